@@ -1,0 +1,19 @@
+/* common/duration.h - spans of time and the clock that deadlines are kept by */
+#ifndef COMMON_DURATION_H
+#define COMMON_DURATION_H
+
+#include "include/ddprun/err.h"
+
+#include <stdint.h>
+
+/* "90", "90s", "5m", "1.5h", "250ms" to milliseconds; a bare number is seconds.
+ * Negative, empty, or with anything behind: an error. */
+int duration_parse(const char *text, int64_t *ms, struct ddp_err *err);
+
+/* Monotonic milliseconds and nanoseconds. Tests may set the former with clock_set();
+ * a negative value gives the real clock back. */
+int64_t now_ms(void);
+int64_t now_ns(void);
+void clock_set(int64_t ms);
+
+#endif

@@ -1,0 +1,105 @@
+/* common/loop.c - see loop.h
+ *
+ * libevent 2.1 has no hook between two polls, so the queue is an array that one event,
+ * made active by the first post of a turn, runs through. What is posted while it runs is
+ * run in the same pass.
+ */
+#include "common/loop.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+struct posted {
+    void (*fn)(void *arg); /* NULL: withdrawn */
+    void *arg;
+};
+
+struct loop {
+    struct event_base *base; /* owned */
+    struct event *turn;      /* owned: runs the queue */
+    struct posted *queue;    /* owned */
+    size_t n, room;
+    bool stopped;
+    int code;
+};
+
+static void on_turn(evutil_socket_t fd, short what, void *arg)
+{
+    struct loop *l = arg;
+    for (size_t i = 0; i < l->n; i++) {
+        struct posted p = l->queue[i];
+        l->queue[i].fn = NULL;
+        if (p.fn)
+            p.fn(p.arg);
+    }
+    l->n = 0;
+}
+
+void loop_post(struct loop *l, void (*fn)(void *arg), void *arg)
+{
+    if (l->n == l->room) {
+        l->room = l->room ? l->room * 2 : 16;
+        l->queue = xrealloc(l->queue, l->room, sizeof *l->queue);
+    }
+    if (l->n == 0)
+        event_active(l->turn, 0, 0);
+    l->queue[l->n++] = (struct posted){fn, arg};
+}
+
+void loop_unpost(struct loop *l, const void *arg)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        if (l->queue[i].arg == arg)
+            l->queue[i].fn = NULL;
+    }
+}
+
+struct event_base *loop_base(struct loop *l)
+{
+    return l->base;
+}
+
+int loop_run(struct loop *l)
+{
+    while (!l->stopped && event_base_loop(l->base, EVLOOP_ONCE) == 0)
+        ;
+    return l->code;
+}
+
+void loop_stop(struct loop *l, int code)
+{
+    if (!l->stopped) {
+        l->stopped = true;
+        l->code = code;
+        event_base_loopbreak(l->base);
+    }
+}
+
+struct loop *loop_create(struct ddp_err *err)
+{
+    struct loop *l = xcalloc(1, sizeof *l);
+    l->base = event_base_new();
+    if (l->base)
+        l->turn = event_new(l->base, -1, 0, on_turn, l);
+    if (!l->turn) {
+        err_set(err, "cannot make an event loop");
+        loop_destroy(l);
+        return NULL;
+    }
+    return l;
+}
+
+void loop_destroy(struct loop *l)
+{
+    if (!l)
+        return;
+    if (l->turn)
+        event_free(l->turn);
+    if (l->base)
+        event_base_free(l->base);
+    free(l->queue);
+    free(l);
+}

@@ -1,0 +1,51 @@
+/* common/mem.c - see mem.h */
+#include "common/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *must(void *p)
+{
+    if (!p) {
+        fputs("out of memory\n", stderr);
+        abort();
+    }
+    return p;
+}
+
+void *xcalloc(size_t n, size_t size)
+{
+    return must(calloc(n ? n : 1, size ? size : 1));
+}
+
+void *xrealloc(void *p, size_t n, size_t size)
+{
+    return must(reallocarray(p, n ? n : 1, size));
+}
+
+char *xstrdup(const char *s)
+{
+    return s ? must(strdup(s)) : NULL;
+}
+
+char *xstrndup(const char *s, size_t n)
+{
+    return must(strndup(s, n));
+}
+
+void *xmemdup(const void *p, size_t n)
+{
+    return memcpy(must(malloc(n ? n : 1)), p, n);
+}
+
+char *xasprintf(const char *fmt, ...)
+{
+    char *s = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vasprintf(&s, fmt, ap);
+    va_end(ap);
+    return must(n < 0 ? NULL : s);
+}

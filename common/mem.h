@@ -1,0 +1,20 @@
+/* common/mem.h - memory that is always there: these abort when it is gone
+ *
+ * For sizes that we choose. Sizes that come off the wire or out of a file use plain
+ * malloc, and the caller answers for NULL. Everything is freed with free().
+ */
+#ifndef COMMON_MEM_H
+#define COMMON_MEM_H
+
+#include <stddef.h>
+
+void *xcalloc(size_t n, size_t size);
+void *xrealloc(void *p, size_t n, size_t size); /* an array of n elements */
+char *xstrdup(const char *s);                   /* NULL stays NULL */
+char *xstrndup(const char *s, size_t n);
+void *xmemdup(const void *p, size_t n);
+char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+
+#endif

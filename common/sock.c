@@ -1,0 +1,258 @@
+/* common/sock.c - see sock.h */
+#include "common/sock.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+int sock_set_nonblock(int fd, bool on)
+{
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0)
+        return -1;
+    return fcntl(fd, F_SETFL, on ? flags | O_NONBLOCK : flags & ~O_NONBLOCK);
+}
+
+void sock_set_nodelay(int fd)
+{
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+}
+
+void sock_set_keepalive(int fd, int idle_s, int interval_s, int count)
+{
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+}
+
+int sock_port(const struct sockaddr *sa)
+{
+    if (sa->sa_family == AF_INET)
+        return ntohs(((const struct sockaddr_in *)(const void *)sa)->sin_port);
+    if (sa->sa_family == AF_INET6)
+        return ntohs(((const struct sockaddr_in6 *)(const void *)sa)->sin6_port);
+    return 0;
+}
+
+void sock_addr(const struct sockaddr *sa, char *text, size_t size)
+{
+    text[0] = '\0';
+    if (sa->sa_family == AF_INET) {
+        inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)sa)->sin_addr,
+                  text, (socklen_t)size);
+    } else if (sa->sa_family == AF_INET6) {
+        const struct in6_addr *a =
+            &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr;
+        if (IN6_IS_ADDR_V4MAPPED(a))
+            inet_ntop(AF_INET, &a->s6_addr[12], text, (socklen_t)size);
+        else
+            inet_ntop(AF_INET6, a, text, (socklen_t)size);
+    } else {
+        snprintf(text, size, "local");
+    }
+}
+
+void sock_name(const struct sockaddr *sa, char *text, size_t size)
+{
+    char addr[INET6_ADDRSTRLEN];
+    sock_addr(sa, addr, sizeof addr);
+    snprintf(text, size, strchr(addr, ':') ? "[%s]:%d" : "%s:%d", addr, sock_port(sa));
+}
+
+static int listen_on(const struct sockaddr *sa, socklen_t len, bool dual)
+{
+    int fd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+    if (sa->sa_family == AF_INET6)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){!dual}, sizeof(int));
+    /* the kernel cuts the backlog down to its somaxconn */
+    if (bind(fd, sa, len) < 0 || listen(fd, 1 << 20) < 0) {
+        int saved = errno;
+        close(fd);
+        errno = saved;
+        return -1;
+    }
+    return fd;
+}
+
+static int listen_anywhere(int port)
+{
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6,
+                              .sin6_port = htons((uint16_t)port)};
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int fd = listen_on((struct sockaddr *)&v6, sizeof v6, true);
+    if (fd < 0 && errno != EADDRINUSE && errno != EACCES)
+        fd = listen_on((struct sockaddr *)&v4, sizeof v4, false);
+    return fd;
+}
+
+static int listen_named(const char *addr, int port, struct ddp_err *err)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
+    char service[16];
+    snprintf(service, sizeof service, "%d", port);
+    int rc = getaddrinfo(addr, service, &hints, &list);
+    if (rc != 0)
+        return err_set(err, "cannot listen on '%s': %s", addr, gai_strerror(rc));
+    int fd = -1;
+    for (struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
+        fd = listen_on(a->ai_addr, a->ai_addrlen, false);
+    int saved = errno;
+    freeaddrinfo(list);
+    errno = saved;
+    if (fd < 0)
+        return err_errno(err, "cannot listen on '%s' port %d", addr, port);
+    return fd;
+}
+
+int sock_listen(const char *addr, int port, int *bound, struct ddp_err *err)
+{
+    int fd = addr ? listen_named(addr, port, err) : listen_anywhere(port);
+    if (fd < 0)
+        return addr ? -1 : err_errno(err, "cannot listen on port %d", port);
+    if (bound) {
+        struct sockaddr_storage ss;
+        socklen_t len = sizeof ss;
+        if (getsockname(fd, (struct sockaddr *)&ss, &len) < 0) {
+            close(fd);
+            return err_errno(err, "cannot name the listening socket");
+        }
+        *bound = sock_port((struct sockaddr *)&ss);
+    }
+    return fd;
+}
+
+/* One attempt at one address; 0 pending time left counts as a timeout. */
+static int connect_one(const struct addrinfo *a, int64_t deadline_ms)
+{
+    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    int error = 0;
+    if (connect(fd, a->ai_addr, a->ai_addrlen) < 0)
+        error = errno;
+    while (error == EINPROGRESS || error == EINTR) {
+        int64_t left = deadline_ms - now_ms();
+        struct pollfd p = {.fd = fd, .events = POLLOUT};
+        int n = left > 0 ? poll(&p, 1, left > 60000 ? 60000 : (int)left) : 0;
+        if (n > 0) {
+            socklen_t len = sizeof error;
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len);
+        } else if (n == 0 && now_ms() >= deadline_ms) {
+            error = ETIMEDOUT;
+        }
+    }
+    if (error) {
+        close(fd);
+        errno = error;
+        return -1;
+    }
+    sock_set_nodelay(fd);
+    return fd;
+}
+
+static int connect_list(const struct addrinfo *list, int64_t deadline_ms)
+{
+    int fd = -1;
+    for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
+        fd = connect_one(a, deadline_ms);
+    return fd;
+}
+
+int sock_connect(const char *host, int port, int64_t deadline_ms, bool retry,
+                 struct ddp_err *err)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
+    char service[16];
+    snprintf(service, sizeof service, "%d", port);
+    int rc = getaddrinfo(host, service, &hints, &list);
+    if (rc != 0)
+        return err_set(err, "cannot resolve '%s': %s", host, gai_strerror(rc));
+    int fd = connect_list(list, deadline_ms);
+    for (int64_t pause = 5; fd < 0 && retry; pause = pause * 2 > 250 ? 250 : pause * 2) {
+        int64_t left = deadline_ms - now_ms();
+        if (left <= 0 || (errno != ECONNREFUSED && errno != ECONNRESET))
+            break;
+        int64_t ms = left < pause ? left : pause;
+        int why = errno;
+        nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
+        fd = connect_list(list, deadline_ms);
+        if (fd < 0 && errno == ETIMEDOUT)
+            errno = why; /* what kept it from connecting, not that time is up */
+    }
+    int saved = errno;
+    freeaddrinfo(list);
+    errno = saved;
+    if (fd < 0)
+        return err_errno(err, "cannot connect to '%s' port %d", host, port);
+    return fd;
+}
+
+static bool container_interface(const char *name)
+{
+    static const char *const patterns[] = {"docker*", "virbr*", "veth*",
+                                           "br-*",    "cni*",   "lxc*"};
+    for (size_t i = 0; i < ARRAY_LEN(patterns); i++) {
+        if (fnmatch(patterns[i], name, 0) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool interface_fits(const struct ifaddrs *i, const char *name, int family)
+{
+    if (!i->ifa_addr || i->ifa_addr->sa_family != family || !(i->ifa_flags & IFF_UP))
+        return false;
+    if (family == AF_INET6) {
+        const struct sockaddr_in6 *a =
+            (const struct sockaddr_in6 *)(const void *)i->ifa_addr;
+        if (IN6_IS_ADDR_LINKLOCAL(&a->sin6_addr))
+            return false;
+    }
+    if (name)
+        return strcmp(name, i->ifa_name) == 0;
+    return !(i->ifa_flags & IFF_LOOPBACK) && !container_interface(i->ifa_name);
+}
+
+int sock_interface_addr(const char *name, char *text, size_t size, struct ddp_err *err)
+{
+    static const int families[] = {AF_INET, AF_INET6};
+    struct ifaddrs *list;
+    if (getifaddrs(&list) < 0)
+        return err_errno(err, "cannot list the network interfaces");
+    bool found = false;
+    for (size_t f = 0; f < ARRAY_LEN(families) && !found; f++) {
+        for (struct ifaddrs *i = list; i && !found; i = i->ifa_next) {
+            if (interface_fits(i, name, families[f])) {
+                sock_addr(i->ifa_addr, text, size);
+                found = true;
+            }
+        }
+    }
+    freeifaddrs(list);
+    if (found)
+        return 0;
+    return name
+               ? err_set(err,
+                         "network interface '%s' is not there, not up, or has no address",
+                         name)
+               : err_set(err, "no network interface is up besides loopback");
+}

@@ -1,0 +1,41 @@
+/* common/sock.h - TCP sockets: listen, connect with a deadline, name an address
+ *
+ * Every descriptor that is returned is non-blocking and close-on-exec, with TCP_NODELAY
+ * where that applies. Nothing here asks a name server for the name of a peer.
+ */
+#ifndef COMMON_SOCK_H
+#define COMMON_SOCK_H
+
+#include "include/ddprun/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+/* Listen on `addr` (a name, an address, or NULL: every interface, both families where
+ * the machine has them) and `port` (0: any free one). The backlog is the kernel's
+ * somaxconn. Returns the descriptor or -1; `*bound` (may be NULL) gets the port. */
+int sock_listen(const char *addr, int port, int *bound, struct ddp_err *err);
+
+/* Connect to a host, trying each of its addresses, until `deadline_ms` (now_ms() scale).
+ * A refused connection is tried again with growing pauses (5 ms to 250 ms) when `retry`.
+ */
+int sock_connect(const char *host, int port, int64_t deadline_ms, bool retry,
+                 struct ddp_err *err);
+
+/* "10.0.0.1:4711" or "[fe80::1]:4711"; IPv4 inside IPv6 is written as IPv4. */
+void sock_name(const struct sockaddr *sa, char *text, size_t size);
+/* The same without the port and without brackets. */
+void sock_addr(const struct sockaddr *sa, char *text, size_t size);
+int sock_port(const struct sockaddr *sa);
+
+int sock_set_nonblock(int fd, bool on);
+void sock_set_nodelay(int fd);
+void sock_set_keepalive(int fd, int idle_s, int interval_s, int count);
+
+/* The address of the interface `name` (NULL: the first that is up, not loopback, and not
+ * a bridge or pair of containers: docker*, virbr*, veth*, br-*, cni*, lxc*), IPv4 first.
+ * Returns 0 with the text, -1 when there is none. */
+int sock_interface_addr(const char *name, char *text, size_t size, struct ddp_err *err);
+
+#endif

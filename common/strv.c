@@ -1,0 +1,112 @@
+/* common/strv.c - see strv.h */
+#include "common/strv.h"
+
+#include "common/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void strv_push_nodup(struct strv *s, char *str)
+{
+    if (s->n + 2 > s->room) {
+        s->room = s->room ? s->room * 2 : 16;
+        s->v = xrealloc(s->v, s->room, sizeof *s->v);
+    }
+    s->v[s->n++] = str;
+    s->v[s->n] = NULL;
+}
+
+void strv_push(struct strv *s, const char *str)
+{
+    strv_push_nodup(s, xstrdup(str));
+}
+
+void strv_pushf(struct strv *s, const char *fmt, ...)
+{
+    char *str = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    if (vasprintf(&str, fmt, ap) < 0)
+        abort();
+    va_end(ap);
+    strv_push_nodup(s, str);
+}
+
+void strv_push_all(struct strv *s, char *const *strs)
+{
+    for (; strs && *strs; strs++)
+        strv_push(s, *strs);
+}
+
+void strv_finish(struct strv *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        free(s->v[i]);
+    free(s->v);
+    *s = (struct strv){0};
+}
+
+static size_t env_find(const struct strv *s, const char *name)
+{
+    size_t len = strlen(name);
+    for (size_t i = 0; i < s->n; i++) {
+        if (strncmp(s->v[i], name, len) == 0 && s->v[i][len] == '=')
+            return i;
+    }
+    return s->n;
+}
+
+const char *strv_env_get(const struct strv *s, const char *name)
+{
+    size_t i = env_find(s, name);
+    return i < s->n ? s->v[i] + strlen(name) + 1 : NULL;
+}
+
+void strv_env_set(struct strv *s, const char *name, const char *value)
+{
+    size_t i = env_find(s, name);
+    if (value && i == s->n) {
+        strv_pushf(s, "%s=%s", name, value);
+    } else if (value) {
+        char *entry = xasprintf("%s=%s", name, value);
+        free(s->v[i]);
+        s->v[i] = entry;
+    } else if (i < s->n) {
+        free(s->v[i]);
+        memmove(&s->v[i], &s->v[i + 1], (s->n - i) * sizeof *s->v);
+        s->n--;
+    }
+}
+
+char *shell_quote(const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                "0123456789_@%+=:,./-";
+    if (*word && word[strspn(word, plain)] == '\0')
+        return xstrdup(word);
+    char *out = xcalloc(strlen(word) * 4 + 3, 1), *o = out;
+    *o++ = '\'';
+    for (; *word; word++) {
+        if (*word == '\'')
+            o = stpcpy(o, "'\\''");
+        else
+            *o++ = *word;
+    }
+    *o++ = '\'';
+    return out;
+}
+
+char *shell_join(char *const *words)
+{
+    char *out = xstrdup("");
+    for (size_t i = 0; words && words[i]; i++) {
+        char *q = shell_quote(words[i]);
+        char *next = xasprintf("%s%s%s", out, i ? " " : "", q);
+        free(q);
+        free(out);
+        out = next;
+    }
+    return out;
+}

@@ -1,0 +1,100 @@
+/* include/ddprun/store.h - the C client of the rendezvous store
+ *
+ * The store is a table of keys and byte-string values that the ranks of a job meet at. It
+ * speaks PyTorch's TCPStore protocol (doc/tcpstore.md), so this client also works against
+ * a TCPStore of PyTorch >= 2.2, and shares keys with PyTorch programs: like PyTorch's own
+ * client it puts "/" in front of every key.
+ *
+ * Every call has a deadline: the `timeout_ms` of ddp_store_connect() unless
+ * ddp_store_set_timeout() says otherwise. A call returns 0, or -1 with `err` filled;
+ * after a timeout the connection can go on being used, after any other error it cannot.
+ * One thread at a time. Values handed out are malloc'ed: the caller frees them.
+ */
+#ifndef DDPRUN_STORE_H
+#define DDPRUN_STORE_H
+
+#include "err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ddp_store; /* one connection */
+
+struct ddp_value {
+    void *data; /* owned by whoever got it; never NULL after success, one NUL past the end
+                 */
+    size_t size;
+};
+
+/* Connect to host:port; a refused connection is tried again until the deadline. NULL host
+ * means $MASTER_ADDR, port 0 means $MASTER_PORT. */
+DDP_API struct ddp_store *ddp_store_connect(const char *host, int port,
+                                            int64_t timeout_ms, struct ddp_err *err);
+DDP_API void ddp_store_close(struct ddp_store *s); /* NULL is fine */
+DDP_API void ddp_store_set_timeout(struct ddp_store *s, int64_t timeout_ms);
+
+/* Keys are NUL-terminated; values are any bytes. */
+DDP_API int ddp_store_set(struct ddp_store *s, const char *key, const void *data,
+                          size_t size, struct ddp_err *err);
+/* Waits until the key exists; wait and get travel together (one round trip). */
+DDP_API int ddp_store_get(struct ddp_store *s, const char *key, struct ddp_value *value,
+                          struct ddp_err *err);
+/* Adds to a decimal number (a missing key counts as 0); `*result` may be NULL. */
+DDP_API int ddp_store_add(struct ddp_store *s, const char *key, int64_t delta,
+                          int64_t *result, struct ddp_err *err);
+DDP_API int ddp_store_append(struct ddp_store *s, const char *key, const void *data,
+                             size_t size, struct ddp_err *err);
+/* Stores `desired` when the value is `expected`, or when the key is missing and
+ * `expected` is empty; `*now` is what the store answers (see doc/tcpstore.md on its one
+ * lie). */
+DDP_API int ddp_store_compare_set(struct ddp_store *s, const char *key,
+                                  const void *expected, size_t nexpected,
+                                  const void *desired, size_t ndesired,
+                                  struct ddp_value *now, struct ddp_err *err);
+DDP_API int ddp_store_check(struct ddp_store *s, const char *const *keys, size_t nkeys,
+                            int *all_present, struct ddp_err *err);
+/* Waits until all keys exist. On timeout the error names those that are missing. */
+DDP_API int ddp_store_wait(struct ddp_store *s, const char *const *keys, size_t nkeys,
+                           struct ddp_err *err);
+DDP_API int ddp_store_delete(struct ddp_store *s, const char *key, int *existed,
+                             struct ddp_err *err);
+DDP_API int ddp_store_num_keys(struct ddp_store *s, int64_t *n, struct ddp_err *err);
+
+/* Waits for all keys and fetches them, in one round trip. `values` has room for nkeys. */
+DDP_API int ddp_store_multi_get(struct ddp_store *s, const char *const *keys,
+                                size_t nkeys, struct ddp_value *values,
+                                struct ddp_err *err);
+DDP_API int ddp_store_multi_set(struct ddp_store *s, const char *const *keys,
+                                const struct ddp_value *values, size_t nkeys,
+                                struct ddp_err *err);
+
+/* The fence: publish my value under "<name>/<rank>", wait until all `size` ranks have
+ * published, and get every rank's value, in one round trip. `values` has room for `size`.
+ * On timeout the error names the ranks that have not come. */
+DDP_API int ddp_store_fence(struct ddp_store *s, const char *name, int rank, int size,
+                            const void *data, size_t ndata, struct ddp_value *values,
+                            struct ddp_err *err);
+
+/* All `size` callers of the same `key` have come. A key serves once. */
+DDP_API int ddp_store_barrier(struct ddp_store *s, const char *key, int64_t size,
+                              struct ddp_err *err);
+
+DDP_API int ddp_store_queue_push(struct ddp_store *s, const char *key, const void *data,
+                                 size_t size, struct ddp_err *err);
+/* Waits until the queue has an element. */
+DDP_API int ddp_store_queue_pop(struct ddp_store *s, const char *key,
+                                struct ddp_value *value, struct ddp_err *err);
+DDP_API int ddp_store_queue_len(struct ddp_store *s, const char *key, int64_t *n,
+                                struct ddp_err *err);
+
+DDP_API void ddp_values_free(struct ddp_value *values,
+                             size_t n); /* their data, not the array */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,55 @@
+/* launcher/alloc/alloc.h - where the job may run: nodes, slots, GPUs
+ *
+ * An allocation is a value: built once by one source, checked, then const. The order of
+ * the nodes is the order in which ranks are placed.
+ */
+#ifndef LAUNCHER_ALLOC_ALLOC_H
+#define LAUNCHER_ALLOC_ALLOC_H
+
+#include "include/ddprun/err.h"
+#include "launcher/opts.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct alloc_node {
+    char
+        *name; /* owned: as the user or the scheduler wrote it, without user@ and :port */
+    char *user;       /* owned: ssh login name, or NULL */
+    int port;         /* ssh port, 0: ssh's own choice */
+    int slots;        /* how many ranks belong here; 0: not said (GPUs, else 1) */
+    int max_slots;    /* hard cap, 0: none */
+    bool local;       /* this machine */
+    char *slots_from; /* owned: where the number came from: "hosts:3: slots=4" */
+};
+
+struct alloc {
+    struct alloc_node *nodes; /* owned */
+    size_t nnodes;
+    const char *source;   /* name of the source: "hostfile", "-H", "local", "slurm" */
+    bool scheduler_owned; /* we may choose from it, but not leave it */
+};
+
+/* One way of finding out. Rows of the table in alloc.c; adding a scheduler is one file
+ * and one row. */
+struct alloc_source {
+    const char *name;
+    /* Do the options or the environment speak of this source? Cheap. */
+    bool (*detect)(const struct opts *opts);
+    /* Append nodes. Malformed input: one line with file, line, column, the text and a
+     * caret below it. */
+    int (*read)(const struct opts *opts, struct alloc *alloc, struct ddp_err *err);
+};
+
+extern const struct alloc_source alloc_hostfile, alloc_hosts_arg, alloc_local;
+
+/* The first source that detects itself, read, merged (the same host twice adds up) and
+ * checked. Returns NULL with `err`; nothing has been started then. */
+struct alloc *alloc_read(const struct opts *opts, struct ddp_err *err);
+void alloc_destroy(struct alloc *a);
+
+/* For sources: append a node with a copied name; returns it (valid until the next add).
+ */
+struct alloc_node *alloc_add(struct alloc *a, const char *name);
+
+#endif

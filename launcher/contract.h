@@ -1,0 +1,57 @@
+/* launcher/contract.h - the environment of a rank: one table (doc/contract.md)
+ *
+ * The table is the only place that knows the names. --show-env and --dry-run print from
+ * it, the agent builds from it, the documentation test compares with it.
+ */
+#ifndef LAUNCHER_CONTRACT_H
+#define LAUNCHER_CONTRACT_H
+
+#include "common/strv.h"
+#include "launcher/opts.h"
+
+#include <stdint.h>
+
+/* What a rank's variables are computed from; filled by the agent, or by --dry-run. */
+struct rank_facts {
+    int rank, size;
+    int local_rank, local_size;
+    int node_rank, nnodes;
+    int cross_rank, cross_size;
+    const char *hostname;    /* the node's name in the allocation */
+    const char *master_addr; /* lower case, no brackets around IPv6 */
+    int master_port;
+    const char *job_id; /* TORCHELASTIC_RUN_ID */
+    int restart_count, max_restarts;
+    int ncpus;              /* CPUs this rank was given */
+    const char *gpu;        /* CUDA_VISIBLE_DEVICES when narrowed, NULL: untouched */
+    const char *interface;  /* GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, or NULL */
+    const char *error_file; /* TORCHELASTIC_ERROR_FILE, or NULL */
+    unsigned rank_names;    /* enum rank_names */
+    enum store_mode store;
+};
+
+/* Why a variable has the value it has. */
+enum env_origin {
+    ENV_SET,      /* ours */
+    ENV_REPLACED, /* ours, in the place of another launcher's or an outer value */
+    ENV_KEPT,     /* the user's own value, which a default of ours would have replaced */
+    ENV_REMOVED   /* an outer launcher's, which would mislead a rank */
+};
+
+struct env_note {
+    const char *name; /* borrowed from the table or from `base` */
+    enum env_origin origin;
+    const char *old; /* borrowed from `base`, may be NULL */
+};
+
+/* `base` (the user's environment with -x applied) turned into the rank's. `note` (may be
+ * NULL) hears of everything that did not simply pass through. The user's own values are
+ * those given with -x: `user_set` lists their names. */
+void contract_apply(const struct rank_facts *facts, const struct strv *base,
+                    const struct strv *user_set, struct strv *env,
+                    void (*note)(const struct env_note *n, void *arg), void *arg);
+
+/* The table, a row a line: name, meaning, when. For --help and doc/contract.md. */
+void contract_print(void (*line)(const char *text, void *arg), void *arg);
+
+#endif

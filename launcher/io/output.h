@@ -1,0 +1,45 @@
+/* launcher/io/output.h - from the bytes of many ranks to lines on our stdout and stderr
+ *
+ * Bytes come in pieces of any size; what goes out is whole lines, each with its tag at
+ * its true start. A partial line is held until its end comes, until it has grown to 64
+ * KiB, or until its stream ends (then a newline is added on the terminal, not in per-rank
+ * files). stdout and stderr are kept apart. With no tag, no timestamp and no filter,
+ * bytes pass through untouched and at once.
+ *
+ * Writing never blocks the loop: when our stdout is slow, output_room() goes to zero and
+ * the sources are to wait (links stop giving credit); nothing is dropped.
+ */
+#ifndef LAUNCHER_IO_OUTPUT_H
+#define LAUNCHER_IO_OUTPUT_H
+
+#include "common/loop.h"
+#include "launcher/opts.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct output;
+enum out_stream { OUT_STDOUT, OUT_STDERR };
+
+/* `host_of` names the host of a rank for tags when there is more than one host, else
+ * NULL. `on_room` is called when room has come back after output_room() was 0. */
+struct output *output_create(struct loop *loop, const struct opts *opts, int nranks,
+                             const char *(*host_of)(int rank, void *arg),
+                             void (*on_room)(void *arg), void *arg, struct ddp_err *err);
+void output_feed(struct output *o, int rank, enum out_stream stream, const void *data,
+                 size_t size);
+/* The stream of this rank has ended. */
+void output_end(struct output *o, int rank, enum out_stream stream);
+
+size_t output_room(const struct output *o); /* bytes that may be fed now */
+
+/* The last lines of a rank's stderr (stdout when that is empty), at most 20 lines or
+ * 4 KiB; malloc'ed, "" when there are none. */
+char *output_tail(const struct output *o, int rank);
+
+/* Write out everything, waiting if it must be (blocking, bounded by `deadline_ms`).
+ * Returns -1 when our stdout is gone (EPIPE) or time ran out. */
+int output_flush(struct output *o, int64_t deadline_ms);
+void output_destroy(struct output *o); /* after output_flush() */
+
+#endif

@@ -1,0 +1,67 @@
+/* launcher/opts.h - everything a user can ask of ddprun, as cli.c has read it
+ *
+ * Immutable once cli_parse() has returned. Strings are owned by the struct's strv members
+ * or borrowed from argv, which outlives everything.
+ */
+#ifndef LAUNCHER_OPTS_H
+#define LAUNCHER_OPTS_H
+
+#include "common/strv.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum map_by { MAP_BLOCK, MAP_CYCLIC, MAP_PPR }; /* slot/block, node/cyclic, ppr:N:node */
+enum bind_to { BIND_AUTO, BIND_NONE, BIND_CORE, BIND_NUMA, BIND_SOCKET, BIND_HWTHREAD };
+enum tag_output {
+    TAG_AUTO,
+    TAG_OFF,
+    TAG_ON
+}; /* AUTO: on when more than one rank speaks */
+enum store_mode { STORE_LAUNCHER, STORE_RANK0 };
+enum rank_names { NAMES_OMPI = 1, NAMES_SLURM = 2, NAMES_PMI = 4, NAMES_ALL = 7 };
+enum input_to { INPUT_RANK0, INPUT_ALL, INPUT_NONE };
+
+struct opts {
+    /* who runs where */
+    int np;               /* 0: all slots */
+    int per_node;         /* --nproc-per-node, -ppn; 0: slots */
+    const char *hostfile; /* NULL: none */
+    const char *hosts;    /* -H; NULL: none */
+    bool oversubscribe;
+    enum map_by map_by;
+    int ppr; /* for MAP_PPR */
+    enum bind_to bind_to;
+
+    /* what they see */
+    struct strv export_env; /* -x: "NAME" or "NAME=value" */
+    unsigned rank_names;    /* enum rank_names, or-ed */
+    enum store_mode store;
+    int store_port;        /* 0: any free one */
+    bool store_open;       /* --store-open: no door */
+    const char *interface; /* --interface: store, Gloo and NCCL together; NULL: choose */
+    const char *master_addr; /* --master-addr; NULL: choose */
+    const char *wdir;        /* NULL: where ddprun was started */
+
+    /* output and input */
+    enum tag_output tag_output;
+    bool timestamp_output;
+    const char *output_filename; /* directory or pattern of per-rank files; NULL: none */
+    const char *output_from;     /* idset of ranks that reach the terminal; NULL: all */
+    enum input_to input;
+
+    /* how it is started and watched */
+    const char *agent;        /* path of ddprun-agent on the nodes; NULL: beside ddprun */
+    const char *ssh;          /* --ssh: the command, split at blanks; NULL: "ssh" */
+    int tree_width;           /* k of the k-ary tree; 0: flat; default 32 */
+    int ssh_window;           /* how many ssh at once; default 64 */
+    int64_t start_timeout_ms; /* every agent has joined by then; default 60 s */
+    int64_t timeout_ms;       /* --timeout of the whole job; 0: none */
+    int64_t grace_ms;         /* TERM to KILL; default 5 s */
+    bool dry_run, show_env, verbose, report;
+    const char *log_level;
+
+    char *const *argv; /* the program and its arguments, NULL-terminated, borrowed */
+};
+
+#endif

@@ -1,0 +1,64 @@
+/* rendezvous/server/server.h - the store on a socket, in anybody's event loop
+ *
+ * ddpstored runs one, and so does the agent of the job's first node. One listening port
+ * serves every TCPStore dialect (told apart by the first bytes, doc/tcpstore.md). Nothing
+ * is allocated on a client's word before the limits are checked, and a client that is not
+ * served is closed at once.
+ */
+#ifndef RENDEZVOUS_SERVER_SERVER_H
+#define RENDEZVOUS_SERVER_SERVER_H
+
+#include "common/loop.h"
+#include "include/ddprun/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+struct server;
+struct server_ticket; /* a connection that waits to be admitted */
+
+/* Asked once for each new connection when there is a door. `peer` and `local` are the
+ * two ends as accept() gave them (an IPv4 client of a dual-stack listener is v4-mapped).
+ * The answer is given now or later through server_admit(); a connection without an answer
+ * is closed after `door_timeout_ms`. */
+typedef void (*server_door_fn)(struct server_ticket *ticket, const struct sockaddr *peer,
+                               const struct sockaddr *local, void *arg);
+
+struct server_options {
+    const char *addr;       /* NULL: every interface */
+    int port;               /* 0: any */
+    int listen_fd;          /* > 0: a socket that listens already, taken over; else 0 */
+    size_t max_connections; /* 0: as many as descriptors allow */
+    server_door_fn door;    /* NULL: everybody is admitted, to scope 0 */
+    void *door_arg;
+    int64_t door_timeout_ms; /* 0: 10 s */
+    /* one line about something that happened to a peer ("10.0.0.7:4711: closed: ..."),
+     * NULL: nobody wants to know */
+    void (*notice)(const char *line, void *arg);
+    void *notice_arg;
+};
+
+struct server *server_create(struct loop *loop, const struct server_options *options,
+                             struct ddp_err *err);
+/* Closes every connection at once. */
+void server_destroy(struct server *s);
+
+int server_port(const struct server *s);
+
+/* The answer to a door_fn. Each scope is a key space of its own: give every attempt of a
+ * job another one. The ticket is gone afterwards; server_destroy() ends open ones. */
+void server_admit(struct server_ticket *ticket, bool admitted, unsigned scope,
+                  const char *why_not);
+
+/* Forget every key of a scope; its waiters are closed. */
+void server_drop_scope(struct server *s, unsigned scope);
+
+struct server_stats {
+    uint64_t accepted, refused, requests;
+    size_t connections, keys, waiters;
+};
+struct server_stats server_stats(const struct server *s);
+
+#endif

@@ -1,0 +1,66 @@
+#include "tests/support/suite.h"
+
+#include "common/err.h"
+
+#include <errno.h>
+#include <string.h>
+
+START_TEST(set_fills_and_returns_minus_one)
+{
+    struct ddp_err err = {""};
+    ck_assert_int_eq(err_set(&err, "unknown policy '%s'", "x"), -1);
+    ck_assert_str_eq(err.text, "unknown policy 'x'");
+}
+END_TEST
+
+START_TEST(errno_adds_the_reason_and_keeps_errno)
+{
+    struct ddp_err err = {""};
+    errno = ENOENT;
+    err_errno(&err, "cannot open '%s'", "f");
+    ck_assert_str_eq(err.text, "cannot open 'f': No such file or directory");
+    ck_assert_int_eq(errno, ENOENT);
+}
+END_TEST
+
+START_TEST(prefix_goes_in_front)
+{
+    struct ddp_err err = {"bad slot count"};
+    err_prefix(&err, "line %d", 3);
+    ck_assert_str_eq(err.text, "line 3: bad slot count");
+}
+END_TEST
+
+START_TEST(long_texts_are_cut_not_overrun)
+{
+    struct ddp_err err;
+    char big[2000];
+    memset(big, 'x', sizeof big - 1);
+    big[sizeof big - 1] = '\0';
+    err_set(&err, "%s", big);
+    ck_assert_uint_eq(strlen(err.text), sizeof err.text - 1);
+    err_prefix(&err, "%s", big);
+    ck_assert_uint_eq(strlen(err.text), sizeof err.text - 1);
+}
+END_TEST
+
+START_TEST(nobody_has_to_listen)
+{
+    ck_assert_int_eq(err_set(NULL, "x"), -1);
+    ck_assert_int_eq(err_errno(NULL, "x"), -1);
+    ck_assert_int_eq(err_prefix(NULL, "x"), -1);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("err");
+    TCase *t = tcase_create("err");
+    tcase_add_test(t, set_fills_and_returns_minus_one);
+    tcase_add_test(t, errno_adds_the_reason_and_keeps_errno);
+    tcase_add_test(t, prefix_goes_in_front);
+    tcase_add_test(t, long_texts_are_cut_not_overrun);
+    tcase_add_test(t, nobody_has_to_listen);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,81 @@
+#include "tests/support/suite.h"
+
+#include "common/duration.h"
+#include "common/sock.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <unistd.h>
+
+START_TEST(a_listener_can_be_reached)
+{
+    struct ddp_err err = {""};
+    int port = 0;
+    int fd = sock_listen("127.0.0.1", 0, &port, &err);
+    ck_assert_msg(fd >= 0, "%s", err.text);
+    ck_assert_int_gt(port, 0);
+    int c = sock_connect("127.0.0.1", port, now_ms() + 2000, false, &err);
+    ck_assert_msg(c >= 0, "%s", err.text);
+    close(c);
+    close(fd);
+}
+END_TEST
+
+START_TEST(a_busy_port_is_named)
+{
+    struct ddp_err err = {""};
+    int port = 0;
+    int fd = sock_listen("127.0.0.1", 0, &port, &err);
+    ck_assert_int_eq(sock_listen("127.0.0.1", port, NULL, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "Address already in use"));
+    close(fd);
+}
+END_TEST
+
+START_TEST(a_refused_connection_is_retried_until_the_deadline)
+{
+    struct ddp_err err = {""};
+    int port = 0;
+    close(sock_listen("127.0.0.1", 0, &port, &err));
+    int64_t start = now_ms();
+    ck_assert_int_eq(sock_connect("127.0.0.1", port, start + 100, true, &err), -1);
+    ck_assert_int_ge(now_ms() - start, 90);
+    ck_assert_ptr_nonnull(strstr(err.text, "refused"));
+}
+END_TEST
+
+START_TEST(unknown_names_are_named)
+{
+    struct ddp_err err = {""};
+    ck_assert_int_eq(sock_connect("no.such.host.invalid", 1, now_ms() + 100, false, &err),
+                     -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "cannot resolve 'no.such.host.invalid'"));
+}
+END_TEST
+
+START_TEST(mapped_addresses_read_as_ipv4)
+{
+    struct sockaddr_in6 sa = {.sin6_family = AF_INET6, .sin6_port = htons(80)};
+    char text[64];
+    inet_pton(AF_INET6, "::ffff:10.1.2.3", &sa.sin6_addr);
+    sock_name((struct sockaddr *)&sa, text, sizeof text);
+    ck_assert_str_eq(text, "10.1.2.3:80");
+    inet_pton(AF_INET6, "fd00::1", &sa.sin6_addr);
+    sock_name((struct sockaddr *)&sa, text, sizeof text);
+    ck_assert_str_eq(text, "[fd00::1]:80");
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("sock");
+    TCase *t = tcase_create("sock");
+    tcase_add_test(t, a_listener_can_be_reached);
+    tcase_add_test(t, a_busy_port_is_named);
+    tcase_add_test(t, a_refused_connection_is_retried_until_the_deadline);
+    tcase_add_test(t, unknown_names_are_named);
+    tcase_add_test(t, mapped_addresses_read_as_ipv4);
+    suite_add_tcase(s, t);
+    return s;
+}

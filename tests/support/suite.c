@@ -1,0 +1,43 @@
+/* tests/support/suite.c - see suite.h */
+#include "tests/support/suite.h"
+
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+int main(void)
+{
+    SRunner *r = srunner_create(suite());
+    srunner_run_all(r, CK_ENV);
+    int failed = srunner_ntests_failed(r), ran = srunner_ntests_run(r);
+    srunner_free(r);
+    return failed > 0 || ran == 0;
+}
+
+static char *made[16];
+static int nmade;
+
+static void remove_made(void)
+{
+    while (nmade > 0) {
+        char *command = xasprintf("rm -rf '%s'", made[--nmade]);
+        if (system(command) != 0)
+            perror(command);
+        free(command);
+        free(made[nmade]);
+    }
+}
+
+char *temp_dir(void)
+{
+    const char *base = getenv("TMPDIR");
+    char *path = xasprintf("%s/ddprun-test-XXXXXX", base ? base : "/tmp");
+    ck_assert_ptr_nonnull(mkdtemp(path));
+    if (nmade == 0)
+        atexit(remove_made);
+    ck_assert_int_lt(nmade, (int)ARRAY_LEN(made));
+    made[nmade++] = xstrdup(path);
+    return path;
+}

@@ -17,9 +17,16 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
+struct door; /* what is known about one tree of processes; one per agent */
+
+struct door *door_create(pid_t ancestor);
+void door_destroy(struct door *d);
+
 /* Is the socket whose local end is `from` and whose remote end is `to` held by a
- * descendant of `ancestor`, and owned by our uid? 0 yes; -1 no, with the reason. */
-int door_check(const struct sockaddr *from, const struct sockaddr *to, pid_t ancestor,
+ * descendant of the ancestor, and owned by our uid? 0 yes; -1 no, with the reason.
+ * Answers at once: what one look into /proc has found is kept for the next call, so that
+ * hundreds of ranks that connect together cost one look, not hundreds. */
+int door_check(struct door *d, const struct sockaddr *from, const struct sockaddr *to,
                struct ddp_err *err);
 
 /* Is this an address of this machine? */

@@ -33,6 +33,19 @@ void output_end(struct output *o, int rank, enum out_stream stream);
 
 size_t output_room(const struct output *o); /* bytes that may be fed now */
 
+/* A line of the launcher's own, without its newline, for our stderr: it comes at a true
+ * line start, behind everything that has been fed before. */
+void output_say(struct output *o, const char *line);
+
+/* Tell once per stream of ours that it takes nothing more: its reader has left (EPIPE, as
+ * in `| head -1`) or writing failed (`why`: "cannot write to stdout: No space left on
+ * device"). What is fed for it from then on is discarded. Called from the loop. The
+ * process ignores SIGPIPE. */
+void output_on_lost(struct output *o,
+                    void (*lost)(enum out_stream stream, bool reader_left,
+                                 const char *why, void *arg),
+                    void *arg);
+
 /* The last lines of a rank's stderr (stdout when that is empty), at most 20 lines or
  * 4 KiB; malloc'ed, "" when there are none. */
 char *output_tail(const struct output *o, int rank);

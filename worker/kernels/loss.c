@@ -1,0 +1,42 @@
+/* worker/kernels/loss.c - see loss.h */
+#include "worker/kernels/loss.h"
+
+#include <math.h>
+#include <stddef.h>
+
+float softmax_loss(const float *logits, const uint8_t *labels, float *dlogits, int n,
+                   int K, float scale, int *correct)
+{
+    double loss = 0;
+    int right = 0;
+    for (int b = 0; b < n; b++, logits += K) {
+        int best = 0;
+        for (int k = 1; k < K; k++)
+            if (logits[k] > logits[best])
+                best = k;
+        right += best == labels[b];
+        double sum = 0; /* of e^(logit - max), which cannot overflow */
+        for (int k = 0; k < K; k++)
+            sum += (double)expf(logits[k] - logits[best]);
+        loss += log(sum) - (double)(logits[labels[b]] - logits[best]);
+        for (int k = 0; dlogits && k < K; k++) {
+            float p = expf(logits[k] - logits[best]) / (float)sum;
+            dlogits[(size_t)b * K + k] = (p - (k == labels[b])) * scale / (float)n;
+        }
+    }
+    *correct = right;
+    return (float)(loss / n);
+}
+
+float mse_loss(const float *y, const float *t, float *dy, int n, int K, float scale)
+{
+    double loss = 0;
+    size_t all = (size_t)n * K;
+    for (size_t i = 0; i < all; i++) {
+        float d = y[i] - t[i];
+        loss += (double)d * (double)d;
+        if (dy)
+            dy[i] = 2 * d * scale / (float)all;
+    }
+    return (float)(loss / (double)all);
+}

@@ -1,0 +1,286 @@
+/* worker/kernels/plain.c - the reference engine: naive loops, one line per formula
+ *
+ * Slow on purpose, apart from doing nothing absurd: this is what the other engines are
+ * held against, so it should be possible to check it by reading. Images are NCHW
+ * everywhere. Dot products are accumulated in double, so that the reference does not
+ * depend on an order of summation.
+ */
+#include "common/mem.h"
+#include "worker/kernels/kernels.h"
+#include "worker/kernels/loss.h"
+#include "worker/kernels/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+struct linear_plan {
+    struct linear_shape s;
+};
+
+static struct linear_plan *linear_plan(struct linear_shape shape, struct ddp_err *err)
+{
+    struct linear_plan *p = xcalloc(1, sizeof(*p));
+    p->s = shape;
+    return p;
+}
+
+static void linear_plan_free(struct linear_plan *p)
+{
+    free(p);
+}
+
+static void linear(struct linear_plan *p, int n, const float *x, const float *w,
+                   const float *bias, float *y)
+{
+    int C = p->s.C, K = p->s.K;
+    for (int b = 0; b < n; b++)
+        for (int k = 0; k < K; k++) {
+            double sum = (double)bias[k];
+            for (int c = 0; c < C; c++)
+                sum += (double)x[(size_t)b * C + c] * (double)w[(size_t)k * C + c];
+            y[(size_t)b * K + k] = (float)(p->s.relu && sum < 0 ? 0 : sum);
+        }
+}
+
+/* The gradient before the ReLU. */
+static float masked(const struct linear_plan *p, const float *y, const float *dy,
+                    size_t i, float scale)
+{
+    return p->s.relu && !(y[i] > 0) ? 0 : dy[i] * scale;
+}
+
+static void linear_back(struct linear_plan *p, int n, const float *x, const float *w,
+                        const float *y, const float *dy, float scale, float *dw,
+                        float *dbias, float *dx)
+{
+    size_t C = (size_t)p->s.C, K = (size_t)p->s.K, B = (size_t)n;
+    for (size_t k = 0; k < K; k++) {
+        double sum = 0;
+        for (size_t b = 0; b < B; b++)
+            sum += (double)masked(p, y, dy, b * K + k, scale);
+        dbias[k] = (float)sum;
+        for (size_t c = 0; c < C; c++) {
+            sum = 0;
+            for (size_t b = 0; b < B; b++)
+                sum += (double)masked(p, y, dy, b * K + k, scale) * (double)x[b * C + c];
+            dw[k * C + c] = (float)sum;
+        }
+    }
+    for (size_t b = 0; dx && b < B; b++)
+        for (size_t c = 0; c < C; c++) {
+            double sum = 0;
+            for (size_t k = 0; k < K; k++)
+                sum += (double)masked(p, y, dy, b * K + k, scale) * (double)w[k * C + c];
+            dx[b * C + c] = (float)sum;
+        }
+}
+
+struct conv_plan {
+    struct conv_shape s;
+    int OH, OW;   /* after the convolution */
+    uint8_t *arg; /* [B,K,OH/2,OW/2]: which of the four was the maximum, when pooling */
+    float *full;  /* [K,OH,OW]: one image before pooling, or its gradient */
+};
+
+static struct conv_plan *conv_plan(struct conv_shape s, struct ddp_err *err)
+{
+    struct conv_plan *p = xcalloc(1, sizeof(*p));
+    p->s = s;
+    p->OH = s.H - s.R + 1;
+    p->OW = s.W - s.R + 1;
+    p->full = xcalloc((size_t)s.K * p->OH * p->OW, sizeof(float));
+    if (s.pool)
+        p->arg = xcalloc((size_t)s.B * s.K * (p->OH / 2) * (p->OW / 2), 1);
+    return p;
+}
+
+static void conv_plan_free(struct conv_plan *p)
+{
+    if (p == NULL)
+        return;
+    free(p->full);
+    free(p->arg);
+    free(p);
+}
+
+static size_t conv_floats(const struct conv_plan *p)
+{
+    return p->s.pool ? (size_t)p->s.K * (p->OH / 2) * (p->OW / 2)
+                     : (size_t)p->s.K * p->OH * p->OW;
+}
+
+static void conv_image(const struct conv_plan *p, const float *x, const float *w,
+                       const float *bias, float *y)
+{
+    int C = p->s.C, H = p->s.H, W = p->s.W, R = p->s.R;
+    for (int k = 0; k < p->s.K; k++)
+        for (int oh = 0; oh < p->OH; oh++)
+            for (int ow = 0; ow < p->OW; ow++) {
+                double sum = (double)bias[k];
+                for (int c = 0; c < C; c++)
+                    for (int r = 0; r < R; r++)
+                        for (int s = 0; s < R; s++)
+                            sum += (double)x[(c * H + oh + r) * W + ow + s] *
+                                   (double)w[((k * C + c) * R + r) * R + s];
+                *y++ = (float)(sum > 0 ? sum : 0);
+            }
+}
+
+/* The first of equal maxima, in row order, as PyTorch takes it. */
+static void pool_image(const struct conv_plan *p, const float *full, float *y,
+                       uint8_t *arg)
+{
+    int OW = p->OW;
+    for (int k = 0; k < p->s.K; k++)
+        for (int i = 0; i < p->OH / 2; i++)
+            for (int j = 0; j < OW / 2; j++) {
+                const float *from = full + (k * p->OH + 2 * i) * OW + 2 * j;
+                const float four[4] = {from[0], from[1], from[OW], from[OW + 1]};
+                uint8_t best = 0;
+                for (uint8_t q = 1; q < 4; q++)
+                    if (four[q] > four[best])
+                        best = q;
+                *y++ = four[best];
+                *arg++ = best;
+            }
+}
+
+static void conv(struct conv_plan *p, int n, const float *x, const float *w,
+                 const float *bias, float *y)
+{
+    size_t in = (size_t)p->s.C * p->s.H * p->s.W, out = conv_floats(p);
+    for (int b = 0; b < n; b++) {
+        conv_image(p, x + b * in, w, bias, p->s.pool ? p->full : y + b * out);
+        if (p->s.pool)
+            pool_image(p, p->full, y + b * out, p->arg + b * out);
+    }
+}
+
+/* One image's gradient before ReLU and pooling, into p->full. */
+static void unpool_image(struct conv_plan *p, int b, const float *y, const float *dy,
+                         float scale)
+{
+    size_t all = (size_t)p->s.K * p->OH * p->OW;
+    if (!p->s.pool) {
+        for (size_t i = 0; i < all; i++)
+            p->full[i] = y[i] > 0 ? dy[i] * scale : 0;
+        return;
+    }
+    const uint8_t *arg = p->arg + b * conv_floats(p);
+    for (size_t i = 0; i < all; i++)
+        p->full[i] = 0;
+    for (int k = 0; k < p->s.K; k++)
+        for (int i = 0; i < p->OH / 2; i++)
+            for (int j = 0; j < p->OW / 2; j++, y++, dy++, arg++) {
+                int oh = 2 * i + *arg / 2, ow = 2 * j + *arg % 2;
+                p->full[(k * p->OH + oh) * p->OW + ow] = *y > 0 ? *dy * scale : 0;
+            }
+}
+
+/* Adds one image's share to dw and dbias, and writes its dx. */
+static void conv_back_image(const struct conv_plan *p, const float *x, const float *w,
+                            float *dw, float *dbias, float *dx)
+{
+    int C = p->s.C, H = p->s.H, W = p->s.W, R = p->s.R;
+    const float *g = p->full;
+    for (int k = 0; k < p->s.K; k++)
+        for (int oh = 0; oh < p->OH; oh++)
+            for (int ow = 0; ow < p->OW; ow++, g++) {
+                dbias[k] += *g;
+                for (int c = 0; c < C; c++)
+                    for (int r = 0; r < R; r++)
+                        for (int s = 0; s < R; s++) {
+                            int at = (c * H + oh + r) * W + ow + s;
+                            int tap = ((k * C + c) * R + r) * R + s;
+                            dw[tap] += *g * x[at];
+                            if (dx)
+                                dx[at] += *g * w[tap];
+                        }
+            }
+}
+
+static void conv_back(struct conv_plan *p, int n, const float *x, const float *w,
+                      const float *y, const float *dy, float scale, float *dw,
+                      float *dbias, float *dx)
+{
+    size_t in = (size_t)p->s.C * p->s.H * p->s.W, out = conv_floats(p);
+    for (int i = 0; i < p->s.K * p->s.C * p->s.R * p->s.R; i++)
+        dw[i] = 0;
+    for (int k = 0; k < p->s.K; k++)
+        dbias[k] = 0;
+    for (size_t i = 0; dx && i < in * n; i++)
+        dx[i] = 0;
+    for (int b = 0; b < n; b++) {
+        unpool_image(p, b, y + b * out, dy + b * out, scale);
+        conv_back_image(p, x + b * in, w, dw, dbias, dx ? dx + b * in : NULL);
+    }
+    for (size_t i = 0; dx && i < in * n; i++) /* x came out of a ReLU */
+        dx[i] = x[i] > 0 ? dx[i] : 0;
+}
+
+static void dropout(float *y, int64_t n, float p, uint64_t seed, uint64_t stream)
+{
+    uint64_t key = rng_key(seed, stream);
+    uint32_t below = rng_drop_below(p);
+    float scale = rng_keep_scale(p);
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t word = rng_word(key, (uint64_t)i / 4);
+        y[i] = (word >> i % 4 * 16 & 0xffff) < below ? 0 : y[i] * scale;
+    }
+}
+
+static void sgd(float *w, const float *g, float *m, int64_t n, float lr, float momentum,
+                float decay)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float d = g[i] + decay * w[i];
+        if (m != NULL)
+            d = m[i] = momentum * m[i] + d;
+        w[i] -= lr * d;
+    }
+}
+
+static void adam(float *w, const float *g, float *m, float *v, int64_t n, float lr,
+                 float b1, float b2, float eps, float decay, int64_t step)
+{
+    double unbias1 = 1 - pow((double)b1, (double)step);
+    double unbias2 = 1 - pow((double)b2, (double)step);
+    for (int64_t i = 0; i < n; i++) {
+        float d = g[i] + decay * w[i];
+        m[i] = b1 * m[i] + (1 - b1) * d;
+        v[i] = b2 * v[i] + (1 - b2) * d * d;
+        double root = sqrt((double)v[i] / unbias2) + (double)eps;
+        w[i] -= (float)((double)lr / unbias1 * (double)m[i] / root);
+    }
+}
+
+static void adadelta(float *w, const float *g, float *sq, float *acc, int64_t n, float lr,
+                     float rho, float eps, float decay)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float d = g[i] + decay * w[i];
+        sq[i] = rho * sq[i] + (1 - rho) * d * d;
+        float delta = sqrtf(acc[i] + eps) / sqrtf(sq[i] + eps) * d;
+        acc[i] = rho * acc[i] + (1 - rho) * delta * delta;
+        w[i] -= lr * delta;
+    }
+}
+
+const struct kernels kernels_plain = {
+    .name = "plain",
+    .linear_plan = linear_plan,
+    .linear_plan_free = linear_plan_free,
+    .linear = linear,
+    .linear_back = linear_back,
+    .conv_plan = conv_plan,
+    .conv_plan_free = conv_plan_free,
+    .conv_floats = conv_floats,
+    .conv = conv,
+    .conv_back = conv_back,
+    .dropout = dropout,
+    .softmax_loss = softmax_loss,
+    .mse_loss = mse_loss,
+    .sgd = sgd,
+    .adam = adam,
+    .adadelta = adadelta,
+};

@@ -1,0 +1,52 @@
+/* worker/kernels/rng.h - random numbers as a function of (seed, stream, index)
+ *
+ * Counter-based: nothing is remembered between draws, so every engine, thread and rank
+ * that asks for the same number gets the same bits, in any order. The mixer is the
+ * finaliser of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+ * generators", OOPSLA 2014), applied to a Weyl sequence that starts at a key.
+ */
+#ifndef WORKER_KERNELS_RNG_H
+#define WORKER_KERNELS_RNG_H
+
+#include <stdint.h>
+
+#define RNG_WEYL UINT64_C(0x9e3779b97f4a7c15) /* 2^64 / golden ratio */
+
+static inline uint64_t rng_mix(uint64_t z)
+{
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+/* Where the sequence of a stream starts. */
+static inline uint64_t rng_key(uint64_t seed, uint64_t stream)
+{
+    return rng_mix(rng_mix(seed + RNG_WEYL) ^ (stream * RNG_WEYL));
+}
+
+static inline uint64_t rng_word(uint64_t key, uint64_t index)
+{
+    return rng_mix(key + (index + 1) * RNG_WEYL);
+}
+
+/* Uniform in [0, 1), 24 bits: every value is a float exactly. */
+static inline float rng_uniform(uint64_t key, uint64_t index)
+{
+    return (float)(rng_word(key, index) >> 40) * 0x1p-24f;
+}
+
+/* Dropout: element i is kept when 16 bits of word i/4, lane i%4 from the low end, are not
+ * below this threshold. p is thereby rounded to 1/65536, and the survivors are scaled by
+ * the rounded p's inverse. */
+static inline uint32_t rng_drop_below(float p)
+{
+    return (uint32_t)(p * 65536.0f + 0.5f);
+}
+
+static inline float rng_keep_scale(float p)
+{
+    return 65536.0f / (65536.0f - (float)rng_drop_below(p));
+}
+
+#endif

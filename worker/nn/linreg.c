@@ -1,0 +1,9 @@
+/* worker/nn/linreg.c - a linear regression: the model whose result everyone can check */
+#include "worker/nn/model.h"
+
+const struct model_type model_linreg = {
+    .name = "linreg",
+    .summary = "linear regression, mean squared error",
+    .task = TASK_REGRESS,
+    .layers = {{LAYER_LINEAR, "linear"}},
+};

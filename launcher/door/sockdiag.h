@@ -1,0 +1,25 @@
+/* launcher/door/sockdiag.h - ask the kernel who owns one TCP connection of this machine
+ */
+#ifndef LAUNCHER_DOOR_SOCKDIAG_H
+#define LAUNCHER_DOOR_SOCKDIAG_H
+
+#include "include/ddprun/err.h"
+
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+struct sock_owner {
+    uid_t uid;
+    uint64_t inode; /* as in "socket:[4711]" below /proc/PID/fd */
+};
+
+/* A netlink socket for sockdiag_find(); -1 where there is none (some containers). */
+int sockdiag_open(void);
+
+/* The established connection with the local end `from` and the remote end `to`. IPv4
+ * within IPv6 is IPv4. `netlink` -1: /proc/net/tcp and tcp6 are read instead. */
+int sockdiag_find(int netlink, const struct sockaddr *from, const struct sockaddr *to,
+                  struct sock_owner *owner, struct ddp_err *err);
+
+#endif

@@ -1,0 +1,438 @@
+/* launcher/io/output.c - see output.h
+ *
+ * A stream (one of two per rank) holds at most one partial line; whole lines that arrive
+ * in one piece go from the caller's buffer to the sink in one copy. Our stdout and stderr
+ * share one sink when they lead to the same place (`2>&1`): two queues would tear each
+ * other's lines there.
+ *
+ * On a terminal a carriage return ends a piece too, as progress bars draw with it: each
+ * redrawing appears under its tag, and the next line clears it away. In files and pipes a
+ * bar stays one long line, as it does without a launcher.
+ *
+ * The tail of a stream is a ring of its last TAIL_SIZE bytes, whatever the options say.
+ */
+#include "launcher/io/output.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/io/rankfile.h"
+#include "launcher/io/sink.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PARTIAL_MAX = 64 << 10, TAIL_SIZE = 4096, TAIL_LINES = 20 };
+
+#define CLEAR_LINE "\033[K"
+
+struct stream {
+    char *partial; /* owned: the line that has no end yet */
+    size_t npartial, room;
+    int64_t since_ms; /* when the first byte of `partial` came (wall clock) */
+    char *tail;       /* owned: a ring of TAIL_SIZE bytes, NULL before the first */
+    uint64_t nbytes;  /* fed since the start; the ring's end is nbytes % TAIL_SIZE */
+};
+
+struct rank {
+    bool silent; /* --output-from leaves it out */
+    size_t ntag;
+    char *tag; /* owned: "[3 node02] ", "" without tags; NULL until it is needed */
+    struct stream streams[2];
+};
+
+struct output {
+    struct sink *sinks[2]; /* owned; may be one and the same */
+    bool drawn[2];         /* the last thing on this sink ended in '\r' */
+    bool raw;              /* neither tags nor times: bytes pass as they are */
+    bool tags, times;
+    int nranks;
+    struct rank *ranks;      /* owned */
+    struct rankfiles *files; /* owned, or NULL */
+    const char *(*host_of)(int rank, void *arg);
+    void (*on_room)(void *arg);
+    void *arg;
+    void (*lost)(enum out_stream stream, bool reader_left, const char *why, void *arg);
+    void *lost_arg;
+    char second[24], zone[8]; /* the time of `second_s`, written out */
+    time_t second_s;
+};
+
+/* ---- lines ---- */
+
+static int64_t wall_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* "2026-11-21T05:44:26.123+0100 "; the slow part is done once a second. */
+static size_t put_time(struct output *o, char *to, int64_t ms)
+{
+    time_t s = (time_t)(ms / 1000);
+    if (s != o->second_s) {
+        struct tm tm;
+        localtime_r(&s, &tm);
+        strftime(o->second, sizeof o->second, "%Y-%m-%dT%H:%M:%S.", &tm);
+        strftime(o->zone, sizeof o->zone, "%z ", &tm);
+        o->second_s = s;
+    }
+    int frac = (int)(ms % 1000);
+    char *p = stpcpy(to, o->second);
+    *p++ = (char)('0' + frac / 100);
+    *p++ = (char)('0' + frac / 10 % 10);
+    *p++ = (char)('0' + frac % 10);
+    return (size_t)(stpcpy(p, o->zone) - to);
+}
+
+static void make_tag(struct output *o, int rank)
+{
+    struct rank *r = &o->ranks[rank];
+    const char *host = o->host_of ? o->host_of(rank, o->arg) : NULL;
+    if (!o->tags)
+        r->tag = xstrdup("");
+    else if (host)
+        r->tag = xasprintf("[%d %s] ", rank, host);
+    else
+        r->tag = xasprintf("[%d] ", rank);
+    r->ntag = strlen(r->tag);
+}
+
+/* One line: what was held, then `text`, then `end` ('\n' or '\r'). */
+static void emit(struct output *o, int rank, enum out_stream which, const char *text,
+                 size_t size, char end)
+{
+    struct rank *r = &o->ranks[rank];
+    struct stream *st = &r->streams[which];
+    struct sink *sink = o->sinks[which];
+    if (!r->tag)
+        make_tag(o, rank);
+    char *start = sink_reserve(sink, r->ntag + st->npartial + size + 64), *p = start;
+    if (o->drawn[which])
+        p = stpcpy(p, CLEAR_LINE);
+    if (o->times)
+        p += put_time(o, p, st->npartial > 0 ? st->since_ms : wall_ms());
+    p = mempcpy(p, r->tag, r->ntag);
+    if (st->npartial > 0)
+        p = mempcpy(p, st->partial, st->npartial);
+    p = mempcpy(p, text, size);
+    *p++ = end;
+    sink_commit(sink, (size_t)(p - start));
+    o->drawn[which] = end == '\r';
+    if (o->sinks[OUT_STDOUT] == o->sinks[OUT_STDERR])
+        o->drawn[!which] = o->drawn[which];
+    st->npartial = 0;
+}
+
+static void hold(struct stream *st, const char *data, size_t size)
+{
+    if (st->npartial == 0)
+        st->since_ms = wall_ms();
+    if (st->room - st->npartial < size) {
+        st->room = st->npartial + size < 512 ? 512 : (st->npartial + size) * 2;
+        st->partial = xrealloc(st->partial, st->room, 1);
+    }
+    memcpy(st->partial + st->npartial, data, size);
+    st->npartial += size;
+}
+
+/* How many bytes of `data` make the first piece that has ended, its end included; 0: none
+ * has. "\r\n" and "\r\r\n" (a terminal's echo of one) are a line's end, a '\r' before
+ * anything else is a redrawing; one at the very end may still become either. */
+static size_t ended_piece(const char *data, size_t size, bool terminal)
+{
+    const char *nl = memchr(data, '\n', size);
+    const char *cr =
+        terminal ? memchr(data, '\r', nl ? (size_t)(nl - data) : size) : NULL;
+    if (cr) {
+        const char *end = data + size;
+        while (cr + 1 < end && cr[1] == '\r')
+            cr++;
+        if (cr + 1 < end && cr[1] != '\n')
+            return (size_t)(cr - data) + 1;
+    }
+    return nl ? (size_t)(nl - data) + 1 : 0;
+}
+
+static void feed_lines(struct output *o, int rank, enum out_stream which,
+                       const char *data, size_t size)
+{
+    struct stream *st = &o->ranks[rank].streams[which];
+    while (size > 0) {
+        size_t n = ended_piece(data, size, false);
+        if (n > 0) {
+            emit(o, rank, which, data, n - 1, '\n');
+        } else {
+            n = size < PARTIAL_MAX - st->npartial ? size : PARTIAL_MAX - st->npartial;
+            hold(st, data, n);
+            if (st->npartial == PARTIAL_MAX)
+                emit(o, rank, which, "", 0, '\n');
+        }
+        data += n;
+        size -= n;
+    }
+}
+
+/* As feed_lines(), but everything goes through `partial`: a redrawing may have begun in
+ * an earlier piece. */
+static void feed_terminal(struct output *o, int rank, enum out_stream which,
+                          const char *data, size_t size)
+{
+    struct stream *st = &o->ranks[rank].streams[which];
+    hold(st, data, size);
+    char *all = st->partial;
+    size_t nall = st->npartial, done = 0, n;
+    st->partial = NULL; /* emit() is to see nothing held */
+    st->npartial = st->room = 0;
+    while ((n = ended_piece(all + done, nall - done, true)) > 0 ||
+           nall - done >= PARTIAL_MAX) {
+        char *piece = all + done;
+        size_t len = n ? n - 1 : PARTIAL_MAX;
+        char end = n && piece[len] == '\r' ? '\r' : '\n';
+        done += n ? n : PARTIAL_MAX;
+        while (len > 0 && (*piece == '\r' || piece[len - 1] == '\r')) {
+            piece += *piece == '\r';
+            len--;
+        }
+        if (len > 0 || end == '\n')
+            emit(o, rank, which, piece, len, end);
+    }
+    if (done < nall)
+        hold(st, all + done, nall - done);
+    free(all);
+}
+
+/* ---- tails ---- */
+
+static void keep_tail(struct stream *st, const char *data, size_t size)
+{
+    if (!st->tail)
+        st->tail = xcalloc(1, TAIL_SIZE);
+    size_t n = size < TAIL_SIZE ? size : TAIL_SIZE;
+    data += size - n;
+    st->nbytes += size;
+    size_t end = (size_t)(st->nbytes % TAIL_SIZE); /* where the ring ends afterwards */
+    size_t behind = n < end ? n : end;             /* of the new bytes, before `end` */
+    memcpy(st->tail + end - behind, data + n - behind, behind);
+    memcpy(st->tail + TAIL_SIZE - (n - behind), data, n - behind);
+}
+
+static char *last_lines(const struct stream *st)
+{
+    size_t n = st->nbytes < TAIL_SIZE ? (size_t)st->nbytes : TAIL_SIZE;
+    size_t end = (size_t)(st->nbytes % TAIL_SIZE);
+    char *text = xcalloc(n + 1, 1);
+    for (size_t i = 0; i < n; i++)
+        text[i] = st->tail[(end + TAIL_SIZE - n + i) % TAIL_SIZE];
+    size_t start = n, lines = 0;
+    while (start > 0) {
+        if (text[start - 1] == '\n' && start < n && ++lines == TAIL_LINES)
+            break;
+        start--;
+    }
+    if (start == 0 && st->nbytes > TAIL_SIZE) { /* the first line has lost its start */
+        const char *nl = memchr(text, '\n', n);
+        if (nl && nl + 1 < text + n)
+            start = (size_t)(nl + 1 - text);
+    }
+    memmove(text, text + start, n - start);
+    text[n - start] = '\0';
+    return text;
+}
+
+char *output_tail(const struct output *o, int rank)
+{
+    const struct stream *streams = o->ranks[rank].streams;
+    if (streams[OUT_STDERR].nbytes > 0)
+        return last_lines(&streams[OUT_STDERR]);
+    if (streams[OUT_STDOUT].nbytes > 0)
+        return last_lines(&streams[OUT_STDOUT]);
+    return xstrdup("");
+}
+
+/* ---- verbs ---- */
+
+void output_feed(struct output *o, int rank, enum out_stream stream, const void *data,
+                 size_t size)
+{
+    struct rank *r = &o->ranks[rank];
+    if (size == 0)
+        return;
+    keep_tail(&r->streams[stream], data, size);
+    if (o->files)
+        rankfiles_write(o->files, rank, stream, data, size);
+    if (r->silent)
+        return;
+    if (o->raw)
+        sink_put(o->sinks[stream], data, size);
+    else if (sink_terminal(o->sinks[stream]))
+        feed_terminal(o, rank, stream, data, size);
+    else
+        feed_lines(o, rank, stream, data, size);
+}
+
+void output_end(struct output *o, int rank, enum out_stream stream)
+{
+    if (o->ranks[rank].streams[stream].npartial > 0)
+        emit(o, rank, stream, "", 0, '\n');
+}
+
+void output_say(struct output *o, const char *line)
+{
+    struct sink *s = o->sinks[OUT_STDERR];
+    if (o->drawn[OUT_STDERR])
+        sink_put(s, CLEAR_LINE, strlen(CLEAR_LINE));
+    else if (sink_midline(s))
+        sink_put(s, "\n", 1);
+    o->drawn[OUT_STDERR] = false;
+    if (o->sinks[OUT_STDOUT] == s)
+        o->drawn[OUT_STDOUT] = false;
+    sink_put(s, line, strlen(line));
+    sink_put(s, "\n", 1);
+}
+
+static size_t pending(const struct output *o)
+{
+    size_t out = sink_pending(o->sinks[OUT_STDOUT]);
+    size_t err = sink_pending(o->sinks[OUT_STDERR]);
+    return out > err ? out : err;
+}
+
+size_t output_room(const struct output *o)
+{
+    size_t n = pending(o);
+    return n < SINK_HIGH ? SINK_HIGH - n : 0;
+}
+
+void output_on_lost(struct output *o,
+                    void (*lost)(enum out_stream stream, bool reader_left,
+                                 const char *why, void *arg),
+                    void *arg)
+{
+    o->lost = lost;
+    o->lost_arg = arg;
+}
+
+int output_flush(struct output *o, int64_t deadline_ms)
+{
+    for (int rank = 0; rank < o->nranks; rank++) {
+        output_end(o, rank, OUT_STDOUT);
+        output_end(o, rank, OUT_STDERR);
+    }
+    int out = sink_flush(o->sinks[OUT_STDOUT], deadline_ms);
+    int err = sink_flush(o->sinks[OUT_STDERR], deadline_ms);
+    return out < 0 || err < 0 ? -1 : 0;
+}
+
+/* ---- callbacks ---- */
+
+static void on_drained(void *arg)
+{
+    struct output *o = arg;
+    if (o->on_room && output_room(o) > 0)
+        o->on_room(o->arg);
+}
+
+static void on_stdout_lost(bool reader_left, const char *why, void *arg)
+{
+    struct output *o = arg;
+    if (o->lost)
+        o->lost(OUT_STDOUT, reader_left, why, o->lost_arg);
+}
+
+static void on_stderr_lost(bool reader_left, const char *why, void *arg)
+{
+    struct output *o = arg;
+    if (o->lost)
+        o->lost(OUT_STDERR, reader_left, why, o->lost_arg);
+}
+
+/* ---- create, destroy ---- */
+
+/* "0-3,8": the ranks that reach the terminal. */
+static int choose_ranks(struct output *o, const char *from, int *nspeaking,
+                        struct ddp_err *err)
+{
+    *nspeaking = from ? 0 : o->nranks;
+    for (int rank = 0; from && rank < o->nranks; rank++)
+        o->ranks[rank].silent = true;
+    for (const char *p = from; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
+        char *end;
+        long first = strtol(p, &end, 10), last = first;
+        if (end > p && *end == '-')
+            last = strtol(p = end + 1, &end, 10);
+        if (end == p || (*end && *end != ',') || first < 0 || last < first ||
+            last >= o->nranks)
+            return err_set(err,
+                           "--output-from '%s': ranks 0 to %d are there, as in '0-3,8'",
+                           from, o->nranks - 1);
+        for (long rank = first; rank <= last; rank++) {
+            *nspeaking += o->ranks[rank].silent;
+            o->ranks[rank].silent = false;
+        }
+    }
+    return 0;
+}
+
+static void open_sinks(struct output *o, struct loop *loop)
+{
+    struct sink_events out = {on_drained, on_stdout_lost, o};
+    struct sink_events to_err = {on_drained, on_stderr_lost, o};
+    o->sinks[OUT_STDOUT] = sink_create(loop, STDOUT_FILENO, "stdout", &out);
+    o->sinks[OUT_STDERR] = sink_same(STDOUT_FILENO, STDERR_FILENO)
+                               ? o->sinks[OUT_STDOUT]
+                               : sink_create(loop, STDERR_FILENO, "stderr", &to_err);
+}
+
+struct output *output_create(struct loop *loop, const struct opts *opts, int nranks,
+                             const char *(*host_of)(int rank, void *arg),
+                             void (*on_room)(void *arg), void *arg, struct ddp_err *err)
+{
+    struct output *o = xcalloc(1, sizeof *o);
+    o->nranks = nranks;
+    o->ranks = xcalloc((size_t)nranks, sizeof *o->ranks);
+    o->host_of = host_of;
+    o->on_room = on_room;
+    o->arg = arg;
+    o->second_s = -1;
+    int nspeaking;
+    if (choose_ranks(o, opts->output_from, &nspeaking, err) < 0)
+        goto fail;
+    if (opts->output_filename) {
+        o->files = rankfiles_create(opts->output_filename, nranks, host_of, arg, err);
+        if (!o->files)
+            goto fail;
+    }
+    o->tags =
+        opts->tag_output == TAG_ON || (opts->tag_output == TAG_AUTO && nspeaking > 1);
+    o->times = opts->timestamp_output;
+    o->raw = !o->tags && !o->times;
+    open_sinks(o, loop);
+    return o;
+fail:
+    output_destroy(o);
+    return NULL;
+}
+
+void output_destroy(struct output *o)
+{
+    if (!o)
+        return;
+    if (o->sinks[OUT_STDERR] != o->sinks[OUT_STDOUT])
+        sink_destroy(o->sinks[OUT_STDERR]);
+    sink_destroy(o->sinks[OUT_STDOUT]);
+    rankfiles_destroy(o->files);
+    for (int rank = 0; rank < o->nranks; rank++) {
+        for (int i = 0; i < 2; i++) {
+            free(o->ranks[rank].streams[i].partial);
+            free(o->ranks[rank].streams[i].tail);
+        }
+        free(o->ranks[rank].tag);
+    }
+    free(o->ranks);
+    free(o);
+}

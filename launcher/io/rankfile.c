@@ -1,0 +1,241 @@
+/* launcher/io/rankfile.c - see rankfile.h
+ *
+ * Bytes are written as they come, one write() a piece: whoever follows a file sees it
+ * grow, and nothing is lost when the launcher is killed. At most MAX_OPEN files are open;
+ * beyond that the one that was opened first gives way and is opened again when needed.
+ */
+#include "launcher/io/rankfile.h"
+
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOG_SUBSYS "output"
+
+enum { MAX_OPEN = 256 };
+
+struct rankfile {
+    int slot;   /* index into `open`, -1: not open now */
+    bool begun; /* made already: not to be cut again */
+    bool given_up;
+};
+
+struct rankfiles {
+    char *pattern; /* owned */
+    bool split;    /* the two streams have files of their own */
+    int nranks;
+    long start_s;
+    const char *(*host_of)(int rank, void *arg);
+    void *arg;
+    struct rankfile *files; /* owned: [rank] or [rank * 2 + stream] */
+    struct {
+        int fd;
+        struct rankfile *file; /* borrowed from files; NULL: free */
+    } open[MAX_OPEN];
+    int hand; /* the slot that gives way next */
+    bool told;
+};
+
+static const char *host_name(const struct rankfiles *f, int rank, char own[256])
+{
+    const char *host = f->host_of ? f->host_of(rank, f->arg) : NULL;
+    if (host)
+        return host;
+    if (gethostname(own, 256) < 0)
+        strcpy(own, "localhost");
+    own[255] = '\0';
+    return own;
+}
+
+/* The pattern filled in; owned by the caller. */
+static char *path_of(const struct rankfiles *f, int rank, enum out_stream stream)
+{
+    char *path = NULL, own[256];
+    size_t size = 0;
+    FILE *m = open_memstream(&path, &size);
+    if (!m)
+        abort(); /* no memory, as in common/mem.h */
+    for (const char *p = f->pattern; *p; p++) {
+        if (*p != '%') {
+            fputc(*p, m);
+            continue;
+        }
+        switch (*++p) {
+        case 'r':
+            fprintf(m, "%d", rank);
+            break;
+        case 'h':
+            fputs(host_name(f, rank, own), m);
+            break;
+        case 's':
+            fputs(stream == OUT_STDOUT ? "out" : "err", m);
+            break;
+        case 't':
+            fprintf(m, "%ld", f->start_s);
+            break;
+        default:
+            fputc(*p, m);
+        }
+    }
+    fclose(m);
+    return path;
+}
+
+static int pattern_check(const char *pattern, int nranks, bool *split,
+                         struct ddp_err *err)
+{
+    bool rank = false;
+    *split = false;
+    for (const char *p = strchr(pattern, '%'); p; p = strchr(p + 1, '%')) {
+        p++;
+        if (*p == '\0' || !strchr("rhst%", *p))
+            return err_set(err,
+                           "unknown '%%%.1s' in --output-filename '%s': %%r rank, %%h "
+                           "host, %%s out or err, %%t start time and %%%% are known",
+                           p, pattern);
+        rank |= *p == 'r';
+        *split |= *p == 's';
+    }
+    if (!rank && nranks > 1)
+        return err_set(err,
+                       "--output-filename '%s' names one file for %d ranks: put %%r "
+                       "into it",
+                       pattern, nranks);
+    return 0;
+}
+
+static void make_folders(char *path)
+{
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(path, 0777); /* what goes wrong here, open() says better */
+        *slash = '/';
+    }
+}
+
+static void shut(struct rankfiles *f, int slot)
+{
+    if (f->open[slot].file) {
+        close(f->open[slot].fd);
+        f->open[slot].file->slot = -1;
+        f->open[slot].file = NULL;
+    }
+}
+
+/* 0, or what errno said. O_NONBLOCK: a FIFO without a reader is an error then, and does
+ * not hold us up. */
+static int open_file(struct rankfiles *f, struct rankfile *file, char *path)
+{
+    int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    if (!file->begun) {
+        make_folders(path);
+        flags |= O_TRUNC;
+    }
+    int slot = f->hand;
+    f->hand = (f->hand + 1) % MAX_OPEN;
+    shut(f, slot);
+    int fd = open(path, flags, 0666);
+    if (fd < 0)
+        return errno;
+    f->open[slot].fd = fd;
+    f->open[slot].file = file;
+    file->slot = slot;
+    file->begun = true;
+    return 0;
+}
+
+static void give_up(struct rankfiles *f, struct rankfile *file, const char *path, int why)
+{
+    file->given_up = true;
+    if (file->slot >= 0)
+        shut(f, file->slot);
+    if (!f->told)
+        log_error("cannot write '%s': %s: files of --output-filename are incomplete from "
+                  "here on, the terminal is not",
+                  path, strerror(why));
+    f->told = true;
+}
+
+/* 0, or what errno said. */
+static int write_all(int fd, const char *data, size_t size)
+{
+    while (size > 0) {
+        ssize_t n = write(fd, data, size);
+        if (n < 0 && errno != EINTR)
+            return errno;
+        if (n > 0) {
+            data += n;
+            size -= (size_t)n;
+        }
+    }
+    return 0;
+}
+
+void rankfiles_write(struct rankfiles *f, int rank, enum out_stream stream,
+                     const void *data, size_t size)
+{
+    struct rankfile *file = &f->files[f->split ? rank * 2 + (int)stream : rank];
+    if (file->given_up)
+        return;
+    char *path = NULL;
+    int why = 0;
+    if (file->slot < 0) {
+        path = path_of(f, rank, stream);
+        why = open_file(f, file, path);
+    }
+    if (why == 0)
+        why = write_all(f->open[file->slot].fd, data, size);
+    if (why != 0) {
+        if (!path)
+            path = path_of(f, rank, stream);
+        give_up(f, file, path, why);
+    }
+    free(path);
+}
+
+struct rankfiles *rankfiles_create(const char *pattern, int nranks,
+                                   const char *(*host_of)(int rank, void *arg), void *arg,
+                                   struct ddp_err *err)
+{
+    bool split = true, folder = !strchr(pattern, '%');
+    if (!folder && pattern_check(pattern, nranks, &split, err) < 0)
+        return NULL;
+    if (*pattern == '\0') {
+        err_set(err,
+                "--output-filename needs the name of a folder or a pattern with %%r");
+        return NULL;
+    }
+    struct rankfiles *f = xcalloc(1, sizeof *f);
+    f->pattern = folder ? xasprintf("%s/rank.%%r.%%s", pattern) : xstrdup(pattern);
+    f->split = split;
+    f->nranks = nranks;
+    f->start_s = (long)time(NULL);
+    f->host_of = host_of;
+    f->arg = arg;
+    size_t n = (size_t)nranks * 2;
+    f->files = xcalloc(n, sizeof *f->files);
+    for (size_t i = 0; i < n; i++)
+        f->files[i].slot = -1;
+    return f;
+}
+
+void rankfiles_destroy(struct rankfiles *f)
+{
+    if (!f)
+        return;
+    for (int i = 0; i < MAX_OPEN; i++)
+        shut(f, i);
+    free(f->files);
+    free(f->pattern);
+    free(f);
+}

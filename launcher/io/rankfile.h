@@ -1,0 +1,27 @@
+/* launcher/io/rankfile.h - the bytes of each rank in files of its own (--output-filename)
+ *
+ * Files hold exactly what the rank wrote: no tags, no times. They are made when the first
+ * byte comes, with the folders above them; what an earlier launch left is overwritten.
+ */
+#ifndef LAUNCHER_IO_RANKFILE_H
+#define LAUNCHER_IO_RANKFILE_H
+
+#include "include/ddprun/err.h"
+#include "launcher/io/output.h"
+
+struct rankfiles;
+
+/* `pattern` without a '%' is a folder: FOLDER/rank.3.out and FOLDER/rank.3.err. Otherwise
+ *   %r the rank   %h its host   %s "out" or "err"   %t the start time in seconds   %% '%'
+ * and without %s both streams go to one file, in the order of arrival. */
+struct rankfiles *rankfiles_create(const char *pattern, int nranks,
+                                   const char *(*host_of)(int rank, void *arg), void *arg,
+                                   struct ddp_err *err);
+void rankfiles_destroy(struct rankfiles *f);
+
+/* A file that cannot be written is given up with one line in the log, the first of them
+ * only; the others go on. */
+void rankfiles_write(struct rankfiles *f, int rank, enum out_stream stream,
+                     const void *data, size_t size);
+
+#endif

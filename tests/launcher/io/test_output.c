@@ -1,0 +1,547 @@
+/* Our stdout and stderr are files, pipes or a terminal made by each test; Check runs
+ * every test in a process of its own, so that dup2() over them disturbs nobody. */
+#include "tests/support/suite.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+#include "launcher/io/output.h"
+
+#include <fcntl.h>
+#include <pty.h>
+#include <regex.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct loop *loop;
+static struct output *output;
+static struct ddp_err err;
+static int rooms; /* how often on_room was called */
+
+static void setup(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    loop = loop_create(&err);
+    ck_assert_ptr_nonnull(loop);
+}
+
+static void teardown(void)
+{
+    output_destroy(output);
+    loop_destroy(loop);
+}
+
+static void turn(void)
+{
+    event_base_loop(loop_base(loop), EVLOOP_NONBLOCK);
+}
+
+static void on_room(void *arg)
+{
+    rooms++;
+}
+
+static const char *host_of(int rank, void *arg)
+{
+    return rank < 2 ? "node01" : "node02";
+}
+
+static struct output *make(const struct opts *opts, int nranks, bool hosts)
+{
+    output =
+        output_create(loop, opts, nranks, hosts ? host_of : NULL, on_room, NULL, &err);
+    return output;
+}
+
+/* Both streams to files of their own: out and err in a fresh folder. */
+static char *folder;
+
+static void to_files(void)
+{
+    folder = temp_dir();
+    for (int fd = 1; fd <= 2; fd++) {
+        char *path = xasprintf("%s/%s", folder, fd == 1 ? "out" : "err");
+        int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        ck_assert_int_ge(file, 0);
+        fflush(NULL);
+        ck_assert_int_eq(dup2(file, fd), fd);
+        close(file);
+        free(path);
+    }
+}
+
+static char *slurp(const char *name)
+{
+    char *path = xasprintf("%s/%s", folder, name);
+    FILE *f = fopen(path, "r");
+    ck_assert_msg(f != NULL, "no file '%s'", path);
+    char *text = xcalloc(1 << 20, 1);
+    size_t n = fread(text, 1, (1 << 20) - 1, f);
+    text[n] = '\0';
+    fclose(f);
+    free(path);
+    return text;
+}
+
+static void wrote(const char *name, const char *want)
+{
+    turn();
+    char *text = slurp(name);
+    ck_assert_str_eq(text, want);
+    free(text);
+}
+
+static void feed(int rank, enum out_stream stream, const char *text)
+{
+    output_feed(output, rank, stream, text, strlen(text));
+}
+
+/* ---- lines ---- */
+
+static const struct {
+    const char *name;
+    struct opts opts;
+    int nranks;
+    bool hosts;
+    const char *out, *err;
+} shapes[] = {
+    {"two ranks are tagged", {0}, 2, false, "[0] a\n[1] b\n[0] c\n", "[1] e\n"},
+    {"hosts stand in the tag",
+     {0},
+     2,
+     true,
+     "[0 node01] a\n[1 node01] b\n[0 node01] c\n",
+     "[1 node01] e\n"},
+    {"tags can be had off", {.tag_output = TAG_OFF}, 2, false, "a\nb\nc\n", "e\n"},
+    {"one speaker needs no tag", {.output_from = "1"}, 2, false, "b\n", "e\n"},
+    {"unless it is asked for",
+     {.output_from = "1", .tag_output = TAG_ON},
+     2,
+     false,
+     "[1] b\n",
+     "[1] e\n"},
+};
+
+START_TEST(lines_have_the_shape_the_options_say)
+{
+    to_files();
+    ck_assert_msg(make(&shapes[_i].opts, shapes[_i].nranks, shapes[_i].hosts) != NULL,
+                  "%s: %s", shapes[_i].name, err.text);
+    feed(0, OUT_STDOUT, "a\n");
+    feed(1, OUT_STDERR, "e\n");
+    feed(1, OUT_STDOUT, "b\n");
+    feed(0, OUT_STDOUT, "c\n");
+    wrote("out", shapes[_i].out);
+    wrote("err", shapes[_i].err);
+}
+END_TEST
+
+START_TEST(a_tag_never_stands_in_mid_line)
+{
+    to_files();
+    make(&(struct opts){0}, 2, false);
+    feed(0, OUT_STDOUT, "ha");
+    feed(1, OUT_STDOUT, "whole\nst");
+    feed(0, OUT_STDOUT, "lf\n\nthird");
+    wrote("out", "[1] whole\n[0] half\n[0] \n");
+    feed(1, OUT_STDOUT, "art\n");
+    output_end(output, 0, OUT_STDOUT);
+    wrote("out", "[1] whole\n[0] half\n[0] \n[1] start\n[0] third\n");
+}
+END_TEST
+
+START_TEST(every_split_gives_the_same_lines)
+{
+    static const char text[] = "one\n\ntwo three\nfour"; /* 19 bytes */
+    size_t cut = (size_t)_i;
+    to_files();
+    make(&(struct opts){.tag_output = TAG_ON}, 1, false);
+    output_feed(output, 0, OUT_STDOUT, text, cut);
+    output_feed(output, 0, OUT_STDOUT, text + cut, sizeof text - 1 - cut);
+    output_end(output, 0, OUT_STDOUT);
+    wrote("out", "[0] one\n[0] \n[0] two three\n[0] four\n");
+}
+END_TEST
+
+START_TEST(a_line_without_end_is_folded_at_64_kib)
+{
+    to_files();
+    make(&(struct opts){.tag_output = TAG_ON}, 1, false);
+    char *big = xcalloc(1, 70001);
+    memset(big, 'x', 70000);
+    feed(0, OUT_STDOUT, big);
+    turn();
+    char *text = slurp("out");
+    ck_assert_uint_eq(strlen(text), 4 + 65536 + 1);
+    free(text);
+    feed(0, OUT_STDOUT, "\n");
+    turn();
+    text = slurp("out");
+    ck_assert_uint_eq(strlen(text), 70000 + 2 * 5);
+    ck_assert_int_eq(strncmp(text + 4 + 65536, "\n[0] x", 6), 0);
+    free(text);
+    free(big);
+}
+END_TEST
+
+START_TEST(without_tags_bytes_pass_at_once)
+{
+    to_files();
+    make(&(struct opts){0}, 1, false);
+    feed(0, OUT_STDOUT, "no newline: ");
+    wrote("out", "no newline: ");
+    output_end(output, 0, OUT_STDOUT);
+    ck_assert_int_eq(output_flush(output, now_ms() + 1000), 0);
+    wrote("out", "no newline: ");
+}
+END_TEST
+
+START_TEST(our_own_line_starts_a_line)
+{
+    to_files();
+    make(&(struct opts){0}, 1, false);
+    feed(0, OUT_STDERR, "half");
+    output_say(output, "ddprun: rank 0 died");
+    wrote("err", "half\nddprun: rank 0 died\n");
+    output_say(output, "again");
+    wrote("err", "half\nddprun: rank 0 died\nagain\n");
+}
+END_TEST
+
+START_TEST(times_are_those_of_the_first_byte)
+{
+    to_files();
+    make(&(struct opts){.timestamp_output = true}, 2, false);
+    feed(0, OUT_STDOUT, "sl");
+    usleep(20000);
+    feed(1, OUT_STDOUT, "quick\n");
+    feed(0, OUT_STDOUT, "ow\n");
+    turn();
+    char *text = slurp("out");
+    regex_t re;
+    static const char form[] =
+        "^(20[0-9-]{8}T[0-9:]{8}\\.[0-9]{3})[+-][0-9]{4} \\[1\\] quick\n"
+        "(20[0-9-]{8}T[0-9:]{8}\\.[0-9]{3})[+-][0-9]{4} \\[0\\] slow\n$";
+    ck_assert_int_eq(regcomp(&re, form, REG_EXTENDED), 0);
+    regmatch_t m[3];
+    ck_assert_msg(regexec(&re, text, 3, m, 0) == 0, "%s", text);
+    ck_assert_int_lt(strncmp(text + m[2].rm_so, text + m[1].rm_so, 23), 0);
+    regfree(&re);
+    free(text);
+}
+END_TEST
+
+START_TEST(ranks_that_are_not_there_are_refused)
+{
+    static const char *const bad[] = {"4", "1-4", "2-1", "x", "", "1,", "-1", "1;2"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        ck_assert_msg(make(&(struct opts){.output_from = bad[i]}, 4, false) == NULL,
+                      "'%s' was taken", bad[i]);
+        ck_assert_ptr_nonnull(strstr(err.text, "--output-from"));
+    }
+}
+END_TEST
+
+/* ---- terminals ---- */
+
+START_TEST(a_terminal_shows_a_progress_bar_under_its_tag)
+{
+    int ours, theirs;
+    ck_assert_int_eq(openpty(&ours, &theirs, NULL, NULL, NULL), 0);
+    fflush(NULL);
+    dup2(theirs, 1);
+    dup2(theirs, 2);
+    setenv("TERM", "xterm", 1);
+    make(&(struct opts){0}, 2, false);
+    feed(0, OUT_STDERR, "\r 10%");
+    feed(0, OUT_STDERR, "\r 20%\r");
+    feed(1, OUT_STDOUT, "line\r\n");
+    feed(0, OUT_STDERR, "\n");
+    turn();
+    char text[256] = "";
+    ssize_t n = read(ours, text, sizeof text - 1);
+    ck_assert_int_gt(n, 0);
+    text[n] = '\0';
+    ck_assert_str_eq(text, "[0]  10%\r\033[K[1] line\r\n[0]  20%\r\n");
+}
+END_TEST
+
+/* ---- slow and lost readers ---- */
+
+static int stdout_pipe(void)
+{
+    int fds[2];
+    ck_assert_int_eq(pipe(fds), 0);
+    fflush(NULL);
+    dup2(fds[1], 1);
+    close(fds[1]);
+    return fds[0];
+}
+
+START_TEST(a_slow_reader_takes_our_room_and_loses_nothing)
+{
+    int reader = stdout_pipe();
+    make(&(struct opts){0}, 1, false);
+    size_t fed = 0, got = 0;
+    static char piece[65536], back[65536];
+    while (output_room(output) > 0) {
+        for (size_t i = 0; i < sizeof piece; i++)
+            piece[i] = (char)((fed + i) % 251);
+        output_feed(output, 0, OUT_STDOUT, piece, sizeof piece);
+        fed += sizeof piece;
+        turn();
+    }
+    ck_assert_int_eq(rooms, 0);
+    ck_assert_int_eq(fcntl(1, F_GETFL) & O_NONBLOCK, 0); /* our stdout is as it was */
+    while (got < fed) {
+        ssize_t n = read(reader, back, sizeof back);
+        ck_assert_int_gt(n, 0);
+        for (ssize_t i = 0; i < n; i++)
+            ck_assert_int_eq(back[i], (char)((got + (size_t)i) % 251));
+        got += (size_t)n;
+        turn();
+    }
+    ck_assert_int_eq(rooms, 1);
+    ck_assert_uint_gt(output_room(output), 1 << 20);
+}
+END_TEST
+
+START_TEST(flushing_ends_at_its_deadline)
+{
+    stdout_pipe();
+    make(&(struct opts){0}, 1, false);
+    char *big = xcalloc(1, 1 << 20);
+    output_feed(output, 0, OUT_STDOUT, big, 1 << 20);
+    ck_assert_int_eq(output_flush(output, now_ms() + 50), -1);
+    free(big);
+}
+END_TEST
+
+static int losses;
+
+static void on_lost(enum out_stream stream, bool reader_left, const char *why, void *arg)
+{
+    losses++;
+    ck_assert_int_eq(stream, OUT_STDOUT);
+    ck_assert_int_eq(reader_left, *(bool *)arg);
+    ck_assert_ptr_nonnull(strstr(why, "cannot write to stdout: "));
+}
+
+START_TEST(a_reader_that_leaves_is_told_once)
+{
+    bool reader_left = true;
+    int reader = stdout_pipe();
+    make(&(struct opts){0}, 1, false);
+    output_on_lost(output, on_lost, &reader_left);
+    close(reader);
+    for (int i = 0; i < 3; i++) {
+        feed(0, OUT_STDOUT, "text\n");
+        turn();
+    }
+    ck_assert_int_eq(losses, 1);
+    ck_assert_uint_gt(output_room(output), 0);
+    ck_assert_int_eq(output_flush(output, now_ms() + 1000), -1);
+}
+END_TEST
+
+START_TEST(a_full_disk_is_told_once)
+{
+    bool reader_left = false;
+    int full = open("/dev/full", O_WRONLY);
+    fflush(NULL);
+    dup2(full, 1);
+    make(&(struct opts){0}, 1, false);
+    output_on_lost(output, on_lost, &reader_left);
+    feed(0, OUT_STDOUT, "text\n");
+    turn();
+    feed(0, OUT_STDOUT, "text\n");
+    turn();
+    ck_assert_int_eq(losses, 1);
+}
+END_TEST
+
+START_TEST(both_streams_to_one_pipe_keep_their_order)
+{
+    int reader = stdout_pipe();
+    dup2(1, 2);
+    make(&(struct opts){0}, 2, false);
+    for (int i = 0; i < 100; i++)
+        feed(i % 2, i % 3 ? OUT_STDOUT : OUT_STDERR, "x\n");
+    turn();
+    char text[1024];
+    ck_assert_int_eq(read(reader, text, sizeof text), 600);
+    for (int i = 0; i < 100; i++)
+        ck_assert_int_eq(text[i * 6 + 1], '0' + i % 2);
+}
+END_TEST
+
+/* ---- tails ---- */
+
+START_TEST(the_tail_is_the_end_of_stderr)
+{
+    to_files();
+    make(&(struct opts){.output_from = "1"}, 2, false);
+    char *tail = output_tail(output, 0);
+    ck_assert_str_eq(tail, "");
+    free(tail);
+    feed(0, OUT_STDOUT, "out\n");
+    tail = output_tail(output, 0);
+    ck_assert_str_eq(tail, "out\n");
+    free(tail);
+    for (int i = 0; i < 1000; i++) {
+        char line[32];
+        snprintf(line, sizeof line, "line %d\n", i);
+        feed(0, OUT_STDERR, line);
+    }
+    feed(0, OUT_STDERR, "half");
+    tail = output_tail(output, 0);
+    ck_assert_int_eq(strncmp(tail, "line 981\nline 982\n", 18), 0);
+    ck_assert_str_eq(tail + strlen(tail) - 13, "line 999\nhalf");
+    free(tail);
+}
+END_TEST
+
+START_TEST(the_tail_of_long_lines_starts_at_a_line)
+{
+    to_files();
+    make(&(struct opts){0}, 1, false);
+    char *big = xcalloc(1, 10001);
+    memset(big, 'x', 3000);
+    big[2999] = '\n';
+    for (int i = 0; i < 5; i++)
+        feed(0, OUT_STDERR, big);
+    char *tail = output_tail(output, 0);
+    ck_assert_uint_eq(strlen(tail), 3000);
+    free(tail);
+    memset(big, 'y', 10000); /* no line start to be had: the last 4 KiB */
+    feed(0, OUT_STDERR, big);
+    tail = output_tail(output, 0);
+    ck_assert_uint_eq(strlen(tail), 4096);
+    free(tail);
+    free(big);
+}
+END_TEST
+
+/* ---- files of their own ---- */
+
+static const struct {
+    const char *pattern, *out, *err, *gone; /* file names for rank 2 */
+} patterns[] = {
+    {"logs", "logs/rank.2.out", "logs/rank.2.err", "logs/rank.0.out"},
+    {"a/b/%h-%r.%s", "a/b/node02-2.out", "a/b/node02-2.err", "a/b/node01-0.out"},
+    {"100%%%r%s", "100%2out", "100%2err", "100%0out"},
+};
+
+START_TEST(each_rank_has_its_files)
+{
+    to_files();
+    char *pattern = xasprintf("%s/%s", folder, patterns[_i].pattern);
+    ck_assert_ptr_nonnull(make(&(struct opts){.output_filename = pattern}, 3, true));
+    feed(2, OUT_STDOUT, "ha");
+    feed(2, OUT_STDERR, "oops\n");
+    feed(2, OUT_STDOUT, "lf");
+    output_end(output, 2, OUT_STDOUT);
+    wrote(patterns[_i].out, "half");
+    wrote(patterns[_i].err, "oops\n");
+    wrote("out", "[2 node02] half\n");
+    char *gone = xasprintf("%s/%s", folder, patterns[_i].gone);
+    ck_assert_int_ne(access(gone, F_OK), 0); /* nothing said, no file */
+    free(gone);
+    free(pattern);
+}
+END_TEST
+
+START_TEST(without_s_both_streams_share_a_file)
+{
+    to_files();
+    char *pattern = xasprintf("%s/%%r.log", folder);
+    make(&(struct opts){.output_filename = pattern}, 2, false);
+    feed(1, OUT_STDOUT, "a\n");
+    feed(1, OUT_STDERR, "b\n");
+    feed(1, OUT_STDOUT, "c\n");
+    wrote("1.log", "a\nb\nc\n");
+    free(pattern);
+}
+END_TEST
+
+START_TEST(many_files_are_not_many_descriptors)
+{
+    to_files();
+    char *pattern = xasprintf("%s/%%r", folder);
+    make(&(struct opts){.output_filename = pattern, .output_from = "0"}, 600, false);
+    for (int round = 0; round < 2; round++) {
+        for (int rank = 0; rank < 600; rank++)
+            feed(rank, OUT_STDOUT, "x\n");
+    }
+    wrote("0", "x\nx\n");
+    wrote("599", "x\nx\n");
+    int fd = dup(1);
+    ck_assert_int_lt(fd, 300);
+    free(pattern);
+}
+END_TEST
+
+START_TEST(a_file_that_cannot_be_written_is_said_once)
+{
+    to_files();
+    make(&(struct opts){.output_filename = "/dev/full/x"}, 2, false);
+    feed(0, OUT_STDOUT, "a\n");
+    feed(1, OUT_STDOUT, "b\n");
+    feed(1, OUT_STDOUT, "c\n");
+    wrote("out", "[0] a\n[1] b\n[1] c\n");
+    wrote("err",
+          "ddprun output: cannot write '/dev/full/x/rank.0.out': Not a directory: "
+          "files of --output-filename are incomplete from here on, the terminal is "
+          "not\n");
+}
+END_TEST
+
+static const struct {
+    const char *pattern, *say;
+} bad_patterns[] = {
+    {"%q.%r", "unknown '%q'"},
+    {"out.%", "unknown '%'"},
+    {"out.%h", "names one file for 2 ranks"},
+    {"", "needs the name of a folder"},
+};
+
+START_TEST(a_bad_pattern_is_refused)
+{
+    ck_assert_ptr_null(
+        make(&(struct opts){.output_filename = bad_patterns[_i].pattern}, 2, false));
+    ck_assert_msg(strstr(err.text, bad_patterns[_i].say) != NULL, "%s", err.text);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("output");
+    TCase *t = tcase_create("output");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_loop_test(t, lines_have_the_shape_the_options_say, 0, ARRAY_LEN(shapes));
+    tcase_add_test(t, a_tag_never_stands_in_mid_line);
+    tcase_add_loop_test(t, every_split_gives_the_same_lines, 0, 19);
+    tcase_add_test(t, a_line_without_end_is_folded_at_64_kib);
+    tcase_add_test(t, without_tags_bytes_pass_at_once);
+    tcase_add_test(t, our_own_line_starts_a_line);
+    tcase_add_test(t, times_are_those_of_the_first_byte);
+    tcase_add_test(t, ranks_that_are_not_there_are_refused);
+    tcase_add_test(t, a_terminal_shows_a_progress_bar_under_its_tag);
+    tcase_add_test(t, a_slow_reader_takes_our_room_and_loses_nothing);
+    tcase_add_test(t, flushing_ends_at_its_deadline);
+    tcase_add_test(t, a_reader_that_leaves_is_told_once);
+    tcase_add_test(t, a_full_disk_is_told_once);
+    tcase_add_test(t, both_streams_to_one_pipe_keep_their_order);
+    tcase_add_test(t, the_tail_is_the_end_of_stderr);
+    tcase_add_test(t, the_tail_of_long_lines_starts_at_a_line);
+    tcase_add_loop_test(t, each_rank_has_its_files, 0, ARRAY_LEN(patterns));
+    tcase_add_test(t, without_s_both_streams_share_a_file);
+    tcase_add_test(t, many_files_are_not_many_descriptors);
+    tcase_add_test(t, a_file_that_cannot_be_written_is_said_once);
+    tcase_add_loop_test(t, a_bad_pattern_is_refused, 0, ARRAY_LEN(bad_patterns));
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -2,13 +2,18 @@
  *
  * The store is a table of keys and byte-string values that the ranks of a job meet at. It
  * speaks PyTorch's TCPStore protocol (doc/tcpstore.md), so this client also works against
- * a TCPStore of PyTorch >= 2.2, and shares keys with PyTorch programs: like PyTorch's own
- * client it puts "/" in front of every key.
+ * a TCPStore of PyTorch >= 2.5, and shares keys with PyTorch programs: like PyTorch's own
+ * client it puts "/" in front of every key. A key has at most 8191 bytes, a value 8 MiB.
  *
  * Every call has a deadline: the `timeout_ms` of ddp_store_connect() unless
- * ddp_store_set_timeout() says otherwise. A call returns 0, or -1 with `err` filled;
- * after a timeout the connection can go on being used, after any other error it cannot.
- * One thread at a time. Values handed out are malloc'ed: the caller frees them.
+ * ddp_store_set_timeout() says otherwise (0 or less: 5 minutes). A call returns 0, or -1
+ * with `err` filled. When the time is up while waiting for others the error names what is
+ * missing, and the connection can go on being used. When the store itself is gone or does
+ * not answer, that call and all later ones fail with the same text: close it.
+ *
+ * One thread at a time. Values handed out are malloc'ed: the caller frees them. "One
+ * round trip" is what the store of ddprun makes of a wait and its get; PyTorch's takes
+ * two.
  */
 #ifndef DDPRUN_STORE_H
 #define DDPRUN_STORE_H
@@ -25,8 +30,7 @@ extern "C" {
 struct ddp_store; /* one connection */
 
 struct ddp_value {
-    void *data; /* owned by whoever got it; never NULL after success, one NUL past the end
-                 */
+    void *data; /* owned by whoever got it; not NULL after success; NUL past the end */
     size_t size;
 };
 
@@ -37,7 +41,8 @@ DDP_API struct ddp_store *ddp_store_connect(const char *host, int port,
 DDP_API void ddp_store_close(struct ddp_store *s); /* NULL is fine */
 DDP_API void ddp_store_set_timeout(struct ddp_store *s, int64_t timeout_ms);
 
-/* Keys are NUL-terminated; values are any bytes. */
+/* Keys are NUL-terminated; values are any bytes. set, append, multi_set and queue_push
+ * have no answer in the protocol: they return when the kernel has taken the bytes. */
 DDP_API int ddp_store_set(struct ddp_store *s, const char *key, const void *data,
                           size_t size, struct ddp_err *err);
 /* Waits until the key exists; wait and get travel together (one round trip). */

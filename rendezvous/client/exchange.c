@@ -1,0 +1,164 @@
+/* rendezvous/client/exchange.c - see exchange.h
+ *
+ * The descriptor is non-blocking: bytes are tried for first where they are likely to be
+ * there (the rest of a reply), and waited for first where they cannot be (its beginning),
+ * so that a round trip is three system calls: send, poll, recv. Short replies are read
+ * through a buffer, a long value goes straight to where it belongs.
+ */
+#include "rendezvous/client/exchange.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "common/sock.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static int broken(struct exchange *x, struct ddp_err *err)
+{
+    if (x->fd >= 0)
+        close(x->fd);
+    x->fd = -1;
+    return err_set(err, "%s", x->why.text);
+}
+
+int exchange_break(struct exchange *x, struct ddp_err *err, const char *what)
+{
+    err_set(&x->why, "store at %s %s", x->peer, what);
+    return broken(x, err);
+}
+
+static int break_errno(struct exchange *x, struct ddp_err *err)
+{
+    if (errno == EPIPE || errno == ECONNRESET)
+        return exchange_break(x, err, "has closed the connection");
+    err_errno(&x->why, "connection to the store at %s is lost", x->peer);
+    return broken(x, err);
+}
+
+/* 1 when `events` are there, 0 when the deadline has passed, -1 with errno. */
+static int wait_for(const struct exchange *x, short events)
+{
+    for (;;) {
+        int64_t left = x->deadline - now_ms();
+        if (left < 0)
+            left = 0;
+        struct pollfd p = {.fd = x->fd, .events = events};
+        int n = poll(&p, 1, left > 60000 ? 60000 : (int)left);
+        if (n > 0)
+            return 1;
+        if (n < 0 && errno != EINTR)
+            return -1;
+        if (n == 0 && left <= 60000)
+            return 0;
+    }
+}
+
+int exchange_begin(struct exchange *x, struct ddp_err *err)
+{
+    wire_clear(&x->out);
+    return x->fd < 0 ? broken(x, err) : 0;
+}
+
+int exchange_send(struct exchange *x, struct ddp_err *err)
+{
+    if (x->out.failed) /* nothing was sent: the exchange is as it was */
+        return err_set(err, "not enough memory for a request to the store");
+    for (size_t sent = 0; sent < x->out.n;) {
+        ssize_t n = send(x->fd, x->out.data + sent, x->out.n - sent, MSG_NOSIGNAL);
+        if (n >= 0) {
+            sent += (size_t)n;
+        } else if (errno == EAGAIN) {
+            int ready = wait_for(x, POLLOUT);
+            if (ready == 0)
+                return exchange_break(x, err, "did not take a request in time");
+            if (ready < 0)
+                return break_errno(x, err);
+        } else if (errno != EINTR) {
+            return break_errno(x, err);
+        }
+    }
+    return 0;
+}
+
+int exchange_poll(struct exchange *x, struct ddp_err *err)
+{
+    if (x->in_at < x->in_n)
+        return 1;
+    int ready = wait_for(x, POLLIN);
+    return ready < 0 ? break_errno(x, err) : ready;
+}
+
+/* Some bytes into `to`: their number, or -1. */
+static ssize_t receive(struct exchange *x, void *to, size_t size, struct ddp_err *err)
+{
+    for (;;) {
+        ssize_t n = recv(x->fd, to, size, 0);
+        if (n > 0)
+            return n;
+        if (n == 0)
+            return exchange_break(x, err, "has closed the connection");
+        if (errno == EAGAIN) {
+            int ready = wait_for(x, POLLIN);
+            if (ready == 0)
+                return exchange_break(x, err, "did not answer in time");
+            if (ready < 0)
+                return break_errno(x, err);
+        } else if (errno != EINTR) {
+            return break_errno(x, err);
+        }
+    }
+}
+
+int exchange_read(struct exchange *x, void *to, size_t size, struct ddp_err *err)
+{
+    unsigned char *at = to;
+    while (size > 0) {
+        size_t have = x->in_n - x->in_at;
+        if (have > 0) {
+            size_t n = have < size ? have : size;
+            memcpy(at, x->in + x->in_at, n);
+            x->in_at += n;
+            at += n;
+            size -= n;
+            continue;
+        }
+        bool straight = size >= sizeof x->in;
+        ssize_t n =
+            straight ? receive(x, at, size, err) : receive(x, x->in, sizeof x->in, err);
+        if (n < 0)
+            return -1;
+        if (straight) {
+            at += n;
+            size -= (size_t)n;
+        } else {
+            x->in_at = 0;
+            x->in_n = (size_t)n;
+        }
+    }
+    return 0;
+}
+
+int exchange_open(struct exchange *x, const char *host, int port, struct ddp_err *err)
+{
+    x->peer = xasprintf("'%s' port %d", host, port);
+    x->fd = sock_connect(host, port, x->deadline, true, err);
+    if (x->fd < 0)
+        return err_prefix(err, "store");
+    return 0;
+}
+
+void exchange_close(struct exchange *x)
+{
+    if (x->fd >= 0)
+        close(x->fd);
+    x->fd = -1;
+    wire_finish(&x->out);
+    free(x->peer);
+    x->peer = NULL;
+}

@@ -1,0 +1,135 @@
+#include "tests/support/suite.h"
+
+#include "common/mem.h"
+#include "worker/data/dataset.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+START_TEST(the_carried_digits_are_all_there)
+{
+    struct dataset d;
+    struct ddp_err err;
+    ck_ok(dataset_load("digits", 1, &d, &err), err);
+    ck_assert_uint_eq(d.train.n, 1438);
+    ck_assert_uint_eq(d.test.n, 359);
+    ck_assert_int_eq(d.shape.H, 8);
+    ck_assert_int_eq(d.shape.W, 8);
+    /* The first image of the source: a zero whose first row is 0 0 5 13 9 1 0 0; the
+     * first test image is the fifth: a four. */
+    ck_assert_mem_eq(d.train.pixels, "\0\0\5\15\11\1\0\0", 8);
+    ck_assert_uint_eq(d.train.labels[0], 0);
+    ck_assert_uint_eq(d.test.labels[0], 4);
+    dataset_finish(&d);
+}
+END_TEST
+
+START_TEST(gathered_images_are_normalised)
+{
+    struct dataset d;
+    struct ddp_err err;
+    ck_ok(dataset_load("digits", 1, &d, &err), err);
+    int n = (int)d.train.n;
+    uint32_t *all = xcalloc(d.train.n, sizeof *all);
+    for (int i = 0; i < n; i++)
+        all[i] = (uint32_t)(n - 1 - i);
+    struct batch_buf buf;
+    batch_buf_init(&buf, &d, n);
+    struct batch b = dataset_gather(&d, &d.train, all, n, &buf);
+    double sum = 0, squares = 0;
+    for (int i = 0; i < n * 64; i++) {
+        sum += (double)b.x[i];
+        squares += (double)b.x[i] * (double)b.x[i];
+    }
+    ck_assert_double_eq_tol(sum / (n * 64), 0, 1e-5);
+    ck_assert_double_eq_tol(squares / (n * 64), 1, 1e-5);
+    ck_assert_uint_eq(b.labels[n - 1], d.train.labels[0]);
+    ck_assert(b.x[(n - 1) * 64 + 3] == d.as_float[13]);
+    batch_buf_finish(&buf);
+    dataset_finish(&d);
+    free(all);
+}
+END_TEST
+
+/* The least-squares line through what was drawn is the line it was drawn from. */
+START_TEST(the_known_line_can_be_found_again)
+{
+    struct dataset d;
+    struct ddp_err err;
+    ck_ok(dataset_load("synthetic", 1, &d, &err), err);
+    double n = (double)d.train.n, x = 0, y = 0, xx = 0, xy = 0;
+    for (size_t i = 0; i < d.train.n; i++) {
+        double a = (double)d.train.inputs[i], t = (double)d.train.targets[i];
+        x += a, y += t, xx += a * a, xy += a * t;
+    }
+    double slope = (n * xy - x * y) / (n * xx - x * x), offset = (y - slope * x) / n;
+    ck_assert_double_eq_tol(slope, dataset_line.slope, 0.02);
+    ck_assert_double_eq_tol(offset, dataset_line.offset, 0.02);
+    dataset_finish(&d);
+}
+END_TEST
+
+/* A folder of two 1x1 training images and one test image, spoilt in one way. */
+static const struct {
+    const char *file, *bytes;
+    size_t n;
+    const char *error; /* with %s for the folder; NULL: it loads */
+} spoilt[] = {
+    {NULL, NULL, 0, NULL},
+    {"train-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x01\x07", 9,
+     "'%s': 2 train images but 1 labels"},
+    {"train-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x02\x07\x0a", 10,
+     "'%s/train-labels-idx1-ubyte': label 10 of image 1 is not between 0 and 9"},
+    {"t10k-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x01", 8,
+     "'%s/t10k-labels-idx1-ubyte' is cut short: 1 bytes of elements expected, 0 found"},
+    {"t10k-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x01\0\0\0\x01\0\0\0\x02zz", 18,
+     "'%s': training images are 1x1, test images 1x2"},
+    {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x01zz", 18,
+     "'%s': all pixels of the training images are alike"},
+};
+
+static void put(const char *dir, const char *file, const char *bytes, size_t n)
+{
+    char *path = xasprintf("%s/%s", dir, file);
+    FILE *f = fopen(path, "wb");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_eq(fwrite(bytes, 1, n, f), n);
+    fclose(f);
+    free(path);
+}
+
+START_TEST(spoilt_folders_are_refused_by_name)
+{
+    char *dir = temp_dir();
+    put(dir, "train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x01za",
+        18);
+    put(dir, "train-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x02\x07\x01", 10);
+    put(dir, "t10k-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x01\0\0\0\x01\0\0\0\x01q", 17);
+    put(dir, "t10k-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\x01\x03", 9);
+    if (spoilt[_i].file)
+        put(dir, spoilt[_i].file, spoilt[_i].bytes, spoilt[_i].n);
+    struct dataset d;
+    struct ddp_err err = {""};
+    int rc = dataset_load(dir, 1, &d, &err);
+    char *expected = xasprintf(spoilt[_i].error ? spoilt[_i].error : "", dir);
+    ck_assert_str_eq(err.text, expected);
+    ck_assert_int_eq(rc, spoilt[_i].error ? -1 : 0);
+    dataset_finish(&d);
+    free(expected);
+    free(dir);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("dataset");
+    TCase *t = tcase_create("dataset");
+    tcase_add_test(t, the_carried_digits_are_all_there);
+    tcase_add_test(t, gathered_images_are_normalised);
+    tcase_add_test(t, the_known_line_can_be_found_again);
+    tcase_add_loop_test(t, spoilt_folders_are_refused_by_name, 0, ARRAY_LEN(spoilt));
+    suite_add_tcase(s, t);
+    return s;
+}

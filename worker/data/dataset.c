@@ -1,0 +1,204 @@
+/* worker/data/dataset.c - see dataset.h */
+#include "worker/data/dataset.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "worker/data/digits.h"
+#include "worker/data/idx.h"
+#include "worker/data/random.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct line dataset_line = {.slope = 2.0, .offset = -1.0, .noise = 0.1};
+
+enum { LINE_TRAIN = 1024, LINE_TEST = 256, CLASSES = 10 };
+
+/* ---- images ---- */
+
+/* One of the four files, from the folder or from the program itself. */
+static int read_part(const char *folder, const char *file, int ndim, struct idx *out,
+                     struct ddp_err *err)
+{
+    if (strcmp(folder, "digits") == 0) {
+        char *gz = xasprintf("%s.gz", file);
+        size_t nbytes = 0;
+        const uint8_t *bytes = digits_file(gz, &nbytes);
+        int rc = idx_parse(gz, bytes, nbytes, ndim, out, err);
+        free(gz);
+        return rc;
+    }
+    char *path = xasprintf("%s/%s", folder, file);
+    int rc = idx_read(path, ndim, out, err);
+    free(path);
+    return rc;
+}
+
+static int check_labels(const char *folder, const char *part, const struct idx *images,
+                        const struct idx *labels, struct ddp_err *err)
+{
+    if (images->dims[0] != labels->dims[0])
+        return err_set(err, "'%s': %u %s images but %u labels", folder, images->dims[0],
+                       part, labels->dims[0]);
+    for (size_t i = 0; i < labels->count; i++) {
+        if (labels->data[i] >= CLASSES)
+            return err_set(err,
+                           "'%s/%s-labels-idx1-ubyte': label %u of image %zu is not "
+                           "between 0 and %d",
+                           folder, part, labels->data[i], i, CLASSES - 1);
+    }
+    return 0;
+}
+
+static int load_images(const char *folder, const char *part, struct samples *out,
+                       struct io_shape *shape, struct ddp_err *err)
+{
+    struct idx images = {0}, labels = {0};
+    char *image_file = xasprintf("%s-images-idx3-ubyte", part);
+    char *label_file = xasprintf("%s-labels-idx1-ubyte", part);
+    int rc = -1;
+    if (read_part(folder, image_file, 3, &images, err) == 0 &&
+        read_part(folder, label_file, 1, &labels, err) == 0 &&
+        check_labels(folder, part, &images, &labels, err) == 0) {
+        *shape = (struct io_shape){1, (int)images.dims[1], (int)images.dims[2], CLASSES};
+        out->n = images.dims[0];
+        out->pixels = images.data;
+        out->labels = labels.data;
+        rc = 0;
+    } else {
+        idx_finish(&images);
+        idx_finish(&labels);
+    }
+    free(image_file);
+    free(label_file);
+    return rc;
+}
+
+/* Exact sums first, so that every rank and every machine has the same two numbers. */
+static int normalise(struct dataset *d, struct ddp_err *err)
+{
+    uint64_t sum = 0, squares = 0;
+    size_t count = d->train.n * (size_t)d->shape.H * (size_t)d->shape.W;
+    for (size_t i = 0; i < count; i++) {
+        sum += d->train.pixels[i];
+        squares += (uint64_t)d->train.pixels[i] * d->train.pixels[i];
+    }
+    double mean = (double)sum / (double)count;
+    double variance = (double)squares / (double)count - mean * mean;
+    if (!(variance > 0))
+        return err_set(err, "'%s': all pixels of the training images are alike", d->name);
+    d->mean = mean / 255;
+    d->std = sqrt(variance) / 255;
+    for (int p = 0; p < 256; p++)
+        d->as_float[p] = (float)((p / 255.0 - d->mean) / d->std);
+    return 0;
+}
+
+static int load_image_folder(struct dataset *d, struct ddp_err *err)
+{
+    struct io_shape test = {0};
+    d->task = TASK_CLASSIFY;
+    if (load_images(d->name, "train", &d->train, &d->shape, err) < 0 ||
+        load_images(d->name, "t10k", &d->test, &test, err) < 0)
+        return -1;
+    if (test.H != d->shape.H || test.W != d->shape.W)
+        return err_set(err, "'%s': training images are %dx%d, test images %dx%d", d->name,
+                       d->shape.H, d->shape.W, test.H, test.W);
+    return normalise(d, err);
+}
+
+/* ---- the known line ---- */
+
+static void draw_line(struct samples *s, size_t n, struct random r)
+{
+    s->n = n;
+    s->inputs = xcalloc(n, sizeof *s->inputs);
+    s->targets = xcalloc(n, sizeof *s->targets);
+    for (size_t i = 0; i < n; i++) {
+        double x = random_normal(&r);
+        s->inputs[i] = (float)x;
+        s->targets[i] = (float)(dataset_line.slope * x + dataset_line.offset +
+                                dataset_line.noise * random_normal(&r));
+    }
+}
+
+/* ---- all of it ---- */
+
+int dataset_load(const char *name, uint64_t seed, struct dataset *out,
+                 struct ddp_err *err)
+{
+    *out = (struct dataset){.name = name};
+    if (strcmp(name, "synthetic") == 0) {
+        out->task = TASK_REGRESS;
+        out->shape = (struct io_shape){1, 1, 1, 1};
+        draw_line(&out->train, LINE_TRAIN, random_make(seed, STREAM_TRAIN_LINE));
+        draw_line(&out->test, LINE_TEST, random_make(seed, STREAM_TEST_LINE));
+        return 0;
+    }
+    if (load_image_folder(out, err) < 0) {
+        dataset_finish(out);
+        return -1;
+    }
+    return 0;
+}
+
+static void samples_finish(struct samples *s)
+{
+    free(s->pixels);
+    free(s->labels);
+    free(s->inputs);
+    free(s->targets);
+}
+
+void dataset_finish(struct dataset *d)
+{
+    samples_finish(&d->train);
+    samples_finish(&d->test);
+    *d = (struct dataset){0};
+}
+
+void batch_buf_init(struct batch_buf *b, const struct dataset *d, int room)
+{
+    size_t per = (size_t)d->shape.C * (size_t)d->shape.H * (size_t)d->shape.W;
+    size_t n = (size_t)room;
+    *b = (struct batch_buf){
+        .x = xcalloc(n * per, sizeof *b->x),
+        .labels = xcalloc(n, sizeof *b->labels),
+        .targets = xcalloc(n * (size_t)d->shape.outputs, sizeof *b->targets),
+    };
+}
+
+void batch_buf_finish(struct batch_buf *b)
+{
+    free(b->x);
+    free(b->labels);
+    free(b->targets);
+    *b = (struct batch_buf){0};
+}
+
+struct batch dataset_gather(const struct dataset *d, const struct samples *part,
+                            const uint32_t *which, int n, struct batch_buf *buf)
+{
+    size_t per = (size_t)d->shape.C * (size_t)d->shape.H * (size_t)d->shape.W;
+    size_t outputs = (size_t)d->shape.outputs;
+    struct batch b = {.x = buf->x, .n = n};
+    float *to = buf->x;
+    if (d->task == TASK_REGRESS) {
+        for (int i = 0; i < n; i++, to += per) {
+            memcpy(to, part->inputs + which[i] * per, per * sizeof *to);
+            memcpy(buf->targets + (size_t)i * outputs, part->targets + which[i] * outputs,
+                   outputs * sizeof *to);
+        }
+        b.targets = buf->targets;
+        return b;
+    }
+    for (int i = 0; i < n; i++, to += per) {
+        const uint8_t *from = part->pixels + which[i] * per;
+        for (size_t p = 0; p < per; p++)
+            to[p] = d->as_float[from[p]];
+        buf->labels[i] = part->labels[which[i]];
+    }
+    b.labels = buf->labels;
+    return b;
+}

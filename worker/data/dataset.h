@@ -1,0 +1,62 @@
+/* worker/data/dataset.h - what a model learns from: inputs and labels, or a known line
+ *
+ * Images are kept as the bytes they came as and become floats, (pixel/255 - mean) / std,
+ * when a batch is gathered: a quarter of the memory, and 256 possible results make the
+ * conversion a table. mean and std are those of the training images' pixels.
+ *
+ * Owner: whoever loaded it; immutable afterwards.
+ */
+#ifndef WORKER_DATA_DATASET_H
+#define WORKER_DATA_DATASET_H
+
+#include "include/ddprun/err.h"
+#include "worker/nn/model.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* One part. Images: pixels and labels; the line: inputs and targets. */
+struct samples {
+    size_t n;
+    uint8_t *pixels; /* owned, [n, C, H, W] */
+    uint8_t *labels; /* owned, [n] */
+    float *inputs;   /* owned, [n, C*H*W] */
+    float *targets;  /* owned, [n, outputs] */
+};
+
+struct dataset {
+    const char *name; /* "digits", "synthetic" or the folder; borrowed */
+    enum task task;
+    struct io_shape shape;
+    struct samples train, test;
+    double mean, std;    /* of the training pixels as fractions of 255 */
+    float as_float[256]; /* a pixel, normalised */
+};
+
+/* The line that `synthetic` is drawn from: y = slope * x + offset, and normal noise. */
+extern const struct line {
+    double slope, offset, noise;
+} dataset_line;
+
+/* `name`: "digits" (carried in the program), "synthetic", or a folder that holds
+ * train-images-idx3-ubyte, train-labels-idx1-ubyte and the same with t10k, each plain or
+ * .gz. `name` is borrowed. `seed` is for what is drawn. */
+int dataset_load(const char *name, uint64_t seed, struct dataset *out,
+                 struct ddp_err *err);
+void dataset_finish(struct dataset *d); /* frees; a zeroed struct is fine */
+
+/* A batch of at most `room` samples, owning its arrays. */
+struct batch_buf {
+    float *x;
+    uint8_t *labels;
+    float *targets;
+};
+void batch_buf_init(struct batch_buf *b, const struct dataset *d, int room);
+void batch_buf_finish(struct batch_buf *b);
+
+/* Samples which[0..n) of `part` (one of d's two), in that order. The result borrows from
+ * `buf` until the next gather. */
+struct batch dataset_gather(const struct dataset *d, const struct samples *part,
+                            const uint32_t *which, int n, struct batch_buf *buf);
+
+#endif

@@ -1,0 +1,35 @@
+/* worker/data/idx.h - IDX files, MNIST's format: unsigned bytes in one to four dimensions
+ *
+ * Layout (http://yann.lecun.com/exdb/mnist): two zero bytes, the element type (8:
+ * unsigned bytes, the only one read here), the number of dimensions, each dimension as a
+ * big-endian 32-bit number, then the elements. The length must be exactly what the
+ * dimensions say.
+ */
+#ifndef WORKER_DATA_IDX_H
+#define WORKER_DATA_IDX_H
+
+#include "include/ddprun/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { IDX_MAX_DIMS = 4 };
+
+struct idx {
+    int ndim;
+    uint32_t dims[IDX_MAX_DIMS];
+    size_t count;  /* elements: the product of the dimensions */
+    uint8_t *data; /* owned */
+};
+
+/* Reads what a file holds, plain or gz, from memory. It must have `ndim` dimensions.
+ * `name` is for the error text. Nothing is allocated before the header is believed. */
+int idx_parse(const char *name, const uint8_t *bytes, size_t nbytes, int ndim,
+              struct idx *out, struct ddp_err *err);
+
+/* The same from `path`, or from `path`.gz where `path` does not exist. */
+int idx_read(const char *path, int ndim, struct idx *out, struct ddp_err *err);
+
+void idx_finish(struct idx *idx); /* frees; a zeroed struct is fine */
+
+#endif

@@ -1,0 +1,60 @@
+/* worker/group/coll.h - one collective under way
+ *
+ * A collective is described once and then advanced, by whichever call of the user comes
+ * by, until it is done; nothing in here waits. Collectives of a group are advanced in the
+ * order in which they were started, one at a time.
+ */
+#ifndef WORKER_GROUP_COLL_H
+#define WORKER_GROUP_COLL_H
+
+#include "include/ddprun/group.h"
+#include "worker/group/shm.h"
+
+enum coll_kind {
+    COLL_BARRIER,
+    COLL_BROADCAST,
+    COLL_ALL_REDUCE,
+    COLL_ALL_GATHER,
+    COLL_REDUCE_SCATTER
+};
+
+enum coll_state { COLL_NEW, COLL_ANNOUNCED, COLL_WORKS, COLL_WAITS };
+
+/* What `advance` functions return. */
+enum { ADVANCE_ERROR = -1, ADVANCE_LATER = 0, ADVANCE_DONE = 1 };
+
+struct coll;
+/* The share of one rank in step t of a collective. */
+typedef void (*coll_work_fn)(struct shm *s, struct coll *c, unsigned t);
+
+struct coll {
+    /* the request; buffers are borrowed from the user. all_reduce and broadcast are in
+     * place: send == recv */
+    enum coll_kind kind;
+    const void *send;
+    void *recv;
+    size_t count; /* elements that a rank gives (all_gather) or gets (the others) */
+    enum ddp_type type;
+    enum ddp_op op;
+    int root; /* global rank */
+    uint64_t number;
+
+    /* within a host */
+    enum coll_state state;
+    coll_work_fn work;
+    unsigned t, nsteps;
+    size_t chunk; /* elements per step */
+};
+
+/* "all_reduce #17" */
+const char *coll_name(const struct coll *c, char *text, size_t size);
+/* Bytes of `count` elements. */
+size_t coll_bytes(const struct coll *c);
+
+/* Through the memory of this host, all ranks of the group being on it. */
+int local_advance(struct shm *s, struct coll *c, struct ddp_err *err);
+/* The local ranks that `c` waits for have it reached; asked by whoever is about to sleep
+ * or to blame somebody. */
+bool local_reached(const struct shm *s, const struct coll *c, int local);
+
+#endif

@@ -1,0 +1,26 @@
+/* worker/group/env.h - who am I, by the variables of whichever launcher started me
+ *
+ * A launcher's variables are taken as a set: rank and size come from the same launcher,
+ * the first of the table that gives both. Half a set is an error that names the missing
+ * variable, since a rank that guesses becomes a world of its own.
+ */
+#ifndef WORKER_GROUP_ENV_H
+#define WORKER_GROUP_ENV_H
+
+#include "include/ddprun/err.h"
+
+struct env_place {
+    const char
+        *launcher; /* "ddprun or torchrun", "Slurm", ...; NULL: none, rank 0 of 1 */
+    int rank, size;
+    int local_rank; /* -1: not said */
+};
+
+/* `get` is getenv, or a test's table. */
+int env_place(struct env_place *place, const char *(*get)(const char *name),
+              struct ddp_err *err);
+
+/* The process environment, as a `get`. */
+const char *env_get(const char *name);
+
+#endif

@@ -1,0 +1,168 @@
+/* worker/group/group.c - groups from meeting to parting (include/ddprun/group.h) */
+#include "worker/group/group.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "worker/group/env.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEFAULT_TIMEOUT_MS = 300000, DEFAULT_ARENA = 64 << 20 };
+
+/* The how-manieth group of this name a rank makes is part of the name in the store, so
+ * that a second one does not meet the cards of the first. All ranks count alike. Kept for
+ * the life of the process. */
+static unsigned next_generation(const char *name, int rank)
+{
+    static struct seen {
+        struct seen *next;
+        char *name;
+        int rank;
+        unsigned n;
+    } * all;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    struct seen *s = all;
+    while (s && (s->rank != rank || strcmp(s->name, name) != 0))
+        s = s->next;
+    if (!s) {
+        s = xcalloc(1, sizeof *s);
+        *s = (struct seen){.next = all, .name = xstrdup(name), .rank = rank};
+        all = s;
+    }
+    unsigned n = s->n++;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+static int place(const struct ddp_group_options *o, struct env_place *p,
+                 struct ddp_err *err)
+{
+    if (o->rank < 0 || o->size <= 0)
+        return env_place(p, env_get, err);
+    *p = (struct env_place){.rank = o->rank, .size = o->size, .local_rank = -1};
+    if (p->rank >= p->size)
+        return err_set(err, "rank %d in a group of %d", p->rank, p->size);
+    return 0;
+}
+
+static int meet_all(struct ddp_group *g, const struct ddp_group_options *o,
+                    const struct env_place *p, struct meet_doors *doors,
+                    struct ddp_err *err)
+{
+    const char *addr = o->master_addr ? o->master_addr : getenv("MASTER_ADDR");
+    if (!addr || (o->master_port == 0 && !getenv("MASTER_PORT")))
+        return err_set(err,
+                       "%s is not set: rank %d of %d does not know where to meet the "
+                       "others; start under ddprun, or give the address of a ddpstored",
+                       addr ? "MASTER_PORT" : "MASTER_ADDR", p->rank, p->size);
+    struct ddp_store *store = ddp_store_connect(addr, o->master_port, g->timeout_ms, err);
+    if (!store)
+        return -1;
+    char *key = xasprintf("%s/group/%u", g->name, next_generation(g->name, p->rank));
+    bool alone = o->backend && strcmp(o->backend, "tcp") == 0;
+    int rc = meet(&g->layout, store, key, p->rank, p->size, doors, addr, alone, err);
+    free(key);
+    ddp_store_close(store);
+    return rc;
+}
+
+static int join(struct ddp_group *g, const struct ddp_group_options *o,
+                const struct env_place *p, struct ddp_err *err)
+{
+    int64_t deadline_ms = now_ms() + g->timeout_ms;
+    struct meet_doors doors;
+    if (meet_open(&doors, err) < 0)
+        return -1;
+    int rc = meet_all(g, o, p, &doors, err);
+    int nlocal = 1;
+    if (rc == 0)
+        layout_host(&g->layout, g->layout.members[p->rank].host, &nlocal);
+    if (rc == 0 && g->layout.nhosts > 1)
+        rc = err_set(err, "groups over several hosts are not built in");
+    if (rc == 0 && nlocal > 1) {
+        size_t arena = o->arena_bytes ? o->arena_bytes : DEFAULT_ARENA;
+        g->shm = shm_join(&g->layout, &doors, arena, deadline_ms, err);
+        rc = g->shm ? 0 : -1;
+    }
+    meet_close(&doors);
+    return rc;
+}
+
+struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
+                                 struct ddp_err *err)
+{
+    static const struct ddp_group_options defaults = {.rank = -1};
+    const struct ddp_group_options *o = options ? options : &defaults;
+    if (o->backend && strcmp(o->backend, "tcp") != 0 && strcmp(o->backend, "shm") != 0) {
+        err_set(err, "unknown backend '%s': 'shm', 'tcp', or none to let it be chosen",
+                o->backend);
+        return NULL;
+    }
+    struct env_place p;
+    if (place(o, &p, err) < 0)
+        return NULL;
+    struct ddp_group *g = xcalloc(1, sizeof *g);
+    g->name = xstrdup(o->name ? o->name : "ddp");
+    g->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS;
+    if (p.size == 1) {
+        layout_single(&g->layout);
+    } else if (join(g, o, &p, err) < 0) {
+        err_prefix(err, "rank %d cannot join group '%s'", p.rank, g->name);
+        ddp_group_destroy(g);
+        return NULL;
+    }
+    return g;
+}
+
+void ddp_group_destroy(struct ddp_group *g)
+{
+    if (!g)
+        return;
+    shm_leave(g->shm);
+    if (g->layout.members)
+        layout_finish(&g->layout);
+    while (g->private_blocks) {
+        struct private_block *b = g->private_blocks;
+        g->private_blocks = b->next;
+        free(b);
+    }
+    free(g->name);
+    free(g);
+}
+
+int ddp_group_rank(const struct ddp_group *g)
+{
+    return g->layout.rank;
+}
+
+int ddp_group_size(const struct ddp_group *g)
+{
+    return g->layout.size;
+}
+
+const char *ddp_group_backend(const struct ddp_group *g)
+{
+    if (g->layout.nhosts == 1)
+        return "shm";
+    return g->layout.nhosts == g->layout.size ? "tcp" : "shm+tcp";
+}
+
+void *ddp_arena_alloc(struct ddp_group *g, size_t bytes, struct ddp_err *err)
+{
+    if (g->shm)
+        return shm_arena_alloc(g->shm, bytes, err);
+    size_t head = SHM_LINE, room = (bytes + head - 1) / head * head + head;
+    struct private_block *b = room > bytes ? aligned_alloc(SHM_LINE, room) : NULL;
+    if (!b) {
+        err_set(err, "no memory for %zu bytes", bytes);
+        return NULL;
+    }
+    memset(b, 0, room);
+    b->next = g->private_blocks;
+    g->private_blocks = b;
+    return (char *)b + head;
+}

@@ -1,0 +1,372 @@
+/* worker/group/local.c - collectives through shared memory
+ *
+ * Every collective is a row of steps. In a step each rank does its share alone (copy in,
+ * reduce, copy out); between two steps all wait for each other. The first of these
+ * meetings is the announcement, which also carries the arguments, so that ranks that
+ * disagree are told, and the data themselves when they are few.
+ *
+ *   few bytes       announce with the data; then each rank reduces all of them, in rank
+ *                   order: one meeting
+ *   in the arena    step 0: each rank reduces its slice of everybody's buffers into
+ *                   everybody's buffers; meet: nothing is copied
+ *   elsewhere       step t: copy chunk t to my staging room; reduce my slice of chunk t-1
+ *                   over all staging rooms; copy the other slices of chunk t-2 out
+ *
+ * A stage of chunk t is written again at step t+3, two meetings after its last reader.
+ */
+#include "worker/group/coll.h"
+
+#include "common/err.h"
+#include "worker/group/reduce.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const kind_names[] = {"barrier", "broadcast", "all_reduce",
+                                         "all_gather", "reduce_scatter"};
+
+const char *coll_name(const struct coll *c, char *text, size_t size)
+{
+    snprintf(text, size, "%s #%llu", kind_names[c->kind], (unsigned long long)c->number);
+    return text;
+}
+
+size_t coll_bytes(const struct coll *c)
+{
+    return c->count * type_size(c->type);
+}
+
+/* ---- agreement ---- */
+
+/* Operation and root count only where they mean something. */
+static uint32_t coll_what(const struct coll *c)
+{
+    bool reduces = c->kind == COLL_ALL_REDUCE || c->kind == COLL_REDUCE_SCATTER;
+    return (uint32_t)c->kind | (uint32_t)c->type << 4 |
+           (reduces ? (uint32_t)c->op << 8 : 0) |
+           (c->kind == COLL_BROADCAST ? (uint32_t)c->root << 12 : 0);
+}
+
+static void describe(uint32_t what, uint64_t bytes, char *text, size_t size)
+{
+    enum coll_kind kind = what & 15;
+    int n = snprintf(text, size, "%s", kind_names[kind % 5]);
+    if (kind == COLL_ALL_REDUCE || kind == COLL_REDUCE_SCATTER)
+        n += snprintf(text + n, size - (size_t)n, "(%s)", op_name((what >> 8 & 15) % 5));
+    if (kind != COLL_BARRIER)
+        n += snprintf(text + n, size - (size_t)n, " of %llu bytes of %s",
+                      (unsigned long long)bytes, type_name((what >> 4 & 15) % 5));
+    if (kind == COLL_BROADCAST)
+        snprintf(text + n, size - (size_t)n, " from rank %u", what >> 12);
+}
+
+static int check_agreement(const struct shm *s, const struct coll *c, struct ddp_err *err)
+{
+    const struct shm_post *mine = &s->rank[s->me].post[s->seq & 1];
+    for (int i = 0; i < s->n; i++) {
+        const struct shm_post *p = &s->rank[i].post[s->seq & 1];
+        if (p->what == mine->what && p->bytes == mine->bytes)
+            continue;
+        int low = i < s->me ? i : s->me, high = i < s->me ? s->me : i;
+        const struct shm_post *a = &s->rank[low].post[s->seq & 1];
+        const struct shm_post *b = &s->rank[high].post[s->seq & 1];
+        char first[128], second[128];
+        describe(a->what, a->bytes, first, sizeof first);
+        describe(b->what, b->bytes, second, sizeof second);
+        return err_set(
+            err,
+            "the ranks disagree on collective #%llu: rank %d calls %s, rank %d "
+            "calls %s",
+            (unsigned long long)c->number, s->ranks[low], first, s->ranks[high], second);
+    }
+    return 0;
+}
+
+/* ---- few bytes ---- */
+
+/* What I give, when it fits beside the announcement; otherwise 0 bytes. */
+static size_t eager_bytes(const struct shm *s, const struct coll *c)
+{
+    size_t bytes = coll_bytes(c);
+    if (c->kind == COLL_REDUCE_SCATTER)
+        bytes = bytes <= SHM_EAGER ? bytes * (size_t)s->n : bytes;
+    return bytes <= SHM_EAGER ? bytes : 0;
+}
+
+static const char *eager_data(const struct shm *s, int local, size_t bytes)
+{
+    const struct shm_rank *r = &s->rank[local];
+    return bytes > SHM_INLINE ? r->eager[s->seq & 1] : r->post[s->seq & 1].data;
+}
+
+static void eager_reduce(struct shm *s, struct coll *c, size_t bytes)
+{
+    size_t skip = c->kind == COLL_REDUCE_SCATTER ? (size_t)s->me * coll_bytes(c) : 0;
+    for (int i = 0; i < s->n; i++)
+        s->in[i] = eager_data(s, i, bytes) + skip;
+    reduce_many(&c->recv, 1, s->in, s->n, c->count, c->type, c->op, s->n);
+}
+
+static void eager_finish(struct shm *s, struct coll *c, size_t bytes)
+{
+    switch (c->kind) {
+    case COLL_BARRIER:
+        break;
+    case COLL_BROADCAST:
+        if (s->ranks[s->me] != c->root)
+            memcpy(c->recv, eager_data(s, s->layout->members[c->root].local, bytes),
+                   bytes);
+        break;
+    case COLL_ALL_GATHER:
+        for (int i = 0; i < s->n; i++)
+            memcpy((char *)c->recv + (size_t)i * bytes, eager_data(s, i, bytes), bytes);
+        break;
+    case COLL_ALL_REDUCE:
+    case COLL_REDUCE_SCATTER:
+        eager_reduce(s, c, bytes);
+        break;
+    }
+}
+
+/* ---- shares of the steps ---- */
+
+struct range {
+    size_t at, n; /* elements */
+};
+
+static struct range chunk_range(const struct coll *c, size_t chunk)
+{
+    size_t at = chunk * c->chunk;
+    if (at >= c->count)
+        return (struct range){c->count, 0};
+    return (struct range){at, c->count - at < c->chunk ? c->count - at : c->chunk};
+}
+
+/* Slice i of n, in whole cache lines so that no two ranks write to the same one. */
+static struct range slice(struct range r, enum ddp_type type, int i, int n)
+{
+    size_t line = SHM_LINE / type_size(type), lines = (r.n + line - 1) / line;
+    size_t from = lines * (size_t)i / (size_t)n * line;
+    size_t to = lines * ((size_t)i + 1) / (size_t)n * line;
+    from = from < r.n ? from : r.n;
+    to = to < r.n ? to : r.n;
+    return (struct range){r.at + from, to - from};
+}
+
+/* The buffer of a rank that has it in the arena, else NULL. */
+static char *direct(const struct shm *s, int local)
+{
+    int64_t where = s->rank[local].post[s->seq & 1].where;
+    return where >= 0 ? s->base + where : NULL;
+}
+
+static void all_reduce_in_arena(struct shm *s, struct coll *c, unsigned t)
+{
+    if (t > 0)
+        return;
+    struct range mine = slice((struct range){0, c->count}, c->type, s->me, s->n);
+    for (int i = 0; i < s->n; i++) {
+        s->out[i] = direct(s, i) + mine.at * type_size(c->type);
+        s->in[i] = s->out[i];
+    }
+    reduce_many(s->out, s->n, s->in, s->n, mine.n, c->type, c->op, s->n);
+}
+
+static void all_reduce_staged(struct shm *s, struct coll *c, unsigned t)
+{
+    size_t size = type_size(c->type);
+    char *data = c->recv;
+    if (t >= 2) { /* out */
+        struct range r = chunk_range(c, t - 2);
+        for (int i = 0; i < s->n; i++) {
+            struct range of = slice(r, c->type, i, s->n);
+            if (i != s->me)
+                memcpy(data + of.at * size,
+                       shm_stage(s, i, t - 2) + (of.at - r.at) * size, of.n * size);
+        }
+    }
+    if (t >=
+        1) { /* reduce; my own operand is still where it was, the result goes there */
+        struct range r = chunk_range(c, t - 1), of = slice(r, c->type, s->me, s->n);
+        size_t skip = (of.at - r.at) * size;
+        for (int i = 0; i < s->n; i++)
+            s->in[i] = shm_stage(s, i, t - 1) + skip;
+        s->in[s->me] = data + of.at * size;
+        void *out[2] = {data + of.at * size, shm_stage(s, s->me, t - 1) + skip};
+        reduce_many(out, 2, s->in, s->n, of.n, c->type, c->op, s->n);
+    }
+    struct range r = chunk_range(c, t); /* in */
+    struct range of = slice(r, c->type, s->me, s->n);
+    char *stage = shm_stage(s, s->me, t);
+    size_t behind = of.at + of.n - r.at;
+    memcpy(stage, data + r.at * size, (of.at - r.at) * size);
+    memcpy(stage + behind * size, data + (r.at + behind) * size, (r.n - behind) * size);
+}
+
+static void broadcast_share(struct shm *s, struct coll *c, unsigned t)
+{
+    size_t size = type_size(c->type);
+    int root = s->layout->members[c->root].local;
+    const char *there = direct(s, root);
+    if (s->me == root) {
+        struct range r = chunk_range(c, t);
+        if (!there)
+            memcpy(shm_stage(s, root, t), (const char *)c->send + r.at * size,
+                   r.n * size);
+    } else if (t >= 1) {
+        struct range r = chunk_range(c, t - 1);
+        memcpy((char *)c->recv + r.at * size,
+               there ? there + r.at * size : shm_stage(s, root, t - 1), r.n * size);
+    }
+}
+
+static void all_gather_share(struct shm *s, struct coll *c, unsigned t)
+{
+    size_t size = type_size(c->type);
+    char *recv = c->recv;
+    struct range r = chunk_range(c, t);
+    const char *mine = (const char *)c->send + r.at * size;
+    char *own = recv + ((size_t)s->me * c->count + r.at) * size;
+    if (own != mine)
+        memcpy(own, mine, r.n * size);
+    if (!direct(s, s->me))
+        memcpy(shm_stage(s, s->me, t), mine, r.n * size);
+    if (t == 0)
+        return;
+    r = chunk_range(c, t - 1);
+    for (int i = 0; i < s->n; i++) {
+        const char *there = direct(s, i);
+        if (i != s->me)
+            memcpy(recv + ((size_t)i * c->count + r.at) * size,
+                   there ? there + r.at * size : shm_stage(s, i, t - 1), r.n * size);
+    }
+}
+
+/* A chunk is a part of every rank's block; the parts lie side by side in the stage. */
+static void reduce_scatter_share(struct shm *s, struct coll *c, unsigned t)
+{
+    size_t size = type_size(c->type);
+    const char *send = c->send;
+    struct range r = chunk_range(c, t);
+    for (int i = 0; i < s->n && !direct(s, s->me); i++) {
+        if (i != s->me)
+            memcpy(shm_stage(s, s->me, t) + (size_t)i * c->chunk * size,
+                   send + ((size_t)i * c->count + r.at) * size, r.n * size);
+    }
+    if (t == 0)
+        return;
+    r = chunk_range(c, t - 1);
+    for (int i = 0; i < s->n; i++) {
+        const char *there = i == s->me ? send : direct(s, i);
+        s->in[i] = there ? there + ((size_t)s->me * c->count + r.at) * size
+                         : shm_stage(s, i, t - 1) + (size_t)s->me * c->chunk * size;
+    }
+    void *out = (char *)c->recv + r.at * size;
+    reduce_many(&out, 1, s->in, s->n, r.n, c->type, c->op, s->n);
+}
+
+/* ---- the plan ---- */
+
+/* Elements per chunk: a chunk of everybody's fits the caches, and there are enough of
+ * them that the steps overlap. */
+static size_t chunk_elements(const struct shm *s, const struct coll *c)
+{
+    size_t room = SHM_CHUNK, size = type_size(c->type), line = SHM_LINE / size;
+    if (c->kind == COLL_REDUCE_SCATTER)
+        room = SHM_CHUNK / (size_t)s->n;
+    size_t bytes = coll_bytes(c) / 4;
+    size_t chunk = bytes < room ? bytes : room;
+    chunk = chunk / size / line * line;
+    return chunk ? chunk : line;
+}
+
+static void plan(struct shm *s, struct coll *c)
+{
+    bool all_direct = true, any_direct = false;
+    for (int i = 0; i < s->n; i++) {
+        all_direct = all_direct && direct(s, i);
+        any_direct = any_direct || direct(s, i);
+    }
+    c->t = 0;
+    c->chunk = chunk_elements(s, c);
+    bool whole = c->kind == COLL_BROADCAST
+                     ? direct(s, s->layout->members[c->root].local) != NULL
+                     : all_direct;
+    if (whole)
+        c->chunk = c->count;
+    unsigned nchunks = (unsigned)((c->count + c->chunk - 1) / c->chunk);
+    /* a buffer that others read is given back only when all have read it */
+    c->nsteps = nchunks + 1 + (any_direct ? 1 : 0);
+    switch (c->kind) {
+    case COLL_BARRIER: /* has no data, ends with the announcement */
+    case COLL_BROADCAST:
+        c->work = broadcast_share;
+        break;
+    case COLL_ALL_GATHER:
+        c->work = all_gather_share;
+        break;
+    case COLL_REDUCE_SCATTER:
+        c->work = reduce_scatter_share;
+        break;
+    case COLL_ALL_REDUCE:
+        c->work = whole ? all_reduce_in_arena : all_reduce_staged;
+        c->nsteps = whole ? 2 : nchunks + 2;
+        break;
+    }
+}
+
+static void announce(struct shm *s, struct coll *c)
+{
+    size_t few = eager_bytes(s, c);
+    bool gives = c->kind != COLL_BROADCAST || s->ranks[s->me] == c->root;
+    size_t bytes = coll_bytes(c);
+    size_t reads = c->kind == COLL_REDUCE_SCATTER ? bytes * (size_t)s->n : bytes;
+    shm_post(s, coll_what(c), bytes, few ? -1 : shm_where(s, c->send, reads), c->send,
+             gives ? few : 0);
+}
+
+int local_advance(struct shm *s, struct coll *c, struct ddp_err *err)
+{
+    size_t few = eager_bytes(s, c);
+    for (;;) {
+        switch (c->state) {
+        case COLL_NEW:
+            announce(s, c);
+            c->state = COLL_ANNOUNCED;
+            break;
+        case COLL_ANNOUNCED:
+            if (!shm_all_posted(s))
+                return ADVANCE_LATER;
+            if (check_agreement(s, c, err) < 0)
+                return ADVANCE_ERROR;
+            if (few > 0 || c->count == 0 || c->kind == COLL_BARRIER) {
+                if (few > 0)
+                    eager_finish(s, c, few);
+                return ADVANCE_DONE;
+            }
+            plan(s, c);
+            c->state = COLL_WORKS;
+            break;
+        case COLL_WORKS:
+            c->work(s, c, c->t++);
+            if (c->t == c->nsteps)
+                return ADVANCE_DONE;
+            shm_step(s);
+            c->state = COLL_WAITS;
+            break;
+        case COLL_WAITS:
+            if (!shm_all_stepped(s))
+                return ADVANCE_LATER;
+            c->state = COLL_WORKS;
+            break;
+        }
+    }
+}
+
+bool local_reached(const struct shm *s, const struct coll *c, int local)
+{
+    const struct shm_rank *r = &s->rank[local];
+    if (c->state == COLL_ANNOUNCED)
+        return atomic_load(&r->post[s->seq & 1].seq) == s->seq;
+    return (int32_t)(atomic_load(&r->step) - s->steps) >= 0;
+}

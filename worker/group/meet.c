@@ -1,0 +1,309 @@
+/* worker/group/meet.c - see meet.h
+ *
+ * A card is a few lines of text, so that the keys of the store can be read by eye. Since
+ * it comes off the wire it is parsed strictly.
+ */
+#include "worker/group/meet.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "common/sock.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static const char card_magic[] = "ddpgroup 1";
+
+static void random_hex(unsigned char *bytes, size_t n, char *hex)
+{
+    while (getrandom(bytes, n, 0) != (ssize_t)n)
+        ; /* only interrupted by signals, and only before the pool is ready */
+    for (size_t i = 0; hex && i < n; i++)
+        sprintf(hex + 2 * i, "%02x", bytes[i]);
+}
+
+static int listen_unix(char *name, size_t size, struct ddp_err *err)
+{
+    unsigned char bytes[12];
+    char hex[2 * sizeof bytes + 1];
+    random_hex(bytes, sizeof bytes, hex);
+    snprintf(name, size, "ddpgroup-%s", hex);
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    memcpy(sa.sun_path + 1, name, strlen(name));
+    socklen_t len =
+        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&sa, len) < 0 || listen(fd, 4096) < 0) {
+        err_errno(err, "cannot listen for the ranks of this host");
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+int meet_open(struct meet_doors *doors, struct ddp_err *err)
+{
+    *doors = (struct meet_doors){.tcp_fd = -1, .unix_fd = -1};
+    random_hex(doors->token, sizeof doors->token, NULL);
+    doors->unix_fd = listen_unix(doors->unix_name, sizeof doors->unix_name, err);
+    if (doors->unix_fd >= 0)
+        doors->tcp_fd = sock_listen(NULL, 0, &doors->tcp_port, err);
+    if (doors->tcp_fd < 0) {
+        meet_close(doors);
+        return -1;
+    }
+    return 0;
+}
+
+void meet_close(struct meet_doors *doors)
+{
+    if (doors->tcp_fd >= 0)
+        close(doors->tcp_fd);
+    if (doors->unix_fd >= 0)
+        close(doors->unix_fd);
+    doors->tcp_fd = doors->unix_fd = -1;
+}
+
+/* What all ranks that can share memory with this one have in common, and no other has. */
+static char *host_id(int rank, bool alone)
+{
+    char boot[64] = "", host[65] = "";
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (f) {
+        if (fscanf(f, "%63s", boot) != 1)
+            boot[0] = '\0';
+        fclose(f);
+    }
+    struct stat net = {0};
+    if (stat("/proc/self/ns/net", &net) < 0)
+        net.st_ino = 0;
+    gethostname(host, sizeof host - 1);
+    const char *given = getenv("DDP_HOST_ID");
+    char *id = xasprintf("%s net %lu uid %u %s %.64s", boot, (unsigned long)net.st_ino,
+                         (unsigned)geteuid(), host, given ? given : "");
+    for (char *p = id; *p; p++) {
+        if (*p == '\n')
+            *p = ' ';
+    }
+    if (alone) {
+        char *own = xasprintf("%s rank %d", id, rank);
+        free(id);
+        return own;
+    }
+    return id;
+}
+
+static bool is_loopback(const struct sockaddr *sa)
+{
+    char text[INET6_ADDRSTRLEN];
+    sock_addr(sa, text, sizeof text);
+    return strncmp(text, "127.", 4) == 0 || strcmp(text, "::1") == 0;
+}
+
+/* The address that this host would speak to `master` from. */
+static bool route_addr(const char *master, char *text, size_t size, bool *loopback)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *list;
+    if (getaddrinfo(master, "9", &hints, &list) != 0)
+        return false;
+    bool found = false;
+    for (struct addrinfo *a = list; a && !found; a = a->ai_next) {
+        struct sockaddr_storage own;
+        socklen_t len = sizeof own;
+        int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+        if (fd < 0)
+            continue;
+        if (connect(fd, a->ai_addr, a->ai_addrlen) == 0 &&
+            getsockname(fd, (struct sockaddr *)&own, &len) == 0) {
+            sock_addr((struct sockaddr *)&own, text, size);
+            *loopback = is_loopback((struct sockaddr *)&own);
+            found = true;
+        }
+        close(fd);
+    }
+    freeaddrinfo(list);
+    return found;
+}
+
+/* Where the other hosts reach me: the interface that the user names for Gloo (the first
+ * of a list), else the one towards MASTER_ADDR. The master's own name often resolves to
+ * loopback on the master itself (127.0.1.1 in Debian's /etc/hosts), which nobody else can
+ * use: then any interface that is up, unless loopback was asked for by its number. */
+static int own_addr(const char *master, char *text, size_t size, struct ddp_err *err)
+{
+    const char *names = getenv("GLOO_SOCKET_IFNAME");
+    if (names && *names) {
+        char *first = xstrndup(names, strcspn(names, ","));
+        int rc = sock_interface_addr(first, text, size, err);
+        free(first);
+        return rc < 0 ? err_prefix(err, "GLOO_SOCKET_IFNAME") : 0;
+    }
+    bool loopback = false;
+    bool found = master && route_addr(master, text, size, &loopback);
+    bool asked =
+        master && (strncmp(master, "127.", 4) == 0 || strcmp(master, "::1") == 0);
+    if (found && (!loopback || asked))
+        return 0;
+    char other[INET6_ADDRSTRLEN];
+    if (sock_interface_addr(NULL, other, sizeof other, NULL) == 0)
+        snprintf(text, size, "%s", other);
+    else if (!found)
+        snprintf(text, size, "127.0.0.1");
+    return 0;
+}
+
+static char *card_write(int rank, const struct meet_doors *doors, const char *master,
+                        bool alone, struct ddp_err *err)
+{
+    char addr[INET6_ADDRSTRLEN], host[65] = "localhost", token[2 * TOKEN_BYTES + 1];
+    if (own_addr(master, addr, sizeof addr, err) < 0)
+        return NULL;
+    gethostname(host, sizeof host - 1);
+    for (size_t i = 0; i < TOKEN_BYTES; i++)
+        sprintf(token + 2 * i, "%02x", doors->token[i]);
+    char *id = host_id(rank, alone);
+    char *card = xasprintf("%s\n%s\n%s\n%s\n%d\n%s\n%s\n", card_magic, id, host, addr,
+                           doors->tcp_port, doors->unix_name, token);
+    free(id);
+    return card;
+}
+
+/* Cut the next line off *text; NULL when there is none. */
+static char *next_line(char **text)
+{
+    char *line = *text, *end = strchr(line, '\n');
+    if (!end)
+        return NULL;
+    *end = '\0';
+    *text = end + 1;
+    return line;
+}
+
+static int card_read(struct member *m, const char **host, struct ddp_value *card)
+{
+    char *text = card->data, *line[7];
+    if (strlen(text) != card->size)
+        return -1;
+    for (size_t i = 0; i < ARRAY_LEN(line); i++) {
+        if (!(line[i] = next_line(&text)))
+            return -1;
+    }
+    if (*text || strcmp(line[0], card_magic) != 0 || strlen(line[6]) != 2 * TOKEN_BYTES)
+        return -1;
+    *host = line[1];
+    m->host_name = line[2];
+    m->addr = line[3];
+    m->port = atoi(line[4]);
+    m->unix_name = line[5];
+    for (size_t i = 0; i < TOKEN_BYTES; i++) {
+        if (sscanf(line[6] + 2 * i, "%2hhx", &m->token[i]) != 1)
+            return -1;
+    }
+    bool sound = m->port > 0 && m->port < 65536 && strlen(m->unix_name) < 40;
+    return sound ? 0 : -1;
+}
+
+static void number_hosts(struct layout *l, const char *const *hosts)
+{
+    /* ranks of one host mostly follow each other: look at the neighbour first */
+    const char **names = xcalloc((size_t)l->size, sizeof *names);
+    for (int r = 0; r < l->size; r++) {
+        int h = r > 0 && strcmp(hosts[r], hosts[r - 1]) == 0 ? l->members[r - 1].host : 0;
+        while (h < l->nhosts && strcmp(names[h], hosts[r]) != 0)
+            h++;
+        if (h == l->nhosts)
+            names[l->nhosts++] = hosts[r];
+        l->members[r].host = h;
+    }
+    free(names);
+    l->by_host = xcalloc((size_t)l->size, sizeof *l->by_host);
+    l->host_start = xcalloc((size_t)l->nhosts + 1, sizeof *l->host_start);
+    for (int r = 0; r < l->size; r++)
+        l->host_start[l->members[r].host + 1]++;
+    for (int h = 0; h < l->nhosts; h++)
+        l->host_start[h + 1] += l->host_start[h];
+    int *filled = xcalloc((size_t)l->nhosts, sizeof *filled);
+    for (int r = 0; r < l->size; r++) {
+        struct member *m = &l->members[r];
+        m->local = filled[m->host]++;
+        l->by_host[l->host_start[m->host] + m->local] = r;
+    }
+    free(filled);
+}
+
+int meet(struct layout *l, struct ddp_store *store, const char *name, int rank, int size,
+         const struct meet_doors *doors, const char *master, bool alone,
+         struct ddp_err *err)
+{
+    size_t n = (size_t)size;
+    *l = (struct layout){.rank = rank, .size = size};
+    char *card = card_write(rank, doors, master, alone, err);
+    if (!card)
+        return -1;
+    struct ddp_value *cards = xcalloc(n, sizeof *cards);
+    int rc = ddp_store_fence(store, name, rank, size, card, strlen(card), cards, err);
+    free(card);
+    if (rc < 0) {
+        free(cards);
+        return -1;
+    }
+    l->cards = cards;
+    l->members = xcalloc(n, sizeof *l->members);
+    const char **hosts = xcalloc(n, sizeof *hosts);
+    for (int r = 0; r < size && rc == 0; r++) {
+        rc = card_read(&l->members[r], &hosts[r], &cards[r]);
+        if (rc < 0)
+            err_set(err, "rank %d has put something else than its address under '%s'", r,
+                    name);
+    }
+    if (rc == 0)
+        number_hosts(l, hosts);
+    else
+        layout_finish(l);
+    free(hosts);
+    return rc;
+}
+
+void layout_single(struct layout *l)
+{
+    *l = (struct layout){.size = 1, .nhosts = 1};
+    l->members = xcalloc(1, sizeof *l->members);
+    l->members->host_name = l->members->addr = l->members->unix_name = "";
+    l->by_host = xcalloc(1, sizeof *l->by_host);
+    l->host_start = xcalloc(2, sizeof *l->host_start);
+    l->host_start[1] = 1;
+}
+
+void layout_finish(struct layout *l)
+{
+    if (l->cards)
+        ddp_values_free(l->cards, (size_t)l->size);
+    free(l->cards);
+    free(l->members);
+    free(l->by_host);
+    free(l->host_start);
+    *l = (struct layout){0};
+}
+
+const int *layout_host(const struct layout *l, int h, int *n)
+{
+    *n = l->host_start[h + 1] - l->host_start[h];
+    return l->by_host + l->host_start[h];
+}
+
+const char *layout_who(const struct layout *l, int rank, char *text, size_t size)
+{
+    snprintf(text, size, "rank %d on %s", rank, l->members[rank].host_name);
+    return text;
+}

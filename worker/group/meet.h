@@ -1,0 +1,63 @@
+/* worker/group/meet.h - the ranks of a group find out who and where the others are
+ *
+ * Every rank hands a card to the store: which host it is on, where it listens, and a
+ * secret that whoever connects to it must show. One fence gives everybody all cards.
+ *
+ * Two ranks are on one host when they can share memory: same boot of the same kernel,
+ * same network namespace (the shared segment is handed over through an abstract unix
+ * socket), same host name and user. DDP_HOST_ID in the environment parts what would be
+ * taken for one host, e.g. machines cloned from one snapshot.
+ */
+#ifndef WORKER_GROUP_MEET_H
+#define WORKER_GROUP_MEET_H
+
+#include "include/ddprun/group.h"
+#include "include/ddprun/store.h"
+
+#include <stdbool.h>
+
+enum { TOKEN_BYTES = 16 };
+
+/* What this rank brings; sockets are made by meet_open() and owned by whoever meets. */
+struct meet_doors {
+    int tcp_fd, tcp_port; /* listens for other hosts */
+    int unix_fd;          /* listens for this host */
+    char unix_name[40];   /* abstract: without the leading NUL */
+    unsigned char token[TOKEN_BYTES];
+};
+
+struct member {
+    int host, local; /* index of its host, and its own among the ranks of that host */
+    int port;
+    const char *host_name, *addr, *unix_name; /* borrowed from the layout */
+    unsigned char token[TOKEN_BYTES];
+};
+
+/* Hosts are numbered by their lowest rank; ranks of a host are in rank order. */
+struct layout {
+    int rank, size;
+    struct member *members; /* owned, by rank */
+    int nhosts;
+    int *by_host;            /* owned: the ranks, host by host */
+    int *host_start;         /* owned, nhosts + 1: where each host begins in by_host */
+    struct ddp_value *cards; /* owned: the text that members point into */
+};
+
+int meet_open(struct meet_doors *doors, struct ddp_err *err);
+void meet_close(struct meet_doors *doors); /* those that are still open */
+
+/* `alone`: take no other rank to be on my host. */
+int meet(struct layout *layout, struct ddp_store *store, const char *name, int rank,
+         int size, const struct meet_doors *doors, const char *master_addr, bool alone,
+         struct ddp_err *err);
+/* A layout of one rank, without a store. */
+void layout_single(struct layout *layout);
+void layout_finish(struct layout *layout);
+
+/* The ranks of host h, in order, and how many they are. */
+const int *layout_host(const struct layout *layout, int h, int *n);
+
+/* "rank 3 on node02" */
+const char *layout_who(const struct layout *layout, int rank, char *text, size_t size);
+
+#endif

@@ -1,0 +1,200 @@
+/* worker/group/shm.c - see shm.h
+ *
+ * The announcing store and the look at `asleep` that follows must not change places, nor
+ * on the other side the store to `asleep` and the look at what is waited for; both are
+ * sequentially consistent exchanges. Everything else is release and acquire.
+ */
+#include "worker/group/shm.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+void *shm_arena_alloc(struct shm *s, size_t bytes, struct ddp_err *err)
+{
+    size_t room = (bytes + SHM_LINE - 1) / SHM_LINE * SHM_LINE;
+    if (room < bytes || room > s->arena_bytes - s->arena_used) {
+        err_set(
+            err,
+            "no room for %zu bytes in the arena: %zu of its %zu are in use; ask for a "
+            "larger one (arena_bytes)",
+            bytes, s->arena_used, s->arena_bytes);
+        return NULL;
+    }
+    char *p = s->arena + s->arena_used;
+    /* take the pages now: later a lack of memory would be a SIGBUS, not an error */
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), skip = (size_t)(p - s->base) % page;
+#ifdef MADV_POPULATE_WRITE
+    if (room > 0 && madvise(p - skip, room + skip, MADV_POPULATE_WRITE) < 0 &&
+        errno != EINVAL) {
+        err_errno(err, "cannot get %zu bytes of shared memory", bytes);
+        return NULL;
+    }
+#endif
+    s->arena_used += room;
+    return p;
+}
+
+int64_t shm_where(const struct shm *s, const void *p, size_t bytes)
+{
+    const char *at = p;
+    if (at < s->arena || at > s->arena + s->arena_used ||
+        bytes > (size_t)(s->arena + s->arena_used - at))
+        return -1;
+    return at - s->base;
+}
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t value, int ms)
+{
+    struct timespec ts = {ms / 1000, ms % 1000 * 1000000L};
+    syscall(SYS_futex, word, FUTEX_WAIT, value, &ts, NULL, 0);
+}
+
+void shm_wake(struct shm *s, int local)
+{
+    _Atomic uint32_t *asleep = &s->rank[local].asleep;
+    uint32_t target = atomic_load(asleep);
+    if (target != 0 && (target == SHM_ANY || target == 1 + (uint32_t)s->me) &&
+        atomic_compare_exchange_strong(asleep, &target, 0))
+        syscall(SYS_futex, asleep, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+static inline void wake_all(struct shm *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        if (i != s->me)
+            shm_wake(s, i);
+    }
+}
+
+void shm_post(struct shm *s, uint32_t what, uint64_t bytes, int64_t where,
+              const void *small, size_t nsmall)
+{
+    uint32_t seq = ++s->seq;
+    struct shm_rank *me = &s->rank[s->me];
+    struct shm_post *post = &me->post[seq & 1];
+    post->what = what;
+    post->bytes = bytes;
+    post->where = where;
+    if (nsmall > SHM_INLINE)
+        memcpy(me->eager[seq & 1], small, nsmall);
+    else if (nsmall > 0)
+        memcpy(post->data, small, nsmall);
+    atomic_exchange(&post->seq, seq);
+    s->arrived = 0;
+    wake_all(s);
+}
+
+void shm_step(struct shm *s)
+{
+    atomic_exchange(&s->rank[s->me].step, ++s->steps);
+    s->arrived = 0;
+    wake_all(s);
+}
+
+bool shm_all_posted(struct shm *s)
+{
+    uint32_t seq = s->seq;
+    for (; s->arrived < s->n; s->arrived++) {
+        const struct shm_post *p = &s->rank[s->arrived].post[seq & 1];
+        if (atomic_load_explicit(&p->seq, memory_order_acquire) != seq)
+            return false;
+    }
+    return true;
+}
+
+bool shm_all_stepped(struct shm *s)
+{
+    for (; s->arrived < s->n; s->arrived++) {
+        uint32_t step =
+            atomic_load_explicit(&s->rank[s->arrived].step, memory_order_acquire);
+        if ((int32_t)(step - s->steps) < 0)
+            return false;
+    }
+    return true;
+}
+
+void shm_sleep(struct shm *s, unsigned local, int ms, bool (*ready)(void *arg), void *arg)
+{
+    _Atomic uint32_t *asleep = &s->rank[s->me].asleep;
+    uint32_t target = local == SHM_ANY ? SHM_ANY : 1 + local;
+    atomic_exchange(asleep, target);
+    if (!ready(arg))
+        futex_wait(asleep, target, ms);
+    atomic_exchange(asleep, 0);
+}
+
+bool shm_is_gone(const struct shm *s, int local, bool *left)
+{
+    const struct shm_rank *r = &s->rank[local];
+    *left = atomic_load(&r->left) != 0;
+    if (*left)
+        return true;
+    if (r->process == s->rank[s->me].process)
+        return false; /* a thread of this process, which holds the lock itself */
+    struct flock lock = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = local, .l_len = 1};
+    return fcntl(s->fd, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+}
+
+int shm_gone(const struct shm *s, bool *left)
+{
+    for (int i = 0; i < s->n; i++) {
+        if (i != s->me && shm_is_gone(s, i, left))
+            return i;
+    }
+    return -1;
+}
+
+void shm_fail(struct shm *s, int culprit, const char *why)
+{
+    uint32_t none = 0;
+    if (!atomic_compare_exchange_strong(&s->head->failed, &none, 1))
+        return;
+    s->head->culprit = culprit;
+    strncpy(s->head->why, why, sizeof s->head->why - 1);
+    atomic_store(&s->head->failed, 2);
+    for (int i = 0; i < s->n; i++) { /* whoever they wait for, they must look up */
+        _Atomic uint32_t *asleep = &s->rank[i].asleep;
+        if (i != s->me && atomic_exchange(asleep, 0) != 0)
+            syscall(SYS_futex, asleep, FUTEX_WAKE, 1, NULL, NULL, 0);
+    }
+}
+
+bool shm_failed(const struct shm *s, int *culprit, struct ddp_err *err)
+{
+    if (atomic_load_explicit(&s->head->failed, memory_order_acquire) != 2)
+        return false;
+    *culprit = s->head->culprit;
+    err_set(err, "%.500s", s->head->why);
+    return true;
+}
+
+void shm_leave(struct shm *s)
+{
+    if (!s)
+        return;
+    if (s->base) {
+        atomic_store(&s->rank[s->me].left, 1);
+        for (int i = 0; i < s->n; i++) {
+            _Atomic uint32_t *asleep = &s->rank[i].asleep;
+            if (i != s->me && atomic_exchange(asleep, 0) != 0)
+                syscall(SYS_futex, asleep, FUTEX_WAKE, 1, NULL, NULL, 0);
+        }
+        munmap(s->base, s->bytes);
+    }
+    if (s->fd >= 0)
+        close(s->fd);
+    free(s->in);
+    free(s->out);
+    free(s);
+}

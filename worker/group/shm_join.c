@@ -1,0 +1,367 @@
+/* worker/group/shm_join.c - how the ranks of a host come to share a segment
+ *
+ *   leader (local rank 0)                     others
+ *     makes the memory file
+ *     accepts, checks user and secret  <---   connect, "it is me, local rank i"
+ *     file descriptor                  --->   map it, fill in the control block, lock
+ *     waits for everybody              <---   done
+ *     "go"                             --->   the segment is complete
+ *
+ * One packet each way per line. A rank that dies on the way closes its socket, so that
+ * nobody waits for the deadline; no "go" but an end of file tells the others.
+ */
+#include "worker/group/shm.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static const char shm_magic[8] = "ddpshm1";
+
+struct hello {
+    unsigned char token[TOKEN_BYTES];
+    int32_t local;
+};
+
+enum { HUGE_PAGE = 2 << 20, PAGE = 4096 };
+
+static size_t align_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* Where the parts lie. Returns the size of all. */
+static size_t segment_parts(struct shm *s, size_t n, size_t arena_bytes, char *base)
+{
+    size_t at = PAGE, ranks = at;
+    at = align_up(at + n * sizeof(struct shm_rank), PAGE);
+    size_t staging = at;
+    at += n * SHM_STAGES * (size_t)SHM_CHUNK;
+    size_t rings = at;
+    at = align_up(at + n * n * sizeof(struct shm_ring), HUGE_PAGE);
+    size_t arena = align_up(arena_bytes, HUGE_PAGE);
+    if (base) {
+        s->base = base;
+        s->head = (struct shm_head *)(void *)base;
+        s->rank = (struct shm_rank *)(void *)(base + ranks);
+        s->staging = base + staging;
+        s->rings = (struct shm_ring *)(void *)(base + rings);
+        s->arena = base + at + arena * (size_t)s->me;
+        s->arena_bytes = arena_bytes;
+    }
+    return at + n * arena;
+}
+
+/* Two ranks are one process when they are threads of it (tests do that). */
+static uint64_t process_token(void)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static pid_t owner;
+    static uint64_t token;
+    pthread_mutex_lock(&lock);
+    if (owner != getpid()) {
+        owner = getpid();
+        while (getrandom(&token, sizeof token, 0) != (ssize_t)sizeof token)
+            ;
+    }
+    uint64_t mine = token;
+    pthread_mutex_unlock(&lock);
+    return mine;
+}
+
+static int map_segment(struct shm *s, size_t bytes, size_t arena_bytes,
+                       struct ddp_err *err)
+{
+    /* ask for a place that huge pages fit */
+    char *room = mmap(NULL, bytes + HUGE_PAGE, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED)
+        return err_errno(err, "cannot reserve %zu bytes of address space", bytes);
+    char *base = room + (HUGE_PAGE - (uintptr_t)room % HUGE_PAGE) % HUGE_PAGE;
+    if (mmap(base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
+             s->fd, 0) == MAP_FAILED) {
+        err_errno(err, "cannot map %zu bytes of shared memory", bytes);
+        munmap(room, bytes + HUGE_PAGE);
+        return -1;
+    }
+    if (base > room)
+        munmap(room, (size_t)(base - room));
+    munmap(base + bytes, (size_t)(room + HUGE_PAGE - base));
+    s->bytes = bytes;
+    segment_parts(s, (size_t)s->n, arena_bytes, base);
+    madvise(s->arena, align_up(arena_bytes, HUGE_PAGE), MADV_HUGEPAGE);
+    return 0;
+}
+
+/* My control block, and the lock that says that I live. */
+static int move_in(struct shm *s, struct ddp_err *err)
+{
+    struct shm_rank *me = &s->rank[s->me];
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    sched_getaffinity(0, sizeof cpus, &cpus);
+    for (size_t c = 0; c < SHM_CPUS; c++) {
+        if (CPU_ISSET(c, &cpus))
+            me->cpus[c / 8] |= (unsigned char)(1 << c % 8);
+    }
+    me->process = process_token();
+    struct flock lock = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = s->me, .l_len = 1};
+    if (fcntl(s->fd, F_SETLK, &lock) < 0)
+        return err_errno(err, "cannot lock a byte of the shared memory file");
+    return 0;
+}
+
+/* Spinning pays while everybody has a CPU to itself; otherwise it keeps the one that is
+ * waited for from running. */
+static void choose_spin(struct shm *s)
+{
+    int ncpus = 0;
+    for (size_t byte = 0; byte < sizeof s->rank->cpus; byte++) {
+        unsigned all = 0;
+        for (int i = 0; i < s->n; i++)
+            all |= s->rank[i].cpus[byte];
+        ncpus += __builtin_popcount(all);
+    }
+    s->spin_ns = ncpus >= s->n ? 50000 : 1000;
+}
+
+static int wait_readable(int fd, int64_t deadline_ms)
+{
+    for (;;) {
+        int64_t left = deadline_ms - now_ms();
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int n = poll(&p, 1, left > 0 ? (int)(left < 60000 ? left : 60000) : 0);
+        if (n > 0)
+            return 1;
+        if ((n < 0 && errno != EINTR) || (n == 0 && left <= 0))
+            return 0;
+    }
+}
+
+static int send_fd(int conn, int fd)
+{
+    char byte = 'm';
+    struct iovec io = {&byte, 1};
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control = {.room = {0}};
+    struct msghdr msg = {.msg_iov = &io,
+                         .msg_iovlen = 1,
+                         .msg_control = &control,
+                         .msg_controllen = sizeof control.room};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    return sendmsg(conn, &msg, MSG_NOSIGNAL) == 1 ? 0 : -1;
+}
+
+static int recv_fd(int conn)
+{
+    char byte;
+    struct iovec io = {&byte, 1};
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct msghdr msg = {.msg_iov = &io,
+                         .msg_iovlen = 1,
+                         .msg_control = &control,
+                         .msg_controllen = sizeof control.room};
+    if (recvmsg(conn, &msg, MSG_CMSG_CLOEXEC) != 1)
+        return -1;
+    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
+        c->cmsg_len != CMSG_LEN(sizeof(int)))
+        return -1;
+    int fd;
+    memcpy(&fd, CMSG_DATA(c), sizeof fd);
+    return fd;
+}
+
+static int member_err(const struct shm *s, int local, const char *what,
+                      struct ddp_err *err)
+{
+    char who[128];
+    return err_set(err, "%s %s", layout_who(s->layout, s->ranks[local], who, sizeof who),
+                   what);
+}
+
+/* Whoever connects is one of us: same user, right secret, a rank that is not here yet. */
+static int admit(const struct shm *s, int conn, const struct meet_doors *doors,
+                 const int *conns, int64_t deadline_ms)
+{
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+    struct hello h;
+    int64_t patience = now_ms() + 1000;
+    if (getsockopt(conn, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 ||
+        peer.uid != geteuid() ||
+        !wait_readable(conn, patience < deadline_ms ? patience : deadline_ms) ||
+        recv(conn, &h, sizeof h, 0) != (ssize_t)sizeof h)
+        return -1;
+    unsigned differ = 0;
+    for (size_t i = 0; i < TOKEN_BYTES; i++)
+        differ |= h.token[i] ^ doors->token[i];
+    if (differ || h.local <= 0 || h.local >= s->n || conns[h.local] >= 0)
+        return -1;
+    return h.local;
+}
+
+static int gather_conns(struct shm *s, const struct meet_doors *doors, int *conns,
+                        int64_t deadline_ms, struct ddp_err *err)
+{
+    for (int missing = s->n - 1; missing > 0;) {
+        if (!wait_readable(doors->unix_fd, deadline_ms)) {
+            int local = 1;
+            while (conns[local] >= 0)
+                local++;
+            return member_err(s, local, "has not come to share memory in time", err);
+        }
+        int conn = accept4(doors->unix_fd, NULL, NULL, SOCK_CLOEXEC);
+        if (conn < 0)
+            continue;
+        int local = admit(s, conn, doors, conns, deadline_ms);
+        if (local < 0 || send_fd(conn, s->fd) < 0) {
+            close(conn);
+            continue;
+        }
+        conns[local] = conn;
+        missing--;
+    }
+    for (int i = 1; i < s->n; i++) {
+        char done;
+        if (!wait_readable(conns[i], deadline_ms))
+            return member_err(s, i, "has not mapped the shared memory in time", err);
+        if (recv(conns[i], &done, 1, 0) != 1)
+            return member_err(s, i, "has gone while joining", err);
+    }
+    return 0;
+}
+
+static int lead(struct shm *s, const struct meet_doors *doors, size_t arena_bytes,
+                int64_t deadline_ms, struct ddp_err *err)
+{
+    size_t bytes = segment_parts(s, (size_t)s->n, arena_bytes, NULL);
+    s->fd = memfd_create("ddpgroup", MFD_CLOEXEC);
+    if (s->fd < 0 || ftruncate(s->fd, (off_t)bytes) < 0)
+        return err_errno(err, "cannot make %zu bytes of shared memory", bytes);
+    if (map_segment(s, bytes, arena_bytes, err) < 0 || move_in(s, err) < 0)
+        return -1;
+    *s->head =
+        (struct shm_head){.bytes = bytes, .arena_bytes = arena_bytes, .nlocal = s->n};
+    memcpy(s->head->magic, shm_magic, sizeof shm_magic);
+    int *conns = xcalloc((size_t)s->n, sizeof *conns);
+    for (int i = 0; i < s->n; i++)
+        conns[i] = -1;
+    int rc = gather_conns(s, doors, conns, deadline_ms, err);
+    for (int i = 1; i < s->n; i++) {
+        if (conns[i] < 0)
+            continue;
+        if (rc == 0 && send(conns[i], "g", 1, MSG_NOSIGNAL) != 1)
+            rc = member_err(s, i, "has gone while joining", err);
+        close(conns[i]);
+    }
+    free(conns);
+    return rc;
+}
+
+static int connect_leader(const struct shm *s, struct ddp_err *err)
+{
+    const struct member *leader = &s->layout->members[s->ranks[0]];
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    size_t n = strlen(leader->unix_name);
+    memcpy(sa.sun_path + 1, leader->unix_name, n);
+    int conn = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    struct hello h = {.local = s->me};
+    memcpy(h.token, leader->token, sizeof h.token);
+    if (conn < 0 ||
+        connect(conn, (struct sockaddr *)&sa,
+                (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)) < 0 ||
+        send(conn, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h) {
+        char who[128];
+        err_errno(err,
+                  "cannot share memory with %s (if that is another machine, give each "
+                  "its own DDP_HOST_ID)",
+                  layout_who(s->layout, s->ranks[0], who, sizeof who));
+        if (conn >= 0)
+            close(conn);
+        return -1;
+    }
+    return conn;
+}
+
+/* Map what the leader has made, after a look at its first page. */
+static int map_given(struct shm *s, struct ddp_err *err)
+{
+    struct shm_head head;
+    if (pread(s->fd, &head, sizeof head, 0) != (ssize_t)sizeof head ||
+        memcmp(head.magic, shm_magic, sizeof shm_magic) != 0 || head.nlocal != s->n ||
+        head.bytes != segment_parts(s, (size_t)s->n, head.arena_bytes, NULL))
+        return err_set(err, "the shared memory has another layout: do all ranks run the "
+                            "same version of the library?");
+    return map_segment(s, head.bytes, head.arena_bytes, err);
+}
+
+static int follow(struct shm *s, int64_t deadline_ms, struct ddp_err *err)
+{
+    int conn = connect_leader(s, err);
+    if (conn < 0)
+        return -1;
+    int rc = 0;
+    if (!wait_readable(conn, deadline_ms))
+        rc = member_err(s, 0, "has not handed over the shared memory in time", err);
+    else if ((s->fd = recv_fd(conn)) < 0)
+        rc = member_err(s, 0, "has gone while joining", err);
+    if (rc == 0)
+        rc = map_given(s, err);
+    if (rc == 0)
+        rc = move_in(s, err);
+    char go;
+    if (rc == 0 && send(conn, "d", 1, MSG_NOSIGNAL) != 1)
+        rc = member_err(s, 0, "has gone while joining", err);
+    if (rc == 0 && !wait_readable(conn, deadline_ms))
+        rc = err_set(err, "a rank of this host has not come to share memory in time");
+    if (rc == 0 && recv(conn, &go, 1, 0) != 1)
+        rc = err_set(err, "a rank of this host has gone while joining");
+    close(conn);
+    return rc;
+}
+
+struct shm *shm_join(const struct layout *l, const struct meet_doors *doors,
+                     size_t arena_bytes, int64_t deadline_ms, struct ddp_err *err)
+{
+    struct shm *s = xcalloc(1, sizeof *s);
+    s->layout = l;
+    s->fd = -1;
+    s->ranks = layout_host(l, l->members[l->rank].host, &s->n);
+    s->me = l->members[l->rank].local;
+    s->in = xcalloc((size_t)s->n, sizeof *s->in);
+    s->out = xcalloc((size_t)s->n, sizeof *s->out);
+    int rc = s->me == 0 ? lead(s, doors, arena_bytes, deadline_ms, err)
+                        : follow(s, deadline_ms, err);
+    if (rc < 0) {
+        shm_leave(s);
+        return NULL;
+    }
+    choose_spin(s);
+    return s;
+}

@@ -1,10 +1,12 @@
 /* launcher/io/output.h - from the bytes of many ranks to lines on our stdout and stderr
  *
  * Bytes come in pieces of any size; what goes out is whole lines, each with its tag at
- * its true start. A partial line is held until its end comes, until it has grown to 64
- * KiB, or until its stream ends (then a newline is added on the terminal, not in per-rank
- * files). stdout and stderr are kept apart. With no tag, no timestamp and no filter,
- * bytes pass through untouched and at once.
+ * its true start: "[3] " or, with more than one host, "[3 node02] ", and the time its
+ * first byte came before it. A partial line is held until its end comes, until it has
+ * grown to 64 KiB, or until its stream ends (in the latter two a newline is added on the
+ * terminal, not in per-rank files). On a terminal a carriage return ends a piece as well,
+ * so that progress bars move. stdout and stderr are kept apart. With neither tags nor
+ * times, bytes pass through untouched and at once.
  *
  * Writing never blocks the loop: when our stdout is slow, output_room() goes to zero and
  * the sources are to wait (links stop giving credit); nothing is dropped.
@@ -21,7 +23,8 @@
 struct output;
 enum out_stream { OUT_STDOUT, OUT_STDERR };
 
-/* `host_of` names the host of a rank for tags when there is more than one host, else
+/* Refuses options that make no sense (--output-from, --output-filename) with `err`.
+ * `host_of` names the host of a rank for tags when there is more than one host, else
  * NULL. `on_room` is called when room has come back after output_room() was 0. */
 struct output *output_create(struct loop *loop, const struct opts *opts, int nranks,
                              const char *(*host_of)(int rank, void *arg),

@@ -26,6 +26,15 @@ struct server_ticket; /* a connection that waits to be admitted */
 typedef void (*server_door_fn)(struct server_ticket *ticket, const struct sockaddr *peer,
                                const struct sockaddr *local, void *arg);
 
+/* How a client speaks that does not begin with the magic of PyTorch >= 2.2. */
+enum server_dialect {
+    SERVER_AUTO, /* as up to 2.0, until it uses a number that only 2.1 had */
+    SERVER_D0,   /* PyTorch up to 2.0 */
+    SERVER_D2,   /* PyTorch 2.1 */
+    SERVER_D3,   /* it is closed */
+};
+
+/* Everything but the listening place may be left 0. */
 struct server_options {
     const char *addr;       /* NULL: every interface */
     int port;               /* 0: any */
@@ -38,12 +47,23 @@ struct server_options {
      * NULL: nobody wants to know */
     void (*notice)(const char *line, void *arg);
     void *notice_arg;
+    enum server_dialect dialect;
+    /* Judged as announced, before anything is allocated: bytes of a key (8 KiB) and of a
+     * value (8 MiB), keys in one request (131072). */
+    size_t max_key, max_value, max_list;
+    size_t max_memory; /* bytes of keys and values, all scopes together (8 GiB) */
 };
 
 struct server *server_create(struct loop *loop, const struct server_options *options,
                              struct ddp_err *err);
 /* Closes every connection at once. */
 void server_destroy(struct server *s);
+
+/* No new connections; those that stand are served until they leave or `grace_ms` have
+ * passed, then closed. `done` is called once, with the number that had to be closed; the
+ * server may be destroyed from within. */
+void server_drain(struct server *s, int64_t grace_ms,
+                  void (*done)(size_t closed, void *arg), void *arg);
 
 int server_port(const struct server *s);
 

@@ -1,0 +1,271 @@
+/* rendezvous/main.c - ddpstored: the store as a program of its own */
+#define LOG_SUBSYS "store"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "rendezvous/server/server.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { EXIT_USAGE = 2, EXIT_CANNOT_START = 125 };
+
+struct opts {
+    struct server_options server;
+    const char *port_file, *log_levels;
+    int64_t grace_ms;
+};
+
+/* -- options ------------------------------------------------------------------------ */
+
+enum {
+    OPT_MAX_KEY = 256,
+    OPT_MAX_VALUE,
+    OPT_MAX_LIST,
+    OPT_MAX_MEMORY,
+    OPT_MAX_CONNECTIONS,
+    OPT_PORT_FILE,
+    OPT_DIALECT,
+    OPT_LOG_LEVEL,
+    OPT_GRACE,
+};
+
+static const struct argp_option options[] = {
+    {"host", 'H', "ADDR", 0, "listen on this address only (default: every interface)", 1},
+    {"port", 'p', "PORT", 0, "port (default 29500; 0: any free one)", 1},
+    {"port-file", OPT_PORT_FILE, "FILE", 0,
+     "write the port there once it is open, instead of printing it", 1},
+    {"dialect", OPT_DIALECT, "NAME", 0,
+     "how clients speak that do not begin as PyTorch >= 2.2 does: auto (default), d0 "
+     "(up to 2.0), d2 (2.1), d3 (close them)",
+     1},
+    {"max-connections", OPT_MAX_CONNECTIONS, "N", 0,
+     "refuse more (default: what 'ulimit -n' allows)", 2},
+    {"max-key", OPT_MAX_KEY, "BYTES", 0, "longest key (default 8k)", 2},
+    {"max-value", OPT_MAX_VALUE, "BYTES", 0, "longest value in a request (default 8m)",
+     2},
+    {"max-list", OPT_MAX_LIST, "N", 0, "most keys in a request (default 128k)", 2},
+    {"max-memory", OPT_MAX_MEMORY, "BYTES", 0, "keys and values in all (default 8g)", 2},
+    {"grace", OPT_GRACE, "TIME", 0,
+     "how long SIGTERM lets clients finish (default 5s); a second one ends at once", 3},
+    {"log-level", OPT_LOG_LEVEL, "LEVEL", 0, "error, warn (default), info, debug", 3},
+    {0}};
+
+/* "8192", "8k", "8m", "8g" */
+static size_t parse_size(const struct argp_state *state, const char *name,
+                         const char *text)
+{
+    static const char units[] = "kmg";
+    char *end;
+    errno = 0;
+    unsigned long long n = strtoull(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end | 0x20) : NULL;
+    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
+    if (end == text || *text == '-' || errno || (*end && (!unit || end[1])) || n == 0 ||
+        n > (SIZE_MAX >> 1) >> shift)
+        argp_error(state, "--%s: '%s' is not a size such as 8192, 8k or 2g", name, text);
+    return (size_t)n << shift;
+}
+
+static int parse_port(const struct argp_state *state, const char *text)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+    if (end == text || *end || n < 0 || n > 65535)
+        argp_error(state, "--port: '%s' is not a port (0 to 65535)", text);
+    return (int)n;
+}
+
+static enum server_dialect parse_dialect(const struct argp_state *state, const char *text)
+{
+    static const char *const names[] = {[SERVER_AUTO] = "auto",
+                                        [SERVER_D0] = "d0",
+                                        [SERVER_D2] = "d2",
+                                        [SERVER_D3] = "d3"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (strcmp(names[i], text) == 0)
+            return (enum server_dialect)i;
+    }
+    argp_error(state, "--dialect: '%s' is not one of auto, d0, d2, d3", text);
+    return SERVER_AUTO;
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+    struct opts *o = state->input;
+    struct ddp_err err;
+    switch (key) {
+    case 'H':
+        o->server.addr = arg;
+        return 0;
+    case 'p':
+        o->server.port = parse_port(state, arg);
+        return 0;
+    case OPT_PORT_FILE:
+        o->port_file = arg;
+        return 0;
+    case OPT_DIALECT:
+        o->server.dialect = parse_dialect(state, arg);
+        return 0;
+    case OPT_MAX_CONNECTIONS:
+        o->server.max_connections = parse_size(state, "max-connections", arg);
+        return 0;
+    case OPT_MAX_KEY:
+        o->server.max_key = parse_size(state, "max-key", arg);
+        return 0;
+    case OPT_MAX_VALUE:
+        o->server.max_value = parse_size(state, "max-value", arg);
+        return 0;
+    case OPT_MAX_LIST:
+        o->server.max_list = parse_size(state, "max-list", arg);
+        return 0;
+    case OPT_MAX_MEMORY:
+        o->server.max_memory = parse_size(state, "max-memory", arg);
+        return 0;
+    case OPT_GRACE:
+        if (duration_parse(arg, &o->grace_ms, &err) < 0)
+            argp_error(state, "--grace: %s", err.text);
+        return 0;
+    case OPT_LOG_LEVEL:
+        o->log_levels = arg;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "'%s' is one word too many", arg);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    options,
+    parse_option,
+    NULL,
+    "The rendezvous store: a table of keys and values where the ranks of a job meet. It "
+    "speaks PyTorch's TCPStore protocol, old and new, on one port, and prints that port "
+    "once it is open.",
+    NULL,
+    NULL,
+    NULL};
+
+/* -- the program -------------------------------------------------------------------- */
+
+struct program {
+    struct loop *loop;
+    struct server *server;
+    int64_t grace_ms;
+    bool draining;
+};
+
+static void on_notice(const char *line, void *arg)
+{
+    log_warn("%s", line);
+}
+
+static void on_drained(size_t closed, void *arg)
+{
+    struct program *p = arg;
+    if (closed > 0)
+        log_warn("%zu connections were still open at the end of the grace time", closed);
+    loop_stop(p->loop, 0);
+}
+
+static void on_signal(evutil_socket_t signo, short what, void *arg)
+{
+    struct program *p = arg;
+    if (p->draining) {
+        loop_stop(p->loop, 0);
+        return;
+    }
+    p->draining = true;
+    struct server_stats st = server_stats(p->server);
+    log_info("%s: %zu connections, %zu keys, %zu waiters, %" PRIu64 " requests served",
+             strsignal(signo), st.connections, st.keys, st.waiters, st.requests);
+    server_drain(p->server, p->grace_ms, on_drained, p);
+}
+
+/* As many descriptors as we may have: each client is one. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+/* Written aside and renamed, so that who finds the file finds a port in it. */
+static int announce(const char *path, int port, struct ddp_err *err)
+{
+    if (!path)
+        return printf("%d\n", port) < 0 || fflush(stdout) != 0
+                   ? err_errno(err, "cannot print the port")
+                   : 0;
+    char *aside = xasprintf("%s.%d", path, (int)getpid());
+    FILE *f = fopen(aside, "we");
+    int rc = 0;
+    if (!f || fprintf(f, "%d\n", port) < 0 || fflush(f) != 0 || rename(aside, path) < 0)
+        rc = err_errno(err, "cannot write the port to '%s'", path);
+    if (f)
+        fclose(f);
+    if (rc < 0)
+        unlink(aside);
+    free(aside);
+    return rc;
+}
+
+static int program_run(const struct opts *o, struct ddp_err *err)
+{
+    struct program p = {.grace_ms = o->grace_ms};
+    struct event *term = NULL, *intr = NULL;
+    int rc = -1;
+    p.loop = loop_create(err);
+    if (!p.loop)
+        return -1;
+    p.server = server_create(p.loop, &o->server, err);
+    if (!p.server)
+        goto out;
+    term = evsignal_new(loop_base(p.loop), SIGTERM, on_signal, &p);
+    intr = evsignal_new(loop_base(p.loop), SIGINT, on_signal, &p);
+    if (!term || !intr || event_add(term, NULL) < 0 || event_add(intr, NULL) < 0) {
+        err_set(err, "cannot watch for signals");
+        goto out;
+    }
+    if (announce(o->port_file, server_port(p.server), err) == 0)
+        rc = loop_run(p.loop);
+out:
+    if (term)
+        event_free(term);
+    if (intr)
+        event_free(intr);
+    server_destroy(p.server);
+    loop_destroy(p.loop);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct opts o = {.server = {.port = 29500, .notice = on_notice}, .grace_ms = 5000};
+    struct ddp_err err;
+    argp_err_exit_status = EXIT_USAGE;
+    argp_parse(&argp, argc, argv, 0, NULL, &o);
+    if (log_setup("ddpstored", NULL, o.log_levels, &err) < 0) {
+        log_error("%s", err.text);
+        return EXIT_USAGE;
+    }
+    raise_descriptor_limit();
+    if (program_run(&o, &err) < 0) {
+        log_error("%s", err.text);
+        return EXIT_CANNOT_START;
+    }
+    return EXIT_SUCCESS;
+}

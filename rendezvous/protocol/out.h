@@ -1,0 +1,50 @@
+/* rendezvous/protocol/out.h - bytes on their way to one client
+ *
+ * Replies are gathered flat; a large value in between is a reference to the store's blob,
+ * so that many slow readers of one value cost its bytes once. Memory that is gone is
+ * remembered (`broken`) and makes the connection end.
+ */
+#ifndef RENDEZVOUS_PROTOCOL_OUT_H
+#define RENDEZVOUS_PROTOCOL_OUT_H
+
+#include "rendezvous/store/space.h"
+
+#include <sys/uio.h>
+
+struct out_ref {
+    size_t at; /* stands in front of this flat byte */
+    struct blob *blob;
+    size_t size;
+};
+
+struct out {                 /* zeroed is empty */
+    uint8_t *data;           /* owned */
+    size_t size, room, done; /* flat bytes; `done` of them have been sent */
+    struct out_ref *refs;    /* owned */
+    size_t nrefs, refs_room, refs_done, ref_sent; /* ref_sent: of the first undone one */
+    size_t ref_bytes;                             /* in undone references */
+    bool broken;
+};
+
+/* Still to be sent. */
+static inline size_t out_left(const struct out *o)
+{
+    return o->size - o->done + o->ref_bytes;
+}
+
+/* Room for `n` flat bytes at the returned place, already counted in; NULL: broken. */
+uint8_t *out_room(struct out *o, size_t n);
+void out_u8(struct out *o, uint8_t v);
+void out_u32(struct out *o, uint32_t v);
+void out_u64(struct out *o, uint64_t v);
+/* A value behind its length. */
+void out_value(struct out *o, const struct view *v);
+/* The bytes of a whole blob. */
+void out_blob(struct out *o, struct blob *b);
+
+/* What is to be sent next, as at most `max` pieces; returns how many. */
+int out_pieces(const struct out *o, struct iovec *pieces, int max);
+void out_sent(struct out *o, size_t n);
+void out_finish(struct out *o); /* frees; empty afterwards */
+
+#endif

@@ -1,0 +1,105 @@
+/* rendezvous/server/door.c - connections that wait to be admitted
+ *
+ * Nothing is read from them: what they send stays in the kernel's buffer, whose size is
+ * the cap, and is served once they are in. All have the same time to wait, so the list in
+ * order of coming is also in order of deadlines and one timer does.
+ */
+#include "rendezvous/server/server_impl.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static void ticket_remove(struct server_ticket *t)
+{
+    struct server *s = t->server;
+    *(t->prev ? &t->prev->next : &s->tickets) = t->next;
+    *(t->next ? &t->next->prev : &s->tickets_tail) = t->prev;
+    s->ntickets--;
+}
+
+static void door_watch(struct server *s)
+{
+    const struct server_ticket *t = s->tickets;
+    while (t && t->fd < 0)
+        t = t->next;
+    if (!t)
+        return;
+    int64_t ms = t->deadline_ms - now_ms();
+    struct timeval tv = {0};
+    if (ms > 0)
+        tv = (struct timeval){ms / 1000, ms % 1000 * 1000};
+    event_add(&s->door_timer, &tv);
+}
+
+/* The ticket itself stays until it is answered: somebody still holds it. */
+static void on_door_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct server *s = arg;
+    int64_t now = now_ms();
+    for (struct server_ticket *t = s->tickets; t && t->deadline_ms <= now; t = t->next) {
+        if (t->fd < 0)
+            continue;
+        close(t->fd);
+        t->fd = -1;
+        s->refused++;
+        server_notice(s, &t->peer, "refused", "nobody vouched for it in time");
+    }
+    door_watch(s);
+}
+
+void door_knock(struct server *s, int fd, const union peer *peer)
+{
+    union peer local = {0};
+    socklen_t len = sizeof local;
+    if (getsockname(fd, &local.sa, &len) < 0) {
+        close(fd); /* it has gone already */
+        return;
+    }
+    struct server_ticket *t = xcalloc(1, sizeof *t);
+    *t = (struct server_ticket){.server = s,
+                                .fd = fd,
+                                .peer = *peer,
+                                .deadline_ms = now_ms() + s->door_timeout_ms,
+                                .prev = s->tickets_tail};
+    *(t->prev ? &t->prev->next : &s->tickets) = t;
+    s->tickets_tail = t;
+    s->ntickets++;
+    if (!event_pending(&s->door_timer, EV_TIMEOUT, NULL))
+        door_watch(s);
+    s->door(t, &t->peer.sa, &local.sa, s->door_arg);
+}
+
+void server_admit(struct server_ticket *ticket, bool admitted, unsigned scope,
+                  const char *why_not)
+{
+    struct server *s = ticket->server;
+    ticket_remove(ticket);
+    if (ticket->fd >= 0 && admitted) {
+        conn_start(s, ticket->fd, &ticket->peer, scope);
+    } else if (ticket->fd >= 0) {
+        close(ticket->fd);
+        s->refused++;
+        server_notice(s, &ticket->peer, "refused", why_not ? why_not : "not admitted");
+    }
+    free(ticket);
+}
+
+void door_init(struct server *s)
+{
+    event_assign(&s->door_timer, loop_base(s->loop), -1, 0, on_door_timer, s);
+}
+
+void door_finish(struct server *s)
+{
+    event_del(&s->door_timer);
+    while (s->tickets) {
+        struct server_ticket *t = s->tickets;
+        if (t->fd >= 0)
+            close(t->fd);
+        ticket_remove(t);
+        free(t);
+    }
+}

@@ -1,0 +1,319 @@
+/* rendezvous/server/server.c - see server.h */
+#include "rendezvous/server/server_impl.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "common/sock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const struct {
+    size_t max_key, max_value, max_list, max_memory;
+} defaults = {8 << 10, 8 << 20, 128 << 10, (size_t)8 << 30};
+
+enum {
+    REQUEST_MAX = 64 << 20, /* or twice the largest value */
+    /* a host that has died is noticed after 60 + 4 * 15 s */
+    KEEPALIVE_IDLE_S = 60,
+    KEEPALIVE_INTERVAL_S = 15,
+    KEEPALIVE_COUNT = 4,
+};
+
+void server_notice(struct server *s, const union peer *peer, const char *what,
+                   const char *why)
+{
+    if (!s->notice)
+        return;
+    char name[64];
+    sock_name(&peer->sa, name, sizeof name);
+    char *line = xasprintf("%s: %s: %s", name, what, why);
+    s->notice(line, s->notice_arg);
+    free(line);
+}
+
+static struct timeval timeval_of(int64_t ms)
+{
+    return (struct timeval){ms / 1000, ms % 1000 * 1000};
+}
+
+/* -- connections that end --------------------------------------------------------------
+ */
+
+static void drain_end(struct server *s, size_t closed)
+{
+    void (*done)(size_t, void *) = s->drained;
+    s->drained = NULL;
+    event_del(&s->drain_timer);
+    done(closed, s->drained_arg);
+}
+
+static void server_reap(void *arg)
+{
+    struct server *s = arg;
+    s->reaping = false;
+    while (s->dead) {
+        struct conn *c = s->dead;
+        s->dead = c->next;
+        free(c);
+    }
+    if (s->drained && s->nconns == 0)
+        drain_end(s, 0);
+}
+
+void server_conn_gone(struct server *s, struct conn *c)
+{
+    *(c->prev ? &c->prev->next : &s->conns) = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    s->nconns--;
+    c->next = s->dead;
+    s->dead = c;
+    if (!s->reaping) {
+        s->reaping = true;
+        loop_post(s->loop, server_reap, s);
+    }
+}
+
+/* -- connections that come
+ * --------------------------------------------------------------- */
+
+static void spare_open(struct server *s)
+{
+    s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static void on_resume(evutil_socket_t fd, short what, void *arg)
+{
+    struct server *s = arg;
+    event_add(&s->accepting, NULL);
+}
+
+/* No descriptor is left: the one kept for this is used to take the client and close it,
+ * rather than leave it waiting in the backlog. Without one, a pause. */
+static void server_turn_away(struct server *s)
+{
+    int fd = -1;
+    if (s->spare_fd >= 0) {
+        close(s->spare_fd);
+        union peer peer = {0};
+        socklen_t len = sizeof peer;
+        fd = accept4(s->fd, &peer.sa, &len, SOCK_CLOEXEC);
+        if (fd >= 0) {
+            close(fd);
+            s->refused++;
+            server_notice(s, &peer, "refused",
+                          "no file descriptor is left: raise 'ulimit -n'");
+        }
+        spare_open(s);
+    }
+    if (fd < 0) {
+        struct timeval tv = timeval_of(ACCEPT_PAUSE_MS);
+        event_del(&s->accepting);
+        event_add(&s->resume, &tv);
+    }
+}
+
+static void server_take(struct server *s, int fd, const union peer *peer)
+{
+    s->accepted++;
+    if (s->max_connections && s->nconns + s->ntickets >= s->max_connections) {
+        close(fd);
+        s->refused++;
+        char *why = xasprintf("%zu connections are the limit", s->max_connections);
+        server_notice(s, peer, "refused", why);
+        free(why);
+    } else if (s->door) {
+        door_knock(s, fd, peer);
+    } else {
+        conn_start(s, fd, peer, 0);
+    }
+}
+
+static void on_accept(evutil_socket_t listener, short what, void *arg)
+{
+    struct server *s = arg;
+    for (int i = 0; i < ACCEPT_BURST; i++) {
+        union peer peer = {0};
+        socklen_t len = sizeof peer;
+        int fd = accept4(s->fd, &peer.sa, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            server_take(s, fd, &peer);
+        } else if (errno == EAGAIN) {
+            break;
+        } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+                   errno == ENOMEM) {
+            server_turn_away(s);
+            break;
+        } /* anything else concerns a client that has given up */
+    }
+}
+
+/* -- verbs
+ * --------------------------------------------------------------------------------- */
+
+int server_port(const struct server *s)
+{
+    return s->port;
+}
+
+void server_drop_scope(struct server *s, unsigned scope)
+{
+    store_drop(s->store, scope);
+    conn_news(s);
+}
+
+struct server_stats server_stats(const struct server *s)
+{
+    return (struct server_stats){
+        .accepted = s->accepted,
+        .refused = s->refused,
+        .requests = s->host.requests,
+        .connections = s->nconns,
+        .keys = store_keys(s->store),
+        .waiters = store_waiters(s->store),
+    };
+}
+
+static void server_close_all(struct server *s)
+{
+    while (s->conns)
+        conn_close(s->conns, NULL);
+}
+
+static void server_stop_listening(struct server *s)
+{
+    if (s->fd < 0)
+        return;
+    event_del(&s->accepting);
+    event_del(&s->resume);
+    close(s->fd);
+    s->fd = -1;
+}
+
+static void on_drain_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct server *s = arg;
+    size_t closed = s->nconns;
+    server_close_all(s);
+    drain_end(s, closed);
+}
+
+void server_drain(struct server *s, int64_t grace_ms,
+                  void (*done)(size_t closed, void *arg), void *arg)
+{
+    s->drained = done;
+    s->drained_arg = arg;
+    server_stop_listening(s);
+    struct timeval tv = timeval_of(s->nconns > 0 ? grace_ms : 0);
+    event_add(&s->drain_timer, &tv);
+}
+
+/* -- create, destroy
+ * ------------------------------------------------------------------------ */
+
+static enum dialect_rule rule_of(enum server_dialect dialect)
+{
+    static const enum dialect_rule rules[] = {
+        [SERVER_AUTO] = DIALECT_AUTO,
+        [SERVER_D0] = DIALECT_D0,
+        [SERVER_D2] = DIALECT_D2,
+        [SERVER_D3] = DIALECT_D3,
+    };
+    return rules[dialect];
+}
+
+static size_t or_default(size_t given, size_t otherwise)
+{
+    return given ? given : otherwise;
+}
+
+static void server_configure(struct server *s, const struct server_options *o)
+{
+    struct frame_limits *limits = &s->host.limits;
+    limits->max_key = or_default(o->max_key, defaults.max_key);
+    limits->max_value = or_default(o->max_value, defaults.max_value);
+    limits->max_list = or_default(o->max_list, defaults.max_list);
+    limits->max_request =
+        limits->max_value > REQUEST_MAX / 2 ? limits->max_value * 2 : REQUEST_MAX;
+    s->host.rule = rule_of(o->dialect);
+    s->max_connections = o->max_connections;
+    s->door = o->door;
+    s->door_arg = o->door_arg;
+    s->door_timeout_ms = o->door_timeout_ms ? o->door_timeout_ms : DOOR_TIMEOUT_MS;
+    s->notice = o->notice;
+    s->notice_arg = o->notice_arg;
+}
+
+/* Options that accepted sockets inherit from the listening one. */
+static int server_listen(struct server *s, const struct server_options *o,
+                         struct ddp_err *err)
+{
+    if (o->listen_fd > 0) {
+        union peer local = {0};
+        socklen_t len = sizeof local;
+        s->fd = o->listen_fd;
+        if (sock_set_nonblock(s->fd, true) < 0 || getsockname(s->fd, &local.sa, &len) < 0)
+            return err_errno(err, "cannot listen on descriptor %d", s->fd);
+        s->port = sock_port(&local.sa);
+    } else {
+        s->fd = sock_listen(o->addr, o->port, &s->port, err);
+        if (s->fd < 0)
+            return -1;
+    }
+    sock_set_nodelay(s->fd);
+    sock_set_keepalive(s->fd, KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT);
+    return 0;
+}
+
+struct server *server_create(struct loop *loop, const struct server_options *options,
+                             struct ddp_err *err)
+{
+    struct server *s = xcalloc(1, sizeof *s);
+    struct event_base *base = loop_base(loop);
+    s->loop = loop;
+    s->fd = -1;
+    s->store = store_create(or_default(options->max_memory, defaults.max_memory));
+    s->input = xcalloc(1, INPUT_ROOM);
+    s->output = xcalloc(1, sizeof *s->output);
+    server_configure(s, options);
+    conn_host_init(&s->host);
+    spare_open(s);
+    event_assign(&s->resume, base, -1, 0, on_resume, s);
+    event_assign(&s->drain_timer, base, -1, 0, on_drain_timer, s);
+    door_init(s);
+    int rc = server_listen(s, options, err);
+    event_assign(&s->accepting, base, s->fd, EV_READ | EV_PERSIST, on_accept, s);
+    if (rc == 0 && event_add(&s->accepting, NULL) < 0)
+        rc = err_set(err, "the event loop does not take the listening socket");
+    if (rc < 0) {
+        server_destroy(s);
+        return NULL;
+    }
+    return s;
+}
+
+void server_destroy(struct server *s)
+{
+    if (!s)
+        return;
+    s->notice = NULL;
+    server_stop_listening(s);
+    event_del(&s->drain_timer);
+    door_finish(s);
+    server_close_all(s);
+    s->drained = NULL;
+    loop_unpost(s->loop, s);
+    server_reap(s);
+    session_host_finish(&s->host);
+    store_destroy(s->store);
+    out_finish(s->output);
+    free(s->output);
+    free(s->input);
+    if (s->spare_fd >= 0)
+        close(s->spare_fd);
+    free(s);
+}

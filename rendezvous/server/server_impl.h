@@ -1,0 +1,93 @@
+/* rendezvous/server/server_impl.h - what server.c, conn.c and door.c share
+ *
+ * The server owns connections and tickets. A connection that has ended moves to `dead`
+ * and is freed at the end of the loop's turn, so nobody is freed inside his own callback.
+ */
+#ifndef RENDEZVOUS_SERVER_SERVER_IMPL_H
+#define RENDEZVOUS_SERVER_SERVER_IMPL_H
+
+#include "rendezvous/protocol/session.h"
+#include "rendezvous/server/server.h"
+
+#include <event2/event_struct.h>
+#include <netinet/in.h>
+
+enum {
+    INPUT_ROOM = 256 << 10, /* read at once */
+    OUTPUT_MARK = 1 << 20,  /* so much unsent output stops a client's requests */
+    OUTPUT_MAX = 64 << 20,  /* so much unasked-for output ends it */
+    ACCEPT_BURST = 64,      /* connections accepted in one turn */
+    ACCEPT_PAUSE_MS = 100,  /* when the system has no room for another */
+    DOOR_TIMEOUT_MS = 10000,
+};
+
+union peer { /* a sockaddr_storage in each connection would be wasteful */
+    struct sockaddr sa;
+    struct sockaddr_in in;
+    struct sockaddr_in6 in6;
+};
+
+struct conn {
+    struct server *server;    /* borrowed; owner */
+    struct conn *prev, *next; /* in server->conns, or ->dead (next only) */
+    struct conn *news_next;
+    struct session session;
+    struct event event;
+    struct out *backlog; /* owned: replies the socket had no room for; or NULL */
+    uint8_t *held;       /* owned: input that is not used up yet */
+    size_t nheld, held_room;
+    int fd;
+    short wanted;                   /* EV_READ, EV_WRITE */
+    bool has_news, closed, leaving; /* leaving: it has said its last, we not yet */
+    union peer peer;
+};
+
+struct server_ticket {
+    struct server *server;             /* borrowed; owner */
+    struct server_ticket *prev, *next; /* in server->tickets, oldest first */
+    int fd;                            /* -1: its time was up, only the answer is due */
+    int64_t deadline_ms;
+    union peer peer;
+};
+
+struct server {
+    struct loop *loop; /* borrowed */
+    struct store *store;
+    struct session_host host; /* first of the sessions' needs; see conn.c */
+    int fd, port, spare_fd; /* spare_fd: given up to refuse politely when there is none */
+    struct event accepting, resume, door_timer, drain_timer;
+    struct conn *conns, *dead, *news, *news_tail;
+    struct server_ticket *tickets, *tickets_tail;
+    uint8_t *input;        /* owned, INPUT_ROOM, shared by all connections */
+    struct out *output;    /* owned: replies of the connection being fed */
+    struct conn *feeding;  /* borrowed: whose they are */
+    bool telling, reaping; /* inside conn_news(); server_reap() is posted */
+    size_t max_connections, nconns, ntickets;
+    uint64_t accepted, refused;
+    server_door_fn door;
+    void *door_arg;
+    int64_t door_timeout_ms;
+    void (*notice)(const char *line, void *arg);
+    void *notice_arg;
+    bool draining;
+    void (*drained)(size_t closed, void *arg);
+    void *drained_arg;
+};
+
+/* server.c */
+void server_notice(struct server *s, const union peer *peer, const char *what,
+                   const char *why);
+void server_conn_gone(struct server *s, struct conn *c); /* moves it to `dead` */
+
+/* conn.c. conn_start() takes the descriptor. */
+void conn_start(struct server *s, int fd, const union peer *peer, unsigned scope);
+void conn_close(struct conn *c, const char *why); /* NULL: no notice; twice is fine */
+void conn_news(struct server *s);                 /* feeds those that there is news for */
+void conn_host_init(struct session_host *h);
+
+/* door.c. door_knock() takes the descriptor. */
+void door_knock(struct server *s, int fd, const union peer *peer);
+void door_init(struct server *s);
+void door_finish(struct server *s);
+
+#endif

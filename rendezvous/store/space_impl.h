@@ -1,0 +1,70 @@
+/* rendezvous/store/space_impl.h - what store.c, space.c and waiters.c share */
+#ifndef RENDEZVOUS_STORE_SPACE_IMPL_H
+#define RENDEZVOUS_STORE_SPACE_IMPL_H
+
+#include "rendezvous/store/space.h"
+#include "rendezvous/store/store.h"
+#include "rendezvous/store/table.h"
+
+/* First in, first out; members are linked through their own prev and next. */
+struct waiter_list {
+    struct waiter *head, *tail;
+};
+
+struct queue_item {
+    struct queue_item *next; /* owned */
+    struct blob *blob;       /* owned */
+};
+
+/* What few keys have; an entry with nothing in here and no value is removed. */
+struct entry_more {
+    struct queue_item *queue, *queue_tail; /* owned */
+    size_t queue_len;
+    struct waitlink *links;     /* wait sets that name this key; theirs */
+    struct waiter_list barrier; /* borrowed */
+    struct watch *watches;      /* borrowed */
+};
+
+struct space {
+    struct store *store; /* borrowed; owner, or former owner when dropped */
+    struct space *next;  /* in the store's list */
+    unsigned scope;
+    size_t users;
+    bool dropped;
+    struct table table;
+    struct hash_seed seed;
+    size_t count; /* keys that have a value */
+    uint64_t version;
+    struct waitset **sets; /* owned: chains by hash of the list, waiters.c */
+    size_t sets_room, nsets;
+};
+
+struct store {
+    struct space *spaces; /* owned */
+    size_t max_bytes, bytes;
+    size_t nkeys, nwaiters;
+    uint64_t order;   /* of the next waiter */
+    uint64_t version; /* of the latest write in any space */
+    struct hash_seed seed;
+};
+
+/* space.c */
+struct entry *space_find(const struct space *s, struct bytes key);
+/* Found or made, with its `more`. NULL: no memory. */
+struct entry *space_entry_more(struct space *s, struct bytes key);
+void space_tidy(struct space *s, struct entry *e); /* removes an entry that is empty */
+bool entry_present(const struct entry *e);
+void space_empty(struct space *s);  /* every key; waiters must have ended */
+void space_finish(struct space *s); /* frees all, the space too */
+
+/* waiters.c */
+/* The key has become present (or was written while it was): links and barrier. */
+void waiters_written(struct space *s, struct entry *e);
+void waiters_appeared(struct entry *e);
+void waiters_vanished(struct entry *e);
+void waiters_pushed(struct space *s, struct entry *e); /* wakes one */
+void waiters_barrier_add(struct space *s, struct entry *e, struct waiter *w);
+void waiters_barrier_release(struct space *s, struct entry *e);
+void waiters_drop_all(struct space *s);
+
+#endif

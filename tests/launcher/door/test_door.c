@@ -1,0 +1,265 @@
+/* Real sockets of real processes: a child connects and waits until it is let go. */
+#include "tests/support/suite.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+#include "common/sock.h"
+#include "launcher/door/door.h"
+#include "launcher/door/sockdiag.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+union addr {
+    struct sockaddr any;
+    struct sockaddr_in in;
+    struct sockaddr_in6 in6;
+};
+
+static struct ddp_err err;
+static int lifeline[2]; /* children read from it: they end with the test */
+
+static union addr address(int family, const char *text)
+{
+    union addr a = {.any.sa_family = (sa_family_t)family};
+    void *to = family == AF_INET ? (void *)&a.in.sin_addr : (void *)&a.in6.sin6_addr;
+    ck_assert_int_eq(inet_pton(family, text, to), 1);
+    return a;
+}
+
+/* A listener on a free port of `text`; `*bound` gets where. -1: no such address here. */
+static int listen_on(int family, const char *text, union addr *bound)
+{
+    *bound = address(family, text);
+    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0), off = 0;
+    if (family == AF_INET6 && fd >= 0)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    socklen_t size = sizeof *bound;
+    if (fd < 0 || bind(fd, &bound->any, size) < 0 || listen(fd, 512) < 0 ||
+        getsockname(fd, &bound->any, &size) < 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static int connect_to(int family, const char *text, in_port_t port)
+{
+    union addr a = address(family, text);
+    if (family == AF_INET)
+        a.in.sin_port = port;
+    else
+        a.in6.sin6_port = port;
+    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(connect(fd, &a.any, sizeof a), 0);
+    return fd;
+}
+
+/* The two ends of the next connection, as the server's accept() gives them. */
+static int take(int listener, union addr *peer, union addr *local)
+{
+    struct pollfd p = {.fd = listener, .events = POLLIN};
+    ck_assert_int_eq(poll(&p, 1, 5000), 1);
+    socklen_t np = sizeof *peer, nl = sizeof *local;
+    int fd = accept4(listener, &peer->any, &np, SOCK_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(getsockname(fd, &local->any, &nl), 0);
+    return fd;
+}
+
+/* A child that connects, `depth` forks below us (its parents are gone by then: orphans go
+ * to us, as to the agent). */
+static void connect_from_child(int family, const char *text, in_port_t port, int depth)
+{
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid > 0)
+        return;
+    while (depth-- > 0) {
+        if (fork() > 0)
+            _exit(0);
+        setsid();
+    }
+    close(lifeline[1]);
+    connect_to(family, text, port);
+    char byte;
+    _exit(read(lifeline[0], &byte, 1) == 0 ? 0 : 1);
+}
+
+static void setup(void)
+{
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    ck_assert_int_eq(pipe(lifeline), 0);
+}
+
+static const struct {
+    int listen_family;
+    const char *listen_addr;
+    int connect_family;
+    const char *connect_addr;
+} families[] = {
+    {AF_INET, "127.0.0.1", AF_INET, "127.0.0.1"},
+    {AF_INET, "127.0.0.1", AF_INET6, "::ffff:127.0.0.1"}, /* PyTorch's way to IPv4 */
+    {AF_INET6, "::", AF_INET, "127.0.0.1"},
+    {AF_INET6, "::", AF_INET6, "::ffff:127.0.0.1"},
+    {AF_INET6, "::1", AF_INET6, "::1"},
+};
+
+static void check_family(int i, int depth)
+{
+    union addr at, peer, local;
+    int listener = listen_on(families[i].listen_family, families[i].listen_addr, &at);
+    if (listener < 0)
+        return; /* no IPv6 on this machine */
+    in_port_t port = at.any.sa_family == AF_INET ? at.in.sin_port : at.in6.sin6_port;
+    connect_from_child(families[i].connect_family, families[i].connect_addr, port, depth);
+    take(listener, &peer, &local);
+    struct door *d = door_create(getpid());
+    ck_ok(door_check(d, &peer.any, &local.any, &err), err);
+    ck_ok(door_check(d, &peer.any, &local.any, &err), err); /* remembered */
+    door_destroy(d);
+
+    struct sock_owner by_netlink, by_tables;
+    int netlink = sockdiag_open();
+    ck_ok(sockdiag_find(netlink, &peer.any, &local.any, &by_netlink, &err), err);
+    ck_ok(sockdiag_find(-1, &peer.any, &local.any, &by_tables, &err), err);
+    ck_assert_uint_eq(by_netlink.inode, by_tables.inode);
+    ck_assert_uint_eq(by_netlink.uid, by_tables.uid);
+    ck_assert_uint_eq(by_netlink.uid, geteuid());
+    close(netlink);
+}
+
+START_TEST(a_child_belongs_whatever_its_family)
+{
+    check_family(_i, 0);
+}
+END_TEST
+
+START_TEST(an_orphaned_grandchild_belongs)
+{
+    check_family(_i, 2);
+}
+END_TEST
+
+START_TEST(a_stranger_of_the_same_user_does_not)
+{
+    union addr at, peer, local;
+    int listener = listen_on(AF_INET, "127.0.0.1", &at);
+    pid_t agent = fork();
+    if (agent == 0) {
+        pause();
+        _exit(0);
+    }
+    int fd = connect_to(AF_INET, "127.0.0.1", at.in.sin_port);
+    take(listener, &peer, &local);
+    struct door *d = door_create(agent);
+    ck_assert_int_eq(door_check(d, &peer.any, &local.any, &err), -1);
+    ck_assert_str_eq(err.text, "no process of this job holds its socket");
+    door_destroy(d);
+    close(fd);
+    kill(agent, SIGKILL);
+}
+END_TEST
+
+START_TEST(what_is_closed_or_was_never_there_is_refused)
+{
+    union addr at, peer, local;
+    int listener = listen_on(AF_INET, "127.0.0.1", &at);
+    close(connect_to(AF_INET, "127.0.0.1", at.in.sin_port));
+    take(listener, &peer, &local);
+    struct door *d = door_create(getpid());
+    ck_assert_int_eq(door_check(d, &peer.any, &local.any, &err), -1);
+    peer.in.sin_port = htons(1);
+    ck_assert_int_eq(door_check(d, &peer.any, &local.any, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "no connection from 127.0.0.1:1 to "));
+    struct sock_owner owner;
+    ck_assert_int_eq(sockdiag_find(-1, &peer.any, &local.any, &owner, &err), -1);
+    door_destroy(d);
+}
+END_TEST
+
+/* The kernel falls back to the listener of that port: it must not answer for a client. */
+START_TEST(a_listener_is_no_connection)
+{
+    union addr at, elsewhere = address(AF_INET, "127.0.0.1");
+    int listener = listen_on(AF_INET, "127.0.0.1", &at);
+    ck_assert_int_ge(listener, 0);
+    elsewhere.in.sin_port = htons(9);
+    struct door *d = door_create(getpid());
+    ck_assert_int_eq(door_check(d, &at.any, &elsewhere.any, &err), -1);
+    door_destroy(d);
+}
+END_TEST
+
+START_TEST(a_descriptor_passed_on_counts_for_its_holder)
+{
+    union addr at, peer, local;
+    int listener = listen_on(AF_INET, "127.0.0.1", &at);
+    int fd = connect_to(AF_INET, "127.0.0.1", at.in.sin_port);
+    take(listener, &peer, &local);
+    struct door *d = door_create(getpid());
+    ck_ok(door_check(d, &peer.any, &local.any, &err), err);
+    int moved = dup(fd); /* what was remembered is stale now */
+    close(fd);
+    ck_ok(door_check(d, &peer.any, &local.any, &err), err);
+    close(moved);
+    ck_assert_int_eq(door_check(d, &peer.any, &local.any, &err), -1);
+    door_destroy(d);
+}
+END_TEST
+
+START_TEST(many_children_one_after_the_other)
+{
+    union addr at, peer, local;
+    int listener = listen_on(AF_INET, "127.0.0.1", &at);
+    struct door *d = door_create(getpid());
+    for (int i = 0; i < 64; i++) {
+        connect_from_child(AF_INET, "127.0.0.1", at.in.sin_port, 0);
+        take(listener, &peer, &local);
+        ck_ok(door_check(d, &peer.any, &local.any, &err), err);
+    }
+    door_destroy(d);
+}
+END_TEST
+
+static const struct {
+    int family;
+    const char *text;
+    bool local;
+} places[] = {
+    {AF_INET, "127.0.0.1", true},          {AF_INET, "127.9.9.9", true},
+    {AF_INET6, "::ffff:127.0.0.1", true},  {AF_INET, "192.0.2.1", false},
+    {AF_INET6, "::ffff:192.0.2.1", false}, {AF_INET6, "2001:db8::1", false},
+};
+
+START_TEST(local_addresses_are_known)
+{
+    union addr a = address(places[_i].family, places[_i].text);
+    ck_assert_msg(door_is_local(&a.any) == places[_i].local, "%s", places[_i].text);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("door");
+    TCase *t = tcase_create("door");
+    tcase_set_timeout(t, 30);
+    tcase_add_checked_fixture(t, setup, NULL);
+    tcase_add_loop_test(t, a_child_belongs_whatever_its_family, 0, ARRAY_LEN(families));
+    tcase_add_loop_test(t, an_orphaned_grandchild_belongs, 0, ARRAY_LEN(families));
+    tcase_add_test(t, a_stranger_of_the_same_user_does_not);
+    tcase_add_test(t, what_is_closed_or_was_never_there_is_refused);
+    tcase_add_test(t, a_listener_is_no_connection);
+    tcase_add_test(t, a_descriptor_passed_on_counts_for_its_holder);
+    tcase_add_test(t, many_children_one_after_the_other);
+    tcase_add_loop_test(t, local_addresses_are_known, 0, ARRAY_LEN(places));
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""Launching beside others: side by side, in interleaved rounds, every round verified.
+
+    bench/launch.py [--build DIR] start [--np 2,16,64,256] [--rounds 7]
+    bench/launch.py [--build DIR] kill  [--np 64] [--rounds 20]
+    bench/launch.py [--build DIR] hosts [--hosts 4,8,16] [--rounds 5]
+
+start: from exec of the launcher to its exit, for /bin/true and for a static child that
+       appends a byte to a file (the round counts only if there are N bytes).
+kill:  from SIGKILL of one of N ranks to the exit of the launcher.
+hosts: `true` on every host of a namespace lab, over ssh ($DDPRUN_SHARED/lab/lab).
+
+Beside the bare posix_spawn loop stand mpiexec.hydra, mpirun and, where DDPRUN_TORCH
+names an interpreter with torch, torchrun; what is not installed is left out. A run that
+does not end within its limit is counted as hung, ended, and not part of the medians.
+"""
+
+import argparse
+import os
+import select
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LIMIT = 10.0  # seconds for one launch
+
+
+def wait(pid, limit):
+    """The exit status of a child, None when it had to be killed."""
+    fd = os.pidfd_open(pid)
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    ended = poller.poll(limit * 1000)
+    os.close(fd)
+    if not ended:
+        os.killpg(pid, signal.SIGKILL)
+    status = os.waitpid(pid, 0)[1]
+    return status if ended else None
+
+
+def spawn(command, env):
+    quiet = [
+        (os.POSIX_SPAWN_OPEN, fd, "/dev/null", os.O_RDWR, 0) for fd in (0, 1, 2)
+    ]
+    return os.posix_spawnp(command[0], command, env, file_actions=quiet, setpgroup=0)
+
+
+class Contender:
+    def __init__(self, name, command, most=10**6):
+        self.name, self.command, self.most = name, command, most
+        self.ms, self.cpu_ms, self.hung, self.wrong = [], [], 0, 0
+
+    def fresh(self):
+        return Contender(self.name, self.command, self.most)
+
+
+def contenders(build):
+    found = [
+        Contender("posix_spawn loop", [f"{build}/bench/spawnloop", "{n}"]),
+        Contender("ddprun", [f"{build}/launcher/ddprun", "-np", "{n}"]),
+    ]
+    if shutil.which("mpiexec.hydra"):
+        found.append(Contender("mpiexec.hydra", ["mpiexec.hydra", "-np", "{n}"]))
+    if shutil.which("mpirun"):
+        found.append(
+            Contender("mpirun", "mpirun --allow-run-as-root --oversubscribe -np {n}".split())
+        )
+    torch = os.environ.get("DDPRUN_TORCH")
+    if torch:
+        run = "-m torch.distributed.run --no-python --monitor-interval 0.1 --nproc-per-node {n}"
+        found.append(Contender("torchrun", [torch, *run.split()], most=2))
+    return found
+
+
+class Counter:
+    """The file that children append to."""
+
+    def __init__(self):
+        self.file = tempfile.NamedTemporaryFile(prefix="ddprun-bench-")
+        self.env = {**os.environ, "TINY_COUNT": self.file.name}
+
+    def reset(self):
+        os.truncate(self.file.name, 0)
+
+    def value(self):
+        return os.stat(self.file.name).st_size
+
+
+def median_and_range(values):
+    if not values:
+        return f"{'-':>24}"
+    return f"{statistics.median(values):8.2f} ({min(values):.2f}-{max(values):.2f})".ljust(28)
+
+
+def table(title, results, base):
+    print(f"\n{title}")
+    for c in results:
+        ratio = "" if c.name == base or not c.ms else ratio_to(c, results, base)
+        faults = f"  hung {c.hung}" * (c.hung > 0) + f"  wrong {c.wrong}" * (c.wrong > 0)
+        print(f"  {c.name:18} {median_and_range(c.ms)}{ratio}{faults}")
+    sys.stdout.flush()
+
+
+def ratio_to(c, results, base):
+    """Round by round, as the machine's mood is that of the round."""
+    other = next(r for r in results if r.name == base)
+    pairs = [a / b for a, b in zip(c.ms, other.ms)]
+    if not pairs:
+        return ""
+    return f"{statistics.median(pairs):6.2f} x {base} ({min(pairs):.2f}-{max(pairs):.2f})"
+
+
+def one_start(c, n, child, counter, counted):
+    command = [word.replace("{n}", str(n)) for word in c.command] + [child]
+    counter.reset()
+    before = os.times()
+    start = time.perf_counter()
+    status = wait(spawn(command, counter.env), LIMIT)
+    ms = (time.perf_counter() - start) * 1000
+    after = os.times()
+    if status is None:
+        c.hung += 1
+    elif status != 0 or (counted and counter.value() != n):
+        c.wrong += 1
+    else:
+        c.ms.append(ms)
+        c.cpu_ms.append(1000 * (after[2] + after[3] - before[2] - before[3]))
+
+
+def start(args):
+    counter = Counter()
+    for child in ("/bin/true", f"{args.build}/bench/tiny"):
+        for n in map(int, args.np.split(",")):
+            results = [c.fresh() for c in contenders(args.build) if n <= c.most]
+            for _ in range(args.rounds):
+                for c in results:
+                    one_start(c, n, child, counter, child != "/bin/true")
+            table(f"{n} x {os.path.basename(child)}, ms of wall time", results, "posix_spawn loop")
+
+
+def children_of(pid):
+    """All descendants of a process."""
+    parents = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as f:
+                    parents[int(name)] = int(f.read().rpartition(b")")[2].split()[1])
+            except OSError:
+                pass
+    found, new = set(), {pid}
+    while new:
+        found |= new
+        new = {p for p, parent in parents.items() if parent in found} - found
+    return found - {pid}
+
+
+def one_kill(c, n, tiny, counter):
+    command = [word.replace("{n}", str(n)) for word in c.command] + [tiny, "stay"]
+    counter.reset()
+    pid = spawn(command, counter.env)
+    end = time.monotonic() + LIMIT
+    while counter.value() < n and time.monotonic() < end:
+        time.sleep(0.005)
+    below = children_of(pid)
+    ranks = []
+    for p in below:
+        try:
+            with open(f"/proc/{p}/cmdline", "rb") as f:
+                if f.read().startswith(tiny.encode()):
+                    ranks.append(p)
+        except OSError:
+            pass
+    time.sleep(0.02)
+    start = time.perf_counter()
+    if ranks:
+        os.kill(ranks[len(ranks) // 2], signal.SIGKILL)
+    status = wait(pid, LIMIT)
+    ms = (time.perf_counter() - start) * 1000
+    left = [p for p in below if os.path.exists(f"/proc/{p}/exe") and os.readlink(f"/proc/{p}/exe") == tiny]
+    for p in left:
+        os.kill(p, signal.SIGKILL)
+    if status is None:
+        c.hung += 1
+    elif status == 0 or left or len(ranks) != n:
+        c.wrong += 1
+    else:
+        c.ms.append(ms)
+
+
+def kill(args):
+    counter, tiny = Counter(), os.path.abspath(f"{args.build}/bench/tiny")
+    for n in map(int, (args.np or "64").split(",")):
+        results = [
+            c.fresh() for c in contenders(args.build) if c.name not in ("posix_spawn loop", "torchrun")
+        ]
+        for _ in range(args.rounds):
+            for c in results:
+                one_kill(c, n, tiny, counter)
+        table(f"one of {n} killed to exit of the launcher, ms", results, "ddprun")
+        ours = sorted(results[0].ms)
+        if ours:
+            print(f"  ddprun p99: {ours[min(len(ours) - 1, int(len(ours) * 0.99))]:.2f} ms")
+
+
+def hosts(args):
+    lab = os.path.join(os.environ.get("DDPRUN_SHARED", f"{SOURCE}/../shared"), "lab", "lab")
+    counts = [int(n) for n in args.hosts.split(",")]
+    with tempfile.TemporaryDirectory(prefix="ddprun-lab-") as folder:
+        os.chmod(folder, 0o755)
+        for program in ("ddprun", "ddprun-agent"):
+            shutil.copy(f"{args.build}/launcher/{program}", folder)
+        env = {**os.environ, "LAB_STATE": f"{folder}/state"}
+        subprocess.run([lab, "up", str(max(counts))], env=env, check=True, stdout=subprocess.DEVNULL)
+        try:
+            for n in counts:
+                over_hosts(lab, env, folder, n, args.rounds)
+        finally:
+            subprocess.run([lab, "down"], env=env, check=False, stdout=subprocess.DEVNULL)
+
+
+def over_hosts(lab, env, folder, n, rounds):
+    names = [f"node{i:03}" for i in range(1, n + 1)]
+    with open(f"{folder}/hosts{n}", "w", encoding="ascii") as f:
+        f.write("".join(f"{name}:4\n" for name in names))
+    enter = [lab, "exec", "-l", "-u", "alice", "node001"]
+    total = str(4 * n)
+    results = [
+        Contender("ddprun", [*enter, f"{folder}/ddprun", "--hostfile", f"{folder}/hosts{n}"]),
+        Contender("mpiexec.hydra", [*enter, "mpiexec.hydra", "-f", f"{folder}/hosts{n}", "-np", total]),
+        Contender("mpirun", [*enter, "mpirun", "--hostfile", f"{folder}/hosts{n}", "-np", total]),
+    ]
+    results = [c for c in results if c.name == "ddprun" or shutil.which(c.name)]
+    for _ in range(rounds):
+        for c in results:
+            start_s = time.perf_counter()
+            status = wait(spawn([*c.command, "true"], env), 60)
+            if status is None:
+                c.hung += 1
+            elif status != 0:
+                c.wrong += 1
+            else:
+                c.ms.append((time.perf_counter() - start_s) * 1000)
+    table(f"true on {n} hosts x 4, over ssh, ms", results, "ddprun")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default=f"{SOURCE}/build")
+    parser.add_argument("what", choices=["start", "kill", "hosts"])
+    parser.add_argument("--np")
+    parser.add_argument("--hosts", default="4,8,16")
+    parser.add_argument("--rounds", type=int)
+    args = parser.parse_args()
+    if args.what == "start":
+        args.np = args.np or "2,16,64,256"
+    args.rounds = args.rounds or {"start": 7, "kill": 20, "hosts": 5}[args.what]
+    {"start": start, "kill": kill, "hosts": hosts}[args.what](args)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,27 +2,39 @@
 #include "worker/kernels/kernels.h"
 
 #include "common/err.h"
-#include "common/mem.h"
+#include "worker/kernels/engines.h"
+#include "worker/kernels/pool.h"
 
+#include <stdio.h>
 #include <string.h>
-
-static const struct kernels *const engines[] = {&kernels_plain};
 
 const struct kernels *kernels_get(const char *name, struct ddp_err *err)
 {
-    for (size_t i = 0; i < ARRAY_LEN(engines); i++)
-        if (name == NULL || strcmp(name, engines[i]->name) == 0)
-            return engines[i];
-    err_set(err, "unknown engine '%s'", name);
+    char names[128] = "";
+    for (const struct engine *e = engines; e->kernels; e++) {
+        if (!e->runs_here())
+            continue;
+        if (name == NULL || strcmp(name, e->kernels->name) == 0)
+            return e->kernels;
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof(names) - used, "%s%s", used ? ", " : "",
+                 e->kernels->name);
+    }
+    err_set(err, "unknown engine '%s'; this machine has: %s", name, names);
     return NULL;
 }
 
 const char *const *kernels_names(void)
 {
-    static const char *names[ARRAY_LEN(engines) + 1];
-    for (size_t i = 0; i < ARRAY_LEN(engines); i++)
-        names[i] = engines[i]->name;
+    static const char *names[8];
+    int n = 0;
+    for (const struct engine *e = engines; e->kernels; e++)
+        if (e->runs_here())
+            names[n++] = e->kernels->name;
     return names;
 }
 
-void kernels_set_threads(int n) {}
+void kernels_set_threads(int n)
+{
+    pool_set(n);
+}

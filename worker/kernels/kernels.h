@@ -98,7 +98,7 @@ const struct kernels *kernels_get(const char *name, struct ddp_err *err);
  */
 const char *const *kernels_names(void);
 /* How many threads the engines may use, 1 until told; the trainer passes the rank's
- * CPUs. Not while a kernel runs. */
+ * CPUs. Before layers are planned: a plan has scratch memory for so many. */
 void kernels_set_threads(int n);
 
 #endif

@@ -122,7 +122,7 @@ static void conv_image(const struct conv_plan *p, const float *x, const float *w
                         for (int s = 0; s < R; s++)
                             sum += (double)x[(c * H + oh + r) * W + ow + s] *
                                    (double)w[((k * C + c) * R + r) * R + s];
-                *y++ = (float)(sum > 0 ? sum : 0);
+                *y++ = (float)(sum < 0 ? 0 : sum);
             }
 }
 

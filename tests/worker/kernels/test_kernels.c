@@ -1,0 +1,382 @@
+/* Every engine of this machine against the plain one: shapes with tails, batches of one,
+ * batches smaller than planned, one thread and three. */
+#include "tests/support/suite.h"
+
+#include "common/mem.h"
+#include "worker/kernels/kernels.h"
+#include "worker/kernels/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_ENGINES 4
+
+/* The engine under test in loop turn i of n cases; NULL when there are fewer engines. */
+static const struct kernels *engine(int i, int n)
+{
+    int at = i / n;
+    for (int e = 0; kernels_names()[e]; e++)
+        if (e == at)
+            return kernels_get(kernels_names()[e], NULL);
+    return NULL;
+}
+
+/* n numbers in [-1, 1), a tenth of them 0. */
+static float *numbers(size_t n, uint64_t seed)
+{
+    float *v = xcalloc(n + 1, sizeof(float));
+    for (size_t i = 0; i < n; i++)
+        v[i] = rng_word(seed, i) % 10 ? 2 * rng_uniform(seed, i) - 1 : 0;
+    return v;
+}
+
+/* Sums of `terms` products differ by what rounding may do to them, and nothing is written
+ * behind the end. */
+static void same(const char *what, const float *got, const float *want, size_t n,
+                 int terms)
+{
+    double tolerance = 2e-7 * (4 + terms);
+    for (size_t i = 0; i < n; i++) /* an assertion that passes costs a system call */
+        if (!(fabs((double)(got[i] - want[i])) <= tolerance))
+            ck_abort_msg("%s[%zu]: %g, want %g", what, i, (double)got[i],
+                         (double)want[i]);
+    ck_assert_msg(got[n] == 0, "%s: written behind its end", what);
+}
+
+static const struct linear_shape linears[] = {
+    {1, 1, 1, false},     {2, 5, 1, false},      {1, 784, 51, true},  {64, 784, 64, true},
+    {64, 128, 10, false}, {33, 300, 37, true},   {70, 513, 31, true}, {16, 64, 64, false},
+    {17, 17, 17, true},   {3, 1000, 129, false},
+};
+
+START_TEST(linear_layers_agree)
+{
+    const struct linear_shape s = linears[_i % (int)ARRAY_LEN(linears)];
+    const struct kernels *k[2] = {&kernels_plain, engine(_i, (int)ARRAY_LEN(linears))};
+    struct ddp_err err;
+    if (k[1] == NULL)
+        return;
+    kernels_set_threads(_i % 2 ? 3 : 1);
+    struct linear_plan *p[2] = {k[0]->linear_plan(s, &err), k[1]->linear_plan(s, &err)};
+    for (int n = s.B; n > 0; n = n > 1 ? n / 2 : 0) {
+        size_t nx = (size_t)(n * s.C), nw = (size_t)(s.K * s.C), ny = (size_t)(n * s.K);
+        float *x = numbers(nx, 1), *w = numbers(nw, 2), *bias = numbers((size_t)s.K, 3);
+        float *dy = numbers(ny, 4), *y[2], *dw[2], *dbias[2], *dx[2];
+        for (int e = 0; e < 2; e++) {
+            y[e] = xcalloc(ny + 1, sizeof(float));
+            dw[e] = xcalloc(nw + 1, sizeof(float));
+            dbias[e] = xcalloc((size_t)s.K + 1, sizeof(float));
+            dx[e] = xcalloc(nx + 1, sizeof(float));
+            k[e]->linear(p[e], n, x, w, bias, y[e]);
+            /* the same y for both: a sum of about 0 may fall on either side */
+            k[e]->linear_back(p[e], n, x, w, y[0], dy, 0.5f, dw[e], dbias[e], dx[e]);
+        }
+        same("y", y[1], y[0], ny, s.C);
+        same("dw", dw[1], dw[0], nw, n);
+        same("dbias", dbias[1], dbias[0], (size_t)s.K, n);
+        same("dx", dx[1], dx[0], nx, s.K);
+        memset(dw[1], 0, nw * sizeof(float));
+        k[1]->linear_back(p[1], n, x, w, y[0], dy, 0.5f, dw[1], dbias[1], NULL);
+        same("dw without dx", dw[1], dw[0], nw, n);
+        for (int e = 0; e < 2; e++) {
+            free(y[e]);
+            free(dw[e]);
+            free(dbias[e]);
+            free(dx[e]);
+        }
+        free(x);
+        free(w);
+        free(bias);
+        free(dy);
+    }
+    k[0]->linear_plan_free(p[0]);
+    k[1]->linear_plan_free(p[1]);
+    kernels_set_threads(1);
+}
+END_TEST
+
+/* A chain of two convolutions, since images between them lie as each engine likes. */
+static const struct {
+    int B, C, H, W, K1, R1;
+    bool pool1;
+    int K2, R2;
+    bool pool2;
+} convs[] = {
+    {3, 1, 28, 28, 32, 3, false, 64, 3, true}, {1, 1, 8, 8, 32, 3, false, 64, 3, true},
+    {5, 3, 9, 11, 5, 3, false, 7, 3, true},    {2, 2, 12, 10, 33, 5, true, 65, 1, false},
+    {4, 1, 7, 7, 16, 3, true, 16, 2, true},    {2, 1, 6, 33, 8, 1, false, 3, 4, false},
+    {1, 1, 4, 4, 1, 2, false, 1, 3, false},
+};
+
+struct chain {
+    const struct kernels *k;
+    struct conv_plan *one, *two;
+    size_t middle, out; /* floats per image */
+    float *y1, *y2, *dx1, *dw[2], *dbias[2];
+};
+
+static struct chain a_chain(const struct kernels *k, int i, size_t nw1, size_t nw2)
+{
+    struct ddp_err err;
+    int shrink = convs[i].pool1 ? 2 : 1;
+    struct conv_shape one = {.B = convs[i].B,
+                             .C = convs[i].C,
+                             .H = convs[i].H,
+                             .W = convs[i].W,
+                             .K = convs[i].K1,
+                             .R = convs[i].R1,
+                             .pool = convs[i].pool1,
+                             .first = true};
+    struct conv_shape two = {.B = convs[i].B,
+                             .C = convs[i].K1,
+                             .H = (one.H - one.R + 1) / shrink,
+                             .W = (one.W - one.R + 1) / shrink,
+                             .K = convs[i].K2,
+                             .R = convs[i].R2,
+                             .pool = convs[i].pool2,
+                             .last = true};
+    struct chain c = {
+        .k = k, .one = k->conv_plan(one, &err), .two = k->conv_plan(two, &err)};
+    c.middle = k->conv_floats(c.one);
+    c.out = k->conv_floats(c.two);
+    size_t B = (size_t)convs[i].B;
+    c.y1 = xcalloc(c.middle * B + 1, sizeof(float));
+    c.dx1 = xcalloc(c.middle * B + 1, sizeof(float));
+    c.y2 = xcalloc(c.out * B + 1, sizeof(float));
+    c.dw[0] = xcalloc(nw1 + 1, sizeof(float));
+    c.dw[1] = xcalloc(nw2 + 1, sizeof(float));
+    c.dbias[0] = xcalloc((size_t)convs[i].K1 + 1, sizeof(float));
+    c.dbias[1] = xcalloc((size_t)convs[i].K2 + 1, sizeof(float));
+    return c;
+}
+
+static void free_chain(struct chain *c)
+{
+    c->k->conv_plan_free(c->one);
+    c->k->conv_plan_free(c->two);
+    free(c->y1);
+    free(c->dx1);
+    free(c->y2);
+    for (int i = 0; i < 2; i++) {
+        free(c->dw[i]);
+        free(c->dbias[i]);
+    }
+}
+
+START_TEST(convolutions_agree)
+{
+    int i = _i % (int)ARRAY_LEN(convs), B = convs[i].B;
+    const struct kernels *k = engine(_i, (int)ARRAY_LEN(convs));
+    if (k == NULL)
+        return;
+    int taps1 = convs[i].C * convs[i].R1 * convs[i].R1;
+    int taps2 = convs[i].K1 * convs[i].R2 * convs[i].R2;
+    size_t nx = (size_t)(B * convs[i].C * convs[i].H * convs[i].W);
+    size_t nw1 = (size_t)(taps1 * convs[i].K1), nw2 = (size_t)(taps2 * convs[i].K2);
+    kernels_set_threads(_i % 2 ? 3 : 1);
+    struct chain c[2] = {a_chain(&kernels_plain, i, nw1, nw2), a_chain(k, i, nw1, nw2)};
+    ck_assert_uint_eq(c[0].out, c[1].out);
+    size_t ny = c[0].out * (size_t)B;
+    float *x = numbers(nx, 1), *w1 = numbers(nw1, 2), *w2 = numbers(nw2, 3);
+    float *bias = numbers(128, 4), *dy = numbers(ny, 5);
+    for (int n = B; n > 0; n -= 2)
+        for (int e = 0; e < 2; e++) {
+            memset(c[e].y2, 0, ny * sizeof(float));
+            c[e].k->conv(c[e].one, n, x, w1, bias, c[e].y1);
+            c[e].k->conv(c[e].two, n, c[e].y1, w2, bias, c[e].y2);
+            if (e == 1)
+                same("y", c[1].y2, c[0].y2, c[0].out * (size_t)n, 3 * taps2);
+            c[e].k->conv_back(c[e].two, n, c[e].y1, w2, c[0].y2, dy, 0.5f, c[e].dw[1],
+                              c[e].dbias[1], c[e].dx1);
+            c[e].k->conv_back(c[e].one, n, x, w1, c[e].y1, c[e].dx1, 0.25f, c[e].dw[0],
+                              c[e].dbias[0], NULL);
+            if (e == 0)
+                continue;
+            int positions = n * convs[i].H * convs[i].W;
+            same("dw2", c[1].dw[1], c[0].dw[1], nw2, 2 * positions);
+            same("dbias2", c[1].dbias[1], c[0].dbias[1], (size_t)convs[i].K2, positions);
+            same("dw1", c[1].dw[0], c[0].dw[0], nw1, 8 * positions);
+            same("dbias1", c[1].dbias[0], c[0].dbias[0], (size_t)convs[i].K1,
+                 8 * positions);
+        }
+    for (int e = 0; e < 2; e++)
+        free_chain(&c[e]);
+    free(x);
+    free(w1);
+    free(w2);
+    free(bias);
+    free(dy);
+    kernels_set_threads(1);
+}
+END_TEST
+
+static const int64_t lengths[] = {1, 15, 63, 64, 65, 1000, 4095, 4097, 70001};
+
+START_TEST(dropout_draws_the_same_mask_everywhere)
+{
+    int64_t n = lengths[_i % (int)ARRAY_LEN(lengths)], kept = 0;
+    const struct kernels *k = engine(_i, (int)ARRAY_LEN(lengths));
+    if (k == NULL)
+        return;
+    kernels_set_threads(_i % 2 ? 3 : 1);
+    float *a = xcalloc((size_t)n, sizeof(float)), *b = xcalloc((size_t)n, sizeof(float));
+    for (int64_t i = 0; i < n; i++)
+        a[i] = b[i] = 3;
+    kernels_plain.dropout(a, n, 0.25f, 7, 9);
+    k->dropout(b, n, 0.25f, 7, 9);
+    ck_assert_mem_eq(a, b, (size_t)n * sizeof(float));
+    for (int64_t i = 0; i < n; i++) {
+        if (a[i] != 0 && a[i] != 4)
+            ck_abort_msg("%g", (double)a[i]);
+        kept += a[i] != 0;
+    }
+    if (n >= 1000) /* four standard deviations */
+        ck_assert_double_le(fabs((double)kept / (double)n - 0.75),
+                            4 * sqrt(0.1875 / (double)n));
+    k->dropout(b, n, 0.25f, 8, 9);
+    ck_assert(n < 64 || memcmp(a, b, (size_t)n * sizeof(float)) != 0);
+    free(a);
+    free(b);
+    kernels_set_threads(1);
+}
+END_TEST
+
+START_TEST(losses_are_what_one_computes_by_hand)
+{
+    int correct;
+    float dl[6], logits[] = {0, 0, 0, 100, -100, 0};
+    float loss =
+        kernels_plain.softmax_loss(logits, (uint8_t[]){2, 1}, dl, 2, 3, 2, &correct);
+    ck_assert_double_eq_tol((double)loss, (log(3) + 200) / 2, 1e-5);
+    ck_assert_int_eq(correct, 0);
+    static const double want[] = {1 / 3.0, 1 / 3.0, -2 / 3.0, 1, -1, 0};
+    for (int i = 0; i < 6; i++)
+        ck_assert_double_eq_tol((double)dl[i], want[i], 1e-6);
+    float y[] = {1, 2, 3, 4}, t[] = {1, 0, 3, 5}, dy[4];
+    ck_assert_double_eq_tol((double)kernels_plain.mse_loss(y, t, dy, 2, 2, 1), 5 / 4.0,
+                            1e-6);
+    ck_assert_double_eq_tol((double)dy[1], 1, 1e-6);
+    ck_assert_double_eq_tol((double)dy[3], -0.5, 1e-6);
+}
+END_TEST
+
+/* Parameters after 1, 2 and 3 steps of torch.optim (2.15) from w = {1, -2, 0.5} with
+ * gradients {0.1, -1, 3} * step number; test_parity.py compares whole runs when PyTorch
+ * is there. */
+static const struct {
+    const char *name;
+    double want[3][3];
+} optimisers[] = {
+    {"sgd", {{0.99, -1.9, 0.2}, {0.97, -1.7, -0.4}, {0.94, -1.4, -1.3}}},
+    {"sgd momentum 0.9 decay 0.1",
+     {{0.98, -1.88, 0.195},
+      {0.9322, -1.5532, -0.68145},
+      {0.849858, -0.943548, -2.3634405}}},
+    {"adam",
+     {{0.990000001, -1.99, 0.49},
+      {0.980348181, -1.98034818, 0.48034818},
+      {0.97076817, -1.97076817, 0.470768168}}},
+    {"adam decay 0.1",
+     {{0.990000001, -1.99, 0.49},
+      {0.980089705, -1.98025871, 0.480339257},
+      {0.970214207, -1.9705869, 0.47075046}}},
+    {"adadelta",
+     {{0.996839302, -1.99683774, 0.496837724},
+      {0.992800114, -1.99279714, 0.492797115},
+      {0.987932509, -1.98792796, 0.48792792}}},
+    {"adadelta decay 0.1",
+     {{0.996838118, -1.99683773, 0.496837724},
+      {0.993059999, -1.99286599, 0.492803299},
+      {0.988649227, -1.98811315, 0.48794447}}},
+};
+
+START_TEST(optimisers_step_as_pytorchs_do)
+{
+    int which = _i % (int)ARRAY_LEN(optimisers);
+    const struct kernels *k = engine(_i, (int)ARRAY_LEN(optimisers));
+    if (k == NULL)
+        return;
+    float w[3] = {1, -2, 0.5f}, a[3] = {0}, b[3] = {0}, decay = which % 2 ? 0.1f : 0;
+    for (int step = 1; step <= 3; step++) {
+        float g[3] = {0.1f * (float)step, -1.0f * (float)step, 3.0f * (float)step};
+        if (which < 2)
+            k->sgd(w, g, which ? a : NULL, 3, 0.1f, which ? 0.9f : 0, decay);
+        else if (which < 4)
+            k->adam(w, g, a, b, 3, 0.01f, 0.9f, 0.999f, 1e-8f, decay, step);
+        else
+            k->adadelta(w, g, a, b, 3, 1.0f, 0.9f, 1e-6f, decay);
+        for (int i = 0; i < 3; i++)
+            ck_assert_msg(fabs((double)w[i] - optimisers[which].want[step - 1][i]) < 2e-6,
+                          "%s, step %d: %.9g, want %.9g", optimisers[which].name, step,
+                          (double)w[i], optimisers[which].want[step - 1][i]);
+    }
+}
+END_TEST
+
+START_TEST(optimisers_agree_on_long_blocks)
+{
+    const struct kernels *k = engine(_i, 1);
+    if (k == NULL)
+        return;
+    kernels_set_threads(3);
+    enum { N = 50003 };
+    for (int which = 0; which < 3; which++) {
+        float *w[2], *a[2], *b[2];
+        for (int e = 0; e < 2; e++) {
+            w[e] = numbers(N, 1);
+            a[e] = xcalloc(N + 1, sizeof(float));
+            b[e] = xcalloc(N + 1, sizeof(float));
+            for (int step = 1; step <= 3; step++) {
+                float *g = numbers(N, (uint64_t)step);
+                const struct kernels *it = e ? k : &kernels_plain;
+                if (which == 0)
+                    it->sgd(w[e], g, a[e], N, 0.1f, 0.9f, 0.01f);
+                else if (which == 1)
+                    it->adam(w[e], g, a[e], b[e], N, 0.01f, 0.9f, 0.999f, 1e-8f, 0.01f,
+                             step);
+                else
+                    it->adadelta(w[e], g, a[e], b[e], N, 1, 0.9f, 1e-6f, 0.01f);
+                free(g);
+            }
+        }
+        same("w", w[1], w[0], N, 10);
+        for (int e = 0; e < 2; e++) {
+            free(w[e]);
+            free(a[e]);
+            free(b[e]);
+        }
+    }
+    kernels_set_threads(1);
+}
+END_TEST
+
+START_TEST(engines_go_by_name)
+{
+    struct ddp_err err = {""};
+    ck_assert_ptr_eq(kernels_get("plain", &err), &kernels_plain);
+    ck_assert_str_eq(kernels_get(NULL, &err)->name, kernels_names()[0]);
+    ck_assert_ptr_null(kernels_get("abacus", &err));
+    ck_assert_ptr_nonnull(
+        strstr(err.text, "unknown engine 'abacus'; this machine has: "));
+    ck_assert_ptr_nonnull(strstr(err.text, "simd, plain"));
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("kernels");
+    TCase *t = tcase_create("kernels");
+    tcase_set_timeout(t, 60);
+    tcase_add_loop_test(t, linear_layers_agree, 0, ARRAY_LEN(linears) * MAX_ENGINES);
+    tcase_add_loop_test(t, convolutions_agree, 0, ARRAY_LEN(convs) * MAX_ENGINES);
+    tcase_add_loop_test(t, dropout_draws_the_same_mask_everywhere, 0,
+                        ARRAY_LEN(lengths) * MAX_ENGINES);
+    tcase_add_test(t, losses_are_what_one_computes_by_hand);
+    tcase_add_loop_test(t, optimisers_step_as_pytorchs_do, 0,
+                        ARRAY_LEN(optimisers) * MAX_ENGINES);
+    tcase_add_loop_test(t, optimisers_agree_on_long_blocks, 0, MAX_ENGINES);
+    tcase_add_test(t, engines_go_by_name);
+    suite_add_tcase(s, t);
+    return s;
+}

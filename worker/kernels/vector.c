@@ -1,0 +1,237 @@
+/* worker/kernels/vector.c - the vector engine's table, and what runs along plain arrays
+ *
+ * Loops over one index are left to the compiler, which turns them into vectors of the
+ * width this file is compiled for; long ones are shared out among the threads.
+ */
+#include "worker/kernels/vector.h"
+
+#include "worker/kernels/loss.h"
+#include "worker/kernels/pool.h"
+#include "worker/kernels/rng.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- transposition: log2(VL) rounds of interleaving rows i and i + VL/2 ---- */
+
+#if VL == 16
+#define LOW_HALVES  0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define HIGH_HALVES 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#elif VL == 8
+#define LOW_HALVES  0, 8, 1, 9, 2, 10, 3, 11
+#define HIGH_HALVES 4, 12, 5, 13, 6, 14, 7, 15
+#else
+#define LOW_HALVES  0, 4, 1, 5
+#define HIGH_HALVES 2, 6, 3, 7
+#endif
+
+ALWAYS void transpose_square(const float *from, size_t ldf, float *to, size_t ldt)
+{
+    vec a[VL], b[VL];
+    UNROLL for (int i = 0; i < VL; i++) a[i] = load(from + (size_t)i * ldf);
+    UNROLL for (int round = 1; round < VL; round *= 2)
+    {
+        UNROLL for (int i = 0; i < VL / 2; i++)
+        {
+            b[2 * i] = __builtin_shufflevector(a[i], a[i + VL / 2], LOW_HALVES);
+            b[2 * i + 1] = __builtin_shufflevector(a[i], a[i + VL / 2], HIGH_HALVES);
+        }
+        UNROLL for (int i = 0; i < VL; i++) a[i] = b[i];
+    }
+    UNROLL for (int i = 0; i < VL; i++) store(to + (size_t)i * ldt, a[i]);
+}
+
+void NAMED(transpose)(const float *from, size_t ldf, int rows, int cols, float *to,
+                      size_t ldt)
+{
+    int whole_rows = rows / VL * VL, whole_cols = cols / VL * VL;
+    for (int r = 0; r < whole_rows; r += VL)
+        for (int c = 0; c < whole_cols; c += VL)
+            transpose_square(from + (size_t)r * ldf + c, ldf, to + (size_t)c * ldt + r,
+                             ldt);
+    for (int r = 0; r < rows; r++)
+        for (int c = r < whole_rows ? whole_cols : 0; c < cols; c++)
+            to[(size_t)c * ldt + r] = from[(size_t)r * ldf + c];
+}
+
+/* ---- loops along arrays ---- */
+
+struct span { /* n elements, and whatever the loop needs */
+    int64_t n;
+    float *w, *a, *b;
+    const float *g;
+    float lr, b1, b2, eps, decay, scale;
+    uint64_t key;
+    uint32_t below;
+};
+
+enum { GRAIN = 4096 }; /* elements a thread gets at least: below, waking it costs more */
+
+static bool my_share(struct span *s, int part, int parts)
+{
+    int from, to;
+    pool_share((int)((s->n + GRAIN - 1) / GRAIN), 1, part, parts, &from, &to);
+    int64_t first = (int64_t)from * GRAIN, end = (int64_t)to * GRAIN;
+    s->n = (end < s->n ? end : s->n) - first;
+    s->w += first;
+    s->g = s->g ? s->g + first : NULL;
+    s->a = s->a ? s->a + first : NULL;
+    s->b = s->b ? s->b + first : NULL;
+    s->key += (uint64_t)first / 4 * RNG_WEYL; /* word i of the rest is word first/4 + i */
+    return s->n > 0;
+}
+
+static void run(pool_work work, struct span *s)
+{
+    if (s->n <= GRAIN)
+        work(0, 1, s);
+    else
+        pool_run(work, s);
+}
+
+static void dropout_part(int part, int parts, void *arg)
+{
+    struct span s = *(struct span *)arg;
+    if (!my_share(&s, part, parts))
+        return;
+    int64_t i = 0;
+    for (; i + 64 <= s.n; i += 64) {
+        uint64_t word[16];
+        uint16_t lane[64];
+        for (int j = 0; j < 16; j++)
+            word[j] = rng_word(s.key, (uint64_t)i / 4 + (uint64_t)j);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+        memcpy(lane, word, sizeof(lane));
+#else
+        for (int j = 0; j < 64; j++)
+            lane[j] = (uint16_t)(word[j / 4] >> j % 4 * 16);
+#endif
+        for (int j = 0; j < 64; j++)
+            s.w[i + j] = lane[j] < s.below ? 0 : s.w[i + j] * s.scale;
+    }
+    for (; i < s.n; i++) {
+        uint64_t word = rng_word(s.key, (uint64_t)i / 4);
+        s.w[i] = (word >> i % 4 * 16 & 0xffff) < s.below ? 0 : s.w[i] * s.scale;
+    }
+}
+
+static void dropout(float *y, int64_t n, float p, uint64_t seed, uint64_t stream)
+{
+    struct span s = {.n = n,
+                     .w = y,
+                     .key = rng_key(seed, stream),
+                     .below = rng_drop_below(p),
+                     .scale = rng_keep_scale(p)};
+    run(dropout_part, &s);
+}
+
+static void sgd_part(int part, int parts, void *arg)
+{
+    struct span s = *(struct span *)arg;
+    if (!my_share(&s, part, parts))
+        return;
+    float *restrict w = s.w, *restrict m = s.a;
+    const float *restrict g = s.g;
+    if (m == NULL) {
+        for (int64_t i = 0; i < s.n; i++)
+            w[i] -= s.lr * (g[i] + s.decay * w[i]);
+        return;
+    }
+    for (int64_t i = 0; i < s.n; i++) {
+        float d = s.b1 * m[i] + (g[i] + s.decay * w[i]);
+        m[i] = d;
+        w[i] -= s.lr * d;
+    }
+}
+
+static void sgd(float *w, const float *g, float *m, int64_t n, float lr, float momentum,
+                float decay)
+{
+    struct span s = {
+        .n = n, .w = w, .g = g, .a = m, .lr = lr, .b1 = momentum, .decay = decay};
+    run(sgd_part, &s);
+}
+
+static void adam_part(int part, int parts, void *arg)
+{
+    struct span s = *(struct span *)arg;
+    if (!my_share(&s, part, parts))
+        return;
+    float *restrict w = s.w, *restrict m = s.a, *restrict v = s.b;
+    const float *restrict g = s.g;
+    for (int64_t i = 0; i < s.n; i++) {
+        float d = g[i] + s.decay * w[i];
+        m[i] = s.b1 * m[i] + (1 - s.b1) * d;
+        v[i] = s.b2 * v[i] + (1 - s.b2) * d * d;
+        w[i] -= s.lr * m[i] / (sqrtf(v[i]) * s.scale + s.eps);
+    }
+}
+
+static void adam(float *w, const float *g, float *m, float *v, int64_t n, float lr,
+                 float b1, float b2, float eps, float decay, int64_t step)
+{
+    double unbias1 = 1 - pow((double)b1, (double)step);
+    double unbias2 = 1 - pow((double)b2, (double)step);
+    struct span s = {.n = n,
+                     .w = w,
+                     .g = g,
+                     .a = m,
+                     .b = v,
+                     .b1 = b1,
+                     .b2 = b2,
+                     .eps = eps,
+                     .decay = decay,
+                     .lr = (float)((double)lr / unbias1),
+                     .scale = (float)(1 / sqrt(unbias2))};
+    run(adam_part, &s);
+}
+
+static void adadelta_part(int part, int parts, void *arg)
+{
+    struct span s = *(struct span *)arg;
+    if (!my_share(&s, part, parts))
+        return;
+    float *restrict w = s.w, *restrict sq = s.a, *restrict acc = s.b;
+    const float *restrict g = s.g;
+    for (int64_t i = 0; i < s.n; i++) {
+        float d = g[i] + s.decay * w[i];
+        sq[i] = s.b1 * sq[i] + (1 - s.b1) * d * d;
+        float delta = sqrtf(acc[i] + s.eps) / sqrtf(sq[i] + s.eps) * d;
+        acc[i] = s.b1 * acc[i] + (1 - s.b1) * delta * delta;
+        w[i] -= s.lr * delta;
+    }
+}
+
+static void adadelta(float *w, const float *g, float *sq, float *acc, int64_t n, float lr,
+                     float rho, float eps, float decay)
+{
+    struct span s = {.n = n,
+                     .w = w,
+                     .g = g,
+                     .a = sq,
+                     .b = acc,
+                     .lr = lr,
+                     .b1 = rho,
+                     .eps = eps,
+                     .decay = decay};
+    run(adadelta_part, &s);
+}
+
+const struct kernels NAMED(kernels) = {
+    .name = TEXT(ENGINE),
+    .linear_plan = NAMED(linear_plan),
+    .linear_plan_free = NAMED(linear_plan_free),
+    .linear = NAMED(linear),
+    .linear_back = NAMED(linear_back),
+    .conv_plan = NAMED(conv_plan),
+    .conv_plan_free = NAMED(conv_plan_free),
+    .conv_floats = NAMED(conv_floats),
+    .conv = NAMED(conv),
+    .conv_back = NAMED(conv_back),
+    .dropout = dropout,
+    .softmax_loss = softmax_loss,
+    .mse_loss = mse_loss,
+    .sgd = sgd,
+    .adam = adam,
+    .adadelta = adadelta,
+};

@@ -1,0 +1,127 @@
+/* worker/kernels/vector.h - what the files of the vector engine share
+ *
+ * The engine is written once, with the compiler's vectors of VL floats, and compiled for
+ * each instruction set: meson passes VL and ENGINE, the name that goes into every symbol
+ * and into the table. No intrinsics: the same text is AVX-512, AVX2, SSE2 and NEON.
+ *
+ * Everything hot is one scheme, an outer product held in registers: T scalars that lie
+ * one `step` after another are each multiplied into two vectors, 2*T sums in all. A
+ * scalar costs one broadcasting load for two multiply-adds, so the loads stay below what
+ * the multipliers need, and 2*T independent sums hide their latency. T is a constant in
+ * each copy of a loop; TILE is the largest that the registers hold.
+ *
+ * Rows are cut into tiles of nearly equal size, not into full ones and a rest.
+ */
+#ifndef WORKER_KERNELS_VECTOR_H
+#define WORKER_KERNELS_VECTOR_H
+
+#include "worker/kernels/kernels.h"
+
+#define JOIN_(a, b) a##_##b
+#define JOIN(a, b)  JOIN_(a, b)
+#define NAMED(what) JOIN(ENGINE, what) /* avx2_conv */
+#define TEXT_(x)    #x
+#define TEXT(x)     TEXT_(x)
+#define ALWAYS      static inline __attribute__((always_inline))
+#define UNROLL      _Pragma("GCC unroll 16")
+
+/* 32 registers: 26 sums, two vectors, the scalars; 16 registers: 12 sums. */
+#define TILE     (VL == 16 ? 13 : 6)
+#define TILE_MAX 13
+#define BLOCK    (2 * VL) /* channels that lie together in the engine's own layout */
+
+typedef float vec __attribute__((vector_size(VL * 4)));
+typedef int bits __attribute__((vector_size(VL * 4)));
+typedef float loose __attribute__((vector_size(VL * 4), aligned(4), may_alias));
+
+ALWAYS vec load(const float *p)
+{
+    return *(const loose *)p;
+}
+
+ALWAYS void store(float *p, vec v)
+{
+    *(loose *)p = v;
+}
+
+ALWAYS vec positive(vec v) /* 0 where v < 0; not-a-number stays, for people to see */
+{
+    return (vec)((bits)v & ~(v < (vec){0}));
+}
+
+ALWAYS vec where_positive(vec y, vec v) /* v where y > 0, else 0 */
+{
+    return (vec)((bits)v & (y > (vec){0}));
+}
+
+/* f(T, ...) for a T that is known only now. */
+#define WITH_TILE(T, f, ...)                   \
+    do {                                       \
+        switch (T) {                           \
+            TILE_CASE(1, f, __VA_ARGS__)       \
+            TILE_CASE(2, f, __VA_ARGS__)       \
+            TILE_CASE(3, f, __VA_ARGS__)       \
+            TILE_CASE(4, f, __VA_ARGS__)       \
+            TILE_CASE(5, f, __VA_ARGS__)       \
+            TILE_CASE(6, f, __VA_ARGS__)       \
+            TILE_CASES_ABOVE_6(f, __VA_ARGS__) \
+        }                                      \
+    } while (0)
+#define TILE_CASE(t, f, ...) \
+    case t:                  \
+        f(t, __VA_ARGS__);   \
+        break;
+#if VL == 16
+#define TILE_CASES_ABOVE_6(f, ...) \
+    TILE_CASE(7, f, __VA_ARGS__)   \
+    TILE_CASE(8, f, __VA_ARGS__)   \
+    TILE_CASE(9, f, __VA_ARGS__)   \
+    TILE_CASE(10, f, __VA_ARGS__)  \
+    TILE_CASE(11, f, __VA_ARGS__)  \
+    TILE_CASE(12, f, __VA_ARGS__)  \
+    TILE_CASE(13, f, __VA_ARGS__)
+#else
+#define TILE_CASES_ABOVE_6(f, ...)
+#endif
+
+/* The next tile of `left` positions, when they are shared out evenly. */
+static inline int next_tile(int left, int most)
+{
+    int tiles = (left + most - 1) / most;
+    return (left + tiles - 1) / tiles;
+}
+
+static inline int at_most(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static inline int round_up(int n, int unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* to[c][r] = from[r][c], rows x cols; the leading sizes are in floats. */
+void NAMED(transpose)(const float *from, size_t ldf, int rows, int cols, float *to,
+                      size_t ldt);
+
+extern const struct kernels NAMED(kernels);
+
+struct linear_plan *NAMED(linear_plan)(struct linear_shape shape, struct ddp_err *err);
+void NAMED(linear_plan_free)(struct linear_plan *p);
+void NAMED(linear)(struct linear_plan *p, int n, const float *x, const float *w,
+                   const float *bias, float *y);
+void NAMED(linear_back)(struct linear_plan *p, int n, const float *x, const float *w,
+                        const float *y, const float *dy, float scale, float *dw,
+                        float *dbias, float *dx);
+
+struct conv_plan *NAMED(conv_plan)(struct conv_shape s, struct ddp_err *err);
+void NAMED(conv_plan_free)(struct conv_plan *p);
+size_t NAMED(conv_floats)(const struct conv_plan *p);
+void NAMED(conv)(struct conv_plan *p, int n, const float *x, const float *w,
+                 const float *bias, float *y);
+void NAMED(conv_back)(struct conv_plan *p, int n, const float *x, const float *w,
+                      const float *y, const float *dy, float scale, float *dw,
+                      float *dbias, float *dx);
+
+#endif

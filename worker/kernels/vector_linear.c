@@ -1,0 +1,236 @@
+/* worker/kernels/vector_linear.c - linear layers: three products, no packing of weights
+ *
+ * The batch is small and the weights are large, so a weight should be read once and put
+ * to use for all samples at once. General matrix multiplication cannot know that and
+ * packs the weights first, which costs as much as a good part of the arithmetic.
+ *
+ *   forward   y^T = w x^T: vectors run along the batch, scalars are the weights as they
+ *             lie. x is transposed in chunks of CHUNK columns that stay in the cache.
+ *   dw = g^T x, dx = g w: vectors run along C, in panels of two, copied once so that
+ *             they lie together; scalars are g, or g transposed.
+ *
+ * All of it is split among threads by rows or columns of the result, which therefore
+ * does not depend on how many there are.
+ */
+#include "common/mem.h"
+#include "worker/kernels/pool.h"
+#include "worker/kernels/scratch.h"
+#include "worker/kernels/vector.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    CHUNK = 256,
+    ROWS = 6,               /* weights' rows in a forward tile */
+    WIDE = VL == 16 ? 4 : 2 /* vectors of samples in one */
+};
+
+struct linear_plan {
+    struct linear_shape s;
+    int threads;
+    float *xt;    /* per thread: [CHUNK][WIDE*VL] */
+    float *yt;    /* [K][WIDE*VL] */
+    float *g;     /* [B][K + TILE_MAX] gradient before ReLU */
+    float *gt;    /* [K][B + TILE_MAX] */
+    float *panel; /* per thread: [max(B,K)][BLOCK] */
+};
+
+struct linear_plan *NAMED(linear_plan)(struct linear_shape s, struct ddp_err *err)
+{
+    struct linear_plan *p = xcalloc(1, sizeof(*p));
+    size_t B = (size_t)s.B, K = (size_t)s.K, threads = (size_t)pool_threads();
+    p->s = s;
+    p->threads = (int)threads;
+    p->xt = scratch(threads * CHUNK * WIDE * VL);
+    p->yt = scratch(K * WIDE * VL);
+    p->g = scratch(B * K);
+    p->gt = scratch(B * K);
+    p->panel = scratch(threads * (B > K ? B : K) * BLOCK);
+    return p;
+}
+
+void NAMED(linear_plan_free)(struct linear_plan *p)
+{
+    if (p == NULL)
+        return;
+    free(p->xt);
+    free(p->yt);
+    free(p->g);
+    free(p->gt);
+    free(p->panel);
+    free(p);
+}
+
+struct call { /* one of the three products, for the threads */
+    struct linear_plan *p;
+    int n; /* samples; in forward those of one group */
+    const float *x, *w, *bias;
+    float *y, *dw, *dx;
+};
+
+/* T rows of w times `wide` vectors of samples, added to yt. */
+ALWAYS void forward_tile(int T, int wide, int count, const float *w, size_t ldw,
+                         const float *xt, float *yt)
+{
+    vec sum[ROWS][4];
+    UNROLL for (int j = 0; j < T; j++) UNROLL for (int v = 0; v < wide; v++) sum[j][v] =
+        load(yt + (j * wide + v) * VL);
+    for (int c = 0; c < count; c++, xt += wide * VL)
+        UNROLL for (int j = 0; j < T; j++) UNROLL for (int v = 0; v < wide; v++)
+            sum[j][v] += w[(size_t)j * ldw + (size_t)c] * load(xt + v * VL);
+    UNROLL for (int j = 0; j < T; j++) UNROLL for (int v = 0; v < wide; v++)
+        store(yt + (j * wide + v) * VL, sum[j][v]);
+}
+
+ALWAYS void forward_rows(int wide, int from, int to, int count, const float *w,
+                         size_t ldw, const float *xt, float *yt)
+{
+    for (int k = from, T; k < to; k += T) {
+        T = next_tile(to - k, ROWS);
+        const float *row = w + (size_t)k * ldw;
+        float *out = yt + (size_t)k * (size_t)(wide * VL);
+        switch (T) {
+            TILE_CASE(1, forward_tile, wide, count, row, ldw, xt, out)
+            TILE_CASE(2, forward_tile, wide, count, row, ldw, xt, out)
+            TILE_CASE(3, forward_tile, wide, count, row, ldw, xt, out)
+            TILE_CASE(4, forward_tile, wide, count, row, ldw, xt, out)
+            TILE_CASE(5, forward_tile, wide, count, row, ldw, xt, out)
+            TILE_CASE(6, forward_tile, wide, count, row, ldw, xt, out)
+        }
+    }
+}
+
+static void forward_part(int part, int parts, void *arg)
+{
+    const struct call *a = arg;
+    const struct linear_shape *s = &a->p->s;
+    int from, to, wide = a->n > 2 * VL ? WIDE : a->n > VL ? 2 : 1;
+    size_t C = (size_t)s->C, lanes = (size_t)(wide * VL);
+    float *xt = a->p->xt + (size_t)part * CHUNK * WIDE * VL;
+    float *yt = a->p->yt;
+    pool_share(s->K, ROWS, part, parts, &from, &to);
+    for (int k = from; k < to; k++)
+        for (size_t b = 0; b < lanes; b++)
+            yt[(size_t)k * lanes + b] = a->bias[k];
+    for (int c = 0; c < s->C && from < to; c += CHUNK) {
+        int count = at_most(CHUNK, s->C - c);
+        NAMED(transpose)(a->x + c, C, a->n, count, xt, lanes);
+        if (wide == 1)
+            forward_rows(1, from, to, count, a->w + c, C, xt, yt);
+        else if (wide == 2)
+            forward_rows(2, from, to, count, a->w + c, C, xt, yt);
+        else
+            forward_rows(4, from, to, count, a->w + c, C, xt, yt);
+    }
+    for (size_t i = (size_t)from * lanes; s->relu && i < (size_t)to * lanes; i += VL)
+        store(yt + i, positive(load(yt + i)));
+    NAMED(transpose)
+    (yt + (size_t)from * lanes, lanes, to - from, a->n, a->y + from, (size_t)s->K);
+}
+
+void NAMED(linear)(struct linear_plan *p, int n, const float *x, const float *w,
+                   const float *bias, float *y)
+{
+    for (int b = 0; b < n; b += WIDE * VL) {
+        struct call call = {.p = p,
+                            .n = at_most(n - b, WIDE * VL),
+                            .w = w,
+                            .bias = bias,
+                            .x = x + (size_t)b * (size_t)p->s.C,
+                            .y = y + (size_t)b * (size_t)p->s.K};
+        pool_run(forward_part, &call);
+    }
+}
+
+/* Columns [c, c+BLOCK) of `rows` rows of C floats, side by side, zeros beyond C. */
+static void copy_panel(const float *from, int rows, int C, int c, float *panel)
+{
+    size_t width = (size_t)at_most(BLOCK, C - c);
+    from += c;
+    if (width == BLOCK) {
+        for (int i = 0; i < rows; i++, from += C, panel += BLOCK) {
+            store(panel, load(from));
+            store(panel + VL, load(from + VL));
+        }
+        return;
+    }
+    memset(panel, 0, (size_t)rows * BLOCK * sizeof(float));
+    for (int i = 0; i < rows; i++, from += C, panel += BLOCK)
+        memcpy(panel, from, width * sizeof(float));
+}
+
+/* out[j][0..BLOCK) = sum over i of a[i][j] * panel[i][0..BLOCK), for T rows j */
+ALWAYS void back_tile(int T, int count, const float *a, size_t lda, const float *panel,
+                      float *out, size_t ldo)
+{
+    vec sum[TILE_MAX][2];
+    UNROLL for (int j = 0; j < T; j++) sum[j][0] = sum[j][1] = (vec){0};
+    for (int i = 0; i < count; i++, a += lda, panel += BLOCK) {
+        vec lo = load(panel), hi = load(panel + VL);
+        UNROLL for (int j = 0; j < T; j++)
+        {
+            sum[j][0] += a[j] * lo;
+            sum[j][1] += a[j] * hi;
+        }
+    }
+    UNROLL for (int j = 0; j < T; j++)
+    {
+        store(out + (size_t)j * ldo, sum[j][0]);
+        store(out + (size_t)j * ldo + VL, sum[j][1]);
+    }
+}
+
+/* Columns [c, c+BLOCK) of out[rows][C]; the last panel may be narrower. */
+static void back_panel(int rows, int count, const float *a, size_t lda,
+                       const float *panel, float *out, int C, int c)
+{
+    float narrow[TILE_MAX * BLOCK];
+    size_t width = (size_t)at_most(BLOCK, C - c);
+    for (int j = 0, T; j < rows; j += T) {
+        T = next_tile(rows - j, TILE);
+        float *to = out + (size_t)j * (size_t)C + c;
+        if (width == BLOCK) {
+            WITH_TILE(T, back_tile, count, a + j, lda, panel, to, (size_t)C);
+            continue;
+        }
+        WITH_TILE(T, back_tile, count, a + j, lda, panel, narrow, BLOCK);
+        for (int i = 0; i < T; i++)
+            memcpy(to + (size_t)i * (size_t)C, narrow + i * BLOCK, width * sizeof(float));
+    }
+}
+
+static void back_part(int part, int parts, void *arg)
+{
+    const struct call *a = arg;
+    const struct linear_shape *s = &a->p->s;
+    int from, to, most = s->B > s->K ? s->B : s->K;
+    float *panel = a->p->panel + (size_t)part * (size_t)most * BLOCK;
+    pool_share(s->C, BLOCK, part, parts, &from, &to);
+    for (int c = from; c < to; c += BLOCK) {
+        copy_panel(a->x, a->n, s->C, c, panel);
+        back_panel(s->K, a->n, a->p->g, (size_t)s->K, panel, a->dw, s->C, c);
+        if (a->dx == NULL)
+            continue;
+        copy_panel(a->w, s->K, s->C, c, panel);
+        back_panel(a->n, s->K, a->p->gt, (size_t)s->B, panel, a->dx, s->C, c);
+    }
+}
+
+void NAMED(linear_back)(struct linear_plan *p, int n, const float *x, const float *w,
+                        const float *y, const float *dy, float scale, float *dw,
+                        float *dbias, float *dx)
+{
+    int K = p->s.K;
+    size_t all = (size_t)n * (size_t)K;
+    for (size_t i = 0; i < all; i++)
+        p->g[i] = p->s.relu && !(y[i] > 0) ? 0 : dy[i] * scale;
+    memset(dbias, 0, (size_t)K * sizeof(float));
+    for (size_t i = 0; i < all; i += (size_t)K)
+        for (int k = 0; k < K; k++)
+            dbias[k] += p->g[i + (size_t)k];
+    if (dx)
+        NAMED(transpose)(p->g, (size_t)K, n, K, p->gt, (size_t)p->s.B);
+    struct call call = {.p = p, .n = n, .x = x, .w = w, .dw = dw, .dx = dx};
+    pool_run(back_part, &call);
+}

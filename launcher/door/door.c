@@ -8,10 +8,10 @@
  *            stays one (an orphan goes to the agent, which is a subreaper), and a
  * stranger never becomes one sockets  which of them held which socket, by inode
  *
- * A look reads the directory /proc for new pids and then only the descriptors of our
- * processes whose number of descriptors has changed (st_size of /proc/PID/fd, Linux 6.2
- * and later; older kernels say 0, and everything is read). When that does not find the
- * socket, everything is forgotten and looked at once more.
+ * A look reads the descriptors of those of our processes whose number of descriptors has
+ * changed (st_size of /proc/PID/fd, Linux 6.2 and later; older kernels say 0, and all are
+ * read). When that does not find the socket, /proc is read for new processes; and when
+ * that does not either, everything is forgotten and looked at once more.
  *
  * What is remembered is never believed alone: the descriptor must still be that socket,
  * and the way up from its holder must still lead to the ancestor.
@@ -196,9 +196,8 @@ static void look_at(struct door *d, struct proc *p)
     p->nfds = st.st_size;
 }
 
-static void look_around(struct door *d)
+static void look_at_ours(struct door *d)
 {
-    look_for_processes(d);
     for (struct proc *p = d->procs; p; p = p->hh.next) {
         if (p->kin == KIN_OURS)
             look_at(d, p);
@@ -231,15 +230,21 @@ static bool holder_known(struct door *d, uint64_t inode)
            leads_to(s->pid, d->ancestor);
 }
 
+/* Looks that cost more and more, until one of them finds it. */
 static bool held_by_ours(struct door *d, uint64_t inode)
 {
     if (holder_known(d, inode))
         return true;
-    look_around(d);
+    look_at_ours(d);
+    if (holder_known(d, inode))
+        return true;
+    look_for_processes(d);
+    look_at_ours(d);
     if (holder_known(d, inode))
         return true;
     forget(d);
-    look_around(d);
+    look_for_processes(d);
+    look_at_ours(d);
     return holder_known(d, inode);
 }
 

@@ -43,6 +43,7 @@ struct conv_plan {
 struct own {
     float *rows;   /* two rows before pooling */
     float *pooled; /* one image of y, or of its gradient, in our layout */
+    float *planes; /* one image of its gradient in NCHW */
     float *dy;     /* one image of the gradient before pooling, padded */
     float *dw, *dbias;
 };
@@ -74,6 +75,7 @@ struct conv_plan *NAMED(conv_plan)(struct conv_shape s, struct ddp_err *err)
         struct own *o = &p->own[i];
         o->rows = scratch((size_t)(2 * OW) * BLOCK);
         o->pooled = scratch(maps_floats(p->out));
+        o->planes = scratch(maps_floats(p->out));
         o->dy = scratch(maps_floats(p->padded));
         o->dw = scratch(p->taps);
         o->dbias = scratch((size_t)kblocks * BLOCK);
@@ -88,6 +90,7 @@ void NAMED(conv_plan_free)(struct conv_plan *p)
     for (int i = 0; i < p->threads; i++) {
         free(p->own[i].rows);
         free(p->own[i].pooled);
+        free(p->own[i].planes);
         free(p->own[i].dy);
         free(p->own[i].dw);
         free(p->own[i].dbias);
@@ -147,27 +150,23 @@ static void unpack(const struct conv_plan *p, const float *packed, float *w)
 }
 
 /* What the sums of a convolution become on their way out. */
-enum finish { RELU, MASK };
+enum finish { KEEP, RELU, MASK };
 
-struct row { /* a row of outputs of one block of channels */
+struct row { /* a row of outputs of one block of channels, from some blocks of inputs */
     struct maps in;
     int R, first, last; /* rows of the kernel that fall on the image: [first, last) */
     int W;              /* pixels of the row */
     const float *x;     /* the input row under kernel row `first`, first block */
     const float *w;     /* [in.blocks][R][R*step][BLOCK] */
-    const float *start; /* BLOCK sums to begin with, or NULL */
-    const float *mask;  /* the row of x whose sign decides, for MASK */
+    const float *start; /* what the sums begin with: the same for each pixel, or not */
+    int start_step;     /* 0, or BLOCK */
+    enum finish finish;
+    const float *mask; /* the row of x whose sign decides, for MASK */
     float *y;
 };
 
-ALWAYS void conv_tile(int T, int step, enum finish finish, const struct row *a, int ow)
+ALWAYS void conv_sums(int T, int step, const struct row *a, int ow, vec sum[][2])
 {
-    vec sum[TILE_MAX][2];
-    UNROLL for (int j = 0; j < T; j++)
-    {
-        sum[j][0] = a->start ? load(a->start) : (vec){0};
-        sum[j][1] = a->start ? load(a->start + VL) : (vec){0};
-    }
     int taps = a->R * step;
     for (int b = 0; b < a->in.blocks; b++)
         for (int r = a->first; r < a->last; r++) {
@@ -182,37 +181,38 @@ ALWAYS void conv_tile(int T, int step, enum finish finish, const struct row *a, 
                 }
             }
         }
+}
+
+ALWAYS void conv_tile(int T, int step, const struct row *a, int ow)
+{
+    vec sum[TILE_MAX][2];
+    const float *start = a->start + ow * a->start_step;
     float *y = a->y + ow * BLOCK;
-    const float *mask = finish == MASK ? a->mask + ow * BLOCK : y;
-    UNROLL for (int j = 0; j < 2 * T; j++)
+    UNROLL for (int j = 0; j < T; j++, start += a->start_step)
     {
-        vec v = sum[j / 2][j % 2];
-        store(y + j * VL,
-              finish == MASK ? where_positive(load(mask + j * VL), v) : positive(v));
+        sum[j][0] = load(start);
+        sum[j][1] = load(start + VL);
     }
+    conv_sums(T, step, a, ow, sum);
+    if (a->finish == RELU) {
+        UNROLL for (int j = 0; j < 2 * T; j++) sum[j / 2][j % 2] =
+            positive(sum[j / 2][j % 2]);
+    } else if (a->finish == MASK) {
+        const float *mask = a->mask + ow * BLOCK;
+        UNROLL for (int j = 0; j < 2 * T; j++) sum[j / 2][j % 2] =
+            where_positive(load(mask + j * VL), sum[j / 2][j % 2]);
+    }
+    UNROLL for (int j = 0; j < 2 * T; j++) store(y + j * VL, sum[j / 2][j % 2]);
 }
 
-static void first_row(const struct row *a)
+static void conv_row(const struct row *a)
 {
     for (int ow = 0, T; ow < a->W; ow += T) {
         T = next_tile(a->W - ow, TILE);
-        WITH_TILE(T, conv_tile, 1, RELU, a, ow);
-    }
-}
-
-static void inner_row(const struct row *a)
-{
-    for (int ow = 0, T; ow < a->W; ow += T) {
-        T = next_tile(a->W - ow, TILE);
-        WITH_TILE(T, conv_tile, BLOCK, RELU, a, ow);
-    }
-}
-
-static void back_row(const struct row *a)
-{
-    for (int ow = 0, T; ow < a->W; ow += T) {
-        T = next_tile(a->W - ow, TILE);
-        WITH_TILE(T, conv_tile, BLOCK, MASK, a, ow);
+        if (a->in.step == 1)
+            WITH_TILE(T, conv_tile, 1, a, ow);
+        else
+            WITH_TILE(T, conv_tile, BLOCK, a, ow);
     }
 }
 
@@ -233,7 +233,6 @@ static void pool_rows(const float *rows, int W, float *y, uint8_t *arg)
 static void conv_image(const struct conv_plan *p, struct own *own, const float *x,
                        float *y, uint8_t *arg)
 {
-    void (*run)(const struct row *) = p->in.step == 1 ? first_row : inner_row;
     size_t in_row = (size_t)(p->in.W * p->in.step), out_row = (size_t)p->out.W * BLOCK;
     for (int kb = 0; kb < p->out.blocks; kb++)
         for (int oh = 0; oh < (p->s.pool ? p->out.H * 2 : p->out.H); oh++) {
@@ -245,8 +244,9 @@ static void conv_image(const struct conv_plan *p, struct own *own, const float *
                               .x = x + (size_t)oh * in_row,
                               .w = p->w + (size_t)kb * (p->taps / (size_t)p->out.blocks),
                               .start = p->bias + kb * BLOCK,
+                              .finish = RELU,
                               .y = p->s.pool ? pair : y};
-            run(&row);
+            conv_row(&row);
             if (!p->s.pool) {
                 y += out_row;
             } else if (oh % 2) {
@@ -306,16 +306,12 @@ static const float *unmask(const struct conv_plan *p, struct own *own, const flo
             g[i] = dy[i] * scale;
         return g;
     }
-    float plane[512];
-    for (int k = 0; k < p->s.K; k++)
-        for (size_t i = 0, n; i < pixels; i += n, y += n, dy += n) {
-            n = pixels - i < ARRAY_LEN(plane) ? pixels - i : ARRAY_LEN(plane);
-            for (size_t j = 0; j < n; j++)
-                plane[j] = y[j] > 0 ? dy[j] * scale : 0;
-            float *to = g + ((size_t)(k / BLOCK) * pixels + i) * BLOCK + k % BLOCK;
-            for (size_t j = 0; j < n; j++)
-                to[j * BLOCK] = plane[j];
-        }
+    for (size_t i = 0; i < pixels * (size_t)p->s.K; i++)
+        own->planes[i] = y[i] > 0 ? dy[i] * scale : 0;
+    for (int k = 0; k < p->s.K; k += BLOCK)
+        NAMED(transpose)
+        (own->planes + (size_t)k * pixels, pixels, at_most(BLOCK, p->s.K - k),
+         (int)pixels, g + (size_t)k * pixels, BLOCK);
     return g;
 }
 
@@ -422,27 +418,29 @@ static void add_taps(const struct conv_plan *p, const float *x, const float *dy,
             }
 }
 
-/* dx of one image from its padded gradient. */
+/* dx of one image from its padded gradient: block by block of dy, so that the weights of
+ * one block stay in the first cache while all rows go by. */
 static void back_image(const struct conv_plan *p, const float *x, const float *dy,
                        float *dx)
 {
-    int R = p->s.R, P = R - 1, OH = p->full.H;
-    size_t row_in = (size_t)p->padded.W * BLOCK, row_out = (size_t)p->in.W * BLOCK;
-    for (int cb = 0; cb < p->in.blocks; cb++)
-        for (int h = 0; h < p->in.H; h++, x += row_out, dx += row_out) {
-            int first = h < P ? P - h : 0, last = at_most(R, P + OH - h);
-            struct row row = {.in = p->padded,
-                              .R = R,
-                              .first = first,
-                              .last = last,
-                              .W = p->in.W,
-                              .x = dy + (size_t)(h - P + first) * row_in,
-                              .w = p->turned +
-                                   (size_t)cb * (p->taps / (size_t)p->in.blocks),
-                              .mask = x,
-                              .y = dx};
-            back_row(&row);
-        }
+    static const float zero[BLOCK];
+    int R = p->s.R, P = R - 1, OH = p->full.H, blocks = p->padded.blocks;
+    size_t from = (size_t)p->padded.W * BLOCK, to = (size_t)p->in.W * BLOCK;
+    struct row row = {.in = p->padded, .R = R, .W = p->in.W, .w = p->turned};
+    row.in.blocks = 1;
+    for (int cb = 0; cb < p->in.blocks; cb++, x += p->in.H * to, dx += p->in.H * to)
+        for (int kb = 0; kb < blocks; kb++, row.w += R * R * BLOCK * BLOCK)
+            for (int h = 0; h < p->in.H; h++) {
+                row.first = h < P ? P - h : 0;
+                row.last = at_most(R, P + OH - h);
+                row.x = dy + (size_t)(kb * OH + h - P + row.first) * from;
+                row.y = dx + (size_t)h * to;
+                row.start = kb ? row.y : zero;
+                row.start_step = kb ? BLOCK : 0;
+                row.mask = x + (size_t)h * to;
+                row.finish = kb + 1 < blocks ? KEEP : MASK;
+                conv_row(&row);
+            }
 }
 
 static void back_part(int part, int parts, void *arg)

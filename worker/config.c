@@ -1,0 +1,398 @@
+/* worker/config.c - see config.h
+ *
+ * argp's table is the only list of options; doc/ddp-train.1.md is tested against --help.
+ * What depends on another option (the learning rate on the optimiser, the data on the
+ * model) is filled in at the end, when all of them are known.
+ */
+#include "worker/config.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *argp_program_version = "ddp-train 0.1.0";
+
+enum key {
+    KEY_MODEL = 0x100,
+    KEY_DATA,
+    KEY_EPOCHS,
+    KEY_BATCH_SIZE,
+    KEY_OPTIMIZER,
+    KEY_LR,
+    KEY_MOMENTUM,
+    KEY_WEIGHT_DECAY,
+    KEY_SCHEDULE,
+    KEY_NO_DROPOUT,
+    KEY_TARGET,
+    KEY_SEED,
+    KEY_CHECKPOINT,
+    KEY_CHECKPOINT_EVERY,
+    KEY_RESUME,
+    KEY_LOG,
+    KEY_PLOT,
+    KEY_LOGITS,
+    KEY_PROGRESS,
+    KEY_KERNELS,
+    KEY_THREADS,
+    KEY_BUCKET_MB,
+    KEY_NO_OVERLAP,
+    KEY_CHECK_REPLICAS,
+};
+
+static const struct argp_option options[] = {
+    {NULL, 0, NULL, 0, "What to learn", 1},
+    {"model", KEY_MODEL, "NAME", 0, "linreg, mlp or cnn (the default)", 0},
+    {"data", KEY_DATA, "WHAT", 0,
+     "digits: 1,797 handwritten digits inside the program (the default); synthetic: a line "
+     "with noise, for linreg; or a folder with MNIST's four files, plain or .gz",
+     0},
+    {"epochs", KEY_EPOCHS, "N", 0,
+     "Go N times through the data (default 20); 0 only evaluates", 0},
+    {"batch-size", KEY_BATCH_SIZE, "N", 0,
+     "Samples that each rank takes at a step (default 32)", 0},
+    {"target-accuracy", KEY_TARGET, "PERCENT", 0,
+     "Stop after the first epoch that reaches it on the test set; exit code 3 when none "
+     "does (default with the digits and no --epochs: 97)",
+     0},
+    {"seed", KEY_SEED, "N", 0, "Of weights, order and dropout (default 1)", 0},
+
+    {NULL, 0, NULL, 0, "How to learn", 2},
+    {"optimizer", KEY_OPTIMIZER, "NAME", 0,
+     "sgd, adam or adadelta (defaults: linreg sgd, mlp adam, cnn adadelta)", 0},
+    {"lr", KEY_LR, "X", 0,
+     "Learning rate (defaults: sgd 0.01, adam 0.001, adadelta 1; linreg 0.05)", 0},
+    {"momentum", KEY_MOMENTUM, "X", 0, "Of sgd (default 0)", 0},
+    {"weight-decay", KEY_WEIGHT_DECAY, "X", 0, "L2 penalty (default 0)", 0},
+    {"schedule", KEY_SCHEDULE, "HOW", 0,
+     "Learning rate over time: constant (the default), step:FACTOR after each epoch, "
+     "cosine or linear down to 0",
+     0},
+    {"no-dropout", KEY_NO_DROPOUT, NULL, 0, "Train without dropout", 0},
+
+    {NULL, 0, NULL, 0, "To stop and go on", 3},
+    {"checkpoint", KEY_CHECKPOINT, "PLACE", 0,
+     "Write checkpoints to this file, or into this folder (it exists, or the name ends in "
+     "/)",
+     0},
+    {"checkpoint-every", KEY_CHECKPOINT_EVERY, "STEPS", 0,
+     "Also every so many steps (default: after each epoch, and at the end)", 0},
+    {"resume", KEY_RESUME, "PLACE", OPTION_ARG_OPTIONAL,
+     "Go on from this checkpoint; without PLACE, from that of --checkpoint if it is there",
+     0},
+
+    {NULL, 0, NULL, 0, "What to show", 4},
+    {"log", KEY_LOG, "FILE", 0, "Write a JSON object a line: every step, every epoch", 0},
+    {"plot", KEY_PLOT, "FILE", 0,
+     "Draw loss and accuracy as SVG (default ddp-train.svg; 'none' for none)", 0},
+    {"logits", KEY_LOGITS, "FILE", 0,
+     "Write the model's outputs for the test set as safetensors", 0},
+    {"progress", KEY_PROGRESS, "HOW", 0,
+     "bar, lines, none, or auto: a bar on a terminal and lines elsewhere", 0},
+
+    {NULL, 0, NULL, 0, "How to compute", 5},
+    {"kernels", KEY_KERNELS, "NAME", 0, "The engine; a wrong name lists them", 0},
+    {"threads", KEY_THREADS, "N", 0,
+     "Of each rank (default: OMP_NUM_THREADS, else its share of the CPUs)", 0},
+    {"bucket-mb", KEY_BUCKET_MB, "X", 0,
+     "Gradients are reduced in pieces of this many MiB (default 25, the first 1)", 0},
+    {"no-overlap", KEY_NO_OVERLAP, NULL, 0,
+     "Reduce the gradients after backward, not during it", 0},
+    {"check-replicas", KEY_CHECK_REPLICAS, NULL, 0,
+     "After each epoch, compare the parameters' checksums over the ranks", 0},
+    {0}};
+
+/* ---- values ---- */
+
+static int parse_integer(const char *text, long long lo, long long hi, long long *out,
+                         struct ddp_err *err)
+{
+    char *end;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    if (end == text || *end || errno || *out < lo || *out > hi)
+        return hi == LLONG_MAX
+                   ? err_set(err, "'%s' is not a whole number of %lld or more", text, lo)
+                   : err_set(err, "'%s' is not a whole number from %lld to %lld", text,
+                             lo, hi);
+    return 0;
+}
+
+static int parse_int(const char *text, int lo, int hi, int *out, struct ddp_err *err)
+{
+    long long value;
+    if (parse_integer(text, lo, hi, &value, err) < 0)
+        return -1;
+    *out = (int)value;
+    return 0;
+}
+
+static int parse_real(const char *text, double lo, double hi, double *out,
+                      struct ddp_err *err)
+{
+    char *end;
+    *out = strtod(text, &end);
+    if (end == text || *end || !(*out >= lo && *out <= hi))
+        return err_set(err, "'%s' is not a number from %g to %g", text, lo, hi);
+    return 0;
+}
+
+static int parse_model(const char *text, const struct model_type **out,
+                       struct ddp_err *err)
+{
+    for (size_t i = 0; model_types[i]; i++) {
+        if (strcmp(model_types[i]->name, text) == 0) {
+            *out = model_types[i];
+            return 0;
+        }
+    }
+    return err_set(err, "'%s' is not one of linreg, mlp, cnn", text);
+}
+
+static int parse_optimizer(const char *text, const struct optim_type **out,
+                           struct ddp_err *err)
+{
+    *out = optim_find(text);
+    return *out ? 0 : err_set(err, "'%s' is not one of sgd, adam, adadelta", text);
+}
+
+static int parse_file(const char *text, const char **out, struct ddp_err *err)
+{
+    *out = text;
+    return *text ? 0 : err_set(err, "'' is not a name");
+}
+
+/* ---- the parser ---- */
+
+/* What is needed only while parsing. */
+struct parse {
+    struct train_config *c; /* borrowed */
+    struct ddp_err *err;    /* borrowed; may be NULL */
+    bool epochs_given;
+    bool after_resume; /* the last option was a bare --resume: a name may follow */
+};
+
+static int set_real(const char *text, double lo, double hi, float *out,
+                    struct ddp_err *err)
+{
+    double value;
+    if (parse_real(text, lo, hi, &value, err) < 0)
+        return -1;
+    *out = (float)value;
+    return 0;
+}
+
+static int set_learning(int key, const char *text, struct parse *p)
+{
+    struct train_config *c = p->c;
+    switch (key) {
+    case KEY_MODEL:
+        return parse_model(text, &c->model, p->err);
+    case KEY_DATA:
+        return parse_file(text, &c->data, p->err);
+    case KEY_EPOCHS:
+        p->epochs_given = true;
+        return parse_int(text, 0, 1000000, &c->epochs, p->err);
+    case KEY_BATCH_SIZE:
+        return parse_int(text, 1, 65536, &c->batch_size, p->err);
+    case KEY_TARGET:
+        return parse_real(text, 0, 100, &c->target, p->err);
+    case KEY_OPTIMIZER:
+        return parse_optimizer(text, &c->optim, p->err);
+    case KEY_LR:
+        return parse_real(text, 0, 1e6, &c->lr, p->err);
+    case KEY_MOMENTUM:
+        return set_real(text, 0, 0.9999, &c->optim_settings.momentum, p->err);
+    case KEY_WEIGHT_DECAY:
+        return set_real(text, 0, 1e6, &c->optim_settings.decay, p->err);
+    case KEY_SCHEDULE:
+        c->schedule_text = text;
+        return schedule_parse(text, &c->schedule, p->err);
+    case KEY_NO_DROPOUT:
+        c->dropout = false;
+        return 0;
+    }
+    return 1; /* not one of these */
+}
+
+static int set_seed(const char *text, struct parse *p)
+{
+    long long seed;
+    if (parse_integer(text, 0, LLONG_MAX, &seed, p->err) < 0)
+        return -1;
+    p->c->seed = (uint64_t)seed;
+    p->c->seed_given = true;
+    return 0;
+}
+
+static int set_bucket(const char *text, struct parse *p)
+{
+    double mb;
+    if (parse_real(text, 0.001, 4096, &mb, p->err) < 0)
+        return -1;
+    p->c->bucket_bytes = (size_t)(mb * (1 << 20));
+    if (p->c->first_bucket_bytes > p->c->bucket_bytes)
+        p->c->first_bucket_bytes = p->c->bucket_bytes;
+    return 0;
+}
+
+static int set_running(int key, const char *text, struct parse *p)
+{
+    struct train_config *c = p->c;
+    switch (key) {
+    case KEY_SEED:
+        return set_seed(text, p);
+    case KEY_CHECKPOINT:
+        return parse_file(text, &c->checkpoint, p->err);
+    case KEY_CHECKPOINT_EVERY:
+        return parse_int(text, 1, INT_MAX, &c->checkpoint_every, p->err);
+    case KEY_RESUME:
+        c->resume = text;
+        c->resume_if_there = p->after_resume = text == NULL;
+        return 0;
+    case KEY_LOG:
+        return parse_file(text, &c->log, p->err);
+    case KEY_PLOT:
+        c->plot_given = true;
+        return parse_file(text, &c->plot, p->err);
+    case KEY_LOGITS:
+        return parse_file(text, &c->logits, p->err);
+    case KEY_PROGRESS:
+        return progress_parse(text, &c->progress, p->err);
+    case KEY_KERNELS:
+        c->kernels = text;
+        return kernels_get(text, p->err) ? 0 : -1;
+    case KEY_THREADS:
+        return parse_int(text, 1, 4096, &c->threads, p->err);
+    case KEY_BUCKET_MB:
+        return set_bucket(text, p);
+    case KEY_NO_OVERLAP:
+        c->overlap = false;
+        return 0;
+    case KEY_CHECK_REPLICAS:
+        c->check_replicas = true;
+        return 0;
+    }
+    return 1;
+}
+
+static const char *option_name(int key)
+{
+    for (size_t i = 0; i < ARRAY_LEN(options); i++) {
+        if (options[i].key == key)
+            return options[i].name;
+    }
+    return "?";
+}
+
+static error_t on_option(int key, char *text, struct argp_state *state)
+{
+    struct parse *p = state->input;
+    if (key == ARGP_KEY_ARG) {
+        if (!p->after_resume) {
+            err_set(p->err, "'%s' is not an option: see --help", text);
+            return EINVAL;
+        }
+        p->c->resume = text;
+        p->c->resume_if_there = p->after_resume = false;
+        return 0;
+    }
+    if (key < KEY_MODEL || key > KEY_CHECK_REPLICAS)
+        return ARGP_ERR_UNKNOWN;
+    p->after_resume = false;
+    int rc = set_learning(key, text, p);
+    if (rc > 0)
+        rc = set_running(key, text, p);
+    if (rc == 0)
+        return 0;
+    err_prefix(p->err, "--%s", option_name(key));
+    return EINVAL;
+}
+
+/* ---- defaults ---- */
+
+static int default_threads(void)
+{
+    const char *omp = getenv("OMP_NUM_THREADS"), *local = getenv("LOCAL_WORLD_SIZE");
+    int threads = omp ? atoi(omp) : 0; /* "4,2" is 4 at the outermost level */
+    if (threads >= 1 && threads <= 4096)
+        return threads;
+    cpu_set_t set;
+    int cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    int share = local && atoi(local) > 0 ? cpus / atoi(local) : cpus;
+    return share > 0 ? share : 1;
+}
+
+static int fill_in(struct parse *p)
+{
+    struct train_config *c = p->c;
+    bool line = c->model->task == TASK_REGRESS;
+    if (!c->data)
+        c->data = line ? "synthetic" : "digits";
+    if (line != (strcmp(c->data, "synthetic") == 0))
+        return err_set(
+            p->err,
+            "--model %s cannot learn --data %s: linreg learns 'synthetic', mlp "
+            "and cnn learn images",
+            c->model->name, c->data);
+    if (line && isfinite(c->target))
+        return err_set(p->err, "--target-accuracy: linreg has no accuracy");
+    if (!c->optim)
+        c->optim = optim_find(line                                 ? "sgd"
+                              : strcmp(c->model->name, "mlp") == 0 ? "adam"
+                                                                   : "adadelta");
+    if (!isfinite(c->lr))
+        c->lr = line ? 0.05 : c->optim->lr;
+    if (c->optim_settings.momentum > 0 && strcmp(c->optim->name, "sgd") != 0)
+        return err_set(p->err, "--momentum: %s has none, sgd does", c->optim->name);
+    if (!p->epochs_given && !isfinite(c->target) && strcmp(c->data, "digits") == 0)
+        c->target = 97;
+    if (c->resume_if_there) {
+        if (!c->checkpoint)
+            return err_set(p->err, "--resume without a file needs --checkpoint");
+        c->resume = c->checkpoint;
+    }
+    if (c->checkpoint_every && !c->checkpoint)
+        return err_set(p->err, "--checkpoint-every needs --checkpoint");
+    if (c->plot && strcmp(c->plot, "none") == 0)
+        c->plot = NULL;
+    if (c->threads == 0)
+        c->threads = default_threads();
+    return 0;
+}
+
+int config_parse(int argc, char **argv, struct train_config *out, struct ddp_err *err)
+{
+    static const char doc[] =
+        "Train a model on images with as many ranks as the launcher starts: 'ddprun -np 2 "
+        "ddp-train'. Without a launcher it is one rank."
+        "\vExit codes: 0 done; 1 failed; 2 wrong options; 3 the target accuracy was not "
+        "reached; 143 and 130 stopped by SIGTERM and SIGINT, after finishing the step and "
+        "writing the checkpoint.";
+    static const struct argp argp = {.options = options, .parser = on_option, .doc = doc};
+    *out = (struct train_config){
+        .model = &model_cnn,
+        .epochs = 20,
+        .batch_size = 32,
+        .lr = NAN,
+        .target = NAN,
+        .schedule_text = "constant",
+        .dropout = true,
+        .seed = 1,
+        .plot = "ddp-train.svg",
+        .first_bucket_bytes = 1 << 20,
+        .bucket_bytes = 25 << 20,
+        .overlap = true,
+    };
+    struct parse p = {.c = out, .err = err};
+    argp_err_exit_status = EXIT_USAGE;
+    if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &p) != 0)
+        return -1;
+    return fill_in(&p);
+}

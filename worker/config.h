@@ -1,0 +1,52 @@
+/* worker/config.h - what a user can ask ddp-train for
+ *
+ * Strings are borrowed from argv. Immutable once parsed.
+ */
+#ifndef WORKER_CONFIG_H
+#define WORKER_CONFIG_H
+
+#include "include/ddprun/err.h"
+#include "worker/nn/model.h"
+#include "worker/optim/optim.h"
+#include "worker/report/progress.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Exit codes; beside them 128 + signal. */
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_BELOW_TARGET = 3 };
+
+struct train_config {
+    const struct model_type *model;
+    const char *data;
+    int epochs;
+    int batch_size; /* of each rank */
+    const struct optim_type *optim;
+    struct optim_settings optim_settings;
+    double lr;
+    struct schedule schedule;
+    const char *schedule_text;
+    bool dropout;
+    double target; /* percent; NaN: none */
+    uint64_t seed;
+    bool seed_given;
+
+    const char *checkpoint; /* file or folder; NULL: none */
+    int checkpoint_every;   /* steps; 0: each epoch */
+    const char *resume;     /* file or folder; NULL: start anew */
+    bool resume_if_there;   /* the bare --resume: start anew where there is nothing */
+
+    const char *log, *plot, *logits; /* files; NULL: none */
+    bool plot_given;                 /* a picture nobody asked for may fail */
+    enum progress_mode progress;
+
+    const char *kernels; /* NULL: the fastest */
+    int threads;
+    size_t first_bucket_bytes, bucket_bytes;
+    bool overlap, check_replicas;
+};
+
+/* -1 with one line for what is wrong. --help, --usage and --version end the process. */
+int config_parse(int argc, char **argv, struct train_config *out, struct ddp_err *err);
+
+#endif

@@ -1,0 +1,27 @@
+/* worker/ddp/bucket.h - which gradients travel together, and in which order
+ *
+ * Backward makes gradients from the last layer to the first. Buckets are ranges of the
+ * gradient block in that order: the first to be full is the first to be reduced, while
+ * backward goes on. The plan depends on the shapes alone, so all ranks have the same one.
+ */
+#ifndef WORKER_DDP_BUCKET_H
+#define WORKER_DDP_BUCKET_H
+
+#include "worker/nn/model.h"
+
+#include <stddef.h>
+
+struct bucket {
+    size_t offset, count; /* floats, in the gradient block */
+};
+
+/* `out` has room for n, the number of parameters. A bucket is full with `first` floats
+ * (the first one) or `cap` floats (all others), and where linear layers end and
+ * convolutions begin: going back through a convolution takes long and yields few bytes,
+ * so what is ready by then should be on its way and not wait for a bucket to fill. (By
+ * bytes alone, a small model is one bucket, and nothing overlaps.) Returns how many
+ * buckets there are; they cover the block from its end to its beginning. */
+size_t bucket_plan(const struct param *params, size_t n, size_t first, size_t cap,
+                   struct bucket *out);
+
+#endif

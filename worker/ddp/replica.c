@@ -1,0 +1,93 @@
+/* worker/ddp/replica.c - see replica.h */
+#include "worker/ddp/replica.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "worker/kernels/rng.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+int replica_agree(struct ddp_group *group, int rc, int *culprit, struct ddp_err *err)
+{
+    int rank = ddp_group_rank(group), size = ddp_group_size(group);
+    int32_t who = rc < 0 ? rank : size;
+    struct ddp_err broken, first = {""};
+    if (ddp_all_reduce(group, &who, 1, DDP_I32, DDP_MIN, &broken) < 0)
+        goto fail;
+    if (culprit)
+        *culprit = who < size ? who : -1;
+    if (who == size)
+        return 0;
+    if (who == rank)
+        first = *err;
+    if (ddp_broadcast(group, &first, sizeof first, DDP_U8, who, &broken) < 0)
+        goto fail;
+    first.text[sizeof first.text - 1] = '\0';
+    return err_set(err, "%s", first.text);
+
+fail: /* our own failure, if there is one, says more than the group's */
+    if (culprit)
+        *culprit = -1;
+    return rc < 0 ? -1 : err_set(err, "%s", broken.text);
+}
+
+int replica_broadcast(struct ddp_group *group, struct model *model, struct optim *optim,
+                      struct ddp_err *err)
+{
+    size_t n = model_param_count(model);
+    if (ddp_broadcast(group, model_weights(model), n, DDP_F32, 0, err) < 0)
+        return -1;
+    for (int k = 0; k < OPTIM_STATES; k++) {
+        if (optim->states[k] &&
+            ddp_broadcast(group, optim->states[k], n, DDP_F32, 0, err) < 0)
+            return -1;
+    }
+    int64_t steps = (int64_t)optim->steps;
+    if (ddp_broadcast(group, &steps, 1, DDP_I64, 0, err) < 0)
+        return -1;
+    optim->steps = (uint64_t)steps;
+    return 0;
+}
+
+/* Each bit of each float counts, and so does its place. */
+static uint64_t checksum(const float *v, size_t n, uint64_t seed)
+{
+    uint64_t sum = rng_key(seed, n);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &v[i], sizeof bits);
+        sum = rng_mix(sum ^ bits);
+    }
+    return sum;
+}
+
+int replica_check(struct ddp_group *group, struct model *model, uint64_t *sum,
+                  struct ddp_err *err)
+{
+    size_t n;
+    int size = ddp_group_size(group), rc = 0;
+    const struct param *params = model_params(model, &n);
+    uint64_t *mine = xcalloc(n, sizeof *mine);
+    uint64_t *all = xcalloc(n * (size_t)size, sizeof *all);
+    *sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        mine[i] = checksum(model_weights(model) + params[i].offset, params[i].count, i);
+        *sum = rng_mix(*sum ^ mine[i]);
+    }
+    if (ddp_all_gather(group, mine, all, n, DDP_I64, err) < 0)
+        rc = -1;
+    for (int r = 1; r < size && rc == 0; r++) {
+        for (size_t i = 0; i < n && rc == 0; i++) {
+            if (all[(size_t)r * n + i] != all[i])
+                rc = err_set(err,
+                             "'%s' of rank %d differs from rank 0's (checksums "
+                             "%016" PRIx64 " and %016" PRIx64 ")",
+                             params[i].name, r, all[(size_t)r * n + i], all[i]);
+        }
+    }
+    free(mine);
+    free(all);
+    return rc;
+}

@@ -1,0 +1,27 @@
+/* worker/ddp/replica.h - many ranks, one model: start alike, fail together, stay alike
+ */
+#ifndef WORKER_DDP_REPLICA_H
+#define WORKER_DDP_REPLICA_H
+
+#include "include/ddprun/group.h"
+#include "worker/nn/model.h"
+#include "worker/optim/optim.h"
+
+#include <stdint.h>
+
+/* Everybody learns how it went for everybody. `rc` and `err` are this rank's outcome.
+ * Returns 0 when all succeeded. Else -1 on every rank, with the error of the lowest rank
+ * that failed, and `*culprit` (may be NULL) is that rank; -1 when none did, or when the
+ * group itself failed. */
+int replica_agree(struct ddp_group *group, int rc, int *culprit, struct ddp_err *err);
+
+/* Rank 0's weights and optimiser state become everybody's. */
+int replica_broadcast(struct ddp_group *group, struct model *model, struct optim *optim,
+                      struct ddp_err *err);
+
+/* Do all ranks have the same bits? Compares a checksum of each parameter; the error names
+ * the first parameter and rank that differ from rank 0. `*sum` is that of the whole. */
+int replica_check(struct ddp_group *group, struct model *model, uint64_t *sum,
+                  struct ddp_err *err);
+
+#endif

@@ -1,0 +1,68 @@
+/* worker/optim/optim.c - see optim.h */
+#include "worker/optim/optim.h"
+
+#include "common/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void step_sgd(struct optim *o, float *w, const float *g, float lr)
+{
+    o->kernels->sgd(w, g, o->states[0], (int64_t)o->n, lr, o->settings.momentum,
+                    o->settings.decay);
+}
+
+static void step_adam(struct optim *o, float *w, const float *g, float lr)
+{
+    o->kernels->adam(w, g, o->states[0], o->states[1], (int64_t)o->n, lr, 0.9f, 0.999f,
+                     1e-8f, o->settings.decay, (int64_t)o->steps);
+}
+
+static void step_adadelta(struct optim *o, float *w, const float *g, float lr)
+{
+    o->kernels->adadelta(w, g, o->states[0], o->states[1], (int64_t)o->n, lr, 0.9f, 1e-6f,
+                         o->settings.decay);
+}
+
+const struct optim_type optim_types[] = {
+    {"sgd", {"momentum_buffer"}, 0.01, step_sgd},
+    {"adam", {"exp_avg", "exp_avg_sq"}, 0.001, step_adam},
+    {"adadelta", {"square_avg", "acc_delta"}, 1.0, step_adadelta},
+};
+const size_t noptim_types = ARRAY_LEN(optim_types);
+
+const struct optim_type *optim_find(const char *name)
+{
+    for (size_t i = 0; i < noptim_types; i++) {
+        if (strcmp(optim_types[i].name, name) == 0)
+            return &optim_types[i];
+    }
+    return NULL;
+}
+
+void optim_init(struct optim *o, const struct optim_type *type,
+                struct optim_settings settings, const struct kernels *kernels, size_t n)
+{
+    *o = (struct optim){.type = type, .settings = settings, .kernels = kernels, .n = n};
+    for (int i = 0; i < OPTIM_STATES; i++) {
+        if (type->states[i])
+            o->states[i] = xcalloc(n, sizeof(float));
+    }
+    if (type->step == step_sgd && settings.momentum <= 0) { /* nothing to remember */
+        free(o->states[0]);
+        o->states[0] = NULL;
+    }
+}
+
+void optim_finish(struct optim *o)
+{
+    for (int i = 0; i < OPTIM_STATES; i++)
+        free(o->states[i]);
+    *o = (struct optim){0};
+}
+
+void optim_step(struct optim *o, float *w, const float *g, float lr)
+{
+    o->steps++;
+    o->type->step(o, w, g, lr);
+}

@@ -1,0 +1,64 @@
+/* worker/optim/optim.h - what turns gradients into steps, and how long the steps are
+ *
+ * An optimiser remembers up to two blocks of floats with the layout of the parameters.
+ * They are named as in PyTorch's optimisers, since they travel in checkpoints.
+ */
+#ifndef WORKER_OPTIM_OPTIM_H
+#define WORKER_OPTIM_OPTIM_H
+
+#include "include/ddprun/err.h"
+#include "worker/kernels/kernels.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { OPTIM_STATES = 2 };
+
+struct optim_settings {
+    float momentum; /* sgd */
+    float decay;    /* weight decay, added to the gradient (L2) */
+};
+
+struct optim;
+
+struct optim_type {
+    const char *name;
+    const char *states[OPTIM_STATES]; /* names; NULL: not used */
+    double lr;                        /* when the user gives none */
+    void (*step)(struct optim *o, float *w, const float *g, float lr);
+};
+
+/* The table. sgd and adam as in PyTorch; adadelta with its rho 0.9 and eps 1e-6. */
+extern const struct optim_type optim_types[];
+extern const size_t noptim_types;
+const struct optim_type *optim_find(const char *name); /* NULL: no such */
+
+struct optim {
+    const struct optim_type *type;
+    struct optim_settings settings;
+    const struct kernels *kernels;
+    size_t n;                    /* floats in a block */
+    float *states[OPTIM_STATES]; /* owned; NULL where not used */
+    uint64_t steps;              /* taken so far */
+};
+
+void optim_init(struct optim *o, const struct optim_type *type,
+                struct optim_settings settings, const struct kernels *kernels, size_t n);
+void optim_finish(struct optim *o); /* frees; a zeroed struct is fine */
+
+/* One step over the whole block. */
+void optim_step(struct optim *o, float *w, const float *g, float lr);
+
+/* How the learning rate goes over a run of `epochs`, as a factor of --lr. */
+enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_COSINE, SCHEDULE_LINEAR };
+struct schedule {
+    enum schedule_kind kind;
+    double gamma; /* SCHEDULE_STEP: times gamma after each epoch */
+};
+
+/* "constant", "step:0.7", "cosine", "linear"; "step" is "step:0.7", PyTorch's example. */
+int schedule_parse(const char *text, struct schedule *out, struct ddp_err *err);
+/* `at` epochs have been done, fractions included. */
+double schedule_factor(const struct schedule *s, double at, int epochs);
+
+#endif

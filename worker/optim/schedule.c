@@ -1,0 +1,49 @@
+/* worker/optim/schedule.c - the learning rate over time; see optim.h */
+#include "worker/optim/optim.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[] = {"constant", "step", "cosine", "linear"};
+
+int schedule_parse(const char *text, struct schedule *out, struct ddp_err *err)
+{
+    size_t len = strcspn(text, ":");
+    *out = (struct schedule){.gamma = 0.7};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (strlen(names[i]) != len || memcmp(names[i], text, len) != 0)
+            continue;
+        out->kind = (enum schedule_kind)i;
+        if (text[len] == '\0')
+            return 0;
+        if (out->kind != SCHEDULE_STEP)
+            return err_set(err, "'%s' takes no number", names[i]);
+        char *end;
+        out->gamma = strtod(text + len + 1, &end);
+        if (end == text + len + 1 || *end || !(out->gamma > 0 && out->gamma <= 1))
+            return err_set(err, "'%s' is not a factor above 0 and up to 1",
+                           text + len + 1);
+        return 0;
+    }
+    return err_set(err, "'%s' is not one of constant, step:FACTOR, cosine, linear", text);
+}
+
+double schedule_factor(const struct schedule *s, double at, int epochs)
+{
+    double part = epochs > 0 && at < epochs ? at / epochs : 1;
+    switch (s->kind) {
+    case SCHEDULE_STEP:
+        return pow(s->gamma, floor(at));
+    case SCHEDULE_COSINE:
+        return 0.5 * (1 + cos(M_PI * part));
+    case SCHEDULE_LINEAR:
+        return 1 - part;
+    case SCHEDULE_CONSTANT:
+        break;
+    }
+    return 1;
+}

@@ -1,0 +1,53 @@
+/* worker/report/metrics.h - the machine-readable record of a run: one JSON object a line
+ *
+ *   {"kind":"run", ...}    once: model, data, ranks, batch_size, ...
+ *   {"kind":"step", ...}   every step: step, epoch, loss, lr, images_per_s, seconds
+ *   {"kind":"epoch", ...}  every epoch: the same and train_accuracy, test_loss,
+ *                          test_accuracy (percent)
+ *   {"kind":"end", ...}    once: why the run ended, and its totals
+ *
+ * loss is the mean over the samples of all ranks. Numbers that are not finite are null.
+ * Each line is written at once, so a run that is killed leaves whole lines.
+ */
+#ifndef WORKER_REPORT_METRICS_H
+#define WORKER_REPORT_METRICS_H
+
+#include "include/ddprun/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct metrics {
+    FILE *out;        /* owned; NULL: nothing is written */
+    const char *path; /* borrowed */
+    bool failed;      /* a line could not be written */
+};
+
+struct step_report {
+    uint64_t step;
+    int epoch;
+    double loss, lr;
+    double images_per_s; /* over all ranks */
+    double seconds;      /* since the run began */
+};
+
+struct epoch_report {
+    uint64_t step;
+    int epoch;
+    double loss, test_loss;
+    double train_accuracy, test_accuracy; /* percent; NaN: there is no such thing */
+    double lr, images_per_s, seconds;
+};
+
+/* `append` where a run goes on; NULL path: write nothing. */
+int metrics_open(struct metrics *m, const char *path, bool append, struct ddp_err *err);
+void metrics_step(struct metrics *m, const struct step_report *r);
+void metrics_epoch(struct metrics *m, const struct epoch_report *r);
+/* Any other line; `fields` are finished JSON members without the braces. */
+void metrics_line(struct metrics *m, const char *kind, const char *fields, ...)
+    __attribute__((format(printf, 3, 4)));
+/* -1 when a line was lost on the way (a full disk). */
+int metrics_close(struct metrics *m, struct ddp_err *err);
+
+#endif

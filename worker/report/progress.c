@@ -1,0 +1,148 @@
+/* worker/report/progress.c - see progress.h */
+#include "worker/report/progress.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <langinfo.h>
+#include <locale.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum {
+    BAR_EVERY_MS = 100,    /* more often is not seen */
+    LINE_EVERY_MS = 10000, /* a sign of life in a long epoch */
+    BAR_CELLS = 28,
+    COLUMNS = 80,
+};
+
+static const char *const mode_names[] = {"auto", "bar", "lines", "none"};
+
+int progress_parse(const char *text, enum progress_mode *out, struct ddp_err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(mode_names); i++) {
+        if (strcmp(mode_names[i], text) == 0) {
+            *out = (enum progress_mode)i;
+            return 0;
+        }
+    }
+    return err_set(err, "'%s' is not one of auto, bar, lines, none", text);
+}
+
+/* How wide the terminal behind `out` is; 0: there is none. */
+static int find_columns(FILE *out)
+{
+    struct winsize size;
+    if (isatty(fileno(out)))
+        return ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col
+                                                                             : COLUMNS;
+    const char *text = getenv("DDPRUN_COLUMNS");
+    int columns = text ? atoi(text) : 0;
+    return columns > 0 && columns < 1000 ? columns : 0;
+}
+
+/* The terminal's encoding, without changing how this program writes numbers. */
+static bool shows_utf8(void)
+{
+    locale_t theirs = newlocale(LC_CTYPE_MASK, "", (locale_t)0);
+    if (theirs == (locale_t)0)
+        return false;
+    bool utf8 = strcmp(nl_langinfo_l(CODESET, theirs), "UTF-8") == 0;
+    freelocale(theirs);
+    return utf8;
+}
+
+void progress_init(struct progress *p, FILE *out, enum progress_mode mode, int epochs)
+{
+    int columns = find_columns(out);
+    *p = (struct progress){
+        .out = out,
+        .bar = mode == PROGRESS_BAR || (mode == PROGRESS_AUTO && columns > 0),
+        .steps = mode != PROGRESS_NONE,
+        .blocks = shows_utf8(),
+        .columns = columns > 0 ? columns : COLUMNS,
+        .epochs = epochs,
+        .last_ms = now_ms(),
+    };
+}
+
+void progress_clear(struct progress *p)
+{
+    if (p->out && p->drawn) {
+        fputs("\033[K", p->out);
+        fflush(p->out);
+        p->drawn = false;
+    }
+}
+
+void progress_say(struct progress *p, const char *fmt, ...)
+{
+    if (!p->out)
+        return;
+    progress_clear(p);
+    va_list ap;
+    va_start(ap, fmt);
+    vfprintf(p->out, fmt, ap);
+    va_end(ap);
+    fputc('\n', p->out);
+    fflush(p->out);
+}
+
+static void draw_bar(struct progress *p, const struct step_report *r, double part)
+{
+    int full = (int)(part * BAR_CELLS);
+    char cells[3 * BAR_CELLS + 1] = "";
+    for (int i = 0; i < BAR_CELLS; i++)
+        strcat(cells, p->blocks  ? (i < full ? "\u2501" : "\u2500")
+                      : i < full ? "#"
+                                 : "-");
+    char tail[96];
+    int used = snprintf(tail, sizeof tail, "%3.0f %%  loss %.4f  %.0f images/s",
+                        part * 100, r->loss, r->images_per_s);
+    int room = p->columns - BAR_CELLS - 20; /* "epoch 123/123  " and a blank column */
+    fprintf(p->out, "epoch %3d/%-3d  %s  %.*s\033[K\r", r->epoch, p->epochs, cells,
+            room < 0      ? 0
+            : room < used ? room
+                          : used,
+            tail);
+    fflush(p->out);
+    p->drawn = true;
+}
+
+void progress_step(struct progress *p, const struct step_report *r, size_t done,
+                   size_t all)
+{
+    if (!p->out || !p->steps)
+        return;
+    int64_t now = now_ms();
+    double part = (double)done / (double)all;
+    if (now - p->last_ms < (p->bar ? BAR_EVERY_MS : LINE_EVERY_MS))
+        return;
+    p->last_ms = now;
+    if (p->bar)
+        draw_bar(p, r, part);
+    else
+        progress_say(p, "epoch %3d/%d  %3.0f %%  loss %.4f  %.0f images/s", r->epoch,
+                     p->epochs, part * 100, r->loss, r->images_per_s);
+}
+
+void progress_epoch(struct progress *p, const struct epoch_report *r)
+{
+    if (!p->out || !p->steps)
+        return;
+    p->last_ms = now_ms();
+    if (isfinite(r->test_accuracy))
+        progress_say(p,
+                     "epoch %3d/%d  loss %.4f  test loss %.4f  test accuracy %6.2f %%  "
+                     "%.0f images/s",
+                     r->epoch, p->epochs, r->loss, r->test_loss, r->test_accuracy,
+                     r->images_per_s);
+    else
+        progress_say(p, "epoch %3d/%d  loss %.6f  test loss %.6f  %.0f samples/s",
+                     r->epoch, p->epochs, r->loss, r->test_loss, r->images_per_s);
+}

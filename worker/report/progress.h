@@ -1,0 +1,45 @@
+/* worker/report/progress.h - what somebody who watches sees
+ *
+ * On a terminal a bar that is drawn over itself; elsewhere (a file, a pipe) whole lines,
+ * and in a long epoch one line now and then. Only rank 0 has one; the others' is silent.
+ */
+#ifndef WORKER_REPORT_PROGRESS_H
+#define WORKER_REPORT_PROGRESS_H
+
+#include "include/ddprun/err.h"
+#include "worker/report/metrics.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum progress_mode { PROGRESS_AUTO, PROGRESS_BAR, PROGRESS_LINES, PROGRESS_NONE };
+
+/* auto, bar, lines, none */
+int progress_parse(const char *text, enum progress_mode *out, struct ddp_err *err);
+
+struct progress {
+    FILE *out; /* borrowed; NULL: silent */
+    bool bar, steps, drawn;
+    bool blocks; /* the terminal shows UTF-8 */
+    int columns;
+    int epochs;      /* of the whole run */
+    int64_t last_ms; /* when something was last shown */
+};
+
+/* PROGRESS_AUTO: the bar where `out` is a terminal, or where $DDPRUN_COLUMNS says that
+ * what goes into this pipe ends on one. */
+void progress_init(struct progress *p, FILE *out, enum progress_mode mode, int epochs);
+
+/* A line of its own, above the bar. */
+void progress_say(struct progress *p, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* `done` of the epoch's `all` samples; draws at most ten times a second. */
+void progress_step(struct progress *p, const struct step_report *r, size_t done,
+                   size_t all);
+void progress_epoch(struct progress *p, const struct epoch_report *r);
+/* Takes the bar away. */
+void progress_clear(struct progress *p);
+
+#endif

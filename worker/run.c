@@ -1,0 +1,289 @@
+/* worker/run.c - see run.h */
+#include "worker/run.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "worker/ddp/replica.h"
+#include "worker/report/plot.h"
+#include "worker/safetensors.h"
+#include "worker/stop.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct run *run_create(const struct train_config *config)
+{
+    struct run *run = xcalloc(1, sizeof *run);
+    run->c = config;
+    run->began_ns = now_ns();
+    run->culprit = -1;
+    run->state = (struct train_state){.seed = config->seed, .epoch = 1};
+    return run;
+}
+
+void run_destroy(struct run *run)
+{
+    if (!run)
+        return;
+    free(run->saved);
+    history_finish(&run->history);
+    metrics_close(&run->metrics, NULL);
+    free(run->in_order);
+    batch_buf_finish(&run->batch);
+    sampler_finish(&run->sampler);
+    reducer_destroy(run->reducer);
+    optim_finish(&run->optim);
+    model_destroy(run->model);
+    dataset_finish(&run->data);
+    ddp_group_destroy(run->group);
+    free(run);
+}
+
+bool run_blames_us(const struct run *run)
+{
+    return run->culprit < 0 || run->culprit == run->rank;
+}
+
+int run_exit_code(const struct run *run)
+{
+    if (run->end == RUN_STOPPED)
+        return 128 + (stop_signal() ? stop_signal() : 15);
+    if (isfinite(run->c->target) && run->end != RUN_TARGET_REACHED)
+        return EXIT_BELOW_TARGET;
+    return 0;
+}
+
+/* ---- opening ---- */
+
+/* What a rank can do before it knows the others. */
+static int prepare(struct run *run, struct ddp_err *err)
+{
+    const struct train_config *c = run->c;
+    kernels_set_threads(c->threads);
+    run->kernels = kernels_get(c->kernels, err);
+    if (!run->kernels || dataset_load(c->data, c->seed, &run->data, err) < 0)
+        return -1;
+    run->model =
+        model_create(c->model->name, run->data.shape, c->batch_size, run->kernels, err);
+    if (!run->model)
+        return -1;
+    model_set_dropout(run->model, c->dropout);
+    optim_init(&run->optim, c->optim, c->optim_settings, run->kernels,
+               model_param_count(run->model));
+    return 0;
+}
+
+static int join(struct run *run, struct ddp_err *err)
+{
+    size_t floats = run->model ? model_param_count(run->model) : 0;
+    struct ddp_group_options options = {
+        .rank = -1, .arena_bytes = floats * sizeof(float) + (1 << 20)};
+    run->group = ddp_group_init(&options, err);
+    if (!run->group)
+        return -1;
+    run->rank = ddp_group_rank(run->group);
+    run->size = ddp_group_size(run->group);
+    return 0;
+}
+
+/* Ranks that disagree about these would wait for each other, or learn nonsense. */
+static int check_alike(struct run *run, struct ddp_err *err)
+{
+    const struct train_config *c = run->c;
+    static const char *const names[] = {"training samples", "test samples", "parameters",
+                                        "for --batch-size", "for --epochs", "for --seed"};
+    enum { N = ARRAY_LEN(names) };
+    int64_t mine[N] = {(int64_t)run->data.train.n,
+                       (int64_t)run->data.test.n,
+                       (int64_t)model_param_count(run->model),
+                       c->batch_size,
+                       c->epochs,
+                       (int64_t)c->seed};
+    int64_t *all = xcalloc((size_t)run->size * N, sizeof *all);
+    int rc = ddp_all_gather(run->group, mine, all, N, DDP_I64, err);
+    for (int r = 1; r < run->size && rc == 0; r++) {
+        for (int i = 0; i < N && rc == 0; i++) {
+            int64_t theirs = all[r * N + i];
+            if (theirs == all[i])
+                continue;
+            run->culprit = 0;
+            rc = err_set(err, "rank %d has %" PRId64 " %s, rank 0 has %" PRId64, r,
+                         theirs, names[i], all[i]);
+        }
+    }
+    free(all);
+    return rc;
+}
+
+static int load_checkpoint(struct run *run, struct ddp_err *err)
+{
+    const struct train_config *c = run->c;
+    if (!c->resume || (c->resume_if_there && !checkpoint_exists(c->resume)))
+        return 0;
+    if (checkpoint_load(c->resume, &run->state, run->model, &run->optim,
+                        &run->resumed_whole, err) < 0)
+        return -1;
+    run->resumed = true;
+    if (run->resumed_whole && c->seed_given && run->state.seed != c->seed)
+        return err_set(
+            err, "cannot resume '%s': it was begun with --seed %" PRIu64 ", not %" PRIu64,
+            c->resume, run->state.seed, c->seed);
+    return 0;
+}
+
+/* What only rank 0 does, and may fail at. */
+static int prepare_files(struct run *run, struct ddp_err *err)
+{
+    const struct train_config *c = run->c;
+    if (run->rank != 0)
+        return 0;
+    progress_init(&run->progress, stdout, c->progress, c->epochs);
+    if (c->checkpoint && checkpoint_prepare(c->checkpoint, err) < 0)
+        return -1;
+    if (load_checkpoint(run, err) < 0)
+        return -1;
+    return metrics_open(&run->metrics, c->log, run->resumed, err);
+}
+
+/* All ranks begin with rank 0's weights, optimiser and position. */
+static int begin_alike(struct run *run, struct ddp_err *err)
+{
+    if (ddp_broadcast(run->group, &run->state, sizeof run->state, DDP_U8, 0, err) < 0)
+        return -1;
+    if (run->state.position > run->data.train.n)
+        return err_set(err,
+                       "cannot resume '%s': it stands at sample %" PRIu64
+                       " of an epoch, and these data have %zu",
+                       run->c->resume, run->state.position, run->data.train.n);
+    return replica_broadcast(run->group, run->model, &run->optim, err);
+}
+
+int run_open(struct run *run, struct ddp_err *err)
+{
+    const struct train_config *c = run->c;
+    struct ddp_err why;
+    int rc = prepare(run, &why);
+    if (join(run, err) < 0) {
+        if (rc < 0) /* what failed first */
+            *err = why;
+        return -1;
+    }
+    if (replica_agree(run->group, rc, &run->culprit, &why) < 0) {
+        *err = why;
+        return -1;
+    }
+    if (check_alike(run, err) < 0)
+        return -1;
+    struct reducer_settings settings = {c->first_bucket_bytes, c->bucket_bytes,
+                                        c->overlap};
+    run->reducer = reducer_create(run->group, run->model, settings, err);
+    if (!run->reducer)
+        return -1;
+    model_set_grads(run->model, reducer_grads(run->reducer));
+    model_init(run->model, c->seed);
+    rc = prepare_files(run, err);
+    if (replica_agree(run->group, rc, &run->culprit, err) < 0)
+        return -1;
+    run->culprit = 0;
+    if (begin_alike(run, err) < 0)
+        return -1;
+    run->culprit = -1;
+    sampler_init(&run->sampler, (uint32_t)run->data.train.n, run->rank, run->size,
+                 c->batch_size, run->state.seed);
+    batch_buf_init(&run->batch, &run->data, c->batch_size);
+    run->in_order = xcalloc(run->data.test.n, sizeof *run->in_order);
+    for (size_t i = 0; i < run->data.test.n; i++)
+        run->in_order[i] = (uint32_t)i;
+    run_tell_config(run);
+    return 0;
+}
+
+/* ---- on the way ---- */
+
+int run_save(struct run *run, struct ddp_err *err)
+{
+    const struct train_config *c = run->c;
+    if (!c->checkpoint)
+        return 0;
+    /* Everybody has taken the step that is about to be written. */
+    if (ddp_barrier(run->group, err) < 0)
+        return -1;
+    int rc = 0;
+    if (run->rank == 0) {
+        char *path = NULL;
+        rc = checkpoint_save(c->checkpoint, &run->state, run->model, &run->optim,
+                             &run->data, run->size, c->batch_size, &path, err);
+        if (rc == 0) {
+            free(run->saved);
+            run->saved = path;
+        }
+    }
+    return replica_agree(run->group, rc, &run->culprit, err);
+}
+
+/* ---- the end ---- */
+
+static int write_logits(struct run *run, struct ddp_err *err)
+{
+    const struct samples *test = &run->data.test;
+    int outputs = run->data.shape.outputs, batch = run->c->batch_size;
+    float *logits = xcalloc(test->n * (size_t)outputs, sizeof *logits);
+    for (size_t i = 0; i < test->n; i += (size_t)batch) {
+        size_t left = test->n - i;
+        int n = left < (size_t)batch ? (int)left : batch;
+        struct batch b =
+            dataset_gather(&run->data, test, run->in_order + i, n, &run->batch);
+        memcpy(logits + i * (size_t)outputs, model_forward(run->model, &b),
+               (size_t)n * (size_t)outputs * sizeof *logits);
+    }
+    struct array array = {"logits", 2, {(int)test->n, outputs}, logits};
+    struct strv metadata = {0};
+    strv_pushf(&metadata, "model=%s", run->c->model->name);
+    int rc = safetensors_write(run->c->logits, &metadata, &array, 1, err);
+    strv_finish(&metadata);
+    free(logits);
+    return rc;
+}
+
+static int write_plot(struct run *run, char **path, struct ddp_err *err)
+{
+    const struct train_config *c = run->c;
+    char *title = xasprintf("%s on %s, %d rank%s", c->model->name, c->data, run->size,
+                            run->size == 1 ? "" : "s");
+    int rc = plot_write(c->plot, title, &run->history, err);
+    free(title);
+    if (rc == 0) {
+        *path = realpath(c->plot, NULL);
+    } else if (!c->plot_given) {
+        progress_say(&run->progress, "no picture: %s", err->text);
+        rc = 0;
+    }
+    return rc;
+}
+
+static int write_files(struct run *run, struct ddp_err *err)
+{
+    const struct train_config *c = run->c;
+    char *plot = NULL;
+    int rc = 0;
+    if (run->rank != 0)
+        return 0;
+    if (c->plot && (run->history.nsteps || run->history.nepochs))
+        rc = write_plot(run, &plot, err);
+    if (rc == 0 && c->logits)
+        rc = write_logits(run, err);
+    if (rc == 0)
+        rc = metrics_close(&run->metrics, err);
+    run_tell_result(run, plot);
+    free(plot);
+    return rc;
+}
+
+int run_finish(struct run *run, struct ddp_err *err)
+{
+    int rc = write_files(run, err);
+    return replica_agree(run->group, rc, &run->culprit, err);
+}

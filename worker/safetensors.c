@@ -1,0 +1,296 @@
+/* worker/safetensors.c - see safetensors.h
+ *
+ * A reader believes nothing: every offset is checked against the file before anything is
+ * handed out. Arrays are handed out where they lie in the file's image, which is aligned,
+ * because writers (this one too) pad the header to 8 bytes; one that is not is refused.
+ */
+#include "worker/safetensors.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "arrays are written as they lie");
+
+enum { HEADER_MAX = 100 << 20 }; /* the format's own limit */
+
+/* ---- writing ---- */
+
+static size_t array_count(const struct array *a)
+{
+    size_t count = 1;
+    for (int i = 0; i < a->ndim; i++)
+        count *= (size_t)a->dims[i];
+    return count;
+}
+
+static char *make_header(const struct strv *metadata, const struct array *arrays,
+                         size_t n)
+{
+    json_t *root = json_object(), *meta = json_object();
+    for (size_t i = 0; i < metadata->n; i++) {
+        const char *entry = metadata->v[i], *eq = strchr(entry, '=');
+        char *key = xstrndup(entry, (size_t)(eq - entry));
+        json_object_set_new(meta, key, json_string(eq + 1));
+        free(key);
+    }
+    json_object_set_new(root, "__metadata__", meta);
+    size_t offset = 0;
+    for (size_t i = 0; i < n; i++) {
+        json_t *shape = json_array();
+        for (int d = 0; d < arrays[i].ndim; d++)
+            json_array_append_new(shape, json_integer(arrays[i].dims[d]));
+        size_t end = offset + array_count(&arrays[i]) * sizeof(float);
+        json_t *row = json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", shape,
+                                "data_offsets", (json_int_t)offset, (json_int_t)end);
+        json_object_set_new(root, arrays[i].name, row);
+        offset = end;
+    }
+    char *text = json_dumps(root, JSON_COMPACT), *padded;
+    json_decref(root);
+    assert(text); /* names and values are ASCII */
+    padded = xasprintf("%-*s", (int)((strlen(text) + 7) / 8 * 8), text);
+    free(text);
+    return padded;
+}
+
+static int write_all(int fd, const void *data, size_t n)
+{
+    for (const char *p = data; n > 0;) {
+        ssize_t done = write(fd, p, n);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done < 0)
+            return -1;
+        p += done;
+        n -= (size_t)done;
+    }
+    return 0;
+}
+
+static int write_content(int fd, const char *header, const struct array *arrays, size_t n)
+{
+    uint64_t length = strlen(header);
+    if (write_all(fd, &length, sizeof length) < 0 || write_all(fd, header, length) < 0)
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        if (write_all(fd, arrays[i].data, array_count(&arrays[i]) * sizeof(float)) < 0)
+            return -1;
+    }
+    return fsync(fd);
+}
+
+/* The new name is on the disk, too. */
+static int sync_folder(const char *path)
+{
+    char *copy = xstrdup(path);
+    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = fd < 0 ? -1 : fsync(fd);
+    if (rc < 0 && errno == EINVAL) /* a file system that cannot */
+        rc = 0;
+    if (fd >= 0)
+        close(fd);
+    free(copy);
+    return rc;
+}
+
+int safetensors_write(const char *path, const struct strv *metadata,
+                      const struct array *arrays, size_t n, struct ddp_err *err)
+{
+    char *part = xasprintf("%s.part", path), *header = NULL;
+    int rc = -1, fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        err_errno(err, "cannot create '%s'", part);
+        free(part);
+        return -1;
+    }
+    header = make_header(metadata, arrays, n);
+    bool whole = write_content(fd, header, arrays, n) == 0;
+    int why = errno;
+    if (close(fd) < 0 && whole) {
+        whole = false;
+        why = errno;
+    }
+    errno = why;
+    if (!whole)
+        err_errno(err, "cannot write '%s'", part);
+    else if (rename(part, path) < 0)
+        err_errno(err, "cannot rename '%s' to '%s'", part, path);
+    else if (sync_folder(path) < 0)
+        rc = err_errno(err, "cannot sync the folder of '%s'", path);
+    else
+        rc = 0;
+    if (rc < 0)
+        unlink(part);
+    free(header);
+    free(part);
+    return rc;
+}
+
+/* ---- reading ---- */
+
+struct safetensors {
+    uint8_t *bytes;      /* owned: the file */
+    const uint8_t *data; /* where the arrays begin, in bytes */
+    uint64_t ndata;
+    json_t *root; /* owned */
+};
+
+/* type, shape and place of one array; checked */
+struct place {
+    const char *dtype;
+    json_t *shape;
+    uint64_t begin, end;
+};
+
+static int place_get(const struct safetensors *f, const char *name, json_t *row,
+                     struct place *out, struct ddp_err *err)
+{
+    json_int_t begin, end;
+    if (json_unpack(row, "{s:s, s:o, s:[I, I]}", "dtype", &out->dtype, "shape",
+                    &out->shape, "data_offsets", &begin, &end) < 0 ||
+        !json_is_array(out->shape) || begin < 0 || end < begin)
+        return err_set(err, "array '%s' has no sound dtype, shape and data_offsets",
+                       name);
+    out->begin = (uint64_t)begin;
+    out->end = (uint64_t)end;
+    if (out->end > f->ndata)
+        return err_set(err,
+                       "it is cut short: array '%s' ends at byte %llu of the data, "
+                       "which has %llu",
+                       name, (unsigned long long)out->end, (unsigned long long)f->ndata);
+    return 0;
+}
+
+static int check_header(struct safetensors *f, size_t size, struct ddp_err *err)
+{
+    uint64_t length;
+    if (size < sizeof length)
+        return err_set(err, "it is cut short: %zu bytes, not even a header", size);
+    memcpy(&length, f->bytes, sizeof length);
+    if (length > HEADER_MAX || (size > 8 && f->bytes[8] != '{'))
+        return err_set(err, "it is not a safetensors file");
+    if (length > size - sizeof length)
+        return err_set(err, "it is cut short: a header of %llu bytes, %zu found",
+                       (unsigned long long)length, size - sizeof length);
+    json_error_t why;
+    f->root = json_loadb((const char *)f->bytes + sizeof length, length,
+                         JSON_REJECT_DUPLICATES, &why);
+    if (!json_is_object(f->root))
+        return err_set(err, "its header is not JSON: %s", why.text);
+    f->data = f->bytes + sizeof length + length;
+    f->ndata = size - sizeof length - length;
+    const char *name;
+    json_t *row;
+    json_object_foreach (f->root, name, row) {
+        struct place place;
+        if (strcmp(name, "__metadata__") != 0 && place_get(f, name, row, &place, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static uint8_t *read_file(const char *path, size_t *size, struct ddp_err *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        err_errno(err, "cannot open '%s'", path);
+        return NULL;
+    }
+    struct stat st;
+    uint8_t *bytes = NULL;
+    size_t done = 0;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        err_set(err, "'%s' is not a regular file", path);
+    } else if (!(bytes = malloc((size_t)st.st_size + 1))) {
+        err_set(err, "no memory for the %lld bytes of '%s'", (long long)st.st_size, path);
+    } else {
+        ssize_t n = 1;
+        while (done < (size_t)st.st_size && n > 0) {
+            n = read(fd, bytes + done, (size_t)st.st_size - done);
+            if (n < 0 && errno == EINTR)
+                n = 1;
+            else if (n > 0)
+                done += (size_t)n;
+        }
+        if (n < 0) {
+            err_errno(err, "cannot read '%s'", path);
+            free(bytes);
+            bytes = NULL;
+        }
+    }
+    close(fd);
+    *size = done;
+    return bytes;
+}
+
+struct safetensors *safetensors_read(const char *path, struct ddp_err *err)
+{
+    size_t size;
+    uint8_t *bytes = read_file(path, &size, err);
+    if (!bytes)
+        return NULL;
+    struct safetensors *f = xcalloc(1, sizeof *f);
+    f->bytes = bytes;
+    if (check_header(f, size, err) < 0) {
+        err_prefix(err, "'%s'", path);
+        safetensors_free(f);
+        return NULL;
+    }
+    return f;
+}
+
+void safetensors_free(struct safetensors *f)
+{
+    if (!f)
+        return;
+    json_decref(f->root);
+    free(f->bytes);
+    free(f);
+}
+
+const char *safetensors_metadata(const struct safetensors *f, const char *key)
+{
+    return json_string_value(
+        json_object_get(json_object_get(f->root, "__metadata__"), key));
+}
+
+int safetensors_find(const struct safetensors *f, const char *name, struct array *out,
+                     struct ddp_err *err)
+{
+    json_t *row = json_object_get(f->root, name);
+    struct place place;
+    if (!row)
+        return 0;
+    if (place_get(f, name, row, &place, err) < 0)
+        return -1;
+    const uint8_t *data = f->data + place.begin;
+    if (strcmp(place.dtype, "F32") != 0 || json_array_size(place.shape) > 4 ||
+        (uintptr_t)data % sizeof(float) != 0)
+        return err_set(
+            err, "array '%s' is %s of %zu dimensions, not aligned float32 of up to 4",
+            name, place.dtype, json_array_size(place.shape));
+    *out = (struct array){.name = name, .data = (const float *)(const void *)data};
+    uint64_t count = 1;
+    for (size_t i = 0; i < json_array_size(place.shape); i++) {
+        json_int_t dim = json_integer_value(json_array_get(place.shape, i));
+        if (dim < 0 || dim > INT32_MAX || __builtin_mul_overflow(count, dim, &count))
+            return err_set(err, "array '%s' has a bad dimension", name);
+        out->dims[out->ndim++] = (int)dim;
+    }
+    if (count != (place.end - place.begin) / sizeof(float) ||
+        (place.end - place.begin) % sizeof(float) != 0)
+        return err_set(err, "array '%s': its shape and its length do not agree", name);
+    return 1;
+}

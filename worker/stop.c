@@ -1,0 +1,42 @@
+/* worker/stop.c - see stop.h */
+#include "worker/stop.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t asked;
+
+static void on_ask(int signal)
+{
+    if (asked)
+        _exit(128 + signal);
+    asked = signal;
+    alarm(STOP_PATIENCE_S);
+}
+
+static void on_alarm(int signal)
+{
+    _exit(128 + (asked ? asked : signal));
+}
+
+static void handle(int signal, void (*fn)(int))
+{
+    /* SA_RESTART: a step under way does not notice. */
+    struct sigaction action = {.sa_handler = fn, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(signal, &action, NULL);
+}
+
+void stop_install(void)
+{
+    handle(SIGTERM, on_ask);
+    handle(SIGINT, on_ask);
+    handle(SIGALRM, on_alarm);
+    handle(SIGXFSZ, SIG_IGN);
+    handle(SIGPIPE, SIG_IGN);
+}
+
+int stop_signal(void)
+{
+    return asked;
+}

@@ -1,0 +1,159 @@
+/* worker/summary.c - what a run tells a person: the table at the start, the words at the
+ * end
+ *
+ * Rank 0 only: the others' progress is silent.
+ */
+#include "worker/run.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* 1234567 as "1,234,567"; the caller frees. */
+static char *grouped(uint64_t n)
+{
+    char *text = xasprintf("%" PRIu64, n);
+    size_t digits = strlen(text);
+    char *out = xcalloc(digits + digits / 3 + 1, 1), *to = out;
+    for (size_t i = 0; i < digits; i++) {
+        if (i > 0 && (digits - i) % 3 == 0)
+            *to++ = ',';
+        *to++ = text[i];
+    }
+    free(text);
+    return out;
+}
+
+static void tell_data(struct run *run)
+{
+    const struct dataset *d = &run->data;
+    char *train = grouped(d->train.n), *test = grouped(d->test.n);
+    if (d->task == TASK_CLASSIFY)
+        progress_say(&run->progress,
+                     "data        %s: %s training and %s test images, %dx%d", d->name,
+                     train, test, d->shape.W, d->shape.H);
+    else
+        progress_say(&run->progress,
+                     "data        %s: %s training and %s test points of y = %g x + %g, "
+                     "noise %g",
+                     d->name, train, test, dataset_line.slope, dataset_line.offset,
+                     dataset_line.noise);
+    free(train);
+    free(test);
+}
+
+static void tell_stop(struct run *run)
+{
+    const struct train_config *c = run->c;
+    if (isfinite(c->target))
+        progress_say(&run->progress, "until       %g %% test accuracy, or %d epochs",
+                     c->target, c->epochs);
+    else
+        progress_say(&run->progress, "until       %d epochs", c->epochs);
+    if (run->resumed)
+        progress_say(&run->progress, "resumed     %s: %s", c->resume,
+                     run->resumed_whole ? "training goes on" : "weights only");
+    else if (c->resume)
+        progress_say(&run->progress, "resumed     nothing: there is no '%s' yet",
+                     c->resume);
+}
+
+static void log_config(struct run *run)
+{
+    const struct train_config *c = run->c;
+    metrics_line(&run->metrics, "run",
+                 "\"model\":\"%s\",\"parameters\":%zu,\"ranks\":%d,\"batch_size\":%d,"
+                 "\"optimizer\":\"%s\",\"kernels\":\"%s\",\"threads\":%d,"
+                 "\"train_samples\":%zu,\"test_samples\":%zu,\"seed\":%" PRIu64
+                 ",\"step\":%" PRIu64,
+                 c->model->name, model_param_count(run->model), run->size, c->batch_size,
+                 c->optim->name, run->kernels->name, c->threads, run->data.train.n,
+                 run->data.test.n, run->state.seed, run->state.step);
+}
+
+void run_tell_config(struct run *run)
+{
+    const struct train_config *c = run->c;
+    struct progress *p = &run->progress;
+    char *params = grouped(model_param_count(run->model));
+    progress_say(p, "model       %s, %s parameters", c->model->name, params);
+    tell_data(run);
+    if (run->size > 1)
+        progress_say(p, "ranks       %d over %s, %zu gradient bucket%s", run->size,
+                     ddp_group_backend(run->group), reducer_buckets(run->reducer),
+                     reducer_buckets(run->reducer) == 1 ? "" : "s");
+    else
+        progress_say(p, "ranks       1");
+    progress_say(p, "batch       %d per rank, %d in all", c->batch_size,
+                 c->batch_size * run->size);
+    progress_say(p, "optimizer   %s, learning rate %g, %s, seed %" PRIu64, c->optim->name,
+                 c->lr, c->schedule_text, run->state.seed);
+    progress_say(p, "kernels     %s, %d thread%s per rank", run->kernels->name,
+                 c->threads, c->threads == 1 ? "" : "s");
+    tell_stop(run);
+    progress_say(p, "%s", "");
+    log_config(run);
+    free(params);
+}
+
+static void tell_learned(struct run *run)
+{
+    const struct epoch_report *r = &run->last;
+    char *n = grouped(run->data.test.n);
+    if (r->epoch == 0 && run->end == RUN_STOPPED)
+        progress_say(&run->progress, "accuracy    not measured: no epoch was finished");
+    else if (run->data.task == TASK_CLASSIFY)
+        progress_say(&run->progress,
+                     "accuracy    %.2f %% of %s test images after %d epoch%s",
+                     r->test_accuracy, n, r->epoch, r->epoch == 1 ? "" : "s");
+    else
+        progress_say(
+            &run->progress,
+            "learned     y = %.4f x + %.4f, drawn from y = %g x + %g; test loss %.6f",
+            (double)model_weights(run->model)[0], (double)model_weights(run->model)[1],
+            dataset_line.slope, dataset_line.offset, r->test_loss);
+    free(n);
+}
+
+static const char *why(const struct run *run)
+{
+    switch (run->end) {
+    case RUN_TARGET_REACHED:
+        return "target reached";
+    case RUN_STOPPED:
+        return "stopped by a signal";
+    case RUN_ALL_EPOCHS:
+    case RUN_GOING:
+        break;
+    }
+    return isfinite(run->c->target) ? "target not reached" : "all epochs done";
+}
+
+void run_tell_result(struct run *run, const char *plot)
+{
+    struct progress *p = &run->progress;
+    double training = (double)run->train_ns / 1e9;
+    double all = (double)(now_ns() - run->began_ns) / 1e9;
+    progress_say(p, "%s", "");
+    tell_learned(run);
+    if (run->images > 0) {
+        char *speed = grouped((uint64_t)((double)run->images / training));
+        progress_say(p, "speed       %s %s/s; %.2f s of training, %.2f s in all", speed,
+                     run->data.task == TASK_CLASSIFY ? "images" : "samples", training,
+                     all);
+        free(speed);
+    }
+    if (run->c->check_replicas)
+        progress_say(p, "replicas    %d alike, checksum %016" PRIx64, run->size,
+                     run->checksum);
+    if (plot)
+        progress_say(p, "picture     %s", plot);
+    if (run->saved)
+        progress_say(p, "checkpoint  %s, step %" PRIu64, run->saved, run->state.step);
+    if (run->end != RUN_ALL_EPOCHS || isfinite(run->c->target))
+        progress_say(p, "ended       %s after step %" PRIu64, why(run), run->state.step);
+}

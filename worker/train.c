@@ -1,0 +1,226 @@
+/* worker/train.c - epoch, step, evaluate: the loop to be read
+ *
+ * Every rank walks through it in lockstep. What decides where it goes (a target reached,
+ * a signal, a loss that is not a number) is a sum over the ranks, so all of them go the
+ * same way.
+ */
+#include "worker/run.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "worker/ddp/replica.h"
+#include "worker/stop.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+
+/* What an epoch adds up to, over all ranks. */
+struct tally {
+    double loss; /* the sum over its samples */
+    double correct;
+    uint64_t samples;
+    int64_t began_ns;
+};
+
+static double seconds_since(int64_t ns)
+{
+    return (double)(now_ns() - ns) / 1e9;
+}
+
+/* Epochs done, with the fraction of the one under way. */
+static double epochs_done(const struct run *run)
+{
+    return (double)(run->state.epoch - 1) +
+           (double)run->state.position / (double)run->data.train.n;
+}
+
+static double learning_rate(const struct run *run)
+{
+    return run->c->lr *
+           schedule_factor(&run->c->schedule, epochs_done(run), run->c->epochs);
+}
+
+static int refuse_bad_loss(struct run *run, float mine, struct ddp_err *err)
+{
+    int rc = isfinite(mine) ? 0
+                            : err_set(err,
+                                      "rank %d: the loss is %g at step %" PRIu64
+                                      ", epoch %" PRId64 ": try a lower --lr than %g",
+                                      run->rank, (double)mine, run->state.step + 1,
+                                      run->state.epoch, run->c->lr);
+    return replica_agree(run->group, rc, &run->culprit, err);
+}
+
+/* ---- a step ---- */
+
+/* Forward and backward over our `mine` of the step's `all` samples, the sum of
+ * everybody's gradients, and the optimiser's step. `sums` comes back summed over the
+ * ranks. */
+static int train_step(struct run *run, int mine, int all, struct step_sums *sums,
+                      struct ddp_err *err)
+{
+    float share = (float)mine / (float)all, loss = 0;
+    uint64_t dropout_seed = run->state.seed + ((uint64_t)run->rank << 32);
+    int correct = 0;
+    reducer_begin(run->reducer, mine == 0);
+    if (mine > 0) {
+        struct batch b = dataset_gather(&run->data, &run->data.train, run->sampler.picked,
+                                        mine, &run->batch);
+        loss = model_train_step(run->model, &b, share, dropout_seed, run->state.step,
+                                &correct, reducer_ready, run->reducer);
+    }
+    *sums = (struct step_sums){.loss = loss * share,
+                               .correct = (float)correct,
+                               .bad = isfinite(loss) ? 0 : 1,
+                               .stop = stop_signal() ? 1 : 0};
+    if (reducer_finish(run->reducer, sums, err) < 0)
+        return -1;
+    if (sums->bad > 0)
+        return refuse_bad_loss(run, loss, err);
+    optim_step(&run->optim, model_weights(run->model), model_grads(run->model),
+               (float)learning_rate(run));
+    run->state.step++;
+    return 0;
+}
+
+static void tell_step(struct run *run, const struct tally *t,
+                      const struct step_sums *sums, double lr)
+{
+    struct step_report r = {
+        .step = run->state.step,
+        .epoch = (int)run->state.epoch,
+        .loss = (double)sums->loss,
+        .lr = lr,
+        .images_per_s = (double)t->samples / seconds_since(t->began_ns),
+        .seconds = seconds_since(run->began_ns),
+    };
+    metrics_step(&run->metrics, &r);
+    progress_step(&run->progress, &r, run->state.position, run->data.train.n);
+    history_step(&run->history, (struct step_point){epochs_done(run), r.loss});
+}
+
+/* ---- an epoch ---- */
+
+/* From state.position to the end of the epoch, or until somebody is told to stop. */
+static int train_epoch(struct run *run, struct tally *t, struct ddp_err *err)
+{
+    int mine, all;
+    sampler_start(&run->sampler, (int)run->state.epoch, run->state.position);
+    *t = (struct tally){.began_ns = now_ns()};
+    while (run->end == RUN_GOING && (all = sampler_next(&run->sampler, &mine)) > 0) {
+        struct step_sums sums;
+        double lr = learning_rate(run);
+        if (train_step(run, mine, all, &sums, err) < 0)
+            return -1;
+        run->state.position = run->sampler.position;
+        t->loss += (double)sums.loss * all;
+        t->correct += (double)sums.correct;
+        t->samples += (uint64_t)all;
+        if (run->rank == 0)
+            tell_step(run, t, &sums, lr);
+        if (sums.stop > 0)
+            run->end = RUN_STOPPED;
+        else if (run->c->checkpoint_every &&
+                 run->state.step % (uint64_t)run->c->checkpoint_every == 0 &&
+                 run_save(run, err) < 0)
+            return -1;
+    }
+    run->train_ns += now_ns() - t->began_ns;
+    run->images += t->samples;
+    return 0;
+}
+
+/* Each rank takes its share of the test set; the counts are summed exactly. */
+static int evaluate(struct run *run, struct epoch_report *r, struct ddp_err *err)
+{
+    const struct samples *test = &run->data.test;
+    uint32_t first, n = sampler_share((uint32_t)test->n, run->rank, run->size, &first);
+    double sums[2] = {0, 0}; /* loss, right answers */
+    for (uint32_t i = 0; i < n; i += (uint32_t)run->c->batch_size) {
+        uint32_t left = n - i, most = (uint32_t)run->c->batch_size;
+        int count = (int)(left < most ? left : most), correct = 0;
+        struct batch b = dataset_gather(&run->data, test, run->in_order + first + i,
+                                        count, &run->batch);
+        sums[0] += (double)model_evaluate(run->model, &b, &correct) * count;
+        sums[1] += correct;
+    }
+    if (ddp_all_reduce(run->group, sums, 2, DDP_F64, DDP_SUM, err) < 0)
+        return -1;
+    r->test_loss = sums[0] / (double)test->n;
+    r->test_accuracy =
+        run->data.task == TASK_CLASSIFY ? 100 * sums[1] / (double)test->n : (double)NAN;
+    if (isfinite(r->test_loss))
+        return 0;
+    run->culprit = 0;
+    return err_set(err, "the test loss is %g after step %" PRIu64 ": try a lower --lr",
+                   r->test_loss, run->state.step);
+}
+
+static void tell_epoch(struct run *run, const struct epoch_report *r)
+{
+    metrics_epoch(&run->metrics, r);
+    progress_epoch(&run->progress, r);
+    history_epoch(&run->history, (struct epoch_point){.at = r->epoch,
+                                                      .train_loss = r->loss,
+                                                      .test_loss = r->test_loss,
+                                                      .train_accuracy = r->train_accuracy,
+                                                      .test_accuracy = r->test_accuracy});
+}
+
+static int end_epoch(struct run *run, const struct tally *t, struct ddp_err *err)
+{
+    struct epoch_report r = {.step = run->state.step, .epoch = (int)run->state.epoch};
+    double n = (double)t->samples;
+    bool classify = run->data.task == TASK_CLASSIFY;
+    double seconds = seconds_since(t->began_ns);
+    r.loss = n > 0 ? t->loss / n : (double)NAN;
+    r.train_accuracy = n > 0 && classify ? 100 * t->correct / n : (double)NAN;
+    r.images_per_s = n > 0 ? n / seconds : (double)NAN;
+    r.lr = learning_rate(run);
+    if (evaluate(run, &r, err) < 0)
+        return -1;
+    r.seconds = seconds_since(run->began_ns);
+    run->last = r;
+    if (run->rank == 0)
+        tell_epoch(run, &r);
+    if (run->c->check_replicas) {
+        run->culprit = 0; /* rank 0 tells what everybody has seen */
+        if (replica_check(run->group, run->model, &run->checksum, err) < 0)
+            return -1;
+        run->culprit = -1;
+    }
+    if (r.test_accuracy >= run->c->target) /* never so without a target: it is NaN */
+        run->end = RUN_TARGET_REACHED;
+    run->state.epoch++;
+    run->state.position = 0;
+    return run_save(run, err);
+}
+
+/* ---- all of it ---- */
+
+int run_train(struct run *run, struct ddp_err *err)
+{
+    while (run->end == RUN_GOING && run->state.epoch <= run->c->epochs) {
+        struct tally t;
+        if (train_epoch(run, &t, err) < 0)
+            return -1;
+        if (run->end == RUN_STOPPED)
+            return run_save(run, err);
+        if (end_epoch(run, &t, err) < 0)
+            return -1;
+    }
+    if (run->end == RUN_GOING)
+        run->end = RUN_ALL_EPOCHS;
+    if (run->last.epoch > 0)
+        return 0;
+    /* No epoch was left, or none was asked for: how good is what we have? */
+    run->last.epoch = (int)run->state.epoch - 1;
+    run->last.loss = run->last.train_accuracy = run->last.images_per_s = NAN;
+    run->last.step = run->state.step;
+    if (evaluate(run, &run->last, err) < 0)
+        return -1;
+    if (run->last.test_accuracy >= run->c->target)
+        run->end = RUN_TARGET_REACHED;
+    return 0;
+}

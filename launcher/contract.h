@@ -9,6 +9,7 @@
 #include "common/strv.h"
 #include "launcher/opts.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* What a rank's variables are computed from; filled by the agent, or by --dry-run. */
@@ -39,9 +40,10 @@ enum env_origin {
 };
 
 struct env_note {
-    const char *name; /* borrowed from the table or from `base` */
+    const char *name; /* borrowed for the time of the call */
     enum env_origin origin;
     const char *old; /* borrowed from `base`, may be NULL */
+    bool user;       /* the value was given with -x: ENV_REPLACED is worth a warning */
 };
 
 /* `base` (the user's environment with -x applied) turned into the rank's. `note` (may be

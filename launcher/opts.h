@@ -26,12 +26,14 @@ struct opts {
     /* who runs where */
     int np;               /* 0: all slots */
     int per_node;         /* --nproc-per-node, -ppn; 0: slots */
+    int nnodes;           /* --nnodes: the first so many; 0: all */
     const char *hostfile; /* NULL: none */
     const char *hosts;    /* -H; NULL: none */
     bool oversubscribe;
     enum map_by map_by;
     int ppr; /* for MAP_PPR */
     enum bind_to bind_to;
+    bool virtual_local_rank; /* one GPU visible to each rank, LOCAL_RANK=0 */
 
     /* what they see */
     struct strv export_env; /* -x: "NAME" or "NAME=value" */

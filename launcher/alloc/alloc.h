@@ -12,20 +12,28 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Who said how many ranks belong on a node. */
+enum slots_by {
+    SLOTS_UNSAID, /* nobody: alloc_resolve() decides */
+    SLOTS_SAID,   /* the user or the scheduler: more needs --oversubscribe */
+    SLOTS_GPUS,   /* its GPUs: likewise */
+    SLOTS_DEFAULT /* 1, for want of GPUs: --nproc-per-node may say otherwise */
+};
+
 struct alloc_node {
-    char
-        *name; /* owned: as the user or the scheduler wrote it, without user@ and :port */
-    char *user;       /* owned: ssh login name, or NULL */
-    int port;         /* ssh port, 0: ssh's own choice */
-    int slots;        /* how many ranks belong here; 0: not said (GPUs, else 1) */
-    int max_slots;    /* hard cap, 0: none */
-    bool local;       /* this machine */
+    char *name; /* owned: as it was written, without user@, :N and brackets around IPv6 */
+    char *user; /* owned: ssh login name, or NULL */
+    int port;   /* ssh port, 0: ssh's own choice */
+    int slots;  /* how many ranks belong here; 0: not said */
+    int max_slots; /* hard cap, also for --oversubscribe; 0: none */
+    bool local;    /* this machine */
+    enum slots_by slots_by;
     char *slots_from; /* owned: where the number came from: "hosts:3: slots=4" */
 };
 
 struct alloc {
     struct alloc_node *nodes; /* owned */
-    size_t nnodes;
+    size_t nnodes, room;
     const char *source;   /* name of the source: "hostfile", "-H", "local", "slurm" */
     bool scheduler_owned; /* we may choose from it, but not leave it */
 };
@@ -47,6 +55,11 @@ extern const struct alloc_source alloc_hostfile, alloc_hosts_arg, alloc_local;
  * checked. Returns NULL with `err`; nothing has been started then. */
 struct alloc *alloc_read(const struct opts *opts, struct ddp_err *err);
 void alloc_destroy(struct alloc *a);
+
+/* The node itself has been asked for its GPUs: settle slots that nobody has said. They
+ * become `ngpus`, else 1. On a single local node without GPUs they stay 0: there -np
+ * alone decides, as the user can see his machine. Nodes with slots are left alone. */
+void alloc_resolve(struct alloc *a, size_t node, int ngpus);
 
 /* For sources: append a node with a copied name; returns it (valid until the next add).
  */

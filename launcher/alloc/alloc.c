@@ -1,0 +1,172 @@
+/* launcher/alloc/alloc.c - see alloc.h */
+#include "launcher/alloc/alloc.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/alloc/hosts.h"
+#include "launcher/alloc/hosttext.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <ifaddrs.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+/* In order: what was asked for first, this machine last. A scheduler's is one more. */
+static const struct alloc_source *const sources[] = {
+    &alloc_hostfile,
+    &alloc_hosts_arg,
+    &alloc_local,
+};
+
+struct alloc_node *alloc_add(struct alloc *a, const char *name)
+{
+    if (a->nnodes == a->room) {
+        a->room = a->room ? a->room * 2 : 4;
+        a->nodes = xrealloc(a->nodes, a->room, sizeof *a->nodes);
+    }
+    struct alloc_node *node = &a->nodes[a->nnodes++];
+    *node = (struct alloc_node){.name = xstrdup(name)};
+    return node;
+}
+
+static void node_finish(struct alloc_node *node)
+{
+    free(node->name);
+    free(node->user);
+    free(node->slots_from);
+}
+
+void alloc_keep(struct alloc *a, const bool *keep)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < a->nnodes; i++) {
+        if (keep[i])
+            a->nodes[n++] = a->nodes[i];
+        else
+            node_finish(&a->nodes[i]);
+    }
+    a->nnodes = n;
+}
+
+void alloc_destroy(struct alloc *a)
+{
+    if (!a)
+        return;
+    for (size_t i = 0; i < a->nnodes; i++)
+        node_finish(&a->nodes[i]);
+    free(a->nodes);
+    free(a);
+}
+
+/* --- which of the nodes is this machine ----------------------------------------------
+ */
+
+/* 127.0.0.1, ::1 or an address of one of our interfaces. Other addresses of 127/8 count
+ * as hosts of their own: that is how several are played on one machine. */
+static bool is_own_address(const char *name, const struct ifaddrs *all)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+    bool four = inet_pton(AF_INET, name, &v4) == 1;
+    if (!four && inet_pton(AF_INET6, name, &v6) != 1)
+        return false;
+    for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+        if (four && i->ifa_addr && i->ifa_addr->sa_family == AF_INET) {
+            struct sockaddr_in sa;
+            memcpy(&sa, i->ifa_addr, sizeof sa);
+            if (sa.sin_addr.s_addr == v4.s_addr)
+                return true;
+        } else if (!four && i->ifa_addr && i->ifa_addr->sa_family == AF_INET6) {
+            struct sockaddr_in6 sa;
+            memcpy(&sa, i->ifa_addr, sizeof sa);
+            if (memcmp(&sa.sin6_addr, &v6, sizeof v6) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool is_own_name(const char *name, const char *own)
+{
+    size_t len = strcspn(own, ".");
+    if (strcasecmp(name, "localhost") == 0 || strcasecmp(name, own) == 0)
+        return true;
+    /* one of them is written without a domain */
+    return strncasecmp(name, own, len) == 0 &&
+           (name[len] == '\0' || (name[len] == '.' && own[len] == '\0'));
+}
+
+static void find_local(struct alloc *a)
+{
+    char own[HOST_NAME_MAX + 1] = "";
+    struct ifaddrs *all = NULL;
+    gethostname(own, sizeof own - 1);
+    for (size_t i = 0; i < a->nnodes; i++) {
+        struct alloc_node *node = &a->nodes[i];
+        if (host_is_address(node->name, strlen(node->name))) {
+            if (!all && getifaddrs(&all) < 0)
+                all = NULL;
+            node->local = is_own_address(node->name, all);
+        } else {
+            node->local = node->local || is_own_name(node->name, own);
+        }
+    }
+    if (all)
+        freeifaddrs(all);
+}
+
+/* --- reading and settling --------------------------------------------------------------
+ */
+
+struct alloc *alloc_read(const struct opts *opts, struct ddp_err *err)
+{
+    size_t i = 0;
+    while (!sources[i]->detect(opts))
+        i++;
+    assert(i < ARRAY_LEN(sources)); /* the last one always detects itself */
+    struct alloc *a = xcalloc(1, sizeof *a);
+    a->source = sources[i]->name;
+    if (sources[i]->read(opts, a, err) < 0)
+        goto fail;
+    if (opts->hosts && sources[i] != &alloc_hosts_arg &&
+        hosts_arg_filter(opts, a, err) < 0)
+        goto fail;
+    if (a->nnodes == 0) {
+        err_set(err, "no host is left: every one of %s is excluded", a->source);
+        goto fail;
+    }
+    find_local(a);
+    return a;
+fail:
+    alloc_destroy(a);
+    return NULL;
+}
+
+void alloc_resolve(struct alloc *a, size_t i, int ngpus)
+{
+    assert(i < a->nnodes);
+    struct alloc_node *node = &a->nodes[i];
+    if (node->slots_by == SLOTS_SAID)
+        return;
+    free(node->slots_from);
+    if (ngpus > 0) {
+        node->slots = ngpus;
+        node->slots_by = SLOTS_GPUS;
+        node->slots_from = xasprintf("%d GPU%s", ngpus, ngpus > 1 ? "s" : "");
+    } else if (a->nnodes == 1 && node->local) {
+        node->slots = 0;
+        node->slots_by = SLOTS_UNSAID;
+        node->slots_from = xstrdup("no GPU here: -np decides");
+    } else {
+        node->slots = 1;
+        node->slots_by = SLOTS_DEFAULT;
+        node->slots_from = xstrdup("no GPU there: 1");
+    }
+    if (node->max_slots && node->slots > node->max_slots)
+        node->slots = node->max_slots;
+}

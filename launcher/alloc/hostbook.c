@@ -1,0 +1,259 @@
+/* launcher/alloc/hostbook.c - see hostbook.h
+ *
+ * A hash from the lower-case first label to the nodes that share it, which are chained:
+ * nearly always one, so a million lines take a moment.
+ */
+#include "launcher/alloc/hostbook.h"
+
+#include "common/err.h"
+#include "common/hostlist.h"
+#include "common/mem.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <uthash.h>
+
+struct label {
+    UT_hash_handle hh;
+    long first; /* node index; the others follow by note.next */
+    char text[];
+};
+
+/* What the book remembers of a node beside what the allocation says. */
+struct note {
+    long next; /* node with the same first label, -1: none */
+    long line; /* first mention */
+    int bare;  /* mentions without a number */
+    bool said;
+};
+
+struct hostbook {
+    struct alloc *a; /* borrowed */
+    enum repeat repeat;
+    struct label *labels; /* owned */
+    struct note *notes;   /* owned; by node */
+    size_t room;
+};
+
+/* The part of a name that a short form would have, in lower case. */
+static size_t label_of(const char *name, char *out, size_t size)
+{
+    size_t len = strlen(name), n = 0;
+    bool whole = host_is_address(name, len);
+    for (; n < len && n < size - 1 && (whole || name[n] != '.'); n++)
+        out[n] = (char)tolower((unsigned char)name[n]);
+    out[n] = '\0';
+    return n;
+}
+
+/* Both have the same first label. */
+static bool same_host(const char *a, const char *b)
+{
+    return strcasecmp(a, b) == 0 || !strchr(a, '.') || !strchr(b, '.');
+}
+
+static void enter(struct hostbook *b, const char *name, size_t node, long line)
+{
+    if (node >= b->room) {
+        b->room = b->room ? b->room * 2 : 64;
+        b->room = b->room > node ? b->room : node + 1;
+        b->notes = xrealloc(b->notes, b->room, sizeof *b->notes);
+    }
+    b->notes[node] = (struct note){.next = -1, .line = line};
+    char text[256];
+    size_t len = label_of(name, text, sizeof text);
+    struct label *l;
+    HASH_FIND(hh, b->labels, text, len, l);
+    if (l) {
+        b->notes[node].next = l->first;
+    } else {
+        l = xcalloc(1, sizeof *l + len + 1);
+        memcpy(l->text, text, len + 1);
+        HASH_ADD_KEYPTR(hh, b->labels, l->text, len, l);
+    }
+    l->first = (long)node;
+}
+
+struct hostbook *hostbook_create(struct alloc *a, enum repeat repeat)
+{
+    struct hostbook *b = xcalloc(1, sizeof *b);
+    b->a = a;
+    b->repeat = repeat;
+    for (size_t i = 0; i < a->nnodes; i++)
+        enter(b, a->nodes[i].name, i, 0);
+    return b;
+}
+
+void hostbook_destroy(struct hostbook *b)
+{
+    if (!b)
+        return;
+    struct label *l, *next;
+    HASH_ITER (hh, b->labels, l, next) {
+        HASH_DEL(b->labels, l);
+        free(l);
+    }
+    free(b->notes);
+    free(b);
+}
+
+/* How many nodes `name` can mean; `*node` is the first of them. */
+static int matches(const struct hostbook *b, const char *name, size_t *node)
+{
+    char text[256];
+    size_t len = label_of(name, text, sizeof text);
+    struct label *l;
+    int n = 0;
+    HASH_FIND(hh, b->labels, text, len, l);
+    for (long i = l ? l->first : -1; i >= 0; i = b->notes[i].next) {
+        const char *other = b->a->nodes[i].name;
+        if (!same_host(name, other))
+            continue;
+        *node = (size_t)i;
+        n++;
+        if (strcasecmp(name, other) == 0)
+            return 1;
+    }
+    return n;
+}
+
+static int complain_ambiguous(const char *name, const struct host_place *place,
+                              const char *at, struct ddp_err *err)
+{
+    return host_complain(place, at, err,
+                         "'%s' could be more than one of the hosts; write its domain",
+                         name);
+}
+
+long hostbook_find(struct hostbook *b, const char *name, const struct host_place *place,
+                   const char *at, struct ddp_err *err)
+{
+    size_t node;
+    int n = matches(b, name, &node);
+    if (n == 1)
+        return (long)node;
+    return n > 1 ? complain_ambiguous(name, place, at, err)
+                 : host_complain(place, at, err, "'%s' is not one of the hosts", name);
+}
+
+static void set_from(struct alloc_node *node, const struct host_place *place,
+                     const char *how, int slots)
+{
+    free(node->slots_from);
+    node->slots_by = SLOTS_SAID;
+    node->slots_from =
+        place->line ? xasprintf("%s:%ld: %s%d", place->source, place->line, how, slots)
+                    : xasprintf("%s: %s%d", place->source, how, slots);
+}
+
+/* A host that is there already: its numbers add up, or contradict each other. */
+static int merge_slots(struct hostbook *b, size_t i, const struct host_place *place,
+                       const struct host_entry *e, struct ddp_err *err)
+{
+    struct alloc_node *node = &b->a->nodes[i];
+    struct note *note = &b->notes[i];
+    if ((e->slots || note->said) && b->repeat == REPEAT_REFUSED)
+        return host_complain(place, e->slots && e->slots_at ? e->slots_at : e->host, err,
+                             "'%s' is there already, in line %ld; say its slots once",
+                             node->name, note->line);
+    long slots =
+        (long)(note->said ? node->slots : note->bare) + (e->slots ? e->slots : 1);
+    if (slots > SLOTS_MAX)
+        return host_complain(place, e->host, err, "more than %d slots for '%s'",
+                             SLOTS_MAX, node->name);
+    node->slots = (int)slots;
+    note->said = note->said || e->slots;
+    note->bare += e->slots == 0;
+    set_from(node, place, "named again, adds up to ", node->slots);
+    return 0;
+}
+
+static int merge_login(struct alloc_node *node, const struct host_place *place,
+                       const struct host_entry *e, struct ddp_err *err)
+{
+    if (e->user && node->user &&
+        (strlen(node->user) != e->user_len ||
+         memcmp(node->user, e->user, e->user_len) != 0))
+        return host_complain(place, e->user, err, "'%s' has the login name '%s' already",
+                             node->name, node->user);
+    if (e->port && node->port && e->port != node->port)
+        return host_complain(place, e->host, err, "'%s' has the port %d already",
+                             node->name, node->port);
+    if (e->max_slots && node->max_slots && e->max_slots != node->max_slots)
+        return host_complain(place, e->host, err, "'%s' has max_slots=%d already",
+                             node->name, node->max_slots);
+    if (e->user && !node->user)
+        node->user = xstrndup(e->user, e->user_len);
+    node->port = e->port ? e->port : node->port;
+    node->max_slots = e->max_slots ? e->max_slots : node->max_slots;
+    return 0;
+}
+
+static int add_name(struct hostbook *b, const char *name, const struct host_place *place,
+                    const struct host_entry *e, struct ddp_err *err)
+{
+    size_t i;
+    int n = matches(b, name, &i);
+    if (n > 1)
+        return complain_ambiguous(name, place, e->host, err);
+    if (n == 1) {
+        if (merge_slots(b, i, place, e, err) < 0)
+            return -1;
+    } else {
+        struct alloc_node *node = alloc_add(b->a, name);
+        i = b->a->nnodes - 1;
+        enter(b, name, i, place->line);
+        node->slots = e->slots;
+        b->notes[i].said = e->slots > 0;
+        b->notes[i].bare = e->slots == 0;
+        if (e->slots)
+            set_from(node, place, "slots=", e->slots);
+    }
+    struct alloc_node *node = &b->a->nodes[i];
+    if (merge_login(node, place, e, err) < 0)
+        return -1;
+    if (node->max_slots && node->slots > node->max_slots)
+        return host_complain(place, e->slots_at ? e->slots_at : e->host, err,
+                             "%d slots are more than max_slots=%d of '%s'", node->slots,
+                             node->max_slots, node->name);
+    return 0;
+}
+
+int host_each_name(const struct host_place *place, const struct host_entry *e,
+                   int (*fn)(const char *name, void *arg, struct ddp_err *err), void *arg,
+                   struct ddp_err *err)
+{
+    struct strv names = {0};
+    struct ddp_err why;
+    size_t at;
+    int rc = 0;
+    if (e->literal)
+        strv_push_nodup(&names, xstrndup(e->host, e->host_len));
+    else if (hostlist_term(e->host, e->host_len, &names, &at, &why) < 0)
+        rc = host_complain(place, e->host + at, err, "%s", why.text);
+    for (size_t i = 0; rc == 0 && i < names.n; i++)
+        rc = fn(names.v[i], arg, err);
+    strv_finish(&names);
+    return rc;
+}
+
+struct adding {
+    struct hostbook *b;
+    const struct host_place *place;
+    const struct host_entry *e;
+};
+
+static int on_name(const char *name, void *arg, struct ddp_err *err)
+{
+    const struct adding *x = arg;
+    return add_name(x->b, name, x->place, x->e, err);
+}
+
+int hostbook_add(struct hostbook *b, const struct host_place *place,
+                 const struct host_entry *e, struct ddp_err *err)
+{
+    struct adding x = {b, place, e};
+    return host_each_name(place, e, on_name, &x, err);
+}

@@ -1,0 +1,352 @@
+/* launcher/alloc/hostfile.c - --hostfile: a host a line, with its slots and login
+ *
+ *     # Open MPI:  n1 slots=4 max_slots=8     MPICH:  n1:4     both are understood
+ *     n[01-16].cluster slots=4   // Slurm's brackets
+ *     user@n2 port=2222          comments: #, // and C's
+ *     [fe80::1]:4
+ *     ^n07                       left out again
+ *
+ * Comments are blanked in a copy of the line, so that columns stay what they are; the
+ * complaint shows the original.
+ */
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/alloc/hostbook.h"
+#include "launcher/alloc/hosts.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FILE_MAX (256L << 20) /* bytes; a longer one is not a hostfile */
+
+struct excluded {
+    struct host_place place;
+    struct host_entry entry;
+};
+
+struct reader {
+    struct alloc *alloc;
+    struct hostbook *book;
+    struct host_place place;   /* the line in work */
+    char *blanked;             /* owned: that line without comments */
+    size_t room;               /* of blanked */
+    bool in_comment;           /* between the marks of a C comment, */
+    struct host_place comment; /* which was opened here */
+    const char *comment_at;
+    struct excluded *excluded; /* owned */
+    size_t nexcluded;
+};
+
+/* --- the file ----------------------------------------------------------------------- */
+
+/* All of it, also from a pipe. The caller frees. */
+static char *slurp(const char *path, size_t *size, struct ddp_err *err)
+{
+    struct stat st;
+    char *text = NULL;
+    size_t room = 0, n = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        err_errno(err, "cannot open the hostfile '%s'", path);
+        goto fail;
+    }
+    if (S_ISDIR(st.st_mode)) {
+        err_set(err, "the hostfile '%s' is a directory", path);
+        goto fail;
+    }
+    for (;;) {
+        if (n == room) {
+            room = room ? room * 2 : 64 * 1024;
+            text = xrealloc(text, room, 1);
+        }
+        ssize_t got = read(fd, text + n, room - n);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            err_errno(err, "cannot read the hostfile '%s'", path);
+            goto fail;
+        }
+        if (got == 0)
+            break;
+        n += (size_t)got;
+        if (n > (size_t)FILE_MAX) {
+            err_set(err, "the hostfile '%s' is longer than %ld MiB", path,
+                    FILE_MAX >> 20);
+            goto fail;
+        }
+    }
+    close(fd);
+    *size = n;
+    return text;
+fail:
+    if (fd >= 0)
+        close(fd);
+    free(text);
+    return NULL;
+}
+
+/* --- a line ------------------------------------------------------------------------- */
+
+/* The line in work without its comments, in r->blanked; returns its end. */
+static const char *blank_comments(struct reader *r)
+{
+    const char *line = r->place.text;
+    size_t len = r->place.len;
+    if (len + 1 > r->room) {
+        r->room = len + 256;
+        r->blanked = xrealloc(r->blanked, r->room, 1);
+    }
+    for (size_t i = 0; i < len; i++) {
+        char next = i + 1 < len ? line[i + 1] : '\0';
+        r->blanked[i] = ' ';
+        if (r->in_comment) {
+            if (line[i] == '*' && next == '/') {
+                r->blanked[++i] = ' ';
+                r->in_comment = false;
+            }
+        } else if (line[i] == '#' || (line[i] == '/' && next == '/')) {
+            memset(r->blanked + i, ' ', len - i);
+            break;
+        } else if (line[i] == '/' && next == '*') {
+            r->comment = r->place;
+            r->comment_at = line + i;
+            r->blanked[++i] = ' ';
+            r->in_comment = true;
+        } else if (!isspace((unsigned char)line[i])) {
+            r->blanked[i] = line[i];
+        }
+    }
+    r->blanked[len] = '\0';
+    return r->blanked + len;
+}
+
+enum key { KEY_SLOTS, KEY_MAX, KEY_PORT, KEY_USER, KEY_HINT };
+
+static const struct {
+    const char *name;
+    enum key key;
+} keys[] = {
+    {"slots", KEY_SLOTS},   {"cpu", KEY_SLOTS},
+    {"count", KEY_SLOTS},   {"max_slots", KEY_MAX},
+    {"slots_max", KEY_MAX}, {"max_cpu", KEY_MAX},
+    {"cpu_max", KEY_MAX},   {"max_count", KEY_MAX},
+    {"count_max", KEY_MAX}, {"port", KEY_PORT},
+    {"username", KEY_USER}, {"user_name", KEY_USER},
+    {"user", KEY_USER},     {"boards", KEY_HINT}, /* Open MPI's hints: checked, unused */
+    {"sockets", KEY_HINT},  {"sockets_per_board", KEY_HINT},
+    {"cores", KEY_HINT},    {"cores_per_socket", KEY_HINT},
+};
+
+/* Equal but for case, and with '-' for '_'. */
+static bool key_is(const char *name, const char *p, size_t len)
+{
+    for (; len > 0 && *name; len--, name++, p++) {
+        if (tolower((unsigned char)(*p == '-' ? '_' : *p)) != *name)
+            return false;
+    }
+    return len == 0 && !*name;
+}
+
+/* A place in the blanked line, as one in the line that is shown. */
+static const char *shown(const struct reader *r, const char *p)
+{
+    return r->place.text + (p - r->blanked);
+}
+
+static int set_number(struct reader *r, const char *p, const char *end, const char *what,
+                      int max, int *field, struct ddp_err *err)
+{
+    int value;
+    if (host_number(&r->place, shown(r, p), shown(r, end), what, 1, max, &value, err) < 0)
+        return -1;
+    if (*field && *field != value)
+        return host_complain(&r->place, shown(r, p), err, "%s: %d was said before", what,
+                             *field);
+    *field = value;
+    return 0;
+}
+
+static int set_key(struct reader *r, struct host_entry *e, const char *key,
+                   size_t key_len, const char *p, const char *end, struct ddp_err *err)
+{
+    size_t i = 0;
+    int unused = 0;
+    while (i < ARRAY_LEN(keys) && !key_is(keys[i].name, key, key_len))
+        i++;
+    if (i == ARRAY_LEN(keys))
+        return host_complain(
+            &r->place, shown(r, key), err,
+            "unknown setting '%.*s'; slots, max_slots, port and username "
+            "are known",
+            (int)(key_len > 40 ? 40 : key_len), key);
+    switch (keys[i].key) {
+    case KEY_SLOTS:
+        e->slots_at = shown(r, p);
+        return set_number(r, p, end, keys[i].name, SLOTS_MAX, &e->slots, err);
+    case KEY_MAX:
+        return set_number(r, p, end, keys[i].name, SLOTS_MAX, &e->max_slots, err);
+    case KEY_PORT:
+        return set_number(r, p, end, "port", 65535, &e->port, err);
+    case KEY_USER:
+        if (p == end || *p == '-' || e->user)
+            return host_complain(&r->place, shown(r, p), err,
+                                 e->user ? "a second login name" : "not a login name");
+        e->user = shown(r, p);
+        e->user_len = (size_t)(end - p);
+        return 0;
+    case KEY_HINT:
+        return set_number(r, p, end, keys[i].name, SLOTS_MAX, &unused, err);
+    }
+    return 0;
+}
+
+static const char *skip_blanks(const char *p)
+{
+    return p + strspn(p, " ");
+}
+
+/* The settings behind the host: key = value, blanks around '=' allowed. */
+static int read_settings(struct reader *r, const char *p, struct host_entry *e,
+                         struct ddp_err *err)
+{
+    while (*(p = skip_blanks(p))) {
+        size_t key_len = strcspn(p, " =");
+        const char *equals = skip_blanks(p + key_len);
+        if (*equals != '=' || key_len == 0)
+            return host_complain(&r->place, shown(r, p), err,
+                                 "'%.*s' is not a setting such as slots=4; a line names "
+                                 "one host",
+                                 (int)(key_len > 40 ? 40 : key_len), p);
+        const char *value = skip_blanks(equals + 1);
+        const char *end = value + strcspn(value, " ");
+        if (set_key(r, e, p, key_len, value, end, err) < 0)
+            return -1;
+        p = end;
+    }
+    return 0;
+}
+
+static int read_line(struct reader *r, struct ddp_err *err)
+{
+    blank_comments(r);
+    const char *p = skip_blanks(r->blanked), *end = p + strcspn(p, " ");
+    if (p == end)
+        return 0;
+    struct host_entry e;
+    if (end - p == 4 && memcmp(p, "rank", 4) == 0 && strchr(end, '='))
+        return host_complain(
+            &r->place, shown(r, p), err,
+            "a line of a rankfile; a hostfile begins a line with a host");
+    if (host_word(&r->place, shown(r, p), shown(r, end), &e, err) < 0 ||
+        read_settings(r, end, &e, err) < 0)
+        return -1;
+    if (e.max_slots && e.slots > e.max_slots)
+        return host_complain(&r->place, e.slots_at, err,
+                             "%d slots are more than max_slots=%d", e.slots, e.max_slots);
+    if (e.max_slots && !e.slots)
+        e.slots = e.max_slots;
+    if (!e.exclude)
+        return hostbook_add(r->book, &r->place, &e, err);
+    r->excluded = xrealloc(r->excluded, r->nexcluded + 1, sizeof *r->excluded);
+    r->excluded[r->nexcluded++] = (struct excluded){r->place, e};
+    return 0;
+}
+
+/* --- the whole ------------------------------------------------------------------------
+ */
+
+struct excluding {
+    struct reader *r;
+    const struct excluded *x;
+    bool *keep;
+};
+
+static int exclude_name(const char *name, void *arg, struct ddp_err *err)
+{
+    const struct excluding *e = arg;
+    long i = hostbook_find(e->r->book, name, &e->x->place, e->x->entry.host, err);
+    if (i >= 0)
+        e->keep[i] = false;
+    return i < 0 ? -1 : 0;
+}
+
+static int exclude(struct reader *r, struct ddp_err *err)
+{
+    bool *keep = xcalloc(r->alloc->nnodes, sizeof *keep);
+    int rc = 0;
+    memset(keep, true, r->alloc->nnodes * sizeof *keep);
+    for (size_t i = 0; rc == 0 && i < r->nexcluded; i++) {
+        struct excluding e = {r, &r->excluded[i], keep};
+        rc = host_each_name(&e.x->place, &e.x->entry, exclude_name, &e, err);
+    }
+    if (rc == 0)
+        alloc_keep(r->alloc, keep);
+    free(keep);
+    return rc;
+}
+
+static int read_lines(struct reader *r, const char *text, size_t size,
+                      struct ddp_err *err)
+{
+    static const char bom[] = "\xef\xbb\xbf"; /* some editors put it in front */
+    const char *end = text + size;
+    if (size >= 3 && memcmp(text, bom, 3) == 0)
+        text += 3;
+    while (text < end) {
+        const char *nl = memchr(text, '\n', (size_t)(end - text));
+        const char *stop = nl ? nl : end;
+        r->place.line++;
+        r->place.text = text;
+        r->place.len = (size_t)(stop - text);
+        const char *nul = memchr(text, '\0', r->place.len);
+        if (nul)
+            return host_complain(&r->place, nul, err, "a NUL byte: not a text file");
+        if (read_line(r, err) < 0)
+            return -1;
+        text = stop + 1;
+    }
+    if (r->in_comment)
+        return host_complain(&r->comment, r->comment_at, err,
+                             "this comment is never closed");
+    if (r->alloc->nnodes == 0)
+        return err_set(err, "the hostfile '%s' names no host", r->place.source);
+    return r->nexcluded ? exclude(r, err) : 0;
+}
+
+int hostfile_parse(const char *source, const char *text, size_t size, struct alloc *alloc,
+                   struct ddp_err *err)
+{
+    struct reader r = {.alloc = alloc,
+                       .book = hostbook_create(alloc, REPEAT_REFUSED),
+                       .place = {.source = source}};
+    int rc = read_lines(&r, text, size, err);
+    hostbook_destroy(r.book);
+    free(r.blanked);
+    free(r.excluded);
+    return rc;
+}
+
+static bool detect(const struct opts *opts)
+{
+    return opts->hostfile != NULL;
+}
+
+static int read_hostfile(const struct opts *opts, struct alloc *alloc,
+                         struct ddp_err *err)
+{
+    size_t size;
+    char *text = slurp(opts->hostfile, &size, err);
+    if (!text)
+        return -1;
+    int rc = hostfile_parse(opts->hostfile, text, size, alloc, err);
+    free(text);
+    return rc;
+}
+
+const struct alloc_source alloc_hostfile = {"hostfile", detect, read_hostfile};

@@ -1,0 +1,188 @@
+/* launcher/alloc/hosts_arg.c - -H n1:4,n2,user@n[3-8]:2
+ *
+ * Alone it makes the allocation; beside a hostfile it picks from it. Items are separated
+ * by commas outside brackets; one comma at the end is forgiven, since lists are often
+ * made by a loop, but an empty item in the middle is a host that got lost.
+ */
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/alloc/hostbook.h"
+#include "launcher/alloc/hosts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef int (*item_fn)(const struct host_place *place, const struct host_entry *e,
+                       void *arg, struct ddp_err *err);
+
+static const char *item_end(const char *p)
+{
+    for (bool inside = false; *p && (inside || *p != ','); p++)
+        inside = *p == '[' || (inside && *p != ']');
+    return p;
+}
+
+static bool blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+/* Read each item of -H and hand it on. */
+static int each_item(const char *text, item_fn fn, void *arg, struct ddp_err *err)
+{
+    struct host_place place = {"-H", 0, text, strlen(text)};
+    for (const char *p = text, *next;; p = next + 1) {
+        next = item_end(p);
+        const char *end = next;
+        while (p < end && blank(*p))
+            p++;
+        while (end > p && blank(end[-1]))
+            end--;
+        if (p == end && !*next && p > text && next[-1] == ',')
+            return 0;
+        if (p == end)
+            return host_complain(&place, p, err, "a host name is missing here");
+        for (const char *c = p; c < end; c++) {
+            if (blank(*c))
+                return host_complain(&place, c, err,
+                                     "a blank inside a host; separate hosts by commas");
+        }
+        struct host_entry e;
+        if (host_word(&place, p, end, &e, err) < 0 || fn(&place, &e, arg, err) < 0)
+            return -1;
+        if (!*next)
+            return 0;
+    }
+}
+
+static bool detect(const struct opts *opts)
+{
+    return opts->hosts != NULL;
+}
+
+static int add_item(const struct host_place *place, const struct host_entry *e, void *arg,
+                    struct ddp_err *err)
+{
+    if (e->exclude)
+        return host_complain(place, e->host - 1, err,
+                             "'^' leaves a host out of a hostfile; there is none");
+    return hostbook_add(arg, place, e, err);
+}
+
+static int read_hosts(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
+{
+    struct hostbook *book = hostbook_create(alloc, REPEAT_ADDS);
+    int rc = each_item(opts->hosts, add_item, book, err);
+    hostbook_destroy(book);
+    return rc;
+}
+
+const struct alloc_source alloc_hosts_arg = {"-H", detect, read_hosts};
+
+/* --- beside a hostfile ------------------------------------------------------------- */
+
+struct filter {
+    const struct opts *opts;
+    struct alloc *all;
+    struct hostbook *book;
+    size_t *order; /* nodes that are named, in the order of -H */
+    size_t nnamed;
+    bool *named, *excluded;
+    const struct host_place *place; /* of the item in work */
+    const struct host_entry *e;
+};
+
+static int pick_name(const char *name, void *arg, struct ddp_err *err)
+{
+    struct filter *f = arg;
+    const struct host_entry *e = f->e;
+    struct ddp_err unknown;
+    long i = hostbook_find(f->book, name, f->place, e->host, &unknown);
+    if (i < 0)
+        return host_complain(f->place, e->host, err,
+                             "'%s' is not in the hostfile '%s' (or not clearly)", name,
+                             f->opts->hostfile);
+    struct alloc_node *node = &f->all->nodes[i];
+    if (e->exclude) {
+        f->excluded[i] = true;
+        return 0;
+    }
+    if (f->named[i])
+        return host_complain(f->place, e->host, err, "'%s' is picked twice", name);
+    f->named[i] = true;
+    f->order[f->nnamed++] = (size_t)i;
+    if (e->user) {
+        free(node->user);
+        node->user = xstrndup(e->user, e->user_len);
+    }
+    if (!e->slots)
+        return 0;
+    if (node->slots && e->slots > node->slots && !f->opts->oversubscribe)
+        return host_complain(f->place, e->slots_at, err,
+                             "'%s' has %d slots in the hostfile; --oversubscribe allows "
+                             "more",
+                             name, node->slots);
+    node->slots = e->slots;
+    node->slots_by = SLOTS_SAID;
+    free(node->slots_from);
+    node->slots_from = xasprintf("-H: slots=%d", e->slots);
+    return 0;
+}
+
+static int pick_item(const struct host_place *place, const struct host_entry *e,
+                     void *arg, struct ddp_err *err)
+{
+    struct filter *f = arg;
+    f->place = place;
+    f->e = e;
+    return host_each_name(place, e, pick_name, f, err);
+}
+
+/* Named nodes come first, in the order they were named; the rest is dropped. When -H
+ * only excludes, everything else stays. */
+static void apply(struct filter *f)
+{
+    struct alloc *a = f->all;
+    bool *keep = xcalloc(a->nnodes, sizeof *keep);
+    if (f->nnamed == 0) {
+        for (size_t i = 0; i < a->nnodes; i++)
+            keep[i] = !f->excluded[i];
+        alloc_keep(a, keep);
+    } else {
+        struct alloc_node *picked = xcalloc(f->nnamed, sizeof *picked);
+        size_t n = 0;
+        for (size_t k = 0; k < f->nnamed; k++) {
+            size_t i = f->order[k];
+            if (f->excluded[i])
+                continue;
+            picked[n++] = a->nodes[i];
+            a->nodes[i] = (struct alloc_node){0};
+        }
+        alloc_keep(a, keep); /* frees what was not picked */
+        free(a->nodes);
+        a->nodes = picked;
+        a->nnodes = n;
+        a->room = f->nnamed;
+    }
+    free(keep);
+}
+
+int hosts_arg_filter(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
+{
+    struct filter f = {
+        .opts = opts,
+        .all = alloc,
+        .book = hostbook_create(alloc, REPEAT_ADDS),
+        .order = xcalloc(alloc->nnodes, sizeof *f.order),
+        .named = xcalloc(alloc->nnodes, sizeof *f.named),
+        .excluded = xcalloc(alloc->nnodes, sizeof *f.excluded),
+    };
+    int rc = each_item(opts->hosts, pick_item, &f, err);
+    hostbook_destroy(f.book);
+    if (rc == 0)
+        apply(&f);
+    free(f.order);
+    free(f.named);
+    free(f.excluded);
+    return rc;
+}

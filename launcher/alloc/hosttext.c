@@ -1,0 +1,247 @@
+/* launcher/alloc/hosttext.c - see hosttext.h
+ *
+ * Names end up in an ssh command line, so a leading dash and anything that is not a
+ * host name character are refused here, once, for all sources that people write.
+ */
+#include "launcher/alloc/hosttext.h"
+
+#include "common/err.h"
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define NAME_MAX_LEN 253 /* of a host name, RFC 1123 */
+#define SHOWN        96  /* bytes of a line that a complaint shows */
+
+/* A character of UTF-8 takes one column, whatever its bytes. */
+static bool starts_column(char c)
+{
+    return ((unsigned char)c & 0xc0) != 0x80;
+}
+
+static int columns(const char *p, const char *end)
+{
+    int n = 0;
+    for (; p < end; p++)
+        n += starts_column(*p);
+    return n;
+}
+
+/* The line and the caret, cut to SHOWN bytes around `at`. */
+static void show(const struct host_place *place, const char *at, char *out, size_t size)
+{
+    const char *from = place->text, *to = place->text + place->len;
+    while (to > from && isspace((unsigned char)to[-1]))
+        to--;
+    if (at - from > SHOWN / 2 && to - from > SHOWN)
+        from = at - SHOWN / 2;
+    while (from < at && !starts_column(*from))
+        from++;
+    const char *head = from > place->text ? "..." : "", *tail = "";
+    if (to - from > SHOWN) {
+        to = from + SHOWN;
+        tail = "...";
+    }
+    char line[SHOWN + 1];
+    int n = 0;
+    for (const char *p = from; p < to; p++)
+        line[n++] = (unsigned char)*p < ' ' || *p == 0x7f ? ' ' : *p;
+    snprintf(out, size, "\n  %s%.*s%s\n  %*s", head, n, line, tail,
+             columns(from, at) + (int)strlen(head) + 1, "^");
+}
+
+int host_complain(const struct host_place *place, const char *at, struct ddp_err *err,
+                  const char *fmt, ...)
+{
+    char what[220], shown[2 * SHOWN + 64];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    show(place, at, shown, sizeof shown);
+    int column = columns(place->text, at) + 1;
+    if (place->line == 0)
+        return err_set(err, "%.60s: column %d: %s%s", place->source, column, what, shown);
+    /* the end of a long path says more than its beginning */
+    size_t len = strlen(place->source);
+    const char *source = len > 100 ? place->source + len - 100 : place->source;
+    return err_set(err, "%s:%ld:%d: %s%s", source, place->line, column, what, shown);
+}
+
+int host_number(const struct host_place *place, const char *p, const char *end,
+                const char *what, int min, int max, int *value, struct ddp_err *err)
+{
+    long n = 0;
+    const char *q = p;
+    while (q < end && isdigit((unsigned char)*q) && n <= max)
+        n = n * 10 + (*q++ - '0');
+    if (p == end)
+        return host_complain(place, p, err, "%s is missing its number", what);
+    if (q < end || n < min || n > max)
+        return host_complain(place, p, err,
+                             "%s must be a whole number from %d to %d, not '%.*s'", what,
+                             min, max, (int)(end - p > 40 ? 40 : end - p), p);
+    *value = (int)n;
+    return 0;
+}
+
+static bool is_v6(const char *p, size_t len)
+{
+    char text[INET6_ADDRSTRLEN + 32];
+    struct in6_addr a;
+    const char *zone = memchr(p, '%', len);
+    size_t n = zone ? (size_t)(zone - p) : len;
+    if (n >= sizeof text)
+        return false;
+    memcpy(text, p, n);
+    text[n] = '\0';
+    return inet_pton(AF_INET6, text, &a) == 1;
+}
+
+static bool is_v4(const char *p, size_t len)
+{
+    char text[INET_ADDRSTRLEN];
+    struct in_addr a;
+    if (len >= sizeof text)
+        return false;
+    memcpy(text, p, len);
+    text[len] = '\0';
+    return inet_pton(AF_INET, text, &a) == 1;
+}
+
+bool host_is_address(const char *name, size_t len)
+{
+    return is_v4(name, len) || is_v6(name, len);
+}
+
+/* Characters of a name; brackets and what is in them is hostlist.c's to judge. */
+static int check_name(const struct host_place *place, struct host_entry *e,
+                      struct ddp_err *err)
+{
+    const char *p = e->host, *end = p + e->host_len;
+    bool inside = false, only_numeric = true;
+    if (p == end)
+        return host_complain(place, p, err, "a host name is missing here");
+    if (*p == '-' || *p == '.')
+        return host_complain(place, p, err, "a host name cannot begin with '%c'", *p);
+    if (e->host_len > NAME_MAX_LEN && !memchr(p, '[', e->host_len))
+        return host_complain(place, p, err, "a name of %zu characters; %d at most",
+                             e->host_len, NAME_MAX_LEN);
+    for (; p < end; p++) {
+        inside = *p == '[' || (inside && *p != ']');
+        if (!isdigit((unsigned char)*p) && *p != '.')
+            only_numeric = false;
+        if (inside || isalnum((unsigned char)*p) || strchr(".-_]", *p))
+            continue;
+        if (*p == ',')
+            return host_complain(place, p, err, "a comma; a line names one host");
+        if (*p == '=')
+            return host_complain(place, e->host, err,
+                                 "a host name comes first, then its settings");
+        if (isprint((unsigned char)*p))
+            return host_complain(place, p, err, "'%c' cannot be in a host name", *p);
+        return host_complain(place, p, err, "byte 0x%02x cannot be in a host name",
+                             (unsigned char)*p);
+    }
+    if (!only_numeric || is_v4(e->host, e->host_len))
+        return 0;
+    return host_complain(place, e->host, err, "'%.*s' is neither a name nor an address",
+                         (int)(e->host_len > 60 ? 60 : e->host_len), e->host);
+}
+
+/* user@ in front; `*p` moves behind it. */
+static int take_user(const struct host_place *place, const char **p, const char *end,
+                     struct host_entry *e, struct ddp_err *err)
+{
+    const char *at = memchr(*p, '@', (size_t)(end - *p));
+    if (!at)
+        return 0;
+    const char *again = memchr(at + 1, '@', (size_t)(end - at - 1));
+    if (again)
+        return host_complain(place, again, err, "a second '@' in one host");
+    if (at == *p)
+        return host_complain(place, at, err, "a login name is missing before '@'");
+    for (const char *c = *p; c < at; c++) {
+        if (!isalnum((unsigned char)*c) && (c == *p || !strchr("-.$+\\", *c)) &&
+            *c != '_')
+            return host_complain(place, c, err, "'%c' cannot be in a login name", *c);
+    }
+    e->user = *p;
+    e->user_len = (size_t)(at - *p);
+    *p = at + 1;
+    return 0;
+}
+
+/* ":N" behind the host, from the colon on. `*` and "auto" leave it to the node. */
+static int take_slots(const struct host_place *place, const char *p, const char *end,
+                      struct host_entry *e, struct ddp_err *err)
+{
+    if (p == end)
+        return 0;
+    if (*p != ':')
+        return host_complain(place, p, err, "':' and a number may follow an address");
+    e->slots_at = ++p;
+    if ((end - p == 1 && *p == '*') || (end - p == 4 && memcmp(p, "auto", 4) == 0))
+        return 0;
+    return host_number(place, p, end, "the number of slots", 1, SLOTS_MAX, &e->slots,
+                       err);
+}
+
+/* The ':' that ends a name, not one inside brackets; NULL when there is none. */
+static const char *find_colon(const char *p, const char *end)
+{
+    for (bool inside = false; p < end; p++) {
+        inside = *p == '[' || (inside && *p != ']');
+        if (*p == ':' && !inside)
+            return p;
+    }
+    return NULL;
+}
+
+int host_word(const struct host_place *place, const char *p, const char *end,
+              struct host_entry *e, struct ddp_err *err)
+{
+    *e = (struct host_entry){0};
+    if (p < end && *p == '^') {
+        e->exclude = true;
+        p++;
+    }
+    if (end - p >= 2 && *p == '"' && end[-1] == '"') {
+        p++;
+        end--;
+    }
+    if (p < end && *p == '+')
+        return host_complain(place, p, err,
+                             "'+' picks from a scheduler's allocation; name the host");
+    if (take_user(place, &p, end, e, err) < 0)
+        return -1;
+    e->host = p;
+    const char *close = memchr(p, ']', (size_t)(end - p));
+    if (p < end && *p == '[' && memchr(p, ':', (size_t)((close ? close : end) - p))) {
+        e->host = p + 1;
+        e->host_len = (size_t)((close ? close : end) - p) - 1;
+        e->literal = true;
+        if (!close || !is_v6(e->host, e->host_len))
+            return host_complain(place, p + 1, err, "not an IPv6 address in brackets");
+        return take_slots(place, close + 1, end, e, err);
+    }
+    e->host_len = (size_t)(end - p);
+    if (is_v6(p, e->host_len)) {
+        e->literal = true;
+        return 0;
+    }
+    const char *colon = find_colon(p, end);
+    e->host_len = (size_t)((colon ? colon : end) - p);
+    if (check_name(place, e, err) < 0)
+        return -1;
+    if (colon && memchr(colon + 1, ':', (size_t)(end - colon - 1)))
+        return host_complain(place, colon, err,
+                             "neither host:slots nor an IPv6 address ([address]:slots)");
+    e->literal = is_v4(p, e->host_len);
+    return take_slots(place, colon ? colon : end, end, e, err);
+}

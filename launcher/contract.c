@@ -1,0 +1,336 @@
+/* launcher/contract.c - see contract.h
+ *
+ * Two tables: what we set, and what another launcher has left behind. A row of the first
+ * is one of three kinds. IDENTITY must be true or the job falls apart, so it replaces
+ * whatever is there, even a value of -x (and says so). DEFAULT gives way to a value that
+ * the user has. WISH follows an option of ours: it replaces the environment's value, but
+ * not one of -x.
+ */
+#include "launcher/contract.h"
+
+#include "common/mem.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* From here on a rank fetches its peers' addresses with one request, not 3 per peer
+ * (facts: init is 3N^2 + 2N requests in all, 4N with the switch). */
+#define MANY_RANKS 16
+
+enum kind { IDENTITY, DEFAULT, WISH };
+
+/* The value, perhaps written into `buf`, or NULL: not set for these facts. */
+typedef const char *(*value_fn)(const struct rank_facts *f, char buf[32]);
+
+#define NUMBER(name, expression)                                      \
+    static const char *name(const struct rank_facts *f, char buf[32]) \
+    {                                                                 \
+        snprintf(buf, 32, "%d", expression);                          \
+        return buf;                                                   \
+    }
+#define TEXT(name, expression)                                        \
+    static const char *name(const struct rank_facts *f, char buf[32]) \
+    {                                                                 \
+        return expression;                                            \
+    }
+
+NUMBER(rank, f->rank)
+NUMBER(size, f->size)
+/* a rank that sees one device only finds it as device 0, as under torchrun */
+NUMBER(device_rank, f->gpu ? 0 : f->local_rank)
+NUMBER(local_rank, f->local_rank)
+NUMBER(local_size, f->local_size)
+NUMBER(node_rank, f->node_rank)
+NUMBER(nnodes, f->nnodes)
+NUMBER(cross_rank, f->cross_rank)
+NUMBER(cross_size, f->cross_size)
+NUMBER(master_port, f->master_port)
+NUMBER(restart_count, f->restart_count)
+NUMBER(max_restarts, f->max_restarts)
+NUMBER(ncpus, f->ncpus)
+TEXT(master_addr, f->master_addr)
+TEXT(hostname, f->hostname)
+TEXT(job_id, f->job_id)
+TEXT(error_file, f->error_file)
+TEXT(interface, f->interface)
+TEXT(gpu, f->gpu)
+TEXT(one, "1")
+TEXT(role_name, "default")
+/* compared with this very text by all versions of torch */
+TEXT(agent_store, f->store == STORE_LAUNCHER ? "True" : "False")
+TEXT(one_if_many, f->size >= MANY_RANKS ? "1" : NULL)
+
+static const struct row {
+    const char *name;
+    value_fn value;
+    enum kind kind;
+    unsigned names; /* enum rank_names that it belongs to; 0: always */
+    const char *meaning;
+} rows[] = {
+    {"RANK", rank, IDENTITY, 0, "number of this rank, from 0"},
+    {"WORLD_SIZE", size, IDENTITY, 0, "number of ranks"},
+    {"LOCAL_RANK", device_rank, IDENTITY, 0,
+     "number of this rank on its host, from 0; 0 with --virtual-local-rank"},
+    {"LOCAL_WORLD_SIZE", local_size, IDENTITY, 0, "number of ranks on this host"},
+    {"NODE_RANK", node_rank, IDENTITY, 0, "number of this host; 0 has rank 0"},
+    {"GROUP_RANK", node_rank, IDENTITY, 0, "torchrun's name for NODE_RANK"},
+    {"GROUP_WORLD_SIZE", nnodes, IDENTITY, 0, "number of hosts"},
+    {"ROLE_NAME", role_name, IDENTITY, 0, "always 'default'"},
+    {"ROLE_RANK", rank, IDENTITY, 0, "the same as RANK"},
+    {"ROLE_WORLD_SIZE", size, IDENTITY, 0, "the same as WORLD_SIZE"},
+    {"MASTER_ADDR", master_addr, IDENTITY, 0, "address of the host of rank 0"},
+    {"MASTER_PORT", master_port, IDENTITY, 0,
+     "port of the store; with --store rank0 a free port"},
+    {"TORCHELASTIC_RUN_ID", job_id, IDENTITY, 0, "name of this job"},
+    {"TORCHELASTIC_RESTART_COUNT", restart_count, IDENTITY, 0,
+     "how often the job was restarted"},
+    {"TORCHELASTIC_MAX_RESTARTS", max_restarts, IDENTITY, 0, "how often it may be"},
+    {"TORCHELASTIC_USE_AGENT_STORE", agent_store, IDENTITY, 0,
+     "True: the store runs already; False with --store rank0"},
+    {"TORCHELASTIC_ERROR_FILE", error_file, IDENTITY, 0,
+     "where torch's @record writes the exception of this rank"},
+    {"OMP_NUM_THREADS", ncpus, DEFAULT, 0, "the CPUs this rank was given"},
+    {"TORCH_NCCL_ASYNC_ERROR_HANDLING", one, DEFAULT, 0,
+     "1: a lost peer ends the rank instead of hanging it"},
+    {"GLOO_ENABLE_STORE_V2_API", one_if_many, DEFAULT, 0,
+     "1 from 16 ranks on: peers' addresses in one request"},
+    {"PYTHONUNBUFFERED", one, DEFAULT, 0, "1: lines appear when they are printed"},
+    {"CUDA_VISIBLE_DEVICES", gpu, WISH, 0,
+     "with --virtual-local-rank: the one GPU of this rank; else untouched"},
+    {"GLOO_SOCKET_IFNAME", interface, WISH, 0, "with --interface: that one"},
+    {"NCCL_SOCKET_IFNAME", interface, WISH, 0, "with --interface: that one"},
+    {"HOROVOD_RANK", rank, IDENTITY, 0, "the same as RANK"},
+    {"HOROVOD_SIZE", size, IDENTITY, 0, "the same as WORLD_SIZE"},
+    {"HOROVOD_LOCAL_RANK", local_rank, IDENTITY, 0, "the same as LOCAL_RANK"},
+    {"HOROVOD_LOCAL_SIZE", local_size, IDENTITY, 0, "the same as LOCAL_WORLD_SIZE"},
+    {"HOROVOD_CROSS_RANK", cross_rank, IDENTITY, 0,
+     "place of this host among those that have this LOCAL_RANK"},
+    {"HOROVOD_CROSS_SIZE", cross_size, IDENTITY, 0, "number of those hosts"},
+    {"HOROVOD_HOSTNAME", hostname, IDENTITY, 0, "name of this host in the host list"},
+    {"OMPI_COMM_WORLD_RANK", rank, IDENTITY, NAMES_OMPI, "the same as RANK"},
+    {"OMPI_COMM_WORLD_SIZE", size, IDENTITY, NAMES_OMPI, "the same as WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_LOCAL_RANK", local_rank, IDENTITY, NAMES_OMPI,
+     "the same as LOCAL_RANK"},
+    {"OMPI_COMM_WORLD_LOCAL_SIZE", local_size, IDENTITY, NAMES_OMPI,
+     "the same as LOCAL_WORLD_SIZE"},
+    {"OMPI_COMM_WORLD_NODE_RANK", local_rank, IDENTITY, NAMES_OMPI,
+     "the same as LOCAL_RANK (Open MPI counts ranks of a node so)"},
+    {"SLURM_PROCID", rank, IDENTITY, NAMES_SLURM, "the same as RANK"},
+    {"SLURM_LOCALID", local_rank, IDENTITY, NAMES_SLURM, "the same as LOCAL_RANK"},
+    {"SLURM_NODEID", node_rank, IDENTITY, NAMES_SLURM, "the same as NODE_RANK"},
+    {"SLURM_NTASKS", size, IDENTITY, NAMES_SLURM, "the same as WORLD_SIZE"},
+    {"SLURM_NPROCS", size, IDENTITY, NAMES_SLURM, "the same as WORLD_SIZE"},
+    {"SLURM_NNODES", nnodes, IDENTITY, NAMES_SLURM, "number of hosts"},
+    {"PMI_RANK", rank, IDENTITY, NAMES_PMI, "the same as RANK"},
+    {"PMI_SIZE", size, IDENTITY, NAMES_PMI, "the same as WORLD_SIZE"},
+    {"MPI_LOCALRANKID", local_rank, IDENTITY, NAMES_PMI, "the same as LOCAL_RANK"},
+    {"MPI_LOCALNRANKS", local_size, IDENTITY, NAMES_PMI, "the same as LOCAL_WORLD_SIZE"},
+};
+
+/* What another launcher around ddprun has left, and what it would do to a rank. A name
+ * that ends in '*' is the beginning of names. A value given with -x stays. */
+static const struct {
+    const char *name;
+    const char *harm;
+} leftovers[] = {
+    {"PMIX_*", "an outer PMIx server would be asked, and answer for another world"},
+    {"PMI_*", "an outer MPICH's descriptor or port, closed here"},
+    {"PMI2_*", "likewise"},
+    {"MPI_LOCAL*", "an outer MPICH's local rank"},
+    {"HYDI_CONTROL_FD", "an outer MPICH's descriptor"},
+    {"OMPI_COMM_WORLD_*", "an outer mpirun's rank"},
+    {"OMPI_UNIVERSE_SIZE", "an outer mpirun's world"},
+    {"OMPI_APP_CTX_NUM_PROCS", "an outer mpirun's world"},
+    {"OMPI_FIRST_RANKS", "an outer mpirun's world"},
+    {"OMPI_NUM_APP_CTX", "an outer mpirun's world"},
+    {"OMPI_COMMAND", "an outer mpirun's program"},
+    {"OMPI_ARGV", "an outer mpirun's program"},
+    {"OMPI_FILE_LOCATION", "an outer mpirun's session directory"},
+    {"OMPI_MCA_ess", "tells Open MPI to join an outer launch"},
+    {"OMPI_MCA_ess_*", "tells Open MPI to join an outer launch"},
+    {"OMPI_MCA_orte_*", "addresses of an outer mpirun"},
+    {"OMPI_MCA_pmix", "tells Open MPI to join an outer launch"},
+    {"OMPI_MCA_initial_wdir", "an outer mpirun's directory"},
+    {"ORTE_*", "an outer mpirun's daemon"},
+    {"PRTE_LAUNCHED", "an outer prun"},
+    {"MV2_COMM_WORLD_*", "an outer MVAPICH's rank"},
+    {"MPIRUN_RANK", "an outer MVAPICH's rank"},
+    {"MPIRUN_ID", "an outer MVAPICH's job"},
+    {"SLURM_STEP_*", "the shape of an outer step, not of this job"},
+    {"SLURM_STEPID", "an outer step"},
+    {"SLURM_STEPMGR", "an outer step"},
+    {"SLURM_SRUN_COMM_*", "the srun of an outer step"},
+    {"SLURM_GTIDS", "the ranks of an outer step on this node"},
+    {"SLURM_TASK_PID", "the process of an outer step"},
+    {"SLURM_PROCID", "rank 0 of an outer (batch) step, for every rank"},
+    {"SLURM_LOCALID", "likewise"},
+    {"SLURM_NODEID", "likewise"},
+    {"SLURM_NTASKS", "the size of an outer step"},
+    {"SLURM_NPROCS", "the size of an outer step"},
+    {"SLURM_NNODES", "the size of an outer step"},
+    {"SLURM_NTASKS_PER_NODE", "the shape of an outer step"},
+    {"SLURM_TASKS_PER_NODE", "the shape of an outer step"},
+    {"SLURM_PMI*", "an outer step's PMI"},
+    {"SLURM_MPI_TYPE", "tells an MPI to join an outer step"},
+    {"FLUX_TASK_*", "an outer Flux task's rank"},
+    {"PALS_RANKID", "an outer PALS launch's rank"},
+    {"PALS_LOCAL_RANKID", "an outer PALS launch's rank"},
+    {"ALPS_APP_PE", "an outer aprun's rank"},
+    {"JSM_NAMESPACE_*", "an outer jsrun's rank"},
+    {"TORCHELASTIC_*", "an outer torchrun's agent"},
+    {"HOROVOD_GLOO_RENDEZVOUS_*", "an outer horovodrun's server"},
+    {"HOROVOD_ELASTIC", "waits for an outer horovodrun's driver"},
+};
+
+/* The first bytes differ nearly always: that keeps 256 ranks on one host cheap. */
+static bool fits(const char *pattern, const char *name, size_t len)
+{
+    if (pattern[0] != name[0])
+        return false;
+    size_t n = strlen(pattern);
+    if (pattern[n - 1] == '*')
+        return len >= n - 1 && memcmp(pattern, name, n - 1) == 0;
+    return n == len && memcmp(pattern, name, n) == 0;
+}
+
+static bool is_leftover(const char *name, size_t len)
+{
+    for (size_t i = 0; i < ARRAY_LEN(leftovers); i++) {
+        if (fits(leftovers[i].name, name, len))
+            return true;
+    }
+    return false;
+}
+
+static bool listed(const struct strv *names, const char *name, size_t len)
+{
+    for (size_t i = 0; names && i < names->n; i++) {
+        if (strlen(names->v[i]) == len && memcmp(names->v[i], name, len) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* One application of the table. */
+struct apply {
+    const struct rank_facts *facts;
+    const struct strv *user_set;
+    void (*note)(const struct env_note *n, void *arg);
+    void *arg;
+};
+
+static void tell(const struct apply *a, const char *name, enum env_origin origin,
+                 const char *old, bool user)
+{
+    struct env_note n = {name, origin, old, user};
+    if (a->note)
+        a->note(&n, a->arg);
+}
+
+/* The value the row has for these facts, or NULL when it is not ours to set. */
+static const char *value_of(const struct row *row, const struct rank_facts *f,
+                            char buf[32])
+{
+    if (row->names && !(row->names & f->rank_names))
+        return NULL;
+    return row->value(f, buf);
+}
+
+/* What a value that is there already is worth against ours. */
+static bool stays(const struct row *row, const char *old, bool user)
+{
+    return old && (row->kind == DEFAULT || (row->kind == WISH && user));
+}
+
+static const struct row *find_row(const char *name, size_t len)
+{
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        if (fits(rows[i].name, name, len))
+            return &rows[i];
+    }
+    return NULL;
+}
+
+/* Pass through what is not in the tables; tell of what is dropped or kept. */
+static void carry(const struct apply *a, const char *entry, struct strv *env)
+{
+    char buf[32];
+    const char *equals = strchr(entry, '=');
+    if (!equals)
+        return;
+    size_t len = (size_t)(equals - entry);
+    const char *old = equals + 1;
+    bool user = listed(a->user_set, entry, len);
+    const struct row *row = find_row(entry, len);
+    const char *value = row ? value_of(row, a->facts, buf) : NULL;
+    if (value && !stays(row, old, user)) {
+        if (strcmp(value, old) != 0)
+            tell(a, row->name, ENV_REPLACED, old, user);
+        return; /* set below, from the table */
+    }
+    if (!value && !user && is_leftover(entry, len)) {
+        char *name = xstrndup(entry, len);
+        tell(a, name, ENV_REMOVED, old, false);
+        free(name);
+        return;
+    }
+    if (value && strcmp(value, old) != 0)
+        tell(a, row->name, ENV_KEPT, old, user);
+    strv_push(env, entry);
+}
+
+void contract_apply(const struct rank_facts *facts, const struct strv *base,
+                    const struct strv *user_set, struct strv *env,
+                    void (*note)(const struct env_note *n, void *arg), void *arg)
+{
+    const struct apply a = {facts, user_set, note, arg};
+    char buf[32];
+    bool there[ARRAY_LEN(rows)] = {false};
+    for (size_t i = 0; i < base->n; i++) {
+        size_t before = env->n;
+        carry(&a, base->v[i], env);
+        const struct row *row =
+            env->n > before ? find_row(base->v[i], strcspn(base->v[i], "=")) : NULL;
+        if (row)
+            there[row - rows] = true;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        const char *value = there[i] ? NULL : value_of(&rows[i], facts, buf);
+        if (value)
+            strv_pushf(env, "%s=%s", rows[i].name, value);
+    }
+}
+
+void contract_print(void (*line)(const char *text, void *arg), void *arg)
+{
+    static const struct {
+        unsigned names;
+        const char *title;
+    } groups[] = {
+        {0, "every rank:"},
+        {NAMES_OMPI, "with --rank-names ompi (default):"},
+        {NAMES_SLURM, "with --rank-names slurm (default):"},
+        {NAMES_PMI, "with --rank-names pmi (default):"},
+    };
+    static const char *const kinds[] = {
+        [IDENTITY] = "", [DEFAULT] = " [unless set]", [WISH] = " [unless given with -x]"};
+    for (size_t g = 0; g < ARRAY_LEN(groups); g++) {
+        line(groups[g].title, arg);
+        for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+            if (rows[i].names != groups[g].names)
+                continue;
+            char *text = xasprintf("  %-32s %s%s", rows[i].name, rows[i].meaning,
+                                   kinds[rows[i].kind]);
+            line(text, arg);
+            free(text);
+        }
+    }
+    line("removed when an outer launcher has left them:", arg);
+    for (size_t i = 0; i < ARRAY_LEN(leftovers); i++) {
+        char *text = xasprintf("  %-32s %s", leftovers[i].name, leftovers[i].harm);
+        line(text, arg);
+        free(text);
+    }
+}

@@ -1,0 +1,112 @@
+/* launcher/envfwd.c - see envfwd.h
+ *
+ * The default is to carry everything, as Hydra, srun and horovodrun do: a variable that
+ * is missing on half of the hosts costs a user a day, one too many costs a few bytes.
+ */
+#include "launcher/envfwd.h"
+
+#include "common/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A name, or the beginning of names when it ends in '*'. */
+static const struct {
+    const char *name;
+    const char *why;
+} stays[] = {
+    {"HOSTNAME", "the name of the machine ddprun runs on"},
+    {"HOST", "the same, as zsh and csh call it"},
+    {"SSH_*", "sockets, terminal and client of the login session"},
+    {"DISPLAY", "an X server that other hosts cannot reach by this name"},
+    {"WAYLAND_DISPLAY", "a socket of this machine"},
+    {"XAUTHORITY", "a file of the login session"},
+    {"XDG_RUNTIME_DIR", "a directory that exists while one is logged in here"},
+    {"XDG_SESSION_*", "the login session"},
+    {"XDG_SEAT", "the login session"},
+    {"XDG_VTNR", "the login session"},
+    {"DBUS_SESSION_BUS_ADDRESS", "a socket of this machine"},
+    {"DBUS_STARTER_*", "a socket of this machine"},
+    {"GPG_AGENT_INFO", "a socket of this machine"},
+    {"GPG_TTY", "the terminal of this session"},
+    {"KRB5CCNAME", "a credential cache of this login; ssh makes its own there"},
+    {"TMUX", "a socket of this machine"},
+    {"TMUX_PANE", "the terminal of this session"},
+    {"STY", "a socket of this machine (screen)"},
+    {"WINDOWID", "the terminal of this session"},
+    {"SESSION_MANAGER", "a socket of this machine"},
+    {"INVOCATION_ID", "the systemd unit that runs here"},
+    {"JOURNAL_STREAM", "a socket of this machine"},
+    {"NOTIFY_SOCKET", "a socket of this machine"},
+    {"LISTEN_*", "descriptors of this process (systemd)"},
+    {"PWD", "set to the directory each rank starts in"},
+    {"OLDPWD", "where the shell was before"},
+    {"SHLVL", "how deep the shell is"},
+    {"_", "the shell's last command"},
+    {"MAIL", "a file of this machine"},
+    {"TMPDIR", "batch systems make one for the job on each host, with its own name"},
+    {"TMP", "like TMPDIR"},
+    {"TEMP", "like TMPDIR"},
+    {"TTY", "the terminal of this session"},
+    {"CUDA_VISIBLE_DEVICES", "devices of this machine; other hosts have their own"},
+    {"ROCR_VISIBLE_DEVICES", "likewise"},
+    {"SLURM_TOPOLOGY_ADDR*", "the place of this node in the network"},
+    {"SLURMD_NODENAME", "the name of this node"},
+};
+
+static size_t name_len(const char *entry)
+{
+    return strcspn(entry, "=");
+}
+
+static bool fits(const char *pattern, const char *name, size_t len)
+{
+    size_t n = strlen(pattern);
+    if (pattern[n - 1] == '*')
+        return len >= n - 1 && memcmp(pattern, name, n - 1) == 0;
+    return n == len && memcmp(pattern, name, n) == 0;
+}
+
+static const char *why_stays(const char *name, size_t len)
+{
+    for (size_t i = 0; i < ARRAY_LEN(stays); i++) {
+        if (fits(stays[i].name, name, len))
+            return stays[i].why;
+    }
+    return NULL;
+}
+
+const char *envfwd_stays(const char *name)
+{
+    return why_stays(name, strlen(name));
+}
+
+/* The value that -x gives `name`: its own, or the one of the environment. */
+static void export_one(const char *what, char *const *environ_, struct strv *env,
+                       struct strv *user_set, struct strv *missing)
+{
+    size_t len = name_len(what);
+    char *name = xstrndup(what, len);
+    const char *value = what[len] == '=' ? what + len + 1 : NULL;
+    for (char *const *e = environ_; !value && *e; e++) {
+        if (name_len(*e) == len && memcmp(*e, what, len) == 0 && (*e)[len] == '=')
+            value = *e + len + 1;
+    }
+    struct strv *list = value ? user_set : missing;
+    if (value)
+        strv_env_set(env, name, value);
+    if (list)
+        strv_push(list, name);
+    free(name);
+}
+
+void envfwd_collect(char *const *environ_, const struct strv *export_env, bool travels,
+                    struct strv *env, struct strv *user_set, struct strv *missing)
+{
+    for (char *const *e = environ_; *e; e++) {
+        if ((*e)[name_len(*e)] == '=' && !(travels && why_stays(*e, name_len(*e))))
+            strv_push(env, *e);
+    }
+    for (size_t i = 0; i < export_env->n; i++)
+        export_one(export_env->v[i], environ_, env, user_set, missing);
+}

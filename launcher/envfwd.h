@@ -1,0 +1,24 @@
+/* launcher/envfwd.h - which of the user's variables travel, and what -x adds
+ *
+ * Ranks see the environment ddprun was started in, on every host. Left behind are the
+ * names that are true only of one machine or one session; envfwd.c has the table, a
+ * reason a row. Names need not be identifiers: no shell carries them.
+ */
+#ifndef LAUNCHER_ENVFWD_H
+#define LAUNCHER_ENVFWD_H
+
+#include "common/strv.h"
+
+#include <stdbool.h>
+
+/* The environment `environ_` with -x applied ("NAME" or "NAME=value" each). For a remote
+ * host (`travels`) the machine-bound names stay behind, unless -x names them.
+ * `user_set` (may be NULL) gets the names given with -x that have a value, `missing`
+ * (may be NULL) those given without one and not set here: there is nothing to export. */
+void envfwd_collect(char *const *environ_, const struct strv *export_env, bool travels,
+                    struct strv *env, struct strv *user_set, struct strv *missing);
+
+/* Why `name` stays on its machine, or NULL when it travels. */
+const char *envfwd_stays(const char *name);
+
+#endif

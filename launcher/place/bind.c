@@ -1,0 +1,121 @@
+/* launcher/place/bind.c - see bind.h
+ *
+ * First the cheap questions, then the expensive ones. Most launches on a small machine
+ * end after the affinity mask and one file; hwloc is not even mapped.
+ */
+#include "launcher/place/bind.h"
+
+#include "common/err.h"
+#include "common/idset.h"
+#include "common/mem.h"
+#include "launcher/place/cpubind.h"
+#include "launcher/place/sysview.h"
+#include "launcher/place/topo.h"
+
+#include <stdlib.h>
+
+/* What needs no topology: everybody may run everywhere, and counts his share. */
+static void share(int ncpus, int nlocal, struct binding *out)
+{
+    for (int i = 0; i < nlocal; i++) {
+        int mine = ncpus / nlocal + (i < ncpus % nlocal);
+        out[i] = (struct binding){.ncpus = mine > 0 ? mine : 1, .numa = -1, .gpu = -1};
+    }
+}
+
+static void set_cpus(struct binding *b, const struct cpu_share *s)
+{
+    int last = s->cpus.n ? s->cpus.spans[s->cpus.n - 1].hi : 0;
+    b->cpus = CPU_ALLOC((size_t)last + 1);
+    b->cpus_size = CPU_ALLOC_SIZE((size_t)last + 1);
+    if (!b->cpus)
+        abort();
+    CPU_ZERO_S(b->cpus_size, b->cpus);
+    for (size_t i = 0; i < s->cpus.n; i++) {
+        for (int cpu = s->cpus.spans[i].lo; cpu <= s->cpus.spans[i].hi; cpu++)
+            CPU_SET_S((size_t)cpu, b->cpus_size, b->cpus);
+    }
+    b->cpus_text = idset_text(&s->cpus);
+    b->ncpus = s->ncpus;
+    b->numa = s->numa;
+}
+
+/* Only a number tells which device it is; a UUID would need the driver. */
+static int gpu_numa(const struct binding *b)
+{
+    char *end;
+    long index = b->gpu_text ? strtol(b->gpu_text, &end, 10) : -1;
+    return b->gpu_text && !*end ? sysview_gpu_numa("", (int)index) : -1;
+}
+
+static int bind_by_topology(enum bind_to policy, int nlocal, const struct idset *allowed,
+                            int quota, struct binding *out, struct ddp_err *err)
+{
+    struct topo topo = {0};
+    struct cpu_share *shares = xcalloc((size_t)nlocal, sizeof *shares);
+    int *near = xcalloc((size_t)nlocal, sizeof *near);
+    for (int i = 0; i < nlocal; i++)
+        near[i] = gpu_numa(&out[i]);
+    int rc = topo_load(&topo, err);
+    if (rc == 0) {
+        topo_restrict(&topo, allowed);
+        rc = cpubind(policy, &topo, near, nlocal, shares, err);
+    }
+    for (int i = 0; i < nlocal; i++) {
+        if (rc == 0 && shares[i].cpus.n > 0)
+            set_cpus(&out[i], &shares[i]);
+        /* a quota below the number of CPUs is what there is to run on */
+        int most = quota / nlocal > 1 ? quota / nlocal : 1;
+        if (quota && out[i].ncpus > most)
+            out[i].ncpus = most;
+        idset_finish(&shares[i].cpus);
+    }
+    free(near);
+    free(shares);
+    topo_finish(&topo);
+    return rc;
+}
+
+int bind_node(enum bind_to policy, int nlocal, struct binding *out, struct ddp_err *err)
+{
+    struct idset allowed = {0};
+    struct strv gpus = {0};
+    sysview_cpus(&allowed);
+    sysview_gpus("", getenv("CUDA_VISIBLE_DEVICES"), &gpus);
+    int quota = sysview_quota(""), ncpus = (int)idset_count(&allowed);
+    share(quota && quota < ncpus ? quota : ncpus, nlocal, out);
+    for (int i = 0; i < nlocal && gpus.n > 0; i++) {
+        out[i].gpu = i % (int)gpus.n;
+        out[i].gpu_text = xstrdup(gpus.v[out[i].gpu]);
+    }
+    int rc = 0;
+    if (policy == BIND_AUTO) {
+        /* a share near the GPU is worth asking for; failing to get it is no failure */
+        if (nlocal <= ncpus && (gpus.n > 0 || sysview_numa_nodes("") > 1))
+            bind_by_topology(policy, nlocal, &allowed, quota, out, NULL);
+    } else if (policy != BIND_NONE) {
+        rc = bind_by_topology(policy, nlocal, &allowed, quota, out, err);
+    }
+    idset_finish(&allowed);
+    strv_finish(&gpus);
+    return rc;
+}
+
+void binding_finish(struct binding *b, int nlocal)
+{
+    for (int i = 0; i < nlocal; i++) {
+        CPU_FREE(b[i].cpus);
+        free(b[i].cpus_text);
+        free(b[i].gpu_text);
+        b[i] = (struct binding){0};
+    }
+}
+
+int topo_gpus(void)
+{
+    struct strv gpus = {0};
+    sysview_gpus("", getenv("CUDA_VISIBLE_DEVICES"), &gpus);
+    int n = (int)gpus.n;
+    strv_finish(&gpus);
+    return n;
+}

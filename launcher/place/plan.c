@@ -1,0 +1,237 @@
+/* launcher/place/plan.c - see plan.h
+ *
+ * Three steps: how many ranks each node may have (caps), how many it gets (counts), who
+ * they are (numbers). --map-by decides the last two; all refusals are in the first.
+ */
+#include "launcher/place/plan.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+struct draft {
+    const struct opts *opts;
+    const struct alloc *alloc;
+    size_t nnodes; /* of the allocation that are used */
+    int *caps;     /* owned; ranks a node may have */
+    int *counts;   /* owned; ranks it gets */
+    long total;    /* sum of caps */
+    int np;
+    const char *np_from;
+};
+
+static int per_node(const struct opts *opts)
+{
+    return opts->map_by == MAP_PPR ? opts->ppr : opts->per_node;
+}
+
+static const char *ranks(long n)
+{
+    return n == 1 ? "rank" : "ranks";
+}
+
+/* What one node may have, by its slots and --nproc-per-node. */
+static int cap_of(const struct draft *d, const struct alloc_node *node, int *cap,
+                  struct ddp_err *err)
+{
+    int wanted = per_node(d->opts);
+    bool counted = node->slots_by == SLOTS_SAID || node->slots_by == SLOTS_GPUS;
+    *cap = wanted ? wanted : node->slots;
+    if (*cap == 0) /* one local machine without GPU */
+        *cap = d->opts->np ? d->opts->np : 1;
+    if (wanted > node->slots && counted && !d->opts->oversubscribe)
+        return err_set(
+            err,
+            "%d ranks per node, but '%s' has %d slots (%s); --oversubscribe allows more",
+            wanted, node->name, node->slots, node->slots_from);
+    if (node->max_slots && *cap > node->max_slots)
+        return err_set(err, "%d ranks on '%s', but its max_slots is %d", *cap, node->name,
+                       node->max_slots);
+    return 0;
+}
+
+static int find_caps(struct draft *d, struct ddp_err *err)
+{
+    const struct opts *o = d->opts;
+    if (o->map_by == MAP_PPR && o->per_node && o->per_node != o->ppr)
+        return err_set(err, "--map-by ppr:%d:node and --nproc-per-node %d disagree",
+                       o->ppr, o->per_node);
+    if (o->nnodes > 0 && (size_t)o->nnodes > d->alloc->nnodes)
+        return err_set(err, "--nnodes %d, but the allocation (%s) has %zu", o->nnodes,
+                       d->alloc->source, d->alloc->nnodes);
+    d->nnodes = o->nnodes ? (size_t)o->nnodes : d->alloc->nnodes;
+    for (size_t i = 0; i < d->nnodes; i++) {
+        if (cap_of(d, &d->alloc->nodes[i], &d->caps[i], err) < 0)
+            return -1;
+        d->total += d->caps[i];
+    }
+    return 0;
+}
+
+static int find_np(struct draft *d, struct ddp_err *err)
+{
+    const struct opts *o = d->opts;
+    d->np = o->np;
+    d->np_from = "-np";
+    if (!d->np) {
+        if (d->total > INT_MAX)
+            return err_set(err, "%ld slots are more ranks than can be counted", d->total);
+        d->np = (int)d->total;
+        d->np_from = o->map_by == MAP_PPR            ? "--map-by ppr, on each host"
+                     : o->per_node                   ? "--nproc-per-node, on each host"
+                     : d->alloc->nodes[0].slots == 0 ? "no -np, no GPU: one"
+                                                     : "the slots of all hosts";
+    }
+    if (o->nnodes && d->np < o->nnodes)
+        return err_set(err, "%d %s cannot fill --nnodes %d", d->np, ranks(d->np),
+                       o->nnodes);
+    if (d->np <= d->total || o->oversubscribe)
+        return 0;
+    if (per_node(o))
+        return err_set(err,
+                       "%d ranks, but %d on each of %zu hosts make %ld; --oversubscribe "
+                       "allows more",
+                       d->np, per_node(o), d->nnodes, d->total);
+    return err_set(err,
+                   "%d ranks, but %zu host%s %ld slot%s; --oversubscribe allows more, "
+                   "slots=N or host:N says how many belong there",
+                   d->np, d->nnodes, d->nnodes == 1 ? " has" : "s have", d->total,
+                   d->total == 1 ? "" : "s");
+}
+
+/* --oversubscribe: caps grow by whole rounds of what they are, then by ones, up to
+ * max_slots. */
+static int grow_caps(struct draft *d, struct ddp_err *err)
+{
+    long rounds = d->np / d->total + 1;
+    d->total = 0;
+    for (size_t i = 0; i < d->nnodes; i++) {
+        long cap = d->caps[i] * rounds;
+        int hard = d->alloc->nodes[i].max_slots;
+        cap = hard && cap > hard ? hard : cap;
+        d->caps[i] = cap > INT_MAX ? INT_MAX : (int)cap;
+        d->total += d->caps[i];
+    }
+    if (d->np <= d->total)
+        return 0;
+    /* hosts without a cap take what the capped ones cannot */
+    for (size_t i = 0; i < d->nnodes; i++) {
+        if (d->alloc->nodes[i].max_slots)
+            continue;
+        d->total += INT_MAX - d->caps[i];
+        d->caps[i] = INT_MAX;
+    }
+    if (d->np <= d->total)
+        return 0;
+    return err_set(err, "%d ranks, but max_slots of all hosts together is %ld", d->np,
+                   d->total);
+}
+
+/* One after the other from each node in turn. */
+static void deal(struct draft *d, int left)
+{
+    while (left > 0) {
+        for (size_t i = 0; i < d->nnodes && left > 0; i++) {
+            if (d->counts[i] < d->caps[i]) {
+                d->counts[i]++;
+                left--;
+            }
+        }
+    }
+}
+
+/* How many ranks each node gets. Oversubscribed nodes and those asked for by --nnodes
+ * share evenly; else block fills one node after the other. */
+static void find_counts(struct draft *d, bool even)
+{
+    int left = d->np;
+    if (even || d->opts->map_by == MAP_CYCLIC) {
+        deal(d, left);
+        return;
+    }
+    for (size_t i = 0; i < d->nnodes && left > 0; i++) {
+        d->counts[i] = left < d->caps[i] ? left : d->caps[i];
+        left -= d->counts[i];
+    }
+}
+
+static struct plan *number_ranks(const struct draft *d)
+{
+    struct plan *p = xcalloc(1, sizeof *p);
+    p->nranks = d->np;
+    p->np_from = d->np_from;
+    p->ranks = xcalloc((size_t)d->np, sizeof *p->ranks);
+    p->nodes = xcalloc(d->nnodes, sizeof *p->nodes);
+    for (size_t i = 0; i < d->nnodes; i++) {
+        if (d->counts[i] == 0)
+            continue;
+        struct plan_node *n = &p->nodes[p->nnodes++];
+        n->host = &d->alloc->nodes[i];
+        n->nlocal = d->counts[i];
+        n->ranks = xcalloc((size_t)n->nlocal, sizeof *n->ranks);
+    }
+    /* block: a node's ranks in one go; cyclic: one from each node, and again */
+    bool cyclic = d->opts->map_by == MAP_CYCLIC;
+    int *dealt = xcalloc((size_t)p->nnodes, sizeof *dealt);
+    for (int rank = 0, node = 0; rank < p->nranks;) {
+        struct plan_node *n = &p->nodes[node];
+        int stop = cyclic ? dealt[node] + 1 : n->nlocal;
+        for (; dealt[node] < stop && dealt[node] < n->nlocal; rank++) {
+            p->ranks[rank] = (struct plan_rank){node, dealt[node]};
+            n->ranks[dealt[node]++] = rank;
+        }
+        node = (node + 1) % p->nnodes;
+    }
+    free(dealt);
+    return p;
+}
+
+struct plan *plan_make(const struct opts *opts, const struct alloc *alloc,
+                       struct ddp_err *err)
+{
+    struct draft d = {.opts = opts, .alloc = alloc};
+    struct plan *p = NULL;
+    bool over;
+    d.caps = xcalloc(alloc->nnodes, sizeof *d.caps);
+    d.counts = xcalloc(alloc->nnodes, sizeof *d.counts);
+    if (find_caps(&d, err) < 0 || find_np(&d, err) < 0)
+        goto out;
+    over = d.np > d.total;
+    if (over && grow_caps(&d, err) < 0)
+        goto out;
+    find_counts(&d, over || (opts->nnodes && opts->np));
+    p = number_ranks(&d);
+out:
+    free(d.caps);
+    free(d.counts);
+    return p;
+}
+
+void plan_destroy(struct plan *p)
+{
+    if (!p)
+        return;
+    for (int i = 0; i < p->nnodes; i++)
+        free(p->nodes[i].ranks);
+    free(p->nodes);
+    free(p->ranks);
+    free(p);
+}
+
+int plan_cross_rank(const struct plan *p, int rank)
+{
+    int before = 0;
+    for (int i = 0; i < p->ranks[rank].node; i++)
+        before += p->nodes[i].nlocal > p->ranks[rank].local_rank;
+    return before;
+}
+
+int plan_cross_size(const struct plan *p, int rank)
+{
+    int all = 0;
+    for (int i = 0; i < p->nnodes; i++)
+        all += p->nodes[i].nlocal > p->ranks[rank].local_rank;
+    return all;
+}

@@ -1,0 +1,194 @@
+/* launcher/place/sysview.c - see sysview.h
+ *
+ * No scan of the PCI bus: a server has hundreds of devices and each sysfs file costs as
+ * much as all of this together, while a GPU without its driver is of no use anyway.
+ */
+#include "launcher/place/sysview.h"
+
+#include "common/mem.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The beginning of a file, as text; false when there is none. */
+static bool read_small(const char *root, const char *path, char *text, size_t size)
+{
+    char full[1024];
+    if (snprintf(full, sizeof full, "%s%s", root, path) >= (int)sizeof full)
+        return false;
+    int fd = open(full, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t n = read(fd, text, size - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return n > 0;
+}
+
+void sysview_cpus(struct idset *cpus)
+{
+    for (int room = 1024; room <= 1 << 20; room *= 4) {
+        cpu_set_t *set = CPU_ALLOC((size_t)room);
+        size_t size = CPU_ALLOC_SIZE((size_t)room);
+        if (!set)
+            break;
+        int rc = sched_getaffinity(0, size, set);
+        for (int i = 0; rc == 0 && i < room; i++) {
+            if (CPU_ISSET_S((size_t)i, size, set))
+                idset_add(cpus, i, i);
+        }
+        CPU_FREE(set);
+        if (rc == 0 || errno != EINVAL)
+            break;
+    }
+    if (cpus->n == 0)
+        idset_add(cpus, 0, 0);
+}
+
+int sysview_numa_nodes(const char *root)
+{
+    char text[256];
+    struct idset nodes = {0};
+    if (!read_small(root, "/sys/devices/system/node/has_cpu", text, sizeof text) &&
+        !read_small(root, "/sys/devices/system/node/online", text, sizeof text))
+        return 1;
+    text[strcspn(text, "\n")] = '\0';
+    int n = idset_parse(text, &nodes, NULL) == 0 ? (int)idset_count(&nodes) : 1;
+    idset_finish(&nodes);
+    return n;
+}
+
+/* --- cgroup quota
+ * ------------------------------------------------------------------------ */
+
+/* "max 100000" or "250000 100000": quota and period in microseconds. */
+static int quota_of(const char *root, const char *cgroup)
+{
+    char path[900], text[64];
+    long quota, period;
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", cgroup);
+    if (!read_small(root, path, text, sizeof text) ||
+        sscanf(text, "%ld %ld", &quota, &period) != 2 || quota <= 0 || period <= 0)
+        return 0;
+    long cpus = (quota + period - 1) / period;
+    return cpus > 1 << 20 ? 0 : (int)cpus;
+}
+
+int sysview_quota(const char *root)
+{
+    char text[1024], *path = NULL;
+    int least = 0;
+    if (!read_small(root, "/proc/self/cgroup", text, sizeof text))
+        return 0;
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        if (strncmp(line, "0::", 3) == 0)
+            path = line + 3;
+    }
+    /* the narrowest of this group and those above it */
+    while (path) {
+        int cpus = quota_of(root, strcmp(path, "/") == 0 ? "" : path);
+        least = cpus && (!least || cpus < least) ? cpus : least;
+        char *slash = strrchr(path, '/');
+        if (!slash || !path[1])
+            break;
+        slash[slash == path] = '\0';
+    }
+    return least;
+}
+
+/* --- GPUs
+ * ------------------------------------------------------------------------------- */
+
+/* Entries of a directory: all but dot files, or those of "nvidiaN". */
+static int count_entries(const char *root, const char *path, bool devices)
+{
+    char full[1024];
+    int n = 0;
+    snprintf(full, sizeof full, "%s%s", root, path);
+    DIR *d = opendir(full);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (devices)
+            n += strncmp(e->d_name, "nvidia", 6) == 0 &&
+                 isdigit((unsigned char)e->d_name[6]);
+        else
+            n += e->d_name[0] != '.';
+    }
+    if (d)
+        closedir(d);
+    return n;
+}
+
+static int count_gpus(const char *root)
+{
+    char full[1024];
+    int n = count_entries(root, "/proc/driver/nvidia/gpus", false);
+    snprintf(full, sizeof full, "%s/dev/nvidiactl", root);
+    if (n == 0 && access(full, F_OK) == 0)
+        n = count_entries(root, "/dev", true);
+    return n;
+}
+
+/* As CUDA reads the variable: the list ends at the first entry that is no device. */
+static void pick_visible(const char *visible, int count, struct strv *gpus)
+{
+    for (const char *p = visible; *p;) {
+        p += strspn(p, " ");
+        size_t len = strcspn(p, ",");
+        char *end, *word = xstrndup(p, len);
+        long index = strtol(word, &end, 10);
+        bool number = end > word && !*end && index >= 0 && index < count;
+        if (!number && strncmp(word, "GPU-", 4) != 0 && strncmp(word, "MIG-", 4) != 0) {
+            free(word);
+            return;
+        }
+        strv_push_nodup(gpus, word);
+        p += len + (p[len] == ',');
+    }
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The driver names its entries by PCI address, which is the order of their numbers. */
+int sysview_gpu_numa(const char *root, int index)
+{
+    char path[1024], text[32];
+    struct strv addresses = {0};
+    int numa = -1;
+    snprintf(path, sizeof path, "%s/proc/driver/nvidia/gpus", root);
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (e->d_name[0] != '.')
+            strv_push(&addresses, e->d_name);
+    }
+    if (d)
+        closedir(d);
+    if (index >= 0 && (size_t)index < addresses.n) {
+        qsort(addresses.v, addresses.n, sizeof *addresses.v, by_name);
+        snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node",
+                 addresses.v[index]);
+        if (read_small(root, path, text, sizeof text))
+            numa = atoi(text);
+    }
+    strv_finish(&addresses);
+    return numa;
+}
+
+void sysview_gpus(const char *root, const char *visible, struct strv *gpus)
+{
+    int count = count_gpus(root);
+    if (visible && count > 0)
+        pick_visible(visible, count, gpus);
+    for (int i = 0; !visible && i < count; i++)
+        strv_pushf(gpus, "%d", i);
+}

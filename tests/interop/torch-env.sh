@@ -54,7 +54,11 @@ has_cuda() { # every one of these, in the version that the wheel was linked with
         ldconfig -p 2>/dev/null | grep -q "$lib" || return 1
     done
 }
-install() { "$py" -m pip --disable-pip-version-check install --quiet "$@" >&2; }
+install() { # pip's complaints are shown only when it has failed
+    "$py" -m pip --disable-pip-version-check install --quiet "$@" >"$dir/.pip" 2>&1 && return
+    tail -n 20 "$dir/.pip" >&2
+    return 1
+}
 
 # the requirements that torch itself states, without those in $1 (a Python regex)
 needs() {

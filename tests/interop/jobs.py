@@ -1,0 +1,103 @@
+"""Running the ranks of PyTorch jobs, and finding PyTorch: shared by the interop tests.
+
+Standard library only. A test that finds no PyTorch says why and exits 77: skipped.
+"""
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CHECK = os.path.join(HERE, "programs", "check.py")
+DEBIAN_PYTHON = "/usr/bin/python3"
+JOB_SECONDS = 150  # generous: so that a hang fails
+
+BASIC = ["collectives", "point_to_point", "objects", "barriers", "groups", "store"]
+# Debian's 1.13 cannot import its FSDP and checkpoint packages under Python 3.11; the FSDP
+# class of 2.15 asks for a GPU, fully_shard does not
+TRAIN = {"1.13": ["ddp", "saving", "rpc"],
+         "2.15": ["ddp", "saving", "fsdp", "checkpoint", "rpc"]}
+
+
+def skip(why):
+    print(f"skipped: {why}")
+    sys.exit(77)
+
+
+def newest_torch():
+    """Path of a Python with PyTorch 2.15 (or what DDPRUN_TORCH names), made if need be."""
+    made = subprocess.run([os.path.join(HERE, "torch-env.sh")], stdout=subprocess.PIPE,
+                          text=True)
+    return made.stdout.strip() if made.returncode == 0 else None
+
+
+def debian_torch():
+    """Debian's python3-torch, or None."""
+    probe = [DEBIAN_PYTHON, "-c", "import torch.distributed as d; assert d.is_available()"]
+    try:
+        done = subprocess.run(probe, stderr=subprocess.DEVNULL)
+    except OSError:
+        return None
+    return DEBIAN_PYTHON if done.returncode == 0 else None
+
+
+def find_torches():
+    """{"1.13": python, "2.15": python}, without what is not there; says so."""
+    found = {"1.13": debian_torch(), "2.15": newest_torch()}
+    for version, python in found.items():
+        if not python:
+            print(f"PyTorch {version} is not on this machine: its jobs are left out")
+    found = {v: p for v, p in found.items() if p}
+    if not found:
+        skip("no PyTorch on this machine (Debian: python3-torch; or set DDPRUN_TORCH)")
+    return found
+
+
+class Job:
+    """Some processes that make one job, each in a session of its own."""
+
+    def __init__(self, name):
+        self.name, self.processes = name, []
+        self.began = time.monotonic()
+
+    def start(self, command, env=None, cwd=None):
+        out = tempfile.TemporaryFile()
+        process = subprocess.Popen(command, env=env, cwd=cwd, stdin=subprocess.DEVNULL,
+                                   stdout=out, stderr=subprocess.STDOUT,
+                                   start_new_session=True)
+        self.processes.append((process, out))
+
+    def kill(self):
+        for process, _ in self.processes:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+
+    def finish(self, ranks, checks):
+        """Waits; every rank must have ended well and have passed every check."""
+        text, codes = "", []
+        try:
+            for process, out in self.processes:
+                left = self.began + JOB_SECONDS - time.monotonic()
+                try:
+                    codes.append(process.wait(max(left, 0.1)))
+                except subprocess.TimeoutExpired:
+                    codes.append("hung")
+                    self.kill()
+                out.seek(0)
+                text += out.read().decode(errors="replace")
+        finally:
+            self.kill()
+        missing = [f"{check} on rank {r}" for check in checks for r in range(ranks)
+                   if f"held: {check} on rank {r}\n" not in text]
+        good = not missing and not any(codes)
+        seconds = time.monotonic() - self.began
+        print(f"{'ok' if good else 'FAILED'}: {self.name}: {ranks} ranks, "
+              f"{len(checks)} checks, {seconds:.1f} s", flush=True)
+        if not good:
+            print(f"exit codes {codes}; not passed: {missing}\n{text[-6000:]}", flush=True)
+        return good

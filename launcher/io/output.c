@@ -15,6 +15,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/idset.h"
 #include "common/mem.h"
 #include "launcher/io/rankfile.h"
 #include "launcher/io/sink.h"
@@ -353,29 +354,25 @@ static void on_stderr_lost(bool reader_left, const char *why, void *arg)
 
 /* ---- create, destroy ---- */
 
-/* "0-3,8": the ranks that reach the terminal. */
 static int choose_ranks(struct output *o, const char *from, int *nspeaking,
                         struct ddp_err *err)
 {
-    *nspeaking = from ? 0 : o->nranks;
-    for (int rank = 0; from && rank < o->nranks; rank++)
-        o->ranks[rank].silent = true;
-    for (const char *p = from; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
-        char *end;
-        long first = strtol(p, &end, 10), last = first;
-        if (end > p && *end == '-')
-            last = strtol(p = end + 1, &end, 10);
-        if (end == p || (*end && *end != ',') || first < 0 || last < first ||
-            last >= o->nranks)
-            return err_set(err,
-                           "--output-from '%s': ranks 0 to %d are there, as in '0-3,8'",
-                           from, o->nranks - 1);
-        for (long rank = first; rank <= last; rank++) {
-            *nspeaking += o->ranks[rank].silent;
-            o->ranks[rank].silent = false;
-        }
+    struct idset set = {0};
+    *nspeaking = o->nranks;
+    if (!from)
+        return 0;
+    int rc = idset_parse(from, &set, err);
+    if (rc < 0)
+        err_prefix(err, "--output-from '%s'", from);
+    else if (set.n > 0 && set.spans[set.n - 1].hi >= o->nranks)
+        rc = err_set(err, "--output-from '%s': there are ranks 0 to %d only", from,
+                     o->nranks - 1);
+    for (int rank = 0; rc == 0 && rank < o->nranks; rank++) {
+        o->ranks[rank].silent = !idset_has(&set, rank);
+        *nspeaking -= o->ranks[rank].silent;
     }
-    return 0;
+    idset_finish(&set);
+    return rc;
 }
 
 static void open_sinks(struct output *o, struct loop *loop)

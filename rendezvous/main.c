@@ -175,7 +175,8 @@ static void on_drained(size_t closed, void *arg)
 {
     struct program *p = arg;
     if (closed > 0)
-        log_warn("%zu connections were still open at the end of the grace time", closed);
+        log_warn("%zu connection%s still open at the end of the grace time", closed,
+                 closed == 1 ? " was" : "s were");
     loop_stop(p->loop, 0);
 }
 

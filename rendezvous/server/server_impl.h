@@ -53,7 +53,7 @@ struct server_ticket {
 struct server {
     struct loop *loop; /* borrowed */
     struct store *store;
-    struct session_host host; /* first of the sessions' needs; see conn.c */
+    struct session_host host;
     int fd, port, spare_fd; /* spare_fd: given up to refuse politely when there is none */
     struct event accepting, resume, door_timer, drain_timer;
     struct conn *conns, *dead, *news, *news_tail;
@@ -69,7 +69,6 @@ struct server {
     int64_t door_timeout_ms;
     void (*notice)(const char *line, void *arg);
     void *notice_arg;
-    bool draining;
     void (*drained)(size_t closed, void *arg);
     void *drained_arg;
 };

@@ -1,0 +1,374 @@
+#!/usr/bin/env python3
+"""ddpstored over TCP: clients of both kinds, half requests, slow readers, limits, signals.
+
+usage: test_ddpstored.py DDPSTORED
+"""
+import os
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+DDPSTORED = sys.argv.pop(1)
+PATIENCE = 20  # seconds; only a hang takes so long
+
+HELLO = b"\0" + struct.pack("<I", 0x3C85F7CE) + b"\x0d\x34\x12\0\0"
+SET, GET, ADD, CHECK, WAIT, MULTI_GET, CANCEL, LIST = 1, 3, 4, 5, 6, 10, 12, 17
+
+
+def text(s):
+    s = s if isinstance(s, bytes) else s.encode()
+    return struct.pack("<Q", len(s)) + s
+
+
+def keys(*names):
+    return struct.pack("<Q", len(names)) + b"".join(map(text, names))
+
+
+class Client:
+    def __init__(self, port, host="127.0.0.1", hello=True):
+        self.sock = socket.create_connection((host, port), timeout=PATIENCE)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hello:
+            try:
+                self.sock.sendall(HELLO)
+                assert self.read(4) == HELLO[6:]
+            except (EOFError, ConnectionError):
+                self.sock.close()
+                raise
+
+    def send(self, op, *parts):
+        self.sock.sendall(bytes([op]) + b"".join(parts))
+
+    def read(self, n):
+        data = b""
+        while len(data) < n:
+            more = self.sock.recv(n - len(data))
+            if not more:
+                raise EOFError(f"closed after {len(data)} of {n} bytes")
+            data += more
+        return data
+
+    def text(self):
+        return self.read(struct.unpack("<Q", self.read(8))[0])
+
+    def number(self):
+        return struct.unpack("<q", self.read(8))[0]
+
+    def get(self, key):
+        self.send(GET, text(key))
+        return self.text()
+
+    def is_closed(self):
+        try:
+            return self.sock.recv(1) == b""
+        except ConnectionError:
+            return True
+
+    def is_silent(self):
+        self.sock.settimeout(0.2)
+        try:
+            self.sock.recv(1)
+            return False
+        except TimeoutError:
+            return True
+        finally:
+            self.sock.settimeout(PATIENCE)
+
+
+class Stored(unittest.TestCase):
+    def start(self, *options, preexec_fn=None):
+        self.errors = tempfile.TemporaryFile()
+        self.daemon = subprocess.Popen(
+            [DDPSTORED, "--port", "0", *options], stdout=subprocess.PIPE,
+            stderr=self.errors, text=True, preexec_fn=preexec_fn)
+        self.addCleanup(self.stop)
+        self.port = int(self.daemon.stdout.readline())
+        return self.port
+
+    def stop(self):
+        if self.daemon.poll() is None:
+            self.daemon.kill()
+        self.daemon.wait()
+        self.daemon.stdout.close()
+        self.errors.close()
+
+    def said(self):
+        self.errors.seek(0)
+        return self.errors.read().decode()
+
+    def assert_says(self, line):
+        """Soon: a client sees its end before the daemon has written about it."""
+        end = time.monotonic() + PATIENCE
+        while line not in self.said() and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertIn(line, self.said())
+
+    def end(self, signo=signal.SIGTERM):
+        self.daemon.send_signal(signo)
+        return self.daemon.wait(PATIENCE)
+
+    def client(self, **more):
+        c = Client(self.port, **more)
+        self.addCleanup(c.sock.close)
+        return c
+
+    def memory(self):
+        with open(f"/proc/{self.daemon.pid}/status") as f:
+            return next(int(line.split()[1]) for line in f if line.startswith("VmRSS"))
+
+    # -- service
+
+    def test_old_and_new_clients_share_one_port_and_one_store(self):
+        self.start()
+        new, old, silent = self.client(), self.client(hello=False), self.client(hello=False)
+        old.sock.sendall(b"\x03")  # PyTorch 1.13 sends the opcode alone
+        old.sock.sendall(text("init/") + struct.pack("<q", 1))
+        self.assertEqual(old.number(), 1)
+        new.send(ADD, text("init/"), struct.pack("<q", 1))
+        self.assertEqual(new.number(), 2)
+        self.assertTrue(silent.is_silent())
+
+    def test_ipv4_and_ipv6_reach_every_interface(self):
+        self.start()
+        self.client(host="127.0.0.1").send(SET, text("/k"), text("v"))
+        try:
+            six = self.client(host="::1")
+        except OSError as e:
+            self.skipTest(f"no IPv6 here: {e}")
+        six.send(WAIT, keys("/k"))
+        self.assertEqual(six.read(1), b"\0")
+
+    def test_a_named_address_is_the_only_one(self):
+        self.start("--host", "127.0.0.1")
+        self.client(host="127.0.0.1")
+        with self.assertRaises(OSError):
+            Client(self.port, host="127.0.0.2")
+
+    def test_one_set_wakes_all_who_wait_each_once(self):
+        self.start()
+        waiting = [self.client() for _ in range(64)]
+        for c in waiting:
+            c.send(WAIT, keys("/go"), bytes([GET]), text("/go"))
+        setter = self.client()
+        setter.send(SET, text("/go"), text("now"))
+        for c in waiting:
+            self.assertEqual(c.read(1), b"\0")
+            self.assertEqual(c.text(), b"now")
+        setter.send(SET, text("/go"), text("again"))
+        self.assertEqual(setter.get("/go"), b"again")
+        self.assertTrue(waiting[0].is_silent())
+
+    def test_a_client_that_dies_waiting_leaves_nothing(self):
+        self.start()
+        dying, other = self.client(), self.client()
+        dying.send(WAIT, keys("/k"))
+        dying.sock.close()
+        other.send(SET, text("/k"), text("v"))
+        self.assertEqual(other.get("/k"), b"v")
+
+    def test_half_a_request_holds_up_only_its_client(self):
+        self.start()
+        half, other = self.client(), self.client()
+        half.sock.sendall(bytes([SET]) + text("/half") + struct.pack("<Q", 5) + b"he")
+        other.send(SET, text("/k"), text("v"))
+        self.assertEqual(other.get("/k"), b"v")
+        half.sock.sendall(b"llo")
+        half.send(CHECK, keys("/half"))
+        self.assertEqual(half.read(1), b"\0")
+        self.assertEqual(other.get("/half"), b"hello")
+
+    def test_large_values_pass_whole(self):
+        self.start()
+        value = os.urandom(8 << 20)
+        c = self.client()
+        c.send(SET, text("/big"), text(value))
+        self.assertEqual(c.get("/big"), value)
+
+    def test_slow_readers_cost_neither_time_nor_memory(self):
+        self.start()
+        writer = self.client()
+        names = [f"/v{i}" for i in range(8)]
+        value = os.urandom(4 << 20)
+        for name in names:
+            writer.send(SET, text(name), text(value))
+        self.assertEqual(writer.get(names[-1]), value)
+        before = self.memory()
+        slow = [self.client() for _ in range(20)]
+        for c in slow:  # 320 MiB of replies each, 6 GiB in all
+            for _ in range(10):
+                c.send(MULTI_GET, keys(*names))
+        for _ in range(20):
+            writer.send(SET, text("/k"), text("v"))
+            self.assertEqual(writer.get("/k"), b"v")
+        self.assertLess(self.memory() - before, 64 << 10)  # KiB
+        for _ in range(10 * len(names)):
+            self.assertEqual(slow[0].text(), value)
+
+    # -- who is not served is closed
+
+    def test_strangers_are_closed_at_once(self):
+        self.start("--log-level", "warn")
+        for first in b"GET / HTTP/1.0\r\n\r\n", b"\x16\x03\x01", b"\0\1\2\3\4":
+            c = self.client(hello=False)
+            c.sock.sendall(first)
+            self.assertTrue(c.is_closed())
+        self.assert_says("closed: the first byte, 71, is not that of a TCPStore client")
+
+    def test_a_scan_allocates_nothing(self):
+        self.start()
+        before = self.memory()
+        for _ in range(50):
+            c = self.client()
+            c.send(SET, text("/k"), struct.pack("<Q", 1 << 40))
+            self.assertTrue(c.is_closed())
+        # announced within the limit: memory only for what has come
+        held = [self.client() for _ in range(50)]
+        for c in held:
+            c.send(SET, text("/k"), struct.pack("<Q", 8 << 20), b"x" * 1000)
+        self.assertEqual(self.client().get("/none"), b"")
+        self.assertLess(self.memory() - before, 8 << 10)
+
+    def test_adding_to_a_word_closes_and_says_key_and_value(self):
+        self.start()
+        c = self.client()
+        c.send(SET, text("/w"), text("abc"))
+        c.send(ADD, text("/w"), struct.pack("<q", 1))
+        self.assertTrue(c.is_closed())
+        self.assert_says("cannot add to key '/w': its value 'abc' is not a number")
+
+    def test_one_connection_too_many_is_refused(self):
+        self.start("--max-connections", "2")
+        first, second = self.client(), self.client()
+        third = self.client(hello=False)
+        self.assertTrue(third.is_closed())
+        second.sock.close()
+        for _ in range(100):
+            try:
+                self.client()
+                break
+            except (EOFError, ConnectionError):
+                time.sleep(0.05)
+        else:
+            self.fail("nobody gets in after one has left")
+        self.assertEqual(first.get("/none"), b"")
+
+    def test_without_descriptors_clients_are_refused_not_kept(self):
+        self.start(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24)))
+        refused = 0
+        inside = []
+        for _ in range(40):
+            try:
+                inside.append(self.client())
+            except (EOFError, ConnectionError):
+                refused += 1
+        self.assertGreater(refused, 10)
+        self.assertGreater(len(inside), 5)
+        self.assertEqual(inside[0].get("/none"), b"")
+        self.assert_says("no file descriptor is left")
+
+    def test_a_full_store_says_so(self):
+        self.start("--max-memory", "1m")
+        c = self.client()
+        c.send(SET, text("/k"), text(b"x" * (2 << 20)))
+        self.assertTrue(c.is_closed())
+        self.assert_says("the store is full")
+
+    def test_a_dialect_can_be_demanded(self):
+        self.start("--dialect", "d3")
+        c = self.client(hello=False)
+        c.sock.sendall(b"\x03")
+        self.assertTrue(c.is_closed())
+        self.client()
+
+    # -- beginning and end
+
+    def run_once(self, *options):
+        return subprocess.run([DDPSTORED, *options], capture_output=True, text=True,
+                              timeout=PATIENCE)
+
+    def test_a_port_in_use_is_one_clear_line(self):
+        port = self.start()
+        r = self.run_once("--port", str(port))
+        self.assertEqual(r.returncode, 125)
+        self.assertEqual(r.stderr.count("\n"), 1, r.stderr)
+        self.assertIn(f"cannot listen on port {port}: Address already in use", r.stderr)
+
+    def test_bad_options_are_one_clear_line_each(self):
+        for option, value, line in [
+                ("--port", "70000", "'70000' is not a port"),
+                ("--port", "x", "'x' is not a port"),
+                ("--max-value", "8x", "'8x' is not a size"),
+                ("--max-value", "-1", "'-1' is not a size"),
+                ("--dialect", "d9", "'d9' is not one of auto, d0, d2, d3"),
+                ("--grace", "soon", "--grace"),
+                ("--log-level", "loud", "unknown log level 'loud'")]:
+            with self.subTest(option=option, value=value):
+                r = self.run_once(option, value)
+                self.assertEqual(r.returncode, 2)
+                self.assertIn(line, r.stderr.splitlines()[0])
+        r = self.run_once("--host", "no.such.host.invalid", "--port", "0")
+        self.assertEqual(r.returncode, 125)
+        self.assertIn("cannot listen on 'no.such.host.invalid'", r.stderr)
+
+    def test_the_port_file_is_whole_when_it_appears(self):
+        with tempfile.TemporaryDirectory() as d:
+            path = os.path.join(d, "port")
+            daemon = subprocess.Popen([DDPSTORED, "--port", "0", "--port-file", path])
+            self.addCleanup(daemon.wait)
+            self.addCleanup(daemon.kill)
+            end = time.monotonic() + PATIENCE
+            while not os.path.exists(path) and time.monotonic() < end:
+                time.sleep(0.01)
+            with open(path) as f:
+                Client(int(f.read())).sock.close()
+            self.assertEqual(os.listdir(d), ["port"])
+        r = self.run_once("--port", "0", "--port-file", "/nonexistent/port")
+        self.assertEqual(r.returncode, 125)
+        self.assertIn("cannot write the port to '/nonexistent/port'", r.stderr)
+
+    def test_sigterm_without_clients_ends_at_once(self):
+        self.start("--grace", "1h")
+        self.assertEqual(self.end(), 0)
+
+    def test_sigterm_lets_clients_finish(self):
+        self.start("--grace", "1h")
+        c = self.client()
+        self.daemon.terminate()
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:  # nobody new
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                time.sleep(0.02)
+            except ConnectionError:
+                break
+        c.send(SET, text("/last"), text("word"))
+        self.assertEqual(c.get("/last"), b"word")
+        self.assertIsNone(self.daemon.poll())
+        c.sock.close()
+        self.assertEqual(self.daemon.wait(PATIENCE), 0)
+
+    def test_the_grace_time_ends(self):
+        self.start("--grace", "100ms")
+        c = self.client()
+        c.send(WAIT, keys("/never"))
+        self.assertEqual(self.end(), 0)
+        self.assertTrue(c.is_closed())
+        self.assert_says("1 connection")
+
+    def test_a_second_signal_ends_at_once(self):
+        self.start("--grace", "1h", "--log-level", "info")
+        c = self.client()
+        self.daemon.terminate()
+        self.assert_says("Terminated")
+        self.assertEqual(self.end(signal.SIGINT), 0)
+        self.assertTrue(c.is_closed())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -66,6 +66,7 @@ int loop_run(struct loop *l)
 {
     while (!l->stopped && event_base_loop(l->base, EVLOOP_ONCE) == 0)
         ;
+    on_turn(-1, 0, l); /* the turn in which it was stopped has an end, too */
     return l->code;
 }
 

@@ -1,0 +1,473 @@
+/* launcher/agent/agent.c - see agent.h
+ *
+ * Frames come in through a table from message type to verb. The ranks are started a few
+ * per turn of the loop, so that the first ones are served while the last ones start.
+ */
+#define LOG_SUBSYS "agent"
+#include "launcher/agent/agent.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/agent/hosting.h"
+#include "launcher/agent/machine.h"
+#include "launcher/agent/ranks.h"
+#include "launcher/agent/sweep.h"
+#include "launcher/door/door.h"
+#include "launcher/policy/grace.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+/* How long output may go on after nothing is left that could write it. */
+enum { DRAIN_MS = 2000 };
+
+struct agent {
+    struct loop *loop; /* owned */
+    struct reap *reap; /* owned */
+    struct link *up;   /* owned; NULL when it has ended */
+    unsigned node;
+    struct door *door;       /* owned */
+    struct hosting *hosting; /* owned; the master node's */
+    struct msg_job job;      /* owned */
+    struct ranks *ranks;     /* owned; NULL until there is work */
+    struct grace *grace;     /* owned */
+    struct event *drain;     /* owned: deadline */
+    struct event *lifeline;  /* owned; NULL: none */
+    bool gone;               /* asked to end, and no process is left */
+    bool ended;              /* and all output is sent */
+};
+
+/* --- upwards ------------------------------------------------------------------------ */
+
+static void send_pack(struct agent *a, enum msg_type type, struct pack *k)
+{
+    if (a->up)
+        link_send_pack(a->up, type, a->node, k);
+    pack_finish(k);
+}
+
+static void send_cannot(struct agent *a, uint32_t rank, int code, const char *text)
+{
+    char *copy = xstrdup(text);
+    struct msg_cannot m = {.rank = rank, .code = (uint32_t)code, .text = copy};
+    struct pack k = {0};
+    msg_cannot_pack(&m, &k);
+    send_pack(a, MSG_CANNOT, &k);
+    free(copy);
+}
+
+static void on_log_line(enum log_level level, const char *line, void *arg)
+{
+    struct agent *a = arg;
+    struct pack k = {0};
+    pack_u8(&k, (unsigned)level);
+    pack_bytes(&k, line, strlen(line));
+    send_pack(a, MSG_LOG, &k);
+}
+
+static void say_hello(struct agent *a, int fd)
+{
+    struct msg_hello m;
+    struct pack k = {0};
+    machine_describe(fd, &m);
+    msg_hello_pack(&m, &k);
+    send_pack(a, MSG_HELLO, &k);
+    msg_hello_finish(&m);
+}
+
+/* --- the end ------------------------------------------------------------------------ */
+
+static void agent_check(struct agent *a);
+
+static bool skip_live_group(pid_t group, void *arg)
+{
+    struct agent *a = arg;
+    return a->ranks && ranks_has_group(a->ranks, group);
+}
+
+/* The ranks by their process groups, what has left those one by one. */
+static void end_with(int sig, void *arg)
+{
+    struct agent *a = arg;
+    if (a->ranks) {
+        ranks_stop_starting(a->ranks);
+        ranks_signal(a->ranks, sig);
+        if (sig != SIGKILL)
+            ranks_signal(a->ranks, SIGCONT); /* who is stopped hears nothing */
+    }
+    if (sig == SIGKILL)
+        sweep_signal(sig, NULL, NULL);
+    else if (reap_now(a->reap))
+        sweep_signal(sig, skip_live_group, a);
+    agent_check(a);
+}
+
+static void agent_stop_if_alone(struct agent *a)
+{
+    if (a->gone && !a->up)
+        loop_stop(a->loop, 0);
+}
+
+static void agent_drained(struct agent *a)
+{
+    if (!a->gone || a->ended || (a->ranks && !ranks_drained(a->ranks)))
+        return;
+    a->ended = true;
+    event_del(a->drain);
+    if (a->up)
+        link_send(a->up, MSG_ENDED, a->node, NULL, 0, NULL, 0);
+}
+
+/* Has the ending come to its end? Asked after every reaping. */
+static void agent_check(struct agent *a)
+{
+    if (a->gone || !grace_began(a->grace) || reap_now(a->reap))
+        return;
+    a->gone = true;
+    grace_done(a->grace);
+    struct timeval tv = {DRAIN_MS / 1000, 0};
+    event_add(a->drain, &tv);
+    agent_drained(a);
+    agent_stop_if_alone(a);
+}
+
+static void on_drain_deadline(evutil_socket_t fd, short what, void *arg)
+{
+    struct agent *a = arg;
+    if (a->ranks)
+        ranks_cut(a->ranks);
+    agent_drained(a);
+}
+
+static void on_reaped(void *arg)
+{
+    agent_check(arg);
+}
+
+/* Nobody above: nothing that runs here can be of use to anyone. */
+static void agent_orphaned(struct agent *a, const char *why)
+{
+    log_debug("the launcher is gone: %s", why ? why : "it closed the link");
+    log_sink(NULL, NULL);
+    link_close(a->up);
+    a->up = NULL;
+    grace_begin(a->grace, SIGKILL, 0);
+    agent_check(a);
+    agent_stop_if_alone(a);
+}
+
+/* --- what the ranks do -------------------------------------------------------------- */
+
+static void on_out(int rank, unsigned stream, const void *data, size_t n, void *arg)
+{
+    struct agent *a = arg;
+    struct pack k = {0};
+    pack_u32(&k, (uint32_t)rank);
+    pack_u8(&k, stream);
+    if (a->up)
+        link_send(a->up, MSG_OUT, a->node, k.p, k.n, data, n);
+    pack_finish(&k);
+    if (n == 0)
+        agent_drained(a);
+}
+
+static void on_exited(const struct msg_exit *how, void *arg)
+{
+    struct pack k = {0};
+    msg_exit_pack(how, &k);
+    send_pack(arg, MSG_EXIT, &k);
+}
+
+static void on_taken(uint32_t n, void *arg)
+{
+    struct pack k = {0};
+    pack_u32(&k, n);
+    send_pack(arg, MSG_CREDIT, &k);
+}
+
+static void on_spawned(void *arg)
+{
+    struct pack k = {0};
+    pack_u64(&k, (uint64_t)now_ns());
+    send_pack(arg, MSG_SPAWNED, &k);
+}
+
+static void on_cannot(uint32_t rank, int code, const char *text, void *arg)
+{
+    send_cannot(arg, rank, code, text);
+}
+
+static const struct ranks_events ranks_events = {
+    on_out, on_exited, on_taken, on_spawned, on_cannot,
+};
+
+/* --- what the launcher says --------------------------------------------------------- */
+
+static void on_ask(const struct msg_vouch *v, void *arg)
+{
+    struct pack k = {0};
+    msg_vouch_pack(v, &k);
+    send_pack(arg, MSG_VOUCH, &k);
+}
+
+static int serve_store(struct agent *a, const struct msg_store *want)
+{
+    struct ddp_err err;
+    a->hosting = hosting_create(a->loop, want, a->door, on_ask, a, &err);
+    if (!a->hosting) {
+        send_cannot(a, UINT32_MAX, EXIT_CANNOT_START, err.text);
+        return -1;
+    }
+    struct pack k = {0};
+    pack_str(&k, hosting_addr(a->hosting));
+    pack_u32(&k, (uint32_t)hosting_port(a->hosting));
+    send_pack(a, MSG_READY, &k);
+    return 0;
+}
+
+static int hear_store(struct agent *a, const struct frame *f, struct ddp_err *err)
+{
+    struct msg_store m = {0};
+    if (a->hosting)
+        return err_set(err, "a second 'store'");
+    if (msg_store_unpack(f, &m, err) < 0)
+        return -1;
+    serve_store(a, &m);
+    msg_store_finish(&m);
+    return 0;
+}
+
+static int hear_job(struct agent *a, const struct frame *f, struct ddp_err *err)
+{
+    if (a->job.id)
+        return err_set(err, "a second 'job'");
+    return msg_job_unpack(f, &a->job, err);
+}
+
+static int hear_share(struct agent *a, const struct frame *f, struct ddp_err *err)
+{
+    struct msg_share m = {0};
+    if (!a->job.id || a->ranks)
+        return err_set(err, "a 'share' out of turn");
+    if (msg_share_unpack(f, &m, err) < 0)
+        return -1;
+    a->ranks = ranks_create(a->loop, a->reap, &a->job, &m, &ranks_events, a);
+    msg_share_finish(&m);
+    return 0;
+}
+
+static int hear_input(struct agent *a, const struct frame *f, struct ddp_err *err)
+{
+    if (a->ranks)
+        ranks_input(a->ranks, f->body, f->size);
+    return 0;
+}
+
+static int hear_credit(struct agent *a, const struct frame *f, struct ddp_err *err)
+{
+    struct unpack u = {.p = f->body, .n = f->size};
+    uint32_t n = unpack_u32(&u);
+    if (unpack_end(&u, f->type, err) < 0)
+        return -1;
+    if (a->ranks)
+        ranks_credit(a->ranks, n);
+    return 0;
+}
+
+static int hear_signal(struct agent *a, const struct frame *f, struct ddp_err *err)
+{
+    struct unpack u = {.p = f->body, .n = f->size};
+    int sig = (int)unpack_u32(&u);
+    if (unpack_end(&u, f->type, err) < 0)
+        return -1;
+    if (a->ranks)
+        ranks_signal(a->ranks, sig);
+    return 0;
+}
+
+static int hear_end(struct agent *a, const struct frame *f, struct ddp_err *err)
+{
+    struct unpack u = {.p = f->body, .n = f->size};
+    int sig = (int)unpack_u32(&u);
+    uint32_t grace_ms = unpack_u32(&u);
+    if (unpack_end(&u, f->type, err) < 0)
+        return -1;
+    if (a->ranks)
+        ranks_stop_starting(a->ranks);
+    if (!grace_began(a->grace) && !reap_now(a->reap)) {
+        /* the usual end: nothing to be ended */
+        a->gone = true;
+        struct timeval tv = {DRAIN_MS / 1000, 0};
+        event_add(a->drain, &tv);
+        agent_drained(a);
+        return 0;
+    }
+    grace_begin(a->grace, sig, grace_ms);
+    return 0;
+}
+
+static int hear_leave(struct agent *a, const struct frame *f, struct ddp_err *err)
+{
+    grace_begin(a->grace, SIGKILL, 0);
+    agent_check(a);
+    link_close(a->up);
+    a->up = NULL;
+    log_sink(NULL, NULL);
+    agent_stop_if_alone(a);
+    return 0;
+}
+
+static int hear_ping(struct agent *a, const struct frame *f, struct ddp_err *err)
+{
+    struct unpack u = {.p = f->body, .n = f->size};
+    uint64_t t = unpack_u64(&u);
+    if (unpack_end(&u, f->type, err) < 0)
+        return -1;
+    struct pack k = {0};
+    pack_u64(&k, t);
+    pack_u64(&k, (uint64_t)now_ns());
+    send_pack(a, MSG_PONG, &k);
+    return 0;
+}
+
+static int hear_vouch(struct agent *a, const struct frame *f, struct ddp_err *err)
+{
+    struct msg_vouch m;
+    struct ddp_err why;
+    if (msg_vouch_unpack(f, &m, err) < 0)
+        return -1;
+    bool yes = door_check(a->door, (struct sockaddr *)&m.peer,
+                          (struct sockaddr *)&m.local, &why) == 0;
+    struct msg_vouched answer = {.id = m.id, .yes = yes};
+    answer.why = yes ? NULL : xstrdup(why.text);
+    struct pack k = {0};
+    msg_vouched_pack(&answer, &k);
+    send_pack(a, MSG_VOUCHED, &k);
+    msg_vouched_finish(&answer);
+    return 0;
+}
+
+static int hear_vouched(struct agent *a, const struct frame *f, struct ddp_err *err)
+{
+    struct msg_vouched m = {0};
+    if (msg_vouched_unpack(f, &m, err) < 0)
+        return -1;
+    if (a->hosting)
+        hosting_vouched(a->hosting, &m);
+    msg_vouched_finish(&m);
+    return 0;
+}
+
+static int (*const verbs[MSG_TYPES])(struct agent *a, const struct frame *f,
+                                     struct ddp_err *err) = {
+    [MSG_STORE] = hear_store, [MSG_JOB] = hear_job,         [MSG_SHARE] = hear_share,
+    [MSG_INPUT] = hear_input, [MSG_CREDIT] = hear_credit,   [MSG_SIGNAL] = hear_signal,
+    [MSG_END] = hear_end,     [MSG_LEAVE] = hear_leave,     [MSG_PING] = hear_ping,
+    [MSG_VOUCH] = hear_vouch, [MSG_VOUCHED] = hear_vouched,
+};
+
+static void on_frame(struct link *l, const struct frame *f, void *arg)
+{
+    struct agent *a = arg;
+    struct ddp_err err;
+    log_trace("heard '%s', %zu bytes", msg_name(f->type), f->size);
+    if (verbs[f->type] && verbs[f->type](a, f, &err) < 0)
+        agent_orphaned(a, err.text);
+}
+
+static void on_closed(struct link *l, const char *why, void *arg)
+{
+    agent_orphaned(arg, why);
+}
+
+static const struct link_events link_events = {on_frame, on_closed, NULL};
+
+/* --- life --------------------------------------------------------------------------- */
+
+/* The store first: its port is part of what the ranks are told. */
+static void follow_orders(struct agent *a, const struct agent_orders *o)
+{
+    if (serve_store(a, o->store) < 0)
+        return;
+    a->job = *o->job;
+    *o->job = (struct msg_job){0};
+    free(a->job.master_addr);
+    a->job.master_addr = xstrdup(hosting_addr(a->hosting));
+    a->job.master_port = (uint32_t)hosting_port(a->hosting);
+    a->ranks = ranks_create(a->loop, a->reap, &a->job, o->share, &ranks_events, a);
+}
+
+static void on_lifeline(evutil_socket_t fd, short what, void *arg)
+{
+    struct agent *a = arg;
+    char c;
+    if (read(fd, &c, 1) > 0)
+        return;
+    event_del(a->lifeline);
+    if (a->up)
+        agent_orphaned(a, "its lifeline has ended");
+}
+
+static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp_err *err)
+{
+    a->node = s->node;
+    if (!(a->loop = loop_create(err)) || !(a->reap = reap_create(a->loop, err)))
+        return -1;
+    reap_after(a->reap, on_reaped, a);
+    a->grace = grace_create(a->loop, end_with, a);
+    a->drain = evtimer_new(loop_base(a->loop), on_drain_deadline, a);
+    if (!a->drain)
+        return err_set(err, "cannot make an event");
+    a->door = door_create(getpid());
+    a->up = link_create(a->loop, s->fd, FRAME_DOWN, s->keys, &link_events, a);
+    if (s->lifeline >= 0) {
+        a->lifeline = event_new(loop_base(a->loop), s->lifeline, EV_READ | EV_PERSIST,
+                                on_lifeline, a);
+        if (!a->lifeline || event_add(a->lifeline, NULL) < 0)
+            return err_set(err, "cannot watch the lifeline");
+    }
+    return 0;
+}
+
+static void agent_destroy(struct agent *a)
+{
+    ranks_destroy(a->ranks);
+    hosting_destroy(a->hosting);
+    door_destroy(a->door);
+    link_destroy(a->up);
+    grace_destroy(a->grace);
+    if (a->drain)
+        event_free(a->drain);
+    if (a->lifeline)
+        event_free(a->lifeline);
+    reap_destroy(a->reap);
+    loop_destroy(a->loop);
+    msg_job_finish(&a->job);
+}
+
+int agent_run(const struct agent_setup *setup)
+{
+    struct agent a = {0};
+    struct ddp_err err;
+    prctl(PR_SET_NAME, "ddprun-agent");
+    signal(SIGPIPE, SIG_IGN);
+    int code = EXIT_CANNOT_START;
+    if (child_init(&err) == 0 && agent_create(&a, setup, &err) == 0) {
+        log_sink(on_log_line, &a);
+        if (setup->orders)
+            follow_orders(&a, setup->orders);
+        else
+            say_hello(&a, setup->fd);
+        code = loop_run(a.loop);
+        log_sink(NULL, NULL);
+    } else {
+        log_error("%s", err.text);
+    }
+    agent_destroy(&a);
+    return code;
+}

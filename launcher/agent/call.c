@@ -1,0 +1,113 @@
+/* launcher/agent/call.c - see call.h */
+#include "launcher/agent/call.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "common/sock.h"
+#include "launcher/link/handshake.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* for one address: the others shall have their turn, too */
+enum { TRY_MS = 4000 };
+
+static int wait_for(int fd, short events, int64_t deadline_ms)
+{
+    struct pollfd p = {.fd = fd, .events = events};
+    int64_t left = deadline_ms - now_ms();
+    if (left <= 0 || poll(&p, 1, (int)left) <= 0) {
+        errno = ETIMEDOUT;
+        return -1;
+    }
+    return 0;
+}
+
+static int read_all(int fd, unsigned char *p, size_t n, int64_t deadline_ms)
+{
+    while (n > 0) {
+        ssize_t got = wait_for(fd, POLLIN, deadline_ms) < 0 ? -1 : read(fd, p, n);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR))
+            continue;
+        if (got == 0)
+            errno = ECONNRESET;
+        if (got <= 0)
+            return -1;
+        p += got;
+        n -= (size_t)got;
+    }
+    return 0;
+}
+
+static int write_all(int fd, const unsigned char *p, size_t n, int64_t deadline_ms)
+{
+    while (n > 0) {
+        ssize_t sent = wait_for(fd, POLLOUT, deadline_ms) < 0 ? -1 : write(fd, p, n);
+        if (sent < 0 && (errno == EAGAIN || errno == EINTR))
+            continue;
+        if (sent <= 0)
+            return -1;
+        p += sent;
+        n -= (size_t)sent;
+    }
+    return 0;
+}
+
+static int prove(int fd, const struct summons *s, int64_t deadline_ms,
+                 struct link_keys *keys, struct ddp_err *err)
+{
+    unsigned char offer[HANDSHAKE_OFFER], answer[HANDSHAKE_ANSWER],
+        proof[HANDSHAKE_PROOF];
+    struct handshake h;
+    if (read_all(fd, offer, sizeof offer, deadline_ms) < 0)
+        return err_errno(err, "it says nothing");
+    if (handshake_answer(&h, &s->key, s->node, offer, answer, err) < 0)
+        return -1;
+    if (write_all(fd, answer, sizeof answer, deadline_ms) < 0 ||
+        read_all(fd, proof, sizeof proof, deadline_ms) < 0)
+        return err_errno(err, "it does not take the key");
+    int rc = handshake_confirm(&h, proof, keys, err);
+    secret_wipe(&h, sizeof h);
+    return rc;
+}
+
+/* "ADDRESS PORT" */
+static int call_one(const struct summons *s, const char *whom, int64_t deadline_ms,
+                    struct link_keys *keys, struct ddp_err *err)
+{
+    char addr[256];
+    int port;
+    if (sscanf(whom, "%255s %d", addr, &port) != 2)
+        return err_set(err, "'%s' is no address and port", whom);
+    int64_t until = now_ms() + TRY_MS < deadline_ms ? now_ms() + TRY_MS : deadline_ms;
+    int fd = sock_connect(addr, port, until, false, err);
+    if (fd < 0)
+        return -1;
+    if (prove(fd, s, until, keys, err) < 0) {
+        close(fd);
+        return err_prefix(err, "'%s' port %d", addr, port);
+    }
+    return fd;
+}
+
+int call_home(const struct summons *s, const char *ssh_connection, int64_t deadline_ms,
+              struct link_keys *keys, struct ddp_err *err)
+{
+    struct strv whom = {0};
+    char addr[64], port[16];
+    /* "client-address client-port server-address server-port" */
+    if (ssh_connection && sscanf(ssh_connection, "%63s", addr) == 1 &&
+        sscanf(s->calls.v[0], "%*s %15s", port) == 1)
+        strv_pushf(&whom, "%s %s", addr, port);
+    strv_push_all(&whom, s->calls.v);
+    int fd = -1;
+    for (size_t i = 0; i < whom.n && fd < 0; i++)
+        fd = call_one(s, whom.v[i], deadline_ms, keys, err);
+    strv_finish(&whom);
+    return fd < 0 ? err_prefix(err, "cannot call back") : fd;
+}

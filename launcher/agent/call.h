@@ -1,0 +1,17 @@
+/* launcher/agent/call.h - an agent calls whoever has started it
+ *
+ * Blocking: until it has a link an agent has nothing else to do.
+ */
+#ifndef LAUNCHER_AGENT_CALL_H
+#define LAUNCHER_AGENT_CALL_H
+
+#include "launcher/link/link.h"
+#include "launcher/link/summons.h"
+
+/* Connect and prove the key, trying first the address that ssh says its client has
+ * (`ssh_connection`: the variable SSH_CONNECTION, or NULL), then those of the summons.
+ * Returns the connected socket with the keys of the link, or -1. */
+int call_home(const struct summons *s, const char *ssh_connection, int64_t deadline_ms,
+              struct link_keys *keys, struct ddp_err *err);
+
+#endif

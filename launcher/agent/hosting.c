@@ -1,0 +1,199 @@
+/* launcher/agent/hosting.c - see hosting.h
+ *
+ * Open questions are a short list: a ticket waits there until its answer comes or, after
+ * ASK_MS, until it is refused (the server's own deadline is longer, so that a ticket is
+ * never used after its end).
+ */
+#define LOG_SUBSYS "store"
+#include "launcher/agent/hosting.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/sock.h"
+#include "launcher/door/door.h"
+#include "rendezvous/server/server.h"
+
+#include <ctype.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <utlist.h>
+
+enum { ASK_MS = 5000, SERVER_ASK_MS = 20000, SCOPE = 1 };
+
+struct question {
+    struct hosting *hosting; /* borrowed: whose list it is on */
+    struct server_ticket *ticket;
+    uint32_t id;
+    struct event *deadline; /* owned */
+    struct question *prev, *next;
+};
+
+struct hosting {
+    struct loop *loop;     /* borrowed */
+    struct server *server; /* owned; NULL when only a port was wanted */
+    struct door *door;     /* borrowed */
+    char *addr;            /* owned */
+    int port;
+    void (*ask)(const struct msg_vouch *v, void *arg);
+    void *arg;
+    uint32_t last_id;
+    struct question *questions; /* owned */
+};
+
+static void question_end(struct question *q, bool yes, const char *why)
+{
+    struct hosting *h = q->hosting;
+    DL_DELETE(h->questions, q);
+    server_admit(q->ticket, yes, SCOPE, why);
+    event_free(q->deadline);
+    free(q);
+}
+
+static void on_ask_deadline(evutil_socket_t fd, short what, void *arg)
+{
+    question_end(arg, false, "no answer from the node it comes from");
+}
+
+void hosting_vouched(struct hosting *h, const struct msg_vouched *answer)
+{
+    struct question *q;
+    DL_SEARCH_SCALAR(h->questions, q, id, answer->id);
+    if (q)
+        question_end(q, answer->yes, answer->why ? answer->why : "not of this job");
+}
+
+static void store_address(struct sockaddr_storage *to, const struct sockaddr *from)
+{
+    *to = (struct sockaddr_storage){0};
+    memcpy(to, from,
+           from->sa_family == AF_INET ? sizeof(struct sockaddr_in)
+                                      : sizeof(struct sockaddr_in6));
+}
+
+static void ask_elsewhere(struct hosting *h, struct server_ticket *ticket,
+                          const struct sockaddr *peer, const struct sockaddr *local)
+{
+    struct question *q = xcalloc(1, sizeof *q);
+    *q = (struct question){.hosting = h, .ticket = ticket, .id = ++h->last_id};
+    q->deadline = evtimer_new(loop_base(h->loop), on_ask_deadline, q);
+    if (!q->deadline)
+        abort();
+    struct timeval tv = {ASK_MS / 1000, 0};
+    event_add(q->deadline, &tv);
+    DL_APPEND(h->questions, q);
+    struct msg_vouch v = {.id = q->id};
+    store_address(&v.peer, peer);
+    store_address(&v.local, local);
+    h->ask(&v, h->arg);
+}
+
+static void on_knock(struct server_ticket *ticket, const struct sockaddr *peer,
+                     const struct sockaddr *local, void *arg)
+{
+    struct hosting *h = arg;
+    struct ddp_err err;
+    if (!door_is_local(peer))
+        ask_elsewhere(h, ticket, peer, local);
+    else if (door_check(h->door, peer, local, &err) == 0)
+        server_admit(ticket, true, SCOPE, NULL);
+    else
+        server_admit(ticket, false, SCOPE, err.text);
+}
+
+static void on_notice(const char *line, void *arg)
+{
+    log_info("%s", line);
+}
+
+/* PyTorch compares MASTER_ADDR as text with lower-case names. */
+static char *lower(const char *s)
+{
+    char *t = xstrdup(s);
+    for (char *p = t; *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+    return t;
+}
+
+static int choose_addr(struct hosting *h, const struct msg_store *want,
+                       struct ddp_err *err)
+{
+    char text[INET6_ADDRSTRLEN];
+    if (want->addr) {
+        h->addr = lower(want->addr);
+        return 0;
+    }
+    if (sock_interface_addr(want->interface, text, sizeof text, err) < 0)
+        return -1;
+    h->addr = lower(text);
+    return 0;
+}
+
+static int serve(struct hosting *h, const struct msg_store *want, struct ddp_err *err)
+{
+    struct server_options options = {
+        .addr = h->addr,
+        .port = (int)want->port,
+        .door = want->open ? NULL : on_knock,
+        .door_arg = h,
+        .door_timeout_ms = SERVER_ASK_MS,
+        .notice = on_notice,
+    };
+    h->server = server_create(h->loop, &options, err);
+    if (!h->server)
+        return err_prefix(err, "the store cannot listen");
+    h->port = server_port(h->server);
+    return 0;
+}
+
+/* A port for rank 0 to listen on: free now, and by the kernel's order of handing out
+ * ports unlikely to be given to anybody else within the next moments. */
+static int find_port(struct hosting *h, const struct msg_store *want, struct ddp_err *err)
+{
+    int fd = sock_listen(h->addr, (int)want->port, &h->port, err);
+    if (fd < 0)
+        return -1;
+    close(fd);
+    return 0;
+}
+
+struct hosting *hosting_create(struct loop *loop, const struct msg_store *want,
+                               struct door *door,
+                               void (*ask)(const struct msg_vouch *v, void *arg),
+                               void *arg, struct ddp_err *err)
+{
+    struct hosting *h = xcalloc(1, sizeof *h);
+    *h = (struct hosting){.loop = loop, .door = door, .ask = ask, .arg = arg};
+    if (choose_addr(h, want, err) < 0 ||
+        (want->serve ? serve(h, want, err) : find_port(h, want, err)) < 0) {
+        hosting_destroy(h);
+        return NULL;
+    }
+    log_debug("%s port %d %s", h->addr, h->port,
+              want->serve ? "serves the store" : "is left to rank 0");
+    return h;
+}
+
+void hosting_destroy(struct hosting *h)
+{
+    if (!h)
+        return;
+    while (h->questions)
+        question_end(h->questions, false, "the job has ended");
+    server_destroy(h->server);
+    free(h->addr);
+    free(h);
+}
+
+const char *hosting_addr(const struct hosting *h)
+{
+    return h->addr;
+}
+
+int hosting_port(const struct hosting *h)
+{
+    return h->port;
+}

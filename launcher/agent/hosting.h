@@ -1,0 +1,30 @@
+/* launcher/agent/hosting.h - the job's store, in the loop of the master node's agent
+ *
+ * The server is the rendezvous room's; what is added here is the door: connections from
+ * this machine are looked up in its kernel, those from elsewhere are asked about at the
+ * agent of the machine they come from (`ask`, answered by hosting_vouched()).
+ */
+#ifndef LAUNCHER_AGENT_HOSTING_H
+#define LAUNCHER_AGENT_HOSTING_H
+
+#include "common/loop.h"
+#include "launcher/link/message.h"
+
+struct door;
+struct hosting;
+
+/* With `want->serve` the store listens when this returns; without it only a free port has
+ * been found. `door` is borrowed. */
+struct hosting *hosting_create(struct loop *loop, const struct msg_store *want,
+                               struct door *door,
+                               void (*ask)(const struct msg_vouch *v, void *arg),
+                               void *arg, struct ddp_err *err);
+void hosting_destroy(struct hosting *h);
+
+const char *hosting_addr(const struct hosting *h); /* for MASTER_ADDR */
+int hosting_port(const struct hosting *h);
+
+/* The answer to `ask`. */
+void hosting_vouched(struct hosting *h, const struct msg_vouched *answer);
+
+#endif

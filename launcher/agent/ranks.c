@@ -1,0 +1,339 @@
+/* launcher/agent/ranks.c - see ranks.h
+ *
+ * What is the same for all ranks (the program's path, the directory, the base of the
+ * environment, who gets which CPUs) is settled once, before the first one is started.
+ */
+#define LOG_SUBSYS "ranks"
+#include "launcher/agent/ranks.h"
+
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/agent/worker_proc.h"
+#include "launcher/contract.h"
+#include "launcher/place/bind.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* started in one turn of the loop; what the first ones say waits no longer than that */
+enum { BATCH = 16 };
+
+struct ranks {
+    struct loop *loop;         /* borrowed */
+    struct reap *reap;         /* borrowed */
+    const struct msg_job *job; /* borrowed */
+    struct msg_share share;    /* owned */
+    struct ranks_events events;
+    void *arg;
+    struct event *starter;        /* owned: the next batch */
+    char *path;                   /* owned: of the program; NULL: not looked for yet */
+    struct strv base;             /* environment without what is a rank's own */
+    struct binding *bindings;     /* owned, by local rank */
+    struct worker_proc **workers; /* owned, by local rank; NULL: not started */
+    uint64_t *taken;              /* owned: input each of them has taken */
+    uint64_t told;                /* and what has been reported */
+    int next;                     /* to be started */
+    bool stopped;
+    uint64_t credit; /* bytes of output that may be sent */
+};
+
+static const char *host_shown(const struct ranks *r)
+{
+    return r->job->nnodes > 1 ? r->share.host : NULL;
+}
+
+/* --- what a worker tells ------------------------------------------------------------ */
+
+static size_t on_credit(size_t n, void *arg)
+{
+    struct ranks *r = arg;
+    return n < r->credit ? n : (size_t)r->credit;
+}
+
+static void on_out(struct worker_proc *w, unsigned stream, const void *data, size_t n,
+                   void *arg)
+{
+    struct ranks *r = arg;
+    r->credit -= n;
+    r->events.out(worker_rank(w), stream, data, n, r->arg);
+}
+
+static void on_exited(struct worker_proc *w, const struct msg_exit *how, void *arg)
+{
+    struct ranks *r = arg;
+    r->events.exited(how, r->arg);
+}
+
+static bool takes_input(const struct ranks *r, uint32_t rank)
+{
+    return r->job->input == INPUT_ALL || (r->job->input == INPUT_RANK0 && rank == 0);
+}
+
+/* The slowest of those that take input sets the pace. */
+static void on_taken(struct worker_proc *w, size_t n, void *arg)
+{
+    struct ranks *r = arg;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+        if (r->workers[i] == w)
+            r->taken[i] += n;
+        if (takes_input(r, r->share.ranks[i].rank) && r->taken[i] < least)
+            least = r->taken[i];
+    }
+    if (least > r->told) {
+        r->events.taken((uint32_t)(least - r->told), r->arg);
+        r->told = least;
+    }
+}
+
+static const struct worker_events worker_events = {
+    on_credit,
+    on_out,
+    on_exited,
+    on_taken,
+};
+
+/* --- preparing and starting --------------------------------------------------------- */
+
+static void on_env_note(const struct env_note *n, void *arg)
+{
+    static const char *const what[] = {"set", "replaced", "kept as it was", "removed"};
+    if (n->origin != ENV_SET)
+        log_info("environment: %s %s%s%s%s", n->name, what[n->origin],
+                 n->old ? " ('" : "", n->old ? n->old : "", n->old ? "')" : "");
+}
+
+static void rank_env(struct ranks *r, uint32_t local, struct strv *env)
+{
+    const struct msg_job *job = r->job;
+    const struct share_rank *sr = &r->share.ranks[local];
+    const struct binding *b = &r->bindings[local];
+    struct rank_facts facts = {
+        .rank = (int)sr->rank,
+        .size = (int)job->nranks,
+        .local_rank = (int)local,
+        .local_size = (int)r->share.nlocal,
+        .node_rank = (int)r->share.node_rank,
+        .nnodes = (int)job->nnodes,
+        .cross_rank = (int)sr->cross_rank,
+        .cross_size = (int)sr->cross_size,
+        .hostname = r->share.host,
+        .master_addr = job->master_addr,
+        .master_port = (int)job->master_port,
+        .job_id = job->id,
+        .ncpus = b->ncpus,
+        .gpu = b->gpu_text,
+        .interface = job->interface,
+        .rank_names = job->rank_names,
+        .store = (enum store_mode)job->store_mode,
+    };
+    contract_apply(&facts, &r->base, &job->user_set, env, local == 0 ? on_env_note : NULL,
+                   NULL);
+}
+
+/* This machine's own variables, and over them those that came along. */
+static void make_base(struct ranks *r)
+{
+    if (!r->job->env_complete) {
+        strv_push_all(&r->base, environ);
+        for (size_t i = 0; i < r->job->env.n; i++) {
+            char *name = xstrdup(r->job->env.v[i]), *eq = strchr(name, '=');
+            if (eq) {
+                *eq = '\0';
+                strv_env_set(&r->base, name, eq + 1);
+            }
+            free(name);
+        }
+    } else {
+        strv_push_all(&r->base, r->job->env.v);
+    }
+}
+
+static void give_up(struct ranks *r, int code, const char *text)
+{
+    uint32_t rank = r->share.ranks[r->next].rank;
+    r->stopped = true;
+    r->events.cannot(rank, code, text, r->arg);
+}
+
+static int prepare(struct ranks *r)
+{
+    struct ddp_err err;
+    int code;
+    make_base(r);
+    r->path = program_find(r->job->argv.v[0], r->job->wdir,
+                           strv_env_get(&r->base, "PATH"), host_shown(r), &code, &err);
+    if (!r->path) {
+        give_up(r, code, err.text);
+        return -1;
+    }
+    if (bind_node((enum bind_to)r->job->bind_to, (int)r->share.nlocal, r->bindings,
+                  &err) < 0) {
+        if (host_shown(r))
+            err_prefix(&err, "%s", r->share.host);
+        give_up(r, EXIT_CANNOT_START, err.text);
+        return -1;
+    }
+    /* in the usual case the agent stands there already, and so will its children */
+    if (chdir(r->job->wdir) < 0) {
+        err_errno(&err, "cannot start in directory '%s'", r->job->wdir);
+        give_up(r, EXIT_CANNOT_START, err.text);
+        return -1;
+    }
+    return 0;
+}
+
+static int start_one(struct ranks *r, uint32_t local)
+{
+    struct strv env = {0};
+    rank_env(r, local, &env);
+    const struct binding *b = &r->bindings[local];
+    struct child_spec spec = {
+        .path = r->path,
+        .argv = r->job->argv.v,
+        .env = env.v,
+        .cpus = b->cpus,
+        .cpus_size = b->cpus_size,
+        .session = true,
+    };
+    int rank = (int)r->share.ranks[local].rank;
+    struct worker_proc *w = worker_create(r->loop, r->reap, rank, &worker_events, r);
+    enum child_step step;
+    int rc = worker_start(w, &spec, takes_input(r, (uint32_t)rank), &step);
+    if (rc == 0) {
+        r->workers[local] = w;
+    } else {
+        struct ddp_err err;
+        int code = program_failed(r->job->argv.v[0], r->path, r->job->wdir, host_shown(r),
+                                  step, &err);
+        worker_destroy(w);
+        give_up(r, code, err.text);
+    }
+    strv_finish(&env);
+    return rc;
+}
+
+static void start_batch(struct ranks *r)
+{
+    if (r->stopped || (!r->path && prepare(r) < 0))
+        return;
+    for (int i = 0; i < BATCH && r->next < (int)r->share.nlocal; i++, r->next++) {
+        if (start_one(r, (uint32_t)r->next) < 0)
+            return;
+    }
+    if (r->next < (int)r->share.nlocal)
+        event_add(r->starter, &(struct timeval){0});
+    else
+        r->events.spawned(r->arg);
+}
+
+static void on_start(evutil_socket_t fd, short what, void *arg)
+{
+    start_batch(arg);
+}
+
+/* --- verbs -------------------------------------------------------------------------- */
+
+void ranks_stop_starting(struct ranks *r)
+{
+    r->stopped = true;
+}
+
+void ranks_signal(struct ranks *r, int sig)
+{
+    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+        if (r->workers[i])
+            worker_signal(r->workers[i], sig);
+    }
+}
+
+bool ranks_has_group(const struct ranks *r, pid_t group)
+{
+    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+        if (r->workers[i] && worker_pid(r->workers[i]) == group)
+            return true;
+    }
+    return false;
+}
+
+bool ranks_drained(const struct ranks *r)
+{
+    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+        if (r->workers[i] && !worker_drained(r->workers[i]))
+            return false;
+    }
+    return true;
+}
+
+void ranks_cut(struct ranks *r)
+{
+    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+        if (r->workers[i])
+            worker_cut(r->workers[i]);
+    }
+}
+
+void ranks_credit(struct ranks *r, uint32_t n)
+{
+    bool none = r->credit == 0;
+    r->credit += n;
+    for (uint32_t i = 0; none && i < r->share.nlocal; i++) {
+        if (r->workers[i])
+            worker_resume(r->workers[i]);
+    }
+}
+
+void ranks_input(struct ranks *r, const void *data, size_t n)
+{
+    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+        if (r->workers[i] && takes_input(r, r->share.ranks[i].rank))
+            worker_input(r->workers[i], data, n);
+    }
+}
+
+struct ranks *ranks_create(struct loop *loop, struct reap *reap,
+                           const struct msg_job *job, const struct msg_share *share,
+                           const struct ranks_events *events, void *arg)
+{
+    struct ranks *r = xcalloc(1, sizeof *r);
+    *r = (struct ranks){.loop = loop,
+                        .reap = reap,
+                        .job = job,
+                        .share = *share,
+                        .events = *events,
+                        .arg = arg,
+                        .credit = OUTPUT_CREDIT};
+    r->share.host = xstrdup(share->host);
+    r->share.ranks = xmemdup(share->ranks, share->nlocal * sizeof *share->ranks);
+    r->bindings = xcalloc(share->nlocal, sizeof *r->bindings);
+    r->workers = xcalloc(share->nlocal, sizeof *r->workers);
+    r->taken = xcalloc(share->nlocal, sizeof *r->taken);
+    r->starter = evtimer_new(loop_base(loop), on_start, r);
+    if (!r->starter)
+        abort();
+    event_active(r->starter, EV_TIMEOUT, 0);
+    return r;
+}
+
+void ranks_destroy(struct ranks *r)
+{
+    if (!r)
+        return;
+    for (uint32_t i = 0; i < r->share.nlocal; i++)
+        worker_destroy(r->workers[i]);
+    binding_finish(r->bindings, (int)r->share.nlocal);
+    free(r->bindings);
+    free(r->workers);
+    free(r->taken);
+    event_free(r->starter);
+    free(r->path);
+    strv_finish(&r->base);
+    msg_share_finish(&r->share);
+    free(r);
+}

@@ -1,0 +1,41 @@
+/* launcher/agent/ranks.h - all ranks of one node: prepare, start, feed, end
+ *
+ * Owner: the agent. What happens is told through ranks_events; nothing is told from
+ * within ranks_create().
+ */
+#ifndef LAUNCHER_AGENT_RANKS_H
+#define LAUNCHER_AGENT_RANKS_H
+
+#include "launcher/link/message.h"
+#include "launcher/spawn/program.h"
+#include "launcher/spawn/reap.h"
+
+struct ranks;
+
+struct ranks_events {
+    /* bytes of a rank's stdout (0) or stderr (1); none: it has ended */
+    void (*out)(int rank, unsigned stream, const void *data, size_t n, void *arg);
+    void (*exited)(const struct msg_exit *how, void *arg);
+    /* every rank that takes input has taken so much more of it */
+    void (*taken)(uint32_t n, void *arg);
+    void (*spawned)(void *arg); /* all of them run */
+    /* `rank` cannot be started: our exit code, and the line; none is started after it */
+    void (*cannot)(uint32_t rank, int code, const char *text, void *arg);
+};
+
+/* `job` is borrowed, `share` copied. Starting begins with the next turn of the loop. */
+struct ranks *ranks_create(struct loop *loop, struct reap *reap,
+                           const struct msg_job *job, const struct msg_share *share,
+                           const struct ranks_events *events, void *arg);
+void ranks_destroy(struct ranks *r);
+
+void ranks_stop_starting(struct ranks *r);
+void ranks_signal(struct ranks *r, int sig);              /* those that run */
+bool ranks_has_group(const struct ranks *r, pid_t group); /* of one that runs */
+bool ranks_drained(const struct ranks *r);                /* all streams have ended */
+void ranks_cut(struct ranks *r);                          /* end them */
+
+void ranks_credit(struct ranks *r, uint32_t n); /* so many more bytes of output */
+void ranks_input(struct ranks *r, const void *data, size_t n);
+
+#endif

@@ -1,0 +1,182 @@
+/* launcher/agent/relay.c - see relay.h */
+#define LOG_SUBSYS "relay"
+#include "launcher/agent/relay.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/spawn/starter.h"
+#include "launcher/spawn/tree.h"
+
+#include <stdlib.h>
+#include <utlist.h>
+
+/* A link downwards: to a child, and through it to all below. */
+struct branch {
+    struct relay *relay; /* borrowed: whose list it is on */
+    struct link *link;   /* owned */
+    struct branch *prev, *next;
+};
+
+struct relay {
+    struct loop *loop; /* borrowed */
+    unsigned self;
+    struct msg_hosts hosts;  /* owned */
+    struct starter *starter; /* owned */
+    struct branch *branches; /* owned */
+    struct branch **routes;  /* owned, by node; NULL: not below us, or not yet */
+    void (*up)(const struct frame *f, void *arg);
+    void (*idle)(void *arg);
+    void *arg;
+};
+
+static void tell_about(struct relay *r, enum msg_type type, unsigned node,
+                       const char *text)
+{
+    struct msg_node m = {.node = node, .text = xstrdup(text)};
+    struct pack k = {0};
+    msg_node_pack(&m, &k);
+    struct frame f = {.type = type, .node = r->self, .body = k.p, .size = k.n};
+    r->up(&f, r->arg);
+    pack_finish(&k);
+    msg_node_finish(&m);
+}
+
+static void on_frame(struct link *l, const struct frame *f, void *arg)
+{
+    struct branch *b = arg;
+    struct relay *r = b->relay;
+    if (f->node >= r->hosts.nhosts)
+        return;
+    if (f->type == MSG_HELLO && !r->routes[f->node])
+        r->routes[f->node] = b;
+    if (r->routes[f->node] == b)
+        r->up(f, r->arg);
+}
+
+static void on_closed(struct link *l, const char *why, void *arg)
+{
+    struct branch *b = arg;
+    struct relay *r = b->relay;
+    for (unsigned i = 0; i < r->hosts.nhosts; i++) {
+        if (r->routes[i] != b)
+            continue;
+        r->routes[i] = NULL;
+        tell_about(r, MSG_LOST, i, why ? why : "its agent has ended");
+    }
+    DL_DELETE(r->branches, b);
+    link_close(l);
+    free(b);
+}
+
+static const struct link_events link_events = {on_frame, on_closed, NULL};
+
+static void on_joined(unsigned node, int fd, const struct link_keys *keys,
+                      const char *here, void *arg)
+{
+    struct relay *r = arg;
+    struct branch *b = xcalloc(1, sizeof *b);
+    b->relay = r;
+    b->link = link_create(r->loop, fd, FRAME_UP, keys, &link_events, b);
+    DL_APPEND(r->branches, b);
+    if (tree_below(&r->hosts, node, NULL, NULL) > 0) {
+        struct pack k = {0};
+        msg_hosts_pack(&r->hosts, &k);
+        link_send_pack(b->link, MSG_HOSTS, node, &k);
+        pack_finish(&k);
+    }
+}
+
+static void on_failed(unsigned node, const char *line, void *arg)
+{
+    tell_about(arg, MSG_UNREACHED, node, line);
+}
+
+static void on_idle(void *arg)
+{
+    struct relay *r = arg;
+    r->idle(r->arg);
+}
+
+static const struct starter_events starter_events = {on_joined, on_failed, on_idle};
+
+void relay_down(struct relay *r, const struct frame *f)
+{
+    if (f->node != NODE_ALL) {
+        if (f->node < r->hosts.nhosts && r->routes[f->node])
+            link_send(r->routes[f->node]->link, f->type, f->node, f->body, f->size, NULL,
+                      0);
+        return;
+    }
+    struct branch *b;
+    DL_FOREACH (r->branches, b) {
+        link_send(b->link, f->type, NODE_ALL, f->body, f->size, NULL, 0);
+    }
+}
+
+bool relay_has_group(const struct relay *r, pid_t group)
+{
+    return starter_has_group(r->starter, group);
+}
+
+bool relay_is_idle(const struct relay *r)
+{
+    return starter_is_idle(r->starter);
+}
+
+void relay_stop(struct relay *r, bool kill)
+{
+    starter_stop(r->starter);
+    if (kill)
+        starter_kill(r->starter);
+    struct branch *b, *next;
+    DL_FOREACH_SAFE (r->branches, b, next) {
+        DL_DELETE(r->branches, b);
+        link_close(b->link);
+        free(b);
+    }
+    for (unsigned i = 0; i < r->hosts.nhosts; i++)
+        r->routes[i] = NULL;
+}
+
+static void start_one(unsigned node, void *arg)
+{
+    struct relay *r = arg;
+    starter_start(r->starter, node);
+}
+
+struct relay *relay_create(struct loop *loop, struct reap *reap, unsigned self,
+                           const struct secret *key, const char *log_level,
+                           struct msg_hosts *hosts,
+                           void (*up)(const struct frame *f, void *arg),
+                           void (*idle)(void *arg), void *arg, struct ddp_err *err)
+{
+    struct relay *r = xcalloc(1, sizeof *r);
+    *r = (struct relay){
+        .loop = loop, .self = self, .hosts = *hosts, .up = up, .idle = idle, .arg = arg};
+    *hosts = (struct msg_hosts){0};
+    r->routes = xcalloc(r->hosts.nhosts, sizeof *r->routes);
+    r->starter =
+        starter_create(loop, reap, &r->hosts, key, log_level, &starter_events, r, err);
+    if (!r->starter) {
+        relay_destroy(r);
+        return NULL;
+    }
+    log_debug("starts %u below", tree_below(&r->hosts, self, start_one, r));
+    return r;
+}
+
+void relay_destroy(struct relay *r)
+{
+    if (!r)
+        return;
+    struct branch *b, *next;
+    DL_FOREACH_SAFE (r->branches, b, next) {
+        DL_DELETE(r->branches, b);
+        link_destroy(b->link);
+        free(b);
+    }
+    starter_destroy(r->starter);
+    msg_hosts_finish(&r->hosts);
+    free(r->routes);
+    free(r);
+}

@@ -1,0 +1,127 @@
+/* launcher/agent/sweep.c - see sweep.h
+ *
+ * The look gives a list of (pid, parent, group). A process is ours when its chain of
+ * parents reaches us; marking goes round until nothing new is found, which for the flat
+ * trees of real jobs is two or three rounds. What forks while we look is missed and is
+ * found by the next look: callers repeat with SIGKILL until wait() has nothing left.
+ */
+#include "launcher/agent/sweep.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+struct proc {
+    pid_t pid, parent, group;
+    bool ours;
+};
+
+/* "PID (NAME) STATE PPID PGRP ...": the name may hold blanks and brackets. */
+static bool proc_read(const char *pid, struct proc *p)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    const char *end = strrchr(text, ')');
+    int parent, group;
+    char state;
+    if (!end || sscanf(end + 1, " %c %d %d", &state, &parent, &group) != 3)
+        return false;
+    *p = (struct proc){.pid = atoi(pid), .parent = parent, .group = group};
+    return state != 'Z';
+}
+
+static int by_pid(const void *a, const void *b)
+{
+    const struct proc *p = a, *q = b;
+    return (p->pid > q->pid) - (p->pid < q->pid);
+}
+
+static struct proc *look(size_t *n)
+{
+    struct proc *list = NULL;
+    size_t room = 0;
+    *n = 0;
+    DIR *dir = opendir("/proc");
+    if (!dir)
+        return NULL;
+    for (struct dirent *d; (d = readdir(dir));) {
+        struct proc p;
+        if (!isdigit((unsigned char)d->d_name[0]) || !proc_read(d->d_name, &p))
+            continue;
+        if (*n == room) {
+            room = room ? room * 2 : 256;
+            list = xrealloc(list, room, sizeof *list);
+        }
+        list[(*n)++] = p;
+    }
+    closedir(dir);
+    if (*n > 0)
+        qsort(list, *n, sizeof *list, by_pid);
+    return list;
+}
+
+static bool is_ours(const struct proc *list, size_t n, pid_t pid, pid_t self)
+{
+    if (pid == self)
+        return true;
+    struct proc key = {.pid = pid};
+    const struct proc *p = n ? bsearch(&key, list, n, sizeof *list, by_pid) : NULL;
+    return p && p->ours;
+}
+
+int sweep_signal(int sig, bool (*skip)(pid_t group, void *arg), void *arg)
+{
+    size_t n;
+    struct proc *list = look(&n);
+    pid_t self = getpid();
+    for (bool found = true; found;) {
+        found = false;
+        for (size_t i = 0; i < n; i++) {
+            if (!list[i].ours && list[i].pid != self &&
+                is_ours(list, n, list[i].parent, self))
+                found = list[i].ours = true;
+        }
+    }
+    int sent = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (list[i].ours && !(skip && skip(list[i].group, arg)) &&
+            kill(list[i].pid, sig) == 0)
+            sent++;
+    }
+    free(list);
+    return sent;
+}
+
+bool sweep_out(int64_t deadline_ms)
+{
+    for (int64_t pause_ms = 1;; pause_ms = pause_ms < 50 ? pause_ms * 2 : 50) {
+        pid_t pid;
+        while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+            ;
+        if (pid < 0 && errno == ECHILD)
+            return true;
+        if (now_ms() >= deadline_ms)
+            return false;
+        sweep_signal(SIGKILL, NULL, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000}, NULL);
+    }
+}

@@ -1,0 +1,284 @@
+/* launcher/agent/worker_proc.c - see worker_proc.h
+ *
+ * One buffer for reading serves all ranks: what is read is passed on at once.
+ */
+#define LOG_SUBSYS "worker"
+#include "launcher/agent/worker_proc.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *const state_names[] = {"new", "runs", "exited"};
+
+struct stream {
+    struct worker_proc *worker; /* borrowed: the one it is part of */
+    unsigned number;            /* 0 stdout, 1 stderr */
+    int fd;                     /* owned; -1: ended */
+    struct event *readable;     /* owned */
+    bool paused;                /* for want of credit */
+};
+
+struct worker_proc {
+    struct loop *loop; /* borrowed */
+    struct reap *reap; /* borrowed */
+    int rank;
+    enum worker_state state;
+    pid_t pid;
+    struct worker_events events;
+    void *arg;
+    struct stream out[2];
+    struct {
+        int fd;                 /* owned; -1: none, or closed */
+        struct evbuffer *wait;  /* owned: what the pipe has not taken yet */
+        struct event *writable; /* owned */
+        bool end;               /* nothing comes after what waits */
+    } in;
+};
+
+static void worker_move(struct worker_proc *w, enum worker_state to)
+{
+    log_debug("rank %d: %s -> %s (pid %d)", w->rank, state_names[w->state],
+              state_names[to], (int)w->pid);
+    w->state = to;
+}
+
+static void stream_end(struct stream *s)
+{
+    if (s->fd < 0)
+        return;
+    event_free(s->readable);
+    s->readable = NULL;
+    close(s->fd);
+    s->fd = -1;
+    s->worker->events.out(s->worker, s->number, NULL, 0, s->worker->arg);
+}
+
+static void stream_read(struct stream *s)
+{
+    static char piece[PIECE_MAX];
+    size_t n = s->worker->events.credit(sizeof piece, s->worker->arg);
+    if (n == 0) {
+        s->paused = true;
+        event_del(s->readable);
+        return;
+    }
+    ssize_t got = read(s->fd, piece, n);
+    if (got > 0)
+        s->worker->events.out(s->worker, s->number, piece, (size_t)got, s->worker->arg);
+    else if (got == 0 || (errno != EAGAIN && errno != EINTR))
+        stream_end(s);
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+    stream_read(arg);
+}
+
+void worker_resume(struct worker_proc *w)
+{
+    for (int i = 0; i < 2; i++) {
+        struct stream *s = &w->out[i];
+        if (s->paused && s->fd >= 0) {
+            s->paused = false;
+            event_add(s->readable, NULL);
+        }
+    }
+}
+
+void worker_cut(struct worker_proc *w)
+{
+    stream_end(&w->out[0]);
+    stream_end(&w->out[1]);
+}
+
+static void input_close(struct worker_proc *w)
+{
+    if (w->in.fd < 0)
+        return;
+    event_free(w->in.writable);
+    close(w->in.fd);
+    w->in.fd = -1;
+    size_t left = evbuffer_get_length(w->in.wait);
+    evbuffer_drain(w->in.wait, left);
+    if (left > 0)
+        w->events.taken(w, left, w->arg);
+}
+
+static void input_write(struct worker_proc *w)
+{
+    size_t before = evbuffer_get_length(w->in.wait);
+    if (before > 0) {
+        int n = evbuffer_write(w->in.wait, w->in.fd);
+        if (n < 0 && errno != EAGAIN && errno != EINTR) {
+            input_close(w); /* EPIPE: it reads no more */
+            return;
+        }
+        if (n > 0)
+            w->events.taken(w, (size_t)n, w->arg);
+    }
+    if (evbuffer_get_length(w->in.wait) > 0)
+        event_add(w->in.writable, NULL);
+    else if (w->in.end)
+        input_close(w);
+}
+
+static void on_writable(evutil_socket_t fd, short what, void *arg)
+{
+    input_write(arg);
+}
+
+void worker_input(struct worker_proc *w, const void *data, size_t n)
+{
+    if (w->in.fd < 0) {
+        if (n > 0)
+            w->events.taken(w, n, w->arg);
+        return;
+    }
+    if (n == 0)
+        w->in.end = true;
+    evbuffer_add(w->in.wait, data, n);
+    input_write(w);
+}
+
+static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
+                       void *arg)
+{
+    struct worker_proc *w = arg;
+    worker_move(w, WORKER_EXITED);
+    w->pid = 0;
+    input_close(w);
+    struct msg_exit how = {.rank = (uint32_t)w->rank,
+                           .status = status,
+                           .at_ns = at_ns,
+                           .peak_kib = (uint64_t)used->ru_maxrss};
+    w->events.exited(w, &how, w->arg);
+}
+
+/* Our ends are non-blocking, the rank's are not: a pipe's two ends are two files. */
+static int make_pipe(int *ours, int *theirs, bool we_write)
+{
+    int p[2];
+    if (pipe2(p, O_CLOEXEC) < 0)
+        return -1;
+    *ours = p[we_write];
+    *theirs = p[!we_write];
+    return fcntl(*ours, F_SETFL, O_NONBLOCK);
+}
+
+static void close_all(int *fds, size_t n)
+{
+    int saved = errno;
+    for (size_t i = 0; i < n; i++) {
+        if (fds[i] >= 0)
+            close(fds[i]);
+    }
+    errno = saved;
+}
+
+static void watch_streams(struct worker_proc *w, const int ours[3])
+{
+    struct event_base *base = loop_base(w->loop);
+    for (unsigned i = 0; i < 2; i++) {
+        struct stream *s = &w->out[i];
+        *s = (struct stream){.worker = w, .number = i, .fd = ours[1 + i]};
+        s->readable = event_new(base, s->fd, EV_READ | EV_PERSIST, on_readable, s);
+        event_add(s->readable, NULL);
+    }
+    if (ours[0] >= 0) {
+        w->in.fd = ours[0];
+        w->in.wait = evbuffer_new();
+        w->in.writable = event_new(base, ours[0], EV_WRITE, on_writable, w);
+    }
+}
+
+int worker_start(struct worker_proc *w, struct child_spec *spec, bool input,
+                 enum child_step *step)
+{
+    int ours[3] = {-1, -1, -1}, theirs[3] = {-1, -1, -1};
+    *step = CHILD_SETUP;
+    if ((input && make_pipe(&ours[0], &theirs[0], true) < 0) ||
+        make_pipe(&ours[1], &theirs[1], false) < 0 ||
+        make_pipe(&ours[2], &theirs[2], false) < 0)
+        goto fail;
+    spec->in = theirs[0];
+    spec->out = theirs[1];
+    spec->err = theirs[2];
+    w->pid = child_spawn(spec, step);
+    if (w->pid < 0)
+        goto fail;
+    close_all(theirs, 3);
+    worker_move(w, WORKER_RUNS);
+    watch_streams(w, ours);
+    reap_watch(w->reap, w->pid, on_exit_of, w);
+    return 0;
+fail:
+    w->pid = 0;
+    close_all(ours, 3);
+    close_all(theirs, 3);
+    return -1;
+}
+
+void worker_signal(struct worker_proc *w, int sig)
+{
+    if (w->state == WORKER_RUNS)
+        kill(-w->pid, sig);
+}
+
+int worker_rank(const struct worker_proc *w)
+{
+    return w->rank;
+}
+
+enum worker_state worker_state(const struct worker_proc *w)
+{
+    return w->state;
+}
+
+pid_t worker_pid(const struct worker_proc *w)
+{
+    return w->pid;
+}
+
+bool worker_drained(const struct worker_proc *w)
+{
+    return w->out[0].fd < 0 && w->out[1].fd < 0;
+}
+
+struct worker_proc *worker_create(struct loop *loop, struct reap *reap, int rank,
+                                  const struct worker_events *events, void *arg)
+{
+    struct worker_proc *w = xcalloc(1, sizeof *w);
+    *w = (struct worker_proc){
+        .loop = loop, .reap = reap, .rank = rank, .events = *events, .arg = arg};
+    w->out[0].fd = w->out[1].fd = w->in.fd = -1;
+    return w;
+}
+
+void worker_destroy(struct worker_proc *w)
+{
+    if (!w)
+        return;
+    if (w->pid > 0)
+        reap_forget(w->reap, w->pid);
+    for (int i = 0; i < 2; i++) {
+        if (w->out[i].fd >= 0) {
+            event_free(w->out[i].readable);
+            close(w->out[i].fd);
+        }
+    }
+    if (w->in.fd >= 0) {
+        event_free(w->in.writable);
+        close(w->in.fd);
+    }
+    if (w->in.wait)
+        evbuffer_free(w->in.wait);
+    free(w);
+}

@@ -1,0 +1,165 @@
+/* launcher/hear.c - what the agents say, and what the job makes of it
+ *
+ * A table from message to verb. An agent is trusted to speak for its own node and for no
+ * other: a frame is taken only from the link by which its node is reached. What cannot be
+ * read ends the link, and with it the node.
+ */
+#define LOG_SUBSYS "job"
+#include "launcher/job_impl.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/spawn/program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Output that may be fed before its node gets credit for it. */
+enum { OWED_MAX = OUTPUT_CREDIT / 4 };
+
+static bool rank_is_of(const struct job *j, uint32_t rank, unsigned node)
+{
+    return j->plan && rank < (uint32_t)j->plan->nranks &&
+           j->plan->ranks[rank].node == j->nodes[node].place;
+}
+
+static int hear_out(struct job *j, unsigned node, const struct frame *f,
+                    struct ddp_err *err)
+{
+    struct unpack u = {.p = f->body, .n = f->size};
+    uint32_t rank = unpack_u32(&u);
+    unsigned stream = unpack_u8(&u);
+    if (u.bad || !rank_is_of(j, rank, node) || stream > OUT_STDERR)
+        return err_set(err, "output of a rank it does not have");
+    if (u.n == 0) {
+        output_end(j->output, (int)rank, (enum out_stream)stream);
+        return 0;
+    }
+    struct job_node *n = &j->nodes[node];
+    output_feed(j->output, (int)rank, (enum out_stream)stream, u.p, u.n);
+    n->owed += (uint32_t)u.n;
+    if (n->owed >= OWED_MAX && output_room(j->output) > 0) {
+        struct pack k = {0};
+        pack_u32(&k, n->owed);
+        n->owed = 0;
+        job_send(j, node, MSG_CREDIT, &k);
+        pack_finish(&k);
+    }
+    return 0;
+}
+
+static int hear_exit(struct job *j, unsigned node, const struct frame *f,
+                     struct ddp_err *err)
+{
+    struct msg_exit m;
+    if (msg_exit_unpack(f, &m, err) < 0)
+        return -1;
+    if (!rank_is_of(j, m.rank, node) || j->ranks[m.rank].state == RANK_EXITED)
+        return err_set(err, "the end of a rank it does not have");
+    struct job_rank *r = &j->ranks[m.rank];
+    r->state = RANK_EXITED;
+    r->status = m.status;
+    r->at_ns = m.at_ns - j->nodes[node].ahead_ns;
+    r->bad = m.status != 0 && (j->end_sent_ns == 0 || r->at_ns <= j->end_sent_ns);
+    j->running--;
+    if (r->at_ns > j->last_exit_ns)
+        j->last_exit_ns = r->at_ns;
+    log_debug("rank %u has ended with status 0x%x", m.rank, (unsigned)m.status);
+    if (r->bad)
+        job_fail(j, (struct cause){.kind = CAUSE_EXIT,
+                                   .rank = (int)m.rank,
+                                   .status = m.status,
+                                   .code = cause_exit_code(m.status),
+                                   .at_ns = r->at_ns,
+                                   .peak_kib = m.peak_kib});
+    job_check(j);
+    return 0;
+}
+
+static int hear_cannot(struct job *j, unsigned node, const struct frame *f,
+                       struct ddp_err *err)
+{
+    struct msg_cannot m = {0};
+    if (msg_cannot_unpack(f, &m, err) < 0)
+        return -1;
+    job_fail_text(j, CAUSE_CANNOT, (int)m.code, m.text);
+    return 0;
+}
+
+static int hear_credit(struct job *j, unsigned node, const struct frame *f,
+                       struct ddp_err *err)
+{
+    struct unpack u = {.p = f->body, .n = f->size};
+    uint32_t n = unpack_u32(&u);
+    if (unpack_end(&u, f->type, err) < 0)
+        return -1;
+    if (n > j->nodes[node].input_sent)
+        return err_set(err, "more input taken than it was sent");
+    j->nodes[node].input_sent -= n;
+    job_input_more(j);
+    return 0;
+}
+
+static int hear_spawned(struct job *j, unsigned node, const struct frame *f,
+                        struct ddp_err *err)
+{
+    if (++j->spawned_nodes == j->plan->nnodes)
+        j->spawned_ns = now_ns();
+    return 0;
+}
+
+static int hear_ended(struct job *j, unsigned node, const struct frame *f,
+                      struct ddp_err *err)
+{
+    j->nodes[node].ended = true;
+    job_check(j);
+    return 0;
+}
+
+static int hear_log(struct job *j, unsigned node, const struct frame *f,
+                    struct ddp_err *err)
+{
+    struct unpack u = {.p = f->body, .n = f->size};
+    unpack_u8(&u);
+    char *line = xstrndup((const char *)u.p, u.n);
+    job_say(j, line);
+    free(line);
+    return 0;
+}
+
+static int hear_ready(struct job *j, unsigned node, const struct frame *f,
+                      struct ddp_err *err)
+{
+    struct unpack u = {.p = f->body, .n = f->size};
+    char *addr = unpack_str(&u);
+    uint32_t port = unpack_u32(&u);
+    if (unpack_end(&u, f->type, err) < 0 || !addr) {
+        free(addr);
+        return -1;
+    }
+    job_store_ready(j, addr, port);
+    return 0;
+}
+
+static int (*const verbs[MSG_TYPES])(struct job *j, unsigned node, const struct frame *f,
+                                     struct ddp_err *err) = {
+    [MSG_READY] = hear_ready, [MSG_SPAWNED] = hear_spawned, [MSG_CANNOT] = hear_cannot,
+    [MSG_OUT] = hear_out,     [MSG_CREDIT] = hear_credit,   [MSG_EXIT] = hear_exit,
+    [MSG_ENDED] = hear_ended, [MSG_LOG] = hear_log,
+};
+
+void job_hear(struct job *j, struct link *l, const struct frame *f)
+{
+    struct ddp_err err;
+    int rc = -1;
+    if (f->node >= j->alloc->nnodes || j->nodes[f->node].via != l || !verbs[f->type]) {
+        log_debug("frame '%s' out of place", msg_name(f->type));
+        return;
+    }
+    j->nodes[f->node].heard_ms = now_ms();
+    rc = verbs[f->type](j, f->node, f, &err);
+    if (rc < 0)
+        job_node_lost(j, f->node, err.text);
+}

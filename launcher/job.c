@@ -1,0 +1,600 @@
+/* launcher/job.c - see job.h
+ *
+ * States and what moves them. What agents say is in hear.c, what the user reads in
+ * report.c.
+ *
+ *     new -> gathering -> preparing -> running -> ending -> leaving -> done
+ *      |                                  ^         ^
+ *      +--------- all on this machine ----+         +---- from any state, on failure
+ */
+#define LOG_SUBSYS "job"
+#include "launcher/job_impl.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/agent/agent.h"
+#include "launcher/agent/sweep.h"
+#include "launcher/envfwd.h"
+#include "launcher/signals.h"
+#include "launcher/spawn/program.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* Deadlines of the end, ms: for the headline when ranks are slow to end; for agents to
+ * leave; and how often an output that is not taken is offered again. */
+enum { REPORT_MS = 500, LEAVE_MS = 3000, FLUSH_MS = 50 };
+
+static const char *const state_names[] = {"new",    "gathering", "preparing", "running",
+                                          "ending", "leaving",   "done"};
+
+void job_move(struct job *j, enum job_state to, const char *why)
+{
+    log_debug("%s -> %s: %s", state_names[j->state], state_names[to], why);
+    j->state = to;
+}
+
+/* --- sending ------------------------------------------------------------------------ */
+
+static bool node_is_there(const struct job_node *n)
+{
+    return n->via && !n->lost;
+}
+
+static bool link_seen_before(const struct job *j, size_t node)
+{
+    for (size_t i = 0; i < node; i++) {
+        if (node_is_there(&j->nodes[i]) && j->nodes[i].via == j->nodes[node].via)
+            return true;
+    }
+    return false;
+}
+
+void job_send(struct job *j, unsigned node, enum msg_type type, const struct pack *k)
+{
+    if (node != NODE_ALL) {
+        if (node_is_there(&j->nodes[node]))
+            link_send_pack(j->nodes[node].via, type, node, k);
+        return;
+    }
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (node_is_there(&j->nodes[i]) && !link_seen_before(j, i))
+            link_send_pack(j->nodes[i].via, type, NODE_ALL, k);
+    }
+}
+
+/* --- the end ------------------------------------------------------------------------ */
+
+static void arm(struct event *timer, int64_t ms)
+{
+    event_add(timer, &(struct timeval){ms / 1000, ms % 1000 * 1000});
+}
+
+void job_end(struct job *j, int sig, int64_t grace_ms)
+{
+    struct pack k = {0};
+    pack_u32(&k, (uint32_t)sig);
+    pack_u32(&k, (uint32_t)(grace_ms > 0 ? grace_ms : 0));
+    job_send(j, NODE_ALL, MSG_END, &k);
+    pack_finish(&k);
+    if (j->end_sent_ns == 0)
+        j->end_sent_ns = now_ns();
+    if (j->state < JOB_ENDING) {
+        job_move(j, JOB_ENDING,
+                 j->cause.kind == CAUSE_NONE ? "all ranks are done" : "something failed");
+        if (j->cause.kind != CAUSE_NONE)
+            arm(j->report_timer, REPORT_MS);
+    }
+    job_check(j);
+}
+
+void job_fail(struct job *j, struct cause c)
+{
+    if (!j->reported && cause_before(&c, &j->cause)) {
+        free(j->cause.text);
+        j->cause = c;
+    } else {
+        free(c.text);
+    }
+    if (j->state < JOB_ENDING) {
+        bool by_int = c.kind == CAUSE_SIGNAL && c.status == SIGINT;
+        job_end(j, by_int ? SIGINT : SIGTERM, j->opts->grace_ms);
+    }
+}
+
+void job_fail_text(struct job *j, enum cause_kind kind, int code, char *text)
+{
+    job_fail(
+        j, (struct cause){
+               .kind = kind, .rank = -1, .code = code, .at_ns = now_ns(), .text = text});
+}
+
+static void job_done(struct job *j)
+{
+    if (j->opts->report && j->spawned_ns > 0)
+        job_report_summary(j);
+    int code = j->cause.kind != CAUSE_NONE ? j->cause.code : j->output_failed ? 1 : 0;
+    job_move(j, JOB_DONE, "nothing is left");
+    loop_stop(j->loop, code);
+}
+
+static void job_leave(struct job *j)
+{
+    job_report_failure(j);
+    job_move(j, JOB_LEAVING, "every node has ended its ranks");
+    job_send(j, NODE_ALL, MSG_LEAVE, &(struct pack){0});
+    arm(j->leave_timer, LEAVE_MS);
+    job_check(j);
+}
+
+static bool all_ended(const struct job *j)
+{
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (node_is_there(&j->nodes[i]) && !j->nodes[i].ended)
+            return false;
+    }
+    return true;
+}
+
+static bool all_left(const struct job *j)
+{
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].via)
+            return false;
+    }
+    return j->local_pid == 0;
+}
+
+void job_check(struct job *j)
+{
+    if (j->state == JOB_RUNNING && j->running == 0)
+        job_end(j, SIGTERM, j->opts->grace_ms);
+    else if (j->state == JOB_ENDING && all_ended(j))
+        job_leave(j);
+    else if (j->state == JOB_LEAVING && all_left(j)) {
+        if (output_flush(j->output, now_ms() + FLUSH_MS) == 0 || j->output_failed)
+            job_done(j);
+        else
+            arm(j->leave_timer, FLUSH_MS);
+    }
+}
+
+/* Agents that do not leave are made to: ours by a signal, others by their lifelines. */
+static void on_leave_deadline(evutil_socket_t fd, short what, void *arg)
+{
+    struct job *j = arg;
+    if (j->local_pid > 0)
+        kill(j->local_pid, SIGKILL);
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        j->nodes[i].via = NULL;
+    job_check(j);
+}
+
+static void on_report(evutil_socket_t fd, short what, void *arg)
+{
+    job_report_failure(arg);
+}
+
+static void on_timeout(evutil_socket_t fd, short what, void *arg)
+{
+    struct job *j = arg;
+    job_fail_text(j, CAUSE_TIME, 124, NULL);
+}
+
+/* --- links and nodes ---------------------------------------------------------------- */
+
+void job_node_lost(struct job *j, unsigned node, const char *why)
+{
+    struct job_node *n = &j->nodes[node];
+    if (n->lost)
+        return;
+    n->lost = true;
+    for (int r = 0; j->plan && r < j->plan->nranks; r++) {
+        if (n->place == j->plan->ranks[r].node && j->ranks[r].state != RANK_EXITED) {
+            j->ranks[r].state = RANK_EXITED;
+            j->running--;
+        }
+    }
+    if (j->state < JOB_LEAVING)
+        job_fail_text(j, CAUSE_NODE, EXIT_CANNOT_START,
+                      xasprintf("%s is lost: %s", n->host->name, why));
+    job_check(j);
+}
+
+static void on_frame(struct link *l, const struct frame *f, void *arg)
+{
+    job_hear(arg, l, f);
+}
+
+static void on_link_closed(struct link *l, const char *why, void *arg)
+{
+    struct job *j = arg;
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].via != l)
+            continue;
+        j->nodes[i].via = NULL;
+        if (j->state < JOB_LEAVING)
+            job_node_lost(j, i, why ? why : "its agent has ended");
+    }
+    if (l == j->local)
+        j->local = NULL;
+    link_close(l);
+    job_check(j);
+}
+
+static const struct link_events link_events = {on_frame, on_link_closed, NULL};
+
+static void on_local_exit(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
+                          void *arg)
+{
+    struct job *j = arg;
+    j->local_pid = 0;
+    if (j->state < JOB_LEAVING) {
+        /* what it leaves behind is ours now, and nobody else will end it */
+        sweep_signal(SIGKILL, NULL, NULL);
+        log_debug("our own agent has ended with status 0x%x", (unsigned)status);
+    }
+    job_check(j);
+}
+
+/* --- output and input --------------------------------------------------------------- */
+
+static void on_room(void *arg)
+{
+    struct job *j = arg;
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].owed == 0)
+            continue;
+        struct pack k = {0};
+        pack_u32(&k, j->nodes[i].owed);
+        j->nodes[i].owed = 0;
+        job_send(j, i, MSG_CREDIT, &k);
+        pack_finish(&k);
+    }
+}
+
+static void on_output_lost(enum out_stream stream, bool reader_left, const char *why,
+                           void *arg)
+{
+    struct job *j = arg;
+    if (reader_left && stream == OUT_STDOUT) {
+        /* as for any program in a pipe */
+        j->output_failed = true;
+        job_fail_text(j, CAUSE_OUTPUT, 128 + SIGPIPE, NULL);
+    } else if (!reader_left) {
+        j->output_failed = true;
+        output_say(j->output, why);
+    }
+}
+
+static bool gets_input(const struct job *j, size_t node)
+{
+    const struct job_node *n = &j->nodes[node];
+    return n->place >= 0 && node_is_there(n) &&
+           (j->opts->input == INPUT_ALL || n->place == j->plan->ranks[0].node);
+}
+
+static void on_input(const void *data, size_t size, void *arg)
+{
+    struct job *j = arg;
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        if (!gets_input(j, i))
+            continue;
+        link_send(j->nodes[i].via, MSG_INPUT, i, data, size, NULL, 0);
+        j->nodes[i].input_sent += (uint32_t)size;
+    }
+    j->input_window -= size;
+}
+
+/* The node that lags most sets how much more may be read. */
+void job_input_more(struct job *j)
+{
+    size_t behind = 0;
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (gets_input(j, i) && j->nodes[i].input_sent > behind)
+            behind = j->nodes[i].input_sent;
+    }
+    if (j->input && behind + j->input_window < INPUT_CREDIT) {
+        size_t more = INPUT_CREDIT - behind - j->input_window;
+        j->input_window += more;
+        input_credit(j->input, more);
+    }
+}
+
+/* --- signals ------------------------------------------------------------------------ */
+
+static void on_end_signal(int sig, void *arg)
+{
+    struct job *j = arg;
+    j->interrupts++;
+    if (j->interrupts == 1)
+        job_fail(j, (struct cause){.kind = CAUSE_SIGNAL,
+                                   .rank = -1,
+                                   .status = sig,
+                                   .code = 128 + sig,
+                                   .at_ns = now_ns()});
+    else if (j->interrupts == 2 && j->state <= JOB_ENDING)
+        job_end(j, SIGKILL, 0);
+    else
+        loop_stop(j->loop, 128 + sig); /* agents end with us: their links close */
+}
+
+static void on_pass_signal(int sig, void *arg)
+{
+    struct pack k = {0};
+    pack_u32(&k, (uint32_t)sig);
+    job_send(arg, NODE_ALL, MSG_SIGNAL, &k);
+    pack_finish(&k);
+}
+
+/* The ranks are no terminal's foreground, so the kernel would ignore a TSTP for them. */
+static void on_stop_signal(void *arg)
+{
+    struct job *j = arg;
+    on_pass_signal(SIGSTOP, j);
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (node_is_there(&j->nodes[i]))
+            link_flush(j->nodes[i].via, now_ms() + 200);
+    }
+}
+
+static void on_continued(void *arg)
+{
+    struct job *j = arg;
+    on_pass_signal(SIGCONT, j);
+    if (j->input)
+        input_continue(j->input);
+}
+
+static const struct signals_events signals_events = {
+    on_end_signal,
+    on_pass_signal,
+    on_stop_signal,
+    on_continued,
+};
+
+/* --- starting ----------------------------------------------------------------------- */
+
+/* Slots are known: the plan, and from it who of the nodes does what. */
+static int job_plan(struct job *j, struct ddp_err *err)
+{
+    j->plan = plan_make(j->opts, j->alloc, err);
+    if (!j->plan)
+        return -1;
+    j->ranks = xcalloc((size_t)j->plan->nranks, sizeof *j->ranks);
+    j->running = j->plan->nranks;
+    j->job.nranks = (uint32_t)j->plan->nranks;
+    j->job.nnodes = (uint32_t)j->plan->nnodes;
+    for (int p = 0; p < j->plan->nnodes; p++)
+        j->nodes[j->plan->nodes[p].host - j->alloc->nodes].place = p;
+    return 0;
+}
+
+static void share_of(const struct job *j, int place, struct msg_share *share)
+{
+    const struct plan_node *pn = &j->plan->nodes[place];
+    *share = (struct msg_share){.host = xstrdup(pn->host->name),
+                                .node_rank = (uint32_t)place,
+                                .nlocal = (uint32_t)pn->nlocal};
+    share->ranks = xcalloc(share->nlocal, sizeof *share->ranks);
+    for (int i = 0; i < pn->nlocal; i++) {
+        int r = pn->ranks[i];
+        share->ranks[i] =
+            (struct share_rank){.rank = (uint32_t)r,
+                                .cross_rank = (uint32_t)plan_cross_rank(j->plan, r),
+                                .cross_size = (uint32_t)plan_cross_size(j->plan, r)};
+    }
+}
+
+static void store_wanted(const struct job *j, const char *addr, struct msg_store *store)
+{
+    const struct opts *o = j->opts;
+    if (o->master_addr)
+        addr = o->master_addr;
+    else if (o->interface)
+        addr = NULL;
+    *store = (struct msg_store){.addr = xstrdup(addr),
+                                .interface = xstrdup(o->interface),
+                                .port = (uint32_t)o->store_port,
+                                .open = o->store_open,
+                                .serve = o->store == STORE_LAUNCHER};
+}
+
+static char *make_id(void)
+{
+    uint32_t r[2];
+    if (getrandom(r, sizeof r, GRND_NONBLOCK) != (ssize_t)sizeof r)
+        memcpy(r, &(uint64_t){(uint64_t)now_ns() ^ (uint64_t)getpid()}, sizeof r);
+    return xasprintf("%08x%08x", r[0], r[1]);
+}
+
+static int describe_job(struct job *j, struct ddp_err *err)
+{
+    const struct opts *o = j->opts;
+    struct strv missing = {0};
+    bool travels = j->alloc->nnodes > 1 || !j->alloc->nodes[0].local;
+    envfwd_collect(environ, &o->export_env, travels, &j->job.env, &j->job.user_set,
+                   &missing);
+    for (size_t i = 0; i < missing.n; i++)
+        log_warn("-x %s: not set here, so there is nothing to export", missing.v[i]);
+    strv_finish(&missing);
+    strv_push_all(&j->job.argv, o->argv);
+    /* as the user came here, by the links in $PWD: on other hosts the same path exists,
+     * the one behind it may not */
+    j->job.wdir = o->wdir ? xstrdup(o->wdir) : get_current_dir_name();
+    if (!j->job.wdir)
+        return err_errno(err, "cannot tell the current directory");
+    j->job.id = make_id();
+    j->job.master_addr = xstrdup("");
+    j->job.interface = xstrdup(o->interface);
+    j->job.rank_names = o->rank_names;
+    j->job.store_mode = o->store;
+    j->job.bind_to = o->bind_to;
+    j->job.input = o->input;
+    j->job.env_complete = !travels;
+    return 0;
+}
+
+static bool all_here(const struct job *j)
+{
+    return j->alloc->nnodes == 1 && j->alloc->nodes[0].local;
+}
+
+bool job_wants_local_agent(const struct job *j)
+{
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (j->alloc->nodes[i].local)
+            return true;
+    }
+    return false;
+}
+
+static unsigned local_node(const struct job *j)
+{
+    unsigned i = 0;
+    while (!j->alloc->nodes[i].local)
+        i++;
+    return i;
+}
+
+int job_be_agent(struct job *j, const struct local_agent *self)
+{
+    struct agent_setup setup = {.fd = self->fd, .node = local_node(j), .lifeline = -1};
+    struct msg_store store = {0};
+    struct msg_share share = {0};
+    struct agent_orders orders = {.store = &store, .job = &j->job, .share = &share};
+    if (all_here(j)) {
+        store_wanted(j, "127.0.0.1", &store);
+        share_of(j, 0, &share);
+        setup.orders = &orders;
+    }
+    int code = agent_run(&setup);
+    msg_store_finish(&store);
+    msg_share_finish(&share);
+    return code;
+}
+
+void job_store_ready(struct job *j, char *addr, uint32_t port)
+{
+    log_info("MASTER_ADDR %s MASTER_PORT %u", addr, port);
+    free(j->job.master_addr);
+    j->job.master_addr = addr;
+    j->job.master_port = port;
+}
+
+/* The loop and everything in it. */
+static int job_open(struct job *j, struct ddp_err *err)
+{
+    struct event_base *base;
+    if (!(j->loop = loop_create(err)) || !(j->reap = reap_create(j->loop, err)) ||
+        !(j->signals = signals_create(j->loop, &signals_events, j, err)))
+        return -1;
+    base = loop_base(j->loop);
+    j->timeout = evtimer_new(base, on_timeout, j);
+    j->report_timer = evtimer_new(base, on_report, j);
+    j->leave_timer = evtimer_new(base, on_leave_deadline, j);
+    if (!j->timeout || !j->report_timer || !j->leave_timer)
+        return err_set(err, "cannot make an event");
+    return 0;
+}
+
+static int job_open_streams(struct job *j, struct ddp_err *err)
+{
+    j->output =
+        output_create(j->loop, j->opts, j->plan->nranks, job_host_of, on_room, j, err);
+    if (!j->output)
+        return -1;
+    output_on_lost(j->output, on_output_lost, j);
+    if (j->opts->input != INPUT_NONE)
+        j->input = input_create(j->loop, STDIN_FILENO, on_input, j);
+    return 0;
+}
+
+static void job_started(struct job *j, const char *why)
+{
+    job_move(j, JOB_RUNNING, why);
+    j->started_ns = now_ns();
+    if (j->opts->timeout_ms > 0)
+        arm(j->timeout, j->opts->timeout_ms);
+    job_input_more(j);
+}
+
+static void watch_local(struct job *j, const struct local_agent *local)
+{
+    unsigned node = local_node(j);
+    j->local_pid = local->pid;
+    j->local = link_create(j->loop, local->fd, FRAME_UP, NULL, &link_events, j);
+    j->nodes[node].via = j->local;
+    reap_watch(j->reap, local->pid, on_local_exit, j);
+}
+
+int job_run(struct job *j, const struct local_agent *local)
+{
+    struct ddp_err err;
+    if (job_open(j, &err) < 0 || job_open_streams(j, &err) < 0) {
+        fprintf(stderr, "ddprun: %s\n", err.text);
+        close(local->fd); /* which ends the agent, if there is one */
+        return EXIT_CANNOT_START;
+    }
+    if (local->pid > 0)
+        watch_local(j, local);
+    if (all_here(j))
+        job_started(j, "the agent has its orders");
+    return loop_run(j->loop);
+}
+
+/* --- life --------------------------------------------------------------------------- */
+
+struct job *job_create(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
+{
+    struct job *j = xcalloc(1, sizeof *j);
+    *j = (struct job){.opts = opts, .alloc = alloc, .created_ns = now_ns()};
+    j->nodes = xcalloc(alloc->nnodes, sizeof *j->nodes);
+    for (size_t i = 0; i < alloc->nnodes; i++) {
+        j->nodes[i].host = &alloc->nodes[i];
+        j->nodes[i].place = -1;
+    }
+    if (describe_job(j, err) < 0 || (all_here(j) && job_plan(j, err) < 0)) {
+        job_destroy(j);
+        return NULL;
+    }
+    return j;
+}
+
+static void free_events(struct job *j)
+{
+    struct event *events[] = {j->timeout, j->report_timer, j->leave_timer};
+    for (size_t i = 0; i < ARRAY_LEN(events); i++) {
+        if (events[i])
+            event_free(events[i]);
+    }
+}
+
+void job_destroy(struct job *j)
+{
+    if (!j)
+        return;
+    link_destroy(j->local);
+    input_destroy(j->input);
+    output_destroy(j->output);
+    signals_destroy(j->signals);
+    free_events(j);
+    reap_destroy(j->reap);
+    loop_destroy(j->loop);
+    plan_destroy(j->plan);
+    msg_job_finish(&j->job);
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        msg_hello_finish(&j->nodes[i].hello);
+    free(j->nodes);
+    free(j->ranks);
+    free(j->cause.text);
+    free(j);
+}

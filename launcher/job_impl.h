@@ -1,0 +1,109 @@
+/* launcher/job_impl.h - what the files of the job share: job.c, hear.c, report.c
+ *
+ * Owner: struct job owns all of it. Nodes are numbered as in the allocation, ranks as the
+ * program sees them.
+ */
+#ifndef LAUNCHER_JOB_IMPL_H
+#define LAUNCHER_JOB_IMPL_H
+
+#include "launcher/input.h"
+#include "launcher/io/output.h"
+#include "launcher/job.h"
+#include "launcher/link/link.h"
+#include "launcher/link/message.h"
+#include "launcher/place/plan.h"
+#include "launcher/policy/cause.h"
+#include "launcher/spawn/reap.h"
+
+enum job_state {
+    JOB_NEW,
+    JOB_GATHERING, /* agents are being started */
+    JOB_PREPARING, /* they are all there; the store's port is being bound */
+    JOB_RUNNING,   /* ranks are being started, or run */
+    JOB_ENDING,    /* they are done, or are made to be */
+    JOB_LEAVING,   /* nothing runs any more; agents leave, output is written out */
+    JOB_DONE
+};
+
+struct job_node {
+    const struct alloc_node *host; /* borrowed from the allocation */
+    int place;                     /* in plan.nodes; -1: it has no rank */
+    struct link *via;       /* borrowed: the link it is reached by; NULL: not there */
+    struct msg_hello hello; /* what it said of itself */
+    bool lost, ended;
+    uint32_t owed;        /* output fed since it got credit last */
+    uint32_t input_sent;  /* input it has not taken yet */
+    int64_t heard_ms;     /* monotonic */
+    int64_t ahead_ns;     /* its clock minus ours */
+    int64_t best_trip_ns; /* of the ping that told so */
+};
+
+enum rank_state { RANK_NEW, RANK_RUNS, RANK_EXITED };
+
+struct job_rank {
+    enum rank_state state;
+    int status;
+    int64_t at_ns; /* of its end, on our clock */
+    bool bad;      /* it ended badly before it was told to end */
+};
+
+struct job {
+    const struct opts *opts; /* borrowed */
+    struct alloc *alloc;     /* borrowed */
+    struct plan *plan;       /* owned; NULL until slots are known */
+    enum job_state state;
+    struct job_node *nodes; /* owned, alloc->nnodes of them */
+    struct job_rank *ranks; /* owned, plan->nranks of them */
+    int running;            /* ranks that have not exited */
+    struct msg_job job;     /* owned: for all agents */
+
+    struct loop *loop;     /* owned */
+    struct reap *reap;     /* owned */
+    struct output *output; /* owned */
+    struct input *input;   /* owned; NULL: nobody takes input */
+    size_t input_window;
+    struct signals *signals; /* owned */
+    struct link *local;      /* owned: to our own agent; NULL */
+    pid_t local_pid;         /* 0: none, or reaped */
+    struct event *timeout, *report_timer, *leave_timer; /* owned */
+
+    struct cause cause; /* the first one */
+    int interrupts;     /* how often we were told to end */
+    bool reported;
+    bool output_failed;
+    int spawned_nodes; /* nodes that have started all their ranks */
+    int64_t created_ns, started_ns, spawned_ns, last_exit_ns, end_sent_ns;
+};
+
+/* The only writer of `state`. */
+void job_move(struct job *j, enum job_state to, const char *why);
+
+/* Something went wrong at `c->at_ns`: takes c->text over. The first makes the job end. */
+void job_fail(struct job *j, struct cause c);
+/* The same, now, for a cause without a rank. */
+void job_fail_text(struct job *j, enum cause_kind kind, int code, char *text);
+
+void job_end(struct job *j, int sig, int64_t grace_ms); /* everything that runs */
+void job_check(struct job *j); /* has the state reached its aim? */
+
+/* To one node, or with NODE_ALL to each that is there, once per link. */
+void job_send(struct job *j, unsigned node, enum msg_type type, const struct pack *k);
+
+/* Input may go on as far as the nodes have taken it. */
+void job_input_more(struct job *j);
+
+void job_node_lost(struct job *j, unsigned node, const char *why);
+
+/* The store's port is bound (takes `addr` over): the ranks may start. */
+void job_store_ready(struct job *j, char *addr, uint32_t port);
+
+/* hear.c: a frame from below. */
+void job_hear(struct job *j, struct link *l, const struct frame *f);
+
+/* report.c: the lines for the user. */
+void job_say(struct job *j, const char *line);
+void job_report_failure(struct job *j);       /* the headline and the last lines, once */
+void job_report_summary(struct job *j);       /* --report */
+const char *job_host_of(int rank, void *arg); /* for tags: NULL on a single host */
+
+#endif

@@ -1,0 +1,141 @@
+/* launcher/link/message.h - what is said in the frames that have more than a number
+ * inside
+ *
+ * Each message is a struct with a pack function, and an unpack function that fills a
+ * zeroed struct and is all or nothing: on failure what it had taken is freed already.
+ * Byte tables: doc/agent.md, which a change here has to follow; so has LINK_PROTOCOL.
+ */
+#ifndef LAUNCHER_LINK_MESSAGE_H
+#define LAUNCHER_LINK_MESSAGE_H
+
+#include "common/strv.h"
+#include "launcher/link/frame.h"
+
+#include <sys/socket.h>
+
+enum { LINK_PROTOCOL = 1 };
+
+/* Output that an agent may send before it hears CREDIT, and the same for input down. */
+enum { OUTPUT_CREDIT = 512 << 10, INPUT_CREDIT = 256 << 10 };
+
+/* An agent's first words. */
+struct msg_hello {
+    uint32_t protocol; /* LINK_PROTOCOL; stands first, for ever */
+    char *version;     /* owned: of the program */
+    char *hostname;    /* owned: as the machine calls itself */
+    uint32_t ncpus;    /* that a rank may use there */
+    uint32_t ngpus;
+    char *addr;        /* owned: this end of its link, without port; NULL: local */
+    struct strv addrs; /* every address of the machine */
+};
+void msg_hello_pack(const struct msg_hello *m, struct pack *k);
+int msg_hello_unpack(const struct frame *f, struct msg_hello *m, struct ddp_err *err);
+void msg_hello_finish(struct msg_hello *m);
+
+/* Where the store shall listen; answered by READY or CANNOT. */
+struct msg_store {
+    char *addr;      /* owned: to listen on and to be MASTER_ADDR; NULL: choose */
+    char *interface; /* owned: choose the address of this one; NULL: any */
+    uint32_t port;   /* 0: any free one */
+    bool open;       /* no door */
+    bool serve;      /* false: only find a port that is free (--store rank0) */
+};
+void msg_store_pack(const struct msg_store *m, struct pack *k);
+int msg_store_unpack(const struct frame *f, struct msg_store *m, struct ddp_err *err);
+void msg_store_finish(struct msg_store *m);
+
+/* What every node needs to know of the job. */
+struct msg_job {
+    struct strv argv;     /* the program */
+    struct strv env;      /* of the launcher, with -x applied */
+    struct strv user_set; /* names given by -x */
+    char *wdir;           /* owned */
+    char *id;             /* owned: TORCHELASTIC_RUN_ID */
+    char *master_addr;    /* owned */
+    char *interface;      /* owned, or NULL */
+    uint32_t master_port; /* 0: this agent binds the store itself (one node only) */
+    uint32_t nranks, nnodes;
+    uint32_t rank_names, store_mode, bind_to, input;
+    bool env_complete; /* env is all there is (local jobs); never sent */
+};
+void msg_job_pack(const struct msg_job *m, struct pack *k);
+int msg_job_unpack(const struct frame *f, struct msg_job *m, struct ddp_err *err);
+void msg_job_finish(struct msg_job *m);
+
+/* What one node shall do in it. */
+struct msg_share {
+    char *host;         /* owned: the node's name in the allocation */
+    uint32_t node_rank; /* its place among the nodes that have ranks */
+    uint32_t nlocal;
+    struct share_rank {
+        uint32_t rank, cross_rank, cross_size;
+    } * ranks; /* owned, by local rank */
+};
+void msg_share_pack(const struct msg_share *m, struct pack *k);
+int msg_share_unpack(const struct frame *f, struct msg_share *m, struct ddp_err *err);
+void msg_share_finish(struct msg_share *m);
+
+/* The end of a rank. */
+struct msg_exit {
+    uint32_t rank;
+    int32_t status;    /* as waitpid() tells it */
+    int64_t at_ns;     /* on the clock of its node */
+    uint64_t peak_kib; /* resident at most */
+};
+void msg_exit_pack(const struct msg_exit *m, struct pack *k);
+int msg_exit_unpack(const struct frame *f, struct msg_exit *m, struct ddp_err *err);
+
+/* A rank (or the store: rank ~0) that cannot be started. */
+struct msg_cannot {
+    uint32_t rank;
+    uint32_t code; /* our exit code: 125, 126, 127 */
+    char *text;    /* owned: the line */
+};
+void msg_cannot_pack(const struct msg_cannot *m, struct pack *k);
+int msg_cannot_unpack(const struct frame *f, struct msg_cannot *m, struct ddp_err *err);
+void msg_cannot_finish(struct msg_cannot *m);
+
+/* Something about a node: that it is lost, or cannot be reached. */
+struct msg_node {
+    uint32_t node;
+    char *text; /* owned */
+};
+void msg_node_pack(const struct msg_node *m, struct pack *k);
+int msg_node_unpack(const struct frame *f, struct msg_node *m, struct ddp_err *err);
+void msg_node_finish(struct msg_node *m);
+
+/* A connection at the store, seen by its server: who has the other end? */
+struct msg_vouch {
+    uint32_t id;
+    struct sockaddr_storage peer, local; /* AF_INET or AF_INET6 */
+};
+void msg_vouch_pack(const struct msg_vouch *m, struct pack *k);
+int msg_vouch_unpack(const struct frame *f, struct msg_vouch *m, struct ddp_err *err);
+
+struct msg_vouched {
+    uint32_t id;
+    bool yes;
+    char *why; /* owned: why not */
+};
+void msg_vouched_pack(const struct msg_vouched *m, struct pack *k);
+int msg_vouched_unpack(const struct frame *f, struct msg_vouched *m, struct ddp_err *err);
+void msg_vouched_finish(struct msg_vouched *m);
+
+/* The hosts of the job and how to start agents there. */
+struct msg_hosts {
+    uint32_t width;      /* of the tree */
+    uint32_t window;     /* ssh at once */
+    uint32_t timeout_ms; /* for all of it */
+    char *agent, *ssh;   /* owned */
+    uint32_t nhosts;
+    struct host {
+        char *name, *user; /* owned; user may be NULL */
+        uint32_t port;     /* 0: ssh's choice */
+        bool started;      /* by other means: not by the tree */
+    } * hosts;             /* owned; the index is the node number */
+};
+void msg_hosts_pack(const struct msg_hosts *m, struct pack *k);
+int msg_hosts_unpack(const struct frame *f, struct msg_hosts *m, struct ddp_err *err);
+void msg_hosts_finish(struct msg_hosts *m);
+
+#endif

@@ -1,0 +1,75 @@
+/* launcher/policy/cause.c - see cause.h */
+#include "launcher/policy/cause.h"
+
+#include "common/mem.h"
+
+#include <ctype.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+bool cause_before(const struct cause *a, const struct cause *b)
+{
+    if (b->kind == CAUSE_NONE || a->at_ns != b->at_ns)
+        return b->kind == CAUSE_NONE || a->at_ns < b->at_ns;
+    return a->kind == CAUSE_EXIT && b->kind == CAUSE_EXIT && WIFSIGNALED(a->status) &&
+           !WIFSIGNALED(b->status);
+}
+
+int cause_exit_code(int status)
+{
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/* "SIGSEGV (segmentation fault)": the system's own word for it, in lower case. */
+static void name_signal(int sig, char *text, size_t size)
+{
+    const char *abbrev = sigabbrev_np(sig), *what = sigdescr_np(sig);
+    char words[64];
+    snprintf(words, sizeof words, "%s", what ? what : "");
+    words[0] = (char)tolower((unsigned char)words[0]);
+    if (abbrev)
+        snprintf(text, size, "SIG%s (%s)", abbrev, words);
+    else
+        snprintf(text, size, "signal %d", sig);
+}
+
+char *cause_of_death(const struct cause *c)
+{
+    if (!WIFSIGNALED(c->status))
+        return xasprintf("exited with status %d", WEXITSTATUS(c->status));
+    char name[128];
+    int sig = WTERMSIG(c->status);
+    name_signal(sig, name, sizeof name);
+    if (sig == SIGKILL && c->peak_kib > 0)
+        return xasprintf("died of %s, not sent by ddprun: out of memory? its peak was "
+                         "%.1f GiB",
+                         name, (double)c->peak_kib / (1 << 20));
+    return xasprintf("died of %s%s", name, WCOREDUMP(c->status) ? ", core dumped" : "");
+}
+
+char *cause_rank_set(int n, bool (*in)(int rank, void *arg), void *arg)
+{
+    char *text = NULL;
+    size_t size = 0;
+    int count = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return NULL;
+    for (int i = 0; i < n; i++) {
+        if (!in(i, arg))
+            continue;
+        int last = i;
+        while (last + 1 < n && in(last + 1, arg))
+            last++;
+        fprintf(f, last > i ? "%s%d-%d" : "%s%d", count > 0 ? "," : "", i, last);
+        count += last - i + 1;
+        i = last;
+    }
+    fclose(f);
+    char *words = count > 0 ? xasprintf(count > 1 ? "ranks %s" : "rank %s", text) : NULL;
+    free(text);
+    return words;
+}

@@ -1,0 +1,94 @@
+/* launcher/policy/grace.c - see grace.h */
+#define LOG_SUBSYS "grace"
+#include "launcher/policy/grace.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TERM_AFTER_INT_MS = 2000, KILL_AGAIN_MS = 100 };
+
+/* Each step: what is sent, and how long it has to work (0: the grace time). */
+static const struct step {
+    int sig;
+    int64_t wait_ms;
+} steps[] = {
+    {SIGINT, 0},
+    {SIGTERM, 0}, /* after an INT: TERM_AFTER_INT_MS */
+    {SIGKILL, KILL_AGAIN_MS},
+};
+enum { STEP_NONE = -1, STEP_INT, STEP_TERM, STEP_KILL };
+
+struct grace {
+    struct event *timer; /* owned */
+    void (*act)(int sig, void *arg);
+    void *arg;
+    int step;
+    int64_t grace_ms;
+    bool asked_by_int;
+};
+
+static void enter(struct grace *g, int step)
+{
+    g->step = step;
+    int64_t ms = steps[step].wait_ms ? steps[step].wait_ms : g->grace_ms;
+    if (step == STEP_TERM && g->asked_by_int && ms > TERM_AFTER_INT_MS)
+        ms = TERM_AFTER_INT_MS;
+    struct timeval tv = {ms / 1000, ms % 1000 * 1000};
+    event_add(g->timer, &tv);
+    log_debug("SIG%s to all, next step in %lld ms", sigabbrev_np(steps[step].sig),
+              (long long)ms);
+    g->act(steps[step].sig, g->arg);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct grace *g = arg;
+    enter(g, g->step < STEP_KILL ? g->step + 1 : STEP_KILL);
+}
+
+void grace_begin(struct grace *g, int sig, int64_t grace_ms)
+{
+    int step = grace_ms <= 0 ? STEP_KILL : sig == SIGINT ? STEP_INT : STEP_TERM;
+    if (step <= g->step)
+        return;
+    g->grace_ms = grace_ms;
+    g->asked_by_int |= step == STEP_INT;
+    enter(g, step);
+}
+
+bool grace_began(const struct grace *g)
+{
+    return g->step != STEP_NONE;
+}
+
+bool grace_killing(const struct grace *g)
+{
+    return g->step == STEP_KILL;
+}
+
+void grace_done(struct grace *g)
+{
+    event_del(g->timer);
+}
+
+struct grace *grace_create(struct loop *loop, void (*act)(int sig, void *arg), void *arg)
+{
+    struct grace *g = xcalloc(1, sizeof *g);
+    *g = (struct grace){.act = act, .arg = arg, .step = STEP_NONE};
+    g->timer = evtimer_new(loop_base(loop), on_timer, g);
+    if (!g->timer)
+        abort();
+    return g;
+}
+
+void grace_destroy(struct grace *g)
+{
+    if (!g)
+        return;
+    event_free(g->timer);
+    free(g);
+}

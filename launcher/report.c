@@ -1,0 +1,161 @@
+/* launcher/report.c - the lines a user reads when something has failed
+ *
+ * One line first: what happened, where, when, and what became of the others; then the
+ * last lines of the rank it happened to. Everything else was a consequence.
+ */
+#include "launcher/job_impl.h"
+
+#include "common/duration.h"
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+const char *job_host_of(int rank, void *arg)
+{
+    const struct job *j = arg;
+    if (j->plan->nnodes < 2)
+        return NULL;
+    return j->plan->nodes[j->plan->ranks[rank].node].host->name;
+}
+
+void job_say(struct job *j, const char *line)
+{
+    if (j->output)
+        output_say(j->output, line);
+    else
+        fprintf(stderr, "%s\n", line);
+}
+
+/* --- sets of ranks ------------------------------------------------------------------ */
+
+static bool still_runs(int rank, void *arg)
+{
+    const struct job *j = arg;
+    return j->spawned_ns > 0 && j->ranks[rank].state != RANK_EXITED;
+}
+
+/* By itself, before it was told to end, or by a signal that is none of ours. */
+static bool failed_too(int rank, void *arg)
+{
+    const struct job *j = arg;
+    const struct job_rank *r = &j->ranks[rank];
+    int sig = WIFSIGNALED(r->status) ? WTERMSIG(r->status) : 0;
+    return r->state == RANK_EXITED && rank != j->cause.rank &&
+           (r->bad || (sig && sig != SIGTERM && sig != SIGKILL && sig != SIGINT));
+}
+
+static bool ended_by_us(int rank, void *arg)
+{
+    const struct job *j = arg;
+    const struct job_rank *r = &j->ranks[rank];
+    return r->state == RANK_EXITED && rank != j->cause.rank && !failed_too(rank, arg) &&
+           j->end_sent_ns > 0 && r->at_ns > j->end_sent_ns;
+}
+
+/* "; rank 2 failed after it; ranks 0-1,4 ended by us" */
+static char *fates(struct job *j)
+{
+    char *text = xstrdup("");
+    static const struct {
+        bool (*in)(int rank, void *arg);
+        const char *what;
+    } sets[] = {
+        {failed_too, "failed after it"},
+        {ended_by_us, "ended by us"},
+        {still_runs, "being ended"},
+    };
+    for (size_t i = 0; j->plan && i < ARRAY_LEN(sets); i++) {
+        char *set = cause_rank_set(j->plan->nranks, sets[i].in, j);
+        if (!set)
+            continue;
+        char *longer = xasprintf("%s; %s %s", text, set, sets[i].what);
+        free(set);
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
+/* --- the headline ------------------------------------------------------------------- */
+
+static char *what_happened(const struct job *j)
+{
+    const struct cause *c = &j->cause;
+    double after_s = (double)(c->at_ns - j->started_ns) / 1e9;
+    switch (c->kind) {
+    case CAUSE_EXIT: {
+        const struct plan_node *pn = &j->plan->nodes[j->plan->ranks[c->rank].node];
+        char *death = cause_of_death(c);
+        char *text = xasprintf("rank %d on %s %s (after %.1f s)", c->rank, pn->host->name,
+                               death, after_s);
+        free(death);
+        return text;
+    }
+    case CAUSE_TIME:
+        return xasprintf("--timeout of %.4g s is over",
+                         (double)j->opts->timeout_ms / 1e3);
+    case CAUSE_SIGNAL:
+        return xasprintf("told to end by SIG%s", sigabbrev_np(c->status));
+    case CAUSE_CANNOT:
+    case CAUSE_NODE:
+        return xstrdup(c->text);
+    case CAUSE_NONE:
+    case CAUSE_OUTPUT: /* the reader of our stdout has gone: it knows */
+        break;
+    }
+    return NULL;
+}
+
+/* With a single rank its last lines stand right above. */
+static void say_last_lines(struct job *j)
+{
+    if (j->cause.kind != CAUSE_EXIT || j->plan->nranks < 2)
+        return;
+    char *tail = output_tail(j->output, j->cause.rank);
+    if (tail[0]) {
+        char *head = xasprintf("ddprun: the last lines of rank %d:", j->cause.rank);
+        job_say(j, head);
+        free(head);
+    }
+    for (char *line = tail, *next; line && *line; line = next) {
+        next = strchr(line, '\n');
+        if (next)
+            *next++ = '\0';
+        char *shown = xasprintf("    %s", line);
+        job_say(j, shown);
+        free(shown);
+    }
+    free(tail);
+}
+
+void job_report_failure(struct job *j)
+{
+    char *what = j->reported ? NULL : what_happened(j);
+    if (!what)
+        return;
+    j->reported = true;
+    char *rest = fates(j);
+    char *line = xasprintf("ddprun: %s%s", what, rest);
+    job_say(j, line);
+    say_last_lines(j);
+    free(line);
+    free(rest);
+    free(what);
+}
+
+void job_report_summary(struct job *j)
+{
+    int64_t now = now_ns();
+    char *line = xasprintf(
+        "ddprun: %d ranks on %d nodes: started after %.1f ms, ran for %.3f s, %.3f s in all",
+        j->plan->nranks, j->plan->nnodes, (double)(j->spawned_ns - j->created_ns) / 1e6,
+        (double)(j->last_exit_ns - j->spawned_ns) / 1e9,
+        (double)(now - j->created_ns) / 1e9);
+    job_say(j, line);
+    free(line);
+}

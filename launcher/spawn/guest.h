@@ -1,0 +1,26 @@
+/* launcher/spawn/guest.h - the listener that agents call, and who stands at the door
+ *
+ * A caller gets an offer and has a few seconds to prove the key (link/handshake.h). Until
+ * then it costs one descriptor and a hundred bytes, and only so many are let wait.
+ */
+#ifndef LAUNCHER_SPAWN_GUEST_H
+#define LAUNCHER_SPAWN_GUEST_H
+
+#include "common/strv.h"
+#include "launcher/link/link.h"
+
+struct guests;
+
+/* Has proved the key as `node`; `here` is the address it called. Takes `fd` over when it
+ * returns true. */
+typedef bool (*guest_fn)(unsigned node, int fd, const struct link_keys *keys,
+                         const char *here, void *arg);
+
+struct guests *guests_create(struct loop *loop, const struct secret *key, guest_fn fn,
+                             void *arg, struct ddp_err *err);
+void guests_destroy(struct guests *g);
+
+/* "ADDRESS PORT", one per address of this machine that others may reach. */
+void guests_calls(const struct guests *g, struct strv *out);
+
+#endif

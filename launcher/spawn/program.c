@@ -1,0 +1,170 @@
+/* launcher/spawn/program.c - see program.h */
+#include "launcher/spawn/program.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char default_path[] = "/usr/local/bin:/usr/bin:/bin";
+
+/* " on node02", or nothing where only one host is there. */
+static const char *on_host(const char *host, char *text, size_t size)
+{
+    text[0] = '\0';
+    if (host)
+        snprintf(text, size, " on %s", host);
+    return text;
+}
+
+static char *join(const char *dir, const char *name)
+{
+    return name[0] == '/' ? xstrdup(name) : xasprintf("%s/%s", dir, name);
+}
+
+/* 0, or the errno that execve() would end with. */
+static int usable(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) < 0)
+        return errno;
+    if (S_ISDIR(st.st_mode))
+        return EISDIR;
+    return access(path, X_OK) < 0 ? errno : 0;
+}
+
+/* The first entry of the path that can be run; `*why` tells what was in the way. */
+static char *search(const char *name, const char *dir, const char *path_env, int *why)
+{
+    *why = ENOENT;
+    for (const char *p = path_env;; p++) {
+        size_t n = strcspn(p, ":");
+        char *entry = n > 0 ? xstrndup(p, n) : xstrdup(".");
+        char *base = join(dir, entry), *file = xasprintf("%s/%s", base, name);
+        int error = usable(file);
+        free(entry);
+        free(base);
+        if (error == 0)
+            return file;
+        if (error == EACCES)
+            *why = EACCES; /* as execvp(): there, but not for us, unless another is */
+        free(file);
+        p += n;
+        if (*p == '\0')
+            return NULL;
+    }
+}
+
+/* What to try, behind the line; written into `text`. */
+static const char *advice(const char *name, const char *path, int why, const char *dir,
+                          char *text, size_t size)
+{
+    text[0] = '\0';
+    struct stat st;
+    if (why == ENOENT && !strchr(name, '/')) {
+        char *here = join(dir, name);
+        if (stat(here, &st) == 0 && S_ISREG(st.st_mode))
+            snprintf(text, size, " in PATH; the one in '%s' is meant by './%s'", dir,
+                     name);
+        else
+            snprintf(text, size, " in PATH");
+        free(here);
+    } else if (why == EACCES && path && stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+        const char *dot = strrchr(path, '.');
+        bool python = dot && strcmp(dot, ".py") == 0;
+        snprintf(text, size, python ? "; try 'python3 %s' or chmod +x" : "; try chmod +x",
+                 name);
+    } else if (why == ENOEXEC) {
+        snprintf(text, size, "; a script begins with '#!' and its interpreter");
+    }
+    return text;
+}
+
+static int cannot(const char *name, const char *path, const char *dir, const char *host,
+                  int why, struct ddp_err *err)
+{
+    char on[300], more[600];
+    err_set(err, "cannot run '%s'%s: %s%s", name, on_host(host, on, sizeof on),
+            why == ENOENT    ? "no such file or directory"
+            : why == EACCES  ? "permission denied"
+            : why == EISDIR  ? "it is a directory"
+            : why == ENOEXEC ? "not a program this machine can run"
+            : why == E2BIG   ? "arguments and environment are too long"
+                             : strerror(why),
+            advice(name, path, why, dir, more, sizeof more));
+    if (why == ENOENT || why == ENOTDIR)
+        return EXIT_NOT_FOUND;
+    return why == EAGAIN || why == ENOMEM || why == EMFILE || why == ENFILE
+               ? EXIT_CANNOT_START
+               : EXIT_NOT_EXECUTABLE;
+}
+
+char *program_find(const char *name, const char *dir, const char *path_env,
+                   const char *host, int *code, struct ddp_err *err)
+{
+    if (access(dir, X_OK) < 0) {
+        char on[300];
+        err_errno(err, "cannot start%s in directory '%s'", on_host(host, on, sizeof on),
+                  dir);
+        *code = EXIT_CANNOT_START;
+        return NULL;
+    }
+    int why = ENOENT;
+    char *path = NULL;
+    if (strchr(name, '/')) {
+        path = join(dir, name);
+        why = usable(path);
+    } else if (name[0] != '\0') {
+        path = search(name, dir, path_env ? path_env : default_path, &why);
+        why = path ? 0 : why;
+    }
+    if (why == 0)
+        return path;
+    *code = cannot(name, path, dir, host, why, err);
+    free(path);
+    return NULL;
+}
+
+int program_failed(const char *name, const char *path, const char *dir, const char *host,
+                   enum child_step step, struct ddp_err *err)
+{
+    int why = errno;
+    char on[300];
+    on_host(host, on, sizeof on);
+    switch (step) {
+    case CHILD_EXEC:
+        /* the file is there, or it would not have been found: its interpreter is not */
+        if (why == ENOENT) {
+            err_set(err, "cannot run '%s'%s: the interpreter it names is not there", name,
+                    on);
+            return EXIT_NOT_EXECUTABLE;
+        }
+        return cannot(name, path, dir, host, why, err);
+    case CHILD_DIR:
+        errno = why;
+        err_errno(err, "cannot start%s in directory '%s'", on, dir);
+        break;
+    case CHILD_CPUS:
+        errno = why;
+        err_errno(err, "cannot bind a rank%s to its CPUs", on);
+        break;
+    case CHILD_OK:
+    case CHILD_CLONE:
+    case CHILD_SETUP:
+        errno = why;
+        err_errno(err, "cannot start '%s'%s", name, on);
+        if (why == EAGAIN)
+            err_prefix(err, "too many processes (ulimit -u)");
+        if (why == EMFILE || why == ENFILE)
+            err_prefix(err, "too many open files (ulimit -n)");
+        break;
+    }
+    return EXIT_CANNOT_START;
+}

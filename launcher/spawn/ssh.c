@@ -1,0 +1,151 @@
+/* launcher/spawn/ssh.c - see ssh.h
+ *
+ * ssh has no exit codes for its reasons, only words: OpenSSH's, looked for in a table.
+ * What is not in it is shown as ssh said it.
+ */
+#include "launcher/spawn/ssh.h"
+
+#include "common/mem.h"
+#include "launcher/spawn/program.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+enum { CONNECT_TIMEOUT_S = 10, SSH_FAILED = 255 };
+
+void ssh_command(const struct host *host, const char *ssh, const char *agent,
+                 struct strv *argv)
+{
+    char *copy = xstrdup(ssh), *save = NULL;
+    for (char *w = strtok_r(copy, " \t", &save); w; w = strtok_r(NULL, " \t", &save))
+        strv_push(argv, w);
+    free(copy);
+    strv_push(argv, "-T"); /* no terminal */
+    strv_push(argv, "-x"); /* no X11 */
+    strv_push(argv, "-oBatchMode=yes");
+    strv_pushf(argv, "-oConnectTimeout=%d", CONNECT_TIMEOUT_S);
+    if (host->port > 0) {
+        strv_push(argv, "-p");
+        strv_pushf(argv, "%u", host->port);
+    }
+    if (host->user) {
+        strv_push(argv, "-l");
+        strv_push(argv, host->user);
+    }
+    strv_push(argv, "--");
+    strv_push(argv, host->name);
+    /* a shell reads this at the other end; exec, so that it does not stay */
+    char *quoted = shell_quote(agent);
+    strv_pushf(argv, "exec %s", quoted);
+    free(quoted);
+}
+
+static const struct reason {
+    const char *words; /* of ssh */
+    const char *cause, *advice;
+    bool again;
+} reasons[] = {
+    {"REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key has changed",
+     "if that is right, 'ssh-keygen -R HOST' and then 'ssh HOST' once", false},
+    {"Host key verification failed", "its host key is not known here",
+     "'ssh HOST' once by hand, to look at it and accept it", false},
+    {"Could not resolve hostname", "the name cannot be resolved",
+     "look for a misspelling, or in /etc/hosts and DNS", false},
+    {"Permission denied", "permission denied",
+     "'ssh HOST true' has to work without a password: ssh-copy-id, ssh-add", false},
+    {"Too many authentication failures", "too many authentication failures",
+     "name the right key in ~/.ssh/config (IdentitiesOnly)", false},
+    {"Connection refused", "connection refused", "is sshd running there, on that port?",
+     false},
+    {"No route to host", "no route to it", "is it up, and in this network?", false},
+    {"Network is unreachable", "its network is unreachable", "is it in this network?",
+     false},
+    {"timed out", "no answer", "is it up, and does a firewall let ssh through?", false},
+    {"Connection reset by peer", "sshd there has closed the connection before login",
+     "is it overloaded (MaxStartups), or are we not welcome (AllowUsers)?", true},
+    {"Connection closed by", "sshd there has closed the connection before login",
+     "is it overloaded (MaxStartups), or are we not welcome (AllowUsers)?", true},
+    {"kex_exchange_identification", "sshd there has closed the connection before login",
+     "is it overloaded (MaxStartups), or are we not welcome (AllowUsers)?", true},
+};
+
+/* "permission denied (publickey,password)": the methods that were tried stand behind. */
+static void add_methods(const char *said, char *out, size_t size)
+{
+    const char *p = strstr(said, "Permission denied (");
+    size_t n = p ? strcspn(p, ")") : 0;
+    size_t have = strlen(out);
+    if (p && p[n] == ')')
+        snprintf(out + have, size - have, " %.*s",
+                 (int)(n + 1 - strlen("Permission denied ")),
+                 p + strlen("Permission denied "));
+}
+
+/* `advice` with the host's name for HOST. */
+static void add_advice(const char *advice, const char *host, char *out, size_t size)
+{
+    size_t n = strlen(out);
+    n += (size_t)snprintf(out + n, size - n, "; ");
+    for (const char *p = advice; *p && n + 1 < size;) {
+        if (strncmp(p, "HOST", 4) == 0) {
+            n += (size_t)snprintf(out + n, size - n, "%s", host);
+            p += 4;
+        } else {
+            out[n++] = *p++;
+            out[n] = '\0';
+        }
+    }
+}
+
+static void last_line(const char *said, char *out, size_t size)
+{
+    const char *end = said + strlen(said);
+    while (end > said && (end[-1] == '\n' || end[-1] == '\r'))
+        end--;
+    const char *start = end;
+    while (start > said && start[-1] != '\n')
+        start--;
+    snprintf(out, size, "%.*s", (int)(end - start), start);
+}
+
+static bool by_table(const struct host *host, const char *said, struct ssh_diagnosis *d)
+{
+    for (size_t i = 0; i < ARRAY_LEN(reasons); i++) {
+        const struct reason *r = &reasons[i];
+        if (!strstr(said, r->words))
+            continue;
+        snprintf(d->text, sizeof d->text, "%s: %s", host->name, r->cause);
+        if (strcmp(r->words, "Permission denied") == 0)
+            add_methods(said, d->text, sizeof d->text);
+        add_advice(r->advice, host->name, d->text, sizeof d->text);
+        d->again = r->again;
+        return true;
+    }
+    return false;
+}
+
+void ssh_diagnose(const struct host *host, const char *agent, const char *said,
+                  int status, struct ssh_diagnosis *d)
+{
+    char last[300];
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    *d = (struct ssh_diagnosis){0};
+    last_line(said, last, sizeof last);
+    if (code == SSH_FAILED && by_table(host, said, d))
+        return;
+    if (WIFSIGNALED(status))
+        snprintf(d->text, sizeof d->text, "%s: ssh died of SIG%s", host->name,
+                 sigabbrev_np(WTERMSIG(status)));
+    else if (code == EXIT_NOT_FOUND || code == EXIT_NOT_EXECUTABLE)
+        snprintf(d->text, sizeof d->text,
+                 "%s: the agent '%s' %s there; install ddprun in the same place, or name "
+                 "its agent by --agent",
+                 host->name, agent, code == EXIT_NOT_FOUND ? "is not" : "cannot be run");
+    else if (last[0])
+        snprintf(d->text, sizeof d->text, "%s: %s", host->name, last);
+    else
+        snprintf(d->text, sizeof d->text, "%s: ssh ended with status %d and no word",
+                 host->name, code);
+}

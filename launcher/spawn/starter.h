@@ -1,0 +1,49 @@
+/* launcher/spawn/starter.h - start agents on other hosts and take their calls
+ *
+ * Runs an ssh per host, at most `window` at a time that have not called back yet, hands
+ * each its summons on stdin, listens for the calls and lets in who proves the key. Used
+ * by the launcher, and in a tree by agents for those below them.
+ *
+ * Owner: the job, or an agent. Hosts and key are borrowed.
+ */
+#ifndef LAUNCHER_SPAWN_STARTER_H
+#define LAUNCHER_SPAWN_STARTER_H
+
+#include "launcher/link/link.h"
+#include "launcher/link/message.h"
+#include "launcher/spawn/reap.h"
+
+struct starter;
+
+struct starter_events {
+    /* An agent has called and proved the key; `fd` is the callee's to own, `here` the
+     * address by which it reached us (borrowed). */
+    void (*joined)(unsigned node, int fd, const struct link_keys *keys, const char *here,
+                   void *arg);
+    /* It does not start: one line with host, cause, and what to try. Or it had, and its
+     * ssh has ended before its link did. Once per host. */
+    void (*failed)(unsigned node, const char *line, void *arg);
+    /* The last ssh has ended. */
+    void (*idle)(void *arg);
+};
+
+struct starter *starter_create(struct loop *loop, struct reap *reap,
+                               const struct msg_hosts *hosts, const struct secret *key,
+                               const char *log_level, const struct starter_events *events,
+                               void *arg, struct ddp_err *err);
+
+void starter_start(struct starter *s, unsigned node);
+
+/* Where a host stands that has not joined, for the line when time is up: malloc'ed. */
+char *starter_missing(const struct starter *s, unsigned node);
+
+bool starter_has_group(const struct starter *s, pid_t group); /* of one of its ssh */
+bool starter_is_idle(const struct starter *s);
+
+/* Start nothing more and let go of everything: the lifelines end. */
+void starter_stop(struct starter *s);
+/* And of those ssh that do not end by that. */
+void starter_kill(struct starter *s);
+void starter_destroy(struct starter *s);
+
+#endif

@@ -8,6 +8,7 @@
 #define WORKER_GROUP_COLL_H
 
 #include "include/ddprun/group.h"
+#include "worker/group/net_coll.h"
 #include "worker/group/shm.h"
 
 enum coll_kind {
@@ -44,15 +45,42 @@ struct coll {
     coll_work_fn work;
     unsigned t, nsteps;
     size_t chunk; /* elements per step */
+
+    /* between hosts */
+    struct net_op net;
+    bool on_net;       /* `net` is under way */
+    struct coll *part; /* owned: the collective that this one is now doing as a part */
+    unsigned nparts;   /* of them, done */
+    char *scratch;     /* owned */
 };
 
 /* "all_reduce #17" */
 const char *coll_name(const struct coll *c, char *text, size_t size);
 /* Bytes of `count` elements. */
 size_t coll_bytes(const struct coll *c);
+/* Kind, type, operation and root in one word, and that word and the bytes as a text. */
+uint32_t coll_what(const struct coll *c);
+void coll_describe(uint32_t what, uint64_t bytes, char *text, size_t size);
+void coll_finish(
+    struct coll *c); /* frees what it owns; when it has ended, or never will */
 
 /* Through the memory of this host, all ranks of the group being on it. */
 int local_advance(struct shm *s, struct coll *c, struct ddp_err *err);
+struct range {
+    size_t at, n; /* elements */
+};
+
+/* The k-th chunk; empty behind the end. */
+struct range coll_chunk(const struct coll *c, size_t k);
+/* Slice i of n, in whole cache lines so that no two ranks write to the same one. */
+struct range range_slice(struct range r, enum ddp_type type, int i, int n);
+/* The buffer of a local rank that has it in the arena, else NULL; while all of this host
+ * are in the collective. */
+char *local_direct(const struct shm *s, int local);
+void local_announce(struct shm *s, struct coll *c, size_t nsmall);
+
+/* Do the ranks of this host, all of which have announced, mean the same? */
+int local_check(const struct shm *s, const struct coll *c, struct ddp_err *err);
 /* The local ranks that `c` waits for have it reached; asked by whoever is about to sleep
  * or to blame somebody. */
 bool local_reached(const struct shm *s, const struct coll *c, int local);

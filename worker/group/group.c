@@ -5,12 +5,13 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/group/env.h"
+#include "worker/group/messages.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_TIMEOUT_MS = 300000, DEFAULT_ARENA = 64 << 20 };
+enum { DEFAULT_TIMEOUT_MS = 300000, DEFAULT_ARENA = 64 << 20, TCP_SPIN_NS = 20000 };
 
 /* The how-manieth group of this name a rank makes is part of the name in the store, so
  * that a second one does not meet the cards of the first. All ranks count alike. Kept for
@@ -81,12 +82,15 @@ static int join(struct ddp_group *g, const struct ddp_group_options *o,
     int nlocal = 1;
     if (rc == 0)
         layout_host(&g->layout, g->layout.members[p->rank].host, &nlocal);
-    if (rc == 0 && g->layout.nhosts > 1)
-        rc = err_set(err, "groups over several hosts are not built in");
     if (rc == 0 && nlocal > 1) {
         size_t arena = o->arena_bytes ? o->arena_bytes : DEFAULT_ARENA;
         g->shm = shm_join(&g->layout, &doors, arena, deadline_ms, err);
         rc = g->shm ? 0 : -1;
+    }
+    g->spin_ns = g->shm ? g->shm->spin_ns : TCP_SPIN_NS;
+    if (rc == 0 && g->layout.nhosts > 1) {
+        g->net = net_create(&g->layout, &doors);
+        g->hier = hier_create(&g->layout, g->net, g->shm);
     }
     meet_close(&doors);
     return rc;
@@ -122,6 +126,15 @@ void ddp_group_destroy(struct ddp_group *g)
 {
     if (!g)
         return;
+    while (g->requests) {
+        struct ddp_request *r = g->requests;
+        g->requests = r->older;
+        coll_finish(&r->coll);
+        free(r);
+    }
+    messages_destroy(g);
+    hier_destroy(g->hier);
+    net_destroy(g->net);
     shm_leave(g->shm);
     if (g->layout.members)
         layout_finish(&g->layout);

@@ -1,35 +1,48 @@
 /* worker/group/group.h - inside a process group
  *
- * The group owns its layout, the memory of its host, and the row of collectives under
- * way. Progress is made by progress() alone, which every waiting or testing call runs.
+ * The group owns its layout, the memory of its host, its streams to other hosts, and
+ * everything that is under way. Progress is made by group_progress() alone, which every
+ * waiting or testing call runs.
  */
 #ifndef WORKER_GROUP_GROUP_H
 #define WORKER_GROUP_GROUP_H
 
-#include "worker/group/coll.h"
-#include "worker/group/meet.h"
+#include "worker/group/hier.h"
 
 enum request_kind { REQUEST_COLL, REQUEST_SEND, REQUEST_RECV };
 
 struct ddp_request {
     enum request_kind kind;
     bool ended;
-    struct ddp_group *group;  /* borrowed */
-    struct ddp_request *next; /* the collective started after this one */
-    struct coll coll;
+    struct ddp_group *group;           /* borrowed */
+    struct ddp_request *next;          /* in the row it waits in */
+    struct ddp_request *older, *newer; /* handed out to the user, and not given back */
+    struct coll coll;                  /* REQUEST_COLL */
+    char *data;                        /* the others; borrowed from the user */
+    size_t bytes;
+    int peer, tag;
 };
 
 struct private_block {
     struct private_block *next;
 };
 
+struct mailbox;
+
 struct ddp_group {
     struct layout layout;
     char *name; /* owned */
-    int64_t timeout_ms;
-    struct shm *shm;                      /* owned; NULL when alone on this host */
-    struct ddp_request *first, *last;     /* collectives under way, in order */
-    uint64_t number;                      /* collectives started */
+    int64_t timeout_ms, spin_ns;
+    struct shm *shm;   /* owned; NULL when alone on this host */
+    struct net *net;   /* owned; NULL when all are on this host */
+    struct hier *hier; /* owned; with net */
+
+    struct ddp_request *first, *last; /* collectives under way, in order */
+    uint64_t number;                  /* collectives started */
+    struct mailbox **mailbox;         /* owned, by rank; NULL until there is a message */
+    struct mailbox *mailboxes;        /* those that exist */
+    struct ddp_request *requests;     /* owned: what the user holds, newest first */
+
     struct private_block *private_blocks; /* owned: the arena of a rank without shm */
     bool broken;
     struct ddp_err why;

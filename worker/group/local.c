@@ -19,48 +19,12 @@
 #include "common/err.h"
 #include "worker/group/reduce.h"
 
-#include <stdio.h>
 #include <string.h>
 
-static const char *const kind_names[] = {"barrier", "broadcast", "all_reduce",
-                                         "all_gather", "reduce_scatter"};
+/* Bytes per rank and step: a few of everybody's fit the caches. */
+enum { LOCAL_CHUNK = 262144 };
 
-const char *coll_name(const struct coll *c, char *text, size_t size)
-{
-    snprintf(text, size, "%s #%llu", kind_names[c->kind], (unsigned long long)c->number);
-    return text;
-}
-
-size_t coll_bytes(const struct coll *c)
-{
-    return c->count * type_size(c->type);
-}
-
-/* ---- agreement ---- */
-
-/* Operation and root count only where they mean something. */
-static uint32_t coll_what(const struct coll *c)
-{
-    bool reduces = c->kind == COLL_ALL_REDUCE || c->kind == COLL_REDUCE_SCATTER;
-    return (uint32_t)c->kind | (uint32_t)c->type << 4 |
-           (reduces ? (uint32_t)c->op << 8 : 0) |
-           (c->kind == COLL_BROADCAST ? (uint32_t)c->root << 12 : 0);
-}
-
-static void describe(uint32_t what, uint64_t bytes, char *text, size_t size)
-{
-    enum coll_kind kind = what & 15;
-    int n = snprintf(text, size, "%s", kind_names[kind % 5]);
-    if (kind == COLL_ALL_REDUCE || kind == COLL_REDUCE_SCATTER)
-        n += snprintf(text + n, size - (size_t)n, "(%s)", op_name((what >> 8 & 15) % 5));
-    if (kind != COLL_BARRIER)
-        n += snprintf(text + n, size - (size_t)n, " of %llu bytes of %s",
-                      (unsigned long long)bytes, type_name((what >> 4 & 15) % 5));
-    if (kind == COLL_BROADCAST)
-        snprintf(text + n, size - (size_t)n, " from rank %u", what >> 12);
-}
-
-static int check_agreement(const struct shm *s, const struct coll *c, struct ddp_err *err)
+int local_check(const struct shm *s, const struct coll *c, struct ddp_err *err)
 {
     const struct shm_post *mine = &s->rank[s->me].post[s->seq & 1];
     for (int i = 0; i < s->n; i++) {
@@ -71,8 +35,8 @@ static int check_agreement(const struct shm *s, const struct coll *c, struct ddp
         const struct shm_post *a = &s->rank[low].post[s->seq & 1];
         const struct shm_post *b = &s->rank[high].post[s->seq & 1];
         char first[128], second[128];
-        describe(a->what, a->bytes, first, sizeof first);
-        describe(b->what, b->bytes, second, sizeof second);
+        coll_describe(a->what, a->bytes, first, sizeof first);
+        coll_describe(b->what, b->bytes, second, sizeof second);
         return err_set(
             err,
             "the ranks disagree on collective #%llu: rank %d calls %s, rank %d "
@@ -130,11 +94,7 @@ static void eager_finish(struct shm *s, struct coll *c, size_t bytes)
 
 /* ---- shares of the steps ---- */
 
-struct range {
-    size_t at, n; /* elements */
-};
-
-static struct range chunk_range(const struct coll *c, size_t chunk)
+struct range coll_chunk(const struct coll *c, size_t chunk)
 {
     size_t at = chunk * c->chunk;
     if (at >= c->count)
@@ -142,8 +102,7 @@ static struct range chunk_range(const struct coll *c, size_t chunk)
     return (struct range){at, c->count - at < c->chunk ? c->count - at : c->chunk};
 }
 
-/* Slice i of n, in whole cache lines so that no two ranks write to the same one. */
-static struct range slice(struct range r, enum ddp_type type, int i, int n)
+struct range range_slice(struct range r, enum ddp_type type, int i, int n)
 {
     size_t line = SHM_LINE / type_size(type), lines = (r.n + line - 1) / line;
     size_t from = lines * (size_t)i / (size_t)n * line;
@@ -153,8 +112,7 @@ static struct range slice(struct range r, enum ddp_type type, int i, int n)
     return (struct range){r.at + from, to - from};
 }
 
-/* The buffer of a rank that has it in the arena, else NULL. */
-static char *direct(const struct shm *s, int local)
+char *local_direct(const struct shm *s, int local)
 {
     int64_t where = s->rank[local].post[s->seq & 1].where;
     return where >= 0 ? s->base + where : NULL;
@@ -164,9 +122,9 @@ static void all_reduce_in_arena(struct shm *s, struct coll *c, unsigned t)
 {
     if (t > 0)
         return;
-    struct range mine = slice((struct range){0, c->count}, c->type, s->me, s->n);
+    struct range mine = range_slice((struct range){0, c->count}, c->type, s->me, s->n);
     for (int i = 0; i < s->n; i++) {
-        s->out[i] = direct(s, i) + mine.at * type_size(c->type);
+        s->out[i] = local_direct(s, i) + mine.at * type_size(c->type);
         s->in[i] = s->out[i];
     }
     reduce_many(s->out, s->n, s->in, s->n, mine.n, c->type, c->op, s->n);
@@ -177,9 +135,9 @@ static void all_reduce_staged(struct shm *s, struct coll *c, unsigned t)
     size_t size = type_size(c->type);
     char *data = c->recv;
     if (t >= 2) { /* out */
-        struct range r = chunk_range(c, t - 2);
+        struct range r = coll_chunk(c, t - 2);
         for (int i = 0; i < s->n; i++) {
-            struct range of = slice(r, c->type, i, s->n);
+            struct range of = range_slice(r, c->type, i, s->n);
             if (i != s->me)
                 memcpy(data + of.at * size,
                        shm_stage(s, i, t - 2) + (of.at - r.at) * size, of.n * size);
@@ -187,7 +145,7 @@ static void all_reduce_staged(struct shm *s, struct coll *c, unsigned t)
     }
     if (t >=
         1) { /* reduce; my own operand is still where it was, the result goes there */
-        struct range r = chunk_range(c, t - 1), of = slice(r, c->type, s->me, s->n);
+        struct range r = coll_chunk(c, t - 1), of = range_slice(r, c->type, s->me, s->n);
         size_t skip = (of.at - r.at) * size;
         for (int i = 0; i < s->n; i++)
             s->in[i] = shm_stage(s, i, t - 1) + skip;
@@ -195,8 +153,8 @@ static void all_reduce_staged(struct shm *s, struct coll *c, unsigned t)
         void *out[2] = {data + of.at * size, shm_stage(s, s->me, t - 1) + skip};
         reduce_many(out, 2, s->in, s->n, of.n, c->type, c->op, s->n);
     }
-    struct range r = chunk_range(c, t); /* in */
-    struct range of = slice(r, c->type, s->me, s->n);
+    struct range r = coll_chunk(c, t); /* in */
+    struct range of = range_slice(r, c->type, s->me, s->n);
     char *stage = shm_stage(s, s->me, t);
     size_t behind = of.at + of.n - r.at;
     memcpy(stage, data + r.at * size, (of.at - r.at) * size);
@@ -207,14 +165,14 @@ static void broadcast_share(struct shm *s, struct coll *c, unsigned t)
 {
     size_t size = type_size(c->type);
     int root = s->layout->members[c->root].local;
-    const char *there = direct(s, root);
+    const char *there = local_direct(s, root);
     if (s->me == root) {
-        struct range r = chunk_range(c, t);
+        struct range r = coll_chunk(c, t);
         if (!there)
             memcpy(shm_stage(s, root, t), (const char *)c->send + r.at * size,
                    r.n * size);
     } else if (t >= 1) {
-        struct range r = chunk_range(c, t - 1);
+        struct range r = coll_chunk(c, t - 1);
         memcpy((char *)c->recv + r.at * size,
                there ? there + r.at * size : shm_stage(s, root, t - 1), r.n * size);
     }
@@ -224,18 +182,18 @@ static void all_gather_share(struct shm *s, struct coll *c, unsigned t)
 {
     size_t size = type_size(c->type);
     char *recv = c->recv;
-    struct range r = chunk_range(c, t);
+    struct range r = coll_chunk(c, t);
     const char *mine = (const char *)c->send + r.at * size;
     char *own = recv + ((size_t)s->me * c->count + r.at) * size;
     if (own != mine)
         memcpy(own, mine, r.n * size);
-    if (!direct(s, s->me))
+    if (!local_direct(s, s->me))
         memcpy(shm_stage(s, s->me, t), mine, r.n * size);
     if (t == 0)
         return;
-    r = chunk_range(c, t - 1);
+    r = coll_chunk(c, t - 1);
     for (int i = 0; i < s->n; i++) {
-        const char *there = direct(s, i);
+        const char *there = local_direct(s, i);
         if (i != s->me)
             memcpy(recv + ((size_t)i * c->count + r.at) * size,
                    there ? there + r.at * size : shm_stage(s, i, t - 1), r.n * size);
@@ -247,17 +205,17 @@ static void reduce_scatter_share(struct shm *s, struct coll *c, unsigned t)
 {
     size_t size = type_size(c->type);
     const char *send = c->send;
-    struct range r = chunk_range(c, t);
-    for (int i = 0; i < s->n && !direct(s, s->me); i++) {
+    struct range r = coll_chunk(c, t);
+    for (int i = 0; i < s->n && !local_direct(s, s->me); i++) {
         if (i != s->me)
             memcpy(shm_stage(s, s->me, t) + (size_t)i * c->chunk * size,
                    send + ((size_t)i * c->count + r.at) * size, r.n * size);
     }
     if (t == 0)
         return;
-    r = chunk_range(c, t - 1);
+    r = coll_chunk(c, t - 1);
     for (int i = 0; i < s->n; i++) {
-        const char *there = i == s->me ? send : direct(s, i);
+        const char *there = i == s->me ? send : local_direct(s, i);
         s->in[i] = there ? there + ((size_t)s->me * c->count + r.at) * size
                          : shm_stage(s, i, t - 1) + (size_t)s->me * c->chunk * size;
     }
@@ -271,9 +229,9 @@ static void reduce_scatter_share(struct shm *s, struct coll *c, unsigned t)
  * them that the steps overlap. */
 static size_t chunk_elements(const struct shm *s, const struct coll *c)
 {
-    size_t room = SHM_CHUNK, size = type_size(c->type), line = SHM_LINE / size;
+    size_t room = LOCAL_CHUNK, size = type_size(c->type), line = SHM_LINE / size;
     if (c->kind == COLL_REDUCE_SCATTER)
-        room = SHM_CHUNK / (size_t)s->n;
+        room = LOCAL_CHUNK / (size_t)s->n;
     size_t bytes = coll_bytes(c) / 4;
     size_t chunk = bytes < room ? bytes : room;
     chunk = chunk / size / line * line;
@@ -284,13 +242,13 @@ static void plan(struct shm *s, struct coll *c)
 {
     bool all_direct = true, any_direct = false;
     for (int i = 0; i < s->n; i++) {
-        all_direct = all_direct && direct(s, i);
-        any_direct = any_direct || direct(s, i);
+        all_direct = all_direct && local_direct(s, i);
+        any_direct = any_direct || local_direct(s, i);
     }
     c->t = 0;
     c->chunk = chunk_elements(s, c);
     bool whole = c->kind == COLL_BROADCAST
-                     ? direct(s, s->layout->members[c->root].local) != NULL
+                     ? local_direct(s, s->layout->members[c->root].local) != NULL
                      : all_direct;
     if (whole)
         c->chunk = c->count;
@@ -315,14 +273,14 @@ static void plan(struct shm *s, struct coll *c)
     }
 }
 
-static void announce(struct shm *s, struct coll *c)
+/* `nsmall` bytes go with the announcement. */
+void local_announce(struct shm *s, struct coll *c, size_t nsmall)
 {
-    size_t few = eager_bytes(s, c);
     bool gives = c->kind != COLL_BROADCAST || s->ranks[s->me] == c->root;
     size_t bytes = coll_bytes(c);
     size_t reads = c->kind == COLL_REDUCE_SCATTER ? bytes * (size_t)s->n : bytes;
-    shm_post(s, coll_what(c), bytes, few ? -1 : shm_where(s, c->send, reads), c->send,
-             gives ? few : 0);
+    shm_post(s, coll_what(c), bytes, nsmall ? -1 : shm_where(s, c->send, reads), c->send,
+             gives ? nsmall : 0);
 }
 
 int local_advance(struct shm *s, struct coll *c, struct ddp_err *err)
@@ -331,13 +289,13 @@ int local_advance(struct shm *s, struct coll *c, struct ddp_err *err)
     for (;;) {
         switch (c->state) {
         case COLL_NEW:
-            announce(s, c);
+            local_announce(s, c, few);
             c->state = COLL_ANNOUNCED;
             break;
         case COLL_ANNOUNCED:
             if (!shm_all_posted(s))
                 return ADVANCE_LATER;
-            if (check_agreement(s, c, err) < 0)
+            if (local_check(s, c, err) < 0)
                 return ADVANCE_ERROR;
             if (few > 0 || c->count == 0 || c->kind == COLL_BARRIER) {
                 if (few > 0)

@@ -1,19 +1,26 @@
 /* worker/group/progress.c - advancing, waiting, and what can go wrong meanwhile
  *
- * A wait first spins, since the others are mostly a few microseconds away, then sleeps
- * until the rank that lags wakes it. Every LOOK_MS of sleep it looks whether those that
- * it waits for still live. The first failure that a rank of this host finds is written
- * into the shared memory, so that all tell the same cause.
+ * A wait first spins, since the others are mostly a few microseconds away, then sleeps:
+ * on a futex for ranks of this host, in poll() for others. Every LOOK_MS of it it looks
+ * whether those that it waits for still live. The first failure that a rank finds is
+ * written into the memory of its host and told to the other hosts, so that all name the
+ * same cause.
  */
 #include "worker/group/group.h"
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "worker/group/messages.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { LOOK_MS = 100 };
+enum {
+    LOOK_MS = 100,
+    BOTH_MS = 1,   /* between looks at the one while sleeping on the other */
+    NEWS_MS = 200, /* for the cause to come when a connection has closed */
+};
 
 static inline void cpu_relax(void)
 {
@@ -24,17 +31,67 @@ static inline void cpu_relax(void)
 #endif
 }
 
-int group_break(struct ddp_group *g, int culprit, struct ddp_err *err)
+/* ---- breaking ---- */
+
+static int be_broken(struct ddp_group *g, int culprit, struct ddp_err *err)
 {
     if (!g->broken) {
         g->broken = true;
         g->why = *err;
         g->first = g->last = NULL; /* each is told when it is tested or waited for */
+        messages_drop(g);
         if (g->shm)
             shm_fail(g->shm, culprit, err->text);
+        if (g->net)
+            net_hang_up(g->net);
     }
     *err = g->why;
     return -1;
+}
+
+int group_break(struct ddp_group *g, int culprit, struct ddp_err *err)
+{
+    if (!g->broken && g->net)
+        net_tell(g->net, culprit, err->text);
+    return be_broken(g, culprit, err);
+}
+
+/* What is going on, for the end of a sentence: "all_reduce #17". */
+static const char *doing(const struct ddp_group *g, char *text, size_t size)
+{
+    if (g->first)
+        return coll_name(&g->first->coll, text, size);
+    snprintf(text, size, "a send or receive");
+    return text;
+}
+
+/* A rank has gone, or so it seems: it may have left because of what another one did. */
+static int lost(struct ddp_group *g, int culprit, struct ddp_err *err)
+{
+    int first;
+    struct ddp_err theirs;
+    if (g->shm && shm_failed(g->shm, &first, &theirs)) {
+        *err = theirs;
+        return be_broken(g, first, err);
+    }
+    if (g->net && net_told_within(g->net, NEWS_MS, &first, &theirs)) {
+        *err = theirs;
+        return be_broken(g, first, err);
+    }
+    char what[64];
+    struct ddp_err how = *err;
+    err_set(err, "%.400s during %s", how.text, doing(g, what, sizeof what));
+    return group_break(g, culprit, err);
+}
+
+/* ---- advancing ---- */
+
+static int advance(struct ddp_group *g, struct coll *c, int *culprit, struct ddp_err *err)
+{
+    *culprit = -1;
+    if (g->hier)
+        return hier_advance(g->hier, c, culprit, err);
+    return local_advance(g->shm, c, err);
 }
 
 static void end_first(struct ddp_group *g)
@@ -43,27 +100,54 @@ static void end_first(struct ddp_group *g)
     g->first = r->next;
     if (!g->first)
         g->last = NULL;
+    coll_finish(&r->coll);
     r->ended = true;
 }
 
 int group_progress(struct ddp_group *g, struct ddp_err *err)
 {
+    int culprit;
     if (g->broken) {
         *err = g->why;
         return -1;
     }
+    if (g->net) {
+        if (net_expects(g->net) && net_told(g->net, &culprit, err))
+            return be_broken(g, culprit, err);
+        net_begin(g->net);
+    }
     while (g->first) {
-        int rc = g->shm ? local_advance(g->shm, &g->first->coll, err) : ADVANCE_DONE;
-        if (rc == ADVANCE_LATER)
-            return 0;
+        int rc = advance(g, &g->first->coll, &culprit, err);
         if (rc == ADVANCE_ERROR)
-            return group_break(g, -1, err);
+            return culprit < 0 ? group_break(g, -1, err) : lost(g, culprit, err);
+        if (rc == ADVANCE_LATER)
+            break;
         end_first(g);
     }
+    if (g->mailboxes && messages_progress(g, &culprit, err) < 0)
+        return lost(g, culprit, err);
     return 0;
 }
 
-/* ---- waiting ---- */
+/* ---- what is waited for ---- */
+
+/* The collective, or the part of it, that is waiting for ranks of this host. */
+static const struct coll *local_wait(const struct ddp_group *g)
+{
+    if (!g->first || !g->shm)
+        return NULL;
+    const struct coll *c = &g->first->coll;
+    while (c->part)
+        c = c->part;
+    return c->state == COLL_ANNOUNCED || c->state == COLL_WAITS ? c : NULL;
+}
+
+static bool awaited(const struct ddp_group *g, int local)
+{
+    const struct coll *c = local_wait(g);
+    return (c && !local_reached(g->shm, c, local)) ||
+           messages_await(g, g->shm->ranks[local]);
+}
 
 struct sleeper {
     struct ddp_group *g;
@@ -74,96 +158,154 @@ static bool something_to_do(void *arg)
 {
     const struct sleeper *z = arg;
     struct shm *s = z->g->shm;
-    const struct coll *c = &z->g->first->coll;
+    const struct coll *c = local_wait(z->g);
+    if (atomic_load(&s->head->failed) != 0 || messages_ready(z->g))
+        return true;
+    if (!c)
+        return false;
     bool all = c->state == COLL_ANNOUNCED ? shm_all_posted(s) : shm_all_stepped(s);
-    return all || s->arrived != z->lagging || atomic_load(&s->head->failed) != 0;
+    return all || s->arrived != z->lagging;
 }
 
-/* Whom the first collective waits for: "rank 3 on node02, rank 5 on node02". */
-static void name_missing(const struct ddp_group *g, char *text, size_t size)
+static void sleep_some(struct ddp_group *g)
 {
-    const struct shm *s = g->shm;
-    int missing = 0;
-    size_t n = 0;
-    text[0] = '\0';
-    for (int i = 0; i < s->n; i++) {
-        char who[100];
-        if (local_reached(s, &g->first->coll, i))
-            continue;
-        if (++missing <= 4)
-            n += (size_t)snprintf(text + n, size - n, "%s%s", missing > 1 ? ", " : "",
-                                  layout_who(&g->layout, s->ranks[i], who, sizeof who));
+    bool local = local_wait(g) || (g->shm && messages_await(g, -1));
+    bool remote = g->net && (net_interested(g->net) || !local);
+    if (remote) {
+        net_sleep(g->net, local ? BOTH_MS : LOOK_MS);
+        return;
     }
-    if (missing > 4)
-        snprintf(text + n, size - n, " and %d more", missing - 4);
+    struct shm *s = g->shm;
+    if (!s) { /* a group of one that waits for a message from itself */
+        poll(NULL, 0, LOOK_MS);
+        return;
+    }
+    struct sleeper z = {g, s->arrived < s->n ? s->arrived : 0};
+    bool any = messages_await(g, -1);
+    shm_sleep(s, any ? SHM_ANY : (unsigned)z.lagging, LOOK_MS, something_to_do, &z);
 }
 
-static int look_around(struct ddp_group *g, struct ddp_err *err)
+/* ---- what can go wrong ---- */
+
+static int look_around_host(struct ddp_group *g, const bool *ended, struct ddp_err *err)
 {
     struct shm *s = g->shm;
-    const struct coll *c = &g->first->coll;
     for (int i = 0; i < s->n; i++) {
         bool left = false;
-        if (i == s->me || local_reached(s, c, i) || !shm_is_gone(s, i, &left) ||
-            local_reached(s, c, i)) /* it may have done its part and gone just now */
+        if (i == s->me || !awaited(g, i) || !shm_is_gone(s, i, &left))
             continue;
-        char who[100], what[64];
+        /* it may have done its part and gone just now */
+        if (group_progress(g, err) < 0)
+            return -1;
+        if (*ended || !awaited(g, i))
+            continue;
+        char who[128];
         layout_who(&g->layout, s->ranks[i], who, sizeof who);
-        coll_name(c, what, sizeof what);
-        err_set(err,
-                left ? "%s has left the group (%s waits for it)"
-                     : "%s has gone (its process ended) during %s",
-                who, what);
-        return group_break(g, s->ranks[i], err);
+        err_set(err, left ? "%s has left the group" : "%s has gone (its process ended)",
+                who);
+        return lost(g, s->ranks[i], err);
     }
     return 0;
 }
 
+static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *err)
+{
+    if (g->shm && look_around_host(g, ended, err) < 0)
+        return -1;
+    if (!g->net || *ended)
+        return 0;
+    int culprit = net_look(g->net, err);
+    if (culprit < 0)
+        return 0;
+    struct ddp_err how = *err; /* its last words may have come before it went */
+    if (group_progress(g, err) < 0)
+        return -1;
+    *err = how;
+    return *ended ? 0 : lost(g, culprit, err);
+}
+
+/* Whom we wait for: "rank 3 on node02, rank 5 on node02". */
+static void name_missing(const struct ddp_group *g, char *text, size_t size)
+{
+    enum { NAMED = 4, LOOKED_AT = 64 };
+    int ranks[LOOKED_AT], missing = 0;
+    size_t n = 0;
+    if (g->net)
+        missing = net_awaited(g->net, ranks, LOOKED_AT);
+    for (int i = 0; g->shm && i < g->shm->n && missing < LOOKED_AT; i++) {
+        if (i != g->shm->me && awaited(g, i))
+            ranks[missing++] = g->shm->ranks[i];
+    }
+    snprintf(text, size, "%s", missing ? "" : "itself");
+    for (int i = 0; i < missing && i < NAMED; i++) {
+        char who[100];
+        n += (size_t)snprintf(text + n, size - n, "%s%s", i > 0 ? ", " : "",
+                              layout_who(&g->layout, ranks[i], who, sizeof who));
+    }
+    if (missing > NAMED)
+        snprintf(text + n, size - n, " and %d more", missing - NAMED);
+}
+
 static int expired(struct ddp_group *g, struct ddp_err *err)
 {
-    char missing[400], what[64];
+    char missing[420], what[64];
     name_missing(g, missing, sizeof missing);
-    err_set(err, "%s: not arrived within %g s: %s",
-            coll_name(&g->first->coll, what, sizeof what), (double)g->timeout_ms / 1000,
-            missing);
+    err_set(err, "%s: nothing from %s within %g s", doing(g, what, sizeof what), missing,
+            (double)g->timeout_ms / 1000);
     return group_break(g, -1, err);
 }
 
-static int sleep_a_while(struct ddp_group *g, int64_t *began, int64_t *looked,
-                         struct ddp_err *err)
+/* What others have found. */
+static int hear(struct ddp_group *g, const bool *ended, struct ddp_err *err)
 {
-    struct shm *s = g->shm;
-    int64_t now = now_ms();
-    if (*began == 0)
-        *began = *looked = now;
     int culprit;
     struct ddp_err theirs;
-    if (shm_failed(s, &culprit, &theirs)) {
-        if (group_progress(g, err) < 0) /* what failed may not concern this collective */
+    bool told = (g->shm && shm_failed(g->shm, &culprit, &theirs)) ||
+                (g->net && net_told(g->net, &culprit, &theirs));
+    if (!told)
+        return 0;
+    if (group_progress(g, err) < 0) /* what failed may come after what we wait for */
+        return -1;
+    if (*ended)
+        return 0;
+    *err = theirs;
+    return be_broken(g, culprit, err);
+}
+
+struct patience {
+    int64_t began, looked;
+};
+
+static int be_patient(struct ddp_group *g, struct patience *p, const bool *ended,
+                      struct ddp_err *err)
+{
+    int64_t now = now_ms();
+    if (p->began == 0)
+        p->began = p->looked = now;
+    if (hear(g, ended, err) < 0)
+        return -1;
+    if (!*ended && now - p->looked >= LOOK_MS) {
+        p->looked = now;
+        if (look_around(g, ended, err) < 0)
             return -1;
-        *err = theirs;
-        return g->first ? group_break(g, culprit, err) : 0;
     }
-    if (now - *looked >= LOOK_MS) {
-        *looked = now;
-        if (look_around(g, err) < 0)
-            return -1;
-    }
-    if (now - *began >= g->timeout_ms)
+    if (*ended)
+        return 0;
+    if (now - p->began >= g->timeout_ms)
         return expired(g, err);
-    struct sleeper z = {g, s->arrived < s->n ? s->arrived : 0};
-    shm_sleep(s, (unsigned)z.lagging, LOOK_MS, something_to_do, &z);
+    sleep_some(g);
     return 0;
 }
 
 int group_wait(struct ddp_group *g, const bool *ended, struct ddp_err *err)
 {
     struct ddp_err unwanted;
-    int64_t began = 0, looked = 0, spun = 0;
+    struct patience patience = {0};
+    int64_t spun = 0;
     err = err ? err : &unwanted;
     for (;;) {
-        for (int i = 0; i < 100; i++) {
-            if (group_progress(g, err) < 0)
+        for (int i = 0; i < 50; i++) {
+            if (!*ended && group_progress(g, err) < 0)
                 return -1;
             if (*ended)
                 return 0;
@@ -171,9 +313,9 @@ int group_wait(struct ddp_group *g, const bool *ended, struct ddp_err *err)
         }
         int64_t now = now_ns();
         spun = spun ? spun : now;
-        if (now - spun < g->shm->spin_ns)
+        if (now - spun < g->spin_ns)
             continue;
-        if (sleep_a_while(g, &began, &looked, err) < 0)
+        if (be_patient(g, &patience, ended, err) < 0)
             return -1;
     }
 }

@@ -26,11 +26,11 @@
 #include <stdbool.h>
 
 enum {
-    SHM_EAGER = 8192,   /* bytes of a small collective per rank */
-    SHM_INLINE = 40,    /* of these, in the announcing cache line itself */
-    SHM_CHUNK = 262144, /* bytes of a staged collective per rank and step */
-    SHM_STAGES = 3,     /* chunks under way at once */
-    SHM_RING = 65536,   /* bytes under way from one rank to another */
+    SHM_EAGER = 8192,    /* bytes of a small collective per rank */
+    SHM_INLINE = 40,     /* of these, in the announcing cache line itself */
+    SHM_CHUNK = 4 << 20, /* bytes of a staged collective per rank and step, at most */
+    SHM_STAGES = 3,      /* chunks under way at once */
+    SHM_RING = 65536,    /* bytes under way from one rank to another */
     SHM_LINE = 64,
     SHM_CPUS = CPU_SETSIZE, /* CPU numbers looked at to find whether ranks share CPUs */
 };

@@ -1,5 +1,5 @@
 /* worker/group/verbs.c - the public calls: arguments are checked here, once */
-#include "worker/group/group.h"
+#include "worker/group/messages.h"
 
 #include "common/err.h"
 #include "common/mem.h"
@@ -56,7 +56,12 @@ static int run(struct ddp_group *g, const struct coll *c, struct ddp_err *err)
         return -1;
     struct ddp_request r = {.kind = REQUEST_COLL, .coll = *c};
     start(g, &r);
-    return r.ended ? 0 : group_wait(g, &r.ended, err);
+    if (r.ended)
+        return 0;
+    int rc = group_wait(g, &r.ended, err);
+    if (rc < 0)
+        coll_finish(&r.coll);
+    return rc;
 }
 
 int ddp_barrier(struct ddp_group *g, struct ddp_err *err)
@@ -111,6 +116,121 @@ int ddp_reduce_scatter(struct ddp_group *g, const void *send, void *recv, size_t
     return run(g, &c, err);
 }
 
+/* ---- messages ---- */
+
+static int check_message(struct ddp_group *g, const void *buf, size_t bytes, int peer,
+                         int tag, struct ddp_err *err)
+{
+    if (g->broken) {
+        if (err)
+            *err = g->why;
+        return -1;
+    }
+    if (peer < 0 || peer >= g->layout.size)
+        return err_set(err, "a message with rank %d in a group of %d", peer,
+                       g->layout.size);
+    if (tag < 0)
+        return err_set(err, "the tag %d is negative", tag);
+    if (bytes > 0 && !buf)
+        return err_set(err, "the buffer of %zu bytes is NULL", bytes);
+    return 0;
+}
+
+static struct ddp_request message(enum request_kind kind, struct ddp_group *g,
+                                  const void *buf, size_t bytes, int peer, int tag)
+{
+    /* a buffer to be sent is only read */
+    return (struct ddp_request){.kind = kind,
+                                .group = g,
+                                .bytes = bytes,
+                                .peer = peer,
+                                .tag = tag,
+                                .data = (char *)(uintptr_t)buf};
+}
+
+static void post(struct ddp_group *g, struct ddp_request *r)
+{
+    if (r->kind == REQUEST_SEND)
+        messages_send(g, r);
+    else
+        messages_recv(g, r);
+}
+
+int ddp_send(struct ddp_group *g, const void *buf, size_t bytes, int dest, int tag,
+             struct ddp_err *err)
+{
+    if (check_message(g, buf, bytes, dest, tag, err) < 0)
+        return -1;
+    struct ddp_request r = message(REQUEST_SEND, g, buf, bytes, dest, tag);
+    post(g, &r);
+    return group_wait(g, &r.ended, err);
+}
+
+int ddp_recv(struct ddp_group *g, void *buf, size_t bytes, int source, int tag,
+             struct ddp_err *err)
+{
+    if (check_message(g, buf, bytes, source, tag, err) < 0)
+        return -1;
+    struct ddp_request r = message(REQUEST_RECV, g, buf, bytes, source, tag);
+    post(g, &r);
+    return group_wait(g, &r.ended, err);
+}
+
+/* ---- without waiting ---- */
+
+static struct ddp_request *hand_out(struct ddp_group *g, const struct ddp_request *r)
+{
+    struct ddp_request *mine = xmemdup(r, sizeof *r);
+    mine->older = g->requests;
+    if (g->requests)
+        g->requests->newer = mine;
+    g->requests = mine;
+    return mine;
+}
+
+static void give_back(struct ddp_request *r)
+{
+    if (r->older)
+        r->older->newer = r->newer;
+    if (r->newer)
+        r->newer->older = r->older;
+    else
+        r->group->requests = r->older;
+    coll_finish(&r->coll);
+    free(r);
+}
+
+/* A first push; a failure is told by ddp_test() or ddp_wait(). */
+static struct ddp_request *set_off(struct ddp_group *g, struct ddp_request *r)
+{
+    struct ddp_err unwanted;
+    if (!r->ended)
+        group_progress(g, &unwanted);
+    return r;
+}
+
+struct ddp_request *ddp_isend(struct ddp_group *g, const void *buf, size_t bytes,
+                              int dest, int tag, struct ddp_err *err)
+{
+    if (check_message(g, buf, bytes, dest, tag, err) < 0)
+        return NULL;
+    struct ddp_request r = message(REQUEST_SEND, g, buf, bytes, dest, tag), *mine;
+    mine = hand_out(g, &r);
+    post(g, mine);
+    return set_off(g, mine);
+}
+
+struct ddp_request *ddp_irecv(struct ddp_group *g, void *buf, size_t bytes, int source,
+                              int tag, struct ddp_err *err)
+{
+    if (check_message(g, buf, bytes, source, tag, err) < 0)
+        return NULL;
+    struct ddp_request r = message(REQUEST_RECV, g, buf, bytes, source, tag), *mine;
+    mine = hand_out(g, &r);
+    post(g, mine);
+    return set_off(g, mine);
+}
+
 struct ddp_request *ddp_iall_reduce(struct ddp_group *g, void *buf, size_t count,
                                     enum ddp_type type, enum ddp_op op,
                                     struct ddp_err *err)
@@ -123,32 +243,27 @@ struct ddp_request *ddp_iall_reduce(struct ddp_group *g, void *buf, size_t count
                      .op = op};
     if (check(g, &c, err) < 0)
         return NULL;
-    struct ddp_request *r = xcalloc(1, sizeof *r);
-    *r = (struct ddp_request){.kind = REQUEST_COLL, .coll = c};
-    start(g, r);
-    struct ddp_err unwanted;
-    group_progress(g, &unwanted); /* a failure is told by ddp_test() or ddp_wait() */
-    return r;
+    struct ddp_request r = {.kind = REQUEST_COLL, .group = g, .coll = c}, *mine;
+    mine = hand_out(g, &r);
+    start(g, mine);
+    return set_off(g, mine);
 }
 
 int ddp_test(struct ddp_request *r, int *done, struct ddp_err *err)
 {
     struct ddp_err why;
-    int rc = r->ended ? 0 : group_progress(r->group, &why);
+    bool failed = !r->ended && group_progress(r->group, &why) < 0 && !r->ended;
     *done = r->ended;
-    if (rc < 0 && !r->ended && err)
+    if (failed && err)
         *err = why;
-    if (r->ended || rc < 0) {
-        rc = r->ended ? 0 : -1;
-        free(r);
-        return rc;
-    }
-    return 0;
+    if (r->ended || failed)
+        give_back(r);
+    return failed ? -1 : 0;
 }
 
 int ddp_wait(struct ddp_request *r, struct ddp_err *err)
 {
     int rc = r->ended ? 0 : group_wait(r->group, &r->ended, err);
-    free(r);
+    give_back(r);
     return rc;
 }

@@ -1,0 +1,32 @@
+/* worker/group/hier.h - collectives of groups that span hosts
+ *
+ * First within each host, then between hosts, then within again, chunk by chunk. As many
+ * ranks of each host as the smallest host has ("channels") speak to their likes on the
+ * other hosts, each for its own slice, so that several connections share the load.
+ *
+ * With one rank per host there is no "within". The order of a reduction is: the ranks of
+ * a host in rank order, then the hosts as net_coll.h says.
+ */
+#ifndef WORKER_GROUP_HIER_H
+#define WORKER_GROUP_HIER_H
+
+#include "worker/group/coll.h"
+
+struct hier {
+    const struct layout *layout; /* borrowed from the group, as are net and shm */
+    struct net *net;
+    struct shm *shm; /* NULL: alone on this host */
+    int host, local; /* mine */
+    int nchannels;
+    bool flat;     /* one rank on every host */
+    int *team;     /* owned: my likes on every host; NULL when I am no channel */
+    int *speakers; /* owned: one rank of every host, for broadcasts and barriers */
+};
+
+struct hier *hier_create(const struct layout *layout, struct net *net, struct shm *shm);
+void hier_destroy(struct hier *h); /* NULL is fine */
+
+/* ADVANCE_*; on error `*culprit` is the rank that has gone, or -1. */
+int hier_advance(struct hier *h, struct coll *c, int *culprit, struct ddp_err *err);
+
+#endif

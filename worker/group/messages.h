@@ -1,0 +1,27 @@
+/* worker/group/messages.h - messages from one rank to another
+ *
+ * Between two ranks runs one stream each way (a ring in shared memory, or a connection),
+ * and messages go through it whole, one after the other, in the order in which they were
+ * sent. One that comes before its receiver has asked for its tag is kept in memory.
+ */
+#ifndef WORKER_GROUP_MESSAGES_H
+#define WORKER_GROUP_MESSAGES_H
+
+#include "worker/group/group.h"
+
+/* The request ends when its buffer can be used again, or is filled. */
+void messages_send(struct ddp_group *g, struct ddp_request *r);
+void messages_recv(struct ddp_group *g, struct ddp_request *r);
+
+/* 0, or -1 with `*culprit` as elsewhere. */
+int messages_progress(struct ddp_group *g, int *culprit, struct ddp_err *err);
+
+/* Is there something to do for a rank of this host: data to take, or room again? */
+bool messages_ready(const struct ddp_group *g);
+/* Is anything awaited from, or not yet sent to, this rank; or any local rank (-1)? */
+bool messages_await(const struct ddp_group *g, int rank);
+
+void messages_drop(struct ddp_group *g);    /* requests under way; they stay the user's */
+void messages_destroy(struct ddp_group *g); /* and everything else */
+
+#endif

@@ -1,0 +1,462 @@
+/* worker/group/net.c - see net.h
+ *
+ * Streams go one way so that two ranks that first speak to each other at the same time do
+ * not have to agree on one of two connections. Connecting does not need the other's help:
+ * its kernel takes the connection while it computes, and it is accepted the next time it
+ * looks for something.
+ */
+#include "worker/group/net.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "common/sock.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    CONNECT_MS = 5000, /* to a host that does not answer at all */
+    HELLO_MS = 5000,   /* for a newcomer to say who it is */
+    TELL_MS = 500,     /* for all who must be told that the group broke */
+    TELL_ALL = 1024,   /* in larger groups, those that we have a stream with are told */
+    SILENCE_MS = 20000 /* of an unacknowledged byte: the host is down */
+};
+
+enum { HELLO_TELL = NET_NCHANNELS }; /* besides the channels: why a group broke */
+
+struct hello {
+    char magic[8];
+    unsigned char token[TOKEN_BYTES];
+    int32_t from, what; /* a channel, or HELLO_TELL */
+};
+
+struct news {
+    int32_t culprit;
+    char why[500];
+};
+
+static const char hello_magic[8] = "ddpnet1";
+
+struct streams {
+    int out[NET_NCHANNELS], in[NET_NCHANNELS]; /* owned descriptors, -1: none */
+};
+
+struct newcomer {
+    struct newcomer *next;
+    int fd;
+    int64_t until_ms;
+    size_t got;
+    struct {
+        struct hello hello;
+        struct news news;
+    } said;
+};
+
+struct interest {
+    int rank;
+    enum net_channel ch;
+    bool send;
+};
+
+struct net {
+    const struct layout *layout; /* borrowed from the group */
+    int listener;                /* owned */
+    unsigned char token[TOKEN_BYTES];
+    struct streams *streams;    /* owned, by rank */
+    struct newcomer *newcomers; /* owned */
+    struct interest *interests; /* owned */
+    struct pollfd *polled;      /* owned, as large as interests + newcomers + 1 */
+    size_t ninterests, room, polled_room;
+    bool expects; /* one of the interests has no stream yet */
+};
+
+static int gone(const struct net *n, int rank, const char *how, struct ddp_err *err)
+{
+    char who[128];
+    layout_who(n->layout, rank, who, sizeof who);
+    return err_set(err, "%s has gone (%s)", who, how);
+}
+
+static void note(struct net *n, int rank, enum net_channel ch, bool send)
+{
+    if (n->ninterests == n->room) {
+        n->room = n->room ? 2 * n->room : 8;
+        n->interests = xrealloc(n->interests, n->room, sizeof *n->interests);
+    }
+    n->interests[n->ninterests++] = (struct interest){rank, ch, send};
+}
+
+/* ---- connecting ---- */
+
+static struct hello hello_to(const struct net *n, int rank, int what)
+{
+    struct hello h = {.from = n->layout->rank, .what = what};
+    memcpy(h.magic, hello_magic, sizeof h.magic);
+    memcpy(h.token, n->layout->members[rank].token, sizeof h.token);
+    return h;
+}
+
+static int open_stream(struct net *n, int rank, enum net_channel ch, struct ddp_err *err)
+{
+    const struct member *m = &n->layout->members[rank];
+    int fd = sock_connect(m->addr, m->port, now_ms() + CONNECT_MS, false, err);
+    if (fd < 0) {
+        char who[128];
+        layout_who(n->layout, rank, who, sizeof who);
+        return err_prefix(err, "%s cannot be reached or has gone", who);
+    }
+    sock_set_keepalive(fd, 5, 2, 5);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &(unsigned){SILENCE_MS},
+               sizeof(unsigned));
+    struct hello h = hello_to(n, rank, (int)ch);
+    if (send(fd, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h) {
+        close(fd);
+        return gone(n, rank, "it closed the connection at once", err);
+    }
+    n->streams[rank].out[ch] = fd;
+    return 0;
+}
+
+static bool hello_sound(const struct net *n, const struct hello *h)
+{
+    unsigned differ = 0;
+    for (size_t i = 0; i < TOKEN_BYTES; i++)
+        differ |= h->token[i] ^ n->token[i];
+    return !differ && memcmp(h->magic, hello_magic, sizeof h->magic) == 0 &&
+           h->from >= 0 && h->from < n->layout->size && h->from != n->layout->rank &&
+           h->what >= 0 && h->what <= HELLO_TELL;
+}
+
+/* 1 when a newcomer has said all, 0 when more is to come, -1 when it is to be closed. */
+static int listen_to(struct net *n, struct newcomer *c)
+{
+    for (;;) {
+        size_t want = sizeof c->said.hello;
+        if (c->got >= want) {
+            if (!hello_sound(n, &c->said.hello))
+                return -1;
+            if (c->said.hello.what == HELLO_TELL)
+                want = sizeof c->said;
+        }
+        if (c->got == want)
+            return 1;
+        ssize_t k = recv(c->fd, (char *)&c->said + c->got, want - c->got, MSG_DONTWAIT);
+        if (k > 0)
+            c->got += (size_t)k;
+        else if (k < 0 && errno == EINTR)
+            continue;
+        else if (k < 0 && errno == EAGAIN)
+            return now_ms() < c->until_ms ? 0 : -1;
+        else
+            return -1;
+    }
+}
+
+static void accept_all(struct net *n)
+{
+    int fd;
+    while ((fd = accept4(n->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
+        struct newcomer *c = xcalloc(1, sizeof *c);
+        *c = (struct newcomer){
+            .next = n->newcomers, .fd = fd, .until_ms = now_ms() + HELLO_MS};
+        n->newcomers = c;
+    }
+}
+
+/* Takes the newcomer's descriptor when its stream is the first of its kind. */
+static void settle(struct net *n, struct newcomer *c)
+{
+    const struct hello *h = &c->said.hello;
+    int *in = &n->streams[h->from].in[h->what];
+    if (*in < 0) {
+        sock_set_keepalive(c->fd, 5, 2, 5);
+        *in = c->fd;
+        c->fd = -1;
+    }
+}
+
+bool net_told(struct net *n, int *culprit, struct ddp_err *err)
+{
+    bool told = false;
+    accept_all(n);
+    for (struct newcomer **at = &n->newcomers; *at;) {
+        struct newcomer *c = *at;
+        int rc = listen_to(n, c);
+        if (rc == 0) {
+            at = &c->next;
+            continue;
+        }
+        if (rc > 0 && c->said.hello.what == HELLO_TELL) {
+            c->said.news.why[sizeof c->said.news.why - 1] = '\0';
+            *culprit = c->said.news.culprit;
+            err_set(err, "%s", c->said.news.why);
+            told = true;
+        } else if (rc > 0) {
+            settle(n, c);
+        }
+        *at = c->next;
+        if (c->fd >= 0)
+            close(c->fd);
+        free(c);
+    }
+    return told;
+}
+
+bool net_told_within(struct net *n, int ms, int *culprit, struct ddp_err *err)
+{
+    int64_t until = now_ms() + ms;
+    for (;;) {
+        if (net_told(n, culprit, err))
+            return true;
+        int64_t left = until - now_ms();
+        if (left <= 0)
+            return false;
+        struct pollfd p = {.fd = n->listener, .events = POLLIN};
+        poll(&p, 1, n->newcomers ? 1 : (int)left);
+    }
+}
+
+/* ---- sending and receiving ---- */
+
+ssize_t net_send(struct net *n, int rank, enum net_channel ch, const struct iovec *io,
+                 int nio, struct ddp_err *err)
+{
+    int *fd = &n->streams[rank].out[ch];
+    if (*fd < 0 && open_stream(n, rank, ch, err) < 0)
+        return -1;
+    struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)io,
+                         .msg_iovlen = (size_t)nio};
+    for (;;) {
+        ssize_t k = sendmsg(*fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (k >= 0)
+            return k;
+        if (errno == EINTR)
+            continue;
+        if (errno != EAGAIN)
+            return gone(n, rank, strerror(errno), err);
+        note(n, rank, ch, true);
+        return 0;
+    }
+}
+
+ssize_t net_recv(struct net *n, int rank, enum net_channel ch, void *data, size_t size,
+                 struct ddp_err *err)
+{
+    int fd = n->streams[rank].in[ch];
+    while (fd >= 0) {
+        ssize_t k = recv(fd, data, size, MSG_DONTWAIT);
+        if (k > 0)
+            return k;
+        if (k == 0)
+            return gone(n, rank, "connection closed", err);
+        if errno == EAGAIN
+            break;
+        if (errno != EINTR)
+            return gone(n, rank, strerror(errno), err);
+    }
+    n->expects = n->expects || fd < 0;
+    note(n, rank, ch, false);
+    return 0;
+}
+
+/* ---- sleeping and looking ---- */
+
+void net_begin(struct net *n)
+{
+    n->ninterests = 0;
+    n->expects = false;
+}
+
+bool net_expects(const struct net *n)
+{
+    return n->expects;
+}
+
+bool net_interested(const struct net *n)
+{
+    return n->ninterests > 0;
+}
+
+static void add_polled(struct net *n, size_t *np, int fd, short events)
+{
+    if (fd < 0)
+        return;
+    if (*np == n->polled_room) {
+        n->polled_room = n->polled_room ? 2 * n->polled_room : 8;
+        n->polled = xrealloc(n->polled, n->polled_room, sizeof *n->polled);
+    }
+    n->polled[(*np)++] = (struct pollfd){.fd = fd, .events = events};
+}
+
+void net_sleep(struct net *n, int ms)
+{
+    size_t np = 0;
+    add_polled(n, &np, n->listener, POLLIN);
+    for (const struct newcomer *c = n->newcomers; c; c = c->next)
+        add_polled(n, &np, c->fd, POLLIN);
+    for (size_t i = 0; i < n->ninterests; i++) {
+        const struct interest *w = &n->interests[i];
+        const struct streams *s = &n->streams[w->rank];
+        add_polled(n, &np, w->send ? s->out[w->ch] : s->in[w->ch],
+                   w->send ? POLLOUT : POLLIN);
+    }
+    poll(n->polled, np, ms);
+}
+
+int net_awaited(const struct net *n, int *ranks, int max)
+{
+    int k = 0;
+    for (size_t i = 0; i < n->ninterests && k < max; i++) {
+        bool known = false;
+        for (int j = 0; j < k; j++)
+            known = known || ranks[j] == n->interests[i].rank;
+        if (!known)
+            ranks[k++] = n->interests[i].rank;
+    }
+    return k;
+}
+
+static bool hung_up(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+    return fd >= 0 && poll(&p, 1, 0) > 0 && p.revents != 0;
+}
+
+int net_look(struct net *n, struct ddp_err *err)
+{
+    for (size_t i = 0; i < n->ninterests; i++) {
+        int rank = n->interests[i].rank;
+        const struct streams *s = &n->streams[rank];
+        bool any = s->in[NET_COLL] >= 0 || s->in[NET_MESSAGE] >= 0 ||
+                   s->out[NET_COLL] >= 0 || s->out[NET_MESSAGE] >= 0;
+        if (!any && open_stream(n, rank, NET_COLL, err) < 0)
+            return rank;
+        if (hung_up(s->out[NET_COLL]) || hung_up(s->out[NET_MESSAGE])) {
+            gone(n, rank, "connection closed", err);
+            return rank;
+        }
+    }
+    return -1;
+}
+
+/* ---- telling ---- */
+
+static int start_connect(const struct member *m)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST},
+                    *list;
+    char port[16];
+    snprintf(port, sizeof port, "%d", m->port);
+    if (getaddrinfo(m->addr, port, &hints, &list) != 0)
+        return -1;
+    int fd = socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, list->ai_addr, list->ai_addrlen) < 0 &&
+        errno != EINPROGRESS) {
+        close(fd);
+        fd = -1;
+    }
+    freeaddrinfo(list);
+    return fd;
+}
+
+static bool must_be_told(const struct net *n, int rank, int culprit)
+{
+    const struct layout *l = n->layout;
+    if (rank == l->rank || rank == culprit ||
+        l->members[rank].host == l->members[l->rank].host)
+        return false;
+    const struct streams *s = &n->streams[rank];
+    return l->size <= TELL_ALL || s->in[NET_COLL] >= 0 || s->out[NET_COLL] >= 0 ||
+           s->in[NET_MESSAGE] >= 0 || s->out[NET_MESSAGE] >= 0;
+}
+
+void net_tell(struct net *n, int culprit, const char *why)
+{
+    struct {
+        struct hello hello;
+        struct news news;
+    } said = {.news = {.culprit = culprit}};
+    snprintf(said.news.why, sizeof said.news.why, "%s", why);
+    int size = n->layout->size, waiting = 0;
+    struct pollfd *p = xcalloc((size_t)size, sizeof *p);
+    for (int r = 0; r < size; r++) {
+        bool tell = must_be_told(n, r, culprit);
+        p[r] = (struct pollfd){.fd = tell ? start_connect(&n->layout->members[r]) : -1,
+                               .events = POLLOUT};
+        waiting += p[r].fd >= 0;
+    }
+    int64_t until = now_ms() + TELL_MS, left = TELL_MS;
+    while (waiting > 0 && left > 0 && poll(p, (nfds_t)size, (int)left) > 0) {
+        for (int r = 0; r < size; r++) {
+            if (p[r].fd < 0 || p[r].revents == 0)
+                continue;
+            said.hello = hello_to(n, r, HELLO_TELL);
+            /* one that does not take it is gone itself */
+            (void)!send(p[r].fd, &said, sizeof said, MSG_NOSIGNAL | MSG_DONTWAIT);
+            close(p[r].fd);
+            p[r].fd = -1;
+            waiting--;
+        }
+        left = until - now_ms();
+    }
+    for (int r = 0; r < size; r++) {
+        if (p[r].fd >= 0)
+            close(p[r].fd);
+    }
+    free(p);
+}
+
+/* ---- life ---- */
+
+struct net *net_create(const struct layout *layout, struct meet_doors *doors)
+{
+    struct net *n = xcalloc(1, sizeof *n);
+    n->layout = layout;
+    n->listener = doors->tcp_fd;
+    doors->tcp_fd = -1;
+    memcpy(n->token, doors->token, sizeof n->token);
+    n->streams = xcalloc((size_t)layout->size, sizeof *n->streams);
+    for (int r = 0; r < layout->size; r++)
+        n->streams[r] = (struct streams){{-1, -1}, {-1, -1}};
+    return n;
+}
+
+void net_hang_up(struct net *n)
+{
+    for (int r = 0; r < n->layout->size; r++) {
+        for (int ch = 0; ch < NET_NCHANNELS; ch++) {
+            if (n->streams[r].out[ch] >= 0)
+                close(n->streams[r].out[ch]);
+            if (n->streams[r].in[ch] >= 0)
+                close(n->streams[r].in[ch]);
+        }
+        n->streams[r] = (struct streams){{-1, -1}, {-1, -1}};
+    }
+    net_begin(n);
+}
+
+void net_destroy(struct net *n)
+{
+    if (!n)
+        return;
+    net_hang_up(n);
+    while (n->newcomers) {
+        struct newcomer *c = n->newcomers;
+        n->newcomers = c->next;
+        close(c->fd);
+        free(c);
+    }
+    close(n->listener);
+    free(n->interests);
+    free(n->polled);
+    free(n->streams);
+    free(n);
+}

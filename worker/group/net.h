@@ -1,0 +1,61 @@
+/* worker/group/net.h - byte streams to the ranks that do not share our memory
+ *
+ * A stream goes one way, from one rank to another, on one of two channels: collectives,
+ * whose messages come in an order that both sides know, and messages between two ranks.
+ * The sender opens its TCP connection when it first has something to say, shows the
+ * receiver's secret (from its card), and says who it is. Nothing here waits: what cannot
+ * be done now is noted as an interest, and net_sleep() sleeps until one of them can.
+ *
+ * A rank whose group breaks tells the others why before it closes its streams, so that
+ * all name the first cause and not the neighbour who passed it on.
+ */
+#ifndef WORKER_GROUP_NET_H
+#define WORKER_GROUP_NET_H
+
+#include "worker/group/meet.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+enum net_channel { NET_COLL, NET_MESSAGE, NET_NCHANNELS };
+
+struct net;
+
+/* Takes the listening socket out of `doors`. */
+struct net *net_create(const struct layout *layout, struct meet_doors *doors);
+void net_destroy(struct net *n); /* NULL is fine */
+
+/* Forget the interests of the last round. */
+void net_begin(struct net *n);
+
+/* Bytes taken, 0 when there is no room now, -1 when the rank cannot be reached. */
+ssize_t net_send(struct net *n, int rank, enum net_channel ch, const struct iovec *io,
+                 int nio, struct ddp_err *err);
+/* Bytes got, 0 when there are none yet, -1 when the rank has closed the stream. */
+ssize_t net_recv(struct net *n, int rank, enum net_channel ch, void *data, size_t size,
+                 struct ddp_err *err);
+
+bool net_interested(const struct net *n);
+/* Is something awaited on a stream that has not been opened yet? Then net_told() lets it
+ * in. */
+bool net_expects(const struct net *n);
+/* Sleep until an interest can be served, somebody connects, or `ms` have passed. */
+void net_sleep(struct net *n, int ms);
+
+/* Look whether those that are waited for still live; opens a stream to whoever has none,
+ * so that its end is seen. Returns the rank that has gone with `err` filled, or -1. */
+int net_look(struct net *n, struct ddp_err *err);
+
+/* Ranks of which something is awaited: up to `max` into `ranks`; returns how many. */
+int net_awaited(const struct net *n, int *ranks, int max);
+
+/* Take what newcomers say. True when a rank has told why its group broke. */
+bool net_told(struct net *n, int *culprit, struct ddp_err *err);
+/* The same, giving what is under way `ms` to come. */
+bool net_told_within(struct net *n, int ms, int *culprit, struct ddp_err *err);
+/* Tell the ranks of other hosts. */
+void net_tell(struct net *n, int culprit, const char *why);
+void net_hang_up(struct net *n); /* close all streams */
+
+#endif

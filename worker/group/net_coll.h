@@ -1,0 +1,78 @@
+/* worker/group/net_coll.h - collectives over byte streams, among a team of ranks
+ *
+ * A team is an ordered list of ranks; every member starts the same operations in the same
+ * order. The order of a reduction depends on the team and the size alone:
+ *   up to RING_BYTES  recursive doubling: neighbours in the team combine, then pairs of
+ *                     pairs, ..., always the lower one's operand on the left
+ *   above             a ring: slice i of n is folded from member i on around the ring
+ */
+#ifndef WORKER_GROUP_NET_COLL_H
+#define WORKER_GROUP_NET_COLL_H
+
+#include "worker/group/net.h"
+
+enum { RING_BYTES = 32768 };
+
+/* What precedes the data of a message; both sides know what it must be. */
+struct head {
+    uint32_t magic, what;
+    uint64_t bytes; /* of the collective, as the user calls it */
+    uint64_t number;
+};
+
+/* One message out and one in at a time, each a row of pieces. What goes out may depend on
+ * what has come in: of `sent` no more than `credit` + `got`. */
+struct flow {
+    int to, from; /* ranks, -1: none */
+    unsigned nout, nin, kout, kin;
+    size_t out_at, in_at; /* in the current piece */
+    size_t head_out, head_in;
+    struct head came;
+    uint64_t sent, got, credit;
+    unsigned nreduce; /* the first pieces that come in are reduced, the others stored */
+    size_t have;      /* bytes in scratch: an element not yet complete */
+};
+
+struct net_op;
+
+struct net_algorithm {
+    bool (*begin)(struct net_op *o); /* set up the next round; false: that was the last */
+    void (*end)(struct net_op *o);   /* use what has come */
+};
+
+struct net_op {
+    const struct net_algorithm *algorithm;
+    struct head head;
+    const int *team; /* borrowed */
+    int n, me;       /* its size, my place */
+    char *data;      /* borrowed */
+    size_t count;    /* elements; of a block when there are several */
+    enum ddp_type type;
+    enum ddp_op op;
+    int root; /* place in the team */
+    unsigned round;
+    bool under_way;
+    struct flow flow;
+    void (*piece)(const struct net_op *o, bool out, unsigned k, char **p, size_t *bytes);
+    char *scratch; /* owned */
+};
+
+/* `head` says what the user calls, to be compared. Buffers stay borrowed until the end;
+ * DDP_AVG is summed and not divided. */
+void net_all_reduce(struct net_op *o, struct head head, const int *team, int n, int me,
+                    void *data, size_t count, enum ddp_type type, enum ddp_op op);
+void net_broadcast(struct net_op *o, struct head head, const int *team, int n, int me,
+                   int root, void *data, size_t bytes);
+/* data holds n blocks; mine is in its place */
+void net_all_gather(struct net_op *o, struct head head, const int *team, int n, int me,
+                    void *data, size_t bytes);
+/* data holds n blocks, all of which are overwritten; mine is the result */
+void net_reduce_scatter(struct net_op *o, struct head head, const int *team, int n,
+                        int me, void *data, size_t count, enum ddp_type type,
+                        enum ddp_op op);
+
+/* ADVANCE_*. On error `*culprit` is the rank that has gone, or -1 (ranks disagree). */
+int net_op_advance(struct net *net, struct net_op *o, int *culprit, struct ddp_err *err);
+void net_op_finish(struct net_op *o); /* also when it was never started */
+
+#endif

@@ -257,7 +257,7 @@ ssize_t net_recv(struct net *n, int rank, enum net_channel ch, void *data, size_
             return k;
         if (k == 0)
             return gone(n, rank, "connection closed", err);
-        if errno == EAGAIN
+        if (errno == EAGAIN)
             break;
         if (errno != EINTR)
             return gone(n, rank, strerror(errno), err);

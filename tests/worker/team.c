@@ -1,0 +1,127 @@
+/* tests/worker/team.c - see team.h */
+#include "tests/worker/team.h"
+
+#include "tests/support/suite.h"
+
+#include "common/duration.h"
+#include "common/sock.h"
+#include "rendezvous/server/server.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { TEAM_MAX = 16, PATIENCE_MS = 240000 };
+
+static void serve(int listener)
+{
+    struct ddp_err err;
+    struct server_options options = {.listen_fd = listener};
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    struct loop *loop = loop_create(&err);
+    if (loop && server_create(loop, &options, &err))
+        loop_run(loop);
+    _exit(1);
+}
+
+static void set_number(const char *name, int n)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", n);
+    setenv(name, text, 1);
+}
+
+static void play(const struct team *t, int rank, int port,
+                 void (*fn)(struct ddp_group *g, const void *arg), const void *arg)
+{
+    struct ddp_err err;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    set_number("RANK", rank);
+    set_number("WORLD_SIZE", t->size);
+    set_number("MASTER_PORT", port);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    if (t->layout)
+        setenv("DDP_HOST_ID", (char[]){t->layout[rank], '\0'}, 1);
+    struct ddp_group_options o = {.rank = -1,
+                                  .backend = t->backend,
+                                  .timeout_ms = t->timeout_ms ? t->timeout_ms : 60000,
+                                  .arena_bytes = 48 << 20};
+    struct ddp_group *g = ddp_group_init(&o, &err);
+    if (!g) {
+        fprintf(stderr, "rank %d: %s\n", rank, err.text);
+        _exit(3);
+    }
+    fn(g, arg);
+    ddp_group_destroy(g);
+    exit(0); /* not _exit: the leak checker looks now */
+}
+
+void team_fail(struct ddp_group *g, const char *file, int line, const char *fmt, ...)
+{
+    char text[700];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "%s:%d: rank %d of %d (%s): %s\n", file, line, ddp_group_rank(g),
+            ddp_group_size(g), ddp_group_backend(g), text);
+    _exit(1);
+}
+
+/* -1: not ended in time. */
+static int wait_for(pid_t pid, int64_t deadline_ms)
+{
+    for (;;) {
+        int status;
+        if (waitpid(pid, &status, WNOHANG) == pid)
+            return status;
+        if (now_ms() >= deadline_ms)
+            return -1;
+        nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+    }
+}
+
+void team_run(const struct team *t, void (*fn)(struct ddp_group *g, const void *arg),
+              const void *arg)
+{
+    struct ddp_err err;
+    pid_t ranks[TEAM_MAX];
+    int port, failed = 0;
+    int64_t deadline_ms = now_ms() + PATIENCE_MS;
+    ck_assert_int_le(t->size, TEAM_MAX);
+    int listener = sock_listen("127.0.0.1", 0, &port, &err);
+    ck_assert_msg(listener >= 0, "%s", err.text);
+    pid_t server = fork();
+    if (server == 0)
+        serve(listener);
+    close(listener);
+    for (int r = 0; r < t->size; r++) {
+        ranks[r] = fork();
+        if (ranks[r] == 0)
+            play(t, r, port, fn, arg);
+    }
+    for (int r = 0; r < t->size; r++) {
+        int status = wait_for(ranks[r], deadline_ms);
+        bool dead = status != -1 && WIFSIGNALED(status);
+        bool fine = t->expect_dead == r + 1 ? dead : status == 0;
+        if (status == -1) {
+            kill(ranks[r], SIGKILL);
+            waitpid(ranks[r], NULL, 0);
+        }
+        if (!fine) {
+            fprintf(stderr, "rank %d of %d (%s, %s): %s %d\n", r, t->size,
+                    t->layout ? t->layout : "one host", t->backend ? t->backend : "-",
+                    dead ? "signal" : "status",
+                    dead ? WTERMSIG(status) : WEXITSTATUS(status));
+            failed++;
+        }
+    }
+    kill(server, SIGKILL);
+    waitpid(server, NULL, 0);
+    ck_assert_int_eq(failed, 0);
+}

@@ -1,0 +1,36 @@
+/* tests/worker/team.h - a few processes that form a process group
+ *
+ * Each rank is a forked process with the variables a launcher would set, and meets the
+ * others at a store server that the test program runs. Hosts are pretended: a layout such
+ * as "aab" puts ranks 0 and 1 on one host and rank 2 on another one.
+ */
+#ifndef TESTS_WORKER_TEAM_H
+#define TESTS_WORKER_TEAM_H
+
+#include "include/ddprun/group.h"
+
+#include <stdint.h>
+
+struct team {
+    int size;
+    const char *layout;  /* a letter per rank, or NULL: one host */
+    const char *backend; /* as in ddp_group_options */
+    int64_t timeout_ms;  /* of the group; 0: 60 s */
+    int expect_dead;     /* 1 + a rank that is to die by a signal */
+};
+
+/* Runs `fn` in every rank and fails the test unless all leave with 0 in good time. `fn`
+ * checks with team_check(): Check's own assertions belong to the parent. */
+void team_run(const struct team *team, void (*fn)(struct ddp_group *g, const void *arg),
+              const void *arg);
+
+/* In a rank: give up with a line on stderr when `ok` is not true. */
+#define team_check(g, ok, ...)                             \
+    do {                                                   \
+        if (!(ok))                                         \
+            team_fail(g, __FILE__, __LINE__, __VA_ARGS__); \
+    } while (0)
+void team_fail(struct ddp_group *g, const char *file, int line, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5), noreturn));
+
+#endif

@@ -1,12 +1,13 @@
 /* bench/train_cpu.c - images/s of training steps, without data loading or reduction
  *
- *     train_cpu MODEL BATCH SECONDS [ENGINE [THREADS]]
+ *     bench-train_cpu MODEL BATCH SECONDS [ENGINE [THREADS]]
  *
  * Prints one line for every second that passes: images/s. Random images of 1x28x28, as
  * many batches as fit the caches badly enough (16), ten classes, SGD with momentum for
  * mlp and Adadelta for cnn, as PyTorch's own example has it. bench/train_cpu.py runs it
  * beside PyTorch.
  */
+#include "bench/engines.h"
 #include "common/duration.h"
 #include "common/mem.h"
 #include "worker/kernels/rng.h"
@@ -64,7 +65,7 @@ int main(int argc, char **argv)
     }
     int n = atoi(argv[2]), seconds = atoi(argv[3]);
     kernels_set_threads(argc > 5 ? atoi(argv[5]) : 1);
-    r.k = kernels_get(argc > 4 ? argv[4] : NULL, &err);
+    r.k = bench_engine(argc > 4 ? argv[4] : NULL, &err);
     if (r.k)
         r.m = model_create(argv[1], (struct io_shape){1, 28, 28, 10}, n, r.k, &err);
     if (r.m == NULL) {

@@ -1,0 +1,19 @@
+/* bench/engines.h - the worker's engines, and what they are measured beside
+ *
+ * "openblas" (im2col and sgemm) and "onednn" (its convolutions and inner products, in the
+ * layouts that it prefers) are engines like any other, but only here: see bench/README.md
+ * for why the worker links neither. They take whole batches as planned, one thread.
+ */
+#ifndef BENCH_ENGINES_H
+#define BENCH_ENGINES_H
+
+#include "worker/kernels/kernels.h"
+
+/* As kernels_get(), of those too. What a library lacks is the worker's fastest. */
+const struct kernels *bench_engine(const char *name, struct ddp_err *err);
+
+/* Put the library's layers into the table; false in builds without the library. */
+bool use_openblas(struct kernels *k);
+bool use_onednn(struct kernels *k);
+
+#endif

@@ -1,0 +1,196 @@
+/* bench/kernels.c - GFLOP/s of each layer of the models, by engine
+ *
+ *     bench-kernels [ROUNDS [ENGINE...]]
+ *
+ * Batches of 64 of 28x28, one thread (pin it: taskset -c 0). Engines take turns within a
+ * round, so that what else the machine does hits all; printed is the best of the rounds.
+ * Only the arithmetic of the definition counts as work; ReLU, pooling, masks, reorders
+ * and packing cost time, as they do in training. Before it is timed, each engine's result
+ * is held against the worker's.
+ */
+#include "bench/engines.h"
+#include "common/duration.h"
+#include "common/mem.h"
+#include "worker/kernels/rng.h"
+#include "worker/kernels/scratch.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { B = 64, MOST = 8 };
+
+static const struct layer {
+    const char *name;
+    struct linear_shape linear; /* K is 0 in a convolution */
+    struct conv_shape conv;
+} layers[] = {
+    {"conv1 1x28x28 -> 32, 3x3", {0}, {B, 1, 28, 28, 32, 3, .first = true}},
+    {"conv2 32x26x26 -> 64, pool",
+     {0},
+     {B, 32, 26, 26, 64, 3, .pool = true, .last = true}},
+    {"cnn fc1 9216 -> 128", {B, 9216, 128, true}, {0}},
+    {"mlp fc1 784 -> 512", {B, 784, 512, true}, {0}},
+    {"mlp fc2 512 -> 512", {B, 512, 512, true}, {0}},
+    {"mlp fc3 512 -> 10", {B, 512, 10, false}, {0}},
+};
+
+struct bench { /* one layer in one engine */
+    const struct kernels *k;
+    struct linear_plan *linear;
+    struct conv_plan *conv;
+    float *x, *w, *bias, *y, *dy, *dw, *dbias, *dx;
+    size_t nx, nw, ny;
+    double best[2]; /* seconds */
+};
+
+static float *numbers(size_t n, uint64_t seed, float least)
+{
+    float *v = scratch(n);
+    for (size_t i = 0; i < n; i++)
+        v[i] = fmaxf(2 * rng_uniform(seed, i) - 1, least);
+    return v;
+}
+
+static void prepare(struct bench *b, const struct layer *l, const struct kernels *k)
+{
+    struct ddp_err err;
+    const struct conv_shape *c = &l->conv;
+    b->k = k;
+    if (l->linear.K) {
+        b->linear = k->linear_plan(l->linear, &err);
+        b->nx = (size_t)(B * l->linear.C);
+        b->nw = (size_t)(l->linear.K * l->linear.C);
+        b->ny = (size_t)(B * l->linear.K);
+    } else {
+        b->conv = k->conv_plan(*c, &err);
+        b->nx = (size_t)(B * c->C * c->H * c->W);
+        b->nw = (size_t)(c->K * c->C * c->R * c->R);
+        b->ny = B * k->conv_floats(b->conv);
+    }
+    b->x = numbers(b->nx, 1, c->K && !c->first ? 0 : -1); /* a ReLU's output */
+    b->w = numbers(b->nw, 2, -1);
+    b->bias = numbers(512, 3, -1);
+    b->dy = numbers(b->ny, 4, -1);
+    b->y = scratch(b->ny);
+    b->dw = scratch(b->nw);
+    b->dbias = scratch(512);
+    b->dx = scratch(b->nx);
+}
+
+static void finish(struct bench *b)
+{
+    if (b->linear)
+        b->k->linear_plan_free(b->linear);
+    else
+        b->k->conv_plan_free(b->conv);
+    free(b->x);
+    free(b->w);
+    free(b->bias);
+    free(b->dy);
+    free(b->y);
+    free(b->dw);
+    free(b->dbias);
+    free(b->dx);
+    *b = (struct bench){0};
+}
+
+static void forward(struct bench *b)
+{
+    if (b->linear)
+        b->k->linear(b->linear, B, b->x, b->w, b->bias, b->y);
+    else
+        b->k->conv(b->conv, B, b->x, b->w, b->bias, b->y);
+}
+
+static void backward(struct bench *b, const struct layer *l)
+{
+    if (b->linear)
+        b->k->linear_back(b->linear, B, b->x, b->w, b->y, b->dy, 1, b->dw, b->dbias,
+                          b->dx);
+    else
+        b->k->conv_back(b->conv, B, b->x, b->w, b->y, b->dy, 1, b->dw, b->dbias,
+                        l->conv.first ? NULL : b->dx);
+}
+
+static double work(const struct layer *l, bool back)
+{
+    const struct conv_shape *c = &l->conv;
+    double macs = l->linear.K ? (double)l->linear.K * l->linear.C
+                              : (double)c->K * c->C * c->R * c->R * (c->H - c->R + 1) *
+                                    (c->W - c->R + 1);
+    return 2 * macs * B * (back && !c->first ? 2 : 1);
+}
+
+/* Not a test, but a wrong engine's speed says nothing. Images between convolutions lie
+ * differently in each engine, so only the linear layers can be held against each other.
+ */
+static void check(const struct layer *l, const struct bench *got,
+                  const struct bench *want)
+{
+    double off = 0;
+    if (l->conv.K)
+        return;
+    for (size_t i = 0; i < got->ny; i++)
+        off = fmax(off, fabs((double)(got->y[i] - want->y[i])));
+    for (size_t i = 0; i < got->nw; i++)
+        off = fmax(off, fabs((double)(got->dw[i] - want->dw[i])));
+    if (off > 1e-2)
+        printf("%s: '%s' is off by %g\n", l->name, got->k->name, off);
+}
+
+static void measure(struct bench *b, const struct layer *l)
+{
+    for (int back = 0; back < 2; back++) {
+        int64_t start = now_ns(), took;
+        int runs = 0;
+        do {
+            if (back)
+                backward(b, l);
+            else
+                forward(b);
+            runs++;
+            took = now_ns() - start;
+        } while (took < 20 * 1000 * 1000);
+        double each = (double)took / 1e9 / runs;
+        if (b->best[back] <= 0 || each < b->best[back])
+            b->best[back] = each;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *all[MOST] = {"avx512", "avx2", "simd", "openblas", "onednn"};
+    const struct kernels *engines[MOST];
+    int rounds = argc > 1 ? atoi(argv[1]) : 5, n = 0;
+    for (int i = 0; i < MOST; i++) {
+        struct ddp_err err;
+        const char *name = argc > 2 ? (i + 2 < argc ? argv[i + 2] : NULL) : all[i];
+        engines[n] = name ? bench_engine(name, &err) : NULL;
+        n += engines[n] != NULL;
+    }
+    printf("%-28s %-8s", "GFLOP/s, B=64", "");
+    for (int e = 0; e < n; e++)
+        printf(" %9s", engines[e]->name);
+    for (const struct layer *l = layers; l < layers + ARRAY_LEN(layers); l++) {
+        struct bench b[MOST] = {0};
+        for (int e = 0; e < n; e++) {
+            prepare(&b[e], l, engines[e]);
+            forward(&b[e]);
+            backward(&b[e], l);
+            check(l, &b[e], &b[0]);
+        }
+        for (int i = 0; i < rounds * n; i++)
+            measure(&b[i % n], l);
+        for (int back = 0; back < 2; back++) {
+            printf("\n%-28s %-8s", back ? "" : l->name, back ? "backward" : "forward");
+            for (int e = 0; e < n; e++)
+                printf(" %9.1f", work(l, back) / b[e].best[back] / 1e9);
+        }
+        for (int e = 0; e < n; e++)
+            finish(&b[e]);
+    }
+    printf("\n");
+    return 0;
+}

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""bench/train_cpu.py BUILD_DIR [--rounds N] [--cpu K]: training steps beside PyTorch.
+
+Both sides do the same step (forward, backward, optimiser) on the same number of random
+images, on one core, one second at a time in turn, so that what else the machine does hits
+both. PyTorch's is its MNIST example's network in eager mode, with one thread. Prints the
+median and the range of images/s, and of the ratio of each pair.
+
+The Python is the one that tests/interop/torch-env.sh finds or makes."""
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+CASES = [("cnn", 64), ("mlp", 64), ("mlp", 256)]
+
+
+def serve(model, batch):
+    """The PyTorch side: a line in, a second of steps, images/s out."""
+    import torch
+    import torch.nn as nn
+    import torch.nn.functional as F
+
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    if model == "mlp":
+        net = nn.Sequential(nn.Flatten(), nn.Linear(784, 512), nn.ReLU(),
+                            nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+        opt = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
+    else:
+        net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(),
+                            nn.MaxPool2d(2), nn.Dropout(0.25), nn.Flatten(),
+                            nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(0.5),
+                            nn.Linear(128, 10))
+        opt = torch.optim.Adadelta(net.parameters(), 1.0)
+    batches = [(torch.rand(batch, 1, 28, 28), torch.randint(10, (batch,))) for _ in range(16)]
+    at = 0
+
+    def step():
+        nonlocal at
+        x, y = batches[at % len(batches)]
+        at += 1
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+
+    for _ in range(3):
+        step()
+    print(torch.__version__, flush=True)
+    for _ in sys.stdin:
+        start, images = time.perf_counter(), 0
+        while (took := time.perf_counter() - start) < 1:
+            step()
+            images += batch
+        print(images / took, flush=True)
+
+
+def spread(values, form):
+    low, high = form % min(values), form % max(values)
+    return f"{form % statistics.median(values)} ({low}..{high})"
+
+
+def measure(build, python, model, batch, rounds, engine):
+    torch = subprocess.Popen([python, __file__, "--serve", model, str(batch)],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    version = torch.stdout.readline().strip()
+    ours, theirs = [], []
+    for _ in range(rounds):
+        run = subprocess.run([f"{build}/bench/bench-train_cpu", model, str(batch), "1", *engine],
+                             check=True, stdout=subprocess.PIPE, text=True)
+        ours.append(float(run.stdout))
+        torch.stdin.write("\n")
+        torch.stdin.flush()
+        theirs.append(float(torch.stdout.readline()))
+    torch.stdin.close()
+    torch.wait()
+    ratios = [a / b for a, b in zip(ours, theirs)]
+    print(f"{model:4} B={batch:<4} ddp-train {spread(ours, '%.0f')}  "
+          f"torch {version} {spread(theirs, '%.0f')}  ratio {spread(ratios, '%.2f')}")
+
+
+def main():
+    if sys.argv[1:2] == ["--serve"]:
+        serve(sys.argv[2], int(sys.argv[3]))
+        return
+    args = argparse.ArgumentParser()
+    args.add_argument("build")
+    args.add_argument("--rounds", type=int, default=7)
+    args.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)))
+    args.add_argument("--engine", nargs=1, default=[], help="avx512, avx2, simd, plain")
+    args = args.parse_args()
+    here = os.path.dirname(os.path.abspath(__file__))
+    finder = subprocess.run([f"{here}/../tests/interop/torch-env.sh"], stdout=subprocess.PIPE,
+                            text=True)
+    if finder.returncode != 0:
+        sys.exit(finder.returncode)
+    os.sched_setaffinity(0, {args.cpu})
+    for model, batch in CASES:
+        measure(args.build, finder.stdout.strip(), model, batch, args.rounds, args.engine)
+
+
+main()

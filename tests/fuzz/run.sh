@@ -1,0 +1,47 @@
+#!/bin/sh
+# run.sh SOURCE BUILD SECONDS TARGET... - build the libFuzzer targets with clang in
+# BUILD/fuzz (address and undefined-behaviour sanitizers on), and share SECONDS among them
+#
+# A finding is left in BUILD/fuzz/crash-*; "fuzz_NAME_plain FILE" of any build repeats it.
+# Without clang or its libFuzzer: says so, exit code 77.
+set -eu
+source=$1 build=$2/fuzz log=$2/fuzz.log seconds=$3
+shift 3
+
+skip() {
+    echo "skipped: $1"
+    exit 77
+}
+command -v clang >/dev/null || skip "clang is not installed"
+probe=$(mktemp -d)
+trap 'rm -rf "$probe"' EXIT
+echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return !d && n; }' \
+    >"$probe/probe.c"
+clang -fsanitize=fuzzer "$probe/probe.c" -o "$probe/probe" 2>/dev/null ||
+    skip "clang has no libFuzzer here (Debian: libclang-rt-14-dev)"
+
+# from scratch when the project's own options have changed
+[ -d "$build" ] && meson setup --reconfigure "$build" >/dev/null 2>&1 || rm -rf "$build"
+[ -d "$build" ] || CC=clang meson setup "$build" "$source" -Dfuzz=true -Dwerror=false \
+    -Db_sanitize=address,undefined -Db_lundef=false \
+    -Dc_args='-fsanitize=fuzzer-no-link -fno-sanitize-recover=all' >"$log" 2>&1 ||
+    { cat "$log"; exit 1; }
+
+targets=
+for name; do
+    targets="$targets tests/fuzz/fuzz_$name tests/fuzz/fuzz_${name}_plain"
+done
+# shellcheck disable=SC2086 # a list of words
+ninja -C "$build" $targets >"$log" 2>&1 || { tail -40 "$log"; exit 1; }
+
+each=$((seconds / $#))
+cd "$build"
+for name; do
+    corpus=corpus-$name
+    "tests/fuzz/fuzz_${name}_plain" -c "$corpus"
+    echo "$name: $each s"
+    "tests/fuzz/fuzz_$name" -max_total_time="$each" -max_len=4096 -timeout=10 \
+        -rss_limit_mb=1024 -print_final_stats=1 "$corpus" >"$name.log" 2>&1 ||
+        { tail -60 "$name.log"; exit 1; }
+    grep -E '^stat::number_of_executed_units|cov: ' "$name.log" | tail -2
+done

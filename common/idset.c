@@ -88,8 +88,10 @@ static int number(const char **p)
     const char *start = *p;
     for (; **p >= '0' && **p <= '9'; ++*p) {
         n = n * 10 + (**p - '0');
-        if (n > IDSET_MAX)
-            return -1;
+        if (n > IDSET_MAX) {
+            *p = start;
+            break;
+        }
     }
     return *p > start ? (int)n : -1;
 }

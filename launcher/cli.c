@@ -134,6 +134,22 @@ static int read_map_by(const struct option *o, const char *name, const char *tex
     return read_choice(o, name, text, opts, err);
 }
 
+static int read_bind_to(const struct option *o, const char *name, const char *text,
+                        struct opts *opts, struct ddp_err *err)
+{
+    enum bind_to one_gpu = opts->bind_to & BIND_ONE_GPU;
+    int rc = read_choice(o, name, text, opts, err);
+    opts->bind_to |= one_gpu;
+    return rc;
+}
+
+static int read_one_gpu(const struct option *o, const char *name, const char *text,
+                        struct opts *opts, struct ddp_err *err)
+{
+    opts->bind_to |= BIND_ONE_GPU;
+    return 0;
+}
+
 static int read_export(const struct option *o, const char *name, const char *text,
                        struct opts *opts, struct ddp_err *err)
 {
@@ -223,10 +239,10 @@ static const struct option options[] = {
     {"map-by", "HOW", AT(map_by), read_map_by, 0, 0, map_words,
      "block (or slot): fill a host, then the next; cyclic (or node): one on each in "
      "turn; ppr:N:node: N on each"},
-    {"bind-to", "WHAT", AT(bind_to), read_choice, 0, 0, bind_words,
+    {"bind-to", "WHAT", AT(bind_to), read_bind_to, 0, 0, bind_words,
      "CPUs of a rank: auto (its share near its GPU; nothing on a small machine), none, "
      "core, hwthread (one each), numa, socket (the one its share is in)"},
-    {"virtual-local-rank", NULL, AT(virtual_local_rank), read_flag, 0, 0, NULL,
+    {"virtual-local-rank", NULL, 0, read_one_gpu, 0, 0, NULL,
      "each rank sees its own GPU only, as device 0, and LOCAL_RANK=0"},
 
     {.doc = "What the ranks see"},

@@ -12,7 +12,15 @@
 #include <stdint.h>
 
 enum map_by { MAP_BLOCK, MAP_CYCLIC, MAP_PPR }; /* slot/block, node/cyclic, ppr:N:node */
-enum bind_to { BIND_AUTO, BIND_NONE, BIND_CORE, BIND_NUMA, BIND_SOCKET, BIND_HWTHREAD };
+enum bind_to {
+    BIND_AUTO,
+    BIND_NONE,
+    BIND_CORE,
+    BIND_NUMA,
+    BIND_SOCKET,
+    BIND_HWTHREAD,
+    BIND_ONE_GPU = 64 /* or-ed to one of these: --virtual-local-rank */
+};
 enum tag_output {
     TAG_AUTO,
     TAG_OFF,
@@ -33,7 +41,6 @@ struct opts {
     enum map_by map_by;
     int ppr; /* for MAP_PPR */
     enum bind_to bind_to;
-    bool virtual_local_rank; /* one GPU visible to each rank, LOCAL_RANK=0 */
 
     /* what they see */
     struct strv export_env; /* -x: "NAME" or "NAME=value" */

@@ -41,21 +41,25 @@ static void set_cpus(struct binding *b, const struct cpu_share *s)
 }
 
 /* Only a number tells which device it is; a UUID would need the driver. */
-static int gpu_numa(const struct binding *b)
+static int gpu_numa(const struct strv *gpus, int local_rank)
 {
     char *end;
-    long index = b->gpu_text ? strtol(b->gpu_text, &end, 10) : -1;
-    return b->gpu_text && !*end ? sysview_gpu_numa("", (int)index) : -1;
+    if (gpus->n == 0)
+        return -1;
+    const char *text = gpus->v[(size_t)local_rank % gpus->n];
+    long index = strtol(text, &end, 10);
+    return *end ? -1 : sysview_gpu_numa("", (int)index);
 }
 
 static int bind_by_topology(enum bind_to policy, int nlocal, const struct idset *allowed,
-                            int quota, struct binding *out, struct ddp_err *err)
+                            const struct strv *gpus, int quota, struct binding *out,
+                            struct ddp_err *err)
 {
     struct topo topo = {0};
     struct cpu_share *shares = xcalloc((size_t)nlocal, sizeof *shares);
     int *near = xcalloc((size_t)nlocal, sizeof *near);
     for (int i = 0; i < nlocal; i++)
-        near[i] = gpu_numa(&out[i]);
+        near[i] = gpu_numa(gpus, i);
     int rc = topo_load(&topo, err);
     if (rc == 0) {
         topo_restrict(&topo, allowed);
@@ -86,15 +90,17 @@ int bind_node(enum bind_to policy, int nlocal, struct binding *out, struct ddp_e
     share(quota && quota < ncpus ? quota : ncpus, nlocal, out);
     for (int i = 0; i < nlocal && gpus.n > 0; i++) {
         out[i].gpu = i % (int)gpus.n;
-        out[i].gpu_text = xstrdup(gpus.v[out[i].gpu]);
+        if (policy & BIND_ONE_GPU)
+            out[i].gpu_text = xstrdup(gpus.v[out[i].gpu]);
     }
+    policy &= ~(enum bind_to)BIND_ONE_GPU;
     int rc = 0;
     if (policy == BIND_AUTO) {
         /* a share near the GPU is worth asking for; failing to get it is no failure */
         if (nlocal <= ncpus && (gpus.n > 0 || sysview_numa_nodes("") > 1))
-            bind_by_topology(policy, nlocal, &allowed, quota, out, NULL);
+            bind_by_topology(policy, nlocal, &allowed, &gpus, quota, out, NULL);
     } else if (policy != BIND_NONE) {
-        rc = bind_by_topology(policy, nlocal, &allowed, quota, out, err);
+        rc = bind_by_topology(policy, nlocal, &allowed, &gpus, quota, out, err);
     }
     idset_finish(&allowed);
     strv_finish(&gpus);

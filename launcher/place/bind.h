@@ -23,9 +23,9 @@ struct binding {
     int ncpus;        /* >= 1: CPUs this rank may count as its own (OMP_NUM_THREADS) */
     int numa;         /* NUMA node of all its CPUs, -1: several, or unknown */
     int gpu;          /* index among the visible GPUs (LOCAL_RANK % count), -1: none */
-    char *gpu_text;   /* owned: that one in CUDA's words ("3", "GPU-..."), NULL: none. For
-                         CUDA_VISIBLE_DEVICES with --virtual-local-rank only: otherwise
-                         all GPUs stay visible and the script picks by LOCAL_RANK */
+    char *gpu_text; /* owned: with BIND_ONE_GPU that one in CUDA's words ("3", "GPU-..."),
+                       for CUDA_VISIBLE_DEVICES. NULL: leave the variable alone, all
+                       GPUs stay visible and the script picks by LOCAL_RANK */
 };
 
 /* Fill out[0..nlocal-1], by local rank; binding_finish() afterwards, also on failure.

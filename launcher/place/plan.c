@@ -101,34 +101,6 @@ static int find_np(struct draft *d, struct ddp_err *err)
                    d->total == 1 ? "" : "s");
 }
 
-/* --oversubscribe: caps grow by whole rounds of what they are, then by ones, up to
- * max_slots. */
-static int grow_caps(struct draft *d, struct ddp_err *err)
-{
-    long rounds = d->np / d->total + 1;
-    d->total = 0;
-    for (size_t i = 0; i < d->nnodes; i++) {
-        long cap = d->caps[i] * rounds;
-        int hard = d->alloc->nodes[i].max_slots;
-        cap = hard && cap > hard ? hard : cap;
-        d->caps[i] = cap > INT_MAX ? INT_MAX : (int)cap;
-        d->total += d->caps[i];
-    }
-    if (d->np <= d->total)
-        return 0;
-    /* hosts without a cap take what the capped ones cannot */
-    for (size_t i = 0; i < d->nnodes; i++) {
-        if (d->alloc->nodes[i].max_slots)
-            continue;
-        d->total += INT_MAX - d->caps[i];
-        d->caps[i] = INT_MAX;
-    }
-    if (d->np <= d->total)
-        return 0;
-    return err_set(err, "%d ranks, but max_slots of all hosts together is %ld", d->np,
-                   d->total);
-}
-
 /* One after the other from each node in turn. */
 static void deal(struct draft *d, int left)
 {
@@ -142,19 +114,43 @@ static void deal(struct draft *d, int left)
     }
 }
 
-/* How many ranks each node gets. Oversubscribed nodes and those asked for by --nnodes
- * share evenly; else block fills one node after the other. */
-static void find_counts(struct draft *d, bool even)
+/* --oversubscribe: every node its slots, again and again, up to max_slots. */
+static int pour(struct draft *d, struct ddp_err *err)
+{
+    int left = d->np, before;
+    do {
+        before = left;
+        for (size_t i = 0; i < d->nnodes && left > 0; i++) {
+            int hard = d->alloc->nodes[i].max_slots, more = d->caps[i];
+            if (hard && more > hard - d->counts[i])
+                more = hard - d->counts[i];
+            more = more < left ? more : left;
+            d->counts[i] += more;
+            left -= more;
+        }
+    } while (left > 0 && left < before);
+    if (left == 0)
+        return 0;
+    return err_set(err, "%d ranks, but max_slots of all hosts together is %d", d->np,
+                   d->np - left);
+}
+
+/* How many ranks each node gets. Those asked for by --nnodes share evenly; else block
+ * fills one node after the other. */
+static int find_counts(struct draft *d, struct ddp_err *err)
 {
     int left = d->np;
-    if (even || d->opts->map_by == MAP_CYCLIC) {
+    if (d->np > d->total)
+        return pour(d, err);
+    if (d->opts->map_by == MAP_CYCLIC || (d->opts->nnodes && d->opts->np)) {
         deal(d, left);
-        return;
+        return 0;
     }
     for (size_t i = 0; i < d->nnodes && left > 0; i++) {
         d->counts[i] = left < d->caps[i] ? left : d->caps[i];
         left -= d->counts[i];
     }
+    return 0;
 }
 
 static struct plan *number_ranks(const struct draft *d)
@@ -193,17 +189,10 @@ struct plan *plan_make(const struct opts *opts, const struct alloc *alloc,
 {
     struct draft d = {.opts = opts, .alloc = alloc};
     struct plan *p = NULL;
-    bool over;
     d.caps = xcalloc(alloc->nnodes, sizeof *d.caps);
     d.counts = xcalloc(alloc->nnodes, sizeof *d.counts);
-    if (find_caps(&d, err) < 0 || find_np(&d, err) < 0)
-        goto out;
-    over = d.np > d.total;
-    if (over && grow_caps(&d, err) < 0)
-        goto out;
-    find_counts(&d, over || (opts->nnodes && opts->np));
-    p = number_ranks(&d);
-out:
+    if (find_caps(&d, err) == 0 && find_np(&d, err) == 0 && find_counts(&d, err) == 0)
+        p = number_ranks(&d);
     free(d.caps);
     free(d.counts);
     return p;

@@ -1,0 +1,308 @@
+/* launcher/place/show.c - see show.h */
+#include "launcher/place/show.h"
+
+#include "common/idset.h"
+#include "common/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WIDTH 88
+
+static void say(show_fn line, void *arg, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void say(show_fn line, void *arg, const char *fmt, ...)
+{
+    char *text = NULL;
+    va_list ap;
+    va_start(ap, fmt);
+    if (vasprintf(&text, fmt, ap) < 0)
+        abort();
+    va_end(ap);
+    size_t len = strlen(text);
+    while (len > 0 && text[len - 1] == ' ')
+        text[--len] = '\0';
+    line(text, arg);
+    free(text);
+}
+
+/* --- hosts
+ * ------------------------------------------------------------------------------ */
+
+static const struct plan_node *planned(const struct plan *p,
+                                       const struct alloc_node *host)
+{
+    for (int i = 0; i < p->nnodes; i++) {
+        if (p->nodes[i].host == host)
+            return &p->nodes[i];
+    }
+    return NULL;
+}
+
+static char *ranks_text(const struct plan_node *n)
+{
+    struct idset ranks = {0};
+    for (int i = 0; n && i < n->nlocal; i++)
+        idset_add(&ranks, n->ranks[i], n->ranks[i]);
+    char *text = n ? idset_text(&ranks) : xstrdup("none");
+    idset_finish(&ranks);
+    return text;
+}
+
+static int longest_name(const struct alloc *a)
+{
+    size_t longest = 4;
+    for (size_t i = 0; i < a->nnodes; i++) {
+        size_t len = strlen(a->nodes[i].name);
+        longest = len > longest ? len : longest;
+    }
+    return (int)longest;
+}
+
+void show_hosts(const struct show *s, show_fn line, void *arg)
+{
+    int width = longest_name(s->alloc);
+    say(line, arg, "hosts: %zu from %s", s->alloc->nnodes,
+        strcmp(s->alloc->source, "local") == 0 ? "nothing: this machine"
+                                               : s->alloc->source);
+    say(line, arg, "  %-*s  %-6s  %-5s  %-12s  %s", width, "host", "reach", "slots",
+        "ranks", "slots come from");
+    for (size_t i = 0; i < s->alloc->nnodes; i++) {
+        const struct alloc_node *n = &s->alloc->nodes[i];
+        char *ranks = ranks_text(planned(s->plan, n)), slots[16] = "-", login[80] = "";
+        if (n->slots)
+            snprintf(slots, sizeof slots, "%d", n->slots);
+        if (n->user || n->port)
+            snprintf(login, sizeof login, "  (login %s, port %d)",
+                     n->user ? n->user : "as here", n->port ? n->port : 22);
+        say(line, arg, "  %-*s  %-6s  %-5s  %-12s  %s%s", width, n->name,
+            n->local ? "local" : "remote", slots, ranks,
+            n->slots_from ? n->slots_from : "asked there: its GPUs, else 1", login);
+        free(ranks);
+    }
+}
+
+/* --- ranks
+ * ------------------------------------------------------------------------------ */
+
+static const struct binding *binding_of(const struct show *s, int rank)
+{
+    const struct plan_rank *r = &s->plan->ranks[rank];
+    const struct binding *b = s->bindings ? s->bindings[r->node] : NULL;
+    return b ? &b[r->local_rank] : NULL;
+}
+
+static void cpus_text(const struct binding *b, char *out, size_t size)
+{
+    if (!b)
+        snprintf(out, size, "found out there");
+    else if (!b->cpus_text)
+        snprintf(out, size, "any, counts %d", b->ncpus);
+    else if (b->numa >= 0)
+        snprintf(out, size, "%s (NUMA node %d), counts %d", b->cpus_text, b->numa,
+                 b->ncpus);
+    else
+        snprintf(out, size, "%s, counts %d", b->cpus_text, b->ncpus);
+}
+
+void show_ranks(const struct show *s, show_fn line, void *arg)
+{
+    static const char *const maps[] = {
+        [MAP_BLOCK] = "block", [MAP_CYCLIC] = "cyclic", [MAP_PPR] = "ppr"};
+    static const char *const binds[] = {
+        [BIND_AUTO] = "auto", [BIND_NONE] = "none",     [BIND_CORE] = "core",
+        [BIND_NUMA] = "numa", [BIND_SOCKET] = "socket", [BIND_HWTHREAD] = "hwthread"};
+    int width = longest_name(s->alloc);
+    say(line, arg, "ranks: %d on %d host%s (number from %s; --map-by %s, --bind-to %s)",
+        s->plan->nranks, s->plan->nnodes, s->plan->nnodes == 1 ? "" : "s",
+        s->plan->np_from, maps[s->opts->map_by],
+        binds[s->opts->bind_to & ~(enum bind_to)BIND_ONE_GPU]);
+    say(line, arg, "  %-6s  %-*s  %-5s  %-5s  %s", "rank", width, "host", "local", "GPU",
+        "CPUs");
+    for (int i = 0; i < s->plan->nranks; i++) {
+        const struct plan_rank *r = &s->plan->ranks[i];
+        const struct binding *b = binding_of(s, i);
+        char cpus[300], gpu[16] = "-";
+        cpus_text(b, cpus, sizeof cpus);
+        if (!b)
+            snprintf(gpu, sizeof gpu, "?");
+        else if (b->gpu >= 0)
+            snprintf(gpu, sizeof gpu, "%d", b->gpu);
+        say(line, arg, "  %-6d  %-*s  %-5d  %-5s  %s", i, width,
+            s->plan->nodes[r->node].host->name, r->local_rank, gpu, cpus);
+    }
+}
+
+/* --- environment
+ * -------------------------------------------------------------------------- */
+
+static struct rank_facts facts_of(const struct show *s, int rank)
+{
+    const struct plan_rank *r = &s->plan->ranks[rank];
+    const struct plan_node *n = &s->plan->nodes[r->node];
+    const struct binding *b = binding_of(s, rank);
+    struct rank_facts f = *s->facts;
+    f.rank = rank;
+    f.size = s->plan->nranks;
+    f.local_rank = r->local_rank;
+    f.local_size = n->nlocal;
+    f.node_rank = r->node;
+    f.nnodes = s->plan->nnodes;
+    f.cross_rank = plan_cross_rank(s->plan, rank);
+    f.cross_size = plan_cross_size(s->plan, rank);
+    f.hostname = n->host->name;
+    f.ncpus = b ? b->ncpus : 0;
+    f.gpu = b ? b->gpu_text : NULL;
+    f.interface = s->opts->interface;
+    f.rank_names = s->opts->rank_names;
+    f.store = s->opts->store;
+    if (!f.master_addr)
+        f.master_addr = s->opts->master_addr ? s->opts->master_addr : "(chosen at start)";
+    if (!f.job_id)
+        f.job_id = "(made at start)";
+    return f;
+}
+
+/* Numbers that are not known before the start come out as 0: say so instead. */
+static void name_unknown(struct strv *env, const struct rank_facts *f)
+{
+    if (f->master_port == 0 && strv_env_get(env, "MASTER_PORT"))
+        strv_env_set(env, "MASTER_PORT", "(a free one)");
+    const char *threads = strv_env_get(env, "OMP_NUM_THREADS");
+    if (f->ncpus == 0 && threads && strcmp(threads, "0") == 0)
+        strv_env_set(env, "OMP_NUM_THREADS", "(its CPUs)");
+}
+
+struct notes {
+    show_fn line;
+    void *arg;
+};
+
+static void on_note(const struct env_note *n, void *arg)
+{
+    static const char *const what[] = {[ENV_SET] = "set",
+                                       [ENV_REPLACED] = "replaced",
+                                       [ENV_KEPT] = "kept as you have it",
+                                       [ENV_REMOVED] = "removed: another launcher's"};
+    const struct notes *x = arg;
+    say(x->line, x->arg, "  %s is %s (here '%s'%s)", n->name, what[n->origin],
+        n->old ? n->old : "", n->user ? ", with -x" : "");
+}
+
+static void rank_env(const struct show *s, int rank, const struct notes *notes,
+                     struct strv *env)
+{
+    struct rank_facts f = facts_of(s, rank);
+    struct notes copy = notes ? *notes : (struct notes){0};
+    contract_apply(&f, s->env, s->user_set, env, notes ? on_note : NULL, &copy);
+    name_unknown(env, &f);
+}
+
+static bool has_entry(const struct strv *env, const char *entry)
+{
+    for (size_t i = 0; i < env->n; i++) {
+        if (strcmp(env->v[i], entry) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Did the user name this entry's variable with -x? */
+static bool from_user(const struct show *s, const char *entry)
+{
+    size_t len = strcspn(entry, "=");
+    for (size_t i = 0; s->user_set && i < s->user_set->n; i++) {
+        if (strlen(s->user_set->v[i]) == len &&
+            memcmp(s->user_set->v[i], entry, len) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Names of what passes through, several in a line. */
+static void say_inherited(const struct show *s, const struct strv *env, show_fn line,
+                          void *arg)
+{
+    char text[WIDTH + 1] = "";
+    size_t used = 0;
+    say(line, arg, "  and, as they are here:");
+    for (size_t i = 0; i < env->n; i++) {
+        int len = (int)strcspn(env->v[i], "=");
+        if (!has_entry(s->env, env->v[i]) || from_user(s, env->v[i]))
+            continue;
+        if (used && used + (size_t)len + 1 > WIDTH - 4) {
+            say(line, arg, "    %s", text);
+            used = 0;
+        }
+        int n = snprintf(text + used, sizeof text - used, "%s%.*s", used ? " " : "", len,
+                         env->v[i]);
+        used += (size_t)n < sizeof text - used ? (size_t)n : sizeof text - used - 1;
+    }
+    say(line, arg, "    %s", used ? text : "nothing");
+}
+
+/* The entries of `env` that are not in `first`, in one line. */
+static void say_difference(int rank, const struct strv *env, const struct strv *first,
+                           show_fn line, void *arg)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    for (size_t i = 0; out && i < env->n; i++) {
+        if (!has_entry(first, env->v[i]))
+            fprintf(out, " %s", env->v[i]);
+    }
+    if (!out || fclose(out) != 0)
+        abort();
+    say(line, arg, "  %d:%s", rank, text);
+    free(text);
+}
+
+void show_environment(const struct show *s, show_fn line, void *arg)
+{
+    struct strv first = {0};
+    say(line, arg, "environment of rank 0:");
+    rank_env(s, 0, NULL, &first);
+    for (size_t i = 0; i < first.n; i++) {
+        if (!has_entry(s->env, first.v[i]) || from_user(s, first.v[i]))
+            say(line, arg, "  %s", first.v[i]);
+    }
+    say_inherited(s, &first, line, arg);
+    struct strv again = {0};
+    rank_env(s, 0, &(struct notes){line, arg}, &again);
+    strv_finish(&again);
+    if (s->plan->nranks > 1)
+        say(line, arg, "environment of the others, where it differs:");
+    for (int i = 1; i < s->plan->nranks; i++) {
+        struct strv env = {0};
+        rank_env(s, i, NULL, &env);
+        say_difference(i, &env, &first, line, arg);
+        strv_finish(&env);
+    }
+    strv_finish(&first);
+}
+
+/* --- commands
+ * ------------------------------------------------------------------------------ */
+
+void show_commands(const struct show *s, show_fn line, void *arg)
+{
+    say(line, arg, "commands:");
+    for (char *const *c = s->commands; c && *c; c++)
+        say(line, arg, "  %s", *c);
+    char *program = shell_join(s->opts->argv);
+    say(line, arg, "  each rank: %s", program);
+    free(program);
+}
+
+void show_dry_run(const struct show *s, show_fn line, void *arg)
+{
+    show_hosts(s, line, arg);
+    show_ranks(s, line, arg);
+    show_environment(s, line, arg);
+    show_commands(s, line, arg);
+    say(line, arg, "nothing was started (--dry-run)");
+}

@@ -1,0 +1,245 @@
+#include "tests/support/suite.h"
+
+#include "common/mem.h"
+#include "launcher/cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Splits at blanks; the words live as long as the test. */
+static int parse(const char *line, struct opts *o, struct ddp_err *err)
+{
+    static char *argv[64];
+    static char copy[512];
+    int argc = 0;
+    snprintf(copy, sizeof copy, "ddprun %s", line);
+    for (char *w = strtok(copy, " "); w; w = strtok(NULL, " "))
+        argv[argc++] = w;
+    argv[argc] = NULL;
+    *err = (struct ddp_err){""};
+    return cli_parse(argc, argv, o, err);
+}
+
+/* Many spellings, one meaning. */
+static const struct {
+    const char *line;
+    int np, per_node;
+    const char *hosts, *hostfile, *program;
+} spellings[] = {
+    {"-np 4 prog", 4, 0, NULL, NULL, "prog"},
+    {"-n 4 prog", 4, 0, NULL, NULL, "prog"},
+    {"-n4 prog", 4, 0, NULL, NULL, "prog"},
+    {"--np 4 prog", 4, 0, NULL, NULL, "prog"},
+    {"--np=4 prog", 4, 0, NULL, NULL, "prog"},
+    {"-np=4 prog", 4, 0, NULL, NULL, "prog"},
+    {"-H a,b prog", 0, 0, "a,b", NULL, "prog"},
+    {"-Ha,b prog", 0, 0, "a,b", NULL, "prog"},
+    {"--host a:2,b:2 prog", 0, 0, "a:2,b:2", NULL, "prog"},
+    {"-host a prog", 0, 0, "a", NULL, "prog"},
+    {"-hosts a prog", 0, 0, "a", NULL, "prog"},
+    {"--hosts a prog", 0, 0, "a", NULL, "prog"},
+    {"--hostfile f prog", 0, 0, NULL, "f", "prog"},
+    {"-hostfile f prog", 0, 0, NULL, "f", "prog"},
+    {"--machinefile f prog", 0, 0, NULL, "f", "prog"},
+    {"-machinefile=f prog", 0, 0, NULL, "f", "prog"},
+    {"-f f prog", 0, 0, NULL, "f", "prog"},
+    {"-ppn 2 prog", 0, 2, NULL, NULL, "prog"},
+    {"-N 2 prog", 0, 2, NULL, NULL, "prog"},
+    {"--npernode 2 prog", 0, 2, NULL, NULL, "prog"},
+    {"--nproc-per-node 2 prog", 0, 2, NULL, NULL, "prog"},
+    {"--nproc_per_node=2 prog", 0, 2, NULL, NULL, "prog"},
+    {"--ntasks-per-node 2 prog", 0, 2, NULL, NULL, "prog"},
+    {"-np 2 -- -prog", 2, 0, NULL, NULL, "-prog"},
+    {"-np 2 prog -np 9 -H x", 2, 0, NULL, NULL, "prog"}, /* the program's own */
+};
+
+START_TEST(spellings_of_others_are_understood)
+{
+    struct opts o;
+    struct ddp_err err;
+    ck_ok(parse(spellings[_i].line, &o, &err), err);
+    ck_assert_int_eq(o.np, spellings[_i].np);
+    ck_assert_int_eq(o.per_node, spellings[_i].per_node);
+    ck_assert_pstr_eq(o.hosts, spellings[_i].hosts);
+    ck_assert_pstr_eq(o.hostfile, spellings[_i].hostfile);
+    ck_assert_str_eq(o.argv[0], spellings[_i].program);
+    opts_finish(&o);
+}
+END_TEST
+
+static const struct {
+    const char *line, *error;
+} bad[] = {
+    {"", "no program given (try ddprun --help)"},
+    {"-np 2", "no program given (try ddprun --help)"},
+    {"-np", "-np takes N (try ddprun --help)"},
+    {"-np two prog",
+     "-np takes a whole number from 1 to 10000000, not 'two' (try ddprun --help)"},
+    {"-np 0 prog",
+     "-np takes a whole number from 1 to 10000000, not '0' (try ddprun --help)"},
+    {"--np=-3 prog",
+     "--np takes a whole number from 1 to 10000000, not '-3' (try ddprun --help)"},
+    {"-np 99999999999999999999 prog",
+     "-np takes a whole number from 1 to 10000000, not '99999999999999999999' (try ddprun "
+     "--help)"},
+    {"--hostfil f prog",
+     "unknown option '--hostfil', did you mean --hostfile? (try ddprun --help)"},
+    {"--tiemout 5 prog",
+     "unknown option '--tiemout', did you mean --timeout? (try ddprun --help)"},
+    {"--node-rank 1 prog", "unknown option '--node-rank' (try ddprun --help)"},
+    {"-q prog", "unknown option '-q' (try ddprun --help)"},
+    {"--dry-run=1 prog", "--dry-run takes no value (try ddprun --help)"},
+    {"--map-by core prog", "--map-by is block, slot, cyclic, node or ppr:N:node, not "
+                           "'core' (try ddprun --help)"},
+    {"--map-by ppr:2:socket prog",
+     "--map-by 'ppr:2:socket': only ppr:N:node is known, N from 1 (try ddprun --help)"},
+    {"--map-by ppr:0:node prog",
+     "--map-by 'ppr:0:node': only ppr:N:node is known, N from 1 (try ddprun --help)"},
+    {"--map-by ppr:N:node prog",
+     "--map-by 'ppr:N:node': only ppr:N:node is known, N from 1 (try ddprun --help)"},
+    {"--bind-to l3 prog", "--bind-to is auto, none, core, numa, socket or hwthread, not "
+                          "'l3' (try ddprun --help)"},
+    {"--timeout 5x prog", NULL},
+    {"--timeout 0 prog", "--timeout '0' is too short (try ddprun --help)"},
+    {"--output-from 3-1 prog",
+     "--output-from: '3-1': column 1: 3-1 counts down (try ddprun --help)"},
+    {"-x =v prog", "-x takes NAME or NAME=value, not '=v' (try ddprun --help)"},
+    {"--rank-names ompi,x prog",
+     "--rank-names is all, none, or a list of ompi, slurm and "
+     "pmi, not 'ompi,x' (try ddprun --help)"},
+    {"--tag-output=maybe prog",
+     "--tag-output is auto, off or on, not 'maybe' (try ddprun --help)"},
+    {"--wdir= prog", "--wdir: an empty DIR (try ddprun --help)"},
+    {"--nnodes 1:4 prog",
+     "--nnodes takes a whole number from 1 to 10000000, not '1:4' (try ddprun --help)"},
+};
+
+START_TEST(slips_get_one_line)
+{
+    struct opts o;
+    struct ddp_err err;
+    ck_assert_int_eq(parse(bad[_i].line, &o, &err), -1);
+    if (bad[_i].error)
+        ck_assert_str_eq(err.text, bad[_i].error);
+    ck_assert_ptr_null(strchr(err.text, '\n'));
+    ck_assert_ptr_nonnull(strstr(err.text, "(try ddprun --help)"));
+    opts_finish(&o);
+}
+END_TEST
+
+START_TEST(defaults_are_those_of_the_manual)
+{
+    struct opts o;
+    struct ddp_err err;
+    ck_ok(parse("prog", &o, &err), err);
+    ck_assert_int_eq(o.np, 0);
+    ck_assert_uint_eq(o.rank_names, NAMES_ALL);
+    ck_assert_int_eq(o.tree_width, 32);
+    ck_assert_int_eq(o.ssh_window, 64);
+    ck_assert_int_eq(o.start_timeout_ms, 60000);
+    ck_assert_int_eq(o.grace_ms, 5000);
+    ck_assert_int_eq(o.timeout_ms, 0);
+    ck_assert_int_eq(o.bind_to, BIND_AUTO);
+    ck_assert_int_eq(o.map_by, MAP_BLOCK);
+    ck_assert_int_eq(o.tag_output, TAG_AUTO);
+    ck_assert_int_eq(o.store, STORE_LAUNCHER);
+    ck_assert_int_eq(o.input, INPUT_RANK0);
+    opts_finish(&o);
+}
+END_TEST
+
+START_TEST(every_option_fills_its_field)
+{
+    struct opts o;
+    struct ddp_err err;
+    ck_ok(
+        parse("--nnodes 3 --oversubscribe --map-by ppr:4:node --bind-to core "
+              "--virtual-local-rank -x A=1 -x B --rank-names slurm,pmi --store rank0 "
+              "--store-port 4711 --store-open --master-addr m --interface ib0 --wdir /w "
+              "--tag-output --timestamp-output --output-filename out --output-from 0-3 "
+              "--stdin all p",
+              &o, &err),
+        err);
+    ck_assert_int_eq(o.nnodes, 3);
+    ck_assert(o.oversubscribe);
+    ck_assert_int_eq(o.map_by, MAP_PPR);
+    ck_assert_int_eq(o.ppr, 4);
+    ck_assert_int_eq((int)o.bind_to, (int)BIND_CORE | (int)BIND_ONE_GPU);
+    ck_assert_uint_eq(o.export_env.n, 2);
+    ck_assert_str_eq(o.export_env.v[0], "A=1");
+    ck_assert_uint_eq(o.rank_names, NAMES_SLURM | NAMES_PMI);
+    ck_assert_int_eq(o.store, STORE_RANK0);
+    ck_assert_int_eq(o.store_port, 4711);
+    ck_assert(o.store_open);
+    ck_assert_str_eq(o.master_addr, "m");
+    ck_assert_str_eq(o.interface, "ib0");
+    ck_assert_str_eq(o.wdir, "/w");
+    ck_assert_int_eq(o.tag_output, TAG_ON);
+    ck_assert(o.timestamp_output);
+    ck_assert_str_eq(o.output_filename, "out");
+    ck_assert_str_eq(o.output_from, "0-3");
+    ck_assert_int_eq(o.input, INPUT_ALL);
+    opts_finish(&o);
+
+    ck_ok(parse("--timeout 2m --start-timeout 5 --grace 250ms --ssh rsh --ssh-window 7 "
+                "--tree-width 0 --agent /a --dry-run --report -v --log-level debug "
+                "--virtual-local-rank --bind-to numa --tag-output=off --rank-names none "
+                "--stdin none p",
+                &o, &err),
+          err);
+    ck_assert_int_eq(o.timeout_ms, 120000);
+    ck_assert_int_eq(o.start_timeout_ms, 5000);
+    ck_assert_int_eq(o.grace_ms, 250);
+    ck_assert_str_eq(o.ssh, "rsh");
+    ck_assert_int_eq(o.ssh_window, 7);
+    ck_assert_int_eq(o.tree_width, 0);
+    ck_assert_str_eq(o.agent, "/a");
+    ck_assert(o.dry_run && o.report && o.verbose && !o.show_env);
+    ck_assert_str_eq(o.log_level, "debug");
+    ck_assert_int_eq((int)o.bind_to, (int)BIND_NUMA | (int)BIND_ONE_GPU);
+    ck_assert_int_eq(o.tag_output, TAG_OFF);
+    ck_assert_uint_eq(o.rank_names, 0);
+    ck_assert_int_eq(o.input, INPUT_NONE);
+    opts_finish(&o);
+}
+END_TEST
+
+START_TEST(the_table_of_variables_needs_no_program)
+{
+    struct opts o;
+    struct ddp_err err;
+    ck_ok(parse("--show-env", &o, &err), err);
+    ck_assert(o.show_env);
+    opts_finish(&o);
+}
+END_TEST
+
+static void on_help(const char *text, void *arg)
+{
+    int *lines = arg;
+    ++*lines;
+    ck_assert_uint_le(strlen(text), 100);
+}
+
+START_TEST(help_fits_a_terminal)
+{
+    int lines = 0;
+    cli_help(on_help, &lines);
+    ck_assert_int_gt(lines, 60);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("cli");
+    TCase *t = tcase_create("cli");
+    tcase_add_loop_test(t, spellings_of_others_are_understood, 0, ARRAY_LEN(spellings));
+    tcase_add_loop_test(t, slips_get_one_line, 0, ARRAY_LEN(bad));
+    tcase_add_test(t, defaults_are_those_of_the_manual);
+    tcase_add_test(t, every_option_fills_its_field);
+    tcase_add_test(t, the_table_of_variables_needs_no_program);
+    tcase_add_test(t, help_fits_a_terminal);
+    suite_add_tcase(s, t);
+    return s;
+}

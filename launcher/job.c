@@ -367,7 +367,7 @@ static const struct signals_events signals_events = {
 static int job_plan(struct job *j, struct ddp_err *err)
 {
     j->plan = plan_make(j->opts, j->alloc, err);
-    if (!j->plan)
+    if (!j->plan || output_check(j->opts, j->plan->nranks, err) < 0)
         return -1;
     j->ranks = xcalloc((size_t)j->plan->nranks, sizeof *j->ranks);
     j->running = j->plan->nranks;
@@ -506,6 +506,12 @@ static int job_open(struct job *j, struct ddp_err *err)
     return 0;
 }
 
+/* Through the queue of our stderr, so that they never stand in a rank's line. */
+static void on_log_line(enum log_level level, const char *line, void *arg)
+{
+    job_say(arg, line);
+}
+
 static int job_open_streams(struct job *j, struct ddp_err *err)
 {
     j->output =
@@ -513,6 +519,10 @@ static int job_open_streams(struct job *j, struct ddp_err *err)
     if (!j->output)
         return -1;
     output_on_lost(j->output, on_output_lost, j);
+    log_sink(on_log_line, j);
+    if (j->opts->store_open)
+        job_say(j, "ddprun: --store-open: whoever reaches the store's port may read and "
+                   "change its keys");
     if (j->opts->input != INPUT_NONE)
         j->input = input_create(j->loop, STDIN_FILENO, on_input, j);
     return 0;
@@ -548,7 +558,9 @@ int job_run(struct job *j, const struct local_agent *local)
         watch_local(j, local);
     if (all_here(j))
         job_started(j, "the agent has its orders");
-    return loop_run(j->loop);
+    int code = loop_run(j->loop);
+    sweep_out(now_ms() + LEAVE_MS); /* orphans of an agent that was killed are ours */
+    return code;
 }
 
 /* --- life --------------------------------------------------------------------------- */
@@ -584,6 +596,8 @@ void job_destroy(struct job *j)
         return;
     link_destroy(j->local);
     input_destroy(j->input);
+    if (j->output)
+        log_sink(NULL, NULL);
     output_destroy(j->output);
     signals_destroy(j->signals);
     free_events(j);

@@ -42,7 +42,7 @@ static int launch(const struct opts *opts, struct alloc *alloc)
     struct local_agent local = {.fd = -1};
     struct job *job = job_create(opts, alloc, &err);
     if (!job)
-        return failed(&err, EXIT_CANNOT_START);
+        return failed(&err, EXIT_USAGE);
     int code = EXIT_CANNOT_START;
     int side = job_wants_local_agent(job) ? local_fork(&local, &err) : 1;
     if (side < 0)
@@ -67,7 +67,9 @@ int main(int argc, char **argv)
         struct alloc *alloc = NULL;
         if (log_setup("ddprun", NULL, opts.log_level, &err) < 0)
             code = failed(&err, EXIT_USAGE);
-        else if (child_init(&err) < 0 || !(alloc = alloc_read(&opts, &err)))
+        else if (!(alloc = alloc_read(&opts, &err)))
+            code = failed(&err, EXIT_USAGE);
+        else if (child_init(&err) < 0)
             code = failed(&err, EXIT_CANNOT_START);
         else
             code = launch(&opts, alloc);

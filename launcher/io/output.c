@@ -354,25 +354,41 @@ static void on_stderr_lost(bool reader_left, const char *why, void *arg)
 
 /* ---- create, destroy ---- */
 
-static int choose_ranks(struct output *o, const char *from, int *nspeaking,
-                        struct ddp_err *err)
+/* --output-from, when it names ranks that are there. */
+static int ranks_shown(const struct opts *opts, int nranks, struct idset *set,
+                       struct ddp_err *err)
+{
+    if (idset_parse(opts->output_from, set, err) < 0)
+        return err_prefix(err, "--output-from '%s'", opts->output_from);
+    if (set->n > 0 && set->spans[set->n - 1].hi >= nranks)
+        return err_set(err, "--output-from '%s': there are ranks 0 to %d only",
+                       opts->output_from, nranks - 1);
+    return 0;
+}
+
+int output_check(const struct opts *opts, int nranks, struct ddp_err *err)
 {
     struct idset set = {0};
-    *nspeaking = o->nranks;
-    if (!from)
-        return 0;
-    int rc = idset_parse(from, &set, err);
-    if (rc < 0)
-        err_prefix(err, "--output-from '%s'", from);
-    else if (set.n > 0 && set.spans[set.n - 1].hi >= o->nranks)
-        rc = err_set(err, "--output-from '%s': there are ranks 0 to %d only", from,
-                     o->nranks - 1);
-    for (int rank = 0; rc == 0 && rank < o->nranks; rank++) {
-        o->ranks[rank].silent = !idset_has(&set, rank);
-        *nspeaking -= o->ranks[rank].silent;
-    }
+    int rc = opts->output_from ? ranks_shown(opts, nranks, &set, err) : 0;
+    if (rc == 0 && opts->output_filename)
+        rc = rankfiles_check(opts->output_filename, nranks, err);
     idset_finish(&set);
     return rc;
+}
+
+/* Returns how many ranks reach the terminal. */
+static int choose_ranks(struct output *o, const struct opts *opts)
+{
+    struct idset set = {0};
+    int n = 0;
+    if (opts->output_from)
+        ranks_shown(opts, o->nranks, &set, NULL);
+    for (int rank = 0; rank < o->nranks; rank++) {
+        o->ranks[rank].silent = opts->output_from && !idset_has(&set, rank);
+        n += !o->ranks[rank].silent;
+    }
+    idset_finish(&set);
+    return n;
 }
 
 static void open_sinks(struct output *o, struct loop *loop)
@@ -389,6 +405,8 @@ struct output *output_create(struct loop *loop, const struct opts *opts, int nra
                              const char *(*host_of)(int rank, void *arg),
                              void (*on_room)(void *arg), void *arg, struct ddp_err *err)
 {
+    if (output_check(opts, nranks, err) < 0)
+        return NULL;
     struct output *o = xcalloc(1, sizeof *o);
     o->nranks = nranks;
     o->ranks = xcalloc((size_t)nranks, sizeof *o->ranks);
@@ -396,23 +414,14 @@ struct output *output_create(struct loop *loop, const struct opts *opts, int nra
     o->on_room = on_room;
     o->arg = arg;
     o->second_s = -1;
-    int nspeaking;
-    if (choose_ranks(o, opts->output_from, &nspeaking, err) < 0)
-        goto fail;
-    if (opts->output_filename) {
-        o->files = rankfiles_create(opts->output_filename, nranks, host_of, arg, err);
-        if (!o->files)
-            goto fail;
-    }
-    o->tags =
-        opts->tag_output == TAG_ON || (opts->tag_output == TAG_AUTO && nspeaking > 1);
+    int shown = choose_ranks(o, opts);
+    o->tags = opts->tag_output == TAG_ON || (opts->tag_output == TAG_AUTO && shown > 1);
     o->times = opts->timestamp_output;
     o->raw = !o->tags && !o->times;
+    if (opts->output_filename)
+        o->files = rankfiles_create(opts->output_filename, nranks, host_of, arg, err);
     open_sinks(o, loop);
     return o;
-fail:
-    output_destroy(o);
-    return NULL;
 }
 
 void output_destroy(struct output *o)

@@ -23,9 +23,13 @@
 struct output;
 enum out_stream { OUT_STDOUT, OUT_STDERR };
 
-/* Refuses options that make no sense (--output-from, --output-filename) with `err`.
- * `host_of` names the host of a rank for tags when there is more than one host, else
- * NULL. `on_room` is called when room has come back after output_room() was 0. */
+/* Do the options make sense for so many ranks (--output-from, --output-filename)? To be
+ * asked before anything is started. 0, or -1 with `err`. */
+int output_check(const struct opts *opts, int nranks, struct ddp_err *err);
+
+/* Fails as output_check() does. `host_of` names the host of a rank for tags when there is
+ * more than one host, else NULL. `on_room` is called when room has come back after
+ * output_room() was 0. */
 struct output *output_create(struct loop *loop, const struct opts *opts, int nranks,
                              const char *(*host_of)(int rank, void *arg),
                              void (*on_room)(void *arg), void *arg, struct ddp_err *err);

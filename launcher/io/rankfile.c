@@ -91,11 +91,21 @@ static char *path_of(const struct rankfiles *f, int rank, enum out_stream stream
     return path;
 }
 
-static int pattern_check(const char *pattern, int nranks, bool *split,
-                         struct ddp_err *err)
+static bool names_stream(const char *pattern)
 {
-    bool rank = false;
-    *split = false;
+    for (const char *p = strchr(pattern, '%'); p; p = strchr(p + 2, '%')) {
+        if (p[1] == 's')
+            return true;
+    }
+    return false;
+}
+
+int rankfiles_check(const char *pattern, int nranks, struct ddp_err *err)
+{
+    bool rank = !strchr(pattern, '%');
+    if (*pattern == '\0')
+        return err_set(err, "--output-filename needs the name of a folder or a pattern "
+                            "with %%r");
     for (const char *p = strchr(pattern, '%'); p; p = strchr(p + 1, '%')) {
         p++;
         if (*p == '\0' || !strchr("rhst%", *p))
@@ -104,7 +114,6 @@ static int pattern_check(const char *pattern, int nranks, bool *split,
                            "host, %%s out or err, %%t start time and %%%% are known",
                            p, pattern);
         rank |= *p == 'r';
-        *split |= *p == 's';
     }
     if (!rank && nranks > 1)
         return err_set(err,
@@ -207,17 +216,12 @@ struct rankfiles *rankfiles_create(const char *pattern, int nranks,
                                    const char *(*host_of)(int rank, void *arg), void *arg,
                                    struct ddp_err *err)
 {
-    bool split = true, folder = !strchr(pattern, '%');
-    if (!folder && pattern_check(pattern, nranks, &split, err) < 0)
+    if (rankfiles_check(pattern, nranks, err) < 0)
         return NULL;
-    if (*pattern == '\0') {
-        err_set(err,
-                "--output-filename needs the name of a folder or a pattern with %%r");
-        return NULL;
-    }
     struct rankfiles *f = xcalloc(1, sizeof *f);
-    f->pattern = folder ? xasprintf("%s/rank.%%r.%%s", pattern) : xstrdup(pattern);
-    f->split = split;
+    f->pattern =
+        strchr(pattern, '%') ? xstrdup(pattern) : xasprintf("%s/rank.%%r.%%s", pattern);
+    f->split = names_stream(f->pattern);
     f->nranks = nranks;
     f->start_s = (long)time(NULL);
     f->host_of = host_of;

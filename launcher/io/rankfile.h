@@ -17,6 +17,8 @@ struct rankfiles;
 struct rankfiles *rankfiles_create(const char *pattern, int nranks,
                                    const char *(*host_of)(int rank, void *arg), void *arg,
                                    struct ddp_err *err);
+/* Is the pattern one, and does it tell the ranks apart? */
+int rankfiles_check(const char *pattern, int nranks, struct ddp_err *err);
 void rankfiles_destroy(struct rankfiles *f);
 
 /* A file that cannot be written is given up with one line in the log, the first of them

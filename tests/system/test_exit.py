@@ -1,0 +1,115 @@
+"""How a launch ends: exit codes, and the one line that says who was first."""
+
+import os
+import unittest
+
+from launch import LaunchTest, main
+
+
+class Exit(LaunchTest):
+    def test_a_launch_that_works_prints_nothing_of_its_own(self):
+        launch = self.run_to_end("-np", 4, "true")
+        self.assert_ended(launch, 0)
+        self.assertEqual((launch.out, launch.err), ("", ""))
+
+    def test_all_ranks_are_waited_for(self):
+        launch = self.sh(3, 'sleep 0.$((RANK * 2)); echo done')
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out.count("done"), 3)
+
+    def first_failure(self, script, rc, *words):
+        """Rank 1 fails first; the others would go on for a minute."""
+        launch = self.sh(4, f'[ $RANK = 1 ] || exec sleep 60; {script}')
+        self.assert_ended(launch, rc)
+        self.assertLess(launch.seconds, 20)
+        headline = [line for line in launch.err.splitlines() if line.startswith("ddprun")][0]
+        for word in ("rank 1", *words):
+            self.assertIn(word, headline)
+        return launch
+
+    def test_the_code_of_the_first_rank_that_fails(self):
+        self.first_failure("exit 3", 3, "3")
+
+    def test_a_signal_gives_128_and_its_number(self):
+        self.first_failure("kill -SEGV $$", 139, "SIGSEGV")
+
+    def test_killed_by_kill(self):
+        self.first_failure("kill -KILL $$", 137, "SIGKILL")
+
+    def test_a_code_above_128_is_a_code(self):
+        self.first_failure("exit 200", 200, "200")
+
+    def test_the_last_lines_stand_below_the_cause(self):
+        launch = self.first_failure("echo why >&2; exit 5", 5)
+        self.assertIn("why", launch.err)
+
+    def test_half_a_line_is_not_lost(self):
+        launch = self.first_failure("printf 'half out'; printf 'half err' >&2; exit 6", 6)
+        self.assertIn("[1] half out\n", launch.out)
+        self.assertIn("[1] half err\n", launch.err)
+
+    def test_the_others_are_folded(self):
+        launch = self.sh(16, '[ $RANK = 7 ] && exit 9; exec sleep 60')
+        self.assert_ended(launch, 9)
+        self.assertLessEqual(len(launch.err.splitlines()), 6, launch.err)
+
+    def test_every_rank_fails_at_once(self):
+        launch = self.sh(8, "exit 4")
+        self.assert_ended(launch, 4)
+
+    def test_a_failure_after_others_have_ended_well(self):
+        launch = self.sh(4, '[ $RANK = 3 ] || exit 0; sleep 0.3; exit 11')
+        self.assert_ended(launch, 11)
+        self.assertIn("rank 3", launch.err)
+
+    def test_time_is_up(self):
+        launch = self.run_to_end("-np", 2, "--timeout", "0.5s", "sleep", 60)
+        self.assert_ended(launch, 124)
+        self.assertLess(launch.seconds, 20)
+        self.assertIn("0.5", launch.err)
+
+    def test_a_program_that_is_not_there(self):
+        launch = self.run_to_end("-np", 2, "no-such-program-at-all")
+        self.assert_ended(launch, 127)
+        self.assertIn("'no-such-program-at-all'", launch.err)
+
+    def test_a_path_that_is_not_there(self):
+        launch = self.run_to_end("-np", 2, "./no/such/program")
+        self.assert_ended(launch, 127)
+        self.assertIn("'./no/such/program'", launch.err)
+
+    def test_a_program_that_may_not_be_run(self):
+        launch = self.run_to_end("-np", 2, self.write("data", "text", 0o644))
+        self.assert_ended(launch, 126)
+        self.assertIn("data", launch.err)
+
+    def test_a_folder_is_no_program(self):
+        launch = self.run_to_end("-np", 2, self.folder.name)
+        self.assert_ended(launch, 126)
+
+    def test_an_interpreter_that_is_not_there(self):
+        launch = self.run_to_end("-np", 2, self.write("p", "#!/no/such/sh\n", 0o755))
+        self.assertIn(launch.rc, (126, 127))
+
+    def test_a_script_without_a_first_line_is_none(self):
+        launch = self.run_to_end("-np", 1, self.write("p", "echo hello\n", 0o755))
+        self.assert_ended(launch, 126)
+        self.assertIn("#!", launch.err)
+
+    def test_a_relative_program_is_found_from_the_folder(self):
+        self.write("p", "#!/bin/sh\npwd\n", 0o755)
+        launch = self.run_to_end("-np", 1, "./p", cwd=self.folder.name)
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out.strip(), os.path.realpath(self.folder.name))
+
+    def test_arguments_arrive_as_they_are(self):
+        words = ["", " ", "a b", "'", '"', "$HOME", "*", "-np", "--", "ä\n"]
+        launch = self.run_to_end(
+            "-np", 1, "python3", "-c", "import sys; print(sys.argv[1:])", *words
+        )
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out, f"{words!r}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""What ranks write arrives: whole, in order, tagged, apart, and at a slow reader too."""
+
+import os
+import re
+import subprocess
+import time
+import unittest
+
+from launch import DDPRUN, LaunchTest, main
+
+
+class Lines(LaunchTest):
+    def test_a_million_lines_of_64_ranks_arrive(self):
+        ranks, out_each, err_each = 64, 12500, 3125  # together one million
+        script = (
+            f'seq -f "out $RANK %.0f" {out_each} & '
+            f'seq -f "err $RANK %.0f" {err_each} >&2; wait'
+        )
+        launch = self.sh(ranks, script, deadline=120)
+        self.assert_ended(launch, 0)
+        for stream, word, each in ((launch.out, "out", out_each), (launch.err, "err", err_each)):
+            seen = [0] * ranks
+            for line in stream.splitlines():
+                m = re.fullmatch(rf"\[(\d+)\] {word} (\d+) (\d+)", line)
+                self.assertTrue(m and m[1] == m[2], line)
+                seen[int(m[1])] += 1
+                self.assertEqual(int(m[3]), seen[int(m[1])])
+            self.assertEqual(seen, [each] * ranks)
+
+    def test_tags_stand_at_line_starts_only(self):
+        launch = self.sh(4, 'for i in 1 2 3; do printf "a$RANK"; sleep 0.02; printf "b\\n"; done')
+        self.assert_ended(launch, 0)
+        self.assertEqual(
+            sorted(launch.out.splitlines()), sorted([f"[{r}] a{r}b" for r in range(4)] * 3)
+        )
+
+    def test_one_rank_is_untouched(self):
+        data = os.urandom(1 << 20)
+        with open(self.path("data"), "wb") as f:
+            f.write(data)
+        with open(self.path("copy"), "wb") as f:
+            launch = self.run_to_end("-np", 1, "cat", self.path("data"), stdout=f)
+        self.assert_ended(launch, 0)
+        with open(self.path("copy"), "rb") as f:
+            self.assertEqual(f.read(), data)
+
+    def test_a_last_line_without_end_gets_one_under_a_tag(self):
+        launch = self.sh(2, "printf last")
+        self.assertEqual(sorted(launch.out.splitlines()), ["[0] last", "[1] last"])
+
+    def test_tags_on_and_off(self):
+        on = self.sh(1, "echo x", "--tag-output=on")
+        self.assertEqual(on.out, "[0] x\n")
+        off = self.sh(2, "echo x", "--tag-output=off")
+        self.assertEqual(off.out, "x\nx\n")
+
+    def test_timestamps(self):
+        launch = self.sh(2, "echo x", "--timestamp-output")
+        for line in launch.out.splitlines():
+            self.assertRegex(line, r"^\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}[+-]\d{4} \[[01]\] x$")
+
+    def test_output_from_some(self):
+        launch = self.sh(5, "echo out $RANK; echo err $RANK >&2", "--output-from", "1,3-4")
+        self.assertEqual(
+            sorted(launch.out.splitlines()), ["[1] out 1", "[3] out 3", "[4] out 4"]
+        )
+        self.assertEqual(
+            sorted(launch.err.splitlines()), ["[1] err 1", "[3] err 3", "[4] err 4"]
+        )
+
+    def test_output_from_ranks_that_are_not_there(self):
+        launch = self.sh(2, f"touch {self.path('started')}", "--output-from", "1-7")
+        self.assert_ended(launch, 2)
+        self.assertFalse(os.path.exists(self.path("started")))
+
+    def test_the_cause_of_a_silent_rank_is_told(self):
+        launch = self.sh(2, "[ $RANK = 0 ] || { echo why >&2; exit 3; }", "--output-from", "0")
+        self.assert_ended(launch, 3)
+        self.assertIn("why", launch.err)
+
+
+class Files(LaunchTest):
+    def read(self, *names):
+        with open(self.path(*names), encoding="utf-8") as f:
+            return f.read()
+
+    def test_a_folder_of_files(self):
+        launch = self.sh(
+            3, "echo out $RANK; printf err >&2", "--output-filename", self.path("a", "b")
+        )
+        self.assert_ended(launch, 0)
+        for rank in range(3):
+            self.assertEqual(self.read("a", "b", f"rank.{rank}.out"), f"out {rank}\n")
+            self.assertEqual(self.read("a", "b", f"rank.{rank}.err"), "err")
+        self.assertIn("[1] out 1\n", launch.out)  # and on the terminal
+
+    def test_a_pattern_of_files(self):
+        launch = self.sh(
+            2, "echo out; echo err >&2", "--output-filename", self.path("log.%r.%s")
+        )
+        self.assert_ended(launch, 0)
+        self.assertEqual(
+            sorted(os.listdir(self.folder.name)),
+            ["log.0.err", "log.0.out", "log.1.err", "log.1.out"],
+        )
+
+    def test_a_bad_pattern_starts_nothing(self):
+        launch = self.sh(2, f"touch {self.path('x')}", "--output-filename", self.path("%q"))
+        self.assert_ended(launch, 2)
+        self.assertEqual(os.listdir(self.folder.name), [])
+
+    def test_a_full_disk_loses_no_terminal_output(self):
+        os.symlink("/dev/full", self.path("rank.0.out"))
+        launch = self.sh(
+            2, "echo one; sleep 0.1; echo two", "--output-filename", self.folder.name
+        )
+        self.assert_ended(launch, 0)
+        self.assertEqual(sorted(launch.out.split()), sorted("[0] one [0] two [1] one [1] two".split()))
+        self.assertEqual(launch.err.count("No space left on device"), 1)
+
+
+class Readers(LaunchTest):
+    def pipeline(self, command, deadline=40):
+        """`command` through bash, with $DDPRUN in it: its exit code and output."""
+        env = {**os.environ, "DDPRUN": DDPRUN, "DDPRUN_TEST_MARK": self.mark}
+        try:
+            return subprocess.run(
+                ["bash", "-o", "pipefail", "-c", command],
+                env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=deadline,
+                stdin=subprocess.DEVNULL, check=False,
+            )
+        except subprocess.TimeoutExpired:
+            self.fail(f"hung: {command}")
+
+    def test_a_slow_reader_loses_nothing(self):
+        # 20 MB: far more than all buffers between a rank and the reader
+        done = self.pipeline('"$DDPRUN" -np 4 seq 700000 | (sleep 1; cat) | wc -l')
+        self.assertEqual(done.stdout.strip(), b"2800000", done.stderr)
+        self.assertEqual(done.returncode, 0)
+
+    def test_a_reader_that_leaves_ends_the_job(self):
+        done = self.pipeline('"$DDPRUN" -np 2 yes | head -1; exit ${PIPESTATUS[0]}')
+        self.assertIn(done.stdout, (b"[0] y\n", b"[1] y\n"))
+        self.assertEqual(done.returncode, 141)
+        self.assertEqual(done.stderr, b"")
+
+    def test_a_full_disk_under_stdout_is_a_failure_but_not_the_end(self):
+        done = self.pipeline(f'"$DDPRUN" -np 2 sh -c "echo x; sleep 0.2; >{self.path("end")}" >/dev/full')
+        self.assertTrue(os.path.exists(self.path("end")))  # hours of work are worth more
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"No space left on device", done.stderr)
+
+    def test_stdout_may_be_closed(self):
+        done = self.pipeline('"$DDPRUN" -np 2 true >&-')
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_our_stdout_stays_blocking(self):
+        # O_NONBLOCK would outlive us on the shell's own pipe
+        done = self.pipeline(
+            '{ "$DDPRUN" -np 2 echo x; python3 -c \'import os; print(os.get_blocking(1))\'; } | cat'
+        )
+        self.assertEqual(done.stdout.splitlines()[-1], b"True")
+
+    def test_appending_to_a_file_keeps_its_order(self):
+        log = self.path("log")
+        self.pipeline(f'{{ echo before; "$DDPRUN" -np 1 echo x; echo after; }} >{log} 2>&1')
+        with open(log, encoding="utf-8") as f:
+            self.assertEqual(f.read(), "before\nx\nafter\n")
+
+
+class Input(LaunchTest):
+    def test_stdin_goes_to_rank_0(self):
+        launch = self.sh(3, 'echo "$RANK:$(cat)"', stdin="hello\n")
+        self.assert_ended(launch, 0)
+        self.assertEqual(
+            sorted(launch.out.splitlines()), ["[0] 0:hello", "[1] 1:", "[2] 2:"]
+        )
+
+    def test_much_input_arrives_whole(self):
+        data = os.urandom(3 << 20)
+        with open(self.path("copy"), "wb") as f:
+            launch = self.run_to_end("-np", 1, "cat", stdin=data, stdout=f)
+        self.assert_ended(launch, 0)
+        with open(self.path("copy"), "rb") as f:
+            self.assertEqual(f.read(), data)
+
+    def test_a_rank_that_reads_slowly_gets_all(self):
+        launch = self.sh(1, "sleep 0.5; wc -c", stdin=b"x" * (4 << 20))
+        self.assertEqual(launch.out.strip(), str(4 << 20))
+
+    def test_a_rank_that_does_not_read_ends(self):
+        launch = self.sh(2, "exit 0", stdin=b"x" * (1 << 20))
+        self.assert_ended(launch, 0)
+
+    def test_stdin_that_stays_open_does_not_hold_the_launch(self):
+        reader, writer = os.pipe()
+        started = time.monotonic()
+        process = subprocess.run(
+            [DDPRUN, "-np", "2", "true"], stdin=reader, timeout=20, check=False,
+            env={**os.environ, "DDPRUN_TEST_MARK": self.mark},
+        )
+        os.close(writer)
+        os.close(reader)
+        self.assertEqual(process.returncode, 0)
+        self.assertLess(time.monotonic() - started, 10)
+
+
+if __name__ == "__main__":
+    main()

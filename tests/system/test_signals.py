@@ -1,0 +1,149 @@
+"""Ranks that do not want to go, signals to the launcher, and the death of its parts."""
+
+import os
+import pty
+import select
+import signal
+import time
+import unittest
+
+from launch import DDPRUN, LaunchTest, main, marked, parent_of, wait_until
+
+STUBBORN = "trap '' TERM INT HUP; echo up; while :; do sleep 60; done"
+
+
+class Ranks(LaunchTest):
+    def test_one_that_ignores_sigterm_is_killed(self):
+        launch = self.sh(
+            2, f'[ $RANK = 0 ] && {{ sleep 0.3; exit 3; }}; {STUBBORN}', "--grace", "0.3s"
+        )
+        self.assert_ended(launch, 3)
+
+    def test_one_that_closes_its_stdout_lives_on(self):
+        launch = self.sh(2, 'exec >&- 2>&-; sleep 0.5; exit $((RANK * 7))')
+        self.assert_ended(launch, 7)
+        self.assertGreater(launch.seconds, 0.5)
+
+    def test_sigterm_lets_them_clean_up(self):
+        launch = self.sh(
+            2,
+            '[ $RANK = 0 ] && { sleep 0.3; exit 3; };'
+            "trap 'echo cleaned; exit 0' TERM; sleep 60 & wait",
+        )
+        self.assert_ended(launch, 3)
+        self.assertIn("[1] cleaned\n", launch.out)
+
+    def leaves(self, script, rc=0):
+        launch = self.sh(2, script, "--grace", "0.3s")
+        self.assert_ended(launch, rc)
+        self.assertLess(launch.seconds, 20)
+
+    def test_a_grandchild_in_the_background(self):
+        self.leaves("sleep 60 & exit 0")
+
+    def test_a_grandchild_in_its_own_session(self):
+        self.leaves("setsid sleep 60 & sleep 0.1; exit 0")
+
+    def test_a_grandchild_of_a_double_fork(self):
+        self.leaves("(setsid sh -c 'sleep 60 & sleep 60' &) ; sleep 0.1; exit 0")
+
+    def test_a_grandchild_that_ignores_everything(self):
+        self.leaves(f"(setsid sh -c \"{STUBBORN}\" &) ; sleep 0.1; exit 4", 4)
+
+    def test_a_daemon_without_our_output(self):
+        self.leaves("(setsid sleep 60 </dev/null >/dev/null 2>&1 &) ; exit 0")
+
+
+class Launcher(LaunchTest):
+    def running(self, script, *options, np=2):
+        launch = self.start_sh(np, script, *options)
+        for rank in range(np):
+            self.wait_for(launch, f"[{rank}] up\n")
+        return launch
+
+    def test_ctrl_c_is_orderly(self):
+        launch = self.running("trap 'echo cleaned; exit 0' INT TERM; echo up; sleep 60 & wait")
+        launch.signal(signal.SIGINT)
+        launch.wait()
+        self.assert_ended(launch, 130)
+        self.assertEqual(launch.out.count("cleaned\n"), 2)
+
+    def test_ctrl_c_ends_a_plain_program(self):
+        launch = self.running("echo up; exec sleep 60")
+        launch.signal(signal.SIGINT)
+        launch.wait()
+        self.assert_ended(launch, 130)
+
+    def test_ctrl_c_twice_is_now(self):
+        launch = self.running(STUBBORN, "--grace", "60s")
+        launch.signal(signal.SIGINT)
+        time.sleep(0.3)
+        launch.signal(signal.SIGINT)
+        launch.wait(20)
+        self.assert_ended(launch, 130)
+
+    def test_sigterm_ends_the_job(self):
+        launch = self.running("echo up; exec sleep 60")
+        launch.signal(signal.SIGTERM)
+        launch.wait()
+        self.assert_ended(launch, 143)
+
+    def test_other_signals_are_passed_on(self):
+        launch = self.running("trap 'echo got; exit 0' USR1; echo up; while :; do sleep 0.1; done")
+        launch.signal(signal.SIGUSR1)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out.count("got\n"), 2)
+
+    def test_a_launcher_killed_leaves_nobody(self):
+        launch = self.running(f"(setsid sleep 60 &); {STUBBORN}", np=4)
+        launch.signal(signal.SIGKILL)
+        launch.wait()
+        self.assertEqual(wait_until(lambda: not marked(self.mark), 5.0), True, marked(self.mark))
+
+    def test_a_launcher_stopped_and_killed_leaves_nobody(self):
+        launch = self.running(STUBBORN)
+        launch.signal(signal.SIGSTOP)
+        launch.signal(signal.SIGKILL)
+        launch.wait()
+        self.assertEqual(wait_until(lambda: not marked(self.mark), 5.0), True, marked(self.mark))
+
+    def agents(self):
+        """On this machine the agent is a fork of the launcher."""
+        ours = [p for p, line in marked(self.mark).items() if line.startswith(DDPRUN + " ")]
+        return [pid for pid in ours if parent_of(pid) in ours]
+
+    def test_an_agent_killed_leaves_nobody_and_is_said(self):
+        launch = self.running(f"(setsid sleep 60 &); {STUBBORN}", np=4)
+        agents = self.agents()
+        self.assertTrue(agents, marked(self.mark))
+        for pid in agents:
+            os.kill(pid, signal.SIGKILL)
+        launch.wait()
+        self.assertNotEqual(launch.rc, 0)
+        self.assertIn("agent", launch.err)
+
+    def test_ctrl_c_on_a_terminal(self):
+        pid, fd = pty.fork()
+        if pid == 0:
+            os.environ["DDPRUN_TEST_MARK"] = self.mark
+            os.execv(DDPRUN, [DDPRUN, "-np", "2", "sh", "-c", "echo up; exec sleep 60"])
+        seen, end = b"", time.monotonic() + 20
+        interrupted = False
+        while time.monotonic() < end:
+            if select.select([fd], [], [], 0.2)[0]:
+                try:
+                    seen += os.read(fd, 4096)
+                except OSError:  # the last one on the terminal has gone
+                    break
+            if seen.count(b"up") == 2 and not interrupted:
+                os.write(fd, b"\x03")
+                interrupted = True
+        self.assertTrue(interrupted, seen)
+        if time.monotonic() >= end:
+            os.kill(pid, signal.SIGKILL)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 130, seen)
+
+
+if __name__ == "__main__":
+    main()

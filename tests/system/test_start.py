@@ -1,0 +1,106 @@
+"""What is refused before anything is started: one line, exit code 2, nobody ran."""
+
+import os
+import unittest
+
+from launch import LaunchTest, main
+
+HOSTFILES = {
+    "a number that is none": ("localhost slots=many\n", 1),
+    "no slots at all": ("localhost slots=0\n", 1),
+    "slots below zero": ("# comment\nlocalhost slots=-2\n", 2),
+    "slots beyond all numbers": ("localhost slots=99999999999999999999\n", 1),
+    "a word nobody knows": ("localhost\nlocalhost colour=4\n", 2),
+    "a port that is none": ("localhost:port\n", 1),
+    "a user without a host": ("me@\n", 1),
+    "an open bracket around IPv6": ("[::1\n", 1),
+    "a NUL byte": ("local\0host\n", 1),
+    "a range that runs backwards": ("node[3-1]\n", 1),
+    "a range without an end": ("node[1-\n", 1),
+    "a range of too many hosts": ("node[1-99999999]\n", 1),
+    "CRLF before the fault": ("localhost slots=2\r\nlocalhost slots=x\r\n", 2),
+}
+
+
+class Refused(LaunchTest):
+    def refused(self, *args):
+        """A launch whose ranks would leave a trace: there must be none."""
+        launch = self.run_to_end(*args, "touch", self.path("started"))
+        self.assert_ended(launch, 2)
+        self.assertFalse(os.path.exists(self.path("started")), "something was started")
+        self.assertEqual(launch.out, "")
+        self.assertTrue(launch.err.startswith("ddprun"), launch.err)
+        return launch
+
+    def test_malformed_hostfiles(self):
+        for name, (text, line) in HOSTFILES.items():
+            with self.subTest(name):
+                path = self.write("hosts", text)
+                launch = self.refused("-np", 1, "--hostfile", path)
+                self.assertRegex(launch.err, rf"hosts'?[:,] ?(line )?{line}\b")
+                self.assertIn("^", launch.err)
+
+    def test_hostfiles_that_cannot_be_read(self):
+        for path in (self.path("none"), self.folder.name):
+            self.assertIn(path, self.refused("-np", 1, "--hostfile", path).err)
+
+    def test_an_empty_hostfile(self):
+        self.refused("-np", 1, "--hostfile", self.write("hosts", "\n# nobody\n"))
+
+    def test_malformed_host_lists(self):
+        for hosts in ("", ",", "localhost:", "localhost:0", "localhost:x", "a,,b", "n[1-"):
+            with self.subTest(hosts):
+                self.refused("-np", 1, "-H", hosts)
+
+    def test_more_ranks_than_slots(self):
+        launch = self.refused("-np", 3, "-H", "localhost:2")
+        for word in ("3", "2", "--oversubscribe"):
+            self.assertIn(word, launch.err)
+
+    def test_numbers_of_ranks_that_are_none(self):
+        for np in ("0", "-1", "two", "", "1.5", "99999999999"):
+            with self.subTest(np):
+                self.refused("-np", np)
+
+    def test_options_nobody_knows(self):
+        self.assertIn("--no-such-thing", self.refused("--no-such-thing").err)
+
+    def test_no_program(self):
+        launch = self.run_to_end("-np", 2)
+        self.assert_ended(launch, 2)
+
+    def test_values_that_make_no_sense(self):
+        for option, value in (
+            ("--timeout", "soon"), ("--grace", "-1"), ("--map-by", "mood"),
+            ("--bind-to", "chair"), ("--store-port", "70000"), ("--tree-width", "-1"),
+            ("--log-level", "loud"), ("--rank-names", "mine"),
+        ):
+            with self.subTest(option):
+                self.refused("-np", 1, option, value)
+
+
+class Taken(LaunchTest):
+    def test_oversubscribe_lets_them_in(self):
+        launch = self.run_to_end("-np", 3, "--oversubscribe", "-H", "localhost:2", "echo", "x")
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out.count("x\n"), 3)
+
+    def test_a_hostfile_of_this_machine(self):
+        path = self.write("hosts", "# two\r\n\r\nlocalhost slots=2 max_slots=4\r\n")
+        launch = self.run_to_end("--hostfile", path, "sh", "-c", "echo $RANK of $WORLD_SIZE")
+        self.assert_ended(launch, 0)
+        self.assertEqual(sorted(launch.out.splitlines()), ["[0] 0 of 2", "[1] 1 of 2"])
+
+    def test_a_folder_to_work_in(self):
+        launch = self.run_to_end("-np", 1, "--wdir", self.folder.name, "pwd")
+        self.assertEqual(launch.out.strip(), os.path.realpath(self.folder.name))
+
+    def test_a_folder_that_is_not_there(self):
+        launch = self.run_to_end("-np", 1, "--wdir", self.path("none"), "pwd")
+        self.assertNotEqual(launch.rc, 0)
+        self.assertIn(self.path("none"), launch.err)
+        self.assertEqual(launch.out, "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""The store of a launch: bound before any rank starts, open to the job and to nobody else.
+
+The ranks speak PyTorch's oldest dialect by hand: 03 is ADD, with a length before the key
+and 64-bit numbers, everything little-endian; the answer is the sum.
+"""
+
+import socket
+import unittest
+
+from launch import LaunchTest, main
+
+ADD = '''
+import os, socket, struct, sys, time
+def add(key, n, host=None, port=None, timeout=10):
+    s = socket.create_connection((host or os.environ["MASTER_ADDR"],
+                                  port or int(os.environ["MASTER_PORT"])), timeout)
+    k = key.encode()
+    s.sendall(b"\\x03" + struct.pack("<Q", len(k)) + k + struct.pack("<q", n))
+    got = b""
+    while len(got) < 8:
+        more = s.recv(8 - len(got))
+        if not more:
+            raise SystemExit("closed")
+        got += more
+    return struct.unpack("<q", got)[0]
+'''
+
+
+class Store(LaunchTest):
+    def python(self, np, script, *options, **how):
+        return self.run_to_end("-np", np, *options, "python3", "-c", ADD + script, **how)
+
+    def test_ranks_meet(self):
+        launch = self.python(4, 'print(add("/n", 1))')
+        self.assert_ended(launch, 0)
+        self.assertEqual(sorted(line[4:] for line in launch.out.splitlines()), list("1234"))
+
+    def test_a_child_of_a_rank_belongs(self):
+        launch = self.python(
+            2, 'import subprocess; os.fork() and os.wait() or print("sum", add("/n", 1))'
+        )
+        self.assert_ended(launch, 0)
+        self.assertIn("sum 2\n", launch.out)
+
+    def test_an_orphan_of_a_rank_belongs(self):
+        launch = self.python(
+            1,
+            'r, w = os.pipe()\n'
+            'if os.fork() == 0:\n'
+            '    if os.fork() == 0:\n'
+            '        os.setsid(); time.sleep(0.2)\n'
+            '        os.write(w, b"%d" % add("/n", 5)); os._exit(0)\n'
+            '    os._exit(0)\n'
+            'os.wait(); os.close(w); print(os.read(r, 9).decode())',
+        )
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out, "5\n")
+
+    def test_a_stranger_is_shut_out_and_the_job_goes_on(self):
+        launch = self.start(
+            "-np", 1, "python3", "-u", "-c",
+            ADD + 'print(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], flush=True)\n'
+            'input()\nprint("sum", add("/n", 1))',
+            stdin=b"",
+        )
+        self.wait_for(launch, "\n")
+        host, port = launch.out.split()
+        with socket.create_connection((host, int(port)), 5) as stranger:
+            stranger.settimeout(10)
+            stranger.sendall(b"\x03" + (2).to_bytes(8, "little") + b"/n" + (7).to_bytes(8, "little"))
+            try:
+                self.assertEqual(stranger.recv(8), b"")  # closed, not left waiting
+            except ConnectionResetError:
+                pass
+        launch.input = b"\n"
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertTrue(launch.out.endswith("sum 1\n"), launch.out)
+
+    def test_an_open_store_takes_strangers_and_says_so(self):
+        launch = self.start(
+            "-np", 1, "--store-open", "python3", "-u", "-c",
+            ADD + 'print(os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"], flush=True)\n'
+            'input()\nprint("sum", add("/n", 1))',
+            stdin=b"",
+        )
+        self.wait_for(launch, "\n")
+        host, port = launch.out.split()
+        with socket.create_connection((host, int(port)), 5) as stranger:
+            stranger.settimeout(10)
+            stranger.sendall(b"\x03" + (2).to_bytes(8, "little") + b"/n" + (7).to_bytes(8, "little"))
+            self.assertEqual(stranger.recv(8), (7).to_bytes(8, "little"))
+        launch.input = b"\n"
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertTrue(launch.out.endswith("sum 8\n"), launch.out)
+        self.assertIn("--store-open", launch.err)
+
+    def test_the_port_can_be_chosen(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        launch = self.sh(1, "echo $MASTER_PORT", "--store-port", port)
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out.strip(), str(port))
+
+    def test_a_port_that_is_taken_is_named(self):
+        with socket.socket(socket.AF_INET6) as taken:
+            taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            taken.bind(("::", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            launch = self.sh(2, f"touch {self.path('started')}", "--store-port", port)
+        self.assert_ended(launch, 125)
+        self.assertIn(str(port), launch.err)
+        self.assertRaises(OSError, open, self.path("started"))
+
+    def test_rank_0_may_host_the_store_itself(self):
+        launch = self.python(
+            2,
+            'if os.environ["RANK"] == "0":\n'
+            '    s = socket.create_server(("", int(os.environ["MASTER_PORT"])))\n'
+            '    s.settimeout(10); print(s.accept()[0].recv(5).decode())\n'
+            'else:\n'
+            '    for i in range(100):\n'
+            '        try:\n'
+            '            s = socket.create_connection((os.environ["MASTER_ADDR"],\n'
+            '                                          int(os.environ["MASTER_PORT"])), 5)\n'
+            '            s.sendall(b"hello"); break\n'
+            '        except OSError:\n'
+            '            time.sleep(0.05)',
+            "--store", "rank0",
+        )
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out, "[0] hello\n")
+
+    def test_64_ranks_at_once(self):
+        launch = self.python(64, 'print(add("/n", 1))', deadline=60)
+        self.assert_ended(launch, 0)
+        self.assertEqual(
+            sorted(int(line.split()[1]) for line in launch.out.splitlines()),
+            list(range(1, 65)),
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -11,13 +11,17 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/sock.h"
 #include "launcher/spawn/program.h"
 
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Output that may be fed before its node gets credit for it. */
 enum { OWED_MAX = OUTPUT_CREDIT / 4 };
+
+static const uint32_t ASKED_SEVERAL = 0x80000000u;
 
 static bool rank_is_of(const struct job *j, uint32_t rank, unsigned node)
 {
@@ -143,23 +147,136 @@ static int hear_ready(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
+static int hear_unreached(struct job *j, unsigned node, const struct frame *f,
+                          struct ddp_err *err)
+{
+    struct msg_node m = {0};
+    if (msg_node_unpack(f, &m, err) < 0)
+        return -1;
+    if (m.node < j->alloc->nnodes)
+        job_unreached(j, m.node, m.text);
+    msg_node_finish(&m);
+    return 0;
+}
+
+/* An agent in the tree has lost one below it. */
+static int hear_lost(struct job *j, unsigned node, const struct frame *f,
+                     struct ddp_err *err)
+{
+    struct msg_node m = {0};
+    if (msg_node_unpack(f, &m, err) < 0)
+        return -1;
+    if (m.node < j->alloc->nnodes && j->nodes[m.node].via == j->nodes[node].via) {
+        j->nodes[m.node].via = NULL;
+        if (j->state < JOB_LEAVING)
+            job_node_lost(j, m.node, m.text);
+        job_check(j);
+    }
+    msg_node_finish(&m);
+    return 0;
+}
+
+static bool has_address(const struct job_node *n, const char *addr)
+{
+    for (size_t i = 0; i < n->hello.addrs.n; i++) {
+        if (strcmp(n->hello.addrs.v[i], addr) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void send_vouched(struct job *j, unsigned node, struct msg_vouched *m)
+{
+    struct pack k = {0};
+    msg_vouched_pack(m, &k);
+    job_send(j, node, MSG_VOUCHED, &k);
+    pack_finish(&k);
+}
+
+/* The store's node asks who is behind a connection: its machine's agent knows. Where
+ * several machines have the address (a docker0 on each), all are asked, a mark in the
+ * question's number says so, and only a yes is passed back. */
+static int hear_vouch(struct job *j, unsigned node, const struct frame *f,
+                      struct ddp_err *err)
+{
+    struct msg_vouch m;
+    if (msg_vouch_unpack(f, &m, err) < 0)
+        return -1;
+    char addr[INET6_ADDRSTRLEN];
+    sock_addr((struct sockaddr *)&m.peer, addr, sizeof addr);
+    unsigned known = 0;
+    for (unsigned i = 0; i < j->alloc->nnodes; i++)
+        known += i != node && has_address(&j->nodes[i], addr);
+    if (known == 0) {
+        struct msg_vouched no = {
+            .id = m.id, .why = xasprintf("no node of the job has the address %s", addr)};
+        send_vouched(j, node, &no);
+        msg_vouched_finish(&no);
+    }
+    m.id |= known > 1 ? ASKED_SEVERAL : 0;
+    struct pack k = {0};
+    msg_vouch_pack(&m, &k);
+    for (unsigned i = 0; known > 0 && i < j->alloc->nnodes; i++) {
+        if (i != node && has_address(&j->nodes[i], addr))
+            job_send(j, i, MSG_VOUCH, &k);
+    }
+    pack_finish(&k);
+    return 0;
+}
+
+static int hear_vouched(struct job *j, unsigned node, const struct frame *f,
+                        struct ddp_err *err)
+{
+    struct msg_vouched m = {0};
+    if (msg_vouched_unpack(f, &m, err) < 0)
+        return -1;
+    bool several = m.id & ASKED_SEVERAL;
+    m.id &= ~ASKED_SEVERAL;
+    if (j->plan && (m.yes || !several))
+        send_vouched(j, (unsigned)(j->plan->nodes[0].host - j->alloc->nodes), &m);
+    msg_vouched_finish(&m);
+    return 0;
+}
+
+static int hear_hello(struct job *j, unsigned node, struct link *l, const struct frame *f)
+{
+    struct ddp_err err;
+    struct msg_hello m = {0};
+    struct job_node *n = &j->nodes[node];
+    if (n->joined || !n->wanted)
+        return 0;
+    if (msg_hello_unpack(f, &m, &err) < 0) {
+        n->via = l;
+        job_node_lost(j, node, err.text);
+        return -1;
+    }
+    job_hello(j, node, l, &m);
+    return 0;
+}
+
 static int (*const verbs[MSG_TYPES])(struct job *j, unsigned node, const struct frame *f,
                                      struct ddp_err *err) = {
-    [MSG_READY] = hear_ready, [MSG_SPAWNED] = hear_spawned, [MSG_CANNOT] = hear_cannot,
-    [MSG_OUT] = hear_out,     [MSG_CREDIT] = hear_credit,   [MSG_EXIT] = hear_exit,
-    [MSG_ENDED] = hear_ended, [MSG_LOG] = hear_log,
+    [MSG_READY] = hear_ready,         [MSG_SPAWNED] = hear_spawned,
+    [MSG_CANNOT] = hear_cannot,       [MSG_OUT] = hear_out,
+    [MSG_CREDIT] = hear_credit,       [MSG_EXIT] = hear_exit,
+    [MSG_ENDED] = hear_ended,         [MSG_LOG] = hear_log,
+    [MSG_UNREACHED] = hear_unreached, [MSG_LOST] = hear_lost,
+    [MSG_PONG] = job_hear_pong,       [MSG_VOUCH] = hear_vouch,
+    [MSG_VOUCHED] = hear_vouched,
 };
 
 void job_hear(struct job *j, struct link *l, const struct frame *f)
 {
     struct ddp_err err;
-    int rc = -1;
+    if (f->node < j->alloc->nnodes && f->type == MSG_HELLO) {
+        hear_hello(j, f->node, l, f);
+        return;
+    }
     if (f->node >= j->alloc->nnodes || j->nodes[f->node].via != l || !verbs[f->type]) {
         log_debug("frame '%s' out of place", msg_name(f->type));
         return;
     }
     j->nodes[f->node].heard_ms = now_ms();
-    rc = verbs[f->type](j, f->node, f, &err);
-    if (rc < 0)
+    if (verbs[f->type](j, f->node, f, &err) < 0)
         job_node_lost(j, f->node, err.text);
 }

@@ -1,7 +1,6 @@
 /* launcher/job.c - see job.h
  *
- * States and what moves them. What agents say is in hear.c, what the user reads in
- * report.c.
+ * States, what moves them, and how they end.
  *
  *     new -> gathering -> preparing -> running -> ending -> leaving -> done
  *      |                                  ^         ^
@@ -16,18 +15,16 @@
 #include "common/mem.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/sweep.h"
-#include "launcher/envfwd.h"
 #include "launcher/signals.h"
 #include "launcher/spawn/program.h"
+#include "launcher/spawn/starter.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
-
-extern char **environ;
+#include <utlist.h>
 
 /* Deadlines of the end, ms: for the headline when ranks are slow to end; for agents to
  * leave; and how often an output that is not taken is offered again. */
@@ -73,7 +70,7 @@ void job_send(struct job *j, unsigned node, enum msg_type type, const struct pac
 
 /* --- the end ------------------------------------------------------------------------ */
 
-static void arm(struct event *timer, int64_t ms)
+void job_arm(struct event *timer, int64_t ms)
 {
     event_add(timer, &(struct timeval){ms / 1000, ms % 1000 * 1000});
 }
@@ -91,7 +88,7 @@ void job_end(struct job *j, int sig, int64_t grace_ms)
         job_move(j, JOB_ENDING,
                  j->cause.kind == CAUSE_NONE ? "all ranks are done" : "something failed");
         if (j->cause.kind != CAUSE_NONE)
-            arm(j->report_timer, REPORT_MS);
+            job_arm(j->report_timer, REPORT_MS);
     }
     job_check(j);
 }
@@ -131,7 +128,9 @@ static void job_leave(struct job *j)
     job_report_failure(j);
     job_move(j, JOB_LEAVING, "every node has ended its ranks");
     job_send(j, NODE_ALL, MSG_LEAVE, &(struct pack){0});
-    arm(j->leave_timer, LEAVE_MS);
+    if (j->starter)
+        starter_stop(j->starter);
+    job_arm(j->leave_timer, LEAVE_MS);
     job_check(j);
 }
 
@@ -150,7 +149,7 @@ static bool all_left(const struct job *j)
         if (j->nodes[i].via)
             return false;
     }
-    return j->local_pid == 0;
+    return j->local_pid == 0 && (!j->starter || starter_is_idle(j->starter));
 }
 
 void job_check(struct job *j)
@@ -160,10 +159,11 @@ void job_check(struct job *j)
     else if (j->state == JOB_ENDING && all_ended(j))
         job_leave(j);
     else if (j->state == JOB_LEAVING && all_left(j)) {
-        if (output_flush(j->output, now_ms() + FLUSH_MS) == 0 || j->output_failed)
+        if (!j->output || j->output_failed ||
+            output_flush(j->output, now_ms() + FLUSH_MS) == 0)
             job_done(j);
         else
-            arm(j->leave_timer, FLUSH_MS);
+            job_arm(j->leave_timer, FLUSH_MS);
     }
 }
 
@@ -173,9 +173,13 @@ static void on_leave_deadline(evutil_socket_t fd, short what, void *arg)
     struct job *j = arg;
     if (j->local_pid > 0)
         kill(j->local_pid, SIGKILL);
+    if (j->starter)
+        starter_kill(j->starter);
     for (size_t i = 0; i < j->alloc->nnodes; i++)
         j->nodes[i].via = NULL;
     job_check(j);
+    if (j->state == JOB_LEAVING)
+        job_arm(j->leave_timer, LEAVE_MS);
 }
 
 static void on_report(evutil_socket_t fd, short what, void *arg)
@@ -214,6 +218,16 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
     job_hear(arg, l, f);
 }
 
+static void forget_link(struct job *j, struct link *l)
+{
+    struct job_link *jl;
+    LL_SEARCH_SCALAR(j->links, jl, link, l);
+    LL_DELETE(j->links, jl);
+    free(jl);
+    if (l == j->local)
+        j->local = NULL;
+}
+
 static void on_link_closed(struct link *l, const char *why, void *arg)
 {
     struct job *j = arg;
@@ -224,13 +238,19 @@ static void on_link_closed(struct link *l, const char *why, void *arg)
         if (j->state < JOB_LEAVING)
             job_node_lost(j, i, why ? why : "its agent has ended");
     }
-    if (l == j->local)
-        j->local = NULL;
+    forget_link(j, l);
     link_close(l);
     job_check(j);
 }
 
-static const struct link_events link_events = {on_frame, on_link_closed, NULL};
+struct link *job_add_link(struct job *j, int fd, const struct link_keys *keys)
+{
+    static const struct link_events events = {on_frame, on_link_closed, NULL};
+    struct job_link *jl = xcalloc(1, sizeof *jl);
+    jl->link = link_create(j->loop, fd, FRAME_UP, keys, &events, j);
+    LL_PREPEND(j->links, jl);
+    return jl->link;
+}
 
 static void on_local_exit(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
                           void *arg)
@@ -361,97 +381,12 @@ static const struct signals_events signals_events = {
     on_continued,
 };
 
-/* --- starting ----------------------------------------------------------------------- */
-
-/* Slots are known: the plan, and from it who of the nodes does what. */
-static int job_plan(struct job *j, struct ddp_err *err)
-{
-    j->plan = plan_make(j->opts, j->alloc, err);
-    if (!j->plan || output_check(j->opts, j->plan->nranks, err) < 0)
-        return -1;
-    j->ranks = xcalloc((size_t)j->plan->nranks, sizeof *j->ranks);
-    j->running = j->plan->nranks;
-    j->job.nranks = (uint32_t)j->plan->nranks;
-    j->job.nnodes = (uint32_t)j->plan->nnodes;
-    for (int p = 0; p < j->plan->nnodes; p++)
-        j->nodes[j->plan->nodes[p].host - j->alloc->nodes].place = p;
-    return 0;
-}
-
-static void share_of(const struct job *j, int place, struct msg_share *share)
-{
-    const struct plan_node *pn = &j->plan->nodes[place];
-    *share = (struct msg_share){.host = xstrdup(pn->host->name),
-                                .node_rank = (uint32_t)place,
-                                .nlocal = (uint32_t)pn->nlocal};
-    share->ranks = xcalloc(share->nlocal, sizeof *share->ranks);
-    for (int i = 0; i < pn->nlocal; i++) {
-        int r = pn->ranks[i];
-        share->ranks[i] =
-            (struct share_rank){.rank = (uint32_t)r,
-                                .cross_rank = (uint32_t)plan_cross_rank(j->plan, r),
-                                .cross_size = (uint32_t)plan_cross_size(j->plan, r)};
-    }
-}
-
-static void store_wanted(const struct job *j, const char *addr, struct msg_store *store)
-{
-    const struct opts *o = j->opts;
-    if (o->master_addr)
-        addr = o->master_addr;
-    else if (o->interface)
-        addr = NULL;
-    *store = (struct msg_store){.addr = xstrdup(addr),
-                                .interface = xstrdup(o->interface),
-                                .port = (uint32_t)o->store_port,
-                                .open = o->store_open,
-                                .serve = o->store == STORE_LAUNCHER};
-}
-
-static char *make_id(void)
-{
-    uint32_t r[2];
-    if (getrandom(r, sizeof r, GRND_NONBLOCK) != (ssize_t)sizeof r)
-        memcpy(r, &(uint64_t){(uint64_t)now_ns() ^ (uint64_t)getpid()}, sizeof r);
-    return xasprintf("%08x%08x", r[0], r[1]);
-}
-
-static int describe_job(struct job *j, struct ddp_err *err)
-{
-    const struct opts *o = j->opts;
-    struct strv missing = {0};
-    bool travels = j->alloc->nnodes > 1 || !j->alloc->nodes[0].local;
-    envfwd_collect(environ, &o->export_env, travels, &j->job.env, &j->job.user_set,
-                   &missing);
-    for (size_t i = 0; i < missing.n; i++)
-        log_warn("-x %s: not set here, so there is nothing to export", missing.v[i]);
-    strv_finish(&missing);
-    strv_push_all(&j->job.argv, o->argv);
-    /* as the user came here, by the links in $PWD: on other hosts the same path exists,
-     * the one behind it may not */
-    j->job.wdir = o->wdir ? xstrdup(o->wdir) : get_current_dir_name();
-    if (!j->job.wdir)
-        return err_errno(err, "cannot tell the current directory");
-    j->job.id = make_id();
-    j->job.master_addr = xstrdup("");
-    j->job.interface = xstrdup(o->interface);
-    j->job.rank_names = o->rank_names;
-    j->job.store_mode = o->store;
-    j->job.bind_to = o->bind_to;
-    j->job.input = o->input;
-    j->job.env_complete = !travels;
-    return 0;
-}
-
-static bool all_here(const struct job *j)
-{
-    return j->alloc->nnodes == 1 && j->alloc->nodes[0].local;
-}
+/* --- running ------------------------------------------------------------------------ */
 
 bool job_wants_local_agent(const struct job *j)
 {
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (j->alloc->nodes[i].local)
+        if (j->alloc->nodes[i].local && j->nodes[i].wanted)
             return true;
     }
     return false;
@@ -460,34 +395,27 @@ bool job_wants_local_agent(const struct job *j)
 static unsigned local_node(const struct job *j)
 {
     unsigned i = 0;
-    while (!j->alloc->nodes[i].local)
+    while (!j->alloc->nodes[i].local || !j->nodes[i].wanted)
         i++;
     return i;
 }
 
 int job_be_agent(struct job *j, const struct local_agent *self)
 {
-    struct agent_setup setup = {.fd = self->fd, .node = local_node(j), .lifeline = -1};
+    struct agent_setup setup = {
+        .fd = self->fd, .node = local_node(j), .lifelines = {-1, -1}};
     struct msg_store store = {0};
     struct msg_share share = {0};
     struct agent_orders orders = {.store = &store, .job = &j->job, .share = &share};
-    if (all_here(j)) {
-        store_wanted(j, "127.0.0.1", &store);
-        share_of(j, 0, &share);
+    if (job_all_here(j)) {
+        job_store_wanted(j, "127.0.0.1", &store);
+        job_share_of(j, 0, &share);
         setup.orders = &orders;
     }
     int code = agent_run(&setup);
     msg_store_finish(&store);
     msg_share_finish(&share);
     return code;
-}
-
-void job_store_ready(struct job *j, char *addr, uint32_t port)
-{
-    log_info("MASTER_ADDR %s MASTER_PORT %u", addr, port);
-    free(j->job.master_addr);
-    j->job.master_addr = addr;
-    j->job.master_port = port;
 }
 
 /* The loop and everything in it. */
@@ -512,7 +440,7 @@ static void on_log_line(enum log_level level, const char *line, void *arg)
     job_say(arg, line);
 }
 
-static int job_open_streams(struct job *j, struct ddp_err *err)
+int job_open_streams(struct job *j, struct ddp_err *err)
 {
     j->output =
         output_create(j->loop, j->opts, j->plan->nranks, job_host_of, on_room, j, err);
@@ -528,12 +456,12 @@ static int job_open_streams(struct job *j, struct ddp_err *err)
     return 0;
 }
 
-static void job_started(struct job *j, const char *why)
+void job_started(struct job *j, const char *why)
 {
     job_move(j, JOB_RUNNING, why);
     j->started_ns = now_ns();
     if (j->opts->timeout_ms > 0)
-        arm(j->timeout, j->opts->timeout_ms);
+        job_arm(j->timeout, j->opts->timeout_ms);
     job_input_more(j);
 }
 
@@ -541,23 +469,28 @@ static void watch_local(struct job *j, const struct local_agent *local)
 {
     unsigned node = local_node(j);
     j->local_pid = local->pid;
-    j->local = link_create(j->loop, local->fd, FRAME_UP, NULL, &link_events, j);
-    j->nodes[node].via = j->local;
+    j->local = job_add_link(j, local->fd, NULL);
+    if (job_all_here(j)) /* it does not say hello */
+        j->nodes[node].via = j->local;
     reap_watch(j->reap, local->pid, on_local_exit, j);
 }
 
 int job_run(struct job *j, const struct local_agent *local)
 {
     struct ddp_err err;
-    if (job_open(j, &err) < 0 || job_open_streams(j, &err) < 0) {
-        fprintf(stderr, "ddprun: %s\n", err.text);
-        close(local->fd); /* which ends the agent, if there is one */
+    int rc = job_open(j, &err);
+    if (rc == 0 && local->pid > 0)
+        watch_local(j, local);
+    if (rc == 0 && job_all_here(j)) {
+        if ((rc = job_open_streams(j, &err)) == 0)
+            job_started(j, "the agent has its orders");
+    } else if (rc == 0 && (rc = job_start_pulse(j, &err)) == 0) {
+        rc = job_gather(j, &err);
+    }
+    if (rc < 0) {
+        fprintf(stderr, "ddprun: %s\n", err.text); /* agents end as their links close */
         return EXIT_CANNOT_START;
     }
-    if (local->pid > 0)
-        watch_local(j, local);
-    if (all_here(j))
-        job_started(j, "the agent has its orders");
     int code = loop_run(j->loop);
     sweep_out(now_ms() + LEAVE_MS); /* orphans of an agent that was killed are ours */
     return code;
@@ -574,7 +507,7 @@ struct job *job_create(const struct opts *opts, struct alloc *alloc, struct ddp_
         j->nodes[i].host = &alloc->nodes[i];
         j->nodes[i].place = -1;
     }
-    if (describe_job(j, err) < 0 || (all_here(j) && job_plan(j, err) < 0)) {
+    if (job_describe(j, err) < 0 || job_plan(j, err) < 0) {
         job_destroy(j);
         return NULL;
     }
@@ -583,7 +516,8 @@ struct job *job_create(const struct opts *opts, struct alloc *alloc, struct ddp_
 
 static void free_events(struct job *j)
 {
-    struct event *events[] = {j->timeout, j->report_timer, j->leave_timer};
+    struct event *events[] = {j->timeout, j->report_timer,    j->leave_timer,
+                              j->settle,  j->gather_deadline, j->beat};
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
         if (events[i])
             event_free(events[i]);
@@ -594,7 +528,16 @@ void job_destroy(struct job *j)
 {
     if (!j)
         return;
-    link_destroy(j->local);
+    struct job_link *jl, *next;
+    LL_FOREACH_SAFE(j->links, jl, next)
+    {
+        link_destroy(jl->link);
+        free(jl);
+    }
+    starter_destroy(j->starter);
+    msg_hosts_finish(&j->hosts);
+    secret_wipe(&j->key, sizeof j->key);
+    free(j->here);
     input_destroy(j->input);
     if (j->output)
         log_sink(NULL, NULL);
@@ -605,8 +548,10 @@ void job_destroy(struct job *j)
     loop_destroy(j->loop);
     plan_destroy(j->plan);
     msg_job_finish(&j->job);
-    for (size_t i = 0; i < j->alloc->nnodes; i++)
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
         msg_hello_finish(&j->nodes[i].hello);
+        free(j->nodes[i].trouble);
+    }
     free(j->nodes);
     free(j->ranks);
     free(j->cause.text);

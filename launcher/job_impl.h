@@ -1,4 +1,7 @@
-/* launcher/job_impl.h - what the files of the job share: job.c, hear.c, report.c
+/* launcher/job_impl.h - what the files of the job share
+ *
+ * job.c: states and their ends; start.c: up to running; hear.c: what agents say; pulse.c:
+ * who is alive; report.c: what the user reads.
  *
  * Owner: struct job owns all of it. Nodes are numbered as in the allocation, ranks as the
  * program sees them.
@@ -30,7 +33,8 @@ struct job_node {
     int place;                     /* in plan.nodes; -1: it has no rank */
     struct link *via;       /* borrowed: the link it is reached by; NULL: not there */
     struct msg_hello hello; /* what it said of itself */
-    bool lost, ended;
+    char *trouble;          /* owned: why it does not start, one line; NULL */
+    bool wanted, tried_from_here, joined, lost, ended;
     uint32_t owed;        /* output fed since it got credit last */
     uint32_t input_sent;  /* input it has not taken yet */
     int64_t heard_ms;     /* monotonic */
@@ -63,9 +67,21 @@ struct job {
     struct input *input;   /* owned; NULL: nobody takes input */
     size_t input_window;
     struct signals *signals; /* owned */
-    struct link *local;      /* owned: to our own agent; NULL */
-    pid_t local_pid;         /* 0: none, or reaped */
+    struct job_link {
+        struct link *link; /* owned */
+        struct job_link *next;
+    } * links;          /* owned: all of them */
+    struct link *local; /* borrowed: the one to our own agent; NULL: none */
+    pid_t local_pid;    /* 0: none, or reaped */
     struct event *timeout, *report_timer, *leave_timer; /* owned */
+
+    /* for agents on other hosts; all owned */
+    struct secret key;
+    struct msg_hosts hosts;
+    struct starter *starter; /* NULL: there are none */
+    char *here;              /* the address by which the first of them reached us */
+    struct event *settle, *gather_deadline, *beat;
+    int64_t beat_ms;
 
     struct cause cause; /* the first one */
     int interrupts;     /* how often we were told to end */
@@ -94,8 +110,29 @@ void job_input_more(struct job *j);
 
 void job_node_lost(struct job *j, unsigned node, const char *why);
 
-/* The store's port is bound (takes `addr` over): the ranks may start. */
-void job_store_ready(struct job *j, char *addr, uint32_t port);
+/* Add a link to agents; which nodes it leads to is told by their HELLOs. */
+struct link *job_add_link(struct job *j, int fd, const struct link_keys *keys);
+void job_started(struct job *j, const char *why);
+int job_open_streams(struct job *j, struct ddp_err *err);
+void job_arm(struct event *timer, int64_t ms);
+
+/* start.c, in the order of a launch */
+bool job_all_here(const struct job *j);
+int job_describe(struct job *j, struct ddp_err *err);
+int job_plan(struct job *j, struct ddp_err *err); /* as far as slots are known */
+void job_share_of(const struct job *j, int place, struct msg_share *share);
+void job_store_wanted(const struct job *j, const char *addr, struct msg_store *store);
+void job_hosts(const struct job *j, struct msg_hosts *hosts);
+int job_gather(struct job *j, struct ddp_err *err);
+void job_unreached(struct job *j, unsigned node, const char *line);
+void job_hello(struct job *j, unsigned node, struct link *l, struct msg_hello *hello);
+void job_store_ready(struct job *j, char *addr, uint32_t port); /* takes `addr` over */
+
+/* pulse.c */
+int job_start_pulse(struct job *j, struct ddp_err *err);
+void job_ping(struct job *j, unsigned node);
+int job_hear_pong(struct job *j, unsigned node, const struct frame *f,
+                  struct ddp_err *err);
 
 /* hear.c: a frame from below. */
 void job_hear(struct job *j, struct link *l, const struct frame *f);

@@ -133,6 +133,19 @@ static void say_last_lines(struct job *j)
     free(tail);
 }
 
+/* A line for each further host that does not start. */
+static void say_other_troubles(struct job *j)
+{
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        const char *trouble = j->nodes[i].trouble;
+        if (!trouble || (j->cause.text && strstr(j->cause.text, trouble)))
+            continue;
+        char *line = xasprintf("ddprun: cannot start on %s", trouble);
+        job_say(j, line);
+        free(line);
+    }
+}
+
 void job_report_failure(struct job *j)
 {
     char *what = j->reported ? NULL : what_happened(j);
@@ -143,6 +156,7 @@ void job_report_failure(struct job *j)
     char *line = xasprintf("ddprun: %s%s", what, rest);
     job_say(j, line);
     say_last_lines(j);
+    say_other_troubles(j);
     free(line);
     free(rest);
     free(what);

@@ -13,6 +13,7 @@
 #include "launcher/agent/hosting.h"
 #include "launcher/agent/machine.h"
 #include "launcher/agent/ranks.h"
+#include "launcher/agent/relay.h"
 #include "launcher/agent/sweep.h"
 #include "launcher/door/door.h"
 #include "launcher/policy/grace.h"
@@ -26,20 +27,28 @@
 /* How long output may go on after nothing is left that could write it. */
 enum { DRAIN_MS = 2000 };
 
+/* How long nothing may be heard from above, where a ping comes every second. */
+enum { SILENCE_MS = 30000 };
+
 struct agent {
     struct loop *loop; /* owned */
     struct reap *reap; /* owned */
     struct link *up;   /* owned; NULL when it has ended */
     unsigned node;
-    struct door *door;       /* owned */
-    struct hosting *hosting; /* owned; the master node's */
-    struct msg_job job;      /* owned */
-    struct ranks *ranks;     /* owned; NULL until there is work */
-    struct grace *grace;     /* owned */
-    struct event *drain;     /* owned: deadline */
-    struct event *lifeline;  /* owned; NULL: none */
-    bool gone;               /* asked to end, and no process is left */
-    bool ended;              /* and all output is sent */
+    struct door *door;          /* owned */
+    struct hosting *hosting;    /* owned; the master node's */
+    struct msg_job job;         /* owned */
+    struct ranks *ranks;        /* owned; NULL until there is work */
+    struct grace *grace;        /* owned */
+    struct event *drain;        /* owned: deadline */
+    struct event *lifelines[2]; /* owned; NULL: none */
+    struct event *silence;      /* owned: is anybody above; NULL on this machine */
+    struct relay *relay;        /* owned; NULL: nobody is below */
+    const struct secret *key;   /* borrowed: for those below */
+    const char *log_level;      /* borrowed */
+    bool suspended;             /* the launcher has been stopped: its silence is fine */
+    bool gone;                  /* asked to end, and no process is left */
+    bool ended;                 /* and all output is sent */
 };
 
 /* --- upwards ------------------------------------------------------------------------ */
@@ -84,10 +93,25 @@ static void say_hello(struct agent *a, int fd)
 
 static void agent_check(struct agent *a);
 
+/* The agents below are not the job: their ssh is left alone. */
+static bool skip_ssh(pid_t group, void *arg)
+{
+    struct agent *a = arg;
+    return a->relay && relay_has_group(a->relay, group);
+}
+
 static bool skip_live_group(pid_t group, void *arg)
 {
     struct agent *a = arg;
-    return a->ranks && ranks_has_group(a->ranks, group);
+    return skip_ssh(group, a) || (a->ranks && ranks_has_group(a->ranks, group));
+}
+
+/* Is any process of the job left here? */
+static bool nothing_left(struct agent *a)
+{
+    if (!reap_now(a->reap))
+        return true;
+    return a->relay && !relay_is_idle(a->relay) && sweep_signal(0, skip_ssh, a) == 0;
 }
 
 /* The ranks by their process groups, what has left those one by one. */
@@ -101,7 +125,7 @@ static void end_with(int sig, void *arg)
             ranks_signal(a->ranks, SIGCONT); /* who is stopped hears nothing */
     }
     if (sig == SIGKILL)
-        sweep_signal(sig, NULL, NULL);
+        sweep_signal(sig, skip_ssh, a);
     else if (reap_now(a->reap))
         sweep_signal(sig, skip_live_group, a);
     agent_check(a);
@@ -109,7 +133,7 @@ static void end_with(int sig, void *arg)
 
 static void agent_stop_if_alone(struct agent *a)
 {
-    if (a->gone && !a->up)
+    if (a->gone && !a->up && (!a->relay || relay_is_idle(a->relay)))
         loop_stop(a->loop, 0);
 }
 
@@ -126,7 +150,7 @@ static void agent_drained(struct agent *a)
 /* Has the ending come to its end? Asked after every reaping. */
 static void agent_check(struct agent *a)
 {
-    if (a->gone || !grace_began(a->grace) || reap_now(a->reap))
+    if (a->gone || !grace_began(a->grace) || !nothing_left(a))
         return;
     a->gone = true;
     grace_done(a->grace);
@@ -141,24 +165,37 @@ static void on_drain_deadline(evutil_socket_t fd, short what, void *arg)
     struct agent *a = arg;
     if (a->ranks)
         ranks_cut(a->ranks);
+    if (a->relay && !a->up)
+        relay_stop(a->relay, true);
     agent_drained(a);
 }
 
 static void on_reaped(void *arg)
 {
     agent_check(arg);
+    agent_stop_if_alone(arg);
+}
+
+/* Nothing comes from above any more: those below are let go, with a deadline. */
+static void agent_cut_off(struct agent *a)
+{
+    log_sink(NULL, NULL);
+    link_close(a->up);
+    a->up = NULL;
+    if (a->relay) {
+        relay_stop(a->relay, false);
+        event_add(a->drain, &(struct timeval){DRAIN_MS / 1000, 0});
+    }
+    grace_begin(a->grace, SIGKILL, 0);
+    agent_check(a);
+    agent_stop_if_alone(a);
 }
 
 /* Nobody above: nothing that runs here can be of use to anyone. */
 static void agent_orphaned(struct agent *a, const char *why)
 {
     log_debug("the launcher is gone: %s", why ? why : "it closed the link");
-    log_sink(NULL, NULL);
-    link_close(a->up);
-    a->up = NULL;
-    grace_begin(a->grace, SIGKILL, 0);
-    agent_check(a);
-    agent_stop_if_alone(a);
+    agent_cut_off(a);
 }
 
 /* --- what the ranks do -------------------------------------------------------------- */
@@ -285,6 +322,7 @@ static int hear_signal(struct agent *a, const struct frame *f, struct ddp_err *e
     int sig = (int)unpack_u32(&u);
     if (unpack_end(&u, f->type, err) < 0)
         return -1;
+    a->suspended = sig == SIGSTOP;
     if (a->ranks)
         ranks_signal(a->ranks, sig);
     return 0;
@@ -299,7 +337,7 @@ static int hear_end(struct agent *a, const struct frame *f, struct ddp_err *err)
         return -1;
     if (a->ranks)
         ranks_stop_starting(a->ranks);
-    if (!grace_began(a->grace) && !reap_now(a->reap)) {
+    if (!grace_began(a->grace) && nothing_left(a)) {
         /* the usual end: nothing to be ended */
         a->gone = true;
         struct timeval tv = {DRAIN_MS / 1000, 0};
@@ -313,12 +351,7 @@ static int hear_end(struct agent *a, const struct frame *f, struct ddp_err *err)
 
 static int hear_leave(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
-    grace_begin(a->grace, SIGKILL, 0);
-    agent_check(a);
-    link_close(a->up);
-    a->up = NULL;
-    log_sink(NULL, NULL);
-    agent_stop_if_alone(a);
+    agent_cut_off(a);
     return 0;
 }
 
@@ -363,12 +396,41 @@ static int hear_vouched(struct agent *a, const struct frame *f, struct ddp_err *
     return 0;
 }
 
+static void on_up(const struct frame *f, void *arg)
+{
+    struct agent *a = arg;
+    if (a->up)
+        link_send(a->up, f->type, f->node, f->body, f->size, NULL, 0);
+}
+
+static void on_relay_idle(void *arg)
+{
+    agent_check(arg);
+    agent_stop_if_alone(arg);
+}
+
+static int hear_hosts(struct agent *a, const struct frame *f, struct ddp_err *err)
+{
+    struct msg_hosts m = {0};
+    if (a->relay || !a->key)
+        return err_set(err, "a 'hosts' out of turn");
+    if (msg_hosts_unpack(f, &m, err) < 0)
+        return -1;
+    struct ddp_err why;
+    a->relay = relay_create(a->loop, a->reap, a->node, a->key, a->log_level, &m, on_up,
+                            on_relay_idle, a, &why);
+    if (!a->relay)
+        send_cannot(a, UINT32_MAX, EXIT_CANNOT_START, why.text);
+    msg_hosts_finish(&m);
+    return 0;
+}
+
 static int (*const verbs[MSG_TYPES])(struct agent *a, const struct frame *f,
                                      struct ddp_err *err) = {
-    [MSG_STORE] = hear_store, [MSG_JOB] = hear_job,         [MSG_SHARE] = hear_share,
-    [MSG_INPUT] = hear_input, [MSG_CREDIT] = hear_credit,   [MSG_SIGNAL] = hear_signal,
-    [MSG_END] = hear_end,     [MSG_LEAVE] = hear_leave,     [MSG_PING] = hear_ping,
-    [MSG_VOUCH] = hear_vouch, [MSG_VOUCHED] = hear_vouched,
+    [MSG_HOSTS] = hear_hosts,   [MSG_STORE] = hear_store, [MSG_JOB] = hear_job,
+    [MSG_SHARE] = hear_share,   [MSG_INPUT] = hear_input, [MSG_CREDIT] = hear_credit,
+    [MSG_SIGNAL] = hear_signal, [MSG_END] = hear_end,     [MSG_LEAVE] = hear_leave,
+    [MSG_PING] = hear_ping,     [MSG_VOUCH] = hear_vouch, [MSG_VOUCHED] = hear_vouched,
 };
 
 static void on_frame(struct link *l, const struct frame *f, void *arg)
@@ -376,6 +438,10 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
     struct agent *a = arg;
     struct ddp_err err;
     log_trace("heard '%s', %zu bytes", msg_name(f->type), f->size);
+    if (f->node != a->node && a->relay)
+        relay_down(a->relay, f);
+    if (f->node != a->node && f->node != NODE_ALL)
+        return;
     if (verbs[f->type] && verbs[f->type](a, f, &err) < 0)
         agent_orphaned(a, err.text);
 }
@@ -408,14 +474,45 @@ static void on_lifeline(evutil_socket_t fd, short what, void *arg)
     char c;
     if (read(fd, &c, 1) > 0)
         return;
-    event_del(a->lifeline);
+    for (size_t i = 0; i < ARRAY_LEN(a->lifelines); i++) {
+        if (a->lifelines[i])
+            event_del(a->lifelines[i]);
+    }
     if (a->up)
-        agent_orphaned(a, "its lifeline has ended");
+        agent_orphaned(a, "a lifeline has ended");
+}
+
+static void on_silence(evutil_socket_t fd, short what, void *arg)
+{
+    struct agent *a = arg;
+    if (a->up && !a->suspended && now_ms() - link_heard_ms(a->up) > SILENCE_MS)
+        agent_orphaned(a, "nothing is heard from it");
+}
+
+/* What tells of the end of those above, beside the link itself. */
+static int watch_above(struct agent *a, const struct agent_setup *s, struct ddp_err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(a->lifelines); i++) {
+        if (s->lifelines[i] < 0)
+            continue;
+        a->lifelines[i] = event_new(loop_base(a->loop), s->lifelines[i],
+                                    EV_READ | EV_PERSIST, on_lifeline, a);
+        if (!a->lifelines[i] || event_add(a->lifelines[i], NULL) < 0)
+            return err_set(err, "cannot watch a lifeline");
+    }
+    if (!s->keys)
+        return 0;
+    a->silence = event_new(loop_base(a->loop), -1, EV_PERSIST, on_silence, a);
+    if (!a->silence || event_add(a->silence, &(struct timeval){SILENCE_MS / 6000, 0}) < 0)
+        return err_set(err, "cannot make an event");
+    return 0;
 }
 
 static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp_err *err)
 {
     a->node = s->node;
+    a->key = s->key;
+    a->log_level = s->log_level;
     if (!(a->loop = loop_create(err)) || !(a->reap = reap_create(a->loop, err)))
         return -1;
     reap_after(a->reap, on_reaped, a);
@@ -425,17 +522,12 @@ static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp
         return err_set(err, "cannot make an event");
     a->door = door_create(getpid());
     a->up = link_create(a->loop, s->fd, FRAME_DOWN, s->keys, &link_events, a);
-    if (s->lifeline >= 0) {
-        a->lifeline = event_new(loop_base(a->loop), s->lifeline, EV_READ | EV_PERSIST,
-                                on_lifeline, a);
-        if (!a->lifeline || event_add(a->lifeline, NULL) < 0)
-            return err_set(err, "cannot watch the lifeline");
-    }
-    return 0;
+    return watch_above(a, s, err);
 }
 
 static void agent_destroy(struct agent *a)
 {
+    relay_destroy(a->relay);
     ranks_destroy(a->ranks);
     hosting_destroy(a->hosting);
     door_destroy(a->door);
@@ -443,8 +535,11 @@ static void agent_destroy(struct agent *a)
     grace_destroy(a->grace);
     if (a->drain)
         event_free(a->drain);
-    if (a->lifeline)
-        event_free(a->lifeline);
+    struct event *events[] = {a->lifelines[0], a->lifelines[1], a->silence};
+    for (size_t i = 0; i < ARRAY_LEN(events); i++) {
+        if (events[i])
+            event_free(events[i]);
+    }
     reap_destroy(a->reap);
     loop_destroy(a->loop);
     msg_job_finish(&a->job);

@@ -1,0 +1,118 @@
+/* launcher/agent/main.c - ddprun-agent: two processes, each the other's guardian
+ *
+ * Started by ssh. It reads its summons, forks, and the child becomes the agent. The
+ * parent stays, does nothing, and is a subreaper: when the agent is killed with -9, its
+ * ranks die with it by PR_SET_PDEATHSIG, and their stray children are handed to the
+ * parent, which ends them. The other way round the agent sees the parent's end of a pipe
+ * close, and ends everything itself.
+ */
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "launcher/agent/agent.h"
+#include "launcher/agent/call.h"
+#include "launcher/agent/sweep.h"
+#include "launcher/link/summons.h"
+#include "launcher/spawn/child.h"
+#include "launcher/spawn/program.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SUMMONS_MS = 30000, CALL_MS = 20000, SWEEP_MS = 10000 };
+
+static int failed(const struct ddp_err *err)
+{
+    fprintf(stderr, "ddprun-agent: %s\n", err->text);
+    return EXIT_CANNOT_START;
+}
+
+static int be_agent(struct summons *s, int guard)
+{
+    struct ddp_err err;
+    struct link_keys keys;
+    int fd = call_home(s, getenv("SSH_CONNECTION"), now_ms() + CALL_MS, &keys, &err);
+    if (fd < 0)
+        return failed(&err);
+    struct agent_setup setup = {.fd = fd,
+                                .node = s->node,
+                                .keys = &keys,
+                                .key = &s->key,
+                                .lifelines = {STDIN_FILENO, guard},
+                                .log_level = s->log_level};
+    return agent_run(&setup);
+}
+
+/* Until the agent has ended; whoever ends us ends the agent. */
+static int guard_agent(pid_t agent)
+{
+    sigset_t heard;
+    sigemptyset(&heard);
+    sigaddset(&heard, SIGCHLD);
+    sigaddset(&heard, SIGHUP);
+    sigaddset(&heard, SIGINT);
+    sigaddset(&heard, SIGTERM);
+    prctl(PR_SET_NAME, "ddprun-guard");
+    int status = 0, sig;
+    for (;;) {
+        pid_t pid = waitpid(-1, &status, WNOHANG);
+        if (pid == agent || (pid < 0 && errno == ECHILD))
+            break;
+        if (pid == 0 && sigwait(&heard, &sig) == 0 && sig != SIGCHLD)
+            kill(agent, SIGKILL);
+    }
+    sweep_out(now_ms() + SWEEP_MS);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CANNOT_START;
+}
+
+/* Returns in both processes: with the exit code of each. */
+static int part(struct summons *s)
+{
+    struct ddp_err err;
+    int guard[2];
+    sigset_t all, ours;
+    if (pipe2(guard, O_CLOEXEC) < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
+        err_errno(&err, "cannot watch over an agent");
+        return failed(&err);
+    }
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &ours);
+    pid_t pid = fork();
+    if (pid < 0) {
+        err_errno(&err, "cannot fork");
+        return failed(&err);
+    }
+    close(guard[pid == 0]);
+    if (pid > 0)
+        return guard_agent(pid);
+    sigprocmask(SIG_SETMASK, &ours, NULL);
+    return be_agent(s, guard[0]);
+}
+
+int main(int argc, char **argv)
+{
+    struct ddp_err err;
+    struct summons s = {0};
+    if (argc > 1) {
+        printf("ddprun-agent %s: started by ddprun on each host, not by hand\n",
+               DDPRUN_VERSION);
+        return strcmp(argv[1], "--version") == 0 ? 0 : 2;
+    }
+    int code;
+    if (child_init(&err) < 0 ||
+        summons_read(STDIN_FILENO, now_ms() + SUMMONS_MS, &s, &err) < 0 ||
+        log_setup("ddprun", s.name, s.log_level, &err) < 0)
+        code = failed(&err);
+    else
+        code = part(&s);
+    child_finish();
+    summons_finish(&s);
+    return code;
+}

@@ -1,0 +1,394 @@
+/* launcher/start.c - from an allocation to ranks that run
+ *
+ * With slots known the plan comes first and only its nodes are started; else every node
+ * of the allocation is started and asked for its GPUs, and the plan follows. Then the
+ * node of rank 0 binds the store's port, and with that all nodes get their orders.
+ *
+ * Hosts that do not start are collected for a moment: who has three misspelt names in his
+ * hostfile shall not have to try three times.
+ */
+#define LOG_SUBSYS "start"
+#include "launcher/job_impl.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/agent/agent.h"
+#include "launcher/envfwd.h"
+#include "launcher/place/bind.h"
+#include "launcher/spawn/program.h"
+#include "launcher/spawn/starter.h"
+#include "launcher/spawn/tree.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#ifndef DDPRUN_LIBEXECDIR
+#define DDPRUN_LIBEXECDIR "/usr/libexec/ddprun"
+#endif
+
+extern char **environ;
+
+/* how long the other hosts may still fail after the first one has */
+enum { SETTLE_MS = 3000 };
+
+/* --- what is to be run -------------------------------------------------------------- */
+
+static char *make_id(void)
+{
+    uint32_t r[2];
+    if (getrandom(r, sizeof r, GRND_NONBLOCK) != (ssize_t)sizeof r)
+        memcpy(r, &(uint64_t){(uint64_t)now_ns() ^ (uint64_t)getpid()}, sizeof r);
+    return xasprintf("%08x%08x", r[0], r[1]);
+}
+
+bool job_all_here(const struct job *j)
+{
+    return j->alloc->nnodes == 1 && j->alloc->nodes[0].local;
+}
+
+int job_describe(struct job *j, struct ddp_err *err)
+{
+    const struct opts *o = j->opts;
+    struct strv missing = {0};
+    bool travels = !job_all_here(j);
+    envfwd_collect(environ, &o->export_env, travels, &j->job.env, &j->job.user_set,
+                   &missing);
+    for (size_t i = 0; i < missing.n; i++)
+        log_warn("-x %s: not set here, so there is nothing to export", missing.v[i]);
+    strv_finish(&missing);
+    strv_push_all(&j->job.argv, o->argv);
+    /* as the user came here, by the links in $PWD: on other hosts the same path exists,
+     * the one behind it may not */
+    j->job.wdir = o->wdir ? realpath(o->wdir, NULL) : get_current_dir_name();
+    if (!j->job.wdir && o->wdir)
+        j->job.wdir = xstrdup(o->wdir); /* it may exist on the nodes only */
+    if (!j->job.wdir)
+        return err_errno(err, "cannot tell the current directory");
+    j->job.id = make_id();
+    j->job.master_addr = xstrdup("");
+    j->job.interface = xstrdup(o->interface);
+    j->job.rank_names = o->rank_names;
+    j->job.store_mode = o->store;
+    j->job.bind_to = o->bind_to;
+    j->job.input = o->input;
+    j->job.env_complete = !travels;
+    return 0;
+}
+
+/* Slots are known: the plan, and from it who of the nodes does what. */
+static int make_plan(struct job *j, struct ddp_err *err)
+{
+    j->plan = plan_make(j->opts, j->alloc, err);
+    if (!j->plan || output_check(j->opts, j->plan->nranks, err) < 0)
+        return -1;
+    j->ranks = xcalloc((size_t)j->plan->nranks, sizeof *j->ranks);
+    j->running = j->plan->nranks;
+    j->job.nranks = (uint32_t)j->plan->nranks;
+    j->job.nnodes = (uint32_t)j->plan->nnodes;
+    for (int p = 0; p < j->plan->nnodes; p++)
+        j->nodes[j->plan->nodes[p].host - j->alloc->nodes].place = p;
+    return 0;
+}
+
+int job_plan(struct job *j, struct ddp_err *err)
+{
+    bool known = true;
+    if (job_all_here(j))
+        alloc_resolve(j->alloc, 0, topo_gpus());
+    for (size_t i = 0; i < j->alloc->nnodes && !job_all_here(j); i++)
+        known &= j->alloc->nodes[i].slots > 0;
+    if (known && make_plan(j, err) < 0)
+        return -1;
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        j->nodes[i].wanted = !known || j->nodes[i].place >= 0;
+    return 0;
+}
+
+void job_share_of(const struct job *j, int place, struct msg_share *share)
+{
+    const struct plan_node *pn = &j->plan->nodes[place];
+    *share = (struct msg_share){.host = xstrdup(pn->host->name),
+                                .node_rank = (uint32_t)place,
+                                .nlocal = (uint32_t)pn->nlocal};
+    share->ranks = xcalloc(share->nlocal, sizeof *share->ranks);
+    for (int i = 0; i < pn->nlocal; i++) {
+        int r = pn->ranks[i];
+        share->ranks[i] =
+            (struct share_rank){.rank = (uint32_t)r,
+                                .cross_rank = (uint32_t)plan_cross_rank(j->plan, r),
+                                .cross_size = (uint32_t)plan_cross_size(j->plan, r)};
+    }
+}
+
+void job_store_wanted(const struct job *j, const char *addr, struct msg_store *store)
+{
+    const struct opts *o = j->opts;
+    if (o->master_addr)
+        addr = o->master_addr;
+    else if (o->interface)
+        addr = NULL;
+    *store = (struct msg_store){.addr = xstrdup(addr),
+                                .interface = xstrdup(o->interface),
+                                .port = (uint32_t)o->store_port,
+                                .open = o->store_open,
+                                .serve = o->store == STORE_LAUNCHER};
+}
+
+/* --- gathering ---------------------------------------------------------------------- */
+
+static char *agent_path(const struct opts *o)
+{
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (o->agent)
+        return xstrdup(o->agent);
+    if (n > 0) {
+        self[n] = '\0';
+        char *beside =
+            xasprintf("%.*s/ddprun-agent", (int)(strrchr(self, '/') - self), self);
+        if (access(beside, X_OK) == 0)
+            return beside;
+        free(beside);
+    }
+    return xstrdup(DDPRUN_LIBEXECDIR "/ddprun-agent");
+}
+
+void job_hosts(const struct job *j, struct msg_hosts *hosts)
+{
+    const struct opts *o = j->opts;
+    *hosts = (struct msg_hosts){.width = o->tree_width > 0 ? (uint32_t)o->tree_width
+                                                           : NODES_MAX,
+                                .window = (uint32_t)o->ssh_window,
+                                .timeout_ms = (uint32_t)o->start_timeout_ms,
+                                .agent = agent_path(o),
+                                .ssh = xstrdup(o->ssh ? o->ssh : "ssh"),
+                                .nhosts = (uint32_t)j->alloc->nnodes};
+    hosts->hosts = xcalloc(hosts->nhosts, sizeof *hosts->hosts);
+    for (uint32_t i = 0; i < hosts->nhosts; i++) {
+        const struct alloc_node *n = &j->alloc->nodes[i];
+        hosts->hosts[i] = (struct host){.name = xstrdup(n->name),
+                                        .user = xstrdup(n->user),
+                                        .port = (uint32_t)n->port,
+                                        .started = n->local || !j->nodes[i].wanted};
+    }
+}
+
+/* Joined, failed, or not wanted: nothing more is to be expected of any node. */
+static bool settled(const struct job *j)
+{
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        const struct job_node *n = &j->nodes[i];
+        if (n->wanted && !n->joined && !n->trouble)
+            return false;
+    }
+    return true;
+}
+
+static const char *first_trouble(const struct job *j)
+{
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].trouble)
+            return j->nodes[i].trouble;
+    }
+    return NULL;
+}
+
+static void job_place(struct job *j);
+
+/* One more node has said yes or no. */
+static void gather_check(struct job *j)
+{
+    const char *trouble = first_trouble(j);
+    if (j->state != JOB_GATHERING || !settled(j))
+        return;
+    if (trouble)
+        job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START,
+                      xasprintf("cannot start on %s", trouble));
+    else
+        job_place(j);
+}
+
+static void on_settle(evutil_socket_t fd, short what, void *arg)
+{
+    struct job *j = arg;
+    const char *trouble = first_trouble(j);
+    if (j->state == JOB_GATHERING && trouble)
+        job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START,
+                      xasprintf("cannot start on %s", trouble));
+}
+
+static void node_failed(struct job *j, unsigned node, const char *line)
+{
+    struct job_node *n = &j->nodes[node];
+    if (j->state != JOB_GATHERING || n->trouble)
+        return; /* its link tells, if it had one */
+    n->trouble = xstrdup(line);
+    job_arm(j->settle, SETTLE_MS);
+    gather_check(j);
+}
+
+static void on_failed(unsigned node, const char *line, void *arg)
+{
+    node_failed(arg, node, line);
+}
+
+/* An agent could not start one of those below it: here ssh may work where there it did
+ * not (keys that exist on the front end only). */
+void job_unreached(struct job *j, unsigned node, const char *line)
+{
+    struct job_node *n = &j->nodes[node];
+    if (j->state != JOB_GATHERING || n->joined)
+        return;
+    if (n->tried_from_here) {
+        node_failed(j, node, line);
+        return;
+    }
+    log_info("%s; trying from here", line);
+    n->tried_from_here = true;
+    starter_start(j->starter, node);
+}
+
+static void on_deadline(evutil_socket_t fd, short what, void *arg)
+{
+    struct job *j = arg;
+    if (j->state != JOB_GATHERING)
+        return;
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        struct job_node *n = &j->nodes[i];
+        if (n->wanted && !n->joined && !n->trouble)
+            n->trouble = starter_missing(j->starter, i);
+    }
+    gather_check(j);
+}
+
+static void on_joined(unsigned node, int fd, const struct link_keys *keys,
+                      const char *here, void *arg)
+{
+    struct job *j = arg;
+    if (!j->here)
+        j->here = xstrdup(here);
+    struct link *l = job_add_link(j, fd, keys);
+    if (tree_below(&j->hosts, node, NULL, NULL) > 0) {
+        struct pack k = {0};
+        msg_hosts_pack(&j->hosts, &k);
+        link_send_pack(l, MSG_HOSTS, node, &k);
+        pack_finish(&k);
+    }
+}
+
+static void on_idle(void *arg)
+{
+    job_check(arg);
+}
+
+static void start_one(unsigned node, void *arg)
+{
+    struct job *j = arg;
+    j->nodes[node].tried_from_here = true;
+    starter_start(j->starter, node);
+}
+
+int job_gather(struct job *j, struct ddp_err *err)
+{
+    static const struct starter_events events = {on_joined, on_failed, on_idle};
+    job_move(j, JOB_GATHERING, "agents are wanted on other hosts");
+    struct event_base *base = loop_base(j->loop);
+    j->settle = evtimer_new(base, on_settle, j);
+    j->gather_deadline = evtimer_new(base, on_deadline, j);
+    if (!j->settle || !j->gather_deadline)
+        return err_set(err, "cannot make an event");
+    job_arm(j->gather_deadline, j->opts->start_timeout_ms);
+    job_hosts(j, &j->hosts);
+    if (secret_make(&j->key, err) < 0)
+        return -1;
+    j->starter = starter_create(j->loop, j->reap, &j->hosts, &j->key, j->opts->log_level,
+                                &events, j, err);
+    if (!j->starter)
+        return -1;
+    unsigned n = tree_below(&j->hosts, TREE_ROOT, start_one, j);
+    log_debug("%u agents are started from here", n);
+    return 0;
+}
+
+/* --- everybody is here -------------------------------------------------------------- */
+
+void job_hello(struct job *j, unsigned node, struct link *l, struct msg_hello *hello)
+{
+    struct job_node *n = &j->nodes[node];
+    n->via = l;
+    n->joined = true;
+    n->hello = *hello;
+    n->heard_ms = now_ms();
+    *hello = (struct msg_hello){0};
+    log_debug("%s (%s) has joined: version %s, %u CPUs, %u GPUs, at %s", n->host->name,
+              n->hello.hostname, n->hello.version, n->hello.ncpus, n->hello.ngpus,
+              n->hello.addr ? n->hello.addr : "this machine");
+    job_ping(j, node);
+    gather_check(j);
+}
+
+static unsigned master_of(const struct job *j)
+{
+    return (unsigned)(j->plan->nodes[0].host - j->alloc->nodes);
+}
+
+static void job_place(struct job *j)
+{
+    struct ddp_err err;
+    event_del(j->gather_deadline);
+    event_del(j->settle);
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].joined)
+            alloc_resolve(j->alloc, i, (int)j->nodes[i].hello.ngpus);
+    }
+    if ((!j->plan && make_plan(j, &err) < 0) || job_open_streams(j, &err) < 0) {
+        job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START, xstrdup(err.text));
+        return;
+    }
+    job_move(j, JOB_PREPARING, "every agent has joined");
+    /* an address that others have reached its machine by, when there are others */
+    unsigned master = master_of(j);
+    const char *addr = j->nodes[master].hello.addr;
+    if (j->plan->nnodes == 1)
+        addr = "127.0.0.1";
+    else if (!addr)
+        addr = j->here;
+    struct msg_store store;
+    struct pack k = {0};
+    job_store_wanted(j, addr, &store);
+    msg_store_pack(&store, &k);
+    job_send(j, master, MSG_STORE, &k);
+    pack_finish(&k);
+    msg_store_finish(&store);
+}
+
+void job_store_ready(struct job *j, char *addr, uint32_t port)
+{
+    log_info("MASTER_ADDR=%s MASTER_PORT=%u", addr, port);
+    free(j->job.master_addr);
+    j->job.master_addr = addr;
+    j->job.master_port = port;
+    if (j->state != JOB_PREPARING)
+        return;
+    struct pack k = {0};
+    msg_job_pack(&j->job, &k);
+    job_send(j, NODE_ALL, MSG_JOB, &k);
+    pack_finish(&k);
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        struct msg_share share;
+        if (j->nodes[i].place < 0)
+            continue;
+        job_share_of(j, j->nodes[i].place, &share);
+        msg_share_pack(&share, &k);
+        job_send(j, i, MSG_SHARE, &k);
+        pack_finish(&k);
+        msg_share_finish(&share);
+    }
+    job_started(j, "every node has its orders");
+}

@@ -104,6 +104,7 @@ static void held_clear(struct conn *c)
     c->nheld = 0;
     if (c->held_room > HELD_KEPT) {
         free(c->held);
+        c->server->held -= c->held_room;
         c->held = NULL;
         c->held_room = 0;
     }
@@ -111,11 +112,15 @@ static void held_clear(struct conn *c)
 
 static int held_grow(struct conn *c, size_t room)
 {
+    struct server *s = c->server;
     if (room <= c->held_room)
         return 0;
+    if (s->held + (room - c->held_room) > s->max_held)
+        return -1;
     uint8_t *held = realloc(c->held, room);
     if (!held)
         return -1;
+    s->held += room - c->held_room;
     c->held = held;
     c->held_room = room;
     return 0;
@@ -321,6 +326,7 @@ void conn_close(struct conn *c, const char *why)
         free(c->backlog);
     }
     free(c->held);
+    s->held -= c->held_room;
     server_conn_gone(s, c);
     if (why)
         server_notice(s, &c->peer, "closed", why);

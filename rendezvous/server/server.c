@@ -276,7 +276,8 @@ struct server *server_create(struct loop *loop, const struct server_options *opt
     struct event_base *base = loop_base(loop);
     s->loop = loop;
     s->fd = -1;
-    s->store = store_create(or_default(options->max_memory, defaults.max_memory));
+    s->max_held = or_default(options->max_memory, defaults.max_memory);
+    s->store = store_create(s->max_held);
     s->input = xcalloc(1, INPUT_ROOM);
     s->output = xcalloc(1, sizeof *s->output);
     server_configure(s, options);

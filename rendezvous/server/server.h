@@ -51,7 +51,9 @@ struct server_options {
     /* Judged as announced, before anything is allocated: bytes of a key (8 KiB) and of a
      * value (8 MiB), keys in one request (131072). */
     size_t max_key, max_value, max_list;
-    size_t max_memory; /* bytes of keys and values, all scopes together (8 GiB) */
+    /* Bytes of keys, values and what is waited for, all scopes together; as many again of
+     * requests that are not complete yet (8 GiB). */
+    size_t max_memory;
 };
 
 struct server *server_create(struct loop *loop, const struct server_options *options,

@@ -13,11 +13,11 @@
 #include <netinet/in.h>
 
 enum {
-    INPUT_ROOM = 256 << 10, /* read at once */
-    OUTPUT_MARK = 1 << 20,  /* so much unsent output stops a client's requests */
-    OUTPUT_MAX = 64 << 20,  /* so much unasked-for output ends it */
-    ACCEPT_BURST = 64,      /* connections accepted in one turn */
-    ACCEPT_PAUSE_MS = 100,  /* when the system has no room for another */
+    INPUT_ROOM = 256 << 10,  /* read at once */
+    OUTPUT_MARK = 256 << 10, /* so much unsent output stops a client's requests */
+    OUTPUT_MAX = 64 << 20,   /* so much unasked-for output ends it */
+    ACCEPT_BURST = 64,       /* connections accepted in one turn */
+    ACCEPT_PAUSE_MS = 100,   /* when the system has no room for another */
     DOOR_TIMEOUT_MS = 10000,
 };
 
@@ -63,6 +63,7 @@ struct server {
     struct conn *feeding;  /* borrowed: whose they are */
     bool telling, reaping; /* inside conn_news(); server_reap() is posted */
     size_t max_connections, nconns, ntickets;
+    size_t max_held, held; /* bytes of unfinished requests, all connections together */
     uint64_t accepted, refused;
     server_door_fn door;
     void *door_arg;

@@ -119,10 +119,7 @@ static int value_append(struct entry *e, struct bytes more)
 
 /* -- writing ------------------------------------------------------------------------ */
 
-/* What a key or a queued value takes of max_bytes besides its own bytes, roughly. */
-enum { OVERHEAD = 96 };
-
-static int space_charge(struct space *s, size_t less, size_t more, struct ddp_err *err)
+int space_charge(struct space *s, size_t less, size_t more, struct ddp_err *err)
 {
     struct store *st = s->store;
     if (st->max_bytes && more > less && st->bytes - less + more > st->max_bytes)

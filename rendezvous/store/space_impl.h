@@ -48,7 +48,13 @@ struct store {
     struct hash_seed seed;
 };
 
+/* What a key, a queued value or a wait set takes of max_bytes besides its own bytes,
+ * roughly. */
+enum { OVERHEAD = 96 };
+
 /* space.c */
+/* Takes back `less` and spends `more` of the store's bytes, or refuses. */
+int space_charge(struct space *s, size_t less, size_t more, struct ddp_err *err);
 struct entry *space_find(const struct space *s, struct bytes key);
 /* Found or made, with its `more`. NULL: no memory. */
 struct entry *space_entry_more(struct space *s, struct bytes key);

@@ -11,7 +11,8 @@
 
 struct store;
 
-/* `max_bytes` bounds keys and values of all spaces together; 0: no bound. */
+/* `max_bytes` bounds keys, values and what is waited for, all spaces together; 0: no
+ * bound. */
 struct store *store_create(size_t max_bytes);
 /* Every space must have been closed. */
 void store_destroy(struct store *s);

@@ -132,12 +132,18 @@ static void link_out(struct waitlink *l)
         l->next->prev = l->prev;
 }
 
+static size_t set_cost(size_t size, size_t count)
+{
+    return size + count * (sizeof(struct waitlink) + OVERHEAD) + OVERHEAD;
+}
+
 static void set_free(struct waitset *set, size_t nlinked)
 {
     for (size_t i = 0; i < nlinked; i++) {
         link_out(&set->links[i]);
         space_tidy(set->space, set->links[i].entry);
     }
+    set->space->store->bytes -= set_cost(set->size, set->count);
     free(set->keys);
     free(set);
 }
@@ -152,13 +158,19 @@ static void set_remove(struct waitset *set)
     set_free(set, set->count);
 }
 
-static struct waitset *set_create(struct space *s, uint64_t hash, struct packed keys)
+static struct waitset *set_create(struct space *s, uint64_t hash, struct packed keys,
+                                  struct ddp_err *err)
 {
+    size_t cost = set_cost(keys.size, keys.count);
+    if (space_charge(s, 0, cost, err) < 0)
+        return NULL;
     struct waitset *set = calloc(1, sizeof *set + keys.count * sizeof *set->links);
     uint8_t *copy = malloc(keys.size);
     if (!set || !copy || sets_grow(s) < 0) {
         free(set);
         free(copy);
+        s->store->bytes -= cost;
+        err_set(err, "no memory to wait for %zu keys", keys.count);
         return NULL;
     }
     *set = (struct waitset){
@@ -169,6 +181,7 @@ static struct waitset *set_create(struct space *s, uint64_t hash, struct packed 
         struct entry *e = space_entry_more(s, packed_next(&at));
         if (!e) {
             set_free(set, i);
+            err_set(err, "no memory to wait for %zu keys", keys.count);
             return NULL;
         }
         struct waitlink *l = &set->links[i];
@@ -213,9 +226,9 @@ int waiter_start(struct space *s, struct waiter *w, struct packed keys, bool *re
         return 0;
     }
     if (!set)
-        set = set_create(s, hash, keys);
+        set = set_create(s, hash, keys, err);
     if (!set)
-        return err_set(err, "no memory to wait for %zu keys", keys.count);
+        return -1;
     waiter_begin(s, w);
     w->set = set;
     list_add(&set->waiters, w);

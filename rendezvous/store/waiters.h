@@ -30,7 +30,7 @@ struct waiter {
 };
 
 /* Wait for all keys of the list. `*ready`: they are all present, `w` is still idle and
- * `end` will not be called. Returns -1 when there is no memory. */
+ * `end` will not be called. Returns -1 when there is no memory, or the store is full. */
 int waiter_start(struct space *s, struct waiter *w, struct packed keys, bool *ready,
                  struct ddp_err *err);
 void waiter_cancel(struct waiter *w); /* an idle one is fine */

@@ -234,6 +234,31 @@ class Stored(unittest.TestCase):
         self.assertEqual(self.client().get("/none"), b"")
         self.assertLess(self.memory() - before, 8 << 10)
 
+    def test_unfinished_requests_share_a_limit(self):
+        self.start("--max-memory", "4m")
+        part = bytes([SET]) + text("/k") + struct.pack("<Q", 4 << 20) + b"x" * (1 << 20)
+        open_ones = []
+        before = self.memory()
+        for _ in range(12):
+            c = self.client()
+            try:
+                c.sock.sendall(part)
+                open_ones.append(c)
+            except ConnectionError:
+                pass
+        self.assert_says("closed: no memory for its request")
+        self.assertEqual(self.client().get("/none"), b"")
+        self.assertLess(self.memory() - before, 8 << 10)
+
+    def test_dead_hosts_will_be_noticed(self):
+        self.start("--host", "127.0.0.1")
+        c = self.client()
+        here, there = f":{self.port:04X}", f":{c.sock.getsockname()[1]:04X}"
+        with open("/proc/net/tcp") as f:
+            rows = [line.split() for line in f]
+        row = next(r for r in rows if r[1].endswith(here) and r[2].endswith(there))
+        self.assertEqual(row[5][:2], "02")  # its timer is the keep-alive's
+
     def test_adding_to_a_word_closes_and_says_key_and_value(self):
         self.start()
         c = self.client()
@@ -275,7 +300,8 @@ class Stored(unittest.TestCase):
     def test_a_full_store_says_so(self):
         self.start("--max-memory", "1m")
         c = self.client()
-        c.send(SET, text("/k"), text(b"x" * (2 << 20)))
+        for key in "/k", "/l":
+            c.send(SET, text(key), text(b"x" * (600 << 10)))
         self.assertTrue(c.is_closed())
         self.assert_says("the store is full")
 

@@ -158,6 +158,25 @@ START_TEST(a_cancelled_waiter_is_never_called)
 }
 END_TEST
 
+START_TEST(a_full_store_takes_no_more_waiters)
+{
+    struct store *small = store_create(1000);
+    struct space *s = store_open(small, 0);
+    static uint8_t list[10 * 9]; /* ten keys of one zero byte */
+    for (int i = 0; i < 10; i++)
+        list[9 * i] = 1;
+    bool ready;
+    struct packed ten = {list, sizeof list, 10}, one = {list, 9, 1};
+    ck_assert_int_eq(waiter_start(s, &c[0].waiter, ten, &ready, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "the store is full"));
+    ck_ok(waiter_start(s, &c[0].waiter, one, &ready, &err), err);
+    waiter_cancel(&c[0].waiter);
+    ck_assert_uint_eq(store_bytes(small), 0);
+    space_close(s);
+    store_destroy(small);
+}
+END_TEST
+
 START_TEST(waiting_leaves_nothing_behind)
 {
     ck_assert(!waits_for(0, "a b"));
@@ -383,6 +402,7 @@ Suite *suite(void)
     tcase_add_test(t, a_key_that_goes_again_is_missing_again);
     tcase_add_test(t, equal_lists_are_woken_together_in_order);
     tcase_add_test(t, a_cancelled_waiter_is_never_called);
+    tcase_add_test(t, a_full_store_takes_no_more_waiters);
     tcase_add_test(t, waiting_leaves_nothing_behind);
     tcase_add_loop_test(t, whatever_makes_a_key_present_wakes, 0,
                         (int)(sizeof ways / sizeof *ways));

@@ -52,6 +52,9 @@ struct ddp_group {
 int group_progress(struct ddp_group *g, struct ddp_err *err);
 /* Until `*ended`, with the deadline of the group. */
 int group_wait(struct ddp_group *g, const bool *ended, struct ddp_err *err);
+/* Has another rank failed? Asked before anything new is started, since what others have
+ * left behind might otherwise make it succeed here alone. */
+int group_hear(struct ddp_group *g, struct ddp_err *err);
 /* From now on every call fails with `err`. `culprit` is the rank to blame, or -1. */
 int group_break(struct ddp_group *g, int culprit, struct ddp_err *err);
 

@@ -245,7 +245,8 @@ static bool wanted(const struct mailbox *b)
     return b->asked || b->into || (b->parcel && b->parcel->taker);
 }
 
-static int recv_some(struct ddp_group *g, struct mailbox *b, struct ddp_err *err)
+static int recv_some(struct ddp_group *g, struct mailbox *b, int *culprit,
+                     struct ddp_err *err)
 {
     while (wanted(b)) {
         if (b->label_got < sizeof b->label) {
@@ -256,8 +257,10 @@ static int recv_some(struct ddp_group *g, struct mailbox *b, struct ddp_err *err
             b->label_got += (size_t)n;
             if (b->label_got < sizeof b->label)
                 continue;
-            if (address(b, err) < 0)
+            if (address(b, err) < 0) {
+                *culprit = -1; /* it lives */
                 return -1;
+            }
         }
         if (b->got < b->label.bytes) {
             char *to = b->into ? b->into->data : b->parcel->data;
@@ -279,7 +282,7 @@ int messages_progress(struct ddp_group *g, int *culprit, struct ddp_err *err)
 {
     for (struct mailbox *b = g->mailboxes; b; b = b->next) {
         *culprit = b->rank;
-        if (send_some(g, b, err) < 0 || recv_some(g, b, err) < 0)
+        if (send_some(g, b, err) < 0 || recv_some(g, b, culprit, err) < 0)
             return -1;
     }
     return 0;

@@ -75,6 +75,8 @@ struct net {
     struct interest *interests; /* owned */
     struct pollfd *polled;      /* owned, as large as interests + newcomers + 1 */
     size_t ninterests, room, polled_room;
+    bool told; /* why another rank's group broke: */
+    struct news news;
     bool expects; /* one of the interests has no stream yet */
 };
 
@@ -185,7 +187,6 @@ static void settle(struct net *n, struct newcomer *c)
 
 bool net_told(struct net *n, int *culprit, struct ddp_err *err)
 {
-    bool told = false;
     accept_all(n);
     for (struct newcomer **at = &n->newcomers; *at;) {
         struct newcomer *c = *at;
@@ -196,9 +197,9 @@ bool net_told(struct net *n, int *culprit, struct ddp_err *err)
         }
         if (rc > 0 && c->said.hello.what == HELLO_TELL) {
             c->said.news.why[sizeof c->said.news.why - 1] = '\0';
-            *culprit = c->said.news.culprit;
-            err_set(err, "%s", c->said.news.why);
-            told = true;
+            if (!n->told)
+                n->news = c->said.news;
+            n->told = true;
         } else if (rc > 0) {
             settle(n, c);
         }
@@ -207,7 +208,11 @@ bool net_told(struct net *n, int *culprit, struct ddp_err *err)
             close(c->fd);
         free(c);
     }
-    return told;
+    if (n->told) {
+        *culprit = n->news.culprit;
+        err_set(err, "%s", n->news.why);
+    }
+    return n->told;
 }
 
 bool net_told_within(struct net *n, int ms, int *culprit, struct ddp_err *err)

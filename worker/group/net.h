@@ -50,7 +50,8 @@ int net_look(struct net *n, struct ddp_err *err);
 /* Ranks of which something is awaited: up to `max` into `ranks`; returns how many. */
 int net_awaited(const struct net *n, int *ranks, int max);
 
-/* Take what newcomers say. True when a rank has told why its group broke. */
+/* Take what newcomers say. True when, now or earlier, a rank has told why its group
+ * broke; the first cause that came is kept. */
 bool net_told(struct net *n, int *culprit, struct ddp_err *err);
 /* The same, giving what is under way `ms` to come. */
 bool net_told_within(struct net *n, int ms, int *culprit, struct ddp_err *err);

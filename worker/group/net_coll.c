@@ -356,7 +356,8 @@ static void doubling_end(struct net_op *o)
         return;
     const char *left = o->data, *right = o->scratch;
     if (o->round > d.steps) {
-        memcpy(o->data, o->scratch, o->count * type_size(o->type));
+        if (o->count > 0)
+            memcpy(o->data, o->scratch, o->count * type_size(o->type));
         return;
     }
     if (o->round > 0 && d.place & 1 << (o->round - 1)) {

@@ -125,7 +125,7 @@ int group_progress(struct ddp_group *g, struct ddp_err *err)
         end_first(g);
     }
     if (g->mailboxes && messages_progress(g, &culprit, err) < 0)
-        return lost(g, culprit, err);
+        return culprit < 0 ? group_break(g, -1, err) : lost(g, culprit, err);
     return 0;
 }
 
@@ -255,14 +255,29 @@ static int expired(struct ddp_group *g, struct ddp_err *err)
     return group_break(g, -1, err);
 }
 
-/* What others have found. */
+static bool told(struct ddp_group *g, int *culprit, struct ddp_err *theirs)
+{
+    return (g->shm && shm_failed(g->shm, culprit, theirs)) ||
+           (g->net && net_told(g->net, culprit, theirs));
+}
+
+int group_hear(struct ddp_group *g, struct ddp_err *err)
+{
+    int culprit;
+    struct ddp_err why;
+    if (!g->broken && told(g, &culprit, &why))
+        be_broken(g, culprit, &why);
+    if (g->broken && err)
+        *err = g->why;
+    return g->broken ? -1 : 0;
+}
+
+/* The same in the middle of a wait. */
 static int hear(struct ddp_group *g, const bool *ended, struct ddp_err *err)
 {
     int culprit;
     struct ddp_err theirs;
-    bool told = (g->shm && shm_failed(g->shm, &culprit, &theirs)) ||
-                (g->net && net_told(g->net, &culprit, &theirs));
-    if (!told)
+    if (!told(g, &culprit, &theirs))
         return 0;
     if (group_progress(g, err) < 0) /* what failed may come after what we wait for */
         return -1;

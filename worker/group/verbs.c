@@ -10,11 +10,8 @@
 
 static int check(struct ddp_group *g, const struct coll *c, struct ddp_err *err)
 {
-    if (g->broken) {
-        if (err)
-            *err = g->why;
+    if (group_hear(g, err) < 0)
         return -1;
-    }
     if ((unsigned)c->type > DDP_U8 || (unsigned)c->op > DDP_AVG)
         return err_set(err, "no such element type or operation (%d, %d)", (int)c->type,
                        (int)c->op);
@@ -121,11 +118,8 @@ int ddp_reduce_scatter(struct ddp_group *g, const void *send, void *recv, size_t
 static int check_message(struct ddp_group *g, const void *buf, size_t bytes, int peer,
                          int tag, struct ddp_err *err)
 {
-    if (g->broken) {
-        if (err)
-            *err = g->why;
+    if (group_hear(g, err) < 0)
         return -1;
-    }
     if (peer < 0 || peer >= g->layout.size)
         return err_set(err, "a message with rank %d in a group of %d", peer,
                        g->layout.size);

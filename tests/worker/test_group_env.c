@@ -1,0 +1,141 @@
+/* Which rank am I: by the variables of each launcher. */
+#include "tests/support/suite.h"
+
+#include "common/mem.h"
+#include "worker/group/env.h"
+
+#include <string.h>
+
+static const struct {
+    const char *vars[12]; /* name, value, ... */
+    const char *launcher; /* NULL: none */
+    int rank, size, local_rank;
+    const char *error; /* NULL: fine */
+} cases[] = {
+    {{NULL}, NULL, 0, 1, -1, NULL},
+    {{"RANK", "3", "WORLD_SIZE", "4", "LOCAL_RANK", "1"},
+     "ddprun or torchrun",
+     3,
+     4,
+     1,
+     NULL},
+    /* the inner launcher wins */
+    {{"RANK", "1", "WORLD_SIZE", "2", "OMPI_COMM_WORLD_RANK", "5", "OMPI_COMM_WORLD_SIZE",
+      "8"},
+     "ddprun or torchrun",
+     1,
+     2,
+     -1,
+     NULL},
+    {{"OMPI_COMM_WORLD_RANK", "5", "OMPI_COMM_WORLD_SIZE", "8",
+      "OMPI_COMM_WORLD_LOCAL_RANK", "2", "SLURM_PROCID", "0"},
+     "Open MPI",
+     5,
+     8,
+     2,
+     NULL},
+    {{"PMI_RANK", "1", "PMI_SIZE", "2", "MPI_LOCALRANKID", "1"},
+     "Hydra or PMI",
+     1,
+     2,
+     1,
+     NULL},
+    {{"SLURM_PROCID", "6", "SLURM_STEP_NUM_TASKS", "8", "SLURM_LOCALID", "2",
+      "SLURM_NTASKS", "16"},
+     "Slurm",
+     6,
+     8,
+     2,
+     NULL},
+    /* the shell of a batch script is no task of a step */
+    {{"SLURM_PROCID", "0", "SLURM_NTASKS", "8"}, NULL, 0, 1, -1, NULL},
+    {{"FLUX_TASK_RANK", "1", "FLUX_JOB_SIZE", "3"}, "Flux", 1, 3, -1, NULL},
+    {{"PALS_RANKID", "1", "PALS_SIZE", "3"}, "Cray PALS", 1, 3, -1, NULL},
+    {{"RANK", "1"},
+     NULL,
+     0,
+     0,
+     0,
+     "RANK is set but WORLD_SIZE is not: set both or neither"},
+    {{"WORLD_SIZE", "2"},
+     NULL,
+     0,
+     0,
+     0,
+     "WORLD_SIZE is set but RANK is not: set both or neither"},
+    {{"RANK", "2", "WORLD_SIZE", "2"},
+     NULL,
+     0,
+     0,
+     0,
+     "RANK is 2, but WORLD_SIZE is only 2"},
+    {{"RANK", "x", "WORLD_SIZE", "2"},
+     NULL,
+     0,
+     0,
+     0,
+     "RANK is 'x': not a number of 0 or more"},
+    {{"RANK", "-1", "WORLD_SIZE", "2"},
+     NULL,
+     0,
+     0,
+     0,
+     "RANK is '-1': not a number of 0 or more"},
+    {{"RANK", "0", "WORLD_SIZE", "0"},
+     NULL,
+     0,
+     0,
+     0,
+     "WORLD_SIZE is '0': not a number of 1 or more"},
+    {{"RANK", "0", "WORLD_SIZE", "99999999999"},
+     NULL,
+     0,
+     0,
+     0,
+     "WORLD_SIZE is '99999999999': not a number of 1 or more"},
+    {{"RANK", "0", "WORLD_SIZE", "2", "LOCAL_RANK", "1x"},
+     NULL,
+     0,
+     0,
+     0,
+     "LOCAL_RANK is '1x': not a number of 0 or more"},
+};
+
+static int at;
+
+static const char *get(const char *name)
+{
+    for (size_t i = 0; i + 1 < ARRAY_LEN(cases[0].vars) && cases[at].vars[i]; i += 2) {
+        if (strcmp(cases[at].vars[i], name) == 0)
+            return cases[at].vars[i + 1];
+    }
+    return NULL;
+}
+
+START_TEST(rank_and_size_come_from_one_launcher)
+{
+    struct ddp_err err = {""};
+    struct env_place p;
+    at = _i;
+    int rc = env_place(&p, get, &err);
+    if (cases[_i].error) {
+        ck_assert_int_eq(rc, -1);
+        ck_assert_str_eq(err.text, cases[_i].error);
+        return;
+    }
+    ck_ok(rc, err);
+    ck_assert_pstr_eq(p.launcher, cases[_i].launcher);
+    ck_assert_int_eq(p.rank, cases[_i].rank);
+    ck_assert_int_eq(p.size, cases[_i].size);
+    ck_assert_int_eq(p.local_rank, cases[_i].local_rank);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("env");
+    TCase *t = tcase_create("env");
+    tcase_add_loop_test(t, rank_and_size_come_from_one_launcher, 0, ARRAY_LEN(cases));
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,244 @@
+/* What a group says when a rank dies, leaves, stays away or calls something else: all
+ * others tell the same cause, soon, and can be destroyed. */
+#include "tests/support/suite.h"
+#include "tests/worker/team.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const struct team teams[] = {
+    {.size = 2},
+    {.size = 4},
+    {.size = 8},
+    {.size = 2, .backend = "tcp"},
+    {.size = 4, .backend = "tcp"},
+    {.size = 8, .backend = "tcp"},
+    {.size = 4, .layout = "aabb"},
+    {.size = 6, .layout = "aabbcc"},
+};
+
+enum { VICTIM = 1, SOON_MS = 20000 }; /* the deadline of the groups is 60 s */
+
+#define ok(rc) team_check(g, (rc) == 0, "%s", err.text)
+
+/* All calls fail now, with the same words. */
+static void check_broken(struct ddp_group *g, const struct ddp_err *first)
+{
+    struct ddp_err err = {""};
+    int x = 0, done = 1;
+    team_check(g, ddp_barrier(g, &err) == -1, "a barrier of a broken group went well");
+    team_check(g, strcmp(err.text, first->text) == 0, "'%s', then '%s'", first->text,
+               err.text);
+    team_check(g, ddp_send(g, &x, sizeof x, 0, 0, &err) == -1, "a send went well");
+    team_check(g, !ddp_iall_reduce(g, &x, 1, DDP_I32, DDP_SUM, &err) && done,
+               "an all_reduce was started");
+    team_check(g, strcmp(err.text, first->text) == 0, "'%s', then '%s'", first->text,
+               err.text);
+}
+
+static void check_names_victim(struct ddp_group *g, const struct ddp_err *err,
+                               const char *what)
+{
+    char who[32];
+    snprintf(who, sizeof who, "rank %d on ", VICTIM);
+    team_check(g, strstr(err->text, who) && strstr(err->text, what),
+               "does not tell of '%s' and '%s': %s", who, what, err->text);
+}
+
+/* The victim dies between two all_reduces, in the middle of one, or before the first. */
+static void death_case(struct ddp_group *g, const void *arg)
+{
+    enum { COUNT = 300000, ROUNDS = 100000 };
+    struct ddp_err err = {""};
+    int when = *(const int *)arg, rank = ddp_group_rank(g);
+    float *x = when % 2 ? ddp_arena_alloc(g, COUNT * 4, &err) : malloc(COUNT * 4);
+    for (int i = 0; i < COUNT; i++)
+        x[i] = 0.0f;
+    if (rank == VICTIM && when == 0)
+        raise(SIGKILL);
+    if (rank == VICTIM) {
+        for (int i = 0; i < 5; i++)
+            ok(ddp_all_reduce(g, x, COUNT, DDP_F32, DDP_SUM, &err));
+        struct ddp_request *r = ddp_iall_reduce(g, x, COUNT, DDP_F32, DDP_SUM, &err);
+        team_check(g, r, "%s", err.text);
+        raise(SIGKILL);
+    }
+    int64_t began = now_ms();
+    int rc = 0;
+    for (int i = 0; i < ROUNDS && rc == 0; i++)
+        rc = ddp_all_reduce(g, x, COUNT, DDP_F32, DDP_SUM, &err);
+    team_check(g, rc == -1, "nobody noticed");
+    team_check(g, now_ms() - began < SOON_MS, "noticed after %lld ms",
+               (long long)(now_ms() - began));
+    check_names_victim(g, &err, "gone");
+    check_broken(g, &err);
+    if (when % 2 == 0)
+        free(x);
+}
+
+START_TEST(a_dead_rank_is_named)
+{
+    struct team t = teams[_i / 3];
+    int when = _i % 3;
+    t.expect_dead = VICTIM + 1;
+    team_run(&t, death_case, &when);
+}
+END_TEST
+
+/* Who waits for a message of a rank that dies must not wait for long either. */
+static void receiver_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    char data[8];
+    if (ddp_group_rank(g) == VICTIM)
+        raise(SIGKILL);
+    struct ddp_request *r = ddp_irecv(g, data, sizeof data, VICTIM, 3, &err);
+    int done = 0;
+    if (r) /* unless another rank was faster to find out */
+        team_check(g, ddp_wait(r, &err) == -1 && !done, "something came");
+    check_names_victim(g, &err, "gone");
+    check_broken(g, &err);
+}
+
+START_TEST(a_message_of_the_dead_is_not_awaited)
+{
+    struct team t = teams[_i];
+    t.expect_dead = VICTIM + 1;
+    team_run(&t, receiver_case, NULL);
+}
+END_TEST
+
+/* A rank that leaves in order is no failure of what came before. */
+static void leave_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    double x = 1.0;
+    for (int i = 0; i < 50; i++)
+        ok(ddp_all_reduce(g, &x, 1, DDP_F64, DDP_AVG, &err));
+    team_check(g, x == 1.0, "%g", x);
+    if (ddp_group_rank(g) == VICTIM)
+        return;
+    if (ddp_group_size(g) > 2)
+        usleep(20000);
+    team_check(g, ddp_barrier(g, &err) == -1, "met one who has left");
+    check_names_victim(g, &err, "");
+    check_broken(g, &err);
+}
+
+START_TEST(who_leaves_early_is_named)
+{
+    team_run(&teams[_i], leave_case, NULL);
+}
+END_TEST
+
+static void late_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    ok(ddp_barrier(g, &err));
+    if (ddp_group_rank(g) == VICTIM) {
+        usleep(900000);
+        team_check(g, ddp_barrier(g, &err) == -1, "met those who gave up");
+        return;
+    }
+    team_check(g, ddp_barrier(g, &err) == -1, "met one who is not there");
+    team_check(g, strstr(err.text, "barrier #2: nothing from rank "), "%s", err.text);
+    if (ddp_group_size(g) == 2)
+        check_names_victim(g, &err, "within 0.3 s");
+    check_broken(g, &err);
+}
+
+START_TEST(the_deadline_names_who_stays_away)
+{
+    struct team t = teams[_i];
+    t.timeout_ms = 300;
+    team_run(&t, late_case, NULL);
+}
+END_TEST
+
+static void disagree_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    float x[64] = {0};
+    int rc = ddp_group_rank(g) == VICTIM
+                 ? ddp_broadcast(g, x, 64, DDP_F32, 0, &err)
+                 : ddp_all_reduce(g, x, 32, DDP_F32, DDP_MAX, &err);
+    if (rc ==
+        0) /* a broadcast's root does not wait for the others: the next call tells */
+        rc = ddp_barrier(g, &err);
+    team_check(g, rc == -1, "went well");
+    team_check(g,
+               strstr(err.text, "disagree") &&
+                   strstr(err.text, "broadcast of 256 bytes of f32 from rank 0") &&
+                   strstr(err.text, "all_reduce(max) of 128 bytes of f32"),
+               "%s", err.text);
+    check_broken(g, &err);
+}
+
+START_TEST(ranks_that_disagree_are_told)
+{
+    team_run(&teams[_i], disagree_case, NULL);
+}
+END_TEST
+
+/* ---- arguments and variables ---- */
+
+START_TEST(nonsense_is_refused)
+{
+    struct ddp_err err = {""};
+    char byte = 0;
+    static const char *const vars[] = {"RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE",
+                                       "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+    for (size_t i = 0; i < ARRAY_LEN(vars); i++)
+        unsetenv(vars[i]);
+    struct ddp_group *g = ddp_group_init(NULL, &err);
+    ck_assert_msg(g, "%s", err.text);
+    ck_assert_int_eq(ddp_group_size(g), 1);
+    ck_assert_int_eq(ddp_all_reduce(g, NULL, 3, DDP_F32, DDP_SUM, &err), -1);
+    ck_assert_str_eq(err.text, "the buffer of 3 elements is NULL");
+    ck_assert_int_eq(ddp_broadcast(g, &byte, 1, DDP_U8, 1, &err), -1);
+    ck_assert_str_eq(err.text, "root 1 in a group of 1");
+    ck_assert_int_eq(ddp_all_reduce(g, &byte, 1, 9, DDP_SUM, &err), -1);
+    ck_assert_str_eq(err.text, "no such element type or operation (9, 0)");
+    ck_assert_int_eq(ddp_send(g, &byte, 1, 1, 0, &err), -1);
+    ck_assert_str_eq(err.text, "a message with rank 1 in a group of 1");
+    ck_assert_int_eq(ddp_recv(g, &byte, 1, 0, -1, &err), -1);
+    ck_assert_str_eq(err.text, "the tag -1 is negative");
+    ck_assert_ptr_null(ddp_arena_alloc(g, SIZE_MAX - 8, &err));
+    ck_assert_int_eq(ddp_barrier(g, &err), 0);
+    ddp_group_destroy(g);
+    ck_assert_ptr_null(
+        ddp_group_init(&(struct ddp_group_options){.rank = 0, .backend = "ib"}, &err));
+    ck_assert_str_eq(err.text,
+                     "unknown backend 'ib': 'shm', 'tcp', or none to let it be chosen");
+    ck_assert_ptr_null(
+        ddp_group_init(&(struct ddp_group_options){.rank = 2, .size = 2}, &err));
+    ck_assert_str_eq(err.text, "rank 2 in a group of 2");
+    unsetenv("MASTER_ADDR");
+    ck_assert_ptr_null(
+        ddp_group_init(&(struct ddp_group_options){.rank = 1, .size = 2}, &err));
+    ck_assert_ptr_nonnull(strstr(err.text, "MASTER_ADDR is not set: rank 1 of 2"));
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("group faults");
+    TCase *t = tcase_create("group faults");
+    int n = ARRAY_LEN(teams);
+    tcase_set_timeout(t, 250);
+    tcase_add_loop_test(t, a_dead_rank_is_named, 0, 3 * n);
+    tcase_add_loop_test(t, a_message_of_the_dead_is_not_awaited, 0, n);
+    tcase_add_loop_test(t, who_leaves_early_is_named, 0, n);
+    tcase_add_loop_test(t, the_deadline_names_who_stays_away, 0, n);
+    tcase_add_loop_test(t, ranks_that_disagree_are_told, 0, n);
+    tcase_add_test(t, nonsense_is_refused);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,163 @@
+/* Messages between two ranks: order, tags, sizes, many at once, deadlock-free exchange.
+ */
+#include "tests/support/suite.h"
+#include "tests/worker/team.h"
+
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct team teams[] = {
+    {.size = 2},
+    {.size = 4},
+    {.size = 2, .backend = "tcp"},
+    {.size = 5, .backend = "tcp"},
+    {.size = 4, .layout = "aabb"},
+};
+
+#define ok(rc) team_check(g, (rc) == 0, "%s", err.text)
+
+static void fill(unsigned char *p, size_t n, unsigned seed)
+{
+    for (size_t i = 0; i < n; i++)
+        p[i] = (unsigned char)(i * 131 + seed + (i >> 8));
+}
+
+/* Round the ring, each size once; 0 bytes, one, around the room of a stream, long. */
+static void ring_case(struct ddp_group *g, const void *arg)
+{
+    static const size_t sizes[] = {0, 1, 15, 4096, 65519, 65520, 65536, 65537, 3000001};
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), size = ddp_group_size(g);
+    int next = (rank + 1) % size, prev = (rank + size - 1) % size;
+    unsigned char *out = malloc(3000001), *in = malloc(3000001), *want = malloc(3000001);
+    for (size_t k = 0; k < ARRAY_LEN(sizes); k++) {
+        size_t n = sizes[k];
+        fill(out, n, (unsigned)rank);
+        fill(want, n, (unsigned)prev);
+        memset(in, 0, n);
+        if (rank == 0) {
+            ok(ddp_send(g, out, n, next, 7, &err));
+            ok(ddp_recv(g, in, n, prev, 7, &err));
+        } else {
+            ok(ddp_recv(g, in, n, prev, 7, &err));
+            ok(ddp_send(g, out, n, next, 7, &err));
+        }
+        team_check(g, memcmp(in, want, n) == 0, "%zu bytes came otherwise", n);
+    }
+    free(out);
+    free(in);
+    free(want);
+}
+
+START_TEST(messages_of_all_sizes_arrive)
+{
+    team_run(&teams[_i], ring_case, NULL);
+}
+END_TEST
+
+/* Everybody sends to everybody, itself too, before anybody receives. */
+static void exchange_case(struct ddp_group *g, const void *arg)
+{
+    enum { BYTES = 400000, MAX = 8 };
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), size = ddp_group_size(g);
+    struct ddp_request *sent[MAX], *come[MAX];
+    unsigned char *out = malloc(BYTES), *in[MAX], *want = malloc(BYTES);
+    fill(out, BYTES, (unsigned)rank);
+    for (int r = 0; r < size; r++) {
+        sent[r] = ddp_isend(g, out, BYTES, r, 1, &err);
+        team_check(g, sent[r], "%s", err.text);
+    }
+    for (int r = size - 1; r >= 0; r--) {
+        in[r] = calloc(1, BYTES);
+        come[r] = ddp_irecv(g, in[r], BYTES, r, 1, &err);
+        team_check(g, come[r], "%s", err.text);
+    }
+    for (int r = 0; r < size; r++) {
+        ok(ddp_wait(come[r], &err));
+        fill(want, BYTES, (unsigned)r);
+        team_check(g, memcmp(in[r], want, BYTES) == 0, "from %d came something else", r);
+        free(in[r]);
+        int done = 0;
+        while (!done)
+            ok(ddp_test(sent[r], &done, &err));
+    }
+    free(out);
+    free(want);
+}
+
+START_TEST(all_may_send_before_any_receives)
+{
+    team_run(&teams[_i], exchange_case, NULL);
+}
+END_TEST
+
+/* In order for each tag, whatever the order of asking; collectives in between. */
+static void tags_case(struct ddp_group *g, const void *arg)
+{
+    enum { MANY = 300 };
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), values[MANY], sum = rank;
+    struct ddp_request *r[MANY];
+    if (rank == 0) {
+        for (int i = 0; i < MANY; i++) {
+            values[i] = i;
+            r[i] = ddp_isend(g, &values[i], sizeof(int), 1, i % 3, &err);
+            team_check(g, r[i], "%s", err.text);
+        }
+    }
+    ok(ddp_all_reduce(g, &sum, 1, DDP_I32, DDP_SUM, &err));
+    team_check(g, sum == ddp_group_size(g) * (ddp_group_size(g) - 1) / 2, "sum %d", sum);
+    for (int tag = 2; rank == 1 && tag >= 0; tag--) {
+        for (int i = tag; i < MANY; i += 3) {
+            int got = -1;
+            ok(ddp_recv(g, &got, sizeof got, 0, tag, &err));
+            team_check(g, got == i, "tag %d: %d instead of %d", tag, got, i);
+        }
+    }
+    for (int i = 0; rank == 0 && i < MANY; i++)
+        ok(ddp_wait(r[i], &err));
+    ok(ddp_barrier(g, &err));
+}
+
+START_TEST(each_tag_keeps_its_order)
+{
+    team_run(&teams[_i], tags_case, NULL);
+}
+END_TEST
+
+static void size_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    char data[16] = "";
+    if (ddp_group_rank(g) == 0) {
+        ok(ddp_send(g, data, 8, 1, 0, &err));
+        team_check(g, ddp_barrier(g, &err) == -1, "the barrier went well");
+    } else {
+        team_check(g, ddp_recv(g, data, 16, 0, 0, &err) == -1, "16 bytes of 8 came");
+    }
+    team_check(g, strstr(err.text, "8 bytes with tag 0 where 16 are asked for"), "%s",
+               err.text);
+}
+
+START_TEST(another_size_is_an_error_of_both)
+{
+    team_run(&(struct team){.size = 2, .backend = _i ? "tcp" : NULL}, size_case, NULL);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("messages");
+    TCase *t = tcase_create("messages");
+    tcase_set_timeout(t, 250);
+    tcase_add_loop_test(t, messages_of_all_sizes_arrive, 0, ARRAY_LEN(teams));
+    tcase_add_loop_test(t, all_may_send_before_any_receives, 0, ARRAY_LEN(teams));
+    tcase_add_loop_test(t, each_tag_keeps_its_order, 0, ARRAY_LEN(teams));
+    tcase_add_loop_test(t, another_size_is_an_error_of_both, 0, 2);
+    suite_add_tcase(s, t);
+    return s;
+}

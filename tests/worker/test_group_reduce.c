@@ -1,0 +1,107 @@
+/* The arithmetic: wrap-around, NaN, order, aliasing, every length around a vector. */
+#include "tests/support/suite.h"
+
+#include "common/mem.h"
+#include "worker/group/reduce.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+START_TEST(integers_wrap_around)
+{
+    int32_t a[] = {INT32_MAX, INT32_MIN, 65536}, b[] = {1, -1, 65536}, out[3];
+    reduce_two(out, a, b, 3, DDP_I32, DDP_SUM);
+    ck_assert_int_eq(out[0], INT32_MIN);
+    ck_assert_int_eq(out[1], INT32_MAX);
+    reduce_two(out, a, b, 3, DDP_I32, DDP_PRODUCT);
+    ck_assert_int_eq(out[2], 0);
+    uint8_t x[] = {200, 16}, y[] = {100, 16}, z[2];
+    reduce_two(z, x, y, 2, DDP_U8, DDP_SUM);
+    ck_assert_int_eq(z[0], 44);
+    reduce_two(z, x, y, 2, DDP_U8, DDP_PRODUCT);
+    ck_assert_int_eq(z[1], 0);
+    int64_t p[] = {INT64_MAX}, q[] = {2};
+    reduce_two(p, p, q, 1, DDP_I64, DDP_PRODUCT);
+    ck_assert_int_eq(p[0], -2);
+}
+END_TEST
+
+START_TEST(nan_is_seen_by_max_and_min)
+{
+    double a[] = {NAN, 1.0, 2.0, -0.5}, b[] = {1.0, NAN, 1.0, 0.5}, out[4];
+    reduce_two(out, a, b, 4, DDP_F64, DDP_MAX);
+    ck_assert(isnan(out[0]) && isnan(out[1]));
+    ck_assert_double_eq(out[2], 2.0);
+    ck_assert_double_eq(out[3], 0.5);
+    reduce_two(out, a, b, 4, DDP_F64, DDP_MIN);
+    ck_assert(isnan(out[0]) && isnan(out[1]));
+    ck_assert_double_eq(out[2], 1.0);
+    ck_assert_double_eq(out[3], -0.5);
+}
+END_TEST
+
+/* The division is the last thing: of 3 it is correctly rounded, of integers truncated. */
+START_TEST(an_average_is_divided_once)
+{
+    double a = 1.0, b = 0.0, c = 0.0, out;
+    const void *in[] = {&a, &b, &c};
+    void *outs[] = {&out};
+    reduce_many(outs, 1, in, 3, 1, DDP_F64, DDP_AVG, 3);
+    ck_assert(out == 1.0 / 3.0);
+    reduce_many(outs, 1, in, 3, 1, DDP_F64, DDP_AVG, 0);
+    ck_assert(out == 1.0);
+    int32_t i = -7, j = 0, k;
+    const void *ints[] = {&i, &j};
+    outs[0] = &k;
+    reduce_many(outs, 1, ints, 2, 1, DDP_I32, DDP_AVG, 2);
+    ck_assert_int_eq(k, -3);
+    uint8_t u = 200;
+    reduce_finish(&u, 1, DDP_U8, DDP_AVG, 300);
+    ck_assert_int_eq(u, 0);
+}
+END_TEST
+
+/* Left to right, the same bits wherever the results go and however long the vectors. */
+START_TEST(the_order_is_that_of_the_operands)
+{
+    enum { MAX = 5000, N = 4 };
+    static const size_t lengths[] = {0,  1,  2,  3,  15,   16,   17,
+                                     31, 33, 63, 65, 2047, 2049, MAX};
+    int nin = 1 + _i;
+    float *in[N], *out[N], want[MAX];
+    for (int i = 0; i < N; i++)
+        in[i] = xcalloc(MAX, sizeof(float));
+    for (size_t l = 0; l < ARRAY_LEN(lengths); l++) {
+        size_t n = lengths[l];
+        for (int i = 0; i < N; i++) {
+            for (size_t k = 0; k < n; k++)
+                in[i][k] = (float)(drand48() - 0.5) * (k % 2 ? 1e6f : 1.0f);
+        }
+        for (size_t k = 0; k < n; k++) {
+            want[k] = in[0][k];
+            for (int i = 1; i < nin; i++)
+                want[k] += in[i][k];
+        }
+        memcpy(out, in, sizeof out); /* in place, into all */
+        reduce_many((void *const *)out, nin, (const void *const *)in, nin, n, DDP_F32,
+                    DDP_SUM, 0);
+        for (int i = 0; i < nin; i++)
+            ck_assert_mem_eq(out[i], want, n * sizeof(float));
+    }
+    for (int i = 0; i < N; i++)
+        free(in[i]);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("reduce");
+    TCase *t = tcase_create("reduce");
+    tcase_add_test(t, integers_wrap_around);
+    tcase_add_test(t, nan_is_seen_by_max_and_min);
+    tcase_add_test(t, an_average_is_divided_once);
+    tcase_add_loop_test(t, the_order_is_that_of_the_operands, 0, 4);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -248,11 +248,20 @@ static int write_logits(struct run *run, struct ddp_err *err)
     return rc;
 }
 
+static char *plot_title(const struct run *run)
+{
+    const struct train_config *c = run->c;
+    const char *s = run->size == 1 ? "" : "s";
+    if (run->last.epoch > 0 && isfinite(run->last.test_accuracy))
+        return xasprintf("%s on %s, %d rank%s: %.2f %% after epoch %d", c->model->name,
+                         c->data, run->size, s, run->last.test_accuracy, run->last.epoch);
+    return xasprintf("%s on %s, %d rank%s", c->model->name, c->data, run->size, s);
+}
+
 static int write_plot(struct run *run, char **path, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
-    char *title = xasprintf("%s on %s, %d rank%s", c->model->name, c->data, run->size,
-                            run->size == 1 ? "" : "s");
+    char *title = plot_title(run);
     int rc = plot_write(c->plot, title, &run->history, err);
     free(title);
     if (rc == 0) {

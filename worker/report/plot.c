@@ -19,7 +19,7 @@ enum {
     RIGHT = 24,
     TOP = 56,
     PANEL = 220, /* height of one */
-    GAP = 64,    /* below each: its axis */
+    GAP = 72,    /* below each: its axis */
     CURVE_POINTS = 400,
 };
 
@@ -64,7 +64,7 @@ int plot_ticks(double lo, double hi, double *ticks, int room)
     }
     int n = 0;
     for (double k = ceil(lo / by - 1e-9); n < room && k <= hi / by + 1e-9; k++)
-        ticks[n++] = k * by;
+        ticks[n++] = k * by + 0.0; /* not -0 */
     return n;
 }
 

@@ -60,14 +60,15 @@ static bool shows_utf8(void)
 void progress_init(struct progress *p, FILE *out, enum progress_mode mode, int epochs)
 {
     int columns = find_columns(out);
+    bool bar = mode == PROGRESS_BAR || (mode == PROGRESS_AUTO && columns > 0);
     *p = (struct progress){
         .out = out,
-        .bar = mode == PROGRESS_BAR || (mode == PROGRESS_AUTO && columns > 0),
+        .bar = bar,
         .steps = mode != PROGRESS_NONE,
         .blocks = shows_utf8(),
         .columns = columns > 0 ? columns : COLUMNS,
         .epochs = epochs,
-        .last_ms = now_ms(),
+        .last_ms = bar ? 0 : now_ms(),
     };
 }
 
@@ -135,7 +136,7 @@ void progress_epoch(struct progress *p, const struct epoch_report *r)
 {
     if (!p->out || !p->steps)
         return;
-    p->last_ms = now_ms();
+    p->last_ms = p->bar ? 0 : now_ms(); /* the next epoch's bar is there at once */
     if (isfinite(r->test_accuracy))
         progress_say(p,
                      "epoch %3d/%d  loss %.4f  test loss %.4f  test accuracy %6.2f %%  "

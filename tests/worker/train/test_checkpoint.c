@@ -1,0 +1,311 @@
+#include "tests/support/suite.h"
+
+#include "common/mem.h"
+#include "common/strv.h"
+#include "worker/checkpoint.h"
+#include "worker/safetensors.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A model with its optimiser, filled with numbers that can be told apart. */
+struct rig {
+    char *dir, *file;
+    struct model *model;
+    struct optim optim;
+    struct dataset data;
+    struct train_state state;
+};
+
+static void rig_init(struct rig *r, const char *model, const char *optim, int images)
+{
+    struct ddp_err err;
+    const struct kernels *plain = kernels_get("plain", &err);
+    ck_assert_ptr_nonnull(plain);
+    *r = (struct rig){.dir = temp_dir()};
+    r->file = xasprintf("%s/c.safetensors", r->dir);
+    r->model =
+        model_create(model, (struct io_shape){1, images, images, 10}, 4, plain, &err);
+    ck_assert_msg(r->model != NULL, "%s", err.text);
+    struct optim_settings settings = {.momentum = 0.5f};
+    optim_init(&r->optim, optim_find(optim), settings, plain,
+               model_param_count(r->model));
+    model_init(r->model, 3);
+    for (int k = 0; k < OPTIM_STATES; k++) {
+        for (size_t i = 0; r->optim.states[k] && i < r->optim.n; i++)
+            r->optim.states[k][i] = (float)i * (k ? -0.25f : 0.5f);
+    }
+    r->data.train.n = 100;
+    r->state = (struct train_state){.step = 1234, .seed = 9, .epoch = 5, .position = 64};
+}
+
+static void rig_finish(struct rig *r)
+{
+    optim_finish(&r->optim);
+    model_destroy(r->model);
+    free(r->file);
+    free(r->dir);
+}
+
+static void save(struct rig *r, const char *place)
+{
+    char *path;
+    struct ddp_err err;
+    ck_ok(checkpoint_save(place, &r->state, r->model, &r->optim, &r->data, 2, 32, &path,
+                          &err),
+          err);
+    free(path);
+}
+
+static int load(struct rig *r, const char *place, struct ddp_err *err)
+{
+    bool whole;
+    err->text[0] = '\0';
+    return checkpoint_load(place, &r->state, r->model, &r->optim, &whole, err);
+}
+
+static const struct {
+    const char *model, *optim;
+} kinds[] = {{"cnn", "adadelta"}, {"mlp", "adam"}, {"mlp", "sgd"}};
+
+START_TEST(what_was_saved_comes_back_to_the_bit)
+{
+    struct rig a, b;
+    struct ddp_err err;
+    rig_init(&a, kinds[_i].model, kinds[_i].optim, 8);
+    rig_init(&b, kinds[_i].model, kinds[_i].optim, 8);
+    save(&a, a.file);
+    size_t bytes = a.optim.n * sizeof(float);
+    memset(model_weights(b.model), 0, bytes);
+    for (int k = 0; k < OPTIM_STATES; k++) {
+        if (b.optim.states[k])
+            memset(b.optim.states[k], 0, bytes);
+    }
+    b.state = (struct train_state){0};
+    ck_ok(load(&b, a.file, &err), err);
+    ck_assert_mem_eq(model_weights(a.model), model_weights(b.model), bytes);
+    for (int k = 0; k < OPTIM_STATES; k++) {
+        if (a.optim.states[k])
+            ck_assert_mem_eq(a.optim.states[k], b.optim.states[k], bytes);
+    }
+    ck_assert_mem_eq(&a.state, &b.state, sizeof a.state);
+    ck_assert_uint_eq(b.optim.steps, 1234);
+    rig_finish(&a);
+    rig_finish(&b);
+}
+END_TEST
+
+START_TEST(a_file_cut_anywhere_is_refused_and_changes_nothing)
+{
+    struct rig a, b;
+    rig_init(&a, "mlp", "sgd", 8);
+    rig_init(&b, "mlp", "sgd", 8);
+    save(&a, a.file);
+    struct stat st;
+    ck_assert_int_eq(stat(a.file, &st), 0);
+    float *before = xmemdup(model_weights(b.model), b.optim.n * sizeof(float));
+    const long long cuts[] = {0, 4, 8, 9, 100, st.st_size / 2, st.st_size - 1};
+    for (size_t i = ARRAY_LEN(cuts); i-- > 0;) {
+        struct ddp_err err;
+        ck_assert_int_eq(truncate(a.file, cuts[i]), 0);
+        ck_assert_int_eq(load(&b, a.file, &err), -1);
+        char *begin = xasprintf("cannot resume: '%s': it is cut short", a.file);
+        ck_assert_msg(strncmp(err.text, begin, strlen(begin)) == 0, "%lld: %s", cuts[i],
+                      err.text);
+        free(begin);
+        ck_assert_mem_eq(before, model_weights(b.model), b.optim.n * sizeof(float));
+        ck_assert_uint_eq(b.state.step, 1234);
+    }
+    free(before);
+    rig_finish(&a);
+    rig_finish(&b);
+}
+END_TEST
+
+static const struct {
+    const char *model, *optim;
+    int images;
+    const char *error;
+} others[] = {
+    {"cnn", "sgd", 8, "it is of model 'mlp', not 'cnn'"},
+    {"mlp", "adam", 8, "it was written with --optimizer sgd, not adam"},
+    {"mlp", "sgd", 9, "'fc1.weight' is [512, 64] in it and [512, 81] in this model"},
+};
+
+START_TEST(a_checkpoint_of_something_else_is_refused)
+{
+    struct rig a, b;
+    struct ddp_err err;
+    rig_init(&a, "mlp", "sgd", 8);
+    rig_init(&b, others[_i].model, others[_i].optim, others[_i].images);
+    save(&a, a.file);
+    ck_assert_int_eq(load(&b, a.file, &err), -1);
+    char *expected = xasprintf("cannot resume: '%s': %s", a.file, others[_i].error);
+    ck_assert_str_eq(err.text, expected);
+    free(expected);
+    rig_finish(&a);
+    rig_finish(&b);
+}
+END_TEST
+
+/* What PyTorch's users write has no metadata of ours. */
+START_TEST(weights_alone_are_taken_as_a_start)
+{
+    struct rig a;
+    struct ddp_err err;
+    rig_init(&a, "mlp", "adam", 8);
+    size_t n;
+    const struct param *params = model_params(a.model, &n);
+    struct array *arrays = xcalloc(n, sizeof *arrays);
+    float *ones = xcalloc(a.optim.n, sizeof *ones);
+    for (size_t i = 0; i < a.optim.n; i++)
+        ones[i] = 1;
+    for (size_t i = 0; i < n; i++) {
+        arrays[i] = (struct array){params[i].name, params[i].ndim, {0}, ones};
+        memcpy(arrays[i].dims, params[i].dims, sizeof arrays[i].dims);
+    }
+    struct strv none = {0};
+    ck_ok(safetensors_write(a.file, &none, arrays, n, &err), err);
+    bool whole = true;
+    ck_ok(checkpoint_load(a.file, &a.state, a.model, &a.optim, &whole, &err), err);
+    ck_assert(!whole);
+    ck_assert_mem_eq(model_weights(a.model), ones, a.optim.n * sizeof *ones);
+    ck_assert_uint_eq(a.state.step, 1234); /* as it was */
+    free(ones);
+    free(arrays);
+    rig_finish(&a);
+}
+END_TEST
+
+START_TEST(a_full_disk_leaves_the_old_checkpoint)
+{
+    struct rig a, b;
+    struct ddp_err err;
+    char *path = NULL, *part;
+    rig_init(&a, "mlp", "sgd", 8);
+    rig_init(&b, "mlp", "sgd", 8);
+    save(&a, a.file);
+    a.state.step++;
+    struct rlimit small = {100000, 100000};
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+    ck_assert_int_eq(
+        checkpoint_save(a.file, &a.state, a.model, &a.optim, &a.data, 2, 32, &path, &err),
+        -1);
+    ck_assert_ptr_null(path);
+    part = xasprintf("%s.part", a.file);
+    char *expected = xasprintf("no checkpoint: cannot write '%s': File too large", part);
+    ck_assert_str_eq(err.text, expected);
+    ck_assert_int_eq(access(part, F_OK), -1);
+    ck_ok(load(&b, a.file, &err), err);
+    ck_assert_uint_eq(b.state.step, 1234);
+    free(expected);
+    free(part);
+    rig_finish(&a);
+    rig_finish(&b);
+}
+END_TEST
+
+START_TEST(a_folder_is_resumed_from_its_highest_step)
+{
+    struct rig a;
+    struct ddp_err err;
+    rig_init(&a, "mlp", "sgd", 8);
+    char *folder = xasprintf("%s/new/", a.dir);
+    ck_assert(!checkpoint_exists(folder));
+    ck_ok(checkpoint_prepare(folder, &err), err);
+    ck_assert(!checkpoint_exists(folder));
+    ck_assert_int_eq(load(&a, folder, &err), -1);
+    ck_assert_ptr_nonnull(
+        strstr(err.text, "no checkpoint 'step-*.safetensors' in folder"));
+    static const uint64_t steps[] = {99, 100000000, 7};
+    for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+        a.state.step = steps[i];
+        save(&a, folder);
+    }
+    ck_assert(checkpoint_exists(folder));
+    char *half = xasprintf("%sstep-900000000.safetensors.part", folder);
+    FILE *f = fopen(half, "w");
+    ck_assert_ptr_nonnull(f);
+    fclose(f);
+    a.state.step = 0;
+    ck_ok(load(&a, folder, &err), err);
+    ck_assert_uint_eq(a.state.step, 100000000);
+    free(half);
+    free(folder);
+    rig_finish(&a);
+}
+END_TEST
+
+static const char *const spoilt_headers[] = {
+    "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}",
+    "{\"a\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,4]}}",
+    "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}",
+    "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}",
+    "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,8]}}",
+    "{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}",
+    "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1],\"data_offsets\":[0,4]}}",
+    "{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,4]}}",
+    "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[1,4]}}",
+    "{\"a\":{\"dtype\":\"F32\"}}",
+    "{\"a\":7}",
+    "{\"a\":",
+    "[]",
+};
+
+START_TEST(spoilt_headers_are_refused)
+{
+    char *dir = temp_dir(), *path = xasprintf("%s/f", dir);
+    FILE *f = fopen(path, "wb");
+    ck_assert_ptr_nonnull(f);
+    uint64_t length = strlen(spoilt_headers[_i]);
+    fwrite(&length, sizeof length, 1, f);
+    fwrite(spoilt_headers[_i], length, 1, f);
+    fwrite("\0\0\x80\x3f", 4, 1, f);
+    fclose(f);
+    struct ddp_err err = {""};
+    struct array a;
+    struct safetensors *s = safetensors_read(path, &err);
+    if (s)
+        ck_assert_int_eq(safetensors_find(s, "a", &a, &err), -1);
+    ck_assert_str_ne(err.text, "");
+    safetensors_free(s);
+    free(path);
+    free(dir);
+}
+END_TEST
+
+START_TEST(a_place_that_cannot_be_written_is_found_early)
+{
+    struct ddp_err err;
+    ck_assert_int_eq(checkpoint_prepare("/nonexistent/c.safetensors", &err), -1);
+    ck_assert_str_eq(err.text,
+                     "cannot write checkpoints into '/nonexistent': No such file "
+                     "or directory");
+    ck_assert_int_eq(checkpoint_prepare("/proc/new/", &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "cannot make the folder '/proc/new/'"));
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("checkpoint");
+    TCase *t = tcase_create("checkpoint");
+    tcase_add_loop_test(t, what_was_saved_comes_back_to_the_bit, 0, ARRAY_LEN(kinds));
+    tcase_add_test(t, a_file_cut_anywhere_is_refused_and_changes_nothing);
+    tcase_add_loop_test(t, a_checkpoint_of_something_else_is_refused, 0,
+                        ARRAY_LEN(others));
+    tcase_add_test(t, weights_alone_are_taken_as_a_start);
+    tcase_add_test(t, a_full_disk_leaves_the_old_checkpoint);
+    tcase_add_test(t, a_folder_is_resumed_from_its_highest_step);
+    tcase_add_loop_test(t, spoilt_headers_are_refused, 0, ARRAY_LEN(spoilt_headers));
+    tcase_add_test(t, a_place_that_cannot_be_written_is_found_early);
+    suite_add_tcase(s, t);
+    return s;
+}

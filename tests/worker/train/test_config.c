@@ -1,0 +1,162 @@
+#include "tests/support/suite.h"
+
+#include "common/mem.h"
+#include "common/strv.h"
+#include "worker/config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int parse(const char *line, struct train_config *c, struct ddp_err *err)
+{
+    static char words[512];
+    static char *argv[32];
+    int argc = 1;
+    argv[0] = words;
+    snprintf(words, sizeof words, "ddp-train %s", line);
+    strtok(words, " ");
+    while ((argv[argc] = strtok(NULL, " ")))
+        argc++;
+    err->text[0] = '\0';
+    return config_parse(argc, argv, c, err);
+}
+
+static const struct {
+    const char *line, *error;
+} wrong[] = {
+    {"--batch-size 0", "--batch-size: '0' is not a whole number from 1 to 65536"},
+    {"--batch-size 12x", "--batch-size: '12x' is not a whole number from 1 to 65536"},
+    {"--epochs -1", "--epochs: '-1' is not a whole number from 0 to 1000000"},
+    {"--lr fast", "--lr: 'fast' is not a number from 0 to 1e+06"},
+    {"--lr nan", "--lr: 'nan' is not a number from 0 to 1e+06"},
+    {"--model rnn", "--model: 'rnn' is not one of linreg, mlp, cnn"},
+    {"--optimizer lbfgs", "--optimizer: 'lbfgs' is not one of sgd, adam, adadelta"},
+    {"--schedule step:2", "--schedule: '2' is not a factor above 0 and up to 1"},
+    {"--schedule often",
+     "--schedule: 'often' is not one of constant, step:FACTOR, cosine, linear"},
+    {"--schedule cosine:1", "--schedule: 'cosine' takes no number"},
+    {"--seed -5", "--seed: '-5' is not a whole number of 0 or more"},
+    {"--target-accuracy 101", "--target-accuracy: '101' is not a number from 0 to 100"},
+    {"--progress loud", "--progress: 'loud' is not one of auto, bar, lines, none"},
+    {"--threads 0", "--threads: '0' is not a whole number from 1 to 4096"},
+    {"--bucket-mb 0", "--bucket-mb: '0' is not a number from 0.001 to 4096"},
+    {"--resume", "--resume without a file needs --checkpoint"},
+    {"--checkpoint-every 5", "--checkpoint-every needs --checkpoint"},
+    {"--momentum 0.9", "--momentum: adadelta has none, sgd does"},
+    {"--model linreg --data digits",
+     "--model linreg cannot learn --data digits: linreg learns 'synthetic', mlp and cnn "
+     "learn images"},
+    {"--data synthetic",
+     "--model cnn cannot learn --data synthetic: linreg learns 'synthetic', mlp and cnn "
+     "learn images"},
+    {"--model linreg --target-accuracy 90", "--target-accuracy: linreg has no accuracy"},
+    {"mnist", "'mnist' is not an option: see --help"},
+    {"--resume a b", "'b' is not an option: see --help"},
+};
+
+START_TEST(wrong_options_are_one_line)
+{
+    struct train_config c;
+    struct ddp_err err;
+    ck_assert_int_eq(parse(wrong[_i].line, &c, &err), -1);
+    ck_assert_str_eq(err.text, wrong[_i].error);
+}
+END_TEST
+
+static const struct {
+    const char *line, *data, *optim;
+    double lr, target;
+} defaults[] = {
+    {"", "digits", "adadelta", 1, 97},
+    {"--epochs 3", "digits", "adadelta", 1, -1},
+    {"--epochs 3 --target-accuracy 90", "digits", "adadelta", 1, 90},
+    {"--data d", "d", "adadelta", 1, -1},
+    {"--model mlp", "digits", "adam", 0.001, 97},
+    {"--model mlp --optimizer sgd --momentum 0.9", "digits", "sgd", 0.01, 97},
+    {"--model linreg", "synthetic", "sgd", 0.05, -1},
+    {"--lr 0", "digits", "adadelta", 0, 97},
+};
+
+START_TEST(defaults_follow_the_model)
+{
+    struct train_config c;
+    struct ddp_err err;
+    ck_ok(parse(defaults[_i].line, &c, &err), err);
+    ck_assert_str_eq(c.data, defaults[_i].data);
+    ck_assert_str_eq(c.optim->name, defaults[_i].optim);
+    ck_assert_double_eq(c.lr, defaults[_i].lr);
+    ck_assert_double_eq(isfinite(c.target) ? c.target : -1, defaults[_i].target);
+}
+END_TEST
+
+static const struct {
+    const char *line, *resume;
+    bool if_there;
+} resumes[] = {
+    {"", NULL, false},
+    {"--resume=r", "r", false},
+    {"--resume r", "r", false},
+    {"--checkpoint c --resume", "c", true},
+    {"--resume --checkpoint c", "c", true},
+    {"--checkpoint c --resume r", "r", false},
+};
+
+START_TEST(resume_takes_a_place_or_the_checkpoints)
+{
+    struct train_config c;
+    struct ddp_err err;
+    ck_ok(parse(resumes[_i].line, &c, &err), err);
+    ck_assert_pstr_eq(c.resume, resumes[_i].resume);
+    ck_assert_int_eq(c.resume_if_there, resumes[_i].if_there);
+}
+END_TEST
+
+START_TEST(threads_come_from_the_launcher)
+{
+    struct train_config c;
+    struct ddp_err err;
+    setenv("OMP_NUM_THREADS", "3", 1);
+    ck_ok(parse("", &c, &err), err);
+    ck_assert_int_eq(c.threads, 3);
+    ck_ok(parse("--threads 5", &c, &err), err);
+    ck_assert_int_eq(c.threads, 5);
+    unsetenv("OMP_NUM_THREADS");
+    setenv("LOCAL_WORLD_SIZE", "100000", 1);
+    ck_ok(parse("", &c, &err), err);
+    ck_assert_int_eq(c.threads, 1);
+}
+END_TEST
+
+static const struct {
+    const char *text;
+    double at, factor;
+} schedules[] = {
+    {"constant", 3.5, 1},   {"step:0.5", 0.9, 1}, {"step:0.5", 1, 0.5},
+    {"step:0.5", 3, 0.125}, {"step", 1, 0.7},     {"linear", 2.5, 0.75},
+    {"linear", 10, 0},      {"cosine", 5, 0.5},   {"cosine", 0, 1},
+};
+
+START_TEST(schedules_lower_the_rate)
+{
+    struct schedule s;
+    struct ddp_err err;
+    ck_ok(schedule_parse(schedules[_i].text, &s, &err), err);
+    ck_assert_double_eq_tol(schedule_factor(&s, schedules[_i].at, 10),
+                            schedules[_i].factor, 1e-12);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("config");
+    TCase *t = tcase_create("config");
+    tcase_add_loop_test(t, wrong_options_are_one_line, 0, ARRAY_LEN(wrong));
+    tcase_add_loop_test(t, defaults_follow_the_model, 0, ARRAY_LEN(defaults));
+    tcase_add_loop_test(t, resume_takes_a_place_or_the_checkpoints, 0,
+                        ARRAY_LEN(resumes));
+    tcase_add_test(t, threads_come_from_the_launcher);
+    tcase_add_loop_test(t, schedules_lower_the_rate, 0, ARRAY_LEN(schedules));
+    suite_add_tcase(s, t);
+    return s;
+}

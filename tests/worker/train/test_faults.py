@@ -1,0 +1,180 @@
+"""test_faults.py BUILD - ddp-train stops, goes on, and fails on every rank with one line"""
+import gzip
+import os
+import resource
+import shutil
+import signal
+import sys
+import time
+
+from ranks import Ranks, losses, main, run, run_ok
+
+DIGITS = os.path.join(os.path.abspath(sys.argv[2]), "worker", "data", "digits")
+QUIET = ("--plot", "none", "--progress", "none")
+
+
+def one_line(results, code, text):
+    """All ranks ended with `code`; one of them said why, in one line."""
+    assert [r.code for r in results] == [code] * len(results), results
+    said = [r.err for r in results if r.err]
+    assert len(said) == 1 and said[0].count("\n") == 1 and text in said[0], results
+
+
+def wait_for(path):
+    """Until there is something in the file; whoever needs it finds it missing else."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not (os.path.exists(path) and os.path.getsize(path)):
+        time.sleep(0.02)
+
+
+# ---- stop and go on ----
+
+def a_resumed_run_goes_on_to_the_bit():
+    for optimizer in ("sgd", "adam", "adadelta"):
+        common = (*QUIET, "--optimizer", optimizer)
+        run_ok(2, *common, "--epochs", 4, "--logits", "whole", "--log",
+               optimizer + ".whole")
+        run_ok(2, *common, "--epochs", 2, "--checkpoint", "c")
+        run_ok(2, *common, "--epochs", 4, "--resume", "c", "--logits", "half", "--log",
+               optimizer + ".half")
+        assert open("whole", "rb").read() == open("half", "rb").read(), optimizer
+        assert losses(optimizer + ".whole")[-46:] == losses(optimizer + ".half"), optimizer
+
+
+def a_resumed_run_goes_on_within_an_epoch():
+    run_ok(2, *QUIET, "--epochs", 2, "--logits", "whole")
+    run_ok(2, *QUIET, "--epochs", 2, "--checkpoint", "steps/", "--checkpoint-every", 10)
+    kept = sorted(os.listdir("steps"))
+    assert "step-00000030.safetensors" in kept, kept  # the 7th of the second epoch's 23
+    run_ok(2, *QUIET, "--epochs", 2, "--resume", "steps/step-00000030.safetensors",
+           "--logits", "half")
+    assert open("whole", "rb").read() == open("half", "rb").read()
+
+
+def another_number_of_ranks_can_go_on():
+    run_ok(2, *QUIET, "--epochs", 1, "--checkpoint", "c")
+    shown = run_ok(3, "--plot", "none", "--epochs", 2, "--checkpoint", "c", "--resume",
+                   "--check-replicas").out
+    assert "training goes on" in shown and "epoch   2/2" in shown, shown
+
+
+def resume_starts_anew_where_there_is_nothing():
+    shown = run_ok(1, "--plot", "none", "--epochs", 1, "--checkpoint", "c", "--resume").out
+    assert "there is no 'c' yet" in shown, shown
+
+
+def sigterm_to_one_rank_stops_all_after_the_step():
+    job = Ranks(2, "--epochs", 100000, "--plot", "none", "--checkpoint", "c")
+    wait_for("c")
+    job.signal(signal.SIGTERM, rank=1)
+    results = job.wait()
+    assert [r.code for r in results] == [143, 143], results
+    assert "stopped by a signal" in results[0].out and not results[0].err, results
+    shown = run_ok(2, "--epochs", 1, "--plot", "none", "--resume", "c").out
+    assert "training goes on" in shown, shown
+
+
+def a_dead_rank_is_noticed():
+    job = Ranks(2, "--epochs", 100000, *QUIET, "--log", "log")
+    wait_for("log")
+    job.signal(signal.SIGKILL, rank=1)
+    first, second = job.wait()
+    assert second.code == -signal.SIGKILL
+    assert first.code == 1 and first.err.count("\n") == 1 and "rank 1" in first.err, first
+
+
+# ---- bad data ----
+
+def spoil(name, change):
+    """A folder of the digits in which one file's content is change(content)."""
+    shutil.rmtree("data", ignore_errors=True)
+    shutil.copytree(DIGITS, "data")
+    path = os.path.join("data", name + ".gz")
+    with gzip.open(path) as f:
+        content = f.read()
+    os.remove(path)
+    with open(os.path.join("data", name), "wb") as f:
+        f.write(change(content))
+
+
+def spoilt_data_end_all_ranks():
+    labels, images = "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte"
+    for name, change, text in (
+            (labels, lambda b: b[:-5], f"'data/{labels}' is cut short: 1438 bytes of "
+             "elements expected, 1433 found"),
+            (images, lambda b: b"\0\0\x0d\x03" + b[4:], f"'data/{images}' is not an IDX file"),
+            (labels, lambda b: b[:4] + b"\0\0\0\x07" + b[8:15],
+             "'data': 1438 train images but 7 labels"),
+            (labels, lambda b: b[:-1] + b"\x0b", "label 11 of image 1437 is not between")):
+        spoil(name, change)
+        one_line(run(2, *QUIET, "--data", "data", "--epochs", 1), 1, text)
+    one_line(run(2, *QUIET, "--data", "nowhere"), 1,
+             "cannot open 'nowhere/train-images-idx3-ubyte' (or .gz): No such file")
+
+
+def spoilt_data_on_one_rank_end_all():
+    spoil("train-labels-idx1-ubyte", lambda b: b[:-5])
+    results = run(2, *QUIET, "--epochs", 1,
+                  each=lambda r: ("--data", "data" if r else "digits"))
+    one_line(results, 1, "is cut short")
+    assert results[1].err, "the rank that has the error tells it"
+
+
+def ranks_that_disagree_are_told():
+    one_line(run(2, *QUIET, "--epochs", 1, each=lambda r: ("--batch-size", 32 + r)), 1,
+             "rank 1 has 33 for --batch-size, rank 0 has 32")
+
+
+# ---- bad checkpoints ----
+
+def bad_checkpoints_end_all_ranks():
+    run_ok(1, *QUIET, "--epochs", 1, "--checkpoint", "c", "--model", "mlp")
+    size = os.path.getsize("c")
+    with open("c", "rb") as f, open("cut", "wb") as g:
+        g.write(f.read(size - 100))
+    for options, text in (
+            (("--resume", "c"), "cannot resume: 'c': it is of model 'mlp', not 'cnn'"),
+            (("--resume", "cut", "--model", "mlp"), "cannot resume: 'cut': it is cut short"),
+            (("--resume", "none"), "cannot resume: cannot open 'none': No such file"),
+            (("--resume", "c", "--model", "mlp", "--seed", 5),
+             "it was begun with --seed 1, not 5"),
+            (("--checkpoint", "no/c"), "cannot write checkpoints into 'no'"),
+            (("--log", "no/log"), "cannot write the log 'no/log'")):
+        one_line(run(2, *QUIET, *options), 1, text)
+
+
+def a_full_disk_ends_all_ranks_and_keeps_the_old_checkpoint():
+    job = Ranks(2, "--epochs", 100000, *QUIET, "--checkpoint", "c")
+    wait_for("c")
+    # from here on no file of rank 0 may grow beyond this
+    resource.prlimit(job.ranks[0].pid, resource.RLIMIT_FSIZE, (100000, 100000))
+    one_line(job.wait(), 1, "no checkpoint: cannot write 'c.part': File too large")
+    assert os.listdir(".") == ["c"], os.listdir(".")
+    shown = run_ok(2, "--epochs", 1, "--plot", "none", "--resume", "c").out
+    assert "training goes on" in shown, shown
+
+
+# ---- bad numbers ----
+
+def a_loss_that_is_no_number_ends_all_ranks():
+    results = run(2, *QUIET, "--lr", 1e6, "--optimizer", "sgd", "--momentum", 0.9)
+    assert [r.code for r in results] == [1, 1], results
+    said = "".join(r.err for r in results)
+    assert said.count("\n") == 1 and "the loss is" in said and "at step" in said, results
+    assert "epoch" in said and "rank" in said and "lower --lr" in said, results
+
+
+def wrong_options_are_exit_code_2():
+    (result,) = run(1, "--batch-size", "many")
+    assert result.code == 2 and result.out == "", result
+    assert result.err == ("ddp-train: --batch-size: 'many' is not a whole number from 1 to "
+                          "65536\n"), result
+
+
+main([a_resumed_run_goes_on_to_the_bit, a_resumed_run_goes_on_within_an_epoch,
+      another_number_of_ranks_can_go_on, resume_starts_anew_where_there_is_nothing,
+      sigterm_to_one_rank_stops_all_after_the_step, a_dead_rank_is_noticed,
+      spoilt_data_end_all_ranks, spoilt_data_on_one_rank_end_all,
+      ranks_that_disagree_are_told, bad_checkpoints_end_all_ranks,
+      a_full_disk_ends_all_ranks_and_keeps_the_old_checkpoint,
+      a_loss_that_is_no_number_ends_all_ranks, wrong_options_are_exit_code_2])

@@ -1,0 +1,87 @@
+"""test_learning.py BUILD - ddp-train learns, with one rank and with many, and shows it"""
+import os
+import re
+import xml.etree.ElementTree as xml
+
+from ranks import losses, main, rows, run, run_ok
+
+EXACT = ("--no-dropout", "--epochs", 2, "--plot", "none", "--seed", 3)
+
+
+def close(a, b, tolerance):
+    assert len(a) == len(b) and len(a) > 10, (len(a), len(b))
+    for x, y in zip(a, b):
+        assert abs(x - y) <= tolerance * max(1, abs(x)), (x, y)
+
+
+def the_digits_are_learnt_to_97_percent():
+    for n in (1, 2):
+        shown = run_ok(n, "--check-replicas", "--log", f"log{n}").out
+        found = re.search(r"accuracy +([0-9.]+) % of 359 test images", shown)
+        assert found and float(found[1]) >= 97, shown
+        assert re.search(r"speed +[0-9,]+ images/s", shown), shown
+        assert re.search(rf"replicas +{n} alike", shown), shown
+        picture = re.search(r"picture +(/.*\.svg)\n", shown)
+        assert picture and xml.parse(picture[1]).getroot().tag.endswith("svg"), shown
+        last = rows(f"log{n}", "epoch")[-1]
+        assert f"{last['test_accuracy']:.2f}" == found[1], (last, shown)
+
+
+def the_known_line_is_found():
+    for n in (1, 3):
+        shown = run_ok(n, "--model", "linreg", "--plot", "none").out
+        y = re.search(r"learned +y = ([-0-9.]+) x \+ ([-0-9.]+), drawn from y = 2 x \+ -1", shown)
+        assert y and abs(float(y[1]) - 2) < 0.02 and abs(float(y[2]) + 1) < 0.02, shown
+
+
+def one_rank_of_64_is_two_of_32_is_four_of_16():
+    for model, optimizer, tolerance in (("mlp", "sgd", 1e-5), ("cnn", "sgd", 1e-4),
+                                        ("linreg", "adam", 1e-5)):
+        for n in (1, 2, 4):
+            run_ok(n, *EXACT, "--model", model, "--optimizer", optimizer, "--batch-size",
+                   64 // n, "--log", f"{model}{n}")
+        for n in (2, 4):
+            close(losses(f"{model}1"), losses(f"{model}{n}"), tolerance)
+
+
+def a_run_repeats_to_the_bit():
+    for i in (1, 2):
+        run_ok(2, "--epochs", 2, "--plot", "none", "--log", f"log{i}", "--logits", f"out{i}")
+    assert losses("log1") == losses("log2")
+    assert open("out1", "rb").read() == open("out2", "rb").read()
+
+
+def buckets_change_when_and_not_what():
+    # two ranks: a sum of two is the same in any order, so the bits must be the same
+    variants = ((), ("--no-overlap",), ("--bucket-mb", "0.01"))
+    for i, options in enumerate(variants):
+        run_ok(2, "--epochs", 1, "--plot", "none", "--log", f"log{i}", *options)
+    assert losses("log0") == losses("log1") == losses("log2")
+
+
+def ranks_without_a_sample_take_part():
+    # 1,438 samples in steps of 6 x 239 leave 4 for the last step: two ranks have none
+    run_ok(6, "--epochs", 1, "--batch-size", 239, "--check-replicas", "--plot", "none",
+           "--no-dropout", "--log", "six")
+    run_ok(1, "--epochs", 1, "--batch-size", 6 * 239, "--plot", "none", "--no-dropout",
+           "--log", "one")
+    a, b = losses("six"), losses("one")
+    assert len(a) == len(b) == 2
+    assert all(abs(x - y) < 1e-3 for x, y in zip(a, b)), (a, b)
+
+
+def a_target_out_of_reach_is_exit_code_3():
+    results = run(2, "--epochs", 1, "--target-accuracy", 100, "--plot", "none")
+    assert [r.code for r in results] == [3, 3], results
+    assert "target not reached" in results[0].out, results[0]
+
+
+def nothing_is_left_in_the_way():
+    run_ok(1, "--epochs", 1, "--plot", "none")
+    assert os.listdir(".") == [], os.listdir(".")
+
+
+main([the_digits_are_learnt_to_97_percent, the_known_line_is_found,
+      one_rank_of_64_is_two_of_32_is_four_of_16, a_run_repeats_to_the_bit,
+      buckets_change_when_and_not_what, ranks_without_a_sample_take_part,
+      a_target_out_of_reach_is_exit_code_3, nothing_is_left_in_the_way])

@@ -1,0 +1,229 @@
+#include "tests/support/suite.h"
+
+#include "common/mem.h"
+#include "worker/report/history.h"
+#include "worker/report/metrics.h"
+#include "worker/report/plot.h"
+#include "worker/report/progress.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char *read_text(const char *path)
+{
+    char *text = xcalloc(1, 1 << 20);
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_lt(fread(text, 1, 1 << 20, f), 1 << 20);
+    fclose(f);
+    return text;
+}
+
+static size_t occurrences(const char *text, const char *what)
+{
+    size_t n = 0;
+    for (; (text = strstr(text, what)); text++)
+        n++;
+    return n;
+}
+
+/* ---- the picture ---- */
+
+static const struct {
+    double lo, hi;
+    int room, n;
+    double first, second;
+} axes[] = {
+    {0, 20, 8, 5, 0, 5},   {0, 1, 8, 6, 0, 0.2},         {93, 100, 6, 4, 94, 96},
+    {0, 100, 6, 6, 0, 20}, {0.0, 0.003, 6, 4, 0, 0.001}, {7, 9, 8, 5, 7, 7.5},
+};
+
+START_TEST(ticks_are_round_and_few)
+{
+    double ticks[16];
+    int n = plot_ticks(axes[_i].lo, axes[_i].hi, ticks, axes[_i].room);
+    ck_assert_int_eq(n, axes[_i].n);
+    ck_assert_double_eq_tol(ticks[0], axes[_i].first, 1e-12);
+    ck_assert_double_eq_tol(ticks[1], axes[_i].second, 1e-12);
+    ck_assert_double_le(ticks[n - 1], axes[_i].hi + 1e-12);
+}
+END_TEST
+
+/* steps a run may have: none, one, a few, and more than are drawn */
+static const size_t step_counts[] = {0, 1, 10, 5000};
+
+START_TEST(a_picture_has_its_curves_and_nothing_unsound)
+{
+    struct history h = {0};
+    size_t n = step_counts[_i];
+    for (size_t i = 0; i < n; i++)
+        history_step(&h, (struct step_point){(double)(i + 1) / 5, 2.0 / (double)(i + 1)});
+    for (size_t i = 5; i <= n; i += 5)
+        history_epoch(&h, (struct epoch_point){(double)i / 5, 1, 0.5, 90, 95});
+    char *dir = temp_dir(), *path = xasprintf("%s/p.svg", dir);
+    struct ddp_err err;
+    ck_ok(plot_write(path, "cnn on <a & b>", &h, &err), err);
+    char *text = read_text(path);
+    ck_assert_ptr_nonnull(strstr(text, "cnn on &lt;a &amp; b&gt;"));
+    ck_assert_ptr_null(strstr(text, "nan"));
+    ck_assert_ptr_null(strstr(text, "inf"));
+    ck_assert_str_eq(text + strlen(text) - 7, "</svg>\n");
+    ck_assert_uint_eq(occurrences(text, "<circle class=\"test\""), h.nepochs * 2);
+    const char *points = strstr(text, "<polyline class=\"steps\" points=\"") + 32;
+    char *drawn = xstrndup(points, strcspn(points, "\""));
+    ck_assert_uint_eq(occurrences(drawn, ","), n > 400 ? 385 : n); /* 13 in one */
+    free(drawn);
+    free(text);
+    free(path);
+    free(dir);
+    history_finish(&h);
+}
+END_TEST
+
+START_TEST(a_picture_that_cannot_be_written_says_so)
+{
+    struct history h = {0};
+    struct ddp_err err;
+    ck_assert_int_eq(plot_write("/nonexistent/p.svg", "", &h, &err), -1);
+    ck_assert_str_eq(err.text,
+                     "cannot create '/nonexistent/p.svg': No such file or directory");
+    ck_assert_int_eq(plot_write("/dev/full", "", &h, &err), -1);
+    ck_assert_str_eq(err.text, "cannot write '/dev/full': No space left on device");
+}
+END_TEST
+
+/* ---- the log ---- */
+
+START_TEST(each_line_of_the_log_is_json)
+{
+    char *dir = temp_dir(), *path = xasprintf("%s/m.jsonl", dir);
+    struct metrics m;
+    struct ddp_err err;
+    ck_ok(metrics_open(&m, path, false, &err), err);
+    metrics_line(&m, "run", "\"model\":\"%s\"", "cnn");
+    struct step_report step = {7, 2, 0.25, 0.1, 1000, 1.5};
+    metrics_step(&m, &step);
+    struct epoch_report epoch = {
+        .step = 8, .epoch = 2, .loss = NAN, .test_accuracy = 97.5};
+    metrics_epoch(&m, &epoch);
+    ck_ok(metrics_close(&m, &err), err);
+    ck_ok(metrics_open(&m, path, true, &err), err); /* goes on */
+    metrics_step(&m, &step);
+    ck_ok(metrics_close(&m, &err), err);
+
+    char *text = read_text(path), *rest = text, *line;
+    static const char *const kinds[] = {"run", "step", "epoch", "step"};
+    size_t n = 0;
+    while ((line = strsep(&rest, "\n")) && *line) {
+        json_t *row = json_loads(line, 0, NULL);
+        ck_assert_msg(row != NULL, "not JSON: %s", line);
+        ck_assert_str_eq(json_string_value(json_object_get(row, "kind")), kinds[n]);
+        if (n == 1) {
+            ck_assert_int_eq(json_integer_value(json_object_get(row, "step")), 7);
+            ck_assert_double_eq(json_number_value(json_object_get(row, "loss")), 0.25);
+        }
+        if (n == 2)
+            ck_assert(json_is_null(json_object_get(row, "loss")));
+        json_decref(row);
+        n++;
+    }
+    ck_assert_uint_eq(n, ARRAY_LEN(kinds));
+    free(text);
+    free(path);
+    free(dir);
+}
+END_TEST
+
+START_TEST(a_log_on_a_full_disk_is_reported_at_the_end)
+{
+    struct metrics m;
+    struct ddp_err err;
+    ck_ok(metrics_open(&m, "/dev/full", false, &err), err);
+    metrics_line(&m, "run", "\"a\":%d", 1);
+    ck_assert_int_eq(metrics_close(&m, &err), -1);
+    ck_assert_str_eq(err.text,
+                     "the log '/dev/full' is not complete: it could not be written");
+}
+END_TEST
+
+/* ---- what is shown ---- */
+
+START_TEST(a_pipe_gets_whole_lines)
+{
+    char *shown = NULL;
+    size_t size = 0;
+    FILE *out = tmpfile();
+    struct progress p;
+    progress_init(&p, out, PROGRESS_LINES, 3);
+    struct step_report step = {.step = 1, .epoch = 1, .loss = 2, .images_per_s = 10};
+    progress_step(&p, &step, 1, 4);
+    struct epoch_report epoch = {.epoch = 1, .loss = 1.5, .test_accuracy = 90};
+    progress_epoch(&p, &epoch);
+    progress_say(&p, "end %d", 1);
+    rewind(out);
+    ck_assert_int_gt(getdelim(&shown, &size, '\0', out), 0);
+    ck_assert_ptr_null(strchr(shown, '\r'));
+    ck_assert_ptr_null(strchr(shown, '\033'));
+    ck_assert_int_eq(strncmp(shown, "epoch   1/3  loss 1.5000", 24), 0); /* no step */
+    ck_assert_ptr_nonnull(strstr(shown, "\nend 1\n"));
+    free(shown);
+    fclose(out);
+}
+END_TEST
+
+START_TEST(a_bar_is_taken_away_before_a_line)
+{
+    char *shown = NULL;
+    size_t size = 0;
+    FILE *out = tmpfile();
+    struct progress p;
+    progress_init(&p, out, PROGRESS_BAR, 3);
+    struct step_report step = {.step = 1, .epoch = 2, .loss = 2, .images_per_s = 10};
+    progress_step(&p, &step, 1, 4);
+    progress_step(&p, &step, 2, 4); /* too soon to be drawn */
+    progress_say(&p, "end");
+    rewind(out);
+    ck_assert_int_gt(getdelim(&shown, &size, '\0', out), 0);
+    ck_assert_uint_eq(occurrences(shown, "epoch   2/3"), 1);
+    ck_assert_ptr_nonnull(strstr(shown, " 25 %"));
+    ck_assert_ptr_nonnull(strstr(shown, "\033[K\r\033[Kend\n"));
+    free(shown);
+    fclose(out);
+}
+END_TEST
+
+START_TEST(other_ranks_are_silent)
+{
+    struct progress p = {0};
+    struct metrics m = {0};
+    struct step_report step = {0};
+    struct epoch_report epoch = {0};
+    struct ddp_err err;
+    progress_say(&p, "%s", "nobody hears this");
+    progress_step(&p, &step, 1, 2);
+    progress_epoch(&p, &epoch);
+    metrics_step(&m, &step);
+    metrics_epoch(&m, &epoch);
+    ck_ok(metrics_close(&m, &err), err);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("report");
+    TCase *t = tcase_create("report");
+    tcase_add_loop_test(t, ticks_are_round_and_few, 0, ARRAY_LEN(axes));
+    tcase_add_loop_test(t, a_picture_has_its_curves_and_nothing_unsound, 0,
+                        ARRAY_LEN(step_counts));
+    tcase_add_test(t, a_picture_that_cannot_be_written_says_so);
+    tcase_add_test(t, each_line_of_the_log_is_json);
+    tcase_add_test(t, a_log_on_a_full_disk_is_reported_at_the_end);
+    tcase_add_test(t, a_pipe_gets_whole_lines);
+    tcase_add_test(t, a_bar_is_taken_away_before_a_line);
+    tcase_add_test(t, other_ranks_are_silent);
+    suite_add_tcase(s, t);
+    return s;
+}

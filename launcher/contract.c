@@ -9,6 +9,7 @@
 #include "launcher/contract.h"
 
 #include "common/mem.h"
+#include "launcher/envfwd.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -303,6 +304,11 @@ void contract_apply(const struct rank_facts *facts, const struct strv *base,
     }
 }
 
+bool contract_knows(const char *entry)
+{
+    return find_row(entry, strcspn(entry, "=")) != NULL;
+}
+
 void contract_print(void (*line)(const char *text, void *arg), void *arg)
 {
     static const struct {
@@ -333,4 +339,6 @@ void contract_print(void (*line)(const char *text, void *arg), void *arg)
         line(text, arg);
         free(text);
     }
+    line("not carried to other hosts, unless given with -x:", arg);
+    envfwd_print(line, arg);
 }

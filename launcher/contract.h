@@ -53,6 +53,9 @@ void contract_apply(const struct rank_facts *facts, const struct strv *base,
                     const struct strv *user_set, struct strv *env,
                     void (*note)(const struct env_note *n, void *arg), void *arg);
 
+/* Is the name of this "NAME=value" one that the table sets? */
+bool contract_knows(const char *entry);
+
 /* The table, a row a line: name, meaning, when. For --help and doc/contract.md. */
 void contract_print(void (*line)(const char *text, void *arg), void *arg);
 

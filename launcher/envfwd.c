@@ -81,6 +81,15 @@ const char *envfwd_stays(const char *name)
     return why_stays(name, strlen(name));
 }
 
+void envfwd_print(void (*line)(const char *text, void *arg), void *arg)
+{
+    for (size_t i = 0; i < ARRAY_LEN(stays); i++) {
+        char *text = xasprintf("  %-32s %s", stays[i].name, stays[i].why);
+        line(text, arg);
+        free(text);
+    }
+}
+
 /* The value that -x gives `name`: its own, or the one of the environment. */
 static void export_one(const char *what, char *const *environ_, struct strv *env,
                        struct strv *user_set, struct strv *missing)

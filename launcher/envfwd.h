@@ -18,6 +18,9 @@
 void envfwd_collect(char *const *environ_, const struct strv *export_env, bool travels,
                     struct strv *env, struct strv *user_set, struct strv *missing);
 
+/* The table, a row a line, for --show-env. */
+void envfwd_print(void (*line)(const char *text, void *arg), void *arg);
+
 /* Why `name` stays on its machine, or NULL when it travels. */
 const char *envfwd_stays(const char *name);
 

@@ -15,6 +15,9 @@
 #include <strings.h>
 #include <uthash.h>
 
+/* Brackets can name more hosts in a line than there are in the world. */
+#define NAMES_MAX HOSTLIST_MAX
+
 struct label {
     UT_hash_handle hh;
     long first; /* node index; the others follow by note.next */
@@ -35,6 +38,7 @@ struct hostbook {
     struct label *labels; /* owned */
     struct note *notes;   /* owned; by node */
     size_t room;
+    long nnames; /* entered, repeats too */
 };
 
 /* The part of a name that a short form would have, in lower case. */
@@ -195,6 +199,8 @@ static int add_name(struct hostbook *b, const char *name, const struct host_plac
                     const struct host_entry *e, struct ddp_err *err)
 {
     size_t i;
+    if (++b->nnames > NAMES_MAX)
+        return host_complain(place, e->host, err, "more than %d hosts in all", NAMES_MAX);
     int n = matches(b, name, &i);
     if (n > 1)
         return complain_ambiguous(name, place, e->host, err);

@@ -194,9 +194,10 @@ static int set_key(struct reader *r, struct host_entry *e, const char *key,
     case KEY_PORT:
         return set_number(r, p, end, "port", 65535, &e->port, err);
     case KEY_USER:
-        if (p == end || *p == '-' || e->user)
-            return host_complain(&r->place, shown(r, p), err,
-                                 e->user ? "a second login name" : "not a login name");
+        if (e->user)
+            return host_complain(&r->place, shown(r, p), err, "a second login name");
+        if (host_login(&r->place, shown(r, p), shown(r, end), err) < 0)
+            return -1;
         e->user = shown(r, p);
         e->user_len = (size_t)(end - p);
         return 0;

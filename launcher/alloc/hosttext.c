@@ -154,6 +154,23 @@ static int check_name(const struct host_place *place, struct host_entry *e,
                          (int)(e->host_len > 60 ? 60 : e->host_len), e->host);
 }
 
+int host_login(const struct host_place *place, const char *p, const char *end,
+               struct ddp_err *err)
+{
+    if (p == end)
+        return host_complain(place, p, err, "a login name is missing here");
+    for (const char *c = p; c < end; c++) {
+        bool inner = c > p && *c && strchr("-.$+\\", *c);
+        if (!isalnum((unsigned char)*c) && *c != '_' && !inner)
+            return host_complain(place, c, err,
+                                 isprint((unsigned char)*c)
+                                     ? "'%c' cannot be in a login name"
+                                     : "a login name of unprintable characters",
+                                 *c);
+    }
+    return 0;
+}
+
 /* user@ in front; `*p` moves behind it. */
 static int take_user(const struct host_place *place, const char **p, const char *end,
                      struct host_entry *e, struct ddp_err *err)
@@ -164,13 +181,8 @@ static int take_user(const struct host_place *place, const char **p, const char 
     const char *again = memchr(at + 1, '@', (size_t)(end - at - 1));
     if (again)
         return host_complain(place, again, err, "a second '@' in one host");
-    if (at == *p)
-        return host_complain(place, at, err, "a login name is missing before '@'");
-    for (const char *c = *p; c < at; c++) {
-        if (!isalnum((unsigned char)*c) && (c == *p || !strchr("-.$+\\", *c)) &&
-            *c != '_')
-            return host_complain(place, c, err, "'%c' cannot be in a login name", *c);
-    }
+    if (host_login(place, *p, at, err) < 0)
+        return -1;
     e->user = *p;
     e->user_len = (size_t)(at - *p);
     *p = at + 1;

@@ -50,6 +50,10 @@ int host_word(const struct host_place *place, const char *p, const char *end,
 int host_number(const struct host_place *place, const char *p, const char *end,
                 const char *what, int min, int max, int *value, struct ddp_err *err);
 
+/* May [p, end) be the login name that ssh is given? */
+int host_login(const struct host_place *place, const char *p, const char *end,
+               struct ddp_err *err);
+
 bool host_is_address(const char *name, size_t len);
 
 #endif

@@ -156,6 +156,8 @@ static struct rank_facts facts_of(const struct show *s, int rank)
     f.hostname = n->host->name;
     f.ncpus = b ? b->ncpus : 0;
     f.gpu = b ? b->gpu_text : NULL;
+    if (!b && (s->opts->bind_to & BIND_ONE_GPU) && n->host->slots_by == SLOTS_GPUS)
+        f.gpu = "(its GPU)";
     f.interface = s->opts->interface;
     f.rank_names = s->opts->rank_names;
     f.store = s->opts->store;
@@ -210,8 +212,8 @@ static bool has_entry(const struct strv *env, const char *entry)
     return false;
 }
 
-/* Did the user name this entry's variable with -x? */
-static bool from_user(const struct show *s, const char *entry)
+/* Ours, or named with -x: worth its value. */
+static bool is_shown(const struct show *s, const char *entry)
 {
     size_t len = strcspn(entry, "=");
     for (size_t i = 0; s->user_set && i < s->user_set->n; i++) {
@@ -219,7 +221,7 @@ static bool from_user(const struct show *s, const char *entry)
             memcmp(s->user_set->v[i], entry, len) == 0)
             return true;
     }
-    return false;
+    return contract_knows(entry);
 }
 
 /* Names of what passes through, several in a line. */
@@ -231,7 +233,7 @@ static void say_inherited(const struct show *s, const struct strv *env, show_fn 
     say(line, arg, "  and, as they are here:");
     for (size_t i = 0; i < env->n; i++) {
         int len = (int)strcspn(env->v[i], "=");
-        if (!has_entry(s->env, env->v[i]) || from_user(s, env->v[i]))
+        if (is_shown(s, env->v[i]))
             continue;
         if (used && used + (size_t)len + 1 > WIDTH - 4) {
             say(line, arg, "    %s", text);
@@ -267,7 +269,7 @@ void show_environment(const struct show *s, show_fn line, void *arg)
     say(line, arg, "environment of rank 0:");
     rank_env(s, 0, NULL, &first);
     for (size_t i = 0; i < first.n; i++) {
-        if (!has_entry(s->env, first.v[i]) || from_user(s, first.v[i]))
+        if (is_shown(s, first.v[i]))
             say(line, arg, "  %s", first.v[i]);
     }
     say_inherited(s, &first, line, arg);

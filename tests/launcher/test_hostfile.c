@@ -198,13 +198,13 @@ static const struct {
     {"-l@n1\n", "hosts:1:1: '-' cannot be in a login name\n"
                 "  -l@n1\n"
                 "  ^"},
-    {"n1 username=-oX\n", "hosts:1:13: not a login name\n"
+    {"n1 username=-oX\n", "hosts:1:13: '-' cannot be in a login name\n"
                           "  n1 username=-oX\n"
                           "              ^"},
     {"a@b@n1\n", "hosts:1:4: a second '@' in one host\n"
                  "  a@b@n1\n"
                  "     ^"},
-    {"@n1\n", "hosts:1:1: a login name is missing before '@'\n"
+    {"@n1\n", "hosts:1:1: a login name is missing here\n"
               "  @n1\n"
               "  ^"},
     {"bob@\n", "hosts:1:5: a host name is missing here\n"
@@ -258,6 +258,9 @@ static const struct {
     {"n[1-60000][1-60000]\n", "hosts:1:1: more than 1048576 names in one word\n"
                               "  n[1-60000][1-60000]\n"
                               "  ^"},
+    {"n[0-65535][0-9]\nm[0-65535][0-9]\n", "hosts:2:1: more than 1048576 hosts in all\n"
+                                           "  m[0-65535][0-9]\n"
+                                           "  ^"},
     {"n1\nn2 /* open\nn3\n", "hosts:2:4: this comment is never closed\n"
                              "  n2 /* open\n"
                              "     ^"},

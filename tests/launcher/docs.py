@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""docs.py PRINT_FRONT ROOT: the manual and the contract say what the tables say.
+
+Both ways: what a table has must be documented, and what is documented must be in a table.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+program, root = sys.argv[1], pathlib.Path(sys.argv[2])
+
+
+def printed(what):
+    return subprocess.run([program, what], check=True, capture_output=True, text=True,
+                          timeout=30).stdout.splitlines()
+
+
+def compare(kind, table, page, name):
+    faults = [f"{name}: {kind} {x} is not described" for x in sorted(table - page)]
+    faults += [f"{name}: {kind} {x} is described but unknown to ddprun"
+               for x in sorted(page - table)]
+    return faults
+
+
+def options():
+    table = set()
+    for line in printed("help"):
+        if re.match(r"  -", line):
+            table |= set(re.findall(r"(?:^|[ ,])(--?[A-Za-z][\w-]*)", line))
+    page = set()
+    for line in (root / "doc/ddprun.1.md").read_text().splitlines():
+        if line.startswith("*-"):
+            page |= set(re.findall(r"\*(--?[A-Za-z][\w-]*)\*", line))
+    if len(table) < 40:
+        sys.exit(f"only {len(table)} options seen in --help")
+    return compare("option", table, page, "doc/ddprun.1.md")
+
+
+def variables():
+    sets, removed, stays = set(), set(), set()
+    where = None
+    for line in printed("variables"):
+        if not line.startswith(" "):
+            where = (removed if line.startswith("removed")
+                     else stays if line.startswith("not carried") else sets)
+        else:
+            where.add(line.split()[0])
+    faults = []
+    text = (root / "doc/contract.md").read_text()
+    parts = {part.split("\n", 1)[0]: part for part in text.split("\n## ")}
+    for table, part in ((sets, "Variables a rank receives"),
+                        (removed, "Variables that are removed"),
+                        (stays, "Variables that travel")):
+        page = set()
+        for line in parts[part].splitlines():
+            if line.startswith("| `"):
+                page |= set(re.findall(r"`([A-Z_][A-Z0-9a-z_]*\*?)`", line.split("|")[1]))
+        if len(table) < 20:
+            sys.exit(f"only {len(table)} variables seen: {part}")
+        faults += compare("variable", table, page, f"doc/contract.md, {part}")
+    return faults
+
+
+found = options() + variables()
+print("\n".join(found) if found else "options and variables are documented")
+sys.exit(1 if found else 0)

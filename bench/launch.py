@@ -17,6 +17,7 @@ does not end within its limit is counted as hung, ended, and not part of the med
 
 import argparse
 import os
+import resource
 import select
 import shutil
 import signal
@@ -38,7 +39,8 @@ def wait(pid, limit):
     ended = poller.poll(limit * 1000)
     os.close(fd)
     if not ended:
-        os.killpg(pid, signal.SIGKILL)
+        for p in children_of(pid) | {pid}:
+            os.kill(p, signal.SIGKILL)
     status = os.waitpid(pid, 0)[1]
     return status if ended else None
 
@@ -102,7 +104,8 @@ def table(title, results, base):
     for c in results:
         ratio = "" if c.name == base or not c.ms else ratio_to(c, results, base)
         faults = f"  hung {c.hung}" * (c.hung > 0) + f"  wrong {c.wrong}" * (c.wrong > 0)
-        print(f"  {c.name:18} {median_and_range(c.ms)}{ratio}{faults}")
+        cpu = f"cpu {statistics.median(c.cpu_ms):8.2f}  " if c.cpu_ms else ""
+        print(f"  {c.name:18} {median_and_range(c.ms)}{cpu}{ratio}{faults}")
     sys.stdout.flush()
 
 
@@ -115,21 +118,27 @@ def ratio_to(c, results, base):
     return f"{statistics.median(pairs):6.2f} x {base} ({min(pairs):.2f}-{max(pairs):.2f})"
 
 
+def cpu_of_children():
+    """Seconds of all that have been waited for, their waited-for descendants included."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def one_start(c, n, child, counter, counted):
     command = [word.replace("{n}", str(n)) for word in c.command] + [child]
     counter.reset()
-    before = os.times()
+    before = cpu_of_children()
     start = time.perf_counter()
     status = wait(spawn(command, counter.env), LIMIT)
     ms = (time.perf_counter() - start) * 1000
-    after = os.times()
+    after = cpu_of_children()
     if status is None:
         c.hung += 1
     elif status != 0 or (counted and counter.value() != n):
         c.wrong += 1
     else:
         c.ms.append(ms)
-        c.cpu_ms.append(1000 * (after[2] + after[3] - before[2] - before[3]))
+        c.cpu_ms.append(1000 * (after - before))
 
 
 def start(args):

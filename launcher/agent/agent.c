@@ -124,10 +124,8 @@ static void end_with(int sig, void *arg)
         if (sig != SIGKILL)
             ranks_signal(a->ranks, SIGCONT); /* who is stopped hears nothing */
     }
-    if (sig == SIGKILL)
-        sweep_signal(sig, skip_ssh, a);
-    else if (reap_now(a->reap))
-        sweep_signal(sig, skip_live_group, a);
+    if (reap_now(a->reap)) /* a look costs a millisecond: not for nobody */
+        sweep_signal(sig, sig == SIGKILL ? skip_ssh : skip_live_group, a);
     agent_check(a);
 }
 

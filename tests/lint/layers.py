@@ -26,8 +26,10 @@ MAY = {
     "worker/group": BASE,
     "worker/kernels": BASE,
     "worker/nn": ["worker/kernels"] + BASE,
-    "worker/data": BASE,
-    "worker/ddp": ["worker/nn", "worker/kernels"] + BASE,
+    "worker/optim": ["worker/kernels"] + BASE,
+    # a data set is made of batches, which are what a model eats
+    "worker/data": ["worker/nn", "worker/kernels"] + BASE,
+    "worker/ddp": ["worker/nn", "worker/kernels", "worker/optim"] + BASE,
     "worker": ["worker"] + BASE,
 }
 

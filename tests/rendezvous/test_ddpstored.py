@@ -210,6 +210,33 @@ class Stored(unittest.TestCase):
         for _ in range(10 * len(names)):
             self.assertEqual(slow[0].text(), value)
 
+    def test_many_requests_in_one_go_are_all_answered(self):
+        """More replies than are gathered at once, and a socket that takes them all."""
+        self.start()
+        c = self.client()
+        c.send(SET, text("/k"), text(b"v" * 1000))
+        request = bytes([GET]) + text("/k")
+        for n in 300, 2000, 5000:
+            c.sock.sendall(request * n)
+            self.assertEqual(c.read(n * 1008), (struct.pack("<Q", 1000) + b"v" * 1000) * n)
+
+    def test_who_asks_and_never_reads_is_not_heard_further(self):
+        self.start()
+        c = self.client()
+        c.send(SET, text("/k"), text(b"v" * 1000))
+        before, sent, quiet = self.memory(), 0, 0
+        c.sock.setblocking(False)
+        while sent < 64 << 20 and quiet < 20:
+            try:
+                sent += c.sock.send((bytes([GET]) + text("/k")) * 5000)
+                quiet = 0
+            except BlockingIOError:
+                quiet += 1
+                time.sleep(0.01)
+        self.assertLess(sent, 64 << 20)
+        self.assertLess(self.memory() - before, 16 << 10)
+        self.assertEqual(self.client().get("/k"), b"v" * 1000)
+
     # -- who is not served is closed
 
     def test_strangers_are_closed_at_once(self):

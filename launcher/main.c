@@ -4,6 +4,7 @@
 #include "launcher/alloc/alloc.h"
 #include "launcher/cli.h"
 #include "launcher/contract.h"
+#include "launcher/dryrun.h"
 #include "launcher/job.h"
 #include "launcher/spawn/child.h"
 #include "launcher/spawn/program.h"
@@ -69,6 +70,8 @@ int main(int argc, char **argv)
             code = failed(&err, EXIT_USAGE);
         else if (!(alloc = alloc_read(&opts, &err)))
             code = failed(&err, EXIT_USAGE);
+        else if (opts.dry_run)
+            code = dryrun(&opts, alloc, &err) < 0 ? failed(&err, EXIT_USAGE) : 0;
         else if (child_init(&err) < 0)
             code = failed(&err, EXIT_CANNOT_START);
         else

@@ -120,6 +120,31 @@ static void find_local(struct alloc *a)
         freeifaddrs(all);
 }
 
+/* "localhost", our name and our addresses may stand side by side: one machine, one node,
+ * whose slots add up as those of a host named twice. */
+static void fold_local(struct alloc *a)
+{
+    struct alloc_node *first = NULL;
+    bool *keep = xcalloc(a->nnodes, sizeof *keep);
+    for (size_t i = 0; i < a->nnodes; i++) {
+        struct alloc_node *n = &a->nodes[i];
+        keep[i] = !n->local || !first;
+        if (n->local && first) {
+            int slots = (first->slots ? first->slots : 1) + (n->slots ? n->slots : 1);
+            first->slots = slots < SLOTS_MAX ? slots : SLOTS_MAX;
+            first->slots_by = SLOTS_SAID;
+            free(first->slots_from);
+            first->slots_from = xasprintf("'%s' and '%s' are one machine: %d",
+                                          first->name, n->name, first->slots);
+        } else if (n->local) {
+            first = n;
+        }
+    }
+    if (first)
+        alloc_keep(a, keep);
+    free(keep);
+}
+
 /* --- reading and settling --------------------------------------------------------------
  */
 
@@ -141,6 +166,7 @@ struct alloc *alloc_read(const struct opts *opts, struct ddp_err *err)
         goto fail;
     }
     find_local(a);
+    fold_local(a);
     return a;
 fail:
     alloc_destroy(a);
@@ -165,7 +191,7 @@ void alloc_resolve(struct alloc *a, size_t i, int ngpus)
     } else {
         node->slots = 1;
         node->slots_by = SLOTS_DEFAULT;
-        node->slots_from = xstrdup("no GPU there: 1");
+        node->slots_from = xstrdup("no GPU: 1");
     }
     if (node->max_slots && node->slots > node->max_slots)
         node->slots = node->max_slots;

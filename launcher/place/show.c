@@ -75,9 +75,11 @@ void show_hosts(const struct show *s, show_fn line, void *arg)
         char *ranks = ranks_text(planned(s->plan, n)), slots[16] = "-", login[80] = "";
         if (n->slots)
             snprintf(slots, sizeof slots, "%d", n->slots);
-        if (n->user || n->port)
-            snprintf(login, sizeof login, "  (login %s, port %d)",
-                     n->user ? n->user : "as here", n->port ? n->port : 22);
+        if (n->user)
+            snprintf(login, sizeof login, "  (login %.40s)", n->user);
+        if (n->port)
+            snprintf(login + strlen(login), sizeof login - strlen(login), "  (port %d)",
+                     n->port);
         say(line, arg, "  %-*s  %-6s  %-5s  %-12s  %s%s", width, n->name,
             n->local ? "local" : "remote", slots, ranks,
             n->slots_from ? n->slots_from : "asked there: its GPUs, else 1", login);

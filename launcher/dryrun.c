@@ -1,0 +1,116 @@
+/* launcher/dryrun.c - see dryrun.h
+ *
+ * The plan and the commands come from the same calls as those of a launch. Other hosts
+ * are not asked for their GPUs, since that would take an agent there; where their number
+ * matters the text says what was assumed.
+ */
+#include "launcher/dryrun.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/job_impl.h"
+#include "launcher/place/show.h"
+#include "launcher/spawn/ssh.h"
+#include "launcher/spawn/tree.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void settle_slots(struct alloc *a)
+{
+    for (size_t i = 0; i < a->nnodes; i++) {
+        struct alloc_node *n = &a->nodes[i];
+        if (n->slots_by != SLOTS_UNSAID)
+            continue;
+        alloc_resolve(a, i, n->local ? topo_gpus() : 0);
+        if (!n->local) {
+            free(n->slots_from);
+            n->slots_from = xstrdup("not asked now: its GPUs, else 1; 1 assumed");
+        }
+    }
+}
+
+struct commands {
+    const struct msg_hosts *hosts;
+    struct strv lines;
+    const char *from; /* the host that starts those in turn */
+};
+
+static void add_command(unsigned node, void *arg)
+{
+    struct commands *c = arg;
+    struct strv argv = {0};
+    ssh_command(&c->hosts->hosts[node], c->hosts->ssh, c->hosts->agent, &argv);
+    char *text = shell_join(argv.v);
+    strv_pushf(&c->lines, "%s: %s", c->from, text);
+    free(text);
+    strv_finish(&argv);
+}
+
+/* Who runs what to get an agent on each host. */
+static void find_commands(const struct job *j, struct strv *lines)
+{
+    struct msg_hosts hosts;
+    job_hosts(j, &hosts);
+    struct commands c = {.hosts = &hosts, .from = "here"};
+    if (job_wants_local_agent(j))
+        strv_push(&c.lines, "here: (a fork of ddprun is the agent of this machine)");
+    tree_below(&hosts, TREE_ROOT, add_command, &c);
+    for (unsigned i = 0; i < hosts.nhosts; i++) {
+        if (hosts.hosts[i].started)
+            continue;
+        c.from = hosts.hosts[i].name;
+        tree_below(&hosts, i, add_command, &c);
+    }
+    *lines = c.lines;
+    msg_hosts_finish(&hosts);
+}
+
+/* The bindings of this machine's ranks, by its place in the plan. */
+static int bind_here(const struct job *j, struct binding *own,
+                     const struct binding **by_place, struct ddp_err *err)
+{
+    for (int p = 0; p < j->plan->nnodes; p++) {
+        const struct plan_node *n = &j->plan->nodes[p];
+        if (!n->host->local || by_place[p])
+            continue;
+        if (bind_node(j->opts->bind_to, n->nlocal, own, err) < 0)
+            return -1;
+        by_place[p] = own;
+        break;
+    }
+    return 0;
+}
+
+static void on_line(const char *text, void *arg)
+{
+    puts(text);
+}
+
+int dryrun(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
+{
+    settle_slots(alloc);
+    struct job *j = job_create(opts, alloc, err);
+    if (!j)
+        return -1;
+    int n = j->plan->nranks;
+    struct binding *own = xcalloc((size_t)n, sizeof *own);
+    const struct binding **by_place = xcalloc((size_t)j->plan->nnodes, sizeof *by_place);
+    struct strv commands = {0};
+    int rc = bind_here(j, own, by_place, err);
+    if (rc == 0) {
+        const struct rank_facts facts = {.master_port = opts->store_port};
+        find_commands(j, &commands);
+        const struct show show = {opts,   alloc,       j->plan,          by_place,
+                                  &facts, &j->job.env, &j->job.user_set, commands.v};
+        show_dry_run(&show, on_line, NULL);
+        if (fflush(stdout) != 0)
+            rc = err_errno(err, "cannot write");
+    }
+    strv_finish(&commands);
+    binding_finish(own, n);
+    free(own);
+    free(by_place);
+    job_destroy(j);
+    return rc;
+}

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""front.py DDPRUN TOPO: options, hosts, dry run and binding of the real programs."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+DDPRUN, TOPO = sys.argv[1:3]
+faults = []
+
+
+def run(*args, env=None, check=None):
+    """Runs the launcher and returns (code, stdout, stderr)."""
+    full = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "OMP_"))}
+    full.update(env or {})
+    p = subprocess.run([DDPRUN, *args], capture_output=True, text=True, timeout=60,
+                       env=full, stdin=subprocess.DEVNULL)
+    return p.returncode, p.stdout, p.stderr
+
+
+def expect(what, condition, seen):
+    if not condition:
+        faults.append(f"{what}: {seen}")
+
+
+def usage():
+    code, out, err = run("--help")
+    expect("--help", code == 0 and "--hostfile" in out and not err, (code, err))
+    code, out, err = run()
+    expect("no program", code == 2 and err == "ddprun: no program given (try ddprun "
+           "--help)\n", (code, err))
+    code, out, err = run("--hostfil", "x", "true")
+    expect("a slip", code == 2 and err.count("\n") == 1 and "--hostfile?" in err, err)
+    code, out, err = run("--version")
+    expect("--version", code == 0 and re.match(r"ddprun \d", out), out)
+    code, out, err = run("--show-env")
+    expect("--show-env", code == 0 and "MASTER_ADDR" in out, (code, err))
+
+
+def nothing_starts(folder):
+    """Whatever is malformed is shown, and the program does not run."""
+    mark = folder / "started"
+    hosts = folder / "hosts"
+    for text, wanted in (("n1 slots=two\n", ":1:10: slots must be"),
+                         ("localhost\nlocalhost slots=2\n", ":2:17: 'localhost' is there"),
+                         ("n1 max_slots=2 slots=3\n", ":1:22: 3 slots are more"),
+                         ("", "names no host"), ("n1\0\n", "NUL")):
+        hosts.write_text(text)
+        code, out, err = run("--hostfile", str(hosts), "touch", str(mark))
+        expect(repr(text), code == 2 and wanted in err and not out, (code, err))
+    hosts.write_text("localhost slots=2\n")
+    for args, wanted in ((["-np", "3"], "3 ranks, but 1 host has 2 slots"),
+                         (["-H", "elsewhere"], "'elsewhere' is not in the hostfile"),
+                         (["--nnodes", "2"], "--nnodes 2, but")):
+        code, out, err = run("--hostfile", str(hosts), *args, "touch", str(mark))
+        expect(args, code == 2 and wanted in err and not out, (code, err))
+    code, out, err = run("-np", "2", "--dry-run", "touch", str(mark))
+    expect("dry run", code == 0 and "nothing was started" in out and not err, (code, err))
+    expect("nothing starts", not mark.exists(), "the program ran")
+    hosts.write_text(f"# a good one\r\nlocalhost\tslots=2\r\n")
+    code, out, err = run("--hostfile", str(hosts), "touch", str(mark))
+    expect("a good one", code == 0 and mark.exists() and not err, (code, err))
+
+
+def dry_run_tells_what_happens(folder):
+    """The environment that a dry run shows is the one that ranks get."""
+    env = {"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "OMP_NUM_THREADS": "7"}
+    args = ["-np", "3", "-x", "MINE=a b", "--rank-names", "slurm"]
+    code, out, err = run(*args, "--dry-run", "env", env=env)
+    part = out[out.index("environment of rank 0"):out.index("  and, as they are")]
+    shown = dict(line.strip().split("=", 1) for line in part.splitlines()[1:])
+    code, out, err = run(*args, "--output-from", "0", "--tag-output=off", "env", "-0",
+                         env=env)
+    real = dict(v.split("=", 1) for v in out.split("\0") if "=" in v)
+    expect("dry run of env", code == 0 and len(shown) > 25, (code, err, len(shown)))
+    for name, value in shown.items():
+        if not value.startswith("("):  # chosen at start
+            expect(f"{name} as shown", real.get(name) == value, real.get(name))
+    expect("-x", real.get("MINE") == "a b", real.get("MINE"))
+    expect("leftover", "SLURM_STEP_ID" not in real, real.get("SLURM_STEP_ID"))
+    expect("kept", real.get("OMP_NUM_THREADS") == "7", real.get("OMP_NUM_THREADS"))
+
+
+def cpus_of(text):
+    out = set()
+    for part in text.split(","):
+        lo, _, hi = part.partition("-")
+        out |= set(range(int(lo), int(hi or lo) + 1))
+    return out
+
+
+def binding():
+    """Ranks run where the plan says, and threads are counted by it."""
+    mine = os.sched_getaffinity(0)
+    script = 'echo "$RANK $OMP_NUM_THREADS $(grep -o "list:.*" /proc/self/status | head -1)"'
+    code, out, err = run("-np", "2", "--bind-to", "none", "--tag-output=off", "sh", "-c",
+                         script)
+    lines = sorted(out.split("\n"))[1:]
+    expect("--bind-to none", code == 0 and len(lines) == 2, (out, err))
+    for line in lines:
+        rank, threads, _, cpus = line.split()
+        expect("not bound", cpus_of(cpus) == mine, line)
+        expect("fair share", int(threads) in (max(1, len(mine) // 2), len(mine) // 2 + 1),
+               line)
+    code, out, err = run("-np", "1", "--bind-to", "hwthread", "sh", "-c", script)
+    rank, threads, _, cpus = out.split()
+    expect("--bind-to hwthread", threads == "1" and len(cpus_of(cpus)) == 1 and
+           cpus_of(cpus) <= mine, out)
+    many = str(len(mine) + 1)
+    code, out, err = run("-np", many, "--bind-to", "hwthread", "true")
+    expect("too many", code == 125 and err.count("\n") == 1 and "--bind-to none" in err,
+           (code, err))
+
+
+def topology():
+    """ddprun-topo reads hwloc's descriptions."""
+    out = subprocess.run([TOPO, "--synthetic", "pack:2 numa:2 core:2 pu:2"], check=True,
+                         capture_output=True, text=True, timeout=30).stdout
+    rows = [tuple(map(int, line.split())) for line in out.splitlines()]
+    expect("synthetic", rows == [(i, i // 2, i // 4, i // 8) for i in range(16)], rows)
+    out = subprocess.run([TOPO], check=True, capture_output=True, text=True,
+                         timeout=30).stdout
+    here = {int(line.split()[0]) for line in out.splitlines()}
+    expect("this machine", os.sched_getaffinity(0) <= here, here)
+    xml = pathlib.Path(__file__).parent.parent / "data/topologies/2s4n16c32t.xml"
+    out = subprocess.run([TOPO, "--xml", str(xml)], check=True, capture_output=True,
+                         text=True, timeout=30).stdout
+    rows = [tuple(map(int, line.split())) for line in out.splitlines()]
+    expect("xml", len(rows) == 32 and {r[2] for r in rows} == {0, 1, 2, 3} and
+           {r[3] for r in rows} == {0, 1} and len({r[1] for r in rows}) == 16, rows)
+    bad = subprocess.run([TOPO, "--xml", "/dev/null"], capture_output=True, text=True,
+                         timeout=30)
+    expect("bad xml", bad.returncode == 1, bad.returncode)
+
+
+with tempfile.TemporaryDirectory() as name:
+    usage()
+    nothing_starts(pathlib.Path(name))
+    dry_run_tells_what_happens(pathlib.Path(name))
+    binding()
+    topology()
+print("\n".join(faults) if faults else "the front holds")
+sys.exit(1 if faults else 0)

@@ -89,7 +89,7 @@ static int join(struct ddp_group *g, const struct ddp_group_options *o,
     }
     g->spin_ns = g->shm ? g->shm->spin_ns : TCP_SPIN_NS;
     if (rc == 0 && g->layout.nhosts > 1) {
-        g->net = net_create(&g->layout, &doors);
+        g->net = net_create(&g->layout, &doors, &g->number);
         g->hier = hier_create(&g->layout, g->net, g->shm);
     }
     meet_close(&doors);

@@ -5,7 +5,7 @@
  * its kernel takes the connection while it computes, and it is accepted the next time it
  * looks for something.
  */
-#include "worker/group/net.h"
+#include "worker/group/net_impl.h"
 
 #include "common/duration.h"
 #include "common/err.h"
@@ -13,11 +13,9 @@
 #include "common/sock.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,59 +23,7 @@
 enum {
     CONNECT_MS = 5000, /* to a host that does not answer at all */
     HELLO_MS = 5000,   /* for a newcomer to say who it is */
-    TELL_MS = 500,     /* for all who must be told that the group broke */
-    TELL_ALL = 1024,   /* in larger groups, those that we have a stream with are told */
     SILENCE_MS = 20000 /* of an unacknowledged byte: the host is down */
-};
-
-enum { HELLO_TELL = NET_NCHANNELS }; /* besides the channels: why a group broke */
-
-struct hello {
-    char magic[8];
-    unsigned char token[TOKEN_BYTES];
-    int32_t from, what; /* a channel, or HELLO_TELL */
-};
-
-struct news {
-    int32_t culprit;
-    char why[500];
-};
-
-static const char hello_magic[8] = "ddpnet1";
-
-struct streams {
-    int out[NET_NCHANNELS], in[NET_NCHANNELS]; /* owned descriptors, -1: none */
-};
-
-struct newcomer {
-    struct newcomer *next;
-    int fd;
-    int64_t until_ms;
-    size_t got;
-    struct {
-        struct hello hello;
-        struct news news;
-    } said;
-};
-
-struct interest {
-    int rank;
-    enum net_channel ch;
-    bool send;
-};
-
-struct net {
-    const struct layout *layout; /* borrowed from the group */
-    int listener;                /* owned */
-    unsigned char token[TOKEN_BYTES];
-    struct streams *streams;    /* owned, by rank */
-    struct newcomer *newcomers; /* owned */
-    struct interest *interests; /* owned */
-    struct pollfd *polled;      /* owned, as large as interests + newcomers + 1 */
-    size_t ninterests, room, polled_room;
-    bool told; /* why another rank's group broke: */
-    struct news news;
-    bool expects; /* one of the interests has no stream yet */
 };
 
 static int gone(const struct net *n, int rank, const char *how, struct ddp_err *err)
@@ -98,7 +44,9 @@ static void note(struct net *n, int rank, enum net_channel ch, bool send)
 
 /* ---- connecting ---- */
 
-static struct hello hello_to(const struct net *n, int rank, int what)
+static const char hello_magic[8] = "ddpnet1";
+
+struct hello net_hello(const struct net *n, int rank, int what)
 {
     struct hello h = {.from = n->layout->rank, .what = what};
     memcpy(h.magic, hello_magic, sizeof h.magic);
@@ -118,7 +66,7 @@ static int open_stream(struct net *n, int rank, enum net_channel ch, struct ddp_
     sock_set_keepalive(fd, 5, 2, 5);
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &(unsigned){SILENCE_MS},
                sizeof(unsigned));
-    struct hello h = hello_to(n, rank, (int)ch);
+    struct hello h = net_hello(n, rank, (int)ch);
     if (send(fd, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h) {
         close(fd);
         return gone(n, rank, "it closed the connection at once", err);
@@ -134,7 +82,7 @@ static bool hello_sound(const struct net *n, const struct hello *h)
         differ |= h->token[i] ^ n->token[i];
     return !differ && memcmp(h->magic, hello_magic, sizeof h->magic) == 0 &&
            h->from >= 0 && h->from < n->layout->size && h->from != n->layout->rank &&
-           h->what >= 0 && h->what <= HELLO_TELL;
+           h->what >= 0 && h->what <= HELLO_ASK;
 }
 
 /* 1 when a newcomer has said all, 0 when more is to come, -1 when it is to be closed. */
@@ -200,6 +148,9 @@ bool net_told(struct net *n, int *culprit, struct ddp_err *err)
             if (!n->told)
                 n->news = c->said.news;
             n->told = true;
+        } else if (rc > 0 && c->said.hello.what == HELLO_ASK) {
+            (void)!send(c->fd, n->entered, sizeof *n->entered,
+                        MSG_NOSIGNAL | MSG_DONTWAIT);
         } else if (rc > 0) {
             settle(n, c);
         }
@@ -352,79 +303,14 @@ int net_look(struct net *n, struct ddp_err *err)
     return -1;
 }
 
-/* ---- telling ---- */
-
-static int start_connect(const struct member *m)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST},
-                    *list;
-    char port[16];
-    snprintf(port, sizeof port, "%d", m->port);
-    if (getaddrinfo(m->addr, port, &hints, &list) != 0)
-        return -1;
-    int fd = socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, list->ai_addr, list->ai_addrlen) < 0 &&
-        errno != EINPROGRESS) {
-        close(fd);
-        fd = -1;
-    }
-    freeaddrinfo(list);
-    return fd;
-}
-
-static bool must_be_told(const struct net *n, int rank, int culprit)
-{
-    const struct layout *l = n->layout;
-    if (rank == l->rank || rank == culprit ||
-        l->members[rank].host == l->members[l->rank].host)
-        return false;
-    const struct streams *s = &n->streams[rank];
-    return l->size <= TELL_ALL || s->in[NET_COLL] >= 0 || s->out[NET_COLL] >= 0 ||
-           s->in[NET_MESSAGE] >= 0 || s->out[NET_MESSAGE] >= 0;
-}
-
-void net_tell(struct net *n, int culprit, const char *why)
-{
-    struct {
-        struct hello hello;
-        struct news news;
-    } said = {.news = {.culprit = culprit}};
-    snprintf(said.news.why, sizeof said.news.why, "%s", why);
-    int size = n->layout->size, waiting = 0;
-    struct pollfd *p = xcalloc((size_t)size, sizeof *p);
-    for (int r = 0; r < size; r++) {
-        bool tell = must_be_told(n, r, culprit);
-        p[r] = (struct pollfd){.fd = tell ? start_connect(&n->layout->members[r]) : -1,
-                               .events = POLLOUT};
-        waiting += p[r].fd >= 0;
-    }
-    int64_t until = now_ms() + TELL_MS, left = TELL_MS;
-    while (waiting > 0 && left > 0 && poll(p, (nfds_t)size, (int)left) > 0) {
-        for (int r = 0; r < size; r++) {
-            if (p[r].fd < 0 || p[r].revents == 0)
-                continue;
-            said.hello = hello_to(n, r, HELLO_TELL);
-            /* one that does not take it is gone itself */
-            (void)!send(p[r].fd, &said, sizeof said, MSG_NOSIGNAL | MSG_DONTWAIT);
-            close(p[r].fd);
-            p[r].fd = -1;
-            waiting--;
-        }
-        left = until - now_ms();
-    }
-    for (int r = 0; r < size; r++) {
-        if (p[r].fd >= 0)
-            close(p[r].fd);
-    }
-    free(p);
-}
-
 /* ---- life ---- */
 
-struct net *net_create(const struct layout *layout, struct meet_doors *doors)
+struct net *net_create(const struct layout *layout, struct meet_doors *doors,
+                       const uint64_t *entered)
 {
     struct net *n = xcalloc(1, sizeof *n);
     n->layout = layout;
+    n->entered = entered;
     n->listener = doors->tcp_fd;
     doors->tcp_fd = -1;
     memcpy(n->token, doors->token, sizeof n->token);

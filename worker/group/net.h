@@ -22,8 +22,10 @@ enum net_channel { NET_COLL, NET_MESSAGE, NET_NCHANNELS };
 
 struct net;
 
-/* Takes the listening socket out of `doors`. */
-struct net *net_create(const struct layout *layout, struct meet_doors *doors);
+/* Takes the listening socket out of `doors`. `entered` counts the collectives that this
+ * rank has entered; both pointers are borrowed. */
+struct net *net_create(const struct layout *layout, struct meet_doors *doors,
+                       const uint64_t *entered);
 void net_destroy(struct net *n); /* NULL is fine */
 
 /* Forget the interests of the last round. */
@@ -57,6 +59,9 @@ bool net_told(struct net *n, int *culprit, struct ddp_err *err);
 bool net_told_within(struct net *n, int ms, int *culprit, struct ddp_err *err);
 /* Tell the ranks of other hosts. */
 void net_tell(struct net *n, int culprit, const char *why);
+/* Which ranks of other hosts have not entered collective `number`, or do not answer soon:
+ * up to `max` into `late`; returns how many. */
+int net_ask(struct net *n, uint64_t number, int *late, int max);
 void net_hang_up(struct net *n); /* close all streams */
 
 #endif

@@ -224,41 +224,72 @@ static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *e
     return *ended ? 0 : lost(g, culprit, err);
 }
 
-/* Whom we wait for: "rank 3 on node02, rank 5 on node02". */
-static void name_missing(const struct ddp_group *g, char *text, size_t size)
-{
-    enum { NAMED = 4, LOOKED_AT = 64 };
-    int ranks[LOOKED_AT], missing = 0;
-    size_t n = 0;
-    if (g->net)
-        missing = net_awaited(g->net, ranks, LOOKED_AT);
-    for (int i = 0; g->shm && i < g->shm->n && missing < LOOKED_AT; i++) {
-        if (i != g->shm->me && awaited(g, i))
-            ranks[missing++] = g->shm->ranks[i];
-    }
-    snprintf(text, size, "%s", missing ? "" : "itself");
-    for (int i = 0; i < missing && i < NAMED; i++) {
-        char who[100];
-        n += (size_t)snprintf(text + n, size - n, "%s%s", i > 0 ? ", " : "",
-                              layout_who(&g->layout, ranks[i], who, sizeof who));
-    }
-    if (missing > NAMED)
-        snprintf(text + n, size - n, " and %d more", missing - NAMED);
-}
-
-static int expired(struct ddp_group *g, struct ddp_err *err)
-{
-    char missing[420], what[64];
-    name_missing(g, missing, sizeof missing);
-    err_set(err, "%s: nothing from %s within %g s", doing(g, what, sizeof what), missing,
-            (double)g->timeout_ms / 1000);
-    return group_break(g, -1, err);
-}
-
+/* What others have found. */
 static bool told(struct ddp_group *g, int *culprit, struct ddp_err *theirs)
 {
     return (g->shm && shm_failed(g->shm, culprit, theirs)) ||
            (g->net && net_told(g->net, culprit, theirs));
+}
+
+enum { NAMED = 4, LISTED = 64 };
+
+/* "rank 3 on node02, rank 5 on node02 and 7 more" */
+static void name_ranks(const struct ddp_group *g, const int *ranks, int n, char *text,
+                       size_t size)
+{
+    size_t at = (size_t)snprintf(text, size, "%s", n ? "" : "itself");
+    for (int i = 0; i < n && i < NAMED; i++) {
+        char who[100];
+        at += (size_t)snprintf(text + at, size - at, "%s%s", i > 0 ? ", " : "",
+                               layout_who(&g->layout, ranks[i], who, sizeof who));
+    }
+    if (n > NAMED)
+        snprintf(text + at, size - at, " and %d more", n - NAMED);
+}
+
+/* Who has not entered the collective that we are in: on this host, then elsewhere. */
+static int list_late(struct ddp_group *g, int *ranks)
+{
+    int n = 0;
+    const struct shm *s = g->shm;
+    for (int i = 0; s && g->first && i < s->n && n < LISTED; i++) {
+        if (local_wait(g) && atomic_load(&s->rank[i].post[s->seq & 1].seq) != s->seq)
+            ranks[n++] = s->ranks[i];
+    }
+    if (g->net && g->first)
+        n += net_ask(g->net, g->first->coll.number, ranks + n, LISTED - n);
+    return n;
+}
+
+/* Of whom we need something that has not come; they may themselves be waiting. */
+static int list_awaited(const struct ddp_group *g, int *ranks)
+{
+    int n = g->net ? net_awaited(g->net, ranks, LISTED) : 0;
+    for (int i = 0; g->shm && i < g->shm->n && n < LISTED; i++) {
+        if (i != g->shm->me && awaited(g, i))
+            ranks[n++] = g->shm->ranks[i];
+    }
+    return n;
+}
+
+static int expired(struct ddp_group *g, struct ddp_err *err)
+{
+    int ranks[LISTED], culprit;
+    char names[420], what[64];
+    double seconds = (double)g->timeout_ms / 1000;
+    doing(g, what, sizeof what);
+    int late = list_late(g, ranks);
+    if (told(g, &culprit, err)) /* somebody whose deadline passed before ours */
+        return be_broken(g, culprit, err);
+    if (late > 0) {
+        name_ranks(g, ranks, late, names, sizeof names);
+        err_set(err, "%s: %s %s not come within %g s", what, names,
+                late > 1 ? "have" : "has", seconds);
+    } else {
+        name_ranks(g, ranks, list_awaited(g, ranks), names, sizeof names);
+        err_set(err, "%s: nothing from %s within %g s", what, names, seconds);
+    }
+    return group_break(g, -1, err);
 }
 
 int group_hear(struct ddp_group *g, struct ddp_err *err)

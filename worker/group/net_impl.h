@@ -1,0 +1,65 @@
+/* worker/group/net_impl.h - inside net.c and net_tell.c */
+#ifndef WORKER_GROUP_NET_IMPL_H
+#define WORKER_GROUP_NET_IMPL_H
+
+#include "worker/group/net.h"
+
+#include <poll.h>
+
+/* What a connection is for, besides the channels. */
+enum {
+    HELLO_TELL = NET_NCHANNELS, /* why a group broke */
+    HELLO_ASK                   /* how many collectives the other has entered */
+};
+
+struct hello {
+    char magic[8];
+    unsigned char token[TOKEN_BYTES];
+    int32_t from, what; /* a channel, or HELLO_* */
+};
+
+struct news {
+    int32_t culprit;
+    char why[500];
+};
+
+struct streams {
+    int out[NET_NCHANNELS], in[NET_NCHANNELS]; /* owned descriptors, -1: none */
+};
+
+struct newcomer {
+    struct newcomer *next;
+    int fd;
+    int64_t until_ms;
+    size_t got;
+    struct {
+        struct hello hello;
+        struct news news;
+    } said;
+};
+
+struct interest {
+    int rank;
+    enum net_channel ch;
+    bool send;
+};
+
+struct net {
+    const struct layout *layout; /* borrowed from the group */
+    int listener;                /* owned */
+    unsigned char token[TOKEN_BYTES];
+    struct streams *streams;    /* owned, by rank */
+    struct newcomer *newcomers; /* owned */
+    struct interest *interests; /* owned */
+    struct pollfd *polled;      /* owned, as large as interests + newcomers + 1 */
+    size_t ninterests, room, polled_room;
+    const uint64_t *entered; /* borrowed from the group: collectives entered */
+    bool told;               /* why another rank's group broke: */
+    struct news news;
+    bool expects; /* one of the interests has no stream yet */
+};
+
+/* What to say first when connecting to `rank`. */
+struct hello net_hello(const struct net *n, int rank, int what);
+
+#endif

@@ -1,0 +1,160 @@
+/* worker/group/net_tell.c - telling why a group broke, asking who has come how far
+ *
+ * Both go over connections of their own, since the streams may be full or not yet open,
+ * and to all at once: none may hold up the others. Whoever waits in a call of the library
+ * hears them; a rank that does not answer is not in one.
+ */
+#include "worker/group/net_impl.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    TELL_MS = 500,  /* for all who must be told that the group broke */
+    ASK_MS = 500,   /* for all to answer */
+    TELL_ALL = 1024 /* in larger groups, those that we have a stream with are told */
+};
+
+static int start_connect(const struct member *m)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST},
+                    *list;
+    char port[16];
+    snprintf(port, sizeof port, "%d", m->port);
+    if (getaddrinfo(m->addr, port, &hints, &list) != 0)
+        return -1;
+    int fd = socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, list->ai_addr, list->ai_addrlen) < 0 &&
+        errno != EINPROGRESS) {
+        close(fd);
+        fd = -1;
+    }
+    freeaddrinfo(list);
+    return fd;
+}
+
+/* ---- telling ---- */
+
+static bool must_be_told(const struct net *n, int rank, int culprit)
+{
+    const struct layout *l = n->layout;
+    if (rank == l->rank || rank == culprit ||
+        l->members[rank].host == l->members[l->rank].host)
+        return false;
+    const struct streams *s = &n->streams[rank];
+    return l->size <= TELL_ALL || s->in[NET_COLL] >= 0 || s->out[NET_COLL] >= 0 ||
+           s->in[NET_MESSAGE] >= 0 || s->out[NET_MESSAGE] >= 0;
+}
+
+void net_tell(struct net *n, int culprit, const char *why)
+{
+    struct {
+        struct hello hello;
+        struct news news;
+    } said = {.news = {.culprit = culprit}};
+    snprintf(said.news.why, sizeof said.news.why, "%s", why);
+    int size = n->layout->size, waiting = 0;
+    struct pollfd *p = xcalloc((size_t)size, sizeof *p);
+    for (int r = 0; r < size; r++) {
+        bool tell = must_be_told(n, r, culprit);
+        p[r] = (struct pollfd){.fd = tell ? start_connect(&n->layout->members[r]) : -1,
+                               .events = POLLOUT};
+        waiting += p[r].fd >= 0;
+    }
+    int64_t until = now_ms() + TELL_MS, left = TELL_MS;
+    while (waiting > 0 && left > 0 && poll(p, (nfds_t)size, (int)left) > 0) {
+        for (int r = 0; r < size; r++) {
+            if (p[r].fd < 0 || p[r].revents == 0)
+                continue;
+            said.hello = net_hello(n, r, HELLO_TELL);
+            /* one that does not take it is gone itself */
+            (void)!send(p[r].fd, &said, sizeof said, MSG_NOSIGNAL | MSG_DONTWAIT);
+            close(p[r].fd);
+            p[r].fd = -1;
+            waiting--;
+        }
+        left = until - now_ms();
+    }
+    for (int r = 0; r < size; r++) {
+        if (p[r].fd >= 0)
+            close(p[r].fd);
+    }
+    free(p);
+}
+
+/* ---- asking ---- */
+
+struct question {
+    const struct net *n;
+    struct pollfd *p; /* by rank; fd -1: not asked, answered, or refused */
+    bool *came;       /* by rank */
+    uint64_t number;
+};
+
+/* The next step with one rank: send the question, or take the answer. */
+static void hear_answer(struct question *q, int rank)
+{
+    struct pollfd *p = &q->p[rank];
+    if (p->events == POLLOUT) {
+        struct hello h = net_hello(q->n, rank, HELLO_ASK);
+        p->events = POLLIN;
+        if (send(p->fd, &h, sizeof h, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof h)
+            return;
+    } else {
+        uint64_t entered = 0;
+        q->came[rank] = recv(p->fd, &entered, sizeof entered, MSG_DONTWAIT) ==
+                            (ssize_t)sizeof entered &&
+                        entered >= q->number;
+    }
+    close(p->fd);
+    p->fd = -1;
+}
+
+int net_ask(struct net *n, uint64_t number, int *late, int max)
+{
+    int size = n->layout->size, waiting = 0, found = 0, culprit;
+    struct ddp_err unwanted;
+    if (size > TELL_ALL)
+        return 0;
+    struct question q = {.n = n, .number = number};
+    q.p = xcalloc((size_t)size + 1, sizeof *q.p);
+    q.came = xcalloc((size_t)size, sizeof *q.came);
+    for (int r = 0; r < size; r++) {
+        bool other =
+            n->layout->members[r].host != n->layout->members[n->layout->rank].host;
+        q.came[r] = !other;
+        q.p[r] = (struct pollfd){.fd = other ? start_connect(&n->layout->members[r]) : -1,
+                                 .events = POLLOUT};
+        waiting += q.p[r].fd >= 0;
+    }
+    int64_t until = now_ms() + ASK_MS;
+    while (waiting > 0 && now_ms() < until && !net_told(n, &culprit, &unwanted)) {
+        /* the others may be asking, too; listen_to() needs a turn now and then */
+        q.p[size] = (struct pollfd){.fd = n->listener, .events = POLLIN};
+        if (poll(q.p, (nfds_t)size + 1, 20) <= 0)
+            continue;
+        for (int r = 0; r < size; r++) {
+            if (q.p[r].fd >= 0 && q.p[r].revents)
+                hear_answer(&q, r);
+        }
+        waiting = 0;
+        for (int r = 0; r < size; r++)
+            waiting += q.p[r].fd >= 0;
+    }
+    for (int r = 0; r < size; r++) {
+        if (q.p[r].fd >= 0)
+            close(q.p[r].fd);
+        if (!q.came[r] && found < max)
+            late[found++] = r;
+    }
+    free(q.p);
+    free(q.came);
+    return found;
+}

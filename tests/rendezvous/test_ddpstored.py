@@ -86,7 +86,9 @@ class Stored(unittest.TestCase):
         self.errors = tempfile.TemporaryFile()
         self.daemon = subprocess.Popen(
             [DDPSTORED, "--port", "0", *options], stdout=subprocess.PIPE,
-            stderr=self.errors, text=True, preexec_fn=preexec_fn)
+            stderr=self.errors, text=True, preexec_fn=preexec_fn,
+            # memory is measured: a sanitizer is not to keep what was freed
+            env=os.environ | {"ASAN_OPTIONS": "quarantine_size_mb=0"})
         self.addCleanup(self.stop)
         self.port = int(self.daemon.stdout.readline())
         return self.port
@@ -266,7 +268,7 @@ class Stored(unittest.TestCase):
         part = bytes([SET]) + text("/k") + struct.pack("<Q", 4 << 20) + b"x" * (1 << 20)
         open_ones = []
         before = self.memory()
-        for _ in range(12):
+        for _ in range(40):
             c = self.client()
             try:
                 c.sock.sendall(part)
@@ -275,7 +277,7 @@ class Stored(unittest.TestCase):
                 pass
         self.assert_says("closed: no memory for its request")
         self.assertEqual(self.client().get("/none"), b"")
-        self.assertLess(self.memory() - before, 8 << 10)
+        self.assertLess(self.memory() - before, 20 << 10)
 
     def test_dead_hosts_will_be_noticed(self):
         self.start("--host", "127.0.0.1")

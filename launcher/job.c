@@ -383,6 +383,11 @@ static const struct signals_events signals_events = {
 
 /* --- running ------------------------------------------------------------------------ */
 
+const char *job_log_level(const struct opts *opts)
+{
+    return opts->log_level || !opts->verbose ? opts->log_level : "info";
+}
+
 bool job_wants_local_agent(const struct job *j)
 {
     for (size_t i = 0; i < j->alloc->nnodes; i++) {

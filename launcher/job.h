@@ -21,6 +21,9 @@ struct job;
 struct job *job_create(const struct opts *opts, struct alloc *alloc, struct ddp_err *err);
 void job_destroy(struct job *j);
 
+/* What log_setup() is to get: --log-level, or what --verbose means; NULL: quiet. */
+const char *job_log_level(const struct opts *opts);
+
 /* Does the allocation have this machine in it, so that an agent is to be forked? */
 bool job_wants_local_agent(const struct job *j);
 

@@ -66,7 +66,7 @@ int main(int argc, char **argv)
         contract_print(on_line, NULL);
     } else if (rc == 0) {
         struct alloc *alloc = NULL;
-        if (log_setup("ddprun", NULL, opts.log_level, &err) < 0)
+        if (log_setup("ddprun", NULL, job_log_level(&opts), &err) < 0)
             code = failed(&err, EXIT_USAGE);
         else if (!(alloc = alloc_read(&opts, &err)))
             code = failed(&err, EXIT_USAGE);

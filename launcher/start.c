@@ -307,8 +307,8 @@ int job_gather(struct job *j, struct ddp_err *err)
     job_hosts(j, &j->hosts);
     if (secret_make(&j->key, err) < 0)
         return -1;
-    j->starter = starter_create(j->loop, j->reap, &j->hosts, &j->key, j->opts->log_level,
-                                &events, j, err);
+    j->starter = starter_create(j->loop, j->reap, &j->hosts, &j->key,
+                                job_log_level(j->opts), &events, j, err);
     if (!j->starter)
         return -1;
     unsigned n = tree_below(&j->hosts, TREE_ROOT, start_one, j);

@@ -50,6 +50,15 @@ static int be_agent(struct summons *s, int guard)
     return agent_run(&setup);
 }
 
+/* So that `pkill -9 ddprun-agent`, with -f too, strikes one of the two only. */
+static void call_itself_guard(char *argv0)
+{
+    prctl(PR_SET_NAME, "ddprun-guard");
+    size_t n = strlen(argv0);
+    if (n >= strlen("agent"))
+        memcpy(argv0 + n - strlen("agent"), "guard", strlen("guard"));
+}
+
 /* Until the agent has ended; whoever ends us ends the agent. */
 static int guard_agent(pid_t agent)
 {
@@ -59,7 +68,6 @@ static int guard_agent(pid_t agent)
     sigaddset(&heard, SIGHUP);
     sigaddset(&heard, SIGINT);
     sigaddset(&heard, SIGTERM);
-    prctl(PR_SET_NAME, "ddprun-guard");
     int status = 0, sig;
     for (;;) {
         pid_t pid = waitpid(-1, &status, WNOHANG);
@@ -73,7 +81,7 @@ static int guard_agent(pid_t agent)
 }
 
 /* Returns in both processes: with the exit code of each. */
-static int part(struct summons *s)
+static int part(struct summons *s, char *argv0)
 {
     struct ddp_err err;
     int guard[2];
@@ -90,8 +98,10 @@ static int part(struct summons *s)
         return failed(&err);
     }
     close(guard[pid == 0]);
-    if (pid > 0)
+    if (pid > 0) {
+        call_itself_guard(argv0);
         return guard_agent(pid);
+    }
     sigprocmask(SIG_SETMASK, &ours, NULL);
     return be_agent(s, guard[0]);
 }
@@ -111,7 +121,7 @@ int main(int argc, char **argv)
         log_setup("ddprun", s.name, s.log_level, &err) < 0)
         code = failed(&err);
     else
-        code = part(&s);
+        code = part(&s, argv[0]);
     child_finish();
     summons_finish(&s);
     return code;

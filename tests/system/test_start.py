@@ -101,6 +101,12 @@ class Taken(LaunchTest):
         self.assertIn(self.path("none"), launch.err)
         self.assertEqual(launch.out, "")
 
+    def test_a_dry_run_starts_nothing(self):
+        launch = self.run_to_end("-np", 2, "--dry-run", "touch", self.path("started"))
+        self.assert_ended(launch, 0)
+        self.assertFalse(os.path.exists(self.path("started")))
+        self.assertIn("touch", launch.out)
+
 
 if __name__ == "__main__":
     main()

@@ -1,0 +1,142 @@
+"""Several hosts on one machine: namespaces with sshd, made by the lab script.
+
+The launcher and its agent are copied to a folder that every user of every host can read;
+the folder's name stands in the command lines of all agents and, with the mark in the
+environment of all ranks, shows from outside who is alive on any host.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "system"))
+import launch  # noqa: E402
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SHARED = os.environ.get("DDPRUN_SHARED") or os.path.join(SOURCE, "..", "shared")
+LAB = os.path.join(SHARED, "lab", "lab")
+
+HOSTS = 8
+
+
+def node(number):
+    return f"node{number:03}"
+
+
+class Lab:
+    """HOSTS hosts for the life of a test file; `state` is ours alone."""
+
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix="ddprun-lab-")
+        os.chmod(self.folder, 0o755)
+        self.bin = os.path.join(self.folder, "bin")
+        os.mkdir(self.bin)
+        for program in (launch.DDPRUN, os.environ.get("DDPRUN_AGENT", "")):
+            if program:
+                shutil.copy(program, self.bin)
+        self.ddprun = os.path.join(self.bin, os.path.basename(launch.DDPRUN))
+        self.env = {
+            **os.environ, "LAB_STATE": os.path.join(self.folder, "state"), "LAB_DECOY": "1"
+        }
+        self("up", str(HOSTS))
+
+    def __call__(self, *args):
+        done = subprocess.run(
+            [LAB, *args], env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, timeout=60, check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"lab {' '.join(args)}: {done.stdout.decode()}")
+        return done.stdout.decode()
+
+    def down(self):
+        try:
+            self("down")
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+LAB_HOSTS = None
+
+
+def set_up():
+    global LAB_HOSTS
+    LAB_HOSTS = Lab()
+
+
+def tear_down():
+    LAB_HOSTS.down()
+
+
+class Remote(launch.Launch):
+    """A ddprun on a host of the lab."""
+
+    def __init__(self, mark, args, host=1, user="alice", cwd=None, env=None, **how):
+        lab = LAB_HOSTS
+        variables = [f"{k}={v}" for k, v in {**(env or {}), "DDPRUN_TEST_MARK": mark}.items()]
+        super().__init__(
+            mark, args,
+            command=[
+                LAB, "exec", "-l", "-u", user, node(host), "env", "-C", cwd or lab.folder,
+                *variables, lab.ddprun,
+            ],
+            env=lab.env, **how,
+        )
+
+    def signal(self, signum):
+        """To the launcher itself, not to what carries it into the host."""
+        ours = [
+            pid for pid, line in launch.marked(self.mark).items()
+            if line.startswith(LAB_HOSTS.ddprun + " ")
+        ]
+        os.kill(next(pid for pid in ours if launch.parent_of(pid) not in ours), signum)
+
+
+class LabTest(launch.LaunchTest):
+    launch_class = Remote
+
+    def setUp(self):
+        super().setUp()
+        os.chmod(self.folder.name, 0o777)
+        self.marks.append(LAB_HOSTS.bin)  # agents have no environment of ours
+
+    def hosts(self, *numbers, slots=1):
+        return ",".join(f"{node(n)}:{slots}" for n in numbers)
+
+    def on(self, numbers, script, *options, slots=1, **how):
+        return self.run_to_end(
+            "-H", self.hosts(*numbers, slots=slots), *options, "sh", "-c", script, **how
+        )
+
+    def start_on(self, numbers, script, *options, slots=1, **how):
+        return self.start(
+            "-H", self.hosts(*numbers, slots=slots), *options, "sh", "-c", script, **how
+        )
+
+    def fault(self, number, *what):
+        LAB_HOSTS("fault", node(number), *what)
+
+    def heal(self, number):
+        """Whatever happened to it: the host is as new."""
+        try:
+            LAB_HOSTS("fault", node(number), "kill")
+        except RuntimeError:
+            pass  # it was dead already
+        LAB_HOSTS("up", str(HOSTS))
+
+
+def main():
+    reason = None
+    if not os.access(LAB, os.X_OK):
+        reason = f"no lab at '{LAB}' (set DDPRUN_SHARED to the folder that holds it)"
+    elif os.geteuid() != 0:
+        reason = "the lab's namespaces need root"
+    elif not shutil.which("sshd", path="/usr/sbin:/usr/bin"):
+        reason = "no sshd on this machine"
+    if reason:
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    unittest.main(verbosity=2)

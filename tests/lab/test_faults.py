@@ -1,0 +1,169 @@
+"""Hosts that cannot be reached, that die, fall silent, and launchers and agents killed.
+
+Whatever happens: one line says which host and why, the launch ends, nobody is left."""
+
+import os
+import signal
+import unittest
+
+import hosts
+from hosts import LabTest, main, node
+from launch import marked, wait_until
+
+setUpModule = hosts.set_up
+tearDownModule = hosts.tear_down
+
+
+class Start(LabTest):
+    """A host that does not come up: the rest of the job does not start."""
+
+    def refused(self, bad, *words, options=(), launch_host=1, hostlist=None):
+        launch = self.run_to_end(
+            "-H", hostlist or self.hosts(2, bad), "--start-timeout", "8s", *options,
+            "touch", self.path("started"), host=launch_host,
+        )
+        self.assert_ended(launch, 125)
+        self.assertFalse(os.path.exists(self.path("started")), "something was started")
+        headline = launch.err.splitlines()[0]
+        for word in words:
+            self.assertIn(word, headline)
+        self.assertLess(launch.seconds, 20)
+        return launch
+
+    def test_a_name_nobody_knows(self):
+        self.refused(0, "no-such-host", "resolve", hostlist="node002,no-such-host")
+
+    def test_a_host_that_is_off(self):
+        self.addCleanup(self.heal, 3)
+        self.fault(3, "link-down")
+        self.refused(3, "node003")
+
+    def test_a_host_without_sshd(self):
+        self.addCleanup(self.heal, 4)
+        self.fault(4, "sshd-stop")
+        self.refused(4, "node004", "refused")
+
+    def test_a_host_whose_sshd_hangs(self):
+        self.addCleanup(self.heal, 5)
+        self.fault(5, "sshd-hang")
+        self.refused(5, "node005")
+
+    def ssh_with(self, *lines):
+        config = self.write("ssh_config", "Host *\n    BatchMode yes\n    " + "\n    ".join(lines) + "\n")
+        return ("--ssh", f"ssh -F {config}")
+
+    def test_a_key_that_is_not_taken(self):
+        options = self.ssh_with(
+            "IdentityFile /dev/null", "IdentitiesOnly yes", "UserKnownHostsFile /dev/null",
+            "GlobalKnownHostsFile /etc/ssh/ssh_known_hosts",
+        )
+        self.refused(3, "denied", options=options)
+
+    def test_a_host_key_nobody_knows(self):
+        options = self.ssh_with(
+            "IdentityFile /etc/ssh/keys/%u/id", "UserKnownHostsFile /dev/null",
+            "GlobalKnownHostsFile /dev/null", "StrictHostKeyChecking yes",
+        )
+        self.refused(3, "host key", options=options)
+
+    def test_no_agent_there(self):
+        self.refused(3, "/no/such/agent", options=("--agent", "/no/such/agent"))
+
+    def test_no_ssh_here(self):
+        self.refused(3, "no-such-ssh", options=("--ssh", "/no-such-ssh"))
+
+    def test_an_agent_that_says_nonsense(self):
+        agent = self.write("agent", "#!/bin/sh\necho Welcome to this cluster\nsleep 60\n", 0o755)
+        self.refused(3, options=("--agent", agent, "--start-timeout", "3s"))
+
+
+class MidRun(LabTest):
+    def running(self, *numbers, options=()):
+        launch = self.start_on(
+            numbers, "trap '' TERM INT; (setsid sleep 60 &); echo up; while :; do sleep 60; done",
+            "--grace", "0.5s", *options,
+        )
+        if not wait_until(lambda: launch.out.count("up\n") == len(numbers), 15):
+            self.fail(f"not up: {launch.out} {launch.err}")
+        return launch
+
+    def on_host(self, number):
+        """Who of the job is alive there."""
+        inside = os.readlink(f"/proc/{self.init_of(number)}/ns/pid")
+        found = {}
+        for pid, line in marked(*self.marks).items():
+            try:
+                if os.readlink(f"/proc/{pid}/ns/pid") == inside:
+                    found[pid] = line
+            except OSError:
+                pass
+        return found
+
+    def init_of(self, number):
+        path = os.path.join(hosts.LAB_HOSTS.env["LAB_STATE"], "hosts", node(number), "pid")
+        with open(path, encoding="ascii") as f:
+            return int(f.read().split()[0])
+
+    def lost(self, launch, number):
+        launch.wait(45)
+        self.assertNotEqual(launch.rc, 0)
+        self.assertIn(node(number), launch.err.splitlines()[0])
+
+    def test_a_host_dies(self):
+        self.addCleanup(self.heal, 3)
+        launch = self.running(1, 2, 3)
+        self.fault(3, "kill")
+        self.lost(launch, 3)
+
+    def test_a_host_loses_power(self):
+        self.addCleanup(self.heal, 4)
+        launch = self.running(1, 2, 4)
+        self.fault(4, "crash")
+        self.lost(launch, 4)
+
+    def test_a_cable_is_pulled(self):
+        self.addCleanup(self.heal, 5)
+        launch = self.running(1, 2, 5)
+        self.fault(5, "drop")
+        self.lost(launch, 5)
+        # cut off, the host must clean up by itself
+        self.assertTrue(wait_until(lambda: not self.on_host(5), 45), self.on_host(5))
+
+    def test_the_launcher_is_killed(self):
+        launch = self.running(1, 2, 3, 4)
+        launch.signal(signal.SIGKILL)
+        launch.wait()
+        self.assertTrue(wait_until(lambda: not marked(*self.marks), 10), marked(*self.marks))
+
+    def killed(self, number, word):
+        """SIGKILL for what carries `word` in its command line there."""
+        found = [p for p, line in self.on_host(number).items() if word in line]
+        self.assertTrue(found, self.on_host(number))
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+
+    def test_an_agent_is_killed(self):
+        launch = self.running(1, 2, 3)
+        self.killed(2, "ddprun-agent")
+        self.lost(launch, 2)
+
+    def test_an_agents_guard_is_killed(self):
+        launch = self.running(1, 2, 3)
+        self.killed(3, "ddprun-guard")
+        self.lost(launch, 3)
+
+    def test_an_agent_in_the_tree_is_killed(self):
+        launch = self.running(1, 2, 3, 4, 5, 6, 7, 8, options=("--tree-width", 2))
+        self.killed(2, "ddprun-agent")
+        launch.wait()
+        self.assertNotEqual(launch.rc, 0)
+
+    def test_an_ssh_is_killed(self):
+        launch = self.running(1, 2, 3)
+        self.killed(1, "ssh")
+        launch.wait()
+        self.assertNotEqual(launch.rc, 0)
+
+
+if __name__ == "__main__":
+    main()

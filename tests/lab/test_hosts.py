@@ -1,0 +1,203 @@
+"""Launches over several hosts that work, as root and as an ordinary user."""
+
+import os
+import re
+import signal
+import socket
+import time
+import unittest
+
+import hosts
+from hosts import LabTest, main, node
+from launch import wait_until
+
+setUpModule = hosts.set_up
+tearDownModule = hosts.tear_down
+
+# PyTorch's oldest dialect: ADD of 1 to the key "/n", the answer is the sum
+ADD = '''
+import os, socket, struct
+s = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 10)
+s.sendall(b"\\x03" + struct.pack("<Q", 2) + b"/n" + struct.pack("<q", 1))
+got = s.recv(8)
+print(os.environ["MASTER_ADDR"], struct.unpack("<q", got)[0] if got else "closed", flush=True)
+'''
+
+
+class Works(LabTest):
+    def ranks_of(self, user):
+        launch = self.on(
+            (1, 2), 'echo "$(hostname) $(id -un) $RANK $LOCAL_RANK $NODE_RANK $WORLD_SIZE"',
+            slots=2, user=user,
+        )
+        self.assert_ended(launch, 0)
+        self.assertEqual(
+            sorted(launch.out.splitlines()),
+            [
+                f"[{r} {node(r // 2 + 1)}] {node(r // 2 + 1)} {user} {r} {r % 2} {r // 2} 4"
+                for r in range(4)
+            ],
+        )
+        self.assertEqual(launch.err, "")
+
+    def test_as_an_ordinary_user(self):
+        self.ranks_of("alice")
+
+    def test_as_root(self):
+        self.ranks_of("root")
+
+    def test_from_a_host_that_has_no_rank(self):
+        launch = self.on((2, 3), "hostname", host=5)
+        self.assert_ended(launch, 0)
+        self.assertEqual(
+            sorted(launch.out.splitlines()), ["[0 node002] node002", "[1 node003] node003"]
+        )
+
+    def test_a_hostfile(self):
+        path = self.write("hosts", "node001 slots=1\nnode002:2\nnode003 slots=1\n")
+        launch = self.run_to_end("--hostfile", path, "sh", "-c", "echo $RANK $(hostname)")
+        self.assert_ended(launch, 0)
+        self.assertEqual(
+            sorted(line.split("] ")[1] for line in launch.out.splitlines()),
+            ["0 node001", "1 node002", "2 node002", "3 node003"],
+        )
+
+    def test_every_rank_reaches_the_store(self):
+        # every host has a docker0 with one and the same address: a trap for MASTER_ADDR
+        for host in (1, 4):  # also when the launcher is not on the store's host
+            with self.subTest(host):
+                launch = self.run_to_end(
+                    "-H", self.hosts(1, 2, 3, slots=2), "python3", "-c", ADD, host=host
+                )
+                self.assert_ended(launch, 0)
+                words = [line.split("] ")[1].split() for line in launch.out.splitlines()]
+                self.assertEqual(sorted(w[1] for w in words), list("123456"))
+                self.assertEqual(len({w[0] for w in words}), 1)
+                self.assertFalse(words[0][0].startswith(("127.", "172.17.", "::")))
+
+    def test_strangers_on_every_host_are_shut_out(self):
+        launch = self.start_on(
+            (1, 2), "echo at $MASTER_ADDR $MASTER_PORT; cat", stdin=b"", user="alice"
+        )
+        self.wait_for(launch, "at 10")
+        address, port = re.search(r"at (\S+) (\d+)", launch.out).groups()
+        code = (
+            f"import os; os.environ.update(MASTER_ADDR='{address}', MASTER_PORT='{port}')\n{ADD}"
+        )
+        for number in (1, 2, 3):
+            try:
+                said = hosts.LAB_HOSTS("exec", "-l", "-u", "alice", node(number), "python3", "-c", code)
+            except RuntimeError as reset:  # closed before it was read
+                said = str(reset)
+            self.assertRegex(said, "closed|reset by peer|Connection refused", node(number))
+        launch.wait()
+        self.assert_ended(launch, 0)
+
+    def test_much_output_of_many_hosts(self):
+        launch = self.on((1, 2, 3, 4), "seq 25000", slots=2)
+        self.assert_ended(launch, 0)
+        seen = {}
+        for line in launch.out.splitlines():
+            tag, number = line.rsplit(" ", 1)
+            seen[tag] = seen.get(tag, 0) + 1
+            self.assertEqual(int(number), seen[tag])
+        self.assertEqual(list(seen.values()), [25000] * 8)
+
+    def test_stdin_reaches_rank_0_on_another_host(self):
+        launch = self.on((2, 3), 'echo "$RANK:$(wc -c)"', stdin=b"x" * 300000)
+        self.assert_ended(launch, 0)
+        self.assertEqual(
+            sorted(line.split("] ")[1] for line in launch.out.splitlines()),
+            ["0:300000", "1:0"],
+        )
+
+    def test_the_environment_travels(self):
+        launch = self.on((2,), 'echo "$MY_OWN"', "-x", "MY_OWN", env={"MY_OWN": "a b"})
+        self.assert_ended(launch, 0)
+        self.assertIn("a b\n", launch.out)
+
+    def test_a_folder_that_is_only_here_is_named(self):
+        hosts.LAB_HOSTS("exec", "node001", "mkdir", "-p", "-m", "777", "/run/only-here")
+        launch = self.on((1, 2), "pwd", cwd="/run/only-here")
+        self.assertNotEqual(launch.rc, 0)
+        self.assertIn("node002", launch.err)
+        self.assertIn("/run/only-here", launch.err)
+
+
+class Trees(LabTest):
+    ALL = tuple(range(1, 9))
+
+    def everybody(self, *options):
+        launch = self.on(self.ALL, "hostname", *options)
+        self.assert_ended(launch, 0)
+        self.assertEqual(
+            sorted(line.split("] ")[1] for line in launch.out.splitlines()),
+            [node(n) for n in self.ALL],
+        )
+        return launch
+
+    def test_a_tree_of_width_2(self):
+        self.everybody("--tree-width", 2)
+
+    def test_flat(self):
+        self.everybody("--tree-width", 0)
+
+    def test_a_tree_that_cannot_grow_falls_back_to_flat(self):
+        ssh = self.write(
+            "ssh", '#!/bin/sh\n[ "$(hostname)" = node001 ] || exit 255\nexec ssh "$@"\n', 0o755
+        )
+        self.everybody("--tree-width", 2, "--ssh", ssh)
+
+    def test_failures_come_up_the_tree(self):
+        launch = self.on(
+            self.ALL, '[ $RANK = 6 ] && { echo why >&2; exit 9; }; exec sleep 60',
+            "--tree-width", 2,
+        )
+        self.assert_ended(launch, 9)
+        for word in ("rank 6", "node007", "why"):
+            self.assertIn(word, launch.err)
+
+
+class Ends(LabTest):
+    def test_the_first_failure_ends_all_hosts(self):
+        launch = self.on((1, 2, 3), '[ $RANK = 2 ] && exit 3; exec sleep 60')
+        self.assert_ended(launch, 3)
+        headline = launch.err.splitlines()[0]
+        self.assertIn("rank 2", headline)
+        self.assertIn("node003", headline)
+
+    def test_a_program_that_is_not_there(self):
+        launch = self.run_to_end("-H", self.hosts(2, 3), "no-such-program-at-all")
+        self.assert_ended(launch, 127)
+        self.assertIn("no-such-program-at-all", launch.err)
+
+    def test_ctrl_c(self):
+        launch = self.start_on((1, 2, 3), "trap 'echo bye; exit 0' INT TERM; echo up; sleep 60 & wait")
+        wait_until(lambda: launch.out.count("up\n") == 3)
+        launch.signal(signal.SIGINT)
+        launch.wait()
+        self.assert_ended(launch, 130)
+        self.assertEqual(launch.out.count("bye\n"), 3)
+
+    def test_strangers_at_the_agents_port_do_no_harm(self):
+        launch = self.start_on((1, 2), "echo up; sleep 2; echo done")
+        wait_until(lambda: launch.out.count("up\n") == 2)
+        listening = hosts.LAB_HOSTS("exec", "node001", "ss", "-ltnpH")
+        ports = {
+            int(m[1]) for m in re.finditer(r":(\d+) .*\"ddprun", listening)
+        }
+        self.assertTrue(ports, listening)
+        for port in ports:  # whatever is open: the store, and links if they were
+            code = (
+                f"import socket; s = socket.create_connection(('10.77.0.1', {port}), 5)\n"
+                "s.settimeout(5); s.sendall(bytes(range(256)) * 8)\n"
+                "try:\n    print('got', len(s.recv(4096)))\nexcept OSError as e:\n    print(e)"
+            )
+            hosts.LAB_HOSTS("exec", "-l", "-u", "alice", "node004", "python3", "-c", code)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out.count("done\n"), 2)
+
+
+if __name__ == "__main__":
+    main()

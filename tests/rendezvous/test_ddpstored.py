@@ -4,6 +4,7 @@
 usage: test_ddpstored.py DDPSTORED
 """
 import os
+import random
 import resource
 import signal
 import socket
@@ -11,6 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -18,7 +20,7 @@ DDPSTORED = sys.argv.pop(1)
 PATIENCE = 20  # seconds; only a hang takes so long
 
 HELLO = b"\0" + struct.pack("<I", 0x3C85F7CE) + b"\x0d\x34\x12\0\0"
-SET, GET, ADD, CHECK, WAIT, MULTI_GET, CANCEL, LIST = 1, 3, 4, 5, 6, 10, 12, 17
+SET, GET, ADD, CHECK, WAIT, DELETE, APPEND, MULTI_GET = 1, 3, 4, 5, 6, 8, 9, 10
 
 
 def text(s):
@@ -221,6 +223,50 @@ class Stored(unittest.TestCase):
         for n in 300, 2000, 5000:
             c.sock.sendall(request * n)
             self.assertEqual(c.read(n * 1008), (struct.pack("<Q", 1000) + b"v" * 1000) * n)
+
+    def test_random_traffic_is_answered_as_a_dictionary_would(self):
+        """Batches of requests of all sizes, cut anywhere, their replies read in between."""
+        self.start()
+        rnd = random.Random(7)
+        clients = [self.client() for _ in range(6)]
+        for _ in range(60):
+            n = rnd.randrange(len(clients))
+            table, sent, due = {}, b"", b""
+            for _ in range(rnd.choice([1, 3, 40, 400])):
+                key = f"/{n}/{rnd.randrange(9)}"
+                value = rnd.randbytes(rnd.choice([0, 1, 39, 40, 41, 500, 16384, 70000])
+                                      if rnd.random() < 0.2 else 10)
+                which = rnd.randrange(5)
+                if which == 0:
+                    sent += bytes([SET]) + text(key) + text(value)
+                    table[key] = value
+                elif which == 1:
+                    sent += bytes([APPEND]) + text(key) + text(value)
+                    table[key] = table.get(key, b"") + value
+                elif which == 2:
+                    sent += bytes([DELETE]) + text(key)
+                    due += struct.pack("<q", table.pop(key, None) is not None)
+                elif which == 3:
+                    sent += bytes([GET]) + text(key)
+                    due += text(table.get(key, b""))
+                else:
+                    names = [f"/{n}/{rnd.randrange(9)}" for _ in range(rnd.randrange(40))]
+                    sent += bytes([MULTI_GET]) + keys(*names)
+                    due += b"".join(text(table.get(k, b"")) for k in names)
+            for key in table:
+                sent += bytes([DELETE]) + text(key)
+                due += struct.pack("<q", 1)
+            sender = threading.Thread(target=self.send_cut, args=(clients[n], sent, n))
+            sender.start()
+            self.assertEqual(clients[n].read(len(due)), due)
+            sender.join(PATIENCE)
+
+    def send_cut(self, client, data, seed):
+        rnd = random.Random(seed)
+        while data:
+            n = rnd.choice([1, 9, 1000, 65536, 1 << 20])
+            client.sock.sendall(data[:n])
+            data = data[n:]
 
     def test_who_asks_and_never_reads_is_not_heard_further(self):
         self.start()

@@ -168,6 +168,10 @@ static void reduce_case(struct ddp_group *g, const struct args *x)
     team_check(g, ddp_reduce_scatter(g, x->a, x->b, x->count, x->type, x->op, &err) == 0,
                "%s", err.text);
     check_reduced(g, "reduce_scatter", x, x->b, (size_t)rank * x->count);
+    void *own = x->a + (size_t)rank * x->count * sizes_of[x->type];
+    team_check(g, ddp_reduce_scatter(g, x->a, own, x->count, x->type, x->op, &err) == 0,
+               "%s", err.text);
+    check_reduced(g, "reduce_scatter in place", x, own, (size_t)rank * x->count);
 }
 
 static void copy_case(struct ddp_group *g, const struct args *x)
@@ -187,6 +191,14 @@ static void copy_case(struct ddp_group *g, const struct args *x)
     memset(x->b, 0x55, bytes * (size_t)size);
     team_check(g, ddp_all_gather(g, x->a, x->b, x->count, x->type, &err) == 0, "%s",
                err.text);
+    if (x->count % 2) { /* again, with the contribution in its place */
+        memset(x->b, 0x55, bytes * (size_t)size);
+        memcpy(x->b + (size_t)rank * bytes, x->a, bytes);
+        team_check(g,
+                   ddp_all_gather(g, x->b + (size_t)rank * bytes, x->b, x->count, x->type,
+                                  &err) == 0,
+                   "%s", err.text);
+    }
     for (int r = 0; r < size; r++) {
         fill(x->a, x->count, 0, r, x->type, DDP_SUM);
         team_check(g, memcmp(x->a, x->b + (size_t)r * bytes, bytes) == 0,

@@ -1,0 +1,73 @@
+"""Unmodified PyTorch programs under ddprun.   launch.py DDPRUN {here|hosts}
+
+here:  1, 2, 4 and 8 ranks on this machine, by env:// and tcp://, and a script that hosts
+       the store itself (--store rank0).
+hosts: 4 ranks over two hosts of a namespace lab ($DDPRUN_SHARED/lab/lab), started by ssh.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+import jobs
+
+ALL = {version: jobs.BASIC + more for version, more in jobs.TRAIN.items()}
+FEW = ["collectives", "groups", "ddp"]
+
+
+def under(ddprun, version, python, size, how, checks, options=(), env=None, enter=()):
+    options = " ".join(options)
+    job = jobs.Job(f"PyTorch {version}, {how}://, ddprun -np {size} {options}".rstrip())
+    job.start([*enter, ddprun, "-np", str(size), *options.split(), python, jobs.CHECK, how,
+               *checks], env=env)
+    return job.finish(size, checks)
+
+
+def here(ddprun, torches, env):
+    good = True
+    for version, python in torches.items():
+        for size, how, checks in ((1, "env", ALL[version]), (2, "env", ALL[version]),
+                                  (4, "tcp", ALL[version]), (8, "env", FEW)):
+            good &= under(ddprun, version, python, size, how, checks, env=env)
+    good &= under(ddprun, version, python, 2, "env", FEW, ["--store rank0"], env)
+    return good
+
+
+def hosts(ddprun, torches, lab, env):
+    enter = [lab, "exec", "-l", "node001", "env", f"CHECK_DIR={env['CHECK_DIR']}"]
+    spread = ["-H node001:2,node002:2", "-x CHECK_DIR", f"--wdir {env['CHECK_DIR']}"]
+    good = True
+    for version, python in torches.items():
+        for how in ("env", "tcp"):
+            checks = ALL[version] if how == "env" else FEW
+            good &= under(ddprun, version, python, 4, how, checks, spread, env, enter)
+    # one rank on each, so that every pair talks over the network
+    good &= under(ddprun, version, python, 2, "env", ALL[version],
+                  ["-H node001,node002", "-x CHECK_DIR"], env, enter)
+    return good
+
+
+def main():
+    ddprun, where = os.path.abspath(sys.argv[1]), sys.argv[2]
+    shared = os.environ.get("DDPRUN_SHARED", os.path.join(jobs.HERE, "../../../shared"))
+    lab = os.path.join(shared, "lab", "lab")
+    if where == "hosts" and (os.geteuid() != 0 or not os.access(lab, os.X_OK)):
+        jobs.skip("no namespace lab (DDPRUN_SHARED/lab/lab) or not root")
+    torches = jobs.find_torches()
+    with tempfile.TemporaryDirectory(prefix="ddprun-interop-") as directory:
+        env = dict(os.environ, CHECK_DIR=directory)
+        if where == "here":
+            sys.exit(not here(ddprun, torches, env))
+        env["LAB_STATE"] = os.path.join(directory, "lab")
+        up = subprocess.run([lab, "up", "2"], env=env, stdin=subprocess.DEVNULL)
+        try:
+            if up.returncode != 0:
+                jobs.skip("the namespace lab does not come up here")
+            good = hosts(ddprun, torches, lab, env)
+        finally:
+            subprocess.run([lab, "down"], env=env, stdin=subprocess.DEVNULL)
+        sys.exit(not good)
+
+
+if __name__ == "__main__":
+    main()

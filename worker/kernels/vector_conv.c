@@ -194,15 +194,20 @@ ALWAYS void conv_tile(int T, int step, const struct row *a, int ow)
         sum[j][1] = load(start + VL);
     }
     conv_sums(T, step, a, ow, sum);
-    if (a->finish == RELU) {
-        UNROLL for (int j = 0; j < 2 * T; j++) sum[j / 2][j % 2] =
-            positive(sum[j / 2][j % 2]);
-    } else if (a->finish == MASK) {
-        const float *mask = a->mask + ow * BLOCK;
-        UNROLL for (int j = 0; j < 2 * T; j++) sum[j / 2][j % 2] =
-            where_positive(load(mask + j * VL), sum[j / 2][j % 2]);
+    const float *mask = a->finish == MASK ? a->mask + ow * BLOCK : NULL;
+    UNROLL for (int j = 0; j < T; j++, y += BLOCK)
+    {
+        vec lo = sum[j][0], hi = sum[j][1];
+        if (a->finish == RELU) {
+            lo = positive(lo);
+            hi = positive(hi);
+        } else if (a->finish == MASK) {
+            lo = where_positive(load(mask + j * BLOCK), lo);
+            hi = where_positive(load(mask + j * BLOCK + VL), hi);
+        }
+        store(y, lo);
+        store(y + VL, hi);
     }
-    UNROLL for (int j = 0; j < 2 * T; j++) store(y + j * VL, sum[j / 2][j % 2]);
 }
 
 static void conv_row(const struct row *a)
@@ -310,8 +315,8 @@ static const float *unmask(const struct conv_plan *p, struct own *own, const flo
         own->planes[i] = y[i] > 0 ? dy[i] * scale : 0;
     for (int k = 0; k < p->s.K; k += BLOCK)
         NAMED(transpose)
-        (own->planes + (size_t)k * pixels, pixels, at_most(BLOCK, p->s.K - k),
-         (int)pixels, g + (size_t)k * pixels, BLOCK);
+    (own->planes + (size_t)k * pixels, pixels, at_most(BLOCK, p->s.K - k), (int)pixels,
+     g + (size_t)k * pixels, BLOCK);
     return g;
 }
 
@@ -369,7 +374,11 @@ ALWAYS void taps_tile(int T, int step, const struct taps *a, int i)
 {
     vec sum[TILE_MAX][2];
     float *dw = a->dw + i * BLOCK;
-    UNROLL for (int j = 0; j < 2 * T; j++) sum[j / 2][j % 2] = load(dw + j * VL);
+    UNROLL for (int j = 0; j < T; j++)
+    {
+        sum[j][0] = load(dw + j * BLOCK);
+        sum[j][1] = load(dw + j * BLOCK + VL);
+    }
     for (int h = 0; h < a->H; h++) {
         const float *x = a->x + (size_t)h * a->x_row + i;
         const float *dy = a->dy + (size_t)h * a->dy_row;
@@ -382,7 +391,11 @@ ALWAYS void taps_tile(int T, int step, const struct taps *a, int i)
             }
         }
     }
-    UNROLL for (int j = 0; j < 2 * T; j++) store(dw + j * VL, sum[j / 2][j % 2]);
+    UNROLL for (int j = 0; j < T; j++)
+    {
+        store(dw + j * BLOCK, sum[j][0]);
+        store(dw + j * BLOCK + VL, sum[j][1]);
+    }
 }
 
 static void taps_row(const struct taps *a, int step, int taps)

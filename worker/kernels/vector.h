@@ -23,7 +23,11 @@
 #define TEXT_(x)    #x
 #define TEXT(x)     TEXT_(x)
 #define ALWAYS      static inline __attribute__((always_inline))
-#define UNROLL      _Pragma("GCC unroll 16")
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
 
 /* 32 registers: 26 sums, two vectors, the scalars; 16 registers: 12 sums. */
 #define TILE     (VL == 16 ? 13 : 6)

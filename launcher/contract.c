@@ -185,20 +185,35 @@ static const struct {
     {"HOROVOD_ELASTIC", "waits for an outer horovodrun's driver"},
 };
 
-/* The first bytes differ nearly always: that keeps 256 ranks on one host cheap. */
 static bool fits(const char *pattern, const char *name, size_t len)
 {
-    if (pattern[0] != name[0])
-        return false;
     size_t n = strlen(pattern);
     if (pattern[n - 1] == '*')
         return len >= n - 1 && memcmp(pattern, name, n - 1) == 0;
     return n == len && memcmp(pattern, name, n) == 0;
 }
 
+/* Can a table have this name? Looks at its first two bytes only, which are enough to say
+ * no to most of an environment: with 256 ranks on a host the tables are asked 20,000
+ * times. */
+static bool perhaps_known(const char *name)
+{
+    static unsigned char pairs[256][256 / 8];
+    static bool filled;
+    const unsigned char *n = (const unsigned char *)name;
+    for (size_t i = 0; !filled && i < ARRAY_LEN(rows) + ARRAY_LEN(leftovers); i++) {
+        size_t k = i - ARRAY_LEN(rows);
+        const char *p = i < ARRAY_LEN(rows) ? rows[i].name : leftovers[k].name;
+        const unsigned char a = (unsigned char)p[0], b = (unsigned char)p[1];
+        pairs[a][b / 8] |= (unsigned char)(1 << b % 8);
+    }
+    filled = true;
+    return n[0] && pairs[n[0]][n[1] / 8] >> n[1] % 8 & 1;
+}
+
 static bool is_leftover(const char *name, size_t len)
 {
-    for (size_t i = 0; i < ARRAY_LEN(leftovers); i++) {
+    for (size_t i = 0; perhaps_known(name) && i < ARRAY_LEN(leftovers); i++) {
         if (fits(leftovers[i].name, name, len))
             return true;
     }
@@ -247,7 +262,7 @@ static bool stays(const struct row *row, const char *old, bool user)
 
 static const struct row *find_row(const char *name, size_t len)
 {
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+    for (size_t i = 0; perhaps_known(name) && i < ARRAY_LEN(rows); i++) {
         if (fits(rows[i].name, name, len))
             return &rows[i];
     }

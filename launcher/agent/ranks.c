@@ -104,7 +104,10 @@ static const struct worker_events worker_events = {
 static void on_env_note(const struct env_note *n, void *arg)
 {
     static const char *const what[] = {"set", "replaced", "kept as it was", "removed"};
-    if (n->origin != ENV_SET)
+    const struct ranks *r = arg;
+    if (n->user && n->origin == ENV_REPLACED && r->share.node_rank == 0)
+        log_warn("-x %s=%s is not kept: ranks are told apart by it", n->name, n->old);
+    else if (n->origin != ENV_SET)
         log_info("environment: %s %s%s%s%s", n->name, what[n->origin],
                  n->old ? " ('" : "", n->old ? n->old : "", n->old ? "')" : "");
 }
@@ -134,7 +137,7 @@ static void rank_env(struct ranks *r, uint32_t local, struct strv *env)
         .store = (enum store_mode)job->store_mode,
     };
     contract_apply(&facts, &r->base, &job->user_set, env, local == 0 ? on_env_note : NULL,
-                   NULL);
+                   r);
 }
 
 /* This machine's own variables, and over them those that came along. */

@@ -83,6 +83,17 @@ def dry_run_tells_what_happens(folder):
     expect("kept", real.get("OMP_NUM_THREADS") == "7", real.get("OMP_NUM_THREADS"))
 
 
+def replaced_values_are_said():
+    """-x of what tells ranks apart is worth a warning, the rest is for --verbose."""
+    code, out, err = run("-np", "2", "-x", "RANK=7", "true")
+    expect("-x RANK", code == 0 and err.count("\n") == 1 and "-x RANK=7" in err, err)
+    env = {"PMIX_RANK": "3"}
+    code, out, err = run("-np", "2", "true", env=env)
+    expect("quiet", code == 0 and not err, err)
+    code, out, err = run("-np", "2", "--verbose", "true", env=env)
+    expect("--verbose", "PMIX_RANK removed ('3')" in err, err)
+
+
 def cpus_of(text):
     out = set()
     for part in text.split(","):
@@ -139,6 +150,7 @@ with tempfile.TemporaryDirectory() as name:
     usage()
     nothing_starts(pathlib.Path(name))
     dry_run_tells_what_happens(pathlib.Path(name))
+    replaced_values_are_said()
     binding()
     topology()
 print("\n".join(faults) if faults else "the front holds")

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""What training together costs: two ranks beside two runs that know nothing of each other.
+
+    bench/ddp_efficiency.py [--build DIR] [--rounds 7] [--epochs 3] [--model cnn]
+                            [--batch-size 64] [--data DIR] [-- ddp-train's own options]
+
+Each round runs, one after the other: one rank alone on CPU 0; two independent runs at
+once, on CPU 0 and CPU 1; two ranks under ddprun, bound the same way. Printed are images/s
+(each run's best epoch, so that a disturbance of one epoch does not count) and CPU seconds
+for each 1,000 images, as medians over the rounds, and the ratio of two ranks to two
+independent runs, which is taken within each round.
+
+--data is a folder in MNIST's format; default: ../shared/data/mnist10k beside the source,
+or $DDPRUN_SHARED/data/mnist10k, or else the digits inside the program (small images: the
+hardest case, since a step takes a millisecond).
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+DEADLINE_S = 600
+
+
+def find_data():
+    shared = os.environ.get("DDPRUN_SHARED", os.path.join(SOURCE, "..", "shared"))
+    mnist = os.path.join(shared, "data", "mnist10k")
+    return mnist if os.path.isdir(mnist) else "digits"
+
+
+def read_log(path):
+    """Best images/s of an epoch, and the images of all of them."""
+    with open(path) as f:
+        rows = [json.loads(line) for line in f]
+    epochs = [row for row in rows if row["kind"] == "epoch"]
+    assert epochs, f"{path} has no epoch"
+    return (max(row["images_per_s"] for row in epochs),
+            len(epochs) * rows[0]["train_samples"])
+
+
+def run_all(commands, logs):
+    """Runs the commands at once. The sum of their images/s, and CPU seconds for each 1,000
+    images."""
+    running = [subprocess.Popen(c, stdout=subprocess.DEVNULL) for c in commands]
+    cpu = 0.0
+    for p in running:
+        _, status, usage = os.wait4(p.pid, 0)
+        p.returncode = os.waitstatus_to_exitcode(status)
+        cpu += usage.ru_utime + usage.ru_stime
+    for p in running:
+        if p.returncode != 0:
+            sys.exit(f"{' '.join(p.args)}: exit {p.returncode}")
+    found = [read_log(log) for log in logs]
+    return sum(rate for rate, _ in found), 1000 * cpu / sum(n for _, n in found)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--build", default=os.path.join(SOURCE, "build"))
+    p.add_argument("--rounds", type=int, default=7)
+    p.add_argument("--epochs", type=int, default=3)
+    p.add_argument("--model", default="cnn")
+    p.add_argument("--batch-size", type=int, default=64)
+    p.add_argument("--data", default=find_data())
+    p.add_argument("rest", nargs="*")
+    a = p.parse_args()
+    train = os.path.join(a.build, "worker", "ddp-train")
+    ddprun = os.path.join(a.build, "launcher", "ddprun")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with tempfile.TemporaryDirectory() as folder:
+        logs = [os.path.join(folder, name) for name in ("a", "b")]
+        options = ["timeout", str(DEADLINE_S), train, "--model", a.model, "--data", a.data,
+                   "--epochs", str(a.epochs), "--batch-size", str(a.batch_size), "--plot",
+                   "none", "--progress", "none", "--threads", "1", *a.rest, "--log"]
+        alone = [["taskset", "-c", str(i), *options, logs[i]] for i in (0, 1)]
+        kinds = {
+            "1 rank": ([alone[0]], logs[:1]),
+            "2 independent": (alone, logs),
+            "2 ranks": ([[ddprun, "-np", "2", *options, logs[0]]], logs[:1]),
+        }
+        found = {name: [] for name in kinds}
+        for _ in range(a.rounds):
+            for name, (commands, where) in kinds.items():
+                found[name].append(run_all(commands, where))
+    print(f"{a.model} on {os.path.basename(a.data)}, batch {a.batch_size} per rank, "
+          f"{a.rounds} rounds")
+    for name, rounds in found.items():
+        print(f"{name:14} {statistics.median(r for r, _ in rounds):10.0f} images/s "
+              f"{statistics.median(c for _, c in rounds):8.3f} CPU s for 1,000 images")
+    both = zip(found["2 ranks"], found["2 independent"])
+    ratios = sorted(100 * ours[0] / theirs[0] for ours, theirs in both)
+    print(f"2 ranks / 2 independent: {statistics.median(ratios):.1f} % "
+          f"({ratios[0]:.1f} to {ratios[-1]:.1f})")
+
+
+main()

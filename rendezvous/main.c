@@ -241,6 +241,8 @@ static int program_run(const struct opts *o, struct ddp_err *err)
         err_set(err, "cannot watch for signals");
         goto out;
     }
+    log_info("listening on %s port %d",
+             o->server.addr ? o->server.addr : "every interface,", server_port(p.server));
     if (announce(o->port_file, server_port(p.server), err) == 0)
         rc = loop_run(p.loop);
 out:

@@ -146,6 +146,44 @@ START_TEST(equal_lists_are_woken_together_in_order)
 }
 END_TEST
 
+START_TEST(many_different_lists_are_all_kept)
+{
+    static struct client many[100];
+    for (int i = 0; i < 100; i++) {
+        uint8_t list[18] = {1, [8] = (uint8_t)i, [9] = 1, [17] = (uint8_t)(i + 1)};
+        bool ready;
+        many[i].waiter.end = on_end;
+        ck_ok(
+            waiter_start(sp, &many[i].waiter, (struct packed){list, 18, 2}, &ready, &err),
+            err);
+        ck_assert(!ready);
+    }
+    for (int i = 0; i <= 100; i++) {
+        uint8_t key = (uint8_t)i;
+        ck_ok(space_set(sp, (struct bytes){&key, 1}, b("v"), &err), err);
+        for (int k = 0; k < 100; k++)
+            ck_assert_int_eq(many[k].ended, k < i);
+    }
+}
+END_TEST
+
+/* A push has completed the list and woken one of two; a third comes and need not wait. */
+START_TEST(a_list_that_is_complete_is_joined_by_nobody)
+{
+    static const char names[] = "a b c d e f g h q";
+    for (const char *k = "abcdefgh"; *k; k++)
+        put((char[]){*k, '\0'});
+    ck_assert(!waits_for(0, names));
+    ck_assert(!waits_for(1, names));
+    push("q");
+    ck_assert_int_eq(c[0].ended, 1);
+    ck_assert_int_eq(c[1].ended, 0);
+    ck_assert(waits_for(2, names));
+    push("q");
+    ck_assert_int_eq(c[1].ended, 1);
+}
+END_TEST
+
 START_TEST(a_cancelled_waiter_is_never_called)
 {
     ck_assert(!waits_for(0, "a"));
@@ -401,6 +439,8 @@ Suite *suite(void)
     tcase_add_test(t, a_key_named_twice_counts_once);
     tcase_add_test(t, a_key_that_goes_again_is_missing_again);
     tcase_add_test(t, equal_lists_are_woken_together_in_order);
+    tcase_add_test(t, many_different_lists_are_all_kept);
+    tcase_add_test(t, a_list_that_is_complete_is_joined_by_nobody);
     tcase_add_test(t, a_cancelled_waiter_is_never_called);
     tcase_add_test(t, a_full_store_takes_no_more_waiters);
     tcase_add_test(t, waiting_leaves_nothing_behind);

@@ -55,7 +55,11 @@ static void world_feed(struct world *w, struct peer *p)
     uint8_t *in = malloc(p->nheld ? p->nheld : 1);
     if (p->nheld > 0)
         memcpy(in, p->held, p->nheld);
+    if (w->feeding)
+        w->feeding(true);
     ssize_t used = session_feed(&p->session, in, p->nheld, &p->out, &p->why);
+    if (w->feeding)
+        w->feeding(false);
     free(in);
     if (used < 0) {
         peer_end(p);

@@ -26,7 +26,8 @@ struct world {
     struct store *store;
     struct peer peers[WORLD_PEERS];
     uint32_t news; /* bit per peer */
-    int feeding;
+    /* around each session_feed(); NULL: none. For a test that takes memory away. */
+    void (*feeding)(bool begins);
 };
 
 /* `rule` and limits as ddpstored's, unless the test changes w->host afterwards. */

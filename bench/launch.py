@@ -265,7 +265,11 @@ def main():
     parser.add_argument("--np")
     parser.add_argument("--hosts", default="4,8,16")
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--realtime", action="store_true", help="SCHED_RR for all contenders: "
+                        "what else the machine does then hardly shows (needs root)")
     args = parser.parse_args()
+    if args.realtime:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))
     if args.what == "start":
         args.np = args.np or "2,16,64,256"
     args.rounds = args.rounds or {"start": 7, "kill": 20, "hosts": 5}[args.what]

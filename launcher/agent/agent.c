@@ -27,6 +27,10 @@
 /* How long output may go on after nothing is left that could write it. */
 enum { DRAIN_MS = 2000 };
 
+/* ms: how long ranks have to go before a look for what has left their groups. It costs
+ * one or two ms, and most jobs are gone by then. */
+enum { STRAYS_MS = 10 };
+
 /* How long nothing may be heard from above, where a ping comes every second. */
 enum { SILENCE_MS = 30000 };
 
@@ -41,6 +45,8 @@ struct agent {
     struct ranks *ranks;        /* owned; NULL until there is work */
     struct grace *grace;        /* owned */
     struct event *drain;        /* owned: deadline */
+    struct event *strays;       /* owned: the look for them is due */
+    int strays_sig;             /* what they get then */
     struct event *lifelines[2]; /* owned; NULL: none */
     struct event *silence;      /* owned: is anybody above; NULL on this machine */
     struct relay *relay;        /* owned; NULL: nobody is below */
@@ -114,6 +120,13 @@ static bool nothing_left(struct agent *a)
     return a->relay && !relay_is_idle(a->relay) && sweep_signal(0, skip_ssh, a) == 0;
 }
 
+static void on_strays(evutil_socket_t fd, short what, void *arg)
+{
+    struct agent *a = arg;
+    if (!a->gone && reap_now(a->reap))
+        sweep_signal(a->strays_sig, skip_live_group, a);
+}
+
 /* The ranks by their process groups, what has left those one by one. */
 static void end_with(int sig, void *arg)
 {
@@ -124,8 +137,12 @@ static void end_with(int sig, void *arg)
         if (sig != SIGKILL)
             ranks_signal(a->ranks, SIGCONT); /* who is stopped hears nothing */
     }
-    if (reap_now(a->reap)) /* a look costs a millisecond: not for nobody */
-        sweep_signal(sig, sig == SIGKILL ? skip_ssh : skip_live_group, a);
+    if (sig != SIGKILL) {
+        a->strays_sig = sig;
+        event_add(a->strays, &(struct timeval){0, STRAYS_MS * 1000});
+    } else if (reap_now(a->reap)) {
+        sweep_signal(sig, skip_ssh, a);
+    }
     agent_check(a);
 }
 
@@ -516,7 +533,8 @@ static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp
     reap_after(a->reap, on_reaped, a);
     a->grace = grace_create(a->loop, end_with, a);
     a->drain = evtimer_new(loop_base(a->loop), on_drain_deadline, a);
-    if (!a->drain)
+    a->strays = evtimer_new(loop_base(a->loop), on_strays, a);
+    if (!a->drain || !a->strays)
         return err_set(err, "cannot make an event");
     a->door = door_create(getpid());
     a->up = link_create(a->loop, s->fd, FRAME_DOWN, s->keys, &link_events, a);
@@ -531,9 +549,8 @@ static void agent_destroy(struct agent *a)
     door_destroy(a->door);
     link_destroy(a->up);
     grace_destroy(a->grace);
-    if (a->drain)
-        event_free(a->drain);
-    struct event *events[] = {a->lifelines[0], a->lifelines[1], a->silence};
+    struct event *events[] = {a->drain, a->strays, a->lifelines[0], a->lifelines[1],
+                              a->silence};
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
         if (events[i])
             event_free(events[i]);

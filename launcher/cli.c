@@ -68,6 +68,16 @@ static int read_number(const struct option *o, const char *name, const char *tex
     return 0;
 }
 
+/* torchrun's words for "as many as it has GPUs", which is our default. */
+static int read_per_node(const struct option *o, const char *name, const char *text,
+                         struct opts *opts, struct ddp_err *err)
+{
+    if (strcmp(text, "auto") != 0 && strcmp(text, "gpu") != 0)
+        return read_number(o, name, text, opts, err);
+    opts->per_node = 0;
+    return 0;
+}
+
 static int read_text(const struct option *o, const char *name, const char *text,
                      struct opts *opts, struct ddp_err *err)
 {
@@ -230,8 +240,9 @@ static const struct option options[] = {
      "hosts and their slots, one a line, as Open MPI, MPICH or Horovod write them"},
     {"host H hosts", "LIST", AT(hosts), read_text, 0, 0, NULL,
      "hosts n1:4,n2:4 or n[01-16]:4; with --hostfile: the ones to use, or ^host not to"},
-    {"nproc-per-node ppn N npernode ntasks-per-node", "N", AT(per_node), read_number, 1,
-     RANKS_MAX, NULL, "N ranks on each host; default: its slots, its GPUs, else 1"},
+    {"nproc-per-node ppn N npernode ntasks-per-node", "N", AT(per_node), read_per_node, 1,
+     RANKS_MAX, NULL,
+     "N ranks on each host; auto, gpu (default): its slots, its GPUs, else 1"},
     {"nnodes", "N", AT(nnodes), read_number, 1, RANKS_MAX, NULL,
      "use the first N hosts, evenly; default: all"},
     {"oversubscribe", NULL, AT(oversubscribe), read_flag, 0, 0, NULL,

@@ -49,6 +49,8 @@ static const struct {
     {"--npernode 2 prog", 0, 2, NULL, NULL, "prog"},
     {"--nproc-per-node 2 prog", 0, 2, NULL, NULL, "prog"},
     {"--nproc_per_node=2 prog", 0, 2, NULL, NULL, "prog"},
+    {"--nproc-per-node 2 --nproc-per-node gpu prog", 0, 0, NULL, NULL, "prog"},
+    {"--nproc-per-node=auto prog", 0, 0, NULL, NULL, "prog"},
     {"--ntasks-per-node 2 prog", 0, 2, NULL, NULL, "prog"},
     {"-np 2 -- -prog", 2, 0, NULL, NULL, "-prog"},
     {"-np 2 prog -np 9 -H x", 2, 0, NULL, NULL, "prog"}, /* the program's own */

@@ -66,7 +66,8 @@ static int hear_exit(struct job *j, unsigned node, const struct frame *f,
     r->state = RANK_EXITED;
     r->status = m.status;
     r->at_ns = m.at_ns - j->nodes[node].ahead_ns;
-    r->bad = m.status != 0 && (j->end_sent_ns == 0 || r->at_ns <= j->end_sent_ns);
+    r->told = m.told;
+    r->bad = m.status != 0 && !m.told;
     j->running--;
     if (r->at_ns > j->last_exit_ns)
         j->last_exit_ns = r->at_ns;

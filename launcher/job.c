@@ -82,8 +82,6 @@ void job_end(struct job *j, int sig, int64_t grace_ms)
     pack_u32(&k, (uint32_t)(grace_ms > 0 ? grace_ms : 0));
     job_send(j, NODE_ALL, MSG_END, &k);
     pack_finish(&k);
-    if (j->end_sent_ns == 0)
-        j->end_sent_ns = now_ns();
     if (j->state < JOB_ENDING) {
         job_move(j, JOB_ENDING,
                  j->cause.kind == CAUSE_NONE ? "all ranks are done" : "something failed");

@@ -48,7 +48,8 @@ struct job_rank {
     enum rank_state state;
     int status;
     int64_t at_ns; /* of its end, on our clock */
-    bool bad;      /* it ended badly before it was told to end */
+    bool told;     /* it had been told to end before it did */
+    bool bad;      /* it ended badly, and was not */
 };
 
 struct job {
@@ -88,7 +89,7 @@ struct job {
     bool reported;
     bool output_failed;
     int spawned_nodes; /* nodes that have started all their ranks */
-    int64_t created_ns, started_ns, spawned_ns, last_exit_ns, end_sent_ns;
+    int64_t created_ns, started_ns, spawned_ns, last_exit_ns;
 };
 
 /* The only writer of `state`. */

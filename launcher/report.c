@@ -53,8 +53,7 @@ static bool ended_by_us(int rank, void *arg)
 {
     const struct job *j = arg;
     const struct job_rank *r = &j->ranks[rank];
-    return r->state == RANK_EXITED && rank != j->cause.rank && !failed_too(rank, arg) &&
-           j->end_sent_ns > 0 && r->at_ns > j->end_sent_ns;
+    return r->told && rank != j->cause.rank && !failed_too(rank, arg);
 }
 
 /* "; rank 2 failed after it; ranks 0-1,4 ended by us" */

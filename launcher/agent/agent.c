@@ -230,9 +230,12 @@ static void on_out(int rank, unsigned stream, const void *data, size_t n, void *
 
 static void on_exited(const struct msg_exit *how, void *arg)
 {
+    struct agent *a = arg;
+    struct msg_exit m = *how;
     struct pack k = {0};
-    msg_exit_pack(how, &k);
-    send_pack(arg, MSG_EXIT, &k);
+    m.told = grace_began(a->grace);
+    msg_exit_pack(&m, &k);
+    send_pack(a, MSG_EXIT, &k);
 }
 
 static void on_taken(uint32_t n, void *arg)

@@ -188,6 +188,7 @@ void msg_exit_pack(const struct msg_exit *m, struct pack *k)
     pack_u32(k, (uint32_t)m->status);
     pack_u64(k, (uint64_t)m->at_ns);
     pack_u64(k, m->peak_kib);
+    pack_u8(k, m->told);
 }
 
 int msg_exit_unpack(const struct frame *f, struct msg_exit *m, struct ddp_err *err)
@@ -197,6 +198,7 @@ int msg_exit_unpack(const struct frame *f, struct msg_exit *m, struct ddp_err *e
     m->status = (int32_t)unpack_u32(&u);
     m->at_ns = (int64_t)unpack_u64(&u);
     m->peak_kib = unpack_u64(&u);
+    m->told = unpack_u8(&u) != 0;
     return unpack_end(&u, f->type, err);
 }
 

@@ -81,6 +81,7 @@ struct msg_exit {
     int32_t status;    /* as waitpid() tells it */
     int64_t at_ns;     /* on the clock of its node */
     uint64_t peak_kib; /* resident at most */
+    bool told;         /* it had been told to end before */
 };
 void msg_exit_pack(const struct msg_exit *m, struct pack *k);
 int msg_exit_unpack(const struct frame *f, struct msg_exit *m, struct ddp_err *err);

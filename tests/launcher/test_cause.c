@@ -1,0 +1,154 @@
+#include "tests/support/suite.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+#include "launcher/policy/cause.h"
+#include "launcher/policy/grace.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct cause exit_at(int64_t at_ns, int status)
+{
+    return (struct cause){.kind = CAUSE_EXIT, .at_ns = at_ns, .status = status};
+}
+
+START_TEST(the_earlier_one_wins_and_a_signal_at_the_same_moment)
+{
+    struct cause none = {0}, a = exit_at(5, 3 << 8), b = exit_at(6, SIGSEGV),
+                 c = exit_at(5, SIGSEGV);
+    ck_assert(cause_before(&b, &none));
+    ck_assert(cause_before(&a, &b));
+    ck_assert(!cause_before(&b, &a));
+    ck_assert(cause_before(&c, &a));
+    ck_assert(!cause_before(&a, &c));
+    ck_assert(!cause_before(&a, &a));
+}
+END_TEST
+
+static const struct {
+    int status;
+    uint64_t peak_kib;
+    int code;
+    const char *text;
+} deaths[] = {
+    {3 << 8, 0, 3, "exited with status 3"},
+    {255 << 8, 0, 255, "exited with status 255"},
+    {SIGSEGV, 0, 139, "died of SIGSEGV (segmentation fault)"},
+    {SIGABRT | 0x80, 0, 134, "died of SIGABRT (aborted), core dumped"},
+    {SIGKILL, 3 << 19, 137,
+     "died of SIGKILL (killed), not sent by ddprun: out of memory? its peak was 1.5 GiB"},
+    {40, 0, 168, "died of signal 40"},
+};
+
+START_TEST(a_death_has_words_and_a_code)
+{
+    struct cause c = {.status = deaths[_i].status, .peak_kib = deaths[_i].peak_kib};
+    char *text = cause_of_death(&c);
+    ck_assert_str_eq(text, deaths[_i].text);
+    ck_assert_int_eq(cause_exit_code(c.status), deaths[_i].code);
+    free(text);
+}
+END_TEST
+
+static bool in_text(int rank, void *arg)
+{
+    return ((const char *)arg)[rank] == 'x';
+}
+
+static const struct {
+    const char *in, *text;
+} sets[] = {
+    {"....", NULL},          {"..x.", "rank 2"},       {"xxxx", "ranks 0-3"},
+    {"xx.x", "ranks 0-1,3"}, {"x.x.x", "ranks 0,2,4"},
+};
+
+START_TEST(ranks_are_named_by_spans)
+{
+    char *text =
+        cause_rank_set((int)strlen(sets[_i].in), in_text, (void *)(uintptr_t)sets[_i].in);
+    if (sets[_i].text)
+        ck_assert_str_eq(text, sets[_i].text);
+    else
+        ck_assert_ptr_null(text);
+    free(text);
+}
+END_TEST
+
+/* --- grace -------------------------------------------------------------------------- */
+
+struct seen {
+    struct loop *loop;
+    int sigs[8], n, stop_at;
+};
+
+static void on_act(int sig, void *arg)
+{
+    struct seen *s = arg;
+    s->sigs[s->n++] = sig;
+    if (s->n == s->stop_at)
+        loop_stop(s->loop, 0);
+}
+
+static const struct {
+    int sig;
+    int64_t grace_ms;
+    int sigs[3];
+} steps[] = {
+    {SIGTERM, 5, {SIGTERM, SIGKILL, SIGKILL}},
+    {SIGINT, 5, {SIGINT, SIGTERM, SIGKILL}},
+    {SIGHUP, 5, {SIGTERM, SIGKILL, SIGKILL}},
+    {SIGTERM, 0, {SIGKILL, SIGKILL, SIGKILL}},
+};
+
+START_TEST(who_does_not_listen_is_killed_and_killed_again)
+{
+    struct ddp_err err;
+    struct seen s = {.loop = loop_create(&err), .stop_at = 3};
+    struct grace *g = grace_create(s.loop, on_act, &s);
+    ck_assert(!grace_began(g));
+    grace_begin(g, steps[_i].sig, steps[_i].grace_ms);
+    loop_run(s.loop);
+    ck_assert(grace_began(g));
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(s.sigs[i], steps[_i].sigs[i]);
+    grace_destroy(g);
+    loop_destroy(s.loop);
+}
+END_TEST
+
+START_TEST(asking_again_never_goes_back)
+{
+    struct ddp_err err;
+    struct seen s = {.loop = loop_create(&err), .stop_at = 99};
+    struct grace *g = grace_create(s.loop, on_act, &s);
+    grace_begin(g, SIGTERM, 60000);
+    grace_begin(g, SIGTERM, 60000);
+    grace_begin(g, SIGINT, 60000);
+    ck_assert_int_eq(s.n, 1);
+    ck_assert(!grace_killing(g));
+    grace_begin(g, SIGKILL, 0);
+    ck_assert_int_eq(s.n, 2);
+    ck_assert_int_eq(s.sigs[1], SIGKILL);
+    ck_assert(grace_killing(g));
+    grace_destroy(g);
+    loop_destroy(s.loop);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("cause");
+    TCase *t = tcase_create("cause");
+    tcase_add_test(t, the_earlier_one_wins_and_a_signal_at_the_same_moment);
+    tcase_add_loop_test(t, a_death_has_words_and_a_code, 0, ARRAY_LEN(deaths));
+    tcase_add_loop_test(t, ranks_are_named_by_spans, 0, ARRAY_LEN(sets));
+    suite_add_tcase(s, t);
+    t = tcase_create("grace");
+    tcase_add_loop_test(t, who_does_not_listen_is_killed_and_killed_again, 0,
+                        ARRAY_LEN(steps));
+    tcase_add_test(t, asking_again_never_goes_back);
+    suite_add_tcase(s, t);
+    return s;
+}

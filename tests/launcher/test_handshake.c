@@ -1,0 +1,203 @@
+#include "tests/support/suite.h"
+
+#include "common/mem.h"
+#include "launcher/link/handshake.h"
+#include "launcher/link/summons.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct talk {
+    struct secret key;
+    struct handshake listener, caller;
+    unsigned char offer[HANDSHAKE_OFFER], answer[HANDSHAKE_ANSWER],
+        proof[HANDSHAKE_PROOF];
+    struct link_keys below, above;
+    unsigned node;
+};
+
+/* Up to the answer. */
+static void begin(struct talk *t, const struct secret *callers_key)
+{
+    struct ddp_err err;
+    *t = (struct talk){0};
+    ck_ok(secret_make(&t->key, &err), err);
+    ck_ok(handshake_offer(&t->listener, &t->key, t->offer, &err), err);
+    ck_ok(handshake_answer(&t->caller, callers_key ? callers_key : &t->key, 7, t->offer,
+                           t->answer, &err),
+          err);
+}
+
+START_TEST(who_knows_the_key_gets_in_and_both_have_the_same_keys)
+{
+    struct talk t;
+    struct ddp_err err;
+    begin(&t, NULL);
+    ck_ok(handshake_check(&t.listener, t.answer, t.proof, &t.node, &t.below, &err), err);
+    ck_ok(handshake_confirm(&t.caller, t.proof, &t.above, &err), err);
+    ck_assert_uint_eq(t.node, 7);
+    ck_assert(secret_equal(&t.below.out.key, &t.above.in.key));
+    ck_assert(secret_equal(&t.below.in.key, &t.above.out.key));
+    ck_assert(!secret_equal(&t.below.in.key, &t.below.out.key));
+    ck_assert(!secret_equal(&t.below.in.key, &t.key));
+}
+END_TEST
+
+START_TEST(who_does_not_know_the_key_stays_out)
+{
+    struct talk t;
+    struct ddp_err err;
+    begin(&t, &(struct secret){{1}});
+    ck_assert_int_eq(
+        handshake_check(&t.listener, t.answer, t.proof, &t.node, &t.below, &err), -1);
+    ck_assert_str_eq(err.text, "it does not know the key of this job");
+}
+END_TEST
+
+START_TEST(a_changed_bit_anywhere_in_the_answer_is_seen)
+{
+    struct talk t;
+    struct ddp_err err;
+    begin(&t, NULL);
+    t.answer[_i] ^= 1;
+    ck_assert_int_eq(
+        handshake_check(&t.listener, t.answer, t.proof, &t.node, &t.below, &err), -1);
+}
+END_TEST
+
+START_TEST(an_answer_to_another_offer_is_of_no_use)
+{
+    struct talk t;
+    struct handshake fresh;
+    struct ddp_err err;
+    unsigned char offer[HANDSHAKE_OFFER];
+    begin(&t, NULL);
+    ck_ok(handshake_offer(&fresh, &t.key, offer, &err), err);
+    ck_assert_int_eq(handshake_check(&fresh, t.answer, t.proof, &t.node, &t.below, &err),
+                     -1);
+}
+END_TEST
+
+START_TEST(a_listener_that_does_not_know_the_key_is_found_out)
+{
+    struct talk t;
+    struct ddp_err err;
+    begin(&t, NULL);
+    ck_ok(handshake_check(&t.listener, t.answer, t.proof, &t.node, &t.below, &err), err);
+    t.proof[3] ^= 0x80;
+    ck_assert_int_eq(handshake_confirm(&t.caller, t.proof, &t.above, &err), -1);
+    ck_assert_str_eq(err.text, "the listener does not know the key of this job");
+}
+END_TEST
+
+START_TEST(another_version_is_named)
+{
+    struct talk t;
+    struct ddp_err err;
+    begin(&t, NULL);
+    t.offer[7]++;
+    ck_assert_int_eq(handshake_answer(&t.caller, &t.key, 7, t.offer, t.answer, &err), -1);
+    ck_assert_str_eq(err.text,
+                     "the other side speaks protocol 2, this one 1: versions of "
+                     "ddprun differ");
+}
+END_TEST
+
+/* --- summons ------------------------------------------------------------------------ */
+
+static struct summons example(void)
+{
+    struct summons s = {.node = 3, .name = xstrdup("n3"), .log_level = xstrdup("info")};
+    memset(s.key.bytes, 0xa5, sizeof s.key.bytes);
+    strv_push(&s.calls, "10.0.0.1 4711");
+    strv_push(&s.calls, "fd00::1 4711");
+    return s;
+}
+
+START_TEST(summons_are_read_as_written_and_not_a_byte_more)
+{
+    struct summons s = example(), t = {0};
+    struct ddp_err err;
+    int p[2];
+    char *text = summons_write(&s), rest;
+    ck_assert_int_eq(pipe2(p, O_NONBLOCK), 0);
+    ck_assert_int_eq(write(p[1], text, strlen(text)), (ssize_t)strlen(text));
+    ck_assert_int_eq(write(p[1], "X", 1), 1);
+    ck_ok(summons_read(p[0], INT64_MAX / 2, &t, &err), err);
+    ck_assert_int_eq(read(p[0], &rest, 1), 1);
+    ck_assert_int_eq(rest, 'X');
+    ck_assert(secret_equal(&s.key, &t.key));
+    ck_assert_uint_eq(t.node, 3);
+    ck_assert_str_eq(t.name, "n3");
+    ck_assert_str_eq(t.log_level, "info");
+    ck_assert_uint_eq(t.calls.n, 2);
+    ck_assert_str_eq(t.calls.v[1], "fd00::1 4711");
+    close(p[0]);
+    close(p[1]);
+    free(text);
+    summons_finish(&s);
+    summons_finish(&t);
+}
+END_TEST
+
+#define KEY "key a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5\n"
+
+static const struct {
+    const char *text, *error;
+} bad_summons[] = {
+    {"ls -l\n", "these are not the words of a launcher"},
+    {KEY "end\n", "these are not the words of a launcher"},
+    {"ddprun-agent 2\nend\n", "versions differ: it speaks protocol '2', this one 1"},
+    {"ddprun-agent 1\nkey 12\nend\n", "the key is not 64 hexadecimal digits"},
+    {"ddprun-agent 1\n" KEY "node -1\nend\n", "'-1' is not the number of a node"},
+    {"ddprun-agent 1\n" KEY "node 70000\nend\n", "'70000' is not the number of a node"},
+    {"ddprun-agent 1\n" KEY "node 1\nname n\nend\n", "no key, no name or nobody to call"},
+    {"ddprun-agent 1\nfoo bar\nend\n", "'foo' is nothing an agent knows"},
+};
+
+START_TEST(other_words_on_stdin_are_refused)
+{
+    struct summons s = {0};
+    struct ddp_err err;
+    ck_assert_int_eq(summons_parse(bad_summons[_i].text, &s, &err), -1);
+    ck_assert_str_eq(err.text, bad_summons[_i].error);
+    summons_finish(&s);
+}
+END_TEST
+
+START_TEST(summons_that_end_early_are_refused)
+{
+    struct summons s = {0};
+    struct ddp_err err;
+    int p[2];
+    ck_assert_int_eq(pipe2(p, O_NONBLOCK), 0);
+    ck_assert_int_eq(write(p[1], "ddprun-agent 1\n", 15), 15);
+    close(p[1]);
+    ck_assert_int_eq(summons_read(p[0], INT64_MAX / 2, &s, &err), -1);
+    ck_assert_str_eq(err.text, "the words on stdin end early: it is started by ddprun");
+    close(p[0]);
+    summons_finish(&s);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("handshake");
+    TCase *t = tcase_create("handshake");
+    tcase_add_test(t, who_knows_the_key_gets_in_and_both_have_the_same_keys);
+    tcase_add_test(t, who_does_not_know_the_key_stays_out);
+    tcase_add_loop_test(t, a_changed_bit_anywhere_in_the_answer_is_seen, 0,
+                        HANDSHAKE_ANSWER);
+    tcase_add_test(t, an_answer_to_another_offer_is_of_no_use);
+    tcase_add_test(t, a_listener_that_does_not_know_the_key_is_found_out);
+    tcase_add_test(t, another_version_is_named);
+    suite_add_tcase(s, t);
+    t = tcase_create("summons");
+    tcase_add_test(t, summons_are_read_as_written_and_not_a_byte_more);
+    tcase_add_loop_test(t, other_words_on_stdin_are_refused, 0, ARRAY_LEN(bad_summons));
+    tcase_add_test(t, summons_that_end_early_are_refused);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,207 @@
+/* Two links over a socketpair in one loop: what goes in at one end comes out at the
+ * other, sealed and bare, in pieces of any size. */
+#include "tests/support/suite.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+#include "launcher/link/link.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct end {
+    struct link *link;
+    size_t frames, bytes, rooms;
+    uint8_t last; /* byte of the last body */
+    char *closed; /* why; "" for a plain end */
+};
+
+static struct loop *loop;
+static struct end up, down; /* up receives from below */
+static int fds[2];
+
+static void on_frame(struct link *l, const struct frame *f, void *arg)
+{
+    struct end *e = arg;
+    e->frames++;
+    e->bytes += f->size;
+    if (f->size > 0)
+        e->last = f->body[f->size - 1];
+}
+
+static void on_closed(struct link *l, const char *why, void *arg)
+{
+    struct end *e = arg;
+    ck_assert_msg(!e->closed, "closed twice");
+    e->closed = xstrdup(why ? why : "");
+}
+
+static void on_room(struct link *l, void *arg)
+{
+    struct end *e = arg;
+    e->rooms++;
+}
+
+static const struct link_events events = {on_frame, on_closed, on_room};
+
+static void open_ends(bool sealed)
+{
+    struct ddp_err err;
+    struct link_keys a = {.out = {{{1}}, 0}, .in = {{{2}}, 0}},
+                     b = {.out = {{{2}}, 0}, .in = {{{1}}, 0}};
+    loop = loop_create(&err);
+    up = down = (struct end){0};
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+    up.link = link_create(loop, fds[0], FRAME_UP, sealed ? &a : NULL, &events, &up);
+    down.link = link_create(loop, fds[1], FRAME_DOWN, sealed ? &b : NULL, &events, &down);
+}
+
+static void close_ends(void)
+{
+    link_destroy(up.link);
+    link_destroy(down.link);
+    free(up.closed);
+    free(down.closed);
+    loop_destroy(loop);
+}
+
+/* Turns of the loop until `*what` has reached `n`. */
+static void run_until(const size_t *what, size_t n)
+{
+    int64_t deadline = now_ms() + 20000;
+    while (*what < n) {
+        ck_assert_msg(now_ms() < deadline, "%zu of %zu", *what, n);
+        event_base_loop(loop_base(loop), EVLOOP_ONCE | EVLOOP_NONBLOCK);
+    }
+}
+
+static const size_t sizes[] = {0, 1, 7, 1000, 65536};
+
+START_TEST(frames_arrive_whole_and_in_order)
+{
+    size_t sent = 0, bytes = 0;
+    uint8_t *body = xcalloc(1, PIECE_MAX);
+    open_ends(_i);
+    for (int round = 0; round < 40; round++) {
+        for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+            memset(body, round, sizes[i]);
+            link_send(down.link, MSG_OUT, 3, "ab", 2, body, sizes[i]);
+            sent++;
+            bytes += 2 + sizes[i];
+        }
+    }
+    run_until(&up.frames, sent);
+    ck_assert_uint_eq(up.bytes, bytes);
+    ck_assert_uint_eq(up.last, 39);
+    ck_assert_uint_eq(down.rooms, 1);
+    ck_assert_uint_eq(link_queued(down.link), 0);
+    link_send(up.link, MSG_LEAVE, NODE_ALL, NULL, 0, NULL, 0);
+    run_until(&down.frames, 1);
+    free(body);
+    close_ends();
+}
+END_TEST
+
+START_TEST(the_end_is_told_once_and_the_last_word_comes_before_it)
+{
+    open_ends(_i);
+    link_send(down.link, MSG_ENDED, 0, NULL, 0, NULL, 0);
+    link_close(down.link);
+    down.link = NULL;
+    run_until(&up.frames, 1);
+    for (int i = 0; i < 5; i++)
+        event_base_loop(loop_base(loop), EVLOOP_ONCE | EVLOOP_NONBLOCK);
+    ck_assert_ptr_nonnull(up.closed);
+    ck_assert_str_eq(up.closed, "");
+    close_ends();
+}
+END_TEST
+
+START_TEST(a_link_may_be_sent_to_when_its_peer_has_gone)
+{
+    open_ends(_i);
+    signal(SIGPIPE, SIG_IGN);
+    link_destroy(down.link);
+    down.link = NULL;
+    for (int i = 0; i < 5; i++) {
+        link_send(up.link, MSG_PING, 0, NULL, 0, NULL, 0);
+        event_base_loop(loop_base(loop), EVLOOP_ONCE | EVLOOP_NONBLOCK);
+    }
+    ck_assert_ptr_nonnull(up.closed);
+    close_ends();
+}
+END_TEST
+
+/* Bytes of another hand on the wire, and what is said of them. */
+static void expect_broken(const void *bytes, size_t n, const char *why)
+{
+    ck_assert_int_eq(write(fds[1], bytes, n), (ssize_t)n);
+    int64_t deadline = now_ms() + 20000;
+    while (!up.closed && now_ms() < deadline)
+        event_base_loop(loop_base(loop), EVLOOP_ONCE | EVLOOP_NONBLOCK);
+    ck_assert_ptr_nonnull(up.closed);
+    ck_assert_str_eq(up.closed, why);
+    ck_assert_uint_eq(up.frames, 0);
+}
+
+static const char forged[] = "a record that was not sealed with the key of this job";
+
+START_TEST(a_record_that_was_changed_breaks_the_link)
+{
+    struct seal s = {{{2}}, 0};
+    unsigned char record[4 + 8 + SEAL_EXTRA] = {0, 0, 0, 8 + SEAL_EXTRA};
+    uint8_t head[FRAME_HEAD];
+    frame_head(head, MSG_ENDED, 0, 0);
+    seal_close(&s, record, 4, head, 8, record + 4);
+    record[_i] ^= 0x10;
+    open_ends(true);
+    if (_i == 2 || _i == 3) { /* a length that may be would only wait for more */
+        record[1] = _i == 2 ? 2 : 0;
+        record[3] = _i == 3 ? SEAL_EXTRA : record[3];
+    }
+    expect_broken(record, sizeof record, forged);
+    close_ends();
+}
+END_TEST
+
+START_TEST(a_record_sent_twice_breaks_the_link)
+{
+    struct seal s = {{{2}}, 0};
+    unsigned char record[4 + 8 + SEAL_EXTRA] = {0, 0, 0, 8 + SEAL_EXTRA};
+    uint8_t head[FRAME_HEAD];
+    frame_head(head, MSG_ENDED, 0, 0);
+    seal_close(&s, record, 4, head, 8, record + 4);
+    open_ends(true);
+    ck_assert_int_eq(write(fds[1], record, sizeof record), (ssize_t)sizeof record);
+    run_until(&up.frames, 1);
+    up.frames = 0;
+    expect_broken(record, sizeof record, forged);
+    close_ends();
+}
+END_TEST
+
+START_TEST(nonsense_on_a_bare_link_breaks_it)
+{
+    open_ends(false);
+    expect_broken("\0\0\0\0\377\0\0\0", 8, "a frame of unknown type 255");
+    close_ends();
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("link");
+    TCase *t = tcase_create("link");
+    tcase_add_loop_test(t, frames_arrive_whole_and_in_order, 0, 2);
+    tcase_add_loop_test(t, the_end_is_told_once_and_the_last_word_comes_before_it, 0, 2);
+    tcase_add_loop_test(t, a_link_may_be_sent_to_when_its_peer_has_gone, 0, 2);
+    tcase_add_loop_test(t, a_record_that_was_changed_breaks_the_link, 0,
+                        4 + 8 + SEAL_EXTRA);
+    tcase_add_test(t, a_record_sent_twice_breaks_the_link);
+    tcase_add_test(t, nonsense_on_a_bare_link_breaks_it);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,152 @@
+#include "tests/support/suite.h"
+
+#include "common/mem.h"
+#include "launcher/spawn/ssh.h"
+#include "launcher/spawn/tree.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct host host_n1 = {.name = (char[]){"n1"}};
+
+/* Recorded from OpenSSH 9.2. */
+static const struct {
+    const char *said;
+    int code; /* exit status; negative: signal */
+    const char *text;
+    bool again;
+} said[] = {
+    {"ssh: Could not resolve hostname n1: Name or service not known\r\n", 255,
+     "n1: the name cannot be resolved; look for a misspelling, or in /etc/hosts and DNS",
+     false},
+    {"ssh: connect to host n1 port 22: Connection refused\r\n", 255,
+     "n1: connection refused; is sshd running there, on that port?", false},
+    {"ssh: connect to host n1 port 22: No route to host\r\n", 255,
+     "n1: no route to it; is it up, and in this network?", false},
+    {"ssh: connect to host n1 port 22: Connection timed out\r\n", 255,
+     "n1: no answer; is it up, and does a firewall let ssh through?", false},
+    {"ssh: connect to host n1 port 22: Network is unreachable\r\n", 255,
+     "n1: its network is unreachable; is it in this network?", false},
+    {"alice@n1: Permission denied (publickey,password).\r\n", 255,
+     "n1: permission denied (publickey,password); 'ssh n1 true' has to work without a "
+     "password: ssh-copy-id, ssh-add",
+     false},
+    {"No ED25519 host key is known for n1 and you have requested strict checking.\r\n"
+     "Host key verification failed.\r\n",
+     255,
+     "n1: its host key is not known here; 'ssh n1' once by hand, to look at it and accept "
+     "it",
+     false},
+    {"@@@@@@@@@@@\r\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n"
+     "Host key verification failed.\r\n",
+     255,
+     "n1: its host key has changed; if that is right, 'ssh-keygen -R n1' and then 'ssh "
+     "n1' once",
+     false},
+    {"kex_exchange_identification: read: Connection reset by peer\r\n"
+     "Connection reset by 10.77.0.2 port 22\r\n",
+     255,
+     "n1: sshd there has closed the connection before login; is it overloaded "
+     "(MaxStartups), or are we not welcome (AllowUsers)?",
+     true},
+    {"bash: line 1: /opt/ddprun-agent: No such file or directory\n", 127,
+     "n1: the agent '/opt/ddprun-agent' is not there; install ddprun in the same place, "
+     "or name its agent by --agent",
+     false},
+    {"sh: 1: exec: /opt/ddprun-agent: Permission denied\n", 126,
+     "n1: the agent '/opt/ddprun-agent' cannot be run there; install ddprun in the same "
+     "place, or name its agent by --agent",
+     false},
+    {"motd\nddprun-agent: cannot call back: cannot connect to '10.0.0.1' port 9: No route "
+     "to host\n",
+     125,
+     "n1: ddprun-agent: cannot call back: cannot connect to '10.0.0.1' port 9: No route "
+     "to host",
+     false},
+    {"something new\n\n", 255, "n1: something new", false},
+    {"", 255, "n1: ssh ended with status 255 and no word", false},
+    {"", -9, "n1: ssh died of SIGKILL", false},
+};
+
+START_TEST(what_ssh_says_becomes_one_line)
+{
+    struct ssh_diagnosis d;
+    int code = said[_i].code;
+    ssh_diagnose(&host_n1, "/opt/ddprun-agent", said[_i].said,
+                 code < 0 ? -code : code << 8, &d);
+    ck_assert_str_eq(d.text, said[_i].text);
+    ck_assert_int_eq(d.again, said[_i].again);
+    ck_assert_ptr_null(strchr(d.text, '\n'));
+}
+END_TEST
+
+static const struct {
+    struct host host;
+    const char *ssh, *agent, *command;
+} commands[] = {
+    {{.name = (char[]){"n1"}},
+     "ssh",
+     "/opt/agent",
+     "ssh -T -x -oBatchMode=yes -oConnectTimeout=10 -- n1 'exec /opt/agent'"},
+    {{.name = (char[]){"fd00::1"}, .user = (char[]){"bob"}, .port = 2222},
+     "ssh  -F cfg",
+     "/my dir/agent",
+     "ssh -F cfg -T -x -oBatchMode=yes -oConnectTimeout=10 -p 2222 -l bob -- fd00::1 "
+     "'exec '\\''/my dir/agent'\\'''"},
+};
+
+START_TEST(the_command_names_host_user_and_port)
+{
+    struct strv argv = {0};
+    ssh_command(&commands[_i].host, commands[_i].ssh, commands[_i].agent, &argv);
+    char *text = shell_join(argv.v);
+    ck_assert_str_eq(text, commands[_i].command);
+    free(text);
+    strv_finish(&argv);
+}
+END_TEST
+
+/* --- the tree ----------------------------------------------------------------------- */
+
+static int times[64];
+
+static void count(unsigned node, void *arg)
+{
+    times[node]++;
+}
+
+/* Every width and size, with every third host started by other means: each of the rest
+ * is started exactly once, by one that comes before it, and nobody starts more than k. */
+START_TEST(every_host_is_started_once)
+{
+    struct host hosts[64] = {0};
+    for (unsigned n = 0; n <= 40; n++) {
+        struct msg_hosts h = {.width = (uint32_t)_i, .nhosts = n, .hosts = hosts};
+        memset(times, 0, sizeof times);
+        for (unsigned i = 0; i < n; i++)
+            hosts[i].started = i % 3 == 1;
+        ck_assert_uint_le(tree_below(&h, TREE_ROOT, count, NULL), h.width);
+        for (unsigned i = 0; i < n; i++) {
+            if (hosts[i].started)
+                continue;
+            ck_assert_msg(times[i] == 1, "width %d: host %u of %u", _i, i, n);
+            ck_assert_uint_le(tree_below(&h, i, count, NULL), h.width);
+        }
+        for (unsigned i = 0; i < n; i++)
+            ck_assert_int_eq(times[i], !hosts[i].started);
+    }
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("ssh");
+    TCase *t = tcase_create("ssh");
+    tcase_add_loop_test(t, what_ssh_says_becomes_one_line, 0, ARRAY_LEN(said));
+    tcase_add_loop_test(t, the_command_names_host_user_and_port, 0, ARRAY_LEN(commands));
+    suite_add_tcase(s, t);
+    t = tcase_create("tree");
+    tcase_add_loop_test(t, every_host_is_started_once, 1, 7);
+    suite_add_tcase(s, t);
+    return s;
+}

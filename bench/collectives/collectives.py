@@ -97,7 +97,8 @@ class Contest:
             capture_output=True, text=True)
         if python.returncode == 0:
             yield "gloo", lambda: self.with_store(
-                [python.stdout.strip(), os.path.join(HERE, "gloo.py")] + self.sizes)
+                [python.stdout.strip(), os.path.join(HERE, "gloo.py")] + self.sizes,
+                {"TORCHELASTIC_USE_AGENT_STORE": "True", "GLOO_SOCKET_IFNAME": "lo"})
         else:
             print(f"# gloo is not here: {python.stderr.strip()}", file=sys.stderr)
 

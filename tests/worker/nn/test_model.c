@@ -250,6 +250,60 @@ START_TEST(ranges_come_from_last_to_first_and_cover_all)
 }
 END_TEST
 
+/* The linker leads every call here: see meson.build. */
+static long allocations;
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__real_aligned_alloc(size_t align, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_aligned_alloc(size_t align, size_t n);
+
+void *__wrap_malloc(size_t n)
+{
+    allocations++;
+    return __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    allocations++;
+    return __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+    allocations++;
+    return __real_realloc(p, n);
+}
+
+void *__wrap_aligned_alloc(size_t align, size_t n)
+{
+    allocations++;
+    return __real_aligned_alloc(align, n);
+}
+
+START_TEST(steps_allocate_nothing)
+{
+    int which = _i % (int)ARRAY_LEN(cases), engine = _i / (int)ARRAY_LEN(cases);
+    if (engine >= nengines())
+        return;
+    allocations = 0;
+    struct model *m = a_model(which, engine, cases[which].n);
+    struct batch b = a_batch(cases[which].io, cases[which].n);
+    ck_assert_int_gt(allocations, 0);
+    int correct;
+    allocations = 0;
+    model_train_step(m, &b, 1, 1, 1, &correct, NULL, NULL);
+    model_evaluate(m, &b, &correct);
+    ck_assert_int_eq(allocations, 0);
+    free_batch(&b);
+    model_destroy(m);
+}
+END_TEST
+
 START_TEST(initial_values_are_uniform_within_pytorchs_bounds)
 {
     struct model *m = a_model(3, 0, 1), *again = a_model(3, nengines() - 1, 4);
@@ -343,6 +397,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, gradients_pass_through_dropout, 0, MAX_ENGINES);
     tcase_add_loop_test(t, ranges_come_from_last_to_first_and_cover_all, 0,
                         ARRAY_LEN(cases));
+    tcase_add_loop_test(t, steps_allocate_nothing, 0, ARRAY_LEN(cases) * MAX_ENGINES);
     tcase_add_test(t, initial_values_are_uniform_within_pytorchs_bounds);
     tcase_add_test(t, parameters_have_pytorchs_names_and_shapes);
     tcase_add_loop_test(t, models_that_cannot_be_are_refused, 0, ARRAY_LEN(refused));

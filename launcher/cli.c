@@ -542,7 +542,7 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
         if (!o)
             return unknown(word, err);
         if (!o->read && answered(o))
-            return 1;
+            return fflush(stdout) == 0 ? 1 : err_errno(err, "cannot write");
         if (o->arg && o->arg[0] != '[' && !value) {
             if (++i == argc)
                 return err_set(err, "%s takes %s (try ddprun --help)", word, o->arg);

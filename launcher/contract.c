@@ -141,6 +141,7 @@ static const struct {
     {"PMI2_*", "likewise"},
     {"MPI_LOCAL*", "an outer MPICH's local rank"},
     {"HYDI_CONTROL_FD", "an outer MPICH's descriptor"},
+    {"MPIR_CVAR_CH3_INTERFACE_HOSTNAME", "the host an outer MPICH was started on"},
     {"OMPI_COMM_WORLD_*", "an outer mpirun's rank"},
     {"OMPI_UNIVERSE_SIZE", "an outer mpirun's world"},
     {"OMPI_APP_CTX_NUM_PROCS", "an outer mpirun's world"},

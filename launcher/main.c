@@ -64,6 +64,8 @@ int main(int argc, char **argv)
         code = failed(&err, EXIT_USAGE);
     } else if (rc == 0 && opts.show_env) {
         contract_print(on_line, NULL);
+        if (fflush(stdout) != 0 && err_errno(&err, "cannot write") < 0)
+            code = failed(&err, EXIT_USAGE);
     } else if (rc == 0) {
         struct alloc *alloc = NULL;
         if (log_setup("ddprun", NULL, job_log_level(&opts), &err) < 0)

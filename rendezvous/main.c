@@ -189,8 +189,10 @@ static void on_signal(evutil_socket_t signo, short what, void *arg)
     }
     p->draining = true;
     struct server_stats st = server_stats(p->server);
-    log_info("%s: %zu connections, %zu keys, %zu waiters, %" PRIu64 " requests served",
-             strsignal(signo), st.connections, st.keys, st.waiters, st.requests);
+    log_info("%s: %zu connections, %zu waiters, %zu keys, %zu bytes, %" PRIu64
+             " requests served",
+             strsignal(signo), st.connections, st.waiters, st.keys, st.bytes,
+             st.requests);
     server_drain(p->server, p->grace_ms, on_drained, p);
 }
 

@@ -38,8 +38,6 @@ static const uint8_t d3_ops[] = {
     OP_MULTI_GET, OP_MULTI_SET, OP_CANCEL_WAIT, OP_PING,       OP_QUEUE_PUSH,
     OP_QUEUE_POP, OP_QUEUE_LEN, OP_LIST_KEYS,   OP_BARRIER};
 
-const struct dialect dialect_d0 = {"d0", "PyTorch up to 2.0", d0_ops, sizeof d0_ops,
-                                   false};
-const struct dialect dialect_d2 = {"d2", "PyTorch 2.1", d2_ops, sizeof d2_ops, true};
-const struct dialect dialect_d3 = {"d3", "PyTorch since 2.2", d3_ops, sizeof d3_ops,
-                                   true};
+const struct dialect dialect_d0 = {"PyTorch up to 2.0", d0_ops, sizeof d0_ops, false};
+const struct dialect dialect_d2 = {"PyTorch 2.1", d2_ops, sizeof d2_ops, true};
+const struct dialect dialect_d3 = {"PyTorch since 2.2", d3_ops, sizeof d3_ops, true};

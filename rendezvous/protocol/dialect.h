@@ -44,7 +44,7 @@ struct op_info {
 extern const struct op_info op_infos[OP_NONE];
 
 struct dialect {
-    const char *name, *spoken_by;
+    const char *spoken_by;
     const uint8_t *ops; /* enum op by opcode */
     size_t nops;
     /* Has CANCEL_WAIT: what comes behind a WAIT is held until the wait has ended. Without

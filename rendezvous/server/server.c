@@ -175,6 +175,7 @@ struct server_stats server_stats(const struct server *s)
         .connections = s->nconns,
         .keys = store_keys(s->store),
         .waiters = store_waiters(s->store),
+        .bytes = store_bytes(s->store),
     };
 }
 

@@ -80,6 +80,7 @@ void server_drop_scope(struct server *s, unsigned scope);
 struct server_stats {
     uint64_t accepted, refused, requests;
     size_t connections, keys, waiters;
+    size_t bytes; /* of max_memory */
 };
 struct server_stats server_stats(const struct server *s);
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define DEFAULT_TIMEOUT_MS (5 * 60 * 1000)
+#define FIRST_ROOM         ((size_t)1 << 20)
 #define CHUNK_BYTES        (8u << 20) /* of keys and values in one request, about */
 
 /* A key that nobody can set: those of users begin with "/". */
@@ -49,20 +50,29 @@ int store_read_i64(struct ddp_store *s, int64_t *v, struct ddp_err *err)
     return 0;
 }
 
+/* Memory grows with what has come, not with what is announced. */
 int store_read_value(struct ddp_store *s, struct ddp_value *value, struct ddp_err *err)
 {
-    int64_t size;
-    if (store_read_i64(s, &size, err) < 0)
+    unsigned char bytes[8];
+    if (exchange_read(&s->x, bytes, sizeof bytes, err) < 0)
         return -1;
-    char *data = size < 0 || size == INT64_MAX ? NULL : malloc((size_t)size + 1);
-    if (!data)
-        return exchange_break(&s->x, err, "sent a value larger than memory");
-    if (exchange_read(&s->x, data, (size_t)size, err) < 0) {
-        free(data);
-        return -1;
-    }
-    data[size] = '\0';
-    *value = (struct ddp_value){.data = data, .size = (size_t)size};
+    uint64_t size = wire_read_u64(bytes);
+    size_t have = 0, room = 0;
+    char *data = NULL;
+    do {
+        room = room * 2 < FIRST_ROOM ? FIRST_ROOM : room * 2;
+        room = size < room ? (size_t)size : room;
+        char *more = realloc(data, room + 1);
+        if (!more || exchange_read(&s->x, more + have, room - have, err) < 0) {
+            free(more ? more : data);
+            return more ? -1
+                        : exchange_break(&s->x, err, "sent more than fits in memory");
+        }
+        data = more;
+        have = room;
+    } while (have < size);
+    data[have] = '\0';
+    *value = (struct ddp_value){.data = data, .size = have};
     return 0;
 }
 

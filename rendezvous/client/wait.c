@@ -285,7 +285,8 @@ int ddp_store_wait(struct ddp_store *s, const char *const *keys, size_t nkeys,
 
 static int get_values(struct ddp_store *s, const struct waiting *w, struct ddp_err *err)
 {
-    memset(w->values, 0, w->nkeys * sizeof *w->values);
+    for (size_t i = 0; i < w->nkeys; i++) /* so that freeing is right at any point */
+        w->values[i] = (struct ddp_value){0};
     int rc = wait_chunks(s, w, err);
     if (rc <= 0)
         ddp_values_free(w->values, w->nkeys);

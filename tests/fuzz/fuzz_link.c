@@ -1,0 +1,185 @@
+/* tests/fuzz/fuzz_link.c - what comes over a link, from either side
+ *
+ * Input: a byte that chooses the side, then bytes as they come off the wire. Frames are
+ * taken out of them as link.c does, and each body is unpacked by its type. Aborts when a
+ * message that was accepted is not the same after packing and unpacking it again, and
+ * when a refusal has no text.
+ */
+#include "common/mem.h"
+#include "launcher/link/message.h"
+#include "launcher/link/summons.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void fail(const char *what, enum msg_type type)
+{
+    fprintf(stderr, "%s: '%s'\n", what, msg_name(type));
+    abort();
+}
+
+/* Unpack; when that works, packing again has to give the same bytes: there is one way to
+ * write each message. */
+#define TRY(kind, finish)                                \
+    do {                                                 \
+        struct kind m = {0};                             \
+        struct pack k = {0};                             \
+        struct ddp_err err = {""};                       \
+        if (kind##_unpack(f, &m, &err) < 0) {            \
+            if (!err.text[0])                            \
+                fail("refused without a word", f->type); \
+            return;                                      \
+        }                                                \
+        kind##_pack(&m, &k);                             \
+        if (k.n != f->size)                              \
+            fail("another size", f->type);               \
+        pack_finish(&k);                                 \
+        finish(&m);                                      \
+    } while (0)
+
+static void try_body(const struct frame *f)
+{
+    switch ((int)f->type) {
+    case MSG_HELLO:
+        TRY(msg_hello, msg_hello_finish);
+        break;
+    case MSG_HOSTS:
+        TRY(msg_hosts, msg_hosts_finish);
+        break;
+    case MSG_STORE:
+        TRY(msg_store, msg_store_finish);
+        break;
+    case MSG_JOB:
+        TRY(msg_job, msg_job_finish);
+        break;
+    case MSG_SHARE:
+        TRY(msg_share, msg_share_finish);
+        break;
+    case MSG_CANNOT:
+        TRY(msg_cannot, msg_cannot_finish);
+        break;
+    case MSG_LOST:
+    case MSG_UNREACHED:
+        TRY(msg_node, msg_node_finish);
+        break;
+    case MSG_EXIT:
+        TRY(msg_exit, (void));
+        break;
+    case MSG_VOUCH:
+        TRY(msg_vouch, (void));
+        break;
+    case MSG_VOUCHED:
+        TRY(msg_vouched, msg_vouched_finish);
+        break;
+    default:
+        break; /* a number or plain bytes */
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size == 0)
+        return 0;
+    enum frame_way way = data[0] & 1 ? FRAME_UP : FRAME_DOWN;
+    size_t at = 1;
+    for (;;) {
+        struct frame f = {0};
+        struct ddp_err err = {""};
+        /* exactly the bytes that are there, so that a sanitizer sees one too far */
+        uint8_t *exact = xmemdup(data + at, size - at);
+        long n = frame_parse(exact, size - at, way, &f, &err);
+        if (n > 0)
+            try_body(&f);
+        free(exact);
+        if (n < 0 && !err.text[0])
+            fail("refused without a word", f.type);
+        if (n <= 0)
+            break;
+        at += (size_t)n;
+    }
+    char *text = xstrndup((const char *)data + 1, size - 1);
+    struct summons s = {0};
+    struct ddp_err err = {""};
+    if (summons_parse(text, &s, &err) < 0 && !err.text[0])
+        fail("summons refused without a word", 0);
+    summons_finish(&s);
+    free(text);
+    return 0;
+}
+
+static void seed_job(struct pack *k)
+{
+    struct msg_job m = {.wdir = xstrdup("/"), .id = xstrdup("1"), .nranks = 2};
+    m.master_addr = xstrdup("10.0.0.1");
+    strv_push(&m.argv, "true");
+    strv_push(&m.env, "A=1");
+    msg_job_pack(&m, k);
+    msg_job_finish(&m);
+}
+
+static void seed_hello(struct pack *k)
+{
+    struct msg_hello m = {
+        .protocol = LINK_PROTOCOL, .version = xstrdup("1"), .hostname = xstrdup("n1")};
+    strv_push(&m.addrs, "10.0.0.1");
+    msg_hello_pack(&m, k);
+    msg_hello_finish(&m);
+}
+
+static void seed_share(struct pack *k)
+{
+    struct share_rank r = {.rank = 1};
+    struct msg_share m = {.host = (char[]){"n1"}, .nlocal = 1, .ranks = &r};
+    msg_share_pack(&m, k);
+}
+
+static void seed_hosts(struct pack *k)
+{
+    struct host h = {.name = (char[]){"n1"}};
+    struct msg_hosts m = {.width = 2,
+                          .agent = (char[]){"/a"},
+                          .ssh = (char[]){"ssh"},
+                          .nhosts = 1,
+                          .hosts = &h};
+    msg_hosts_pack(&m, k);
+}
+
+static void seed_exit(struct pack *k)
+{
+    msg_exit_pack(&(struct msg_exit){.rank = 1, .status = 9}, k);
+}
+
+static const struct {
+    enum msg_type type;
+    enum frame_way way;
+    void (*pack)(struct pack *k);
+} seeds[] = {
+    {MSG_JOB, FRAME_DOWN, seed_job},     {MSG_HELLO, FRAME_UP, seed_hello},
+    {MSG_SHARE, FRAME_DOWN, seed_share}, {MSG_HOSTS, FRAME_DOWN, seed_hosts},
+    {MSG_EXIT, FRAME_UP, seed_exit},
+};
+
+static const char summons[] = "\1ddprun-agent 1\nnode 3\nname n3\ncall 10.0.0.1 1\nend\n";
+
+size_t fuzz_seed(unsigned n, uint8_t *data, size_t room)
+{
+    if (n % (ARRAY_LEN(seeds) + 1) == ARRAY_LEN(seeds)) {
+        memcpy(data, summons, sizeof summons - 1 < room ? sizeof summons - 1 : room);
+        return sizeof summons - 1 < room ? sizeof summons - 1 : room;
+    }
+    const size_t i = n % (ARRAY_LEN(seeds) + 1);
+    struct pack k = {0};
+    seeds[i].pack(&k);
+    size_t size = 1 + FRAME_HEAD + k.n;
+    if (size > room)
+        size = 0;
+    if (size > 0) {
+        data[0] = seeds[i].way == FRAME_UP;
+        frame_head(data + 1, seeds[i].type, 0, k.n);
+        memcpy(data + 1 + FRAME_HEAD, k.p, k.n);
+    }
+    pack_finish(&k);
+    return size;
+}

@@ -254,6 +254,7 @@ static void sniff_further(struct session *s, uint8_t opcode)
 
 /* -- feeding ------------------------------------------------------------------------- */
 
+/* Called while the client waits: a CANCEL_WAIT among what is held ends that. */
 static int look_ahead(struct session *s, const uint8_t *in, size_t n, struct out *out,
                       struct ddp_err *err)
 {

@@ -234,17 +234,21 @@ def hosts(args):
 
 
 def over_hosts(lab, env, folder, n, rounds):
+    """The floor here is ssh itself: one to each other host, all at once."""
     names = [f"node{i:03}" for i in range(1, n + 1)]
-    with open(f"{folder}/hosts{n}", "w", encoding="ascii") as f:
-        f.write("".join(f"{name}:4\n" for name in names))
+    for kind, form in (("colon", "{}:4\n"), ("slots", "{} slots=4\n")):
+        with open(f"{folder}/{kind}{n}", "w", encoding="ascii") as f:
+            f.write("".join(map(form.format, names)))
     enter = [lab, "exec", "-l", "-u", "alice", "node001"]
     total = str(4 * n)
+    each = f'for h in {" ".join(names[1:])}; do ssh $h "$@" & done; "$@"; wait'
     results = [
-        Contender("ddprun", [*enter, f"{folder}/ddprun", "--hostfile", f"{folder}/hosts{n}"]),
-        Contender("mpiexec.hydra", [*enter, "mpiexec.hydra", "-f", f"{folder}/hosts{n}", "-np", total]),
-        Contender("mpirun", [*enter, "mpirun", "--hostfile", f"{folder}/hosts{n}", "-np", total]),
+        Contender("bare ssh", [*enter, "sh", "-c", each, "sh"]),
+        Contender("ddprun", [*enter, f"{folder}/ddprun", "--hostfile", f"{folder}/slots{n}"]),
+        Contender("mpiexec.hydra", [*enter, "mpiexec.hydra", "-f", f"{folder}/colon{n}", "-np", total]),
+        Contender("mpirun", [*enter, "mpirun", "--hostfile", f"{folder}/slots{n}", "-np", total]),
     ]
-    results = [c for c in results if c.name == "ddprun" or shutil.which(c.name)]
+    results = [c for c in results if c.name in ("bare ssh", "ddprun") or shutil.which(c.name)]
     for _ in range(rounds):
         for c in results:
             start_s = time.perf_counter()

@@ -41,8 +41,7 @@ ALWAYS void transpose_square(const float *from, size_t ldf, float *to, size_t ld
     UNROLL for (int i = 0; i < VL; i++) store(to + (size_t)i * ldt, a[i]);
 }
 
-void NAMED(transpose)(const float *from, size_t ldf, int rows, int cols, float *to,
-                      size_t ldt)
+void transpose(const float *from, size_t ldf, int rows, int cols, float *to, size_t ldt)
 {
     int whole_rows = rows / VL * VL, whole_cols = cols / VL * VL;
     for (int r = 0; r < whole_rows; r += VL)

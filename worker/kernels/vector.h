@@ -106,8 +106,8 @@ static inline int round_up(int n, int unit)
 }
 
 /* to[c][r] = from[r][c], rows x cols; the leading sizes are in floats. */
-void NAMED(transpose)(const float *from, size_t ldf, int rows, int cols, float *to,
-                      size_t ldt);
+#define transpose NAMED(transpose)
+void transpose(const float *from, size_t ldf, int rows, int cols, float *to, size_t ldt);
 
 extern const struct kernels NAMED(kernels);
 

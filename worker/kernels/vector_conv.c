@@ -14,7 +14,6 @@
  * between them (the rows before pooling, the unpooled gradient) never leaves the cache.
  * Threads share out the images; each has its own dw, added up in their order.
  */
-#include "common/err.h"
 #include "common/mem.h"
 #include "worker/kernels/pool.h"
 #include "worker/kernels/scratch.h"
@@ -283,9 +282,8 @@ static void forward_part(int part, int parts, void *arg)
         conv_image(p, own, a->x + (size_t)b * in, ours,
                    p->s.pool ? p->arg + (size_t)b * maps_floats(p->out) : NULL);
         for (int k = 0; p->s.last && k < planes; k += BLOCK)
-            NAMED(transpose)
-        (ours + (size_t)k * pixels, BLOCK, (int)pixels, at_most(BLOCK, planes - k),
-         y + (size_t)k * pixels, pixels);
+            transpose(ours + (size_t)k * pixels, BLOCK, (int)pixels,
+                      at_most(BLOCK, planes - k), y + (size_t)k * pixels, pixels);
     }
 }
 
@@ -314,9 +312,8 @@ static const float *unmask(const struct conv_plan *p, struct own *own, const flo
     for (size_t i = 0; i < pixels * (size_t)p->s.K; i++)
         own->planes[i] = y[i] > 0 ? dy[i] * scale : 0;
     for (int k = 0; k < p->s.K; k += BLOCK)
-        NAMED(transpose)
-    (own->planes + (size_t)k * pixels, pixels, at_most(BLOCK, p->s.K - k), (int)pixels,
-     g + (size_t)k * pixels, BLOCK);
+        transpose(own->planes + (size_t)k * pixels, pixels, at_most(BLOCK, p->s.K - k),
+                  (int)pixels, g + (size_t)k * pixels, BLOCK);
     return g;
 }
 

@@ -28,11 +28,10 @@ enum {
 
 struct linear_plan {
     struct linear_shape s;
-    int threads;
     float *xt;    /* per thread: [CHUNK][WIDE*VL] */
     float *yt;    /* [K][WIDE*VL] */
-    float *g;     /* [B][K + TILE_MAX] gradient before ReLU */
-    float *gt;    /* [K][B + TILE_MAX] */
+    float *g;     /* [B][K]: gradient before ReLU */
+    float *gt;    /* [K][B]: the same, transposed */
     float *panel; /* per thread: [max(B,K)][BLOCK] */
 };
 
@@ -41,7 +40,6 @@ struct linear_plan *NAMED(linear_plan)(struct linear_shape s, struct ddp_err *er
     struct linear_plan *p = xcalloc(1, sizeof(*p));
     size_t B = (size_t)s.B, K = (size_t)s.K, threads = (size_t)pool_threads();
     p->s = s;
-    p->threads = (int)threads;
     p->xt = scratch(threads * CHUNK * WIDE * VL);
     p->yt = scratch(K * WIDE * VL);
     p->g = scratch(B * K);
@@ -115,7 +113,7 @@ static void forward_part(int part, int parts, void *arg)
             yt[(size_t)k * lanes + b] = a->bias[k];
     for (int c = 0; c < s->C && from < to; c += CHUNK) {
         int count = at_most(CHUNK, s->C - c);
-        NAMED(transpose)(a->x + c, C, a->n, count, xt, lanes);
+        transpose(a->x + c, C, a->n, count, xt, lanes);
         if (wide == 1)
             forward_rows(1, from, to, count, a->w + c, C, xt, yt);
         else if (wide == 2)
@@ -125,8 +123,8 @@ static void forward_part(int part, int parts, void *arg)
     }
     for (size_t i = (size_t)from * lanes; s->relu && i < (size_t)to * lanes; i += VL)
         store(yt + i, positive(load(yt + i)));
-    NAMED(transpose)
-    (yt + (size_t)from * lanes, lanes, to - from, a->n, a->y + from, (size_t)s->K);
+    transpose(yt + (size_t)from * lanes, lanes, to - from, a->n, a->y + from,
+              (size_t)s->K);
 }
 
 void NAMED(linear)(struct linear_plan *p, int n, const float *x, const float *w,
@@ -230,7 +228,7 @@ void NAMED(linear_back)(struct linear_plan *p, int n, const float *x, const floa
         for (int k = 0; k < K; k++)
             dbias[k] += p->g[i + (size_t)k];
     if (dx)
-        NAMED(transpose)(p->g, (size_t)K, n, K, p->gt, (size_t)p->s.B);
+        transpose(p->g, (size_t)K, n, K, p->gt, (size_t)p->s.B);
     struct call call = {.p = p, .n = n, .x = x, .w = w, .dw = dw, .dx = dx};
     pool_run(back_part, &call);
 }

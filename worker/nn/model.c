@@ -10,6 +10,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/kernels/rng.h"
+#include "worker/kernels/scratch.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -40,16 +41,6 @@ struct model {
     float *weights, *grads, *own_grads;
     float *back[2]; /* gradients of activations */
 };
-
-static void *floats(size_t n)
-{
-    /* Whole cache lines, so that no vector of a row crosses one needlessly. */
-    size_t bytes = (n * sizeof(float) + 63) / 64 * 64;
-    void *p = aligned_alloc(64, bytes + 64);
-    if (p == NULL)
-        abort();
-    return memset(p, 0, bytes + 64);
-}
 
 /* Shapes on the way through the layers. */
 struct flow {
@@ -130,13 +121,13 @@ static int add_layers(struct model *m, struct ddp_err *err)
         if (rc < 0)
             return -1;
         size_t all = l->floats * (size_t)m->max_batch;
-        l->y = floats(all);
+        l->y = scratch(all);
         widest = all > widest ? all : widest;
     }
-    m->weights = floats(m->count);
-    m->grads = m->own_grads = floats(m->count);
-    m->back[0] = floats(widest);
-    m->back[1] = floats(widest);
+    m->weights = scratch(m->count);
+    m->grads = m->own_grads = scratch(m->count);
+    m->back[0] = scratch(widest);
+    m->back[1] = scratch(widest);
     return 0;
 }
 

@@ -239,7 +239,11 @@ static const struct option options[] = {
     {"hostfile machinefile f", "FILE", AT(hostfile), read_text, 0, 0, NULL,
      "hosts and their slots, one a line, as Open MPI, MPICH or Horovod write them"},
     {"host H hosts", "LIST", AT(hosts), read_text, 0, 0, NULL,
-     "hosts n1:4,n2:4 or n[01-16]:4; with --hostfile: the ones to use, or ^host not to"},
+     "hosts n1:4,n2:4 or n[01-16]:4; with --hostfile, or inside a job of a scheduler: the "
+     "ones to use, or ^host not to"},
+    {"alloc", "SOURCE", AT(alloc), read_text, 0, 0, NULL,
+     "where the hosts come from: hostfile, slurm, sge, pbs, lsf, hosts (-H), local; "
+     "default: the first that is there"},
     {"nproc-per-node ppn N npernode ntasks-per-node", "N", AT(per_node), read_per_node, 1,
      RANKS_MAX, NULL,
      "N ranks on each host; auto, gpu (default): its slots, its GPUs, else 1"},

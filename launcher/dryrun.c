@@ -22,11 +22,14 @@ static void settle_slots(struct alloc *a)
         struct alloc_node *n = &a->nodes[i];
         if (n->slots_by != SLOTS_UNSAID)
             continue;
+        char *otherwise = n->slots_else ? xstrdup(n->slots_from) : NULL;
         alloc_resolve(a, i, n->local ? topo_gpus() : 0);
         if (!n->local) {
             free(n->slots_from);
-            n->slots_from = xstrdup("not asked now: its GPUs, else 1; 1 assumed");
+            n->slots_from = xasprintf("not asked now: its GPUs, else %s; %d assumed",
+                                      otherwise ? otherwise : "1", n->slots);
         }
+        free(otherwise);
     }
 }
 

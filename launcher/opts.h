@@ -37,6 +37,7 @@ struct opts {
     int nnodes;           /* --nnodes: the first so many; 0: all */
     const char *hostfile; /* NULL: none */
     const char *hosts;    /* -H; NULL: none */
+    const char *alloc;    /* --alloc: a source's name; NULL: look */
     bool oversubscribe;
     enum map_by map_by;
     int ppr; /* for MAP_PPR */

@@ -16,11 +16,11 @@
 #include <strings.h>
 #include <unistd.h>
 
-/* In order: what was asked for first, this machine last. A scheduler's is one more. */
+/* In order: what was asked for first, this machine last. Beside a scheduler's allocation,
+ * -H picks among its nodes. */
 static const struct alloc_source *const sources[] = {
-    &alloc_hostfile,
-    &alloc_hosts_arg,
-    &alloc_local,
+    &alloc_hostfile, &alloc_slurm,     &alloc_sge,   &alloc_pbs,
+    &alloc_lsf,      &alloc_hosts_arg, &alloc_local,
 };
 
 struct alloc_node *alloc_add(struct alloc *a, const char *name)
@@ -148,24 +148,84 @@ static void fold_local(struct alloc *a)
 /* --- reading and settling --------------------------------------------------------------
  */
 
+static const struct alloc_source *source_named(const struct opts *opts,
+                                               struct ddp_err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
+        if (strcmp(sources[i]->name, opts->alloc) != 0)
+            continue;
+        if (sources[i]->detect(opts))
+            return sources[i];
+        err_set(err, "--alloc %s: nothing of it here; %s", opts->alloc,
+                sources[i]->job_var ? "is this inside one of its jobs?"
+                                    : "that option is not given");
+        return NULL;
+    }
+    err_set(err,
+            "--alloc '%s' is not one of hostfile, slurm, sge, pbs, lsf, hosts, local",
+            opts->alloc);
+    return NULL;
+}
+
+/* The first that has something to say; two schedulers at once contradict each other. */
+static const struct alloc_source *source_found(const struct opts *opts,
+                                               struct ddp_err *err)
+{
+    const struct alloc_source *found = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
+        const struct alloc_source *s = sources[i];
+        if ((found && !(found->job_var && s->job_var)) || !s->detect(opts))
+            continue;
+        if (found) {
+            err_set(err,
+                    "two schedulers at once: %s=%s and %s=%s; --alloc %s or --alloc %s "
+                    "settles it",
+                    found->job_var, getenv(found->job_var), s->job_var,
+                    getenv(s->job_var), found->name, s->name);
+            return NULL;
+        }
+        found = s;
+    }
+    return found; /* the last one always detects itself */
+}
+
+/* The variables of a job that came along to a machine outside of it, by ssh say. */
+static int check_here(const struct alloc_source *s, const struct alloc *a,
+                      struct ddp_err *err)
+{
+    const char *node = s->node_var ? getenv(s->node_var) : NULL;
+    for (size_t i = 0; i < a->nnodes; i++) {
+        if (a->nodes[i].local)
+            return 0;
+    }
+    if (!node)
+        return 0; /* a front end, in front of its allocation */
+    return err_set(
+        err,
+        "%s=%s, but this machine is not one of the job's: variables that came "
+        "along from there? --alloc %s uses them all the same, --alloc local not",
+        s->node_var, node, s->name);
+}
+
 struct alloc *alloc_read(const struct opts *opts, struct ddp_err *err)
 {
-    size_t i = 0;
-    while (!sources[i]->detect(opts))
-        i++;
-    assert(i < ARRAY_LEN(sources)); /* the last one always detects itself */
+    const struct alloc_source *source =
+        opts->alloc ? source_named(opts, err) : source_found(opts, err);
+    if (!source)
+        return NULL;
     struct alloc *a = xcalloc(1, sizeof *a);
-    a->source = sources[i]->name;
-    if (sources[i]->read(opts, a, err) < 0)
+    a->source = source->name;
+    if (source->read(opts, a, err) < 0)
         goto fail;
-    if (opts->hosts && sources[i] != &alloc_hosts_arg &&
-        hosts_arg_filter(opts, a, err) < 0)
+    if (opts->hosts && source != &alloc_hosts_arg && hosts_arg_filter(opts, a, err) < 0)
         goto fail;
     if (a->nnodes == 0) {
         err_set(err, "no host is left: every one of %s is excluded", a->source);
         goto fail;
     }
     find_local(a);
+    if (!opts->alloc && !opts->hosts && check_here(source, a, err) < 0)
+        goto fail;
     fold_local(a);
     return a;
 fail:
@@ -179,6 +239,11 @@ void alloc_resolve(struct alloc *a, size_t i, int ngpus)
     struct alloc_node *node = &a->nodes[i];
     if (node->slots_by == SLOTS_SAID)
         return;
+    if (ngpus == 0 && node->slots_else > 0) {
+        node->slots = node->slots_else; /* slots_from says who said so */
+        node->slots_by = SLOTS_SAID;
+        return;
+    }
     free(node->slots_from);
     if (ngpus > 0) {
         node->slots = ngpus;

@@ -28,6 +28,7 @@ struct alloc_node {
     int max_slots; /* hard cap, also for --oversubscribe; 0: none */
     bool local;    /* this machine */
     enum slots_by slots_by;
+    int slots_else;   /* a scheduler's number, for want of GPUs; 0: none */
     char *slots_from; /* owned: where the number came from: "hosts:3: slots=4" */
 };
 
@@ -47,18 +48,24 @@ struct alloc_source {
     /* Append nodes. Malformed input: one line with file, line, column, the text and a
      * caret below it. */
     int (*read)(const struct opts *opts, struct alloc *alloc, struct ddp_err *err);
+    /* A scheduler's: the variable with the job's number, and the one (NULL: none) with
+     * the name of the node on which its job runs. */
+    const char *job_var, *node_var;
 };
 
 extern const struct alloc_source alloc_hostfile, alloc_hosts_arg, alloc_local;
+extern const struct alloc_source alloc_slurm, alloc_sge, alloc_pbs, alloc_lsf;
 
-/* The first source that detects itself, read, merged (the same host twice adds up) and
- * checked. Returns NULL with `err`; nothing has been started then. */
+/* The source named by --alloc, or the first that detects itself, read, merged (the same
+ * host twice adds up) and checked. Returns NULL with `err`; nothing has been started
+ * then. */
 struct alloc *alloc_read(const struct opts *opts, struct ddp_err *err);
 void alloc_destroy(struct alloc *a);
 
 /* The node itself has been asked for its GPUs: settle slots that nobody has said. They
- * become `ngpus`, else 1. On a single local node without GPUs they stay 0: there -np
- * alone decides, as the user can see his machine. Nodes with slots are left alone. */
+ * become `ngpus`, else what a scheduler said, else 1. On a single local node without GPUs
+ * they stay 0: there -np alone decides, as the user can see his machine. Nodes with slots
+ * are left alone. */
 void alloc_resolve(struct alloc *a, size_t node, int ngpus);
 
 /* For sources: append a node with a copied name; returns it (valid until the next add).

@@ -338,16 +338,22 @@ static bool detect(const struct opts *opts)
     return opts->hostfile != NULL;
 }
 
-static int read_hostfile(const struct opts *opts, struct alloc *alloc,
-                         struct ddp_err *err)
+int hostfile_read(const char *path, struct alloc *alloc, struct ddp_err *err)
 {
     size_t size;
-    char *text = slurp(opts->hostfile, &size, err);
+    char *text = slurp(path, &size, err);
     if (!text)
         return -1;
-    int rc = hostfile_parse(opts->hostfile, text, size, alloc, err);
+    int rc = hostfile_parse(path, text, size, alloc, err);
     free(text);
     return rc;
 }
 
-const struct alloc_source alloc_hostfile = {"hostfile", detect, read_hostfile};
+static int read_hostfile(const struct opts *opts, struct alloc *alloc,
+                         struct ddp_err *err)
+{
+    return hostfile_read(opts->hostfile, alloc, err);
+}
+
+const struct alloc_source alloc_hostfile = {"hostfile", detect, read_hostfile, NULL,
+                                            NULL};

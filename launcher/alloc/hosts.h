@@ -12,6 +12,9 @@ int hosts_arg_filter(const struct opts *opts, struct alloc *alloc, struct ddp_er
 int hostfile_parse(const char *source, const char *text, size_t size, struct alloc *alloc,
                    struct ddp_err *err);
 
+/* The same for the file at `path`. */
+int hostfile_read(const char *path, struct alloc *alloc, struct ddp_err *err);
+
 /* Leave only the nodes for which keep[i]; the order stays. */
 void alloc_keep(struct alloc *a, const bool *keep);
 

@@ -77,7 +77,7 @@ static int read_hosts(const struct opts *opts, struct alloc *alloc, struct ddp_e
     return rc;
 }
 
-const struct alloc_source alloc_hosts_arg = {"-H", detect, read_hosts};
+const struct alloc_source alloc_hosts_arg = {"hosts", detect, read_hosts, NULL, NULL};
 
 /* --- beside a hostfile ------------------------------------------------------------- */
 
@@ -99,9 +99,11 @@ static int pick_name(const char *name, void *arg, struct ddp_err *err)
     struct ddp_err unknown;
     long i = hostbook_find(f->book, name, f->place, e->host, &unknown);
     if (i < 0)
-        return host_complain(f->place, e->host, err,
-                             "'%s' is not in the hostfile '%s' (or not clearly)", name,
-                             f->opts->hostfile);
+        return host_complain(
+            f->place, e->host, err,
+            f->opts->hostfile ? "'%s' is not in the hostfile '%s' (or not clearly)"
+                              : "'%s' is not in the allocation of %s (or not clearly)",
+            name, f->opts->hostfile ? f->opts->hostfile : f->all->source);
     struct alloc_node *node = &f->all->nodes[i];
     if (e->exclude) {
         f->excluded[i] = true;
@@ -119,9 +121,8 @@ static int pick_name(const char *name, void *arg, struct ddp_err *err)
         return 0;
     if (node->slots && e->slots > node->slots && !f->opts->oversubscribe)
         return host_complain(f->place, e->slots_at, err,
-                             "'%s' has %d slots in the hostfile; --oversubscribe allows "
-                             "more",
-                             name, node->slots);
+                             "'%s' has %d slots there; --oversubscribe allows more", name,
+                             node->slots);
     node->slots = e->slots;
     node->slots_by = SLOTS_SAID;
     free(node->slots_from);

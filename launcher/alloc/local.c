@@ -20,4 +20,4 @@ static int read_local(const struct opts *opts, struct alloc *alloc, struct ddp_e
     return 0;
 }
 
-const struct alloc_source alloc_local = {"local", detect, read_local};
+const struct alloc_source alloc_local = {"local", detect, read_local, NULL, NULL};

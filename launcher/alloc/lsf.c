@@ -1,0 +1,52 @@
+/* launcher/alloc/lsf.c - the allocation of an LSF job
+ *
+ * $LSB_MCPU_HOSTS is "host1 4 host2 4"; $LSB_DJOB_HOSTFILE, a host a line for each slot,
+ * stands in where that is too long to be set.
+ */
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/alloc/sched.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool detect(const struct opts *opts)
+{
+    return sched_env("LSB_JOBID") &&
+           (sched_env("LSB_MCPU_HOSTS") || sched_env("LSB_DJOB_HOSTFILE"));
+}
+
+static int read_pairs(const char *text, struct alloc *a, struct ddp_err *err)
+{
+    char *copy = xstrdup(text), *save = NULL;
+    int rc = 0;
+    for (const char *host = strtok_r(copy, " \t", &save); host && rc == 0;
+         host = strtok_r(NULL, " \t", &save)) {
+        const char *slots = strtok_r(NULL, " \t", &save);
+        char *end = NULL;
+        long n = slots ? strtol(slots, &end, 10) : 0;
+        if (!slots || *end || n < 1 || n > 1 << 20) {
+            rc = err_set(err,
+                         "LSB_MCPU_HOSTS='%s': host and number in turn is the form, and "
+                         "'%s' has no number",
+                         text, host);
+        } else {
+            char *from = xasprintf("LSB_MCPU_HOSTS: %ld slots", n);
+            sched_slots_else(alloc_add(a, host), (int)n, from);
+            free(from);
+        }
+    }
+    free(copy);
+    return rc;
+}
+
+static int read_lsf(const struct opts *opts, struct alloc *a, struct ddp_err *err)
+{
+    const char *pairs = sched_env("LSB_MCPU_HOSTS");
+    a->scheduler_owned = true;
+    if (pairs)
+        return read_pairs(pairs, a, err);
+    return sched_hostfile("LSB_DJOB_HOSTFILE", sched_env("LSB_DJOB_HOSTFILE"), a, err);
+}
+
+const struct alloc_source alloc_lsf = {"lsf", detect, read_lsf, "LSB_JOBID", NULL};

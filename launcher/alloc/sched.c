@@ -1,0 +1,111 @@
+/* launcher/alloc/sched.c - see sched.h */
+#include "launcher/alloc/sched.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/alloc/hosts.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COUNT_MAX = 1 << 20 };
+
+const char *sched_env(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+/* A number from 1; moves *p behind it. 0: there is none. */
+static int number(const char **p)
+{
+    char *end;
+    if (!isdigit((unsigned char)**p))
+        return 0;
+    long n = strtol(*p, &end, 10);
+    *p = end;
+    return n >= 1 && n <= COUNT_MAX ? (int)n : 0;
+}
+
+int sched_counts(const char *name, const char *text, int *counts, size_t n,
+                 struct ddp_err *err)
+{
+    size_t have = 0;
+    for (const char *p = text;;) {
+        int count = number(&p), times = 1;
+        if (count > 0 && strncmp(p, "(x", 2) == 0) {
+            p += 2;
+            times = number(&p);
+            if (*p++ != ')')
+                times = 0;
+        }
+        if (count == 0 || times == 0 || (*p && *p != ','))
+            return err_set(err, "%s='%s': '4(x2),1' is the form, and this is not it",
+                           name, text);
+        for (; times > 0; times--, have++) {
+            if (have < n)
+                counts[have] = count;
+        }
+        if (!*p)
+            break;
+        p++;
+    }
+    if (have != n)
+        return err_set(err, "%s='%s' speaks of %zu nodes, the list of nodes has %zu",
+                       name, text, have, n);
+    return 0;
+}
+
+int sched_gpus(const char *name, const char *text, struct ddp_err *err)
+{
+    long sum = 0;
+    for (const char *p = text;;) {
+        const char *end = p + strcspn(p, ",");
+        const char *colon = memrchr(p, ':', (size_t)(end - p));
+        const char *at = colon ? colon + 1 : p;
+        int n = number(&at);
+        if (n == 0 || at != end)
+            return err_set(err,
+                           "%s='%s': '4' or 'v100:4' is the form, and this is not it",
+                           name, text);
+        sum += n;
+        if (!*end)
+            return sum > COUNT_MAX ? COUNT_MAX : (int)sum;
+        p = end + 1;
+    }
+}
+
+void sched_slots(struct alloc_node *node, int slots, const char *from)
+{
+    free(node->slots_from);
+    node->slots = slots;
+    node->slots_by = SLOTS_SAID;
+    node->slots_else = 0;
+    node->slots_from = xstrdup(from);
+}
+
+void sched_slots_else(struct alloc_node *node, int slots, const char *from)
+{
+    free(node->slots_from);
+    node->slots = 0;
+    node->slots_by = SLOTS_UNSAID;
+    node->slots_else = slots;
+    node->slots_from = xstrdup(from);
+}
+
+int sched_hostfile(const char *name, const char *path, struct alloc *alloc,
+                   struct ddp_err *err)
+{
+    if (hostfile_read(path, alloc, err) < 0)
+        return err_prefix(err, "%s", name);
+    for (size_t i = 0; i < alloc->nnodes; i++) {
+        struct alloc_node *node = &alloc->nodes[i];
+        int times = node->slots > 0 ? node->slots : 1;
+        char *from = xasprintf("%s: %d time%s", name, times, times > 1 ? "s" : "");
+        sched_slots_else(node, times, from);
+        free(from);
+    }
+    return 0;
+}

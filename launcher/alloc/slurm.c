@@ -1,0 +1,215 @@
+/* launcher/alloc/slurm.c - the allocation of a Slurm job
+ *
+ * Two sets of variables must not be mixed: the job's, and those of the step in which we
+ * may stand, where srun has overwritten some of the job's names but not its list of nodes
+ * (sbatch(1), srun(1), "OUTPUT ENVIRONMENT VARIABLES"). In a step only the step's own set
+ * is consistent. A step of several tasks has started several of us: that would become
+ * several worlds, and is refused.
+ *
+ * Slots: GPUs as they were asked for per node; else tasks, if tasks were asked for (a job
+ * without -n has its CPUs in SLURM_TASKS_PER_NODE: not used); else what the nodes have.
+ */
+#include "common/err.h"
+#include "common/hostlist.h"
+#include "common/mem.h"
+#include "launcher/alloc/sched.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Step ids from here on are not steps that srun made for a program: interactive, batch,
+ * extern, pending. */
+#define STEP_SPECIAL 0xfffffff0UL
+
+static const char *job_nodelist(void)
+{
+    const char *list = sched_env("SLURM_JOB_NODELIST");
+    return list ? list : sched_env("SLURM_NODELIST");
+}
+
+static bool detect(const struct opts *opts)
+{
+    return (sched_env("SLURM_JOB_ID") || sched_env("SLURM_JOBID")) && job_nodelist();
+}
+
+static bool in_step(void)
+{
+    const char *id = sched_env("SLURM_STEP_ID");
+    return id && strtoul(id, NULL, 10) < STEP_SPECIAL && sched_env("SLURM_STEP_NODELIST");
+}
+
+/* --- nodes -------------------------------------------------------------------------- */
+
+static int add_nodes(const char *name, const char *list, struct alloc *a,
+                     struct ddp_err *err)
+{
+    struct strv names = {0};
+    int rc = hostlist_expand(list, &names, err);
+    if (rc < 0)
+        err_prefix(err, "%s='%s'", name, list);
+    else if (names.n == 0)
+        rc = err_set(err, "%s='%s' names no node", name, list);
+    for (size_t i = 0; rc == 0 && i < names.n; i++)
+        alloc_add(a, names.v[i]);
+    strv_finish(&names);
+    return rc;
+}
+
+/* --- slots -------------------------------------------------------------------------- */
+
+/* The variables of one set: the job's, the step's, or those of a component of a
+ * heterogeneous job (suffix "_HET_GROUP_1"). */
+struct names {
+    char nodelist[64], tasks[64], ntasks[64];
+};
+
+/* srun spreads -n tasks evenly when fewer were asked for than fit. */
+static void lower_to(int *counts, size_t n, long total)
+{
+    long sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += counts[i];
+    while (sum > total) {
+        int most = 0;
+        for (size_t i = 0; i < n; i++)
+            most = counts[i] > most ? counts[i] : most;
+        for (size_t i = n; i > 0 && sum > total; i--) {
+            if (counts[i - 1] == most) {
+                counts[i - 1]--;
+                sum--;
+            }
+        }
+    }
+}
+
+static int tasks_of(const struct names *v, struct alloc *a, size_t first,
+                    struct ddp_err *err)
+{
+    const char *tasks = sched_env(v->tasks), *ntasks = sched_env(v->ntasks);
+    if (!tasks || !ntasks)
+        return 0; /* nobody has asked for tasks */
+    size_t n = a->nnodes - first;
+    int *counts = xcalloc(n, sizeof *counts);
+    int rc = sched_counts(v->tasks, tasks, counts, n, err);
+    long total = strtol(ntasks, NULL, 10);
+    if (rc == 0 && total < (long)n)
+        rc = err_set(err, "%s=%s: fewer tasks than the %zu nodes; -H names those to use",
+                     v->ntasks, ntasks, n);
+    if (rc == 0)
+        lower_to(counts, n, total);
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        char *from = xasprintf("%s=%s", v->tasks, tasks);
+        sched_slots_else(&a->nodes[first + i], counts[i], from);
+        free(from);
+    }
+    free(counts);
+    return rc;
+}
+
+static void all_have(struct alloc *a, int slots, const char *name, const char *value)
+{
+    char *from = xasprintf("%s=%s", name, value);
+    for (size_t i = 0; i < a->nnodes; i++)
+        sched_slots(&a->nodes[i], slots, from);
+    free(from);
+}
+
+/* Returns 1 when the GPUs have been told, 0 when nothing is known, -1 on error. */
+static int gpus_of(struct alloc *a, struct ddp_err *err)
+{
+    const char *per_node = sched_env("SLURM_GPUS_PER_NODE");
+    const char *total = sched_env("SLURM_GPUS"), *here = sched_env("SLURM_GPUS_ON_NODE");
+    if (sched_env("SLURM_GPUS_PER_TASK"))
+        return 0; /* a task has its GPUs: tasks count */
+    const char *name = per_node ? "SLURM_GPUS_PER_NODE" : "SLURM_GPUS_ON_NODE";
+    const char *text = per_node ? per_node : here;
+    int n = text ? sched_gpus(name, text, err) : 0;
+    if (n <= 0)
+        return n;
+    int all = !per_node && total ? sched_gpus("SLURM_GPUS", total, err) : 0;
+    if (all < 0)
+        return -1;
+    if (all > 0 && (long)n * (long)a->nnodes != all)
+        return err_set(
+            err,
+            "SLURM_GPUS=%s over %zu nodes, %d of them on this one: which nodes "
+            "have the others is not said; submit with --gpus-per-node, or say "
+            "-H node:GPUS,...",
+            total, a->nnodes, n);
+    all_have(a, n, name, text);
+    return 1;
+}
+
+/* --- the kinds of job --------------------------------------------------------------- */
+
+static int read_set(const struct names *v, const char *list, struct alloc *a,
+                    struct ddp_err *err)
+{
+    size_t first = a->nnodes;
+    if (add_nodes(v->nodelist, list, a, err) < 0)
+        return -1;
+    return tasks_of(v, a, first, err);
+}
+
+static int read_step(struct alloc *a, struct ddp_err *err)
+{
+    static const struct names v = {"SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE",
+                                   "SLURM_STEP_NUM_TASKS"};
+    const char *tasks = sched_env("SLURM_STEP_NUM_TASKS");
+    if (tasks && strtol(tasks, NULL, 10) > 1)
+        return err_set(
+            err,
+            "srun has started %s copies of ddprun (SLURM_STEP_NUM_TASKS=%s), and "
+            "each would make a world of its own; start it once, without srun",
+            tasks, tasks);
+    return add_nodes(v.nodelist, sched_env(v.nodelist), a, err);
+}
+
+/* All components together make the world; GPUs differ between them and are asked for on
+ * the nodes. */
+static int read_het(int size, struct alloc *a, struct ddp_err *err)
+{
+    for (int i = 0; i < size; i++) {
+        struct names v;
+        snprintf(v.nodelist, sizeof v.nodelist, "SLURM_JOB_NODELIST_HET_GROUP_%d", i);
+        snprintf(v.tasks, sizeof v.tasks, "SLURM_TASKS_PER_NODE_HET_GROUP_%d", i);
+        snprintf(v.ntasks, sizeof v.ntasks, "SLURM_NTASKS_HET_GROUP_%d", i);
+        const char *list = sched_env(v.nodelist);
+        if (!list)
+            return err_set(err,
+                           "SLURM_HET_SIZE=%d, but %s is not set; -H names the nodes",
+                           size, v.nodelist);
+        if (read_set(&v, list, a, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* With -m arbitrary the order of ranks is that of a file, and rank 0's node need not be
+ * the first of the job's. */
+static int read_job(struct alloc *a, struct ddp_err *err)
+{
+    static const struct names v = {"SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE",
+                                   "SLURM_NTASKS"};
+    const char *order = sched_env("SLURM_DISTRIBUTION"),
+               *file = sched_env("SLURM_HOSTFILE");
+    if (file && (!order || strncmp(order, "arbitrary", 9) == 0))
+        return sched_hostfile("SLURM_HOSTFILE", file, a, err);
+    return read_set(&v, job_nodelist(), a, err);
+}
+
+static int read_slurm(const struct opts *opts, struct alloc *a, struct ddp_err *err)
+{
+    const char *het = sched_env("SLURM_HET_SIZE");
+    int size = het ? atoi(het) : 1;
+    a->scheduler_owned = true;
+    if (in_step())
+        return read_step(a, err) < 0 || gpus_of(a, err) < 0 ? -1 : 0;
+    if (size > 1)
+        return read_het(size, a, err);
+    return read_job(a, err) < 0 || gpus_of(a, err) < 0 ? -1 : 0;
+}
+
+const struct alloc_source alloc_slurm = {"slurm", detect, read_slurm, "SLURM_JOB_ID",
+                                         "SLURMD_NODENAME"};

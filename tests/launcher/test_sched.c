@@ -1,0 +1,349 @@
+/* The schedulers' sources, on environments made up here and on recorded ones. */
+#include "tests/support/suite.h"
+
+#include "common/mem.h"
+#include "launcher/alloc/alloc.h"
+#include "launcher/alloc/sched.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* "node001 4; node002 4", with "(else 2)" behind slots that are for want of GPUs only. */
+static char *describe(const struct alloc *a)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    for (size_t i = 0; i < a->nnodes; i++) {
+        const struct alloc_node *n = &a->nodes[i];
+        fprintf(f, "%s%s", i ? "; " : "", n->name);
+        if (n->slots)
+            fprintf(f, " %d", n->slots);
+        if (n->slots_else)
+            fprintf(f, " (else %d)", n->slots_else);
+    }
+    fclose(f);
+    return text;
+}
+
+static void check(const struct opts *opts, const char *source, const char *nodes)
+{
+    struct ddp_err err = {""};
+    struct alloc *a = alloc_read(opts, &err);
+    ck_assert_msg(a != NULL, "%s", err.text);
+    char *text = describe(a);
+    ck_assert_str_eq(a->source, source);
+    ck_assert_str_eq(text, nodes);
+    free(text);
+    alloc_destroy(a);
+}
+
+static void check_refused(const struct opts *opts, const char *what)
+{
+    struct ddp_err err = {""};
+    struct alloc *a = alloc_read(opts, &err);
+    ck_assert_msg(a == NULL, "accepted: %s", a ? a->source : "");
+    ck_assert_msg(strstr(err.text, what) != NULL, "'%s' says nothing of '%s'", err.text,
+                  what);
+}
+
+/* "A=1 B=2": no blanks in values. */
+static void set_all(const char *env)
+{
+    clearenv();
+    char *copy = xstrdup(env), *save = NULL;
+    for (char *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+        char *eq = strchr(w, '=');
+        *eq = '\0';
+        setenv(w, eq + 1, 1);
+    }
+    free(copy);
+}
+
+static const struct {
+    const char *env, *nodes; /* nodes NULL: refused, with `what` in the line */
+    const char *what;
+} slurm[] = {
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-3]", "n1; n2; n3", NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_GPUS_PER_NODE=v100:4", "n1 4; n2 4",
+     NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_GPUS_PER_NODE=volta:3,kepler:1",
+     "n1 4; n2 4", NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_GPUS_ON_NODE=8", "n1 8; n2 8", NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_GPUS_ON_NODE=4 SLURM_GPUS=8",
+     "n1 4; n2 4", NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_GPUS_ON_NODE=7 SLURM_GPUS=8", NULL,
+     "SLURM_GPUS=8 over 2 nodes, 7 of them on this one"},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-3] SLURM_TASKS_PER_NODE=5,1(x2) "
+     "SLURM_NTASKS=7",
+     "n1 (else 5); n2 (else 1); n3 (else 1)", NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-3] SLURM_TASKS_PER_NODE=4(x3) SLURM_NTASKS=9",
+     "n1 (else 3); n2 (else 3); n3 (else 3)", NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_TASKS_PER_NODE=40(x2)", "n1; n2",
+     NULL}, /* CPUs */
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-3] SLURM_TASKS_PER_NODE=2 SLURM_NTASKS=2",
+     NULL, "speaks of 1 nodes, the list of nodes has 3"},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n1 SLURM_TASKS_PER_NODE=4(x0) SLURM_NTASKS=4",
+     NULL, "SLURM_TASKS_PER_NODE='4(x0)'"},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n1 SLURM_GPUS_PER_NODE=v100:", NULL,
+     "SLURM_GPUS_PER_NODE='v100:'"},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[3-1]", NULL, "SLURM_JOB_NODELIST='n[3-1]'"},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n2 "
+     "SLURM_STEP_NUM_TASKS=1",
+     "n2", NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n[1-2] "
+     "SLURM_STEP_NUM_TASKS=8",
+     NULL, "srun has started 8 copies"},
+    /* salloc's shell on the first node is a step of a special kind */
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_STEP_ID=4294967290 "
+     "SLURM_STEP_NODELIST=n1 SLURM_STEP_NUM_TASKS=1",
+     "n1; n2", NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n1 SLURM_HET_SIZE=2 "
+     "SLURM_JOB_NODELIST_HET_GROUP_0=n1 SLURM_JOB_NODELIST_HET_GROUP_1=m[4-5] "
+     "SLURM_NTASKS_HET_GROUP_1=2 SLURM_TASKS_PER_NODE_HET_GROUP_1=1(x2)",
+     "n1; m4 (else 1); m5 (else 1)", NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n1 SLURM_HET_SIZE=2 "
+     "SLURM_JOB_NODELIST_HET_GROUP_0=n1",
+     NULL, "SLURM_JOB_NODELIST_HET_GROUP_1 is not set"},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n1 SLURMD_NODENAME=n1", NULL,
+     "not one of the job's"},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n1 PBS_JOBID=2 PBS_NODEFILE=/x", NULL,
+     "two schedulers at once: SLURM_JOB_ID=1 and PBS_JOBID=2"},
+};
+
+START_TEST(slurm_jobs_are_read_or_refused)
+{
+    struct opts opts = {0};
+    set_all(slurm[_i].env);
+    if (slurm[_i].nodes)
+        check(&opts, "slurm", slurm[_i].nodes);
+    else
+        check_refused(&opts, slurm[_i].what);
+}
+END_TEST
+
+START_TEST(the_user_settles_what_the_variables_leave_open)
+{
+    struct opts opts = {.alloc = "slurm"};
+    set_all("SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n1 SLURMD_NODENAME=n1 PBS_JOBID=2 "
+            "PBS_NODEFILE=/x");
+    check(&opts, "slurm", "n1");
+    opts.alloc = "sge";
+    check_refused(&opts, "--alloc sge: nothing of it here");
+    opts.alloc = "nqs";
+    check_refused(&opts, "'nqs' is not one of");
+    opts = (struct opts){.alloc = "hosts", .hosts = "other:2"};
+    check(&opts, "hosts", "other 2");
+}
+END_TEST
+
+START_TEST(hosts_are_picked_from_the_allocation)
+{
+    struct opts opts = {.hosts = "n2:1,n1"};
+    set_all("SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-3] SLURM_GPUS_ON_NODE=4");
+    check(&opts, "slurm", "n2 1; n1 4");
+    opts.hosts = "n9";
+    check_refused(&opts, "'n9' is not in the allocation of slurm");
+}
+END_TEST
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static const struct {
+    const char *file, *nodes, *what;
+} pe_files[] = {
+    {"n5 2 all.q@n5 UNDEFINED\nn3 2 all.q@n3 UNDEFINED\n", "n5 (else 2); n3 (else 2)",
+     NULL},
+    {"n1 2 all.q@n1 0,0:0,1\nn1 8 big.q@n1 <NULL>\n", "n1 (else 10)", NULL},
+    {"n1\t80\tall.q@n1\tUNDEFINED\r\n\n", "n1 (else 80)", NULL},
+    {"n1\n", NULL, "pe:1: 'n1 '"},
+    {"n1 2 q U\nn2 x q U\n", NULL, "pe:2: 'n2 x'"},
+    {"", NULL, "names no host"},
+};
+
+START_TEST(grid_engine_hostfiles_are_read_or_refused)
+{
+    struct opts opts = {0};
+    char *dir = temp_dir(), *path = xasprintf("%s/pe", dir);
+    write_file(path, pe_files[_i].file);
+    set_all("JOB_ID=2 SGE_ROOT=/x SGE_TASK_ID=undefined");
+    setenv("PE_HOSTFILE", path, 1);
+    if (pe_files[_i].nodes)
+        check(&opts, "sge", pe_files[_i].nodes);
+    else
+        check_refused(&opts, pe_files[_i].what);
+    free(path);
+    free(dir);
+}
+END_TEST
+
+START_TEST(pbs_counts_the_lines_of_a_host)
+{
+    struct opts opts = {0};
+    char *dir = temp_dir(), *path = xasprintf("%s/nodes", dir);
+    write_file(path, "n1\nn2\r\nn1\n\n");
+    set_all("PBS_JOBID=2.server");
+    setenv("PBS_NODEFILE", path, 1);
+    check(&opts, "pbs", "n1 (else 2); n2 (else 1)");
+    free(path);
+    free(dir);
+}
+END_TEST
+
+START_TEST(lsf_names_hosts_and_numbers_in_turn)
+{
+    struct opts opts = {0};
+    clearenv();
+    setenv("LSB_JOBID", "3", 1);
+    setenv("LSB_MCPU_HOSTS", "h1 4 h2 2 ", 1);
+    check(&opts, "lsf", "h1 (else 4); h2 (else 2)");
+    setenv("LSB_MCPU_HOSTS", "h1 4 h2", 1);
+    check_refused(&opts, "'h2' has no number");
+}
+END_TEST
+
+START_TEST(gpus_on_the_node_come_before_a_schedulers_slots)
+{
+    struct opts opts = {0};
+    struct ddp_err err;
+    clearenv();
+    setenv("LSB_JOBID", "3", 1);
+    setenv("LSB_MCPU_HOSTS", "h1 80 h2 80", 1);
+    struct alloc *a = alloc_read(&opts, &err);
+    ck_assert_ptr_nonnull(a);
+    alloc_resolve(a, 0, 4);
+    alloc_resolve(a, 1, 0);
+    ck_assert_int_eq(a->nodes[0].slots, 4);
+    ck_assert_int_eq(a->nodes[1].slots, 80);
+    ck_assert_str_eq(a->nodes[1].slots_from, "LSB_MCPU_HOSTS: 80 slots");
+    alloc_destroy(a);
+}
+END_TEST
+
+/* --- recorded environments -----------------------------------------------------------
+ */
+
+/* One "NAME=value" a line. */
+static bool load(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return false;
+    clearenv();
+    char *line = NULL;
+    size_t room = 0;
+    while (getline(&line, &room, f) > 0) {
+        line[strcspn(line, "\n")] = '\0';
+        char *eq = strchr(line, '=');
+        if (eq && eq > line) {
+            *eq = '\0';
+            setenv(line, eq + 1, 1);
+        }
+    }
+    free(line);
+    fclose(f);
+    return true;
+}
+
+static char *fixture(const char *name)
+{
+    const char *shared = getenv("DDPRUN_SHARED");
+    return xasprintf("%s/fixtures/%s", shared ? shared : SHARED_DIR, name);
+}
+
+static const struct {
+    const char *file, *nodes, *what;
+} recorded[] = {
+    {"slurm-22.05/2x4-gpu4/batch.env", "node001 4; node002 4", NULL},
+    {"slurm-22.05/2x4-gpu4/task.3.env", NULL, "srun has started 8 copies"},
+    {"slurm-22.05/uneven-n7/batch.env",
+     "node001 (else 5); node002 (else 1); node003 (else 1)", NULL},
+    {"slurm-22.05/uneven-n9x4/batch.env",
+     "node001 (else 3); node002 (else 3); node003 (else 3)", NULL},
+    {"slurm-22.05/exclusive/batch.env", "node001 8; node002 8", NULL},
+    {"slurm-22.05/gpus-total/batch.env", NULL, "7 of them on this one"},
+    /* on the front end nothing is said of GPUs: the nodes are asked */
+    {"slurm-22.05/interactive/salloc.env", "node001 (else 4); node002 (else 4)", NULL},
+    {"slurm-22.05/hetjob/batch.env",
+     "node001 (else 2); node004 (else 1); node005 (else 1)", NULL},
+};
+
+START_TEST(recorded_slurm_environments)
+{
+    struct opts opts = {.alloc = "slurm"}; /* this machine is not one of the nodes */
+    char *path = fixture(recorded[_i].file);
+    if (!load(path)) {
+        printf("skipped: no '%s' here\n", path);
+    } else if (recorded[_i].nodes) {
+        check(&opts, "slurm", recorded[_i].nodes);
+    } else {
+        check_refused(&opts, recorded[_i].what);
+    }
+    free(path);
+}
+END_TEST
+
+static const struct {
+    const char *dir, *nodes;
+} recorded_sge[] = {
+    {"sge-8.1.9/pe-mpi-6", NULL},
+    {"sge-8.1.9/pe-fill-12", NULL},
+    {"sge-8.1.9-fqdn/pe-mpi-6",
+     "node005.cluster.local (else 2); node003.cluster.local (else "
+     "2); node002.cluster.local (else 1); node004.cluster.local "
+     "(else 1)"},
+};
+
+START_TEST(recorded_grid_engine_environments)
+{
+    struct opts opts = {0};
+    char *dir = fixture(recorded_sge[_i].dir);
+    char *env = xasprintf("%s/job.env", dir), *file = xasprintf("%s/pe_hostfile", dir);
+    if (!load(env)) {
+        printf("skipped: no '%s' here\n", env);
+    } else {
+        long nslots = strtol(getenv("NSLOTS"), NULL, 10), sum = 0;
+        size_t nhosts = strtoul(getenv("NHOSTS"), NULL, 10);
+        setenv("PE_HOSTFILE", file, 1);
+        if (recorded_sge[_i].nodes)
+            check(&opts, "sge", recorded_sge[_i].nodes);
+        struct alloc *a = alloc_read(&opts, NULL);
+        ck_assert_ptr_nonnull(a);
+        for (size_t i = 0; i < a->nnodes; i++)
+            sum += a->nodes[i].slots_else;
+        ck_assert_uint_eq(a->nnodes, nhosts);
+        ck_assert_int_eq(sum, nslots);
+        alloc_destroy(a);
+    }
+    free(dir);
+    free(env);
+    free(file);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("sched");
+    TCase *t = tcase_create("sched");
+    tcase_add_loop_test(t, slurm_jobs_are_read_or_refused, 0, ARRAY_LEN(slurm));
+    tcase_add_test(t, the_user_settles_what_the_variables_leave_open);
+    tcase_add_test(t, hosts_are_picked_from_the_allocation);
+    tcase_add_loop_test(t, grid_engine_hostfiles_are_read_or_refused, 0,
+                        ARRAY_LEN(pe_files));
+    tcase_add_test(t, pbs_counts_the_lines_of_a_host);
+    tcase_add_test(t, lsf_names_hosts_and_numbers_in_turn);
+    tcase_add_test(t, gpus_on_the_node_come_before_a_schedulers_slots);
+    tcase_add_loop_test(t, recorded_slurm_environments, 0, ARRAY_LEN(recorded));
+    tcase_add_loop_test(t, recorded_grid_engine_environments, 0, ARRAY_LEN(recorded_sge));
+    suite_add_tcase(s, t);
+    return s;
+}

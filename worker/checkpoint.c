@@ -134,8 +134,10 @@ int checkpoint_save(const char *place, const struct train_state *state,
     strv_pushf(&meta, "ranks=%d", ranks);
     strv_pushf(&meta, "batch_size=%d", batch_size);
     strv_pushf(&meta, "train_samples=%zu", data->train.n);
-    strv_pushf(&meta, "pixel_mean=%.17g", data->mean);
-    strv_pushf(&meta, "pixel_std=%.17g", data->std);
+    if (data->task == TASK_CLASSIFY) {
+        strv_pushf(&meta, "pixel_mean=%.17g", data->mean);
+        strv_pushf(&meta, "pixel_std=%.17g", data->std);
+    }
 
     struct slots slots = slots_make(model, optim);
     struct array *arrays = xcalloc(slots.n, sizeof *arrays);

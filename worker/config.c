@@ -17,8 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *argp_program_version = "ddp-train 0.1.0";
-
 enum key {
     KEY_MODEL = 0x100,
     KEY_DATA,
@@ -391,6 +389,7 @@ int config_parse(int argc, char **argv, struct train_config *out, struct ddp_err
         .overlap = true,
     };
     struct parse p = {.c = out, .err = err};
+    argp_program_version = "ddp-train " DDP_TRAIN_VERSION;
     argp_err_exit_status = EXIT_USAGE;
     if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &p) != 0)
         return -1;

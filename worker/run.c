@@ -284,11 +284,9 @@ static int write_files(struct run *run, struct ddp_err *err)
         rc = write_plot(run, &plot, err);
     if (rc == 0 && c->logits)
         rc = write_logits(run, err);
-    if (rc == 0)
-        rc = metrics_close(&run->metrics, err);
     run_tell_result(run, plot);
     free(plot);
-    return rc;
+    return rc == 0 ? metrics_close(&run->metrics, err) : rc;
 }
 
 int run_finish(struct run *run, struct ddp_err *err)

@@ -133,8 +133,18 @@ static const char *why(const struct run *run)
     return isfinite(run->c->target) ? "target not reached" : "all epochs done";
 }
 
+static void log_result(struct run *run)
+{
+    metrics_line(&run->metrics, "end",
+                 "\"why\":\"%s\",\"step\":%" PRIu64 ",\"images\":%" PRIu64
+                 ",\"train_seconds\":%.6f,\"seconds\":%.6f",
+                 why(run), run->state.step, run->images, (double)run->train_ns / 1e9,
+                 (double)(now_ns() - run->began_ns) / 1e9);
+}
+
 void run_tell_result(struct run *run, const char *plot)
 {
+    log_result(run);
     struct progress *p = &run->progress;
     double training = (double)run->train_ns / 1e9;
     double all = (double)(now_ns() - run->began_ns) / 1e9;

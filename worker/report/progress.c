@@ -18,7 +18,7 @@ enum {
     BAR_EVERY_MS = 100,    /* more often is not seen */
     LINE_EVERY_MS = 10000, /* a sign of life in a long epoch */
     BAR_CELLS = 28,
-    COLUMNS = 80,
+    COLUMNS = 72, /* where nobody knows: a launcher's tag fits before them */
 };
 
 static const char *const mode_names[] = {"auto", "bar", "lines", "none"};

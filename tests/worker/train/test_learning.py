@@ -25,6 +25,8 @@ def the_digits_are_learnt_to_97_percent():
         assert picture and xml.parse(picture[1]).getroot().tag.endswith("svg"), shown
         last = rows(f"log{n}", "epoch")[-1]
         assert f"{last['test_accuracy']:.2f}" == found[1], (last, shown)
+        (end,) = rows(f"log{n}", "end")
+        assert end["why"] == "target reached" and end["images"] == last["epoch"] * 1438, end
 
 
 def the_known_line_is_found():

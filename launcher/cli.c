@@ -47,8 +47,7 @@ struct option {
     const char *doc;
 };
 
-/* --- readers --------------------------------------------------------------------------
- */
+/* --- readers ----------------------------------------------------------------------- */
 
 static void *field(struct opts *opts, const struct option *o)
 {
@@ -203,8 +202,7 @@ static int read_ranks(const struct option *o, const char *name, const char *text
     return read_text(o, name, text, opts, err);
 }
 
-/* --- the table ------------------------------------------------------------------------
- */
+/* --- the table --------------------------------------------------------------------- */
 
 static const struct word map_words[] = {{"block", MAP_BLOCK},    {"slot", MAP_BLOCK},
                                         {"cyclic", MAP_CYCLIC},  {"node", MAP_CYCLIC},
@@ -324,8 +322,7 @@ static const struct option options[] = {
     {"version V", NULL, 0, NULL, 0, 0, NULL, "the version"},
 };
 
-/* --- help ------------------------------------------------------------------------------
- */
+/* --- help -------------------------------------------------------------------------- */
 
 static const char *dashes(size_t len)
 {
@@ -402,8 +399,7 @@ static void print_line(const char *text, void *arg)
     fprintf(arg, "%s\n", text);
 }
 
-/* --- parsing
- * ---------------------------------------------------------------------------- */
+/* --- parsing ----------------------------------------------------------------------- */
 
 /* Is `name` (`len` bytes, '_' counts as '-') one of the names? */
 static bool has_name(const struct option *o, const char *name, size_t len)

@@ -1,6 +1,7 @@
 /* launcher/place/show.c - see show.h */
 #include "launcher/place/show.h"
 
+#include "common/hostlist.h"
 #include "common/idset.h"
 #include "common/mem.h"
 
@@ -29,8 +30,7 @@ static void say(show_fn line, void *arg, const char *fmt, ...)
     free(text);
 }
 
-/* --- hosts
- * ------------------------------------------------------------------------------ */
+/* --- hosts ------------------------------------------------------------------------- */
 
 static const struct plan_node *planned(const struct plan *p,
                                        const struct alloc_node *host)
@@ -42,14 +42,41 @@ static const struct plan_node *planned(const struct plan *p,
     return NULL;
 }
 
-static char *ranks_text(const struct plan_node *n)
+static bool same_text(const char *a, const char *b)
 {
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+/* Neighbours of which the same is to be said: one line of the file, most often. */
+static bool alike(const struct alloc_node *a, const struct alloc_node *b)
+{
+    return a->slots == b->slots && a->local == b->local && a->port == b->port &&
+           same_text(a->user, b->user) && same_text(a->slots_from, b->slots_from);
+}
+
+/* One row of the table of hosts: the nodes from `from` up to `to`. */
+struct host_row {
+    size_t from, to;
+    char *names, *ranks; /* owned */
+};
+
+static struct host_row next_row(const struct show *s, size_t from)
+{
+    struct host_row row = {.from = from, .to = from};
+    struct strv names = {0};
     struct idset ranks = {0};
-    for (int i = 0; n && i < n->nlocal; i++)
-        idset_add(&ranks, n->ranks[i], n->ranks[i]);
-    char *text = n ? idset_text(&ranks) : xstrdup("none");
+    const struct alloc_node *nodes = s->alloc->nodes;
+    for (; row.to < s->alloc->nnodes && alike(&nodes[from], &nodes[row.to]); row.to++) {
+        const struct plan_node *n = planned(s->plan, &nodes[row.to]);
+        strv_push(&names, nodes[row.to].name);
+        for (int i = 0; n && i < n->nlocal; i++)
+            idset_add(&ranks, n->ranks[i], n->ranks[i]);
+    }
+    row.names = hostlist_compress(names.v, names.n);
+    row.ranks = ranks.n ? idset_text(&ranks) : xstrdup("none");
+    strv_finish(&names);
     idset_finish(&ranks);
-    return text;
+    return row;
 }
 
 static int longest_name(const struct alloc *a)
@@ -62,33 +89,47 @@ static int longest_name(const struct alloc *a)
     return (int)longest;
 }
 
+static void say_row(const struct show *s, const struct host_row *row, int width,
+                    show_fn line, void *arg)
+{
+    const struct alloc_node *n = &s->alloc->nodes[row->from];
+    char slots[16] = "-", login[80] = "";
+    if (n->slots)
+        snprintf(slots, sizeof slots, "%d", n->slots);
+    if (n->user)
+        snprintf(login, sizeof login, "  (login %.40s)", n->user);
+    if (n->port)
+        snprintf(login + strlen(login), sizeof login - strlen(login), "  (port %d)",
+                 n->port);
+    say(line, arg, "  %-*s  %-6s  %-5s  %-12s  %s%s", width, row->names,
+        n->local ? "local" : "remote", slots, row->ranks,
+        n->slots_from ? n->slots_from : "asked there: its GPUs, else 1", login);
+}
+
 void show_hosts(const struct show *s, show_fn line, void *arg)
 {
-    int width = longest_name(s->alloc);
+    struct host_row *rows = xcalloc(s->alloc->nnodes, sizeof *rows);
+    size_t nrows = 0;
+    int width = (int)strlen("host");
+    for (size_t i = 0; i < s->alloc->nnodes; i = rows[nrows++].to) {
+        rows[nrows] = next_row(s, i);
+        int len = (int)strlen(rows[nrows].names);
+        width = len > width ? len : width;
+    }
     say(line, arg, "hosts: %zu from %s", s->alloc->nnodes,
         strcmp(s->alloc->source, "local") == 0 ? "nothing: this machine"
                                                : s->alloc->source);
     say(line, arg, "  %-*s  %-6s  %-5s  %-12s  %s", width, "host", "reach", "slots",
         "ranks", "slots come from");
-    for (size_t i = 0; i < s->alloc->nnodes; i++) {
-        const struct alloc_node *n = &s->alloc->nodes[i];
-        char *ranks = ranks_text(planned(s->plan, n)), slots[16] = "-", login[80] = "";
-        if (n->slots)
-            snprintf(slots, sizeof slots, "%d", n->slots);
-        if (n->user)
-            snprintf(login, sizeof login, "  (login %.40s)", n->user);
-        if (n->port)
-            snprintf(login + strlen(login), sizeof login - strlen(login), "  (port %d)",
-                     n->port);
-        say(line, arg, "  %-*s  %-6s  %-5s  %-12s  %s%s", width, n->name,
-            n->local ? "local" : "remote", slots, ranks,
-            n->slots_from ? n->slots_from : "asked there: its GPUs, else 1", login);
-        free(ranks);
+    for (size_t i = 0; i < nrows; i++) {
+        say_row(s, &rows[i], width, line, arg);
+        free(rows[i].names);
+        free(rows[i].ranks);
     }
+    free(rows);
 }
 
-/* --- ranks
- * ------------------------------------------------------------------------------ */
+/* --- ranks ------------------------------------------------------------------------- */
 
 static const struct binding *binding_of(const struct show *s, int rank)
 {
@@ -138,8 +179,7 @@ void show_ranks(const struct show *s, show_fn line, void *arg)
     }
 }
 
-/* --- environment
- * -------------------------------------------------------------------------- */
+/* --- environment ------------------------------------------------------------------- */
 
 static struct rank_facts facts_of(const struct show *s, int rank)
 {
@@ -289,8 +329,7 @@ void show_environment(const struct show *s, show_fn line, void *arg)
     strv_finish(&first);
 }
 
-/* --- commands
- * ------------------------------------------------------------------------------ */
+/* --- commands ---------------------------------------------------------------------- */
 
 void show_commands(const struct show *s, show_fn line, void *arg)
 {

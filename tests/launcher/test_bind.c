@@ -207,8 +207,7 @@ START_TEST(a_garbled_topology_is_refused)
 }
 END_TEST
 
-/* --- /sys and /proc, from a tree of files
- * ------------------------------------------------- */
+/* --- /sys and /proc, from a tree of files ------------------------------------------ */
 
 static void put(const char *root, const char *path, const char *text)
 {

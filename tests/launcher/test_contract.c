@@ -244,8 +244,7 @@ START_TEST(the_printed_table_is_complete)
 }
 END_TEST
 
-/* --- what travels ----------------------------------------------------------------------
- */
+/* --- what travels ------------------------------------------------------------------ */
 
 static char *here[] = {(char[]){"PATH=/bin"},
                        (char[]){"HOSTNAME=me"},

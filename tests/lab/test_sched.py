@@ -1,0 +1,138 @@
+"""ddprun inside jobs of a real Slurm and a real Grid Engine, without a list of hosts."""
+
+import os
+import shutil
+import sys
+import unittest
+
+import hosts
+from hosts import LabTest, main, node
+from launch import wait_until
+
+RANKS = 'echo "rank $RANK/$WORLD_SIZE local $LOCAL_RANK on $(hostname)"'
+
+
+def set_up(scheduler, daemon):
+    if not shutil.which(daemon, path=os.environ["PATH"] + ":/usr/sbin"):
+        raise unittest.SkipTest(f"{daemon} is not installed")
+    hosts.LAB_HOSTS(scheduler, "up")
+
+
+class JobTest(LabTest):
+    """A job script runs as alice; what it and ddprun say comes back."""
+
+    def submit(self, submit, lines):
+        script = os.path.join(self.folder.name, "job.sh")
+        said = os.path.join(self.folder.name, "job.out")
+        mark = "job-" + os.path.basename(self.folder.name)
+        self.marks.append(mark)
+        with open(script, "w") as f:
+            f.write(f"#!/bin/bash\ncd {hosts.LAB_HOSTS.folder}\n"
+                    f"export DDPRUN_TEST_MARK={mark}\nddprun={hosts.LAB_HOSTS.ddprun}\n"
+                    + lines + "\n")
+        os.chmod(script, 0o755)
+        self.output = said
+        command = submit.format(out=said, script=script)
+        self.answer = hosts.LAB_HOSTS(
+            "exec", "-l", "-u", "alice", "node001", "sh", "-c", f"cd / && {command}")
+        return self.said()
+
+    def said(self):
+        if not os.path.exists(self.output):
+            return ""
+        with open(self.output) as f:
+            return f.read()
+
+    def assert_nobody(self):
+        self.assertTrue(wait_until(lambda: not hosts.launch.marked(self.marks[-1]), 30))
+
+    def assert_ranks(self, said, expected):
+        found = sorted(line.split("] ", 1)[1] for line in said.splitlines() if "] rank " in line)
+        self.assertEqual(found, sorted(expected), said)
+
+
+class Slurm(JobTest):
+    @classmethod
+    def setUpClass(cls):
+        set_up("slurm", "slurmctld")
+
+    @classmethod
+    def tearDownClass(cls):
+        hosts.LAB_HOSTS("slurm", "down")
+
+    def test_a_rank_per_gpu_of_the_job(self):
+        said = self.submit("sbatch -W -p dgx -N2 --gres=gpu:2 -o {out} {script}",
+                           f"$ddprun sh -c '{RANKS}'; echo code $?")
+        self.assert_ranks(said, [f"rank {r}/4 local {r % 2} on {node(1 + r // 2)}" for r in range(4)])
+        self.assertIn("code 0", said)
+
+    def test_a_rank_per_task_where_no_gpus_were_asked_for(self):
+        said = self.submit("sbatch -W -p compute -N3 -n5 -o {out} {script}",
+                           f"$ddprun sh -c '{RANKS}'; $ddprun --dry-run true | head -5")
+        self.assertEqual(said.count("] rank "), 5, said)
+        self.assertIn("hosts: 3 from slurm", said)
+        self.assertIn("SLURM_TASKS_PER_NODE=", said)
+
+    def test_from_the_front_end_of_an_allocation(self):
+        said = self.submit(
+            "env LC_ALL=C salloc -Q -p dgx -N2 -n4 {script} >{out} 2>&1 || true",
+            f"$ddprun sh -c '{RANKS}'")
+        self.assertEqual(said.count("] rank "), 4, said)
+
+    def test_copies_of_the_launcher_are_refused(self):
+        said = self.submit("sbatch -W -p dgx -N2 -n4 -o {out} {script} || true",
+                           "srun $ddprun sh -c 'echo started'; echo code $?")
+        self.assertIn("srun has started 4 copies of ddprun", said)
+        self.assertNotIn("started\n", said)
+        self.assertIn("code 2", said)
+
+    def test_scancel_leaves_nobody(self):
+        self.submit("sbatch -p dgx -N2 -n2 -o {out} {script}",
+                    "$ddprun sh -c 'echo up; sleep 300'")
+        self.assertTrue(wait_until(lambda: self.said().count("up\n") == 2, 30))
+        hosts.LAB_HOSTS("exec", "-l", "-u", "alice", "node001", "scancel",
+                        self.answer.split()[-1])
+        self.assert_nobody()
+
+
+class GridEngine(JobTest):
+    @classmethod
+    def setUpClass(cls):
+        set_up("sge", "sge_qmaster")
+
+    @classmethod
+    def tearDownClass(cls):
+        hosts.LAB_HOSTS("sge", "down")
+
+    def test_a_rank_per_slot_where_there_are_no_gpus(self):
+        said = self.submit("qsub -sync y -pe mpi 4 -j y -o {out} {script}",
+                           f"$ddprun sh -c '{RANKS}'; echo code $?; "
+                           "$ddprun --dry-run true | head -5")
+        self.assertEqual(said.count("] rank "), 4, said)
+        self.assertIn("code 0", said)
+        self.assertIn("from sge", said)
+        self.assertIn("PE_HOSTFILE: ", said)
+
+    def test_qdel_leaves_nobody(self):
+        self.submit("qsub -terse -pe mpi 3 -j y -o {out} {script}",
+                    "$ddprun sh -c 'echo up; sleep 300'")
+        self.assertTrue(wait_until(lambda: self.said().count("up\n") == 3, 30))
+        hosts.LAB_HOSTS("exec", "-l", "-u", "alice", "node001", "qdel",
+                        self.answer.split()[-1])
+        self.assert_nobody()
+
+
+def setUpModule():
+    hosts.set_up()
+
+
+def tearDownModule():
+    hosts.tear_down()
+
+
+if __name__ == "__main__":
+    if not shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin") and \
+            not shutil.which("sge_qmaster", path=os.environ["PATH"] + ":/usr/sbin"):
+        print("skipped: neither Slurm nor Grid Engine is installed")
+        sys.exit(77)
+    main()

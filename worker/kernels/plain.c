@@ -126,7 +126,8 @@ static void conv_image(const struct conv_plan *p, const float *x, const float *w
             }
 }
 
-/* The first of equal maxima, in row order, as PyTorch takes it. */
+/* The first of equal maxima, in row order, as PyTorch takes it; like there,
+ * not-a-number counts as more than any number. */
 static void pool_image(const struct conv_plan *p, const float *full, float *y,
                        uint8_t *arg)
 {
@@ -138,7 +139,7 @@ static void pool_image(const struct conv_plan *p, const float *full, float *y,
                 const float four[4] = {from[0], from[1], from[OW], from[OW + 1]};
                 uint8_t best = 0;
                 for (uint8_t q = 1; q < 4; q++)
-                    if (four[q] > four[best])
+                    if (four[q] > four[best] || isnan(four[q]))
                         best = q;
                 *y++ = four[best];
                 *arg++ = best;

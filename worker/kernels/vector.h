@@ -38,6 +38,9 @@ typedef float vec __attribute__((vector_size(VL * 4)));
 typedef int bits __attribute__((vector_size(VL * 4)));
 typedef float loose __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 
+typedef uint8_t bytes __attribute__((vector_size(VL)));
+typedef uint8_t loose_bytes __attribute__((vector_size(VL), aligned(1), may_alias));
+
 ALWAYS vec load(const float *p)
 {
     return *(const loose *)p;
@@ -46,6 +49,11 @@ ALWAYS vec load(const float *p)
 ALWAYS void store(float *p, vec v)
 {
     *(loose *)p = v;
+}
+
+ALWAYS vec pick(bits which, vec a, vec b) /* a where `which` is all ones, else b */
+{
+    return (vec)(((bits)a & which) | ((bits)b & ~which));
 }
 
 ALWAYS vec positive(vec v) /* 0 where v < 0; not-a-number stays, for people to see */

@@ -220,17 +220,21 @@ static void conv_row(const struct row *a)
     }
 }
 
-/* Two rows to one: the first of equal maxima, in row order, as PyTorch takes it. */
+/* Two rows to one: the first of equal maxima, in row order, as PyTorch takes it; like
+ * there, not-a-number counts as more than any number. */
 static void pool_rows(const float *rows, int W, float *y, uint8_t *arg)
 {
-    for (int j = 0; j < W / 2; j++, y += BLOCK, arg += BLOCK)
-        for (int c = 0; c < BLOCK; c++) {
-            const float *p = rows + 2 * j * BLOCK + c;
-            float a = p[0], b = p[BLOCK], d = p[W * BLOCK], e = p[(W + 1) * BLOCK];
-            float top = b > a ? b : a, low = e > d ? e : d;
-            uint8_t at_top = b > a, at_low = e > d ? 3 : 2;
-            y[c] = low > top ? low : top;
-            arg[c] = low > top ? at_low : at_top;
+    for (int j = 0; j < W / 2; j++, rows += BLOCK)
+        for (int half = 0; half < 2; half++, rows += VL, y += VL, arg += VL) {
+            const float *under = rows + W * BLOCK;
+            vec a = load(rows), b = load(rows + BLOCK);
+            vec d = load(under), e = load(under + BLOCK);
+            bits right = (b > a) | (b != b), low_right = (e > d) | (e != e);
+            vec top = pick(right, b, a), low = pick(low_right, e, d);
+            bits below = (low > top) | (low != low);
+            bits which = (below & (2 - low_right)) | (~below & -right); /* true is -1 */
+            store(y, pick(below, low, top));
+            *(loose_bytes *)arg = __builtin_convertvector(which, bytes);
         }
 }
 

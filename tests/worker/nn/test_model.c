@@ -250,6 +250,23 @@ START_TEST(ranges_come_from_last_to_first_and_cover_all)
 }
 END_TEST
 
+/* A network that has gone astray must not look healthy: ReLU and pooling compare. */
+START_TEST(what_is_not_a_number_reaches_the_loss)
+{
+    int which = _i % (int)ARRAY_LEN(cases), engine = _i / (int)ARRAY_LEN(cases);
+    if (engine >= nengines())
+        return;
+    struct model *m = a_model(which, engine, cases[which].n);
+    struct batch b = a_batch(cases[which].io, cases[which].n);
+    int correct;
+    ck_assert(!isnan(model_evaluate(m, &b, &correct)));
+    *(float *)(uintptr_t)b.x = NAN;
+    ck_assert(isnan(model_evaluate(m, &b, &correct)));
+    free_batch(&b);
+    model_destroy(m);
+}
+END_TEST
+
 /* The linker leads every call here: see meson.build. */
 static long allocations;
 void *__real_malloc(size_t n);
@@ -397,6 +414,8 @@ Suite *suite(void)
     tcase_add_loop_test(t, gradients_pass_through_dropout, 0, MAX_ENGINES);
     tcase_add_loop_test(t, ranges_come_from_last_to_first_and_cover_all, 0,
                         ARRAY_LEN(cases));
+    tcase_add_loop_test(t, what_is_not_a_number_reaches_the_loss, 0,
+                        ARRAY_LEN(cases) * MAX_ENGINES);
     tcase_add_loop_test(t, steps_allocate_nothing, 0, ARRAY_LEN(cases) * MAX_ENGINES);
     tcase_add_test(t, initial_values_are_uniform_within_pytorchs_bounds);
     tcase_add_test(t, parameters_have_pytorchs_names_and_shapes);

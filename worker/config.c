@@ -39,6 +39,7 @@ enum key {
     KEY_PROGRESS,
     KEY_KERNELS,
     KEY_THREADS,
+    KEY_BACKEND,
     KEY_BUCKET_MB,
     KEY_NO_OVERLAP,
     KEY_CHECK_REPLICAS,
@@ -98,6 +99,10 @@ static const struct argp_option options[] = {
     {"kernels", KEY_KERNELS, "NAME", 0, "The engine; a wrong name lists them", 0},
     {"threads", KEY_THREADS, "N", 0,
      "Of each rank (default: OMP_NUM_THREADS, else its share of the CPUs)", 0},
+    {"backend", KEY_BACKEND, "NAME", 0,
+     "How ranks talk: auto (the default: shared memory within a host, TCP between hosts) or "
+     "tcp",
+     0},
     {"bucket-mb", KEY_BUCKET_MB, "X", 0,
      "Gradients are reduced in pieces of this many MiB (default 25, the first 1)", 0},
     {"no-overlap", KEY_NO_OVERLAP, NULL, 0,
@@ -158,6 +163,15 @@ static int parse_optimizer(const char *text, const struct optim_type **out,
 {
     *out = optim_find(text);
     return *out ? 0 : err_set(err, "'%s' is not one of sgd, adam, adadelta", text);
+}
+
+static int parse_backend(const char *text, const char **out, struct ddp_err *err)
+{
+    bool any = strcmp(text, "auto") == 0;
+    if (!any && strcmp(text, "tcp") != 0)
+        return err_set(err, "'%s' is not one of auto, tcp", text);
+    *out = any ? NULL : text;
+    return 0;
 }
 
 static int parse_file(const char *text, const char **out, struct ddp_err *err)
@@ -268,6 +282,8 @@ static int set_running(int key, const char *text, struct parse *p)
         return kernels_get(text, p->err) ? 0 : -1;
     case KEY_THREADS:
         return parse_int(text, 1, 4096, &c->threads, p->err);
+    case KEY_BACKEND:
+        return parse_backend(text, &c->backend, p->err);
     case KEY_BUCKET_MB:
         return set_bucket(text, p);
     case KEY_NO_OVERLAP:

@@ -42,6 +42,7 @@ struct train_config {
 
     const char *kernels; /* NULL: the fastest */
     int threads;
+    const char *backend; /* of the process group; NULL: let it choose */
     size_t first_bucket_bytes, bucket_bytes;
     bool overlap, check_replicas;
 };

@@ -80,7 +80,10 @@ static int join(struct run *run, struct ddp_err *err)
 {
     size_t floats = run->model ? model_param_count(run->model) : 0;
     struct ddp_group_options options = {
-        .rank = -1, .arena_bytes = floats * sizeof(float) + (1 << 20)};
+        .rank = -1,
+        .arena_bytes = floats * sizeof(float) + (1 << 20),
+        .backend = run->c->backend,
+    };
     run->group = ddp_group_init(&options, err);
     if (!run->group)
         return -1;
@@ -127,7 +130,9 @@ static int load_checkpoint(struct run *run, struct ddp_err *err)
                         &run->resumed_whole, err) < 0)
         return -1;
     run->resumed = true;
-    if (run->resumed_whole && c->seed_given && run->state.seed != c->seed)
+    /* the seed goes on, and so does what was drawn from it */
+    bool fixed = c->seed_given || run->data.task == TASK_REGRESS;
+    if (run->resumed_whole && fixed && run->state.seed != c->seed)
         return err_set(
             err, "cannot resume '%s': it was begun with --seed %" PRIu64 ", not %" PRIu64,
             c->resume, run->state.seed, c->seed);

@@ -40,6 +40,7 @@ static const struct {
     {"--target-accuracy 101", "--target-accuracy: '101' is not a number from 0 to 100"},
     {"--progress loud", "--progress: 'loud' is not one of auto, bar, lines, none"},
     {"--threads 0", "--threads: '0' is not a whole number from 1 to 4096"},
+    {"--backend rdma", "--backend: 'rdma' is not one of auto, tcp"},
     {"--bucket-mb 0", "--bucket-mb: '0' is not a number from 0.001 to 4096"},
     {"--resume", "--resume without a file needs --checkpoint"},
     {"--checkpoint-every 5", "--checkpoint-every needs --checkpoint"},

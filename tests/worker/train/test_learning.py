@@ -53,12 +53,12 @@ def a_run_repeats_to_the_bit():
     assert open("out1", "rb").read() == open("out2", "rb").read()
 
 
-def buckets_change_when_and_not_what():
+def buckets_and_backends_change_when_and_not_what():
     # two ranks: a sum of two is the same in any order, so the bits must be the same
-    variants = ((), ("--no-overlap",), ("--bucket-mb", "0.01"))
+    variants = ((), ("--no-overlap",), ("--bucket-mb", "0.01"), ("--backend", "tcp"))
     for i, options in enumerate(variants):
         run_ok(2, "--epochs", 1, "--plot", "none", "--log", f"log{i}", *options)
-    assert losses("log0") == losses("log1") == losses("log2")
+    assert losses("log0") == losses("log1") == losses("log2") == losses("log3")
 
 
 def ranks_without_a_sample_take_part():
@@ -85,5 +85,5 @@ def nothing_is_left_in_the_way():
 
 main([the_digits_are_learnt_to_97_percent, the_known_line_is_found,
       one_rank_of_64_is_two_of_32_is_four_of_16, a_run_repeats_to_the_bit,
-      buckets_change_when_and_not_what, ranks_without_a_sample_take_part,
+      buckets_and_backends_change_when_and_not_what, ranks_without_a_sample_take_part,
       a_target_out_of_reach_is_exit_code_3, nothing_is_left_in_the_way])

@@ -182,11 +182,15 @@ struct ddp_store *ddp_store_connect(const char *host, int port, int64_t timeout_
     struct ddp_store *s = xcalloc(1, sizeof *s);
     ddp_store_set_timeout(s, timeout_ms);
     s->x.deadline = now_ms() + s->timeout_ms;
-    if (exchange_open(&s->x, host, port, err) < 0 || handshake(s, err) < 0) {
-        ddp_store_close(s);
-        return NULL;
-    }
-    return s;
+    if (exchange_open(&s->x, host, port, err) == 0 && handshake(s, err) == 0)
+        return s;
+    if (s->x.hung_up)
+        err_set(err,
+                "store at %s does not let this process in: it closed the connection at "
+                "once (it serves its own job only, unless started with --store-open)",
+                s->x.peer);
+    ddp_store_close(s);
+    return NULL;
 }
 
 void ddp_store_close(struct ddp_store *s)

@@ -33,10 +33,16 @@ int exchange_break(struct exchange *x, struct ddp_err *err, const char *what)
     return broken(x, err);
 }
 
+static int peer_closed(struct exchange *x, struct ddp_err *err)
+{
+    x->hung_up = true;
+    return exchange_break(x, err, "has closed the connection");
+}
+
 static int break_errno(struct exchange *x, struct ddp_err *err)
 {
     if (errno == EPIPE || errno == ECONNRESET)
-        return exchange_break(x, err, "has closed the connection");
+        return peer_closed(x, err);
     err_errno(&x->why, "connection to the store at %s is lost", x->peer);
     return broken(x, err);
 }
@@ -102,7 +108,7 @@ static ssize_t receive(struct exchange *x, void *to, size_t size, struct ddp_err
         if (n > 0)
             return n;
         if (n == 0)
-            return exchange_break(x, err, "has closed the connection");
+            return peer_closed(x, err);
         if (errno == EAGAIN) {
             int ready = wait_for(x, POLLIN);
             if (ready == 0)

@@ -17,6 +17,7 @@
 
 struct exchange {
     int fd;             /* owned; -1 when broken */
+    bool hung_up;       /* broken because the peer has closed it */
     int64_t deadline;   /* now_ms() scale */
     struct wire out;    /* the request that is being put together */
     struct ddp_err why; /* valid when broken */

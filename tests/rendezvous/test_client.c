@@ -259,10 +259,10 @@ static const struct {
     const char *script, *text;
 } no_stores[] = {
     {"deaf", "did not answer in time"},
-    {"close", "has closed the connection"},
+    {"close", "does not let this process in"},
     {"C x00cef7853c; S x485454502f31; silence", "is not a TCPStore"},
     {"C x00cef7853c; S pid .0 .0; silence", "is not a TCPStore"},
-    {"C x00cef7853c; S pid .1; close", "has closed the connection"},
+    {"C x00cef7853c; S pid .1; close", "does not let this process in"},
 };
 
 START_TEST(what_is_not_a_store_is_refused_in_time)

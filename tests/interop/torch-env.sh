@@ -21,6 +21,10 @@ none() {
     say "$*"
     exit 77
 }
+fail() { # making it was tried: the next tests of this hour shall not wait for it again
+    : >"$dir/failed"
+    none "$*"
+}
 
 # ready PYTHON: it imports torch, and torch has gloo
 ready() {
@@ -47,6 +51,8 @@ mkdir -p "$dir" || none "cannot make '$dir'"
 exec 9>"$dir/.lock"
 flock -w 900 9 || none "another torch-env has been busy in '$dir' for 15 minutes"
 [ -e "$dir/complete" ] && finish
+[ -z "$(find "$dir/failed" -mmin -60 2>/dev/null)" ] ||
+    none "making it has failed within the last hour; to try again: rm '$dir/failed'"
 
 free_mb=$(df -Pm "$dir" | awk 'NR == 2 { print $4 }')
 has_cuda() { # every one of these, in the version that the wheel was linked with
@@ -55,8 +61,9 @@ has_cuda() { # every one of these, in the version that the wheel was linked with
     done
 }
 install() { # pip's complaints are shown only when it has failed
-    "$py" -m pip --disable-pip-version-check install --quiet "$@" >"$dir/.pip" 2>&1 && return
-    tail -n 20 "$dir/.pip" >&2
+    timeout 300 "$py" -m pip --disable-pip-version-check install --quiet "$@" \
+        >"$dir/pip.log" 2>&1 && return
+    tail -n 20 "$dir/pip.log" >&2
     return 1
 }
 
@@ -71,21 +78,21 @@ for need in importlib.metadata.requires("torch") or []:
 PY
 }
 
-python3 -m venv "$dir" >&2 || none "python3 cannot make a venv (Debian: python3-venv)"
+python3 -m venv "$dir" >&2 || fail "python3 cannot make a venv (Debian: python3-venv)"
 if has_cuda; then
     [ "$free_mb" -gt 3000 ] || none "only $free_mb MB free for '$dir', 3000 needed"
     say "installing PyTorch $version in '$dir', with the machine's CUDA libraries"
-    install --no-deps "torch==$version" nvidia-cufile || none "pip cannot get torch $version"
+    install --no-deps "torch==$version" nvidia-cufile || fail "pip cannot get torch $version"
     # shellcheck disable=SC2046  # one word each
     install numpy $(needs 'cuda-toolkit|cuda-bindings|nvidia-cudnn|triton') ||
-        none "pip cannot get what torch $version needs"
+        fail "pip cannot get what torch $version needs"
 elif install "torch==$version+cpu" numpy 2>/dev/null; then
     say "installed the CPU build of PyTorch $version in '$dir'"
 else # the configured index has no CPU build
     [ "$free_mb" -gt 9000 ] || none "only $free_mb MB free for '$dir', 9000 needed"
     say "installing PyTorch $version and its CUDA libraries in '$dir'"
-    install "torch==$version" numpy || none "pip cannot get torch $version"
+    install "torch==$version" numpy || fail "pip cannot get torch $version"
 fi
-ready "$py" || none "PyTorch $version was installed in '$dir' but cannot be imported"
+ready "$py" || fail "PyTorch $version was installed in '$dir' but cannot be imported"
 : >"$dir/complete"
 finish

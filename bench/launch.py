@@ -10,8 +10,8 @@ start: from exec of the launcher to its exit, for /bin/true and for a static chi
 kill:  from SIGKILL of one of N ranks to the exit of the launcher.
 hosts: `true` on every host of a namespace lab, over ssh ($DDPRUN_SHARED/lab/lab).
 
-Beside the bare posix_spawn loop stand mpiexec.hydra, mpirun and, where DDPRUN_TORCH
-names an interpreter with torch, torchrun; what is not installed is left out. A run that
+Beside the bare posix_spawn loop stand mpiexec.hydra, mpirun and torchrun (of the Python
+that tests/interop/torch-env.sh has made); what is not installed is left out. A run that
 does not end within its limit is counted as hung, ended, and not part of the medians.
 """
 
@@ -72,7 +72,10 @@ def contenders(build):
         found.append(
             Contender("mpirun", "mpirun --allow-run-as-root --oversubscribe -np {n}".split())
         )
-    torch = os.environ.get("DDPRUN_TORCH")
+    finder = [f"{SOURCE}/tests/interop/torch-env.sh", "--no-make"]
+    torch = subprocess.run(
+        ["sh", *finder], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False
+    ).stdout.decode().strip()
     if torch:
         run = "-m torch.distributed.run --no-python --monitor-interval 0.1 --nproc-per-node {n}"
         found.append(Contender("torchrun", [torch, *run.split()], most=2))

@@ -286,14 +286,21 @@ char *starter_missing(const struct starter *s, unsigned node)
 {
     const struct start *st = &s->starts[node];
     const char *name = s->hosts->hosts[node].name;
-    if (st->state == START_QUEUED)
-        return xasprintf(
-            "%s: its turn has not come; --ssh-window lets more start at once", name);
-    if (st->pid > 0)
-        return xasprintf("%s: ssh runs, but the agent there has not called back; is ssh "
-                         "slow, or can it not reach us at '%s'?",
+    switch (st->state) {
+    case START_QUEUED:
+        return xasprintf("%s: its turn has not come; --ssh-window lets more start at once",
+                         name);
+    case START_RUNS:
+        return xasprintf("%s: ssh has not come through in time: does sshd there answer, "
+                         "and can the agent reach us at '%s'? --start-timeout waits longer",
                          name, s->calls.v[0]);
-    return xasprintf("%s: has not joined", name);
+    case START_JOINED:
+        return xasprintf("%s: has called, and then said nothing", name);
+    case START_NOT: /* another agent was to start it */
+    case START_FAILED:
+        break;
+    }
+    return xasprintf("%s: whoever was to start it has not said a word about it", name);
 }
 
 bool starter_has_group(const struct starter *s, pid_t group)

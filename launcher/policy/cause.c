@@ -10,6 +10,9 @@
 #include <string.h>
 #include <sys/wait.h>
 
+/* From here on the kernel's out-of-memory killer is worth a thought. */
+enum { LARGE_KIB = 1 << 20 };
+
 bool cause_before(const struct cause *a, const struct cause *b)
 {
     if (b->kind == CAUSE_NONE || a->at_ns != b->at_ns)
@@ -43,10 +46,12 @@ char *cause_of_death(const struct cause *c)
     char name[128];
     int sig = WTERMSIG(c->status);
     name_signal(sig, name, sizeof name);
-    if (sig == SIGKILL && c->peak_kib > 0)
-        return xasprintf("died of %s, not sent by ddprun: out of memory? its peak was "
-                         "%.1f GiB",
-                         name, (double)c->peak_kib / (1 << 20));
+    if (sig == SIGKILL)
+        return c->peak_kib < LARGE_KIB
+                   ? xasprintf("died of %s, not sent by ddprun", name)
+                   : xasprintf("died of %s, not sent by ddprun: out of memory? its peak "
+                               "was %.1f GiB",
+                               name, (double)c->peak_kib / (1 << 20));
     return xasprintf("died of %s%s", name, WCOREDUMP(c->status) ? ", core dumped" : "");
 }
 

@@ -39,6 +39,7 @@ static const struct {
     {SIGABRT | 0x80, 0, 134, "died of SIGABRT (aborted), core dumped"},
     {SIGKILL, 3 << 19, 137,
      "died of SIGKILL (killed), not sent by ddprun: out of memory? its peak was 1.5 GiB"},
+    {SIGKILL, 1000, 137, "died of SIGKILL (killed), not sent by ddprun"},
     {40, 0, 168, "died of signal 40"},
 };
 

@@ -56,6 +56,7 @@ TEXT(hostname, f->hostname)
 TEXT(job_id, f->job_id)
 TEXT(error_file, f->error_file)
 TEXT(interface, f->interface)
+TEXT(gloo_interface, f->interface ? f->interface : f->gloo_interface)
 TEXT(gpu, f->gpu)
 TEXT(one, "1")
 TEXT(role_name, "default")
@@ -100,7 +101,9 @@ static const struct row {
     {"PYTHONUNBUFFERED", one, DEFAULT, 0, "1: lines appear when they are printed"},
     {"CUDA_VISIBLE_DEVICES", gpu, WISH, 0,
      "with --virtual-local-rank: the one GPU of this rank; else untouched"},
-    {"GLOO_SOCKET_IFNAME", interface, WISH, 0, "with --interface: that one"},
+    {"GLOO_SOCKET_IFNAME", gloo_interface, WISH, 0,
+     "with --interface: that one; over several hosts: a host's way to the master where "
+     "its own name stands for 127.0.1.1"},
     {"NCCL_SOCKET_IFNAME", interface, WISH, 0, "with --interface: that one"},
     {"HOROVOD_RANK", rank, IDENTITY, 0, "the same as RANK"},
     {"HOROVOD_SIZE", size, IDENTITY, 0, "the same as WORLD_SIZE"},

@@ -5,10 +5,15 @@
 #include "common/sock.h"
 #include "launcher/place/bind.h"
 
+#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* All that others could see: the store's door finds the machine of a client by these. */
@@ -49,4 +54,67 @@ void machine_describe(int fd, struct msg_hello *m)
         m->addr = xstrdup(addr);
     }
     list_addresses(&m->addrs);
+}
+
+static bool is_loopback(const struct sockaddr *sa)
+{
+    if (sa->sa_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)(const void *)sa)->sin_addr.s_addr) >>
+                   24 ==
+               127;
+    return sa->sa_family == AF_INET6 &&
+           IN6_IS_ADDR_LOOPBACK(
+               &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr);
+}
+
+/* Does our own name stand for a loopback address, or for none at all? The first answer is
+ * what Gloo takes, and loopback is what it falls back to. */
+static bool name_is_loopback(void)
+{
+    char host[256] = "";
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
+    gethostname(host, sizeof host - 1);
+    if (getaddrinfo(host, NULL, &hints, &list) != 0)
+        return true;
+    bool yes = is_loopback(list->ai_addr);
+    freeaddrinfo(list);
+    return yes;
+}
+
+/* Our end of the way to `addr`: connecting a datagram socket sends nothing. */
+static int address_toward(const char *addr, struct sockaddr_storage *ours)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *list;
+    if (getaddrinfo(addr, "9", &hints, &list) != 0)
+        return -1;
+    int fd = socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    socklen_t len = sizeof *ours;
+    int rc = fd < 0 || connect(fd, list->ai_addr, list->ai_addrlen) < 0 ||
+                     getsockname(fd, (struct sockaddr *)ours, &len) < 0
+                 ? -1
+                 : 0;
+    if (fd >= 0)
+        close(fd);
+    freeaddrinfo(list);
+    return rc;
+}
+
+char *machine_gloo_interface(const char *master_addr)
+{
+    struct sockaddr_storage ours;
+    struct ifaddrs *list;
+    if (!name_is_loopback() || address_toward(master_addr, &ours) < 0 ||
+        is_loopback((struct sockaddr *)&ours) || getifaddrs(&list) < 0)
+        return NULL;
+    char want[INET6_ADDRSTRLEN], text[INET6_ADDRSTRLEN], *name = NULL;
+    sock_addr((struct sockaddr *)&ours, want, sizeof want);
+    for (const struct ifaddrs *i = list; i && !name; i = i->ifa_next) {
+        if (!i->ifa_addr || i->ifa_addr->sa_family != ours.ss_family)
+            continue;
+        sock_addr(i->ifa_addr, text, sizeof text);
+        if (strcmp(text, want) == 0)
+            name = xstrdup(i->ifa_name);
+    }
+    freeifaddrs(list);
+    return name;
 }

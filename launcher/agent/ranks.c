@@ -9,6 +9,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/agent/machine.h"
 #include "launcher/agent/worker_proc.h"
 #include "launcher/contract.h"
 #include "launcher/place/bind.h"
@@ -33,6 +34,7 @@ struct ranks {
     void *arg;
     struct event *starter;        /* owned: the next batch */
     char *path;                   /* owned: of the program; NULL: not looked for yet */
+    char *gloo_interface;         /* owned, or NULL */
     struct strv base;             /* environment without what is a rank's own */
     struct binding *bindings;     /* owned, by local rank */
     struct worker_proc **workers; /* owned, by local rank; NULL: not started */
@@ -133,6 +135,7 @@ static void rank_env(struct ranks *r, uint32_t local, struct strv *env)
         .ncpus = b->ncpus,
         .gpu = b->gpu_text,
         .interface = job->interface,
+        .gloo_interface = r->gloo_interface,
         .rank_names = job->rank_names,
         .store = (enum store_mode)job->store_mode,
     };
@@ -182,6 +185,13 @@ static int prepare(struct ranks *r)
             err_prefix(&err, "%s", r->share.host);
         give_up(r, EXIT_CANNOT_START, err.text);
         return -1;
+    }
+    if (r->job->nnodes > 1 && !r->job->interface) {
+        r->gloo_interface = machine_gloo_interface(r->job->master_addr);
+        if (r->gloo_interface)
+            log_info("this machine's name stands for a loopback address: Gloo is told to "
+                     "use %s",
+                     r->gloo_interface);
     }
     /* in the usual case the agent stands there already, and so will its children */
     if (chdir(r->job->wdir) < 0) {
@@ -336,6 +346,7 @@ void ranks_destroy(struct ranks *r)
     free(r->taken);
     event_free(r->starter);
     free(r->path);
+    free(r->gloo_interface);
     strv_finish(&r->base);
     msg_share_finish(&r->share);
     free(r);

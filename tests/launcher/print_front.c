@@ -1,4 +1,9 @@
-/* tests/launcher/print_front.c - the tables of options and variables, for docs.py */
+/* tests/launcher/print_front.c - what scripts ask of the front
+ *
+ *     print_front help | variables     the tables, for docs.py
+ *     print_front names LIST...        host lists expanded, for scontrol.py
+ */
+#include "common/hostlist.h"
 #include "launcher/cli.h"
 #include "launcher/contract.h"
 
@@ -10,9 +15,27 @@ static void on_line(const char *text, void *arg)
     puts(text);
 }
 
+static int print_names(char *const *lists)
+{
+    struct ddp_err err;
+    for (; *lists; lists++) {
+        struct strv names = {0};
+        if (hostlist_expand(*lists, &names, &err) < 0)
+            puts(err.text);
+        for (size_t i = 0; i < names.n; i++)
+            puts(names.v[i]);
+        puts("");
+        strv_finish(&names);
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc == 2 && strcmp(argv[1], "help") == 0)
+    const char *what = argc > 1 ? argv[1] : "";
+    if (strcmp(what, "names") == 0)
+        return print_names(argv + 2);
+    if (strcmp(what, "help") == 0)
         cli_help(on_line, NULL);
     else
         contract_print(on_line, NULL);

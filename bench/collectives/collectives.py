@@ -30,6 +30,14 @@ def busy_share(seconds=0.3):
     return 1 - (idle2 - idle) / max(1, total2 - total)
 
 
+def wait_for_quiet(seconds):
+    """Until others use less than a tenth of the CPUs, or the time is up; the share."""
+    until = time.monotonic() + seconds
+    while (share := busy_share()) > 0.1 and time.monotonic() < until:
+        pass
+    return share
+
+
 def lines(text):
     return {int(a): float(b) for a, b in re.findall(r"^(\d+) ([\d.]+)$", text, re.M)}
 
@@ -132,6 +140,8 @@ def main():
     parser.add_argument("build", help="the build directory")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--timeout", type=float, default=120, help="of a run, seconds")
+    parser.add_argument("--quiet", type=float, default=5,
+                        help="wait this long for an idle machine before each run, seconds")
     parser.add_argument("--only", help="contestants, comma separated")
     opts = parser.parse_args()
     contest = Contest(opts.build, opts.timeout)
@@ -139,14 +149,16 @@ def main():
              if not opts.only or n in opts.only.split(",")]
     results = {name: [] for name, _ in field}
     for round_no in range(opts.rounds):
-        print(f"# round {round_no + 1}: others use {busy_share():.0%} of the CPUs",
-              file=sys.stderr)
+        shares = []
         for name, run in field:
+            shares.append(wait_for_quiet(opts.quiet))
             try:
                 results[name].append(run())
             except (RuntimeError, subprocess.TimeoutExpired, AttributeError) as e:
                 print(f"# {name} failed: {e}", file=sys.stderr)
                 results[name].append(None)
+        print(f"# round {round_no + 1}: before each run others used "
+              f"{min(shares):.0%}-{max(shares):.0%} of the CPUs", file=sys.stderr)
     show(results)
     return any(r is None for rs in results.values() for r in rs)
 

@@ -350,6 +350,8 @@ static void overlap_case(struct ddp_group *g, const void *arg)
         team_check(g, x[i][COUNT - 1] == (i == 5 ? (float)(i + rank) : all),
                    "sum %d is wrong at the end", i);
     }
+    /* what nobody waits for goes with the group */
+    team_check(g, ddp_irecv(g, x[0], 4, (rank + 1) % size, 9, &err), "%s", err.text);
 }
 
 START_TEST(several_are_under_way_at_once)

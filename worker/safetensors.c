@@ -235,20 +235,24 @@ static uint8_t *read_file(const char *path, size_t *size, struct ddp_err *err)
     return bytes;
 }
 
-struct safetensors *safetensors_read(const char *path, struct ddp_err *err)
+struct safetensors *safetensors_parse(const char *name, uint8_t *bytes, size_t nbytes,
+                                      struct ddp_err *err)
 {
-    size_t size;
-    uint8_t *bytes = read_file(path, &size, err);
-    if (!bytes)
-        return NULL;
     struct safetensors *f = xcalloc(1, sizeof *f);
     f->bytes = bytes;
-    if (check_header(f, size, err) < 0) {
-        err_prefix(err, "'%s'", path);
+    if (check_header(f, nbytes, err) < 0) {
+        err_prefix(err, "'%s'", name);
         safetensors_free(f);
         return NULL;
     }
     return f;
+}
+
+struct safetensors *safetensors_read(const char *path, struct ddp_err *err)
+{
+    size_t size;
+    uint8_t *bytes = read_file(path, &size, err);
+    return bytes ? safetensors_parse(path, bytes, size, err) : NULL;
 }
 
 void safetensors_free(struct safetensors *f)

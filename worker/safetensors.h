@@ -31,6 +31,10 @@ int safetensors_write(const char *path, const struct strv *metadata,
 struct safetensors; /* a file, read whole and believed */
 
 struct safetensors *safetensors_read(const char *path, struct ddp_err *err);
+/* The same of what a file called `name` holds: `bytes` are malloc'ed, and taken, also on
+ * failure. */
+struct safetensors *safetensors_parse(const char *name, uint8_t *bytes, size_t nbytes,
+                                      struct ddp_err *err);
 void safetensors_free(struct safetensors *f); /* NULL is fine */
 
 /* Both borrow from `f`. NULL when there is no such key. */

@@ -175,9 +175,8 @@ static void on_leave_deadline(evutil_socket_t fd, short what, void *arg)
         starter_kill(j->starter);
     for (size_t i = 0; i < j->alloc->nnodes; i++)
         j->nodes[i].via = NULL;
+    job_arm(j->leave_timer, LEAVE_MS);
     job_check(j);
-    if (j->state == JOB_LEAVING)
-        job_arm(j->leave_timer, LEAVE_MS);
 }
 
 static void on_report(evutil_socket_t fd, short what, void *arg)
@@ -503,6 +502,10 @@ int job_run(struct job *j, const struct local_agent *local)
 
 struct job *job_create(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
 {
+    if (alloc->nnodes > NODES_MAX) {
+        err_set(err, "%zu hosts are too many: %d are possible", alloc->nnodes, NODES_MAX);
+        return NULL;
+    }
     struct job *j = xcalloc(1, sizeof *j);
     *j = (struct job){.opts = opts, .alloc = alloc, .created_ns = now_ns()};
     j->nodes = xcalloc(alloc->nnodes, sizeof *j->nodes);

@@ -321,6 +321,10 @@ int job_gather(struct job *j, struct ddp_err *err)
 void job_hello(struct job *j, unsigned node, struct link *l, struct msg_hello *hello)
 {
     struct job_node *n = &j->nodes[node];
+    if (j->state > JOB_GATHERING) { /* too late: the job has ended before it began */
+        link_send(l, MSG_LEAVE, node, NULL, 0, NULL, 0);
+        return;
+    }
     n->via = l;
     n->joined = true;
     n->hello = *hello;
@@ -343,6 +347,7 @@ static void job_place(struct job *j)
     struct ddp_err err;
     event_del(j->gather_deadline);
     event_del(j->settle);
+    starter_close(j->starter);
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         if (j->nodes[i].joined)
             alloc_resolve(j->alloc, i, (int)j->nodes[i].hello.ngpus);

@@ -99,17 +99,20 @@ static void say_hello(struct agent *a, int fd)
 
 static void agent_check(struct agent *a);
 
-/* The agents below are not the job: their ssh is left alone. */
-static bool skip_ssh(pid_t group, void *arg)
+/* The agents below are not ours to end, nor what an ssh may have below it here. */
+static enum sweep_rule spare_ssh(pid_t pid, pid_t group, void *arg)
 {
     struct agent *a = arg;
-    return a->relay && relay_has_group(a->relay, group);
+    return a->relay && relay_has_ssh(a->relay, pid) ? SWEEP_SPARE : SWEEP_TAKE;
 }
 
-static bool skip_live_group(pid_t group, void *arg)
+/* A rank that runs gets its signals with its whole group. */
+static enum sweep_rule pass_live_groups(pid_t pid, pid_t group, void *arg)
 {
     struct agent *a = arg;
-    return skip_ssh(group, a) || (a->ranks && ranks_has_group(a->ranks, group));
+    if (a->ranks && ranks_has_group(a->ranks, group))
+        return SWEEP_PASS;
+    return spare_ssh(pid, group, arg);
 }
 
 /* Is any process of the job left here? */
@@ -117,14 +120,14 @@ static bool nothing_left(struct agent *a)
 {
     if (!reap_now(a->reap))
         return true;
-    return a->relay && !relay_is_idle(a->relay) && sweep_signal(0, skip_ssh, a) == 0;
+    return a->relay && !relay_is_idle(a->relay) && sweep_signal(0, spare_ssh, a) == 0;
 }
 
 static void on_strays(evutil_socket_t fd, short what, void *arg)
 {
     struct agent *a = arg;
     if (!a->gone && reap_now(a->reap))
-        sweep_signal(a->strays_sig, skip_live_group, a);
+        sweep_signal(a->strays_sig, pass_live_groups, a);
 }
 
 /* The ranks by their process groups, what has left those one by one. */
@@ -141,7 +144,7 @@ static void end_with(int sig, void *arg)
         a->strays_sig = sig;
         event_add(a->strays, &(struct timeval){0, STRAYS_MS * 1000});
     } else if (reap_now(a->reap)) {
-        sweep_signal(sig, skip_ssh, a);
+        sweep_signal(sig, spare_ssh, a);
     }
     agent_check(a);
 }

@@ -101,6 +101,8 @@ static const struct starter_events starter_events = {on_joined, on_failed, on_id
 
 void relay_down(struct relay *r, const struct frame *f)
 {
+    if (f->type == MSG_JOB) /* it comes when all have joined */
+        starter_close(r->starter);
     if (f->node != NODE_ALL) {
         if (f->node < r->hosts.nhosts && r->routes[f->node])
             link_send(r->routes[f->node]->link, f->type, f->node, f->body, f->size, NULL,
@@ -113,9 +115,9 @@ void relay_down(struct relay *r, const struct frame *f)
     }
 }
 
-bool relay_has_group(const struct relay *r, pid_t group)
+bool relay_has_ssh(const struct relay *r, pid_t pid)
 {
-    return starter_has_group(r->starter, group);
+    return starter_has_ssh(r->starter, pid);
 }
 
 bool relay_is_idle(const struct relay *r)

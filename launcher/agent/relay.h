@@ -22,8 +22,8 @@ void relay_destroy(struct relay *r);
 
 void relay_down(struct relay *r, const struct frame *f);
 
-/* One of the ssh that run here: no rank's process. */
-bool relay_has_group(const struct relay *r, pid_t group);
+/* One of the ssh that run here: no process of the job. */
+bool relay_has_ssh(const struct relay *r, pid_t pid);
 bool relay_is_idle(const struct relay *r); /* no ssh is left */
 
 /* Let go of everything below; it ends by itself. `kill`: what is left of the ssh, too. */

@@ -25,6 +25,7 @@
 struct proc {
     pid_t pid, parent, group;
     bool ours;
+    enum sweep_rule rule;
 };
 
 /* "PID (NAME) STATE PPID PGRP ...": the name may hold blanks and brackets. */
@@ -88,23 +89,27 @@ static bool is_ours(const struct proc *list, size_t n, pid_t pid, pid_t self)
     return p && p->ours;
 }
 
-int sweep_signal(int sig, bool (*skip)(pid_t group, void *arg), void *arg)
+int sweep_signal(int sig, enum sweep_rule (*rule)(pid_t pid, pid_t group, void *arg),
+                 void *arg)
 {
     size_t n;
     struct proc *list = look(&n);
     pid_t self = getpid();
+    for (size_t i = 0; i < n; i++) {
+        if (list[i].pid != self && rule)
+            list[i].rule = rule(list[i].pid, list[i].group, arg);
+    }
     for (bool found = true; found;) {
         found = false;
         for (size_t i = 0; i < n; i++) {
-            if (!list[i].ours && list[i].pid != self &&
+            if (!list[i].ours && list[i].pid != self && list[i].rule != SWEEP_SPARE &&
                 is_ours(list, n, list[i].parent, self))
                 found = list[i].ours = true;
         }
     }
     int sent = 0;
     for (size_t i = 0; i < n; i++) {
-        if (list[i].ours && !(skip && skip(list[i].group, arg)) &&
-            kill(list[i].pid, sig) == 0)
+        if (list[i].ours && list[i].rule == SWEEP_TAKE && kill(list[i].pid, sig) == 0)
             sent++;
     }
     free(list);

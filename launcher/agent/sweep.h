@@ -10,9 +10,17 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Send `sig` to each descendant of this process, but for those `skip` says no to (by
- * process group; NULL: none). Returns how many got it. */
-int sweep_signal(int sig, bool (*skip)(pid_t group, void *arg), void *arg);
+/* Who is to be left out of it. */
+enum sweep_rule {
+    SWEEP_TAKE,
+    SWEEP_PASS, /* not this one */
+    SWEEP_SPARE /* neither this one nor anything below it */
+};
+
+/* Send `sig` to each descendant of this process, as `rule` allows (NULL: to all). Returns
+ * how many got it. */
+int sweep_signal(int sig, enum sweep_rule (*rule)(pid_t pid, pid_t group, void *arg),
+                 void *arg);
 
 /* For the last moment: KILL descendants and reap until none is left, or until
  * `deadline_ms`. Returns whether none is left. */

@@ -288,12 +288,13 @@ char *starter_missing(const struct starter *s, unsigned node)
     const char *name = s->hosts->hosts[node].name;
     switch (st->state) {
     case START_QUEUED:
-        return xasprintf("%s: its turn has not come; --ssh-window lets more start at once",
-                         name);
+        return xasprintf(
+            "%s: its turn has not come; --ssh-window lets more start at once", name);
     case START_RUNS:
-        return xasprintf("%s: ssh has not come through in time: does sshd there answer, "
-                         "and can the agent reach us at '%s'? --start-timeout waits longer",
-                         name, s->calls.v[0]);
+        return xasprintf(
+            "%s: ssh has not come through in time: does sshd there answer, "
+            "and can the agent reach us at '%s'? --start-timeout waits longer",
+            name, s->calls.v[0]);
     case START_JOINED:
         return xasprintf("%s: has called, and then said nothing", name);
     case START_NOT: /* another agent was to start it */
@@ -303,10 +304,10 @@ char *starter_missing(const struct starter *s, unsigned node)
     return xasprintf("%s: whoever was to start it has not said a word about it", name);
 }
 
-bool starter_has_group(const struct starter *s, pid_t group)
+bool starter_has_ssh(const struct starter *s, pid_t pid)
 {
     for (unsigned i = 0; i < s->hosts->nhosts; i++) {
-        if (s->starts[i].pid == group)
+        if (s->starts[i].pid == pid)
             return true;
     }
     return false;
@@ -315,6 +316,12 @@ bool starter_has_group(const struct starter *s, pid_t group)
 bool starter_is_idle(const struct starter *s)
 {
     return s->nssh == 0;
+}
+
+void starter_close(struct starter *s)
+{
+    guests_destroy(s->guests);
+    s->guests = NULL;
 }
 
 void starter_stop(struct starter *s)

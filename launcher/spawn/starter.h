@@ -37,8 +37,11 @@ void starter_start(struct starter *s, unsigned node);
 /* Where a host stands that has not joined, for the line when time is up: malloc'ed. */
 char *starter_missing(const struct starter *s, unsigned node);
 
-bool starter_has_group(const struct starter *s, pid_t group); /* of one of its ssh */
+bool starter_has_ssh(const struct starter *s, pid_t pid); /* is it one of them */
 bool starter_is_idle(const struct starter *s);
+
+/* Everybody is there: nobody else is let in, and nobody need listen. */
+void starter_close(struct starter *s);
 
 /* Start nothing more and let go of everything: the lifelines end. */
 void starter_stop(struct starter *s);

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""Hosts by ssh, with an ssh that runs everything here: who is started by whom, what fails
+how, and that nobody stays. Real sshd and real networks: tests/lab."""
+
+import os
+import time
+import unittest
+
+from launch import LaunchTest, main, marked, read_proc, wait_until
+
+# Understands what ddprun says to ssh; the host's name says how it behaves.
+FAKE_SSH = r"""#!/bin/sh
+while [ "$1" != -- ]; do shift; done
+host=$2 command=$3
+echo "${FAKE_HOST:-launcher} $host" >>"$FAKE_LOG"
+[ -z "$FAKE_ONEWAY" ] || [ -z "$FAKE_HOST" ] || {
+    echo "x@$host: Permission denied (publickey)." >&2; exit 255; }
+case $host in
+unknown*) echo "ssh: Could not resolve hostname $host: Name or service not known" >&2; exit 255;;
+refused*) echo "ssh: connect to host $host port 22: Connection refused" >&2; exit 255;;
+noagent*) exec sh -c "exec /nonesuch/ddprun-agent";;
+silent*) exec sleep 1000;;
+flaky*) [ -e "$FAKE_LOG.$host" ] || { : >"$FAKE_LOG.$host"
+    echo "kex_exchange_identification: read: Connection reset by peer" >&2; exit 255; };;
+deaf*) printf 'ddprun-agent 1\nend\n' | sh -c "$command"; exit $?;;
+esac
+unset SSH_CONNECTION
+FAKE_HOST=$host exec sh -c "$command"
+"""
+
+
+class SshTest(LaunchTest):
+    def setUp(self):
+        super().setUp()
+        self.ssh = self.write("ssh", FAKE_SSH, 0o755)
+        self.log = self.path("log")
+
+    def hosts(self, hosts, *args, script="echo $RANK $WORLD_SIZE $NODE_RANK", **how):
+        env = {"FAKE_LOG": self.log, **how.pop("env", {})}
+        return self.run_to_end(
+            "--ssh", self.ssh, "-H", hosts, *args, "sh", "-c", script, env=env, **how
+        )
+
+    def start_hosts(self, hosts, script, *args):
+        return self.start(
+            "--ssh", self.ssh, "-H", hosts, *args, "sh", "-c", script, env={"FAKE_LOG": self.log}
+        )
+
+    def started(self):
+        with open(self.log, encoding="utf-8") as f:
+            return [tuple(line.split()) for line in f]
+
+    def agents(self):
+        return [
+            pid for pid in marked(self.mark) if read_proc(pid, "comm").strip() == b"ddprun-agent"
+        ]
+
+    # --- starting
+
+    def test_flat(self):
+        run = self.hosts("n1:2,n2:1,n3:2", "--tag-output=off")
+        self.assert_ended(run, 0)
+        self.assertEqual(run.err, "")
+        lines = sorted(line.split("]")[-1].strip() for line in run.out.splitlines())
+        self.assertEqual(lines, ["0 5 0", "1 5 0", "2 5 1", "3 5 2", "4 5 2"])
+        self.assertEqual(
+            sorted(self.started()), [("launcher", "n1"), ("launcher", "n2"), ("launcher", "n3")]
+        )
+
+    def test_tree(self):
+        names = [f"n{i}" for i in range(1, 8)]
+        run = self.hosts(",".join(f"{n}:1" for n in names), "--tree-width", "2")
+        self.assert_ended(run, 0)
+        self.assertEqual(len(run.out.splitlines()), 7)
+        self.assertEqual(
+            sorted(self.started()),
+            sorted(
+                [("launcher", "n1"), ("launcher", "n2")]
+                + [("n1", "n3"), ("n1", "n4"), ("n2", "n5"), ("n2", "n6"), ("n3", "n7")]
+            ),
+        )
+
+    def test_tree_where_only_the_launcher_may_use_ssh(self):
+        run = self.hosts("n1:1,n2:1,n3:1", "--tree-width", "1", env={"FAKE_ONEWAY": "1"})
+        self.assert_ended(run, 0)
+        self.assertEqual(len(run.out.splitlines()), 3)
+        self.assertEqual(
+            self.started(),
+            [("launcher", "n1"), ("n1", "n2"), ("launcher", "n2"), ("n2", "n3"), ("launcher", "n3")],
+        )
+
+    def test_window(self):
+        run = self.hosts(",".join(f"n{i}:1" for i in range(6)), "--ssh-window", "1")
+        self.assert_ended(run, 0)
+        self.assertEqual([host for _, host in self.started()], [f"n{i}" for i in range(6)])
+
+    def test_hosts_beyond_np_are_left_alone(self):
+        run = self.hosts("n1:2,unknown:2", "-np", "2")
+        self.assert_ended(run, 0)
+        self.assertEqual(self.started(), [("launcher", "n1")])
+
+    def test_sshd_that_was_busy_is_tried_again(self):
+        run = self.hosts("flaky:1,n2:1")
+        self.assert_ended(run, 0)
+        self.assertEqual(sorted(h for _, h in self.started()), ["flaky", "flaky", "n2"])
+
+    def test_this_machine_beside_others(self):
+        run = self.hosts("localhost:1,n2:1")
+        self.assert_ended(run, 0)
+        self.assertEqual(self.started(), [("launcher", "n2")])
+
+    # --- hosts that do not start
+
+    def test_each_host_that_fails_has_its_line(self):
+        run = self.hosts("n1:1,unknown1:1,refused1:1,noagent1:1", script="echo ran")
+        self.assert_ended(run, 125)
+        self.assertEqual(run.out, "")
+        lines = run.err.splitlines()
+        self.assertEqual(len(lines), 3, run.err)
+        for line, words in zip(
+            lines, ("unknown1: the name", "refused1: connection refused", "noagent1: the agent")
+        ):
+            self.assertIn(f"cannot start on {words}", line)
+
+    def test_a_host_that_says_nothing_is_named_when_time_is_up(self):
+        run = self.hosts("n1:1,silent:1", "--start-timeout", "1", script="echo ran")
+        self.assert_ended(run, 125)
+        self.assertEqual(run.out, "")
+        self.assertIn("cannot start on silent: ssh has not come through", run.err)
+        self.assertEqual(len(run.err.splitlines()), 1, run.err)
+
+    def test_an_agent_without_a_key_does_not_start(self):
+        run = self.hosts("n1:1,deaf:1")
+        self.assert_ended(run, 125)
+        self.assertIn("deaf: ddprun-agent: no key", run.err)
+
+    def test_a_program_that_is_not_there(self):
+        run = self.run_to_end(
+            "--ssh", self.ssh, "-H", "n1:1,n2:1", "./nix", env={"FAKE_LOG": self.log}
+        )
+        self.assert_ended(run, 127)
+        self.assertRegex(run.err, r"^ddprun: cannot run './nix' on n[12]: no such file")
+
+    def test_a_store_port_that_is_taken(self):
+        holder = self.start_hosts("n1:1,n2:1", "echo $MASTER_ADDR $MASTER_PORT; sleep 100")
+        self.assertTrue(wait_until(lambda: holder.out.count("\n") == 2), holder.err)
+        addr, port = holder.out.split()[-2:]
+        run = self.hosts("n1:1,n2:1", "--master-addr", addr, "--store-port", port)
+        self.assert_ended(run, 125)
+        self.assertIn("Address already in use", run.err)
+        holder.signal(15)
+        self.assertEqual(holder.wait(), 143)
+
+    # --- the end
+
+    def test_the_first_cause_is_named_with_its_host(self):
+        run = self.hosts(
+            "n1:2,n2:2", script="[ $RANK = 2 ] && { sleep 0.3; echo why >&2; exit 5; }; sleep 100"
+        )
+        self.assert_ended(run, 5)
+        self.assertIn("ddprun: rank 2 on n2 exited with status 5", run.err)
+        self.assertIn("ranks 0-1,3 ended by us", run.err)
+        self.assertTrue(run.err.rstrip().endswith("why"), run.err)
+
+    def test_killing_an_agent_ends_all(self):
+        run = self.start_hosts("n1:1,n2:1", "echo here; (setsid sleep 200 &) ; exec sleep 100")
+        self.assertTrue(wait_until(lambda: run.out.count("here") == 2), run.err)
+        os.kill(self.agents()[0], 9)
+        self.assertEqual(run.wait(), 125)
+        self.assertRegex(run.err, r"n[12] is lost: its agent has ended; rank [01] ended by us")
+
+    def test_killing_the_launcher_ends_all(self):
+        run = self.start_hosts(
+            "n1:1,n2:1,n3:1", "echo here; (setsid sleep 200 &) ; exec sleep 100", "--tree-width", "1"
+        )
+        self.assertTrue(wait_until(lambda: run.out.count("here") == 3), run.err)
+        run.signal(9)
+        self.assertEqual(run.wait(), -9)
+        self.assertTrue(wait_until(lambda: not marked(self.mark), 10.0), marked(self.mark))
+
+    def test_ctrl_c_reaches_every_host(self):
+        run = self.start_hosts(
+            "n1:1,n2:1", "trap 'echo bye; exit 0' INT; echo here; while :; do sleep 0.1; done"
+        )
+        self.assertTrue(wait_until(lambda: run.out.count("here") == 2), run.err)
+        run.signal(2)
+        self.assertEqual(run.wait(), 130)
+        self.assertEqual(run.out.count("bye"), 2)
+
+    def test_a_stopped_node_is_lost(self):
+        run = self.start_hosts("n1:1,n2:1", "echo here; exec sleep 100")
+        self.assertTrue(wait_until(lambda: run.out.count("here") == 2), run.err)
+        began = time.monotonic()
+        os.kill(self.agents()[0], 19)
+        self.assertEqual(run.wait(), 125)
+        self.assertLess(time.monotonic() - began, 25)
+        self.assertRegex(run.err, r"n[12] is lost: nothing heard of it for 5 s")
+
+    def test_much_output_and_input(self):
+        run = self.hosts(
+            "n1:2,n2:2", script="[ $RANK = 0 ] && cat; seq 1 50000", stdin="x\n" * 100000
+        )
+        self.assert_ended(run, 0)
+        self.assertEqual(len(run.out.splitlines()), 300000)
+
+
+if __name__ == "__main__":
+    main()

@@ -135,12 +135,16 @@ class MidRun(LabTest):
         launch.wait()
         self.assertTrue(wait_until(lambda: not marked(*self.marks), 10), marked(*self.marks))
 
-    def killed(self, number, word):
-        """SIGKILL for what carries `word` in its command line there."""
-        found = [p for p, line in self.on_host(number).items() if word in line]
-        self.assertTrue(found, self.on_host(number))
+    def killed(self, number, program):
+        """SIGKILL for all that run `program` there."""
+        here = self.on_host(number)
+        found = [p for p, line in here.items() if os.path.basename(line.split()[0]) == program]
+        self.assertTrue(found, here)
         for pid in found:
-            os.kill(pid, signal.SIGKILL)
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it went with the one before
 
     def test_an_agent_is_killed(self):
         launch = self.running(1, 2, 3)

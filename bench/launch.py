@@ -3,11 +3,13 @@
 
     bench/launch.py [--build DIR] start [--np 2,16,64,256] [--rounds 7]
     bench/launch.py [--build DIR] kill  [--np 64] [--rounds 20]
+    bench/launch.py [--build DIR] output [--rounds 7]
     bench/launch.py [--build DIR] hosts [--hosts 4,8,16] [--rounds 5]
 
 start: from exec of the launcher to its exit, for /bin/true and for a static child that
        appends a byte to a file (the round counts only if there are N bytes).
 kill:  from SIGKILL of one of N ranks to the exit of the launcher.
+output: one million lines of 4 ranks, tagged with the rank, read to the last (counted).
 hosts: `true` on every host of a namespace lab, over ssh ($DDPRUN_SHARED/lab/lab).
 
 Beside the bare posix_spawn loop stand mpiexec.hydra, mpirun and torchrun (of the Python
@@ -220,6 +222,46 @@ def kill(args):
             print(f"  ddprun p99: {ours[min(len(ours) - 1, int(len(ours) * 0.99))]:.2f} ms")
 
 
+LINES = 250_000
+WRITE = f"yes 'step 1234: loss 0.1234, accuracy 97.65 %, 123456 images/s' 2>/dev/null | head -n {LINES}"
+
+
+def one_output(c, n):
+    command = [word.replace("{n}", str(n)) for word in c.command] + ["sh", "-c", WRITE]
+    reader, writer = os.pipe()
+    before, start = cpu_of_children(), time.perf_counter()
+    pid = os.posix_spawnp(
+        command[0], command, os.environ, setpgroup=0,
+        file_actions=[(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                      (os.POSIX_SPAWN_DUP2, writer, 1)],
+    )
+    os.close(writer)
+    lines = 0
+    while piece := os.read(reader, 1 << 20):
+        lines += piece.count(b"\n")
+    os.close(reader)
+    status = wait(pid, LIMIT)
+    if status != 0 or lines != n * LINES:
+        c.wrong += 1
+        return
+    c.ms.append((time.perf_counter() - start) * 1000)
+    c.cpu_ms.append(1000 * (cpu_of_children() - before))
+
+
+def output(args):
+    n = 4
+    loop = f"for i in $(seq {n}); do {WRITE} & done; wait"
+    results = [Contender("no launcher, no tags", ["sh", "-c", loop, "{n}"])]
+    tag = {"ddprun": "--tag-output=on", "mpiexec.hydra": "-prepend-rank", "mpirun": "--tag-output"}
+    for c in contenders(args.build):
+        if c.name in tag:
+            results.append(Contender(c.name, [*c.command, tag[c.name]]))
+    for _ in range(args.rounds):
+        for c in results:
+            one_output(c, n)
+    table(f"{n} x {LINES} tagged lines through a pipe, ms", results, "ddprun")
+
+
 def hosts(args):
     lab = os.path.join(os.environ.get("DDPRUN_SHARED", f"{SOURCE}/../shared"), "lab", "lab")
     counts = [int(n) for n in args.hosts.split(",")]
@@ -268,7 +310,7 @@ def over_hosts(lab, env, folder, n, rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default=f"{SOURCE}/build")
-    parser.add_argument("what", choices=["start", "kill", "hosts"])
+    parser.add_argument("what", choices=["start", "kill", "output", "hosts"])
     parser.add_argument("--np")
     parser.add_argument("--hosts", default="4,8,16")
     parser.add_argument("--rounds", type=int)
@@ -279,8 +321,8 @@ def main():
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))
     if args.what == "start":
         args.np = args.np or "2,16,64,256"
-    args.rounds = args.rounds or {"start": 7, "kill": 20, "hosts": 5}[args.what]
-    {"start": start, "kill": kill, "hosts": hosts}[args.what](args)
+    args.rounds = args.rounds or {"start": 7, "kill": 20, "output": 7, "hosts": 5}[args.what]
+    {"start": start, "kill": kill, "output": output, "hosts": hosts}[args.what](args)
 
 
 if __name__ == "__main__":

@@ -179,24 +179,41 @@ class Ends(LabTest):
         self.assert_ended(launch, 130)
         self.assertEqual(launch.out.count("bye\n"), 3)
 
-    def test_strangers_at_the_agents_port_do_no_harm(self):
-        launch = self.start_on((1, 2), "echo up; sleep 2; echo done")
-        wait_until(lambda: launch.out.count("up\n") == 2)
+    def knock(self, name):
+        """Bytes that are none of ours for every port that `name` listens on."""
         listening = hosts.LAB_HOSTS("exec", "node001", "ss", "-ltnpH")
-        ports = {
-            int(m[1]) for m in re.finditer(r":(\d+) .*\"ddprun", listening)
-        }
+        ports = {int(m[1]) for m in re.finditer(rf":(\d+) .*\"{name}\"", listening)}
         self.assertTrue(ports, listening)
-        for port in ports:  # whatever is open: the store, and links if they were
+        for port in ports:
             code = (
-                f"import socket; s = socket.create_connection(('10.77.0.1', {port}), 5)\n"
-                "s.settimeout(5); s.sendall(bytes(range(256)) * 8)\n"
-                "try:\n    print('got', len(s.recv(4096)))\nexcept OSError as e:\n    print(e)"
+                "import socket\n"
+                f"silent = socket.create_connection(('10.77.0.1', {port}), 5)\n"
+                f"for junk in (bytes(range(256)) * 8, b'\\0' * 64, b'GET / HTTP/1.0\\r\\n\\r\\n'):\n"
+                f"    s = socket.create_connection(('10.77.0.1', {port}), 5)\n"
+                "    s.settimeout(2); s.sendall(junk)\n"
+                "    try:\n        print('got', len(s.recv(4096)))\n"
+                "    except OSError as e:\n        print(e)\n"
             )
             hosts.LAB_HOSTS("exec", "-l", "-u", "alice", "node004", "python3", "-c", code)
+
+    def test_strangers_at_the_store_do_no_harm(self):
+        launch = self.start_on((1, 2), "echo up; sleep 2; echo done")
+        wait_until(lambda: launch.out.count("up\n") == 2)
+        self.knock("ddprun-agent")
         launch.wait()
         self.assert_ended(launch, 0)
         self.assertEqual(launch.out.count("done\n"), 2)
+
+    def test_strangers_do_no_harm_while_agents_are_awaited(self):
+        agent = self.write(
+            "agent", f"#!/bin/sh\nsleep 3\nexec {hosts.LAB_HOSTS.bin}/ddprun-agent\n", 0o755
+        )
+        launch = self.start_on((2, 3), "echo up", "--agent", agent)
+        wait_until(lambda: "ddprun" in hosts.LAB_HOSTS("exec", "node001", "ss", "-ltnpH"))
+        self.knock("ddprun")
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out.count("up\n"), 2)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Unmodified PyTorch programs meet at ddpstored.   store.py DDPSTORED
+"""Unmodified PyTorch programs meet at ddpstored.   store.py DDPSTORED LIBDDPSTORE
 
 The test plays the launcher: it sets the variables of each rank by hand. Jobs of PyTorch
-1.13 and 2.15, by env:// and by tcp://, two of them at once on one port.
+1.13 and 2.15, by env:// and by tcp://, two of them at once on one port; and PyTorch's client
+beside ours in one process.
 """
 import os
 import subprocess
@@ -29,7 +30,7 @@ def start(version, python, how, size, checks, port, directory):
     return job, size, checks
 
 
-def run(ddpstored, torches, directory):
+def run(ddpstored, library, torches, directory):
     daemon = subprocess.Popen([ddpstored, "--host", "127.0.0.1", "--port", "0"],
                               stdout=subprocess.PIPE, text=True)
     good = True
@@ -40,6 +41,11 @@ def run(ddpstored, torches, directory):
                     for v, p in torches.items()]
         for job, size, checks in together:
             good &= job.finish(size, checks)
+        for version, python in torches.items():
+            job = jobs.Job(f"PyTorch {version} beside libddpstore")
+            job.start([python, os.path.join(jobs.HERE, "programs", "mixed.py"), library,
+                       str(port)])
+            good &= job.finish(1, ["mixed"])
     finally:
         daemon.terminate()
         daemon.wait(10)
@@ -60,10 +66,10 @@ def run(ddpstored, torches, directory):
 
 
 def main():
-    ddpstored = sys.argv[1]
+    ddpstored, library = map(os.path.abspath, sys.argv[1:])
     torches = jobs.find_torches()
     with tempfile.TemporaryDirectory() as directory:
-        sys.exit(0 if run(ddpstored, torches, directory) else 1)
+        sys.exit(0 if run(ddpstored, library, torches, directory) else 1)
 
 
 if __name__ == "__main__":

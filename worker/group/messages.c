@@ -282,6 +282,8 @@ int messages_progress(struct ddp_group *g, int *culprit, struct ddp_err *err)
 {
     for (struct mailbox *b = g->mailboxes; b; b = b->next) {
         *culprit = b->rank;
+        if (b->rank == g->layout.rank)
+            continue; /* to oneself leads no stream: send_to_self() did it all */
         if (send_some(g, b, err) < 0 || recv_some(g, b, culprit, err) < 0)
             return -1;
     }

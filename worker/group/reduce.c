@@ -29,6 +29,13 @@ enum { BLOCK_BYTES = 8192 };
 #define FMAX(W, a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
 #define FMIN(W, a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
 
+/* No iteration depends on another one. */
+#ifdef __clang__
+#define IVDEP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define IVDEP _Pragma("GCC ivdep")
+#endif
+
 /* W is the type to compute in: unsigned for integers, where overflow wraps. No restrict:
  * out may be a or b, element for element, which keeps the vectorised loop right. */
 #define TWO(name, T, W, OP)                                                       \
@@ -36,8 +43,7 @@ enum { BLOCK_BYTES = 8192 };
     {                                                                             \
         T *out = out_;                                                            \
         const T *a = a_, *b = b_;                                                 \
-        _Pragma("GCC ivdep") for (size_t i = 0; i < n; i++) out[i] =              \
-            (T)(OP(W, a[i], b[i]));                                               \
+        IVDEP for (size_t i = 0; i < n; i++) out[i] = (T)(OP(W, a[i], b[i]));     \
     }
 
 #define TYPE(T, W, suffix, MAX, MIN) \
@@ -59,7 +65,7 @@ TYPE(uint8_t, unsigned, u8, IMAX, IMIN)
     {                                                                           \
         T *x = x_, *y = y_;                                                     \
         const T *a = a_, *b = b_;                                               \
-        _Pragma("GCC ivdep") for (size_t i = 0; i < n; i++)                     \
+        IVDEP for (size_t i = 0; i < n; i++)                                    \
         {                                                                       \
             T sum = (a[i] + b[i]) * scale;                                      \
             x[i] = sum;                                                         \

@@ -5,9 +5,11 @@
  * share one sink when they lead to the same place (`2>&1`): two queues would tear each
  * other's lines there.
  *
- * On a terminal a carriage return ends a piece too, as progress bars draw with it: each
- * redrawing appears under its tag, and the next line clears it away. In files and pipes a
- * bar stays one long line, as it does without a launcher.
+ * On a terminal somebody is looking, so two things are different. A carriage return ends
+ * a piece too, as progress bars draw with it: each redrawing appears under its tag, and
+ * the next line clears it away. And a partial line that nothing follows for PROMPT_MS is
+ * shown as it is, since it may be a question; it goes on where it stopped, or, when
+ * somebody else has written meanwhile, on a line of its own.
  *
  * The tail of a stream is a ring of its last TAIL_SIZE bytes, whatever the options say.
  */
@@ -26,7 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PARTIAL_MAX = 64 << 10, TAIL_SIZE = 4096, TAIL_LINES = 20 };
+enum { PARTIAL_MAX = 64 << 10, TAIL_SIZE = 4096, TAIL_LINES = 20, PROMPT_MS = 100 };
 
 #define CLEAR_LINE "\033[K"
 
@@ -45,10 +47,17 @@ struct rank {
     struct stream streams[2];
 };
 
+/* What stands in the last line of a sink. */
+struct screen {
+    bool drawn;          /* a piece that ended in '\r': to be cleared away */
+    struct stream *open; /* borrowed: whose partial line it is; NULL: nobody's */
+};
+
 struct output {
-    struct sink *sinks[2]; /* owned; may be one and the same */
-    bool drawn[2];         /* the last thing on this sink ended in '\r' */
-    bool raw;              /* neither tags nor times: bytes pass as they are */
+    struct sink *sinks[2];    /* owned; may be one and the same */
+    struct screen screens[2]; /* of each; the first when they are one */
+    struct event *prompt;     /* owned: shows partial lines; NULL without a terminal */
+    bool raw;                 /* neither tags nor times: bytes pass as they are */
     bool tags, times;
     int nranks;
     struct rank *ranks;      /* owned */
@@ -103,29 +112,49 @@ static void make_tag(struct output *o, int rank)
     r->ntag = strlen(r->tag);
 }
 
-/* One line: what was held, then `text`, then `end` ('\n' or '\r'). */
+static struct screen *screen_of(struct output *o, enum out_stream which)
+{
+    return &o->screens[o->sinks[OUT_STDOUT] == o->sinks[OUT_STDERR] ? 0 : which];
+}
+
+/* The start of a line: time and tag, after what stood there before. */
+static char *put_head(struct output *o, int rank, enum out_stream which, char *p)
+{
+    struct rank *r = &o->ranks[rank];
+    const struct stream *st = &r->streams[which];
+    struct screen *screen = screen_of(o, which);
+    if (screen->open)
+        *p++ = '\n';
+    if (screen->drawn)
+        p = stpcpy(p, CLEAR_LINE);
+    *screen = (struct screen){0};
+    if (o->times)
+        p += put_time(o, p, st->npartial > 0 ? st->since_ms : wall_ms());
+    return mempcpy(p, r->tag, r->ntag);
+}
+
+/* One line: what was held, then `text`, then `end`: '\n', '\r', or '\0' for a line that
+ * is to go on. */
 static void emit(struct output *o, int rank, enum out_stream which, const char *text,
                  size_t size, char end)
 {
     struct rank *r = &o->ranks[rank];
     struct stream *st = &r->streams[which];
     struct sink *sink = o->sinks[which];
+    struct screen *screen = screen_of(o, which);
     if (!r->tag)
         make_tag(o, rank);
     char *start = sink_reserve(sink, r->ntag + st->npartial + size + 64), *p = start;
-    if (o->drawn[which])
-        p = stpcpy(p, CLEAR_LINE);
-    if (o->times)
-        p += put_time(o, p, st->npartial > 0 ? st->since_ms : wall_ms());
-    p = mempcpy(p, r->tag, r->ntag);
+    if (screen->open != st)
+        p = put_head(o, rank, which, p);
     if (st->npartial > 0)
         p = mempcpy(p, st->partial, st->npartial);
     p = mempcpy(p, text, size);
-    *p++ = end;
+    if (end != '\0')
+        *p++ = end;
     sink_commit(sink, (size_t)(p - start));
-    o->drawn[which] = end == '\r';
-    if (o->sinks[OUT_STDOUT] == o->sinks[OUT_STDERR])
-        o->drawn[!which] = o->drawn[which];
+    screen->drawn = end == '\r';
+    screen->open = end == '\0' ? st : NULL;
     st->npartial = 0;
 }
 
@@ -199,12 +228,26 @@ static void feed_terminal(struct output *o, int rank, enum out_stream which,
             piece += *piece == '\r';
             len--;
         }
-        if (len > 0 || end == '\n')
+        if (len > 0 || end == '\n' || screen_of(o, which)->open == st)
             emit(o, rank, which, piece, len, end);
     }
-    if (done < nall)
+    if (done < nall) {
         hold(st, all + done, nall - done);
+        event_add(o->prompt, &(struct timeval){0, PROMPT_MS * 1000});
+    }
     free(all);
+}
+
+static void show_partials(struct output *o)
+{
+    for (int rank = 0; rank < o->nranks; rank++) {
+        for (int i = OUT_STDOUT; i <= OUT_STDERR; i++) {
+            const struct stream *st = &o->ranks[rank].streams[i];
+            bool may_end = st->npartial > 0 && st->partial[st->npartial - 1] == '\r';
+            if (sink_terminal(o->sinks[i]) && st->npartial > 0 && !may_end)
+                emit(o, rank, (enum out_stream)i, "", 0, '\0');
+        }
+    }
 }
 
 /* ---- tails ---- */
@@ -278,20 +321,20 @@ void output_feed(struct output *o, int rank, enum out_stream stream, const void 
 
 void output_end(struct output *o, int rank, enum out_stream stream)
 {
-    if (o->ranks[rank].streams[stream].npartial > 0)
+    struct stream *st = &o->ranks[rank].streams[stream];
+    if (st->npartial > 0 || screen_of(o, stream)->open == st)
         emit(o, rank, stream, "", 0, '\n');
 }
 
 void output_say(struct output *o, const char *line)
 {
     struct sink *s = o->sinks[OUT_STDERR];
-    if (o->drawn[OUT_STDERR])
+    struct screen *screen = screen_of(o, OUT_STDERR);
+    if (screen->drawn)
         sink_put(s, CLEAR_LINE, strlen(CLEAR_LINE));
     else if (sink_midline(s))
         sink_put(s, "\n", 1);
-    o->drawn[OUT_STDERR] = false;
-    if (o->sinks[OUT_STDOUT] == s)
-        o->drawn[OUT_STDOUT] = false;
+    *screen = (struct screen){0};
     sink_put(s, line, strlen(line));
     sink_put(s, "\n", 1);
 }
@@ -336,6 +379,11 @@ static void on_drained(void *arg)
     struct output *o = arg;
     if (o->on_room && output_room(o) > 0)
         o->on_room(o->arg);
+}
+
+static void on_prompt(evutil_socket_t fd, short what, void *arg)
+{
+    show_partials(arg);
 }
 
 static void on_stdout_lost(bool reader_left, const char *why, void *arg)
@@ -421,6 +469,8 @@ struct output *output_create(struct loop *loop, const struct opts *opts, int nra
     if (opts->output_filename)
         o->files = rankfiles_create(opts->output_filename, nranks, host_of, arg, err);
     open_sinks(o, loop);
+    if (sink_terminal(o->sinks[OUT_STDOUT]) || sink_terminal(o->sinks[OUT_STDERR]))
+        o->prompt = evtimer_new(loop_base(loop), on_prompt, o);
     return o;
 }
 
@@ -428,6 +478,8 @@ void output_destroy(struct output *o)
 {
     if (!o)
         return;
+    if (o->prompt)
+        event_free(o->prompt);
     if (o->sinks[OUT_STDERR] != o->sinks[OUT_STDOUT])
         sink_destroy(o->sinks[OUT_STDERR]);
     sink_destroy(o->sinks[OUT_STDOUT]);

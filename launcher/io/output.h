@@ -5,7 +5,8 @@
  * first byte came before it. A partial line is held until its end comes, until it has
  * grown to 64 KiB, or until its stream ends (in the latter two a newline is added on the
  * terminal, not in per-rank files). On a terminal a carriage return ends a piece as well,
- * so that progress bars move. stdout and stderr are kept apart. With neither tags nor
+ * so that progress bars move, and a partial line is shown after a moment, so that
+ * questions can be read. stdout and stderr are kept apart. With neither tags nor
  * times, bytes pass through untouched and at once.
  *
  * Writing never blocks the loop: when our stdout is slow, output_room() goes to zero and

@@ -248,7 +248,8 @@ END_TEST
 
 /* ---- terminals ---- */
 
-START_TEST(a_terminal_shows_a_progress_bar_under_its_tag)
+/* Our stdout and stderr become a terminal; returns its other side. */
+static int on_terminal(void)
 {
     int ours, theirs;
     ck_assert_int_eq(openpty(&ours, &theirs, NULL, NULL, NULL), 0);
@@ -256,17 +257,69 @@ START_TEST(a_terminal_shows_a_progress_bar_under_its_tag)
     dup2(theirs, 1);
     dup2(theirs, 2);
     setenv("TERM", "xterm", 1);
+    return ours;
+}
+
+static void shows(int terminal, const char *want)
+{
+    turn();
+    char text[512] = "";
+    ssize_t n = read(terminal, text, sizeof text - 1);
+    ck_assert_int_gt(n, 0);
+    text[n] = '\0';
+    ck_assert_str_eq(text, want);
+}
+
+START_TEST(a_terminal_shows_a_progress_bar_under_its_tag)
+{
+    int terminal = on_terminal();
     make(&(struct opts){0}, 2, false);
     feed(0, OUT_STDERR, "\r 10%");
     feed(0, OUT_STDERR, "\r 20%\r");
     feed(1, OUT_STDOUT, "line\r\n");
     feed(0, OUT_STDERR, "\n");
-    turn();
-    char text[256] = "";
-    ssize_t n = read(ours, text, sizeof text - 1);
-    ck_assert_int_gt(n, 0);
-    text[n] = '\0';
-    ck_assert_str_eq(text, "[0]  10%\r\033[K[1] line\r\n[0]  20%\r\n");
+    shows(terminal, "[0]  10%\r\033[K[1] line\r\n[0]  20%\r\n");
+}
+END_TEST
+
+START_TEST(a_slow_progress_bar_is_not_one_step_behind)
+{
+    int terminal = on_terminal();
+    make(&(struct opts){0}, 2, false);
+    feed(0, OUT_STDERR, "\r 10%");
+    usleep(120000);
+    shows(terminal, "[0]  10%");
+    feed(0, OUT_STDERR, "\r 20%");
+    usleep(120000);
+    shows(terminal, "\r\033[K[0]  20%");
+    feed(0, OUT_STDERR, "\n");
+    shows(terminal, "\r\n");
+}
+END_TEST
+
+START_TEST(a_terminal_shows_a_question)
+{
+    int terminal = on_terminal();
+    make(&(struct opts){0}, 3, false);
+    feed(0, OUT_STDOUT, "name? ");
+    feed(1, OUT_STDERR, "age? ");
+    usleep(120000);
+    shows(terminal, "[0] name? \r\n[1] age? ");
+    feed(1, OUT_STDERR, "old\n"); /* goes on where it stopped */
+    feed(2, OUT_STDOUT, "hi\n");
+    feed(0, OUT_STDOUT, "thanks\n"); /* was interrupted: a line of its own */
+    shows(terminal, "old\r\n[2] hi\r\n[0] thanks\r\n");
+    feed(0, OUT_STDOUT, "more? ");
+    usleep(120000);
+    shows(terminal, "[0] more? ");
+    output_say(output, "ddprun: said");
+    feed(0, OUT_STDOUT, "no\n");
+    shows(terminal, "\r\nddprun: said\r\n[0] no\r\n");
+    feed(2, OUT_STDOUT, "bye");
+    usleep(120000);
+    shows(terminal, "[2] bye");
+    output_end(output, 2, OUT_STDOUT);
+    shows(terminal, "\r\n");
 }
 END_TEST
 
@@ -564,6 +617,8 @@ Suite *suite(void)
     tcase_add_test(t, times_are_those_of_the_first_byte);
     tcase_add_test(t, ranks_that_are_not_there_are_refused);
     tcase_add_test(t, a_terminal_shows_a_progress_bar_under_its_tag);
+    tcase_add_test(t, a_terminal_shows_a_question);
+    tcase_add_test(t, a_slow_progress_bar_is_not_one_step_behind);
     tcase_add_loop_test(t, a_slow_reader_takes_our_room_and_loses_nothing, 0, READERS);
     tcase_add_test(t, flushing_ends_at_its_deadline);
     tcase_add_test(t, a_reader_that_leaves_is_told_once);

@@ -309,6 +309,9 @@ static void on_input(const void *data, size_t size, void *arg)
         j->nodes[i].input_sent += (uint32_t)size;
     }
     j->input_window -= size;
+    const char *bytes = data;
+    if (size > 0 && bytes[size - 1] == '\n' && isatty(STDIN_FILENO))
+        output_typed(j->output);
 }
 
 /* The node that lags most sets how much more may be read. */

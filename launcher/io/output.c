@@ -339,6 +339,14 @@ void output_say(struct output *o, const char *line)
     sink_put(s, "\n", 1);
 }
 
+void output_typed(struct output *o)
+{
+    for (int i = OUT_STDOUT; i <= OUT_STDERR; i++) {
+        if (sink_terminal(o->sinks[i]))
+            *screen_of(o, (enum out_stream)i) = (struct screen){0};
+    }
+}
+
 static size_t pending(const struct output *o)
 {
     size_t out = sink_pending(o->sinks[OUT_STDOUT]);

@@ -45,6 +45,10 @@ size_t output_room(const struct output *o); /* bytes that may be fed now */
  * line start, behind everything that has been fed before. */
 void output_say(struct output *o, const char *line);
 
+/* The user has pressed Enter: a terminal's cursor is at a line start, whatever we wrote.
+ */
+void output_typed(struct output *o);
+
 /* Tell once per stream of ours that it takes nothing more: its reader has left (EPIPE, as
  * in `| head -1`) or writing failed (`why`: "cannot write to stdout: No space left on
  * device"). What is fed for it from then on is discarded. Called from the loop. The

@@ -315,6 +315,12 @@ START_TEST(a_terminal_shows_a_question)
     output_say(output, "ddprun: said");
     feed(0, OUT_STDOUT, "no\n");
     shows(terminal, "\r\nddprun: said\r\n[0] no\r\n");
+    feed(1, OUT_STDOUT, "sure? ");
+    usleep(120000);
+    shows(terminal, "[1] sure? ");
+    output_typed(output); /* the terminal's echo has ended that line */
+    feed(1, OUT_STDOUT, "fine\n");
+    shows(terminal, "[1] fine\r\n");
     feed(2, OUT_STDOUT, "bye");
     usleep(120000);
     shows(terminal, "[2] bye");

@@ -34,9 +34,9 @@ class Lab:
         os.chmod(self.folder, 0o755)
         self.bin = os.path.join(self.folder, "bin")
         os.mkdir(self.bin)
-        for program in (launch.DDPRUN, os.environ.get("DDPRUN_AGENT", "")):
-            if program:
-                shutil.copy(program, self.bin)
+        for name in ("DDPRUN", "DDPRUN_AGENT", "DDP_TRAIN"):
+            if os.environ.get(name):
+                shutil.copy(os.environ[name], self.bin)
         self.ddprun = os.path.join(self.bin, os.path.basename(launch.DDPRUN))
         self.env = {
             **os.environ, "LAB_STATE": os.path.join(self.folder, "state"), "LAB_DECOY": "1"

@@ -38,7 +38,7 @@ class Train(LabTest):
         launch.wait()
         self.assertEqual(launch.rc, 128 + signal.SIGKILL, launch.err)
         first = [line for line in launch.err.splitlines() if line.startswith("ddprun: ")][0]
-        self.assertRegex(first, r"rank \d on node00\d killed by SIGKILL")
+        self.assertRegex(first, r"rank \d on node00\d died of SIGKILL")
         self.assertRegex(launch.err, r"rank \d on node00\d has gone")
 
 

@@ -288,7 +288,9 @@ static void on_output_lost(enum out_stream stream, bool reader_left, const char 
         job_fail_text(j, CAUSE_OUTPUT, 128 + SIGPIPE, NULL);
     } else if (!reader_left) {
         j->output_failed = true;
-        output_say(j->output, why);
+        char *line = xasprintf("ddprun: %s", why);
+        job_say(j, line);
+        free(line);
     }
 }
 

@@ -158,12 +158,10 @@ int program_failed(const char *name, const char *path, const char *dir, const ch
     case CHILD_OK:
     case CHILD_CLONE:
     case CHILD_SETUP:
-        errno = why;
-        err_errno(err, "cannot start '%s'%s", name, on);
-        if (why == EAGAIN)
-            err_prefix(err, "too many processes (ulimit -u)");
-        if (why == EMFILE || why == ENFILE)
-            err_prefix(err, "too many open files (ulimit -n)");
+        err_set(err, "cannot start '%s'%s: %s", name, on,
+                why == EAGAIN                    ? "too many processes; see 'ulimit -u'"
+                : why == EMFILE || why == ENFILE ? "too many open files; see 'ulimit -n'"
+                                                 : strerror(why));
         break;
     }
     return EXIT_CANNOT_START;

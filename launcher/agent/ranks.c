@@ -23,7 +23,7 @@
 extern char **environ;
 
 /* started in one turn of the loop; what the first ones say waits no longer than that */
-enum { BATCH = 16 };
+enum { BATCH = 64 };
 
 struct ranks {
     struct loop *loop;         /* borrowed */

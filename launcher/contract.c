@@ -59,6 +59,7 @@ TEXT(interface, f->interface)
 TEXT(gloo_interface, f->interface ? f->interface : f->gloo_interface)
 TEXT(gpu, f->gpu)
 TEXT(one, "1")
+TEXT(columns, f->columns > 0 ? (snprintf(buf, 32, "%d", f->columns), buf) : NULL)
 TEXT(role_name, "default")
 /* compared with this very text by all versions of torch */
 TEXT(agent_store, f->store == STORE_LAUNCHER ? "True" : "False")
@@ -99,6 +100,8 @@ static const struct row {
     {"GLOO_ENABLE_STORE_V2_API", one_if_many, DEFAULT, 0,
      "1 from 16 ranks on: peers' addresses in one request"},
     {"PYTHONUNBUFFERED", one, DEFAULT, 0, "1: lines appear when they are printed"},
+    {"DDPRUN_COLUMNS", columns, WISH, 0,
+     "where output ends on a terminal: its columns, less those of the tag"},
     {"CUDA_VISIBLE_DEVICES", gpu, WISH, 0,
      "with --virtual-local-rank: the one GPU of this rank; else untouched"},
     {"GLOO_SOCKET_IFNAME", gloo_interface, WISH, 0,

@@ -23,12 +23,13 @@ struct rank_facts {
     int master_port;
     const char *job_id; /* TORCHELASTIC_RUN_ID */
     int restart_count, max_restarts;
-    int ncpus;              /* CPUs this rank was given */
-    const char *gpu;        /* CUDA_VISIBLE_DEVICES when narrowed, NULL: untouched */
-    const char *interface;  /* GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, or NULL */
+    int ncpus;                  /* CPUs this rank was given */
+    int columns;                /* of the terminal that its lines end on; 0: none */
+    const char *gpu;            /* CUDA_VISIBLE_DEVICES when narrowed, NULL: untouched */
+    const char *interface;      /* GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, or NULL */
     const char *gloo_interface; /* without it: GLOO_SOCKET_IFNAME alone, or NULL */
-    const char *error_file; /* TORCHELASTIC_ERROR_FILE, or NULL */
-    unsigned rank_names;    /* enum rank_names */
+    const char *error_file;     /* TORCHELASTIC_ERROR_FILE, or NULL */
+    unsigned rank_names;        /* enum rank_names */
     enum store_mode store;
 };
 

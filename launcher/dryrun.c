@@ -102,7 +102,8 @@ int dryrun(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
     struct strv commands = {0};
     int rc = bind_here(j, own, by_place, err);
     if (rc == 0) {
-        const struct rank_facts facts = {.master_port = opts->store_port};
+        const struct rank_facts facts = {.master_port = opts->store_port,
+                                         .columns = (int)j->job.columns};
         find_commands(j, &commands);
         const struct show show = {opts,   alloc,       j->plan,          by_place,
                                   &facts, &j->job.env, &j->job.user_set, commands.v};

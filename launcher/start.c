@@ -81,6 +81,17 @@ int job_describe(struct job *j, struct ddp_err *err)
     return 0;
 }
 
+/* Of the names that stand in tags: none on one host. */
+static int widest_host(const struct plan *plan)
+{
+    size_t widest = 0;
+    for (int p = 0; p < plan->nnodes && plan->nnodes > 1; p++) {
+        size_t len = strlen(plan->nodes[p].host->name);
+        widest = len > widest ? len : widest;
+    }
+    return (int)widest;
+}
+
 /* Slots are known: the plan, and from it who of the nodes does what. */
 static int make_plan(struct job *j, struct ddp_err *err)
 {
@@ -90,6 +101,8 @@ static int make_plan(struct job *j, struct ddp_err *err)
     j->ranks = xcalloc((size_t)j->plan->nranks, sizeof *j->ranks);
     j->running = j->plan->nranks;
     j->job.nranks = (uint32_t)j->plan->nranks;
+    j->job.columns =
+        (uint32_t)output_columns(j->opts, j->plan->nranks, widest_host(j->plan));
     j->job.nnodes = (uint32_t)j->plan->nnodes;
     for (int p = 0; p < j->plan->nnodes; p++)
         j->nodes[j->plan->nodes[p].host - j->alloc->nodes].place = p;
@@ -149,12 +162,17 @@ static char *agent_path(const struct opts *o)
     if (o->agent)
         return xstrdup(o->agent);
     if (n > 0) {
+        /* in a build folder, or in a prefix that has been moved */
+        static const char *const places[] = {"", "/../libexec/ddprun"};
         self[n] = '\0';
-        char *beside =
-            xasprintf("%.*s/ddprun-agent", (int)(strrchr(self, '/') - self), self);
-        if (access(beside, X_OK) == 0)
-            return beside;
-        free(beside);
+        *strrchr(self, '/') = '\0';
+        for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+            char *path = xasprintf("%s%s/ddprun-agent", self, places[i]), *real;
+            real = access(path, X_OK) == 0 ? realpath(path, NULL) : NULL;
+            free(path);
+            if (real)
+                return real;
+        }
     }
     return xstrdup(DDPRUN_LIBEXECDIR "/ddprun-agent");
 }

@@ -136,6 +136,7 @@ static void rank_env(struct ranks *r, uint32_t local, struct strv *env)
         .gpu = b->gpu_text,
         .interface = job->interface,
         .gloo_interface = r->gloo_interface,
+        .columns = (int)job->columns,
         .rank_names = job->rank_names,
         .store = (enum store_mode)job->store_mode,
     };

@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -432,6 +433,28 @@ int output_check(const struct opts *opts, int nranks, struct ddp_err *err)
     return rc;
 }
 
+/* Is a line tagged when so many ranks reach the terminal? */
+static bool with_tags(const struct opts *opts, int shown)
+{
+    return opts->tag_output == TAG_ON || (opts->tag_output == TAG_AUTO && shown > 1);
+}
+
+int output_columns(const struct opts *opts, int nranks, int host_width)
+{
+    struct winsize size;
+    if (!sink_redraws(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) < 0)
+        return 0;
+    struct idset set = {0};
+    int shown = nranks;
+    if (opts->output_from && ranks_shown(opts, nranks, &set, NULL) == 0)
+        shown = (int)idset_count(&set);
+    idset_finish(&set);
+    int used = opts->timestamp_output ? (int)strlen("2026-11-21T05:44:26.123+0100 ") : 0;
+    if (with_tags(opts, shown))
+        used += snprintf(NULL, 0, "[%d] ", nranks - 1) + host_width + (host_width > 0);
+    return size.ws_col > used ? size.ws_col - used : 0;
+}
+
 /* Returns how many ranks reach the terminal. */
 static int choose_ranks(struct output *o, const struct opts *opts)
 {
@@ -471,7 +494,7 @@ struct output *output_create(struct loop *loop, const struct opts *opts, int nra
     o->arg = arg;
     o->second_s = -1;
     int shown = choose_ranks(o, opts);
-    o->tags = opts->tag_output == TAG_ON || (opts->tag_output == TAG_AUTO && shown > 1);
+    o->tags = with_tags(opts, shown);
     o->times = opts->timestamp_output;
     o->raw = !o->tags && !o->times;
     if (opts->output_filename)

@@ -28,6 +28,11 @@ enum out_stream { OUT_STDOUT, OUT_STDERR };
  * asked before anything is started. 0, or -1 with `err`. */
 int output_check(const struct opts *opts, int nranks, struct ddp_err *err);
 
+/* How long a line of a rank may be on the terminal behind our stdout, so that it stays
+ * one line under its tag; 0: there is no terminal, or one that cannot redraw a line.
+ * `host_width` is the length of the longest host name in tags, 0 without host names. */
+int output_columns(const struct opts *opts, int nranks, int host_width);
+
 /* Fails as output_check() does. `host_of` names the host of a rank for tags when there is
  * more than one host, else NULL. `on_room` is called when room has come back after
  * output_room() was 0. */

@@ -225,7 +225,7 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
 
 /* create, destroy */
 
-static bool understands_escapes(int fd)
+bool sink_redraws(int fd)
 {
     const char *term = getenv("TERM");
     return isatty(fd) && term && *term && strcmp(term, "dumb") != 0;
@@ -262,7 +262,7 @@ struct sink *sink_create(struct loop *loop, int fd, const char *name,
     s->loop = loop;
     s->name = name;
     s->events = *events;
-    s->terminal = understands_escapes(fd);
+    s->terminal = sink_redraws(fd);
     choose_kind(s, fd);
     if (s->kind != SINK_FILE)
         s->writable =

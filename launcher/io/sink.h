@@ -39,6 +39,9 @@ size_t sink_pending(const struct sink *s); /* bytes that wait */
 bool sink_midline(const struct sink *s);   /* the last byte that was put is no newline */
 bool sink_terminal(const struct sink *s);  /* one that understands escape sequences */
 
+/* Does it lead to a terminal that understands escape sequences? */
+bool sink_redraws(int fd);
+
 /* Do both descriptors lead to the same file, pipe or terminal? */
 bool sink_same(int fd, int other_fd);
 

@@ -110,6 +110,7 @@ void msg_job_pack(const struct msg_job *m, struct pack *k)
     pack_u32(k, m->store_mode);
     pack_u32(k, m->bind_to);
     pack_u32(k, m->input);
+    pack_u32(k, m->columns);
 }
 
 int msg_job_unpack(const struct frame *f, struct msg_job *m, struct ddp_err *err)
@@ -129,6 +130,7 @@ int msg_job_unpack(const struct frame *f, struct msg_job *m, struct ddp_err *err
     m->store_mode = unpack_u32(&u);
     m->bind_to = unpack_u32(&u);
     m->input = unpack_u32(&u);
+    m->columns = unpack_u32(&u);
     u.bad |= m->argv.n == 0 || !m->wdir || !m->id || !m->master_addr;
     UNPACK_END(u, f, m, msg_job_finish, err);
 }

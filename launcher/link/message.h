@@ -56,6 +56,7 @@ struct msg_job {
     uint32_t master_port; /* 0: this agent binds the store itself (one node only) */
     uint32_t nranks, nnodes;
     uint32_t rank_names, store_mode, bind_to, input;
+    uint32_t columns;  /* of the terminal that ranks' lines end on; 0: none */
     bool env_complete; /* env is all there is (local jobs); never sent */
 };
 void msg_job_pack(const struct msg_job *m, struct pack *k);

@@ -105,7 +105,8 @@ static void pack_job(struct pack *k)
                         .nnodes = 1,
                         .rank_names = 7,
                         .bind_to = 1,
-                        .input = 2};
+                        .input = 2,
+                        .columns = 80};
     words("sh", "-c", &m.argv);
     words("A=1", "B=", &m.env);
     words("A", "B", &m.user_set);

@@ -1,8 +1,10 @@
 """What ranks write arrives: whole, in order, tagged, apart, and at a slow reader too."""
 
 import os
+import pty
 import re
 import subprocess
+import termios
 import time
 import unittest
 
@@ -166,6 +168,44 @@ class Readers(LaunchTest):
         self.pipeline(f'{{ echo before; "$DDPRUN" -np 1 echo x; echo after; }} >{log} 2>&1')
         with open(log, encoding="utf-8") as f:
             self.assertEqual(f.read(), "before\nx\nafter\n")
+
+
+class Terminal(LaunchTest):
+    """Our stdout is a terminal of 80 columns."""
+
+    def shown(self, *args):
+        ours, theirs = pty.openpty()
+        self.addCleanup(os.close, ours)
+        termios.tcsetwinsize(theirs, (24, 80))
+        env = {**os.environ, "TERM": "xterm", "DDPRUN_TEST_MARK": self.mark}
+        process = subprocess.Popen([DDPRUN, *args], stdout=theirs, stdin=subprocess.DEVNULL, env=env)
+        os.close(theirs)
+        text = b""
+        try:
+            while piece := os.read(ours, 65536):
+                text += piece
+        except OSError:
+            pass  # nobody has the other end open any more
+        self.assertEqual(process.wait(20), 0)
+        return text.decode()
+
+    def test_ranks_hear_its_width_less_the_tag(self):
+        self.assertIn("[1] 76\r\n", self.shown("-np", "2", "sh", "-c", "echo $DDPRUN_COLUMNS"))
+        self.assertIn("80\r\n", self.shown("-np", "1", "sh", "-c", "echo $DDPRUN_COLUMNS"))
+
+    def test_a_file_has_no_width(self):
+        launch = self.sh(2, "echo width:$DDPRUN_COLUMNS")
+        self.assert_ended(launch, 0)
+        self.assertIn("[1] width:\n", launch.out)
+
+    def test_a_training_shows_its_bar(self):
+        trainer = os.path.join(os.path.dirname(DDPRUN), "..", "worker", "ddp-train")
+        shown = self.shown("-np", "2", trainer, "--epochs", "2", "--plot", "none")
+        self.assertRegex(shown, r"\[0\] epoch   1/2    \S+ +\d+ %.*\r")  # under way
+        shown = shown.replace("\x1b[K", "")
+        self.assertRegex(shown, r"\[0\] epoch   2/2    \S+  loss .*images/s\r\n")
+        for line in re.split(r"[\r\n]+", shown):
+            self.assertLessEqual(len(line), 80)
 
 
 class Input(LaunchTest):

@@ -12,13 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
     BAR_EVERY_MS = 100,    /* more often is not seen */
     LINE_EVERY_MS = 10000, /* a sign of life in a long epoch */
-    BAR_CELLS = 28,
-    COLUMNS = 72, /* where nobody knows: a launcher's tag fits before them */
+    BAR_CELLS = 28,        /* where there is room for so many */
+    FEWEST_CELLS = 8,
+    BESIDE_BAR = 64, /* columns of what stands left and right of it */
+    COLUMNS = 72,    /* where nobody knows: a launcher's tag fits before them */
 };
 
 static const char *const mode_names[] = {"auto", "bar", "lines", "none"};
@@ -41,7 +44,10 @@ static int find_columns(FILE *out)
     if (isatty(fileno(out)))
         return ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col
                                                                              : COLUMNS;
+    struct stat st;
     const char *text = getenv("DDPRUN_COLUMNS");
+    if (fstat(fileno(out), &st) < 0 || !(S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)))
+        return 0; /* sent elsewhere on the way */
     int columns = text ? atoi(text) : 0;
     return columns > 0 && columns < 1000 ? columns : 0;
 }
@@ -57,6 +63,12 @@ static bool shows_utf8(void)
     return utf8;
 }
 
+static int bar_cells(int columns)
+{
+    int room = columns - BESIDE_BAR;
+    return room < FEWEST_CELLS ? FEWEST_CELLS : room > BAR_CELLS ? BAR_CELLS : room;
+}
+
 void progress_init(struct progress *p, FILE *out, enum progress_mode mode, int epochs)
 {
     int columns = find_columns(out);
@@ -67,6 +79,7 @@ void progress_init(struct progress *p, FILE *out, enum progress_mode mode, int e
         .steps = mode != PROGRESS_NONE,
         .blocks = shows_utf8(),
         .columns = columns > 0 ? columns : COLUMNS,
+        .cells = bar_cells(columns > 0 ? columns : COLUMNS),
         .epochs = epochs,
         .last_ms = bar ? 0 : now_ms(),
     };
@@ -94,19 +107,28 @@ void progress_say(struct progress *p, const char *fmt, ...)
     fflush(p->out);
 }
 
+/* A bar that is full up to `part` of it, in UTF-8. */
+static const char *bar_text(const struct progress *p, double part,
+                            char text[3 * BAR_CELLS + 1])
+{
+    char *to = text;
+    int full = (int)(part * p->cells);
+    for (int i = 0; i < p->cells; i++)
+        to = stpcpy(to, p->blocks  ? (i < full ? "\u2501" : "\u2500")
+                        : i < full ? "#"
+                                   : "-");
+    return text;
+}
+
 static void draw_bar(struct progress *p, const struct step_report *r, double part)
 {
-    int full = (int)(part * BAR_CELLS);
-    char cells[3 * BAR_CELLS + 1] = "";
-    for (int i = 0; i < BAR_CELLS; i++)
-        strcat(cells, p->blocks  ? (i < full ? "\u2501" : "\u2500")
-                      : i < full ? "#"
-                                 : "-");
+    char cells[3 * BAR_CELLS + 1];
     char tail[96];
     int used = snprintf(tail, sizeof tail, "%3.0f %%  loss %.4f  %.0f images/s",
                         part * 100, r->loss, r->images_per_s);
-    int room = p->columns - BAR_CELLS - 20; /* "epoch 123/123  " and a blank column */
-    fprintf(p->out, "epoch %3d/%-3d  %s  %.*s\033[K\r", r->epoch, p->epochs, cells,
+    int room = p->columns - p->cells - 20; /* "epoch 123/123  " and a blank column */
+    fprintf(p->out, "epoch %3d/%-3d  %s  %.*s\033[K\r", r->epoch, p->epochs,
+            bar_text(p, part, cells),
             room < 0      ? 0
             : room < used ? room
                           : used,
@@ -132,12 +154,28 @@ void progress_step(struct progress *p, const struct step_report *r, size_t done,
                      p->epochs, part * 100, r->loss, r->images_per_s);
 }
 
+/* The epoch's bar stays, full: a short run's would else hardly be seen. */
+static void leave_bar(struct progress *p, const struct epoch_report *r)
+{
+    char cells[3 * BAR_CELLS + 1];
+    bar_text(p, 1, cells);
+    if (isfinite(r->test_accuracy))
+        progress_say(p, "epoch %3d/%-3d  %s  loss %.4f  accuracy %6.2f %%  %.0f images/s",
+                     r->epoch, p->epochs, cells, r->loss, r->test_accuracy,
+                     r->images_per_s);
+    else
+        progress_say(p, "epoch %3d/%-3d  %s  loss %.6f  test loss %.6f  %.0f samples/s",
+                     r->epoch, p->epochs, cells, r->loss, r->test_loss, r->images_per_s);
+}
+
 void progress_epoch(struct progress *p, const struct epoch_report *r)
 {
     if (!p->out || !p->steps)
         return;
     p->last_ms = p->bar ? 0 : now_ms(); /* the next epoch's bar is there at once */
-    if (isfinite(r->test_accuracy))
+    if (p->bar)
+        leave_bar(p, r);
+    else if (isfinite(r->test_accuracy))
         progress_say(p,
                      "epoch %3d/%d  loss %.4f  test loss %.4f  test accuracy %6.2f %%  "
                      "%.0f images/s",

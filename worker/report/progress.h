@@ -1,7 +1,8 @@
 /* worker/report/progress.h - what somebody who watches sees
  *
- * On a terminal a bar that is drawn over itself; elsewhere (a file, a pipe) whole lines,
- * and in a long epoch one line now and then. Only rank 0 has one; the others' is silent.
+ * On a terminal a bar that is drawn over itself, and stays when an epoch is done;
+ * elsewhere (a file, a pipe) whole lines, and in a long epoch one line now and then. Only
+ * rank 0 has one; the others' is silent.
  */
 #ifndef WORKER_REPORT_PROGRESS_H
 #define WORKER_REPORT_PROGRESS_H
@@ -21,10 +22,10 @@ int progress_parse(const char *text, enum progress_mode *out, struct ddp_err *er
 struct progress {
     FILE *out; /* borrowed; NULL: silent */
     bool bar, steps, drawn;
-    bool blocks; /* the terminal shows UTF-8 */
-    int columns;
-    int epochs;      /* of the whole run */
-    int64_t last_ms; /* when something was last shown */
+    bool blocks;        /* the terminal shows UTF-8 */
+    int columns, cells; /* of the terminal, of the bar in it */
+    int epochs;         /* of the whole run */
+    int64_t last_ms;    /* when something was last shown */
 };
 
 /* PROGRESS_AUTO: the bar where `out` is a terminal, or where $DDPRUN_COLUMNS says that

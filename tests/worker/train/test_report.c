@@ -195,6 +195,29 @@ START_TEST(a_bar_is_taken_away_before_a_line)
 }
 END_TEST
 
+START_TEST(a_full_bar_stays_for_each_epoch)
+{
+    char *shown = NULL;
+    size_t size = 0;
+    FILE *out = tmpfile();
+    struct progress p;
+    progress_init(&p, out, PROGRESS_BAR, 20);
+    struct epoch_report epoch = {
+        .epoch = 7, .loss = 1.5, .test_accuracy = 90, .images_per_s = 12345};
+    progress_epoch(&p, &epoch);
+    rewind(out);
+    ck_assert_int_gt(getdelim(&shown, &size, '\0', out), 0);
+    ck_assert_ptr_nonnull(strstr(shown, p.blocks ? "\u2501  loss" : "#  loss"));
+    ck_assert_ptr_nonnull(strstr(shown, "90.00 %  12345 images/s\n"));
+    size_t columns = 0; /* bytes that go on with a character do not count */
+    for (const char *c = shown; *c && *c != '\n'; c++)
+        columns += (*c & 0xc0) != 0x80;
+    ck_assert_uint_lt(columns, (size_t)p.columns);
+    free(shown);
+    fclose(out);
+}
+END_TEST
+
 START_TEST(other_ranks_are_silent)
 {
     struct progress p = {0};
@@ -223,6 +246,7 @@ Suite *suite(void)
     tcase_add_test(t, a_log_on_a_full_disk_is_reported_at_the_end);
     tcase_add_test(t, a_pipe_gets_whole_lines);
     tcase_add_test(t, a_bar_is_taken_away_before_a_line);
+    tcase_add_test(t, a_full_bar_stays_for_each_epoch);
     tcase_add_test(t, other_ranks_are_silent);
     suite_add_tcase(s, t);
     return s;

@@ -203,7 +203,7 @@ static int check_header(struct safetensors *f, size_t size, struct ddp_err *err)
 
 static uint8_t *read_file(const char *path, size_t *size, struct ddp_err *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* no wait at a pipe */
     if (fd < 0) {
         err_errno(err, "cannot open '%s'", path);
         return NULL;

@@ -28,6 +28,12 @@ static char *grouped(uint64_t n)
     return out;
 }
 
+/* "2 x - 1", not "2 x + -1" */
+static char sign(double x)
+{
+    return signbit(x) ? '-' : '+';
+}
+
 static void tell_data(struct run *run)
 {
     const struct dataset *d = &run->data;
@@ -38,10 +44,10 @@ static void tell_data(struct run *run)
                      train, test, d->shape.W, d->shape.H);
     else
         progress_say(&run->progress,
-                     "data        %s: %s training and %s test points of y = %g x + %g, "
+                     "data        %s: %s training and %s test points of y = %g x %c %g, "
                      "noise %g",
-                     d->name, train, test, dataset_line.slope, dataset_line.offset,
-                     dataset_line.noise);
+                     d->name, train, test, dataset_line.slope, sign(dataset_line.offset),
+                     fabs(dataset_line.offset), dataset_line.noise);
     free(train);
     free(test);
 }
@@ -110,12 +116,15 @@ static void tell_learned(struct run *run)
         progress_say(&run->progress,
                      "accuracy    %.2f %% of %s test images after %d epoch%s",
                      r->test_accuracy, n, r->epoch, r->epoch == 1 ? "" : "s");
-    else
+    else {
+        double slope = (double)model_weights(run->model)[0];
+        double offset = (double)model_weights(run->model)[1];
         progress_say(
             &run->progress,
-            "learned     y = %.4f x + %.4f, drawn from y = %g x + %g; test loss %.6f",
-            (double)model_weights(run->model)[0], (double)model_weights(run->model)[1],
-            dataset_line.slope, dataset_line.offset, r->test_loss);
+            "learned     y = %.4f x %c %.4f, drawn from y = %g x %c %g; test loss %.6f",
+            slope, sign(offset), fabs(offset), dataset_line.slope,
+            sign(dataset_line.offset), fabs(dataset_line.offset), r->test_loss);
+    }
     free(n);
 }
 

@@ -20,6 +20,9 @@
 #define ZLIB_CONST
 #include <zlib.h>
 
+/* Not to wait for a writer where the name is that of a pipe. */
+enum { READ_FLAGS = O_RDONLY | O_NONBLOCK | O_CLOEXEC };
+
 /* Deflate makes at most 1032 bytes of one. */
 enum { MAX_RATIO = 1032 };
 
@@ -189,9 +192,9 @@ int idx_read(const char *path, int ndim, struct idx *out, struct ddp_err *err)
     char *gz = xasprintf("%s.gz", path);
     const char *name = path;
     *out = (struct idx){0};
-    int rc = -1, fd = open(path, O_RDONLY | O_CLOEXEC);
+    int rc = -1, fd = open(path, READ_FLAGS);
     if (fd < 0 && errno == ENOENT) {
-        fd = open(gz, O_RDONLY | O_CLOEXEC);
+        fd = open(gz, READ_FLAGS);
         name = fd < 0 && errno == ENOENT ? path : gz;
     }
     struct stat st;

@@ -26,6 +26,8 @@ struct watch {
 };
 
 struct reap {
+    struct loop *loop;     /* borrowed */
+    bool posted;           /* a look at the end of this turn */
     struct event *sigchld; /* owned */
     struct watch *watches; /* owned: the table */
     void (*after)(void *arg);
@@ -53,12 +55,23 @@ bool reap_now(struct reap *r)
     }
 }
 
-static void on_sigchld(evutil_socket_t sig, short what, void *arg)
+static void on_turn_end(void *arg)
 {
     struct reap *r = arg;
+    r->posted = false;
     reap_now(r);
     if (r->after)
         r->after(r->after_arg);
+}
+
+/* libevent calls once for each signal it has counted, and each wait4() looks at all
+ * children: with hundreds of them that would be the most expensive thing we do. */
+static void on_sigchld(evutil_socket_t sig, short what, void *arg)
+{
+    struct reap *r = arg;
+    if (!r->posted)
+        loop_post(r->loop, on_turn_end, r);
+    r->posted = true;
 }
 
 void reap_watch(struct reap *r, pid_t pid, reap_fn fn, void *arg)
@@ -87,6 +100,7 @@ void reap_after(struct reap *r, void (*fn)(void *arg), void *arg)
 struct reap *reap_create(struct loop *loop, struct ddp_err *err)
 {
     struct reap *r = xcalloc(1, sizeof *r);
+    r->loop = loop;
     r->sigchld =
         event_new(loop_base(loop), SIGCHLD, EV_SIGNAL | EV_PERSIST, on_sigchld, r);
     if (!r->sigchld || event_add(r->sigchld, NULL) < 0) {
@@ -111,6 +125,7 @@ void reap_destroy(struct reap *r)
         HASH_DEL(r->watches, w);
         free(w);
     }
+    loop_unpost(r->loop, r);
     if (r->sigchld)
         event_free(r->sigchld);
     free(r);

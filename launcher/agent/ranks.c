@@ -214,7 +214,7 @@ static int start_one(struct ranks *r, uint32_t local)
         .env = env.v,
         .cpus = b->cpus,
         .cpus_size = b->cpus_size,
-        .session = true,
+        .group = true,
     };
     int rank = (int)r->share.ranks[local].rank;
     struct worker_proc *w = worker_create(r->loop, r->reap, rank, &worker_events, r);

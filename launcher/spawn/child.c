@@ -90,7 +90,7 @@ static int child_main(void *arg)
         fail(t, CHILD_SETUP);
     if (getppid() != t->parent) /* it died before the line above: nobody will tell us */
         _exit(127);
-    if (spec->session && setsid() < 0)
+    if ((spec->session && setsid() < 0) || (spec->group && setpgid(0, 0) < 0))
         fail(t, CHILD_SETUP);
     default_signals();
     if (files.rlim_cur < files.rlim_max && setrlimit(RLIMIT_NOFILE, &files) < 0)

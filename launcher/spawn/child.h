@@ -23,7 +23,10 @@ struct child_spec {
     int in, out, err;      /* become 0, 1, 2 (-1: /dev/null); all above are closed */
     const cpu_set_t *cpus; /* NULL: ours */
     size_t cpus_size;      /* bytes of it */
-    bool session;          /* a session of its own: for ranks */
+    bool session; /* a session of its own: for ssh, which shall find no terminal */
+    bool group;   /* a process group of its own, in our session: for ranks. A session each
+                   * would make the kernel (sched_autogroup) a scheduling group for each,
+                   * which doubles the time a launch takes on a busy machine. */
 };
 
 /* Which step of the child failed. */

@@ -179,6 +179,25 @@ START_TEST(a_child_dies_with_its_parent)
 }
 END_TEST
 
+START_TEST(a_child_may_lead_a_group_in_our_session)
+{
+    struct ddp_err err;
+    char *argv[] = {(char[]){"sleep"}, (char[]){"100"}, NULL};
+    struct child_spec spec = shell(argv);
+    enum child_step step;
+    spec.path = "/bin/sleep";
+    spec.session = false;
+    spec.group = true;
+    ck_ok(child_init(&err), err);
+    pid_t pid = child_spawn(&spec, &step);
+    ck_assert_int_gt(pid, 0);
+    ck_assert_int_eq(getpgid(pid), pid);
+    ck_assert_int_eq(getsid(pid), getsid(0));
+    kill(-pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+END_TEST
+
 /* --- reap --------------------------------------------------------------------------- */
 
 struct ends {
@@ -316,6 +335,7 @@ Suite *suite(void)
     tcase_set_timeout(t, 30);
     tcase_add_test(t, a_child_has_three_descriptors_and_no_more);
     tcase_add_test(t, a_child_leads_a_session_of_its_own);
+    tcase_add_test(t, a_child_may_lead_a_group_in_our_session);
     tcase_add_test(t, a_child_has_every_signal_at_its_default);
     tcase_add_test(t, a_child_stands_where_it_is_told_to);
     tcase_add_test(t, a_child_is_bound_as_it_is_told_to);

@@ -262,6 +262,7 @@ int main(int argc, char **argv)
     struct opts o = {.server = {.port = 29500, .notice = on_notice}, .grace_ms = 5000};
     struct ddp_err err;
     argp_err_exit_status = EXIT_USAGE;
+    argp_program_version = "ddpstored " DDPSTORED_VERSION;
     argp_parse(&argp, argc, argv, 0, NULL, &o);
     if (log_setup("ddpstored", NULL, o.log_levels, &err) < 0) {
         log_error("%s", err.text);

@@ -331,15 +331,29 @@ static error_t on_option(int key, char *text, struct argp_state *state)
 
 /* ---- defaults ---- */
 
+/* How many ranks share this host, where a launcher says it. */
+static int ranks_here(void)
+{
+    static const char *const names[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                        "MPI_LOCALNRANKS", "PALS_LOCAL_SIZE"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const char *text = getenv(names[i]);
+        int n = text ? atoi(text) : 0;
+        if (n > 0)
+            return n;
+    }
+    return 1;
+}
+
 static int default_threads(void)
 {
-    const char *omp = getenv("OMP_NUM_THREADS"), *local = getenv("LOCAL_WORLD_SIZE");
+    const char *omp = getenv("OMP_NUM_THREADS");
     int threads = omp ? atoi(omp) : 0; /* "4,2" is 4 at the outermost level */
     if (threads >= 1 && threads <= 4096)
         return threads;
     cpu_set_t set;
     int cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    int share = local && atoi(local) > 0 ? cpus / atoi(local) : cpus;
+    int share = cpus / ranks_here();
     return share > 0 ? share : 1;
 }
 

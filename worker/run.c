@@ -7,12 +7,13 @@
 #include "worker/ddp/replica.h"
 #include "worker/report/plot.h"
 #include "worker/safetensors.h"
-#include "worker/stop.h"
 
 #include <inttypes.h>
+#include <libgen.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct run *run_create(const struct train_config *config)
 {
@@ -50,7 +51,7 @@ bool run_blames_us(const struct run *run)
 int run_exit_code(const struct run *run)
 {
     if (run->end == RUN_STOPPED)
-        return 128 + (stop_signal() ? stop_signal() : 15);
+        return 128 + run->stopped_by; /* the same on every rank */
     if (isfinite(run->c->target) && run->end != RUN_TARGET_REACHED)
         return EXIT_BELOW_TARGET;
     return 0;
@@ -140,6 +141,19 @@ static int load_checkpoint(struct run *run, struct ddp_err *err)
 }
 
 /* What only rank 0 does, and may fail at. */
+/* What is written at the end is not to fail there, after hours. */
+static int check_folder(const char *what, const char *path, struct ddp_err *err)
+{
+    char *copy = xstrdup(path);
+    const char *folder = dirname(copy);
+    int rc = 0;
+    if (access(path, F_OK) == 0 ? access(path, W_OK) < 0
+                                : access(folder, W_OK | X_OK) < 0)
+        rc = err_errno(err, "cannot write the %s '%s'", what, path);
+    free(copy);
+    return rc;
+}
+
 static int prepare_files(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
@@ -147,6 +161,9 @@ static int prepare_files(struct run *run, struct ddp_err *err)
         return 0;
     progress_init(&run->progress, stdout, c->progress, c->epochs);
     if (c->checkpoint && checkpoint_prepare(c->checkpoint, err) < 0)
+        return -1;
+    if ((c->plot && c->plot_given && check_folder("picture", c->plot, err) < 0) ||
+        (c->logits && check_folder("logits", c->logits, err) < 0))
         return -1;
     if (load_checkpoint(run, err) < 0)
         return -1;

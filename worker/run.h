@@ -43,6 +43,7 @@ struct run {
     struct train_state state; /* the same on every rank */
     bool resumed, resumed_whole;
     enum run_end end;
+    int stopped_by;           /* the signal of RUN_STOPPED, at whichever rank */
     struct epoch_report last; /* epoch 0: there is none yet */
     uint64_t checksum;        /* of the parameters, with --check-replicas */
 

@@ -13,6 +13,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stddef.h>
 
 /* What an epoch adds up to, over all ranks. */
@@ -73,7 +74,8 @@ static int train_step(struct run *run, int mine, int all, struct step_sums *sums
     *sums = (struct step_sums){.loss = loss * share,
                                .correct = (float)correct,
                                .bad = isfinite(loss) ? 0 : 1,
-                               .stop = stop_signal() ? 1 : 0};
+                               .stop = stop_signal() ? 1 : 0,
+                               .interrupted = stop_signal() == SIGINT ? 1 : 0};
     if (reducer_finish(run->reducer, sums, err) < 0)
         return -1;
     if (sums->bad > 0)
@@ -119,12 +121,14 @@ static int train_epoch(struct run *run, struct tally *t, struct ddp_err *err)
         t->samples += (uint64_t)all;
         if (run->rank == 0)
             tell_step(run, t, &sums, lr);
-        if (sums.stop > 0)
+        if (sums.stop > 0) {
             run->end = RUN_STOPPED;
-        else if (run->c->checkpoint_every &&
-                 run->state.step % (uint64_t)run->c->checkpoint_every == 0 &&
-                 run_save(run, err) < 0)
+            run->stopped_by = sums.interrupted > 0 ? SIGINT : SIGTERM;
+        } else if (run->c->checkpoint_every &&
+                   run->state.step % (uint64_t)run->c->checkpoint_every == 0 &&
+                   run_save(run, err) < 0) {
             return -1;
+        }
     }
     run->train_ns += now_ns() - t->began_ns;
     run->images += t->samples;

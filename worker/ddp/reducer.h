@@ -23,10 +23,11 @@
 
 /* Summed over the ranks by reducer_finish(). */
 struct step_sums {
-    float loss;    /* each rank's mean times its share of the samples */
-    float correct; /* right answers: exact up to 2^24 */
-    float bad;     /* ranks whose loss is not a number */
-    float stop;    /* ranks that were told to stop */
+    float loss;        /* each rank's mean times its share of the samples */
+    float correct;     /* right answers: exact up to 2^24 */
+    float bad;         /* ranks whose loss is not a number */
+    float stop;        /* ranks that were told to stop, */
+    float interrupted; /* those of them that were told by SIGINT */
 };
 
 struct reducer_settings {

@@ -74,6 +74,20 @@ def sigterm_to_one_rank_stops_all_after_the_step():
     assert "training goes on" in shown, shown
 
 
+def sigint_to_one_rank_is_the_code_of_all():
+    job = Ranks(3, "--epochs", 100000, *QUIET, "--checkpoint", "c")
+    wait_for("c")
+    job.signal(signal.SIGINT, rank=2)
+    assert [r.code for r in job.wait()] == [130, 130, 130]
+
+
+def places_that_cannot_be_written_are_said_before_training():
+    for option in ("--plot", "--logits"):
+        results = run(2, "--epochs", 100000, option, "none/such")
+        assert "epoch   1" not in results[0].out, results
+        one_line(results, 1, "'none/such': No such file or directory")
+
+
 def a_dead_rank_is_noticed():
     job = Ranks(2, "--epochs", 100000, *QUIET, "--log", "log")
     wait_for("log")
@@ -176,5 +190,7 @@ main([a_resumed_run_goes_on_to_the_bit, a_resumed_run_goes_on_within_an_epoch,
       sigterm_to_one_rank_stops_all_after_the_step, a_dead_rank_is_noticed,
       spoilt_data_end_all_ranks, spoilt_data_on_one_rank_end_all,
       ranks_that_disagree_are_told, bad_checkpoints_end_all_ranks,
+      sigint_to_one_rank_is_the_code_of_all,
+      places_that_cannot_be_written_are_said_before_training,
       a_full_disk_ends_all_ranks_and_keeps_the_old_checkpoint,
       a_loss_that_is_no_number_ends_all_ranks, wrong_options_are_exit_code_2])

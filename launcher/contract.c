@@ -92,7 +92,7 @@ static const struct row {
     {"TORCHELASTIC_MAX_RESTARTS", max_restarts, IDENTITY, 0, "how often it may be"},
     {"TORCHELASTIC_USE_AGENT_STORE", agent_store, IDENTITY, 0,
      "True: the store runs already; False with --store rank0"},
-    {"TORCHELASTIC_ERROR_FILE", error_file, IDENTITY, 0,
+    {"TORCHELASTIC_ERROR_FILE", error_file, WISH, 0,
      "where torch's @record writes the exception of this rank"},
     {"OMP_NUM_THREADS", ncpus, DEFAULT, 0, "the CPUs this rank was given"},
     {"TORCH_NCCL_ASYNC_ERROR_HANDLING", one, DEFAULT, 0,

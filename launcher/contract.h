@@ -28,7 +28,7 @@ struct rank_facts {
     const char *gpu;            /* CUDA_VISIBLE_DEVICES when narrowed, NULL: untouched */
     const char *interface;      /* GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, or NULL */
     const char *gloo_interface; /* without it: GLOO_SOCKET_IFNAME alone, or NULL */
-    const char *error_file;     /* TORCHELASTIC_ERROR_FILE, or NULL */
+    const char *error_file;     /* TORCHELASTIC_ERROR_FILE, or NULL: not set */
     unsigned rank_names;        /* enum rank_names */
     enum store_mode store;
 };

@@ -83,6 +83,21 @@ static int hear_exit(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
+static int hear_error(struct job *j, unsigned node, const struct frame *f,
+                      struct ddp_err *err)
+{
+    struct unpack u = {.p = f->body, .n = f->size};
+    uint32_t rank = unpack_u32(&u);
+    char *text = unpack_str(&u);
+    if (unpack_end(&u, f->type, err) < 0 || !rank_is_of(j, rank, node)) {
+        free(text);
+        return err_set(err, "the error of a rank it does not have");
+    }
+    free(j->ranks[rank].error);
+    j->ranks[rank].error = text;
+    return 0;
+}
+
 static int hear_cannot(struct job *j, unsigned node, const struct frame *f,
                        struct ddp_err *err)
 {
@@ -263,7 +278,7 @@ static int (*const verbs[MSG_TYPES])(struct job *j, unsigned node, const struct 
     [MSG_ENDED] = hear_ended,         [MSG_LOG] = hear_log,
     [MSG_UNREACHED] = hear_unreached, [MSG_LOST] = hear_lost,
     [MSG_PONG] = job_hear_pong,       [MSG_VOUCH] = hear_vouch,
-    [MSG_VOUCHED] = hear_vouched,
+    [MSG_VOUCHED] = hear_vouched,     [MSG_ERROR] = hear_error,
 };
 
 void job_hear(struct job *j, struct link *l, const struct frame *f)

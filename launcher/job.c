@@ -557,14 +557,16 @@ void job_destroy(struct job *j)
     free_events(j);
     reap_destroy(j->reap);
     loop_destroy(j->loop);
-    plan_destroy(j->plan);
     msg_job_finish(&j->job);
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         msg_hello_finish(&j->nodes[i].hello);
         free(j->nodes[i].trouble);
     }
     free(j->nodes);
+    for (int i = 0; j->ranks && i < j->plan->nranks; i++)
+        free(j->ranks[i].error);
     free(j->ranks);
+    plan_destroy(j->plan);
     free(j->cause.text);
     free(j);
 }

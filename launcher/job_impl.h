@@ -50,6 +50,7 @@ struct job_rank {
     int64_t at_ns; /* of its end, on our clock */
     bool told;     /* it had been told to end before it did */
     bool bad;      /* it ended badly, and was not */
+    char *error;   /* owned: its exception, as it wrote it down; NULL */
 };
 
 struct job {

@@ -110,6 +110,18 @@ static char *what_happened(const struct job *j)
     return NULL;
 }
 
+/* The exception that Python had, when PyTorch's @record has written it down. */
+static void say_error(struct job *j)
+{
+    const char *error =
+        j->cause.kind == CAUSE_EXIT ? j->ranks[j->cause.rank].error : NULL;
+    if (!error)
+        return;
+    char *line = xasprintf("ddprun: rank %d says: %s", j->cause.rank, error);
+    job_say(j, line);
+    free(line);
+}
+
 /* With a single rank its last lines stand right above. */
 static void say_last_lines(struct job *j)
 {
@@ -154,6 +166,7 @@ void job_report_failure(struct job *j)
     char *rest = fates(j);
     char *line = xasprintf("ddprun: %s%s", what, rest);
     job_say(j, line);
+    say_error(j);
     say_last_lines(j);
     say_other_troubles(j);
     free(line);

@@ -231,6 +231,14 @@ static void on_out(int rank, unsigned stream, const void *data, size_t n, void *
         agent_drained(a);
 }
 
+static void on_error(int rank, const char *text, void *arg)
+{
+    struct pack k = {0};
+    pack_u32(&k, (uint32_t)rank);
+    pack_str(&k, text);
+    send_pack(arg, MSG_ERROR, &k);
+}
+
 static void on_exited(const struct msg_exit *how, void *arg)
 {
     struct agent *a = arg;
@@ -261,7 +269,7 @@ static void on_cannot(uint32_t rank, int code, const char *text, void *arg)
 }
 
 static const struct ranks_events ranks_events = {
-    on_out, on_exited, on_taken, on_spawned, on_cannot,
+    on_out, on_error, on_exited, on_taken, on_spawned, on_cannot,
 };
 
 /* --- what the launcher says --------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/agent/error_file.h"
 #include "launcher/agent/machine.h"
 #include "launcher/agent/worker_proc.h"
 #include "launcher/contract.h"
@@ -38,6 +39,7 @@ struct ranks {
     struct strv base;             /* environment without what is a rank's own */
     struct binding *bindings;     /* owned, by local rank */
     struct worker_proc **workers; /* owned, by local rank; NULL: not started */
+    int *error_files;             /* owned, by local rank; -1: none */
     uint64_t *taken;              /* owned: input each of them has taken */
     uint64_t told;                /* and what has been reported */
     int next;                     /* to be started */
@@ -66,9 +68,25 @@ static void on_out(struct worker_proc *w, unsigned stream, const void *data, siz
     r->events.out(worker_rank(w), stream, data, n, r->arg);
 }
 
+static void tell_error(struct ranks *r, int rank, int fd)
+{
+    char *text = error_file_read(fd);
+    if (text)
+        r->events.error(rank, text, r->arg);
+    free(text);
+}
+
 static void on_exited(struct worker_proc *w, const struct msg_exit *how, void *arg)
 {
     struct ranks *r = arg;
+    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+        if (r->workers[i] != w || r->error_files[i] < 0)
+            continue;
+        if (how->status != 0)
+            tell_error(r, (int)how->rank, r->error_files[i]);
+        close(r->error_files[i]);
+        r->error_files[i] = -1;
+    }
     r->events.exited(how, r->arg);
 }
 
@@ -119,6 +137,8 @@ static void rank_env(struct ranks *r, uint32_t local, struct strv *env)
     const struct msg_job *job = r->job;
     const struct share_rank *sr = &r->share.ranks[local];
     const struct binding *b = &r->bindings[local];
+    char error_file[ERROR_FILE_PATH];
+    r->error_files[local] = error_file_open(error_file);
     struct rank_facts facts = {
         .rank = (int)sr->rank,
         .size = (int)job->nranks,
@@ -137,6 +157,7 @@ static void rank_env(struct ranks *r, uint32_t local, struct strv *env)
         .interface = job->interface,
         .gloo_interface = r->gloo_interface,
         .columns = (int)job->columns,
+        .error_file = r->error_files[local] < 0 ? NULL : error_file,
         .rank_names = job->rank_names,
         .store = (enum store_mode)job->store_mode,
     };
@@ -328,6 +349,8 @@ struct ranks *ranks_create(struct loop *loop, struct reap *reap,
     r->bindings = xcalloc(share->nlocal, sizeof *r->bindings);
     r->workers = xcalloc(share->nlocal, sizeof *r->workers);
     r->taken = xcalloc(share->nlocal, sizeof *r->taken);
+    r->error_files = xcalloc(share->nlocal, sizeof *r->error_files);
+    memset(r->error_files, 0xff, share->nlocal * sizeof *r->error_files);
     r->starter = evtimer_new(loop_base(loop), on_start, r);
     if (!r->starter)
         abort();
@@ -339,8 +362,12 @@ void ranks_destroy(struct ranks *r)
 {
     if (!r)
         return;
-    for (uint32_t i = 0; i < r->share.nlocal; i++)
+    for (uint32_t i = 0; i < r->share.nlocal; i++) {
         worker_destroy(r->workers[i]);
+        if (r->error_files[i] >= 0)
+            close(r->error_files[i]);
+    }
+    free(r->error_files);
     binding_finish(r->bindings, (int)r->share.nlocal);
     free(r->bindings);
     free(r->workers);

@@ -15,6 +15,8 @@ struct ranks;
 struct ranks_events {
     /* bytes of a rank's stdout (0) or stderr (1); none: it has ended */
     void (*out)(int rank, unsigned stream, const void *data, size_t n, void *arg);
+    /* what a rank that has failed wrote of it; told before its end */
+    void (*error)(int rank, const char *text, void *arg);
     void (*exited)(const struct msg_exit *how, void *arg);
     /* every rank that takes input has taken so much more of it */
     void (*taken)(uint32_t n, void *arg);

@@ -40,6 +40,7 @@ static const struct msg_row {
     [MSG_VOUCHED] = {"vouched", FRAME_UP | FRAME_DOWN, 4 << 10},
     [MSG_LOST] = {"lost", FRAME_UP, 4 << 10},
     [MSG_LOG] = {"log", FRAME_UP, 4 << 10},
+    [MSG_ERROR] = {"error", FRAME_UP, 4 << 10},
 };
 
 const char *msg_name(enum msg_type type)

@@ -47,6 +47,7 @@ enum msg_type {
     MSG_VOUCHED,   /* both: yes, or no and why */
     MSG_LOST,      /* up: a node below me is gone */
     MSG_LOG,       /* up: a line of the agent's log */
+    MSG_ERROR,     /* up: what a rank that has failed wrote of it; before its EXIT */
     MSG_TYPES
 };
 

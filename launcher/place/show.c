@@ -203,6 +203,7 @@ static struct rank_facts facts_of(const struct show *s, int rank)
     f.interface = s->opts->interface;
     f.rank_names = s->opts->rank_names;
     f.store = s->opts->store;
+    f.error_file = "(made at start)";
     if (!f.master_addr)
         f.master_addr = s->opts->master_addr ? s->opts->master_addr : "(chosen at start)";
     if (!f.job_id)

@@ -12,6 +12,7 @@ import tempfile
 import jobs
 
 ALL = {version: jobs.BASIC + more for version, more in jobs.TRAIN.items()}
+RAISES = os.path.join(jobs.HERE, "programs", "raises.py")
 FEW = ["collectives", "groups", "ddp"]
 
 
@@ -23,12 +24,26 @@ def under(ddprun, version, python, size, how, checks, options=(), env=None, ente
     return job.finish(size, checks)
 
 
+def raising(ddprun, version, python):
+    """The message of the exception stands right below the first line."""
+    command = [ddprun, "-np", "2", python, RAISES]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, timeout=jobs.JOB_SECONDS)
+    ours = [line for line in done.stderr.splitlines() if line.startswith("ddprun:")]
+    good = done.returncode == 1 and ours[1:2] == ["ddprun: rank 1 says: ValueError: boom"]
+    print(f"{'ok' if good else 'FAILED'}: PyTorch {version}, an exception under @record")
+    if not good:
+        print(done.returncode, done.stderr)
+    return good
+
+
 def here(ddprun, torches, env):
     good = True
     for version, python in torches.items():
         for size, how, checks in ((1, "env", ALL[version]), (2, "env", ALL[version]),
                                   (4, "tcp", ALL[version]), (8, "env", FEW)):
             good &= under(ddprun, version, python, size, how, checks, env=env)
+        good &= raising(ddprun, version, python)
     good &= under(ddprun, version, python, 2, "env", FEW, ["--store rank0"], env)
     return good
 

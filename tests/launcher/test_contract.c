@@ -147,6 +147,8 @@ static const struct {
     {"OMPI_MCA_btl=tcp", "", "OMPI_MCA_btl", "tcp", ""},
     {"TORCHELASTIC_ERROR_FILE=/x", "", "TORCHELASTIC_ERROR_FILE", NULL,
      "TORCHELASTIC_ERROR_FILE removed; "},
+    {"TORCHELASTIC_ERROR_FILE=/x", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_ERROR_FILE",
+     "/x", ""},
     {"TORCHELASTIC_RUN_ID=outer", "", "TORCHELASTIC_RUN_ID", "job",
      "TORCHELASTIC_RUN_ID replaced; "},
     {"HOROVOD_GLOO_RENDEZVOUS_ADDR=x", "", "HOROVOD_GLOO_RENDEZVOUS_ADDR", NULL,
@@ -179,8 +181,9 @@ START_TEST(options_change_what_is_set)
     f.size = 16;
     f.store = STORE_RANK0;
     f.error_file = "/tmp/e.json";
-    struct strv env =
-        apply(&f, "NCCL_SOCKET_IFNAME=ib0 GLOO_SOCKET_IFNAME=ib1", "GLOO_SOCKET_IFNAME");
+    struct strv env = apply(
+        &f, "NCCL_SOCKET_IFNAME=ib0 GLOO_SOCKET_IFNAME=ib1 TORCHELASTIC_ERROR_FILE=/x",
+        "GLOO_SOCKET_IFNAME");
     ck_assert_str_eq(strv_env_get(&env, "NCCL_SOCKET_IFNAME"), "eth1");
     ck_assert_str_eq(strv_env_get(&env, "GLOO_SOCKET_IFNAME"), "ib1"); /* -x wins */
     ck_assert_str_eq(strv_env_get(&env, "CUDA_VISIBLE_DEVICES"), "3");
@@ -190,7 +193,8 @@ START_TEST(options_change_what_is_set)
     ck_assert_str_eq(strv_env_get(&env, "TORCHELASTIC_USE_AGENT_STORE"), "False");
     ck_assert_str_eq(strv_env_get(&env, "TORCHELASTIC_ERROR_FILE"), "/tmp/e.json");
     ck_assert_str_eq(noted,
-                     "NCCL_SOCKET_IFNAME replaced; GLOO_SOCKET_IFNAME kept (user); ");
+                     "NCCL_SOCKET_IFNAME replaced; GLOO_SOCKET_IFNAME kept (user); "
+                     "TORCHELASTIC_ERROR_FILE replaced; ");
     strv_finish(&env);
 }
 END_TEST

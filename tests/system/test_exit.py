@@ -43,6 +43,22 @@ class Exit(LaunchTest):
         launch = self.first_failure("echo why >&2; exit 5", 5)
         self.assertIn("why", launch.err)
 
+    def test_the_exception_that_a_rank_wrote_down_stands_below_the_cause(self):
+        said = r'{"message": {"message": "ValueError: boom\n", "extraInfo": {}}}'
+        write = f"""printf '%s' '{said}' > "$TORCHELASTIC_ERROR_FILE"; exit 5"""
+        launch = self.first_failure(write, 5)
+        self.assertEqual(launch.err.splitlines()[1], "ddprun: rank 1 says: ValueError: boom")
+
+    def test_an_exception_that_did_not_end_the_rank_is_not_shown(self):
+        launch = self.sh(2, """echo '{"message": "x"}' > "$TORCHELASTIC_ERROR_FILE" """)
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.err, "")
+
+    def test_an_error_file_of_the_user_stays(self):
+        launch = self.run_to_end("-np", 2, "-x", "TORCHELASTIC_ERROR_FILE=/mine",
+                                 "sh", "-c", "echo $TORCHELASTIC_ERROR_FILE")
+        self.assertEqual(launch.out.count("/mine"), 2)
+
     def test_half_a_line_is_not_lost(self):
         launch = self.first_failure("printf 'half out'; printf 'half err' >&2; exit 6", 6)
         self.assertIn("[1] half out\n", launch.out)

@@ -273,11 +273,16 @@ static int write_logits(struct run *run, struct ddp_err *err)
 static char *plot_title(const struct run *run)
 {
     const struct train_config *c = run->c;
+    char *copy = xstrdup(c->data), *title;
+    const char *data = basename(copy); /* of a path: its end says most */
     const char *s = run->size == 1 ? "" : "s";
     if (run->last.epoch > 0 && isfinite(run->last.test_accuracy))
-        return xasprintf("%s on %s, %d rank%s: %.2f %% after epoch %d", c->model->name,
-                         c->data, run->size, s, run->last.test_accuracy, run->last.epoch);
-    return xasprintf("%s on %s, %d rank%s", c->model->name, c->data, run->size, s);
+        title = xasprintf("%s on %s, %d rank%s: %.2f %% after epoch %d", c->model->name,
+                          data, run->size, s, run->last.test_accuracy, run->last.epoch);
+    else
+        title = xasprintf("%s on %s, %d rank%s", c->model->name, data, run->size, s);
+    free(copy);
+    return title;
 }
 
 static int write_plot(struct run *run, char **path, struct ddp_err *err)

@@ -101,7 +101,7 @@ void run_tell_config(struct run *run)
     progress_say(p, "kernels     %s, %d thread%s per rank", run->kernels->name,
                  c->threads, c->threads == 1 ? "" : "s");
     tell_stop(run);
-    progress_say(p, "%s", "");
+    progress_gap(p);
     log_config(run);
     free(params);
 }
@@ -157,7 +157,7 @@ void run_tell_result(struct run *run, const char *plot)
     struct progress *p = &run->progress;
     double training = (double)run->train_ns / 1e9;
     double all = (double)(now_ns() - run->began_ns) / 1e9;
-    progress_say(p, "%s", "");
+    progress_gap(p);
     tell_learned(run);
     if (run->images > 0) {
         char *speed = grouped((uint64_t)((double)run->images / training));

@@ -51,6 +51,21 @@ static double pick_test_accuracy(const struct epoch_point *p)
     return p->test_accuracy;
 }
 
+/* One point of the steps' curve: the mean of those from the `*i`-th on, which is moved
+ * past them. False: there are no more. */
+static bool next_mean(const struct history *h, size_t *i, struct step_point *mean)
+{
+    size_t per = (h->nsteps + CURVE_POINTS - 1) / CURVE_POINTS, first = *i;
+    *mean = (struct step_point){0, 0};
+    for (; *i < h->nsteps && *i < first + per; ++*i) {
+        mean->at += h->steps[*i].at;
+        mean->loss += h->steps[*i].loss;
+    }
+    mean->at /= (double)(*i - first);
+    mean->loss /= (double)(*i - first);
+    return *i > first;
+}
+
 /* ---- axes ---- */
 
 int plot_ticks(double lo, double hi, double *ticks, int room)
@@ -127,17 +142,11 @@ static void draw_axes(const struct panel *p)
 
 static void draw_steps(const struct panel *p, const struct history *h)
 {
-    size_t per = (h->nsteps + CURVE_POINTS - 1) / CURVE_POINTS;
+    size_t i = 0;
+    struct step_point mean;
     fprintf(p->out, "<polyline class=\"steps\" points=\"");
-    for (size_t i = 0; i < h->nsteps; i += per) {
-        double at = 0, loss = 0;
-        size_t n = 0;
-        for (; n < per && i + n < h->nsteps; n++) {
-            at += h->steps[i + n].at;
-            loss += h->steps[i + n].loss;
-        }
-        fprintf(p->out, "%.1f,%.1f ", x_of(p, at / (double)n), y_of(p, loss / (double)n));
-    }
+    while (next_mean(h, &i, &mean))
+        fprintf(p->out, "%.1f,%.1f ", x_of(p, mean.at), y_of(p, mean.loss));
     fprintf(p->out, "\"/>\n");
 }
 
@@ -187,8 +196,9 @@ static void draw_loss(struct panel *p, const struct history *h)
     p->unit = "";
     p->lo = INFINITY;
     p->hi = -INFINITY;
-    for (size_t i = 0; i < h->nsteps; i++)
-        widen(p, h->steps[i].loss);
+    struct step_point mean;
+    for (size_t i = 0; next_mean(h, &i, &mean);)
+        widen(p, mean.loss);
     for (size_t i = 0; i < h->nepochs; i++)
         widen(p, h->epochs[i].test_loss);
     if (!(p->lo <= p->hi))

@@ -105,6 +105,14 @@ void progress_say(struct progress *p, const char *fmt, ...)
     va_end(ap);
     fputc('\n', p->out);
     fflush(p->out);
+    p->gap = false;
+}
+
+void progress_gap(struct progress *p)
+{
+    if (!p->gap)
+        progress_say(p, "%s", "");
+    p->gap = true;
 }
 
 /* A bar that is full up to `part` of it, in UTF-8. */

@@ -24,6 +24,7 @@ struct progress {
     bool bar, steps, drawn;
     bool blocks;        /* the terminal shows UTF-8 */
     int columns, cells; /* of the terminal, of the bar in it */
+    bool gap;           /* the last line was empty */
     int epochs;         /* of the whole run */
     int64_t last_ms;    /* when something was last shown */
 };
@@ -35,6 +36,9 @@ void progress_init(struct progress *p, FILE *out, enum progress_mode mode, int e
 /* A line of its own, above the bar. */
 void progress_say(struct progress *p, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* An empty line, unless the last one was. */
+void progress_gap(struct progress *p);
 
 /* `done` of the epoch's `all` samples; draws at most ten times a second. */
 void progress_step(struct progress *p, const struct step_report *r, size_t done,

@@ -83,6 +83,24 @@ START_TEST(a_picture_has_its_curves_and_nothing_unsound)
 }
 END_TEST
 
+START_TEST(the_scale_is_that_of_what_is_drawn)
+{
+    struct history h = {0};
+    for (int i = 0; i < 4000; i++) /* the means of neighbours are all about 0.5 */
+        history_step(&h, (struct step_point){(i + 1) / 1000.0, i % 2 ? 1 : 0.0001});
+    char *dir = temp_dir(), *path = xasprintf("%s/p.svg", dir);
+    struct ddp_err err;
+    ck_ok(plot_write(path, "", &h, &err), err);
+    char *text = read_text(path);
+    ck_assert_ptr_nonnull(strstr(text, ">0.5</text>"));
+    ck_assert_ptr_null(strstr(text, ">0.001</text>"));
+    free(text);
+    free(path);
+    free(dir);
+    history_finish(&h);
+}
+END_TEST
+
 START_TEST(a_picture_that_cannot_be_written_says_so)
 {
     struct history h = {0};
@@ -162,13 +180,15 @@ START_TEST(a_pipe_gets_whole_lines)
     progress_step(&p, &step, 1, 4);
     struct epoch_report epoch = {.epoch = 1, .loss = 1.5, .test_accuracy = 90};
     progress_epoch(&p, &epoch);
+    progress_gap(&p);
+    progress_gap(&p);
     progress_say(&p, "end %d", 1);
     rewind(out);
     ck_assert_int_gt(getdelim(&shown, &size, '\0', out), 0);
     ck_assert_ptr_null(strchr(shown, '\r'));
     ck_assert_ptr_null(strchr(shown, '\033'));
     ck_assert_int_eq(strncmp(shown, "epoch   1/3  loss 1.5000", 24), 0); /* no step */
-    ck_assert_ptr_nonnull(strstr(shown, "\nend 1\n"));
+    ck_assert_ptr_nonnull(strstr(shown, "images/s\n\nend 1\n"));
     free(shown);
     fclose(out);
 }
@@ -241,6 +261,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, ticks_are_round_and_few, 0, ARRAY_LEN(axes));
     tcase_add_loop_test(t, a_picture_has_its_curves_and_nothing_unsound, 0,
                         ARRAY_LEN(step_counts));
+    tcase_add_test(t, the_scale_is_that_of_what_is_drawn);
     tcase_add_test(t, a_picture_that_cannot_be_written_says_so);
     tcase_add_test(t, each_line_of_the_log_is_json);
     tcase_add_test(t, a_log_on_a_full_disk_is_reported_at_the_end);

@@ -56,10 +56,11 @@ static void tell_stop(struct run *run)
 {
     const struct train_config *c = run->c;
     if (isfinite(c->target))
-        progress_say(&run->progress, "until       %g %% test accuracy, or %d epochs",
-                     c->target, c->epochs);
+        progress_say(&run->progress, "until       %g %% test accuracy, or %d epoch%s",
+                     c->target, c->epochs, c->epochs == 1 ? "" : "s");
     else
-        progress_say(&run->progress, "until       %d epochs", c->epochs);
+        progress_say(&run->progress, "until       %d epoch%s", c->epochs,
+                     c->epochs == 1 ? "" : "s");
     if (run->resumed)
         progress_say(&run->progress, "resumed     %s: %s", c->resume,
                      run->resumed_whole ? "training goes on" : "weights only");

@@ -48,13 +48,13 @@ static const struct reason {
     bool again;
 } reasons[] = {
     {"REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key has changed",
-     "if that is right, 'ssh-keygen -R HOST' and then 'ssh HOST' once", false},
+     "if that is right, 'ssh-keygen -R HOST' and then 'ssh LOGIN' once", false},
     {"Host key verification failed", "its host key is not known here",
-     "'ssh HOST' once by hand, to look at it and accept it", false},
+     "'ssh LOGIN' once by hand, to look at it and accept it", false},
     {"Could not resolve hostname", "the name cannot be resolved",
      "look for a misspelling, or in /etc/hosts and DNS", false},
     {"Permission denied", "permission denied",
-     "'ssh HOST true' has to work without a password: ssh-copy-id, ssh-add", false},
+     "'ssh LOGIN true' has to work without a password: ssh-copy-id, ssh-add", false},
     {"Too many authentication failures", "too many authentication failures",
      "name the right key in ~/.ssh/config (IdentitiesOnly)", false},
     {"Connection refused", "connection refused", "is sshd running there, on that port?",
@@ -83,20 +83,34 @@ static void add_methods(const char *said, char *out, size_t size)
                  p + strlen("Permission denied "));
 }
 
-/* `advice` with the host's name for HOST. */
-static void add_advice(const char *advice, const char *host, char *out, size_t size)
+/* What has to stand behind "ssh" to go the way that ssh_command() goes. */
+static char *login_of(const struct host *host)
 {
+    char *port = host->port ? xasprintf("-p %u ", host->port) : xstrdup("");
+    char *login = xasprintf("%s%s%s%s", port, host->user ? host->user : "",
+                            host->user ? "@" : "", host->name);
+    free(port);
+    return login;
+}
+
+/* `advice` with the host's name for HOST, and user and port too for LOGIN. */
+static void add_advice(const char *advice, const struct host *host, char *out,
+                       size_t size)
+{
+    char *login = login_of(host);
     size_t n = strlen(out);
     n += (size_t)snprintf(out + n, size - n, "; ");
     for (const char *p = advice; *p && n + 1 < size;) {
-        if (strncmp(p, "HOST", 4) == 0) {
-            n += (size_t)snprintf(out + n, size - n, "%s", host);
-            p += 4;
+        bool is_host = strncmp(p, "HOST", 4) == 0, is_login = strncmp(p, "LOGIN", 5) == 0;
+        if (is_host || is_login) {
+            n += (size_t)snprintf(out + n, size - n, "%s", is_host ? host->name : login);
+            p += is_host ? 4 : 5;
         } else {
             out[n++] = *p++;
             out[n] = '\0';
         }
     }
+    free(login);
 }
 
 static void last_line(const char *said, char *out, size_t size)
@@ -119,7 +133,7 @@ static bool by_table(const struct host *host, const char *said, struct ssh_diagn
         snprintf(d->text, sizeof d->text, "%s: %s", host->name, r->cause);
         if (strcmp(r->words, "Permission denied") == 0)
             add_methods(said, d->text, sizeof d->text);
-        add_advice(r->advice, host->name, d->text, sizeof d->text);
+        add_advice(r->advice, host, d->text, sizeof d->text);
         d->again = r->again;
         return true;
     }

@@ -80,6 +80,15 @@ START_TEST(what_ssh_says_becomes_one_line)
 }
 END_TEST
 
+START_TEST(the_advice_names_user_and_port)
+{
+    struct host host = {.name = (char[]){"n1"}, .user = (char[]){"bob"}, .port = 2222};
+    struct ssh_diagnosis d;
+    ssh_diagnose(&host, "/a", "bob@n1: Permission denied (publickey).\r\n", 255 << 8, &d);
+    ck_assert_ptr_nonnull(strstr(d.text, "'ssh -p 2222 bob@n1 true' has to work"));
+}
+END_TEST
+
 static const struct {
     struct host host;
     const char *ssh, *agent, *command;
@@ -142,6 +151,7 @@ Suite *suite(void)
 {
     Suite *s = suite_create("ssh");
     TCase *t = tcase_create("ssh");
+    tcase_add_test(t, the_advice_names_user_and_port);
     tcase_add_loop_test(t, what_ssh_says_becomes_one_line, 0, ARRAY_LEN(said));
     tcase_add_loop_test(t, the_command_names_host_user_and_port, 0, ARRAY_LEN(commands));
     suite_add_tcase(s, t);

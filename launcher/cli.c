@@ -191,6 +191,17 @@ static int read_rank_names(const struct option *o, const char *name, const char 
     return 0;
 }
 
+static int read_modules(const struct option *o, const char *name, const char *text,
+                        struct opts *opts, struct ddp_err *err)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz"
+                                  "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.,";
+    if (text[strspn(text, allowed)] || strchr(",.", text[0]) || strstr(text, ",,"))
+        return err_set(err, "%s takes Python modules such as torch,numpy, not '%.80s'",
+                       name, text);
+    return read_text(o, name, text, opts, err);
+}
+
 static int read_ranks(const struct option *o, const char *name, const char *text,
                       struct opts *opts, struct ddp_err *err)
 {
@@ -298,6 +309,9 @@ static const struct option options[] = {
      "all hosts have answered by then; default: 60s"},
     {"grace", "TIME", AT(grace_ms), read_span, 0, 0, NULL,
      "time between TERM and KILL when a job is ended; default: 5s"},
+    {"preload", "MODULES", AT(preload), read_modules, 0, 0, NULL,
+     "Python ranks of a host are forked from one interpreter that has imported these, "
+     "such as torch,numpy; where that is not safe, each imports by itself"},
     {"ssh", "COMMAND", AT(ssh), read_text, 0, 0, NULL,
      "reach other hosts with this command, split at blanks; default: ssh"},
     {"ssh-window", "N", AT(ssh_window), read_number, 1, 4096, NULL,

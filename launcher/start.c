@@ -73,6 +73,7 @@ int job_describe(struct job *j, struct ddp_err *err)
     j->job.id = make_id();
     j->job.master_addr = xstrdup("");
     j->job.interface = xstrdup(o->interface);
+    j->job.preload = xstrdup(o->preload);
     j->job.rank_names = o->rank_names;
     j->job.store_mode = o->store;
     j->job.bind_to = o->bind_to;

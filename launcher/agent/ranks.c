@@ -11,11 +11,13 @@
 #include "common/mem.h"
 #include "launcher/agent/error_file.h"
 #include "launcher/agent/machine.h"
+#include "launcher/agent/preload.h"
 #include "launcher/agent/worker_proc.h"
 #include "launcher/contract.h"
 #include "launcher/place/bind.h"
 
 #include <errno.h>
+#include <event2/buffer.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +45,10 @@ struct ranks {
     uint64_t *taken;              /* owned: input each of them has taken */
     uint64_t told;                /* and what has been reported */
     int next;                     /* to be started */
+    struct preload *preload;     /* owned: ranks are forked from it; NULL: they are not */
+    struct worker_proc *halfway; /* owned: being forked */
+    struct evbuffer *early;      /* owned: input that came before all were started */
+    bool early_end;              /* and nothing comes after it */
     bool stopped;
     uint64_t credit; /* bytes of output that may be sent */
 };
@@ -132,12 +138,15 @@ static void on_env_note(const struct env_note *n, void *arg)
                  n->old ? " ('" : "", n->old ? n->old : "", n->old ? "')" : "");
 }
 
-static void rank_env(struct ranks *r, uint32_t local, struct strv *env)
+/* With `note` the user is told what of his own environment is changed. */
+static void rank_env(struct ranks *r, uint32_t local, bool note, struct strv *env)
 {
     const struct msg_job *job = r->job;
     const struct share_rank *sr = &r->share.ranks[local];
     const struct binding *b = &r->bindings[local];
     char error_file[ERROR_FILE_PATH];
+    if (r->error_files[local] >= 0) /* of an environment that nobody has got */
+        close(r->error_files[local]);
     r->error_files[local] = error_file_open(error_file);
     struct rank_facts facts = {
         .rank = (int)sr->rank,
@@ -161,8 +170,7 @@ static void rank_env(struct ranks *r, uint32_t local, struct strv *env)
         .rank_names = job->rank_names,
         .store = (enum store_mode)job->store_mode,
     };
-    contract_apply(&facts, &r->base, &job->user_set, env, local == 0 ? on_env_note : NULL,
-                   r);
+    contract_apply(&facts, &r->base, &job->user_set, env, note ? on_env_note : NULL, r);
 }
 
 /* This machine's own variables, and over them those that came along. */
@@ -224,10 +232,137 @@ static int prepare(struct ranks *r)
     return 0;
 }
 
+/* It runs: what has come for it meanwhile is its. At most INPUT_CREDIT waits here. */
+static void started(struct ranks *r, struct worker_proc *w)
+{
+    uint32_t local = (uint32_t)r->next;
+    size_t n = evbuffer_get_length(r->early);
+    r->workers[local] = w;
+    if (takes_input(r, r->share.ranks[local].rank)) {
+        if (n > 0)
+            worker_input(w, evbuffer_pullup(r->early, -1), n);
+        if (r->early_end)
+            worker_input(w, NULL, 0);
+    }
+    if (local + 1 == r->share.nlocal)
+        evbuffer_drain(r->early, n);
+}
+
+/* --- forked from an interpreter that has imported -------------------------------------
+ */
+
+static void end_preload(struct ranks *r)
+{
+    worker_destroy(r->halfway);
+    r->halfway = NULL;
+    preload_destroy(r->preload);
+    r->preload = NULL;
+}
+
+static void go_on_plainly(struct ranks *r, const char *why)
+{
+    log_info("%s: the ranks import by themselves, as %s", r->share.host, why);
+    end_preload(r);
+    event_active(r->starter, EV_TIMEOUT, 0);
+}
+
+static void fork_next(struct ranks *r)
+{
+    const struct share_rank *sr = &r->share.ranks[r->next];
+    struct strv env = {0};
+    int theirs[3];
+    r->halfway = worker_create(r->loop, r->reap, (int)sr->rank, &worker_events, r);
+    if (worker_open(r->halfway, takes_input(r, sr->rank), theirs) < 0) {
+        go_on_plainly(r, "a pipe cannot be made");
+        return;
+    }
+    rank_env(r, (uint32_t)r->next, r->next == 0, &env);
+    preload_fork(r->preload, theirs, r->bindings[r->next].cpus_text, &env);
+    strv_finish(&env);
+    for (size_t i = 0; i < ARRAY_LEN(theirs); i++) {
+        if (theirs[i] >= 0)
+            close(theirs[i]);
+    }
+}
+
+static void on_ready(void *arg)
+{
+    fork_next(arg);
+}
+
+static void on_forked(pid_t pid, void *arg)
+{
+    struct ranks *r = arg;
+    worker_adopt(r->halfway, pid);
+    started(r, r->halfway);
+    r->halfway = NULL;
+    r->next++;
+    preload_go(r->preload);
+    if (r->next < (int)r->share.nlocal) {
+        fork_next(r);
+        return;
+    }
+    end_preload(r);
+    r->events.spawned(r->arg);
+}
+
+static void on_over(const char *why, void *arg)
+{
+    go_on_plainly(arg, why);
+}
+
+/* What libraries find out while they load must be true of all ranks. */
+static int same_cpus(const struct ranks *r, struct ddp_err *why)
+{
+    for (uint32_t i = 1; i < r->share.nlocal; i++) {
+        if (r->bindings[i].ncpus != r->bindings[0].ncpus)
+            return err_set(why, "they do not have the same number of CPUs");
+    }
+    for (size_t i = 0; r->bindings[0].cpus && i < r->base.n; i++) {
+        static const char *const places[] = {
+            "OMP_PROC_BIND=", "OMP_PLACES=", "GOMP_CPU_AFFINITY=", "KMP_AFFINITY="};
+        for (size_t k = 0; k < ARRAY_LEN(places); k++) {
+            if (strncmp(r->base.v[i], places[k], strlen(places[k])) == 0)
+                return err_set(why, "they are bound, and so is OpenMP: '%s'",
+                               r->base.v[i]);
+        }
+    }
+    return 0;
+}
+
+static void start_preload(struct ranks *r)
+{
+    static const struct preload_events events = {on_ready, on_forked, on_over};
+    struct ddp_err why = {""};
+    uint32_t n = r->share.nlocal;
+    struct strv *envs = xcalloc(n, sizeof *envs);
+    for (uint32_t i = 0; i < n; i++)
+        rank_env(r, i, false, &envs[i]);
+    const struct preload_spec spec = {.path = r->path,
+                                      .argv = r->job->argv.v,
+                                      .modules = r->job->preload,
+                                      .envs = envs,
+                                      .nranks = (int)n,
+                                      .cpus = r->bindings[0].cpus,
+                                      .cpus_size = r->bindings[0].cpus_size};
+    if (n < 2)
+        err_set(&why, "there is only one");
+    else if (same_cpus(r, &why) == 0)
+        r->preload = preload_create(r->loop, r->reap, &spec, &events, r, &why);
+    if (!r->preload)
+        log_info("%s: the ranks import by themselves, as %s", r->share.host, why.text);
+    for (uint32_t i = 0; i < n; i++)
+        strv_finish(&envs[i]);
+    free(envs);
+}
+
+/* --- started the plain way ------------------------------------------------------------
+ */
+
 static int start_one(struct ranks *r, uint32_t local)
 {
     struct strv env = {0};
-    rank_env(r, local, &env);
+    rank_env(r, local, local == 0, &env);
     const struct binding *b = &r->bindings[local];
     struct child_spec spec = {
         .path = r->path,
@@ -242,7 +377,7 @@ static int start_one(struct ranks *r, uint32_t local)
     enum child_step step;
     int rc = worker_start(w, &spec, takes_input(r, (uint32_t)rank), &step);
     if (rc == 0) {
-        r->workers[local] = w;
+        started(r, w);
     } else {
         struct ddp_err err;
         int code = program_failed(r->job->argv.v[0], r->path, r->job->wdir, host_shown(r),
@@ -256,8 +391,16 @@ static int start_one(struct ranks *r, uint32_t local)
 
 static void start_batch(struct ranks *r)
 {
-    if (r->stopped || (!r->path && prepare(r) < 0))
+    if (r->stopped)
         return;
+    if (!r->path) {
+        if (prepare(r) < 0)
+            return;
+        if (r->job->preload)
+            start_preload(r);
+    }
+    if (r->preload)
+        return; /* it tells when */
     for (int i = 0; i < BATCH && r->next < (int)r->share.nlocal; i++, r->next++) {
         if (start_one(r, (uint32_t)r->next) < 0)
             return;
@@ -278,6 +421,7 @@ static void on_start(evutil_socket_t fd, short what, void *arg)
 void ranks_stop_starting(struct ranks *r)
 {
     r->stopped = true;
+    end_preload(r);
 }
 
 void ranks_signal(struct ranks *r, int sig)
@@ -326,6 +470,11 @@ void ranks_credit(struct ranks *r, uint32_t n)
 
 void ranks_input(struct ranks *r, const void *data, size_t n)
 {
+    if (r->next < (int)r->share.nlocal) {
+        if (n > 0)
+            evbuffer_add(r->early, data, n);
+        r->early_end |= n == 0;
+    }
     for (uint32_t i = 0; i < r->share.nlocal; i++) {
         if (r->workers[i] && takes_input(r, r->share.ranks[i].rank))
             worker_input(r->workers[i], data, n);
@@ -352,7 +501,8 @@ struct ranks *ranks_create(struct loop *loop, struct reap *reap,
     r->error_files = xcalloc(share->nlocal, sizeof *r->error_files);
     memset(r->error_files, 0xff, share->nlocal * sizeof *r->error_files);
     r->starter = evtimer_new(loop_base(loop), on_start, r);
-    if (!r->starter)
+    r->early = evbuffer_new();
+    if (!r->starter || !r->early)
         abort();
     event_active(r->starter, EV_TIMEOUT, 0);
     return r;
@@ -362,6 +512,7 @@ void ranks_destroy(struct ranks *r)
 {
     if (!r)
         return;
+    end_preload(r);
     for (uint32_t i = 0; i < r->share.nlocal; i++) {
         worker_destroy(r->workers[i]);
         if (r->error_files[i] >= 0)
@@ -373,6 +524,7 @@ void ranks_destroy(struct ranks *r)
     free(r->workers);
     free(r->taken);
     event_free(r->starter);
+    evbuffer_free(r->early);
     free(r->path);
     free(r->gloo_interface);
     strv_finish(&r->base);

@@ -34,6 +34,7 @@ struct worker_proc {
     pid_t pid;
     struct worker_events events;
     void *arg;
+    int ours[3]; /* owned: ends of its streams until it runs; -1: none */
     struct stream out[2];
     struct {
         int fd;                 /* owned; -1: none, or closed */
@@ -144,7 +145,8 @@ void worker_input(struct worker_proc *w, const void *data, size_t n)
     }
     if (n == 0)
         w->in.end = true;
-    evbuffer_add(w->in.wait, data, n);
+    if (n > 0)
+        evbuffer_add(w->in.wait, data, n);
     input_write(w);
 }
 
@@ -183,47 +185,59 @@ static void close_all(int *fds, size_t n)
     errno = saved;
 }
 
-static void watch_streams(struct worker_proc *w, const int ours[3])
+static void watch_streams(struct worker_proc *w)
 {
     struct event_base *base = loop_base(w->loop);
     for (unsigned i = 0; i < 2; i++) {
         struct stream *s = &w->out[i];
-        *s = (struct stream){.worker = w, .number = i, .fd = ours[1 + i]};
+        *s = (struct stream){.worker = w, .number = i, .fd = w->ours[1 + i]};
         s->readable = event_new(base, s->fd, EV_READ | EV_PERSIST, on_readable, s);
         event_add(s->readable, NULL);
     }
-    if (ours[0] >= 0) {
-        w->in.fd = ours[0];
+    if (w->ours[0] >= 0) {
+        w->in.fd = w->ours[0];
         w->in.wait = evbuffer_new();
-        w->in.writable = event_new(base, ours[0], EV_WRITE, on_writable, w);
+        w->in.writable = event_new(base, w->in.fd, EV_WRITE, on_writable, w);
     }
+    for (size_t i = 0; i < ARRAY_LEN(w->ours); i++)
+        w->ours[i] = -1;
+}
+
+int worker_open(struct worker_proc *w, bool input, int theirs[3])
+{
+    theirs[0] = theirs[1] = theirs[2] = -1;
+    if ((!input || make_pipe(&w->ours[0], &theirs[0], true) == 0) &&
+        make_pipe(&w->ours[1], &theirs[1], false) == 0 &&
+        make_pipe(&w->ours[2], &theirs[2], false) == 0)
+        return 0;
+    close_all(theirs, 3);
+    return -1;
+}
+
+void worker_adopt(struct worker_proc *w, pid_t pid)
+{
+    w->pid = pid;
+    worker_move(w, WORKER_RUNS);
+    watch_streams(w);
+    reap_watch(w->reap, w->pid, on_exit_of, w);
 }
 
 int worker_start(struct worker_proc *w, struct child_spec *spec, bool input,
                  enum child_step *step)
 {
-    int ours[3] = {-1, -1, -1}, theirs[3] = {-1, -1, -1};
+    int theirs[3];
     *step = CHILD_SETUP;
-    if ((input && make_pipe(&ours[0], &theirs[0], true) < 0) ||
-        make_pipe(&ours[1], &theirs[1], false) < 0 ||
-        make_pipe(&ours[2], &theirs[2], false) < 0)
-        goto fail;
+    if (worker_open(w, input, theirs) < 0)
+        return -1;
     spec->in = theirs[0];
     spec->out = theirs[1];
     spec->err = theirs[2];
-    w->pid = child_spawn(spec, step);
-    if (w->pid < 0)
-        goto fail;
+    pid_t pid = child_spawn(spec, step);
     close_all(theirs, 3);
-    worker_move(w, WORKER_RUNS);
-    watch_streams(w, ours);
-    reap_watch(w->reap, w->pid, on_exit_of, w);
+    if (pid < 0)
+        return -1;
+    worker_adopt(w, pid);
     return 0;
-fail:
-    w->pid = 0;
-    close_all(ours, 3);
-    close_all(theirs, 3);
-    return -1;
 }
 
 void worker_signal(struct worker_proc *w, int sig)
@@ -259,6 +273,7 @@ struct worker_proc *worker_create(struct loop *loop, struct reap *reap, int rank
     *w = (struct worker_proc){
         .loop = loop, .reap = reap, .rank = rank, .events = *events, .arg = arg};
     w->out[0].fd = w->out[1].fd = w->in.fd = -1;
+    w->ours[0] = w->ours[1] = w->ours[2] = -1;
     return w;
 }
 
@@ -280,5 +295,6 @@ void worker_destroy(struct worker_proc *w)
     }
     if (w->in.wait)
         evbuffer_free(w->in.wait);
+    close_all(w->ours, ARRAY_LEN(w->ours));
     free(w);
 }

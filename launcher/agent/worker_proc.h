@@ -41,6 +41,11 @@ void worker_destroy(struct worker_proc *w); /* does not end the process */
 int worker_start(struct worker_proc *w, struct child_spec *spec, bool input,
                  enum child_step *step);
 
+/* The same in two steps, for a process that somebody else forks: its ends of the streams
+ * (`theirs`, the caller's; -1: none), then its pid, a child of ours. */
+int worker_open(struct worker_proc *w, bool input, int theirs[3]);
+void worker_adopt(struct worker_proc *w, pid_t pid);
+
 int worker_rank(const struct worker_proc *w);
 enum worker_state worker_state(const struct worker_proc *w);
 pid_t worker_pid(const struct worker_proc *w);    /* 0 when it has exited */

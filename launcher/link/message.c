@@ -111,6 +111,7 @@ void msg_job_pack(const struct msg_job *m, struct pack *k)
     pack_u32(k, m->bind_to);
     pack_u32(k, m->input);
     pack_u32(k, m->columns);
+    pack_str(k, m->preload);
 }
 
 int msg_job_unpack(const struct frame *f, struct msg_job *m, struct ddp_err *err)
@@ -131,6 +132,7 @@ int msg_job_unpack(const struct frame *f, struct msg_job *m, struct ddp_err *err
     m->bind_to = unpack_u32(&u);
     m->input = unpack_u32(&u);
     m->columns = unpack_u32(&u);
+    m->preload = unpack_str(&u);
     u.bad |= m->argv.n == 0 || !m->wdir || !m->id || !m->master_addr;
     UNPACK_END(u, f, m, msg_job_finish, err);
 }
@@ -144,6 +146,7 @@ void msg_job_finish(struct msg_job *m)
     free(m->id);
     free(m->master_addr);
     free(m->interface);
+    free(m->preload);
     *m = (struct msg_job){0};
 }
 

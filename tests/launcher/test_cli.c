@@ -112,6 +112,11 @@ static const struct {
      "pmi, not 'ompi,x' (try ddprun --help)"},
     {"--tag-output=maybe prog",
      "--tag-output is auto, off or on, not 'maybe' (try ddprun --help)"},
+    {"--preload torch,,numpy prog",
+     "--preload takes Python modules such as torch,numpy, not 'torch,,numpy' (try ddprun "
+     "--help)"},
+    {"--preload torch;x prog", "--preload takes Python modules such as torch,numpy, not "
+                               "'torch;x' (try ddprun --help)"},
     {"--wdir= prog", "--wdir: an empty DIR (try ddprun --help)"},
     {"--nnodes 1:4 prog",
      "--nnodes takes a whole number from 1 to 10000000, not '1:4' (try ddprun --help)"},

@@ -1,0 +1,465 @@
+/* launcher/agent/preload.c - see preload.h
+ *
+ * Requests are one packet with descriptors on it; their text travels in a memory file, so
+ * that no request ever has to wait for room. The helper's answers are short packets.
+ */
+#define LOG_SUBSYS "preload"
+#include "launcher/agent/preload.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/spawn/child.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef DDPRUN_LIBEXECDIR
+#define DDPRUN_LIBEXECDIR "/usr/libexec/ddprun"
+#endif
+
+/* Imports from a shared file system that is under load take minutes; a fork does not. */
+enum { IMPORT_S = 300, FORK_S = 30 };
+
+struct preload {
+    struct reap *reap;          /* borrowed */
+    pid_t pid;                  /* of the helper; 0: it has ended */
+    int wire;                   /* owned: packets to and from it */
+    int output;                 /* owned: what it writes, which is nothing */
+    int go;                     /* owned: to the rank that waits; -1: none */
+    struct event *events[3];    /* owned: readable wire, readable output, deadline */
+    struct preload_events tell; /* whom */
+    void *arg;
+    int64_t began_ms;
+    bool over;
+};
+
+/* --- may it be done? ---------------------------------------------------------------- */
+
+static bool is_python(const char *path)
+{
+    const char *name = strrchr(path, '/');
+    name = name ? name + 1 : path;
+    if (strncmp(name, "python", 6) != 0)
+        return false;
+    return name[6 + strspn(name + 6, "0123456789.t")] == '\0';
+}
+
+/* The words between the interpreter and the script. -E, -I and -S would pass our folder
+ * by, and the script would run in the helper: only what is known to be harmless passes.
+ */
+static int check_flags(char *const *word, struct ddp_err *why)
+{
+    for (; *word && (*word)[0] == '-' && (*word)[1]; word++) {
+        for (const char *c = *word + 1; *c; c++) {
+            if (*c == 'c' || *c == 'm')
+                return 0;
+            if ((*c == 'W' || *c == 'X') && (c[1] || *++word))
+                break;
+            if (!strchr("uObBdqsPR", *c))
+                return err_set(why, "the interpreter's option '%s'", *word ? *word : c);
+        }
+    }
+    return *word ? 0 : err_set(why, "no script");
+}
+
+int preload_fits(const char *path, char *const *argv, struct ddp_err *why)
+{
+    char line[256] = "";
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return err_errno(why, "cannot read '%s'", path);
+    bool script = fgets(line, sizeof line, f) && line[0] == '#' && line[1] == '!';
+    fclose(f);
+    if (!script)
+        return is_python(path) ? check_flags(argv + 1, why)
+                               : err_set(why, "'%s' is not a Python", path);
+    char *rest, *word = strtok_r(line + 2, " \t\n", &rest);
+    if (word && strcmp(word, "/usr/bin/env") == 0)
+        word = strtok_r(NULL, " \t\n", &rest);
+    if (!word || !is_python(word))
+        return err_set(why, "'%s' is not a Python script", path);
+    word = strtok_r(NULL, " \t\n", &rest);
+    if (word)
+        return err_set(why, "its first line gives the interpreter an option '%s'", word);
+    return 0;
+}
+
+static bool read_at_load(const char *name)
+{
+    static const char *const begin[] = {
+        "OMP_",  "GOMP_",    "KMP_",    "MKL_",   "OPENBLAS_", "BLIS_",
+        "LD_",   "MALLOC_",  "GLIBC_",  "CUDA_",  "NVIDIA_",   "NCCL_",
+        "ROCR_", "HIP_",     "HSA_",    "PYTHON", "PYTORCH_",  "LC_",
+        "LANG",  "NUMEXPR_", "VECLIB_", "GLOO_",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(begin); i++) {
+        if (strncmp(name, begin[i], strlen(begin[i])) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Names of `env` that not all of the others have with this value. */
+static void add_apart(const struct strv *env, const struct strv *envs, int n,
+                      struct strv *common, struct strv *apart)
+{
+    for (size_t k = 0; k < env->n; k++) {
+        char *name = xstrndup(env->v[k], strcspn(env->v[k], "="));
+        const char *value = env->v[k] + strlen(name) + 1;
+        bool same = true;
+        for (int i = 0; same && i < n; i++) {
+            const char *other = strv_env_get(&envs[i], name);
+            same = other && strcmp(value, other) == 0;
+        }
+        if (same && common)
+            strv_push(common, env->v[k]);
+        else if (!same)
+            strv_push(apart, name);
+        free(name);
+    }
+}
+
+int preload_common(const struct strv *envs, int n, struct strv *common, char **apart,
+                   struct ddp_err *why)
+{
+    struct strv names = {0};
+    char *list = NULL;
+    size_t size = 0;
+    add_apart(&envs[0], envs, n, common, &names);
+    for (int i = 1; i < n; i++)
+        add_apart(&envs[i], envs, 1, NULL, &names);
+    int rc = 0;
+    FILE *f = open_memstream(&list, &size);
+    for (size_t i = 0; f && i < names.n; i++) {
+        bool seen = false;
+        for (size_t k = 0; k < i && !seen; k++)
+            seen = strcmp(names.v[k], names.v[i]) == 0;
+        if (!seen)
+            fprintf(f, "%s%s", i ? "," : "", names.v[i]);
+        if (rc == 0 && read_at_load(names.v[i]))
+            rc = err_set(why, "'%s' is not the same for all ranks", names.v[i]);
+    }
+    if (!f || fclose(f) != 0)
+        abort();
+    strv_finish(&names);
+    *apart = list;
+    return rc;
+}
+
+/* The folder of sitecustomize.py: beside this program, else where it is installed. */
+static char *find_folder(struct ddp_err *why)
+{
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(self, '/');
+    char *tries[] = {slash ? xasprintf("%.*s/preload", (int)(slash - self), self) : NULL,
+                     xstrdup(DDPRUN_LIBEXECDIR "/preload")};
+    char *found = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(tries); i++) {
+        char *file =
+            tries[i] && !found ? xasprintf("%s/sitecustomize.py", tries[i]) : NULL;
+        if (file && !strchr(file, ':') && access(file, R_OK) == 0)
+            found = xstrdup(tries[i]);
+        free(file);
+        free(tries[i]);
+    }
+    if (!found)
+        err_set(why, "its Python half is neither beside ddprun nor in '%s'",
+                DDPRUN_LIBEXECDIR "/preload");
+    return found;
+}
+
+/* --- talking ------------------------------------------------------------------------ */
+
+static int write_all(int fd, const void *data, size_t n)
+{
+    for (const char *p = data; n > 0;) {
+        ssize_t put = write(fd, p, n);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return -1;
+        p += put;
+        n -= (size_t)put;
+    }
+    return 0;
+}
+
+/* `a`, `b` if there is one, and `env`, each with its NUL, in a memory file. */
+static int text_file(const char *a, const char *b, const struct strv *env)
+{
+    int fd = memfd_create("ddprun-preload", MFD_CLOEXEC);
+    int rc = fd < 0 ? -1 : write_all(fd, a, strlen(a) + 1);
+    if (rc == 0 && b)
+        rc = write_all(fd, b, strlen(b) + 1);
+    for (size_t i = 0; rc == 0 && i < env->n; i++)
+        rc = write_all(fd, env->v[i], strlen(env->v[i]) + 1);
+    if (rc < 0 && fd >= 0) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+static int send_fds(int wire, const int *fds, size_t n)
+{
+    char what = 'r';
+    union {
+        char room[CMSG_SPACE(5 * sizeof(int))];
+        struct cmsghdr align;
+    } u = {{0}};
+    struct iovec iov = {&what, 1};
+    struct msghdr m = {.msg_iov = &iov,
+                       .msg_iovlen = 1,
+                       .msg_control = u.room,
+                       .msg_controllen = CMSG_SPACE(n * sizeof(int))};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(n * sizeof(int));
+    memcpy(CMSG_DATA(c), fds, n * sizeof(int));
+    return sendmsg(wire, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == 1 ? 0 : -1;
+}
+
+static void close_go(struct preload *p)
+{
+    if (p->go >= 0)
+        close(p->go);
+    p->go = -1;
+}
+
+static void be_over(struct preload *p, const char *why)
+{
+    if (p->over)
+        return;
+    p->over = true;
+    for (size_t i = 0; i < ARRAY_LEN(p->events); i++)
+        event_del(p->events[i]);
+    close_go(p);
+    p->tell.over(why, p->arg);
+}
+
+/* Is it alive or at least not waited for, and ours? What the helper says is not enough.
+ */
+static bool is_child(pid_t pid)
+{
+    siginfo_t info;
+    return pid > 1 && waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+static void on_packet(evutil_socket_t fd, short what, void *arg)
+{
+    struct preload *p = arg;
+    char text[1024];
+    ssize_t n = recv(p->wire, text, sizeof text - 1, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    text[n > 0 ? n : 0] = '\0';
+    int written = 0;
+    if (strncmp(text, "no ", 3) == 0) {
+        be_over(p, text + 3);
+    } else if (strcmp(text, "ready") == 0 && ioctl(p->output, FIONREAD, &written) == 0 &&
+               written > 0) {
+        be_over(p, "an import has written something");
+    } else if (strcmp(text, "ready") == 0) {
+        log_info("imported in %.1f s: the ranks are forked",
+                 (double)(now_ms() - p->began_ms) / 1000);
+        event_del(p->events[2]);
+        p->tell.ready(p->arg);
+    } else if (strncmp(text, "pid ", 4) == 0 && p->go >= 0 &&
+               is_child((pid_t)atoi(text + 4))) {
+        event_del(p->events[2]);
+        p->tell.forked((pid_t)atoi(text + 4), p->arg);
+    } else {
+        be_over(p, n > 0 ? "the helper has said what cannot be"
+                         : "the interpreter that imports has ended");
+    }
+}
+
+static void on_output(evutil_socket_t fd, short what, void *arg)
+{
+    struct preload *p = arg;
+    char text[200];
+    ssize_t n = read(p->output, text, sizeof text - 1);
+    if (n <= 0) { /* on_packet() hears of its end */
+        event_del(p->events[1]);
+        return;
+    }
+    text[n] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    char *why = xasprintf("an import has written '%s'", text);
+    be_over(p, why);
+    free(why);
+}
+
+static void on_deadline(evutil_socket_t fd, short what, void *arg)
+{
+    be_over(arg, "the interpreter that imports does not answer");
+}
+
+static void on_ended(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
+                     void *arg)
+{
+    struct preload *p = arg;
+    p->pid = 0;
+}
+
+/* --- verbs -------------------------------------------------------------------------- */
+
+void preload_fork(struct preload *p, const int streams[3], const char *cpus,
+                  const struct strv *env)
+{
+    int go[2] = {-1, -1}, null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int text = text_file(cpus ? cpus : "", NULL, env), fds[5];
+    bool good = null >= 0 && text >= 0 && pipe2(go, O_CLOEXEC) == 0;
+    for (int i = 0; i < 3; i++)
+        fds[i] = streams[i] < 0 ? null : streams[i];
+    fds[3] = go[0];
+    fds[4] = text;
+    if (good)
+        send_fds(p->wire, fds, ARRAY_LEN(fds)); /* a failure is its end: on_packet() */
+    close_go(p);
+    p->go = go[1];
+    const int done[] = {null, text, go[0]};
+    for (size_t i = 0; i < ARRAY_LEN(done); i++) {
+        if (done[i] >= 0)
+            close(done[i]);
+    }
+    /* what could not be asked for will not be answered */
+    event_add(p->events[2], &(struct timeval){good ? FORK_S : 0, 0});
+}
+
+void preload_go(struct preload *p)
+{
+    if (write(p->go, "g", 1) != 1)
+        log_debug("the rank that was to go has ended");
+    close_go(p);
+}
+
+static int start(struct preload *p, const struct preload_spec *spec, const char *folder,
+                 const struct strv *common, int wire, int output, struct ddp_err *why)
+{
+    struct strv env = {0};
+    strv_push_all(&env, common->v);
+    const char *path = strv_env_get(common, "PYTHONPATH");
+    char *longer = path && *path ? xasprintf("%s:%s", folder, path) : xstrdup(folder);
+    strv_env_set(&env, "PYTHONPATH", longer);
+    char *self = xasprintf("%d", (int)getpid());
+    strv_env_set(&env, "DDPRUN_PRELOAD", self);
+    struct child_spec child = {.path = spec->path,
+                               .argv = spec->argv,
+                               .env = env.v,
+                               .in = wire,
+                               .out = output,
+                               .err = output,
+                               .cpus = spec->cpus,
+                               .cpus_size = spec->cpus_size,
+                               .group = true};
+    enum child_step step;
+    p->pid = child_spawn(&child, &step);
+    int rc = p->pid < 0 ? err_errno(why, "cannot start '%s'", spec->path) : 0;
+    p->pid = p->pid < 0 ? 0 : p->pid;
+    if (p->pid > 0)
+        reap_watch(p->reap, p->pid, on_ended, p);
+    free(longer);
+    free(self);
+    strv_finish(&env);
+    return rc;
+}
+
+/* The helper, its first request, and what is heard of it. */
+static int set_up(struct preload *p, struct loop *loop, const struct preload_spec *spec,
+                  const char *folder, const struct strv *common, const char *apart,
+                  struct ddp_err *why)
+{
+    int wires[2] = {-1, -1}, outs[2] = {-1, -1};
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wires) < 0)
+        return err_errno(why, "cannot make a socket");
+    p->wire = wires[0];
+    int rc = pipe2(outs, O_CLOEXEC) < 0 ? err_errno(why, "cannot make a pipe") : 0;
+    p->output = outs[0];
+    if (rc == 0)
+        rc = start(p, spec, folder, common, wires[1], outs[1], why);
+    close(wires[1]);
+    if (outs[1] >= 0)
+        close(outs[1]);
+    if (rc < 0)
+        return rc;
+    int text = text_file(spec->modules, apart, common);
+    if (text < 0 || send_fds(p->wire, &text, 1) < 0)
+        rc = err_errno(why, "cannot say what is to be imported");
+    if (text >= 0)
+        close(text);
+    struct event_base *base = loop_base(loop);
+    p->events[0] = event_new(base, p->wire, EV_READ | EV_PERSIST, on_packet, p);
+    p->events[1] = event_new(base, p->output, EV_READ | EV_PERSIST, on_output, p);
+    p->events[2] = evtimer_new(base, on_deadline, p);
+    if (!p->events[0] || !p->events[1] || !p->events[2])
+        abort();
+    event_add(p->events[0], NULL);
+    event_add(p->events[1], NULL);
+    event_add(p->events[2], &(struct timeval){IMPORT_S, 0});
+    return rc;
+}
+
+struct preload *preload_create(struct loop *loop, struct reap *reap,
+                               const struct preload_spec *spec,
+                               const struct preload_events *events, void *arg,
+                               struct ddp_err *why)
+{
+    struct strv common = {0};
+    char *apart = NULL, *folder = NULL;
+    struct preload *p = xcalloc(1, sizeof *p);
+    *p = (struct preload){.reap = reap,
+                          .wire = -1,
+                          .output = -1,
+                          .go = -1,
+                          .tell = *events,
+                          .arg = arg,
+                          .began_ms = now_ms()};
+    if (preload_fits(spec->path, spec->argv, why) < 0 ||
+        preload_common(spec->envs, spec->nranks, &common, &apart, why) < 0 ||
+        !(folder = find_folder(why)) ||
+        set_up(p, loop, spec, folder, &common, apart, why) < 0) {
+        preload_destroy(p);
+        p = NULL;
+    }
+    strv_finish(&common);
+    free(apart);
+    free(folder);
+    return p;
+}
+
+void preload_destroy(struct preload *p)
+{
+    if (!p)
+        return;
+    if (p->pid > 0) {
+        reap_forget(p->reap, p->pid);
+        kill(p->pid, SIGKILL);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(p->events); i++) {
+        if (p->events[i])
+            event_free(p->events[i]);
+    }
+    close_go(p);
+    if (p->wire >= 0)
+        close(p->wire);
+    if (p->output >= 0)
+        close(p->output);
+    free(p);
+}

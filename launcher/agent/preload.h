@@ -1,0 +1,61 @@
+/* launcher/agent/preload.h - one interpreter imports, the ranks are forked from it
+ *
+ * Owner: the agent's ranks. The helper is the user's own command, with a folder of ours
+ * in front of PYTHONPATH (launcher/preload/sitecustomize.py; protocol: doc/preload.md).
+ * What is not sure is not done: every doubt, and every failure of the helper, ends in
+ * preload_events.over, and the ranks that are not forked yet are started the plain way.
+ */
+#ifndef LAUNCHER_AGENT_PRELOAD_H
+#define LAUNCHER_AGENT_PRELOAD_H
+
+#include "common/loop.h"
+#include "common/strv.h"
+#include "launcher/spawn/reap.h"
+
+#include <sched.h>
+#include <stdbool.h>
+
+struct preload;
+
+/* Told from the loop, not from within a verb. preload_destroy() is allowed in them. */
+struct preload_events {
+    void (*ready)(void *arg); /* it has imported: preload_fork() may be called */
+    /* `pid` is a child of ours, the leader of its process group, and waits for
+     * preload_go() */
+    void (*forked)(pid_t pid, void *arg);
+    void (*over)(const char *why, void *arg); /* nothing more can be forked from it */
+};
+
+/* What it is to be. All borrowed, for the time of the call. */
+struct preload_spec {
+    const char *path;        /* of the program: no search */
+    char *const *argv;       /* the user's own */
+    const char *modules;     /* "torch,numpy" */
+    const struct strv *envs; /* of each rank */
+    int nranks;
+    const cpu_set_t *cpus; /* of the first rank; NULL: not bound */
+    size_t cpus_size;
+};
+
+/* NULL, with the reason, where it is known at once that it cannot be done. */
+struct preload *preload_create(struct loop *loop, struct reap *reap,
+                               const struct preload_spec *spec,
+                               const struct preload_events *events, void *arg,
+                               struct ddp_err *why);
+void preload_destroy(struct preload *p); /* ends the helper, and a rank that waits */
+
+/* Ask for one rank; the answer is `forked` or `over`. `streams` become its 0, 1, 2 (-1:
+ * /dev/null) and stay the caller's; `cpus` as "0-7,16", NULL: ours. */
+void preload_fork(struct preload *p, const int streams[3], const char *cpus,
+                  const struct strv *env);
+void preload_go(struct preload *p); /* the one that was forked last may run */
+
+/* Is this a command whose Python would import our folder? -1: no, and why. */
+int preload_fits(const char *path, char *const *argv, struct ddp_err *why);
+
+/* What all of `envs` agree on, and the names of the others, joined by commas. -1 where
+ * they differ in what libraries read while they load. */
+int preload_common(const struct strv *envs, int n, struct strv *common, char **apart,
+                   struct ddp_err *why);
+
+#endif

@@ -1,0 +1,338 @@
+"""One interpreter imports, the ranks of a node are forked from it: the Python side.
+
+ddprun-agent runs the user's own command line with this folder in front of PYTHONPATH, so
+Python's start-up imports this file before it looks at the script. It imports what is
+wanted, answers the agent's requests by forking, and never returns: it ends here. A forked
+rank does return, and the interpreter goes on with the script as if nothing had been.
+
+Protocol, what is checked, and what differs from a fresh interpreter: doc/preload.md.
+Python 3.8 and later, standard library only.
+"""
+import os
+import sys
+
+HERE = os.path.dirname(__file__)
+PR_SET_PDEATHSIG, SIGKILL = 1, 9
+
+
+def step_aside():
+    """Nothing shall show that this folder was on the path; what it hid is imported."""
+    if HERE in sys.path:
+        sys.path.remove(HERE)
+    sys.path_importer_cache.pop(HERE, None)
+    sys.modules.pop("sitecustomize", None)
+    try:
+        __import__("sitecustomize")
+    except ImportError as e:
+        if e.name != "sitecustomize":
+            raise
+        return e  # there is none, which is to be said when all else is done
+    return None
+
+
+# --- checks: why ranks must not be forked from here; None when they may ----------------
+
+
+class Watched:
+    """Notes which variables are read while it is active, by os.environ and os.getenv."""
+
+    def __init__(self, names):
+        self.names, self.seen, self.kind = names, [], type(os.environ)
+
+    def __enter__(self):
+        get, each = self.get, self.each = self.kind.__getitem__, self.kind.__iter__
+
+        def reading(environ, name):
+            if isinstance(name, (str, bytes)) and os.fsdecode(name) in self.names:
+                self.seen.append(os.fsdecode(name))
+            return get(environ, name)
+
+        def copying(environ):
+            self.seen.append("the whole environment")
+            return each(environ)
+
+        self.kind.__getitem__, self.kind.__iter__ = reading, copying
+        return self
+
+    def __exit__(self, *_):
+        self.kind.__getitem__, self.kind.__iter__ = self.get, self.each
+
+
+def import_all(modules, apart):
+    with Watched(apart) as watched:
+        for name in modules:
+            try:
+                __import__(name)
+            except BaseException as e:  # whatever it is, a plain rank shall show it
+                return f"cannot import '{name}': {type(e).__name__}: {e}"
+            if watched.seen:
+                return f"import of '{name}' reads {watched.seen[0]}"
+    return None
+
+
+def script_folder():
+    """What Python will put in front of sys.path; None for nothing."""
+    script = sys.argv[0] if sys.argv else ""
+    if getattr(sys.flags, "safe_path", False):
+        return None
+    if script in ("", "-", "-c", "-m"):
+        return os.getcwd()
+    return script if os.path.isdir(script) else os.path.dirname(os.path.realpath(script))
+
+
+def hidden_module(before):
+    """A module found elsewhere than the script would find it."""
+    folder = script_folder()
+    loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
+    try:
+        names = os.listdir(folder) if folder is not None else []
+    except OSError:
+        return "cannot read the script's folder"
+    for name in names:
+        path = os.path.join(folder, name)
+        plain = os.path.isdir(path) and not any(
+            n.startswith("__init__.") for n in os.listdir(path))
+        if name.partition(".")[0] in loaded and not plain:
+            return f"'{path}' hides a module that was imported"
+    return None
+
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+
+def count_threads():
+    """Libraries that survive a fork (OpenBLAS) take their threads down before it, and a
+    fork that is only tried shows it."""
+    if threads() > 1:
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+    return f"an import has started threads ({threads()} now)" if threads() > 1 else None
+
+
+def open_files():
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            continue  # the one that lists them
+        if int(fd) > 2:
+            return f"an import has left '{target}' open"
+    return None
+
+
+def shared_memory():
+    with open("/proc/self/maps", "rb") as maps:
+        for line in maps:
+            words = line.split()
+            if words[1][1:2] == b"w" and words[1][3:4] == b"s":
+                return "an import has mapped memory that forks would share"
+    return None
+
+
+def children():
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return "an import has left a child process"
+
+
+def cuda():
+    torch = sys.modules.get("torch")
+    used = torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized()
+    return "an import has initialised CUDA" if used else None
+
+
+def timers():
+    import _signal
+    running = any(_signal.getitimer(which)[0] for which in (0, 1, 2))
+    return "an import has set a timer" if running else None
+
+
+def seeds(before):
+    """renew_state() must not undo what an import has chosen: seeds that were given show, in
+    NumPy's state as its first word, in torch's as a small number among 64-bit ones."""
+    import random
+    numpy, torch = sys.modules.get("numpy.random"), sys.modules.get("torch")
+    given = (random.getstate() != before
+             or numpy is not None and numpy.get_state()[1][0] != 1 << 31
+             or hasattr(torch, "initial_seed") and torch.initial_seed() < 1 << 32)
+    return "an import has seeded a generator" if given else None
+
+
+def why_not(modules, apart):
+    import random
+    before, state = set(sys.modules), random.getstate()
+    return (import_all(modules, apart) or hidden_module(before) or children()
+            or count_threads() or open_files() or shared_memory() or cuda() or timers()
+            or seeds(state))
+
+
+# --- a rank ----------------------------------------------------------------------------
+
+
+def set_environment(entries, own):
+    """All of it, in this order. `own`: what Python has added (LC_CTYPE in a C locale)."""
+    for name in list(os.environ):
+        del os.environ[name]
+    for entry in entries:
+        name, _, value = entry.partition("=")
+        if name:
+            os.environ[name] = value
+    os.environ.update(own)
+
+
+def renew_stdin():
+    """Python settles at its start whether it can seek: the helper's was a socket."""
+    old = sys.stdin
+    if old is None or old is not sys.__stdin__:
+        return
+    import io
+    raw = open(0, "rb", closefd=False)
+    raw.raw.name = "<stdin>"
+    new = io.TextIOWrapper(raw, encoding=old.encoding, errors=old.errors, newline="\n",
+                           write_through=old.write_through)
+    new.mode = "r"
+    sys.stdin = sys.__stdin__ = new
+
+
+def renew_state():
+    """What a fresh interpreter would have drawn for itself; `random` sees to its own."""
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    if hasattr(sys.modules.get("torch"), "default_generator"):
+        sys.modules["torch"].default_generator.seed()
+    if "multiprocessing.process" in sys.modules:
+        sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
+    if "threading" in sys.modules:
+        main = sys.modules["threading"].main_thread()
+        if hasattr(main, "_set_native_id"):
+            main._set_native_id()
+
+
+class Helper:
+    def __init__(self, agent):
+        import _socket
+        import ctypes
+        self.agent = agent
+        self.prctl = ctypes.CDLL(None).prctl
+        self.socket = _socket
+        self.wire = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, 0)
+
+    def hear(self):
+        """The descriptors and the strings of the next request; the agent's end is ours."""
+        room = self.socket.CMSG_SPACE(5 * 4)
+        data, extra, _, _ = self.wire.recvmsg(16, room, self.socket.MSG_CMSG_CLOEXEC)
+        if not data:
+            os._exit(0)
+        passed = b"".join(blob for _, _, blob in extra)
+        fds = [int.from_bytes(passed[i:i + 4], sys.byteorder)
+               for i in range(0, len(passed), 4)]
+        text = fds.pop()
+        with open(text, "rb") as f:
+            f.seek(0)
+            return fds, os.fsdecode(f.read()).split("\0")[:-1]
+
+    def tell(self, text):
+        self.wire.send(os.fsencode(text)[:1000])
+
+    def prepare(self):
+        _, (modules, apart, *entries) = self.hear()
+        known = dict(entry.partition("=")[::2] for entry in entries)
+        ours = ("DDPRUN_PRELOAD", "PYTHONPATH")
+        self.own = {name: value for name, value in os.environ.items()
+                    if known.get(name) != value and name not in ours}
+        set_environment(entries, self.own)
+        self.missing = step_aside()
+        why = why_not(modules.split(","), set(apart.split(",")))
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()  # the agent looks whether anything has been written
+        self.tell(f"no {why}" if why else "ready")
+
+    def be_rank(self, fds, cpus, entries, report):
+        """In the new process: all that a rank is, up to the go."""
+        os.setpgid(0, 0)
+        self.wire.detach()
+        for fd in (0, 1, 2):
+            os.dup2(fds[fd], fd)
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > 2 and int(name) not in (fds[3], report):
+                try:
+                    os.close(int(name))
+                except OSError:
+                    pass  # the one that listed them
+        if cpus:
+            os.sched_setaffinity(0, {cpu for part in cpus.split(",") for cpu in
+                                     range(int(part.split("-")[0]),
+                                           int(part.split("-")[-1]) + 1)})
+        set_environment(entries, self.own)
+        renew_stdin()
+        renew_state()
+
+    def wait_for_go(self, go):
+        """The agent has it in its books. Only now is it our parent for certain."""
+        went = os.read(go, 1)
+        os.close(go)
+        self.prctl(PR_SET_PDEATHSIG, SIGKILL)
+        if not went or os.getppid() != self.agent:
+            os._exit(127)
+
+    def fork_rank(self, fds, cpus, entries):
+        """True in the rank. It is forked twice: its parent ends at once, and the kernel
+        hands it to the agent."""
+        answer, report = os.pipe()
+        middle = os.fork()
+        if middle == 0 and os.fork() > 0:
+            os._exit(0)
+        if middle == 0:
+            try:
+                self.be_rank(fds, cpus, entries, report)
+                os.write(report, b"%d" % os.getpid())
+                os.close(report)
+                self.wait_for_go(fds[3])
+            except BaseException as e:
+                os.write(report, os.fsencode(f"{type(e).__name__}: {e}")[:500])
+                os._exit(127)
+            return True
+        for fd in (report, *fds):
+            os.close(fd)
+        with open(answer, "rb") as f:
+            said = os.fsdecode(f.read())
+        os.waitpid(middle, 0)
+        self.tell(f"pid {said}" if said.isdigit() else f"no {said or 'a fork has failed'}")
+        return False
+
+    def serve(self):
+        """Returns in a rank only."""
+        try:
+            self.prepare()
+            while True:
+                fds, (cpus, *entries) = self.hear()
+                why = count_threads()
+                if why:
+                    self.tell(f"no {why}")
+                elif self.fork_rank(fds, cpus, entries):
+                    return
+        except BaseException as e:
+            try:
+                self.tell(f"no {type(e).__name__}: {e}")
+            finally:
+                os._exit(1)
+
+
+def begin():
+    """Processes that imports start find this file too: only the agent's own child obeys."""
+    agent = os.getppid()
+    if os.environ.get("DDPRUN_PRELOAD") != str(agent):
+        return step_aside()
+    helper = Helper(agent)
+    helper.serve()
+    return helper.missing
+
+
+missing = begin()
+if missing is not None:
+    raise missing

@@ -1,0 +1,131 @@
+#include "tests/support/suite.h"
+
+#include "common/mem.h"
+#include "launcher/agent/preload.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- which commands are fit --- */
+
+static const struct {
+    const char *name, *content; /* of the program */
+    const char *args;
+    const char *why; /* NULL: it is fit */
+} commands[] = {
+    {"python", "\177ELF", "t.py", NULL},
+    {"python3", "\177ELF", "-u t.py -E", NULL},
+    {"python3.11", "\177ELF", "-m mod", NULL},
+    {"python3.13t", "\177ELF", "-c pass", NULL},
+    {"python3", "\177ELF", "-uO -X dev -Xutf8 -W error -Wd -B t.py", NULL},
+    {"python3", "\177ELF", "-", NULL},
+    {"python3", "\177ELF", "-um mod", NULL},
+    {"python3", "\177ELF", "", "no script"},
+    {"python3", "\177ELF", "-u", "no script"},
+    {"python3", "\177ELF", "-X", "the interpreter's option 'X'"},
+    {"python3", "\177ELF", "-E t.py", "the interpreter's option '-E'"},
+    {"python3", "\177ELF", "-X dev -uI t.py", "the interpreter's option '-uI'"},
+    {"python3", "\177ELF", "-S t.py", "the interpreter's option '-S'"},
+    {"python3", "\177ELF", "--version", "the interpreter's option '--version'"},
+    {"python3-config", "\177ELF", "t.py", "is not a Python"},
+    {"pythonx", "\177ELF", "t.py", "is not a Python"},
+    {"train", "\177ELF", "t.py", "is not a Python"},
+    {"python3", "#!/bin/sh\n", "t.py", "is not a Python script"},
+    {"train", "#!/usr/bin/python3\n", "", NULL},
+    {"train", "#! /usr/bin/env python3.11\n", "-E", NULL},
+    {"train", "#!/usr/bin/python3 -E\n", "", "an option '-E'"},
+    {"train", "#!/usr/bin/env -S python3 -u\n", "", "is not a Python script"},
+    {"train", "#!", "", "is not a Python script"},
+};
+
+START_TEST(only_what_is_known_to_be_a_python_is_fit)
+{
+    char *folder = temp_dir();
+    char *path = xasprintf("%s/%s", folder, commands[_i].name);
+    FILE *f = fopen(path, "w");
+    fputs(commands[_i].content, f);
+    fclose(f);
+    char *copy = xstrdup(commands[_i].args), *argv[16] = {path};
+    int argc = 1;
+    for (char *w = strtok(copy, " "); w; w = strtok(NULL, " "))
+        argv[argc++] = w;
+    struct ddp_err why = {""};
+    int rc = preload_fits(path, argv, &why);
+    ck_assert_msg(rc == (commands[_i].why ? -1 : 0), "%s: %s", commands[_i].args,
+                  why.text);
+    if (commands[_i].why)
+        ck_assert_msg(strstr(why.text, commands[_i].why), "%s", why.text);
+    free(folder);
+    free(path);
+    free(copy);
+}
+END_TEST
+
+START_TEST(what_is_not_there_is_not_fit)
+{
+    struct ddp_err why = {""};
+    char *argv[] = {(char[]){"python3"}, NULL};
+    ck_assert_int_eq(preload_fits("/nowhere/python3", argv, &why), -1);
+    ck_assert_ptr_nonnull(strstr(why.text, "/nowhere/python3"));
+}
+END_TEST
+
+/* --- what ranks have in common --- */
+
+static const struct {
+    const char *envs[3]; /* entries separated by blanks */
+    const char *common, *apart;
+    const char *why; /* NULL: fine */
+} worlds[] = {
+    {{"A=1 RANK=0 B=2", "A=1 RANK=1 B=2", "A=1 RANK=2 B=2"}, "A=1 B=2", "RANK", NULL},
+    {{"A=1", "A=1", "A=1"}, "A=1", "", NULL},
+    {{"A=1", "A=1 LATE=3", "A=1 LATE=3"}, "A=1", "LATE", NULL},
+    {{"A=1 X=", "A=1", "A= X="}, "", "A,X", NULL},
+    {{"OMP_NUM_THREADS=1 R=0", "OMP_NUM_THREADS=2 R=1", "OMP_NUM_THREADS=1 R=2"},
+     "",
+     "OMP_NUM_THREADS,R",
+     "'OMP_NUM_THREADS' is not the same for all ranks"},
+    {{"", "CUDA_VISIBLE_DEVICES=1", ""},
+     "",
+     "CUDA_VISIBLE_DEVICES",
+     "'CUDA_VISIBLE_DEVICES' is not the same for all ranks"},
+};
+
+START_TEST(ranks_agree_or_not)
+{
+    struct strv envs[3] = {{0}}, common = {0};
+    for (int i = 0; i < 3; i++) {
+        char *copy = xstrdup(worlds[_i].envs[i]);
+        for (char *w = strtok(copy, " "); w; w = strtok(NULL, " "))
+            strv_push(&envs[i], w);
+        free(copy);
+    }
+    char *apart = NULL;
+    struct ddp_err why = {""};
+    int rc = preload_common(envs, 3, &common, &apart, &why);
+    ck_assert_int_eq(rc, worlds[_i].why ? -1 : 0);
+    if (worlds[_i].why)
+        ck_assert_str_eq(why.text, worlds[_i].why);
+    ck_assert_str_eq(apart, worlds[_i].apart);
+    char *text = common.n ? shell_join(common.v) : xstrdup("");
+    ck_assert_str_eq(text, worlds[_i].common);
+    free(text);
+    free(apart);
+    strv_finish(&common);
+    for (int i = 0; i < 3; i++)
+        strv_finish(&envs[i]);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("preload");
+    TCase *t = tcase_create("preload");
+    tcase_add_loop_test(t, only_what_is_known_to_be_a_python_is_fit, 0,
+                        ARRAY_LEN(commands));
+    tcase_add_test(t, what_is_not_there_is_not_fit);
+    tcase_add_loop_test(t, ranks_agree_or_not, 0, ARRAY_LEN(worlds));
+    suite_add_tcase(s, t);
+    return s;
+}

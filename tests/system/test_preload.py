@@ -1,0 +1,302 @@
+"""--preload: a forked rank and one started the plain way are the same to the script."""
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+import unittest
+
+from launch import DDPRUN, LaunchTest, main, marked, parent_of, read_proc, wait_until
+
+PYTHON = os.path.realpath(sys.executable)
+WORLD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs", "world.py")
+MODULES = "json,random,ctypes,multiprocessing,threading,logging,locale,resource"
+FORKED = "the ranks are forked"
+NOT_FORKED = "the ranks import by themselves, as "
+
+# doc/preload.md, "What differs": all else has to be the same
+ALLOWED = {"modules", "chance"}
+# of the job, not of the rank
+OF_THE_JOB = ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE",
+              "DDPRUN_TEST_MARK")
+
+
+def flat(value, path=""):
+    """A tree of JSON as {path: leaf}, so that a difference names its place."""
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list) and path.count("/") < 4:
+        items = enumerate(value)
+    else:
+        return {path: value}
+    found = {}
+    for key, item in items:
+        found.update(flat(item, f"{path}/{key}"))
+    return found
+
+
+class Preload(LaunchTest):
+    def both(self, *command, np=2, options=(), modules=MODULES, forked=True, **how):
+        """The same job both ways."""
+        plain = self.run_to_end("-np", np, "-v", *options, *command, **how)
+        ours = self.run_to_end("-np", np, "-v", "--preload", modules, *options, *command, **how)
+        if forked:
+            self.assertIn(FORKED, ours.err)
+            self.assertNotIn(NOT_FORKED, ours.err)
+        self.assertEqual(plain.rc, ours.rc, ours.err)
+        return plain, ours
+
+    def worlds(self, launch, np):
+        found = {}
+        for line in launch.out.splitlines():
+            if "world {" in line:
+                world = json.loads(line[line.index("{"):])
+                world["environ"] = [e for e in world["environ"] if e[0] not in OF_THE_JOB]
+                found[int(dict(world["environ"])["RANK"])] = world
+        self.assertEqual(sorted(found), list(range(np)), launch.out + launch.err)
+        return found
+
+    def same_world(self, *command, np=2, **how):
+        launches = self.both(*command, np=np, **how)
+        plain, ours = (self.worlds(launch, np) for launch in launches)
+        for rank in range(np):
+            a, b = plain[rank], ours[rank]
+            # imported things are more, never fewer
+            self.assertLessEqual(set(a["modules"]), set(b["modules"]))
+            for world in (a, b):
+                for name in ALLOWED:
+                    self.assertTrue(world[name])
+            a, b = (flat({k: v for k, v in w.items() if k not in ALLOWED}) for w in (a, b))
+            different = {k: (a.get(k), b.get(k)) for k in a.keys() | b.keys()
+                         if a.get(k) != b.get(k)}
+            self.assertFalse(different, f"rank {rank}: plain, forked")
+            self.assertGreater(len(a), 150)
+        for worlds in (plain, ours):
+            for i in range(3):  # no two ranks draw the same
+                self.assertEqual(len({w["chance"][i] for w in worlds.values()}), np)
+        return ours
+
+    # --- the same world ---
+
+    def test_a_script(self):
+        ours = self.same_world(PYTHON, WORLD, "one", "-m", "two words")
+        self.assertEqual(ours[0]["kernel"]["death signal"], signal.SIGKILL)
+
+    def test_a_module(self):
+        self.same_world(PYTHON, "-m", "world", "x", cwd=os.path.dirname(WORLD))
+
+    def test_the_interpreters_flags(self):
+        self.same_world(PYTHON, "-uOB", "-X", "faulthandler", "-Xutf8", "-W", "error",
+                        "-Wdefault::UserWarning", WORLD)
+
+    def test_development_mode(self):
+        self.same_world(PYTHON, "-X", "dev", WORLD)
+
+    def test_a_c_locale_and_a_path(self):
+        """Python adds LC_CTYPE to its own environment in one."""
+        env = dict.fromkeys(("LANG", "LC_ALL", "LC_CTYPE", "PYTHONUTF8"))
+        self.same_world(PYTHON, WORLD, env={**env, "PYTHONPATH": "/nowhere::/usr"})
+        self.same_world(PYTHON, WORLD, env={**env, "PYTHONPATH": "", "PYTHONHASHSEED": "7"})
+
+    def test_a_real_sitecustomize(self):
+        self.write("sitecustomize.py", "import sys; sys.mine = getattr(sys, 'mine', 0) + 1")
+        text = "import sitecustomize, sys; print('mine', sys.mine, sitecustomize.__file__)"
+        env = {"PYTHONPATH": self.folder.name}
+        plain, ours = self.both(PYTHON, "-c", text, env=env)
+        self.assertEqual(sorted(plain.out.splitlines()), sorted(ours.out.splitlines()))
+        self.assertIn(f"mine 1 {self.folder.name}", ours.out)
+        self.same_world(PYTHON, WORLD, env=env)
+
+    def test_a_program_with_a_first_line(self):
+        with open(WORLD, encoding="utf-8") as f:
+            program = self.write("world", f"#!{PYTHON}\n" + f.read(), 0o755)
+        self.same_world(program, "x")
+
+    def test_limits_umask_nice_and_cpus(self):
+        self.same_world(
+            PYTHON, WORLD, options=["--bind-to", "none"],
+            command=["nice", "-n", "3", "sh", "-c",
+                     'umask 027; ulimit -S -n 333; ulimit -c 0; exec "$0" "$@"', DDPRUN])
+
+    # --- the same behaviour ---
+
+    def test_ends(self):
+        for text, rc in (
+                ("import sys; sys.exit(3)", 3),
+                ("raise SystemExit('a message')", 1),
+                ("import os; os._exit(4)", 4),
+                ("raise KeyError('what')", 1),
+                ("raise KeyboardInterrupt", 130),
+                ("import os; os.abort()", 134),
+                ("import atexit; atexit.register(print, 'at exit')", 0),
+                ("import threading, time\n"
+                 "threading.Thread(target=lambda: (time.sleep(.1), print('late'))).start()", 0),
+                ("import multiprocessing as m\nif __name__ == '__main__':\n"
+                 "    with m.get_context('spawn').Pool(1) as p: print(p.map(abs, [-1]))", 0),
+                ("import multiprocessing as m\n"
+                 "with m.get_context('fork').Pool(2) as p: print(p.map(abs, [-1, -2]))", 0),
+                ("import pickle\nclass A: pass\n"
+                 "print(type(pickle.loads(pickle.dumps(A()))))", 0)):
+            with self.subTest(text=text):
+                wait = "" if rc == 0 else (  # for its end: only one shall tell its cause
+                    "import os, time; os.environ['RANK'] != '0' and time.sleep(60)\n")
+                script = self.write("script.py", wait + text + "\n")
+                plain, ours = self.both(PYTHON, "-X", "faulthandler", script,
+                                        options=["--output-from", "0"])
+                self.assertEqual(plain.rc, rc, plain.err)
+                if rc == 0:
+                    self.assertEqual(plain.out, ours.out)
+                else:
+                    self.assertEqual(self.told(plain), self.told(ours))
+
+    @staticmethod
+    def told(launch):
+        """What the ranks have said on stderr, without what no two processes share."""
+        return {re.sub(r"0x[0-9a-f]+|\[\d+\] ", "", line) for line in launch.err.splitlines()
+                if not line.startswith(("ddprun", " "))}
+
+    def test_input_reaches_rank_0(self):
+        text = "import sys; print(sys.stdin.seekable(), repr(sys.stdin.read()))"
+        plain, ours = self.both(PYTHON, "-c", text, stdin="a\nb\r\n")
+        self.assertEqual(sorted(plain.out.splitlines()), sorted(ours.out.splitlines()))
+        self.assertIn("'a\\nb\\r\\n'", ours.out)
+
+    # --- doubts: the plain way ---
+
+    def refused(self, why, *command, modules="doubt", np=2, **how):
+        how.setdefault("env", {})["PYTHONPATH"] = self.folder.name
+        launch = self.run_to_end("-np", np, "-v", "--preload", modules, *command, **how)
+        self.assert_ended(launch, 0)
+        self.assertIn(NOT_FORKED, launch.err)
+        self.assertIn(why, launch.err)
+        self.assertNotIn(FORKED, launch.err)
+        return launch
+
+    def test_imports_that_are_not_safe(self):
+        for text, why in (
+                ("import os; os.environ.get('RANK')", "reads RANK"),
+                ("import os; os.getenv('LOCAL_RANK', '0')", "reads LOCAL_RANK"),
+                ("import os; e = dict(os.environ)", "reads the whole environment"),
+                ("import threading, time\nthreading.Thread(target=time.sleep, args=(9,),"
+                 " daemon=True).start()", "has started threads (2 now)"),
+                ("f = open('/dev/zero')", "has left '/dev/zero' open"),
+                ("import mmap; m = mmap.mmap(-1, 4096)", "memory that forks would share"),
+                ("import subprocess; p = subprocess.Popen(['sleep', '0.2'])",
+                 "left a child process"),
+                ("import signal; signal.setitimer(signal.ITIMER_VIRTUAL, 100)", "set a timer"),
+                ("import random; random.seed(5)", "an import has seeded"),
+                ("print('hello')", "an import has written"),
+                ("import os; os.write(2, b'hello\\n')", "an import has written"),
+                ("raise SystemExit(0)", "cannot import 'doubt': SystemExit"),
+                ("import os; os._exit(0)", "the interpreter that imports has ended"),
+                ("import os; os.kill(os.getpid(), 9)", "the interpreter that imports has ended")):
+            with self.subTest(text=text):
+                self.write("doubt.py", text + "\n")
+                launch = self.refused(why, PYTHON, "-c", "import os; print(os.environ['RANK'])")
+                self.assertEqual(sorted(w.split()[-1] for w in launch.out.splitlines()),
+                                 ["0", "1"])
+
+    def test_a_file_beside_the_script_hides_a_module(self):
+        self.write("colorsys.py", "mine = 1\n")
+        script = self.write("s.py", "import colorsys; print(colorsys.mine)\n")
+        launch = self.run_to_end("-np", 2, "-v", "--preload", "colorsys", PYTHON, script)
+        self.assert_ended(launch, 0)
+        self.assertIn("hides a module", launch.err)
+
+    def test_commands_that_are_not_fit(self):
+        self.write("doubt.py", "")
+        counting = f"import os; os.write(os.open('{self.path('count')}', 1089, 384), b'x')"
+        for command, why in (
+                ((PYTHON, "-E", "-c", counting), "option '-E'"),
+                ((PYTHON, "-I", "-c", counting), "option '-I'"),
+                ((PYTHON, "-uS", "-c", counting), "option '-uS'"),
+                (("sh", "-c", f"printf x >> '{self.path('count')}'"), "is not a Python")):
+            with self.subTest(command=command):
+                self.write("count", "")
+                self.refused(why, *command)
+                with open(self.path("count"), encoding="ascii") as f:
+                    self.assertEqual(f.read(), "xx", "run once by each rank")
+
+    def test_one_rank_is_started_as_ever(self):
+        self.write("doubt.py", "")
+        self.refused("there is only one", PYTHON, "-c", "pass", np=1)
+
+    def test_variables_that_differ(self):
+        """OpenMP finds its places while it loads, and they are not the same CPUs."""
+        launch = self.run_to_end("-np", 2, "-v", "--preload", "json", "--bind-to", "hwthread",
+                                 PYTHON, "-c", "pass", env={"OMP_PROC_BIND": "true"})
+        if "cannot bind" in launch.err:
+            self.skipTest("a machine with one hardware thread")
+        self.assert_ended(launch, 0)
+        self.assertIn("'OMP_PROC_BIND=true'", launch.err)
+
+    # --- kills ---
+
+    def helper_of(self, launch):
+        """The process that imports: a child of the agent, before any rank is there."""
+        def look():
+            return [pid for pid in marked(self.mark)
+                    if b"DDPRUN_PRELOAD=" in read_proc(pid, "environ")
+                    and parent_of(pid) != launch.process.pid]
+        return wait_until(look)
+
+    def test_the_helper_is_killed_while_it_imports(self):
+        self.write("slow.py", "import time; time.sleep(60)\n")
+        launch = self.start("-np", 2, "-v", "--preload", "slow", PYTHON, "-c",
+                            "import os; print('rank', os.environ['RANK'])",
+                            env={"PYTHONPATH": self.folder.name})
+        self.wait_for_helper(launch)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertIn("the interpreter that imports has ended", launch.err)
+        self.assertEqual(sorted(w.split()[-1] for w in launch.out.splitlines()), ["0", "1"])
+
+    def wait_for_helper(self, launch):
+        pids = self.helper_of(launch)
+        self.assertTrue(pids, launch.err)
+        time.sleep(0.1)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+    def test_the_launcher_is_told_to_end_while_it_imports(self):
+        self.write("slow.py", "import time; time.sleep(60)\n")
+        launch = self.start("-np", 2, "--preload", "slow", PYTHON, "-c", "pass",
+                            env={"PYTHONPATH": self.folder.name})
+        self.assertTrue(self.helper_of(launch))
+        launch.signal(signal.SIGTERM)
+        self.assertNotEqual(launch.wait(), 0)  # tearDown: nobody is left
+
+    def test_the_agent_is_killed(self):
+        """While it imports, and when the ranks run."""
+        self.write("slow.py", "import time; time.sleep(60)\n")
+        for modules in ("slow", "json"):
+            launch = self.start("-np", 2, "--preload", modules, PYTHON, "-c",
+                                "import time; print('up', flush=True); time.sleep(60)",
+                                env={"PYTHONPATH": self.folder.name})
+            if modules == "json":
+                self.wait_for(launch, "[1] up")
+                self.wait_for(launch, "[0] up")
+            else:
+                self.assertTrue(self.helper_of(launch))
+            agents = [p for p in marked(self.mark) if parent_of(p) == launch.process.pid]
+            self.assertTrue(agents)
+            for agent in agents:
+                os.kill(agent, signal.SIGKILL)
+            self.assertNotEqual(launch.wait(), 0)
+
+    def test_a_rank_is_killed(self):
+        launch = self.start("-np", 3, "--preload", "json", PYTHON, "-c",
+                            "import os, time; print(os.environ['RANK'], os.getpid(), flush=True);"
+                            "time.sleep(60)")
+        self.assertTrue(wait_until(lambda: launch.out.count("\n") == 3))
+        victim = next(w for w in launch.out.splitlines() if " 1 " in w).split()[-1]
+        os.kill(int(victim), signal.SIGKILL)
+        launch.wait()
+        self.assert_ended(launch, 137)
+        self.assertIn("rank 1", launch.err)
+
+
+if __name__ == "__main__":
+    main()

@@ -77,8 +77,9 @@ class Job:
                 pass
             process.wait()
 
-    def finish(self, ranks, checks):
-        """Waits; every rank must have ended well and have passed every check."""
+    def finish(self, ranks, checks, must_say=""):
+        """Waits; every rank must have ended well and have passed every check, and
+        `must_say` be among what was written."""
         text, codes = "", []
         try:
             for process, out in self.processes:
@@ -94,6 +95,8 @@ class Job:
             self.kill()
         missing = [f"{check} on rank {r}" for check in checks for r in range(ranks)
                    if f"held: {check} on rank {r}\n" not in text]
+        if must_say not in text:
+            missing.append(f"'{must_say}' is not said")
         good = not missing and not any(codes)
         seconds = time.monotonic() - self.began
         print(f"{'ok' if good else 'FAILED'}: {self.name}: {ranks} ranks, "

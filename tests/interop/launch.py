@@ -1,7 +1,7 @@
 """Unmodified PyTorch programs under ddprun.   launch.py DDPRUN {here|hosts}
 
-here:  1, 2, 4 and 8 ranks on this machine, by env:// and tcp://, and a script that hosts
-       the store itself (--store rank0).
+here:  1, 2, 4 and 8 ranks on this machine, by env:// and tcp://, forked from one
+       interpreter (--preload), and a script that hosts the store itself (--store rank0).
 hosts: 4 ranks over two hosts of a namespace lab ($DDPRUN_SHARED/lab/lab), started by ssh.
 """
 import os
@@ -16,12 +16,13 @@ RAISES = os.path.join(jobs.HERE, "programs", "raises.py")
 FEW = ["collectives", "groups", "ddp"]
 
 
-def under(ddprun, version, python, size, how, checks, options=(), env=None, enter=()):
+def under(ddprun, version, python, size, how, checks, options=(), env=None, enter=(),
+          must_say=""):
     options = " ".join(options)
     job = jobs.Job(f"PyTorch {version}, {how}://, ddprun -np {size} {options}".rstrip())
     job.start([*enter, ddprun, "-np", str(size), *options.split(), python, jobs.CHECK, how,
                *checks], env=env)
-    return job.finish(size, checks)
+    return job.finish(size, checks, must_say)
 
 
 def raising(ddprun, version, python):
@@ -44,6 +45,9 @@ def here(ddprun, torches, env):
                                   (4, "tcp", ALL[version]), (8, "env", FEW)):
             good &= under(ddprun, version, python, size, how, checks, env=env)
         good &= raising(ddprun, version, python)
+        for size, checks in ((2, ALL[version]), (4, FEW)):
+            good &= under(ddprun, version, python, size, "env", checks,
+                          ["-v --preload torch,numpy"], env, must_say="the ranks are forked")
     good &= under(ddprun, version, python, 2, "env", FEW, ["--store rank0"], env)
     return good
 

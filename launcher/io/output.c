@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 enum { PARTIAL_MAX = 64 << 10, TAIL_SIZE = 4096, TAIL_LINES = 20, PROMPT_MS = 100 };
+enum { USUAL_COLUMNS = 80 }; /* of a terminal that does not know its own */
 
 #define CLEAR_LINE "\033[K"
 
@@ -452,7 +453,8 @@ int output_columns(const struct opts *opts, int nranks, int host_width)
     int used = opts->timestamp_output ? (int)strlen("2026-11-21T05:44:26.123+0100 ") : 0;
     if (with_tags(opts, shown))
         used += snprintf(NULL, 0, "[%d] ", nranks - 1) + host_width + (host_width > 0);
-    return size.ws_col > used ? size.ws_col - used : 0;
+    int columns = size.ws_col > 0 ? size.ws_col : USUAL_COLUMNS;
+    return columns > used ? columns - used : 0;
 }
 
 /* Returns how many ranks reach the terminal. */

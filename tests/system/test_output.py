@@ -173,10 +173,10 @@ class Readers(LaunchTest):
 class Terminal(LaunchTest):
     """Our stdout is a terminal of 80 columns."""
 
-    def shown(self, *args):
+    def shown(self, *args, columns=80):
         ours, theirs = pty.openpty()
         self.addCleanup(os.close, ours)
-        termios.tcsetwinsize(theirs, (24, 80))
+        termios.tcsetwinsize(theirs, (24, columns))
         env = {**os.environ, "TERM": "xterm", "DDPRUN_TEST_MARK": self.mark}
         process = subprocess.Popen([DDPRUN, *args], stdout=theirs, stdin=subprocess.DEVNULL, env=env)
         os.close(theirs)
@@ -191,6 +191,10 @@ class Terminal(LaunchTest):
 
     def test_ranks_hear_its_width_less_the_tag(self):
         self.assertIn("[1] 76\r\n", self.shown("-np", "2", "sh", "-c", "echo $DDPRUN_COLUMNS"))
+        # `script` run from a pipe makes a terminal that does not know its size
+        self.assertIn(
+            "[1] 76\r\n", self.shown("-np", "2", "sh", "-c", "echo $DDPRUN_COLUMNS", columns=0)
+        )
         self.assertIn("80\r\n", self.shown("-np", "1", "sh", "-c", "echo $DDPRUN_COLUMNS"))
 
     def test_a_file_has_no_width(self):

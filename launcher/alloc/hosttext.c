@@ -36,7 +36,7 @@ static int columns(const char *p, const char *end)
 static void show(const struct host_place *place, const char *at, char *out, size_t size)
 {
     const char *from = place->text, *to = place->text + place->len;
-    while (to > from && isspace((unsigned char)to[-1]))
+    while (to > at && isspace((unsigned char)to[-1])) /* blanks before `at` count */
         to--;
     if (at - from > SHOWN / 2 && to - from > SHOWN)
         from = at - SHOWN / 2;

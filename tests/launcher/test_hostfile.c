@@ -482,6 +482,21 @@ START_TEST(slots_are_settled_by_gpus)
 }
 END_TEST
 
+START_TEST(a_caret_behind_many_blanks_is_still_seen)
+{
+    struct ddp_err err = {""};
+    char blanks[300];
+    memset(blanks, ' ', sizeof blanks - 1);
+    blanks[sizeof blanks - 1] = '\0';
+    struct opts opts = {.hosts = blanks};
+    ck_assert_ptr_null(alloc_read(&opts, &err));
+    size_t len = strlen(err.text);
+    const char *caret_line = strrchr(err.text, '\n');
+    ck_assert_int_eq(err.text[len - 1], '^');
+    ck_assert_uint_lt(strlen(caret_line), 120);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("hostfile");
@@ -497,6 +512,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, a_list_beside_a_file_picks_from_it, 0, ARRAY_LEN(filters));
     tcase_add_test(t, this_machine_is_recognised);
     tcase_add_test(t, slots_are_settled_by_gpus);
+    tcase_add_test(t, a_caret_behind_many_blanks_is_still_seen);
     suite_add_tcase(s, t);
     return s;
 }

@@ -132,6 +132,28 @@ char *program_find(const char *name, const char *dir, const char *path_env,
     return NULL;
 }
 
+/* What the first line of a script asks for and does not get. Windows ends it with a CR,
+ * which nobody sees and which makes a name of its own. */
+static char *interpreter_of(const char *path, const char *name)
+{
+    char line[200] = "";
+    FILE *f = fopen(path, "re");
+    if (f) {
+        if (!fgets(line, sizeof line, f))
+            line[0] = '\0';
+        fclose(f);
+    }
+    const char *start = line + strspn(line, "#! \t");
+    int n = (int)strcspn(start, " \t\r\n");
+    if (strncmp(line, "#!", 2) != 0 || n == 0)
+        return xstrdup("the interpreter it names is not there");
+    if (start[n] == '\r')
+        return xasprintf("its lines end in CR LF, so '%.*s' is not found; try sed -i "
+                         "'s/\\r$//' %s",
+                         n, start, name);
+    return xasprintf("its interpreter '%.*s' is not there", n, start);
+}
+
 int program_failed(const char *name, const char *path, const char *dir, const char *host,
                    enum child_step step, struct ddp_err *err)
 {
@@ -142,8 +164,9 @@ int program_failed(const char *name, const char *path, const char *dir, const ch
     case CHILD_EXEC:
         /* the file is there, or it would not have been found: its interpreter is not */
         if (why == ENOENT) {
-            err_set(err, "cannot run '%s'%s: the interpreter it names is not there", name,
-                    on);
+            char *wanted = interpreter_of(path, name);
+            err_set(err, "cannot run '%s'%s: %s", name, on, wanted);
+            free(wanted);
             return EXIT_NOT_EXECUTABLE;
         }
         return cannot(name, path, dir, host, why, err);

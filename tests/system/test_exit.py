@@ -105,7 +105,13 @@ class Exit(LaunchTest):
 
     def test_an_interpreter_that_is_not_there(self):
         launch = self.run_to_end("-np", 2, self.write("p", "#!/no/such/sh\n", 0o755))
-        self.assertIn(launch.rc, (126, 127))
+        self.assert_ended(launch, 126)
+        self.assertIn("'/no/such/sh' is not there", launch.err)
+
+    def test_a_script_from_windows(self):
+        launch = self.run_to_end("-np", 2, self.write("p", "#!/bin/sh\r\necho hi\r\n", 0o755))
+        self.assert_ended(launch, 126)
+        self.assertIn("CR LF, so '/bin/sh' is not found", launch.err)
 
     def test_a_script_without_a_first_line_is_none(self):
         launch = self.run_to_end("-np", 1, self.write("p", "echo hello\n", 0o755))

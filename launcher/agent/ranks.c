@@ -138,6 +138,12 @@ static void on_env_note(const struct env_note *n, void *arg)
                  n->old ? " ('" : "", n->old ? n->old : "", n->old ? "')" : "");
 }
 
+/* One is enough, and the last: an outer launcher's rank 0 is right for the first. */
+static bool tells_notes(const struct ranks *r, uint32_t local)
+{
+    return local + 1 == r->share.nlocal;
+}
+
 /* With `note` the user is told what of his own environment is changed. */
 static void rank_env(struct ranks *r, uint32_t local, bool note, struct strv *env)
 {
@@ -276,7 +282,7 @@ static void fork_next(struct ranks *r)
         go_on_plainly(r, "a pipe cannot be made");
         return;
     }
-    rank_env(r, (uint32_t)r->next, r->next == 0, &env);
+    rank_env(r, (uint32_t)r->next, tells_notes(r, (uint32_t)r->next), &env);
     preload_fork(r->preload, theirs, r->bindings[r->next].cpus_text, &env);
     strv_finish(&env);
     for (size_t i = 0; i < ARRAY_LEN(theirs); i++) {
@@ -362,7 +368,7 @@ static void start_preload(struct ranks *r)
 static int start_one(struct ranks *r, uint32_t local)
 {
     struct strv env = {0};
-    rank_env(r, local, local == 0, &env);
+    rank_env(r, local, tells_notes(r, local), &env);
     const struct binding *b = &r->bindings[local];
     struct child_spec spec = {
         .path = r->path,

@@ -317,7 +317,8 @@ void show_environment(const struct show *s, show_fn line, void *arg)
     }
     say_inherited(s, &first, line, arg);
     struct strv again = {0};
-    rank_env(s, 0, &(struct notes){line, arg}, &again);
+    /* of the last one: what is left of an outer launcher's rank 0 is seen there */
+    rank_env(s, s->plan->nranks - 1, &(struct notes){line, arg}, &again);
     strv_finish(&again);
     if (s->plan->nranks > 1)
         say(line, arg, "environment of the others, where it differs:");

@@ -45,6 +45,12 @@ class Environment(LaunchTest):
         self.assertEqual(sorted(found), list(range(np)))
         return found, launch
 
+    def test_what_is_replaced_is_said(self):
+        # a batch step's 0 is right for our first rank, and wrong for all others
+        launch = self.run_to_end("-v", "-np", 2, "true", env={"SLURM_PROCID": "0"})
+        self.assert_ended(launch, 0)
+        self.assertIn("SLURM_PROCID replaced ('0')", launch.err)
+
     def test_the_contract(self):
         found, launch = self.environments(2)
         self.assertEqual({name: found[1].get(name) for name in WANTED}, WANTED)

@@ -313,7 +313,9 @@ static int write_files(struct run *run, struct ddp_err *err)
         rc = write_logits(run, err);
     run_tell_result(run, plot);
     free(plot);
-    return rc == 0 ? metrics_close(&run->metrics, err) : rc;
+    if (rc == 0)
+        rc = metrics_close(&run->metrics, err);
+    return rc == 0 ? progress_check(&run->progress, err) : rc;
 }
 
 int run_finish(struct run *run, struct ddp_err *err)

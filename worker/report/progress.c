@@ -5,6 +5,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 
+#include <errno.h>
 #include <langinfo.h>
 #include <locale.h>
 #include <math.h>
@@ -104,8 +105,17 @@ void progress_say(struct progress *p, const char *fmt, ...)
     vfprintf(p->out, fmt, ap);
     va_end(ap);
     fputc('\n', p->out);
-    fflush(p->out);
+    if (fflush(p->out) != 0 && p->lost == 0)
+        p->lost = errno;
     p->gap = false;
+}
+
+int progress_check(const struct progress *p, struct ddp_err *err)
+{
+    if (p->lost == 0 || p->lost == EPIPE || p->lost == EBADF)
+        return 0;
+    errno = p->lost;
+    return err_errno(err, "cannot write to stdout");
 }
 
 void progress_gap(struct progress *p)

@@ -24,6 +24,7 @@ struct progress {
     bool bar, steps, drawn;
     bool blocks;        /* the terminal shows UTF-8 */
     int columns, cells; /* of the terminal, of the bar in it */
+    int lost;           /* errno of what could not be shown, 0: nothing */
     bool gap;           /* the last line was empty */
     int epochs;         /* of the whole run */
     int64_t last_ms;    /* when something was last shown */
@@ -44,6 +45,9 @@ void progress_gap(struct progress *p);
 void progress_step(struct progress *p, const struct step_report *r, size_t done,
                    size_t all);
 void progress_epoch(struct progress *p, const struct epoch_report *r);
+/* Was everything shown? A reader that has left, or a stdout that was closed, is no error:
+ * nobody wanted to see it. */
+int progress_check(const struct progress *p, struct ddp_err *err);
 /* Takes the bar away. */
 void progress_clear(struct progress *p);
 

@@ -4,10 +4,11 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
 import sys
 import time
 
-from ranks import Ranks, losses, main, run, run_ok
+from ranks import TRAIN, Ranks, losses, main, run, run_ok
 
 DIGITS = os.path.join(os.path.abspath(sys.argv[2]), "worker", "data", "digits")
 QUIET = ("--plot", "none", "--progress", "none")
@@ -86,6 +87,19 @@ def places_that_cannot_be_written_are_said_before_training():
         results = run(2, "--epochs", 100000, option, "none/such")
         assert "epoch   1" not in results[0].out, results
         one_line(results, 1, "'none/such': No such file or directory")
+
+
+def a_full_disk_below_stdout_is_an_error_and_a_reader_that_left_is_none():
+    words = [TRAIN, "--epochs", "0", "--plot", "none"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1, done
+    assert done.stderr == "ddp-train: cannot write to stdout: No space left on device\n", done
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(writer)
+    assert done.returncode == 0 and not done.stderr, done
 
 
 def a_dead_rank_is_noticed():
@@ -192,5 +206,6 @@ main([a_resumed_run_goes_on_to_the_bit, a_resumed_run_goes_on_within_an_epoch,
       ranks_that_disagree_are_told, bad_checkpoints_end_all_ranks,
       sigint_to_one_rank_is_the_code_of_all,
       places_that_cannot_be_written_are_said_before_training,
+      a_full_disk_below_stdout_is_an_error_and_a_reader_that_left_is_none,
       a_full_disk_ends_all_ranks_and_keeps_the_old_checkpoint,
       a_loss_that_is_no_number_ends_all_ranks, wrong_options_are_exit_code_2])

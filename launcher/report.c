@@ -6,6 +6,7 @@
 #include "launcher/job_impl.h"
 
 #include "common/duration.h"
+#include "common/hostlist.h"
 #include "common/log.h"
 #include "common/mem.h"
 
@@ -144,17 +145,52 @@ static void say_last_lines(struct job *j)
     free(tail);
 }
 
-/* A line for each further host that does not start. */
+/* "the name cannot be resolved" of "node03: the name cannot be resolved". */
+static const char *reason_of(const struct job *j, size_t node)
+{
+    const char *trouble = j->nodes[node].trouble, *name = j->alloc->nodes[node].name;
+    size_t n = strlen(name);
+    return strncmp(trouble, name, n) == 0 && strncmp(trouble + n, ": ", 2) == 0
+               ? trouble + n + 2
+               : trouble;
+}
+
+static bool is_headline(const struct job *j, size_t node)
+{
+    return j->cause.text && strstr(j->cause.text, j->nodes[node].trouble);
+}
+
+/* All hosts from `first` on that have its reason, marked in `said`. */
+static char *hosts_like(const struct job *j, size_t first, bool *said)
+{
+    struct strv names = {0};
+    for (size_t i = first; i < j->alloc->nnodes; i++) {
+        if (!j->nodes[i].trouble || said[i] || is_headline(j, i) ||
+            strcmp(reason_of(j, i), reason_of(j, first)) != 0)
+            continue;
+        said[i] = true;
+        strv_push(&names, j->alloc->nodes[i].name);
+    }
+    char *list = hostlist_compress(names.v, names.n);
+    strv_finish(&names);
+    return list;
+}
+
+/* Of the other hosts that do not start: a line for each reason, not for each of a
+ * hundred that have the same. */
 static void say_other_troubles(struct job *j)
 {
+    bool *said = xcalloc(j->alloc->nnodes + 1, sizeof *said);
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        const char *trouble = j->nodes[i].trouble;
-        if (!trouble || (j->cause.text && strstr(j->cause.text, trouble)))
+        if (!j->nodes[i].trouble || said[i] || is_headline(j, i))
             continue;
-        char *line = xasprintf("ddprun: cannot start on %s", trouble);
+        char *hosts = hosts_like(j, i, said);
+        char *line = xasprintf("ddprun: cannot start on %s: %s", hosts, reason_of(j, i));
         job_say(j, line);
         free(line);
+        free(hosts);
     }
+    free(said);
 }
 
 void job_report_failure(struct job *j)

@@ -160,6 +160,8 @@ void ssh_diagnose(const struct host *host, const char *agent, const char *said,
     else if (last[0])
         snprintf(d->text, sizeof d->text, "%s: %s", host->name, last);
     else
-        snprintf(d->text, sizeof d->text, "%s: ssh ended with status %d and no word",
-                 host->name, code);
+        snprintf(d->text, sizeof d->text, "%s: ssh ended with status %d and no word%s",
+                 host->name, code,
+                 code == SSH_FAILED ? ""
+                                    : "; does a start-up file of the shell there exit?");
 }

@@ -65,6 +65,10 @@ static const struct {
      false},
     {"something new\n\n", 255, "n1: something new", false},
     {"", 255, "n1: ssh ended with status 255 and no word", false},
+    {"", 3,
+     "n1: ssh ended with status 3 and no word; does a start-up file of the shell there "
+     "exit?",
+     false},
     {"", -9, "n1: ssh died of SIGKILL", false},
 };
 

@@ -122,6 +122,15 @@ class SshTest(LaunchTest):
         ):
             self.assertIn(f"cannot start on {words}", line)
 
+    def test_hosts_that_fail_alike_share_a_line(self):
+        run = self.hosts("refused1:1,unknown[1-3]:1,refused[2-4]:1,unknown7:1")
+        self.assert_ended(run, 125)
+        self.assertEqual(
+            [line.split(": ")[1] for line in run.err.splitlines()],
+            ["cannot start on refused1", "cannot start on unknown[1-3,7]",
+             "cannot start on refused[2-4]"],
+        )
+
     def test_a_host_that_says_nothing_is_named_when_time_is_up(self):
         run = self.hosts("n1:1,silent:1", "--start-timeout", "1", script="echo ran")
         self.assert_ended(run, 125)

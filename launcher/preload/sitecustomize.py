@@ -250,7 +250,15 @@ class Helper:
         why = why_not(modules.split(","), set(apart.split(",")))
         for stream in (sys.stdout, sys.stderr):
             stream.flush()  # the agent looks whether anything has been written
+        if not why:
+            self.freeze()
         self.tell(f"no {why}" if why else "ready")
+
+    def freeze(self):
+        """What is imported stays to the end anyway. Were the collector to look at it, now and
+        then and at the end, each rank would have to copy nearly all of it."""
+        import gc
+        gc.freeze()
 
     def be_rank(self, fds, cpus, entries, report):
         """In the new process: all that a rank is, up to the go."""

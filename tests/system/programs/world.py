@@ -91,7 +91,7 @@ def python():
         "profile": repr(sys.getprofile()), "streams": [
             stream(f) for f in (sys.stdin, sys.stdout, sys.stderr)],
         "same streams": [sys.stdin is sys.__stdin__, sys.stdout is sys.__stdout__],
-        "gc": [gc.get_threshold(), gc.isenabled(), gc.get_freeze_count(), gc.get_debug()],
+        "gc": [gc.get_threshold(), gc.isenabled(), gc.get_debug()],
         "locale": locale.setlocale(locale.LC_ALL), "filters": repr(sys.modules[
             "warnings"].filters) if "warnings" in sys.modules else None,
         "fs": [sys.getfilesystemencoding(), sys.getdefaultencoding()],

@@ -327,7 +327,7 @@ static const struct option options[] = {
     {"show-env", NULL, AT(show_env), read_flag, 0, 0, NULL,
      "print the table of variables that ranks receive"},
     {"report", NULL, AT(report), read_flag, 0, 0, NULL,
-     "say at the end what became of each rank and how long it took"},
+     "say at the end how many ranks ran where, and how long it all took"},
     {"v verbose", NULL, AT(verbose), read_flag, 0, 0, NULL,
      "say what is decided and what is replaced in the environment"},
     {"log-level", "LEVELS", AT(log_level), read_text, 0, 0, NULL,

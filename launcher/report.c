@@ -213,12 +213,14 @@ void job_report_failure(struct job *j)
 void job_report_summary(struct job *j)
 {
     const struct plan *p = j->plan;
+    /* the last may have ended before we heard that it was started */
+    int64_t ran_ns =
+        j->last_exit_ns > j->spawned_ns ? j->last_exit_ns - j->spawned_ns : 0;
     char *line = xasprintf(
         "ddprun: %d rank%s on %d host%s: all started after %.1f ms, ran for "
         "%.3f s, %.3f s in all",
         p->nranks, p->nranks == 1 ? "" : "s", p->nnodes, p->nnodes == 1 ? "" : "s",
-        (double)(j->spawned_ns - j->created_ns) / 1e6,
-        (double)(j->last_exit_ns - j->spawned_ns) / 1e9,
+        (double)(j->spawned_ns - j->created_ns) / 1e6, (double)ran_ns / 1e9,
         (double)(now_ns() - j->created_ns) / 1e9);
     job_say(j, line);
     free(line);

@@ -12,6 +12,15 @@ class Exit(LaunchTest):
         self.assert_ended(launch, 0)
         self.assertEqual((launch.out, launch.err), ("", ""))
 
+    def test_a_report_is_one_line_with_times(self):
+        launch = self.run_to_end("--report", "-np", 2, "true")
+        self.assert_ended(launch, 0)
+        self.assertRegex(
+            launch.err,
+            r"^ddprun: 2 ranks on 1 host: all started after \d+\.\d ms, "
+            r"ran for \d+\.\d{3} s, \d+\.\d{3} s in all\n$",
+        )
+
     def test_all_ranks_are_waited_for(self):
         launch = self.sh(3, 'sleep 0.$((RANK * 2)); echo done')
         self.assert_ended(launch, 0)

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""From command to last exit of a small PyTorch program, and the memory of its ranks.
+
+    DDPRUN_TORCH=.../bin/python bench/python_start.py [--build DIR] [--np 2,8] [--rounds 5]
+
+Each rank imports torch, joins a Gloo group, sums its rank with all others' and ends; a
+round counts only if every rank has told the right sum. Then 8 ranks (the last of --np)
+that have done so and sleep are looked at: proportional set size (PSS), where a page that
+n processes share counts 1/n. Contenders take turns: ddprun --preload torch, ddprun, and
+torchrun.
+"""
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from launch import SOURCE, Contender, children_of, cpu_of_children, table, wait
+
+PROGRAM = """\
+import os, sys, time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+t = torch.tensor([float(dist.get_rank())])
+dist.all_reduce(t)
+fd = os.open(os.environ["START_TOLD"], os.O_WRONLY | os.O_APPEND)
+os.write(fd, b"%d %d\\n" % (os.getpid(), int(t)))
+if sys.argv[1:] == ["stay"]:
+    time.sleep(600)
+dist.destroy_process_group()
+"""
+LIMIT = 120.0
+
+
+def contenders(build, torch):
+    ddprun = [f"{build}/launcher/ddprun", "-np", "{n}"]
+    return [
+        Contender("ddprun --preload", [*ddprun, "--preload", "torch", torch]),
+        Contender("ddprun", [*ddprun, torch]),
+        Contender("torchrun", [torch, "-m", "torch.distributed.run", "--nproc-per-node", "{n}"]),
+    ]
+
+
+def start(c, n, words, told):
+    os.truncate(told, 0)
+    command = [word.replace("{n}", str(n)) for word in c.command] + words
+    quiet = [(os.POSIX_SPAWN_OPEN, fd, "/dev/null", os.O_RDWR, 0) for fd in (0, 1, 2)]
+    env = {**os.environ, "START_TOLD": told, "OMP_NUM_THREADS": "1"}
+    return os.posix_spawnp(command[0], command, env, file_actions=quiet, setpgroup=0)
+
+
+def ranks_told(told, n):
+    """The pids, when all have told the right sum."""
+    with open(told, encoding="ascii") as f:
+        lines = [line.split() for line in f]
+    return [int(pid) for pid, total in lines if int(total) == n * (n - 1) // 2]
+
+
+def one_round(c, n, script, told):
+    before, began = cpu_of_children(), time.perf_counter()
+    status = wait(start(c, n, [script], told), LIMIT)
+    ms = (time.perf_counter() - began) * 1000
+    if status is None:
+        c.hung += 1
+    elif status != 0 or len(ranks_told(told, n)) != n:
+        c.wrong += 1
+    else:
+        c.ms.append(ms)
+        c.cpu_ms.append(1000 * (cpu_of_children() - before))
+
+
+def pss_mib(pid):
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("Pss:")) / 1024
+
+
+def memory(c, n, script, told):
+    """MiB of n ranks that sleep; 0 where they did not come."""
+    pid = start(c, n, [script, "stay"], told)
+    end = time.monotonic() + LIMIT
+    while len(ranks_told(told, n)) < n and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(0.2)
+    pids = ranks_told(told, n)
+    total = sum(map(pss_mib, pids)) if len(pids) == n else 0.0
+    below = children_of(pid)
+    for p in {pid} | below:
+        try:
+            os.kill(p, 9)
+        except ProcessLookupError:
+            pass
+    os.waitpid(pid, 0)
+    return total
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default=f"{SOURCE}/build")
+    parser.add_argument("--np", default="2,8")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--realtime", action="store_true", help="SCHED_RR for all contenders: "
+                        "what else the machine does then hardly shows (needs root)")
+    args = parser.parse_args()
+    if args.realtime:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))
+    torch = os.environ.get("DDPRUN_TORCH")
+    if not torch or subprocess.run([torch, "-c", "import torch"], check=False).returncode != 0:
+        sys.exit("DDPRUN_TORCH has to name an interpreter that can import torch")
+    counts = [int(n) for n in args.np.split(",")]
+    with tempfile.TemporaryDirectory(prefix="ddprun-bench-") as folder:
+        script, told = f"{folder}/start.py", f"{folder}/told"
+        with open(script, "w", encoding="ascii") as f:
+            f.write(PROGRAM)
+        open(told, "w", encoding="ascii").close()
+        for n in counts:
+            results = contenders(args.build, torch)
+            for _ in range(args.rounds):
+                for c in results:
+                    one_round(c, n, script, told)
+            table(f"{n} ranks: import torch, join, all_reduce, end; ms", results, "torchrun")
+            ours, theirs = results[0].ms, results[-1].ms
+            if ours and len(ours) == len(theirs):
+                faster = statistics.median(b / a for a, b in zip(ours, theirs))
+                print(f"  --preload is {faster:.2f} x as fast as torchrun")
+        print(f"\n{counts[-1]} ranks that sleep: MiB of PSS, of all ranks together")
+        found = {c.name: memory(c, counts[-1], script, told) for c in contenders(args.build, torch)}
+        for name, mib in found.items():
+            print(f"  {name:18} {mib:8.0f}   {mib / found['torchrun']:.2f} x torchrun")
+
+
+if __name__ == "__main__":
+    main()

@@ -18,6 +18,7 @@ does not end within its limit is counted as hung, ended, and not part of the med
 """
 
 import argparse
+import contextlib
 import os
 import resource
 import select
@@ -42,7 +43,8 @@ def wait(pid, limit):
     os.close(fd)
     if not ended:
         for p in children_of(pid) | {pid}:
-            os.kill(p, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it may have ended just now
+                os.kill(p, signal.SIGKILL)
     status = os.waitpid(pid, 0)[1]
     return status if ended else None
 

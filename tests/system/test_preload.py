@@ -260,6 +260,26 @@ class Preload(LaunchTest):
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
 
+    def test_a_death_in_the_middle_of_forking(self):
+        """Of the helper before its third rank, of a process between it and a rank."""
+        for text, forked in (
+                ("os.register_at_fork(before=lambda: os.getpid() == me and (count.append(1),"
+                 " len(count) > 2 and os.kill(me, 9)))", 2),
+                ("os.register_at_fork(before=lambda: os.getpid() != me and"
+                 " os.kill(os.getpid(), 9))", 0),
+                ("os.register_at_fork(after_in_child=lambda: os.getppid() != me and"
+                 " os.kill(os.getpid(), 9))", 0)):
+            with self.subTest(text=text):
+                self.write("doubt.py", f"import os; me, count = os.getpid(), []\n{text}\n")
+                launch = self.run_to_end(
+                    "-np", 4, "-v", "--preload", "doubt", PYTHON, "-c",
+                    "import os, sys; print(os.environ['RANK'], 'doubt' in sys.modules)",
+                    env={"PYTHONPATH": self.folder.name})
+                self.assert_ended(launch, 0)
+                self.assertIn(NOT_FORKED, launch.err)
+                self.assertEqual(sorted(w.split(" ", 1)[1] for w in launch.out.splitlines()),
+                                 [f"{r} {r < forked}" for r in range(4)])
+
     def test_the_launcher_is_told_to_end_while_it_imports(self):
         self.write("slow.py", "import time; time.sleep(60)\n")
         launch = self.start("-np", 2, "--preload", "slow", PYTHON, "-c", "pass",

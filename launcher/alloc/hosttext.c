@@ -9,6 +9,7 @@
 
 #include <arpa/inet.h>
 #include <ctype.h>
+#include <net/if.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,13 +91,23 @@ int host_number(const struct host_place *place, const char *p, const char *end,
     return 0;
 }
 
+/* The name or number of an interface, behind the '%' of a link-local address. */
+static bool is_zone(const char *p, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        if (!isalnum((unsigned char)p[i]) && !(p[i] && strchr("-._", p[i])))
+            return false;
+    }
+    return len > 0 && len < IF_NAMESIZE;
+}
+
 static bool is_v6(const char *p, size_t len)
 {
     char text[INET6_ADDRSTRLEN + 32];
     struct in6_addr a;
     const char *zone = memchr(p, '%', len);
     size_t n = zone ? (size_t)(zone - p) : len;
-    if (n >= sizeof text)
+    if (n >= sizeof text || (zone && !is_zone(zone + 1, len - n - 1)))
         return false;
     memcpy(text, p, n);
     text[n] = '\0';

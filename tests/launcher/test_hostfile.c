@@ -482,6 +482,20 @@ START_TEST(slots_are_settled_by_gpus)
 }
 END_TEST
 
+START_TEST(a_zone_is_the_name_of_an_interface)
+{
+    static const char *const zones[] = {"e`x", "", "a_very_long_interface", "\xff",
+                                        "a%b"};
+    for (size_t i = 0; i < ARRAY_LEN(zones); i++) {
+        struct ddp_err err = {""};
+        char *text = xasprintf("fe80::1%%%s", zones[i]);
+        ck_assert_msg(!parse(text, strlen(text), &err), "accepted: %s", text);
+        ck_assert_ptr_nonnull(strstr(err.text, "^"));
+        free(text);
+    }
+}
+END_TEST
+
 START_TEST(a_caret_behind_many_blanks_is_still_seen)
 {
     struct ddp_err err = {""};
@@ -513,6 +527,7 @@ Suite *suite(void)
     tcase_add_test(t, this_machine_is_recognised);
     tcase_add_test(t, slots_are_settled_by_gpus);
     tcase_add_test(t, a_caret_behind_many_blanks_is_still_seen);
+    tcase_add_test(t, a_zone_is_the_name_of_an_interface);
     suite_add_tcase(s, t);
     return s;
 }

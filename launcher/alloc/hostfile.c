@@ -326,6 +326,9 @@ int hostfile_parse(const char *source, const char *text, size_t size, struct all
                        .book = hostbook_create(alloc, REPEAT_REFUSED),
                        .place = {.source = source}};
     int rc = read_lines(&r, text, size, err);
+    if (rc == 0 && alloc->nnodes == 0)
+        rc = err_set(err, "no host is left: every one of hostfile '%s' is excluded",
+                     source);
     hostbook_destroy(r.book);
     free(r.blanked);
     free(r.excluded);

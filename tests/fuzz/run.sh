@@ -34,13 +34,16 @@ done
 # shellcheck disable=SC2086 # a list of words
 ninja -C "$build" $targets >"$log" 2>&1 || { tail -40 "$log"; exit 1; }
 
+# the same inputs in the same order each time, so that a finding belongs to a change;
+# FUZZ_SEED=0 draws others
+seed=${FUZZ_SEED:-1}
 each=$((seconds / $#))
 cd "$build"
 for name; do
     corpus=corpus-$name
     "tests/fuzz/fuzz_${name}_plain" -c "$corpus"
     echo "$name: $each s"
-    "tests/fuzz/fuzz_$name" -max_total_time="$each" -max_len=4096 -timeout=10 \
+    "tests/fuzz/fuzz_$name" -seed="$seed" -max_total_time="$each" -max_len=4096 -timeout=10 \
         -rss_limit_mb=1024 -print_final_stats=1 "$corpus" >"$name.log" 2>&1 ||
         { tail -60 "$name.log"; exit 1; }
     grep -E '^stat::number_of_executed_units|cov: ' "$name.log" | tail -2

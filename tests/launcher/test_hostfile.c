@@ -97,6 +97,7 @@ static const struct {
 } bad[] = {
     {"", "the hostfile 'hosts' names no host"},
     {"# nothing\n\n", "the hostfile 'hosts' names no host"},
+    {"n1\n^n1\n", "no host is left: every one of hostfile 'hosts' is excluded"},
     {"n1 slots=0\n",
      "hosts:1:10: slots must be a whole number from 1 to 1000000, not '0'\n"
      "  n1 slots=0\n"

@@ -28,7 +28,7 @@ struct session_host {
     /* There is news (a wait has ended, a watched key has changed): feed me again, also
      * without new input. Called from inside session_feed() of any session. */
     void (*news)(struct session *s);
-    /* Where unasked-for bytes of this session go. */
+    /* Where bytes go that the client has not asked for. */
     struct out *(*out)(struct session *s);
 };
 

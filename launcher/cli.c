@@ -1,20 +1,15 @@
 /* launcher/cli.c - see cli.h
  *
- * One table: names, argument, where it goes, how it is read, what it means. --help is
- * printed from it and the manual is compared with it.
- *
  * Not argp: getopt_long, on which it stands, accepts every unambiguous beginning of an
  * option ("--t 5"), cannot treat underscores as dashes, and its errors are either printed
  * in its own words or lost. A hundred lines of our own do what mpirun's users expect.
  */
 #include "launcher/cli.h"
 
-#include "common/duration.h"
 #include "common/err.h"
-#include "common/idset.h"
 #include "common/mem.h"
+#include "launcher/options.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,318 +18,6 @@
 #ifndef DDPRUN_VERSION
 #define DDPRUN_VERSION "unknown"
 #endif
-
-#define RANKS_MAX 10000000
-
-struct option;
-
-/* Reads `text` into the struct opts; `name` is how the user spelled the option. */
-typedef int (*read_fn)(const struct option *o, const char *name, const char *text,
-                       struct opts *opts, struct ddp_err *err);
-
-struct word {
-    const char *text;
-    int value;
-};
-
-struct option {
-    const char *names; /* separated by blanks, no dashes; the first is the one shown */
-    const char *arg;   /* NULL: takes none; "[...]": only behind '=' */
-    size_t at;         /* offset in struct opts */
-    read_fn read;
-    long min, max;            /* of a number */
-    const struct word *words; /* of a choice, ended by a NULL text */
-    const char *doc;
-};
-
-/* --- readers ----------------------------------------------------------------------- */
-
-static void *field(struct opts *opts, const struct option *o)
-{
-    return (char *)opts + o->at;
-}
-
-static int read_number(const struct option *o, const char *name, const char *text,
-                       struct opts *opts, struct ddp_err *err)
-{
-    char *end;
-    errno = 0;
-    long n = strtol(text, &end, 10);
-    if (end == text || *end || errno || n < o->min || n > o->max)
-        return err_set(err, "%s takes a whole number from %ld to %ld, not '%.80s'", name,
-                       o->min, o->max, text);
-    *(int *)field(opts, o) = (int)n;
-    return 0;
-}
-
-/* torchrun's words for "as many as it has GPUs", which is our default. */
-static int read_per_node(const struct option *o, const char *name, const char *text,
-                         struct opts *opts, struct ddp_err *err)
-{
-    if (strcmp(text, "auto") != 0 && strcmp(text, "gpu") != 0)
-        return read_number(o, name, text, opts, err);
-    opts->per_node = 0;
-    return 0;
-}
-
-static int read_text(const struct option *o, const char *name, const char *text,
-                     struct opts *opts, struct ddp_err *err)
-{
-    if (!*text)
-        return err_set(err, "%s: an empty %s", name, o->arg);
-    *(const char **)field(opts, o) = text;
-    return 0;
-}
-
-static int read_flag(const struct option *o, const char *name, const char *text,
-                     struct opts *opts, struct ddp_err *err)
-{
-    *(bool *)field(opts, o) = true;
-    return 0;
-}
-
-static int read_span(const struct option *o, const char *name, const char *text,
-                     struct opts *opts, struct ddp_err *err)
-{
-    int64_t ms;
-    if (duration_parse(text, &ms, err) < 0)
-        return err_prefix(err, "%s", name);
-    if (ms < o->min)
-        return err_set(err, "%s '%s' is too short", name, text);
-    *(int64_t *)field(opts, o) = ms;
-    return 0;
-}
-
-/* "a, b or c" for complaints. */
-static void list_words(const struct word *w, char *out, size_t size)
-{
-    size_t n = 0;
-    for (; w->text && n < size; w++) {
-        const char *glue = n == 0 ? "" : w[1].text ? ", " : " or ";
-        n += (size_t)snprintf(out + n, size - n, "%s%s", glue, w->text);
-    }
-}
-
-static int read_choice(const struct option *o, const char *name, const char *text,
-                       struct opts *opts, struct ddp_err *err)
-{
-    char all[200];
-    for (const struct word *w = o->words; w->text; w++) {
-        if (strcmp(w->text, text) == 0) {
-            *(int *)field(opts, o) = w->value;
-            return 0;
-        }
-    }
-    list_words(o->words, all, sizeof all);
-    return err_set(err, "%s is %s, not '%.80s'", name, all, text);
-}
-
-static int read_map_by(const struct option *o, const char *name, const char *text,
-                       struct opts *opts, struct ddp_err *err)
-{
-    int n, used = 0;
-    if (sscanf(text, "ppr:%7d:node%n", &n, &used) == 1 && used && !text[used] && n > 0) {
-        opts->map_by = MAP_PPR;
-        opts->ppr = n;
-        return 0;
-    }
-    if (strncmp(text, "ppr:", 4) == 0)
-        return err_set(err, "%s '%.80s': only ppr:N:node is known, N from 1", name, text);
-    return read_choice(o, name, text, opts, err);
-}
-
-static int read_bind_to(const struct option *o, const char *name, const char *text,
-                        struct opts *opts, struct ddp_err *err)
-{
-    enum bind_to one_gpu = opts->bind_to & BIND_ONE_GPU;
-    int rc = read_choice(o, name, text, opts, err);
-    opts->bind_to |= one_gpu;
-    return rc;
-}
-
-static int read_one_gpu(const struct option *o, const char *name, const char *text,
-                        struct opts *opts, struct ddp_err *err)
-{
-    opts->bind_to |= BIND_ONE_GPU;
-    return 0;
-}
-
-static int read_export(const struct option *o, const char *name, const char *text,
-                       struct opts *opts, struct ddp_err *err)
-{
-    if (!*text || *text == '=')
-        return err_set(err, "%s takes NAME or NAME=value, not '%.80s'", name, text);
-    strv_push(&opts->export_env, text);
-    return 0;
-}
-
-static int read_rank_names(const struct option *o, const char *name, const char *text,
-                           struct opts *opts, struct ddp_err *err)
-{
-    unsigned names = 0;
-    for (const char *p = text;; p++) {
-        size_t len = strcspn(p, ",");
-        const struct word *w = o->words;
-        while (w->text && (strlen(w->text) != len || memcmp(w->text, p, len) != 0))
-            w++;
-        if (!w->text)
-            return err_set(err,
-                           "%s is all, none, or a list of ompi, slurm and pmi, not "
-                           "'%.80s'",
-                           name, text);
-        names |= (unsigned)w->value;
-        p += len;
-        if (!*p)
-            break;
-    }
-    opts->rank_names = names;
-    return 0;
-}
-
-static int read_modules(const struct option *o, const char *name, const char *text,
-                        struct opts *opts, struct ddp_err *err)
-{
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyz"
-                                  "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.,";
-    if (text[strspn(text, allowed)] || strchr(",.", text[0]) || strstr(text, ",,"))
-        return err_set(err, "%s takes Python modules such as torch,numpy, not '%.80s'",
-                       name, text);
-    return read_text(o, name, text, opts, err);
-}
-
-static int read_ranks(const struct option *o, const char *name, const char *text,
-                      struct opts *opts, struct ddp_err *err)
-{
-    struct idset set = {0};
-    int rc = idset_parse(text, &set, err);
-    idset_finish(&set);
-    if (rc < 0)
-        return err_prefix(err, "%s", name);
-    return read_text(o, name, text, opts, err);
-}
-
-/* --- the table --------------------------------------------------------------------- */
-
-static const struct word map_words[] = {{"block", MAP_BLOCK},    {"slot", MAP_BLOCK},
-                                        {"cyclic", MAP_CYCLIC},  {"node", MAP_CYCLIC},
-                                        {"ppr:N:node", MAP_PPR}, {0}};
-static const struct word bind_words[] = {{"auto", BIND_AUTO},
-                                         {"none", BIND_NONE},
-                                         {"core", BIND_CORE},
-                                         {"numa", BIND_NUMA},
-                                         {"socket", BIND_SOCKET},
-                                         {"hwthread", BIND_HWTHREAD},
-                                         {0}};
-static const struct word tag_words[] = {
-    {"auto", TAG_AUTO}, {"off", TAG_OFF}, {"on", TAG_ON}, {0}};
-static const struct word store_words[] = {
-    {"launcher", STORE_LAUNCHER}, {"rank0", STORE_RANK0}, {0}};
-static const struct word name_words[] = {{"ompi", NAMES_OMPI}, {"slurm", NAMES_SLURM},
-                                         {"pmi", NAMES_PMI},   {"all", NAMES_ALL},
-                                         {"none", 0},          {0}};
-static const struct word input_words[] = {{"rank0", INPUT_RANK0},
-                                          {"0", INPUT_RANK0},
-                                          {"all", INPUT_ALL},
-                                          {"none", INPUT_NONE},
-                                          {0}};
-
-#define AT(member) offsetof(struct opts, member)
-
-/* A row without names is a topic. */
-static const struct option options[] = {
-    {.doc = "Who runs where"},
-    {"np n", "N", AT(np), read_number, 1, RANKS_MAX, NULL,
-     "start N ranks; default: as many as there are slots (on one machine without GPU: 1)"},
-    {"hostfile machinefile f", "FILE", AT(hostfile), read_text, 0, 0, NULL,
-     "hosts and their slots, one a line, as Open MPI, MPICH or Horovod write them"},
-    {"host H hosts", "LIST", AT(hosts), read_text, 0, 0, NULL,
-     "hosts n1:4,n2:4 or n[01-16]:4; with --hostfile, or inside a job of a scheduler: the "
-     "ones to use, or ^host not to"},
-    {"alloc", "SOURCE", AT(alloc), read_text, 0, 0, NULL,
-     "where the hosts come from: hostfile, slurm, sge, pbs, lsf, hosts (-H), local; "
-     "default: the first that is there"},
-    {"nproc-per-node ppn N npernode ntasks-per-node", "N", AT(per_node), read_per_node, 1,
-     RANKS_MAX, NULL,
-     "N ranks on each host; auto, gpu (default): its slots, its GPUs, else 1"},
-    {"nnodes", "N", AT(nnodes), read_number, 1, RANKS_MAX, NULL,
-     "use the first N hosts, evenly; default: all"},
-    {"oversubscribe", NULL, AT(oversubscribe), read_flag, 0, 0, NULL,
-     "allow more ranks than slots (never more than max_slots)"},
-    {"map-by", "HOW", AT(map_by), read_map_by, 0, 0, map_words,
-     "block (or slot): fill a host, then the next; cyclic (or node): one on each in "
-     "turn; ppr:N:node: N on each"},
-    {"bind-to", "WHAT", AT(bind_to), read_bind_to, 0, 0, bind_words,
-     "CPUs of a rank: auto (its share near its GPU; nothing on a small machine), none, "
-     "core, hwthread (one each), numa, socket (the one its share is in)"},
-    {"virtual-local-rank", NULL, 0, read_one_gpu, 0, 0, NULL,
-     "each rank sees its own GPU only, as device 0, and LOCAL_RANK=0"},
-
-    {.doc = "What the ranks see"},
-    {"x", "NAME[=VALUE]", 0, read_export, 0, 0, NULL,
-     "give this variable to all ranks; may be repeated"},
-    {"rank-names", "LIST", AT(rank_names), read_rank_names, 0, 0, name_words,
-     "also under the names of ompi, slurm, pmi; all (default) or none"},
-    {"store", "WHOSE", AT(store), read_choice, 0, 0, store_words,
-     "launcher: the store runs before any rank (default); rank0: the script's rank 0 "
-     "makes its own"},
-    {"store-port master-port", "PORT", AT(store_port), read_number, 1, 65535, NULL,
-     "MASTER_PORT; default: a free one"},
-    {"store-open", NULL, AT(store_open), read_flag, 0, 0, NULL,
-     "let anybody who can reach the store use it; default: this job only"},
-    {"master-addr", "ADDRESS", AT(master_addr), read_text, 0, 0, NULL,
-     "MASTER_ADDR; default: an address of rank 0's host that all hosts reach"},
-    {"interface network-interface iface", "NAME", AT(interface), read_text, 0, 0, NULL,
-     "network interface of the store, of Gloo and of NCCL together"},
-    {"wdir wd chdir", "DIR", AT(wdir), read_text, 0, 0, NULL,
-     "start the ranks there; default: where ddprun is started"},
-
-    {.doc = "Output and input"},
-    {"tag-output", "[auto|off|on]", AT(tag_output), read_choice, 0, 0, tag_words,
-     "begin each line with its rank and host; auto (default): when there are several "
-     "ranks; without =...: on"},
-    {"timestamp-output", NULL, AT(timestamp_output), read_flag, 0, 0, NULL,
-     "begin each line with the time it was written"},
-    {"output-filename", "PATTERN", AT(output_filename), read_text, 0, 0, NULL,
-     "write each rank's output to files as well: a directory, or a name with %r (rank) "
-     "and %h (host)"},
-    {"output-from", "RANKS", AT(output_from), read_ranks, 0, 0, NULL,
-     "show only these ranks, such as 0-3,8"},
-    {"stdin", "WHO", AT(input), read_choice, 0, 0, input_words,
-     "who reads our standard input: rank0 (default), all, none"},
-
-    {.doc = "Start, watch, end"},
-    {"timeout", "TIME", AT(timeout_ms), read_span, 1, 0, NULL,
-     "end the job after 90, 5m, 1.5h, ... with exit code 124; default: never"},
-    {"start-timeout", "TIME", AT(start_timeout_ms), read_span, 1, 0, NULL,
-     "all hosts have answered by then; default: 60s"},
-    {"grace", "TIME", AT(grace_ms), read_span, 0, 0, NULL,
-     "time between TERM and KILL when a job is ended; default: 5s"},
-    {"preload", "MODULES", AT(preload), read_modules, 0, 0, NULL,
-     "Python ranks of a host are forked from one interpreter that has imported these, "
-     "such as torch,numpy; where that is not safe, each imports by itself"},
-    {"ssh", "COMMAND", AT(ssh), read_text, 0, 0, NULL,
-     "reach other hosts with this command, split at blanks; default: ssh"},
-    {"ssh-window", "N", AT(ssh_window), read_number, 1, 4096, NULL,
-     "so many connections are being made at once; default: 64"},
-    {"tree-width", "N", AT(tree_width), read_number, 0, 4096, NULL,
-     "a host starts at most N others; 0: we start all; default: 32"},
-    {"agent", "PATH", AT(agent), read_text, 0, 0, NULL,
-     "ddprun-agent on the hosts; default: beside ddprun"},
-
-    {.doc = "Ask and tell"},
-    {"dry-run", NULL, AT(dry_run), read_flag, 0, 0, NULL,
-     "print the plan, the environment and the commands; start nothing"},
-    {"show-env", NULL, AT(show_env), read_flag, 0, 0, NULL,
-     "print the table of variables that ranks receive"},
-    {"report", NULL, AT(report), read_flag, 0, 0, NULL,
-     "say at the end how many ranks ran where, and how long it all took"},
-    {"v verbose", NULL, AT(verbose), read_flag, 0, 0, NULL,
-     "say what is decided and what is replaced in the environment"},
-    {"log-level", "LEVELS", AT(log_level), read_text, 0, 0, NULL,
-     "error, warn, info, debug, trace; by part: spawn=debug,store=trace"},
-    {"help h", NULL, 0, NULL, 0, 0, NULL, "this text"},
-    {"version V", NULL, 0, NULL, 0, 0, NULL, "the version"},
-};
 
 /* --- help -------------------------------------------------------------------------- */
 
@@ -385,7 +68,7 @@ void cli_help(void (*line)(const char *text, void *arg), void *arg)
     line("usage: ddprun [-np N] [--hostfile FILE | -H n1:4,n2:4] [options] program "
          "[args...]",
          arg);
-    for (size_t i = 0; i < ARRAY_LEN(options); i++) {
+    for (size_t i = 0; i < options_len; i++) {
         const struct option *o = &options[i];
         if (!o->names) {
             line("", arg);
@@ -432,7 +115,7 @@ static bool has_name(const struct option *o, const char *name, size_t len)
 
 static const struct option *find_option(const char *name, size_t len)
 {
-    for (size_t i = 0; len > 0 && i < ARRAY_LEN(options); i++) {
+    for (size_t i = 0; len > 0 && i < options_len; i++) {
         if (has_name(&options[i], name, len))
             return &options[i];
     }
@@ -466,7 +149,7 @@ static int unknown(const char *word, struct ddp_err *err)
     const char *name = word + strspn(word, "-"), *best = NULL;
     size_t len = strcspn(name, "="), best_len = 0;
     int least = len > 8 ? 4 : 3;
-    for (size_t i = 0; i < ARRAY_LEN(options); i++) {
+    for (size_t i = 0; i < options_len; i++) {
         for (const char *p = options[i].names; p && *p; p += strspn(p, " ")) {
             size_t n = strcspn(p, " ");
             int d = n > 2 ? distance(name, len, p, n) : INT_MAX;

@@ -1,4 +1,4 @@
-/* launcher/cli.h - the command line into struct opts: one table of options (cli.c)
+/* launcher/cli.h - the command line into struct opts: by one table (options.c)
  *
  * Options stand before the program; what follows the program's name is its own. The
  * spellings of mpirun, mpiexec.hydra, torchrun and horovodrun are understood, with one

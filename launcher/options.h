@@ -1,0 +1,40 @@
+/* launcher/options.h - the table of options: names, argument, where it goes, how it is
+ * read, what it means
+ *
+ * Private to the front: cli.c parses the command line and prints --help by it, the manual
+ * is compared with it. A new option is a member of struct opts and a row in options.c.
+ */
+#ifndef LAUNCHER_OPTIONS_H
+#define LAUNCHER_OPTIONS_H
+
+#include "include/ddprun/err.h"
+#include "launcher/opts.h"
+
+#include <stddef.h>
+
+struct option;
+
+/* Reads `text` into the struct opts; `name` is how the user spelled the option. */
+typedef int (*read_fn)(const struct option *o, const char *name, const char *text,
+                       struct opts *opts, struct ddp_err *err);
+
+struct word {
+    const char *text;
+    int value;
+};
+
+struct option {
+    const char *names; /* separated by blanks, no dashes; the first is the one shown */
+    const char *arg;   /* NULL: takes none; "[...]": only behind '=' */
+    size_t at;         /* offset in struct opts */
+    read_fn read;
+    long min, max;            /* of a number */
+    const struct word *words; /* of a choice, ended by a NULL text */
+    const char *doc;
+};
+
+/* A row without names is a topic. */
+extern const struct option options[];
+extern const size_t options_len;
+
+#endif

@@ -33,9 +33,9 @@ void run_destroy(struct run *run)
     history_finish(&run->history);
     metrics_close(&run->metrics, NULL);
     free(run->in_order);
-    batch_buf_finish(&run->batch);
     sampler_finish(&run->sampler);
-    reducer_destroy(run->reducer);
+    if (run->engine)
+        run->engine_type->close(run->engine);
     optim_finish(&run->optim);
     model_destroy(run->model);
     dataset_finish(&run->data);
@@ -71,7 +71,6 @@ static int prepare(struct run *run, struct ddp_err *err)
         model_create(c->model->name, run->data.shape, c->batch_size, run->kernels, err);
     if (!run->model)
         return -1;
-    model_set_dropout(run->model, c->dropout);
     optim_init(&run->optim, c->optim, c->optim_settings, run->kernels,
                model_param_count(run->model));
     return 0;
@@ -183,6 +182,25 @@ static int begin_alike(struct run *run, struct ddp_err *err)
     return replica_broadcast(run->group, run->model, &run->optim, err);
 }
 
+static int open_engine(struct run *run, struct ddp_err *err)
+{
+    const struct train_config *c = run->c;
+    struct engine_job job = {
+        .group = run->group,
+        .model = run->model,
+        .optim = &run->optim,
+        .kernels = run->kernels,
+        .data = &run->data,
+        .batch_size = c->batch_size,
+        .threads = c->threads,
+        .dropout = c->dropout,
+        .buckets = {c->first_bucket_bytes, c->bucket_bytes, c->overlap},
+    };
+    run->engine_type = &engine_cpu;
+    run->engine = run->engine_type->open(&job, err);
+    return replica_agree(run->group, run->engine ? 0 : -1, &run->culprit, err);
+}
+
 int run_open(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
@@ -199,23 +217,18 @@ int run_open(struct run *run, struct ddp_err *err)
     }
     if (check_alike(run, err) < 0)
         return -1;
-    struct reducer_settings settings = {c->first_bucket_bytes, c->bucket_bytes,
-                                        c->overlap};
-    run->reducer = reducer_create(run->group, run->model, settings, err);
-    if (!run->reducer)
+    if (open_engine(run, err) < 0)
         return -1;
-    model_set_grads(run->model, reducer_grads(run->reducer));
     model_init(run->model, c->seed);
     rc = prepare_files(run, err);
     if (replica_agree(run->group, rc, &run->culprit, err) < 0)
         return -1;
     run->culprit = 0;
-    if (begin_alike(run, err) < 0)
+    if (begin_alike(run, err) < 0 || run->engine_type->push(run->engine, err) < 0)
         return -1;
     run->culprit = -1;
     sampler_init(&run->sampler, (uint32_t)run->data.train.n, run->rank, run->size,
                  c->batch_size, run->state.seed);
-    batch_buf_init(&run->batch, &run->data, c->batch_size);
     run->in_order = xcalloc(run->data.test.n, sizeof *run->in_order);
     for (size_t i = 0; i < run->data.test.n; i++)
         run->in_order[i] = (uint32_t)i;
@@ -234,7 +247,9 @@ int run_save(struct run *run, struct ddp_err *err)
     if (ddp_barrier(run->group, err) < 0)
         return -1;
     int rc = 0;
-    if (run->rank == 0) {
+    if (run->rank == 0)
+        rc = run->engine_type->pull(run->engine, err);
+    if (run->rank == 0 && rc == 0) {
         char *path = NULL;
         rc = checkpoint_save(c->checkpoint, &run->state, run->model, &run->optim,
                              &run->data, run->size, c->batch_size, &path, err);
@@ -253,11 +268,12 @@ static int write_logits(struct run *run, struct ddp_err *err)
     const struct samples *test = &run->data.test;
     int outputs = run->data.shape.outputs, batch = run->c->batch_size;
     float *logits = xcalloc(test->n * (size_t)outputs, sizeof *logits);
+    struct batch_buf buf;
+    batch_buf_init(&buf, &run->data, batch);
     for (size_t i = 0; i < test->n; i += (size_t)batch) {
         size_t left = test->n - i;
         int n = left < (size_t)batch ? (int)left : batch;
-        struct batch b =
-            dataset_gather(&run->data, test, run->in_order + i, n, &run->batch);
+        struct batch b = dataset_gather(&run->data, test, run->in_order + i, n, &buf);
         memcpy(logits + i * (size_t)outputs, model_forward(run->model, &b),
                (size_t)n * (size_t)outputs * sizeof *logits);
     }
@@ -266,6 +282,7 @@ static int write_logits(struct run *run, struct ddp_err *err)
     strv_pushf(&metadata, "model=%s", run->c->model->name);
     int rc = safetensors_write(run->c->logits, &metadata, &array, 1, err);
     strv_finish(&metadata);
+    batch_buf_finish(&buf);
     free(logits);
     return rc;
 }
@@ -307,6 +324,8 @@ static int write_files(struct run *run, struct ddp_err *err)
     int rc = 0;
     if (run->rank != 0)
         return 0;
+    if (run->engine_type->pull(run->engine, err) < 0)
+        return -1;
     if (c->plot && (run->history.nsteps || run->history.nepochs))
         rc = write_plot(run, &plot, err);
     if (rc == 0 && c->logits)

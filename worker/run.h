@@ -12,7 +12,7 @@
 #include "worker/config.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
-#include "worker/ddp/reducer.h"
+#include "worker/engine.h"
 #include "worker/nn/model.h"
 #include "worker/optim/optim.h"
 #include "worker/report/history.h"
@@ -33,11 +33,11 @@ struct run {
 
     const struct kernels *kernels;
     struct dataset data;
-    struct model *model; /* owned; its gradients lie with the reducer */
+    struct model *model; /* owned: the host's copy */
     struct optim optim;
-    struct reducer *reducer; /* owned */
+    const struct engine_type *engine_type;
+    struct engine *engine; /* owned; NULL until it is open */
     struct sampler sampler;
-    struct batch_buf batch;
     uint32_t *in_order; /* owned: 0, 1, 2, ... for walking the test set */
 
     struct train_state state; /* the same on every rank */

@@ -87,20 +87,20 @@ void run_tell_config(struct run *run)
     const struct train_config *c = run->c;
     struct progress *p = &run->progress;
     char *params = grouped(model_param_count(run->model));
+    size_t buckets = run->engine_type->buckets(run->engine);
     progress_say(p, "model       %s, %s parameters", c->model->name, params);
     tell_data(run);
     if (run->size > 1)
         progress_say(p, "ranks       %d over %s, %zu gradient bucket%s", run->size,
-                     ddp_group_backend(run->group), reducer_buckets(run->reducer),
-                     reducer_buckets(run->reducer) == 1 ? "" : "s");
+                     ddp_group_backend(run->group), buckets, buckets == 1 ? "" : "s");
     else
         progress_say(p, "ranks       1");
     progress_say(p, "batch       %d per rank, %d in all", c->batch_size,
                  c->batch_size * run->size);
     progress_say(p, "optimizer   %s, learning rate %g, %s, seed %" PRIu64, c->optim->name,
                  c->lr, c->schedule_text, run->state.seed);
-    progress_say(p, "kernels     %s, %d thread%s per rank", run->kernels->name,
-                 c->threads, c->threads == 1 ? "" : "s");
+    progress_say(p, "engine      %s: %s", run->engine_type->name,
+                 run->engine_type->describe(run->engine));
     tell_stop(run);
     progress_gap(p);
     log_config(run);

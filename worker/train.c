@@ -30,76 +30,97 @@ static double seconds_since(int64_t ns)
 }
 
 /* Epochs done, with the fraction of the one under way. */
-static double epochs_done(const struct run *run)
+static double epochs_at(const struct run *run, uint64_t position)
 {
-    return (double)(run->state.epoch - 1) +
-           (double)run->state.position / (double)run->data.train.n;
+    return (double)(run->state.epoch - 1) + (double)position / (double)run->data.train.n;
 }
 
 static double learning_rate(const struct run *run)
 {
-    return run->c->lr *
-           schedule_factor(&run->c->schedule, epochs_done(run), run->c->epochs);
+    return run->c->lr * schedule_factor(&run->c->schedule,
+                                        epochs_at(run, run->state.position),
+                                        run->c->epochs);
 }
 
-static int refuse_bad_loss(struct run *run, float mine, struct ddp_err *err)
+static int refuse_bad_loss(struct run *run, const struct engine_result *result,
+                           struct ddp_err *err)
 {
-    int rc = isfinite(mine) ? 0
-                            : err_set(err,
-                                      "rank %d: the loss is %g at step %" PRIu64
-                                      ", epoch %" PRId64 ": try a lower --lr than %g",
-                                      run->rank, (double)mine, run->state.step + 1,
-                                      run->state.epoch, run->c->lr);
+    int rc = 0;
+    if (!isfinite(result->loss))
+        rc = err_set(err,
+                     "rank %d: the loss is %g at step %" PRIu64 ", epoch %" PRId64
+                     ": try a lower --lr than %g",
+                     run->rank, (double)result->loss, result->of.step + 1,
+                     run->state.epoch, run->c->lr);
     return replica_agree(run->group, rc, &run->culprit, err);
 }
 
 /* ---- a step ---- */
 
-/* Forward and backward over our `mine` of the step's `all` samples, the sum of
- * everybody's gradients, and the optimiser's step. `sums` comes back summed over the
- * ranks. */
-static int train_step(struct run *run, int mine, int all, struct step_sums *sums,
-                      struct ddp_err *err)
+/* Hand a step to the engine; returns 1 with the next result, 0 when there is none yet. */
+static int give_step(struct run *run, int mine, int all, struct engine_result *result,
+                     struct ddp_err *err)
 {
-    float share = (float)mine / (float)all, loss = 0;
-    uint64_t dropout_seed = run->state.seed + ((uint64_t)run->rank << 32);
-    int correct = 0;
-    reducer_begin(run->reducer, mine == 0);
-    if (mine > 0) {
-        struct batch b = dataset_gather(&run->data, &run->data.train, run->sampler.picked,
-                                        mine, &run->batch);
-        loss = model_train_step(run->model, &b, share, dropout_seed, run->state.step,
-                                &correct, reducer_ready, run->reducer);
-    }
-    *sums = (struct step_sums){.loss = loss * share,
-                               .correct = (float)correct,
-                               .bad = isfinite(loss) ? 0 : 1,
-                               .stop = stop_signal() ? 1 : 0,
-                               .interrupted = stop_signal() == SIGINT ? 1 : 0};
-    if (reducer_finish(run->reducer, sums, err) < 0)
-        return -1;
-    if (sums->bad > 0)
-        return refuse_bad_loss(run, loss, err);
-    optim_step(&run->optim, model_weights(run->model), model_grads(run->model),
-               (float)learning_rate(run));
+    struct engine_step s = {
+        .which = run->sampler.picked,
+        .mine = mine,
+        .all = all,
+        .lr = (float)learning_rate(run),
+        .step = run->state.step,
+        .position = run->sampler.position,
+        .dropout_seed = run->state.seed + ((uint64_t)run->rank << 32),
+        .stop = stop_signal() != 0,
+        .interrupted = stop_signal() == SIGINT,
+    };
     run->state.step++;
-    return 0;
+    run->state.position = s.position;
+    return run->engine_type->step(run->engine, &s, result, err);
 }
 
 static void tell_step(struct run *run, const struct tally *t,
-                      const struct step_sums *sums, double lr)
+                      const struct engine_result *result)
 {
     struct step_report r = {
-        .step = run->state.step,
+        .step = result->of.step + 1,
         .epoch = (int)run->state.epoch,
-        .loss = (double)sums->loss,
-        .lr = lr,
+        .loss = (double)result->sums.loss,
+        .lr = (double)result->of.lr,
         .images_per_s = (double)t->samples / seconds_since(t->began_ns),
         .seconds = seconds_since(run->began_ns),
     };
     metrics_step(&run->metrics, &r);
-    progress_step(&run->progress, &r, run->state.position, run->data.train.n);
-    history_step(&run->history, (struct step_point){epochs_done(run), r.loss});
+    progress_step(&run->progress, &r, result->of.position, run->data.train.n);
+    history_step(&run->history,
+                 (struct step_point){epochs_at(run, result->of.position), r.loss});
+}
+
+static int take_result(struct run *run, struct tally *t,
+                       const struct engine_result *result, struct ddp_err *err)
+{
+    if (result->sums.bad > 0)
+        return refuse_bad_loss(run, result, err);
+    t->loss += (double)result->sums.loss * result->of.all;
+    t->correct += (double)result->sums.correct;
+    t->samples += (uint64_t)result->of.all;
+    if (run->rank == 0)
+        tell_step(run, t, result);
+    if (result->sums.stop > 0) {
+        run->end = RUN_STOPPED;
+        run->stopped_by = result->sums.interrupted > 0 ? SIGINT : SIGTERM;
+    }
+    return 0;
+}
+
+/* Everything that was handed in has been done. */
+static int settle(struct run *run, struct tally *t, struct ddp_err *err)
+{
+    struct engine_result result;
+    int rc;
+    while ((rc = run->engine_type->settle(run->engine, &result, err)) > 0) {
+        if (take_result(run, t, &result, err) < 0)
+            return -1;
+    }
+    return rc;
 }
 
 /* ---- an epoch ---- */
@@ -108,28 +129,20 @@ static void tell_step(struct run *run, const struct tally *t,
 static int train_epoch(struct run *run, struct tally *t, struct ddp_err *err)
 {
     int mine, all;
+    uint64_t every = (uint64_t)run->c->checkpoint_every;
     sampler_start(&run->sampler, (int)run->state.epoch, run->state.position);
     *t = (struct tally){.began_ns = now_ns()};
     while (run->end == RUN_GOING && (all = sampler_next(&run->sampler, &mine)) > 0) {
-        struct step_sums sums;
-        double lr = learning_rate(run);
-        if (train_step(run, mine, all, &sums, err) < 0)
+        struct engine_result result;
+        int rc = give_step(run, mine, all, &result, err);
+        if (rc < 0 || (rc > 0 && take_result(run, t, &result, err) < 0))
             return -1;
-        run->state.position = run->sampler.position;
-        t->loss += (double)sums.loss * all;
-        t->correct += (double)sums.correct;
-        t->samples += (uint64_t)all;
-        if (run->rank == 0)
-            tell_step(run, t, &sums, lr);
-        if (sums.stop > 0) {
-            run->end = RUN_STOPPED;
-            run->stopped_by = sums.interrupted > 0 ? SIGINT : SIGTERM;
-        } else if (run->c->checkpoint_every &&
-                   run->state.step % (uint64_t)run->c->checkpoint_every == 0 &&
-                   run_save(run, err) < 0) {
+        if (every && run->state.step % every == 0 && run->end == RUN_GOING &&
+            (settle(run, t, err) < 0 || run_save(run, err) < 0))
             return -1;
-        }
     }
+    if (settle(run, t, err) < 0)
+        return -1;
     run->train_ns += now_ns() - t->began_ns;
     run->images += t->samples;
     return 0;
@@ -144,9 +157,11 @@ static int evaluate(struct run *run, struct epoch_report *r, struct ddp_err *err
     for (uint32_t i = 0; i < n; i += (uint32_t)run->c->batch_size) {
         uint32_t left = n - i, most = (uint32_t)run->c->batch_size;
         int count = (int)(left < most ? left : most), correct = 0;
-        struct batch b = dataset_gather(&run->data, test, run->in_order + first + i,
-                                        count, &run->batch);
-        sums[0] += (double)model_evaluate(run->model, &b, &correct) * count;
+        float loss;
+        if (run->engine_type->evaluate(run->engine, test, run->in_order + first + i,
+                                       count, &loss, &correct, err) < 0)
+            return -1;
+        sums[0] += (double)loss * count;
         sums[1] += correct;
     }
     if (ddp_all_reduce(run->group, sums, 2, DDP_F64, DDP_SUM, err) < 0)
@@ -190,7 +205,8 @@ static int end_epoch(struct run *run, const struct tally *t, struct ddp_err *err
         tell_epoch(run, &r);
     if (run->c->check_replicas) {
         run->culprit = 0; /* rank 0 tells what everybody has seen */
-        if (replica_check(run->group, run->model, &run->checksum, err) < 0)
+        if (run->engine_type->pull(run->engine, err) < 0 ||
+            replica_check(run->group, run->model, &run->checksum, err) < 0)
             return -1;
         run->culprit = -1;
     }

@@ -1,0 +1,84 @@
+/* worker/engine.h - who does the arithmetic of a step: this process's CPUs, or a GPU
+ *
+ * The trainer decides which samples are learnt from at which rate; an engine does it:
+ * batch, forward, backward, the sum over the ranks, the optimiser. Steps are handed in in
+ * the order of the run, and their results come out in the same order, at once or later:
+ * a GPU that is always one step behind never waits for the host.
+ *
+ * The job's model and optimiser are the host's copy, which checkpoints are read into and
+ * written from. push() and pull() move it; for an engine that works on the host's copy
+ * itself they do nothing.
+ *
+ * An engine that can fail on one rank alone says so when it is opened; afterwards a
+ * failure is every rank's, as the group's are.
+ */
+#ifndef WORKER_ENGINE_H
+#define WORKER_ENGINE_H
+
+#include "include/ddprun/group.h"
+#include "worker/data/dataset.h"
+#include "worker/ddp/reducer.h"
+#include "worker/nn/model.h"
+#include "worker/optim/optim.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What it is made from: borrowed, and there until it is closed. */
+struct engine_job {
+    struct ddp_group *group; /* its arena has room for the gradients and 1 MiB */
+    struct model *model;
+    struct optim *optim;
+    const struct kernels *kernels; /* the CPU's */
+    const struct dataset *data;
+    int batch_size; /* of a rank: the most samples of a step */
+    int threads;    /* CPUs of this rank */
+    bool dropout;
+    struct reducer_settings buckets;
+};
+
+struct engine_step {
+    const uint32_t *which; /* this rank's samples of the training part; read before step()
+                              returns */
+    int mine, all;         /* samples: of this rank, of all */
+    float lr;
+    uint64_t step;          /* taken before this one */
+    uint64_t position;      /* samples of the epoch dealt by then, with this step's */
+    uint64_t dropout_seed;  /* another one on each rank */
+    bool stop, interrupted; /* this rank was told to stop; by SIGINT */
+};
+
+struct engine_result {
+    struct engine_step of; /* as it was handed in, without `which` */
+    struct step_sums sums; /* over the ranks */
+    float loss;            /* this rank's own mean */
+};
+
+struct engine;
+
+struct engine_type {
+    const char *name;
+    struct engine *(*open)(const struct engine_job *job, struct ddp_err *err);
+    void (*close)(struct engine *e); /* NULL is fine */
+    /* "avx512, 1 thread per rank": after open(), for a person. Owned by the engine. */
+    const char *(*describe)(const struct engine *e);
+    size_t (*buckets)(const struct engine *e); /* in which gradients are summed */
+    /* Take a step, or put it in line. Returns 1 and the oldest result not given out yet,
+     * 0 when there is none so far, -1 with `err`. A step whose loss is not a number on
+     * any rank changes no weight. */
+    int (*step)(struct engine *e, const struct engine_step *step,
+                struct engine_result *result, struct ddp_err *err);
+    /* Wait for the next result: 1, or 0 when all have been given out. To be called until
+     * then before anything else than step(). */
+    int (*settle)(struct engine *e, struct engine_result *result, struct ddp_err *err);
+    /* The mean loss of samples which[0..n) of `part` (one of the job's), n of at most
+     * batch_size, and how many were right. */
+    int (*evaluate)(struct engine *e, const struct samples *part, const uint32_t *which,
+                    int n, float *loss, int *correct, struct ddp_err *err);
+    int (*push)(struct engine *e, struct ddp_err *err); /* host to engine */
+    int (*pull)(struct engine *e, struct ddp_err *err); /* engine to host */
+};
+
+extern const struct engine_type engine_cpu;
+
+#endif

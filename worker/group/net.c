@@ -177,18 +177,10 @@ bool net_told(struct net *n, int *culprit, struct ddp_err *err)
     return n->told;
 }
 
-bool net_told_within(struct net *n, int ms, int *culprit, struct ddp_err *err)
+void net_await_news(const struct net *n, int ms)
 {
-    int64_t until = now_ms() + ms;
-    for (;;) {
-        if (net_told(n, culprit, err))
-            return true;
-        int64_t left = until - now_ms();
-        if (left <= 0)
-            return false;
-        struct pollfd p = {.fd = n->listener, .events = POLLIN};
-        poll(&p, 1, n->newcomers ? 1 : (int)left);
-    }
+    struct pollfd p = {.fd = n->listener, .events = POLLIN};
+    poll(&p, 1, n->newcomers ? 1 : ms);
 }
 
 /* ---- sending and receiving ---- */

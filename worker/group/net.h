@@ -55,10 +55,11 @@ int net_awaited(const struct net *n, int *ranks, int max);
 /* Take what newcomers say. True when, now or earlier, a rank has told why its group
  * broke; the first cause that came is kept. */
 bool net_told(struct net *n, int *culprit, struct ddp_err *err);
-/* The same, giving what is under way `ms` to come. */
-bool net_told_within(struct net *n, int ms, int *culprit, struct ddp_err *err);
-/* Tell the ranks of other hosts. */
-void net_tell(struct net *n, int culprit, const char *why);
+/* Sleep until somebody may have something to tell, or `ms` have passed. */
+void net_await_news(const struct net *n, int ms);
+/* Tell ranks of other hosts: all, or those that this rank has a stream with. */
+enum net_audience { NET_TO_ALL, NET_TO_NEIGHBOURS };
+void net_tell(struct net *n, int culprit, const char *why, enum net_audience audience);
 /* Which ranks of other hosts have not entered collective `number`, or do not answer soon:
  * up to `max` into `late`; returns how many. */
 int net_ask(struct net *n, uint64_t number, int *late, int max);

@@ -42,18 +42,19 @@ static int start_connect(const struct member *m)
 
 /* ---- telling ---- */
 
-static bool must_be_told(const struct net *n, int rank, int culprit)
+static bool must_be_told(const struct net *n, int rank, int culprit,
+                         enum net_audience audience)
 {
     const struct layout *l = n->layout;
     if (rank == l->rank || rank == culprit ||
         l->members[rank].host == l->members[l->rank].host)
         return false;
     const struct streams *s = &n->streams[rank];
-    return l->size <= TELL_ALL || s->in[NET_COLL] >= 0 || s->out[NET_COLL] >= 0 ||
-           s->in[NET_MESSAGE] >= 0 || s->out[NET_MESSAGE] >= 0;
+    return (audience == NET_TO_ALL && l->size <= TELL_ALL) || s->in[NET_COLL] >= 0 ||
+           s->out[NET_COLL] >= 0 || s->in[NET_MESSAGE] >= 0 || s->out[NET_MESSAGE] >= 0;
 }
 
-void net_tell(struct net *n, int culprit, const char *why)
+void net_tell(struct net *n, int culprit, const char *why, enum net_audience audience)
 {
     struct {
         struct hello hello;
@@ -63,7 +64,7 @@ void net_tell(struct net *n, int culprit, const char *why)
     int size = n->layout->size, waiting = 0;
     struct pollfd *p = xcalloc((size_t)size, sizeof *p);
     for (int r = 0; r < size; r++) {
-        bool tell = must_be_told(n, r, culprit);
+        bool tell = must_be_told(n, r, culprit, audience);
         p[r] = (struct pollfd){.fd = tell ? start_connect(&n->layout->members[r]) : -1,
                                .events = POLLOUT};
         waiting += p[r].fd >= 0;

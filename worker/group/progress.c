@@ -20,6 +20,7 @@ enum {
     LOOK_MS = 100,
     BOTH_MS = 1,   /* between looks at the one while sleeping on the other */
     NEWS_MS = 200, /* for the cause to come when a connection has closed */
+    GLANCE_MS = 5  /* between looks for it on this host */
 };
 
 static inline void cpu_relax(void)
@@ -31,19 +32,38 @@ static inline void cpu_relax(void)
 #endif
 }
 
-/* ---- breaking ---- */
+/* ---- breaking ----
+ *
+ * Who breaks closes its streams, and its neighbours then see a rank that has gone. So
+ * the cause goes ahead of the closing, on every way it can take: into the memory of the
+ * host first, where it costs nothing, then to other hosts. The rank that finds a cause
+ * tells all of them; one that was told passes it on to those it has streams with, since
+ * the finder may have been killed in the middle of its round.
+ */
 
-static int be_broken(struct ddp_group *g, int culprit, struct ddp_err *err)
+/* What others have found. */
+static bool told(struct ddp_group *g, int *culprit, struct ddp_err *theirs)
+{
+    return (g->shm && shm_failed(g->shm, culprit, theirs)) ||
+           (g->net && net_told(g->net, culprit, theirs));
+}
+
+static int be_broken(struct ddp_group *g, int culprit, struct ddp_err *err,
+                     enum net_audience audience)
 {
     if (!g->broken) {
+        if (g->shm) { /* one cause for the whole host: the first that was written */
+            shm_fail(g->shm, culprit, err->text);
+            shm_failed(g->shm, &culprit, err);
+        }
         g->broken = true;
         g->why = *err;
         g->first = g->last = NULL; /* each is told when it is tested or waited for */
         messages_drop(g);
-        if (g->shm)
-            shm_fail(g->shm, culprit, err->text);
-        if (g->net)
+        if (g->net) {
+            net_tell(g->net, culprit, err->text, audience);
             net_hang_up(g->net);
+        }
     }
     *err = g->why;
     return -1;
@@ -51,9 +71,12 @@ static int be_broken(struct ddp_group *g, int culprit, struct ddp_err *err)
 
 int group_break(struct ddp_group *g, int culprit, struct ddp_err *err)
 {
-    if (!g->broken && g->net)
-        net_tell(g->net, culprit, err->text);
-    return be_broken(g, culprit, err);
+    return be_broken(g, culprit, err, NET_TO_ALL);
+}
+
+static int pass_on(struct ddp_group *g, int culprit, struct ddp_err *err)
+{
+    return be_broken(g, culprit, err, NET_TO_NEIGHBOURS);
 }
 
 /* What is going on, for the end of a sentence: "all_reduce #17". */
@@ -65,18 +88,26 @@ static const char *doing(const struct ddp_group *g, char *text, size_t size)
     return text;
 }
 
+/* Its word comes before a rank closes, but may come another way and a little later. */
+static bool told_soon(struct ddp_group *g, int *culprit, struct ddp_err *theirs)
+{
+    int64_t until = now_ms() + NEWS_MS;
+    while (!told(g, culprit, theirs)) {
+        if (!g->net || now_ms() >= until)
+            return false;
+        net_await_news(g->net, GLANCE_MS);
+    }
+    return true;
+}
+
 /* A rank has gone, or so it seems: it may have left because of what another one did. */
 static int lost(struct ddp_group *g, int culprit, struct ddp_err *err)
 {
     int first;
     struct ddp_err theirs;
-    if (g->shm && shm_failed(g->shm, &first, &theirs)) {
+    if (told_soon(g, &first, &theirs)) {
         *err = theirs;
-        return be_broken(g, first, err);
-    }
-    if (g->net && net_told_within(g->net, NEWS_MS, &first, &theirs)) {
-        *err = theirs;
-        return be_broken(g, first, err);
+        return pass_on(g, first, err);
     }
     char what[64];
     struct ddp_err how = *err;
@@ -113,7 +144,7 @@ int group_progress(struct ddp_group *g, struct ddp_err *err)
     }
     if (g->net) {
         if (net_expects(g->net) && net_told(g->net, &culprit, err))
-            return be_broken(g, culprit, err);
+            return pass_on(g, culprit, err);
         net_begin(g->net);
     }
     while (g->first) {
@@ -224,13 +255,6 @@ static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *e
     return *ended ? 0 : lost(g, culprit, err);
 }
 
-/* What others have found. */
-static bool told(struct ddp_group *g, int *culprit, struct ddp_err *theirs)
-{
-    return (g->shm && shm_failed(g->shm, culprit, theirs)) ||
-           (g->net && net_told(g->net, culprit, theirs));
-}
-
 enum { NAMED = 4, LISTED = 64 };
 
 /* "rank 3 on node02, rank 5 on node02 and 7 more" */
@@ -280,7 +304,7 @@ static int expired(struct ddp_group *g, struct ddp_err *err)
     doing(g, what, sizeof what);
     int late = list_late(g, ranks);
     if (told(g, &culprit, err)) /* somebody whose deadline passed before ours */
-        return be_broken(g, culprit, err);
+        return pass_on(g, culprit, err);
     if (late > 0) {
         name_ranks(g, ranks, late, names, sizeof names);
         err_set(err, "%s: %s %s not come within %g s", what, names,
@@ -297,7 +321,7 @@ int group_hear(struct ddp_group *g, struct ddp_err *err)
     int culprit;
     struct ddp_err why;
     if (!g->broken && told(g, &culprit, &why))
-        be_broken(g, culprit, &why);
+        pass_on(g, culprit, &why);
     if (g->broken && err)
         *err = g->why;
     return g->broken ? -1 : 0;
@@ -315,7 +339,7 @@ static int hear(struct ddp_group *g, const bool *ended, struct ddp_err *err)
     if (*ended)
         return 0;
     *err = theirs;
-    return be_broken(g, culprit, err);
+    return pass_on(g, culprit, err);
 }
 
 struct patience {

@@ -19,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { FAIL_TURNS = 100, FAIL_TURN_US = 500 };
+
 void *shm_arena_alloc(struct shm *s, size_t bytes, struct ddp_err *err)
 {
     size_t room = (bytes + SHM_LINE - 1) / SHM_LINE * SHM_LINE;
@@ -158,8 +160,12 @@ int shm_gone(const struct shm *s, bool *left)
 void shm_fail(struct shm *s, int culprit, const char *why)
 {
     uint32_t none = 0;
-    if (!atomic_compare_exchange_strong(&s->head->failed, &none, 1))
+    if (!atomic_compare_exchange_strong(&s->head->failed, &none, 1)) {
+        /* another rank was first; its words are there in a moment, unless it dies now */
+        for (int i = 0; i < FAIL_TURNS && atomic_load(&s->head->failed) != 2; i++)
+            usleep(FAIL_TURN_US);
         return;
+    }
     s->head->culprit = culprit;
     strncpy(s->head->why, why, sizeof s->head->why - 1);
     atomic_store(&s->head->failed, 2);

@@ -133,7 +133,8 @@ void shm_sleep(struct shm *s, unsigned local, int ms, bool (*ready)(void *arg),
 int shm_gone(const struct shm *s, bool *left);
 bool shm_is_gone(const struct shm *s, int local, bool *left);
 
-/* The first failure of any rank of this host is everybody's. */
+/* The first failure of any rank of this host is everybody's: after shm_fail(), whoever
+ * was first, shm_failed() tells it. */
 void shm_fail(struct shm *s, int culprit, const char *why);
 bool shm_failed(const struct shm *s, int *culprit, struct ddp_err *err);
 

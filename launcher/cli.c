@@ -209,6 +209,7 @@ static void set_defaults(struct opts *opts)
         .tree_width = 32,
         .ssh_window = 64,
         .start_timeout_ms = 60000,
+        .preload = "",
         .grace_ms = 5000,
     };
 }

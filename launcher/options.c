@@ -168,6 +168,13 @@ static int read_modules(const struct option *o, const char *name, const char *te
     return read_text(o, name, text, opts, err);
 }
 
+static int read_no_preload(const struct option *o, const char *name, const char *text,
+                           struct opts *opts, struct ddp_err *err)
+{
+    opts->preload = NULL;
+    return 0;
+}
+
 static int read_ranks(const struct option *o, const char *name, const char *text,
                       struct opts *opts, struct ddp_err *err)
 {
@@ -276,7 +283,10 @@ const struct option options[] = {
      "time between TERM and KILL when a job is ended; default: 5s"},
     {"preload", "MODULES", AT(preload), read_modules, 0, 0, NULL,
      "Python ranks of a host are forked from one interpreter that has imported these, "
-     "such as torch,numpy; where that is not safe, each imports by itself"},
+     "such as torch,numpy; where that is not safe, each imports by itself; default: what "
+     "the script imports first, when torch comes with it"},
+    {"no-preload", NULL, 0, read_no_preload, 0, 0, NULL,
+     "each Python rank imports by itself"},
     {"ssh", "COMMAND", AT(ssh), read_text, 0, 0, NULL,
      "reach other hosts with this command, split at blanks; default: ssh"},
     {"ssh-window", "N", AT(ssh_window), read_number, 1, 4096, NULL,

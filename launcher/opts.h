@@ -70,8 +70,9 @@ struct opts {
     int64_t grace_ms;         /* TERM to KILL; default 5 s */
     bool dry_run, show_env, verbose, report;
     const char *log_level;
-    const char
-        *preload; /* modules that ranks of a node share, "torch,numpy"; NULL: none */
+    /* modules that ranks of a node share, "torch,numpy"; "": as the script says
+     * (default); NULL: none */
+    const char *preload;
 
     char *const *argv; /* the program and its arguments, NULL-terminated, borrowed */
 };

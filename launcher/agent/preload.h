@@ -17,6 +17,11 @@
 
 struct preload;
 
+/* Instead of modules: what the script imports first, where torch comes with it (see
+ * doc/preload.md); and the same, but only told, by `over`. */
+#define PRELOAD_AUTO ""
+#define PRELOAD_ASK  "?"
+
 /* Told from the loop, not from within a verb. preload_destroy() is allowed in them. */
 struct preload_events {
     void (*ready)(void *arg); /* it has imported: preload_fork() may be called */
@@ -24,13 +29,15 @@ struct preload_events {
      * preload_go() */
     void (*forked)(pid_t pid, void *arg);
     void (*over)(const char *why, void *arg); /* nothing more can be forked from it */
+    /* with PRELOAD_ASK, in the place of `ready`: "torch, numpy"; else NULL */
+    void (*would)(const char *modules, void *arg);
 };
 
 /* What it is to be. All borrowed, for the time of the call. */
 struct preload_spec {
     const char *path;        /* of the program: no search */
     char *const *argv;       /* the user's own */
-    const char *modules;     /* "torch,numpy" */
+    const char *modules;     /* "torch,numpy"; PRELOAD_AUTO, PRELOAD_ASK */
     const struct strv *envs; /* of each rank */
     int nranks;
     const cpu_set_t *cpus; /* of the first rank; NULL: not bound */
@@ -49,6 +56,9 @@ void preload_destroy(struct preload *p); /* ends the helper, and a rank that wai
 void preload_fork(struct preload *p, const int streams[3], const char *cpus,
                   const struct strv *env);
 void preload_go(struct preload *p); /* the one that was forked last may run */
+
+/* Does its name or its first line say so? Cheap. */
+bool preload_is_python(const char *path);
 
 /* Is this a command whose Python would import our folder? -1: no, and why. */
 int preload_fits(const char *path, char *const *argv, struct ddp_err *why);

@@ -336,9 +336,16 @@ static int same_cpus(const struct ranks *r, struct ddp_err *why)
     return 0;
 }
 
+/* By itself it is not even thought of, or spoken of, where it could not be of use. */
+static bool wants_preload(const struct ranks *r)
+{
+    const char *modules = r->job->preload;
+    return modules && (*modules || (r->share.nlocal > 1 && preload_is_python(r->path)));
+}
+
 static void start_preload(struct ranks *r)
 {
-    static const struct preload_events events = {on_ready, on_forked, on_over};
+    static const struct preload_events events = {on_ready, on_forked, on_over, NULL};
     struct ddp_err why = {""};
     uint32_t n = r->share.nlocal;
     struct strv *envs = xcalloc(n, sizeof *envs);
@@ -402,7 +409,7 @@ static void start_batch(struct ranks *r)
     if (!r->path) {
         if (prepare(r) < 0)
             return;
-        if (r->job->preload)
+        if (wants_preload(r))
             start_preload(r);
     }
     if (r->preload)

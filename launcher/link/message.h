@@ -53,7 +53,7 @@ struct msg_job {
     char *id;             /* owned: TORCHELASTIC_RUN_ID */
     char *master_addr;    /* owned */
     char *interface;      /* owned, or NULL */
-    char *preload;        /* owned, or NULL: modules to import before ranks are forked */
+    char *preload;        /* owned: as in struct opts; NULL: nothing */
     uint32_t master_port; /* 0: this agent binds the store itself (one node only) */
     uint32_t nranks, nnodes;
     uint32_t rank_names, store_mode, bind_to, input;

@@ -340,11 +340,8 @@ void show_commands(const struct show *s, show_fn line, void *arg)
         say(line, arg, "  %s", *c);
     char *program = shell_join(s->opts->argv);
     say(line, arg, "  each rank: %s", program);
-    if (s->opts->preload)
-        say(line, arg,
-            "  with several ranks of a Python program on a host: one imports %s, and they "
-            "are forked from it, if that proves safe (--verbose says why not)",
-            s->opts->preload);
+    if (s->python)
+        say(line, arg, "  Python ranks: %s", s->python);
     free(program);
 }
 

@@ -29,6 +29,7 @@ struct show {
     const struct strv *env, *user_set; /* as contract_apply() gets them */
     /* What would be run, in order: "n1: ssh ... ddprun-agent ..."; NULL-terminated. */
     char *const *commands;
+    const char *python; /* what becomes of Python ranks; NULL: they are none */
 };
 
 void show_hosts(const struct show *s, show_fn line, void *arg);

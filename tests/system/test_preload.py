@@ -1,4 +1,5 @@
-"""--preload: a forked rank and one started the plain way are the same to the script."""
+"""--preload: a forked rank and one started the plain way are the same to the script; and
+what ddprun chooses by itself."""
 
 import json
 import os
@@ -40,7 +41,7 @@ def flat(value, path=""):
 class Preload(LaunchTest):
     def both(self, *command, np=2, options=(), modules=MODULES, forked=True, **how):
         """The same job both ways."""
-        plain = self.run_to_end("-np", np, "-v", *options, *command, **how)
+        plain = self.run_to_end("-np", np, "-v", "--no-preload", *options, *command, **how)
         ours = self.run_to_end("-np", np, "-v", "--preload", modules, *options, *command, **how)
         if forked:
             self.assertIn(FORKED, ours.err)
@@ -187,6 +188,9 @@ class Preload(LaunchTest):
                  "left a child process"),
                 ("import signal; signal.setitimer(signal.ITIMER_VIRTUAL, 100)", "set a timer"),
                 ("import random; random.seed(5)", "an import has seeded"),
+                ("import os; os.environ['RANK'] = '7'", "sets RANK"),
+                ("import os; os.environ.pop('RANK', None)", "reads RANK"),
+                ("import os; os.chdir('/')", "has changed the directory"),
                 ("print('hello')", "an import has written"),
                 ("import os; os.write(2, b'hello\\n')", "an import has written"),
                 ("raise SystemExit(0)", "cannot import 'doubt': SystemExit"),
@@ -316,6 +320,146 @@ class Preload(LaunchTest):
         launch.wait()
         self.assert_ended(launch, 137)
         self.assertIn("rank 1", launch.err)
+
+
+class Choice(LaunchTest):
+    """Without --preload: what the script is sure to import first, when torch comes with it.
+    A folder on PYTHONPATH plays the site's packages."""
+
+    def setUp(self):
+        super().setUp()
+        self.env = {"PYTHONPATH": self.path("site")}
+        os.makedirs(self.path("site", "torch", "nn"))
+        self.write("site/torch/__init__.py", "import os; os.environ.setdefault('BY_TORCH', '1')\n")
+        self.write("site/torch/nn/__init__.py", "")
+        for name, needs in (("trainer", "torch (>=2.0) ; python_version > '3'"),
+                            ("perhaps", "torch ; extra == 'torch'"), ("vision", "torchvision")):
+            os.makedirs(self.path("site", f"{name}-1.0.dist-info"))
+            self.write(f"site/{name}-1.0.dist-info/METADATA", f"Requires-Dist: {needs}\n\n")
+            self.write(f"site/{name}.py", "import torch\n")
+        self.write("site/trainer.py", "import torch\ndef main(): print('rank trains')\n")
+
+    def told(self, *command, options=("-np", 2), **how):
+        launch = self.run_to_end("--dry-run", *options, *command, env=self.env, **how)
+        self.assert_ended(launch, 0)
+        return "".join(line.partition("Python ranks: ")[2] for line in launch.out.splitlines())
+
+    def test_what_a_script_says(self):
+        self.write("beside.py", "import json\nX = {'a': [1, -2]}\ndef f(a: int = 3) -> str:\n"
+                   "    print(a)\n")
+        self.write("busy.py", "import csv\nprint('busy')\n")
+        os.makedirs(self.path("pack", "sub"))
+        self.write("pack/__init__.py", "from . import one\n")
+        self.write("pack/one.py", "import wave\n")
+        self.write("pack/sub/__init__.py", "")
+        self.write("pack/__main__.py", "from .one import y\nimport torch\n")
+        for text, imports in (
+                ("import torch", "torch"),
+                ('"""what it is"""\nfrom __future__ import annotations\nimport json, torch.nn\n'
+                 "print(1)\nimport csv", "json, torch.nn"),
+                ("from torch import nn", "torch"),
+                ("import trainer", "trainer"),
+                ("from beside import X\nimport torch", "json, torch"),
+                ("import torch\nimport busy\nimport wave", "torch, csv"),
+                ("import pack.sub, torch", "wave, torch"),
+                ("from pack import one, sub\nimport torch", "wave, torch"),
+                ("try:\n    import torch\nexcept ImportError:\n    torch = None\nimport csv",
+                 "torch, csv"),
+                ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import nothing\n"
+                 "import torch", "typing, torch"),
+                ("import os\nos.environ['A'] = 'b'\nos.environ.setdefault('A', 'c')\n"
+                 "import torch", "os, torch"),
+                ("N: int = 3\nNAMES = ['a', 'b']\nimport torch", "torch"),
+                ("async def f(*a, b=1, **c): pass\npass\nimport torch", "torch"),
+                ("import torch\nimport nothing", "torch")):
+            with self.subTest(text=text):
+                script = self.write("script.py", text + "\n")
+                self.assertIn(f"that has imported {imports}, as the script does first",
+                              self.told(PYTHON, script))
+        self.assertIn("has imported wave, torch,",
+                      self.told(PYTHON, "-m", "pack", cwd=self.folder.name))
+        self.assertIn("has imported torch,", self.told(PYTHON, "-uc", "import torch"))
+
+    def test_what_is_not_sure(self):
+        self.write("busy.py", "import csv\nprint('busy')\n")
+        self.write("broken.py", "import (\n")
+        begin = "does not begin with an import of torch: "
+        for text, why in (
+                ("import json", begin + "it ends"),
+                ("import perhaps", begin + "it ends"),
+                ("import vision", begin + "it ends"),
+                ("print(1)\nimport torch", begin + "line 1 of script.py may do anything"),
+                ("import sys\nsys.path.append('x')\nimport torch", begin + "line 2"),
+                ("import os\nos.environ['A'] = str(1)\nimport torch", begin + "line 2"),
+                ("import busy\nimport torch", begin + "line 2 of busy.py"),
+                ("import broken\nimport torch", begin + "broken.py is no Python"),
+                ("import nothing\nimport torch", begin + "there is no module 'nothing'"),
+                ("if True:\n    import torch", begin + "line 1"),
+                ("class A(print()): pass\nimport torch", begin + "line 1"),
+                ("@print\ndef f(): pass\nimport torch", begin + "line"),
+                ("def f(a=print()): pass\nimport torch", begin + "line 1"),
+                ("def f(a: print()): pass\nimport torch", begin + "line 1"),
+                ("x = [i for i in 'ab']\nimport torch", begin + "line 1"),
+                ("import torch as", "script.py is no Python")):
+            with self.subTest(text=text):
+                script = self.write("script.py", text + "\n")
+                told = self.told(PYTHON, script)
+                self.assertIn("each imports by itself, as ", told)
+                self.assertIn(why, told)
+        script = self.write("script.py", "import torch\n")
+        for command, why in (((PYTHON, "-"), "through stdin"),
+                             ((PYTHON, "-m", "nothing.x"), "'nothing.x' is not found"),
+                             ((PYTHON, self.path("nowhere.py")), "cannot be read"),
+                             ((PYTHON, "-I", script), "option '-I'")):
+            with self.subTest(command=command):
+                self.assertIn(why, self.told(*command))
+        self.assertIn("--no-preload says", self.told("--no-preload", PYTHON, script))
+        self.assertIn("no host has two", self.told(PYTHON, script, options=()))
+        self.assertIn("has imported json, if", self.told("--preload", "json", PYTHON, script))
+        self.assertEqual(self.told("true"), "")
+
+    def ranks(self, *command, forked, **how):
+        launch = self.run_to_end("-np", 2, "-v", *command, env=self.env, **how)
+        self.assert_ended(launch, 0)
+        self.assertEqual(FORKED in launch.err, forked, launch.err)
+        return sorted(line.split(" ", 1)[1] for line in launch.out.splitlines()), launch
+
+    def test_by_itself(self):
+        """Forked, with what imports have done to the environment."""
+        script = self.write("script.py", "import os\nos.environ['MINE'] = '2'\nimport torch\n"
+                            "print(os.environ['RANK'], os.environ['BY_TORCH'],"
+                            " os.environ['MINE'])\n")
+        plain, launch = self.ranks("--no-preload", PYTHON, script, forked=False)
+        self.assertNotIn(NOT_FORKED, launch.err)
+        self.assertEqual(plain, ["0 1 2", "1 1 2"])
+        self.assertEqual(plain, self.ranks(PYTHON, script, forked=True)[0])
+
+    def test_a_console_script(self):
+        text = ("# -*- coding: utf-8 -*-\nimport re\nimport sys\nfrom trainer import main\n"
+                "if __name__ == '__main__':\n    sys.exit(main())\n")
+        script = self.write("train", f"#!{PYTHON}\n{text}", 0o755)
+        self.assertEqual(self.ranks(script, forked=True)[0], ["rank trains"] * 2)
+        script = self.write("train", f"#!/bin/sh\n'''exec' \"{PYTHON}\" \"$0\" \"$@\"\n' '''\n"
+                            f"{text}", 0o755)
+        self.assertEqual(self.ranks(script, forked=True)[0], ["rank trains"] * 2)
+
+    def test_the_plain_way(self):
+        script = self.write("script.py", "import trainer\nprint('rank', dir(trainer)[0])\n")
+        self.write("site/trainer.py", "")
+        ranks, launch = self.ranks(PYTHON, script, forked=False)
+        self.assertIn("torch has not come with", launch.err)
+        self.assertEqual(ranks, ["rank __builtins__"] * 2)
+        _, launch = self.ranks("sh", "-c", "echo a b", forked=False)
+        self.assertNotIn(NOT_FORKED, launch.err)
+
+    def test_an_import_that_looks_who_it_is_goes_no_further(self):
+        mark = self.path("mark")
+        self.write("site/torch/__init__.py", "import os; rank = os.environ.get('RANK', 'none')\n"
+                   f"open('{mark}', 'a').write(rank + ' ')\n")
+        _, launch = self.ranks(PYTHON, "-c", "import torch; print('a b')", forked=False)
+        self.assertIn("import of 'torch' reads RANK", launch.err)
+        with open(mark, encoding="ascii") as f:
+            self.assertEqual(sorted(f.read().split()), ["0", "1"])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 /* bench/engines.c - see engines.h */
 #include "bench/engines.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const struct kernels *bench_engine(const char *name, struct ddp_err *err)
@@ -15,5 +16,11 @@ const struct kernels *bench_engine(const char *name, struct ddp_err *err)
         onednn = *best;
         return use_onednn(&onednn) ? &onednn : NULL;
     }
-    return kernels_get(name, err);
+    /* "bf16", or "avx2-bf16" */
+    size_t len = name ? strlen(name) : 0;
+    if (len < 4 || strcmp(name + len - 4, "bf16") != 0)
+        return kernels_get(name, err);
+    char engine[32];
+    snprintf(engine, sizeof(engine), "%.*s", (int)(len > 5 ? len - 5 : 0), name);
+    return kernels_get_at(len > 5 ? engine : NULL, PRECISION_BF16, err);
 }

@@ -9,7 +9,7 @@
 
 #include "worker/kernels/kernels.h"
 
-/* As kernels_get(), of those too. What a library lacks is the worker's fastest. */
+/* As kernels_get(), of those too; "bf16" and "avx2-bf16" are engines of that precision. What a library lacks is the worker's fastest. */
 const struct kernels *bench_engine(const char *name, struct ddp_err *err);
 
 /* Put the library's layers into the table; false in builds without the library. */

@@ -4,7 +4,8 @@
 Both sides do the same step (forward, backward, optimiser) on the same number of random
 images, on one core, one second at a time in turn, so that what else the machine does hits
 both. PyTorch's is its MNIST example's network in eager mode, with one thread. Prints the
-median and the range of images/s, and of the ratio of each pair.
+median and the range of images/s, and of the ratio of each pair. With bf16 PyTorch's side runs
+under autocast.
 
 The Python is the one that tests/interop/torch-env.sh finds or makes."""
 import argparse
@@ -14,10 +15,11 @@ import subprocess
 import sys
 import time
 
-CASES = [("cnn", 64), ("mlp", 64), ("mlp", 256)]
+CASES = [(model, batch, precision) for precision in ("fp32", "bf16")
+         for model, batch in (("cnn", 64), ("mlp", 64), ("mlp", 256))]
 
 
-def serve(model, batch):
+def serve(model, batch, precision):
     """The PyTorch side: a line in, a second of steps, images/s out."""
     import torch
     import torch.nn as nn
@@ -43,7 +45,9 @@ def serve(model, batch):
         x, y = batches[at % len(batches)]
         at += 1
         opt.zero_grad()
-        F.cross_entropy(net(x), y).backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            loss = F.cross_entropy(net(x), y)
+        loss.backward()
         opt.step()
 
     for _ in range(3):
@@ -62,8 +66,9 @@ def spread(values, form):
     return f"{form % statistics.median(values)} ({low}..{high})"
 
 
-def measure(build, python, model, batch, rounds, engine):
-    torch = subprocess.Popen([python, __file__, "--serve", model, str(batch)],
+def measure(build, python, model, batch, precision, rounds, engine):
+    engine = engine or ["bf16"] * (precision == "bf16")
+    torch = subprocess.Popen([python, __file__, "--serve", model, str(batch), precision],
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     version = torch.stdout.readline().strip()
     ours, theirs = [], []
@@ -77,19 +82,20 @@ def measure(build, python, model, batch, rounds, engine):
     torch.stdin.close()
     torch.wait()
     ratios = [a / b for a, b in zip(ours, theirs)]
-    print(f"{model:4} B={batch:<4} ddp-train {spread(ours, '%.0f')}  "
+    print(f"{model:4} B={batch:<4} {precision} ddp-train {spread(ours, '%.0f')}  "
           f"torch {version} {spread(theirs, '%.0f')}  ratio {spread(ratios, '%.2f')}")
 
 
 def main():
     if sys.argv[1:2] == ["--serve"]:
-        serve(sys.argv[2], int(sys.argv[3]))
+        serve(sys.argv[2], int(sys.argv[3]), sys.argv[4])
         return
     args = argparse.ArgumentParser()
     args.add_argument("build")
     args.add_argument("--rounds", type=int, default=7)
     args.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)))
     args.add_argument("--engine", nargs=1, default=[], help="avx512, avx2, simd, plain")
+    args.add_argument("--precision", choices=["fp32", "bf16"], help="only this one")
     args = args.parse_args()
     here = os.path.dirname(os.path.abspath(__file__))
     finder = subprocess.run([f"{here}/../tests/interop/torch-env.sh"], stdout=subprocess.PIPE,
@@ -97,8 +103,10 @@ def main():
     if finder.returncode != 0:
         sys.exit(finder.returncode)
     os.sched_setaffinity(0, {args.cpu})
-    for model, batch in CASES:
-        measure(args.build, finder.stdout.strip(), model, batch, args.rounds, args.engine)
+    for model, batch, precision in CASES:
+        if args.precision in (None, precision):
+            measure(args.build, finder.stdout.strip(), model, batch, precision, args.rounds,
+                    args.engine)
 
 
 main()

@@ -38,6 +38,7 @@ enum key {
     KEY_LOGITS,
     KEY_PROGRESS,
     KEY_KERNELS,
+    KEY_PRECISION,
     KEY_THREADS,
     KEY_BACKEND,
     KEY_BUCKET_MB,
@@ -97,6 +98,8 @@ static const struct argp_option options[] = {
 
     {NULL, 0, NULL, 0, "How to compute", 5},
     {"kernels", KEY_KERNELS, "NAME", 0, "The engine; a wrong name lists them", 0},
+    {"precision", KEY_PRECISION, "WHAT", 0,
+     "fp32 (the default) or bf16: products of bfloat16, sums and weights in fp32", 0},
     {"threads", KEY_THREADS, "N", 0,
      "Of each rank (default: OMP_NUM_THREADS, else its share of the CPUs)", 0},
     {"backend", KEY_BACKEND, "NAME", 0,
@@ -163,6 +166,17 @@ static int parse_optimizer(const char *text, const struct optim_type **out,
 {
     *out = optim_find(text);
     return *out ? 0 : err_set(err, "'%s' is not one of sgd, adam, adadelta", text);
+}
+
+static int parse_precision(const char *text, enum precision *out, struct ddp_err *err)
+{
+    for (int i = 0; precision_names[i]; i++) {
+        if (strcmp(precision_names[i], text) == 0) {
+            *out = (enum precision)i;
+            return 0;
+        }
+    }
+    return err_set(err, "'%s' is not one of fp32, bf16", text);
 }
 
 static int parse_backend(const char *text, const char **out, struct ddp_err *err)
@@ -279,7 +293,9 @@ static int set_running(int key, const char *text, struct parse *p)
         return progress_parse(text, &c->progress, p->err);
     case KEY_KERNELS:
         c->kernels = text;
-        return kernels_get(text, p->err) ? 0 : -1;
+        return 0;
+    case KEY_PRECISION:
+        return parse_precision(text, &c->precision, p->err);
     case KEY_THREADS:
         return parse_int(text, 1, 4096, &c->threads, p->err);
     case KEY_BACKEND:
@@ -392,6 +408,8 @@ static int fill_in(struct parse *p)
         c->plot = NULL;
     if (c->threads == 0)
         c->threads = default_threads();
+    if (!kernels_get_at(c->kernels, c->precision, p->err))
+        return err_prefix(p->err, "--kernels");
     return 0;
 }
 

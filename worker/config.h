@@ -41,6 +41,7 @@ struct train_config {
     enum progress_mode progress;
 
     const char *kernels; /* NULL: the fastest */
+    enum precision precision;
     int threads;
     const char *backend; /* of the process group; NULL: let it choose */
     size_t first_bucket_bytes, bucket_bytes;

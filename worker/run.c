@@ -64,7 +64,7 @@ static int prepare(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
     kernels_set_threads(c->threads);
-    run->kernels = kernels_get(c->kernels, err);
+    run->kernels = kernels_get_at(c->kernels, c->precision, err);
     if (!run->kernels || dataset_load(c->data, c->seed, &run->data, err) < 0)
         return -1;
     run->model =

@@ -72,14 +72,15 @@ static void tell_stop(struct run *run)
 static void log_config(struct run *run)
 {
     const struct train_config *c = run->c;
-    metrics_line(&run->metrics, "run",
-                 "\"model\":\"%s\",\"parameters\":%zu,\"ranks\":%d,\"batch_size\":%d,"
-                 "\"optimizer\":\"%s\",\"kernels\":\"%s\",\"threads\":%d,"
-                 "\"train_samples\":%zu,\"test_samples\":%zu,\"seed\":%" PRIu64
-                 ",\"step\":%" PRIu64,
-                 c->model->name, model_param_count(run->model), run->size, c->batch_size,
-                 c->optim->name, run->kernels->name, c->threads, run->data.train.n,
-                 run->data.test.n, run->state.seed, run->state.step);
+    metrics_line(
+        &run->metrics, "run",
+        "\"model\":\"%s\",\"parameters\":%zu,\"ranks\":%d,\"batch_size\":%d,"
+        "\"optimizer\":\"%s\",\"kernels\":\"%s\",\"precision\":\"%s\",\"threads\":%d,"
+        "\"train_samples\":%zu,\"test_samples\":%zu,\"seed\":%" PRIu64
+        ",\"step\":%" PRIu64,
+        c->model->name, model_param_count(run->model), run->size, c->batch_size,
+        c->optim->name, run->kernels->name, precision_names[c->precision], c->threads,
+        run->data.train.n, run->data.test.n, run->state.seed, run->state.step);
 }
 
 void run_tell_config(struct run *run)
@@ -101,6 +102,9 @@ void run_tell_config(struct run *run)
                  c->lr, c->schedule_text, run->state.seed);
     progress_say(p, "engine      %s: %s", run->engine_type->name,
                  run->engine_type->describe(run->engine));
+    if (c->precision != PRECISION_FP32)
+        progress_say(p, "precision   %s (%s); weights, sums and optimizer in fp32",
+                     precision_names[c->precision], run->kernels->arithmetic);
     tell_stop(run);
     progress_gap(p);
     log_config(run);

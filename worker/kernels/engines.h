@@ -1,4 +1,4 @@
-/* worker/kernels/engines.h - the engines of this build, fastest first
+/* worker/kernels/engines.h - the engines of this build: fp32, then bf16, fastest first
  *
  * One of engines_x86.c and engines_any.c is compiled, whichever suits the processor that
  * the build is for.

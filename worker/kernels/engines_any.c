@@ -1,12 +1,14 @@
 /* worker/kernels/engines_any.c - see engines.h */
 #include "worker/kernels/engines.h"
 
-extern const struct kernels simd_kernels;
+extern const struct kernels simd_kernels, simd_bf16_kernels;
 
 static bool always(void)
 {
     return true;
 }
 
-const struct engine engines[] = {
-    {&simd_kernels, always}, {&kernels_plain, always}, {NULL, NULL}};
+const struct engine engines[] = {{&simd_kernels, always},
+                                 {&kernels_plain, always},
+                                 {&simd_bf16_kernels, always},
+                                 {NULL, NULL}};

@@ -8,11 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct kernels *kernels_get(const char *name, struct ddp_err *err)
+const char *const precision_names[] = {"fp32", "bf16", NULL};
+
+const struct kernels *kernels_get_at(const char *name, enum precision precision,
+                                     struct ddp_err *err)
 {
     char names[128] = "";
     for (const struct engine *e = engines; e->kernels; e++) {
-        if (!e->runs_here())
+        if (e->kernels->precision != precision || !e->runs_here())
             continue;
         if (name == NULL || strcmp(name, e->kernels->name) == 0)
             return e->kernels;
@@ -20,8 +23,15 @@ const struct kernels *kernels_get(const char *name, struct ddp_err *err)
         snprintf(names + used, sizeof(names) - used, "%s%s", used ? ", " : "",
                  e->kernels->name);
     }
-    err_set(err, "unknown engine '%s'; this machine has: %s", name, names);
+    err_set(err, "unknown engine '%s'; this machine has%s%s: %s", name,
+            precision == PRECISION_FP32 ? "" : " for ",
+            precision == PRECISION_FP32 ? "" : precision_names[precision], names);
     return NULL;
+}
+
+const struct kernels *kernels_get(const char *name, struct ddp_err *err)
+{
+    return kernels_get_at(name, PRECISION_FP32, err);
 }
 
 const char *const *kernels_names(void)
@@ -29,7 +39,7 @@ const char *const *kernels_names(void)
     static const char *names[8];
     int n = 0;
     for (const struct engine *e = engines; e->kernels; e++)
-        if (e->runs_here())
+        if (e->kernels->precision == PRECISION_FP32 && e->runs_here())
             names[n++] = e->kernels->name;
     return names;
 }

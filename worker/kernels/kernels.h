@@ -1,5 +1,10 @@
 /* worker/kernels/kernels.h - the arithmetic of the models, on contiguous float32 arrays
  *
+ * Weights, gradients of weights, and what a linear layer or the last convolution gives
+ * out are float32 with every engine. Images between convolutions lie as the engine likes
+ * them best, and in its own type: an engine of precision bf16 keeps them in bfloat16, and
+ * rounds weights and inputs to it when it multiplies; its sums are float32.
+ *
  * Shapes: B batch, C channels or inputs, H W height and width, K output channels or
  * features. A table of functions is an engine: "plain" is naive loops, the truth of the
  * tests; the others are one source compiled for several instruction sets (vector.c), and
@@ -28,22 +33,47 @@ struct linear_shape {
     bool relu;
 };
 
-/* A valid (unpadded), stride-1 convolution x[n,C,H,W], w[K,C,R,R], bias[K], ReLU, and a
- * 2x2 max-pool with stride 2 (floor) when `pool`:
- *     y[n,K,H-R+1,W-R+1]  or  y[n,K,(H-R+1)/2,(W-R+1)/2].
+/* A convolution x[n,C,H,W], w[K,C,R,R], bias[K], ReLU, and a 2x2 max-pool with stride 2
+ * (floor) when `pool`:
+ *     y[n,K,OH,OW]  or  y[n,K,OH/2,OW/2],  OH = (H + 2 pad - R) / stride + 1.
  * `first`: x is NCHW and no gradient of it is wanted. `last`: y is NCHW. Between the
  * first and the last of a chain, images lie as the engine likes them best, and x is
- * taken to be the y of another such layer, so that dx comes masked with x > 0. */
+ * taken to be the y of another such layer, so that dx comes masked with x > 0.
+ * `bare`: no bias, no ReLU and no mask: norm layers stand between these. pad < R; a layer
+ * with pooling has neither stride nor padding. */
 struct conv_shape {
     int B, C, H, W, K, R;
-    bool pool, first, last;
+    int stride, pad; /* stride 0 is 1 */
+    bool pool, first, last, bare;
+    bool adds; /* dx is added to what is there: x goes elsewhere, too */
+};
+
+/* y = relu(w (x - mean) / sqrt(var + eps) + bias + shortcut), per channel: `relu` and the
+ * shortcut (NULL) may be missing. mean and var (of n, not n-1) are those of the batch
+ * over n, H, W; `learn` moves `running`, C means and then C variances (of n-1), towards
+ * them by `momentum`. Without `learn`, the running ones are used. Images in the engine's
+ * layout. */
+struct norm_shape {
+    int B, C, H, W;
+    bool relu;
+    float eps, momentum;
+};
+
+struct map_shape {
+    int C, H, W;
 };
 
 struct linear_plan; /* made per layer by the engine; own their scratch memory */
 struct conv_plan;
+struct norm_plan;
+
+enum precision { PRECISION_FP32, PRECISION_BF16 };
+extern const char *const precision_names[]; /* "fp32", "bf16", NULL */
 
 struct kernels {
     const char *name;
+    enum precision precision;
+    const char *arithmetic; /* what multiplies, for people to read */
 
     struct linear_plan *(*linear_plan)(struct linear_shape shape, struct ddp_err *err);
     void (*linear_plan_free)(struct linear_plan *p);
@@ -65,6 +95,21 @@ struct kernels {
     void (*conv_back)(struct conv_plan *p, int n, const float *x, const float *w,
                       const float *y, const float *dy, float scale, float *dw,
                       float *dbias, float *dx);
+
+    struct norm_plan *(*norm_plan)(struct norm_shape shape, struct ddp_err *err);
+    void (*norm_plan_free)(struct norm_plan *p);
+    void (*norm)(struct norm_plan *p, int n, const float *x, const float *w,
+                 const float *bias, float *running, bool learn, const float *shortcut,
+                 float *y);
+    /* To follow norm() with `learn` on the same x. dshortcut may be NULL. */
+    void (*norm_back)(struct norm_plan *p, int n, const float *x, const float *w,
+                      const float *y, const float *dy, float *dw, float *dbias, float *dx,
+                      float *dshortcut);
+    /* Mean over H, W of images in the engine's layout: y[n,C], plain. */
+    void (*mean)(struct map_shape shape, int n, const float *x, float *y);
+    void (*mean_back)(struct map_shape shape, int n, const float *dy, float *dx);
+    /* Floats of one image in the engine's layout. */
+    size_t (*map_floats)(struct map_shape shape);
 
     /* y = y * mask / (1-p) in place, the mask drawn from (seed, stream) as rng.h says; y
      * is the output of a layer with ReLU. Going back needs no mask: what was dropped is 0
@@ -92,8 +137,11 @@ struct kernels {
 
 extern const struct kernels kernels_plain; /* the reference: naive loops */
 
-/* The fastest engine that this build and this CPU have, or the one called `name`. */
+/* The fastest fp32 engine that this build and this CPU have, or the one called `name`. */
 const struct kernels *kernels_get(const char *name, struct ddp_err *err);
+/* The same of a given precision. */
+const struct kernels *kernels_get_at(const char *name, enum precision precision,
+                                     struct ddp_err *err);
 /* Names of the engines that this build and this CPU have, fastest first; NULL-terminated.
  */
 const char *const *kernels_names(void);

@@ -5,6 +5,7 @@
  * everywhere. Dot products are accumulated in double, so that the reference does not
  * depend on an order of summation.
  */
+#include "worker/kernels/plain.h"
 #include "common/mem.h"
 #include "worker/kernels/kernels.h"
 #include "worker/kernels/loss.h"
@@ -86,8 +87,9 @@ static struct conv_plan *conv_plan(struct conv_shape s, struct ddp_err *err)
 {
     struct conv_plan *p = xcalloc(1, sizeof(*p));
     p->s = s;
-    p->OH = s.H - s.R + 1;
-    p->OW = s.W - s.R + 1;
+    p->s.stride = s.stride ? s.stride : 1;
+    p->OH = (s.H + 2 * s.pad - s.R) / p->s.stride + 1;
+    p->OW = (s.W + 2 * s.pad - s.R) / p->s.stride + 1;
     p->full = xcalloc((size_t)s.K * p->OH * p->OW, sizeof(float));
     if (s.pool)
         p->arg = xcalloc((size_t)s.B * s.K * (p->OH / 2) * (p->OW / 2), 1);
@@ -109,20 +111,28 @@ static size_t conv_floats(const struct conv_plan *p)
                      : (size_t)p->s.K * p->OH * p->OW;
 }
 
+/* Where a tap meets the image: the pixel in channel 0, or -1 in the padding. */
+static int meets(const struct conv_plan *p, int oh, int ow, int r, int s)
+{
+    int h = oh * p->s.stride + r - p->s.pad, w = ow * p->s.stride + s - p->s.pad;
+    return h < 0 || h >= p->s.H || w < 0 || w >= p->s.W ? -1 : h * p->s.W + w;
+}
+
 static void conv_image(const struct conv_plan *p, const float *x, const float *w,
                        const float *bias, float *y)
 {
-    int C = p->s.C, H = p->s.H, W = p->s.W, R = p->s.R;
+    int C = p->s.C, plane = p->s.H * p->s.W, R = p->s.R, at;
     for (int k = 0; k < p->s.K; k++)
         for (int oh = 0; oh < p->OH; oh++)
             for (int ow = 0; ow < p->OW; ow++) {
-                double sum = (double)bias[k];
+                double sum = bias ? (double)bias[k] : 0;
                 for (int c = 0; c < C; c++)
                     for (int r = 0; r < R; r++)
                         for (int s = 0; s < R; s++)
-                            sum += (double)x[(c * H + oh + r) * W + ow + s] *
-                                   (double)w[((k * C + c) * R + r) * R + s];
-                *y++ = (float)(sum < 0 ? 0 : sum);
+                            if ((at = meets(p, oh, ow, r, s)) >= 0)
+                                sum += (double)x[c * plane + at] *
+                                       (double)w[((k * C + c) * R + r) * R + s];
+                *y++ = (float)(sum < 0 && !p->s.bare ? 0 : sum);
             }
 }
 
@@ -164,7 +174,7 @@ static void unpool_image(struct conv_plan *p, int b, const float *y, const float
     size_t all = (size_t)p->s.K * p->OH * p->OW;
     if (!p->s.pool) {
         for (size_t i = 0; i < all; i++)
-            p->full[i] = y[i] > 0 ? dy[i] * scale : 0;
+            p->full[i] = y[i] > 0 || p->s.bare ? dy[i] * scale : 0;
         return;
     }
     const uint8_t *arg = p->arg + b * conv_floats(p);
@@ -182,16 +192,19 @@ static void unpool_image(struct conv_plan *p, int b, const float *y, const float
 static void conv_back_image(const struct conv_plan *p, const float *x, const float *w,
                             float *dw, float *dbias, float *dx)
 {
-    int C = p->s.C, H = p->s.H, W = p->s.W, R = p->s.R;
+    int C = p->s.C, plane = p->s.H * p->s.W, R = p->s.R, met;
     const float *g = p->full;
     for (int k = 0; k < p->s.K; k++)
         for (int oh = 0; oh < p->OH; oh++)
             for (int ow = 0; ow < p->OW; ow++, g++) {
-                dbias[k] += *g;
+                if (dbias)
+                    dbias[k] += *g;
                 for (int c = 0; c < C; c++)
                     for (int r = 0; r < R; r++)
                         for (int s = 0; s < R; s++) {
-                            int at = (c * H + oh + r) * W + ow + s;
+                            if ((met = meets(p, oh, ow, r, s)) < 0)
+                                continue;
+                            int at = c * plane + met;
                             int tap = ((k * C + c) * R + r) * R + s;
                             dw[tap] += *g * x[at];
                             if (dx)
@@ -207,15 +220,15 @@ static void conv_back(struct conv_plan *p, int n, const float *x, const float *w
     size_t in = (size_t)p->s.C * p->s.H * p->s.W, out = conv_floats(p);
     for (int i = 0; i < p->s.K * p->s.C * p->s.R * p->s.R; i++)
         dw[i] = 0;
-    for (int k = 0; k < p->s.K; k++)
+    for (int k = 0; dbias && k < p->s.K; k++)
         dbias[k] = 0;
-    for (size_t i = 0; dx && i < in * n; i++)
+    for (size_t i = 0; dx && !p->s.adds && i < in * n; i++)
         dx[i] = 0;
     for (int b = 0; b < n; b++) {
         unpool_image(p, b, y + b * out, dy + b * out, scale);
         conv_back_image(p, x + b * in, w, dw, dbias, dx ? dx + b * in : NULL);
     }
-    for (size_t i = 0; dx && i < in * n; i++) /* x came out of a ReLU */
+    for (size_t i = 0; dx && !p->s.bare && i < in * n; i++) /* x came out of a ReLU */
         dx[i] = x[i] > 0 ? dx[i] : 0;
 }
 
@@ -269,6 +282,8 @@ static void adadelta(float *w, const float *g, float *sq, float *acc, int64_t n,
 
 const struct kernels kernels_plain = {
     .name = "plain",
+    .precision = PRECISION_FP32,
+    .arithmetic = "fp32, sums in double",
     .linear_plan = linear_plan,
     .linear_plan_free = linear_plan_free,
     .linear = linear,
@@ -278,6 +293,13 @@ const struct kernels kernels_plain = {
     .conv_floats = conv_floats,
     .conv = conv,
     .conv_back = conv_back,
+    .norm_plan = plain_norm_plan,
+    .norm_plan_free = plain_norm_plan_free,
+    .norm = plain_norm,
+    .norm_back = plain_norm_back,
+    .mean = plain_mean,
+    .mean_back = plain_mean_back,
+    .map_floats = plain_map_floats,
     .dropout = dropout,
     .softmax_loss = softmax_loss,
     .mse_loss = mse_loss,

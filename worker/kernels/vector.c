@@ -3,7 +3,7 @@
  * Loops over one index are left to the compiler, which turns them into vectors of the
  * width this file is compiled for; long ones are shared out among the threads.
  */
-#include "worker/kernels/vector.h"
+#include "worker/kernels/vector_elem.h"
 
 #include "worker/kernels/loss.h"
 #include "worker/kernels/pool.h"
@@ -216,8 +216,15 @@ static void adadelta(float *w, const float *g, float *sq, float *acc, int64_t n,
     run(adadelta_part, &s);
 }
 
+static size_t map_floats(struct map_shape s)
+{
+    return (size_t)(round_up(s.C, BLOCK) / PER_WORD) * (size_t)s.H * (size_t)s.W;
+}
+
 const struct kernels NAMED(kernels) = {
     .name = TEXT(ENGINE),
+    .precision = PRECISION,
+    .arithmetic = ARITHMETIC,
     .linear_plan = NAMED(linear_plan),
     .linear_plan_free = NAMED(linear_plan_free),
     .linear = NAMED(linear),
@@ -227,6 +234,13 @@ const struct kernels NAMED(kernels) = {
     .conv_floats = NAMED(conv_floats),
     .conv = NAMED(conv),
     .conv_back = NAMED(conv_back),
+    .norm_plan = NAMED(norm_plan),
+    .norm_plan_free = NAMED(norm_plan_free),
+    .norm = NAMED(norm),
+    .norm_back = NAMED(norm_back),
+    .mean = NAMED(mean),
+    .mean_back = NAMED(mean_back),
+    .map_floats = map_floats,
     .dropout = dropout,
     .softmax_loss = softmax_loss,
     .mse_loss = mse_loss,

@@ -11,6 +11,9 @@
  * each copy of a loop; TILE is the largest that the registers hold.
  *
  * Rows are cut into tiles of nearly equal size, not into full ones and a rest.
+ *
+ * With -DBF16 the same text makes the engine that computes with bfloat16, see
+ * vector_elem.h.
  */
 #ifndef WORKER_KERNELS_VECTOR_H
 #define WORKER_KERNELS_VECTOR_H
@@ -19,7 +22,12 @@
 
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b)  JOIN_(a, b)
-#define NAMED(what) JOIN(ENGINE, what) /* avx2_conv */
+#if BF16
+#define TABLE JOIN(ENGINE, bf16)
+#else
+#define TABLE ENGINE
+#endif
+#define NAMED(what) JOIN(TABLE, what) /* avx2_conv, avx2_bf16_conv */
 #define TEXT_(x)    #x
 #define TEXT(x)     TEXT_(x)
 #define ALWAYS      static inline __attribute__((always_inline))
@@ -38,8 +46,11 @@ typedef float vec __attribute__((vector_size(VL * 4)));
 typedef int bits __attribute__((vector_size(VL * 4)));
 typedef float loose __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 
-typedef uint8_t bytes __attribute__((vector_size(VL)));
-typedef uint8_t loose_bytes __attribute__((vector_size(VL), aligned(1), may_alias));
+typedef unsigned uints __attribute__((vector_size(VL * 4)));
+typedef uint16_t halves __attribute__((vector_size(VL * 2)));
+typedef uint16_t loose_halves __attribute__((vector_size(VL * 2), aligned(2), may_alias));
+typedef uint8_t byte_lanes __attribute__((vector_size(VL)));
+typedef uint8_t loose_byte_lanes __attribute__((vector_size(VL), aligned(1), may_alias));
 
 ALWAYS vec load(const float *p)
 {
@@ -126,6 +137,17 @@ void NAMED(linear)(struct linear_plan *p, int n, const float *x, const float *w,
 void NAMED(linear_back)(struct linear_plan *p, int n, const float *x, const float *w,
                         const float *y, const float *dy, float scale, float *dw,
                         float *dbias, float *dx);
+
+struct norm_plan *NAMED(norm_plan)(struct norm_shape s, struct ddp_err *err);
+void NAMED(norm_plan_free)(struct norm_plan *p);
+void NAMED(norm)(struct norm_plan *p, int n, const float *x, const float *w,
+                 const float *bias, float *running, bool learn, const float *shortcut,
+                 float *y);
+void NAMED(norm_back)(struct norm_plan *p, int n, const float *x, const float *w,
+                      const float *y, const float *dy, float *dw, float *dbias, float *dx,
+                      float *dshortcut);
+void NAMED(mean)(struct map_shape s, int n, const float *x, float *y);
+void NAMED(mean_back)(struct map_shape s, int n, const float *dy, float *dx);
 
 struct conv_plan *NAMED(conv_plan)(struct conv_shape s, struct ddp_err *err);
 void NAMED(conv_plan_free)(struct conv_plan *p);

@@ -1,84 +1,73 @@
-/* worker/kernels/vector_conv.c - direct convolution with ReLU and pooling, image by image
- *
- * Layout. Images between layers lie as [channels/BLOCK][H][W][BLOCK]: BLOCK channels of a
- * pixel side by side, missing channels zero. `step` is how far a pixel is from the next:
- * BLOCK there, 1 in the first layer's NCHW input, whose channels then count as blocks of
- * one. In both, what a kernel row of R pixels covers is R*step floats in a row, and so
- * each pass is a loop over those, whatever R is:
- *
- *   forward   y[oh,ow,:] += x[oh+r, ow*step + i] * w[r][i][:]        T pixels at a time
- *   dx        the same over dy, padded by R-1 columns of zeros, with w turned around
- *   dw        dw[r][i][:] += x[oh+r, ow*step + i] * dy[oh,ow,:]      T taps i at a time
- *
- * An image goes through all its passes before the next one comes, so that what stands
- * between them (the rows before pooling, the unpooled gradient) never leaves the cache.
- * Threads share out the images; each has its own dw, added up in their order.
- */
+/* worker/kernels/vector_conv.c - convolution with ReLU and pooling: plan and forward; how
+ * it is done stands in vector_conv.h */
+#include "worker/kernels/vector_conv.h"
+
 #include "common/mem.h"
 #include "worker/kernels/pool.h"
 #include "worker/kernels/scratch.h"
-#include "worker/kernels/vector.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS_AT_ONCE = 4 }; /* of dy in a dw pass: they and their rows of x stay in L1 */
+/* ---- the plan ---- */
 
-/* A set of images in one of the layouts. */
-struct maps {
-    int blocks, step, H, W;
-};
-
-struct conv_plan {
-    struct conv_shape s;
-    struct maps in, full, out, padded; /* x; before and after pooling; dy for dx */
-    size_t taps;                       /* floats of packed weights */
-    int threads;
-    float *w, *turned, *bias; /* packed: [K/BLOCK][in.blocks][R][R*step][BLOCK] */
-    uint8_t *arg;             /* as out, per image: which of the four was the maximum */
-    struct own *own;          /* per thread */
-};
-
-struct own {
-    float *rows;   /* two rows before pooling */
-    float *pooled; /* one image of y, or of its gradient, in our layout */
-    float *planes; /* one image of its gradient in NCHW */
-    float *dy;     /* one image of the gradient before pooling, padded */
-    float *dw, *dbias;
-};
-
-static size_t maps_floats(struct maps m)
+static void plan_maps(struct conv_plan *p)
 {
-    return (size_t)m.blocks * (size_t)m.H * (size_t)m.W * (size_t)m.step;
+    const struct conv_shape *s = &p->s;
+    int OH = (s->H + 2 * s->pad - s->R) / p->stride + 1;
+    int OW = (s->W + 2 * s->pad - s->R) / p->stride + 1;
+    int kblocks = round_up(s->K, BLOCK) / BLOCK;
+    p->x = s->first ? (struct maps){s->C, 1, s->H, s->W}
+                    : (struct maps){round_up(s->C, BLOCK) / BLOCK, WORDS, s->H, s->W};
+    p->in = p->x;
+    p->in.H += 2 * s->pad;
+    p->in.W += 2 * s->pad;
+    p->full = (struct maps){kblocks, WORDS, OH, OW};
+    p->out = s->pool ? (struct maps){kblocks, WORDS, OH / 2, OW / 2} : p->full;
+    p->P = s->R - 1 - s->pad;
+    int dense = p->P + (OW - 1) * p->stride + 1 + p->P, read = s->W + s->R - 1;
+    p->spread = (struct maps){kblocks, WORDS, (OH - 1) * p->stride + 1,
+                              dense > read ? dense : read};
+    p->taps = (size_t)(kblocks * BLOCK) * (size_t)(s->R * s->R) *
+              (size_t)(s->first ? s->C : p->in.blocks * BLOCK);
+}
+
+static void plan_own(const struct conv_plan *p, struct own *o)
+{
+    bool pairs = PER_WORD > 1 && !p->s.first;
+    size_t pixels = (size_t)p->full.H * (size_t)p->full.W;
+    if (p->s.pad)
+        o->x = scratch(maps_words(p->in));
+    o->rows = scratch((size_t)(2 * p->full.W) * BLOCK);
+    o->pooled = scratch(maps_words(p->out));
+    o->planes = scratch((size_t)p->out.blocks * BLOCK * pixels);
+    o->dy = scratch(maps_words(p->spread));
+    if (pairs)
+        o->pairs = scratch((size_t)(p->in.blocks * p->in.H * p->in.W) * BLOCK);
+    if (PER_WORD > 1)
+        o->dpairs = scratch((size_t)p->full.blocks * pixels * BLOCK);
+    if (!p->s.first)
+        o->sum = scratch((size_t)(p->s.H * p->s.W) * BLOCK);
+    o->dw = scratch(p->taps);
+    o->dbias = scratch((size_t)p->full.blocks * BLOCK);
 }
 
 struct conv_plan *NAMED(conv_plan)(struct conv_shape s, struct ddp_err *err)
 {
     struct conv_plan *p = xcalloc(1, sizeof(*p));
-    int OH = s.H - s.R + 1, OW = s.W - s.R + 1, kblocks = round_up(s.K, BLOCK) / BLOCK;
     p->s = s;
-    p->in = s.first ? (struct maps){s.C, 1, s.H, s.W}
-                    : (struct maps){round_up(s.C, BLOCK) / BLOCK, BLOCK, s.H, s.W};
-    p->full = (struct maps){kblocks, BLOCK, OH, OW};
-    p->out = s.pool ? (struct maps){kblocks, BLOCK, OH / 2, OW / 2} : p->full;
-    p->padded = (struct maps){kblocks, BLOCK, OH, OW + 2 * (s.R - 1)};
-    p->taps = (size_t)kblocks * BLOCK * (size_t)(p->in.blocks * p->in.step * s.R * s.R);
-    p->w = scratch(p->taps);
-    p->turned = scratch(p->taps);
-    p->bias = scratch((size_t)kblocks * BLOCK);
+    p->stride = s.stride ? s.stride : 1;
+    plan_maps(p);
+    p->w = (elem *)scratch(p->taps);
+    p->turned = (elem *)scratch(p->taps);
+    p->bias = scratch((size_t)p->full.blocks * BLOCK);
     if (s.pool)
-        p->arg = xcalloc((size_t)s.B, maps_floats(p->out));
+        p->arg =
+            xcalloc((size_t)s.B, (size_t)(p->out.blocks * p->out.H * p->out.W) * BLOCK);
     p->threads = pool_threads();
     p->own = xcalloc((size_t)p->threads, sizeof(*p->own));
-    for (int i = 0; i < p->threads; i++) {
-        struct own *o = &p->own[i];
-        o->rows = scratch((size_t)(2 * OW) * BLOCK);
-        o->pooled = scratch(maps_floats(p->out));
-        o->planes = scratch(maps_floats(p->out));
-        o->dy = scratch(maps_floats(p->padded));
-        o->dw = scratch(p->taps);
-        o->dbias = scratch((size_t)kblocks * BLOCK);
-    }
+    for (int i = 0; i < p->threads; i++)
+        plan_own(p, &p->own[i]);
     return p;
 }
 
@@ -87,12 +76,11 @@ void NAMED(conv_plan_free)(struct conv_plan *p)
     if (p == NULL)
         return;
     for (int i = 0; i < p->threads; i++) {
-        free(p->own[i].rows);
-        free(p->own[i].pooled);
-        free(p->own[i].planes);
-        free(p->own[i].dy);
-        free(p->own[i].dw);
-        free(p->own[i].dbias);
+        struct own *o = &p->own[i];
+        float *all[] = {o->x,     o->rows,   o->pooled, o->planes, o->dy,
+                        o->pairs, o->dpairs, o->sum,    o->dw,     o->dbias};
+        for (size_t j = 0; j < ARRAY_LEN(all); j++)
+            free(all[j]);
     }
     free(p->own);
     free(p->w);
@@ -106,117 +94,103 @@ size_t NAMED(conv_floats)(const struct conv_plan *p)
 {
     if (p->s.last)
         return (size_t)p->s.K * (size_t)p->out.H * (size_t)p->out.W;
-    return maps_floats(p->out);
+    return maps_words(p->out);
 }
 
-/* Where w[k][c][r][q] lies among packed weights. */
-static size_t tap(const struct conv_plan *p, int k, int c, int r, int q)
-{
-    int step = p->in.step, R = p->s.R;
-    size_t row = (size_t)((k / BLOCK * p->in.blocks + c / step) * R + r);
-    return (row * (size_t)(R * step) + (size_t)(q * step + c % step)) * BLOCK +
-           (size_t)(k % BLOCK);
-}
+/* ---- forward ---- */
 
-/* The same for the way back: k and c change places, and the kernel is turned around. */
-static size_t turned_tap(const struct conv_plan *p, int k, int c, int r, int q)
+/* The first number of w[k][c] among packed weights; those of [r][q] lie at fixed
+ * distances from it. A first layer's are float. */
+static void pack(const struct conv_plan *p, const float *w)
 {
-    int R = p->s.R;
-    size_t row = (size_t)((c / BLOCK * p->full.blocks + k / BLOCK) * R + R - 1 - r);
-    return (row * (size_t)(R * BLOCK) + (size_t)((R - 1 - q) * BLOCK + k % BLOCK)) *
-               BLOCK +
-           (size_t)(c % BLOCK);
-}
-
-typedef size_t (*tap_fn)(const struct conv_plan *p, int k, int c, int r, int q);
-
-static void pack(const struct conv_plan *p, const float *w, float *packed, tap_fn where)
-{
+    int R = p->s.R, step = p->s.first ? 1 : BLOCK, per = p->s.first ? 1 : PER_WORD;
     for (int k = 0; k < p->s.K; k++)
-        for (int c = 0; c < p->s.C; c++)
-            for (int r = 0; r < p->s.R; r++)
-                for (int q = 0; q < p->s.R; q++)
-                    packed[where(p, k, c, r, q)] = *w++;
+        for (int c = 0; c < p->s.C; c++) {
+            size_t row = (size_t)((k / BLOCK * p->in.blocks + c / step) * R);
+            size_t at = (row * (size_t)(R * step / per) + (size_t)(c % step / per)) *
+                            (size_t)(BLOCK * per) +
+                        (size_t)(k % BLOCK * per + c % per);
+            for (int i = 0; i < R * R; i++, w++, at += (size_t)(step * BLOCK)) {
+                if (p->s.first)
+                    ((float *)p->w)[at] = *w;
+                else
+                    p->w[at] = to_elem(*w);
+            }
+        }
 }
-
-static void unpack(const struct conv_plan *p, const float *packed, float *w)
-{
-    for (int k = 0; k < p->s.K; k++)
-        for (int c = 0; c < p->s.C; c++)
-            for (int r = 0; r < p->s.R; r++)
-                for (int q = 0; q < p->s.R; q++)
-                    *w++ = packed[tap(p, k, c, r, q)];
-}
-
-/* What the sums of a convolution become on their way out. */
-enum finish { KEEP, RELU, MASK };
-
-struct row { /* a row of outputs of one block of channels, from some blocks of inputs */
-    struct maps in;
-    int R, first, last; /* rows of the kernel that fall on the image: [first, last) */
-    int W;              /* pixels of the row */
-    const float *x;     /* the input row under kernel row `first`, first block */
-    const float *w;     /* [in.blocks][R][R*step][BLOCK] */
-    const float *start; /* what the sums begin with: the same for each pixel, or not */
-    int start_step;     /* 0, or BLOCK */
-    enum finish finish;
-    const float *mask; /* the row of x whose sign decides, for MASK */
-    float *y;
-};
 
 ALWAYS void conv_sums(int T, int step, const struct row *a, int ow, vec sum[][2])
 {
-    int taps = a->R * step;
+    int taps = a->R * step, x_step = a->x_step;
     for (int b = 0; b < a->in.blocks; b++)
         for (int r = a->first; r < a->last; r++) {
-            const float *x = a->x + ((b * a->in.H + r - a->first) * a->in.W + ow) * step;
+            const float *x =
+                a->x + (b * a->in.H + r - a->first) * a->in.W * step + ow * x_step;
             const float *w = a->w + (b * a->R + r) * taps * BLOCK;
             for (int i = 0; i < taps; i++, w += BLOCK) {
                 vec lo = load(w), hi = load(w + VL);
                 UNROLL for (int j = 0; j < T; j++)
                 {
-                    sum[j][0] += x[i + j * step] * lo;
-                    sum[j][1] += x[i + j * step] * hi;
+                    float word = x[i + j * x_step];
+                    if (step == 1) {
+                        sum[j][0] += word * lo;
+                        sum[j][1] += word * hi;
+                    } else {
+                        sum[j][0] = multiply_add(sum[j][0], word, lo);
+                        sum[j][1] = multiply_add(sum[j][1], word, hi);
+                    }
                 }
             }
         }
+}
+
+ALWAYS void conv_pixel(const struct row *a, int ow, vec lo, vec hi)
+{
+    float *y = a->y + ow * (a->finish & FINISH_FLOATS ? BLOCK : WORDS);
+    vec a_lo, a_hi;
+    if (a->finish & FINISH_ADD) {
+        load_pixel(y, &a_lo, &a_hi);
+        lo += a_lo;
+        hi += a_hi;
+    }
+    if (a->finish & FINISH_RELU) {
+        lo = positive(lo);
+        hi = positive(hi);
+    }
+    if (a->finish & FINISH_MASK) {
+        load_pixel(a->mask + ow * WORDS, &a_lo, &a_hi);
+        lo = where_positive(a_lo, lo);
+        hi = where_positive(a_hi, hi);
+    }
+    if (a->finish & FINISH_FLOATS) {
+        store(y, lo);
+        store(y + VL, hi);
+    } else {
+        store_pixel(y, lo, hi);
+    }
 }
 
 ALWAYS void conv_tile(int T, int step, const struct row *a, int ow)
 {
     vec sum[TILE_MAX][2];
     const float *start = a->start + ow * a->start_step;
-    float *y = a->y + ow * BLOCK;
     UNROLL for (int j = 0; j < T; j++, start += a->start_step)
     {
         sum[j][0] = load(start);
         sum[j][1] = load(start + VL);
     }
     conv_sums(T, step, a, ow, sum);
-    const float *mask = a->finish == MASK ? a->mask + ow * BLOCK : NULL;
-    UNROLL for (int j = 0; j < T; j++, y += BLOCK)
-    {
-        vec lo = sum[j][0], hi = sum[j][1];
-        if (a->finish == RELU) {
-            lo = positive(lo);
-            hi = positive(hi);
-        } else if (a->finish == MASK) {
-            lo = where_positive(load(mask + j * BLOCK), lo);
-            hi = where_positive(load(mask + j * BLOCK + VL), hi);
-        }
-        store(y, lo);
-        store(y + VL, hi);
-    }
+    UNROLL for (int j = 0; j < T; j++) conv_pixel(a, ow + j, sum[j][0], sum[j][1]);
 }
 
-static void conv_row(const struct row *a)
+void conv_row(const struct row *a)
 {
     for (int ow = 0, T; ow < a->W; ow += T) {
         T = next_tile(a->W - ow, TILE);
         if (a->in.step == 1)
             WITH_TILE(T, conv_tile, 1, a, ow);
         else
-            WITH_TILE(T, conv_tile, BLOCK, a, ow);
+            WITH_TILE(T, conv_tile, WORDS, a, ow);
     }
 }
 
@@ -224,8 +198,9 @@ static void conv_row(const struct row *a)
  * there, not-a-number counts as more than any number. */
 static void pool_rows(const float *rows, int W, float *y, uint8_t *arg)
 {
-    for (int j = 0; j < W / 2; j++, rows += BLOCK)
-        for (int half = 0; half < 2; half++, rows += VL, y += VL, arg += VL) {
+    for (int j = 0; j < W / 2; j++, rows += BLOCK, y += WORDS) {
+        vec best[2];
+        for (int half = 0; half < 2; half++, rows += VL, arg += VL) {
             const float *under = rows + W * BLOCK;
             vec a = load(rows), b = load(rows + BLOCK);
             vec d = load(under), e = load(under + BLOCK);
@@ -233,277 +208,109 @@ static void pool_rows(const float *rows, int W, float *y, uint8_t *arg)
             vec top = pick(right, b, a), low = pick(low_right, e, d);
             bits below = (low > top) | (low != low);
             bits which = (below & (2 - low_right)) | (~below & -right); /* true is -1 */
-            store(y, pick(below, low, top));
-            *(loose_bytes *)arg = __builtin_convertvector(which, bytes);
+            best[half] = pick(below, low, top);
+            *(loose_byte_lanes *)arg = __builtin_convertvector(which, byte_lanes);
         }
+        store_pixel(y, best[0], best[1]);
+    }
 }
 
 static void conv_image(const struct conv_plan *p, struct own *own, const float *x,
                        float *y, uint8_t *arg)
 {
-    size_t in_row = (size_t)(p->in.W * p->in.step), out_row = (size_t)p->out.W * BLOCK;
+    size_t in_row = (size_t)(p->in.W * p->in.step * p->stride);
+    size_t out_row = (size_t)p->out.W * WORDS;
+    const float *weights = (const float *)p->w;
+    size_t block = p->taps / (size_t)p->out.blocks / (size_t)(p->s.first ? 1 : PER_WORD);
     for (int kb = 0; kb < p->out.blocks; kb++)
         for (int oh = 0; oh < (p->s.pool ? p->out.H * 2 : p->out.H); oh++) {
-            float *pair = own->rows + (oh % 2) * p->full.W * BLOCK;
+            float *of_pair = own->rows + (oh % 2) * p->full.W * BLOCK;
             struct row row = {.in = p->in,
                               .R = p->s.R,
                               .last = p->s.R,
                               .W = p->full.W,
+                              .x_step = p->in.step * p->stride,
                               .x = x + (size_t)oh * in_row,
-                              .w = p->w + (size_t)kb * (p->taps / (size_t)p->out.blocks),
+                              .w = weights + (size_t)kb * block,
                               .start = p->bias + kb * BLOCK,
-                              .finish = RELU,
-                              .y = p->s.pool ? pair : y};
+                              .finish = (p->s.bare ? 0 : FINISH_RELU) |
+                                        (p->s.pool ? FINISH_FLOATS : 0),
+                              .y = p->s.pool ? of_pair : y};
             conv_row(&row);
             if (!p->s.pool) {
                 y += out_row;
             } else if (oh % 2) {
                 pool_rows(own->rows, p->full.W, y, arg);
                 y += out_row;
-                arg += out_row;
+                arg += (size_t)p->out.W * BLOCK;
             }
         }
+}
+
+const float *conv_input(const struct conv_plan *p, struct own *own, const float *x)
+{
+    if (p->s.pad == 0)
+        return x;
+    size_t width = (size_t)(p->x.W * p->x.step), padded = (size_t)(p->in.W * p->in.step);
+    float *to = own->x + (size_t)p->s.pad * (padded + (size_t)p->in.step);
+    for (int b = 0; b < p->x.blocks; b++, to += (size_t)(2 * p->s.pad) * padded)
+        for (int h = 0; h < p->x.H; h++, x += width, to += padded)
+            memcpy(to, x, width * sizeof(float));
+    return own->x;
 }
 
 struct call {
     struct conv_plan *p;
     int n;
-    const float *x, *y, *dy;
-    float *out, *dx, scale;
+    const float *x;
+    float *y;
 };
+
+/* An image in our layout as floats, channel after channel. */
+static void to_planes(const struct conv_plan *p, struct own *own, float *planes)
+{
+    size_t pixels = (size_t)p->out.H * (size_t)p->out.W;
+    const float *from = own->pooled;
+#if BF16
+    float *floats = own->planes;
+    for (size_t i = 0; i < pixels * (size_t)p->out.blocks; i++) {
+        vec lo, hi;
+        load_pixel(own->pooled + i * WORDS, &lo, &hi);
+        store(floats + i * BLOCK, lo);
+        store(floats + i * BLOCK + VL, hi);
+    }
+    from = floats;
+#endif
+    for (int k = 0; k < p->s.K; k += BLOCK)
+        transpose(from + (size_t)k * pixels, BLOCK, (int)pixels,
+                  at_most(BLOCK, p->s.K - k), planes + (size_t)k * pixels, pixels);
+}
 
 static void forward_part(int part, int parts, void *arg)
 {
     const struct call *a = arg;
     struct conv_plan *p = a->p;
     struct own *own = &p->own[part];
-    size_t in = maps_floats(p->in), out = NAMED(conv_floats)(p), pixels;
-    int from, to, planes = p->s.K;
+    size_t in = maps_words(p->x), out = NAMED(conv_floats)(p);
+    size_t args = (size_t)(p->out.blocks * p->out.H * p->out.W) * BLOCK;
+    int from, to;
     pool_share(a->n, 1, part, parts, &from, &to);
-    pixels = (size_t)p->out.H * (size_t)p->out.W;
     for (int b = from; b < to; b++) {
-        float *y = a->out + (size_t)b * out, *ours = p->s.last ? own->pooled : y;
-        conv_image(p, own, a->x + (size_t)b * in, ours,
-                   p->s.pool ? p->arg + (size_t)b * maps_floats(p->out) : NULL);
-        for (int k = 0; p->s.last && k < planes; k += BLOCK)
-            transpose(ours + (size_t)k * pixels, BLOCK, (int)pixels,
-                      at_most(BLOCK, planes - k), y + (size_t)k * pixels, pixels);
+        float *y = a->y + (size_t)b * out;
+        conv_image(p, own, conv_input(p, own, a->x + (size_t)b * in),
+                   p->s.last ? own->pooled : y,
+                   p->arg ? p->arg + (size_t)b * args : NULL);
+        if (p->s.last)
+            to_planes(p, own, y);
     }
 }
 
 void NAMED(conv)(struct conv_plan *p, int n, const float *x, const float *w,
                  const float *bias, float *y)
 {
-    pack(p, w, p->w, tap);
-    memcpy(p->bias, bias, (size_t)p->s.K * sizeof(float));
-    struct call call = {.p = p, .n = n, .x = x, .out = y};
+    pack(p, w);
+    if (bias)
+        memcpy(p->bias, bias, (size_t)p->s.K * sizeof(float));
+    struct call call = {.p = p, .n = n, .x = x, .y = y};
     pool_run(forward_part, &call);
-}
-
-/* One image's gradient before ReLU, in our layout. Between layers it comes masked. */
-static const float *unmask(const struct conv_plan *p, struct own *own, const float *y,
-                           const float *dy, float scale)
-{
-    size_t pixels = (size_t)p->out.H * (size_t)p->out.W, all = maps_floats(p->out);
-    float *g = own->pooled;
-    if (!p->s.last && scale == 1)
-        return dy;
-    if (!p->s.last) {
-        for (size_t i = 0; i < all; i++)
-            g[i] = dy[i] * scale;
-        return g;
-    }
-    for (size_t i = 0; i < pixels * (size_t)p->s.K; i++)
-        own->planes[i] = y[i] > 0 ? dy[i] * scale : 0;
-    for (int k = 0; k < p->s.K; k += BLOCK)
-        transpose(own->planes + (size_t)k * pixels, pixels, at_most(BLOCK, p->s.K - k),
-                  (int)pixels, g + (size_t)k * pixels, BLOCK);
-    return g;
-}
-
-static void add_bias(const struct conv_plan *p, const float *g, float *dbias)
-{
-    size_t pixels = (size_t)p->out.H * (size_t)p->out.W;
-    for (int kb = 0; kb < p->out.blocks; kb++, dbias += BLOCK) {
-        vec lo = load(dbias), hi = load(dbias + VL);
-        for (size_t i = 0; i < pixels; i++, g += BLOCK) {
-            lo += load(g);
-            hi += load(g + VL);
-        }
-        store(dbias, lo);
-        store(dbias + VL, hi);
-    }
-}
-
-/* Into the padded image, each to the place its maximum came from. */
-static void unpool(const struct conv_plan *p, const float *g, const uint8_t *arg,
-                   float *dy)
-{
-    int wide = p->padded.W * BLOCK;
-    for (int row = 0; row < p->out.blocks * p->out.H; row++) {
-        int kb = row / p->out.H, i = row % p->out.H;
-        float *to = dy + (kb * p->padded.H + 2 * i) * wide + (p->s.R - 1) * BLOCK;
-        for (int j = 0; j < p->out.W; j++, to += 2 * BLOCK, g += BLOCK, arg += BLOCK)
-            for (int c = 0; c < BLOCK; c++) {
-                to[c] = arg[c] == 0 ? g[c] : 0;
-                to[BLOCK + c] = arg[c] == 1 ? g[c] : 0;
-                to[wide + c] = arg[c] == 2 ? g[c] : 0;
-                to[wide + BLOCK + c] = arg[c] == 3 ? g[c] : 0;
-            }
-    }
-}
-
-static void pad(const struct conv_plan *p, const float *g, float *dy)
-{
-    size_t width = (size_t)p->full.W * BLOCK;
-    dy += (p->s.R - 1) * BLOCK;
-    for (int row = 0; row < p->full.blocks * p->full.H; row++) {
-        memcpy(dy, g, width * sizeof(float));
-        g += width;
-        dy += (size_t)p->padded.W * BLOCK;
-    }
-}
-
-struct taps { /* some rows of dy, and what they add to one block's dw in one kernel row */
-    int H, W; /* rows and pixels of dy */
-    size_t x_row, dy_row; /* floats from a row to the next */
-    const float *x, *dy;
-    float *dw; /* [R*step][BLOCK] */
-};
-
-ALWAYS void taps_tile(int T, int step, const struct taps *a, int i)
-{
-    vec sum[TILE_MAX][2];
-    float *dw = a->dw + i * BLOCK;
-    UNROLL for (int j = 0; j < T; j++)
-    {
-        sum[j][0] = load(dw + j * BLOCK);
-        sum[j][1] = load(dw + j * BLOCK + VL);
-    }
-    for (int h = 0; h < a->H; h++) {
-        const float *x = a->x + (size_t)h * a->x_row + i;
-        const float *dy = a->dy + (size_t)h * a->dy_row;
-        for (int ow = 0; ow < a->W; ow++, x += step, dy += BLOCK) {
-            vec lo = load(dy), hi = load(dy + VL);
-            UNROLL for (int j = 0; j < T; j++)
-            {
-                sum[j][0] += x[j] * lo;
-                sum[j][1] += x[j] * hi;
-            }
-        }
-    }
-    UNROLL for (int j = 0; j < T; j++)
-    {
-        store(dw + j * BLOCK, sum[j][0]);
-        store(dw + j * BLOCK + VL, sum[j][1]);
-    }
-}
-
-static void taps_row(const struct taps *a, int step, int taps)
-{
-    for (int i = 0, T; i < taps; i += T) {
-        T = next_tile(taps - i, TILE);
-        if (step == 1)
-            WITH_TILE(T, taps_tile, 1, a, i);
-        else
-            WITH_TILE(T, taps_tile, BLOCK, a, i);
-    }
-}
-
-/* `dy` is the first pixel of block 0; rows are dy_row floats apart. */
-static void add_taps(const struct conv_plan *p, const float *x, const float *dy,
-                     size_t dy_row, float *dw)
-{
-    int taps = p->s.R * p->in.step, OH = p->full.H;
-    size_t x_row = (size_t)(p->in.W * p->in.step);
-    for (int kb = 0; kb < p->full.blocks; kb++)
-        for (int oh = 0; oh < OH; oh += ROWS_AT_ONCE)
-            for (int i = 0; i < p->in.blocks * p->s.R; i++) {
-                int cb = i / p->s.R, r = i % p->s.R;
-                struct taps a = {
-                    .H = at_most(ROWS_AT_ONCE, OH - oh),
-                    .W = p->full.W,
-                    .x_row = x_row,
-                    .dy_row = dy_row,
-                    .x = x + (size_t)(cb * p->in.H + oh + r) * x_row,
-                    .dy = dy + (size_t)(kb * OH + oh) * dy_row,
-                    .dw = dw + (size_t)((kb * p->in.blocks * p->s.R + i) * taps) * BLOCK};
-                taps_row(&a, p->in.step, taps);
-            }
-}
-
-/* dx of one image from its padded gradient: block by block of dy, so that the weights of
- * one block stay in the first cache while all rows go by. */
-static void back_image(const struct conv_plan *p, const float *x, const float *dy,
-                       float *dx)
-{
-    static const float zero[BLOCK];
-    int R = p->s.R, P = R - 1, OH = p->full.H, blocks = p->padded.blocks;
-    size_t from = (size_t)p->padded.W * BLOCK, to = (size_t)p->in.W * BLOCK;
-    struct row row = {.in = p->padded, .R = R, .W = p->in.W, .w = p->turned};
-    row.in.blocks = 1;
-    for (int cb = 0; cb < p->in.blocks; cb++, x += p->in.H * to, dx += p->in.H * to)
-        for (int kb = 0; kb < blocks; kb++, row.w += R * R * BLOCK * BLOCK)
-            for (int h = 0; h < p->in.H; h++) {
-                row.first = h < P ? P - h : 0;
-                row.last = at_most(R, P + OH - h);
-                row.x = dy + (size_t)(kb * OH + h - P + row.first) * from;
-                row.y = dx + (size_t)h * to;
-                row.start = kb ? row.y : zero;
-                row.start_step = kb ? BLOCK : 0;
-                row.mask = x + (size_t)h * to;
-                row.finish = kb + 1 < blocks ? KEEP : MASK;
-                conv_row(&row);
-            }
-}
-
-static void back_part(int part, int parts, void *arg)
-{
-    const struct call *a = arg;
-    struct conv_plan *p = a->p;
-    struct own *own = &p->own[part];
-    size_t in = maps_floats(p->in), out = NAMED(conv_floats)(p),
-           ours = maps_floats(p->out);
-    size_t padded_row = (size_t)p->padded.W * BLOCK,
-           pad_left = (size_t)(p->s.R - 1) * BLOCK;
-    int from, to;
-    memset(own->dw, 0, p->taps * sizeof(float));
-    memset(own->dbias, 0, (size_t)p->out.blocks * BLOCK * sizeof(float));
-    pool_share(a->n, 1, part, parts, &from, &to);
-    for (int b = from; b < to; b++) {
-        const float *x = a->x + (size_t)b * in;
-        const float *g =
-            unmask(p, own, a->y + (size_t)b * out, a->dy + (size_t)b * out, a->scale);
-        add_bias(p, g, own->dbias);
-        if (p->s.pool)
-            unpool(p, g, p->arg + (size_t)b * ours, own->dy);
-        else if (a->dx)
-            pad(p, g, own->dy);
-        if (p->s.pool || a->dx)
-            add_taps(p, x, own->dy + pad_left, padded_row, own->dw);
-        else
-            add_taps(p, x, g, (size_t)p->full.W * BLOCK, own->dw);
-        if (a->dx)
-            back_image(p, x, own->dy, a->dx + (size_t)b * in);
-    }
-}
-
-void NAMED(conv_back)(struct conv_plan *p, int n, const float *x, const float *w,
-                      const float *y, const float *dy, float scale, float *dw,
-                      float *dbias, float *dx)
-{
-    if (dx)
-        pack(p, w, p->turned, turned_tap);
-    struct call call = {
-        .p = p, .n = n, .x = x, .y = y, .dy = dy, .dx = dx, .scale = scale};
-    pool_run(back_part, &call);
-    struct own *sum = &p->own[0];
-    for (int i = 1; i < p->threads; i++) {
-        for (size_t j = 0; j < p->taps; j++)
-            sum->dw[j] += p->own[i].dw[j];
-        for (int k = 0; k < p->s.K; k++)
-            sum->dbias[k] += p->own[i].dbias[k];
-    }
-    unpack(p, sum->dw, dw);
-    memcpy(dbias, sum->dbias, (size_t)p->s.K * sizeof(float));
 }

@@ -9,13 +9,17 @@
  *   dw = g^T x, dx = g w: vectors run along C, in panels of two, copied once so that
  *             they lie together; scalars are g, or g transposed.
  *
+ * With bf16 a word holds two numbers that follow each other in what the sums run over:
+ * columns going forward, samples in dw, features in dx. They are rounded and paired as
+ * they are copied; weights, of which nothing is copied, a tile at a time.
+ *
  * All of it is split among threads by rows or columns of the result, which therefore
  * does not depend on how many there are.
  */
 #include "common/mem.h"
 #include "worker/kernels/pool.h"
 #include "worker/kernels/scratch.h"
-#include "worker/kernels/vector.h"
+#include "worker/kernels/vector_elem.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,11 +32,12 @@ enum {
 
 struct linear_plan {
     struct linear_shape s;
-    float *xt;    /* per thread: [CHUNK][WIDE*VL] */
-    float *yt;    /* [K][WIDE*VL] */
-    float *g;     /* [B][K]: gradient before ReLU */
-    float *gt;    /* [K][B]: the same, transposed */
-    float *panel; /* per thread: [max(B,K)][BLOCK] */
+    float *xt; /* per thread: words [CHUNK][WIDE*VL]; bf16: also floats behind them */
+    float *yt; /* [K][WIDE*VL] */
+    float *g;  /* [B][K]: gradient before ReLU, */
+    float *gt; /* [K][B]: the same, transposed, */
+    float *gw, *gtw; /* their words; with fp32 the same blocks */
+    float *panel;    /* per thread: [max(B,K)][BLOCK] */
 };
 
 struct linear_plan *NAMED(linear_plan)(struct linear_shape s, struct ddp_err *err)
@@ -40,10 +45,12 @@ struct linear_plan *NAMED(linear_plan)(struct linear_shape s, struct ddp_err *er
     struct linear_plan *p = xcalloc(1, sizeof(*p));
     size_t B = (size_t)s.B, K = (size_t)s.K, threads = (size_t)pool_threads();
     p->s = s;
-    p->xt = scratch(threads * CHUNK * WIDE * VL);
+    p->xt = scratch(threads * CHUNK * WIDE * VL * PER_WORD);
     p->yt = scratch(K * WIDE * VL);
     p->g = scratch(B * K);
     p->gt = scratch(B * K);
+    p->gw = PER_WORD == 1 ? p->g : scratch((size_t)words_of(s.B) * K);
+    p->gtw = PER_WORD == 1 ? p->gt : scratch((size_t)words_of(s.K) * B);
     p->panel = scratch(threads * (B > K ? B : K) * BLOCK);
     return p;
 }
@@ -56,6 +63,10 @@ void NAMED(linear_plan_free)(struct linear_plan *p)
     free(p->yt);
     free(p->g);
     free(p->gt);
+    if (p->gw != p->g) {
+        free(p->gw);
+        free(p->gtw);
+    }
     free(p->panel);
     free(p);
 }
@@ -67,7 +78,7 @@ struct call { /* one of the three products, for the threads */
     float *y, *dw, *dx;
 };
 
-/* T rows of w times `wide` vectors of samples, added to yt. */
+/* T rows of words of w times `wide` vectors of samples, added to yt. */
 ALWAYS void forward_tile(int T, int wide, int count, const float *w, size_t ldw,
                          const float *xt, float *yt)
 {
@@ -75,10 +86,31 @@ ALWAYS void forward_tile(int T, int wide, int count, const float *w, size_t ldw,
     UNROLL for (int j = 0; j < T; j++) UNROLL for (int v = 0; v < wide; v++) sum[j][v] =
         load(yt + (j * wide + v) * VL);
     for (int c = 0; c < count; c++, xt += wide * VL)
-        UNROLL for (int j = 0; j < T; j++) UNROLL for (int v = 0; v < wide; v++)
-            sum[j][v] += w[(size_t)j * ldw + (size_t)c] * load(xt + v * VL);
+        UNROLL for (int j = 0; j < T; j++) UNROLL for (int v = 0; v < wide;
+                                                       v++) sum[j][v] =
+            multiply_add(sum[j][v], w[(size_t)j * ldw + (size_t)c], load(xt + v * VL));
     UNROLL for (int j = 0; j < T; j++) UNROLL for (int v = 0; v < wide; v++)
         store(yt + (j * wide + v) * VL, sum[j][v]);
+}
+
+/* `count` columns of T rows of w, as words; `room` has them where they must be made. */
+ALWAYS const float *row_words(int T, int count, const float *w, size_t *ldw, float *room)
+{
+#if BF16
+    for (int j = 0; j < T; j++) {
+        const float *from = w + (size_t)j * *ldw;
+        float *to = room + j * CHUNK / PER_WORD;
+        int i = 0;
+        for (; i + BLOCK <= count; i += BLOCK, to += WORDS)
+            store_pixel(to, load(from + i), load(from + i + VL));
+        for (int k = 0; i + k < round_up(count, 2); k++)
+            ((elem *)to)[k] = i + k < count ? to_elem(from[i + k]) : 0;
+    }
+    *ldw = CHUNK / PER_WORD;
+    return room;
+#else
+    return w;
+#endif
 }
 
 ALWAYS void forward_rows(int wide, int from, int to, int count, const float *w,
@@ -86,17 +118,39 @@ ALWAYS void forward_rows(int wide, int from, int to, int count, const float *w,
 {
     for (int k = from, T; k < to; k += T) {
         T = next_tile(to - k, ROWS);
-        const float *row = w + (size_t)k * ldw;
+        float room[ROWS * CHUNK / PER_WORD];
+        size_t ld = ldw;
+        const float *row = row_words(T, count, w + (size_t)k * ldw, &ld, room);
         float *out = yt + (size_t)k * (size_t)(wide * VL);
+        int words = words_of(count);
         switch (T) {
-            TILE_CASE(1, forward_tile, wide, count, row, ldw, xt, out)
-            TILE_CASE(2, forward_tile, wide, count, row, ldw, xt, out)
-            TILE_CASE(3, forward_tile, wide, count, row, ldw, xt, out)
-            TILE_CASE(4, forward_tile, wide, count, row, ldw, xt, out)
-            TILE_CASE(5, forward_tile, wide, count, row, ldw, xt, out)
-            TILE_CASE(6, forward_tile, wide, count, row, ldw, xt, out)
+            TILE_CASE(1, forward_tile, wide, words, row, ld, xt, out)
+            TILE_CASE(2, forward_tile, wide, words, row, ld, xt, out)
+            TILE_CASE(3, forward_tile, wide, words, row, ld, xt, out)
+            TILE_CASE(4, forward_tile, wide, words, row, ld, xt, out)
+            TILE_CASE(5, forward_tile, wide, words, row, ld, xt, out)
+            TILE_CASE(6, forward_tile, wide, words, row, ld, xt, out)
         }
     }
+}
+
+/* Rows of floats, two to a row of words; after an odd one, zeros. */
+static void pair_rows(const float *from, int rows, size_t width, float *words)
+{
+#if BF16
+    for (int i = 0; i < rows; i += 2, from += 2 * width, words += width) {
+        size_t j = 0;
+        bool both = i + 1 < rows;
+        for (; j + VL <= width; j += VL)
+            store(words + j,
+                  pair(load(from + j), both ? load(from + width + j) : (vec){0}));
+        elem *rest = (elem *)words;
+        for (; j < width; j++) {
+            rest[2 * j] = to_elem(from[j]);
+            rest[2 * j + 1] = both ? to_elem(from[width + j]) : 0;
+        }
+    }
+#endif
 }
 
 static void forward_part(int part, int parts, void *arg)
@@ -105,7 +159,8 @@ static void forward_part(int part, int parts, void *arg)
     const struct linear_shape *s = &a->p->s;
     int from, to, wide = a->n > 2 * VL ? WIDE : a->n > VL ? 2 : 1;
     size_t C = (size_t)s->C, lanes = (size_t)(wide * VL);
-    float *xt = a->p->xt + (size_t)part * CHUNK * WIDE * VL;
+    float *xt = a->p->xt + (size_t)part * CHUNK * WIDE * VL * PER_WORD;
+    float *floats = PER_WORD == 1 ? xt : xt + CHUNK * WIDE * VL;
     float *yt = a->p->yt;
     pool_share(s->K, ROWS, part, parts, &from, &to);
     for (int k = from; k < to; k++)
@@ -113,7 +168,9 @@ static void forward_part(int part, int parts, void *arg)
             yt[(size_t)k * lanes + b] = a->bias[k];
     for (int c = 0; c < s->C && from < to; c += CHUNK) {
         int count = at_most(CHUNK, s->C - c);
-        transpose(a->x + c, C, a->n, count, xt, lanes);
+        transpose(a->x + c, C, a->n, count, floats, lanes);
+        if (xt != floats)
+            pair_rows(floats, count, lanes, xt);
         if (wide == 1)
             forward_rows(1, from, to, count, a->w + c, C, xt, yt);
         else if (wide == 2)
@@ -144,18 +201,29 @@ void NAMED(linear)(struct linear_plan *p, int n, const float *x, const float *w,
 /* Columns [c, c+BLOCK) of `rows` rows of C floats, side by side, zeros beyond C. */
 static void copy_panel(const float *from, int rows, int C, int c, float *panel)
 {
-    size_t width = (size_t)at_most(BLOCK, C - c);
+    size_t width = (size_t)at_most(BLOCK, C - c), ld = (size_t)C;
+    float narrow[PER_WORD * BLOCK] = {0};
     from += c;
-    if (width == BLOCK) {
-        for (int i = 0; i < rows; i++, from += C, panel += BLOCK) {
-            store(panel, load(from));
-            store(panel + VL, load(from + VL));
+    for (int i = 0; i < rows; i += PER_WORD, from += PER_WORD * ld, panel += BLOCK) {
+        const float *row = from;
+        if (width < BLOCK || i + PER_WORD > rows) {
+            for (int j = 0; j < PER_WORD; j++)
+                if (i + j < rows)
+                    memcpy(narrow + j * BLOCK, from + (size_t)j * ld,
+                           width * sizeof(float));
+                else
+                    memset(narrow + j * BLOCK, 0, BLOCK * sizeof(float));
+            row = narrow;
         }
-        return;
+#if BF16
+        const float *next = row == narrow ? narrow + BLOCK : row + ld;
+        store(panel, pair(load(row), load(next)));
+        store(panel + VL, pair(load(row + VL), load(next + VL)));
+#else
+        store(panel, load(row));
+        store(panel + VL, load(row + VL));
+#endif
     }
-    memset(panel, 0, (size_t)rows * BLOCK * sizeof(float));
-    for (int i = 0; i < rows; i++, from += C, panel += BLOCK)
-        memcpy(panel, from, width * sizeof(float));
 }
 
 /* out[j][0..BLOCK) = sum over i of a[i][j] * panel[i][0..BLOCK), for T rows j */
@@ -168,8 +236,8 @@ ALWAYS void back_tile(int T, int count, const float *a, size_t lda, const float 
         vec lo = load(panel), hi = load(panel + VL);
         UNROLL for (int j = 0; j < T; j++)
         {
-            sum[j][0] += a[j] * lo;
-            sum[j][1] += a[j] * hi;
+            sum[j][0] = multiply_add(sum[j][0], a[j], lo);
+            sum[j][1] = multiply_add(sum[j][1], a[j], hi);
         }
     }
     UNROLL for (int j = 0; j < T; j++)
@@ -202,16 +270,17 @@ static void back_part(int part, int parts, void *arg)
 {
     const struct call *a = arg;
     const struct linear_shape *s = &a->p->s;
+    const float *gw = a->p->gw, *gtw = a->p->gtw;
     int from, to, most = s->B > s->K ? s->B : s->K;
     float *panel = a->p->panel + (size_t)part * (size_t)most * BLOCK;
     pool_share(s->C, BLOCK, part, parts, &from, &to);
     for (int c = from; c < to; c += BLOCK) {
         copy_panel(a->x, a->n, s->C, c, panel);
-        back_panel(s->K, a->n, a->p->g, (size_t)s->K, panel, a->dw, s->C, c);
+        back_panel(s->K, words_of(a->n), gw, (size_t)s->K, panel, a->dw, s->C, c);
         if (a->dx == NULL)
             continue;
         copy_panel(a->w, s->K, s->C, c, panel);
-        back_panel(a->n, s->K, a->p->gt, (size_t)s->B, panel, a->dx, s->C, c);
+        back_panel(a->n, words_of(s->K), gtw, (size_t)s->B, panel, a->dx, s->C, c);
     }
 }
 
@@ -229,6 +298,11 @@ void NAMED(linear_back)(struct linear_plan *p, int n, const float *x, const floa
             dbias[k] += p->g[i + (size_t)k];
     if (dx)
         transpose(p->g, (size_t)K, n, K, p->gt, (size_t)p->s.B);
+    if (p->gw != p->g) {
+        pair_rows(p->g, n, (size_t)K, p->gw);
+        if (dx)
+            pair_rows(p->gt, K, (size_t)p->s.B, p->gtw);
+    }
     struct call call = {.p = p, .n = n, .x = x, .w = w, .dw = dw, .dx = dx};
     pool_run(back_part, &call);
 }

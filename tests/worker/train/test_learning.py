@@ -29,6 +29,21 @@ def the_digits_are_learnt_to_97_percent():
         assert end["why"] == "target reached" and end["images"] == last["epoch"] * 1438, end
 
 
+def bf16_learns_as_fp32_does():
+    shown = run_ok(2, "--precision", "bf16", "--check-replicas", "--log", "bf16").out
+    found = re.search(r"accuracy +([0-9.]+) % of 359 test images", shown)
+    assert found and float(found[1]) >= 97, shown
+    assert re.search(r"precision +bf16 \(.+\); weights, sums and optimizer in fp32", shown), shown
+    (start,) = rows("bf16", "run")
+    assert start["precision"] == "bf16", start
+    for model, tolerance in (("mlp", 2e-2), ("cnn", 5e-2)):
+        for precision in ("fp32", "bf16"):
+            run_ok(1, *EXACT, "--model", model, "--optimizer", "sgd", "--precision", precision,
+                   "--log", model + precision)
+        close(losses(model + "fp32"), losses(model + "bf16"), tolerance)
+        assert losses(model + "fp32") != losses(model + "bf16")
+
+
 def the_known_line_is_found():
     for n in (1, 3):
         shown = run_ok(n, "--model", "linreg", "--plot", "none").out
@@ -83,7 +98,7 @@ def nothing_is_left_in_the_way():
     assert os.listdir(".") == [], os.listdir(".")
 
 
-main([the_digits_are_learnt_to_97_percent, the_known_line_is_found,
+main([the_digits_are_learnt_to_97_percent, bf16_learns_as_fp32_does, the_known_line_is_found,
       one_rank_of_64_is_two_of_32_is_four_of_16, a_run_repeats_to_the_bit,
       buckets_and_backends_change_when_and_not_what, ranks_without_a_sample_take_part,
       a_target_out_of_reach_is_exit_code_3, nothing_is_left_in_the_way])

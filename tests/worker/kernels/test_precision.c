@@ -1,0 +1,415 @@
+/* Every engine of this machine, of either precision, against the plain one: convolutions
+ * with strides and padding, normalisation, means, and what bf16 changes.
+ *
+ * bf16 is compared where nothing is lost to rounding: on multiples of 1/64 the linear
+ * layers must give what fp32 does. What was rounded on its way differs by parts of 256.
+ */
+#include "tests/support/suite.h"
+
+#include "common/mem.h"
+#include "worker/kernels/engines.h"
+#include "worker/kernels/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_ENGINES 8
+
+static const struct kernels *engine(int at)
+{
+    for (const struct engine *e = engines; e->kernels; e++)
+        if (e->runs_here() && at-- == 0)
+            return e->kernels;
+    return NULL;
+}
+
+/* n multiples of 1/64 in [-1, 1]: bfloat16 holds them exactly. */
+static float *numbers(size_t n, uint64_t seed)
+{
+    float *v = xcalloc(n + 1, sizeof(float));
+    for (size_t i = 0; i < n; i++)
+        v[i] = (float)(rng_word(seed, i) % 129) / 64.0f - 1;
+    return v;
+}
+
+/* Off by at most `part` of the largest number. */
+static void near(const char *engine, const char *what, const float *got,
+                 const float *want, size_t n, double part)
+{
+    double most = 1e-3;
+    for (size_t i = 0; i < n; i++)
+        most = fmax(most, fabs((double)want[i]));
+    for (size_t i = 0; i < n; i++)
+        if (!(fabs((double)(got[i] - want[i])) <= part * most))
+            ck_abort_msg("%s: %s[%zu]: %g, want %g (largest %g)", engine, what, i,
+                         (double)got[i], (double)want[i], most);
+    ck_assert_msg(got[n] == 0, "%s: %s: written behind its end", engine, what);
+}
+
+static double tolerance(const struct kernels *k)
+{
+    return k->precision == PRECISION_FP32 ? 2e-5 : 0.02;
+}
+
+/* ---- convolutions between norms, as a residual network has them ---- */
+
+static const struct {
+    int B, C, H, W, K, R, stride, pad;
+    bool adds;
+} convs[] = {
+    {2, 16, 8, 8, 16, 3, 1, 1, false}, {3, 33, 9, 7, 40, 3, 2, 1, false},
+    {2, 64, 8, 8, 32, 1, 2, 0, true},  {1, 5, 5, 5, 3, 3, 1, 1, true},
+    {2, 70, 6, 6, 65, 3, 2, 1, true},  {1, 32, 4, 4, 64, 5, 1, 2, false},
+};
+
+struct side { /* x -> conv one -> conv two -> mean */
+    const struct kernels *k;
+    struct conv_plan *one, *two;
+    float *y1, *y2, *d2, *d1, *mean, *dw[2];
+};
+
+static struct side a_side(const struct kernels *k, int i, size_t nw1, size_t nw2)
+{
+    struct ddp_err err;
+    struct conv_shape one = {.B = convs[i].B,
+                             .C = 3,
+                             .H = convs[i].H,
+                             .W = convs[i].W,
+                             .K = convs[i].C,
+                             .R = 3,
+                             .pad = 1,
+                             .first = true,
+                             .bare = true};
+    struct conv_shape two = {.B = convs[i].B,
+                             .C = convs[i].C,
+                             .H = convs[i].H,
+                             .W = convs[i].W,
+                             .K = convs[i].K,
+                             .R = convs[i].R,
+                             .stride = convs[i].stride,
+                             .pad = convs[i].pad,
+                             .bare = true,
+                             .adds = convs[i].adds};
+    struct side s = {k, k->conv_plan(one, &err), k->conv_plan(two, &err)};
+    size_t B = (size_t)convs[i].B;
+    s.y1 = xcalloc(k->conv_floats(s.one) * B + 16, sizeof(float));
+    s.d1 = xcalloc(k->conv_floats(s.one) * B + 16, sizeof(float));
+    s.y2 = xcalloc(k->conv_floats(s.two) * B + 16, sizeof(float));
+    s.d2 = xcalloc(k->conv_floats(s.two) * B + 16, sizeof(float));
+    s.mean = xcalloc((size_t)convs[i].K * B + 1, sizeof(float));
+    s.dw[0] = xcalloc(nw1 + 1, sizeof(float));
+    s.dw[1] = xcalloc(nw2 + 1, sizeof(float));
+    return s;
+}
+
+static void free_side(struct side *s)
+{
+    s->k->conv_plan_free(s->one);
+    s->k->conv_plan_free(s->two);
+    float *all[] = {s->y1, s->d1, s->y2, s->d2, s->mean, s->dw[0], s->dw[1]};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        free(all[i]);
+}
+
+START_TEST(strides_padding_and_sums_agree)
+{
+    int i = _i % (int)ARRAY_LEN(convs), B = convs[i].B;
+    const struct kernels *k = engine(_i / (int)ARRAY_LEN(convs));
+    if (k == NULL)
+        return;
+    int OH = (convs[i].H + 2 * convs[i].pad - convs[i].R) / convs[i].stride + 1;
+    int OW = (convs[i].W + 2 * convs[i].pad - convs[i].R) / convs[i].stride + 1;
+    struct map_shape out = {convs[i].K, OH, OW};
+    struct map_shape middle = {convs[i].C, convs[i].H, convs[i].W};
+    size_t nx = (size_t)(B * 3 * convs[i].H * convs[i].W);
+    size_t nw1 = (size_t)(convs[i].C * 27);
+    size_t nw2 = (size_t)(convs[i].K * convs[i].C * convs[i].R * convs[i].R);
+    size_t nm = (size_t)(B * convs[i].K), n1 = (size_t)(B * convs[i].C);
+    float *x = numbers(nx, 1), *w1 = numbers(nw1, 2), *w2 = numbers(nw2, 3);
+    float *dm = numbers(nm, 4), *before = numbers(n1, 5);
+    kernels_set_threads(_i % 2 ? 3 : 1);
+    struct side s[2] = {a_side(&kernels_plain, i, nw1, nw2), a_side(k, i, nw1, nw2)};
+    for (int e = 0; e < 2; e++) {
+        struct side *t = &s[e];
+        ck_assert_uint_eq(t->k->map_floats(out), t->k->conv_floats(t->two));
+        t->k->conv(t->one, B, x, w1, NULL, t->y1);
+        t->k->conv(t->two, B, t->y1, w2, NULL, t->y2);
+        t->k->mean(out, B, t->y2, t->mean);
+        t->k->mean_back(out, B, dm, t->d2);
+        t->k->mean_back(middle, B, before, t->d1); /* to be added to, or written over */
+        t->k->conv_back(t->two, B, t->y1, w2, t->y2, t->d2, 1, t->dw[1], NULL, t->d1);
+        t->k->conv_back(t->one, B, x, w1, t->y1, t->d1, 0.5f, t->dw[0], NULL, NULL);
+    }
+    double part = tolerance(k);
+    near(k->name, "mean", s[1].mean, s[0].mean, nm, part);
+    near(k->name, "dw2", s[1].dw[1], s[0].dw[1], nw2, part);
+    near(k->name, "dw1", s[1].dw[0], s[0].dw[0], nw1, part);
+    for (int e = 0; e < 2; e++)
+        free_side(&s[e]);
+    float *all[] = {x, w1, w2, dm, before};
+    for (size_t j = 0; j < ARRAY_LEN(all); j++)
+        free(all[j]);
+    kernels_set_threads(1);
+}
+END_TEST
+
+/* ---- normalisation ---- */
+
+static const struct {
+    int B, C, H, W;
+    bool relu, shortcut;
+} norms[] = {{4, 16, 3, 5, true, false},
+             {2, 33, 4, 4, true, true},
+             {7, 64, 2, 2, false, false},
+             {1, 3, 6, 6, false, true}};
+
+/* A convolution with one tap of 1 puts channel c of x into channel c: the way into the
+ * engine's layout; a mean over images of 1x1 would be the way out, so `out` weighs. */
+static void into_layout(const struct kernels *k, int B, struct map_shape s,
+                        const float *x, float *to)
+{
+    struct ddp_err err;
+    struct conv_shape copy = {.B = B,
+                              .C = s.C,
+                              .H = s.H,
+                              .W = s.W,
+                              .K = s.C,
+                              .R = 1,
+                              .first = true,
+                              .bare = true};
+    struct conv_plan *p = k->conv_plan(copy, &err);
+    float *one = xcalloc((size_t)(s.C * s.C), sizeof(float));
+    for (int c = 0; c < s.C; c++)
+        one[c * s.C + c] = 1;
+    k->conv(p, B, x, one, NULL, to);
+    k->conv_plan_free(p);
+    free(one);
+}
+
+/* The gradient of that copy's weights: sums over images and pixels of each pair of
+ * channels, which tell one layout from another. */
+static void out_of_layout(const struct kernels *k, int B, struct map_shape s,
+                          const float *x, const float *from, float *sums)
+{
+    struct ddp_err err;
+    struct conv_shape copy = {.B = B,
+                              .C = s.C,
+                              .H = s.H,
+                              .W = s.W,
+                              .K = s.C,
+                              .R = 1,
+                              .first = true,
+                              .bare = true};
+    struct conv_plan *p = k->conv_plan(copy, &err);
+    k->conv_back(p, B, x, sums, from, from, 1, sums, NULL, NULL);
+    k->conv_plan_free(p);
+}
+
+START_TEST(norms_agree)
+{
+    int i = _i % (int)ARRAY_LEN(norms), B = norms[i].B, C = norms[i].C;
+    const struct kernels *k[2] = {&kernels_plain, engine(_i / (int)ARRAY_LEN(norms))};
+    if (k[1] == NULL)
+        return;
+    struct ddp_err err;
+    struct map_shape s = {C, norms[i].H, norms[i].W};
+    struct norm_shape shape = {B, C, s.H, s.W, norms[i].relu, 1e-5f, 0.25f};
+    size_t n = (size_t)(B * C * s.H * s.W), nc = (size_t)C, square = nc * nc;
+    float *x = numbers(n, 1), *add = numbers(n, 2), *g = numbers(n, 3);
+    float *w = numbers(nc, 4), *bias = numbers(nc, 5), *running[2], *sums[2][4];
+    float *dw[2], *dbias[2];
+    kernels_set_threads(_i % 2 ? 3 : 1);
+    for (int e = 0; e < 2; e++) {
+        size_t room = k[e]->map_floats(s) * (size_t)B + 16;
+        float *v[6]; /* x, shortcut, y, dy, dx, dshortcut */
+        for (int j = 0; j < 6; j++)
+            v[j] = xcalloc(room, sizeof(float));
+        running[e] = numbers(2 * nc, 6);
+        for (size_t c = 0; c < nc; c++)
+            running[e][nc + c] = 1 + fabsf(running[e][nc + c]);
+        dw[e] = xcalloc(nc + 1, sizeof(float));
+        dbias[e] = xcalloc(nc + 1, sizeof(float));
+        into_layout(k[e], B, s, x, v[0]);
+        into_layout(k[e], B, s, add, v[1]);
+        into_layout(k[e], B, s, g, v[3]);
+        struct norm_plan *p = k[e]->norm_plan(shape, &err);
+        bool cut = norms[i].shortcut;
+        for (int j = 0; j < 4; j++)
+            sums[e][j] = xcalloc(square + 1, sizeof(float));
+        k[e]->norm(p, B, v[0], w, bias, running[e], false, cut ? v[1] : NULL, v[2]);
+        out_of_layout(k[e], B, s, x, v[2], sums[e][0]);
+        k[e]->norm(p, B, v[0], w, bias, running[e], true, cut ? v[1] : NULL, v[2]);
+        k[e]->norm_back(p, B, v[0], w, v[2], v[3], dw[e], dbias[e], v[4],
+                        cut ? v[5] : NULL);
+        out_of_layout(k[e], B, s, x, v[2], sums[e][1]);
+        out_of_layout(k[e], B, s, add, v[4], sums[e][2]);
+        out_of_layout(k[e], B, s, add, v[5], sums[e][3]);
+        k[e]->norm_plan_free(p);
+        for (int j = 0; j < 6; j++)
+            free(v[j]);
+    }
+    double part = tolerance(k[1]);
+    near(k[1]->name, "y with running statistics", sums[1][0], sums[0][0], square, part);
+    near(k[1]->name, "y", sums[1][1], sums[0][1], square, part);
+    near(k[1]->name, "dx", sums[1][2], sums[0][2], square, part);
+    near(k[1]->name, "dshortcut", sums[1][3], sums[0][3], square, part);
+    near(k[1]->name, "dw", dw[1], dw[0], nc, part);
+    near(k[1]->name, "dbias", dbias[1], dbias[0], nc, part);
+    near(k[1]->name, "running", running[1], running[0], 2 * nc, 1e-5);
+    for (int e = 0; e < 2; e++) {
+        for (int j = 0; j < 4; j++)
+            free(sums[e][j]);
+        free(running[e]);
+        free(dw[e]);
+        free(dbias[e]);
+    }
+    float *all[] = {x, add, g, w, bias};
+    for (size_t j = 0; j < ARRAY_LEN(all); j++)
+        free(all[j]);
+    kernels_set_threads(1);
+}
+END_TEST
+
+/* The reference itself: its gradients are finite differences of a sum over y. */
+START_TEST(the_plain_norm_has_its_own_gradients)
+{
+    enum { B = 3, C = 2, P = 4, N = B * C * P };
+    const struct kernels *k = &kernels_plain;
+    struct ddp_err err;
+    struct norm_plan *p =
+        k->norm_plan((struct norm_shape){B, C, 2, 2, true, 1e-5f, 0}, &err);
+    float *x = numbers(N, 1), *g = numbers(N, 2), *add = numbers(N, 3),
+          *y = numbers(N, 4);
+    float w[C] = {1.25f, -0.5f}, bias[C] = {0.25f, 0.75f}, running[2 * C] = {0};
+    float dw[C], dbias[C], dx[N], dadd[N], eps = 1e-3f;
+    k->norm(p, B, x, w, bias, running, true, add, y);
+    k->norm_back(p, B, x, w, y, g, dw, dbias, dx, dadd);
+    struct {
+        float *at;
+        float want;
+    } probes[] = {{&x[0], dx[0]},     {&x[7], dx[7]},       {&x[N - 1], dx[N - 1]},
+                  {&w[0], dw[0]},     {&w[1], dw[1]},       {&bias[1], dbias[1]},
+                  {&add[3], dadd[3]}, {&add[13], dadd[13]}, {&bias[0], dbias[0]}};
+    for (size_t i = 0; i < ARRAY_LEN(probes); i++) {
+        double sum[2] = {0, 0};
+        float was = *probes[i].at;
+        for (int side = 0; side < 2; side++) {
+            *probes[i].at = was + (side ? eps : -eps);
+            k->norm(p, B, x, w, bias, running, true, add, y);
+            for (int j = 0; j < N; j++)
+                sum[side] += (double)y[j] * (double)g[j];
+        }
+        *probes[i].at = was;
+        ck_assert_double_eq_tol((sum[1] - sum[0]) / (2 * (double)eps),
+                                (double)probes[i].want, 5e-3);
+    }
+    k->norm_plan_free(p);
+    free(x);
+    free(g);
+    free(add);
+    free(y);
+}
+END_TEST
+
+/* ---- what bf16 keeps ---- */
+
+static const struct linear_shape linears[] = {
+    {1, 1, 1, false},    {2, 5, 1, false},    {64, 784, 64, true}, {33, 301, 37, true},
+    {70, 513, 31, true}, {17, 17, 17, false}, {3, 999, 129, true}, {16, 64, 64, false}};
+
+START_TEST(bf16_linear_layers_lose_nothing_on_exact_numbers)
+{
+    const struct linear_shape s = linears[_i % (int)ARRAY_LEN(linears)];
+    const struct kernels *k[2] = {&kernels_plain, engine(_i / (int)ARRAY_LEN(linears))};
+    struct ddp_err err;
+    if (k[1] == NULL || k[1]->precision != PRECISION_BF16)
+        return;
+    kernels_set_threads(_i % 2 ? 3 : 1);
+    struct linear_plan *p[2] = {k[0]->linear_plan(s, &err), k[1]->linear_plan(s, &err)};
+    for (int n = s.B; n > 0; n = n > 1 ? n / 2 : 0) {
+        size_t nx = (size_t)(n * s.C), nw = (size_t)(s.K * s.C), ny = (size_t)(n * s.K);
+        float *x = numbers(nx, 1), *w = numbers(nw, 2), *bias = numbers((size_t)s.K, 3);
+        float *dy = numbers(ny, 4), *out[2][4];
+        for (int e = 0; e < 2; e++) {
+            const size_t sizes[] = {ny, nw, (size_t)s.K, nx};
+            for (int j = 0; j < 4; j++)
+                out[e][j] = xcalloc(sizes[j] + 1, sizeof(float));
+            k[e]->linear(p[e], n, x, w, bias, out[e][0]);
+            k[e]->linear_back(p[e], n, x, w, out[0][0], dy, 0.5f, out[e][1], out[e][2],
+                              out[e][3]);
+        }
+        near(k[1]->name, "y", out[1][0], out[0][0], ny, 1e-6);
+        near(k[1]->name, "dw", out[1][1], out[0][1], nw, 1e-6);
+        near(k[1]->name, "dbias", out[1][2], out[0][2], (size_t)s.K, 1e-6);
+        near(k[1]->name, "dx", out[1][3], out[0][3], nx, 1e-6);
+        for (int e = 0; e < 2; e++)
+            for (int j = 0; j < 4; j++)
+                free(out[e][j]);
+        free(x);
+        free(w);
+        free(bias);
+        free(dy);
+    }
+    k[0]->linear_plan_free(p[0]);
+    k[1]->linear_plan_free(p[1]);
+    kernels_set_threads(1);
+}
+END_TEST
+
+/* Rounded to nearest, ties to even; what is no number stays none, and is not lost. */
+START_TEST(bf16_rounds_as_ieee_does)
+{
+    static const float in[] = {1, 1 + 0x1p-8f, 1 + 3 * 0x1p-8f, 1 + 0x1.8p-8f,
+                               -3.14159274f};
+    static const float want[] = {1, 1, 1 + 4 * 0x1p-8f, 1 + 0x1p-7f, -3.140625f};
+    const struct kernels *k = engine(_i);
+    struct ddp_err err;
+    if (k == NULL || k->precision != PRECISION_BF16)
+        return;
+    struct linear_plan *p = k->linear_plan((struct linear_shape){1, 1, 1, false}, &err);
+    for (size_t i = 0; i < ARRAY_LEN(in); i++) {
+        float one = 1, zero = 0, y = 0;
+        k->linear(p, 1, &in[i], &one, &zero, &y);
+        ck_assert_msg(y == want[i], "%s: %a becomes %a, not %a", k->name, (double)in[i],
+                      (double)y, (double)want[i]);
+        k->linear(p, 1, &one, &in[i], &zero, &y);
+        ck_assert(y == want[i]);
+        k->linear(p, 1, &one, (float[]){NAN}, &zero, &y);
+        ck_assert(isnan(y));
+        k->linear(p, 1, (float[]){NAN}, &one, &zero, &y);
+        ck_assert(isnan(y));
+        k->linear(p, 1, (float[]){INFINITY}, &one, &zero, &y);
+        ck_assert(isinf(y));
+    }
+    k->linear_plan_free(p);
+}
+END_TEST
+
+START_TEST(engines_of_a_precision_go_by_name)
+{
+    struct ddp_err err = {""};
+    const struct kernels *k = kernels_get_at(NULL, PRECISION_BF16, &err);
+    ck_assert(k && k->precision == PRECISION_BF16);
+    ck_assert_ptr_eq(kernels_get_at(k->name, PRECISION_BF16, &err), k);
+    ck_assert_ptr_null(kernels_get_at("plain", PRECISION_BF16, &err));
+    ck_assert_ptr_nonnull(strstr(err.text, "'plain'; this machine has for bf16: "));
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("precision");
+    TCase *t = tcase_create("precision");
+    tcase_set_timeout(t, 60);
+    tcase_add_loop_test(t, strides_padding_and_sums_agree, 0,
+                        ARRAY_LEN(convs) * MAX_ENGINES);
+    tcase_add_loop_test(t, norms_agree, 0, ARRAY_LEN(norms) * MAX_ENGINES);
+    tcase_add_test(t, the_plain_norm_has_its_own_gradients);
+    tcase_add_loop_test(t, bf16_linear_layers_lose_nothing_on_exact_numbers, 0,
+                        ARRAY_LEN(linears) * MAX_ENGINES);
+    tcase_add_loop_test(t, bf16_rounds_as_ieee_does, 0, MAX_ENGINES);
+    tcase_add_test(t, engines_of_a_precision_go_by_name);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,145 @@
+/* worker/kernels/vector_elem.h - what the vector engine keeps images in, and multiplies
+ *
+ * A word is 32 bits in a float array: one float, or, with BF16, two bfloat16 whose
+ * products go into one sum. Wherever sums run over something (channels, taps, samples,
+ * pixels), what lies side by side in it shares a word; loops walk over words and need not
+ * know.
+ *
+ * AVX512-BF16 multiplies two pairs a lane in one instruction, twice what fp32 does. Other
+ * instruction sets take the pairs apart: right, and slower than fp32.
+ *
+ * An engine's pixel is a BLOCK of channels: WORDS words, in their natural order.
+ */
+#ifndef WORKER_KERNELS_VECTOR_ELEM_H
+#define WORKER_KERNELS_VECTOR_ELEM_H
+
+#include "worker/kernels/vector.h"
+
+#if BF16
+
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#define ARITHMETIC "AVX512-BF16 dot products"
+#else
+#define ARITHMETIC "bf16 numbers, fp32 arithmetic: no AVX512-BF16 here"
+#endif
+#define PRECISION PRECISION_BF16
+#define PER_WORD  2
+typedef uint16_t elem;
+
+/* The upper halves of what is nearest, ties to even; not-a-number stays one. */
+ALWAYS uints rounded(vec v)
+{
+    uints u = (uints)v, odd = (u >> 16) & 1;
+    uints nearest = u + 0x7fff + odd;
+    bits nan = v != v;
+    return (nearest & ~(uints)nan) | ((u | 0x400000) & (uints)nan);
+}
+
+static inline elem to_elem(float f)
+{
+    union {
+        float f;
+        unsigned u;
+    } v = {f};
+    return (elem)((f != f ? v.u | 0x400000 : v.u + 0x7fff + (v.u >> 16 & 1)) >> 16);
+}
+
+/* a's in the lower, b's in the upper halves of the words */
+ALWAYS vec pair(vec a, vec b)
+{
+#ifdef __AVX512BF16__
+    static const uint16_t lanes[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                       21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                       11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a);
+    return (vec)_mm512_permutexvar_epi16(_mm512_loadu_si512(lanes), both);
+#else
+    return (vec)((rounded(a) >> 16) | (rounded(b) & 0xffff0000));
+#endif
+}
+
+ALWAYS void store_pixel(float *words, vec lo, vec hi)
+{
+#ifdef __AVX512BF16__
+    _mm512_storeu_ps(words, (__m512)_mm512_cvtne2ps_pbh((__m512)hi, (__m512)lo));
+#else
+    loose_halves *to = (loose_halves *)words;
+    to[0] = __builtin_convertvector(rounded(lo) >> 16, halves);
+    to[1] = __builtin_convertvector(rounded(hi) >> 16, halves);
+#endif
+}
+
+ALWAYS uints half_pixel(const float *words, int which) /* as numbers up to 65535 */
+{
+    return __builtin_convertvector(((const loose_halves *)words)[which], uints);
+}
+
+ALWAYS void load_pixel(const float *words, vec *lo, vec *hi)
+{
+    *lo = (vec)(half_pixel(words, 0) << 16);
+    *hi = (vec)(half_pixel(words, 1) << 16);
+}
+
+/* The channels of two pixels side by side: BLOCK words. */
+ALWAYS void pair_pixels(const float *a, const float *b, float *words)
+{
+    store(words, (vec)(half_pixel(a, 0) | half_pixel(b, 0) << 16));
+    store(words + VL, (vec)(half_pixel(a, 1) | half_pixel(b, 1) << 16));
+}
+
+/* sum + both products of x's pair with each lane's pair of w */
+ALWAYS vec multiply_add(vec sum, float x, vec w)
+{
+#ifdef __AVX512BF16__
+    return (vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_ps(x), (__m512bh)w);
+#else
+    union {
+        float f;
+        unsigned u;
+    } pairs = {x}, low = {.u = pairs.u << 16}, high = {.u = pairs.u & 0xffff0000};
+    sum += low.f * (vec)((uints)w << 16);
+    return sum + high.f * (vec)((uints)w & 0xffff0000);
+#endif
+}
+
+#else
+
+#define ARITHMETIC "fp32"
+#define PRECISION  PRECISION_FP32
+#define PER_WORD   1
+typedef float elem;
+
+ALWAYS elem to_elem(float f)
+{
+    return f;
+}
+
+ALWAYS void store_pixel(float *words, vec lo, vec hi)
+{
+    store(words, lo);
+    store(words + VL, hi);
+}
+
+ALWAYS void load_pixel(const float *words, vec *lo, vec *hi)
+{
+    *lo = load(words);
+    *hi = load(words + VL);
+}
+
+ALWAYS vec multiply_add(vec sum, float x, vec w)
+{
+    return sum + x * w;
+}
+
+#endif
+
+#define WORDS (BLOCK / PER_WORD)
+
+/* n numbers in words; the last may be half empty. */
+static inline int words_of(int n)
+{
+    return (n + PER_WORD - 1) / PER_WORD;
+}
+
+#endif

@@ -1,0 +1,288 @@
+/* worker/kernels/vector_norm.c - batch normalisation with what follows it, and the mean
+ * of an image
+ *
+ * Both run along the pixels of a block of channels, over all images: two passes for mean
+ * and variance, one for y. Sums are made image by image, so that a large batch does not
+ * cost small numbers their digits. Threads share out the blocks of channels: the result
+ * does not depend on how many there are.
+ */
+#include "common/mem.h"
+#include "worker/kernels/pool.h"
+#include "worker/kernels/scratch.h"
+#include "worker/kernels/vector_elem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct norm_plan {
+    struct norm_shape s;
+    int blocks;
+    float *mean, *scale;    /* [C]: of the last learning pass; 1 / sqrt(var + eps) */
+    float *w, *bias, *d[2]; /* [C] with room for whole blocks */
+};
+
+struct norm_plan *NAMED(norm_plan)(struct norm_shape s, struct ddp_err *err)
+{
+    struct norm_plan *p = xcalloc(1, sizeof(*p));
+    p->s = s;
+    p->blocks = round_up(s.C, BLOCK) / BLOCK;
+    float **all[] = {&p->mean, &p->scale, &p->w, &p->bias, &p->d[0], &p->d[1]};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        *all[i] = scratch((size_t)p->blocks * BLOCK);
+    return p;
+}
+
+void NAMED(norm_plan_free)(struct norm_plan *p)
+{
+    if (p == NULL)
+        return;
+    float *all[] = {p->mean, p->scale, p->w, p->bias, p->d[0], p->d[1]};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        free(all[i]);
+    free(p);
+}
+
+struct call {
+    struct norm_plan *p;
+    int n;
+    bool learn;
+    const float *x, *shortcut, *y, *dy;
+    float *running, *out, *dshortcut;
+};
+
+struct two { /* a vector for each half of a block */
+    vec lo, hi;
+};
+
+ALWAYS struct two take(const float *p)
+{
+    return (struct two){load(p), load(p + VL)};
+}
+
+ALWAYS void put(float *p, struct two v)
+{
+    store(p, v.lo);
+    store(p + VL, v.hi);
+}
+
+static size_t image_words(const struct norm_plan *p)
+{
+    return (size_t)(p->blocks * p->s.H * p->s.W) * WORDS;
+}
+
+/* The first pixel of block kb of image b. */
+static size_t place(const struct norm_plan *p, int b, int kb)
+{
+    return (size_t)b * image_words(p) + (size_t)(kb * p->s.H * p->s.W) * WORDS;
+}
+
+/* Means over n images of x (power 1) or (x - from)^2 (power 2) of block kb. */
+static struct two moment(const struct call *a, int kb, struct two from, int power)
+{
+    size_t pixels = (size_t)a->p->s.H * (size_t)a->p->s.W;
+    struct two all = {0};
+    for (int b = 0; b < a->n; b++) {
+        const float *x = a->x + place(a->p, b, kb);
+        struct two sum = {0}, v;
+        for (size_t i = 0; i < pixels; i++, x += WORDS) {
+            load_pixel(x, &v.lo, &v.hi);
+            v.lo -= from.lo;
+            v.hi -= from.hi;
+            sum.lo += power == 1 ? v.lo : v.lo * v.lo;
+            sum.hi += power == 1 ? v.hi : v.hi * v.hi;
+        }
+        all.lo += sum.lo;
+        all.hi += sum.hi;
+    }
+    float part = 1 / ((float)a->n * (float)pixels);
+    return (struct two){all.lo * part, all.hi * part};
+}
+
+static void learn_block(const struct call *a, int kb)
+{
+    const struct norm_shape *s = &a->p->s;
+    int C = s->C, first = kb * BLOCK;
+    float var[BLOCK], *mean = a->p->mean + first;
+    put(mean, moment(a, kb, (struct two){0}, 1));
+    put(var, moment(a, kb, take(mean), 2));
+    float n = (float)a->n * (float)(s->H * s->W), unbias = n > 1 ? n / (n - 1) : 1;
+    for (int c = 0; c < at_most(BLOCK, C - first); c++) {
+        float *m = a->running + first + c, *v = m + C;
+        a->p->scale[first + c] = 1 / sqrtf(var[c] + s->eps);
+        *m += s->momentum * (mean[c] - *m);
+        *v += s->momentum * (var[c] * unbias - *v);
+    }
+}
+
+static void use_block(const struct call *a, int kb)
+{
+    int C = a->p->s.C;
+    for (int c = kb * BLOCK; c < C && c < (kb + 1) * BLOCK; c++) {
+        a->p->mean[c] = a->running[c];
+        a->p->scale[c] = 1 / sqrtf(a->running[C + c] + a->p->s.eps);
+    }
+}
+
+static void forward_part(int part, int parts, void *arg)
+{
+    const struct call *a = arg;
+    struct norm_plan *p = a->p;
+    size_t pixels = (size_t)p->s.H * (size_t)p->s.W;
+    int from, to;
+    pool_share(p->blocks, 1, part, parts, &from, &to);
+    for (int kb = from; kb < to; kb++) {
+        if (a->learn)
+            learn_block(a, kb);
+        else
+            use_block(a, kb);
+        struct two mean = take(p->mean + kb * BLOCK), scale = take(p->scale + kb * BLOCK),
+                   w = take(p->w + kb * BLOCK), bias = take(p->bias + kb * BLOCK), v, add;
+        scale.lo *= w.lo;
+        scale.hi *= w.hi;
+        for (int b = 0; b < a->n; b++) {
+            size_t at = place(p, b, kb);
+            for (size_t i = 0; i < pixels; i++, at += WORDS) {
+                load_pixel(a->x + at, &v.lo, &v.hi);
+                v.lo = (v.lo - mean.lo) * scale.lo + bias.lo;
+                v.hi = (v.hi - mean.hi) * scale.hi + bias.hi;
+                if (a->shortcut) {
+                    load_pixel(a->shortcut + at, &add.lo, &add.hi);
+                    v.lo += add.lo;
+                    v.hi += add.hi;
+                }
+                store_pixel(a->out + at, p->s.relu ? positive(v.lo) : v.lo,
+                            p->s.relu ? positive(v.hi) : v.hi);
+            }
+        }
+    }
+}
+
+void NAMED(norm)(struct norm_plan *p, int n, const float *x, const float *w,
+                 const float *bias, float *running, bool learn, const float *shortcut,
+                 float *y)
+{
+    memcpy(p->w, w, (size_t)p->s.C * sizeof(float));
+    memcpy(p->bias, bias, (size_t)p->s.C * sizeof(float));
+    struct call call = {.p = p,
+                        .n = n,
+                        .learn = learn,
+                        .x = x,
+                        .running = running,
+                        .shortcut = shortcut,
+                        .out = y};
+    pool_run(forward_part, &call);
+}
+
+/* The gradient before the ReLU. */
+ALWAYS struct two masked(const struct call *a, size_t at)
+{
+    struct two g, y;
+    load_pixel(a->dy + at, &g.lo, &g.hi);
+    if (!a->p->s.relu)
+        return g;
+    load_pixel(a->y + at, &y.lo, &y.hi);
+    return (struct two){where_positive(y.lo, g.lo), where_positive(y.hi, g.hi)};
+}
+
+/* dbias = sum of g, dw = sum of g * xhat, over all images of block kb. */
+static void sums_block(const struct call *a, int kb, struct two mean, struct two scale)
+{
+    struct norm_plan *p = a->p;
+    size_t pixels = (size_t)p->s.H * (size_t)p->s.W;
+    struct two db = {0}, dw = {0};
+    for (int b = 0; b < a->n; b++) {
+        size_t at = place(p, b, kb);
+        struct two db1 = {0}, dw1 = {0}, x;
+        for (size_t i = 0; i < pixels; i++, at += WORDS) {
+            struct two g = masked(a, at);
+            load_pixel(a->x + at, &x.lo, &x.hi);
+            db1.lo += g.lo;
+            db1.hi += g.hi;
+            dw1.lo += g.lo * (x.lo - mean.lo);
+            dw1.hi += g.hi * (x.hi - mean.hi);
+        }
+        db.lo += db1.lo;
+        db.hi += db1.hi;
+        dw.lo += dw1.lo;
+        dw.hi += dw1.hi;
+    }
+    put(p->d[0] + kb * BLOCK, (struct two){dw.lo * scale.lo, dw.hi * scale.hi});
+    put(p->d[1] + kb * BLOCK, db);
+}
+
+/* dx = w * scale * (g - mean of g - xhat * mean of g * xhat) */
+static void back_part(int part, int parts, void *arg)
+{
+    const struct call *a = arg;
+    struct norm_plan *p = a->p;
+    size_t pixels = (size_t)p->s.H * (size_t)p->s.W;
+    float each = 1 / ((float)a->n * (float)pixels);
+    int from, to;
+    pool_share(p->blocks, 1, part, parts, &from, &to);
+    for (int kb = from; kb < to; kb++) {
+        struct two mean = take(p->mean + kb * BLOCK), scale = take(p->scale + kb * BLOCK),
+                   w = take(p->w + kb * BLOCK), x;
+        sums_block(a, kb, mean, scale);
+        struct two dw = take(p->d[0] + kb * BLOCK), db = take(p->d[1] + kb * BLOCK);
+        struct two slope = {dw.lo * scale.lo * each, dw.hi * scale.hi * each};
+        w.lo *= scale.lo;
+        w.hi *= scale.hi;
+        for (int b = 0; b < a->n; b++) {
+            size_t at = place(p, b, kb);
+            for (size_t i = 0; i < pixels; i++, at += WORDS) {
+                struct two g = masked(a, at);
+                load_pixel(a->x + at, &x.lo, &x.hi);
+                if (a->dshortcut)
+                    store_pixel(a->dshortcut + at, g.lo, g.hi);
+                store_pixel(a->out + at,
+                            w.lo * (g.lo - db.lo * each - (x.lo - mean.lo) * slope.lo),
+                            w.hi * (g.hi - db.hi * each - (x.hi - mean.hi) * slope.hi));
+            }
+        }
+    }
+}
+
+void NAMED(norm_back)(struct norm_plan *p, int n, const float *x, const float *w,
+                      const float *y, const float *dy, float *dw, float *dbias, float *dx,
+                      float *dshortcut)
+{
+    memcpy(p->w, w, (size_t)p->s.C * sizeof(float));
+    struct call call = {
+        .p = p, .n = n, .x = x, .y = y, .dy = dy, .out = dx, .dshortcut = dshortcut};
+    pool_run(back_part, &call);
+    memcpy(dw, p->d[0], (size_t)p->s.C * sizeof(float));
+    memcpy(dbias, p->d[1], (size_t)p->s.C * sizeof(float));
+}
+
+/* ---- the mean of an image ---- */
+
+void NAMED(mean)(struct map_shape s, int n, const float *x, float *y)
+{
+    int pixels = s.H * s.W;
+    for (int b = 0; b < n; b++, y += s.C)
+        for (int c = 0; c < s.C; c += BLOCK) {
+            struct two sum = {0}, v;
+            float means[BLOCK];
+            for (int i = 0; i < pixels; i++, x += WORDS) {
+                load_pixel(x, &v.lo, &v.hi);
+                sum.lo += v.lo;
+                sum.hi += v.hi;
+            }
+            put(means, (struct two){sum.lo / (float)pixels, sum.hi / (float)pixels});
+            memcpy(y + c, means, (size_t)at_most(BLOCK, s.C - c) * sizeof(float));
+        }
+}
+
+void NAMED(mean_back)(struct map_shape s, int n, const float *dy, float *dx)
+{
+    int pixels = s.H * s.W;
+    for (int b = 0; b < n; b++, dy += s.C)
+        for (int c = 0; c < s.C; c += BLOCK) {
+            float each[BLOCK] = {0};
+            for (int i = 0; i < at_most(BLOCK, s.C - c); i++)
+                each[i] = dy[c + i] / (float)pixels;
+            for (int i = 0; i < pixels; i++, dx += WORDS)
+                store_pixel(dx, load(each), load(each + VL));
+        }
+}

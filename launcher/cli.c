@@ -250,7 +250,7 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
             return -1;
     }
     opts->argv = argv + i;
-    if (i == argc && !opts->show_env)
+    if (i == argc && !opts->show_env && !opts->preflight)
         return err_set(err, "no program given (try ddprun --help)");
     return 0;
 }

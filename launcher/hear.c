@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/sock.h"
+#include "launcher/preflight/preflight.h"
 #include "launcher/spawn/program.h"
 
 #include <netinet/in.h>
@@ -240,6 +241,14 @@ static int hear_vouch(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
+/* --preflight: what an agent has found where it is. */
+static int hear_found(struct job *j, unsigned node, const struct frame *f,
+                      struct ddp_err *err)
+{
+    return j->preflight ? preflight_hear(j->preflight, node, f, err)
+                        : err_set(err, "a finding that nobody asked for");
+}
+
 static int hear_vouched(struct job *j, unsigned node, const struct frame *f,
                         struct ddp_err *err)
 {
@@ -279,6 +288,7 @@ static int (*const verbs[MSG_TYPES])(struct job *j, unsigned node, const struct 
     [MSG_UNREACHED] = hear_unreached, [MSG_LOST] = hear_lost,
     [MSG_PONG] = job_hear_pong,       [MSG_VOUCH] = hear_vouch,
     [MSG_VOUCHED] = hear_vouched,     [MSG_ERROR] = hear_error,
+    [MSG_FOUND] = hear_found,
 };
 
 void job_hear(struct job *j, struct link *l, const struct frame *f)

@@ -15,6 +15,7 @@
 #include "common/mem.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/sweep.h"
+#include "launcher/preflight/preflight.h"
 #include "launcher/signals.h"
 #include "launcher/spawn/program.h"
 #include "launcher/spawn/starter.h"
@@ -116,7 +117,9 @@ static void job_done(struct job *j)
 {
     if (j->opts->report && j->spawned_ns > 0)
         job_report_summary(j);
-    int code = j->cause.kind != CAUSE_NONE ? j->cause.code : j->output_failed ? 1 : 0;
+    int code = j->cause.kind != CAUSE_NONE ? j->cause.code
+               : j->output_failed            ? 1
+                                             : j->verdict;
     job_move(j, JOB_DONE, "nothing is left");
     loop_stop(j->loop, code);
 }
@@ -204,7 +207,9 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
             j->running--;
         }
     }
-    if (j->state < JOB_LEAVING)
+    if (j->preflight && j->state == JOB_PREPARING)
+        preflight_lost(j->preflight, node, why);
+    else if (j->state < JOB_LEAVING)
         job_fail_text(j, CAUSE_NODE, EXIT_CANNOT_START,
                       xasprintf("%s is lost: %s", n->host->name, why));
     job_check(j);
@@ -438,6 +443,8 @@ static int job_open(struct job *j, struct ddp_err *err)
     j->leave_timer = evtimer_new(base, on_leave_deadline, j);
     if (!j->timeout || !j->report_timer || !j->leave_timer)
         return err_set(err, "cannot make an event");
+    if (j->opts->preflight)
+        j->preflight = preflight_create(j);
     return 0;
 }
 
@@ -545,6 +552,7 @@ void job_destroy(struct job *j)
         link_destroy(jl->link);
         free(jl);
     }
+    preflight_destroy(j->preflight);
     starter_destroy(j->starter);
     msg_hosts_finish(&j->hosts);
     secret_wipe(&j->key, sizeof j->key);

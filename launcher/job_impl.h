@@ -83,12 +83,14 @@ struct job {
     struct starter *starter; /* NULL: there are none */
     char *here;              /* the address by which the first of them reached us */
     struct event *settle, *gather_deadline, *beat;
+    struct preflight *preflight; /* owned; NULL: this is a job that runs */
     int64_t beat_ms;
 
     struct cause cause; /* the first one */
     int interrupts;     /* how often we were told to end */
     bool reported;
     bool output_failed;
+    int verdict; /* exit code of a job without a cause: of --preflight */
     int spawned_nodes; /* nodes that have started all their ranks */
     int64_t created_ns, started_ns, spawned_ns, last_exit_ns;
 };

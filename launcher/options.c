@@ -299,6 +299,9 @@ const struct option options[] = {
     {.doc = "Ask and tell"},
     {"dry-run", NULL, AT(dry_run), read_flag, 0, 0, NULL,
      "print the plan, the environment and the commands; start nothing"},
+    {"preflight", NULL, AT(preflight), read_flag, 0, 0, NULL,
+     "look whether every host is fit for this program: reached, same files and libraries, "
+     "GPUs, clock, space, limits, names, network; start nothing"},
     {"show-env", NULL, AT(show_env), read_flag, 0, 0, NULL,
      "print the table of variables that ranks receive"},
     {"report", NULL, AT(report), read_flag, 0, 0, NULL,

@@ -68,7 +68,7 @@ struct opts {
     int64_t start_timeout_ms; /* every agent has joined by then; default 60 s */
     int64_t timeout_ms;       /* --timeout of the whole job; 0: none */
     int64_t grace_ms;         /* TERM to KILL; default 5 s */
-    bool dry_run, show_env, verbose, report;
+    bool dry_run, show_env, verbose, report, preflight;
     const char *log_level;
     /* modules that ranks of a node share, "torch,numpy"; "": as the script says
      * (default); NULL: none */

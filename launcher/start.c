@@ -17,6 +17,7 @@
 #include "launcher/agent/agent.h"
 #include "launcher/envfwd.h"
 #include "launcher/place/bind.h"
+#include "launcher/preflight/preflight.h"
 #include "launcher/spawn/program.h"
 #include "launcher/spawn/starter.h"
 #include "launcher/spawn/tree.h"
@@ -49,7 +50,7 @@ static char *make_id(void)
 
 bool job_all_here(const struct job *j)
 {
-    return j->alloc->nnodes == 1 && j->alloc->nodes[0].local;
+    return j->alloc->nnodes == 1 && j->alloc->nodes[0].local && !j->opts->preflight;
 }
 
 int job_describe(struct job *j, struct ddp_err *err)
@@ -226,7 +227,9 @@ static void gather_check(struct job *j)
     const char *trouble = first_trouble(j);
     if (j->state != JOB_GATHERING || !settled(j))
         return;
-    if (trouble)
+    if (j->preflight)
+        preflight_begin(j->preflight);
+    else if (trouble)
         job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START,
                       xasprintf("cannot start on %s", trouble));
     else
@@ -248,7 +251,8 @@ static void node_failed(struct job *j, unsigned node, const char *line)
     if (j->state != JOB_GATHERING || n->trouble)
         return; /* its link tells, if it had one */
     n->trouble = xstrdup(line);
-    job_arm(j->settle, SETTLE_MS);
+    if (!j->preflight) /* which wants to know of every host */
+        job_arm(j->settle, SETTLE_MS);
     gather_check(j);
 }
 
@@ -353,6 +357,8 @@ void job_hello(struct job *j, unsigned node, struct link *l, struct msg_hello *h
               n->hello.hostname, n->hello.version, n->hello.ncpus, n->hello.ngpus,
               n->hello.addr ? n->hello.addr : "this machine");
     job_ping(j, node);
+    if (j->preflight)
+        preflight_joined(j->preflight, node);
     gather_check(j);
 }
 

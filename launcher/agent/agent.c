@@ -17,6 +17,7 @@
 #include "launcher/agent/sweep.h"
 #include "launcher/door/door.h"
 #include "launcher/policy/grace.h"
+#include "launcher/preflight/probe.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -50,6 +51,7 @@ struct agent {
     struct event *lifelines[2]; /* owned; NULL: none */
     struct event *silence;      /* owned: is anybody above; NULL on this machine */
     struct relay *relay;        /* owned; NULL: nobody is below */
+    struct probe *probe;        /* owned; NULL: this is no --preflight */
     const struct secret *key;   /* borrowed: for those below */
     const char *log_level;      /* borrowed */
     bool suspended;             /* the launcher has been stopped: its silence is fine */
@@ -366,6 +368,8 @@ static int hear_end(struct agent *a, const struct frame *f, struct ddp_err *err)
         return -1;
     if (a->ranks)
         ranks_stop_starting(a->ranks);
+    probe_destroy(a->probe);
+    a->probe = NULL;
     if (!grace_began(a->grace) && nothing_left(a)) {
         /* the usual end: nothing to be ended */
         a->gone = true;
@@ -454,12 +458,35 @@ static int hear_hosts(struct agent *a, const struct frame *f, struct ddp_err *er
     return 0;
 }
 
+static void on_found(const struct pack *found, void *arg)
+{
+    struct agent *a = arg;
+    if (a->up)
+        link_send_pack(a->up, MSG_FOUND, a->node, found);
+}
+
+/* --preflight: questions instead of orders. */
+static int hear_probe(struct agent *a, const struct frame *f, struct ddp_err *err)
+{
+    struct msg_probe m = {0};
+    if (msg_probe_unpack(f, &m, err) < 0)
+        return -1;
+    bool fine = true;
+    if (!a->probe)
+        a->probe = probe_create(a->loop, a->reap, a->node, &m, on_found, a);
+    else
+        fine = probe_go_on(a->probe, &m);
+    msg_probe_finish(&m);
+    return fine ? 0 : err_set(err, "a 'probe' out of turn");
+}
+
 static int (*const verbs[MSG_TYPES])(struct agent *a, const struct frame *f,
                                      struct ddp_err *err) = {
     [MSG_HOSTS] = hear_hosts,   [MSG_STORE] = hear_store, [MSG_JOB] = hear_job,
     [MSG_SHARE] = hear_share,   [MSG_INPUT] = hear_input, [MSG_CREDIT] = hear_credit,
     [MSG_SIGNAL] = hear_signal, [MSG_END] = hear_end,     [MSG_LEAVE] = hear_leave,
     [MSG_PING] = hear_ping,     [MSG_VOUCH] = hear_vouch, [MSG_VOUCHED] = hear_vouched,
+    [MSG_PROBE] = hear_probe,
 };
 
 static void on_frame(struct link *l, const struct frame *f, void *arg)
@@ -557,6 +584,7 @@ static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp
 
 static void agent_destroy(struct agent *a)
 {
+    probe_destroy(a->probe);
     relay_destroy(a->relay);
     ranks_destroy(a->ranks);
     hosting_destroy(a->hosting);

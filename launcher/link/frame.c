@@ -41,6 +41,8 @@ static const struct msg_row {
     [MSG_LOST] = {"lost", FRAME_UP, 4 << 10},
     [MSG_LOG] = {"log", FRAME_UP, 4 << 10},
     [MSG_ERROR] = {"error", FRAME_UP, 4 << 10},
+    [MSG_PROBE] = {"probe", FRAME_DOWN, 16 << 20},
+    [MSG_FOUND] = {"found", FRAME_UP, 16 << 10},
 };
 
 const char *msg_name(enum msg_type type)

@@ -48,6 +48,8 @@ enum msg_type {
     MSG_LOST,      /* up: a node below me is gone */
     MSG_LOG,       /* up: a line of the agent's log */
     MSG_ERROR,     /* up: what a rank that has failed wrote of it; before its EXIT */
+    MSG_PROBE,     /* down: look whether you are fit for the job (--preflight) */
+    MSG_FOUND,     /* up: what was found; the last one says so */
     MSG_TYPES
 };
 

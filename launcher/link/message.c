@@ -377,3 +377,85 @@ void msg_hosts_finish(struct msg_hosts *m)
     free(m->ssh);
     *m = (struct msg_hosts){0};
 }
+
+void msg_probe_pack(const struct msg_probe *m, struct pack *k)
+{
+    pack_u32(k, m->phase);
+    pack_strs(k, m->argv.v, m->argv.n);
+    pack_strs(k, m->env.v, m->env.n);
+    pack_str(k, m->wdir);
+    pack_strs(k, m->names.v, m->names.n);
+    pack_str(k, m->interface);
+    pack_u32(k, m->store_port);
+    pack_u32(k, m->master);
+    pack_bytes(k, m->token.bytes, SECRET_SIZE);
+    pack_str(k, m->peer);
+    pack_str(k, m->addr);
+    pack_u32(k, m->port);
+}
+
+int msg_probe_unpack(const struct frame *f, struct msg_probe *m, struct ddp_err *err)
+{
+    struct unpack u = body_of(f);
+    m->phase = unpack_u32(&u);
+    unpack_strs(&u, &m->argv);
+    unpack_strs(&u, &m->env);
+    m->wdir = unpack_str(&u);
+    unpack_strs(&u, &m->names);
+    m->interface = unpack_str(&u);
+    m->store_port = unpack_u32(&u);
+    m->master = unpack_u32(&u);
+    const uint8_t *token = unpack_bytes(&u, SECRET_SIZE);
+    if (token)
+        memcpy(m->token.bytes, token, SECRET_SIZE);
+    m->peer = unpack_str(&u);
+    m->addr = unpack_str(&u);
+    m->port = unpack_u32(&u);
+    u.bad |= !m->wdir || !m->peer != !m->addr || m->port > UINT16_MAX || m->store_port > UINT16_MAX;
+    UNPACK_END(u, f, m, msg_probe_finish, err);
+}
+
+void msg_probe_finish(struct msg_probe *m)
+{
+    strv_finish(&m->argv);
+    strv_finish(&m->env);
+    strv_finish(&m->names);
+    free(m->wdir);
+    free(m->interface);
+    free(m->peer);
+    free(m->addr);
+    *m = (struct msg_probe){0};
+}
+
+void msg_found_pack(const struct msg_found *m, struct pack *k)
+{
+    pack_u32(k, m->check);
+    pack_u8(k, m->remark);
+    pack_u64(k, (uint64_t)m->number);
+    pack_str(k, m->item);
+    pack_str(k, m->value);
+    pack_str(k, m->key);
+    pack_str(k, m->problem);
+}
+
+int msg_found_unpack(const struct frame *f, struct msg_found *m, struct ddp_err *err)
+{
+    struct unpack u = body_of(f);
+    m->check = unpack_u32(&u);
+    m->remark = unpack_u8(&u) != 0;
+    m->number = (int64_t)unpack_u64(&u);
+    m->item = unpack_str(&u);
+    m->value = unpack_str(&u);
+    m->key = unpack_str(&u);
+    m->problem = unpack_str(&u);
+    UNPACK_END(u, f, m, msg_found_finish, err);
+}
+
+void msg_found_finish(struct msg_found *m)
+{
+    free(m->item);
+    free(m->value);
+    free(m->key);
+    free(m->problem);
+    *m = (struct msg_found){0};
+}

@@ -8,6 +8,7 @@
 #ifndef LAUNCHER_LINK_MESSAGE_H
 #define LAUNCHER_LINK_MESSAGE_H
 
+#include "common/secret.h"
 #include "common/strv.h"
 #include "launcher/link/frame.h"
 
@@ -140,5 +141,39 @@ struct msg_hosts {
 void msg_hosts_pack(const struct msg_hosts *m, struct pack *k);
 int msg_hosts_unpack(const struct frame *f, struct msg_hosts *m, struct ddp_err *err);
 void msg_hosts_finish(struct msg_hosts *m);
+
+/* Is this node fit for the job? Asked twice: for itself, then for the way to its
+ * neighbour. */
+struct msg_probe {
+    uint32_t phase;      /* enum probe_phase of preflight/check.h */
+    struct strv argv;    /* the program; may be empty */
+    struct strv env;     /* as in msg_job */
+    char *wdir;          /* owned */
+    struct strv names;   /* of all hosts, by node number; "": not in the job */
+    char *interface;     /* owned, or NULL */
+    uint32_t store_port; /* that has to be free on node `master`; 0: any is fine */
+    uint32_t master;
+    struct secret token; /* what neighbours show each other */
+    char *peer, *addr;   /* owned: the neighbour and where it listens; or NULL */
+    uint32_t port;
+};
+void msg_probe_pack(const struct msg_probe *m, struct pack *k);
+int msg_probe_unpack(const struct frame *f, struct msg_probe *m, struct ddp_err *err);
+void msg_probe_finish(struct msg_probe *m);
+
+/* One thing that has been found. */
+struct msg_found {
+    uint32_t check; /* its row in the table of checks; FOUND_END: all of this phase */
+    bool remark;    /* `problem` is worth a line, and is no failure */
+    int64_t number; /* for rows that compare numbers */
+    char *item;     /* owned: which of several, such as a library; or NULL */
+    char *value;    /* owned: for people; or NULL */
+    char *key;      /* owned: the same on hosts that are alike; or NULL */
+    char *problem;  /* owned: what is wrong, and what to try; or NULL */
+};
+enum { FOUND_END = 0xffff };
+void msg_found_pack(const struct msg_found *m, struct pack *k);
+int msg_found_unpack(const struct frame *f, struct msg_found *m, struct ddp_err *err);
+void msg_found_finish(struct msg_found *m);
 
 #endif

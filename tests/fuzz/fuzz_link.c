@@ -48,6 +48,12 @@ static void try_body(const struct frame *f)
     case MSG_HOSTS:
         TRY(msg_hosts, msg_hosts_finish);
         break;
+    case MSG_PROBE:
+        TRY(msg_probe, msg_probe_finish);
+        break;
+    case MSG_FOUND:
+        TRY(msg_found, msg_found_finish);
+        break;
     case MSG_STORE:
         TRY(msg_store, msg_store_finish);
         break;
@@ -151,6 +157,29 @@ static void seed_exit(struct pack *k)
     msg_exit_pack(&(struct msg_exit){.rank = 1, .status = 9}, k);
 }
 
+static void seed_probe(struct pack *k)
+{
+    struct msg_probe m = {.phase = 2,
+                          .wdir = (char[]){"/home"},
+                          .peer = (char[]){"n2"},
+                          .addr = (char[]){"10.0.0.2"},
+                          .port = 4711};
+    strv_push(&m.argv, "./train");
+    strv_push(&m.names, "n1");
+    msg_probe_pack(&m, k);
+    strv_finish(&m.argv);
+    strv_finish(&m.names);
+}
+
+static void seed_found(struct pack *k)
+{
+    struct msg_found m = {.check = 3,
+                          .number = -1,
+                          .item = (char[]){"libm.so.6"},
+                          .value = (char[]){"/lib/libm.so.6"}};
+    msg_found_pack(&m, k);
+}
+
 static const struct {
     enum msg_type type;
     enum frame_way way;
@@ -158,7 +187,8 @@ static const struct {
 } seeds[] = {
     {MSG_JOB, FRAME_DOWN, seed_job},     {MSG_HELLO, FRAME_UP, seed_hello},
     {MSG_SHARE, FRAME_DOWN, seed_share}, {MSG_HOSTS, FRAME_DOWN, seed_hosts},
-    {MSG_EXIT, FRAME_UP, seed_exit},
+    {MSG_EXIT, FRAME_UP, seed_exit},     {MSG_PROBE, FRAME_DOWN, seed_probe},
+    {MSG_FOUND, FRAME_UP, seed_found},
 };
 
 static const char summons[] = "\1ddprun-agent 1\nnode 3\nname n3\ncall 10.0.0.1 1\nend\n";

@@ -1,0 +1,39 @@
+/* common/digest.c - see digest.h */
+#include "common/digest.h"
+
+#include "common/err.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <unistd.h>
+
+int digest_file(const char *path, char text[DIGEST_TEXT], int64_t *size,
+                struct ddp_err *err)
+{
+    unsigned char piece[64 << 10], sum[crypto_hash_sha256_BYTES];
+    crypto_hash_sha256_state state;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(err, "cannot open '%s'", path);
+    crypto_hash_sha256_init(&state);
+    int64_t total = 0;
+    for (ssize_t n = 1; n != 0;) {
+        n = read(fd, piece, sizeof piece);
+        if (n < 0 && errno != EINTR) {
+            err_errno(err, "cannot read '%s'", path);
+            close(fd);
+            return -1;
+        }
+        if (n > 0) {
+            crypto_hash_sha256_update(&state, piece, (unsigned long long)n);
+            total += n;
+        }
+    }
+    close(fd);
+    crypto_hash_sha256_final(&state, sum);
+    sodium_bin2hex(text, DIGEST_TEXT, sum, sizeof sum);
+    if (size)
+        *size = total;
+    return 0;
+}

@@ -1,0 +1,204 @@
+/* launcher/preflight/checks.c - see check.h */
+#include "launcher/preflight/check.h"
+
+#include "common/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- numbers and what stands out ---------------------------------------------------- */
+
+/* "3" or "3 to 5", as far as the digits that are shown tell them apart. */
+static char *range(double least, double most, const char *format, const char *unit)
+{
+    char from[32], to[32];
+    snprintf(from, sizeof from, format, least + 0.0);
+    snprintf(to, sizeof to, format, most + 0.0);
+    return strcmp(from, to) == 0 ? xasprintf("%s %s", to, unit)
+                                 : xasprintf("%s to %s %s", from, to, unit);
+}
+
+static char *range_ms(int64_t least, int64_t most)
+{
+    return range((double)least / 1e6, (double)most / 1e6, "%.2f", "ms");
+}
+
+static char *range_s(int64_t least, int64_t most)
+{
+    return range((double)least / 1e9, (double)most / 1e9, "%.2f", "s after the start");
+}
+
+static char *range_rate(int64_t least, int64_t most)
+{
+    return range((double)least * 8e-9, (double)most * 8e-9, "%.3g", "Gb/s");
+}
+
+static char *range_space(int64_t least, int64_t most)
+{
+    double gib = (double)(1 << 30);
+    return range((double)least / gib, (double)most / gib, "%.3g", "GiB free");
+}
+
+/* Ahead or behind matters to a person; hundredths of a millisecond do not. */
+static char *range_clock(int64_t least, int64_t most)
+{
+    return range((double)(least / 100000) / 10, (double)(most / 100000) / 10, "%+.1f",
+                 "ms beside ours");
+}
+
+/* ns of the wall clock beside the launcher's */
+static char *odd_clock(int64_t ahead_ns, int64_t median, size_t nhosts, const char *item)
+{
+    double s = (double)ahead_ns / 1e9;
+    if (s > -1 && s < 1)
+        return NULL;
+    return xasprintf("its clock is %.1f s %s ours; set it by NTP (chronyc tracking): "
+                     "files seem to come from the future, munge and Kerberos refuse",
+                     s < 0 ? -s : s, s < 0 ? "behind" : "ahead of");
+}
+
+/* ns there and back. On a quiet network all pairs are alike; on one machine that plays
+ * several hosts they are not, and a millisecond hurts nobody. */
+static char *odd_latency(int64_t ns, int64_t median, size_t nhosts, const char *item)
+{
+    enum { TIMES = 5, SMALL_NS = 2000000 };
+    if (ns < SMALL_NS || (nhosts > 2 && ns < TIMES * median))
+        return NULL;
+    return xasprintf("%.1f ms to %s and back, where half of the hosts need %.3g ms or "
+                     "less; another network (--interface), or a bad cable?",
+                     (double)ns / 1e6, item, (double)median / 1e6);
+}
+
+static char *odd_rate(int64_t rate, int64_t median, size_t nhosts, const char *item)
+{
+    enum { TIMES = 5, SLOW = 12500000 }; /* 100 Mb/s */
+    if (rate > SLOW && (nhosts < 3 || rate > median / TIMES))
+        return NULL;
+    return xasprintf("only %.3g Gb/s to %s, where half of the hosts have %.3g or more; "
+                     "another network (--interface), or a bad cable?",
+                     (double)rate * 8e-9, item, (double)median * 8e-9);
+}
+
+/* --- the table, in the order of the lines ------------------------------------------- */
+
+const struct check checks[] = {
+    {.name = "reached", .phase = PROBE_LAUNCHER, .range = range_s},
+    {.name = "agent", .phase = PROBE_LAUNCHER},
+    {.name = "user",
+     .phase = PROBE_NODE,
+     .look = look_user,
+     .unlike = "files of one will not be readable for the other"},
+    {.name = "clock",
+     .phase = PROBE_NODE,
+     .look = look_clock,
+     .range = range_clock,
+     .odd = odd_clock},
+    {.name = "cpus",
+     .phase = PROBE_NODE,
+     .look = look_cpus,
+     .unlike = "the slowest host sets the pace",
+     .unlike_is_remark = true},
+    {.name = "gpus",
+     .phase = PROBE_NODE,
+     .look = look_gpus,
+     .unlike = "one GPU or driver less shows only in the middle of a run; leave such "
+               "hosts out with -H ^HOST"},
+    {.name = "directory",
+     .phase = PROBE_NODE,
+     .look = look_wdir,
+     .unlike = "they do not share it: what one writes the others do not see",
+     .unlike_is_remark = true},
+    {.name = "program",
+     .phase = PROBE_NODE,
+     .look = look_program,
+     .unlike = "copy it again, or put it where all hosts see the same"},
+    {.name = "libraries",
+     .phase = PROBE_NODE,
+     .look = look_libraries,
+     .folds = true,
+     .unlike = "load the same modules, or give LD_LIBRARY_PATH with -x"},
+    {.name = "python",
+     .phase = PROBE_NODE,
+     .look = look_python,
+     .unlike = "activate the same environment everywhere"},
+    {.name = "/tmp", .phase = PROBE_NODE, .look = look_tmp, .range = range_space},
+    {.name = "/dev/shm", .phase = PROBE_NODE, .look = look_shm, .range = range_space},
+    {.name = "limits",
+     .phase = PROBE_NODE,
+     .look = look_limits,
+     .unlike = "see /etc/security/limits.conf there",
+     .unlike_is_remark = true},
+    {.name = "names",
+     .phase = PROBE_NODE,
+     .look = look_names,
+     .folds = true,
+     .unlike = "make /etc/hosts or DNS agree"},
+    {.name = "port", .phase = PROBE_NODE, .look = look_port},
+    {.name = "latency",
+     .phase = PROBE_RING,
+     .look = look_ring,
+     .range = range_ms,
+     .odd = odd_latency},
+    {.name = "bandwidth", .phase = PROBE_RING, .range = range_rate, .odd = odd_rate},
+};
+
+const size_t checks_len = ARRAY_LEN(checks);
+
+uint32_t check_number(const char *name)
+{
+    for (size_t i = 0; i < checks_len; i++) {
+        if (strcmp(checks[i].name, name) == 0)
+            return (uint32_t)i;
+    }
+    abort();
+}
+
+/* --- saying ------------------------------------------------------------------------- */
+
+static void say(const struct ask *ask, struct msg_found f)
+{
+    f.check = (uint32_t)(ask->check - checks);
+    ask->found(&f, ask->arg);
+    msg_found_finish(&f);
+}
+
+void found_value(const struct ask *ask, const char *item, const char *key,
+                 const char *value, ...)
+{
+    va_list ap;
+    struct msg_found f = {.item = xstrdup(item), .key = xstrdup(key)};
+    va_start(ap, value);
+    if (vasprintf(&f.value, value, ap) < 0)
+        abort();
+    va_end(ap);
+    say(ask, f);
+}
+
+void found_number(const struct ask *ask, const char *item, int64_t number)
+{
+    say(ask, (struct msg_found){.item = xstrdup(item), .number = number});
+}
+
+void found_problem(const struct ask *ask, const char *problem, ...)
+{
+    va_list ap;
+    struct msg_found f = {0};
+    va_start(ap, problem);
+    if (vasprintf(&f.problem, problem, ap) < 0)
+        abort();
+    va_end(ap);
+    say(ask, f);
+}
+
+void found_remark(const struct ask *ask, const char *remark, ...)
+{
+    va_list ap;
+    struct msg_found f = {.remark = true};
+    va_start(ap, remark);
+    if (vasprintf(&f.problem, remark, ap) < 0)
+        abort();
+    va_end(ap);
+    say(ask, f);
+}

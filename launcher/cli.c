@@ -211,6 +211,7 @@ static void set_defaults(struct opts *opts)
         .start_timeout_ms = 60000,
         .preload = "",
         .grace_ms = 5000,
+        .gpus_per_node = -1,
     };
 }
 
@@ -226,9 +227,33 @@ static bool answered(const struct option *o)
     return true;
 }
 
+static bool wants_script(const struct opts *opts)
+{
+    return opts->script != SCHED_NONE || opts->submit;
+}
+
+/* Options whose meaning depends on others, which may stand behind them. */
+static int settle(struct opts *opts, const char *hosts_option, struct ddp_err *err)
+{
+    int *means = wants_script(opts) ? &opts->nnodes : &opts->per_node;
+    if (opts->letter_n && *means && *means != opts->letter_n)
+        return err_set(err, "-N %d and %s %d contradict each other (try ddprun --help)",
+                       opts->letter_n,
+                       wants_script(opts) ? "--nnodes" : "--nproc-per-node", *means);
+    if (opts->letter_n)
+        *means = opts->letter_n;
+    if (wants_script(opts) && hosts_option)
+        return err_set(err,
+                       "%s and a batch script: the scheduler chooses the hosts; "
+                       "leave it out",
+                       hosts_option);
+    return 0;
+}
+
 int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
 {
     int i = 1;
+    const char *hosts_option = NULL;
     set_defaults(opts);
     for (; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
         const char *word = argv[i], *value;
@@ -248,15 +273,23 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
         }
         if (take(o, word, value, opts, err) < 0)
             return -1;
+        if (o->where == NOT_IN_SCRIPT)
+            hosts_option = word;
+        if (o->where != SCRIPT_ONLY) {
+            strv_push(&opts->passed, word);
+            if (value == argv[i])
+                strv_push(&opts->passed, value);
+        }
     }
     opts->argv = argv + i;
-    if (i == argc && !opts->show_env && !opts->preflight)
+    if (i == argc && !opts->show_env && !opts->preflight && !opts->list_sites)
         return err_set(err, "no program given (try ddprun --help)");
-    return 0;
+    return settle(opts, hosts_option, err);
 }
 
 void opts_finish(struct opts *opts)
 {
     strv_finish(&opts->export_env);
+    strv_finish(&opts->passed);
     *opts = (struct opts){0};
 }

@@ -11,7 +11,7 @@
 #include "include/ddprun/err.h"
 #include "launcher/opts.h"
 
-/* Returns 0 when a program is to be launched (or --show-env stands alone), 1 when all
+/* Returns 0 when a program is to be launched (or --show-env or --list-sites stands alone), 1 when all
  * that was asked has been printed (--help, --version: exit 0), -1 with one line in `err`
  * (exit 2). `opts` is filled from zero; opts_finish() in any case. */
 int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err);

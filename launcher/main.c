@@ -6,6 +6,7 @@
 #include "launcher/contract.h"
 #include "launcher/dryrun.h"
 #include "launcher/job.h"
+#include "launcher/script/script.h"
 #include "launcher/spawn/child.h"
 #include "launcher/spawn/program.h"
 
@@ -66,6 +67,12 @@ int main(int argc, char **argv)
         contract_print(on_line, NULL);
         if (fflush(stdout) != 0 && err_errno(&err, "cannot write") < 0)
             code = failed(&err, EXIT_USAGE);
+    } else if (rc == 0 && opts.list_sites) {
+        site_list(on_line, NULL);
+        if (fflush(stdout) != 0 && err_errno(&err, "cannot write") < 0)
+            code = failed(&err, EXIT_USAGE);
+    } else if (rc == 0 && (opts.script != SCHED_NONE || opts.submit)) {
+        code = script_run(&opts, argv, &err) < 0 ? failed(&err, EXIT_USAGE) : 0;
     } else if (rc == 0) {
         struct alloc *alloc = NULL;
         if (log_setup("ddprun", NULL, job_log_level(&opts), &err) < 0)

@@ -5,6 +5,7 @@
 #include "common/err.h"
 #include "common/idset.h"
 #include "common/mem.h"
+#include "launcher/script/walltime.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -41,6 +42,46 @@ static int read_per_node(const struct option *o, const char *name, const char *t
         return read_number(o, name, text, opts, err);
     opts->per_node = 0;
     return 0;
+}
+
+/* The schedulers' notation, which has days and colons. */
+static int read_walltime(const struct option *o, const char *name, const char *text,
+                         struct opts *opts, struct ddp_err *err)
+{
+    return walltime_parse(text, &opts->walltime_s, err) < 0 ? err_prefix(err, "%s", name)
+                                                            : 0;
+}
+
+static int read_memory(const struct option *o, const char *name, const char *text,
+                       struct opts *opts, struct ddp_err *err)
+{
+    return memory_parse(text, &opts->memory_mb, err) < 0 ? err_prefix(err, "%s", name)
+                                                         : 0;
+}
+
+/* Words for a shell, which they reach as they are: no quotes, nothing to expand. */
+static int read_requeue(const struct option *o, const char *name, const char *text,
+                        struct opts *opts, struct ddp_err *err)
+{
+    opts->requeue = strcmp(text, "on") == 0 ? "--resume" : text;
+    if (strpbrk(text, "\"'\\`$;&|<>(){}*?!#\n") || !*text)
+        return err_set(err, "%s takes plain words for the program, not '%.80s'", name,
+                       text);
+    return 0;
+}
+
+static int read_plain(const struct option *o, const char *name, const char *text,
+                      struct opts *opts, struct ddp_err *err)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                  "0123456789_-.+@:/,";
+    const char *blanks = o->at == offsetof(struct opts, modules) ? " " : "";
+    for (const char *p = text; *p; p++) {
+        if (!strchr(allowed, *p) && !strchr(blanks, *p))
+            return err_set(err, "%s '%.80s': '%c' cannot be in it", name, text, *p);
+    }
+    *(const char **)field(opts, o) = text;
+    return *text ? 0 : err_set(err, "%s: an empty %s", name, o->arg);
 }
 
 static int read_text(const struct option *o, const char *name, const char *text,
@@ -211,25 +252,39 @@ static const struct word input_words[] = {{"rank0", INPUT_RANK0},
                                           {"none", INPUT_NONE},
                                           {0}};
 
+static const struct word script_words[] = {{"slurm", SCHED_SLURM},
+                                           {"sge", SCHED_SGE},
+                                           {"pbs", SCHED_PBS},
+                                           {"lsf", SCHED_LSF},
+                                           {0}};
+
 #define AT(member) offsetof(struct opts, member)
 
 const struct option options[] = {
     {.doc = "Who runs where"},
     {"np n", "N", AT(np), read_number, 1, RANKS_MAX, NULL,
-     "start N ranks; default: as many as there are slots (on one machine without GPU: 1)"},
+     "start N ranks; default: as many as there are slots (on one machine without GPU: 1)",
+     SCRIPT_ONLY},
     {"hostfile machinefile f", "FILE", AT(hostfile), read_text, 0, 0, NULL,
-     "hosts and their slots, one a line, as Open MPI, MPICH or Horovod write them"},
+     "hosts and their slots, one a line, as Open MPI, MPICH or Horovod write them",
+     NOT_IN_SCRIPT},
     {"host H hosts", "LIST", AT(hosts), read_text, 0, 0, NULL,
      "hosts n1:4,n2:4 or n[01-16]:4; with --hostfile, or inside a job of a scheduler: the "
-     "ones to use, or ^host not to"},
+     "ones to use, or ^host not to",
+     NOT_IN_SCRIPT},
     {"alloc", "SOURCE", AT(alloc), read_text, 0, 0, NULL,
      "where the hosts come from: hostfile, slurm, sge, pbs, lsf, hosts (-H), local; "
-     "default: the first that is there"},
-    {"nproc-per-node ppn N npernode ntasks-per-node", "N", AT(per_node), read_per_node, 1,
+     "default: the first that is there",
+     NOT_IN_SCRIPT},
+    {"nproc-per-node ppn npernode ntasks-per-node", "N", AT(per_node), read_per_node, 1,
      RANKS_MAX, NULL,
-     "N ranks on each host; auto, gpu (default): its slots, its GPUs, else 1"},
+     "N ranks on each host; auto, gpu (default): its slots, its GPUs, else 1",
+     SCRIPT_ONLY},
+    {"N", "N", AT(letter_n), read_number, 1, RANKS_MAX, NULL,
+     "as mpirun means it: N ranks on each host; with --script as sbatch does: N nodes",
+     SCRIPT_ONLY},
     {"nnodes", "N", AT(nnodes), read_number, 1, RANKS_MAX, NULL,
-     "use the first N hosts, evenly; default: all"},
+     "use the first N hosts, evenly; default: all", SCRIPT_ONLY},
     {"oversubscribe", NULL, AT(oversubscribe), read_flag, 0, 0, NULL,
      "allow more ranks than slots (never more than max_slots)"},
     {"map-by", "HOW", AT(map_by), read_map_by, 0, 0, map_words,
@@ -296,9 +351,46 @@ const struct option options[] = {
     {"agent", "PATH", AT(agent), read_text, 0, 0, NULL,
      "ddprun-agent on the hosts; default: beside ddprun"},
 
+    {.doc = "Batch jobs"},
+    {"script", "SCHEDULER", AT(script), read_choice, 0, 0, script_words,
+     "print a batch script for slurm, sge, pbs or lsf that runs the program; start nothing",
+     SCRIPT_ONLY},
+    {"submit", NULL, AT(submit), read_flag, 0, 0, NULL,
+     "hand that script to the scheduler, and print the job's number", SCRIPT_ONLY},
+    {"site", "NAME|FILE", AT(site), read_text, 0, 0, NULL,
+     "the cluster it is for: its limits are checked, its names used", SCRIPT_ONLY},
+    {"list-sites", NULL, AT(list_sites), read_flag, 0, 0, NULL,
+     "print the clusters that are known, and what a job can have there", SCRIPT_ONLY},
+    {"gpus-per-node", "N", AT(gpus_per_node), read_number, 0, 1024, NULL,
+     "GPUs of each node, a rank for each; default: all that the site's nodes have",
+     SCRIPT_ONLY},
+    {"cpus-per-task", "N", AT(cpus_per_task), read_number, 1, 4096, NULL,
+     "CPUs of each rank; default: its share of the node", SCRIPT_ONLY},
+    {"mem", "SIZE", 0, read_memory, 0, 0, NULL,
+     "memory of each node, such as 64G; default: the job's share of the node",
+     SCRIPT_ONLY},
+    {"time walltime", "TIME", 0, read_walltime, 0, 0, NULL,
+     "how long the job may run: 90m, 2h, 1d12h, 36:00:00; default: 1h", SCRIPT_ONLY},
+    {"warning", "TIME", AT(warning_ms), read_span, 1000, 0, NULL,
+     "the ranks get SIGTERM so long before the end; default: 2m", SCRIPT_ONLY},
+    {"requeue", "[=WORDS]", 0, read_requeue, 0, 0, NULL,
+     "a job whose time is over goes back to the queue, and the program then gets these "
+     "words too; without =...: --resume",
+     SCRIPT_ONLY},
+    {"partition queue", "NAME", AT(partition), read_plain, 0, 0, NULL,
+     "partition, queue or resource type; default: the site's first that fits",
+     SCRIPT_ONLY},
+    {"account", "NAME", AT(account), read_plain, 0, 0, NULL,
+     "account, project or group that pays", SCRIPT_ONLY},
+    {"job-name", "NAME", AT(job_name), read_text, 0, 0, NULL,
+     "of the job; default: the program's", SCRIPT_ONLY},
+    {"modules", "NAMES", AT(modules), read_plain, 0, 0, NULL,
+     "environment modules to load, separated by blanks; default: the site's",
+     SCRIPT_ONLY},
+
     {.doc = "Ask and tell"},
     {"dry-run", NULL, AT(dry_run), read_flag, 0, 0, NULL,
-     "print the plan, the environment and the commands; start nothing"},
+     "print the plan, the environment and the commands; start nothing", SCRIPT_ONLY},
     {"preflight", NULL, AT(preflight), read_flag, 0, 0, NULL,
      "look whether every host is fit for this program: reached, same files and libraries, "
      "GPUs, clock, space, limits, names, network; start nothing"},

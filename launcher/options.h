@@ -31,6 +31,7 @@ struct option {
     long min, max;            /* of a number */
     const struct word *words; /* of a choice, ended by a NULL text */
     const char *doc;
+    enum { JOB_TOO, SCRIPT_ONLY, NOT_IN_SCRIPT } where; /* does --script pass it on? */
 };
 
 /* A row without names is a topic. */

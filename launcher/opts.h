@@ -29,6 +29,7 @@ enum tag_output {
 enum store_mode { STORE_LAUNCHER, STORE_RANK0 };
 enum rank_names { NAMES_OMPI = 1, NAMES_SLURM = 2, NAMES_PMI = 4, NAMES_ALL = 7 };
 enum input_to { INPUT_RANK0, INPUT_ALL, INPUT_NONE };
+enum scheduler { SCHED_NONE, SCHED_SLURM, SCHED_SGE, SCHED_PBS, SCHED_LSF };
 
 struct opts {
     /* who runs where */
@@ -73,6 +74,21 @@ struct opts {
     /* modules that ranks of a node share, "torch,numpy"; "": as the script says
      * (default); NULL: none */
     const char *preload;
+
+    /* a batch script instead of a launch */
+    enum scheduler script; /* --script; SCHED_NONE: the site's */
+    bool submit, list_sites;
+    const char *site;      /* --site: a name or a file; NULL: the scheduler's plain one */
+    const char *partition; /* NULL: the site's */
+    const char *account, *job_name, *modules; /* NULL: none, the program's, the site's */
+    const char *requeue; /* words for a program that goes on; NULL: started once */
+    int gpus_per_node;   /* -1: those of the partition's nodes */
+    int cpus_per_task;   /* 0: a rank's share of the node */
+    int letter_n;        /* -N until we know what it means; 0: not said */
+    int64_t walltime_s;  /* --time; 0: an hour */
+    int64_t warning_ms;  /* --warning: SIGTERM so long before; 0: two minutes */
+    int64_t memory_mb;   /* of a node; 0: the site's */
+    struct strv passed;  /* options for ddprun inside the job, as they were given */
 
     char *const *argv; /* the program and its arguments, NULL-terminated, borrowed */
 };

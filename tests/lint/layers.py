@@ -20,6 +20,7 @@ MAY = {
     "launcher/alloc": ["launcher/opts.h"] + BASE,
     "launcher/place": ["launcher/alloc", "launcher/opts.h", "launcher/contract.h"] + BASE,
     "launcher/io": ["launcher/opts.h"] + BASE,
+    "launcher/script": ["launcher/opts.h"] + BASE,
     "launcher/door": BASE,
     "launcher/link": BASE,
     "launcher": ["launcher", "rendezvous/server", "rendezvous/client"] + BASE,

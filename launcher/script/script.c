@@ -1,0 +1,465 @@
+/* launcher/script/script.c - see script.h
+ *
+ * Everything a template can name is set in one place per topic below; a name that is left
+ * out there is a mistake that template_fill() reports. Values that come from the user are
+ * quoted for bash, on one line each: Grid Engine obeys "#$" at the start of any line,
+ * also within a quoted word.
+ */
+#include "launcher/script/script.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/script/embedded.h"
+#include "launcher/script/request.h"
+#include "launcher/script/submit.h"
+#include "launcher/script/template.h"
+#include "launcher/script/walltime.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- words for bash
+ * --------------------------------------------------------------------- */
+
+/* Like shell_quote(), but never with a line break or another control character in it. */
+static char *quote(const char *word)
+{
+    const char *p = word;
+    while (*p && !iscntrl((unsigned char)*p))
+        p++;
+    if (!*p)
+        return shell_quote(word);
+    char *out = xcalloc(strlen(word) * 4 + 4, 1), *o = stpcpy(out, "$'");
+    for (; *word; word++) {
+        if (*word == '\'' || *word == '\\')
+            o += sprintf(o, "\\%c", *word);
+        else if (iscntrl((unsigned char)*word))
+            o += sprintf(o, "\\%03o", (unsigned char)*word);
+        else
+            *o++ = *word;
+    }
+    *o++ = '\'';
+    return out;
+}
+
+static void append(char **text, const char *word)
+{
+    char *longer = xasprintf("%s%s%s", *text, **text ? " " : "", word);
+    free(*text);
+    *text = longer;
+}
+
+static char *quote_all(char *const *words)
+{
+    char *text = xstrdup("");
+    for (; words && *words; words++) {
+        char *q = quote(*words);
+        append(&text, q);
+        free(q);
+    }
+    return text;
+}
+
+/* --- values
+ * ------------------------------------------------------------------------------ */
+
+static void set(struct strv *values, const char *name, const char *value)
+{
+    strv_env_set(values, name, value ? value : "");
+}
+
+/* 0 is "not known", an empty value. */
+static void set_number(struct strv *values, const char *name, int64_t n)
+{
+    char text[24] = "";
+    if (n != 0)
+        snprintf(text, sizeof text, "%" PRId64, n);
+    set(values, name, text);
+}
+
+static void set_numbers(struct strv *values, const struct request *r)
+{
+    set_number(values, "nodes", r->nodes);
+    set_number(values, "gpus", r->gpus);
+    set_number(values, "ranks", r->ranks);
+    set_number(values, "ranks_per_node", r->ranks_per_node);
+    set_number(values, "cpus_per_rank", r->cpus_per_rank);
+    set_number(values, "cpus_per_node", r->cpus_per_node);
+    set_number(values, "slots", (int64_t)r->nodes * r->cpus_per_node);
+    set_number(values, "all_ranks", (int64_t)r->nodes * r->ranks_per_node);
+}
+
+static void set_times(struct strv *values, const struct request *r)
+{
+    enum scheduler scheduler = r->site->scheduler;
+    char *time = walltime_text(scheduler, r->time_s);
+    char *soft = walltime_text(scheduler, r->time_s - r->warning_s);
+    /* how the templates ask to be warned, and what the scheduler sends to end a job */
+    static const char *const warns[] = {"", "USR1", "USR1", "", "USR1"};
+    static const char *const ends[] = {"", "TERM", "USR2 TERM", "TERM", "INT TERM"};
+    set(values, "time_signal", warns[scheduler]);
+    set(values, "end_signals", ends[scheduler]);
+    set(values, "time", time);
+    set(values, "soft_time", soft);
+    set_number(values, "warning", r->warning_s);
+    set_number(values, "warning_minutes", (r->warning_s + 59) / 60);
+    set_number(values, "grace", r->warning_s * 3 / 4 > 0 ? r->warning_s * 3 / 4 : 1);
+    free(time);
+    free(soft);
+}
+
+/* Slurm: 0 means all of the node's. */
+static void set_memory(struct strv *values, const struct request *r)
+{
+    char text[32] = "";
+    if (r->memory_mb > 0)
+        snprintf(text, sizeof text, "%" PRId64 "M", r->memory_mb);
+    else if (r->memory_mb < 0)
+        snprintf(text, sizeof text, "0");
+    set(values, "memory", text);
+}
+
+/* What --nproc-per-node must say, because ddprun would find another number by itself. */
+static bool ranks_need_saying(const struct opts *opts, const struct request *r)
+{
+    const struct partition *p = r->partition;
+    if (r->gpus > 0 && r->ranks_per_node != r->gpus)
+        return true;
+    if (r->site->scheduler == SCHED_SLURM)
+        return r->gpus == 0 && p && p->gpus > 0;
+    if (r->gpus > 0) /* GPUs that are granted stand in no variable: all are counted */
+        return !p || p->gpus != r->gpus;
+    return r->site->scheduler == SCHED_SGE || (p ? p->gpus != 0 : opts->per_node > 0);
+}
+
+static bool passed(const struct opts *opts, const char *name)
+{
+    for (size_t i = 0; i < opts->passed.n; i++) {
+        const char *word = opts->passed.v[i];
+        size_t len = strcspn(word, "=");
+        word += strspn(word, "-");
+        if (strlen(name) <= len && strncmp(word, name, strlen(name)) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* What stands between ddprun and the program. */
+static void set_options(struct strv *values, const struct opts *opts,
+                        const struct request *r)
+{
+    char *text = xstrdup(""), *word;
+    if (r->ranks < r->nodes * r->ranks_per_node) {
+        word = xasprintf("-np %d --nproc-per-node %d", r->ranks, r->ranks_per_node);
+        append(&text, word);
+        free(word);
+    } else if (ranks_need_saying(opts, r)) {
+        word = xasprintf("--nproc-per-node %d", r->ranks_per_node);
+        append(&text, word);
+        free(word);
+    }
+    if (r->site->interface && !passed(opts, "interface")) {
+        word = xasprintf("--interface %s", r->site->interface);
+        append(&text, word);
+        free(word);
+    }
+    if (!passed(opts, "grace")) {
+        word = xasprintf("--grace %ss", strv_env_get(values, "grace"));
+        append(&text, word);
+        free(word);
+    }
+    bool timeout = r->site->scheduler == SCHED_PBS && !passed(opts, "timeout");
+    if (timeout) {
+        /* PBS warns nobody: ddprun itself keeps the time */
+        word = xasprintf("--timeout \"$((%" PRId64 " - SECONDS))s\"",
+                         r->time_s - r->warning_s);
+        append(&text, word);
+        free(word);
+    }
+    set(values, "timeout", timeout && opts->requeue ? "yes" : "");
+    if (!passed(opts, "output-filename"))
+        append(&text, opts->requeue ? "--output-filename \"$log/start-$starts\""
+                                    : "--output-filename \"$log\"");
+    char *given = quote_all(opts->passed.v);
+    if (*given)
+        append(&text, given);
+    set(values, "options", text);
+    free(given);
+    free(text);
+}
+
+static void set_program(struct strv *values, const struct opts *opts)
+{
+    char *text = quote_all(opts->argv);
+    if (opts->requeue) {
+        char *more = xasprintf("${resume:+%s}", opts->requeue);
+        append(&text, more);
+        free(more);
+    }
+    set(values, "program_and_more", text);
+    set(values, "requeue", opts->requeue);
+    free(text);
+}
+
+static void set_surroundings(struct strv *values, const struct opts *opts,
+                             const struct script_place *place, const struct site *site)
+{
+    const char *modules = opts->modules ? opts->modules : site->modules;
+    set(values, "modules", modules);
+    set(values, "modules_init", modules ? site->modules_init : NULL);
+    set(values, "scratch", site->scratch);
+    set(values, "exports", site->local);
+    set(values, "pbs", site->scheduler == SCHED_PBS ? "yes" : "");
+    char *activate = place->activate ? quote(place->activate) : NULL;
+    set(values, "activate", activate);
+    free(activate);
+    char *dir = place->ddprun ? xstrdup(place->ddprun) : NULL;
+    if (dir)
+        *strrchr(dir, '/') = '\0';
+    char *path = dir ? quote(dir) : NULL;
+    set(values, "path", path);
+    free(path);
+    free(dir);
+}
+
+/* "train: 16 ranks on 4 nodes of dgx, 2h at most (ThaiSC TARA)" */
+static void set_title(struct strv *values, const struct request *r)
+{
+    char time[40];
+    walltime_say(r->time_s, time, sizeof time);
+    char *title = xasprintf("%s: %d rank%s on %d node%s%s%s, at most %s (%s)", r->name,
+                            r->ranks, r->ranks == 1 ? "" : "s", r->nodes,
+                            r->nodes == 1 ? "" : "s", r->partition_name ? " of " : "",
+                            r->partition_name ? r->partition_name : "", time,
+                            r->site->title ? r->site->title : r->site->name);
+    set(values, "title", title);
+    set(values, "name", r->name);
+    free(title);
+}
+
+/* --- what the site words itself
+ * ---------------------------------------------------------- */
+
+static char *fill_site_text(const struct site *s, const char *key, const char *text,
+                            const struct strv *values, struct ddp_err *err)
+{
+    char *name = xasprintf("%s, %s", s->file, key);
+    char *out = template_fill(name, text ? text : "", values, NULL, NULL, err);
+    free(name);
+    return out;
+}
+
+static bool mentions(const char *text, const char *place)
+{
+    return text && strstr(text, place);
+}
+
+/* Account and partition stand in the script, unless the site has them elsewhere. */
+static int set_request(struct strv *values, const struct request *r, struct strv *submit,
+                       struct ddp_err *err)
+{
+    const struct site *s = r->site;
+    const struct partition *p = r->partition;
+    const char *asks = p && p->request ? p->request : s->request;
+    set(values, "account", r->account);
+    set(values, "partition", r->partition_name);
+    char *request = fill_site_text(s, "request", asks, values, err);
+    char *words = request ? fill_site_text(s, "submit", s->submit, values, err) : NULL;
+    if (words) {
+        set(values, "request", request);
+        for (char *w = strtok(words, " \n"); w; w = strtok(NULL, " \n"))
+            strv_push(submit, w);
+    }
+    if (mentions(s->submit, "{{account}}") || mentions(asks, "{{account}}"))
+        set(values, "account", "");
+    if (mentions(s->submit, "{{partition}}") || mentions(asks, "{{partition}}"))
+        set(values, "partition", "");
+    int rc = words ? 0 : -1;
+    free(request);
+    free(words);
+    return rc;
+}
+
+static void set_submission(struct strv *values, const struct script_place *place,
+                           const struct site *s, const struct strv *words)
+{
+    const char *file = place->file ? place->file : "job.sh";
+    char *more = quote_all(words->v), *name = quote(file),
+         *asked = quote_all(place->words + 1);
+    char *made = xasprintf("ddprun %s", asked);
+    char *line = xasprintf("%s %s%s%s%s", submit_program(s->scheduler), more,
+                           *more ? " " : "", s->scheduler == SCHED_LSF ? "< " : "", name);
+    set(values, "submit_line", line);
+    char *again =
+        xasprintf("%s%s%s", submit_program(s->scheduler), *more ? " " : "", more);
+    set(values, "submit_words", again);
+    free(again);
+    set(values, "script_file", name);
+    set(values, "command", made);
+    free(line);
+    free(made);
+    free(asked);
+    free(name);
+    free(more);
+}
+
+/* --- the script
+ * --------------------------------------------------------------------------- */
+
+struct site *script_site(const struct opts *opts, struct ddp_err *err)
+{
+    const char *name = opts->site ? opts->site : scheduler_names[opts->script];
+    if (!*name) {
+        err_set(err, "which scheduler? write --script slurm, sge, pbs or lsf, or --site "
+                     "NAME (--list-sites)");
+        return NULL;
+    }
+    struct site *s = site_read(name, err);
+    if (s && opts->script != SCHED_NONE && opts->script != s->scheduler) {
+        err_set(err, "site %s has %s, not %s; write --script %s", name,
+                scheduler_names[s->scheduler], scheduler_names[opts->script],
+                scheduler_names[s->scheduler]);
+        site_destroy(s);
+        return NULL;
+    }
+    return s;
+}
+
+static const char *find_template(const char *name, void *arg, struct ddp_err *err)
+{
+    const char *text = embedded_text(name);
+    if (!text)
+        err_set(err, "there is no template '%s'", name);
+    return text;
+}
+
+static char *fill(const struct opts *opts, const struct script_place *place,
+                  const struct request *r, struct strv *submit, struct ddp_err *err)
+{
+    struct strv values = {0};
+    struct strv more = {0};
+    char *file = NULL, *text = NULL;
+    set_title(&values, r);
+    set_numbers(&values, r);
+    set_times(&values, r);
+    set_memory(&values, r);
+    if (set_request(&values, r, &more, err) == 0) {
+        set_options(&values, opts, r);
+        set_program(&values, opts);
+        set_surroundings(&values, opts, place, r->site);
+        set_submission(&values, place, r->site, &more);
+        file = xasprintf("%s.sh.in", scheduler_names[r->site->scheduler]);
+        text =
+            template_fill(file, embedded_text(file), &values, find_template, NULL, err);
+        submit_command(r->site->scheduler, &more, submit);
+    }
+    free(file);
+    strv_finish(&more);
+    strv_finish(&values);
+    return text;
+}
+
+int script_make(const struct opts *opts, const struct script_place *place,
+                struct script *s, struct ddp_err *err)
+{
+    struct request r = {0};
+    *s = (struct script){.site = script_site(opts, err)};
+    if (!s->site)
+        return -1;
+    if (opts->requeue && s->site->scheduler == SCHED_PBS && !place->file)
+        return err_set(err,
+                       "a PBS job that is to go on submits its own script: write it to "
+                       "a file first (ddprun --script pbs ... > job.sh; qsub job.sh)");
+    if (request_make(opts, s->site, &r, err) == 0)
+        s->text = fill(opts, place, &r, &s->submit, err);
+    request_finish(&r);
+    return s->text ? 0 : -1;
+}
+
+void script_finish(struct script *s)
+{
+    site_destroy(s->site);
+    free(s->text);
+    strv_finish(&s->submit);
+    *s = (struct script){0};
+}
+
+/* --- from the command line
+ * ----------------------------------------------------------------- */
+
+/* Is `program` what the shell would find as "ddprun"? */
+static bool in_path(const char *program)
+{
+    const char *path = getenv("PATH");
+    for (const char *p = path ? path : ""; *p; p += strspn(p, ":")) {
+        size_t len = strcspn(p, ":");
+        char *file = xasprintf("%.*s/ddprun", (int)len, p);
+        char *real = access(file, X_OK) == 0 ? realpath(file, NULL) : NULL;
+        bool same = real && strcmp(real, program) == 0;
+        bool other = real && !same;
+        free(real);
+        free(file);
+        if (same || other)
+            return same;
+        p += len;
+    }
+    return false;
+}
+
+/* The Python environment that is active: a file to be sourced. */
+static char *active_python(void)
+{
+    const char *dir = getenv("VIRTUAL_ENV");
+    char *file = dir && *dir == '/' ? xasprintf("%s/bin/activate", dir) : NULL;
+    if (file && access(file, R_OK) != 0) {
+        free(file);
+        file = NULL;
+    }
+    return file;
+}
+
+/* Where our standard output goes, when that is a file; the caller frees. */
+static char *output_file(void)
+{
+    struct stat st;
+    char path[PATH_MAX];
+    if (fstat(STDOUT_FILENO, &st) < 0 || !S_ISREG(st.st_mode))
+        return NULL;
+    ssize_t n = readlink("/proc/self/fd/1", path, sizeof path - 1);
+    return n > 0 ? xstrndup(path, (size_t)n) : NULL;
+}
+
+int script_run(const struct opts *opts, char *const *words, struct ddp_err *err)
+{
+    char *self = realpath("/proc/self/exe", NULL);
+    char *activate = active_python();
+    char *file = opts->submit ? NULL : output_file();
+    struct script_place place = {.ddprun = self && !in_path(self) ? self : NULL,
+                                 .activate = activate,
+                                 .file = file,
+                                 .words = words};
+    struct script s;
+    int rc = script_make(opts, &place, &s, err);
+    if (rc == 0 && opts->submit && !opts->dry_run) {
+        char *id = submit(s.site->scheduler, &s.submit, s.text, err);
+        rc = id ? 0 : -1;
+        if (id)
+            puts(id);
+        free(id);
+    } else if (rc == 0) {
+        fputs(s.text, stdout);
+    }
+    if (rc == 0 && fflush(stdout) != 0)
+        rc = err_errno(err, "cannot write");
+    script_finish(&s);
+    free(file);
+    free(activate);
+    free(self);
+    return rc;
+}

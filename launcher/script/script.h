@@ -1,0 +1,36 @@
+/* launcher/script/script.h - a batch script for a program: --script, --submit
+ *
+ * options + site file -> request (checked) -> values -> template -> text. The text is a
+ * pure function of its inputs, so that the same command always makes the same script.
+ */
+#ifndef LAUNCHER_SCRIPT_SCRIPT_H
+#define LAUNCHER_SCRIPT_SCRIPT_H
+
+#include "launcher/opts.h"
+#include "launcher/script/site.h"
+
+/* What a script needs to know beside the options. All borrowed. */
+struct script_place {
+    const char *ddprun;   /* path of this ddprun, NULL: it is in the users' PATH */
+    const char *activate; /* a Python environment to enter, NULL: none */
+    const char *file;     /* where the script is going to stand; NULL: not known */
+    char *const *words;   /* the command that has asked for it: for the remark */
+};
+
+struct script {
+    struct site *site;  /* owned */
+    char *text;         /* owned */
+    struct strv submit; /* the command that takes it on its standard input */
+};
+
+/* --site, or the plain one of --script. NULL with one line in `err`. */
+struct site *script_site(const struct opts *opts, struct ddp_err *err);
+
+int script_make(const struct opts *opts, const struct script_place *place,
+                struct script *s, struct ddp_err *err);
+void script_finish(struct script *s);
+
+/* --script and --submit: prints the script, or the number of the job. */
+int script_run(const struct opts *opts, char *const *words, struct ddp_err *err);
+
+#endif

@@ -1,0 +1,64 @@
+/* launcher/script/site.h - what is known of a cluster: its scheduler, partitions, limits
+ *
+ * A site file is ini, with one section [site] and a [partition NAME] for each partition,
+ * queue or resource type; templates/site/README.md is its manual. It holds no code.
+ * A limit that a file does not tell is not checked.
+ */
+#ifndef LAUNCHER_SCRIPT_SITE_H
+#define LAUNCHER_SCRIPT_SITE_H
+
+#include "include/ddprun/err.h"
+#include "launcher/opts.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* "slurm", "sge", "pbs", "lsf", by enum scheduler. */
+extern const char *const scheduler_names[];
+
+/* A number that is 0 is not known. Strings are owned, NULL: not said. */
+struct partition {
+    char *name;
+    int nodes;         /* that one job can have */
+    int gpus;          /* of a node; -1: not known */
+    int cores;         /* of a node */
+    int64_t memory_mb; /* of a node, as much as jobs can have */
+    int64_t time_s;    /* the longest job */
+    double node_hours; /* nodes x time of one job */
+    bool whole;        /* a job has its nodes for itself, whatever it asks for */
+    bool preemptible;  /* jobs are put back in the queue when others need the nodes */
+    char *request;     /* instead of the site's */
+};
+
+struct site {
+    char *name; /* as it was asked for */
+    char *file; /* where it stands, for complaints */
+    char *title;
+    enum scheduler scheduler;
+    bool account;       /* a job must name one */
+    char *account_hint; /* how to find it */
+    char *request;      /* lines that ask for nodes, CPUs and GPUs: template text */
+    char *submit;       /* further words of the submitting command: template text */
+    char *modules_init; /* a file that makes the command 'module' */
+    char *modules;      /* to load, separated by blanks */
+    char *scratch;      /* a path, with $VARIABLES of the job */
+    char *interface;    /* of the fast network, for --interface */
+    char *local;        /* further lines of bash for every job: exports and such */
+    struct partition *partitions; /* in the file's order; the first is the default */
+    size_t npartitions;
+};
+
+/* `name` is one of those that come with ddprun, a file NAME.ini in the folders of
+ * site_folders(), or the path of a file (with a '/' or ending in ".ini"). Returns NULL
+ * with one line: file, line, column and what is wrong there. */
+struct site *site_read(const char *name, struct ddp_err *err);
+void site_destroy(struct site *s); /* NULL is fine */
+
+/* Borrowed; NULL when the site has no such partition. */
+const struct partition *site_partition(const struct site *s, const char *name);
+
+/* Calls `line` for each site that site_read() knows by name: --list-sites. */
+void site_list(void (*line)(const char *text, void *arg), void *arg);
+
+#endif

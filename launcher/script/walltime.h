@@ -1,0 +1,30 @@
+/* launcher/script/walltime.h - how long a job may run, and how much memory it may have:
+ * from people's words to the scheduler's
+ *
+ * A bare number is minutes for Slurm and LSF, seconds for Grid Engine and PBS; "2:00" is
+ * two minutes here and two hours there. Neither is understood: a unit settles it.
+ */
+#ifndef LAUNCHER_SCRIPT_WALLTIME_H
+#define LAUNCHER_SCRIPT_WALLTIME_H
+
+#include "include/ddprun/err.h"
+#include "launcher/script/site.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* "90m", "2h", "1d12h30m", "1.5h", "36:00:00", "1-12:00:00" to whole seconds, at least
+ * one and at most ten years. */
+int walltime_parse(const char *text, int64_t *seconds, struct ddp_err *err);
+
+/* As the scheduler's script has it: Slurm [D-]HH:MM:SS, Grid Engine and PBS HH:MM:SS, LSF
+ * HH:MM (minutes rounded up). The caller frees. */
+char *walltime_text(enum scheduler scheduler, int64_t seconds);
+
+/* As --time takes it back: "2h", "5d", "1d12h". */
+void walltime_say(int64_t seconds, char *out, size_t size);
+
+/* "64G", "64GB", "64GiB", "512M", "1.5T": MiB, where G is 1024 of them. */
+int memory_parse(const char *text, int64_t *mb, struct ddp_err *err);
+
+#endif

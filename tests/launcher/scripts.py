@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""scripts.py DDPRUN: batch scripts as users get them, and what is refused."""
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+DDPRUN = sys.argv.pop(1) if len(sys.argv) > 1 else "ddprun"
+
+
+def ddprun(*args, **env):
+    return subprocess.run(
+        [DDPRUN, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, timeout=30, check=False, text=True,
+        env={**os.environ, "VIRTUAL_ENV": "", **env})
+
+
+class Scripts(unittest.TestCase):
+    maxDiff = None
+
+    def made(self, *args, **env):
+        done = ddprun(*args, **env)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), args)
+        return done.stdout
+
+    def assert_lines(self, text, *lines):
+        have = text.splitlines()
+        for line in lines:
+            self.assertIn(line, have, text)
+
+    def test_numbers_of_a_job_for_each_scheduler(self):
+        ask = ("-N", "4", "--gpus-per-node", "4", "--time", "2h", "--account", "gx1", "./train",
+               "--lr", "0.1")
+        self.assert_lines(
+            self.made("--script", "slurm", *ask),
+            "#!/bin/bash", "#SBATCH --nodes=4", "#SBATCH --ntasks-per-node=4",
+            "#SBATCH --gpus-per-node=4", "#SBATCH --time=02:00:00", "#SBATCH --account=gx1",
+            "#SBATCH --signal=B:USR1@120", "set -euo pipefail",
+            'ddprun --grace 90s --output-filename "$log" ./train --lr 0.1 &')
+        self.assert_lines(
+            self.made("--script", "sge", *ask),
+            "#$ -pe mpi 16", "#$ -l h_rt=02:00:00", "#$ -l s_rt=01:58:00", "#$ -P gx1",
+            'ddprun --nproc-per-node 4 --grace 90s --output-filename "$log" ./train --lr 0.1 &')
+        self.assert_lines(
+            self.made("--script", "pbs", *ask),
+            "#PBS -l select=4:ncpus=4:ngpus=4:mpiprocs=4", "#PBS -l walltime=02:00:00")
+        self.assert_lines(
+            self.made("--script", "lsf", *ask),
+            "#BSUB -n 16", "#BSUB -R span[ptile=4]", "#BSUB -gpu num=4", "#BSUB -W 02:00")
+
+    def test_capital_n_is_what_the_scheduler_means_by_it(self):
+        self.assertIn("--nodes=3\n", self.made("-N", "3", "--script", "slurm", "true"))
+        done = ddprun("-N", "3", "--nnodes", "2", "--script", "slurm", "true")
+        self.assertIn("-N 3 and --nnodes 2 contradict each other", done.stderr)
+
+    def test_options_for_ranks_reach_the_ddprun_of_the_job(self):
+        text = self.made("--script=slurm", "-x", "A=b c", "--preload=torch", "-N", "2", "--report",
+                         "--time", "1h", "python", "train.py")
+        self.assertIn("-x 'A=b c' --preload=torch --report python train.py &", text)
+
+    def test_no_word_of_the_user_becomes_a_directive_or_a_command(self):
+        words = ["a\n#$ -q evil\n#SBATCH --evil", "$(touch x)", "it's", "{{nodes}}", "tab\there"]
+        for scheduler in ("slurm", "sge", "pbs", "lsf"):
+            text = self.made("--script", scheduler, "echo", *words)
+            self.assertNotIn("\n#$ -q evil", text)
+            self.assertNotIn("\n#SBATCH --evil", text)
+            line = next(x for x in text.splitlines() if x.startswith("ddprun "))
+            said = subprocess.run(
+                ["bash", "-c", 'ddprun() { printf "%s\\0" "$@"; }; log=l; ' + line + "\nwait"],
+                stdout=subprocess.PIPE, check=True, text=True).stdout.split("\0")
+            self.assertEqual(said[-len(words) - 1:-1], words)
+
+    def test_every_script_is_clean(self):
+        """bash -n, and shellcheck where it is."""
+        asks = [["-N", "2", "--gpus-per-node", "4"], ["-N", "2", "--nproc-per-node", "3"],
+                ["-np", "5", "-N", "2"]]
+        more = [[], ["--requeue", "--modules", "cuda gcc/12", "--timeout", "20m"],
+                ["--requeue=--go on", "--warning", "5m", "--job-name", "x", "--partition", "p"]]
+        with tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
+            os.makedirs(f"{folder}/venv/bin")
+            with open(f"{folder}/venv/bin/activate", "w", encoding="ascii"):
+                pass
+            files = []
+            for name, ask, extra in itertools.product(
+                    ("slurm", "sge", "pbs", "lsf"), asks, more):
+                files.append(f"{folder}/{len(files)}.sh")
+                with open(files[-1], "w", encoding="utf-8") as out:
+                    done = subprocess.run(
+                        [DDPRUN, "--script", name, *ask, *extra, "./train", "a b"], stdout=out,
+                        stderr=subprocess.PIPE, timeout=30, check=False,
+                        env={**os.environ, "VIRTUAL_ENV": f"{folder}/venv"})
+                self.assertEqual((done.returncode, done.stderr), (0, b""))
+                with open(files[-1], encoding="utf-8") as made:
+                    self.assertNotIn("{{", made.read())
+                subprocess.run(["bash", "-n", files[-1]], check=True)
+            if not shutil.which("shellcheck"):
+                self.skipTest("no shellcheck on this machine: bash -n only")
+            said = subprocess.run(["shellcheck", "--exclude=SC1091", *files], check=False,
+                                  stdout=subprocess.PIPE, text=True)
+            self.assertEqual((said.returncode, said.stdout), (0, ""))
+
+    REFUSED = [
+        (["--script", "slurm", "--time", "120", "true"],
+         "--time: '120' is minutes for Slurm and LSF, seconds for Grid Engine and PBS; write "
+         "120m, 120s or 120h"),
+        (["--script", "torque", "true"], "--script is slurm, sge, pbs or lsf, not 'torque'"),
+        (["--submit", "true"], "which scheduler? write --script slurm, sge, pbs or lsf, or --site"),
+        (["--site", "nowhere", "--submit", "true"], "no site 'nowhere': there are "),
+        (["--script", "slurm", "-H", "n1", "true"],
+         "-H and a batch script: the scheduler chooses the hosts; leave it out"),
+        (["--script", "slurm", "--job-name", "1st", "true"], "--job-name '1st': a letter, then"),
+        (["--script", "slurm", "--warning", "2h", "true"],
+         "--warning is not shorter than the job itself; write --warning 15m"),
+        (["--script", "slurm", "-np", "3", "-N", "4", "true"],
+         "3 ranks cannot be on 4 nodes; write -N 3"),
+        (["--script", "slurm", "-np", "9", "-N", "2", "--gpus-per-node", "4", "true"],
+         "9 ranks on 2 nodes of 4 are too many; write -N 3"),
+        (["--script", "slurm", "--requeue=a;b", "true"],
+         "--requeue takes plain words for the program, not 'a;b'"),
+        (["--script", "slurm", "--mem", "64", "true"],
+         "--mem: '64' is no size; write 512M, 64G or 1.5T"),
+        (["--script", "slurm", "--account", "a b", "true"], "--account 'a b': ' ' cannot be in it"),
+        (["--script", "pbs", "--requeue", "true"],
+         "a PBS job that is to go on submits its own script: write it to a file first"),
+        (["--script", "slurm", "--submit", "true"],
+         "there is no 'sbatch' here: submit where the scheduler's commands are"),
+    ]
+
+    def test_what_is_wrong_is_one_line(self):
+        for args, expected in self.REFUSED:
+            with self.subTest(args=args):
+                done = ddprun(*args, PATH="/nowhere")
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertTrue(done.stderr.startswith("ddprun: " + expected), done.stderr)
+                self.assertEqual(done.stderr.count("\n"), 1)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -250,6 +250,24 @@ static int settle(struct opts *opts, const char *hosts_option, struct ddp_err *e
     return 0;
 }
 
+static bool wants_program(const struct opts *opts)
+{
+    return !opts->show_env && !opts->preflight && !opts->list_sites && !opts->fetch_data;
+}
+
+static int check_fetch(const struct opts *opts, struct ddp_err *err)
+{
+    if (!opts->fetch_data && (opts->data_dir || opts->data_mirror || opts->data_sets))
+        return err_set(err, "%s goes with --fetch-data (try ddprun --help)",
+                       opts->data_dir      ? "--data-dir"
+                       : opts->data_mirror ? "--data-mirror"
+                                           : "--data-sets");
+    if (opts->fetch_data && opts->argv[0])
+        return err_set(err, "--fetch-data starts nothing, so '%.80s' cannot follow",
+                       opts->argv[0]);
+    return 0;
+}
+
 int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
 {
     int i = 1;
@@ -282,8 +300,10 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
         }
     }
     opts->argv = argv + i;
-    if (i == argc && !opts->show_env && !opts->preflight && !opts->list_sites)
+    if (i == argc && wants_program(opts))
         return err_set(err, "no program given (try ddprun --help)");
+    if (check_fetch(opts, err) < 0)
+        return -1;
     return settle(opts, hosts_option, err);
 }
 

@@ -5,6 +5,7 @@
 #include "launcher/cli.h"
 #include "launcher/contract.h"
 #include "launcher/dryrun.h"
+#include "launcher/fetch/fetch.h"
 #include "launcher/job.h"
 #include "launcher/script/script.h"
 #include "launcher/spawn/child.h"
@@ -14,7 +15,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { EXIT_USAGE = 2 };
+enum { EXIT_NOT_FETCHED = 1, EXIT_USAGE = 2 };
 
 static int failed(const struct ddp_err *err, int code)
 {
@@ -73,6 +74,9 @@ int main(int argc, char **argv)
             code = failed(&err, EXIT_USAGE);
     } else if (rc == 0 && (opts.script != SCHED_NONE || opts.submit)) {
         code = script_run(&opts, argv, &err) < 0 ? failed(&err, EXIT_USAGE) : 0;
+    } else if (rc == 0 && opts.fetch_data) {
+        if (child_init(&err) < 0 || fetch_data(&opts, &err) < 0)
+            code = failed(&err, EXIT_NOT_FETCHED);
     } else if (rc == 0) {
         struct alloc *alloc = NULL;
         if (log_setup("ddprun", NULL, job_log_level(&opts), &err) < 0)

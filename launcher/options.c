@@ -93,6 +93,17 @@ static int read_text(const struct option *o, const char *name, const char *text,
     return 0;
 }
 
+static int read_url(const struct option *o, const char *name, const char *text,
+                    struct opts *opts, struct ddp_err *err)
+{
+    if (!strstr(text, "://"))
+        return err_set(err,
+                       "%s takes a URL such as https://... or file:///..., not "
+                       "'%.80s'",
+                       name, text);
+    return read_text(o, name, text, opts, err);
+}
+
 static int read_flag(const struct option *o, const char *name, const char *text,
                      struct opts *opts, struct ddp_err *err)
 {
@@ -387,6 +398,17 @@ const struct option options[] = {
     {"modules", "NAMES", AT(modules), read_plain, 0, 0, NULL,
      "environment modules to load, separated by blanks; default: the site's",
      SCRIPT_ONLY},
+
+    {.doc = "Before the job"},
+    {"fetch-data", "NAME", AT(fetch_data), read_text, 0, 0, NULL,
+     "bring a data set (mnist, fashion-mnist) into the folder NAME, checked; for front "
+     "ends, since compute nodes have no internet"},
+    {"data-dir", "DIR", AT(data_dir), read_text, 0, 0, NULL,
+     "with --fetch-data: into this folder"},
+    {"data-mirror", "URL", AT(data_mirror), read_url, 0, 0, NULL,
+     "with --fetch-data: from this folder, https://... or file:///..."},
+    {"data-sets", "FILE", AT(data_sets), read_text, 0, 0, NULL,
+     "with --fetch-data: the table of data sets; default: the one that comes along"},
 
     {.doc = "Ask and tell"},
     {"dry-run", NULL, AT(dry_run), read_flag, 0, 0, NULL,

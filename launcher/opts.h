@@ -90,6 +90,12 @@ struct opts {
     int64_t memory_mb;   /* of a node; 0: the site's */
     struct strv passed;  /* options for ddprun inside the job, as they were given */
 
+    /* data sets, before a job; --fetch-data */
+    const char *fetch_data;  /* its name; NULL: this is no fetching */
+    const char *data_dir;    /* where to; NULL: a folder of that name */
+    const char *data_mirror; /* URL of the folder with the files; NULL: the table's */
+    const char *data_sets;   /* another table; NULL: the one that is installed */
+
     char *const *argv; /* the program and its arguments, NULL-terminated, borrowed */
 };
 

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const struct line dataset_line = {.slope = 2.0, .offset = -1.0, .noise = 0.1};
 
@@ -136,6 +137,11 @@ int dataset_load(const char *name, uint64_t seed, struct dataset *out,
         draw_line(&out->test, LINE_TEST, random_make(seed, STREAM_TEST_LINE));
         return 0;
     }
+    if (strcmp(name, "digits") != 0 && access(name, F_OK) < 0)
+        return err_errno(err,
+                         "no data in '%s' ('ddprun --fetch-data mnist' brings them into "
+                         "the folder 'mnist')",
+                         name);
     if (load_image_folder(out, err) < 0) {
         dataset_finish(out);
         return -1;

@@ -137,7 +137,7 @@ def spoilt_data_end_all_ranks():
         spoil(name, change)
         one_line(run(2, *QUIET, "--data", "data", "--epochs", 1), 1, text)
     one_line(run(2, *QUIET, "--data", "nowhere"), 1,
-             "cannot open 'nowhere/train-images-idx3-ubyte' (or .gz): No such file")
+             "no data in 'nowhere' ('ddprun --fetch-data mnist' brings")
 
 
 def spoilt_data_on_one_rank_end_all():

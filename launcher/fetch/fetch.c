@@ -1,0 +1,280 @@
+/* launcher/fetch/fetch.c - see fetch.h
+ *
+ * FILE.part grows until it has the right size; FILE appears by rename. The lock is on
+ * FILE.part, so that two that fetch into one folder do not write into each other's.
+ */
+#include "launcher/fetch/fetch.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/fetch/catalog.h"
+#include "launcher/spawn/program.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef DDPRUN_DATADIR
+#define DDPRUN_DATADIR "/usr/share/ddprun"
+#endif
+
+extern char **environ;
+
+/* curl's own exit code for "the server cannot resume" */
+enum { CURL_CANNOT_RESUME = 33, SAID_MAX = 400 };
+
+struct fetch {
+    char *curl;         /* owned: path */
+    const char *mirror; /* borrowed; NULL: the set's own */
+    const char *folder; /* borrowed */
+    const struct data_set *set;
+};
+
+/* --- files -------------------------------------------------------------------------- */
+
+static int64_t size_of(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 ? (int64_t)st.st_size : -1;
+}
+
+/* Is this what it should be? The size first: it costs nothing. */
+static int verify(const char *path, const struct data_file *f, struct ddp_err *err)
+{
+    char sum[DIGEST_TEXT];
+    int64_t size = size_of(path);
+    if (size != f->bytes)
+        return err_set(err, "%lld bytes instead of %lld", (long long)size,
+                       (long long)f->bytes);
+    if (digest_file(path, sum, NULL, err) < 0)
+        return -1;
+    if (strcmp(sum, f->sha256) != 0)
+        return err_set(err, "its SHA-256 is %.12s..., and should be %.12s...", sum,
+                       f->sha256);
+    return 0;
+}
+
+static int make_folders(const char *folder, struct ddp_err *err)
+{
+    char *path = xstrdup(folder);
+    int rc = 0;
+    for (char *slash = path; slash && rc == 0;) {
+        slash = strchr(slash + 1, '/');
+        if (slash)
+            *slash = '\0';
+        if (mkdir(path, 0777) < 0 && errno != EEXIST)
+            rc = err_errno(err, "cannot make the folder '%s'", path);
+        if (slash)
+            *slash = '/';
+    }
+    free(path);
+    return rc;
+}
+
+/* On the disk before it has its name: what is there is right, also after a power cut. */
+static int give_name(int fd, const char *part, const char *path, struct ddp_err *err)
+{
+    if (fsync(fd) < 0 || rename(part, path) < 0)
+        return err_errno(err, "cannot make '%s'", path);
+    return 0;
+}
+
+/* --- curl --------------------------------------------------------------------------- */
+
+/* The end of what it says on stderr, without its own "curl: (22) ". */
+static void keep_last(const char *said, size_t n, char *text, size_t size)
+{
+    while (n > 0 && strchr("\r\n ", said[n - 1]))
+        n--;
+    size_t start = n;
+    while (start > 0 && said[start - 1] != '\n')
+        start--;
+    const char *p = said + start;
+    int skip = 0;
+    sscanf(p, "curl: (%*d) %n", &skip);
+    snprintf(text, size, "%.*s", (int)(n - start - (size_t)skip), p + skip);
+}
+
+/* Returns curl's exit code, -1 when there is none; `text` is what it said last. */
+static int run_curl(const struct fetch *f, const char *url, const char *part,
+                    const char *most, bool resume, char *text, size_t size)
+{
+    const char *argv[] = {"curl",
+                          "--fail",
+                          "--location",
+                          "--silent",
+                          "--show-error",
+                          "--connect-timeout",
+                          "15",
+                          "--speed-limit",
+                          "1",
+                          "--speed-time",
+                          "30",
+                          "--max-filesize",
+                          most,
+                          "--output",
+                          part,
+                          "--continue-at",
+                          resume ? "-" : "0",
+                          "--",
+                          url,
+                          NULL};
+    char said[4096];
+    size_t have = 0;
+    int out[2];
+    enum child_step step;
+    if (pipe2(out, O_CLOEXEC) < 0)
+        return -1;
+    struct child_spec spec = {.path = f->curl,
+                              .argv = (char *const *)(uintptr_t)argv,
+                              .env = environ,
+                              .in = -1,
+                              .out = -1,
+                              .err = out[1]};
+    pid_t pid = child_spawn(&spec, &step);
+    close(out[1]);
+    for (ssize_t n = 1; pid > 0 && n > 0; have += n > 0 ? (size_t)n : 0) {
+        if (have > sizeof said / 2) {
+            memmove(said, said + sizeof said / 4, have - sizeof said / 4);
+            have -= sizeof said / 4;
+        }
+        n = read(out[0], said + have, sizeof said - have);
+    }
+    close(out[0]);
+    int status = 0;
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    keep_last(said, have, text, size);
+    return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* From one folder on the net into FILE.part, whole or not; what went wrong in `err`. */
+static int download(const struct fetch *f, const struct data_file *file, const char *from,
+                    const char *part, struct ddp_err *err)
+{
+    char said[SAID_MAX], most[32];
+    size_t n = strlen(from);
+    snprintf(most, sizeof most, "%lld", (long long)file->bytes);
+    char *url = xasprintf("%s%s%s", from, n && from[n - 1] == '/' ? "" : "/", file->name);
+    bool resume = size_of(part) > 0;
+    int code = run_curl(f, url, part, most, resume, said, sizeof said);
+    if (resume && code == CURL_CANNOT_RESUME && truncate(part, 0) == 0)
+        code = run_curl(f, url, part, most, false, said, sizeof said);
+    int rc = code == 0  ? 0
+             : code < 0 ? err_set(err, "curl cannot be run, or was killed")
+                        : err_set(err, "'%s': %s", url,
+                                  said[0] ? said : "curl has ended without a word");
+    free(url);
+    return rc;
+}
+
+/* What is wrong with a file that has come whole cannot be resumed: it goes. */
+static int try_one(const struct fetch *f, const struct data_file *file, const char *from,
+                   const char *part, struct ddp_err *err)
+{
+    if (size_of(part) >= file->bytes && truncate(part, 0) < 0)
+        return err_errno(err, "cannot write '%s'", part);
+    if (download(f, file, from, part, err) < 0)
+        return -1;
+    if (verify(part, file, err) == 0)
+        return 0;
+    if (truncate(part, 0) < 0)
+        return err_errno(err, "cannot write '%s'", part);
+    return err_prefix(err, "'%s' from '%s' is not what it has to be", file->name, from);
+}
+
+static int try_all(const struct fetch *f, const struct data_file *file, const char *part,
+                   struct ddp_err *err)
+{
+    if (size_of(part) == file->bytes && verify(part, file, err) == 0)
+        return 0; /* broken off between the last byte and the rename */
+    if (f->mirror)
+        return try_one(f, file, f->mirror, part, err);
+    for (size_t i = 0; i < f->set->urls.n; i++) {
+        struct ddp_err why;
+        if (try_one(f, file, f->set->urls.v[i], part, &why) == 0)
+            return 0;
+        if (i == 0) /* the first place's reason: the others are second best */
+            *err = why;
+    }
+    return -1;
+}
+
+static int fetch_file(const struct fetch *f, const struct data_file *file,
+                      struct ddp_err *err)
+{
+    char *path = xasprintf("%s/%s", f->folder, file->name);
+    char *part = xasprintf("%s.part", path);
+    int rc = 0;
+    struct ddp_err ignored;
+    if (verify(path, file, &ignored) == 0) {
+        printf("%s: %lld bytes, is there already\n", path, (long long)file->bytes);
+    } else {
+        int fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        if (fd < 0)
+            rc = err_errno(err, "cannot write '%s'", part);
+        else if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+            rc = err_set(err, "'%s' is being fetched by another ddprun", part);
+        else if ((rc = try_all(f, file, part, err)) == 0 &&
+                 (rc = give_name(fd, part, path, err)) == 0)
+            printf("%s: %lld bytes, SHA-256 as it has to be\n", path,
+                   (long long)file->bytes);
+        if (fd >= 0 && size_of(part) == 0)
+            unlink(part);
+        if (fd >= 0)
+            close(fd);
+    }
+    if (rc == 0 && fflush(stdout) != 0)
+        rc = err_errno(err, "cannot write");
+    free(part);
+    free(path);
+    return rc;
+}
+
+/* --- all of it ---------------------------------------------------------------------- */
+
+/* Beside ddprun in a build folder, in a prefix that was moved, or where it was meant. */
+static char *table_path(void)
+{
+    static const char *const places[] = {"/fetch", "/../share/ddprun"};
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    for (size_t i = 0; n > 0 && i < ARRAY_LEN(places); i++) {
+        self[n] = '\0';
+        char *path = xasprintf("%.*s%s/datasets.ini", (int)(strrchr(self, '/') - self),
+                               self, places[i]);
+        if (access(path, R_OK) == 0)
+            return path;
+        free(path);
+    }
+    return xstrdup(DDPRUN_DATADIR "/datasets.ini");
+}
+
+int fetch_data(const struct opts *opts, struct ddp_err *err)
+{
+    struct data_set set;
+    struct fetch f = {.mirror = opts->data_mirror, .set = &set};
+    char *table = opts->data_sets ? xstrdup(opts->data_sets) : table_path();
+    int code, rc = catalog_find(table, opts->fetch_data, &set, err);
+    free(table);
+    if (rc < 0)
+        return -1;
+    f.folder = opts->data_dir ? opts->data_dir : set.name;
+    f.curl = program_find("curl", ".", getenv("PATH"), NULL, &code, err);
+    if (!f.curl)
+        rc = err_set(err, "--fetch-data needs curl(1), which is not in PATH");
+    else
+        rc = make_folders(f.folder, err);
+    for (size_t i = 0; i < set.nfiles && rc == 0; i++)
+        rc = fetch_file(&f, &set.files[i], err);
+    free(f.curl);
+    data_set_finish(&set);
+    return rc;
+}

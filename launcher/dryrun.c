@@ -13,12 +13,14 @@
 #include "launcher/place/show.h"
 #include "launcher/spawn/child.h"
 #include "launcher/spawn/program.h"
-#include "launcher/spawn/ssh.h"
 #include "launcher/spawn/tree.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+
+extern char **environ;
 
 static void settle_slots(struct alloc *a)
 {
@@ -38,20 +40,79 @@ static void settle_slots(struct alloc *a)
 }
 
 struct commands {
+    const struct transport *transport;
     const struct msg_hosts *hosts;
     struct strv lines;
     const char *from; /* the host that starts those in turn */
 };
 
-static void add_command(unsigned node, void *arg)
+static void say_command(struct commands *c, const unsigned *nodes, size_t n)
 {
-    struct commands *c = arg;
     struct strv argv = {0};
-    ssh_command(&c->hosts->hosts[node], c->hosts->ssh, c->hosts->agent, &argv);
+    c->transport->command(c->hosts, nodes, n, &argv);
     char *text = shell_join(argv.v);
     strv_pushf(&c->lines, "%s: %s", c->from, text);
     free(text);
     strv_finish(&argv);
+}
+
+static void add_command(unsigned node, void *arg)
+{
+    say_command(arg, &node, 1);
+}
+
+/* One line for each process, and what is different in its environment. */
+static void add_commands_at_once(struct commands *c)
+{
+    unsigned *nodes = xcalloc(c->hosts->nhosts + 1, sizeof *nodes);
+    for (unsigned part = 0; part < TRANSPORT_PARTS; part++) {
+        size_t n = 0;
+        for (unsigned i = 0; i < c->hosts->nhosts; i++) {
+            const struct host *h = &c->hosts->hosts[i];
+            if (!h->started &&
+                (!c->transport->part || c->transport->part(h->name) == part))
+                nodes[n++] = i;
+        }
+        if (n > 0)
+            say_command(c, nodes, n);
+    }
+    free(nodes);
+}
+
+static void push_joined(const char *title, const struct strv *words, struct strv *lines)
+{
+    char *text = words->n > 0 ? shell_join(words->v) : NULL;
+    if (text)
+        strv_pushf(lines, "%s%s", title, text);
+    free(text);
+}
+
+/* What a transport changes in our environment. */
+static void add_environment(struct commands *c)
+{
+    struct strv env = {0};
+    if (!c->transport->environment)
+        return;
+    struct strv with = {0}, without = {0};
+    c->transport->environment(environ, &env);
+    for (size_t i = 0; i < env.n; i++) {
+        char *name = xstrndup(env.v[i], strcspn(env.v[i], "="));
+        const char *ours = getenv(name);
+        if (!ours || strcmp(ours, strchr(env.v[i], '=') + 1) != 0)
+            strv_push(&with, env.v[i]);
+        free(name);
+    }
+    for (char *const *e = environ; *e; e++) {
+        char *name = xstrndup(*e, strcspn(*e, "="));
+        if (!strv_env_get(&env, name))
+            strv_push(&without, name);
+        free(name);
+    }
+    push_joined("  its environment has also ", &with, &c->lines);
+    push_joined("  and has not ", &without, &c->lines);
+    strv_finish(&with);
+    strv_finish(&without);
+    strv_finish(&env);
 }
 
 /* Who runs what to get an agent on each host. */
@@ -59,10 +120,18 @@ static void find_commands(const struct job *j, struct strv *lines)
 {
     struct msg_hosts hosts;
     job_hosts(j, &hosts);
-    struct commands c = {.hosts = &hosts, .from = "here"};
+    struct commands c = {.transport = j->transport, .hosts = &hosts, .from = "here"};
+    if (!job_all_here(j))
+        strv_pushf(&c.lines, "other hosts by %s: %s", j->transport->name,
+                   j->transport_why);
     if (job_wants_local_agent(j))
         strv_push(&c.lines, "here: (a fork of ddprun is the agent of this machine)");
-    tree_below(&hosts, TREE_ROOT, add_command, &c);
+    if (j->transport->at_once) {
+        add_commands_at_once(&c);
+        add_environment(&c);
+    } else {
+        tree_below(&hosts, TREE_ROOT, add_command, &c);
+    }
     for (unsigned i = 0; i < hosts.nhosts; i++) {
         if (hosts.hosts[i].started)
             continue;

@@ -16,6 +16,7 @@
 #include "launcher/spawn/program.h"
 
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,6 +107,24 @@ static int hear_cannot(struct job *j, unsigned node, const struct frame *f,
     if (msg_cannot_unpack(f, &m, err) < 0)
         return -1;
     job_fail_text(j, CAUSE_CANNOT, (int)m.code, m.text);
+    return 0;
+}
+
+/* A scheduler has told the agents to end; it tells us too, or it does not. */
+static int hear_told(struct job *j, unsigned node, const struct frame *f,
+                     struct ddp_err *err)
+{
+    struct unpack u = {.p = f->body, .n = f->size};
+    int sig = (int)unpack_u32(&u);
+    if (unpack_end(&u, f->type, err) < 0 || sig < 1 || sig >= NSIG)
+        return err_set(err, "a signal that there is not");
+    log_info("%s has been told to end by SIG%s", j->nodes[node].host->name,
+             sigabbrev_np(sig) ? sigabbrev_np(sig) : "?");
+    job_fail(j, (struct cause){.kind = CAUSE_SIGNAL,
+                               .rank = -1,
+                               .status = sig,
+                               .code = 128 + sig,
+                               .at_ns = now_ns()});
     return 0;
 }
 
@@ -288,7 +307,7 @@ static int (*const verbs[MSG_TYPES])(struct job *j, unsigned node, const struct 
     [MSG_UNREACHED] = hear_unreached, [MSG_LOST] = hear_lost,
     [MSG_PONG] = job_hear_pong,       [MSG_VOUCH] = hear_vouch,
     [MSG_VOUCHED] = hear_vouched,     [MSG_ERROR] = hear_error,
-    [MSG_FOUND] = hear_found,
+    [MSG_FOUND] = hear_found,         [MSG_TOLD] = hear_told,
 };
 
 void job_hear(struct job *j, struct link *l, const struct frame *f)

@@ -398,7 +398,7 @@ const char *job_log_level(const struct opts *opts)
 bool job_wants_local_agent(const struct job *j)
 {
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (j->alloc->nodes[i].local && j->nodes[i].wanted)
+        if (job_forks(j, i) && j->nodes[i].wanted)
             return true;
     }
     return false;
@@ -407,7 +407,7 @@ bool job_wants_local_agent(const struct job *j)
 static unsigned local_node(const struct job *j)
 {
     unsigned i = 0;
-    while (!j->alloc->nodes[i].local || !j->nodes[i].wanted)
+    while (!job_forks(j, i) || !j->nodes[i].wanted)
         i++;
     return i;
 }
@@ -525,7 +525,8 @@ struct job *job_create(const struct opts *opts, struct alloc *alloc, struct ddp_
         j->nodes[i].host = &alloc->nodes[i];
         j->nodes[i].place = -1;
     }
-    if (job_describe(j, err) < 0 || job_plan(j, err) < 0) {
+    if (job_choose_transport(j, err) < 0 || job_describe(j, err) < 0 ||
+        job_plan(j, err) < 0) {
         job_destroy(j);
         return NULL;
     }

@@ -17,6 +17,7 @@
 #include "launcher/place/plan.h"
 #include "launcher/policy/cause.h"
 #include "launcher/spawn/reap.h"
+#include "launcher/spawn/transport.h"
 
 enum job_state {
     JOB_NEW,
@@ -80,6 +81,8 @@ struct job {
     /* for agents on other hosts; all owned */
     struct secret key;
     struct msg_hosts hosts;
+    const struct transport *transport; /* borrowed: how they get there */
+    char transport_why[200];
     struct starter *starter; /* NULL: there are none */
     char *here;              /* the address by which the first of them reached us */
     struct event *settle, *gather_deadline, *beat;
@@ -121,7 +124,9 @@ int job_open_streams(struct job *j, struct ddp_err *err);
 void job_arm(struct event *timer, int64_t ms);
 
 /* start.c, in the order of a launch */
+bool job_forks(const struct job *j, size_t node); /* is our own agent that node's */
 bool job_all_here(const struct job *j);
+int job_choose_transport(struct job *j, struct ddp_err *err);
 int job_describe(struct job *j, struct ddp_err *err);
 int job_plan(struct job *j, struct ddp_err *err); /* as far as slots are known */
 void job_share_of(const struct job *j, int place, struct msg_share *share);

@@ -268,6 +268,9 @@ static const struct word script_words[] = {{"slurm", SCHED_SLURM},
                                            {"pbs", SCHED_PBS},
                                            {"lsf", SCHED_LSF},
                                            {0}};
+static const struct word start_words[] = {{"ssh", BY_SSH},     {"srun", BY_SRUN},
+                                          {"qrsh", BY_QRSH},   {"blaunch", BY_BLAUNCH},
+                                          {"tmrsh", BY_TMRSH}, {0}};
 
 #define AT(member) offsetof(struct opts, member)
 
@@ -353,6 +356,9 @@ const struct option options[] = {
      "the script imports first, when torch comes with it"},
     {"no-preload", NULL, 0, read_no_preload, 0, 0, NULL,
      "each Python rank imports by itself"},
+    {"start launcher", "HOW", AT(start), read_choice, 0, 0, start_words,
+     "start on other hosts by ssh, srun, qrsh, blaunch or tmrsh; default: the way of the "
+     "scheduler whose job this is, else ssh"},
     {"ssh", "COMMAND", AT(ssh), read_text, 0, 0, NULL,
      "reach other hosts with this command, split at blanks; default: ssh"},
     {"ssh-window", "N", AT(ssh_window), read_number, 1, 4096, NULL,

@@ -28,6 +28,8 @@ enum tag_output {
 }; /* AUTO: on when more than one rank speaks */
 enum store_mode { STORE_LAUNCHER, STORE_RANK0 };
 enum rank_names { NAMES_OMPI = 1, NAMES_SLURM = 2, NAMES_PMI = 4, NAMES_ALL = 7 };
+/* how agents get to other hosts (spawn/transport.h); DEFAULT: by the allocation */
+enum start_by { BY_DEFAULT, BY_SSH, BY_SRUN, BY_QRSH, BY_BLAUNCH, BY_TMRSH };
 enum input_to { INPUT_RANK0, INPUT_ALL, INPUT_NONE };
 enum scheduler { SCHED_NONE, SCHED_SLURM, SCHED_SGE, SCHED_PBS, SCHED_LSF };
 
@@ -63,6 +65,7 @@ struct opts {
 
     /* how it is started and watched */
     const char *agent;        /* path of ddprun-agent on the nodes; NULL: beside ddprun */
+    enum start_by start;      /* --start */
     const char *ssh;          /* --ssh: the command, split at blanks; NULL: "ssh" */
     int tree_width;           /* k of the k-ary tree; 0: flat; default 32 */
     int ssh_window;           /* how many ssh at once; default 64 */

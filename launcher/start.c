@@ -48,9 +48,24 @@ static char *make_id(void)
     return xasprintf("%08x%08x", r[0], r[1]);
 }
 
+/* One machine of its own needs nobody to carry an agent to it, unless that was asked for:
+ * a fork takes no time. */
+int job_choose_transport(struct job *j, struct ddp_err *err)
+{
+    j->transport = transport_choose(j->opts->start, j->alloc->source, j->transport_why,
+                                    sizeof j->transport_why, err);
+    return j->transport ? 0 : -1;
+}
+
+bool job_forks(const struct job *j, size_t node)
+{
+    bool alone = j->alloc->nnodes == 1 && j->opts->start == BY_DEFAULT;
+    return j->alloc->nodes[node].local && (alone || !j->transport->at_once);
+}
+
 bool job_all_here(const struct job *j)
 {
-    return j->alloc->nnodes == 1 && j->alloc->nodes[0].local && !j->opts->preflight;
+    return j->alloc->nnodes == 1 && job_forks(j, 0) && !j->opts->preflight;
 }
 
 int job_describe(struct job *j, struct ddp_err *err)
@@ -182,8 +197,8 @@ static char *agent_path(const struct opts *o)
 void job_hosts(const struct job *j, struct msg_hosts *hosts)
 {
     const struct opts *o = j->opts;
-    *hosts = (struct msg_hosts){.width = o->tree_width > 0 ? (uint32_t)o->tree_width
-                                                           : NODES_MAX,
+    bool flat = o->tree_width == 0 || !j->transport->tree;
+    *hosts = (struct msg_hosts){.width = flat ? NODES_MAX : (uint32_t)o->tree_width,
                                 .window = (uint32_t)o->ssh_window,
                                 .timeout_ms = (uint32_t)o->start_timeout_ms,
                                 .agent = agent_path(o),
@@ -192,10 +207,11 @@ void job_hosts(const struct job *j, struct msg_hosts *hosts)
     hosts->hosts = xcalloc(hosts->nhosts, sizeof *hosts->hosts);
     for (uint32_t i = 0; i < hosts->nhosts; i++) {
         const struct alloc_node *n = &j->alloc->nodes[i];
-        hosts->hosts[i] = (struct host){.name = xstrdup(n->name),
-                                        .user = xstrdup(n->user),
-                                        .port = (uint32_t)n->port,
-                                        .started = n->local || !j->nodes[i].wanted};
+        hosts->hosts[i] =
+            (struct host){.name = xstrdup(n->name),
+                          .user = xstrdup(n->user),
+                          .port = (uint32_t)n->port,
+                          .started = job_forks(j, i) || !j->nodes[i].wanted};
     }
 }
 
@@ -274,7 +290,8 @@ void job_unreached(struct job *j, unsigned node, const char *line)
     }
     log_info("%s; trying from here", line);
     n->tried_from_here = true;
-    starter_start(j->starter, node);
+    starter_queue(j->starter, node);
+    starter_go(j->starter);
 }
 
 static void on_deadline(evutil_socket_t fd, short what, void *arg)
@@ -314,7 +331,7 @@ static void start_one(unsigned node, void *arg)
 {
     struct job *j = arg;
     j->nodes[node].tried_from_here = true;
-    starter_start(j->starter, node);
+    starter_queue(j->starter, node);
 }
 
 int job_gather(struct job *j, struct ddp_err *err)
@@ -330,12 +347,13 @@ int job_gather(struct job *j, struct ddp_err *err)
     job_hosts(j, &j->hosts);
     if (secret_make(&j->key, err) < 0)
         return -1;
-    j->starter = starter_create(j->loop, j->reap, &j->hosts, &j->key,
+    j->starter = starter_create(j->loop, j->reap, j->transport, &j->hosts, &j->key,
                                 job_log_level(j->opts), &events, j, err);
     if (!j->starter)
         return -1;
     unsigned n = tree_below(&j->hosts, TREE_ROOT, start_one, j);
-    log_debug("%u agents are started from here", n);
+    starter_go(j->starter);
+    log_debug("%u agents are started from here, by %s", n, j->transport->name);
     return 0;
 }
 

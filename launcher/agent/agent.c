@@ -12,6 +12,7 @@
 #include "common/mem.h"
 #include "launcher/agent/hosting.h"
 #include "launcher/agent/machine.h"
+#include "launcher/agent/outside.h"
 #include "launcher/agent/ranks.h"
 #include "launcher/agent/relay.h"
 #include "launcher/agent/sweep.h"
@@ -40,6 +41,7 @@ struct agent {
     struct reap *reap; /* owned */
     struct link *up;   /* owned; NULL when it has ended */
     unsigned node;
+    struct outside *outside;    /* owned */
     struct door *door;          /* owned */
     struct hosting *hosting;    /* owned; the master node's */
     struct msg_job job;         /* owned */
@@ -524,6 +526,14 @@ static void follow_orders(struct agent *a, const struct agent_orders *o)
     a->ranks = ranks_create(a->loop, a->reap, &a->job, o->share, &ranks_events, a);
 }
 
+/* The launcher ends the job; without one everything is being ended already. */
+static void on_told(int sig, void *arg)
+{
+    struct pack k = {0};
+    pack_u32(&k, (uint32_t)sig);
+    send_pack(arg, MSG_TOLD, &k);
+}
+
 static void on_lifeline(evutil_socket_t fd, short what, void *arg)
 {
     struct agent *a = arg;
@@ -571,6 +581,8 @@ static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp
     a->log_level = s->log_level;
     if (!(a->loop = loop_create(err)) || !(a->reap = reap_create(a->loop, err)))
         return -1;
+    if (!(a->outside = outside_create(a->loop, on_told, a, err)))
+        return -1;
     reap_after(a->reap, on_reaped, a);
     a->grace = grace_create(a->loop, end_with, a);
     a->drain = evtimer_new(loop_base(a->loop), on_drain_deadline, a);
@@ -591,6 +603,7 @@ static void agent_destroy(struct agent *a)
     door_destroy(a->door);
     link_destroy(a->up);
     grace_destroy(a->grace);
+    outside_destroy(a->outside);
     struct event *events[] = {a->drain, a->strays, a->lifelines[0], a->lifelines[1],
                               a->silence};
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {

@@ -95,13 +95,12 @@ static int call_one(const struct summons *s, const char *whom, int64_t deadline_
     return fd;
 }
 
-int call_home(const struct summons *s, const char *ssh_connection, int64_t deadline_ms,
+int call_home(const struct summons *s, const char *from, int64_t deadline_ms,
               struct link_keys *keys, struct ddp_err *err)
 {
     struct strv whom = {0};
     char addr[64], port[16];
-    /* "client-address client-port server-address server-port" */
-    if (ssh_connection && sscanf(ssh_connection, "%63s", addr) == 1 &&
+    if (from && sscanf(from, "%63s", addr) == 1 &&
         sscanf(s->calls.v[0], "%*s %15s", port) == 1)
         strv_pushf(&whom, "%s %s", addr, port);
     strv_push_all(&whom, s->calls.v);

@@ -8,10 +8,11 @@
 #include "launcher/link/link.h"
 #include "launcher/link/summons.h"
 
-/* Connect and prove the key, trying first the address that ssh says its client has
- * (`ssh_connection`: the variable SSH_CONNECTION, or NULL), then those of the summons.
+/* Connect and prove the key, trying first the address that ssh, or Slurm, says whoever
+ * started us has (`from`: what SSH_CONNECTION or SLURM_LAUNCH_NODE_IPADDR begins with, or
+ * NULL), then those of the summons.
  * Returns the connected socket with the keys of the link, or -1. */
-int call_home(const struct summons *s, const char *ssh_connection, int64_t deadline_ms,
+int call_home(const struct summons *s, const char *from, int64_t deadline_ms,
               struct link_keys *keys, struct ddp_err *err);
 
 #endif

@@ -1,23 +1,27 @@
 /* launcher/agent/main.c - ddprun-agent: two processes, each the other's guardian
  *
- * Started by ssh. It reads its summons, forks, and the child becomes the agent. The
- * parent stays, does nothing, and is a subreaper: when the agent is killed with -9, its
- * ranks die with it by PR_SET_PDEATHSIG, and their stray children are handed to the
- * parent, which ends them. The other way round the agent sees the parent's end of a pipe
- * close, and ends everything itself.
+ * Started by ssh, or by a scheduler's own way. It reads its summons, forks, and the child
+ * becomes the agent. The parent stays, does nothing, and is a subreaper: when the agent
+ * is killed with -9, its ranks die with it by PR_SET_PDEATHSIG, and their stray children
+ * are handed to the parent, which ends them. The other way round the agent sees the
+ * parent's end of a pipe close, and ends everything itself.
  */
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/call.h"
+#include "launcher/agent/outside.h"
 #include "launcher/agent/sweep.h"
 #include "launcher/link/summons.h"
 #include "launcher/spawn/child.h"
 #include "launcher/spawn/program.h"
+#include "launcher/spawn/summons_file.h"
+#include "launcher/spawn/transport.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,9 +32,11 @@
 
 enum { SUMMONS_MS = 30000, CALL_MS = 20000, SWEEP_MS = 10000 };
 
-static int failed(const struct ddp_err *err)
+/* `name`: of this host, once it is known: several may share a stderr. */
+static int failed(const char *name, const struct ddp_err *err)
 {
-    fprintf(stderr, "ddprun-agent: %s\n", err->text);
+    fprintf(stderr, "ddprun-agent: %s%s%s\n", name ? name : "", name ? ": " : "",
+            err->text);
     return EXIT_CANNOT_START;
 }
 
@@ -38,14 +44,17 @@ static int be_agent(struct summons *s, int guard)
 {
     struct ddp_err err;
     struct link_keys keys;
-    int fd = call_home(s, getenv("SSH_CONNECTION"), now_ms() + CALL_MS, &keys, &err);
+    const char *from = getenv("SLURM_LAUNCH_NODE_IPADDR");
+    if (s->seats.n == 0 || !from)
+        from = getenv("SSH_CONNECTION");
+    int fd = call_home(s, from, now_ms() + CALL_MS, &keys, &err);
     if (fd < 0)
-        return failed(&err);
+        return failed(s->name, &err);
     struct agent_setup setup = {.fd = fd,
                                 .node = s->node,
                                 .keys = &keys,
                                 .key = &s->key,
-                                .lifelines = {STDIN_FILENO, guard},
+                                .lifelines = {s->detached ? -1 : STDIN_FILENO, guard},
                                 .log_level = s->log_level};
     return agent_run(&setup);
 }
@@ -59,7 +68,7 @@ static void call_itself_guard(char *argv0)
         memcpy(argv0 + n - strlen("agent"), "guard", strlen("guard"));
 }
 
-/* Until the agent has ended; whoever ends us ends the agent. */
+/* Until the agent has ended; what we are told the agent is told. */
 static int guard_agent(pid_t agent)
 {
     sigset_t heard;
@@ -74,7 +83,7 @@ static int guard_agent(pid_t agent)
         if (pid == agent || (pid < 0 && errno == ECHILD))
             break;
         if (pid == 0 && sigwait(&heard, &sig) == 0 && sig != SIGCHLD)
-            kill(agent, SIGKILL);
+            kill(agent, sig);
     }
     sweep_out(now_ms() + SWEEP_MS);
     return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CANNOT_START;
@@ -88,14 +97,14 @@ static int part(struct summons *s, char *argv0)
     sigset_t all, ours;
     if (pipe2(guard, O_CLOEXEC) < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
         err_errno(&err, "cannot watch over an agent");
-        return failed(&err);
+        return failed(s->name, &err);
     }
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &ours);
     pid_t pid = fork();
     if (pid < 0) {
         err_errno(&err, "cannot fork");
-        return failed(&err);
+        return failed(s->name, &err);
     }
     close(guard[pid == 0]);
     if (pid > 0) {
@@ -103,23 +112,52 @@ static int part(struct summons *s, char *argv0)
         return guard_agent(pid);
     }
     sigprocmask(SIG_SETMASK, &ours, NULL);
+    /* Grid Engine kills a task by its process group, and would have both of us so */
+    setsid();
     return be_agent(s, guard[0]);
+}
+
+/* Slurm has several tasks of the step on this node (spawn/srun.c): one is the agent. */
+static bool is_spare(int argc, char **argv)
+{
+    const char *id = getenv("SLURM_LOCALID");
+    return argc == 2 && strcmp(argv[1], "--once-per-node") == 0 && id &&
+           strcmp(id, "0") != 0;
+}
+
+static int read_summons(const char *path, struct summons *s, struct ddp_err *err)
+{
+    char own[HOST_NAME_MAX + 1] = "";
+    int rc = path ? summons_file_read(path, s, err)
+                  : summons_read(STDIN_FILENO, now_ms() + SUMMONS_MS, s, err);
+    if (rc < 0 || s->seats.n == 0)
+        return rc;
+    srun_unset_settings(); /* they are no business of the ranks */
+    /* by Slurm's name for it first: the machine may call itself otherwise */
+    const char *slurm = getenv("SLURMD_NODENAME");
+    gethostname(own, sizeof own - 1);
+    if ((slurm && summons_sit(s, slurm)) || summons_sit(s, own))
+        return 0;
+    return err_set(err, "there is no work for a host called '%s'", slurm ? slurm : own);
 }
 
 int main(int argc, char **argv)
 {
     struct ddp_err err;
     struct summons s = {0};
-    if (argc > 1) {
+    const char *path = argc == 3 && strcmp(argv[1], "--summons") == 0 ? argv[2] : NULL;
+    if (is_spare(argc, argv))
+        return 0;
+    if (argc > 1 && !path && strcmp(argv[1], "--once-per-node") != 0) {
         printf("ddprun-agent %s: started by ddprun on each host, not by hand\n",
                DDPRUN_VERSION);
         return strcmp(argv[1], "--version") == 0 ? 0 : 2;
     }
+    outside_deafen();
     int code;
-    if (child_init(&err) < 0 ||
-        summons_read(STDIN_FILENO, now_ms() + SUMMONS_MS, &s, &err) < 0 ||
+    if (child_init(&err) < 0 || read_summons(path, &s, &err) < 0 ||
         log_setup("ddprun", s.name, s.log_level, &err) < 0)
-        code = failed(&err);
+        code = failed(s.name, &err);
     else
         code = part(&s, argv[0]);
     child_finish();

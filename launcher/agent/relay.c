@@ -117,7 +117,7 @@ void relay_down(struct relay *r, const struct frame *f)
 
 bool relay_has_ssh(const struct relay *r, pid_t pid)
 {
-    return starter_has_ssh(r->starter, pid);
+    return starter_has_carrier(r->starter, pid);
 }
 
 bool relay_is_idle(const struct relay *r)
@@ -143,7 +143,7 @@ void relay_stop(struct relay *r, bool kill)
 static void start_one(unsigned node, void *arg)
 {
     struct relay *r = arg;
-    starter_start(r->starter, node);
+    starter_queue(r->starter, node);
 }
 
 struct relay *relay_create(struct loop *loop, struct reap *reap, unsigned self,
@@ -157,13 +157,14 @@ struct relay *relay_create(struct loop *loop, struct reap *reap, unsigned self,
         .loop = loop, .self = self, .hosts = *hosts, .up = up, .idle = idle, .arg = arg};
     *hosts = (struct msg_hosts){0};
     r->routes = xcalloc(r->hosts.nhosts, sizeof *r->routes);
-    r->starter =
-        starter_create(loop, reap, &r->hosts, key, log_level, &starter_events, r, err);
+    r->starter = starter_create(loop, reap, &transport_ssh, &r->hosts, key, log_level,
+                                &starter_events, r, err);
     if (!r->starter) {
         relay_destroy(r);
         return NULL;
     }
     log_debug("starts %u below", tree_below(&r->hosts, self, start_one, r));
+    starter_go(r->starter);
     return r;
 }
 

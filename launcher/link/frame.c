@@ -43,6 +43,7 @@ static const struct msg_row {
     [MSG_ERROR] = {"error", FRAME_UP, 4 << 10},
     [MSG_PROBE] = {"probe", FRAME_DOWN, 16 << 20},
     [MSG_FOUND] = {"found", FRAME_UP, 16 << 10},
+    [MSG_TOLD] = {"told", FRAME_UP, 16},
 };
 
 const char *msg_name(enum msg_type type)

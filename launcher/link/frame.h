@@ -50,6 +50,7 @@ enum msg_type {
     MSG_ERROR,     /* up: what a rank that has failed wrote of it; before its EXIT */
     MSG_PROBE,     /* down: look whether you are fit for the job (--preflight) */
     MSG_FOUND,     /* up: what was found; the last one says so */
+    MSG_TOLD,      /* up: a signal from elsewhere tells this agent to end */
     MSG_TYPES
 };
 

@@ -1,15 +1,19 @@
-/* launcher/link/summons.h - the few lines an agent is given on its stdin
+/* launcher/link/summons.h - the few lines an agent is given, on its stdin as a rule
  *
  *     ddprun-agent 1            the protocol
  *     key HEX                   of the job
  *     node N                    who you are
  *     name NAME                 and how you are called in the allocation
+ *     seat N HOSTS              in the place of both: these hosts are nodes N, N+1, ...
  *     log LEVELS                only if any
  *     call ADDRESS PORT         where to call back; several, in order of preference
+ *     detached                  the end of stdin means nothing
  *     end
  *
  * Nothing of it is in the arguments or the environment, where others could read it. After
- * the last line stdin stays open: its end is the end of whoever started the agent.
+ * the last line stdin stays open: its end is the end of whoever started the agent, unless
+ * they say "detached". Where one process starts all agents and each gets the same words
+ * they have seats, and each agent finds its own by the name of its host.
  */
 #ifndef LAUNCHER_LINK_SUMMONS_H
 #define LAUNCHER_LINK_SUMMONS_H
@@ -17,14 +21,24 @@
 #include "common/secret.h"
 #include "common/strv.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct summons {
     struct secret key;
     unsigned node;
-    char *name, *log_level; /* owned; log_level may be NULL */
+    char *name, *log_level; /* owned; log_level may be NULL; so may name, with seats */
     struct strv calls;      /* "ADDRESS PORT" */
+    struct strv seats;      /* "N NAME" */
+    bool detached;
 };
+
+void summons_add_seat(struct summons *s, unsigned node, const char *name);
+/* Are these one host, where one of them may be without its domain? */
+bool summons_is_host(const char *name, const char *own);
+/* Take the seat of the host called `name`, with or without its domain. Returns whether
+ * there is one; a summons without seats has been for this host anyway. */
+bool summons_sit(struct summons *s, const char *name);
 
 char *summons_write(const struct summons *s); /* the text; the caller wipes and frees */
 int summons_parse(const char *text, struct summons *s, struct ddp_err *err);

@@ -13,8 +13,22 @@
 /* From here on the kernel's out-of-memory killer is worth a thought. */
 enum { LARGE_KIB = 1 << 20 };
 
+/* How far the same signal to all processes of a job may be apart, on several nodes. */
+enum { SAME_SIGNAL_NS = 2000000000 };
+
+/* Is `told` the signal that the rank of `died` has died of? */
+static bool is_cause_of(const struct cause *told, const struct cause *died)
+{
+    int64_t apart = told->at_ns - died->at_ns;
+    return told->kind == CAUSE_SIGNAL && died->kind == CAUSE_EXIT &&
+           WIFSIGNALED(died->status) && WTERMSIG(died->status) == told->status &&
+           apart < SAME_SIGNAL_NS && apart > -SAME_SIGNAL_NS;
+}
+
 bool cause_before(const struct cause *a, const struct cause *b)
 {
+    if (is_cause_of(a, b) || is_cause_of(b, a))
+        return is_cause_of(a, b);
     if (b->kind == CAUSE_NONE || a->at_ns != b->at_ns)
         return b->kind == CAUSE_NONE || a->at_ns < b->at_ns;
     return a->kind == CAUSE_EXIT && b->kind == CAUSE_EXIT && WIFSIGNALED(a->status) &&

@@ -30,7 +30,9 @@ struct cause {
 };
 
 /* Is `a` the earlier one? At the same moment a death by signal comes before an exit
- * status: a rank that crashes makes others fail, seldom the other way round. */
+ * status: a rank that crashes makes others fail, seldom the other way round. A rank that
+ * dies of the signal that we are told to end by, just before or after it, has got it from
+ * where we have: a scheduler tells all processes of a job. */
 bool cause_before(const struct cause *a, const struct cause *b);
 
 /* The exit code for a rank that ended with `status`: its own, or 128 + signal. */

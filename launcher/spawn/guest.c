@@ -37,7 +37,7 @@ struct guests {
     int fd, port;
     struct event *knock; /* owned */
     struct guest *list;  /* owned */
-    size_t n;
+    size_t n, max;
 };
 
 static void guest_end(struct guest *c, const char *why)
@@ -130,7 +130,7 @@ static void guests_accept(struct guests *g)
         int fd = accept4(g->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0)
             return;
-        if (g->n < GUESTS_MAX)
+        if (g->n < g->max)
             guest_create(g, fd);
         else
             close(fd);
@@ -166,11 +166,12 @@ void guests_calls(const struct guests *g, struct strv *out)
     strv_pushf(out, "127.0.0.1 %d", g->port); /* "hosts" that are this machine */
 }
 
-struct guests *guests_create(struct loop *loop, const struct secret *key, guest_fn fn,
-                             void *arg, struct ddp_err *err)
+struct guests *guests_create(struct loop *loop, const struct secret *key, size_t expected,
+                             guest_fn fn, void *arg, struct ddp_err *err)
 {
     struct guests *g = xcalloc(1, sizeof *g);
     *g = (struct guests){.loop = loop, .key = *key, .fn = fn, .arg = arg};
+    g->max = GUESTS_MAX + expected;
     g->fd = sock_listen(NULL, 0, &g->port, err);
     if (g->fd < 0) {
         err_prefix(err, "agents cannot call back");

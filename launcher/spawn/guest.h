@@ -16,8 +16,9 @@ struct guests;
 typedef bool (*guest_fn)(unsigned node, int fd, const struct link_keys *keys,
                          const char *here, void *arg);
 
-struct guests *guests_create(struct loop *loop, const struct secret *key, guest_fn fn,
-                             void *arg, struct ddp_err *err);
+/* `expected` may all come at once. */
+struct guests *guests_create(struct loop *loop, const struct secret *key, size_t expected,
+                             guest_fn fn, void *arg, struct ddp_err *err);
 void guests_destroy(struct guests *g);
 
 /* "ADDRESS PORT", one per address of this machine that others may reach. */

@@ -113,18 +113,7 @@ static void add_advice(const char *advice, const struct host *host, char *out,
     free(login);
 }
 
-static void last_line(const char *said, char *out, size_t size)
-{
-    const char *end = said + strlen(said);
-    while (end > said && (end[-1] == '\n' || end[-1] == '\r'))
-        end--;
-    const char *start = end;
-    while (start > said && start[-1] != '\n')
-        start--;
-    snprintf(out, size, "%.*s", (int)(end - start), start);
-}
-
-static bool by_table(const struct host *host, const char *said, struct ssh_diagnosis *d)
+static bool by_table(const struct host *host, const char *said, struct diagnosis *d)
 {
     for (size_t i = 0; i < ARRAY_LEN(reasons); i++) {
         const struct reason *r = &reasons[i];
@@ -141,27 +130,31 @@ static bool by_table(const struct host *host, const char *said, struct ssh_diagn
 }
 
 void ssh_diagnose(const struct host *host, const char *agent, const char *said,
-                  int status, struct ssh_diagnosis *d)
+                  int status, struct diagnosis *d)
 {
-    char last[300];
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-    *d = (struct ssh_diagnosis){0};
-    last_line(said, last, sizeof last);
+    *d = (struct diagnosis){0};
     if (code == SSH_FAILED && by_table(host, said, d))
         return;
-    if (WIFSIGNALED(status))
-        snprintf(d->text, sizeof d->text, "%s: ssh died of SIG%s", host->name,
-                 sigabbrev_np(WTERMSIG(status)));
-    else if (code == EXIT_NOT_FOUND || code == EXIT_NOT_EXECUTABLE)
-        snprintf(d->text, sizeof d->text,
-                 "%s: the agent '%s' %s there; install ddprun in the same place, or name "
-                 "its agent by --agent",
-                 host->name, agent, code == EXIT_NOT_FOUND ? "is not" : "cannot be run");
-    else if (last[0])
-        snprintf(d->text, sizeof d->text, "%s: %s", host->name, last);
-    else
-        snprintf(d->text, sizeof d->text, "%s: ssh ended with status %d and no word%s",
-                 host->name, code,
-                 code == SSH_FAILED ? ""
-                                    : "; does a start-up file of the shell there exit?");
+    char last[300];
+    said_last_line(said, host->name, last, sizeof last);
+    diagnose_otherwise(host, agent, "ssh", said, status, d);
+    if (!last[0] && WIFEXITED(status) && code != SSH_FAILED && code != EXIT_NOT_FOUND &&
+        code != EXIT_NOT_EXECUTABLE)
+        add_advice("does a start-up file of the shell there exit?", host, d->text,
+                   sizeof d->text);
 }
+
+/* --- the row ------------------------------------------------------------------------ */
+
+static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t n,
+                    struct strv *argv)
+{
+    ssh_command(&hosts->hosts[nodes[0]], hosts->ssh, hosts->agent, argv);
+}
+
+const struct transport transport_ssh = {.name = "ssh",
+                                        .tree = true,
+                                        .lifeline = true,
+                                        .command = command,
+                                        .diagnose = ssh_diagnose};

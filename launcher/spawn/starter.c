@@ -1,35 +1,35 @@
 /* launcher/spawn/starter.c - see starter.h
  *
- * A host's start is a small machine: queued -> starting -> joined, or failed. What ssh
- * says is kept (its last 4 KiB) for the diagnosis. Callers that have not proved anything
- * yet are strangers: few at a time, each with a deadline, none trusted with memory.
+ * A host's start is a small machine: queued -> starting -> joined, or failed. A load is a
+ * carrier (an ssh, an srun) and the hosts it brings agents to: one, or all of them. Who
+ * fails is told by the end of the carrier, or, where it carries many and goes on for the
+ * others, by what it says of one of them.
  */
 #define LOG_SUBSYS "start"
 #include "launcher/spawn/starter.h"
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/hostlist.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/sock.h"
 #include "launcher/link/summons.h"
-#include "launcher/spawn/child.h"
+#include "launcher/spawn/carrier.h"
 #include "launcher/spawn/guest.h"
-#include "launcher/spawn/program.h"
-#include "launcher/spawn/ssh.h"
+#include "launcher/spawn/summons_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
+#include <utlist.h>
 
 extern char **environ;
 
-enum { SAID_MAX = 4096, TRIES = 3, AGAIN_MS = 400 };
+/* DOUBT_MS: so long after a line that blames a host one may come that tells it better. */
+enum { TRIES = 3, AGAIN_MS = 400, DOUBT_MS = 400 };
 
 enum start_state { START_NOT, START_QUEUED, START_RUNS, START_JOINED, START_FAILED };
 
@@ -37,33 +37,37 @@ struct start {
     struct starter *starter; /* borrowed: the one it is part of */
     unsigned node;
     enum start_state state;
-    pid_t pid;              /* of its ssh; 0: none */
-    int lifeline;           /* owned: the other end of its stdin; -1 */
-    int said_fd;            /* owned: its stderr; -1 */
-    struct event *readable; /* owned */
-    struct event *again;    /* owned: the next try */
-    char *said;             /* owned: the end of what it said */
-    size_t nsaid;
+    struct load *load;   /* borrowed: what carries it; NULL: nothing does now */
+    struct event *timer; /* owned: until the next try, or until a doubt is sure */
+    char *doubt;         /* owned: why it seems not to start; NULL */
     int tries;
 };
 
+struct load {
+    struct starter *starter; /* borrowed: whose list it is on */
+    struct carrier *carrier; /* owned */
+    char *summons_path;      /* owned, removed with the load; NULL: none */
+    struct load *prev, *next;
+};
+
 struct starter {
-    struct loop *loop;             /* borrowed */
-    struct reap *reap;             /* borrowed */
-    const struct msg_hosts *hosts; /* borrowed */
+    struct loop *loop;                 /* borrowed */
+    struct reap *reap;                 /* borrowed */
+    const struct transport *transport; /* borrowed */
+    const struct msg_hosts *hosts;     /* borrowed */
     struct secret key;
     const char *log_level; /* borrowed, may be NULL */
     struct starter_events events;
     void *arg;
     struct guests *guests; /* owned: the listener and the callers */
     struct strv calls;     /* where we can be called */
-    char *ssh_path;        /* owned */
+    struct strv env;       /* of the carriers; empty: ours */
+    char *path;            /* owned: the carriers' program */
     struct start *starts;  /* owned, one per host */
-    unsigned starting, nssh;
+    struct load *loads;    /* owned */
+    unsigned starting;
     bool stopped;
 };
-
-static void fill_window(struct starter *s);
 
 static const struct host *host_of(const struct start *st)
 {
@@ -74,24 +78,14 @@ static const struct host *host_of(const struct start *st)
 
 static void start_let_go(struct start *st)
 {
-    if (st->lifeline >= 0)
-        close(st->lifeline);
-    st->lifeline = -1;
-}
-
-static void start_stop_listening(struct start *st)
-{
-    if (st->said_fd < 0)
-        return;
-    event_free(st->readable);
-    close(st->said_fd);
-    st->said_fd = -1;
+    if (st->load && !st->starter->transport->at_once)
+        carrier_let_go(st->load->carrier);
 }
 
 static void start_fail(struct start *st, const char *line)
 {
     struct starter *s = st->starter;
-    if (st->state == START_FAILED)
+    if (st->state == START_FAILED || st->state == START_JOINED)
         return;
     if (st->state == START_RUNS)
         s->starting--;
@@ -99,154 +93,248 @@ static void start_fail(struct start *st, const char *line)
     start_let_go(st);
     log_debug("%s", line);
     s->events.failed(st->node, line, s->arg);
-    fill_window(s);
+    starter_go(s);
 }
 
-/* --- ssh ---------------------------------------------------------------------------- */
+/* --- timers ------------------------------------------------------------------------- */
 
-static void start_hear(struct start *st)
-{
-    char piece[1024];
-    ssize_t n = read(st->said_fd, piece, sizeof piece);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (n <= 0) {
-        start_stop_listening(st);
-        return;
-    }
-    if (!st->said)
-        st->said = xcalloc(1, SAID_MAX + 1);
-    size_t keep = st->nsaid + (size_t)n > SAID_MAX ? SAID_MAX - (size_t)n : st->nsaid;
-    memmove(st->said, st->said + st->nsaid - keep, keep);
-    memcpy(st->said + keep, piece, (size_t)n);
-    st->nsaid = keep + (size_t)n;
-    st->said[st->nsaid] = '\0';
-    if (st->state == START_JOINED)
-        log_info("%s: %.*s", host_of(st)->name, (int)strcspn(piece, "\n"), piece);
-}
+static void start_run(struct start *st);
 
-static void on_said(evutil_socket_t fd, short what, void *arg)
-{
-    start_hear(arg);
-}
-
-static void on_again(evutil_socket_t fd, short what, void *arg);
-
-static void start_again(struct start *st)
-{
-    struct starter *s = st->starter;
-    if (!st->again)
-        st->again = evtimer_new(loop_base(s->loop), on_again, st);
-    if (!st->again)
-        abort();
-    start_let_go(st);
-    st->nsaid = 0;
-    int64_t ms = (int64_t)AGAIN_MS * st->tries;
-    event_add(st->again, &(struct timeval){ms / 1000, ms % 1000 * 1000});
-}
-
-static void on_ssh_exit(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
-                        void *arg)
+static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct start *st = arg;
-    struct starter *s = st->starter;
-    st->pid = 0;
-    s->nssh--;
-    while (st->said_fd >= 0 && st->state == START_RUNS) {
-        size_t before = st->nsaid;
-        start_hear(st);
-        if (st->nsaid == before)
-            break;
-    }
-    start_stop_listening(st);
-    if (st->state == START_RUNS) {
-        struct ssh_diagnosis d;
-        ssh_diagnose(host_of(st), s->hosts->agent, st->said ? st->said : "", status, &d);
-        if (d.again && st->tries < TRIES && !s->stopped)
-            start_again(st);
+    if (st->state != START_RUNS || st->starter->stopped)
+        return;
+    if (st->doubt)
+        start_fail(st, st->doubt);
+    else if (!st->load)
+        start_run(st);
+}
+
+static void start_arm(struct start *st, int64_t ms)
+{
+    if (!st->timer)
+        st->timer = evtimer_new(loop_base(st->starter->loop), on_timer, st);
+    if (!st->timer)
+        abort(); /* as mem.h does when memory is gone */
+    event_add(st->timer, &(struct timeval){ms / 1000, ms % 1000 * 1000});
+}
+
+/* --- what carriers say and how they end ----------------------------------------------
+ */
+
+/* "NAME: why" for each of the hosts blamed. */
+static void blame_hosts(struct load *load, const struct blame *b)
+{
+    struct starter *s = load->starter;
+    struct ddp_err err;
+    struct strv names = {0};
+    if (hostlist_expand(b->hosts, &names, &err) < 0)
+        log_debug("'%s': %s", b->hosts, err.text);
+    for (unsigned i = 0; i < s->hosts->nhosts; i++) {
+        struct start *st = &s->starts[i];
+        bool meant = false;
+        for (size_t k = 0; k < names.n && st->load == load; k++)
+            meant |= summons_is_host(names.v[k], host_of(st)->name);
+        if (!meant || st->state != START_RUNS || (st->doubt && !b->sure))
+            continue;
+        free(st->doubt);
+        st->doubt = xasprintf("%s: %s", host_of(st)->name, b->text);
+        if (b->sure)
+            start_fail(st, st->doubt);
         else
-            start_fail(st, d.text);
+            start_arm(st, DOUBT_MS);
     }
-    if (s->nssh == 0)
+    strv_finish(&names);
+}
+
+static unsigned count_in(const struct load *load, enum start_state state)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < load->starter->hosts->nhosts; i++) {
+        const struct start *st = &load->starter->starts[i];
+        n += st->load == load && st->state == state;
+    }
+    return n;
+}
+
+static void on_said(const char *line, void *arg)
+{
+    struct load *load = arg;
+    struct starter *s = load->starter;
+    struct blame b = {0};
+    if (s->transport->blame && s->transport->blame(line, s->hosts->agent, &b))
+        blame_hosts(load, &b);
+    free(b.hosts);
+    if (count_in(load, START_RUNS) == 0 && !s->stopped)
+        log_info("%s: %s", s->transport->name, line);
+    else
+        log_debug("%s: %s", s->transport->name, line);
+}
+
+static bool all_joined(const struct load *load)
+{
+    return count_in(load, START_RUNS) == 0 && count_in(load, START_FAILED) == 0;
+}
+
+/* Nobody is blamed by name: then all that have not come have this reason. */
+static bool anyone_doubted(const struct load *load)
+{
+    for (unsigned i = 0; i < load->starter->hosts->nhosts; i++) {
+        const struct start *st = &load->starter->starts[i];
+        if (st->load == load && (st->doubt || st->state == START_FAILED))
+            return true;
+    }
+    return false;
+}
+
+static void start_lost_carrier(struct start *st, const char *said, int status)
+{
+    struct starter *s = st->starter;
+    struct diagnosis d;
+    s->transport->diagnose(host_of(st), s->hosts->agent, said, status, &d);
+    st->load = NULL;
+    if (d.again && st->tries < TRIES && !s->stopped)
+        start_arm(st, (int64_t)AGAIN_MS * st->tries);
+    else
+        start_fail(st, d.text);
+}
+
+static void load_destroy(struct load *load)
+{
+    DL_DELETE(load->starter->loads, load);
+    carrier_destroy(load->carrier);
+    if (load->summons_path)
+        unlink(load->summons_path);
+    free(load->summons_path);
+    free(load);
+}
+
+static void on_ended(int status, void *arg)
+{
+    struct load *load = arg;
+    struct starter *s = load->starter;
+    bool doubted = anyone_doubted(load);
+    for (unsigned i = 0; i < s->hosts->nhosts; i++) {
+        struct start *st = &s->starts[i];
+        if (st->load != load)
+            continue;
+        if (st->state == START_RUNS && st->doubt)
+            start_fail(st, st->doubt);
+        else if (st->state == START_RUNS && !doubted)
+            start_lost_carrier(st, carrier_said(load->carrier), status);
+        st->load = NULL;
+    }
+    load_destroy(load);
+    if (!s->loads)
         s->events.idle(s->arg);
 }
 
-/* The summons go into the pipe whole: it is empty and they are shorter than it is. */
-static int hand_summons(struct start *st)
+/* --- starting ------------------------------------------------------------------------
+ */
+
+/* What the agents of `nodes` are told: the caller wipes and frees. */
+static char *write_summons(const struct starter *s, const unsigned *nodes, size_t n)
 {
-    struct starter *s = st->starter;
-    struct summons m = {.key = s->key,
-                        .node = st->node,
-                        .name = host_of(st)->name,
-                        .log_level = s->log_level ? xstrdup(s->log_level) : NULL,
-                        .calls = s->calls};
+    struct summons m = {.key = s->key, .calls = s->calls, .log_level = NULL};
+    m.log_level = s->log_level ? xstrdup(s->log_level) : NULL;
+    m.detached = !s->transport->lifeline;
+    if (s->transport->at_once) {
+        for (size_t i = 0; i < n; i++)
+            summons_add_seat(&m, nodes[i], s->hosts->hosts[nodes[i]].name);
+    } else {
+        m.node = nodes[0];
+        m.name = s->hosts->hosts[nodes[0]].name;
+    }
     char *text = summons_write(&m);
-    size_t n = strlen(text);
-    ssize_t sent = write(st->lifeline, text, n);
     free(m.log_level);
+    strv_finish(&m.seats);
     secret_wipe(&m.key, sizeof m.key);
-    secret_wipe(text, n);
-    free(text);
-    return sent == (ssize_t)n ? 0 : -1;
+    return text;
+}
+
+/* The process, with its words on stdin or in a file. NULL with `err`. */
+static struct load *load_create(struct starter *s, const unsigned *nodes, size_t n,
+                                struct ddp_err *err)
+{
+    static const struct carrier_events events = {on_said, on_ended};
+    struct load *load = xcalloc(1, sizeof *load);
+    load->starter = s;
+    struct strv argv = {0};
+    s->transport->command(s->hosts, nodes, n, &argv);
+    char *words = write_summons(s, nodes, n);
+    int rc = 0;
+    if (s->transport->by_file) {
+        load->summons_path = summons_file_write(words, err);
+        rc = load->summons_path ? 0 : -1;
+        strv_push(&argv, "--summons");
+        strv_push(&argv, load->summons_path ? load->summons_path : "");
+    }
+    const struct carrier_spec spec = {.path = s->path,
+                                      .argv = argv.v,
+                                      .env = s->env.n > 0 ? s->env.v : environ,
+                                      .words = s->transport->by_file ? NULL : words};
+    if (rc == 0 &&
+        !(load->carrier = carrier_create(s->loop, s->reap, &spec, &events, load)))
+        err_errno(err, "cannot run '%s'", s->path);
+    secret_wipe(words, strlen(words));
+    free(words);
+    strv_finish(&argv);
+    DL_APPEND(s->loads, load);
+    if (!load->carrier) {
+        load_destroy(load);
+        return NULL;
+    }
+    return load;
+}
+
+static void run_together(struct starter *s, const unsigned *nodes, size_t n)
+{
+    struct ddp_err err;
+    struct load *load = load_create(s, nodes, n, &err);
+    for (size_t i = 0; i < n; i++) {
+        struct start *st = &s->starts[nodes[i]];
+        st->load = load;
+        st->tries++;
+    }
+    for (size_t i = 0; i < n && !load; i++) {
+        struct start *st = &s->starts[nodes[i]];
+        char *line = xasprintf("%s: %s", host_of(st)->name, err.text);
+        start_fail(st, line);
+        free(line);
+    }
 }
 
 static void start_run(struct start *st)
 {
-    struct starter *s = st->starter;
-    struct strv argv = {0};
-    int in[2] = {-1, -1}, err[2] = {-1, -1};
-    ssh_command(host_of(st), s->hosts->ssh, s->hosts->agent, &argv);
-    enum child_step step = CHILD_SETUP;
-    if (pipe2(in, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0) {
-        struct child_spec spec = {.path = s->ssh_path,
-                                  .argv = argv.v,
-                                  .env = environ,
-                                  .in = in[0],
-                                  .out = -1,
-                                  .err = err[1],
-                                  .session = true};
-        st->pid = child_spawn(&spec, &step);
-    } else {
-        st->pid = -1;
-    }
-    int error = errno;
-    strv_finish(&argv);
-    close(in[0]);
-    close(err[1]);
-    st->lifeline = in[1];
-    st->said_fd = err[0];
-    if (st->pid < 0) {
-        st->pid = 0;
-        start_let_go(st);
-        close(st->said_fd);
-        st->said_fd = -1;
-        char *line = xasprintf("%s: cannot run '%s': %s", host_of(st)->name,
-                               s->hosts->ssh, strerror(error));
-        start_fail(st, line);
-        free(line);
-        return;
-    }
-    st->tries++;
-    s->nssh++;
-    sock_set_nonblock(st->said_fd, true);
-    st->readable =
-        event_new(loop_base(s->loop), st->said_fd, EV_READ | EV_PERSIST, on_said, st);
-    if (!st->readable || event_add(st->readable, NULL) < 0)
-        abort(); /* as mem.h does when memory is gone */
-    reap_watch(s->reap, st->pid, on_ssh_exit, st);
-    if (hand_summons(st) < 0)
-        log_debug("%s: ssh has not taken the summons", host_of(st)->name);
+    run_together(st->starter, &st->node, 1);
 }
 
-static void on_again(evutil_socket_t fd, short what, void *arg)
+/* All that are queued, by as many processes as the transport wants. */
+static void go_at_once(struct starter *s)
 {
-    struct start *st = arg;
-    if (st->state == START_RUNS && !st->starter->stopped)
-        start_run(st);
+    unsigned *nodes = xcalloc(s->hosts->nhosts, sizeof *nodes);
+    for (unsigned part = 0; part < TRANSPORT_PARTS; part++) {
+        size_t n = 0;
+        for (unsigned i = 0; i < s->hosts->nhosts; i++) {
+            struct start *st = &s->starts[i];
+            if (st->state != START_QUEUED ||
+                (s->transport->part && s->transport->part(host_of(st)->name) != part))
+                continue;
+            st->state = START_RUNS;
+            s->starting++;
+            nodes[n++] = i;
+        }
+        if (n > 0)
+            run_together(s, nodes, n);
+    }
+    free(nodes);
 }
 
-static void fill_window(struct starter *s)
+void starter_go(struct starter *s)
 {
+    if (s->transport->at_once && !s->stopped)
+        go_at_once(s);
     for (unsigned i = 0; i < s->hosts->nhosts && !s->stopped; i++) {
         if (s->starting >= s->hosts->window)
             return;
@@ -256,6 +344,11 @@ static void fill_window(struct starter *s)
         s->starting++;
         start_run(&s->starts[i]);
     }
+}
+
+void starter_queue(struct starter *s, unsigned node)
+{
+    s->starts[node].state = START_QUEUED;
 }
 
 /* --- calls -------------------------------------------------------------------------- */
@@ -270,16 +363,29 @@ static bool on_guest(unsigned node, int fd, const struct link_keys *keys,
     s->starting--;
     log_debug("%s has called", s->hosts->hosts[node].name);
     s->events.joined(node, fd, keys, here, s->arg);
-    fill_window(s);
+    starter_go(s);
     return true;
 }
 
 /* --- verbs -------------------------------------------------------------------------- */
 
-void starter_start(struct starter *s, unsigned node)
+/* Of one whose time is up while it was being started. */
+static char *missing_start(const struct start *st)
 {
-    s->starts[node].state = START_QUEUED;
-    fill_window(s);
+    const struct starter *s = st->starter;
+    const char *name = host_of(st)->name;
+    char last[300] = "";
+    if (s->transport == &transport_ssh)
+        return xasprintf(
+            "%s: ssh has not come through in time: does sshd there answer, "
+            "and can the agent reach us at '%s'? --start-timeout waits longer",
+            name, s->calls.v[0]);
+    if (st->load)
+        said_last_line(carrier_said(st->load->carrier), name, last, sizeof last);
+    return xasprintf("%s: started by %s, its agent has not called in time%s%s%s; can it "
+                     "reach us at '%s'? --start-timeout waits longer",
+                     name, s->transport->name, last[0] ? " ('" : "", last,
+                     last[0] ? "')" : "", s->calls.v[0]);
 }
 
 char *starter_missing(const struct starter *s, unsigned node)
@@ -291,10 +397,7 @@ char *starter_missing(const struct starter *s, unsigned node)
         return xasprintf(
             "%s: its turn has not come; --ssh-window lets more start at once", name);
     case START_RUNS:
-        return xasprintf(
-            "%s: ssh has not come through in time: does sshd there answer, "
-            "and can the agent reach us at '%s'? --start-timeout waits longer",
-            name, s->calls.v[0]);
+        return missing_start(st);
     case START_JOINED:
         return xasprintf("%s: has called, and then said nothing", name);
     case START_NOT: /* another agent was to start it */
@@ -304,10 +407,11 @@ char *starter_missing(const struct starter *s, unsigned node)
     return xasprintf("%s: whoever was to start it has not said a word about it", name);
 }
 
-bool starter_has_ssh(const struct starter *s, pid_t pid)
+bool starter_has_carrier(const struct starter *s, pid_t pid)
 {
-    for (unsigned i = 0; i < s->hosts->nhosts; i++) {
-        if (s->starts[i].pid == pid)
+    const struct load *load;
+    DL_FOREACH (s->loads, load) {
+        if (carrier_pid(load->carrier) == pid)
             return true;
     }
     return false;
@@ -315,7 +419,7 @@ bool starter_has_ssh(const struct starter *s, pid_t pid)
 
 bool starter_is_idle(const struct starter *s)
 {
-    return s->nssh == 0;
+    return !s->loads;
 }
 
 void starter_close(struct starter *s)
@@ -327,24 +431,25 @@ void starter_close(struct starter *s)
 void starter_stop(struct starter *s)
 {
     s->stopped = true;
-    for (unsigned i = 0; i < s->hosts->nhosts; i++) {
-        struct start *st = &s->starts[i];
-        start_let_go(st);
+    struct load *load;
+    DL_FOREACH (s->loads, load) {
+        carrier_let_go(load->carrier);
         /* it may be waiting for a connection, where it does not look at its stdin */
-        if (st->pid > 0 && st->state != START_JOINED)
-            kill(st->pid, SIGTERM);
+        if (!all_joined(load))
+            carrier_signal(load->carrier, SIGTERM);
     }
 }
 
 void starter_kill(struct starter *s)
 {
-    for (unsigned i = 0; i < s->hosts->nhosts; i++) {
-        if (s->starts[i].pid > 0)
-            kill(s->starts[i].pid, SIGKILL);
+    struct load *load;
+    DL_FOREACH (s->loads, load) {
+        carrier_signal(load->carrier, SIGKILL);
     }
 }
 
 struct starter *starter_create(struct loop *loop, struct reap *reap,
+                               const struct transport *transport,
                                const struct msg_hosts *hosts, const struct secret *key,
                                const char *log_level, const struct starter_events *events,
                                void *arg, struct ddp_err *err)
@@ -352,6 +457,7 @@ struct starter *starter_create(struct loop *loop, struct reap *reap,
     struct starter *s = xcalloc(1, sizeof *s);
     *s = (struct starter){.loop = loop,
                           .reap = reap,
+                          .transport = transport,
                           .hosts = hosts,
                           .key = *key,
                           .log_level = log_level,
@@ -359,13 +465,12 @@ struct starter *starter_create(struct loop *loop, struct reap *reap,
                           .arg = arg};
     s->starts = xcalloc(hosts->nhosts, sizeof *s->starts);
     for (unsigned i = 0; i < hosts->nhosts; i++)
-        s->starts[i] =
-            (struct start){.starter = s, .node = i, .lifeline = -1, .said_fd = -1};
-    char *word = xstrndup(hosts->ssh, strcspn(hosts->ssh, " \t"));
-    int code;
-    s->ssh_path = program_find(word, ".", getenv("PATH"), NULL, &code, err);
-    free(word);
-    if (!s->ssh_path || !(s->guests = guests_create(loop, key, on_guest, s, err))) {
+        s->starts[i] = (struct start){.starter = s, .node = i};
+    if (transport->environment)
+        transport->environment(environ, &s->env);
+    s->path = transport_program(transport, hosts->ssh, err);
+    if (!s->path ||
+        !(s->guests = guests_create(loop, key, hosts->nhosts, on_guest, s, err))) {
         starter_destroy(s);
         return NULL;
     }
@@ -377,22 +482,19 @@ void starter_destroy(struct starter *s)
 {
     if (!s)
         return;
+    struct load *load, *next;
+    DL_FOREACH_SAFE (s->loads, load, next)
+        load_destroy(load);
     for (unsigned i = 0; i < s->hosts->nhosts; i++) {
-        struct start *st = &s->starts[i];
-        if (st->pid > 0) {
-            kill(st->pid, SIGKILL);
-            reap_forget(s->reap, st->pid);
-        }
-        start_let_go(st);
-        start_stop_listening(st);
-        if (st->again)
-            event_free(st->again);
-        free(st->said);
+        if (s->starts[i].timer)
+            event_free(s->starts[i].timer);
+        free(s->starts[i].doubt);
     }
     guests_destroy(s->guests);
     strv_finish(&s->calls);
+    strv_finish(&s->env);
     secret_wipe(&s->key, sizeof s->key);
-    free(s->ssh_path);
+    free(s->path);
     free(s->starts);
     free(s);
 }

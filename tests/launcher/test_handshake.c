@@ -142,6 +142,39 @@ START_TEST(summons_are_read_as_written_and_not_a_byte_more)
 }
 END_TEST
 
+/* One text for many hosts: each finds its seat by its name. */
+START_TEST(seats_are_found_by_the_name_of_the_host)
+{
+    static const char *const names[] = {"node001", "node002", "node003", "login",
+                                        "a.x.org"};
+    static const unsigned nodes[] = {0, 1, 2, 5, 6};
+    struct summons s = {.detached = true}, t = {0};
+    struct ddp_err err;
+    strv_push(&s.calls, "10.0.0.1 4711");
+    for (size_t i = 0; i < 5; i++)
+        summons_add_seat(&s, nodes[i], names[i]);
+    char *text = summons_write(&s);
+    ck_assert_ptr_nonnull(strstr(text, "\nseat 0 node[001-003]\nseat 5 login,a.x.org\n"));
+    ck_ok(summons_parse(text, &t, &err), err);
+    ck_assert(t.detached);
+    ck_assert_ptr_null(t.name);
+    for (size_t i = 0; i < 5; i++) {
+        ck_assert(summons_sit(&t, names[i]));
+        ck_assert_str_eq(t.name, names[i]);
+        ck_assert_uint_eq(t.node, nodes[i]);
+    }
+    ck_assert(summons_sit(&t, "node002.cluster"));
+    ck_assert_uint_eq(t.node, 1);
+    ck_assert(summons_sit(&t, "a"));
+    ck_assert_uint_eq(t.node, 6);
+    ck_assert(!summons_sit(&t, "node004"));
+    ck_assert(!summons_sit(&t, "a.y.org"));
+    free(text);
+    summons_finish(&s);
+    summons_finish(&t);
+}
+END_TEST
+
 #define KEY "key a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5\n"
 
 static const struct {
@@ -154,6 +187,9 @@ static const struct {
     {"ddprun-agent 1\n" KEY "node -1\nend\n", "'-1' is not the number of a node"},
     {"ddprun-agent 1\n" KEY "node 70000\nend\n", "'70000' is not the number of a node"},
     {"ddprun-agent 1\n" KEY "node 1\nname n\nend\n", "no key, no name or nobody to call"},
+    {"ddprun-agent 1\n" KEY "seat x n\n", "'x n' are not seats"},
+    {"ddprun-agent 1\n" KEY "seat 65000 n[1-2000]\n",
+     "'65000 n[1-2000]' are too many seats"},
     {"ddprun-agent 1\nfoo bar\nend\n", "'foo' is nothing an agent knows"},
 };
 
@@ -196,6 +232,7 @@ Suite *suite(void)
     suite_add_tcase(s, t);
     t = tcase_create("summons");
     tcase_add_test(t, summons_are_read_as_written_and_not_a_byte_more);
+    tcase_add_test(t, seats_are_found_by_the_name_of_the_host);
     tcase_add_loop_test(t, other_words_on_stdin_are_refused, 0, ARRAY_LEN(bad_summons));
     tcase_add_test(t, summons_that_end_early_are_refused);
     suite_add_tcase(s, t);

@@ -74,7 +74,7 @@ static const struct {
 
 START_TEST(what_ssh_says_becomes_one_line)
 {
-    struct ssh_diagnosis d;
+    struct diagnosis d;
     int code = said[_i].code;
     ssh_diagnose(&host_n1, "/opt/ddprun-agent", said[_i].said,
                  code < 0 ? -code : code << 8, &d);
@@ -87,7 +87,7 @@ END_TEST
 START_TEST(the_advice_names_user_and_port)
 {
     struct host host = {.name = (char[]){"n1"}, .user = (char[]){"bob"}, .port = 2222};
-    struct ssh_diagnosis d;
+    struct diagnosis d;
     ssh_diagnose(&host, "/a", "bob@n1: Permission denied (publickey).\r\n", 255 << 8, &d);
     ck_assert_ptr_nonnull(strstr(d.text, "'ssh -p 2222 bob@n1 true' has to work"));
 }

@@ -1,0 +1,35 @@
+/* launcher/spawn/blaunch.c - agents as tasks of an LSF job, one blaunch each
+ *
+ * blaunch(1): "blaunch [-n] host command", from any host of the job; the remote task is
+ * LSF's own, which ends it with the job, and its stdin is ours unless -n is given.
+ * Without -no-shell a shell of the user's reads the command; its start-up files may set
+ * what the agent needs, as with ssh, so it stays. Written from IBM's manual, and tested
+ * with a stand-in that does what the manual says: no LSF was at hand.
+ */
+#include "launcher/spawn/transport.h"
+
+#include <stdlib.h>
+
+static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t n,
+                    struct strv *argv)
+{
+    strv_push(argv, "blaunch");
+    strv_push(argv, hosts->hosts[nodes[0]].name);
+    char *quoted = shell_quote(hosts->agent);
+    strv_push(argv, quoted);
+    free(quoted);
+}
+
+static void diagnose(const struct host *host, const char *agent, const char *said,
+                     int status, struct diagnosis *d)
+{
+    *d = (struct diagnosis){0};
+    diagnose_otherwise(host, agent, "blaunch", said, status, d);
+}
+
+const struct transport transport_blaunch = {.name = "blaunch",
+                                            .program = "blaunch",
+                                            .source = "lsf",
+                                            .lifeline = true,
+                                            .command = command,
+                                            .diagnose = diagnose};

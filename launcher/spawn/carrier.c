@@ -1,0 +1,220 @@
+/* launcher/spawn/carrier.c - see carrier.h */
+#include "launcher/spawn/carrier.h"
+
+#include "common/mem.h"
+#include "common/secret.h"
+#include "common/sock.h"
+#include "launcher/spawn/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SAID_MAX = 4096 };
+
+struct carrier {
+    struct reap *reap; /* borrowed */
+    struct carrier_events events;
+    void *arg;
+    pid_t pid;              /* 0: it has ended */
+    int in;                 /* owned: the other end of its stdin; -1 */
+    struct event *writable; /* owned: while there are words to be written */
+    char *words;            /* owned, wiped: those; NULL: all written */
+    size_t nwords, written;
+    int err;                /* owned: its stderr; -1 */
+    struct event *readable; /* owned */
+    char said[SAID_MAX + 1];
+    size_t nsaid, told; /* so much of it has been told */
+};
+
+/* --- what it is told ------------------------------------------------------------------
+ */
+
+static void forget_words(struct carrier *c)
+{
+    if (c->words)
+        secret_wipe(c->words, c->nwords);
+    free(c->words);
+    c->words = NULL;
+    if (c->writable)
+        event_free(c->writable);
+    c->writable = NULL;
+}
+
+void carrier_let_go(struct carrier *c)
+{
+    forget_words(c);
+    if (c->in >= 0)
+        close(c->in);
+    c->in = -1;
+}
+
+/* All of them fit into the pipe, but for thousands of hosts. */
+static void on_writable(evutil_socket_t fd, short what, void *arg)
+{
+    struct carrier *c = arg;
+    ssize_t n = write(c->in, c->words + c->written, c->nwords - c->written);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n > 0)
+        c->written += (size_t)n;
+    if (n <= 0 || c->written == c->nwords) /* who has closed it says why on stderr */
+        forget_words(c);
+}
+
+/* --- what it says ---------------------------------------------------------------------
+ */
+
+static void tell_lines(struct carrier *c, bool rest)
+{
+    char *end;
+    while ((end = strpbrk(c->said + c->told, "\r\n")) ||
+           (rest && c->said[c->told] && (end = c->said + c->nsaid))) {
+        char *line = xstrndup(c->said + c->told, (size_t)(end - c->said) - c->told);
+        c->told = (size_t)(end - c->said) + (*end != '\0');
+        if (line[0])
+            c->events.said(line, c->arg);
+        free(line);
+    }
+}
+
+static void stop_listening(struct carrier *c)
+{
+    if (c->err < 0)
+        return;
+    event_free(c->readable);
+    close(c->err);
+    c->err = -1;
+}
+
+/* Returns whether there may be more. */
+static bool hear(struct carrier *c)
+{
+    char piece[1024];
+    ssize_t n = read(c->err, piece, sizeof piece);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n <= 0) {
+        stop_listening(c);
+        return false;
+    }
+    size_t add = (size_t)n;
+    size_t drop = c->nsaid + add > SAID_MAX ? c->nsaid + add - SAID_MAX : 0;
+    c->nsaid -= drop;
+    c->told = c->told > drop ? c->told - drop : 0;
+    memmove(c->said, c->said + drop, c->nsaid);
+    memcpy(c->said + c->nsaid, piece, add);
+    c->nsaid += add;
+    c->said[c->nsaid] = '\0';
+    tell_lines(c, false);
+    return true;
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+    hear(arg);
+}
+
+static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
+                       void *arg)
+{
+    struct carrier *c = arg;
+    c->pid = 0;
+    while (c->err >= 0 && hear(c))
+        continue;
+    tell_lines(c, true);
+    stop_listening(c);
+    carrier_let_go(c);
+    c->events.ended(status, c->arg);
+}
+
+/* --- life ------------------------------------------------------------------------------
+ */
+
+static void listen_to(struct carrier *c, struct loop *loop)
+{
+    sock_set_nonblock(c->err, true);
+    c->readable =
+        event_new(loop_base(loop), c->err, EV_READ | EV_PERSIST, on_readable, c);
+    if (!c->readable || event_add(c->readable, NULL) < 0)
+        abort(); /* as mem.h does when memory is gone */
+    if (!c->words)
+        return;
+    sock_set_nonblock(c->in, true);
+    c->writable =
+        event_new(loop_base(loop), c->in, EV_WRITE | EV_PERSIST, on_writable, c);
+    if (!c->writable || event_add(c->writable, NULL) < 0)
+        abort();
+    on_writable(c->in, EV_WRITE, c);
+}
+
+struct carrier *carrier_create(struct loop *loop, struct reap *reap,
+                               const struct carrier_spec *spec,
+                               const struct carrier_events *events, void *arg)
+{
+    int in[2] = {-1, -1}, err[2] = {-1, -1};
+    enum child_step step;
+    struct carrier *c = xcalloc(1, sizeof *c);
+    *c = (struct carrier){.reap = reap, .events = *events, .arg = arg};
+    if ((!spec->words || pipe2(in, O_CLOEXEC) == 0) && pipe2(err, O_CLOEXEC) == 0) {
+        const struct child_spec child = {.path = spec->path,
+                                         .argv = spec->argv,
+                                         .env = spec->env,
+                                         .in = in[0],
+                                         .out = -1,
+                                         .err = err[1],
+                                         .session = true};
+        c->pid = child_spawn(&child, &step);
+    } else {
+        c->pid = -1;
+    }
+    int error = errno;
+    close(in[0]);
+    close(err[1]);
+    c->in = in[1];
+    c->err = err[0];
+    if (c->pid < 0) {
+        close(c->err);
+        carrier_let_go(c);
+        free(c);
+        errno = error;
+        return NULL;
+    }
+    c->words = spec->words ? xstrdup(spec->words) : NULL;
+    c->nwords = spec->words ? strlen(spec->words) : 0;
+    reap_watch(reap, c->pid, on_exit_of, c);
+    listen_to(c, loop);
+    return c;
+}
+
+void carrier_destroy(struct carrier *c)
+{
+    if (!c)
+        return;
+    if (c->pid > 0) {
+        kill(c->pid, SIGKILL);
+        reap_forget(c->reap, c->pid);
+    }
+    carrier_let_go(c);
+    stop_listening(c);
+    free(c);
+}
+
+void carrier_signal(struct carrier *c, int sig)
+{
+    if (c->pid > 0)
+        kill(c->pid, sig);
+}
+
+pid_t carrier_pid(const struct carrier *c)
+{
+    return c->pid;
+}
+
+const char *carrier_said(const struct carrier *c)
+{
+    return c->said;
+}

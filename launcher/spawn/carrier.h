@@ -1,0 +1,42 @@
+/* launcher/spawn/carrier.h - the process that brings an agent to a host, or many to
+ * theirs
+ *
+ * An ssh, a qrsh, an srun. It is handed words on its stdin, which then stays open: its
+ * end is the end for what was carried. What it says on stderr is told line by line, and
+ * the last of it kept.
+ *
+ * Owner: the starter.
+ */
+#ifndef LAUNCHER_SPAWN_CARRIER_H
+#define LAUNCHER_SPAWN_CARRIER_H
+
+#include "launcher/spawn/reap.h"
+
+/* All borrowed for the time of the call. */
+struct carrier_spec {
+    const char *path; /* of the program: no search */
+    char *const *argv, *const *env;
+    const char *words; /* for its stdin; NULL: that is /dev/null */
+};
+
+struct carrier_events {
+    void (*said)(const char *line, void *arg);
+    /* It has ended, and every line it said has been told. The callee may destroy it. */
+    void (*ended)(int status, void *arg);
+};
+
+struct carrier;
+
+/* NULL with errno when the process cannot be made. */
+struct carrier *carrier_create(struct loop *loop, struct reap *reap,
+                               const struct carrier_spec *spec,
+                               const struct carrier_events *events, void *arg);
+/* One that still runs is killed. */
+void carrier_destroy(struct carrier *c);
+
+void carrier_let_go(struct carrier *c); /* its stdin ends */
+void carrier_signal(struct carrier *c, int sig);
+pid_t carrier_pid(const struct carrier *c);        /* 0: it has ended */
+const char *carrier_said(const struct carrier *c); /* the last 4 KiB: borrowed */
+
+#endif

@@ -1,0 +1,67 @@
+/* launcher/spawn/qrsh.c - agents as tasks of a Grid Engine job, one qrsh -inherit each
+ *
+ * Tight integration (sge_pe(5)): what is started is under the job's limits and
+ * accounting, and qdel ends it. Each costs a second or more whatever it runs, most of it
+ * waiting, so they run side by side. Only the host of the job script may start tasks:
+ * never a tree.
+ *
+ * qrsh joins the arguments with blanks and a shell there reads them again, as with ssh.
+ * Its options are few with -inherit: -cwd is none of them, hence PWD (the ranks go to
+ * their directory by themselves), and the path of libraries, which no login shell sets.
+ * -V, which carries everything, stumbles over functions that bash exports.
+ */
+#include "launcher/spawn/transport.h"
+
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t n,
+                    struct strv *argv)
+{
+    strv_push(argv, "qrsh");
+    strv_push(argv, "-inherit");
+    strv_push(argv, "-v");
+    strv_push(argv, getenv("LD_LIBRARY_PATH") ? "PWD,LD_LIBRARY_PATH" : "PWD");
+    strv_push(argv, hosts->hosts[nodes[0]].name);
+    char *quoted = shell_quote(hosts->agent);
+    strv_pushf(argv, "exec %s", quoted);
+    free(quoted);
+}
+
+static const struct {
+    const char *words; /* of qrsh */
+    const char *cause;
+} reasons[] = {
+    {"execution daemon", "no execution daemon of Grid Engine answers there; is it up?"},
+    {"task_exit_status", "its task has been ended by Grid Engine"},
+    {"no free queue", "the job has no free slot there"},
+    {"unable to connect", "no execution daemon of Grid Engine answers there; is it up?"},
+    {"got no connection", "no execution daemon of Grid Engine answers there; is it up?"},
+    {"can't start task", "Grid Engine may not start tasks of this job there: has its "
+                         "parallel environment 'control_slaves TRUE'? --start ssh does "
+                         "without"},
+};
+
+static void diagnose(const struct host *host, const char *agent, const char *said,
+                     int status, struct diagnosis *d)
+{
+    *d = (struct diagnosis){0};
+    for (size_t i = 0; i < ARRAY_LEN(reasons); i++) {
+        if (strstr(said, reasons[i].words)) {
+            snprintf(d->text, sizeof d->text, "%s: %s", host->name, reasons[i].cause);
+            return;
+        }
+    }
+    diagnose_otherwise(host, agent, "qrsh", said, status, d);
+}
+
+const struct transport transport_qrsh = {.name = "qrsh",
+                                         .program = "qrsh",
+                                         .source = "sge",
+                                         .lifeline = true,
+                                         .command = command,
+                                         .diagnose = diagnose};

@@ -1,0 +1,55 @@
+/* launcher/spawn/summons_file.c - see summons_file.h */
+#include "launcher/spawn/summons_file.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { READ_MS = 5000 };
+
+char *summons_file_write(const char *words, struct ddp_err *err)
+{
+    const char *home = getenv("HOME");
+    char *path = xasprintf("%s/.ddprun-XXXXXX", home && *home ? home : ".");
+    int fd = mkostemp(path, O_CLOEXEC); /* 0600 */
+    size_t n = strlen(words);
+    if (fd < 0) {
+        err_errno(err, "cannot write the summons for agents to '%s'", path);
+        free(path);
+        return NULL;
+    }
+    ssize_t done = write(fd, words, n);
+    if (close(fd) < 0 || done != (ssize_t)n) {
+        err_errno(err, "cannot write the summons for agents to '%s'", path);
+        unlink(path);
+        free(path);
+        return NULL;
+    }
+    return path;
+}
+
+int summons_file_read(const char *path, struct summons *s, struct ddp_err *err)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return err_errno(err,
+                         "cannot read the summons in '%s': is the home directory not "
+                         "shared? --start ssh needs none",
+                         path);
+    int rc = 0;
+    if (fstat(fd, &st) < 0 || st.st_uid != getuid() || (st.st_mode & 077) ||
+        !S_ISREG(st.st_mode))
+        rc = err_set(err, "'%s' is not a file that only we can read", path);
+    if (rc == 0)
+        rc = summons_read(fd, now_ms() + READ_MS, s, err);
+    close(fd);
+    return rc;
+}

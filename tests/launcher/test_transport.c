@@ -1,0 +1,336 @@
+#include "tests/support/suite.h"
+
+#include "common/mem.h"
+#include "launcher/spawn/summons_file.h"
+#include "launcher/spawn/transport.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- which one -----------------------------------------------------------------------
+ */
+
+static void put_program(const char *dir, const char *name)
+{
+    char *path = xasprintf("%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs("#!/bin/sh\n", f);
+    fclose(f);
+    ck_assert_int_eq(chmod(path, 0755), 0);
+    free(path);
+}
+
+static const struct {
+    enum start_by asked;
+    const char *source, *there, *name, *why;
+} choices[] = {
+    {BY_DEFAULT, "slurm", "srun", "srun",
+     "the way of slurm; --start ssh is the other one"},
+    {BY_DEFAULT, "slurm", "ls", "ssh",
+     "the hosts are those of slurm, but its 'srun' is not in PATH"},
+    {BY_DEFAULT, "sge", "qrsh", "qrsh", "the way of sge; --start ssh is the other one"},
+    {BY_DEFAULT, "lsf", "blaunch", "blaunch",
+     "the way of lsf; --start ssh is the other one"},
+    {BY_DEFAULT, "pbs", "pbs_tmrsh", "tmrsh",
+     "the way of pbs; --start ssh is the other one"},
+    {BY_DEFAULT, "-H", "srun", "ssh", "the hosts come from -H"},
+    {BY_SSH, "slurm", "srun", "ssh", "--start ssh"},
+    {BY_SRUN, "slurm", "ls", "srun", "--start srun"},
+};
+
+START_TEST(the_scheduler_is_asked_first)
+{
+    struct ddp_err err;
+    char why[200], *dir = temp_dir(), *path = xstrdup(getenv("PATH"));
+    put_program(dir, choices[_i].there);
+    setenv("PATH", dir, 1);
+    const struct transport *t =
+        transport_choose(choices[_i].asked, choices[_i].source, why, sizeof why, &err);
+    setenv("PATH", path, 1);
+    ck_assert_ptr_nonnull(t);
+    ck_assert_str_eq(t->name, choices[_i].name);
+    ck_assert_str_eq(why, choices[_i].why);
+    free(path);
+    free(dir);
+}
+END_TEST
+
+START_TEST(a_scheduler_starts_on_its_own_hosts_only)
+{
+    struct ddp_err err;
+    char why[200];
+    ck_assert_ptr_null(transport_choose(BY_QRSH, "slurm", why, sizeof why, &err));
+    ck_assert_str_eq(err.text,
+                     "--start qrsh starts on the hosts of a job of its scheduler "
+                     "only, and these come from 'slurm'");
+}
+END_TEST
+
+/* --- commands ------------------------------------------------------------------------
+ */
+
+static struct host three[] = {{.name = (char[]){"n1"}, .port = 2222},
+                              {.name = (char[]){"n2"}, .user = (char[]){"bob"}},
+                              {.name = (char[]){"n3"}}};
+static const struct msg_hosts hosts = {.agent = (char[]){"/opt/it's/ddprun-agent"},
+                                       .ssh = (char[]){"ssh -p 2222"},
+                                       .nhosts = 3,
+                                       .hosts = three};
+
+static const struct {
+    const struct transport *transport;
+    const char *env; /* NAME=value ... */
+    size_t n;
+    const char *command;
+} commands[] = {
+    {&transport_ssh, "", 1,
+     "ssh -p 2222 -T -x -oBatchMode=yes -oConnectTimeout=10 -p 2222 -- n1 "
+     "exec '/opt/it'\\''s/ddprun-agent'"},
+    {&transport_srun, "", 3,
+     "srun -N3 -n3 --ntasks-per-node=1 --nodelist=n[1-3] /opt/it's/ddprun-agent"},
+    {&transport_srun, "SLURM_NTASKS=9 SLURM_JOB_NUM_NODES=3", 3,
+     "srun -N3 -n3 --ntasks-per-node=1 --nodelist=n[1-3] /opt/it's/ddprun-agent"},
+    /* a step has the GPUs of its tasks: as many as the job has */
+    {&transport_srun, "SLURM_GPUS_PER_TASK=1 SLURM_NTASKS=9 SLURM_JOB_NUM_NODES=3", 3,
+     "srun -N3 -n9 --nodelist=n[1-3] /opt/it's/ddprun-agent --once-per-node"},
+    {&transport_srun, "SLURM_GPUS_PER_TASK=1 SLURM_NTASKS=9 SLURM_JOB_NUM_NODES=4", 3,
+     "srun -N3 -n3 --ntasks-per-node=1 --nodelist=n[1-3] /opt/it's/ddprun-agent"},
+    {&transport_srun,
+     "OMPI_MCA_plm_slurm_args=--external-launcher SLURM_GPUS_PER_TASK=1 SLURM_NTASKS=9 "
+     "SLURM_JOB_NUM_NODES=3",
+     3,
+     "srun -N3 -n3 --ntasks-per-node=1 --nodelist=n[1-3] --external-launcher "
+     "/opt/it's/ddprun-agent"},
+    {&transport_srun, "SLURM_HET_SIZE=2 SLURM_JOB_NODELIST_HET_GROUP_1=n[1-2]", 2,
+     "srun -N2 -n2 --ntasks-per-node=1 --nodelist=n[1-2] --het-group=1 "
+     "/opt/it's/ddprun-agent"},
+    {&transport_qrsh, "", 1, "qrsh -inherit -v PWD n1 exec '/opt/it'\\''s/ddprun-agent'"},
+    {&transport_blaunch, "", 1, "blaunch n1 '/opt/it'\\''s/ddprun-agent'"},
+    {&transport_tmrsh, "", 1, "pbs_tmrsh n1 /opt/it's/ddprun-agent"},
+};
+
+static void put_env(const char *text)
+{
+    char *copy = xstrdup(text), *save = NULL;
+    clearenv();
+    for (char *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+        char *eq = strchr(w, '=');
+        *eq = '\0';
+        setenv(w, eq + 1, 1);
+    }
+    free(copy);
+}
+
+static char *joined(const struct strv *words)
+{
+    char *text = xstrdup(words->v[0]);
+    for (size_t i = 1; i < words->n; i++) {
+        char *longer = xasprintf("%s %s", text, words->v[i]);
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
+START_TEST(the_command_of_each)
+{
+    static const unsigned nodes[] = {0, 1, 2};
+    struct strv argv = {0};
+    put_env(commands[_i].env);
+    commands[_i].transport->command(&hosts, nodes, commands[_i].n, &argv);
+    char *text = joined(&argv);
+    ck_assert_str_eq(text, commands[_i].command);
+    free(text);
+    strv_finish(&argv);
+}
+END_TEST
+
+/* Text behind the number is in a list from 23.11 on only. */
+START_TEST(names_that_end_in_letters_are_written_out)
+{
+    struct host ib[] = {{.name = (char[]){"n1-ib"}}, {.name = (char[]){"n2-ib"}}};
+    const struct msg_hosts two = {.agent = (char[]){"/agent"}, .nhosts = 2, .hosts = ib};
+    static const unsigned nodes[] = {0, 1};
+    struct strv argv = {0};
+    clearenv();
+    transport_srun.command(&two, nodes, 2, &argv);
+    char *text = joined(&argv);
+    ck_assert_str_eq(text,
+                     "srun -N2 -n2 --ntasks-per-node=1 --nodelist=n1-ib,n2-ib /agent");
+    free(text);
+    strv_finish(&argv);
+}
+END_TEST
+
+START_TEST(srun_is_given_none_of_its_options_by_accident)
+{
+    static const char *const gone[] = {
+        "SLURM_NTASKS",        "SLURM_GPUS_PER_TASK",  "SLURM_CPUS_PER_TASK",
+        "SLURM_STEP_ID",       "SRUN_CPUS_PER_TASK",   "SLURM_EXACT",
+        "SLURM_TRES_PER_TASK", "CUDA_VISIBLE_DEVICES", "SLURM_HINT"};
+    static const char *const stay[] = {"PATH",       "SLURM_JOB_ID",
+                                       "SLURM_CONF", "SLURM_SPANK_X",
+                                       "SLURMX",     "LD_LIBRARY_PATH"};
+    struct strv ours = {0}, env = {0};
+    for (size_t i = 0; i < ARRAY_LEN(gone); i++)
+        strv_pushf(&ours, "%s=1", gone[i]);
+    for (size_t i = 0; i < ARRAY_LEN(stay); i++)
+        strv_pushf(&ours, "%s=1", stay[i]);
+    strv_push(&ours, "SLURM_CPU_BIND=cores");
+    transport_srun.environment(ours.v, &env);
+    for (size_t i = 0; i < ARRAY_LEN(gone); i++)
+        ck_assert_msg(!strv_env_get(&env, gone[i]), "%s", gone[i]);
+    for (size_t i = 0; i < ARRAY_LEN(stay); i++)
+        ck_assert_msg(strv_env_get(&env, stay[i]) != NULL, "%s", stay[i]);
+    ck_assert_str_eq(strv_env_get(&env, "SLURM_CPU_BIND"), "none");
+    ck_assert_str_eq(strv_env_get(&env, "SLURM_OVERLAP"), "1");
+    clearenv();
+    setenv("SLURM_OVERLAP", "1", 1);
+    setenv("SLURM_JOB_ID", "1", 1);
+    srun_unset_settings(); /* what was for srun is not for the ranks */
+    ck_assert_ptr_null(getenv("SLURM_OVERLAP"));
+    ck_assert_ptr_nonnull(getenv("SLURM_JOB_ID"));
+    strv_finish(&ours);
+    strv_finish(&env);
+}
+END_TEST
+
+/* --- who is to blame ------------------------------------------------------------------
+ */
+
+/* Recorded from Slurm 22.05. */
+static const struct {
+    const char *line, *hosts, *text; /* hosts NULL: blames nobody */
+    bool sure;
+} lines[] = {
+    {"srun: error: node[002-003]: tasks 1-2: Exited with exit code 2", "node[002-003]",
+     "the agent '/agent' is not there; install ddprun in the same place, or name its agent "
+     "by --agent",
+     false},
+    {"srun: error: node002: task 1: Exited with exit code 13", "node002",
+     "the agent '/agent' cannot be run there; install ddprun in the same place, or name "
+     "its agent by --agent",
+     false},
+    {"srun: error: node003: task 2: Killed", "node003",
+     "its agent has ended early: 'Killed'", false},
+    {"srun: error: Node failure on node002", "node002",
+     "Slurm says that the node has failed", true},
+    {"srun: error: Task launch for StepId=2.0 failed on node node002: Communication "
+     "connection failure",
+     "node002", "Slurm cannot start a task there: Communication connection failure",
+     true},
+    {"ddprun-agent: node002: cannot call back: no route", "node002",
+     "cannot call back: no route", true},
+    {"ddprun-agent: these are not the words of a launcher", NULL, NULL, false},
+    {"srun: error: Unable to create step for job 3: Invalid generic resource (gres) "
+     "specification",
+     NULL, NULL, false},
+    {"srun: Job 3 step creation temporarily disabled, retrying", NULL, NULL, false},
+};
+
+START_TEST(what_srun_says_of_a_host)
+{
+    struct blame b = {0};
+    bool some = transport_srun.blame(lines[_i].line, "/agent", &b);
+    ck_assert_int_eq(some, lines[_i].hosts != NULL);
+    if (some) {
+        ck_assert_str_eq(b.hosts, lines[_i].hosts);
+        ck_assert_str_eq(b.text, lines[_i].text);
+        ck_assert_int_eq(b.sure, lines[_i].sure);
+    }
+    free(b.hosts);
+}
+END_TEST
+
+static const struct {
+    const struct transport *transport;
+    const char *said;
+    int status; /* as waitpid() has it */
+    const char *text;
+} ends[] = {
+    {&transport_srun,
+     "srun: error: Unable to create step for job 3: Invalid partition\nsrun: error: x\n",
+     1 << 8, "n3: srun: error: x"},
+    {&transport_srun, "", 9, "n3: srun died of SIGKILL"},
+    {&transport_qrsh,
+     "error: executing task of job 3 failed: failed sending task to "
+     "execd@n3: can't find connection\n",
+     1 << 8,
+     "n3: error: executing task of job 3 failed: failed sending task to execd@n3: can't "
+     "find connection"},
+    {&transport_tmrsh, "pbs_tmrsh: host \"n3\" is not a node in job <7>\n", 255 << 8,
+     "n3: PBS says it is not a node of this job"},
+    {&transport_tmrsh, "", 125 << 8,
+     "n3: the agent there has failed; why stands in the job's own error file"},
+    {&transport_tmrsh, "", 127 << 8,
+     "n3: the agent '/agent' is not there; install ddprun in the same place, or name its "
+     "agent by --agent"},
+    {&transport_blaunch, "Host n3 is not in the allocation\n", 255 << 8,
+     "n3: Host n3 is not in the allocation"},
+    {&transport_blaunch, "ddprun-agent: n3: cannot call back: no route\n", 125 << 8,
+     "n3: cannot call back: no route"},
+};
+
+START_TEST(what_an_early_end_means)
+{
+    struct diagnosis d;
+    ends[_i].transport->diagnose(&three[2], "/agent", ends[_i].said, ends[_i].status, &d);
+    ck_assert_str_eq(d.text, ends[_i].text);
+    ck_assert(!d.again);
+}
+END_TEST
+
+/* --- summons in a file -----------------------------------------------------------------
+ */
+
+START_TEST(a_file_of_summons_is_for_its_user_alone)
+{
+    struct summons s = {.node = 3, .name = xstrdup("n3")}, t = {0};
+    struct ddp_err err;
+    struct stat st;
+    char *home = temp_dir();
+    setenv("HOME", home, 1);
+    memset(s.key.bytes, 0xa5, sizeof s.key.bytes);
+    strv_push(&s.calls, "10.0.0.1 4711");
+    char *words = summons_write(&s), *path = summons_file_write(words, &err);
+    ck_assert_msg(path != NULL, "%s", err.text);
+    ck_assert_int_eq(stat(path, &st), 0);
+    ck_assert_int_eq(st.st_mode & 07777, 0600);
+    ck_ok(summons_file_read(path, &t, &err), err);
+    ck_assert(secret_equal(&s.key, &t.key));
+    ck_assert_str_eq(t.name, "n3");
+    ck_assert_int_eq(chmod(path, 0640), 0);
+    ck_assert_int_eq(summons_file_read(path, &t, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "is not a file that only we can read"));
+    unlink(path);
+    ck_assert_int_eq(summons_file_read(path, &t, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "is the home directory not shared?"));
+    setenv("HOME", "/nonesuch", 1);
+    ck_assert_ptr_null(summons_file_write(words, &err));
+    free(words);
+    free(path);
+    free(home);
+    summons_finish(&s);
+    summons_finish(&t);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("transport");
+    TCase *t = tcase_create("transport");
+    tcase_add_loop_test(t, the_scheduler_is_asked_first, 0, ARRAY_LEN(choices));
+    tcase_add_test(t, a_scheduler_starts_on_its_own_hosts_only);
+    tcase_add_loop_test(t, the_command_of_each, 0, ARRAY_LEN(commands));
+    tcase_add_test(t, names_that_end_in_letters_are_written_out);
+    tcase_add_test(t, srun_is_given_none_of_its_options_by_accident);
+    tcase_add_loop_test(t, what_srun_says_of_a_host, 0, ARRAY_LEN(lines));
+    tcase_add_loop_test(t, what_an_early_end_means, 0, ARRAY_LEN(ends));
+    tcase_add_test(t, a_file_of_summons_is_for_its_user_alone);
+    suite_add_tcase(s, t);
+    return s;
+}

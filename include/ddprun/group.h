@@ -14,8 +14,12 @@
  *                               lower host's operand on the left
  *     between hosts, longer     a ring: slice i of n starts at host i and is folded once
  *                               around
- * Sums are made in the type itself; integers wrap around. DDP_AVG divides the sum at the
- * end (integers: towards zero). DDP_MAX and DDP_MIN give NaN when an operand is NaN.
+ * reduce folds like all_reduce, but with more than 32 KiB between hosts along a chain of
+ * hosts that ends at the root's, from the host behind it on. Integers and floats are
+ * added in their own type, integers wrap around; f16 and bf16 are folded in f32 and
+ * rounded to the nearest even once per host and once per hop between hosts. DDP_AVG
+ * divides the sum at the end (integers: towards zero). DDP_MAX and DDP_MIN give NaN when
+ * an operand is NaN. DDP_BAND, DDP_BOR and DDP_BXOR are for integers.
  *
  * ddp_barrier() returns only when every member has entered it; the others promise no more
  * than their result. When a rank dies, every pending and later call on all others fails
@@ -25,7 +29,8 @@
  *
  * Calls return 0, or -1 with `err` filled. Every call has the group's deadline. After an
  * error the group is broken: every later call fails at once with the first error, and
- * ddp_group_destroy() is clean. One thread at a time per group.
+ * ddp_group_destroy() is clean. One thread at a time per group and all groups made from
+ * it.
  */
 #ifndef DDPRUN_GROUP_H
 #define DDPRUN_GROUP_H
@@ -42,8 +47,26 @@ extern "C" {
 struct ddp_group;
 struct ddp_request; /* an operation under way; ends with ddp_wait() or ddp_test() */
 
-enum ddp_type { DDP_F32, DDP_F64, DDP_I32, DDP_I64, DDP_U8 };
-enum ddp_op { DDP_SUM, DDP_PRODUCT, DDP_MAX, DDP_MIN, DDP_AVG };
+enum ddp_type {
+    DDP_F32,
+    DDP_F64,
+    DDP_I32,
+    DDP_I64,
+    DDP_U8,
+    DDP_F16, /* IEEE binary16 */
+    DDP_BF16,
+    DDP_I8
+};
+enum ddp_op {
+    DDP_SUM,
+    DDP_PRODUCT,
+    DDP_MAX,
+    DDP_MIN,
+    DDP_AVG,
+    DDP_BAND, /* bit by bit: integers only */
+    DDP_BOR,
+    DDP_BXOR
+};
 
 struct ddp_group_options {
     int rank, size;          /* -1, 0: from the environment (RANK, WORLD_SIZE, ...) */
@@ -77,46 +100,143 @@ ddp_group_backend(const struct ddp_group *g); /* "shm", "tcp", "shm+tcp" */
  * an error here and not a signal later. */
 DDP_API void *ddp_arena_alloc(struct ddp_group *g, size_t bytes, struct ddp_err *err);
 
+/* ---- collectives ----
+ *
+ * `count` and `counts` are elements. counts[r] is the block of rank r, blocks lie one
+ * after the other in rank order; the array is copied. Where only the root gives or gets,
+ * the others' pointer may be NULL. Buffers of one call overlap only where it is said. */
+
 DDP_API int ddp_barrier(struct ddp_group *g, struct ddp_err *err);
+/* With a deadline of its own (0: the group's), and an error that names all ranks that
+ * have not come, not just a few. */
+DDP_API int ddp_monitored_barrier(struct ddp_group *g, int64_t timeout_ms,
+                                  struct ddp_err *err);
 DDP_API int ddp_broadcast(struct ddp_group *g, void *buf, size_t count,
                           enum ddp_type type, int root, struct ddp_err *err);
+/* recv is the root's; send may be recv. */
+DDP_API int ddp_reduce(struct ddp_group *g, const void *send, void *recv, size_t count,
+                       enum ddp_type type, enum ddp_op op, int root, struct ddp_err *err);
 /* In place: buf holds each rank's contribution, then everybody's result. */
 DDP_API int ddp_all_reduce(struct ddp_group *g, void *buf, size_t count,
                            enum ddp_type type, enum ddp_op op, struct ddp_err *err);
+/* `count` elements from each rank; the root's recv holds size*count, in rank order. The
+ * root's send may be its own block of recv. */
+DDP_API int ddp_gather(struct ddp_group *g, const void *send, void *recv, size_t count,
+                       enum ddp_type type, int root, struct ddp_err *err);
+DDP_API int ddp_gatherv(struct ddp_group *g, const void *send, size_t count, void *recv,
+                        const size_t *counts, enum ddp_type type, int root,
+                        struct ddp_err *err);
+/* The root's send holds size*count; rank r gets the r-th block of count. The root's recv
+ * may be its own block of send. */
+DDP_API int ddp_scatter(struct ddp_group *g, const void *send, void *recv, size_t count,
+                        enum ddp_type type, int root, struct ddp_err *err);
+DDP_API int ddp_scatterv(struct ddp_group *g, const void *send, const size_t *counts,
+                         void *recv, size_t count, enum ddp_type type, int root,
+                         struct ddp_err *err);
 /* `count` elements from each rank; recv holds size*count, in rank order. send may be the
  * rank's own block of recv. */
 DDP_API int ddp_all_gather(struct ddp_group *g, const void *send, void *recv,
                            size_t count, enum ddp_type type, struct ddp_err *err);
+/* The same counts on every rank; mine is counts[rank]. */
+DDP_API int ddp_all_gatherv(struct ddp_group *g, const void *send, void *recv,
+                            const size_t *counts, enum ddp_type type,
+                            struct ddp_err *err);
 /* send holds size*count; rank r gets the reduction of everybody's r-th block of count.
  * recv may be the rank's own block of send. */
 DDP_API int ddp_reduce_scatter(struct ddp_group *g, const void *send, void *recv,
                                size_t count, enum ddp_type type, enum ddp_op op,
                                struct ddp_err *err);
+/* The same counts on every rank. */
+DDP_API int ddp_reduce_scatterv(struct ddp_group *g, const void *send, void *recv,
+                                const size_t *counts, enum ddp_type type, enum ddp_op op,
+                                struct ddp_err *err);
+/* My r-th block of send becomes my rank's block of recv on rank r. */
+DDP_API int ddp_all_to_all(struct ddp_group *g, const void *send, void *recv,
+                           size_t count, enum ddp_type type, struct ddp_err *err);
+DDP_API int ddp_all_to_allv(struct ddp_group *g, const void *send,
+                            const size_t *send_counts, void *recv,
+                            const size_t *recv_counts, enum ddp_type type,
+                            struct ddp_err *err);
 
-/* Point to point, in order per pair and tag (0..2^31-1). send returns when the buffer can
- * be used again; recv when `bytes` have come (a message of another size breaks the
- * group). A message that comes before its tag is asked for is kept in memory while one
- * with another tag is awaited from the same rank. Both sides may isend before either
- * receives, at any size. */
+/* ---- messages ----
+ *
+ * In order per pair and tag (0..2^31-1). send returns when the buffer can be used again;
+ * recv when `bytes` have come (a message of another size breaks the group). A message
+ * that comes before its tag is asked for is kept in memory while one with another tag is
+ * awaited from the same rank. Both sides may isend before either receives, at any size.
+ */
 DDP_API int ddp_send(struct ddp_group *g, const void *buf, size_t bytes, int dest,
                      int tag, struct ddp_err *err);
 DDP_API int ddp_recv(struct ddp_group *g, void *buf, size_t bytes, int source, int tag,
                      struct ddp_err *err);
+/* From whoever sends with this tag: *source, which may be NULL, is who it was. A message
+ * goes to whatever was asked first, be it with a source or without. */
+DDP_API int ddp_recv_any(struct ddp_group *g, void *buf, size_t bytes, int tag,
+                         int *source, struct ddp_err *err);
 
-/* Without waiting: the buffer belongs to the request until it has ended. Progress is made
- * inside ddp_test(), ddp_wait() and other calls on the group; there is no thread.
- * Non-blocking collectives of one group run in the order in which they were started. What
- * has not been tested or waited for to its end goes with the group. */
+/* ---- without waiting ----
+ *
+ * The buffer belongs to the request until it has ended. Progress is made inside
+ * ddp_test(), ddp_wait() and other calls on the group or one of its family; there is no
+ * thread. Non-blocking collectives of one group run in the order in which they were
+ * started. What has not been tested or waited for to its end goes with the group. */
 DDP_API struct ddp_request *ddp_isend(struct ddp_group *g, const void *buf, size_t bytes,
                                       int dest, int tag, struct ddp_err *err);
 DDP_API struct ddp_request *ddp_irecv(struct ddp_group *g, void *buf, size_t bytes,
                                       int source, int tag, struct ddp_err *err);
+DDP_API struct ddp_request *ddp_irecv_any(struct ddp_group *g, void *buf, size_t bytes,
+                                          int tag, int *source, struct ddp_err *err);
+DDP_API struct ddp_request *ddp_ibarrier(struct ddp_group *g, struct ddp_err *err);
+DDP_API struct ddp_request *ddp_ibroadcast(struct ddp_group *g, void *buf, size_t count,
+                                           enum ddp_type type, int root,
+                                           struct ddp_err *err);
+DDP_API struct ddp_request *ddp_ireduce(struct ddp_group *g, const void *send, void *recv,
+                                        size_t count, enum ddp_type type, enum ddp_op op,
+                                        int root, struct ddp_err *err);
 DDP_API struct ddp_request *ddp_iall_reduce(struct ddp_group *g, void *buf, size_t count,
                                             enum ddp_type type, enum ddp_op op,
                                             struct ddp_err *err);
+DDP_API struct ddp_request *ddp_igather(struct ddp_group *g, const void *send, void *recv,
+                                        size_t count, enum ddp_type type, int root,
+                                        struct ddp_err *err);
+DDP_API struct ddp_request *ddp_igatherv(struct ddp_group *g, const void *send,
+                                         size_t count, void *recv, const size_t *counts,
+                                         enum ddp_type type, int root,
+                                         struct ddp_err *err);
+DDP_API struct ddp_request *ddp_iscatter(struct ddp_group *g, const void *send,
+                                         void *recv, size_t count, enum ddp_type type,
+                                         int root, struct ddp_err *err);
+DDP_API struct ddp_request *ddp_iscatterv(struct ddp_group *g, const void *send,
+                                          const size_t *counts, void *recv, size_t count,
+                                          enum ddp_type type, int root,
+                                          struct ddp_err *err);
+DDP_API struct ddp_request *ddp_iall_gather(struct ddp_group *g, const void *send,
+                                            void *recv, size_t count, enum ddp_type type,
+                                            struct ddp_err *err);
+DDP_API struct ddp_request *ddp_iall_gatherv(struct ddp_group *g, const void *send,
+                                             void *recv, const size_t *counts,
+                                             enum ddp_type type, struct ddp_err *err);
+DDP_API struct ddp_request *ddp_ireduce_scatter(struct ddp_group *g, const void *send,
+                                                void *recv, size_t count,
+                                                enum ddp_type type, enum ddp_op op,
+                                                struct ddp_err *err);
+DDP_API struct ddp_request *ddp_ireduce_scatterv(struct ddp_group *g, const void *send,
+                                                 void *recv, const size_t *counts,
+                                                 enum ddp_type type, enum ddp_op op,
+                                                 struct ddp_err *err);
+DDP_API struct ddp_request *ddp_iall_to_all(struct ddp_group *g, const void *send,
+                                            void *recv, size_t count, enum ddp_type type,
+                                            struct ddp_err *err);
+DDP_API struct ddp_request *ddp_iall_to_allv(struct ddp_group *g, const void *send,
+                                             const size_t *send_counts, void *recv,
+                                             const size_t *recv_counts,
+                                             enum ddp_type type, struct ddp_err *err);
 /* *done = 1 when ended; then, and on error, the request is gone. */
 DDP_API int ddp_test(struct ddp_request *r, int *done, struct ddp_err *err);
 DDP_API int ddp_wait(struct ddp_request *r, struct ddp_err *err);
+/* Call off a message of which nothing has gone or come yet: *cancelled = 1, and the
+ * request is gone. Otherwise *cancelled = 0 and it goes on (as collectives always do). */
+DDP_API int ddp_cancel(struct ddp_request *r, int *cancelled, struct ddp_err *err);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,8 @@
 #include "tests/worker/team.h"
 
 #include "common/mem.h"
+#include "worker/group/half.h"
+#include "worker/group/reduce.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -40,84 +42,112 @@ struct number {
     int64_t i; /* wraps around */
 };
 
+static bool is_unsigned(enum ddp_type type)
+{
+    return type == DDP_U8;
+}
+
+static bool is_float(enum ddp_type type)
+{
+    return type == DDP_F32 || type == DDP_F64 || type == DDP_F16 || type == DDP_BF16;
+}
+
 static int64_t value(int rank, size_t i, enum ddp_type type, enum ddp_op op)
+{
+    int64_t mixed = (int64_t)((i * 31 + (size_t)rank * 17) % 101);
+    if (op == DDP_PRODUCT)
+        return (i + (size_t)rank) % 3 == 0 ? (is_unsigned(type) ? 255 : -1)
+                                           : 1 + (int64_t)((i + (size_t)rank) % 2);
+    if (op == DDP_SUM || op == DDP_AVG)
+        return (int64_t)((i * 7 + (size_t)rank * 3) % 11) - (is_unsigned(type) ? 0 : 3);
+    return mixed - (is_unsigned(type) ? 0 : 50);
+}
+
+static int64_t combine(int64_t a, int64_t b, enum ddp_op op)
 {
     switch (op) {
     case DDP_PRODUCT:
-        return (i + (size_t)rank) % 3 == 0 ? (type == DDP_U8 ? 255 : -1)
-                                           : 1 + (int64_t)((i + (size_t)rank) % 2);
+        return a * b;
     case DDP_MAX:
+        return a > b ? a : b;
     case DDP_MIN:
-        return (int64_t)((i * 31 + (size_t)rank * 17) % 101) - (type == DDP_U8 ? 0 : 50);
+        return a < b ? a : b;
+    case DDP_BAND:
+        return a & b;
+    case DDP_BOR:
+        return a | b;
+    case DDP_BXOR:
+        return a ^ b;
     case DDP_SUM:
     case DDP_AVG:
         break;
     }
-    return (int64_t)((i * 7 + (size_t)rank * 3) % 11) - (type == DDP_U8 ? 0 : 3);
+    return a + b;
+}
+
+/* As an element of this type holds it. */
+static double rounded(double f, enum ddp_type type)
+{
+    float x = (float)f;
+    uint16_t h;
+    if (type == DDP_F64)
+        return f;
+    if (type == DDP_F16) {
+        half_narrow(&h, &x, 1);
+        half_widen(&x, &h, 1);
+    } else if (type == DDP_BF16) {
+        bf16_narrow(&h, &x, 1);
+        bf16_widen(&x, &h, 1);
+    }
+    return (double)x;
 }
 
 static struct number expected(int size, size_t i, enum ddp_type type, enum ddp_op op)
 {
     int64_t all = value(0, i, type, op);
-    for (int r = 1; r < size; r++) {
-        int64_t v = value(r, i, type, op);
-        if (op == DDP_PRODUCT)
-            all *= v;
-        else if (op == DDP_MAX)
-            all = v > all ? v : all;
-        else if (op == DDP_MIN)
-            all = v < all ? v : all;
-        else
-            all += v;
-    }
-    struct number n = {.f = (double)all, .i = type == DDP_U8 ? all & 255 : all};
+    for (int r = 1; r < size; r++)
+        all = combine(all, value(r, i, type, op), op);
+    struct number n = {.f = (double)all, .i = all};
+    n.i = type == DDP_U8 ? (uint8_t)all : type == DDP_I8 ? (int8_t)all : all;
     if (op == DDP_AVG) {
-        n.f = type == DDP_F32 ? (double)((float)all / (float)size)
-                              : (double)all / (double)size;
+        n.f = type == DDP_F64 ? (double)all / (double)size
+                              : (double)((float)all / (float)size);
         n.i /= size;
     }
+    n.f = rounded(n.f, type);
     return n;
 }
 
-static const size_t sizes_of[] = {
-    [DDP_F32] = 4, [DDP_F64] = 8, [DDP_I32] = 4, [DDP_I64] = 8, [DDP_U8] = 1};
-
 static void put(void *data, size_t i, enum ddp_type type, int64_t v)
 {
-    switch (type) {
-    case DDP_F32:
-        ((float *)data)[i] = (float)v;
-        break;
-    case DDP_F64:
+    float f = (float)v;
+    if (type == DDP_F32)
+        ((float *)data)[i] = f;
+    else if (type == DDP_F64)
         ((double *)data)[i] = (double)v;
-        break;
-    case DDP_I32:
-        ((int32_t *)data)[i] = (int32_t)v;
-        break;
-    case DDP_I64:
-        ((int64_t *)data)[i] = v;
-        break;
-    case DDP_U8:
-        ((uint8_t *)data)[i] = (uint8_t)v;
-        break;
-    }
+    else if (type == DDP_F16)
+        half_narrow((uint16_t *)data + i, &f, 1);
+    else if (type == DDP_BF16)
+        bf16_narrow((uint16_t *)data + i, &f, 1);
+    else /* little-endian: the low bytes */
+        memcpy((char *)data + i * type_size(type), &v, type_size(type));
 }
 
 static bool same(const void *data, size_t i, enum ddp_type type, struct number n)
 {
-    switch (type) {
-    case DDP_F32:
+    float f;
+    size_t size = type_size(type);
+    if (type == DDP_F32)
         return (double)((const float *)data)[i] == n.f;
-    case DDP_F64:
+    if (type == DDP_F64)
         return ((const double *)data)[i] == n.f;
-    case DDP_I32:
-        return ((const int32_t *)data)[i] == n.i;
-    case DDP_I64:
-        return ((const int64_t *)data)[i] == n.i;
-    case DDP_U8:
-        return ((const uint8_t *)data)[i] == n.i;
-    }
-    return false;
+    if (type == DDP_F16)
+        half_widen(&f, (const uint16_t *)data + i, 1);
+    else if (type == DDP_BF16)
+        bf16_widen(&f, (const uint16_t *)data + i, 1);
+    else
+        return memcmp((const char *)data + i * size, &n.i, size) == 0;
+    return (double)f == n.f;
 }
 
 static void fill(void *data, size_t n, size_t first, int rank, enum ddp_type type,
@@ -149,6 +179,21 @@ static void check_reduced(struct ddp_group *g, const char *what, const struct ar
                    i);
 }
 
+#define ok(rc) team_check(g, (rc) == 0, "%s", err.text)
+
+/* Blocks of different sizes, some of them empty, none of them longer than `count`.
+ * Returns where the block of `rank` begins. */
+static size_t uneven(size_t *counts, size_t count, int size, int rank, int shift)
+{
+    size_t at = 0;
+    for (int r = 0; r < size; r++) {
+        size_t k = (size_t)(r + shift) % 3;
+        counts[r] = k == 0 ? count : k == 1 ? count / 3 : 0;
+        at += r < rank ? counts[r] : 0;
+    }
+    return at;
+}
+
 static void reduce_case(struct ddp_group *g, const struct args *x)
 {
     struct ddp_err err = {""};
@@ -168,18 +213,34 @@ static void reduce_case(struct ddp_group *g, const struct args *x)
     team_check(g, ddp_reduce_scatter(g, x->a, x->b, x->count, x->type, x->op, &err) == 0,
                "%s", err.text);
     check_reduced(g, "reduce_scatter", x, x->b, (size_t)rank * x->count);
-    void *own = x->a + (size_t)rank * x->count * sizes_of[x->type];
+    void *own = x->a + (size_t)rank * x->count * type_size(x->type);
     team_check(g, ddp_reduce_scatter(g, x->a, own, x->count, x->type, x->op, &err) == 0,
                "%s", err.text);
     check_reduced(g, "reduce_scatter in place", x, own, (size_t)rank * x->count);
+
+    int root = (int)(x->count + x->op) % size;
+    fill(x->a, x->count, 0, rank, x->type, x->op);
+    ok(ddp_reduce(g, x->a, rank == root ? x->b : NULL, x->count, x->type, x->op, root,
+                  &err));
+    if (rank == root)
+        check_reduced(g, "reduce", x, x->b, 0);
+    ok(ddp_reduce(g, x->a, x->a, x->count, x->type, x->op, root, &err));
+    if (rank == root)
+        check_reduced(g, "reduce in place", x, x->a, 0);
+    size_t counts[8], at = uneven(counts, x->count, size, rank, 0);
+    fill(x->a, x->count * (size_t)size, 0, rank, x->type, x->op);
+    ok(ddp_reduce_scatterv(g, x->a, x->b, counts, x->type, x->op, &err));
+    struct args part = *x;
+    part.count = counts[rank];
+    check_reduced(g, "reduce_scatterv", &part, x->b, at);
 }
 
 static void copy_case(struct ddp_group *g, const struct args *x)
 {
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g), size = ddp_group_size(g);
-    size_t bytes = x->count * sizes_of[x->type];
-    for (int root = 0; root < size; root++) {
+    size_t bytes = x->count * type_size(x->type);
+    for (int root = 0; root < size; root += x->count > 3000 ? 3 : 1) {
         fill(x->a, x->count, 0, rank, x->type, DDP_SUM);
         team_check(g, ddp_broadcast(g, x->a, x->count, x->type, root, &err) == 0, "%s",
                    err.text);
@@ -206,17 +267,115 @@ static void copy_case(struct ddp_group *g, const struct args *x)
     }
 }
 
+/* Blocks that are only moved: element j of what rank a gives to rank b is (a, b, j). */
+static void fill_block(const struct args *x, char *to, size_t n, int from, int dest)
+{
+    for (size_t j = 0; j < n; j++)
+        put(to, j, x->type, (int64_t)((size_t)(from * 8 + dest) * 5 + j % 23) % 100);
+}
+
+static void check_block(struct ddp_group *g, const char *what, const struct args *x,
+                        const char *data, size_t n, int from, int dest)
+{
+    for (size_t j = 0; j < n; j++) {
+        struct number e = {.i = (int64_t)((size_t)(from * 8 + dest) * 5 + j % 23) % 100};
+        e.f = (double)e.i;
+        team_check(g, same(data, j, x->type, e),
+                   "%s: type %d, %zu of %zu elements%s: element %zu from %d is wrong",
+                   what, (int)x->type, n, x->count, x->arena ? " in the arena" : "", j,
+                   from);
+    }
+}
+
+/* `counts` elements, or count of each, in a row: what I give to all, or get of all. */
+static void fill_blocks(struct ddp_group *g, const struct args *x, const size_t *counts)
+{
+    char *at = x->a;
+    for (int r = 0; r < ddp_group_size(g); r++) {
+        size_t n = counts ? counts[r] : x->count;
+        fill_block(x, at, n, ddp_group_rank(g), r);
+        at += n * type_size(x->type);
+    }
+}
+
+static void check_blocks(struct ddp_group *g, const char *what, const struct args *x,
+                         const size_t *counts)
+{
+    const char *at = x->b;
+    for (int r = 0; r < ddp_group_size(g); r++) {
+        size_t n = counts ? counts[r] : x->count;
+        check_block(g, what, x, at, n, r, ddp_group_rank(g));
+        at += n * type_size(x->type);
+    }
+}
+
+static void move_case(struct ddp_group *g, const struct args *x)
+{
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), size = ddp_group_size(g);
+    size_t counts[8], back[8];
+    int root = (int)(x->count + (size_t)x->type) % size;
+
+    fill_block(x, x->a, x->count, rank, root);
+    ok(ddp_gather(g, x->a, rank == root ? x->b : NULL, x->count, x->type, root, &err));
+    if (rank == root)
+        check_blocks(g, "gather", x, NULL);
+    uneven(counts, x->count, size, rank, 0);
+    fill_block(x, x->a, counts[rank], rank, root);
+    ok(ddp_gatherv(g, x->a, counts[rank], x->b, counts, x->type, root, &err));
+    if (rank == root)
+        check_blocks(g, "gatherv", x, counts);
+
+    fill_blocks(g, x, NULL);
+    ok(ddp_scatter(g, rank == root ? x->a : NULL, x->b, x->count, x->type, root, &err));
+    check_block(g, "scatter", x, x->b, x->count, root, rank);
+    fill_blocks(g, x, counts);
+    ok(ddp_scatterv(g, x->a, counts, x->b, counts[rank], x->type, root, &err));
+    check_block(g, "scatterv", x, x->b, counts[rank], root, rank);
+
+    fill_blocks(g, x, NULL);
+    ok(ddp_all_to_all(g, x->a, x->b, x->count, x->type, &err));
+    check_blocks(g, "all_to_all", x, NULL);
+    for (int r = 0; r < size; r++) { /* a gives b what b gives a */
+        counts[r] = (rank + r) % 3 == 0 ? x->count : (rank + r) % 3 == 1 ? 0 : 1;
+        counts[r] = counts[r] < x->count ? counts[r] : x->count;
+        back[r] = counts[r];
+    }
+    fill_blocks(g, x, counts);
+    ok(ddp_all_to_allv(g, x->a, counts, x->b, back, x->type, &err));
+    check_blocks(g, "all_to_allv", x, back);
+
+    size_t at = uneven(counts, x->count, size, rank, 1) * type_size(x->type);
+    for (int r = 0; r < size; r++) /* everybody gives me what it gives to all */
+        back[r] = counts[r];
+    fill_block(x, x->a, counts[rank], rank, 0);
+    ok(ddp_all_gatherv(g, x->a, x->b, counts, x->type, &err));
+    const char *block = x->b;
+    for (int r = 0; r < size; r++) {
+        check_block(g, "all_gatherv", x, block, counts[r], r, 0);
+        block += counts[r] * type_size(x->type);
+    }
+    memmove(x->b + at, x->a, counts[rank] * type_size(x->type));
+    ok(ddp_all_gatherv(g, x->b + at, x->b, counts, x->type, &err));
+    check_block(g, "all_gatherv in place", x, x->b + at, counts[rank], rank, 0);
+}
+
 /* ---- all cases ---- */
 
 static void small_cases(struct ddp_group *g, struct args *x)
 {
-    static const size_t counts[] = {0, 1, 7, 333, 2999};
+    static const size_t counts[] = {0, 1, 7, 333, 2111};
     for (size_t c = 0; c < ARRAY_LEN(counts); c++) {
         x->count = counts[c];
-        for (x->type = DDP_F32; x->type <= DDP_U8; x->type++) {
-            for (x->op = DDP_SUM; x->op <= DDP_AVG; x->op++)
+        for (x->type = DDP_F32; x->type <= DDP_I8; x->type++) {
+            int nops = 1 + (int)(is_float(x->type) ? DDP_AVG : DDP_BXOR);
+            for (int op = (int)c % 2; op < nops;
+                 op += 2) { /* the others at other sizes */
+                x->op = (enum ddp_op)op;
                 reduce_case(g, x);
+            }
             copy_case(g, x);
+            move_case(g, x);
         }
     }
 }
@@ -228,16 +387,17 @@ static void large_cases(struct ddp_group *g, struct args *x)
         enum ddp_type type;
         enum ddp_op op;
         size_t count;
-    } cases[] = {{DDP_F32, DDP_SUM, 100003},
-                 {DDP_F64, DDP_AVG, 20011},
-                 {DDP_U8, DDP_MAX, 150001},
-                 {DDP_I64, DDP_PRODUCT, 40009}};
-    for (size_t c = 0; c < ARRAY_LEN(cases); c++) {
+    } cases[] = {{DDP_F32, DDP_SUM, 70003},   {DDP_F64, DDP_AVG, 9001},
+                 {DDP_U8, DDP_MAX, 70001},    {DDP_BF16, DDP_AVG, 20001},
+                 {DDP_F16, DDP_SUM, 9001},     {DDP_I8, DDP_BXOR, 10001},
+                 {DDP_I64, DDP_PRODUCT, 9001}};
+    for (size_t c = 0; c < (x->arena ? 3 : ARRAY_LEN(cases)); c++) {
         x->type = cases[c].type;
         x->op = cases[c].op;
         x->count = cases[c].count;
         reduce_case(g, x);
         copy_case(g, x);
+        move_case(g, x);
     }
     x->type = DDP_F32;
     x->op = DDP_SUM;

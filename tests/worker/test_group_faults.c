@@ -161,6 +161,60 @@ START_TEST(the_deadline_names_who_stays_away)
 }
 END_TEST
 
+/* Everybody but two stays away from one that watches: all of them are named. */
+static void monitored_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g);
+    ok(ddp_monitored_barrier(g, 0, &err));
+    if (rank > 1) {
+        usleep(1500000);
+        return;
+    }
+    team_check(g, ddp_monitored_barrier(g, 300, &err) == -1, "met who is not there");
+    team_check(g, strstr(err.text, "barrier #2: ranks 2-7 have not come within 0.3 s"),
+               "%s", err.text);
+    check_broken(g, &err);
+}
+
+START_TEST(a_monitored_barrier_names_all_who_are_missing)
+{
+    team_run(&(struct team){.size = 8,
+                            .layout = _i == 1 ? "aabbccdd" : NULL,
+                            .backend = _i == 2 ? "tcp" : NULL},
+             monitored_case, NULL);
+}
+END_TEST
+
+/* Who waits in a collective made of messages hears of a death as well. */
+static void moving_case(struct ddp_group *g, const void *arg)
+{
+    enum { COUNT = 100000, ROUNDS = 100000 };
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), size = ddp_group_size(g), rc = 0;
+    float *a = calloc(COUNT * (size_t)size, 4), *b = calloc(COUNT * (size_t)size, 4);
+    for (int i = 0; i < (rank == VICTIM ? 2 : ROUNDS) && rc == 0; i++) {
+        rc = ddp_all_to_all(g, a, b, COUNT, DDP_F32, &err);
+        rc = rc ? rc : ddp_gather(g, a, b, COUNT, DDP_F32, i % size, &err);
+    }
+    if (rank == VICTIM) {
+        ok(rc);
+        raise(SIGKILL);
+    }
+    check_names_victim(g, &err, "gone");
+    check_broken(g, &err);
+    free(a);
+    free(b);
+}
+
+START_TEST(a_death_ends_what_is_made_of_messages)
+{
+    struct team t = teams[_i];
+    t.expect_dead = VICTIM + 1;
+    team_run(&t, moving_case, NULL);
+}
+END_TEST
+
 static void disagree_case(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
@@ -205,6 +259,9 @@ START_TEST(nonsense_is_refused)
     ck_assert_str_eq(err.text, "root 1 in a group of 1");
     ck_assert_int_eq(ddp_all_reduce(g, &byte, 1, 9, DDP_SUM, &err), -1);
     ck_assert_str_eq(err.text, "no such element type or operation (9, 0)");
+    float f = 0;
+    ck_assert_int_eq(ddp_all_reduce(g, &f, 1, DDP_F32, DDP_BXOR, &err), -1);
+    ck_assert_str_eq(err.text, "'bxor' is for integers, not for f32");
     ck_assert_int_eq(ddp_send(g, &byte, 1, 1, 0, &err), -1);
     ck_assert_str_eq(err.text, "a message with rank 1 in a group of 1");
     ck_assert_int_eq(ddp_recv(g, &byte, 1, 0, -1, &err), -1);
@@ -236,6 +293,8 @@ Suite *suite(void)
     tcase_add_loop_test(t, a_message_of_the_dead_is_not_awaited, 0, n);
     tcase_add_loop_test(t, who_leaves_early_is_named, 0, n);
     tcase_add_loop_test(t, the_deadline_names_who_stays_away, 0, n);
+    tcase_add_loop_test(t, a_monitored_barrier_names_all_who_are_missing, 0, 3);
+    tcase_add_loop_test(t, a_death_ends_what_is_made_of_messages, 0, n);
     tcase_add_loop_test(t, ranks_that_disagree_are_told, 0, n);
     tcase_add_test(t, nonsense_is_refused);
     suite_add_tcase(s, t);

@@ -129,6 +129,78 @@ START_TEST(each_tag_keeps_its_order)
 }
 END_TEST
 
+/* One takes what comes from whomever; the last of them have left meanwhile. */
+static void anybody_case(struct ddp_group *g, const void *arg)
+{
+    enum { EACH = 40, TAG = 3, OWN = 4 };
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), size = ddp_group_size(g), last = -1, from = -1;
+    if (rank != 0) {
+        for (int i = 0; i < EACH; i++) {
+            int x = rank * EACH + i;
+            ok(ddp_send(g, &x, sizeof x, 0, i == EACH - 1 ? OWN : TAG, &err));
+        }
+        return;
+    }
+    int next[8] = {0};
+    ok(ddp_recv(g, &last, sizeof last, 1, OWN, &err)); /* what has another tag waits */
+    team_check(g, last == 2 * EACH - 1, "%d", last);
+    for (int i = 0; i < (size - 1) * (EACH - 1); i++) {
+        int x = -1;
+        struct ddp_request *r =
+            i % 2 ? NULL : ddp_irecv_any(g, &x, sizeof x, TAG, &from, &err);
+        if (i % 2)
+            ok(ddp_recv_any(g, &x, sizeof x, TAG, &from, &err));
+        else
+            ok(ddp_wait(r, &err));
+        team_check(g, from > 0 && from < size, "from %d", from);
+        team_check(g, x == from * EACH + next[from], "%d from %d, after %d", x, from,
+                   next[from]);
+        next[from]++;
+    }
+    team_check(g, ddp_recv_any(g, &last, sizeof last, TAG, NULL, &err) == -1,
+               "one too many");
+    team_check(g, strstr(err.text, "left"), "%s", err.text);
+}
+
+START_TEST(messages_may_come_from_anybody)
+{
+    team_run(&teams[_i], anybody_case, NULL);
+}
+END_TEST
+
+/* A receive that was called off takes nothing; one that was asked first is first. */
+static void cancel_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), size = ddp_group_size(g), off = 0;
+    int next = (rank + 1) % size, prev = (rank + size - 1) % size;
+    int x[3] = {-1, -1, -1}, from = -1, mine = rank;
+    struct ddp_request *first = ddp_irecv(g, &x[0], sizeof(int), prev, 1, &err);
+    struct ddp_request *any = ddp_irecv_any(g, &x[1], sizeof(int), 1, &from, &err);
+    struct ddp_request *third = ddp_irecv(g, &x[2], sizeof(int), prev, 1, &err);
+    ok(ddp_cancel(first, &off, &err));
+    team_check(g, off == 1, "a receive cannot be called off");
+    ok(ddp_barrier(g, &err));
+    ok(ddp_send(g, &mine, sizeof mine, next, 1, &err));
+    mine += 100;
+    ok(ddp_send(g, &mine, sizeof mine, next, 1, &err));
+    ok(ddp_wait(third, &err));
+    ok(ddp_wait(any, &err));
+    team_check(g, x[0] == -1 && x[1] == prev && from == prev && x[2] == prev + 100,
+               "%d, %d from %d, %d", x[0], x[1], from, x[2]);
+    struct ddp_request *coll = ddp_ibarrier(g, &err);
+    ok(ddp_cancel(coll, &off, &err));
+    team_check(g, off == 0, "a collective was called off");
+    ok(ddp_wait(coll, &err));
+}
+
+START_TEST(a_receive_can_be_called_off)
+{
+    team_run(&teams[_i], cancel_case, NULL);
+}
+END_TEST
+
 static void size_case(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
@@ -157,6 +229,8 @@ Suite *suite(void)
     tcase_add_loop_test(t, messages_of_all_sizes_arrive, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, all_may_send_before_any_receives, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, each_tag_keeps_its_order, 0, ARRAY_LEN(teams));
+    tcase_add_loop_test(t, messages_may_come_from_anybody, 0, ARRAY_LEN(teams));
+    tcase_add_loop_test(t, a_receive_can_be_called_off, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, another_size_is_an_error_of_both, 0, 2);
     suite_add_tcase(s, t);
     return s;

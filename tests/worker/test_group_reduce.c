@@ -2,6 +2,7 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
+#include "worker/group/half.h"
 #include "worker/group/reduce.h"
 
 #include <math.h>
@@ -94,11 +95,81 @@ START_TEST(the_order_is_that_of_the_operands)
 }
 END_TEST
 
+/* Every binary16 survives widening and narrowing; ties go to even, the rest saturates. */
+START_TEST(short_floats_are_rounded_to_the_nearest)
+{
+    static const struct {
+        float f;
+        uint16_t half, bf;
+    } cases[] = {
+        {1.0f, 0x3c00, 0x3f80},
+        {-2.0f, 0xc000, 0xc000},
+        {1.0f + 0x1p-11f, 0x3c00, 0x3f80}, /* a tie: down to even */
+        {1.0f + 0x3p-11f, 0x3c02, 0x3f80}, /* a tie: up to even */
+        {1.0f + 0x1p-8f, 0x3c04, 0x3f80},  /* a tie of bfloat16 */
+        {1.0f + 0x3p-8f, 0x3c0c, 0x3f82},
+        {65519.0f, 0x7bff, 0x4780},
+        {65520.0f, 0x7c00, 0x4780},
+        {0x1p-24f, 0x0001, 0x3380},
+        {0x1p-25f, 0x0000, 0x3300}, /* half of the smallest */
+        {0x1.8p-24f, 0x0002, 0x33c0},
+        {INFINITY, 0x7c00, 0x7f80},
+        {-0.0f, 0x8000, 0x8000},
+    };
+    for (size_t n = 1; n <= 9; n += 8) { /* alone, and where vectors do it */
+        for (size_t c = 0; c < ARRAY_LEN(cases); c++) {
+            float f[9];
+            uint16_t half[9], bf[9];
+            for (size_t i = 0; i < n; i++)
+                f[i] = cases[c].f;
+            half_narrow(half, f, n);
+            bf16_narrow(bf, f, n);
+            ck_assert_msg(half[0] == cases[c].half && half[n - 1] == cases[c].half,
+                          "%a is %#x", (double)cases[c].f, half[0]);
+            ck_assert_msg(bf[0] == cases[c].bf && bf[n - 1] == cases[c].bf, "%a is %#x",
+                          (double)cases[c].f, bf[0]);
+        }
+    }
+    for (unsigned h = 0; h < 0x10000; h++) {
+        uint16_t in[8], out[8], one;
+        float f[8], g;
+        for (int i = 0; i < 8; i++)
+            in[i] = (uint16_t)h;
+        half_widen(f, in, 8);
+        half_widen(&g, in, 1);
+        half_narrow(out, f, 8);
+        half_narrow(&one, &g, 1);
+        bool nan = (h & 0x7c00) == 0x7c00 && (h & 0x3ff);
+        ck_assert(nan ? isnan(f[3]) && isnan(g) : f[3] == g);
+        ck_assert_uint_eq(out[7], nan ? h | 0x200 : h);
+        ck_assert_uint_eq(one, out[7]);
+    }
+}
+END_TEST
+
+START_TEST(bits_of_integers)
+{
+    uint8_t a[] = {0xf0, 0x0f}, b[] = {0x3c, 0x3c}, out[2];
+    reduce_two(out, a, b, 2, DDP_U8, DDP_BAND);
+    ck_assert_int_eq(out[0], 0x30);
+    reduce_two(out, a, b, 2, DDP_U8, DDP_BOR);
+    ck_assert_int_eq(out[1], 0x3f);
+    reduce_two(out, a, b, 2, DDP_U8, DDP_BXOR);
+    ck_assert_int_eq(out[0], 0xcc);
+    int8_t x = 100, y = 100, z;
+    reduce_two(&z, &x, &y, 1, DDP_I8, DDP_SUM);
+    ck_assert_int_eq(z, -56);
+    ck_assert(!reduce_sensible(DDP_BF16, DDP_BAND) && reduce_sensible(DDP_I64, DDP_BAND));
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("reduce");
     TCase *t = tcase_create("reduce");
     tcase_add_test(t, integers_wrap_around);
+    tcase_add_test(t, short_floats_are_rounded_to_the_nearest);
+    tcase_add_test(t, bits_of_integers);
     tcase_add_test(t, nan_is_seen_by_max_and_min);
     tcase_add_test(t, an_average_is_divided_once);
     tcase_add_loop_test(t, the_order_is_that_of_the_operands, 0, 4);

@@ -1,17 +1,48 @@
 /* worker/group/coll.c - see coll.h */
 #include "worker/group/coll.h"
 
+#include "common/mem.h"
+#include "worker/group/group.h"
 #include "worker/group/reduce.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const kind_names[] = {"barrier", "broadcast", "all_reduce",
-                                         "all_gather", "reduce_scatter"};
+enum { REDUCES = 1, HAS_ROOT = 2, BY_MESSAGES = 4, NO_SIZE = 8 };
+
+static const struct {
+    const char *name;
+    unsigned is;
+} kinds[] = {
+    [COLL_BARRIER] = {"barrier", NO_SIZE},
+    [COLL_BROADCAST] = {"broadcast", HAS_ROOT},
+    [COLL_ALL_REDUCE] = {"all_reduce", REDUCES},
+    [COLL_ALL_GATHER] = {"all_gather", 0},
+    [COLL_REDUCE_SCATTER] = {"reduce_scatter", REDUCES},
+    [COLL_REDUCE] = {"reduce", REDUCES | HAS_ROOT},
+    [COLL_GATHER] = {"gather", HAS_ROOT | BY_MESSAGES | NO_SIZE},
+    [COLL_SCATTER] = {"scatter", HAS_ROOT | BY_MESSAGES | NO_SIZE},
+    [COLL_ALL_TO_ALL] = {"all_to_all", BY_MESSAGES | NO_SIZE},
+};
+
+bool coll_reduces(enum coll_kind kind)
+{
+    return kinds[kind].is & REDUCES;
+}
+
+bool coll_has_root(enum coll_kind kind)
+{
+    return kinds[kind].is & HAS_ROOT;
+}
+
+bool coll_by_messages(enum coll_kind kind)
+{
+    return kinds[kind].is & BY_MESSAGES;
+}
 
 const char *coll_name(const struct coll *c, char *text, size_t size)
 {
-    snprintf(text, size, "%s #%llu", kind_names[c->kind], (unsigned long long)c->number);
+    snprintf(text, size, "%s #%llu", kinds[c->kind].name, (unsigned long long)c->number);
     return text;
 }
 
@@ -20,35 +51,85 @@ size_t coll_bytes(const struct coll *c)
     return c->count * type_size(c->type);
 }
 
+size_t *coll_starts(const size_t *counts, int n)
+{
+    size_t *starts = xcalloc((size_t)n + 1, sizeof *starts);
+    for (int i = 0; i < n; i++)
+        starts[i + 1] = starts[i] + counts[i];
+    return starts;
+}
+
+size_t coll_most(const struct coll *c, int n)
+{
+    size_t most = c->starts ? 0 : c->count;
+    for (int i = 0; c->starts && i < n; i++) {
+        size_t block = c->starts[i + 1] - c->starts[i];
+        most = block > most ? block : most;
+    }
+    return most;
+}
+
+struct range coll_block(const struct coll *c, int i)
+{
+    if (c->starts)
+        return (struct range){c->starts[i], c->starts[i + 1] - c->starts[i]};
+    return (struct range){(size_t)i * c->count, c->count};
+}
+
+struct range coll_part(const struct coll *c, int i, size_t k)
+{
+    struct range b = coll_block(c, i);
+    size_t at = k * c->chunk < b.n ? k * c->chunk : b.n;
+    size_t left = b.n - at;
+    return (struct range){b.at + at, left < c->chunk ? left : c->chunk};
+}
+
+uint64_t coll_agreed(const struct coll *c, int size)
+{
+    size_t all = c->count;
+    if (kinds[c->kind].is & NO_SIZE)
+        return 0;
+    if (c->kind == COLL_ALL_GATHER || c->kind == COLL_REDUCE_SCATTER)
+        all = c->starts ? c->starts[size] : c->count * (size_t)size;
+    return (uint64_t)all * type_size(c->type);
+}
+
 /* Operation and root count only where they mean something. */
 uint32_t coll_what(const struct coll *c)
 {
-    bool reduces = c->kind == COLL_ALL_REDUCE || c->kind == COLL_REDUCE_SCATTER;
     return (uint32_t)c->kind | (uint32_t)c->type << 4 |
-           (reduces ? (uint32_t)c->op << 8 : 0) |
-           (c->kind == COLL_BROADCAST ? (uint32_t)c->root << 12 : 0);
+           (coll_reduces(c->kind) ? (uint32_t)c->op << 8 : 0) |
+           (coll_has_root(c->kind) ? (uint32_t)c->root << 12 : 0);
 }
 
 void coll_describe(uint32_t what, uint64_t bytes, char *text, size_t size)
 {
-    enum coll_kind kind = what & 15;
-    int n = snprintf(text, size, "%s", kind_names[kind % 5]);
-    if (kind == COLL_ALL_REDUCE || kind == COLL_REDUCE_SCATTER)
-        n += snprintf(text + n, size - (size_t)n, "(%s)", op_name((what >> 8 & 15) % 5));
-    if (kind != COLL_BARRIER)
-        n += snprintf(text + n, size - (size_t)n, " of %llu bytes of %s",
-                      (unsigned long long)bytes, type_name((what >> 4 & 15) % 5));
-    if (kind == COLL_BROADCAST)
-        snprintf(text + n, size - (size_t)n, " from rank %u", what >> 12);
+    unsigned kind = what & 15;
+    unsigned is = kind < ARRAY_LEN(kinds) ? kinds[kind].is : NO_SIZE;
+    size_t n = (size_t)snprintf(text, size, "%s",
+                                kind < ARRAY_LEN(kinds) ? kinds[kind].name : "?");
+    if (is & REDUCES)
+        n += (size_t)snprintf(text + n, size - n, "(%s)", op_name(what >> 8 & 15));
+    if (!(is & NO_SIZE))
+        n += (size_t)snprintf(text + n, size - n, " of %llu bytes of %s",
+                              (unsigned long long)bytes, type_name(what >> 4 & 15));
+    else if (is & BY_MESSAGES)
+        n += (size_t)snprintf(text + n, size - n, " of %s", type_name(what >> 4 & 15));
+    if (is & HAS_ROOT)
+        snprintf(text + n, size - n,
+                 kind == COLL_BROADCAST || kind == COLL_SCATTER ? " from rank %u"
+                                                                : " to rank %u",
+                 what >> 12);
 }
 
 void coll_finish(struct coll *c)
 {
     net_op_finish(&c->net);
-    if (c->part)
-        coll_finish(c->part);
-    free(c->part);
     free(c->scratch);
-    c->part = NULL;
+    free(c->items);
+    free(c->starts);
+    free(c->starts_in);
     c->scratch = NULL;
+    c->items = NULL;
+    c->starts = c->starts_in = NULL;
 }

@@ -16,7 +16,11 @@ enum coll_kind {
     COLL_BROADCAST,
     COLL_ALL_REDUCE,
     COLL_ALL_GATHER,
-    COLL_REDUCE_SCATTER
+    COLL_REDUCE_SCATTER,
+    COLL_REDUCE,
+    COLL_GATHER,
+    COLL_SCATTER,
+    COLL_ALL_TO_ALL
 };
 
 enum coll_state { COLL_NEW, COLL_ANNOUNCED, COLL_WORKS, COLL_WAITS };
@@ -34,7 +38,9 @@ struct coll {
     enum coll_kind kind;
     const void *send;
     void *recv;
-    size_t count; /* elements that a rank gives (all_gather) or gets (the others) */
+    size_t count;      /* elements of a block, or of the whole where there are none */
+    size_t *starts;    /* owned, or NULL: where the blocks begin that differ, size + 1 */
+    size_t *starts_in; /* likewise: all_to_all, in recv */
     enum ddp_type type;
     enum ddp_op op;
     int root; /* global rank */
@@ -48,16 +54,36 @@ struct coll {
 
     /* between hosts */
     struct net_op net;
-    bool on_net;       /* `net` is under way */
-    struct coll *part; /* owned: the collective that this one is now doing as a part */
-    unsigned nparts;   /* of them, done */
-    char *scratch;     /* owned */
+    bool on_net;   /* `net` is under way */
+    char *scratch; /* owned */
+
+    /* by messages */
+    struct ddp_request *items; /* owned */
+    size_t nitems, nended;     /* the first `nended` are known to have ended */
+};
+
+struct range {
+    size_t at, n; /* elements */
 };
 
 /* "all_reduce #17" */
 const char *coll_name(const struct coll *c, char *text, size_t size);
 /* Bytes of `count` elements. */
 size_t coll_bytes(const struct coll *c);
+/* Does it reduce, has it a root, is it made of messages? */
+bool coll_reduces(enum coll_kind kind);
+bool coll_has_root(enum coll_kind kind);
+bool coll_by_messages(enum coll_kind kind);
+/* Blocks that differ: `counts` of them. */
+size_t *coll_starts(const size_t *counts, int n);
+/* Elements of the largest block. */
+size_t coll_most(const struct coll *c, int n);
+/* Block i, and its k-th chunk; empty behind the end. */
+struct range coll_block(const struct coll *c, int i);
+struct range coll_part(const struct coll *c, int i, size_t k);
+/* Bytes that must be the same on all of `size` ranks: of all blocks together; 0 where
+ * ranks may differ. */
+uint64_t coll_agreed(const struct coll *c, int size);
 /* Kind, type, operation and root in one word, and that word and the bytes as a text. */
 uint32_t coll_what(const struct coll *c);
 void coll_describe(uint32_t what, uint64_t bytes, char *text, size_t size);
@@ -66,9 +92,6 @@ void coll_finish(
 
 /* Through the memory of this host, all ranks of the group being on it. */
 int local_advance(struct shm *s, struct coll *c, struct ddp_err *err);
-struct range {
-    size_t at, n; /* elements */
-};
 
 /* The k-th chunk; empty behind the end. */
 struct range coll_chunk(const struct coll *c, size_t k);
@@ -77,6 +100,7 @@ struct range range_slice(struct range r, enum ddp_type type, int i, int n);
 /* The buffer of a local rank that has it in the arena, else NULL; while all of this host
  * are in the collective. */
 char *local_direct(const struct shm *s, int local);
+bool local_all_direct(const struct shm *s);
 void local_announce(struct shm *s, struct coll *c, size_t nsmall);
 
 /* Do the ranks of this host, all of which have announced, mean the same? */

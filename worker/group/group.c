@@ -132,6 +132,7 @@ void ddp_group_destroy(struct ddp_group *g)
         coll_finish(&r->coll);
         free(r);
     }
+    messages_say_goodbye(g);
     messages_destroy(g);
     hier_destroy(g->hier);
     net_destroy(g->net);

@@ -21,6 +21,15 @@ struct ddp_request {
     char *data;                        /* the others; borrowed from the user */
     size_t bytes;
     int peer, tag;
+    bool any;        /* peer: of whom it came, then */
+    int *source;     /* where the user wants to know it; or NULL */
+    uint32_t what;   /* 0: the user's own; else 1 + coll_what() of which it is a part */
+    uint64_t serial; /* in the order asked */
+};
+
+/* Requests in order. */
+struct row {
+    struct ddp_request *first, *last;
 };
 
 struct private_block {
@@ -41,6 +50,10 @@ struct ddp_group {
     uint64_t number;                  /* collectives started */
     struct mailbox **mailbox;         /* owned, by rank; NULL until there is a message */
     struct mailbox *mailboxes;        /* those that exist */
+    struct row any;                   /* to be received, from whomever */
+    size_t npending;                  /* messages under way */
+    uint64_t serial;                  /* of the last one asked for */
+    uint64_t parcels;                 /* that came unasked, ever */
     struct ddp_request *requests;     /* owned: what the user holds, newest first */
 
     struct private_block *private_blocks; /* owned: the arena of a rank without shm */
@@ -52,6 +65,9 @@ struct ddp_group {
 int group_progress(struct ddp_group *g, struct ddp_err *err);
 /* Until `*ended`, with the deadline of the group. */
 int group_wait(struct ddp_group *g, const bool *ended, struct ddp_err *err);
+/* With a deadline of its own, and an error that names all who have not come. */
+int group_wait_monitored(struct ddp_group *g, const bool *ended, int64_t timeout_ms,
+                         struct ddp_err *err);
 /* Has another rank failed? Asked before anything new is started, since what others have
  * left behind might otherwise make it succeed here alone. */
 int group_hear(struct ddp_group *g, struct ddp_err *err);

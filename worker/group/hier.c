@@ -8,12 +8,12 @@
  *   all_reduce at step t    copy chunk t to the staging room (or it is in the arena);
  *                           channels reduce their slice of chunk t-1 over the host, then
  *                           over the hosts; everybody copies the slices of chunk t-2
+ *   reduce at step t        likewise, but into room of our own, and only the root takes
  *   broadcast at step t     the speakers pass chunk t from host to host; the others copy
  *                           chunk t-1 from theirs
  *
- * all_gather and reduce_scatter are rings when there is one rank per host. Otherwise they
- * are made of broadcasts and of one all_reduce: not the least traffic, but few lines, and
- * data parallel training does not use them over hosts.
+ * all_gather and reduce_scatter: hier_blocks.c. A rank alone on its host has no stages
+ * and meets nobody between the steps; what it gives is in its own buffer.
  */
 #include "worker/group/hier.h"
 
@@ -24,10 +24,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct head head_of(const struct coll *c)
+struct head hier_head(const struct hier *h, const struct coll *c)
 {
-    return (struct head){
-        .what = coll_what(c), .bytes = coll_bytes(c), .number = c->number};
+    return (struct head){.what = coll_what(c),
+                         .bytes = coll_agreed(c, h->layout->size),
+                         .number = c->number};
+}
+
+int hier_nlocal(const struct hier *h)
+{
+    return h->shm ? h->shm->n : 1;
 }
 
 static unsigned chunk_count(const struct coll *c)
@@ -36,11 +42,15 @@ static unsigned chunk_count(const struct coll *c)
 }
 
 /* My place in a team of one rank per host is my host. */
-static void start_reduce(const struct hier *h, struct coll *c, struct range r)
+static void start_reduce(const struct hier *h, struct coll *c, char *data, size_t count)
 {
-    size_t size = type_size(c->type);
-    net_all_reduce(&c->net, head_of(c), h->team, h->layout->nhosts, h->host,
-                   (char *)c->recv + r.at * size, r.n, c->type, c->op);
+    int n = h->layout->nhosts;
+    if (c->kind == COLL_REDUCE)
+        net_reduce(&c->net, hier_head(h, c), h->team, n, h->host,
+                   h->layout->members[c->root].host, data, count, c->type, c->op);
+    else
+        net_all_reduce(&c->net, hier_head(h, c), h->team, n, h->host, data, count,
+                       c->type, c->op);
     c->on_net = true;
 }
 
@@ -54,7 +64,7 @@ static void choose_speakers(const struct hier *h, const struct coll *c)
 static void start_broadcast(const struct hier *h, struct coll *c, struct range r)
 {
     size_t size = type_size(c->type);
-    net_broadcast(&c->net, head_of(c), h->speakers, h->layout->nhosts, h->host,
+    net_broadcast(&c->net, hier_head(h, c), h->speakers, h->layout->nhosts, h->host,
                   h->layout->members[c->root].host, (char *)c->recv + r.at * size,
                   r.n * size);
     c->on_net = true;
@@ -62,48 +72,47 @@ static void start_broadcast(const struct hier *h, struct coll *c, struct range r
 
 static void start_barrier(const struct hier *h, struct coll *c)
 {
-    net_all_reduce(&c->net, head_of(c), h->speakers, h->layout->nhosts, h->host, NULL, 0,
-                   DDP_U8, DDP_SUM);
+    net_all_reduce(&c->net, hier_head(h, c), h->speakers, h->layout->nhosts, h->host,
+                   NULL, 0, DDP_U8, DDP_SUM);
     c->on_net = true;
+}
+
+static bool in_blocks(const struct coll *c)
+{
+    return c->kind == COLL_ALL_GATHER || c->kind == COLL_REDUCE_SCATTER;
 }
 
 /* ---- alone on this host ---- */
 
-static void start_chunk(const struct hier *h, struct coll *c)
+/* A whole reduce at once, in the root's buffer or in room of our own. */
+static void start_alone_reduce(const struct hier *h, struct coll *c)
 {
+    size_t size = type_size(c->type);
     struct range r = coll_chunk(c, c->t);
+    char *to = c->scratch ? c->scratch : (char *)c->recv + r.at * size;
+    const char *from = (const char *)c->send + r.at * size;
+    if (to != from && r.n > 0)
+        memcpy(to, from, r.n * size);
+    start_reduce(h, c, to, r.n);
+}
+
+static void alone_begin(struct hier *h, struct coll *c)
+{
     if (c->kind == COLL_BARRIER)
         start_barrier(h, c);
     else if (c->kind == COLL_BROADCAST)
-        start_broadcast(h, c, r);
+        start_broadcast(h, c, coll_chunk(c, c->t));
+    else if (in_blocks(c))
+        hier_blocks_begin(h, c, c->t);
     else
-        start_reduce(h, c, r);
+        start_alone_reduce(h, c);
 }
 
-static void start_ring(const struct hier *h, struct coll *c)
+static void alone_end(struct hier *h, struct coll *c)
 {
-    size_t bytes = coll_bytes(c), n = (size_t)h->layout->nhosts;
-    if (c->kind == COLL_ALL_GATHER) {
-        char *own = (char *)c->recv + (size_t)h->host * bytes;
-        if (own != c->send && bytes > 0)
-            memcpy(own, c->send, bytes);
-        net_all_gather(&c->net, head_of(c), h->speakers, (int)n, h->host, c->recv, bytes);
-    } else {
-        c->scratch = malloc(n * bytes + 1);
-        if (c->scratch && bytes > 0)
-            memcpy(c->scratch, c->send, n * bytes);
-        net_reduce_scatter(&c->net, head_of(c), h->speakers, (int)n, h->host, c->scratch,
-                           c->count, c->type, c->op);
-    }
-    c->on_net = true;
-}
-
-static void finish_alone(const struct hier *h, struct coll *c)
-{
-    size_t bytes = coll_bytes(c);
-    if (c->kind == COLL_REDUCE_SCATTER && bytes > 0)
-        memcpy(c->recv, c->scratch + (size_t)h->host * bytes, bytes);
-    if (c->kind == COLL_REDUCE_SCATTER || c->kind == COLL_ALL_REDUCE)
+    if (in_blocks(c))
+        hier_blocks_end(h, c, c->t);
+    if (++c->t == c->nsteps && coll_reduces(c->kind) && !in_blocks(c) && !c->scratch)
         reduce_finish(c->recv, c->count, c->type, c->op, h->layout->size);
 }
 
@@ -120,38 +129,18 @@ static int net_part(struct hier *h, struct coll *c, int *culprit, struct ddp_err
 static int alone_advance(struct hier *h, struct coll *c, int *culprit,
                          struct ddp_err *err)
 {
-    bool ring = c->kind == COLL_ALL_GATHER || c->kind == COLL_REDUCE_SCATTER;
-    for (;;) {
-        if (!c->on_net) {
-            if (c->t == c->nsteps) {
-                finish_alone(h, c);
-                return ADVANCE_DONE;
-            }
-            if (ring)
-                start_ring(h, c);
-            else
-                start_chunk(h, c);
-            if (ring && c->kind == COLL_REDUCE_SCATTER && !c->scratch)
-                return err_set(err, "no memory for a copy of %zu bytes",
-                               coll_bytes(c) * (size_t)h->layout->nhosts);
-        }
+    while (c->t < c->nsteps) {
+        if (!c->on_net)
+            alone_begin(h, c);
         int rc = net_part(h, c, culprit, err);
         if (rc != ADVANCE_DONE)
             return rc;
-        c->t++;
+        alone_end(h, c);
     }
+    return ADVANCE_DONE;
 }
 
 /* ---- together with others of this host ---- */
-
-static bool all_direct(const struct shm *s)
-{
-    for (int i = 0; i < s->n; i++) {
-        if (!local_direct(s, i))
-            return false;
-    }
-    return true;
-}
 
 static void copy_slices_out(const struct hier *h, struct coll *c, unsigned chunk,
                             bool whole)
@@ -167,9 +156,8 @@ static void copy_slices_out(const struct hier *h, struct coll *c, unsigned chunk
     }
 }
 
-/* My slice of a chunk over the ranks of this host, into my buffer. */
-static struct range reduce_slice(const struct hier *h, struct coll *c, unsigned chunk,
-                                 bool whole)
+/* My slice of a chunk over the ranks of this host, to where it goes on from. */
+static void reduce_slice(const struct hier *h, struct coll *c, unsigned chunk, bool whole)
 {
     struct shm *s = h->shm;
     size_t size = type_size(c->type);
@@ -178,29 +166,34 @@ static struct range reduce_slice(const struct hier *h, struct coll *c, unsigned 
     for (int i = 0; i < s->n; i++)
         s->in[i] = whole ? local_direct(s, i) + of.at * size
                          : shm_stage(s, i, chunk) + (of.at - r.at) * size;
-    void *out = (char *)c->recv + of.at * size;
+    void *out = c->scratch ? c->scratch : (char *)c->recv + of.at * size;
     reduce_many(&out, 1, s->in, s->n, of.n, c->type, c->op, 0);
-    return of;
+    start_reduce(h, c, out, of.n);
 }
 
-static void reduce_begin(struct hier *h, struct coll *c, unsigned t)
+static void copy_in(const struct hier *h, const struct coll *c, unsigned t)
 {
-    bool whole = all_direct(h->shm);
+    struct range r = coll_chunk(c, t);
+    size_t size = type_size(c->type);
+    memcpy(shm_stage(h->shm, h->local, t), (const char *)c->send + r.at * size,
+           r.n * size);
+}
+
+static void all_reduce_begin(struct hier *h, struct coll *c, unsigned t)
+{
+    bool whole = local_all_direct(h->shm);
     unsigned lead = whole ? 0 : 1, nchunks = chunk_count(c);
     if (t > lead)
         copy_slices_out(h, c, t - lead - 1, whole);
-    if (!whole && t < nchunks) {
-        struct range r = coll_chunk(c, t);
-        size_t size = type_size(c->type);
-        memcpy(shm_stage(h->shm, h->local, t), (char *)c->recv + r.at * size, r.n * size);
-    }
+    if (!whole && t < nchunks)
+        copy_in(h, c, t);
     if (h->local < h->nchannels && t >= lead && t - lead < nchunks)
-        start_reduce(h, c, reduce_slice(h, c, t - lead, whole));
+        reduce_slice(h, c, t - lead, whole);
 }
 
-static void reduce_end(struct hier *h, struct coll *c, unsigned t)
+static void all_reduce_end(struct hier *h, struct coll *c, unsigned t)
 {
-    bool whole = all_direct(h->shm);
+    bool whole = local_all_direct(h->shm);
     size_t size = type_size(c->type);
     unsigned chunk = whole ? t : t - 1;
     struct range r = coll_chunk(c, chunk);
@@ -210,6 +203,35 @@ static void reduce_end(struct hier *h, struct coll *c, unsigned t)
     if (!whole)
         memcpy(shm_stage(h->shm, h->local, chunk) + (of.at - r.at) * size, mine,
                of.n * size);
+}
+
+/* The result of each channel of the root's host is on its stage; the root takes it. */
+static void reduce_begin(struct hier *h, struct coll *c, unsigned t)
+{
+    size_t size = type_size(c->type);
+    unsigned nchunks = chunk_count(c);
+    for (int i = 0; i < h->nchannels && t >= 2 && c->root == h->layout->rank; i++) {
+        struct range r = coll_chunk(c, t - 2);
+        struct range of = range_slice(r, c->type, i, h->nchannels);
+        memcpy((char *)c->recv + of.at * size,
+               shm_stage(h->shm, i, t - 2) + (of.at - r.at) * size, of.n * size);
+    }
+    if (t < nchunks)
+        copy_in(h, c, t);
+    if (h->local < h->nchannels && t >= 1 && t - 1 < nchunks)
+        reduce_slice(h, c, t - 1, false);
+}
+
+static void reduce_end(struct hier *h, struct coll *c, unsigned t)
+{
+    size_t size = type_size(c->type);
+    struct range r = coll_chunk(c, t - 1);
+    struct range of = range_slice(r, c->type, h->local, h->nchannels);
+    if (h->layout->members[c->root].host != h->host)
+        return;
+    reduce_finish(c->scratch, of.n, c->type, c->op, h->layout->size);
+    memcpy(shm_stage(h->shm, h->local, t - 1) + (of.at - r.at) * size, c->scratch,
+           of.n * size);
 }
 
 static bool speaks(const struct hier *h)
@@ -243,9 +265,13 @@ static void broadcast_end(struct hier *h, struct coll *c, unsigned t)
 static void step_begin(struct hier *h, struct coll *c)
 {
     if (c->kind == COLL_ALL_REDUCE)
+        all_reduce_begin(h, c, c->t);
+    else if (c->kind == COLL_REDUCE)
         reduce_begin(h, c, c->t);
     else if (c->kind == COLL_BROADCAST)
         broadcast_begin(h, c, c->t);
+    else if (in_blocks(c))
+        hier_blocks_begin(h, c, c->t);
     else if (c->t == 0 && speaks(h))
         start_barrier(h, c);
 }
@@ -253,15 +279,13 @@ static void step_begin(struct hier *h, struct coll *c)
 static void step_end(struct hier *h, struct coll *c)
 {
     if (c->kind == COLL_ALL_REDUCE)
+        all_reduce_end(h, c, c->t);
+    else if (c->kind == COLL_REDUCE)
         reduce_end(h, c, c->t);
     else if (c->kind == COLL_BROADCAST)
         broadcast_end(h, c, c->t);
-}
-
-/* The last step has no share: until then a buffer in the arena is read by others. */
-static unsigned step_count(const struct coll *c)
-{
-    return c->kind == COLL_BARRIER ? 2 : chunk_count(c) + 2;
+    else if (in_blocks(c))
+        hier_blocks_end(h, c, c->t);
 }
 
 static int together_advance(struct hier *h, struct coll *c, int *culprit,
@@ -279,7 +303,6 @@ static int together_advance(struct hier *h, struct coll *c, int *culprit,
                 return ADVANCE_LATER;
             if (local_check(s, c, err) < 0)
                 return ADVANCE_ERROR;
-            c->nsteps = step_count(c);
             step_begin(h, c);
             c->state = COLL_WORKS;
             break;
@@ -305,78 +328,34 @@ static int together_advance(struct hier *h, struct coll *c, int *culprit,
     }
 }
 
-/* ---- made of others ---- */
-
-static int next_part(struct hier *h, struct coll *c, struct ddp_err *err)
-{
-    size_t bytes = coll_bytes(c);
-    struct coll part = {.count = c->count, .type = c->type, .number = c->number};
-    if (c->kind == COLL_ALL_GATHER) {
-        char *block = (char *)c->recv + (size_t)c->nparts * bytes;
-        if ((int)c->nparts == h->layout->rank && block != c->send && bytes > 0)
-            memcpy(block, c->send, bytes);
-        part.kind = COLL_BROADCAST;
-        part.root = (int)c->nparts;
-        part.send = part.recv = block;
-    } else {
-        size_t all = bytes * (size_t)h->layout->size;
-        c->scratch = malloc(all + 1);
-        if (!c->scratch)
-            return err_set(err, "no memory for a copy of %zu bytes", all);
-        if (all > 0)
-            memcpy(c->scratch, c->send, all);
-        part.kind = COLL_ALL_REDUCE;
-        part.op = c->op;
-        part.count = c->count * (size_t)h->layout->size;
-        part.send = part.recv = c->scratch;
-    }
-    c->part = xmemdup(&part, sizeof part);
-    return 0;
-}
-
-static int parts_advance(struct hier *h, struct coll *c, int *culprit,
-                         struct ddp_err *err)
-{
-    unsigned n = c->kind == COLL_ALL_GATHER ? (unsigned)h->layout->size : 1;
-    size_t bytes = coll_bytes(c);
-    while (c->nparts < n) {
-        if (!c->part && next_part(h, c, err) < 0)
-            return ADVANCE_ERROR;
-        int rc = hier_advance(h, c->part, culprit, err);
-        if (rc != ADVANCE_DONE)
-            return rc;
-        coll_finish(c->part);
-        free(c->part);
-        c->part = NULL;
-        c->nparts++;
-    }
-    if (c->kind == COLL_REDUCE_SCATTER && bytes > 0)
-        memcpy(c->recv, c->scratch + (size_t)h->layout->rank * bytes, bytes);
-    return ADVANCE_DONE;
-}
-
 /* ---- all ---- */
 
-static void prepare(struct hier *h, struct coll *c)
+/* Together, the last step has no share: until then a buffer in the arena is read by
+ * others. */
+static int prepare(struct hier *h, struct coll *c, struct ddp_err *err)
 {
-    size_t line = SHM_LINE / type_size(c->type);
-    c->chunk = h->flat ? c->count : SHM_CHUNK / type_size(c->type);
+    choose_speakers(h, c);
+    if (in_blocks(c))
+        return hier_blocks_plan(h, c, err);
+    size_t size = type_size(c->type), line = SHM_LINE / size;
+    c->chunk = h->flat ? c->count : SHM_CHUNK / size;
     c->chunk = c->chunk ? c->chunk : line;
     c->nsteps = c->kind == COLL_BARRIER ? 1 : chunk_count(c);
-    if (c->kind == COLL_ALL_GATHER || c->kind == COLL_REDUCE_SCATTER)
-        c->nsteps = 1;
-    choose_speakers(h, c);
+    c->nsteps += h->shm ? (c->kind == COLL_BARRIER ? 1 : 2) : 0;
+    bool apart = c->kind == COLL_REDUCE && (h->shm || c->root != h->layout->rank);
+    size_t room = (c->chunk < c->count ? c->chunk : c->count) * size;
+    if (apart && h->local < h->nchannels && !(c->scratch = malloc(room + 1)))
+        return err_set(err, "no memory for a copy of %zu bytes", room);
+    return 0;
 }
 
 int hier_advance(struct hier *h, struct coll *c, int *culprit, struct ddp_err *err)
 {
     *culprit = -1;
-    if (c->kind != COLL_BARRIER && c->count == 0)
+    if (coll_most(c, h->layout->size) == 0)
         c->kind = COLL_BARRIER; /* nothing to move, but everybody has come */
-    if ((c->kind == COLL_ALL_GATHER || c->kind == COLL_REDUCE_SCATTER) && !h->flat)
-        return parts_advance(h, c, culprit, err);
-    if (c->chunk == 0)
-        prepare(h, c);
+    if (c->chunk == 0 && prepare(h, c, err) < 0)
+        return ADVANCE_ERROR;
     return h->shm ? together_advance(h, c, culprit, err)
                   : alone_advance(h, c, culprit, err);
 }
@@ -396,6 +375,7 @@ struct hier *hier_create(const struct layout *l, struct net *net, struct shm *sh
         int n;
         layout_host(l, i, &n);
         h->nchannels = n < h->nchannels ? n : h->nchannels;
+        h->most_local = n > h->most_local ? n : h->most_local;
     }
     h->speakers = xcalloc(nhosts, sizeof *h->speakers);
     if (h->local < h->nchannels) {

@@ -18,9 +18,10 @@ struct hier {
     struct shm *shm; /* NULL: alone on this host */
     int host, local; /* mine */
     int nchannels;
-    bool flat;     /* one rank on every host */
-    int *team;     /* owned: my likes on every host; NULL when I am no channel */
-    int *speakers; /* owned: one rank of every host, for broadcasts and barriers */
+    int most_local; /* ranks on the host that has most */
+    bool flat;      /* one rank on every host */
+    int *team;      /* owned: my likes on every host; NULL when I am no channel */
+    int *speakers;  /* owned: one rank of every host, for broadcasts and barriers */
 };
 
 struct hier *hier_create(const struct layout *layout, struct net *net, struct shm *shm);
@@ -28,5 +29,17 @@ void hier_destroy(struct hier *h); /* NULL is fine */
 
 /* ADVANCE_*; on error `*culprit` is the rank that has gone, or -1. */
 int hier_advance(struct hier *h, struct coll *c, int *culprit, struct ddp_err *err);
+
+/* ---- inside hier.c and hier_blocks.c ---- */
+
+struct head hier_head(const struct hier *h, const struct coll *c);
+/* Ranks of this host that share memory with me, myself included. */
+int hier_nlocal(const struct hier *h);
+
+/* all_gather and reduce_scatter: the chunks, and the two halves of a step, between which
+ * an operation on the network may be under way. */
+int hier_blocks_plan(const struct hier *h, struct coll *c, struct ddp_err *err);
+void hier_blocks_begin(struct hier *h, struct coll *c, unsigned t);
+void hier_blocks_end(struct hier *h, struct coll *c, unsigned t);
 
 #endif

@@ -48,47 +48,53 @@ int local_check(const struct shm *s, const struct coll *c, struct ddp_err *err)
 
 /* ---- few bytes ---- */
 
-/* What I give, when it fits beside the announcement; otherwise 0 bytes. */
-static size_t eager_bytes(const struct shm *s, const struct coll *c)
+/* What a local rank gives, in bytes. */
+static size_t gives(const struct shm *s, const struct coll *c, int local)
 {
-    size_t bytes = coll_bytes(c);
+    if (c->kind == COLL_ALL_GATHER)
+        return coll_block(c, s->ranks[local]).n * type_size(c->type);
     if (c->kind == COLL_REDUCE_SCATTER)
-        bytes = bytes <= SHM_EAGER ? bytes * (size_t)s->n : bytes;
-    return bytes <= SHM_EAGER ? bytes : 0;
+        return (size_t)coll_agreed(c, s->n);
+    return coll_bytes(c);
 }
 
-static const char *eager_data(const struct shm *s, int local, size_t bytes)
+/* Does what each gives fit beside the announcements? */
+static bool is_eager(const struct coll *c, int n)
+{
+    return c->kind != COLL_BARRIER && coll_most(c, n) > 0 &&
+           coll_most(c, n) * type_size(c->type) <=
+               SHM_EAGER / (c->kind == COLL_REDUCE_SCATTER ? (size_t)n : 1);
+}
+
+static const char *eager_data(const struct shm *s, const struct coll *c, int local)
 {
     const struct shm_rank *r = &s->rank[local];
-    return bytes > SHM_INLINE ? r->eager[s->seq & 1] : r->post[s->seq & 1].data;
+    return gives(s, c, local) > SHM_INLINE ? r->eager[s->seq & 1]
+                                           : r->post[s->seq & 1].data;
 }
 
-static void eager_reduce(struct shm *s, struct coll *c, size_t bytes)
+static void eager_reduce(struct shm *s, struct coll *c)
 {
-    size_t skip = c->kind == COLL_REDUCE_SCATTER ? (size_t)s->me * coll_bytes(c) : 0;
+    struct range of = {0, c->count};
+    if (c->kind == COLL_REDUCE_SCATTER)
+        of = coll_block(c, s->me);
     for (int i = 0; i < s->n; i++)
-        s->in[i] = eager_data(s, i, bytes) + skip;
-    reduce_many(&c->recv, 1, s->in, s->n, c->count, c->type, c->op, s->n);
+        s->in[i] = eager_data(s, c, i) + of.at * type_size(c->type);
+    reduce_many(&c->recv, 1, s->in, s->n, of.n, c->type, c->op, s->n);
 }
 
-static void eager_finish(struct shm *s, struct coll *c, size_t bytes)
+static void eager_finish(struct shm *s, struct coll *c)
 {
-    switch (c->kind) {
-    case COLL_BARRIER:
-        break;
-    case COLL_BROADCAST:
-        if (s->ranks[s->me] != c->root)
-            memcpy(c->recv, eager_data(s, s->layout->members[c->root].local, bytes),
-                   bytes);
-        break;
-    case COLL_ALL_GATHER:
-        for (int i = 0; i < s->n; i++)
-            memcpy((char *)c->recv + (size_t)i * bytes, eager_data(s, i, bytes), bytes);
-        break;
-    case COLL_ALL_REDUCE:
-    case COLL_REDUCE_SCATTER:
-        eager_reduce(s, c, bytes);
-        break;
+    int root = s->layout->members[c->root].local;
+    if (c->kind == COLL_BROADCAST && s->me != root)
+        memcpy(c->recv, eager_data(s, c, root), coll_bytes(c));
+    else if (c->kind == COLL_ALL_REDUCE || c->kind == COLL_REDUCE_SCATTER ||
+             (c->kind == COLL_REDUCE && s->me == root))
+        eager_reduce(s, c);
+    for (int i = 0; i < s->n && c->kind == COLL_ALL_GATHER; i++) {
+        struct range b = coll_block(c, i);
+        memcpy((char *)c->recv + b.at * type_size(c->type), eager_data(s, c, i),
+               b.n * type_size(c->type));
     }
 }
 
@@ -178,25 +184,59 @@ static void broadcast_share(struct shm *s, struct coll *c, unsigned t)
     }
 }
 
+/* The slices of a chunk meet in the stages of those who have reduced them; the root,
+ * which alone may write where it reads, has its own at once. */
+static void reduce_share(struct shm *s, struct coll *c, unsigned t)
+{
+    size_t size = type_size(c->type);
+    bool root = s->ranks[s->me] == c->root, direct = local_all_direct(s);
+    unsigned lead = direct ? 0 : 1;
+    if (root && t > lead) {
+        unsigned k = t - lead - 1;
+        struct range r = coll_chunk(c, k);
+        for (int i = 0; i < s->n; i++) {
+            struct range of = range_slice(r, c->type, i, s->n);
+            if (i != s->me)
+                memcpy((char *)c->recv + of.at * size,
+                       shm_stage(s, i, k) + (of.at - r.at) * size, of.n * size);
+        }
+    }
+    if (t >= lead) {
+        unsigned k = t - lead;
+        struct range r = coll_chunk(c, k), of = range_slice(r, c->type, s->me, s->n);
+        for (int i = 0; i < s->n; i++) {
+            const char *there = local_direct(s, i);
+            s->in[i] =
+                there ? there + of.at * size : shm_stage(s, i, k) + (of.at - r.at) * size;
+        }
+        s->in[s->me] = (const char *)c->send + of.at * size;
+        void *out = root ? (char *)c->recv + of.at * size
+                         : shm_stage(s, s->me, k) + (of.at - r.at) * size;
+        reduce_many(&out, 1, s->in, s->n, of.n, c->type, c->op, s->n);
+    }
+    struct range r = coll_chunk(c, t);
+    if (!local_direct(s, s->me))
+        memcpy(shm_stage(s, s->me, t), (const char *)c->send + r.at * size, r.n * size);
+}
+
 static void all_gather_share(struct shm *s, struct coll *c, unsigned t)
 {
     size_t size = type_size(c->type);
     char *recv = c->recv;
-    struct range r = coll_chunk(c, t);
-    const char *mine = (const char *)c->send + r.at * size;
-    char *own = recv + ((size_t)s->me * c->count + r.at) * size;
-    if (own != mine)
-        memcpy(own, mine, r.n * size);
+    struct range b = coll_block(c, s->me), r = coll_part(c, s->me, t);
+    const char *mine = (const char *)c->send + (r.at - b.at) * size;
+    if (recv + r.at * size != mine)
+        memcpy(recv + r.at * size, mine, r.n * size);
     if (!local_direct(s, s->me))
         memcpy(shm_stage(s, s->me, t), mine, r.n * size);
-    if (t == 0)
-        return;
-    r = coll_chunk(c, t - 1);
-    for (int i = 0; i < s->n; i++) {
+    for (int i = 0; i < s->n && t > 0; i++) {
         const char *there = local_direct(s, i);
+        b = coll_block(c, i);
+        r = coll_part(c, i, t - 1);
         if (i != s->me)
-            memcpy(recv + ((size_t)i * c->count + r.at) * size,
-                   there ? there + r.at * size : shm_stage(s, i, t - 1), r.n * size);
+            memcpy(recv + r.at * size,
+                   there ? there + (r.at - b.at) * size : shm_stage(s, i, t - 1),
+                   r.n * size);
     }
 }
 
@@ -205,25 +245,31 @@ static void reduce_scatter_share(struct shm *s, struct coll *c, unsigned t)
 {
     size_t size = type_size(c->type);
     const char *send = c->send;
-    struct range r = coll_chunk(c, t);
     for (int i = 0; i < s->n && !local_direct(s, s->me); i++) {
+        struct range r = coll_part(c, i, t);
         if (i != s->me)
             memcpy(shm_stage(s, s->me, t) + (size_t)i * c->chunk * size,
-                   send + ((size_t)i * c->count + r.at) * size, r.n * size);
+                   send + r.at * size, r.n * size);
     }
     if (t == 0)
         return;
-    r = coll_chunk(c, t - 1);
+    struct range b = coll_block(c, s->me), r = coll_part(c, s->me, t - 1);
     for (int i = 0; i < s->n; i++) {
         const char *there = i == s->me ? send : local_direct(s, i);
-        s->in[i] = there ? there + ((size_t)s->me * c->count + r.at) * size
+        s->in[i] = there ? there + r.at * size
                          : shm_stage(s, i, t - 1) + (size_t)s->me * c->chunk * size;
     }
-    void *out = (char *)c->recv + r.at * size;
+    void *out = (char *)c->recv + (r.at - b.at) * size;
     reduce_many(&out, 1, s->in, s->n, r.n, c->type, c->op, s->n);
 }
 
 /* ---- the plan ---- */
+
+static const coll_work_fn shares[] = {
+    [COLL_BROADCAST] = broadcast_share,           [COLL_ALL_REDUCE] = all_reduce_staged,
+    [COLL_ALL_GATHER] = all_gather_share,         [COLL_REDUCE] = reduce_share,
+    [COLL_REDUCE_SCATTER] = reduce_scatter_share,
+};
 
 /* Elements per chunk: a chunk of everybody's fits the caches, and there are enough of
  * them that the steps overlap. */
@@ -232,64 +278,64 @@ static size_t chunk_elements(const struct shm *s, const struct coll *c)
     size_t room = LOCAL_CHUNK, size = type_size(c->type), line = SHM_LINE / size;
     if (c->kind == COLL_REDUCE_SCATTER)
         room = LOCAL_CHUNK / (size_t)s->n;
-    size_t bytes = coll_bytes(c) / 4;
+    size_t bytes = coll_most(c, s->n) * size / 4;
     size_t chunk = bytes < room ? bytes : room;
     chunk = chunk / size / line * line;
     return chunk ? chunk : line;
 }
 
+bool local_all_direct(const struct shm *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        if (!local_direct(s, i))
+            return false;
+    }
+    return true;
+}
+
 static void plan(struct shm *s, struct coll *c)
 {
-    bool all_direct = true, any_direct = false;
-    for (int i = 0; i < s->n; i++) {
-        all_direct = all_direct && local_direct(s, i);
+    bool all_direct = local_all_direct(s), any_direct = false;
+    for (int i = 0; i < s->n; i++)
         any_direct = any_direct || local_direct(s, i);
-    }
-    c->t = 0;
-    c->chunk = chunk_elements(s, c);
     bool whole = c->kind == COLL_BROADCAST
                      ? local_direct(s, s->layout->members[c->root].local) != NULL
-                     : all_direct;
-    if (whole)
-        c->chunk = c->count;
-    unsigned nchunks = (unsigned)((c->count + c->chunk - 1) / c->chunk);
+                     : all_direct && c->kind != COLL_REDUCE;
+    size_t most = coll_most(c, s->n);
+    c->t = 0;
+    c->chunk = whole ? most : chunk_elements(s, c);
+    unsigned nchunks = (unsigned)((most + c->chunk - 1) / c->chunk);
     /* a buffer that others read is given back only when all have read it */
     c->nsteps = nchunks + 1 + (any_direct ? 1 : 0);
-    switch (c->kind) {
-    case COLL_BARRIER: /* has no data, ends with the announcement */
-    case COLL_BROADCAST:
-        c->work = broadcast_share;
-        break;
-    case COLL_ALL_GATHER:
-        c->work = all_gather_share;
-        break;
-    case COLL_REDUCE_SCATTER:
-        c->work = reduce_scatter_share;
-        break;
-    case COLL_ALL_REDUCE:
+    c->work = shares[c->kind];
+    if (c->kind == COLL_ALL_REDUCE) {
         c->work = whole ? all_reduce_in_arena : all_reduce_staged;
         c->nsteps = whole ? 2 : nchunks + 2;
-        break;
+    } else if (c->kind == COLL_REDUCE) {
+        c->nsteps = nchunks + (all_direct ? 1 : 2);
     }
 }
 
 /* `nsmall` bytes go with the announcement. */
 void local_announce(struct shm *s, struct coll *c, size_t nsmall)
 {
-    bool gives = c->kind != COLL_BROADCAST || s->ranks[s->me] == c->root;
-    size_t bytes = coll_bytes(c);
-    size_t reads = c->kind == COLL_REDUCE_SCATTER ? bytes * (size_t)s->n : bytes;
-    shm_post(s, coll_what(c), bytes, nsmall ? -1 : shm_where(s, c->send, reads), c->send,
-             gives ? nsmall : 0);
+    int size = s->layout->size;
+    bool speaks = c->kind != COLL_BROADCAST || s->ranks[s->me] == c->root;
+    uint64_t agreed = coll_agreed(c, size);
+    size_t reads = (size_t)agreed;
+    if (c->kind == COLL_ALL_GATHER)
+        reads = coll_block(c, s->ranks[s->me]).n * type_size(c->type);
+    shm_post(s, coll_what(c), agreed, nsmall ? -1 : shm_where(s, c->send, reads), c->send,
+             speaks ? nsmall : 0);
 }
 
 int local_advance(struct shm *s, struct coll *c, struct ddp_err *err)
 {
-    size_t few = eager_bytes(s, c);
+    bool eager = is_eager(c, s->n);
     for (;;) {
         switch (c->state) {
         case COLL_NEW:
-            local_announce(s, c, few);
+            local_announce(s, c, eager ? gives(s, c, s->me) : 0);
             c->state = COLL_ANNOUNCED;
             break;
         case COLL_ANNOUNCED:
@@ -297,11 +343,10 @@ int local_advance(struct shm *s, struct coll *c, struct ddp_err *err)
                 return ADVANCE_LATER;
             if (local_check(s, c, err) < 0)
                 return ADVANCE_ERROR;
-            if (few > 0 || c->count == 0 || c->kind == COLL_BARRIER) {
-                if (few > 0)
-                    eager_finish(s, c, few);
+            if (eager)
+                eager_finish(s, c);
+            if (eager || c->kind == COLL_BARRIER || coll_most(c, s->n) == 0)
                 return ADVANCE_DONE;
-            }
             plan(s, c);
             c->state = COLL_WORKS;
             break;

@@ -239,6 +239,11 @@ bool net_expects(const struct net *n)
     return n->expects;
 }
 
+bool net_has_stream(const struct net *n, int rank)
+{
+    return n->streams[rank].out[NET_MESSAGE] >= 0;
+}
+
 bool net_interested(const struct net *n)
 {
     return n->ninterests > 0;

@@ -38,6 +38,9 @@ ssize_t net_send(struct net *n, int rank, enum net_channel ch, const struct iove
 ssize_t net_recv(struct net *n, int rank, enum net_channel ch, void *data, size_t size,
                  struct ddp_err *err);
 
+/* Have I opened a stream for messages to this rank? */
+bool net_has_stream(const struct net *n, int rank);
+
 bool net_interested(const struct net *n);
 /* Is something awaited on a stream that has not been opened yet? Then net_told() lets it
  * in. */

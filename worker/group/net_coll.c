@@ -183,7 +183,9 @@ int net_op_advance(struct net *net, struct net_op *o, int *culprit, struct ddp_e
 void net_op_finish(struct net_op *o)
 {
     free(o->scratch);
+    free(o->list);
     o->scratch = NULL;
+    o->list = NULL;
 }
 
 static struct net_op op_make(struct head head, const int *team, int n, int me, void *data,
@@ -243,44 +245,31 @@ static bool reduce_ring_begin(struct net_op *o)
 
 static const struct net_algorithm reduce_ring = {reduce_ring_begin, nothing};
 
-static void block_piece(const struct net_op *o, int i, char **p, size_t *bytes)
+static void list_piece(const struct net_op *o, bool out, unsigned k, char **p,
+                       size_t *bytes)
 {
-    *bytes = o->count * type_size(o->type);
-    *p = o->data + (size_t)((i + 2 * o->n) % o->n) * *bytes;
+    const struct iovec *piece = &o->list[k + (out ? 0 : o->nfirst)];
+    *p = piece->iov_base;
+    *bytes = piece->iov_len;
 }
 
-static void gather_piece(const struct net_op *o, bool out, unsigned k, char **p,
-                         size_t *bytes)
+static bool list_begin(struct net_op *o)
 {
-    block_piece(o, o->me - (int)k - !out, p, bytes);
-}
-
-static bool gather_begin(struct net_op *o)
-{
+    struct flow *f = &o->flow;
     if (o->round > 0)
         return false;
-    ring(o, (unsigned)o->n - 1);
+    f->to = o->team[(o->me + 1) % o->n];
+    f->from = o->team[(o->me + o->n - 1) % o->n];
+    f->nout = o->nlist - o->nlast;
+    f->nin = o->nlist - o->nfirst;
+    f->nreduce = o->scratch ? f->nin : 0;
+    f->credit = 0;
+    for (unsigned i = 0; i < o->nfirst; i++)
+        f->credit += o->list[i].iov_len;
     return true;
 }
 
-static const struct net_algorithm gather_ring = {gather_begin, nothing};
-
-static void scatter_piece(const struct net_op *o, bool out, unsigned k, char **p,
-                          size_t *bytes)
-{
-    block_piece(o, o->me - 1 - (int)k - !out, p, bytes);
-}
-
-static bool scatter_begin(struct net_op *o)
-{
-    if (o->round > 0)
-        return false;
-    ring(o, (unsigned)o->n - 1);
-    o->flow.nreduce = (unsigned)o->n - 1;
-    return true;
-}
-
-static const struct net_algorithm scatter_ring = {scatter_begin, nothing};
+static const struct net_algorithm list_ring = {list_begin, nothing};
 
 /* ---- recursive doubling ----
  * With n not a power of two, n - p members first hand their vector to their left
@@ -407,6 +396,29 @@ static bool chain_begin(struct net_op *o)
 
 static const struct net_algorithm chain = {chain_begin, nothing};
 
+/* ---- reduce: the same chain the other way, added to at every stop ---- */
+
+static bool fold_begin(struct net_op *o)
+{
+    int at = (o->me - o->root - 1 + 2 * o->n) % o->n;
+    if (o->round > 0)
+        return false;
+    exchange(o, at + 1 < o->n ? (o->me + 1) % o->n : -1,
+             at > 0 ? (o->me + o->n - 1) % o->n : -1);
+    o->flow.credit = at == 0 ? no_limit : 0;
+    o->flow.nreduce = 1;
+    return true;
+}
+
+static void in_place(const struct net_op *o, bool out, unsigned k, char **p,
+                     size_t *bytes)
+{
+    *bytes = o->count * type_size(o->type);
+    *p = o->data;
+}
+
+static const struct net_algorithm fold_chain = {fold_begin, nothing};
+
 /* ---- starting ---- */
 
 void net_all_reduce(struct net_op *o, struct head head, const int *team, int n, int me,
@@ -429,20 +441,26 @@ void net_broadcast(struct net_op *o, struct head head, const int *team, int n, i
     o->piece = whole_piece;
 }
 
-void net_all_gather(struct net_op *o, struct head head, const int *team, int n, int me,
-                    void *data, size_t bytes)
+void net_reduce(struct net_op *o, struct head head, const int *team, int n, int me,
+                int root, void *data, size_t count, enum ddp_type type, enum ddp_op op)
 {
-    *o = op_make(head, team, n, me, data, bytes, DDP_U8, DDP_SUM);
-    o->algorithm = &gather_ring;
-    o->piece = gather_piece;
+    net_all_reduce(o, head, team, n, me, data, count, type, op);
+    if (o->algorithm != &reduce_ring)
+        return;
+    o->root = root;
+    o->algorithm = &fold_chain;
+    o->piece = in_place;
 }
 
-void net_reduce_scatter(struct net_op *o, struct head head, const int *team, int n,
-                        int me, void *data, size_t count, enum ddp_type type,
-                        enum ddp_op op)
+void net_ring(struct net_op *o, struct head head, const int *team, int n, int me,
+              struct net_pieces pieces, bool reduces, enum ddp_type type, enum ddp_op op)
 {
-    *o = op_make(head, team, n, me, data, count, type, op);
-    o->algorithm = &scatter_ring;
-    o->piece = scatter_piece;
-    o->scratch = xcalloc(1, SCRATCH_BYTES);
+    *o = op_make(head, team, n, me, NULL, 0, type, op);
+    o->algorithm = &list_ring;
+    o->piece = list_piece;
+    o->list = pieces.list;
+    o->nlist = pieces.n;
+    o->nfirst = pieces.nfirst;
+    o->nlast = pieces.nlast;
+    o->scratch = reduces ? xcalloc(1, SCRATCH_BYTES) : NULL;
 }

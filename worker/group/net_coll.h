@@ -5,6 +5,7 @@
  *   up to RING_BYTES  recursive doubling: neighbours in the team combine, then pairs of
  *                     pairs, ..., always the lower one's operand on the left
  *   above             a ring: slice i of n is folded from member i on around the ring
+ * and for net_reduce() a chain, folded from the member behind the root on.
  */
 #ifndef WORKER_GROUP_NET_COLL_H
 #define WORKER_GROUP_NET_COLL_H
@@ -54,7 +55,9 @@ struct net_op {
     bool under_way;
     struct flow flow;
     void (*piece)(const struct net_op *o, bool out, unsigned k, char **p, size_t *bytes);
-    char *scratch; /* owned */
+    char *scratch;      /* owned */
+    struct iovec *list; /* owned: the pieces of net_ring() */
+    unsigned nlist, nfirst, nlast;
 };
 
 /* `head` says what the user calls, to be compared. Buffers stay borrowed until the end;
@@ -63,13 +66,20 @@ void net_all_reduce(struct net_op *o, struct head head, const int *team, int n, 
                     void *data, size_t count, enum ddp_type type, enum ddp_op op);
 void net_broadcast(struct net_op *o, struct head head, const int *team, int n, int me,
                    int root, void *data, size_t bytes);
-/* data holds n blocks; mine is in its place */
-void net_all_gather(struct net_op *o, struct head head, const int *team, int n, int me,
-                    void *data, size_t bytes);
-/* data holds n blocks, all of which are overwritten; mine is the result */
-void net_reduce_scatter(struct net_op *o, struct head head, const int *team, int n,
-                        int me, void *data, size_t count, enum ddp_type type,
-                        enum ddp_op op);
+/* To the root alone: a chain that ends there when long. The others' data serve as room.
+ */
+void net_reduce(struct net_op *o, struct head head, const int *team, int n, int me,
+                int root, void *data, size_t count, enum ddp_type type, enum ddp_op op);
+
+/* Pieces that go around the ring, in the order in which I pass them on: all but the last
+ * `nlast` are sent, all but the first `nfirst` received, the first with nobody before me.
+ * Received pieces are reduced into what is there, or stored. */
+struct net_pieces {
+    struct iovec *list; /* malloc'ed; taken over */
+    unsigned n, nfirst, nlast;
+};
+void net_ring(struct net_op *o, struct head head, const int *team, int n, int me,
+              struct net_pieces pieces, bool reduces, enum ddp_type type, enum ddp_op op);
 
 /* ADVANCE_*. On error `*culprit` is the rank that has gone, or -1 (ranks disagree). */
 int net_op_advance(struct net *net, struct net_op *o, int *culprit, struct ddp_err *err);

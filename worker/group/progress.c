@@ -10,10 +10,13 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/mem.h"
+#include "worker/group/exchange.h"
 #include "worker/group/messages.h"
 
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -120,6 +123,8 @@ static int lost(struct ddp_group *g, int culprit, struct ddp_err *err)
 static int advance(struct ddp_group *g, struct coll *c, int *culprit, struct ddp_err *err)
 {
     *culprit = -1;
+    if (coll_by_messages(c->kind))
+        return exchange_advance(g, c, err);
     if (g->hier)
         return hier_advance(g->hier, c, culprit, err);
     return local_advance(g->shm, c, err);
@@ -168,8 +173,6 @@ static const struct coll *local_wait(const struct ddp_group *g)
     if (!g->first || !g->shm)
         return NULL;
     const struct coll *c = &g->first->coll;
-    while (c->part)
-        c = c->part;
     return c->state == COLL_ANNOUNCED || c->state == COLL_WAITS ? c : NULL;
 }
 
@@ -178,6 +181,14 @@ static bool awaited(const struct ddp_group *g, int local)
     const struct coll *c = local_wait(g);
     return (c && !local_reached(g->shm, c, local)) ||
            messages_await(g, g->shm->ranks[local]);
+}
+
+/* Do we wait for it only as one of those that may send us something? */
+static bool dispensable(const struct ddp_group *g, int local)
+{
+    const struct coll *c = local_wait(g);
+    return (!c || local_reached(g->shm, c, local)) &&
+           !messages_need(g, g->shm->ranks[local]);
 }
 
 struct sleeper {
@@ -230,6 +241,10 @@ static int look_around_host(struct ddp_group *g, const bool *ended, struct ddp_e
             return -1;
         if (*ended || !awaited(g, i))
             continue;
+        if (left && dispensable(g, i)) {
+            messages_left(g, s->ranks[i]);
+            continue;
+        }
         char who[128];
         layout_who(&g->layout, s->ranks[i], who, sizeof who);
         err_set(err, left ? "%s has left the group" : "%s has gone (its process ended)",
@@ -255,11 +270,11 @@ static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *e
     return *ended ? 0 : lost(g, culprit, err);
 }
 
-enum { NAMED = 4, LISTED = 64 };
+enum { NAMED = 4, LISTED = 1024 };
 
 /* "rank 3 on node02, rank 5 on node02 and 7 more" */
-static void name_ranks(const struct ddp_group *g, const int *ranks, int n, char *text,
-                       size_t size)
+static void name_some(const struct ddp_group *g, int *ranks, int n, char *text,
+                      size_t size)
 {
     size_t at = (size_t)snprintf(text, size, "%s", n ? "" : "itself");
     for (int i = 0; i < n && i < NAMED; i++) {
@@ -269,6 +284,35 @@ static void name_ranks(const struct ddp_group *g, const int *ranks, int n, char 
     }
     if (n > NAMED)
         snprintf(text + at, size - at, " and %d more", n - NAMED);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+/* All of them, where a few would be named: "ranks 1, 4-7 and 9". What there is no room
+ * for is counted. */
+static void name_all(const struct ddp_group *g, int *ranks, int n, char *text,
+                     size_t size)
+{
+    enum { TAIL = 32 };
+    if (n <= NAMED) {
+        name_some(g, ranks, n, text, size);
+        return;
+    }
+    qsort(ranks, (size_t)n, sizeof *ranks, by_number);
+    size_t at = (size_t)snprintf(text, size, "ranks ");
+    int i = 0;
+    for (int end = 0; i < n && at + TAIL < size; i = end) {
+        for (end = i + 1; end < n && ranks[end] == ranks[end - 1] + 1;)
+            end++;
+        at += (size_t)snprintf(text + at, size - at, "%s%d", i > 0 ? ", " : "", ranks[i]);
+        if (end > i + 1)
+            at += (size_t)snprintf(text + at, size - at, "-%d", ranks[end - 1]);
+    }
+    if (i < n)
+        snprintf(text + at, size - at, " and %d more", n - i);
 }
 
 /* Who has not entered the collective that we are in: on this host, then elsewhere. */
@@ -296,23 +340,32 @@ static int list_awaited(const struct ddp_group *g, int *ranks)
     return n;
 }
 
-static int expired(struct ddp_group *g, struct ddp_err *err)
+/* How long a wait may take, and how much to say when it has taken longer. */
+struct patience {
+    int64_t timeout_ms, began, looked;
+    bool monitored;
+};
+
+static int expired(struct ddp_group *g, const struct patience *p, struct ddp_err *err)
 {
-    int ranks[LISTED], culprit;
+    int culprit;
     char names[420], what[64];
-    double seconds = (double)g->timeout_ms / 1000;
+    double seconds = (double)p->timeout_ms / 1000;
     doing(g, what, sizeof what);
-    int late = list_late(g, ranks);
-    if (told(g, &culprit, err)) /* somebody whose deadline passed before ours */
+    int *ranks = xcalloc(LISTED, sizeof *ranks), late = list_late(g, ranks);
+    if (told(g, &culprit, err)) { /* somebody whose deadline passed before ours */
+        free(ranks);
         return pass_on(g, culprit, err);
+    }
     if (late > 0) {
-        name_ranks(g, ranks, late, names, sizeof names);
+        (p->monitored ? name_all : name_some)(g, ranks, late, names, sizeof names);
         err_set(err, "%s: %s %s not come within %g s", what, names,
                 late > 1 ? "have" : "has", seconds);
     } else {
-        name_ranks(g, ranks, list_awaited(g, ranks), names, sizeof names);
+        name_some(g, ranks, list_awaited(g, ranks), names, sizeof names);
         err_set(err, "%s: nothing from %s within %g s", what, names, seconds);
     }
+    free(ranks);
     return group_break(g, -1, err);
 }
 
@@ -342,10 +395,6 @@ static int hear(struct ddp_group *g, const bool *ended, struct ddp_err *err)
     return pass_on(g, culprit, err);
 }
 
-struct patience {
-    int64_t began, looked;
-};
-
 static int be_patient(struct ddp_group *g, struct patience *p, const bool *ended,
                       struct ddp_err *err)
 {
@@ -361,16 +410,16 @@ static int be_patient(struct ddp_group *g, struct patience *p, const bool *ended
     }
     if (*ended)
         return 0;
-    if (now - p->began >= g->timeout_ms)
-        return expired(g, err);
+    if (now - p->began >= p->timeout_ms)
+        return expired(g, p, err);
     sleep_some(g);
     return 0;
 }
 
-int group_wait(struct ddp_group *g, const bool *ended, struct ddp_err *err)
+static int wait_until(struct ddp_group *g, const bool *ended, struct patience patience,
+                      struct ddp_err *err)
 {
     struct ddp_err unwanted;
-    struct patience patience = {0};
     int64_t spun = 0;
     err = err ? err : &unwanted;
     for (;;) {
@@ -388,4 +437,17 @@ int group_wait(struct ddp_group *g, const bool *ended, struct ddp_err *err)
         if (be_patient(g, &patience, ended, err) < 0)
             return -1;
     }
+}
+
+int group_wait(struct ddp_group *g, const bool *ended, struct ddp_err *err)
+{
+    return wait_until(g, ended, (struct patience){.timeout_ms = g->timeout_ms}, err);
+}
+
+int group_wait_monitored(struct ddp_group *g, const bool *ended, int64_t timeout_ms,
+                         struct ddp_err *err)
+{
+    struct patience p = {.timeout_ms = timeout_ms > 0 ? timeout_ms : g->timeout_ms,
+                         .monitored = true};
+    return wait_until(g, ended, p, err);
 }

@@ -3,27 +3,24 @@
  * The loops are plain; the compiler makes vector code of them, once per instruction set,
  * and the dynamic linker picks (target_clones). Two shapes do all the work: out = a op b,
  * and for two ranks the fused x = y = (a + b) * scale, which reads and writes every byte
- * once. More operands go through a block that stays in the L1 cache.
+ * once. More operands go through a block that stays in the L1 cache. The short floats are
+ * widened into such a block, so that they need no loops of their own (half.h).
  */
 #include "worker/group/reduce.h"
 
 #include "common/mem.h"
+#include "worker/group/half.h"
 
 #include <assert.h>
 #include <string.h>
 
-enum { BLOCK_BYTES = 8192 };
-
-/* A sanitizer's runtime is not there yet when the resolver of a clone runs. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_THREAD__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__clang__)
-#define CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
-#else
-#define CLONES
-#endif
+enum { BLOCK_BYTES = 8192, BLOCK_FLOATS = BLOCK_BYTES / 4 };
 
 #define ADD(W, a, b)  ((W)(a) + (W)(b))
 #define MUL(W, a, b)  ((W)(a) * (W)(b))
+#define AND(W, a, b)  ((a) & (b))
+#define OR(W, a, b)   ((a) | (b))
+#define XOR(W, a, b)  ((a) ^ (b))
 #define IMAX(W, a, b) ((a) > (b) ? (a) : (b))
 #define IMIN(W, a, b) ((a) < (b) ? (a) : (b))
 #define FMAX(W, a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
@@ -46,17 +43,38 @@ enum { BLOCK_BYTES = 8192 };
         IVDEP for (size_t i = 0; i < n; i++) out[i] = (T)(OP(W, a[i], b[i]));     \
     }
 
-#define TYPE(T, W, suffix, MAX, MIN) \
+#define DIVIDE(name, T, W)                                    \
+    CLONES static void name(void *data_, size_t n, int ranks) \
+    {                                                         \
+        T *data = data_;                                      \
+        for (size_t i = 0; i < n; i++)                        \
+            data[i] = (T)(data[i] / (W)ranks);                \
+    }
+
+#define FLOATING(T, suffix)          \
+    TWO(sum_##suffix, T, T, ADD)     \
+    TWO(product_##suffix, T, T, MUL) \
+    TWO(max_##suffix, T, T, FMAX)    \
+    TWO(min_##suffix, T, T, FMIN)    \
+    DIVIDE(divide_##suffix, T, T)
+
+/* ranks may be more than an element can hold: D is a type to divide in */
+#define INTEGER(T, W, D, suffix)     \
     TWO(sum_##suffix, T, W, ADD)     \
     TWO(product_##suffix, T, W, MUL) \
-    TWO(max_##suffix, T, T, MAX)     \
-    TWO(min_##suffix, T, T, MIN)
+    TWO(max_##suffix, T, T, IMAX)    \
+    TWO(min_##suffix, T, T, IMIN)    \
+    TWO(band_##suffix, T, T, AND)    \
+    TWO(bor_##suffix, T, T, OR)      \
+    TWO(bxor_##suffix, T, T, XOR)    \
+    DIVIDE(divide_##suffix, T, D)
 
-TYPE(float, float, f32, FMAX, FMIN)
-TYPE(double, double, f64, FMAX, FMIN)
-TYPE(int32_t, uint32_t, i32, IMAX, IMIN)
-TYPE(int64_t, uint64_t, i64, IMAX, IMIN)
-TYPE(uint8_t, unsigned, u8, IMAX, IMIN)
+FLOATING(float, f32)
+FLOATING(double, f64)
+INTEGER(int32_t, uint32_t, int, i32)
+INTEGER(int64_t, uint64_t, int64_t, i64)
+INTEGER(uint8_t, unsigned, int, u8)
+INTEGER(int8_t, unsigned, int, i8)
 
 /* x = y = (a + b) * scale; x and y may be a and b */
 #define FUSED(name, T)                                                          \
@@ -76,40 +94,34 @@ TYPE(uint8_t, unsigned, u8, IMAX, IMIN)
 FUSED(fused_f32, float)
 FUSED(fused_f64, double)
 
-#define DIVIDE(name, T)                                       \
-    CLONES static void name(void *data_, size_t n, int ranks) \
-    {                                                         \
-        T *data = data_;                                      \
-        for (size_t i = 0; i < n; i++)                        \
-            data[i] = (T)(data[i] / (T)ranks);                \
-    }
-
-DIVIDE(divide_f32, float)
-DIVIDE(divide_f64, double)
-DIVIDE(divide_i32, int32_t)
-DIVIDE(divide_i64, int64_t)
-
-static void divide_u8(void *data_, size_t n, int ranks)
-{
-    uint8_t *data = data_;
-    for (size_t i = 0; i < n; i++)
-        data[i] = (uint8_t)(data[i] / ranks); /* ranks may be more than 255 */
-}
-
 typedef void (*two_fn)(void *out, const void *a, const void *b, size_t n);
 
-static const struct {
+struct element {
     const char *name;
     size_t size;
-    two_fn two[5]; /* by enum ddp_op */
+    two_fn two[8]; /* by enum ddp_op; NULL: makes no sense */
     void (*divide)(void *data, size_t n, int ranks);
-} types[] = {
-    [DDP_F32] = {"f32", 4, {sum_f32, product_f32, max_f32, min_f32, sum_f32}, divide_f32},
-    [DDP_F64] = {"f64", 8, {sum_f64, product_f64, max_f64, min_f64, sum_f64}, divide_f64},
-    [DDP_I32] = {"i32", 4, {sum_i32, product_i32, max_i32, min_i32, sum_i32}, divide_i32},
-    [DDP_I64] = {"i64", 8, {sum_i64, product_i64, max_i64, min_i64, sum_i64}, divide_i64},
-    [DDP_U8] = {"u8", 1, {sum_u8, product_u8, max_u8, min_u8, sum_u8}, divide_u8},
+    /* the short floats are folded as f32: */
+    void (*widen)(float *out, const uint16_t *in, size_t n);
+    void (*narrow)(uint16_t *out, const float *in, size_t n);
 };
+
+#define FLOAT_OPS(s)   sum_##s, product_##s, max_##s, min_##s, sum_##s
+#define INTEGER_OPS(s) FLOAT_OPS(s), band_##s, bor_##s, bxor_##s
+
+static const struct element types[] = {
+    [DDP_F32] = {"f32", 4, {FLOAT_OPS(f32)}, divide_f32},
+    [DDP_F64] = {"f64", 8, {FLOAT_OPS(f64)}, divide_f64},
+    [DDP_I32] = {"i32", 4, {INTEGER_OPS(i32)}, divide_i32},
+    [DDP_I64] = {"i64", 8, {INTEGER_OPS(i64)}, divide_i64},
+    [DDP_U8] = {"u8", 1, {INTEGER_OPS(u8)}, divide_u8},
+    [DDP_F16] = {"f16", 2, {FLOAT_OPS(f32)}, divide_f32, half_widen, half_narrow},
+    [DDP_BF16] = {"bf16", 2, {FLOAT_OPS(f32)}, divide_f32, bf16_widen, bf16_narrow},
+    [DDP_I8] = {"i8", 1, {INTEGER_OPS(i8)}, divide_i8},
+};
+
+static const char *const op_names[] = {"sum", "product", "max", "min",
+                                       "avg", "band",    "bor", "bxor"};
 
 size_t type_size(enum ddp_type type)
 {
@@ -118,26 +130,66 @@ size_t type_size(enum ddp_type type)
 
 const char *type_name(enum ddp_type type)
 {
-    return types[type].name;
+    return (size_t)type < ARRAY_LEN(types) ? types[type].name : "?";
 }
 
 const char *op_name(enum ddp_op op)
 {
-    static const char *const names[] = {"sum", "product", "max", "min", "avg"};
-    return names[op];
+    return (size_t)op < ARRAY_LEN(op_names) ? op_names[op] : "?";
 }
+
+bool reduce_known(enum ddp_type type, enum ddp_op op)
+{
+    return (size_t)type < ARRAY_LEN(types) && (size_t)op < ARRAY_LEN(op_names);
+}
+
+bool reduce_sensible(enum ddp_type type, enum ddp_op op)
+{
+    return types[type].two[op] != NULL;
+}
+
+/* ---- the short floats, block by block ---- */
+
+static void fold_short(void *const *out, int nout, const void *const *in, int nin,
+                       size_t count, const struct element *t, enum ddp_op op, int ranks)
+{
+    float sum[BLOCK_FLOATS], next[BLOCK_FLOATS];
+    for (size_t at = 0; at < count; at += BLOCK_FLOATS) {
+        size_t n = count - at < BLOCK_FLOATS ? count - at : BLOCK_FLOATS;
+        t->widen(sum, (const uint16_t *)in[0] + at, n);
+        for (int i = 1; i < nin; i++) {
+            t->widen(next, (const uint16_t *)in[i] + at, n);
+            t->two[op](sum, sum, next, n);
+        }
+        if (op == DDP_AVG && ranks > 1)
+            t->divide(sum, n, ranks);
+        for (int j = 0; j < nout; j++)
+            t->narrow((uint16_t *)out[j] + at, sum, n);
+    }
+}
+
+/* ---- all ---- */
 
 void reduce_two(void *out, const void *a, const void *b, size_t count, enum ddp_type type,
                 enum ddp_op op)
 {
-    types[type].two[op](out, a, b, count);
+    const struct element *t = &types[type];
+    if (t->widen)
+        fold_short(&out, 1, (const void *[]){a, b}, 2, count, t, op, 0);
+    else
+        t->two[op](out, a, b, count);
 }
 
 void reduce_finish(void *data, size_t count, enum ddp_type type, enum ddp_op op,
                    int ranks)
 {
-    if (op == DDP_AVG && ranks > 1)
-        types[type].divide(data, count, ranks);
+    const struct element *t = &types[type];
+    if (op != DDP_AVG || ranks <= 1)
+        return;
+    if (t->widen)
+        fold_short(&data, 1, (const void *[]){data}, 1, count, t, op, ranks);
+    else
+        t->divide(data, count, ranks);
 }
 
 /* The sum of two float vectors into both; halving is exact, so DDP_AVG may multiply. */
@@ -157,27 +209,39 @@ static bool fused(void *const *out, int nout, const void *const *in, int nin,
     return true;
 }
 
-void reduce_many(void *const *out, int nout, const void *const *in, int nin, size_t count,
-                 enum ddp_type type, enum ddp_op op, int ranks)
+static void fold(void *const *out, int nout, const void *const *in, int nin, size_t count,
+                 const struct element *t, enum ddp_op op, int ranks)
 {
-    assert(nin >= 1 && nout >= 1);
-    if (fused(out, nout, in, nin, count, type, op, ranks))
-        return;
     _Alignas(64) char block[BLOCK_BYTES];
-    size_t size = types[type].size, room = BLOCK_BYTES / size;
+    size_t size = t->size, room = BLOCK_BYTES / size;
     for (size_t at = 0; at < count; at += room) {
         size_t n = count - at < room ? count - at : room, skip = at * size;
         const char *left = (const char *)in[0] + skip;
         for (int i = 1; i < nin; i++) {
-            types[type].two[op](block, left, (const char *)in[i] + skip, n);
+            t->two[op](block, left, (const char *)in[i] + skip, n);
             left = block;
         }
         if (op == DDP_AVG && ranks > 1) {
             if (left != block)
                 left = memcpy(block, left, n * size);
-            types[type].divide(block, n, ranks);
+            t->divide(block, n, ranks);
         }
         for (int j = 0; j < nout; j++)
             memmove((char *)out[j] + skip, left, n * size);
     }
+}
+
+void reduce_many(void *const *out, int nout, const void *const *in, int nin, size_t count,
+                 enum ddp_type type, enum ddp_op op, int ranks)
+{
+    const struct element *t = &types[type];
+    assert(nin >= 1 && nout >= 1);
+    if (fused(out, nout, in, nin, count, type, op, ranks))
+        return;
+    if (t->widen)
+        fold_short(out, nout, in, nin, count, t, op, ranks);
+    else if (nout == 1 && nin == 2 && (op != DDP_AVG || ranks <= 1))
+        t->two[op](out[0], in[0], in[1], count);
+    else
+        fold(out, nout, in, nin, count, t, op, ranks);
 }

@@ -1,10 +1,10 @@
-/* worker/group/reduce.h - element by element: sum, product, max, min, average
+/* worker/group/reduce.h - element by element: sum, product, max, min, average, bits
  *
  * The bits depend on the order of the operands alone, never on where the data lie:
  * reduce_many() folds from the left, ((in[0] op in[1]) op in[2]) ..., in the precision of
- * the type. Integers wrap around. DDP_AVG is the sum divided by the number of ranks
- * (integers: of the wrapped sum, towards zero). DDP_MAX and DDP_MIN give NaN when an
- * operand is NaN.
+ * the type; f16 and bf16 in f32, rounded at the end. Integers wrap around. DDP_AVG is the
+ * sum divided by the number of ranks (integers: of the wrapped sum, towards zero).
+ * DDP_MAX and DDP_MIN give NaN when an operand is NaN.
  */
 #ifndef WORKER_GROUP_REDUCE_H
 #define WORKER_GROUP_REDUCE_H
@@ -16,6 +16,9 @@
 size_t type_size(enum ddp_type type);
 const char *type_name(enum ddp_type type);
 const char *op_name(enum ddp_op op);
+bool reduce_known(enum ddp_type type, enum ddp_op op); /* are they in the tables? */
+bool reduce_sensible(enum ddp_type type,
+                     enum ddp_op op); /* both known: no bits of floats */
 
 /* out = a op b, without the division of DDP_AVG. out may be a or b. */
 void reduce_two(void *out, const void *a, const void *b, size_t count, enum ddp_type type,

@@ -1,28 +1,85 @@
-/* worker/group/verbs.c - the public calls: arguments are checked here, once */
-#include "worker/group/messages.h"
-
+/* worker/group/verbs.c - the collectives: arguments are checked here, once
+ *
+ * Each verb is described by one function, which its waiting and its non-blocking form
+ * share.
+ */
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/group/reduce.h"
+#include "worker/group/request.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- arguments ---- */
+
+/* The blocks that this rank reads from `send`, or writes to `recv`, in all. */
+static size_t all_blocks(const struct coll *c, const size_t *starts, int size)
+{
+    return starts ? starts[size] : c->count * (size_t)size;
+}
+
+/* Elements behind the two pointers on this rank. */
+static void extents(const struct ddp_group *g, const struct coll *c, size_t *send,
+                    size_t *recv)
+{
+    int me = g->layout.rank, size = g->layout.size;
+    bool root = me == c->root;
+    size_t all = all_blocks(c, c->starts, size), mine = coll_block(c, me).n;
+    *send = *recv = c->count;
+    switch (c->kind) {
+    case COLL_BARRIER:
+    case COLL_BROADCAST:
+    case COLL_ALL_REDUCE:
+        break;
+    case COLL_REDUCE:
+        *recv = root ? c->count : 0;
+        break;
+    case COLL_ALL_GATHER:
+        *send = mine;
+        *recv = all;
+        break;
+    case COLL_REDUCE_SCATTER:
+        *send = all;
+        *recv = mine;
+        break;
+    case COLL_GATHER:
+        *recv = root ? all : 0;
+        break;
+    case COLL_SCATTER:
+        *send = root ? all : 0;
+        break;
+    case COLL_ALL_TO_ALL:
+        *send = all;
+        *recv = all_blocks(c, c->starts_in, size);
+        break;
+    }
+}
+
 static int check(struct ddp_group *g, const struct coll *c, struct ddp_err *err)
 {
+    size_t send, recv;
     if (group_hear(g, err) < 0)
         return -1;
-    if ((unsigned)c->type > DDP_U8 || (unsigned)c->op > DDP_AVG)
+    if (!reduce_known(c->type, c->op))
         return err_set(err, "no such element type or operation (%d, %d)", (int)c->type,
                        (int)c->op);
+    if (!reduce_sensible(c->type, c->op))
+        return err_set(err, "'%s' is for integers, not for %s", op_name(c->op),
+                       type_name(c->type));
     if (c->root < 0 || c->root >= g->layout.size)
         return err_set(err, "root %d in a group of %d", c->root, g->layout.size);
-    if (c->count > 0 && (!c->send || !c->recv))
-        return err_set(err, "the buffer of %zu elements is NULL", c->count);
-    if (c->count > SIZE_MAX / 8 / (size_t)g->layout.size)
-        return err_set(err, "%zu elements are more than memory has", c->count);
+    if (coll_most(c, g->layout.size) > SIZE_MAX / 8 / (size_t)g->layout.size)
+        return err_set(err, "%zu elements are more than memory has",
+                       coll_most(c, g->layout.size));
+    extents(g, c, &send, &recv);
+    if ((send > 0 && !c->send) || (recv > 0 && !c->recv))
+        return err_set(err, "the buffer of %zu elements is NULL",
+                       send > 0 && !c->send ? send : recv);
     return 0;
 }
+
+/* ---- going ---- */
 
 /* A group of one: the result is the contribution. */
 static void alone(const struct coll *c)
@@ -47,217 +104,328 @@ static void start(struct ddp_group *g, struct ddp_request *r)
     g->last = r;
 }
 
-static int run(struct ddp_group *g, const struct coll *c, struct ddp_err *err)
+static int run(struct ddp_group *g, struct coll c, struct ddp_err *err)
 {
-    if (check(g, c, err) < 0)
-        return -1;
-    struct ddp_request r = {.kind = REQUEST_COLL, .coll = *c};
-    start(g, &r);
-    if (r.ended)
-        return 0;
-    int rc = group_wait(g, &r.ended, err);
-    if (rc < 0)
+    struct ddp_request r = {.kind = REQUEST_COLL, .coll = c};
+    int rc = check(g, &c, err);
+    if (rc == 0)
+        start(g, &r);
+    if (rc == 0 && !r.ended)
+        rc = group_wait(g, &r.ended, err);
+    if (rc < 0 || g->layout.size == 1)
         coll_finish(&r.coll);
     return rc;
 }
 
+static struct ddp_request *set_off(struct ddp_group *g, struct coll c,
+                                   struct ddp_err *err)
+{
+    if (check(g, &c, err) < 0) {
+        coll_finish(&c);
+        return NULL;
+    }
+    struct ddp_request r = {.kind = REQUEST_COLL, .group = g, .coll = c}, *mine;
+    mine = request_hand_out(g, &r);
+    start(g, mine);
+    return request_set_off(g, mine);
+}
+
+int ddp_monitored_barrier(struct ddp_group *g, int64_t timeout_ms, struct ddp_err *err)
+{
+    struct ddp_request r = {.kind = REQUEST_COLL,
+                            .coll = {.kind = COLL_BARRIER, .type = DDP_U8}};
+    if (check(g, &r.coll, err) < 0)
+        return -1;
+    start(g, &r);
+    return r.ended ? 0 : group_wait_monitored(g, &r.ended, timeout_ms, err);
+}
+
+/* ---- the verbs ---- */
+
+static size_t *starts_of(const struct ddp_group *g, const size_t *counts)
+{
+    return counts ? coll_starts(counts, g->layout.size) : NULL;
+}
+
+static struct coll barrier_of(void)
+{
+    return (struct coll){.kind = COLL_BARRIER, .type = DDP_U8};
+}
+
 int ddp_barrier(struct ddp_group *g, struct ddp_err *err)
 {
-    return run(g, &(struct coll){.kind = COLL_BARRIER, .type = DDP_U8}, err);
+    return run(g, barrier_of(), err);
+}
+
+struct ddp_request *ddp_ibarrier(struct ddp_group *g, struct ddp_err *err)
+{
+    return set_off(g, barrier_of(), err);
+}
+
+static struct coll broadcast_of(void *buf, size_t count, enum ddp_type type, int root)
+{
+    return (struct coll){.kind = COLL_BROADCAST,
+                         .send = buf,
+                         .recv = buf,
+                         .count = count,
+                         .type = type,
+                         .root = root};
 }
 
 int ddp_broadcast(struct ddp_group *g, void *buf, size_t count, enum ddp_type type,
                   int root, struct ddp_err *err)
 {
-    struct coll c = {.kind = COLL_BROADCAST,
-                     .send = buf,
-                     .recv = buf,
-                     .count = count,
-                     .type = type,
-                     .root = root};
-    return run(g, &c, err);
+    return run(g, broadcast_of(buf, count, type, root), err);
+}
+
+struct ddp_request *ddp_ibroadcast(struct ddp_group *g, void *buf, size_t count,
+                                   enum ddp_type type, int root, struct ddp_err *err)
+{
+    return set_off(g, broadcast_of(buf, count, type, root), err);
+}
+
+static struct coll reduce_of(const void *send, void *recv, size_t count,
+                             enum ddp_type type, enum ddp_op op, int root)
+{
+    return (struct coll){.kind = COLL_REDUCE,
+                         .send = send,
+                         .recv = recv,
+                         .count = count,
+                         .type = type,
+                         .op = op,
+                         .root = root};
+}
+
+int ddp_reduce(struct ddp_group *g, const void *send, void *recv, size_t count,
+               enum ddp_type type, enum ddp_op op, int root, struct ddp_err *err)
+{
+    return run(g, reduce_of(send, recv, count, type, op, root), err);
+}
+
+struct ddp_request *ddp_ireduce(struct ddp_group *g, const void *send, void *recv,
+                                size_t count, enum ddp_type type, enum ddp_op op,
+                                int root, struct ddp_err *err)
+{
+    return set_off(g, reduce_of(send, recv, count, type, op, root), err);
+}
+
+static struct coll all_reduce_of(void *buf, size_t count, enum ddp_type type,
+                                 enum ddp_op op)
+{
+    return (struct coll){.kind = COLL_ALL_REDUCE,
+                         .send = buf,
+                         .recv = buf,
+                         .count = count,
+                         .type = type,
+                         .op = op};
 }
 
 int ddp_all_reduce(struct ddp_group *g, void *buf, size_t count, enum ddp_type type,
                    enum ddp_op op, struct ddp_err *err)
 {
-    struct coll c = {.kind = COLL_ALL_REDUCE,
-                     .send = buf,
-                     .recv = buf,
-                     .count = count,
-                     .type = type,
-                     .op = op};
-    return run(g, &c, err);
-}
-
-int ddp_all_gather(struct ddp_group *g, const void *send, void *recv, size_t count,
-                   enum ddp_type type, struct ddp_err *err)
-{
-    struct coll c = {.kind = COLL_ALL_GATHER,
-                     .send = send,
-                     .recv = recv,
-                     .count = count,
-                     .type = type};
-    return run(g, &c, err);
-}
-
-int ddp_reduce_scatter(struct ddp_group *g, const void *send, void *recv, size_t count,
-                       enum ddp_type type, enum ddp_op op, struct ddp_err *err)
-{
-    struct coll c = {.kind = COLL_REDUCE_SCATTER,
-                     .send = send,
-                     .recv = recv,
-                     .count = count,
-                     .type = type,
-                     .op = op};
-    return run(g, &c, err);
-}
-
-/* ---- messages ---- */
-
-static int check_message(struct ddp_group *g, const void *buf, size_t bytes, int peer,
-                         int tag, struct ddp_err *err)
-{
-    if (group_hear(g, err) < 0)
-        return -1;
-    if (peer < 0 || peer >= g->layout.size)
-        return err_set(err, "a message with rank %d in a group of %d", peer,
-                       g->layout.size);
-    if (tag < 0)
-        return err_set(err, "the tag %d is negative", tag);
-    if (bytes > 0 && !buf)
-        return err_set(err, "the buffer of %zu bytes is NULL", bytes);
-    return 0;
-}
-
-static struct ddp_request message(enum request_kind kind, struct ddp_group *g,
-                                  const void *buf, size_t bytes, int peer, int tag)
-{
-    /* a buffer to be sent is only read */
-    return (struct ddp_request){.kind = kind,
-                                .group = g,
-                                .bytes = bytes,
-                                .peer = peer,
-                                .tag = tag,
-                                .data = (char *)(uintptr_t)buf};
-}
-
-static void post(struct ddp_group *g, struct ddp_request *r)
-{
-    if (r->kind == REQUEST_SEND)
-        messages_send(g, r);
-    else
-        messages_recv(g, r);
-}
-
-int ddp_send(struct ddp_group *g, const void *buf, size_t bytes, int dest, int tag,
-             struct ddp_err *err)
-{
-    if (check_message(g, buf, bytes, dest, tag, err) < 0)
-        return -1;
-    struct ddp_request r = message(REQUEST_SEND, g, buf, bytes, dest, tag);
-    post(g, &r);
-    return group_wait(g, &r.ended, err);
-}
-
-int ddp_recv(struct ddp_group *g, void *buf, size_t bytes, int source, int tag,
-             struct ddp_err *err)
-{
-    if (check_message(g, buf, bytes, source, tag, err) < 0)
-        return -1;
-    struct ddp_request r = message(REQUEST_RECV, g, buf, bytes, source, tag);
-    post(g, &r);
-    return group_wait(g, &r.ended, err);
-}
-
-/* ---- without waiting ---- */
-
-static struct ddp_request *hand_out(struct ddp_group *g, const struct ddp_request *r)
-{
-    struct ddp_request *mine = xmemdup(r, sizeof *r);
-    mine->older = g->requests;
-    if (g->requests)
-        g->requests->newer = mine;
-    g->requests = mine;
-    return mine;
-}
-
-static void give_back(struct ddp_request *r)
-{
-    if (r->older)
-        r->older->newer = r->newer;
-    if (r->newer)
-        r->newer->older = r->older;
-    else
-        r->group->requests = r->older;
-    coll_finish(&r->coll);
-    free(r);
-}
-
-/* A first push; a failure is told by ddp_test() or ddp_wait(). */
-static struct ddp_request *set_off(struct ddp_group *g, struct ddp_request *r)
-{
-    struct ddp_err unwanted;
-    if (!r->ended)
-        group_progress(g, &unwanted);
-    return r;
-}
-
-struct ddp_request *ddp_isend(struct ddp_group *g, const void *buf, size_t bytes,
-                              int dest, int tag, struct ddp_err *err)
-{
-    if (check_message(g, buf, bytes, dest, tag, err) < 0)
-        return NULL;
-    struct ddp_request r = message(REQUEST_SEND, g, buf, bytes, dest, tag), *mine;
-    mine = hand_out(g, &r);
-    post(g, mine);
-    return set_off(g, mine);
-}
-
-struct ddp_request *ddp_irecv(struct ddp_group *g, void *buf, size_t bytes, int source,
-                              int tag, struct ddp_err *err)
-{
-    if (check_message(g, buf, bytes, source, tag, err) < 0)
-        return NULL;
-    struct ddp_request r = message(REQUEST_RECV, g, buf, bytes, source, tag), *mine;
-    mine = hand_out(g, &r);
-    post(g, mine);
-    return set_off(g, mine);
+    return run(g, all_reduce_of(buf, count, type, op), err);
 }
 
 struct ddp_request *ddp_iall_reduce(struct ddp_group *g, void *buf, size_t count,
                                     enum ddp_type type, enum ddp_op op,
                                     struct ddp_err *err)
 {
-    struct coll c = {.kind = COLL_ALL_REDUCE,
-                     .send = buf,
-                     .recv = buf,
-                     .count = count,
-                     .type = type,
-                     .op = op};
-    if (check(g, &c, err) < 0)
-        return NULL;
-    struct ddp_request r = {.kind = REQUEST_COLL, .group = g, .coll = c}, *mine;
-    mine = hand_out(g, &r);
-    start(g, mine);
-    return set_off(g, mine);
+    return set_off(g, all_reduce_of(buf, count, type, op), err);
 }
 
-int ddp_test(struct ddp_request *r, int *done, struct ddp_err *err)
+static struct coll gather_of(const struct ddp_group *g, const void *send, size_t count,
+                             void *recv, const size_t *counts, enum ddp_type type,
+                             int root)
 {
-    struct ddp_err why;
-    bool failed = !r->ended && group_progress(r->group, &why) < 0 && !r->ended;
-    *done = r->ended;
-    if (failed && err)
-        *err = why;
-    if (r->ended || failed)
-        give_back(r);
-    return failed ? -1 : 0;
+    return (struct coll){.kind = COLL_GATHER,
+                         .send = send,
+                         .recv = recv,
+                         .count = count,
+                         .starts = g->layout.rank == root ? starts_of(g, counts) : NULL,
+                         .type = type,
+                         .root = root};
 }
 
-int ddp_wait(struct ddp_request *r, struct ddp_err *err)
+int ddp_gather(struct ddp_group *g, const void *send, void *recv, size_t count,
+               enum ddp_type type, int root, struct ddp_err *err)
 {
-    int rc = r->ended ? 0 : group_wait(r->group, &r->ended, err);
-    give_back(r);
-    return rc;
+    return run(g, gather_of(g, send, count, recv, NULL, type, root), err);
+}
+
+struct ddp_request *ddp_igather(struct ddp_group *g, const void *send, void *recv,
+                                size_t count, enum ddp_type type, int root,
+                                struct ddp_err *err)
+{
+    return set_off(g, gather_of(g, send, count, recv, NULL, type, root), err);
+}
+
+int ddp_gatherv(struct ddp_group *g, const void *send, size_t count, void *recv,
+                const size_t *counts, enum ddp_type type, int root, struct ddp_err *err)
+{
+    return run(g, gather_of(g, send, count, recv, counts, type, root), err);
+}
+
+struct ddp_request *ddp_igatherv(struct ddp_group *g, const void *send, size_t count,
+                                 void *recv, const size_t *counts, enum ddp_type type,
+                                 int root, struct ddp_err *err)
+{
+    return set_off(g, gather_of(g, send, count, recv, counts, type, root), err);
+}
+
+static struct coll scatter_of(const struct ddp_group *g, const void *send,
+                              const size_t *counts, void *recv, size_t count,
+                              enum ddp_type type, int root)
+{
+    return (struct coll){.kind = COLL_SCATTER,
+                         .send = send,
+                         .recv = recv,
+                         .count = count,
+                         .starts = g->layout.rank == root ? starts_of(g, counts) : NULL,
+                         .type = type,
+                         .root = root};
+}
+
+int ddp_scatter(struct ddp_group *g, const void *send, void *recv, size_t count,
+                enum ddp_type type, int root, struct ddp_err *err)
+{
+    return run(g, scatter_of(g, send, NULL, recv, count, type, root), err);
+}
+
+struct ddp_request *ddp_iscatter(struct ddp_group *g, const void *send, void *recv,
+                                 size_t count, enum ddp_type type, int root,
+                                 struct ddp_err *err)
+{
+    return set_off(g, scatter_of(g, send, NULL, recv, count, type, root), err);
+}
+
+int ddp_scatterv(struct ddp_group *g, const void *send, const size_t *counts, void *recv,
+                 size_t count, enum ddp_type type, int root, struct ddp_err *err)
+{
+    return run(g, scatter_of(g, send, counts, recv, count, type, root), err);
+}
+
+struct ddp_request *ddp_iscatterv(struct ddp_group *g, const void *send,
+                                  const size_t *counts, void *recv, size_t count,
+                                  enum ddp_type type, int root, struct ddp_err *err)
+{
+    return set_off(g, scatter_of(g, send, counts, recv, count, type, root), err);
+}
+
+static struct coll all_gather_of(const struct ddp_group *g, const void *send, void *recv,
+                                 size_t count, const size_t *counts, enum ddp_type type)
+{
+    return (struct coll){.kind = COLL_ALL_GATHER,
+                         .send = send,
+                         .recv = recv,
+                         .count = counts ? counts[g->layout.rank] : count,
+                         .starts = starts_of(g, counts),
+                         .type = type};
+}
+
+int ddp_all_gather(struct ddp_group *g, const void *send, void *recv, size_t count,
+                   enum ddp_type type, struct ddp_err *err)
+{
+    return run(g, all_gather_of(g, send, recv, count, NULL, type), err);
+}
+
+struct ddp_request *ddp_iall_gather(struct ddp_group *g, const void *send, void *recv,
+                                    size_t count, enum ddp_type type, struct ddp_err *err)
+{
+    return set_off(g, all_gather_of(g, send, recv, count, NULL, type), err);
+}
+
+int ddp_all_gatherv(struct ddp_group *g, const void *send, void *recv,
+                    const size_t *counts, enum ddp_type type, struct ddp_err *err)
+{
+    return run(g, all_gather_of(g, send, recv, 0, counts, type), err);
+}
+
+struct ddp_request *ddp_iall_gatherv(struct ddp_group *g, const void *send, void *recv,
+                                     const size_t *counts, enum ddp_type type,
+                                     struct ddp_err *err)
+{
+    return set_off(g, all_gather_of(g, send, recv, 0, counts, type), err);
+}
+
+static struct coll reduce_scatter_of(const struct ddp_group *g, const void *send,
+                                     void *recv, size_t count, const size_t *counts,
+                                     enum ddp_type type, enum ddp_op op)
+{
+    return (struct coll){.kind = COLL_REDUCE_SCATTER,
+                         .send = send,
+                         .recv = recv,
+                         .count = counts ? counts[g->layout.rank] : count,
+                         .starts = starts_of(g, counts),
+                         .type = type,
+                         .op = op};
+}
+
+int ddp_reduce_scatter(struct ddp_group *g, const void *send, void *recv, size_t count,
+                       enum ddp_type type, enum ddp_op op, struct ddp_err *err)
+{
+    return run(g, reduce_scatter_of(g, send, recv, count, NULL, type, op), err);
+}
+
+struct ddp_request *ddp_ireduce_scatter(struct ddp_group *g, const void *send, void *recv,
+                                        size_t count, enum ddp_type type, enum ddp_op op,
+                                        struct ddp_err *err)
+{
+    return set_off(g, reduce_scatter_of(g, send, recv, count, NULL, type, op), err);
+}
+
+int ddp_reduce_scatterv(struct ddp_group *g, const void *send, void *recv,
+                        const size_t *counts, enum ddp_type type, enum ddp_op op,
+                        struct ddp_err *err)
+{
+    return run(g, reduce_scatter_of(g, send, recv, 0, counts, type, op), err);
+}
+
+struct ddp_request *ddp_ireduce_scatterv(struct ddp_group *g, const void *send,
+                                         void *recv, const size_t *counts,
+                                         enum ddp_type type, enum ddp_op op,
+                                         struct ddp_err *err)
+{
+    return set_off(g, reduce_scatter_of(g, send, recv, 0, counts, type, op), err);
+}
+
+static struct coll all_to_all_of(const struct ddp_group *g, const void *send,
+                                 const size_t *send_counts, void *recv,
+                                 const size_t *recv_counts, size_t count,
+                                 enum ddp_type type)
+{
+    return (struct coll){.kind = COLL_ALL_TO_ALL,
+                         .send = send,
+                         .recv = recv,
+                         .count = send_counts ? send_counts[g->layout.rank] : count,
+                         .starts = starts_of(g, send_counts),
+                         .starts_in = starts_of(g, recv_counts),
+                         .type = type};
+}
+
+int ddp_all_to_all(struct ddp_group *g, const void *send, void *recv, size_t count,
+                   enum ddp_type type, struct ddp_err *err)
+{
+    return run(g, all_to_all_of(g, send, NULL, recv, NULL, count, type), err);
+}
+
+struct ddp_request *ddp_iall_to_all(struct ddp_group *g, const void *send, void *recv,
+                                    size_t count, enum ddp_type type, struct ddp_err *err)
+{
+    return set_off(g, all_to_all_of(g, send, NULL, recv, NULL, count, type), err);
+}
+
+int ddp_all_to_allv(struct ddp_group *g, const void *send, const size_t *send_counts,
+                    void *recv, const size_t *recv_counts, enum ddp_type type,
+                    struct ddp_err *err)
+{
+    return run(g, all_to_all_of(g, send, send_counts, recv, recv_counts, 0, type), err);
+}
+
+struct ddp_request *ddp_iall_to_allv(struct ddp_group *g, const void *send,
+                                     const size_t *send_counts, void *recv,
+                                     const size_t *recv_counts, enum ddp_type type,
+                                     struct ddp_err *err)
+{
+    return set_off(g, all_to_all_of(g, send, send_counts, recv, recv_counts, 0, type),
+                   err);
 }

@@ -1,0 +1,110 @@
+/* worker/group/exchange.c - see exchange.h
+ *
+ * The ranks of a host first announce what they call, like in the other collectives, so
+ * that those who disagree are told. The messages carry the number of the collective as
+ * their tag, and what it is.
+ */
+#include "worker/group/exchange.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "worker/group/messages.h"
+#include "worker/group/reduce.h"
+
+#include <limits.h>
+#include <string.h>
+
+static void add(struct ddp_group *g, struct coll *c, enum request_kind kind, int peer,
+                const char *base, struct range r)
+{
+    size_t size = type_size(c->type);
+    c->items[c->nitems++] =
+        (struct ddp_request){.kind = kind,
+                             .group = g,
+                             .peer = peer,
+                             .tag = (int)(c->number & INT_MAX),
+                             .what = 1 + coll_what(c),
+                             .data = (char *)(uintptr_t)base + r.at * size,
+                             .bytes = r.n * size};
+}
+
+/* My own block does not travel. */
+static void keep(const struct coll *c, struct range from, struct range to)
+{
+    size_t size = type_size(c->type);
+    const char *a = (const char *)c->send + from.at * size;
+    char *b = (char *)c->recv + to.at * size;
+    if (a != b && from.n > 0)
+        memmove(b, a, from.n * size);
+}
+
+static struct range block_in(const struct coll *c, int i)
+{
+    if (c->starts_in)
+        return (struct range){c->starts_in[i], c->starts_in[i + 1] - c->starts_in[i]};
+    return coll_block(c, i);
+}
+
+static void add_all(struct ddp_group *g, struct coll *c)
+{
+    int me = g->layout.rank, size = g->layout.size;
+    struct range all = {0, c->count};
+    c->items = xcalloc(2 * (size_t)size, sizeof *c->items);
+    if (c->kind == COLL_ALL_TO_ALL) {
+        keep(c, coll_block(c, me), block_in(c, me));
+        for (int i = 1; i < size; i++) { /* everybody begins with another one */
+            int to = (me + i) % size, from = (me + size - i) % size;
+            add(g, c, REQUEST_RECV, from, c->recv, block_in(c, from));
+            add(g, c, REQUEST_SEND, to, c->send, coll_block(c, to));
+        }
+    } else if (me != c->root) {
+        bool gives = c->kind == COLL_GATHER;
+        add(g, c, gives ? REQUEST_SEND : REQUEST_RECV, c->root, gives ? c->send : c->recv,
+            all);
+    } else if (c->kind == COLL_GATHER) {
+        keep(c, all, coll_block(c, me));
+        for (int i = 1; i < size; i++)
+            add(g, c, REQUEST_RECV, (me + i) % size, c->recv,
+                coll_block(c, (me + i) % size));
+    } else {
+        keep(c, coll_block(c, me), all);
+        for (int i = 1; i < size; i++)
+            add(g, c, REQUEST_SEND, (me + i) % size, c->send,
+                coll_block(c, (me + i) % size));
+    }
+}
+
+static int start(struct ddp_group *g, struct coll *c)
+{
+    add_all(g, c);
+    for (size_t i = 0; i < c->nitems && !g->broken; i++) {
+        if (c->items[i].kind == REQUEST_SEND)
+            messages_send(g, &c->items[i]);
+        else
+            messages_recv(g, &c->items[i]);
+    }
+    return g->broken ? -1 : 0;
+}
+
+int exchange_advance(struct ddp_group *g, struct coll *c, struct ddp_err *err)
+{
+    if (c->state == COLL_NEW) {
+        if (g->shm)
+            local_announce(g->shm, c, 0);
+        c->state = COLL_ANNOUNCED;
+    }
+    if (c->state == COLL_ANNOUNCED) {
+        if (g->shm && !shm_all_posted(g->shm))
+            return ADVANCE_LATER;
+        if (g->shm && local_check(g->shm, c, err) < 0)
+            return ADVANCE_ERROR;
+        c->state = COLL_WORKS;
+        if (start(g, c) < 0) {
+            *err = g->why;
+            return ADVANCE_ERROR;
+        }
+    }
+    while (c->nended < c->nitems && c->items[c->nended].ended)
+        c->nended++;
+    return c->nended == c->nitems ? ADVANCE_DONE : ADVANCE_LATER;
+}

@@ -1,0 +1,257 @@
+/* worker/group/hier_blocks.c - all_gather and reduce_scatter over several hosts
+ *
+ * Every rank has a block, and a chunk is a part of every block. Around the ring of hosts
+ * travel, per channel, its slices of the chunk of all blocks: every byte crosses a link
+ * between hosts once per host, whatever the number of ranks.
+ *
+ *   all_gather at step t      everybody puts its part of chunk t on its stage, and takes
+ *                             the parts of this host of chunk t-1; channels send theirs
+ * of chunk t-1 around and show what has come on their stage; everybody takes that of
+ * chunk t-2 reduce_scatter at step t  everybody puts chunk t of all blocks on its stage;
+ * channels reduce their slices of chunk t-1 over the host and then over the hosts, and
+ * show the result; everybody takes its own of chunk t-2
+ *
+ * A stage has two regions: what a rank gives, and what a channel shows. A rank alone on
+ * its host does the same without stages.
+ */
+#include "worker/group/hier.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "worker/group/reduce.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static unsigned nchunks(const struct hier *h, const struct coll *c)
+{
+    size_t most = coll_most(c, h->layout->size);
+    return (unsigned)((most + c->chunk - 1) / c->chunk);
+}
+
+/* My channel's slice of chunk k of a block. */
+static struct range slice(const struct hier *h, const struct coll *c, int rank,
+                          unsigned k, int channel)
+{
+    return range_slice(coll_part(c, rank, k), c->type, channel, h->nchannels);
+}
+
+/* The rank that is local rank `i` of a host. */
+static int rank_of(const struct hier *h, int host, int i)
+{
+    return h->layout->by_host[h->layout->host_start[host] + i];
+}
+
+static int ranks_on(const struct hier *h, int host)
+{
+    return h->layout->host_start[host + 1] - h->layout->host_start[host];
+}
+
+/* Elements of a slice of a chunk, at most. */
+static size_t slice_room(const struct hier *h, const struct coll *c)
+{
+    size_t line = SHM_LINE / type_size(c->type), n = (size_t)h->nchannels;
+    return (c->chunk / line + n) / n * line;
+}
+
+/* What a rank gives lies before what a channel shows; in elements. */
+static size_t given_room(const struct hier *h, const struct coll *c)
+{
+    return c->kind == COLL_ALL_GATHER ? c->chunk : c->chunk * (size_t)h->layout->size;
+}
+
+/* As many elements as fit the stages of the host that has the most ranks: the same on all
+ * hosts. */
+static size_t fitting(const struct hier *h, const struct coll *c)
+{
+    size_t line = SHM_LINE / type_size(c->type), size = (size_t)h->layout->size;
+    size_t lines = SHM_CHUNK / SHM_LINE, channels = (size_t)h->nchannels, shown = size;
+    size_t given = c->kind == COLL_ALL_GATHER ? 1 : size;
+    if (c->kind == COLL_REDUCE_SCATTER)
+        shown = (size_t)h->most_local;
+    lines -= lines > 2 * shown ? 2 * shown : 0; /* the ends of the slices */
+    return lines * channels / (given * channels + shown) * line;
+}
+
+int hier_blocks_plan(const struct hier *h, struct coll *c, struct ddp_err *err)
+{
+    size_t most = coll_most(c, h->layout->size), fits = fitting(h, c);
+    c->chunk = h->flat || most < fits ? most : fits;
+    c->chunk = c->chunk ? c->chunk : SHM_LINE / type_size(c->type);
+    c->nsteps = h->shm ? nchunks(h, c) + 2 : nchunks(h, c);
+    if (c->kind == COLL_ALL_GATHER || h->local >= h->nchannels)
+        return 0;
+    size_t bytes = slice_room(h, c) * (size_t)h->layout->size * type_size(c->type);
+    c->scratch = malloc(bytes + 1);
+    return c->scratch
+               ? 0
+               : err_set(err, "no memory for a copy of %zu bytes of the blocks", bytes);
+}
+
+static char *shown(const struct hier *h, const struct coll *c, int channel, unsigned k)
+{
+    return shm_stage(h->shm, channel, k) + given_room(h, c) * type_size(c->type);
+}
+
+/* The pieces of all hosts from `first` on against the ring. */
+static struct net_pieces pieces_from(const struct hier *h, const struct coll *c,
+                                     int first, unsigned k)
+{
+    int n = h->layout->nhosts;
+    size_t size = type_size(c->type);
+    struct net_pieces p = {.list = xcalloc((size_t)h->layout->size, sizeof *p.list)};
+    for (int i = 0; i < n; i++) {
+        int host = (first - i + n) % n;
+        unsigned ranks = (unsigned)ranks_on(h, host);
+        p.nfirst = i == 0 ? ranks : p.nfirst;
+        p.nlast = ranks;
+        for (int j = 0; j < (int)ranks; j++) {
+            int rank = rank_of(h, host, j);
+            struct range of = slice(h, c, rank, k, h->local);
+            char *at = c->kind == COLL_ALL_GATHER
+                           ? (char *)c->recv + of.at * size
+                           : c->scratch + (size_t)rank * slice_room(h, c) * size;
+            p.list[p.n++] = (struct iovec){at, of.n * size};
+        }
+    }
+    return p;
+}
+
+static void start_ring(const struct hier *h, struct coll *c, unsigned k)
+{
+    bool reduces = c->kind == COLL_REDUCE_SCATTER;
+    int n = h->layout->nhosts, first = reduces ? (h->host + n - 1) % n : h->host;
+    net_ring(&c->net, hier_head(h, c), h->team, n, h->host, pieces_from(h, c, first, k),
+             reduces, c->type, c->op);
+    c->on_net = true;
+}
+
+/* ---- all_gather ---- */
+
+/* What a channel shows of chunk k: the slices of all ranks of other hosts, in a row. With
+ * `put` I am the channel, otherwise I take them. */
+static void pass_shown(const struct hier *h, const struct coll *c, int channel,
+                       unsigned k, bool put)
+{
+    size_t size = type_size(c->type);
+    char *at = shown(h, c, channel, k);
+    for (int r = 0; r < h->layout->size; r++) {
+        if (h->layout->members[r].host == h->host)
+            continue;
+        struct range of = slice(h, c, r, k, channel);
+        char *mine = (char *)c->recv + of.at * size;
+        memcpy(put ? at : mine, put ? mine : at, of.n * size);
+        at += of.n * size;
+    }
+}
+
+static void gather_begin(struct hier *h, struct coll *c, unsigned t)
+{
+    struct shm *s = h->shm;
+    size_t size = type_size(c->type);
+    int me = h->layout->rank;
+    struct range b = coll_block(c, me), r = coll_part(c, me, t);
+    const char *mine = (const char *)c->send + (r.at - b.at) * size;
+    char *own = (char *)c->recv + r.at * size;
+    for (int i = 0; s && i < h->nchannels && t >= 2; i++) {
+        if (i != h->local)
+            pass_shown(h, c, i, t - 2, false);
+    }
+    for (int i = 0; s && i < s->n && t >= 1; i++) {
+        struct range of = coll_part(c, s->ranks[i], t - 1);
+        const char *there = local_direct(s, i);
+        size_t skip = of.at - coll_block(c, s->ranks[i]).at;
+        if (i != s->me)
+            memcpy((char *)c->recv + of.at * size,
+                   there ? there + skip * size : shm_stage(s, i, t - 1), of.n * size);
+    }
+    if (own != mine && r.n > 0)
+        memcpy(own, mine, r.n * size);
+    if (s && !local_direct(s, s->me) && r.n > 0)
+        memcpy(shm_stage(s, s->me, t), mine, r.n * size);
+    unsigned lead = s ? 1 : 0;
+    if (h->local < h->nchannels && t >= lead && t - lead < nchunks(h, c))
+        start_ring(h, c, t - lead);
+}
+
+/* ---- reduce_scatter ---- */
+
+static void reduce_slices(const struct hier *h, struct coll *c, unsigned k)
+{
+    struct shm *s = h->shm;
+    size_t size = type_size(c->type), room = slice_room(h, c);
+    for (int r = 0; r < h->layout->size; r++) {
+        struct range part = coll_part(c, r, k), of = slice(h, c, r, k, h->local);
+        void *out = c->scratch + (size_t)r * room * size;
+        const char *mine = (const char *)c->send + of.at * size;
+        if (!s) {
+            memcpy(out, mine, of.n * size);
+            continue;
+        }
+        for (int i = 0; i < s->n; i++) {
+            const char *there = local_direct(s, i);
+            s->in[i] = there ? there + of.at * size
+                             : shm_stage(s, i, k) +
+                                   ((size_t)r * c->chunk + of.at - part.at) * size;
+        }
+        s->in[s->me] = mine;
+        reduce_many(&out, 1, s->in, s->n, of.n, c->type, c->op, 0);
+    }
+}
+
+static void scatter_begin(struct hier *h, struct coll *c, unsigned t)
+{
+    struct shm *s = h->shm;
+    size_t size = type_size(c->type);
+    int me = h->layout->rank;
+    for (int i = 0; s && i < h->nchannels && t >= 2; i++) {
+        struct range of = slice(h, c, me, t - 2, i);
+        memcpy((char *)c->recv + (of.at - coll_block(c, me).at) * size,
+               shown(h, c, i, t - 2) + (size_t)s->me * slice_room(h, c) * size,
+               of.n * size);
+    }
+    for (int r = 0; s && !local_direct(s, s->me) && r < h->layout->size; r++) {
+        struct range of = coll_part(c, r, t);
+        memcpy(shm_stage(s, s->me, t) + (size_t)r * c->chunk * size,
+               (const char *)c->send + of.at * size, of.n * size);
+    }
+    unsigned lead = s ? 1 : 0;
+    if (h->local < h->nchannels && t >= lead && t - lead < nchunks(h, c)) {
+        reduce_slices(h, c, t - lead);
+        start_ring(h, c, t - lead);
+    }
+}
+
+/* Mine or, when others share the host, theirs: finished and where they look for it. */
+static void scatter_end(struct hier *h, struct coll *c, unsigned k)
+{
+    size_t size = type_size(c->type), room = slice_room(h, c);
+    for (int j = 0; j < hier_nlocal(h); j++) {
+        int rank = rank_of(h, h->host, j);
+        struct range of = slice(h, c, rank, k, h->local);
+        char *from = c->scratch + (size_t)rank * room * size;
+        char *to = h->shm ? shown(h, c, h->local, k) + (size_t)j * room * size
+                          : (char *)c->recv + (of.at - coll_block(c, rank).at) * size;
+        reduce_finish(from, of.n, c->type, c->op, h->layout->size);
+        memcpy(to, from, of.n * size);
+    }
+}
+
+/* ---- both ---- */
+
+void hier_blocks_begin(struct hier *h, struct coll *c, unsigned t)
+{
+    if (c->kind == COLL_ALL_GATHER)
+        gather_begin(h, c, t);
+    else
+        scatter_begin(h, c, t);
+}
+
+void hier_blocks_end(struct hier *h, struct coll *c, unsigned t)
+{
+    unsigned k = h->shm ? t - 1 : t;
+    if (c->kind == COLL_REDUCE_SCATTER)
+        scatter_end(h, c, k);
+    else if (h->shm)
+        pass_shown(h, c, h->local, k, true);
+}

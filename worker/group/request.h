@@ -1,0 +1,12 @@
+/* worker/group/request.h - operations that the user holds a handle of */
+#ifndef WORKER_GROUP_REQUEST_H
+#define WORKER_GROUP_REQUEST_H
+
+#include "worker/group/group.h"
+
+/* A copy that the user gets and gives back by ddp_wait(), ddp_test() or ddp_cancel(). */
+struct ddp_request *request_hand_out(struct ddp_group *g, const struct ddp_request *r);
+/* A first push; a failure is told by ddp_test() or ddp_wait(). Returns `r`. */
+struct ddp_request *request_set_off(struct ddp_group *g, struct ddp_request *r);
+
+#endif

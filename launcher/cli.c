@@ -206,6 +206,7 @@ static void set_defaults(struct opts *opts)
 {
     *opts = (struct opts){
         .rank_names = NAMES_ALL,
+        .mpi = MPI_AUTO,
         .tree_width = 32,
         .ssh_window = 64,
         .start_timeout_ms = 60000,

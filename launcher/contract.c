@@ -63,6 +63,17 @@ TEXT(columns, f->columns > 0 ? (snprintf(buf, 32, "%d", f->columns), buf) : NULL
 TEXT(role_name, "default")
 /* compared with this very text by all versions of torch */
 TEXT(agent_store, f->store == STORE_LAUNCHER ? "True" : "False")
+TEXT(pmix_nspace, f->pmix_nspace)
+TEXT(pmix_rank, f->pmix_nspace ? rank(f, buf) : NULL)
+TEXT(pmix_uri, f->pmix_uri)
+TEXT(pmix_host, f->pmix_nspace ? f->hostname : NULL)
+TEXT(pmix_security, f->pmix_nspace ? CONTRACT_PMIX_SECURITY : NULL)
+TEXT(pmix_buffers, f->pmix_nspace ? CONTRACT_PMIX_BUFFERS : NULL)
+TEXT(pmix_store, f->pmix_nspace ? CONTRACT_PMIX_STORE : NULL)
+TEXT(pmix_version, f->pmix_nspace ? DDPRUN_PMIX_VERSION : NULL)
+TEXT(no_schizo, f->pmix_nspace ? "^orte,slurm,flux,jsm,alps,moab" : NULL)
+TEXT(one_if_crowded, f->crowded ? "1" : NULL)
+TEXT(pmi_fd, f->pmi_fd > 0 ? (snprintf(buf, 32, "%d", f->pmi_fd), buf) : NULL)
 TEXT(one_if_many, f->size >= MANY_RANKS ? "1" : NULL)
 
 static const struct row {
@@ -116,6 +127,23 @@ static const struct row {
      "place of this host among those that have this LOCAL_RANK"},
     {"HOROVOD_CROSS_SIZE", cross_size, IDENTITY, 0, "number of those hosts"},
     {"HOROVOD_HOSTNAME", hostname, IDENTITY, 0, "name of this host in the host list"},
+    {"PMIX_NAMESPACE", pmix_nspace, IDENTITY, 0, "name of this world, to a PMIx server"},
+    {"PMIX_RANK", pmix_rank, IDENTITY, 0, "the same as RANK"},
+    {"PMIX_SERVER_URI41", pmix_uri, IDENTITY, 0, "where the host's PMIx server listens"},
+    {"PMIX_SERVER_URI4", pmix_uri, IDENTITY, 0, "the same, for PMIx 4.0"},
+    {"PMIX_SERVER_URI3", pmix_uri, IDENTITY, 0, "the same, for PMIx 3"},
+    {"PMIX_SERVER_URI21", pmix_uri, IDENTITY, 0, "the same, for PMIx 2.1"},
+    {"PMIX_SERVER_URI2", pmix_uri, IDENTITY, 0, "the same, for PMIx 2.0"},
+    {"PMIX_HOSTNAME", pmix_host, IDENTITY, 0, "name of this host in the host list"},
+    {"PMIX_SECURITY_MODE", pmix_security, IDENTITY, 0, "how ranks say who they are"},
+    {"PMIX_BFROP_BUFFER_TYPE", pmix_buffers, IDENTITY, 0, "how ranks pack their data"},
+    {"PMIX_GDS_MODULE", pmix_store, IDENTITY, 0, "where ranks keep their data"},
+    {"PMIX_VERSION", pmix_version, IDENTITY, 0, "of the server"},
+    {"OMPI_MCA_schizo", no_schizo, DEFAULT, 0,
+     "makes Open MPI 4 ask PMIx who it is, instead of being alone"},
+    {"OMPI_MCA_mpi_yield_when_idle", one_if_crowded, DEFAULT, 0,
+     "1 where a host has more ranks than CPUs: ranks that wait give way"},
+    {"PMI_FD", pmi_fd, IDENTITY, 0, "this rank's end of PMI-1 and PMI-2, for MPICH"},
     {"OMPI_COMM_WORLD_RANK", rank, IDENTITY, NAMES_OMPI, "the same as RANK"},
     {"OMPI_COMM_WORLD_SIZE", size, IDENTITY, NAMES_OMPI, "the same as WORLD_SIZE"},
     {"OMPI_COMM_WORLD_LOCAL_RANK", local_rank, IDENTITY, NAMES_OMPI,

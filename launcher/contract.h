@@ -12,6 +12,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* What ranks are told of their PMIx server before it runs; the server is made to be like
+ * that. Its store of keys is the one that leaves no files behind. */
+#define CONTRACT_PMIX_SECURITY "native"
+#define CONTRACT_PMIX_BUFFERS  "PMIX_BFROP_BUFFER_NON_DESC"
+#define CONTRACT_PMIX_STORE    "hash"
+
 /* What a rank's variables are computed from; filled by the agent, or by --dry-run. */
 struct rank_facts {
     int rank, size;
@@ -29,6 +35,10 @@ struct rank_facts {
     const char *interface;      /* GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, or NULL */
     const char *gloo_interface; /* without it: GLOO_SOCKET_IFNAME alone, or NULL */
     const char *error_file;     /* TORCHELASTIC_ERROR_FILE, or NULL: not set */
+    const char *pmix_nspace;    /* the world's name in PMIx, or NULL: it is not served */
+    const char *pmix_uri;       /* where its server listens */
+    int pmi_fd;                 /* the rank's end of PMI-1 and PMI-2; 0: not served */
+    bool crowded;               /* more ranks on this node than CPUs for them */
     unsigned rank_names;        /* enum rank_names */
     enum store_mode store;
 };

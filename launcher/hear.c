@@ -25,7 +25,7 @@ enum { OWED_MAX = OUTPUT_CREDIT / 4 };
 
 static const uint32_t ASKED_SEVERAL = 0x80000000u;
 
-static bool rank_is_of(const struct job *j, uint32_t rank, unsigned node)
+bool job_rank_is_of(const struct job *j, uint32_t rank, unsigned node)
 {
     return j->plan && rank < (uint32_t)j->plan->nranks &&
            j->plan->ranks[rank].node == j->nodes[node].place;
@@ -37,7 +37,7 @@ static int hear_out(struct job *j, unsigned node, const struct frame *f,
     struct unpack u = {.p = f->body, .n = f->size};
     uint32_t rank = unpack_u32(&u);
     unsigned stream = unpack_u8(&u);
-    if (u.bad || !rank_is_of(j, rank, node) || stream > OUT_STDERR)
+    if (u.bad || !job_rank_is_of(j, rank, node) || stream > OUT_STDERR)
         return err_set(err, "output of a rank it does not have");
     if (u.n == 0) {
         output_end(j->output, (int)rank, (enum out_stream)stream);
@@ -62,7 +62,7 @@ static int hear_exit(struct job *j, unsigned node, const struct frame *f,
     struct msg_exit m;
     if (msg_exit_unpack(f, &m, err) < 0)
         return -1;
-    if (!rank_is_of(j, m.rank, node) || j->ranks[m.rank].state == RANK_EXITED)
+    if (!job_rank_is_of(j, m.rank, node) || j->ranks[m.rank].state == RANK_EXITED)
         return err_set(err, "the end of a rank it does not have");
     struct job_rank *r = &j->ranks[m.rank];
     r->state = RANK_EXITED;
@@ -91,7 +91,7 @@ static int hear_error(struct job *j, unsigned node, const struct frame *f,
     struct unpack u = {.p = f->body, .n = f->size};
     uint32_t rank = unpack_u32(&u);
     char *text = unpack_str(&u);
-    if (unpack_end(&u, f->type, err) < 0 || !rank_is_of(j, rank, node)) {
+    if (unpack_end(&u, f->type, err) < 0 || !job_rank_is_of(j, rank, node)) {
         free(text);
         return err_set(err, "the error of a rank it does not have");
     }
@@ -308,6 +308,8 @@ static int (*const verbs[MSG_TYPES])(struct job *j, unsigned node, const struct 
     [MSG_PONG] = job_hear_pong,       [MSG_VOUCH] = hear_vouch,
     [MSG_VOUCHED] = hear_vouched,     [MSG_ERROR] = hear_error,
     [MSG_FOUND] = hear_found,         [MSG_TOLD] = hear_told,
+    [MSG_FENCE] = job_hear_fence,     [MSG_PEER] = job_hear_peer,
+    [MSG_ABORT] = job_hear_abort,
 };
 
 void job_hear(struct job *j, struct link *l, const struct frame *f)

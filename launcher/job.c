@@ -575,6 +575,7 @@ void job_destroy(struct job *j)
     for (int i = 0; j->ranks && i < j->plan->nranks; i++)
         free(j->ranks[i].error);
     free(j->ranks);
+    job_forget_meetings(j);
     plan_destroy(j->plan);
     free(j->cause.text);
     free(j);

@@ -1,7 +1,7 @@
 /* launcher/job_impl.h - what the files of the job share
  *
  * job.c: states and their ends; start.c: up to running; hear.c: what agents say; pulse.c:
- * who is alive; report.c: what the user reads.
+ * who is alive; meet.c: what nodes tell each other; report.c: what the user reads.
  *
  * Owner: struct job owns all of it. Nodes are numbered as in the allocation, ranks as the
  * program sees them.
@@ -89,8 +89,9 @@ struct job {
     struct preflight *preflight; /* owned; NULL: this is a job that runs */
     int64_t beat_ms;
 
-    struct cause cause; /* the first one */
-    int interrupts;     /* how often we were told to end */
+    struct meeting *meetings; /* owned: of nodes that wait for others (meet.c) */
+    struct cause cause;       /* the first one */
+    int interrupts;           /* how often we were told to end */
     bool reported;
     bool output_failed;
     int verdict; /* exit code of a job without a cause: of --preflight */
@@ -143,7 +144,17 @@ void job_ping(struct job *j, unsigned node);
 int job_hear_pong(struct job *j, unsigned node, const struct frame *f,
                   struct ddp_err *err);
 
+/* meet.c: what nodes tell each other. */
+int job_hear_fence(struct job *j, unsigned node, const struct frame *f,
+                   struct ddp_err *err);
+int job_hear_peer(struct job *j, unsigned node, const struct frame *f,
+                  struct ddp_err *err);
+int job_hear_abort(struct job *j, unsigned node, const struct frame *f,
+                   struct ddp_err *err);
+void job_forget_meetings(struct job *j);
+
 /* hear.c: a frame from below. */
+bool job_rank_is_of(const struct job *j, uint32_t rank, unsigned node);
 void job_hear(struct job *j, struct link *l, const struct frame *f);
 
 /* report.c: the lines for the user. */

@@ -257,6 +257,8 @@ static const struct word store_words[] = {
 static const struct word name_words[] = {{"ompi", NAMES_OMPI}, {"slurm", NAMES_SLURM},
                                          {"pmi", NAMES_PMI},   {"all", NAMES_ALL},
                                          {"none", 0},          {0}};
+static const struct word mpi_words[] = {
+    {"auto", MPI_AUTO}, {"pmix", MPI_PMIX}, {"pmi", MPI_PMI}, {"none", MPI_NONE}, {0}};
 static const struct word input_words[] = {{"rank0", INPUT_RANK0},
                                           {"0", INPUT_RANK0},
                                           {"all", INPUT_ALL},
@@ -315,6 +317,9 @@ const struct option options[] = {
      "give this variable to all ranks; may be repeated"},
     {"rank-names", "LIST", AT(rank_names), read_rank_names, 0, 0, name_words,
      "also under the names of ompi, slurm, pmi; all (default) or none"},
+    {"mpi", "WHAT", AT(mpi), read_choice, 0, 0, mpi_words,
+     "what MPI programs find: auto (default): PMIx and PMI, each takes what it knows; "
+     "pmix, pmi or none"},
     {"store", "WHOSE", AT(store), read_choice, 0, 0, store_words,
      "launcher: the store runs before any rank (default); rank0: the script's rank 0 "
      "makes its own"},

@@ -30,6 +30,7 @@ enum store_mode { STORE_LAUNCHER, STORE_RANK0 };
 enum rank_names { NAMES_OMPI = 1, NAMES_SLURM = 2, NAMES_PMI = 4, NAMES_ALL = 7 };
 /* how agents get to other hosts (spawn/transport.h); DEFAULT: by the allocation */
 enum start_by { BY_DEFAULT, BY_SSH, BY_SRUN, BY_QRSH, BY_BLAUNCH, BY_TMRSH };
+enum mpi_serve { MPI_NONE = 0, MPI_PMIX = 1, MPI_PMI = 2, MPI_AUTO = 3 };
 enum input_to { INPUT_RANK0, INPUT_ALL, INPUT_NONE };
 enum scheduler { SCHED_NONE, SCHED_SLURM, SCHED_SGE, SCHED_PBS, SCHED_LSF };
 
@@ -49,6 +50,7 @@ struct opts {
     /* what they see */
     struct strv export_env; /* -x: "NAME" or "NAME=value" */
     unsigned rank_names;    /* enum rank_names, or-ed */
+    enum mpi_serve mpi;     /* what MPI programs find here */
     enum store_mode store;
     int store_port;        /* 0: any free one */
     bool store_open;       /* --store-open: no door */

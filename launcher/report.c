@@ -96,6 +96,10 @@ static char *what_happened(const struct job *j)
         free(death);
         return text;
     }
+    case CAUSE_ABORT:
+        return xasprintf("rank %d on %s %s (after %.1f s)", c->rank,
+                         j->plan->nodes[j->plan->ranks[c->rank].node].host->name, c->text,
+                         after_s);
     case CAUSE_TIME:
         return xasprintf("--timeout of %.4g s is over",
                          (double)j->opts->timeout_ms / 1e3);
@@ -126,7 +130,8 @@ static void say_error(struct job *j)
 /* With a single rank its last lines stand right above. */
 static void say_last_lines(struct job *j)
 {
-    if (j->cause.kind != CAUSE_EXIT || j->plan->nranks < 2)
+    bool of_rank = j->cause.kind == CAUSE_EXIT || j->cause.kind == CAUSE_ABORT;
+    if (!of_rank || j->plan->nranks < 2)
         return;
     char *tail = output_tail(j->output, j->cause.rank);
     if (tail[0]) {

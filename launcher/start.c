@@ -16,6 +16,7 @@
 #include "common/mem.h"
 #include "launcher/agent/agent.h"
 #include "launcher/envfwd.h"
+#include "launcher/link/rankmap.h"
 #include "launcher/place/bind.h"
 #include "launcher/preflight/preflight.h"
 #include "launcher/spawn/program.h"
@@ -94,6 +95,7 @@ int job_describe(struct job *j, struct ddp_err *err)
     j->job.store_mode = o->store;
     j->job.bind_to = o->bind_to;
     j->job.input = o->input;
+    j->job.mpi = o->mpi;
     j->job.env_complete = !travels;
     return 0;
 }
@@ -123,6 +125,9 @@ static int make_plan(struct job *j, struct ddp_err *err)
     j->job.nnodes = (uint32_t)j->plan->nnodes;
     for (int p = 0; p < j->plan->nnodes; p++)
         j->nodes[j->plan->nodes[p].host - j->alloc->nodes].place = p;
+    for (int p = 0; p < j->plan->nnodes; p++)
+        rankmap_push(&j->job.map, j->plan->nodes[p].host->name, j->plan->nodes[p].ranks,
+                     j->plan->nodes[p].nlocal);
     return 0;
 }
 

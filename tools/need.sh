@@ -40,13 +40,13 @@ need() {
 
 # what the programs are built from, and ssh, which they start
 build_packages=(gcc libc6-dev meson ninja-build pkg-config libevent-dev libhwloc-dev
-    libsodium-dev libjansson-dev uthash-dev zlib1g-dev libinih-dev
+    libsodium-dev libjansson-dev uthash-dev zlib1g-dev libinih-dev libpmix-dev
     check openssh-client python3)
 
 # what only the tests use: peers to talk to, a second compiler, hosts to log in to
 test_packages=(clang libclang-rt-14-dev openssh-server iproute2 util-linux python3-venv
     python3-torch curl procps binutils slurm-client slurm-wlm munge gridengine-master gridengine-exec
-    gridengine-client shellcheck)
+    gridengine-client shellcheck openmpi-bin libopenmpi-dev mpich libmpich-dev)
 
 # build DIR [meson option...]: configure if need be, compile quietly, show errors only
 build() {

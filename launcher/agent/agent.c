@@ -107,6 +107,8 @@ static void agent_check(struct agent *a);
 static enum sweep_rule spare_ssh(pid_t pid, pid_t group, void *arg)
 {
     struct agent *a = arg;
+    if (a->ranks && ranks_has_server(a->ranks, pid))
+        return SWEEP_SPARE; /* it cleans up behind the ranks, and then goes by itself */
     return a->relay && relay_has_ssh(a->relay, pid) ? SWEEP_SPARE : SWEEP_TAKE;
 }
 
@@ -272,8 +274,22 @@ static void on_cannot(uint32_t rank, int code, const char *text, void *arg)
     send_cannot(arg, rank, code, text);
 }
 
+static void on_send(enum msg_type type, const struct pack *head, const void *data,
+                    size_t size, void *arg)
+{
+    struct agent *a = arg;
+    if (a->up)
+        link_send(a->up, type, a->node, head->p, head->n, data, size);
+}
+
 static const struct ranks_events ranks_events = {
-    on_out, on_error, on_exited, on_taken, on_spawned, on_cannot,
+    .out = on_out,
+    .error = on_error,
+    .exited = on_exited,
+    .taken = on_taken,
+    .spawned = on_spawned,
+    .send = on_send,
+    .cannot = on_cannot,
 };
 
 /* --- what the launcher says --------------------------------------------------------- */
@@ -431,6 +447,11 @@ static int hear_vouched(struct agent *a, const struct frame *f, struct ddp_err *
     return 0;
 }
 
+static int hear_wireup(struct agent *a, const struct frame *f, struct ddp_err *err)
+{
+    return a->ranks ? ranks_hear(a->ranks, f, err) : 0;
+}
+
 static void on_up(const struct frame *f, void *arg)
 {
     struct agent *a = arg;
@@ -489,6 +510,7 @@ static int (*const verbs[MSG_TYPES])(struct agent *a, const struct frame *f,
     [MSG_SIGNAL] = hear_signal, [MSG_END] = hear_end,     [MSG_LEAVE] = hear_leave,
     [MSG_PING] = hear_ping,     [MSG_VOUCH] = hear_vouch, [MSG_VOUCHED] = hear_vouched,
     [MSG_PROBE] = hear_probe,
+    [MSG_FENCE] = hear_wireup,  [MSG_PEER] = hear_wireup,
 };
 
 static void on_frame(struct link *l, const struct frame *f, void *arg)

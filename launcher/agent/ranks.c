@@ -12,6 +12,7 @@
 #include "launcher/agent/error_file.h"
 #include "launcher/agent/machine.h"
 #include "launcher/agent/preload.h"
+#include "launcher/agent/wireup.h"
 #include "launcher/agent/worker_proc.h"
 #include "launcher/contract.h"
 #include "launcher/place/bind.h"
@@ -47,6 +48,7 @@ struct ranks {
     int next;                     /* to be started */
     struct preload *preload;     /* owned: ranks are forked from it; NULL: they are not */
     struct worker_proc *halfway; /* owned: being forked */
+    struct wireup *wireup;       /* owned: for those that are MPI programs */
     struct evbuffer *early;      /* owned: input that came before all were started */
     bool early_end;              /* and nothing comes after it */
     bool stopped;
@@ -82,18 +84,31 @@ static void tell_error(struct ranks *r, int rank, int fd)
     free(text);
 }
 
+/* Nobody is left, or will come, who could need it. */
+static void stop_wireup_if_alone(struct ranks *r)
+{
+    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+        if (r->workers[i] ? worker_state(r->workers[i]) != WORKER_EXITED : !r->stopped)
+            return;
+    }
+    wireup_stop(r->wireup);
+}
+
 static void on_exited(struct worker_proc *w, const struct msg_exit *how, void *arg)
 {
     struct ranks *r = arg;
-    for (uint32_t i = 0; i < r->share.nlocal; i++) {
-        if (r->workers[i] != w || r->error_files[i] < 0)
-            continue;
+    uint32_t local = 0;
+    while (local + 1 < r->share.nlocal && r->workers[local] != w)
+        local++;
+    if (r->error_files[local] >= 0) {
         if (how->status != 0)
-            tell_error(r, (int)how->rank, r->error_files[i]);
-        close(r->error_files[i]);
-        r->error_files[i] = -1;
+            tell_error(r, (int)how->rank, r->error_files[local]);
+        close(r->error_files[local]);
+        r->error_files[local] = -1;
     }
+    wireup_exited(r->wireup, local, how);
     r->events.exited(how, r->arg);
+    stop_wireup_if_alone(r);
 }
 
 static bool takes_input(const struct ranks *r, uint32_t rank)
@@ -144,6 +159,14 @@ static bool tells_notes(const struct ranks *r, uint32_t local)
     return local + 1 == r->share.nlocal;
 }
 
+/* More ranks than CPUs for them: who waits by spinning then keeps others from working. */
+static bool crowded(const struct ranks *r)
+{
+    cpu_set_t own;
+    return sched_getaffinity(0, sizeof own, &own) == 0 &&
+           (uint32_t)CPU_COUNT(&own) < r->share.nlocal;
+}
+
 /* With `note` the user is told what of his own environment is changed. */
 static void rank_env(struct ranks *r, uint32_t local, bool note, struct strv *env)
 {
@@ -176,6 +199,8 @@ static void rank_env(struct ranks *r, uint32_t local, bool note, struct strv *en
         .rank_names = job->rank_names,
         .store = (enum store_mode)job->store_mode,
     };
+    wireup_tell(r->wireup, &facts);
+    facts.crowded = wireup_has_pmix(r->wireup) && crowded(r);
     contract_apply(&facts, &r->base, &job->user_set, env, note ? on_env_note : NULL, r);
 }
 
@@ -383,6 +408,7 @@ static int start_one(struct ranks *r, uint32_t local)
         .env = env.v,
         .cpus = b->cpus,
         .cpus_size = b->cpus_size,
+        .extra = wireup_open(r->wireup, local),
         .group = true,
     };
     int rank = (int)r->share.ranks[local].rank;
@@ -398,6 +424,7 @@ static int start_one(struct ranks *r, uint32_t local)
         worker_destroy(w);
         give_up(r, code, err.text);
     }
+    wireup_started(r->wireup, local);
     strv_finish(&env);
     return rc;
 }
@@ -435,6 +462,17 @@ void ranks_stop_starting(struct ranks *r)
 {
     r->stopped = true;
     end_preload(r);
+    stop_wireup_if_alone(r);
+}
+
+bool ranks_has_server(const struct ranks *r, pid_t pid)
+{
+    return wireup_is_server(r->wireup, pid);
+}
+
+int ranks_hear(struct ranks *r, const struct frame *f, struct ddp_err *err)
+{
+    return wireup_hear(r->wireup, f, err);
 }
 
 void ranks_signal(struct ranks *r, int sig)
@@ -494,6 +532,19 @@ void ranks_input(struct ranks *r, const void *data, size_t n)
     }
 }
 
+static void on_wireup_send(enum msg_type type, const struct pack *head, const void *data,
+                           size_t size, void *arg)
+{
+    struct ranks *r = arg;
+    r->events.send(type, head, data, size, r->arg);
+}
+
+static void on_wireup_failed(const char *text, void *arg)
+{
+    struct ranks *r = arg;
+    r->events.cannot(UINT32_MAX, EXIT_CANNOT_START, text, r->arg);
+}
+
 struct ranks *ranks_create(struct loop *loop, struct reap *reap,
                            const struct msg_job *job, const struct msg_share *share,
                            const struct ranks_events *events, void *arg)
@@ -513,6 +564,8 @@ struct ranks *ranks_create(struct loop *loop, struct reap *reap,
     r->taken = xcalloc(share->nlocal, sizeof *r->taken);
     r->error_files = xcalloc(share->nlocal, sizeof *r->error_files);
     memset(r->error_files, 0xff, share->nlocal * sizeof *r->error_files);
+    static const struct wireup_events wireup_events = {on_wireup_send, on_wireup_failed};
+    r->wireup = wireup_create(loop, reap, job, &r->share, &wireup_events, r);
     r->starter = evtimer_new(loop_base(loop), on_start, r);
     r->early = evbuffer_new();
     if (!r->starter || !r->early)
@@ -531,6 +584,7 @@ void ranks_destroy(struct ranks *r)
         if (r->error_files[i] >= 0)
             close(r->error_files[i]);
     }
+    wireup_destroy(r->wireup);
     free(r->error_files);
     binding_finish(r->bindings, (int)r->share.nlocal);
     free(r->bindings);

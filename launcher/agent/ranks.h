@@ -21,7 +21,11 @@ struct ranks_events {
     /* every rank that takes input has taken so much more of it */
     void (*taken)(uint32_t n, void *arg);
     void (*spawned)(void *arg); /* all of them run */
-    /* `rank` cannot be started: our exit code, and the line; none is started after it */
+    /* a frame for above: its body is `head` and then the data */
+    void (*send)(enum msg_type type, const struct pack *head, const void *data,
+                 size_t size, void *arg);
+    /* `rank` (~0: all) cannot be started: our exit code, and the line; none is started
+     * after it */
     void (*cannot)(uint32_t rank, int code, const char *text, void *arg);
 };
 
@@ -36,6 +40,11 @@ void ranks_signal(struct ranks *r, int sig);              /* those that run */
 bool ranks_has_group(const struct ranks *r, pid_t group); /* of one that runs */
 bool ranks_drained(const struct ranks *r);                /* all streams have ended */
 void ranks_cut(struct ranks *r);                          /* end them */
+
+/* Not a rank, but the PMIx server that serves them. */
+bool ranks_has_server(const struct ranks *r, pid_t pid);
+/* FENCE or PEER from above. */
+int ranks_hear(struct ranks *r, const struct frame *f, struct ddp_err *err);
 
 void ranks_credit(struct ranks *r, uint32_t n); /* so many more bytes of output */
 void ranks_input(struct ranks *r, const void *data, size_t n);

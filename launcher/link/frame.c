@@ -44,6 +44,11 @@ static const struct msg_row {
     [MSG_PROBE] = {"probe", FRAME_DOWN, 16 << 20},
     [MSG_FOUND] = {"found", FRAME_UP, 16 << 10},
     [MSG_TOLD] = {"told", FRAME_UP, 16},
+    [MSG_FENCE] = {"fence", FRAME_UP | FRAME_DOWN, FENCE_MAX},
+    [MSG_PEER] = {"peer", FRAME_UP | FRAME_DOWN, FENCE_MAX},
+    [MSG_ABORT] = {"abort", FRAME_UP, 4 << 10},
+    [MSG_SERVE] = {"serve", FRAME_DOWN, 16 << 20},
+    [MSG_MEMBER] = {"member", FRAME_UP | FRAME_DOWN, 16},
 };
 
 const char *msg_name(enum msg_type type)

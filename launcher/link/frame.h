@@ -23,6 +23,9 @@ enum { FRAME_HEAD = 8, NODE_ALL = 0xffff, NODES_MAX = 0xfffe };
 /* the largest piece of a rank's output or input in one frame */
 enum { PIECE_MAX = 64 * 1024 };
 
+/* the largest that a fence may collect: 16 KiB each of 4,096 ranks */
+enum { FENCE_MAX = 64 << 20 };
+
 enum msg_type {
     MSG_HELLO = 1, /* up: I am here: version, CPUs, GPUs, addresses */
     MSG_HOSTS,     /* down: all hosts; start those below you */
@@ -51,6 +54,11 @@ enum msg_type {
     MSG_PROBE,     /* down: look whether you are fit for the job (--preflight) */
     MSG_FOUND,     /* up: what was found; the last one says so */
     MSG_TOLD,      /* up: a signal from elsewhere tells this agent to end */
+    MSG_FENCE,     /* both: what a node brings to a meeting; what all have brought */
+    MSG_PEER,      /* both: from the agent of one node to that of another */
+    MSG_ABORT,     /* up: a rank ends the job by itself, as by MPI_Abort */
+    MSG_SERVE,     /* down, an agent to its PMIx server: whom to serve */
+    MSG_MEMBER,    /* both, the same two: a rank has joined PMIx, or left it */
     MSG_TYPES
 };
 

@@ -112,6 +112,8 @@ void msg_job_pack(const struct msg_job *m, struct pack *k)
     pack_u32(k, m->input);
     pack_u32(k, m->columns);
     pack_str(k, m->preload);
+    pack_u32(k, m->mpi);
+    pack_strs(k, m->map.v, m->map.n);
 }
 
 int msg_job_unpack(const struct frame *f, struct msg_job *m, struct ddp_err *err)
@@ -133,6 +135,8 @@ int msg_job_unpack(const struct frame *f, struct msg_job *m, struct ddp_err *err
     m->input = unpack_u32(&u);
     m->columns = unpack_u32(&u);
     m->preload = unpack_str(&u);
+    m->mpi = unpack_u32(&u);
+    unpack_strs(&u, &m->map);
     u.bad |= m->argv.n == 0 || !m->wdir || !m->id || !m->master_addr;
     UNPACK_END(u, f, m, msg_job_finish, err);
 }
@@ -142,6 +146,7 @@ void msg_job_finish(struct msg_job *m)
     strv_finish(&m->argv);
     strv_finish(&m->env);
     strv_finish(&m->user_set);
+    strv_finish(&m->map);
     free(m->wdir);
     free(m->id);
     free(m->master_addr);
@@ -458,4 +463,133 @@ void msg_found_finish(struct msg_found *m)
     free(m->key);
     free(m->problem);
     *m = (struct msg_found){0};
+}
+
+void msg_fence_pack_head(const struct msg_fence *m, struct pack *k)
+{
+    pack_u32(k, m->service);
+    pack_u32(k, m->nkey);
+    pack_bytes(k, m->key, m->nkey);
+    pack_u32(k, m->nnodes);
+    for (uint32_t i = 0; i < m->nnodes; i++)
+        pack_u32(k, m->nodes[i]);
+    pack_u32(k, (uint32_t)m->status);
+}
+
+int msg_fence_unpack(const struct frame *f, struct msg_fence *m, struct ddp_err *err)
+{
+    struct unpack u = body_of(f);
+    m->service = unpack_u32(&u);
+    m->nkey = unpack_u32(&u);
+    m->key = unpack_bytes(&u, m->nkey);
+    m->nnodes = unpack_u32(&u);
+    u.bad |= m->nnodes > u.n / 4;
+    if (!u.bad && m->nnodes > 0)
+        m->nodes = xcalloc(m->nnodes, sizeof *m->nodes);
+    for (uint32_t i = 0; !u.bad && i < m->nnodes; i++)
+        m->nodes[i] = unpack_u32(&u);
+    m->status = (int32_t)unpack_u32(&u);
+    m->data = u.p;
+    m->ndata = u.bad ? 0 : u.n;
+    u.n = 0;
+    UNPACK_END(u, f, m, msg_fence_finish, err);
+}
+
+void msg_fence_finish(struct msg_fence *m)
+{
+    free(m->nodes);
+    *m = (struct msg_fence){0};
+}
+
+void msg_peer_pack_head(const struct msg_peer *m, struct pack *k)
+{
+    pack_u32(k, m->node);
+    pack_u32(k, m->service);
+}
+
+static void nothing_to_finish(const void *m) {}
+
+int msg_peer_unpack(const struct frame *f, struct msg_peer *m, struct ddp_err *err)
+{
+    struct unpack u = body_of(f);
+    m->node = unpack_u32(&u);
+    m->service = unpack_u32(&u);
+    m->data = u.p;
+    m->ndata = u.bad ? 0 : u.n;
+    u.n = 0;
+    UNPACK_END(u, f, m, nothing_to_finish, err);
+}
+
+void msg_abort_pack(const struct msg_abort *m, struct pack *k)
+{
+    pack_u32(k, m->rank);
+    pack_u32(k, (uint32_t)m->code);
+    pack_u64(k, (uint64_t)m->at_ns);
+    pack_str(k, m->text);
+}
+
+int msg_abort_unpack(const struct frame *f, struct msg_abort *m, struct ddp_err *err)
+{
+    struct unpack u = body_of(f);
+    m->rank = unpack_u32(&u);
+    m->code = (int32_t)unpack_u32(&u);
+    m->at_ns = (int64_t)unpack_u64(&u);
+    m->text = unpack_str(&u);
+    u.bad |= !m->text;
+    UNPACK_END(u, f, m, msg_abort_finish, err);
+}
+
+void msg_abort_finish(struct msg_abort *m)
+{
+    free(m->text);
+    *m = (struct msg_abort){0};
+}
+
+void msg_serve_pack(const struct msg_serve *m, struct pack *k)
+{
+    pack_str(k, m->nspace);
+    pack_str(k, m->host);
+    pack_str(k, m->uri);
+    pack_str(k, m->tmpdir);
+    pack_u32(k, m->node);
+    pack_u32(k, m->nranks);
+    pack_strs(k, m->map.v, m->map.n);
+}
+
+int msg_serve_unpack(const struct frame *f, struct msg_serve *m, struct ddp_err *err)
+{
+    struct unpack u = body_of(f);
+    m->nspace = unpack_str(&u);
+    m->host = unpack_str(&u);
+    m->uri = unpack_str(&u);
+    m->tmpdir = unpack_str(&u);
+    m->node = unpack_u32(&u);
+    m->nranks = unpack_u32(&u);
+    unpack_strs(&u, &m->map);
+    u.bad |= !m->nspace || !m->host || !m->uri || !m->tmpdir || m->node >= m->map.n;
+    UNPACK_END(u, f, m, msg_serve_finish, err);
+}
+
+void msg_serve_finish(struct msg_serve *m)
+{
+    free(m->nspace);
+    free(m->host);
+    free(m->uri);
+    free(m->tmpdir);
+    strv_finish(&m->map);
+    *m = (struct msg_serve){0};
+}
+
+void msg_member_pack(const struct msg_member *m, struct pack *k)
+{
+    pack_u32(k, m->rank);
+    pack_u32(k, m->state);
+}
+
+int msg_member_unpack(const struct frame *f, struct msg_member *m, struct ddp_err *err)
+{
+    struct unpack u = body_of(f);
+    m->rank = unpack_u32(&u);
+    m->state = unpack_u32(&u);
+    UNPACK_END(u, f, m, nothing_to_finish, err);
 }

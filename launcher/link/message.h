@@ -50,6 +50,7 @@ struct msg_job {
     struct strv argv;     /* the program */
     struct strv env;      /* of the launcher, with -x applied */
     struct strv user_set; /* names given by -x */
+    struct strv map;      /* of each node that has ranks, in their order: "0-3,8 HOST" */
     char *wdir;           /* owned */
     char *id;             /* owned: TORCHELASTIC_RUN_ID */
     char *master_addr;    /* owned */
@@ -58,6 +59,7 @@ struct msg_job {
     uint32_t master_port; /* 0: this agent binds the store itself (one node only) */
     uint32_t nranks, nnodes;
     uint32_t rank_names, store_mode, bind_to, input;
+    uint32_t mpi;      /* enum mpi_serve */
     uint32_t columns;  /* of the terminal that ranks' lines end on; 0: none */
     bool env_complete; /* env is all there is (local jobs); never sent */
 };
@@ -124,6 +126,72 @@ struct msg_vouched {
 void msg_vouched_pack(const struct msg_vouched *m, struct pack *k);
 int msg_vouched_unpack(const struct frame *f, struct msg_vouched *m, struct ddp_err *err);
 void msg_vouched_finish(struct msg_vouched *m);
+
+/* Who meets at a fence or speaks to whom: the two services have numbers and keys of their
+ * own. */
+enum msg_service { SERVICE_PMIX, SERVICE_PMI };
+
+/* A fence: each of `nodes` brings bytes, and when the last one has, each gets what all
+ * have brought, in one piece and in the same order. It is told from others by everything
+ * that stands before `status`. Borrowed from the frame when unpacked, except `nodes`. */
+struct msg_fence {
+    uint32_t service; /* enum msg_service */
+    const uint8_t *key;
+    uint32_t nkey;
+    uint32_t nnodes; /* how many meet, by node rank; 0: all */
+    uint32_t *nodes; /* owned, or NULL */
+    int32_t status;  /* 0, or what is wrong with what it brings; the first stays */
+    const uint8_t *data;
+    size_t ndata; /* the rest of the frame */
+};
+void msg_fence_pack_head(const struct msg_fence *m, struct pack *k); /* up to status */
+int msg_fence_unpack(const struct frame *f, struct msg_fence *m, struct ddp_err *err);
+void msg_fence_finish(struct msg_fence *m);
+
+/* From one node to another: on the way up `node` is the one it goes to, on the way down
+ * the one it comes from (node ranks). The data is borrowed when unpacked. */
+struct msg_peer {
+    uint32_t node;
+    uint32_t service; /* enum msg_service */
+    const uint8_t *data;
+    size_t ndata;
+};
+void msg_peer_pack_head(const struct msg_peer *m, struct pack *k); /* the data follows */
+int msg_peer_unpack(const struct frame *f, struct msg_peer *m, struct ddp_err *err);
+
+/* A rank ends the job. */
+struct msg_abort {
+    uint32_t rank;
+    int32_t code;  /* as the program gave it */
+    int64_t at_ns; /* on the clock of its node */
+    char *text;    /* owned: what it has done, "called MPI_Abort with code 3" */
+};
+void msg_abort_pack(const struct msg_abort *m, struct pack *k);
+int msg_abort_unpack(const struct frame *f, struct msg_abort *m, struct ddp_err *err);
+void msg_abort_finish(struct msg_abort *m);
+
+/* What a node's PMIx server has to know. */
+struct msg_serve {
+    char *nspace;    /* owned: the name of the world that it serves */
+    char *host;      /* owned: this node's name in the map */
+    char *uri;       /* owned: as the ranks have been told */
+    char *tmpdir;    /* owned: where it makes a directory of its own */
+    uint32_t node;   /* this node's rank */
+    uint32_t nranks; /* in all */
+    struct strv map; /* as in msg_job */
+};
+void msg_serve_pack(const struct msg_serve *m, struct pack *k);
+int msg_serve_unpack(const struct frame *f, struct msg_serve *m, struct ddp_err *err);
+void msg_serve_finish(struct msg_serve *m);
+
+/* A rank and its PMIx server. Down it is a question, answered by the same rank and
+ * MEMBER_ASKED, behind everything that was told before. */
+enum member_state { MEMBER_JOINED, MEMBER_LEFT, MEMBER_ASKED };
+struct msg_member {
+    uint32_t rank, state;
+};
+void msg_member_pack(const struct msg_member *m, struct pack *k);
+int msg_member_unpack(const struct frame *f, struct msg_member *m, struct ddp_err *err);
 
 /* The hosts of the job and how to start agents there. */
 struct msg_hosts {

@@ -12,6 +12,7 @@
 enum cause_kind {
     CAUSE_NONE,
     CAUSE_EXIT,   /* a rank ended badly: `status` */
+    CAUSE_ABORT,  /* a rank has ended the job, as by MPI_Abort: `text`, `code` */
     CAUSE_CANNOT, /* a rank or the store cannot be started: `text`, `code` */
     CAUSE_NODE,   /* a node was lost: `text`, `code` */
     CAUSE_TIME,   /* --timeout is over: `text`, `code` */

@@ -9,8 +9,8 @@
  * The descriptor table is shared as well (CLONE_FILES) until the child takes a private
  * copy of its lowest part with close_range(CLOSE_RANGE_UNSHARE): with hundreds of pipes
  * open, copying the whole table and closing it again at exec costs more than all else.
- * That is why the three ends are first moved to three low places, which this process
- * holds for that from child_init() on.
+ * That is why the three ends, and what is given beside them, are first moved to low
+ * places, which this process holds for that from child_init() on.
  *
  * PR_SET_PDEATHSIG belongs to the thread that forks: ddprun has one.
  */
@@ -32,11 +32,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { STACK_SIZE = 64 << 10, SLOTS = 3, SIGNALS = 32 };
+enum { STACK_SIZE = 64 << 10, STREAMS = 3, SLOTS = STREAMS + 1, SIGNALS = 32 };
 
 /* Made once: children are made one after the other. */
 static char *stack;     /* mapped */
-static int slot;        /* the first of the three places */
+static int slot;        /* the first of the places */
 static int holder = -1; /* /dev/null: what is in them between two children */
 static bool has_unshare;
 static struct rlimit
@@ -70,13 +70,13 @@ static void default_signals(void)
     }
 }
 
-static int take_streams(void)
+static int take_streams(bool extra)
 {
-    for (int fd = 0; fd < SLOTS; fd++) {
+    for (int fd = 0; fd < STREAMS; fd++) {
         if (dup2(slot + fd, fd) < 0) /* clears close-on-exec */
             return -1;
     }
-    return 0;
+    return extra && dup2(slot + STREAMS, CHILD_EXTRA_FD) < 0 ? -1 : 0;
 }
 
 static int child_main(void *arg)
@@ -95,7 +95,7 @@ static int child_main(void *arg)
     default_signals();
     if (files.rlim_cur < files.rlim_max && setrlimit(RLIMIT_NOFILE, &files) < 0)
         fail(t, CHILD_SETUP);
-    if (take_streams() < 0)
+    if (take_streams(spec->extra > 0) < 0)
         fail(t, CHILD_SETUP);
     if (spec->cpus && sched_setaffinity(0, spec->cpus_size, spec->cpus) < 0)
         fail(t, CHILD_CPUS);
@@ -106,9 +106,9 @@ static int child_main(void *arg)
     fail(t, CHILD_EXEC);
 }
 
-static int fill_slots(int in, int out, int err)
+static int fill_slots(int in, int out, int err, int extra)
 {
-    const int ends[SLOTS] = {in, out, err};
+    const int ends[SLOTS] = {in, out, err, extra > 0 ? extra : -1};
     for (int i = 0; i < SLOTS; i++) {
         if (dup3(ends[i] < 0 ? holder : ends[i], slot + i, O_CLOEXEC) < 0)
             return -1;
@@ -123,14 +123,14 @@ pid_t child_spawn(const struct child_spec *spec, enum child_step *step)
     sigemptyset(&none);
     struct talk t = {.spec = spec, .parent = getpid(), .mask = &none};
     *step = CHILD_SETUP;
-    if (fill_slots(spec->in, spec->out, spec->err) < 0)
+    if (fill_slots(spec->in, spec->out, spec->err, spec->extra) < 0)
         return -1;
     sigprocmask(SIG_SETMASK, &all, &ours);
     int flags = CLONE_VM | CLONE_VFORK | SIGCHLD | (has_unshare ? CLONE_FILES : 0);
     pid_t pid = clone(child_main, stack + STACK_SIZE, flags, &t);
     int error = pid < 0 ? errno : t.error;
     sigprocmask(SIG_SETMASK, &ours, NULL);
-    fill_slots(-1, -1, -1); /* or a pipe of this child would stay open */
+    fill_slots(-1, -1, -1, -1); /* or a pipe of this child would stay open */
     if (pid >= 0 && t.step == CHILD_OK)
         return pid;
     if (pid >= 0)
@@ -146,7 +146,7 @@ static bool unshare_works(void)
     return syscall(SYS_close_range, ~0U, ~0U, CLOSE_RANGE_UNSHARE) == 0;
 }
 
-/* Three in a row that nobody uses. */
+/* So many in a row that nobody uses. */
 static int free_slots(void)
 {
     for (int fd = STDERR_FILENO + 1, run = 0;; fd++) {
@@ -186,7 +186,7 @@ int child_init(struct ddp_err *err)
     slot = free_slots();
     int low = open("/dev/null", O_RDWR | O_CLOEXEC);
     holder = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, slot + SLOTS);
-    if (holder < 0 || fill_slots(-1, -1, -1) < 0) {
+    if (holder < 0 || fill_slots(-1, -1, -1, -1) < 0) {
         err_errno(err, "cannot open '/dev/null'");
         munmap(p, STACK_SIZE);
         return -1;

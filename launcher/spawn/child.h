@@ -14,6 +14,10 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+/* One more descriptor that a child may be given. Out of the way of what scripts use (3 to
+ * 9, 10 on, 255), and small enough for a table of descriptors that need not grow. */
+enum { CHILD_EXTRA_FD = 63 };
+
 /* What the new process is to be. All borrowed, for the time of the call. */
 struct child_spec {
     const char *path; /* of the program: no search */
@@ -21,6 +25,7 @@ struct child_spec {
     char *const *env;
     const char *dir;       /* NULL: ours */
     int in, out, err;      /* become 0, 1, 2 (-1: /dev/null); all above are closed */
+    int extra;             /* but this becomes CHILD_EXTRA_FD; 0 or -1: none */
     const cpu_set_t *cpus; /* NULL: ours */
     size_t cpus_size;      /* bytes of it */
     bool session; /* a session of its own: for ssh, which shall find no terminal */

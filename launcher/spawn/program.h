@@ -8,6 +8,10 @@
 #include "include/ddprun/err.h"
 #include "launcher/spawn/child.h"
 
+/* The program `name` of this installation: beside the one that runs, or where they are
+ * installed. The path (malloc'ed), or NULL: it is not there. */
+char *program_of_ours(const char *name);
+
 enum { EXIT_CANNOT_START = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
 
 /* Find `name` as a shell would: with a slash in it, it is a path (relative to `dir`),

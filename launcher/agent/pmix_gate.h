@@ -1,0 +1,29 @@
+/* launcher/agent/pmix_gate.h - libpmix listens at a door that we have made
+ *
+ * Ranks are told of the port before there is a server behind it: the agent binds it, and
+ * the server is started only when the first rank knocks, so that a launch of anything
+ * else than MPI costs one socket. libpmix however insists on a socket of its own. So this
+ * program has its own bind() and accept(), which libpmix finds before the C library's:
+ * its first socket of the internet becomes the one that ranks wait at, and who is not of
+ * the job is turned away before libpmix, which a silent stranger can block, sees him.
+ */
+#ifndef LAUNCHER_AGENT_PMIX_GATE_H
+#define LAUNCHER_AGENT_PMIX_GATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* To be called before libpmix is initialized. `fd` listens; it is taken over. Only
+ * descendants of `ancestor` pass. */
+void pmix_gate_set(int fd, pid_t ancestor);
+
+/* libpmix knows the ranks now: they may come in. It would refuse one that it does not. */
+void pmix_gate_open(void);
+
+/* Wait until libpmix has hung up on everybody who has come in: when all ranks are gone it
+ * does so by itself, and removes what they have left in /dev/shm. Returns whether it did
+ * until `deadline_ms`. */
+bool pmix_gate_empties(int64_t deadline_ms);
+
+#endif

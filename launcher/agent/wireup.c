@@ -1,0 +1,412 @@
+/* launcher/agent/wireup.c - see wireup.h
+ *
+ * The PMIx server is a branch below this agent: its frames FENCE, PEER, ABORT and LOG go
+ * up as they are, FENCE and PEER for its service come down to it.
+ *
+ * Did a rank that has exited with 0 leave MPI before? It was answered only when the
+ * server had told so, but its end may be seen before those words are read. So the server
+ * is asked, and its answer comes behind them.
+ */
+#define LOG_SUBSYS "mpi"
+#include "launcher/agent/wireup.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/sock.h"
+#include "launcher/agent/pmi_server.h"
+#include "launcher/link/link.h"
+#include "launcher/spawn/child.h"
+#include "launcher/spawn/program.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* ms: the PMIx server's own limit for its end is half of it */
+enum { STOP_MS = 2000 };
+
+struct member {
+    bool joined; /* PMIx, and has not left it */
+    bool exited;
+    int64_t exited_ns; /* when */
+};
+
+struct wireup {
+    struct loop *loop;             /* borrowed */
+    struct reap *reap;             /* borrowed */
+    const struct msg_job *job;     /* borrowed */
+    const struct msg_share *share; /* borrowed */
+    struct wireup_events events;
+    void *arg;
+    char *program;      /* owned: the PMIx server's; NULL: PMIx is not served */
+    char *nspace, *uri; /* owned, likewise */
+    int gate;           /* owned: where ranks knock; -1: nobody has to look there */
+    struct event *knock, *deadline; /* owned */
+    pid_t server;                   /* 0: not started, or it has ended */
+    struct link *link;              /* owned: to the server */
+    bool stopped;
+    struct member *members; /* owned, by local rank */
+    struct pmi_server *pmi; /* owned; NULL: PMI is not served */
+};
+
+/* --- what goes up ------------------------------------------------------------------- */
+
+static void tell_abort(struct wireup *w, uint32_t rank, int64_t at_ns, const char *text)
+{
+    struct msg_abort m = {.rank = rank, .code = 1, .at_ns = at_ns, .text = xstrdup(text)};
+    struct pack k = {0};
+    msg_abort_pack(&m, &k);
+    w->events.send(MSG_ABORT, &k, NULL, 0, w->arg);
+    pack_finish(&k);
+    msg_abort_finish(&m);
+}
+
+static const char left_open[] = "exited with status 0 without calling MPI_Finalize";
+
+static int hear_member(struct wireup *w, const struct frame *f, struct ddp_err *err)
+{
+    struct msg_member m;
+    if (msg_member_unpack(f, &m, err) < 0)
+        return -1;
+    for (uint32_t i = 0; i < w->share->nlocal; i++) {
+        struct member *member = &w->members[i];
+        if (w->share->ranks[i].rank != m.rank)
+            continue;
+        if (m.state != MEMBER_ASKED)
+            member->joined = m.state == MEMBER_JOINED;
+        else if (member->joined && member->exited)
+            tell_abort(w, m.rank, member->exited_ns, left_open);
+    }
+    return 0;
+}
+
+static void pass_up(struct wireup *w, const struct frame *f)
+{
+    const struct pack body = {.n = 0};
+    w->events.send(f->type, &body, f->body, f->size, w->arg);
+}
+
+static void hear_cannot(struct wireup *w, const struct frame *f)
+{
+    struct msg_cannot m = {0};
+    struct ddp_err err;
+    if (msg_cannot_unpack(f, &m, &err) < 0)
+        return;
+    w->events.failed(m.text, w->arg);
+    msg_cannot_finish(&m);
+}
+
+static void on_frame(struct link *l, const struct frame *f, void *arg)
+{
+    struct wireup *w = arg;
+    struct ddp_err err = {""};
+    switch ((int)f->type) {
+    case MSG_FENCE:
+    case MSG_PEER:
+    case MSG_ABORT:
+    case MSG_LOG:
+        pass_up(w, f);
+        break;
+    case MSG_MEMBER:
+        if (hear_member(w, f, &err) < 0)
+            w->events.failed(err.text, w->arg);
+        break;
+    case MSG_CANNOT:
+        hear_cannot(w, f);
+        break;
+    default:
+        log_debug("frame '%s' out of place", msg_name(f->type));
+    }
+}
+
+/* --- the server --------------------------------------------------------------------- */
+
+static void close_gate(struct wireup *w)
+{
+    if (w->knock)
+        event_free(w->knock);
+    w->knock = NULL;
+    if (w->gate >= 0)
+        close(w->gate);
+    w->gate = -1;
+}
+
+static void on_server_closed(struct link *l, const char *why, void *arg)
+{
+    struct wireup *w = arg;
+    link_close(w->link); /* its end is told of when it is reaped */
+    w->link = NULL;
+}
+
+static const struct link_events link_events = {on_frame, on_server_closed, NULL};
+
+static void on_server_exit(pid_t pid, int status, int64_t at_ns,
+                           const struct rusage *used, void *arg)
+{
+    struct wireup *w = arg;
+    w->server = 0;
+    event_del(w->deadline);
+    if (w->stopped)
+        return;
+    char text[200];
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+        snprintf(text, sizeof text,
+                 "a rank on %.60s asks for PMIx, but ddprun-pmix does not run there: is "
+                 "libpmix.so.2 (package libpmix2) installed on it",
+                 w->share->host);
+    else
+        snprintf(text, sizeof text, "the PMIx server on %.60s has ended with %s %d",
+                 w->share->host, WIFSIGNALED(status) ? "signal" : "status",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    w->events.failed(text, w->arg);
+}
+
+static const char *tmpdir_of(const struct wireup *w)
+{
+    const char *dir = getenv("TMPDIR");
+    return dir && dir[0] == '/' ? dir : "/tmp";
+}
+
+static void send_orders(struct wireup *w)
+{
+    struct msg_serve m = {.nspace = xstrdup(w->nspace),
+                          .host = xstrdup(w->share->host),
+                          .uri = xstrdup(w->uri),
+                          .tmpdir = xstrdup(tmpdir_of(w)),
+                          .node = w->share->node_rank,
+                          .nranks = w->job->nranks};
+    struct pack k = {0};
+    strv_push_all(&m.map, w->job->map.v);
+    msg_serve_pack(&m, &k);
+    link_send_pack(w->link, MSG_SERVE, 0, &k);
+    pack_finish(&k);
+    msg_serve_finish(&m);
+}
+
+static int start_server(struct wireup *w, struct ddp_err *err)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+        return err_errno(err, "cannot make a socketpair");
+    char *argv[] = {w->program, NULL};
+    struct child_spec spec = {.path = w->program,
+                              .argv = argv,
+                              .env = environ,
+                              .in = pair[1],
+                              .out = w->gate,
+                              .err = STDERR_FILENO,
+                              .extra = -1,
+                              .group = true};
+    enum child_step step;
+    w->server = child_spawn(&spec, &step);
+    close(pair[1]);
+    if (w->server < 0) {
+        w->server = 0;
+        err_errno(err, "cannot start '%s'", w->program);
+        close(pair[0]);
+        return -1;
+    }
+    log_debug("PMIx server started as process %d", (int)w->server);
+    reap_watch(w->reap, w->server, on_server_exit, w);
+    w->link = link_create(w->loop, pair[0], FRAME_UP, NULL, &link_events, w);
+    send_orders(w);
+    close_gate(w);
+    return 0;
+}
+
+void wireup_expect(struct wireup *w)
+{
+    struct ddp_err err;
+    if (w->stopped || w->gate < 0)
+        return;
+    if (start_server(w, &err) < 0) {
+        close_gate(w);
+        w->events.failed(err.text, w->arg);
+    }
+}
+
+static void on_knock(evutil_socket_t fd, short what, void *arg)
+{
+    wireup_expect(arg);
+}
+
+static void on_stop_deadline(evutil_socket_t fd, short what, void *arg)
+{
+    struct wireup *w = arg;
+    if (w->server > 0)
+        kill(w->server, SIGKILL);
+}
+
+void wireup_stop(struct wireup *w)
+{
+    if (w->stopped)
+        return;
+    w->stopped = true;
+    close_gate(w);
+    if (w->link)
+        link_close(w->link);
+    w->link = NULL;
+    if (w->server > 0)
+        event_add(w->deadline, &(struct timeval){STOP_MS / 1000, 0});
+}
+
+bool wireup_is_server(const struct wireup *w, pid_t pid)
+{
+    return w->server > 0 && w->server == pid;
+}
+
+/* --- the ranks ---------------------------------------------------------------------- */
+
+void wireup_exited(struct wireup *w, uint32_t local, const struct msg_exit *how)
+{
+    struct member *m = &w->members[local];
+    bool open = w->pmi && pmi_server_exited(w->pmi, local);
+    m->exited = true;
+    m->exited_ns = how->at_ns;
+    if (how->status != 0)
+        return;
+    if (open) {
+        tell_abort(w, how->rank, how->at_ns, left_open);
+    } else if (m->joined && w->link) {
+        struct msg_member asked = {how->rank, MEMBER_ASKED};
+        struct pack k = {0};
+        msg_member_pack(&asked, &k);
+        link_send_pack(w->link, MSG_MEMBER, 0, &k);
+        pack_finish(&k);
+    }
+}
+
+int wireup_open(struct wireup *w, uint32_t local)
+{
+    return w->pmi ? pmi_server_open(w->pmi, local) : -1;
+}
+
+void wireup_started(struct wireup *w, uint32_t local)
+{
+    if (w->pmi)
+        pmi_server_started(w->pmi, local);
+}
+
+void wireup_tell(const struct wireup *w, struct rank_facts *facts)
+{
+    facts->pmix_nspace = w->nspace;
+    facts->pmix_uri = w->uri;
+    if (w->pmi) {
+        facts->pmi_fd = CHILD_EXTRA_FD;
+        facts->rank_names |= NAMES_PMI;
+    }
+}
+
+bool wireup_has_pmix(const struct wireup *w)
+{
+    return w->nspace != NULL;
+}
+
+int wireup_hear(struct wireup *w, const struct frame *f, struct ddp_err *err)
+{
+    struct unpack u = {.p = f->body, .n = f->size};
+    if (f->type == MSG_PEER)
+        unpack_u32(&u);
+    if (unpack_u32(&u) == SERVICE_PMI)
+        return w->pmi ? pmi_server_hear(w->pmi, f, err) : 0;
+    if (!w->link)
+        wireup_expect(w); /* another node asks before a rank here has */
+    if (w->link)
+        link_send(w->link, f->type, f->node, f->body, f->size, NULL, 0);
+    return 0;
+}
+
+/* --- life --------------------------------------------------------------------------- */
+
+static int open_gate(struct wireup *w, struct ddp_err *err)
+{
+    int port;
+    w->gate = sock_listen("127.0.0.1", 0, &port, err);
+    if (w->gate < 0)
+        return -1;
+    w->knock = event_new(loop_base(w->loop), w->gate, EV_READ, on_knock, w);
+    if (!w->knock || event_add(w->knock, NULL) < 0)
+        return err_set(err, "cannot watch a socket");
+    w->nspace = xasprintf("ddprun-%.100s", w->job->id);
+    w->uri = xasprintf("%s-server.%u;tcp4://127.0.0.1:%d", w->nspace, w->share->node_rank,
+                       port);
+    return 0;
+}
+
+static void on_pmi_abort(uint32_t rank, int code, const char *text, void *arg)
+{
+    struct wireup *w = arg;
+    struct msg_abort m = {
+        .rank = rank, .code = code, .at_ns = now_ns(), .text = xstrdup(text)};
+    struct pack k = {0};
+    msg_abort_pack(&m, &k);
+    w->events.send(MSG_ABORT, &k, NULL, 0, w->arg);
+    pack_finish(&k);
+    msg_abort_finish(&m);
+}
+
+static void on_pmi_send(enum msg_type type, const struct pack *head, const void *data,
+                        size_t size, void *arg)
+{
+    struct wireup *w = arg;
+    w->events.send(type, head, data, size, w->arg);
+}
+
+struct wireup *wireup_create(struct loop *loop, struct reap *reap,
+                             const struct msg_job *job, const struct msg_share *share,
+                             const struct wireup_events *events, void *arg)
+{
+    struct wireup *w = xcalloc(1, sizeof *w);
+    struct ddp_err err;
+    *w = (struct wireup){.loop = loop,
+                         .reap = reap,
+                         .job = job,
+                         .share = share,
+                         .events = *events,
+                         .arg = arg,
+                         .gate = -1};
+    w->members = xcalloc(share->nlocal, sizeof *w->members);
+    w->deadline = evtimer_new(loop_base(loop), on_stop_deadline, w);
+    if (!w->deadline)
+        abort();
+    if (job->mpi & MPI_PMIX)
+        w->program = program_of_ours("ddprun-pmix");
+    if (w->program && open_gate(w, &err) < 0) {
+        log_warn("PMIx is not served: %s", err.text);
+        close_gate(w);
+    }
+    static const struct pmi_events pmi_events = {on_pmi_send, on_pmi_abort};
+    if (job->mpi & MPI_PMI)
+        w->pmi = pmi_server_create(loop, job, share, &pmi_events, w);
+    return w;
+}
+
+void wireup_destroy(struct wireup *w)
+{
+    if (!w)
+        return;
+    close_gate(w);
+    if (w->link)
+        link_close(w->link);
+    if (w->server > 0) {
+        reap_forget(w->reap, w->server);
+        kill(w->server, SIGKILL);
+    }
+    event_free(w->deadline);
+    pmi_server_destroy(w->pmi);
+    free(w->program);
+    free(w->nspace);
+    free(w->uri);
+    free(w->members);
+    free(w);
+}

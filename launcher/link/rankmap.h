@@ -1,0 +1,32 @@
+/* launcher/link/rankmap.h - which rank runs where: msg_job's map, taken apart
+ *
+ * One text for each node that has ranks, by node rank: "0-3,8 HOST". A set instead of a
+ * number per rank, since ranks of a host mostly follow each other.
+ */
+#ifndef LAUNCHER_LINK_RANKMAP_H
+#define LAUNCHER_LINK_RANKMAP_H
+
+#include "common/idset.h"
+#include "common/strv.h"
+
+#include <stdint.h>
+
+struct rankmap {
+    uint32_t nnodes, nranks;
+    struct rankmap_node {
+        const char *host;   /* borrowed from the text */
+        struct idset ranks; /* in rank order */
+        uint32_t nranks;
+    } * nodes;         /* owned */
+    uint32_t *node_of; /* owned: by rank */
+};
+
+/* `map` is borrowed as long as the result. Every rank of `nranks` must be there once. */
+int rankmap_read(struct rankmap *m, const struct strv *map, uint32_t nranks,
+                 struct ddp_err *err);
+void rankmap_finish(struct rankmap *m);
+
+/* The text for one node. */
+void rankmap_push(struct strv *map, const char *host, const int *ranks, int n);
+
+#endif

@@ -1,0 +1,33 @@
+"""MPI programs for the tests, compiled with whatever MPI this machine has."""
+
+import os
+import shutil
+import subprocess
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Mpi:
+    """An MPI: its compiler, and what it calls itself."""
+
+    def __init__(self, name, compilers):
+        self.name = name
+        self.mpicc = next(filter(None, map(shutil.which, compilers)), None)
+
+    def compile(self, folder, source="mpi_check.c"):
+        program = os.path.join(folder, f"{source.rpartition('.')[0]}.{self.name}")
+        if not os.path.exists(program):
+            subprocess.run(
+                [self.mpicc, "-O1", "-o", program, os.path.join(HERE, "programs", source)],
+                check=True,
+            )
+        return program
+
+
+OPENMPI = Mpi("openmpi", ("mpicc.openmpi",))
+MPICH = Mpi("mpich", ("mpicc.mpich",))
+# without a bond to two cores that others use, and without what tests do not look at
+QUICK = {
+    "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,vader,tcp",
+    "OMPI_MCA_btl_base_warn_component_unused": "0",
+}

@@ -1,0 +1,175 @@
+/* mpi_check WHAT: an MPI program that knows nothing of ddprun and checks what MPI does
+ *
+ * Compiled by the tests with the mpicc of each MPI that is there. Rank 0 writes one line
+ * when everything was right: "WHAT ok on N ranks, L of them here". */
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int rank, size;
+
+static void must(int good, const char *what)
+{
+    if (good)
+        return;
+    fprintf(stderr, "rank %d: %s is wrong\n", rank, what);
+    MPI_Abort(MPI_COMM_WORLD, 9);
+}
+
+static void ring(void)
+{
+    int token = 0, next = (rank + 1) % size, before = (rank + size - 1) % size;
+    for (int round = 0; round < 10; round++) {
+        if (rank > 0)
+            MPI_Recv(&token, 1, MPI_INT, before, round, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        token++;
+        if (size > 1)
+            MPI_Send(&token, 1, MPI_INT, next, round, MPI_COMM_WORLD);
+        if (rank == 0 && size > 1)
+            MPI_Recv(&token, 1, MPI_INT, before, round, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    must(rank > 0 || token == 10 * size, "the token");
+}
+
+/* What osu_latency and osu_bibw do: there and back, then a window of messages both ways,
+ * between every rank and its opposite. */
+static void points(void)
+{
+    enum { LARGEST = 1 << 20, WINDOW = 16 };
+    int peer = size - 1 - rank;
+    char *out = malloc(LARGEST), *in = malloc((size_t)LARGEST * WINDOW);
+    if (peer == rank || !out || !in)
+        return;
+    for (size_t n = 0; n <= LARGEST; n = n ? n * 16 : 1) {
+        memset(out, rank + (int)(n % 7), LARGEST);
+        memset(in, 0, LARGEST);
+        if (rank < peer) {
+            MPI_Send(out, (int)n, MPI_CHAR, peer, 1, MPI_COMM_WORLD);
+            MPI_Recv(in, (int)n, MPI_CHAR, peer, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        } else {
+            MPI_Recv(in, (int)n, MPI_CHAR, peer, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Send(out, (int)n, MPI_CHAR, peer, 1, MPI_COMM_WORLD);
+        }
+        for (size_t i = 0; i < n; i++)
+            must(in[i] == (char)(peer + (int)(n % 7)), "a byte");
+        MPI_Request r[2 * WINDOW];
+        int window = n > 65536 ? 2 : WINDOW;
+        for (int i = 0; i < window; i++) {
+            MPI_Irecv(in + n * (size_t)i, (int)n, MPI_CHAR, peer, 2, MPI_COMM_WORLD, &r[i]);
+            MPI_Isend(out, (int)n, MPI_CHAR, peer, 2, MPI_COMM_WORLD, &r[window + i]);
+        }
+        MPI_Waitall(2 * window, r, MPI_STATUSES_IGNORE);
+    }
+    MPI_Status s;
+    MPI_Sendrecv(&rank, 1, MPI_INT, peer, 3, in, 1, MPI_INT, MPI_ANY_SOURCE, MPI_ANY_TAG,
+                 MPI_COMM_WORLD, &s);
+    must(s.MPI_SOURCE == peer && s.MPI_TAG == 3 && memcmp(in, &peer, sizeof peer) == 0,
+         "a message from anybody");
+    free(out);
+    free(in);
+}
+
+static void collectives_of(MPI_Comm comm, int n)
+{
+    int me, all;
+    MPI_Comm_rank(comm, &me);
+    MPI_Comm_size(comm, &all);
+    int total = all * (all - 1) / 2;
+    int *a = calloc((size_t)n * (size_t)all, sizeof *a),
+        *b = calloc((size_t)n * (size_t)all, sizeof *b);
+    if (!a || !b)
+        must(0, "memory");
+    for (int i = 0; i < n; i++)
+        a[i] = me == all - 1 ? i : -1;
+    MPI_Bcast(a, n, MPI_INT, all - 1, comm);
+    for (int i = 0; i < n; i++)
+        must(a[i] == i, "bcast");
+    for (int i = 0; i < n; i++)
+        a[i] = me + i;
+    MPI_Allreduce(a, b, n, MPI_INT, MPI_SUM, comm);
+    for (int i = 0; i < n; i++)
+        must(b[i] == total + all * i, "allreduce");
+    MPI_Reduce(a, b, n, MPI_INT, MPI_MAX, 0, comm);
+    for (int i = 0; i < n && me == 0; i++)
+        must(b[i] == all - 1 + i, "reduce");
+    MPI_Allgather(a, n, MPI_INT, b, n, MPI_INT, comm);
+    for (int i = 0; i < n * all; i++)
+        must(b[i] == i / n + i % n, "allgather");
+    MPI_Gather(a, n, MPI_INT, b, n, MPI_INT, 0, comm);
+    MPI_Scatter(b, n, MPI_INT, a, n, MPI_INT, 0, comm);
+    for (int i = 0; i < n; i++)
+        must(a[i] == me + i, "gather and scatter");
+    for (int i = 0; i < n * all; i++)
+        a[i] = me * 1000 + i / n;
+    MPI_Alltoall(a, n, MPI_INT, b, n, MPI_INT, comm);
+    for (int i = 0; i < n * all; i++)
+        must(b[i] == i / n * 1000 + me, "alltoall");
+    MPI_Scan(&me, b, 1, MPI_INT, MPI_SUM, comm);
+    must(b[0] == me * (me + 1) / 2, "scan");
+    MPI_Barrier(comm);
+    free(a);
+    free(b);
+}
+
+static void collectives(void)
+{
+    MPI_Comm half;
+    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &half);
+    for (int n = 1; n <= 65536; n *= 16) {
+        collectives_of(MPI_COMM_WORLD, n);
+        collectives_of(half, n);
+    }
+    MPI_Comm_free(&half);
+}
+
+static void spawn(void)
+{
+    MPI_Comm children;
+    int error;
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    must(MPI_Comm_spawn("child", MPI_ARGV_NULL, 1, MPI_INFO_NULL, 0, MPI_COMM_SELF,
+                        &children, &error) != MPI_SUCCESS,
+         "a spawn that succeeds");
+}
+
+static void end_badly(const char *how)
+{
+    if (strcmp(how, "abort") == 0)
+        MPI_Abort(MPI_COMM_WORLD, 42);
+    if (strcmp(how, "exit") == 0)
+        _exit(3);
+    if (strcmp(how, "leave") == 0)
+        _exit(0);
+    if (strcmp(how, "kill") == 0)
+        kill(getpid(), SIGKILL);
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "hello";
+    MPI_Comm here;
+    int local;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &here);
+    MPI_Comm_size(here, &local);
+    if (strcmp(what, "ring") == 0 || strcmp(what, "all") == 0)
+        ring();
+    if (strcmp(what, "points") == 0 || strcmp(what, "all") == 0)
+        points();
+    if (strcmp(what, "collectives") == 0 || strcmp(what, "all") == 0)
+        collectives();
+    if (strcmp(what, "spawn") == 0)
+        spawn();
+    if (rank == size - 1)
+        end_badly(what);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0)
+        printf("%s ok on %d ranks, %d of them here\n", what, size, local);
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Unmodified MPI programs on one machine: they find each other, and end as they should."""
+
+import glob
+import os
+import tempfile
+import unittest
+
+import launch
+import mpi
+
+
+def traces():
+    """What MPI programs leave on a machine when nobody cleans up."""
+    return {
+        path
+        for pattern in ("/dev/shm/vader_segment.*", "/dev/shm/*ddprun*", "/tmp/ddprun-mpi-*")
+        for path in glob.glob(pattern)
+    }
+
+
+class Programs:
+    """The same for every MPI."""
+
+    mpi = None
+    failed_spawn = ""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.programs = tempfile.TemporaryDirectory(prefix="ddprun-test-")
+        cls.addClassCleanup(cls.programs.cleanup)
+        cls.program = cls.mpi.compile(cls.programs.name)
+
+    def check(self, np, what, *options, **env):
+        return self.run_to_end(
+            "-np", np, "--tag-output=off", *options, self.program, what,
+            env={**mpi.QUICK, "TMPDIR": self.folder.name, **env},
+        )
+
+    def assert_ok(self, np, what, launched):
+        self.assert_ended(launched, 0)
+        self.assertEqual(launched.out, f"{what} ok on {np} ranks, {np} of them here\n")
+
+    def test_everything_is_computed_right(self):
+        self.assert_ok(4, "all", self.check(4, "all"))
+
+    def test_a_world_of_one(self):
+        self.assert_ok(1, "ring", self.check(1, "ring"))
+
+    def test_abort_gives_its_code(self):
+        launched = self.check(3, "abort")
+        self.assert_ended(launched, 42)
+        self.assertIn("ddprun: rank 2 on ", launched.err)
+        self.assertIn(" called MPI_Abort with code 42 (after", launched.err)
+
+    def test_who_leaves_without_finalize_fails_the_job(self):
+        launched = self.check(3, "leave")
+        self.assert_ended(launched, 1)
+        self.assertIn("exited with status 0 without calling MPI_Finalize", launched.err)
+
+    def test_who_dies_is_the_headline(self):
+        for what, rc, words in (("exit", 3, "exited with status 3"), ("kill", 137, "SIGKILL")):
+            with self.subTest(what):
+                launched = self.check(3, what)
+                self.assert_ended(launched, rc)
+                self.assertRegex(launched.err, rf"ddprun: rank 2 on \S+ [^\n]*{words}")
+
+    def test_spawn_is_refused(self):
+        launched = self.check(1, "spawn")
+        self.assert_ok(1, "spawn", launched)
+        self.assertIn(self.failed_spawn, launched.err)
+
+    def test_alone_with_none(self):
+        launched = self.check(2, "hello", "--mpi", "none")
+        self.assert_ended(launched, 0)
+        self.assertEqual(launched.out, "hello ok on 1 ranks, 1 of them here\n" * 2)
+
+
+@unittest.skipUnless(mpi.OPENMPI.mpicc and os.environ.get("DDPRUN_PMIX"), "no Open MPI")
+class OpenMpi(Programs, launch.LaunchTest):
+    mpi = mpi.OPENMPI
+    failed_spawn = "rank 0 asks for more processes ('child'): MPI_Comm_spawn is not supported"
+
+    def setUp(self):
+        super().setUp()
+        self.before = traces()
+
+    def tearDown(self):
+        super().tearDown()
+        left = launch.wait_until(lambda: not traces() - self.before, 2.0)
+        self.assertTrue(left, f"left behind: {traces() - self.before}")
+        self.assertEqual(os.listdir(self.folder.name), [])
+
+    def test_it_ignores_pmi(self):
+        launched = self.check(2, "hello", "--mpi", "pmi")
+        self.assertEqual(launched.out, "hello ok on 1 ranks, 1 of them here\n" * 2)
+
+    def test_one_program_after_the_other(self):
+        # MPICH's first program would shut its socket down for the second
+        both = f"{self.program} ring && {self.program} hello"
+        launched = self.run_to_end(
+            "-np", 2, "--tag-output=off", "sh", "-c", both,
+            env={**mpi.QUICK, "TMPDIR": self.folder.name},
+        )
+        self.assert_ended(launched, 0)
+        self.assertEqual(
+            launched.out.splitlines(),
+            [f"{what} ok on 2 ranks, 2 of them here" for what in ("ring", "hello")],
+        )
+
+    def test_addresses_on_demand(self):
+        launched = self.check(
+            3, "all", OMPI_MCA_pmix_base_async_modex="1", OMPI_MCA_pmix_base_collect_data="0"
+        )
+        self.assert_ok(3, "all", launched)
+
+
+@unittest.skipUnless(mpi.MPICH.mpicc, "no MPICH")
+class Mpich(Programs, launch.LaunchTest):
+    mpi = mpi.MPICH
+
+    def test_it_ignores_pmix(self):
+        launched = self.check(2, "hello", "--mpi", "pmix")
+        self.assertEqual(launched.out, "hello ok on 1 ranks, 1 of them here\n" * 2)
+
+
+if __name__ == "__main__":
+    launch.main()

@@ -83,8 +83,9 @@ int checkpoint_prepare(const char *place, struct ddp_err *err)
 struct slot {
     char *name; /* owned */
     const struct param *param;
-    float *data; /* borrowed from the model or the optimiser */
-    bool state;  /* the optimiser's */
+    float *data;  /* borrowed from the model or the optimiser */
+    bool state;   /* the optimiser's */
+    bool counter; /* PyTorch keeps it as an integer, and nothing depends on it */
 };
 
 struct slots {
@@ -96,15 +97,22 @@ static struct slots slots_make(struct model *model, const struct optim *optim)
 {
     size_t nparams;
     const struct param *params = model_params(model, &nparams);
-    struct slots s = {xcalloc(nparams * (1 + OPTIM_STATES), sizeof *s.v), 0};
+    size_t nbuffers, floats;
+    const struct param *buffers = model_buffers(model, &nbuffers);
+    float *block = model_buffer_block(model, &floats);
+    struct slots s = {xcalloc(nparams * (1 + OPTIM_STATES) + nbuffers, sizeof *s.v), 0};
     for (size_t i = 0; i < nparams; i++)
         s.v[s.n++] = (struct slot){xstrdup(params[i].name), &params[i],
-                                   model_weights(model) + params[i].offset, false};
+                                   model_weights(model) + params[i].offset};
+    for (size_t i = 0; i < nbuffers; i++)
+        s.v[s.n++] =
+            (struct slot){xstrdup(buffers[i].name), &buffers[i],
+                          block + buffers[i].offset, .counter = buffers[i].ndim == 0};
     for (int k = 0; k < OPTIM_STATES; k++) {
         for (size_t i = 0; optim->states[k] && i < nparams; i++)
             s.v[s.n++] = (struct slot){
                 xasprintf("optim.%s.%s", optim->type->states[k], params[i].name),
-                &params[i], optim->states[k] + params[i].offset, true};
+                &params[i], optim->states[k] + params[i].offset, .state = true};
     }
     return s;
 }
@@ -205,6 +213,10 @@ static int match(const struct safetensors *f, const struct slot *s, struct array
                  struct ddp_err *err)
 {
     int found = safetensors_find(f, s->name, out, err);
+    if (s->counter && found <= 0) {
+        *out = (struct array){0};
+        return 0;
+    }
     if (found < 0)
         return -1;
     if (!found)

@@ -48,7 +48,7 @@ enum key {
 
 static const struct argp_option options[] = {
     {NULL, 0, NULL, 0, "What to learn", 1},
-    {"model", KEY_MODEL, "NAME", 0, "linreg, mlp or cnn (the default)", 0},
+    {"model", KEY_MODEL, "NAME", 0, "linreg, toy, mlp, cnn (the default) or resnet18", 0},
     {"data", KEY_DATA, "WHAT", 0,
      "digits: 1,797 handwritten digits inside the program (the default); synthetic: a line "
      "with noise, for linreg; or a folder with MNIST's four files, plain or .gz",
@@ -65,7 +65,8 @@ static const struct argp_option options[] = {
 
     {NULL, 0, NULL, 0, "How to learn", 2},
     {"optimizer", KEY_OPTIMIZER, "NAME", 0,
-     "sgd, adam or adadelta (defaults: linreg sgd, mlp adam, cnn adadelta)", 0},
+     "sgd, adam or adadelta (defaults: linreg and resnet18 sgd, toy and mlp adam, cnn "
+     "adadelta)", 0},
     {"lr", KEY_LR, "X", 0,
      "Learning rate (defaults: sgd 0.01, adam 0.001, adadelta 1; linreg 0.05)", 0},
     {"momentum", KEY_MOMENTUM, "X", 0, "Of sgd (default 0)", 0},
@@ -158,7 +159,13 @@ static int parse_model(const char *text, const struct model_type **out,
             return 0;
         }
     }
-    return err_set(err, "'%s' is not one of linreg, mlp, cnn", text);
+    char names[128] = "";
+    for (size_t i = 0; model_types[i]; i++) {
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
+                 model_types[i]->name);
+    }
+    return err_set(err, "'%s' is not one of %s", text, names);
 }
 
 static int parse_optimizer(const char *text, const struct optim_type **out,
@@ -382,15 +389,13 @@ static int fill_in(struct parse *p)
     if (line != (strcmp(c->data, "synthetic") == 0))
         return err_set(
             p->err,
-            "--model %s cannot learn --data %s: linreg learns 'synthetic', mlp "
-            "and cnn learn images",
+            "--model %s cannot learn --data %s: linreg learns 'synthetic', the "
+            "others learn images",
             c->model->name, c->data);
     if (line && isfinite(c->target))
         return err_set(p->err, "--target-accuracy: linreg has no accuracy");
     if (!c->optim)
-        c->optim = optim_find(line                                 ? "sgd"
-                              : strcmp(c->model->name, "mlp") == 0 ? "adam"
-                                                                   : "adadelta");
+        c->optim = optim_find(c->model->optimizer);
     if (!isfinite(c->lr))
         c->lr = line ? 0.05 : c->optim->lr;
     if (c->optim_settings.momentum > 0 && strcmp(c->optim->name, "sgd") != 0)

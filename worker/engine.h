@@ -68,8 +68,9 @@ struct engine_type {
      * any rank changes no weight. */
     int (*step)(struct engine *e, const struct engine_step *step,
                 struct engine_result *result, struct ddp_err *err);
-    /* Wait for the next result: 1, or 0 when all have been given out. To be called until
-     * then before anything else than step(). */
+    /* Wait for the next result: 1, or 0 when all have been given out, and what ranks
+     * remember apart (a model's buffers) is the mean of all. To be called until then, on
+     * every rank, before anything else than step(). */
     int (*settle)(struct engine *e, struct engine_result *result, struct ddp_err *err);
     /* The mean loss of samples which[0..n) of `part` (one of the job's), n of at most
      * batch_size, and how many were right. */

@@ -9,6 +9,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/ddp/reducer.h"
+#include "worker/ddp/replica.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@ struct engine {
     struct engine_job job;
     struct reducer *reducer; /* owned; has the gradients */
     struct batch_buf batch;
+    bool apart; /* the ranks' buffers: steps were taken since they were made alike */
     char text[64];
 };
 
@@ -63,6 +65,7 @@ static int cpu_step(struct engine *e, const struct engine_step *s,
     const struct engine_job *job = &e->job;
     float share = (float)s->mine / (float)s->all, loss = 0;
     int correct = 0;
+    e->apart = true;
     reducer_begin(e->reducer, s->mine == 0);
     if (s->mine > 0) {
         struct batch b =
@@ -87,7 +90,9 @@ static int cpu_step(struct engine *e, const struct engine_step *s,
 
 static int cpu_settle(struct engine *e, struct engine_result *result, struct ddp_err *err)
 {
-    return 0;
+    bool apart = e->apart;
+    e->apart = false;
+    return apart ? replica_average(e->job.group, e->job.model, err) : 0;
 }
 
 static int cpu_evaluate(struct engine *e, const struct samples *part,

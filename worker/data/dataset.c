@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/data/cifar.h"
 #include "worker/data/digits.h"
 #include "worker/data/idx.h"
 #include "worker/data/random.h"
@@ -80,7 +81,8 @@ static int load_images(const char *folder, const char *part, struct samples *out
 static int normalise(struct dataset *d, struct ddp_err *err)
 {
     uint64_t sum = 0, squares = 0;
-    size_t count = d->train.n * (size_t)d->shape.H * (size_t)d->shape.W;
+    size_t count =
+        d->train.n * (size_t)d->shape.C * (size_t)d->shape.H * (size_t)d->shape.W;
     for (size_t i = 0; i < count; i++) {
         sum += d->train.pixels[i];
         squares += (uint64_t)d->train.pixels[i] * d->train.pixels[i];
@@ -100,6 +102,8 @@ static int load_image_folder(struct dataset *d, struct ddp_err *err)
 {
     struct io_shape test = {0};
     d->task = TASK_CLASSIFY;
+    if (cifar_there(d->name))
+        return cifar_load(d->name, d, err) < 0 ? -1 : normalise(d, err);
     if (load_images(d->name, "train", &d->train, &d->shape, err) < 0 ||
         load_images(d->name, "t10k", &d->test, &test, err) < 0)
         return -1;

@@ -41,7 +41,7 @@ extern const struct line {
 
 /* `name`: "digits" (carried in the program), "synthetic", or a folder that holds
  * train-images-idx3-ubyte, train-labels-idx1-ubyte and the same with t10k, each plain or
- * .gz. `name` is borrowed. `seed` is for what is drawn. */
+ * .gz, or CIFAR's binary records (worker/data/cifar.h). `name` is borrowed. `seed` is for what is drawn. */
 int dataset_load(const char *name, uint64_t seed, struct dataset *out,
                  struct ddp_err *err);
 void dataset_finish(struct dataset *d); /* frees; a zeroed struct is fine */

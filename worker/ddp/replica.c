@@ -39,6 +39,10 @@ int replica_broadcast(struct ddp_group *group, struct model *model, struct optim
     size_t n = model_param_count(model);
     if (ddp_broadcast(group, model_weights(model), n, DDP_F32, 0, err) < 0)
         return -1;
+    size_t nbuffers;
+    float *buffers = model_buffer_block(model, &nbuffers);
+    if (nbuffers && ddp_broadcast(group, buffers, nbuffers, DDP_F32, 0, err) < 0)
+        return -1;
     for (int k = 0; k < OPTIM_STATES; k++) {
         if (optim->states[k] &&
             ddp_broadcast(group, optim->states[k], n, DDP_F32, 0, err) < 0)
@@ -49,6 +53,15 @@ int replica_broadcast(struct ddp_group *group, struct model *model, struct optim
         return -1;
     optim->steps = (uint64_t)steps;
     return 0;
+}
+
+int replica_average(struct ddp_group *group, struct model *model, struct ddp_err *err)
+{
+    size_t n;
+    float *buffers = model_buffer_block(model, &n);
+    if (n == 0 || ddp_group_size(group) == 1)
+        return 0;
+    return ddp_all_reduce(group, buffers, n, DDP_F32, DDP_AVG, err);
 }
 
 /* Each bit of each float counts, and so does its place. */

@@ -15,9 +15,13 @@
  * group itself failed. */
 int replica_agree(struct ddp_group *group, int rc, int *culprit, struct ddp_err *err);
 
-/* Rank 0's weights and optimiser state become everybody's. */
+/* Rank 0's weights, buffers and optimiser state become everybody's. */
 int replica_broadcast(struct ddp_group *group, struct model *model, struct optim *optim,
                       struct ddp_err *err);
+
+/* The buffers of each rank (means and variances of what it saw) become the mean of all
+ * ranks': before they are used, or written. */
+int replica_average(struct ddp_group *group, struct model *model, struct ddp_err *err);
 
 /* Do all ranks have the same bits? Compares a checksum of each parameter; the error names
  * the first parameter and rank that differ from rank 0. `*sum` is that of the whole. */

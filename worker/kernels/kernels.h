@@ -124,6 +124,14 @@ struct kernels {
     float (*mse_loss)(const float *y, const float *t, float *dy, int n, int K,
                       float scale);
 
+    /* Along plain blocks. Sums of squares do not depend on the number of threads. */
+    void (*add)(float *to, const float *from, int64_t n);
+    void (*scale)(float *v, int64_t n, float by);
+    double (*sum_squares)(const float *v, int64_t n);
+    /* Is every number of `floats` floats, of images in the engine's own layout when
+     * `image`, finite? */
+    bool (*finite)(const float *v, size_t floats, bool image);
+
     /* One optimiser step over n floats, with PyTorch's formulas: `decay` is the L2
      * penalty (weight_decay); the state blocks m, v, sq, acc start at zero; `step`
      * counts from 1. m may be NULL when momentum is 0. */

@@ -243,6 +243,34 @@ static void dropout(float *y, int64_t n, float p, uint64_t seed, uint64_t stream
     }
 }
 
+static void add(float *to, const float *from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] += from[i];
+}
+
+static void scale(float *v, int64_t n, float by)
+{
+    for (int64_t i = 0; i < n; i++)
+        v[i] *= by;
+}
+
+static double sum_squares(const float *v, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)v[i] * (double)v[i];
+    return sum;
+}
+
+static bool all_finite(const float *v, size_t floats, bool image)
+{
+    for (size_t i = 0; i < floats; i++)
+        if (!isfinite(v[i]))
+            return false;
+    return true;
+}
+
 static void sgd(float *w, const float *g, float *m, int64_t n, float lr, float momentum,
                 float decay)
 {
@@ -303,6 +331,10 @@ const struct kernels kernels_plain = {
     .dropout = dropout,
     .softmax_loss = softmax_loss,
     .mse_loss = mse_loss,
+    .add = add,
+    .scale = scale,
+    .sum_squares = sum_squares,
+    .finite = all_finite,
     .sgd = sgd,
     .adam = adam,
     .adadelta = adadelta,

@@ -216,6 +216,73 @@ static void adadelta(float *w, const float *g, float *sq, float *acc, int64_t n,
     run(adadelta_part, &s);
 }
 
+static void add_part(int part, int parts, void *arg)
+{
+    struct span s = *(struct span *)arg;
+    if (!my_share(&s, part, parts))
+        return;
+    float *restrict w = s.w;
+    const float *restrict g = s.g;
+    for (int64_t i = 0; i < s.n; i++)
+        w[i] += g[i];
+}
+
+static void add(float *to, const float *from, int64_t n)
+{
+    struct span s = {.n = n, .w = to, .g = from};
+    run(add_part, &s);
+}
+
+static void scale_part(int part, int parts, void *arg)
+{
+    struct span s = *(struct span *)arg;
+    if (!my_share(&s, part, parts))
+        return;
+    for (int64_t i = 0; i < s.n; i++)
+        s.w[i] *= s.scale;
+}
+
+static void scale(float *v, int64_t n, float by)
+{
+    struct span s = {.n = n, .w = v, .scale = by};
+    run(scale_part, &s);
+}
+
+static double sum_squares(const float *v, int64_t n)
+{
+    double all = 0;
+    for (int64_t i = 0; i < n; i += GRAIN, v += GRAIN) {
+        int count = (int)(n - i < GRAIN ? n - i : GRAIN), j = 0;
+        vec sums[4] = {{0}};
+        for (; j + 4 * VL <= count; j += 4 * VL)
+            UNROLL for (int k = 0; k < 4; k++)
+            {
+                vec x = load(v + j + k * VL);
+                sums[k] += x * x;
+            }
+        sums[0] = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+        for (int k = 0; k < VL; k++)
+            all += (double)sums[0][k];
+        for (; j < count; j++)
+            all += (double)v[j] * (double)v[j];
+    }
+    return all;
+}
+
+static bool all_finite(const float *v, size_t floats, bool image)
+{
+    unsigned worst = 0; /* the largest exponent, in the upper half's place */
+    for (size_t i = 0; i < floats; i++) {
+        unsigned u, low;
+        memcpy(&u, &v[i], sizeof(u));
+        low = image && PER_WORD > 1 ? u << 16 & 0x7f800000 : 0;
+        u &= 0x7f800000;
+        worst = u > worst ? u : worst;
+        worst = low > worst ? low : worst;
+    }
+    return worst < 0x7f800000;
+}
+
 static size_t map_floats(struct map_shape s)
 {
     return (size_t)(round_up(s.C, BLOCK) / PER_WORD) * (size_t)s.H * (size_t)s.W;
@@ -244,6 +311,10 @@ const struct kernels NAMED(kernels) = {
     .dropout = dropout,
     .softmax_loss = softmax_loss,
     .mse_loss = mse_loss,
+    .add = add,
+    .scale = scale,
+    .sum_squares = sum_squares,
+    .finite = all_finite,
     .sgd = sgd,
     .adam = adam,
     .adadelta = adadelta,

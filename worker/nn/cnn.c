@@ -8,6 +8,7 @@ const struct model_type model_cnn = {
     .name = "cnn",
     .summary = "PyTorch's MNIST example: two convolutions, two linear layers",
     .task = TASK_CLASSIFY,
+    .optimizer = "adadelta",
     .layers = {{LAYER_CONV, "conv1", .outputs = 32, .size = 3, .relu = true},
                {LAYER_CONV, "conv2", .outputs = 64, .size = 3, .relu = true, .pool = true,
                 .dropout = 0.25f},

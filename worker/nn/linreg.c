@@ -5,5 +5,6 @@ const struct model_type model_linreg = {
     .name = "linreg",
     .summary = "linear regression, mean squared error",
     .task = TASK_REGRESS,
+    .optimizer = "sgd",
     .layers = {{LAYER_LINEAR, "linear"}},
 };

@@ -1,135 +1,21 @@
-/* worker/nn/model.c - builds a model from its list of layers, and runs it
- *
- * Each layer owns the activation it gives out, `y`, for max_batch samples. Going back,
- * two buffers of the largest size take turns: the gradient of layer i's output in one,
- * that of its input, which is layer i-1's output, in the other. Everything is allocated
- * at creation.
- */
+/* worker/nn/model.c - the table of models, and a model at work; build.c makes it */
 #include "worker/nn/model.h"
 
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/kernels/rng.h"
-#include "worker/kernels/scratch.h"
+#include "worker/nn/model_impl.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const struct model_type *const model_types[] = {&model_linreg, &model_mlp, &model_cnn,
-                                                NULL};
+const struct model_type *const model_types[] = {
+    &model_linreg, &model_toy, &model_mlp, &model_cnn, &model_resnet18, NULL};
 
-struct layer {
-    const struct layer_spec *spec;
-    struct conv_plan *conv; /* one of the two */
-    struct linear_plan *linear;
-    const struct param *weight, *bias;
-    size_t floats; /* of y, per sample */
-    float *y;      /* [max_batch, floats] */
-};
-
-struct model {
-    const struct model_type *type;
-    const struct kernels *k;
-    struct io_shape io;
-    int max_batch, nlayers;
-    bool dropout;
-    struct layer layers[MODEL_MAX_LAYERS];
-    struct param params[2 * MODEL_MAX_LAYERS];
-    size_t count; /* floats in a block */
-    float *weights, *grads, *own_grads;
-    float *back[2]; /* gradients of activations */
-};
-
-/* Shapes on the way through the layers. */
-struct flow {
-    int C, H, W;
-};
-
-static struct param *add_param(struct model *m, int index, const char *layer,
-                               const char *what, int ndim, const int dims[4])
-{
-    struct param *p = &m->params[index];
-    p->name = xasprintf("%s.%s", layer, what);
-    p->ndim = ndim;
-    p->offset = m->count;
-    p->count = 1;
-    for (int i = 0; i < ndim; i++) {
-        p->dims[i] = dims[i];
-        p->count *= (size_t)dims[i];
-    }
-    m->count += p->count;
-    return p;
-}
-
-static int add_conv(struct model *m, int i, struct flow *flow, struct ddp_err *err)
-{
-    struct layer *l = &m->layers[i];
-    const struct layer_spec *spec = l->spec;
-    int least = spec->pool ? spec->size + 1 : spec->size;
-    if (flow->H < least || flow->W < least)
-        return err_set(err,
-                       "model '%s' needs larger images than %dx%d: '%s' is given %dx%d",
-                       m->type->name, m->io.H, m->io.W, spec->name, flow->H, flow->W);
-    struct conv_shape s = {.B = m->max_batch,
-                           .C = flow->C,
-                           .H = flow->H,
-                           .W = flow->W,
-                           .K = spec->outputs,
-                           .R = spec->size,
-                           .pool = spec->pool,
-                           .first = i == 0,
-                           .last = spec[1].kind != LAYER_CONV};
-    l->weight = add_param(m, 2 * i, spec->name, "weight", 4, (int[]){s.K, s.C, s.R, s.R});
-    l->bias = add_param(m, 2 * i + 1, spec->name, "bias", 1, (int[4]){s.K});
-    l->conv = m->k->conv_plan(s, err);
-    if (l->conv == NULL)
-        return -1;
-    l->floats = m->k->conv_floats(l->conv);
-    int shrink = spec->pool ? 2 : 1;
-    *flow = (struct flow){s.K, (s.H - s.R + 1) / shrink, (s.W - s.R + 1) / shrink};
-    return 0;
-}
-
-static int add_linear(struct model *m, int i, struct flow *flow, struct ddp_err *err)
-{
-    struct layer *l = &m->layers[i];
-    struct linear_shape s = {.B = m->max_batch,
-                             .C = flow->C * flow->H * flow->W,
-                             .K = l->spec->outputs ? l->spec->outputs : m->io.outputs,
-                             .relu = l->spec->relu};
-    l->weight = add_param(m, 2 * i, l->spec->name, "weight", 2, (int[4]){s.K, s.C});
-    l->bias = add_param(m, 2 * i + 1, l->spec->name, "bias", 1, (int[4]){s.K});
-    l->linear = m->k->linear_plan(s, err);
-    if (l->linear == NULL)
-        return -1;
-    l->floats = (size_t)s.K;
-    *flow = (struct flow){s.K, 1, 1};
-    return 0;
-}
-
-static int add_layers(struct model *m, struct ddp_err *err)
-{
-    struct flow flow = {m->io.C, m->io.H, m->io.W};
-    size_t widest = 0;
-    for (; m->type->layers[m->nlayers].kind != LAYER_END; m->nlayers++) {
-        struct layer *l = &m->layers[m->nlayers];
-        l->spec = &m->type->layers[m->nlayers];
-        int rc = l->spec->kind == LAYER_CONV ? add_conv(m, m->nlayers, &flow, err)
-                                             : add_linear(m, m->nlayers, &flow, err);
-        if (rc < 0)
-            return -1;
-        size_t all = l->floats * (size_t)m->max_batch;
-        l->y = scratch(all);
-        widest = all > widest ? all : widest;
-    }
-    m->weights = scratch(m->count);
-    m->grads = m->own_grads = scratch(m->count);
-    m->back[0] = scratch(widest);
-    m->back[1] = scratch(widest);
-    return 0;
-}
+/* ---- making one ---- */
 
 struct model *model_create_type(const struct model_type *type, struct io_shape io,
                                 int max_batch, const struct kernels *kernels,
@@ -147,7 +33,7 @@ struct model *model_create_type(const struct model_type *type, struct io_shape i
     m->io = io;
     m->max_batch = max_batch;
     m->dropout = true;
-    if (add_layers(m, err) < 0) {
+    if (model_build(m, err) < 0) {
         model_destroy(m);
         return NULL;
     }
@@ -170,25 +56,52 @@ struct model *model_create(const char *name, struct io_shape io, int max_batch,
     return NULL;
 }
 
+struct model *model_create_view(struct model *of, int max_batch, struct ddp_err *err)
+{
+    struct model *m = xcalloc(1, sizeof(*m));
+    m->type = of->type;
+    m->k = of->k;
+    m->io = of->io;
+    m->max_batch = max_batch;
+    m->dropout = of->dropout;
+    m->of = of;
+    if (model_build(m, err) < 0) {
+        model_destroy(m);
+        return NULL;
+    }
+    m->grads = of->grads;
+    return m;
+}
+
 void model_destroy(struct model *m)
 {
     if (m == NULL)
         return;
     for (int i = 0; i < MODEL_MAX_LAYERS; i++) {
-        if (m->layers[i].conv)
-            m->k->conv_plan_free(m->layers[i].conv);
-        if (m->layers[i].linear)
-            m->k->linear_plan_free(m->layers[i].linear);
-        free(m->layers[i].y);
+        struct layer *l = &m->layers[i];
+        if (l->conv)
+            m->k->conv_plan_free(l->conv);
+        if (l->linear)
+            m->k->linear_plan_free(l->linear);
+        if (l->norm)
+            m->k->norm_plan_free(l->norm);
+        free(l->y);
     }
-    for (size_t i = 0; i < ARRAY_LEN(m->params); i++)
+    for (size_t i = 0; i < m->nparams; i++)
         free((void *)(uintptr_t)m->params[i].name);
-    free(m->weights);
+    for (size_t i = 0; i < m->nbuffers; i++)
+        free((void *)(uintptr_t)m->buffers[i].name);
+    for (size_t i = 0; i < MODEL_MAX_SLOTS; i++)
+        free(m->slots[i]);
+    if (!m->of) {
+        free(m->weights);
+        free(m->buffer_block);
+    }
     free(m->own_grads);
-    free(m->back[0]);
-    free(m->back[1]);
     free(m);
 }
+
+/* ---- what it has ---- */
 
 const struct model_type *model_type(const struct model *m)
 {
@@ -197,8 +110,25 @@ const struct model_type *model_type(const struct model *m)
 
 const struct param *model_params(const struct model *m, size_t *n)
 {
-    *n = 2 * (size_t)m->nlayers;
+    *n = m->nparams;
     return m->params;
+}
+
+const struct param *model_buffers(const struct model *m, size_t *n)
+{
+    *n = m->nbuffers;
+    return m->buffers;
+}
+
+float *model_buffer_block(struct model *m, size_t *count)
+{
+    *count = m->buffer_count;
+    return m->buffer_block;
+}
+
+int model_layers(const struct model *m)
+{
+    return m->nlayers;
 }
 
 size_t model_param_count(const struct model *m)
@@ -226,50 +156,145 @@ void model_set_dropout(struct model *m, bool on)
     m->dropout = on;
 }
 
+void model_observe(struct model *m, model_span_fn span, void *arg)
+{
+    m->span = span;
+    m->span_arg = arg;
+}
+
+void model_split(const struct model *m, int parts, int *first)
+{
+    double all = 0, before = 0;
+    for (int i = 0; i < m->nlayers; i++)
+        all += m->layers[i].work;
+    first[0] = 0;
+    int part = 1;
+    for (int i = 0; i < m->nlayers && part < parts; i++) {
+        double after = before + m->layers[i].work, cut = all * part / parts;
+        /* before or after the layer that the cut falls into, whichever is nearer */
+        if (after >= cut) {
+            int at = after - cut <= cut - before ? i + 1 : i;
+            first[part] = at > first[part - 1] ? at : first[part - 1] + 1;
+            part++;
+        }
+        before = after;
+    }
+    for (; part <= parts; part++)
+        first[part] = m->nlayers;
+}
+
+/* ---- first values ---- */
+
+/* Mean 0, variance 1 (Box and Muller, 1958). */
+static float normal(uint64_t key, uint64_t i)
+{
+    double radius = sqrt(-2 * log(1 - (double)rng_uniform(key, 2 * i)));
+    return (float)(radius * cos(2 * M_PI * (double)rng_uniform(key, 2 * i + 1)));
+}
+
+static void init_layer(struct model *m, const struct layer *l, uint64_t key)
+{
+    const struct param *w = l->weight;
+    if (l->norm) {
+        for (size_t i = 0; i < w->count; i++) {
+            m->weights[w->offset + i] = 1;
+            m->weights[l->bias->offset + i] = 0;
+            l->running[i] = 0;
+            l->running[w->count + i] = 1;
+        }
+        l->running[2 * w->count] = 0;
+        return;
+    }
+    size_t fan_in = w->count / (size_t)w->dims[0];
+    if (l->spec->bare) {
+        float deviation = sqrtf(2.0f / (float)(w->dims[0] * w->dims[2] * w->dims[3]));
+        for (size_t i = w->offset; i < w->offset + w->count; i++)
+            m->weights[i] = normal(key, i) * deviation;
+        return;
+    }
+    float bound = 1.0f / sqrtf((float)fan_in);
+    for (size_t i = w->offset; i < l->bias->offset + l->bias->count; i++)
+        m->weights[i] = (2 * rng_uniform(key, i) - 1) * bound;
+}
+
 void model_init(struct model *m, uint64_t seed)
 {
-    uint64_t key = rng_key(seed, 0);
-    for (int i = 0; i < m->nlayers; i++) {
-        const struct param *w = m->layers[i].weight, *bias = m->layers[i].bias;
-        float bound = 1.0f / sqrtf((float)(w->count / (size_t)w->dims[0])); /* fan-in */
-        for (size_t j = w->offset; j < bias->offset + bias->count; j++)
-            m->weights[j] = (2 * rng_uniform(key, j) - 1) * bound;
+    for (int i = 0; i < m->nlayers; i++)
+        if (m->layers[i].weight)
+            init_layer(m, &m->layers[i], rng_key(seed, 0));
+}
+
+/* ---- forward ---- */
+
+static const float *input_of(const struct model *m, const struct layer *l,
+                             const struct batch *b)
+{
+    return l->in < 0 ? b->x : m->layers[l->in].y;
+}
+
+static void layer_forward(struct model *m, struct layer *l, const struct batch *b,
+                          bool learn)
+{
+    const float *x = input_of(m, l, b);
+    const float *w = l->weight ? m->weights + l->weight->offset : NULL;
+    const float *bias = l->bias ? m->weights + l->bias->offset : NULL;
+    switch (l->spec->kind) {
+    case LAYER_CONV:
+        m->k->conv(l->conv, b->n, x, w, bias, l->y);
+        return;
+    case LAYER_LINEAR:
+        m->k->linear(l->linear, b->n, x, w, bias, l->y);
+        return;
+    case LAYER_NORM:
+        m->k->norm(l->norm, b->n, x, w, bias, l->running, learn,
+                   l->shortcut < 0 ? NULL : m->layers[l->shortcut].y, l->y);
+        l->running[2 * l->weight->count] += learn;
+        return;
+    case LAYER_MEAN:
+        m->k->mean(m->layers[l->in].map, b->n, x, l->y);
+        return;
+    case LAYER_END:
+        return;
     }
 }
 
-static void layer_forward(struct model *m, const struct layer *l, int n, const float *x)
+static const float *outputs(const struct model *m)
 {
-    const float *w = m->weights + l->weight->offset, *bias = m->weights + l->bias->offset;
-    if (l->conv)
-        m->k->conv(l->conv, n, x, w, bias, l->y);
-    else
-        m->k->linear(l->linear, n, x, w, bias, l->y);
+    return m->layers[m->nlayers - 1].y;
 }
 
 const float *model_forward(struct model *m, const struct batch *b)
 {
-    const float *x = b->x;
-    for (int i = 0; i < m->nlayers; i++) {
-        layer_forward(m, &m->layers[i], b->n, x);
-        x = m->layers[i].y;
-    }
-    return x;
+    for (int i = 0; i < m->nlayers; i++)
+        layer_forward(m, &m->layers[i], b, false);
+    return outputs(m);
 }
 
-static const float *forward_dropping(struct model *m, const struct batch *b,
-                                     uint64_t seed, uint64_t step)
+static void seen(const struct model *m, const struct layer *l, char phase, int64_t began)
 {
-    const float *x = b->x;
-    for (int i = 0; i < m->nlayers; i++) {
-        struct layer *l = &m->layers[i];
-        layer_forward(m, l, b->n, x);
-        if (m->dropout && l->spec->dropout > 0)
-            m->k->dropout(l->y, (int64_t)l->floats * b->n, l->spec->dropout, seed,
-                          step * MODEL_MAX_LAYERS + (uint64_t)i);
-        x = l->y;
-    }
-    return x;
+    if (m->span)
+        m->span(l->spec->name, phase, began, now_ns(), m->span_arg);
 }
+
+static int64_t look(const struct model *m)
+{
+    return m->span ? now_ns() : 0;
+}
+
+void model_pass_forward(struct model *m, const struct model_pass *p, int from, int to)
+{
+    for (int i = from; i < to; i++) {
+        struct layer *l = &m->layers[i];
+        int64_t began = look(m);
+        layer_forward(m, l, p->batch, true);
+        if (m->dropout && l->spec->dropout > 0)
+            m->k->dropout(l->y, (int64_t)l->floats * p->batch->n, l->spec->dropout,
+                          p->seed, p->step * MODEL_MAX_LAYERS + (uint64_t)i);
+        seen(m, l, 'f', began);
+    }
+}
+
+/* ---- backward ---- */
 
 /* The loss of outputs y, and its gradient unless dy is NULL. */
 static float loss(const struct model *m, const struct batch *b, const float *y, float *dy,
@@ -281,36 +306,95 @@ static float loss(const struct model *m, const struct batch *b, const float *y, 
     return m->k->mse_loss(y, b->targets, dy, b->n, m->io.outputs, scale);
 }
 
+float model_pass_loss(struct model *m, const struct model_pass *p, int *correct)
+{
+    return loss(m, p->batch, outputs(m), m->slots[m->layers[m->nlayers - 1].slot],
+                p->scale, correct);
+}
+
+static float *gradient_of(const struct model *m, int layer)
+{
+    return layer < 0 ? NULL : m->slots[m->layers[layer].slot];
+}
+
+static void layer_back(struct model *m, const struct layer *l, const struct batch *b)
+{
+    const float *x = input_of(m, l, b), *dy = m->slots[l->slot];
+    float *dx = gradient_of(m, l->in);
+    const float *w = l->weight ? m->weights + l->weight->offset : NULL;
+    float *dw = l->weight ? m->grads + l->weight->offset : NULL;
+    float *dbias = l->bias ? m->grads + l->bias->offset : NULL;
+    float drop = m->dropout ? l->spec->dropout : 0;
+    float keep = drop > 0 ? rng_keep_scale(drop) : 1;
+    switch (l->spec->kind) {
+    case LAYER_CONV:
+        m->k->conv_back(l->conv, b->n, x, w, l->y, dy, keep, dw, dbias, dx);
+        return;
+    case LAYER_LINEAR:
+        m->k->linear_back(l->linear, b->n, x, w, l->y, dy, keep, dw, dbias, dx);
+        return;
+    case LAYER_NORM:
+        m->k->norm_back(l->norm, b->n, x, w, l->y, dy, dw, dbias, dx,
+                        gradient_of(m, l->shortcut));
+        return;
+    case LAYER_MEAN:
+        m->k->mean_back(m->layers[l->in].map, b->n, dy, dx);
+        return;
+    case LAYER_END:
+        return;
+    }
+}
+
+void model_pass_back(struct model *m, const struct model_pass *p, int from, int to)
+{
+    for (int i = to - 1; i >= from; i--) {
+        const struct layer *l = &m->layers[i];
+        int64_t began = look(m);
+        layer_back(m, l, p->batch);
+        seen(m, l, 'b', began);
+        if (p->ready && l->weight)
+            p->ready(l->weight->offset, l->weight->count + (l->bias ? l->bias->count : 0),
+                     p->arg);
+    }
+}
+
 float model_train_step(struct model *m, const struct batch *b, float scale, uint64_t seed,
                        uint64_t step, int *correct,
                        void (*ready)(size_t offset, size_t count, void *arg), void *arg)
 {
-    float *dy = m->back[0], *dx = m->back[1];
-    const float *y = forward_dropping(m, b, seed, step);
-    float value = loss(m, b, y, dy, scale, correct);
-    for (int i = m->nlayers - 1; i >= 0; i--) {
-        const struct layer *l = &m->layers[i];
-        const float *x = i > 0 ? m->layers[i - 1].y : b->x;
-        const float *w = m->weights + l->weight->offset;
-        float *dw = m->grads + l->weight->offset, *dbias = m->grads + l->bias->offset;
-        float drop = m->dropout ? l->spec->dropout : 0;
-        float keep = drop > 0 ? rng_keep_scale(drop) : 1;
-        if (l->conv)
-            m->k->conv_back(l->conv, b->n, x, w, l->y, dy, keep, dw, dbias,
-                            i > 0 ? dx : NULL);
-        else
-            m->k->linear_back(l->linear, b->n, x, w, l->y, dy, keep, dw, dbias,
-                              i > 0 ? dx : NULL);
-        if (ready)
-            ready(l->weight->offset, l->weight->count + l->bias->count, arg);
-        float *swap = dy;
-        dy = dx;
-        dx = swap;
-    }
+    struct model_pass p = {b, scale, seed, step, ready, arg};
+    model_pass_forward(m, &p, 0, m->nlayers);
+    float value = model_pass_loss(m, &p, correct);
+    model_pass_back(m, &p, 0, m->nlayers);
     return value;
 }
 
 float model_evaluate(struct model *m, const struct batch *b, int *correct)
 {
     return loss(m, b, model_forward(m, b), NULL, 1, correct);
+}
+
+/* ---- when something has gone wrong ---- */
+
+int model_find_bad(struct model *m, const struct batch *b, char *text, size_t size)
+{
+    size_t pixels = (size_t)(m->io.C * m->io.H * m->io.W);
+    if (!m->k->finite(b->x, pixels * (size_t)b->n, false)) {
+        snprintf(text, size, "the data");
+        return 0;
+    }
+    for (int i = 0; i < m->nlayers; i++) {
+        const struct layer *l = &m->layers[i];
+        const struct param *w[] = {l->weight, l->bias};
+        for (size_t j = 0; j < ARRAY_LEN(w); j++)
+            if (w[j] && !m->k->finite(m->weights + w[j]->offset, w[j]->count, false)) {
+                snprintf(text, size, "'%s'", w[j]->name);
+                return 0;
+            }
+        if (!m->k->finite(l->y, l->floats * (size_t)b->n, l->image)) {
+            snprintf(text, size, "the output of '%s'", l->spec->name);
+            return 0;
+        }
+    }
+    return -1;
 }

@@ -9,7 +9,12 @@
  * and one row in model.c's table.
  *
  * Backward goes from the last layer to the first and reports each parameter range as its
- * gradient becomes final: that is what reduction overlaps with.
+ * gradient becomes final: that is what reduction overlaps with. Both directions can be
+ * walked a range of layers at a time, and views of a model share its weights and have
+ * activations of their own: with these, several batches are under way at once.
+ *
+ * What a model remembers beside its parameters (the running means of normalisation) is a
+ * third block, of buffers. It is not learnt, and travels with checkpoints.
  */
 #ifndef WORKER_NN_MODEL_H
 #define WORKER_NN_MODEL_H
@@ -44,29 +49,38 @@ struct batch {
     int n;
 };
 
-enum layer_kind { LAYER_END, LAYER_CONV, LAYER_LINEAR };
+enum layer_kind { LAYER_END, LAYER_CONV, LAYER_LINEAR, LAYER_NORM, LAYER_MEAN };
 
-/* One layer with what follows it: its ReLU, its pooling, its dropout. Convolutions come
- * before linear layers and always have a ReLU. */
+/* One layer with what follows it: its ReLU, its pooling, its dropout.
+ *
+ * CONV stands before linear layers and has a bias and a ReLU, unless it is `bare`: then
+ * it has neither, and NORMs follow. NORM: batch normalisation. MEAN: of each channel's
+ * image, the way from images to linear layers. Inputs come from the layer before, or from
+ * the one `from` places back; a NORM adds what the layer `shortcut` places back gave out.
+ */
 struct layer_spec {
     enum layer_kind kind;
     const char *name; /* its parameters are NAME.weight and NAME.bias */
     int outputs;      /* channels or features; 0: as many as the data have */
     int size;         /* of a convolution's square kernel */
-    bool relu, pool;
-    float dropout; /* probability, after a ReLU; 0: none */
+    int stride, pad;  /* stride 0 is 1 */
+    bool bare, relu, pool;
+    float dropout;      /* probability, after a ReLU, before linear layers; 0: none */
+    int from, shortcut; /* 0: the layer before; none */
 };
 
-#define MODEL_MAX_LAYERS 8
+#define MODEL_MAX_LAYERS 64
 
 struct model_type {
     const char *name, *summary;
     enum task task;
+    const char *optimizer;                          /* the default */
     struct layer_spec layers[MODEL_MAX_LAYERS + 1]; /* the last is LAYER_END */
 };
 
 extern const struct model_type *const model_types[]; /* NULL-terminated */
-extern const struct model_type model_linreg, model_mlp, model_cnn;
+extern const struct model_type model_linreg, model_toy, model_mlp, model_cnn,
+    model_resnet18;
 
 /* An instance of the model called `name`, for batches of up to max_batch. NULL with `err`
  * when there is none of that name or the data do not fit it. */
@@ -75,12 +89,18 @@ struct model *model_create(const char *name, struct io_shape io, int max_batch,
 struct model *model_create_type(const struct model_type *type, struct io_shape io,
                                 int max_batch, const struct kernels *kernels,
                                 struct ddp_err *err);
+/* Another one over the same weights and buffers, which must outlive it, with activations
+ * of its own for up to max_batch samples. Its gradients are its own until it is told. */
+struct model *model_create_view(struct model *of, int max_batch, struct ddp_err *err);
 void model_destroy(struct model *m);
 
 const struct model_type *model_type(const struct model *m);
 const struct param *model_params(const struct model *m, size_t *n);
 size_t model_param_count(const struct model *m); /* floats in a block */
 float *model_weights(struct model *m);           /* the block, owned by the model */
+/* What travels beside the parameters: places in the block of model_buffer_block(). */
+const struct param *model_buffers(const struct model *m, size_t *n);
+float *model_buffer_block(struct model *m, size_t *count);
 /* Use this block for gradients (borrowed, model_param_count() floats) instead of the
  * model's own. */
 void model_set_grads(struct model *m, float *grads);
@@ -90,9 +110,11 @@ float *model_grads(struct model *m);
  * without chance. */
 void model_set_dropout(struct model *m, bool on);
 
-/* PyTorch's default initialisation of Linear and Conv2d: weights and biases uniform in
- * +-1/sqrt(fan_in), which is what kaiming_uniform_(a=sqrt(5)) comes to. From `seed`
- * alone: the same on every rank and with every engine. */
+/* PyTorch's initialisation. Linear and Conv2d: weights and biases uniform in
+ * +-1/sqrt(fan_in), which is what kaiming_uniform_(a=sqrt(5)) comes to. A bare
+ * convolution: normal with variance 2 / fan_out, as torchvision's residual networks have
+ * it. A norm: 1 and 0. From `seed` alone: the same on every rank and with every engine.
+ */
 void model_init(struct model *m, uint64_t seed);
 
 /* Outputs [n, outputs]; valid until the next call. */
@@ -108,6 +130,35 @@ const float *model_forward(struct model *m, const struct batch *b);
 float model_train_step(struct model *m, const struct batch *b, float scale, uint64_t seed,
                        uint64_t step, int *correct,
                        void (*ready)(size_t offset, size_t count, void *arg), void *arg);
+
+/* The same in pieces, for those who take turns: a pass through layers [from, to) forward,
+ * in training mode; the loss with its gradient; and back through [from, to), from the
+ * last. All of one batch come in this order, on any thread. */
+struct model_pass {
+    const struct batch *batch;
+    float scale;
+    uint64_t seed, step; /* of dropout */
+    void (*ready)(size_t offset, size_t count, void *arg);
+    void *arg;
+};
+int model_layers(const struct model *m);
+void model_pass_forward(struct model *m, const struct model_pass *p, int from, int to);
+float model_pass_loss(struct model *m, const struct model_pass *p, int *correct);
+void model_pass_back(struct model *m, const struct model_pass *p, int from, int to);
+
+/* Where the layers are cut in `parts` of about equal work: first[0..parts], from 0 to
+ * model_layers(). */
+void model_split(const struct model *m, int parts, int *first);
+
+/* Be told how long each layer took: `phase` is 'f' or 'b', times are now_ns(). */
+typedef void (*model_span_fn)(const char *layer, char phase, int64_t begin_ns,
+                              int64_t end_ns, void *arg);
+void model_observe(struct model *m, model_span_fn span, void *arg);
+
+/* After a step whose loss is not a finite number: the first place, in the order of
+ * computation, that holds such a one, as "the output of 'conv2'" or "the weights of
+ * 'fc1'". -1 when there is none. */
+int model_find_bad(struct model *m, const struct batch *b, char *text, size_t size);
 
 /* Loss and right answers without gradients and dropout. */
 float model_evaluate(struct model *m, const struct batch *b, int *correct);

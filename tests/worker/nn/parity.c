@@ -30,6 +30,8 @@ static void optimise(const struct kernels *k, const char *name, struct model *m,
     int64_t n = (int64_t)model_param_count(m);
     if (strcmp(name, "sgd") == 0)
         k->sgd(w, g, state[0], n, 0.05f, 0.9f, 1e-3f);
+    else if (strcmp(name, "slow sgd") == 0)
+        k->sgd(w, g, state[0], n, 1e-3f, 0.9f, 1e-3f);
     else if (strcmp(name, "adam") == 0)
         k->adam(w, g, state[0], state[1], n, 1e-3f, 0.9f, 0.999f, 1e-8f, 1e-3f, step);
     else

@@ -16,7 +16,7 @@ static const struct {
     int n;
 } cases[] = {
     {"linreg", {1, 1, 5, 1}, 7}, {"linreg", {1, 1, 3, 4}, 1}, {"mlp", {1, 4, 5, 10}, 3},
-    {"cnn", {1, 8, 8, 10}, 3},   {"cnn", {3, 9, 7, 4}, 2},
+    {"cnn", {1, 8, 8, 10}, 3},   {"cnn", {3, 9, 7, 4}, 2},    {"toy", {1, 3, 3, 5}, 4},
 };
 
 #define MAX_ENGINES 8
@@ -384,7 +384,11 @@ static const struct {
     int max_batch;
     const char *text;
 } refused[] = {
-    {"resnet", {1, 28, 28, 10}, 1, "unknown model 'resnet'; there are: linreg, mlp, cnn"},
+    {"resnet",
+     {1, 28, 28, 10},
+     1,
+     "unknown model 'resnet'; there are: linreg, toy, mlp, cnn, "
+     "resnet18"},
     {"cnn",
      {1, 5, 28, 10},
      1,

@@ -30,7 +30,7 @@ static const struct {
     {"--epochs -1", "--epochs: '-1' is not a whole number from 0 to 1000000"},
     {"--lr fast", "--lr: 'fast' is not a number from 0 to 1e+06"},
     {"--lr nan", "--lr: 'nan' is not a number from 0 to 1e+06"},
-    {"--model rnn", "--model: 'rnn' is not one of linreg, mlp, cnn"},
+    {"--model rnn", "--model: 'rnn' is not one of linreg, toy, mlp, cnn, resnet18"},
     {"--optimizer lbfgs", "--optimizer: 'lbfgs' is not one of sgd, adam, adadelta"},
     {"--schedule step:2", "--schedule: '2' is not a factor above 0 and up to 1"},
     {"--schedule often",
@@ -47,10 +47,10 @@ static const struct {
     {"--checkpoint-every 5", "--checkpoint-every needs --checkpoint"},
     {"--momentum 0.9", "--momentum: adadelta has none, sgd does"},
     {"--model linreg --data digits",
-     "--model linreg cannot learn --data digits: linreg learns 'synthetic', mlp and cnn "
+     "--model linreg cannot learn --data digits: linreg learns 'synthetic', the others "
      "learn images"},
     {"--data synthetic",
-     "--model cnn cannot learn --data synthetic: linreg learns 'synthetic', mlp and cnn "
+     "--model cnn cannot learn --data synthetic: linreg learns 'synthetic', the others "
      "learn images"},
     {"--model linreg --target-accuracy 90", "--target-accuracy: linreg has no accuracy"},
     {"mnist", "'mnist' is not an option: see --help"},

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 START_TEST(the_carried_digits_are_all_there)
 {
@@ -122,6 +123,105 @@ START_TEST(spoilt_folders_are_refused_by_name)
 }
 END_TEST
 
+/* ---- CIFAR's records ---- */
+
+/* A file of n records: labels that count up from `first`, pixels that tell where they
+ * are. */
+static void write_records(const char *path, int n, int labels, int first)
+{
+    FILE *f = fopen(path, "wb");
+    ck_assert_ptr_nonnull(f);
+    for (int i = 0; i < n; i++) {
+        for (int l = 0; l < labels; l++)
+            fputc(l + 1 < labels ? 19 : first + i, f);
+        for (int p = 0; p < 3072; p++)
+            fputc((first + i + p / 1024 * 10 + p % 7) & 0xff, f);
+    }
+    fclose(f);
+}
+
+static void in_an_empty_folder(void)
+{
+    char folder[] = "/tmp/ddp-cifar-XXXXXX";
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(chdir(folder), 0);
+}
+
+static void clear_folder(void)
+{
+    static const char *const names[] = {"data_batch_1.bin", "data_batch_3.bin",
+                                        "test_batch.bin", "train.bin", "test.bin"};
+    char here[64];
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        unlink(names[i]);
+    ck_assert_ptr_nonnull(getcwd(here, sizeof here));
+    ck_assert_int_eq(chdir("/"), 0);
+    rmdir(here);
+}
+
+START_TEST(cifars_records_are_read)
+{
+    struct dataset d;
+    struct ddp_err err;
+    write_records("data_batch_1.bin", 3, 1, 0);
+    write_records("data_batch_3.bin", 2, 1, 5);
+    write_records("test_batch.bin", 4, 1, 2);
+    ck_ok(dataset_load(".", 1, &d, &err), err);
+    ck_assert(d.task == TASK_CLASSIFY && d.shape.C == 3 && d.shape.H == 32);
+    ck_assert_int_eq(d.shape.outputs, 10);
+    ck_assert_uint_eq(d.train.n, 5);
+    ck_assert_uint_eq(d.test.n, 4);
+    ck_assert_mem_eq(d.train.labels, "\0\1\2\5\6", 5);
+    ck_assert_uint_eq(d.train.pixels[4 * 3072 + 1024 + 3], (6 + 10 + 1027 % 7 - 3 + 3));
+    double sum = 0;
+    uint32_t which[] = {0, 1, 2, 3, 4};
+    struct batch_buf buf;
+    batch_buf_init(&buf, &d, 5);
+    struct batch b = dataset_gather(&d, &d.train, which, 5, &buf);
+    for (int i = 0; i < 5 * 3072; i++)
+        sum += (double)b.x[i];
+    ck_assert_double_eq_tol(sum / (5 * 3072), 0, 1e-5);
+    batch_buf_finish(&buf);
+    dataset_finish(&d);
+}
+END_TEST
+
+START_TEST(cifar_100_has_fine_labels)
+{
+    struct dataset d;
+    struct ddp_err err;
+    write_records("train.bin", 2, 2, 98);
+    write_records("test.bin", 1, 2, 50);
+    ck_ok(dataset_load(".", 1, &d, &err), err);
+    ck_assert_int_eq(d.shape.outputs, 100);
+    ck_assert_uint_eq(d.train.labels[1], 99);
+    ck_assert_uint_eq(d.test.labels[0], 50);
+    dataset_finish(&d);
+}
+END_TEST
+
+START_TEST(spoilt_records_are_refused)
+{
+    struct dataset d;
+    struct ddp_err err;
+    write_records("data_batch_1.bin", 2, 1, 9);
+    ck_assert_int_eq(dataset_load(".", 1, &d, &err), -1);
+    ck_assert_str_eq(err.text,
+                     "'./data_batch_1.bin': label 10 of record 1 is not between 0 and 9");
+    write_records("data_batch_1.bin", 2, 1, 0);
+    ck_assert_int_eq(dataset_load(".", 1, &d, &err), -1);
+    ck_assert_str_eq(err.text,
+                     "cannot open './test_batch.bin': No such file or directory");
+    FILE *f = fopen("test_batch.bin", "wb");
+    fputs("short", f);
+    fclose(f);
+    ck_assert_int_eq(dataset_load(".", 1, &d, &err), -1);
+    ck_assert_str_eq(err.text,
+                     "'./test_batch.bin' is not of CIFAR's records: 5 bytes are "
+                     "no multiple of 3073");
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("dataset");
@@ -130,6 +230,12 @@ Suite *suite(void)
     tcase_add_test(t, gathered_images_are_normalised);
     tcase_add_test(t, the_known_line_can_be_found_again);
     tcase_add_loop_test(t, spoilt_folders_are_refused_by_name, 0, ARRAY_LEN(spoilt));
+    suite_add_tcase(s, t);
+    t = tcase_create("cifar");
+    tcase_add_checked_fixture(t, in_an_empty_folder, clear_folder);
+    tcase_add_test(t, cifars_records_are_read);
+    tcase_add_test(t, cifar_100_has_fine_labels);
+    tcase_add_test(t, spoilt_records_are_refused);
     suite_add_tcase(s, t);
     return s;
 }

@@ -1,5 +1,7 @@
 """test_learning.py BUILD - ddp-train learns, with one rank and with many, and shows it"""
+import json
 import os
+import random
 import re
 import xml.etree.ElementTree as xml
 
@@ -61,6 +63,34 @@ def one_rank_of_64_is_two_of_32_is_four_of_16():
             close(losses(f"{model}1"), losses(f"{model}{n}"), tolerance)
 
 
+def a_residual_network_learns_and_goes_on():
+    """CIFAR's records, and PyTorch's names in the checkpoint."""
+    random.seed(4)
+    for name, n in (("data_batch_1.bin", 40), ("test_batch.bin", 12)):
+        with open(name, "wb") as f:
+            for i in range(n):  # three classes: which colour is bright
+                pixels = [min(255, max(0, int(random.gauss(200 if p // 1024 == i % 3 else 60, 40))))
+                          for p in range(3072)]
+                f.write(bytes([i % 3] + pixels))
+    common = ("--model", "resnet18", "--data", ".", "--batch-size", 4, "--lr", 0.01, "--plot",
+              "none", "--check-replicas")
+    run_ok(2, *common, "--epochs", 3, "--log", "whole", "--logits", "a", "--checkpoint", "w")
+    assert rows("whole", "epoch")[-1]["test_accuracy"] > 90, rows("whole", "epoch")
+    run_ok(2, *common, "--epochs", 2, "--checkpoint", "c")
+    run_ok(2, *common, "--epochs", 3, "--resume", "c", "--logits", "b", "--log", "half")
+    assert open("a", "rb").read() == open("b", "rb").read()
+    assert losses("whole")[-5:] == losses("half")
+    with open("w", "rb") as f:
+        table = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+    shapes = {k: v["shape"] for k, v in table.items() if k != "__metadata__"}
+    learnt = {k: v for k, v in shapes.items() if not k.startswith("optim.")}
+    assert len(learnt) == 122, len(learnt)  # as torchvision.models.resnet18().state_dict()
+    for name, shape in (("conv1.weight", [64, 3, 3, 3]), ("bn1.running_var", [64]),
+                        ("layer2.0.downsample.0.weight", [128, 64, 1, 1]),
+                        ("layer4.1.bn2.num_batches_tracked", []), ("fc.bias", [10])):
+        assert learnt[name] == shape, (name, learnt.get(name))
+
+
 def a_run_repeats_to_the_bit():
     for i in (1, 2):
         run_ok(2, "--epochs", 2, "--plot", "none", "--log", f"log{i}", "--logits", f"out{i}")
@@ -98,7 +128,7 @@ def nothing_is_left_in_the_way():
     assert os.listdir(".") == [], os.listdir(".")
 
 
-main([the_digits_are_learnt_to_97_percent, bf16_learns_as_fp32_does, the_known_line_is_found,
+main([a_residual_network_learns_and_goes_on, the_digits_are_learnt_to_97_percent, bf16_learns_as_fp32_does, the_known_line_is_found,
       one_rank_of_64_is_two_of_32_is_four_of_16, a_run_repeats_to_the_bit,
       buckets_and_backends_change_when_and_not_what, ranks_without_a_sample_take_part,
       a_target_out_of_reach_is_exit_code_3, nothing_is_left_in_the_way])

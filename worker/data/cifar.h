@@ -1,0 +1,22 @@
+/* worker/data/cifar.h - CIFAR's binary records: labels, then 32x32 pixels of red, green
+ * and blue
+ *
+ * https://www.cs.toronto.edu/~kriz/cifar.html, "binary version". CIFAR-10 is
+ * data_batch_1.bin to data_batch_5.bin (as many of them as are there) and test_batch.bin,
+ * one label a record; CIFAR-100 train.bin and test.bin, a coarse label, which is passed
+ * over, and a fine one.
+ */
+#ifndef WORKER_DATA_CIFAR_H
+#define WORKER_DATA_CIFAR_H
+
+#include "worker/data/dataset.h"
+
+#include <stdbool.h>
+
+/* Are there such files in the folder? */
+bool cifar_there(const char *folder);
+
+/* Fills the shape and both parts; on failure they are to be freed all the same. */
+int cifar_load(const char *folder, struct dataset *out, struct ddp_err *err);
+
+#endif

@@ -207,6 +207,7 @@ static void set_defaults(struct opts *opts)
     *opts = (struct opts){
         .rank_names = NAMES_ALL,
         .mpi = MPI_AUTO,
+        .node_rank = -1,
         .tree_width = 32,
         .ssh_window = 64,
         .start_timeout_ms = 60000,
@@ -312,5 +313,6 @@ void opts_finish(struct opts *opts)
 {
     strv_finish(&opts->export_env);
     strv_finish(&opts->passed);
+    strv_finish(&opts->texts);
     *opts = (struct opts){0};
 }

@@ -241,7 +241,7 @@ static void on_line(const char *text, void *arg)
 int dryrun(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
 {
     settle_slots(alloc);
-    struct job *j = job_create(opts, alloc, err);
+    struct job *j = job_create(opts, alloc, NULL, err);
     if (!j)
         return -1;
     int n = j->plan->nranks;

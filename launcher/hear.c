@@ -120,11 +120,14 @@ static int hear_told(struct job *j, unsigned node, const struct frame *f,
         return err_set(err, "a signal that there is not");
     log_info("%s has been told to end by SIG%s", j->nodes[node].host->name,
              sigabbrev_np(sig) ? sigabbrev_np(sig) : "?");
+    char *who =
+        j->peers ? xasprintf("ddprun on %s was ", j->nodes[node].host->name) : NULL;
     job_fail(j, (struct cause){.kind = CAUSE_SIGNAL,
                                .rank = -1,
                                .status = sig,
                                .code = 128 + sig,
-                               .at_ns = now_ns()});
+                               .at_ns = now_ns(),
+                               .text = who});
     return 0;
 }
 
@@ -287,7 +290,7 @@ static int hear_hello(struct job *j, unsigned node, struct link *l, const struct
     struct ddp_err err;
     struct msg_hello m = {0};
     struct job_node *n = &j->nodes[node];
-    if (n->joined || !n->wanted)
+    if (n->joined || !n->wanted || (n->via && n->via != l))
         return 0;
     if (msg_hello_unpack(f, &m, &err) < 0) {
         n->via = l;

@@ -113,22 +113,29 @@ void job_fail_text(struct job *j, enum cause_kind kind, int code, char *text)
                .kind = kind, .rank = -1, .code = code, .at_ns = now_ns(), .text = text});
 }
 
+static int exit_code(const struct job *j)
+{
+    return j->cause.kind != CAUSE_NONE ? j->cause.code
+           : j->output_failed          ? 1
+                                       : j->verdict;
+}
+
 static void job_done(struct job *j)
 {
     if (j->opts->report && j->spawned_ns > 0)
         job_report_summary(j);
-    int code = j->cause.kind != CAUSE_NONE ? j->cause.code
-               : j->output_failed            ? 1
-                                             : j->verdict;
     job_move(j, JOB_DONE, "nothing is left");
-    loop_stop(j->loop, code);
+    loop_stop(j->loop, exit_code(j));
 }
 
 static void job_leave(struct job *j)
 {
     job_report_failure(j);
     job_move(j, JOB_LEAVING, "every node has ended its ranks");
-    job_send(j, NODE_ALL, MSG_LEAVE, &(struct pack){0});
+    struct pack k = {0};
+    pack_u32(&k, (uint32_t)exit_code(j));
+    job_send(j, NODE_ALL, MSG_LEAVE, &k);
+    pack_finish(&k);
     if (j->starter)
         starter_stop(j->starter);
     job_arm(j->leave_timer, LEAVE_MS);
@@ -499,7 +506,7 @@ int job_run(struct job *j, const struct local_agent *local)
         if ((rc = job_open_streams(j, &err)) == 0)
             job_started(j, "the agent has its orders");
     } else if (rc == 0 && (rc = job_start_pulse(j, &err)) == 0) {
-        rc = job_gather(j, &err);
+        rc = j->peers ? job_take_peers(j, &err) : job_gather(j, &err);
     }
     if (rc < 0) {
         fprintf(stderr, "ddprun: %s\n", err.text); /* agents end as their links close */
@@ -512,14 +519,16 @@ int job_run(struct job *j, const struct local_agent *local)
 
 /* --- life --------------------------------------------------------------------------- */
 
-struct job *job_create(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
+struct job *job_create(const struct opts *opts, struct alloc *alloc, struct peers *peers,
+                       struct ddp_err *err)
 {
     if (alloc->nnodes > NODES_MAX) {
         err_set(err, "%zu hosts are too many: %d are possible", alloc->nnodes, NODES_MAX);
         return NULL;
     }
     struct job *j = xcalloc(1, sizeof *j);
-    *j = (struct job){.opts = opts, .alloc = alloc, .created_ns = now_ns()};
+    *j = (struct job){
+        .opts = opts, .alloc = alloc, .peers = peers, .created_ns = now_ns()};
     j->nodes = xcalloc(alloc->nnodes, sizeof *j->nodes);
     for (size_t i = 0; i < alloc->nnodes; i++) {
         j->nodes[i].host = &alloc->nodes[i];

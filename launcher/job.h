@@ -12,13 +12,16 @@
 
 #include "launcher/alloc/alloc.h"
 #include "launcher/opts.h"
+#include "launcher/peers.h"
 #include "launcher/spawn/local.h"
 
 struct job;
 
-/* Both are borrowed for the job's life. Fails with one line when the plan cannot be had.
- */
-struct job *job_create(const struct opts *opts, struct alloc *alloc, struct ddp_err *err);
+/* All are borrowed for the job's life. With `peers` (NULL: none) the nodes of the
+ * allocation have come by themselves, and nobody is started. Fails with one line when the
+ * plan cannot be had. */
+struct job *job_create(const struct opts *opts, struct alloc *alloc, struct peers *peers,
+                       struct ddp_err *err);
 void job_destroy(struct job *j);
 
 /* What log_setup() is to get: --log-level, or what --verbose means; NULL: quiet. */

@@ -84,6 +84,7 @@ struct job {
     const struct transport *transport; /* borrowed: how they get there */
     char transport_why[200];
     struct starter *starter; /* NULL: there are none */
+    struct peers *peers;     /* borrowed: who has come by itself; NULL: nobody */
     char *here;              /* the address by which the first of them reached us */
     struct event *settle, *gather_deadline, *beat;
     struct preflight *preflight; /* owned; NULL: this is a job that runs */
@@ -134,6 +135,7 @@ void job_share_of(const struct job *j, int place, struct msg_share *share);
 void job_store_wanted(const struct job *j, const char *addr, struct msg_store *store);
 void job_hosts(const struct job *j, struct msg_hosts *hosts);
 int job_gather(struct job *j, struct ddp_err *err);
+int job_take_peers(struct job *j, struct ddp_err *err);
 void job_unreached(struct job *j, unsigned node, const char *line);
 void job_hello(struct job *j, unsigned node, struct link *l, struct msg_hello *hello);
 void job_store_ready(struct job *j, char *addr, uint32_t port); /* takes `addr` over */

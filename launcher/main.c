@@ -8,11 +8,13 @@
 #include "launcher/fetch/fetch.h"
 #include "launcher/job.h"
 #include "launcher/script/script.h"
+#include "launcher/peer/peer.h"
 #include "launcher/spawn/child.h"
 #include "launcher/spawn/program.h"
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 enum { EXIT_NOT_FETCHED = 1, EXIT_USAGE = 2 };
@@ -34,16 +36,21 @@ static void fill_std_fds(void)
         close(fd);
 }
 
+static const char *get_env(const char *name)
+{
+    return getenv(name);
+}
+
 static void on_line(const char *text, void *arg)
 {
     puts(text);
 }
 
-static int launch(const struct opts *opts, struct alloc *alloc)
+static int launch(const struct opts *opts, struct alloc *alloc, struct peers *peers)
 {
     struct ddp_err err;
     struct local_agent local = {.fd = -1};
-    struct job *job = job_create(opts, alloc, &err);
+    struct job *job = job_create(opts, alloc, peers, &err);
     if (!job)
         return failed(&err, EXIT_USAGE);
     int code = EXIT_CANNOT_START;
@@ -53,6 +60,41 @@ static int launch(const struct opts *opts, struct alloc *alloc)
     else
         code = side == 0 ? job_be_agent(job, &local) : job_run(job, &local);
     job_destroy(job);
+    return code;
+}
+
+static int run(struct opts *opts, struct alloc *alloc, struct peers *peers)
+{
+    struct ddp_err err;
+    if (opts->dry_run)
+        return dryrun(opts, alloc, &err) < 0 ? failed(&err, EXIT_USAGE) : 0;
+    if (child_init(&err) < 0)
+        return failed(&err, EXIT_CANNOT_START);
+    return launch(opts, alloc, peers);
+}
+
+/* The only ddprun of its job: it finds its hosts, and starts an agent on each. */
+static int drive(struct opts *opts)
+{
+    struct ddp_err err;
+    if (!opts->store_port)
+        opts->store_port = opts->master_port;
+    struct alloc *alloc = alloc_read(opts, &err);
+    int code = alloc ? run(opts, alloc, NULL) : failed(&err, EXIT_USAGE);
+    alloc_destroy(alloc);
+    return code;
+}
+
+/* One of several that something else has started. */
+static int take_part(struct opts *opts, struct outer *outer)
+{
+    struct peers peers = {0};
+    struct mates *mates = NULL;
+    int code;
+    if (peer_take_part(opts, outer, &peers, &mates, &code)) {
+        code = run(opts, peers.alloc, &peers);
+        peer_over(&peers, mates, code);
+    }
     return code;
 }
 
@@ -78,18 +120,13 @@ int main(int argc, char **argv)
         if (child_init(&err) < 0 || fetch_data(&opts, &err) < 0)
             code = failed(&err, EXIT_NOT_FETCHED);
     } else if (rc == 0) {
-        struct alloc *alloc = NULL;
-        if (log_setup("ddprun", NULL, job_log_level(&opts), &err) < 0)
+        struct outer outer = {0};
+        if (log_setup("ddprun", NULL, job_log_level(&opts), &err) < 0 ||
+            outer_find(&opts, get_env, &outer, &err) < 0)
             code = failed(&err, EXIT_USAGE);
-        else if (!(alloc = alloc_read(&opts, &err)))
-            code = failed(&err, EXIT_USAGE);
-        else if (opts.dry_run)
-            code = dryrun(&opts, alloc, &err) < 0 ? failed(&err, EXIT_USAGE) : 0;
-        else if (child_init(&err) < 0)
-            code = failed(&err, EXIT_CANNOT_START);
         else
-            code = launch(&opts, alloc);
-        alloc_destroy(alloc);
+            code = outer.by ? take_part(&opts, &outer) : drive(&opts);
+        outer_finish(&outer);
     }
     child_finish();
     opts_finish(&opts);

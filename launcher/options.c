@@ -238,6 +238,36 @@ static int read_ranks(const struct option *o, const char *name, const char *text
     return read_text(o, name, text, opts, err);
 }
 
+/* "host", "host:port", "[v6]:port"; a bare IPv6 address has more than one colon. */
+static int read_master(const struct option *o, const char *name, const char *text,
+                       struct opts *opts, struct ddp_err *err)
+{
+    const char *host = text, *colon = strchr(text, ':');
+    size_t len = strlen(text);
+    char *end = NULL;
+    if (text[0] == '[') {
+        host++;
+        len = strcspn(host, "]");
+        colon = host[len] ? host + len + 1 : NULL;
+        if (!colon || (*colon && *colon != ':'))
+            return err_set(err, "%s '%.80s': [address]:port is the form", name, text);
+        colon = *colon ? colon : NULL;
+    } else if (colon && strchr(colon + 1, ':')) {
+        colon = NULL;
+    } else if (colon) {
+        len = (size_t)(colon - text);
+    }
+    long port = colon ? strtol(colon + 1, &end, 10) : 0;
+    if (len == 0 || (colon && (end == colon + 1 || *end || port < 1 || port > 65535)))
+        return err_set(err, "%s takes an address, or address:port, not '%.80s'", name,
+                       text);
+    strv_push_nodup(&opts->texts, xstrndup(host, len));
+    opts->master_addr = opts->texts.v[opts->texts.n - 1];
+    if (port)
+        opts->master_port = (int)port;
+    return 0;
+}
+
 /* --- the table --------------------------------------------------------------------- */
 
 static const struct word map_words[] = {{"block", MAP_BLOCK},    {"slot", MAP_BLOCK},
@@ -289,8 +319,8 @@ const struct option options[] = {
      "ones to use, or ^host not to",
      NOT_IN_SCRIPT},
     {"alloc", "SOURCE", AT(alloc), read_text, 0, 0, NULL,
-     "where the hosts come from: hostfile, slurm, sge, pbs, lsf, hosts (-H), local; "
-     "default: the first that is there",
+     "where the hosts come from: hostfile, slurm, sge, pbs, lsf, sagemaker, hosts (-H), "
+     "local; default: the first that is there",
      NOT_IN_SCRIPT},
     {"nproc-per-node ppn npernode ntasks-per-node", "N", AT(per_node), read_per_node, 1,
      RANKS_MAX, NULL,
@@ -300,7 +330,13 @@ const struct option options[] = {
      "as mpirun means it: N ranks on each host; with --script as sbatch does: N nodes",
      SCRIPT_ONLY},
     {"nnodes", "N", AT(nnodes), read_number, 1, RANKS_MAX, NULL,
-     "use the first N hosts, evenly; default: all", SCRIPT_ONLY},
+     "use the first N hosts, evenly; default: all. With --node-rank: ddprun is started on "
+     "N",
+     SCRIPT_ONLY},
+    {"node-rank", "K", AT(node_rank), read_number, 0, RANKS_MAX, NULL,
+     "ddprun is started by hand on each of --nnodes hosts, and this is host K, from 0: "
+     "they meet at --master-addr",
+     NOT_IN_SCRIPT},
     {"oversubscribe", NULL, AT(oversubscribe), read_flag, 0, 0, NULL,
      "allow more ranks than slots (never more than max_slots)"},
     {"map-by", "HOW", AT(map_by), read_map_by, 0, 0, map_words,
@@ -323,12 +359,15 @@ const struct option options[] = {
     {"store", "WHOSE", AT(store), read_choice, 0, 0, store_words,
      "launcher: the store runs before any rank (default); rank0: the script's rank 0 "
      "makes its own"},
-    {"store-port master-port", "PORT", AT(store_port), read_number, 1, 65535, NULL,
+    {"store-port", "PORT", AT(store_port), read_number, 1, 65535, NULL,
      "MASTER_PORT; default: a free one"},
+    {"master-port", "PORT", AT(master_port), read_number, 1, 65535, NULL,
+     "the same; where a ddprun is started on each host: the port at which they meet "
+     "(default: 29400)"},
     {"store-open", NULL, AT(store_open), read_flag, 0, 0, NULL,
      "let anybody who can reach the store use it; default: this job only"},
-    {"master-addr", "ADDRESS", AT(master_addr), read_text, 0, 0, NULL,
-     "MASTER_ADDR; default: an address of rank 0's host that all hosts reach"},
+    {"master-addr rdzv-endpoint", "ADDRESS[:PORT]", AT(master_addr), read_master, 0, 0,
+     NULL, "MASTER_ADDR; default: an address of rank 0's host that all hosts reach"},
     {"interface network-interface iface", "NAME", AT(interface), read_text, 0, 0, NULL,
      "network interface of the store, of Gloo and of NCCL together"},
     {"wdir wd chdir", "DIR", AT(wdir), read_text, 0, 0, NULL,
@@ -353,6 +392,10 @@ const struct option options[] = {
      "end the job after 90, 5m, 1.5h, ... with exit code 124; default: never"},
     {"start-timeout", "TIME", AT(start_timeout_ms), read_span, 1, 0, NULL,
      "all hosts have answered by then; default: 60s"},
+    {"peer-key", "WHERE", AT(peer_key), read_text, 0, 0, NULL,
+     "where a ddprun is started on each host, how they know each other: by a card in this "
+     "folder (default: ~/.ddprun), a secret in this file, or none: whoever comes from a "
+     "host of the job"},
     {"grace", "TIME", AT(grace_ms), read_span, 0, 0, NULL,
      "time between TERM and KILL when a job is ended; default: 5s"},
     {"preload", "MODULES", AT(preload), read_modules, 0, 0, NULL,

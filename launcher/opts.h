@@ -42,6 +42,8 @@ struct opts {
     const char *hostfile; /* NULL: none */
     const char *hosts;    /* -H; NULL: none */
     const char *alloc;    /* --alloc: a source's name; NULL: look */
+    int node_rank;        /* --node-rank: this is node k of --nnodes, each with a ddprun of
+                             its own; -1: not so */
     bool oversubscribe;
     enum map_by map_by;
     int ppr; /* for MAP_PPR */
@@ -56,6 +58,8 @@ struct opts {
     bool store_open;       /* --store-open: no door */
     const char *interface; /* --interface: store, Gloo and NCCL together; NULL: choose */
     const char *master_addr; /* --master-addr; NULL: choose */
+    int master_port;         /* --master-port; 0: not said */
+    const char *peer_key;    /* --peer-key: none, a file, or a folder; NULL: our home */
     const char *wdir;        /* NULL: where ddprun was started */
 
     /* output and input */
@@ -101,6 +105,7 @@ struct opts {
     const char *data_mirror; /* URL of the folder with the files; NULL: the table's */
     const char *data_sets;   /* another table; NULL: the one that is installed */
 
+    struct strv texts; /* owns what is no part of argv: a host cut out of "host:port" */
     char *const *argv; /* the program and its arguments, NULL-terminated, borrowed */
 };
 

@@ -104,7 +104,8 @@ static char *what_happened(const struct job *j)
         return xasprintf("--timeout of %.4g s is over",
                          (double)j->opts->timeout_ms / 1e3);
     case CAUSE_SIGNAL:
-        return xasprintf("told to end by SIG%s", sigabbrev_np(c->status));
+        return xasprintf("%stold to end by SIG%s", c->text ? c->text : "",
+                         sigabbrev_np(c->status));
     case CAUSE_CANNOT:
     case CAUSE_NODE:
         return xstrdup(c->text);

@@ -69,6 +69,18 @@ bool job_all_here(const struct job *j)
     return j->alloc->nnodes == 1 && job_forks(j, 0) && !j->opts->preflight;
 }
 
+static void keep_user_set(struct msg_job *job)
+{
+    struct strv env = {0};
+    for (size_t i = 0; i < job->user_set.n; i++) {
+        const char *name = job->user_set.v[i], *value = strv_env_get(&job->env, name);
+        if (value)
+            strv_pushf(&env, "%s=%s", name, value);
+    }
+    strv_finish(&job->env);
+    job->env = env;
+}
+
 int job_describe(struct job *j, struct ddp_err *err)
 {
     const struct opts *o = j->opts;
@@ -79,6 +91,8 @@ int job_describe(struct job *j, struct ddp_err *err)
     for (size_t i = 0; i < missing.n; i++)
         log_warn("-x %s: not set here, so there is nothing to export", missing.v[i]);
     strv_finish(&missing);
+    if (j->peers) /* each has an environment of its own */
+        keep_user_set(&j->job);
     strv_push_all(&j->job.argv, o->argv);
     /* as the user came here, by the links in $PWD: on other hosts the same path exists,
      * the one behind it may not */
@@ -307,7 +321,9 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         struct job_node *n = &j->nodes[i];
         if (n->wanted && !n->joined && !n->trouble)
-            n->trouble = starter_missing(j->starter, i);
+            n->trouble = j->starter ? starter_missing(j->starter, i)
+                                    : xasprintf("%s: has come, and then said nothing",
+                                                n->host->name);
     }
     gather_check(j);
 }
@@ -362,13 +378,55 @@ int job_gather(struct job *j, struct ddp_err *err)
     return 0;
 }
 
+/* The address by which most of the others have come is the one for all. */
+static char *common_address(const struct peers *p)
+{
+    const char *best = NULL;
+    size_t most = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        size_t same = 0;
+        for (size_t k = 0; p->list[i].here && k < p->n; k++)
+            same += p->list[k].here && strcmp(p->list[i].here, p->list[k].here) == 0;
+        if (same > most) {
+            most = same;
+            best = p->list[i].here;
+        }
+    }
+    if (best && most + 1 < p->n)
+        log_warn("%zu of %zu peers have come by %s, the others by another network: "
+                 "--interface names one for all",
+                 most, p->n - 1, best);
+    return xstrdup(best);
+}
+
+int job_take_peers(struct job *j, struct ddp_err *err)
+{
+    job_move(j, JOB_GATHERING, "every node has come by itself");
+    struct event_base *base = loop_base(j->loop);
+    j->settle = evtimer_new(base, on_settle, j);
+    j->gather_deadline = evtimer_new(base, on_deadline, j);
+    if (!j->settle || !j->gather_deadline)
+        return err_set(err, "cannot make an event");
+    job_arm(j->gather_deadline, j->opts->start_timeout_ms);
+    j->here = common_address(j->peers);
+    for (size_t i = 0; i < j->peers->n; i++) {
+        struct peer *p = &j->peers->list[i];
+        if (p->fd < 0)
+            continue; /* our own */
+        j->nodes[i].via = job_add_link(j, p->fd, &p->keys);
+        j->nodes[i].heard_ms = now_ms();
+        p->fd = -1;
+    }
+    return 0;
+}
+
 /* --- everybody is here -------------------------------------------------------------- */
 
 void job_hello(struct job *j, unsigned node, struct link *l, struct msg_hello *hello)
 {
     struct job_node *n = &j->nodes[node];
     if (j->state > JOB_GATHERING) { /* too late: the job has ended before it began */
-        link_send(l, MSG_LEAVE, node, NULL, 0, NULL, 0);
+        link_send(l, MSG_LEAVE, node, (const unsigned char[4]){0}, 4, NULL, 0);
         return;
     }
     n->via = l;
@@ -395,7 +453,8 @@ static void job_place(struct job *j)
     struct ddp_err err;
     event_del(j->gather_deadline);
     event_del(j->settle);
-    starter_close(j->starter);
+    if (j->starter)
+        starter_close(j->starter);
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         if (j->nodes[i].joined)
             alloc_resolve(j->alloc, i, (int)j->nodes[i].hello.ngpus);

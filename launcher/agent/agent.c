@@ -56,6 +56,8 @@ struct agent {
     struct probe *probe;        /* owned; NULL: this is no --preflight */
     const struct secret *key;   /* borrowed: for those below */
     const char *log_level;      /* borrowed */
+    const struct msg_job *own;  /* borrowed: a peer's; NULL */
+    int code;                   /* to end with */
     bool suspended;             /* the launcher has been stopped: its silence is fine */
     bool gone;                  /* asked to end, and no process is left */
     bool ended;                 /* and all output is sent */
@@ -328,11 +330,30 @@ static int hear_store(struct agent *a, const struct frame *f, struct ddp_err *er
     return 0;
 }
 
+/* Whoever has made himself our head cannot make us run a program of his. */
+static void run_own(struct msg_job *job, const struct msg_job *own)
+{
+    strv_finish(&job->argv);
+    strv_finish(&job->env);
+    strv_finish(&job->user_set);
+    strv_push_all(&job->argv, own->argv.v);
+    strv_push_all(&job->env, own->env.v);
+    if (own->user_set.n > 0)
+        strv_push_all(&job->user_set, own->user_set.v);
+    free(job->wdir);
+    job->wdir = xstrdup(own->wdir);
+    job->env_complete = true;
+}
+
 static int hear_job(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     if (a->job.id)
         return err_set(err, "a second 'job'");
-    return msg_job_unpack(f, &a->job, err);
+    if (msg_job_unpack(f, &a->job, err) < 0)
+        return -1;
+    if (a->own)
+        run_own(&a->job, a->own);
+    return 0;
 }
 
 static int hear_share(struct agent *a, const struct frame *f, struct ddp_err *err)
@@ -402,6 +423,12 @@ static int hear_end(struct agent *a, const struct frame *f, struct ddp_err *err)
 
 static int hear_leave(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
+    struct unpack u = {.p = f->body, .n = f->size};
+    int code = (int)unpack_u32(&u);
+    if (unpack_end(&u, f->type, err) < 0)
+        return -1;
+    if (a->own)
+        a->code = code;
     agent_cut_off(a);
     return 0;
 }
@@ -601,6 +628,8 @@ static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp
     a->node = s->node;
     a->key = s->key;
     a->log_level = s->log_level;
+    a->own = s->own;
+    a->code = s->own ? EXIT_CANNOT_START : 0; /* until the head says how it went */
     if (!(a->loop = loop_create(err)) || !(a->reap = reap_create(a->loop, err)))
         return -1;
     if (!(a->outside = outside_create(a->loop, on_told, a, err)))
@@ -651,6 +680,7 @@ int agent_run(const struct agent_setup *setup)
         else
             say_hello(&a, setup->fd);
         code = loop_run(a.loop);
+        code = code ? code : a.code;
         log_sink(NULL, NULL);
     } else {
         log_error("%s", err.text);

@@ -28,6 +28,10 @@ struct agent_setup {
     int lifelines[2];         /* the end of one of them is the end; -1: none */
     const struct agent_orders *orders; /* NULL: wait for them */
     const char *log_level;             /* NULL: the default */
+    /* A peer's: it runs what its own command line says, in its own environment, and not
+     * what the head's does (argv, env, user_set, wdir; the rest is empty). It takes the
+     * signals of its ddprun, and ends with the job's exit code. Borrowed; NULL: no peer. */
+    const struct msg_job *own;
 };
 
 /* The whole life of an agent. Returns its exit code when nothing of the job is left. */

@@ -1,36 +1,27 @@
-/* launcher/agent/main.c - ddprun-agent: two processes, each the other's guardian
+/* launcher/agent/main.c - ddprun-agent: the agent of a host, and its guardian (guard.h)
  *
- * Started by ssh, or by a scheduler's own way. It reads its summons, forks, and the child
- * becomes the agent. The parent stays, does nothing, and is a subreaper: when the agent
- * is killed with -9, its ranks die with it by PR_SET_PDEATHSIG, and their stray children
- * are handed to the parent, which ends them. The other way round the agent sees the
- * parent's end of a pipe close, and ends everything itself.
+ * Started by ssh, or by a scheduler's own way. It reads its summons, forks, and the child becomes the agent.
  */
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/call.h"
+#include "launcher/agent/guard.h"
 #include "launcher/agent/outside.h"
-#include "launcher/agent/sweep.h"
 #include "launcher/link/summons.h"
 #include "launcher/spawn/child.h"
 #include "launcher/spawn/program.h"
 #include "launcher/spawn/summons_file.h"
 #include "launcher/spawn/transport.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-enum { SUMMONS_MS = 30000, CALL_MS = 20000, SWEEP_MS = 10000 };
+enum { SUMMONS_MS = 30000, CALL_MS = 20000 };
 
 /* `name`: of this host, once it is known: several may share a stderr. */
 static int failed(const char *name, const struct ddp_err *err)
@@ -40,8 +31,9 @@ static int failed(const char *name, const struct ddp_err *err)
     return EXIT_CANNOT_START;
 }
 
-static int be_agent(struct summons *s, int guard)
+static int be_agent(int guard, void *arg)
 {
+    struct summons *s = arg;
     struct ddp_err err;
     struct link_keys keys;
     const char *from = getenv("SLURM_LAUNCH_NODE_IPADDR");
@@ -57,64 +49,6 @@ static int be_agent(struct summons *s, int guard)
                                 .lifelines = {s->detached ? -1 : STDIN_FILENO, guard},
                                 .log_level = s->log_level};
     return agent_run(&setup);
-}
-
-/* So that `pkill -9 ddprun-agent`, with -f too, strikes one of the two only. */
-static void call_itself_guard(char *argv0)
-{
-    prctl(PR_SET_NAME, "ddprun-guard");
-    size_t n = strlen(argv0);
-    if (n >= strlen("agent"))
-        memcpy(argv0 + n - strlen("agent"), "guard", strlen("guard"));
-}
-
-/* Until the agent has ended; what we are told the agent is told. */
-static int guard_agent(pid_t agent)
-{
-    sigset_t heard;
-    sigemptyset(&heard);
-    sigaddset(&heard, SIGCHLD);
-    sigaddset(&heard, SIGHUP);
-    sigaddset(&heard, SIGINT);
-    sigaddset(&heard, SIGTERM);
-    int status = 0, sig;
-    for (;;) {
-        pid_t pid = waitpid(-1, &status, WNOHANG);
-        if (pid == agent || (pid < 0 && errno == ECHILD))
-            break;
-        if (pid == 0 && sigwait(&heard, &sig) == 0 && sig != SIGCHLD)
-            kill(agent, sig);
-    }
-    sweep_out(now_ms() + SWEEP_MS);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CANNOT_START;
-}
-
-/* Returns in both processes: with the exit code of each. */
-static int part(struct summons *s, char *argv0)
-{
-    struct ddp_err err;
-    int guard[2];
-    sigset_t all, ours;
-    if (pipe2(guard, O_CLOEXEC) < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0) {
-        err_errno(&err, "cannot watch over an agent");
-        return failed(s->name, &err);
-    }
-    sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, &ours);
-    pid_t pid = fork();
-    if (pid < 0) {
-        err_errno(&err, "cannot fork");
-        return failed(s->name, &err);
-    }
-    close(guard[pid == 0]);
-    if (pid > 0) {
-        call_itself_guard(argv0);
-        return guard_agent(pid);
-    }
-    sigprocmask(SIG_SETMASK, &ours, NULL);
-    /* Grid Engine kills a task by its process group, and would have both of us so */
-    setsid();
-    return be_agent(s, guard[0]);
 }
 
 /* Slurm has several tasks of the step on this node (spawn/srun.c): one is the agent. */
@@ -159,7 +93,7 @@ int main(int argc, char **argv)
         log_setup("ddprun", s.name, s.log_level, &err) < 0)
         code = failed(s.name, &err);
     else
-        code = part(&s, argv[0]);
+        code = guard_part(be_agent, &s, argv[0]);
     child_finish();
     summons_finish(&s);
     return code;

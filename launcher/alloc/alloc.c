@@ -19,8 +19,8 @@
 /* In order: what was asked for first, this machine last. Beside a scheduler's allocation,
  * -H picks among its nodes. */
 static const struct alloc_source *const sources[] = {
-    &alloc_hostfile, &alloc_slurm,     &alloc_sge,   &alloc_pbs,
-    &alloc_lsf,      &alloc_hosts_arg, &alloc_local,
+    &alloc_hostfile, &alloc_slurm,     &alloc_sge,       &alloc_pbs,
+    &alloc_lsf,      &alloc_sagemaker, &alloc_hosts_arg, &alloc_local,
 };
 
 struct alloc_node *alloc_add(struct alloc *a, const char *name)
@@ -53,13 +53,19 @@ void alloc_keep(struct alloc *a, const bool *keep)
     a->nnodes = n;
 }
 
+void alloc_clear(struct alloc *a)
+{
+    for (size_t i = 0; i < a->nnodes; i++)
+        node_finish(&a->nodes[i]);
+    free(a->nodes);
+    *a = (struct alloc){0};
+}
+
 void alloc_destroy(struct alloc *a)
 {
     if (!a)
         return;
-    for (size_t i = 0; i < a->nnodes; i++)
-        node_finish(&a->nodes[i]);
-    free(a->nodes);
+    alloc_clear(a);
     free(a);
 }
 
@@ -159,9 +165,10 @@ static const struct alloc_source *source_named(const struct opts *opts,
                                     : "that option is not given");
         return NULL;
     }
-    err_set(err,
-            "--alloc '%s' is not one of hostfile, slurm, sge, pbs, lsf, hosts, local",
-            opts->alloc);
+    err_set(
+        err,
+        "--alloc '%s' is not one of hostfile, slurm, sge, pbs, lsf, sagemaker, hosts, local",
+        opts->alloc);
     return NULL;
 }
 

@@ -55,12 +55,14 @@ struct alloc_source {
 
 extern const struct alloc_source alloc_hostfile, alloc_hosts_arg, alloc_local;
 extern const struct alloc_source alloc_slurm, alloc_sge, alloc_pbs, alloc_lsf;
+extern const struct alloc_source alloc_sagemaker;
 
 /* The source named by --alloc, or the first that detects itself, read, merged (the same
  * host twice adds up) and checked. Returns NULL with `err`; nothing has been started
  * then. */
 struct alloc *alloc_read(const struct opts *opts, struct ddp_err *err);
 void alloc_destroy(struct alloc *a);
+void alloc_clear(struct alloc *a); /* what it owns, not itself */
 
 /* The node itself has been asked for its GPUs: settle slots that nobody has said. They
  * become `ngpus`, else what a scheduler said, else 1. On a single local node without GPUs

@@ -33,7 +33,7 @@ static const struct msg_row {
     [MSG_SIGNAL] = {"signal", FRAME_DOWN, 16},
     [MSG_END] = {"end", FRAME_DOWN, 64},
     [MSG_ENDED] = {"ended", FRAME_UP, 64},
-    [MSG_LEAVE] = {"leave", FRAME_DOWN, 0},
+    [MSG_LEAVE] = {"leave", FRAME_DOWN, 4},
     [MSG_PING] = {"ping", FRAME_DOWN, 16},
     [MSG_PONG] = {"pong", FRAME_UP, 32},
     [MSG_VOUCH] = {"vouch", FRAME_UP | FRAME_DOWN, 128},

@@ -32,6 +32,7 @@ struct guest {
 struct guests {
     struct loop *loop; /* borrowed */
     struct secret key;
+    bool (*knows)(const struct sockaddr *from, void *arg); /* NULL: everybody may try */
     guest_fn fn;
     void *arg;
     int fd, port;
@@ -127,10 +128,13 @@ static void guest_create(struct guests *g, int fd)
 static void guests_accept(struct guests *g)
 {
     for (;;) {
-        int fd = accept4(g->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        struct sockaddr_storage from;
+        socklen_t len = sizeof from;
+        struct sockaddr *sa = (struct sockaddr *)&from;
+        int fd = accept4(g->fd, sa, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0)
             return;
-        if (g->n < g->max)
+        if (g->n < g->max && (!g->knows || g->knows(sa, g->arg)))
             guest_create(g, fd);
         else
             close(fd);
@@ -169,10 +173,19 @@ void guests_calls(const struct guests *g, struct strv *out)
 struct guests *guests_create(struct loop *loop, const struct secret *key, size_t expected,
                              guest_fn fn, void *arg, struct ddp_err *err)
 {
+    const struct guests_where where = {.expected = expected};
+    return guests_create_at(loop, key, &where, fn, arg, err);
+}
+
+struct guests *guests_create_at(struct loop *loop, const struct secret *key,
+                                const struct guests_where *where, guest_fn fn, void *arg,
+                                struct ddp_err *err)
+{
     struct guests *g = xcalloc(1, sizeof *g);
-    *g = (struct guests){.loop = loop, .key = *key, .fn = fn, .arg = arg};
-    g->max = GUESTS_MAX + expected;
-    g->fd = sock_listen(NULL, 0, &g->port, err);
+    *g = (struct guests){
+        .loop = loop, .key = *key, .knows = where->knows, .fn = fn, .arg = arg};
+    g->max = GUESTS_MAX + where->expected;
+    g->fd = sock_listen(NULL, where->port, &g->port, err);
     if (g->fd < 0) {
         err_prefix(err, "agents cannot call back");
         guests_destroy(g);

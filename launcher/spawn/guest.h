@@ -9,6 +9,8 @@
 #include "common/strv.h"
 #include "launcher/link/link.h"
 
+#include <sys/socket.h>
+
 struct guests;
 
 /* Has proved the key as `node`; `here` is the address it called. Takes `fd` over when it
@@ -19,6 +21,15 @@ typedef bool (*guest_fn)(unsigned node, int fd, const struct link_keys *keys,
 /* `expected` may all come at once. */
 struct guests *guests_create(struct loop *loop, const struct secret *key, size_t expected,
                              guest_fn fn, void *arg, struct ddp_err *err);
+/* The same at a port of one's own choice, and only for callers whose address is known. */
+struct guests_where {
+    size_t expected;
+    int port;                                              /* 0: any free one */
+    bool (*knows)(const struct sockaddr *from, void *arg); /* NULL: all are */
+};
+struct guests *guests_create_at(struct loop *loop, const struct secret *key,
+                                const struct guests_where *where, guest_fn fn, void *arg,
+                                struct ddp_err *err);
 void guests_destroy(struct guests *g);
 
 /* "ADDRESS PORT", one per address of this machine that others may reach. */

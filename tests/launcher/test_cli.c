@@ -89,7 +89,11 @@ static const struct {
      "unknown option '--hostfil', did you mean --hostfile? (try ddprun --help)"},
     {"--tiemout 5 prog",
      "unknown option '--tiemout', did you mean --timeout? (try ddprun --help)"},
-    {"--node-rank 1 prog", "unknown option '--node-rank' (try ddprun --help)"},
+    {"--role 1 prog", "unknown option '--role' (try ddprun --help)"},
+    {"--master-addr h:x prog",
+     "--master-addr takes an address, or address:port, not 'h:x' (try ddprun --help)"},
+    {"--master-addr [::1 prog",
+     "--master-addr '[::1': [address]:port is the form (try ddprun --help)"},
     {"-q prog", "unknown option '-q' (try ddprun --help)"},
     {"--dry-run=1 prog", "--dry-run takes no value (try ddprun --help)"},
     {"--map-by core prog", "--map-by is block, slot, cyclic, node or ppr:N:node, not "
@@ -121,6 +125,31 @@ static const struct {
     {"--nnodes 1:4 prog",
      "--nnodes takes a whole number from 1 to 10000000, not '1:4' (try ddprun --help)"},
 };
+
+static const struct {
+    const char *line, *addr;
+    int port;
+} masters[] = {
+    {"--master-addr h prog", "h", 0},
+    {"--master_addr h:29500 prog", "h", 29500},
+    {"--master-addr h --master-port 7 prog", "h", 7},
+    {"--rdzv-endpoint 10.0.0.1:29400 prog", "10.0.0.1", 29400},
+    {"--master-addr [fd77::1]:7 prog", "fd77::1", 7},
+    {"--master-addr [fd77::1] prog", "fd77::1", 0},
+    {"--master-addr fd77::1 prog", "fd77::1", 0},
+};
+
+START_TEST(a_master_may_have_its_port_behind_it)
+{
+    struct opts o;
+    struct ddp_err err;
+    ck_assert_int_eq(parse(masters[_i].line, &o, &err), 0);
+    ck_assert_str_eq(o.master_addr, masters[_i].addr);
+    ck_assert_int_eq(o.master_port, masters[_i].port);
+    ck_assert_int_eq(o.node_rank, -1);
+    opts_finish(&o);
+}
+END_TEST
 
 START_TEST(slips_get_one_line)
 {
@@ -242,6 +271,7 @@ Suite *suite(void)
     Suite *s = suite_create("cli");
     TCase *t = tcase_create("cli");
     tcase_add_loop_test(t, spellings_of_others_are_understood, 0, ARRAY_LEN(spellings));
+    tcase_add_loop_test(t, a_master_may_have_its_port_behind_it, 0, ARRAY_LEN(masters));
     tcase_add_loop_test(t, slips_get_one_line, 0, ARRAY_LEN(bad));
     tcase_add_test(t, defaults_are_those_of_the_manual);
     tcase_add_test(t, every_option_fills_its_field);

@@ -1,0 +1,42 @@
+/* common/starter.h - the variables by which launchers tell a process its rank
+ *
+ * One table for whoever asks: the group library, which takes its rank from it under any
+ * launcher; ddprun, which learns from it that something else has started several copies
+ * of it; and --show-env, which prints it. doc/contract.md has it in words.
+ */
+#ifndef COMMON_STARTER_H
+#define COMMON_STARTER_H
+
+#include "include/ddprun/err.h"
+
+#include <stddef.h>
+
+struct starter {
+    const char *name; /* "srun", for people */
+    const char *rank, *size;
+    const char *local_rank, *local_size; /* among those of one host; size: may be NULL */
+    /* Without this variable the set does not count: somebody else has set some of its
+     * names. NULL: none. */
+    const char *needs;
+};
+
+/* From the inside out: a launcher that runs inside another one's job (mpirun in a Slurm
+ * batch script) is the one that made this process. */
+extern const struct starter starters[];
+extern const size_t starters_len;
+
+typedef const char *(*starter_get)(const char *name); /* getenv(), or a test's table */
+
+/* The first set that is there, though it may be half of one; NULL: none. */
+const struct starter *starter_find(starter_get get);
+
+/* Rank and size of the set, and the local rank (-1: not said). Half a set, numbers that
+ * are none, and a rank beyond the size are errors that name the variable: a rank that
+ * guesses becomes a world of its own. */
+int starter_place(const struct starter *s, starter_get get, int *rank, int *size,
+                  int *local_rank, struct ddp_err *err);
+
+/* The table, a row a line. */
+void starter_print(void (*line)(const char *text, void *arg), void *arg);
+
+#endif

@@ -1,0 +1,161 @@
+/* launcher/peer/peer.c - see peer.h */
+#define LOG_SUBSYS "peers"
+#include "launcher/peer/peer.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/alloc/sched.h"
+#include "launcher/peer/assembly.h"
+#include "launcher/peer/mates.h"
+#include "launcher/peer/member.h"
+#include "launcher/peer/pmi.h"
+#include "launcher/spawn/program.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int failed(const struct ddp_err *err, int code)
+{
+    if (err->text[0])
+        fprintf(stderr, "ddprun: %s\n", err->text);
+    return code;
+}
+
+/* What the scheduler says of this machine: on each its own. */
+static void own_slots(struct note_here *n)
+{
+    static const char *const names[] = {"SLURM_GPUS_ON_NODE", "SM_NUM_GPUS"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const char *text = sched_env(names[i]);
+        int gpus = text ? sched_gpus(names[i], text, NULL) : 0;
+        if (gpus <= 0)
+            continue;
+        n->slots = (uint32_t)gpus;
+        n->slots_from = xasprintf("%s=%s", names[i], text);
+        return;
+    }
+}
+
+static void describe(const struct outer *o, struct note_here *n)
+{
+    char name[HOST_NAME_MAX + 1] = "";
+    gethostname(name, sizeof name - 1);
+    *n = (struct note_here){.copies = (uint32_t)o->local_size,
+                            .host = xstrdup(name[0] ? name : "localhost")};
+    own_slots(n);
+}
+
+/* Where the head is, as far as it can be told without its card. */
+static const char *head_address(const struct opts *opts, const struct outer *o)
+{
+    if (opts->master_addr)
+        return opts->master_addr;
+    return o->hosts.n > 0 ? o->hosts.v[0] : NULL;
+}
+
+static int lead(struct opts *opts, const struct outer *o, const struct note_here *own,
+                struct peers *peers)
+{
+    struct ddp_err err = {""};
+    struct peer_key k = {0};
+    const char *head = head_address(opts, o);
+    int code = 0;
+    if (o->local_size < o->size && peer_key_find(opts, o, head != NULL, &k, &err) < 0)
+        code = EXIT_CANNOT_START;
+    else if (o->rank > 0 && !k.card && !head)
+        code = EXIT_CANNOT_START, err_set(&err, "--master-addr, on all nodes, says where "
+                                                "rank 0's is: nothing else does");
+    unsetenv("DDPRUN_KEY"); /* is for us, and not for the ranks */
+    if (code == 0 && k.open && o->rank == 0)
+        fprintf(stderr,
+                "ddprun: nothing secret is shared by the %d hosts: whoever comes from "
+                "one of their addresses may join this job; DDPRUN_KEY, the same on all, "
+                "shuts others out\n",
+                o->size);
+    if (code == 0 && o->rank > 0)
+        code = member_run(opts, o, &k, own, k.card && !o->by_hand ? NULL : head);
+    else if (code == 0)
+        code = assembly_gather(opts, o, &k, own, peers, &err);
+    peer_key_finish(&k);
+    return failed(&err, code);
+}
+
+/* The plan of a dry run, without meeting anybody. */
+static int suppose(const struct outer *o, struct peers *peers)
+{
+    int nodes = o->local_size == o->size ? 1 : o->local_size == 1 ? o->size : 0;
+    if (o->rank > 0)
+        return 0;
+    if (nodes == 0) {
+        printf("%s has started %d copies of ddprun, %d of them on this node: the plan is "
+               "made when all have met\n",
+               o->by, o->size, o->local_size);
+        return 0;
+    }
+    peers->alloc = xcalloc(1, sizeof *peers->alloc);
+    peers->alloc->source = o->by;
+    for (int i = 0; i < nodes; i++) {
+        char *name =
+            o->hosts.n > (size_t)i ? xstrdup(o->hosts.v[i]) : xasprintf("node%d", i);
+        struct alloc_node *node = alloc_add(peers->alloc, name);
+        struct note_here own = {0};
+        node->local = i == 0;
+        own_slots(&own);
+        if (nodes == 1)
+            sched_slots(node, o->local_size, o->size_var);
+        else if (own.slots > 0)
+            sched_slots(node, (int)own.slots, own.slots_from);
+        free(own.slots_from);
+        free(name);
+    }
+    return 1;
+}
+
+int peer_take_part(struct opts *opts, struct outer *o, struct peers *peers,
+                   struct mates **mates, int *code)
+{
+    struct ddp_err err = {""};
+    struct note_here own;
+    int64_t deadline_ms = now_ms() + opts->start_timeout_ms;
+    *code = 0;
+    if (opts->dry_run)
+        return suppose(o, peers);
+    if (!o->id[0] && !(o->id = (free(o->id), pmi_space_name(deadline_ms, &err)))) {
+        *code = failed(&err, EXIT_CANNOT_START);
+        return 0;
+    }
+    log_info("%s has started %d copies (%s): this is rank %d, %d of %d on this node",
+             o->by, o->size, o->size_var, o->rank, o->local_rank + 1, o->local_size);
+    if (o->local_rank > 0) {
+        *code = mates_follow(o, deadline_ms, &err);
+        failed(&err, 0);
+        return 0;
+    }
+    if (o->local_size == 1) {
+        mates_unbind();
+    } else if (!(*mates = mates_lead(o, deadline_ms, &err))) {
+        *code = failed(&err, EXIT_CANNOT_START);
+        return 0;
+    }
+    describe(o, &own);
+    *code = lead(opts, o, &own, peers);
+    note_here_finish(&own);
+    if (o->rank == 0 && peers->alloc) {
+        opts->master_addr = NULL; /* it has said where to meet */
+        return 1;
+    }
+    mates_end(*mates, *code);
+    *mates = NULL;
+    return 0;
+}
+
+void peer_over(struct peers *peers, struct mates *mates, int code)
+{
+    peers_finish(peers);
+    mates_end(mates, code);
+}

@@ -1,0 +1,25 @@
+/* launcher/peers.h - nodes that have come by themselves, each with its connection
+ *
+ * Made by launcher/peer/ where a ddprun runs on every node, taken by the job, which then
+ * has nobody to start.
+ */
+#ifndef LAUNCHER_PEERS_H
+#define LAUNCHER_PEERS_H
+
+#include "launcher/alloc/alloc.h"
+#include "launcher/link/link.h"
+
+struct peers {
+    struct alloc
+        *alloc; /* owned: the nodes, as they have come; the first is the head's */
+    size_t n;
+    struct peer {
+        int fd;                /* owned until the job takes it; -1: the head's own node */
+        struct link_keys keys; /* of the link */
+        char *here;            /* owned: the address by which it reached us; NULL: own */
+    } * list;                  /* owned, by node */
+};
+
+void peers_finish(struct peers *p);
+
+#endif

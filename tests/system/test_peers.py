@@ -1,0 +1,183 @@
+"""Several ddprun, one per "node": here all on one machine, and told so by hand or by the
+variables of a launcher that is played."""
+
+import os
+import signal
+import socket
+import time
+import unittest
+
+from launch import DDPRUN, LaunchTest, main, marked, wait_until
+
+SAY = 'echo "rank $RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE node $NODE_RANK"'
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("", 0))
+        return s.getsockname()[1]
+
+
+class Peers(LaunchTest):
+    def setUp(self):
+        super().setUp()
+        self.port = free_port()
+        self.env = {"HOME": self.folder.name}
+
+    def node(self, k, n, *args, address="127.0.0.1", env=None, **how):
+        return self.start(
+            "--nnodes", n, "--node-rank", k, "--master-addr", f"{address}:{self.port}",
+            *args, env={**self.env, **(env or {})}, **how)
+
+    def nodes(self, n, *args, **how):
+        return [self.node(k, n, *args, **how) for k in range(n)]
+
+    def all_end(self, launches, code):
+        for launch in launches:
+            launch.wait()
+        for launch in launches:
+            self.assert_ended(launch, code)
+
+    def said(self, launch):
+        return sorted(line.split("] ", 1)[1] for line in launch.out.splitlines())
+
+
+class ByHand(Peers):
+    def test_they_make_one_world_and_say_it_at_the_head(self):
+        others = [self.node(k, 3, "--nproc-per-node", 2, "sh", "-c", SAY + "; echo $MINE",
+                            env={"MINE": f"of node {k}"}) for k in (2, 1)]
+        head = self.node(0, 3, "--nproc-per-node", 2, "sh", "-c", SAY, stdin=b"")
+        self.all_end([head, *others], 0)
+        ranks = [f"rank {r}/6 local {r % 2}/2 node {r // 2}" for r in range(6)]
+        # each has the environment of its own ddprun
+        self.assertEqual(self.said(head), ["of node 1"] * 2 + ["of node 2"] * 2 + ranks)
+        self.assertEqual([o.out for o in others], ["", ""])
+        self.assertIn("this is node 2 of 3", others[0].err)
+        self.assertEqual(os.listdir(self.path(".ddprun")), [])
+
+    def test_a_failure_anywhere_is_everybodys_code(self):
+        launches = self.nodes(3, "sh", "-c", "[ $RANK = 2 ] && exit 9; exec sleep 60")
+        self.all_end(launches, 9)
+        self.assertIn("rank 2", launches[0].err.splitlines()[0])
+
+    def test_who_has_not_come_is_named(self):
+        launches = [self.node(k, 4, "--start-timeout", 2, "true") for k in (0, 2)]
+        self.all_end(launches, 125)
+        for launch in launches:
+            self.assertIn("missing: --node-rank 1, --node-rank 3", launch.err)
+        alone = self.node(1, 2, "--start-timeout", 1, "true")
+        self.all_end([alone], 125)
+        self.assertIn("the head has not been found within 1 s", alone.err)
+
+    def test_a_number_given_twice_is_refused(self):
+        head = self.node(0, 3, "--start-timeout", 5, "true")
+        twice = [self.node(1, 3, "--start-timeout", 5, "true") for _ in range(2)]
+        self.assertTrue(wait_until(lambda: any("is here twice" in t.err for t in twice)))
+        last = self.node(2, 3, "true")
+        self.all_end([head, last], 0)
+        self.assertEqual(sorted(t.wait() for t in twice), [0, 125])
+
+    def test_each_that_is_told_to_end_ends_all(self):
+        for who, text in ((1, "was told to end by SIGTERM"), (0, "told to end by SIGTERM")):
+            with self.subTest(who):
+                self.port = free_port()
+                launches = self.nodes(2, "sh", "-c", "trap 'echo bye; exit 0' TERM; echo up;"
+                                                     "while :; do sleep 0.1; done")
+                self.assertTrue(wait_until(lambda: launches[0].out.count("up\n") == 2))
+                launches[who].signal(signal.SIGTERM)
+                self.all_end(launches, 143)
+                self.assertIn(text, launches[0].err)
+                self.assertEqual(launches[0].out.count("bye\n"), 2)
+
+    def test_each_that_is_killed_ends_all(self):
+        for who in (1, 0):
+            with self.subTest(who):
+                self.port = free_port()
+                launches = self.nodes(2, "sh", "-c", "echo up; sleep 60")
+                self.assertTrue(wait_until(lambda: launches[0].out.count("up\n") == 2))
+                launches[who].signal(signal.SIGKILL)
+                launches[1 - who].wait()
+                self.assert_ended(launches[1 - who], 125)
+                self.assertTrue(wait_until(lambda: not marked(self.mark)))
+
+    def test_a_head_that_waits_can_be_told_to_end(self):
+        head = self.node(0, 2, "true")
+        card = self.path(".ddprun")
+        self.assertTrue(wait_until(lambda: os.path.isdir(card) and os.listdir(card)))
+        head.signal(signal.SIGINT)
+        self.all_end([head], 130)
+        self.assertIn("these were missing: --node-rank 1", head.err)
+        self.assertEqual(os.listdir(card), [])
+
+    def test_what_cannot_be_is_refused(self):
+        for args, line in (
+            (("--node-rank", 1, "true"), "--nnodes says it"),
+            (("--node-rank", 2, "--nnodes", 2, "true"), "they count from 0"),
+            (("--node-rank", 0, "--nnodes", 2, "--hostfile", "x", "true"), "--hostfile"),
+            (("--node-rank", 0, "--nnodes", 2, "--master-addr", "h:0", "true"), "'h:0'"),
+        ):
+            launch = self.run_to_end(*args)
+            self.assert_ended(launch, 2)
+            self.assertIn(line, launch.err)
+            self.assertEqual(launch.err.count("\n"), 1)
+
+    def test_one_node_by_hand_is_an_ordinary_launch(self):
+        launch = self.run_to_end("--nnodes", 1, "--node-rank", 0, "sh", "-c", SAY)
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out, "rank 0/1 local 0/1 node 0\n")
+
+
+class Keys(Peers):
+    def test_without_a_common_home_the_line_says_what_to_do(self):
+        homes = [self.path(f"home{k}") for k in range(2)]
+        for home in homes:
+            os.mkdir(home)
+        launches = [self.node(k, 2, "--start-timeout", 8, "true", env={"HOME": homes[k]})
+                    for k in range(2)]
+        self.all_end(launches, 125)
+        self.assertIn("--peer-key FILE or DDPRUN_KEY", launches[1].err)
+
+    def test_a_secret_instead_of_a_home(self):
+        key = self.write("key", "0123456789abcdef0123456789abcdef\n", 0o600)
+        for args, env in (
+            (("--peer-key", key), {"HOME": "/nonexistent"}),
+            ((), {"HOME": "/nonexistent", "DDPRUN_KEY": "0123456789abcdef-secret"}),
+        ):
+            self.port = free_port()
+            launches = self.nodes(2, *args, "sh", "-c", SAY + "; echo key=$DDPRUN_KEY", env=env)
+            self.all_end(launches, 0)
+            self.assertEqual(self.said(launches[0])[:2], ["key=", "key="])
+
+    def test_another_secret_does_not_open(self):
+        launches = [
+            self.node(k, 2, "--start-timeout", 2, "true",
+                      env={"DDPRUN_KEY": f"secret number {k}, long enough"})
+            for k in range(2)]
+        self.all_end(launches, 125)
+        self.assertIn("missing: --node-rank 1", launches[0].err)
+        self.assertIn("the head has not been found", launches[1].err)
+
+    def test_keys_that_are_none_are_refused(self):
+        loose = self.write("loose", "0123456789abcdef0123456789abcdef\n", 0o644)
+        short = self.write("short", "xyz\n", 0o600)
+        for args, line in ((("--peer-key", loose), "can be read by others"),
+                           (("--peer-key", short), "too short"),
+                           (("--peer-key", self.path("none-there")), "cannot read"),
+                           (("--peer-key", "none"), "-H names the hosts")):
+            launch = self.node(0, 2, *args, "true")
+            self.all_end([launch], 125)
+            self.assertIn(line, launch.err)
+
+    def test_open_only_to_the_hosts_of_the_job(self):
+        launches = self.nodes(2, "--peer-key", "none", "-H", "127.0.0.1", "sh", "-c", SAY)
+        self.all_end(launches, 0)
+        self.assertIn("nothing secret is shared", launches[0].err)
+        self.port = free_port()
+        launches = self.nodes(2, "--peer-key", "none", "-H", "127.0.0.9", "--start-timeout", 2,
+                              "true")
+        self.all_end(launches, 125)
+        self.assertIn("knocks, and is none of the job's hosts", launches[0].err)
+
+
+if __name__ == "__main__":
+    main()

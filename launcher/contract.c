@@ -143,7 +143,7 @@ static const struct row {
      "makes Open MPI 4 ask PMIx who it is, instead of being alone"},
     {"OMPI_MCA_mpi_yield_when_idle", one_if_crowded, DEFAULT, 0,
      "1 where a host has more ranks than CPUs: ranks that wait give way"},
-    {"PMI_FD", pmi_fd, IDENTITY, 0, "this rank's end of PMI-1 and PMI-2, for MPICH"},
+    {"PMI_FD", pmi_fd, IDENTITY, NAMES_PMI, "this rank's end of PMI-1 and PMI-2, for MPICH"},
     {"OMPI_COMM_WORLD_RANK", rank, IDENTITY, NAMES_OMPI, "the same as RANK"},
     {"OMPI_COMM_WORLD_SIZE", size, IDENTITY, NAMES_OMPI, "the same as WORLD_SIZE"},
     {"OMPI_COMM_WORLD_LOCAL_RANK", local_rank, IDENTITY, NAMES_OMPI,

@@ -105,7 +105,7 @@ static int send_fds(int wire, const int *fds, size_t n)
 {
     char what = 'r';
     union {
-        char room[CMSG_SPACE(5 * sizeof(int))];
+        char room[CMSG_SPACE(6 * sizeof(int))];
         struct cmsghdr align;
     } u = {{0}};
     struct iovec iov = {&what, 1};
@@ -208,18 +208,20 @@ static void on_ended(pid_t pid, int status, int64_t at_ns, const struct rusage *
 
 /* --- verbs -------------------------------------------------------------------------- */
 
-void preload_fork(struct preload *p, const int streams[3], const char *cpus,
+void preload_fork(struct preload *p, const int streams[3], int extra, const char *cpus,
                   const struct strv *env)
 {
     int go[2] = {-1, -1}, null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    int text = text_file(cpus ? cpus : "", NULL, env), fds[5];
+    int text = text_file(cpus ? cpus : "", NULL, env), fds[6], n = 4;
     bool good = null >= 0 && text >= 0 && pipe2(go, O_CLOEXEC) == 0;
     for (int i = 0; i < 3; i++)
         fds[i] = streams[i] < 0 ? null : streams[i];
     fds[3] = go[0];
-    fds[4] = text;
+    if (extra >= 0)
+        fds[n++] = extra;
+    fds[n++] = text;
     if (good)
-        send_fds(p->wire, fds, ARRAY_LEN(fds)); /* a failure is its end: on_packet() */
+        send_fds(p->wire, fds, (size_t)n); /* a failure is its end: on_packet() */
     close_go(p);
     p->go = go[1];
     const int done[] = {null, text, go[0]};

@@ -52,8 +52,8 @@ struct preload *preload_create(struct loop *loop, struct reap *reap,
 void preload_destroy(struct preload *p); /* ends the helper, and a rank that waits */
 
 /* Ask for one rank; the answer is `forked` or `over`. `streams` become its 0, 1, 2 (-1:
- * /dev/null) and stay the caller's; `cpus` as "0-7,16", NULL: ours. */
-void preload_fork(struct preload *p, const int streams[3], const char *cpus,
+ * /dev/null), `extra` its CHILD_EXTRA_FD (-1: none), and stay the caller's; `cpus` as "0-7,16", NULL: ours. */
+void preload_fork(struct preload *p, const int streams[3], int extra, const char *cpus,
                   const struct strv *env);
 void preload_go(struct preload *p); /* the one that was forked last may run */
 

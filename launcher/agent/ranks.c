@@ -308,7 +308,9 @@ static void fork_next(struct ranks *r)
         return;
     }
     rank_env(r, (uint32_t)r->next, tells_notes(r, (uint32_t)r->next), &env);
-    preload_fork(r->preload, theirs, r->bindings[r->next].cpus_text, &env);
+    preload_fork(r->preload, theirs, wireup_open(r->wireup, (uint32_t)r->next),
+                 r->bindings[r->next].cpus_text, &env);
+    wireup_started(r->wireup, (uint32_t)r->next);
     strv_finish(&env);
     for (size_t i = 0; i < ARRAY_LEN(theirs); i++) {
         if (theirs[i] >= 0)

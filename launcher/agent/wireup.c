@@ -303,7 +303,6 @@ void wireup_tell(const struct wireup *w, struct rank_facts *facts)
     facts->pmix_uri = w->uri;
     if (w->pmi) {
         facts->pmi_fd = CHILD_EXTRA_FD;
-        facts->rank_names |= NAMES_PMI;
     }
 }
 
@@ -386,7 +385,8 @@ struct wireup *wireup_create(struct loop *loop, struct reap *reap,
         close_gate(w);
     }
     static const struct pmi_events pmi_events = {on_pmi_send, on_pmi_abort};
-    if (job->mpi & MPI_PMI)
+    /* PMI_FD means nothing without PMI_RANK */
+    if (job->mpi & MPI_PMI && job->rank_names & NAMES_PMI)
         w->pmi = pmi_server_create(loop, job, share, &pmi_events, w);
     return w;
 }

@@ -14,6 +14,7 @@ import sys
 HERE = os.path.dirname(__file__)
 LOADED = frozenset(sys.modules)  # by Python's start-up
 PR_SET_PDEATHSIG, SIGKILL = 1, 9
+EXTRA_FD = 63  # the number that a rank knows its PMI_FD by
 
 
 def step_aside():
@@ -538,7 +539,7 @@ class Helper:
 
     def hear(self):
         """The descriptors and the strings of the next request; the agent's end is ours."""
-        room = self.socket.CMSG_SPACE(5 * 4)
+        room = self.socket.CMSG_SPACE(6 * 4)
         data, extra, _, _ = self.wire.recvmsg(16, room, self.socket.MSG_CMSG_CLOEXEC)
         if not data:
             os._exit(0)
@@ -600,11 +601,14 @@ class Helper:
         for fd in (0, 1, 2):
             os.dup2(fds[fd], fd)
         for name in os.listdir("/proc/self/fd"):
-            if int(name) > 2 and int(name) not in (fds[3], report):
+            if int(name) > 2 and int(name) not in (*fds[3:], report):
                 try:
                     os.close(int(name))
                 except OSError:
                     pass  # the one that listed them
+        for fd in fds[4:]:  # PMI_FD
+            os.dup2(fd, EXTRA_FD)
+            os.close(fd)
         if cpus:
             os.sched_setaffinity(0, {cpu for part in cpus.split(",") for cpu in
                                      range(int(part.split("-")[0]),

@@ -34,7 +34,7 @@ class Lab:
         os.chmod(self.folder, 0o755)
         self.bin = os.path.join(self.folder, "bin")
         os.mkdir(self.bin)
-        for name in ("DDPRUN", "DDPRUN_AGENT", "DDP_TRAIN"):
+        for name in ("DDPRUN", "DDPRUN_AGENT", "DDPRUN_PMIX", "DDP_TRAIN"):
             if os.environ.get(name):
                 shutil.copy(os.environ[name], self.bin)
         self.ddprun = os.path.join(self.bin, os.path.basename(launch.DDPRUN))

@@ -124,5 +124,17 @@ class Mpich(Programs, launch.LaunchTest):
         self.assertEqual(launched.out, "hello ok on 1 ranks, 1 of them here\n" * 2)
 
 
+class Pmi(launch.LaunchTest):
+    def test_clients_of_both_dialects(self):
+        client = os.path.join(mpi.HERE, "programs", "pmi_client.py")
+        for dialect in "12":
+            with self.subTest(dialect):
+                launched = self.run_to_end(
+                    "-np", 3, "--tag-output=off", "python3", client, dialect
+                )
+                self.assert_ended(launched, 0)
+                self.assertEqual(launched.out, "size 3 mapping (vector,(0,1,3))\n")
+
+
 if __name__ == "__main__":
     launch.main()

@@ -21,7 +21,8 @@ NOT_FORKED = "the ranks import by themselves, as "
 ALLOWED = {"modules", "chance"}
 # of the job, not of the rank
 OF_THE_JOB = ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE",
-              "DDPRUN_TEST_MARK")
+              "DDPRUN_TEST_MARK", "PMIX_NAMESPACE", "PMIX_SERVER_URI41", "PMIX_SERVER_URI4",
+              "PMIX_SERVER_URI3", "PMIX_SERVER_URI21", "PMIX_SERVER_URI2")
 
 
 def flat(value, path=""):

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Unmodified MPI programs over several hosts: PMIx and PMI between the agents."""
+
+import glob
+import os
+import shutil
+import unittest
+
+import hosts
+import launch  # found by hosts
+import mpi
+
+# of a host: eth0 and a docker0 that is the same everywhere
+OVER_HOSTS = {**mpi.QUICK, "OMPI_MCA_btl_tcp_if_include": "10.77.0.0/16"}
+
+
+setUpModule = hosts.set_up
+tearDownModule = hosts.tear_down
+
+
+class MpiHosts(hosts.LabTest):
+    def left(self):
+        """In any host's /dev/shm, and in the /tmp that they share."""
+        on_hosts = "".join(
+            hosts.LAB_HOSTS("exec", hosts.node(n), "sh", "-c", "ls /dev/shm") for n in (1, 2, 3)
+        )
+        return on_hosts.split() + glob.glob("/tmp/ddprun-mpi-*")
+
+    def program(self, which):
+        if not which.mpicc:
+            self.skipTest(f"no {which.name}")
+        return which.compile(hosts.LAB_HOSTS.folder)
+
+    def check(self, which, where, what, *options, **env):
+        return self.run_to_end(
+            *where, "--tag-output=off", *options, self.program(which), what,
+            env={**OVER_HOSTS, **env}, deadline=60.0,
+        )
+
+    def on_two(self, slots=4):
+        return ["-H", self.hosts(1, 2, slots=slots)]
+
+
+@unittest.skipUnless(os.environ.get("DDPRUN_PMIX"), "built without PMIx")
+class OpenMpi(MpiHosts):
+    def tearDown(self):
+        super().tearDown()
+        launch.wait_until(lambda: not self.left(), 3.0)
+        self.assertEqual(self.left(), [])
+
+    def test_everything_is_computed_right(self):
+        launched = self.check(mpi.OPENMPI, self.on_two(), "all")
+        self.assert_ended(launched, 0)
+        self.assertEqual(launched.out, "all ok on 8 ranks, 4 of them here\n")
+
+    def test_ranks_dealt_out_over_three_hosts_of_which_none_is_ours(self):
+        where = ["-H", self.hosts(2, 3, 4, slots=2), "--map-by", "node", "-np", 5]
+        launched = self.check(mpi.OPENMPI, where, "all")
+        self.assert_ended(launched, 0)
+        self.assertEqual(launched.out, "all ok on 5 ranks, 2 of them here\n")
+
+    def test_addresses_on_demand(self):
+        launched = self.check(
+            mpi.OPENMPI, self.on_two(2), "all",
+            OMPI_MCA_pmix_base_async_modex="1", OMPI_MCA_pmix_base_collect_data="0",
+        )
+        self.assert_ended(launched, 0)
+
+    def test_abort_elsewhere_gives_its_code(self):
+        launched = self.check(mpi.OPENMPI, self.on_two(2), "abort")
+        self.assert_ended(launched, 42)
+        self.assertIn("rank 3 on node002 called MPI_Abort with code 42", launched.err)
+
+    def test_who_dies_or_leaves_elsewhere(self):
+        for what, rc, words in (
+            ("kill", 137, "rank 3 on node002 died of SIGKILL"),
+            ("leave", 1, "rank 3 on node002 exited with status 0 without calling MPI_Finalize"),
+        ):
+            with self.subTest(what):
+                launched = self.check(mpi.OPENMPI, self.on_two(2), what)
+                self.assert_ended(launched, rc)
+                self.assertIn(words, launched.err)
+
+    def test_a_host_without_the_server_is_named(self):
+        # as if libpmix were not installed: the loader ends with 127
+        folder = os.path.join(self.folder.name, "bin")
+        shutil.copytree(hosts.LAB_HOSTS.bin, folder)
+        self.marks.append(folder)
+        with open(os.path.join(folder, "ddprun-pmix"), "w", encoding="ascii") as f:
+            f.write("#!/bin/sh\nexit 127\n")
+        launched = self.check(
+            mpi.OPENMPI, self.on_two(1), "hello", "--agent", os.path.join(folder, "ddprun-agent")
+        )
+        self.assert_ended(launched, 125)
+        self.assertIn("on node002 asks for PMIx, but ddprun-pmix does not run there", launched.err)
+
+
+class Mpich(MpiHosts):
+    def test_everything_is_computed_right(self):
+        # MPICH 4.0.2 over ucx may hang in MPI_Finalize between hosts, whoever started it
+        launched = self.check(mpi.MPICH, self.on_two(2), "abort")
+        self.assert_ended(launched, 42)
+        self.assertIn("rank 3 on node002 called MPI_Abort with code 42", launched.err)
+
+    def test_clients_of_both_dialects(self):
+        client = os.path.join(hosts.SOURCE, "tests", "system", "programs", "pmi_client.py")
+        shutil.copy(client, hosts.LAB_HOSTS.folder)
+        for dialect in "12":
+            with self.subTest(dialect):
+                launched = self.run_to_end(
+                    "-H", self.hosts(1, 2, 3, slots=2), "--map-by", "node", "--tag-output=off",
+                    "python3", "pmi_client.py", dialect,
+                )
+                self.assert_ended(launched, 0)
+                self.assertEqual(launched.out, "size 6 mapping (vector,(0,3,1))\n")
+
+
+if __name__ == "__main__":
+    hosts.main()

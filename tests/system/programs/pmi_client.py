@@ -1,0 +1,100 @@
+"""pmi_client.py DIALECT: a PMI client of its own, to try the server without an MPI.
+
+Every rank puts a value that is not easy to carry, all meet, and each gets what all have
+put. Rank 0 prints what it was told of the world."""
+
+import os
+import socket
+import sys
+
+ODD = "a value; with = signs, blanks;; and ;"
+wire = socket.socket(fileno=int(os.environ["PMI_FD"]))
+rest = b""
+
+
+def receive_line():
+    global rest
+    while b"\n" not in rest:
+        rest += wire.recv(4096) or sys.exit("the server has hung up")
+    line, _, rest = rest.partition(b"\n")
+    return line.decode()
+
+
+def receive(size):
+    global rest
+    while len(rest) < size:
+        rest += wire.recv(4096) or sys.exit("the server has hung up")
+    data, rest = rest[:size], rest[size:]
+    return data.decode()
+
+
+def ask_1(line):
+    # byte by byte now and then: nothing says that a line comes in one piece
+    for piece in (line[:5], line[5:], "\n"):
+        wire.sendall(piece.encode())
+    answer = receive_line()
+    words, _, value = answer.partition(" value=")
+    found = dict(word.split("=", 1) for word in words.split())
+    return {**found, "value": value}
+
+
+def ask_2(cmd, **words):
+    body = "".join(
+        f"{k}={str(v).replace(';', ';;')};" for k, v in {"cmd": cmd, **words}.items()
+    )
+    wire.sendall(f"{len(body.encode()):6}{body}".encode())
+    answer = receive(int(receive(6))).replace(";;", "\0").split(";")
+    return dict(w.replace("\0", ";").split("=", 1) for w in answer if w)
+
+
+def say(rank, size, mapping, values):
+    expected = [f"{ODD} {r}" for r in range(size)]
+    if values != expected:
+        sys.exit(f"rank {rank} got {values}")
+    if rank == 0:
+        print(f"size {size} mapping {mapping}", flush=True)
+
+
+def first():
+    assert ask_1("cmd=init pmi_version=1 pmi_subversion=1")["rc"] == "0"
+    rank, size = int(os.environ["PMI_RANK"]), int(os.environ["PMI_SIZE"])
+    assert int(ask_1("cmd=get_maxes")["vallen_max"]) >= 256
+    name = ask_1("cmd=get_my_kvsname")["kvsname"]
+    assert ask_1("cmd=get_universe_size")["size"] == str(size)
+    assert ask_1(f"cmd=get kvsname={name} key=nobody")["rc"] != "0"
+    mapping = ask_1(f"cmd=get kvsname={name} key=PMI_process_mapping")["value"]
+    for turn in range(3):
+        ask_1(f"cmd=put kvsname={name} key=card-{rank}-{turn} value={ODD} {rank}")
+        assert ask_1("cmd=barrier_in")["cmd"] == "barrier_out"
+        values = [
+            ask_1(f"cmd=get kvsname={name} key=card-{r}-{turn}")["value"] for r in range(size)
+        ]
+    say(rank, size, mapping, values)
+    assert "rc" in ask_1("cmd=unheard_of")
+    ask_1("cmd=finalize")
+
+
+def second():
+    wire.sendall(b"cmd=init pmi_version=2 pmi_subversion=0\n")
+    assert receive_line().split()[0] == "cmd=response_to_init"
+    told = ask_2("fullinit", pmijobid="x", pmirank=os.environ["PMI_RANK"], threaded="FALSE")
+    rank, size = int(told["rank"]), int(told["size"])
+    assert ask_2("job-getid")["jobid"]
+    mapping = ask_2("info-getjobattr", key="PMI_process_mapping")["value"]
+    assert ask_2("info-getnodeattr", key="none", wait="FALSE")["found"] == "FALSE"
+    if int(os.environ["MPI_LOCALRANKID"]) == 0:
+        ask_2("info-putnodeattr", key="leader", value=f"{rank};")
+    assert ask_2("info-getnodeattr", key="leader", wait="TRUE")["value"].endswith(";")
+    for turn in range(3):
+        assert ask_2("kvs-put", key=f"card-{rank}-{turn}", value=f"{ODD} {rank}")["rc"] == "0"
+        assert ask_2("kvs-fence", thrid="7")["thrid"] == "7"
+        values = [
+            ask_2("kvs-get", jobid="x", srcid=r, key=f"card-{r}-{turn}")["value"]
+            for r in range(size)
+        ]
+    say(rank, size, mapping, values)
+    assert ask_2("unheard-of")["rc"] != "0"
+    ask_2("finalize")
+
+
+{"1": first, "2": second}[sys.argv[1]]()

@@ -332,7 +332,7 @@ static void on_joined(unsigned node, int fd, const struct link_keys *keys,
                       const char *here, void *arg)
 {
     struct job *j = arg;
-    if (!j->here)
+    if (!j->here && here[0])
         j->here = xstrdup(here);
     struct link *l = job_add_link(j, fd, keys);
     if (tree_below(&j->hosts, node, NULL, NULL) > 0) {
@@ -469,8 +469,8 @@ static void job_place(struct job *j)
     const char *addr = j->nodes[master].hello.addr;
     if (j->plan->nnodes == 1)
         addr = "127.0.0.1";
-    else if (!addr)
-        addr = j->here;
+    else if (!addr && j->nodes[master].host->local)
+        addr = j->here; /* else it has no address that we know of, and chooses */
     struct msg_store store;
     struct pack k = {0};
     job_store_wanted(j, addr, &store);

@@ -642,6 +642,8 @@ static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp
         return err_set(err, "cannot make an event");
     a->door = door_create(getpid());
     a->up = link_create(a->loop, s->fd, FRAME_DOWN, s->keys, &link_events, a);
+    if (s->stdio)
+        link_write_to(a->up, STDOUT_FILENO);
     return watch_above(a, s, err);
 }
 

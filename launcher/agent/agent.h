@@ -22,6 +22,7 @@ struct agent_orders {
 
 struct agent_setup {
     int fd;                       /* the connection to above; taken over */
+    bool stdio;                   /* it is stdin, and what is written goes to stdout */
     unsigned node;                /* our number */
     const struct link_keys *keys; /* NULL: a bare link */
     const struct secret *key; /* of the job, for agents below us; NULL: none will be */

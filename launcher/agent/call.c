@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "common/sock.h"
 #include "launcher/link/handshake.h"
+#include "launcher/spawn/carrier.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -58,18 +59,18 @@ static int write_all(int fd, const unsigned char *p, size_t n, int64_t deadline_
     return 0;
 }
 
-static int prove(int fd, const struct summons *s, int64_t deadline_ms,
+static int prove(int in, int out, const struct summons *s, int64_t deadline_ms,
                  struct link_keys *keys, struct ddp_err *err)
 {
     unsigned char offer[HANDSHAKE_OFFER], answer[HANDSHAKE_ANSWER],
         proof[HANDSHAKE_PROOF];
     struct handshake h;
-    if (read_all(fd, offer, sizeof offer, deadline_ms) < 0)
+    if (read_all(in, offer, sizeof offer, deadline_ms) < 0)
         return err_errno(err, "it says nothing");
     if (handshake_answer(&h, &s->key, s->node, offer, answer, err) < 0)
         return -1;
-    if (write_all(fd, answer, sizeof answer, deadline_ms) < 0 ||
-        read_all(fd, proof, sizeof proof, deadline_ms) < 0)
+    if (write_all(out, answer, sizeof answer, deadline_ms) < 0 ||
+        read_all(in, proof, sizeof proof, deadline_ms) < 0)
         return err_errno(err, "it does not take the key");
     int rc = handshake_confirm(&h, proof, keys, err);
     secret_wipe(&h, sizeof h);
@@ -88,7 +89,7 @@ static int call_one(const struct summons *s, const char *whom, int64_t deadline_
     int fd = sock_connect(addr, port, until, false, err);
     if (fd < 0)
         return -1;
-    if (prove(fd, s, until, keys, err) < 0) {
+    if (prove(fd, fd, s, until, keys, err) < 0) {
         close(fd);
         return err_prefix(err, "'%s' port %d", addr, port);
     }
@@ -103,10 +104,29 @@ int call_home(const struct summons *s, const char *from, int64_t deadline_ms,
     if (from && sscanf(from, "%63s", addr) == 1 &&
         sscanf(s->calls.v[0], "%*s %15s", port) == 1)
         strv_pushf(&whom, "%s %s", addr, port);
-    strv_push_all(&whom, s->calls.v);
+    for (size_t i = 0; i < s->calls.n; i++) {
+        if (whom.n == 0 || strcmp(whom.v[0], s->calls.v[i]) != 0)
+            strv_push(&whom, s->calls.v[i]);
+    }
     int fd = -1;
-    for (size_t i = 0; i < whom.n && fd < 0; i++)
-        fd = call_one(s, whom.v[i], deadline_ms, keys, err);
+    for (size_t i = 0; i < whom.n && fd < 0; i++) {
+        struct ddp_err why;
+        fd = call_one(s, whom.v[i], deadline_ms, keys, &why);
+        if (i == 0 && fd < 0)
+            *err = why; /* of the likeliest address */
+    }
     strv_finish(&whom);
     return fd < 0 ? err_prefix(err, "cannot call back") : fd;
+}
+
+int call_by_stdio(const struct summons *s, struct link_keys *keys)
+{
+    static const char line[] = CARRIER_LINK;
+    int64_t until = now_ms() + TRY_MS;
+    struct ddp_err err;
+    sock_set_nonblock(STDIN_FILENO, true);
+    sock_set_nonblock(STDOUT_FILENO, true);
+    if (write_all(STDOUT_FILENO, (const unsigned char *)line, sizeof line - 1, until) < 0)
+        return -1;
+    return prove(STDIN_FILENO, STDOUT_FILENO, s, until, keys, &err);
 }

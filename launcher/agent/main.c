@@ -2,6 +2,7 @@
  *
  * Started by ssh, or by a scheduler's own way. It reads its summons, forks, and the child becomes the agent.
  */
+#define LOG_SUBSYS "agent"
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
@@ -40,14 +41,19 @@ static int be_agent(int guard, void *arg)
     if (s->seats.n == 0 || !from)
         from = getenv("SSH_CONNECTION");
     int fd = call_home(s, from, now_ms() + CALL_MS, &keys, &err);
-    if (fd < 0)
+    bool stdio = fd < 0 && !s->detached && call_by_stdio(s, &keys) == 0;
+    if (fd < 0 && !stdio)
         return failed(s->name, &err);
-    struct agent_setup setup = {.fd = fd,
-                                .node = s->node,
-                                .keys = &keys,
-                                .key = &s->key,
-                                .lifelines = {s->detached ? -1 : STDIN_FILENO, guard},
-                                .log_level = s->log_level};
+    if (stdio)
+        log_info("%s; over ssh instead", err.text);
+    struct agent_setup setup = {
+        .fd = stdio ? STDIN_FILENO : fd,
+        .stdio = stdio,
+        .node = s->node,
+        .keys = &keys,
+        .key = &s->key,
+        .lifelines = {s->detached || stdio ? -1 : STDIN_FILENO, guard},
+        .log_level = s->log_level};
     return agent_run(&setup);
 }
 

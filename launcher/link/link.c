@@ -23,7 +23,8 @@ enum { RECORD_HEAD = 4, RECORD_MAX = 64 << 10, READ_MAX = 256 << 10 };
 
 struct link {
     struct loop *loop; /* borrowed */
-    int fd;            /* owned */
+    int fd;            /* owned: read from */
+    int out_fd;        /* owned: written to; the same one for a socket */
     enum frame_way way;
     struct link_events events;
     void *arg;
@@ -152,7 +153,7 @@ static int write_some(struct link *l)
 {
     seal_out(l);
     while (evbuffer_get_length(l->wire) > 0) {
-        int n = evbuffer_write(l->wire, l->fd);
+        int n = evbuffer_write(l->wire, l->out_fd);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
@@ -234,7 +235,7 @@ void link_flush(struct link *l, int64_t deadline_ms)
 {
     while (!l->closed && link_queued(l) > 0 && write_some(l) == 0) {
         int64_t left = deadline_ms - now_ms();
-        struct pollfd p = {.fd = l->fd, .events = POLLOUT};
+        struct pollfd p = {.fd = l->out_fd, .events = POLLOUT};
         if (link_queued(l) == 0 || left <= 0 || poll(&p, 1, (int)left) == 0)
             return;
     }
@@ -252,6 +253,7 @@ struct link *link_create(struct loop *loop, int fd, enum frame_way way,
     struct link *l = xcalloc(1, sizeof *l);
     *l = (struct link){.loop = loop,
                        .fd = fd,
+                       .out_fd = fd,
                        .way = way,
                        .events = *events,
                        .arg = arg,
@@ -272,6 +274,16 @@ struct link *link_create(struct loop *loop, int fd, enum frame_way way,
     return l;
 }
 
+void link_write_to(struct link *l, int out)
+{
+    event_free(l->writable);
+    l->out_fd = out;
+    l->writable =
+        event_new(loop_base(l->loop), out, EV_WRITE | EV_PERSIST, on_writable, l);
+    if (!l->writable)
+        abort(); /* as mem.h does when memory is gone */
+}
+
 static void link_free(void *arg)
 {
     struct link *l = arg;
@@ -283,6 +295,8 @@ static void link_free(void *arg)
     evbuffer_free(l->in);
     if (l->records)
         evbuffer_free(l->records);
+    if (l->out_fd != l->fd)
+        close(l->out_fd);
     close(l->fd);
     secret_wipe(&l->keys, sizeof l->keys);
     free(l);

@@ -41,6 +41,9 @@ enum { LINK_HIGH = 1 << 20, LINK_LOW = 256 << 10 };
 struct link *link_create(struct loop *loop, int fd, enum frame_way way,
                          const struct link_keys *keys, const struct link_events *events,
                          void *arg);
+/* Write to `out`, taken over, and only read from the descriptor it was created with: two
+ * pipes instead of a socket. Before anything is sent. */
+void link_write_to(struct link *l, int out);
 void link_close(struct link *l); /* NULL is fine */
 /* The same, at once: when the loop does not run any more. */
 void link_destroy(struct link *l);

@@ -76,7 +76,10 @@ static void note_port(struct preflight *p, unsigned node, const char *key)
     const struct job_node *n = &p->job->nodes[node];
     if (sscanf(key, "%u %63s", &pn->port, addr) < 1 || pn->port > 65535)
         return;
-    const char *by_link = n->hello.addr ? n->hello.addr : p->job->here;
+    const char *by_link = n->hello.addr      ? n->hello.addr
+                          : n->host->local   ? p->job->here
+                          : n->hello.addrs.n ? n->hello.addrs.v[0]
+                                             : NULL;
     free(pn->addr);
     pn->addr = xstrdup(addr[0] ? addr : by_link);
 }

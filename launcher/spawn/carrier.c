@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum { SAID_MAX = 4096 };
@@ -24,8 +25,10 @@ struct carrier {
     struct event *writable; /* owned: while there are words to be written */
     char *words;            /* owned, wiped: those; NULL: all written */
     size_t nwords, written;
-    int err;                /* owned: its stderr; -1 */
-    struct event *readable; /* owned */
+    struct event *answer;                /* owned: it may write something there, too */
+    char heard[sizeof CARRIER_LINK - 1]; /* the last it wrote */
+    int err;                             /* owned: its stderr; -1 */
+    struct event *readable;              /* owned */
     char said[SAID_MAX + 1];
     size_t nsaid, told; /* so much of it has been told */
 };
@@ -44,9 +47,17 @@ static void forget_words(struct carrier *c)
     c->writable = NULL;
 }
 
+static void stop_answers(struct carrier *c)
+{
+    if (c->answer)
+        event_free(c->answer);
+    c->answer = NULL;
+}
+
 void carrier_let_go(struct carrier *c)
 {
     forget_words(c);
+    stop_answers(c);
     if (c->in >= 0)
         close(c->in);
     c->in = -1;
@@ -63,6 +74,30 @@ static void on_writable(evutil_socket_t fd, short what, void *arg)
         c->written += (size_t)n;
     if (n <= 0 || c->written == c->nwords) /* who has closed it says why on stderr */
         forget_words(c);
+}
+
+/* The words before the line are of no interest, and nothing comes behind it before we
+ * have said something. A byte at a time: it is a few of them once, if at all. */
+static void on_answer(evutil_socket_t fd, short what, void *arg)
+{
+    struct carrier *c = arg;
+    const size_t n = sizeof c->heard;
+    char byte;
+    ssize_t got;
+    while ((got = read(c->in, &byte, 1)) == 1) {
+        memmove(c->heard, c->heard + 1, n - 1);
+        c->heard[n - 1] = byte;
+        if (memcmp(c->heard, CARRIER_LINK, n) == 0) {
+            int link = c->in;
+            stop_answers(c);
+            forget_words(c);
+            c->in = -1;
+            c->events.linked(link, c->arg);
+            return;
+        }
+    }
+    if (got == 0 || (errno != EAGAIN && errno != EINTR))
+        stop_answers(c); /* its end comes by SIGCHLD */
 }
 
 /* --- what it says ---------------------------------------------------------------------
@@ -134,7 +169,7 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
 /* --- life ------------------------------------------------------------------------------
  */
 
-static void listen_to(struct carrier *c, struct loop *loop)
+static void listen_to(struct carrier *c, struct loop *loop, bool talks)
 {
     sock_set_nonblock(c->err, true);
     c->readable =
@@ -144,11 +179,25 @@ static void listen_to(struct carrier *c, struct loop *loop)
     if (!c->words)
         return;
     sock_set_nonblock(c->in, true);
+    if (talks) {
+        c->answer = event_new(loop_base(loop), c->in, EV_READ | EV_PERSIST, on_answer, c);
+        if (!c->answer || event_add(c->answer, NULL) < 0)
+            abort();
+    }
     c->writable =
         event_new(loop_base(loop), c->in, EV_WRITE | EV_PERSIST, on_writable, c);
     if (!c->writable || event_add(c->writable, NULL) < 0)
         abort();
     on_writable(c->in, EV_WRITE, c);
+}
+
+/* Its stdin and, when it talks, its stdout; and our end of that. */
+static int make_ends(const struct carrier_spec *spec, int in[2])
+{
+    if (!spec->words)
+        return 0;
+    return spec->talks ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in)
+                       : pipe2(in, O_CLOEXEC);
 }
 
 struct carrier *carrier_create(struct loop *loop, struct reap *reap,
@@ -159,12 +208,12 @@ struct carrier *carrier_create(struct loop *loop, struct reap *reap,
     enum child_step step;
     struct carrier *c = xcalloc(1, sizeof *c);
     *c = (struct carrier){.reap = reap, .events = *events, .arg = arg};
-    if ((!spec->words || pipe2(in, O_CLOEXEC) == 0) && pipe2(err, O_CLOEXEC) == 0) {
+    if (make_ends(spec, in) == 0 && pipe2(err, O_CLOEXEC) == 0) {
         const struct child_spec child = {.path = spec->path,
                                          .argv = spec->argv,
                                          .env = spec->env,
                                          .in = in[0],
-                                         .out = -1,
+                                         .out = spec->words && spec->talks ? in[0] : -1,
                                          .err = err[1],
                                          .session = true};
         c->pid = child_spawn(&child, &step);
@@ -186,7 +235,7 @@ struct carrier *carrier_create(struct loop *loop, struct reap *reap,
     c->words = spec->words ? xstrdup(spec->words) : NULL;
     c->nwords = spec->words ? strlen(spec->words) : 0;
     reap_watch(reap, c->pid, on_exit_of, c);
-    listen_to(c, loop);
+    listen_to(c, loop, spec->words && spec->talks);
     return c;
 }
 

@@ -3,7 +3,9 @@
  *
  * An ssh, a qrsh, an srun. It is handed words on its stdin, which then stays open: its
  * end is the end for what was carried. What it says on stderr is told line by line, and
- * the last of it kept.
+ * the last of it kept. What it says on stdout is whatever start-up files of shells write
+ * there, and thrown away, until an agent says CARRIER_LINK: it cannot call us, and speaks
+ * from then on over stdin and stdout.
  *
  * Owner: the starter.
  */
@@ -12,18 +14,27 @@
 
 #include "launcher/spawn/reap.h"
 
+#include <stdbool.h>
+
 /* All borrowed for the time of the call. */
 struct carrier_spec {
     const char *path; /* of the program: no search */
     char *const *argv, *const *env;
     const char *words; /* for its stdin; NULL: that is /dev/null */
+    bool talks;        /* its stdin and stdout are one socket: see CARRIER_LINK */
 };
 
 struct carrier_events {
     void (*said)(const char *line, void *arg);
+    /* The agent wants its link over `fd`, which is the callee's to own; it is the lifeline,
+     * too. May be NULL unless it talks. */
+    void (*linked)(int fd, void *arg);
     /* It has ended, and every line it said has been told. The callee may destroy it. */
     void (*ended)(int status, void *arg);
 };
+
+/* On a line of its own. */
+#define CARRIER_LINK "\nddprun-agent: link over stdio\n"
 
 struct carrier;
 

@@ -73,7 +73,7 @@ static void guest_admit(struct guest *c)
     char here[INET6_ADDRSTRLEN] = "";
     struct sockaddr_storage ss;
     socklen_t len = sizeof ss;
-    if (getsockname(c->fd, (struct sockaddr *)&ss, &len) == 0)
+    if (getsockname(c->fd, (struct sockaddr *)&ss, &len) == 0 && ss.ss_family != AF_UNIX)
         sock_addr((struct sockaddr *)&ss, here, sizeof here);
     sock_set_nodelay(c->fd);
     sock_set_keepalive(c->fd, 10, 5, 3);
@@ -123,6 +123,11 @@ static void guest_create(struct guests *g, int fd)
         guest_end(c, err.text);
     else if (write(fd, offer, sizeof offer) != (ssize_t)sizeof offer)
         guest_end(c, "it has gone");
+}
+
+void guests_add(struct guests *g, int fd)
+{
+    guest_create(g, fd);
 }
 
 static void guests_accept(struct guests *g)

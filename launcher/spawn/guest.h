@@ -32,6 +32,9 @@ struct guests *guests_create_at(struct loop *loop, const struct secret *key,
                                 struct ddp_err *err);
 void guests_destroy(struct guests *g);
 
+/* Whoever is at the other end of `fd`, taken over, is let in by the same proof. */
+void guests_add(struct guests *g, int fd);
+
 /* "ADDRESS PORT", one per address of this machine that others may reach. */
 void guests_calls(const struct guests *g, struct strv *out);
 

@@ -155,6 +155,7 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
 
 const struct transport transport_ssh = {.name = "ssh",
                                         .tree = true,
-                                        .lifeline = true,
+                                        .talks = true,
+                                       .lifeline = true,
                                         .command = command,
                                         .diagnose = ssh_diagnose};

@@ -172,6 +172,16 @@ static void on_said(const char *line, void *arg)
         log_debug("%s: %s", s->transport->name, line);
 }
 
+/* What ssh has opened lets the agent's answers through, and nothing else does. */
+static void on_linked(int fd, void *arg)
+{
+    struct load *load = arg;
+    if (load->starter->guests && !load->starter->stopped)
+        guests_add(load->starter->guests, fd);
+    else
+        close(fd);
+}
+
 static bool all_joined(const struct load *load)
 {
     return count_in(load, START_RUNS) == 0 && count_in(load, START_FAILED) == 0;
@@ -257,7 +267,7 @@ static char *write_summons(const struct starter *s, const unsigned *nodes, size_
 static struct load *load_create(struct starter *s, const unsigned *nodes, size_t n,
                                 struct ddp_err *err)
 {
-    static const struct carrier_events events = {on_said, on_ended};
+    static const struct carrier_events events = {on_said, on_linked, on_ended};
     struct load *load = xcalloc(1, sizeof *load);
     load->starter = s;
     struct strv argv = {0};
@@ -273,7 +283,8 @@ static struct load *load_create(struct starter *s, const unsigned *nodes, size_t
     const struct carrier_spec spec = {.path = s->path,
                                       .argv = argv.v,
                                       .env = s->env.n > 0 ? s->env.v : environ,
-                                      .words = s->transport->by_file ? NULL : words};
+                                      .words = s->transport->by_file ? NULL : words,
+                                      .talks = s->transport->talks};
     if (rc == 0 &&
         !(load->carrier = carrier_create(s->loop, s->reap, &spec, &events, load)))
         err_errno(err, "cannot run '%s'", s->path);

@@ -34,6 +34,7 @@ struct transport {
     bool at_once;        /* one process for all hosts, our own among them */
     bool tree;           /* whoever has been started so can start others so */
     bool by_file;        /* it carries no stdin: the summons lie in a file */
+    bool talks;          /* what an agent writes to its stdout comes out at its own */
     bool lifeline;       /* the end of its stdin reaches the agent, and nothing else does
                           * end that stdin while the job runs */
     /* The arguments to start agents on `nodes`; one, unless it is at_once. */

@@ -158,6 +158,45 @@ class Trees(LabTest):
             self.assertIn(word, launch.err)
 
 
+class NoWayBack(LabTest):
+    """Agents that reach nobody over the network: a firewall before the launcher."""
+
+    def agent(self, *numbers):
+        names = "|".join(node(n) for n in numbers)
+        return self.write(
+            "agent", f"#!/bin/sh\necho welcome to $(hostname)\ncase $(hostname) in ({names}) "
+            f"exec unshare -n sh -c 'ip link set lo up; exec {hosts.LAB_HOSTS.bin}/ddprun-agent';; esac\n"
+            f"exec {hosts.LAB_HOSTS.bin}/ddprun-agent\n", 0o755)
+
+    def test_they_speak_through_ssh(self):
+        launch = self.on(
+            (2, 3, 4), 'echo "$RANK $(hostname)"; seq 20000; wc -c; exit 0', "--agent",
+            self.agent(3, 4), "--stdin", "all", stdin=b"x" * 300000, user="root")
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out.count("] 20000\n"), 3)
+        self.assertEqual(launch.out.count("] 300000\n"), 3)
+
+    def test_their_failures_come_through(self):
+        launch = self.on((2, 3), "[ $RANK = 1 ] && exit 7; sleep 60", "--agent", self.agent(3),
+                         user="root")
+        self.assert_ended(launch, 7)
+        self.assertIn("rank 1 on node003", launch.err.splitlines()[0])
+
+    def test_the_launcher_is_killed(self):
+        launch = self.start_on((2, 3), "trap '' TERM; echo up; sleep 60; sleep 60", "--agent",
+                               self.agent(3), user="root")
+        self.assertTrue(wait_until(lambda: launch.out.count("up\n") == 2, 20), launch.err)
+        launch.signal(signal.SIGKILL)
+        launch.wait()
+        self.assertTrue(wait_until(lambda: not hosts.launch.marked(*self.marks), 10))
+
+    def test_in_a_tree(self):
+        launch = self.on(range(1, 9), "hostname", "--tree-width", 2, "--agent",
+                         self.agent(4, 6, 8), user="root")
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out.count("] node"), 8)
+
+
 class Ends(LabTest):
     def test_the_first_failure_ends_all_hosts(self):
         launch = self.on((1, 2, 3), '[ $RANK = 2 ] && exit 3; exec sleep 60')

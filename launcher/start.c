@@ -129,7 +129,8 @@ static int widest_host(const struct plan *plan)
 static int make_plan(struct job *j, struct ddp_err *err)
 {
     j->plan = plan_make(j->opts, j->alloc, err);
-    if (!j->plan || output_check(j->opts, j->plan->nranks, err) < 0)
+    if (!j->plan || output_check(j->opts, j->plan->nranks, err) < 0 ||
+        output_check_files(j->opts, j->plan->nranks, job_host_of, j, err) < 0)
         return -1;
     j->ranks = xcalloc((size_t)j->plan->nranks, sizeof *j->ranks);
     j->running = j->plan->nranks;

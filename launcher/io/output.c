@@ -434,6 +434,19 @@ int output_check(const struct opts *opts, int nranks, struct ddp_err *err)
     return rc;
 }
 
+int output_check_files(const struct opts *opts, int nranks,
+                       const char *(*host_of)(int rank, void *arg), void *arg,
+                       struct ddp_err *err)
+{
+    if (!opts->output_filename)
+        return 0;
+    struct rankfiles *f =
+        rankfiles_create(opts->output_filename, nranks, host_of, arg, err);
+    int rc = f ? rankfiles_check_paths(f, err) : -1;
+    rankfiles_destroy(f);
+    return rc;
+}
+
 /* Is a line tagged when so many ranks reach the terminal? */
 static bool with_tags(const struct opts *opts, int shown)
 {

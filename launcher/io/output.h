@@ -27,6 +27,10 @@ enum out_stream { OUT_STDOUT, OUT_STDERR };
 /* Do the options make sense for so many ranks (--output-from, --output-filename)? To be
  * asked before anything is started. 0, or -1 with `err`. */
 int output_check(const struct opts *opts, int nranks, struct ddp_err *err);
+/* And can the files of --output-filename be written? `host_of` as for output_create(). */
+int output_check_files(const struct opts *opts, int nranks,
+                       const char *(*host_of)(int rank, void *arg), void *arg,
+                       struct ddp_err *err);
 
 /* How long a line of a rank may be on the terminal behind our stdout, so that it stays
  * one line under its tag; 0: there is no terminal, or one that cannot redraw a line.

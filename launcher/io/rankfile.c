@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -121,6 +122,60 @@ int rankfiles_check(const char *pattern, int nranks, struct ddp_err *err)
                        "into it",
                        pattern, nranks);
     return 0;
+}
+
+/* 0, or what would keep us from making a file in `folder`, or `folder` itself: the
+ * nearest one above that is there decides. */
+static int folder_trouble(const char *folder)
+{
+    char *path = xstrdup(folder);
+    struct stat st;
+    struct statvfs fs;
+    int why = 0;
+    while (stat(path, &st) < 0 && (why = errno) == ENOENT && strrchr(path, '/') > path)
+        *strrchr(path, '/') = '\0';
+    if (stat(path, &st) < 0)
+        why = errno;
+    else if (!S_ISDIR(st.st_mode))
+        why = ENOTDIR;
+    else if (access(path, W_OK | X_OK) < 0)
+        why = errno;
+    else
+        why = statvfs(path, &fs) == 0 && fs.f_blocks > 0 && fs.f_bavail == 0 ? ENOSPC : 0;
+    free(path);
+    return why;
+}
+
+/* The same for one file; `folder` is the last one that was found fine. */
+static int path_trouble(const char *path, char **folder)
+{
+    struct stat st;
+    if (stat(path, &st) == 0)
+        return S_ISDIR(st.st_mode) ? EISDIR : access(path, W_OK) < 0 ? errno : 0;
+    const char *slash = strrchr(path, '/');
+    char *above = slash == path ? xstrdup("/")
+                  : slash       ? xstrndup(path, (size_t)(slash - path))
+                                : xstrdup(".");
+    int why = *folder && strcmp(*folder, above) == 0 ? 0 : folder_trouble(above);
+    free(*folder);
+    *folder = above;
+    return why;
+}
+
+int rankfiles_check_paths(const struct rankfiles *f, struct ddp_err *err)
+{
+    char *folder = NULL;
+    int why = 0;
+    for (int i = 0; i < f->nranks * (f->split ? 2 : 1) && why == 0; i++) {
+        char *path =
+            path_of(f, f->split ? i / 2 : i, f->split && i % 2 ? OUT_STDERR : OUT_STDOUT);
+        why = path_trouble(path, &folder);
+        if (why)
+            err_set(err, "--output-filename: cannot write '%s': %s", path, strerror(why));
+        free(path);
+    }
+    free(folder);
+    return why ? -1 : 0;
 }
 
 static void make_folders(char *path)

@@ -19,6 +19,9 @@ struct rankfiles *rankfiles_create(const char *pattern, int nranks,
                                    struct ddp_err *err);
 /* Is the pattern one, and does it tell the ranks apart? */
 int rankfiles_check(const char *pattern, int nranks, struct ddp_err *err);
+/* Can every one of the files be made and written, as far as that is known before? Makes
+ * nothing. They are written by the launcher, on its machine. */
+int rankfiles_check_paths(const struct rankfiles *f, struct ddp_err *err);
 void rankfiles_destroy(struct rankfiles *f);
 
 /* A file that cannot be written is given up with one line in the log, the first of them

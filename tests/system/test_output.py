@@ -111,6 +111,21 @@ class Files(LaunchTest):
         self.assert_ended(launch, 2)
         self.assertEqual(os.listdir(self.folder.name), [])
 
+    def test_files_that_cannot_be_written_start_nothing(self):
+        self.write("file", "")
+        os.mkdir(self.path("taken.1.err"))
+        for pattern, why in (
+            (self.path("file"), "Not a directory"), (self.path("file", "a", "b%r"), "Not a directory"),
+            (self.path("taken.%r.%s"), "Is a directory"),
+        ):
+            with self.subTest(pattern):
+                launch = self.sh(2, f"touch {self.path('x')}", "--output-filename", pattern)
+                self.assert_ended(launch, 2)
+                self.assertEqual(len(launch.err.splitlines()), 1, launch.err)
+                self.assertIn("--output-filename: cannot write", launch.err)
+                self.assertIn(why, launch.err)
+                self.assertFalse(os.path.exists(self.path("x")))
+
     def test_a_full_disk_loses_no_terminal_output(self):
         os.symlink("/dev/full", self.path("rank.0.out"))
         launch = self.sh(

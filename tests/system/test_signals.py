@@ -74,6 +74,17 @@ class Launcher(LaunchTest):
         launch.wait()
         self.assert_ended(launch, 130)
 
+    def test_in_the_background_of_a_script(self):
+        # its shell lets INT be ignored; one that is sent is meant all the same
+        launch = self.start(
+            "-c", f"'{DDPRUN}' -np 2 sh -c 'echo up; exec sleep 60' & echo pid $!; wait $!",
+            command=["sh"])
+        self.wait_for(launch, "[0] up\n")
+        self.wait_for(launch, "[1] up\n")
+        os.kill(int(launch.out.split("pid ")[1].split()[0]), signal.SIGINT)
+        launch.wait()
+        self.assert_ended(launch, 130)
+
     def test_ctrl_c_twice_is_now(self):
         launch = self.running(STUBBORN, "--grace", "60s")
         launch.signal(signal.SIGINT)
@@ -122,6 +133,27 @@ class Launcher(LaunchTest):
         launch.wait()
         self.assertNotEqual(launch.rc, 0)
         self.assertIn("agent", launch.err)
+
+    def test_ctrl_c_in_front_of_a_background_launch(self):
+        pid, fd = pty.fork()
+        if pid == 0:
+            os.environ["DDPRUN_TEST_MARK"] = self.mark
+            os.execvp("sh", ["sh", "-c", f"'{DDPRUN}' -np 2 sh -c 'echo up; sleep 1; echo done' & "
+                             "trap 'echo interrupted' INT; wait; wait; wait"])
+        seen, end, interrupted = b"", time.monotonic() + 20, False
+        while time.monotonic() < end:
+            if select.select([fd], [], [], 0.2)[0]:
+                try:
+                    seen += os.read(fd, 4096)
+                except OSError:
+                    break
+            if seen.count(b"up") == 2 and not interrupted:
+                os.write(fd, b"\x03")
+                interrupted = True
+        os.close(fd)
+        os.waitpid(pid, 0)
+        self.assertIn(b"interrupted", seen)
+        self.assertEqual(seen.count(b"done"), 2, seen)
 
     def test_ctrl_c_on_a_terminal(self):
         pid, fd = pty.fork()

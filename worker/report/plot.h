@@ -11,8 +11,4 @@
 int plot_write(const char *path, const char *title, const struct history *h,
                struct ddp_err *err);
 
-/* Numbers for an axis from lo to hi: at most `room`, evenly 1, 2 or 5 times a power of
- * ten apart. Returns how many. */
-int plot_ticks(double lo, double hi, double *ticks, int room);
-
 #endif

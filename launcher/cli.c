@@ -235,7 +235,8 @@ static bool wants_script(const struct opts *opts)
 }
 
 /* Options whose meaning depends on others, which may stand behind them. */
-static int settle(struct opts *opts, const char *hosts_option, struct ddp_err *err)
+static int settle(struct opts *opts, const char *hosts_option, const char *script_option,
+                  struct ddp_err *err)
 {
     int *means = wants_script(opts) ? &opts->nnodes : &opts->per_node;
     if (opts->letter_n && *means && *means != opts->letter_n)
@@ -249,6 +250,11 @@ static int settle(struct opts *opts, const char *hosts_option, struct ddp_err *e
                        "%s and a batch script: the scheduler chooses the hosts; "
                        "leave it out",
                        hosts_option);
+    if (!wants_script(opts) && script_option)
+        return err_set(err,
+                       "%s is for a batch script: --script slurm, sge, pbs or lsf, or "
+                       "--submit",
+                       script_option);
     return 0;
 }
 
@@ -273,7 +279,7 @@ static int check_fetch(const struct opts *opts, struct ddp_err *err)
 int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
 {
     int i = 1;
-    const char *hosts_option = NULL;
+    const char *hosts_option = NULL, *script_option = NULL;
     set_defaults(opts);
     for (; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
         const char *word = argv[i], *value;
@@ -295,7 +301,9 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
             return -1;
         if (o->where == NOT_IN_SCRIPT)
             hosts_option = word;
-        if (o->where != SCRIPT_ONLY) {
+        if (o->where == SCRIPT_ONLY)
+            script_option = word;
+        if (o->where == JOB_TOO || o->where == NOT_IN_SCRIPT) {
             strv_push(&opts->passed, word);
             if (value == argv[i])
                 strv_push(&opts->passed, value);
@@ -306,7 +314,7 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
         return err_set(err, "no program given (try ddprun --help)");
     if (check_fetch(opts, err) < 0)
         return -1;
-    return settle(opts, hosts_option, err);
+    return settle(opts, hosts_option, script_option, err);
 }
 
 void opts_finish(struct opts *opts)

@@ -31,7 +31,12 @@ struct option {
     long min, max;            /* of a number */
     const struct word *words; /* of a choice, ended by a NULL text */
     const char *doc;
-    enum { JOB_TOO, SCRIPT_ONLY, NOT_IN_SCRIPT } where; /* does --script pass it on? */
+    enum {
+        JOB_TOO,       /* in a script: for the ddprun of the job */
+        HERE,          /* not for that one */
+        SCRIPT_ONLY,   /* nor for a launch */
+        NOT_IN_SCRIPT, /* for a launch only */
+    } where;
 };
 
 /* A row without names is a topic. */

@@ -41,19 +41,45 @@ static bool fits(const struct partition *p, int nodes, int gpus, int64_t time_s)
            (p->time_s == 0 || time_s <= p->time_s);
 }
 
-/* Another partition that has what this one lacks, for the end of a complaint. */
+/* GPU nodes for a job that wants no GPUs. */
+static bool wasted(const struct partition *p, int gpus)
+{
+    return gpus == 0 && p->gpus > 0;
+}
+
+/* Another partition that has what this one lacks, for the end of a complaint: of those
+ * the one with the fewest GPUs. */
 static const char *instead(const struct request *r)
 {
     static char text[160];
-    text[0] = '\0';
+    const struct partition *best = NULL;
     for (size_t i = 0; i < r->site->npartitions; i++) {
         const struct partition *p = &r->site->partitions[i];
-        if (p != r->partition && fits(p, r->nodes, r->gpus, r->time_s)) {
-            snprintf(text, sizeof text, ", or --partition %s", p->name);
-            break;
-        }
+        if (p != r->partition && fits(p, r->nodes, r->gpus, r->time_s) &&
+            !wasted(p, r->gpus) && (!best || p->gpus < best->gpus))
+            best = p;
     }
+    snprintf(text, sizeof text, "%s%s", best ? ", or --partition " : "",
+             best ? best->name : "");
     return text;
+}
+
+/* The roomiest for jobs of this kind, though none is roomy enough: to complain about. */
+static const struct partition *nearest(const struct site *s, int gpus)
+{
+    const struct partition *best = NULL;
+    for (size_t i = 0; i < s->npartitions; i++) {
+        const struct partition *p = &s->partitions[i];
+        bool has = p->gpus < 0 || p->gpus >= gpus;
+        bool best_has = best && (best->gpus < 0 || best->gpus >= gpus);
+        int nodes = p->nodes ? p->nodes : INT_MAX;
+        int most = !best ? 0 : best->nodes ? best->nodes : INT_MAX;
+        bool roomier = has ? nodes > most : p->gpus > (best ? best->gpus : 0);
+        if (!wasted(p, gpus) &&
+            (!best || (has && !best_has) || (has == best_has && roomier)))
+            best = p;
+    }
+    return best ? best : &s->partitions[0];
 }
 
 /* The one that is named; else the first that fits; else the first, to complain about. */
@@ -75,11 +101,12 @@ static int choose_partition(const struct opts *opts, struct request *r,
     int gpus = opts->gpus_per_node > 0 ? opts->gpus_per_node : 0;
     for (size_t i = 0; i < s->npartitions && !r->partition; i++) {
         const struct partition *p = &s->partitions[i];
-        if (fits(p, nodes, gpus, wanted_time(opts)) && !p->preemptible)
+        if (fits(p, nodes, gpus, wanted_time(opts)) && !p->preemptible &&
+            !wasted(p, opts->gpus_per_node))
             r->partition = p;
     }
     if (!r->partition && s->npartitions > 0)
-        r->partition = &s->partitions[0];
+        r->partition = nearest(s, opts->gpus_per_node);
     r->partition_name = r->partition ? r->partition->name : NULL;
     return 0;
 }
@@ -159,20 +186,28 @@ static int check_gpus(const struct request *r, struct ddp_err *err)
     if (p->gpus == 0)
         return err_set(err, "%s: the nodes of %s have no GPUs; write --gpus-per-node 0%s",
                        r->site->name, p->name, instead(r));
-    return err_set(
-        err, "%s: a node of %s has %d GPU%s, not %d; write --gpus-per-node %d -N %d%s",
-        r->site->name, p->name, p->gpus, p->gpus == 1 ? "" : "s", r->gpus, p->gpus,
-        (r->nodes * r->gpus + p->gpus - 1) / p->gpus, instead(r));
+    char more[32] = "";
+    int nodes = (r->nodes * r->gpus + p->gpus - 1) / p->gpus;
+    if (p->nodes == 0 || nodes <= p->nodes)
+        snprintf(more, sizeof more, " -N %d", nodes);
+    return err_set(err,
+                   "%s: a node of %s has %d GPU%s, not %d; write --gpus-per-node %d%s%s",
+                   r->site->name, p->name, p->gpus, p->gpus == 1 ? "" : "s", r->gpus,
+                   p->gpus, more, instead(r));
 }
 
-static int check_nodes(const struct request *r, struct ddp_err *err)
+static int check_nodes(const struct opts *opts, const struct request *r,
+                       struct ddp_err *err)
 {
     const struct partition *p = r->partition;
     if (p->nodes == 0 || r->nodes <= p->nodes)
         return 0;
-    return err_set(err, "%s: a job in %s has at most %d node%s, not %d; write -N %d%s",
+    char where[100] = "";
+    if (!opts->partition)
+        snprintf(where, sizeof where, "--partition %s ", p->name);
+    return err_set(err, "%s: a job in %s has at most %d node%s, not %d; write %s-N %d%s",
                    r->site->name, p->name, p->nodes, p->nodes == 1 ? "" : "s", r->nodes,
-                   p->nodes, instead(r));
+                   where, p->nodes, instead(r));
 }
 
 static int check_cores(const struct opts *opts, const struct request *r,
@@ -246,15 +281,29 @@ static int check_warning(const struct request *r, struct ddp_err *err)
         err, "--warning is not shorter than the job itself; write --warning %s", half);
 }
 
+/* Never by accident on nodes that others may take back. */
+static int check_preemption(const struct opts *opts, const struct request *r,
+                            struct ddp_err *err)
+{
+    const struct partition *p = r->partition;
+    if (!p->preemptible || opts->partition)
+        return 0;
+    return err_set(
+        err,
+        "%s: only %s has room for this job, and others may take its nodes at any "
+        "time; write --partition %s --requeue",
+        r->site->name, p->name, p->name);
+}
+
 static int check(const struct opts *opts, const struct request *r, struct ddp_err *err)
 {
     if (check_account(r, err) < 0 || check_warning(r, err) < 0)
         return -1;
     if (!r->partition)
         return 0;
-    return check_gpus(r, err) < 0 || check_nodes(r, err) < 0 ||
+    return check_gpus(r, err) < 0 || check_nodes(opts, r, err) < 0 ||
                    check_cores(opts, r, err) < 0 || check_memory(r, err) < 0 ||
-                   check_time(r, err) < 0
+                   check_time(r, err) < 0 || check_preemption(opts, r, err) < 0
                ? -1
                : 0;
 }

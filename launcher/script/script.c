@@ -99,19 +99,17 @@ static void set_times(struct strv *values, const struct request *r)
 {
     enum scheduler scheduler = r->site->scheduler;
     char *time = walltime_text(scheduler, r->time_s);
-    char *soft = walltime_text(scheduler, r->time_s - r->warning_s);
-    /* how the templates ask to be warned, and what the scheduler sends to end a job */
-    static const char *const warns[] = {"", "USR1", "USR1", "", "USR1"};
-    static const char *const ends[] = {"", "TERM", "USR2 TERM", "TERM", "INT TERM"};
-    set(values, "time_signal", warns[scheduler]);
-    set(values, "end_signals", ends[scheduler]);
+
+    /* Slurm can warn the script alone. What the others send before the end, if anything,
+     * goes to every process of the job, and ranks would die of it. */
+    set(values, "time_signal", scheduler == SCHED_SLURM ? "USR1" : "");
+    set(values, "end_signals", scheduler == SCHED_LSF ? "INT TERM" : "TERM");
     set(values, "time", time);
-    set(values, "soft_time", soft);
+
     set_number(values, "warning", r->warning_s);
-    set_number(values, "warning_minutes", (r->warning_s + 59) / 60);
+
     set_number(values, "grace", r->warning_s * 3 / 4 > 0 ? r->warning_s * 3 / 4 : 1);
     free(time);
-    free(soft);
 }
 
 /* Slurm: 0 means all of the node's. */
@@ -174,9 +172,9 @@ static void set_options(struct strv *values, const struct opts *opts,
         append(&text, word);
         free(word);
     }
-    bool timeout = r->site->scheduler == SCHED_PBS && !passed(opts, "timeout");
+    bool timeout = r->site->scheduler != SCHED_SLURM && !passed(opts, "timeout");
     if (timeout) {
-        /* PBS warns nobody: ddprun itself keeps the time */
+
         word = xasprintf("--timeout \"$((%" PRId64 " - SECONDS))s\"",
                          r->time_s - r->warning_s);
         append(&text, word);

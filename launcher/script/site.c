@@ -434,13 +434,17 @@ static void list_one(const char *name, const char *where, line_fn line, void *ar
     free(text);
     for (size_t i = 0; s && i < s->npartitions; i++) {
         const struct partition *p = &s->partitions[i];
-        char limit[32] = "no limit";
-        if (p->time_s)
-            walltime_say(p->time_s, limit, sizeof limit);
-        text = xasprintf("           %-14s %4d node%s x %d GPU%s, %d cores, %s%s",
-                         p->name, p->nodes, p->nodes == 1 ? " " : "s",
-                         p->gpus > 0 ? p->gpus : 0, p->gpus == 1 ? "" : "s", p->cores,
-                         limit, p->preemptible ? ", preemptible" : "");
+        char limit[40], nodes[32] = "nodes", cores[32] = "";
+        walltime_say(p->time_s, limit, sizeof limit);
+        if (p->nodes > 0)
+            snprintf(nodes, sizeof nodes, "%d node%s", p->nodes,
+                     p->nodes == 1 ? "" : "s");
+        if (p->cores > 0)
+            snprintf(cores, sizeof cores, ", %d cores", p->cores);
+        text = xasprintf("           %-14s %9s with %d GPU%s%s each%s%s%s", p->name,
+                         nodes, p->gpus > 0 ? p->gpus : 0, p->gpus == 1 ? "" : "s", cores,
+                         *limit ? ", at most " : "", limit,
+                         p->preemptible ? ", preemptible" : "");
         line(text, arg);
         free(text);
     }

@@ -43,8 +43,9 @@ class Scripts(unittest.TestCase):
             'ddprun --grace 90s --output-filename "$log" ./train --lr 0.1 &')
         self.assert_lines(
             self.made("--script", "sge", *ask),
-            "#$ -pe mpi 16", "#$ -l h_rt=02:00:00", "#$ -l s_rt=01:58:00", "#$ -P gx1",
-            'ddprun --nproc-per-node 4 --grace 90s --output-filename "$log" ./train --lr 0.1 &')
+            "#$ -pe mpi 16", "#$ -l h_rt=02:00:00", "#$ -P gx1",
+            'ddprun --nproc-per-node 4 --grace 90s --timeout "$((7080 - SECONDS))s" '
+            '--output-filename "$log" ./train --lr 0.1 &')
         self.assert_lines(
             self.made("--script", "pbs", *ask),
             "#PBS -l select=4:ncpus=4:ngpus=4:mpiprocs=4", "#PBS -l walltime=02:00:00")

@@ -1,0 +1,250 @@
+"""Batch scripts that ddprun makes, in a real Slurm and a real Grid Engine."""
+
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+import hosts
+from hosts import LabTest, main, node
+from launch import wait_until
+from test_sched import set_up
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SITE = {"slurm": os.path.join(HERE, "lab.ini"), "sge": os.path.join(HERE, "lab_sge.ini")}
+TRAIN = ["--epochs", "2", "--threads", "1", "--plot", "none", "--progress", "lines"]
+
+
+class ScriptTest(LabTest):
+    """alice works in a folder of hers on node001, the front end."""
+
+    def setUp(self):
+        super().setUp()
+        self.marks.append(self.folder.name)
+        for name in SITE.values():
+            with open(name, encoding="ascii") as site:
+                self.write(os.path.basename(name), site.read())
+
+    def write(self, name, text):
+        path = os.path.join(self.folder.name, name)
+        with open(path, "w", encoding="utf-8") as out:
+            out.write(text)
+        os.chmod(path, 0o644)
+        return path
+
+    def alice(self, command, fails=False):
+        done = subprocess.run(
+            [hosts.LAB, "exec", "-l", "-u", "alice", "node001", "env", "-C", self.folder.name,
+             "bash", "-c", command],
+            env=hosts.LAB_HOSTS.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, timeout=120, check=False, text=True)
+        self.assertEqual(done.returncode != 0, fails, f"{command}: {done.stdout}")
+        return done.stdout
+
+    def script(self, scheduler, *args, site=None):
+        """What alice gets, in a file; the lab's own site where none is named."""
+        words = ["--site", site or f"./{os.path.basename(SITE[scheduler])}", "--script",
+                 scheduler, *args]
+        self.count = getattr(self, "count", 0) + 1
+        name = f"job{self.count}.sh"
+        self.alice(f"{hosts.LAB_HOSTS.ddprun} {' '.join(words)} >{name}")
+        self.alice(f"bash -n {name}")
+        return name
+
+    def submitted(self, scheduler, *args):
+        """The number of a job that --submit has handed over."""
+        site = f"./{os.path.basename(SITE[scheduler])}"
+        number = self.alice(
+            f"{hosts.LAB_HOSTS.ddprun} --site {site} --submit {' '.join(args)}").strip()
+        self.assertRegex(number, r"^\d+$")
+        return number
+
+    def said(self, name):
+        path = os.path.join(self.folder.name, name)
+        if not os.path.exists(path):
+            return ""
+        with open(path, encoding="utf-8", errors="replace") as text:
+            return text.read()
+
+    def torch_program(self):
+        """A program of PyTorch's that alice can run, or none: Debian's is everybody's."""
+        try:
+            self.alice("/usr/bin/python3 -c 'import torch.distributed'")
+        except AssertionError:
+            self.skipTest("alice's python3 has no PyTorch (Debian: python3-torch)")
+        with open(os.path.join(HERE, "ddp.py"), encoding="ascii") as program:
+            return f"/usr/bin/python3 {self.write('ddp.py', program.read())}"
+
+    def wait_for(self, name, pattern, deadline=60):
+        self.assertTrue(wait_until(lambda: re.search(pattern, self.said(name)), deadline),
+                        f"{name} has no '{pattern}': {self.said(name)}\n"
+                        f"{os.listdir(self.folder.name)}")
+        return self.said(name)
+
+
+class Slurm(ScriptTest):
+    @classmethod
+    def setUpClass(cls):
+        # nodes of LANTA's size, so that its scripts fit too
+        hosts.LAB_HOSTS.env["LAB_SLURM_CPUS"] = "64"
+        set_up("slurm", "slurmctld")
+
+    @classmethod
+    def tearDownClass(cls):
+        hosts.LAB_HOSTS("slurm", "down")
+
+    def try_out(self, name, *more):
+        return self.alice(f"sbatch --test-only {' '.join(more)} {name}")
+
+    def test_slurm_takes_every_script(self):
+        for args in (["-N", "2"], ["-N", "3", "--gpus-per-node", "4", "--time", "2h"],
+                     ["-N", "2", "--partition", "gpu", "--requeue"],
+                     ["-N", "2", "--gpus-per-node", "0", "--nproc-per-node", "5"],
+                     ["-np", "5", "-N", "2", "--gpus-per-node", "0"],
+                     ["--gpus-per-node", "2", "--cpus-per-task", "3", "--mem", "4G"]):
+            self.assertIn("to start at", self.try_out(self.script("slurm", *args, "true")))
+        self.assertIn("to start at", self.try_out(
+            self.script("slurm", "-N", "2", "--gpus-per-node", "2", "true", site="slurm")))
+
+    def test_slurm_takes_the_scripts_of_known_sites(self):
+        """Their partitions are called as the lab's, or another is named for the test."""
+        for site, args, more in (
+                ("tara", "--partition dgx-preempt -N 2 --requeue", ["-p", "dgx"]),
+                ("tara", "-N 2 --gpus-per-node 2", ["-p", "dgx"]),
+                ("tara", "-N 2 --partition gpu", []),
+                ("tara", "-N 2 --gpus-per-node 0", []),
+                ("lanta", "-N 3 --time 4d", ["-p", "dgx"]),
+                ("lanta", "-N 2 --partition gpu-devel --gpus-per-node 2", ["-p", "dgx"])):
+            name = self.script("slurm", *args.split(), "--account", "a1", "true", site=site)
+            self.assertIn("to start at", self.try_out(name, *more), name)
+
+    def test_a_job_trains_over_two_nodes(self):
+        number = self.submitted(
+            "slurm", "-N 2 --gpus-per-node 2 --time 5m", f"{hosts.LAB_HOSTS.bin}/ddp-train",
+            *TRAIN)
+        said = self.wait_for(f"ddp-train-{number}.out", r"images/s")
+        self.assertIn("ranks       4 over", said)
+        logs = os.listdir(os.path.join(self.folder.name, "logs", f"ddp-train-{number}"))
+        self.assertLessEqual({"job.log", "rank.0.out"}, set(logs))
+
+    def test_a_job_trains_over_four_nodes_of_an_unknown_slurm(self):
+        number = self.alice(
+            f"{hosts.LAB_HOSTS.ddprun} --script slurm --submit -N 4 --time 5m "
+            f"{hosts.LAB_HOSTS.bin}/ddp-train {' '.join(TRAIN)}").strip()
+        self.assertIn("ranks       4 over",
+                      self.wait_for(f"ddp-train-{number}.out", r"images/s"))
+
+    def test_an_unmodified_pytorch_program_is_a_job_over_two_nodes(self):
+        number = self.submitted("slurm", "-N 2 --gpus-per-node 1 --time 5m",
+                                self.torch_program())
+        self.wait_for(f"ddp-{number}.out", "trained with 2 ranks")
+
+    def test_ranks_are_warned_and_the_job_goes_on_where_it_was(self):
+        """The warning is sent by hand: Slurm itself would send it a minute too early."""
+        program = self.write("work", (
+            "#!/bin/bash\n"
+            "[ \"$1\" != --resume ] || { echo went on; exit 0; }\n"
+            "[ $RANK = 0 ] || exec sleep 300\n"
+            "trap 'echo saved >>saved; exit 143' TERM\n"
+            "echo started\n"
+            "sleep 300 & wait $!\n"))
+        os.chmod(program, 0o755)
+        number = self.submitted("slurm", "-N 2 --gpus-per-node 1 --time 5m --requeue ./work")
+        out = f"work-{number}.out"
+        self.wait_for(out, "started")
+        self.alice(f"scancel --batch --signal=USR1 {number}")
+        self.wait_for("saved", "saved")
+        # two minutes later, by Slurm's rule for requeued jobs; a user may say sooner
+        state = f"squeue -h -j {number} -o %T"
+        self.assertTrue(wait_until(lambda: "PENDING" in self.alice(state), 30))
+        self.alice(f"scontrol update JobId={number} StartTime=now")
+        self.wait_for(out, "went on")
+        log = self.said(f"logs/work-{number}/job.log")
+        self.assertEqual(log.count(" starts on "), 2, log)
+
+    def test_a_cancelled_job_asks_its_ranks_first(self):
+        program = self.write("work", "#!/bin/bash\ntrap 'echo saved >saved; exit 0' TERM\n"
+                                     "echo up\nsleep 300 & wait $!\n")
+        os.chmod(program, 0o755)
+        number = self.submitted("slurm", "-N 2 --gpus-per-node 1 --time 5m ./work")
+        self.wait_for(f"work-{number}.out", "up")
+        self.alice(f"scancel {number}")
+        self.wait_for("saved", "saved")
+
+    def test_a_refusal_of_slurm_is_one_line(self):
+        said = self.alice(
+            f"{hosts.LAB_HOSTS.ddprun} --script slurm --submit --partition nosuch true",
+            fails=True)
+        self.assertIn("ddprun: sbatch refuses the job: ", said)
+        self.assertIn("invalid partition", said)
+        self.assertEqual(said.count("\n"), 1, said)
+
+
+class GridEngine(ScriptTest):
+    @classmethod
+    def setUpClass(cls):
+        set_up("sge", "sge_qmaster")
+        # ABCI's resource types, as far as qsub looks at them
+        hosts.LAB_HOSTS(
+            "exec", "node001", "bash", "-c",
+            "qconf -sc | sed '/^#/d' >/run/complex; for r in rt_F rt_AF rt_G.small rt_C.large; do "
+            "echo $r $r INT '<=' YES YES 0 0; done >>/run/complex; qconf -Mc /run/complex")
+
+    @classmethod
+    def tearDownClass(cls):
+        hosts.LAB_HOSTS("sge", "down")
+
+    def verified(self, name):
+        return self.alice(f"qsub -verify {name}")
+
+    def test_grid_engine_takes_every_script(self):
+        for site, args in (
+                (None, "-N 2"), (None, "-N 3 --nproc-per-node 4 --time 1d2h --requeue"),
+                ("sge", "-N 2 --nproc-per-node 4"),
+                ("abci2", "-N 4 --account g1"),
+                ("abci2", "-N 2 --account g1 --partition rt_AF --time 60h"),
+                ("abci2", "--account g1 --partition rt_G.small --requeue"),
+                ("abci2", "--account g1 --gpus-per-node 0")):
+            text = self.verified(self.script("sge", *args.split(), "true", site=site))
+            self.assertIn("merge:                      y", text)
+            self.assertRegex(text, r"hard resource_list: .*h_rt=\d+")
+
+    def test_a_job_trains_over_two_nodes(self):
+        number = self.submitted(
+            "sge", "-N 2 --nproc-per-node 2 --time 5m", f"{hosts.LAB_HOSTS.bin}/ddp-train",
+            *TRAIN)
+        said = self.wait_for(f"ddp-train-{number}.out", r"images/s")
+        self.assertIn("ranks       4 over", said)
+
+    def test_an_unmodified_pytorch_program_is_a_job_over_four_nodes(self):
+        number = self.submitted("sge", "-N 4 --nproc-per-node 1 --time 5m",
+                                self.torch_program())
+        self.wait_for(f"ddp-{number}.out", "trained with 4 ranks")
+
+    def test_a_job_whose_time_is_over_goes_on_where_it_was(self):
+        program = self.write("work", (
+            "#!/bin/bash\n"
+            "[ \"$1\" != --resume ] || { echo went on; exit 0; }\n"
+            "[ $RANK = 0 ] || exec sleep 300\n"
+            "trap 'echo saved >>saved; exit 143' TERM\n"
+            "echo started\n"
+            "sleep 300 & wait $!\n"))
+        os.chmod(program, 0o755)
+        number = self.submitted(
+            "sge", "-N 2 --nproc-per-node 1 --time 60s --warning 52s --requeue ./work")
+        out = f"work-{number}.out"
+        self.wait_for("saved", "saved")
+        self.wait_for(out, "went on")
+
+
+def setUpModule():
+    hosts.set_up()
+
+
+def tearDownModule():
+    hosts.tear_down()
+
+
+if __name__ == "__main__":
+    main()

@@ -76,18 +76,39 @@ struct ddp_group_options {
     int64_t timeout_ms;      /* 0: 5 minutes */
     size_t arena_bytes;  /* room for ddp_arena_alloc(); 0: 64 MiB, reserved not used */
     const char *backend; /* NULL: choose; "tcp": sockets also within a host */
+    /* Where the ranks meet; NULL: DDP_MEETING, or env://.
+     *   env://            the store at master_addr:master_port
+     *   tcp://host:port   no store: rank 0 listens there until all have come
+     *   file:///path      no store: a file that all hosts see and that need not exist;
+     *                     what an earlier run has left in it is noticed */
+    const char *meeting;
 };
 
 /* Environment: RANK and WORLD_SIZE, or the variables of Open MPI, Hydra, Slurm, PALS or
  * Flux; MASTER_ADDR and MASTER_PORT; GLOO_SOCKET_IFNAME, the interface that other hosts
  * reach this one by (default: the one towards MASTER_ADDR); DDP_HOST_ID, to part what
- * looks like one host but is not, e.g. machines cloned from one snapshot. */
+ * looks like one host but is not, e.g. machines cloned from one snapshot; DDP_MEETING,
+ * where to meet. */
 
 /* NULL options: everything from the environment. Without RANK and WORLD_SIZE, or with
  * size 1, a group of one that needs no store. */
 DDP_API struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
                                          struct ddp_err *err);
 DDP_API void ddp_group_destroy(struct ddp_group *g); /* NULL is fine */
+
+/* From now on; 0: 5 minutes. */
+DDP_API void ddp_group_set_timeout(struct ddp_group *g, int64_t timeout_ms);
+
+/* A group of the `n` ranks of g that `ranks` names, in that order: exactly they call, all
+ * with the same list. It has a deadline (at first that of g), an arena and errors of its
+ * own, and may be used while g is, and after g has been destroyed. Collectives of several
+ * groups may be under way at once: waiting in one goes on with all. */
+DDP_API struct ddp_group *ddp_group_sub(struct ddp_group *g, const int *ranks, int n,
+                                        struct ddp_err *err);
+/* All of g call: those of one colour (0 or more) become a group, in the order of `key`,
+ * then of their ranks in g. *sub is NULL for a negative colour. */
+DDP_API int ddp_group_split(struct ddp_group *g, int colour, int key,
+                            struct ddp_group **sub, struct ddp_err *err);
 
 DDP_API int ddp_group_rank(const struct ddp_group *g);
 DDP_API int ddp_group_size(const struct ddp_group *g);

@@ -49,6 +49,7 @@ static void play(const struct team *t, int rank, int port,
         setenv("DDP_HOST_ID", (char[]){t->layout[rank], '\0'}, 1);
     struct ddp_group_options o = {.rank = -1,
                                   .backend = t->backend,
+                                  .meeting = t->meeting,
                                   .timeout_ms = t->timeout_ms ? t->timeout_ms : 60000,
                                   .arena_bytes = 48 << 20};
     struct ddp_group *g = ddp_group_init(&o, &err);

@@ -15,6 +15,7 @@ struct team {
     int size;
     const char *layout;  /* a letter per rank, or NULL: one host */
     const char *backend; /* as in ddp_group_options */
+    const char *meeting; /* likewise */
     int64_t timeout_ms;  /* of the group; 0: 60 s */
     int expect_dead;     /* 1 + a rank that is to die by a signal */
 };

@@ -5,7 +5,9 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/group/env.h"
+#include "worker/group/meeting.h"
 #include "worker/group/messages.h"
+#include "worker/group/subgroup.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -52,23 +54,47 @@ static int place(const struct ddp_group_options *o, struct env_place *p,
 
 static int meet_all(struct ddp_group *g, const struct ddp_group_options *o,
                     const struct env_place *p, struct meet_doors *doors,
-                    struct ddp_err *err)
+                    int64_t deadline_ms, struct ddp_err *err)
 {
-    const char *addr = o->master_addr ? o->master_addr : getenv("MASTER_ADDR");
-    if (!addr || (o->master_port == 0 && !getenv("MASTER_PORT")))
-        return err_set(err,
-                       "%s is not set: rank %d of %d does not know where to meet the "
-                       "others; start under ddprun, or give the address of a ddpstored",
-                       addr ? "MASTER_PORT" : "MASTER_ADDR", p->rank, p->size);
-    struct ddp_store *store = ddp_store_connect(addr, o->master_port, g->timeout_ms, err);
-    if (!store)
+    char host[256], *key;
+    const char *toward, *url = o->meeting ? o->meeting : getenv("DDP_MEETING");
+    struct meeting m = {.master_addr = o->master_addr,
+                        .master_port = o->master_port,
+                        .rank = p->rank,
+                        .size = p->size,
+                        .deadline_ms = deadline_ms};
+    meeting_fn meet_at = meeting_find(&m, url && *url ? url : NULL, host, &toward, err);
+    char *card = meet_at ? meet_card(p->rank, doors, toward, g->alone, err) : NULL;
+    if (!card)
         return -1;
-    char *key = xasprintf("%s/group/%u", g->name, next_generation(g->name, p->rank));
-    bool alone = o->backend && strcmp(o->backend, "tcp") == 0;
-    int rc = meet(&g->layout, store, key, p->rank, p->size, doors, addr, alone, err);
+    struct ddp_value *cards = xcalloc((size_t)p->size, sizeof *cards);
+    m.name = key = xasprintf("%s/group/%u", g->name, next_generation(g->name, p->rank));
+    int rc = meet_at(&m, card, cards, err);
+    if (rc == 0)
+        rc = meet(&g->layout, p->rank, p->size, cards, err);
+    else
+        free(cards);
     free(key);
-    ddp_store_close(store);
+    free(card);
     return rc;
+}
+
+int group_settle(struct ddp_group *g, struct meet_doors *doors, int64_t deadline_ms,
+                 struct ddp_err *err)
+{
+    int nlocal;
+    layout_host(&g->layout, g->layout.members[g->layout.rank].host, &nlocal);
+    if (nlocal > 1) {
+        g->shm = shm_join(&g->layout, doors, g->arena_bytes, deadline_ms, err);
+        if (!g->shm)
+            return -1;
+    }
+    g->spin_ns = g->shm ? g->shm->spin_ns : TCP_SPIN_NS;
+    if (g->layout.nhosts > 1) {
+        g->net = net_create(&g->layout, doors, &g->number);
+        g->hier = hier_create(&g->layout, g->net, g->shm);
+    }
+    return 0;
 }
 
 static int join(struct ddp_group *g, const struct ddp_group_options *o,
@@ -78,20 +104,9 @@ static int join(struct ddp_group *g, const struct ddp_group_options *o,
     struct meet_doors doors;
     if (meet_open(&doors, err) < 0)
         return -1;
-    int rc = meet_all(g, o, p, &doors, err);
-    int nlocal = 1;
+    int rc = meet_all(g, o, p, &doors, deadline_ms, err);
     if (rc == 0)
-        layout_host(&g->layout, g->layout.members[p->rank].host, &nlocal);
-    if (rc == 0 && nlocal > 1) {
-        size_t arena = o->arena_bytes ? o->arena_bytes : DEFAULT_ARENA;
-        g->shm = shm_join(&g->layout, &doors, arena, deadline_ms, err);
-        rc = g->shm ? 0 : -1;
-    }
-    g->spin_ns = g->shm ? g->shm->spin_ns : TCP_SPIN_NS;
-    if (rc == 0 && g->layout.nhosts > 1) {
-        g->net = net_create(&g->layout, &doors, &g->number);
-        g->hier = hier_create(&g->layout, g->net, g->shm);
-    }
+        rc = group_settle(g, &doors, deadline_ms, err);
     meet_close(&doors);
     return rc;
 }
@@ -112,6 +127,9 @@ struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
     struct ddp_group *g = xcalloc(1, sizeof *g);
     g->name = xstrdup(o->name ? o->name : "ddp");
     g->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS;
+    g->arena_bytes = o->arena_bytes ? o->arena_bytes : DEFAULT_ARENA;
+    g->alone = o->backend && strcmp(o->backend, "tcp") == 0;
+    g->kin = g;
     if (p.size == 1) {
         layout_single(&g->layout);
     } else if (join(g, o, &p, err) < 0) {
@@ -120,6 +138,11 @@ struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
         return NULL;
     }
     return g;
+}
+
+void ddp_group_set_timeout(struct ddp_group *g, int64_t timeout_ms)
+{
+    g->timeout_ms = timeout_ms > 0 ? timeout_ms : DEFAULT_TIMEOUT_MS;
 }
 
 void ddp_group_destroy(struct ddp_group *g)
@@ -132,6 +155,7 @@ void ddp_group_destroy(struct ddp_group *g)
         coll_finish(&r->coll);
         free(r);
     }
+    group_leave_family(g);
     messages_say_goodbye(g);
     messages_destroy(g);
     hier_destroy(g->hier);

@@ -42,9 +42,13 @@ struct ddp_group {
     struct layout layout;
     char *name; /* owned */
     int64_t timeout_ms, spin_ns;
-    struct shm *shm;   /* owned; NULL when alone on this host */
-    struct net *net;   /* owned; NULL when all are on this host */
-    struct hier *hier; /* owned; with net */
+    size_t arena_bytes;
+    bool alone;            /* takes no other rank to be on its host */
+    struct ddp_group *kin; /* borrowed: a ring of all groups made from one, and it */
+    unsigned nsubgroups;   /* made from this one */
+    struct shm *shm;       /* owned; NULL when alone on this host */
+    struct net *net;       /* owned; NULL when all are on this host */
+    struct hier *hier;     /* owned; with net */
 
     struct ddp_request *first, *last; /* collectives under way, in order */
     uint64_t number;                  /* collectives started */
@@ -68,6 +72,9 @@ int group_wait(struct ddp_group *g, const bool *ended, struct ddp_err *err);
 /* With a deadline of its own, and an error that names all who have not come. */
 int group_wait_monitored(struct ddp_group *g, const bool *ended, int64_t timeout_ms,
                          struct ddp_err *err);
+/* Once all cards are known: share memory with those on this host, listen for others. */
+int group_settle(struct ddp_group *g, struct meet_doors *doors, int64_t deadline_ms,
+                 struct ddp_err *err);
 /* Has another rank failed? Asked before anything new is started, since what others have
  * left behind might otherwise make it succeed here alone. */
 int group_hear(struct ddp_group *g, struct ddp_err *err);

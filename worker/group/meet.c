@@ -163,18 +163,24 @@ static int own_addr(const char *master, char *text, size_t size, struct ddp_err 
     return 0;
 }
 
-static char *card_write(int rank, const struct meet_doors *doors, const char *master,
-                        bool alone, struct ddp_err *err)
+char *meet_card_of(const char *host_id, const char *host_name, const char *addr,
+                   const struct meet_doors *doors)
 {
-    char addr[INET6_ADDRSTRLEN], host[65] = "localhost", token[2 * TOKEN_BYTES + 1];
-    if (own_addr(master, addr, sizeof addr, err) < 0)
-        return NULL;
-    gethostname(host, sizeof host - 1);
+    char token[2 * TOKEN_BYTES + 1];
     for (size_t i = 0; i < TOKEN_BYTES; i++)
         sprintf(token + 2 * i, "%02x", doors->token[i]);
-    char *id = host_id(rank, alone);
-    char *card = xasprintf("%s\n%s\n%s\n%s\n%d\n%s\n%s\n", card_magic, id, host, addr,
-                           doors->tcp_port, doors->unix_name, token);
+    return xasprintf("%s\n%s\n%s\n%s\n%d\n%s\n%s\n", card_magic, host_id, host_name, addr,
+                     doors->tcp_port, doors->unix_name, token);
+}
+
+char *meet_card(int rank, const struct meet_doors *doors, const char *toward, bool alone,
+                struct ddp_err *err)
+{
+    char addr[INET6_ADDRSTRLEN], host[65] = "localhost";
+    if (own_addr(toward, addr, sizeof addr, err) < 0)
+        return NULL;
+    gethostname(host, sizeof host - 1);
+    char *id = host_id(rank, alone), *card = meet_card_of(id, host, addr, doors);
     free(id);
     return card;
 }
@@ -242,30 +248,18 @@ static void number_hosts(struct layout *l, const char *const *hosts)
     free(filled);
 }
 
-int meet(struct layout *l, struct ddp_store *store, const char *name, int rank, int size,
-         const struct meet_doors *doors, const char *master, bool alone,
+int meet(struct layout *l, int rank, int size, struct ddp_value *cards,
          struct ddp_err *err)
 {
     size_t n = (size_t)size;
-    *l = (struct layout){.rank = rank, .size = size};
-    char *card = card_write(rank, doors, master, alone, err);
-    if (!card)
-        return -1;
-    struct ddp_value *cards = xcalloc(n, sizeof *cards);
-    int rc = ddp_store_fence(store, name, rank, size, card, strlen(card), cards, err);
-    free(card);
-    if (rc < 0) {
-        free(cards);
-        return -1;
-    }
-    l->cards = cards;
+    int rc = 0;
+    *l = (struct layout){.rank = rank, .size = size, .cards = cards};
     l->members = xcalloc(n, sizeof *l->members);
     const char **hosts = xcalloc(n, sizeof *hosts);
     for (int r = 0; r < size && rc == 0; r++) {
         rc = card_read(&l->members[r], &hosts[r], &cards[r]);
         if (rc < 0)
-            err_set(err, "rank %d has put something else than its address under '%s'", r,
-                    name);
+            err_set(err, "rank %d has given something else than its address", r);
     }
     if (rc == 0)
         number_hosts(l, hosts);
@@ -293,6 +287,7 @@ void layout_finish(struct layout *l)
     free(l->members);
     free(l->by_host);
     free(l->host_start);
+    free(l->outer);
     *l = (struct layout){0};
 }
 
@@ -304,6 +299,10 @@ const int *layout_host(const struct layout *l, int h, int *n)
 
 const char *layout_who(const struct layout *l, int rank, char *text, size_t size)
 {
-    snprintf(text, size, "rank %d on %s", rank, l->members[rank].host_name);
+    const char *host = l->members[rank].host_name;
+    if (l->outer)
+        snprintf(text, size, "rank %d (%d in all) on %s", rank, l->outer[rank], host);
+    else
+        snprintf(text, size, "rank %d on %s", rank, host);
     return text;
 }

@@ -41,14 +41,23 @@ struct layout {
     int *by_host;            /* owned: the ranks, host by host */
     int *host_start;         /* owned, nhosts + 1: where each host begins in by_host */
     struct ddp_value *cards; /* owned: the text that members point into */
+    int *outer; /* owned: the ranks' numbers in the group that this one was made from; or
+                   NULL */
 };
 
 int meet_open(struct meet_doors *doors, struct ddp_err *err);
 void meet_close(struct meet_doors *doors); /* those that are still open */
 
-/* `alone`: take no other rank to be on my host. */
-int meet(struct layout *layout, struct ddp_store *store, const char *name, int rank,
-         int size, const struct meet_doors *doors, const char *master_addr, bool alone,
+/* My card: `toward` is an address that the others are reached by, or NULL. `alone`: take
+ * no other rank to be on my host. The caller frees it. */
+char *meet_card(int rank, const struct meet_doors *doors, const char *toward, bool alone,
+                struct ddp_err *err);
+/* The same with what is known already: host, and address. */
+char *meet_card_of(const char *host_id, const char *host_name, const char *addr,
+                   const struct meet_doors *doors);
+/* What the cards of all say, in the order of ranks; `values` and what is in them are
+ * taken over. */
+int meet(struct layout *layout, int rank, int size, struct ddp_value *values,
          struct ddp_err *err);
 /* A layout of one rank, without a store. */
 void layout_single(struct layout *layout);
@@ -57,7 +66,7 @@ void layout_finish(struct layout *layout);
 /* The ranks of host h, in order, and how many they are. */
 const int *layout_host(const struct layout *layout, int h, int *n);
 
-/* "rank 3 on node02" */
+/* "rank 3 on node02"; in a group made from another "rank 3 (7 in all) on node02" */
 const char *layout_who(const struct layout *layout, int rank, char *text, size_t size);
 
 #endif

@@ -18,12 +18,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     LOOK_MS = 100,
     BOTH_MS = 1,   /* between looks at the one while sleeping on the other */
     NEWS_MS = 200, /* for the cause to come when a connection has closed */
-    GLANCE_MS = 5  /* between looks for it on this host */
+    GLANCE_MS = 5, /* between looks for it on this host */
+    KIN_US = 50    /* between turns of several groups */
 };
 
 static inline void cpu_relax(void)
@@ -209,8 +211,19 @@ static bool something_to_do(void *arg)
     return all || s->arrived != z->lagging;
 }
 
+static bool is_busy(const struct ddp_group *g)
+{
+    return !g->broken && (g->first || g->npending > 0);
+}
+
 static void sleep_some(struct ddp_group *g)
 {
+    for (const struct ddp_group *o = g->kin; o != g; o = o->kin) {
+        if (is_busy(o)) { /* what it waits for does not wake us */
+            nanosleep(&(struct timespec){.tv_nsec = KIN_US * 1000}, NULL);
+            return;
+        }
+    }
     bool local = local_wait(g) || (g->shm && messages_await(g, -1));
     bool remote = g->net && (net_interested(g->net) || !local);
     if (remote) {
@@ -416,6 +429,16 @@ static int be_patient(struct ddp_group *g, struct patience *p, const bool *ended
     return 0;
 }
 
+/* Others may wait for what we have started in another group of the family. */
+static void push_kin(struct ddp_group *g)
+{
+    struct ddp_err unwanted; /* its own calls will tell */
+    for (struct ddp_group *o = g->kin; o != g; o = o->kin) {
+        if (is_busy(o))
+            group_progress(o, &unwanted);
+    }
+}
+
 static int wait_until(struct ddp_group *g, const bool *ended, struct patience patience,
                       struct ddp_err *err)
 {
@@ -430,6 +453,7 @@ static int wait_until(struct ddp_group *g, const bool *ended, struct patience pa
                 return 0;
             cpu_relax();
         }
+        push_kin(g);
         int64_t now = now_ns();
         spun = spun ? spun : now;
         if (now - spun < g->spin_ns)

@@ -1,0 +1,203 @@
+/* Meeting without a store: at an address, and in a file that earlier runs have used. */
+#include "tests/support/suite.h"
+#include "tests/worker/team.h"
+
+#include "common/mem.h"
+#include "common/sock.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ok(rc) team_check(g, (rc) == 0, "%s", err.text)
+
+static void sum_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    int x = ddp_group_rank(g), size = ddp_group_size(g);
+    ok(ddp_all_reduce(g, &x, 1, DDP_I32, DDP_SUM, &err));
+    team_check(g, x == size * (size - 1) / 2, "sum %d", x);
+    const char *url = arg;
+    struct ddp_group_options o = {
+        .rank = ddp_group_rank(g), .size = size, .timeout_ms = 60000, .meeting = url};
+    struct ddp_group *second = ddp_group_init(&o, &err); /* at the same place */
+    team_check(g, second, "%s", err.text);
+    ok(ddp_barrier(second, &err));
+    ddp_group_destroy(second);
+}
+
+static void url_of_port(char *url, size_t size)
+{
+    struct ddp_err err;
+    int port, fd = sock_listen("127.0.0.1", 0, &port, &err);
+    ck_assert_msg(fd >= 0, "%s", err.text);
+    close(fd);
+    snprintf(url, size, "tcp://127.0.0.1:%d", port);
+}
+
+START_TEST(ranks_meet_at_an_address)
+{
+    static const struct team teams[] = {{.size = 2}, {.size = 6, .layout = "aabbcc"}};
+    char url[64];
+    struct team t = teams[_i];
+    url_of_port(url, sizeof url);
+    t.meeting = url;
+    team_run(&t, sum_case, url);
+}
+END_TEST
+
+/* ---- the file ---- */
+
+static char dir[] = "/tmp/ddp-meet-XXXXXX";
+static char path[64], file_url[80];
+
+static void make_dir(void)
+{
+    strcpy(dir + sizeof dir - 7, "XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/meeting", dir);
+    snprintf(file_url, sizeof file_url, "file://%s", path);
+}
+
+static void remove_dir(void)
+{
+    unlink(path);
+    ck_assert_int_eq(rmdir(dir), 0);
+}
+
+static void leave_behind(const char *text)
+{
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* What is left in the file by: nobody, a run that died half way, one that met and was
+ * killed before it cleaned up, one of another size, a disk that was full. */
+static const char *const leftovers[] = {
+    NULL,
+    "",
+    "ddpgroup meeting 1, 4 ranks, ddp/group/0\n2 5\ncards",
+    "ddpgroup meeting 1, 4 ranks, ddp/group/0\n2 5\ncards0 1\na1 1\nb3 1\nc",
+    "ddpgroup meeting 1, 9 ranks, ddp/group/0\n2 5\ncards",
+    "ddpgroup meeting 1, 4 ranks, ddp/group/0\n2 500\nca",
+};
+
+START_TEST(ranks_meet_in_a_file_whatever_is_in_it)
+{
+    make_dir();
+    if (leftovers[_i])
+        leave_behind(leftovers[_i]);
+    team_run(&(struct team){.size = 4, .layout = "aabb", .meeting = file_url}, sum_case,
+             file_url);
+    ck_assert_int_eq(access(path, F_OK), -1); /* the last one has removed it */
+    remove_dir();
+}
+END_TEST
+
+/* In a process of its own: it may wait, and it must not keep locks. */
+static void init_alone(const struct ddp_group_options *o, struct ddp_err *err)
+{
+    int fds[2], status;
+    ck_assert_int_eq(pipe(fds), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct ddp_err mine = {""};
+        struct ddp_group *g = ddp_group_init(o, &mine);
+        ddp_group_destroy(g);
+        _exit(write(fds[1], &mine, sizeof mine) != sizeof mine || g != NULL);
+    }
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+    ck_assert_int_eq(read(fds[0], err, sizeof *err), sizeof *err);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+START_TEST(who_has_not_come_is_named)
+{
+    struct ddp_err err;
+    char url[64];
+    make_dir();
+    init_alone(
+        &(struct ddp_group_options){
+            .rank = 1, .size = 4, .timeout_ms = 200, .meeting = file_url},
+        &err);
+    ck_assert_msg(strstr(err.text, "3 of 4 ranks have not come to '") &&
+                      strstr(err.text, "in time: 0, 2, 3"),
+                  "%s", err.text);
+    remove_dir();
+    url_of_port(url, sizeof url);
+    init_alone(
+        &(struct ddp_group_options){
+            .rank = 0, .size = 3, .timeout_ms = 200, .meeting = url},
+        &err);
+    ck_assert_msg(strstr(err.text, "2 of 3 ranks have not come to tcp://127.0.0.1:") &&
+                      strstr(err.text, "in time: 1, 2"),
+                  "%s", err.text);
+    init_alone(
+        &(struct ddp_group_options){
+            .rank = 1, .size = 3, .timeout_ms = 200, .meeting = url},
+        &err);
+    ck_assert_msg(strstr(err.text, "rank 0 is not at tcp://127.0.0.1:"), "%s", err.text);
+}
+END_TEST
+
+START_TEST(other_files_are_left_alone)
+{
+    struct ddp_err err;
+    struct stat st;
+    make_dir();
+    leave_behind("my thesis");
+    init_alone(
+        &(struct ddp_group_options){
+            .rank = 1, .size = 4, .timeout_ms = 5000, .meeting = file_url},
+        &err);
+    ck_assert_msg(strstr(err.text, "is a file of something else"), "%s", err.text);
+    ck_assert_int_eq(stat(path, &st), 0);
+    ck_assert_int_eq(st.st_size, 9);
+    remove_dir();
+}
+END_TEST
+
+START_TEST(places_that_are_none_are_refused)
+{
+    static const struct {
+        const char *url, *text;
+    } cases[] = {
+        {"mpi://x", "'mpi://x' is not a place to meet: env://, tcp://host:port or "
+                    "file:///path"},
+        {"tcp://host", "'host' is not host:port"},
+        {"tcp://:80", "':80' is not host:port"},
+        {"tcp://h:0", "'h:0' is not host:port"},
+        {"tcp://h:8x", "'h:8x' is not host:port"},
+        {"file://here", "'file://here' is not file:///path"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct ddp_err err = {""};
+        struct ddp_group_options o = {.rank = 0, .size = 2, .meeting = cases[i].url};
+        ck_assert_ptr_null(ddp_group_init(&o, &err));
+        ck_assert_msg(strstr(err.text, cases[i].text), "%s", err.text);
+    }
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("meeting");
+    TCase *t = tcase_create("meeting");
+    tcase_set_timeout(t, 250);
+    tcase_add_loop_test(t, ranks_meet_at_an_address, 0, 2);
+    tcase_add_loop_test(t, ranks_meet_in_a_file_whatever_is_in_it, 0,
+                        ARRAY_LEN(leftovers));
+    tcase_add_test(t, who_has_not_come_is_named);
+    tcase_add_test(t, other_files_are_left_alone);
+    tcase_add_test(t, places_that_are_none_are_refused);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,265 @@
+/* worker/group/meet_tcp.c - tcp://host:port: rank 0 listens until all have come
+ *
+ *   others                              rank 0
+ *     magic, rank, size, name, card --->  keeps it; looks whether rank and size make
+ * sense each card's size, and it      <---  when the last has come
+ *
+ * All numbers are big-endian. Who connects and says something else is let go with no
+ * effect on the others, as is one who says nothing for a while.
+ */
+#include "worker/group/meeting.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "common/sock.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char magic[8] = "ddpmeet1";
+
+enum { CARD_MAX = 4096, NAME_BYTES = 200, SAY_MS = 5000, LISTED = 8, RETRY_US = 10000 };
+
+static const uint32_t NO_GROUP = UINT32_MAX; /* for the number of bytes of a card */
+
+struct intro {
+    char magic[8];
+    uint32_t rank, size, ncard;
+    char name[NAME_BYTES];
+};
+
+static int wait_for(int fd, short events, int64_t deadline_ms)
+{
+    for (;;) {
+        int64_t left = deadline_ms - now_ms();
+        struct pollfd p = {.fd = fd, .events = events};
+        int n = poll(&p, 1, left > 0 ? (int)(left < 60000 ? left : 60000) : 0);
+        if (n > 0)
+            return 0;
+        if ((n < 0 && errno != EINTR) || left <= 0)
+            return -1;
+    }
+}
+
+static int send_all(int fd, const void *data, size_t size, int64_t deadline_ms)
+{
+    for (size_t at = 0; at < size;) {
+        ssize_t n = send(fd, (const char *)data + at, size - at, MSG_NOSIGNAL);
+        if (n > 0)
+            at += (size_t)n;
+        else if (n < 0 && errno == EAGAIN) {
+            if (wait_for(fd, POLLOUT, deadline_ms) < 0)
+                return -1;
+        } else if (errno != EINTR)
+            return -1;
+    }
+    return 0;
+}
+
+static int recv_all(int fd, void *data, size_t size, int64_t deadline_ms)
+{
+    for (size_t at = 0; at < size;) {
+        ssize_t n = recv(fd, (char *)data + at, size - at, 0);
+        if (n > 0)
+            at += (size_t)n;
+        else if (n < 0 && errno == EAGAIN) {
+            if (wait_for(fd, POLLIN, deadline_ms) < 0)
+                return -1;
+        } else if (n == 0 || errno != EINTR)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- rank 0 ---- */
+
+struct host {
+    const struct meeting *m;
+    struct ddp_value *cards;
+    int *fds; /* by rank; -1: has not come */
+    int missing;
+};
+
+/* 0: took the connection; 1: did not; -1: this cannot become a group. */
+static int welcome(struct host *h, int fd, struct ddp_err *err)
+{
+    struct intro in;
+    char card[CARD_MAX + 1] = "";
+    int64_t until = now_ms() + SAY_MS;
+    until = until < h->m->deadline_ms ? until : h->m->deadline_ms;
+    if (recv_all(fd, &in, sizeof in, until) < 0 ||
+        memcmp(in.magic, magic, sizeof magic) != 0)
+        return 1;
+    size_t n = ntohl(in.ncard);
+    int rank = (int)(ntohl(in.rank) & INT32_MAX),
+        size = (int)(ntohl(in.size) & INT32_MAX);
+    in.name[sizeof in.name - 1] = '\0';
+    if (n > CARD_MAX || recv_all(fd, card, n, until) < 0)
+        return 1;
+    if (strncmp(in.name, h->m->name, sizeof in.name - 1) != 0)
+        return 1;
+    if (size != h->m->size)
+        return err_set(err, "rank %d speaks of %d ranks, rank 0 of %d", rank, size,
+                       h->m->size);
+    if (rank <= 0 || rank >= size || h->fds[rank] >= 0)
+        return err_set(err, "two ranks at tcp://%s are rank %d", h->m->place, rank);
+    h->fds[rank] = fd;
+    meeting_keep(&h->cards[rank], card, n);
+    h->missing--;
+    return 0;
+}
+
+static int name_missing(const struct host *h, struct ddp_err *err)
+{
+    char text[256] = "";
+    size_t at = 0;
+    for (int r = 1, named = 0; r < h->m->size && named <= LISTED; r++) {
+        if (h->fds[r] >= 0)
+            continue;
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", named ? ", " : "",
+                               named < LISTED ? "" : "...");
+        if (named++ < LISTED)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%d", r);
+    }
+    return err_set(err, "%d of %d ranks have not come to tcp://%s in time: %s",
+                   h->missing, h->m->size, h->m->place, text);
+}
+
+static int give_all(const struct host *h, struct ddp_err *err)
+{
+    for (int to = 1; to < h->m->size; to++) {
+        int rc = 0;
+        for (int r = 0; r < h->m->size && rc == 0; r++) {
+            uint32_t n = htonl((uint32_t)h->cards[r].size);
+            rc = send_all(h->fds[to], &n, sizeof n, h->m->deadline_ms);
+            if (rc == 0)
+                rc = send_all(h->fds[to], h->cards[r].data, h->cards[r].size,
+                              h->m->deadline_ms);
+        }
+        if (rc < 0)
+            return err_set(err, "rank %d has gone while meeting at tcp://%s", to,
+                           h->m->place);
+    }
+    return 0;
+}
+
+/* Those who have come need not wait for their deadline. */
+static void give_up(const struct host *h)
+{
+    uint32_t sign = htonl(NO_GROUP);
+    for (int r = 1; r < h->m->size; r++) {
+        if (h->fds[r] >= 0)
+            (void)!send(h->fds[r], &sign, sizeof sign, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+}
+
+static int host_all(struct host *h, int listener, struct ddp_err *err)
+{
+    while (h->missing > 0) {
+        if (wait_for(listener, POLLIN, h->m->deadline_ms) < 0)
+            return name_missing(h, err);
+        int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0)
+            continue;
+        int rc = welcome(h, fd, err);
+        if (rc != 0)
+            close(fd);
+        if (rc < 0)
+            return -1;
+    }
+    return give_all(h, err);
+}
+
+static int host(const struct meeting *m, const char *addr, int port, const char *card,
+                struct ddp_value *cards, struct ddp_err *err)
+{
+    int listener = sock_listen(NULL, port, NULL, err);
+    if (listener < 0)
+        return err_prefix(err,
+                          "rank 0 cannot listen at tcp://%s (for a store that runs "
+                          "already: env://)",
+                          m->place);
+    struct host h = {m, cards, xcalloc((size_t)m->size, sizeof *h.fds), m->size - 1};
+    for (int r = 0; r < m->size; r++)
+        h.fds[r] = -1;
+    meeting_keep(&cards[0], card, strlen(card));
+    int rc = host_all(&h, listener, err);
+    if (rc < 0)
+        give_up(&h);
+    for (int r = 0; r < m->size; r++) {
+        if (h.fds[r] >= 0)
+            close(h.fds[r]);
+    }
+    close(listener);
+    free(h.fds);
+    return rc;
+}
+
+/* ---- the others ---- */
+
+/* 0, -1, or 1: the listener was that of an earlier group, and has closed. */
+static int hear_all(const struct meeting *m, int fd, struct ddp_value *cards)
+{
+    for (int r = 0; r < m->size; r++) {
+        char card[CARD_MAX];
+        uint32_t n;
+        if (recv_all(fd, &n, sizeof n, m->deadline_ms) < 0)
+            return r == 0 && now_ms() < m->deadline_ms ? 1 : -1;
+        if (ntohl(n) > CARD_MAX || recv_all(fd, card, ntohl(n), m->deadline_ms) < 0)
+            return -1;
+        meeting_keep(&cards[r], card, ntohl(n));
+    }
+    return 0;
+}
+
+static int visit_once(const struct meeting *m, const char *addr, int port,
+                      const char *card, struct ddp_value *cards, struct ddp_err *err)
+{
+    int fd = sock_connect(addr, port, m->deadline_ms, true, err);
+    if (fd < 0)
+        return err_prefix(err, "rank 0 is not at tcp://%s", m->place);
+    struct intro in = {.rank = htonl((uint32_t)m->rank),
+                       .size = htonl((uint32_t)m->size),
+                       .ncard = htonl((uint32_t)strlen(card))};
+    memcpy(in.magic, magic, sizeof in.magic);
+    snprintf(in.name, sizeof in.name, "%s", m->name);
+    int rc = send_all(fd, &in, sizeof in, m->deadline_ms);
+    if (rc == 0)
+        rc = send_all(fd, card, strlen(card), m->deadline_ms);
+    rc = rc == 0 ? hear_all(m, fd, cards) : 1;
+    if (rc < 0)
+        err_set(err,
+                now_ms() >= m->deadline_ms ? "not all ranks have come to tcp://%s in time"
+                                           : "rank 0 at tcp://%s has given up",
+                m->place);
+    close(fd);
+    return rc;
+}
+
+static int visit(const struct meeting *m, const char *addr, int port, const char *card,
+                 struct ddp_value *cards, struct ddp_err *err)
+{
+    int rc;
+    while ((rc = visit_once(m, addr, port, card, cards, err)) > 0)
+        usleep(RETRY_US);
+    return rc;
+}
+
+int meeting_tcp(const struct meeting *m, const char *card, struct ddp_value *cards,
+                struct ddp_err *err)
+{
+    char addr[256];
+    int port;
+    if (meeting_parse_place(m->place, addr, &port, err) < 0)
+        return -1;
+    int rc = (m->rank == 0 ? host : visit)(m, addr, port, card, cards, err);
+    if (rc < 0)
+        ddp_values_free(cards, (size_t)m->size);
+    return rc;
+}

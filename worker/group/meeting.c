@@ -1,0 +1,96 @@
+/* worker/group/meeting.c - see meeting.h */
+#include "worker/group/meeting.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void meeting_keep(struct ddp_value *value, const char *card, size_t size)
+{
+    char *text = xcalloc(1, size + 1);
+    memcpy(text, card, size);
+    *value = (struct ddp_value){text, size};
+}
+
+int meeting_parse_place(const char *place, char host[256], int *port, struct ddp_err *err)
+{
+    const char *colon = strrchr(place, ':'), *end = colon;
+    char *rest;
+    if (colon && place[0] == '[' && end > place && end[-1] == ']') {
+        place++;
+        end--;
+    }
+    long n = colon ? strtol(colon + 1, &rest, 10) : 0;
+    if (!colon || end == place || end - place > 255 || !colon[1] || *rest || n < 1 ||
+        n > 65535)
+        return err_set(err, "'%s' is not host:port", place);
+    snprintf(host, 256, "%.*s", (int)(end - place), place);
+    *port = (int)n;
+    return 0;
+}
+
+/* ---- the store ---- */
+
+int meeting_store(const struct meeting *m, const char *card, struct ddp_value *cards,
+                  struct ddp_err *err)
+{
+    const char *addr = m->master_addr ? m->master_addr : getenv("MASTER_ADDR");
+    if (!addr || (m->master_port == 0 && !getenv("MASTER_PORT")))
+        return err_set(err,
+                       "%s is not set: rank %d of %d does not know where to meet the "
+                       "others; start under ddprun, or give the address of a ddpstored",
+                       addr ? "MASTER_PORT" : "MASTER_ADDR", m->rank, m->size);
+    int64_t left = m->deadline_ms - now_ms();
+    struct ddp_store *store =
+        ddp_store_connect(addr, m->master_port, left > 1 ? left : 1, err);
+    if (!store)
+        return -1;
+    int rc =
+        ddp_store_fence(store, m->name, m->rank, m->size, card, strlen(card), cards, err);
+    ddp_store_close(store);
+    return rc;
+}
+
+/* ---- the table ---- */
+
+static const struct {
+    const char *scheme;
+    meeting_fn meet;
+} places[] = {
+    {"env://", meeting_store},
+    {"tcp://", meeting_tcp},
+    {"file://", meeting_file},
+};
+
+meeting_fn meeting_find(struct meeting *m, const char *url, char host[256],
+                        const char **toward, struct ddp_err *err)
+{
+    int port;
+    url = url ? url : "env://";
+    *toward = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+        size_t n = strlen(places[i].scheme);
+        if (strncmp(url, places[i].scheme, n) != 0)
+            continue;
+        m->place = url + n;
+        if (places[i].meet == meeting_store)
+            *toward = m->master_addr ? m->master_addr : getenv("MASTER_ADDR");
+        if (places[i].meet == meeting_tcp) {
+            if (meeting_parse_place(m->place, host, &port, err) < 0)
+                return NULL;
+            *toward = host;
+        }
+        if (places[i].meet == meeting_file && m->place[0] != '/') {
+            err_set(err, "'%s' is not file:///path", url);
+            return NULL;
+        }
+        return places[i].meet;
+    }
+    err_set(err, "'%s' is not a place to meet: env://, tcp://host:port or file:///path",
+            url);
+    return NULL;
+}

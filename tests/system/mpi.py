@@ -18,7 +18,7 @@ class Mpi:
         program = os.path.join(folder, f"{source.rpartition('.')[0]}.{self.name}")
         if not os.path.exists(program):
             subprocess.run(
-                [self.mpicc, "-O1", "-o", program, os.path.join(HERE, "programs", source)],
+                [self.mpicc, "-w", "-O1", "-o", program, os.path.join(HERE, "programs", source)],
                 check=True,
             )
         return program

@@ -11,6 +11,7 @@
 #include "common/mem.h"
 #include "launcher/agent/error_file.h"
 #include "launcher/agent/machine.h"
+#include "launcher/agent/mpi_kind.h"
 #include "launcher/agent/preload.h"
 #include "launcher/agent/wireup.h"
 #include "launcher/agent/worker_proc.h"
@@ -200,7 +201,7 @@ static void rank_env(struct ranks *r, uint32_t local, bool note, struct strv *en
         .store = (enum store_mode)job->store_mode,
     };
     wireup_tell(r->wireup, &facts);
-    facts.crowded = wireup_has_pmix(r->wireup) && crowded(r);
+    facts.crowded = wireup_serves(r->wireup) & MPI_PMIX && crowded(r);
     contract_apply(&facts, &r->base, &job->user_set, env, note ? on_env_note : NULL, r);
 }
 
@@ -229,6 +230,27 @@ static void give_up(struct ranks *r, int code, const char *text)
     r->events.cannot(rank, code, text, r->arg);
 }
 
+/* Is it an MPI program that would not find the others? One that will is expected. */
+static int look_for_mpi(struct ranks *r)
+{
+    char library[64];
+    struct ddp_err err;
+    if (r->job->mpi == MPI_NONE)
+        return 0;
+    enum mpi_kind kind = mpi_kind_of(r->path, strv_env_get(&r->base, "LD_LIBRARY_PATH"),
+                                     library, sizeof library);
+    if (kind == MPI_UNSEEN)
+        return 0;
+    if (mpi_kind_check(kind, r->job->argv.v[0], library, wireup_serves(r->wireup),
+                       r->job->nranks, &err) < 0) {
+        give_up(r, EXIT_CANNOT_START, err.text);
+        return -1;
+    }
+    if (kind == MPI_WANTS_PMIX)
+        wireup_expect(r->wireup);
+    return 0;
+}
+
 static int prepare(struct ranks *r)
 {
     struct ddp_err err;
@@ -240,6 +262,8 @@ static int prepare(struct ranks *r)
         give_up(r, code, err.text);
         return -1;
     }
+    if (look_for_mpi(r) < 0)
+        return -1;
     if (bind_node((enum bind_to)r->job->bind_to, (int)r->share.nlocal, r->bindings,
                   &err) < 0) {
         if (host_shown(r))

@@ -306,9 +306,9 @@ void wireup_tell(const struct wireup *w, struct rank_facts *facts)
     }
 }
 
-bool wireup_has_pmix(const struct wireup *w)
+unsigned wireup_serves(const struct wireup *w)
 {
-    return w->nspace != NULL;
+    return (w->nspace ? MPI_PMIX : 0U) | (w->pmi ? MPI_PMI : 0U);
 }
 
 int wireup_hear(struct wireup *w, const struct frame *f, struct ddp_err *err)

@@ -34,7 +34,7 @@ void wireup_destroy(struct wireup *w);
 
 /* Fill in what the ranks' environment has of it. */
 void wireup_tell(const struct wireup *w, struct rank_facts *facts);
-bool wireup_has_pmix(const struct wireup *w);
+unsigned wireup_serves(const struct wireup *w); /* enum mpi_serve */
 
 /* The rank's end of PMI, for the time of its start: borrowed, closed by wireup_started().
  * -1: it has none. */

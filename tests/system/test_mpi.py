@@ -3,6 +3,7 @@
 
 import glob
 import os
+import subprocess
 import tempfile
 import unittest
 
@@ -91,9 +92,16 @@ class OpenMpi(Programs, launch.LaunchTest):
         self.assertTrue(left, f"left behind: {traces() - self.before}")
         self.assertEqual(os.listdir(self.folder.name), [])
 
-    def test_it_ignores_pmi(self):
+    def test_it_does_not_find_others_by_pmi(self):
         launched = self.check(2, "hello", "--mpi", "pmi")
-        self.assertEqual(launched.out, "hello ok on 1 ranks, 1 of them here\n" * 2)
+        self.assert_ended(launched, 125)
+        self.assertRegex(launched.err, r"needs PMIx.*\(it is linked to libmpi.so.40\): it would "
+                         "run as 2 programs of one rank each")
+        hidden = self.run_to_end(
+            "-np", 2, "--tag-output=off", "--mpi", "pmi", "sh", "-c", f"{self.program} hello",
+            env={**mpi.QUICK, "TMPDIR": self.folder.name},
+        )
+        self.assertEqual(hidden.out, "hello ok on 1 ranks, 1 of them here\n" * 2)
 
     def test_one_program_after_the_other(self):
         # MPICH's first program would shut its socket down for the second
@@ -119,9 +127,52 @@ class OpenMpi(Programs, launch.LaunchTest):
 class Mpich(Programs, launch.LaunchTest):
     mpi = mpi.MPICH
 
-    def test_it_ignores_pmix(self):
+    def test_it_does_not_find_others_by_pmix(self):
         launched = self.check(2, "hello", "--mpi", "pmix")
-        self.assertEqual(launched.out, "hello ok on 1 ranks, 1 of them here\n" * 2)
+        self.assert_ended(launched, 125)
+        self.assertIn("needs PMI, which is not served", launched.err)
+        hidden = self.run_to_end(
+            "-np", 2, "--tag-output=off", "--mpi", "pmix", "sh", "-c", f"{self.program} hello"
+        )
+        self.assertEqual(hidden.out, "hello ok on 1 ranks, 1 of them here\n" * 2)
+
+
+class Old(launch.LaunchTest):
+    """Open MPI 1 and 2, of which only the names are needed."""
+
+    def build(self, soname, *needs):
+        library = self.path(soname)
+        for need in needs:
+            self.cc("-shared", f"-Wl,-soname,{need}", "-o", self.path(need))
+        self.cc("-shared", f"-Wl,-soname,{soname}", "-o", library, "-Wl,--no-as-needed",
+                *map(self.path, needs), "-Wl,-rpath,$ORIGIN")
+        self.cc("-DMAIN", "-o", self.path("program"), "-Wl,--no-as-needed", library,
+                "-Wl,-rpath,$ORIGIN")
+        return self.path("program")
+
+    def cc(self, *args):
+        source = self.write("empty.c", "#ifdef MAIN\nint main(void) { return 0; }\n#endif\n")
+        subprocess.run(["cc", "-fPIC", source, *args], check=True)
+
+    def test_what_would_be_alone_is_not_started(self):
+        for soname, *needs in (
+            ("libmpi.so.1",), ("libmpi.so.20",), ("libmpi.so.12", "libopen-pal.so.13")
+        ):
+            with self.subTest(soname):
+                program = self.build(soname, *needs)
+                launched = self.run_to_end("-np", 2, program)
+                self.assert_ended(launched, 125)
+                self.assertEqual(
+                    launched.err,
+                    f"ddprun: '{program}' needs an Open MPI before 3, which only its own mpirun "
+                    f"can start (it is linked to {soname}): it would run as 2 programs of one "
+                    "rank each; with --mpi none it does\n",
+                )
+                for options in (("-np", 1), ("-np", 2, "--mpi", "none")):
+                    self.assert_ended(self.run_to_end(*options, program), 0)
+
+    def test_the_same_name_of_another_family_is_started(self):
+        self.assert_ended(self.run_to_end("-np", 2, self.build("libmpi.so.12")), 0)
 
 
 class Pmi(launch.LaunchTest):

@@ -190,7 +190,7 @@ static char *ask_interpreter(const struct job *j, const char *path)
                                       .argv = j->job.argv.v,
                                       .modules = PRELOAD_ASK,
                                       .envs = &j->job.env,
-                                      .nranks = 1};
+                                      .nenvs = 1};
     struct ddp_err err = {""};
     struct asked a = {.loop = loop_create(&err)};
     struct reap *reap = a.loop ? reap_create(a.loop, &err) : NULL;
@@ -251,6 +251,7 @@ int dryrun(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
     int rc = bind_here(j, own, by_place, err);
     if (rc == 0) {
         const struct rank_facts facts = {.master_port = opts->store_port,
+                                         .max_restarts = opts->max_restarts,
                                          .columns = (int)j->job.columns};
         find_commands(j, &commands);
         char *python = python_ranks(j);

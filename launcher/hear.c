@@ -150,6 +150,8 @@ static int hear_spawned(struct job *j, unsigned node, const struct frame *f,
 {
     if (++j->spawned_nodes == j->plan->nnodes)
         j->spawned_ns = now_ns();
+    if (j->restart.attempt == 0)
+        j->ready_ns = j->spawned_ns;
     return 0;
 }
 

@@ -3,7 +3,9 @@
  * States, what moves them, and how they end.
  *
  *     new -> gathering -> preparing -> running -> ending -> leaving -> done
- *      |                                  ^         ^
+ *      |                    ^             ^         ^ |
+ *      |                    |             |         | +---- with --max-restarts: back to
+ *      |                    +-------------|---------|-----  preparing
  *      +--------- all on this machine ----+         +---- from any state, on failure
  */
 #define LOG_SUBSYS "job"
@@ -81,6 +83,7 @@ void job_end(struct job *j, int sig, int64_t grace_ms)
     struct pack k = {0};
     pack_u32(&k, (uint32_t)sig);
     pack_u32(&k, (uint32_t)(grace_ms > 0 ? grace_ms : 0));
+    pack_u8(&k, j->restart.pending);
     job_send(j, NODE_ALL, MSG_END, &k);
     pack_finish(&k);
     if (j->state < JOB_ENDING) {
@@ -92,16 +95,35 @@ void job_end(struct job *j, int sig, int64_t grace_ms)
     job_check(j);
 }
 
+/* The present attempt's failure is told; the next cause will be another's. */
+static void forget_cause(struct job *j)
+{
+    job_report_failure(j);
+    event_del(j->report_timer);
+    free(j->cause.text);
+    j->cause = (struct cause){0};
+    j->reported = false;
+}
+
 void job_fail(struct job *j, struct cause c)
 {
-    if (!j->reported && cause_before(&c, &j->cause)) {
+    /* no other attempt any more: what is in its way is what ends the job */
+    bool cancelled = restart_cancelled(&j->restart, &c);
+    if (cancelled)
+        forget_cause(j);
+    bool first = cause_before(&c, &j->cause) && !restart_ignores(&j->restart, &c);
+    if (!j->reported && first) {
         free(j->cause.text);
         j->cause = c;
     } else {
         free(c.text);
     }
-    if (j->state < JOB_ENDING) {
+    if (j->state < JOB_ENDING || cancelled) {
         bool by_int = c.kind == CAUSE_SIGNAL && c.status == SIGINT;
+        if (cancelled)
+            job_arm(j->report_timer, REPORT_MS);
+        else
+            restart_asked(&j->restart, &c);
         job_end(j, by_int ? SIGINT : SIGTERM, j->opts->grace_ms);
     }
 }
@@ -122,7 +144,7 @@ static int exit_code(const struct job *j)
 
 static void job_done(struct job *j)
 {
-    if (j->opts->report && j->spawned_ns > 0)
+    if (j->opts->report && j->ready_ns > 0)
         job_report_summary(j);
     job_move(j, JOB_DONE, "nothing is left");
     loop_stop(j->loop, exit_code(j));
@@ -160,10 +182,36 @@ static bool all_left(const struct job *j)
     return j->local_pid == 0 && (!j->starter || starter_is_idle(j->starter));
 }
 
+/* All ranks once more, on the same agents. The store is first, as ever: its key space,
+ * or with --store rank0 its port, is a new one (start.c goes on from there). */
+static void job_again(struct job *j)
+{
+    forget_cause(j);
+    restart_next(&j->restart);
+    char *label = restart_label(&j->restart);
+    char *line = xasprintf("ddprun: all ranks are started again%s", label);
+    job_say(j, line);
+    free(line);
+    free(label);
+    output_renew(j->output);
+    job_forget_meetings(j);
+    for (int r = 0; r < j->plan->nranks; r++) {
+        free(j->ranks[r].error);
+        j->ranks[r] = (struct job_rank){0};
+    }
+    j->running = j->plan->nranks;
+    j->spawned_nodes = 0;
+    j->spawned_ns = j->last_exit_ns = 0;
+    job_move(j, JOB_PREPARING, "another attempt begins");
+    job_send_store(j);
+}
+
 void job_check(struct job *j)
 {
     if (j->state == JOB_RUNNING && j->running == 0)
         job_end(j, SIGTERM, j->opts->grace_ms);
+    else if (j->state == JOB_ENDING && all_ended(j) && j->restart.pending)
+        job_again(j);
     else if (j->state == JOB_ENDING && all_ended(j))
         job_leave(j);
     else if (j->state == JOB_LEAVING && all_left(j)) {
@@ -481,7 +529,7 @@ void job_started(struct job *j, const char *why)
 {
     job_move(j, JOB_RUNNING, why);
     j->started_ns = now_ns();
-    if (j->opts->timeout_ms > 0)
+    if (j->opts->timeout_ms > 0 && j->restart.attempt == 0) /* it is for all of them */
         job_arm(j->timeout, j->opts->timeout_ms);
     job_input_more(j);
 }
@@ -529,6 +577,7 @@ struct job *job_create(const struct opts *opts, struct alloc *alloc, struct peer
     struct job *j = xcalloc(1, sizeof *j);
     *j = (struct job){
         .opts = opts, .alloc = alloc, .peers = peers, .created_ns = now_ns()};
+    j->restart.max = opts->max_restarts;
     j->nodes = xcalloc(alloc->nnodes, sizeof *j->nodes);
     for (size_t i = 0; i < alloc->nnodes; i++) {
         j->nodes[i].host = &alloc->nodes[i];

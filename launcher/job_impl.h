@@ -16,6 +16,7 @@
 #include "launcher/link/message.h"
 #include "launcher/place/plan.h"
 #include "launcher/policy/cause.h"
+#include "launcher/policy/restart.h"
 #include "launcher/spawn/reap.h"
 #include "launcher/spawn/transport.h"
 
@@ -91,13 +92,16 @@ struct job {
     int64_t beat_ms;
 
     struct meeting *meetings; /* owned: of nodes that wait for others (meet.c) */
-    struct cause cause;       /* the first one */
-    int interrupts;           /* how often we were told to end */
+    struct cause cause;       /* the first one of this attempt */
+    struct restart restart;
+    int interrupts; /* how often we were told to end */
     bool reported;
     bool output_failed;
-    int verdict; /* exit code of a job without a cause: of --preflight */
+    int verdict;       /* exit code of a job without a cause: of --preflight */
     int spawned_nodes; /* nodes that have started all their ranks */
-    int64_t created_ns, started_ns, spawned_ns, last_exit_ns;
+    int64_t created_ns;
+    int64_t started_ns, spawned_ns, last_exit_ns; /* of this attempt */
+    int64_t ready_ns;                             /* spawned_ns of the first */
 };
 
 /* The only writer of `state`. */
@@ -138,6 +142,7 @@ int job_gather(struct job *j, struct ddp_err *err);
 int job_take_peers(struct job *j, struct ddp_err *err);
 void job_unreached(struct job *j, unsigned node, const char *line);
 void job_hello(struct job *j, unsigned node, struct link *l, struct msg_hello *hello);
+void job_send_store(struct job *j);
 void job_store_ready(struct job *j, char *addr, uint32_t port); /* takes `addr` over */
 
 /* pulse.c */

@@ -397,6 +397,8 @@ const struct option options[] = {
      "host of the job"},
     {"grace", "TIME", AT(grace_ms), read_span, 0, 0, NULL,
      "time between TERM and KILL when a job is ended; default: 5s"},
+    {"max-restarts", "N", AT(max_restarts), read_number, 0, RANKS_MAX, NULL,
+     "when a rank fails, end all ranks and start them again, up to N times; default: 0"},
     {"preload", "MODULES", AT(preload), read_modules, 0, 0, NULL,
      "Python ranks of a host are forked from one interpreter that has imported these, "
      "such as torch,numpy; where that is not safe, each imports by itself; default: what "

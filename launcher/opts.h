@@ -78,6 +78,7 @@ struct opts {
     int64_t start_timeout_ms; /* every agent has joined by then; default 60 s */
     int64_t timeout_ms;       /* --timeout of the whole job; 0: none */
     int64_t grace_ms;         /* TERM to KILL; default 5 s */
+    int max_restarts;         /* of all ranks, when one has failed; default 0 */
     bool dry_run, show_env, verbose, report, preflight;
     const char *log_level;
     /* modules that ranks of a node share, "torch,numpy"; "": as the script says

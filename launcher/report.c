@@ -88,18 +88,17 @@ static char *what_happened(const struct job *j)
     const struct cause *c = &j->cause;
     double after_s = (double)(c->at_ns - j->started_ns) / 1e9;
     switch (c->kind) {
-    case CAUSE_EXIT: {
+    case CAUSE_EXIT:
+    case CAUSE_ABORT: {
         const struct plan_node *pn = &j->plan->nodes[j->plan->ranks[c->rank].node];
-        char *death = cause_of_death(c);
-        char *text = xasprintf("rank %d on %s %s (after %.1f s)", c->rank, pn->host->name,
-                               death, after_s);
+        char *death = c->kind == CAUSE_EXIT ? cause_of_death(c) : xstrdup(c->text);
+        char *label = restart_label(&j->restart);
+        char *text = xasprintf("rank %d on %s %s (after %.1f s)%s", c->rank,
+                               pn->host->name, death, after_s, label);
+        free(label);
         free(death);
         return text;
     }
-    case CAUSE_ABORT:
-        return xasprintf("rank %d on %s %s (after %.1f s)", c->rank,
-                         j->plan->nodes[j->plan->ranks[c->rank].node].host->name, c->text,
-                         after_s);
     case CAUSE_TIME:
         return xasprintf("--timeout of %.4g s is over",
                          (double)j->opts->timeout_ms / 1e3);
@@ -220,14 +219,16 @@ void job_report_summary(struct job *j)
 {
     const struct plan *p = j->plan;
     /* the last may have ended before we heard that it was started */
-    int64_t ran_ns =
-        j->last_exit_ns > j->spawned_ns ? j->last_exit_ns - j->spawned_ns : 0;
+    int64_t ran_ns = j->last_exit_ns > j->ready_ns ? j->last_exit_ns - j->ready_ns : 0;
+    int attempts = j->restart.attempt + 1;
+    char *several = attempts > 1 ? xasprintf(" in %d attempts", attempts) : xstrdup("");
     char *line = xasprintf(
         "ddprun: %d rank%s on %d host%s: all started after %.1f ms, ran for "
-        "%.3f s, %.3f s in all",
+        "%.3f s%s, %.3f s in all",
         p->nranks, p->nranks == 1 ? "" : "s", p->nnodes, p->nnodes == 1 ? "" : "s",
-        (double)(j->spawned_ns - j->created_ns) / 1e6, (double)ran_ns / 1e9,
+        (double)(j->ready_ns - j->created_ns) / 1e6, (double)ran_ns / 1e9, several,
         (double)(now_ns() - j->created_ns) / 1e9);
     job_say(j, line);
+    free(several);
     free(line);
 }

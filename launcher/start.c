@@ -111,6 +111,7 @@ int job_describe(struct job *j, struct ddp_err *err)
     j->job.input = o->input;
     j->job.mpi = o->mpi;
     j->job.env_complete = !travels;
+    j->job.max_restarts = (uint32_t)o->max_restarts;
     return 0;
 }
 
@@ -465,6 +466,11 @@ static void job_place(struct job *j)
         return;
     }
     job_move(j, JOB_PREPARING, "every agent has joined");
+    job_send_store(j);
+}
+
+void job_send_store(struct job *j)
+{
     /* an address that others have reached its machine by, when there are others */
     unsigned master = master_of(j);
     const char *addr = j->nodes[master].hello.addr;
@@ -481,14 +487,8 @@ static void job_place(struct job *j)
     msg_store_finish(&store);
 }
 
-void job_store_ready(struct job *j, char *addr, uint32_t port)
+static void send_orders(struct job *j)
 {
-    log_info("MASTER_ADDR=%s MASTER_PORT=%u", addr, port);
-    free(j->job.master_addr);
-    j->job.master_addr = addr;
-    j->job.master_port = port;
-    if (j->state != JOB_PREPARING)
-        return;
     struct pack k = {0};
     msg_job_pack(&j->job, &k);
     job_send(j, NODE_ALL, MSG_JOB, &k);
@@ -503,5 +503,30 @@ void job_store_ready(struct job *j, char *addr, uint32_t port)
         pack_finish(&k);
         msg_share_finish(&share);
     }
+}
+
+static void send_again(struct job *j)
+{
+    struct pack k = {0};
+    pack_u32(&k, (uint32_t)j->restart.attempt);
+    pack_u32(&k, j->job.master_port);
+    job_send(j, NODE_ALL, MSG_AGAIN, &k);
+    pack_finish(&k);
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        j->nodes[i].ended = false;
+}
+
+void job_store_ready(struct job *j, char *addr, uint32_t port)
+{
+    log_info("MASTER_ADDR=%s MASTER_PORT=%u", addr, port);
+    free(j->job.master_addr);
+    j->job.master_addr = addr;
+    j->job.master_port = port;
+    if (j->state != JOB_PREPARING)
+        return;
+    if (j->restart.attempt > 0)
+        send_again(j);
+    else
+        send_orders(j);
     job_started(j, "every node has its orders");
 }

@@ -58,6 +58,7 @@ struct agent {
     const char *log_level;      /* borrowed */
     const struct msg_job *own;  /* borrowed: a peer's; NULL */
     int code;                   /* to end with */
+    bool again;                 /* another attempt may follow this end */
     bool suspended;             /* the launcher has been stopped: its silence is fine */
     bool gone;                  /* asked to end, and no process is left */
     bool ended;                 /* and all output is sent */
@@ -105,13 +106,15 @@ static void say_hello(struct agent *a, int fd)
 
 static void agent_check(struct agent *a);
 
-/* The agents below are not ours to end, nor what an ssh may have below it here. */
-static enum sweep_rule spare_ssh(pid_t pid, pid_t group, void *arg)
+/* The agents below are not ours to end, nor what an ssh may have below it here; and the
+ * interpreter that ranks are forked from stays for the next attempt. */
+static enum sweep_rule spare_others(pid_t pid, pid_t group, void *arg)
 {
     struct agent *a = arg;
     if (a->ranks && ranks_has_server(a->ranks, pid))
         return SWEEP_SPARE; /* it cleans up behind the ranks, and then goes by itself */
-    return a->relay && relay_has_ssh(a->relay, pid) ? SWEEP_SPARE : SWEEP_TAKE;
+    bool ssh = a->relay && relay_has_ssh(a->relay, pid);
+    return ssh || (a->ranks && ranks_helper(a->ranks) == pid) ? SWEEP_SPARE : SWEEP_TAKE;
 }
 
 /* A rank that runs gets its signals with its whole group. */
@@ -120,7 +123,7 @@ static enum sweep_rule pass_live_groups(pid_t pid, pid_t group, void *arg)
     struct agent *a = arg;
     if (a->ranks && ranks_has_group(a->ranks, group))
         return SWEEP_PASS;
-    return spare_ssh(pid, group, arg);
+    return spare_others(pid, group, arg);
 }
 
 /* Is any process of the job left here? */
@@ -128,7 +131,11 @@ static bool nothing_left(struct agent *a)
 {
     if (!reap_now(a->reap))
         return true;
-    return a->relay && !relay_is_idle(a->relay) && sweep_signal(0, spare_ssh, a) == 0;
+    if (a->ranks && ranks_running(a->ranks)) /* one may have ended since */
+        return false;
+    bool others = (a->relay && !relay_is_idle(a->relay)) ||
+                  (a->ranks && ranks_helper(a->ranks) > 0);
+    return others && sweep_signal(0, spare_others, a) == 0;
 }
 
 static void on_strays(evutil_socket_t fd, short what, void *arg)
@@ -143,7 +150,7 @@ static void end_with(int sig, void *arg)
 {
     struct agent *a = arg;
     if (a->ranks) {
-        ranks_stop_starting(a->ranks);
+        ranks_stop_starting(a->ranks, a->again);
         ranks_signal(a->ranks, sig);
         if (sig != SIGKILL)
             ranks_signal(a->ranks, SIGCONT); /* who is stopped hears nothing */
@@ -152,7 +159,7 @@ static void end_with(int sig, void *arg)
         a->strays_sig = sig;
         event_add(a->strays, &(struct timeval){0, STRAYS_MS * 1000});
     } else if (reap_now(a->reap)) {
-        sweep_signal(sig, spare_ssh, a);
+        sweep_signal(sig, spare_others, a);
     }
     agent_check(a);
 }
@@ -208,6 +215,9 @@ static void agent_cut_off(struct agent *a)
     log_sink(NULL, NULL);
     link_close(a->up);
     a->up = NULL;
+    a->again = false;
+    if (a->ranks)
+        ranks_stop_starting(a->ranks, false);
     if (a->relay) {
         relay_stop(a->relay, false);
         event_add(a->drain, &(struct timeval){DRAIN_MS / 1000, 0});
@@ -306,8 +316,12 @@ static void on_ask(const struct msg_vouch *v, void *arg)
 static int serve_store(struct agent *a, const struct msg_store *want)
 {
     struct ddp_err err;
-    a->hosting = hosting_create(a->loop, want, a->door, on_ask, a, &err);
-    if (!a->hosting) {
+    int rc = 0;
+    if (a->hosting)
+        rc = hosting_renew(a->hosting, &err);
+    else
+        a->hosting = hosting_create(a->loop, want, a->door, on_ask, a, &err);
+    if (!a->hosting || rc < 0) {
         send_cannot(a, UINT32_MAX, EXIT_CANNOT_START, err.text);
         return -1;
     }
@@ -321,7 +335,7 @@ static int serve_store(struct agent *a, const struct msg_store *want)
 static int hear_store(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct msg_store m = {0};
-    if (a->hosting)
+    if (a->hosting && !a->ended)
         return err_set(err, "a second 'store'");
     if (msg_store_unpack(f, &m, err) < 0)
         return -1;
@@ -403,12 +417,15 @@ static int hear_end(struct agent *a, const struct frame *f, struct ddp_err *err)
     struct unpack u = {.p = f->body, .n = f->size};
     int sig = (int)unpack_u32(&u);
     uint32_t grace_ms = unpack_u32(&u);
+    a->again = unpack_u8(&u) != 0;
     if (unpack_end(&u, f->type, err) < 0)
         return -1;
     if (a->ranks)
-        ranks_stop_starting(a->ranks);
+        ranks_stop_starting(a->ranks, a->again);
     probe_destroy(a->probe);
     a->probe = NULL;
+    if (a->ended) /* between two attempts */
+        return 0;
     if (!grace_began(a->grace) && nothing_left(a)) {
         /* the usual end: nothing to be ended */
         a->gone = true;
@@ -418,6 +435,23 @@ static int hear_end(struct agent *a, const struct frame *f, struct ddp_err *err)
         return 0;
     }
     grace_begin(a->grace, sig, grace_ms);
+    return 0;
+}
+
+static int hear_again(struct agent *a, const struct frame *f, struct ddp_err *err)
+{
+    struct unpack u = {.p = f->body, .n = f->size};
+    uint32_t attempt = unpack_u32(&u), port = unpack_u32(&u);
+    if (unpack_end(&u, f->type, err) < 0)
+        return -1;
+    if (!a->ranks || !a->ended)
+        return err_set(err, "an 'again' out of turn");
+    event_del(a->strays);
+    grace_renew(a->grace);
+    a->gone = a->ended = a->again = false;
+    a->job.attempt = attempt;
+    a->job.master_port = port;
+    ranks_again(a->ranks);
     return 0;
 }
 
@@ -532,12 +566,12 @@ static int hear_probe(struct agent *a, const struct frame *f, struct ddp_err *er
 
 static int (*const verbs[MSG_TYPES])(struct agent *a, const struct frame *f,
                                      struct ddp_err *err) = {
-    [MSG_HOSTS] = hear_hosts,   [MSG_STORE] = hear_store, [MSG_JOB] = hear_job,
-    [MSG_SHARE] = hear_share,   [MSG_INPUT] = hear_input, [MSG_CREDIT] = hear_credit,
-    [MSG_SIGNAL] = hear_signal, [MSG_END] = hear_end,     [MSG_LEAVE] = hear_leave,
-    [MSG_PING] = hear_ping,     [MSG_VOUCH] = hear_vouch, [MSG_VOUCHED] = hear_vouched,
-    [MSG_PROBE] = hear_probe,
-    [MSG_FENCE] = hear_wireup,  [MSG_PEER] = hear_wireup,
+    [MSG_HOSTS] = hear_hosts,   [MSG_STORE] = hear_store,  [MSG_JOB] = hear_job,
+    [MSG_SHARE] = hear_share,   [MSG_INPUT] = hear_input,  [MSG_CREDIT] = hear_credit,
+    [MSG_SIGNAL] = hear_signal, [MSG_END] = hear_end,      [MSG_LEAVE] = hear_leave,
+    [MSG_PING] = hear_ping,     [MSG_VOUCH] = hear_vouch,  [MSG_VOUCHED] = hear_vouched,
+    [MSG_PROBE] = hear_probe,   [MSG_FENCE] = hear_wireup, [MSG_PEER] = hear_wireup,
+    [MSG_AGAIN] = hear_again,
 };
 
 static void on_frame(struct link *l, const struct frame *f, void *arg)

@@ -22,12 +22,13 @@
 #include <unistd.h>
 #include <utlist.h>
 
-enum { ASK_MS = 5000, SERVER_ASK_MS = 20000, SCOPE = 1 };
+enum { ASK_MS = 5000, SERVER_ASK_MS = 20000 };
 
 struct question {
     struct hosting *hosting; /* borrowed: whose list it is on */
     struct server_ticket *ticket;
     uint32_t id;
+    unsigned scope;         /* of the attempt it was asked in */
     struct event *deadline; /* owned */
     struct question *prev, *next;
 };
@@ -37,7 +38,8 @@ struct hosting {
     struct server *server; /* owned; NULL when only a port was wanted */
     struct door *door;     /* borrowed */
     char *addr;            /* owned */
-    int port;
+    int port, wanted_port; /* the latter 0: any */
+    unsigned scope;        /* of this attempt's keys; without a door it is always 0 */
     void (*ask)(const struct msg_vouch *v, void *arg);
     void *arg;
     uint32_t last_id;
@@ -48,7 +50,7 @@ static void question_end(struct question *q, bool yes, const char *why)
 {
     struct hosting *h = q->hosting;
     DL_DELETE(h->questions, q);
-    server_admit(q->ticket, yes, SCOPE, why);
+    server_admit(q->ticket, yes, q->scope, why);
     event_free(q->deadline);
     free(q);
 }
@@ -78,7 +80,8 @@ static void ask_elsewhere(struct hosting *h, struct server_ticket *ticket,
                           const struct sockaddr *peer, const struct sockaddr *local)
 {
     struct question *q = xcalloc(1, sizeof *q);
-    *q = (struct question){.hosting = h, .ticket = ticket, .id = ++h->last_id};
+    *q = (struct question){
+        .hosting = h, .ticket = ticket, .id = ++h->last_id, .scope = h->scope};
     q->deadline = evtimer_new(loop_base(h->loop), on_ask_deadline, q);
     if (!q->deadline)
         abort();
@@ -99,9 +102,9 @@ static void on_knock(struct server_ticket *ticket, const struct sockaddr *peer,
     if (!door_is_local(peer))
         ask_elsewhere(h, ticket, peer, local);
     else if (door_check(h->door, peer, local, &err) == 0)
-        server_admit(ticket, true, SCOPE, NULL);
+        server_admit(ticket, true, h->scope, NULL);
     else
-        server_admit(ticket, false, SCOPE, err.text);
+        server_admit(ticket, false, h->scope, err.text);
 }
 
 static void on_notice(const char *line, void *arg)
@@ -154,9 +157,9 @@ static int serve(struct hosting *h, const struct msg_store *want, struct ddp_err
 
 /* A port for rank 0 to listen on: free now, and by the kernel's order of handing out
  * ports unlikely to be given to anybody else within the next moments. */
-static int find_port(struct hosting *h, const struct msg_store *want, struct ddp_err *err)
+static int find_port(struct hosting *h, struct ddp_err *err)
 {
-    int fd = sock_listen(h->addr, (int)want->port, &h->port, err);
+    int fd = sock_listen(h->addr, h->wanted_port, &h->port, err);
     if (fd < 0)
         return -1;
     close(fd);
@@ -169,15 +172,30 @@ struct hosting *hosting_create(struct loop *loop, const struct msg_store *want,
                                void *arg, struct ddp_err *err)
 {
     struct hosting *h = xcalloc(1, sizeof *h);
-    *h = (struct hosting){.loop = loop, .door = door, .ask = ask, .arg = arg};
+    *h = (struct hosting){.loop = loop,
+                          .door = door,
+                          .ask = ask,
+                          .arg = arg,
+                          .wanted_port = (int)want->port,
+                          .scope = want->open ? 0 : 1};
     if (choose_addr(h, want, err) < 0 ||
-        (want->serve ? serve(h, want, err) : find_port(h, want, err)) < 0) {
+        (want->serve ? serve(h, want, err) : find_port(h, err)) < 0) {
         hosting_destroy(h);
         return NULL;
     }
     log_debug("%s port %d %s", h->addr, h->port,
               want->serve ? "serves the store" : "is left to rank 0");
     return h;
+}
+
+int hosting_renew(struct hosting *h, struct ddp_err *err)
+{
+    if (!h->server)
+        return find_port(h, err);
+    server_drop_scope(h->server, h->scope);
+    if (h->scope > 0)
+        h->scope++;
+    return 0;
 }
 
 void hosting_destroy(struct hosting *h)

@@ -21,6 +21,10 @@ struct hosting *hosting_create(struct loop *loop, const struct msg_store *want,
                                void *arg, struct ddp_err *err);
 void hosting_destroy(struct hosting *h);
 
+/* For one more attempt of the job: nobody reads what an earlier one has written; without
+ * `serve` another free port. */
+int hosting_renew(struct hosting *h, struct ddp_err *err);
+
 const char *hosting_addr(const struct hosting *h); /* for MASTER_ADDR */
 int hosting_port(const struct hosting *h);
 

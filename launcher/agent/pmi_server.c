@@ -575,6 +575,7 @@ int pmi_server_open(struct pmi_server *s, uint32_t local)
 {
     int pair[2];
     struct client *c = &s->clients[local];
+    client_close(c); /* of a start that has come to nothing */
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
         log_warn("rank %u gets no PMI: %s", c->rank, strerror(errno));
         return -1;

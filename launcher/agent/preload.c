@@ -42,6 +42,7 @@ struct preload {
     struct preload_events tell; /* whom */
     void *arg;
     int64_t began_ms;
+    unsigned dropped; /* answers that are still to come, and not wanted */
     bool over;
 };
 
@@ -156,7 +157,12 @@ static void on_packet(evutil_socket_t fd, short what, void *arg)
         return;
     text[n > 0 ? n : 0] = '\0';
     int written = 0;
-    if (strncmp(text, "no ", 3) == 0) {
+    if (n > 0 &&
+        p->dropped > 0) { /* what was dropped may well have failed: it was ended */
+        p->dropped--;
+        if (p->go < 0)
+            event_del(p->events[2]);
+    } else if (strncmp(text, "no ", 3) == 0) {
         be_over(p, text + 3);
     } else if (strncmp(text, "would ", 6) == 0 && p->tell.would) {
         p->tell.would(text + 6, p->arg);
@@ -238,6 +244,17 @@ void preload_go(struct preload *p)
     if (write(p->go, "g", 1) != 1)
         log_debug("the rank that was to go has ended");
     close_go(p);
+}
+
+void preload_drop(struct preload *p)
+{
+    close_go(p); /* it ends by itself */
+    p->dropped++;
+}
+
+pid_t preload_pid(const struct preload *p)
+{
+    return p->pid;
 }
 
 static int start(struct preload *p, const struct preload_spec *spec, const char *folder,
@@ -322,7 +339,7 @@ struct preload *preload_create(struct loop *loop, struct reap *reap,
                           .arg = arg,
                           .began_ms = now_ms()};
     if (preload_fits(spec->path, spec->argv, why) < 0 ||
-        preload_common(spec->envs, spec->nranks, &common, &apart, why) < 0 ||
+        preload_common(spec->envs, spec->nenvs, &common, &apart, why) < 0 ||
         !(folder = find_folder(why)) ||
         set_up(p, loop, spec, folder, &common, apart, why) < 0) {
         preload_destroy(p);

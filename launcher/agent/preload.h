@@ -38,8 +38,8 @@ struct preload_spec {
     const char *path;        /* of the program: no search */
     char *const *argv;       /* the user's own */
     const char *modules;     /* "torch,numpy"; PRELOAD_AUTO, PRELOAD_ASK */
-    const struct strv *envs; /* of each rank */
-    int nranks;
+    const struct strv *envs; /* of each rank, of this attempt and of others */
+    int nenvs;
     const cpu_set_t *cpus; /* of the first rank; NULL: not bound */
     size_t cpus_size;
 };
@@ -52,10 +52,15 @@ struct preload *preload_create(struct loop *loop, struct reap *reap,
 void preload_destroy(struct preload *p); /* ends the helper, and a rank that waits */
 
 /* Ask for one rank; the answer is `forked` or `over`. `streams` become its 0, 1, 2 (-1:
- * /dev/null), `extra` its CHILD_EXTRA_FD (-1: none), and stay the caller's; `cpus` as "0-7,16", NULL: ours. */
+ * /dev/null), `extra` its CHILD_EXTRA_FD (-1: none), and stay the caller's; `cpus` as
+ * "0-7,16", NULL: ours. */
 void preload_fork(struct preload *p, const int streams[3], int extra, const char *cpus,
                   const struct strv *env);
 void preload_go(struct preload *p); /* the one that was forked last may run */
+
+/* The one that was asked for last, and of which nothing was heard yet, is not wanted. */
+void preload_drop(struct preload *p);
+pid_t preload_pid(const struct preload *p); /* of the helper; 0: it has ended */
 
 /* Does its name or its first line say so? Cheap. */
 bool preload_is_python(const char *path);

@@ -48,11 +48,13 @@ struct ranks {
     uint64_t told;                /* and what has been reported */
     int next;                     /* to be started */
     struct preload *preload;     /* owned: ranks are forked from it; NULL: they are not */
+    bool ready;                  /* and it has imported */
     struct worker_proc *halfway; /* owned: being forked */
     struct wireup *wireup;       /* owned: for those that are MPI programs */
     struct evbuffer *early;      /* owned: input that came before all were started */
-    bool early_end;              /* and nothing comes after it */
+    bool early_end;              /* and nothing comes after it, or has come */
     bool stopped;
+    bool between;    /* two attempts: input is kept for the next */
     uint64_t credit; /* bytes of output that may be sent */
 };
 
@@ -118,19 +120,26 @@ static bool takes_input(const struct ranks *r, uint32_t rank)
 }
 
 /* The slowest of those that take input sets the pace. */
-static void on_taken(struct worker_proc *w, size_t n, void *arg)
+static void count_taken(struct ranks *r, uint32_t local, size_t n)
 {
-    struct ranks *r = arg;
     uint64_t least = UINT64_MAX;
+    r->taken[local] += n;
     for (uint32_t i = 0; i < r->share.nlocal; i++) {
-        if (r->workers[i] == w)
-            r->taken[i] += n;
         if (takes_input(r, r->share.ranks[i].rank) && r->taken[i] < least)
             least = r->taken[i];
     }
-    if (least > r->told) {
+    if (least != UINT64_MAX && least > r->told) {
         r->events.taken((uint32_t)(least - r->told), r->arg);
         r->told = least;
+    }
+}
+
+static void on_taken(struct worker_proc *w, size_t n, void *arg)
+{
+    struct ranks *r = arg;
+    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+        if (r->workers[i] == w)
+            count_taken(r, i, n);
     }
 }
 
@@ -157,7 +166,7 @@ static void on_env_note(const struct env_note *n, void *arg)
 /* One is enough, and the last: an outer launcher's rank 0 is right for the first. */
 static bool tells_notes(const struct ranks *r, uint32_t local)
 {
-    return local + 1 == r->share.nlocal;
+    return local + 1 == r->share.nlocal && r->job->attempt == 0;
 }
 
 /* More ranks than CPUs for them: who waits by spinning then keeps others from working. */
@@ -191,6 +200,8 @@ static void rank_env(struct ranks *r, uint32_t local, bool note, struct strv *en
         .master_addr = job->master_addr,
         .master_port = (int)job->master_port,
         .job_id = job->id,
+        .restart_count = (int)job->attempt,
+        .max_restarts = (int)job->max_restarts,
         .ncpus = b->ncpus,
         .gpu = b->gpu_text,
         .interface = job->interface,
@@ -316,9 +327,12 @@ static void end_preload(struct ranks *r)
 
 static void go_on_plainly(struct ranks *r, const char *why)
 {
-    log_info("%s: the ranks import by themselves, as %s", r->share.host, why);
+    bool now = r->next < (int)r->share.nlocal;
+    log_info("%s: %sthe ranks import by themselves, as %s", r->share.host,
+             now ? "" : "in another attempt ", why);
     end_preload(r);
-    event_active(r->starter, EV_TIMEOUT, 0);
+    if (now)
+        event_active(r->starter, EV_TIMEOUT, 0);
 }
 
 static void fork_next(struct ranks *r)
@@ -344,7 +358,16 @@ static void fork_next(struct ranks *r)
 
 static void on_ready(void *arg)
 {
-    fork_next(arg);
+    struct ranks *r = arg;
+    r->ready = true;
+    if (!r->stopped)
+        fork_next(r);
+}
+
+/* Another attempt is forked from it as well. */
+static bool may_come_again(const struct ranks *r)
+{
+    return r->job->attempt < r->job->max_restarts;
 }
 
 static void on_forked(pid_t pid, void *arg)
@@ -359,7 +382,8 @@ static void on_forked(pid_t pid, void *arg)
         fork_next(r);
         return;
     }
-    end_preload(r);
+    if (!may_come_again(r))
+        end_preload(r);
     r->events.spawned(r->arg);
 }
 
@@ -387,6 +411,22 @@ static int same_cpus(const struct ranks *r, struct ddp_err *why)
     return 0;
 }
 
+/* That of a rank in another attempt, so that what changes then is known as well. */
+static void later_env(const struct ranks *r, const struct strv *env, struct strv *later)
+{
+    strv_push_all(later, env->v);
+    strv_env_set(later, "TORCHELASTIC_RESTART_COUNT", "?");
+    if (r->job->store_mode == STORE_RANK0)
+        strv_env_set(later, "MASTER_PORT", "?");
+    for (size_t i = 0; i < env->n; i++) {
+        if (strncmp(env->v[i], "PMIX_SERVER_", 12) != 0)
+            continue;
+        char *name = xstrndup(env->v[i], strcspn(env->v[i], "="));
+        strv_env_set(later, name, "?");
+        free(name);
+    }
+}
+
 /* By itself it is not even thought of, or spoken of, where it could not be of use. */
 static bool wants_preload(const struct ranks *r)
 {
@@ -398,15 +438,17 @@ static void start_preload(struct ranks *r)
 {
     static const struct preload_events events = {on_ready, on_forked, on_over, NULL};
     struct ddp_err why = {""};
-    uint32_t n = r->share.nlocal;
-    struct strv *envs = xcalloc(n, sizeof *envs);
+    uint32_t n = r->share.nlocal, nenvs = n;
+    struct strv *envs = xcalloc(n + 1, sizeof *envs);
     for (uint32_t i = 0; i < n; i++)
         rank_env(r, i, false, &envs[i]);
+    if (may_come_again(r))
+        later_env(r, &envs[0], &envs[nenvs++]);
     const struct preload_spec spec = {.path = r->path,
                                       .argv = r->job->argv.v,
                                       .modules = r->job->preload,
                                       .envs = envs,
-                                      .nranks = (int)n,
+                                      .nenvs = (int)nenvs,
                                       .cpus = r->bindings[0].cpus,
                                       .cpus_size = r->bindings[0].cpus_size};
     if (n < 2)
@@ -415,7 +457,7 @@ static void start_preload(struct ranks *r)
         r->preload = preload_create(r->loop, r->reap, &spec, &events, r, &why);
     if (!r->preload)
         log_info("%s: the ranks import by themselves, as %s", r->share.host, why.text);
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < nenvs; i++)
         strv_finish(&envs[i]);
     free(envs);
 }
@@ -465,8 +507,11 @@ static void start_batch(struct ranks *r)
         if (wants_preload(r))
             start_preload(r);
     }
-    if (r->preload)
-        return; /* it tells when */
+    if (r->preload) { /* else it tells when */
+        if (r->ready && !r->halfway)
+            fork_next(r);
+        return;
+    }
     for (int i = 0; i < BATCH && r->next < (int)r->share.nlocal; i++, r->next++) {
         if (start_one(r, (uint32_t)r->next) < 0)
             return;
@@ -484,11 +529,68 @@ static void on_start(evutil_socket_t fd, short what, void *arg)
 
 /* --- verbs -------------------------------------------------------------------------- */
 
-void ranks_stop_starting(struct ranks *r)
+/* All that takes input has taken what has come so far, or never will. */
+static void forget_input(struct ranks *r)
+{
+    size_t n = evbuffer_get_length(r->early);
+    evbuffer_drain(r->early, n);
+    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+        if (!r->workers[i] && n > 0)
+            count_taken(r, i, n);
+    }
+}
+
+void ranks_stop_starting(struct ranks *r, bool again)
 {
     r->stopped = true;
-    end_preload(r);
+    if (!again) {
+        end_preload(r);
+    } else if (r->halfway) {
+        worker_destroy(r->halfway);
+        r->halfway = NULL;
+        preload_drop(r->preload);
+    }
+    if (again && !r->between && r->next > 0)
+        forget_input(r);
+    r->between |= again;
     stop_wireup_if_alone(r);
+}
+
+static void on_wireup_send(enum msg_type type, const struct pack *head, const void *data,
+                           size_t size, void *arg)
+{
+    struct ranks *r = arg;
+    r->events.send(type, head, data, size, r->arg);
+}
+
+static void on_wireup_failed(const char *text, void *arg)
+{
+    struct ranks *r = arg;
+    r->events.cannot(UINT32_MAX, EXIT_CANNOT_START, text, r->arg);
+}
+
+static void open_wireup(struct ranks *r)
+{
+    static const struct wireup_events events = {on_wireup_send, on_wireup_failed};
+    r->wireup = wireup_create(r->loop, r->reap, r->job, &r->share, &events, r);
+}
+
+void ranks_again(struct ranks *r)
+{
+    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+        worker_destroy(r->workers[i]);
+        r->workers[i] = NULL;
+    }
+    wireup_destroy(r->wireup);
+    open_wireup(r);
+    r->next = 0;
+    r->stopped = r->between = false;
+    event_active(r->starter, EV_TIMEOUT, 0);
+}
+
+pid_t ranks_helper(const struct ranks *r)
+{
+    return r->preload ? preload_pid(r->preload) : 0;
 }
 
 bool ranks_has_server(const struct ranks *r, pid_t pid)
@@ -507,6 +609,15 @@ void ranks_signal(struct ranks *r, int sig)
         if (r->workers[i])
             worker_signal(r->workers[i], sig);
     }
+}
+
+bool ranks_running(const struct ranks *r)
+{
+    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+        if (r->workers[i] && worker_state(r->workers[i]) == WORKER_RUNS)
+            return true;
+    }
+    return wireup_has_server(r->wireup);
 }
 
 bool ranks_has_group(const struct ranks *r, pid_t group)
@@ -547,28 +658,13 @@ void ranks_credit(struct ranks *r, uint32_t n)
 
 void ranks_input(struct ranks *r, const void *data, size_t n)
 {
-    if (r->next < (int)r->share.nlocal) {
-        if (n > 0)
-            evbuffer_add(r->early, data, n);
-        r->early_end |= n == 0;
-    }
+    if ((r->next < (int)r->share.nlocal || r->between) && n > 0)
+        evbuffer_add(r->early, data, n);
+    r->early_end |= n == 0;
     for (uint32_t i = 0; i < r->share.nlocal; i++) {
-        if (r->workers[i] && takes_input(r, r->share.ranks[i].rank))
+        if (!r->between && r->workers[i] && takes_input(r, r->share.ranks[i].rank))
             worker_input(r->workers[i], data, n);
     }
-}
-
-static void on_wireup_send(enum msg_type type, const struct pack *head, const void *data,
-                           size_t size, void *arg)
-{
-    struct ranks *r = arg;
-    r->events.send(type, head, data, size, r->arg);
-}
-
-static void on_wireup_failed(const char *text, void *arg)
-{
-    struct ranks *r = arg;
-    r->events.cannot(UINT32_MAX, EXIT_CANNOT_START, text, r->arg);
 }
 
 struct ranks *ranks_create(struct loop *loop, struct reap *reap,
@@ -590,8 +686,7 @@ struct ranks *ranks_create(struct loop *loop, struct reap *reap,
     r->taken = xcalloc(share->nlocal, sizeof *r->taken);
     r->error_files = xcalloc(share->nlocal, sizeof *r->error_files);
     memset(r->error_files, 0xff, share->nlocal * sizeof *r->error_files);
-    static const struct wireup_events wireup_events = {on_wireup_send, on_wireup_failed};
-    r->wireup = wireup_create(loop, reap, job, &r->share, &wireup_events, r);
+    open_wireup(r);
     r->starter = evtimer_new(loop_base(loop), on_start, r);
     r->early = evbuffer_new();
     if (!r->starter || !r->early)

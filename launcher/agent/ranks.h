@@ -35,8 +35,16 @@ struct ranks *ranks_create(struct loop *loop, struct reap *reap,
                            const struct ranks_events *events, void *arg);
 void ranks_destroy(struct ranks *r);
 
-void ranks_stop_starting(struct ranks *r);
-void ranks_signal(struct ranks *r, int sig);              /* those that run */
+/* With `again` the interpreter that ranks are forked from is kept for ranks_again(). */
+void ranks_stop_starting(struct ranks *r, bool again);
+
+/* One more attempt, when everything of the last one has ended: job->attempt and the port
+ * of the store are new. What was fed to its stdin is not fed again. */
+void ranks_again(struct ranks *r);
+pid_t ranks_helper(const struct ranks *r); /* that interpreter; 0: none */
+
+void ranks_signal(struct ranks *r, int sig); /* those that run */
+bool ranks_running(const struct ranks *r);   /* does any, or what serves them? */
 bool ranks_has_group(const struct ranks *r, pid_t group); /* of one that runs */
 bool ranks_drained(const struct ranks *r);                /* all streams have ended */
 void ranks_cut(struct ranks *r);                          /* end them */

@@ -260,6 +260,11 @@ void wireup_stop(struct wireup *w)
         event_add(w->deadline, &(struct timeval){STOP_MS / 1000, 0});
 }
 
+bool wireup_has_server(const struct wireup *w)
+{
+    return w->server > 0;
+}
+
 bool wireup_is_server(const struct wireup *w, pid_t pid)
 {
     return w->server > 0 && w->server == pid;

@@ -52,6 +52,7 @@ int wireup_hear(struct wireup *w, const struct frame *f, struct ddp_err *err);
 
 /* No rank is left: the server goes, within two seconds, by itself or not. */
 void wireup_stop(struct wireup *w);
+bool wireup_has_server(const struct wireup *w);
 bool wireup_is_server(const struct wireup *w, pid_t pid);
 
 #endif

@@ -328,6 +328,14 @@ void output_end(struct output *o, int rank, enum out_stream stream)
         emit(o, rank, stream, "", 0, '\n');
 }
 
+void output_renew(struct output *o)
+{
+    for (int r = 0; r < o->nranks; r++) {
+        o->ranks[r].streams[OUT_STDOUT].nbytes = 0;
+        o->ranks[r].streams[OUT_STDERR].nbytes = 0;
+    }
+}
+
 void output_say(struct output *o, const char *line)
 {
     struct sink *s = o->sinks[OUT_STDERR];

@@ -48,6 +48,9 @@ void output_feed(struct output *o, int rank, enum out_stream stream, const void 
 /* The stream of this rank has ended. */
 void output_end(struct output *o, int rank, enum out_stream stream);
 
+/* All ranks begin anew: their last lines are of the past. */
+void output_renew(struct output *o);
+
 size_t output_room(const struct output *o); /* bytes that may be fed now */
 
 /* A line of the launcher's own, without its newline, for our stderr: it comes at a true

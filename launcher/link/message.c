@@ -114,6 +114,7 @@ void msg_job_pack(const struct msg_job *m, struct pack *k)
     pack_str(k, m->preload);
     pack_u32(k, m->mpi);
     pack_strs(k, m->map.v, m->map.n);
+    pack_u32(k, m->max_restarts);
 }
 
 int msg_job_unpack(const struct frame *f, struct msg_job *m, struct ddp_err *err)
@@ -137,6 +138,7 @@ int msg_job_unpack(const struct frame *f, struct msg_job *m, struct ddp_err *err
     m->preload = unpack_str(&u);
     m->mpi = unpack_u32(&u);
     unpack_strs(&u, &m->map);
+    m->max_restarts = unpack_u32(&u);
     u.bad |= m->argv.n == 0 || !m->wdir || !m->id || !m->master_addr;
     UNPACK_END(u, f, m, msg_job_finish, err);
 }
@@ -416,7 +418,8 @@ int msg_probe_unpack(const struct frame *f, struct msg_probe *m, struct ddp_err 
     m->peer = unpack_str(&u);
     m->addr = unpack_str(&u);
     m->port = unpack_u32(&u);
-    u.bad |= !m->wdir || !m->peer != !m->addr || m->port > UINT16_MAX || m->store_port > UINT16_MAX;
+    u.bad |= !m->wdir || !m->peer != !m->addr || m->port > UINT16_MAX ||
+             m->store_port > UINT16_MAX;
     UNPACK_END(u, f, m, msg_probe_finish, err);
 }
 

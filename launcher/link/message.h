@@ -59,8 +59,10 @@ struct msg_job {
     uint32_t master_port; /* 0: this agent binds the store itself (one node only) */
     uint32_t nranks, nnodes;
     uint32_t rank_names, store_mode, bind_to, input;
-    uint32_t mpi;      /* enum mpi_serve */
-    uint32_t columns;  /* of the terminal that ranks' lines end on; 0: none */
+    uint32_t mpi;     /* enum mpi_serve */
+    uint32_t columns; /* of the terminal that ranks' lines end on; 0: none */
+    uint32_t max_restarts;
+    uint32_t attempt;  /* from 0; the first is not sent, others by AGAIN */
     bool env_complete; /* env is all there is (local jobs); never sent */
 };
 void msg_job_pack(const struct msg_job *m, struct pack *k);

@@ -75,6 +75,13 @@ void grace_done(struct grace *g)
     event_del(g->timer);
 }
 
+void grace_renew(struct grace *g)
+{
+    event_del(g->timer);
+    g->step = STEP_NONE;
+    g->asked_by_int = false;
+}
+
 struct grace *grace_create(struct loop *loop, void (*act)(int sig, void *arg), void *arg)
 {
     struct grace *g = xcalloc(1, sizeof *g);

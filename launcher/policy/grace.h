@@ -28,5 +28,6 @@ bool grace_killing(const struct grace *g); /* KILL has been reached */
 
 /* Nothing is left: no more steps. */
 void grace_done(struct grace *g);
+void grace_renew(struct grace *g); /* as if it had never begun */
 
 #endif

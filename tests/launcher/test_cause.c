@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "launcher/policy/cause.h"
 #include "launcher/policy/grace.h"
+#include "launcher/policy/restart.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -133,8 +134,58 @@ START_TEST(asking_again_never_goes_back)
     ck_assert_int_eq(s.n, 2);
     ck_assert_int_eq(s.sigs[1], SIGKILL);
     ck_assert(grace_killing(g));
+    grace_renew(g);
+    ck_assert(!grace_began(g));
+    grace_begin(g, SIGTERM, 60000);
+    ck_assert_int_eq(s.sigs[2], SIGTERM);
     grace_destroy(g);
     loop_destroy(s.loop);
+}
+END_TEST
+
+/* --- restart ------------------------------------------------------------------------ */
+
+static const struct {
+    int max, attempt;
+    enum cause_kind kinds[3]; /* what goes wrong, in this order */
+    char follows[4];          /* 'y': and then another attempt is to follow */
+    const char *label;
+    bool ignores; /* the end of a rank that is told of after all that */
+} lives[] = {
+    {0, 0, {CAUSE_EXIT}, "n", "", false},
+    {0, 0, {CAUSE_SIGNAL}, "n", "", false},
+    {2, 0, {CAUSE_EXIT, CAUSE_ABORT}, "yy", ", attempt 1 of 3", false},
+    {2, 1, {CAUSE_ABORT}, "y", ", attempt 2 of 3", false},
+    {2, 2, {CAUSE_EXIT}, "n", ", attempt 3 of 3", false},
+    {2, 2, {CAUSE_SIGNAL}, "n", ", attempt 3 of 3", false},
+    {2, 0, {CAUSE_CANNOT}, "n", ", attempt 1 of 3", true},
+    {2, 0, {CAUSE_TIME}, "n", ", attempt 1 of 3", true},
+    {2, 0, {CAUSE_EXIT, CAUSE_SIGNAL, CAUSE_EXIT}, "ynn", ", attempt 1 of 3", true},
+    {2, 0, {CAUSE_EXIT, CAUSE_NODE}, "yn", ", attempt 1 of 3", true},
+    {2, 0, {CAUSE_EXIT, CAUSE_EXIT, CAUSE_OUTPUT}, "yyn", ", attempt 1 of 3", true},
+};
+
+START_TEST(only_the_end_of_a_rank_is_forgiven)
+{
+    struct restart r = {.max = lives[_i].max, .attempt = lives[_i].attempt};
+    for (int i = 0; lives[_i].follows[i]; i++) {
+        struct cause c = {.kind = lives[_i].kinds[i]};
+        bool before = r.pending, follows = lives[_i].follows[i] == 'y';
+        if (i == 0)
+            ck_assert_int_eq(restart_asked(&r, &c), follows);
+        else
+            ck_assert_int_eq(restart_cancelled(&r, &c), before && !follows);
+        ck_assert_int_eq(r.pending, follows);
+    }
+    struct cause exit = {.kind = CAUSE_EXIT}, lost = {.kind = CAUSE_NODE};
+    ck_assert_int_eq(restart_ignores(&r, &exit), lives[_i].ignores);
+    ck_assert(!restart_ignores(&r, &lost));
+    char *label = restart_label(&r);
+    ck_assert_str_eq(label, lives[_i].label);
+    free(label);
+    restart_next(&r);
+    ck_assert(!r.pending);
+    ck_assert_int_eq(r.attempt, lives[_i].attempt + 1);
 }
 END_TEST
 
@@ -150,6 +201,9 @@ Suite *suite(void)
     tcase_add_loop_test(t, who_does_not_listen_is_killed_and_killed_again, 0,
                         ARRAY_LEN(steps));
     tcase_add_test(t, asking_again_never_goes_back);
+    suite_add_tcase(s, t);
+    t = tcase_create("restart");
+    tcase_add_loop_test(t, only_the_end_of_a_rank_is_forgiven, 0, ARRAY_LEN(lives));
     suite_add_tcase(s, t);
     return s;
 }

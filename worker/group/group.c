@@ -68,7 +68,11 @@ static int meet_all(struct ddp_group *g, const struct ddp_group_options *o,
     if (!card)
         return -1;
     struct ddp_value *cards = xcalloc((size_t)p->size, sizeof *cards);
-    m.name = key = xasprintf("%s/group/%u", g->name, next_generation(g->name, p->rank));
+    /* torchrun's store outlives its ranks: those it starts again must not read what the
+     * dead have left there */
+    const char *attempt = getenv("TORCHELASTIC_RESTART_COUNT");
+    m.name = key = xasprintf("%s/group/%u.%s", g->name, next_generation(g->name, p->rank),
+                             attempt && *attempt ? attempt : "0");
     int rc = meet_at(&m, card, cards, err);
     if (rc == 0)
         rc = meet(&g->layout, p->rank, p->size, cards, err);

@@ -1,0 +1,178 @@
+"""--max-restarts: all ranks once more, on the same agents, and what is new to them."""
+
+import os
+import signal
+import sys
+import unittest
+
+from launch import LaunchTest, main, marked, parent_of, wait_until
+from test_store import ADD
+
+PYTHON = os.path.realpath(sys.executable)
+N = "TORCHELASTIC_RESTART_COUNT"
+AGAIN = "ddprun: all ranks are started again, attempt "
+
+
+def ours(launch):
+    return [line for line in launch.err.splitlines() if line.startswith("ddprun: ")]
+
+
+def said(launch):
+    """What the ranks have written, without their tags."""
+    return sorted(line.partition("] ")[2] for line in launch.out.splitlines())
+
+
+class Restart(LaunchTest):
+    def fails(self, times, script, np=2, options=()):
+        """Rank 1 fails so many times, when the others have come; they would go on."""
+        up = self.path("up")
+        return self.sh(np, f'N=${N}; {script}; [ $N -lt {times} ] || exit 0; '
+                       f'[ $RANK = 1 ] || {{ : > {up}$RANK.$N; exec sleep 60; }}; '
+                       f'for r in $(seq 0 {np - 1}); do '
+                       f'while [ $r != 1 ] && ! [ -e {up}$r.$N ]; do sleep .01; done; done; '
+                       'echo oops $N >&2; exit $((3 + N))', *options)
+
+    def test_each_failure_is_told_and_the_last_attempt_counts(self):
+        launch = self.fails(2, f'echo $RANK ${N} $TORCHELASTIC_MAX_RESTARTS', 3,
+                            options=["--max-restarts", 2, "--report"])
+        self.assert_ended(launch, 0)
+        self.assertEqual(said(launch), [f"{r} {n} 2" for r in range(3) for n in range(3)])
+        lines = ours(launch)
+        for i, code in ((0, 3), (1, 4)):
+            self.assertRegex(lines[3 * i], rf"^ddprun: rank 1 on \S+ exited with status {code} "
+                             rf"\(after \d+\.\d s\), attempt {i + 1} of 3; ranks 0,2 ended by us$")
+            self.assertEqual(lines[3 * i + 1], "ddprun: the last lines of rank 1:")
+            self.assertEqual(lines[3 * i + 2], f"{AGAIN}{i + 2} of 3")
+        self.assertEqual(launch.err.count("\n    oops"), 2)
+        self.assertIn("in 3 attempts, ", lines[6])
+        self.assertEqual(len(lines), 7)
+
+    def test_when_there_are_no_more(self):
+        for options in (["--max-restarts", 1], ["--max-restarts=1", "--store", "rank0"]):
+            launch = self.fails(9, 'echo $MASTER_PORT', options=options)
+            self.assert_ended(launch, 4)
+            self.assertIn("attempt 2 of 2", ours(launch)[3])
+            self.assertEqual(launch.err.count(AGAIN), 1)
+            # with a store of its own rank 0 gets another port, which nobody may hold any more
+            self.assertEqual(len(set(said(launch))), 1 + ("rank0" in options))
+
+    def test_keys_of_the_dead_are_gone(self):
+        for options in ([], ["--store-open"]):
+            text = ADD + (f"n = int(os.environ['{N}']); add('/a', 1)\n"
+                          "print(n, add('/n', 1), flush=True)\n"
+                          "while add('/n', 0) < 2: time.sleep(.01)\n"
+                          "n < 2 and (sys.exit(5) if os.environ['RANK'] == '1' else time.sleep(60))\n")
+            launch = self.run_to_end("-np", 2, "--max-restarts", 3, *options, PYTHON, "-c", text)
+            self.assert_ended(launch, 0)
+            self.assertEqual(said(launch), ["0 1", "0 2", "1 1", "1 2", "2 1", "2 2"])
+
+    def test_who_does_not_listen_is_killed_first(self):
+        launch = self.sh(2, f'[ ${N} = 1 ] && exit; [ $RANK = 1 ] && {{ sleep .3; exit 3; }}; '
+                         "trap '' TERM; for i in 1 2 3 4 5 6; do sleep 5; done",
+                         "--max-restarts", 1, "--grace", "200ms")
+        self.assert_ended(launch, 0)
+        self.assertLess(launch.seconds, 20)
+
+    def test_what_is_not_forgiven(self):
+        for command, code, words in (
+                ((self.path("nowhere"),), 127, "nowhere"),
+                (("--timeout", "1", "sh", "-c", "sleep 0.3; exit 1"), 124, "--timeout of 1 s")):
+            launch = self.run_to_end("-np", 2, "--max-restarts", 1000, *command)
+            self.assert_ended(launch, code)
+            self.assertIn(words, ours(launch)[-1])
+
+    def test_told_to_end_while_an_attempt_is_being_ended(self):
+        launch = self.start_sh(
+            2, "[ $RANK = 1 ] && exit 3; trap 'echo asked' TERM; while :; do sleep 0.1; done",
+            "--max-restarts", 5, "--grace", "60s")
+        self.wait_for(launch, "asked")
+        launch.signal(signal.SIGINT)
+        self.wait_for(launch, "attempt 1 of 6", "err")
+        launch.signal(signal.SIGINT)  # the second one ends it at once
+        self.assertEqual(launch.wait(), 130, launch.err)
+        self.assertLess(launch.seconds, 20)
+        self.assertNotIn(AGAIN, launch.err)
+
+    def test_told_to_end_while_ranks_fail_all_the_time(self):
+        launch = self.start_sh(2, "exit 3", "--max-restarts", 100000)
+        self.wait_for(launch, AGAIN + "3 ", "err")
+        launch.signal(signal.SIGTERM)
+        self.assertEqual(launch.wait(), 143, launch.err[-1000:])
+        self.assertIn("told to end by SIGTERM", ours(launch)[-1])
+
+    def test_the_agent_is_killed_in_a_later_attempt(self):
+        launch = self.start_sh(2, f'[ ${N} = 0 ] && exit 3; echo up; sleep 60',
+                               "--max-restarts", 5)
+        self.assertTrue(wait_until(lambda: launch.out.count("up") == 2), launch.err)
+        agents = [p for p in marked(self.mark) if parent_of(p) == launch.process.pid]
+        self.assertEqual(len(agents), 1)
+        os.kill(agents[0], signal.SIGKILL)
+        self.assertEqual(launch.wait(), 125, launch.err)  # tearDown: nobody is left
+        self.assertIn("is lost", launch.err)
+
+    def test_input_goes_on_where_it_stood(self):
+        launch = self.start_sh(
+            2, f'[ $RANK = 0 ] || {{ [ ${N} = 1 ] && exit; exec sleep 60; }}; '
+            f'if [ ${N} = 0 ]; then read -r a; echo first $a; exit 3; fi; echo second $(cat)',
+            "--max-restarts", 1, stdin="c\n")
+        for text, stream, until in (("a\n", "out", "first a"), ("", "err", AGAIN),
+                                    ("b\n", "err", AGAIN)):
+            launch.process.stdin.write(text.encode())
+            launch.process.stdin.flush()
+            self.wait_for(launch, until, stream)
+        self.assertEqual(launch.wait(), 0, launch.err)
+        self.assertIn("second b c\n", launch.out)
+
+    # --- forked from one interpreter ---
+
+    def forked(self, text, *options, np=2, slow=0):
+        """Each import of `once` is counted, in a file and by a word of its own."""
+        self.write("once.py", "import os, time\npid = os.getpid()\n"
+                   f"time.sleep({slow})\nopen('{self.path('count')}', 'a').write('x')\n")
+        return self.run_to_end("-np", np, "-v", "--preload", "once,json", *options, PYTHON, "-c",
+                               "import os, sys, time, once\nrank = int(os.environ['RANK'])\n"
+                               f"n = int(os.environ['{N}'])\n" + text,
+                               env={"PYTHONPATH": self.folder.name})
+
+    def imports(self):
+        with open(self.path("count"), encoding="ascii") as f:
+            return len(f.read())
+
+    def test_imported_once_for_all_attempts(self):
+        launch = self.forked("print(rank, n, flush=True)\nn < 3 and sys.exit(3 + n)\n",
+                             "--max-restarts", 3, np=3)
+        self.assert_ended(launch, 0)
+        self.assertEqual(self.imports(), 1)
+        self.assertEqual([line for line in said(launch) if line.endswith("3")],
+                         ["0 3", "1 3", "2 3"])
+
+    def test_a_failure_while_others_are_still_being_forked(self):
+        """The rank that is halfway is dropped, and the interpreter goes on with the next."""
+        launch = self.forked("n < 6 and sys.exit(3)\nprint(rank, once.pid)\n",
+                             "--max-restarts", 6, np=8)
+        self.assert_ended(launch, 0)
+        self.assertEqual(self.imports(), 1)
+        self.assertEqual(len(said(launch)), 8)
+        self.assertEqual(len({line.split()[1] for line in said(launch)}), 1)
+
+    def test_the_interpreter_dies_between_two_attempts(self):
+        launch = self.forked("n == 0 and rank == 1 and (os.kill(once.pid, 9), sys.exit(3))\n"
+                             "n == 0 and time.sleep(60)\nprint(rank, n)\n", "--max-restarts", 1)
+        self.assert_ended(launch, 0)
+        self.assertEqual(said(launch), ["0 1", "1 1"])
+        self.assertEqual(self.imports(), 3)
+        self.assertIn("in another attempt the ranks import by themselves", launch.err)
+
+    def test_an_import_that_looks_which_attempt_it_is(self):
+        self.write("doubt.py", f"import os; n = os.environ['{N}']\n")
+        for options, forked in ((("--max-restarts", 1), False), ((), True)):
+            launch = self.run_to_end("-np", 2, "-v", "--preload", "doubt", *options, PYTHON, "-c",
+                                     "import doubt; print(doubt.n)",
+                                     env={"PYTHONPATH": self.folder.name})
+            self.assert_ended(launch, 0)
+            self.assertEqual("the ranks are forked" in launch.err, forked)
+            self.assertEqual(f"reads {N}" in launch.err, not forked)
+
+
+if __name__ == "__main__":
+    main()

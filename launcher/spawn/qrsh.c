@@ -33,24 +33,23 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
 }
 
 static const struct {
-    const char *words; /* of qrsh */
+    const char *words; /* of qrsh, 8.1.9 */
     const char *cause;
 } reasons[] = {
-    {"execution daemon", "no execution daemon of Grid Engine answers there; is it up?"},
-    {"task_exit_status", "its task has been ended by Grid Engine"},
-    {"no free queue", "the job has no free slot there"},
-    {"unable to connect", "no execution daemon of Grid Engine answers there; is it up?"},
-    {"got no connection", "no execution daemon of Grid Engine answers there; is it up?"},
-    {"can't start task", "Grid Engine may not start tasks of this job there: has its "
-                         "parallel environment 'control_slaves TRUE'? --start ssh does "
-                         "without"},
+    {"didn't accept task",
+     "Grid Engine starts no task of this job there: has its parallel environment "
+     "'control_slaves TRUE'? --start ssh does without"},
+    {"can't resolve host name", "Grid Engine cannot resolve the name"},
+    {"can't find connection", "its execution daemon does not answer; is the host up?"},
+    {"got send error", "its execution daemon does not answer; is the host up?"},
+    {"got select error", "its execution daemon does not answer; is the host up?"},
 };
 
 static void diagnose(const struct host *host, const char *agent, const char *said,
                      int status, struct diagnosis *d)
 {
     *d = (struct diagnosis){0};
-    for (size_t i = 0; i < ARRAY_LEN(reasons); i++) {
+    for (size_t i = 0; strstr(said, "error: ") && i < ARRAY_LEN(reasons); i++) {
         if (strstr(said, reasons[i].words)) {
             snprintf(d->text, sizeof d->text, "%s: %s", host->name, reasons[i].cause);
             return;

@@ -41,8 +41,7 @@ static const char *const settings[] = {
     "SLURM_OVERLAP=1",      /* beside other steps */
     "SLURM_MEM_PER_NODE=0", /* all the memory that the job has there */
     "SLURM_CPU_BIND=none",  /* the agent binds ranks */
-    "SLURM_MEM_BIND=none",   "SLURM_GPU_BIND=none",
-    "SLURM_MPI_TYPE=none",   /* agents are no MPI program */
+    "SLURM_MEM_BIND=none",   "SLURM_MPI_TYPE=none", /* agents are no MPI program */
     "SLURM_EXPORT_ENV=ALL",  /* a job with --export=NONE would lose its PATH */
     "SLURM_STDINMODE=all",   /* the summons, to each of them */
     "SLURM_KILL_BAD_EXIT=0", /* we say who ends when, */

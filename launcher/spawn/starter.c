@@ -47,6 +47,7 @@ struct load {
     struct starter *starter; /* borrowed: whose list it is on */
     struct carrier *carrier; /* owned */
     char *summons_path;      /* owned, removed with the load; NULL: none */
+    bool blamed;             /* one host, for sure: the others fail in its wake */
     struct load *prev, *next;
 };
 
@@ -105,7 +106,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     struct start *st = arg;
     if (st->state != START_RUNS || st->starter->stopped)
         return;
-    if (st->doubt)
+    if (st->doubt && !(st->load && st->load->blamed))
         start_fail(st, st->doubt);
     else if (!st->load)
         start_run(st);
@@ -136,8 +137,10 @@ static void blame_hosts(struct load *load, const struct blame *b)
         bool meant = false;
         for (size_t k = 0; k < names.n && st->load == load; k++)
             meant |= summons_is_host(names.v[k], host_of(st)->name);
-        if (!meant || st->state != START_RUNS || (st->doubt && !b->sure))
+        if (!meant || st->state != START_RUNS ||
+            (!b->sure && (st->doubt || load->blamed)))
             continue;
+        load->blamed |= b->sure;
         free(st->doubt);
         st->doubt = xasprintf("%s: %s", host_of(st)->name, b->text);
         if (b->sure)
@@ -229,7 +232,7 @@ static void on_ended(int status, void *arg)
         struct start *st = &s->starts[i];
         if (st->load != load)
             continue;
-        if (st->state == START_RUNS && st->doubt)
+        if (st->state == START_RUNS && st->doubt && !load->blamed)
             start_fail(st, st->doubt);
         else if (st->state == START_RUNS && !doubted)
             start_lost_carrier(st, carrier_said(load->carrier), status);

@@ -48,8 +48,10 @@ int summons_file_read(const char *path, struct summons *s, struct ddp_err *err)
     if (fstat(fd, &st) < 0 || st.st_uid != getuid() || (st.st_mode & 077) ||
         !S_ISREG(st.st_mode))
         rc = err_set(err, "'%s' is not a file that only we can read", path);
-    if (rc == 0)
+    if (rc == 0) {
         rc = summons_read(fd, now_ms() + READ_MS, s, err);
+        unlink(path);
+    }
     close(fd);
     return rc;
 }

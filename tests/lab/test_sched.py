@@ -19,7 +19,9 @@ def set_up(scheduler, daemon):
 
 
 class JobTest(LabTest):
-    """A job script runs as alice; what it and ddprun say comes back."""
+    """A job script runs as `user`; what it and ddprun say comes back."""
+
+    user = "alice"
 
     def submit(self, submit, lines):
         script = os.path.join(self.folder.name, "job.sh")
@@ -34,7 +36,7 @@ class JobTest(LabTest):
         self.output = said
         command = submit.format(out=said, script=script)
         self.answer = hosts.LAB_HOSTS(
-            "exec", "-l", "-u", "alice", "node001", "sh", "-c", f"cd / && {command}")
+            "exec", "-l", "-u", self.user, "node001", "sh", "-c", f"cd / && {command}")
         return self.said()
 
     def said(self):

@@ -257,11 +257,17 @@ static const struct {
      1 << 8, "n3: srun: error: x"},
     {&transport_srun, "", 9, "n3: srun died of SIGKILL"},
     {&transport_qrsh,
-     "error: executing task of job 3 failed: failed sending task to "
-     "execd@n3: can't find connection\n",
+     "error: executing task of job 3 failed: failed sending task to execd@n3: can't find "
+     "connection\n",
+     1 << 8, "n3: its execution daemon does not answer; is the host up?"},
+    {&transport_qrsh,
+     "error: executing task of job 2 failed: execution daemon on host \"n3\" didn't accept "
+     "task\n",
      1 << 8,
-     "n3: error: executing task of job 3 failed: failed sending task to execd@n3: can't "
-     "find connection"},
+     "n3: Grid Engine starts no task of this job there: has its parallel environment "
+     "'control_slaves TRUE'? --start ssh does without"},
+    {&transport_qrsh, "error: commlib error: got pipe error\n", 1 << 8,
+     "n3: error: commlib error: got pipe error"},
     {&transport_tmrsh, "pbs_tmrsh: host \"n3\" is not a node in job <7>\n", 255 << 8,
      "n3: PBS says it is not a node of this job"},
     {&transport_tmrsh, "", 125 << 8,
@@ -300,13 +306,13 @@ START_TEST(a_file_of_summons_is_for_its_user_alone)
     ck_assert_msg(path != NULL, "%s", err.text);
     ck_assert_int_eq(stat(path, &st), 0);
     ck_assert_int_eq(st.st_mode & 07777, 0600);
-    ck_ok(summons_file_read(path, &t, &err), err);
-    ck_assert(secret_equal(&s.key, &t.key));
-    ck_assert_str_eq(t.name, "n3");
     ck_assert_int_eq(chmod(path, 0640), 0);
     ck_assert_int_eq(summons_file_read(path, &t, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "is not a file that only we can read"));
-    unlink(path);
+    ck_assert_int_eq(chmod(path, 0600), 0);
+    ck_ok(summons_file_read(path, &t, &err), err);
+    ck_assert(secret_equal(&s.key, &t.key));
+    ck_assert_str_eq(t.name, "n3");
     ck_assert_int_eq(summons_file_read(path, &t, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "is the home directory not shared?"));
     setenv("HOME", "/nonesuch", 1);

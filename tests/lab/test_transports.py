@@ -1,0 +1,208 @@
+"""Agents in the schedulers' own ways: srun in a real Slurm, qrsh in a real Grid Engine."""
+
+import os
+import shutil
+import sys
+
+import hosts
+import test_sched
+from hosts import main, node
+from launch import wait_until
+
+STEPS = 'squeue -h -s -j $SLURM_JOB_ID -o "step %i"'
+# one that saves when it is told to end, and counts what it is warned of
+WARY = ("trap \"echo rank $RANK saved; exit 0\" TERM; trap \"echo rank $RANK warned\" USR1; "
+        "echo up; while :; do sleep 0.05; done")
+
+
+class TransportTest(test_sched.JobTest):
+    def as_user(self, *command):
+        return hosts.LAB_HOSTS("exec", "-l", "-u", self.user, "node001", *command)
+
+    def wait_for(self, what, times=1, deadline=40):
+        self.assertTrue(wait_until(lambda: self.said().count(what) >= times, deadline), self.said())
+
+    def batch(self, options, lines):
+        """A batch job to its end; `sbatch -W` would look for that every two seconds."""
+        before, colon, after = options.partition(" : ")
+        self.submit(f"sbatch {before} -o {{out}}{colon}{after} {{script}}", lines + "\necho done")
+        self.wait_for("done\n")
+        return self.said()
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+
+class Srun(TransportTest):
+    @classmethod
+    def setUpClass(cls):
+        test_sched.set_up("slurm", "slurmctld")
+
+    @classmethod
+    def tearDownClass(cls):
+        hosts.LAB_HOSTS("slurm", "down")
+
+    def test_a_step_of_the_job_with_part_of_the_gpus(self):
+        """Half of the GPUs of two nodes, the other half taken: each node sees its own. The
+        job has --export=NONE and options that srun would take for its own."""
+        said = self.batch(
+            "-p dgx -N2 -n4 -c2 --gres=gpu:3 --export=NONE",
+            "export PATH=/usr/sbin:/usr/bin:/sbin:/bin SLURM_NTASKS_PER_NODE=1 SLURM_EXACT=1 "
+            "SRUN_CPUS_PER_TASK=1 SLURM_CPU_BIND=cores SLURM_MPI_TYPE=nonesuch\n"
+            f"$ddprun sh -c 'echo rank $RANK of $WORLD_SIZE sees $CUDA_VISIBLE_DEVICES on "
+            "$(hostname) job $SLURM_JOB_NAME overlap ${SLURM_OVERLAP-not}; "
+            f"[ $RANK != 0 ] || {STEPS}'; echo code $?\n"
+            "$ddprun --dry-run true | sed -n '/^commands/,$p'")
+        for rank in range(6):
+            self.assertIn(f"rank {rank} of 6 sees 0,1,2 on {node(1 + rank // 3)} job job.sh "
+                          "overlap not\n", said)
+        self.assertRegex(said, r"step \d+\.0\n")
+        self.assertIn("code 0", said)
+        self.assertIn("other hosts by srun: the way of slurm", said)
+        self.assertIn("srun -N2 -n2 --ntasks-per-node=1 '--nodelist=node[001-002]'", said)
+        self.assertRegex(said, "and has not .*SLURM_EXACT")
+
+    def test_gpus_of_tasks_on_uneven_nodes(self):
+        said = self.batch(
+            "-p dgx -N3 -n6 -c2 --gpus-per-task=1",
+            "$ddprun sh -c 'echo node $NODE_RANK sees $CUDA_VISIBLE_DEVICES'; echo code $?")
+        self.assertEqual(said.count("node 0 sees 0,1,2,3\n"), 4, said)
+        for n in 1, 2:
+            self.assertEqual(said.count(f"node {n} sees 0\n"), 1, said)
+        self.assertIn("code 0", said)
+
+    def test_beside_other_steps_and_in_one(self):
+        said = self.submit(
+            "env LC_ALL=C salloc -Q -p dgx -N2 -n4 --exclusive {script} >{out} 2>&1 || true",
+            "srun -N2 -n80 --exact sleep 100 & sleep 0.5\n"
+            "$ddprun sh -c 'echo beside $RANK'\n"
+            "srun -N1 -n1 --overlap $ddprun --start srun sh -c 'echo within $RANK'\n"
+            "$ddprun -H node002:2 sh -c 'echo part $RANK on $(hostname)'\n"
+            "$ddprun --start ssh sh -c 'echo by ssh'\n"
+            "kill %1; wait")
+        for rank in range(4):
+            self.assertIn(f"beside {rank}\n", said)
+        self.assertEqual(said.count("within "), 1, said)
+        self.assertEqual(said.count("on node002\n"), 2, said)
+        self.assertEqual(said.count("by ssh\n"), 4, said)
+
+    def test_a_step_for_each_component(self):
+        said = self.batch(
+            "-p dgx -N1 -n2 --gres=gpu:2 : -p compute -N2 -n2",
+            "$ddprun sh -c 'echo rank $RANK/$WORLD_SIZE on $(hostname)'; echo code $?")
+        for rank, host in enumerate((1, 1, 6, 7)):
+            self.assertIn(f"rank {rank}/4 on {node(host)}\n", said)
+        self.assertIn("code 0", said)
+
+    def test_warned_and_cancelled(self):
+        """A warning of the steps reaches each rank once; then all may save."""
+        self.submit("sbatch --parsable -p dgx -N3 -n3 -o {out} {script}", f"$ddprun sh -c '{WARY}'")
+        self.wait_for("up\n", 3)
+        job = self.answer.split()[-1]
+        self.as_user("scancel", "-s", "USR1", job)
+        self.wait_for("warned\n", 3)
+        self.as_user("scancel", job)
+        self.wait_for("told to end by SIGTERM")
+        self.wait_for("saved\n", 3)
+        self.assertEqual(self.said().count("warned\n"), 3, self.said())
+        self.assert_nobody()
+
+    def test_killed_in_the_middle_of_a_launch(self):
+        self.submit("sbatch -p dgx -N3 -n3 -o {out} {script}",
+                    "for t in 0.01 0.03 0.05 0.07; do $ddprun sh -c 'sleep 100' & sleep $t; "
+                    "kill -9 $!; wait; done\necho all; env -u DDPRUN_TEST_MARK sleep 2")
+        self.wait_for("all\n")
+        self.assert_nobody()
+
+    def test_no_agent_there_is_a_line(self):
+        said = self.batch("-p dgx -N3 -n3",
+                          "$ddprun --agent /nonesuch/agent true; echo code $?")
+        self.assertIn("ddprun: cannot start on node001: the agent '/nonesuch/agent' is not there", said)
+        self.assertIn("ddprun: cannot start on node[002-003]: the agent", said)
+        self.assertIn("code 125", said)
+
+    def test_a_node_that_dies_before_the_start(self):
+        go = self.path("go")
+        self.submit("sbatch -p compute -N3 -n3 -o {out} {script}",
+                    f"echo ready; while [ ! -e {go} ]; do sleep 0.1; done\n"
+                    "$ddprun sh -c 'echo started'; echo code $?")
+        self.wait_for("ready")
+        self.fault(7, "crash")
+        try:
+            with open(go, "w"):
+                pass
+            self.wait_for("code ", deadline=60)
+        finally:
+            self.heal(7)
+            hosts.LAB_HOSTS("slurm", "up")
+        said = self.said()
+        self.assertRegex(said, "ddprun: cannot start on node007: Slurm cannot start a task there: ")
+        self.assertNotIn("on node006", said)
+        self.assertNotIn("started\n", said)
+        self.assertIn("code 125", said)
+
+    def test_as_root(self):
+        self.user = "root"
+        said = self.batch("-p dgx -N2 -n2",
+                          "$ddprun sh -c 'echo rank $RANK by $(id -un)'; echo code $?")
+        self.assertEqual(said.count("by root\n"), 2, said)
+        self.assertIn("code 0", said)
+
+
+class Qrsh(TransportTest):
+    @classmethod
+    def setUpClass(cls):
+        test_sched.set_up("sge", "sge_qmaster")
+
+    @classmethod
+    def tearDownClass(cls):
+        hosts.LAB_HOSTS("sge", "down")
+
+    def test_start_and_exit_codes(self):
+        said = self.submit(
+            "qsub -sync y -pe mpi 3 -j y -o {out} {script} || true",
+            "$ddprun --dry-run true | grep -A9 ^commands\n"
+            "$ddprun sh -c 'echo rank $RANK in $PWD, of task ${JOB_NAME}'; echo code $?\n"
+            "$ddprun sh -c 'exit $((RANK * 3))'; echo code $?\n"
+            "$ddprun --agent /nonesuch/agent true; echo code $?")
+        self.assertIn("other hosts by qrsh: the way of sge", said)
+        self.assertIn("qrsh -inherit -v PWD node", said)
+        for rank in range(3):
+            self.assertIn(f"rank {rank} in {hosts.LAB_HOSTS.folder}, of task job.sh\n", said)
+        self.assertIn("code 0", said)
+        self.assertRegex(said, "code [36]")
+        self.assertIn("the agent '/nonesuch/agent' is not there", said)
+        self.assertIn("code 125", said)
+
+    def test_qdel_and_its_warning(self):
+        """-notify: USR2 first, KILL five seconds later, on every host."""
+        self.submit("qsub -terse -notify -pe mpi 3 -j y -o {out} {script}",
+                    "trap : USR2\n$ddprun sh -c 'trap \"echo warned\" USR2; echo up; "
+                    "while :; do sleep 0.05; done' & wait; wait; wait")
+        self.wait_for("up\n", 3)
+        self.as_user("qdel", self.answer.split()[-1])
+        self.wait_for("warned\n", 3)
+        self.assert_nobody()
+
+    def test_killed_in_the_middle_of_a_launch(self):
+        self.submit("qsub -terse -pe mpi 3 -j y -o {out} {script}",
+                    "for t in 0.1 0.6 1; do $ddprun sh -c 'sleep 100' & sleep $t; kill -9 $!; "
+                    "wait; done\necho all; env -u DDPRUN_TEST_MARK sleep 3")
+        self.wait_for("all\n")
+        self.assert_nobody()
+
+
+def setUpModule():
+    hosts.set_up()
+
+
+def tearDownModule():
+    hosts.tear_down()
+
+
+if __name__ == "__main__":
+    if not shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin") and \
+            not shutil.which("sge_qmaster", path=os.environ["PATH"] + ":/usr/sbin"):
+        print("skipped: neither Slurm nor Grid Engine is installed")
+        sys.exit(77)
+    main()

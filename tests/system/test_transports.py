@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Jobs of LSF and PBS, with stand-ins for blaunch and pbs_tmrsh that do what the manuals
+of these say. The real Slurm and the real Grid Engine: tests/lab."""
+
+import glob
+import os
+import signal
+import unittest
+
+from launch import LaunchTest, main, marked, wait_until
+
+# blaunch(1) of LSF 10.1: works inside a job and on its hosts only; a shell there reads the
+# command, whose stdin is ours unless there is -n; the exit status is the command's.
+BLAUNCH = r"""#!/bin/sh
+echo "$@" >>"$FAKE_LOG"
+[ "$1" = -n ] && { shift; exec </dev/null; }
+host=$1; shift
+[ -n "$LSB_JOBID" ] || { echo "blaunch: not in an LSF job" >&2; exit 255; }
+case " $LSB_MCPU_HOSTS " in *" $host "*) ;;
+*) echo "blaunch: host <$host> is not in the allocation" >&2; exit 255;; esac
+exec sh -c "$*"
+"""
+
+# pbs_tmrsh of OpenPBS: host must stand in $PBS_NODEFILE; no shell; the task is MOM's, with
+# no stdin, and output in the job's files; it outlives pbs_tmrsh; its exit status is passed on.
+TMRSH = r"""#!/bin/sh
+echo "$@" >>"$FAKE_LOG"
+host=$1; shift
+[ -n "$PBS_ENVIRONMENT" ] || { echo "pbs_tmrsh: not executing under PBS" >&2; exit 255; }
+grep -qx "$host" "$PBS_NODEFILE" || {
+    echo "pbs_tmrsh: host \"$host\" is not a node in job <$PBS_JOBID>" >&2; exit 255; }
+setsid "$@" </dev/null >>"$FAKE_LOG.job" 2>&1 &
+wait $!
+"""
+
+
+class TransportTest(LaunchTest):
+    program, stand_in = "", ""
+
+    def setUp(self):
+        super().setUp()
+        os.mkdir(self.path("bin"))
+        self.write("bin/" + self.program, self.stand_in, 0o755)
+        self.env = {
+            "PATH": self.path("bin") + ":" + os.environ["PATH"], "FAKE_LOG": self.path("log"),
+            "HOME": self.folder.name, **self.job()
+        }
+
+    def inside(self, *args, **how):
+        return self.run_to_end(*args, env=self.env, **how)
+
+    def started(self):
+        with open(self.path("log"), encoding="utf-8") as f:
+            return sorted(line.strip() for line in f)
+
+
+class Lsf(TransportTest):
+    program, stand_in = "blaunch", BLAUNCH
+
+    def job(self):
+        return {"LSB_JOBID": "7", "LSB_MCPU_HOSTS": "n1 2 n2 1"}
+
+    def test_agents_are_tasks_of_the_job(self):
+        self.assert_ended(self.inside("sh", "-c", "exit $((RANK / 2 * 5))"), 5)
+        os.remove(self.path("log"))
+        run = self.inside("sh", "-c", "echo $RANK $NODE_RANK")
+        self.assert_ended(run, 0)
+        lines = sorted(line.split("]")[-1].strip() for line in run.out.splitlines())
+        self.assertEqual(lines, ["0 0", "1 0", "2 1"])
+        self.assertEqual([line.split()[0] for line in self.started()], ["n1", "n2"])
+
+    def test_what_dry_run_says(self):
+        run = self.inside("--dry-run", "true")
+        self.assertIn("other hosts by blaunch: the way of lsf", run.out)
+        self.assertRegex(run.out, "here: blaunch n1 .*ddprun-agent")
+        os.remove(self.path("bin/blaunch"))
+        run = self.inside("--dry-run", "true")
+        self.assertIn("other hosts by ssh: the hosts are those of lsf, but its 'blaunch' is not in PATH",
+                      run.out)
+
+    def test_what_it_says_when_it_fails(self):
+        run = self.inside("--agent", "/nonesuch/agent", "true")
+        self.assert_ended(run, 125)
+        self.assertIn("cannot start on n1: the agent '/nonesuch/agent' is not there", run.err)
+        self.env["LSB_MCPU_HOSTS"] = "n1 1 n2 1"
+        self.write("bin/blaunch", "#!/bin/sh\necho \"LSF daemon not responding\" >&2; exit 255", 0o755)
+        run = self.inside("true")
+        self.assert_ended(run, 125)
+        self.assertIn("cannot start on n1: LSF daemon not responding\n", run.err)
+
+    def test_killed(self):
+        run = self.start("sh", "-c", "echo up; sleep 100", env=self.env)
+        self.assertTrue(wait_until(lambda: run.out.count("up\n") == 3), run.err)
+        run.signal(signal.SIGKILL)
+        run.wait()
+        self.assertTrue(wait_until(lambda: not marked(run.mark)))
+
+
+class Pbs(TransportTest):
+    program, stand_in = "pbs_tmrsh", TMRSH
+
+    def job(self):
+        nodes = self.write("nodes", "n1\nn2\nn1\n")
+        return {"PBS_JOBID": "7.x", "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_NODEFILE": nodes}
+
+    def summons(self):
+        return glob.glob(self.path(".ddprun-*"))
+
+    def test_agents_are_tasks_of_the_job(self):
+        self.assert_ended(self.inside("sh", "-c", "exit $((RANK / 2 * 5))"), 5)
+        os.remove(self.path("log"))
+        run = self.inside("sh", "-c", "echo $RANK $NODE_RANK")
+        self.assert_ended(run, 0)
+        lines = sorted(line.split("]")[-1].strip() for line in run.out.splitlines())
+        self.assertEqual(lines, ["0 0", "1 0", "2 1"])
+        for line, host in zip(self.started(), ("n1", "n2")):
+            # the name of a file is all that others can see
+            self.assertRegex(line, rf"^{host} \S*ddprun-agent --summons {self.folder.name}/\.ddprun-\w+$")
+        self.assertEqual(self.summons(), [])
+
+    def test_an_agent_that_fails_says_so_in_the_job_s_file(self):
+        run = self.inside("--agent", "/bin/false", "--start-timeout", "20s", "true")
+        self.assert_ended(run, 125)
+        self.assertIn("cannot start on n1: pbs_tmrsh ended with status 1", run.err)
+        self.assertEqual(self.summons(), [])
+        self.env["HOME"] = "/nonesuch"
+        run = self.inside("true")
+        self.assert_ended(run, 125)
+        self.assertIn("cannot write the summons for agents to '/nonesuch/.ddprun-", run.err)
+
+    def test_killed(self):
+        """The tasks outlive pbs_tmrsh, and end with the launcher all the same."""
+        run = self.start("sh", "-c", "echo up; sleep 100", env=self.env)
+        self.assertTrue(wait_until(lambda: run.out.count("up\n") == 3), run.err)
+        self.assertEqual(self.summons(), [])
+        run.signal(signal.SIGKILL)
+        run.wait()
+        self.assertTrue(wait_until(lambda: not marked(run.mark)))
+
+
+if __name__ == "__main__":
+    main()

@@ -256,3 +256,47 @@ int sock_interface_addr(const char *name, char *text, size_t size, struct ddp_er
                          name)
                : err_set(err, "no network interface is up besides loopback");
 }
+
+static bool is_loopback_text(const char *text)
+{
+    return strncmp(text, "127.", 4) == 0 || strcmp(text, "::1") == 0;
+}
+
+static bool on_an_interface(const char *text, const struct ifaddrs *all)
+{
+    char own[INET6_ADDRSTRLEN];
+    for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+        int family = i->ifa_addr ? i->ifa_addr->sa_family : AF_UNSPEC;
+        if (family != AF_INET && family != AF_INET6)
+            continue;
+        sock_addr(i->ifa_addr, own, sizeof own);
+        if (strcmp(own, text) == 0)
+            return true;
+    }
+    return false;
+}
+
+enum sock_own sock_own_addr(const char *name, char *text, size_t size)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
+    struct ifaddrs *all = NULL;
+    enum sock_own found = SOCK_FOREIGN;
+    if (getaddrinfo(name, NULL, &hints, &list) != 0)
+        return SOCK_UNKNOWN;
+    if (getifaddrs(&all) < 0)
+        all = NULL;
+    for (const struct addrinfo *a = list; a && found != SOCK_OWN; a = a->ai_next) {
+        char one[INET6_ADDRSTRLEN];
+        sock_addr(a->ai_addr, one, sizeof one);
+        bool loopback = is_loopback_text(one);
+        if (!loopback && !on_an_interface(one, all))
+            continue;
+        if (!loopback || found == SOCK_FOREIGN)
+            snprintf(text, size, "%s", one);
+        found = loopback ? SOCK_LOOPBACK : SOCK_OWN;
+    }
+    if (all)
+        freeifaddrs(all);
+    freeaddrinfo(list);
+    return found;
+}

@@ -38,4 +38,10 @@ void sock_set_keepalive(int fd, int idle_s, int interval_s, int count);
  * Returns 0 with the text, -1 when there is none. */
 int sock_interface_addr(const char *name, char *text, size_t size, struct ddp_err *err);
 
+/* What is `name` to this machine: an address of one of its interfaces (in numbers, in
+ * `text`), loopback and nothing better (likewise), another machine's, or not to be
+ * resolved. */
+enum sock_own { SOCK_OWN, SOCK_LOOPBACK, SOCK_FOREIGN, SOCK_UNKNOWN };
+enum sock_own sock_own_addr(const char *name, char *text, size_t size);
+
 #endif

@@ -94,7 +94,7 @@ static const struct row {
     {"ROLE_NAME", role_name, IDENTITY, 0, "always 'default'"},
     {"ROLE_RANK", rank, IDENTITY, 0, "the same as RANK"},
     {"ROLE_WORLD_SIZE", size, IDENTITY, 0, "the same as WORLD_SIZE"},
-    {"MASTER_ADDR", master_addr, IDENTITY, 0, "address of the host of rank 0"},
+    {"MASTER_ADDR", master_addr, IDENTITY, 0, "address of the host of rank 0; yours, where others reach it by that"},
     {"MASTER_PORT", master_port, IDENTITY, 0,
      "port of the store; with --store rank0 a free port"},
     {"TORCHELASTIC_RUN_ID", job_id, IDENTITY, 0, "name of this job"},

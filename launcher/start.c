@@ -177,9 +177,18 @@ void job_share_of(const struct job *j, int place, struct msg_share *share)
     }
 }
 
+/* What stands in the environment, or in -x, is kept where it is of use. */
+static const char *users_master_addr(const struct job *j)
+{
+    const char *said = strv_env_get(&j->job.env, "MASTER_ADDR");
+    said = said ? said : getenv("MASTER_ADDR");
+    return said && *said ? said : NULL;
+}
+
 void job_store_wanted(const struct job *j, const char *addr, struct msg_store *store)
 {
     const struct opts *o = j->opts;
+    const char *wish = o->master_addr || o->interface ? NULL : users_master_addr(j);
     if (o->master_addr)
         addr = o->master_addr;
     else if (o->interface)
@@ -188,7 +197,9 @@ void job_store_wanted(const struct job *j, const char *addr, struct msg_store *s
                                 .interface = xstrdup(o->interface),
                                 .port = (uint32_t)o->store_port,
                                 .open = o->store_open,
-                                .serve = o->store == STORE_LAUNCHER};
+                                .serve = o->store == STORE_LAUNCHER,
+                                .wish = xstrdup(wish),
+                                .alone = j->plan->nnodes == 1};
 }
 
 /* --- gathering ---------------------------------------------------------------------- */

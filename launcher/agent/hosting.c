@@ -37,7 +37,8 @@ struct hosting {
     struct loop *loop;     /* borrowed */
     struct server *server; /* owned; NULL when only a port was wanted */
     struct door *door;     /* borrowed */
-    char *addr;            /* owned */
+    char *addr;            /* owned: for the ranks */
+    char *listen;          /* owned: the same in numbers; NULL: every interface */
     int port, wanted_port; /* the latter 0: any */
     unsigned scope;        /* of this attempt's keys; without a door it is always 0 */
     void (*ask)(const struct msg_vouch *v, void *arg);
@@ -121,24 +122,56 @@ static char *lower(const char *s)
     return t;
 }
 
+/* Listen on the address that the others know by this name. Where the name stands for
+ * loopback here (Debian writes 127.0.1.1 into /etc/hosts) they know another one: then on
+ * every interface. */
+static void take_addr(struct hosting *h, const char *addr, const char *own)
+{
+    h->addr = lower(addr);
+    h->listen = xstrdup(own);
+}
+
+/* The user's own: kept when all ranks reach this machine by it. */
+static bool take_wish(struct hosting *h, const struct msg_store *want)
+{
+    char own[INET6_ADDRSTRLEN];
+    if (!want->wish)
+        return false;
+    enum sock_own is = sock_own_addr(want->wish, own, sizeof own);
+    if (is == SOCK_OWN || (is == SOCK_LOOPBACK && want->alone)) {
+        take_addr(h, want->wish, own);
+        return true;
+    }
+    log_warn("MASTER_ADDR=%s is not kept: %s; --master-addr insists", want->wish,
+             is == SOCK_LOOPBACK  ? "other hosts do not reach this one by it"
+             : is == SOCK_FOREIGN ? "it is not an address of rank 0's host"
+                                  : "it cannot be resolved on rank 0's host");
+    return false;
+}
+
 static int choose_addr(struct hosting *h, const struct msg_store *want,
                        struct ddp_err *err)
 {
     char text[INET6_ADDRSTRLEN];
+    if (take_wish(h, want))
+        return 0;
     if (want->addr) {
-        h->addr = lower(want->addr);
+        bool hidden = !want->alone &&
+                      sock_own_addr(want->addr, text, sizeof text) == SOCK_LOOPBACK &&
+                      strcmp(text, want->addr) != 0;
+        take_addr(h, want->addr, hidden ? NULL : want->addr);
         return 0;
     }
     if (sock_interface_addr(want->interface, text, sizeof text, err) < 0)
         return -1;
-    h->addr = lower(text);
+    take_addr(h, text, text);
     return 0;
 }
 
 static int serve(struct hosting *h, const struct msg_store *want, struct ddp_err *err)
 {
     struct server_options options = {
-        .addr = h->addr,
+        .addr = h->listen,
         .port = (int)want->port,
         .door = want->open ? NULL : on_knock,
         .door_arg = h,
@@ -159,7 +192,7 @@ static int serve(struct hosting *h, const struct msg_store *want, struct ddp_err
  * ports unlikely to be given to anybody else within the next moments. */
 static int find_port(struct hosting *h, struct ddp_err *err)
 {
-    int fd = sock_listen(h->addr, h->wanted_port, &h->port, err);
+    int fd = sock_listen(h->listen, h->wanted_port, &h->port, err);
     if (fd < 0)
         return -1;
     close(fd);
@@ -206,6 +239,7 @@ void hosting_destroy(struct hosting *h)
         question_end(h->questions, false, "the job has ended");
     server_destroy(h->server);
     free(h->addr);
+    free(h->listen);
     free(h);
 }
 

@@ -74,6 +74,8 @@ void msg_store_pack(const struct msg_store *m, struct pack *k)
     pack_u32(k, m->port);
     pack_u8(k, m->open);
     pack_u8(k, m->serve);
+    pack_str(k, m->wish);
+    pack_u8(k, m->alone);
 }
 
 int msg_store_unpack(const struct frame *f, struct msg_store *m, struct ddp_err *err)
@@ -84,6 +86,8 @@ int msg_store_unpack(const struct frame *f, struct msg_store *m, struct ddp_err 
     m->port = unpack_u32(&u);
     m->open = unpack_u8(&u) != 0;
     m->serve = unpack_u8(&u) != 0;
+    m->wish = unpack_str(&u);
+    m->alone = unpack_u8(&u) != 0;
     UNPACK_END(u, f, m, msg_store_finish, err);
 }
 
@@ -91,6 +95,7 @@ void msg_store_finish(struct msg_store *m)
 {
     free(m->addr);
     free(m->interface);
+    free(m->wish);
     *m = (struct msg_store){0};
 }
 

@@ -40,6 +40,8 @@ struct msg_store {
     uint32_t port;   /* 0: any free one */
     bool open;       /* no door */
     bool serve;      /* false: only find a port that is free (--store rank0) */
+    char *wish;      /* owned: MASTER_ADDR as the user has it set; NULL */
+    bool alone;      /* no other node: loopback is as good as any address */
 };
 void msg_store_pack(const struct msg_store *m, struct pack *k);
 int msg_store_unpack(const struct frame *f, struct msg_store *m, struct ddp_err *err);

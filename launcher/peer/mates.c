@@ -303,17 +303,16 @@ static pid_t parent_of(pid_t pid, char comm[32])
 
 void mates_unbind(void)
 {
-    static const char *const daemons[] = {"orted",   "mpirun",          "mpiexec",
-                                          "orterun", "prted",           "prterun",
-                                          "prte",    "hydra_pmi_proxy", "mpiexec.hydra"};
+    /* the beginnings of their names: Debian has mpirun.openmpi */
+    static const char *const daemons[] = {"orted",   "orterun", "mpirun",
+                                          "mpiexec", "prte",    "hydra_pmi_prox"};
     char comm[32];
     pid_t pid = getppid();
     for (int depth = 0; depth < 8 && pid > 1; depth++) {
         pid_t parent = parent_of(pid, comm);
         for (size_t i = 0; i < ARRAY_LEN(daemons); i++) {
             cpu_set_t ours, theirs;
-            if (strncmp(comm, daemons[i], 15) != 0 ||
-                strlen(comm) != strnlen(daemons[i], 15))
+            if (strncmp(comm, daemons[i], strlen(daemons[i])) != 0)
                 continue;
             if (sched_getaffinity(pid, sizeof theirs, &theirs) == 0 &&
                 sched_getaffinity(0, sizeof ours, &ours) == 0 &&

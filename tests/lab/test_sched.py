@@ -81,11 +81,13 @@ class Slurm(JobTest):
             f"$ddprun sh -c '{RANKS}'")
         self.assertEqual(said.count("] rank "), 4, said)
 
-    def test_copies_of_the_launcher_are_refused(self):
-        said = self.submit("sbatch -W -p dgx -N2 -n4 -o {out} {script} || true",
-                           "srun $ddprun sh -c 'echo started'; echo code $?")
+    def test_copies_of_the_launcher_are_one_world_or_refused(self):
+        said = self.submit("sbatch -W -p dgx -N2 -n4 --ntasks-per-node=2 -o {out} {script} || true",
+                           f"srun $ddprun sh -c '{RANKS}'; echo code $?\n"
+                           "srun $ddprun --alloc slurm true; echo code $?")
+        self.assert_ranks(said, [f"rank {r}/4 local {r % 2} on {node(1 + r // 2)}" for r in range(4)])
+        self.assertIn("code 0", said)
         self.assertIn("srun has started 4 copies of ddprun", said)
-        self.assertNotIn("started\n", said)
         self.assertIn("code 2", said)
 
     def test_scancel_leaves_nobody(self):

@@ -82,6 +82,12 @@ class Environment(LaunchTest):
         self.assertEqual({w[5] for w in inner}, {"3"})
         self.assertFalse({w[7] for w in inner} & outer)
 
+    def test_the_users_own_master_addr_is_kept_where_it_can_be(self):
+        for value, kept in (("localhost", True), ("127.0.0.1", True), ("203.0.113.9", False)):
+            found, launch = self.environments(1, env={"MASTER_ADDR": value})
+            self.assertEqual(found[0]["MASTER_ADDR"] == value, kept, value)
+            self.assertEqual(f"MASTER_ADDR={value} is not kept" in launch.err, not kept)
+
     def test_the_users_own_variables_arrive(self):
         found, _ = self.environments(2, env={"MY_OWN": "a b\nc", "EMPTY": ""})
         self.assertEqual((found[1]["MY_OWN"], found[1]["EMPTY"]), ("a b\nc", ""))

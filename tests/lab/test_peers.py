@@ -1,0 +1,261 @@
+"""One world of several ddprun, started by a real srun, mpirun or mpiexec, or by hand."""
+
+import os
+import shutil
+import signal
+import sys
+import unittest
+
+import hosts
+from hosts import LabTest, Remote, main, node
+from launch import wait_until
+
+RANKS = ('echo "rank $RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE on $(hostname) '
+         'gpus=$CUDA_VISIBLE_DEVICES"')
+
+
+class Started(LabTest):
+    """`start_as` runs ddprun behind another launcher on a host."""
+
+    def start_as(self, starter, *args, host=1, env=None, **how):
+        variables = [f"{k}={v}" for k, v in (env or {}).items()]
+        ddprun = ["env", *variables, hosts.LAB_HOSTS.ddprun] if variables else [
+            hosts.LAB_HOSTS.ddprun]
+        launch = Remote.__new__(Remote)
+        super(Remote, launch).__init__(
+            self.mark, [*starter.split(), *ddprun, *args],
+            command=[hosts.LAB, "exec", "-l", "-u", "alice", node(host), "env", "-C",
+                     hosts.LAB_HOSTS.folder, f"DDPRUN_TEST_MARK={self.mark}"],
+            env=hosts.LAB_HOSTS.env, **how)
+        self.launches.append(launch)
+        return launch
+
+    def run_as(self, starter, *args, **how):
+        launch = self.start_as(starter, *args, **how)
+        launch.wait()
+        return launch
+
+    def assert_world(self, launch, layout):
+        """`layout`: how many ranks on node001, node002, ..."""
+        self.assert_ended(launch, 0)
+        size, expected = sum(layout), []
+        for number, n in enumerate(layout, 1):
+            for local in range(n):
+                expected.append(f"rank {len(expected)}/{size} local {local}/{n} on {node(number)}")
+        said = [line.split("] ", 1)[1].split(" gpus")[0] for line in launch.out.splitlines()]
+        self.assertEqual(sorted(said), sorted(expected), launch.err)
+
+    def assert_nobody(self):
+        self.assertTrue(wait_until(lambda: not hosts.launch.marked(self.mark), 20))
+
+
+@unittest.skipUnless(shutil.which("slurmctld", path="/usr/sbin:/usr/bin"), "no Slurm")
+class Srun(Started):
+    @classmethod
+    def setUpClass(cls):
+        hosts.LAB_HOSTS("slurm", "up")
+
+    @classmethod
+    def tearDownClass(cls):
+        hosts.LAB_HOSTS("slurm", "down")
+
+    def test_one_per_node(self):
+        launch = self.run_as("srun -p dgx -N3 -n3 --ntasks-per-node=1 --gres=gpu:2", "sh", "-c",
+                             RANKS)
+        self.assert_world(launch, [2, 2, 2])
+
+    def test_one_per_rank_each_with_a_gpu_of_its_own(self):
+        launch = self.run_as("srun -p dgx -N2 -n4 --ntasks-per-node=2 --gpus-per-task=1", "sh",
+                             "-c", RANKS)
+        self.assert_world(launch, [2, 2])
+        self.assertEqual(launch.out.count("gpus=0,1\n"), 4, launch.out)
+
+    def test_one_per_rank_unevenly(self):
+        self.assert_world(
+            self.run_as("srun -p dgx -N3 -n7 -m plane=5", "sh", "-c", RANKS), [5, 1, 1])
+
+    def test_one_per_rank_on_one_node(self):
+        self.assert_world(self.run_as("srun -p dgx -N1 -n3", "sh", "-c", RANKS), [3])
+
+    def test_the_code_is_everybodys(self):
+        launch = self.run_as("srun -p dgx -N2 -n4 --ntasks-per-node=2", "sh", "-c",
+                             "[ $RANK = 2 ] && exit 9; exec sleep 60")
+        self.assert_ended(launch, 9)
+        self.assertEqual(launch.err.count("Exited with exit code 9"), 2, launch.err)
+        self.assertIn("rank 2 on node002 exited with status 9", launch.err)
+
+    def test_in_an_order_of_the_users(self):
+        path = self.write("order", "node002\nnode001\nnode002\n")
+        launch = self.run_as(f"env SLURM_HOSTFILE={path} srun -p dgx -n3 -m arbitrary", "sh",
+                             "-c", RANKS)
+        self.assert_ended(launch, 0)
+        said = sorted(line.split("] ")[1].split(" gpus")[0] for line in launch.out.splitlines())
+        self.assertEqual(said, ["rank 0/3 local 0/2 on node002", "rank 1/3 local 1/2 on node002",
+                                "rank 2/3 local 0/1 on node001"])
+
+    def test_over_the_parts_of_a_heterogeneous_job(self):
+        ddprun = hosts.LAB_HOSTS.ddprun
+        script = self.write("say", f"#!/bin/sh\n{RANKS}\n", 0o755)
+        launch = self.run_as(
+            f"srun -p dgx -N1 -n2 {ddprun} {script} : -p compute -N2 -n2 --ntasks-per-node=1",
+            script)
+        self.assert_ended(launch, 0)
+        said = sorted(line.split("] ")[1].split(" gpus")[0] for line in launch.out.splitlines())
+        self.assertEqual([s.split(" on ")[0] for s in said],
+                         ["rank 0/4 local 0/2", "rank 1/4 local 1/2", "rank 2/4 local 0/1",
+                          "rank 3/4 local 0/1"])
+        # a part that runs something else is missed, and not left out
+        launch = self.run_as(
+            "srun -p dgx -N1 -n1 sleep 4 : -p compute -N2 -n2", "--start-timeout", "2", "true")
+        self.assertNotEqual(launch.rc, 0)
+        self.assertIn("the head has not been found within 2 s", launch.err)
+
+    def started(self):
+        launch = self.start_as("srun -p dgx -N2 -n4", "sh", "-c", "echo up $SLURM_JOB_ID; sleep 300")
+        self.assertTrue(wait_until(lambda: launch.out.count("up ") == 4, 30), launch.err)
+        return launch
+
+    def test_scancel_leaves_nobody(self):
+        launch = self.started()
+        hosts.LAB_HOSTS("exec", "-l", "-u", "alice", "node001", "scancel",
+                        launch.out.split()[3])
+        launch.wait()
+        self.assertNotEqual(launch.rc, 0)
+        self.assert_nobody()
+
+    def test_ctrl_c_leaves_nobody(self):
+        launch = self.started()
+        srun = min(p for p, c in hosts.launch.marked(self.mark).items() if c.startswith("srun"))
+        os.kill(srun, signal.SIGINT)
+        self.wait_for(launch, "one more within 1 sec", "err")
+        os.kill(srun, signal.SIGINT)
+        launch.wait()
+        self.assertNotEqual(launch.rc, 0)
+        self.assert_nobody()
+
+
+@unittest.skipUnless(shutil.which("mpirun.openmpi"), "no Open MPI")
+class Mpirun(Started):
+    ON = "mpirun.openmpi --host node001:2,node002:2,node003:2"
+
+    def test_one_per_node(self):
+        launch = self.run_as(f"{self.ON} -np 3 --map-by ppr:1:node", "--nproc-per-node", 2, "sh",
+                             "-c", RANKS)
+        self.assert_world(launch, [2, 2, 2])
+
+    def test_one_per_rank_from_a_host_that_has_none(self):
+        launch = self.run_as(f"{self.ON} -np 4", "sh", "-c", RANKS, host=4)
+        self.assert_world(launch, [2, 2])
+
+    def test_the_code_is_everybodys(self):
+        launch = self.run_as(f"{self.ON} -np 3 --map-by ppr:1:node", "sh", "-c",
+                             "[ $RANK = 2 ] && exit 9; exec sleep 60")
+        self.assert_ended(launch, 9)
+        self.assertIn("rank 2 on node003 exited with status 9", launch.err)
+        self.assert_nobody()
+
+    def test_all_cpus_of_a_node_although_mpirun_binds_to_one(self):
+        launch = self.run_as(f"{self.ON} -np 2 --map-by ppr:1:node --bind-to core", "sh", "-c",
+                             "nproc")
+        self.assert_ended(launch, 0)
+        self.assertEqual({line.split("] ")[1] for line in launch.out.splitlines()},
+                         {str(len(os.sched_getaffinity(0)))})
+
+    def test_several_worlds_are_refused(self):
+        launch = self.run_as(f"{self.ON} -np 2", "-H", "node001,node002", "true")
+        self.assertNotEqual(launch.rc, 0)
+        self.assertIn("has started 2 copies of ddprun (OMPI_COMM_WORLD_SIZE=2)", launch.err)
+
+
+@unittest.skipUnless(shutil.which("mpiexec.hydra"), "no Hydra")
+class Hydra(Started):
+    ON = "mpiexec.hydra -hosts node001,node002,node003"
+
+    def test_one_per_node_and_one_per_rank(self):
+        launch = self.run_as(f"{self.ON} -ppn 1 -n 3", "sh", "-c", RANKS)
+        self.assert_world(launch, [1, 1, 1])
+        launch = self.run_as(f"{self.ON} -ppn 2 -n 4", "sh", "-c", RANKS)
+        self.assert_world(launch, [2, 2])
+
+
+class ByHand(Started):
+    def peers(self, n, *args, address, **how):
+        return [self.start("--nnodes", n, "--node-rank", k, "--master-addr", address, *args,
+                           host=k + 1, **how) for k in reversed(range(n))][::-1]
+
+    def all_end(self, launches, code):
+        for launch in launches:
+            launch.wait()
+            self.assert_ended(launch, code)
+
+    def test_over_another_network(self):
+        """Every host has a second network, on which the store and Gloo are wanted."""
+        for k in (1, 2, 3):
+            hosts.LAB_HOSTS("exec", node(k), "sh", "-c",
+                            "ip link add link eth0 name ib0 type macvlan mode bridge && "
+                            f"ip addr add 10.88.0.{k}/24 dev ib0 && ip link set ib0 up")
+        try:
+            say = "echo $MASTER_ADDR $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME"
+            launches = self.peers(3, "--interface", "ib0", "sh", "-c", say, address="10.77.0.1")
+            self.all_end(launches, 0)
+            self.assertEqual([line.split("] ")[1] for line in launches[0].out.splitlines()],
+                             ["10.88.0.1 ib0 ib0"] * 3)
+            launch = self.on((2, 3), say, "--interface", "ib0")
+            self.assert_ended(launch, 0)
+            self.assertEqual([line.split("] ")[1] for line in launch.out.splitlines()],
+                             ["10.88.0.2 ib0 ib0"] * 2)
+            launch = self.on((2, 3), say, "--interface", "ib7")
+            self.assert_ended(launch, 125)
+            self.assertIn("network interface 'ib7' is not there", launch.err)
+        finally:
+            for k in (1, 2, 3):
+                hosts.LAB_HOSTS("exec", node(k), "ip", "link", "del", "ib0")
+
+    def test_without_any_names(self):
+        """No DNS, and an empty /etc/hosts: not even their own names stand for anything."""
+        for k in (1, 2, 3):
+            hosts.LAB_HOSTS("exec", node(k), "mount", "--bind", "/dev/null", "/etc/hosts")
+        try:
+            say = "echo at $MASTER_ADDR $GLOO_SOCKET_IFNAME"
+            launches = self.peers(3, "sh", "-c", say, address="10.77.0.1")
+            self.all_end(launches, 0)
+            self.assertEqual(launches[0].out.count("at 10.77.0.1 eth0\n"), 3, launches[0].out)
+            launch = self.run_to_end("-H", "10.77.0.2,10.77.0.3", "sh", "-c", say)
+            self.assert_ended(launch, 0)
+            self.assertEqual(launch.out.count("at 10.77.0.2 eth0\n"), 2, launch.out)
+        finally:
+            for k in (1, 2, 3):
+                hosts.LAB_HOSTS("exec", node(k), "umount", "/etc/hosts")
+
+    def test_the_users_master_addr(self):
+        """Kept in his words where it is rank 0's host, and replaced where it is not."""
+        launch = self.on((2, 3), "echo $MASTER_ADDR", env={"MASTER_ADDR": "node002"})
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out.count("] node002\n"), 2, launch.out)
+        launch = self.on((2, 3), "echo $MASTER_ADDR", env={"MASTER_ADDR": "localhost"})
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out.count("] 10.77.0.2\n"), 2, launch.out)
+        self.assertIn("MASTER_ADDR=localhost is not kept", launch.err)
+
+    def test_one_that_is_cut_off_is_named(self):
+        launches = self.peers(3, "sh", "-c", "echo up; sleep 60", address="node001")
+        self.assertTrue(wait_until(lambda: launches[0].out.count("up\n") == 3, 20))
+        self.fault(2, "link-down")
+        try:
+            launches[0].wait()
+            self.assert_ended(launches[0], 125)
+            self.assertIn("node002 is lost", launches[0].err)
+        finally:
+            self.heal(2)
+
+
+def setUpModule():
+    hosts.set_up()
+
+
+def tearDownModule():
+    hosts.tear_down()
+
+
+if __name__ == "__main__":
+    main()

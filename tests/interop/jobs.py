@@ -97,6 +97,7 @@ class Job:
                    if f"held: {check} on rank {r}\n" not in text]
         if must_say not in text:
             missing.append(f"'{must_say}' is not said")
+        self.text, self.codes = text, codes
         good = not missing and not any(codes)
         seconds = time.monotonic() - self.began
         print(f"{'ok' if good else 'FAILED'}: {self.name}: {ranks} ranks, "

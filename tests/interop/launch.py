@@ -1,10 +1,13 @@
 """Unmodified PyTorch programs under ddprun.   launch.py DDPRUN {here|hosts}
 
-here:  1, 2, 4 and 8 ranks on this machine, by env:// and tcp://, forked from one
-       interpreter (--preload), and a script that hosts the store itself (--store rank0).
+here:  1, 2, 4 and 8 ranks on this machine, by env:// and tcp://, each by itself and forked
+       from one interpreter, which must not differ; all of them started again
+       (--max-restarts); and a script that hosts the store itself (--store rank0).
 hosts: 4 ranks over two hosts of a namespace lab ($DDPRUN_SHARED/lab/lab), started by ssh.
 """
+import difflib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,38 +19,80 @@ RAISES = os.path.join(jobs.HERE, "programs", "raises.py")
 FEW = ["collectives", "groups", "ddp"]
 
 
+FORKED = "the ranks are forked"
+RESTARTS = os.path.join(jobs.HERE, "programs", "restarts.py")
+
+
 def under(ddprun, version, python, size, how, checks, options=(), env=None, enter=(),
           must_say=""):
+    return launched(ddprun, version, python, size, how, checks, options, env, enter, must_say)[0]
+
+
+def launched(ddprun, version, python, size, how, checks, options=(), env=None, enter=(),
+             must_say=""):
     options = " ".join(options)
     job = jobs.Job(f"PyTorch {version}, {how}://, ddprun -np {size} {options}".rstrip())
     job.start([*enter, ddprun, "-np", str(size), *options.split(), python, jobs.CHECK, how,
                *checks], env=env)
-    return job.finish(size, checks, must_say)
+    return job.finish(size, checks, must_say), job
+
+
+def told(text):
+    """What the ranks have written, without what differs from run to run."""
+    return sorted(re.sub(r"0x[0-9a-f]+|\d+", "N", line) for line in text.splitlines()
+                  if not line.startswith(("ddprun", "    ")))
+
+
+def both_ways(ddprun, version, python, env):
+    """Each by itself, and forked from one interpreter, without a word on the command line:
+    the same output and the same exit code."""
+    good, plain = launched(ddprun, version, python, 2, "env", ALL[version],
+                           ["-v --no-preload"], env)
+    also, ours = launched(ddprun, version, python, 2, "env", ALL[version], ["-v"], env,
+                          must_say=FORKED)
+    same = told(plain.text) == told(ours.text) and plain.codes == ours.codes
+    print(f"{'ok' if same else 'FAILED'}: PyTorch {version}, the same both ways")
+    if not same:
+        print(plain.codes, ours.codes, *difflib.unified_diff(
+            told(plain.text), told(ours.text), "by itself", "forked"), sep="\n")
+    return good and also and same
 
 
 def raising(ddprun, version, python):
     """The message of the exception stands right below the first line."""
-    command = [ddprun, "-np", "2", python, RAISES]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True, timeout=jobs.JOB_SECONDS)
-    ours = [line for line in done.stderr.splitlines() if line.startswith("ddprun:")]
-    good = done.returncode == 1 and ours[1:2] == ["ddprun: rank 1 says: ValueError: boom"]
+    results = []
+    for option in ("--no-preload", "--verbose"):
+        command = [ddprun, "-np", "2", option, python, RAISES]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, timeout=jobs.JOB_SECONDS)
+        first = [line for line in done.stderr.splitlines() if line.startswith("ddprun: ")]
+        results.append((done.returncode, first[1:2], told(done.stderr)))
+    good = results[0] == results[1] and FORKED in done.stderr and results[0][:2] == (
+        1, ["ddprun: rank 1 says: ValueError: boom"])
     print(f"{'ok' if good else 'FAILED'}: PyTorch {version}, an exception under @record")
     if not good:
-        print(done.returncode, done.stderr)
+        print(*results, done.stderr, sep="\n")
     return good
+
+
+def restarting(ddprun, version, python, option):
+    job = jobs.Job(f"PyTorch {version}, ddprun -np 3 --max-restarts 2 {option}")
+    job.start([ddprun, "-np", "3", "--max-restarts", "2", option, python, RESTARTS])
+    return job.finish(3, ["attempt 2"], "attempt 3 of 3")
 
 
 def here(ddprun, torches, env):
     good = True
     for version, python in torches.items():
-        for size, how, checks in ((1, "env", ALL[version]), (2, "env", ALL[version]),
-                                  (4, "tcp", ALL[version]), (8, "env", FEW)):
+        good &= both_ways(ddprun, version, python, env)
+        for size, how, checks in ((1, "env", ALL[version]), (4, "tcp", ALL[version]),
+                                  (8, "env", FEW)):
             good &= under(ddprun, version, python, size, how, checks, env=env)
         good &= raising(ddprun, version, python)
-        for size, checks in ((2, ALL[version]), (4, FEW)):
-            good &= under(ddprun, version, python, size, "env", checks,
-                          ["-v --preload torch,numpy"], env, must_say="the ranks are forked")
+        good &= under(ddprun, version, python, 2, "tcp", FEW, ["-v --preload torch,numpy"], env,
+                      must_say=FORKED)
+        good &= restarting(ddprun, version, python, "--verbose")
+    good &= restarting(ddprun, version, python, "--no-preload")
     good &= under(ddprun, version, python, 2, "env", FEW, ["--store rank0"], env)
     return good
 

@@ -115,6 +115,33 @@ START_TEST(a_message_of_the_dead_is_not_awaited)
 }
 END_TEST
 
+/* And who asks again and again instead of waiting finds out as well. */
+static void asker_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    char data[8];
+    if (ddp_group_rank(g) == VICTIM)
+        raise(SIGKILL);
+    struct ddp_request *r = ddp_irecv(g, data, sizeof data, VICTIM, 3, &err);
+    int64_t began = now_ms();
+    int rc = r ? 0 : -1, done = 0;
+    while (rc == 0 && !done && now_ms() - began < SOON_MS) {
+        rc = ddp_test(r, &done, &err);
+        usleep(1000);
+    }
+    team_check(g, rc == -1 && !done, "nobody noticed");
+    check_names_victim(g, &err, "gone");
+    check_broken(g, &err);
+}
+
+START_TEST(asking_for_a_message_of_the_dead_ends)
+{
+    struct team t = teams[_i];
+    t.expect_dead = VICTIM + 1;
+    team_run(&t, asker_case, NULL);
+}
+END_TEST
+
 /* A rank that leaves in order is no failure of what came before. */
 static void leave_case(struct ddp_group *g, const void *arg)
 {
@@ -291,6 +318,7 @@ Suite *suite(void)
     tcase_set_timeout(t, 250);
     tcase_add_loop_test(t, a_dead_rank_is_named, 0, 3 * n);
     tcase_add_loop_test(t, a_message_of_the_dead_is_not_awaited, 0, n);
+    tcase_add_loop_test(t, asking_for_a_message_of_the_dead_ends, 0, n);
     tcase_add_loop_test(t, who_leaves_early_is_named, 0, n);
     tcase_add_loop_test(t, the_deadline_names_who_stays_away, 0, n);
     tcase_add_loop_test(t, a_monitored_barrier_names_all_who_are_missing, 0, 3);

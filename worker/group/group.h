@@ -42,6 +42,7 @@ struct ddp_group {
     struct layout layout;
     char *name; /* owned */
     int64_t timeout_ms, spin_ns;
+    int64_t looked_ms; /* group_poll() looked whether the others still live */
     size_t arena_bytes;
     bool alone;            /* takes no other rank to be on its host */
     struct ddp_group *kin; /* borrowed: a ring of all groups made from one, and it */
@@ -67,6 +68,9 @@ struct ddp_group {
 
 /* Advance whatever can be. Returns -1 when the group breaks, or is broken. */
 int group_progress(struct ddp_group *g, struct ddp_err *err);
+/* The same for a caller who asks again and again instead of waiting: every now and then
+ * it also looks whether those that are waited for still live. */
+int group_poll(struct ddp_group *g, const bool *ended, struct ddp_err *err);
 /* Until `*ended`, with the deadline of the group. */
 int group_wait(struct ddp_group *g, const bool *ended, struct ddp_err *err);
 /* With a deadline of its own, and an error that names all who have not come. */

@@ -429,6 +429,21 @@ static int be_patient(struct ddp_group *g, struct patience *p, const bool *ended
     return 0;
 }
 
+int group_poll(struct ddp_group *g, const bool *ended, struct ddp_err *err)
+{
+    if (group_progress(g, err) < 0)
+        return -1;
+    if (*ended)
+        return 0;
+    if (hear(g, ended, err) < 0)
+        return -1;
+    int64_t now = now_ms();
+    if (*ended || now - g->looked_ms < LOOK_MS)
+        return 0;
+    g->looked_ms = now;
+    return look_around(g, ended, err);
+}
+
 /* Others may wait for what we have started in another group of the family. */
 static void push_kin(struct ddp_group *g)
 {

@@ -147,7 +147,7 @@ struct ddp_request *ddp_irecv_any(struct ddp_group *g, void *buf, size_t bytes, 
 int ddp_test(struct ddp_request *r, int *done, struct ddp_err *err)
 {
     struct ddp_err why;
-    bool failed = !r->ended && group_progress(r->group, &why) < 0 && !r->ended;
+    bool failed = !r->ended && group_poll(r->group, &r->ended, &why) < 0 && !r->ended;
     *done = r->ended;
     if (failed && err)
         *err = why;

@@ -37,6 +37,7 @@ enum key {
     KEY_PLOT,
     KEY_LOGITS,
     KEY_PROGRESS,
+    KEY_ENGINE,
     KEY_KERNELS,
     KEY_PRECISION,
     KEY_THREADS,
@@ -98,7 +99,10 @@ static const struct argp_option options[] = {
      "bar, lines, none, or auto: a bar on a terminal and lines elsewhere", 0},
 
     {NULL, 0, NULL, 0, "How to compute", 5},
-    {"kernels", KEY_KERNELS, "NAME", 0, "The engine; a wrong name lists them", 0},
+    {"engine", KEY_ENGINE, "NAME", 0,
+     "auto (the default: a GPU where every rank has one, else the CPU), cpu or cuda", 0},
+    {"kernels", KEY_KERNELS, "NAME", 0, "Of the CPU's engine; a wrong name lists them",
+     0},
     {"precision", KEY_PRECISION, "WHAT", 0,
      "fp32 (the default) or bf16: products of bfloat16, sums and weights in fp32", 0},
     {"threads", KEY_THREADS, "N", 0,
@@ -193,6 +197,19 @@ static int parse_backend(const char *text, const char **out, struct ddp_err *err
         return err_set(err, "'%s' is not one of auto, tcp", text);
     *out = any ? NULL : text;
     return 0;
+}
+
+static int parse_engine(const char *text, const char **out, struct ddp_err *err)
+{
+    static const char *const names[] = {"cpu", "cuda"};
+    *out = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(names) && !*out; i++) {
+        if (strcmp(text, names[i]) == 0)
+            *out = names[i];
+    }
+    if (*out || strcmp(text, "auto") == 0)
+        return 0;
+    return err_set(err, "--engine is auto, cpu or cuda, not '%.40s'", text);
 }
 
 static int parse_file(const char *text, const char **out, struct ddp_err *err)
@@ -298,6 +315,8 @@ static int set_running(int key, const char *text, struct parse *p)
         return parse_file(text, &c->logits, p->err);
     case KEY_PROGRESS:
         return progress_parse(text, &c->progress, p->err);
+    case KEY_ENGINE:
+        return parse_engine(text, &c->engine, p->err);
     case KEY_KERNELS:
         c->kernels = text;
         return 0;

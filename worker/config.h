@@ -40,7 +40,8 @@ struct train_config {
     bool plot_given;                 /* a picture nobody asked for may fail */
     enum progress_mode progress;
 
-    const char *kernels; /* NULL: the fastest */
+    const char *engine;  /* NULL: a GPU's where all ranks have one */
+    const char *kernels; /* of the CPU; NULL: the fastest */
     enum precision precision;
     int threads;
     const char *backend; /* of the process group; NULL: let it choose */

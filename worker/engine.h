@@ -33,6 +33,7 @@ struct engine_job {
     const struct dataset *data;
     int batch_size; /* of a rank: the most samples of a step */
     int threads;    /* CPUs of this rank */
+    int local_rank; /* its number among the ranks of its host */
     bool dropout;
     struct reducer_settings buckets;
 };
@@ -58,6 +59,8 @@ struct engine;
 
 struct engine_type {
     const char *name;
+    /* Could one be opened on this machine? -1 with the reason why not. */
+    int (*probe)(struct ddp_err *err);
     struct engine *(*open)(const struct engine_job *job, struct ddp_err *err);
     void (*close)(struct engine *e); /* NULL is fine */
     /* "avx512, 1 thread per rank": after open(), for a person. Owned by the engine. */
@@ -81,5 +84,11 @@ struct engine_type {
 };
 
 extern const struct engine_type engine_cpu;
+
+/* The engine called `name`, or with NULL the GPU's where every rank of the group has one,
+ * else the CPU's. `why` says for a person what was chosen and what against. The same on
+ * all ranks; NULL with `err` on all of them. In engine_find.c. */
+const struct engine_type *engine_find(const char *name, struct ddp_group *group,
+                                      char *why, size_t size, struct ddp_err *err);
 
 #endif

@@ -23,6 +23,11 @@ struct engine {
     char text[64];
 };
 
+static int cpu_probe(struct ddp_err *err)
+{
+    return 0;
+}
+
 static void cpu_close(struct engine *e)
 {
     if (!e)
@@ -111,6 +116,7 @@ static int cpu_copy(struct engine *e, struct ddp_err *err)
 
 const struct engine_type engine_cpu = {
     .name = "cpu",
+    .probe = cpu_probe,
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,

@@ -5,6 +5,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/ddp/replica.h"
+#include "worker/group/env.h"
 #include "worker/report/plot.h"
 #include "worker/safetensors.h"
 
@@ -182,6 +183,16 @@ static int begin_alike(struct run *run, struct ddp_err *err)
     return replica_broadcast(run->group, run->model, &run->optim, err);
 }
 
+/* As the launcher numbers them; alone on its host a rank is the first there. */
+static int local_rank(int rank)
+{
+    struct env_place place;
+    struct ddp_err ignored;
+    if (env_place(&place, env_get, &ignored) < 0 || place.local_rank < 0)
+        return rank;
+    return place.local_rank;
+}
+
 static int open_engine(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
@@ -193,10 +204,16 @@ static int open_engine(struct run *run, struct ddp_err *err)
         .data = &run->data,
         .batch_size = c->batch_size,
         .threads = c->threads,
+        .local_rank = local_rank(run->rank),
         .dropout = c->dropout,
         .buckets = {c->first_bucket_bytes, c->bucket_bytes, c->overlap},
     };
-    run->engine_type = &engine_cpu;
+    run->engine_type =
+        engine_find(c->engine, run->group, run->engine_why, sizeof run->engine_why, err);
+    if (!run->engine_type) {
+        run->culprit = 0; /* who tells what everybody knows */
+        return -1;
+    }
     run->engine = run->engine_type->open(&job, err);
     return replica_agree(run->group, run->engine ? 0 : -1, &run->culprit, err);
 }

@@ -37,6 +37,7 @@ struct run {
     struct optim optim;
     const struct engine_type *engine_type;
     struct engine *engine; /* owned; NULL until it is open */
+    char engine_why[200];  /* it was chosen */
     struct sampler sampler;
     uint32_t *in_order; /* owned: 0, 1, 2, ... for walking the test set */
 

@@ -100,8 +100,8 @@ void run_tell_config(struct run *run)
                  c->batch_size * run->size);
     progress_say(p, "optimizer   %s, learning rate %g, %s, seed %" PRIu64, c->optim->name,
                  c->lr, c->schedule_text, run->state.seed);
-    progress_say(p, "engine      %s: %s", run->engine_type->name,
-                 run->engine_type->describe(run->engine));
+    progress_say(p, "engine      %s: %s (%s)", run->engine_type->name,
+                 run->engine_type->describe(run->engine), run->engine_why);
     if (c->precision != PRECISION_FP32)
         progress_say(p, "precision   %s (%s); weights, sums and optimizer in fp32",
                      precision_names[c->precision], run->kernels->arithmetic);

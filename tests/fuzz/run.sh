@@ -22,7 +22,7 @@ clang -fsanitize=fuzzer "$probe/probe.c" -o "$probe/probe" 2>/dev/null ||
 
 # from scratch when the project's own options have changed
 [ -d "$build" ] && meson setup --reconfigure "$build" >/dev/null 2>&1 || rm -rf "$build"
-[ -d "$build" ] || CC=clang meson setup "$build" "$source" -Dfuzz=true -Dwerror=false \
+[ -d "$build" ] || CC=clang meson setup "$build" "$source" -Dfuzz=true -Dcuda=disabled -Dwerror=false \
     -Db_sanitize=address,undefined -Db_lundef=false \
     -Dc_args='-fsanitize=fuzzer-no-link -fno-sanitize-recover=all' >"$log" 2>&1 ||
     { cat "$log"; exit 1; }

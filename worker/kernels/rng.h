@@ -10,9 +10,15 @@
 
 #include <stdint.h>
 
+#ifdef __CUDACC__ /* the same bits on a GPU */
+#define RNG_FN static __host__ __device__ inline
+#else
+#define RNG_FN static inline
+#endif
+
 #define RNG_WEYL UINT64_C(0x9e3779b97f4a7c15) /* 2^64 / golden ratio */
 
-static inline uint64_t rng_mix(uint64_t z)
+RNG_FN uint64_t rng_mix(uint64_t z)
 {
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
@@ -20,18 +26,18 @@ static inline uint64_t rng_mix(uint64_t z)
 }
 
 /* Where the sequence of a stream starts. */
-static inline uint64_t rng_key(uint64_t seed, uint64_t stream)
+RNG_FN uint64_t rng_key(uint64_t seed, uint64_t stream)
 {
     return rng_mix(rng_mix(seed + RNG_WEYL) ^ (stream * RNG_WEYL));
 }
 
-static inline uint64_t rng_word(uint64_t key, uint64_t index)
+RNG_FN uint64_t rng_word(uint64_t key, uint64_t index)
 {
     return rng_mix(key + (index + 1) * RNG_WEYL);
 }
 
 /* Uniform in [0, 1), 24 bits: every value is a float exactly. */
-static inline float rng_uniform(uint64_t key, uint64_t index)
+RNG_FN float rng_uniform(uint64_t key, uint64_t index)
 {
     return (float)(rng_word(key, index) >> 40) * 0x1p-24f;
 }
@@ -39,12 +45,12 @@ static inline float rng_uniform(uint64_t key, uint64_t index)
 /* Dropout: element i is kept when 16 bits of word i/4, lane i%4 from the low end, are not
  * below this threshold. p is thereby rounded to 1/65536, and the survivors are scaled by
  * the rounded p's inverse. */
-static inline uint32_t rng_drop_below(float p)
+RNG_FN uint32_t rng_drop_below(float p)
 {
     return (uint32_t)(p * 65536.0f + 0.5f);
 }
 
-static inline float rng_keep_scale(float p)
+RNG_FN float rng_keep_scale(float p)
 {
     return 65536.0f / (65536.0f - (float)rng_drop_below(p));
 }

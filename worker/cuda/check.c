@@ -1,0 +1,90 @@
+/* worker/cuda/check.c - see check.h */
+#include "worker/cuda/check.h"
+
+#include "common/mem.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int check_cuda(cudaError_t rc, const char *what, struct ddp_err *err)
+{
+    if (rc == cudaSuccess)
+        return 0;
+    cudaGetLastError(); /* said once */
+    return err_set(err, "%s: %s", what, cudaGetErrorString(rc));
+}
+
+int check_blas(cublasStatus_t rc, const char *what, struct ddp_err *err)
+{
+    if (rc == CUBLAS_STATUS_SUCCESS)
+        return 0;
+    return err_set(err, "%s: cuBLASLt: %s", what, cublasLtGetStatusString(rc));
+}
+
+int check_dnn(cudnnStatus_t rc, const char *what, struct ddp_err *err)
+{
+    if (rc == CUDNN_STATUS_SUCCESS)
+        return 0;
+    return err_set(err, "%s: cuDNN: %s", what, cudnnGetErrorString(rc));
+}
+
+size_t device_taken(const struct device_memory *m, const char *what)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < m->nblocks; i++) {
+        if (!what || strcmp(m->blocks[i].what, what) == 0)
+            sum += m->blocks[i].bytes;
+    }
+    return sum;
+}
+
+/* "weights 4.6 MiB, activations 900.0 MiB": one entry per name. */
+static void list_taken(const struct device_memory *m, char *out, size_t size)
+{
+    size_t n = 0;
+    *out = '\0';
+    for (size_t i = 0; i < m->nblocks && n < size; i++) {
+        bool first = true;
+        for (size_t k = 0; k < i && first; k++)
+            first = strcmp(m->blocks[k].what, m->blocks[i].what) != 0;
+        if (first)
+            n += (size_t)snprintf(out + n, size - n, "%s%s %.1f MiB", n ? ", " : "",
+                                  m->blocks[i].what,
+                                  (double)device_taken(m, m->blocks[i].what) / 0x1p20);
+    }
+}
+
+int device_take(struct device_memory *m, const char *what, size_t bytes, void *at,
+                struct ddp_err *err)
+{
+    void *block = NULL;
+    cudaError_t rc = cudaMalloc(&block, bytes ? bytes : 1);
+    if (rc == cudaErrorMemoryAllocation) {
+        char taken[200];
+        size_t left = 0, all = 0;
+        cudaGetLastError();
+        cudaMemGetInfo(&left, &all);
+        list_taken(m, taken, sizeof taken);
+        return err_set(err,
+                       "no GPU memory for %.1f MiB of %s: %.1f of %.1f MiB are free%s%s; "
+                       "try a smaller --batch-size",
+                       (double)bytes / 0x1p20, what, (double)left / 0x1p20,
+                       (double)all / 0x1p20, m->nblocks ? " beside our " : "", taken);
+    }
+    if (check_cuda(rc, what, err) < 0)
+        return -1;
+    m->blocks = xrealloc(m->blocks, m->nblocks + 1, sizeof *m->blocks);
+    m->blocks[m->nblocks++] = (struct device_block){block, what, bytes};
+    memcpy(at, &block, sizeof block);
+    return check_cuda(cudaMemset(block, 0, bytes), what, err);
+}
+
+void device_free(struct device_memory *m)
+{
+    for (size_t i = 0; i < m->nblocks; i++)
+        cudaFree(m->blocks[i].at);
+    free(m->blocks);
+    *m = (struct device_memory){0};
+}

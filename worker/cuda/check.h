@@ -1,0 +1,36 @@
+/* worker/cuda/check.h - what CUDA and its libraries say went wrong, as one line
+ *
+ * Each returns 0, or -1 with `err`: "what: the library's words".
+ */
+#ifndef WORKER_CUDA_CHECK_H
+#define WORKER_CUDA_CHECK_H
+
+#include "common/err.h"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+#include <stddef.h>
+
+int check_cuda(cudaError_t rc, const char *what, struct ddp_err *err);
+int check_blas(cublasStatus_t rc, const char *what, struct ddp_err *err);
+int check_dnn(cudnnStatus_t rc, const char *what, struct ddp_err *err);
+
+/* What an engine has taken of the device's memory, in the order in which it did. */
+struct device_memory {
+    struct device_block {
+        void *at;
+        const char *what; /* borrowed: "activations" */
+        size_t bytes;
+    } * blocks; /* owned */
+    size_t nblocks;
+};
+
+/* Zeroed device memory, freed with all the rest. An error lists what has been taken. */
+int device_take(struct device_memory *m, const char *what, size_t bytes, void *at,
+                struct ddp_err *err);
+void device_free(struct device_memory *m);
+/* All of it, in bytes, that is called `what`; NULL: everything. */
+size_t device_taken(const struct device_memory *m, const char *what);
+
+#endif

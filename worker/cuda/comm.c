@@ -1,0 +1,252 @@
+/* worker/cuda/comm.c - see comm.h */
+#include "worker/cuda/comm.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+
+#include <dlfcn.h>
+#include <nccl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { OLDEST = 21800, WATCH_TAG = 0x7ffffff0, DEADLINE_MS = 5 * 60 * 1000 };
+
+/* What is used of the library. */
+#define NCCL_FUNCTIONS(F)    \
+    F(ncclGetVersion)        \
+    F(ncclGetUniqueId)       \
+    F(ncclCommInitRank)      \
+    F(ncclAllReduce)         \
+    F(ncclCommGetAsyncError) \
+    F(ncclGetErrorString)    \
+    F(ncclGetLastError)      \
+    F(ncclCommAbort)         \
+    F(ncclCommDestroy)
+
+struct comm {
+    struct ddp_group *group; /* borrowed */
+    int rank, size;
+    void *library; /* never closed: what runs on the device may be from it */
+#define MEMBER(f) __typeof__(&f) f;
+    NCCL_FUNCTIONS(MEMBER)
+#undef MEMBER
+    ncclComm_t nccl;
+    /* A message that never comes: its error is a death. It goes with the group. */
+    struct ddp_request *watch;
+    char watched;
+    uint64_t calls;
+    bool failed;
+    char version[32];
+};
+
+const char *comm_version(const struct comm *c)
+{
+    return c->version;
+}
+
+static int open_library(struct comm *c, struct ddp_err *err)
+{
+    int v = 0;
+    c->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (!c->library)
+        return err_set(err, "no NCCL for several GPUs: %s", dlerror());
+#define LOOK_UP(f)                           \
+    *(void **)&c->f = dlsym(c->library, #f); \
+    if (!c->f)                               \
+        return err_set(err, "NCCL without " #f ": 2.18 or newer is needed");
+    NCCL_FUNCTIONS(LOOK_UP)
+#undef LOOK_UP
+    ncclResult_t rc = c->ncclGetVersion(&v);
+    if (rc != ncclSuccess)
+        return err_set(err, "NCCL: %s", c->ncclGetErrorString(rc));
+    snprintf(c->version, sizeof c->version, "NCCL %d.%d.%d", v / 10000, v / 100 % 100,
+             v % 100);
+    return v >= OLDEST ? 0 : err_set(err, "%s: 2.18 or newer is needed", c->version);
+}
+
+static int nccl_error(struct comm *c, ncclResult_t rc, const char *what,
+                      struct ddp_err *err)
+{
+    const char *more = c->ncclGetLastError(c->nccl);
+    c->failed = true;
+    return err_set(err, "rank %d: %s, %s: %s%s%.200s", c->rank, c->version, what,
+                   c->ncclGetErrorString(rc), more && *more ? ": " : "",
+                   more ? more : "");
+}
+
+/* Where a rank's device is: two ranks must not be on one. */
+struct seat {
+    char host[64], bus[32];
+};
+
+static int take_seat(struct seat *s, struct ddp_err *err)
+{
+    int device;
+    memset(s, 0, sizeof *s);
+    gethostname(s->host, sizeof s->host - 1);
+    if (check_cuda(cudaGetDevice(&device), "which GPU", err) < 0)
+        return -1;
+    return check_cuda(cudaDeviceGetPCIBusId(s->bus, sizeof s->bus, device), "which GPU",
+                      err);
+}
+
+/* What one rank knows of itself, told to all before NCCL is asked for anything. */
+struct card {
+    struct seat seat;
+    int rc;
+    char why[sizeof(struct ddp_err)];
+};
+
+static int check_cards(struct comm *c, const struct card *all, struct ddp_err *err)
+{
+    for (int r = 0; r < c->size; r++) {
+        if (all[r].rc < 0)
+            return err_set(err, "rank %d: %s", r, all[r].why);
+    }
+    for (int r = 0; r < c->size; r++) {
+        for (int q = 0; q < r; q++) {
+            if (memcmp(&all[r].seat, &all[q].seat, sizeof all[r].seat) == 0)
+                return err_set(err,
+                               "ranks %d and %d are both on GPU %s of %s, and NCCL wants "
+                               "one each; start fewer ranks there",
+                               q, r, all[r].seat.bus, all[r].seat.host);
+        }
+    }
+    return 0;
+}
+
+static int meet(struct comm *c, int rc, struct ddp_err *err)
+{
+    struct card mine = {.rc = rc};
+    if (rc == 0 && (open_library(c, err) < 0 || take_seat(&mine.seat, err) < 0))
+        mine.rc = -1;
+    if (mine.rc < 0)
+        snprintf(mine.why, sizeof mine.why, "%s", err->text);
+    struct card *all = xcalloc((size_t)c->size, sizeof *all);
+    rc = ddp_all_gather(c->group, &mine, all, sizeof mine, DDP_U8, err);
+    if (rc == 0)
+        rc = check_cards(c, all, err);
+    free(all);
+    return rc;
+}
+
+static int connect_nccl(struct comm *c, struct ddp_err *err)
+{
+    struct {
+        ncclUniqueId id;
+        int rc;
+    } hello = {.rc = 0};
+    ncclResult_t rc = ncclSuccess;
+    if (c->rank == 0)
+        hello.rc = (int)(rc = c->ncclGetUniqueId(&hello.id));
+    if (ddp_broadcast(c->group, &hello, sizeof hello, DDP_U8, 0, err) < 0)
+        return -1;
+    if (rc != ncclSuccess)
+        return nccl_error(c, rc, "ncclGetUniqueId", err);
+    if (hello.rc != 0)
+        return err_set(err, "rank 0 has no NCCL id to meet by");
+    rc = c->ncclCommInitRank(&c->nccl, c->size, hello.id, c->rank);
+    if (rc != ncclSuccess)
+        return nccl_error(c, rc, "ncclCommInitRank", err);
+    int next = (c->rank + 1) % c->size;
+    c->watch = ddp_irecv(c->group, &c->watched, 1, next, WATCH_TAG, err);
+    return c->watch ? 0 : -1;
+}
+
+struct comm *comm_create(struct ddp_group *group, int rc, struct ddp_err *err)
+{
+    struct comm *c = xcalloc(1, sizeof *c);
+    c->group = group;
+    c->rank = ddp_group_rank(group);
+    c->size = ddp_group_size(group);
+    if (meet(c, rc, err) < 0 || connect_nccl(c, err) < 0) {
+        c->failed = true;
+        comm_destroy(c);
+        return NULL;
+    }
+    return c;
+}
+
+void comm_destroy(struct comm *c)
+{
+    if (!c)
+        return;
+    if (c->nccl && c->failed)
+        c->ncclCommAbort(c->nccl);
+    else if (c->nccl)
+        c->ncclCommDestroy(c->nccl);
+    free(c);
+}
+
+int comm_all_reduce(struct comm *c, float *data, size_t count, cudaStream_t stream,
+                    struct ddp_err *err)
+{
+    char what[64];
+    c->calls++;
+    ncclResult_t rc =
+        c->ncclAllReduce(data, data, count, ncclFloat, ncclSum, c->nccl, stream);
+    if (rc == ncclSuccess)
+        return 0;
+    snprintf(what, sizeof what, "all_reduce #%llu of %zu floats",
+             (unsigned long long)c->calls, count);
+    return nccl_error(c, rc, what, err);
+}
+
+/* Nothing of ours may be running on the device when its memory goes. */
+static int abort_all(struct comm *c)
+{
+    c->failed = true;
+    if (c->nccl)
+        c->ncclCommAbort(c->nccl);
+    c->nccl = NULL;
+    return -1;
+}
+
+/* Is everybody still there? */
+static int look_around(struct comm *c, const char *what, struct ddp_err *err)
+{
+    ncclResult_t state = ncclSuccess;
+    int done = 0;
+    if (ddp_test(c->watch, &done, err) < 0) {
+        c->watch = NULL;
+        err_prefix(err, "%s", what);
+        return abort_all(c);
+    }
+    ncclResult_t rc = c->ncclCommGetAsyncError(c->nccl, &state);
+    if (rc == ncclSuccess && (state == ncclSuccess || state == ncclInProgress))
+        return 0;
+    nccl_error(c, rc == ncclSuccess ? state : rc, what, err);
+    return abort_all(c);
+}
+
+int comm_await(struct comm *c, cudaEvent_t event, const char *what, struct ddp_err *err)
+{
+    enum { SPIN_US = 200, LOOK_MS = 20 };
+    int64_t began = now_ns(), looked = began;
+    if (c && c->failed)
+        return err_set(err, "%s: NCCL was ended by an earlier error", what);
+    for (;;) {
+        cudaError_t rc = cudaEventQuery(event);
+        int64_t now = now_ns();
+        if (rc == cudaSuccess)
+            return 0;
+        if (rc != cudaErrorNotReady)
+            return check_cuda(rc, what, err);
+        if (c && now - looked > LOOK_MS * INT64_C(1000000)) {
+            looked = now;
+            if (look_around(c, what, err) < 0)
+                return -1;
+        }
+        if (now - began > DEADLINE_MS * INT64_C(1000000)) {
+            err_set(err, "%s: rank %d has waited %d s for its GPU", what, c ? c->rank : 0,
+                    DEADLINE_MS / 1000);
+            return c ? abort_all(c) : -1;
+        }
+        if (now - began > SPIN_US * INT64_C(1000))
+            nanosleep(&(struct timespec){0, 20000}, NULL);
+    }
+}

@@ -1,0 +1,39 @@
+/* worker/cuda/comm.h - sums over the ranks' devices: NCCL, when there is more than one
+ *
+ * libnccl.so.2 is opened by name when it is needed, 2.18 or newer, so that one GPU needs
+ * none. The ranks meet through the job's group, which also tells when one of them has
+ * died: NCCL itself would wait for it.
+ *
+ * Collectives are put on a stream and counted; an error names the collective, the rank
+ * and what NCCL said. Owner: the engine; the group is borrowed.
+ */
+#ifndef WORKER_CUDA_COMM_H
+#define WORKER_CUDA_COMM_H
+
+#include "include/ddprun/group.h"
+#include "worker/cuda/check.h"
+
+#include <cuda_runtime_api.h>
+#include <stddef.h>
+
+struct comm;
+
+/* Every rank of the group calls it, with its device current; rc < 0 is a rank that
+ * cannot, with its reason in `err`: then it fails for all, with that reason. */
+struct comm *comm_create(struct ddp_group *group, int rc, struct ddp_err *err);
+/* In order when all is well; after an error what is under way is aborted. */
+void comm_destroy(struct comm *c);
+
+/* "NCCL 2.28.9" */
+const char *comm_version(const struct comm *c);
+
+/* In place, floats, a sum. */
+int comm_all_reduce(struct comm *c, float *data, size_t count, cudaStream_t stream,
+                    struct ddp_err *err);
+
+/* Wait for `event`, at most the group's deadline; a rank that dies or an error of NCCL
+ * ends it, and then nothing of this communicator can be waited for any more. `what`, for
+ * the line: "the gradients of step 17". `c` NULL: only the device is waited for. */
+int comm_await(struct comm *c, cudaEvent_t event, const char *what, struct ddp_err *err);
+
+#endif

@@ -1,0 +1,55 @@
+/* worker/cuda/layers.h - the layers of a model on a device: forward, and back with
+ * gradients
+ *
+ * Products by cuBLASLt and cuDNN, what lies between them by kernels.h. Everything is put
+ * on one stream and nothing waits, so that a step can be recorded as a graph. Descriptors
+ * and algorithms are made for one number of samples, a plan; there are few of those: the
+ * batch, and the last one of an epoch.
+ *
+ * Only algorithms are taken that give the same bits from run to run.
+ */
+#ifndef WORKER_CUDA_LAYERS_H
+#define WORKER_CUDA_LAYERS_H
+
+#include "worker/cuda/check.h"
+#include "worker/cuda/kernels.h"
+#include "worker/nn/model.h"
+
+#include <stdbool.h>
+
+struct layers;      /* layers, activations for up to max_batch samples */
+struct layers_plan; /* how n samples go through them; belongs to its net */
+
+struct layers_settings {
+    struct io_shape io;
+    int max_batch;
+    bool dropout, tf32;
+};
+
+/* `model` is where shapes and names come from. weights, grads: device blocks of
+ * model_param_count() floats, borrowed. Memory is taken from `memory`. */
+struct layers *layers_create(const struct model *model, struct layers_settings settings,
+                             float *weights, float *grads, struct device_memory *memory,
+                             cudaStream_t stream, struct ddp_err *err);
+void layers_destroy(struct layers *net);
+
+/* The plan for n samples, made when it is asked for first. Allocates: not while a graph
+ * is being recorded. */
+struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err);
+
+float *
+layers_input(struct layers *net); /* x[max_batch, C, H, W], for the caller to fill */
+const float *layers_output(const struct layers *net); /* y[max_batch, outputs] */
+float *layers_output_grad(struct layers *net); /* dy of it, for the caller to fill */
+
+/* From layers_input() to layers_output(). `s` NULL: a test, without dropout. */
+int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
+                   struct ddp_err *err);
+/* From layers_output_grad() back; follows layers_forward(). `ready` as
+ * model_train_step()'s: the gradients are final when the stream has come so far. It
+ * returns -1 to end here. */
+int layers_backward(struct layers *net, struct layers_plan *p,
+                    int (*ready)(size_t offset, void *arg, struct ddp_err *err),
+                    void *arg, struct ddp_err *err);
+
+#endif

@@ -1,0 +1,114 @@
+/* worker/engine_find.c - see engine.h: which engine, and why
+ *
+ * The GPU's is a shared object, ddp-engine-cuda.so, so that ddp-train runs where there is
+ * neither CUDA nor a driver. It is looked for beside the program, then where it is
+ * installed; DDP_ENGINE names another file. It is never closed: CUDA does not like that.
+ */
+#include "worker/engine.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "worker/ddp/replica.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define OBJECT "ddp-engine-cuda.so"
+
+/* The folder of this program with `tail` behind it; the caller frees. */
+static char *beside_us(const char *tail)
+{
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (n < 0)
+        return xstrdup(tail);
+    path[n] = '\0';
+    char *slash = strrchr(path, '/');
+    return xasprintf("%.*s/%s", (int)(slash - path), path, tail);
+}
+
+static void *open_first(char *const places[2], struct ddp_err *err)
+{
+    err_set(err, "this build has no engine for GPUs");
+    for (int i = 0; i < 2 && places[i]; i++) {
+        if (access(places[i], F_OK) < 0)
+            continue;
+        void *object = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
+        if (object)
+            return object;
+        err_set(err, "%s", dlerror());
+    }
+    return NULL;
+}
+
+static void *open_object(struct ddp_err *err)
+{
+    const char *named = getenv("DDP_ENGINE");
+    if (named && *named) {
+        void *object = dlopen(named, RTLD_NOW | RTLD_LOCAL);
+        if (!object)
+            err_set(err, "DDP_ENGINE: %s", dlerror());
+        return object;
+    }
+    char *places[2] = {beside_us("cuda/" OBJECT), xstrdup(DDP_ENGINE_DIR "/" OBJECT)};
+    void *object = open_first(places, err);
+    free(places[0]);
+    free(places[1]);
+    return object;
+}
+
+/* Is there a driver at all? To ask CUDA takes a tenth of a second. */
+static bool has_driver(void)
+{
+    static const char *const devices[] = {"/dev/nvidiactl", "/dev/dxg", "/dev/nvmap"};
+    for (size_t i = 0; i < ARRAY_LEN(devices); i++) {
+        if (access(devices[i], F_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* NULL with the reason: no driver, no object, no device. */
+static const struct engine_type *cuda_engine(struct ddp_err *err)
+{
+    if (!getenv("DDP_ENGINE") && !has_driver()) {
+        err_set(err, "no NVIDIA driver on this machine");
+        return NULL;
+    }
+    void *object = open_object(err);
+    if (!object)
+        return NULL;
+    const struct engine_type *type = dlsym(object, "ddp_engine");
+    if (!type) {
+        err_set(err, "%s", dlerror());
+        return NULL;
+    }
+    return type->probe(err) == 0 ? type : NULL;
+}
+
+const struct engine_type *engine_find(const char *name, struct ddp_group *group,
+                                      char *why, size_t size, struct ddp_err *err)
+{
+    int culprit;
+    struct ddp_err reason = {""};
+    snprintf(why, size, "asked for");
+    if (name && strcmp(name, "cpu") == 0)
+        return &engine_cpu;
+    const struct engine_type *cuda = cuda_engine(&reason);
+    if (replica_agree(group, cuda ? 0 : -1, &culprit, &reason) == 0) {
+        if (!name)
+            snprintf(why, size, "every rank has a GPU");
+        return cuda;
+    }
+    if (name || culprit < 0) { /* nothing to fall back to, or nobody to do it with */
+        err_set(err, "no engine '%s': %s", name ? name : "cuda", reason.text);
+        return NULL;
+    }
+    snprintf(why, size, "%s", reason.text);
+    return &engine_cpu;
+}

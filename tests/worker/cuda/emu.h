@@ -1,0 +1,56 @@
+/* tests/worker/cuda/emu.h - a GPU made of a CPU: enough of CUDA to run the engine's code
+ *
+ * The engine's own files, host code and kernels, are compiled as they are and linked with
+ * this instead of the CUDA libraries: emu_cudart.cc (memory, streams, events, graphs),
+ * emu_cublaslt.cc, emu_cudnn.cc (naive loops behind the real prototypes and checks of
+ * what they are given), emu_nccl.cc (a libnccl.so.2 that sums through shared memory).
+ * What it proves: formulas, shapes, the order of work, ids, errors. What it cannot:
+ * anything about time, or about races within a kernel.
+ *
+ * It is unkind where a GPU may be:
+ *   - nothing runs before somebody waits for it, and then only what that needs;
+ *   - a recorded graph is played in any order that its dependencies allow;
+ *   - the host cannot touch device memory: outside of device work it is not mapped.
+ *
+ * Force-included in kernels.cu, where it also is CUDA's language.
+ */
+#ifndef EMU_H
+#define EMU_H
+
+#include <cuda_runtime_api.h>
+#include <functional>
+
+/* Put work on a stream. Returns false: not finished, to be called again. */
+void emu_put(cudaStream_t stream, std::function<bool()> work);
+
+/* Run `kernel` for all threads of all blocks, one block after another. */
+void emu_launch(cudaStream_t stream, int blocks, int threads,
+                std::function<void()> kernel);
+
+struct emu_index {
+    unsigned x;
+};
+extern struct emu_index emu_thread, emu_block, emu_block_size, emu_grid_size;
+void emu_sync_threads();
+
+#ifdef EMU_KERNELS
+#include <cmath>
+
+#undef __global__
+#undef __device__
+#undef __host__
+#undef __shared__
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static /* one block at a time, in one thread */
+#define threadIdx emu_thread
+#define blockIdx emu_block
+#define blockDim emu_block_size
+#define gridDim emu_grid_size
+#define __syncthreads emu_sync_threads
+#define LAUNCH(kernel, blocks, threads, stream, ...)                                     \
+    emu_launch(stream, (int)(blocks), (int)(threads), [=] { kernel(__VA_ARGS__); })
+#endif
+
+#endif

@@ -1,0 +1,546 @@
+/* tests/worker/cuda/emu_cudart.cc - see emu.h: memory, streams, events, graphs, kernels
+ *
+ * Faults by environment: EMU_DEVICES=n (0: none), EMU_MEMORY_MB, EMU_SEED (of the order
+ * in which graphs are played).
+ */
+#include "tests/worker/cuda/emu.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+#include <vector>
+
+/* ---- memory: one range of addresses, mapped while the device works ---- */
+
+static const size_t RESERVED = size_t(1) << 32;
+static char *arena;
+static size_t arena_used, arena_taken;
+static std::map<void *, size_t> blocks;
+static int at_work;
+
+static size_t env_number(const char *name, size_t otherwise)
+{
+    const char *text = getenv(name);
+    return text && *text ? strtoull(text, nullptr, 10) : otherwise;
+}
+
+static size_t memory_size()
+{
+    return env_number("EMU_MEMORY_MB", 2048) << 20;
+}
+
+struct device_work { /* while one lives, device memory can be touched */
+    device_work()
+    {
+        if (at_work++ == 0 && arena_used)
+            mprotect(arena, arena_used, PROT_READ | PROT_WRITE);
+    }
+    ~device_work()
+    {
+        if (--at_work == 0 && arena_used)
+            mprotect(arena, arena_used, PROT_NONE);
+    }
+};
+
+extern "C" cudaError_t cudaMalloc(void **p, size_t bytes)
+{
+    size_t page = 4096, room = (bytes + page - 1) / page * page;
+    if (arena_taken + room > memory_size() || arena_used + room > RESERVED)
+        return cudaErrorMemoryAllocation;
+    if (!arena)
+        arena = (char *)mmap(nullptr, RESERVED, PROT_NONE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    *p = arena + arena_used;
+    arena_used += room;
+    arena_taken += room;
+    blocks[*p] = room;
+    device_work work;
+    memset(*p, 0xff, std::min(room, size_t(1) << 20)); /* not numbers, until they are set */
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaFree(void *p)
+{
+    if (!p)
+        return cudaSuccess;
+    auto found = blocks.find(p);
+    if (found == blocks.end())
+        return cudaErrorInvalidValue;
+    arena_taken -= found->second;
+    blocks.erase(found);
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
+{
+    *all = memory_size();
+    *left = *all - arena_taken;
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaMallocHost(void **p, size_t bytes)
+{
+    *p = calloc(1, bytes);
+    return *p ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+extern "C" cudaError_t cudaFreeHost(void *p)
+{
+    free(p);
+    return cudaSuccess;
+}
+
+/* ---- work and what it waits for ---- */
+
+struct op;
+typedef std::shared_ptr<op> op_ref;
+
+struct op {
+    std::function<bool()> work;
+    std::vector<op_ref> after;
+    bool done = false;
+};
+
+/* Whatever `o` needs, then `o`. False: something has not finished yet. */
+static bool run(const op_ref &o)
+{
+    if (!o || o->done)
+        return true;
+    for (const op_ref &before : o->after) {
+        if (!run(before))
+            return false;
+    }
+    if (o->work && !o->work())
+        return false;
+    o->done = true;
+    o->work = nullptr;
+    o->after.clear();
+    return true;
+}
+
+/* A recording: operations by number, with the numbers they come after. */
+struct CUgraph_st {
+    struct node {
+        std::function<bool()> work;
+        std::vector<size_t> after;
+    };
+    std::vector<node> nodes;
+};
+
+struct CUgraphExec_st {
+    CUgraph_st graph;
+};
+
+struct CUstream_st {
+    std::vector<op_ref> tail; /* what the next operation comes after */
+    cudaGraph_t recording = nullptr;
+    std::vector<size_t> recorded_tail;
+};
+
+struct CUevent_st {
+    std::vector<op_ref> at;
+    cudaGraph_t recording = nullptr;
+    std::vector<size_t> recorded_at;
+    bool asked = false;
+};
+
+static std::set<cudaStream_t> streams;
+
+void emu_put(cudaStream_t s, std::function<bool()> work)
+{
+    if (s->recording) {
+        s->recording->nodes.push_back({work, s->recorded_tail});
+        s->recorded_tail = {s->recording->nodes.size() - 1};
+        return;
+    }
+    op_ref o = std::make_shared<op>();
+    o->work = work;
+    o->after = s->tail;
+    s->tail = {o};
+}
+
+static bool drain(cudaStream_t s)
+{
+    device_work work;
+    for (const op_ref &o : s->tail) {
+        if (!run(o))
+            return false;
+    }
+    return true;
+}
+
+extern "C" cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
+{
+    if (flags != cudaStreamNonBlocking)
+        return cudaErrorInvalidValue;
+    *s = new CUstream_st;
+    streams.insert(*s);
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+    streams.erase(s);
+    delete s;
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+    while (!drain(s))
+        usleep(200);
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaDeviceSynchronize()
+{
+    for (cudaStream_t s : streams)
+        cudaStreamSynchronize(s);
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
+{
+    *e = new CUevent_st;
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+    delete e;
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+    e->recording = s->recording;
+    e->recorded_at = s->recorded_tail;
+    e->at = s->tail;
+    e->asked = false;
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
+{
+    if (e->recording) {
+        if (s->recording && s->recording != e->recording)
+            return cudaErrorStreamCaptureIsolation;
+        s->recording = e->recording;
+        s->recorded_tail.insert(s->recorded_tail.end(), e->recorded_at.begin(),
+                                e->recorded_at.end());
+    } else if (s->recording) {
+        return cudaErrorStreamCaptureIsolation;
+    } else {
+        s->tail.insert(s->tail.end(), e->at.begin(), e->at.end());
+    }
+    return cudaSuccess;
+}
+
+/* Never at the first time of asking. */
+extern "C" cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+    if (!e->asked) {
+        e->asked = true;
+        return cudaErrorNotReady;
+    }
+    device_work work;
+    for (const op_ref &o : e->at) {
+        if (!run(o))
+            return cudaErrorNotReady;
+    }
+    return cudaSuccess;
+}
+
+/* Copies without a stream do not wait for other streams, as ours do not for them. */
+extern "C" cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind k)
+{
+    device_work work;
+    memcpy(to, from, n);
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaMemset(void *p, int byte, size_t n)
+{
+    device_work work;
+    memset(p, byte, n);
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n,
+                                       cudaMemcpyKind k, cudaStream_t s)
+{
+    emu_put(s, [=] {
+        memcpy(to, from, n);
+        return true;
+    });
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s)
+{
+    emu_put(s, [=] {
+        memset(p, byte, n);
+        return true;
+    });
+    return cudaSuccess;
+}
+
+/* ---- graphs ---- */
+
+extern "C" cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode)
+{
+    s->recording = new CUgraph_st;
+    s->recorded_tail.clear();
+    return cudaSuccess;
+}
+
+/* All that was recorded must have been joined to the stream that began. */
+static bool joined(cudaGraph_t g, std::vector<size_t> from)
+{
+    std::set<size_t> seen;
+    while (!from.empty()) {
+        size_t i = from.back();
+        from.pop_back();
+        if (seen.insert(i).second)
+            from.insert(from.end(), g->nodes[i].after.begin(), g->nodes[i].after.end());
+    }
+    return seen.size() == g->nodes.size();
+}
+
+extern "C" cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
+{
+    cudaGraph_t g = s->recording;
+    bool whole = joined(g, s->recorded_tail);
+    for (cudaStream_t other : streams) {
+        if (other->recording == g) {
+            other->recording = nullptr;
+            other->recorded_tail.clear();
+        }
+    }
+    *graph = whole ? g : nullptr;
+    if (!whole)
+        delete g;
+    return whole ? cudaSuccess : cudaErrorStreamCaptureUnjoined;
+}
+
+extern "C" cudaError_t cudaGraphDestroy(cudaGraph_t g)
+{
+    delete g;
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t g,
+                                            unsigned long long flags)
+{
+    *exec = new CUgraphExec_st{*g};
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    delete exec;
+    return cudaSuccess;
+}
+
+/* One play: any order that is allowed, drawn anew each time. */
+struct play {
+    CUgraph_st graph;
+    std::set<size_t> left;
+    play(const CUgraph_st &g) : graph(g)
+    {
+        for (size_t i = 0; i < g.nodes.size(); i++)
+            left.insert(i);
+    }
+    bool allowed(size_t i) const
+    {
+        for (size_t before : graph.nodes[i].after) {
+            if (left.count(before))
+                return false;
+        }
+        return true;
+    }
+    bool go_on()
+    {
+        static std::mt19937 dice(unsigned(env_number("EMU_SEED", 1)));
+        bool moved = true;
+        while (!left.empty() && moved) {
+            std::vector<size_t> may;
+            for (size_t i : left) {
+                if (allowed(i))
+                    may.push_back(i);
+            }
+            std::shuffle(may.begin(), may.end(), dice);
+            moved = false;
+            for (size_t k = 0; k < may.size() && !moved; k++) {
+                if (graph.nodes[may[k]].work()) {
+                    left.erase(may[k]);
+                    moved = true;
+                }
+            }
+        }
+        return left.empty();
+    }
+};
+
+extern "C" cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
+{
+    auto p = std::make_shared<play>(exec->graph);
+    emu_put(s, [p] { return p->go_on(); });
+    return cudaSuccess;
+}
+
+/* ---- kernels ---- */
+
+struct emu_index emu_thread, emu_block, emu_block_size, emu_grid_size;
+
+/* Threads of a block that meet at __syncthreads() are contexts with stacks of their own,
+ * which take turns. */
+static const size_t STACK = 64 << 10;
+static ucontext_t scheduler;
+static std::vector<ucontext_t> contexts;
+static std::vector<char> stacks;
+static std::vector<bool> finished;
+static const std::function<void()> *body;
+static unsigned current;
+static bool synced;
+
+static void thread_main()
+{
+    (*body)();
+    finished[current] = true;
+    swapcontext(&contexts[current], &scheduler);
+}
+
+void emu_sync_threads()
+{
+    synced = true;
+    swapcontext(&contexts[current], &scheduler);
+}
+
+static void resume(unsigned t)
+{
+    current = t;
+    emu_thread.x = t;
+    swapcontext(&scheduler, &contexts[t]);
+}
+
+static void start_thread(unsigned t)
+{
+    getcontext(&contexts[t]);
+    contexts[t].uc_stack.ss_sp = stacks.data() + t * STACK;
+    contexts[t].uc_stack.ss_size = STACK;
+    contexts[t].uc_link = &scheduler;
+    makecontext(&contexts[t], thread_main, 0);
+    finished[t] = false;
+    resume(t);
+}
+
+static void run_block(unsigned threads)
+{
+    if (contexts.size() < threads) {
+        contexts.resize(threads);
+        stacks.resize(threads * STACK);
+        finished.resize(threads);
+    }
+    synced = false;
+    start_thread(0);
+    if (!synced) { /* nobody will wait: plain calls do */
+        for (unsigned t = 1; t < threads; t++) {
+            emu_thread.x = t;
+            (*body)();
+        }
+        return;
+    }
+    for (unsigned t = 1; t < threads; t++)
+        start_thread(t);
+    for (bool going = true; going;) {
+        going = false;
+        for (unsigned t = 0; t < threads; t++) {
+            if (!finished[t]) {
+                resume(t);
+                going = true;
+            }
+        }
+    }
+}
+
+void emu_launch(cudaStream_t stream, int blocks, int threads,
+                std::function<void()> kernel)
+{
+    emu_put(stream, [=] {
+        emu_grid_size.x = unsigned(blocks);
+        emu_block_size.x = unsigned(threads);
+        body = &kernel;
+        for (unsigned b = 0; b < unsigned(blocks); b++) {
+            emu_block.x = b;
+            run_block(unsigned(threads));
+        }
+        return true;
+    });
+}
+
+/* ---- devices ---- */
+
+extern "C" cudaError_t cudaGetDeviceCount(int *n)
+{
+    *n = int(env_number("EMU_DEVICES", 8));
+    return *n > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
+
+static int chosen;
+
+extern "C" cudaError_t cudaSetDevice(int device)
+{
+    int n;
+    cudaGetDeviceCount(&n);
+    chosen = device;
+    return device >= 0 && device < n ? cudaSuccess : cudaErrorInvalidDevice;
+}
+
+extern "C" cudaError_t cudaGetDevice(int *device)
+{
+    *device = chosen;
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int device)
+{
+    snprintf(text, size_t(size), "0000:%02x:00.0", device + 1);
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
+{
+    memset(prop, 0, sizeof *prop);
+    snprintf(prop->name, sizeof prop->name, "a GPU made of a CPU");
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaGetLastError()
+{
+    return cudaSuccess;
+}
+
+extern "C" const char *cudaGetErrorString(cudaError_t rc)
+{
+    switch (int(rc)) {
+    case cudaErrorMemoryAllocation:
+        return "out of memory";
+    case cudaErrorNoDevice:
+        return "no CUDA-capable device is detected";
+    case cudaErrorInvalidDevice:
+        return "invalid device ordinal";
+    case cudaErrorStreamCaptureUnjoined:
+        return "capturing stream has unjoined work";
+    default:
+        return "an error";
+    }
+}

@@ -1,0 +1,143 @@
+"""test_cuda.py BUILD SOURCE ENGINE - the engine for GPUs learns what the CPU's plain loops do
+
+ENGINE is the real one's files on a GPU made of a CPU (emu.h), which runs work late, out of
+order where that is allowed, and keeps device memory from the host.
+"""
+import gzip
+import os
+import re
+import signal
+import struct
+import sys
+import time
+
+sys.path.insert(0, os.path.join(sys.argv[2], "tests", "worker", "train"))
+from ranks import Ranks, losses, main, rows, run, run_ok  # noqa: E402
+
+ENGINE = os.path.abspath(sys.argv[3])
+DIGITS = os.path.join(os.path.abspath(sys.argv[2]), "worker", "data", "digits")
+FEW = ("--data", "few", "--epochs", 2, "--plot", "none", "--seed", 3)
+
+
+def on_gpu(**more):
+    return {"DDP_ENGINE": ENGINE, "EMU_DEVICES": "8", **more}
+
+
+def few_digits():
+    """The first 150 training and 40 test images: the emulation is slow."""
+    os.mkdir("few")
+    for part, n in (("train", 150), ("t10k", 40)):
+        for kind, size in (("images-idx3", 64), ("labels-idx1", 1)):
+            name = f"{part}-{kind}-ubyte"
+            with gzip.open(os.path.join(DIGITS, name + ".gz")) as f:
+                raw = f.read()
+            head = 16 if size > 1 else 8
+            with open(os.path.join("few", name), "wb") as f:
+                f.write(raw[:4] + struct.pack(">I", n) + raw[8:head] + raw[head:head + n * size])
+
+
+def same(a, b, tolerance):
+    assert len(a) == len(b) and len(a) > 3, (a, b)
+    for x, y in zip(a, b):
+        assert abs(x - y) <= tolerance * max(1, abs(x)), (a, b)
+
+
+def both(n, name, *args, tolerance=2e-5, **env):
+    """The same run on the CPU and on the GPU; returns what the latter showed."""
+    run_ok(n, *args, "--engine", "cpu", "--kernels", "plain", "--log", name + ".cpu")
+    shown = run_ok(n, *args, "--engine", "cuda", "--log", name + ".cuda", env=on_gpu(**env)).out
+    same(losses(name + ".cpu"), losses(name + ".cuda"), tolerance)
+    a, b = rows(name + ".cpu", "epoch")[-1], rows(name + ".cuda", "epoch")[-1]
+    assert abs(a["test_loss"] - b["test_loss"]) <= tolerance * max(1, a["test_loss"]), (a, b)
+    return shown
+
+
+def one_rank_learns_the_same():
+    few_digits()
+    for model, optimizer in (("cnn", "adadelta"), ("mlp", "adam"), ("cnn", "sgd")):
+        more = ("--momentum", 0.9, "--weight-decay", 0.001) if optimizer == "sgd" else ()
+        both(1, model + optimizer, *FEW, "--model", model, "--optimizer", optimizer,
+             "--batch-size", 32, *more, tolerance=2e-4)
+    both(1, "line", "--model", "linreg", "--epochs", 1, "--plot", "none", "--optimizer", "adam")
+
+
+def data_on_the_host_give_the_same():
+    few_digits()
+    shown = both(1, "host", *FEW, "--model", "cnn", "--batch-size", 40, tolerance=2e-4,
+                 DDP_GPU_DATA="host")
+    assert "with the data" not in shown, shown
+    shown = both(1, "line", "--model", "linreg", "--epochs", 1, "--plot", "none",
+                 "--batch-size", 256, DDP_GPU_DATA="host")
+
+
+def ranks_learn_together():
+    few_digits()
+    for n, model, more in ((2, "cnn", ()), (4, "mlp", ("--no-overlap",)), (3, "cnn", ())):
+        # 150 samples: the last step has some ranks without any
+        shown = both(n, f"{model}{n}", *FEW, "--model", model, "--batch-size", 37 if n == 4 else 16,
+                     "--check-replicas", *more, tolerance=2e-4, EMU_SEED=str(n))
+        assert re.search(rf"replicas +{n} alike", shown) and "NCCL 2.28.9" in shown, shown
+
+
+def a_run_moves_from_one_to_the_other():
+    few_digits()
+    common = (*FEW[:2], *FEW[4:], "--model", "cnn", "--no-dropout", "--batch-size", 50)
+    run_ok(1, *common, "--epochs", 4, "--engine", "cpu", "--log", "whole")
+    run_ok(1, *common, "--epochs", 2, "--engine", "cuda", "--checkpoint", "c", env=on_gpu())
+    run_ok(1, *common, "--epochs", 3, "--engine", "cpu", "--resume", "c", "--checkpoint", "c",
+           "--log", "then")
+    run_ok(1, *common, "--epochs", 4, "--engine", "cuda", "--resume", "c", "--log", "last",
+           env=on_gpu())
+    same(losses("whole")[6:], losses("then") + losses("last"), 2e-4)
+
+
+# ---- what goes wrong ----
+
+def fails(n, text, *args, **env):
+    results = run(n, "--engine", "cuda", "--progress", "none", "--plot", "none", *args,
+                  env=on_gpu(**env))
+    assert [r.code for r in results] == [1] * n, results
+    said = [r.err for r in results if r.err]
+    assert said and all(line.count("\n") == 1 for line in said), said
+    assert re.search(text, said[0]), said
+
+
+def without_a_gpu_the_cpu_is_taken_and_it_is_said():
+    shown = run_ok(1, "--epochs", 0, env=on_gpu(EMU_DEVICES="0")).out
+    assert re.search(r"engine +cpu: .*\(no GPU: no CUDA-capable device is detected\)", shown), shown
+    shown = run_ok(2, "--epochs", 0, env=on_gpu()).out
+    assert re.search(r"engine +cuda: a GPU made .*\(every rank has a GPU\)", shown), shown
+    fails(1, "no engine 'cuda': no GPU: no CUDA-capable device", EMU_DEVICES="0")
+
+
+def what_does_not_fit_is_listed():
+    fails(1, r"no GPU memory for [0-9.]+ MiB of workspace: [0-9.]+ of 20\.0 MiB are free "
+             r"beside our weights .*activations .*; try a smaller --batch-size",
+          "--model", "mlp", EMU_MEMORY_MB="20")
+
+
+def two_ranks_on_one_gpu_are_refused():
+    fails(2, r"ranks 0 and 1 are both on GPU 0000:01:00.0 of ", EMU_DEVICES="1")
+
+
+def nccl_says_what_went_wrong():
+    fails(2, r"NCCL 2\.17\.5: 2\.18 or newer is needed", EMU_NCCL="old")
+    fails(2, r"NCCL 2\.28\.9, step [0-9]+: remote process exited", EMU_NCCL="async:0")
+
+
+def a_killed_rank_is_named_in_seconds():
+    ranks = Ranks(2, "--engine", "cuda", "--epochs", 500, "--progress", "none", "--plot", "none",
+                  "--log", "log", env=on_gpu())
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not (os.path.exists("log") and os.path.getsize("log") > 2000):
+        time.sleep(0.02)
+    ranks.signal(signal.SIGKILL, 1)
+    first, second = ranks.wait()
+    assert second.code == -signal.SIGKILL and first.code == 1, (first, second)
+    assert re.match(r"ddp-train: step [0-9]+: rank 1 on .* gone", first.err), first
+
+
+main([one_rank_learns_the_same, data_on_the_host_give_the_same, ranks_learn_together,
+      a_run_moves_from_one_to_the_other, without_a_gpu_the_cpu_is_taken_and_it_is_said,
+      what_does_not_fit_is_listed, two_ranks_on_one_gpu_are_refused, nccl_says_what_went_wrong,
+      a_killed_rank_is_named_in_seconds])

@@ -76,11 +76,15 @@ struct ddp_group_options {
     int64_t timeout_ms;      /* 0: 5 minutes */
     size_t arena_bytes;  /* room for ddp_arena_alloc(); 0: 64 MiB, reserved not used */
     const char *backend; /* NULL: choose; "tcp": sockets also within a host */
-    /* Where the ranks meet; NULL: DDP_MEETING, or env://.
+    /* Where the ranks meet; NULL: DDP_MEETING, or env:// where MASTER_ADDR is known, or
+     * else launcher://.
      *   env://            the store at master_addr:master_port
      *   tcp://host:port   no store: rank 0 listens there until all have come
      *   file:///path      no store: a file that all hosts see and that need not exist;
-     *                     what an earlier run has left in it is noticed */
+     *                     what an earlier run has left in it is noticed
+     *   launcher://       no store: rank 0 listens, and the launcher (PMIx or PMI of
+     *                     mpirun, Hydra, Flux, srun --mpi) says where; or, in a step of
+     *                     Slurm without either, where follows from the step's number */
     const char *meeting;
 };
 

@@ -118,5 +118,41 @@ class Mpich(MpiHosts):
                 self.assertEqual(launched.out, "size 6 mapping (vector,(0,3,1))\n")
 
 
+class Worker(MpiHosts):
+    """Ours under theirs, over two hosts: nobody has said where to meet."""
+
+    def train(self, *launcher):
+        launched = launch.Launch(
+            self.mark, launcher, env=hosts.LAB_HOSTS.env,
+            command=[
+                hosts.LAB, "exec", "-l", "-u", "alice", "node001", "env", "-C",
+                hosts.LAB_HOSTS.folder, f"DDPRUN_TEST_MARK={self.mark}",
+            ],
+        )
+        self.launches.append(launched)
+        launched.wait(60.0)
+        self.assert_ended(launched, 0)
+        self.assertIn("4 over shm+tcp", launched.out)
+        self.assertIn("4 alike", launched.out)
+
+    TRAIN = ("bin/ddp-train", "--model", "toy", "--epochs", "1", "--plot", "none",
+             "--check-replicas")
+
+    def test_under_mpirun_and_hydra(self):
+        if shutil.which("mpirun.openmpi"):
+            self.train("mpirun.openmpi", "-H", "node001:2,node002:2", "-np", 4, *self.TRAIN)
+        if shutil.which("mpiexec.hydra"):
+            self.train("mpiexec.hydra", "-hosts", "node001,node002", "-ppn", 2, "-n", 4,
+                       *self.TRAIN)
+
+    def test_under_srun(self):
+        if not shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin"):
+            self.skipTest("no slurmctld")
+        hosts.LAB_HOSTS("slurm", "up")
+        for how in ("none", "pmi2", "pmix"):
+            with self.subTest(how):
+                self.train("srun", f"--mpi={how}", "-N2", "-n4", *self.TRAIN)
+
+
 if __name__ == "__main__":
     hosts.main()

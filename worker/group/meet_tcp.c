@@ -176,15 +176,9 @@ static int host_all(struct host *h, int listener, struct ddp_err *err)
     return give_all(h, err);
 }
 
-static int host(const struct meeting *m, const char *addr, int port, const char *card,
-                struct ddp_value *cards, struct ddp_err *err)
+int meeting_tcp_host(const struct meeting *m, int listener, const char *card,
+                     struct ddp_value *cards, struct ddp_err *err)
 {
-    int listener = sock_listen(NULL, port, NULL, err);
-    if (listener < 0)
-        return err_prefix(err,
-                          "rank 0 cannot listen at tcp://%s (for a store that runs "
-                          "already: env://)",
-                          m->place);
     struct host h = {m, cards, xcalloc((size_t)m->size, sizeof *h.fds), m->size - 1};
     for (int r = 0; r < m->size; r++)
         h.fds[r] = -1;
@@ -196,8 +190,9 @@ static int host(const struct meeting *m, const char *addr, int port, const char 
         if (h.fds[r] >= 0)
             close(h.fds[r]);
     }
-    close(listener);
     free(h.fds);
+    if (rc < 0)
+        ddp_values_free(cards, (size_t)m->size);
     return rc;
 }
 
@@ -242,12 +237,14 @@ static int visit_once(const struct meeting *m, const char *addr, int port,
     return rc;
 }
 
-static int visit(const struct meeting *m, const char *addr, int port, const char *card,
-                 struct ddp_value *cards, struct ddp_err *err)
+int meeting_tcp_visit(const struct meeting *m, const char *addr, int port,
+                      const char *card, struct ddp_value *cards, struct ddp_err *err)
 {
     int rc;
     while ((rc = visit_once(m, addr, port, card, cards, err)) > 0)
         usleep(RETRY_US);
+    if (rc < 0)
+        ddp_values_free(cards, (size_t)m->size);
     return rc;
 }
 
@@ -258,8 +255,15 @@ int meeting_tcp(const struct meeting *m, const char *card, struct ddp_value *car
     int port;
     if (meeting_parse_place(m->place, addr, &port, err) < 0)
         return -1;
-    int rc = (m->rank == 0 ? host : visit)(m, addr, port, card, cards, err);
-    if (rc < 0)
-        ddp_values_free(cards, (size_t)m->size);
+    if (m->rank > 0)
+        return meeting_tcp_visit(m, addr, port, card, cards, err);
+    int listener = sock_listen(NULL, port, NULL, err);
+    if (listener < 0)
+        return err_prefix(err,
+                          "rank 0 cannot listen at tcp://%s (for a store that runs "
+                          "already: env://)",
+                          m->place);
+    int rc = meeting_tcp_host(m, listener, card, cards, err);
+    close(listener);
     return rc;
 }

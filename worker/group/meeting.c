@@ -64,13 +64,15 @@ static const struct {
     {"env://", meeting_store},
     {"tcp://", meeting_tcp},
     {"file://", meeting_file},
+    {"launcher://", meeting_launcher},
 };
 
 meeting_fn meeting_find(struct meeting *m, const char *url, char host[256],
                         const char **toward, struct ddp_err *err)
 {
     int port;
-    url = url ? url : "env://";
+    bool known = m->master_addr || getenv("MASTER_ADDR");
+    url = url ? url : known ? "env://" : "launcher://";
     *toward = NULL;
     for (size_t i = 0; i < ARRAY_LEN(places); i++) {
         size_t n = strlen(places[i].scheme);
@@ -90,7 +92,9 @@ meeting_fn meeting_find(struct meeting *m, const char *url, char host[256],
         }
         return places[i].meet;
     }
-    err_set(err, "'%s' is not a place to meet: env://, tcp://host:port or file:///path",
+    err_set(err,
+            "'%s' is not a place to meet: env://, tcp://host:port, "
+            "file:///path or launcher://",
             url);
     return NULL;
 }

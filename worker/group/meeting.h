@@ -3,6 +3,7 @@
  *   env://             the store at MASTER_ADDR:MASTER_PORT, one fence of it
  *   tcp://host:port    rank 0 listens there for as long as it takes
  *   file:///path       a file that all hosts see, held by locks
+ *   launcher://        where the launcher around us says, or its job's number
  *   (a group)          messages of the group that a new one is made from (subgroup.c)
  *
  * Wherever it is: everybody gives a card (meet.h) and gets the cards of all.
@@ -33,9 +34,18 @@ int meeting_tcp(const struct meeting *m, const char *card, struct ddp_value *car
 int meeting_file(const struct meeting *m, const char *card, struct ddp_value *cards,
                  struct ddp_err *err);
 
-/* By the scheme of `url` (NULL: env://); fills m->place, and in `toward` an address that
- * the others can be expected to be reached by, or NULL: borrowed from `url`'s copy in
- * `host`. */
+int meeting_launcher(const struct meeting *m, const char *card, struct ddp_value *cards,
+                     struct ddp_err *err);
+
+/* tcp://, when rank 0 listens already and the others know where. */
+int meeting_tcp_host(const struct meeting *m, int listener, const char *card,
+                     struct ddp_value *cards, struct ddp_err *err);
+int meeting_tcp_visit(const struct meeting *m, const char *addr, int port,
+                      const char *card, struct ddp_value *cards, struct ddp_err *err);
+
+/* By the scheme of `url` (NULL: env:// where MASTER_ADDR is known, else launcher://);
+ * fills m->place, and in `toward` an address that the others can be expected to be
+ * reached by, or NULL: borrowed from `url`'s copy in `host`. */
 meeting_fn meeting_find(struct meeting *m, const char *url, char host[256],
                         const char **toward, struct ddp_err *err);
 

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""The worker under other people's launchers: nobody says where to meet."""
+
+import os
+import shutil
+import subprocess
+import unittest
+
+TRAIN = [os.environ.get("DDP_TRAIN", "ddp-train"), "--model", "toy", "--epochs", "1",
+         "--plot", "none", "--check-replicas"]
+LAUNCHERS = {
+    "mpirun.openmpi": ["--allow-run-as-root", "--oversubscribe", "-np", "4"],
+    "mpiexec.hydra": ["-n", "4"],
+}
+
+
+def run(*command, **variables):
+    # of a launcher that this test may itself run under
+    clean = {
+        k: v for k, v in os.environ.items()
+        if not k.startswith(("PMI", "OMPI_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_"))
+    }
+    return subprocess.run(
+        command, env={**clean, **variables}, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, timeout=60, check=False,
+    )
+
+
+class Launchers(unittest.TestCase):
+    def test_all_ranks_train_one_model(self):
+        for name, options in LAUNCHERS.items():
+            with self.subTest(name):
+                if not shutil.which(name):
+                    self.skipTest(f"no {name}")
+                done = run(name, *options, *TRAIN)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertRegex(done.stdout, r"4 over shm")
+                self.assertIn("4 alike", done.stdout)
+
+    def test_a_descriptor_that_is_closed_is_said(self):
+        done = run(*TRAIN, PMI_FD="41", PMI_RANK="0", PMI_SIZE="2")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("PMI_FD is '41', but that descriptor is closed", done.stderr)
+
+    def test_a_pmix_that_does_not_answer_is_said(self):
+        done = run(
+            *TRAIN, RANK="0", WORLD_SIZE="2", PMIX_NAMESPACE="none", PMIX_RANK="0",
+            PMIX_SERVER_URI41="none.0;tcp4://127.0.0.1:1", PMIX_SECURITY_MODE="native",
+            PMIX_BFROP_BUFFER_TYPE="PMIX_BFROP_BUFFER_NON_DESC", PMIX_GDS_MODULE="hash",
+        )
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, "the launcher('s| offers) PMIx")
+
+    def test_a_step_of_slurm_has_a_port_of_its_own(self):
+        host = os.uname().nodename
+        step = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "3", "SLURM_STEP_NODELIST": "localhost",
+                "SLURM_STEP_NUM_TASKS": "2", "SLURMD_NODENAME": "localhost"}
+        ranks = [
+            subprocess.Popen(
+                TRAIN, env={**os.environ, **step, "SLURM_PROCID": str(r), "SLURM_LOCALID": str(r)},
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )
+            for r in range(2)
+        ]
+        said = [rank.communicate(timeout=60)[0] for rank in ranks]
+        self.assertEqual([rank.returncode for rank in ranks], [0, 0], f"{host}: {said}")
+        self.assertIn("2 alike", said[0])
+        done = run(*TRAIN, **{**step, "SLURMD_NODENAME": "elsewhere", "SLURM_PROCID": "0"})
+        self.assertIn("rank 0 runs on elsewhere, which is not the first host", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,146 @@
+/* worker/group/meet_launcher.c - launcher://: nobody has said where to meet
+ *
+ * Rank 0 listens at a port that is free, and the launcher around us carries its address
+ * to the others (outer.h). A step of Slurm without PMI carries nothing, but it has a
+ * number, and a list of hosts that all its tasks know: the first has rank 0, and the port
+ * follows from the number. Then they meet as at tcp://.
+ */
+#include "worker/group/meeting.h"
+
+#include "common/err.h"
+#include "common/hostlist.h"
+#include "common/mem.h"
+#include "common/sock.h"
+#include "worker/group/outer.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Below the ports that kernels give away by themselves, above those that have names. */
+enum { STEP_PORT = 20000, STEP_PORTS = 12000 };
+
+const struct outer *outer_find(void)
+{
+    static const struct outer ways[] = {
+        {"PMI", "PMI_FD", outer_share_pmi},
+        {"PMIx", "PMIX_NAMESPACE", outer_share_pmix},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
+        if (getenv(ways[i].sign))
+            return &ways[i];
+    }
+    return NULL;
+}
+
+/* A name may have any letters in it, a key may not. */
+static void key_of(const char *name, char key[32])
+{
+    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    for (const char *p = name; *p; p++)
+        hash = (hash ^ (unsigned char)*p) * 0x100000001b3u;
+    snprintf(key, 32, "ddpmeet-%016llx", (unsigned long long)hash);
+}
+
+/* The address that others reach us by stands in our card, behind three lines. */
+static int own_addr(const char *card, char *text, size_t size)
+{
+    for (int i = 0; i < 3 && card; i++)
+        card = strchr(card, '\n') ? strchr(card, '\n') + 1 : NULL;
+    if (!card)
+        return -1;
+    snprintf(text, size, "%.*s", (int)strcspn(card, "\n"), card);
+    return 0;
+}
+
+static int meet_by_outer(const struct outer *o, const struct meeting *m, const char *card,
+                         struct ddp_value *cards, struct ddp_err *err)
+{
+    char value[OUTER_VALUE] = "", key[32], addr[128];
+    int port = 0, listener = -1;
+    key_of(m->name, key);
+    if (m->rank == 0) {
+        if (own_addr(card, addr, sizeof addr) < 0 ||
+            (listener = sock_listen(NULL, 0, &port, err)) < 0)
+            return -1;
+        snprintf(value, sizeof value, "%d@%s", port, addr);
+    }
+    int rc = o->share(key, m->rank, m->size, value, m->deadline_ms, err);
+    char *at = strchr(value, '@');
+    if (rc == 0 && !at)
+        rc = err_set(err, "%s carries '%s' for rank 0's address", o->name, value);
+    if (rc == 0) {
+        struct meeting tcp = *m;
+        char *place = xasprintf("%s:%d", at + 1, atoi(value));
+        tcp.place = place;
+        rc = m->rank == 0
+                 ? meeting_tcp_host(&tcp, listener, card, cards, err)
+                 : meeting_tcp_visit(&tcp, at + 1, atoi(value), card, cards, err);
+        free(place);
+    }
+    if (listener >= 0)
+        close(listener);
+    return rc;
+}
+
+/* "node[001-004]": the first of them. */
+static char *first_host(const char *list)
+{
+    struct strv names = {0};
+    struct ddp_err err;
+    char *first = NULL;
+    if (hostlist_expand(list, &names, &err) == 0 && names.n > 0)
+        first = xstrdup(names.v[0]);
+    strv_finish(&names);
+    return first;
+}
+
+static bool has_step(void)
+{
+    return getenv("SLURM_STEP_NODELIST") && getenv("SLURM_STEP_ID") &&
+           getenv("SLURM_JOB_ID");
+}
+
+static int meet_by_step(const struct meeting *m, const char *card,
+                        struct ddp_value *cards, struct ddp_err *err)
+{
+    long number = atol(getenv("SLURM_JOB_ID")) * 16 + atol(getenv("SLURM_STEP_ID"));
+    const char *list = getenv("SLURM_STEP_NODELIST"), *here = getenv("SLURMD_NODENAME");
+    char *host = first_host(list);
+    int port = STEP_PORT + (int)((unsigned long)number % STEP_PORTS);
+    int rc = host ? 0 : err_set(err, "SLURM_STEP_NODELIST '%s' has no host", list);
+    if (rc == 0 && m->rank == 0 && here && strcmp(here, host) != 0)
+        rc = err_set(err,
+                     "rank 0 runs on %s, which is not the first host of this step "
+                     "(%s): set MASTER_ADDR and MASTER_PORT, or DDP_MEETING",
+                     here, list);
+    if (rc == 0) {
+        char *place = xasprintf("%s:%d", host, port);
+        char *name = xasprintf("%ld/%s", number, m->name);
+        struct meeting tcp = *m;
+        tcp.place = place;
+        tcp.name = name;
+        rc = meeting_tcp(&tcp, card, cards, err);
+        free(name);
+        free(place);
+    }
+    free(host);
+    return rc;
+}
+
+int meeting_launcher(const struct meeting *m, const char *card, struct ddp_value *cards,
+                     struct ddp_err *err)
+{
+    const struct outer *o = outer_find();
+    if (o)
+        return meet_by_outer(o, m, card, cards, err);
+    if (has_step())
+        return meet_by_step(m, card, cards, err);
+    return err_set(
+        err,
+        "MASTER_ADDR is not set: rank %d of %d does not know where to meet the "
+        "others; start under ddprun, or give the address of a ddpstored",
+        m->rank, m->size);
+}

@@ -1,0 +1,122 @@
+/* worker/group/outer_pmix.c - PMIx, as a client
+ *
+ * libpmix is loaded when it is wanted: the library must load where there is none, and it
+ * has to be the one that MPI in the same process uses. PMIx counts how often it was
+ * initialized, so that ours and MPI's do not disturb each other; we let go at the end of
+ * the process, since to mpirun one that has come and does not leave has crashed.
+ */
+#include "worker/group/outer.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+
+#include <dlfcn.h>
+#include <pmix.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    void *library; /* never closed: its threads are in it */
+    bool joined;
+    pmix_proc_t self;
+    pmix_status_t (*init)(pmix_proc_t *proc, pmix_info_t info[], size_t n);
+    pmix_status_t (*finalize)(const pmix_info_t info[], size_t n);
+    pmix_status_t (*put)(pmix_scope_t scope, const char key[], pmix_value_t *value);
+    pmix_status_t (*commit)(void);
+    pmix_status_t (*fence)(const pmix_proc_t procs[], size_t nprocs,
+                           const pmix_info_t info[], size_t ninfo);
+    pmix_status_t (*get)(const pmix_proc_t *proc, const char key[],
+                         const pmix_info_t info[], size_t n, pmix_value_t **value);
+    const char *(*text)(pmix_status_t status);
+} pmix;
+
+static int load(struct ddp_err *err)
+{
+    const struct {
+        const char *name;
+        void **at;
+    } wanted[] = {
+        {"PMIx_Init", (void **)&pmix.init},
+        {"PMIx_Finalize", (void **)&pmix.finalize},
+        {"PMIx_Put", (void **)&pmix.put},
+        {"PMIx_Commit", (void **)&pmix.commit},
+        {"PMIx_Fence", (void **)&pmix.fence},
+        {"PMIx_Get", (void **)&pmix.get},
+        {"PMIx_Error_string", (void **)&pmix.text},
+    };
+    pmix.library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
+    if (!pmix.library)
+        return err_set(err,
+                       "the launcher offers PMIx, but libpmix.so.2 is not to be had "
+                       "here; set MASTER_ADDR and MASTER_PORT to those of a store, or "
+                       "DDP_MEETING to tcp://HOST:PORT with a port of rank 0's host");
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        *wanted[i].at = dlsym(pmix.library, wanted[i].name);
+        if (!*wanted[i].at)
+            return err_set(err, "libpmix.so.2 has no %s", wanted[i].name);
+    }
+    return 0;
+}
+
+static void leave(void)
+{
+    pmix.finalize(NULL, 0);
+}
+
+static int failed(pmix_status_t rc, const char *what, struct ddp_err *err)
+{
+    return err_set(err, "the launcher's PMIx does not %s: %s", what, pmix.text(rc));
+}
+
+static int join(struct ddp_err *err)
+{
+    if (load(err) < 0)
+        return -1;
+    pmix_status_t rc = pmix.init(&pmix.self, NULL, 0);
+    if (rc != PMIX_SUCCESS)
+        return failed(rc, "let us in", err);
+    pmix.joined = true;
+    atexit(leave);
+    return 0;
+}
+
+int outer_share_pmix(const char *key, int rank, int size, char value[OUTER_VALUE],
+                     int64_t deadline_ms, struct ddp_err *err)
+{
+    if (!pmix.joined && join(err) < 0)
+        return -1;
+    if ((int)pmix.self.rank != rank)
+        return err_set(err, "this is rank %d of the group, but rank %u to PMIx", rank,
+                       pmix.self.rank);
+    /* what rank 0 gives others may ask for when all have met; the deadline is seconds */
+    int64_t left = deadline_ms - now_ms();
+    int seconds = left > 1000 ? (int)(left / 1000) : 1;
+    pmix_info_t limit = {.flags = 0};
+    snprintf(limit.key, sizeof limit.key, "%s", PMIX_TIMEOUT);
+    limit.value.type = PMIX_INT;
+    limit.value.data.integer = seconds;
+    pmix_value_t own = {.type = PMIX_STRING}, *got = NULL;
+    own.data.string = value;
+    pmix_status_t rc = PMIX_SUCCESS;
+    if (rank == 0)
+        rc = pmix.put(PMIX_GLOBAL, key, &own);
+    if (rc == PMIX_SUCCESS)
+        rc = pmix.commit();
+    pmix_proc_t all = {.rank = PMIX_RANK_WILDCARD}, first = {.rank = 0};
+    snprintf(all.nspace, sizeof all.nspace, "%s", pmix.self.nspace);
+    snprintf(first.nspace, sizeof first.nspace, "%s", pmix.self.nspace);
+    if (rc == PMIX_SUCCESS)
+        rc = pmix.fence(&all, 1, NULL, 0);
+    if (rc == PMIX_SUCCESS)
+        rc = pmix.get(&first, key, &limit, 1, &got);
+    if (rc != PMIX_SUCCESS)
+        return failed(rc, "carry rank 0's address", err);
+    bool fits = got->type == PMIX_STRING && strlen(got->data.string) < OUTER_VALUE;
+    if (fits)
+        memmove(value, got->data.string, strlen(got->data.string) + 1);
+    /* `got` is left: to free it takes a macro of libpmix's own allocator, and it is small
+     * and had once a group */
+    return fits ? 0 : err_set(err, "the launcher's PMIx gives something else");
+}

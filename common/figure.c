@@ -80,13 +80,15 @@ void panel_axes(const struct panel *p)
         fprintf(p->out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g%s</text>\n",
                 LEFT - 8, y + 4, ticks[i], p->unit);
     }
-    n = p->xlog ? log_ticks(p->xlo, p->xhi, ticks, 8)
-                : figure_ticks(p->xlo, p->xhi, ticks, 8);
+    n = p->xticks ? p->nxticks
+        : p->xlog ? log_ticks(p->xlo, p->xhi, ticks, 8)
+                  : figure_ticks(p->xlo, p->xhi, ticks, 8);
+    const double *along = p->xticks ? p->xticks : ticks;
     for (int i = 0; i < n; i++) {
-        double x = x_of(p, ticks[i]);
+        double x = x_of(p, along[i]);
         fprintf(p->out, "<path class=\"grid\" d=\"M%.1f %.1fv%d\"/>\n", x, p->top, PANEL);
         fprintf(p->out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%g</text>\n",
-                x, p->top + PANEL + 18, ticks[i]);
+                x, p->top + PANEL + 18, along[i]);
     }
     fprintf(p->out, "<path class=\"axis\" d=\"M%d %.1fv%dH%d\"/>\n", LEFT, p->top, PANEL,
             WIDTH - RIGHT);

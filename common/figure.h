@@ -19,14 +19,16 @@ struct figure {
 
 /* All borrowed. Values outside lo..hi are drawn at the edge. */
 struct panel {
-    FILE *out;         /* the figure's */
-    double top;        /* y of its upper edge: figure_panel() */
-    double xlo, xhi;   /* xlo < xhi */
-    double lo, hi;     /* lo < hi */
-    bool log, xlog;    /* both ends are positive, the axis is logarithmic */
-    const char *what;  /* "loss" */
-    const char *unit;  /* "" or "%" */
-    const char *along; /* "epochs" */
+    FILE *out;            /* the figure's */
+    double top;           /* y of its upper edge: figure_panel() */
+    double xlo, xhi;      /* xlo < xhi */
+    double lo, hi;        /* lo < hi */
+    bool log, xlog;       /* both ends are positive, the axis is logarithmic */
+    const char *what;     /* "loss" */
+    const char *unit;     /* "" or "%" */
+    const char *along;    /* "epochs" */
+    const double *xticks; /* numbers below the axis; NULL: even ones */
+    int nxticks;
 };
 
 /* `title` is any text, `style` further CSS for the classes of the curves. The path is

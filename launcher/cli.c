@@ -214,6 +214,7 @@ static void set_defaults(struct opts *opts)
         .preload = "",
         .grace_ms = 5000,
         .gpus_per_node = -1,
+        .scaling_dir = "scaling",
     };
 }
 
@@ -250,6 +251,8 @@ static int settle(struct opts *opts, const char *hosts_option, const char *scrip
                        "%s and a batch script: the scheduler chooses the hosts; "
                        "leave it out",
                        hosts_option);
+    if (opts->scaling && opts->np)
+        return err_set(err, "--scaling says how many ranks there are; leave -np out");
     if (!wants_script(opts) && script_option)
         return err_set(err,
                        "%s is for a batch script: --script slurm, sge, pbs or lsf, or "

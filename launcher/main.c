@@ -7,8 +7,9 @@
 #include "launcher/dryrun.h"
 #include "launcher/fetch/fetch.h"
 #include "launcher/job.h"
-#include "launcher/script/script.h"
 #include "launcher/peer/peer.h"
+#include "launcher/scaling/scaling.h"
+#include "launcher/script/script.h"
 #include "launcher/spawn/child.h"
 #include "launcher/spawn/program.h"
 
@@ -115,7 +116,12 @@ int main(int argc, char **argv)
         if (fflush(stdout) != 0 && err_errno(&err, "cannot write") < 0)
             code = failed(&err, EXIT_USAGE);
     } else if (rc == 0 && (opts.script != SCHED_NONE || opts.submit)) {
-        code = script_run(&opts, argv, &err) < 0 ? failed(&err, EXIT_USAGE) : 0;
+        rc = opts.scaling ? scaling_submit(&opts, argv, &err)
+                          : script_run(&opts, argv, &err);
+        code = rc < 0 ? failed(&err, EXIT_USAGE) : 0;
+    } else if (rc == 0 && opts.scaling) {
+        code = scaling_run(&opts, &err);
+        code = code < 0 ? failed(&err, EXIT_USAGE) : code;
     } else if (rc == 0 && opts.fetch_data) {
         if (child_init(&err) < 0 || fetch_data(&opts, &err) < 0)
             code = failed(&err, EXIT_NOT_FETCHED);

@@ -465,6 +465,12 @@ const struct option options[] = {
     {"data-sets", "FILE", AT(data_sets), read_text, 0, 0, NULL,
      "with --fetch-data: the table of data sets; default: the one that comes along"},
 
+    {.doc = "Measure"},
+    {"scaling", "SIZES", AT(scaling), read_text, 0, 0, NULL,
+     "run the same work with 1,2,4,8 ranks, and show speed-up and efficiency", HERE},
+    {"scaling-dir", "DIR", AT(scaling_dir), read_text, 0, 0, NULL,
+     "its table, as CSV, text and picture; default: scaling", HERE},
+
     {.doc = "Ask and tell"},
     {"dry-run", NULL, AT(dry_run), read_flag, 0, 0, NULL,
      "print the plan, the environment and the commands; start nothing", HERE},

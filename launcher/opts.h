@@ -42,8 +42,8 @@ struct opts {
     const char *hostfile; /* NULL: none */
     const char *hosts;    /* -H; NULL: none */
     const char *alloc;    /* --alloc: a source's name; NULL: look */
-    int node_rank;        /* --node-rank: this is node k of --nnodes, each with a ddprun of
-                             its own; -1: not so */
+    int node_rank; /* --node-rank: this is node k of --nnodes, each with a ddprun of
+                      its own; -1: not so */
     bool oversubscribe;
     enum map_by map_by;
     int ppr; /* for MAP_PPR */
@@ -91,14 +91,16 @@ struct opts {
     const char *site;      /* --site: a name or a file; NULL: the scheduler's plain one */
     const char *partition; /* NULL: the site's */
     const char *account, *job_name, *modules; /* NULL: none, the program's, the site's */
-    const char *requeue; /* words for a program that goes on; NULL: started once */
-    int gpus_per_node;   /* -1: those of the partition's nodes */
-    int cpus_per_task;   /* 0: a rank's share of the node */
-    int letter_n;        /* -N until we know what it means; 0: not said */
-    int64_t walltime_s;  /* --time; 0: an hour */
-    int64_t warning_ms;  /* --warning: SIGTERM so long before; 0: two minutes */
-    int64_t memory_mb;   /* of a node; 0: the site's */
-    struct strv passed;  /* options for ddprun inside the job, as they were given */
+    const char *requeue;     /* words for a program that goes on; NULL: started once */
+    int gpus_per_node;       /* -1: those of the partition's nodes */
+    int cpus_per_task;       /* 0: a rank's share of the node */
+    int letter_n;            /* -N until we know what it means; 0: not said */
+    int64_t walltime_s;      /* --time; 0: an hour */
+    int64_t warning_ms;      /* --warning: SIGTERM so long before; 0: two minutes */
+    int64_t memory_mb;       /* of a node; 0: the site's */
+    const char *scaling;     /* --scaling: sizes; NULL: one launch */
+    const char *scaling_dir; /* where its table stands */
+    struct strv passed;      /* options for ddprun inside the job, as they were given */
 
     /* data sets, before a job; --fetch-data */
     const char *fetch_data;  /* its name; NULL: this is no fetching */

@@ -153,7 +153,7 @@ static void set_options(struct strv *values, const struct opts *opts,
                         const struct request *r)
 {
     char *text = xstrdup(""), *word;
-    if (r->ranks < r->nodes * r->ranks_per_node) {
+    if (r->ranks < r->nodes * r->ranks_per_node && !opts->scaling) {
         word = xasprintf("-np %d --nproc-per-node %d", r->ranks, r->ranks_per_node);
         append(&text, word);
         free(word);

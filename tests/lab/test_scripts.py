@@ -172,6 +172,18 @@ class Slurm(ScriptTest):
         self.alice(f"scancel {number}")
         self.wait_for("saved", "saved")
 
+    def test_jobs_of_several_sizes_make_one_table(self):
+        numbers = self.alice(
+            f"{hosts.LAB_HOSTS.ddprun} --site ./lab.ini --submit --gpus-per-node 1 --time 5m "
+            f"--scaling 1,2,3 {hosts.LAB_HOSTS.bin}/ddp-train {' '.join(TRAIN)}").split()
+        self.assertEqual(len(numbers), 3)
+        self.assertTrue(wait_until(
+            lambda: self.said("scaling/scaling.csv").count("images/s") == 3, 90),
+            [self.said(f"ddp-train-{n}.out") for n in numbers])
+        self.assertRegex(self.said("scaling/scaling.txt"), r"strong scaling(.*\n)+ +1 .*the base")
+        self.assertIn("</svg>", self.said("scaling/scaling.svg"))
+        self.assertIn("ranks       3 over tcp", self.said("scaling/strong-3.log"))
+
     def test_a_refusal_of_slurm_is_one_line(self):
         said = self.alice(
             f"{hosts.LAB_HOSTS.ddprun} --script slurm --submit --partition nosuch true",

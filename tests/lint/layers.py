@@ -21,6 +21,8 @@ MAY = {
     "launcher/place": ["launcher/alloc", "launcher/opts.h", "launcher/contract.h"] + BASE,
     "launcher/io": ["launcher/opts.h"] + BASE,
     "launcher/script": ["launcher/opts.h"] + BASE,
+    # a size of a series may be a batch job
+    "launcher/scaling": ["launcher/script", "launcher/opts.h"] + BASE,
     "launcher/door": BASE,
     "launcher/link": BASE,
     "launcher": ["launcher", "rendezvous/server", "rendezvous/client"] + BASE,

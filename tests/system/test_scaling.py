@@ -1,0 +1,88 @@
+"""--scaling: tables of launches that happen, made of programs that say how fast they are."""
+
+import csv
+import os
+import signal
+import xml.dom.minidom
+
+import launch
+from launch import LaunchTest, wait_until
+
+
+class Scaling(LaunchTest):
+    def rows(self, folder="scaling"):
+        with open(os.path.join(self.folder.name, folder, "scaling.csv"), encoding="ascii") as f:
+            return {(r["scaling"], int(r["ranks"])): r for r in csv.DictReader(f)}
+
+    def scale(self, *args):
+        return self.run_to_end(*args, cwd=self.folder.name)
+
+    # a rank that is "fast" by itself, less so in company
+    PROGRAM = 'echo "$RANK got $1"; [ $RANK != 0 ] || echo "at $((WORLD_SIZE * 900 + 100)) samples/s"'
+
+    def test_both_series_from_one_command(self):
+        done = self.scale("--scaling", "1,2,4", "sh", "-c", self.PROGRAM, "x", "{per-rank:8}")
+        self.assert_ended(done, 0)
+        rows = self.rows()
+        self.assertEqual(sorted(rows), [(s, n) for s in ("strong", "weak") for n in (1, 2, 4)])
+        for series in ("strong", "weak"):
+            self.assertAlmostEqual(float(rows[series, 4]["speedup"]), 3.7)
+            self.assertAlmostEqual(float(rows[series, 4]["efficiency"]), 0.925)
+            self.assertEqual(rows[series, 4]["unit"], "samples/s")
+        folder = os.path.join(self.folder.name, "scaling")
+        with open(f"{folder}/strong-4.log", encoding="utf-8") as said:
+            self.assertIn("3 got 2", said.read())
+        with open(f"{folder}/weak-4.log", encoding="utf-8") as said:
+            self.assertIn("3 got 8", said.read())
+        self.assertFalse(os.path.exists(f"{folder}/weak-1.log"), "one rank is measured once")
+        with open(f"{folder}/scaling.txt", encoding="ascii") as text:
+            table = text.read()
+        self.assertIn(table, done.out)
+        self.assertIn("100 %  the base", table)
+        xml.dom.minidom.parse(f"{folder}/scaling.svg")
+
+    def test_another_size_joins_the_table_another_command_does_not(self):
+        self.assert_ended(self.scale("--scaling", "1", "true"), 0)
+        self.assert_ended(self.scale("--scaling", "2", "true"), 0)
+        self.assertEqual(sorted(self.rows()), [("strong", 1), ("strong", 2)])
+        done = self.scale("--scaling", "2", "false")
+        self.assert_ended(done, 2)
+        self.assertIn("'scaling' has the table of another command, 'true'; write --scaling-dir",
+                      done.err)
+
+    def test_a_run_that_fails_ends_it_with_its_code_and_last_lines(self):
+        done = self.scale("--scaling", "1,2,4", "sh", "-c",
+                          "[ $WORLD_SIZE != 2 ] || { echo no more; exit 5; }")
+        self.assert_ended(done, 5)
+        self.assertIn("with 2 ranks it ended with 5; 'scaling/strong-2.log' ends with", done.err)
+        self.assertIn("no more", done.err)
+        self.assertEqual(sorted(self.rows()), [("strong", 1)])
+
+    def test_what_cannot_be_is_refused_before_anything_runs(self):
+        for args, expected in (
+                (["--scaling", "1,3", "prog", "{per-rank:8}"], "write a multiple of 3"),
+                (["--scaling", "2,1", "prog"], "--scaling: 1 stands behind 2"),
+                (["-np", "2", "--scaling", "1", "prog"], "leave -np out")):
+            done = self.scale(*args)
+            self.assert_ended(done, 2)
+            self.assertIn(expected, done.err)
+        self.assertFalse(os.path.exists(os.path.join(self.folder.name, "scaling")))
+
+    def test_who_ends_it_ends_the_run(self):
+        launched = self.start("--scaling", "1", "sh", "-c", "echo up >up; exec sleep 300",
+                              cwd=self.folder.name)
+        self.assertTrue(wait_until(lambda: os.path.exists(os.path.join(self.folder.name, "up"))))
+        launched.signal(signal.SIGTERM)
+        launched.wait()
+        self.assertTrue(wait_until(lambda: not launch.marked(self.mark)))
+
+    def test_a_dry_run_shows_the_commands(self):
+        done = self.scale("--scaling", "1,2", "--dry-run", "-x", "A=1", "prog", "{total:5}")
+        self.assert_ended(done, 0)
+        self.assertEqual(done.out.splitlines(), [
+            "ddprun -np 1 -x A=1 -- prog 5", "ddprun -np 2 -x A=1 -- prog 5",
+            "ddprun -np 2 -x A=1 -- prog 10"])
+
+
+if __name__ == "__main__":
+    launch.main()

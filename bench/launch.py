@@ -4,13 +4,11 @@
     bench/launch.py [--build DIR] start [--np 2,16,64,256] [--rounds 7]
     bench/launch.py [--build DIR] kill  [--np 64] [--rounds 20]
     bench/launch.py [--build DIR] output [--rounds 7]
-    bench/launch.py [--build DIR] hosts [--hosts 4,8,16] [--rounds 5]
 
 start: from exec of the launcher to its exit, for /bin/true and for a static child that
        appends a byte to a file (the round counts only if there are N bytes).
 kill:  from SIGKILL of one of N ranks to the exit of the launcher.
 output: one million lines of 4 ranks, tagged with the rank, read to the last (counted).
-hosts: `true` on every host of a namespace lab, over ssh ($DDPRUN_SHARED/lab/lab).
 
 Beside the bare posix_spawn loop stand mpiexec.hydra, mpirun and torchrun (of the Python
 that tests/interop/torch-env.sh has made); what is not installed is left out. A run that
@@ -264,57 +262,11 @@ def output(args):
     table(f"{n} x {LINES} tagged lines through a pipe, ms", results, "ddprun")
 
 
-def hosts(args):
-    lab = os.path.join(os.environ.get("DDPRUN_SHARED", f"{SOURCE}/../shared"), "lab", "lab")
-    counts = [int(n) for n in args.hosts.split(",")]
-    with tempfile.TemporaryDirectory(prefix="ddprun-lab-") as folder:
-        os.chmod(folder, 0o755)
-        for program in ("ddprun", "ddprun-agent"):
-            shutil.copy(f"{args.build}/launcher/{program}", folder)
-        env = {**os.environ, "LAB_STATE": f"{folder}/state"}
-        subprocess.run([lab, "up", str(max(counts))], env=env, check=True, stdout=subprocess.DEVNULL)
-        try:
-            for n in counts:
-                over_hosts(lab, env, folder, n, args.rounds)
-        finally:
-            subprocess.run([lab, "down"], env=env, check=False, stdout=subprocess.DEVNULL)
-
-
-def over_hosts(lab, env, folder, n, rounds):
-    """The floor here is ssh itself: one to each other host, all at once."""
-    names = [f"node{i:03}" for i in range(1, n + 1)]
-    for kind, form in (("colon", "{}:4\n"), ("slots", "{} slots=4\n")):
-        with open(f"{folder}/{kind}{n}", "w", encoding="ascii") as f:
-            f.write("".join(map(form.format, names)))
-    enter = [lab, "exec", "-l", "-u", "alice", "node001"]
-    total = str(4 * n)
-    each = f'for h in {" ".join(names[1:])}; do ssh $h "$@" & done; "$@"; wait'
-    results = [
-        Contender("bare ssh", [*enter, "sh", "-c", each, "sh"]),
-        Contender("ddprun", [*enter, f"{folder}/ddprun", "--hostfile", f"{folder}/slots{n}"]),
-        Contender("mpiexec.hydra", [*enter, "mpiexec.hydra", "-f", f"{folder}/colon{n}", "-np", total]),
-        Contender("mpirun", [*enter, "mpirun", "--hostfile", f"{folder}/slots{n}", "-np", total]),
-    ]
-    results = [c for c in results if c.name in ("bare ssh", "ddprun") or shutil.which(c.name)]
-    for _ in range(rounds):
-        for c in results:
-            start_s = time.perf_counter()
-            status = wait(spawn([*c.command, "true"], env), 60)
-            if status is None:
-                c.hung += 1
-            elif status != 0:
-                c.wrong += 1
-            else:
-                c.ms.append((time.perf_counter() - start_s) * 1000)
-    table(f"true on {n} hosts x 4, over ssh, ms", results, "ddprun")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", default=f"{SOURCE}/build")
-    parser.add_argument("what", choices=["start", "kill", "output", "hosts"])
+    parser.add_argument("what", choices=["start", "kill", "output"])
     parser.add_argument("--np")
-    parser.add_argument("--hosts", default="4,8,16")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--realtime", action="store_true", help="SCHED_RR for all contenders: "
                         "what else the machine does then hardly shows (needs root)")
@@ -323,8 +275,8 @@ def main():
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))
     if args.what == "start":
         args.np = args.np or "2,16,64,256"
-    args.rounds = args.rounds or {"start": 7, "kill": 20, "output": 7, "hosts": 5}[args.what]
-    {"start": start, "kill": kill, "output": output, "hosts": hosts}[args.what](args)
+    args.rounds = args.rounds or {"start": 7, "kill": 20, "output": 7}[args.what]
+    {"start": start, "kill": kill, "output": output}[args.what](args)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ class Lab:
         for name in ("DDPRUN", "DDPRUN_AGENT", "DDPRUN_PMIX", "DDP_TRAIN"):
             if os.environ.get(name):
                 shutil.copy(os.environ[name], self.bin)
+        shutil.copy(os.path.join(SOURCE, "launcher", "spawn", "ssh_config"), self.bin)
         self.ddprun = os.path.join(self.bin, os.path.basename(launch.DDPRUN))
         self.env = {
             **os.environ, "LAB_STATE": os.path.join(self.folder, "state"), "LAB_DECOY": "1"

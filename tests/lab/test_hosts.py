@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import time
@@ -156,6 +157,28 @@ class Trees(LabTest):
         self.assert_ended(launch, 9)
         for word in ("rank 6", "node007", "why"):
             self.assertIn(word, launch.err)
+
+
+class Configuration(LabTest):
+    def kex(self):
+        said = hosts.LAB_HOSTS("exec", "-l", "-u", "alice", "node001", "ssh", "-G", "-F",
+                               os.path.join(hosts.LAB_HOSTS.bin, "ssh_config"), "node002")
+        return re.search("^kexalgorithms (.*)$", said, re.M)[1].split(",")
+
+    def test_the_cheap_key_exchange_is_only_a_default(self):
+        dry = self.run_to_end("--dry-run", "-H", self.hosts(1, 2), "true")
+        version = hosts.LAB_HOSTS("exec", "node001", "ssh", "-V")
+        self.assertEqual("/ssh_config" in dry.out, "OpenSSH_9" in version, dry.out + version)
+        usual = self.kex()
+        self.assertTrue(usual[0].startswith("curve25519"), usual)
+        self.assertIn("ecdh-sha2-nistp256", usual)  # the others are still there
+        home = hosts.LAB_HOSTS("exec", "-l", "-u", "alice", "node001", "sh", "-c", "echo $HOME")
+        folder = os.path.join(home.strip(), ".ssh")
+        os.mkdir(folder)
+        self.addCleanup(shutil.rmtree, folder)
+        with open(os.path.join(folder, "config"), "w", encoding="ascii") as f:
+            f.write("Host node*\n    KexAlgorithms ecdh-sha2-nistp256\n")
+        self.assertEqual(self.kex(), ["ecdh-sha2-nistp256"])
 
 
 class NoWayBack(LabTest):

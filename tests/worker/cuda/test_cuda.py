@@ -1,13 +1,15 @@
 """test_cuda.py BUILD SOURCE ENGINE - the engine for GPUs learns what the CPU's plain loops do
 
-ENGINE is the real one's files on a GPU made of a CPU (emu.h), which runs work late, out of
-order where that is allowed, and keeps device memory from the host.
+ENGINE is the real one, and this is skipped where there is no GPU; or it is the real one's
+files on a GPU made of a CPU (emu.h), which runs work late, out of order where that is
+allowed, keeps device memory from the host, and can be told to fail.
 """
 import gzip
 import os
 import re
 import signal
 import struct
+import subprocess
 import sys
 import time
 
@@ -15,8 +17,22 @@ sys.path.insert(0, os.path.join(sys.argv[2], "tests", "worker", "train"))
 from ranks import Ranks, losses, main, rows, run, run_ok  # noqa: E402
 
 ENGINE = os.path.abspath(sys.argv[3])
+EMULATED = "emulated" in ENGINE
 DIGITS = os.path.join(os.path.abspath(sys.argv[2]), "worker", "data", "digits")
 FEW = ("--data", "few", "--epochs", 2, "--plot", "none", "--seed", 3)
+
+
+def count_gpus():
+    if EMULATED:
+        return 8
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, text=True).stdout
+    except OSError:
+        listed = ""
+    return listed.count("GPU ")
+
+
+GPUS = count_gpus()
 
 
 def on_gpu(**more):
@@ -73,10 +89,12 @@ def data_on_the_host_give_the_same():
 def ranks_learn_together():
     few_digits()
     for n, model, more in ((2, "cnn", ()), (4, "mlp", ("--no-overlap",)), (3, "cnn", ())):
+        if n > GPUS:
+            continue
         # 150 samples: the last step has some ranks without any
         shown = both(n, f"{model}{n}", *FEW, "--model", model, "--batch-size", 37 if n == 4 else 16,
                      "--check-replicas", *more, tolerance=2e-4, EMU_SEED=str(n))
-        assert re.search(rf"replicas +{n} alike", shown) and "NCCL 2.28.9" in shown, shown
+        assert re.search(rf"replicas +{n} alike", shown) and "NCCL 2." in shown, shown
 
 
 def a_run_moves_from_one_to_the_other():
@@ -137,7 +155,14 @@ def a_killed_rank_is_named_in_seconds():
     assert re.match(r"ddp-train: step [0-9]+: rank 1 on .* gone", first.err), first
 
 
-main([one_rank_learns_the_same, data_on_the_host_give_the_same, ranks_learn_together,
-      a_run_moves_from_one_to_the_other, without_a_gpu_the_cpu_is_taken_and_it_is_said,
-      what_does_not_fit_is_listed, two_ranks_on_one_gpu_are_refused, nccl_says_what_went_wrong,
-      a_killed_rank_is_named_in_seconds])
+if GPUS == 0:
+    print("skipped: no GPU here (nvidia-smi finds none)")
+    sys.exit(77)
+tests = [one_rank_learns_the_same, data_on_the_host_give_the_same, ranks_learn_together,
+         a_run_moves_from_one_to_the_other]
+if GPUS >= 2:
+    tests.append(a_killed_rank_is_named_in_seconds)
+if EMULATED:
+    tests += [without_a_gpu_the_cpu_is_taken_and_it_is_said, what_does_not_fit_is_listed,
+              two_ranks_on_one_gpu_are_refused, nccl_says_what_went_wrong]
+main(tests)

@@ -319,7 +319,8 @@ const struct option options[] = {
      "ones to use, or ^host not to",
      NOT_IN_SCRIPT},
     {"alloc", "SOURCE", AT(alloc), read_text, 0, 0, NULL,
-     "where the hosts come from: hostfile, slurm, sge, pbs, lsf, sagemaker, hosts (-H), "
+     "where the hosts come from: hostfile, slurm, sge, pbs, lsf, flux, sagemaker, hosts "
+     "(-H), "
      "local; default: the first that is there",
      NOT_IN_SCRIPT},
     {"nproc-per-node ppn npernode ntasks-per-node", "N", AT(per_node), read_per_node, 1,

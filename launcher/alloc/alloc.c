@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/sock.h"
 #include "launcher/alloc/hosts.h"
 #include "launcher/alloc/hosttext.h"
 
@@ -19,8 +20,8 @@
 /* In order: what was asked for first, this machine last. Beside a scheduler's allocation,
  * -H picks among its nodes. */
 static const struct alloc_source *const sources[] = {
-    &alloc_hostfile, &alloc_slurm,     &alloc_sge,       &alloc_pbs,
-    &alloc_lsf,      &alloc_sagemaker, &alloc_hosts_arg, &alloc_local,
+    &alloc_hostfile, &alloc_slurm,     &alloc_sge,       &alloc_pbs,   &alloc_lsf,
+    &alloc_flux,     &alloc_sagemaker, &alloc_hosts_arg, &alloc_local,
 };
 
 struct alloc_node *alloc_add(struct alloc *a, const char *name)
@@ -167,7 +168,7 @@ static const struct alloc_source *source_named(const struct opts *opts,
     }
     err_set(
         err,
-        "--alloc '%s' is not one of hostfile, slurm, sge, pbs, lsf, sagemaker, hosts, local",
+        "--alloc '%s' is not one of hostfile, slurm, sge, pbs, lsf, flux, sagemaker, hosts, local",
         opts->alloc);
     return NULL;
 }
@@ -194,22 +195,35 @@ static const struct alloc_source *source_found(const struct opts *opts,
     return found; /* the last one always detects itself */
 }
 
+/* A node may go by a name that this machine does not use for itself. */
+static bool find_by_address(struct alloc *a)
+{
+    enum { LOOK_UPS = 16 };
+    char text[INET6_ADDRSTRLEN];
+    for (size_t i = 0; i < a->nnodes && i < LOOK_UPS; i++) {
+        a->nodes[i].local =
+            sock_own_addr(a->nodes[i].name, text, sizeof text) == SOCK_OWN;
+        if (a->nodes[i].local)
+            return true;
+    }
+    return false;
+}
+
 /* The variables of a job that came along to a machine outside of it, by ssh say. */
-static int check_here(const struct alloc_source *s, const struct alloc *a,
-                      struct ddp_err *err)
+static int check_here(const struct alloc_source *s, struct alloc *a, struct ddp_err *err)
 {
     const char *node = s->node_var ? getenv(s->node_var) : NULL;
     for (size_t i = 0; i < a->nnodes; i++) {
         if (a->nodes[i].local)
             return 0;
     }
-    if (!node)
+    if ((!node && !s->at_home) || find_by_address(a))
         return 0; /* a front end, in front of its allocation */
     return err_set(
         err,
         "%s=%s, but this machine is not one of the job's: variables that came "
         "along from there? --alloc %s uses them all the same, --alloc local not",
-        s->node_var, node, s->name);
+        node ? s->node_var : s->job_var, node ? node : getenv(s->job_var), s->name);
 }
 
 struct alloc *alloc_read(const struct opts *opts, struct ddp_err *err)

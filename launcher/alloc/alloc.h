@@ -51,11 +51,14 @@ struct alloc_source {
     /* A scheduler's: the variable with the job's number, and the one (NULL: none) with
      * the name of the node on which its job runs. */
     const char *job_var, *node_var;
+    /* What its jobs run is started on one of their own nodes: elsewhere its variables
+     * have come along from somewhere. */
+    bool at_home;
 };
 
 extern const struct alloc_source alloc_hostfile, alloc_hosts_arg, alloc_local;
 extern const struct alloc_source alloc_slurm, alloc_sge, alloc_pbs, alloc_lsf;
-extern const struct alloc_source alloc_sagemaker;
+extern const struct alloc_source alloc_flux, alloc_sagemaker;
 
 /* The source named by --alloc, or the first that detects itself, read, merged (the same
  * host twice adds up) and checked. Returns NULL with `err`; nothing has been started

@@ -49,4 +49,4 @@ static int read_lsf(const struct opts *opts, struct alloc *a, struct ddp_err *er
     return sched_hostfile("LSB_DJOB_HOSTFILE", sched_env("LSB_DJOB_HOSTFILE"), a, err);
 }
 
-const struct alloc_source alloc_lsf = {"lsf", detect, read_lsf, "LSB_JOBID", NULL};
+const struct alloc_source alloc_lsf = {"lsf", detect, read_lsf, "LSB_JOBID", NULL, true};

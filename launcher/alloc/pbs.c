@@ -16,4 +16,4 @@ static int read_pbs(const struct opts *opts, struct alloc *a, struct ddp_err *er
     return sched_hostfile("PBS_NODEFILE", sched_env("PBS_NODEFILE"), a, err);
 }
 
-const struct alloc_source alloc_pbs = {"pbs", detect, read_pbs, "PBS_JOBID", NULL};
+const struct alloc_source alloc_pbs = {"pbs", detect, read_pbs, "PBS_JOBID", NULL, true};

@@ -3,7 +3,8 @@
  * $PE_HOSTFILE: "host slots queue@host processors", blanks or tabs between, a line for
  * each queue instance, so that a host may come twice: its slots add up (sge_pe(5)). The
  * first line is the master's. What a slot is differs from site to site (a core, a
- * hardware thread: 80 on a node of 4 GPUs); it counts on nodes without GPUs only.
+ * hardware thread: 80 on a node of 4 GPUs); it counts on nodes without GPUs only. ABCI
+ * has the hosts' names in the file $SGE_JOB_HOSTLIST, too.
  */
 #include "common/err.h"
 #include "common/mem.h"
@@ -17,7 +18,8 @@
 
 static bool detect(const struct opts *opts)
 {
-    return sched_env("PE_HOSTFILE") && sched_env("JOB_ID") && sched_env("SGE_ROOT");
+    return (sched_env("PE_HOSTFILE") || sched_env("SGE_JOB_HOSTLIST")) &&
+           sched_env("JOB_ID") && sched_env("SGE_ROOT");
 }
 
 static struct alloc_node *find_or_add(struct alloc *a, const char *host)
@@ -50,10 +52,8 @@ static int read_line(const char *path, int number, char *line, struct alloc *a,
     return 0;
 }
 
-static int read_sge(const struct opts *opts, struct alloc *a, struct ddp_err *err)
+static int read_pe_hostfile(const char *path, struct alloc *a, struct ddp_err *err)
 {
-    const char *path = sched_env("PE_HOSTFILE");
-    a->scheduler_owned = true;
     FILE *f = fopen(path, "re");
     if (!f)
         return err_errno(err, "cannot open PE_HOSTFILE '%s'", path);
@@ -69,4 +69,30 @@ static int read_sge(const struct opts *opts, struct alloc *a, struct ddp_err *er
     return rc;
 }
 
-const struct alloc_source alloc_sge = {"sge", detect, read_sge, "JOB_ID", NULL};
+/* A number that goes with another file tells of variables that have come along, as into
+ * the tasks of qrsh -V. */
+static int check_number(const char *file, const struct alloc *a, struct ddp_err *err)
+{
+    const char *text = sched_env("NHOSTS");
+    if (!text || strtoul(text, NULL, 10) == a->nnodes)
+        return 0;
+    return err_set(
+        err,
+        "NHOSTS=%s, but %s=%s names %zu host%s: variables of two jobs? -H names "
+        "the hosts",
+        text, file, sched_env(file), a->nnodes, a->nnodes == 1 ? "" : "s");
+}
+
+static int read_sge(const struct opts *opts, struct alloc *a, struct ddp_err *err)
+{
+    const char *path = sched_env("PE_HOSTFILE"), *list = sched_env("SGE_JOB_HOSTLIST");
+    a->scheduler_owned = true;
+    if (path)
+        return read_pe_hostfile(path, a, err) < 0 ? -1
+                                                  : check_number("PE_HOSTFILE", a, err);
+    return sched_hostfile("SGE_JOB_HOSTLIST", list, a, err) < 0
+               ? -1
+               : check_number("SGE_JOB_HOSTLIST", a, err);
+}
+
+const struct alloc_source alloc_sge = {"sge", detect, read_sge, "JOB_ID", NULL, true};

@@ -115,6 +115,26 @@ static void all_have(struct alloc *a, int slots, const char *name, const char *v
     free(from);
 }
 
+/* Slurm before 19.05 gives only the devices of this node, and --gres, by which they were
+ * asked for, is a number per node. */
+static int gpus_by_list(struct alloc *a)
+{
+    static const char *const names[] = {"SLURM_JOB_GPUS", "SLURM_STEP_GPUS",
+                                        "CUDA_VISIBLE_DEVICES"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const char *text = sched_env(names[i]);
+        /* the last one may be a user's, on a front end */
+        if (!text || strcmp(text, "NoDevFiles") == 0 || !sched_env("SLURMD_NODENAME"))
+            continue;
+        int n = 1;
+        for (const char *p = strchr(text, ','); p; p = strchr(p + 1, ','))
+            n++;
+        all_have(a, n, names[i], text);
+        return 1;
+    }
+    return 0;
+}
+
 /* Returns 1 when the GPUs have been told, 0 when nothing is known, -1 on error. */
 static int gpus_of(struct alloc *a, struct ddp_err *err)
 {
@@ -124,7 +144,9 @@ static int gpus_of(struct alloc *a, struct ddp_err *err)
         return 0; /* a task has its GPUs: tasks count */
     const char *name = per_node ? "SLURM_GPUS_PER_NODE" : "SLURM_GPUS_ON_NODE";
     const char *text = per_node ? per_node : here;
-    int n = text ? sched_gpus(name, text, err) : 0;
+    if (!text)
+        return gpus_by_list(a);
+    int n = sched_gpus(name, text, err);
     if (n <= 0)
         return n;
     int all = !per_node && total ? sched_gpus("SLURM_GPUS", total, err) : 0;

@@ -225,6 +225,26 @@ static bool speaks(const struct starter *s, starter_get get)
     return (!s->needs || get(s->needs)) && get(s->rank) && size && strcmp(size, "1") != 0;
 }
 
+/* pbsdsh starts copies that know their own number, but not how many they are. */
+static int by_pbsdsh(const struct opts *opts, starter_get get, struct ddp_err *err)
+{
+    static const struct {
+        const char *name, *first;
+    } vars[] = {{"PBS_NODENUM", "0"}, {"PBS_TASKNUM", "1"}};
+    for (size_t i = 0; i < ARRAY_LEN(vars) && get("PBS_NODEFILE"); i++) {
+        const char *text = get(vars[i].name);
+        if (text && *text && strcmp(text, vars[i].first) != 0 && !opts->hosts &&
+            !opts->hostfile)
+            return err_set(err,
+                           "%s=%s: this is not the job's first process; if pbsdsh has "
+                           "started several copies of ddprun, each would make a world of "
+                           "its own: start it once, from the job script; --alloc pbs if "
+                           "it is the only one",
+                           vars[i].name, text);
+    }
+    return 0;
+}
+
 int outer_find(const struct opts *opts, starter_get get, struct outer *o,
                struct ddp_err *err)
 {
@@ -240,6 +260,8 @@ int outer_find(const struct opts *opts, starter_get get, struct outer *o,
         if (speaks(&starters[i], get) && (!rank_row || inside))
             return by_starter(&starters[i], opts, get, o, err);
     }
+    if (by_pbsdsh(opts, get, err) < 0)
+        return -1;
     if (sagemaker_here() && !opts->hosts && !opts->hostfile)
         return by_sagemaker(o, err);
     return 0;

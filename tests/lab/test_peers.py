@@ -1,5 +1,6 @@
 """One world of several ddprun, started by a real srun, mpirun or mpiexec, or by hand."""
 
+import json
 import os
 import shutil
 import signal
@@ -187,6 +188,27 @@ class ByHand(Started):
         for launch in launches:
             launch.wait()
             self.assert_ended(launch, code)
+
+    def test_as_sagemaker_starts_it(self):
+        """The same command on every host at once; each has a file that says who it is."""
+        names = [node(k) for k in (2, 1, 3)]
+        def start(k, *args):
+            config = self.write(f"config{k}", json.dumps(
+                {"current_host": node(k), "hosts": names, "network_interface_name": "eth0"}))
+            return self.start(*args, host=k, env={"DDPRUN_RESOURCECONFIG": config,
+                                                  "SM_NUM_GPUS": "2"})
+        launches = [start(k, "sh", "-c", RANKS) for k in (3, 2, 1)][::-1]
+        self.all_end(launches, 0)
+        self.assert_world(launches[0], [2, 2, 2])
+        self.assertIn("nothing secret is shared by the 3 hosts", launches[0].err)
+        self.assertEqual([launch.err for launch in launches[1:]], ["", ""])
+        # a stranger's number is one of the job's, his address is not
+        head = start(1, "--start-timeout", "5", "true")
+        stranger = self.start("--start-timeout", "3", "true", host=4, env={
+            "DDPRUN_RESOURCECONFIG": self.path("config2"), "SM_NUM_GPUS": "2"})
+        self.all_end([head, stranger], 125)
+        self.assertIn("missing: node002, node003", head.err)
+        self.assertIn("10.77.0.4", head.err)
 
     def test_over_another_network(self):
         """Every host has a second network, on which the store and Gloo are wanted."""

@@ -3,6 +3,7 @@
 
 #include "common/mem.h"
 #include "launcher/alloc/alloc.h"
+#include "launcher/alloc/flux.h"
 #include "launcher/alloc/sched.h"
 
 #include <stdio.h>
@@ -86,6 +87,26 @@ static const struct {
      NULL}, /* CPUs */
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-3] SLURM_TASKS_PER_NODE=2 SLURM_NTASKS=2",
      NULL, "speaks of 1 nodes, the list of nodes has 3"},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_TASKS_PER_NODE=2(x3) SLURM_NTASKS=6",
+     NULL, "speaks of 3 nodes, the list of nodes has 2"},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_TASKS_PER_NODE=2(x2 SLURM_NTASKS=4",
+     NULL, "'4(x2),1' is the form"},
+    /* before 19.05: the devices of this node are all that is said */
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=vm,n2 SLURM_JOB_GPUS=0,1,4 SLURMD_NODENAME=vm",
+     "vm 3; n2 3", NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=vm,n2 CUDA_VISIBLE_DEVICES=0,1 SLURMD_NODENAME=vm",
+     "vm 2; n2 2", NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=vm,n2 CUDA_VISIBLE_DEVICES=NoDevFiles "
+     "SLURMD_NODENAME=vm",
+     "vm; n2", NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] CUDA_VISIBLE_DEVICES=0,1", "n1; n2", NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_GPUS_PER_TASK=1 "
+     "CUDA_VISIBLE_DEVICES=3",
+     "n1; n2", NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=r[1-2]n[08-09]-ib",
+     "r1n08-ib; r1n09-ib; r2n08-ib; r2n09-ib", NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-70000]", NULL,
+     "SLURM_JOB_NODELIST='n[1-70000]'"},
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n1 SLURM_TASKS_PER_NODE=4(x0) SLURM_NTASKS=4",
      NULL, "SLURM_TASKS_PER_NODE='4(x0)'"},
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n1 SLURM_GPUS_PER_NODE=v100:", NULL,
@@ -114,14 +135,38 @@ static const struct {
      "two schedulers at once: SLURM_JOB_ID=1 and PBS_JOBID=2"},
 };
 
+/* The tables call this machine "vm". */
+static char *with_own_name(const char *text)
+{
+    char own[256] = "", *out = NULL;
+    size_t size;
+    gethostname(own, sizeof own - 1);
+    FILE *f = open_memstream(&out, &size);
+    for (const char *p = text; *p;) {
+        bool here = strncmp(p, "vm", 2) == 0 && (p == text || strchr("=, ", p[-1]));
+        if (here)
+            fputs(own, f);
+        else
+            fputc(*p, f);
+        p += here ? 2 : 1;
+    }
+    fclose(f);
+    return out;
+}
+
 START_TEST(slurm_jobs_are_read_or_refused)
 {
     struct opts opts = {0};
-    set_all(slurm[_i].env);
-    if (slurm[_i].nodes)
-        check(&opts, "slurm", slurm[_i].nodes);
-    else
+    char *env = with_own_name(slurm[_i].env);
+    set_all(env);
+    free(env);
+    if (slurm[_i].nodes) {
+        char *nodes = with_own_name(slurm[_i].nodes);
+        check(&opts, "slurm", nodes);
+        free(nodes);
+    } else {
         check_refused(&opts, slurm[_i].what);
+    }
 }
 END_TEST
 
@@ -165,14 +210,19 @@ static const struct {
      NULL},
     {"n1 2 all.q@n1 0,0:0,1\nn1 8 big.q@n1 <NULL>\n", "n1 (else 10)", NULL},
     {"n1\t80\tall.q@n1\tUNDEFINED\r\n\n", "n1 (else 80)", NULL},
+    {"n1 40 a@n1 UNDEFINED\nn1.cluster 40 b@n1 UNDEFINED\n",
+     "n1 (else 40); n1.cluster (else 40)", NULL},
     {"n1\n", NULL, "pe:1: 'n1 '"},
+    {"n1 0 q U\n", NULL, "pe:1: 'n1 0'"},
+    {"n1 -3 q U\n", NULL, "pe:1: 'n1 -3'"},
+    {"n1 99999999999 q U\n", NULL, "pe:1: 'n1 99999999999'"},
     {"n1 2 q U\nn2 x q U\n", NULL, "pe:2: 'n2 x'"},
     {"", NULL, "names no host"},
 };
 
 START_TEST(grid_engine_hostfiles_are_read_or_refused)
 {
-    struct opts opts = {0};
+    struct opts opts = {.alloc = "sge"};
     char *dir = temp_dir(), *path = xasprintf("%s/pe", dir);
     write_file(path, pe_files[_i].file);
     set_all("JOB_ID=2 SGE_ROOT=/x SGE_TASK_ID=undefined");
@@ -188,7 +238,7 @@ END_TEST
 
 START_TEST(pbs_counts_the_lines_of_a_host)
 {
-    struct opts opts = {0};
+    struct opts opts = {.alloc = "pbs"};
     char *dir = temp_dir(), *path = xasprintf("%s/nodes", dir);
     write_file(path, "n1\nn2\r\nn1\n\n");
     set_all("PBS_JOBID=2.server");
@@ -201,19 +251,26 @@ END_TEST
 
 START_TEST(lsf_names_hosts_and_numbers_in_turn)
 {
-    struct opts opts = {0};
+    struct opts opts = {.alloc = "lsf"};
     clearenv();
     setenv("LSB_JOBID", "3", 1);
     setenv("LSB_MCPU_HOSTS", "h1 4 h2 2 ", 1);
     check(&opts, "lsf", "h1 (else 4); h2 (else 2)");
     setenv("LSB_MCPU_HOSTS", "h1 4 h2", 1);
     check_refused(&opts, "'h2' has no number");
+    char *dir = temp_dir(), *path = xasprintf("%s/djob", dir);
+    write_file(path, "h1\nh1\nh2\nh1\n");
+    unsetenv("LSB_MCPU_HOSTS");
+    setenv("LSB_DJOB_HOSTFILE", path, 1);
+    check(&opts, "lsf", "h1 (else 3); h2 (else 1)");
+    free(path);
+    free(dir);
 }
 END_TEST
 
 START_TEST(gpus_on_the_node_come_before_a_schedulers_slots)
 {
-    struct opts opts = {0};
+    struct opts opts = {.alloc = "lsf"};
     struct ddp_err err;
     clearenv();
     setenv("LSB_JOBID", "3", 1);
@@ -226,6 +283,95 @@ START_TEST(gpus_on_the_node_come_before_a_schedulers_slots)
     ck_assert_int_eq(a->nodes[1].slots, 80);
     ck_assert_str_eq(a->nodes[1].slots_from, "LSB_MCPU_HOSTS: 80 slots");
     alloc_destroy(a);
+}
+END_TEST
+
+START_TEST(abcis_list_of_hosts_and_a_number_that_contradicts_it)
+{
+    struct opts opts = {.alloc = "sge"};
+    char *dir = temp_dir(), *list = xasprintf("%s/list", dir),
+         *pe = xasprintf("%s/pe", dir);
+    write_file(list, "g0001\ng0002\n");
+    write_file(pe, "g0001 80 gpu@g0001 UNDEFINED\ng0002 80 gpu@g0002 UNDEFINED\n");
+    set_all("JOB_ID=2 SGE_ROOT=/x NHOSTS=2 NSLOTS=160 SGE_TASK_ID=undefined");
+    setenv("SGE_JOB_HOSTLIST", list, 1);
+    check(&opts, "sge", "g0001 (else 1); g0002 (else 1)");
+    setenv("PE_HOSTFILE", pe, 1);
+    check(&opts, "sge", "g0001 (else 80); g0002 (else 80)");
+    setenv("NHOSTS", "1", 1); /* in a task of qrsh -V */
+    check_refused(&opts, "NHOSTS=1, but PE_HOSTFILE=");
+    free(dir);
+    free(list);
+    free(pe);
+}
+END_TEST
+
+/* Variables that have come along: the scheduler starts things on its job's nodes only. */
+START_TEST(a_job_of_other_machines_is_not_ours)
+{
+    struct opts opts = {0};
+    set_all("LSB_JOBID=3");
+    setenv("LSB_MCPU_HOSTS", "203.0.113.1 4 203.0.113.2 4", 1);
+    check_refused(&opts, "LSB_JOBID=3, but this machine is not one of the job's");
+    opts.hosts = "203.0.113.1";
+    check(&opts, "lsf", "203.0.113.1 (else 4)");
+    opts = (struct opts){.alloc = "local"};
+    struct ddp_err err;
+    struct alloc *a = alloc_read(&opts, &err);
+    ck_assert_ptr_nonnull(a);
+    ck_assert(a->nodes[0].local);
+    alloc_destroy(a);
+}
+END_TEST
+
+static const struct {
+    const char *r, *nodes, *what;
+} fluxes[] = {
+    {"{\"version\": 1, \"execution\": {\"R_lite\": [{\"rank\": \"0-3\", \"children\": "
+     "{\"core\": \"0\"}}], \"starttime\": 0.0, \"expiration\": 0.0, \"nodelist\": "
+     "[\"basic-node-[1-4]\"]}}\n",
+     "basic-node-1; basic-node-2; basic-node-3; basic-node-4", NULL},
+    {"{\"version\": 1, \"execution\": {\"R_lite\": [{\"rank\": \"0,3\", \"children\": "
+     "{\"core\": \"0-7\", \"gpu\": \"0-3\"}}, {\"rank\": \"1-2\", \"children\": "
+     "{\"core\": \"0-7\", \"gpu\": \"0,2\"}}], \"nodelist\": [\"n[1-2]\", \"m[08-09]\"]}}",
+     "n1 4; n2 2; m08 2; m09 4", NULL},
+    /* drained nodes leave gaps in the ranks */
+    {"{\"execution\": {\"R_lite\": [{\"rank\": \"2,5\"}], \"nodelist\": [\"a,b\"]}}",
+     "a; b", NULL},
+    {"{\"execution\": {\"R_lite\": [{\"rank\": \"0-2\"}], \"nodelist\": [\"a,b\"]}}",
+     NULL, "2 names of nodes for 3 ranks"},
+    {"{\"execution\": {\"R_lite\": [{\"rank\": \"0-\"}], \"nodelist\": [\"a\"]}}", NULL,
+     "'flux resource R': "},
+    {"{\"execution\": {\"nodelist\": [7]}}", NULL, "a name of a node that is no text"},
+    {"{\"version\": 1}", NULL, "no list of nodes"},
+    {"", NULL, "'flux resource R': line 1"},
+};
+
+START_TEST(flux_tells_nodes_and_gpus)
+{
+    struct alloc a = {0};
+    struct ddp_err err = {""};
+    int rc = flux_parse(fluxes[_i].r, strlen(fluxes[_i].r), &a, &err);
+    if (fluxes[_i].nodes) {
+        char *text = describe(&a);
+        ck_assert_msg(rc == 0, "%s", err.text);
+        ck_assert_str_eq(text, fluxes[_i].nodes);
+        free(text);
+    } else {
+        ck_assert_int_eq(rc, -1);
+        ck_assert_msg(strstr(err.text, fluxes[_i].what) != NULL, "'%s'", err.text);
+    }
+    alloc_clear(&a);
+}
+END_TEST
+
+START_TEST(sagemakers_gpus_are_its_slots)
+{
+    struct opts opts = {.alloc = "sagemaker"};
+    set_all("SM_HOSTS=[\"algo-10\",\"algo-2\"] SM_CURRENT_HOST=algo-2 SM_NUM_GPUS=8");
+    check(&opts, "sagemaker", "algo-2 8; algo-10 8");
+    setenv("SM_NUM_GPUS", "0", 1);
+    check(&opts, "sagemaker", "algo-2; algo-10");
 }
 END_TEST
 
@@ -305,7 +451,7 @@ static const struct {
 
 START_TEST(recorded_grid_engine_environments)
 {
-    struct opts opts = {0};
+    struct opts opts = {.alloc = "sge"};
     char *dir = fixture(recorded_sge[_i].dir);
     char *env = xasprintf("%s/job.env", dir), *file = xasprintf("%s/pe_hostfile", dir);
     if (!load(env)) {
@@ -342,6 +488,10 @@ Suite *suite(void)
     tcase_add_test(t, pbs_counts_the_lines_of_a_host);
     tcase_add_test(t, lsf_names_hosts_and_numbers_in_turn);
     tcase_add_test(t, gpus_on_the_node_come_before_a_schedulers_slots);
+    tcase_add_test(t, abcis_list_of_hosts_and_a_number_that_contradicts_it);
+    tcase_add_test(t, a_job_of_other_machines_is_not_ours);
+    tcase_add_loop_test(t, flux_tells_nodes_and_gpus, 0, ARRAY_LEN(fluxes));
+    tcase_add_test(t, sagemakers_gpus_are_its_slots);
     tcase_add_loop_test(t, recorded_slurm_environments, 0, ARRAY_LEN(recorded));
     tcase_add_loop_test(t, recorded_grid_engine_environments, 0, ARRAY_LEN(recorded_sge));
     suite_add_tcase(s, t);

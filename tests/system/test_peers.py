@@ -1,6 +1,7 @@
 """Several ddprun, one per "node": here all on one machine, and told so by hand or by the
 variables of a launcher that is played."""
 
+import json
 import os
 import signal
 import socket
@@ -177,6 +178,31 @@ class Keys(Peers):
                               "true")
         self.all_end(launches, 125)
         self.assertIn("knocks, and is none of the job's hosts", launches[0].err)
+
+
+class Sources(Peers):
+    def test_flux_is_asked_for_its_nodes(self):
+        r = {"version": 1, "execution": {
+            "R_lite": [{"rank": "0", "children": {"core": "0-3", "gpu": "0-2"}}],
+            "nodelist": [socket.gethostname()]}}
+        self.write("flux", f"#!/bin/sh\n[ \"$*\" = 'resource R -s up' ] && echo '{json.dumps(r)}'\n",
+                   0o755)
+        env = {"FLUX_URI": "local:///x", "PATH": f"{self.folder.name}:{os.environ['PATH']}"}
+        launch = self.run_to_end("sh", "-c", SAY, env=env)
+        self.assert_ended(launch, 0)
+        self.assertEqual(len(launch.out.splitlines()), 3)
+        self.write("flux", "#!/bin/sh\nexit 3\n", 0o755)
+        launch = self.run_to_end("true", env=env)
+        self.assert_ended(launch, 2)
+        self.assertIn("'flux resource R' has failed (status 3)", launch.err)
+
+    def test_a_dry_run_meets_nobody(self):
+        config = self.write("config", json.dumps(
+            {"current_host": "algo-1", "hosts": ["algo-10", "algo-1", "algo-2"]}))
+        launch = self.run_to_end("--dry-run", "true", env={"DDPRUN_RESOURCECONFIG": config})
+        self.assert_ended(launch, 0)
+        self.assertIn("hosts: 3 from SageMaker", launch.out)
+        self.assertLess(launch.out.index("algo-2"), launch.out.index("algo-10"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,200 @@
+/* launcher/alloc/flux.c - see flux.h */
+#include "launcher/alloc/flux.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/hostlist.h"
+#include "common/idset.h"
+#include "common/mem.h"
+#include "launcher/alloc/sched.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ASK_MS = 20000, ANSWER_MAX = 16 << 20 };
+
+extern char **environ;
+
+/* --- reading an R ------------------------------------------------------------------- */
+
+static int read_idset(const json_t *text, struct idset *set, struct ddp_err *err)
+{
+    if (json_is_string(text))
+        return idset_parse(json_string_value(text), set, err);
+    return err_set(err, "no set of numbers where one belongs");
+}
+
+/* What one entry of R_lite gives to each of its ranks, in the order of ranks. */
+static int add_gpus(const json_t *entry, const struct idset *all, struct alloc *a,
+                    struct ddp_err *err)
+{
+    struct idset ranks = {0}, gpus = {0};
+    const json_t *gpu = json_object_get(json_object_get(entry, "children"), "gpu");
+    int rc = read_idset(json_object_get(entry, "rank"), &ranks, err);
+    if (rc == 0 && gpu)
+        rc = read_idset(gpu, &gpus, err);
+    int n = (int)idset_count(&gpus);
+    size_t at = 0;
+    for (size_t s = 0; rc == 0 && n > 0 && s < all->n; s++) {
+        for (int r = all->spans[s].lo; r <= all->spans[s].hi; r++, at++) {
+            if (idset_has(&ranks, r))
+                sched_slots(&a->nodes[at], n, "flux resource R: its GPUs");
+        }
+    }
+    idset_finish(&ranks);
+    idset_finish(&gpus);
+    return rc;
+}
+
+static int add_names(const json_t *list, struct alloc *a, struct ddp_err *err)
+{
+    struct strv names = {0};
+    size_t i;
+    json_t *item;
+    int rc = json_is_array(list) ? 0 : err_set(err, "no list of nodes");
+    json_array_foreach (list, i, item) {
+        const char *text = json_string_value(item);
+        if (rc == 0)
+            rc = text ? hostlist_expand(text, &names, err)
+                      : err_set(err, "a name of a node that is no text");
+    }
+    for (i = 0; rc == 0 && i < names.n; i++)
+        alloc_add(a, names.v[i]);
+    strv_finish(&names);
+    return rc;
+}
+
+static int read_r(const json_t *root, struct alloc *a, struct ddp_err *err)
+{
+    const json_t *execution = json_object_get(root, "execution");
+    const json_t *lite = json_object_get(execution, "R_lite");
+    struct idset all = {0};
+    size_t i;
+    json_t *entry;
+    int rc = add_names(json_object_get(execution, "nodelist"), a, err);
+    json_array_foreach (lite, i, entry) {
+        if (rc == 0)
+            rc = read_idset(json_object_get(entry, "rank"), &all, err);
+    }
+    if (rc == 0 && (a->nnodes == 0 || (size_t)idset_count(&all) != a->nnodes))
+        rc = err_set(err, "%zu names of nodes for %ld ranks", a->nnodes,
+                     idset_count(&all));
+    json_array_foreach (lite, i, entry) {
+        if (rc == 0)
+            rc = add_gpus(entry, &all, a, err);
+    }
+    idset_finish(&all);
+    return rc;
+}
+
+int flux_parse(const char *text, size_t size, struct alloc *a, struct ddp_err *err)
+{
+    json_error_t why;
+    json_t *root = json_loadb(text, size, JSON_DISABLE_EOF_CHECK, &why);
+    int rc = root
+                 ? read_r(root, a, err)
+                 : err_set(err, "line %d, column %d: %s", why.line, why.column, why.text);
+    if (root)
+        json_decref(root);
+    return rc < 0 ? err_prefix(err, "'flux resource R'") : 0;
+}
+
+/* --- asking for it ------------------------------------------------------------------ */
+
+static pid_t start_flux(int *out, struct ddp_err *err)
+{
+    char *argv[] = {(char[]){"flux"}, (char[]){"resource"}, (char[]){"R"},
+                    (char[]){"-s"},   (char[]){"up"},       NULL};
+    posix_spawn_file_actions_t actions;
+    int fds[2];
+    pid_t pid;
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return err_errno(err, "cannot make a pipe");
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, fds[1], STDOUT_FILENO);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    int rc = posix_spawnp(&pid, "flux", &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(fds[1]);
+    *out = fds[0];
+    if (rc == 0)
+        return pid;
+    close(fds[0]);
+    errno = rc;
+    return err_errno(err,
+                     "FLUX_URI is set, but 'flux' cannot be run to ask for the nodes");
+}
+
+/* All it says, until its end or the deadline. */
+static char *read_answer(int fd, size_t *size)
+{
+    int64_t deadline_ms = now_ms() + ASK_MS;
+    char *text = NULL;
+    size_t n = 0, room = 0;
+    for (;;) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int64_t left = deadline_ms - now_ms();
+        if (n + 4096 > room) {
+            room = room ? room * 2 : 8192;
+            text = xrealloc(text, room, 1);
+        }
+        int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
+        ssize_t got = ready > 0 ? read(fd, text + n, room - n) : -1;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (got == 0 && n < ANSWER_MAX)
+            break;
+        if (got < 0 || n >= ANSWER_MAX) {
+            free(text);
+            return NULL;
+        }
+        n += (size_t)got;
+    }
+    *size = n;
+    return text;
+}
+
+static int read_flux(const struct opts *opts, struct alloc *a, struct ddp_err *err)
+{
+    int out = -1, status = 0;
+    size_t size = 0;
+    pid_t pid = start_flux(&out, err);
+    if (pid < 0)
+        return -1;
+    char *text = read_answer(out, &size);
+    close(out);
+    if (!text)
+        kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    int rc;
+    if (!text)
+        rc = err_set(err,
+                     "'flux resource R' has not answered within %d s; -H names the "
+                     "nodes",
+                     ASK_MS / 1000);
+    else if (status != 0)
+        rc = err_set(err,
+                     "'flux resource R' has failed (status %d); is this inside an "
+                     "allocation of Flux? --alloc local if it is not",
+                     WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+    else
+        rc = flux_parse(text, size, a, err);
+    free(text);
+    a->scheduler_owned = true;
+    return rc;
+}
+
+static bool detect(const struct opts *opts)
+{
+    return sched_env("FLUX_URI");
+}
+
+const struct alloc_source alloc_flux = {"flux", detect, read_flux, "FLUX_URI", NULL};

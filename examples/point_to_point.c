@@ -2,33 +2,22 @@
  *
  *     ddprun -np 4 build/examples/point_to_point
  */
-#include "include/ddprun/group.h"
-
-#include <stdio.h>
+#include "examples/example.h"
 
 int main(void)
 {
-    struct ddp_err err;
-    int token = 1, rc = 0;
     struct ddp_group *g = ddp_group_init(NULL, &err);
-    if (!g) {
-        fprintf(stderr, "%s\n", err.text);
-        return 1;
-    }
-    int rank = ddp_group_rank(g), size = ddp_group_size(g);
+    check(g != NULL);
+    int rank = ddp_group_rank(g), size = ddp_group_size(g), token = 1;
     if (rank > 0) {
-        rc = ddp_recv(g, &token, sizeof token, rank - 1, 0, &err);
+        check(ddp_recv(g, &token, sizeof token, rank - 1, 0, &err) == 0);
         token++;
     }
-    if (rc == 0)
-        rc = ddp_send(g, &token, sizeof token, (rank + 1) % size, 0, &err);
-    if (rc == 0 && rank == 0) {
-        rc = ddp_recv(g, &token, sizeof token, size - 1, 0, &err);
-        if (rc == 0)
-            printf("the token has been with %d of %d ranks\n", token, size);
+    check(ddp_send(g, &token, sizeof token, (rank + 1) % size, 0, &err) == 0);
+    if (rank == 0) {
+        check(ddp_recv(g, &token, sizeof token, size - 1, 0, &err) == 0);
+        printf("the token has been with %d of %d ranks\n", token, size);
     }
-    if (rc < 0)
-        fprintf(stderr, "rank %d: %s\n", rank, err.text);
     ddp_group_destroy(g);
-    return rc < 0;
+    return 0;
 }

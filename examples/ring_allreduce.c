@@ -6,22 +6,9 @@
  * around the ring and is added to at every stop; then it travels around once more,
  * finished. isend lets both neighbours send at the same time, whatever the size.
  */
-#include "include/ddprun/group.h"
-
-#include <stdio.h>
-#include <stdlib.h>
+#include "examples/example.h"
 
 enum { COUNT = 1 << 20 };
-
-static struct ddp_err err;
-
-static void check(int ok)
-{
-    if (!ok) {
-        fprintf(stderr, "%s\n", err.text);
-        exit(1);
-    }
-}
 
 static void ring_allreduce(struct ddp_group *g, float *x)
 {

@@ -14,8 +14,8 @@
 #include <time.h>
 
 struct contestant {
-    int rank, size;
-    float *data; /* room for the longest */
+    int rank, size, unchecked; /* unchecked: nothing is added */
+    float *data;               /* room for the longest */
     void (*all_reduce)(float *data, size_t count);
     void (*barrier)(void);
 };
@@ -70,7 +70,8 @@ static inline void contest_run(const struct contestant *c, int nsizes, char **si
 {
     for (int k = 0; k < nsizes; k++) {
         size_t bytes = strtoull(sizes[k], NULL, 10), count = bytes / sizeof(float);
-        contest_check(c, count);
+        if (!c->unchecked)
+            contest_check(c, count);
         for (size_t i = 0; i < count; i++)
             c->data[i] = 0.0f; /* sums stay 0, however many */
         /* the number of calls must be the same on every rank: by size, not by the clock

@@ -1,0 +1,180 @@
+"""ddpgroup.py - process groups of ddprun for Python, by ctypes: nothing to install
+
+    import ddpgroup
+    group = ddpgroup.Group()          # who and where: from the environment
+    x = group.array(1000, "float32")  # in memory that the ranks of a host share
+    group.all_reduce(x)
+
+Arrays are numpy's, contiguous; every call fills them in place and raises ddpgroup.Error
+with the library's text. The library is looked for at $DDPGROUP_LIBRARY, beside a build
+directory, and where the system looks. include/ddprun/group.h says what the calls promise.
+"""
+import ctypes as c
+import glob
+import os
+
+import numpy as np
+
+TYPES = {"float32": 0, "float64": 1, "int32": 2, "int64": 3, "uint8": 4, "float16": 5,
+         "bfloat16": 6, "int8": 7}
+OPS = {"sum": 0, "product": 1, "max": 2, "min": 3, "avg": 4, "band": 5, "bor": 6, "bxor": 7}
+
+
+class Error(RuntimeError):
+    pass
+
+
+class _Err(c.Structure):
+    _fields_ = [("text", c.c_char * 512)]
+
+
+class _Options(c.Structure):
+    _fields_ = [("rank", c.c_int), ("size", c.c_int), ("master_addr", c.c_char_p),
+                ("master_port", c.c_int), ("name", c.c_char_p), ("timeout_ms", c.c_int64),
+                ("arena_bytes", c.c_size_t), ("backend", c.c_char_p),
+                ("meeting", c.c_char_p)]
+
+
+def _load():
+    here = os.path.dirname(os.path.abspath(__file__))
+    places = [os.environ.get("DDPGROUP_LIBRARY")]
+    places += sorted(glob.glob(os.path.join(here, "../../build*/worker/group/libddpgroup.so")))
+    lib = c.CDLL(next((p for p in places if p and os.path.exists(p)), "libddpgroup.so.0"))
+    for name in ("ddp_group_init", "ddp_group_sub", "ddp_arena_alloc", "ddp_iall_reduce"):
+        getattr(lib, name).restype = c.c_void_p
+    lib.ddp_group_backend.restype = c.c_char_p
+    return lib
+
+
+_lib = _load()
+
+
+def _text(text):
+    return text.encode() if text is not None else None
+
+
+def _counts(counts):
+    return (c.c_size_t * len(counts))(*counts)
+
+
+class Group:
+    def __init__(self, rank=-1, size=0, timeout=0, backend=None, meeting=None, name=None,
+                 _pointer=None):
+        options = _Options(rank=rank, size=size, timeout_ms=int(timeout * 1000),
+                           backend=_text(backend), meeting=_text(meeting), name=_text(name))
+        self._g = c.c_void_p(_pointer or self._made(_lib.ddp_group_init, c.byref(options)))
+        self.rank = _lib.ddp_group_rank(self._g)
+        self.size = _lib.ddp_group_size(self._g)
+        self.backend = _lib.ddp_group_backend(self._g).decode()
+
+    @staticmethod
+    def _made(function, *args):
+        err = _Err()
+        pointer = function(*args, c.byref(err))
+        if not pointer:
+            raise Error(err.text.decode())
+        return pointer
+
+    def _call(self, function, *args):
+        err = _Err()
+        if function(self._g, *args, c.byref(err)) != 0:
+            raise Error(err.text.decode())
+
+    @staticmethod
+    def _data(array):
+        if array is None:
+            return None
+        if not array.flags["C_CONTIGUOUS"]:
+            raise Error("the array is not contiguous")
+        return c.c_void_p(array.ctypes.data)
+
+    @staticmethod
+    def _type(array, bfloat16):
+        return TYPES["bfloat16" if bfloat16 else array.dtype.name]
+
+    def array(self, shape, dtype="float32"):
+        """Zeros in the arena; they live as long as the group does."""
+        count = int(np.prod(shape))
+        nbytes = count * np.dtype(dtype).itemsize
+        at = self._made(_lib.ddp_arena_alloc, self._g, c.c_size_t(nbytes))
+        return np.frombuffer((c.c_char * nbytes).from_address(at), dtype).reshape(shape)
+
+    def split(self, colour, key=0):
+        """The group of my colour, or None for a negative one."""
+        sub = c.c_void_p()
+        self._call(_lib.ddp_group_split, colour, key, c.byref(sub))
+        return Group(_pointer=sub.value) if sub.value else None
+
+    def sub(self, ranks):
+        numbers = (c.c_int * len(ranks))(*ranks)
+        return Group(_pointer=self._made(_lib.ddp_group_sub, self._g, numbers, len(ranks)))
+
+    def close(self):
+        if self._g:
+            _lib.ddp_group_destroy(self._g)
+        self._g = None
+
+    def barrier(self):
+        self._call(_lib.ddp_barrier)
+
+    def send(self, x, dest, tag=0):
+        self._call(_lib.ddp_send, self._data(x), c.c_size_t(x.nbytes), dest, tag)
+
+    def recv(self, x, source, tag=0):
+        self._call(_lib.ddp_recv, self._data(x), c.c_size_t(x.nbytes), source, tag)
+
+    # bfloat16=True: the array is of uint16 and holds the bits
+
+    def broadcast(self, x, root=0, bfloat16=False):
+        self._call(_lib.ddp_broadcast, self._data(x), c.c_size_t(x.size),
+                   self._type(x, bfloat16), root)
+
+    def all_reduce(self, x, op="sum", bfloat16=False):
+        self._call(_lib.ddp_all_reduce, self._data(x), c.c_size_t(x.size),
+                   self._type(x, bfloat16), OPS[op])
+
+    def reduce(self, x, out=None, op="sum", root=0, bfloat16=False):
+        self._call(_lib.ddp_reduce, self._data(x), self._data(out), c.c_size_t(x.size),
+                   self._type(x, bfloat16), OPS[op], root)
+
+    def all_gather(self, x, out, counts=None, bfloat16=False):
+        kind = self._type(x, bfloat16)
+        if counts is None:
+            self._call(_lib.ddp_all_gather, self._data(x), self._data(out),
+                       c.c_size_t(x.size), kind)
+        else:
+            self._call(_lib.ddp_all_gatherv, self._data(x), self._data(out),
+                       _counts(counts), kind)
+
+    def reduce_scatter(self, x, out, counts=None, op="sum", bfloat16=False):
+        kind = self._type(x, bfloat16)
+        if counts is None:
+            self._call(_lib.ddp_reduce_scatter, self._data(x), self._data(out),
+                       c.c_size_t(out.size), kind, OPS[op])
+        else:
+            self._call(_lib.ddp_reduce_scatterv, self._data(x), self._data(out),
+                       _counts(counts), kind, OPS[op])
+
+    def gather(self, x, out=None, counts=None, root=0):
+        if counts is None:
+            self._call(_lib.ddp_gather, self._data(x), self._data(out),
+                       c.c_size_t(x.size), self._type(x, False), root)
+        else:
+            self._call(_lib.ddp_gatherv, self._data(x), c.c_size_t(x.size),
+                       self._data(out), _counts(counts), self._type(x, False), root)
+
+    def scatter(self, x, out, counts=None, root=0):
+        if counts is None:
+            self._call(_lib.ddp_scatter, self._data(x), self._data(out),
+                       c.c_size_t(out.size), self._type(out, False), root)
+        else:
+            self._call(_lib.ddp_scatterv, self._data(x), _counts(counts), self._data(out),
+                       c.c_size_t(out.size), self._type(out, False), root)
+
+    def all_to_all(self, x, out, send_counts=None, recv_counts=None):
+        if send_counts is None:
+            self._call(_lib.ddp_all_to_all, self._data(x), self._data(out),
+                       c.c_size_t(x.size // self.size), self._type(x, False))
+        else:
+            self._call(_lib.ddp_all_to_allv, self._data(x), _counts(send_counts),
+                       self._data(out), _counts(recv_counts), self._type(x, False))

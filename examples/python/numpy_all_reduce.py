@@ -1,0 +1,16 @@
+"""numpy_all_reduce.py - average an array over all ranks, without pip
+
+    ddprun -np 4 python3 examples/python/numpy_all_reduce.py
+"""
+import numpy as np
+
+import ddpgroup
+
+group = ddpgroup.Group()
+x = group.array(1000, "float32")  # shared by the ranks of a host: nothing is copied
+x[:] = np.arange(1000) * (group.rank + 1)
+group.all_reduce(x, "avg")
+assert np.allclose(x, np.arange(1000) * (group.size + 1) / 2)
+if group.rank == 0:
+    print(f"{group.size} ranks ({group.backend}) agree: the last element is {x[-1]:g}")
+group.close()

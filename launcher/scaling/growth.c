@@ -318,11 +318,15 @@ int growth_save(const struct growth *t, const char *folder, const char *title,
     char *csv = xasprintf("%s/scaling.csv", folder);
     char *txt = xasprintf("%s/scaling.txt", folder);
     char *svg = xasprintf("%s/scaling.svg", folder);
-    int rc = put_file(t, csv, true, err);
+    char *aside = xasprintf("%s.new", svg);
+    int rc = draw(t, aside, title, err);
+    if (rc == 0 && rename(aside, svg) < 0)
+        rc = err_errno(err, "cannot write '%s'", svg);
     if (rc == 0)
         rc = put_file(t, txt, false, err);
-    if (rc == 0)
-        rc = draw(t, svg, title, err);
+    if (rc == 0) /* last: who sees a row in it finds it in the others too */
+        rc = put_file(t, csv, true, err);
+    free(aside);
     free(csv);
     free(txt);
     free(svg);

@@ -159,17 +159,41 @@ static char *find_id(enum scheduler scheduler, const char *said)
     return n > 0 ? xstrndup(line, n) : NULL;
 }
 
+/* Runs it; what it said when it took the script. */
+static int offer(char *const *argv, const char *script, char said[SAID_MAX],
+                 struct ddp_err *err)
+{
+    int status = 0;
+    if (run(argv, script, said, &status, err) < 0)
+        return -1;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return 0;
+    first_line(said, argv[0], err);
+    return -1;
+}
+
+/* Slurm takes jobs that can never start, and leaves them waiting. Asked first, it says
+ * so. */
+static int ask_first(const struct strv *argv, const char *script, struct ddp_err *err)
+{
+    struct strv ask = {0};
+    char said[SAID_MAX] = "";
+    strv_push_all(&ask, argv->v);
+    strv_push(&ask, "--test-only");
+    int rc = offer(ask.v, script, said, err);
+    strv_finish(&ask);
+    return rc;
+}
+
 char *submit(enum scheduler scheduler, const struct strv *argv, const char *script,
              struct ddp_err *err)
 {
-    char said[SAID_MAX] = "";
-    int status = 0;
-    if (run(argv->v, script, said, &status, err) < 0)
+    char said[SAID_MAX] = "", *id = NULL;
+    if (scheduler == SCHED_SLURM && ask_first(argv, script, err) < 0)
         return NULL;
-    char *id = NULL;
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        first_line(said, argv->v[0], err);
-    else if (!(id = find_id(scheduler, said)))
+    if (offer(argv->v, script, said, err) < 0)
+        return NULL;
+    if (!(id = find_id(scheduler, said)))
         err_set(err, "%s does not tell the job's number: '%.200s'", argv->v[0], said);
     return id;
 }

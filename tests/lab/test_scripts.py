@@ -191,6 +191,12 @@ class Slurm(ScriptTest):
         self.assertIn("ddprun: sbatch refuses the job: ", said)
         self.assertIn("invalid partition", said)
         self.assertEqual(said.count("\n"), 1, said)
+        self.alice("scontrol show partition compute")
+        said = self.alice(  # sbatch would take it, and let it wait for ever
+            f"{hosts.LAB_HOSTS.ddprun} --script slurm --submit --partition compute "
+            "--gpus-per-node 1 true", fails=True)
+        self.assertIn("ddprun: sbatch refuses the job: ", said)
+        self.assertEqual(self.alice("squeue -h"), "")
 
 
 class GridEngine(ScriptTest):

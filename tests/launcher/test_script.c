@@ -1,10 +1,13 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
+#include "launcher/script/embedded.h"
+#include "launcher/script/script.h"
 #include "launcher/script/template.h"
 #include "launcher/script/walltime.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,6 +150,219 @@ START_TEST(sizes_have_units)
 }
 END_TEST
 
+/* --- site files ------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *text, *error; /* behind the file's name; NULL: it is fine */
+} sites[] = {
+    {"[site]\nscheduler = slurm\n", NULL},
+    {"; remark\n[site]\r\nscheduler = slurm ; behind\n\n[partition a b]\nnodes=3\ntime : 2d\n",
+     NULL},
+    {"[site]\nscheduler = slurm\nrequest =\n    --a={{nodes}}\n    --b\n", NULL},
+    {"[site]\nscheduler = slurm\nscratch = /scratch/$USER/${SLURM_JOB_ID}\n", NULL},
+    {"", ": [site] must say scheduler = slurm, sge, pbs or lsf"},
+    {"nodes = 3\n", ":1:1: a section must come first: [site]"},
+    {"[site]\nscheduler = torque\n",
+     ":2:13: scheduler: slurm, sge, pbs or lsf is wanted, not "
+     "'torque'"},
+    {"[site]\nschedular = slurm\n", ":2:1: unknown key 'schedular' in [site]"},
+    {"[site]\nscheduler = slurm\n[partition g]\nnodes = many\n",
+     ":4:9: nodes: a whole number is wanted, not 'many'"},
+    {"[site]\nscheduler = slurm\n[partition g]\n  gpus = -1\n",
+     ":4:10: gpus: a whole number is wanted, not '-1'"},
+    {"[site]\nscheduler = slurm\n[partition g]\ntime = 120\n",
+     ":4:8: time: '120' is minutes for Slurm and LSF"},
+    {"[site]\nscheduler = slurm\n[partition g]\nmemory = 64\n",
+     ":4:10: memory: '64' is no size"},
+    {"[site]\nscheduler = slurm\n[partition g]\nnodes = 1\nnodes = 2\n",
+     ":5:1: 'nodes' is there already, in line 4"},
+    {"[site]\nscheduler = slurm\n[queue g]\nnodes = 1\n",
+     ":4:1: a section is [site] or [partition NAME], not [queue g]"},
+    {"[site]\nscheduler = slurm\nscratch = $(rm -rf /)\n",
+     ":3:11: scratch: a path, perhaps"},
+    {"[site]\nscheduler = slurm\nmodules = a ; touch x\n",
+     NULL}, /* "; " begins a remark */
+    {"[site]\nscheduler = slurm\nmodules = a;b\n", ":3:11: modules: names are wanted"},
+    {"[site]\nscheduler = slurm\nexport = A=`x`\n",
+     ":3:10: export: NAME=value is wanted"},
+    {"[site]\nscheduler = slurm\naccount-required = true\n",
+     ":3:20: account-required: yes or no is wanted, not 'true'"},
+    {"[site]\nscheduler = slurm\njust words\n",
+     ":3:1: 'just words' is neither [section] nor "
+     "key = value"},
+    {"[site]\n[partition\n", ":2:1: '[partition' is neither"},
+};
+
+static char *write_site(const char *text)
+{
+    char *dir = temp_dir(), *path = xasprintf("%s/x.ini", dir);
+    FILE *f = fopen(path, "we");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    fclose(f);
+    free(dir);
+    return path;
+}
+
+START_TEST(a_wrong_site_file_is_one_line_with_its_place)
+{
+    struct ddp_err err = {""};
+    char *path = write_site(sites[_i].text);
+    struct site *s = site_read(path, &err);
+    if (sites[_i].error)
+        ck_assert_msg(!s && strncmp(err.text, path, strlen(path)) == 0 &&
+                          strncmp(err.text + strlen(path), sites[_i].error,
+                                  strlen(sites[_i].error)) == 0,
+                      "case %d: %s", _i, err.text);
+    else
+        ck_assert_msg(s, "case %d: %s", _i, err.text);
+    site_destroy(s);
+    free(path);
+}
+END_TEST
+
+START_TEST(lines_that_ini_would_cut_are_refused)
+{
+    struct ddp_err err = {""};
+    char *text = xasprintf("[site]\nscheduler = slurm\ntitle = %0300d\n", 1);
+    char *path = write_site(text);
+    ck_assert_ptr_null(site_read(path, &err));
+    ck_assert_msg(strstr(err.text, "x.ini:3:1: a line of 308 characters; at most 197"),
+                  "%s", err.text);
+    ck_assert_ptr_null(site_read("/nonexistent/x.ini", &err));
+    ck_assert_msg(strstr(err.text, "cannot open the site file '/nonexistent/x.ini': "),
+                  "%s", err.text);
+    ck_assert_ptr_null(site_read("/tmp/", &err));
+    ck_assert_ptr_null(site_read("/proc/self/exe", &err));
+    free(path);
+    free(text);
+}
+END_TEST
+
+static char program_name[] = "./train", own_name[] = "ddprun";
+
+/* --- what a job may ask for
+ * -------------------------------------------------------------- */
+
+static const char small_site[] =
+    "[site]\ntitle = T\nscheduler = slurm\naccount-required = yes\n"
+    "request = --gres=gpu:{{gpus}}\n"
+    "[partition gpu]\nnodes = 4\ngpus = 4\ncores = 32\n"
+    "memory = 100G\ntime = 2d\nnode-hours = 100\n"
+    "[partition big]\nnodes = 8\ngpus = 8\ncores = 64\ntime = 1d\n"
+    "preemptible = yes\n"
+    "[partition cpu]\nnodes = 100\ngpus = 0\ncores = 20\ntime = 5d\n";
+
+/* Fields that the options would have: nodes, GPUs, ranks per node, np, hours, CPUs. */
+static const struct {
+    int nodes, gpus, per_node, np, hours, cpus;
+    const char *partition;
+    const char *line; /* of the script, or the complaint */
+    bool wrong;
+} asks[] = {
+    {0, -1, 0, 0, 1, 0, NULL, "#SBATCH --partition=gpu\n", false},
+    {2, 4, 0, 0, 1, 0, NULL, "#SBATCH --gres=gpu:4\n", false},
+    {2, 4, 0, 0, 1, 0, NULL, "#SBATCH --mem=0\n", false},
+    {1, 2, 0, 0, 1, 0, NULL, "#SBATCH --mem=51200M\n", false}, /* half a node */
+    {0, -1, 0, 10, 1, 0, NULL, "#SBATCH --nodes=3\n", false},
+    {0, -1, 0, 10, 1, 0, NULL, "-np 10 --nproc-per-node 4 --grace", false},
+    {0, -1, 0, 2, 1, 0, NULL, "#SBATCH --gres=gpu:2\n", false},
+    {2, -1, 8, 0, 1, 0, NULL, "ddprun --nproc-per-node 8 --grace", false},
+    {50, 0, 0, 0, 1, 0, NULL, "#SBATCH --partition=cpu\n", false},
+    {8, 8, 0, 0, 1, 0, "big", "#SBATCH --nodes=8\n", false},
+    {5, 4, 0, 0, 1, 0, NULL, "only big has room for this job, and others may take", true},
+    {5, 4, 0, 0, 1, 0, "gpu",
+     "a job in gpu has at most 4 nodes, not 5; write -N 4, or "
+     "--partition big",
+     true},
+    {200, 0, 0, 0, 1, 0, NULL,
+     "a job in cpu has at most 100 nodes, not 200; write --partition "
+     "cpu -N 100",
+     true},
+    {1, 9, 0, 0, 1, 0, NULL,
+     "a node of big has 8 GPUs, not 9; write --gpus-per-node 8 -N 2", true},
+    {1, 1, 0, 0, 1, 0, "cpu",
+     "the nodes of cpu have no GPUs; write --gpus-per-node 0, or "
+     "--partition gpu",
+     true},
+    {1, 4, 0, 0, 49, 0, "gpu",
+     "a job in gpu runs for at most 2d, not 2d1h; write --time 2d", true},
+    {4, 4, 0, 0, 40, 0, "gpu",
+     "a job in gpu has at most 100 node-hours, not 4 x 1d16h; write "
+     "--time 1d1h",
+     true},
+    {1, 4, 0, 0, 1, 9, NULL,
+     "a node of gpu has 32 cores, not 4 ranks x 9 = 36; write "
+     "--cpus-per-task 8",
+     true},
+    {1, 0, 21, 0, 1, 0, NULL,
+     "a node of cpu has 20 cores, too few for 21 ranks; write "
+     "--nproc-per-node 20",
+     true},
+    {1, 1, 0, 0, 1, 0, "cpus",
+     "has no partition 'cpus'; write --partition with one of gpu, "
+     "big, cpu",
+     true},
+};
+
+START_TEST(limits_are_checked_and_the_cure_is_named)
+{
+    char *path = write_site(small_site);
+    char *program[] = {program_name, NULL}, *words[] = {own_name, NULL};
+    struct opts o = {.script = SCHED_SLURM,
+                     .site = path,
+                     .account = "a",
+                     .nnodes = asks[_i].nodes,
+                     .gpus_per_node = asks[_i].gpus,
+                     .per_node = asks[_i].per_node,
+                     .np = asks[_i].np,
+                     .walltime_s = asks[_i].hours * 3600,
+                     .cpus_per_task = asks[_i].cpus,
+                     .partition = asks[_i].partition,
+                     .argv = program};
+    struct script_place place = {.words = words};
+    struct script s;
+    struct ddp_err err = {""};
+    int rc = script_make(&o, &place, &s, &err);
+    ck_assert_msg(rc == (asks[_i].wrong ? -1 : 0) &&
+                      strstr(rc == 0 ? s.text : err.text, asks[_i].line),
+                  "case %d: %s%s", _i, err.text, s.text ? s.text : "");
+    script_finish(&s);
+    o.account = NULL;
+    ck_assert_int_eq(script_make(&o, &place, &s, &err), -1);
+    script_finish(&s);
+    free(path);
+}
+END_TEST
+
+START_TEST(every_site_that_comes_along_makes_scripts)
+{
+    char *program[] = {program_name, NULL}, *words[] = {own_name, NULL};
+    struct script_place place = {.words = words, .file = "job.sh"};
+    size_t seen = 0;
+    for (size_t i = 0; i < embedded_len; i++) {
+        if (strncmp(embedded[i].name, "site/", 5) != 0)
+            continue;
+        struct script s;
+        struct ddp_err err = {""};
+        char *name = xstrndup(embedded[i].name + 5, strlen(embedded[i].name) - 9);
+        struct opts o = {.submit = true,
+                         .site = name,
+                         .account = "a",
+                         .gpus_per_node = -1,
+                         .requeue = "--resume",
+                         .argv = program};
+        ck_ok(script_make(&o, &place, &s, &err), err);
+        ck_assert_ptr_null(strstr(s.text, "{{"));
+        script_finish(&s);
+        free(name);
+        seen++;
+    }
+    ck_assert_uint_ge(seen, 8);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("script");
@@ -154,6 +370,11 @@ Suite *suite(void)
     tcase_add_loop_test(t, templates_are_filled_strictly, 0, ARRAY_LEN(fills));
     tcase_add_loop_test(t, times_have_units, 0, ARRAY_LEN(times));
     tcase_add_loop_test(t, sizes_have_units, 0, ARRAY_LEN(sizes));
+    tcase_add_loop_test(t, a_wrong_site_file_is_one_line_with_its_place, 0,
+                        ARRAY_LEN(sites));
+    tcase_add_test(t, lines_that_ini_would_cut_are_refused);
+    tcase_add_loop_test(t, limits_are_checked_and_the_cure_is_named, 0, ARRAY_LEN(asks));
+    tcase_add_test(t, every_site_that_comes_along_makes_scripts);
     suite_add_tcase(s, t);
     return s;
 }

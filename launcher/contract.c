@@ -362,6 +362,19 @@ void contract_apply(const struct rank_facts *facts, const struct strv *base,
     }
 }
 
+void contract_each(const struct rank_facts *facts,
+                   void (*row)(const char *name, const char *value, bool gives_way,
+                               void *arg),
+                   void *arg)
+{
+    char buf[32];
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        const char *value = value_of(&rows[i], facts, buf);
+        if (value)
+            row(rows[i].name, value, rows[i].kind == DEFAULT, arg);
+    }
+}
+
 bool contract_knows(const char *entry)
 {
     return find_row(entry, strcspn(entry, "=")) != NULL;

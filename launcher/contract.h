@@ -65,6 +65,13 @@ void contract_apply(const struct rank_facts *facts, const struct strv *base,
                     const struct strv *user_set, struct strv *env,
                     void (*note)(const struct env_note *n, void *arg), void *arg);
 
+/* The rows of the table that have a value for these facts, for who cannot hand over a
+ * whole environment (spank/). `gives_way`: a value that is there already stays. */
+void contract_each(const struct rank_facts *facts,
+                   void (*row)(const char *name, const char *value, bool gives_way,
+                               void *arg),
+                   void *arg);
+
 /* Is the name of this "NAME=value" one that the table sets? */
 bool contract_knows(const char *entry);
 

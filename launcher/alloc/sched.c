@@ -5,57 +5,14 @@
 #include "common/mem.h"
 #include "launcher/alloc/hosts.h"
 
-#include <ctype.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { COUNT_MAX = 1 << 20 };
 
 const char *sched_env(const char *name)
 {
     const char *value = getenv(name);
     return value && *value ? value : NULL;
-}
-
-/* A number from 1; moves *p behind it. 0: there is none. */
-static int number(const char **p)
-{
-    char *end;
-    if (!isdigit((unsigned char)**p))
-        return 0;
-    long n = strtol(*p, &end, 10);
-    *p = end;
-    return n >= 1 && n <= COUNT_MAX ? (int)n : 0;
-}
-
-int sched_counts(const char *name, const char *text, int *counts, size_t n,
-                 struct ddp_err *err)
-{
-    size_t have = 0;
-    for (const char *p = text;;) {
-        int count = number(&p), times = 1;
-        if (count > 0 && strncmp(p, "(x", 2) == 0) {
-            p += 2;
-            times = number(&p);
-            if (*p++ != ')')
-                times = 0;
-        }
-        if (count == 0 || times == 0 || (*p && *p != ','))
-            return err_set(err, "%s='%s': '4(x2),1' is the form, and this is not it",
-                           name, text);
-        for (; times > 0; times--, have++) {
-            if (have < n)
-                counts[have] = count;
-        }
-        if (!*p)
-            break;
-        p++;
-    }
-    if (have != n)
-        return err_set(err, "%s='%s' speaks of %zu nodes, the list of nodes has %zu",
-                       name, text, have, n);
-    return 0;
 }
 
 int sched_gpus(const char *name, const char *text, struct ddp_err *err)
@@ -65,14 +22,14 @@ int sched_gpus(const char *name, const char *text, struct ddp_err *err)
         const char *end = p + strcspn(p, ",");
         const char *colon = memrchr(p, ':', (size_t)(end - p));
         const char *at = colon ? colon + 1 : p;
-        int n = number(&at);
+        int n = sched_number(&at);
         if (n == 0 || at != end)
             return err_set(err,
                            "%s='%s': '4' or 'v100:4' is the form, and this is not it",
                            name, text);
         sum += n;
         if (!*end)
-            return sum > COUNT_MAX ? COUNT_MAX : (int)sum;
+            return sum > SCHED_COUNT_MAX ? SCHED_COUNT_MAX : (int)sum;
         p = end + 1;
     }
 }

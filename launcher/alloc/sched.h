@@ -12,6 +12,10 @@
 /* The environment's value, NULL when it is unset or empty. */
 const char *sched_env(const char *name);
 
+/* A number from 1; moves *p behind it. 0: there is none. */
+int sched_number(const char **p);
+enum { SCHED_COUNT_MAX = 1 << 20 };
+
 /* Slurm's "4(x2),1" into counts[n], which it must cover exactly. `name` is the variable,
  * for the complaint. */
 int sched_counts(const char *name, const char *text, int *counts, size_t n,

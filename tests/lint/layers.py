@@ -26,6 +26,8 @@ MAY = {
     "launcher/door": BASE,
     "launcher/link": BASE,
     "launcher": ["launcher", "rendezvous/server", "rendezvous/client"] + BASE,
+    # inside slurmstepd: the table of the contract, and the reader of Slurm's counts
+    "spank": ["launcher/contract.h", "launcher/alloc/sched.h"] + BASE,
     "worker/group": BASE,
     "worker/kernels": BASE,
     "worker/nn": ["worker/kernels"] + BASE,
@@ -39,7 +41,7 @@ MAY = {
 
 root = pathlib.Path(sys.argv[1])
 faults, seen = [], 0
-for top in ("common", "include", "rendezvous", "launcher", "worker"):
+for top in ("common", "include", "rendezvous", "launcher", "spank", "worker"):
     for path in sorted((root / top).rglob("*")):
         if path.suffix not in (".c", ".h", ".cu"):
             continue

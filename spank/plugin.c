@@ -1,0 +1,258 @@
+/* spank/plugin.c - ddprun_spank.so: `srun --ddp ./train.py`
+ *
+ * A plugin of Slurm's (spank(8)): every task of a step gets the environment of a rank
+ * (doc/contract.md), and the node of rank 0 runs the store. doc/spank.md tells how it is
+ * installed and what it does.
+ *
+ * The same object is loaded by srun, by sbatch and salloc, and by slurmstepd on each
+ * node, where it runs as root between hooks. Two rules follow. Steps that nobody has
+ * asked about - batch, extern, interactive, and all without --ddp - are not touched. And
+ * every hook returns success whatever happens: a failure in some of them makes Slurm
+ * drain the node, which takes it from everybody. What goes wrong is said to the user
+ * instead.
+ */
+#include <stdint.h> /* spank.h uses its types and does not include it */
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "spank/facts.h"
+#include "spank/stored.h"
+
+#include <limits.h>
+#include <netinet/in.h>
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define PUBLIC __attribute__((visibility("default")))
+
+/* SPANK_PLUGIN() defines these; they have to be seen */
+extern PUBLIC const char plugin_name[], plugin_type[];
+extern PUBLIC const unsigned int plugin_version, spank_plugin_version;
+SPANK_PLUGIN(ddprun, 1)
+
+/* How many ports srun tries on its own node. */
+enum { PORT_TRIES = 32 };
+
+static bool wanted;       /* --ddp */
+static bool store_failed; /* slurmstepd of rank 0's node: there is none */
+static char *stored_path; /* of ddpstored */
+
+static int on_option(int val, const char *optarg, int remote)
+{
+    wanted = true;
+    return 0;
+}
+
+static struct spank_option ddp_option = {
+    .name = (char[]){"ddp"},
+    .usage = (char[]){"give each task the environment of a rank of distributed training "
+                      "(RANK, WORLD_SIZE, MASTER_ADDR, ...), and run its store"},
+    .cb = on_option,
+};
+
+/* Batch, extern, interactive and the like: everything that srun has not made for a
+ * program. */
+static bool is_ordinary_step(spank_t sp, uint32_t *job, uint32_t *step)
+{
+    return spank_get_item(sp, S_JOB_ID, job) == ESPANK_SUCCESS &&
+           spank_get_item(sp, S_JOB_STEPID, step) == ESPANK_SUCCESS &&
+           *step <= SLURM_MAX_NORMAL_STEP_ID;
+}
+
+/* Each component of a heterogeneous step has a job number of its own; the variable has
+ * the first one's everywhere. */
+static void name_leader(const char *het_size, const char *job_id, uint32_t *job)
+{
+    if (het_size && job_id)
+        *job = (uint32_t)strtoul(job_id, NULL, 10);
+}
+
+static char **job_env(spank_t sp)
+{
+    char **env = NULL;
+    return spank_get_item(sp, S_JOB_ENV, &env) == ESPANK_SUCCESS ? env : NULL;
+}
+
+/* --- everywhere -----------------------------------------------------------------------
+ */
+
+extern PUBLIC int slurm_spank_init(spank_t sp, int argc, char *argv[])
+{
+    static const char key[] = "ddpstored=";
+    stored_path = xstrdup(DDPSTORED_PATH);
+    for (int i = 0; i < argc; i++) {
+        if (strncmp(argv[i], key, strlen(key)) == 0) {
+            free(stored_path);
+            stored_path = xstrdup(argv[i] + strlen(key));
+        } else {
+            slurm_error("ddprun: '%s' in plugstack.conf is nothing it knows", argv[i]);
+        }
+    }
+    spank_context_t context = spank_context();
+    if ((context == S_CTX_LOCAL || context == S_CTX_REMOTE ||
+         context == S_CTX_ALLOCATOR) &&
+        spank_option_register(sp, &ddp_option) != ESPANK_SUCCESS)
+        slurm_error("ddprun: cannot register --ddp");
+    return 0;
+}
+
+/* --- srun, before the step starts
+ * ------------------------------------------------------- */
+
+static bool is_free(int port)
+{
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+    if (fd < 0)
+        return true;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    bool is = bind(fd, (struct sockaddr *)&sa, sizeof sa) == 0;
+    close(fd);
+    return is;
+}
+
+/* srun alone speaks to all nodes, by the environment it hands to the tasks: it settles
+ * the port. Where it runs on the first node, as in a batch script, that one is free.
+ * Values of MASTER_ADDR and MASTER_PORT stay, if they are the user's own and not those of
+ * a launcher in whose rank we are. */
+extern PUBLIC int slurm_spank_local_user_init(spank_t sp, int argc, char *argv[])
+{
+    uint32_t job, step;
+    if (!wanted || !is_ordinary_step(sp, &job, &step))
+        return 0;
+    name_leader(getenv("SLURM_HET_SIZE"), getenv("SLURM_JOB_ID"), &job);
+    if (getenv("TORCHELASTIC_RUN_ID")) {
+        unsetenv("MASTER_ADDR");
+        unsetenv("MASTER_PORT");
+    }
+    int first = step_port(job, step), port = first;
+    for (int i = 0; i < PORT_TRIES && !is_free(port); i++)
+        port = PORT_FIRST + (first - PORT_FIRST + i + 1) % PORT_COUNT;
+    char text[16];
+    snprintf(text, sizeof text, "%d", port);
+    setenv("MASTER_PORT", text, 0);
+    return 0;
+}
+
+/* --- slurmstepd, before the tasks ------------------------------------------------------
+ */
+
+static int master_port(char *const *env, uint32_t job, uint32_t step)
+{
+    const char *text = env_value(env, "MASTER_PORT");
+    int port = text ? atoi(text) : 0;
+    return port > 0 && port < 65536 ? port : step_port(job, step);
+}
+
+static bool is_this_node(const char *name)
+{
+    char own[HOST_NAME_MAX + 1] = "";
+    gethostname(own, sizeof own - 1);
+    size_t n = strcspn(own, ".");
+    return strcasecmp(name, own) == 0 ||
+           (n == strcspn(name, ".") && strncasecmp(name, own, n) == 0);
+}
+
+/* Is this the node of rank 0? By the node's place in the step's list, as Slurm's name for
+ * it may not be its own; in another order than that list's, by name. */
+static bool has_rank0(spank_t sp, char *const *env)
+{
+    struct ddp_err err;
+    uint32_t node = UINT32_MAX;
+    const char *order = env_value(env, "SLURM_DISTRIBUTION");
+    if (!env_value(env, "SLURM_HET_SIZE") &&
+        (!order || strncmp(order, "arbitrary", 9) != 0) &&
+        spank_get_item(sp, S_JOB_NODEID, &node) == ESPANK_SUCCESS)
+        return node == 0;
+    char *master = step_master(env, &err);
+    bool is = master && is_this_node(master);
+    free(master);
+    return is;
+}
+
+extern PUBLIC int slurm_spank_user_init(spank_t sp, int argc, char *argv[])
+{
+    uint32_t job, step;
+    struct ddp_err err;
+    if (!wanted || !spank_remote(sp) || !is_ordinary_step(sp, &job, &step))
+        return 0;
+    char **env = job_env(sp);
+    name_leader(env_value(env, "SLURM_HET_SIZE"), env_value(env, "SLURM_JOB_ID"), &job);
+    if (!has_rank0(sp, env))
+        return 0;
+    int port = master_port(env, job, step);
+    if (stored_start(stored_path, port, &err) < 0) {
+        store_failed = true;
+        slurm_error("ddprun: no store on port %d: %s; rank 0 is told to make its own, "
+                    "MASTER_PORT chooses another port",
+                    port, err.text);
+    }
+    return 0;
+}
+
+/* --- slurmstepd, in each task ----------------------------------------------------------
+ */
+
+static void set_variable(const char *name, const char *value, bool gives_way, void *arg)
+{
+    spank_setenv(arg, name, value, !gives_way);
+}
+
+static int cpus_of_task(spank_t sp)
+{
+    uint32_t n = 0;
+    return spank_get_item(sp, S_STEP_CPUS_PER_TASK, &n) == ESPANK_SUCCESS && n > 0
+               ? (int)n
+               : 1;
+}
+
+extern PUBLIC int slurm_spank_task_init(spank_t sp, int argc, char *argv[])
+{
+    uint32_t job, step, restarts = 0;
+    struct ddp_err err;
+    if (!wanted || !spank_remote(sp) || !is_ordinary_step(sp, &job, &step))
+        return 0;
+    char **env = job_env(sp);
+    name_leader(env_value(env, "SLURM_HET_SIZE"), env_value(env, "SLURM_JOB_ID"), &job);
+    struct rank_facts facts = {.rank_names = NAMES_OMPI | NAMES_SLURM};
+    const char *own = env_value(env, "MASTER_ADDR"),
+               *node = env_value(env, "SLURMD_NODENAME");
+    char *master = own ? xstrdup(own) : step_master(env, &err);
+    if (!master || step_facts(env, &facts, &err) < 0) {
+        slurm_error("ddprun: --ddp does nothing for this task: %s", err.text);
+        free(master);
+        return 0;
+    }
+    char *id = xasprintf("slurm-%u.%u", job, step);
+    spank_get_item(sp, S_SLURM_RESTART_COUNT, &restarts);
+    facts.hostname = node ? node : master;
+    facts.master_addr = master;
+    facts.master_port = master_port(env, job, step);
+    facts.job_id = id;
+    facts.ncpus = cpus_of_task(sp);
+    facts.restart_count = facts.max_restarts = (int)restarts;
+    facts.store = store_failed ? STORE_RANK0 : STORE_LAUNCHER;
+    /* what env points into is set anew on the way */
+    char *name = xstrdup(facts.hostname);
+    facts.hostname = name;
+    contract_each(&facts, set_variable, sp);
+    free(name);
+    free(master);
+    free(id);
+    return 0;
+}
+
+/* --- the end of the step
+ * ---------------------------------------------------------------- */
+
+extern PUBLIC int slurm_spank_exit(spank_t sp, int argc, char *argv[])
+{
+    stored_stop();
+    return 0;
+}

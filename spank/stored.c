@@ -1,0 +1,112 @@
+/* spank/stored.c - see stored.h
+ *
+ * slurmstepd has threads: between fork and exec the child calls nothing that takes a
+ * lock. Whom to end is known by a descriptor, not by number: slurmstepd reaps whatever
+ * ends.
+ */
+#include "spank/stored.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum { OPEN_MS = 10000 };
+
+static int stored_pidfd = -1;
+static int stored_out = -1; /* stays open: what it says later shall not kill it */
+
+/* In slurmstepd the user's rights are on loan; here they are for good. */
+static int be_the_user(void)
+{
+    uid_t uid = geteuid();
+    gid_t gid = getegid();
+    return setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0 ? -1 : 0;
+}
+
+static void run_stored(char *program, char *port, int out, pid_t parent)
+{
+    /* clients that are there may finish; KILL comes with the end of the step */
+    char *argv[] = {
+        program, (char[]){"--port"}, port, (char[]){"--grace"}, (char[]){"1h"}, NULL};
+    char *env[] = {NULL};
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setsid();
+    int null = open("/dev/null", O_RDWR);
+    if (be_the_user() == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 &&
+        getppid() == parent && dup2(null, 0) == 0 && dup2(out, 1) == 1 &&
+        dup2(out, 2) == 2 && close_range(3, ~0u, 0) == 0)
+        execve(program, argv, env);
+    static const char words[] = "it cannot be run\n";
+    if (write(2, words, sizeof words - 1) < 0)
+        _exit(126);
+    _exit(127);
+}
+
+/* Its first line: the port, or why there is none. */
+static int read_line(int fd, char *line, size_t size)
+{
+    size_t n = 0;
+    int64_t until = now_ms() + OPEN_MS;
+    while (n < size - 1 && !memchr(line, '\n', n)) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int64_t left = until - now_ms();
+        if (left <= 0 || poll(&p, 1, (int)left) == 0)
+            return -1;
+        ssize_t got = read(fd, line + n, size - 1 - n);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            break;
+        n += (size_t)got;
+    }
+    line[n] = '\0';
+    line[strcspn(line, "\n")] = '\0';
+    return 0;
+}
+
+int stored_start(char *program, int port, struct ddp_err *err)
+{
+    int out[2];
+    char text[16], line[300] = "";
+    if (access(program, X_OK) < 0)
+        return err_errno(err, "cannot run '%s'", program);
+    if (pipe2(out, O_CLOEXEC) < 0)
+        return err_errno(err, "cannot make a pipe");
+    snprintf(text, sizeof text, "%d", port);
+    pid_t self = getpid(), pid = fork();
+    if (pid == 0)
+        run_stored(program, text, out[1], self);
+    close(out[1]);
+    if (pid < 0) {
+        close(out[0]);
+        return err_errno(err, "cannot fork");
+    }
+    stored_pidfd = pidfd_open(pid, 0);
+    stored_out = out[0];
+    if (read_line(out[0], line, sizeof line) == 0 && strcmp(line, text) == 0)
+        return 0;
+    stored_stop();
+    return err_set(err, "%s", line[0] ? line : "ddpstored says nothing");
+}
+
+void stored_stop(void)
+{
+    if (stored_pidfd >= 0) {
+        pidfd_send_signal(stored_pidfd, SIGKILL, NULL, 0);
+        close(stored_pidfd);
+    }
+    if (stored_out >= 0)
+        close(stored_out);
+    stored_pidfd = stored_out = -1;
+}

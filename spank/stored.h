@@ -1,0 +1,15 @@
+/* spank/stored.h - the store of a step: a ddpstored beside the step's tasks
+ *
+ * A child of slurmstepd on the node of rank 0, as the user; made before the tasks are,
+ * and ended with the step. Should slurmstepd be killed, the kernel ends it.
+ */
+#ifndef SPANK_STORED_H
+#define SPANK_STORED_H
+
+#include "include/ddprun/err.h"
+
+/* Returns when the port is open, or -1 with what ddpstored said. */
+int stored_start(char *program, int port, struct ddp_err *err);
+void stored_stop(void);
+
+#endif

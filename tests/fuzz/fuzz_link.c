@@ -7,6 +7,7 @@
  */
 #include "common/mem.h"
 #include "launcher/link/message.h"
+#include "launcher/link/rankmap.h"
 #include "launcher/link/summons.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -39,6 +40,29 @@ static void fail(const char *what, enum msg_type type)
         finish(&m);                                      \
     } while (0)
 
+static void msg_fence_pack(const struct msg_fence *m, struct pack *k)
+{
+    msg_fence_pack_head(m, k);
+    pack_bytes(k, m->data, m->ndata);
+}
+
+static void msg_peer_pack(const struct msg_peer *m, struct pack *k)
+{
+    msg_peer_pack_head(m, k);
+    pack_bytes(k, m->data, m->ndata);
+}
+
+static void try_serve(struct msg_serve *m)
+{
+    struct rankmap map;
+    struct ddp_err err = {""};
+    if (rankmap_read(&map, &m->map, m->nranks % 1000, &err) == 0)
+        rankmap_finish(&map);
+    else if (!err.text[0])
+        fail("a map refused without a word", MSG_SERVE);
+    msg_serve_finish(m);
+}
+
 static void try_body(const struct frame *f)
 {
     switch ((int)f->type) {
@@ -53,6 +77,21 @@ static void try_body(const struct frame *f)
         break;
     case MSG_FOUND:
         TRY(msg_found, msg_found_finish);
+        break;
+    case MSG_FENCE:
+        TRY(msg_fence, msg_fence_finish);
+        break;
+    case MSG_PEER:
+        TRY(msg_peer, (void));
+        break;
+    case MSG_ABORT:
+        TRY(msg_abort, msg_abort_finish);
+        break;
+    case MSG_SERVE:
+        TRY(msg_serve, try_serve);
+        break;
+    case MSG_MEMBER:
+        TRY(msg_member, (void));
         break;
     case MSG_STORE:
         TRY(msg_store, msg_store_finish);
@@ -180,6 +219,30 @@ static void seed_found(struct pack *k)
     msg_found_pack(&m, k);
 }
 
+static void seed_fence(struct pack *k)
+{
+    struct msg_fence m = {.key = (const uint8_t *)"k",
+                          .nkey = 1,
+                          .nodes = (uint32_t[]){0, 2},
+                          .nnodes = 2,
+                          .data = (const uint8_t *)"cards",
+                          .ndata = 5};
+    msg_fence_pack(&m, k);
+}
+
+static void seed_serve(struct pack *k)
+{
+    struct msg_serve m = {.nspace = (char[]){"job"},
+                          .host = (char[]){"n1"},
+                          .uri = (char[]){"u"},
+                          .tmpdir = (char[]){"/tmp"},
+                          .nranks = 4};
+    strv_push(&m.map, "0-1,3 n1");
+    strv_push(&m.map, "2 n2");
+    msg_serve_pack(&m, k);
+    strv_finish(&m.map);
+}
+
 static const struct {
     enum msg_type type;
     enum frame_way way;
@@ -188,7 +251,8 @@ static const struct {
     {MSG_JOB, FRAME_DOWN, seed_job},     {MSG_HELLO, FRAME_UP, seed_hello},
     {MSG_SHARE, FRAME_DOWN, seed_share}, {MSG_HOSTS, FRAME_DOWN, seed_hosts},
     {MSG_EXIT, FRAME_UP, seed_exit},     {MSG_PROBE, FRAME_DOWN, seed_probe},
-    {MSG_FOUND, FRAME_UP, seed_found},
+    {MSG_FOUND, FRAME_UP, seed_found},   {MSG_FENCE, FRAME_UP, seed_fence},
+    {MSG_SERVE, FRAME_DOWN, seed_serve},
 };
 
 static const char summons[] = "\1ddprun-agent 1\nnode 3\nname n3\ncall 10.0.0.1 1\nend\n";

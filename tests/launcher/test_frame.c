@@ -183,6 +183,33 @@ static void pack_hosts(struct pack *k)
     msg_hosts_finish(&m);
 }
 
+static void pack_abort(struct pack *k)
+{
+    struct msg_abort m = {
+        .rank = 3, .code = -1, .at_ns = 7, .text = xstrdup("called MPI_Abort")};
+    msg_abort_pack(&m, k);
+    msg_abort_finish(&m);
+}
+
+static void pack_serve(struct pack *k)
+{
+    struct msg_serve m = {.nspace = xstrdup("job"),
+                          .host = xstrdup("n1"),
+                          .uri = xstrdup("u"),
+                          .tmpdir = xstrdup("/tmp"),
+                          .node = 1,
+                          .nranks = 4};
+    words("0-1 n0", "2-3 n1", &m.map);
+    msg_serve_pack(&m, k);
+    msg_serve_finish(&m);
+}
+
+static void pack_member(struct pack *k)
+{
+    struct msg_member m = {.rank = 3, .state = MEMBER_LEFT};
+    msg_member_pack(&m, k);
+}
+
 /* Unpack, and pack what came out: 0 with the bytes in `k`, else -1. */
 #define AGAIN(name, type)                                                               \
     static int again_##name(const struct frame *f, struct pack *k, struct ddp_err *err) \
@@ -204,6 +231,9 @@ static void pack_hosts(struct pack *k)
 #define FINISH_vouch   (void)
 #define FINISH_vouched msg_vouched_finish
 #define FINISH_hosts   msg_hosts_finish
+#define FINISH_abort   msg_abort_finish
+#define FINISH_serve   msg_serve_finish
+#define FINISH_member  (void)
 AGAIN(hello, msg_hello)
 AGAIN(job, msg_job)
 AGAIN(share, msg_share)
@@ -214,6 +244,9 @@ AGAIN(lost, msg_node)
 AGAIN(vouch, msg_vouch)
 AGAIN(vouched, msg_vouched)
 AGAIN(hosts, msg_hosts)
+AGAIN(abort, msg_abort)
+AGAIN(serve, msg_serve)
+AGAIN(member, msg_member)
 
 static const struct {
     enum msg_type type;
@@ -225,6 +258,8 @@ static const struct {
     {MSG_EXIT, pack_exit, again_exit},          {MSG_CANNOT, pack_cannot, again_cannot},
     {MSG_LOST, pack_lost, again_lost},          {MSG_VOUCH, pack_vouch, again_vouch},
     {MSG_VOUCHED, pack_vouched, again_vouched}, {MSG_HOSTS, pack_hosts, again_hosts},
+    {MSG_ABORT, pack_abort, again_abort},       {MSG_SERVE, pack_serve, again_serve},
+    {MSG_MEMBER, pack_member, again_member},
 };
 
 START_TEST(a_message_survives_the_way)
@@ -257,6 +292,40 @@ START_TEST(a_message_cut_short_or_too_long_is_refused)
     ck_assert_int_eq(messages[_i].again(&f, &again, &err), -1);
     pack_finish(&k);
     pack_finish(&again);
+}
+END_TEST
+
+/* A fence ends in bytes of any number, so that only its head can be cut short. */
+START_TEST(a_fence_keeps_its_nodes_and_its_bytes)
+{
+    struct msg_fence m = {.service = SERVICE_PMI,
+                          .key = (const uint8_t *)"key",
+                          .nkey = 3,
+                          .nodes = (uint32_t[]){0, 5},
+                          .nnodes = 2,
+                          .status = -52};
+    struct pack k = {0};
+    struct ddp_err err;
+    msg_fence_pack_head(&m, &k);
+    size_t head = k.n;
+    pack_bytes(&k, "data", 4);
+    for (size_t n = 0; n <= k.n; n++) {
+        uint8_t *exact = xmemdup(k.p, n);
+        struct frame f = {.type = MSG_FENCE, .body = exact, .size = n};
+        struct msg_fence got = {0};
+        ck_assert_int_eq(msg_fence_unpack(&f, &got, &err), n < head ? -1 : 0);
+        if (n == k.n) {
+            ck_assert_uint_eq(got.service, SERVICE_PMI);
+            ck_assert_mem_eq(got.key, "key", 3);
+            ck_assert_uint_eq(got.nnodes, 2);
+            ck_assert_uint_eq(got.nodes[1], 5);
+            ck_assert_int_eq(got.status, -52);
+            ck_assert_mem_eq(got.data, "data", 4);
+        }
+        msg_fence_finish(&got);
+        free(exact);
+    }
+    pack_finish(&k);
 }
 END_TEST
 
@@ -314,6 +383,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, a_message_survives_the_way, 0, ARRAY_LEN(messages));
     tcase_add_loop_test(t, a_message_cut_short_or_too_long_is_refused, 0,
                         ARRAY_LEN(messages));
+    tcase_add_test(t, a_fence_keeps_its_nodes_and_its_bytes);
     tcase_add_test(t, a_wild_count_costs_nothing);
     tcase_add_test(t, a_text_with_a_nul_inside_is_refused);
     tcase_add_test(t, an_agent_of_another_protocol_says_so_first);

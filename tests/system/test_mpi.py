@@ -66,6 +66,18 @@ class Programs:
                 self.assert_ended(launched, rc)
                 self.assertRegex(launched.err, rf"ddprun: rank 2 on \S+ [^\n]*{words}")
 
+    def test_an_attempt_after_an_abort(self):
+        program = self.write(
+            "program.sh", "#!/bin/sh\nif [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then\n"
+            f"exec {self.program} abort\nfi\nexec {self.program} all\n", 0o755,
+        )
+        launched = self.run_to_end(
+            "-np", 3, "--tag-output=off", "--max-restarts", 1, program, env=mpi.QUICK
+        )
+        self.assert_ended(launched, 0)
+        self.assertIn("called MPI_Abort with code 42", launched.err)
+        self.assertIn("all ok on 3 ranks, 3 of them here", launched.out)
+
     def test_spawn_is_refused(self):
         launched = self.check(1, "spawn")
         self.assert_ok(1, "spawn", launched)
@@ -90,7 +102,7 @@ class OpenMpi(Programs, launch.LaunchTest):
         super().tearDown()
         left = launch.wait_until(lambda: not traces() - self.before, 2.0)
         self.assertTrue(left, f"left behind: {traces() - self.before}")
-        self.assertEqual(os.listdir(self.folder.name), [])
+        self.assertEqual([n for n in os.listdir(self.folder.name) if "mpi" in n], [])
 
     def test_it_does_not_find_others_by_pmi(self):
         launched = self.check(2, "hello", "--mpi", "pmi")

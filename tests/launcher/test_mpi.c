@@ -1,0 +1,258 @@
+/* What MPI programs need: maps, PMI's two dialects, and which MPI a program has. */
+#include "tests/support/suite.h"
+
+#include "common/mem.h"
+#include "launcher/agent/elf_needs.h"
+#include "launcher/agent/mpi_kind.h"
+#include "launcher/agent/pmi_wire.h"
+#include "launcher/link/rankmap.h"
+#include "launcher/opts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- maps --------------------------------------------------------------------------- */
+
+static const struct {
+    const char *nodes[4]; /* NULL: no more */
+    uint32_t nranks;
+    const char *mapping; /* as PMI tells it */
+    const char *error;   /* instead, a part of it */
+} maps[] = {
+    {{"0-3 a"}, 4, "(vector,(0,1,4))", NULL},
+    {{"0-3 a", "4-7 b"}, 8, "(vector,(0,2,4))", NULL},
+    {{"0-2 a", "3-4 b"}, 5, "(vector,(0,1,3),(1,1,2))", NULL},
+    {{"0-3 a", "4-7 b", "8-9 c"}, 10, "(vector,(0,2,4),(2,1,2))", NULL},
+    /* dealt out: the pattern once, it repeats itself */
+    {{"0,2,4 a", "1,3,5 b"}, 6, "(vector,(0,2,1))", NULL},
+    {{"0,2,4 a", "1,3 b"}, 5, "(vector,(0,2,1))", NULL},
+    {{"0-1,4 a", "2-3 b"}, 5, "(vector,(0,2,2))", NULL},
+    {{"1 a", "0 b"}, 2, "(vector,(1,1,1),(0,1,1))", NULL},
+    {{"0 a"}, 2, NULL, "a map of 1 ranks for a job of 2"},
+    {{"0-1 a", "1-2 b"}, 3, NULL, "rank 1 is twice in the map"},
+    {{"0-5 a"}, 2, NULL, "rank 2 is twice in the map, or not of the job"},
+    {{"0-1"}, 2, NULL, "a node of the map without a name: '0-1'"},
+    {{"0-x a"}, 2, NULL, "x"},
+};
+
+START_TEST(ranks_are_mapped_to_nodes)
+{
+    struct strv text = {0};
+    struct rankmap map;
+    struct ddp_err err;
+    for (size_t i = 0; i < ARRAY_LEN(maps[_i].nodes) && maps[_i].nodes[i]; i++)
+        strv_push(&text, maps[_i].nodes[i]);
+    int rc = rankmap_read(&map, &text, maps[_i].nranks, &err);
+    ck_assert_int_eq(rc, maps[_i].error ? -1 : 0);
+    if (rc == 0) {
+        char *mapping = pmi_mapping(&map);
+        ck_assert_str_eq(mapping, maps[_i].mapping);
+        free(mapping);
+        rankmap_finish(&map);
+    } else {
+        ck_assert_msg(strstr(err.text, maps[_i].error), "%s", err.text);
+    }
+    strv_finish(&text);
+}
+END_TEST
+
+START_TEST(a_mapping_too_long_for_pmi_is_left_out)
+{
+    enum { N = 4000 };
+    struct strv text = {0};
+    struct rankmap map;
+    struct ddp_err err;
+    int *ranks = xcalloc(N, sizeof *ranks);
+    for (int node = 0; node < 2; node++) {
+        int n = 0;
+        for (int r = 0; r < N; r++) {
+            if ((r * r / 7) % 2 == node) /* no pattern */
+                ranks[n++] = r;
+        }
+        rankmap_push(&text, node ? "b" : "a", ranks, n);
+    }
+    ck_ok(rankmap_read(&map, &text, N, &err), err);
+    ck_assert_ptr_null(pmi_mapping(&map));
+    rankmap_finish(&map);
+    strv_finish(&text);
+    free(ranks);
+}
+END_TEST
+
+/* --- PMI's wire --------------------------------------------------------------------- */
+
+static const struct {
+    bool second;
+    const char *text;
+    const char *words[8]; /* name, value, ... */
+} requests[] = {
+    {false,
+     "cmd=init pmi_version=1 pmi_subversion=1\n",
+     {"cmd", "init", "pmi_version", "1", "pmi_subversion", "1"}},
+    {false,
+     "cmd=put kvsname=k key=a value=b  c=d \n",
+     {"cmd", "put", "kvsname", "k", "key", "a", "value", "b  c=d "}},
+    {false, "  cmd=abort   exitcode=-3\r\n", {"cmd", "abort", "exitcode", "-3"}},
+    {false, "\n", {NULL}},
+    {true, "    13cmd=finalize;", {"cmd", "finalize"}},
+    {true,
+     "    37cmd=kvs-put;key=a;value=x;;y=z;;;q=1;",
+     {"cmd", "kvs-put", "key", "a", "value", "x;y=z;", "q", "1"}},
+    {true, "     0", {NULL}},
+};
+
+START_TEST(a_request_is_whole_only_at_its_end)
+{
+    size_t n = strlen(requests[_i].text);
+    for (size_t k = 0; k < n; k++) {
+        char *exact = xmemdup(requests[_i].text, k + 1);
+        ck_assert_int_eq(pmi_request_size(exact, k, requests[_i].second), 0);
+        free(exact);
+    }
+}
+END_TEST
+
+START_TEST(a_request_is_taken_apart)
+{
+    struct pmi_request r;
+    char *text = xstrdup(requests[_i].text);
+    long n = pmi_request_size(text, strlen(text), requests[_i].second);
+    ck_assert_int_gt(n, 0);
+    pmi_request_read(&r, text, (size_t)n, requests[_i].second);
+    size_t words = 0;
+    for (; words < 4 && requests[_i].words[2 * words]; words++)
+        ck_assert_str_eq(pmi_word(&r, requests[_i].words[2 * words]),
+                         requests[_i].words[2 * words + 1]);
+    ck_assert_uint_eq(r.n, words);
+    ck_assert_ptr_null(pmi_word(&r, "nothing"));
+    free(text);
+}
+END_TEST
+
+START_TEST(what_cannot_be_a_request_is_refused)
+{
+    char *line = xcalloc(PMI_REQUEST_MAX + 2, 1);
+    memset(line, 'x', PMI_REQUEST_MAX);
+    ck_assert_int_eq(pmi_request_size(line, PMI_REQUEST_MAX, false), -1);
+    ck_assert_int_eq(pmi_request_size(line, PMI_REQUEST_MAX - 1, false), 0);
+    line[PMI_REQUEST_MAX] = '\n';
+    ck_assert_int_eq(pmi_request_size(line, PMI_REQUEST_MAX + 1, false), -1);
+    ck_assert_int_eq(pmi_request_size("cmd=in", 6, true), -1);
+    ck_assert_int_eq(pmi_request_size("999999", 6, true), -1);
+    free(line);
+}
+END_TEST
+
+START_TEST(more_words_than_are_looked_at)
+{
+    char text[1000] = "";
+    struct pmi_request r;
+    for (int i = 0; i < 100; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "w%d=%d ", i, i);
+    strcat(text, "\n");
+    pmi_request_read(&r, text, strlen(text), false);
+    ck_assert_uint_eq(r.n, PMI_WORDS);
+    ck_assert_str_eq(pmi_word(&r, "w31"), "31");
+}
+END_TEST
+
+/* --- programs ----------------------------------------------------------------------- */
+
+START_TEST(this_program_names_its_libraries)
+{
+    struct elf_needs needs;
+    ck_assert_int_eq(elf_read("/proc/self/exe", &needs), 0);
+    bool libc = false;
+    for (size_t i = 0; i < needs.names.n; i++)
+        libc |= strcmp(needs.names.v[i], "libc.so.6") == 0;
+    ck_assert(libc);
+    char *found = elf_find("/proc/self/exe", &needs, NULL, "libc.so.6");
+    ck_assert_ptr_nonnull(found);
+    ck_assert_ptr_null(elf_find("/proc/self/exe", &needs, "/nowhere", "libnone.so.1"));
+    free(found);
+    elf_finish(&needs);
+    char library[64];
+    ck_assert_int_eq(mpi_kind_of("/proc/self/exe", NULL, library, sizeof library),
+                     MPI_UNSEEN);
+    ck_assert_str_eq(library, "");
+}
+END_TEST
+
+/* Every byte of the beginning of a program made wrong, and every length of it: it may be
+ * read as something else, but nothing outside of it is. */
+START_TEST(a_broken_program_is_survived)
+{
+    char *dir = temp_dir(), *path = xasprintf("%s/broken", dir);
+    unsigned char head[1024];
+    FILE *f = fopen("/proc/self/exe", "r");
+    ck_assert_ptr_nonnull(f);
+    size_t n = fread(head, 1, sizeof head, f);
+    fclose(f);
+    for (size_t i = 0; i < n; i += i < 64 ? 1 : 29) {
+        for (int how = 0; how < 2; how++) {
+            unsigned char was = head[i];
+            struct elf_needs needs;
+            head[i] = (unsigned char)~was;
+            f = fopen(path, "w");
+            ck_assert_ptr_nonnull(f);
+            ck_assert_uint_eq(fwrite(head, 1, how ? n : i, f), how ? n : i);
+            fclose(f);
+            head[i] = was;
+            if (elf_read(path, &needs) == 0)
+                elf_finish(&needs);
+        }
+    }
+    free(path);
+    free(dir);
+}
+END_TEST
+
+static const struct {
+    enum mpi_kind kind;
+    unsigned served;
+    uint32_t nranks;
+    const char *error; /* a part of it; NULL: may be started */
+} checks[] = {
+    {MPI_UNSEEN, MPI_NONE, 4, NULL},
+    {MPI_WANTS_PMIX, MPI_AUTO, 4, NULL},
+    {MPI_WANTS_PMIX, MPI_PMI, 1, NULL},
+    {MPI_WANTS_PMIX, MPI_PMI, 4, "'./p' needs PMIx"},
+    {MPI_WANTS_PMI, MPI_PMI, 4, NULL},
+    {MPI_WANTS_PMI, MPI_PMIX, 4, "'./p' needs PMI, which is not served"},
+    {MPI_TOO_OLD, MPI_AUTO, 4, "it would run as 4 programs of one rank each"},
+    {MPI_TOO_OLD, MPI_AUTO, 1, NULL},
+};
+
+START_TEST(who_would_be_alone_is_refused)
+{
+    struct ddp_err err;
+    int rc = mpi_kind_check(checks[_i].kind, "./p", "libmpi.so", checks[_i].served,
+                            checks[_i].nranks, &err);
+    ck_assert_int_eq(rc, checks[_i].error ? -1 : 0);
+    if (rc < 0)
+        ck_assert_msg(strstr(err.text, checks[_i].error), "%s", err.text);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("mpi");
+    TCase *t = tcase_create("maps");
+    tcase_add_loop_test(t, ranks_are_mapped_to_nodes, 0, (int)ARRAY_LEN(maps));
+    tcase_add_test(t, a_mapping_too_long_for_pmi_is_left_out);
+    suite_add_tcase(s, t);
+    t = tcase_create("wire");
+    tcase_add_loop_test(t, a_request_is_whole_only_at_its_end, 0,
+                        (int)ARRAY_LEN(requests));
+    tcase_add_loop_test(t, a_request_is_taken_apart, 0, (int)ARRAY_LEN(requests));
+    tcase_add_test(t, what_cannot_be_a_request_is_refused);
+    tcase_add_test(t, more_words_than_are_looked_at);
+    suite_add_tcase(s, t);
+    t = tcase_create("programs");
+    tcase_add_test(t, this_program_names_its_libraries);
+    tcase_add_test(t, a_broken_program_is_survived);
+    tcase_add_loop_test(t, who_would_be_alone_is_refused, 0, (int)ARRAY_LEN(checks));
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -38,6 +38,9 @@ class Lab:
             if os.environ.get(name):
                 shutil.copy(os.environ[name], self.bin)
         shutil.copy(os.path.join(SOURCE, "launcher", "spawn", "ssh_config"), self.bin)
+        python_half = os.path.join(os.path.dirname(launch.DDPRUN), "preload")
+        if os.path.isdir(python_half):
+            shutil.copytree(python_half, os.path.join(self.bin, "preload"))
         self.ddprun = os.path.join(self.bin, os.path.basename(launch.DDPRUN))
         self.env = {
             **os.environ, "LAB_STATE": os.path.join(self.folder, "state"), "LAB_DECOY": "1"

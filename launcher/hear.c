@@ -163,6 +163,12 @@ static int hear_ended(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
+static int hear_saved(struct job *j, unsigned node, const struct frame *f,
+                      struct ddp_err *err)
+{
+    return msg_saved_unpack(f, &j->nodes[node].saved, err);
+}
+
 static int hear_log(struct job *j, unsigned node, const struct frame *f,
                     struct ddp_err *err)
 {
@@ -314,7 +320,7 @@ static int (*const verbs[MSG_TYPES])(struct job *j, unsigned node, const struct 
     [MSG_VOUCHED] = hear_vouched,     [MSG_ERROR] = hear_error,
     [MSG_FOUND] = hear_found,         [MSG_TOLD] = hear_told,
     [MSG_FENCE] = job_hear_fence,     [MSG_PEER] = job_hear_peer,
-    [MSG_ABORT] = job_hear_abort,
+    [MSG_ABORT] = job_hear_abort,     [MSG_SAVED] = hear_saved,
 };
 
 void job_hear(struct job *j, struct link *l, const struct frame *f)

@@ -37,8 +37,9 @@ struct job_node {
     struct msg_hello hello; /* what it said of itself */
     char *trouble;          /* owned: why it does not start, one line; NULL */
     bool wanted, tried_from_here, joined, lost, ended;
-    uint32_t owed;        /* output fed since it got credit last */
-    uint32_t input_sent;  /* input it has not taken yet */
+    uint32_t owed;       /* output fed since it got credit last */
+    uint32_t input_sent; /* input it has not taken yet */
+    struct msg_saved saved;
     int64_t heard_ms;     /* monotonic */
     int64_t ahead_ns;     /* its clock minus ours */
     int64_t best_trip_ns; /* of the ping that told so */

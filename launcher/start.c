@@ -111,6 +111,7 @@ int job_describe(struct job *j, struct ddp_err *err)
     j->job.input = o->input;
     j->job.mpi = o->mpi;
     j->job.env_complete = !travels;
+    j->job.report = o->report;
     j->job.max_restarts = (uint32_t)o->max_restarts;
     return 0;
 }

@@ -170,10 +170,10 @@ static void on_packet(evutil_socket_t fd, short what, void *arg)
                written > 0) {
         be_over(p, "an import has written something");
     } else if (strcmp(text, "ready") == 0) {
-        log_info("imported in %.1f s: the ranks are forked",
-                 (double)(now_ms() - p->began_ms) / 1000);
+        int64_t ms = now_ms() - p->began_ms;
+        log_info("imported in %.1f s: the ranks are forked", (double)ms / 1000);
         event_del(p->events[2]);
-        p->tell.ready(p->arg);
+        p->tell.ready(ms, p->arg);
     } else if (strncmp(text, "pid ", 4) == 0 && p->go >= 0 &&
                is_child((pid_t)atoi(text + 4))) {
         event_del(p->events[2]);

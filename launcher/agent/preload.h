@@ -24,7 +24,8 @@ struct preload;
 
 /* Told from the loop, not from within a verb. preload_destroy() is allowed in them. */
 struct preload_events {
-    void (*ready)(void *arg); /* it has imported: preload_fork() may be called */
+    /* it has imported, which took so long: preload_fork() may be called */
+    void (*ready)(int64_t import_ms, void *arg);
     /* `pid` is a child of ours, the leader of its process group, and waits for
      * preload_go() */
     void (*forked)(pid_t pid, void *arg);

@@ -13,6 +13,7 @@
 #include "launcher/agent/machine.h"
 #include "launcher/agent/mpi_kind.h"
 #include "launcher/agent/preload.h"
+#include "launcher/agent/savings.h"
 #include "launcher/agent/wireup.h"
 #include "launcher/agent/worker_proc.h"
 #include "launcher/contract.h"
@@ -50,6 +51,7 @@ struct ranks {
     struct preload *preload;     /* owned: ranks are forked from it; NULL: they are not */
     bool ready;                  /* and it has imported */
     struct worker_proc *halfway; /* owned: being forked */
+    struct savings *savings;     /* owned; NULL: nobody asks */
     struct wireup *wireup;       /* owned: for those that are MPI programs */
     struct evbuffer *early;      /* owned: input that came before all were started */
     bool early_end;              /* and nothing comes after it, or has come */
@@ -356,10 +358,33 @@ static void fork_next(struct ranks *r)
     }
 }
 
-static void on_ready(void *arg)
+static pid_t rank_at(size_t i, void *arg)
+{
+    const struct ranks *r = arg;
+    return i >= r->share.nlocal ? -1 : r->workers[i] ? worker_pid(r->workers[i]) : 0;
+}
+
+static pid_t helper_of(void *arg)
+{
+    return ranks_helper(arg);
+}
+
+static void on_saved(const struct msg_saved *m, void *arg)
 {
     struct ranks *r = arg;
+    struct pack k = {0};
+    msg_saved_pack(m, &k);
+    r->events.send(MSG_SAVED, &k, NULL, 0, r->arg);
+    pack_finish(&k);
+}
+
+static void on_ready(int64_t import_ms, void *arg)
+{
+    static const struct savings_events events = {rank_at, helper_of, on_saved};
+    struct ranks *r = arg;
     r->ready = true;
+    if (r->job->report)
+        r->savings = savings_create(r->loop, import_ms, &events, r);
     if (!r->stopped)
         fork_next(r);
 }
@@ -377,6 +402,8 @@ static void on_forked(pid_t pid, void *arg)
     started(r, r->halfway);
     r->halfway = NULL;
     r->next++;
+    if (r->savings)
+        savings_forked(r->savings);
     preload_go(r->preload);
     if (r->next < (int)r->share.nlocal) {
         fork_next(r);
@@ -384,6 +411,8 @@ static void on_forked(pid_t pid, void *arg)
     }
     if (!may_come_again(r))
         end_preload(r);
+    if (r->savings)
+        savings_all(r->savings);
     r->events.spawned(r->arg);
 }
 
@@ -700,6 +729,7 @@ void ranks_destroy(struct ranks *r)
     if (!r)
         return;
     end_preload(r);
+    savings_destroy(r->savings);
     for (uint32_t i = 0; i < r->share.nlocal; i++) {
         worker_destroy(r->workers[i]);
         if (r->error_files[i] >= 0)

@@ -49,6 +49,7 @@ static const struct msg_row {
     [MSG_ABORT] = {"abort", FRAME_UP, 4 << 10},
     [MSG_SERVE] = {"serve", FRAME_DOWN, 16 << 20},
     [MSG_MEMBER] = {"member", FRAME_UP | FRAME_DOWN, 16},
+    [MSG_SAVED] = {"saved", FRAME_UP, 64},
     [MSG_AGAIN] = {"again", FRAME_DOWN, 16},
 };
 

@@ -59,6 +59,7 @@ enum msg_type {
     MSG_ABORT,     /* up: a rank ends the job by itself, as by MPI_Abort */
     MSG_SERVE,     /* down, an agent to its PMIx server: whom to serve */
     MSG_MEMBER,    /* both, the same two: a rank has joined PMIx, or left it */
+    MSG_SAVED,     /* up: what it has saved to fork ranks */
     MSG_AGAIN,     /* down: start your ranks again, after ENDED */
     MSG_TYPES
 };

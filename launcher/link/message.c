@@ -120,6 +120,7 @@ void msg_job_pack(const struct msg_job *m, struct pack *k)
     pack_u32(k, m->mpi);
     pack_strs(k, m->map.v, m->map.n);
     pack_u32(k, m->max_restarts);
+    pack_u8(k, m->report);
 }
 
 int msg_job_unpack(const struct frame *f, struct msg_job *m, struct ddp_err *err)
@@ -144,6 +145,7 @@ int msg_job_unpack(const struct frame *f, struct msg_job *m, struct ddp_err *err
     m->mpi = unpack_u32(&u);
     unpack_strs(&u, &m->map);
     m->max_restarts = unpack_u32(&u);
+    m->report = unpack_u8(&u) != 0;
     u.bad |= m->argv.n == 0 || !m->wdir || !m->id || !m->master_addr;
     UNPACK_END(u, f, m, msg_job_finish, err);
 }
@@ -526,6 +528,22 @@ int msg_peer_unpack(const struct frame *f, struct msg_peer *m, struct ddp_err *e
     m->ndata = u.bad ? 0 : u.n;
     u.n = 0;
     UNPACK_END(u, f, m, nothing_to_finish, err);
+}
+
+void msg_saved_pack(const struct msg_saved *m, struct pack *k)
+{
+    pack_u32(k, m->import_ms);
+    pack_u32(k, m->forks);
+    pack_u64(k, m->kib);
+}
+
+int msg_saved_unpack(const struct frame *f, struct msg_saved *m, struct ddp_err *err)
+{
+    struct unpack u = body_of(f);
+    m->import_ms = unpack_u32(&u);
+    m->forks = unpack_u32(&u);
+    m->kib = unpack_u64(&u);
+    return unpack_end(&u, f->type, err);
 }
 
 void msg_abort_pack(const struct msg_abort *m, struct pack *k)

@@ -64,6 +64,7 @@ struct msg_job {
     uint32_t mpi;     /* enum mpi_serve */
     uint32_t columns; /* of the terminal that ranks' lines end on; 0: none */
     uint32_t max_restarts;
+    bool report;       /* what was saved is to be told */
     uint32_t attempt;  /* from 0; the first is not sent, others by AGAIN */
     bool env_complete; /* env is all there is (local jobs); never sent */
 };
@@ -162,6 +163,15 @@ struct msg_peer {
 };
 void msg_peer_pack_head(const struct msg_peer *m, struct pack *k); /* the data follows */
 int msg_peer_unpack(const struct frame *f, struct msg_peer *m, struct ddp_err *err);
+
+/* What a node has saved by forking its ranks. */
+struct msg_saved {
+    uint32_t import_ms; /* how long the one import took */
+    uint32_t forks;     /* ranks that did without, of all attempts */
+    uint64_t kib;       /* of memory, at the last look */
+};
+void msg_saved_pack(const struct msg_saved *m, struct pack *k);
+int msg_saved_unpack(const struct frame *f, struct msg_saved *m, struct ddp_err *err);
 
 /* A rank ends the job. */
 struct msg_abort {

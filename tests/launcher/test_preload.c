@@ -2,6 +2,7 @@
 
 #include "common/mem.h"
 #include "launcher/agent/preload.h"
+#include "launcher/agent/savings.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,6 +119,31 @@ START_TEST(ranks_agree_or_not)
 }
 END_TEST
 
+/* --- what was saved --- */
+
+static const struct {
+    const char *text;
+    int rc;
+    long anonymous, fair;
+} rollups[] = {
+    {"55d0-7fff ---p 00000000 00:00 0 [rollup]\nRss:   900 kB\nPss:   500 kB\n"
+     "Pss_Anon:     120 kB\nPss_File: 1 kB\nAnonymous:    400 kB\nAnonHugePages: 7 kB\n",
+     0, 400, 120},
+    {"Rss: 900 kB\nPss: 500 kB\nAnonymous: 400 kB\n", -1, 0, 0},
+    {"", -1, 0, 0},
+};
+
+START_TEST(a_rollup_is_read)
+{
+    long anonymous, fair;
+    ck_assert_int_eq(savings_read(rollups[_i].text, &anonymous, &fair), rollups[_i].rc);
+    if (rollups[_i].rc == 0) {
+        ck_assert_int_eq(anonymous, rollups[_i].anonymous);
+        ck_assert_int_eq(fair, rollups[_i].fair);
+    }
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("preload");
@@ -126,6 +152,7 @@ Suite *suite(void)
                         ARRAY_LEN(commands));
     tcase_add_test(t, what_is_not_there_is_not_fit);
     tcase_add_loop_test(t, ranks_agree_or_not, 0, ARRAY_LEN(worlds));
+    tcase_add_loop_test(t, a_rollup_is_read, 0, ARRAY_LEN(rollups));
     suite_add_tcase(s, t);
     return s;
 }

@@ -6,7 +6,9 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 const struct starter starters[] = {
     {"ddprun or torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", NULL},
@@ -31,14 +33,28 @@ const struct starter starters[] = {
 };
 const size_t starters_len = ARRAY_LEN(starters);
 
+/* A script that exports WORLD_SIZE (or RANK=0) alone has half a set; a whole one behind
+ * it says the rest, unless it says something else. */
+static bool agrees(const struct starter *half, const struct starter *whole,
+                   starter_get get)
+{
+    const char *size = get(half->size);
+    return !size || strcmp(size, get(whole->size)) == 0;
+}
+
 const struct starter *starter_find(starter_get get)
 {
+    const struct starter *half = NULL;
     for (size_t i = 0; i < ARRAY_LEN(starters); i++) {
         const struct starter *s = &starters[i];
-        if ((!s->needs || get(s->needs)) && (get(s->rank) || get(s->size)))
-            return s;
+        if (s->needs && !get(s->needs))
+            continue;
+        if (get(s->rank) && get(s->size))
+            return half && !agrees(half, s, get) ? half : s;
+        if ((get(s->rank) || get(s->size)) && !half)
+            half = s;
     }
-    return NULL;
+    return half;
 }
 
 static int number(const char *name, const char *text, int min, int *value,

@@ -27,7 +27,8 @@ extern const size_t starters_len;
 
 typedef const char *(*starter_get)(const char *name); /* getenv(), or a test's table */
 
-/* The first set that is there, though it may be half of one; NULL: none. */
+/* The first set that is there whole, or half of one where no other says the rest; NULL:
+ * none. */
 const struct starter *starter_find(starter_get get);
 
 /* Rank and size of the set, and the local rank (-1: not said). Half a set, numbers that

@@ -9,6 +9,7 @@
 #include "launcher/contract.h"
 
 #include "common/mem.h"
+#include "common/starter.h"
 #include "launcher/envfwd.h"
 
 #include <stdbool.h>
@@ -94,7 +95,8 @@ static const struct row {
     {"ROLE_NAME", role_name, IDENTITY, 0, "always 'default'"},
     {"ROLE_RANK", rank, IDENTITY, 0, "the same as RANK"},
     {"ROLE_WORLD_SIZE", size, IDENTITY, 0, "the same as WORLD_SIZE"},
-    {"MASTER_ADDR", master_addr, IDENTITY, 0, "address of the host of rank 0; yours, where others reach it by that"},
+    {"MASTER_ADDR", master_addr, IDENTITY, 0,
+     "address of the host of rank 0; yours, where others reach it by that"},
     {"MASTER_PORT", master_port, IDENTITY, 0,
      "port of the store; with --store rank0 a free port"},
     {"TORCHELASTIC_RUN_ID", job_id, IDENTITY, 0, "name of this job"},
@@ -143,7 +145,8 @@ static const struct row {
      "makes Open MPI 4 ask PMIx who it is, instead of being alone"},
     {"OMPI_MCA_mpi_yield_when_idle", one_if_crowded, DEFAULT, 0,
      "1 where a host has more ranks than CPUs: ranks that wait give way"},
-    {"PMI_FD", pmi_fd, IDENTITY, NAMES_PMI, "this rank's end of PMI-1 and PMI-2, for MPICH"},
+    {"PMI_FD", pmi_fd, IDENTITY, NAMES_PMI,
+     "this rank's end of PMI-1 and PMI-2, for MPICH"},
     {"OMPI_COMM_WORLD_RANK", rank, IDENTITY, NAMES_OMPI, "the same as RANK"},
     {"OMPI_COMM_WORLD_SIZE", size, IDENTITY, NAMES_OMPI, "the same as WORLD_SIZE"},
     {"OMPI_COMM_WORLD_LOCAL_RANK", local_rank, IDENTITY, NAMES_OMPI,
@@ -410,6 +413,10 @@ void contract_print(void (*line)(const char *text, void *arg), void *arg)
         line(text, arg);
         free(text);
     }
+    line("a copy of ddprun, or ddp-train, under another launcher takes its rank from the "
+         "first of:",
+         arg);
+    starter_print(line, arg);
     line("not carried to other hosts, unless given with -x:", arg);
     envfwd_print(line, arg);
 }

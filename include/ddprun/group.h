@@ -77,7 +77,8 @@ struct ddp_group_options {
     size_t arena_bytes;  /* room for ddp_arena_alloc(); 0: 64 MiB, reserved not used */
     const char *backend; /* NULL: choose; "tcp": sockets also within a host */
     /* Where the ranks meet; NULL: DDP_MEETING, or env:// where MASTER_ADDR is known, or
-     * else launcher://.
+     * else launcher://. Under srun, mpirun and others that run no store MASTER_ADDR and
+     * MASTER_PORT together mean tcp://, and alone nothing.
      *   env://            the store at master_addr:master_port
      *   tcp://host:port   no store: rank 0 listens there until all have come
      *   file:///path      no store: a file that all hosts see and that need not exist;

@@ -111,6 +111,21 @@ class Srun(Started):
         self.assertNotEqual(launch.rc, 0)
         self.assertIn("the head has not been found within 2 s", launch.err)
 
+    def test_the_worker_alone_as_scripts_for_pytorch_start_it(self):
+        train = os.path.join(hosts.LAB_HOSTS.bin, "ddp-train")
+        launch = Remote.__new__(Remote)
+        super(Remote, launch).__init__(
+            self.mark, ["srun", "-p", "dgx", "-N2", "-n4", train, "--model", "toy", "--epochs", "1",
+                        "--plot", "none", "--check-replicas"],
+            command=[hosts.LAB, "exec", "-l", "-u", "alice", "node001", "env",
+                     f"DDPRUN_TEST_MARK={self.mark}", "MASTER_ADDR=node001", "MASTER_PORT=29533",
+                     "WORLD_SIZE=4"],
+            env=hosts.LAB_HOSTS.env)
+        self.launches.append(launch)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertIn("4 alike", launch.out)
+
     def started(self):
         launch = self.start_as("srun -p dgx -N2 -n4", "sh", "-c", "echo up $SLURM_JOB_ID; sleep 300")
         self.assertTrue(wait_until(lambda: launch.out.count("up ") == 4, 30), launch.err)

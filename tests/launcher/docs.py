@@ -38,17 +38,25 @@ def options():
 
 
 def variables():
-    sets, removed, stays = set(), set(), set()
+    sets, removed, stays, starters = set(), set(), set(), set()
     where = None
     for line in printed("variables"):
         if not line.startswith(" "):
             where = (removed if line.startswith("removed")
-                     else stays if line.startswith("not carried") else sets)
+                     else stays if line.startswith("not carried")
+                     else starters if line.startswith("a copy of ddprun") else sets)
+        elif where is starters:
+            starters |= set(re.findall(r"\b[A-Z][A-Z0-9_]+\b", line.split("  ")[-1]))
         else:
             where.add(line.split()[0])
     faults = []
     text = (root / "doc/contract.md").read_text()
     parts = {part.split("\n", 1)[0]: part for part in text.split("\n## ")}
+    starters -= {"MPI", "MVAPICH", "PALS", "PMI"}
+    told = set(re.findall(r"`([A-Z_0-9]+)`", "".join(
+        "|".join(line.split("|")[2:4]) for line in
+        parts["Variables of other launchers"].splitlines() if line.startswith("| "))))
+    faults += compare("variable", starters, told, "doc/contract.md, Variables of other launchers")
     for table, part in ((sets, "Variables a rank receives"),
                         (removed, "Variables that are removed"),
                         (stays, "Variables that travel")):

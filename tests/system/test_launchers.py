@@ -3,6 +3,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import unittest
 
@@ -36,6 +37,20 @@ class Launchers(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assertRegex(done.stdout, r"4 over shm")
                 self.assertIn("4 alike", done.stdout)
+
+    def test_what_scripts_for_pytorch_export_is_where_rank_0_listens(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        for name, options in LAUNCHERS.items():
+            if not shutil.which(name):
+                continue
+            for more in ({}, {"MASTER_PORT": str(port)}):  # without one: it chooses its own
+                with self.subTest(name, **more):
+                    done = run(name, *options, *TRAIN, WORLD_SIZE="4", MASTER_ADDR="localhost",
+                               **more)
+                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                    self.assertIn("4 alike", done.stdout)
 
     def test_a_descriptor_that_is_closed_is_said(self):
         done = run(*TRAIN, PMI_FD="41", PMI_RANK="0", PMI_SIZE="2")

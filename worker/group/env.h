@@ -1,7 +1,7 @@
 /* worker/group/env.h - who am I, by the variables of whichever launcher started me
  *
- * A launcher's variables are taken as a set: rank and size come from the same launcher,
- * the first of the table that gives both. Half a set is an error that names the missing
+ * The table is common/starter.h's. A launcher's variables are taken as a set: rank and
+ * size come from the same launcher. Half a set is an error that names the missing
  * variable, since a rank that guesses becomes a world of its own.
  */
 #ifndef WORKER_GROUP_ENV_H
@@ -9,9 +9,10 @@
 
 #include "include/ddprun/err.h"
 
+#include <stdbool.h>
+
 struct env_place {
-    const char
-        *launcher; /* "ddprun or torchrun", "Slurm", ...; NULL: none, rank 0 of 1 */
+    const char *launcher; /* "ddprun or torchrun", "srun", ...; NULL: none, rank 0 of 1 */
     int rank, size;
     int local_rank; /* -1: not said */
 };
@@ -19,6 +20,10 @@ struct env_place {
 /* `get` is getenv, or a test's table. */
 int env_place(struct env_place *place, const char *(*get)(const char *name),
               struct ddp_err *err);
+
+/* Has a launcher started us that runs no store, and leaves it to rank 0, as PyTorch's
+ * programs do it under srun and mpirun? */
+bool env_makes_no_store(const char *(*get)(const char *name));
 
 /* The process environment, as a `get`. */
 const char *env_get(const char *name);

@@ -4,6 +4,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/group/env.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,12 +68,28 @@ static const struct {
     {"launcher://", meeting_launcher},
 };
 
+/* Under ddprun and torchrun, and where somebody has set RANK himself, a store runs at
+ * MASTER_ADDR. Other launchers have none; then MASTER_ADDR and MASTER_PORT, which scripts
+ * for PyTorch export, mean what they mean there: rank 0 listens at that port. */
+static const char *default_place(struct meeting *m)
+{
+    const char *addr = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
+    if (m->master_addr)
+        return "env://";
+    if (!env_makes_no_store(env_get))
+        return addr ? "env://" : "launcher://";
+    if (!addr || !*addr || !port || !*port)
+        return "launcher://";
+    snprintf(m->made, sizeof m->made, strchr(addr, ':') ? "tcp://[%s]:%s" : "tcp://%s:%s",
+             addr, port);
+    return m->made;
+}
+
 meeting_fn meeting_find(struct meeting *m, const char *url, char host[256],
                         const char **toward, struct ddp_err *err)
 {
     int port;
-    bool known = m->master_addr || getenv("MASTER_ADDR");
-    url = url ? url : known ? "env://" : "launcher://";
+    url = url ? url : default_place(m);
     *toward = NULL;
     for (size_t i = 0; i < ARRAY_LEN(places); i++) {
         size_t n = strlen(places[i].scheme);

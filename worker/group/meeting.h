@@ -20,6 +20,7 @@ struct meeting {
     int master_port;
     int rank, size;
     int64_t deadline_ms;
+    char made[300]; /* place, where MASTER_ADDR and MASTER_PORT tell it */
 };
 
 /* The card (of `size` bytes, text) in, everybody's out: `cards` has room for m->size, and

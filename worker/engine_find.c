@@ -77,7 +77,7 @@ static bool has_driver(void)
 static const struct engine_type *cuda_engine(struct ddp_err *err)
 {
     if (!getenv("DDP_ENGINE") && !has_driver()) {
-        err_set(err, "no NVIDIA driver on this machine");
+        err_set(err, "no NVIDIA driver");
         return NULL;
     }
     void *object = open_object(err);

@@ -91,7 +91,7 @@ def replaced_values_are_said():
     code, out, err = run("-np", "2", "true", env=env)
     expect("quiet", code == 0 and not err, err)
     code, out, err = run("-np", "2", "--verbose", "true", env=env)
-    expect("--verbose", "PMIX_RANK removed ('3')" in err, err)
+    expect("--verbose", "PMIX_RANK replaced ('3')" in err, err)
 
 
 def cpus_of(text):

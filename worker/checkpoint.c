@@ -1,6 +1,7 @@
 /* worker/checkpoint.c - see checkpoint.h */
 #include "worker/checkpoint.h"
 
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/strv.h"
@@ -8,8 +9,10 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <glob.h>
 #include <inttypes.h>
 #include <libgen.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,10 +112,11 @@ static struct slots slots_make(struct model *model, const struct optim *optim)
             (struct slot){xstrdup(buffers[i].name), &buffers[i],
                           block + buffers[i].offset, .counter = buffers[i].ndim == 0};
     for (int k = 0; k < OPTIM_STATES; k++) {
-        for (size_t i = 0; optim->states[k] && i < nparams; i++)
+        float *whole = optim_whole(optim, k);
+        for (size_t i = 0; whole && i < nparams; i++)
             s.v[s.n++] = (struct slot){
                 xasprintf("optim.%s.%s", optim->type->states[k], params[i].name),
-                &params[i], optim->states[k] + params[i].offset, .state = true};
+                &params[i], whole + params[i].offset, .state = true};
     }
     return s;
 }
@@ -126,44 +130,203 @@ static void slots_free(struct slots *s)
 
 /* ---- saving ---- */
 
+enum { PART_PATIENCE_MS = 5 * 60 * 1000, PART_LOOK_MS = 5 };
+
+struct checkpoint {
+    char *path; /* owned: the file that the whole goes by */
+    uint64_t step;
+    int rank, parts;
+    struct strv meta;     /* owned */
+    struct array *arrays; /* owned, with their names and data */
+    size_t n;
+};
+
+static char *part_path(const char *path, uint64_t step, int part, int parts)
+{
+    return xasprintf("%s.%08" PRIu64 ".%d-of-%d", path, step, part + 1, parts);
+}
+
+static char *path_for(const char *place, uint64_t step)
+{
+    return is_folder(place) ? in_folder(place, step) : xstrdup(place);
+}
+
+static size_t bytes_of(const struct slots *slots)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < slots->n; i++)
+        bytes += slots->v[i].param->count * sizeof(float);
+    return bytes;
+}
+
+int checkpoint_parts(const struct checkpoint_info *info, struct model *model,
+                     const struct optim *optim)
+{
+    struct slots slots = slots_make(model, optim);
+    size_t bytes = bytes_of(&slots);
+    slots_free(&slots);
+    return bytes > info->shard_bytes ? info->ranks : 1;
+}
+
+void checkpoint_clear(const char *place, const struct checkpoint_info *info, int parts)
+{
+    if (parts == 1)
+        return;
+    char *path = path_for(place, info->state.step);
+    char *part = part_path(path, info->state.step, info->rank, parts);
+    unlink(part);
+    free(part);
+    free(path);
+}
+
+static void put_meta(struct strv *meta, const struct checkpoint_info *info,
+                     const struct model *model, const struct optim *optim, int parts)
+{
+    const struct train_state *state = &info->state;
+    strv_push(meta, "format=pt");
+    strv_pushf(meta, "model=%s", model_type(model)->name);
+    strv_pushf(meta, "optimizer=%s", optim->type->name);
+    strv_pushf(meta, "step=%" PRIu64, state->step);
+    strv_pushf(meta, "epoch=%" PRId64, state->epoch);
+    strv_pushf(meta, "position=%" PRIu64, state->position);
+    strv_pushf(meta, "seed=%" PRIu64, state->seed);
+    strv_pushf(meta, "ranks=%d", info->ranks);
+    strv_pushf(meta, "batch_size=%d", info->batch_size);
+    strv_pushf(meta, "train_samples=%zu", info->data->train.n);
+    if (*state->buckets)
+        strv_pushf(meta, "buckets=%s", state->buckets);
+    if (parts > 1)
+        strv_pushf(meta, "parts=%d", parts);
+    if (info->data->task == TASK_CLASSIFY) {
+        strv_pushf(meta, "pixel_mean=%.17g", info->data->mean);
+        strv_pushf(meta, "pixel_std=%.17g", info->data->std);
+    }
+}
+
+/* Copies the arrays whose middle lies in this rank's part of all bytes. */
+static void copy_arrays(struct checkpoint *c, const struct slots *slots)
+{
+    double all = (double)bytes_of(slots), at = 0;
+    c->arrays = xcalloc(slots->n, sizeof *c->arrays);
+    for (size_t i = 0; i < slots->n; i++) {
+        const struct slot *s = &slots->v[i];
+        size_t bytes = s->param->count * sizeof(float);
+        int part = (int)((at + (double)bytes / 2) / all * c->parts);
+        at += (double)bytes;
+        if (part != c->rank && c->parts > 1)
+            continue;
+        struct array *a = &c->arrays[c->n++];
+        *a = (struct array){
+            xstrdup(s->name), s->param->ndim, {0}, xmemdup(s->data, bytes)};
+        memcpy(a->dims, s->param->dims, sizeof a->dims);
+    }
+}
+
+struct checkpoint *checkpoint_take(const char *place, const struct checkpoint_info *info,
+                                   struct model *model, const struct optim *optim)
+{
+    int parts = checkpoint_parts(info, model, optim);
+    if (parts == 1 && info->rank > 0)
+        return NULL;
+    struct slots slots = slots_make(model, optim);
+    struct checkpoint *c = xcalloc(1, sizeof *c);
+    c->path = path_for(place, info->state.step);
+    c->step = info->state.step;
+    c->rank = info->rank;
+    c->parts = parts;
+    put_meta(&c->meta, info, model, optim, parts);
+    copy_arrays(c, &slots);
+    slots_free(&slots);
+    return c;
+}
+
+void checkpoint_free(struct checkpoint *c)
+{
+    if (!c)
+        return;
+    for (size_t i = 0; i < c->n; i++) {
+        free((void *)(uintptr_t)c->arrays[i].name);
+        free((void *)(uintptr_t)c->arrays[i].data);
+    }
+    free(c->arrays);
+    strv_finish(&c->meta);
+    free(c->path);
+    free(c);
+}
+
+/* Until the other ranks' parts are there. */
+static int await_parts(const struct checkpoint *c, const atomic_bool *cancelled,
+                       struct ddp_err *err)
+{
+    int64_t until = now_ms() + PART_PATIENCE_MS;
+    for (int i = 1; i < c->parts; i++) {
+        char *part = part_path(c->path, c->step, i, c->parts);
+        while (access(part, F_OK) < 0) {
+            if (now_ms() > until || (cancelled && atomic_load(cancelled))) {
+                err_set(err, "rank %d's part '%s' has not come", i, part);
+                free(part);
+                return -1;
+            }
+            poll(NULL, 0, PART_LOOK_MS);
+        }
+        free(part);
+    }
+    return 0;
+}
+
+/* Parts of earlier checkpoints of the same file, which it no longer is made of. */
+static void remove_old_parts(const struct checkpoint *c)
+{
+    char *pattern = xasprintf("%s.*-of-*", c->path);
+    glob_t found = {0};
+    if (glob(pattern, 0, NULL, &found) == 0) {
+        for (size_t i = 0; i < found.gl_pathc; i++) {
+            const char *rest = found.gl_pathv[i] + strlen(c->path);
+            uint64_t step;
+            int part, parts, end = 0;
+            if (sscanf(rest, ".%8" SCNu64 ".%d-of-%d%n", &step, &part, &parts, &end) ==
+                    3 &&
+                rest[end] == '\0' && (step != c->step || parts != c->parts))
+                unlink(found.gl_pathv[i]);
+        }
+    }
+    globfree(&found);
+    free(pattern);
+}
+
+int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled, char **path,
+                     struct ddp_err *err)
+{
+    char *part = c->parts > 1 ? part_path(c->path, c->step, c->rank, c->parts) : NULL;
+    int rc = safetensors_write(part ? part : c->path, &c->meta, c->arrays, c->n, err);
+    if (rc == 0 && part && c->rank == 0) {
+        rc = await_parts(c, cancelled, err);
+        if (rc == 0)
+            rc = safetensors_write(c->path, &c->meta, NULL, 0, err);
+    }
+    free(part);
+    if (rc < 0)
+        return err_prefix(err, "no checkpoint");
+    if (c->rank == 0) {
+        remove_old_parts(c);
+        *path = xstrdup(c->path);
+    }
+    return 0;
+}
+
 int checkpoint_save(const char *place, const struct train_state *state,
                     struct model *model, const struct optim *optim,
                     const struct dataset *data, int ranks, int batch_size, char **path,
                     struct ddp_err *err)
 {
-    struct strv meta = {0};
-    strv_push(&meta, "format=pt");
-    strv_pushf(&meta, "model=%s", model_type(model)->name);
-    strv_pushf(&meta, "optimizer=%s", optim->type->name);
-    strv_pushf(&meta, "step=%" PRIu64, state->step);
-    strv_pushf(&meta, "epoch=%" PRId64, state->epoch);
-    strv_pushf(&meta, "position=%" PRIu64, state->position);
-    strv_pushf(&meta, "seed=%" PRIu64, state->seed);
-    strv_pushf(&meta, "ranks=%d", ranks);
-    strv_pushf(&meta, "batch_size=%d", batch_size);
-    strv_pushf(&meta, "train_samples=%zu", data->train.n);
-    if (data->task == TASK_CLASSIFY) {
-        strv_pushf(&meta, "pixel_mean=%.17g", data->mean);
-        strv_pushf(&meta, "pixel_std=%.17g", data->std);
-    }
-
-    struct slots slots = slots_make(model, optim);
-    struct array *arrays = xcalloc(slots.n, sizeof *arrays);
-    for (size_t i = 0; i < slots.n; i++) {
-        const struct slot *s = &slots.v[i];
-        arrays[i] = (struct array){s->name, s->param->ndim, {0}, s->data};
-        memcpy(arrays[i].dims, s->param->dims, sizeof arrays[i].dims);
-    }
-    *path = is_folder(place) ? in_folder(place, state->step) : xstrdup(place);
-    int rc = safetensors_write(*path, &meta, arrays, slots.n, err);
-    if (rc < 0) {
-        free(*path);
-        *path = NULL;
-        err_prefix(err, "no checkpoint");
-    }
-    free(arrays);
-    slots_free(&slots);
-    strv_finish(&meta);
+    struct checkpoint_info info = {.state = *state,
+                                   .data = data,
+                                   .ranks = ranks,
+                                   .batch_size = batch_size,
+                                   .shard_bytes = SIZE_MAX};
+    struct checkpoint *c = checkpoint_take(place, &info, model, optim);
+    int rc = checkpoint_write(c, NULL, path, err);
+    checkpoint_free(c);
     return rc;
 }
 
@@ -196,6 +359,12 @@ static int get_state(const struct safetensors *f, const struct optim *optim,
     if (epoch < 1 || epoch > INT32_MAX)
         return err_set(err, "its metadata say epoch %" PRIu64, epoch);
     out->epoch = (int64_t)epoch;
+    uint64_t ranks = 0;
+    const char *buckets = safetensors_metadata(f, "buckets");
+    if (safetensors_metadata(f, "ranks") && get_number(f, "ranks", &ranks, err) < 0)
+        return -1;
+    out->ranks = (int64_t)ranks;
+    snprintf(out->buckets, sizeof out->buckets, "%s", buckets ? buckets : "");
     return 0;
 }
 
@@ -209,10 +378,59 @@ static void shape_text(int ndim, const int *dims, char *text, size_t size)
         snprintf(text + used, size - used, "]");
 }
 
-static int match(const struct safetensors *f, const struct slot *s, struct array *out,
+/* A checkpoint's files: one, or the one with the metadata and then the parts. */
+struct files {
+    struct safetensors **v; /* owned */
+    int n;
+};
+
+static void files_close(struct files *files)
+{
+    for (int i = 0; i < files->n; i++)
+        safetensors_free(files->v[i]);
+    free(files->v);
+}
+
+static int files_open(const char *path, struct files *files, struct ddp_err *err)
+{
+    *files = (struct files){xcalloc(1, sizeof(void *)), 1};
+    files->v[0] = safetensors_read(path, err);
+    if (!files->v[0])
+        return -1;
+    uint64_t parts = 1, step = 0;
+    if (safetensors_metadata(files->v[0], "parts") &&
+        (get_number(files->v[0], "parts", &parts, err) < 0 ||
+         get_number(files->v[0], "step", &step, err) < 0))
+        return err_prefix(err, "'%s'", path);
+    if (parts < 2)
+        return 0;
+    if (parts > 1000000)
+        return err_set(err, "'%s': its metadata say %" PRIu64 " parts", path, parts);
+    files->v = xrealloc(files->v, (size_t)parts + 1, sizeof(void *));
+    for (int i = 0; i < (int)parts; i++) {
+        char *part = part_path(path, step, i, (int)parts);
+        struct safetensors *f = safetensors_read(part, err);
+        free(part);
+        if (!f)
+            return -1;
+        files->v[files->n++] = f;
+    }
+    return 0;
+}
+
+static int files_find(const struct files *files, const char *name, struct array *out,
+                      struct ddp_err *err)
+{
+    int found = 0;
+    for (int i = 0; i < files->n && found == 0; i++)
+        found = safetensors_find(files->v[i], name, out, err);
+    return found;
+}
+
+static int match(const struct files *files, const struct slot *s, struct array *out,
                  struct ddp_err *err)
 {
-    int found = safetensors_find(f, s->name, out, err);
+    int found = files_find(files, s->name, out, err);
     if (s->counter && found <= 0) {
         *out = (struct array){0};
         return 0;
@@ -233,10 +451,11 @@ static int match(const struct safetensors *f, const struct slot *s, struct array
     return err_set(err, "'%s' is %s in it and %s in this model", s->name, theirs, ours);
 }
 
-static int load_file(const struct safetensors *f, struct train_state *state,
-                     struct model *model, struct optim *optim, bool *whole,
-                     struct ddp_err *err)
+static int load_files(const struct files *files, struct train_state *state,
+                      struct model *model, struct optim *optim, bool *whole,
+                      struct ddp_err *err)
 {
+    const struct safetensors *f = files->v[0];
     const char *name = safetensors_metadata(f, "model");
     if (name && strcmp(name, model_type(model)->name) != 0)
         return err_set(err, "it is of model '%s', not '%s'", name,
@@ -250,7 +469,7 @@ static int load_file(const struct safetensors *f, struct train_state *state,
     int rc = 0;
     for (size_t i = 0; i < slots.n && rc == 0; i++) {
         if (*whole || !slots.v[i].state)
-            rc = match(f, &slots.v[i], &arrays[i], err);
+            rc = match(files, &slots.v[i], &arrays[i], err);
     }
     for (size_t i = 0; i < slots.n && rc == 0; i++) {
         if (arrays[i].data)
@@ -273,10 +492,11 @@ int checkpoint_load(const char *place, struct train_state *state, struct model *
     if (!path)
         return err_set(err, "no checkpoint 'step-*.safetensors' in folder '%s'", place);
     int rc = -1;
-    struct safetensors *f = safetensors_read(path, err);
-    if (f && (rc = load_file(f, state, model, optim, whole, err)) < 0)
+    struct files files;
+    if (files_open(path, &files, err) == 0 &&
+        (rc = load_files(&files, state, model, optim, whole, err)) < 0)
         err_prefix(err, "'%s'", path);
-    safetensors_free(f);
+    files_close(&files);
     free(path);
     return rc < 0 ? err_prefix(err, "cannot resume") : 0;
 }

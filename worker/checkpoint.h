@@ -1,5 +1,9 @@
 /* worker/checkpoint.h - a training run on disk: stop here, go on there
  *
+ * A large one is written by all ranks, an even part of its arrays each: FILE.STEP.I-of-N,
+ * and FILE itself, which is written last, has the metadata only. It can be resumed by any
+ * number of ranks.
+ *
  * A safetensors file. The parameters have PyTorch's names; what the optimiser remembers
  * is "optim.STATE.PARAMETER"; where the run stands is in the metadata. A file without the
  * latter two (one that PyTorch wrote, say) gives the weights, and training starts with
@@ -16,18 +20,47 @@
 #include "worker/nn/model.h"
 #include "worker/optim/optim.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 /* How far a run has come. */
 struct train_state {
-    uint64_t step;     /* optimiser steps taken */
-    uint64_t seed;     /* of the run */
-    int64_t epoch;     /* the one under way, from 1 */
-    uint64_t position; /* samples of it that have been dealt, over all ranks */
+    uint64_t step;      /* optimiser steps taken */
+    uint64_t seed;      /* of the run */
+    int64_t epoch;      /* the one under way, from 1 */
+    uint64_t position;  /* samples of it that have been dealt, over all ranks */
+    int64_t ranks;      /* who wrote a checkpoint; 0: it is not known */
+    char buckets[1024]; /* in which so many ranks add their gradients; "": not settled */
 };
 
-/* `data`, `ranks` and `batch_size` are told to readers and not needed to go on. */
+/* What goes into one beside model and optimiser. */
+struct checkpoint_info {
+    struct train_state state;
+    const struct dataset *data; /* borrowed, for a moment */
+    int rank, ranks, batch_size;
+    size_t shard_bytes; /* a larger one is written in parts */
+};
+
+/* This rank's part of a checkpoint, copied: training may go on. NULL: it has none. */
+struct checkpoint;
+struct checkpoint *checkpoint_take(const char *place, const struct checkpoint_info *info,
+                                   struct model *model, const struct optim *optim);
+/* In how many parts: 1 or info->ranks. */
+int checkpoint_parts(const struct checkpoint_info *info, struct model *model,
+                     const struct optim *optim);
+/* Remove this rank's part of the same name, which is of another run: before anybody
+ * writes one, so that the whole is not believed too early. */
+void checkpoint_clear(const char *place, const struct checkpoint_info *info, int parts);
+/* Write it; of several, rank 0's waits for the others' until `*cancelled` (may be NULL),
+ * and then writes the file that makes them one. `*path`, the caller's, is set on rank 0.
+ * Needs nothing but `c`: any thread may do it. */
+int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled, char **path,
+                     struct ddp_err *err);
+void checkpoint_free(struct checkpoint *c);
+
+/* All of that at once, from one rank. `data`, `ranks` and `batch_size` are told to
+ * readers and not needed to go on. */
 int checkpoint_save(const char *place, const struct train_state *state,
                     struct model *model, const struct optim *optim,
                     const struct dataset *data, int ranks, int batch_size, char **path,

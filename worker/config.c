@@ -6,6 +6,7 @@
  */
 #include "worker/config.h"
 
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
 
@@ -28,20 +29,29 @@ enum key {
     KEY_WEIGHT_DECAY,
     KEY_SCHEDULE,
     KEY_NO_DROPOUT,
+    KEY_ACCUMULATE,
+    KEY_CLIP_NORM,
+    KEY_ON_NAN,
     KEY_TARGET,
     KEY_SEED,
     KEY_CHECKPOINT,
     KEY_CHECKPOINT_EVERY,
+    KEY_CHECKPOINT_SHARD_MB,
     KEY_RESUME,
     KEY_LOG,
     KEY_PLOT,
     KEY_LOGITS,
+    KEY_TRACE,
     KEY_PROGRESS,
     KEY_ENGINE,
     KEY_KERNELS,
     KEY_PRECISION,
     KEY_THREADS,
+    KEY_STAGES,
+    KEY_MICRO_BATCHES,
     KEY_BACKEND,
+    KEY_GROUP_TIMEOUT,
+    KEY_SHARD_OPTIMIZER,
     KEY_BUCKET_MB,
     KEY_NO_OVERLAP,
     KEY_CHECK_REPLICAS,
@@ -67,7 +77,8 @@ static const struct argp_option options[] = {
     {NULL, 0, NULL, 0, "How to learn", 2},
     {"optimizer", KEY_OPTIMIZER, "NAME", 0,
      "sgd, adam or adadelta (defaults: linreg and resnet18 sgd, toy and mlp adam, cnn "
-     "adadelta)", 0},
+     "adadelta)",
+     0},
     {"lr", KEY_LR, "X", 0,
      "Learning rate (defaults: sgd 0.01, adam 0.001, adadelta 1; linreg 0.05)", 0},
     {"momentum", KEY_MOMENTUM, "X", 0, "Of sgd (default 0)", 0},
@@ -77,6 +88,13 @@ static const struct argp_option options[] = {
      "cosine or linear down to 0",
      0},
     {"no-dropout", KEY_NO_DROPOUT, NULL, 0, "Train without dropout", 0},
+    {"accumulate", KEY_ACCUMULATE, "N", 0,
+     "Sum the gradients of N batches before each step (default 1)", 0},
+    {"clip-norm", KEY_CLIP_NORM, "X", 0,
+     "Scale a step's gradients so that their norm is at most X (default: as they are)",
+     0},
+    {"on-nan", KEY_ON_NAN, "WHAT", 0,
+     "When a loss or gradient is not finite: stop (the default), or skip the step", 0},
 
     {NULL, 0, NULL, 0, "To stop and go on", 3},
     {"checkpoint", KEY_CHECKPOINT, "PLACE", 0,
@@ -85,6 +103,9 @@ static const struct argp_option options[] = {
      0},
     {"checkpoint-every", KEY_CHECKPOINT_EVERY, "STEPS", 0,
      "Also every so many steps (default: after each epoch, and at the end)", 0},
+    {"checkpoint-shard-mb", KEY_CHECKPOINT_SHARD_MB, "X", 0,
+     "Checkpoints larger than this are written by all ranks, a part each (default 1024)",
+     0},
     {"resume", KEY_RESUME, "PLACE", OPTION_ARG_OPTIONAL,
      "Go on from this checkpoint; without PLACE, from that of --checkpoint if it is there",
      0},
@@ -95,6 +116,8 @@ static const struct argp_option options[] = {
      "Draw loss and accuracy as SVG (default ddp-train.svg; 'none' for none)", 0},
     {"logits", KEY_LOGITS, "FILE", 0,
      "Write the model's outputs for the test set as safetensors", 0},
+    {"trace", KEY_TRACE, "FILE", 0,
+     "Write when each rank computed, talked and read data, for ui.perfetto.dev", 0},
     {"progress", KEY_PROGRESS, "HOW", 0,
      "bar, lines, none, or auto: a bar on a terminal and lines elsewhere", 0},
 
@@ -107,12 +130,22 @@ static const struct argp_option options[] = {
      "fp32 (the default) or bf16: products of bfloat16, sums and weights in fp32", 0},
     {"threads", KEY_THREADS, "N", 0,
      "Of each rank (default: OMP_NUM_THREADS, else its share of the CPUs)", 0},
+    {"stages", KEY_STAGES, "N", 0,
+     "Split the model over N engines of each rank, 1 (the default) or 2", 0},
+    {"micro-batches", KEY_MICRO_BATCHES, "N", 0,
+     "Pieces of a batch that go through the stages at once (default 4)", 0},
     {"backend", KEY_BACKEND, "NAME", 0,
      "How ranks talk: auto (the default: shared memory within a host, TCP between hosts) or "
      "tcp",
      0},
+    {"group-timeout", KEY_GROUP_TIMEOUT, "TIME", 0,
+     "How long a rank is waited for (default 5m)", 0},
+    {"shard-optimizer", KEY_SHARD_OPTIMIZER, NULL, 0,
+     "Each rank keeps and updates its part of the optimizer's state only", 0},
     {"bucket-mb", KEY_BUCKET_MB, "X", 0,
-     "Gradients are reduced in pieces of this many MiB (default 25, the first 1)", 0},
+     "Gradients are reduced in pieces of this many MiB, the first 1 (default: pieces by "
+     "the time that they take)",
+     0},
     {"no-overlap", KEY_NO_OVERLAP, NULL, 0,
      "Reduce the gradients after backward, not during it", 0},
     {"check-replicas", KEY_CHECK_REPLICAS, NULL, 0,
@@ -212,6 +245,21 @@ static int parse_engine(const char *text, const char **out, struct ddp_err *err)
     return err_set(err, "--engine is auto, cpu or cuda, not '%.40s'", text);
 }
 
+static int parse_on_nan(const char *text, bool *skip, struct ddp_err *err)
+{
+    *skip = strcmp(text, "skip") == 0;
+    return *skip || strcmp(text, "stop") == 0
+               ? 0
+               : err_set(err, "'%s' is not one of stop, skip", text);
+}
+
+static int parse_timeout(const char *text, int64_t *ms, struct ddp_err *err)
+{
+    if (duration_parse(text, ms, err) < 0)
+        return -1;
+    return *ms > 0 ? 0 : err_set(err, "'%s' is no time to wait", text);
+}
+
 static int parse_file(const char *text, const char **out, struct ddp_err *err)
 {
     *out = text;
@@ -267,6 +315,12 @@ static int set_learning(int key, const char *text, struct parse *p)
     case KEY_NO_DROPOUT:
         c->dropout = false;
         return 0;
+    case KEY_ACCUMULATE:
+        return parse_int(text, 1, 4096, &c->accumulate, p->err);
+    case KEY_CLIP_NORM:
+        return parse_real(text, 1e-9, 1e9, &c->clip_norm, p->err);
+    case KEY_ON_NAN:
+        return parse_on_nan(text, &c->skip_bad, p->err);
     }
     return 1; /* not one of these */
 }
@@ -281,11 +335,21 @@ static int set_seed(const char *text, struct parse *p)
     return 0;
 }
 
+static int set_shard_bytes(const char *text, struct parse *p)
+{
+    double mb;
+    if (parse_real(text, 0, 1e9, &mb, p->err) < 0)
+        return -1;
+    p->c->shard_checkpoint_bytes = (size_t)(mb * (1 << 20));
+    return 0;
+}
+
 static int set_bucket(const char *text, struct parse *p)
 {
     double mb;
     if (parse_real(text, 0.001, 4096, &mb, p->err) < 0)
         return -1;
+    p->c->bucket_given = true;
     p->c->bucket_bytes = (size_t)(mb * (1 << 20));
     if (p->c->first_bucket_bytes > p->c->bucket_bytes)
         p->c->first_bucket_bytes = p->c->bucket_bytes;
@@ -302,6 +366,10 @@ static int set_running(int key, const char *text, struct parse *p)
         return parse_file(text, &c->checkpoint, p->err);
     case KEY_CHECKPOINT_EVERY:
         return parse_int(text, 1, INT_MAX, &c->checkpoint_every, p->err);
+    case KEY_CHECKPOINT_SHARD_MB:
+        return set_shard_bytes(text, p);
+    case KEY_TRACE:
+        return parse_file(text, &c->trace, p->err);
     case KEY_RESUME:
         c->resume = text;
         c->resume_if_there = p->after_resume = text == NULL;
@@ -324,6 +392,15 @@ static int set_running(int key, const char *text, struct parse *p)
         return parse_precision(text, &c->precision, p->err);
     case KEY_THREADS:
         return parse_int(text, 1, 4096, &c->threads, p->err);
+    case KEY_STAGES:
+        return parse_int(text, 1, 2, &c->stages, p->err);
+    case KEY_MICRO_BATCHES:
+        return parse_int(text, 1, 64, &c->micro_batches, p->err);
+    case KEY_GROUP_TIMEOUT:
+        return parse_timeout(text, &c->group_timeout_ms, p->err);
+    case KEY_SHARD_OPTIMIZER:
+        c->shard_optimizer = true;
+        return 0;
     case KEY_BACKEND:
         return parse_backend(text, &c->backend, p->err);
     case KEY_BUCKET_MB:
@@ -443,8 +520,8 @@ int config_parse(int argc, char **argv, struct train_config *out, struct ddp_err
         "Train a model on images with as many ranks as the launcher starts: 'ddprun -np 2 "
         "ddp-train'. Without a launcher it is one rank."
         "\vExit codes: 0 done; 1 failed; 2 wrong options; 3 the target accuracy was not "
-        "reached; 143 and 130 stopped by SIGTERM and SIGINT, after finishing the step and "
-        "writing the checkpoint.";
+        "reached; 75 stopped by SIGTERM or SIGUSR1 after writing a checkpoint: start it again "
+        "with --resume; 143, 138 and 130 stopped by SIGTERM, SIGUSR1 and SIGINT.";
     static const struct argp argp = {.options = options, .parser = on_option, .doc = doc};
     *out = (struct train_config){
         .model = &model_cnn,
@@ -456,6 +533,11 @@ int config_parse(int argc, char **argv, struct train_config *out, struct ddp_err
         .dropout = true,
         .seed = 1,
         .plot = "ddp-train.svg",
+        .accumulate = 1,
+        .stages = 1,
+        .micro_batches = 4,
+        .group_timeout_ms = 5 * 60 * 1000,
+        .shard_checkpoint_bytes = (size_t)1 << 30,
         .first_bucket_bytes = 1 << 20,
         .bucket_bytes = 25 << 20,
         .overlap = true,

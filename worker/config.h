@@ -14,7 +14,12 @@
 #include <stdint.h>
 
 /* Exit codes; beside them 128 + signal. */
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_BELOW_TARGET = 3 };
+enum {
+    EXIT_FAILED = 1,
+    EXIT_USAGE = 2,
+    EXIT_BELOW_TARGET = 3,
+    EXIT_REQUEUE = 75 /* EX_TEMPFAIL: stopped, with a checkpoint to go on from */
+};
 
 struct train_config {
     const struct model_type *model;
@@ -44,8 +49,17 @@ struct train_config {
     const char *kernels; /* of the CPU; NULL: the fastest */
     enum precision precision;
     int threads;
-    const char *backend; /* of the process group; NULL: let it choose */
+    int accumulate;                /* batches of a step */
+    double clip_norm;              /* of the step's gradients; 0: as they are */
+    bool skip_bad;                 /* --on-nan skip */
+    bool shard_optimizer;          /* a rank remembers and updates its part only */
+    int stages, micro_batches;     /* of the pipeline within a rank */
+    const char *trace;             /* file; NULL: none */
+    int64_t group_timeout_ms;      /* of a call on the group */
+    size_t shard_checkpoint_bytes; /* larger ones are written by all ranks */
+    const char *backend;           /* of the process group; NULL: let it choose */
     size_t first_bucket_bytes, bucket_bytes;
+    bool bucket_given; /* by bytes; else by time */
     bool overlap, check_replicas;
 };
 

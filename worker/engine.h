@@ -20,6 +20,7 @@
 #include "worker/ddp/reducer.h"
 #include "worker/nn/model.h"
 #include "worker/optim/optim.h"
+#include "worker/report/trace.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,6 +37,12 @@ struct engine_job {
     int local_rank; /* its number among the ranks of its host */
     bool dropout;
     struct reducer_settings buckets;
+    int accumulate;      /* batches of a step: `mine` is up to so many times batch_size */
+    double clip_norm;    /* 0: none */
+    bool skip_bad;       /* a step whose gradients are not finite is left out */
+    int stages;          /* of the model, 1 or 2, */
+    int micro;           /* and the micro-batches that go through them */
+    struct trace *trace; /* NULL: nobody watches */
 };
 
 struct engine_step {
@@ -46,13 +53,15 @@ struct engine_step {
     uint64_t step;          /* taken before this one */
     uint64_t position;      /* samples of the epoch dealt by then, with this step's */
     uint64_t dropout_seed;  /* another one on each rank */
-    bool stop, interrupted; /* this rank was told to stop; by SIGINT */
+    bool stop, interrupted; /* this rank was told to stop; by SIGINT, */
+    bool warned;            /* by SIGUSR1 */
 };
 
 struct engine_result {
     struct engine_step of; /* as it was handed in, without `which` */
     struct step_sums sums; /* over the ranks */
     float loss;            /* this rank's own mean */
+    char where[64]; /* where on this rank the first bad number stood; "": nowhere */
 };
 
 struct engine;
@@ -68,7 +77,8 @@ struct engine_type {
     size_t (*buckets)(const struct engine *e); /* in which gradients are summed */
     /* Take a step, or put it in line. Returns 1 and the oldest result not given out yet,
      * 0 when there is none so far, -1 with `err`. A step whose loss is not a number on
-     * any rank changes no weight. */
+     * any rank changes no weight; with `skip_bad` it counts as skipped, not as bad, and
+     * so does one whose gradients are not finite. */
     int (*step)(struct engine *e, const struct engine_step *step,
                 struct engine_result *result, struct ddp_err *err);
     /* Wait for the next result: 1, or 0 when all have been given out, and what ranks
@@ -79,8 +89,13 @@ struct engine_type {
      * batch_size, and how many were right. */
     int (*evaluate)(struct engine *e, const struct samples *part, const uint32_t *which,
                     int n, float *loss, int *correct, struct ddp_err *err);
-    int (*push)(struct engine *e, struct ddp_err *err); /* host to engine */
-    int (*pull)(struct engine *e, struct ddp_err *err); /* engine to host */
+    /* Both on every rank: host to engine, engine to host. */
+    int (*push)(struct engine *e, struct ddp_err *err);
+    int (*pull)(struct engine *e, struct ddp_err *err);
+    /* How gradients are cut in buckets, and a plan from such a text; NULL: there is none.
+     */
+    void (*plan_text)(const struct engine *e, char *text, size_t size);
+    void (*use_plan)(struct engine *e, const char *text);
 };
 
 extern const struct engine_type engine_cpu;

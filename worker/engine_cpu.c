@@ -1,26 +1,33 @@
 /* worker/engine_cpu.c - see engine.h: the rank's own CPUs, on the host's copy of the
  * model
  *
- * Gradients are reduced bucket by bucket while backward goes on. A step is over when
- * step() returns.
+ * Gradients are reduced bucket by bucket while backward goes on: with several batches to
+ * a step, while the last of them goes back. A step is over when step() returns.
  */
 #include "worker/engine.h"
 
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/ddp/reducer.h"
 #include "worker/ddp/replica.h"
+#include "worker/ddp/shard.h"
+#include "worker/pipeline.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct engine {
     struct engine_job job;
-    struct reducer *reducer; /* owned; has the gradients */
+    struct reducer *reducer;   /* owned; has the gradients */
+    struct pipeline *pipeline; /* owned; NULL: the model is in one piece */
     struct batch_buf batch;
+    float *extra;     /* owned: gradients of a batch that is not a step's first */
+    bool first, last; /* batch of the step that is under way */
     bool apart; /* the ranks' buffers: steps were taken since they were made alike */
-    char text[64];
+    char text[160];
 };
 
 static int cpu_probe(struct ddp_err *err)
@@ -28,30 +35,112 @@ static int cpu_probe(struct ddp_err *err)
     return 0;
 }
 
+/* ---- spans of a trace ---- */
+
+static void span_first(const char *layer, char phase, int64_t begin, int64_t end,
+                       void *trace)
+{
+    char what[40];
+    snprintf(what, sizeof what, "%s %s", layer, phase == 'f' ? "forward" : "backward");
+    trace_span(trace, TRACE_COMPUTE, what, 0, begin, end);
+}
+
+struct stage_row { /* what a pipeline's stages pass along */
+    struct trace *trace;
+    enum trace_row row;
+};
+
+static void span_stage(const char *layer, char phase, int64_t begin, int64_t end,
+                       void *arg)
+{
+    const struct stage_row *row = arg;
+    char what[40];
+    snprintf(what, sizeof what, "%s %s", layer, phase == 'f' ? "forward" : "backward");
+    trace_span(row->trace, row->row, what, 0, begin, end);
+}
+
+static void span_bucket(size_t bucket, size_t bytes, int64_t begin, int64_t end,
+                        void *trace)
+{
+    char what[32];
+    snprintf(what, sizeof what, "bucket %zu", bucket);
+    trace_span(trace, TRACE_TALK, what, bytes, begin, end);
+}
+
+static void watch(struct engine *e)
+{
+    static struct stage_row rows[PIPELINE_STAGES];
+    reducer_observe(e->reducer, span_bucket, e->job.trace);
+    if (!e->pipeline) {
+        model_observe(e->job.model, span_first, e->job.trace);
+        return;
+    }
+    void *args[PIPELINE_STAGES];
+    for (int s = 0; s < PIPELINE_STAGES; s++) {
+        rows[s] = (struct stage_row){e->job.trace, TRACE_COMPUTE + (enum trace_row)s};
+        args[s] = &rows[s];
+    }
+    pipeline_observe(e->pipeline, span_stage, args);
+}
+
+/* ---- open and close ---- */
+
 static void cpu_close(struct engine *e)
 {
     if (!e)
         return;
     batch_buf_finish(&e->batch);
+    pipeline_destroy(e->pipeline);
     reducer_destroy(e->reducer);
+    free(e->extra);
     free(e);
+}
+
+static void describe(struct engine *e)
+{
+    const struct engine_job *job = &e->job;
+    int used = snprintf(e->text, sizeof e->text, "%s, %d thread%s per rank",
+                        job->kernels->name, job->threads, job->threads == 1 ? "" : "s");
+    if (e->pipeline && used > 0 && (size_t)used < sizeof e->text - 3) {
+        char stages[96];
+        pipeline_describe(e->pipeline, stages, sizeof stages);
+        snprintf(e->text + used, sizeof e->text - (size_t)used, ", stages %s", stages);
+    }
 }
 
 static struct engine *cpu_open(const struct engine_job *job, struct ddp_err *err)
 {
     struct engine *e = xcalloc(1, sizeof *e);
+    size_t count = model_param_count(job->model);
     e->job = *job;
     e->reducer = reducer_create(job->group, job->model, job->buckets, err);
-    if (!e->reducer) {
-        free(e);
-        return NULL;
+    if (!e->reducer)
+        goto fail;
+    if (job->buckets.shard) { /* they are gathered: among the ranks of a host in place */
+        float *weights = ddp_arena_alloc(job->group, count * sizeof *weights, err);
+        if (!weights)
+            goto fail;
+        model_set_weights(job->model, weights);
     }
     model_set_grads(job->model, reducer_grads(e->reducer));
     model_set_dropout(job->model, job->dropout);
+    if (job->accumulate > 1)
+        e->extra = optim_block(count);
+    if (job->stages > 1) {
+        e->pipeline = pipeline_create(job->model, job->batch_size, job->micro,
+                                      job->threads, job->kernels, err);
+        if (!e->pipeline)
+            goto fail;
+    }
     batch_buf_init(&e->batch, job->data, job->batch_size);
-    snprintf(e->text, sizeof e->text, "%s, %d thread%s per rank", job->kernels->name,
-             job->threads, job->threads == 1 ? "" : "s");
+    describe(e);
+    if (job->trace)
+        watch(e);
     return e;
+
+fail:
+    cpu_close(e);
+    return NULL;
 }
 
 static const char *cpu_describe(const struct engine *e)
@@ -64,32 +153,155 @@ static size_t cpu_buckets(const struct engine *e)
     return reducer_buckets(e->reducer);
 }
 
+/* ---- a step ---- */
+
+/* A range of a batch's gradients is final: of the step's, once all batches are in. */
+static void on_ready(size_t offset, size_t count, void *arg)
+{
+    struct engine *e = arg;
+    if (!e->first && !e->pipeline)
+        e->job.kernels->add(reducer_grads(e->reducer) + offset, e->extra + offset,
+                            (int64_t)count);
+    if (e->last)
+        reducer_ready(offset, count, e->reducer);
+}
+
+static float run_batch(struct engine *e, const struct model_pass *pass, int *correct,
+                       struct model **bad)
+{
+    struct model *m = e->job.model;
+    if (e->pipeline)
+        return pipeline_step(e->pipeline, pass, !e->first, correct, bad);
+    model_set_grads(m, e->first ? reducer_grads(e->reducer) : e->extra);
+    model_pass_forward(m, pass, 0, model_layers(m));
+    float loss = model_pass_loss(m, pass, correct);
+    *bad = isfinite(loss) ? NULL : m;
+    model_pass_back(m, pass, 0, model_layers(m));
+    model_set_grads(m, reducer_grads(e->reducer));
+    return loss;
+}
+
+/* Forward and backward of all of this rank's samples, batch after batch. */
+static void run_batches(struct engine *e, const struct engine_step *s,
+                        struct engine_result *result)
+{
+    const struct engine_job *job = &e->job;
+    for (int done = 0, i = 0, n; done < s->mine; done += n, i++) {
+        n = s->mine - done < job->batch_size ? s->mine - done : job->batch_size;
+        int correct = 0;
+        struct model *bad = NULL;
+        int64_t began = job->trace ? now_ns() : 0;
+        struct batch b =
+            dataset_gather(job->data, &job->data->train, s->which + done, n, &e->batch);
+        if (job->trace)
+            trace_span(job->trace, TRACE_DATA, "batch", 0, began, now_ns());
+        struct model_pass pass = {.batch = &b,
+                                  .scale = (float)n / (float)s->all,
+                                  .seed = s->dropout_seed + ((uint64_t)i << 40),
+                                  .step = s->step,
+                                  .ready = on_ready,
+                                  .arg = e};
+        e->first = done == 0;
+        e->last = done + n == s->mine;
+        float loss = run_batch(e, &pass, &correct, &bad);
+        result->loss += loss * (float)n / (float)s->mine;
+        result->sums.loss += loss * pass.scale;
+        result->sums.correct += (float)correct;
+        if (bad && !*result->where)
+            model_find_bad(bad, &b, result->where, sizeof result->where);
+    }
+}
+
+/* The norm of the step's gradients: each rank adds up its part of them. */
+static int gradient_norm(struct engine *e, double *norm, struct ddp_err *err)
+{
+    size_t n;
+    const struct bucket *pieces = reducer_pieces(e->reducer, &n);
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += e->job.kernels->sum_squares(reducer_grads(e->reducer) + pieces[i].offset,
+                                           (int64_t)pieces[i].count);
+    if (ddp_all_reduce(e->job.group, &sum, 1, DDP_F64, DDP_SUM, err) < 0)
+        return -1;
+    *norm = sqrt(sum);
+    return 0;
+}
+
+static void scale_gradients(struct engine *e, float by)
+{
+    size_t n;
+    const struct bucket *pieces = reducer_pieces(e->reducer, &n);
+    float *g = reducer_grads(e->reducer);
+    if (!e->job.buckets.shard) {
+        e->job.kernels->scale(g, (int64_t)model_param_count(e->job.model), by);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        e->job.kernels->scale(g + pieces[i].offset, (int64_t)pieces[i].count, by);
+}
+
+/* As torch.nn.utils.clip_grad_norm_ does it. */
+static int clip(struct engine *e, struct step_sums *sums, struct ddp_err *err)
+{
+    double norm, most = e->job.clip_norm;
+    if (most <= 0 && !e->job.skip_bad)
+        return 0;
+    if (gradient_norm(e, &norm, err) < 0)
+        return -1;
+    if (!isfinite(norm)) {
+        sums->bad = 1;
+    } else if (most > 0 && norm > most) {
+        scale_gradients(e, (float)(most / (norm + 1e-6)));
+    }
+    return 0;
+}
+
+static int update(struct engine *e, float lr, struct ddp_err *err)
+{
+    const struct engine_job *job = &e->job;
+    int64_t began = job->trace ? now_ns() : 0;
+    int rc = 0;
+    if (job->buckets.shard)
+        rc = shard_step(job->optim, e->reducer, model_weights(job->model),
+                        model_grads(job->model), lr, err);
+    else
+        optim_step(job->optim, model_weights(job->model), model_grads(job->model), lr);
+    if (job->trace)
+        trace_span(job->trace, TRACE_COMPUTE, "optimizer", 0, began, now_ns());
+    return rc;
+}
+
 static int cpu_step(struct engine *e, const struct engine_step *s,
                     struct engine_result *result, struct ddp_err *err)
 {
     const struct engine_job *job = &e->job;
-    float share = (float)s->mine / (float)s->all, loss = 0;
-    int correct = 0;
+    int64_t began = job->trace ? now_ns() : 0;
     e->apart = true;
-    reducer_begin(e->reducer, s->mine == 0);
-    if (s->mine > 0) {
-        struct batch b =
-            dataset_gather(job->data, &job->data->train, s->which, s->mine, &e->batch);
-        loss = model_train_step(job->model, &b, share, s->dropout_seed, s->step, &correct,
-                                reducer_ready, e->reducer);
-    }
-    *result = (struct engine_result){.of = *s,
-                                     .loss = loss,
-                                     .sums = {.loss = loss * share,
-                                              .correct = (float)correct,
-                                              .bad = isfinite(loss) ? 0 : 1,
-                                              .stop = s->stop ? 1 : 0,
-                                              .interrupted = s->interrupted ? 1 : 0}};
+    shard_forget(job->optim);
+    *result = (struct engine_result){.of = *s};
     result->of.which = NULL;
-    if (reducer_finish(e->reducer, &result->sums, err) < 0)
+    if (reducer_begin(e->reducer, s->mine == 0, err) < 0)
         return -1;
-    if (result->sums.bad == 0)
-        optim_step(job->optim, model_weights(job->model), model_grads(job->model), s->lr);
+    run_batches(e, s, result);
+    result->sums.bad = isfinite(result->loss) ? 0 : 1;
+    result->sums.stop = s->stop ? 1 : 0;
+    result->sums.interrupted = s->interrupted ? 1 : 0;
+    result->sums.warned = s->warned ? 1 : 0;
+    if (reducer_finish(e->reducer, &result->sums, err) < 0 ||
+        (result->sums.bad == 0 && clip(e, &result->sums, err) < 0))
+        return -1;
+    if (result->sums.bad == 0) {
+        if (update(e, s->lr, err) < 0)
+            return -1;
+    } else if (job->skip_bad) {
+        result->sums.bad = 0;
+        result->sums.skipped = 1;
+    }
+    if (job->trace) {
+        char what[32];
+        snprintf(what, sizeof what, "step %llu", (unsigned long long)s->step + 1);
+        trace_span(job->trace, TRACE_STEP, what, 0, began, now_ns());
+    }
     return 1;
 }
 
@@ -109,9 +321,28 @@ static int cpu_evaluate(struct engine *e, const struct samples *part,
     return 0;
 }
 
-static int cpu_copy(struct engine *e, struct ddp_err *err)
+/* ---- there is one copy only, but for the optimiser that the ranks share out ---- */
+
+static int cpu_push(struct engine *e, struct ddp_err *err)
 {
-    return 0; /* there is one copy only */
+    if (e->job.buckets.shard)
+        shard_keep(e->job.optim, e->reducer);
+    return 0;
+}
+
+static int cpu_pull(struct engine *e, struct ddp_err *err)
+{
+    return e->job.buckets.shard ? shard_gather(e->job.optim, e->reducer, err) : 0;
+}
+
+static void cpu_plan_text(const struct engine *e, char *text, size_t size)
+{
+    reducer_plan_text(e->reducer, text, size);
+}
+
+static void cpu_use_plan(struct engine *e, const char *text)
+{
+    reducer_use_plan(e->reducer, text); /* of another model: we make our own */
 }
 
 const struct engine_type engine_cpu = {
@@ -124,6 +355,8 @@ const struct engine_type engine_cpu = {
     .step = cpu_step,
     .settle = cpu_settle,
     .evaluate = cpu_evaluate,
-    .push = cpu_copy,
-    .pull = cpu_copy,
+    .push = cpu_push,
+    .pull = cpu_pull,
+    .plan_text = cpu_plan_text,
+    .use_plan = cpu_use_plan,
 };

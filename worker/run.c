@@ -8,10 +8,12 @@
 #include "worker/group/env.h"
 #include "worker/report/plot.h"
 #include "worker/safetensors.h"
+#include "worker/stop.h"
 
 #include <inttypes.h>
 #include <libgen.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -30,7 +32,8 @@ void run_destroy(struct run *run)
 {
     if (!run)
         return;
-    free(run->saved);
+    saver_destroy(run->saver);
+    trace_destroy(run->trace);
     history_finish(&run->history);
     metrics_close(&run->metrics, NULL);
     free(run->in_order);
@@ -52,7 +55,9 @@ bool run_blames_us(const struct run *run)
 int run_exit_code(const struct run *run)
 {
     if (run->end == RUN_STOPPED)
-        return 128 + run->stopped_by; /* the same on every rank */
+        return run->c->checkpoint && run->stopped_by != SIGINT
+                   ? EXIT_REQUEUE
+                   : 128 + run->stopped_by; /* the same on every rank */
     if (isfinite(run->c->target) && run->end != RUN_TARGET_REACHED)
         return EXIT_BELOW_TARGET;
     return 0;
@@ -82,8 +87,10 @@ static int join(struct run *run, struct ddp_err *err)
     size_t floats = run->model ? model_param_count(run->model) : 0;
     struct ddp_group_options options = {
         .rank = -1,
-        .arena_bytes = floats * sizeof(float) + (1 << 20),
+        .arena_bytes =
+            floats * sizeof(float) * (run->c->shard_optimizer ? 2 : 1) + (1 << 20),
         .backend = run->c->backend,
+        .timeout_ms = run->c->group_timeout_ms,
     };
     run->group = ddp_group_init(&options, err);
     if (!run->group)
@@ -97,15 +104,18 @@ static int join(struct run *run, struct ddp_err *err)
 static int check_alike(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
-    static const char *const names[] = {"training samples", "test samples", "parameters",
-                                        "for --batch-size", "for --epochs", "for --seed"};
+    static const char *const names[] = {
+        "training samples", "test samples", "parameters",       "for --batch-size",
+        "for --epochs",     "for --seed",   "for --accumulate", "for --shard-optimizer"};
     enum { N = ARRAY_LEN(names) };
     int64_t mine[N] = {(int64_t)run->data.train.n,
                        (int64_t)run->data.test.n,
                        (int64_t)model_param_count(run->model),
                        c->batch_size,
                        c->epochs,
-                       (int64_t)c->seed};
+                       (int64_t)c->seed,
+                       c->accumulate,
+                       c->shard_optimizer};
     int64_t *all = xcalloc((size_t)run->size * N, sizeof *all);
     int rc = ddp_all_gather(run->group, mine, all, N, DDP_I64, err);
     for (int r = 1; r < run->size && rc == 0; r++) {
@@ -140,7 +150,6 @@ static int load_checkpoint(struct run *run, struct ddp_err *err)
     return 0;
 }
 
-/* What only rank 0 does, and may fail at. */
 /* What is written at the end is not to fail there, after hours. */
 static int check_folder(const char *what, const char *path, struct ddp_err *err)
 {
@@ -154,6 +163,7 @@ static int check_folder(const char *what, const char *path, struct ddp_err *err)
     return rc;
 }
 
+/* What only rank 0 does, and may fail at. */
 static int prepare_files(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
@@ -163,7 +173,8 @@ static int prepare_files(struct run *run, struct ddp_err *err)
     if (c->checkpoint && checkpoint_prepare(c->checkpoint, err) < 0)
         return -1;
     if ((c->plot && c->plot_given && check_folder("picture", c->plot, err) < 0) ||
-        (c->logits && check_folder("logits", c->logits, err) < 0))
+        (c->logits && check_folder("logits", c->logits, err) < 0) ||
+        (c->trace && check_folder("trace", c->trace, err) < 0))
         return -1;
     if (load_checkpoint(run, err) < 0)
         return -1;
@@ -173,8 +184,11 @@ static int prepare_files(struct run *run, struct ddp_err *err)
 /* All ranks begin with rank 0's weights, optimiser and position. */
 static int begin_alike(struct run *run, struct ddp_err *err)
 {
-    if (ddp_broadcast(run->group, &run->state, sizeof run->state, DDP_U8, 0, err) < 0)
+    uint8_t whole = run->resumed_whole;
+    if (ddp_broadcast(run->group, &run->state, sizeof run->state, DDP_U8, 0, err) < 0 ||
+        ddp_broadcast(run->group, &whole, 1, DDP_U8, 0, err) < 0)
         return -1;
+    run->resumed_whole = whole;
     if (run->state.position > run->data.train.n)
         return err_set(err,
                        "cannot resume '%s': it stands at sample %" PRIu64
@@ -193,6 +207,18 @@ static int local_rank(int rank)
     return place.local_rank;
 }
 
+/* What only the CPU's engine does, if it was asked for. */
+static const char *only_on_cpus(const struct train_config *c)
+{
+    return c->accumulate > 1                ? "--accumulate"
+           : c->clip_norm > 0               ? "--clip-norm"
+           : c->skip_bad                    ? "--on-nan skip"
+           : c->shard_optimizer             ? "--shard-optimizer"
+           : c->stages > 1                  ? "--stages"
+           : c->precision != PRECISION_FP32 ? "--precision"
+                                            : NULL;
+}
+
 static int open_engine(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
@@ -206,13 +232,27 @@ static int open_engine(struct run *run, struct ddp_err *err)
         .threads = c->threads,
         .local_rank = local_rank(run->rank),
         .dropout = c->dropout,
-        .buckets = {c->first_bucket_bytes, c->bucket_bytes, c->overlap},
+        .buckets = {c->first_bucket_bytes, c->bucket_bytes, c->overlap, !c->bucket_given,
+                    c->shard_optimizer && run->size > 1},
+        .accumulate = c->accumulate,
+        .clip_norm = c->clip_norm,
+        .skip_bad = c->skip_bad,
+        .stages = c->stages,
+        .micro = c->micro_batches,
     };
+    if (c->trace)
+        job.trace = run->trace = trace_create(run->rank);
     run->engine_type =
         engine_find(c->engine, run->group, run->engine_why, sizeof run->engine_why, err);
     if (!run->engine_type) {
         run->culprit = 0; /* who tells what everybody knows */
         return -1;
+    }
+    if (run->engine_type != &engine_cpu && only_on_cpus(c)) {
+        run->culprit = 0;
+        return err_set(err,
+                       "the engine '%s' has no %s: leave it out, or use --engine cpu",
+                       run->engine_type->name, only_on_cpus(c));
     }
     run->engine = run->engine_type->open(&job, err);
     return replica_agree(run->group, run->engine ? 0 : -1, &run->culprit, err);
@@ -243,39 +283,61 @@ int run_open(struct run *run, struct ddp_err *err)
     run->culprit = 0;
     if (begin_alike(run, err) < 0 || run->engine_type->push(run->engine, err) < 0)
         return -1;
+    if (run->resumed_whole && run->state.ranks == run->size && !c->bucket_given &&
+        *run->state.buckets && run->engine_type->use_plan)
+        run->engine_type->use_plan(run->engine, run->state.buckets);
     run->culprit = -1;
     sampler_init(&run->sampler, (uint32_t)run->data.train.n, run->rank, run->size,
-                 c->batch_size, run->state.seed);
+                 c->batch_size * c->accumulate, run->state.seed);
     run->in_order = xcalloc(run->data.test.n, sizeof *run->in_order);
     for (size_t i = 0; i < run->data.test.n; i++)
         run->in_order[i] = (uint32_t)i;
+    run->saver = c->checkpoint ? saver_create(c->checkpoint) : NULL;
     run_tell_config(run);
+    if (run->trace) { /* at about the same moment */
+        if (ddp_barrier(run->group, err) < 0)
+            return -1;
+        trace_zero(run->trace);
+    }
     return 0;
 }
 
 /* ---- on the way ---- */
+
+/* What is under way is over, and everybody knows how it went. */
+static int saved(struct run *run, struct ddp_err *err)
+{
+    int rc = saver_part(run->saver, err);
+    if (replica_agree(run->group, rc, &run->culprit, err) < 0) {
+        saver_cancel(run->saver);
+        return -1;
+    }
+    rc = saver_end(run->saver, err);
+    return replica_agree(run->group, rc, &run->culprit, err);
+}
 
 int run_save(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
     if (!c->checkpoint)
         return 0;
-    /* Everybody has taken the step that is about to be written. */
+    if (saved(run, err) < 0 || run->engine_type->pull(run->engine, err) < 0)
+        return -1;
+    struct checkpoint_info info = {.state = run->state,
+                                   .data = &run->data,
+                                   .rank = run->rank,
+                                   .ranks = run->size,
+                                   .batch_size = c->batch_size,
+                                   .shard_bytes = c->shard_checkpoint_bytes};
+    info.state.ranks = run->size;
+    if (run->engine_type->plan_text)
+        run->engine_type->plan_text(run->engine, info.state.buckets,
+                                    sizeof info.state.buckets);
+    saver_clear(run->saver, &info, run->model, &run->optim);
+    /* Nobody's part of another file is in the way any more. */
     if (ddp_barrier(run->group, err) < 0)
         return -1;
-    int rc = 0;
-    if (run->rank == 0)
-        rc = run->engine_type->pull(run->engine, err);
-    if (run->rank == 0 && rc == 0) {
-        char *path = NULL;
-        rc = checkpoint_save(c->checkpoint, &run->state, run->model, &run->optim,
-                             &run->data, run->size, c->batch_size, &path, err);
-        if (rc == 0) {
-            free(run->saved);
-            run->saved = path;
-        }
-    }
-    return replica_agree(run->group, rc, &run->culprit, err);
+    return saver_start(run->saver, &info, run->model, &run->optim, err);
 }
 
 /* ---- the end ---- */
@@ -341,8 +403,6 @@ static int write_files(struct run *run, struct ddp_err *err)
     int rc = 0;
     if (run->rank != 0)
         return 0;
-    if (run->engine_type->pull(run->engine, err) < 0)
-        return -1;
     if (c->plot && (run->history.nsteps || run->history.nepochs))
         rc = write_plot(run, &plot, err);
     if (rc == 0 && c->logits)
@@ -354,8 +414,41 @@ static int write_files(struct run *run, struct ddp_err *err)
     return rc == 0 ? progress_check(&run->progress, err) : rc;
 }
 
+/* Rank 0 writes what all ranks have noted. */
+static int write_trace(struct run *run, struct ddp_err *err)
+{
+    size_t size = (size_t)run->size, len, all = 0;
+    char *mine = trace_text(run->trace, &len), *texts = NULL;
+    size_t *counts = xcalloc(size, sizeof *counts);
+    int64_t *lens = xcalloc(size, sizeof *lens), own = (int64_t)len + 2;
+    int rc = ddp_all_gather(run->group, &own, lens, 1, DDP_I64, err);
+    for (int r = 0; r < run->size; r++)
+        all += counts[r] = (size_t)lens[r];
+    if (run->rank == 0)
+        texts = xcalloc(all + 1, 1);
+    mine = xrealloc(mine, len + 2, 1); /* ",\n" in front of the next rank's */
+    memcpy(mine + len, run->rank + 1 < run->size ? ",\n" : "\n\n", 2);
+    if (rc == 0)
+        rc = ddp_gatherv(run->group, mine, len + 2, texts, counts, DDP_U8, 0, err);
+    if (rc == 0 && run->rank == 0)
+        rc = trace_write(run->c->trace, texts, all, err);
+    free(mine);
+    free(texts);
+    free(counts);
+    free(lens);
+    return rc;
+}
+
 int run_finish(struct run *run, struct ddp_err *err)
 {
-    int rc = write_files(run, err);
+    const struct train_config *c = run->c;
+    if ((c->checkpoint && saved(run, err) < 0) ||
+        run->engine_type->pull(run->engine, err) < 0)
+        return -1;
+    int rc = c->trace ? write_trace(run, err) : 0;
+    if (rc == 0)
+        rc = write_files(run, err);
+    if (run->end == RUN_STOPPED)
+        stop_over();
     return replica_agree(run->group, rc, &run->culprit, err);
 }

@@ -18,6 +18,8 @@
 #include "worker/report/history.h"
 #include "worker/report/metrics.h"
 #include "worker/report/progress.h"
+#include "worker/report/trace.h"
+#include "worker/saver.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -47,6 +49,8 @@ struct run {
     int stopped_by;           /* the signal of RUN_STOPPED, at whichever rank */
     struct epoch_report last; /* epoch 0: there is none yet */
     uint64_t checksum;        /* of the parameters, with --check-replicas */
+    uint64_t skipped;         /* steps, with --on-nan skip */
+    struct trace *trace;      /* owned; NULL without --trace */
 
     int64_t began_ns, train_ns;
     uint64_t images; /* trained on in this process's life, over all ranks */
@@ -55,7 +59,7 @@ struct run {
     struct progress progress;
     struct metrics metrics;
     struct history history;
-    char *saved; /* owned: the newest checkpoint written; NULL: none */
+    struct saver *saver; /* owned; of every rank; NULL without --checkpoint */
 };
 
 struct run *run_create(const struct train_config *config);
@@ -68,7 +72,8 @@ int run_train(struct run *run, struct ddp_err *err);
 /* The picture, the log's end, the last words. */
 int run_finish(struct run *run, struct ddp_err *err);
 
-/* Write a checkpoint if one was asked for. */
+/* Begin to write a checkpoint if one was asked for; training may go on meanwhile. Whether
+ * it could be written shows at the next one, or at the end. */
 int run_save(struct run *run, struct ddp_err *err);
 
 bool run_blames_us(const struct run *run);

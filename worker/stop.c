@@ -4,14 +4,22 @@
 #include <signal.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t asked;
+static volatile sig_atomic_t asked, pressed;
 
 static void on_ask(int signal)
 {
-    if (asked)
+    if (pressed)
         _exit(128 + signal);
-    asked = signal;
+    if (!asked)
+        asked = signal;
+    pressed = 1;
     alarm(STOP_PATIENCE_S);
+}
+
+static void on_warning(int signal)
+{
+    if (!asked)
+        asked = signal;
 }
 
 static void on_alarm(int signal)
@@ -31,6 +39,7 @@ void stop_install(void)
 {
     handle(SIGTERM, on_ask);
     handle(SIGINT, on_ask);
+    handle(SIGUSR1, on_warning);
     handle(SIGALRM, on_alarm);
     handle(SIGXFSZ, SIG_IGN);
     handle(SIGPIPE, SIG_IGN);
@@ -39,4 +48,11 @@ void stop_install(void)
 int stop_signal(void)
 {
     return asked;
+}
+
+void stop_over(void)
+{
+    handle(SIGTERM, SIG_IGN);
+    handle(SIGINT, SIG_IGN);
+    handle(SIGUSR1, SIG_IGN);
 }

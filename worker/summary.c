@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* 1234567 as "1,234,567"; the caller frees. */
 static char *grouped(uint64_t n)
@@ -96,8 +97,12 @@ void run_tell_config(struct run *run)
                      ddp_group_backend(run->group), buckets, buckets == 1 ? "" : "s");
     else
         progress_say(p, "ranks       1");
-    progress_say(p, "batch       %d per rank, %d in all", c->batch_size,
-                 c->batch_size * run->size);
+    if (c->accumulate > 1)
+        progress_say(p, "batch       %d times %d per rank, %d in all", c->accumulate,
+                     c->batch_size, c->accumulate * c->batch_size * run->size);
+    else
+        progress_say(p, "batch       %d per rank, %d in all", c->batch_size,
+                     c->batch_size * run->size);
     progress_say(p, "optimizer   %s, learning rate %g, %s, seed %" PRIu64, c->optim->name,
                  c->lr, c->schedule_text, run->state.seed);
     progress_say(p, "engine      %s: %s (%s)", run->engine_type->name,
@@ -156,6 +161,18 @@ static void log_result(struct run *run)
                  (double)(now_ns() - run->began_ns) / 1e9);
 }
 
+/* The most this rank has had, with what the ranks of the host share. */
+static void tell_memory(struct run *run)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    progress_say(
+        &run->progress,
+        "memory      %.1f MiB at most on rank 0; weights and gradients %.1f MiB each",
+        (double)usage.ru_maxrss / 1024,
+        (double)(model_param_count(run->model) * sizeof(float)) / (1 << 20));
+}
+
 void run_tell_result(struct run *run, const char *plot)
 {
     log_result(run);
@@ -170,14 +187,22 @@ void run_tell_result(struct run *run, const char *plot)
                      run->data.task == TASK_CLASSIFY ? "images" : "samples", training,
                      all);
         free(speed);
+        tell_memory(run);
     }
     if (run->c->check_replicas)
         progress_say(p, "replicas    %d alike, checksum %016" PRIx64, run->size,
                      run->checksum);
     if (plot)
         progress_say(p, "picture     %s", plot);
-    if (run->saved)
-        progress_say(p, "checkpoint  %s, step %" PRIu64, run->saved, run->state.step);
+    if (run->trace)
+        progress_say(p, "trace       %s: open it at ui.perfetto.dev", run->c->trace);
+    if (saver_path(run->saver))
+        progress_say(
+            p, "checkpoint  %s, step %" PRIu64 "; training stood still for %.3f s",
+            saver_path(run->saver), run->state.step, saver_stalled_s(run->saver));
+    if (run->skipped)
+        progress_say(p, "skipped     %" PRIu64 " step%s", run->skipped,
+                     run->skipped == 1 ? "" : "s");
     if (run->end != RUN_ALL_EPOCHS || isfinite(run->c->target))
         progress_say(p, "ended       %s after step %" PRIu64, why(run), run->state.step);
 }

@@ -49,9 +49,15 @@ static int refuse_bad_loss(struct run *run, const struct engine_result *result,
     if (!isfinite(result->loss))
         rc = err_set(err,
                      "rank %d: the loss is %g at step %" PRIu64 ", epoch %" PRId64
-                     ": try a lower --lr than %g",
+                     "; first bad: %s: try a lower --lr than %g, or --on-nan skip",
                      run->rank, (double)result->loss, result->of.step + 1,
-                     run->state.epoch, run->c->lr);
+                     run->state.epoch, *result->where ? result->where : "the loss itself",
+                     run->c->lr);
+    else if (result->sums.bad == 1 && isfinite(result->sums.loss) && run->rank == 0)
+        rc = err_set(err,
+                     "the gradients of step %" PRIu64 ", epoch %" PRId64
+                     " are not finite: try a lower --lr than %g, or --on-nan skip",
+                     result->of.step + 1, run->state.epoch, run->c->lr);
     return replica_agree(run->group, rc, &run->culprit, err);
 }
 
@@ -71,6 +77,7 @@ static int give_step(struct run *run, int mine, int all, struct engine_result *r
         .dropout_seed = run->state.seed + ((uint64_t)run->rank << 32),
         .stop = stop_signal() != 0,
         .interrupted = stop_signal() == SIGINT,
+        .warned = stop_signal() == SIGUSR1,
     };
     run->state.step++;
     run->state.position = s.position;
@@ -99,14 +106,23 @@ static int take_result(struct run *run, struct tally *t,
 {
     if (result->sums.bad > 0)
         return refuse_bad_loss(run, result, err);
-    t->loss += (double)result->sums.loss * result->of.all;
-    t->correct += (double)result->sums.correct;
-    t->samples += (uint64_t)result->of.all;
+    if (result->sums.skipped > 0) {
+        run->skipped++;
+        progress_say(&run->progress, "step %" PRIu64 " skipped: %s not finite",
+                     result->of.step + 1,
+                     isfinite(result->sums.loss) ? "its gradients are" : "its loss is");
+    } else {
+        t->loss += (double)result->sums.loss * result->of.all;
+        t->correct += (double)result->sums.correct;
+        t->samples += (uint64_t)result->of.all;
+    }
     if (run->rank == 0)
         tell_step(run, t, result);
     if (result->sums.stop > 0) {
         run->end = RUN_STOPPED;
-        run->stopped_by = result->sums.interrupted > 0 ? SIGINT : SIGTERM;
+        run->stopped_by = result->sums.interrupted > 0 ? SIGINT
+                          : result->sums.warned > 0    ? SIGUSR1
+                                                       : SIGTERM;
     }
     return 0;
 }

@@ -1,7 +1,11 @@
 /* worker/ddp/bucket.c - see bucket.h */
 #include "worker/ddp/bucket.h"
 
+#include "common/mem.h"
+
+#include <math.h>
 #include <stdbool.h>
+#include <stdlib.h>
 
 /* Is params[i] part of a convolution? A bias has the kind of the weight before it. */
 static bool of_convolution(const struct param *params, size_t i)
@@ -28,4 +32,57 @@ size_t bucket_plan(const struct param *params, size_t n, size_t first, size_t ca
         }
     }
     return nbuckets;
+}
+
+/* ---- by time ---- */
+
+/* The best end of pieces[0..i) in k buckets, and where the last of these begins. */
+struct best {
+    double end;
+    size_t from;
+};
+
+/* best[k * (n + 1) + i]: the sooner the buckets before are over, the sooner the last one
+ * can be, so each table entry needs only the best of those before it. */
+static void fill(struct best *best, const struct bucket *pieces, const double *ready,
+                 size_t n, double latency, double per_float)
+{
+    for (size_t k = 0; k <= n; k++)
+        for (size_t i = 0; i <= n; i++)
+            best[k * (n + 1) + i] = (struct best){k == 0 && i == 0 ? 0 : INFINITY, 0};
+    for (size_t k = 1; k <= n; k++)
+        for (size_t i = k; i <= n; i++) {
+            struct best *b = &best[k * (n + 1) + i];
+            double floats = 0;
+            for (size_t j = i; j-- > k - 1;) { /* the last bucket is pieces[j..i) */
+                floats += (double)pieces[j].count;
+                double free_at = best[(k - 1) * (n + 1) + j].end;
+                double start = free_at > ready[i - 1] ? free_at : ready[i - 1];
+                double end = start + latency + floats * per_float;
+                if (end < b->end)
+                    *b = (struct best){end, j};
+            }
+        }
+}
+
+size_t bucket_plan_timed(const struct bucket *pieces, const double *ready, size_t n,
+                         double latency, double per_float, struct bucket *out)
+{
+    struct best *best = xcalloc((n + 1) * (n + 1), sizeof *best);
+    fill(best, pieces, ready, n, latency, per_float);
+    size_t fewest = 1;
+    double soonest = INFINITY;
+    for (size_t k = 1; k <= n; k++)
+        soonest = fmin(soonest, best[k * (n + 1) + n].end);
+    while (best[fewest * (n + 1) + n].end > soonest * 1.01)
+        fewest++;
+    for (size_t k = fewest, i = n; k > 0; k--) {
+        size_t from = best[k * (n + 1) + i].from;
+        out[k - 1] = (struct bucket){pieces[i - 1].offset, 0};
+        for (size_t j = from; j < i; j++)
+            out[k - 1].count += pieces[j].count;
+        i = from;
+    }
+    free(best);
+    return fewest;
 }

@@ -2,7 +2,7 @@
  *
  * Backward makes gradients from the last layer to the first. Buckets are ranges of the
  * gradient block in that order: the first to be full is the first to be reduced, while
- * backward goes on. The plan depends on the shapes alone, so all ranks have the same one.
+ * backward goes on. All ranks must have the same plan.
  */
 #ifndef WORKER_DDP_BUCKET_H
 #define WORKER_DDP_BUCKET_H
@@ -15,13 +15,22 @@ struct bucket {
     size_t offset, count; /* floats, in the gradient block */
 };
 
-/* `out` has room for n, the number of parameters. A bucket is full with `first` floats
- * (the first one) or `cap` floats (all others), and where linear layers end and
- * convolutions begin: going back through a convolution takes long and yields few bytes,
- * so what is ready by then should be on its way and not wait for a bucket to fill. (By
- * bytes alone, a small model is one bucket, and nothing overlaps.) Returns how many
- * buckets there are; they cover the block from its end to its beginning. */
+/* By size: from the shapes alone. `out` has room for n, the number of parameters. A
+ * bucket is full with `first` floats (the first one) or `cap` floats (all others), and
+ * where linear layers end and convolutions begin: going back through a convolution takes
+ * long and yields few bytes, so what is ready by then should be on its way and not wait
+ * for a bucket to fill. (By bytes alone, a small model is one bucket, and nothing
+ * overlaps.) Returns how many buckets there are; they cover the block from its end to its
+ * beginning. */
 size_t bucket_plan(const struct param *params, size_t n, size_t first, size_t cap,
                    struct bucket *out);
+
+/* By time. pieces[0..n) cover the block from its end to its beginning, pieces[i] is ready
+ * ready[i] seconds after backward began (ascending), and a reduction takes `latency`
+ * seconds and `per_float` for each float, one after the other. Of all ways to join
+ * neighbours this is the one that is over first, or one with fewer buckets that is over
+ * nearly as soon: within a hundredth. `out` has room for n. */
+size_t bucket_plan_timed(const struct bucket *pieces, const double *ready, size_t n,
+                         double latency, double per_float, struct bucket *out);
 
 #endif

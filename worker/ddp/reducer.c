@@ -3,37 +3,82 @@
  * The block in the arena: HEAD floats with the step's sums, then the gradients. The last
  * bucket of the plan begins at gradient 0; it is reduced together with the head, and
  * therefore started by reducer_finish(), when the loss is known. Nothing is lost by that:
- * there is no backward left to overlap with.
+ * there is no backward left to overlap with. (With `shard` the head goes alone: everybody
+ * needs all of it.)
  *
  * Buckets are started in the plan's order on every rank, never by readiness, because a
  * group's collectives must come in one order.
+ *
+ * Buckets by time: the first steps go by size, and note when each layer's gradients are
+ * ready. Then all ranks average these times, time two reductions, and have the same plan.
+ * The slowest steps of a run are its first, so the shortest time of each is taken.
  */
 #include "worker/ddp/reducer.h"
 
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
 
 #include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEAD = 16 }; /* floats: a cache line, so that gradients stay aligned */
+enum {
+    HEAD = 16,       /* floats: a cache line, so that gradients stay aligned */
+    WATCH_STEPS = 5, /* before buckets are made by time */
+    PROBE_FLOATS = 256
+};
 _Static_assert(sizeof(struct step_sums) <= HEAD * sizeof(float), "the sums fit the head");
 
 struct reducer {
     struct ddp_group *group; /* borrowed */
-    int size;
-    bool overlap;
-    float *block;                  /* the arena's: head and gradients */
-    float *grads;                  /* block + HEAD */
-    size_t count;                  /* gradients */
-    struct bucket *buckets;        /* owned */
+    int rank, size;
+    struct reducer_settings settings;
+    float *block; /* the arena's: head and gradients */
+    float *grads; /* block + HEAD */
+    size_t count; /* gradients */
+
+    struct bucket *buckets;        /* owned, as many as parameters at most */
+    struct bucket *pieces;         /* owned: this rank's of each bucket */
     struct ddp_request **requests; /* owned, one a bucket; NULL: ended or not started */
-    size_t nbuckets;
+    int64_t *began;                /* owned, one a bucket */
+    size_t *counts;                /* owned, [size]: of the pieces of a bucket */
+    size_t nbuckets, npieces;
     size_t started, ended; /* buckets, in the plan's order */
-    struct ddp_err err;    /* the first failure of the step */
+
+    struct bucket *layers; /* owned: what becomes ready together, from the last */
+    double *ready;         /* owned, [nlayers]: seconds after the step's beginning */
+    size_t nlayers, seen;
+    int watched; /* steps; WATCH_STEPS: no more */
+    int64_t begin_ns;
+
+    reducer_span_fn span;
+    void *span_arg;
+    struct ddp_err err; /* the first failure of the step */
     bool failed;
 };
+
+/* ---- the plan ---- */
+
+static size_t part_of(size_t count, int rank, int size)
+{
+    return count * (size_t)rank / (size_t)size;
+}
+
+/* This rank's piece of each bucket, or its part of the whole block. */
+static void cut_pieces(struct reducer *r)
+{
+    const struct bucket whole = {0, r->count};
+    const struct bucket *of = r->settings.shard ? r->buckets : &whole;
+    r->npieces = r->settings.shard ? r->nbuckets : 1;
+    for (size_t i = 0; i < r->npieces; i++) {
+        size_t from = part_of(of[i].count, r->rank, r->size);
+        r->pieces[i] = (struct bucket){of[i].offset + from,
+                                       part_of(of[i].count, r->rank + 1, r->size) - from};
+    }
+}
 
 struct reducer *reducer_create(struct ddp_group *group, const struct model *model,
                                struct reducer_settings settings, struct ddp_err *err)
@@ -42,8 +87,9 @@ struct reducer *reducer_create(struct ddp_group *group, const struct model *mode
     const struct param *params = model_params(model, &nparams);
     struct reducer *r = xcalloc(1, sizeof *r);
     r->group = group;
+    r->rank = ddp_group_rank(group);
     r->size = ddp_group_size(group);
-    r->overlap = settings.overlap;
+    r->settings = settings;
     r->count = model_param_count(model);
     r->block = ddp_arena_alloc(group, (HEAD + r->count) * sizeof(float), err);
     if (!r->block) {
@@ -52,9 +98,18 @@ struct reducer *reducer_create(struct ddp_group *group, const struct model *mode
     }
     r->grads = r->block + HEAD;
     r->buckets = xcalloc(nparams, sizeof *r->buckets);
+    r->pieces = xcalloc(nparams, sizeof *r->pieces);
+    r->requests = xcalloc(nparams, sizeof(void *));
+    r->began = xcalloc(nparams, sizeof *r->began);
+    r->counts = xcalloc((size_t)r->size, sizeof *r->counts);
+    r->layers = xcalloc(nparams, sizeof *r->layers);
+    r->ready = xcalloc(nparams, sizeof *r->ready);
     r->nbuckets = bucket_plan(params, nparams, settings.first_bytes / sizeof(float),
                               settings.cap_bytes / sizeof(float), r->buckets);
-    r->requests = xcalloc(r->nbuckets, sizeof *r->requests);
+    /* pieces that were chosen by size stay: the optimiser's state hangs on them */
+    if (!settings.timed || settings.shard || !settings.overlap || r->size == 1)
+        r->watched = WATCH_STEPS;
+    cut_pieces(r);
     return r;
 }
 
@@ -63,13 +118,51 @@ void reducer_destroy(struct reducer *r)
     if (!r)
         return;
     free(r->buckets);
+    free(r->pieces);
     free(r->requests);
+    free(r->began);
+    free(r->counts);
+    free(r->layers);
+    free(r->ready);
     free(r);
 }
 
 size_t reducer_buckets(const struct reducer *r)
 {
-    return r->overlap ? r->nbuckets : 1;
+    return r->settings.overlap ? r->nbuckets : 1;
+}
+
+void reducer_plan_text(const struct reducer *r, char *text, size_t size)
+{
+    size_t used = 0;
+    *text = '\0';
+    for (size_t i = 0; r->watched == WATCH_STEPS && i < r->nbuckets && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%zu", i ? "," : "",
+                                 r->buckets[i].offset);
+}
+
+int reducer_use_plan(struct reducer *r, const char *text)
+{
+    size_t end = r->count, n = 0;
+    struct bucket *plan = xcalloc(strlen(text) + 1, sizeof *plan);
+    bool good = true;
+    for (char *next; *text && good; text = *next ? next + 1 : next) {
+        size_t offset = strtoull(text, &next, 10);
+        good = next > text && (*next == ',' || !*next) && offset < end &&
+               n < 2 * MODEL_MAX_LAYERS;
+        if (good)
+            plan[n++] = (struct bucket){offset, end - offset};
+        end = offset;
+    }
+    good = good && n > 0 && end == 0;
+    if (good && !r->settings.shard) {
+        memcpy(r->buckets, plan, n * sizeof *plan);
+        r->nbuckets = n;
+        r->watched = WATCH_STEPS;
+        cut_pieces(r);
+    }
+    free(plan);
+    return good ? 0 : -1;
 }
 
 float *reducer_grads(struct reducer *r)
@@ -77,15 +170,111 @@ float *reducer_grads(struct reducer *r)
     return r->grads;
 }
 
+void reducer_observe(struct reducer *r, reducer_span_fn span, void *arg)
+{
+    r->span = span;
+    r->span_arg = arg;
+}
+
+/* ---- buckets by time ---- */
+
+static void watch_layer(struct reducer *r, size_t offset, size_t count)
+{
+    double now = (double)(now_ns() - r->begin_ns) / 1e9;
+    size_t i = r->seen++;
+    if (r->watched == 0 || i >= r->nlayers) { /* the first step: who comes when */
+        r->layers[i] = (struct bucket){offset, count};
+        r->ready[i] = now;
+        r->nlayers = i + 1;
+    } else if (now < r->ready[i]) {
+        r->ready[i] = now;
+    }
+}
+
+/* Seconds of a sum of `count` floats: the second of two, since the first takes pages. */
+static int time_reduction(struct reducer *r, size_t count, double *seconds,
+                          struct ddp_err *err)
+{
+    for (int i = 0; i < 2; i++) {
+        int64_t began = now_ns();
+        if (ddp_all_reduce(r->group, r->grads, count, DDP_F32, DDP_SUM, err) < 0)
+            return -1;
+        *seconds = (double)(now_ns() - began) / 1e9;
+    }
+    return 0;
+}
+
+/* The gradients are free for it: backward has yet to come. */
+static int plan_by_time(struct reducer *r, struct ddp_err *err)
+{
+    double seconds[2];
+    size_t probe = r->count < PROBE_FLOATS ? r->count : PROBE_FLOATS;
+    memset(r->grads, 0, r->count * sizeof(float));
+    if (time_reduction(r, probe, &seconds[0], err) < 0 ||
+        time_reduction(r, r->count, &seconds[1], err) < 0 ||
+        ddp_all_reduce(r->group, seconds, 2, DDP_F64, DDP_AVG, err) < 0 ||
+        ddp_all_reduce(r->group, r->ready, r->nlayers, DDP_F64, DDP_AVG, err) < 0)
+        return -1;
+    for (size_t i = 1; i < r->nlayers; i++) /* means of different steps */
+        if (r->ready[i] < r->ready[i - 1])
+            r->ready[i] = r->ready[i - 1];
+    double per_float = seconds[1] > seconds[0]
+                           ? (seconds[1] - seconds[0]) / (double)r->count
+                           : seconds[1] / (double)r->count;
+    r->nbuckets = bucket_plan_timed(r->layers, r->ready, r->nlayers, seconds[0],
+                                    per_float, r->buckets);
+    cut_pieces(r);
+    return 0;
+}
+
+/* ---- a step ---- */
+
+int reducer_begin(struct reducer *r, bool idle, struct ddp_err *err)
+{
+    r->started = r->ended = 0;
+    r->failed = false;
+    /* Ranks that were idle have seen nothing. How many layers there are is everybody's
+     * answer, so all go the same way. */
+    if (r->watched < WATCH_STEPS && r->begin_ns > 0 && ++r->watched == WATCH_STEPS) {
+        int64_t n = (int64_t)r->nlayers;
+        if (ddp_all_reduce(r->group, &n, 1, DDP_I64, DDP_MIN, err) < 0 ||
+            (n > 0 && plan_by_time(r, err) < 0))
+            return -1;
+    }
+    r->seen = 0;
+    r->begin_ns = now_ns();
+    if (idle)
+        memset(r->grads, 0, r->count * sizeof(float));
+    return 0;
+}
+
+static struct ddp_request *start(struct reducer *r, struct bucket b, bool last)
+{
+    float *from = r->grads + b.offset;
+    if (!r->settings.shard)
+        return ddp_iall_reduce(r->group, from - (last ? HEAD : 0),
+                               b.count + (last ? HEAD : 0), DDP_F32, DDP_SUM, &r->err);
+    for (int i = 0; i < r->size; i++)
+        r->counts[i] = part_of(b.count, i + 1, r->size) - part_of(b.count, i, r->size);
+    return ddp_ireduce_scatterv(r->group, from, r->grads + r->pieces[r->started].offset,
+                                r->counts, DDP_F32, DDP_SUM, &r->err);
+}
+
 static void start_bucket(struct reducer *r)
 {
-    struct bucket b = r->buckets[r->started];
-    bool last = r->started == r->nbuckets - 1;
-    float *from = r->grads + b.offset - (last ? HEAD : 0);
-    r->requests[r->started] = ddp_iall_reduce(r->group, from, b.count + (last ? HEAD : 0),
-                                              DDP_F32, DDP_SUM, &r->err);
+    r->began[r->started] = now_ns();
+    r->requests[r->started] =
+        start(r, r->buckets[r->started], r->started == r->nbuckets - 1);
     r->failed = r->requests[r->started] == NULL;
     r->started++;
+}
+
+static void end_bucket(struct reducer *r)
+{
+    size_t i = r->ended++;
+    if (r->span)
+        r->span(i, r->buckets[i].count * sizeof(float), r->began[i], now_ns(),
+                r->span_arg);
 }
 
 /* Give what is under way a push. */
@@ -96,32 +285,23 @@ static void make_progress(struct reducer *r)
         r->failed = ddp_test(r->requests[r->ended], &done, &r->err) < 0;
         if (!done || r->failed)
             return;
-        r->ended++;
+        end_bucket(r);
     }
-}
-
-void reducer_begin(struct reducer *r, bool idle)
-{
-    r->started = r->ended = 0;
-    r->failed = false;
-    if (idle)
-        memset(r->grads, 0, r->count * sizeof(float));
 }
 
 void reducer_ready(size_t offset, size_t count, void *reducer)
 {
     struct reducer *r = reducer;
-    if (r->size == 1 || !r->overlap || r->failed)
+    if (r->size == 1)
+        return;
+    if (r->watched < WATCH_STEPS)
+        watch_layer(r, offset, count);
+    if (!r->settings.overlap || r->failed)
         return;
     while (r->started < r->nbuckets - 1 && r->buckets[r->started].offset >= offset &&
            !r->failed)
         start_bucket(r);
     make_progress(r);
-}
-
-static int reduce_at_once(struct reducer *r, struct ddp_err *err)
-{
-    return ddp_all_reduce(r->group, r->block, HEAD + r->count, DDP_F32, DDP_SUM, err);
 }
 
 static int reduce_rest(struct reducer *r, struct ddp_err *err)
@@ -130,18 +310,55 @@ static int reduce_rest(struct reducer *r, struct ddp_err *err)
         start_bucket(r);
     while (!r->failed && r->ended < r->nbuckets) {
         r->failed = ddp_wait(r->requests[r->ended], &r->err) < 0;
-        r->ended++;
+        if (!r->failed)
+            end_bucket(r);
     }
     return r->failed ? err_set(err, "%s", r->err.text) : 0;
+}
+
+static int reduce_at_once(struct reducer *r, struct ddp_err *err)
+{
+    int64_t began = now_ns();
+    int rc = ddp_all_reduce(r->group, r->block, HEAD + r->count, DDP_F32, DDP_SUM, err);
+    if (r->span)
+        r->span(0, r->count * sizeof(float), began, now_ns(), r->span_arg);
+    return rc;
 }
 
 int reducer_finish(struct reducer *r, struct step_sums *sums, struct ddp_err *err)
 {
     if (r->size == 1)
         return 0;
+    bool shard = r->settings.shard;
     memset(r->block, 0, HEAD * sizeof(float));
     memcpy(r->block, sums, sizeof *sums);
-    int rc = r->overlap ? reduce_rest(r, err) : reduce_at_once(r, err);
+    int rc = r->settings.overlap || shard ? reduce_rest(r, err) : reduce_at_once(r, err);
+    if (rc == 0 && shard)
+        rc = ddp_all_reduce(r->group, r->block, HEAD, DDP_F32, DDP_SUM, err);
     memcpy(sums, r->block, sizeof *sums);
     return rc;
+}
+
+/* ---- pieces ---- */
+
+const struct bucket *reducer_pieces(const struct reducer *r, size_t *n)
+{
+    *n = r->npieces;
+    return r->pieces;
+}
+
+int reducer_gather(struct reducer *r, float *block, struct ddp_err *err)
+{
+    for (size_t b = 0; b < r->nbuckets && r->size > 1; b++) {
+        int64_t began = now_ns();
+        for (int i = 0; i < r->size; i++)
+            r->counts[i] = part_of(r->buckets[b].count, i + 1, r->size) -
+                           part_of(r->buckets[b].count, i, r->size);
+        if (ddp_all_gatherv(r->group, block + r->pieces[b].offset,
+                            block + r->buckets[b].offset, r->counts, DDP_F32, err) < 0)
+            return -1;
+        if (r->span)
+            r->span(b, r->buckets[b].count * sizeof(float), began, now_ns(), r->span_arg);
+    }
+    return 0;
 }

@@ -5,9 +5,13 @@
  * the mean loss over all samples, also where ranks have different numbers of them, or
  * none.
  *
- * A few numbers about the step travel in front of the last bucket and cost nothing:
- * whoever is done with reducer_finish() knows the loss over all ranks, and whether a rank
- * wants to stop.
+ * A few numbers about the step travel with the gradients and cost nothing: whoever is
+ * done with reducer_finish() knows the loss over all ranks, and whether a rank wants to
+ * stop.
+ *
+ * With `shard`, each rank gets the sums of its own pieces only, a part of every bucket:
+ * it updates their weights, and reducer_gather() gives everybody the others'. Both ways
+ * carry as many bytes as an all-reduce.
  *
  * Owner: the trainer. The group is borrowed and must outlive it.
  */
@@ -28,11 +32,15 @@ struct step_sums {
     float bad;         /* ranks whose loss is not a number */
     float stop;        /* ranks that were told to stop, */
     float interrupted; /* those of them that were told by SIGINT */
+    float warned;      /* and by SIGUSR1 */
+    float skipped;     /* 1: gradients were not finite, and no step was taken */
 };
 
 struct reducer_settings {
     size_t first_bytes, cap_bytes; /* of buckets */
     bool overlap;                  /* false: all of it after backward */
+    bool timed;                    /* settle on buckets by time, after a few steps */
+    bool shard;
 };
 
 struct reducer;
@@ -42,16 +50,33 @@ struct reducer *reducer_create(struct ddp_group *group, const struct model *mode
 void reducer_destroy(struct reducer *r); /* NULL is fine; not with a step under way */
 
 size_t reducer_buckets(const struct reducer *r);
+/* The plan, as "OFFSET,OFFSET,...", once it is settled, else ""; and another one, from
+ * such a text, in place of one that would be made by time: a run that goes on adds in the
+ * order it did before. -1: the text is of another model. */
+void reducer_plan_text(const struct reducer *r, char *text, size_t size);
+int reducer_use_plan(struct reducer *r, const char *text);
 /* The block for model_set_grads(). */
 float *reducer_grads(struct reducer *r);
 
+/* Be told when each bucket was under way, in now_ns(). */
+typedef void (*reducer_span_fn)(size_t bucket, size_t bytes, int64_t begin_ns,
+                                int64_t end_ns, void *arg);
+void reducer_observe(struct reducer *r, reducer_span_fn span, void *arg);
+
 /* Before a step. An `idle` rank has no samples in it: its gradients are set to zero here
  * instead of by backward. */
-void reducer_begin(struct reducer *r, bool idle);
+int reducer_begin(struct reducer *r, bool idle, struct ddp_err *err);
 /* The callback of model_train_step(); `reducer` is a struct reducer. An error shows at
  * reducer_finish(). */
 void reducer_ready(size_t offset, size_t count, void *reducer);
 /* Waits for everything; `sums` holds this rank's numbers, then everybody's. */
 int reducer_finish(struct reducer *r, struct step_sums *sums, struct ddp_err *err);
+
+/* The ranges whose sums this rank has to itself, which together with the other ranks' are
+ * the block; without `shard` an even part of it. Borrowed until the next reducer_begin().
+ */
+const struct bucket *reducer_pieces(const struct reducer *r, size_t *n);
+/* With `shard`: everybody's pieces of `block`, which is laid out as the gradients are. */
+int reducer_gather(struct reducer *r, float *block, struct ddp_err *err);
 
 #endif

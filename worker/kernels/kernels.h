@@ -153,8 +153,9 @@ const struct kernels *kernels_get_at(const char *name, enum precision precision,
 /* Names of the engines that this build and this CPU have, fastest first; NULL-terminated.
  */
 const char *const *kernels_names(void);
-/* How many threads the engines may use, 1 until told; the trainer passes the rank's
- * CPUs. Before layers are planned: a plan has scratch memory for so many. */
+/* How many threads the engines may use when the calling thread calls them, 1 until told;
+ * the trainer passes the rank's CPUs. A plan has scratch memory for as many as its maker
+ * had: whoever uses it has no more. */
 void kernels_set_threads(int n);
 
 #endif

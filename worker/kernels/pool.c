@@ -1,5 +1,8 @@
 /* worker/kernels/pool.c - see pool.h
  *
+ * A pool belongs to the thread that hands out work: threads that compute different layers
+ * at the same time have one each.
+ *
  * A turn counter tells helpers that there is work, a countdown tells the caller that it
  * is done. Both are watched without a lock first; the condition variables are for those
  * who have waited long enough to sleep.
@@ -15,7 +18,7 @@
 
 enum { LOOKS = 20000 }; /* before sleeping: some 20 us */
 
-static struct {
+static _Thread_local struct pool {
     pthread_mutex_t lock;
     pthread_cond_t begun, done;
     pthread_t *helpers;
@@ -25,97 +28,110 @@ static struct {
     bool ending;
     atomic_uint turn;
     atomic_int busy; /* helpers that have not finished this turn */
-} pool = {.lock = PTHREAD_MUTEX_INITIALIZER,
+} mine = {.lock = PTHREAD_MUTEX_INITIALIZER,
           .begun = PTHREAD_COND_INITIALIZER,
           .done = PTHREAD_COND_INITIALIZER,
           .threads = 1};
 
-static unsigned wait_for_turn(unsigned seen)
+struct place { /* of a helper */
+    struct pool *pool;
+    int part;
+};
+
+static unsigned wait_for_turn(struct pool *pool, unsigned seen)
 {
     for (int i = 0; i < LOOKS; i++)
-        if (atomic_load(&pool.turn) != seen)
+        if (atomic_load(&pool->turn) != seen)
             return seen + 1;
-    pthread_mutex_lock(&pool.lock);
-    while (atomic_load(&pool.turn) == seen)
-        pthread_cond_wait(&pool.begun, &pool.lock);
-    pthread_mutex_unlock(&pool.lock);
+    pthread_mutex_lock(&pool->lock);
+    while (atomic_load(&pool->turn) == seen)
+        pthread_cond_wait(&pool->begun, &pool->lock);
+    pthread_mutex_unlock(&pool->lock);
     return seen + 1;
 }
 
 static void *helper(void *arg)
 {
-    int part = (int)(long)arg;
+    struct place place = *(struct place *)arg;
+    struct pool *pool = place.pool;
     unsigned turn = 0;
+    free(arg);
     for (;;) {
-        turn = wait_for_turn(turn);
-        if (pool.ending)
+        turn = wait_for_turn(pool, turn);
+        if (pool->ending)
             return NULL;
-        pool.work(part, pool.threads, pool.arg);
-        if (atomic_fetch_sub(&pool.busy, 1) == 1) {
-            pthread_mutex_lock(&pool.lock);
-            pthread_cond_signal(&pool.done);
-            pthread_mutex_unlock(&pool.lock);
+        pool->work(place.part, pool->threads, pool->arg);
+        if (atomic_fetch_sub(&pool->busy, 1) == 1) {
+            pthread_mutex_lock(&pool->lock);
+            pthread_cond_signal(&pool->done);
+            pthread_mutex_unlock(&pool->lock);
         }
     }
 }
 
-static void begin_turn(void)
+static void begin_turn(struct pool *pool)
 {
-    pthread_mutex_lock(&pool.lock);
-    atomic_store(&pool.busy, pool.threads - 1);
-    atomic_fetch_add(&pool.turn, 1);
-    pthread_cond_broadcast(&pool.begun);
-    pthread_mutex_unlock(&pool.lock);
+    pthread_mutex_lock(&pool->lock);
+    atomic_store(&pool->busy, pool->threads - 1);
+    atomic_fetch_add(&pool->turn, 1);
+    pthread_cond_broadcast(&pool->begun);
+    pthread_mutex_unlock(&pool->lock);
 }
 
 void pool_run(pool_work work, void *arg)
 {
-    if (pool.threads == 1) {
+    struct pool *pool = &mine;
+    if (pool->threads == 1) {
         work(0, 1, arg);
         return;
     }
-    pool.work = work;
-    pool.arg = arg;
-    begin_turn();
-    work(0, pool.threads, arg);
+    pool->work = work;
+    pool->arg = arg;
+    begin_turn(pool);
+    work(0, pool->threads, arg);
     for (int i = 0; i < LOOKS; i++)
-        if (atomic_load(&pool.busy) == 0)
+        if (atomic_load(&pool->busy) == 0)
             return;
-    pthread_mutex_lock(&pool.lock);
-    while (atomic_load(&pool.busy) > 0)
-        pthread_cond_wait(&pool.done, &pool.lock);
-    pthread_mutex_unlock(&pool.lock);
+    pthread_mutex_lock(&pool->lock);
+    while (atomic_load(&pool->busy) > 0)
+        pthread_cond_wait(&pool->done, &pool->lock);
+    pthread_mutex_unlock(&pool->lock);
 }
 
-static void end_helpers(void)
+static void end_helpers(struct pool *pool)
 {
-    pool.ending = true;
-    begin_turn();
-    for (int i = 1; i < pool.threads; i++)
-        pthread_join(pool.helpers[i], NULL);
-    free(pool.helpers);
-    pool.helpers = NULL;
-    pool.ending = false;
-    atomic_store(&pool.turn, 0);
-    pool.threads = 1;
+    pool->ending = true;
+    begin_turn(pool);
+    for (int i = 1; i < pool->threads; i++)
+        pthread_join(pool->helpers[i], NULL);
+    free(pool->helpers);
+    pool->helpers = NULL;
+    pool->ending = false;
+    atomic_store(&pool->turn, 0);
+    pool->threads = 1;
 }
 
 void pool_set(int n)
 {
-    if (pool.threads > 1)
-        end_helpers();
+    struct pool *pool = &mine;
+    if (pool->threads > 1)
+        end_helpers(pool);
     if (n <= 1)
         return;
-    pool.helpers = xcalloc((size_t)n, sizeof(*pool.helpers));
-    pool.threads = n;
-    for (int i = 1; i < n; i++)
-        if (pthread_create(&pool.helpers[i], NULL, helper, (void *)(long)i) != 0) {
-            pool.threads = i; /* a limit on processes: go on with those there are */
+    pool->helpers = xcalloc((size_t)n, sizeof(*pool->helpers));
+    pool->threads = n;
+    for (int i = 1; i < n; i++) {
+        struct place *place = xcalloc(1, sizeof(*place));
+        *place = (struct place){pool, i};
+        if (pthread_create(&pool->helpers[i], NULL, helper, place) != 0) {
+            free(place);
+            pool->threads = i; /* a limit on processes: go on with those there are */
             break;
         }
+    }
 }
 
 int pool_threads(void)
 {
-    return pool.threads;
+    return mine.threads;
 }

@@ -7,7 +7,8 @@
 #ifndef WORKER_KERNELS_POOL_H
 #define WORKER_KERNELS_POOL_H
 
-/* Start or end helpers so that there are n threads with the caller's; n >= 1. */
+/* Start or end helpers of the calling thread, so that there are n threads with it; n
+ * >= 1. A thread that ends has none left. */
 void pool_set(int n);
 int pool_threads(void);
 

@@ -206,7 +206,8 @@ int model_build(struct model *m, struct ddp_err *err)
         if (add_layer(m, m->nlayers, err) < 0)
             return -1;
     assign_slots(m);
-    m->weights = m->of ? m->of->weights : scratch(m->count);
+    m->own_weights = m->of ? NULL : scratch(m->count);
+    m->weights = m->of ? m->of->weights : m->own_weights;
     m->buffer_block = m->of ? m->of->buffer_block : scratch(m->buffer_count);
     m->grads = m->own_grads = m->of ? NULL : scratch(m->count);
     size_t at = 0;

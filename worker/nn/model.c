@@ -94,7 +94,7 @@ void model_destroy(struct model *m)
     for (size_t i = 0; i < MODEL_MAX_SLOTS; i++)
         free(m->slots[i]);
     if (!m->of) {
-        free(m->weights);
+        free(m->own_weights);
         free(m->buffer_block);
     }
     free(m->own_grads);
@@ -131,6 +131,12 @@ int model_layers(const struct model *m)
     return m->nlayers;
 }
 
+void model_io(const struct model *m, size_t *in, size_t *out)
+{
+    *in = (size_t)m->io.C * (size_t)m->io.H * (size_t)m->io.W;
+    *out = (size_t)m->io.outputs;
+}
+
 size_t model_param_count(const struct model *m)
 {
     return m->count;
@@ -139,6 +145,14 @@ size_t model_param_count(const struct model *m)
 float *model_weights(struct model *m)
 {
     return m->weights;
+}
+
+void model_set_weights(struct model *m, float *weights)
+{
+    memcpy(weights, m->weights, m->count * sizeof(float));
+    m->weights = weights;
+    free(m->own_weights);
+    m->own_weights = NULL;
 }
 
 void model_set_grads(struct model *m, float *grads)

@@ -101,6 +101,9 @@ float *model_weights(struct model *m);           /* the block, owned by the mode
 /* What travels beside the parameters: places in the block of model_buffer_block(). */
 const struct param *model_buffers(const struct model *m, size_t *n);
 float *model_buffer_block(struct model *m, size_t *count);
+/* Move the weights to this block (borrowed, model_param_count() floats), before there are
+ * views. */
+void model_set_weights(struct model *m, float *weights);
 /* Use this block for gradients (borrowed, model_param_count() floats) instead of the
  * model's own. */
 void model_set_grads(struct model *m, float *grads);
@@ -142,6 +145,8 @@ struct model_pass {
     void *arg;
 };
 int model_layers(const struct model *m);
+/* Floats of an input and of the outputs, per sample. */
+void model_io(const struct model *m, size_t *in, size_t *out);
 void model_pass_forward(struct model *m, const struct model_pass *p, int from, int to);
 float model_pass_loss(struct model *m, const struct model_pass *p, int *correct);
 void model_pass_back(struct model *m, const struct model_pass *p, int from, int to);

@@ -39,7 +39,7 @@ struct model {
     size_t nparams, nbuffers;
     size_t count, buffer_count; /* floats in the blocks */
     struct model *of;           /* whose weights and buffers these are; NULL: our own */
-    float *weights, *grads, *own_grads, *buffer_block;
+    float *weights, *own_weights, *grads, *own_grads, *buffer_block;
     float *slots[MODEL_MAX_SLOTS]; /* gradients of activations */
     model_span_fn span;            /* NULL: nobody watches */
     void *span_arg;

@@ -6,22 +6,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void step_sgd(struct optim *o, float *w, const float *g, float lr)
+static float *state(const struct optim *o, int which, size_t at)
 {
-    o->kernels->sgd(w, g, o->states[0], (int64_t)o->n, lr, o->settings.momentum,
+    return o->states[which] ? o->states[which] + at : NULL;
+}
+
+static void step_sgd(struct optim *o, size_t at, size_t n, float *w, const float *g,
+                     float lr)
+{
+    o->kernels->sgd(w, g, state(o, 0, at), (int64_t)n, lr, o->settings.momentum,
                     o->settings.decay);
 }
 
-static void step_adam(struct optim *o, float *w, const float *g, float lr)
+static void step_adam(struct optim *o, size_t at, size_t n, float *w, const float *g,
+                      float lr)
 {
-    o->kernels->adam(w, g, o->states[0], o->states[1], (int64_t)o->n, lr, 0.9f, 0.999f,
+    o->kernels->adam(w, g, state(o, 0, at), state(o, 1, at), (int64_t)n, lr, 0.9f, 0.999f,
                      1e-8f, o->settings.decay, (int64_t)o->steps);
 }
 
-static void step_adadelta(struct optim *o, float *w, const float *g, float lr)
+static void step_adadelta(struct optim *o, size_t at, size_t n, float *w, const float *g,
+                          float lr)
 {
-    o->kernels->adadelta(w, g, o->states[0], o->states[1], (int64_t)o->n, lr, 0.9f, 1e-6f,
-                         o->settings.decay);
+    o->kernels->adadelta(w, g, state(o, 0, at), state(o, 1, at), (int64_t)n, lr, 0.9f,
+                         1e-6f, o->settings.decay);
 }
 
 const struct optim_type optim_types[] = {
@@ -43,7 +51,7 @@ const struct optim_type *optim_find(const char *name)
 /* On a cache line, as weights and gradients are: a vector loop that first walks to an
  * aligned element would else round other elements differently from run to run, and a
  * resumed run would not be the same to the bit. */
-static float *zeroed(size_t n)
+float *optim_block(size_t n)
 {
     size_t bytes = (n * sizeof(float) + 63) / 64 * 64;
     float *block = aligned_alloc(64, bytes);
@@ -58,7 +66,7 @@ void optim_init(struct optim *o, const struct optim_type *type,
     *o = (struct optim){.type = type, .settings = settings, .kernels = kernels, .n = n};
     for (int i = 0; i < OPTIM_STATES; i++) {
         if (type->states[i])
-            o->states[i] = zeroed(n);
+            o->states[i] = optim_block(n);
     }
     if (type->step == step_sgd && settings.momentum <= 0) { /* nothing to remember */
         free(o->states[0]);
@@ -68,13 +76,30 @@ void optim_init(struct optim *o, const struct optim_type *type,
 
 void optim_finish(struct optim *o)
 {
-    for (int i = 0; i < OPTIM_STATES; i++)
+    for (int i = 0; i < OPTIM_STATES; i++) {
         free(o->states[i]);
+        free(o->whole[i]);
+    }
     *o = (struct optim){0};
+}
+
+void optim_count(struct optim *o)
+{
+    o->steps++;
+}
+
+void optim_piece(struct optim *o, size_t at, size_t n, float *w, const float *g, float lr)
+{
+    o->type->step(o, at, n, w, g, lr);
 }
 
 void optim_step(struct optim *o, float *w, const float *g, float lr)
 {
-    o->steps++;
-    o->type->step(o, w, g, lr);
+    optim_count(o);
+    optim_piece(o, 0, o->n, w, g, lr);
+}
+
+float *optim_whole(const struct optim *o, int which)
+{
+    return o->whole[which] ? o->whole[which] : o->states[which];
 }

@@ -25,7 +25,9 @@ struct optim_type {
     const char *name;
     const char *states[OPTIM_STATES]; /* names; NULL: not used */
     double lr;                        /* when the user gives none */
-    void (*step)(struct optim *o, float *w, const float *g, float lr);
+    /* n floats of w and g, whose states begin at `at`. */
+    void (*step)(struct optim *o, size_t at, size_t n, float *w, const float *g,
+                 float lr);
 };
 
 /* The table. sgd and adam as in PyTorch; adadelta with its rho 0.9 and eps 1e-6. */
@@ -38,7 +40,9 @@ struct optim {
     struct optim_settings settings;
     const struct kernels *kernels;
     size_t n;                    /* floats in a block */
-    float *states[OPTIM_STATES]; /* owned; NULL where not used */
+    float *states[OPTIM_STATES]; /* owned; NULL where not used. Of all n floats, or, where
+                                    the ranks share them, of this rank's */
+    float *whole[OPTIM_STATES];  /* owned: then all of them, while they are wanted */
     uint64_t steps;              /* taken so far */
 };
 
@@ -48,6 +52,15 @@ void optim_finish(struct optim *o); /* frees; a zeroed struct is fine */
 
 /* One step over the whole block. */
 void optim_step(struct optim *o, float *w, const float *g, float lr);
+
+/* The same in pieces: first count the step, then each. */
+void optim_count(struct optim *o);
+void optim_piece(struct optim *o, size_t at, size_t n, float *w, const float *g,
+                 float lr);
+
+/* A state of all n floats, NULL where it is not used. */
+float *optim_whole(const struct optim *o, int state);
+float *optim_block(size_t n); /* one of n floats, zeroed; freed with free() */
 
 /* How the learning rate goes over a run of `epochs`, as a factor of --lr. */
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_COSINE, SCHEDULE_LINEAR };

@@ -3,7 +3,9 @@
 #include "common/mem.h"
 #include "worker/ddp/bucket.h"
 #include "worker/ddp/reducer.h"
+#include "worker/kernels/rng.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,6 +59,78 @@ START_TEST(buckets_cover_the_block_backwards)
 }
 END_TEST
 
+/* When the plan is over: buckets one after the other, each once its last piece is ready.
+ */
+static double end_of(const struct bucket *plan, size_t nplan, const struct bucket *pieces,
+                     const double *ready, size_t n, double latency, double per_float)
+{
+    double now = 0;
+    size_t at = 0;
+    for (size_t b = 0; b < nplan; b++) {
+        size_t floats = 0;
+        while (floats < plan[b].count)
+            floats += pieces[at++].count;
+        ck_assert_uint_eq(floats, plan[b].count);
+        ck_assert_uint_eq(plan[b].offset, pieces[at - 1].offset);
+        now = fmax(now, ready[at - 1]) + latency + (double)floats * per_float;
+    }
+    ck_assert_uint_eq(at, n);
+    return now;
+}
+
+/* Against all 2^(n-1) ways to join the pieces. */
+START_TEST(no_other_plan_is_over_sooner)
+{
+    enum { N = 9 };
+    struct bucket pieces[N], plan[N];
+    double ready[N], now = 0;
+    size_t n = 1 + rng_word(1, (uint64_t)_i) % N, offset = 0;
+    double latency = 1e-5 * (double)rng_uniform(2, (uint64_t)_i);
+    double per_float = 1e-7 * (double)rng_uniform(3, (uint64_t)_i);
+    for (size_t i = n; i-- > 0; offset += pieces[i].count)
+        pieces[i] = (struct bucket){offset, 1 + rng_word(4 + (uint64_t)_i, i) % 2000};
+    for (size_t i = 0; i < n; i++)
+        ready[i] = now += 1e-4 * (double)rng_uniform(50 + (uint64_t)_i, i);
+    size_t nplan = bucket_plan_timed(pieces, ready, n, latency, per_float, plan);
+    double got = end_of(plan, nplan, pieces, ready, n, latency, per_float);
+    double best = INFINITY;
+    for (unsigned cuts = 0; cuts < 1u << (n - 1); cuts++) {
+        struct bucket other[N];
+        size_t k = 0, count = 0;
+        for (size_t i = 0; i < n; i++) {
+            count += pieces[i].count;
+            if (i + 1 == n || (cuts >> i & 1)) {
+                other[k++] = (struct bucket){pieces[i].offset, count};
+                count = 0;
+            }
+        }
+        best = fmin(best, end_of(other, k, pieces, ready, n, latency, per_float));
+    }
+    ck_assert_double_le(got, best * 1.0100001);
+}
+END_TEST
+
+static const struct {
+    double ready[3], latency, per_float;
+    size_t buckets;
+} timed[] = {
+    {{1, 2, 3}, 0.1, 0, 1},      /* nothing but latency: at the end, all at once */
+    {{1, 1, 1}, 0.1, 0.1, 1},    /* all is ready at once */
+    {{1, 2, 30}, 0.01, 0.1, 2},  /* a long way back at the end: the rest goes meanwhile */
+    {{1, 11, 21}, 0.01, 1.0, 3}, /* talk takes as long as the way back: each at once */
+};
+
+START_TEST(buckets_follow_the_times)
+{
+    const struct bucket pieces[] = {{20, 10}, {10, 10}, {0, 10}};
+    struct bucket plan[3];
+    ck_assert_uint_eq(bucket_plan_timed(pieces, timed[_i].ready, 3, timed[_i].latency,
+                                        timed[_i].per_float, plan),
+                      timed[_i].buckets);
+    ck_assert_uint_eq(plan[timed[_i].buckets - 1].offset, 0);
+}
+END_TEST
+
 /* Alone, a rank's step is what backward made: nothing is sent and nothing changes. */
 START_TEST(a_group_of_one_leaves_gradients_alone)
 {
@@ -75,14 +149,14 @@ START_TEST(a_group_of_one_leaves_gradients_alone)
     size_t count = model_param_count(m);
     for (size_t i = 0; i < count; i++)
         grads[i] = (float)i;
-    reducer_begin(r, false);
+    ck_ok(reducer_begin(r, false, &err), err);
     reducer_ready(0, count, r);
     struct step_sums sums = {.loss = 2.5f, .correct = 3};
     ck_ok(reducer_finish(r, &sums, &err), err);
     ck_assert(sums.loss == 2.5f && sums.correct == 3 && sums.stop == 0);
     for (size_t i = 0; i < count; i++)
         ck_assert(grads[i] == (float)i);
-    reducer_begin(r, true);
+    ck_ok(reducer_begin(r, true, &err), err);
     for (size_t i = 0; i < count; i++)
         ck_assert(grads[i] == 0);
     reducer_destroy(r);
@@ -96,6 +170,8 @@ Suite *suite(void)
     Suite *s = suite_create("bucket");
     TCase *t = tcase_create("bucket");
     tcase_add_loop_test(t, buckets_cover_the_block_backwards, 0, ARRAY_LEN(plans));
+    tcase_add_loop_test(t, no_other_plan_is_over_sooner, 0, 40);
+    tcase_add_loop_test(t, buckets_follow_the_times, 0, ARRAY_LEN(timed));
     tcase_add_test(t, a_group_of_one_leaves_gradients_alone);
     suite_add_tcase(s, t);
     return s;

@@ -42,7 +42,12 @@ static void rig_init(struct rig *r, const char *model, const char *optim, int im
             r->optim.states[k][i] = (float)i * (k ? -0.25f : 0.5f);
     }
     r->data.train.n = 100;
-    r->state = (struct train_state){.step = 1234, .seed = 9, .epoch = 5, .position = 64};
+    r->state = (struct train_state){.step = 1234,
+                                    .seed = 9,
+                                    .epoch = 5,
+                                    .position = 64,
+                                    .ranks = 2,
+                                    .buckets = "4096,0"};
 }
 
 static void rig_finish(struct rig *r)

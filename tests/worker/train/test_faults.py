@@ -1,6 +1,7 @@
 """test_faults.py BUILD - ddp-train stops, goes on, and fails on every rank with one line"""
 import gzip
 import os
+import re
 import resource
 import shutil
 import signal
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from ranks import TRAIN, Ranks, losses, main, run, run_ok
+from ranks import TRAIN, Ranks, losses, main, rows, run, run_ok
 
 DIGITS = os.path.join(os.path.abspath(sys.argv[2]), "worker", "data", "digits")
 QUIET = ("--plot", "none", "--progress", "none")
@@ -69,10 +70,37 @@ def sigterm_to_one_rank_stops_all_after_the_step():
     wait_for("c")
     job.signal(signal.SIGTERM, rank=1)
     results = job.wait()
-    assert [r.code for r in results] == [143, 143], results
+    assert [r.code for r in results] == [75, 75], results
     assert "stopped by a signal" in results[0].out and not results[0].err, results
     shown = run_ok(2, "--epochs", 1, "--plot", "none", "--resume", "c").out
     assert "training goes on" in shown, shown
+
+
+def a_schedulers_warning_is_a_checkpoint_and_a_code_to_go_on():
+    job = Ranks(2, "--epochs", 100000, "--plot", "none", "--checkpoint", "c", "--log", "log")
+    wait_for("c")
+    job.signal(signal.SIGUSR1, rank=0)
+    results = job.wait()
+    assert [r.code for r in results] == [75, 75], results
+    (end,) = rows("log", "end")
+    assert f"step {end['step']}" in results[0].out, results
+    shown = run_ok(2, "--epochs", 1, "--plot", "none", "--resume", "c").out
+    assert "training goes on" in shown, shown
+    for which, code in ((signal.SIGUSR1, 138), (signal.SIGTERM, 143)):
+        job = Ranks(1, "--epochs", 100000, *QUIET, "--log", f"log{code}")
+        wait_for(f"log{code}")
+        job.signal(which)
+        assert [r.code for r in job.wait()] == [code], "nothing to go on from"
+
+
+def a_late_rank_is_waited_for_as_long_as_was_asked():
+    job = Ranks(2, "--epochs", 100000, *QUIET, "--log", "log", "--group-timeout", "1s")
+    wait_for("log")
+    job.signal(signal.SIGSTOP, rank=1)
+    job.ranks[0].wait(60)
+    job.signal(signal.SIGCONT, rank=1)
+    first, second = job.wait()
+    assert first.code == 1 and "rank 1" in first.err and first.err.count("\n") == 1, first
 
 
 def sigint_to_one_rank_is_the_code_of_all():
@@ -109,6 +137,32 @@ def a_dead_rank_is_noticed():
     first, second = job.wait()
     assert second.code == -signal.SIGKILL
     assert first.code == 1 and first.err.count("\n") == 1 and "rank 1" in first.err, first
+
+
+# ---- checkpoints in parts ----
+
+def a_large_checkpoint_is_written_by_all_ranks_and_resumed_by_any_number():
+    common = (*QUIET, "--optimizer", "adam", "--model", "mlp", "--seed", 7)
+    parts = ("--checkpoint-shard-mb", 0)
+    run_ok(3, *common, "--epochs", 3, "--logits", "whole", "--log", "log.whole")
+    run_ok(3, *common, "--epochs", 2, "--checkpoint", "c", *parts)
+    assert sorted(os.listdir(".")) == ["c", "c.00000030.1-of-3", "c.00000030.2-of-3",
+                                       "c.00000030.3-of-3", "log.whole", "whole"]
+    sizes = [os.path.getsize(f"c.00000030.{i}-of-3") for i in (1, 2, 3)]
+    assert max(sizes) < 3 * min(sizes) and os.path.getsize("c") < 2000, sizes
+    for optimizer in ((), ("--shard-optimizer",)):
+        run_ok(3, *common, *optimizer, "--epochs", 3, "--resume", "c", "--logits", "half")
+        assert open("whole", "rb").read() == open("half", "rb").read() or optimizer
+    shown = run_ok(2, *common, "--epochs", 4, "--checkpoint", "c", "--resume", *parts,
+                   "--check-replicas").out
+    assert "training goes on" in shown, shown
+    assert len([f for f in os.listdir(".") if "-of-" in f]) == 2, os.listdir(".")
+    run_ok(2, *common, "--shard-optimizer", "--epochs", 5, "--checkpoint", "one", "--resume", "c")
+    shown = run_ok(1, *common, "--epochs", 6, "--resume", "one").out
+    assert "training goes on" in shown, shown
+    (part,) = (f for f in os.listdir(".") if f.endswith("2-of-2"))
+    os.remove(part)
+    one_line(run(2, *common, "--resume", "c"), 1, f"cannot resume: cannot open '{part}'")
 
 
 # ---- bad data ----
@@ -190,6 +244,15 @@ def a_loss_that_is_no_number_ends_all_ranks():
     said = "".join(r.err for r in results)
     assert said.count("\n") == 1 and "the loss is" in said and "at step" in said, results
     assert "epoch" in said and "rank" in said and "lower --lr" in said, results
+    assert re.search(r"first bad: (the output of )?'\w+(\.\w+)?'", said), results
+
+
+def bad_steps_can_be_left_out():
+    results = run(2, "--plot", "none", "--lr", 1e6, "--optimizer", "sgd", "--momentum", 0.9,
+                  "--epochs", 1, "--on-nan", "skip", "--log", "log")
+    assert "skipped: its loss is not finite" in results[0].out, results
+    assert len(rows("log", "step")) == 23, "it goes on"
+    one_line(results, 1, "the test loss is")
 
 
 def wrong_options_are_exit_code_2():
@@ -208,4 +271,7 @@ main([a_resumed_run_goes_on_to_the_bit, a_resumed_run_goes_on_within_an_epoch,
       places_that_cannot_be_written_are_said_before_training,
       a_full_disk_below_stdout_is_an_error_and_a_reader_that_left_is_none,
       a_full_disk_ends_all_ranks_and_keeps_the_old_checkpoint,
-      a_loss_that_is_no_number_ends_all_ranks, wrong_options_are_exit_code_2])
+      a_loss_that_is_no_number_ends_all_ranks, bad_steps_can_be_left_out,
+      a_schedulers_warning_is_a_checkpoint_and_a_code_to_go_on,
+      a_late_rank_is_waited_for_as_long_as_was_asked,
+      a_large_checkpoint_is_written_by_all_ranks_and_resumed_by_any_number, wrong_options_are_exit_code_2])

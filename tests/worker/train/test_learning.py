@@ -91,6 +91,63 @@ def a_residual_network_learns_and_goes_on():
         assert learnt[name] == shape, (name, learnt.get(name))
 
 
+def batches_can_be_added_up():
+    for model, tolerance in (("mlp", 1e-5), ("cnn", 1e-4)):
+        common = (*EXACT, "--model", model, "--optimizer", "sgd")
+        run_ok(1, *common, "--batch-size", 64, "--log", "whole")
+        run_ok(1, *common, "--batch-size", 16, "--accumulate", 4, "--log", "four")
+        run_ok(2, *common, "--batch-size", 16, "--accumulate", 2, "--log", "two")
+        close(losses("whole"), losses("four"), tolerance)
+        close(losses("whole"), losses("two"), tolerance)
+
+
+def two_stages_learn_as_one():
+    for model, tolerance in (("mlp", 1e-5), ("cnn", 1e-4)):
+        common = (*EXACT, "--model", model, "--optimizer", "sgd")
+        run_ok(1, *common, "--batch-size", 64, "--log", "one")
+        shown = run_ok(1, *common, "--batch-size", 64, "--stages", 2, "--log", "stages").out
+        assert re.search(r"engine .*, stages \w+ to \w+ \| \w+ to \w+", shown), shown
+        run_ok(2, *common, "--batch-size", 16, "--accumulate", 2, "--stages", 2,
+               "--micro-batches", 3, "--threads", 2, "--check-replicas", "--log", "both")
+        close(losses("one"), losses("stages"), tolerance)
+        close(losses("one"), losses("both"), tolerance)
+    run_ok(2, "--epochs", 1, "--plot", "none", "--stages", 2, "--logits", "a")
+    run_ok(2, "--epochs", 1, "--plot", "none", "--stages", 2, "--logits", "b")
+    assert open("a", "rb").read() == open("b", "rb").read()
+
+
+def ranks_can_share_out_the_optimizer():
+    for optimizer in ("adam", "sgd"):
+        more = ("--momentum", 0.9) if optimizer == "sgd" else ()
+        common = (*EXACT, "--model", "mlp", "--optimizer", optimizer, *more, "--clip-norm", 0.5,
+                  "--check-replicas")
+        for n in (2, 3):
+            run_ok(n, *common, "--log", f"all{n}")
+            run_ok(n, *common, "--shard-optimizer", "--log", f"shard{n}")
+            close(losses(f"all{n}"), losses(f"shard{n}"), 1e-5)
+    run_ok(2, *EXACT, "--model", "mlp", "--optimizer", "sgd", "--momentum", 0.9, "--log", "free")
+    assert losses("free")[1:] != losses("all2")[1:], "clipping changes steps"
+
+
+def a_trace_shows_every_rank_at_work():
+    run_ok(2, "--epochs", 1, "--plot", "none", "--stages", 2, "--trace", "t", "--log", "log")
+    with open("t") as f:
+        events = json.load(f)["traceEvents"]
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    spans = [dict(e, row=names[e["pid"], e["tid"]]) for e in events if e["ph"] == "X"]
+    steps = len(rows("log", "step"))
+    for rank in (0, 1):
+        mine = [e for e in spans if e["pid"] == rank]
+        told = {e["name"] for e in mine}
+        assert len([e for e in mine if e["row"] == "steps"]) == steps
+        assert len([e for e in mine if e["row"] == "data"]) == steps
+        assert {"conv1 forward", "conv1 backward", "fc2 backward", "optimizer"} <= told, told
+        talk = [e for e in mine if e["row"] == "communication"]
+        assert len(talk) >= steps and all(e["args"]["bytes"] > 0 for e in talk)
+        assert {e["row"] for e in mine if e["name"] == "fc2 forward"} == {"compute, second stage"}
+        assert all(e["dur"] >= 0 for e in mine)
+
+
 def a_run_repeats_to_the_bit():
     for i in (1, 2):
         run_ok(2, "--epochs", 2, "--plot", "none", "--log", f"log{i}", "--logits", f"out{i}")
@@ -129,6 +186,8 @@ def nothing_is_left_in_the_way():
 
 
 main([a_residual_network_learns_and_goes_on, the_digits_are_learnt_to_97_percent, bf16_learns_as_fp32_does, the_known_line_is_found,
-      one_rank_of_64_is_two_of_32_is_four_of_16, a_run_repeats_to_the_bit,
+      one_rank_of_64_is_two_of_32_is_four_of_16, batches_can_be_added_up,
+      two_stages_learn_as_one, ranks_can_share_out_the_optimizer,
+      a_trace_shows_every_rank_at_work, a_run_repeats_to_the_bit,
       buckets_and_backends_change_when_and_not_what, ranks_without_a_sample_take_part,
       a_target_out_of_reach_is_exit_code_3, nothing_is_left_in_the_way])

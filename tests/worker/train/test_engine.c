@@ -1,0 +1,220 @@
+/* The CPU engine's step, alone: clipping, steps left out, and where a bad number began.
+ */
+#include "tests/support/suite.h"
+
+#include "common/mem.h"
+#include "worker/engine.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCH = 16 };
+
+struct fixture {
+    struct ddp_group *group;
+    struct dataset data;
+    struct model *model;
+    struct optim optim;
+    struct engine_job job;
+    struct engine *engine;
+    uint32_t which[4 * BATCH];
+};
+
+static struct fixture open_engine(const char *model, struct engine_job more)
+{
+    struct fixture f = {0};
+    struct ddp_err err;
+    struct ddp_group_options alone = {.rank = 0, .size = 1};
+    const struct kernels *k = kernels_get(NULL, &err);
+    f.group = ddp_group_init(&alone, &err);
+    ck_assert_msg(f.group != NULL, "%s", err.text);
+    ck_ok(dataset_load("digits", 1, &f.data, &err), err);
+    f.model = model_create(model, f.data.shape, BATCH, k, &err);
+    ck_assert_msg(f.model != NULL, "%s", err.text);
+    optim_init(&f.optim, optim_find("sgd"), (struct optim_settings){0}, k,
+               model_param_count(f.model));
+    model_init(f.model, 1);
+    for (uint32_t i = 0; i < ARRAY_LEN(f.which); i++)
+        f.which[i] = 3 * i;
+    f.job = more;
+    f.job.group = f.group;
+    f.job.model = f.model;
+    f.job.kernels = k;
+    f.job.batch_size = BATCH;
+    f.job.threads = 1;
+    f.job.buckets = (struct reducer_settings){1 << 20, 25 << 20, true, false, false};
+    f.job.accumulate = more.accumulate ? more.accumulate : 1;
+    f.job.stages = more.stages ? more.stages : 1;
+    f.job.micro = 4;
+    return f;
+}
+
+static void start(struct fixture *f) /* f stands still from here on */
+{
+    struct ddp_err err;
+    f->job.optim = &f->optim;
+    f->job.data = &f->data;
+    f->engine = engine_cpu.open(&f->job, &err);
+    ck_assert_msg(f->engine != NULL, "%s", err.text);
+}
+
+static void close_engine(struct fixture *f)
+{
+    engine_cpu.close(f->engine);
+    optim_finish(&f->optim);
+    model_destroy(f->model);
+    dataset_finish(&f->data);
+    ddp_group_destroy(f->group);
+}
+
+static struct engine_result step(struct fixture *f, int n)
+{
+    struct ddp_err err;
+    struct engine_result result;
+    struct engine_step s = {.which = f->which, .mine = n, .all = n, .lr = 0.5f};
+    int rc = engine_cpu.step(f->engine, &s, &result, &err);
+    ck_assert_msg(rc == 1, "%s", err.text);
+    return result;
+}
+
+/* How far a step goes. */
+static double distance(const float *a, const float *b, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += pow((double)a[i] - (double)b[i], 2);
+    return sqrt(sum);
+}
+
+static const struct {
+    const char *model;
+    int stages, accumulate;
+} ways[] = {{"mlp", 1, 1}, {"cnn", 1, 3}, {"mlp", 2, 1}, {"cnn", 2, 2}};
+
+START_TEST(clipped_steps_are_as_long_as_asked)
+{
+    struct engine_job job = {
+        .stages = ways[_i].stages, .accumulate = ways[_i].accumulate, .clip_norm = 0.01};
+    struct fixture f = open_engine(ways[_i].model, job);
+    start(&f);
+    size_t n = model_param_count(f.model);
+    float *before = xmemdup(model_weights(f.model), n * sizeof(float));
+    step(&f, BATCH * f.job.accumulate);
+    ck_assert_double_eq_tol(distance(before, model_weights(f.model), n), 0.5 * 0.01,
+                            2e-5);
+    free(before);
+    close_engine(&f);
+}
+END_TEST
+
+/* One batch of all samples, several, and a pipeline make the same step. */
+START_TEST(all_ways_through_a_step_are_one)
+{
+    float *first = NULL;
+    size_t n = 0;
+    for (int way = 0; way < 4; way++) {
+        struct engine_job job = {.stages = 1 + way / 2, .accumulate = 2};
+        struct fixture f = open_engine("cnn", job);
+        if (way % 2)
+            f.job.micro = 3;
+        if (way == 1) { /* more samples to a batch, fewer batches */
+            struct ddp_err err;
+            model_destroy(f.model);
+            f.model = model_create("cnn", f.data.shape, 2 * BATCH, f.job.kernels, &err);
+            model_init(f.model, 1);
+            f.job.model = f.model;
+            f.job.batch_size = 2 * BATCH;
+        }
+        start(&f);
+        struct engine_result r = step(&f, 2 * BATCH - 3);
+        ck_assert(isfinite(r.loss) && r.sums.bad == 0 && !*r.where);
+        n = model_param_count(f.model);
+        if (first == NULL)
+            first = xmemdup(model_weights(f.model), n * sizeof(float));
+        ck_assert_double_le(distance(first, model_weights(f.model), n), 1e-5);
+        close_engine(&f);
+    }
+    free(first);
+}
+END_TEST
+
+static const struct {
+    const char *model, *param, *where;
+    int stages;
+    bool skip;
+} spoilt[] = {
+    {"mlp", "fc2.weight", "'fc2.weight'", 1, false},
+    {"cnn", "conv1.bias", "'conv1.bias'", 1, true},
+    {"cnn", "fc1.weight", "'fc1.weight'", 2, true},
+    {"toy", "net2.bias", "'net2.bias'", 2, false},
+};
+
+START_TEST(a_bad_number_is_traced_to_where_it_began)
+{
+    struct engine_job job = {.stages = spoilt[_i].stages, .skip_bad = spoilt[_i].skip};
+    struct fixture f = open_engine(spoilt[_i].model, job);
+    start(&f);
+    size_t n, count = model_param_count(f.model);
+    const struct param *params = model_params(f.model, &n);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(params[i].name, spoilt[_i].param) == 0)
+            model_weights(f.model)[params[i].offset] = NAN;
+    float *before = xmemdup(model_weights(f.model), count * sizeof(float));
+    struct engine_result r = step(&f, BATCH);
+    ck_assert_str_eq(r.where, spoilt[_i].where);
+    ck_assert(isnan(r.loss));
+    ck_assert(r.sums.bad == !spoilt[_i].skip && r.sums.skipped == spoilt[_i].skip);
+    ck_assert_mem_eq(before, model_weights(f.model), count * sizeof(float));
+    free(before);
+    close_engine(&f);
+}
+END_TEST
+
+START_TEST(an_overflow_is_traced_to_the_layer_that_made_it)
+{
+    struct fixture f = open_engine("mlp", (struct engine_job){0});
+    start(&f);
+    size_t n;
+    const struct param *params = model_params(f.model, &n);
+    for (size_t i = 0; i < params[2].count;
+         i++) /* fc2.weight: finite, its sums are not */
+        model_weights(f.model)[params[2].offset + i] = 3e38f;
+    struct engine_result r = step(&f, BATCH);
+    ck_assert_str_eq(r.where, "the output of 'fc2'");
+    close_engine(&f);
+}
+END_TEST
+
+/* The loss is a number, and the gradients are too large for one. */
+START_TEST(bad_gradients_are_skipped)
+{
+    struct fixture f = open_engine("toy", (struct engine_job){.skip_bad = true});
+    start(&f);
+    size_t n, count = model_param_count(f.model);
+    const struct param *params = model_params(f.model, &n);
+    for (size_t i = 0; i < params[2].count; i++)
+        model_weights(f.model)[params[2].offset + i] = i % 2 ? 3e37f : -3e37f;
+    float *before = xmemdup(model_weights(f.model), count * sizeof(float));
+    struct engine_result r = step(&f, BATCH);
+    ck_assert(r.sums.skipped == 1 && r.sums.bad == 0);
+    ck_assert_mem_eq(before, model_weights(f.model), count * sizeof(float));
+    free(before);
+    close_engine(&f);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("engine");
+    TCase *t = tcase_create("engine");
+    tcase_set_timeout(t, 60);
+    tcase_add_loop_test(t, clipped_steps_are_as_long_as_asked, 0, ARRAY_LEN(ways));
+    tcase_add_test(t, all_ways_through_a_step_are_one);
+    tcase_add_loop_test(t, a_bad_number_is_traced_to_where_it_began, 0,
+                        ARRAY_LEN(spoilt));
+    tcase_add_test(t, an_overflow_is_traced_to_the_layer_that_made_it);
+    tcase_add_test(t, bad_gradients_are_skipped);
+    suite_add_tcase(s, t);
+    return s;
+}

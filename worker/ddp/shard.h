@@ -1,0 +1,24 @@
+/* worker/ddp/shard.h - an optimiser whose memory the ranks share out
+ *
+ * Each rank remembers the states of its pieces of the parameters (reducer_pieces()), and
+ * steps there; then the weights are gathered. With n ranks the optimiser takes an n-th of
+ * the memory and of the time. (Rajbhandari et al., "ZeRO", SC 2020, stage 1.)
+ */
+#ifndef WORKER_DDP_SHARD_H
+#define WORKER_DDP_SHARD_H
+
+#include "worker/ddp/reducer.h"
+#include "worker/optim/optim.h"
+
+/* Keep this rank's pieces of whole states, and give back the rest. */
+void shard_keep(struct optim *o, const struct reducer *r);
+
+/* Put the whole states together in o->whole, on every rank; shard_forget() frees them. */
+int shard_gather(struct optim *o, struct reducer *r, struct ddp_err *err);
+void shard_forget(struct optim *o);
+
+/* A step of this rank's pieces, and everybody's weights. */
+int shard_step(struct optim *o, struct reducer *r, float *w, const float *g, float lr,
+               struct ddp_err *err);
+
+#endif

@@ -1,0 +1,333 @@
+/* worker/pipeline.c - see pipeline.h
+ *
+ * Two counters say how far each stage has come: forwards of stage 0, backwards of
+ * stage 1. A stage that needs more waits at a condition variable. Ranges of gradients
+ * that stage 1 has finished are noted in a list, which stage 0, the caller's thread,
+ * passes on: only one thread may talk to the group.
+ */
+#include "worker/pipeline.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct range {
+    size_t offset, count;
+};
+
+struct pipeline;
+
+struct stage {
+    struct pipeline *p;
+    int from, to; /* layers */
+    void *span_arg;
+    int micro;    /* the one that is going back, for on_ready() */
+    float *extra; /* borrowed: gradients of a micro-batch that are to be added */
+};
+
+struct pipeline {
+    struct model *model;
+    const struct kernels *k;
+    int micro, max_batch, threads;
+    struct model **views;      /* owned, [micro] */
+    struct batch *batches;     /* [micro]: parts of the step's */
+    struct model_pass *passes; /* [micro], and then the caller's own */
+    float *losses;             /* [micro] */
+    int *corrects;
+    float *extra; /* owned: as large as the gradients */
+    struct stage stages[PIPELINE_STAGES];
+    model_span_fn span;
+
+    pthread_t thread; /* of stage 1 */
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    bool there, ending;
+    long step;     /* counts up: there is work */
+    int forwards;  /* of stage 0 in this step, */
+    int backwards; /* of stage 1 */
+    int n;         /* micro-batches of this step */
+    bool adds;
+    struct range *ready; /* owned: finished by stage 1, [MODEL_MAX_LAYERS] */
+    int nready, passed;  /* noted; passed on */
+};
+
+/* ---- gradients ---- */
+
+static void pass_on(struct pipeline *p)
+{
+    const struct model_pass *pass = &p->passes[p->micro];
+    for (;;) {
+        struct range r = {0, 0};
+        pthread_mutex_lock(&p->lock);
+        if (p->passed < p->nready)
+            r = p->ready[p->passed++];
+        pthread_mutex_unlock(&p->lock);
+        if (r.count == 0)
+            return;
+        if (pass->ready)
+            pass->ready(r.offset, r.count, pass->arg);
+    }
+}
+
+/* A layer of one micro-batch has gone back. */
+static void on_ready(size_t offset, size_t count, void *arg)
+{
+    struct stage *s = arg;
+    struct pipeline *p = s->p;
+    const struct model_pass *pass = &p->passes[p->micro];
+    if (s->micro > 0 || p->adds)
+        p->k->add(model_grads(p->model) + offset, p->extra + offset, (int64_t)count);
+    if (s->micro < p->n - 1)
+        return;
+    if (s == &p->stages[0]) {
+        pass_on(p); /* what is behind us in the model comes first */
+        if (pass->ready)
+            pass->ready(offset, count, pass->arg);
+        return;
+    }
+    pthread_mutex_lock(&p->lock);
+    p->ready[p->nready++] = (struct range){offset, count};
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* ---- what a stage does ---- */
+
+static void wait_until(struct pipeline *p, const int *counter, int at_least)
+{
+    pthread_mutex_lock(&p->lock);
+    while (*counter < at_least)
+        pthread_cond_wait(&p->moved, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void count_up(struct pipeline *p, int *counter)
+{
+    pthread_mutex_lock(&p->lock);
+    ++*counter;
+    pthread_cond_broadcast(&p->moved);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void watch(struct stage *s, int m)
+{
+    if (s->p->span)
+        model_observe(s->p->views[m], s->p->span, s->span_arg);
+}
+
+static void forward(struct stage *s, int m)
+{
+    struct pipeline *p = s->p;
+    bool last = s == &p->stages[PIPELINE_STAGES - 1];
+    if (last)
+        wait_until(p, &p->forwards, m + 1);
+    watch(s, m);
+    model_pass_forward(p->views[m], &p->passes[m], s->from, s->to);
+    if (last)
+        p->losses[m] = model_pass_loss(p->views[m], &p->passes[m], &p->corrects[m]);
+    else
+        count_up(p, &p->forwards);
+}
+
+static void backward(struct stage *s, int m)
+{
+    struct pipeline *p = s->p;
+    bool first = s == &p->stages[0];
+    if (first)
+        wait_until(p, &p->backwards, m + 1);
+    watch(s, m);
+    s->micro = m;
+    struct model_pass pass = p->passes[m];
+    pass.ready = on_ready;
+    pass.arg = s;
+    model_set_grads(p->views[m], m > 0 || p->adds ? p->extra : model_grads(p->model));
+    model_pass_back(p->views[m], &pass, s->from, s->to);
+    if (!first)
+        count_up(p, &p->backwards);
+}
+
+static void run_stage(struct stage *s)
+{
+    struct pipeline *p = s->p;
+    int ahead = (int)(&p->stages[PIPELINE_STAGES] - s), f = 0;
+    for (; f < p->n && f < ahead; f++)
+        forward(s, f);
+    for (int b = 0; b < p->n; b++) {
+        backward(s, b);
+        if (f < p->n)
+            forward(s, f++);
+    }
+}
+
+static void *stage_thread(void *arg)
+{
+    struct pipeline *p = arg;
+    long done = 0;
+    kernels_set_threads(p->threads);
+    for (;;) {
+        pthread_mutex_lock(&p->lock);
+        while (p->step == done && !p->ending)
+            pthread_cond_wait(&p->moved, &p->lock);
+        bool ending = p->ending;
+        pthread_mutex_unlock(&p->lock);
+        if (ending)
+            break;
+        done++;
+        run_stage(&p->stages[1]);
+    }
+    kernels_set_threads(1);
+    return NULL;
+}
+
+/* ---- a step ---- */
+
+/* Cut the batch in even parts, as many as it has samples at most. */
+static void cut(struct pipeline *p, const struct model_pass *pass)
+{
+    const struct batch *b = pass->batch;
+    size_t in, out;
+    model_io(p->model, &in, &out);
+    p->n = b->n < p->micro ? b->n : p->micro;
+    for (int m = 0; m < p->n; m++) {
+        int from = (int)((long)b->n * m / p->n), to = (int)((long)b->n * (m + 1) / p->n);
+        struct batch *part = &p->batches[m];
+        *part = (struct batch){.x = b->x + (size_t)from * in, .n = to - from};
+        if (b->labels)
+            part->labels = b->labels + from;
+        if (b->targets)
+            part->targets = b->targets + (size_t)from * out;
+        p->passes[m] = *pass;
+        p->passes[m].batch = part;
+        p->passes[m].scale = pass->scale * (float)part->n / (float)b->n;
+        p->passes[m].seed = pass->seed + ((uint64_t)m << 48); /* drops other units */
+    }
+    p->passes[p->micro] = *pass;
+}
+
+float pipeline_step(struct pipeline *p, const struct model_pass *pass, bool adds,
+                    int *correct, struct model **bad)
+{
+    cut(p, pass);
+    pthread_mutex_lock(&p->lock);
+    p->adds = adds;
+    p->forwards = p->backwards = p->nready = p->passed = 0;
+    p->step++;
+    pthread_cond_broadcast(&p->moved);
+    pthread_mutex_unlock(&p->lock);
+    run_stage(&p->stages[0]);
+    float loss = 0;
+    *correct = 0;
+    *bad = NULL;
+    for (int m = 0; m < p->n; m++) {
+        loss += p->losses[m] * (float)p->batches[m].n / (float)pass->batch->n;
+        *correct += p->corrects[m];
+        if (!*bad && !isfinite(p->losses[m]))
+            *bad = p->views[m];
+    }
+    return loss;
+}
+
+/* ---- its life ---- */
+
+static int make_views(struct pipeline *p, struct ddp_err *err)
+{
+    int most = (p->max_batch + p->micro - 1) / p->micro;
+    for (int m = 0; m < p->micro; m++) {
+        p->views[m] = model_create_view(p->model, most, err);
+        if (!p->views[m])
+            return -1;
+    }
+    return 0;
+}
+
+struct pipeline *pipeline_create(struct model *model, int max_batch, int micro,
+                                 int threads, const struct kernels *kernels,
+                                 struct ddp_err *err)
+{
+    int first[PIPELINE_STAGES + 1], rc;
+    struct pipeline *p = xcalloc(1, sizeof *p);
+    *p = (struct pipeline){.model = model,
+                           .k = kernels,
+                           .max_batch = max_batch,
+                           .micro = micro < max_batch ? micro : max_batch,
+                           .threads =
+                               threads > PIPELINE_STAGES ? threads / PIPELINE_STAGES : 1,
+                           .lock = PTHREAD_MUTEX_INITIALIZER,
+                           .moved = PTHREAD_COND_INITIALIZER};
+    size_t n = (size_t)p->micro;
+    p->views = xcalloc(n, sizeof(void *));
+    p->batches = xcalloc(n, sizeof *p->batches);
+    p->passes = xcalloc(n + 1, sizeof *p->passes);
+    p->losses = xcalloc(n, sizeof *p->losses);
+    p->corrects = xcalloc(n, sizeof *p->corrects);
+    p->extra = xcalloc(model_param_count(model) + 16, sizeof *p->extra);
+    p->ready = xcalloc(MODEL_MAX_LAYERS, sizeof *p->ready);
+    if (model_layers(model) < PIPELINE_STAGES) {
+        err_set(err, "--stages %d: model '%s' has %d layer", PIPELINE_STAGES,
+                model_type(model)->name, model_layers(model));
+        goto fail;
+    }
+    model_split(model, PIPELINE_STAGES, first);
+    for (int s = 0; s < PIPELINE_STAGES; s++)
+        p->stages[s] = (struct stage){.p = p, .from = first[s], .to = first[s + 1]};
+    kernels_set_threads(p->threads); /* the first stage's, and what views are made for */
+    if (make_views(p, err) < 0)
+        goto fail;
+    rc = pthread_create(&p->thread, NULL, stage_thread, p);
+    if (rc != 0) {
+        err_set(err, "--stages %d: cannot start a thread: %s", PIPELINE_STAGES,
+                strerror(rc));
+        goto fail;
+    }
+    p->there = true;
+    return p;
+
+fail:
+    pipeline_destroy(p);
+    return NULL;
+}
+
+void pipeline_destroy(struct pipeline *p)
+{
+    if (!p)
+        return;
+    if (p->there) {
+        pthread_mutex_lock(&p->lock);
+        p->ending = true;
+        pthread_cond_broadcast(&p->moved);
+        pthread_mutex_unlock(&p->lock);
+        pthread_join(p->thread, NULL);
+    }
+    for (int m = 0; m < p->micro; m++)
+        model_destroy(p->views[m]);
+    free(p->views);
+    free(p->batches);
+    free(p->passes);
+    free(p->losses);
+    free(p->corrects);
+    free(p->extra);
+    free(p->ready);
+    free(p);
+}
+
+void pipeline_describe(const struct pipeline *p, char *text, size_t size)
+{
+    size_t used = 0;
+    *text = '\0';
+    for (int s = 0; s < PIPELINE_STAGES && used < size; s++) {
+        const struct layer_spec *l = model_type(p->model)->layers;
+        used += (size_t)snprintf(text + used, size - used, "%s%s to %s", s ? " | " : "",
+                                 l[p->stages[s].from].name, l[p->stages[s].to - 1].name);
+    }
+}
+
+void pipeline_observe(struct pipeline *p, model_span_fn span, void *args[PIPELINE_STAGES])
+{
+    p->span = span;
+    for (int s = 0; s < PIPELINE_STAGES; s++)
+        p->stages[s].span_arg = args[s];
+}

@@ -1,0 +1,127 @@
+/* worker/report/trace.c - see trace.h */
+#include "worker/report/trace.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct span {
+    int64_t begin_ns, end_ns;
+    size_t bytes;
+    enum trace_row row;
+    char what[32];
+};
+
+struct trace {
+    int rank;
+    int64_t zero_ns;
+    pthread_mutex_t lock;
+    struct span *spans; /* owned, [TRACE_MOST]: pages are taken as they fill */
+    size_t n, lost;
+};
+
+static const char *const row_names[] = {[TRACE_STEP] = "steps",
+                                        [TRACE_DATA] = "data",
+                                        [TRACE_COMPUTE] = "compute",
+                                        [TRACE_SECOND_STAGE] = "compute, second stage",
+                                        [TRACE_TALK] = "communication"};
+
+struct trace *trace_create(int rank)
+{
+    struct trace *t = xcalloc(1, sizeof *t);
+    t->rank = rank;
+    t->spans = xcalloc(TRACE_MOST, sizeof *t->spans);
+    pthread_mutex_init(&t->lock, NULL);
+    t->zero_ns = now_ns();
+    return t;
+}
+
+void trace_destroy(struct trace *t)
+{
+    if (!t)
+        return;
+    pthread_mutex_destroy(&t->lock);
+    free(t->spans);
+    free(t);
+}
+
+void trace_zero(struct trace *t)
+{
+    t->zero_ns = now_ns();
+}
+
+void trace_span(struct trace *t, enum trace_row row, const char *what, size_t bytes,
+                int64_t begin_ns, int64_t end_ns)
+{
+    if (!t)
+        return;
+    pthread_mutex_lock(&t->lock);
+    if (t->n < TRACE_MOST) {
+        struct span *s = &t->spans[t->n++];
+        *s = (struct span){begin_ns - t->zero_ns, end_ns - t->zero_ns, bytes, row, ""};
+        snprintf(s->what, sizeof s->what, "%s", what);
+    } else {
+        t->lost++;
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+static void put_names(const struct trace *t, FILE *f)
+{
+    fprintf(f,
+            "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":"
+            "\"rank %d\"}}",
+            t->rank, t->rank);
+    for (size_t row = 0; row < ARRAY_LEN(row_names); row++)
+        fprintf(f,
+                ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%zu,"
+                "\"args\":{\"name\":\"%s\"}}",
+                t->rank, row, row_names[row]);
+    if (t->lost)
+        fprintf(f,
+                ",\n{\"name\":\"%zu later spans were not kept\",\"ph\":\"i\",\"s\":\"p\","
+                "\"pid\":%d,\"tid\":0,\"ts\":%.3f}",
+                t->lost, t->rank, (double)t->spans[t->n - 1].end_ns / 1e3);
+}
+
+char *trace_text(struct trace *t, size_t *len)
+{
+    char *text = NULL;
+    FILE *f = open_memstream(&text, len);
+    if (!f)
+        abort();
+    put_names(t, f);
+    for (size_t i = 0; i < t->n; i++) {
+        const struct span *s = &t->spans[i];
+        fprintf(f,
+                ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,"
+                "\"dur\":%.3f",
+                s->what, t->rank, (int)s->row, (double)s->begin_ns / 1e3,
+                (double)(s->end_ns - s->begin_ns) / 1e3);
+        if (s->bytes)
+            fprintf(f, ",\"args\":{\"bytes\":%zu}", s->bytes);
+        fputc('}', f);
+    }
+    fclose(f);
+    return text;
+}
+
+int trace_write(const char *path, const char *texts, size_t len, struct ddp_err *err)
+{
+    FILE *f = fopen(path, "we");
+    if (!f)
+        return err_errno(err, "cannot write the trace '%s'", path);
+    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", f);
+    fwrite(texts, 1, len, f);
+    fputs("\n]}\n", f);
+    bool failed = fflush(f) != 0 || ferror(f);
+    if (failed)
+        err_errno(err, "cannot write the trace '%s'", path);
+    return fclose(f) != 0 || failed ? -1 : 0;
+}

@@ -1,0 +1,125 @@
+/* worker/saver.c - see saver.h */
+#include "worker/saver.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+struct saver {
+    const char *place; /* borrowed */
+    pthread_t thread;
+    bool writing;                /* the thread is there */
+    bool waits;                  /* for the other ranks' parts */
+    struct checkpoint *snapshot; /* owned */
+    atomic_bool cancelled;
+    int rc;             /* the thread's */
+    char *written;      /* owned: the thread's */
+    struct ddp_err why; /* the thread's */
+    char *path;         /* owned */
+    int64_t stalled_ns;
+};
+
+struct saver *saver_create(const char *place)
+{
+    struct saver *s = xcalloc(1, sizeof *s);
+    s->place = place;
+    return s;
+}
+
+static void *write_it(void *arg)
+{
+    struct saver *s = arg;
+    s->rc = checkpoint_write(s->snapshot, &s->cancelled, &s->written, &s->why);
+    return NULL;
+}
+
+void saver_clear(struct saver *s, const struct checkpoint_info *info, struct model *model,
+                 const struct optim *optim)
+{
+    checkpoint_clear(s->place, info, checkpoint_parts(info, model, optim));
+}
+
+int saver_start(struct saver *s, const struct checkpoint_info *info, struct model *model,
+                const struct optim *optim, struct ddp_err *err)
+{
+    int64_t began = now_ns();
+    s->snapshot = checkpoint_take(s->place, info, model, optim);
+    s->rc = 0;
+    atomic_store(&s->cancelled, false);
+    if (s->snapshot) {
+        sigset_t all, before; /* signals are the training thread's */
+        s->waits = info->rank == 0 && checkpoint_parts(info, model, optim) > 1;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        int rc = pthread_create(&s->thread, NULL, write_it, s);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        if (rc != 0) {
+            checkpoint_free(s->snapshot);
+            s->snapshot = NULL;
+            return err_set(err, "no checkpoint: cannot start a thread");
+        }
+        s->writing = true;
+    }
+    s->stalled_ns += now_ns() - began;
+    return 0;
+}
+
+static int join(struct saver *s, struct ddp_err *err)
+{
+    if (s->writing) {
+        int64_t began = now_ns();
+        pthread_join(s->thread, NULL);
+        s->stalled_ns += now_ns() - began;
+        s->writing = s->waits = false;
+        checkpoint_free(s->snapshot);
+        s->snapshot = NULL;
+        if (s->written) {
+            free(s->path);
+            s->path = s->written;
+            s->written = NULL;
+        }
+    }
+    int rc = s->rc;
+    s->rc = 0;
+    return rc < 0 ? err_set(err, "%s", s->why.text) : 0;
+}
+
+int saver_part(struct saver *s, struct ddp_err *err)
+{
+    return s->waits ? 0 : join(s, err);
+}
+
+void saver_cancel(struct saver *s)
+{
+    atomic_store(&s->cancelled, true);
+}
+
+int saver_end(struct saver *s, struct ddp_err *err)
+{
+    return join(s, err);
+}
+
+void saver_destroy(struct saver *s)
+{
+    struct ddp_err ignored;
+    if (!s)
+        return;
+    saver_cancel(s);
+    join(s, &ignored);
+    free(s->path);
+    free(s);
+}
+
+const char *saver_path(const struct saver *s)
+{
+    return s ? s->path : NULL;
+}
+
+double saver_stalled_s(const struct saver *s)
+{
+    return (double)s->stalled_ns / 1e9;
+}

@@ -29,14 +29,20 @@ static int read_pairs(const char *text, struct alloc *a, struct ddp_err *err)
             rc = err_set(err,
                          "LSB_MCPU_HOSTS='%s': host and number in turn is the form, and "
                          "'%s' has no number",
-                         text, host);
+                         SHOWN(text), SHOWN(host));
         } else {
+            struct alloc_node *node = sched_add(a, "LSB_MCPU_HOSTS", host, err);
             char *from = xasprintf("LSB_MCPU_HOSTS: %ld slots", n);
-            sched_slots_else(alloc_add(a, host), (int)n, from);
+            if (node)
+                sched_slots_else(node, (int)n, from);
+            else
+                rc = -1;
             free(from);
         }
     }
     free(copy);
+    if (rc == 0 && a->nnodes == 0)
+        rc = err_set(err, "LSB_MCPU_HOSTS='%s' names no host", SHOWN(text));
     return rc;
 }
 

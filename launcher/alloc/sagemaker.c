@@ -51,7 +51,8 @@ static int read_list(const char *where, const json_t *list, struct strv *hosts,
     qsort(hosts->v, hosts->n, sizeof *hosts->v, by_number);
     for (i = 1; i < hosts->n; i++) {
         if (strcmp(hosts->v[i - 1], hosts->v[i]) == 0)
-            return err_set(err, "%s: '%s' is in the list twice", where, hosts->v[i]);
+            return err_set(err, "%s: '%s' is in the list twice", where,
+                           SHOWN(hosts->v[i]));
     }
     return 0;
 }
@@ -66,7 +67,7 @@ static int find_current(const char *where, const char *name, const struct strv *
         }
     }
     return err_set(err, "%s: the current host '%s' is not in the list", where,
-                   name ? name : "");
+                   SHOWN(name ? name : ""));
 }
 
 static int read_file(const char *path, struct strv *hosts, int *current,
@@ -75,7 +76,7 @@ static int read_file(const char *path, struct strv *hosts, int *current,
     json_error_t why;
     json_t *root = json_load_file(path, 0, &why);
     if (!root)
-        return err_set(err, "%s:%d:%d: %s", path, why.line, why.column, why.text);
+        return err_set(err, "%s:%d:%d: %s", path, why.line, why.column, SHOWN(why.text));
     int rc = read_list(path, json_object_get(root, "hosts"), hosts, err);
     if (rc == 0)
         rc = find_current(path, json_string_value(json_object_get(root, "current_host")),
@@ -89,7 +90,8 @@ static int read_variables(struct strv *hosts, int *current, struct ddp_err *err)
     json_error_t why;
     json_t *list = json_loads(sched_env("SM_HOSTS"), 0, &why);
     if (!list)
-        return err_set(err, "SM_HOSTS='%s': %s", sched_env("SM_HOSTS"), why.text);
+        return err_set(err, "SM_HOSTS='%s': %s", SHOWN(sched_env("SM_HOSTS")),
+                       SHOWN(why.text));
     int rc = read_list("SM_HOSTS", list, hosts, err);
     if (rc == 0)
         rc = find_current("SM_CURRENT_HOST", sched_env("SM_CURRENT_HOST"), hosts, current,
@@ -124,9 +126,11 @@ static int read_sagemaker(const struct opts *opts, struct alloc *a, struct ddp_e
     int n = gpus && strcmp(gpus, "0") != 0 ? sched_gpus("SM_NUM_GPUS", gpus, err) : 0;
     a->scheduler_owned = true;
     for (size_t i = 0; rc == 0 && n >= 0 && i < hosts.n; i++) {
-        struct alloc_node *node = alloc_add(a, hosts.v[i]);
-        node->local = (int)i == current;
-        if (n > 0)
+        struct alloc_node *node = sched_add(a, "the list of hosts", hosts.v[i], err);
+        rc = node ? 0 : -1;
+        if (node)
+            node->local = (int)i == current;
+        if (node && n > 0)
             sched_slots(node, n, "SM_NUM_GPUS");
     }
     strv_finish(&hosts);

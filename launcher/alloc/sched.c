@@ -5,6 +5,7 @@
 #include "common/mem.h"
 #include "launcher/alloc/hosts.h"
 
+#include <ctype.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,18 @@ const char *sched_env(const char *name)
 {
     const char *value = getenv(name);
     return value && *value ? value : NULL;
+}
+
+struct alloc_node *sched_add(struct alloc *alloc, const char *variable, const char *host,
+                             struct ddp_err *err)
+{
+    const char *p = host;
+    while (isalnum((unsigned char)*p) || (*p && strchr("._-", *p)))
+        p++;
+    if (!*p && *host && *host != '-')
+        return alloc_add(alloc, host);
+    err_set(err, "%s: '%s' is no name of a host", variable, SHOWN(host));
+    return NULL;
 }
 
 int sched_gpus(const char *name, const char *text, struct ddp_err *err)
@@ -26,7 +39,7 @@ int sched_gpus(const char *name, const char *text, struct ddp_err *err)
         if (n == 0 || at != end)
             return err_set(err,
                            "%s='%s': '4' or 'v100:4' is the form, and this is not it",
-                           name, text);
+                           name, SHOWN(text));
         sum += n;
         if (!*end)
             return sum > SCHED_COUNT_MAX ? SCHED_COUNT_MAX : (int)sum;

@@ -7,6 +7,7 @@
 #ifndef LAUNCHER_ALLOC_SCHED_H
 #define LAUNCHER_ALLOC_SCHED_H
 
+#include "common/shown.h"
 #include "launcher/alloc/alloc.h"
 
 /* The environment's value, NULL when it is unset or empty. */
@@ -15,6 +16,11 @@ const char *sched_env(const char *name);
 /* A number from 1; moves *p behind it. 0: there is none. */
 int sched_number(const char **p);
 enum { SCHED_COUNT_MAX = 1 << 20 };
+
+/* A node of that name, as `variable` has it; NULL with `err` when no host is called so.
+ * Valid until the next one is added. */
+struct alloc_node *sched_add(struct alloc *alloc, const char *variable, const char *host,
+                             struct ddp_err *err);
 
 /* Slurm's "4(x2),1" into counts[n], which it must cover exactly. `name` is the variable,
  * for the complaint. */

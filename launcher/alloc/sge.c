@@ -1,20 +1,20 @@
 /* launcher/alloc/sge.c - the allocation of a Grid Engine job
  *
  * $PE_HOSTFILE: "host slots queue@host processors", blanks or tabs between, a line for
- * each queue instance, so that a host may come twice: its slots add up (sge_pe(5)). The
- * first line is the master's. What a slot is differs from site to site (a core, a
- * hardware thread: 80 on a node of 4 GPUs); it counts on nodes without GPUs only. ABCI
- * has the hosts' names in the file $SGE_JOB_HOSTLIST, too.
+ * each queue instance, so that a host may come twice, short or with its domain: its slots
+ * add up (sge_pe(5)). The first line is the master's. What a slot is differs from site to
+ * site (a core, a hardware thread: 80 on a node of 4 GPUs); it counts on nodes without
+ * GPUs only. ABCI has the hosts' names in the file $SGE_JOB_HOSTLIST, too.
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "launcher/alloc/hostbook.h"
 #include "launcher/alloc/sched.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 static bool detect(const struct opts *opts)
 {
@@ -22,34 +22,46 @@ static bool detect(const struct opts *opts)
            sched_env("JOB_ID") && sched_env("SGE_ROOT");
 }
 
-static struct alloc_node *find_or_add(struct alloc *a, const char *host)
-{
-    for (size_t i = 0; i < a->nnodes; i++) {
-        if (strcasecmp(a->nodes[i].name, host) == 0)
-            return &a->nodes[i];
-    }
-    return alloc_add(a, host);
-}
-
-static int read_line(const char *path, int number, char *line, struct alloc *a,
+/* "host slots ...": into the book, where a host that comes again adds up. */
+static int read_line(struct hostbook *book, const struct host_place *place,
                      struct ddp_err *err)
 {
-    char *save = NULL;
-    const char *host = strtok_r(line, " \t\r\n", &save);
+    char *copy = xstrndup(place->text, place->len), *save = NULL, *end = NULL;
+    const char *host = strtok_r(copy, " \t\r\n", &save);
     const char *slots = strtok_r(NULL, " \t\r\n", &save);
-    if (!host)
-        return 0; /* blank */
-    char *end = NULL;
     long n = slots ? strtol(slots, &end, 10) : 0;
-    if (!slots || *end || n < 1 || n > 1 << 20)
-        return err_set(err, "%s:%d: '%s %s': a host and a number of slots is the form",
-                       path, number, host, slots ? slots : "");
-    struct alloc_node *node = find_or_add(a, host);
-    int sum = node->slots_else + (int)n;
-    char *from = xasprintf("PE_HOSTFILE: %d slots", sum);
-    sched_slots_else(node, sum, from);
-    free(from);
-    return 0;
+    struct host_entry e;
+    int rc = 0;
+    if (host && (!slots || *end || n < 1 || n > SLOTS_MAX)) {
+        rc = err_set(err, "%s:%ld: '%s %s': a host and a number of slots is the form",
+                     place->source, place->line, SHOWN(host), slots ? SHOWN(slots) : "");
+    } else if (host) { /* else the line is blank */
+        const char *at = place->text + (host - copy);
+        rc = host_word(place, at, at + strlen(host), &e, err);
+        e.slots = (int)n;
+        if (rc == 0)
+            rc = hostbook_add(book, place, &e, err);
+    }
+    free(copy);
+    return rc;
+}
+
+static int read_lines(const char *path, FILE *f, struct alloc *a, struct ddp_err *err)
+{
+    struct hostbook *book = hostbook_create(a, REPEAT_ADDS);
+    struct host_place place = {.source = path};
+    char *line = NULL;
+    size_t room = 0;
+    int rc = 0;
+    for (ssize_t n; rc == 0 && (n = getline(&line, &room, f)) >= 0;) {
+        place.line++;
+        place.text = line;
+        place.len = (size_t)n - (n > 0 && line[n - 1] == '\n');
+        rc = read_line(book, &place, err);
+    }
+    free(line);
+    hostbook_destroy(book);
+    return rc;
 }
 
 static int read_pe_hostfile(const char *path, struct alloc *a, struct ddp_err *err)
@@ -57,15 +69,16 @@ static int read_pe_hostfile(const char *path, struct alloc *a, struct ddp_err *e
     FILE *f = fopen(path, "re");
     if (!f)
         return err_errno(err, "cannot open PE_HOSTFILE '%s'", path);
-    char *line = NULL;
-    size_t room = 0;
-    int rc = 0;
-    for (int number = 1; rc == 0 && getline(&line, &room, f) >= 0; number++)
-        rc = read_line(path, number, line, a, err);
-    free(line);
+    int rc = read_lines(path, f, a, err);
     fclose(f);
     if (rc == 0 && a->nnodes == 0)
         rc = err_set(err, "PE_HOSTFILE '%s' names no host", path);
+    for (size_t i = 0; rc == 0 && i < a->nnodes; i++) {
+        int slots = a->nodes[i].slots;
+        char *from = xasprintf("PE_HOSTFILE: %d slots", slots);
+        sched_slots_else(&a->nodes[i], slots, from);
+        free(from);
+    }
     return rc;
 }
 
@@ -80,7 +93,7 @@ static int check_number(const char *file, const struct alloc *a, struct ddp_err 
         err,
         "NHOSTS=%s, but %s=%s names %zu host%s: variables of two jobs? -H names "
         "the hosts",
-        text, file, sched_env(file), a->nnodes, a->nnodes == 1 ? "" : "s");
+        SHOWN(text), file, SHOWN(sched_env(file)), a->nnodes, a->nnodes == 1 ? "" : "s");
 }
 
 static int read_sge(const struct opts *opts, struct alloc *a, struct ddp_err *err)

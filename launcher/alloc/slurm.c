@@ -14,6 +14,7 @@
 #include "common/mem.h"
 #include "launcher/alloc/sched.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,11 +48,11 @@ static int add_nodes(const char *name, const char *list, struct alloc *a,
     struct strv names = {0};
     int rc = hostlist_expand(list, &names, err);
     if (rc < 0)
-        err_prefix(err, "%s='%s'", name, list);
+        err_prefix(err, "%s", name);
     else if (names.n == 0)
-        rc = err_set(err, "%s='%s' names no node", name, list);
+        rc = err_set(err, "%s='%s' names no node", name, SHOWN(list));
     for (size_t i = 0; rc == 0 && i < names.n; i++)
-        alloc_add(a, names.v[i]);
+        rc = sched_add(a, name, names.v[i], err) ? 0 : -1;
     strv_finish(&names);
     return rc;
 }
@@ -64,22 +65,29 @@ struct names {
     char nodelist[64], tasks[64], ntasks[64];
 };
 
-/* srun spreads -n tasks evenly when fewer were asked for than fit. */
-static void lower_to(int *counts, size_t n, long total)
+static long sum_up_to(const int *counts, size_t n, int most)
 {
     long sum = 0;
     for (size_t i = 0; i < n; i++)
-        sum += counts[i];
-    while (sum > total) {
-        int most = 0;
-        for (size_t i = 0; i < n; i++)
-            most = counts[i] > most ? counts[i] : most;
-        for (size_t i = n; i > 0 && sum > total; i--) {
-            if (counts[i - 1] == most) {
-                counts[i - 1]--;
-                sum--;
-            }
-        }
+        sum += counts[i] < most ? counts[i] : most;
+    return sum;
+}
+
+/* srun spreads -n tasks evenly when fewer were asked for than fit: no node has more than
+ * it needs to, and the first ones have the rest. */
+static void lower_to(int *counts, size_t n, long total)
+{
+    int low = 0, high = INT_MAX; /* the sum fits up to low, and not up to high */
+    if (sum_up_to(counts, n, high) <= total)
+        return;
+    while (high - low > 1) {
+        int most = low + (high - low) / 2;
+        *(sum_up_to(counts, n, most) <= total ? &low : &high) = most;
+    }
+    long rest = total - sum_up_to(counts, n, low);
+    for (size_t i = 0; i < n; i++) {
+        if (counts[i] > low)
+            counts[i] = low + (rest-- > 0);
     }
 }
 
@@ -95,11 +103,11 @@ static int tasks_of(const struct names *v, struct alloc *a, size_t first,
     long total = strtol(ntasks, NULL, 10);
     if (rc == 0 && total < (long)n)
         rc = err_set(err, "%s=%s: fewer tasks than the %zu nodes; -H names those to use",
-                     v->ntasks, ntasks, n);
+                     v->ntasks, SHOWN(ntasks), n);
     if (rc == 0)
         lower_to(counts, n, total);
     for (size_t i = 0; rc == 0 && i < n; i++) {
-        char *from = xasprintf("%s=%s", v->tasks, tasks);
+        char *from = xasprintf("%s=%s", v->tasks, SHOWN(tasks));
         sched_slots_else(&a->nodes[first + i], counts[i], from);
         free(from);
     }
@@ -109,7 +117,7 @@ static int tasks_of(const struct names *v, struct alloc *a, size_t first,
 
 static void all_have(struct alloc *a, int slots, const char *name, const char *value)
 {
-    char *from = xasprintf("%s=%s", name, value);
+    char *from = xasprintf("%s=%s", name, SHOWN(value));
     for (size_t i = 0; i < a->nnodes; i++)
         sched_slots(&a->nodes[i], slots, from);
     free(from);
@@ -158,7 +166,7 @@ static int gpus_of(struct alloc *a, struct ddp_err *err)
             "SLURM_GPUS=%s over %zu nodes, %d of them on this one: which nodes "
             "have the others is not said; submit with --gpus-per-node, or say "
             "-H node:GPUS,...",
-            total, a->nnodes, n);
+            SHOWN(total), a->nnodes, n);
     all_have(a, n, name, text);
     return 1;
 }
@@ -184,7 +192,7 @@ static int read_step(struct alloc *a, struct ddp_err *err)
             err,
             "srun has started %s copies of ddprun (SLURM_STEP_NUM_TASKS=%s), and "
             "each would make a world of its own; start it once, without srun",
-            tasks, tasks);
+            SHOWN(tasks), SHOWN(tasks));
     return add_nodes(v.nodelist, sched_env(v.nodelist), a, err);
 }
 

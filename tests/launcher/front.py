@@ -102,6 +102,24 @@ def cpus_of(text):
     return out
 
 
+def a_million_lines(folder):
+    """Host files that no cluster needs cost seconds and some memory, and one line."""
+    lines = [f"node{i:07} 4 all.q@x UNDEFINED\n" for i in range(1000000)]
+    (folder / "pe").write_text("".join(lines))
+    (folder / "names").write_text("".join(f"{line.split()[0]} slots=4\n" for line in lines))
+    sge = {"JOB_ID": "1", "SGE_ROOT": "/x", "PE_HOSTFILE": str(folder / "pe")}
+    for args, env in ((["--hostfile", str(folder / "names")], {}), (["--alloc", "sge"], sge)):
+        with open(folder / "said", "wb") as said:
+            process = subprocess.Popen([DDPRUN, *args, "true"], env={**os.environ, **env},
+                                       stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+            _, status, used = os.wait4(process.pid, 0)
+        said = (folder / "said").read_text()
+        expect("a million hosts", os.waitstatus_to_exitcode(status) == 2 and
+               "1000000 hosts are too many" in said and said.count("\n") == 1, said[:400])
+        expect("their memory", used.ru_maxrss < 1500000, used.ru_maxrss)
+        expect("their time", used.ru_utime + used.ru_stime < 60, used)
+
+
 def binding():
     """Ranks run where the plan says, and threads are counted by it."""
     mine = os.sched_getaffinity(0)
@@ -151,6 +169,7 @@ with tempfile.TemporaryDirectory() as name:
     nothing_starts(pathlib.Path(name))
     dry_run_tells_what_happens(pathlib.Path(name))
     replaced_values_are_said()
+    a_million_lines(pathlib.Path(name))
     binding()
     topology()
 print("\n".join(faults) if faults else "the front holds")

@@ -46,7 +46,8 @@ build_packages=(gcc libc6-dev meson ninja-build pkg-config libevent-dev libhwloc
 # what only the tests use: peers to talk to, a second compiler, hosts to log in to
 test_packages=(clang libclang-rt-14-dev openssh-server iproute2 util-linux python3-venv
     python3-torch curl procps binutils slurm-client slurm-wlm munge gridengine-master gridengine-exec
-    gridengine-client shellcheck openmpi-bin libopenmpi-dev mpich libmpich-dev)
+    gridengine-client shellcheck openmpi-bin libopenmpi-dev mpich libmpich-dev
+    python3-mpi4py)
 
 # build DIR [meson option...]: configure if need be, compile quietly, show errors only
 build() {

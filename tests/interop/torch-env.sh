@@ -94,5 +94,7 @@ else # the configured index has no CPU build
     install "torch==$version" numpy || fail "pip cannot get torch $version"
 fi
 ready "$py" || fail "PyTorch $version was installed in '$dir' but cannot be imported"
+# beside it, for programs that use both; nothing else needs it
+install mpi4py 2>/dev/null || say "no mpi4py to be had: what needs it will be skipped"
 : >"$dir/complete"
 finish

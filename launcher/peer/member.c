@@ -46,6 +46,7 @@ struct member {
     int fd;
     struct msg_job own; /* owned */
     unsigned node;
+    bool refused; /* by the head, which has told its own user why */
 };
 
 static void pause_ms(long ms)
@@ -177,6 +178,7 @@ static int join(struct member *m, const struct note_here *own, int *code,
         free(answer.why);
         return 0;
     }
+    m->refused = true;
     *code = (int)answer.code;
     err_set(err, "%s", answer.why);
     free(answer.why);
@@ -230,7 +232,7 @@ int member_run(const struct opts *opts, const struct outer *o, const struct peer
                     m.node, o->size);
         outside_deafen(); /* until the agent listens */
         code = guard_part(be_agent, &m, NULL);
-    } else {
+    } else if (!m.refused || o->by_hand) {
         fprintf(stderr, "ddprun: %s\n", err.text);
     }
     msg_job_finish(&m.own);

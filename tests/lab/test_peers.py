@@ -218,7 +218,7 @@ class ByHand(Started):
         self.assertIn("nothing secret is shared by the 3 hosts", launches[0].err)
         self.assertEqual([launch.err for launch in launches[1:]], ["", ""])
         # a stranger's number is one of the job's, his address is not
-        head = start(1, "--start-timeout", "5", "true")
+        head = start(1, "--start-timeout", "4", "true")
         stranger = self.start("--start-timeout", "3", "true", host=4, env={
             "DDPRUN_RESOURCECONFIG": self.path("config2"), "SM_NUM_GPUS": "2"})
         self.all_end([head, stranger], 125)

@@ -117,6 +117,18 @@ class GridEngine(JobTest):
         self.assertIn("from sge", said)
         self.assertIn("PE_HOSTFILE: ", said)
 
+    @unittest.skipUnless(shutil.which("mpirun.openmpi"), "no Open MPI")
+    def test_a_copy_per_node_by_mpirun_is_one_world(self):
+        """As ABCI's own examples start things."""
+        said = self.submit(
+            "qsub -sync y -pe mpi 3 -j y -o {out} {script}",
+            "mpirun.openmpi -np $NHOSTS --map-by ppr:1:node $ddprun --nproc-per-node 2 "
+            "sh -c 'echo rank $RANK/$WORLD_SIZE; hostname >&2; [ $RANK = 5 ] && exit 5; exit 0'; "
+            "echo code $?")
+        ranks = sorted(line.split("] ")[1] for line in said.splitlines() if "] rank " in line)
+        self.assertEqual(ranks, [f"rank {r}/6" for r in range(6)], said)
+        self.assertIn("code 5", said)
+
     def test_qdel_leaves_nobody(self):
         self.submit("qsub -terse -pe mpi 3 -j y -o {out} {script}",
                     "$ddprun sh -c 'echo up; sleep 300'")

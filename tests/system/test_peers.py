@@ -62,17 +62,17 @@ class ByHand(Peers):
         self.assertIn("rank 2", launches[0].err.splitlines()[0])
 
     def test_who_has_not_come_is_named(self):
-        launches = [self.node(k, 4, "--start-timeout", 2, "true") for k in (0, 2)]
-        self.all_end(launches, 125)
+        launches = [self.node(k, 4, "--start-timeout", 4, "true") for k in (0, 2)]
+        self.port = free_port()
+        alone = self.node(1, 2, "--start-timeout", 1, "true")
+        self.all_end([*launches, alone], 125)
         for launch in launches:
             self.assertIn("missing: --node-rank 1, --node-rank 3", launch.err)
-        alone = self.node(1, 2, "--start-timeout", 1, "true")
-        self.all_end([alone], 125)
         self.assertIn("the head has not been found within 1 s", alone.err)
 
     def test_a_number_given_twice_is_refused(self):
-        head = self.node(0, 3, "--start-timeout", 5, "true")
-        twice = [self.node(1, 3, "--start-timeout", 5, "true") for _ in range(2)]
+        head = self.node(0, 3, "true")
+        twice = [self.node(1, 3, "true") for _ in range(2)]
         self.assertTrue(wait_until(lambda: any("is here twice" in t.err for t in twice)))
         last = self.node(2, 3, "true")
         self.all_end([head, last], 0)
@@ -129,15 +129,6 @@ class ByHand(Peers):
 
 
 class Keys(Peers):
-    def test_without_a_common_home_the_line_says_what_to_do(self):
-        homes = [self.path(f"home{k}") for k in range(2)]
-        for home in homes:
-            os.mkdir(home)
-        launches = [self.node(k, 2, "--start-timeout", 8, "true", env={"HOME": homes[k]})
-                    for k in range(2)]
-        self.all_end(launches, 125)
-        self.assertIn("--peer-key FILE or DDPRUN_KEY", launches[1].err)
-
     def test_a_secret_instead_of_a_home(self):
         key = self.write("key", "0123456789abcdef0123456789abcdef\n", 0o600)
         for args, env in (
@@ -149,14 +140,26 @@ class Keys(Peers):
             self.all_end(launches, 0)
             self.assertEqual(self.said(launches[0])[:2], ["key=", "key="])
 
-    def test_another_secret_does_not_open(self):
-        launches = [
-            self.node(k, 2, "--start-timeout", 2, "true",
+    def test_who_has_no_key_does_not_get_in(self):
+        """Three starts that cannot succeed, at the same time."""
+        homes = [self.path(f"home{k}") for k in range(2)]
+        for home in homes:
+            os.mkdir(home)
+        apart = [self.node(k, 2, "--start-timeout", 7, "true", env={"HOME": homes[k]})
+                 for k in range(2)]
+        self.port = free_port()
+        other = [
+            self.node(k, 2, "--start-timeout", 4, "true",
                       env={"DDPRUN_KEY": f"secret number {k}, long enough"})
             for k in range(2)]
-        self.all_end(launches, 125)
-        self.assertIn("missing: --node-rank 1", launches[0].err)
-        self.assertIn("the head has not been found", launches[1].err)
+        self.port = free_port()
+        strange = self.nodes(2, "--peer-key", "none", "-H", "127.0.0.9", "--start-timeout", 4,
+                             "true")
+        self.all_end([*apart, *other, *strange], 125)
+        self.assertIn("--peer-key FILE or DDPRUN_KEY", apart[1].err)
+        self.assertIn("missing: --node-rank 1", other[0].err)
+        self.assertIn("the head has not been found", other[1].err)
+        self.assertIn("knocks, and is none of the job's hosts", strange[0].err)
 
     def test_keys_that_are_none_are_refused(self):
         loose = self.write("loose", "0123456789abcdef0123456789abcdef\n", 0o644)
@@ -173,11 +176,6 @@ class Keys(Peers):
         launches = self.nodes(2, "--peer-key", "none", "-H", "127.0.0.1", "sh", "-c", SAY)
         self.all_end(launches, 0)
         self.assertIn("nothing secret is shared", launches[0].err)
-        self.port = free_port()
-        launches = self.nodes(2, "--peer-key", "none", "-H", "127.0.0.9", "--start-timeout", 2,
-                              "true")
-        self.all_end(launches, 125)
-        self.assertIn("knocks, and is none of the job's hosts", launches[0].err)
 
 
 class Sources(Peers):

@@ -74,8 +74,9 @@ struct ddp_group_options {
     int master_port;         /* 0: MASTER_PORT */
     const char *name;        /* key prefix in the store; NULL: "ddp" */
     int64_t timeout_ms;      /* 0: 5 minutes */
-    size_t arena_bytes;  /* room for ddp_arena_alloc(); 0: 64 MiB, reserved not used */
-    const char *backend; /* NULL: choose; "tcp": sockets also within a host */
+    size_t arena_bytes; /* room for ddp_arena_alloc(); 0: 64 MiB, reserved not used */
+    /* NULL: choose; "tcp": sockets also within a host; "nccl": CUDA memory, by libnccl */
+    const char *backend;
     /* Where the ranks meet; NULL: DDP_MEETING, or env:// where MASTER_ADDR is known, or
      * else launcher://. Under srun, mpirun and others that run no store MASTER_ADDR and
      * MASTER_PORT together mean tcp://, and alone nothing.
@@ -118,7 +119,7 @@ DDP_API int ddp_group_split(struct ddp_group *g, int colour, int key,
 DDP_API int ddp_group_rank(const struct ddp_group *g);
 DDP_API int ddp_group_size(const struct ddp_group *g);
 DDP_API const char *
-ddp_group_backend(const struct ddp_group *g); /* "shm", "tcp", "shm+tcp" */
+ddp_group_backend(const struct ddp_group *g); /* "shm", "tcp", "shm+tcp", "nccl" */
 
 /* Memory that the ranks of this host share: collectives on buffers inside it are done in
  * place, without copies, when all ranks of the host give such a buffer. Zeroed, 64-byte

@@ -240,7 +240,7 @@ static void copy_case(struct ddp_group *g, const struct args *x)
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g), size = ddp_group_size(g);
     size_t bytes = x->count * type_size(x->type);
-    for (int root = 0; root < size; root += x->count > 3000 ? 3 : 1) {
+    for (int root = 0; root<size; root += x->count> 3000 ? 3 : 1) {
         fill(x->a, x->count, 0, rank, x->type, DDP_SUM);
         team_check(g, ddp_broadcast(g, x->a, x->count, x->type, root, &err) == 0, "%s",
                    err.text);
@@ -389,7 +389,7 @@ static void large_cases(struct ddp_group *g, struct args *x)
         size_t count;
     } cases[] = {{DDP_F32, DDP_SUM, 70003},   {DDP_F64, DDP_AVG, 9001},
                  {DDP_U8, DDP_MAX, 70001},    {DDP_BF16, DDP_AVG, 20001},
-                 {DDP_F16, DDP_SUM, 9001},     {DDP_I8, DDP_BXOR, 10001},
+                 {DDP_F16, DDP_SUM, 9001},    {DDP_I8, DDP_BXOR, 10001},
                  {DDP_I64, DDP_PRODUCT, 9001}};
     for (size_t c = 0; c < (x->arena ? 3 : ARRAY_LEN(cases)); c++) {
         x->type = cases[c].type;

@@ -82,10 +82,10 @@ static void leave_behind(const char *text)
 static const char *const leftovers[] = {
     NULL,
     "",
-    "ddpgroup meeting 1, 4 ranks, ddp/group/0\n2 5\ncards",
-    "ddpgroup meeting 1, 4 ranks, ddp/group/0\n2 5\ncards0 1\na1 1\nb3 1\nc",
+    "ddpgroup meeting 1, 4 ranks, ddp/group/0.0\n2 5\ncards",
+    "ddpgroup meeting 1, 4 ranks, ddp/group/0.0\n2 5\ncards0 1\na1 1\nb3 1\nc",
     "ddpgroup meeting 1, 9 ranks, ddp/group/0\n2 5\ncards",
-    "ddpgroup meeting 1, 4 ranks, ddp/group/0\n2 500\nca",
+    "ddpgroup meeting 1, 4 ranks, ddp/group/0.0\n2 500\nca",
 };
 
 START_TEST(ranks_meet_in_a_file_whatever_is_in_it)

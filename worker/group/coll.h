@@ -43,7 +43,8 @@ struct coll {
     size_t *starts_in; /* likewise: all_to_all, in recv */
     enum ddp_type type;
     enum ddp_op op;
-    int root; /* global rank */
+    int root;      /* global rank */
+    bool internal; /* our own, in host memory whatever the backend */
     uint64_t number;
 
     /* within a host */

@@ -4,6 +4,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/group/backend.h"
 #include "worker/group/env.h"
 #include "worker/group/meeting.h"
 #include "worker/group/messages.h"
@@ -115,16 +116,39 @@ static int join(struct ddp_group *g, const struct ddp_group_options *o,
     return rc;
 }
 
+/* NULL: the layout does. "shm" and "tcp" only say what to prefer there. */
+static int choose(const char *name, const struct backend **backend, struct ddp_err *err)
+{
+    static const struct backend *const named[] = {&backend_nccl};
+    if (!name || strcmp(name, "tcp") == 0 || strcmp(name, "shm") == 0)
+        return 0;
+    for (size_t i = 0; i < ARRAY_LEN(named); i++) {
+        if (strcmp(name, named[i]->name) == 0)
+            *backend = named[i];
+    }
+    return *backend
+               ? 0
+               : err_set(err,
+                         "unknown backend '%s': 'shm', 'tcp', 'nccl', or none to let "
+                         "it be chosen",
+                         name);
+}
+
+int group_open_backend(struct ddp_group *g, struct ddp_err *err)
+{
+    if (!g->backend || !g->backend->open)
+        g->backend = backend_of_layout(&g->layout);
+    return g->backend->open ? g->backend->open(g, err) : 0;
+}
+
 struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
                                  struct ddp_err *err)
 {
     static const struct ddp_group_options defaults = {.rank = -1};
     const struct ddp_group_options *o = options ? options : &defaults;
-    if (o->backend && strcmp(o->backend, "tcp") != 0 && strcmp(o->backend, "shm") != 0) {
-        err_set(err, "unknown backend '%s': 'shm', 'tcp', or none to let it be chosen",
-                o->backend);
+    const struct backend *backend = NULL;
+    if (choose(o->backend, &backend, err) < 0)
         return NULL;
-    }
     struct env_place p;
     if (place(o, &p, err) < 0)
         return NULL;
@@ -134,9 +158,15 @@ struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
     g->arena_bytes = o->arena_bytes ? o->arena_bytes : DEFAULT_ARENA;
     g->alone = o->backend && strcmp(o->backend, "tcp") == 0;
     g->kin = g;
-    if (p.size == 1) {
+    g->backend = backend;
+    int rc = 0;
+    if (p.size == 1)
         layout_single(&g->layout);
-    } else if (join(g, o, &p, err) < 0) {
+    else
+        rc = join(g, o, &p, err);
+    if (rc == 0)
+        rc = group_open_backend(g, err);
+    if (rc < 0) {
         err_prefix(err, "rank %d cannot join group '%s'", p.rank, g->name);
         ddp_group_destroy(g);
         return NULL;
@@ -160,6 +190,8 @@ void ddp_group_destroy(struct ddp_group *g)
         free(r);
     }
     group_leave_family(g);
+    if (g->backend && g->backend->close)
+        g->backend->close(g);
     messages_say_goodbye(g);
     messages_destroy(g);
     hier_destroy(g->hier);
@@ -188,9 +220,7 @@ int ddp_group_size(const struct ddp_group *g)
 
 const char *ddp_group_backend(const struct ddp_group *g)
 {
-    if (g->layout.nhosts == 1)
-        return "shm";
-    return g->layout.nhosts == g->layout.size ? "tcp" : "shm+tcp";
+    return g->backend->name;
 }
 
 void *ddp_arena_alloc(struct ddp_group *g, size_t bytes, struct ddp_err *err)

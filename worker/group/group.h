@@ -37,10 +37,16 @@ struct private_block {
 };
 
 struct mailbox;
+struct backend;
+
+void row_append(struct row *row, struct ddp_request *r);
+bool row_remove(struct row *row, struct ddp_request *r); /* was it there? */
 
 struct ddp_group {
     struct layout layout;
-    char *name; /* owned */
+    char *name;                    /* owned */
+    const struct backend *backend; /* of the data; and what it keeps: */
+    void *foreign;
     int64_t timeout_ms, spin_ns;
     int64_t looked_ms; /* group_poll() looked whether the others still live */
     size_t arena_bytes;
@@ -79,6 +85,13 @@ int group_wait_monitored(struct ddp_group *g, const bool *ended, int64_t timeout
 /* Once all cards are known: share memory with those on this host, listen for others. */
 int group_settle(struct ddp_group *g, struct meet_doors *doors, int64_t deadline_ms,
                  struct ddp_err *err);
+/* What the user has named, or what the layout asks for. */
+int group_open_backend(struct ddp_group *g, struct ddp_err *err);
+/* All ranks get rank 0's bytes, which are in host memory, whatever the backend. */
+int group_share(struct ddp_group *g, void *data, size_t bytes, struct ddp_err *err);
+/* The same for everybody's: recv gets size * bytes. */
+int group_share_all(struct ddp_group *g, const void *send, void *recv, size_t bytes,
+                    struct ddp_err *err);
 /* Has another rank failed? Asked before anything new is started, since what others have
  * left behind might otherwise make it succeed here alone. */
 int group_hear(struct ddp_group *g, struct ddp_err *err);

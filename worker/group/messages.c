@@ -55,7 +55,7 @@ static struct mailbox *mailbox(struct ddp_group *g, int rank)
     return b;
 }
 
-static void append(struct row *row, struct ddp_request *r)
+void row_append(struct row *row, struct ddp_request *r)
 {
     r->next = NULL;
     if (row->last)
@@ -65,7 +65,7 @@ static void append(struct row *row, struct ddp_request *r)
     row->last = r;
 }
 
-static bool remove_from(struct row *row, struct ddp_request *r)
+bool row_remove(struct row *row, struct ddp_request *r)
 {
     struct ddp_request *before = NULL, *at = row->first;
     for (; at && at != r; at = at->next)
@@ -177,7 +177,7 @@ static int send_some(struct ddp_group *g, struct mailbox *b, struct ddp_err *err
             return (int)n;
         b->out_at += (size_t)n;
         if (b->out_at == sizeof label + r->bytes) {
-            remove_from(&b->out, r);
+            row_remove(&b->out, r);
             b->out_at = 0;
             end(g, r);
         }
@@ -236,12 +236,12 @@ static struct ddp_request *take_asked(struct ddp_group *g, struct mailbox *b, in
 {
     struct ddp_request *of = find(&b->asked, tag, what), *any = find(&g->any, tag, what);
     if (any && (!of || any->serial < of->serial)) {
-        remove_from(&g->any, any);
+        row_remove(&g->any, any);
         any->peer = b->rank;
         return any;
     }
     if (of)
-        remove_from(&b->asked, of);
+        row_remove(&b->asked, of);
     return of;
 }
 
@@ -424,7 +424,7 @@ void messages_send(struct ddp_group *g, struct ddp_request *r)
     if (r->peer == g->layout.rank)
         send_to_self(g, b, r);
     else
-        append(&b->out, r);
+        row_append(&b->out, r);
 }
 
 static struct parcel *parcel_find(const struct mailbox *b, const struct ddp_request *r)
@@ -458,7 +458,7 @@ void messages_recv(struct ddp_group *g, struct ddp_request *r)
     g->npending++;
     r->serial = ++g->serial;
     if (!p)
-        append(r->any ? &g->any : &b->asked, r);
+        row_append(r->any ? &g->any : &b->asked, r);
     else if (fits(b, r, p->bytes, p->what, &err) < 0)
         group_break(g, -1, &err);
     else if (p->complete)
@@ -470,7 +470,7 @@ void messages_recv(struct ddp_group *g, struct ddp_request *r)
 /* Of one that is already coming, a taker steps back and it stays a parcel. */
 static bool cancel_recv(struct ddp_group *g, struct mailbox *b, struct ddp_request *r)
 {
-    if (remove_from(r->any && b->into != r ? &g->any : &b->asked, r))
+    if (row_remove(r->any && b->into != r ? &g->any : &b->asked, r))
         return true;
     if (!b->parcel || b->parcel->taker != r)
         return false;
@@ -482,7 +482,7 @@ bool messages_cancel(struct ddp_group *g, struct ddp_request *r)
 {
     struct mailbox *b = mailbox(g, r->peer);
     bool under_way = b->out.first == r && b->out_at > 0;
-    bool off = r->kind == REQUEST_SEND ? !under_way && remove_from(&b->out, r)
+    bool off = r->kind == REQUEST_SEND ? !under_way && row_remove(&b->out, r)
                                        : cancel_recv(g, b, r);
     g->npending -= off;
     return off;

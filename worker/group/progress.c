@@ -11,7 +11,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/group/exchange.h"
+#include "worker/group/backend.h"
 #include "worker/group/messages.h"
 
 #include <poll.h>
@@ -122,14 +122,12 @@ static int lost(struct ddp_group *g, int culprit, struct ddp_err *err)
 
 /* ---- advancing ---- */
 
+/* What is not data, or ours, goes as if there were no other backend. */
 static int advance(struct ddp_group *g, struct coll *c, int *culprit, struct ddp_err *err)
 {
-    *culprit = -1;
-    if (coll_by_messages(c->kind))
-        return exchange_advance(g, c, err);
-    if (g->hier)
-        return hier_advance(g->hier, c, culprit, err);
-    return local_advance(g->shm, c, err);
+    bool ours = (c->internal || c->kind == COLL_BARRIER) && g->backend->on_device;
+    const struct backend *b = ours ? backend_of_layout(&g->layout) : g->backend;
+    return b->advance(g, c, culprit, err);
 }
 
 static void end_first(struct ddp_group *g)
@@ -162,12 +160,20 @@ int group_progress(struct ddp_group *g, struct ddp_err *err)
             break;
         end_first(g);
     }
-    if (g->mailboxes && messages_progress(g, &culprit, err) < 0)
+    int rc = g->mailboxes ? messages_progress(g, &culprit, err) : 0;
+    if (rc == 0 && g->backend->progress)
+        rc = g->backend->progress(g, &culprit, err);
+    if (rc < 0)
         return culprit < 0 ? group_break(g, -1, err) : lost(g, culprit, err);
     return 0;
 }
 
 /* ---- what is waited for ---- */
+
+static bool is_busy(const struct ddp_group *g)
+{
+    return !g->broken && (g->first || g->npending > 0);
+}
 
 /* The collective, or the part of it, that is waiting for ranks of this host. */
 static const struct coll *local_wait(const struct ddp_group *g)
@@ -180,6 +186,8 @@ static const struct coll *local_wait(const struct ddp_group *g)
 
 static bool awaited(const struct ddp_group *g, int local)
 {
+    if (g->backend->on_device && is_busy(g))
+        return true; /* of whom we cannot know: of all */
     const struct coll *c = local_wait(g);
     return (c && !local_reached(g->shm, c, local)) ||
            messages_await(g, g->shm->ranks[local]);
@@ -211,18 +219,19 @@ static bool something_to_do(void *arg)
     return all || s->arrived != z->lagging;
 }
 
-static bool is_busy(const struct ddp_group *g)
+static bool is_foreign(const struct ddp_group *g)
 {
-    return !g->broken && (g->first || g->npending > 0);
+    return g->backend->progress && is_busy(g);
 }
 
 static void sleep_some(struct ddp_group *g)
 {
-    for (const struct ddp_group *o = g->kin; o != g; o = o->kin) {
-        if (is_busy(o)) { /* what it waits for does not wake us */
-            nanosleep(&(struct timespec){.tv_nsec = KIN_US * 1000}, NULL);
-            return;
-        }
+    bool blind = is_foreign(g); /* what it waits for does not wake us */
+    for (const struct ddp_group *o = g->kin; o != g; o = o->kin)
+        blind = blind || is_busy(o);
+    if (blind) {
+        nanosleep(&(struct timespec){.tv_nsec = KIN_US * 1000}, NULL);
+        return;
     }
     bool local = local_wait(g) || (g->shm && messages_await(g, -1));
     bool remote = g->net && (net_interested(g->net) || !local);
@@ -289,7 +298,7 @@ enum { NAMED = 4, LISTED = 1024 };
 static void name_some(const struct ddp_group *g, int *ranks, int n, char *text,
                       size_t size)
 {
-    size_t at = (size_t)snprintf(text, size, "%s", n ? "" : "itself");
+    size_t at = (size_t)snprintf(text, size, "%s", n ? "" : "the others");
     for (int i = 0; i < n && i < NAMED; i++) {
         char who[100];
         at += (size_t)snprintf(text + at, size - at, "%s%s", i > 0 ? ", " : "",

@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/group/backend.h"
 #include "worker/group/messages.h"
 
 #include <stdlib.h>
@@ -23,7 +24,9 @@ static int check_message(struct ddp_group *g, const void *buf, size_t bytes, int
         return err_set(err, "the tag %d is negative", tag);
     if (bytes > 0 && !buf)
         return err_set(err, "the buffer of %zu bytes is NULL", bytes);
-    return 0;
+    if (peer == ANYBODY && g->backend->on_device)
+        return err_set(err, "'%s' has no messages from anybody", g->backend->name);
+    return bytes > 0 ? group_takes(g, buf, err) : 0;
 }
 
 static struct ddp_request message(enum request_kind kind, struct ddp_group *g,
@@ -41,7 +44,9 @@ static struct ddp_request message(enum request_kind kind, struct ddp_group *g,
 
 static void post(struct ddp_group *g, struct ddp_request *r)
 {
-    if (r->kind == REQUEST_SEND)
+    if (g->backend->post)
+        g->backend->post(g, r);
+    else if (r->kind == REQUEST_SEND)
         messages_send(g, r);
     else
         messages_recv(g, r);
@@ -105,7 +110,7 @@ static void give_back(struct ddp_request *r)
 struct ddp_request *request_set_off(struct ddp_group *g, struct ddp_request *r)
 {
     struct ddp_err unwanted;
-    if (!r->ended)
+    if (!r->ended && !g->backend->post) /* which waits for more, to go together */
         group_progress(g, &unwanted);
     return r;
 }
@@ -162,7 +167,8 @@ int ddp_cancel(struct ddp_request *r, int *cancelled, struct ddp_err *err)
     *cancelled = 0;
     if (group_hear(g, err) < 0)
         return -1;
-    if (r->kind != REQUEST_COLL && !r->ended && messages_cancel(g, r)) {
+    if (r->kind != REQUEST_COLL && !r->ended &&
+        (g->backend->cancel ? g->backend->cancel : messages_cancel)(g, r)) {
         *cancelled = 1;
         give_back(r);
     }

@@ -188,11 +188,17 @@ struct ddp_group *ddp_group_sub(struct ddp_group *g, const int *ranks, int n,
                               .timeout_ms = g->timeout_ms,
                               .arena_bytes = g->arena_bytes,
                               .alone = g->alone,
+                              .backend = g->backend,
                               .kin = g->kin};
     g->kin = sub;
-    if (n == 1) {
+    int rc = 0;
+    if (n == 1)
         layout_single(&sub->layout);
-    } else if (settle(g, sub, ranks, n, me, err) < 0) {
+    else
+        rc = settle(g, sub, ranks, n, me, err);
+    if (rc == 0)
+        rc = group_open_backend(sub, err);
+    if (rc < 0) {
         if (!g->broken)
             err_prefix(err, "rank %d cannot make the group '%s'", g->layout.rank,
                        sub->name);
@@ -223,7 +229,7 @@ int ddp_group_split(struct ddp_group *g, int colour, int key, struct ddp_group *
     struct wish *all = xcalloc(size, sizeof *all);
     int *ranks = xcalloc(size, sizeof *ranks);
     *sub = NULL;
-    int rc = ddp_all_gather(g, &mine, all, sizeof mine / sizeof(int32_t), DDP_I32, err);
+    int rc = group_share_all(g, &mine, all, sizeof mine, err);
     if (rc == 0 && colour >= 0) {
         qsort(all, size, sizeof *all, by_wish);
         for (size_t i = 0; i < size; i++) {

@@ -5,6 +5,8 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/group/backend.h"
+#include "worker/group/cuda.h"
 #include "worker/group/reduce.h"
 #include "worker/group/request.h"
 
@@ -56,6 +58,20 @@ static void extents(const struct ddp_group *g, const struct coll *c, size_t *sen
     }
 }
 
+int group_takes(const struct ddp_group *g, const void *p, struct ddp_err *err)
+{
+    bool device = cuda_is_device(p);
+    if (device == g->backend->on_device)
+        return 0;
+    return device
+               ? err_set(err,
+                         "this is CUDA memory, which '%s' cannot reach: make the group "
+                         "with the backend 'nccl', or copy the data first",
+                         g->backend->name)
+               : err_set(err, "'%s' moves CUDA memory, and this is not",
+                         g->backend->name);
+}
+
 static int check(struct ddp_group *g, const struct coll *c, struct ddp_err *err)
 {
     size_t send, recv;
@@ -76,12 +92,23 @@ static int check(struct ddp_group *g, const struct coll *c, struct ddp_err *err)
     if ((send > 0 && !c->send) || (recv > 0 && !c->recv))
         return err_set(err, "the buffer of %zu elements is NULL",
                        send > 0 && !c->send ? send : recv);
-    return 0;
+    if (c->internal || c->kind == COLL_BARRIER)
+        return 0;
+    if (g->backend->on_device && coll_reduces(c->kind) && c->op >= DDP_BAND)
+        return err_set(err, "'%s' has no '%s'", g->backend->name, op_name(c->op));
+    if (send > 0 && group_takes(g, c->send, err) < 0)
+        return -1;
+    return recv > 0 && c->recv != c->send ? group_takes(g, c->recv, err) : 0;
 }
 
 /* ---- going ---- */
 
 /* A group of one: the result is the contribution. */
+static bool is_alone(const struct ddp_group *g, const struct coll *c)
+{
+    return g->layout.size == 1 && (c->internal || c->kind == COLL_BARRIER || !g->foreign);
+}
+
 static void alone(const struct coll *c)
 {
     if (c->recv != c->send && c->count > 0)
@@ -92,7 +119,7 @@ static void start(struct ddp_group *g, struct ddp_request *r)
 {
     r->group = g;
     r->coll.number = ++g->number;
-    if (g->layout.size == 1) {
+    if (is_alone(g, &r->coll)) {
         alone(&r->coll);
         r->ended = true;
         return;
@@ -112,7 +139,7 @@ static int run(struct ddp_group *g, struct coll c, struct ddp_err *err)
         start(g, &r);
     if (rc == 0 && !r.ended)
         rc = group_wait(g, &r.ended, err);
-    if (rc < 0 || g->layout.size == 1)
+    if (rc < 0 || is_alone(g, &c))
         coll_finish(&r.coll);
     return rc;
 }
@@ -137,7 +164,33 @@ int ddp_monitored_barrier(struct ddp_group *g, int64_t timeout_ms, struct ddp_er
     if (check(g, &r.coll, err) < 0)
         return -1;
     start(g, &r);
-    return r.ended ? 0 : group_wait_monitored(g, &r.ended, timeout_ms, err);
+    int rc = r.ended ? 0 : group_wait_monitored(g, &r.ended, timeout_ms, err);
+    if (rc < 0)
+        coll_finish(&r.coll);
+    return rc;
+}
+
+int group_share(struct ddp_group *g, void *data, size_t bytes, struct ddp_err *err)
+{
+    struct coll c = {.kind = COLL_BROADCAST,
+                     .internal = true,
+                     .send = data,
+                     .recv = data,
+                     .count = bytes,
+                     .type = DDP_U8};
+    return run(g, c, err);
+}
+
+int group_share_all(struct ddp_group *g, const void *send, void *recv, size_t bytes,
+                    struct ddp_err *err)
+{
+    struct coll c = {.kind = COLL_ALL_GATHER,
+                     .internal = true,
+                     .send = send,
+                     .recv = recv,
+                     .count = bytes,
+                     .type = DDP_U8};
+    return run(g, c, err);
 }
 
 /* ---- the verbs ---- */

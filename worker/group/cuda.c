@@ -1,0 +1,167 @@
+/* worker/group/cuda.c - see cuda.h */
+#include "worker/group/cuda.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdint.h>
+
+enum {
+    NOT_READY = 600,
+    MEMORY_TYPE = 2,
+    IS_MANAGED = 8,
+    DEVICE = 2,
+    NON_BLOCKING = 1,
+    NO_TIMING = 2
+};
+
+static struct {
+    void *library;
+    int (*get_attribute)(void *data, int attribute, uint64_t p);
+    int (*init)(unsigned flags);
+    int (*context)(void **context);
+    int (*set_context)(void *context);
+    int (*device)(int *device, int number);
+    int (*retain)(void **context, int device);
+    int (*stream_create)(cuda_stream *s, unsigned flags);
+    int (*stream_destroy)(cuda_stream s);
+    int (*event_create)(cuda_event *e, unsigned flags);
+    int (*event_destroy)(cuda_event e);
+    int (*event_record)(cuda_event e, cuda_stream s);
+    int (*event_query)(cuda_event e);
+    int (*error_name)(int error, const char **name);
+} cuda;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool find_all(void *library)
+{
+    static const struct {
+        const char *name;
+        void *to;
+    } names[] = {
+        {"cuPointerGetAttribute", &cuda.get_attribute},
+        {"cuInit", &cuda.init},
+        {"cuCtxGetCurrent", &cuda.context},
+        {"cuCtxSetCurrent", &cuda.set_context},
+        {"cuDeviceGet", &cuda.device},
+        {"cuDevicePrimaryCtxRetain", &cuda.retain},
+        {"cuStreamCreate", &cuda.stream_create},
+        {"cuStreamDestroy_v2", &cuda.stream_destroy},
+        {"cuEventCreate", &cuda.event_create},
+        {"cuEventDestroy_v2", &cuda.event_destroy},
+        {"cuEventRecord", &cuda.event_record},
+        {"cuEventQuery", &cuda.event_query},
+        {"cuGetErrorName", &cuda.error_name},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        void *found = dlsym(library, names[i].name);
+        if (!found)
+            return false;
+        *(void **)names[i].to = found;
+    }
+    cuda.library = library;
+    return true;
+}
+
+/* How many objects have ever been loaded: only when that changes is it worth a look. */
+static int count_loads(struct dl_phdr_info *info, size_t size, void *adds)
+{
+    *(unsigned long long *)adds = info->dlpi_adds;
+    return 1;
+}
+
+bool cuda_is_device(const void *p)
+{
+    static unsigned long long looked_at;
+    unsigned long long adds = 0;
+    void *library = __atomic_load_n(&cuda.library, __ATOMIC_ACQUIRE);
+    if (!library) {
+        dl_iterate_phdr(count_loads, &adds);
+        if (adds == __atomic_load_n(&looked_at, __ATOMIC_RELAXED))
+            return false;
+        pthread_mutex_lock(&lock);
+        library =
+            cuda.library ? cuda.library : dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+        bool found = library && (cuda.library || find_all(library));
+        __atomic_store_n(&looked_at, adds, __ATOMIC_RELAXED);
+        pthread_mutex_unlock(&lock);
+        if (!found)
+            return false;
+    }
+    int type = 0, managed = 0;
+    uint64_t address = (uint64_t)(uintptr_t)p;
+    if (cuda.get_attribute(&type, MEMORY_TYPE, address) != 0 || type != DEVICE)
+        return false;
+    return cuda.get_attribute(&managed, IS_MANAGED, address) != 0 || !managed;
+}
+
+/* ---- for those who use it ---- */
+
+static int check(int rc, const char *what, struct ddp_err *err)
+{
+    const char *name = "?";
+    if (rc == 0)
+        return 0;
+    cuda.error_name(rc, &name);
+    return err_set(err, "%s: %s", what, name ? name : "?");
+}
+
+int cuda_open(int device, struct ddp_err *err)
+{
+    pthread_mutex_lock(&lock);
+    bool found = cuda.library != NULL;
+    if (!found) {
+        void *library = dlopen("libcuda.so.1", RTLD_NOW);
+        found = library && find_all(library);
+    }
+    pthread_mutex_unlock(&lock);
+    if (!found)
+        return err_set(err, "there is no CUDA driver on this machine (libcuda.so.1)");
+    void *context = NULL;
+    int number;
+    if (check(cuda.init(0), "cuInit", err) < 0)
+        return -1;
+    if (cuda.context(&context) == 0 && context)
+        return 0;
+    if (check(cuda.device(&number, device), "cuDeviceGet", err) < 0 ||
+        check(cuda.retain(&context, number), "cuDevicePrimaryCtxRetain", err) < 0)
+        return -1;
+    return check(cuda.set_context(context), "cuCtxSetCurrent", err);
+}
+
+int cuda_stream_create(cuda_stream *s, struct ddp_err *err)
+{
+    return check(cuda.stream_create(s, NON_BLOCKING), "cuStreamCreate", err);
+}
+
+int cuda_event_create(cuda_event *e, struct ddp_err *err)
+{
+    return check(cuda.event_create(e, NO_TIMING), "cuEventCreate", err);
+}
+
+void cuda_stream_destroy(cuda_stream s)
+{
+    if (s)
+        cuda.stream_destroy(s);
+}
+
+void cuda_event_destroy(cuda_event e)
+{
+    if (e)
+        cuda.event_destroy(e);
+}
+
+int cuda_event_record(cuda_event e, cuda_stream s, struct ddp_err *err)
+{
+    return check(cuda.event_record(e, s), "cuEventRecord", err);
+}
+
+int cuda_event_done(cuda_event e, struct ddp_err *err)
+{
+    int rc = cuda.event_query(e);
+    return rc == NOT_READY ? 0 : rc == 0 ? 1 : check(rc, "cuEventQuery", err);
+}

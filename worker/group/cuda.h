@@ -1,0 +1,32 @@
+/* worker/group/cuda.h - the few calls of CUDA's driver that we need, found at run time
+ *
+ * Nothing here is linked: on a machine without a GPU, and in a process that does not use
+ * it, there is no libcuda. The types and numbers are those of cuda.h, which say
+ * themselves that they stay as they are.
+ */
+#ifndef WORKER_GROUP_CUDA_H
+#define WORKER_GROUP_CUDA_H
+
+#include "include/ddprun/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct CUstream_st *cuda_stream;
+typedef struct CUevent_st *cuda_event;
+
+/* Does the pointer lead to memory that only a GPU can read? False as long as nobody has
+ * loaded libcuda into this process. */
+bool cuda_is_device(const void *p);
+
+/* Load libcuda; a context of the calling thread is used, or that of device `device`. */
+int cuda_open(int device, struct ddp_err *err);
+int cuda_stream_create(cuda_stream *s, struct ddp_err *err);
+int cuda_event_create(cuda_event *e, struct ddp_err *err);
+void cuda_stream_destroy(cuda_stream s);
+void cuda_event_destroy(cuda_event e);
+int cuda_event_record(cuda_event e, cuda_stream s, struct ddp_err *err);
+/* 1: everything before it is done; 0: not yet; -1. */
+int cuda_event_done(cuda_event e, struct ddp_err *err);
+
+#endif

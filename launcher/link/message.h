@@ -14,7 +14,11 @@
 
 #include <sys/socket.h>
 
-enum { LINK_PROTOCOL = 1 };
+/* Another one is for a test only: an agent of a version to come. */
+#ifndef LINK_PROTOCOL_IS
+#define LINK_PROTOCOL_IS 1
+#endif
+enum { LINK_PROTOCOL = LINK_PROTOCOL_IS };
 
 /* Output that an agent may send before it hears CREDIT, and the same for input down. */
 enum { OUTPUT_CREDIT = 512 << 10, INPUT_CREDIT = 256 << 10 };

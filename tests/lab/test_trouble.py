@@ -1,0 +1,135 @@
+"""What goes wrong around a launch: another version, a full /tmp, lost packets, and jobs that
+the scheduler ends while ddprun has only begun."""
+
+import os
+import shutil
+import time
+
+import hosts
+import test_sched
+from hosts import LabTest, main, node
+from launch import marked, wait_until
+
+
+def setUpModule():
+    hosts.set_up()
+
+
+def tearDownModule():
+    hosts.tear_down()
+
+
+class Hosts(LabTest):
+    def inside(self, number, script):
+        hosts.LAB_HOSTS("exec", node(number), "sh", "-ec", script)
+
+    def test_an_agent_of_another_version(self):
+        other = shutil.copy(os.environ["OTHER_AGENT"], hosts.LAB_HOSTS.folder)
+        agent = self.write(
+            "agent", f"#!/bin/sh\n[ $(hostname) = node003 ] && exec {other}\n"
+            f"exec {hosts.LAB_HOSTS.bin}/ddprun-agent\n", 0o755)
+        launch = self.on((1, 2, 3), f"touch {self.path('started')}", "--agent", agent)
+        self.assert_ended(launch, 125)
+        self.assertLess(launch.seconds, 20)
+        self.assertFalse(os.path.exists(self.path("started")))
+        headline = launch.err.splitlines()[0]
+        for word in ("node003", "protocol", "99", "version"):
+            self.assertIn(word, headline)
+        launch = self.run_to_end("--preflight", "-H", self.hosts(1, 2, 3), "--agent", agent)
+        self.assert_ended(launch, 1)
+        self.assertIn("node003: reached: ", launch.err)
+        self.assertIn("bandwidth", launch.out)
+
+    def full_tmp(self, number):
+        """A full /tmp, in which the launch and the agent keep their places."""
+        keep = [self.folder.name, hosts.LAB_HOSTS.folder]
+        places = ["/run/keep0", "/run/keep1", "/tmp", *keep]
+        self.addCleanup(self.inside, number, "; ".join(f"umount {p}" for p in reversed(places)))
+        self.inside(
+            number, f"mkdir -p /run/keep0 /run/keep1; mount --bind {keep[0]} /run/keep0; "
+            f"mount --bind {keep[1]} /run/keep1; mount -t tmpfs -o size=64k,mode=1777 none /tmp; "
+            f"mkdir -p {keep[0]} {keep[1]}; mount --bind /run/keep0 {keep[0]}; "
+            f"mount --bind /run/keep1 {keep[1]}; cat /dev/zero >/tmp/x 2>/dev/null || true")
+
+    def test_a_full_tmp(self):
+        self.full_tmp(1)  # the launcher's own
+        self.full_tmp(2)
+        launch = self.on((1, 2, 3), "hostname; echo x >/tmp/y 2>/dev/null || echo full")
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out.count("] full\n"), 2, launch.out)
+        launch = self.run_to_end(
+            "-H", self.hosts(1, 2, slots=2), "--preload", "json", "/usr/bin/python3", "-c",
+            "print('fine')")
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out.count("] fine\n"), 4, launch.out + launch.err)
+
+    def test_a_tmp_that_cannot_be_written(self):
+        self.addCleanup(self.inside, 2, "umount /tmp")
+        self.inside(2, "mount --bind /tmp /tmp; mount -o remount,bind,ro /tmp")
+        launch = self.on((1, 2), "hostname; touch /tmp/y 2>/dev/null || echo closed")
+        self.assert_ended(launch, 0)
+        self.assertIn("[1 node002] closed\n", launch.out)
+
+    def test_lost_packets(self):
+        self.addCleanup(self.heal, 4)
+        self.fault(4, "loss", "5")
+        launch = self.on((3, 4), "seq 5000; echo done; wc -c", "--stdin", "all",
+                         stdin=b"x" * 100000, deadline=60)
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out.count("] done\n"), 2)
+        self.assertEqual(launch.out.count("] 100000\n"), 2)
+
+
+SLOW_AGENT = 'printf "#!/bin/sh\\nsleep 4\\nexec {bin}/ddprun-agent \\"\\$@\\"\\n" >agent; ' \
+    'chmod +x agent; '
+
+
+class MidLaunch(test_sched.JobTest):
+    """The agents have been asked for, and have not come yet."""
+
+    def begun(self):
+        """Until a ddprun of this job runs, and has had time to ask for agents."""
+        self.assertTrue(wait_until(lambda: any(
+            line.startswith(hosts.LAB_HOSTS.ddprun) for line in marked(self.marks[-1]).values()), 30))
+        time.sleep(1.5)
+        self.assertNotIn("up", self.said())
+
+    def job(self):
+        work = self.path("work")
+        os.mkdir(work)
+        os.chmod(work, 0o777)
+        return (f"cd {work}; " + SLOW_AGENT.format(bin=hosts.LAB_HOSTS.bin)
+                + "$ddprun --agent $PWD/agent sh -c 'echo up; sleep 300'")
+
+    def ended(self):
+        self.assert_nobody()
+        self.assertNotIn("up", self.said())
+
+    def test_scancel(self):
+        if not shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin"):
+            self.skipTest("slurmctld is not installed")
+        hosts.LAB_HOSTS("slurm", "up")
+        self.addCleanup(hosts.LAB_HOSTS, "slurm", "down")
+        for start in ("srun", "ssh"):
+            with self.subTest(start):
+                shutil.rmtree(self.path("work"), ignore_errors=True)
+                self.submit("sbatch -p dgx -N2 -n2 -o {out} {script}",
+                            self.job().replace("--agent", f"--start {start} --agent"))
+                self.begun()
+                hosts.LAB_HOSTS("exec", "-l", "-u", "alice", "node001", "scancel",
+                                self.answer.split()[-1])
+                self.ended()
+
+    def test_qdel(self):
+        if not shutil.which("sge_qmaster", path=os.environ["PATH"] + ":/usr/sbin"):
+            self.skipTest("sge_qmaster is not installed")
+        hosts.LAB_HOSTS("sge", "up")
+        self.addCleanup(hosts.LAB_HOSTS, "sge", "down")
+        self.submit("qsub -terse -pe mpi 3 -j y -o {out} {script}", self.job())
+        self.begun()
+        hosts.LAB_HOSTS("exec", "-l", "-u", "alice", "node001", "qdel", self.answer.split()[-1])
+        self.ended()
+
+
+if __name__ == "__main__":
+    main()

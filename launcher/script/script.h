@@ -11,7 +11,7 @@
 
 /* What a script needs to know beside the options. All borrowed. */
 struct script_place {
-    const char *ddprun;   /* path of this ddprun, NULL: it is in the users' PATH */
+    const char *ddprun;   /* its path, NULL: where every shell looks */
     const char *activate; /* a Python environment to enter, NULL: none */
     const char *file;     /* where the script is going to stand; NULL: not known */
     char *const *words;   /* the command that has asked for it: for the remark */

@@ -167,11 +167,12 @@ static void on_ready(size_t offset, size_t count, void *arg)
 }
 
 static float run_batch(struct engine *e, const struct model_pass *pass, int *correct,
-                       struct model **bad)
+                       struct model **bad, const struct batch **of)
 {
     struct model *m = e->job.model;
+    *of = pass->batch;
     if (e->pipeline)
-        return pipeline_step(e->pipeline, pass, !e->first, correct, bad);
+        return pipeline_step(e->pipeline, pass, !e->first, correct, bad, of);
     model_set_grads(m, e->first ? reducer_grads(e->reducer) : e->extra);
     model_pass_forward(m, pass, 0, model_layers(m));
     float loss = model_pass_loss(m, pass, correct);
@@ -189,7 +190,8 @@ static void run_batches(struct engine *e, const struct engine_step *s,
     for (int done = 0, i = 0, n; done < s->mine; done += n, i++) {
         n = s->mine - done < job->batch_size ? s->mine - done : job->batch_size;
         int correct = 0;
-        struct model *bad = NULL;
+        struct model *bad = NULL; /* and what it was given */
+        const struct batch *of;
         int64_t began = job->trace ? now_ns() : 0;
         struct batch b =
             dataset_gather(job->data, &job->data->train, s->which + done, n, &e->batch);
@@ -203,12 +205,12 @@ static void run_batches(struct engine *e, const struct engine_step *s,
                                   .arg = e};
         e->first = done == 0;
         e->last = done + n == s->mine;
-        float loss = run_batch(e, &pass, &correct, &bad);
+        float loss = run_batch(e, &pass, &correct, &bad, &of);
         result->loss += loss * (float)n / (float)s->mine;
         result->sums.loss += loss * pass.scale;
         result->sums.correct += (float)correct;
         if (bad && !*result->where)
-            model_find_bad(bad, &b, result->where, sizeof result->where);
+            model_find_bad(bad, of, result->where, sizeof result->where);
     }
 }
 

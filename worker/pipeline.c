@@ -209,7 +209,7 @@ static void cut(struct pipeline *p, const struct model_pass *pass)
 }
 
 float pipeline_step(struct pipeline *p, const struct model_pass *pass, bool adds,
-                    int *correct, struct model **bad)
+                    int *correct, struct model **bad, const struct batch **of)
 {
     cut(p, pass);
     pthread_mutex_lock(&p->lock);
@@ -225,8 +225,10 @@ float pipeline_step(struct pipeline *p, const struct model_pass *pass, bool adds
     for (int m = 0; m < p->n; m++) {
         loss += p->losses[m] * (float)p->batches[m].n / (float)pass->batch->n;
         *correct += p->corrects[m];
-        if (!*bad && !isfinite(p->losses[m]))
+        if (!*bad && !isfinite(p->losses[m])) {
             *bad = p->views[m];
+            *of = &p->batches[m];
+        }
     }
     return loss;
 }

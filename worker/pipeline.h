@@ -28,9 +28,10 @@ struct pipeline *pipeline_create(struct model *model, int max_batch, int micro,
 void pipeline_destroy(struct pipeline *p); /* NULL is fine */
 
 /* As model_train_step(). `adds`: the gradients are added to those that are there. `bad`
- * is the view whose loss was the first that is not a number, NULL: none. */
+ * is the view whose loss was the first that is not a number, NULL: none; `of` is what it
+ * was given, until the next step. */
 float pipeline_step(struct pipeline *p, const struct model_pass *pass, bool adds,
-                    int *correct, struct model **bad);
+                    int *correct, struct model **bad, const struct batch **of);
 
 /* "conv1 to conv2 | fc1 to fc2" */
 void pipeline_describe(const struct pipeline *p, char *text, size_t size);

@@ -85,6 +85,14 @@ class Srun(Started):
         self.assertEqual(launch.err.count("Exited with exit code 9"), 2, launch.err)
         self.assertIn("rank 2 on node002 exited with status 9", launch.err)
 
+    def test_the_node_that_is_missing_is_named(self):
+        script = self.write("late", "#!/bin/sh\n[ $(hostname) = node002 ] && exec sleep 6\n"
+                            'exec "$@"\n', 0o755)
+        launch = self.run_as(f"srun -p dgx -N3 -n3 --ntasks-per-node=1 {script}",
+                             "--start-timeout", "4", "true")
+        self.assert_ended(launch, 125)
+        self.assertRegex(launch.err, "2 of 3 copies of ddprun .* missing: node002;")
+
     def test_in_an_order_of_the_users(self):
         path = self.write("order", "node002\nnode001\nnode002\n")
         launch = self.run_as(f"env SLURM_HOSTFILE={path} srun -p dgx -n3 -m arbitrary", "sh",

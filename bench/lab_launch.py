@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Launching over many hosts of a namespace lab, beside others, in interleaved rounds.
 
-    bench/lab_launch.py [--build DIR] [--hosts 4,16,64] [--rounds 3] [--slurm]
+    bench/lab_launch.py [--build DIR] [--hosts 4,16,64] [--rounds 3] [--slurm] [--realtime]
 
 `true` once on every host, from exec of the launcher on the first of them to its exit:
 ddprun, mpirun and Hydra by ssh, beside the bare ssh that all of them have to pay for: one
@@ -175,7 +175,11 @@ def main():
     parser.add_argument("--hosts", default="4,16,64")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--slurm", action="store_true")
+    parser.add_argument("--realtime", action="store_true", help="SCHED_RR for all hosts and "
+                        "contenders: what else the machine does then hardly shows")
     args = parser.parse_args()
+    if args.realtime:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))
     counts = [int(n) for n in args.hosts.split(",")]
     with tempfile.TemporaryDirectory(prefix="ddprun-lab-") as folder:
         lab = Lab(folder, args.build, max(counts))

@@ -480,6 +480,26 @@ def why_not(steps, apart, give_up):
                 "an import has changed the directory" if os.getcwd() != folder else None))
 
 
+# Libraries that leave nothing to be done at the end of a process but to free memory.
+PLAIN_FOLDERS = ("torch", "numpy", "numpy.libs", "lib-dynload")
+PLAIN_LIBRARIES = (
+    "ld-linux", "libc.", "libm.", "libdl.", "libpthread.", "librt.", "libutil.", "libgcc_s.",
+    "libstdc++.", "libgomp.", "libgfortran", "libquadmath", "libpython", "libz.", "libbz2.",
+    "liblzma.", "libffi.", "libssl.", "libcrypto.", "libuuid.", "libexpat.", "libnccl.",
+    "libcublas", "libcudart.", "libcudnn", "libcufft", "libcufile", "libcupti", "libcurand",
+    "libcusolver", "libcusparse", "libnvJitLink", "libnvrtc", "libnvshmem", "libnvToolsExt")
+
+
+def libraries():
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        return {line[line.index("/"):].rstrip("\n") for line in maps if ".so" in line}
+
+
+def only_plain(paths):
+    return all(any(f"/{folder}/" in path for folder in PLAIN_FOLDERS)
+               or os.path.basename(path).startswith(PLAIN_LIBRARIES) for path in paths)
+
+
 # --- a rank ----------------------------------------------------------------------------
 
 
@@ -531,8 +551,13 @@ class Helper:
     def __init__(self, agent):
         import _socket
         import ctypes
+        import atexit
         self.agent = agent
         self.own = {}
+        self.kept = {}
+        self.libraries = None
+        self.ctypes = ctypes
+        atexit.register(self.leave_imported)  # the first to come is the last to be called
         self.prctl = ctypes.CDLL(None).prctl
         self.socket = _socket
         self.wire = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, 0)
@@ -592,7 +617,46 @@ class Helper:
         """What is imported stays to the end anyway. Were the collector to look at it, now and
         then and at the end, each rank would have to copy nearly all of it."""
         import gc
+        self.kept = {name: module for name, module in sys.modules.items()
+                     if name not in ("__main__", "builtins", "sys")}
+        self.ctypes.pythonapi.Py_IncRef(self.ctypes.py_object(self.kept))  # for good
+        found = libraries()
+        self.libraries = found if only_plain(found) else None
         gc.freeze()
+
+    def leave_imported(self):
+        """At the end of a rank, when all else is done and written: Python goes on to take
+        its modules apart, piece by piece, of which the shared ones would have to be copied
+        first. That is most of what a short rank pays, and of no use: the kernel takes the
+        memory back in one go. So Python is not to find them. Where a thread or a device may
+        still be at work it is all done as ever: somebody may rely on the order."""
+        dist = sys.modules.get("torch.distributed")
+        if threads() > 1 or cuda() or (
+                dist is not None and dist.is_available() and dist.is_initialized()):
+            return
+        import gc
+        import io
+        for thing in gc.get_objects():  # none of the frozen: files that only they know of
+            if type(thing) in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
+                try:
+                    thing.flush()
+                except (OSError, ValueError):
+                    pass  # closed, or it is told when Python does it again
+        for name, module in self.kept.items():
+            if sys.modules.get(name) is module:
+                del sys.modules[name]
+        if self.libraries is not None and libraries() == self.libraries:
+            self.leave_at_once()
+
+    def leave_at_once(self):
+        """The same for C++: when Python has ended, exit() first flushes and then goes, without
+        the destructors of libraries that only give memory back (libtorch takes its table of
+        operators apart, entry by entry). Handlers are called the last one first."""
+        libc, pointer = self.ctypes.CDLL(None), self.ctypes.c_void_p
+        on_exit, at_exit = (getattr(libc, name, None) for name in ("on_exit", "__cxa_atexit"))
+        if on_exit and at_exit:
+            on_exit(self.ctypes.cast(libc._exit, pointer), None)
+            at_exit(self.ctypes.cast(libc.fflush, pointer), None, None)
 
     def be_rank(self, fds, cpus, entries, report):
         """In the new process: all that a rank is, up to the go."""

@@ -69,6 +69,7 @@ class Preload(LaunchTest):
             for world in (a, b):
                 for name in ALLOWED:
                     self.assertTrue(world[name])
+            b["python"]["atexit"] -= how.get("forked", True)  # the helper's own
             a, b = (flat({k: v for k, v in w.items() if k not in ALLOWED}) for w in (a, b))
             different = {k: (a.get(k), b.get(k)) for k in a.keys() | b.keys()
                          if a.get(k) != b.get(k)}
@@ -138,6 +139,12 @@ class Preload(LaunchTest):
                  "    with m.get_context('spawn').Pool(1) as p: print(p.map(abs, [-1]))", 0),
                 ("import multiprocessing as m\n"
                  "with m.get_context('fork').Pool(2) as p: print(p.map(abs, [-1, -2]))", 0),
+                ("class A:\n    def __del__(self): print('deleted')\na = A()", 0),
+                ("import atexit, json\natexit.register(lambda: print(json.dumps([1])))\n"
+                 "import colorsys; atexit.register(print, 'later')", 0),
+                ("import ctypes; ctypes.CDLL(None).printf(b'from C, not flushed\\n')", 0),
+                ("import os, sys; sys.stdout = open(1, 'w', closefd=False)\n"
+                 "sys.stdout.write('lost'); os.close(1)", 120),
                 ("import pickle\nclass A: pass\n"
                  "print(type(pickle.loads(pickle.dumps(A()))))", 0)):
             with self.subTest(text=text):
@@ -151,6 +158,15 @@ class Preload(LaunchTest):
                     self.assertEqual(plain.out, ours.out)
                 else:
                     self.assertEqual(self.told(plain), self.told(ours))
+
+    def test_files_that_nobody_has_closed(self):
+        """Also one that only an imported module knows of, which is not taken apart."""
+        text = ("import json, os\nn = os.environ['RANK']\n"
+                "json.mine = open('theirs' + n, 'w'); json.mine.write('a' * 10)\n"
+                "mine = open('mine' + n, 'wb'); mine.write(b'b' * 10)\n")
+        self.both(PYTHON, "-c", text, cwd=self.folder.name)
+        for name in ("theirs0", "theirs1", "mine0", "mine1"):
+            self.assertEqual(os.path.getsize(self.path(name)), 10, name)
 
     @staticmethod
     def told(launch):

@@ -1,7 +1,8 @@
 /* launcher/agent/ranks.c - see ranks.h
  *
  * What is the same for all ranks (the program's path, the directory, the base of the
- * environment, who gets which CPUs) is settled once, before the first one is started.
+ * environment, who gets which CPUs) is settled once, before the first one is
+ * ranks_started.
  */
 #define LOG_SUBSYS "ranks"
 #include "launcher/agent/ranks.h"
@@ -12,7 +13,7 @@
 #include "launcher/agent/error_file.h"
 #include "launcher/agent/machine.h"
 #include "launcher/agent/mpi_kind.h"
-#include "launcher/agent/preload.h"
+#include "launcher/agent/ranks_impl.h"
 #include "launcher/agent/savings.h"
 #include "launcher/agent/wireup.h"
 #include "launcher/agent/worker_proc.h"
@@ -28,37 +29,9 @@
 
 extern char **environ;
 
-/* started in one turn of the loop; what the first ones say waits no longer than that */
+/* ranks_started in one turn of the loop; what the first ones say waits no longer than
+ * that */
 enum { BATCH = 64 };
-
-struct ranks {
-    struct loop *loop;         /* borrowed */
-    struct reap *reap;         /* borrowed */
-    const struct msg_job *job; /* borrowed */
-    struct msg_share share;    /* owned */
-    struct ranks_events events;
-    void *arg;
-    struct event *starter;        /* owned: the next batch */
-    char *path;                   /* owned: of the program; NULL: not looked for yet */
-    char *gloo_interface;         /* owned, or NULL */
-    struct strv base;             /* environment without what is a rank's own */
-    struct binding *bindings;     /* owned, by local rank */
-    struct worker_proc **workers; /* owned, by local rank; NULL: not started */
-    int *error_files;             /* owned, by local rank; -1: none */
-    uint64_t *taken;              /* owned: input each of them has taken */
-    uint64_t told;                /* and what has been reported */
-    int next;                     /* to be started */
-    struct preload *preload;     /* owned: ranks are forked from it; NULL: they are not */
-    bool ready;                  /* and it has imported */
-    struct worker_proc *halfway; /* owned: being forked */
-    struct savings *savings;     /* owned; NULL: nobody asks */
-    struct wireup *wireup;       /* owned: for those that are MPI programs */
-    struct evbuffer *early;      /* owned: input that came before all were started */
-    bool early_end;              /* and nothing comes after it, or has come */
-    bool stopped;
-    bool between;    /* two attempts: input is kept for the next */
-    uint64_t credit; /* bytes of output that may be sent */
-};
 
 static const char *host_shown(const struct ranks *r)
 {
@@ -116,7 +89,7 @@ static void on_exited(struct worker_proc *w, const struct msg_exit *how, void *a
     stop_wireup_if_alone(r);
 }
 
-static bool takes_input(const struct ranks *r, uint32_t rank)
+bool ranks_takes_input(const struct ranks *r, uint32_t rank)
 {
     return r->job->input == INPUT_ALL || (r->job->input == INPUT_RANK0 && rank == 0);
 }
@@ -127,7 +100,7 @@ static void count_taken(struct ranks *r, uint32_t local, size_t n)
     uint64_t least = UINT64_MAX;
     r->taken[local] += n;
     for (uint32_t i = 0; i < r->share.nlocal; i++) {
-        if (takes_input(r, r->share.ranks[i].rank) && r->taken[i] < least)
+        if (ranks_takes_input(r, r->share.ranks[i].rank) && r->taken[i] < least)
             least = r->taken[i];
     }
     if (least != UINT64_MAX && least > r->told) {
@@ -145,7 +118,7 @@ static void on_taken(struct worker_proc *w, size_t n, void *arg)
     }
 }
 
-static const struct worker_events worker_events = {
+const struct worker_events ranks_worker_events = {
     on_credit,
     on_out,
     on_exited,
@@ -166,7 +139,7 @@ static void on_env_note(const struct env_note *n, void *arg)
 }
 
 /* One is enough, and the last: an outer launcher's rank 0 is right for the first. */
-static bool tells_notes(const struct ranks *r, uint32_t local)
+bool ranks_tells_notes(const struct ranks *r, uint32_t local)
 {
     return local + 1 == r->share.nlocal && r->job->attempt == 0;
 }
@@ -180,7 +153,7 @@ static bool crowded(const struct ranks *r)
 }
 
 /* With `note` the user is told what of his own environment is changed. */
-static void rank_env(struct ranks *r, uint32_t local, bool note, struct strv *env)
+void ranks_env(struct ranks *r, uint32_t local, bool note, struct strv *env)
 {
     const struct msg_job *job = r->job;
     const struct share_rank *sr = &r->share.ranks[local];
@@ -301,12 +274,12 @@ static int prepare(struct ranks *r)
 }
 
 /* It runs: what has come for it meanwhile is its. At most INPUT_CREDIT waits here. */
-static void started(struct ranks *r, struct worker_proc *w)
+void ranks_started(struct ranks *r, struct worker_proc *w)
 {
     uint32_t local = (uint32_t)r->next;
     size_t n = evbuffer_get_length(r->early);
     r->workers[local] = w;
-    if (takes_input(r, r->share.ranks[local].rank)) {
+    if (ranks_takes_input(r, r->share.ranks[local].rank)) {
         if (n > 0)
             worker_input(w, evbuffer_pullup(r->early, -1), n);
         if (r->early_end)
@@ -316,188 +289,14 @@ static void started(struct ranks *r, struct worker_proc *w)
         evbuffer_drain(r->early, n);
 }
 
-/* --- forked from an interpreter that has imported -------------------------------------
- */
-
-static void end_preload(struct ranks *r)
-{
-    worker_destroy(r->halfway);
-    r->halfway = NULL;
-    preload_destroy(r->preload);
-    r->preload = NULL;
-}
-
-static void go_on_plainly(struct ranks *r, const char *why)
-{
-    bool now = r->next < (int)r->share.nlocal;
-    log_info("%s: %sthe ranks import by themselves, as %s", r->share.host,
-             now ? "" : "in another attempt ", why);
-    end_preload(r);
-    if (now)
-        event_active(r->starter, EV_TIMEOUT, 0);
-}
-
-static void fork_next(struct ranks *r)
-{
-    const struct share_rank *sr = &r->share.ranks[r->next];
-    struct strv env = {0};
-    int theirs[3];
-    r->halfway = worker_create(r->loop, r->reap, (int)sr->rank, &worker_events, r);
-    if (worker_open(r->halfway, takes_input(r, sr->rank), theirs) < 0) {
-        go_on_plainly(r, "a pipe cannot be made");
-        return;
-    }
-    rank_env(r, (uint32_t)r->next, tells_notes(r, (uint32_t)r->next), &env);
-    preload_fork(r->preload, theirs, wireup_open(r->wireup, (uint32_t)r->next),
-                 r->bindings[r->next].cpus_text, &env);
-    wireup_started(r->wireup, (uint32_t)r->next);
-    strv_finish(&env);
-    for (size_t i = 0; i < ARRAY_LEN(theirs); i++) {
-        if (theirs[i] >= 0)
-            close(theirs[i]);
-    }
-}
-
-static pid_t rank_at(size_t i, void *arg)
-{
-    const struct ranks *r = arg;
-    return i >= r->share.nlocal ? -1 : r->workers[i] ? worker_pid(r->workers[i]) : 0;
-}
-
-static pid_t helper_of(void *arg)
-{
-    return ranks_helper(arg);
-}
-
-static void on_saved(const struct msg_saved *m, void *arg)
-{
-    struct ranks *r = arg;
-    struct pack k = {0};
-    msg_saved_pack(m, &k);
-    r->events.send(MSG_SAVED, &k, NULL, 0, r->arg);
-    pack_finish(&k);
-}
-
-static void on_ready(int64_t import_ms, void *arg)
-{
-    static const struct savings_events events = {rank_at, helper_of, on_saved};
-    struct ranks *r = arg;
-    r->ready = true;
-    if (r->job->report)
-        r->savings = savings_create(r->loop, import_ms, &events, r);
-    if (!r->stopped)
-        fork_next(r);
-}
-
-/* Another attempt is forked from it as well. */
-static bool may_come_again(const struct ranks *r)
-{
-    return r->job->attempt < r->job->max_restarts;
-}
-
-static void on_forked(pid_t pid, void *arg)
-{
-    struct ranks *r = arg;
-    worker_adopt(r->halfway, pid);
-    started(r, r->halfway);
-    r->halfway = NULL;
-    r->next++;
-    if (r->savings)
-        savings_forked(r->savings);
-    preload_go(r->preload);
-    if (r->next < (int)r->share.nlocal) {
-        fork_next(r);
-        return;
-    }
-    if (!may_come_again(r))
-        end_preload(r);
-    if (r->savings)
-        savings_all(r->savings);
-    r->events.spawned(r->arg);
-}
-
-static void on_over(const char *why, void *arg)
-{
-    go_on_plainly(arg, why);
-}
-
-/* What libraries find out while they load must be true of all ranks. */
-static int same_cpus(const struct ranks *r, struct ddp_err *why)
-{
-    for (uint32_t i = 1; i < r->share.nlocal; i++) {
-        if (r->bindings[i].ncpus != r->bindings[0].ncpus)
-            return err_set(why, "they do not have the same number of CPUs");
-    }
-    for (size_t i = 0; r->bindings[0].cpus && i < r->base.n; i++) {
-        static const char *const places[] = {
-            "OMP_PROC_BIND=", "OMP_PLACES=", "GOMP_CPU_AFFINITY=", "KMP_AFFINITY="};
-        for (size_t k = 0; k < ARRAY_LEN(places); k++) {
-            if (strncmp(r->base.v[i], places[k], strlen(places[k])) == 0)
-                return err_set(why, "they are bound, and so is OpenMP: '%s'",
-                               r->base.v[i]);
-        }
-    }
-    return 0;
-}
-
-/* That of a rank in another attempt, so that what changes then is known as well. */
-static void later_env(const struct ranks *r, const struct strv *env, struct strv *later)
-{
-    strv_push_all(later, env->v);
-    strv_env_set(later, "TORCHELASTIC_RESTART_COUNT", "?");
-    if (r->job->store_mode == STORE_RANK0)
-        strv_env_set(later, "MASTER_PORT", "?");
-    for (size_t i = 0; i < env->n; i++) {
-        if (strncmp(env->v[i], "PMIX_SERVER_", 12) != 0)
-            continue;
-        char *name = xstrndup(env->v[i], strcspn(env->v[i], "="));
-        strv_env_set(later, name, "?");
-        free(name);
-    }
-}
-
-/* By itself it is not even thought of, or spoken of, where it could not be of use. */
-static bool wants_preload(const struct ranks *r)
-{
-    const char *modules = r->job->preload;
-    return modules && (*modules || (r->share.nlocal > 1 && preload_is_python(r->path)));
-}
-
-static void start_preload(struct ranks *r)
-{
-    static const struct preload_events events = {on_ready, on_forked, on_over, NULL};
-    struct ddp_err why = {""};
-    uint32_t n = r->share.nlocal, nenvs = n;
-    struct strv *envs = xcalloc(n + 1, sizeof *envs);
-    for (uint32_t i = 0; i < n; i++)
-        rank_env(r, i, false, &envs[i]);
-    if (may_come_again(r))
-        later_env(r, &envs[0], &envs[nenvs++]);
-    const struct preload_spec spec = {.path = r->path,
-                                      .argv = r->job->argv.v,
-                                      .modules = r->job->preload,
-                                      .envs = envs,
-                                      .nenvs = (int)nenvs,
-                                      .cpus = r->bindings[0].cpus,
-                                      .cpus_size = r->bindings[0].cpus_size};
-    if (n < 2)
-        err_set(&why, "there is only one");
-    else if (same_cpus(r, &why) == 0)
-        r->preload = preload_create(r->loop, r->reap, &spec, &events, r, &why);
-    if (!r->preload)
-        log_info("%s: the ranks import by themselves, as %s", r->share.host, why.text);
-    for (uint32_t i = 0; i < nenvs; i++)
-        strv_finish(&envs[i]);
-    free(envs);
-}
-
-/* --- started the plain way ------------------------------------------------------------
+/* --- ranks_started the plain way
+ * ------------------------------------------------------------
  */
 
 static int start_one(struct ranks *r, uint32_t local)
 {
     struct strv env = {0};
-    rank_env(r, local, tells_notes(r, local), &env);
+    ranks_env(r, local, ranks_tells_notes(r, local), &env);
     const struct binding *b = &r->bindings[local];
     struct child_spec spec = {
         .path = r->path,
@@ -509,11 +308,12 @@ static int start_one(struct ranks *r, uint32_t local)
         .group = true,
     };
     int rank = (int)r->share.ranks[local].rank;
-    struct worker_proc *w = worker_create(r->loop, r->reap, rank, &worker_events, r);
+    struct worker_proc *w =
+        worker_create(r->loop, r->reap, rank, &ranks_worker_events, r);
     enum child_step step;
-    int rc = worker_start(w, &spec, takes_input(r, (uint32_t)rank), &step);
+    int rc = worker_start(w, &spec, ranks_takes_input(r, (uint32_t)rank), &step);
     if (rc == 0) {
-        started(r, w);
+        ranks_started(r, w);
     } else {
         struct ddp_err err;
         int code = program_failed(r->job->argv.v[0], r->path, r->job->wdir, host_shown(r),
@@ -533,12 +333,12 @@ static void start_batch(struct ranks *r)
     if (!r->path) {
         if (prepare(r) < 0)
             return;
-        if (wants_preload(r))
-            start_preload(r);
+        if (ranks_may_fork(r))
+            ranks_start_forking(r);
     }
     if (r->preload) { /* else it tells when */
         if (r->ready && !r->halfway)
-            fork_next(r);
+            ranks_fork_next(r);
         return;
     }
     for (int i = 0; i < BATCH && r->next < (int)r->share.nlocal; i++, r->next++) {
@@ -572,13 +372,10 @@ static void forget_input(struct ranks *r)
 void ranks_stop_starting(struct ranks *r, bool again)
 {
     r->stopped = true;
-    if (!again) {
-        end_preload(r);
-    } else if (r->halfway) {
-        worker_destroy(r->halfway);
-        r->halfway = NULL;
-        preload_drop(r->preload);
-    }
+    if (again)
+        ranks_drop_fork(r);
+    else
+        ranks_end_forking(r);
     if (again && !r->between && r->next > 0)
         forget_input(r);
     r->between |= again;
@@ -615,11 +412,6 @@ void ranks_again(struct ranks *r)
     r->next = 0;
     r->stopped = r->between = false;
     event_active(r->starter, EV_TIMEOUT, 0);
-}
-
-pid_t ranks_helper(const struct ranks *r)
-{
-    return r->preload ? preload_pid(r->preload) : 0;
 }
 
 bool ranks_has_server(const struct ranks *r, pid_t pid)
@@ -691,7 +483,7 @@ void ranks_input(struct ranks *r, const void *data, size_t n)
         evbuffer_add(r->early, data, n);
     r->early_end |= n == 0;
     for (uint32_t i = 0; i < r->share.nlocal; i++) {
-        if (!r->between && r->workers[i] && takes_input(r, r->share.ranks[i].rank))
+        if (!r->between && r->workers[i] && ranks_takes_input(r, r->share.ranks[i].rank))
             worker_input(r->workers[i], data, n);
     }
 }
@@ -728,7 +520,7 @@ void ranks_destroy(struct ranks *r)
 {
     if (!r)
         return;
-    end_preload(r);
+    ranks_end_forking(r);
     savings_destroy(r->savings);
     for (uint32_t i = 0; i < r->share.nlocal; i++) {
         worker_destroy(r->workers[i]);

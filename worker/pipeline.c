@@ -153,12 +153,13 @@ static void backward(struct stage *s, int m)
 static void run_stage(struct stage *s)
 {
     struct pipeline *p = s->p;
-    int ahead = (int)(&p->stages[PIPELINE_STAGES] - s), f = 0;
-    for (; f < p->n && f < ahead; f++)
+    /* p->n may be the next step's once the last of this one's has gone back */
+    int n = p->n, ahead = (int)(&p->stages[PIPELINE_STAGES] - s), f = 0;
+    for (; f < n && f < ahead; f++)
         forward(s, f);
-    for (int b = 0; b < p->n; b++) {
+    for (int b = 0; b < n; b++) {
         backward(s, b);
-        if (f < p->n)
+        if (f < n)
             forward(s, f++);
     }
 }

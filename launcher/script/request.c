@@ -167,7 +167,8 @@ static void share_node(const struct opts *opts, struct request *r)
     r->cpus_per_node = opts->cpus_per_task || cores == 0
                            ? at_least(r->cpus_per_rank, 1) * r->ranks_per_node
                            : cores;
-    if (opts->memory_mb)
+    r->memory_said = opts->memory_mb > 0;
+    if (r->memory_said)
         r->memory_mb = opts->memory_mb;
     else if (part)
         r->memory_mb = p->memory_mb * r->gpus / p->gpus;

@@ -23,6 +23,7 @@ struct request {
     int cpus_per_rank;                 /* 0: not known */
     int cpus_per_node;                 /* to ask for; 0: not known */
     int64_t memory_mb;                 /* of a node; 0: not said; -1: all of it */
+    bool memory_said;                  /* by the user */
     int64_t time_s, warning_s;         /* the latter before the end of the former */
 };
 

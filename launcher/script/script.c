@@ -117,8 +117,9 @@ static void set_memory(struct strv *values, const struct request *r)
 {
     char text[32] = "";
     if (r->memory_mb > 0)
-        snprintf(text, sizeof text, "%" PRId64 "M", r->memory_mb);
-    else if (r->memory_mb < 0)
+        snprintf(text, sizeof text, "%" PRId64 "%s", r->memory_mb,
+                 r->site->scheduler == SCHED_PBS ? "mb" : "M");
+    else if (r->memory_mb < 0 && r->site->scheduler == SCHED_SLURM)
         snprintf(text, sizeof text, "0");
     set(values, "memory", text);
 }
@@ -267,6 +268,13 @@ static int set_request(struct strv *values, const struct request *r, struct strv
     const char *asks = p && p->request ? p->request : s->request;
     set(values, "account", r->account);
     set(values, "partition", r->partition_name);
+    set(values, "gpus_unasked",
+        r->gpus > 0 && !mentions(asks, "{{gpus}}") && !(p && p->whole) ? "yes" : "");
+    if (r->memory_said && s->scheduler != SCHED_SLURM && !mentions(asks, "{{memory}}"))
+        return err_set(err,
+                       "--mem: how memory is asked for is not known of site %s; leave it "
+                       "out, or write a site file whose request names {{memory}}",
+                       s->name);
     char *request = fill_site_text(s, "request", asks, values, err);
     char *words = request ? fill_site_text(s, "submit", s->submit, values, err) : NULL;
     if (words) {

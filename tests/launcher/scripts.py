@@ -51,7 +51,7 @@ class Scripts(unittest.TestCase):
             "#PBS -l select=4:ncpus=4:ngpus=4:mpiprocs=4", "#PBS -l walltime=02:00:00")
         self.assert_lines(
             self.made("--script", "lsf", *ask),
-            "#BSUB -n 16", "#BSUB -R span[ptile=4]", "#BSUB -gpu num=4", "#BSUB -W 02:00")
+            '#BSUB -n 16', '#BSUB -R "span[ptile=4]"', '#BSUB -gpu "num=4"', "#BSUB -W 02:00")
 
     def test_capital_n_is_what_the_scheduler_means_by_it(self):
         self.assertIn("--nodes=3\n", self.made("-N", "3", "--script", "slurm", "true"))
@@ -86,12 +86,16 @@ class Scripts(unittest.TestCase):
             with open(f"{folder}/venv/bin/activate", "w", encoding="ascii"):
                 pass
             files = []
-            for name, ask, extra in itertools.product(
-                    ("slurm", "sge", "pbs", "lsf"), asks, more):
+            sites = [["--site", site, "--script", name, "--account", "a1"] for site, name in (
+                ("tara", "slurm"), ("lanta", "slurm"), ("abci2", "sge"), ("abci3", "pbs"))]
+            for name, ask, extra in [
+                    *itertools.product([["--script", s] for s in ("slurm", "sge", "pbs", "lsf")],
+                                       asks, more),
+                    *((site, ["--gpus-per-node", "1"], ["--requeue"]) for site in sites)]:
                 files.append(f"{folder}/{len(files)}.sh")
                 with open(files[-1], "w", encoding="utf-8") as out:
                     done = subprocess.run(
-                        [DDPRUN, "--script", name, *ask, *extra, "./train", "a b"], stdout=out,
+                        [DDPRUN, *name, *ask, *extra, "./train", "a b"], stdout=out,
                         stderr=subprocess.PIPE, timeout=30, check=False,
                         env={**os.environ, "VIRTUAL_ENV": f"{folder}/venv"})
                 self.assertEqual((done.returncode, done.stderr), (0, b""))
@@ -125,6 +129,8 @@ class Scripts(unittest.TestCase):
         (["--script", "slurm", "--mem", "64", "true"],
          "--mem: '64' is no size; write 512M, 64G or 1.5T"),
         (["--script", "slurm", "--account", "a b", "true"], "--account 'a b': ' ' cannot be in it"),
+        (["--script", "sge", "--mem", "64G", "true"],
+         "--mem: how memory is asked for is not known of site sge; leave it out, or write"),
         (["--script", "pbs", "--requeue", "true"],
          "a PBS job that is to go on submits its own script: write it to a file first"),
         (["--script", "slurm", "--submit", "true"],

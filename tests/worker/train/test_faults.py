@@ -94,7 +94,7 @@ def a_schedulers_warning_is_a_checkpoint_and_a_code_to_go_on():
 
 
 def a_late_rank_is_waited_for_as_long_as_was_asked():
-    job = Ranks(2, "--epochs", 100000, *QUIET, "--log", "log", "--group-timeout", "1s")
+    job = Ranks(2, "--epochs", 100000, *QUIET, "--log", "log", "--group-timeout", "5s")
     wait_for("log")
     job.signal(signal.SIGSTOP, rank=1)
     job.ranks[0].wait(60)

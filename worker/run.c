@@ -210,10 +210,7 @@ static int local_rank(int rank)
 /* What only the CPU's engine does, if it was asked for. */
 static const char *only_on_cpus(const struct train_config *c)
 {
-    return c->accumulate > 1                ? "--accumulate"
-           : c->clip_norm > 0               ? "--clip-norm"
-           : c->skip_bad                    ? "--on-nan skip"
-           : c->shard_optimizer             ? "--shard-optimizer"
+    return c->shard_optimizer               ? "--shard-optimizer"
            : c->stages > 1                  ? "--stages"
            : c->precision != PRECISION_FP32 ? "--precision"
                                             : NULL;

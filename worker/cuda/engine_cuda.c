@@ -62,6 +62,9 @@ struct engine {
     struct comm *comm; /* NULL: alone */
 
     float *weights, *block, *grads; /* block: head and gradients */
+    float *extra;                   /* gradients of a batch that is not a step's first */
+    float *scale;                   /* of the gradients: clipping */
+    double *parts;                  /* of their norm */
     float *states[OPTIM_STATES];
     uint64_t *updates;
     float *as_float, *targets, *own;
@@ -73,6 +76,7 @@ struct engine {
 
     struct bucket *buckets; /* owned */
     size_t nbuckets, started;
+    bool first, last; /* batch of the step that is being recorded */
     struct graph graphs[MAX_GRAPHS];
     int ngraphs;
     struct slot slots[SLOTS];
@@ -151,11 +155,17 @@ static int arrive(const char *what, struct ddp_err *err)
     return check_cuda(cudaDeviceSynchronize(), what, err);
 }
 
+/* Of this rank in a step. */
+static size_t most_samples(const struct engine *e)
+{
+    return (size_t)e->job.batch_size * (size_t)e->job.accumulate;
+}
+
 static int make_blocks(struct engine *e, struct ddp_err *err)
 {
     size_t floats = model_param_count(e->job.model), batch = (size_t)e->job.batch_size;
     size_t bytes = floats * sizeof(float);
-    size_t in = sizeof(struct cuda_step) + batch * sizeof(uint32_t);
+    size_t in = sizeof(struct cuda_step) + most_samples(e) * sizeof(uint32_t);
     size_t outputs = (size_t)e->job.data->shape.outputs;
     if (device_take(&e->memory, "weights", bytes, &e->weights, err) < 0 ||
         device_take(&e->memory, "gradients", CUDA_HEAD * sizeof(float) + bytes, &e->block,
@@ -163,6 +173,11 @@ static int make_blocks(struct engine *e, struct ddp_err *err)
         device_take(&e->memory, "steps", sizeof *e->updates, &e->updates, err) < 0 ||
         device_take(&e->memory, "steps", 256 * sizeof(float), &e->as_float, err) < 0 ||
         device_take(&e->memory, "steps", sizeof *e->own, &e->own, err) < 0 ||
+        device_take(&e->memory, "steps", sizeof *e->scale, &e->scale, err) < 0 ||
+        device_take(&e->memory, "steps", CUDA_PARTS * sizeof *e->parts, &e->parts, err) <
+            0 ||
+        (e->job.accumulate > 1 &&
+         device_take(&e->memory, "gradients", bytes, &e->extra, err) < 0) ||
         device_take(&e->memory, "steps", in, &e->in, err) < 0 ||
         device_take(&e->memory, "steps", sizeof *e->result, &e->result, err) < 0 ||
         device_take(&e->memory, "steps", batch, &e->labels, err) < 0 ||
@@ -175,6 +190,10 @@ static int make_blocks(struct engine *e, struct ddp_err *err)
             device_take(&e->memory, "optimiser", bytes, &e->states[k], err) < 0)
             return -1;
     }
+    float one = 1; /* unless there is clipping */
+    if (check_cuda(cudaMemcpy(e->scale, &one, sizeof one, cudaMemcpyHostToDevice),
+                   "steps", err) < 0)
+        return -1;
     if (check_cuda(cudaMemcpy(e->as_float, e->job.data->as_float, 256 * sizeof(float),
                               cudaMemcpyHostToDevice),
                    "steps", err) < 0)
@@ -249,7 +268,7 @@ static int place_data(struct engine *e, struct ddp_err *err)
 
 static int make_slots(struct engine *e, struct ddp_err *err)
 {
-    size_t batch = (size_t)e->job.batch_size;
+    size_t batch = most_samples(e);
     size_t outputs = (size_t)e->job.data->shape.outputs;
     size_t sample =
         classifies(e) ? image_bytes(e) + 1 : (image_bytes(e) + outputs) * sizeof(float);
@@ -290,8 +309,7 @@ static int prepare(struct engine *e, struct ddp_err *err)
         .io = job->data->shape, .max_batch = job->batch_size, .dropout = job->dropout};
     if (choose_device(e, err) < 0 || make_streams(e, err) < 0 || make_blocks(e, err) < 0)
         return -1;
-    e->net = layers_create(job->model, settings, e->weights, e->grads, &e->memory,
-                           e->main, err);
+    e->net = layers_create(job->model, settings, e->weights, &e->memory, e->main, err);
     if (!e->net || place_data(e, err) < 0 || make_slots(e, err) < 0)
         return -1;
     e->buckets = xcalloc(nparams, sizeof *e->buckets);
@@ -397,11 +415,14 @@ static int fork_sums(struct engine *e, struct ddp_err *err)
                : check_cuda(cudaStreamWaitEvent(e->sums, e->ready, 0), "a step", err);
 }
 
-static int gradients_ready(size_t offset, void *arg, struct ddp_err *err)
+/* A range of a batch's gradients is final: of the step's, once all batches are in. */
+static int gradients_ready(size_t offset, size_t count, void *arg, struct ddp_err *err)
 {
     struct engine *e = arg;
     bool forked = false;
-    if (!e->comm || !e->job.buckets.overlap)
+    if (!e->first)
+        cuda_add(e->grads + offset, e->extra + offset, (int64_t)count, e->main);
+    if (!e->comm || !e->job.buckets.overlap || !e->last)
         return 0;
     while (e->started < e->nbuckets - 1 && e->buckets[e->started].offset >= offset) {
         if ((!forked && fork_sums(e, err) < 0) || sum_bucket(e, err) < 0)
@@ -442,15 +463,16 @@ static void gather(struct engine *e, const struct cuda_step *in, const uint32_t 
                            layers_input(e->net), e->targets, e->main);
 }
 
-static void put_loss(struct engine *e, int n, const struct cuda_step *in, float *dy)
+static void put_loss(struct engine *e, int n, const struct cuda_step *in, int batch,
+                     float *dy)
 {
     int outputs = e->job.data->shape.outputs;
     if (classifies(e))
-        cuda_softmax_loss(layers_output(e->net), e->labels, dy, n, outputs, in,
+        cuda_softmax_loss(layers_output(e->net), e->labels, dy, n, outputs, in, batch,
                           head_of(e), e->own, e->main);
     else
-        cuda_mse_loss(layers_output(e->net), e->targets, dy, n, outputs, in, head_of(e),
-                      e->own, e->main);
+        cuda_mse_loss(layers_output(e->net), e->targets, dy, n, outputs, in, batch,
+                      head_of(e), e->own, e->main);
 }
 
 /* The formulas' constants are those of worker/optim/optim.c. */
@@ -461,52 +483,84 @@ static int put_optimiser(struct engine *e, struct ddp_err *err)
     const char *name = o->type->name;
     if (strcmp(name, "sgd") == 0)
         cuda_sgd(e->weights, e->grads, e->states[0], n, o->settings.momentum,
-                 o->settings.decay, e->in, head_of(e), e->main);
+                 o->settings.decay, e->scale, e->in, head_of(e), e->main);
     else if (strcmp(name, "adam") == 0)
         cuda_adam(e->weights, e->grads, e->states[0], e->states[1], n, 0.9f, 0.999f,
-                  1e-8f, o->settings.decay, e->updates, e->in, head_of(e), e->main);
+                  1e-8f, o->settings.decay, e->updates, e->scale, e->in, head_of(e),
+                  e->main);
     else if (strcmp(name, "adadelta") == 0)
         cuda_adadelta(e->weights, e->grads, e->states[0], e->states[1], n, 0.9f, 1e-6f,
-                      o->settings.decay, e->in, head_of(e), e->main);
+                      o->settings.decay, e->scale, e->in, head_of(e), e->main);
     else
         return err_set(err, "the cuda engine has no optimizer '%s'", name);
     return 0;
 }
 
-static int put_step(struct engine *e, struct layers_plan *plan, int n,
-                    struct ddp_err *err)
+/* All of this rank's samples, batch after batch. */
+static int put_batches(struct engine *e, int n, struct ddp_err *err)
 {
-    size_t bytes = model_param_count(e->job.model) * sizeof(float);
-    e->started = 0;
-    if (n > 0) {
-        gather(e, e->in, which_of(e->in), n);
-        if (layers_forward(e->net, plan, e->in, err) < 0)
+    for (int done = 0, i = 0, k; done < n; done += k, i++) {
+        k = n - done < e->job.batch_size ? n - done : e->job.batch_size;
+        struct layers_plan *plan = layers_plan(e->net, k, err);
+        e->first = done == 0;
+        e->last = done + k == n;
+        if (!plan)
             return -1;
-        put_loss(e, n, e->in, layers_output_grad(e->net));
-        if (layers_backward(e->net, plan, gradients_ready, e, err) < 0)
+        gather(e, e->in, which_of(e->in) + done, k);
+        if (layers_forward(e->net, plan, e->in, i, err) < 0)
             return -1;
-    } else {
-        cuda_no_loss(e->in, head_of(e), e->own, e->main);
-        if (check_cuda(cudaMemsetAsync(e->grads, 0, bytes, e->main), "a step", err) < 0)
+        put_loss(e, k, e->in, i, layers_output_grad(e->net));
+        if (layers_backward(e->net, plan, e->first ? e->grads : e->extra, gradients_ready,
+                            e, err) < 0)
             return -1;
     }
-    if (sum_rest(e, err) < 0 || put_optimiser(e, err) < 0)
+    return 0;
+}
+
+static int put_step(struct engine *e, int n, struct ddp_err *err)
+{
+    const struct engine_job *job = &e->job;
+    size_t floats = model_param_count(job->model);
+    e->started = 0;
+    if (n > 0 && put_batches(e, n, err) < 0)
         return -1;
-    cuda_finish(head_of(e), e->own, e->result, e->updates, e->main);
+    if (n == 0) {
+        cuda_no_loss(e->in, head_of(e), e->own, e->main);
+        if (check_cuda(cudaMemsetAsync(e->grads, 0, floats * sizeof(float), e->main),
+                       "a step", err) < 0)
+            return -1;
+    }
+    if (sum_rest(e, err) < 0)
+        return -1;
+    if (job->clip_norm > 0 || job->skip_bad)
+        cuda_clip(e->grads, (int64_t)floats, (float)job->clip_norm, e->parts, head_of(e),
+                  e->scale, e->main);
+    if (put_optimiser(e, err) < 0)
+        return -1;
+    cuda_finish(head_of(e), e->own, job->skip_bad, e->result, e->updates, e->main);
     return check_cuda(cudaGetLastError(), "a step", err);
+}
+
+/* Plans allocate, and nothing may while a graph is being recorded. */
+static int make_plans(struct engine *e, int n, struct ddp_err *err)
+{
+    int whole = n / e->job.batch_size, rest = n % e->job.batch_size;
+    if ((whole > 0 && !layers_plan(e->net, e->job.batch_size, err)) ||
+        (rest > 0 && !layers_plan(e->net, rest, err)))
+        return -1;
+    return 0;
 }
 
 static cudaGraphExec_t record(struct engine *e, int n, struct ddp_err *err)
 {
-    struct layers_plan *plan = NULL;
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
-    if (n > 0 && !(plan = layers_plan(e->net, n, err)))
+    if (make_plans(e, n, err) < 0)
         return NULL;
     if (check_cuda(cudaStreamBeginCapture(e->main, cudaStreamCaptureModeThreadLocal),
                    "recording a step", err) < 0)
         return NULL;
-    int rc = put_step(e, plan, n, err);
+    int rc = put_step(e, n, err);
     cudaError_t end = cudaStreamEndCapture(e->main, &graph);
     if (rc == 0 && check_cuda(end, "recording a step", err) == 0)
         check_cuda(cudaGraphInstantiate(&exec, graph, 0), "recording a step", err);
@@ -543,7 +597,7 @@ static int stage(struct engine *e, struct slot *s, const struct samples *part,
     size_t one = image * unit, other = classifies(e) ? 1 : outputs * unit;
     const uint8_t *from = classifies(e) ? part->pixels : (const uint8_t *)part->inputs;
     const uint8_t *with = classifies(e) ? part->labels : (const uint8_t *)part->targets;
-    uint8_t *xs = s->bytes, *ts = s->bytes + (size_t)e->job.batch_size * one;
+    uint8_t *xs = s->bytes, *ts = s->bytes + most_samples(e) * one;
     void *to = classifies(e) ? (void *)s->staged.pixels : (void *)s->staged.inputs;
     void *beside = classifies(e) ? (void *)s->staged.labels : (void *)s->staged.targets;
     for (int i = 0; i < n; i++) {
@@ -598,6 +652,7 @@ static int put_in_line(struct engine *e, const struct engine_step *step,
                                 .share = (float)step->mine / (float)step->all,
                                 .stop = step->stop ? 1 : 0,
                                 .interrupted = step->interrupted ? 1 : 0,
+                                .warned = step->warned ? 1 : 0,
                                 .taken = step->step,
                                 .seed = step->dropout_seed};
     if (send_in(e, s, &e->job.data->train, step->which, step->mine, err) < 0 ||
@@ -628,7 +683,9 @@ static int take_out(struct engine *e, struct engine_result *result, struct ddp_e
                                               .correct = h->correct,
                                               .bad = h->bad,
                                               .stop = h->stop,
-                                              .interrupted = h->interrupted}};
+                                              .interrupted = h->interrupted,
+                                              .warned = h->warned,
+                                              .skipped = h->skipped}};
     s->busy = false;
     e->taken++;
     return 1;
@@ -660,9 +717,9 @@ static int cuda_evaluate(struct engine *e, const struct samples *part,
     if (!plan || send_in(e, s, part, which, n, err) < 0)
         return -1;
     gather(e, e->in, which_of(e->in), n);
-    if (layers_forward(e->net, plan, NULL, err) < 0)
+    if (layers_forward(e->net, plan, NULL, 0, err) < 0)
         return -1;
-    put_loss(e, n, NULL, NULL);
+    put_loss(e, n, NULL, 0, NULL);
     if (check_cuda(cudaMemcpyAsync(&s->result->head, e->block, sizeof s->result->head,
                                    cudaMemcpyDeviceToHost, e->main),
                    "a test", err) < 0 ||

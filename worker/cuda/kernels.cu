@@ -200,43 +200,50 @@ void cuda_sum_channels(const float *x, int n, int K, int inner, float *sums,
 }
 
 static __global__ void dropout(float *y, int64_t n, uint32_t below, float scale,
-                               const struct cuda_step *s, int layer, int layers)
+                               const struct cuda_step *s, int batch, int layer,
+                               int layers)
 {
-    uint64_t key = rng_key(s->seed, s->taken * (uint64_t)layers + (uint64_t)layer);
+    uint64_t seed = s->seed + ((uint64_t)batch << 40);
+    uint64_t key = rng_key(seed, s->taken * (uint64_t)layers + (uint64_t)layer);
     for (EACH(i, n)) {
         uint64_t word = rng_word(key, (uint64_t)i / 4);
         y[i] = (word >> i % 4 * 16 & 0xffff) < below ? 0 : y[i] * scale;
     }
 }
 
-void cuda_dropout(float *y, int64_t n, float p, const struct cuda_step *s, int layer,
-                  int layers, cudaStream_t stream)
+void cuda_dropout(float *y, int64_t n, float p, const struct cuda_step *s, int batch,
+                  int layer, int layers, cudaStream_t stream)
 {
     LAUNCH(dropout, blocks_for(n), THREADS, stream, y, n, rng_drop_below(p),
-           rng_keep_scale(p), s, layer, layers);
+           rng_keep_scale(p), s, batch, layer, layers);
 }
 
 /* ---- the loss ---- */
 
-static __device__ void tell(const struct cuda_step *s, double mean, double correct,
-                            struct cuda_head *head, float *own)
+/* `sum` over n samples' losses, `right` of them right. */
+static __device__ void tell(const struct cuda_step *s, int batch, double sum, int n,
+                            double right, struct cuda_head *head, float *own)
 {
-    float loss = (float)mean;
-    *own = loss;
-    head->loss = s ? loss * s->share : loss;
-    head->correct = (float)correct;
-    head->bad = loss - loss == 0 ? 0 : 1; /* infinite or not a number */
+    float before = batch > 0 ? *own : 0, loss = batch > 0 ? head->loss : 0;
+    int all = s && s->mine > 0 ? s->mine : n;
+    float mean = n > 0 ? (float)(sum / all) : 0;
+    *own = before + mean;
+    head->loss = loss + (s ? mean * s->share : mean);
+    head->correct = (batch > 0 ? head->correct : 0) + (float)right;
+    head->bad = *own - *own == 0 ? 0 : 1; /* infinite or not a number */
     head->stop = s ? s->stop : 0;
     head->interrupted = s ? s->interrupted : 0;
+    head->warned = s ? s->warned : 0;
+    head->skipped = 0;
 }
 
 static __global__ void softmax_loss(const float *logits, const uint8_t *labels, float *dy,
-                                    int n, int K, const struct cuda_step *s,
+                                    int n, int K, const struct cuda_step *s, int batch,
                                     struct cuda_head *head, float *own)
 {
     __shared__ double room[THREADS];
     double loss = 0, right = 0;
-    float scale = s ? s->share / (float)n : 0;
+    float scale = s ? s->share / (float)s->mine : 0;
     for (int b = threadIdx.x; b < n; b += THREADS) {
         const float *l = logits + (int64_t)b * K;
         int label = labels[b], best = 0;
@@ -256,19 +263,20 @@ static __global__ void softmax_loss(const float *logits, const uint8_t *labels, 
     loss = block_sum(loss, room);
     right = block_sum(right, room);
     if (threadIdx.x == 0)
-        tell(s, loss / n, right, head, own);
+        tell(s, batch, loss, n, right, head, own);
 }
 
 void cuda_softmax_loss(const float *logits, const uint8_t *labels, float *dy, int n,
-                       int K, const struct cuda_step *s, struct cuda_head *head,
-                       float *own, cudaStream_t stream)
+                       int K, const struct cuda_step *s, int batch,
+                       struct cuda_head *head, float *own, cudaStream_t stream)
 {
-    LAUNCH(softmax_loss, 1, THREADS, stream, logits, labels, dy, n, K, s, head, own);
+    LAUNCH(softmax_loss, 1, THREADS, stream, logits, labels, dy, n, K, s, batch, head,
+           own);
 }
 
 static __global__ void mse_loss(const float *y, const float *t, float *dy, int n, int K,
-                                const struct cuda_step *s, struct cuda_head *head,
-                                float *own)
+                                const struct cuda_step *s, int batch,
+                                struct cuda_head *head, float *own)
 {
     __shared__ double room[THREADS];
     int64_t all = (int64_t)n * K;
@@ -277,25 +285,25 @@ static __global__ void mse_loss(const float *y, const float *t, float *dy, int n
         float d = y[i] - t[i];
         loss += (double)d * (double)d;
         if (dy)
-            dy[i] = 2 * d * s->share / (float)all;
+            dy[i] = 2 * d * s->share / ((float)s->mine * (float)K);
     }
     loss = block_sum(loss, room);
     if (threadIdx.x == 0)
-        tell(s, loss / (double)all, 0, head, own);
+        tell(s, batch, loss / K, n, 0, head, own);
 }
 
 void cuda_mse_loss(const float *y, const float *t, float *dy, int n, int K,
-                   const struct cuda_step *s, struct cuda_head *head, float *own,
-                   cudaStream_t stream)
+                   const struct cuda_step *s, int batch, struct cuda_head *head,
+                   float *own, cudaStream_t stream)
 {
-    LAUNCH(mse_loss, 1, THREADS, stream, y, t, dy, n, K, s, head, own);
+    LAUNCH(mse_loss, 1, THREADS, stream, y, t, dy, n, K, s, batch, head, own);
 }
 
 static __global__ void no_loss(const struct cuda_step *s, struct cuda_head *head,
                                float *own)
 {
     if (threadIdx.x == 0)
-        tell(s, 0, 0, head, own);
+        tell(s, 0, 0, 0, 0, head, own);
 }
 
 void cuda_no_loss(const struct cuda_step *s, struct cuda_head *head, float *own,
@@ -306,14 +314,57 @@ void cuda_no_loss(const struct cuda_step *s, struct cuda_head *head, float *own,
 
 /* ---- the optimiser ---- */
 
+static __global__ void add(float *to, const float *from, int64_t n)
+{
+    for (EACH(i, n))
+        to[i] += from[i];
+}
+
+void cuda_add(float *to, const float *from, int64_t n, cudaStream_t stream)
+{
+    LAUNCH(add, blocks_for(n), THREADS, stream, to, from, n);
+}
+
+/* Each block its part, then one block all parts: the same order every time. */
+static __global__ void sum_squares(const float *g, int64_t n, double *parts)
+{
+    __shared__ double room[THREADS];
+    double sum = 0;
+    for (EACH(i, n))
+        sum += (double)g[i] * (double)g[i];
+    sum = block_sum(sum, room);
+    if (threadIdx.x == 0)
+        parts[blockIdx.x] = sum;
+}
+
+static __global__ void judge(const double *parts, float most, struct cuda_head *head,
+                             float *scale)
+{
+    __shared__ double room[THREADS];
+    double norm = sqrt(block_sum(parts[threadIdx.x], room));
+    if (threadIdx.x > 0)
+        return;
+    *scale = most > 0 && norm > (double)most ? (float)((double)most / (norm + 1e-6)) : 1;
+    if (!(norm - norm == 0))
+        head->bad += 1;
+}
+
+void cuda_clip(const float *g, int64_t n, float most, double *room, struct cuda_head *head,
+               float *scale, cudaStream_t stream)
+{
+    static_assert((int)CUDA_PARTS == (int)THREADS, "a thread per part");
+    LAUNCH(sum_squares, CUDA_PARTS, THREADS, stream, g, n, room);
+    LAUNCH(judge, 1, THREADS, stream, room, most, head, scale);
+}
+
 static __global__ void sgd(float *w, const float *g, float *m, int64_t n, float momentum,
-                           float decay, const struct cuda_step *s,
+                           float decay, const float *scale, const struct cuda_step *s,
                            const struct cuda_head *head)
 {
     if (head->bad > 0)
         return;
     for (EACH(i, n)) {
-        float d = g[i] + decay * w[i];
+        float d = g[i] * *scale + decay * w[i];
         if (m)
             d = m[i] = momentum * m[i] + d;
         w[i] -= s->lr * d;
@@ -321,16 +372,17 @@ static __global__ void sgd(float *w, const float *g, float *m, int64_t n, float 
 }
 
 void cuda_sgd(float *w, const float *g, float *m, int64_t n, float momentum, float decay,
-              const struct cuda_step *s, const struct cuda_head *head,
+              const float *scale, const struct cuda_step *s, const struct cuda_head *head,
               cudaStream_t stream)
 {
-    LAUNCH(sgd, blocks_for(n), THREADS, stream, w, g, m, n, momentum, decay, s, head);
+    LAUNCH(sgd, blocks_for(n), THREADS, stream, w, g, m, n, momentum, decay, scale, s,
+           head);
 }
 
 static __global__ void adam(float *w, const float *g, float *m, float *v, int64_t n,
                             float b1, float b2, float eps, float decay,
-                            const uint64_t *updates, const struct cuda_step *s,
-                            const struct cuda_head *head)
+                            const uint64_t *updates, const float *scale,
+                            const struct cuda_step *s, const struct cuda_head *head)
 {
     if (head->bad > 0)
         return;
@@ -339,7 +391,7 @@ static __global__ void adam(float *w, const float *g, float *m, float *v, int64_
     float rate = (float)((double)s->lr / unbias1);
     float root2 = (float)sqrt(1 - pow((double)b2, t));
     for (EACH(i, n)) {
-        float d = g[i] + decay * w[i];
+        float d = g[i] * *scale + decay * w[i];
         m[i] = b1 * m[i] + (1 - b1) * d;
         v[i] = b2 * v[i] + (1 - b2) * d * d;
         w[i] -= rate * m[i] / (sqrtf(v[i]) / root2 + eps);
@@ -348,21 +400,22 @@ static __global__ void adam(float *w, const float *g, float *m, float *v, int64_
 
 void cuda_adam(float *w, const float *g, float *m, float *v, int64_t n, float b1,
                float b2, float eps, float decay, const uint64_t *updates,
-               const struct cuda_step *s, const struct cuda_head *head,
-               cudaStream_t stream)
+               const float *scale, const struct cuda_step *s,
+               const struct cuda_head *head, cudaStream_t stream)
 {
     LAUNCH(adam, blocks_for(n), THREADS, stream, w, g, m, v, n, b1, b2, eps, decay,
-           updates, s, head);
+           updates, scale, s, head);
 }
 
 static __global__ void adadelta(float *w, const float *g, float *sq, float *acc,
                                 int64_t n, float rho, float eps, float decay,
-                                const struct cuda_step *s, const struct cuda_head *head)
+                                const float *scale, const struct cuda_step *s,
+                                const struct cuda_head *head)
 {
     if (head->bad > 0)
         return;
     for (EACH(i, n)) {
-        float d = g[i] + decay * w[i];
+        float d = g[i] * *scale + decay * w[i];
         sq[i] = rho * sq[i] + (1 - rho) * d * d;
         float delta = sqrtf(acc[i] + eps) / sqrtf(sq[i] + eps) * d;
         acc[i] = rho * acc[i] + (1 - rho) * delta * delta;
@@ -371,14 +424,15 @@ static __global__ void adadelta(float *w, const float *g, float *sq, float *acc,
 }
 
 void cuda_adadelta(float *w, const float *g, float *sq, float *acc, int64_t n, float rho,
-                   float eps, float decay, const struct cuda_step *s,
-                   const struct cuda_head *head, cudaStream_t stream)
+                   float eps, float decay, const float *scale,
+                   const struct cuda_step *s, const struct cuda_head *head,
+                   cudaStream_t stream)
 {
-    LAUNCH(adadelta, blocks_for(n), THREADS, stream, w, g, sq, acc, n, rho, eps, decay, s,
-           head);
+    LAUNCH(adadelta, blocks_for(n), THREADS, stream, w, g, sq, acc, n, rho, eps, decay,
+           scale, s, head);
 }
 
-static __global__ void finish(const struct cuda_head *head, const float *own,
+static __global__ void finish(const struct cuda_head *head, const float *own, bool skip,
                               struct cuda_result *result, uint64_t *updates)
 {
     if (threadIdx.x > 0)
@@ -386,10 +440,14 @@ static __global__ void finish(const struct cuda_head *head, const float *own,
     result->head = *head;
     result->loss = *own;
     *updates += head->bad > 0 ? 0 : 1;
+    if (skip && head->bad > 0) {
+        result->head.bad = 0;
+        result->head.skipped = 1;
+    }
 }
 
-void cuda_finish(const struct cuda_head *head, const float *own,
+void cuda_finish(const struct cuda_head *head, const float *own, bool skip,
                  struct cuda_result *result, uint64_t *updates, cudaStream_t stream)
 {
-    LAUNCH(finish, 1, 32, stream, head, own, result, updates);
+    LAUNCH(finish, 1, 32, stream, head, own, skip, result, updates);
 }

@@ -13,6 +13,7 @@
 #define WORKER_CUDA_KERNELS_H
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -23,7 +24,7 @@ extern "C" {
 struct cuda_step {
     float lr;
     float share; /* this rank's part of the step's samples */
-    float stop, interrupted;
+    float stop, interrupted, warned;
     int mine;       /* samples of this rank */
     uint64_t taken; /* steps before this one */
     uint64_t seed;  /* of dropout */
@@ -36,7 +37,7 @@ struct cuda_step {
  * room to a multiple of 64 bytes. */
 enum { CUDA_HEAD = 16 };
 struct cuda_head {
-    float loss, correct, bad, stop, interrupted, unused[CUDA_HEAD - 5];
+    float loss, correct, bad, stop, interrupted, warned, skipped, unused[CUDA_HEAD - 7];
 };
 
 struct cuda_result {
@@ -67,40 +68,53 @@ void cuda_sum_channels(const float *x, int n, int K, int inner, float *sums,
                        cudaStream_t stream);
 
 /* As `dropout` in worker/kernels/kernels.h, with the same bits drawn: the stream of
- * layer `layer` of `layers` at step s->taken. */
-void cuda_dropout(float *y, int64_t n, float p, const struct cuda_step *s, int layer,
-                  int layers, cudaStream_t stream);
+ * layer `layer` of `layers` at step s->taken, in the step's batch `batch`. */
+void cuda_dropout(float *y, int64_t n, float p, const struct cuda_step *s, int batch,
+                  int layer, int layers, cudaStream_t stream);
 
-/* The mean loss over n samples, and its gradient (unless dy is NULL) times s->share.
- * head: loss and bad as this rank's part of a sum, correct, stop, interrupted. *own: the
- * mean itself. One block: the order of the sum is fixed. `s` NULL: a test; the head's
- * loss is the mean. */
+/* The loss of n of the step's samples, the batch `batch` of them, and its gradient
+ * (unless dy is NULL) as part of the mean over the samples of all ranks. head: this
+ * rank's part of the sums; *own: its own mean; batches after the first are added. One
+ * block: the order of the sum is fixed. `s` NULL: a test; loss and *own are the mean of
+ * the n. */
 void cuda_softmax_loss(const float *logits, const uint8_t *labels, float *dy, int n,
-                       int K, const struct cuda_step *s, struct cuda_head *head,
-                       float *own, cudaStream_t stream);
+                       int K, const struct cuda_step *s, int batch,
+                       struct cuda_head *head, float *own, cudaStream_t stream);
 void cuda_mse_loss(const float *y, const float *t, float *dy, int n, int K,
-                   const struct cuda_step *s, struct cuda_head *head, float *own,
-                   cudaStream_t stream);
+                   const struct cuda_step *s, int batch, struct cuda_head *head,
+                   float *own, cudaStream_t stream);
 /* The head of a rank without samples. */
 void cuda_no_loss(const struct cuda_step *s, struct cuda_head *head, float *own,
                   cudaStream_t stream);
 
-/* One optimiser step over n floats, unless head->bad: then nothing changes. m, v are the
- * optimiser's states in the order of its table; m may be NULL without momentum. */
+/* to += from */
+void cuda_add(float *to, const float *from, int64_t n, cudaStream_t stream);
+
+/* The norm of the n gradients: not finite makes the step bad; beyond `most` (0: no limit)
+ * *scale brings it there, as torch.nn.utils.clip_grad_norm_ does, else it is 1. `room`:
+ * CUDA_PARTS doubles. */
+enum { CUDA_PARTS = 256 };
+void cuda_clip(const float *g, int64_t n, float most, double *room,
+               struct cuda_head *head, float *scale, cudaStream_t stream);
+
+/* One optimiser step over n floats, their gradients times *scale, unless head->bad: then
+ * nothing changes. m, v are the optimiser's states in the order of its table; m may be
+ * NULL without momentum. */
 void cuda_sgd(float *w, const float *g, float *m, int64_t n, float momentum, float decay,
-              const struct cuda_step *s, const struct cuda_head *head,
+              const float *scale, const struct cuda_step *s, const struct cuda_head *head,
               cudaStream_t stream);
 /* `updates`: of the optimiser, before this one. */
 void cuda_adam(float *w, const float *g, float *m, float *v, int64_t n, float b1,
                float b2, float eps, float decay, const uint64_t *updates,
-               const struct cuda_step *s, const struct cuda_head *head,
-               cudaStream_t stream);
+               const float *scale, const struct cuda_step *s,
+               const struct cuda_head *head, cudaStream_t stream);
 void cuda_adadelta(float *w, const float *g, float *sq, float *acc, int64_t n, float rho,
-                   float eps, float decay, const struct cuda_step *s,
+                   float eps, float decay, const float *scale, const struct cuda_step *s,
                    const struct cuda_head *head, cudaStream_t stream);
 
-/* The step is over: its numbers into *result, and one update more unless it was bad. */
-void cuda_finish(const struct cuda_head *head, const float *own,
+/* The step is over: its numbers into *result, and one update more unless it was bad; with
+ * `skip` a bad one is told as skipped. */
+void cuda_finish(const struct cuda_head *head, const float *own, bool skip,
                  struct cuda_result *result, uint64_t *updates, cudaStream_t stream);
 
 #ifdef __cplusplus

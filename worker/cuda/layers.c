@@ -59,7 +59,8 @@ struct layers {
     struct layer layers[MODEL_MAX_LAYERS];
     cudnnFilterDescriptor_t filters[MODEL_MAX_LAYERS];
     cudnnConvolutionDescriptor_t convs[MODEL_MAX_LAYERS];
-    float *weights, *grads;
+    float *weights;
+    float *grads;   /* where those of the batch under way go */
     float *x, *z;   /* input; a convolution's product, and its gradient */
     float *back[2]; /* gradients of activations take turns */
     void *workspace;
@@ -442,7 +443,7 @@ static int make_layers(struct layers *net, const struct model *model,
 }
 
 struct layers *layers_create(const struct model *model, struct layers_settings settings,
-                             float *weights, float *grads, struct device_memory *memory,
+                             float *weights, struct device_memory *memory,
                              cudaStream_t stream, struct ddp_err *err)
 {
     struct layers *net = xcalloc(1, sizeof *net);
@@ -450,7 +451,6 @@ struct layers *layers_create(const struct model *model, struct layers_settings s
     net->type = model_type(model);
     net->stream = stream;
     net->weights = weights;
-    net->grads = grads;
     if (check_blas(cublasLtCreate(&net->blas), "cannot start", err) < 0 ||
         check_dnn(cudnnCreate(&net->dnn), "cannot start", err) < 0 ||
         check_dnn(cudnnSetStream(net->dnn, stream), "cannot start", err) < 0 ||
@@ -496,7 +496,7 @@ float *layers_output_grad(struct layers *net)
 }
 
 int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
-                   struct ddp_err *err)
+                   int batch, struct ddp_err *err)
 {
     const float *x = net->x;
     for (int i = 0; i < net->nlayers; i++) {
@@ -509,18 +509,20 @@ int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_
         if (rc < 0)
             return -1;
         if (s && net->settings.dropout && l->spec->dropout > 0)
-            cuda_dropout(l->y, (int64_t)l->out * p->n, l->spec->dropout, s, i,
+            cuda_dropout(l->y, (int64_t)l->out * p->n, l->spec->dropout, s, batch, i,
                          MODEL_MAX_LAYERS, net->stream);
         x = l->y;
     }
     return 0;
 }
 
-int layers_backward(struct layers *net, struct layers_plan *p,
-                    int (*ready)(size_t offset, void *arg, struct ddp_err *err),
+int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
+                    int (*ready)(size_t offset, size_t count, void *arg,
+                                 struct ddp_err *err),
                     void *arg, struct ddp_err *err)
 {
     float *dy = net->back[0], *dx = net->back[1];
+    net->grads = grads;
     for (int i = net->nlayers - 1; i >= 0; i--) {
         const struct layer *l = &net->layers[i];
         const float *x = i > 0 ? net->layers[i - 1].y : net->x;
@@ -528,7 +530,7 @@ int layers_backward(struct layers *net, struct layers_plan *p,
         float scale = drop > 0 ? rng_keep_scale(drop) : 1;
         if ((is_conv(l) ? conv_back : linear_back)(net, i, p->n, &p->layers[i], x, dy,
                                                    scale, dx, err) < 0 ||
-            ready(l->weight->offset, arg, err) < 0)
+            ready(l->weight->offset, l->weight->count + l->bias->count, arg, err) < 0)
             return -1;
         float *swap = dy;
         dy = dx;

@@ -26,10 +26,10 @@ struct layers_settings {
     bool dropout, tf32;
 };
 
-/* `model` is where shapes and names come from. weights, grads: device blocks of
+/* `model` is where shapes and names come from. weights: a device block of
  * model_param_count() floats, borrowed. Memory is taken from `memory`. */
 struct layers *layers_create(const struct model *model, struct layers_settings settings,
-                             float *weights, float *grads, struct device_memory *memory,
+                             float *weights, struct device_memory *memory,
                              cudaStream_t stream, struct ddp_err *err);
 void layers_destroy(struct layers *net);
 
@@ -42,14 +42,16 @@ layers_input(struct layers *net); /* x[max_batch, C, H, W], for the caller to fi
 const float *layers_output(const struct layers *net); /* y[max_batch, outputs] */
 float *layers_output_grad(struct layers *net); /* dy of it, for the caller to fill */
 
-/* From layers_input() to layers_output(). `s` NULL: a test, without dropout. */
+/* From layers_input() to layers_output(), as batch `batch` of the step. `s` NULL: a test,
+ * without dropout. */
 int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
-                   struct ddp_err *err);
-/* From layers_output_grad() back; follows layers_forward(). `ready` as
- * model_train_step()'s: the gradients are final when the stream has come so far. It
- * returns -1 to end here. */
-int layers_backward(struct layers *net, struct layers_plan *p,
-                    int (*ready)(size_t offset, void *arg, struct ddp_err *err),
+                   int batch, struct ddp_err *err);
+/* From layers_output_grad() back, into `grads`; follows layers_forward(). `ready` as
+ * model_train_step()'s: the range is final when the stream has come so far. It returns -1
+ * to end here. */
+int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
+                    int (*ready)(size_t offset, size_t count, void *arg,
+                                 struct ddp_err *err),
                     void *arg, struct ddp_err *err);
 
 #endif

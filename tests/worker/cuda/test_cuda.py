@@ -97,6 +97,26 @@ def ranks_learn_together():
         assert re.search(rf"replicas +{n} alike", shown) and "NCCL 2." in shown, shown
 
 
+def steps_of_many_batches_and_clipping_are_the_same():
+    few_digits()
+    for n, more in ((1, ("--accumulate", 3, "--batch-size", 10)),
+                    (2, ("--accumulate", 2, "--batch-size", 14, "--clip-norm", 0.5))):
+        if n <= GPUS:
+            both(n, f"many{n}", *FEW, "--model", "cnn", "--optimizer", "sgd", *more,
+                 tolerance=2e-4)
+
+
+def a_bad_step_is_skipped_on_both():
+    few_digits()
+    args = (*FEW[:4], *FEW[4:], "--model", "mlp", "--optimizer", "sgd", "--lr", 1e6,
+            "--batch-size", 24, "--on-nan", "skip", "--progress", "lines")
+    told = []
+    for engine in ("cpu", "cuda"):
+        shown = run(1, *args, "--engine", engine, env=on_gpu())[0].out
+        told.append(re.findall(r"step [0-9]+ skipped", shown))
+    assert told[0] == told[1] and len(told[0]) > 1, told
+
+
 def a_run_moves_from_one_to_the_other():
     few_digits()
     common = (*FEW[:2], *FEW[4:], "--model", "cnn", "--no-dropout", "--batch-size", 50)
@@ -159,6 +179,7 @@ if GPUS == 0:
     print("skipped: no GPU here (nvidia-smi finds none)")
     sys.exit(77)
 tests = [one_rank_learns_the_same, data_on_the_host_give_the_same, ranks_learn_together,
+         steps_of_many_batches_and_clipping_are_the_same, a_bad_step_is_skipped_on_both,
          a_run_moves_from_one_to_the_other]
 if GPUS >= 2:
     tests.append(a_killed_rank_is_named_in_seconds)

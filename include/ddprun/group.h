@@ -75,7 +75,8 @@ struct ddp_group_options {
     const char *name;        /* key prefix in the store; NULL: "ddp" */
     int64_t timeout_ms;      /* 0: 5 minutes */
     size_t arena_bytes; /* room for ddp_arena_alloc(); 0: 64 MiB, reserved not used */
-    /* NULL: choose; "tcp": sockets also within a host; "nccl": CUDA memory, by libnccl */
+    /* NULL: choose; "tcp": sockets also within a host; "nccl": CUDA memory, by libnccl;
+     * "mpi": by the MPI that the process runs under, which then also says who is who */
     const char *backend;
     /* Where the ranks meet; NULL: DDP_MEETING, or env:// where MASTER_ADDR is known, or
      * else launcher://. Under srun, mpirun and others that run no store MASTER_ADDR and
@@ -119,7 +120,7 @@ DDP_API int ddp_group_split(struct ddp_group *g, int colour, int key,
 DDP_API int ddp_group_rank(const struct ddp_group *g);
 DDP_API int ddp_group_size(const struct ddp_group *g);
 DDP_API const char *
-ddp_group_backend(const struct ddp_group *g); /* "shm", "tcp", "shm+tcp", "nccl" */
+ddp_group_backend(const struct ddp_group *g); /* "shm", "tcp", "shm+tcp", "nccl", "mpi" */
 
 /* Memory that the ranks of this host share: collectives on buffers inside it are done in
  * place, without copies, when all ranks of the host give such a buffer. Zeroed, 64-byte

@@ -6,8 +6,8 @@
  *   nccl      CUDA memory, by libnccl
  *   mpi       by the MPI library that the job runs under
  *
- * The first three are chosen by the layout. A group of nccl has one of them below it: for
- * meeting, for barriers, and to hear who has died. A group of mpi has nothing but MPI.
+ * The first three are chosen by the layout. A group of nccl or mpi has one of them below
+ * it: for barriers, to hear who has died, and under mpi for messages.
  */
 #ifndef WORKER_GROUP_BACKEND_H
 #define WORKER_GROUP_BACKEND_H
@@ -28,6 +28,7 @@ struct backend {
     int (*progress)(struct ddp_group *g, int *culprit, struct ddp_err *err);
     bool (*cancel)(struct ddp_group *g, struct ddp_request *r);
     bool on_device; /* takes CUDA memory, and no other */
+    bool sleepless; /* what it waits for does not wake us, nor can we see of whom */
 };
 
 extern const struct backend backend_shm, backend_tcp, backend_hier, backend_nccl,

@@ -8,6 +8,7 @@
 #include "worker/group/env.h"
 #include "worker/group/meeting.h"
 #include "worker/group/messages.h"
+#include "worker/group/mpi/mpi.h"
 #include "worker/group/subgroup.h"
 
 #include <pthread.h>
@@ -42,9 +43,13 @@ static unsigned next_generation(const char *name, int rank)
     return n;
 }
 
-static int place(const struct ddp_group_options *o, struct env_place *p,
-                 struct ddp_err *err)
+static int place(const struct ddp_group_options *o, const struct backend *backend,
+                 struct env_place *p, struct ddp_err *err)
 {
+    if (backend == &backend_mpi) {
+        *p = (struct env_place){.launcher = "MPI", .local_rank = -1};
+        return mpi_begin(&p->rank, &p->size, err);
+    }
     if (o->rank < 0 || o->size <= 0)
         return env_place(p, env_get, err);
     *p = (struct env_place){.rank = o->rank, .size = o->size, .local_rank = -1};
@@ -64,7 +69,13 @@ static int meet_all(struct ddp_group *g, const struct ddp_group_options *o,
                         .rank = p->rank,
                         .size = p->size,
                         .deadline_ms = deadline_ms};
-    meeting_fn meet_at = meeting_find(&m, url && *url ? url : NULL, host, &toward, err);
+    meeting_fn meet_at = NULL;
+    if (g->backend == &backend_mpi) {
+        meet_at = meeting_mpi;
+        toward = NULL;
+    } else {
+        meet_at = meeting_find(&m, url && *url ? url : NULL, host, &toward, err);
+    }
     char *card = meet_at ? meet_card(p->rank, doors, toward, g->alone, err) : NULL;
     if (!card)
         return -1;
@@ -119,7 +130,7 @@ static int join(struct ddp_group *g, const struct ddp_group_options *o,
 /* NULL: the layout does. "shm" and "tcp" only say what to prefer there. */
 static int choose(const char *name, const struct backend **backend, struct ddp_err *err)
 {
-    static const struct backend *const named[] = {&backend_nccl};
+    static const struct backend *const named[] = {&backend_nccl, &backend_mpi};
     if (!name || strcmp(name, "tcp") == 0 || strcmp(name, "shm") == 0)
         return 0;
     for (size_t i = 0; i < ARRAY_LEN(named); i++) {
@@ -129,8 +140,8 @@ static int choose(const char *name, const struct backend **backend, struct ddp_e
     return *backend
                ? 0
                : err_set(err,
-                         "unknown backend '%s': 'shm', 'tcp', 'nccl', or none to let "
-                         "it be chosen",
+                         "unknown backend '%s': 'shm', 'tcp', 'mpi', 'nccl', or none to "
+                         "let it be chosen",
                          name);
 }
 
@@ -150,7 +161,7 @@ struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
     if (choose(o->backend, &backend, err) < 0)
         return NULL;
     struct env_place p;
-    if (place(o, &p, err) < 0)
+    if (place(o, backend, &p, err) < 0)
         return NULL;
     struct ddp_group *g = xcalloc(1, sizeof *g);
     g->name = xstrdup(o->name ? o->name : "ddp");

@@ -341,4 +341,5 @@ const struct backend backend_nccl = {
     .progress = nccl_progress,
     .cancel = nccl_cancel,
     .on_device = true,
+    .sleepless = true,
 };

@@ -125,7 +125,7 @@ static int lost(struct ddp_group *g, int culprit, struct ddp_err *err)
 /* What is not data, or ours, goes as if there were no other backend. */
 static int advance(struct ddp_group *g, struct coll *c, int *culprit, struct ddp_err *err)
 {
-    bool ours = (c->internal || c->kind == COLL_BARRIER) && g->backend->on_device;
+    bool ours = (c->internal || c->kind == COLL_BARRIER) && g->backend->open;
     const struct backend *b = ours ? backend_of_layout(&g->layout) : g->backend;
     return b->advance(g, c, culprit, err);
 }
@@ -184,9 +184,17 @@ static const struct coll *local_wait(const struct ddp_group *g)
     return c->state == COLL_ANNOUNCED || c->state == COLL_WAITS ? c : NULL;
 }
 
+/* Is something under way of which we cannot see what it waits for? */
+static bool is_foreign(const struct ddp_group *g)
+{
+    bool ours =
+        g->first && (g->first->coll.internal || g->first->coll.kind == COLL_BARRIER);
+    return g->backend->sleepless && is_busy(g) && !ours;
+}
+
 static bool awaited(const struct ddp_group *g, int local)
 {
-    if (g->backend->on_device && is_busy(g))
+    if (is_foreign(g))
         return true; /* of whom we cannot know: of all */
     const struct coll *c = local_wait(g);
     return (c && !local_reached(g->shm, c, local)) ||
@@ -217,11 +225,6 @@ static bool something_to_do(void *arg)
         return false;
     bool all = c->state == COLL_ANNOUNCED ? shm_all_posted(s) : shm_all_stepped(s);
     return all || s->arrived != z->lagging;
-}
-
-static bool is_foreign(const struct ddp_group *g)
-{
-    return g->backend->progress && is_busy(g);
 }
 
 static void sleep_some(struct ddp_group *g)

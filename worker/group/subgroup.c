@@ -100,6 +100,15 @@ static int exchange(struct ddp_group *g, const int *ranks, int n, int me,
     return group_wait(g, &r.ended, err);
 }
 
+/* Numbers in the outermost group. */
+static int *outer_ranks(const struct ddp_group *g, const int *ranks, int n)
+{
+    int *outer = xcalloc((size_t)n, sizeof *outer);
+    for (int i = 0; i < n; i++)
+        outer[i] = g->layout.outer ? g->layout.outer[ranks[i]] : ranks[i];
+    return outer;
+}
+
 static int meet_members(struct ddp_group *g, struct ddp_group *sub, const int *ranks,
                         int n, int me, struct meet_doors *doors, struct ddp_err *err)
 {
@@ -117,6 +126,8 @@ static int meet_members(struct ddp_group *g, struct ddp_group *sub, const int *r
         for (int i = 0; i < n; i++)
             meeting_keep(&values[i], cards[i].text, strnlen(cards[i].text, CARD_ROOM));
         rc = meet(&sub->layout, me, n, values, err);
+        if (rc == 0)
+            sub->layout.outer = outer_ranks(g, ranks, n);
     }
     free(cards);
     return rc;
@@ -153,15 +164,6 @@ static int place_in(const struct ddp_group *g, const int *ranks, int n,
                : me;
 }
 
-/* Numbers in the outermost group. */
-static int *outer_ranks(const struct ddp_group *g, const int *ranks, int n)
-{
-    int *outer = xcalloc((size_t)n, sizeof *outer);
-    for (int i = 0; i < n; i++)
-        outer[i] = g->layout.outer ? g->layout.outer[ranks[i]] : ranks[i];
-    return outer;
-}
-
 static int settle(struct ddp_group *g, struct ddp_group *sub, const int *ranks, int n,
                   int me, struct ddp_err *err)
 {
@@ -169,10 +171,8 @@ static int settle(struct ddp_group *g, struct ddp_group *sub, const int *ranks, 
     if (meet_open(&doors, err) < 0)
         return -1;
     int rc = meet_members(g, sub, ranks, n, me, &doors, err);
-    if (rc == 0) {
-        sub->layout.outer = outer_ranks(g, ranks, n);
+    if (rc == 0)
         rc = group_settle(sub, &doors, now_ms() + sub->timeout_ms, err);
-    }
     meet_close(&doors);
     return rc;
 }
@@ -196,6 +196,8 @@ struct ddp_group *ddp_group_sub(struct ddp_group *g, const int *ranks, int n,
         layout_single(&sub->layout);
     else
         rc = settle(g, sub, ranks, n, me, err);
+    if (n == 1)
+        sub->layout.outer = outer_ranks(g, ranks, n);
     if (rc == 0)
         rc = group_open_backend(sub, err);
     if (rc < 0) {

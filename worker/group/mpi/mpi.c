@@ -1,0 +1,173 @@
+/* worker/group/mpi/mpi.c - collectives by the MPI library that the job runs under
+ *
+ * The ranks meet by MPI, too, so that neither a store nor MASTER_ADDR is needed. Barriers
+ * and messages are ours: they hear of the dead and have deadlines. MPI itself does not
+ * tell of either; a collective of MPI that others do not join ends with our deadline, and
+ * the process then ends without MPI_Finalize, which would wait.
+ */
+#include "worker/group/mpi/mpi.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "worker/group/backend.h"
+#include "worker/group/mpi/shim.h"
+#include "worker/group/reduce.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CARD_ROOM = 512 };
+
+struct mpi {
+    void *comm;
+    struct shim_op *under_way;
+};
+
+static const struct mpi_shim *shim;
+
+/* ---- finding the one we run under ---- */
+
+static const char *which(struct ddp_err *err)
+{
+    const char *asked = getenv("DDP_MPI");
+    if (asked && (strcmp(asked, "openmpi") == 0 || strcmp(asked, "mpich") == 0))
+        return asked;
+    if (asked) {
+        err_set(err, "DDP_MPI is '%s': 'openmpi' or 'mpich'", asked);
+        return NULL;
+    }
+    if (getenv("OMPI_COMM_WORLD_SIZE") || (getenv("PMIX_RANK") && !getenv("PMI_FD")))
+        return "openmpi";
+    if (getenv("PMI_FD") || getenv("PMI_RANK") || getenv("PMI_PORT"))
+        return "mpich";
+    err_set(err, "this process has not been started as a rank of MPI: use mpirun, or say "
+                 "DDP_MPI=openmpi or DDP_MPI=mpich");
+    return NULL;
+}
+
+/* Beside our own library, or where DDP_MPI_DIR says, or where it has been installed. */
+static void *open_shim(const char *mpi, struct ddp_err *err)
+{
+    Dl_info self;
+    char beside[PATH_MAX] = "", path[PATH_MAX + 64], why[300] = "";
+    if (dladdr((void *)(uintptr_t)&open_shim, &self) && self.dli_fname) {
+        snprintf(beside, sizeof beside, "%s", self.dli_fname);
+        char *slash = strrchr(beside, '/');
+        *(slash ? slash : beside) = '\0';
+    }
+    const char *dirs[] = {getenv("DDP_MPI_DIR"), beside, DDP_PLUGIN_DIR};
+    for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
+        if (!dirs[i] || !*dirs[i])
+            continue;
+        snprintf(path, sizeof path, "%s/ddpgroup-%s.so", dirs[i], mpi);
+        if (access(path, R_OK) < 0)
+            continue;
+        /* global: Open MPI's own plugins look for its symbols */
+        void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+        if (library)
+            return library;
+        snprintf(why, sizeof why, "%s", dlerror());
+    }
+    err_set(err,
+            *why ? "the link to MPI '%s' cannot be loaded: %s"
+                 : "there is no link to MPI '%s' (ddpgroup-%s.so): it is built where "
+                   "mpicc.%s is; DDP_MPI_DIR says where it lies",
+            mpi, *why ? why : mpi, mpi);
+    return NULL;
+}
+
+int mpi_begin(int *rank, int *size, struct ddp_err *err)
+{
+    if (!shim) {
+        const char *mpi = which(err);
+        void *library = mpi ? open_shim(mpi, err) : NULL;
+        if (!library)
+            return -1;
+        mpi_shim_fn table = NULL;
+        *(void **)&table = dlsym(library, MPI_SHIM_NAME);
+        if (!table)
+            return err_set(err, "ddpgroup-%s.so is of another version", mpi);
+        shim = table(reduce_two, type_size);
+    }
+    return shim->begin(rank, size, err);
+}
+
+int meeting_mpi(const struct meeting *m, const char *card, struct ddp_value *cards,
+                struct ddp_err *err)
+{
+    char mine[CARD_ROOM] = "", *all = xcalloc((size_t)m->size, CARD_ROOM);
+    snprintf(mine, sizeof mine, "%s", card);
+    int rc = shim->gather_world(mine, all, CARD_ROOM, err);
+    for (int r = 0; r < m->size && rc == 0; r++) {
+        const char *text = all + (size_t)r * CARD_ROOM;
+        meeting_keep(&cards[r], text, strnlen(text, CARD_ROOM));
+    }
+    free(all);
+    return rc;
+}
+
+/* ---- the backend ---- */
+
+static int mpi_open(struct ddp_group *g, struct ddp_err *err)
+{
+    int n = g->layout.size, *ranks = xcalloc((size_t)n, sizeof *ranks);
+    for (int i = 0; i < n; i++)
+        ranks[i] = g->layout.outer ? g->layout.outer[i] : i;
+    struct mpi *m = g->foreign = xcalloc(1, sizeof *m);
+    int rc = shim->comm_make(ranks, n, &m->comm, err);
+    free(ranks);
+    return rc;
+}
+
+static void mpi_close(struct ddp_group *g)
+{
+    struct mpi *m = g->foreign;
+    if (!m)
+        return;
+    if (g->broken || m->under_way)
+        shim->give_up();
+    if (m->comm)
+        shim->comm_free(m->comm);
+    free(m);
+    g->foreign = NULL;
+}
+
+/* Elements of the result that are mine. */
+static size_t result(const struct ddp_group *g, const struct coll *c)
+{
+    if (c->kind == COLL_REDUCE && c->root != g->layout.rank)
+        return 0;
+    return c->kind == COLL_REDUCE_SCATTER ? coll_block(c, g->layout.rank).n : c->count;
+}
+
+static int mpi_advance(struct ddp_group *g, struct coll *c, int *culprit,
+                       struct ddp_err *err)
+{
+    struct mpi *m = g->foreign;
+    int done = 0;
+    *culprit = -1;
+    if (c->state == COLL_NEW) {
+        if (shim->start(m->comm, c, g->layout.rank, g->layout.size, &m->under_way, err) <
+            0)
+            return ADVANCE_ERROR;
+        c->state = COLL_WORKS;
+    }
+    if (shim->test(m->under_way, &done, err) < 0)
+        return ADVANCE_ERROR;
+    if (!done)
+        return ADVANCE_LATER;
+    m->under_way = NULL;
+    if (coll_reduces(c->kind) && result(g, c) > 0)
+        reduce_finish(c->recv, result(g, c), c->type, c->op, g->layout.size);
+    return ADVANCE_DONE;
+}
+
+const struct backend backend_mpi = {.name = "mpi",
+                                    .open = mpi_open,
+                                    .close = mpi_close,
+                                    .advance = mpi_advance,
+                                    .sleepless = true};

@@ -1,0 +1,13 @@
+/* worker/group/mpi/mpi.h - groups whose collectives are MPI's (backend.h) */
+#ifndef WORKER_GROUP_MPI_MPI_H
+#define WORKER_GROUP_MPI_MPI_H
+
+#include "worker/group/meeting.h"
+
+/* Load the link to the MPI that this process runs under, and MPI_Init. */
+int mpi_begin(int *rank, int *size, struct ddp_err *err);
+/* A meeting_fn; after mpi_begin(). */
+int meeting_mpi(const struct meeting *m, const char *card, struct ddp_value *cards,
+                struct ddp_err *err);
+
+#endif

@@ -7,6 +7,7 @@
 #include "launcher/dryrun.h"
 #include "launcher/fetch/fetch.h"
 #include "launcher/job.h"
+#include "launcher/peer/mates.h"
 #include "launcher/peer/peer.h"
 #include "launcher/scaling/scaling.h"
 #include "launcher/script/script.h"
@@ -47,7 +48,8 @@ static void on_line(const char *text, void *arg)
     puts(text);
 }
 
-static int launch(const struct opts *opts, struct alloc *alloc, struct peers *peers)
+static int launch(const struct opts *opts, struct alloc *alloc, struct peers *peers,
+                  struct mates **mates)
 {
     struct ddp_err err;
     struct local_agent local = {.fd = -1};
@@ -58,20 +60,25 @@ static int launch(const struct opts *opts, struct alloc *alloc, struct peers *pe
     int side = job_wants_local_agent(job) ? local_fork(&local, &err) : 1;
     if (side < 0)
         failed(&err, code);
-    else
+    if (side == 0) { /* the copies on this node hear from the launcher */
+        mates_forget(*mates);
+        *mates = NULL;
+    }
+    if (side >= 0)
         code = side == 0 ? job_be_agent(job, &local) : job_run(job, &local);
     job_destroy(job);
     return code;
 }
 
-static int run(struct opts *opts, struct alloc *alloc, struct peers *peers)
+static int run(struct opts *opts, struct alloc *alloc, struct peers *peers,
+               struct mates **mates)
 {
     struct ddp_err err;
     if (opts->dry_run)
         return dryrun(opts, alloc, &err) < 0 ? failed(&err, EXIT_USAGE) : 0;
     if (child_init(&err) < 0)
         return failed(&err, EXIT_CANNOT_START);
-    return launch(opts, alloc, peers);
+    return launch(opts, alloc, peers, mates);
 }
 
 /* The only ddprun of its job: it finds its hosts, and starts an agent on each. */
@@ -81,7 +88,8 @@ static int drive(struct opts *opts)
     if (!opts->store_port)
         opts->store_port = opts->master_port;
     struct alloc *alloc = alloc_read(opts, &err);
-    int code = alloc ? run(opts, alloc, NULL) : failed(&err, EXIT_USAGE);
+    struct mates *none = NULL;
+    int code = alloc ? run(opts, alloc, NULL, &none) : failed(&err, EXIT_USAGE);
     alloc_destroy(alloc);
     return code;
 }
@@ -93,7 +101,7 @@ static int take_part(struct opts *opts, struct outer *outer)
     struct mates *mates = NULL;
     int code;
     if (peer_take_part(opts, outer, &peers, &mates, &code)) {
-        code = run(opts, peers.alloc, &peers);
+        code = run(opts, peers.alloc, &peers, &mates);
         peer_over(&peers, mates, code);
     }
     return code;

@@ -91,7 +91,7 @@ int job_describe(struct job *j, struct ddp_err *err)
     for (size_t i = 0; i < missing.n; i++)
         log_warn("-x %s: not set here, so there is nothing to export", missing.v[i]);
     strv_finish(&missing);
-    if (j->peers) /* each has an environment of its own */
+    if (j->peers && travels) /* each node has an environment of its own */
         keep_user_set(&j->job);
     strv_push_all(&j->job.argv, o->argv);
     /* as the user came here, by the links in $PWD: on other hosts the same path exists,

@@ -195,19 +195,25 @@ struct mates *mates_lead(const struct outer *o, int64_t deadline_ms, struct ddp_
     return NULL;
 }
 
+void mates_forget(struct mates *m)
+{
+    for (int i = 1; m && i < m->n; i++) {
+        if (m->fds[i] >= 0)
+            close(m->fds[i]);
+    }
+    if (m)
+        free(m->fds);
+    free(m);
+}
+
 void mates_end(struct mates *m, int code)
 {
-    if (!m)
-        return;
-    for (int i = 1; i < m->n; i++) {
-        int32_t word = code;
-        if (m->fds[i] < 0)
-            continue;
-        send(m->fds[i], &word, sizeof word, MSG_NOSIGNAL);
-        close(m->fds[i]);
+    int32_t word = code;
+    for (int i = 1; m && i < m->n; i++) {
+        if (m->fds[i] >= 0)
+            send(m->fds[i], &word, sizeof word, MSG_NOSIGNAL);
     }
-    free(m->fds);
-    free(m);
+    mates_forget(m);
 }
 
 /* --- the others --------------------------------------------------------------------- */

@@ -16,6 +16,8 @@ struct mates;
 struct mates *mates_lead(const struct outer *o, int64_t deadline_ms, struct ddp_err *err);
 /* Give them the code, and forget them. NULL is fine. */
 void mates_end(struct mates *m, int code);
+/* The same without a word: in a fork of the leader, which is not who tells them. */
+void mates_forget(struct mates *m);
 
 /* The life of another one: until it is told the code, which is returned. */
 int mates_follow(const struct outer *o, int64_t deadline_ms, struct ddp_err *err);

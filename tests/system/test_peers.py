@@ -178,6 +178,48 @@ class Keys(Peers):
         self.assertIn("nothing secret is shared", launches[0].err)
 
 
+class Copies(Peers):
+    """Started once per rank, as mpirun does it, on one machine."""
+
+    def copies(self, n, *args, **how):
+        return [
+            self.start(*args, env={
+                **self.env, "PMIX_NAMESPACE": f"ns-{self.port}", "OMPI_COMM_WORLD_RANK": str(r),
+                "OMPI_COMM_WORLD_SIZE": str(n), "OMPI_COMM_WORLD_LOCAL_RANK": str(r),
+                "OMPI_COMM_WORLD_LOCAL_SIZE": str(n), "CUDA_VISIBLE_DEVICES": str(r + 4),
+                "MINE": "a b"}, **how)
+            for r in range(n)]
+
+    def test_one_leads_and_the_others_wait(self):
+        os.mkdir(self.path("there"))
+        # rank 1 fails when all have spoken
+        launches = self.copies(
+            3, "sh", "-c", SAY + ' "$MINE" $CUDA_VISIBLE_DEVICES; '
+            f'cd {self.path("there")}; : >$RANK; [ $RANK != 1 ] || '
+            "{ until [ -e 0 ] && [ -e 2 ]; do sleep 0.05; done; exit 6; }")
+        self.all_end(launches, 6)
+        said = sorted(line.split("] ")[1] for line in launches[0].out.splitlines())
+        self.assertEqual(said, [f"rank {r}/3 local {r}/3 node 0 a b 4,5,6" for r in range(3)])
+        self.assertEqual([launch.out + launch.err for launch in launches[1:]], ["", ""])
+
+    def test_any_of_them_can_be_told_to_end(self):
+        launches = self.copies(2, "sh", "-c", "trap 'echo bye; exit 0' TERM; echo up;"
+                                              "while :; do sleep 0.1; done")
+        self.assertTrue(wait_until(lambda: launches[0].out.count("up\n") == 2, 20))
+        launches[1].signal(signal.SIGINT)
+        self.all_end(launches, 143)
+        self.assertEqual(launches[0].out.count("bye\n"), 2)
+
+    def test_they_end_with_the_one_that_leads(self):
+        launches = self.copies(2, "sh", "-c", "echo up; sleep 60")
+        self.assertTrue(wait_until(lambda: launches[0].out.count("up\n") == 2, 20))
+        launches[0].signal(signal.SIGKILL)
+        launches[1].wait()
+        self.assert_ended(launches[1], 125)
+        self.assertIn("the copy of ddprun that leads on this node has been ended",
+                      launches[1].err)
+
+
 class Sources(Peers):
     def test_flux_is_asked_for_its_nodes(self):
         r = {"version": 1, "execution": {

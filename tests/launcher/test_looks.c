@@ -1,0 +1,145 @@
+/* --preflight: what a node says of its GPUs, read from a tree of files as the driver and
+ * the PCI bus show them */
+#include "common/mem.h"
+#include "launcher/preflight/check.h"
+#include "tests/support/suite.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static char *root;
+
+static void put(const char *path, const char *text)
+{
+    char *full = xasprintf("%s%s", root, path);
+    for (char *p = strchr(full + strlen(root) + 1, '/'); p; p = strchr(p + 1, '/')) {
+        *p = '\0';
+        mkdir(full, 0777);
+        *p = '/';
+    }
+    FILE *f = fopen(full, "w");
+    ck_assert_msg(f && fputs(text, f) >= 0 && fclose(f) == 0, "%s", full);
+    free(full);
+}
+
+static void put_driver(void)
+{
+    put("/proc/driver/nvidia/version",
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19\n"
+        "GCC version:  gcc version 12.2.0\n");
+}
+
+static void put_gpus(unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        char path[100];
+        snprintf(path, sizeof path, "/proc/driver/nvidia/gpus/0000:%02x:00.0/information",
+                 i + 1);
+        put(path, "Model: \t\t NVIDIA H200\nIRQ:   \t\t 152\n");
+    }
+}
+
+static void put_pci(const char *address, const char *vendor, const char *class)
+{
+    char path[100];
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/vendor", address);
+    put(path, vendor);
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/class", address);
+    put(path, class);
+}
+
+static void keep(const struct msg_found *f, void *arg)
+{
+    char **text = arg, *longer;
+    longer = xasprintf("%s%s%s\n", *text, f->problem ? f->remark ? "note " : "bad " : "",
+                       f->problem ? f->problem : f->value);
+    free(*text);
+    *text = longer;
+}
+
+/* What the look says, a finding a line. */
+static char *say(const char *visible)
+{
+    const struct msg_probe probe = {0};
+    struct strv env = {0};
+    char *text = xstrdup("");
+    if (visible)
+        strv_env_set(&env, "CUDA_VISIBLE_DEVICES", visible);
+    struct ask ask = {.probe = &probe,
+                      .env = &env,
+                      .root = root,
+                      .check = &checks[check_number("gpus")],
+                      .found = keep,
+                      .arg = &text};
+    look_gpus(&ask);
+    strv_finish(&env);
+    return text;
+}
+
+static void expect(const char *visible, const char *expected)
+{
+    char *said = say(visible);
+    ck_assert_str_eq(said, expected);
+    free(said);
+}
+
+START_TEST(a_node_without_gpus)
+{
+    put_pci("0000:00:1f.0", "0x8086\n", "0x030000\n");
+    expect(NULL, "none\n");
+}
+END_TEST
+
+START_TEST(gpus_with_their_driver)
+{
+    put_driver();
+    put_gpus(2);
+    put_pci("0000:01:00.0", "0x10de\n", "0x030200\n");
+    put_pci("0000:02:00.0", "0x10de\n", "0x030200\n");
+    expect(NULL, "2 x NVIDIA H200, driver 535.104.05\n");
+    expect("1", "1 x NVIDIA H200, driver 535.104.05\n");
+}
+END_TEST
+
+START_TEST(gpus_without_a_driver)
+{
+    put_pci("0000:01:00.0", "0x10de\n", "0x030200\n");
+    put_pci("0000:01:00.1", "0x10de\n", "0x040300\n"); /* its sound */
+    expect(NULL, "none\nbad 1 NVIDIA GPU on its PCI bus, but no driver is loaded; see "
+                 "'dmesg | grep -i nvrm' there\n");
+}
+END_TEST
+
+START_TEST(gpus_of_a_container_that_hides_the_driver)
+{
+    put("/dev/nvidiactl", "");
+    put("/dev/nvidia0", "");
+    expect(NULL, "1 x NVIDIA, driver of unknown version\nnote the driver's version "
+                 "cannot be read there\n");
+}
+END_TEST
+
+static void make_root(void)
+{
+    root = temp_dir();
+}
+
+static void free_root(void)
+{
+    free(root);
+}
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("looks");
+    TCase *tc = tcase_create("gpus");
+    tcase_add_checked_fixture(tc, make_root, free_root);
+    tcase_add_test(tc, a_node_without_gpus);
+    tcase_add_test(tc, gpus_with_their_driver);
+    tcase_add_test(tc, gpus_without_a_driver);
+    tcase_add_test(tc, gpus_of_a_container_that_hides_the_driver);
+    suite_add_tcase(s, tc);
+    return s;
+}

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Launching over many hosts of a namespace lab, beside others, in interleaved rounds.
 
-    bench/lab_launch.py [--build DIR] [--hosts 4,16,64] [--rounds 3] [--slurm] [--realtime]
+    bench/lab_launch.py [--build DIR] [--hosts 4,16,64] [--rounds 3] [--slurm] [--sge] [--no-ssh]
+                        [--realtime]
 
 `true` once on every host, from exec of the launcher on the first of them to its exit:
 ddprun, mpirun and Hydra by ssh, beside the bare ssh that all of them have to pay for: one
 alone, and one to each other host at once. With --slurm also ddprun, mpirun and Hydra in an
-allocation of a real Slurm, beside srun. 256 hosts are an option because they take minutes.
+allocation of a real Slurm, beside srun; with --sge ddprun and mpirun in a job of a real Grid
+Engine, beside a bare qrsh -inherit to each of its hosts at once. --no-ssh leaves the first out. 256 hosts are an option because they take minutes.
 
 The hosts share the machine's CPUs, so with many of them it is CPU time that is measured,
 above all that of ssh: it stands beside the wall time (of all processes of all hosts, from
@@ -59,8 +61,8 @@ class Lab:
         with open(f"{self.group}/cpu.stat", encoding="ascii") as f:
             return int(f.readline().split()[1]) / 1e6
 
-    def enter(self, *command):
-        return [self.script, "exec", "-l", "-u", "alice", "node001", *command]
+    def enter(self, *command, host="node001"):
+        return [self.script, "exec", "-l", "-u", "alice", host, *command]
 
 
 class Contender(launch.Contender):
@@ -141,6 +143,47 @@ class Allocation:
         self.lab("exec", "-l", "-u", "alice", "node001", "scancel", self.job)
 
 
+def by_sge(lab, job):
+    each = f'for h in {" ".join(job.hosts[1:])}; do qrsh -inherit -nostdin -v PWD $h true & done; wait'
+    command = {
+        "qrsh to all": each,
+        "ddprun": f"{lab.folder}/ddprun true",
+        "ddprun by ssh": f"{lab.folder}/ddprun --start ssh true",
+        "mpirun": "mpirun true",
+    }
+    return [
+        Contender(name, lab.enter("sh", "-c", f". {job.path}; {text}", host=job.hosts[0]))
+        for name, text in command.items()
+    ]
+
+
+class GridEngineJob:
+    """Hosts of the lab's Grid Engine, held by a sleeping job; its variables in a file."""
+
+    def __init__(self, lab, n):
+        self.lab, self.path = lab, f"{lab.folder}/out/sge{n}"
+        script = f"{lab.folder}/hold-sge{n}.sh"
+        os.makedirs(f"{lab.folder}/out", exist_ok=True)
+        os.chmod(f"{lab.folder}/out", 0o777)
+        with open(script, "w", encoding="ascii") as f:
+            f.write(f"#!/bin/sh\nexport -p >{self.path}.new\nmv {self.path}.new {self.path}\n"
+                    f"cat $PE_HOSTFILE >{self.path}.hosts\nsleep 3600\n")
+        said = subprocess.run(
+            lab.enter("sh", "-c", f"cd /tmp && qsub -terse -pe mpi {n} -o /dev/null -j y {script}"),
+            env=lab.env, check=True, stdout=subprocess.PIPE).stdout.decode()
+        self.job = said.strip()
+        end = time.monotonic() + 60
+        while not (os.path.exists(f"{self.path}.hosts") and os.path.getsize(f"{self.path}.hosts")):
+            if time.monotonic() > end:
+                raise RuntimeError(f"Grid Engine has not given {n} slots")
+            time.sleep(0.1)
+        with open(f"{self.path}.hosts", encoding="ascii") as f:
+            self.hosts = [line.split()[0] for line in f]
+
+    def end(self):
+        self.lab("exec", "-l", "-u", "alice", "node001", "qdel", self.job)
+
+
 def table(title, results, base):
     print(f"\n{title}\n  {'':22} {'wall, ms':28} {'CPU, ms':>9}   x {base}, wall and CPU")
     ours = next(c for c in results if c.name == base)
@@ -177,6 +220,8 @@ def main():
     parser.add_argument("--slurm", action="store_true")
     parser.add_argument("--realtime", action="store_true", help="SCHED_RR for all hosts and "
                         "contenders: what else the machine does then hardly shows")
+    parser.add_argument("--sge", action="store_true")
+    parser.add_argument("--no-ssh", action="store_true")
     args = parser.parse_args()
     if args.realtime:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))
@@ -184,7 +229,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="ddprun-lab-") as folder:
         lab = Lab(folder, args.build, max(counts))
         try:
-            for n in counts:
+            for n in () if args.no_ssh else counts:
                 rounds_of(f"true on {n} hosts by ssh", lab, by_ssh(lab, n), args.rounds)
             if args.slurm:
                 lab("slurm", "up")
@@ -192,6 +237,14 @@ def main():
                 allocation = Allocation(lab, n)
                 rounds_of(f"true on {n} hosts under Slurm", lab, by_slurm(lab, n), args.rounds)
                 allocation.end()
+            if args.sge:
+                lab("slurm", "down")
+                lab("sge", "up")
+            for n in counts if args.sge else ():
+                job = GridEngineJob(lab, n - 1)  # node001 has the queue master
+                rounds_of(f"true on {len(job.hosts)} hosts under Grid Engine", lab,
+                          by_sge(lab, job), args.rounds)
+                job.end()
         finally:
             lab("down")
     print(f"\nload of the machine: {os.getloadavg()[0]:.1f}")

@@ -8,6 +8,7 @@ import hosts
 import test_sched
 from hosts import main, node
 from launch import wait_until
+from test_spank import Spank  # a minute has to pass for TimeLimit anyway
 
 STEPS = 'squeue -h -s -j $SLURM_JOB_ID -o "step %i"'
 # one that saves when it is told to end, and counts what it is warned of
@@ -19,7 +20,7 @@ class TransportTest(test_sched.JobTest):
     def as_user(self, *command):
         return hosts.LAB_HOSTS("exec", "-l", "-u", self.user, "node001", *command)
 
-    def wait_for(self, what, times=1, deadline=40):
+    def wait_for(self, what, times=1, deadline=90):
         self.assertTrue(wait_until(lambda: self.said().count(what) >= times, deadline), self.said())
 
     def batch(self, options, lines):
@@ -37,10 +38,6 @@ class Srun(TransportTest):
     @classmethod
     def setUpClass(cls):
         test_sched.set_up("slurm", "slurmctld")
-
-    @classmethod
-    def tearDownClass(cls):
-        hosts.LAB_HOSTS("slurm", "down")
 
     def test_a_step_of_the_job_with_part_of_the_gpus(self):
         """Half of the GPUs of two nodes, the other half taken: each node sees its own. The
@@ -159,12 +156,14 @@ class Qrsh(TransportTest):
         hosts.LAB_HOSTS("sge", "down")
 
     def test_start_and_exit_codes(self):
-        said = self.submit(
-            "qsub -sync y -pe mpi 3 -j y -o {out} {script} || true",
+        self.submit(
+            "qsub -terse -pe mpi 3 -j y -o {out} {script}",
             "$ddprun --dry-run true | grep -A9 ^commands\n"
             "$ddprun sh -c 'echo rank $RANK in $PWD, of task ${JOB_NAME}'; echo code $?\n"
             "$ddprun sh -c 'exit $((RANK * 3))'; echo code $?\n"
-            "$ddprun --agent /nonesuch/agent true; echo code $?")
+            "$ddprun --agent /nonesuch/agent true; echo code $?; echo done")
+        self.wait_for("done\n", deadline=120)
+        said = self.said()
         self.assertIn("other hosts by qrsh: the way of sge", said)
         self.assertIn("qrsh -inherit -v PWD node", said)
         for rank in range(3):
@@ -192,8 +191,48 @@ class Qrsh(TransportTest):
         self.assert_nobody()
 
 
+class TimeLimit(TransportTest):
+    """A minute, of which the others make use: the job was submitted before them."""
+
+    @classmethod
+    def setUpClass(cls):
+        if LIMITED is None:
+            raise test_sched.unittest.SkipTest("no job was submitted")
+
+    def test_warned_and_ended_by_slurm(self):
+        self.output = os.path.join(LIMITED, "job.out")
+        self.marks.append("long-" + os.path.basename(LIMITED))
+        self.wait_for("warned\n", 2)
+        self.wait_for("DUE TO TIME LIMIT", deadline=120)
+        self.wait_for("told to end by SIGTERM")
+        self.wait_for("saved\n", 2)
+        self.assert_nobody()
+
+
+LIMITED = None
+
+
+def submit_limited():
+    """In a folder of its own: nobody is to be alive of what other tests have started."""
+    folder = os.path.join(hosts.LAB_HOSTS.folder, "limited")
+    shutil.copytree(hosts.LAB_HOSTS.bin, folder)
+    os.chmod(folder, 0o777)
+    script = os.path.join(folder, "job.sh")
+    with open(script, "w", encoding="utf-8") as f:
+        f.write(f"#!/bin/bash\nexport DDPRUN_TEST_MARK=long-limited\n"
+                f"{folder}/{os.path.basename(hosts.LAB_HOSTS.ddprun)} sh -c '{WARY}'\n")
+    os.chmod(script, 0o755)
+    hosts.LAB_HOSTS("exec", "-l", "-u", "alice", "node004", "sbatch", "-p", "gpu", "-N2", "-n2",
+                    "-t", "1", "--signal=USR1@30", "-o", f"{folder}/job.out", script)
+    return folder
+
+
 def setUpModule():
+    global LIMITED
     hosts.set_up()
+    if shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin"):
+        hosts.LAB_HOSTS("slurm", "up")
+        LIMITED = submit_limited()
 
 
 def tearDownModule():

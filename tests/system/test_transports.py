@@ -35,7 +35,7 @@ wait $!
 
 
 class TransportTest(LaunchTest):
-    program, stand_in = "", ""
+    program, stand_in, source = "", "", ""
 
     def setUp(self):
         super().setUp()
@@ -47,7 +47,8 @@ class TransportTest(LaunchTest):
         }
 
     def inside(self, *args, **how):
-        return self.run_to_end(*args, env=self.env, **how)
+        """This machine is none of the job's hosts, as its front end is not: --alloc says so."""
+        return self.run_to_end("--alloc", self.source, *args, env=self.env, **how)
 
     def started(self):
         with open(self.path("log"), encoding="utf-8") as f:
@@ -55,7 +56,7 @@ class TransportTest(LaunchTest):
 
 
 class Lsf(TransportTest):
-    program, stand_in = "blaunch", BLAUNCH
+    program, stand_in, source = "blaunch", BLAUNCH, "lsf"
 
     def job(self):
         return {"LSB_JOBID": "7", "LSB_MCPU_HOSTS": "n1 2 n2 1"}
@@ -89,7 +90,7 @@ class Lsf(TransportTest):
         self.assertIn("cannot start on n1: LSF daemon not responding\n", run.err)
 
     def test_killed(self):
-        run = self.start("sh", "-c", "echo up; sleep 100", env=self.env)
+        run = self.start("--alloc", self.source, "sh", "-c", "echo up; sleep 100", env=self.env)
         self.assertTrue(wait_until(lambda: run.out.count("up\n") == 3), run.err)
         run.signal(signal.SIGKILL)
         run.wait()
@@ -97,7 +98,7 @@ class Lsf(TransportTest):
 
 
 class Pbs(TransportTest):
-    program, stand_in = "pbs_tmrsh", TMRSH
+    program, stand_in, source = "pbs_tmrsh", TMRSH, "pbs"
 
     def job(self):
         nodes = self.write("nodes", "n1\nn2\nn1\n")
@@ -130,7 +131,7 @@ class Pbs(TransportTest):
 
     def test_killed(self):
         """The tasks outlive pbs_tmrsh, and end with the launcher all the same."""
-        run = self.start("sh", "-c", "echo up; sleep 100", env=self.env)
+        run = self.start("--alloc", self.source, "sh", "-c", "echo up; sleep 100", env=self.env)
         self.assertTrue(wait_until(lambda: run.out.count("up\n") == 3), run.err)
         self.assertEqual(self.summons(), [])
         run.signal(signal.SIGKILL)

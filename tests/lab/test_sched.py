@@ -123,7 +123,7 @@ class GridEngine(JobTest):
         said = self.submit(
             "qsub -sync y -pe mpi 3 -j y -o {out} {script}",
             "mpirun.openmpi -np $NHOSTS --map-by ppr:1:node $ddprun --nproc-per-node 2 "
-            "sh -c 'echo rank $RANK/$WORLD_SIZE; hostname >&2; [ $RANK = 5 ] && exit 5; exit 0'; "
+            "sh -c 'echo rank $RANK/$WORLD_SIZE; [ $RANK = 5 ] || exit 0; sleep 4; exit 5'; "
             "echo code $?")
         ranks = sorted(line.split("] ")[1] for line in said.splitlines() if "] rank " in line)
         self.assertEqual(ranks, [f"rank {r}/6" for r in range(6)], said)

@@ -1,0 +1,121 @@
+/* worker/cuda/engine_impl.h - what the files of the engine share
+ *
+ * engine_cuda.c: the engine, and how a step passes through it; open.c: memory, streams
+ * and data, taken and let go; record.c: a step as a graph.
+ */
+#ifndef WORKER_CUDA_ENGINE_IMPL_H
+#define WORKER_CUDA_ENGINE_IMPL_H
+
+#include "worker/cuda/check.h"
+#include "worker/cuda/comm.h"
+#include "worker/cuda/kernels.h"
+#include "worker/cuda/layers.h"
+#include "worker/engine.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SLOTS = 2, MAX_GRAPHS = 8 };
+
+/* One part of the data on the device, or none of it. */
+struct resident {
+    uint8_t *pixels, *labels;
+    float *inputs, *targets;
+};
+
+/* A step between host and device. */
+struct slot {
+    struct cuda_step *in;       /* pinned; followed by the samples' numbers */
+    struct cuda_result *result; /* pinned */
+    uint8_t *bytes;             /* pinned: a batch of a data set that is not resident */
+    struct resident staged;     /* where it lands */
+    cudaEvent_t arrived, done;
+    struct engine_step of;
+    bool busy; /* its result has not been given out */
+};
+
+struct graph {
+    int n;
+    cudaGraphExec_t exec;
+};
+
+struct engine {
+    struct engine_job job;
+    int rank, size;
+    struct device_memory memory;
+    cudaStream_t main, sums, copies;
+    cudaEvent_t ready, summed; /* between main and sums, while recording */
+    struct layers *net;
+    struct comm *comm; /* NULL: alone */
+
+    float *weights, *block, *grads; /* block: head and gradients */
+    float *extra;                   /* gradients of a batch that is not a step's first */
+    float *scale;                   /* of the gradients: clipping */
+    double *parts;                  /* of their norm */
+    float *states[OPTIM_STATES];
+    uint64_t *updates;
+    float *as_float, *targets, *own;
+    uint8_t *labels;
+    struct cuda_step *in; /* device: the step that runs, and its samples */
+    struct cuda_result *result;
+    struct resident train, test;
+    bool resident;
+
+    struct bucket *buckets; /* owned */
+    size_t nbuckets, started;
+    bool first, last; /* batch of the step that is being recorded */
+    struct graph graphs[MAX_GRAPHS];
+    int ngraphs;
+    struct slot slots[SLOTS];
+    uint64_t given, taken; /* steps handed in; results given out */
+    char text[200];
+};
+
+static inline struct cuda_head *head_of(const struct engine *e)
+{
+    return (struct cuda_head *)e->block;
+}
+
+static inline uint32_t *which_of(struct cuda_step *in)
+{
+    return (uint32_t *)(in + 1);
+}
+
+static inline size_t image_bytes(const struct engine *e)
+{
+    const struct io_shape *s = &e->job.data->shape;
+    return (size_t)s->C * (size_t)s->H * (size_t)s->W;
+}
+
+static inline bool classifies(const struct engine *e)
+{
+    return e->job.data->task == TASK_CLASSIFY;
+}
+
+/* Of this rank in a step. */
+static inline size_t most_samples(const struct engine *e)
+{
+    return (size_t)e->job.batch_size * (size_t)e->job.accumulate;
+}
+
+/* open.c */
+int engine_probe(struct ddp_err *err);
+struct engine *engine_open(const struct engine_job *job, struct ddp_err *err);
+void engine_close(struct engine *e);
+/* A copy from pageable memory returns before it has reached the device, and our streams
+ * do not wait for it. */
+int engine_arrive(const char *what, struct ddp_err *err);
+
+/* record.c */
+
+/* n samples into the layers' input, their labels or targets beside it. */
+void engine_gather(struct engine *e, const struct cuda_step *in, const uint32_t *which,
+                   int n);
+/* The loss of the layers' output; `in`, `batch` and `dy` as in kernels.h. */
+void engine_loss(struct engine *e, int n, const struct cuda_step *in, int batch,
+                 float *dy);
+/* The graph of a step with n samples; NULL with `err`. */
+cudaGraphExec_t engine_graph(struct engine *e, int n, struct ddp_err *err);
+
+#endif

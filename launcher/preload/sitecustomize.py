@@ -140,13 +140,40 @@ def count_threads():
     return f"an import has started threads ({threads()} now)" if threads() > 1 else None
 
 
-def open_files():
+def code_files():
+    """What is mapped to be run, as /proc names it."""
+    with open("/proc/self/maps") as maps:
+        lines = [line.split(maxsplit=5) for line in maps]
+    return {words[5].strip() for words in lines if len(words) > 5 and "x" in words[1]}
+
+
+def read_only(fd):
+    with open(f"/proc/self/fdinfo/{fd}") as info:
+        flags = next(line.split()[1] for line in info if line.startswith("flags:"))
+    return int(flags, 8) & os.O_ACCMODE == os.O_RDONLY
+
+
+def descriptors():
+    """Beyond the first three: number, and what it is open on."""
     for fd in os.listdir("/proc/self/fd"):
         try:
-            target = os.readlink(f"/proc/self/fd/{fd}")
+            if int(fd) > 2:
+                yield int(fd), os.readlink(f"/proc/self/fd/{fd}")
         except OSError:
-            continue  # the one that lists them
-        if int(fd) > 2:
+            pass  # the one that lists them
+
+
+def code_descriptors():
+    """libffi keeps its own library open, to map it again: each rank needs that, under the
+    same number."""
+    code = code_files()
+    return {fd for fd, target in descriptors() if target in code and read_only(fd)}
+
+
+def open_files():
+    code = code_descriptors()
+    for fd, target in descriptors():
+        if fd not in code:
             return f"an import has left '{target}' open"
     return None
 
@@ -337,6 +364,7 @@ class Helper:
             stream.flush()  # the agent looks whether anything has been written
         if why:
             self.give_up(why)
+        self.code = code_descriptors()
         self.freeze()
         self.tell("ready")
 
@@ -391,12 +419,10 @@ class Helper:
         self.wire.detach()
         for fd in (0, 1, 2):
             os.dup2(fds[fd], fd)
-        for name in os.listdir("/proc/self/fd"):
-            if int(name) > 2 and int(name) not in (*fds[3:], report):
-                try:
-                    os.close(int(name))
-                except OSError:
-                    pass  # the one that listed them
+        kept = {*fds[3:], report} | self.code
+        for fd, _ in list(descriptors()):
+            if fd not in kept:
+                os.close(fd)
         for fd in fds[4:]:  # PMI_FD
             os.dup2(fd, EXTRA_FD)
             os.close(fd)

@@ -83,7 +83,7 @@ class Srun(Started):
                              "[ $RANK = 2 ] && exit 9; exec sleep 60")
         self.assert_ended(launch, 9)
         self.assertEqual(launch.err.count("Exited with exit code 9"), 2, launch.err)
-        self.assertIn("rank 2 on node002 exited with status 9", launch.err)
+        self.assertRegex(launch.err, "rank 2 on node[0-9]+ exited with status 9")
 
     def test_the_node_that_is_missing_is_named(self):
         script = self.write("late", "#!/bin/sh\n[ $(hostname) = node002 ] && exec sleep 6\n"

@@ -55,6 +55,9 @@ class Preload(LaunchTest):
             if "world {" in line:
                 world = json.loads(line[line.index("{"):])
                 world["environ"] = [e for e in world["environ"] if not e[0].startswith(OF_THE_JOB)]
+                files = world["kernel"]["descriptors"]
+                world["kernel"]["descriptors"] = {fd: how for fd, how in files.items()
+                                                  if "/libffi." not in how[0]}
                 found[int(dict(world["environ"])["RANK"])] = world
         self.assertEqual(sorted(found), list(range(np)), launch.out + launch.err)
         return found

@@ -13,7 +13,9 @@ from launch import marked, read_proc, wait_until
 setUpModule = hosts.set_up
 tearDownModule = hosts.tear_down
 
-PYTHON = os.path.realpath(sys.executable)
+# the system's: a Python in somebody's home cannot be run by the hosts' user
+PYTHON = os.path.realpath("/usr/bin/python3" if os.path.exists("/usr/bin/python3")
+                          else sys.executable)
 N = "TORCHELASTIC_RESTART_COUNT"
 HEAD = (f"import torch, os, sys, time\nrank, n = int(os.environ['RANK']), int(os.environ['{N}'])\n"
         "def say(*words):  # in one piece: who is ended may be in the middle of a line\n"

@@ -32,9 +32,10 @@ struct engine_job {
     struct optim *optim;
     const struct kernels *kernels; /* the CPU's */
     const struct dataset *data;
-    int batch_size; /* of a rank: the most samples of a step */
-    int threads;    /* CPUs of this rank */
-    int local_rank; /* its number among the ranks of its host */
+    int batch_size;     /* of a rank: the most samples of a step */
+    int threads;        /* CPUs of this rank */
+    int local_rank;     /* its number among the ranks of its host */
+    int64_t timeout_ms; /* for a step: the group's */
     bool dropout;
     struct reducer_settings buckets;
     int accumulate;      /* batches of a step: `mine` is up to so many times batch_size */

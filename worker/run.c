@@ -228,6 +228,7 @@ static int open_engine(struct run *run, struct ddp_err *err)
         .batch_size = c->batch_size,
         .threads = c->threads,
         .local_rank = local_rank(run->rank),
+        .timeout_ms = c->group_timeout_ms,
         .dropout = c->dropout,
         .buckets = {c->first_bucket_bytes, c->bucket_bytes, c->overlap, !c->bucket_given,
                     c->shard_optimizer && run->size > 1},

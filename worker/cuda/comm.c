@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OLDEST = 21800, WATCH_TAG = 0x7ffffff0, DEADLINE_MS = 5 * 60 * 1000 };
+enum { OLDEST = 21800, WATCH_TAG = 0x7ffffff0 };
 
 /* What is used of the library. */
 #define NCCL_FUNCTIONS(F)    \
@@ -223,7 +223,8 @@ static int look_around(struct comm *c, const char *what, struct ddp_err *err)
     return abort_all(c);
 }
 
-int comm_await(struct comm *c, cudaEvent_t event, const char *what, struct ddp_err *err)
+int comm_await(struct comm *c, cudaEvent_t event, int64_t timeout_ms, const char *what,
+               struct ddp_err *err)
 {
     enum { SPIN_US = 200, LOOK_MS = 20 };
     int64_t began = now_ns(), looked = began;
@@ -241,9 +242,9 @@ int comm_await(struct comm *c, cudaEvent_t event, const char *what, struct ddp_e
             if (look_around(c, what, err) < 0)
                 return -1;
         }
-        if (now - began > DEADLINE_MS * INT64_C(1000000)) {
-            err_set(err, "%s: rank %d has waited %d s for its GPU", what, c ? c->rank : 0,
-                    DEADLINE_MS / 1000);
+        if (now - began > timeout_ms * INT64_C(1000000)) {
+            err_set(err, "%s: rank %d has waited %g s for its GPU", what, c ? c->rank : 0,
+                    (double)timeout_ms / 1000);
             return c ? abort_all(c) : -1;
         }
         if (now - began > SPIN_US * INT64_C(1000))

@@ -15,6 +15,7 @@
 
 #include <cuda_runtime_api.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct comm;
 
@@ -31,9 +32,10 @@ const char *comm_version(const struct comm *c);
 int comm_all_reduce(struct comm *c, float *data, size_t count, cudaStream_t stream,
                     struct ddp_err *err);
 
-/* Wait for `event`, at most the group's deadline; a rank that dies or an error of NCCL
- * ends it, and then nothing of this communicator can be waited for any more. `what`, for
+/* Wait for `event`, at most `timeout_ms`; a rank that dies or an error of NCCL ends it,
+ * and then nothing of this communicator can be waited for any more. `what`, for
  * the line: "the gradients of step 17". `c` NULL: only the device is waited for. */
-int comm_await(struct comm *c, cudaEvent_t event, const char *what, struct ddp_err *err);
+int comm_await(struct comm *c, cudaEvent_t event, int64_t timeout_ms, const char *what,
+               struct ddp_err *err);
 
 #endif

@@ -118,7 +118,7 @@ static int take_out(struct engine *e, struct engine_result *result, struct ddp_e
     char what[64];
     struct slot *s = &e->slots[e->taken % SLOTS];
     snprintf(what, sizeof what, "step %llu", (unsigned long long)s->of.step + 1);
-    if (comm_await(e->comm, s->done, what, err) < 0)
+    if (comm_await(e->comm, s->done, e->job.timeout_ms, what, err) < 0)
         return -1;
     const struct cuda_head *h = &s->result->head;
     *result = (struct engine_result){.of = s->of,

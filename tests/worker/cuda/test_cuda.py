@@ -163,6 +163,14 @@ def nccl_says_what_went_wrong():
     fails(2, r"NCCL 2\.28\.9, step [0-9]+: remote process exited", EMU_NCCL="async:0")
 
 
+def a_rank_whose_gpu_never_ends_is_not_awaited_for_ever():
+    results = run(2, "--engine", "cuda", "--progress", "none", "--plot", "none",
+                  "--group-timeout", "3s", env=on_gpu(EMU_NCCL="late:1"))
+    said = "".join(r.err for r in results)
+    assert [r.code for r in results] == [1, 1], results
+    assert re.search(r"step [0-9]+: rank [01] has waited 3 s for its GPU", said), results
+
+
 def a_killed_rank_is_named_in_seconds():
     ranks = Ranks(2, "--engine", "cuda", "--epochs", 500, "--progress", "none", "--plot", "none",
                   "--log", "log", env=on_gpu())
@@ -185,5 +193,6 @@ if GPUS >= 2:
     tests.append(a_killed_rank_is_named_in_seconds)
 if EMULATED:
     tests += [without_a_gpu_the_cpu_is_taken_and_it_is_said, what_does_not_fit_is_listed,
-              two_ranks_on_one_gpu_are_refused, nccl_says_what_went_wrong]
+              two_ranks_on_one_gpu_are_refused, nccl_says_what_went_wrong,
+              a_rank_whose_gpu_never_ends_is_not_awaited_for_ever]
 main(tests)

@@ -15,7 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCRATCH_BYTES = 131072, HEAD_MAGIC = 0x63706464 };
+/* What is sent, or received, before the other direction has its turn: long enough that
+ * the calls do not count, short enough that what comes is still in the caches of the CPU
+ * that sent it, or of mine when it is added to. */
+enum { TURN_BYTES = 262144, HEAD_MAGIC = 0x63706464 };
 
 static const uint64_t no_limit = UINT64_MAX / 2;
 
@@ -48,9 +51,10 @@ static ssize_t flow_out(struct net *net, struct net_op *o, struct ddp_err *err)
     }
     if (f->kout < f->nout) {
         uint64_t may = f->credit + f->got - f->sent;
+        size_t turn = may < TURN_BYTES ? (size_t)may : TURN_BYTES;
         size_t left = bytes - f->out_at;
         if (may > 0)
-            io[nio++] = (struct iovec){p + f->out_at, left < may ? left : (size_t)may};
+            io[nio++] = (struct iovec){p + f->out_at, left < turn ? left : turn};
     }
     if (nio == 0)
         return 0;
@@ -86,7 +90,7 @@ static ssize_t reduce_in(struct net *net, struct net_op *o, char *p, size_t byte
                          struct ddp_err *err)
 {
     struct flow *f = &o->flow;
-    size_t left = bytes - f->in_at - f->have, room = SCRATCH_BYTES - f->have;
+    size_t left = bytes - f->in_at - f->have, room = TURN_BYTES - f->have;
     ssize_t n = net_recv(net, f->from, NET_COLL, o->scratch + f->have,
                          left < room ? left : room, err);
     if (n <= 0)
@@ -127,7 +131,9 @@ static ssize_t flow_in(struct net *net, struct net_op *o, struct ddp_err *err)
         return 0;
     if (f->kin < f->nreduce)
         return reduce_in(net, o, p, bytes, err);
-    ssize_t n = net_recv(net, f->from, NET_COLL, p + f->in_at, bytes - f->in_at, err);
+    size_t left = bytes - f->in_at;
+    ssize_t n = net_recv(net, f->from, NET_COLL, p + f->in_at,
+                         left < TURN_BYTES ? left : TURN_BYTES, err);
     if (n > 0) {
         f->in_at += (size_t)n;
         f->got += (size_t)n;
@@ -429,7 +435,7 @@ void net_all_reduce(struct net_op *o, struct head head, const int *team, int n, 
     bool is_long = bytes > RING_BYTES && n > 1;
     o->algorithm = is_long ? &reduce_ring : &doubling;
     o->piece = is_long ? reduce_ring_piece : whole_piece;
-    o->scratch = xcalloc(1, is_long ? SCRATCH_BYTES : bytes);
+    o->scratch = xcalloc(1, is_long ? TURN_BYTES : bytes);
 }
 
 void net_broadcast(struct net_op *o, struct head head, const int *team, int n, int me,
@@ -462,5 +468,5 @@ void net_ring(struct net_op *o, struct head head, const int *team, int n, int me
     o->nlist = pieces.n;
     o->nfirst = pieces.nfirst;
     o->nlast = pieces.nlast;
-    o->scratch = reduces ? xcalloc(1, SCRATCH_BYTES) : NULL;
+    o->scratch = reduces ? xcalloc(1, TURN_BYTES) : NULL;
 }

@@ -101,6 +101,12 @@ const char *pmi_word(const struct pmi_request *r, const char *name)
     return NULL;
 }
 
+const char *pmi_text(const struct pmi_request *r, const char *name)
+{
+    const char *value = pmi_word(r, name);
+    return value ? value : "";
+}
+
 /* --- the mapping -------------------------------------------------------------------- */
 
 struct run {

@@ -40,6 +40,7 @@ void pmi_request_read(struct pmi_request *r, char *text, size_t size, bool secon
 
 /* The value of a word; NULL: it is not there. */
 const char *pmi_word(const struct pmi_request *r, const char *name);
+const char *pmi_text(const struct pmi_request *r, const char *name); /* "" then */
 
 /* The key PMI_process_mapping: which rank is on which node, "(vector,(0,2,4))": from node
  * 0 on, 2 nodes of 4 ranks each, and again from its beginning until there are enough.

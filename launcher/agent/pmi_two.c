@@ -1,0 +1,187 @@
+/* launcher/agent/pmi_two.c - the verbs of PMI-2
+ *
+ * A client may have threads that ask, each by a name of its own ("thrid"), which its
+ * answer carries, at once or when what it waits for has come.
+ */
+#include "launcher/agent/pmi_impl.h"
+
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* "cmd=NAME-response;thrid=...;" and the rest; values that may hold a ';' are the
+ * caller's to double. */
+static void answer(struct pmi_client *c, const char *name, const char *rest)
+{
+    pmi_answer(c, "cmd=%s-response;%s%s%s%s", name, c->thread ? "thrid=" : "",
+               c->thread ? c->thread : "", c->thread ? ";" : "", rest);
+}
+
+static char *doubled(const char *value)
+{
+    char *text = xcalloc(2 * strlen(value) + 1, 1), *to = text;
+    for (const char *p = value; *p; p++) {
+        if (*p == ';')
+            *to++ = ';';
+        *to++ = *p;
+    }
+    return text;
+}
+
+static void answer_value(struct pmi_client *c, const char *name, const char *value)
+{
+    if (!value) {
+        answer(c, name, "found=FALSE;rc=0;");
+        return;
+    }
+    char *safe = doubled(value), *rest = xasprintf("found=TRUE;value=%s;rc=0;", safe);
+    answer(c, name, rest);
+    free(rest);
+    free(safe);
+}
+
+static void two_fullinit(struct pmi_client *c, const struct pmi_request *r)
+{
+    char *rest = xasprintf("pmi-version=2;pmi-subversion=0;rank=%u;size=%u;appnum=0;"
+                           "debugged=FALSE;pmiverbose=FALSE;rc=0;",
+                           c->rank, c->server->job->nranks);
+    answer(c, "fullinit", rest);
+    free(rest);
+}
+
+static void two_getid(struct pmi_client *c, const struct pmi_request *r)
+{
+    char *rest = xasprintf("jobid=ddprun_%.100s;rc=0;", c->server->job->id);
+    answer(c, "job-getid", rest);
+    free(rest);
+}
+
+static void two_jobattr(struct pmi_client *c, const struct pmi_request *r)
+{
+    char size[16];
+    const char *key = pmi_text(r, "key");
+    snprintf(size, sizeof size, "%u", c->server->job->nranks);
+    answer_value(c, "info-getjobattr",
+                 strcmp(key, "universeSize") == 0 ? size
+                                                  : pmi_keys_get(c->server->keys, key));
+}
+
+static void two_putnode(struct pmi_client *c, const struct pmi_request *r)
+{
+    struct pmi_server *s = c->server;
+    const char *key = pmi_text(r, "key"), *value = pmi_text(r, "value");
+    pmi_keys_put(&s->node, key, value);
+    answer(c, "info-putnodeattr", "rc=0;");
+    for (uint32_t i = 0; i < s->share->nlocal; i++) {
+        struct pmi_client *o = &s->clients[i];
+        if (!o->wanted || strcmp(o->wanted, key) != 0)
+            continue;
+        free(o->wanted);
+        free(o->thread);
+        o->wanted = NULL;
+        o->thread = o->parked;
+        o->parked = NULL;
+        answer_value(o, "info-getnodeattr", value);
+    }
+}
+
+static void two_getnode(struct pmi_client *c, const struct pmi_request *r)
+{
+    const char *value = pmi_keys_get(c->server->node, pmi_text(r, "key"));
+    if (value || strcmp(pmi_text(r, "wait"), "TRUE") != 0) {
+        answer_value(c, "info-getnodeattr", value);
+        return;
+    }
+    free(c->wanted);
+    free(c->parked);
+    c->wanted = xstrdup(pmi_text(r, "key"));
+    c->parked = c->thread;
+    c->thread = NULL;
+}
+
+static void two_put(struct pmi_client *c, const struct pmi_request *r)
+{
+    const char *key = pmi_text(r, "key"), *value = pmi_text(r, "value");
+    bool good = *key && strlen(key) <= PMI_KEY_MAX && strlen(value) <= PMI_VALUE_MAX;
+    if (good)
+        pmi_put(c->server, key, value);
+    answer(c, "kvs-put", good ? "rc=0;" : "rc=-1;errmsg=key or value too long;");
+}
+
+static void two_get(struct pmi_client *c, const struct pmi_request *r)
+{
+    answer_value(c, "kvs-get", pmi_keys_get(c->server->keys, pmi_text(r, "key")));
+}
+
+static void two_finalize(struct pmi_client *c, const struct pmi_request *r)
+{
+    c->joined = false;
+    answer(c, "finalize", "rc=0;");
+    c->second = false; /* the next program on it begins anew */
+}
+
+static void two_abort(struct pmi_client *c, const struct pmi_request *r)
+{
+    pmi_abort(c, 1, pmi_text(r, "msg"));
+}
+
+static void two_spawn(struct pmi_client *c, const struct pmi_request *r)
+{
+    pmi_refuse_spawn(c);
+    answer(c, "spawn", "rc=-1;errmsg=not supported;");
+}
+
+static void two_publish(struct pmi_client *c, const struct pmi_request *r)
+{
+    answer(c, "name-publish", "rc=-1;errmsg=not supported;");
+}
+
+static void two_unpublish(struct pmi_client *c, const struct pmi_request *r)
+{
+    answer(c, "name-unpublish", "rc=-1;errmsg=not supported;");
+}
+
+static void two_lookup(struct pmi_client *c, const struct pmi_request *r)
+{
+    answer(c, "name-lookup", "rc=-1;errmsg=not supported;");
+}
+
+static void two_fence(struct pmi_client *c, const struct pmi_request *r)
+{
+    pmi_barrier_enter(c);
+}
+
+static void two_unknown(struct pmi_client *c, const char *name)
+{
+    answer(c, name, "rc=-1;errmsg=not known;");
+}
+
+static void two_barrier_over(struct pmi_client *c)
+{
+    free(c->thread);
+    c->thread = c->parked;
+    c->parked = NULL;
+    answer(c, "kvs-fence", "rc=0;");
+}
+
+static const struct pmi_command commands[] = {
+    {"fullinit", two_fullinit},
+    {"job-getid", two_getid},
+    {"info-getjobattr", two_jobattr},
+    {"info-putnodeattr", two_putnode},
+    {"info-getnodeattr", two_getnode},
+    {"kvs-put", two_put},
+    {"kvs-get", two_get},
+    {"kvs-fence", two_fence},
+    {"finalize", two_finalize},
+    {"abort", two_abort},
+    {"spawn", two_spawn},
+    {"name-publish", two_publish},
+    {"name-unpublish", two_unpublish},
+    {"name-lookup", two_lookup},
+    {0},
+};
+
+const struct pmi_dialect pmi_two = {commands, two_unknown, two_barrier_over};

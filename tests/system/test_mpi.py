@@ -100,8 +100,10 @@ class OpenMpi(Programs, launch.LaunchTest):
 
     def tearDown(self):
         super().tearDown()
-        left = launch.wait_until(lambda: not traces() - self.before, 2.0)
-        self.assertTrue(left, f"left behind: {traces() - self.before}")
+        # other jobs of this machine come and go: theirs are gone before long
+        left = traces() - self.before
+        launch.wait_until(lambda: not left & traces(), 30.0)
+        self.assertEqual(left & traces(), set())
         self.assertEqual([n for n in os.listdir(self.folder.name) if "mpi" in n], [])
 
     def test_it_does_not_find_others_by_pmi(self):

@@ -31,7 +31,8 @@ struct agent_setup {
     const char *log_level;             /* NULL: the default */
     /* A peer's: it runs what its own command line says, in its own environment, and not
      * what the head's does (argv, env, user_set, wdir; the rest is empty). It takes the
-     * signals of its ddprun, and ends with the job's exit code. Borrowed; NULL: no peer. */
+     * signals of its ddprun, and ends with the job's exit code. Borrowed; NULL: no peer.
+     */
     const struct msg_job *own;
 };
 

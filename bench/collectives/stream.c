@@ -1,13 +1,16 @@
 /* bench/collectives/stream.c - what TCP alone takes for the bytes of an all-reduce
  *
  * Two ranks that all-reduce S bytes send and receive S bytes each, whatever the
- * algorithm. Here two processes do just that, over one connection each way through
- * loopback: no addition, no headers, buffers used again and again. Arguments: sizes.
+ * algorithm. Here two processes do just that, over one connection each way: no addition,
+ * no headers, buffers used again and again. Through loopback, or between two network
+ * namespaces: the arguments are an address of the first and both namespaces' files (or
+ * 127.0.0.1 - -), then the contest's.
  */
 #include "bench/collectives/contest.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ROOM = 32 << 20, PIECE = 256 << 10 };
+enum { PIECE = 256 << 10 };
 
 static int out, in;
 
@@ -56,24 +59,41 @@ static void barrier(void)
     exchange(&nothing, 1);
 }
 
+/* Sockets made from now on are in this namespace. */
+static void enter(const char *netns)
+{
+    if (strcmp(netns, "-") == 0)
+        return;
+    int fd = open(netns, O_RDONLY | O_CLOEXEC);
+    check(fd >= 0 && setns(fd, CLONE_NEWNET) == 0, netns);
+    close(fd);
+}
+
 static int dial(struct sockaddr_in *sa)
 {
     int a = socket(AF_INET, SOCK_STREAM, 0);
     check(connect(a, (struct sockaddr *)sa, sizeof *sa) == 0, "connect");
     setsockopt(a, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-    setsockopt(a, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+    if (sa->sin_addr.s_addr == htonl(INADDR_LOOPBACK))
+        setsockopt(a, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
     return a;
 }
 
 int main(int argc, char **argv)
 {
+    if (argc < 4) {
+        fprintf(stderr, "usage: stream ADDRESS NETNS NETNS all_reduce TIMES BYTES...\n");
+        return 2;
+    }
     struct sockaddr_in sa = {.sin_family = AF_INET,
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+                             .sin_addr.s_addr = inet_addr(argv[1])};
     socklen_t len = sizeof sa;
+    enter(argv[2]);
     int listener = socket(AF_INET, SOCK_STREAM, 0);
     check(bind(listener, (struct sockaddr *)&sa, len) == 0 && listen(listener, 2) == 0 &&
               getsockname(listener, (struct sockaddr *)&sa, &len) == 0,
           "listen");
+    enter(argv[3]);
     int first = dial(&sa), first_in = accept(listener, NULL, NULL);
     int second = dial(&sa), second_in = accept(listener, NULL, NULL);
     pid_t child = fork();
@@ -85,9 +105,9 @@ int main(int argc, char **argv)
     c.all_reduce = exchange;
     c.barrier = barrier;
     contest_pin(c.rank);
-    c.data = aligned_alloc(64, ROOM);
-    memset(c.data, 0, ROOM);
-    contest_run(&c, argc - 1, argv + 1);
+    c.data = aligned_alloc(64, CONTEST_ROOM);
+    memset(c.data, 0, CONTEST_ROOM);
+    contest_run(&c, argc - 4, argv + 4);
     if (child == 0)
         _exit(0);
     int status;

@@ -5,6 +5,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/place.h"
 #include "rendezvous/server/server.h"
 
 #include <argp.h>
@@ -213,6 +214,9 @@ static int announce(const char *path, int port, struct ddp_err *err)
         return printf("%d\n", port) < 0 || fflush(stdout) != 0
                    ? err_errno(err, "cannot print the port")
                    : 0;
+    const char *why = place_refuses(path, PLACE_REPLACED);
+    if (why)
+        return err_set(err, "cannot write the port to '%s': %s", path, why);
     char *aside = xasprintf("%s.%d", path, (int)getpid());
     FILE *f = fopen(aside, "we");
     int rc = 0;

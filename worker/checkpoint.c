@@ -4,6 +4,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/place.h"
 #include "common/strv.h"
 #include "worker/safetensors.h"
 
@@ -11,7 +12,6 @@
 #include <errno.h>
 #include <glob.h>
 #include <inttypes.h>
-#include <libgen.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,16 +68,11 @@ bool checkpoint_exists(const char *place)
 
 int checkpoint_prepare(const char *place, struct ddp_err *err)
 {
-    char *copy = xstrdup(place);
     bool folder = is_folder(place);
-    const char *where = folder ? copy : dirname(copy);
-    int rc = 0;
     if (folder && mkdir(place, 0777) < 0 && errno != EEXIST)
-        rc = err_errno(err, "cannot make the folder '%s' for checkpoints", place);
-    else if (access(where, W_OK | X_OK) < 0)
-        rc = err_errno(err, "cannot write checkpoints into '%s'", where);
-    free(copy);
-    return rc;
+        return err_errno(err, "cannot make the folder '%s' for checkpoints", place);
+    const char *why = place_refuses(place, folder ? PLACE_FOLDER : PLACE_REPLACED);
+    return why ? err_set(err, "cannot write checkpoints to '%s': %s", place, why) : 0;
 }
 
 /* ---- what is in one ---- */

@@ -187,22 +187,31 @@ static int parse_real(const char *text, double lo, double hi, double *out,
     return 0;
 }
 
+/* Where `text` stands in `names`, which ends with NULL; -1 with an error that lists them.
+ */
+static int parse_word(const char *text, const char *const *names, struct ddp_err *err)
+{
+    char list[128] = "";
+    size_t used = 0;
+    for (int i = 0; names[i]; i++) {
+        if (strcmp(names[i], text) == 0)
+            return i;
+        if (used < sizeof list)
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
+                                     i > 0 ? ", " : "", names[i]);
+    }
+    return err_set(err, "'%s' is not one of %s", text, list);
+}
+
 static int parse_model(const char *text, const struct model_type **out,
                        struct ddp_err *err)
 {
-    for (size_t i = 0; model_types[i]; i++) {
-        if (strcmp(model_types[i]->name, text) == 0) {
-            *out = model_types[i];
-            return 0;
-        }
-    }
-    char names[128] = "";
-    for (size_t i = 0; model_types[i]; i++) {
-        size_t used = strlen(names);
-        snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
-                 model_types[i]->name);
-    }
-    return err_set(err, "'%s' is not one of %s", text, names);
+    const char *names[16] = {NULL};
+    for (size_t i = 0; model_types[i] && i + 1 < ARRAY_LEN(names); i++)
+        names[i] = model_types[i]->name;
+    int which = parse_word(text, names, err);
+    *out = which < 0 ? NULL : model_types[which];
+    return which < 0 ? -1 : 0;
 }
 
 static int parse_optimizer(const char *text, const struct optim_type **out,
@@ -214,43 +223,27 @@ static int parse_optimizer(const char *text, const struct optim_type **out,
 
 static int parse_precision(const char *text, enum precision *out, struct ddp_err *err)
 {
-    for (int i = 0; precision_names[i]; i++) {
-        if (strcmp(precision_names[i], text) == 0) {
-            *out = (enum precision)i;
-            return 0;
-        }
-    }
-    return err_set(err, "'%s' is not one of fp32, bf16", text);
+    int which = parse_word(text, precision_names, err);
+    if (which >= 0)
+        *out = (enum precision)which;
+    return which < 0 ? -1 : 0;
 }
 
-static int parse_backend(const char *text, const char **out, struct ddp_err *err)
+/* One of `names`, of which the first leaves the choice to others: NULL. */
+static int parse_choice(const char *text, const char *const *names, const char **out,
+                        struct ddp_err *err)
 {
-    bool any = strcmp(text, "auto") == 0;
-    if (!any && strcmp(text, "tcp") != 0)
-        return err_set(err, "'%s' is not one of auto, tcp", text);
-    *out = any ? NULL : text;
-    return 0;
-}
-
-static int parse_engine(const char *text, const char **out, struct ddp_err *err)
-{
-    static const char *const names[] = {"cpu", "cuda"};
-    *out = NULL;
-    for (size_t i = 0; i < ARRAY_LEN(names) && !*out; i++) {
-        if (strcmp(text, names[i]) == 0)
-            *out = names[i];
-    }
-    if (*out || strcmp(text, "auto") == 0)
-        return 0;
-    return err_set(err, "--engine is auto, cpu or cuda, not '%.40s'", text);
+    int which = parse_word(text, names, err);
+    *out = which > 0 ? names[which] : NULL;
+    return which < 0 ? -1 : 0;
 }
 
 static int parse_on_nan(const char *text, bool *skip, struct ddp_err *err)
 {
-    *skip = strcmp(text, "skip") == 0;
-    return *skip || strcmp(text, "stop") == 0
-               ? 0
-               : err_set(err, "'%s' is not one of stop, skip", text);
+    static const char *const names[] = {"stop", "skip", NULL};
+    int which = parse_word(text, names, err);
+    *skip = which == 1;
+    return which < 0 ? -1 : 0;
 }
 
 static int parse_timeout(const char *text, int64_t *ms, struct ddp_err *err)
@@ -358,6 +351,8 @@ static int set_bucket(const char *text, struct parse *p)
 
 static int set_running(int key, const char *text, struct parse *p)
 {
+    static const char *const engines[] = {"auto", "cpu", "cuda", NULL};
+    static const char *const backends[] = {"auto", "tcp", NULL};
     struct train_config *c = p->c;
     switch (key) {
     case KEY_SEED:
@@ -384,7 +379,7 @@ static int set_running(int key, const char *text, struct parse *p)
     case KEY_PROGRESS:
         return progress_parse(text, &c->progress, p->err);
     case KEY_ENGINE:
-        return parse_engine(text, &c->engine, p->err);
+        return parse_choice(text, engines, &c->engine, p->err);
     case KEY_KERNELS:
         c->kernels = text;
         return 0;
@@ -402,7 +397,7 @@ static int set_running(int key, const char *text, struct parse *p)
         c->shard_optimizer = true;
         return 0;
     case KEY_BACKEND:
-        return parse_backend(text, &c->backend, p->err);
+        return parse_choice(text, backends, &c->backend, p->err);
     case KEY_BUCKET_MB:
         return set_bucket(text, p);
     case KEY_NO_OVERLAP:

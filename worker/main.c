@@ -31,6 +31,8 @@ int main(int argc, char **argv)
         code = run_exit_code(run);
     else if (run_blames_us(run))
         complain(&err);
+    else
+        run_let_go_first(run);
     run_destroy(run);
     return code;
 }

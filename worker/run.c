@@ -4,6 +4,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/place.h"
 #include "worker/ddp/replica.h"
 #include "worker/group/env.h"
 #include "worker/report/plot.h"
@@ -13,10 +14,14 @@
 #include <inttypes.h>
 #include <libgen.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* How long the rank that has the error may take to say so, and then to end. */
+enum { LET_GO_MS = 10000, GONE_MS = 50 };
 
 struct run *run_create(const struct train_config *config)
 {
@@ -50,6 +55,14 @@ void run_destroy(struct run *run)
 bool run_blames_us(const struct run *run)
 {
     return run->culprit < 0 || run->culprit == run->rank;
+}
+
+void run_let_go_first(struct run *run)
+{
+    struct ddp_err ignored;
+    /* It has left the group and is about to end. */
+    if (ddp_monitored_barrier(run->group, LET_GO_MS, &ignored) < 0)
+        poll(NULL, 0, GONE_MS);
 }
 
 int run_exit_code(const struct run *run)
@@ -151,16 +164,11 @@ static int load_checkpoint(struct run *run, struct ddp_err *err)
 }
 
 /* What is written at the end is not to fail there, after hours. */
-static int check_folder(const char *what, const char *path, struct ddp_err *err)
+static int check_place(const char *what, const char *path, enum place_use use,
+                       struct ddp_err *err)
 {
-    char *copy = xstrdup(path);
-    const char *folder = dirname(copy);
-    int rc = 0;
-    if (access(path, F_OK) == 0 ? access(path, W_OK) < 0
-                                : access(folder, W_OK | X_OK) < 0)
-        rc = err_errno(err, "cannot write the %s '%s'", what, path);
-    free(copy);
-    return rc;
+    const char *why = path ? place_refuses(path, use) : NULL;
+    return why ? err_set(err, "cannot write the %s '%s': %s", what, path, why) : 0;
 }
 
 /* What only rank 0 does, and may fail at. */
@@ -172,9 +180,9 @@ static int prepare_files(struct run *run, struct ddp_err *err)
     progress_init(&run->progress, stdout, c->progress, c->epochs);
     if (c->checkpoint && checkpoint_prepare(c->checkpoint, err) < 0)
         return -1;
-    if ((c->plot && c->plot_given && check_folder("picture", c->plot, err) < 0) ||
-        (c->logits && check_folder("logits", c->logits, err) < 0) ||
-        (c->trace && check_folder("trace", c->trace, err) < 0))
+    if ((c->plot_given && check_place("picture", c->plot, PLACE_WRITTEN, err) < 0) ||
+        check_place("logits", c->logits, PLACE_REPLACED, err) < 0 ||
+        check_place("trace", c->trace, PLACE_WRITTEN, err) < 0)
         return -1;
     if (load_checkpoint(run, err) < 0)
         return -1;

@@ -77,6 +77,9 @@ int run_finish(struct run *run, struct ddp_err *err);
 int run_save(struct run *run, struct ddp_err *err);
 
 bool run_blames_us(const struct run *run);
+/* Wait until the rank that run_blames_us() has ended: what a launcher tells of is the rank
+ * that ended first, so let it be the one with the words. */
+void run_let_go_first(struct run *run);
 int run_exit_code(const struct run *run);
 
 /* in summary.c: the table at the start, and the words at the end */

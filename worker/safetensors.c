@@ -8,6 +8,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/place.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -108,6 +109,9 @@ static int sync_folder(const char *path)
 int safetensors_write(const char *path, const struct strv *metadata,
                       const struct array *arrays, size_t n, struct ddp_err *err)
 {
+    const char *why_not = place_refuses(path, PLACE_REPLACED);
+    if (why_not)
+        return err_set(err, "cannot write '%s': %s", path, why_not);
     char *part = xasprintf("%s.part", path), *header = NULL;
     int rc = -1, fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) {

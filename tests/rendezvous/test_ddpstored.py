@@ -432,6 +432,9 @@ class Stored(unittest.TestCase):
         r = self.run_once("--port", "0", "--port-file", "/nonexistent/port")
         self.assertEqual(r.returncode, 125)
         self.assertIn("cannot write the port to '/nonexistent/port'", r.stderr)
+        r = self.run_once("--port", "0", "--port-file", "/dev/null")  # not to be replaced
+        self.assertEqual(r.returncode, 125)
+        self.assertIn("cannot write the port to '/dev/null': it is no file", r.stderr)
 
     def test_sigterm_without_clients_ends_at_once(self):
         self.start("--grace", "1h")

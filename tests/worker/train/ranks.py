@@ -28,9 +28,9 @@ class Result:
 
 class Ranks:
     """N running ranks. `each(rank)` may give a rank's own arguments, `limit` is called in
-    each child before the program."""
+    each child before the program, and `err0` is rank 0's stderr."""
 
-    def __init__(self, n, *args, each=None, limit=None, env=None):
+    def __init__(self, n, *args, each=None, limit=None, env=None, err0=subprocess.PIPE):
         base = {k: v for k, v in os.environ.items() if not k.startswith(OUTER)}
         base.update({"OMP_NUM_THREADS": "1"}, **(env or {}))
         self.store = None
@@ -45,7 +45,7 @@ class Ranks:
             words = [TRAIN, *map(str, args), *map(str, each(r) if each else ())]
             self.ranks.append(subprocess.Popen(
                 words, env=mine, text=True, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, preexec_fn=limit))
+                stderr=subprocess.PIPE if r else err0, preexec_fn=limit))
 
     def signal(self, which, rank=0):
         self.ranks[rank].send_signal(which)

@@ -291,8 +291,14 @@ START_TEST(a_place_that_cannot_be_written_is_found_early)
     struct ddp_err err;
     ck_assert_int_eq(checkpoint_prepare("/nonexistent/c.safetensors", &err), -1);
     ck_assert_str_eq(err.text,
-                     "cannot write checkpoints into '/nonexistent': No such file "
-                     "or directory");
+                     "cannot write checkpoints to '/nonexistent/c.safetensors': No such "
+                     "file or directory");
+    ck_assert_int_eq(checkpoint_prepare("/dev/null", &err), -1);
+    ck_assert_str_eq(err.text, "cannot write checkpoints to '/dev/null': it is no file, "
+                               "and would be replaced by one");
+    ck_assert_int_eq(checkpoint_prepare("/etc/passwd/c", &err), -1);
+    ck_assert_str_eq(err.text,
+                     "cannot write checkpoints to '/etc/passwd/c': Not a directory");
     ck_assert_int_eq(checkpoint_prepare("/proc/new/", &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "cannot make the folder '/proc/new/'"));
 }

@@ -41,6 +41,7 @@ static const struct {
     {"--progress loud", "--progress: 'loud' is not one of auto, bar, lines, none"},
     {"--precision fp8", "--precision: 'fp8' is not one of fp32, bf16"},
     {"--threads 0", "--threads: '0' is not a whole number from 1 to 4096"},
+    {"--engine gpu", "--engine: 'gpu' is not one of auto, cpu, cuda"},
     {"--backend rdma", "--backend: 'rdma' is not one of auto, tcp"},
     {"--bucket-mb 0", "--bucket-mb: '0' is not a number from 0.001 to 4096"},
     {"--accumulate 0", "--accumulate: '0' is not a whole number from 1 to 4096"},

@@ -1,4 +1,5 @@
 """test_faults.py BUILD - ddp-train stops, goes on, and fails on every rank with one line"""
+import fcntl
 import gzip
 import os
 import re
@@ -115,6 +116,15 @@ def places_that_cannot_be_written_are_said_before_training():
         results = run(2, "--epochs", 100000, option, "none/such")
         assert "epoch   1" not in results[0].out, results
         one_line(results, 1, "'none/such': No such file or directory")
+    os.mkfifo("pipe")
+    for option, place, text in (("--logits", "pipe", "it is no file, and would be replaced"),
+                                ("--checkpoint", "pipe", "it is no file, and would be replaced"),
+                                ("--logits", ".", "Is a directory"),
+                                ("--plot", ".", "Is a directory"),
+                                ("--trace", "pipe/t", "Not a directory")):
+        (result,) = run(1, *QUIET, "--epochs", 100000, option, place)
+        one_line([result], 1, f"'{place}': {text}")
+    assert os.listdir(".") == ["pipe"], os.listdir(".")
 
 
 def a_full_disk_below_stdout_is_an_error_and_a_reader_that_left_is_none():
@@ -220,9 +230,23 @@ def bad_checkpoints_end_all_ranks():
             (("--resume", "none"), "cannot resume: cannot open 'none': No such file"),
             (("--resume", "c", "--model", "mlp", "--seed", 5),
              "it was begun with --seed 1, not 5"),
-            (("--checkpoint", "no/c"), "cannot write checkpoints into 'no'"),
+            (("--checkpoint", "no/c"), "cannot write checkpoints to 'no/c'"),
             (("--log", "no/log"), "cannot write the log 'no/log'")):
         one_line(run(2, *QUIET, *options), 1, text)
+
+
+def the_rank_that_has_the_error_ends_first():
+    """A launcher tells of that one. Here it cannot end, since nobody reads what it says."""
+    reader, writer = os.pipe()
+    os.write(writer, b"x" * fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ))
+    job = Ranks(2, *QUIET, "--resume", "none", err0=writer)
+    os.close(writer)
+    time.sleep(1)  # more than the other one needs, if it does not wait
+    assert job.ranks[1].poll() is None, "it has ended before"
+    with open(reader, "rb") as f:
+        said = f.read().lstrip(b"x").decode()
+    assert said.count("\n") == 1 and "cannot resume" in said, said
+    assert [r.code for r in job.wait()] == [1, 1]
 
 
 def a_full_disk_ends_all_ranks_and_keeps_the_old_checkpoint():
@@ -270,6 +294,7 @@ main([a_resumed_run_goes_on_to_the_bit, a_resumed_run_goes_on_within_an_epoch,
       sigint_to_one_rank_is_the_code_of_all,
       places_that_cannot_be_written_are_said_before_training,
       a_full_disk_below_stdout_is_an_error_and_a_reader_that_left_is_none,
+      the_rank_that_has_the_error_ends_first,
       a_full_disk_ends_all_ranks_and_keeps_the_old_checkpoint,
       a_loss_that_is_no_number_ends_all_ranks, bad_steps_can_be_left_out,
       a_schedulers_warning_is_a_checkpoint_and_a_code_to_go_on,

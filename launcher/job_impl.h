@@ -1,7 +1,9 @@
 /* launcher/job_impl.h - what the files of the job share
  *
- * job.c: states and their ends; start.c: up to running; hear.c: what agents say; pulse.c:
- * who is alive; meet.c: what nodes tell each other; report.c: what the user reads.
+ * job.c: states and the loop; start.c: up to running; links.c: who is reached how;
+ * hear.c: what agents say; streams.c: output and input; pulse.c: who is alive; meet.c:
+ * what nodes tell each other; end.c: from the first failure to leaving; report.c: what
+ * the user reads.
  *
  * Owner: struct job owns all of it. Nodes are numbered as in the allocation, ranks as the
  * program sees them.
@@ -105,30 +107,34 @@ struct job {
     int64_t ready_ns;                             /* spawned_ns of the first */
 };
 
-/* The only writer of `state`. */
-void job_move(struct job *j, enum job_state to, const char *why);
+/* job.c */
+void job_move(struct job *j, enum job_state to, const char *why); /* writes `state` */
+void job_started(struct job *j, const char *why);
 
-/* Something went wrong at `c->at_ns`: takes c->text over. The first makes the job end. */
+/* end.c
+ *
+ * Something went wrong at `c->at_ns`: takes c->text over. The first makes the job end. */
 void job_fail(struct job *j, struct cause c);
 /* The same, now, for a cause without a rank. */
 void job_fail_text(struct job *j, enum cause_kind kind, int code, char *text);
-
 void job_end(struct job *j, int sig, int64_t grace_ms); /* everything that runs */
 void job_check(struct job *j); /* has the state reached its aim? */
+int job_open_timers(struct job *j, struct ddp_err *err);
+void job_arm(struct event *timer, int64_t ms);
 
-/* To one node, or with NODE_ALL to each that is there, once per link. */
+/* links.c
+ *
+ * To one node, or with NODE_ALL to each that is there, once per link. */
 void job_send(struct job *j, unsigned node, enum msg_type type, const struct pack *k);
-
-/* Input may go on as far as the nodes have taken it. */
-void job_input_more(struct job *j);
-
+bool job_node_there(const struct job_node *n);
 void job_node_lost(struct job *j, unsigned node, const char *why);
-
 /* Add a link to agents; which nodes it leads to is told by their HELLOs. */
 struct link *job_add_link(struct job *j, int fd, const struct link_keys *keys);
-void job_started(struct job *j, const char *why);
+void job_close_links(struct job *j);
+
+/* streams.c */
 int job_open_streams(struct job *j, struct ddp_err *err);
-void job_arm(struct event *timer, int64_t ms);
+void job_input_more(struct job *j); /* as far as the nodes have taken it */
 
 /* start.c, in the order of a launch */
 bool job_forks(const struct job *j, size_t node); /* is our own agent that node's */

@@ -1,0 +1,208 @@
+/* launcher/end.c - how a job ends
+ *
+ * The first cause makes it end: everything that runs is asked to, then made to. When
+ * every node has ended its ranks there is another attempt, or the user is told, the
+ * agents leave and the output is written out. Every step has its deadline.
+ */
+#define LOG_SUBSYS "job"
+#include "launcher/job_impl.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/spawn/program.h"
+#include "launcher/spawn/starter.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+/* Deadlines of the end, ms: for the headline when ranks are slow to end; for agents to
+ * leave; and how often an output that is not taken is offered again. */
+enum { REPORT_MS = 500, LEAVE_MS = 3000, FLUSH_MS = 50 };
+
+void job_arm(struct event *timer, int64_t ms)
+{
+    event_add(timer, &(struct timeval){ms / 1000, ms % 1000 * 1000});
+}
+
+void job_end(struct job *j, int sig, int64_t grace_ms)
+{
+    struct pack k = {0};
+    pack_u32(&k, (uint32_t)sig);
+    pack_u32(&k, (uint32_t)(grace_ms > 0 ? grace_ms : 0));
+    pack_u8(&k, j->restart.pending);
+    job_send(j, NODE_ALL, MSG_END, &k);
+    pack_finish(&k);
+    if (j->state < JOB_ENDING) {
+        job_move(j, JOB_ENDING,
+                 j->cause.kind == CAUSE_NONE ? "all ranks are done" : "something failed");
+        if (j->cause.kind != CAUSE_NONE)
+            job_arm(j->report_timer, REPORT_MS);
+    }
+    job_check(j);
+}
+
+/* The present attempt's failure is told; the next cause will be another's. */
+static void forget_cause(struct job *j)
+{
+    job_report_failure(j);
+    event_del(j->report_timer);
+    free(j->cause.text);
+    j->cause = (struct cause){0};
+    j->reported = false;
+}
+
+void job_fail(struct job *j, struct cause c)
+{
+    /* no other attempt any more: what is in its way is what ends the job */
+    bool cancelled = restart_cancelled(&j->restart, &c);
+    if (cancelled)
+        forget_cause(j);
+    bool first = cause_before(&c, &j->cause) && !restart_ignores(&j->restart, &c);
+    if (!j->reported && first) {
+        free(j->cause.text);
+        j->cause = c;
+    } else {
+        free(c.text);
+    }
+    if (j->state < JOB_ENDING || cancelled) {
+        bool by_int = c.kind == CAUSE_SIGNAL && c.status == SIGINT;
+        if (cancelled)
+            job_arm(j->report_timer, REPORT_MS);
+        else
+            restart_asked(&j->restart, &c);
+        job_end(j, by_int ? SIGINT : SIGTERM, j->opts->grace_ms);
+    }
+}
+
+void job_fail_text(struct job *j, enum cause_kind kind, int code, char *text)
+{
+    job_fail(
+        j, (struct cause){
+               .kind = kind, .rank = -1, .code = code, .at_ns = now_ns(), .text = text});
+}
+
+static int exit_code(const struct job *j)
+{
+    return j->cause.kind != CAUSE_NONE ? j->cause.code
+           : j->output_failed          ? 1
+                                       : j->verdict;
+}
+
+static void job_done(struct job *j)
+{
+    if (j->opts->report && j->ready_ns > 0)
+        job_report_summary(j);
+    job_move(j, JOB_DONE, "nothing is left");
+    loop_stop(j->loop, exit_code(j));
+}
+
+static void job_leave(struct job *j)
+{
+    job_report_failure(j);
+    job_move(j, JOB_LEAVING, "every node has ended its ranks");
+    struct pack k = {0};
+    pack_u32(&k, (uint32_t)exit_code(j));
+    job_send(j, NODE_ALL, MSG_LEAVE, &k);
+    pack_finish(&k);
+    if (j->starter)
+        starter_stop(j->starter);
+    job_arm(j->leave_timer, LEAVE_MS);
+    job_check(j);
+}
+
+static bool all_ended(const struct job *j)
+{
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (job_node_there(&j->nodes[i]) && !j->nodes[i].ended)
+            return false;
+    }
+    return true;
+}
+
+static bool all_left(const struct job *j)
+{
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].via)
+            return false;
+    }
+    return j->local_pid == 0 && (!j->starter || starter_is_idle(j->starter));
+}
+
+/* All ranks once more, on the same agents. The store is first, as ever: its key space,
+ * or with --store rank0 its port, is a new one (start.c goes on from there). */
+static void job_again(struct job *j)
+{
+    forget_cause(j);
+    restart_next(&j->restart);
+    char *label = restart_label(&j->restart);
+    char *line = xasprintf("ddprun: all ranks are started again%s", label);
+    job_say(j, line);
+    free(line);
+    free(label);
+    output_renew(j->output);
+    job_forget_meetings(j);
+    for (int r = 0; r < j->plan->nranks; r++) {
+        free(j->ranks[r].error);
+        j->ranks[r] = (struct job_rank){0};
+    }
+    j->running = j->plan->nranks;
+    j->spawned_nodes = 0;
+    j->spawned_ns = j->last_exit_ns = 0;
+    job_move(j, JOB_PREPARING, "another attempt begins");
+    job_send_store(j);
+}
+
+void job_check(struct job *j)
+{
+    if (j->state == JOB_RUNNING && j->running == 0)
+        job_end(j, SIGTERM, j->opts->grace_ms);
+    else if (j->state == JOB_ENDING && all_ended(j) && j->restart.pending)
+        job_again(j);
+    else if (j->state == JOB_ENDING && all_ended(j))
+        job_leave(j);
+    else if (j->state == JOB_LEAVING && all_left(j)) {
+        if (!j->output || j->output_failed ||
+            output_flush(j->output, now_ms() + FLUSH_MS) == 0)
+            job_done(j);
+        else
+            job_arm(j->leave_timer, FLUSH_MS);
+    }
+}
+
+/* Agents that do not leave are made to: ours by a signal, others by their lifelines. */
+static void on_leave_deadline(evutil_socket_t fd, short what, void *arg)
+{
+    struct job *j = arg;
+    if (j->local_pid > 0)
+        kill(j->local_pid, SIGKILL);
+    if (j->starter)
+        starter_kill(j->starter);
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        j->nodes[i].via = NULL;
+    job_arm(j->leave_timer, LEAVE_MS);
+    job_check(j);
+}
+
+static void on_report(evutil_socket_t fd, short what, void *arg)
+{
+    job_report_failure(arg);
+}
+
+static void on_timeout(evutil_socket_t fd, short what, void *arg)
+{
+    struct job *j = arg;
+    job_fail_text(j, CAUSE_TIME, 124, NULL);
+}
+
+int job_open_timers(struct job *j, struct ddp_err *err)
+{
+    struct event_base *base = loop_base(j->loop);
+    j->timeout = evtimer_new(base, on_timeout, j);
+    j->report_timer = evtimer_new(base, on_report, j);
+    j->leave_timer = evtimer_new(base, on_leave_deadline, j);
+    return j->timeout && j->report_timer && j->leave_timer
+               ? 0
+               : err_set(err, "cannot make an event");
+}

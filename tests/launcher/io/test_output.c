@@ -1,61 +1,15 @@
-/* Our stdout and stderr are files, pipes or a terminal made by each test; Check runs
- * every test in a process of its own, so that dup2() over them disturbs nobody. */
-#include "tests/support/suite.h"
+/* Lines, tags, tails and files of their own. */
+#include "tests/launcher/io/output_fixture.h"
 
 #include "common/duration.h"
 #include "common/mem.h"
-#include "launcher/io/output.h"
 
 #include <fcntl.h>
-#include <pty.h>
 #include <regex.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
-
-static struct loop *loop;
-static struct output *output;
-static struct ddp_err err;
-static int rooms; /* how often on_room was called */
-
-static void setup(void)
-{
-    signal(SIGPIPE, SIG_IGN);
-    loop = loop_create(&err);
-    ck_assert_ptr_nonnull(loop);
-}
-
-static void teardown(void)
-{
-    output_destroy(output);
-    loop_destroy(loop);
-}
-
-static void turn(void)
-{
-    event_base_loop(loop_base(loop), EVLOOP_NONBLOCK);
-}
-
-static void on_room(void *arg)
-{
-    rooms++;
-}
-
-static const char *host_of(int rank, void *arg)
-{
-    return rank < 2 ? "node01" : "node02";
-}
-
-static struct output *make(const struct opts *opts, int nranks, bool hosts)
-{
-    output =
-        output_create(loop, opts, nranks, hosts ? host_of : NULL, on_room, NULL, &err);
-    return output;
-}
 
 /* Both streams to files of their own: out and err in a fresh folder. */
 static char *folder;
@@ -87,17 +41,12 @@ static char *slurp(const char *name)
     return text;
 }
 
-static void wrote(const char *name, const char *want)
+static void assert_wrote(const char *name, const char *want)
 {
     turn();
     char *text = slurp(name);
     ck_assert_str_eq(text, want);
     free(text);
-}
-
-static void feed(int rank, enum out_stream stream, const char *text)
-{
-    output_feed(output, rank, stream, text, strlen(text));
 }
 
 /* ---- lines ---- */
@@ -135,8 +84,8 @@ START_TEST(lines_have_the_shape_the_options_say)
     feed(1, OUT_STDERR, "e\n");
     feed(1, OUT_STDOUT, "b\n");
     feed(0, OUT_STDOUT, "c\n");
-    wrote("out", shapes[_i].out);
-    wrote("err", shapes[_i].err);
+    assert_wrote("out", shapes[_i].out);
+    assert_wrote("err", shapes[_i].err);
 }
 END_TEST
 
@@ -147,10 +96,10 @@ START_TEST(a_tag_never_stands_in_mid_line)
     feed(0, OUT_STDOUT, "ha");
     feed(1, OUT_STDOUT, "whole\nst");
     feed(0, OUT_STDOUT, "lf\n\nthird");
-    wrote("out", "[1] whole\n[0] half\n[0] \n");
+    assert_wrote("out", "[1] whole\n[0] half\n[0] \n");
     feed(1, OUT_STDOUT, "art\n");
     output_end(output, 0, OUT_STDOUT);
-    wrote("out", "[1] whole\n[0] half\n[0] \n[1] start\n[0] third\n");
+    assert_wrote("out", "[1] whole\n[0] half\n[0] \n[1] start\n[0] third\n");
 }
 END_TEST
 
@@ -163,7 +112,7 @@ START_TEST(every_split_gives_the_same_lines)
     output_feed(output, 0, OUT_STDOUT, text, cut);
     output_feed(output, 0, OUT_STDOUT, text + cut, sizeof text - 1 - cut);
     output_end(output, 0, OUT_STDOUT);
-    wrote("out", "[0] one\n[0] \n[0] two three\n[0] four\n");
+    assert_wrote("out", "[0] one\n[0] \n[0] two three\n[0] four\n");
 }
 END_TEST
 
@@ -193,10 +142,10 @@ START_TEST(without_tags_bytes_pass_at_once)
     to_files();
     make(&(struct opts){0}, 1, false);
     feed(0, OUT_STDOUT, "no newline: ");
-    wrote("out", "no newline: ");
+    assert_wrote("out", "no newline: ");
     output_end(output, 0, OUT_STDOUT);
     ck_assert_int_eq(output_flush(output, now_ms() + 1000), 0);
-    wrote("out", "no newline: ");
+    assert_wrote("out", "no newline: ");
 }
 END_TEST
 
@@ -206,9 +155,9 @@ START_TEST(our_own_line_starts_a_line)
     make(&(struct opts){0}, 1, false);
     feed(0, OUT_STDERR, "half");
     output_say(output, "ddprun: rank 0 died");
-    wrote("err", "half\nddprun: rank 0 died\n");
+    assert_wrote("err", "half\nddprun: rank 0 died\n");
     output_say(output, "again");
-    wrote("err", "half\nddprun: rank 0 died\nagain\n");
+    assert_wrote("err", "half\nddprun: rank 0 died\nagain\n");
 }
 END_TEST
 
@@ -243,231 +192,6 @@ START_TEST(ranks_that_are_not_there_are_refused)
                       "'%s' was taken", bad[i]);
         ck_assert_ptr_nonnull(strstr(err.text, "--output-from"));
     }
-}
-END_TEST
-
-/* ---- terminals ---- */
-
-/* Our stdout and stderr become a terminal; returns its other side. */
-static int on_terminal(void)
-{
-    int ours, theirs;
-    ck_assert_int_eq(openpty(&ours, &theirs, NULL, NULL, NULL), 0);
-    fflush(NULL);
-    dup2(theirs, 1);
-    dup2(theirs, 2);
-    setenv("TERM", "xterm", 1);
-    return ours;
-}
-
-static void shows(int terminal, const char *want)
-{
-    turn();
-    char text[512] = "";
-    ssize_t n = read(terminal, text, sizeof text - 1);
-    ck_assert_int_gt(n, 0);
-    text[n] = '\0';
-    ck_assert_str_eq(text, want);
-}
-
-START_TEST(a_terminal_shows_a_progress_bar_under_its_tag)
-{
-    int terminal = on_terminal();
-    make(&(struct opts){0}, 2, false);
-    feed(0, OUT_STDERR, "\r 10%");
-    feed(0, OUT_STDERR, "\r 20%\r");
-    feed(1, OUT_STDOUT, "line\r\n");
-    feed(0, OUT_STDERR, "\n");
-    shows(terminal, "[0]  10%\r\033[K[1] line\r\n[0]  20%\r\n");
-}
-END_TEST
-
-START_TEST(a_slow_progress_bar_is_not_one_step_behind)
-{
-    int terminal = on_terminal();
-    make(&(struct opts){0}, 2, false);
-    feed(0, OUT_STDERR, "\r 10%");
-    usleep(120000);
-    shows(terminal, "[0]  10%");
-    feed(0, OUT_STDERR, "\r 20%");
-    usleep(120000);
-    shows(terminal, "\r\033[K[0]  20%");
-    feed(0, OUT_STDERR, "\n");
-    shows(terminal, "\r\n");
-}
-END_TEST
-
-START_TEST(a_terminal_shows_a_question)
-{
-    int terminal = on_terminal();
-    make(&(struct opts){0}, 3, false);
-    feed(0, OUT_STDOUT, "name? ");
-    feed(1, OUT_STDERR, "age? ");
-    usleep(120000);
-    shows(terminal, "[0] name? \r\n[1] age? ");
-    feed(1, OUT_STDERR, "old\n"); /* goes on where it stopped */
-    feed(2, OUT_STDOUT, "hi\n");
-    feed(0, OUT_STDOUT, "thanks\n"); /* was interrupted: a line of its own */
-    shows(terminal, "old\r\n[2] hi\r\n[0] thanks\r\n");
-    feed(0, OUT_STDOUT, "more? ");
-    usleep(120000);
-    shows(terminal, "[0] more? ");
-    output_say(output, "ddprun: said");
-    feed(0, OUT_STDOUT, "no\n");
-    shows(terminal, "\r\nddprun: said\r\n[0] no\r\n");
-    feed(1, OUT_STDOUT, "sure? ");
-    usleep(120000);
-    shows(terminal, "[1] sure? ");
-    output_typed(output); /* the terminal's echo has ended that line */
-    feed(1, OUT_STDOUT, "fine\n");
-    shows(terminal, "[1] fine\r\n");
-    feed(2, OUT_STDOUT, "bye");
-    usleep(120000);
-    shows(terminal, "[2] bye");
-    output_end(output, 2, OUT_STDOUT);
-    shows(terminal, "\r\n");
-}
-END_TEST
-
-/* ---- slow and lost readers ---- */
-
-/* Our stdout becomes the writing end; returns the reading end. */
-static int stdout_is(int fds[2])
-{
-    fflush(NULL);
-    ck_assert_int_eq(dup2(fds[1], 1), 1);
-    close(fds[1]);
-    return fds[0];
-}
-
-static int stdout_pipe(void)
-{
-    int fds[2];
-    ck_assert_int_eq(pipe(fds), 0);
-    return stdout_is(fds);
-}
-
-enum reader { PIPE, PIPE_OF_ANOTHER, SOCKET, READERS };
-
-static int stdout_for(enum reader kind)
-{
-    int fds[2];
-    if (kind != SOCKET)
-        return stdout_pipe();
-    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
-    return stdout_is(fds);
-}
-
-/* A pipe belongs to who made it, and only root can become somebody else here; for
- * everybody else PIPE_OF_ANOTHER is a second round of PIPE. */
-static void make_for(enum reader kind)
-{
-    bool other = kind == PIPE_OF_ANOTHER && geteuid() == 0;
-    if (other)
-        ck_assert_int_eq(seteuid(65534), 0);
-    make(&(struct opts){0}, 1, false);
-    if (other) {
-        ck_assert_int_eq(seteuid(0), 0);
-        prctl(PR_SET_DUMPABLE, 1); /* lost on the way; the leak check wants it */
-    }
-}
-
-START_TEST(a_slow_reader_takes_our_room_and_loses_nothing)
-{
-    int reader = stdout_for((enum reader)_i);
-    make_for((enum reader)_i);
-    size_t fed = 0, got = 0;
-    static char piece[65536], back[65536];
-    while (output_room(output) > 0) {
-        for (size_t i = 0; i < sizeof piece; i++)
-            piece[i] = (char)((fed + i) % 251);
-        output_feed(output, 0, OUT_STDOUT, piece, sizeof piece);
-        fed += sizeof piece;
-        turn();
-    }
-    ck_assert_int_eq(rooms, 0);
-    ck_assert_int_eq(fcntl(1, F_GETFL) & O_NONBLOCK, 0); /* our stdout is as it was */
-    while (got < fed) {
-        ssize_t n = read(reader, back, sizeof back);
-        ck_assert_int_gt(n, 0);
-        bool same = true;
-        for (ssize_t i = 0; i < n; i++)
-            same &= back[i] == (char)((got + (size_t)i) % 251);
-        ck_assert_msg(same, "bytes after %zu differ", got);
-        got += (size_t)n;
-        turn();
-    }
-    ck_assert_int_eq(rooms, 1);
-    ck_assert_uint_gt(output_room(output), 1 << 20);
-}
-END_TEST
-
-START_TEST(flushing_ends_at_its_deadline)
-{
-    stdout_pipe();
-    make(&(struct opts){0}, 1, false);
-    char *big = xcalloc(1, 1 << 20);
-    output_feed(output, 0, OUT_STDOUT, big, 1 << 20);
-    ck_assert_int_eq(output_flush(output, now_ms() + 50), -1);
-    free(big);
-}
-END_TEST
-
-static int losses;
-
-static void on_lost(enum out_stream stream, bool reader_left, const char *why, void *arg)
-{
-    losses++;
-    ck_assert_int_eq(stream, OUT_STDOUT);
-    ck_assert_int_eq(reader_left, *(bool *)arg);
-    ck_assert_ptr_nonnull(strstr(why, "cannot write to stdout: "));
-}
-
-START_TEST(a_reader_that_leaves_is_told_once)
-{
-    bool reader_left = true;
-    int reader = stdout_pipe();
-    make(&(struct opts){0}, 1, false);
-    output_on_lost(output, on_lost, &reader_left);
-    close(reader);
-    for (int i = 0; i < 3; i++) {
-        feed(0, OUT_STDOUT, "text\n");
-        turn();
-    }
-    ck_assert_int_eq(losses, 1);
-    ck_assert_uint_gt(output_room(output), 0);
-    ck_assert_int_eq(output_flush(output, now_ms() + 1000), -1);
-}
-END_TEST
-
-START_TEST(a_full_disk_is_told_once)
-{
-    bool reader_left = false;
-    int full = open("/dev/full", O_WRONLY);
-    fflush(NULL);
-    dup2(full, 1);
-    make(&(struct opts){0}, 1, false);
-    output_on_lost(output, on_lost, &reader_left);
-    feed(0, OUT_STDOUT, "text\n");
-    turn();
-    feed(0, OUT_STDOUT, "text\n");
-    turn();
-    ck_assert_int_eq(losses, 1);
-}
-END_TEST
-
-START_TEST(both_streams_to_one_pipe_keep_their_order)
-{
-    int reader = stdout_pipe();
-    dup2(1, 2);
-    make(&(struct opts){0}, 2, false);
-    for (int i = 0; i < 100; i++)
-        feed(i % 2, i % 3 ? OUT_STDOUT : OUT_STDERR, "x\n");
-    turn();
-    char text[1024];
-    ck_assert_int_eq(read(reader, text, sizeof text), 600);
-    for (int i = 0; i < 100; i++)
-        ck_assert_int_eq(text[i * 6 + 1], '0' + i % 2);
 }
 END_TEST
 
@@ -537,9 +261,9 @@ START_TEST(each_rank_has_its_files)
     feed(2, OUT_STDERR, "oops\n");
     feed(2, OUT_STDOUT, "lf");
     output_end(output, 2, OUT_STDOUT);
-    wrote(patterns[_i].out, "half");
-    wrote(patterns[_i].err, "oops\n");
-    wrote("out", "[2 node02] half\n");
+    assert_wrote(patterns[_i].out, "half");
+    assert_wrote(patterns[_i].err, "oops\n");
+    assert_wrote("out", "[2 node02] half\n");
     char *gone = xasprintf("%s/%s", folder, patterns[_i].gone);
     ck_assert_int_ne(access(gone, F_OK), 0); /* nothing said, no file */
     free(gone);
@@ -555,7 +279,7 @@ START_TEST(without_s_both_streams_share_a_file)
     feed(1, OUT_STDOUT, "a\n");
     feed(1, OUT_STDERR, "b\n");
     feed(1, OUT_STDOUT, "c\n");
-    wrote("1.log", "a\nb\nc\n");
+    assert_wrote("1.log", "a\nb\nc\n");
     free(pattern);
 }
 END_TEST
@@ -569,8 +293,8 @@ START_TEST(many_files_are_not_many_descriptors)
         for (int rank = 0; rank < 600; rank++)
             feed(rank, OUT_STDOUT, "x\n");
     }
-    wrote("0", "x\nx\n");
-    wrote("599", "x\nx\n");
+    assert_wrote("0", "x\nx\n");
+    assert_wrote("599", "x\nx\n");
     int fd = dup(1);
     ck_assert_int_lt(fd, 300);
     free(pattern);
@@ -584,11 +308,11 @@ START_TEST(a_file_that_cannot_be_written_is_said_once)
     feed(0, OUT_STDOUT, "a\n");
     feed(1, OUT_STDOUT, "b\n");
     feed(1, OUT_STDOUT, "c\n");
-    wrote("out", "[0] a\n[1] b\n[1] c\n");
-    wrote("err",
-          "ddprun output: cannot write '/dev/full/x/rank.0.out': Not a directory: "
-          "files of --output-filename are incomplete from here on, the terminal is "
-          "not\n");
+    assert_wrote("out", "[0] a\n[1] b\n[1] c\n");
+    assert_wrote(
+        "err", "ddprun output: cannot write '/dev/full/x/rank.0.out': Not a directory: "
+               "files of --output-filename are incomplete from here on, the terminal is "
+               "not\n");
 }
 END_TEST
 
@@ -613,7 +337,7 @@ Suite *suite(void)
 {
     Suite *s = suite_create("output");
     TCase *t = tcase_create("output");
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_checked_fixture(t, output_setup, output_teardown);
     tcase_add_loop_test(t, lines_have_the_shape_the_options_say, 0, ARRAY_LEN(shapes));
     tcase_add_test(t, a_tag_never_stands_in_mid_line);
     tcase_add_loop_test(t, every_split_gives_the_same_lines, 0, 19);
@@ -622,14 +346,6 @@ Suite *suite(void)
     tcase_add_test(t, our_own_line_starts_a_line);
     tcase_add_test(t, times_are_those_of_the_first_byte);
     tcase_add_test(t, ranks_that_are_not_there_are_refused);
-    tcase_add_test(t, a_terminal_shows_a_progress_bar_under_its_tag);
-    tcase_add_test(t, a_terminal_shows_a_question);
-    tcase_add_test(t, a_slow_progress_bar_is_not_one_step_behind);
-    tcase_add_loop_test(t, a_slow_reader_takes_our_room_and_loses_nothing, 0, READERS);
-    tcase_add_test(t, flushing_ends_at_its_deadline);
-    tcase_add_test(t, a_reader_that_leaves_is_told_once);
-    tcase_add_test(t, a_full_disk_is_told_once);
-    tcase_add_test(t, both_streams_to_one_pipe_keep_their_order);
     tcase_add_test(t, the_tail_is_the_end_of_stderr);
     tcase_add_test(t, the_tail_of_long_lines_starts_at_a_line);
     tcase_add_loop_test(t, each_rank_has_its_files, 0, ARRAY_LEN(patterns));

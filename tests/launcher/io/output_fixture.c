@@ -1,0 +1,50 @@
+/* tests/launcher/io/output_fixture.c - see output_fixture.h */
+#include "tests/launcher/io/output_fixture.h"
+
+#include <signal.h>
+#include <string.h>
+
+struct loop *loop;
+struct output *output;
+struct ddp_err err;
+int rooms;
+
+void output_setup(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    loop = loop_create(&err);
+    ck_assert_ptr_nonnull(loop);
+}
+
+void output_teardown(void)
+{
+    output_destroy(output);
+    loop_destroy(loop);
+}
+
+void turn(void)
+{
+    event_base_loop(loop_base(loop), EVLOOP_NONBLOCK);
+}
+
+static void on_room(void *arg)
+{
+    rooms++;
+}
+
+static const char *host_of(int rank, void *arg)
+{
+    return rank < 2 ? "node01" : "node02";
+}
+
+struct output *make(const struct opts *opts, int nranks, bool hosts)
+{
+    output =
+        output_create(loop, opts, nranks, hosts ? host_of : NULL, on_room, NULL, &err);
+    return output;
+}
+
+void feed(int rank, enum out_stream stream, const char *text)
+{
+    output_feed(output, rank, stream, text, strlen(text));
+}

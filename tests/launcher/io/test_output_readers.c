@@ -1,0 +1,167 @@
+/* Readers of our output that are slow, and such that leave. */
+#include "tests/launcher/io/output_fixture.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Our stdout becomes the writing end; returns the reading end. */
+static int stdout_is(int fds[2])
+{
+    fflush(NULL);
+    ck_assert_int_eq(dup2(fds[1], 1), 1);
+    close(fds[1]);
+    return fds[0];
+}
+
+static int stdout_pipe(void)
+{
+    int fds[2];
+    ck_assert_int_eq(pipe(fds), 0);
+    return stdout_is(fds);
+}
+
+enum reader { PIPE, PIPE_OF_ANOTHER, SOCKET, READERS };
+
+static int stdout_for(enum reader kind)
+{
+    int fds[2];
+    if (kind != SOCKET)
+        return stdout_pipe();
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    return stdout_is(fds);
+}
+
+/* A pipe belongs to who made it, and only root can become somebody else here; for
+ * everybody else PIPE_OF_ANOTHER is a second round of PIPE. */
+static void make_for(enum reader kind)
+{
+    bool other = kind == PIPE_OF_ANOTHER && geteuid() == 0;
+    if (other)
+        ck_assert_int_eq(seteuid(65534), 0);
+    make(&(struct opts){0}, 1, false);
+    if (other) {
+        ck_assert_int_eq(seteuid(0), 0);
+        prctl(PR_SET_DUMPABLE, 1); /* lost on the way; the leak check wants it */
+    }
+}
+
+START_TEST(a_slow_reader_takes_our_room_and_loses_nothing)
+{
+    int reader = stdout_for((enum reader)_i);
+    make_for((enum reader)_i);
+    size_t fed = 0, got = 0;
+    static char piece[65536], back[65536];
+    while (output_room(output) > 0) {
+        for (size_t i = 0; i < sizeof piece; i++)
+            piece[i] = (char)((fed + i) % 251);
+        output_feed(output, 0, OUT_STDOUT, piece, sizeof piece);
+        fed += sizeof piece;
+        turn();
+    }
+    ck_assert_int_eq(rooms, 0);
+    ck_assert_int_eq(fcntl(1, F_GETFL) & O_NONBLOCK, 0); /* our stdout is as it was */
+    while (got < fed) {
+        ssize_t n = read(reader, back, sizeof back);
+        ck_assert_int_gt(n, 0);
+        bool same = true;
+        for (ssize_t i = 0; i < n; i++)
+            same &= back[i] == (char)((got + (size_t)i) % 251);
+        ck_assert_msg(same, "bytes after %zu differ", got);
+        got += (size_t)n;
+        turn();
+    }
+    ck_assert_int_eq(rooms, 1);
+    ck_assert_uint_gt(output_room(output), 1 << 20);
+}
+END_TEST
+
+START_TEST(flushing_ends_at_its_deadline)
+{
+    stdout_pipe();
+    make(&(struct opts){0}, 1, false);
+    char *big = xcalloc(1, 1 << 20);
+    output_feed(output, 0, OUT_STDOUT, big, 1 << 20);
+    ck_assert_int_eq(output_flush(output, now_ms() + 50), -1);
+    free(big);
+}
+END_TEST
+
+static int losses;
+
+static void on_lost(enum out_stream stream, bool reader_left, const char *why, void *arg)
+{
+    losses++;
+    ck_assert_int_eq(stream, OUT_STDOUT);
+    ck_assert_int_eq(reader_left, *(bool *)arg);
+    ck_assert_ptr_nonnull(strstr(why, "cannot write to stdout: "));
+}
+
+START_TEST(a_reader_that_leaves_is_told_once)
+{
+    bool reader_left = true;
+    int reader = stdout_pipe();
+    make(&(struct opts){0}, 1, false);
+    output_on_lost(output, on_lost, &reader_left);
+    close(reader);
+    for (int i = 0; i < 3; i++) {
+        feed(0, OUT_STDOUT, "text\n");
+        turn();
+    }
+    ck_assert_int_eq(losses, 1);
+    ck_assert_uint_gt(output_room(output), 0);
+    ck_assert_int_eq(output_flush(output, now_ms() + 1000), -1);
+}
+END_TEST
+
+START_TEST(a_full_disk_is_told_once)
+{
+    bool reader_left = false;
+    int full = open("/dev/full", O_WRONLY);
+    fflush(NULL);
+    dup2(full, 1);
+    make(&(struct opts){0}, 1, false);
+    output_on_lost(output, on_lost, &reader_left);
+    feed(0, OUT_STDOUT, "text\n");
+    turn();
+    feed(0, OUT_STDOUT, "text\n");
+    turn();
+    ck_assert_int_eq(losses, 1);
+}
+END_TEST
+
+START_TEST(both_streams_to_one_pipe_keep_their_order)
+{
+    int reader = stdout_pipe();
+    dup2(1, 2);
+    make(&(struct opts){0}, 2, false);
+    for (int i = 0; i < 100; i++)
+        feed(i % 2, i % 3 ? OUT_STDOUT : OUT_STDERR, "x\n");
+    turn();
+    char text[1024];
+    ck_assert_int_eq(read(reader, text, sizeof text), 600);
+    for (int i = 0; i < 100; i++)
+        ck_assert_int_eq(text[i * 6 + 1], '0' + i % 2);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("output_readers");
+    TCase *t = tcase_create("output_readers");
+    tcase_add_checked_fixture(t, output_setup, output_teardown);
+    tcase_add_loop_test(t, a_slow_reader_takes_our_room_and_loses_nothing, 0, READERS);
+    tcase_add_test(t, flushing_ends_at_its_deadline);
+    tcase_add_test(t, a_reader_that_leaves_is_told_once);
+    tcase_add_test(t, a_full_disk_is_told_once);
+    tcase_add_test(t, both_streams_to_one_pipe_keep_their_order);
+    suite_add_tcase(s, t);
+    return s;
+}

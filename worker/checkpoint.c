@@ -174,6 +174,17 @@ void checkpoint_clear(const char *place, const struct checkpoint_info *info, int
     free(path);
 }
 
+/* "NAME=1,2,3", from which the same floats can be read again */
+static void put_numbers(struct strv *meta, const char *name, const float *v, int n)
+{
+    char text[128];
+    int used = 0;
+    for (int i = 0; i < n && used < (int)sizeof text; i++)
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s%.9g", i ? "," : "",
+                         (double)v[i]);
+    strv_pushf(meta, "%s=%s", name, text);
+}
+
 static void put_meta(struct strv *meta, const struct checkpoint_info *info,
                      const struct model *model, const struct optim *optim, int parts)
 {
@@ -193,8 +204,8 @@ static void put_meta(struct strv *meta, const struct checkpoint_info *info,
     if (parts > 1)
         strv_pushf(meta, "parts=%d", parts);
     if (info->data->task == TASK_CLASSIFY) {
-        strv_pushf(meta, "pixel_mean=%.17g", info->data->mean);
-        strv_pushf(meta, "pixel_std=%.17g", info->data->std);
+        put_numbers(meta, "pixel_mean", info->data->normal.mean, info->data->shape.C);
+        put_numbers(meta, "pixel_std", info->data->normal.std, info->data->shape.C);
     }
 }
 

@@ -6,9 +6,9 @@
  */
 #include "worker/config.h"
 
-#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/config_value.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -29,6 +29,8 @@ enum key {
     KEY_WEIGHT_DECAY,
     KEY_SCHEDULE,
     KEY_NO_DROPOUT,
+    KEY_AUGMENT,
+    KEY_NORMALIZE,
     KEY_ACCUMULATE,
     KEY_CLIP_NORM,
     KEY_ON_NAN,
@@ -88,6 +90,14 @@ static const struct argp_option options[] = {
      "cosine or linear down to 0",
      0},
     {"no-dropout", KEY_NO_DROPOUT, NULL, 0, "Train without dropout", 0},
+    {"augment", KEY_AUGMENT, "HOW", 0,
+     "Training images are moved by up to 4 pixels (crop, or crop:PIXELS) and mirrored "
+     "(flip): crop, flip or crop,flip",
+     0},
+    {"normalize", KEY_NORMALIZE, "HOW", 0,
+     "Mean and deviation of each channel: data (the default: of the training images), "
+     "mnist, cifar10, cifar100, imagenet, none, or numbers: M,M,M/D,D,D",
+     0},
     {"accumulate", KEY_ACCUMULATE, "N", 0,
      "Sum the gradients of N batches before each step (default 1)", 0},
     {"clip-norm", KEY_CLIP_NORM, "X", 0,
@@ -152,113 +162,6 @@ static const struct argp_option options[] = {
      "After each epoch, compare the parameters' checksums over the ranks", 0},
     {0}};
 
-/* ---- values ---- */
-
-static int parse_integer(const char *text, long long lo, long long hi, long long *out,
-                         struct ddp_err *err)
-{
-    char *end;
-    errno = 0;
-    *out = strtoll(text, &end, 10);
-    if (end == text || *end || errno || *out < lo || *out > hi)
-        return hi == LLONG_MAX
-                   ? err_set(err, "'%s' is not a whole number of %lld or more", text, lo)
-                   : err_set(err, "'%s' is not a whole number from %lld to %lld", text,
-                             lo, hi);
-    return 0;
-}
-
-static int parse_int(const char *text, int lo, int hi, int *out, struct ddp_err *err)
-{
-    long long value;
-    if (parse_integer(text, lo, hi, &value, err) < 0)
-        return -1;
-    *out = (int)value;
-    return 0;
-}
-
-static int parse_real(const char *text, double lo, double hi, double *out,
-                      struct ddp_err *err)
-{
-    char *end;
-    *out = strtod(text, &end);
-    if (end == text || *end || !(*out >= lo && *out <= hi))
-        return err_set(err, "'%s' is not a number from %g to %g", text, lo, hi);
-    return 0;
-}
-
-/* Where `text` stands in `names`, which ends with NULL; -1 with an error that lists them.
- */
-static int parse_word(const char *text, const char *const *names, struct ddp_err *err)
-{
-    char list[128] = "";
-    size_t used = 0;
-    for (int i = 0; names[i]; i++) {
-        if (strcmp(names[i], text) == 0)
-            return i;
-        if (used < sizeof list)
-            used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
-                                     i > 0 ? ", " : "", names[i]);
-    }
-    return err_set(err, "'%s' is not one of %s", text, list);
-}
-
-static int parse_model(const char *text, const struct model_type **out,
-                       struct ddp_err *err)
-{
-    const char *names[16] = {NULL};
-    for (size_t i = 0; model_types[i] && i + 1 < ARRAY_LEN(names); i++)
-        names[i] = model_types[i]->name;
-    int which = parse_word(text, names, err);
-    *out = which < 0 ? NULL : model_types[which];
-    return which < 0 ? -1 : 0;
-}
-
-static int parse_optimizer(const char *text, const struct optim_type **out,
-                           struct ddp_err *err)
-{
-    *out = optim_find(text);
-    return *out ? 0 : err_set(err, "'%s' is not one of sgd, adam, adadelta", text);
-}
-
-static int parse_precision(const char *text, enum precision *out, struct ddp_err *err)
-{
-    int which = parse_word(text, precision_names, err);
-    if (which >= 0)
-        *out = (enum precision)which;
-    return which < 0 ? -1 : 0;
-}
-
-/* One of `names`, of which the first leaves the choice to others: NULL. */
-static int parse_choice(const char *text, const char *const *names, const char **out,
-                        struct ddp_err *err)
-{
-    int which = parse_word(text, names, err);
-    *out = which > 0 ? names[which] : NULL;
-    return which < 0 ? -1 : 0;
-}
-
-static int parse_on_nan(const char *text, bool *skip, struct ddp_err *err)
-{
-    static const char *const names[] = {"stop", "skip", NULL};
-    int which = parse_word(text, names, err);
-    *skip = which == 1;
-    return which < 0 ? -1 : 0;
-}
-
-static int parse_timeout(const char *text, int64_t *ms, struct ddp_err *err)
-{
-    if (duration_parse(text, ms, err) < 0)
-        return -1;
-    return *ms > 0 ? 0 : err_set(err, "'%s' is no time to wait", text);
-}
-
-static int parse_file(const char *text, const char **out, struct ddp_err *err)
-{
-    *out = text;
-    return *text ? 0 : err_set(err, "'' is not a name");
-}
-
 /* ---- the parser ---- */
 
 /* What is needed only while parsing. */
@@ -273,7 +176,7 @@ static int set_real(const char *text, double lo, double hi, float *out,
                     struct ddp_err *err)
 {
     double value;
-    if (parse_real(text, lo, hi, &value, err) < 0)
+    if (value_real(text, lo, hi, &value, err) < 0)
         return -1;
     *out = (float)value;
     return 0;
@@ -284,20 +187,20 @@ static int set_learning(int key, const char *text, struct parse *p)
     struct train_config *c = p->c;
     switch (key) {
     case KEY_MODEL:
-        return parse_model(text, &c->model, p->err);
+        return value_model(text, &c->model, p->err);
     case KEY_DATA:
-        return parse_file(text, &c->data, p->err);
+        return value_file(text, &c->data, p->err);
     case KEY_EPOCHS:
         p->epochs_given = true;
-        return parse_int(text, 0, 1000000, &c->epochs, p->err);
+        return value_int(text, 0, 1000000, &c->epochs, p->err);
     case KEY_BATCH_SIZE:
-        return parse_int(text, 1, 65536, &c->batch_size, p->err);
+        return value_int(text, 1, 65536, &c->batch_size, p->err);
     case KEY_TARGET:
-        return parse_real(text, 0, 100, &c->target, p->err);
+        return value_real(text, 0, 100, &c->target, p->err);
     case KEY_OPTIMIZER:
-        return parse_optimizer(text, &c->optim, p->err);
+        return value_optimizer(text, &c->optim, p->err);
     case KEY_LR:
-        return parse_real(text, 0, 1e6, &c->lr, p->err);
+        return value_real(text, 0, 1e6, &c->lr, p->err);
     case KEY_MOMENTUM:
         return set_real(text, 0, 0.9999, &c->optim_settings.momentum, p->err);
     case KEY_WEIGHT_DECAY:
@@ -308,12 +211,17 @@ static int set_learning(int key, const char *text, struct parse *p)
     case KEY_NO_DROPOUT:
         c->dropout = false;
         return 0;
+    case KEY_AUGMENT:
+        c->augment_text = text;
+        return value_augment(text, &c->augment, p->err);
+    case KEY_NORMALIZE:
+        return normalise_parse(text, &c->normalise, p->err);
     case KEY_ACCUMULATE:
-        return parse_int(text, 1, 4096, &c->accumulate, p->err);
+        return value_int(text, 1, 4096, &c->accumulate, p->err);
     case KEY_CLIP_NORM:
-        return parse_real(text, 1e-9, 1e9, &c->clip_norm, p->err);
+        return value_real(text, 1e-9, 1e9, &c->clip_norm, p->err);
     case KEY_ON_NAN:
-        return parse_on_nan(text, &c->skip_bad, p->err);
+        return value_on_nan(text, &c->skip_bad, p->err);
     }
     return 1; /* not one of these */
 }
@@ -321,7 +229,7 @@ static int set_learning(int key, const char *text, struct parse *p)
 static int set_seed(const char *text, struct parse *p)
 {
     long long seed;
-    if (parse_integer(text, 0, LLONG_MAX, &seed, p->err) < 0)
+    if (value_integer(text, 0, LLONG_MAX, &seed, p->err) < 0)
         return -1;
     p->c->seed = (uint64_t)seed;
     p->c->seed_given = true;
@@ -331,7 +239,7 @@ static int set_seed(const char *text, struct parse *p)
 static int set_shard_bytes(const char *text, struct parse *p)
 {
     double mb;
-    if (parse_real(text, 0, 1e9, &mb, p->err) < 0)
+    if (value_real(text, 0, 1e9, &mb, p->err) < 0)
         return -1;
     p->c->shard_checkpoint_bytes = (size_t)(mb * (1 << 20));
     return 0;
@@ -340,7 +248,7 @@ static int set_shard_bytes(const char *text, struct parse *p)
 static int set_bucket(const char *text, struct parse *p)
 {
     double mb;
-    if (parse_real(text, 0.001, 4096, &mb, p->err) < 0)
+    if (value_real(text, 0.001, 4096, &mb, p->err) < 0)
         return -1;
     p->c->bucket_given = true;
     p->c->bucket_bytes = (size_t)(mb * (1 << 20));
@@ -358,46 +266,46 @@ static int set_running(int key, const char *text, struct parse *p)
     case KEY_SEED:
         return set_seed(text, p);
     case KEY_CHECKPOINT:
-        return parse_file(text, &c->checkpoint, p->err);
+        return value_file(text, &c->checkpoint, p->err);
     case KEY_CHECKPOINT_EVERY:
-        return parse_int(text, 1, INT_MAX, &c->checkpoint_every, p->err);
+        return value_int(text, 1, INT_MAX, &c->checkpoint_every, p->err);
     case KEY_CHECKPOINT_SHARD_MB:
         return set_shard_bytes(text, p);
     case KEY_TRACE:
-        return parse_file(text, &c->trace, p->err);
+        return value_file(text, &c->trace, p->err);
     case KEY_RESUME:
         c->resume = text;
         c->resume_if_there = p->after_resume = text == NULL;
         return 0;
     case KEY_LOG:
-        return parse_file(text, &c->log, p->err);
+        return value_file(text, &c->log, p->err);
     case KEY_PLOT:
         c->plot_given = true;
-        return parse_file(text, &c->plot, p->err);
+        return value_file(text, &c->plot, p->err);
     case KEY_LOGITS:
-        return parse_file(text, &c->logits, p->err);
+        return value_file(text, &c->logits, p->err);
     case KEY_PROGRESS:
         return progress_parse(text, &c->progress, p->err);
     case KEY_ENGINE:
-        return parse_choice(text, engines, &c->engine, p->err);
+        return value_choice(text, engines, &c->engine, p->err);
     case KEY_KERNELS:
         c->kernels = text;
         return 0;
     case KEY_PRECISION:
-        return parse_precision(text, &c->precision, p->err);
+        return value_precision(text, &c->precision, p->err);
     case KEY_THREADS:
-        return parse_int(text, 1, 4096, &c->threads, p->err);
+        return value_int(text, 1, 4096, &c->threads, p->err);
     case KEY_STAGES:
-        return parse_int(text, 1, 2, &c->stages, p->err);
+        return value_int(text, 1, 2, &c->stages, p->err);
     case KEY_MICRO_BATCHES:
-        return parse_int(text, 1, 64, &c->micro_batches, p->err);
+        return value_int(text, 1, 64, &c->micro_batches, p->err);
     case KEY_GROUP_TIMEOUT:
-        return parse_timeout(text, &c->group_timeout_ms, p->err);
+        return value_timeout(text, &c->group_timeout_ms, p->err);
     case KEY_SHARD_OPTIMIZER:
         c->shard_optimizer = true;
         return 0;
     case KEY_BACKEND:
-        return parse_choice(text, backends, &c->backend, p->err);
+        return value_choice(text, backends, &c->backend, p->err);
     case KEY_BUCKET_MB:
         return set_bucket(text, p);
     case KEY_NO_OVERLAP:
@@ -483,6 +391,8 @@ static int fill_in(struct parse *p)
             "--model %s cannot learn --data %s: linreg learns 'synthetic', the "
             "others learn images",
             c->model->name, c->data);
+    if (line && (c->augment.pad || c->augment.flip || c->normalise.channels))
+        return err_set(p->err, "--augment and --normalize are for images");
     if (line && isfinite(c->target))
         return err_set(p->err, "--target-accuracy: linreg has no accuracy");
     if (!c->optim)
@@ -525,6 +435,7 @@ int config_parse(int argc, char **argv, struct train_config *out, struct ddp_err
         .lr = NAN,
         .target = NAN,
         .schedule_text = "constant",
+        .augment_text = "none",
         .dropout = true,
         .seed = 1,
         .plot = "ddp-train.svg",

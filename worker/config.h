@@ -6,6 +6,8 @@
 #define WORKER_CONFIG_H
 
 #include "include/ddprun/err.h"
+#include "worker/data/normalise.h"
+#include "worker/kernels/augment.h"
 #include "worker/nn/model.h"
 #include "worker/optim/optim.h"
 #include "worker/report/progress.h"
@@ -32,7 +34,10 @@ struct train_config {
     struct schedule schedule;
     const char *schedule_text;
     bool dropout;
-    double target; /* percent; NaN: none */
+    struct augment augment; /* of training images; without its key */
+    const char *augment_text;
+    struct normalise normalise; /* of pixels; no channels: as the data say */
+    double target;              /* percent; NaN: none */
     uint64_t seed;
     bool seed_given;
 

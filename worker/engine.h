@@ -18,6 +18,7 @@
 #include "include/ddprun/group.h"
 #include "worker/data/dataset.h"
 #include "worker/ddp/reducer.h"
+#include "worker/kernels/augment.h"
 #include "worker/nn/model.h"
 #include "worker/optim/optim.h"
 #include "worker/report/trace.h"
@@ -37,6 +38,7 @@ struct engine_job {
     int local_rank;     /* its number among the ranks of its host */
     int64_t timeout_ms; /* for a step: the group's */
     bool dropout;
+    struct augment augment; /* of training images; its key comes with each step */
     struct reducer_settings buckets;
     int accumulate;      /* batches of a step: `mine` is up to so many times batch_size */
     double clip_norm;    /* 0: none */
@@ -54,6 +56,7 @@ struct engine_step {
     uint64_t step;          /* taken before this one */
     uint64_t position;      /* samples of the epoch dealt by then, with this step's */
     uint64_t dropout_seed;  /* another one on each rank */
+    uint64_t augment_key;   /* of the epoch: augment.h */
     bool stop, interrupted; /* this rank was told to stop; by SIGINT, */
     bool warned;            /* by SIGUSR1 */
 };

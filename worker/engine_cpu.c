@@ -187,14 +187,16 @@ static void run_batches(struct engine *e, const struct engine_step *s,
                         struct engine_result *result)
 {
     const struct engine_job *job = &e->job;
+    struct augment how = job->augment;
+    how.key = s->augment_key;
     for (int done = 0, i = 0, n; done < s->mine; done += n, i++) {
         n = s->mine - done < job->batch_size ? s->mine - done : job->batch_size;
         int correct = 0;
         struct model *bad = NULL; /* and what it was given */
         const struct batch *of;
         int64_t began = job->trace ? now_ns() : 0;
-        struct batch b =
-            dataset_gather(job->data, &job->data->train, s->which + done, n, &e->batch);
+        struct batch b = dataset_gather(job->data, &job->data->train, &how,
+                                        s->which + done, n, &e->batch);
         if (job->trace)
             trace_span(job->trace, TRACE_DATA, "batch", 0, began, now_ns());
         struct model_pass pass = {.batch = &b,
@@ -318,7 +320,7 @@ static int cpu_evaluate(struct engine *e, const struct samples *part,
                         const uint32_t *which, int n, float *loss, int *correct,
                         struct ddp_err *err)
 {
-    struct batch b = dataset_gather(e->job.data, part, which, n, &e->batch);
+    struct batch b = dataset_gather(e->job.data, part, NULL, which, n, &e->batch);
     *loss = model_evaluate(e->job.model, &b, correct);
     return 0;
 }

@@ -84,7 +84,8 @@ static int prepare(struct run *run, struct ddp_err *err)
     const struct train_config *c = run->c;
     kernels_set_threads(c->threads);
     run->kernels = kernels_get_at(c->kernels, c->precision, err);
-    if (!run->kernels || dataset_load(c->data, c->seed, &run->data, err) < 0)
+    if (!run->kernels ||
+        dataset_load(c->data, &c->normalise, c->seed, &run->data, err) < 0)
         return -1;
     run->model =
         model_create(c->model->name, run->data.shape, c->batch_size, run->kernels, err);
@@ -118,8 +119,10 @@ static int check_alike(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
     static const char *const names[] = {
-        "training samples", "test samples", "parameters",       "for --batch-size",
-        "for --epochs",     "for --seed",   "for --accumulate", "for --shard-optimizer"};
+        "training samples",     "test samples",          "parameters",
+        "for --batch-size",     "for --epochs",          "for --seed",
+        "for --accumulate",     "for --shard-optimizer", "for crop in --augment",
+        "for flip in --augment"};
     enum { N = ARRAY_LEN(names) };
     int64_t mine[N] = {(int64_t)run->data.train.n,
                        (int64_t)run->data.test.n,
@@ -128,7 +131,9 @@ static int check_alike(struct run *run, struct ddp_err *err)
                        c->epochs,
                        (int64_t)c->seed,
                        c->accumulate,
-                       c->shard_optimizer};
+                       c->shard_optimizer,
+                       c->augment.pad,
+                       c->augment.flip};
     int64_t *all = xcalloc((size_t)run->size * N, sizeof *all);
     int rc = ddp_all_gather(run->group, mine, all, N, DDP_I64, err);
     for (int r = 1; r < run->size && rc == 0; r++) {
@@ -219,6 +224,8 @@ static int local_rank(int rank)
 static const char *only_on_cpus(const struct train_config *c)
 {
     return c->shard_optimizer               ? "--shard-optimizer"
+           : c->augment.pad > 0             ? "--augment"
+           : c->augment.flip                ? "--augment"
            : c->stages > 1                  ? "--stages"
            : c->precision != PRECISION_FP32 ? "--precision"
                                             : NULL;
@@ -238,6 +245,7 @@ static int open_engine(struct run *run, struct ddp_err *err)
         .local_rank = local_rank(run->rank),
         .timeout_ms = c->group_timeout_ms,
         .dropout = c->dropout,
+        .augment = c->augment,
         .buckets = {c->first_bucket_bytes, c->bucket_bytes, c->overlap, !c->bucket_given,
                     c->shard_optimizer && run->size > 1},
         .accumulate = c->accumulate,
@@ -358,7 +366,8 @@ static int write_logits(struct run *run, struct ddp_err *err)
     for (size_t i = 0; i < test->n; i += (size_t)batch) {
         size_t left = test->n - i;
         int n = left < (size_t)batch ? (int)left : batch;
-        struct batch b = dataset_gather(&run->data, test, run->in_order + i, n, &buf);
+        struct batch b =
+            dataset_gather(&run->data, test, NULL, run->in_order + i, n, &buf);
         memcpy(logits + i * (size_t)outputs, model_forward(run->model, &b),
                (size_t)n * (size_t)outputs * sizeof *logits);
     }

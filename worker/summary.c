@@ -39,10 +39,12 @@ static void tell_data(struct run *run)
 {
     const struct dataset *d = &run->data;
     char *train = grouped(d->train.n), *test = grouped(d->test.n);
+    bool augmented = run->c->augment.pad > 0 || run->c->augment.flip;
     if (d->task == TASK_CLASSIFY)
         progress_say(&run->progress,
-                     "data        %s: %s training and %s test images, %dx%d", d->name,
-                     train, test, d->shape.W, d->shape.H);
+                     "data        %s: %s training and %s test images, %dx%d%s%s", d->name,
+                     train, test, d->shape.W, d->shape.H, augmented ? ", " : "",
+                     augmented ? run->c->augment_text : "");
     else
         progress_say(&run->progress,
                      "data        %s: %s training and %s test points of y = %g x %c %g, "
@@ -77,11 +79,12 @@ static void log_config(struct run *run)
         &run->metrics, "run",
         "\"model\":\"%s\",\"parameters\":%zu,\"ranks\":%d,\"batch_size\":%d,"
         "\"optimizer\":\"%s\",\"kernels\":\"%s\",\"precision\":\"%s\",\"threads\":%d,"
-        "\"train_samples\":%zu,\"test_samples\":%zu,\"seed\":%" PRIu64
+        "\"train_samples\":%zu,\"test_samples\":%zu,\"augment\":\"%s\",\"seed\":%" PRIu64
         ",\"step\":%" PRIu64,
         c->model->name, model_param_count(run->model), run->size, c->batch_size,
         c->optim->name, run->kernels->name, precision_names[c->precision], c->threads,
-        run->data.train.n, run->data.test.n, run->state.seed, run->state.step);
+        run->data.train.n, run->data.test.n, c->augment_text, run->state.seed,
+        run->state.step);
 }
 
 void run_tell_config(struct run *run)

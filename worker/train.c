@@ -75,6 +75,7 @@ static int give_step(struct run *run, int mine, int all, struct engine_result *r
         .step = run->state.step,
         .position = run->sampler.position,
         .dropout_seed = run->state.seed + ((uint64_t)run->rank << 32),
+        .augment_key = augment_key(run->state.seed, (uint64_t)run->state.epoch),
         .stop = stop_signal() != 0,
         .interrupted = stop_signal() == SIGINT,
         .warned = stop_signal() == SIGUSR1,

@@ -43,23 +43,23 @@ static __device__ double block_sum(double x, double *room)
 /* ---- the batch ---- */
 
 static __global__ void gather_images(const struct cuda_step *s, const uint32_t *which,
-                                     int n, int len, const float *as_float, float *x,
-                                     uint8_t *labels)
+                                     int n, int len, int plane, const float *as_float,
+                                     float *x, uint8_t *labels)
 {
     for (EACH(i, (int64_t)n * len)) {
-        int64_t b = i / len;
-        x[i] = as_float[s->pixels[(int64_t)which[b] * len + i % len]];
-        if (i % len == 0)
+        int64_t b = i / len, at = i % len;
+        x[i] = as_float[at / plane * 256 + s->pixels[(int64_t)which[b] * len + at]];
+        if (at == 0)
             labels[b] = s->labels[which[b]];
     }
 }
 
 void cuda_gather_images(const struct cuda_step *s, const uint32_t *which, int n, int len,
-                        const float *as_float, float *x, uint8_t *labels,
+                        int plane, const float *as_float, float *x, uint8_t *labels,
                         cudaStream_t stream)
 {
     LAUNCH(gather_images, blocks_for((int64_t)n * len), THREADS, stream, s, which, n, len,
-           as_float, x, labels);
+           plane, as_float, x, labels);
 }
 
 static __global__ void gather_floats(const struct cuda_step *s, const uint32_t *which,

@@ -45,9 +45,10 @@ struct cuda_result {
     float loss;            /* this rank's own mean */
 };
 
-/* x[i] = as_float[pixels[which[i]]], and the labels with them; len bytes an image. */
+/* x[i] = as_float[channel][pixels[which[i]]], and the labels with them; an image has len
+ * bytes, `plane` of each channel. */
 void cuda_gather_images(const struct cuda_step *s, const uint32_t *which, int n, int len,
-                        const float *as_float, float *x, uint8_t *labels,
+                        int plane, const float *as_float, float *x, uint8_t *labels,
                         cudaStream_t stream);
 /* x[n,len], t[n,outputs] from s->inputs and s->targets. */
 void cuda_gather_floats(const struct cuda_step *s, const uint32_t *which, int n, int len,

@@ -67,7 +67,7 @@ static int make_blocks(struct engine *e, struct ddp_err *err)
         device_take(&e->memory, "gradients", CUDA_HEAD * sizeof(float) + bytes, &e->block,
                     err) < 0 ||
         device_take(&e->memory, "steps", sizeof *e->updates, &e->updates, err) < 0 ||
-        device_take(&e->memory, "steps", 256 * sizeof(float), &e->as_float, err) < 0 ||
+        device_take(&e->memory, "steps", sizeof e->job.data->as_float, &e->as_float, err) < 0 ||
         device_take(&e->memory, "steps", sizeof *e->own, &e->own, err) < 0 ||
         device_take(&e->memory, "steps", sizeof *e->scale, &e->scale, err) < 0 ||
         device_take(&e->memory, "steps", CUDA_PARTS * sizeof *e->parts, &e->parts, err) <
@@ -90,7 +90,7 @@ static int make_blocks(struct engine *e, struct ddp_err *err)
     if (check_cuda(cudaMemcpy(e->scale, &one, sizeof one, cudaMemcpyHostToDevice),
                    "steps", err) < 0)
         return -1;
-    if (check_cuda(cudaMemcpy(e->as_float, e->job.data->as_float, 256 * sizeof(float),
+    if (check_cuda(cudaMemcpy(e->as_float, e->job.data->as_float, sizeof e->job.data->as_float,
                               cudaMemcpyHostToDevice),
                    "steps", err) < 0)
         return -1;

@@ -68,8 +68,8 @@ void engine_gather(struct engine *e, const struct cuda_step *in, const uint32_t 
 {
     int len = (int)image_bytes(e);
     if (classifies(e))
-        cuda_gather_images(in, which, n, len, e->as_float, layers_input(e->net),
-                           e->labels, e->main);
+        cuda_gather_images(in, which, n, len, len / e->job.data->shape.C, e->as_float,
+                           layers_input(e->net), e->labels, e->main);
     else
         cuda_gather_floats(in, which, n, len, e->job.data->shape.outputs,
                            layers_input(e->net), e->targets, e->main);

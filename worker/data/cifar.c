@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/data/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,7 +78,9 @@ static int read_records(const char *path, const struct kind *kind, struct sample
                (size_t)st.st_size % size != 0) {
         err_set(err, "'%s' is not of CIFAR's records: %lld bytes are no multiple of %zu",
                 path, (long long)st.st_size, size);
-    } else {
+    } else if (memory_fits(path, (uint64_t)st.st_size,
+                           "IDX files that are not packed are read as they are needed",
+                           err) == 0) {
         size_t n = (size_t)st.st_size / size;
         out->pixels = xrealloc(out->pixels, out->n + n, PIXELS);
         out->labels = xrealloc(out->labels, out->n + n, 1);

@@ -8,9 +8,9 @@
 #include "worker/data/idx.h"
 #include "worker/data/random.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 const struct line dataset_line = {.slope = 2.0, .offset = -1.0, .noise = 0.1};
@@ -67,6 +67,8 @@ static int load_images(const char *folder, const char *part, struct samples *out
         out->n = images.dims[0];
         out->pixels = images.data;
         out->labels = labels.data;
+        out->maps[0] = (struct map){images.map, images.map_bytes};
+        out->maps[1] = (struct map){labels.map, labels.map_bytes};
         rc = 0;
     } else {
         idx_finish(&images);
@@ -77,40 +79,38 @@ static int load_images(const char *folder, const char *part, struct samples *out
     return rc;
 }
 
-/* Exact sums first, so that every rank and every machine has the same two numbers. */
-static int normalise(struct dataset *d, struct ddp_err *err)
+/* The given numbers spare a look at every pixel: of data larger than memory, a walk
+ * through the whole file. */
+static int normalise(struct dataset *d, const struct normalise *given,
+                     struct ddp_err *err)
 {
-    uint64_t sum = 0, squares = 0;
-    size_t count =
-        d->train.n * (size_t)d->shape.C * (size_t)d->shape.H * (size_t)d->shape.W;
-    for (size_t i = 0; i < count; i++) {
-        sum += d->train.pixels[i];
-        squares += (uint64_t)d->train.pixels[i] * d->train.pixels[i];
+    if (given && given->channels > 0) {
+        d->normal = *given;
+        if (normalise_spread(&d->normal, d->shape.C, err) < 0)
+            return -1;
+    } else if (normalise_measure(d->name, d->train.pixels, d->train.n, d->shape.C,
+                                 (size_t)d->shape.H * (size_t)d->shape.W, &d->normal,
+                                 err) < 0) {
+        return -1;
     }
-    double mean = (double)sum / (double)count;
-    double variance = (double)squares / (double)count - mean * mean;
-    if (!(variance > 0))
-        return err_set(err, "'%s': all pixels of the training images are alike", d->name);
-    d->mean = mean / 255;
-    d->std = sqrt(variance) / 255;
-    for (int p = 0; p < 256; p++)
-        d->as_float[p] = (float)((p / 255.0 - d->mean) / d->std);
+    normalise_table(&d->normal, d->as_float);
     return 0;
 }
 
-static int load_image_folder(struct dataset *d, struct ddp_err *err)
+static int load_image_folder(struct dataset *d, const struct normalise *normal,
+                             struct ddp_err *err)
 {
     struct io_shape test = {0};
     d->task = TASK_CLASSIFY;
     if (cifar_there(d->name))
-        return cifar_load(d->name, d, err) < 0 ? -1 : normalise(d, err);
+        return cifar_load(d->name, d, err) < 0 ? -1 : normalise(d, normal, err);
     if (load_images(d->name, "train", &d->train, &d->shape, err) < 0 ||
         load_images(d->name, "t10k", &d->test, &test, err) < 0)
         return -1;
     if (test.H != d->shape.H || test.W != d->shape.W)
         return err_set(err, "'%s': training images are %dx%d, test images %dx%d", d->name,
                        d->shape.H, d->shape.W, test.H, test.W);
-    return normalise(d, err);
+    return normalise(d, normal, err);
 }
 
 /* ---- the known line ---- */
@@ -130,8 +130,8 @@ static void draw_line(struct samples *s, size_t n, struct random r)
 
 /* ---- all of it ---- */
 
-int dataset_load(const char *name, uint64_t seed, struct dataset *out,
-                 struct ddp_err *err)
+int dataset_load(const char *name, const struct normalise *normal, uint64_t seed,
+                 struct dataset *out, struct ddp_err *err)
 {
     *out = (struct dataset){.name = name};
     if (strcmp(name, "synthetic") == 0) {
@@ -146,7 +146,7 @@ int dataset_load(const char *name, uint64_t seed, struct dataset *out,
                          "no data in '%s' ('ddprun --fetch-data mnist' brings them into "
                          "the folder 'mnist')",
                          name);
-    if (load_image_folder(out, err) < 0) {
+    if (load_image_folder(out, normal, err) < 0) {
         dataset_finish(out);
         return -1;
     }
@@ -155,8 +155,13 @@ int dataset_load(const char *name, uint64_t seed, struct dataset *out,
 
 static void samples_finish(struct samples *s)
 {
-    free(s->pixels);
-    free(s->labels);
+    void *blocks[] = {s->pixels, s->labels};
+    for (size_t i = 0; i < ARRAY_LEN(blocks); i++) {
+        if (s->maps[i].at)
+            munmap(s->maps[i].at, s->maps[i].bytes);
+        else
+            free(blocks[i]);
+    }
     free(s->inputs);
     free(s->targets);
 }
@@ -187,28 +192,69 @@ void batch_buf_finish(struct batch_buf *b)
     *b = (struct batch_buf){0};
 }
 
-struct batch dataset_gather(const struct dataset *d, const struct samples *part,
-                            const uint32_t *which, int n, struct batch_buf *buf)
+static void take_image(const struct dataset *d, const uint8_t *from, float *to)
+{
+    size_t plane = (size_t)d->shape.H * (size_t)d->shape.W;
+    for (int c = 0; c < d->shape.C; c++, from += plane, to += plane) {
+        const float *as_float = d->as_float[c];
+        for (size_t p = 0; p < plane; p++)
+            to[p] = as_float[from[p]];
+    }
+}
+
+static void take_row(const uint8_t *from, const float *as_float, struct augment_move m,
+                     int W, float *to)
+{
+    for (int x = 0; x < W; x++) {
+        int u = (m.mirror ? W - 1 - x : x) + m.dx;
+        to[x] = as_float[u >= 0 && u < W ? from[u] : 0];
+    }
+}
+
+static void take_moved(const struct dataset *d, const uint8_t *from,
+                       struct augment_move m, float *to)
+{
+    int H = d->shape.H, W = d->shape.W;
+    for (int c = 0; c < d->shape.C; c++, from += H * W) {
+        for (int y = 0; y < H; y++, to += W) {
+            int row = y + m.dy;
+            if (row >= 0 && row < H)
+                take_row(from + row * W, d->as_float[c], m, W, to);
+            else
+                for (int x = 0; x < W; x++)
+                    to[x] = d->as_float[c][0];
+        }
+    }
+}
+
+static struct batch gather_points(const struct dataset *d, const struct samples *part,
+                                  const uint32_t *which, int n, struct batch_buf *buf)
 {
     size_t per = (size_t)d->shape.C * (size_t)d->shape.H * (size_t)d->shape.W;
     size_t outputs = (size_t)d->shape.outputs;
-    struct batch b = {.x = buf->x, .n = n};
-    float *to = buf->x;
-    if (d->task == TASK_REGRESS) {
-        for (int i = 0; i < n; i++, to += per) {
-            memcpy(to, part->inputs + which[i] * per, per * sizeof *to);
-            memcpy(buf->targets + (size_t)i * outputs, part->targets + which[i] * outputs,
-                   outputs * sizeof *to);
-        }
-        b.targets = buf->targets;
-        return b;
+    for (size_t i = 0; i < (size_t)n; i++) {
+        memcpy(buf->x + i * per, part->inputs + which[i] * per, per * sizeof(float));
+        memcpy(buf->targets + i * outputs, part->targets + which[i] * outputs,
+               outputs * sizeof(float));
     }
+    return (struct batch){.x = buf->x, .targets = buf->targets, .n = n};
+}
+
+struct batch dataset_gather(const struct dataset *d, const struct samples *part,
+                            const struct augment *how, const uint32_t *which, int n,
+                            struct batch_buf *buf)
+{
+    if (d->task == TASK_REGRESS)
+        return gather_points(d, part, which, n, buf);
+    size_t per = (size_t)d->shape.C * (size_t)d->shape.H * (size_t)d->shape.W;
+    float *to = buf->x;
     for (int i = 0; i < n; i++, to += per) {
         const uint8_t *from = part->pixels + which[i] * per;
-        for (size_t p = 0; p < per; p++)
-            to[p] = d->as_float[from[p]];
+        if (how && (how->pad > 0 || how->flip))
+            take_moved(d, from, augment_draw(how, which[i]), to);
+        else
+            take_image(d, from, to);
         buf->labels[i] = part->labels[which[i]];
     }
-    b.labels = buf->labels;
-    return b;
+    return (struct batch){.x = buf->x, .labels = buf->labels, .n = n};
 }

@@ -1,9 +1,9 @@
 /* worker/data/dataset.h - what a model learns from: inputs and labels, or a known line
  *
- * Images are kept as the bytes they came as and become floats, (pixel/255 - mean) / std,
- * when a batch is gathered: a quarter of the memory, and 256 possible results make the
- * conversion a table. mean and std are those of the training images' pixels. There is no
- * loader thread: to gather 64 MNIST images takes 24 us, a thousandth of a step of cnn.
+ * Images are kept as the bytes they came as, in memory or in a mapped file, and become
+ * floats when a batch is gathered: worker/data/normalise.h has the formula,
+ * worker/kernels/augment.h what is done to training images before. There is no loader
+ * thread: to gather 64 MNIST images takes 24 us, a thousandth of a step of cnn.
  *
  * Owner: whoever loaded it; immutable afterwards.
  */
@@ -11,6 +11,8 @@
 #define WORKER_DATA_DATASET_H
 
 #include "include/ddprun/err.h"
+#include "worker/data/normalise.h"
+#include "worker/kernels/augment.h"
 #include "worker/nn/model.h"
 
 #include <stddef.h>
@@ -19,10 +21,14 @@
 /* One part. Images: pixels and labels; the line: inputs and targets. */
 struct samples {
     size_t n;
-    uint8_t *pixels; /* owned, [n, C, H, W] */
-    uint8_t *labels; /* owned, [n] */
+    uint8_t *pixels; /* owned, or in maps[0]: [n, C, H, W] */
+    uint8_t *labels; /* owned, or in maps[1]: [n] */
     float *inputs;   /* owned, [n, C*H*W] */
     float *targets;  /* owned, [n, outputs] */
+    struct map {
+        void *at; /* owned; NULL: there is none */
+        size_t bytes;
+    } maps[2];
 };
 
 struct dataset {
@@ -30,8 +36,8 @@ struct dataset {
     enum task task;
     struct io_shape shape;
     struct samples train, test;
-    double mean, std;    /* of the training pixels as fractions of 255 */
-    float as_float[256]; /* a pixel, normalised */
+    struct normalise normal;                 /* numbers for each channel */
+    float as_float[NORMALISE_CHANNELS][256]; /* a pixel of each, normalised */
 };
 
 /* The line that `synthetic` is drawn from: y = slope * x + offset, and normal noise. */
@@ -41,9 +47,11 @@ extern const struct line {
 
 /* `name`: "digits" (carried in the program), "synthetic", or a folder that holds
  * train-images-idx3-ubyte, train-labels-idx1-ubyte and the same with t10k, each plain or
- * .gz, or CIFAR's binary records (worker/data/cifar.h). `name` is borrowed. `seed` is for what is drawn. */
-int dataset_load(const char *name, uint64_t seed, struct dataset *out,
-                 struct ddp_err *err);
+ * .gz, or CIFAR's binary records (worker/data/cifar.h). `name` is borrowed.
+ * `normal`: what is taken from pixels and what they are divided by; NULL or without
+ * channels: what the training images say. `seed` is for what is drawn. */
+int dataset_load(const char *name, const struct normalise *normal, uint64_t seed,
+                 struct dataset *out, struct ddp_err *err);
 void dataset_finish(struct dataset *d); /* frees; a zeroed struct is fine */
 
 /* A batch of at most `room` samples, owning its arrays. */
@@ -55,9 +63,11 @@ struct batch_buf {
 void batch_buf_init(struct batch_buf *b, const struct dataset *d, int room);
 void batch_buf_finish(struct batch_buf *b);
 
-/* Samples which[0..n) of `part` (one of d's two), in that order. The result borrows from
- * `buf` until the next gather. */
+/* Samples which[0..n) of `part` (one of d's two), in that order; images moved and
+ * mirrored as `how` draws it for each, NULL: as they are. The result borrows from `buf`
+ * until the next gather. */
 struct batch dataset_gather(const struct dataset *d, const struct samples *part,
-                            const uint32_t *which, int n, struct batch_buf *buf);
+                            const struct augment *how, const uint32_t *which, int n,
+                            struct batch_buf *buf);
 
 #endif

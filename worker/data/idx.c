@@ -1,20 +1,23 @@
 /* worker/data/idx.c - see idx.h
  *
- * A file is read whole and then taken apart in memory, so that embedded data, plain files
- * and gz files go the same way. The header is inflated first; the elements then go
- * straight into a block of the announced size, which is checked against what so many
- * compressed bytes can become at best before it is allocated.
+ * A file is mapped and then taken apart in memory, so that embedded data, plain files and
+ * gz files go the same way. The elements of a plain file stay where they are. Of a gz
+ * file the header is inflated first; the elements then go straight into a block of the
+ * announced size, which is checked against what so many compressed bytes can become at
+ * best, and against the memory there is, before it is allocated.
  */
 #include "worker/data/idx.h"
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/data/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #define ZLIB_CONST
@@ -30,6 +33,7 @@ enum { MAX_RATIO = 1032 };
 struct source {
     const uint8_t *bytes; /* borrowed */
     size_t nbytes;
+    bool stays;     /* the bytes outlive what is made of them */
     bool gz, ended; /* ended: with the sum at the end checked */
     z_stream z;
     const char *why; /* what zlib did not like, NULL: nothing */
@@ -136,10 +140,20 @@ static int take_elements(const char *name, struct source *s, struct idx *out,
                        "'%s' is cut short: %zu bytes of elements expected, more than its "
                        "%zu compressed bytes can hold",
                        name, out->count, s->nbytes);
-    out->data = malloc(out->count);
-    if (!out->data)
-        return err_set(err, "'%s': no memory for its %zu bytes", name, out->count);
-    size_t got = source_take(s, out->data, out->count);
+    size_t got = out->count;
+    if (s->stays && !s->gz) {
+        out->data = (uint8_t *)(uintptr_t)s->bytes;
+        s->bytes += got;
+        s->nbytes -= got;
+    } else {
+        if (memory_fits(name, out->count, "unpacked files are read as they are needed",
+                        err) < 0)
+            return -1;
+        out->data = malloc(out->count);
+        if (!out->data)
+            return err_set(err, "'%s': no memory for its %zu bytes", name, out->count);
+        got = source_take(s, out->data, out->count);
+    }
     if (got < out->count)
         return refuse_short(name, s, got, out->count, "elements", err);
     uint8_t more; /* asking for it also makes zlib check the sum at the end */
@@ -153,38 +167,55 @@ static int take_elements(const char *name, struct source *s, struct idx *out,
     return 0;
 }
 
-int idx_parse(const char *name, const uint8_t *bytes, size_t nbytes, int ndim,
-              struct idx *out, struct ddp_err *err)
+static int parse(const char *name, const uint8_t *bytes, size_t nbytes, bool stays,
+                 int ndim, struct idx *out, struct ddp_err *err)
 {
     struct source s;
-    *out = (struct idx){0};
     if (source_open(&s, bytes, nbytes) < 0)
         return err_set(err, "'%s': zlib has no memory", name);
+    s.stays = stays;
     int rc = take_header(name, &s, ndim, out, err);
     if (rc == 0)
         rc = take_elements(name, &s, out, err);
     source_close(&s);
+    return rc;
+}
+
+int idx_parse(const char *name, const uint8_t *bytes, size_t nbytes, int ndim,
+              struct idx *out, struct ddp_err *err)
+{
+    *out = (struct idx){0};
+    int rc = parse(name, bytes, nbytes, false, ndim, out, err);
     if (rc < 0)
         idx_finish(out);
     return rc;
 }
 
-/* The whole of `fd`, which is a regular file of `size` bytes. */
-static uint8_t *read_all(int fd, size_t size)
+static bool in_map(const struct idx *idx)
 {
-    uint8_t *bytes = malloc(size ? size : 1);
-    for (size_t done = 0; bytes && done < size;) {
-        ssize_t n = read(fd, bytes + done, size - done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            errno = n < 0 ? errno : EIO;
-            free(bytes);
-            return NULL;
-        }
-        done += (size_t)n;
+    const uint8_t *map = idx->map;
+    return map && idx->data >= map && idx->data < map + idx->map_bytes;
+}
+
+/* `out` keeps the mapping where its elements lie in it. */
+static int parse_file(const char *name, int fd, size_t size, int ndim, struct idx *out,
+                      struct ddp_err *err)
+{
+    if (size == 0) /* which cannot be mapped */
+        return idx_parse(name, (const uint8_t *)"", 0, ndim, out, err);
+    void *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (map == MAP_FAILED)
+        return err_errno(err, "cannot read '%s'", name);
+    out->map = map;
+    out->map_bytes = size;
+    int rc = parse(name, map, size, true, ndim, out, err);
+    if (rc < 0) {
+        idx_finish(out);
+    } else if (!in_map(out)) {
+        munmap(map, size);
+        out->map = NULL;
     }
-    return bytes;
+    return rc;
 }
 
 int idx_read(const char *path, int ndim, struct idx *out, struct ddp_err *err)
@@ -198,16 +229,12 @@ int idx_read(const char *path, int ndim, struct idx *out, struct ddp_err *err)
         name = fd < 0 && errno == ENOENT ? path : gz;
     }
     struct stat st;
-    uint8_t *bytes = NULL;
     if (fd < 0)
         err_errno(err, "cannot open '%s'%s", name, name == path ? " (or .gz)" : "");
     else if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
         err_set(err, "'%s' is not a regular file", name);
-    else if (!(bytes = read_all(fd, (size_t)st.st_size)))
-        err_errno(err, "cannot read '%s'", name);
     else
-        rc = idx_parse(name, bytes, (size_t)st.st_size, ndim, out, err);
-    free(bytes);
+        rc = parse_file(name, fd, (size_t)st.st_size, ndim, out, err);
     if (fd >= 0)
         close(fd);
     free(gz);
@@ -216,6 +243,9 @@ int idx_read(const char *path, int ndim, struct idx *out, struct ddp_err *err)
 
 void idx_finish(struct idx *idx)
 {
-    free(idx->data);
+    if (!in_map(idx))
+        free(idx->data);
+    if (idx->map)
+        munmap(idx->map, idx->map_bytes);
     *idx = (struct idx){0};
 }

@@ -44,6 +44,20 @@ static const struct {
     {"--engine gpu", "--engine: 'gpu' is not one of auto, cpu, cuda"},
     {"--backend rdma", "--backend: 'rdma' is not one of auto, tcp"},
     {"--bucket-mb 0", "--bucket-mb: '0' is not a number from 0.001 to 4096"},
+    {"--augment spin",
+     "--augment: 'spin' is not none, or crop, crop:PIXELS (1 to 64) and flip with a comma "
+     "between them"},
+    {"--augment crop:65,flip",
+     "--augment: 'crop:65,flip' is not none, or crop, crop:PIXELS (1 to 64) and flip with a "
+     "comma between them"},
+    {"--augment flip,",
+     "--augment: 'flip,' is not none, or crop, crop:PIXELS (1 to 64) and flip with a comma "
+     "between them"},
+    {"--normalize 0.5,0.5/0.2",
+     "--normalize: '0.5,0.5/0.2' is not data, none, mnist, cifar10, cifar100, imagenet, or "
+     "means and deviations such as 0.49,0.48,0.45/0.25,0.24,0.26"},
+    {"--normalize 0.5/0", "--normalize: '0.5/0': a deviation is above 0"},
+    {"--model linreg --augment flip", "--augment and --normalize are for images"},
     {"--accumulate 0", "--accumulate: '0' is not a whole number from 1 to 4096"},
     {"--clip-norm 0", "--clip-norm: '0' is not a number from 1e-09 to 1e+09"},
     {"--on-nan ignore", "--on-nan: 'ignore' is not one of stop, skip"},

@@ -3,6 +3,7 @@
 #include "common/mem.h"
 #include "worker/data/dataset.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@ START_TEST(the_carried_digits_are_all_there)
 {
     struct dataset d;
     struct ddp_err err;
-    ck_ok(dataset_load("digits", 1, &d, &err), err);
+    ck_ok(dataset_load("digits", NULL, 1, &d, &err), err);
     ck_assert_uint_eq(d.train.n, 1438);
     ck_assert_uint_eq(d.test.n, 359);
     ck_assert_int_eq(d.shape.H, 8);
@@ -31,14 +32,14 @@ START_TEST(gathered_images_are_normalised)
 {
     struct dataset d;
     struct ddp_err err;
-    ck_ok(dataset_load("digits", 1, &d, &err), err);
+    ck_ok(dataset_load("digits", NULL, 1, &d, &err), err);
     int n = (int)d.train.n;
     uint32_t *all = xcalloc(d.train.n, sizeof *all);
     for (int i = 0; i < n; i++)
         all[i] = (uint32_t)(n - 1 - i);
     struct batch_buf buf;
     batch_buf_init(&buf, &d, n);
-    struct batch b = dataset_gather(&d, &d.train, all, n, &buf);
+    struct batch b = dataset_gather(&d, &d.train, NULL, all, n, &buf);
     double sum = 0, squares = 0;
     for (int i = 0; i < n * 64; i++) {
         sum += (double)b.x[i];
@@ -47,10 +48,78 @@ START_TEST(gathered_images_are_normalised)
     ck_assert_double_eq_tol(sum / (n * 64), 0, 1e-5);
     ck_assert_double_eq_tol(squares / (n * 64), 1, 1e-5);
     ck_assert_uint_eq(b.labels[n - 1], d.train.labels[0]);
-    ck_assert(b.x[(n - 1) * 64 + 3] == d.as_float[13]);
+    ck_assert(b.x[(n - 1) * 64 + 3] == d.as_float[0][13]);
     batch_buf_finish(&buf);
     dataset_finish(&d);
     free(all);
+}
+END_TEST
+
+/* What PyTorch makes of pixels with div(255), sub_(mean), div_(std). */
+static const struct {
+    const char *text;
+    int pixel;
+    float is[3];
+} normalised[] = {
+    {"none", 51, {0x1.99999ap-3f, 0x1.99999ap-3f, 0x1.99999ap-3f}},
+    {"0.1307/0.3081", 77, {0x1.1c99d2p-1f, 0x1.1c99d2p-1f, 0x1.1c99d2p-1f}},
+    {"mnist", 1, {-0x1.a55c4p-2f, -0x1.a55c4p-2f, -0x1.a55c4p-2f}},
+    {"cifar10", 0, {-0x1.fd4e26p+0f, -0x1.faf42p+0f, -0x1.b4f122p+0f}},
+    {"cifar10", 128, {0x1.5e428p-5f, 0x1.4c675cp-4f, 0x1.b2304ap-3f}},
+    {"0.4914,0.4822,0.4465/0.2470,0.2435,0.2616",
+     255,
+     {0x1.0790e6p+1f, 0x1.1030c8p+1f, 0x1.0ed362p+1f}},
+    {"imagenet", 77, {-0x1.993d92p-1f, -0x1.6016fp-1f, -0x1.d97e72p-2f}},
+};
+
+START_TEST(pixels_become_the_floats_of_pytorch)
+{
+    struct normalise n;
+    struct ddp_err err;
+    float table[NORMALISE_CHANNELS][256];
+    ck_ok(normalise_parse(normalised[_i].text, &n, &err), err);
+    ck_ok(normalise_spread(&n, 3, &err), err);
+    normalise_table(&n, table);
+    for (int c = 0; c < 3; c++)
+        ck_assert(table[c][normalised[_i].pixel] == normalised[_i].is[c]);
+}
+END_TEST
+
+/* Each pixel of the result is where the header says, and draws are spread evenly. */
+START_TEST(images_are_moved_and_mirrored)
+{
+    struct dataset d;
+    struct ddp_err err;
+    ck_ok(dataset_load("digits", NULL, 1, &d, &err), err);
+    struct augment how = {.pad = 2, .flip = true, .key = augment_key(9, 3)};
+    uint32_t which[] = {700, 3, 700};
+    int seen[5] = {0}, mirrored = 0, differ = 0;
+    struct batch_buf buf;
+    batch_buf_init(&buf, &d, 3);
+    for (uint32_t i = 0; i < d.train.n; i++) {
+        which[1] = i;
+        struct batch b = dataset_gather(&d, &d.train, &how, which, 3, &buf);
+        struct augment_move m = augment_draw(&how, i);
+        ck_assert(abs(m.dy) <= 2 && abs(m.dx) <= 2);
+        seen[m.dx + 2]++;
+        mirrored += m.mirror;
+        differ += m.dx != m.dy;
+        for (int y = 0; y < 8; y++)
+            for (int x = 0; x < 8; x++) {
+                int row = y + m.dy, column = (m.mirror ? 7 - x : x) + m.dx;
+                bool in = row >= 0 && row < 8 && column >= 0 && column < 8;
+                int pixel =
+                    in ? d.train.pixels[i * 64 + (uint32_t)(row * 8 + column)] : 0;
+                ck_assert(b.x[64 + y * 8 + x] == d.as_float[0][pixel]);
+            }
+        ck_assert_mem_eq(b.x, b.x + 128, 64 * sizeof(float));
+    }
+    for (int i = 0; i < 5; i++) /* of 1438; 288 each */
+        ck_assert(seen[i] > 220 && seen[i] < 360);
+    ck_assert(mirrored > 600 && mirrored < 840);
+    ck_assert(differ > 1000);
+    batch_buf_finish(&buf);
+    dataset_finish(&d);
 }
 END_TEST
 
@@ -59,7 +128,7 @@ START_TEST(the_known_line_can_be_found_again)
 {
     struct dataset d;
     struct ddp_err err;
-    ck_ok(dataset_load("synthetic", 1, &d, &err), err);
+    ck_ok(dataset_load("synthetic", NULL, 1, &d, &err), err);
     double n = (double)d.train.n, x = 0, y = 0, xx = 0, xy = 0;
     for (size_t i = 0; i < d.train.n; i++) {
         double a = (double)d.train.inputs[i], t = (double)d.train.targets[i];
@@ -113,12 +182,65 @@ START_TEST(spoilt_folders_are_refused_by_name)
         put(dir, spoilt[_i].file, spoilt[_i].bytes, spoilt[_i].n);
     struct dataset d;
     struct ddp_err err = {""};
-    int rc = dataset_load(dir, 1, &d, &err);
+    int rc = dataset_load(dir, NULL, 1, &d, &err);
     char *expected = xasprintf(spoilt[_i].error ? spoilt[_i].error : "", dir);
     ck_assert_str_eq(err.text, expected);
     ck_assert_int_eq(rc, spoilt[_i].error ? -1 : 0);
     dataset_finish(&d);
     free(expected);
+    free(dir);
+}
+END_TEST
+
+/* A file of `bytes`, nearly all of which is a hole; false where there can be none. */
+static bool put_hole(const char *dir, const char *file, const char *head, size_t n,
+                     uint64_t bytes)
+{
+    put(dir, file, head, n);
+    char *path = xasprintf("%s/%s", dir, file);
+    bool done = truncate(path, (off_t)bytes) == 0;
+    free(path);
+    return done;
+}
+
+/* 2^20 images of 2^20 bytes: a terabyte. */
+START_TEST(data_may_be_larger_than_memory)
+{
+    char *dir = temp_dir();
+    struct dataset d;
+    struct ddp_err err = {""};
+    struct normalise half = {1, {0.5f}, {0.5f}};
+    if (!put_hole(dir, "train-images-idx3-ubyte",
+                  "\0\0\x08\x03\0\x10\0\0\0\0\4\0\0\0\4\0", 16,
+                  16 + ((uint64_t)1 << 40)) ||
+        !put_hole(dir, "train-labels-idx1-ubyte", "\0\0\x08\x01\0\x10\0\0", 8,
+                  8 + (1 << 20)) ||
+        !put_hole(dir, "t10k-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\1\0\0\4\0\0\0\4\0",
+                  16, 16 + (1 << 20)) ||
+        !put_hole(dir, "data_batch_1.bin", "\1", 1, (uint64_t)3073 << 30)) {
+        printf("skipped: no files of terabytes in '%s': %s\n", dir, strerror(errno));
+        free(dir);
+        return;
+    }
+    char *records = xasprintf("%s/data_batch_1.bin", dir);
+    put(dir, "t10k-labels-idx1-ubyte", "\0\0\x08\x01\0\0\0\1\3", 9);
+    ck_assert_int_eq(dataset_load(dir, &half, 1, &d, &err), -1);
+    ck_assert_msg(
+        strstr(err.text, "/data_batch_1.bin' needs 3299.6 GB of memory, and ") &&
+            strstr(err.text, " GB are left: IDX files that are not packed are"),
+        "%s", err.text);
+    dataset_finish(&d);
+    unlink(records);
+    ck_ok(dataset_load(dir, &half, 1, &d, &err), err);
+    ck_assert_uint_eq(d.train.n, 1 << 20);
+    struct batch_buf buf;
+    batch_buf_init(&buf, &d, 2);
+    uint32_t which[] = {(1 << 20) - 1, 12345};
+    struct batch b = dataset_gather(&d, &d.train, NULL, which, 2, &buf);
+    ck_assert(b.x[0] == -1.0f && b.x[(1 << 21) - 1] == -1.0f);
+    batch_buf_finish(&buf);
+    dataset_finish(&d);
+    free(records);
     free(dir);
 }
 END_TEST
@@ -166,7 +288,7 @@ START_TEST(cifars_records_are_read)
     write_records("data_batch_1.bin", 3, 1, 0);
     write_records("data_batch_3.bin", 2, 1, 5);
     write_records("test_batch.bin", 4, 1, 2);
-    ck_ok(dataset_load(".", 1, &d, &err), err);
+    ck_ok(dataset_load(".", NULL, 1, &d, &err), err);
     ck_assert(d.task == TASK_CLASSIFY && d.shape.C == 3 && d.shape.H == 32);
     ck_assert_int_eq(d.shape.outputs, 10);
     ck_assert_uint_eq(d.train.n, 5);
@@ -177,7 +299,7 @@ START_TEST(cifars_records_are_read)
     uint32_t which[] = {0, 1, 2, 3, 4};
     struct batch_buf buf;
     batch_buf_init(&buf, &d, 5);
-    struct batch b = dataset_gather(&d, &d.train, which, 5, &buf);
+    struct batch b = dataset_gather(&d, &d.train, NULL, which, 5, &buf);
     for (int i = 0; i < 5 * 3072; i++)
         sum += (double)b.x[i];
     ck_assert_double_eq_tol(sum / (5 * 3072), 0, 1e-5);
@@ -192,7 +314,7 @@ START_TEST(cifar_100_has_fine_labels)
     struct ddp_err err;
     write_records("train.bin", 2, 2, 98);
     write_records("test.bin", 1, 2, 50);
-    ck_ok(dataset_load(".", 1, &d, &err), err);
+    ck_ok(dataset_load(".", NULL, 1, &d, &err), err);
     ck_assert_int_eq(d.shape.outputs, 100);
     ck_assert_uint_eq(d.train.labels[1], 99);
     ck_assert_uint_eq(d.test.labels[0], 50);
@@ -205,17 +327,17 @@ START_TEST(spoilt_records_are_refused)
     struct dataset d;
     struct ddp_err err;
     write_records("data_batch_1.bin", 2, 1, 9);
-    ck_assert_int_eq(dataset_load(".", 1, &d, &err), -1);
+    ck_assert_int_eq(dataset_load(".", NULL, 1, &d, &err), -1);
     ck_assert_str_eq(err.text,
                      "'./data_batch_1.bin': label 10 of record 1 is not between 0 and 9");
     write_records("data_batch_1.bin", 2, 1, 0);
-    ck_assert_int_eq(dataset_load(".", 1, &d, &err), -1);
+    ck_assert_int_eq(dataset_load(".", NULL, 1, &d, &err), -1);
     ck_assert_str_eq(err.text,
                      "cannot open './test_batch.bin': No such file or directory");
     FILE *f = fopen("test_batch.bin", "wb");
     fputs("short", f);
     fclose(f);
-    ck_assert_int_eq(dataset_load(".", 1, &d, &err), -1);
+    ck_assert_int_eq(dataset_load(".", NULL, 1, &d, &err), -1);
     ck_assert_str_eq(err.text,
                      "'./test_batch.bin' is not of CIFAR's records: 5 bytes are "
                      "no multiple of 3073");
@@ -228,7 +350,10 @@ Suite *suite(void)
     TCase *t = tcase_create("dataset");
     tcase_add_test(t, the_carried_digits_are_all_there);
     tcase_add_test(t, gathered_images_are_normalised);
+    tcase_add_loop_test(t, pixels_become_the_floats_of_pytorch, 0, ARRAY_LEN(normalised));
+    tcase_add_test(t, images_are_moved_and_mirrored);
     tcase_add_test(t, the_known_line_can_be_found_again);
+    tcase_add_test(t, data_may_be_larger_than_memory);
     tcase_add_loop_test(t, spoilt_folders_are_refused_by_name, 0, ARRAY_LEN(spoilt));
     suite_add_tcase(s, t);
     t = tcase_create("cifar");

@@ -29,7 +29,7 @@ static struct fixture open_engine(const char *model, struct engine_job more)
     const struct kernels *k = kernels_get(NULL, &err);
     f.group = ddp_group_init(&alone, &err);
     ck_assert_msg(f.group != NULL, "%s", err.text);
-    ck_ok(dataset_load("digits", 1, &f.data, &err), err);
+    ck_ok(dataset_load("digits", NULL, 1, &f.data, &err), err);
     f.model = model_create(model, f.data.shape, BATCH, k, &err);
     ck_assert_msg(f.model != NULL, "%s", err.text);
     optim_init(&f.optim, optim_find("sgd"), (struct optim_settings){0}, k,

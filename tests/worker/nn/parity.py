@@ -8,98 +8,12 @@ import sys
 import tempfile
 
 import torch
-import torch.nn as nn
 import torch.nn.functional as F
+
+from nets import MODELS
 
 STEPS = 10
 
-
-class Linreg(nn.Module):
-    def __init__(self, c, h, w, outputs):
-        super().__init__()
-        self.linear = nn.Linear(c * h * w, outputs)
-
-    def forward(self, x):
-        return self.linear(x.flatten(1))
-
-
-class Mlp(nn.Module):
-    def __init__(self, c, h, w, outputs):
-        super().__init__()
-        self.fc1 = nn.Linear(c * h * w, 512)
-        self.fc2 = nn.Linear(512, 512)
-        self.fc3 = nn.Linear(512, outputs)
-
-    def forward(self, x):
-        return self.fc3(F.relu(self.fc2(F.relu(self.fc1(x.flatten(1))))))
-
-
-class Cnn(nn.Module):
-    """Net of pytorch/examples/mnist, without its dropout."""
-
-    def __init__(self, c, h, w, outputs):
-        super().__init__()
-        self.conv1 = nn.Conv2d(c, 32, 3)
-        self.conv2 = nn.Conv2d(32, 64, 3)
-        self.fc1 = nn.Linear(64 * ((h - 4) // 2) * ((w - 4) // 2), 128)
-        self.fc2 = nn.Linear(128, outputs)
-
-    def forward(self, x):
-        x = F.max_pool2d(F.relu(self.conv2(F.relu(self.conv1(x)))), 2)
-        return self.fc2(F.relu(self.fc1(x.flatten(1))))
-
-
-class Toy(nn.Module):
-    def __init__(self, c, h, w, outputs):
-        super().__init__()
-        self.net1 = nn.Linear(c * h * w, 10)
-        self.net2 = nn.Linear(10, outputs)
-
-    def forward(self, x):
-        return self.net2(F.relu(self.net1(x.flatten(1))))
-
-
-class BasicBlock(nn.Module):
-    """As in torchvision.models.resnet, names and all."""
-
-    def __init__(self, inplanes, planes, stride):
-        super().__init__()
-        self.conv1 = nn.Conv2d(inplanes, planes, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(planes)
-        self.conv2 = nn.Conv2d(planes, planes, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(planes)
-        self.downsample = None
-        if stride != 1:
-            self.downsample = nn.Sequential(nn.Conv2d(inplanes, planes, 1, stride, bias=False),
-                                            nn.BatchNorm2d(planes))
-
-    def forward(self, x):
-        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
-        return F.relu(y + (self.downsample(x) if self.downsample else x))
-
-
-class ResNet18(nn.Module):
-    """torchvision.models.resnet18(num_classes=outputs) with conv1 = Conv2d(c, 64, 3, 1, 1,
-    bias=False) and maxpool = Identity()."""
-
-    def __init__(self, c, h, w, outputs):
-        super().__init__()
-        self.conv1 = nn.Conv2d(c, 64, 3, 1, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
-        widths = (64, 64, 128, 256, 512)
-        for i in range(1, 5):
-            setattr(self, f"layer{i}", nn.Sequential(
-                BasicBlock(widths[i - 1], widths[i], 1 if i == 1 else 2),
-                BasicBlock(widths[i], widths[i], 1)))
-        self.fc = nn.Linear(512, outputs)
-
-    def forward(self, x):
-        x = F.relu(self.bn1(self.conv1(x)))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return self.fc(x.mean((2, 3)))
-
-
-MODELS = {"toy": Toy, "resnet18": ResNet18, "linreg": Linreg, "mlp": Mlp, "cnn": Cnn}
 OPTIMISERS = {
     "sgd": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, weight_decay=1e-3),
     "slow sgd": lambda p: torch.optim.SGD(p, 1e-3, momentum=0.9, weight_decay=1e-3),

@@ -1,0 +1,274 @@
+"""torch_runs.py BUILD SOURCE - whole runs of ddp-train beside PyTorch's, step by step
+
+Both begin with weights that PyTorch has drawn, which reach ddp-train as a safetensors file.
+The order of samples, the moves of training images and the safetensors format are done here
+again, from what the headers say of them (worker/data/sampler.h, worker/kernels/rng.h and
+augment.h), and pixels become numbers by torchvision's formulas. Then the losses that ddp-train
+logs have to be PyTorch's, whether 1, 2 or 4 ranks share the batch; and the checkpoint it leaves
+gives PyTorch the logits that ddp-train has written.
+
+Needs torch and nothing else. Exit 0 when all agree.
+"""
+import copy
+import gzip
+import json
+import os
+import random
+import struct
+import sys
+
+import torch
+import torch.nn.functional as F
+
+from nets import MODELS
+from ranks import losses, main, run_ok
+
+DIGITS = os.path.join(sys.argv[2], "worker", "data", "digits")
+SEED = 7
+QUIET = ("--plot", "none", "--progress", "none", "--seed", SEED)
+
+# ---- numbers of (seed, stream, index) ----
+
+ALL64 = (1 << 64) - 1
+WEYL = 0x9E3779B97F4A7C15
+ORDER, AUGMENT = (1 << 20) + 2, 1 << 62  # streams; an epoch's number is added
+
+
+def mix(z):
+    z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & ALL64
+    z = ((z ^ z >> 27) * 0x94D049BB133111EB) & ALL64
+    return z ^ z >> 31
+
+
+def key(seed, stream):
+    return mix(mix(seed + WEYL & ALL64) ^ stream * WEYL & ALL64)
+
+
+def word(k, index):
+    return mix(k + (index + 1) * WEYL & ALL64)
+
+
+def order(n, epoch):
+    k, drawn, at = key(SEED, ORDER + epoch), 0, list(range(n))
+    for i in range(n - 1, 0, -1):
+        while True:
+            m = (word(k, drawn) >> 32) * (i + 1)
+            drawn += 1
+            if m & 0xFFFFFFFF >= (1 << 32) % (i + 1):
+                break
+        j = m >> 32
+        at[i], at[j] = at[j], at[i]
+    return at
+
+
+def moved(image, epoch, sample, pad):
+    """RandomCrop(padding=pad) and RandomHorizontalFlip() of bytes [C, H, W]."""
+    w = word(key(SEED, AUGMENT + epoch), sample)
+    top, left = (w >> 48) * (2 * pad + 1) >> 16, (w >> 32 & 0xFFFF) * (2 * pad + 1) >> 16
+    image = F.pad(image, (pad, pad, pad, pad))[:, top:top + image.shape[1], left:left + image.shape[2]]
+    return image.flip(2) if w & 1 else image
+
+
+# ---- files ----
+
+
+def load(path):
+    """A safetensors file as (metadata, {name: tensor})."""
+    with open(path, "rb") as f:
+        (length,) = struct.unpack("<Q", f.read(8))
+        header, data = json.loads(f.read(length)), bytearray(f.read())
+    metadata = header.pop("__metadata__")
+    tensors = {}
+    for name, row in header.items():
+        begin, end = row["data_offsets"]
+        assert row["dtype"] == "F32"
+        tensors[name] = torch.frombuffer(data[begin:end], dtype=torch.float32).reshape(row["shape"])
+    return metadata, tensors
+
+
+def save(path, tensors):
+    header, data = {}, b""
+    for name, t in tensors.items():
+        more = t.float().contiguous().numpy().tobytes()
+        header[name] = {"dtype": "F32", "shape": list(t.shape),
+                        "data_offsets": [len(data), len(data) + len(more)]}
+        data += more
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def digits(part):
+    with gzip.open(os.path.join(DIGITS, f"{part}-images-idx3-ubyte.gz")) as f:
+        images = torch.frombuffer(bytearray(f.read()[16:]), dtype=torch.uint8)
+    with gzip.open(os.path.join(DIGITS, f"{part}-labels-idx1-ubyte.gz")) as f:
+        labels = torch.frombuffer(bytearray(f.read()[8:]), dtype=torch.uint8)
+    return images.reshape(-1, 1, 8, 8), labels.long()
+
+
+def some_digits(n):
+    """The first n digits as a folder of plain files."""
+    for part, count in (("train", n), ("t10k", 32)):
+        images, labels = digits(part)
+        for name, head, array in (("images-idx3", (3, count, 8, 8), images),
+                                  ("labels-idx1", (1, count), labels.byte())):
+            with open(f"{part}-{name}-ubyte", "wb") as f:
+                f.write(struct.pack(f">I{len(head) - 1}I", 0x800 + head[0], *head[1:])
+                        + array[:count].numpy().tobytes())
+    images, labels = digits("train")
+    return images[:n], labels[:n]
+
+
+def coloured(n):
+    """Images with a colour for each class, as CIFAR's records; in each channel others."""
+    random.seed(5)
+    for name, count in (("data_batch_1.bin", n), ("test_batch.bin", 8)):
+        with open(name, "wb") as f:
+            for i in range(count):
+                f.write(bytes([i % 10]) + bytes(
+                    min(255, max(0, int(random.gauss(60 + 60 * c + 9 * (i % 10) + y, 30))))
+                    for c in range(3) for y in range(32) for _ in range(32)))
+    with open("data_batch_1.bin", "rb") as f:
+        rows = torch.frombuffer(bytearray(f.read()), dtype=torch.uint8).reshape(n, 3073)
+    return rows[:, 1:].reshape(n, 3, 32, 32), rows[:, 0].long()
+
+
+# ---- PyTorch's run ----
+
+
+def normalised(images, mean, std):
+    """ToTensor() and Normalize(mean, std)."""
+    x = images.float().div(255)
+    each = (1, -1, 1, 1)
+    return x.sub_(torch.tensor(mean).reshape(each)).div_(torch.tensor(std).reshape(each))
+
+
+def of_the_data(images):
+    x = images.double() / 255
+    return x.mean((0, 2, 3)).float().tolist(), x.std((0, 2, 3), correction=0).float().tolist()
+
+
+def their_run(net, opt, data, batch, epochs, normal, pad=0, parts=1, backwards=False):
+    """Losses of all steps; with `parts` the batch is cut as that many ranks would have it,
+    and a norm sees one part at a time. `backwards`: the samples of a batch come in the
+    opposite order, which changes the rounding of sums and nothing else."""
+    images, labels = data
+    found = []
+    for epoch in range(1, epochs + 1):
+        dealt = order(len(images), epoch)
+        for i in range(0, len(dealt), batch):
+            which = dealt[i:i + batch]
+            x = torch.stack([moved(images[s], epoch, s, pad) if pad else images[s] for s in which])
+            x, y = normalised(x, *normal), labels[which]
+            opt.zero_grad()
+            total = 0.0
+            for r in range(parts):
+                mine = list(range(r, len(x), parts))[::-1 if backwards else 1]
+                loss = F.cross_entropy(net(x[mine]), y[mine]) * len(mine) / len(x)
+                loss.backward()
+                total += loss.item()
+            opt.step()
+            found.append(total)
+    return found
+
+
+def our_runs(net, ranks, batch, *options):
+    """From net's weights: the losses of 1, 2 or 4 ranks that share the batch."""
+    save("first", net.state_dict())
+    for n in ranks:
+        run_ok(n, *QUIET, *options, "--no-dropout", "--batch-size", batch // n, "--resume",
+               "first", "--log", f"log{n}", "--check-replicas")
+    return {n: losses(f"log{n}") for n in ranks}
+
+
+def apart(a, b):
+    assert len(a) == len(b) >= 16, (len(a), len(b))
+    return [abs(x - y) / max(1, abs(y)) for x, y in zip(a, b)]
+
+
+def beside(name, runs, theirs, limit):
+    for n, ours in runs.items():
+        worst = max(apart(ours, theirs))
+        print(f"  {name}, {n} rank{'s' * (n > 1)}, {len(ours)} steps: loss {theirs[0]:.4f} to "
+              f"{theirs[-1]:.4f}, worst difference {worst:.1e}")
+        assert worst <= limit, (worst, ours, theirs)
+
+
+def mlp_learns_as_in_pytorch():
+    data = digits("train")
+    net = MODELS["mlp"](1, 8, 8, 10)
+    opt = torch.optim.SGD(net.parameters(), 0.05, momentum=0.9, weight_decay=1e-4)
+    runs = our_runs(net, (1, 2, 4), 64, "--model", "mlp", "--optimizer", "sgd", "--lr", 0.05,
+                    "--momentum", 0.9, "--weight-decay", 1e-4, "--epochs", 2)
+    beside("mlp", runs, their_run(net, opt, data, 64, 2, of_the_data(data[0])), 1e-5)
+
+
+def cnn_learns_from_moved_colours_as_in_pytorch():
+    data = coloured(128)
+    net = MODELS["cnn"](3, 32, 32, 10)
+    opt = torch.optim.Adadelta(net.parameters(), 1.0)
+    runs = our_runs(net, (1, 2, 4), 16, "--model", "cnn", "--data", ".", "--augment",
+                    "crop,flip", "--epochs", 2)
+    beside("cnn", runs, their_run(net, opt, data, 16, 2, of_the_data(data[0]), pad=4), 1e-5)
+
+
+def resnet18_learns_as_in_pytorch():
+    """Batch normalisation over few values makes a large difference of a small one: after some
+    steps PyTorch is a per cent away from itself when it adds up a batch in another order. So
+    the first step is compared to rounding, and later ones with that distance."""
+    data = some_digits(128)
+    mnist = [0.1307], [0.3081]
+    for parts, ranks, options in ((1, (1,), ()), (2, (2,), ())):
+        net = MODELS["resnet18"](1, 8, 8, 10)
+        runs = our_runs(net, ranks, 16, "--model", "resnet18", "--data", ".", "--normalize",
+                        "mnist", "--lr", 0.001, "--epochs", 2, *options)
+        theirs = []
+        for backwards in (False, True):
+            twin = copy.deepcopy(net)
+            opt = torch.optim.SGD(twin.parameters(), 0.001)
+            theirs.append(their_run(twin, opt, data, 16, 2, mnist, parts=parts, backwards=backwards))
+        own = apart(*theirs)
+        for n, ours in runs.items():
+            far = apart(ours, theirs[0])
+            print(f"  resnet18 {' '.join(options)}, {n} ranks, {len(ours)} steps: loss "
+                  f"{theirs[0][0]:.4f} to {theirs[0][-1]:.4f}, difference {far[0]:.1e} at first, "
+                  f"{sum(far) / len(far):.1e} in the mean; PyTorch's own {sum(own) / len(own):.1e}")
+            assert far[0] < 1e-5 and far[1] < 1e-2, far
+            assert sum(far) < 4 * sum(own), (far, own)
+
+
+def logits_of_a_checkpoint_are_pytorchs():
+    for name, optimizer, states in (("cnn", "adadelta", ("square_avg", "acc_delta")),
+                                    ("mlp", "adam", ("exp_avg", "exp_avg_sq"))):
+        run_ok(1, *QUIET, "--model", name, "--optimizer", optimizer, "--epochs", 2,
+               "--checkpoint", "c", "--logits", "out")
+        metadata, tensors = load("c")
+        weights = {k: v for k, v in tensors.items() if not k.startswith("optim.")}
+        net = MODELS[name](1, 8, 8, 10)
+        net.load_state_dict(weights)  # strict: exactly PyTorch's names and shapes
+        assert list(weights) == list(net.state_dict()), "the names are in PyTorch's order"
+        for state in states:
+            for k, v in weights.items():
+                assert tensors[f"optim.{state}.{k}"].shape == v.shape
+        out = load("out")[1]["logits"]
+        x = normalised(digits("t10k")[0], [float(metadata["pixel_mean"])],
+                       [float(metadata["pixel_std"])])
+        with torch.no_grad():
+            theirs = net.eval()(x)
+        worst = (theirs - out).abs().max().item()
+        print(f"  {name}: {len(theirs)} images, worst difference of a logit {worst:.1e}")
+        assert theirs.shape == (359, 10) and worst < 1e-3, worst
+        assert (theirs.argmax(1) == out.argmax(1)).float().mean() > 0.995
+        try:
+            from safetensors.torch import load_file
+        except ImportError:
+            continue
+        again = load_file("c")
+        assert all(torch.equal(again[k], tensors[k]) for k in tensors)
+
+
+torch.set_num_threads(1)
+torch.manual_seed(2)
+main([mlp_learns_as_in_pytorch, cnn_learns_from_moved_colours_as_in_pytorch,
+      resnet18_learns_as_in_pytorch, logits_of_a_checkpoint_are_pytorchs])

@@ -11,7 +11,7 @@
  * who arrives first or where a buffer lies:
  *     within a host             in rank order, from the left: ((x0 + x1) + x2) + ...
  *     between hosts, <= 32 KiB  recursive doubling: neighbours, then pairs of pairs, the
- *                               lower host's operand on the left
+ *                               lower host's operand on the left (two hosts: <= 128 KiB)
  *     between hosts, longer     a ring: slice i of n starts at host i and is folded once
  *                               around
  * reduce folds like all_reduce, but with more than 32 KiB between hosts along a chain of

@@ -151,7 +151,8 @@ static ssize_t stream_recv(struct ddp_group *g, int rank, void *data, size_t siz
                            struct ddp_err *err)
 {
     int local = local_of(g, rank);
-    return local < 0 ? net_recv(g->net, rank, NET_MESSAGE, data, size, err)
+    struct iovec io = {data, size};
+    return local < 0 ? net_recv(g->net, rank, NET_MESSAGE, &io, 1, err)
                      : (ssize_t)ring_read(g->shm, local, data, size);
 }
 

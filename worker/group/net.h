@@ -20,6 +20,11 @@
 
 enum net_channel { NET_COLL, NET_MESSAGE, NET_NCHANNELS };
 
+/* What is sent, or received, before the other direction has its turn: long enough that
+ * the calls do not count, short enough that what comes is still in the caches of the CPU
+ * that sent it, or of mine when it is added to. */
+enum { NET_TURN = 262144 };
+
 struct net;
 
 /* Takes the listening socket out of `doors`. `entered` counts the collectives that this
@@ -35,8 +40,10 @@ void net_begin(struct net *n);
 ssize_t net_send(struct net *n, int rank, enum net_channel ch, const struct iovec *io,
                  int nio, struct ddp_err *err);
 /* Bytes got, 0 when there are none yet, -1 when the rank has closed the stream. */
-ssize_t net_recv(struct net *n, int rank, enum net_channel ch, void *data, size_t size,
-                 struct ddp_err *err);
+ssize_t net_recv(struct net *n, int rank, enum net_channel ch, const struct iovec *io,
+                 int nio, struct ddp_err *err);
+/* NET_TURN bytes that stay where they are, for the collective that is under way. */
+char *net_room(struct net *n);
 
 /* Have I opened a stream for messages to this rank? */
 bool net_has_stream(const struct net *n, int rank);

@@ -5,14 +5,16 @@
  *   up to RING_BYTES  recursive doubling: neighbours in the team combine, then pairs of
  *                     pairs, ..., always the lower one's operand on the left
  *   above             a ring: slice i of n is folded from member i on around the ring
- * and for net_reduce() a chain, folded from the member behind the root on.
+ * for a team of two up to PAIR_BYTES and above (which gives the same sums),
+ * and for net_reduce() above RING_BYTES a chain, folded from the member behind the root
+ * on.
  */
 #ifndef WORKER_GROUP_NET_COLL_H
 #define WORKER_GROUP_NET_COLL_H
 
 #include "worker/group/net.h"
 
-enum { RING_BYTES = 32768 };
+enum { RING_BYTES = 32768, PAIR_BYTES = 131072 };
 
 /* What precedes the data of a message; both sides know what it must be. */
 struct head {
@@ -31,18 +33,14 @@ struct flow {
     struct head came;
     uint64_t sent, got, credit;
     unsigned nreduce; /* the first pieces that come in are reduced, the others stored */
-    size_t have;      /* bytes in scratch: an element not yet complete */
-};
-
-struct net_op;
-
-struct net_algorithm {
-    bool (*begin)(struct net_op *o); /* set up the next round; false: that was the last */
-    void (*end)(struct net_op *o);   /* use what has come */
+    size_t have;      /* bytes in the room: an element not yet complete */
+    bool swaps;       /* what comes in is reduced into what goes out, behind it */
+    bool mine_left;   /* of an operation: else what has come is on the left */
 };
 
 struct net_op {
-    const struct net_algorithm *algorithm;
+    /* the algorithm: sets up the next round; false: that was the last */
+    bool (*begin)(struct net_op *o);
     struct head head;
     const int *team; /* borrowed */
     int n, me;       /* its size, my place */
@@ -55,9 +53,10 @@ struct net_op {
     bool under_way;
     struct flow flow;
     void (*piece)(const struct net_op *o, bool out, unsigned k, char **p, size_t *bytes);
-    char *scratch;      /* owned */
+    char *room;         /* borrowed: net_room() */
     struct iovec *list; /* owned: the pieces of net_ring() */
     unsigned nlist, nfirst, nlast;
+    bool reduces; /* likewise */
 };
 
 /* `head` says what the user calls, to be compared. Buffers stay borrowed until the end;
@@ -83,6 +82,9 @@ void net_ring(struct net_op *o, struct head head, const int *team, int n, int me
 
 /* ADVANCE_*. On error `*culprit` is the rank that has gone, or -1 (ranks disagree). */
 int net_op_advance(struct net *net, struct net_op *o, int *culprit, struct ddp_err *err);
+/* The round that `begin` has set up; inside net_coll.c. */
+int net_flow_advance(struct net *net, struct net_op *o, int *culprit,
+                     struct ddp_err *err);
 void net_op_finish(struct net_op *o); /* also when it was never started */
 
 #endif

@@ -53,6 +53,7 @@ struct net {
     struct interest *interests; /* owned */
     struct pollfd *polled;      /* owned, as large as interests + newcomers + 1 */
     size_t ninterests, room, polled_room;
+    char *turn;              /* owned; NULL until first used */
     const uint64_t *entered; /* borrowed from the group: collectives entered */
     bool told;               /* why another rank's group broke: */
     struct news news;

@@ -1,0 +1,177 @@
+/* worker/group/net_flow.c - a round: one message out and one in (net_coll.h)
+ *
+ * Sending and receiving take turns, NET_TURN bytes each. What is stored is received where
+ * it belongs; what is reduced comes to a room that stays in the cache.
+ */
+#include "worker/group/net_coll.h"
+
+#include "common/err.h"
+#include "worker/group/coll.h"
+#include "worker/group/reduce.h"
+
+#include <string.h>
+
+static size_t lesser(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- out ---- */
+
+/* Where the current piece goes on, and how many bytes of it may be sent now. */
+static struct iovec next_out(struct net_op *o)
+{
+    struct flow *f = &o->flow;
+    char *p = NULL;
+    size_t bytes = 0;
+    for (; f->kout < f->nout; f->kout++, f->out_at = 0) {
+        o->piece(o, true, f->kout, &p, &bytes);
+        if (f->out_at < bytes)
+            break;
+    }
+    if (f->kout == f->nout)
+        return (struct iovec){NULL, 0};
+    uint64_t may = f->credit + f->got - f->sent;
+    return (struct iovec){p + f->out_at,
+                          lesser(bytes - f->out_at, lesser(may, NET_TURN))};
+}
+
+/* Bytes sent, 0 when there is nothing to send now, -1. */
+static ssize_t flow_out(struct net *net, struct net_op *o, struct ddp_err *err)
+{
+    struct flow *f = &o->flow;
+    struct iovec io[2];
+    size_t head_left = sizeof o->head - f->head_out;
+    if (f->to < 0)
+        return 0;
+    int nio = 0;
+    if (head_left > 0)
+        io[nio++] = (struct iovec){(char *)&o->head + f->head_out, head_left};
+    io[nio] = next_out(o);
+    nio += io[nio].iov_len > 0;
+    if (nio == 0)
+        return 0;
+    ssize_t n = net_send(net, f->to, NET_COLL, io, nio, err);
+    if (n <= 0)
+        return n;
+    size_t of_head = lesser((size_t)n, head_left);
+    f->head_out += of_head;
+    f->out_at += (size_t)n - of_head;
+    f->sent += (size_t)n - of_head;
+    return n;
+}
+
+/* ---- in ---- */
+
+static int head_check(const struct net_op *o, struct ddp_err *err)
+{
+    const struct head *mine = &o->head, *came = &o->flow.came;
+    if (came->magic == mine->magic && came->what == mine->what &&
+        came->bytes == mine->bytes && came->number == mine->number)
+        return 0;
+    char here[128], there[128];
+    coll_describe(mine->what, mine->bytes, here, sizeof here);
+    coll_describe(came->what, came->bytes, there, sizeof there);
+    return err_set(err,
+                   "the ranks disagree on a collective: rank %d calls %s as its #%llu, "
+                   "rank %d calls %s as its #%llu",
+                   o->team[o->me], here, (unsigned long long)mine->number, o->flow.from,
+                   there, (unsigned long long)came->number);
+}
+
+/* Where the next bytes go, and how many are welcome. */
+static struct iovec next_in(struct net_op *o, char **piece)
+{
+    struct flow *f = &o->flow;
+    size_t bytes = 0;
+    for (; f->kin < f->nin; f->kin++, f->in_at = 0) {
+        o->piece(o, false, f->kin, piece, &bytes);
+        if (f->in_at < bytes)
+            break;
+    }
+    if (f->kin == f->nin)
+        return (struct iovec){NULL, 0};
+    if (f->kin >= f->nreduce)
+        return (struct iovec){*piece + f->in_at, lesser(bytes - f->in_at, NET_TURN)};
+    size_t left = bytes - f->in_at - f->have, room = NET_TURN - f->have;
+    if (f->swaps) /* what has not been sent must not be changed yet */
+        room = lesser(room, f->sent - f->got - f->have);
+    return (struct iovec){o->room + f->have, lesser(left, room)};
+}
+
+/* What has come to the room is reduced into its piece, whole elements at a time. */
+static void reduce_in(struct net_op *o, char *piece, size_t n)
+{
+    struct flow *f = &o->flow;
+    size_t size = type_size(o->type);
+    char *mine = piece + f->in_at;
+    f->have += n;
+    size_t whole = f->have / size * size;
+    reduce_two(mine, f->mine_left ? mine : o->room, f->mine_left ? o->room : mine,
+               whole / size, o->type, o->op);
+    f->have -= whole;
+    memmove(o->room, o->room + whole, f->have);
+    f->in_at += whole;
+    f->got += whole;
+}
+
+static ssize_t flow_in(struct net *net, struct net_op *o, struct ddp_err *err)
+{
+    struct flow *f = &o->flow;
+    struct iovec io[2];
+    size_t head_left = sizeof f->came - f->head_in;
+    if (f->from < 0)
+        return 0;
+    int nio = 0;
+    char *piece = NULL;
+    if (head_left > 0)
+        io[nio++] = (struct iovec){(char *)&f->came + f->head_in, head_left};
+    io[nio] = next_in(o, &piece);
+    nio += io[nio].iov_len > 0;
+    if (nio == 0)
+        return 0;
+    ssize_t n = net_recv(net, f->from, NET_COLL, io, nio, err);
+    if (n <= 0)
+        return n;
+    size_t of_head = lesser((size_t)n, head_left), data = (size_t)n - of_head;
+    f->head_in += of_head;
+    if (of_head > 0 && f->head_in == sizeof f->came && head_check(o, err) < 0) {
+        f->from = -1; /* nobody is to blame */
+        return -1;
+    }
+    if (f->kin < f->nreduce) {
+        reduce_in(o, piece, data);
+    } else {
+        f->in_at += data;
+        f->got += data;
+    }
+    return n;
+}
+
+/* ---- both ---- */
+
+static bool flow_done(const struct flow *f)
+{
+    return (f->to < 0 || (f->kout == f->nout && f->head_out == sizeof f->came)) &&
+           (f->from < 0 || (f->kin == f->nin && f->head_in == sizeof f->came));
+}
+
+int net_flow_advance(struct net *net, struct net_op *o, int *culprit, struct ddp_err *err)
+{
+    for (;;) {
+        ssize_t out = flow_out(net, o, err);
+        if (out < 0) {
+            *culprit = o->flow.to;
+            return ADVANCE_ERROR;
+        }
+        ssize_t in = flow_in(net, o, err);
+        if (in < 0) {
+            *culprit = o->flow.from;
+            return ADVANCE_ERROR;
+        }
+        if (flow_done(&o->flow))
+            return ADVANCE_DONE;
+        if (out == 0 && in == 0)
+            return ADVANCE_LATER;
+    }
+}

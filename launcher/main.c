@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { EXIT_NOT_FETCHED = 1, EXIT_USAGE = 2 };
+enum { EXIT_NOT_FETCHED = 1 };
 
 static int failed(const struct ddp_err *err, int code)
 {

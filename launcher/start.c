@@ -1,8 +1,9 @@
 /* launcher/start.c - from an allocation to ranks that run
  *
- * With slots known the plan comes first and only its nodes are started; else every node
- * of the allocation is started and asked for its GPUs, and the plan follows. Then the
- * node of rank 0 binds the store's port, and with that all nodes get their orders.
+ * With slots known the plan comes first and only its nodes are started; else, and where
+ * the nodes have come by themselves, every node is asked for its GPUs, and the plan
+ * follows. Then the node of rank 0 binds the store's port, and with that all nodes get
+ * their orders.
  *
  * Hosts that do not start are collected for a moment: who has three misspelt names in his
  * hostfile shall not have to try three times.
@@ -132,8 +133,11 @@ static int make_plan(struct job *j, struct ddp_err *err)
 {
     j->plan = plan_make(j->opts, j->alloc, err);
     if (!j->plan || output_check(j->opts, j->plan->nranks, err) < 0 ||
-        output_check_files(j->opts, j->plan->nranks, job_host_of, j, err) < 0)
+        output_check_files(j->opts, j->plan->nranks, job_host_of, j, err) < 0) {
+        plan_destroy(j->plan);
+        j->plan = NULL; /* there are no ranks of it */
         return -1;
+    }
     j->ranks = xcalloc((size_t)j->plan->nranks, sizeof *j->ranks);
     j->running = j->plan->nranks;
     j->job.nranks = (uint32_t)j->plan->nranks;
@@ -150,7 +154,7 @@ static int make_plan(struct job *j, struct ddp_err *err)
 
 int job_plan(struct job *j, struct ddp_err *err)
 {
-    bool known = true;
+    bool known = !j->peers || job_all_here(j); /* peers hear why, once they are here */
     if (job_all_here(j))
         alloc_resolve(j->alloc, 0, topo_gpus());
     for (size_t i = 0; i < j->alloc->nnodes && !job_all_here(j); i++)
@@ -440,7 +444,8 @@ void job_hello(struct job *j, unsigned node, struct link *l, struct msg_hello *h
 {
     struct job_node *n = &j->nodes[node];
     if (j->state > JOB_GATHERING) { /* too late: the job has ended before it began */
-        link_send(l, MSG_LEAVE, node, (const unsigned char[4]){0}, 4, NULL, 0);
+        if (!n->via)                /* else it hears that when all are told */
+            link_send(l, MSG_LEAVE, node, (const unsigned char[4]){0}, 4, NULL, 0);
         return;
     }
     n->via = l;
@@ -473,8 +478,11 @@ static void job_place(struct job *j)
         if (j->nodes[i].joined)
             alloc_resolve(j->alloc, i, (int)j->nodes[i].hello.ngpus);
     }
-    if ((!j->plan && make_plan(j, &err) < 0) || job_open_streams(j, &err) < 0) {
-        job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START, xstrdup(err.text));
+    int code = !j->plan && make_plan(j, &err) < 0 ? EXIT_USAGE
+               : job_open_streams(j, &err) < 0    ? EXIT_CANNOT_START
+                                                  : 0;
+    if (code != 0) {
+        job_fail_text(j, CAUSE_CANNOT, code, xstrdup(err.text));
         return;
     }
     job_move(j, JOB_PREPARING, "every agent has joined");

@@ -12,7 +12,12 @@
  * installed. The path (malloc'ed), or NULL: it is not there. */
 char *program_of_ours(const char *name);
 
-enum { EXIT_CANNOT_START = 125, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
+enum {
+    EXIT_USAGE = 2,
+    EXIT_CANNOT_START = 125,
+    EXIT_NOT_EXECUTABLE = 126,
+    EXIT_NOT_FOUND = 127
+};
 
 /* Find `name` as a shell would: with a slash in it, it is a path (relative to `dir`),
  * else it is looked for in `path_env` (the ranks' PATH; NULL: the system's default).

@@ -122,6 +122,19 @@ class ByHand(Peers):
             self.assertIn(line, launch.err)
             self.assertEqual(launch.err.count("\n"), 1)
 
+    def test_a_plan_that_cannot_be_is_refused_everywhere(self):
+        for args, env, line in (
+            (("--output-from", 9), {}, "--output-from"),
+            (("-np", 99), {}, "99 ranks, but 2 hosts have"),
+            (("-np", 99), {"SM_NUM_GPUS": "2"}, "99 ranks, but 2 hosts have 4 slots"),
+        ):
+            with self.subTest(line):
+                self.port = free_port()
+                launches = self.nodes(2, *args, "true", env=env)
+                self.all_end(launches, 2)
+                self.assertIn(line, launches[0].err)
+                self.assertEqual(launches[0].err.count("\n"), 1)
+
     def test_one_node_by_hand_is_an_ordinary_launch(self):
         launch = self.run_to_end("--nnodes", 1, "--node-rank", 0, "sh", "-c", SAY)
         self.assert_ended(launch, 0)

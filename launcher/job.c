@@ -132,12 +132,30 @@ int job_be_agent(struct job *j, const struct local_agent *self)
     return code;
 }
 
+static void on_mate_gone(evutil_socket_t fd, short what, void *arg)
+{
+    struct job *j = arg;
+    job_fail_text(j, CAUSE_NODE, EXIT_CANNOT_START,
+                  xasprintf(MATE_GONE, j->alloc->nodes[0].name));
+}
+
+static int watch_mates(struct job *j, struct ddp_err *err)
+{
+    if (!j->peers || j->peers->mate_gone < 0)
+        return 0;
+    j->mate_gone =
+        event_new(loop_base(j->loop), j->peers->mate_gone, EV_READ, on_mate_gone, j);
+    if (!j->mate_gone || event_add(j->mate_gone, NULL) < 0)
+        return err_set(err, "cannot watch the other copies on this node");
+    return 0;
+}
+
 /* The loop and everything in it. */
 static int job_open(struct job *j, struct ddp_err *err)
 {
     if (!(j->loop = loop_create(err)) || !(j->reap = reap_create(j->loop, err)) ||
         !(j->signals = signals_create(j->loop, &signals_events, j, err)) ||
-        job_open_timers(j, err) < 0)
+        job_open_timers(j, err) < 0 || watch_mates(j, err) < 0)
         return -1;
     if (j->opts->preflight)
         j->preflight = preflight_create(j);
@@ -225,8 +243,9 @@ struct job *job_create(const struct opts *opts, struct alloc *alloc, struct peer
 
 static void free_events(struct job *j)
 {
-    struct event *events[] = {j->timeout, j->report_timer,    j->leave_timer,
-                              j->settle,  j->gather_deadline, j->beat};
+    struct event *events[] = {j->timeout,  j->report_timer,    j->leave_timer,
+                              j->settle,   j->gather_deadline, j->beat,
+                              j->mate_gone};
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
         if (events[i])
             event_free(events[i]);

@@ -81,6 +81,7 @@ struct job {
     struct link *local; /* borrowed: the one to our own agent; NULL: none */
     pid_t local_pid;    /* 0: none, or reaped */
     struct event *timeout, *report_timer, *leave_timer; /* owned */
+    struct event *mate_gone; /* owned; NULL: no other ddprun waits on this machine */
 
     /* for agents on other hosts; all owned */
     struct secret key;

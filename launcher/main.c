@@ -97,7 +97,7 @@ static int drive(struct opts *opts)
 /* One of several that something else has started. */
 static int take_part(struct opts *opts, struct outer *outer)
 {
-    struct peers peers = {0};
+    struct peers peers = {.mate_gone = -1};
     struct mates *mates = NULL;
     int code;
     if (peer_take_part(opts, outer, &peers, &mates, &code)) {

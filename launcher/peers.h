@@ -18,7 +18,14 @@ struct peers {
         struct link_keys keys; /* of the link */
         char *here;            /* owned: the address by which it reached us; NULL: own */
     } * list;                  /* owned, by node */
+    /* borrowed: readable when another copy of ddprun on this machine, which waits for the
+     * job's exit code, has ended before it; -1: there is none */
+    int mate_gone;
 };
+
+/* The line for it. */
+#define MATE_GONE \
+    "a copy of ddprun on %s, which waited for the end of the job, has ended before it"
 
 void peers_finish(struct peers *p);
 

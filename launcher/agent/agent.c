@@ -9,8 +9,11 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/peers.h"
 
+#include <limits.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -55,6 +58,25 @@ static void on_silence(evutil_socket_t fd, short what, void *arg)
         agent_orphaned(a, "nothing is heard from it");
 }
 
+static void on_mate_gone(evutil_socket_t fd, short what, void *arg)
+{
+    char host[HOST_NAME_MAX + 1] = "";
+    gethostname(host, sizeof host - 1);
+    char *line = xasprintf(MATE_GONE, host);
+    agent_cannot(arg, UINT32_MAX, EXIT_CANNOT_START, line);
+    free(line);
+}
+
+static int watch_mates(struct agent *a, const struct agent_setup *s, struct ddp_err *err)
+{
+    if (!s->own || s->mate_gone < 0)
+        return 0;
+    a->mate_gone = event_new(loop_base(a->loop), s->mate_gone, EV_READ, on_mate_gone, a);
+    if (!a->mate_gone || event_add(a->mate_gone, NULL) < 0)
+        return err_set(err, "cannot watch the other copies on this node");
+    return 0;
+}
+
 /* What tells of the end of those above, beside the link itself. */
 static int watch_above(struct agent *a, const struct agent_setup *s, struct ddp_err *err)
 {
@@ -94,7 +116,7 @@ static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp
     a->up = link_create(a->loop, s->fd, FRAME_DOWN, s->keys, &link_events, a);
     if (s->stdio)
         link_write_to(a->up, STDOUT_FILENO);
-    return watch_above(a, s, err);
+    return watch_above(a, s, err) < 0 ? -1 : watch_mates(a, s, err);
 }
 
 static void agent_destroy(struct agent *a)
@@ -107,8 +129,8 @@ static void agent_destroy(struct agent *a)
     link_destroy(a->up);
     grace_destroy(a->grace);
     outside_destroy(a->outside);
-    struct event *events[] = {a->drain, a->strays, a->lifelines[0], a->lifelines[1],
-                              a->silence};
+    struct event *events[] = {a->drain,        a->strays,  a->lifelines[0],
+                              a->lifelines[1], a->silence, a->mate_gone};
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
         if (events[i])
             event_free(events[i]);

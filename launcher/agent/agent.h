@@ -34,6 +34,7 @@ struct agent_setup {
      * signals of its ddprun, and ends with the job's exit code. Borrowed; NULL: no peer.
      */
     const struct msg_job *own;
+    int mate_gone; /* a peer's: as in struct peers; borrowed */
 };
 
 /* The whole life of an agent. Returns its exit code when nothing of the job is left. */

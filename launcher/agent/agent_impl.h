@@ -32,6 +32,7 @@ struct agent {
     int strays_sig;             /* what they get then */
     struct event *lifelines[2]; /* owned; NULL: none */
     struct event *silence;      /* owned: is anybody above; NULL on this machine */
+    struct event *mate_gone;    /* owned; NULL: no other ddprun waits on this machine */
     struct relay *relay;        /* owned; NULL: nobody is below */
     struct probe *probe;        /* owned; NULL: this is no --preflight */
     const struct secret *key;   /* borrowed: for those below */

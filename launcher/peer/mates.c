@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
@@ -39,6 +40,7 @@ struct report {
 struct mates {
     int *fds; /* owned, by local rank; [0] is ours: -1 */
     int n;
+    int gone; /* owned: an epoll of them all, which is itself a descriptor to wait for */
 };
 
 static socklen_t address(const struct outer *o, struct sockaddr_un *sa)
@@ -160,13 +162,28 @@ static int missing(const struct mates *m, const struct outer *o, struct ddp_err 
         o->by, m->n, n, i);
 }
 
+/* They have nothing more to say: what is heard of them is their end. */
+static int watch(struct mates *m, struct ddp_err *err)
+{
+    struct epoll_event end = {.events = EPOLLRDHUP};
+    bool all = (m->gone = epoll_create1(EPOLL_CLOEXEC)) >= 0;
+    for (int i = 1; i < m->n && all; i++)
+        all = epoll_ctl(m->gone, EPOLL_CTL_ADD, m->fds[i], &end) == 0;
+    return all ? 0 : err_errno(err, "cannot watch the other copies on this node");
+}
+
+int mates_gone_fd(const struct mates *m)
+{
+    return m ? m->gone : -1;
+}
+
 struct mates *mates_lead(const struct outer *o, int64_t deadline_ms, struct ddp_err *err)
 {
     struct sockaddr_un sa;
     socklen_t len = address(o, &sa);
     struct mates *m = xcalloc(1, sizeof *m);
     struct report *reports = xcalloc((size_t)o->local_size, sizeof *reports);
-    *m = (struct mates){.n = o->local_size};
+    *m = (struct mates){.n = o->local_size, .gone = -1};
     m->fds = xcalloc((size_t)m->n, sizeof *m->fds);
     memset(m->fds, -1, (size_t)m->n * sizeof *m->fds);
     fill_report(o, &reports[0]);
@@ -186,7 +203,7 @@ struct mates *mates_lead(const struct outer *o, int64_t deadline_ms, struct ddp_
     }
     if (door >= 0)
         close(door);
-    if (rc == 0)
+    if (rc == 0 && (rc = watch(m, err)) == 0)
         take_over(reports, m->n);
     free(reports);
     if (rc == 0)
@@ -201,6 +218,8 @@ void mates_forget(struct mates *m)
         if (m->fds[i] >= 0)
             close(m->fds[i]);
     }
+    if (m && m->gone >= 0)
+        close(m->gone);
     if (m)
         free(m->fds);
     free(m);

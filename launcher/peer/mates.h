@@ -3,7 +3,8 @@
  * The one with local rank 0 leads: it waits until the others have reported, takes over
  * what they were given (CPUs, GPUs), and at the end tells them the exit code. They do
  * nothing but wait for it; a signal that means the end is passed on to it. When it dies
- * they end, too. They meet at an abstract unix socket, and trust its user alone.
+ * they end, too, and when one of them dies it ends the job. They meet at an abstract unix
+ * socket, and trust its user alone.
  */
 #ifndef LAUNCHER_PEER_MATES_H
 #define LAUNCHER_PEER_MATES_H
@@ -14,6 +15,9 @@ struct mates;
 
 /* Wait for the other local_size - 1. NULL with `err` when one has not come in time. */
 struct mates *mates_lead(const struct outer *o, int64_t deadline_ms, struct ddp_err *err);
+/* Readable as soon as one of them has ended; -1: there are none (NULL is fine). Borrowed,
+ * and never read from. */
+int mates_gone_fd(const struct mates *m);
 /* Give them the code, and forget them. NULL is fine. */
 void mates_end(struct mates *m, int code);
 /* The same without a word: in a fork of the leader, which is not who tells them. */

@@ -45,6 +45,7 @@ struct member {
     struct link_keys keys;
     int fd;
     struct msg_job own; /* owned */
+    int mate_gone;      /* borrowed */
     unsigned node;
     bool refused; /* by the head, which has told its own user why */
 };
@@ -209,12 +210,13 @@ static int be_agent(int lifeline, void *arg)
                                 .keys = &m->keys,
                                 .lifelines = {lifeline, -1},
                                 .log_level = m->opts->log_level,
-                                .own = &m->own};
+                                .own = &m->own,
+                                .mate_gone = m->mate_gone};
     return agent_run(&setup);
 }
 
 int member_run(const struct opts *opts, const struct outer *o, const struct peer_key *k,
-               const struct note_here *own, const char *head)
+               const struct note_here *own, const char *head, int mate_gone)
 {
     struct ddp_err err = {""};
     struct member m = {.opts = opts,
@@ -223,7 +225,8 @@ int member_run(const struct opts *opts, const struct outer *o, const struct peer
                        .head = head,
                        .port = opts->master_port ? opts->master_port : PEER_PORT,
                        .deadline_ms = now_ms() + opts->start_timeout_ms,
-                       .fd = -1};
+                       .fd = -1,
+                       .mate_gone = mate_gone};
     int code = EXIT_CANNOT_START;
     if (describe(&m, &err) == 0 && find_head(&m, &err) == 0 &&
         join(&m, own, &code, &err) == 0) {

@@ -59,7 +59,7 @@ static const char *head_address(const struct opts *opts, const struct outer *o)
 }
 
 static int lead(struct opts *opts, const struct outer *o, const struct note_here *own,
-                struct peers *peers)
+                const struct mates *mates, struct peers *peers)
 {
     struct ddp_err err = {""};
     struct peer_key k = {0};
@@ -78,7 +78,8 @@ static int lead(struct opts *opts, const struct outer *o, const struct note_here
                 "shuts others out\n",
                 o->size);
     if (code == 0 && o->rank > 0)
-        code = member_run(opts, o, &k, own, k.card && !o->by_hand ? NULL : head);
+        code = member_run(opts, o, &k, own, k.card && !o->by_hand ? NULL : head,
+                          mates_gone_fd(mates));
     else if (code == 0)
         code = assembly_gather(opts, o, &k, own, peers, &err);
     peer_key_finish(&k);
@@ -143,10 +144,11 @@ int peer_take_part(struct opts *opts, struct outer *o, struct peers *peers,
         return 0;
     }
     describe(o, &own);
-    *code = lead(opts, o, &own, peers);
+    *code = lead(opts, o, &own, *mates, peers);
     note_here_finish(&own);
     if (o->rank == 0 && peers->alloc) {
         opts->master_addr = NULL; /* it has said where to meet */
+        peers->mate_gone = mates_gone_fd(*mates);
         return 1;
     }
     mates_end(*mates, *code);

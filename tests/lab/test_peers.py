@@ -85,6 +85,17 @@ class Srun(Started):
         self.assertEqual(launch.err.count("Exited with exit code 9"), 2, launch.err)
         self.assertRegex(launch.err, "rank 2 on node[0-9]+ exited with status 9")
 
+    def test_one_that_waits_beside_a_peer_is_killed_and_ends_all(self):
+        kill = self.write("kill", "#!/bin/sh\n[ $RANK = 3 ] || exec sleep 60\n"
+                          "for p in /proc/[0-9]*; do\n"
+                          "  [ \"$(cat $p/comm)\" = ddprun ] && tr '\\0' '\\n' <$p/environ |\n"
+                          "  grep -c -e ^SLURM_PROCID=3$ -e ^DDPRUN_TEST_MARK=$DDPRUN_TEST_MARK$ |\n"
+                          "  grep -q 2 && kill -9 ${p#/proc/}\ndone 2>/dev/null\nsleep 60\n", 0o755)
+        launch = self.run_as("srun -p dgx -N2 -n4 --ntasks-per-node=2", kill)
+        self.assertIn("ddprun: a copy of ddprun on node002, which waited", launch.err)
+        self.assertIn("task 2: Exited with exit code 125", launch.err)
+        self.assert_nobody()
+
     def test_the_node_that_is_missing_is_named(self):
         script = self.write("late", "#!/bin/sh\n[ $(hostname) = node002 ] && exec sleep 6\n"
                             'exec "$@"\n', 0o755)

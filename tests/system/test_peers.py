@@ -223,6 +223,16 @@ class Copies(Peers):
         self.all_end(launches, 143)
         self.assertEqual(launches[0].out.count("bye\n"), 2)
 
+    def test_one_that_waits_is_killed_and_ends_all(self):
+        launches = self.copies(3, "sh", "-c", "echo up; sleep 60")
+        self.assertTrue(wait_until(lambda: launches[0].out.count("up\n") == 3, 20))
+        launches[2].signal(signal.SIGKILL)
+        self.all_end(launches[:2], 125)
+        self.assertRegex(launches[0].err, "^ddprun: a copy of ddprun on [^ ]+, which waited for "
+                                          "the end of the job, has ended before it")
+        self.assertEqual(launches[1].err, "")
+        self.assertTrue(wait_until(lambda: not marked(self.mark)))
+
     def test_they_end_with_the_one_that_leads(self):
         launches = self.copies(2, "sh", "-c", "echo up; sleep 60")
         self.assertTrue(wait_until(lambda: launches[0].out.count("up\n") == 2, 20))

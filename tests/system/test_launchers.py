@@ -52,6 +52,15 @@ class Launchers(unittest.TestCase):
                     self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                     self.assertIn("4 alike", done.stdout)
 
+    def test_a_rank_that_does_not_come_is_waited_for_as_long_as_was_asked(self):
+        name = "mpirun.openmpi"  # Hydra does not end the others when one fails
+        late = '[ "$OMPI_COMM_WORLD_RANK" = 1 ] && exec sleep 100; exec "$@"'
+        if not shutil.which(name):
+            self.skipTest(f"no {name}")
+        done = run(name, *LAUNCHERS[name], "sh", "-c", late, "sh", *TRAIN, "--group-timeout", "1s")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("not all ranks have come in time", done.stdout + done.stderr)
+
     def test_a_descriptor_that_is_closed_is_said(self):
         done = run(*TRAIN, PMI_FD="41", PMI_RANK="0", PMI_SIZE="2")
         self.assertEqual(done.returncode, 1)

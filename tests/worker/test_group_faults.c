@@ -292,6 +292,15 @@ START_TEST(nonsense_is_refused)
     ck_assert_str_eq(err.text, "a message with rank 1 in a group of 1");
     ck_assert_int_eq(ddp_recv(g, &byte, 1, 0, -1, &err), -1);
     ck_assert_str_eq(err.text, "the tag -1 is negative");
+    static const size_t one = 1, two = 2;
+    char in[2] = "ab", out[2] = "..";
+    ck_assert_int_eq(ddp_gatherv(g, in, 2, out, &one, DDP_U8, 0, &err), -1);
+    ck_assert_str_eq(err.text, "rank 0 gives itself 2 elements and takes 1");
+    ck_assert_int_eq(ddp_scatterv(g, in, &two, out, 1, DDP_U8, 0, &err), -1);
+    ck_assert_str_eq(err.text, "rank 0 gives itself 2 elements and takes 1");
+    ck_assert_int_eq(ddp_all_to_allv(g, in, &one, out, &two, DDP_U8, &err), -1);
+    ck_assert_str_eq(err.text, "rank 0 gives itself 1 elements and takes 2");
+    ck_assert_mem_eq(out, "..", 2);
     ck_assert_ptr_null(ddp_arena_alloc(g, SIZE_MAX - 8, &err));
     ck_assert_int_eq(ddp_barrier(g, &err), 0);
     ddp_group_destroy(g);

@@ -2,13 +2,16 @@
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
+#include "common/duration.h"
 #include "common/mem.h"
 #include "common/sock.h"
+#include "worker/group/meeting.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -148,6 +151,67 @@ START_TEST(who_has_not_come_is_named)
 }
 END_TEST
 
+/* One of very many still reads: the file is not to go before. */
+START_TEST(the_last_of_many_removes_the_file)
+{
+    enum { SIZE = 1500, READS = SIZE - 1 };
+    struct ddp_err err = {""};
+    struct ddp_value *cards = xcalloc(SIZE, sizeof *cards);
+    make_dir();
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fprintf(f, "ddpgroup meeting 1, %d ranks, many\n", SIZE);
+    for (int r = 0; r < SIZE; r++)
+        fprintf(f, "%d 4\ncard", r);
+    fclose(f);
+    struct flock seat = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1 + READS, .l_len = 1};
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    ck_assert_int_eq(fcntl(fd, F_OFD_SETLK, &seat), 0);
+    struct meeting m = {.place = path, .name = "many", .size = SIZE};
+    for (int there = 1; there >= 0; there--) {
+        m.deadline_ms = now_ms() + 60000;
+        ck_assert_msg(meeting_file(&m, "card", cards, &err) == 0, "%s", err.text);
+        ck_assert_uint_eq(cards[READS].size, 4);
+        ddp_values_free(cards, SIZE);
+        ck_assert_int_eq(access(path, F_OK), there - 1);
+        close(fd);
+        fd = -1;
+    }
+    free(cards);
+    remove_dir();
+}
+END_TEST
+
+/* Without a descriptor to take it by, a caller stays at the door: rank 0 is not to try
+ * again and again. */
+START_TEST(more_ranks_than_descriptors_are_an_error)
+{
+    struct ddp_err err = {""};
+    struct ddp_value *cards = xcalloc(64, sizeof *cards);
+    int port, listener = sock_listen("127.0.0.1", 0, &port, &err);
+    ck_assert_msg(listener >= 0, "%s", err.text);
+    int caller = sock_connect("127.0.0.1", port, now_ms() + 60000, false, &err);
+    ck_assert_msg(caller >= 0, "%s", err.text);
+    struct rlimit before, none;
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = (rlim_t)caller + 1; /* all below are taken: it got the lowest */
+    struct meeting m = {
+        .place = "here:1", .name = "x", .size = 64, .deadline_ms = now_ms() + 60000};
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    int rc = meeting_tcp_host(&m, listener, "card", cards, &err);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
+    ck_assert_int_eq(rc, -1);
+    ck_assert_str_eq(err.text,
+                     "rank 0 cannot let 63 ranks in at tcp://here:1, since each "
+                     "takes a descriptor (ulimit -n): Too many open files");
+    close(caller);
+    close(listener);
+    free(cards);
+}
+END_TEST
+
 START_TEST(other_files_are_left_alone)
 {
     struct ddp_err err;
@@ -195,6 +259,8 @@ Suite *suite(void)
     tcase_add_loop_test(t, ranks_meet_in_a_file_whatever_is_in_it, 0,
                         ARRAY_LEN(leftovers));
     tcase_add_test(t, who_has_not_come_is_named);
+    tcase_add_test(t, the_last_of_many_removes_the_file);
+    tcase_add_test(t, more_ranks_than_descriptors_are_an_error);
     tcase_add_test(t, other_files_are_left_alone);
     tcase_add_test(t, places_that_are_none_are_refused);
     suite_add_tcase(s, t);

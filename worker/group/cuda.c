@@ -63,7 +63,7 @@ static bool find_all(void *library)
             return false;
         *(void **)names[i].to = found;
     }
-    cuda.library = library;
+    __atomic_store_n(&cuda.library, library, __ATOMIC_RELEASE); /* all else is there */
     return true;
 }
 

@@ -30,7 +30,7 @@ enum {
     PAUSE_MIN_US = 500,
     PAUSE_MAX_US = 20000,
     FILE_BYTES = 64 << 20, /* more than any meeting's */
-    SEATS = 1024           /* looked at where another size is written down */
+    SEATS = 1024           /* looked at, at least, where another size is written down */
 };
 
 static const char title[] = "ddpgroup meeting 1, ";
@@ -193,11 +193,10 @@ static bool is_mine(const struct book *b, const char *card)
 
 static bool alone_there(const struct book *b)
 {
-    for (int r = 0; r < SEATS; r++) {
+    int seats = b->readable || b->m->size > SEATS ? b->m->size : SEATS;
+    for (int r = 0; r < seats; r++) {
         if (r != b->m->rank && is_held(b->fd, 1 + r))
             return false;
-        if (r >= b->m->size && b->readable)
-            break;
     }
     return true;
 }

@@ -162,9 +162,16 @@ static void give_up(const struct host *h)
 static int host_all(struct host *h, int listener, struct ddp_err *err)
 {
     while (h->missing > 0) {
-        if (wait_for(listener, POLLIN, h->m->deadline_ms) < 0)
+        if (now_ms() >= h->m->deadline_ms || /* others knock and knock */
+            wait_for(listener, POLLIN, h->m->deadline_ms) < 0)
             return name_missing(h, err);
         int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+            return err_errno(
+                err,
+                "rank 0 cannot let %d ranks in at tcp://%s, since each takes "
+                "a descriptor (ulimit -n)",
+                h->m->size - 1, h->m->place);
         if (fd < 0)
             continue;
         int rc = welcome(h, fd, err);

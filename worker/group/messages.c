@@ -249,7 +249,7 @@ static struct ddp_request *take_asked(struct ddp_group *g, struct mailbox *b, in
 static struct parcel *parcel_make(struct ddp_group *g, struct mailbox *b, int tag,
                                   uint32_t what, size_t bytes)
 {
-    struct parcel *p = malloc(sizeof *p + bytes);
+    struct parcel *p = bytes < SIZE_MAX / 2 ? malloc(sizeof *p + bytes) : NULL;
     if (!p)
         return NULL;
     *p =

@@ -39,7 +39,7 @@ static struct {
 static int say(const char *text, struct ddp_err *err)
 {
     for (size_t at = 0, n = strlen(text); at < n;) {
-        ssize_t put = write(pmi.fd, text + at, n - at);
+        ssize_t put = send(pmi.fd, text + at, n - at, MSG_NOSIGNAL);
         if (put < 0 && errno == EINTR)
             continue;
         if (put <= 0)

@@ -67,7 +67,9 @@ static void leave(void)
 
 static int failed(pmix_status_t rc, const char *what, struct ddp_err *err)
 {
-    return err_set(err, "the launcher's PMIx does not %s: %s", what, pmix.text(rc));
+    return err_set(err, "the launcher's PMIx does not %s: %s", what,
+                   rc == PMIX_ERR_TIMEOUT ? "not all ranks have come in time"
+                                          : pmix.text(rc));
 }
 
 static int join(struct ddp_err *err)
@@ -108,7 +110,7 @@ int outer_share_pmix(const char *key, int rank, int size, char value[OUTER_VALUE
     snprintf(all.nspace, sizeof all.nspace, "%s", pmix.self.nspace);
     snprintf(first.nspace, sizeof first.nspace, "%s", pmix.self.nspace);
     if (rc == PMIX_SUCCESS)
-        rc = pmix.fence(&all, 1, NULL, 0);
+        rc = pmix.fence(&all, 1, &limit, 1);
     if (rc == PMIX_SUCCESS)
         rc = pmix.get(&first, key, &limit, 1, &got);
     if (rc != PMIX_SUCCESS)

@@ -72,6 +72,27 @@ int group_takes(const struct ddp_group *g, const void *p, struct ddp_err *err)
                          g->backend->name);
 }
 
+/* Where a rank both gives and gets a block, nobody compares the two but this: between
+ * ranks a message of the wrong size is noticed. */
+static int check_own_block(const struct ddp_group *g, const struct coll *c,
+                           struct ddp_err *err)
+{
+    int me = g->layout.rank;
+    size_t gives = coll_block(c, me).n, takes = c->count;
+    if (c->kind == COLL_ALL_TO_ALL && c->starts_in)
+        takes = c->starts_in[me + 1] - c->starts_in[me];
+    if (c->kind == COLL_GATHER) {
+        takes = gives;
+        gives = c->count;
+    }
+    bool both = c->kind == COLL_ALL_TO_ALL ||
+                (me == c->root && (c->kind == COLL_GATHER || c->kind == COLL_SCATTER));
+    return !both || gives == takes
+               ? 0
+               : err_set(err, "rank %d gives itself %zu elements and takes %zu", me,
+                         gives, takes);
+}
+
 static int check(struct ddp_group *g, const struct coll *c, struct ddp_err *err)
 {
     size_t send, recv;
@@ -88,6 +109,8 @@ static int check(struct ddp_group *g, const struct coll *c, struct ddp_err *err)
     if (coll_most(c, g->layout.size) > SIZE_MAX / 8 / (size_t)g->layout.size)
         return err_set(err, "%zu elements are more than memory has",
                        coll_most(c, g->layout.size));
+    if (check_own_block(g, c, err) < 0)
+        return -1;
     extents(g, c, &send, &recv);
     if ((send > 0 && !c->send) || (recv > 0 && !c->recv))
         return err_set(err, "the buffer of %zu elements is NULL",

@@ -211,10 +211,7 @@ static int start_call(MPI_Comm comm, const struct coll *c, int me, int n,
         send = send == element(c, recv, mine.at) ? MPI_IN_PLACE : send;
         return MPI_Iallgatherv(send, (int)mine.n, type, recv, out, out + n, type, comm,
                                &o->request);
-    case COLL_REDUCE_SCATTER: /* its result may lie in what is still to be read */
-        o->bytes = mine.n * size_of(c->type);
-        o->room = malloc(o->bytes + 1);
-        o->result = recv;
+    case COLL_REDUCE_SCATTER:
         return MPI_Ireduce_scatter(send, o->room, out, type, op_of(c->type, c->op), comm,
                                    &o->request);
     case COLL_GATHER:
@@ -250,11 +247,23 @@ static int start(void *comm, const struct coll *c, int me, int n, struct shim_op
     if (all > INT_MAX && c->kind != COLL_BROADCAST && c->kind != COLL_ALL_REDUCE &&
         c->kind != COLL_REDUCE)
         return fail(why, "MPI counts elements up to %d, and these are %zu", INT_MAX, all);
-    if (c->count > INT_MAX)
+    if (c->count > INT_MAX || (c->starts_in && c->starts_in[n] > INT_MAX))
         return fail(why, "MPI counts elements up to %d, and these are %zu", INT_MAX,
-                    c->count);
+                    c->count > INT_MAX ? c->count : c->starts_in[n]);
     struct shim_op *o = calloc(1, sizeof *o);
+    if (!o)
+        return fail(why, "no memory for a collective of MPI");
     o->counts = malloc(4 * (size_t)n * sizeof *o->counts);
+    if (c->kind == COLL_REDUCE_SCATTER) { /* its result may lie in what is to be read */
+        o->bytes =
+            (c->starts ? c->starts[me + 1] - c->starts[me] : c->count) * size_of(c->type);
+        o->room = malloc(o->bytes + 1);
+        o->result = c->recv;
+    }
+    if (!o->counts || (o->result && !o->room)) {
+        op_free(o);
+        return fail(why, "no memory for a collective of MPI");
+    }
     if (check(start_call(*(MPI_Comm *)comm, c, me, n, o), "MPI", why) < 0) {
         op_free(o);
         return -1;

@@ -29,6 +29,7 @@ enum key {
     KEY_WEIGHT_DECAY,
     KEY_SCHEDULE,
     KEY_NO_DROPOUT,
+    KEY_SYNC_NORMS,
     KEY_AUGMENT,
     KEY_NORMALIZE,
     KEY_ACCUMULATE,
@@ -90,6 +91,8 @@ static const struct argp_option options[] = {
      "cosine or linear down to 0",
      0},
     {"no-dropout", KEY_NO_DROPOUT, NULL, 0, "Train without dropout", 0},
+    {"sync-batch-norm", KEY_SYNC_NORMS, NULL, 0,
+     "Normalise over the samples of all ranks (default: each rank over its own)", 0},
     {"augment", KEY_AUGMENT, "HOW", 0,
      "Training images are moved by up to 4 pixels (crop, or crop:PIXELS) and mirrored "
      "(flip): crop, flip or crop,flip",
@@ -210,6 +213,9 @@ static int set_learning(int key, const char *text, struct parse *p)
         return schedule_parse(text, &c->schedule, p->err);
     case KEY_NO_DROPOUT:
         c->dropout = false;
+        return 0;
+    case KEY_SYNC_NORMS:
+        c->sync_norms = true;
         return 0;
     case KEY_AUGMENT:
         c->augment_text = text;
@@ -403,6 +409,9 @@ static int fill_in(struct parse *p)
         return err_set(p->err, "--momentum: %s has none, sgd does", c->optim->name);
     if (!p->epochs_given && !isfinite(c->target) && strcmp(c->data, "digits") == 0)
         c->target = 97;
+    if (c->sync_norms && c->stages > 1)
+        return err_set(p->err, "--sync-batch-norm and --stages: a stage sees one "
+                               "micro-batch at a time, and cannot wait for other ranks");
     if (c->resume_if_there) {
         if (!c->checkpoint)
             return err_set(p->err, "--resume without a file needs --checkpoint");

@@ -34,6 +34,7 @@ struct train_config {
     struct schedule schedule;
     const char *schedule_text;
     bool dropout;
+    bool sync_norms;        /* --sync-batch-norm */
     struct augment augment; /* of training images; without its key */
     const char *augment_text;
     struct normalise normalise; /* of pixels; no channels: as the data say */

@@ -38,6 +38,7 @@ struct engine_job {
     int local_rank;     /* its number among the ranks of its host */
     int64_t timeout_ms; /* for a step: the group's */
     bool dropout;
+    bool sync_norms;        /* batch normalisation over the ranks */
     struct augment augment; /* of training images; its key comes with each step */
     struct reducer_settings buckets;
     int accumulate;      /* batches of a step: `mine` is up to so many times batch_size */

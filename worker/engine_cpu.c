@@ -24,8 +24,12 @@ struct engine {
     struct reducer *reducer;   /* owned; has the gradients */
     struct pipeline *pipeline; /* owned; NULL: the model is in one piece */
     struct batch_buf batch;
-    float *extra;     /* owned: gradients of a batch that is not a step's first */
-    bool first, last; /* batch of the step that is under way */
+    float *extra;            /* owned: gradients of a batch that is not a step's first */
+    bool first, last;        /* batch of the step that is under way */
+    bool none;               /* of it are this rank's: others share the norms with us */
+    struct ddp_group *norms; /* owned: what they are summed in; NULL: each for itself */
+    struct ddp_err norms_err;
+    bool norms_failed; /* in this step: norms_err says why */
     bool apart; /* the ranks' buffers: steps were taken since they were made alike */
     char text[160];
 };
@@ -90,6 +94,7 @@ static void cpu_close(struct engine *e)
     if (!e)
         return;
     batch_buf_finish(&e->batch);
+    ddp_group_destroy(e->norms);
     pipeline_destroy(e->pipeline);
     reducer_destroy(e->reducer);
     free(e->extra);
@@ -106,6 +111,32 @@ static void describe(struct engine *e)
         pipeline_describe(e->pipeline, stages, sizeof stages);
         snprintf(e->text + used, sizeof e->text - (size_t)used, ", stages %s", stages);
     }
+}
+
+/* The layers cannot fail: what goes wrong shows at the end of the step. */
+static void sum_norms(double *v, size_t n, void *arg)
+{
+    struct engine *e = arg;
+    if (!e->norms_failed)
+        e->norms_failed =
+            ddp_all_reduce(e->norms, v, n, DDP_F64, DDP_SUM, &e->norms_err) < 0;
+}
+
+/* A group beside the job's, so that a norm need not wait for buckets of gradients. */
+static int share_norms(struct engine *e, struct ddp_err *err)
+{
+    int size = ddp_group_size(e->job.group);
+    if (!e->job.sync_norms || size == 1)
+        return 0;
+    int *all = xcalloc((size_t)size, sizeof *all);
+    for (int r = 0; r < size; r++)
+        all[r] = r;
+    e->norms = ddp_group_sub(e->job.group, all, size, err);
+    free(all);
+    if (!e->norms)
+        return -1;
+    model_share_norms(e->job.model, sum_norms, e);
+    return 0;
 }
 
 static struct engine *cpu_open(const struct engine_job *job, struct ddp_err *err)
@@ -132,6 +163,8 @@ static struct engine *cpu_open(const struct engine_job *job, struct ddp_err *err
         if (!e->pipeline)
             goto fail;
     }
+    if (share_norms(e, err) < 0)
+        goto fail;
     batch_buf_init(&e->batch, job->data, job->batch_size);
     describe(e);
     if (job->trace)
@@ -159,7 +192,7 @@ static size_t cpu_buckets(const struct engine *e)
 static void on_ready(size_t offset, size_t count, void *arg)
 {
     struct engine *e = arg;
-    if (!e->first && !e->pipeline)
+    if (!e->first && !e->none && !e->pipeline)
         e->job.kernels->add(reducer_grads(e->reducer) + offset, e->extra + offset,
                             (int64_t)count);
     if (e->last)
@@ -175,44 +208,65 @@ static float run_batch(struct engine *e, const struct model_pass *pass, int *cor
         return pipeline_step(e->pipeline, pass, !e->first, correct, bad, of);
     model_set_grads(m, e->first ? reducer_grads(e->reducer) : e->extra);
     model_pass_forward(m, pass, 0, model_layers(m));
-    float loss = model_pass_loss(m, pass, correct);
+    float loss = e->none ? 0 : model_pass_loss(m, pass, correct);
     *bad = isfinite(loss) ? NULL : m;
     model_pass_back(m, pass, 0, model_layers(m));
     model_set_grads(m, reducer_grads(e->reducer));
     return loss;
 }
 
-/* Forward and backward of all of this rank's samples, batch after batch. */
-static void run_batches(struct engine *e, const struct engine_step *s,
-                        struct engine_result *result)
+/* One batch of this rank's: samples which[0..n). */
+static void take_batch(struct engine *e, const struct engine_step *s, int i,
+                       const uint32_t *which, int n, struct engine_result *result)
 {
     const struct engine_job *job = &e->job;
     struct augment how = job->augment;
     how.key = s->augment_key;
-    for (int done = 0, i = 0, n; done < s->mine; done += n, i++) {
-        n = s->mine - done < job->batch_size ? s->mine - done : job->batch_size;
-        int correct = 0;
-        struct model *bad = NULL; /* and what it was given */
-        const struct batch *of;
-        int64_t began = job->trace ? now_ns() : 0;
-        struct batch b = dataset_gather(job->data, &job->data->train, &how,
-                                        s->which + done, n, &e->batch);
-        if (job->trace)
-            trace_span(job->trace, TRACE_DATA, "batch", 0, began, now_ns());
-        struct model_pass pass = {.batch = &b,
-                                  .scale = (float)n / (float)s->all,
-                                  .seed = s->dropout_seed + ((uint64_t)i << 40),
-                                  .step = s->step,
-                                  .ready = on_ready,
-                                  .arg = e};
-        e->first = done == 0;
-        e->last = done + n == s->mine;
-        float loss = run_batch(e, &pass, &correct, &bad, &of);
-        result->loss += loss * (float)n / (float)s->mine;
-        result->sums.loss += loss * pass.scale;
-        result->sums.correct += (float)correct;
-        if (bad && !*result->where)
-            model_find_bad(bad, of, result->where, sizeof result->where);
+    int correct = 0;
+    struct model *bad = NULL; /* and what it was given */
+    const struct batch *of;
+    int64_t began = job->trace ? now_ns() : 0;
+    struct batch b =
+        dataset_gather(job->data, &job->data->train, &how, which, n, &e->batch);
+    if (job->trace)
+        trace_span(job->trace, TRACE_DATA, "batch", 0, began, now_ns());
+    struct model_pass pass = {.batch = &b,
+                              .scale = (float)n / (float)s->all,
+                              .seed = s->dropout_seed + ((uint64_t)i << 40),
+                              .step = s->step,
+                              .ready = on_ready,
+                              .arg = e};
+    e->none = n == 0;
+    float loss = run_batch(e, &pass, &correct, &bad, &of);
+    if (n == 0)
+        return;
+    result->loss += loss * (float)n / (float)s->mine;
+    result->sums.loss += loss * pass.scale;
+    result->sums.correct += (float)correct;
+    if (bad && !*result->where)
+        model_find_bad(bad, of, result->where, sizeof result->where);
+}
+
+static int ceil_div(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Forward and backward of all of this rank's samples, batch after batch. Ranks that share
+ * norms go through as many batches as the one with the most samples. */
+static void run_batches(struct engine *e, const struct engine_step *s,
+                        struct engine_result *result)
+{
+    int room = e->job.batch_size, most = s->mine;
+    if (e->norms)
+        most = ceil_div(s->all, ddp_group_size(e->norms));
+    int batches = ceil_div(most, room);
+    for (int i = 0, done = 0; i < batches; i++) {
+        int left = s->mine - done, n = left < room ? left : room;
+        e->first = i == 0;
+        e->last = i == batches - 1;
+        take_batch(e, s, i, s->which + done, n, result);
+        done += n;
     }
 }
 
@@ -286,7 +340,10 @@ static int cpu_step(struct engine *e, const struct engine_step *s,
     result->of.which = NULL;
     if (reducer_begin(e->reducer, s->mine == 0, err) < 0)
         return -1;
+    e->norms_failed = false;
     run_batches(e, s, result);
+    if (e->norms_failed)
+        return err_set(err, "%s", e->norms_err.text);
     result->sums.bad = isfinite(result->loss) ? 0 : 1;
     result->sums.stop = s->stop ? 1 : 0;
     result->sums.interrupted = s->interrupted ? 1 : 0;

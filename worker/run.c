@@ -119,10 +119,10 @@ static int check_alike(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
     static const char *const names[] = {
-        "training samples",     "test samples",          "parameters",
-        "for --batch-size",     "for --epochs",          "for --seed",
-        "for --accumulate",     "for --shard-optimizer", "for crop in --augment",
-        "for flip in --augment"};
+        "training samples",      "test samples",          "parameters",
+        "for --batch-size",      "for --epochs",          "for --seed",
+        "for --accumulate",      "for --shard-optimizer", "for crop in --augment",
+        "for flip in --augment", "for --sync-batch-norm"};
     enum { N = ARRAY_LEN(names) };
     int64_t mine[N] = {(int64_t)run->data.train.n,
                        (int64_t)run->data.test.n,
@@ -133,7 +133,8 @@ static int check_alike(struct run *run, struct ddp_err *err)
                        c->accumulate,
                        c->shard_optimizer,
                        c->augment.pad,
-                       c->augment.flip};
+                       c->augment.flip,
+                       c->sync_norms};
     int64_t *all = xcalloc((size_t)run->size * N, sizeof *all);
     int rc = ddp_all_gather(run->group, mine, all, N, DDP_I64, err);
     for (int r = 1; r < run->size && rc == 0; r++) {
@@ -224,6 +225,7 @@ static int local_rank(int rank)
 static const char *only_on_cpus(const struct train_config *c)
 {
     return c->shard_optimizer               ? "--shard-optimizer"
+           : c->sync_norms                  ? "--sync-batch-norm"
            : c->augment.pad > 0             ? "--augment"
            : c->augment.flip                ? "--augment"
            : c->stages > 1                  ? "--stages"
@@ -245,6 +247,7 @@ static int open_engine(struct run *run, struct ddp_err *err)
         .local_rank = local_rank(run->rank),
         .timeout_ms = c->group_timeout_ms,
         .dropout = c->dropout,
+        .sync_norms = c->sync_norms,
         .augment = c->augment,
         .buckets = {c->first_bucket_bytes, c->bucket_bytes, c->overlap, !c->bucket_given,
                     c->shard_optimizer && run->size > 1},

@@ -59,6 +59,10 @@ struct norm_shape {
     float eps, momentum;
 };
 
+/* Adds up v[0..n) over all who normalise together, in place; called by each of them the
+ * same number of times. */
+typedef void (*norm_sum_fn)(double *v, size_t n, void *arg);
+
 struct map_shape {
     int C, H, W;
 };
@@ -98,6 +102,11 @@ struct kernels {
 
     struct norm_plan *(*norm_plan)(struct norm_shape shape, struct ddp_err *err);
     void (*norm_plan_free)(struct norm_plan *p);
+    /* From now on mean and var, and the gradients that go through them, are those of all
+     * batches of a `learn`ing pass together, with one sum forward and one back. n may be
+     * 0 then, and no batch larger than the plan's: a rank that has nothing takes part. dw
+     * and dbias stay those of its own samples. */
+    void (*norm_share)(struct norm_plan *p, norm_sum_fn sum, void *arg);
     void (*norm)(struct norm_plan *p, int n, const float *x, const float *w,
                  const float *bias, float *running, bool learn, const float *shortcut,
                  float *y);

@@ -323,6 +323,7 @@ const struct kernels kernels_plain = {
     .conv_back = conv_back,
     .norm_plan = plain_norm_plan,
     .norm_plan_free = plain_norm_plan_free,
+    .norm_share = plain_norm_share,
     .norm = plain_norm,
     .norm_back = plain_norm_back,
     .mean = plain_mean,

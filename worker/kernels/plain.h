@@ -6,6 +6,7 @@
 
 struct norm_plan *plain_norm_plan(struct norm_shape s, struct ddp_err *err);
 void plain_norm_plan_free(struct norm_plan *p);
+void plain_norm_share(struct norm_plan *p, norm_sum_fn sum, void *arg);
 void plain_norm(struct norm_plan *p, int n, const float *x, const float *w,
                 const float *bias, float *running, bool learn, const float *shortcut,
                 float *y);

@@ -1,6 +1,7 @@
 /* worker/kernels/plain_norm.c - the reference for batch normalisation and the mean of an
  * image, by their formulas; see plain.c */
 #include "common/mem.h"
+#include "worker/kernels/norm_share.h"
 #include "worker/kernels/plain.h"
 
 #include <math.h>
@@ -9,6 +10,8 @@
 struct norm_plan {
     struct norm_shape s;
     double *mean, *scale; /* [C]: of the last pass; 1 / sqrt(var + eps) */
+    float *a, *b;         /* [C]: what is shared */
+    struct norm_share share;
 };
 
 struct norm_plan *plain_norm_plan(struct norm_shape s, struct ddp_err *err)
@@ -17,6 +20,8 @@ struct norm_plan *plain_norm_plan(struct norm_shape s, struct ddp_err *err)
     p->s = s;
     p->mean = xcalloc((size_t)s.C, sizeof(double));
     p->scale = xcalloc((size_t)s.C, sizeof(double));
+    p->a = xcalloc((size_t)s.C, sizeof(float));
+    p->b = xcalloc((size_t)s.C, sizeof(float));
     return p;
 }
 
@@ -26,7 +31,15 @@ void plain_norm_plan_free(struct norm_plan *p)
         return;
     free(p->mean);
     free(p->scale);
+    free(p->a);
+    free(p->b);
+    free(p->share.v);
     free(p);
+}
+
+void plain_norm_share(struct norm_plan *p, norm_sum_fn sum, void *arg)
+{
+    norm_share_init(&p->share, (size_t)p->s.C, sum, arg);
 }
 
 /* f(at) for the places of channel c in n images; `at` counts in floats. */
@@ -36,31 +49,55 @@ void plain_norm_plan_free(struct norm_plan *p)
                     end_ = at + plane_;                                                 \
              at < end_; at++)
 
-static void learn_channel(struct norm_plan *p, int n, int c, const float *x,
-                          float *running)
+/* Mean and variance of each channel: of this batch, or of all that are shared. */
+static void learn(struct norm_plan *p, int n, const float *x, double *variance)
 {
-    double count = (double)n * p->s.H * p->s.W, sum = 0, var = 0;
-    FOR_CHANNEL(c, n, p->s, i) sum += (double)x[i];
-    p->mean[c] = sum / count;
-    FOR_CHANNEL(c, n, p->s, i) var += pow((double)x[i] - p->mean[c], 2);
-    p->scale[c] = 1 / sqrt(var / count + (double)p->s.eps);
-    double unbiased = var / (count > 1 ? count - 1 : 1), step = (double)p->s.momentum;
-    float *mean = running + c, *variance = mean + p->s.C;
+    double count = (double)n * p->s.H * p->s.W;
+    p->share.count = count;
+    for (int c = 0; c < p->s.C; c++) {
+        double sum = 0, squares = 0;
+        FOR_CHANNEL(c, n, p->s, i) sum += (double)x[i];
+        p->mean[c] = sum / count;
+        FOR_CHANNEL(c, n, p->s, i) squares += pow((double)x[i] - p->mean[c], 2);
+        variance[c] = squares / count;
+    }
+    if (!p->share.sum)
+        return;
+    for (int c = 0; c < p->s.C; c++) {
+        p->a[c] = (float)p->mean[c];
+        p->b[c] = (float)variance[c];
+    }
+    norm_share_moments(&p->share, (size_t)p->s.C, count, p->a, p->b);
+    for (int c = 0; c < p->s.C; c++) {
+        p->mean[c] = (double)p->a[c];
+        variance[c] = (double)p->b[c];
+    }
+}
+
+static void remember(struct norm_plan *p, int c, double variance, float *running)
+{
+    double n = p->share.count, step = (double)p->s.momentum;
+    double unbiased = variance * n / (n > 1 ? n - 1 : 1);
+    float *mean = running + c, *var = mean + p->s.C;
     *mean = (float)((1 - step) * (double)*mean + step * p->mean[c]);
-    *variance = (float)((1 - step) * (double)*variance + step * unbiased);
+    *var = (float)((1 - step) * (double)*var + step * unbiased);
 }
 
 void plain_norm(struct norm_plan *p, int n, const float *x, const float *w,
-                const float *bias, float *running, bool learn, const float *shortcut,
+                const float *bias, float *running, bool learning, const float *shortcut,
                 float *y)
 {
+    double *variance = p->scale;
+    if (learning)
+        learn(p, n, x, variance);
     for (int c = 0; c < p->s.C; c++) {
-        if (learn) {
-            learn_channel(p, n, c, x, running);
+        if (learning) {
+            remember(p, c, variance[c], running);
         } else {
             p->mean[c] = (double)running[c];
-            p->scale[c] = 1 / sqrt((double)running[p->s.C + c] + (double)p->s.eps);
+            variance[c] = (double)running[p->s.C + c];
         }
+        p->scale[c] = 1 / sqrt(variance[c] + (double)p->s.eps);
         FOR_CHANNEL(c, n, p->s, i)
         {
             double v = (double)w[c] * ((double)x[i] - p->mean[c]) * p->scale[c] +
@@ -75,7 +112,7 @@ void plain_norm_back(struct norm_plan *p, int n, const float *x, const float *w,
                      const float *y, const float *dy, float *dw, float *dbias, float *dx,
                      float *dshortcut)
 {
-    double count = (double)n * p->s.H * p->s.W;
+    double count = p->share.count;
     for (int c = 0; c < p->s.C; c++) {
         double sum = 0, dot = 0;
         FOR_CHANNEL(c, n, p->s, i)
@@ -84,8 +121,13 @@ void plain_norm_back(struct norm_plan *p, int n, const float *x, const float *w,
             sum += g;
             dot += g * ((double)x[i] - p->mean[c]) * p->scale[c];
         }
-        dbias[c] = (float)sum;
-        dw[c] = (float)dot;
+        dbias[c] = p->b[c] = (float)sum;
+        dw[c] = p->a[c] = (float)dot;
+    }
+    if (p->share.sum)
+        norm_share_sums(&p->share, (size_t)p->s.C, p->a, p->b);
+    for (int c = 0; c < p->s.C; c++) {
+        double dot = (double)p->a[c], sum = (double)p->b[c];
         FOR_CHANNEL(c, n, p->s, i)
         {
             double g = p->s.relu && !(y[i] > 0) ? 0 : (double)dy[i];

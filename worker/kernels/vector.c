@@ -303,6 +303,7 @@ const struct kernels NAMED(kernels) = {
     .conv_back = NAMED(conv_back),
     .norm_plan = NAMED(norm_plan),
     .norm_plan_free = NAMED(norm_plan_free),
+    .norm_share = NAMED(norm_share),
     .norm = NAMED(norm),
     .norm_back = NAMED(norm_back),
     .mean = NAMED(mean),

@@ -140,6 +140,7 @@ void NAMED(linear_back)(struct linear_plan *p, int n, const float *x, const floa
 
 struct norm_plan *NAMED(norm_plan)(struct norm_shape s, struct ddp_err *err);
 void NAMED(norm_plan_free)(struct norm_plan *p);
+void NAMED(norm_share)(struct norm_plan *p, norm_sum_fn sum, void *arg);
 void NAMED(norm)(struct norm_plan *p, int n, const float *x, const float *w,
                  const float *bias, float *running, bool learn, const float *shortcut,
                  float *y);

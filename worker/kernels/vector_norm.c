@@ -4,9 +4,11 @@
  * Both run along the pixels of a block of channels, over all images: two passes for mean
  * and variance, one for y. Sums are made image by image, so that a large batch does not
  * cost small numbers their digits. Threads share out the blocks of channels: the result
- * does not depend on how many there are.
+ * does not depend on how many there are. Alone, a block is measured and at once used,
+ * while it is in the cache; with other ranks all of it is measured first.
  */
 #include "common/mem.h"
+#include "worker/kernels/norm_share.h"
 #include "worker/kernels/pool.h"
 #include "worker/kernels/scratch.h"
 #include "worker/kernels/vector_elem.h"
@@ -20,6 +22,7 @@ struct norm_plan {
     int blocks;
     float *mean, *scale;    /* [C]: of the last learning pass; 1 / sqrt(var + eps) */
     float *w, *bias, *d[2]; /* [C] with room for whole blocks */
+    struct norm_share share;
 };
 
 struct norm_plan *NAMED(norm_plan)(struct norm_shape s, struct ddp_err *err)
@@ -40,13 +43,19 @@ void NAMED(norm_plan_free)(struct norm_plan *p)
     float *all[] = {p->mean, p->scale, p->w, p->bias, p->d[0], p->d[1]};
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         free(all[i]);
+    free(p->share.v);
     free(p);
+}
+
+void NAMED(norm_share)(struct norm_plan *p, norm_sum_fn sum, void *arg)
+{
+    norm_share_init(&p->share, (size_t)p->s.C, sum, arg);
 }
 
 struct call {
     struct norm_plan *p;
     int n;
-    bool learn;
+    bool learn, measured; /* measured: mean and scale are known */
     const float *x, *shortcut, *y, *dy;
     float *running, *out, *dshortcut;
 };
@@ -99,20 +108,34 @@ static struct two moment(const struct call *a, int kb, struct two from, int powe
     return (struct two){all.lo * part, all.hi * part};
 }
 
-static void learn_block(const struct call *a, int kb)
+/* Of this batch: the variance goes where backward keeps a sum later. */
+static void measure_block(const struct call *a, int kb)
 {
-    const struct norm_shape *s = &a->p->s;
-    int C = s->C, first = kb * BLOCK;
-    float var[BLOCK], *mean = a->p->mean + first;
+    float *mean = a->p->mean + kb * BLOCK;
     put(mean, moment(a, kb, (struct two){0}, 1));
-    put(var, moment(a, kb, take(mean), 2));
-    float n = (float)a->n * (float)(s->H * s->W), unbias = n > 1 ? n / (n - 1) : 1;
-    for (int c = 0; c < at_most(BLOCK, C - first); c++) {
-        float *m = a->running + first + c, *v = m + C;
-        a->p->scale[first + c] = 1 / sqrtf(var[c] + s->eps);
-        *m += s->momentum * (mean[c] - *m);
-        *v += s->momentum * (var[c] * unbias - *v);
+    put(a->p->d[0] + kb * BLOCK, moment(a, kb, take(mean), 2));
+}
+
+/* Channels whose mean and variance are known. */
+static void settle(struct norm_plan *p, int from, int to, float *running)
+{
+    const float *var = p->d[0];
+    float n = (float)p->share.count, unbias = n > 1 ? n / (n - 1) : 1;
+    for (int c = from; c < to; c++) {
+        float *m = running + c, *v = m + p->s.C;
+        p->scale[c] = 1 / sqrtf(var[c] + p->s.eps);
+        *m += p->s.momentum * (p->mean[c] - *m);
+        *v += p->s.momentum * (var[c] * unbias - *v);
     }
+}
+
+static void measure_part(int part, int parts, void *arg)
+{
+    const struct call *a = arg;
+    int from, to;
+    pool_share(a->p->blocks, 1, part, parts, &from, &to);
+    for (int kb = from; kb < to; kb++)
+        measure_block(a, kb);
 }
 
 static void use_block(const struct call *a, int kb)
@@ -132,10 +155,12 @@ static void forward_part(int part, int parts, void *arg)
     int from, to;
     pool_share(p->blocks, 1, part, parts, &from, &to);
     for (int kb = from; kb < to; kb++) {
-        if (a->learn)
-            learn_block(a, kb);
-        else
+        if (a->learn) {
+            measure_block(a, kb);
+            settle(p, kb * BLOCK, at_most(p->s.C, (kb + 1) * BLOCK), a->running);
+        } else if (!a->measured) {
             use_block(a, kb);
+        }
         struct two mean = take(p->mean + kb * BLOCK), scale = take(p->scale + kb * BLOCK),
                    w = take(p->w + kb * BLOCK), bias = take(p->bias + kb * BLOCK), v, add;
         scale.lo *= w.lo;
@@ -171,6 +196,16 @@ void NAMED(norm)(struct norm_plan *p, int n, const float *x, const float *w,
                         .running = running,
                         .shortcut = shortcut,
                         .out = y};
+    double count = (double)n * p->s.H * p->s.W;
+    if (learn)
+        p->share.count = count;
+    if (learn && p->share.sum) {
+        pool_run(measure_part, &call);
+        norm_share_moments(&p->share, (size_t)p->s.C, count, p->mean, p->d[0]);
+        settle(p, 0, p->s.C, running);
+        call.learn = false;
+        call.measured = true;
+    }
     pool_run(forward_part, &call);
 }
 
@@ -212,34 +247,50 @@ static void sums_block(const struct call *a, int kb, struct two mean, struct two
 }
 
 /* dx = w * scale * (g - mean of g - xhat * mean of g * xhat) */
+static void dx_block(const struct call *a, int kb, struct two mean, struct two scale)
+{
+    const struct norm_plan *p = a->p;
+    size_t pixels = (size_t)p->s.H * (size_t)p->s.W;
+    float each = 1 / (float)p->share.count;
+    struct two w = take(p->w + kb * BLOCK), dw = take(p->d[0] + kb * BLOCK),
+               db = take(p->d[1] + kb * BLOCK), x;
+    struct two slope = {dw.lo * scale.lo * each, dw.hi * scale.hi * each};
+    w.lo *= scale.lo;
+    w.hi *= scale.hi;
+    for (int b = 0; b < a->n; b++) {
+        size_t at = place(p, b, kb);
+        for (size_t i = 0; i < pixels; i++, at += WORDS) {
+            struct two g = masked(a, at);
+            load_pixel(a->x + at, &x.lo, &x.hi);
+            if (a->dshortcut)
+                store_pixel(a->dshortcut + at, g.lo, g.hi);
+            store_pixel(a->out + at,
+                        w.lo * (g.lo - db.lo * each - (x.lo - mean.lo) * slope.lo),
+                        w.hi * (g.hi - db.hi * each - (x.hi - mean.hi) * slope.hi));
+        }
+    }
+}
+
+static void sums_part(int part, int parts, void *arg)
+{
+    const struct call *a = arg;
+    int from, to;
+    pool_share(a->p->blocks, 1, part, parts, &from, &to);
+    for (int kb = from; kb < to; kb++)
+        sums_block(a, kb, take(a->p->mean + kb * BLOCK), take(a->p->scale + kb * BLOCK));
+}
+
 static void back_part(int part, int parts, void *arg)
 {
     const struct call *a = arg;
-    struct norm_plan *p = a->p;
-    size_t pixels = (size_t)p->s.H * (size_t)p->s.W;
-    float each = 1 / ((float)a->n * (float)pixels);
+    const struct norm_plan *p = a->p;
     int from, to;
     pool_share(p->blocks, 1, part, parts, &from, &to);
     for (int kb = from; kb < to; kb++) {
-        struct two mean = take(p->mean + kb * BLOCK), scale = take(p->scale + kb * BLOCK),
-                   w = take(p->w + kb * BLOCK), x;
-        sums_block(a, kb, mean, scale);
-        struct two dw = take(p->d[0] + kb * BLOCK), db = take(p->d[1] + kb * BLOCK);
-        struct two slope = {dw.lo * scale.lo * each, dw.hi * scale.hi * each};
-        w.lo *= scale.lo;
-        w.hi *= scale.hi;
-        for (int b = 0; b < a->n; b++) {
-            size_t at = place(p, b, kb);
-            for (size_t i = 0; i < pixels; i++, at += WORDS) {
-                struct two g = masked(a, at);
-                load_pixel(a->x + at, &x.lo, &x.hi);
-                if (a->dshortcut)
-                    store_pixel(a->dshortcut + at, g.lo, g.hi);
-                store_pixel(a->out + at,
-                            w.lo * (g.lo - db.lo * each - (x.lo - mean.lo) * slope.lo),
-                            w.hi * (g.hi - db.hi * each - (x.hi - mean.hi) * slope.hi));
-            }
-        }
+        struct two mean = take(p->mean + kb * BLOCK), scale = take(p->scale + kb * BLOCK);
+        if (!a->measured)
+            sums_block(a, kb, mean, scale);
+        dx_block(a, kb, mean, scale);
     }
 }
 
@@ -247,12 +298,23 @@ void NAMED(norm_back)(struct norm_plan *p, int n, const float *x, const float *w
                       const float *y, const float *dy, float *dw, float *dbias, float *dx,
                       float *dshortcut)
 {
-    memcpy(p->w, w, (size_t)p->s.C * sizeof(float));
-    struct call call = {
-        .p = p, .n = n, .x = x, .y = y, .dy = dy, .out = dx, .dshortcut = dshortcut};
-    pool_run(back_part, &call);
-    memcpy(dw, p->d[0], (size_t)p->s.C * sizeof(float));
-    memcpy(dbias, p->d[1], (size_t)p->s.C * sizeof(float));
+    size_t C = (size_t)p->s.C;
+    memcpy(p->w, w, C * sizeof(float));
+    struct call call = {.p = p,
+                        .n = n,
+                        .measured = p->share.sum != NULL,
+                        .x = x,
+                        .y = y,
+                        .dy = dy,
+                        .out = dx,
+                        .dshortcut = dshortcut};
+    pool_run(call.measured ? sums_part : back_part, &call);
+    memcpy(dw, p->d[0], C * sizeof(float));
+    memcpy(dbias, p->d[1], C * sizeof(float));
+    if (call.measured) {
+        norm_share_sums(&p->share, C, p->d[0], p->d[1]);
+        pool_run(back_part, &call);
+    }
 }
 
 /* ---- the mean of an image ---- */

@@ -170,6 +170,13 @@ void model_set_dropout(struct model *m, bool on)
     m->dropout = on;
 }
 
+void model_share_norms(struct model *m, norm_sum_fn sum, void *arg)
+{
+    for (int i = 0; i < m->nlayers; i++)
+        if (m->layers[i].norm)
+            m->k->norm_share(m->layers[i].norm, sum, arg);
+}
+
 void model_observe(struct model *m, model_span_fn span, void *arg)
 {
     m->span = span;
@@ -300,6 +307,8 @@ void model_pass_forward(struct model *m, const struct model_pass *p, int from, i
     for (int i = from; i < to; i++) {
         struct layer *l = &m->layers[i];
         int64_t began = look(m);
+        if (p->batch->n == 0 && !l->norm)
+            continue;
         layer_forward(m, l, p->batch, true);
         if (m->dropout && l->spec->dropout > 0)
             m->k->dropout(l->y, (int64_t)l->floats * p->batch->n, l->spec->dropout,
@@ -364,7 +373,8 @@ void model_pass_back(struct model *m, const struct model_pass *p, int from, int 
     for (int i = to - 1; i >= from; i--) {
         const struct layer *l = &m->layers[i];
         int64_t began = look(m);
-        layer_back(m, l, p->batch);
+        if (p->batch->n > 0 || l->norm)
+            layer_back(m, l, p->batch);
         seen(m, l, 'b', began);
         if (p->ready && l->weight)
             p->ready(l->weight->offset, l->weight->count + (l->bias ? l->bias->count : 0),

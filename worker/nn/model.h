@@ -113,6 +113,11 @@ float *model_grads(struct model *m);
  * without chance. */
 void model_set_dropout(struct model *m, bool on);
 
+/* Normalise over the batches of all who call with the same layers in the same order:
+ * norm_share() of each norm layer. Whoever has no samples then passes forward and back
+ * with n == 0: only the norm layers take part, and their gradients are 0. */
+void model_share_norms(struct model *m, norm_sum_fn sum, void *arg);
+
 /* PyTorch's initialisation. Linear and Conv2d: weights and biases uniform in
  * +-1/sqrt(fan_in), which is what kaiming_uniform_(a=sqrt(5)) comes to. A bare
  * convolution: normal with variance 2 / fan_out, as torchvision's residual networks have

@@ -57,6 +57,9 @@ static const struct {
      "--normalize: '0.5,0.5/0.2' is not data, none, mnist, cifar10, cifar100, imagenet, or "
      "means and deviations such as 0.49,0.48,0.45/0.25,0.24,0.26"},
     {"--normalize 0.5/0", "--normalize: '0.5/0': a deviation is above 0"},
+    {"--sync-batch-norm --stages 2",
+     "--sync-batch-norm and --stages: a stage sees one micro-batch at a time, and cannot "
+     "wait for other ranks"},
     {"--model linreg --augment flip", "--augment and --normalize are for images"},
     {"--accumulate 0", "--accumulate: '0' is not a whole number from 1 to 4096"},
     {"--clip-norm 0", "--clip-norm: '0' is not a number from 1e-09 to 1e+09"},

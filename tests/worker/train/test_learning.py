@@ -63,15 +63,20 @@ def one_rank_of_64_is_two_of_32_is_four_of_16():
             close(losses(f"{model}1"), losses(f"{model}{n}"), tolerance)
 
 
-def a_residual_network_learns_and_goes_on():
-    """CIFAR's records, and PyTorch's names in the checkpoint."""
+def coloured_images():
+    """CIFAR's records of three classes: which colour is bright."""
     random.seed(4)
     for name, n in (("data_batch_1.bin", 40), ("test_batch.bin", 12)):
         with open(name, "wb") as f:
-            for i in range(n):  # three classes: which colour is bright
+            for i in range(n):
                 pixels = [min(255, max(0, int(random.gauss(200 if p // 1024 == i % 3 else 60, 40))))
                           for p in range(3072)]
                 f.write(bytes([i % 3] + pixels))
+
+
+def a_residual_network_learns_and_goes_on():
+    """PyTorch's names in the checkpoint."""
+    coloured_images()
     common = ("--model", "resnet18", "--data", ".", "--batch-size", 4, "--lr", 0.01, "--plot",
               "none", "--check-replicas")
     run_ok(2, *common, "--epochs", 3, "--log", "whole", "--logits", "a", "--checkpoint", "w")
@@ -91,6 +96,18 @@ def a_residual_network_learns_and_goes_on():
                         ("layer2.0.downsample.0.weight", [128, 64, 1, 1]),
                         ("layer4.1.bn2.num_batches_tracked", []), ("fc.bias", [10])):
         assert learnt[name] == shape, (name, learnt.get(name))
+
+
+def ranks_can_normalise_together():
+    """40 samples of 3 ranks in batches of 13: for the last one the others have no sample."""
+    coloured_images()
+    common = ("--model", "resnet18", "--data", ".", "--accumulate", 2, "--epochs", 1, "--lr", 0.001,
+              "--plot", "none", "--sync-batch-norm", "--seed", 2)
+    run_ok(1, *common, "--batch-size", 39, "--log", "one")
+    run_ok(3, *common, "--batch-size", 13, "--check-replicas", "--log", "three")
+    close(losses("one") * 11, losses("three") * 11, 1e-5)
+    one, three = (rows(name, "epoch")[0] for name in ("one", "three"))
+    assert abs(one["test_loss"] - three["test_loss"]) < 1e-2 * one["test_loss"], (one, three)
 
 
 def batches_can_be_added_up():
@@ -187,7 +204,8 @@ def nothing_is_left_in_the_way():
     assert os.listdir(".") == [], os.listdir(".")
 
 
-main([a_residual_network_learns_and_goes_on, the_digits_are_learnt_to_97_percent, bf16_learns_as_fp32_does, the_known_line_is_found,
+main([a_residual_network_learns_and_goes_on, ranks_can_normalise_together,
+      the_digits_are_learnt_to_97_percent, bf16_learns_as_fp32_does, the_known_line_is_found,
       one_rank_of_64_is_two_of_32_is_four_of_16, batches_can_be_added_up,
       two_stages_learn_as_one, ranks_can_share_out_the_optimizer,
       a_trace_shows_every_rank_at_work, a_run_repeats_to_the_bit,

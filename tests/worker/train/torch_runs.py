@@ -9,7 +9,6 @@ gives PyTorch the logits that ddp-train has written.
 
 Needs torch and nothing else. Exit 0 when all agree.
 """
-import copy
 import gzip
 import json
 import os
@@ -149,10 +148,9 @@ def of_the_data(images):
     return x.mean((0, 2, 3)).float().tolist(), x.std((0, 2, 3), correction=0).float().tolist()
 
 
-def their_run(net, opt, data, batch, epochs, normal, pad=0, parts=1, backwards=False):
+def their_run(net, opt, data, batch, epochs, normal, pad=0, parts=1):
     """Losses of all steps; with `parts` the batch is cut as that many ranks would have it,
-    and a norm sees one part at a time. `backwards`: the samples of a batch come in the
-    opposite order, which changes the rounding of sums and nothing else."""
+    and a norm sees one part at a time."""
     images, labels = data
     found = []
     for epoch in range(1, epochs + 1):
@@ -164,8 +162,8 @@ def their_run(net, opt, data, batch, epochs, normal, pad=0, parts=1, backwards=F
             opt.zero_grad()
             total = 0.0
             for r in range(parts):
-                mine = list(range(r, len(x), parts))[::-1 if backwards else 1]
-                loss = F.cross_entropy(net(x[mine]), y[mine]) * len(mine) / len(x)
+                part = x[r::parts]
+                loss = F.cross_entropy(net(part), y[r::parts]) * len(part) / len(x)
                 loss.backward()
                 total += loss.item()
             opt.step()
@@ -177,6 +175,8 @@ def our_runs(net, ranks, batch, *options):
     """From net's weights: the losses of 1, 2 or 4 ranks that share the batch."""
     save("first", net.state_dict())
     for n in ranks:
+        if os.path.exists(f"log{n}"):
+            os.remove(f"log{n}")  # a resumed run adds to its log
         run_ok(n, *QUIET, *options, "--no-dropout", "--batch-size", batch // n, "--resume",
                "first", "--log", f"log{n}", "--check-replicas")
     return {n: losses(f"log{n}") for n in ranks}
@@ -214,28 +214,20 @@ def cnn_learns_from_moved_colours_as_in_pytorch():
 
 
 def resnet18_learns_as_in_pytorch():
-    """Batch normalisation over few values makes a large difference of a small one: after some
-    steps PyTorch is a per cent away from itself when it adds up a batch in another order. So
-    the first step is compared to rounding, and later ones with that distance."""
+    """The first steps agree to rounding. Later a ReLU near 0 goes the other way, and batch
+    normalisation over few values makes much of it: PyTorch is as far from itself when other
+    code convolves. A small learning rate keeps that at a few per cent."""
     data = some_digits(128)
-    mnist = [0.1307], [0.3081]
-    for parts, ranks, options in ((1, (1,), ()), (2, (2,), ())):
+    for parts, ranks, options in ((2, (2,), ()), (1, (1, 2, 4), ("--sync-batch-norm",))):
         net = MODELS["resnet18"](1, 8, 8, 10)
         runs = our_runs(net, ranks, 16, "--model", "resnet18", "--data", ".", "--normalize",
-                        "mnist", "--lr", 0.001, "--epochs", 2, *options)
-        theirs = []
-        for backwards in (False, True):
-            twin = copy.deepcopy(net)
-            opt = torch.optim.SGD(twin.parameters(), 0.001)
-            theirs.append(their_run(twin, opt, data, 16, 2, mnist, parts=parts, backwards=backwards))
-        own = apart(*theirs)
-        for n, ours in runs.items():
-            far = apart(ours, theirs[0])
-            print(f"  resnet18 {' '.join(options)}, {n} ranks, {len(ours)} steps: loss "
-                  f"{theirs[0][0]:.4f} to {theirs[0][-1]:.4f}, difference {far[0]:.1e} at first, "
-                  f"{sum(far) / len(far):.1e} in the mean; PyTorch's own {sum(own) / len(own):.1e}")
-            assert far[0] < 1e-5 and far[1] < 1e-2, far
-            assert sum(far) < 4 * sum(own), (far, own)
+                        "mnist", "--lr", 1e-4, "--epochs", 2, *options)
+        opt = torch.optim.SGD(net.parameters(), 1e-4)
+        theirs = their_run(net, opt, data, 16, 2, ([0.1307], [0.3081]), parts=parts)
+        beside(" ".join(("resnet18", *options)), runs, theirs, 1e-1)
+        for ours in runs.values():
+            far = apart(ours, theirs)
+            assert far[0] < 1e-5 and far[1] < 1e-3 and sum(far) / len(far) < 3e-2, far
 
 
 def logits_of_a_checkpoint_are_pytorchs():

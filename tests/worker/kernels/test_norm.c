@@ -1,0 +1,177 @@
+#include "tests/support/suite.h"
+
+#include "common/mem.h"
+#include "worker/kernels/kernels.h"
+#include "worker/kernels/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Images of one pixel and 32 channels: with these, all fp32 layouts are plain. */
+enum { C = 32, ALL = 12, FIRST = 7 };
+
+static const struct norm_shape shape = {ALL, C, 1, 1, true, 1e-5f, 0.1f};
+
+struct norm_case {
+    float x[ALL * C], shortcut[ALL * C], dy[ALL * C], w[C], bias[C];
+    float y[ALL * C], dx[ALL * C], dshortcut[ALL * C], dw[C], dbias[C], running[2 * C];
+};
+
+static void fill(float *v, size_t n, uint64_t stream, float middle)
+{
+    for (size_t i = 0; i < n; i++)
+        v[i] = middle + 2 * rng_uniform(rng_key(5, stream), i) - 1;
+}
+
+static void draw(struct norm_case *c)
+{
+    *c = (struct norm_case){0};
+    fill(c->x, ALL * C, 1, 3);
+    fill(c->shortcut, ALL * C, 2, 0);
+    fill(c->dy, ALL * C, 3, 0);
+    fill(c->w, C, 4, 1);
+    fill(c->bias, C, 5, 0);
+    for (int i = 0; i < C; i++)
+        c->running[C + i] = 1;
+}
+
+/* What a rank adds up: first it is written down, and then the other's is added. */
+struct other {
+    double v[2][2 * C + 1]; /* of a forward and a backward */
+    const struct other *theirs;
+    int at;
+};
+
+static void add_theirs(double *v, size_t n, void *arg)
+{
+    struct other *o = arg;
+    memcpy(o->v[o->at], v, n * sizeof *v);
+    for (size_t i = 0; o->theirs && i < n; i++)
+        v[i] += o->theirs->v[o->at][i];
+    o->at++;
+}
+
+/* Samples [from, to) of the case, normalised together with what `theirs` has noted. */
+static void pass(const struct kernels *k, struct norm_case *c, int from, int to,
+                 struct other *notes, const struct other *theirs)
+{
+    struct ddp_err err;
+    struct norm_plan *p = k->norm_plan(shape, &err);
+    ck_assert_ptr_nonnull(p);
+    int at = from * C, n = to - from;
+    if (notes) {
+        notes->theirs = theirs;
+        notes->at = 0;
+        k->norm_share(p, add_theirs, notes);
+    }
+    k->norm(p, n, c->x + at, c->w, c->bias, c->running, true, c->shortcut + at,
+            c->y + at);
+    k->norm_back(p, n, c->x + at, c->w, c->y + at, c->dy + at, c->dw, c->dbias,
+                 c->dx + at, c->dshortcut + at);
+    k->norm_plan_free(p);
+}
+
+static void close_to(const float *a, const float *b, size_t n, const char *what)
+{
+    for (size_t i = 0; i < n; i++)
+        ck_assert_msg(fabsf(a[i] - b[i]) <= 2e-5f * (1 + fabsf(b[i])), "%s[%zu]: %g, %g",
+                      what, i, (double)a[i], (double)b[i]);
+}
+
+static const struct kernels *engine(int i)
+{
+    struct ddp_err err;
+    const struct kernels *k =
+        kernels_names()[i] ? kernels_get(kernels_names()[i], &err) : NULL;
+    return k && k->precision == PRECISION_FP32 ? k : NULL;
+}
+
+/* Two ranks with 7 and 5 samples, or with 12 and none, are one with 12. The engines go
+ * through all of it twice: what a rank adds up hangs in backward on the other's forward.
+ */
+static void ranks_are_one(int cut)
+{
+    for (int i = 0; i < 4; i++) {
+        const struct kernels *k = engine(i);
+        struct norm_case truth, ours;
+        struct other a = {0}, b = {0}, unused;
+        if (!k)
+            continue;
+        draw(&truth);
+        pass(&kernels_plain, &truth, 0, ALL, NULL, NULL);
+        draw(&ours);
+        pass(k, &ours, 0, cut, &a, NULL);
+        pass(k, &ours, cut, ALL, &b, NULL);
+        struct other a1 = a, b1 = b;
+        draw(&ours);
+        pass(k, &ours, 0, cut, &a, &b1); /* now backward's sums are of all, too */
+        pass(k, &ours, cut, ALL, &b, &a1);
+        a1 = a;
+        b1 = b;
+        float dw[C], dbias[C], running[2 * C];
+        draw(&ours);
+        pass(k, &ours, 0, cut, &unused, &b1);
+        memcpy(dw, ours.dw, sizeof dw);
+        memcpy(dbias, ours.dbias, sizeof dbias);
+        memcpy(running, ours.running, sizeof running);
+        for (int j = 0; j < C; j++) {
+            ours.running[j] = 0;
+            ours.running[C + j] = 1;
+        }
+        pass(k, &ours, cut, ALL, &unused, &a1);
+        for (int j = 0; j < C; j++) {
+            dw[j] += ours.dw[j];
+            dbias[j] += ours.dbias[j];
+        }
+        close_to(ours.y, truth.y, ALL * C, "y");
+        close_to(ours.dx, truth.dx, ALL * C, "dx");
+        close_to(ours.dshortcut, truth.dshortcut, ALL * C, "dshortcut");
+        close_to(dw, truth.dw, C, "dw");
+        close_to(dbias, truth.dbias, C, "dbias");
+        close_to(running, truth.running, 2 * C, "running");
+        ck_assert_mem_eq(running, ours.running, sizeof running);
+    }
+}
+
+START_TEST(two_ranks_normalise_as_one)
+{
+    ranks_are_one(FIRST);
+}
+END_TEST
+
+START_TEST(a_rank_without_samples_takes_part)
+{
+    ranks_are_one(ALL);
+}
+END_TEST
+
+START_TEST(alone_all_engines_agree)
+{
+    for (int i = 0; i < 4; i++) {
+        const struct kernels *k = engine(i);
+        struct norm_case truth, ours;
+        if (!k)
+            continue;
+        draw(&truth);
+        draw(&ours);
+        pass(&kernels_plain, &truth, 0, ALL, NULL, NULL);
+        pass(k, &ours, 0, ALL, NULL, NULL);
+        close_to(ours.y, truth.y, ALL * C, "y");
+        close_to(ours.dx, truth.dx, ALL * C, "dx");
+        close_to(ours.dw, truth.dw, C, "dw");
+        close_to(ours.running, truth.running, 2 * C, "running");
+    }
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("norm");
+    TCase *t = tcase_create("norm");
+    tcase_add_test(t, alone_all_engines_agree);
+    tcase_add_test(t, two_ranks_normalise_as_one);
+    tcase_add_test(t, a_rank_without_samples_takes_part);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -73,6 +73,8 @@ void net_tell(struct net *n, int culprit, const char *why, enum net_audience aud
 /* Which ranks of other hosts have not entered collective `number`, or do not answer soon:
  * up to `max` into `late`; returns how many. */
 int net_ask(struct net *n, uint64_t number, int *late, int max);
+/* Does a rank of another host still listen, whatever has become of our streams? */
+bool net_answers(const struct net *n, int rank);
 void net_hang_up(struct net *n); /* close all streams */
 
 #endif

@@ -40,6 +40,21 @@ static int start_connect(const struct member *m)
     return fd;
 }
 
+bool net_answers(const struct net *n, int rank)
+{
+    const struct member *members = n->layout->members;
+    if (members[rank].host == members[n->layout->rank].host)
+        return false;
+    struct pollfd p = {.fd = start_connect(&members[rank]), .events = POLLOUT};
+    int why = 0;
+    bool ended = p.fd >= 0 && poll(&p, 1, ASK_MS) > 0;
+    bool answers = ended && getsockopt(p.fd, SOL_SOCKET, SO_ERROR, &why,
+                                       &(socklen_t){sizeof why}) == 0;
+    if (p.fd >= 0)
+        close(p.fd);
+    return answers && why == 0;
+}
+
 /* ---- telling ---- */
 
 static bool must_be_told(const struct net *n, int rank, int culprit,

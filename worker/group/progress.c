@@ -105,19 +105,41 @@ static bool told_soon(struct ddp_group *g, int *culprit, struct ddp_err *theirs)
     return true;
 }
 
-/* A rank has gone, or so it seems: it may have left because of what another one did. */
+/* A rank has gone, or so it seems: it may have left because of what another one did,
+ * which it has then told before it closed its door, or only the connection may be cut.
+ * Both ends miss each other then; so that they do not say two things, the higher rank
+ * waits for the lower one's word. */
+static bool told_instead(struct ddp_group *g, int culprit, bool *lives, int *first,
+                         struct ddp_err *theirs)
+{
+    *lives = false;
+    if (told_soon(g, first, theirs))
+        return true;
+    *lives = g->net && net_answers(g->net, culprit);
+    bool waits = *lives && g->layout.rank > culprit;
+    return told(g, first, theirs) ||
+           (waits && (told_soon(g, first, theirs) || told_soon(g, first, theirs)));
+}
+
 static int lost(struct ddp_group *g, int culprit, struct ddp_err *err)
 {
     int first;
-    struct ddp_err theirs;
-    if (told_soon(g, &first, &theirs)) {
+    bool lives;
+    struct ddp_err theirs, how = *err;
+    char what[64], me[128], other[128];
+    if (told_instead(g, culprit, &lives, &first, &theirs)) {
         *err = theirs;
         return pass_on(g, first, err);
     }
-    char what[64];
-    struct ddp_err how = *err;
-    err_set(err, "%.400s during %s", how.text, doing(g, what, sizeof what));
-    return group_break(g, culprit, err);
+    doing(g, what, sizeof what);
+    if (!lives) {
+        err_set(err, "%.400s during %s", how.text, what);
+        return group_break(g, culprit, err);
+    }
+    layout_who(&g->layout, g->layout.rank, me, sizeof me);
+    layout_who(&g->layout, culprit, other, sizeof other);
+    err_set(err, "the connection between %s and %s was cut during %s", me, other, what);
+    return group_break(g, -1, err);
 }
 
 /* ---- advancing ---- */

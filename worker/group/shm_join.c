@@ -5,10 +5,11 @@
  *     accepts, checks user and secret  <---   connect, "it is me, local rank i"
  *     file descriptor                  --->   map it, fill in the control block, lock
  *     waits for everybody              <---   done
- *     "go"                             --->   the segment is complete
+ *     "go", or why not                 --->   the segment is complete
  *
- * One packet each way per line. A rank that dies on the way closes its socket, so that
- * nobody waits for the deadline; no "go" but an end of file tells the others.
+ * One packet each way per line. A rank that dies on the way closes its socket, and one
+ * that dies before it has connected closes its door, so that nobody waits for the
+ * deadline.
  */
 #include "worker/group/shm.h"
 
@@ -38,7 +39,9 @@ struct hello {
     int32_t local;
 };
 
-enum { HUGE_PAGE = 2 << 20, PAGE = 4096 };
+enum { HUGE_PAGE = 2 << 20, PAGE = 4096, LOOK_MS = 100 };
+
+static const char go[] = "go"; /* anything else is an error's text */
 
 static size_t align_up(size_t n, size_t to)
 {
@@ -205,6 +208,49 @@ static int member_err(const struct shm *s, int local, const char *what,
                    what);
 }
 
+static socklen_t door_of(const struct member *m, struct sockaddr_un *sa)
+{
+    size_t n = strlen(m->unix_name);
+    *sa = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(sa->sun_path + 1, m->unix_name, n);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
+}
+
+/* Every rank has a door of its own, which closes when its process ends. */
+static bool door_is_open(const struct member *m)
+{
+    struct sockaddr_un sa;
+    socklen_t size = door_of(m, &sa);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool closed =
+        fd >= 0 && connect(fd, (struct sockaddr *)&sa, size) < 0 && errno == ECONNREFUSED;
+    if (fd >= 0)
+        close(fd);
+    return !closed;
+}
+
+/* Until somebody connects, the deadline passes, or one that is missing has ended. */
+static int await_comer(const struct shm *s, const struct meet_doors *doors,
+                       const int *conns, int64_t deadline_ms, struct ddp_err *err)
+{
+    for (;;) {
+        int64_t look = now_ms() + LOOK_MS;
+        if (wait_readable(doors->unix_fd, look < deadline_ms ? look : deadline_ms))
+            return 0;
+        int missing = 0;
+        for (int i = s->n - 1; i > 0; i--) {
+            if (conns[i] >= 0)
+                continue;
+            missing = i;
+            if (!door_is_open(&s->layout->members[s->ranks[i]]) &&
+                !wait_readable(doors->unix_fd, 0))
+                return member_err(s, i, "has gone while joining", err);
+        }
+        if (now_ms() >= deadline_ms)
+            return member_err(s, missing, "has not come to share memory in time", err);
+    }
+}
+
 /* Whoever connects is one of us: same user, right secret, a rank that is not here yet. */
 static int admit(const struct shm *s, int conn, const struct meet_doors *doors,
                  const int *conns, int64_t deadline_ms)
@@ -230,12 +276,8 @@ static int gather_conns(struct shm *s, const struct meet_doors *doors, int *conn
                         int64_t deadline_ms, struct ddp_err *err)
 {
     for (int missing = s->n - 1; missing > 0;) {
-        if (!wait_readable(doors->unix_fd, deadline_ms)) {
-            int local = 1;
-            while (conns[local] >= 0)
-                local++;
-            return member_err(s, local, "has not come to share memory in time", err);
-        }
+        if (await_comer(s, doors, conns, deadline_ms, err) < 0)
+            return -1;
         int conn = accept4(doors->unix_fd, NULL, NULL, SOCK_CLOEXEC);
         if (conn < 0)
             continue;
@@ -274,9 +316,10 @@ static int lead(struct shm *s, const struct meet_doors *doors, size_t arena_byte
         conns[i] = -1;
     int rc = gather_conns(s, doors, conns, deadline_ms, err);
     for (int i = 1; i < s->n; i++) {
+        const char *say = rc == 0 ? go : err->text;
         if (conns[i] < 0)
             continue;
-        if (rc == 0 && send(conns[i], "g", 1, MSG_NOSIGNAL) != 1)
+        if (send(conns[i], say, strlen(say), MSG_NOSIGNAL) < 0 && rc == 0)
             rc = member_err(s, i, "has gone while joining", err);
         close(conns[i]);
     }
@@ -287,15 +330,12 @@ static int lead(struct shm *s, const struct meet_doors *doors, size_t arena_byte
 static int connect_leader(const struct shm *s, struct ddp_err *err)
 {
     const struct member *leader = &s->layout->members[s->ranks[0]];
-    struct sockaddr_un sa = {.sun_family = AF_UNIX};
-    size_t n = strlen(leader->unix_name);
-    memcpy(sa.sun_path + 1, leader->unix_name, n);
+    struct sockaddr_un sa;
+    socklen_t size = door_of(leader, &sa);
     int conn = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     struct hello h = {.local = s->me};
     memcpy(h.token, leader->token, sizeof h.token);
-    if (conn < 0 ||
-        connect(conn, (struct sockaddr *)&sa,
-                (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)) < 0 ||
+    if (conn < 0 || connect(conn, (struct sockaddr *)&sa, size) < 0 ||
         send(conn, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h) {
         char who[128];
         err_errno(err,
@@ -321,6 +361,20 @@ static int map_given(struct shm *s, struct ddp_err *err)
     return map_segment(s, head.bytes, head.arena_bytes, err);
 }
 
+/* The leader's last word. */
+static int be_let_go(const struct shm *s, int conn, int64_t deadline_ms,
+                     struct ddp_err *err)
+{
+    char said[sizeof err->text];
+    if (!wait_readable(conn, deadline_ms))
+        return err_set(err, "a rank of this host has not come to share memory in time");
+    ssize_t n = recv(conn, said, sizeof said - 1, 0);
+    if (n <= 0)
+        return member_err(s, 0, "has gone while joining", err);
+    said[n] = '\0';
+    return strcmp(said, go) == 0 ? 0 : err_set(err, "%s", said);
+}
+
 static int follow(struct shm *s, int64_t deadline_ms, struct ddp_err *err)
 {
     int conn = connect_leader(s, err);
@@ -335,13 +389,10 @@ static int follow(struct shm *s, int64_t deadline_ms, struct ddp_err *err)
         rc = map_given(s, err);
     if (rc == 0)
         rc = move_in(s, err);
-    char go;
     if (rc == 0 && send(conn, "d", 1, MSG_NOSIGNAL) != 1)
         rc = member_err(s, 0, "has gone while joining", err);
-    if (rc == 0 && !wait_readable(conn, deadline_ms))
-        rc = err_set(err, "a rank of this host has not come to share memory in time");
-    if (rc == 0 && recv(conn, &go, 1, 0) != 1)
-        rc = err_set(err, "a rank of this host has gone while joining");
+    if (rc == 0)
+        rc = be_let_go(s, conn, deadline_ms, err);
     close(conn);
     return rc;
 }

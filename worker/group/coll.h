@@ -29,7 +29,7 @@ enum coll_state { COLL_NEW, COLL_ANNOUNCED, COLL_WORKS, COLL_WAITS };
 enum { ADVANCE_ERROR = -1, ADVANCE_LATER = 0, ADVANCE_DONE = 1 };
 
 struct coll;
-/* The share of one rank in step t of a collective. */
+/* What a rank gives to step t of a collective, and its share in it. */
 typedef void (*coll_work_fn)(struct shm *s, struct coll *c, unsigned t);
 
 struct coll {
@@ -49,7 +49,7 @@ struct coll {
 
     /* within a host */
     enum coll_state state;
-    coll_work_fn work;
+    coll_work_fn give, work;
     unsigned t, nsteps;
     size_t chunk; /* elements per step */
 

@@ -1,18 +1,22 @@
 /* worker/group/local.c - collectives through shared memory
  *
- * Every collective is a row of steps. In a step each rank does its share alone (copy in,
- * reduce, copy out); between two steps all wait for each other. The first of these
- * meetings is the announcement, which also carries the arguments, so that ranks that
- * disagree are told, and the data themselves when they are few.
+ * Every collective is a row of steps. In a step each rank does its share alone (reduce,
+ * copy out); between two steps all wait for each other. The first of these meetings is
+ * the announcement, which also carries the arguments, so that ranks that disagree are
+ * told, and the data themselves when they are few. What a rank gives to the next but one
+ * meeting it copies in after it has announced that it comes to the next, so that nobody
+ * waits for it.
  *
  *   few bytes       announce with the data; then each rank reduces all of them, in rank
  *                   order: one meeting
  *   in the arena    step 0: each rank reduces its slice of everybody's buffers into
  *                   everybody's buffers; meet: nothing is copied
- *   elsewhere       step t: copy chunk t to my staging room; reduce my slice of chunk t-1
- *                   over all staging rooms; copy the other slices of chunk t-2 out
+ *   elsewhere       before step t: copy chunk t to my staging room; in it: copy the
+ *                   others' slices of chunk t-2 out; reduce my slice of chunk t-1 over
+ * all staging rooms
  *
- * A stage of chunk t is written again at step t+3, two meetings after its last reader.
+ * While chunk t is copied in others may still be in step t-1, and read chunks t-3 and
+ * t-2; t-1 is waiting: hence SHM_STAGES.
  */
 #include "worker/group/coll.h"
 
@@ -136,52 +140,79 @@ static void all_reduce_in_arena(struct shm *s, struct coll *c, unsigned t)
     reduce_many(s->out, s->n, s->in, s->n, mine.n, c->type, c->op, s->n);
 }
 
+/* All but my own slice, which nobody else reads. */
+static void all_reduce_give(struct shm *s, struct coll *c, unsigned t)
+{
+    size_t size = type_size(c->type);
+    const char *data = c->recv;
+    struct range r = coll_chunk(c, t), of = range_slice(r, c->type, s->me, s->n);
+    size_t behind = of.at + of.n;
+    char *stage = shm_stage(s, s->me, t);
+    memcpy(stage, data + r.at * size, (of.at - r.at) * size);
+    memcpy(stage + (behind - r.at) * size, data + behind * size,
+           (r.at + r.n - behind) * size);
+}
+
+/* My slice of a chunk, where it was and on my stage. One pass is best where the others
+ * share a cache with me. Elsewhere each line of the stage must first be taken back from
+ * who read it last, which a copy, as it writes whole lines, can do without. */
+static void all_reduce_slice(struct shm *s, struct coll *c, unsigned k)
+{
+    struct range r = coll_chunk(c, k), of = range_slice(r, c->type, s->me, s->n);
+    size_t size = type_size(c->type), skip = (of.at - r.at) * size;
+    char *mine = (char *)c->recv + of.at * size;
+    for (int i = 0; i < s->n; i++)
+        s->in[i] = shm_stage(s, i, k) + skip;
+    s->in[s->me] = mine;
+    void *out[2] = {mine, shm_stage(s, s->me, k) + skip};
+    bool apart = ways_begin(&s->showing, of.n * size) == 1;
+    reduce_many(out, apart ? 1 : 2, s->in, s->n, of.n, c->type, c->op, s->n);
+    if (apart)
+        memcpy(out[1], mine, of.n * size);
+    ways_end(&s->showing, of.n * size);
+}
+
 static void all_reduce_staged(struct shm *s, struct coll *c, unsigned t)
 {
     size_t size = type_size(c->type);
-    char *data = c->recv;
-    if (t >= 2) { /* out */
-        struct range r = coll_chunk(c, t - 2);
-        for (int i = 0; i < s->n; i++) {
-            struct range of = range_slice(r, c->type, i, s->n);
-            if (i != s->me)
-                memcpy(data + of.at * size,
-                       shm_stage(s, i, t - 2) + (of.at - r.at) * size, of.n * size);
-        }
+    if (t == 0)
+        return;
+    struct range r = t >= 2 ? coll_chunk(c, t - 2) : (struct range){0, 0};
+    for (int i = 0; i < s->n && r.n > 0; i++) {
+        struct range of = range_slice(r, c->type, i, s->n);
+        if (i != s->me)
+            memcpy((char *)c->recv + of.at * size,
+                   shm_stage(s, i, t - 2) + (of.at - r.at) * size, of.n * size);
     }
-    if (t >=
-        1) { /* reduce; my own operand is still where it was, the result goes there */
-        struct range r = coll_chunk(c, t - 1), of = range_slice(r, c->type, s->me, s->n);
-        size_t skip = (of.at - r.at) * size;
-        for (int i = 0; i < s->n; i++)
-            s->in[i] = shm_stage(s, i, t - 1) + skip;
-        s->in[s->me] = data + of.at * size;
-        void *out[2] = {data + of.at * size, shm_stage(s, s->me, t - 1) + skip};
-        reduce_many(out, 2, s->in, s->n, of.n, c->type, c->op, s->n);
-    }
-    struct range r = coll_chunk(c, t); /* in */
-    struct range of = range_slice(r, c->type, s->me, s->n);
-    char *stage = shm_stage(s, s->me, t);
-    size_t behind = of.at + of.n - r.at;
-    memcpy(stage, data + r.at * size, (of.at - r.at) * size);
-    memcpy(stage + behind * size, data + (r.at + behind) * size, (r.n - behind) * size);
+    all_reduce_slice(s, c, t - 1);
 }
 
-static void broadcast_share(struct shm *s, struct coll *c, unsigned t)
+static void broadcast_give(struct shm *s, struct coll *c, unsigned t)
+{
+    size_t size = type_size(c->type);
+    struct range r = coll_chunk(c, t);
+    if (s->ranks[s->me] == c->root && !local_direct(s, s->me))
+        memcpy(shm_stage(s, s->me, t), (const char *)c->send + r.at * size, r.n * size);
+}
+
+static void broadcast_take(struct shm *s, struct coll *c, unsigned t)
 {
     size_t size = type_size(c->type);
     int root = s->layout->members[c->root].local;
     const char *there = local_direct(s, root);
-    if (s->me == root) {
-        struct range r = coll_chunk(c, t);
-        if (!there)
-            memcpy(shm_stage(s, root, t), (const char *)c->send + r.at * size,
-                   r.n * size);
-    } else if (t >= 1) {
-        struct range r = coll_chunk(c, t - 1);
-        memcpy((char *)c->recv + r.at * size,
-               there ? there + r.at * size : shm_stage(s, root, t - 1), r.n * size);
-    }
+    if (s->me == root || t == 0)
+        return;
+    struct range r = coll_chunk(c, t - 1);
+    memcpy((char *)c->recv + r.at * size,
+           there ? there + r.at * size : shm_stage(s, root, t - 1), r.n * size);
+}
+
+static void reduce_give(struct shm *s, struct coll *c, unsigned t)
+{
+    size_t size = type_size(c->type);
+    struct range r = coll_chunk(c, t);
+    if (!local_direct(s, s->me))
+        memcpy(shm_stage(s, s->me, t), (const char *)c->send + r.at * size, r.n * size);
 }
 
 /* The slices of a chunk meet in the stages of those who have reduced them; the root,
@@ -189,8 +220,8 @@ static void broadcast_share(struct shm *s, struct coll *c, unsigned t)
 static void reduce_share(struct shm *s, struct coll *c, unsigned t)
 {
     size_t size = type_size(c->type);
-    bool root = s->ranks[s->me] == c->root, direct = local_all_direct(s);
-    unsigned lead = direct ? 0 : 1;
+    bool root = s->ranks[s->me] == c->root;
+    unsigned lead = local_all_direct(s) ? 0 : 1;
     if (root && t > lead) {
         unsigned k = t - lead - 1;
         struct range r = coll_chunk(c, k);
@@ -201,47 +232,48 @@ static void reduce_share(struct shm *s, struct coll *c, unsigned t)
                        shm_stage(s, i, k) + (of.at - r.at) * size, of.n * size);
         }
     }
-    if (t >= lead) {
-        unsigned k = t - lead;
-        struct range r = coll_chunk(c, k), of = range_slice(r, c->type, s->me, s->n);
-        for (int i = 0; i < s->n; i++) {
-            const char *there = local_direct(s, i);
-            s->in[i] =
-                there ? there + of.at * size : shm_stage(s, i, k) + (of.at - r.at) * size;
-        }
-        s->in[s->me] = (const char *)c->send + of.at * size;
-        void *out = root ? (char *)c->recv + of.at * size
-                         : shm_stage(s, s->me, k) + (of.at - r.at) * size;
-        reduce_many(&out, 1, s->in, s->n, of.n, c->type, c->op, s->n);
+    if (t < lead)
+        return;
+    unsigned k = t - lead;
+    struct range r = coll_chunk(c, k), of = range_slice(r, c->type, s->me, s->n);
+    for (int i = 0; i < s->n; i++) {
+        const char *there = local_direct(s, i);
+        s->in[i] =
+            there ? there + of.at * size : shm_stage(s, i, k) + (of.at - r.at) * size;
     }
-    struct range r = coll_chunk(c, t);
-    if (!local_direct(s, s->me))
-        memcpy(shm_stage(s, s->me, t), (const char *)c->send + r.at * size, r.n * size);
+    s->in[s->me] = (const char *)c->send + of.at * size;
+    void *out = root ? (char *)c->recv + of.at * size
+                     : shm_stage(s, s->me, k) + (of.at - r.at) * size;
+    reduce_many(&out, 1, s->in, s->n, of.n, c->type, c->op, s->n);
 }
 
-static void all_gather_share(struct shm *s, struct coll *c, unsigned t)
+static void all_gather_give(struct shm *s, struct coll *c, unsigned t)
 {
     size_t size = type_size(c->type);
     char *recv = c->recv;
     struct range b = coll_block(c, s->me), r = coll_part(c, s->me, t);
     const char *mine = (const char *)c->send + (r.at - b.at) * size;
-    if (recv + r.at * size != mine)
-        memcpy(recv + r.at * size, mine, r.n * size);
     if (!local_direct(s, s->me))
         memcpy(shm_stage(s, s->me, t), mine, r.n * size);
+    if (recv + r.at * size != mine)
+        memcpy(recv + r.at * size, mine, r.n * size);
+}
+
+static void all_gather_take(struct shm *s, struct coll *c, unsigned t)
+{
+    size_t size = type_size(c->type);
     for (int i = 0; i < s->n && t > 0; i++) {
         const char *there = local_direct(s, i);
-        b = coll_block(c, i);
-        r = coll_part(c, i, t - 1);
+        struct range b = coll_block(c, i), r = coll_part(c, i, t - 1);
         if (i != s->me)
-            memcpy(recv + r.at * size,
+            memcpy((char *)c->recv + r.at * size,
                    there ? there + (r.at - b.at) * size : shm_stage(s, i, t - 1),
                    r.n * size);
     }
 }
 
 /* A chunk is a part of every rank's block; the parts lie side by side in the stage. */
-static void reduce_scatter_share(struct shm *s, struct coll *c, unsigned t)
+static void reduce_scatter_give(struct shm *s, struct coll *c, unsigned t)
 {
     size_t size = type_size(c->type);
     const char *send = c->send;
@@ -251,11 +283,16 @@ static void reduce_scatter_share(struct shm *s, struct coll *c, unsigned t)
             memcpy(shm_stage(s, s->me, t) + (size_t)i * c->chunk * size,
                    send + r.at * size, r.n * size);
     }
+}
+
+static void reduce_scatter_take(struct shm *s, struct coll *c, unsigned t)
+{
+    size_t size = type_size(c->type);
     if (t == 0)
         return;
     struct range b = coll_block(c, s->me), r = coll_part(c, s->me, t - 1);
     for (int i = 0; i < s->n; i++) {
-        const char *there = i == s->me ? send : local_direct(s, i);
+        const char *there = i == s->me ? c->send : local_direct(s, i);
         s->in[i] = there ? there + r.at * size
                          : shm_stage(s, i, t - 1) + (size_t)s->me * c->chunk * size;
     }
@@ -265,11 +302,17 @@ static void reduce_scatter_share(struct shm *s, struct coll *c, unsigned t)
 
 /* ---- the plan ---- */
 
-static const coll_work_fn shares[] = {
-    [COLL_BROADCAST] = broadcast_share,           [COLL_ALL_REDUCE] = all_reduce_staged,
-    [COLL_ALL_GATHER] = all_gather_share,         [COLL_REDUCE] = reduce_share,
-    [COLL_REDUCE_SCATTER] = reduce_scatter_share,
+static const struct {
+    coll_work_fn give, work;
+} shares[] = {
+    [COLL_BROADCAST] = {broadcast_give, broadcast_take},
+    [COLL_ALL_REDUCE] = {all_reduce_give, all_reduce_staged},
+    [COLL_ALL_GATHER] = {all_gather_give, all_gather_take},
+    [COLL_REDUCE] = {reduce_give, reduce_share},
+    [COLL_REDUCE_SCATTER] = {reduce_scatter_give, reduce_scatter_take},
 };
+
+static void give_nothing(struct shm *s, struct coll *c, unsigned t) {}
 
 /* Elements per chunk: a chunk of everybody's fits the caches, and there are enough of
  * them that the steps overlap. */
@@ -307,10 +350,14 @@ static void plan(struct shm *s, struct coll *c)
     unsigned nchunks = (unsigned)((most + c->chunk - 1) / c->chunk);
     /* a buffer that others read is given back only when all have read it */
     c->nsteps = nchunks + 1 + (any_direct ? 1 : 0);
-    c->work = shares[c->kind];
-    if (c->kind == COLL_ALL_REDUCE) {
-        c->work = whole ? all_reduce_in_arena : all_reduce_staged;
-        c->nsteps = whole ? 2 : nchunks + 2;
+    c->give = shares[c->kind].give;
+    c->work = shares[c->kind].work;
+    if (c->kind == COLL_ALL_REDUCE && whole) {
+        c->give = give_nothing;
+        c->work = all_reduce_in_arena;
+        c->nsteps = 2;
+    } else if (c->kind == COLL_ALL_REDUCE) {
+        c->nsteps = nchunks + 2;
     } else if (c->kind == COLL_REDUCE) {
         c->nsteps = nchunks + (all_direct ? 1 : 2);
     }
@@ -348,6 +395,7 @@ int local_advance(struct shm *s, struct coll *c, struct ddp_err *err)
             if (eager || c->kind == COLL_BARRIER || coll_most(c, s->n) == 0)
                 return ADVANCE_DONE;
             plan(s, c);
+            c->give(s, c, 0);
             c->state = COLL_WORKS;
             break;
         case COLL_WORKS:
@@ -355,6 +403,7 @@ int local_advance(struct shm *s, struct coll *c, struct ddp_err *err)
             if (c->t == c->nsteps)
                 return ADVANCE_DONE;
             shm_step(s);
+            c->give(s, c, c->t);
             c->state = COLL_WAITS;
             break;
         case COLL_WAITS:

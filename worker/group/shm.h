@@ -19,6 +19,7 @@
 #define WORKER_GROUP_SHM_H
 
 #include "worker/group/meet.h"
+#include "worker/group/ways.h"
 
 #include <sched.h>
 #include <stdalign.h>
@@ -29,7 +30,7 @@ enum {
     SHM_EAGER = 8192,    /* bytes of a small collective per rank */
     SHM_INLINE = 40,     /* of these, in the announcing cache line itself */
     SHM_CHUNK = 4 << 20, /* bytes of a staged collective per rank and step, at most */
-    SHM_STAGES = 3,      /* chunks under way at once */
+    SHM_STAGES = 4,      /* chunks under way at once */
     SHM_RING = 65536,    /* bytes under way from one rank to another */
     SHM_LINE = 64,
     SHM_CPUS = CPU_SETSIZE, /* CPU numbers looked at to find whether ranks share CPUs */
@@ -92,6 +93,7 @@ struct shm {
     void **out;      /* owned scratch, [n] */
     int arrived;     /* ranks below this are known to have what is waited for */
     int64_t spin_ns;
+    struct ways showing; /* a result: at once, or in a copy of its own */
 };
 
 struct shm *shm_join(const struct layout *layout, const struct meet_doors *doors,

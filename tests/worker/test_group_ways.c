@@ -1,0 +1,73 @@
+/* Two ways to do one thing: the quicker one is gone, the other is tried now and then. */
+#include "tests/support/suite.h"
+
+#include "common/duration.h"
+#include "worker/group/ways.h"
+
+enum { MANY = 65536, TURNS = 320 };
+
+static const struct {
+    double cost[2];
+    int least, most; /* turns of TURNS that go way 1 */
+} cases[] = {
+    {{0, 0}, 1, TURNS / 16}, /* nothing known: way 0, and trials */
+    {{1, 2}, 1, TURNS / 16},
+    {{2, 1}, TURNS - TURNS / 16, TURNS - 1},
+};
+
+START_TEST(the_quicker_way_is_gone)
+{
+    struct ways w = {.cost = {cases[_i].cost[0], cases[_i].cost[1]}};
+    int second = 0;
+    for (int i = 0; i < TURNS; i++)
+        second += ways_begin(&w, MANY);
+    ck_assert_int_ge(second, cases[_i].least);
+    ck_assert_int_le(second, cases[_i].most);
+}
+END_TEST
+
+START_TEST(a_short_turn_tells_nothing)
+{
+    struct ways w = {.cost = {2, 1}};
+    ck_assert_int_eq(ways_begin(&w, 64), 1);
+    ways_end(&w, 64);
+    ck_assert_uint_eq(w.turns, 0);
+    ck_assert_double_eq(w.cost[0], 2);
+    ck_assert_double_eq(w.cost[1], 1);
+}
+END_TEST
+
+START_TEST(what_is_learnt_turns_the_choice)
+{
+    struct ways w = {.cost = {2, 1}};
+    for (int i = 0; i < 16; i++) { /* the CPUs have been moved: now 8 ns a byte */
+        w.way = 1;
+        w.began = now_ns() - 8 * MANY;
+        ways_end(&w, MANY);
+    }
+    ck_assert_double_gt(w.cost[1], 4);
+    ck_assert_int_eq(ways_begin(&w, 64), 0);
+}
+END_TEST
+
+START_TEST(one_interruption_says_little)
+{
+    struct ways w = {.way = 0, .cost = {1, 1.9}};
+    w.began = now_ns() - 1000000000;
+    ways_end(&w, MANY);
+    ck_assert_double_lt(w.cost[0], 1.9);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("group_ways");
+    TCase *t = tcase_create("ways");
+    tcase_add_loop_test(t, the_quicker_way_is_gone, 0,
+                        (int)(sizeof cases / sizeof cases[0]));
+    tcase_add_test(t, a_short_turn_tells_nothing);
+    tcase_add_test(t, what_is_learnt_turns_the_choice);
+    tcase_add_test(t, one_interruption_says_little);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -15,6 +15,10 @@ static void ring_allreduce(struct ddp_group *g, float *x)
     int rank = ddp_group_rank(g), size = ddp_group_size(g);
     int next = (rank + 1) % size, prev = (rank + size - 1) % size;
     float *come = malloc((COUNT / (size_t)size + 1) * sizeof *come);
+    if (!come) {
+        fprintf(stderr, "no memory for a slice\n");
+        exit(1);
+    }
     for (int step = 0; step < 2 * (size - 1); step++) {
         int out = (rank - step + 2 * size) % size, in = (out + size - 1) % size;
         size_t out_at = (size_t)out * COUNT / (size_t)size;

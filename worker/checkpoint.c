@@ -10,7 +10,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <glob.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -283,21 +282,23 @@ static int await_parts(const struct checkpoint *c, const atomic_bool *cancelled,
 /* Parts of earlier checkpoints of the same file, which it no longer is made of. */
 static void remove_old_parts(const struct checkpoint *c)
 {
-    char *pattern = xasprintf("%s.*-of-*", c->path);
-    glob_t found = {0};
-    if (glob(pattern, 0, NULL, &found) == 0) {
-        for (size_t i = 0; i < found.gl_pathc; i++) {
-            const char *rest = found.gl_pathv[i] + strlen(c->path);
-            uint64_t step;
-            int part, parts, end = 0;
-            if (sscanf(rest, ".%8" SCNu64 ".%d-of-%d%n", &step, &part, &parts, &end) ==
-                    3 &&
-                rest[end] == '\0' && (step != c->step || parts != c->parts))
-                unlink(found.gl_pathv[i]);
-        }
+    const char *slash = strrchr(c->path, '/'), *name = slash ? slash + 1 : c->path;
+    char *folder = slash ? xstrndup(c->path, (size_t)(name - c->path)) : xstrdup(".");
+    size_t len = strlen(name);
+    DIR *dir = opendir(folder);
+    for (const struct dirent *e; dir && (e = readdir(dir));) {
+        uint64_t step;
+        int part, parts, end = 0;
+        if (strncmp(e->d_name, name, len) == 0 &&
+            sscanf(e->d_name + len, ".%" SCNu64 ".%d-of-%d%n", &step, &part, &parts,
+                   &end) == 3 &&
+            e->d_name[len + (size_t)end] == '\0' &&
+            (step != c->step || parts != c->parts))
+            unlinkat(dirfd(dir), e->d_name, 0);
     }
-    globfree(&found);
-    free(pattern);
+    if (dir)
+        closedir(dir);
+    free(folder);
 }
 
 int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled, char **path,

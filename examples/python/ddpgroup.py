@@ -40,7 +40,7 @@ def _load():
     places = [os.environ.get("DDPGROUP_LIBRARY")]
     places += sorted(glob.glob(os.path.join(here, "../../build*/worker/group/libddpgroup.so")))
     lib = c.CDLL(next((p for p in places if p and os.path.exists(p)), "libddpgroup.so.0"))
-    for name in ("ddp_group_init", "ddp_group_sub", "ddp_arena_alloc", "ddp_iall_reduce"):
+    for name in ("ddp_group_init", "ddp_group_sub", "ddp_arena_alloc"):
         getattr(lib, name).restype = c.c_void_p
     lib.ddp_group_backend.restype = c.c_char_p
     return lib
@@ -51,10 +51,6 @@ _lib = _load()
 
 def _text(text):
     return text.encode() if text is not None else None
-
-
-def _counts(counts):
-    return (c.c_size_t * len(counts))(*counts)
 
 
 class Group:
@@ -81,16 +77,26 @@ class Group:
             raise Error(err.text.decode())
 
     @staticmethod
-    def _data(array):
+    def _data(array, least=0):
         if array is None:
             return None
         if not array.flags["C_CONTIGUOUS"]:
             raise Error("the array is not contiguous")
+        if array.size < least:
+            raise Error(f"the array has {array.size} elements, and {least} are needed")
         return c.c_void_p(array.ctypes.data)
 
     @staticmethod
     def _type(array, bfloat16):
-        return TYPES["bfloat16" if bfloat16 else array.dtype.name]
+        name = "bfloat16" if bfloat16 else array.dtype.name
+        if name not in TYPES:
+            raise Error(f"no such element type '{name}': {', '.join(TYPES)}")
+        return TYPES[name]
+
+    def _counts(self, counts):
+        if len(counts) != self.size:
+            raise Error(f"{len(counts)} counts for {self.size} ranks")
+        return (c.c_size_t * self.size)(*counts)
 
     def array(self, shape, dtype="float32"):
         """Zeros in the arena; they live as long as the group does."""
@@ -134,47 +140,58 @@ class Group:
                    self._type(x, bfloat16), OPS[op])
 
     def reduce(self, x, out=None, op="sum", root=0, bfloat16=False):
-        self._call(_lib.ddp_reduce, self._data(x), self._data(out), c.c_size_t(x.size),
+        self._call(_lib.ddp_reduce, self._data(x),
+                   self._data(out, x.size if self.rank == root else 0), c.c_size_t(x.size),
                    self._type(x, bfloat16), OPS[op], root)
 
     def all_gather(self, x, out, counts=None, bfloat16=False):
         kind = self._type(x, bfloat16)
         if counts is None:
-            self._call(_lib.ddp_all_gather, self._data(x), self._data(out),
+            self._call(_lib.ddp_all_gather, self._data(x), self._data(out, x.size * self.size),
                        c.c_size_t(x.size), kind)
         else:
-            self._call(_lib.ddp_all_gatherv, self._data(x), self._data(out),
-                       _counts(counts), kind)
+            sizes = self._counts(counts)
+            self._call(_lib.ddp_all_gatherv, self._data(x, sizes[self.rank]),
+                       self._data(out, sum(sizes)), sizes, kind)
 
     def reduce_scatter(self, x, out, counts=None, op="sum", bfloat16=False):
         kind = self._type(x, bfloat16)
         if counts is None:
-            self._call(_lib.ddp_reduce_scatter, self._data(x), self._data(out),
-                       c.c_size_t(out.size), kind, OPS[op])
+            self._call(_lib.ddp_reduce_scatter, self._data(x, out.size * self.size),
+                       self._data(out), c.c_size_t(out.size), kind, OPS[op])
         else:
-            self._call(_lib.ddp_reduce_scatterv, self._data(x), self._data(out),
-                       _counts(counts), kind, OPS[op])
+            sizes = self._counts(counts)
+            self._call(_lib.ddp_reduce_scatterv, self._data(x, sum(sizes)),
+                       self._data(out, sizes[self.rank]), sizes, kind, OPS[op])
 
     def gather(self, x, out=None, counts=None, root=0):
+        kind, mine = self._type(x, False), self.rank == root
         if counts is None:
-            self._call(_lib.ddp_gather, self._data(x), self._data(out),
-                       c.c_size_t(x.size), self._type(x, False), root)
+            self._call(_lib.ddp_gather, self._data(x),
+                       self._data(out, x.size * self.size if mine else 0),
+                       c.c_size_t(x.size), kind, root)
         else:
+            sizes = self._counts(counts)
             self._call(_lib.ddp_gatherv, self._data(x), c.c_size_t(x.size),
-                       self._data(out), _counts(counts), self._type(x, False), root)
+                       self._data(out, sum(sizes) if mine else 0), sizes, kind, root)
 
     def scatter(self, x, out, counts=None, root=0):
+        kind, mine = self._type(out, False), self.rank == root
         if counts is None:
-            self._call(_lib.ddp_scatter, self._data(x), self._data(out),
-                       c.c_size_t(out.size), self._type(out, False), root)
+            self._call(_lib.ddp_scatter, self._data(x, out.size * self.size if mine else 0),
+                       self._data(out), c.c_size_t(out.size), kind, root)
         else:
-            self._call(_lib.ddp_scatterv, self._data(x), _counts(counts), self._data(out),
-                       c.c_size_t(out.size), self._type(out, False), root)
+            sizes = self._counts(counts)
+            self._call(_lib.ddp_scatterv, self._data(x, sum(sizes) if mine else 0), sizes,
+                       self._data(out), c.c_size_t(out.size), kind, root)
 
     def all_to_all(self, x, out, send_counts=None, recv_counts=None):
+        kind = self._type(x, False)
         if send_counts is None:
-            self._call(_lib.ddp_all_to_all, self._data(x), self._data(out),
-                       c.c_size_t(x.size // self.size), self._type(x, False))
+            each = x.size // self.size
+            self._call(_lib.ddp_all_to_all, self._data(x), self._data(out, each * self.size),
+                       c.c_size_t(each), kind)
         else:
-            self._call(_lib.ddp_all_to_allv, self._data(x), _counts(send_counts),
-                       self._data(out), _counts(recv_counts), self._type(x, False))
+            to, of = self._counts(send_counts), self._counts(recv_counts)
+            self._call(_lib.ddp_all_to_allv, self._data(x, sum(to)), to,
+                       self._data(out, sum(of)), of, kind)

@@ -144,7 +144,25 @@ class Checker:
             g.all_to_all(arena(np.concatenate(table[g.rank])), out, give, give)
             self.same(out, want, "all_to_all", counts, *what)
 
+    def refuses(self):
+        """What would be written behind an array's end is an exception, and nothing is sent."""
+        g, x = self.g, np.zeros(4, "float32")
+        for wrong in (lambda: g.all_gather(x, x[:3]),
+                      lambda: g.all_gather(x, x, [1] * (g.size + 1)),
+                      lambda: g.gather(x, x[:3], root=g.rank),
+                      lambda: g.scatter(x[:0], x, [1] * g.size, root=g.rank),
+                      lambda: g.all_to_all(x, x, [5] * g.size, [5] * g.size),
+                      lambda: g.all_reduce(x.astype("complex64"))):
+            try:
+                wrong()
+            except ddpgroup.Error:
+                self.checks += 1
+            else:
+                raise AssertionError("an array that is too small is taken")
+
     def run(self):
+        self.refuses()
+
         def private(x):
             return x.copy()
 

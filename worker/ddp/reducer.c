@@ -41,7 +41,8 @@ struct reducer {
     float *grads; /* block + HEAD */
     size_t count; /* gradients */
 
-    struct bucket *buckets;        /* owned, as many as parameters at most */
+    size_t most;                   /* buckets: as many as parameters */
+    struct bucket *buckets;        /* owned, [most] */
     struct bucket *pieces;         /* owned: this rank's of each bucket */
     struct ddp_request **requests; /* owned, one a bucket; NULL: ended or not started */
     int64_t *began;                /* owned, one a bucket */
@@ -98,6 +99,7 @@ struct reducer *reducer_create(struct ddp_group *group, const struct model *mode
         return NULL;
     }
     r->grads = r->block + HEAD;
+    r->most = nparams;
     r->buckets = xcalloc(nparams, sizeof *r->buckets);
     r->pieces = xcalloc(nparams, sizeof *r->pieces);
     r->requests = xcalloc(nparams, sizeof(void *));
@@ -149,8 +151,7 @@ int reducer_use_plan(struct reducer *r, const char *text)
     bool good = true;
     for (char *next; *text && good; text = *next ? next + 1 : next) {
         size_t offset = strtoull(text, &next, 10);
-        good = next > text && (*next == ',' || !*next) && offset < end &&
-               n < 2 * MODEL_MAX_LAYERS;
+        good = next > text && (*next == ',' || !*next) && offset < end && n < r->most;
         if (good)
             plan[n++] = (struct bucket){offset, end - offset};
         end = offset;

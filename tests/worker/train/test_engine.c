@@ -3,6 +3,7 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
+#include "worker/ddp/reducer.h"
 #include "worker/engine.h"
 
 #include <math.h>
@@ -204,6 +205,28 @@ START_TEST(bad_gradients_are_skipped)
 }
 END_TEST
 
+static const struct {
+    const char *text;
+    bool good;
+} plans[] = {{"10,0", true},      {"0", true},     {"", false},  {"10", false},
+             {"10,20,0", false},  {"10;0", false}, {",", false}, {"99999999999,0", false},
+             {"4,3,2,1,0", false}}; /* of more buckets than toy's 4 parameters */
+
+START_TEST(a_plan_that_cannot_be_is_refused)
+{
+    struct ddp_err err;
+    struct fixture f = open_engine("toy", (struct engine_job){0});
+    struct reducer *r = reducer_create(f.group, f.model, f.job.buckets, &err);
+    ck_assert_msg(r != NULL, "%s", err.text);
+    ck_assert_int_eq(reducer_use_plan(r, plans[_i].text), plans[_i].good ? 0 : -1);
+    char text[64];
+    reducer_plan_text(r, text, sizeof text);
+    ck_assert(!plans[_i].good || strcmp(text, plans[_i].text) == 0);
+    reducer_destroy(r);
+    close_engine(&f);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("engine");
@@ -215,6 +238,7 @@ Suite *suite(void)
                         ARRAY_LEN(spoilt));
     tcase_add_test(t, an_overflow_is_traced_to_the_layer_that_made_it);
     tcase_add_test(t, bad_gradients_are_skipped);
+    tcase_add_loop_test(t, a_plan_that_cannot_be_is_refused, 0, ARRAY_LEN(plans));
     suite_add_tcase(s, t);
     return s;
 }

@@ -155,6 +155,8 @@ def a_dead_rank_is_noticed():
 def a_large_checkpoint_is_written_by_all_ranks_and_resumed_by_any_number():
     common = (*QUIET, "--optimizer", "adam", "--model", "mlp", "--seed", 7)
     parts = ("--checkpoint-shard-mb", 0)
+    os.mkdir("run[1]")  # a name, not a pattern
+    os.chdir("run[1]")
     run_ok(3, *common, "--epochs", 3, "--logits", "whole", "--log", "log.whole")
     run_ok(3, *common, "--epochs", 2, "--checkpoint", "c", *parts)
     assert sorted(os.listdir(".")) == ["c", "c.00000030.1-of-3", "c.00000030.2-of-3",
@@ -164,8 +166,8 @@ def a_large_checkpoint_is_written_by_all_ranks_and_resumed_by_any_number():
     for optimizer in ((), ("--shard-optimizer",)):
         run_ok(3, *common, *optimizer, "--epochs", 3, "--resume", "c", "--logits", "half")
         assert open("whole", "rb").read() == open("half", "rb").read() or optimizer
-    shown = run_ok(2, *common, "--epochs", 4, "--checkpoint", "c", "--resume", *parts,
-                   "--check-replicas").out
+    shown = run_ok(2, *common, "--epochs", 4, "--checkpoint", os.path.abspath("c"), "--resume",
+                   *parts, "--check-replicas").out
     assert "training goes on" in shown, shown
     assert len([f for f in os.listdir(".") if "-of-" in f]) == 2, os.listdir(".")
     run_ok(2, *common, "--shard-optimizer", "--epochs", 5, "--checkpoint", "one", "--resume", "c")

@@ -33,10 +33,10 @@ struct pmi_server {
     struct pmi_events events;
     void *arg;
     struct pmi_client *clients; /* owned, by local rank */
-    struct pmi_keys *keys;      /* owned: of all ranks, since the last barrier */
-    struct pmi_keys *node;      /* owned: of this node alone, PMI-2 */
-    struct pack news;           /* what was put here since then */
-    uint32_t waiting;           /* clients in the barrier */
+    struct pmi_keys *keys; /* owned: of all ranks, as of the last barrier, and ours */
+    struct pmi_keys *node; /* owned: of this node alone, PMI-2 */
+    struct pack news;      /* what was put here since then */
+    uint32_t waiting;      /* clients in the barrier */
     uint32_t barriers;
 };
 
@@ -54,7 +54,8 @@ struct pmi_dialect {
 
 extern const struct pmi_dialect pmi_one, pmi_two;
 
-/* Send it, with what the client's dialect has before it. Who does not read is closed. */
+/* Send it, with what the client's dialect has before it. Who does not read, or asks for
+ * more than an answer can be, is closed. */
 void pmi_answer(struct pmi_client *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

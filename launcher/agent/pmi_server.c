@@ -43,6 +43,11 @@ void pmi_answer(struct pmi_client *c, const char *fmt, ...)
     va_start(ap, fmt);
     int n = vsnprintf(body, PMI_REQUEST_MAX, fmt, ap);
     va_end(ap);
+    if (n < 0 || n >= PMI_REQUEST_MAX) {
+        log_debug("rank %u asks for an answer that is too long", c->rank);
+        client_close(c);
+        return;
+    }
     if (c->second) {
         snprintf(length, sizeof length, "%6d", n);
         memcpy(text, length, 6);

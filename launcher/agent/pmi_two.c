@@ -68,10 +68,21 @@ static void two_jobattr(struct pmi_client *c, const struct pmi_request *r)
                                                   : pmi_keys_get(c->server->keys, key));
 }
 
+static const char too_long[] = "rc=-1;errmsg=key or value too long;";
+
+static bool can_be_put(const char *key, const char *value)
+{
+    return *key && strlen(key) <= PMI_KEY_MAX && strlen(value) <= PMI_VALUE_MAX;
+}
+
 static void two_putnode(struct pmi_client *c, const struct pmi_request *r)
 {
     struct pmi_server *s = c->server;
     const char *key = pmi_text(r, "key"), *value = pmi_text(r, "value");
+    if (!can_be_put(key, value)) {
+        answer(c, "info-putnodeattr", too_long);
+        return;
+    }
     pmi_keys_put(&s->node, key, value);
     answer(c, "info-putnodeattr", "rc=0;");
     for (uint32_t i = 0; i < s->share->nlocal; i++) {
@@ -104,10 +115,10 @@ static void two_getnode(struct pmi_client *c, const struct pmi_request *r)
 static void two_put(struct pmi_client *c, const struct pmi_request *r)
 {
     const char *key = pmi_text(r, "key"), *value = pmi_text(r, "value");
-    bool good = *key && strlen(key) <= PMI_KEY_MAX && strlen(value) <= PMI_VALUE_MAX;
+    bool good = can_be_put(key, value);
     if (good)
         pmi_put(c->server, key, value);
-    answer(c, "kvs-put", good ? "rc=0;" : "rc=-1;errmsg=key or value too long;");
+    answer(c, "kvs-put", good ? "rc=0;" : too_long);
 }
 
 static void two_get(struct pmi_client *c, const struct pmi_request *r)

@@ -85,6 +85,8 @@ def second():
     if int(os.environ["MPI_LOCALRANKID"]) == 0:
         ask_2("info-putnodeattr", key="leader", value=f"{rank};")
     assert ask_2("info-getnodeattr", key="leader", wait="TRUE")["value"].endswith(";")
+    assert ask_2("info-putnodeattr", key="long", value=";" * 2000)["rc"] != "0"
+    assert ask_2("kvs-put", key="long", value="x" * 2000)["rc"] != "0"
     for turn in range(3):
         assert ask_2("kvs-put", key=f"card-{rank}-{turn}", value=f"{ODD} {rank}")["rc"] == "0"
         assert ask_2("kvs-fence", thrid="7")["thrid"] == "7"

@@ -20,6 +20,54 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Returns 0 when `events` are there, -1 with errno. */
+static int wait_for(int fd, short events, int64_t deadline_ms)
+{
+    for (;;) {
+        struct pollfd p = {.fd = fd, .events = events};
+        int64_t left = deadline_ms - now_ms();
+        int n = left > 0 ? poll(&p, 1, left > 60000 ? 60000 : (int)left) : 0;
+        if (n > 0)
+            return 0;
+        if (n < 0 && errno != EINTR)
+            return -1;
+        if (n == 0 && now_ms() >= deadline_ms) {
+            errno = ETIMEDOUT;
+            return -1;
+        }
+    }
+}
+
+int sock_read_all(int fd, void *p, size_t n, int64_t deadline_ms)
+{
+    for (unsigned char *to = p; n > 0;) {
+        ssize_t got = wait_for(fd, POLLIN, deadline_ms) < 0 ? -1 : read(fd, to, n);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR))
+            continue;
+        if (got == 0)
+            errno = ECONNRESET;
+        if (got <= 0)
+            return -1;
+        to += got;
+        n -= (size_t)got;
+    }
+    return 0;
+}
+
+int sock_write_all(int fd, const void *p, size_t n, int64_t deadline_ms)
+{
+    for (const unsigned char *from = p; n > 0;) {
+        ssize_t sent = wait_for(fd, POLLOUT, deadline_ms) < 0 ? -1 : write(fd, from, n);
+        if (sent < 0 && (errno == EAGAIN || errno == EINTR))
+            continue;
+        if (sent < 0)
+            return -1;
+        from += sent;
+        n -= (size_t)sent;
+    }
+    return 0;
+}
+
 int sock_set_nonblock(int fd, bool on)
 {
     int flags = fcntl(fd, F_GETFL);

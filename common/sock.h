@@ -29,6 +29,11 @@ void sock_name(const struct sockaddr *sa, char *text, size_t size);
 void sock_addr(const struct sockaddr *sa, char *text, size_t size);
 int sock_port(const struct sockaddr *sa);
 
+/* All `n` bytes, until `deadline_ms`. -1 with errno: ETIMEDOUT, or ECONNRESET where the
+ * other end has hung up. */
+int sock_read_all(int fd, void *p, size_t n, int64_t deadline_ms);
+int sock_write_all(int fd, const void *p, size_t n, int64_t deadline_ms);
+
 int sock_set_nonblock(int fd, bool on);
 void sock_set_nodelay(int fd);
 void sock_set_keepalive(int fd, int idle_s, int interval_s, int count);

@@ -61,7 +61,10 @@ static int read_line(int fd, char *line, size_t size)
     while (n < size - 1 && !memchr(line, '\n', n)) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
         int64_t left = until - now_ms();
-        if (left <= 0 || poll(&p, 1, (int)left) == 0)
+        int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready <= 0)
             return -1;
         ssize_t got = read(fd, line + n, size - 1 - n);
         if (got < 0 && errno == EINTR)

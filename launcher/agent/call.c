@@ -8,8 +8,6 @@
 #include "launcher/link/handshake.h"
 #include "launcher/spawn/carrier.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,61 +16,22 @@
 /* for one address: the others shall have their turn, too */
 enum { TRY_MS = 4000 };
 
-static int wait_for(int fd, short events, int64_t deadline_ms)
-{
-    struct pollfd p = {.fd = fd, .events = events};
-    int64_t left = deadline_ms - now_ms();
-    if (left <= 0 || poll(&p, 1, (int)left) <= 0) {
-        errno = ETIMEDOUT;
-        return -1;
-    }
-    return 0;
-}
-
-static int read_all(int fd, unsigned char *p, size_t n, int64_t deadline_ms)
-{
-    while (n > 0) {
-        ssize_t got = wait_for(fd, POLLIN, deadline_ms) < 0 ? -1 : read(fd, p, n);
-        if (got < 0 && (errno == EAGAIN || errno == EINTR))
-            continue;
-        if (got == 0)
-            errno = ECONNRESET;
-        if (got <= 0)
-            return -1;
-        p += got;
-        n -= (size_t)got;
-    }
-    return 0;
-}
-
-static int write_all(int fd, const unsigned char *p, size_t n, int64_t deadline_ms)
-{
-    while (n > 0) {
-        ssize_t sent = wait_for(fd, POLLOUT, deadline_ms) < 0 ? -1 : write(fd, p, n);
-        if (sent < 0 && (errno == EAGAIN || errno == EINTR))
-            continue;
-        if (sent <= 0)
-            return -1;
-        p += sent;
-        n -= (size_t)sent;
-    }
-    return 0;
-}
-
 static int prove(int in, int out, const struct summons *s, int64_t deadline_ms,
                  struct link_keys *keys, struct ddp_err *err)
 {
     unsigned char offer[HANDSHAKE_OFFER], answer[HANDSHAKE_ANSWER],
         proof[HANDSHAKE_PROOF];
     struct handshake h;
-    if (read_all(in, offer, sizeof offer, deadline_ms) < 0)
+    int rc = 0;
+    if (sock_read_all(in, offer, sizeof offer, deadline_ms) < 0)
         return err_errno(err, "it says nothing");
     if (handshake_answer(&h, &s->key, s->node, offer, answer, err) < 0)
-        return -1;
-    if (write_all(out, answer, sizeof answer, deadline_ms) < 0 ||
-        read_all(in, proof, sizeof proof, deadline_ms) < 0)
-        return err_errno(err, "it does not take the key");
-    int rc = handshake_confirm(&h, proof, keys, err);
+        rc = -1;
+    else if (sock_write_all(out, answer, sizeof answer, deadline_ms) < 0 ||
+             sock_read_all(in, proof, sizeof proof, deadline_ms) < 0)
+        rc = err_errno(err, "it does not take the key");
+    else
+        rc = handshake_confirm(&h, proof, keys, err);
     secret_wipe(&h, sizeof h);
     return rc;
 }
@@ -126,7 +85,7 @@ int call_by_stdio(const struct summons *s, struct link_keys *keys)
     struct ddp_err err;
     sock_set_nonblock(STDIN_FILENO, true);
     sock_set_nonblock(STDOUT_FILENO, true);
-    if (write_all(STDOUT_FILENO, (const unsigned char *)line, sizeof line - 1, until) < 0)
+    if (sock_write_all(STDOUT_FILENO, line, sizeof line - 1, until) < 0)
         return -1;
     return prove(STDIN_FILENO, STDOUT_FILENO, s, until, keys, &err);
 }

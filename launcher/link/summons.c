@@ -198,7 +198,10 @@ int summons_read(int fd, int64_t deadline_ms, struct summons *s, struct ddp_err 
     while (rc == 1) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
         int64_t left = deadline_ms - now_ms();
-        if (left <= 0 || poll(&p, 1, (int)left) == 0)
+        int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready <= 0)
             rc = err_set(err, "nobody says on stdin what to do: it is started by ddprun");
         else if (n == SUMMONS_MAX || read(fd, text + n, 1) != 1)
             rc = err_set(err, "the words on stdin end early: it is started by ddprun");

@@ -20,8 +20,6 @@
 #include "launcher/peer/known.h"
 #include "launcher/spawn/program.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,9 +60,7 @@ static bool somebody_waits(const struct member *m)
 {
     char magic[6] = "";
     int fd = sock_connect(m->head, m->port, now_ms() + 2000, false, NULL);
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-    bool yes = fd >= 0 && poll(&p, 1, 2000) > 0 &&
-               read(fd, magic, sizeof magic) == sizeof magic &&
+    bool yes = fd >= 0 && sock_read_all(fd, magic, sizeof magic, now_ms() + 2000) == 0 &&
                memcmp(magic, "DDPRUN", sizeof magic) == 0;
     if (fd >= 0)
         close(fd);
@@ -139,27 +135,6 @@ static int find_head(struct member *m, struct ddp_err *err)
 
 /* --- joining it --------------------------------------------------------------------- */
 
-static int take_all(int fd, unsigned char *p, size_t n, int64_t deadline_ms)
-{
-    while (n > 0) {
-        struct pollfd w = {.fd = fd, .events = POLLIN};
-        int64_t left = deadline_ms - now_ms();
-        int ready = left > 0 ? poll(&w, 1, (int)left) : 0;
-        ssize_t got = ready > 0 ? read(fd, p, n) : -1;
-        if (ready == 0)
-            errno = ETIMEDOUT;
-        if (got == 0)
-            errno = ECONNRESET;
-        if (got < 0 && (errno == EAGAIN || errno == EINTR))
-            continue;
-        if (got <= 0)
-            return -1;
-        p += got;
-        n -= (size_t)got;
-    }
-    return 0;
-}
-
 /* Say who we are, and wait for everybody else to do so. */
 static int join(struct member *m, const struct note_here *own, int *code,
                 struct ddp_err *err)
@@ -167,8 +142,9 @@ static int join(struct member *m, const struct note_here *own, int *code,
     unsigned char bytes[NOTE_SIZE];
     struct note_answer answer;
     note_here_seal(own, &m->keys.out, bytes);
-    if (write(m->fd, bytes, sizeof bytes) != (ssize_t)sizeof bytes ||
-        take_all(m->fd, bytes, sizeof bytes, m->deadline_ms + ANSWER_MS) < 0)
+    int64_t until = m->deadline_ms + ANSWER_MS;
+    if (sock_write_all(m->fd, bytes, sizeof bytes, until) < 0 ||
+        sock_read_all(m->fd, bytes, sizeof bytes, until) < 0)
         return err_errno(err, "the head, which was there, has gone");
     if (note_answer_open(bytes, &m->keys.in, &answer, err) < 0)
         return err_prefix(err, "the head");

@@ -20,10 +20,13 @@ static int read_line(int fd, char *line, size_t size, int64_t deadline_ms)
     while (n < size - 1) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
         int64_t left = deadline_ms - now_ms();
-        if (left <= 0 || poll(&p, 1, (int)left) == 0) {
+        int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready == 0)
             errno = ETIMEDOUT;
+        if (ready <= 0)
             return -1;
-        }
         ssize_t got = read(fd, line + n, 1);
         if (got < 0 && (errno == EINTR || errno == EAGAIN))
             continue;

@@ -4,6 +4,7 @@
 #include "common/sock.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <unistd.h>
@@ -67,6 +68,37 @@ START_TEST(mapped_addresses_read_as_ipv4)
 }
 END_TEST
 
+START_TEST(all_bytes_come_or_it_is_said_why_not)
+{
+    char text[8] = "";
+    int fds[2];
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+    ck_assert_int_eq(sock_write_all(fds[1], "abc", 3, now_ms() + 5000), 0);
+    ck_assert_int_eq(sock_write_all(fds[1], "def", 3, now_ms() + 5000), 0);
+    ck_assert_int_eq(sock_read_all(fds[0], text, 6, now_ms() + 5000), 0);
+    ck_assert_str_eq(text, "abcdef");
+    ck_assert_int_eq(sock_read_all(fds[0], text, 1, now_ms() + 20), -1);
+    ck_assert_int_eq(errno, ETIMEDOUT);
+    ck_assert_int_eq(sock_write_all(fds[1], "x", 1, now_ms() + 5000), 0);
+    close(fds[1]);
+    ck_assert_int_eq(sock_read_all(fds[0], text, 2, now_ms() + 5000), -1);
+    ck_assert_int_eq(errno, ECONNRESET);
+    close(fds[0]);
+}
+END_TEST
+
+START_TEST(what_nobody_takes_ends_at_the_deadline)
+{
+    static char big[1 << 22];
+    int fds[2];
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+    ck_assert_int_eq(sock_write_all(fds[1], big, sizeof big, now_ms() + 20), -1);
+    ck_assert_int_eq(errno, ETIMEDOUT);
+    close(fds[0]);
+    close(fds[1]);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("sock");
@@ -76,6 +108,8 @@ Suite *suite(void)
     tcase_add_test(t, a_refused_connection_is_retried_until_the_deadline);
     tcase_add_test(t, unknown_names_are_named);
     tcase_add_test(t, mapped_addresses_read_as_ipv4);
+    tcase_add_test(t, all_bytes_come_or_it_is_said_why_not);
+    tcase_add_test(t, what_nobody_takes_ends_at_the_deadline);
     suite_add_tcase(s, t);
     return s;
 }

@@ -24,7 +24,6 @@
 #include "launcher/spawn/starter.h"
 #include "launcher/spawn/tree.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,24 +210,12 @@ void job_store_wanted(const struct job *j, const char *addr, struct msg_store *s
 
 static char *agent_path(const struct opts *o)
 {
-    char self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (o->agent)
         return xstrdup(o->agent);
-    if (n > 0) {
-        /* in a build folder, or in a prefix that has been moved */
-        static const char *const places[] = {"", "/../libexec/ddprun"};
-        self[n] = '\0';
-        *strrchr(self, '/') = '\0';
-        for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-            char *path = xasprintf("%s%s/ddprun-agent", self, places[i]), *real;
-            real = access(path, X_OK) == 0 ? realpath(path, NULL) : NULL;
-            free(path);
-            if (real)
-                return real;
-        }
-    }
-    return xstrdup(DDPRUN_LIBEXECDIR "/ddprun-agent");
+    char *ours = program_of_ours("ddprun-agent"),
+         *real = ours ? realpath(ours, NULL) : NULL;
+    free(ours);
+    return real ? real : xstrdup(DDPRUN_LIBEXECDIR "/ddprun-agent");
 }
 
 void job_hosts(const struct job *j, struct msg_hosts *hosts)

@@ -67,7 +67,8 @@ static void nodes_of(const struct pmix_server *s, const struct pmix_call *c,
 void pmix_fence(struct pmix_server *s, const struct pmix_call *c)
 {
     struct pack key = {0}, k = {0};
-    pack_u32(&key, count_of(s, c));
+    uint32_t number = count_of(s, c);
+    pack_u32(&key, number);
     for (uint32_t i = 0; i < c->nranks; i++)
         pack_u32(&key, c->ranks[i]);
     struct pmix_pending *p = xcalloc(1, sizeof *p);
@@ -80,7 +81,7 @@ void pmix_fence(struct pmix_server *s, const struct pmix_call *c)
                           .status = c->status};
     nodes_of(s, c, &m);
     msg_fence_pack_head(&m, &k);
-    log_debug("fence %u of %u ranks brings %zu bytes, status %d", s->last_id, c->nranks,
+    log_debug("fence %u of %u ranks brings %zu bytes, status %d", number, c->nranks,
               c->size, c->status);
     pmix_send(s, MSG_FENCE, &k, c->data, c->size);
     msg_fence_finish(&m);

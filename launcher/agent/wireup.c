@@ -61,9 +61,11 @@ struct wireup {
 
 /* --- what goes up ------------------------------------------------------------------- */
 
-static void tell_abort(struct wireup *w, uint32_t rank, int64_t at_ns, const char *text)
+static void tell_abort(struct wireup *w, uint32_t rank, int code, int64_t at_ns,
+                       const char *text)
 {
-    struct msg_abort m = {.rank = rank, .code = 1, .at_ns = at_ns, .text = xstrdup(text)};
+    struct msg_abort m = {
+        .rank = rank, .code = code, .at_ns = at_ns, .text = xstrdup(text)};
     struct pack k = {0};
     msg_abort_pack(&m, &k);
     w->events.send(MSG_ABORT, &k, NULL, 0, w->arg);
@@ -85,7 +87,7 @@ static int hear_member(struct wireup *w, const struct frame *f, struct ddp_err *
         if (m.state != MEMBER_ASKED)
             member->joined = m.state == MEMBER_JOINED;
         else if (member->joined && member->exited)
-            tell_abort(w, m.rank, member->exited_ns, left_open);
+            tell_abort(w, m.rank, 1, member->exited_ns, left_open);
     }
     return 0;
 }
@@ -281,7 +283,7 @@ void wireup_exited(struct wireup *w, uint32_t local, const struct msg_exit *how)
     if (how->status != 0)
         return;
     if (open) {
-        tell_abort(w, how->rank, how->at_ns, left_open);
+        tell_abort(w, how->rank, 1, how->at_ns, left_open);
     } else if (m->joined && w->link) {
         struct msg_member asked = {how->rank, MEMBER_ASKED};
         struct pack k = {0};
@@ -306,9 +308,8 @@ void wireup_tell(const struct wireup *w, struct rank_facts *facts)
 {
     facts->pmix_nspace = w->nspace;
     facts->pmix_uri = w->uri;
-    if (w->pmi) {
+    if (w->pmi)
         facts->pmi_fd = CHILD_EXTRA_FD;
-    }
 }
 
 unsigned wireup_serves(const struct wireup *w)
@@ -349,14 +350,7 @@ static int open_gate(struct wireup *w, struct ddp_err *err)
 
 static void on_pmi_abort(uint32_t rank, int code, const char *text, void *arg)
 {
-    struct wireup *w = arg;
-    struct msg_abort m = {
-        .rank = rank, .code = code, .at_ns = now_ns(), .text = xstrdup(text)};
-    struct pack k = {0};
-    msg_abort_pack(&m, &k);
-    w->events.send(MSG_ABORT, &k, NULL, 0, w->arg);
-    pack_finish(&k);
-    msg_abort_finish(&m);
+    tell_abort(arg, rank, code, now_ns(), text);
 }
 
 static void on_pmi_send(enum msg_type type, const struct pack *head, const void *data,

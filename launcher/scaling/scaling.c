@@ -123,15 +123,23 @@ static int run(char *const *argv, const char *path, double *seconds, struct ddp_
     int log = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), status;
     if (log < 0)
         return err_errno(err, "cannot create '%s'", path);
+    /* Ctrl-C is for the run: who has started it waits for its end in order */
+    void (*on_int)(int) = signal(SIGINT, SIG_IGN),
+         (*on_quit)(int) = signal(SIGQUIT, SIG_IGN);
     int64_t start = now_ns();
     pid_t parent = getpid(), pid = fork();
-    if (pid == 0)
+    if (pid == 0) {
+        signal(SIGINT, on_int);
+        signal(SIGQUIT, on_quit);
         become(argv, log, parent);
+    }
     close(log);
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    signal(SIGINT, on_int);
+    signal(SIGQUIT, on_quit);
     if (pid < 0)
         return err_errno(err, "cannot fork");
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
     *seconds = (double)(now_ns() - start) / 1e9;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

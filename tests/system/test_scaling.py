@@ -76,6 +76,18 @@ class Scaling(LaunchTest):
         launched.wait()
         self.assertTrue(wait_until(lambda: not launch.marked(self.mark)))
 
+    def test_ctrl_c_ends_the_run_in_order(self):
+        launched = self.start(
+            "--scaling", "1,2", "sh", "-c", "trap 'sleep 0.3; echo >saved; exit 0' INT; echo >up; "
+            "while :; do sleep 0.05; done", cwd=self.folder.name,
+            command=["setsid", launch.DDPRUN])
+        self.assertTrue(wait_until(lambda: os.path.exists(os.path.join(self.folder.name, "up"))))
+        os.killpg(launched.process.pid, signal.SIGINT)
+        launched.wait()
+        self.assert_ended(launched, 130)
+        self.assertTrue(os.path.exists(os.path.join(self.folder.name, "saved")))
+        self.assertIn("with 1 rank it ended with 130", launched.err)
+
     def test_a_dry_run_shows_the_commands(self):
         done = self.scale("--scaling", "1,2", "--dry-run", "-x", "A=1", "prog", "{total:5}")
         self.assert_ended(done, 0)

@@ -19,7 +19,7 @@
 #define DDPRUN_VERSION "unknown"
 #endif
 
-/* --- help -------------------------------------------------------------------------- */
+/* --- help --------------------------------------------------------------------------- */
 
 static const char *dashes(size_t len)
 {
@@ -96,7 +96,7 @@ static void print_line(const char *text, void *arg)
     fprintf(arg, "%s\n", text);
 }
 
-/* --- parsing ----------------------------------------------------------------------- */
+/* --- parsing ------------------------------------------------------------------------ */
 
 /* Is `name` (`len` bytes, '_' counts as '-') one of the names? */
 static bool has_name(const struct option *o, const char *name, size_t len)

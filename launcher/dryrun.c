@@ -158,7 +158,7 @@ static int bind_here(const struct job *j, struct binding *own,
     return 0;
 }
 
-/* --- Python ranks ------------------------------------------------------------------ */
+/* --- Python ranks ------------------------------------------------------------------- */
 
 struct asked {
     struct loop *loop;

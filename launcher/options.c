@@ -14,7 +14,7 @@
 
 #define RANKS_MAX 10000000
 
-/* --- readers ----------------------------------------------------------------------- */
+/* --- readers ------------------------------------------------------------------------ */
 
 static void *field(struct opts *opts, const struct option *o)
 {
@@ -268,7 +268,7 @@ static int read_master(const struct option *o, const char *name, const char *tex
     return 0;
 }
 
-/* --- the table --------------------------------------------------------------------- */
+/* --- the table ---------------------------------------------------------------------- */
 
 static const struct word map_words[] = {{"block", MAP_BLOCK},    {"slot", MAP_BLOCK},
                                         {"cyclic", MAP_CYCLIC},  {"node", MAP_CYCLIC},

@@ -96,9 +96,10 @@ struct signals *signals_create(struct loop *loop, const struct signals_events *e
     s->arg = arg;
     s->fd = -1;
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGTTIN,
-           SIG_IGN); /* in the background, reading or writing the terminal must */
-    signal(SIGTTOU, SIG_IGN); /* not stop us: a stopped launcher hears of no failure */
+    /* in the background, reading or writing the terminal must not stop us: a stopped
+     * launcher hears of no failure */
+    signal(SIGTTIN, SIG_IGN);
+    signal(SIGTTOU, SIG_IGN);
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         if (ignored(table[i].sig)) {
             if (table[i].sig == SIGINT || table[i].sig == SIGQUIT)

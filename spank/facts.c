@@ -30,8 +30,7 @@ int step_port(uint32_t job, uint32_t step)
     return PORT_FIRST + (int)(((uint64_t)job * STEPS + step) % PORT_COUNT);
 }
 
-/* --- where rank 0 is -----------------------------------------------------------------
- */
+/* --- where rank 0 is ---------------------------------------------------------------- */
 
 static char *lower(const char *name, size_t len)
 {
@@ -81,8 +80,7 @@ char *step_master(char *const *env, struct ddp_err *err)
     return name;
 }
 
-/* --- the numbers ---------------------------------------------------------------------
- */
+/* --- the numbers -------------------------------------------------------------------- */
 
 static int number(char *const *env, const char *name, const char *other, int *out,
                   struct ddp_err *err)

@@ -79,8 +79,7 @@ static char **job_env(spank_t sp)
     return spank_get_item(sp, S_JOB_ENV, &env) == ESPANK_SUCCESS ? env : NULL;
 }
 
-/* --- everywhere -----------------------------------------------------------------------
- */
+/* --- everywhere --------------------------------------------------------------------- */
 
 extern PUBLIC int slurm_spank_init(spank_t sp, int argc, char *argv[])
 {
@@ -102,8 +101,7 @@ extern PUBLIC int slurm_spank_init(spank_t sp, int argc, char *argv[])
     return 0;
 }
 
-/* --- srun, before the step starts
- * ------------------------------------------------------- */
+/* --- srun, before the step starts --------------------------------------------------- */
 
 static bool is_free(int port)
 {
@@ -140,8 +138,7 @@ extern PUBLIC int slurm_spank_local_user_init(spank_t sp, int argc, char *argv[]
     return 0;
 }
 
-/* --- slurmstepd, before the tasks ------------------------------------------------------
- */
+/* --- slurmstepd, before the tasks --------------------------------------------------- */
 
 static int master_port(char *const *env, uint32_t job, uint32_t step)
 {
@@ -196,8 +193,7 @@ extern PUBLIC int slurm_spank_user_init(spank_t sp, int argc, char *argv[])
     return 0;
 }
 
-/* --- slurmstepd, in each task ----------------------------------------------------------
- */
+/* --- slurmstepd, in each task ------------------------------------------------------- */
 
 static void set_variable(const char *name, const char *value, bool gives_way, void *arg)
 {
@@ -248,8 +244,7 @@ extern PUBLIC int slurm_spank_task_init(spank_t sp, int argc, char *argv[])
     return 0;
 }
 
-/* --- the end of the step
- * ---------------------------------------------------------------- */
+/* --- the end of the step ------------------------------------------------------------ */
 
 extern PUBLIC int slurm_spank_exit(spank_t sp, int argc, char *argv[])
 {

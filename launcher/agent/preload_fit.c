@@ -93,8 +93,7 @@ int preload_fits(const char *path, char *const *argv, struct ddp_err *why)
                            : err_set(why, "'%s' is not a Python", path);
 }
 
-/* --- the environments ----------------------------------------------------------------
- */
+/* --- the environments --------------------------------------------------------------- */
 
 static bool read_at_load(const char *name)
 {

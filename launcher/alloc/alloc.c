@@ -70,7 +70,7 @@ void alloc_destroy(struct alloc *a)
     free(a);
 }
 
-/* --- which of the nodes is this machine -------------------------------------------- */
+/* --- which of the nodes is this machine --------------------------------------------- */
 
 /* 127.0.0.1, ::1 or an address of one of our interfaces. Other addresses of 127/8 count
  * as hosts of their own: that is how several are played on one machine. */
@@ -151,7 +151,7 @@ static void fold_local(struct alloc *a)
     free(keep);
 }
 
-/* --- reading and settling ---------------------------------------------------------- */
+/* --- reading and settling ----------------------------------------------------------- */
 
 static const struct alloc_source *source_named(const struct opts *opts,
                                                struct ddp_err *err)

@@ -43,7 +43,7 @@ struct reader {
     size_t nexcluded;
 };
 
-/* --- the file ---------------------------------------------------------------------- */
+/* --- the file ----------------------------------------------------------------------- */
 
 /* All of it, also from a pipe. The caller frees. */
 static char *slurp(const char *path, size_t *size, struct ddp_err *err)
@@ -91,7 +91,7 @@ fail:
     return NULL;
 }
 
-/* --- a line ------------------------------------------------------------------------ */
+/* --- a line ------------------------------------------------------------------------- */
 
 /* The line in work without its comments, in r->blanked; returns its end. */
 static const char *blank_comments(struct reader *r)
@@ -259,7 +259,7 @@ static int read_line(struct reader *r, struct ddp_err *err)
     return 0;
 }
 
-/* --- the whole --------------------------------------------------------------------- */
+/* --- the whole ---------------------------------------------------------------------- */
 
 struct excluding {
     struct reader *r;

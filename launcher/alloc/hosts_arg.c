@@ -79,7 +79,7 @@ static int read_hosts(const struct opts *opts, struct alloc *alloc, struct ddp_e
 
 const struct alloc_source alloc_hosts_arg = {"hosts", detect, read_hosts, NULL, NULL};
 
-/* --- beside a hostfile ------------------------------------------------------------- */
+/* --- beside a hostfile -------------------------------------------------------------- */
 
 struct filter {
     const struct opts *opts;

@@ -107,8 +107,7 @@ int sagemaker_hosts(struct strv *hosts, int *current, struct ddp_err *err)
     return read_variables(hosts, current, err);
 }
 
-/* --- as a source of hosts ------------------------------------------------------------
- */
+/* --- as a source of hosts ----------------------------------------------------------- */
 
 static bool detect(const struct opts *opts)
 {

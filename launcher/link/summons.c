@@ -19,7 +19,7 @@
 /* seats are lists, but names without numbers are written out */
 enum { SUMMONS_MAX = 4 << 20 };
 
-/* --- seats ------------------------------------------------------------------------- */
+/* --- seats -------------------------------------------------------------------------- */
 
 void summons_add_seat(struct summons *s, unsigned node, const char *name)
 {
@@ -67,7 +67,7 @@ bool summons_sit(struct summons *s, const char *name)
     return s->seats.n == 0;
 }
 
-/* --- words ------------------------------------------------------------------------- */
+/* --- words -------------------------------------------------------------------------- */
 
 char *summons_write(const struct summons *s)
 {

@@ -30,7 +30,7 @@ static void say(show_fn line, void *arg, const char *fmt, ...)
     free(text);
 }
 
-/* --- hosts ------------------------------------------------------------------------- */
+/* --- hosts -------------------------------------------------------------------------- */
 
 static const struct plan_node *planned(const struct plan *p,
                                        const struct alloc_node *host)
@@ -129,7 +129,7 @@ void show_hosts(const struct show *s, show_fn line, void *arg)
     free(rows);
 }
 
-/* --- ranks ------------------------------------------------------------------------- */
+/* --- ranks -------------------------------------------------------------------------- */
 
 static const struct binding *binding_of(const struct show *s, int rank)
 {
@@ -179,7 +179,7 @@ void show_ranks(const struct show *s, show_fn line, void *arg)
     }
 }
 
-/* --- environment ------------------------------------------------------------------- */
+/* --- environment -------------------------------------------------------------------- */
 
 static struct rank_facts facts_of(const struct show *s, int rank)
 {
@@ -331,7 +331,7 @@ void show_environment(const struct show *s, show_fn line, void *arg)
     strv_finish(&first);
 }
 
-/* --- commands ---------------------------------------------------------------------- */
+/* --- commands ----------------------------------------------------------------------- */
 
 void show_commands(const struct show *s, show_fn line, void *arg)
 {

@@ -66,7 +66,7 @@ int sysview_numa_nodes(const char *root)
     return n;
 }
 
-/* --- cgroup quota ------------------------------------------------------------------ */
+/* --- cgroup quota ------------------------------------------------------------------- */
 
 /* "max 100000" or "250000 100000": quota and period in microseconds. */
 static int quota_of(const char *root, const char *cgroup)
@@ -103,7 +103,7 @@ int sysview_quota(const char *root)
     return least;
 }
 
-/* --- GPUs -------------------------------------------------------------------------- */
+/* --- GPUs --------------------------------------------------------------------------- */
 
 /* Entries of a directory: all but dot files, or those of "nvidiaN". */
 static int count_entries(const char *root, const char *path, bool devices)

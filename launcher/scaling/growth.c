@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- numbers --------------------------------------------------------------------------
- */
+/* --- numbers ------------------------------------------------------------------------ */
 
 /* Work by second. Rates are the program's own; times are compared by the work that was
  * done in them, which is one, or one for each rank. */
@@ -80,8 +79,7 @@ void growth_finish(struct growth *t)
     *t = (struct growth){0};
 }
 
-/* --- csv -------------------------------------------------------------------------------
- */
+/* --- csv ---------------------------------------------------------------------------- */
 
 static const char heading[] = "scaling,ranks,seconds,rate,unit,speedup,efficiency";
 
@@ -138,8 +136,7 @@ int growth_load(struct growth *t, const char *folder, struct ddp_err *err)
     return rc;
 }
 
-/* --- text ------------------------------------------------------------------------------
- */
+/* --- text --------------------------------------------------------------------------- */
 
 /* "12,345", "3.21" */
 static void say_rate(double value, char *out, size_t size)
@@ -196,8 +193,7 @@ static void to_file(const char *text, void *arg)
     fprintf(arg, "%s\n", text);
 }
 
-/* --- picture
- * ---------------------------------------------------------------------------- */
+/* --- picture ------------------------------------------------------------------------ */
 
 static const char style[] =
     "polyline,path.strong,path.weak,path.ideal{fill:none;stroke-width:2}\n"
@@ -291,8 +287,7 @@ static int draw(const struct growth *t, const char *path, const char *title,
     return figure_close(&f, err);
 }
 
-/* --- files
- * ------------------------------------------------------------------------------ */
+/* --- files -------------------------------------------------------------------------- */
 
 /* Written aside and renamed: who looks meanwhile sees the old one or the new one. */
 static int put_file(const struct growth *t, const char *path, bool csv,

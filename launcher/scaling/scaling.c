@@ -32,8 +32,7 @@ struct measuring {
     int lock;       /* on the folder, while the table is read and written */
 };
 
-/* --- the folder ------------------------------------------------------------------------
- */
+/* --- the folder --------------------------------------------------------------------- */
 
 /* One table for one command: another one in the same folder is refused. */
 static int claim(struct measuring *m, struct ddp_err *err)
@@ -82,8 +81,7 @@ static int record(struct measuring *m, const struct row *rows, int n, struct gro
     return rc;
 }
 
-/* --- one run ---------------------------------------------------------------------------
- */
+/* --- one run ------------------------------------------------------------------------ */
 
 /* "ddprun -np 4 <options> <program>" */
 static int make_command(const struct measuring *m, enum series series, int ranks,
@@ -199,8 +197,7 @@ static int measure(struct measuring *m, enum series series, int ranks, bool both
     return code;
 }
 
-/* --- all of them
- * ------------------------------------------------------------------------ */
+/* --- all of them -------------------------------------------------------------------- */
 
 typedef int (*size_fn)(struct measuring *m, enum series series, int ranks, bool both,
                        void *arg, struct ddp_err *err);
@@ -281,8 +278,7 @@ int scaling_run(const struct opts *opts, struct ddp_err *err)
     return rc;
 }
 
-/* --- batch jobs
- * -------------------------------------------------------------------------- */
+/* --- batch jobs --------------------------------------------------------------------- */
 
 struct submission {
     const struct opts *opts;

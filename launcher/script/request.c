@@ -18,8 +18,7 @@
 
 enum { DEFAULT_TIME_S = 3600, WARNING_S = 120, NAME_MAX_LEN = 15 };
 
-/* --- which partition -------------------------------------------------------------------
- */
+/* --- which partition ---------------------------------------------------------------- */
 
 /* "dgx, dgx-preempt, gpu" */
 static void list_partitions(const struct site *s, char *out, size_t size)
@@ -111,8 +110,7 @@ static int choose_partition(const struct opts *opts, struct request *r,
     return 0;
 }
 
-/* --- numbers
- * ---------------------------------------------------------------------------- */
+/* --- numbers ------------------------------------------------------------------------ */
 
 static int at_least(int a, int b)
 {
@@ -176,8 +174,7 @@ static void share_node(const struct opts *opts, struct request *r)
         r->memory_mb = -1;
 }
 
-/* --- limits
- * ------------------------------------------------------------------------------ */
+/* --- limits ------------------------------------------------------------------------- */
 
 static int check_gpus(const struct request *r, struct ddp_err *err)
 {
@@ -309,8 +306,7 @@ static int check(const struct opts *opts, const struct request *r, struct ddp_er
                : 0;
 }
 
-/* --- name
- * -------------------------------------------------------------------------------- */
+/* --- name --------------------------------------------------------------------------- */
 
 static bool name_char(char c)
 {

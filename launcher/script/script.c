@@ -24,8 +24,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* --- words for bash
- * --------------------------------------------------------------------- */
+/* --- words for bash ----------------------------------------------------------------- */
 
 /* Like shell_quote(), but never with a line break or another control character in it. */
 static char *quote(const char *word)
@@ -66,8 +65,7 @@ static char *quote_all(char *const *words)
     return text;
 }
 
-/* --- values
- * ------------------------------------------------------------------------------ */
+/* --- values ------------------------------------------------------------------------- */
 
 static void set(struct strv *values, const char *name, const char *value)
 {
@@ -99,15 +97,12 @@ static void set_times(struct strv *values, const struct request *r)
 {
     enum scheduler scheduler = r->site->scheduler;
     char *time = walltime_text(scheduler, r->time_s);
-
     /* Slurm can warn the script alone. What the others send before the end, if anything,
      * goes to every process of the job, and ranks would die of it. */
     set(values, "time_signal", scheduler == SCHED_SLURM ? "USR1" : "");
     set(values, "end_signals", scheduler == SCHED_LSF ? "INT TERM" : "TERM");
     set(values, "time", time);
-
     set_number(values, "warning", r->warning_s);
-
     set_number(values, "grace", r->warning_s * 3 / 4 > 0 ? r->warning_s * 3 / 4 : 1);
     free(time);
 }
@@ -175,7 +170,6 @@ static void set_options(struct strv *values, const struct opts *opts,
     }
     bool timeout = r->site->scheduler != SCHED_SLURM && !passed(opts, "timeout");
     if (timeout) {
-
         word = xasprintf("--timeout \"$((%" PRId64 " - SECONDS))s\"",
                          r->time_s - r->warning_s);
         append(&text, word);
@@ -213,7 +207,7 @@ static void set_surroundings(struct strv *values, const struct opts *opts,
     set(values, "modules", modules);
     set(values, "modules_init", modules ? site->modules_init : NULL);
     set(values, "scratch", site->scratch);
-    set(values, "exports", site->local);
+    set(values, "exports", site->exports);
     set(values, "pbs", site->scheduler == SCHED_PBS ? "yes" : "");
     char *activate = place->activate ? quote(place->activate) : NULL;
     set(values, "activate", activate);
@@ -242,8 +236,7 @@ static void set_title(struct strv *values, const struct request *r)
     free(title);
 }
 
-/* --- what the site words itself
- * ---------------------------------------------------------- */
+/* --- what the site words itself ----------------------------------------------------- */
 
 static char *fill_site_text(const struct site *s, const char *key, const char *text,
                             const struct strv *values, struct ddp_err *err)
@@ -315,8 +308,7 @@ static void set_submission(struct strv *values, const struct script_place *place
     free(more);
 }
 
-/* --- the script
- * --------------------------------------------------------------------------- */
+/* --- the script --------------------------------------------------------------------- */
 
 struct site *script_site(const struct opts *opts, struct ddp_err *err)
 {
@@ -396,8 +388,7 @@ void script_finish(struct script *s)
     *s = (struct script){0};
 }
 
-/* --- from the command line
- * ----------------------------------------------------------------- */
+/* --- from the command line ---------------------------------------------------------- */
 
 /* Where every shell on every node looks, whatever a login has added to its PATH. */
 static bool found_anyway(const char *program)

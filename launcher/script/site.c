@@ -20,8 +20,7 @@
 
 const char *const scheduler_names[] = {"", "slurm", "sge", "pbs", "lsf", NULL};
 
-/* --- values ---------------------------------------------------------------------------
- */
+/* --- values ------------------------------------------------------------------------- */
 
 /* Reads `text` into the member `to`. */
 typedef int (*value_fn)(const char *text, void *to, struct ddp_err *err);
@@ -137,7 +136,7 @@ static const struct key site_keys[] = {
     {"modules", AT(modules), read_words},
     {"scratch", AT(scratch), read_path},
     {"interface", AT(interface), read_words},
-    {"export", AT(local), read_export},
+    {"export", AT(exports), read_export},
     {0},
 };
 #undef AT
@@ -152,8 +151,7 @@ static const struct key partition_keys[] = {
 };
 #undef AT
 
-/* --- lines ----------------------------------------------------------------------------
- */
+/* --- lines -------------------------------------------------------------------------- */
 
 struct reading {
     struct site *site;
@@ -297,8 +295,7 @@ static int parse(struct site *s, const char *text, struct ddp_err *err)
     return r.failed ? -1 : check(s, err);
 }
 
-/* --- files ----------------------------------------------------------------------------
- */
+/* --- files -------------------------------------------------------------------------- */
 
 enum { FILE_MAX = 1 << 20 };
 
@@ -402,7 +399,7 @@ void site_destroy(struct site *s)
     free(s->partitions);
     char *texts[] = {s->name,    s->file,      s->title,        s->account_hint,
                      s->request, s->submit,    s->modules_init, s->modules,
-                     s->scratch, s->interface, s->local};
+                     s->scratch, s->interface, s->exports};
     for (size_t i = 0; i < ARRAY_LEN(texts); i++)
         free(texts[i]);
     free(s);
@@ -417,10 +414,24 @@ const struct partition *site_partition(const struct site *s, const char *name)
     return NULL;
 }
 
-/* --- --list-sites
- * ----------------------------------------------------------------------- */
+/* --- --list-sites ------------------------------------------------------------------- */
 
 typedef void (*line_fn)(const char *text, void *arg);
+
+/* " with 4 GPUs, 64 cores each", as far as it is known. */
+static void say_node(const struct partition *p, char *out, size_t size)
+{
+    size_t n = 0;
+    *out = '\0';
+    if (p->gpus >= 0)
+        n += (size_t)snprintf(out, size, " with %d GPU%s", p->gpus,
+                              p->gpus == 1 ? "" : "s");
+    if (p->cores > 0)
+        n += (size_t)snprintf(out + n, size - n, "%s %d cores", n ? "," : " with",
+                              p->cores);
+    if (n > 0)
+        snprintf(out + n, size - n, " each");
+}
 
 static void list_one(const char *name, const char *where, line_fn line, void *arg)
 {
@@ -434,15 +445,13 @@ static void list_one(const char *name, const char *where, line_fn line, void *ar
     free(text);
     for (size_t i = 0; s && i < s->npartitions; i++) {
         const struct partition *p = &s->partitions[i];
-        char limit[40], nodes[32] = "nodes", cores[32] = "";
+        char limit[40], nodes[32] = "nodes", each[64];
         walltime_say(p->time_s, limit, sizeof limit);
+        say_node(p, each, sizeof each);
         if (p->nodes > 0)
             snprintf(nodes, sizeof nodes, "%d node%s", p->nodes,
                      p->nodes == 1 ? "" : "s");
-        if (p->cores > 0)
-            snprintf(cores, sizeof cores, ", %d cores", p->cores);
-        text = xasprintf("           %-14s %9s with %d GPU%s%s each%s%s%s", p->name,
-                         nodes, p->gpus > 0 ? p->gpus : 0, p->gpus == 1 ? "" : "s", cores,
+        text = xasprintf("           %-14s %9s%s%s%s%s", p->name, nodes, each,
                          *limit ? ", at most " : "", limit,
                          p->preemptible ? ", preemptible" : "");
         line(text, arg);

@@ -44,13 +44,13 @@ struct site {
     char *modules;      /* to load, separated by blanks */
     char *scratch;      /* a path, with $VARIABLES of the job */
     char *interface;    /* of the fast network, for --interface */
-    char *local;        /* further lines of bash for every job: exports and such */
+    char *exports;      /* NAME=value for every job, one a line */
     struct partition *partitions; /* in the file's order; the first is the default */
     size_t npartitions;
 };
 
-/* `name` is one of those that come with ddprun, a file NAME.ini in the folders of
- * site_folders(), or the path of a file (with a '/' or ending in ".ini"). Returns NULL
+/* `name` is one of those that come with ddprun, a file NAME.ini in
+ * ~/.config/ddprun/site or /etc/ddprun/site, or the path of a file (with a '/' or ending in ".ini"). Returns NULL
  * with one line: file, line, column and what is wrong there. */
 struct site *site_read(const char *name, struct ddp_err *err);
 void site_destroy(struct site *s); /* NULL is fine */

@@ -125,8 +125,8 @@ static int run(char *const *argv, const char *script, char said[SAID_MAX], int *
     return rc;
 }
 
-/* The line that says most: the last of Slurm's ("sbatch: error: ..." comes before a
- * summary), without the program's own name. */
+/* The line that says most is the first: sbatch's reason comes before its summary. Without
+ * the program's own name. */
 static void first_line(char *said, const char *name, struct ddp_err *err)
 {
     char *line = said;

@@ -77,8 +77,7 @@ static bool writing(const struct fill *f)
     return true;
 }
 
-/* --- lines that steer ----------------------------------------------------------------
- */
+/* --- lines that steer --------------------------------------------------------------- */
 
 static int open_section(struct fill *f, const struct place *p, const char *line)
 {
@@ -148,8 +147,7 @@ static int steer(struct fill *f, const struct place *p, const char *line)
     }
 }
 
-/* --- lines that are written ----------------------------------------------------------
- */
+/* --- lines that are written --------------------------------------------------------- */
 
 static size_t count_lines(const char *value)
 {

@@ -33,8 +33,7 @@ struct carrier {
     size_t nsaid, told; /* so much of it has been told */
 };
 
-/* --- what it is told ------------------------------------------------------------------
- */
+/* --- what it is told ---------------------------------------------------------------- */
 
 static void forget_words(struct carrier *c)
 {
@@ -100,8 +99,7 @@ static void on_answer(evutil_socket_t fd, short what, void *arg)
         stop_answers(c); /* its end comes by SIGCHLD */
 }
 
-/* --- what it says ---------------------------------------------------------------------
- */
+/* --- what it says ------------------------------------------------------------------- */
 
 static void tell_lines(struct carrier *c, bool rest)
 {
@@ -166,8 +164,7 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
     c->events.ended(status, c->arg);
 }
 
-/* --- life ------------------------------------------------------------------------------
- */
+/* --- life --------------------------------------------------------------------------- */
 
 static void listen_to(struct carrier *c, struct loop *loop, bool talks)
 {

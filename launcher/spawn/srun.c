@@ -86,8 +86,7 @@ void srun_unset_settings(void)
     }
 }
 
-/* --- heterogeneous jobs --------------------------------------------------------------
- */
+/* --- heterogeneous jobs ------------------------------------------------------------- */
 
 static int components(void)
 {
@@ -117,8 +116,7 @@ static unsigned part(const char *host)
     return 0;
 }
 
-/* --- the command ---------------------------------------------------------------------
- */
+/* --- the command -------------------------------------------------------------------- */
 
 static bool has_external_launcher(void)
 {
@@ -184,8 +182,7 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
     strv_finish(&names);
 }
 
-/* --- what it says --------------------------------------------------------------------
- */
+/* --- what it says ------------------------------------------------------------------- */
 
 static void accuse(struct blame *b, const char *hosts, size_t n, bool sure)
 {
@@ -217,7 +214,7 @@ static bool blame_exit(const char *line, const char *agent, struct blame *b)
 static bool blame_launch(const char *line, struct blame *b)
 {
     const char *host = strstr(line, "failed on node ");
-    const char *colon = host ? strchr(host, ':') : NULL;
+    const char *colon = host ? strstr(host, ": ") : NULL;
     if (strncmp(line, "Task launch for ", strlen("Task launch for ")) != 0 || !colon)
         return false;
     host += strlen("failed on node ");

@@ -121,8 +121,7 @@ static void start_arm(struct start *st, int64_t ms)
     event_add(st->timer, &(struct timeval){ms / 1000, ms % 1000 * 1000});
 }
 
-/* --- what carriers say and how they end ----------------------------------------------
- */
+/* --- what carriers say and how they end --------------------------------------------- */
 
 /* "NAME: why" for each of the hosts blamed. */
 static void blame_hosts(struct load *load, const struct blame *b)
@@ -243,8 +242,7 @@ static void on_ended(int status, void *arg)
         s->events.idle(s->arg);
 }
 
-/* --- starting ------------------------------------------------------------------------
- */
+/* --- starting ----------------------------------------------------------------------- */
 
 /* What the agents of `nodes` are told: the caller wipes and frees. */
 static char *write_summons(const struct starter *s, const unsigned *nodes, size_t n)

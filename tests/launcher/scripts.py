@@ -53,6 +53,17 @@ class Scripts(unittest.TestCase):
             self.made("--script", "lsf", *ask),
             '#BSUB -n 16', '#BSUB -R "span[ptile=4]"', '#BSUB -gpu "num=4"', "#BSUB -W 02:00")
 
+    def test_a_list_says_what_is_known_and_no_more(self):
+        with tempfile.TemporaryDirectory() as config:
+            os.makedirs(f"{config}/ddprun/site")
+            with open(f"{config}/ddprun/site/mine.ini", "w", encoding="ascii") as f:
+                f.write("[site]\nscheduler = pbs\n[partition a]\nnodes = 3\n"
+                        "[partition b]\ngpus = 1\ncores = 8\n[partition c]\ncores = 4\n")
+            said = self.made("--list-sites", XDG_CONFIG_HOME=config).splitlines()
+        self.assertEqual([" ".join(line.split()) for line in said[:4]], [
+            f"mine pbs ; {config}/ddprun/site/mine.ini", "a 3 nodes",
+            "b nodes with 1 GPU, 8 cores each", "c nodes with 4 cores each"])
+
     def test_capital_n_is_what_the_scheduler_means_by_it(self):
         self.assertIn("--nodes=3\n", self.made("-N", "3", "--script", "slurm", "true"))
         done = ddprun("-N", "3", "--nnodes", "2", "--script", "slurm", "true")

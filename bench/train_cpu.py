@@ -2,8 +2,9 @@
 """bench/train_cpu.py BUILD_DIR [--rounds N] [--cpu K]: training steps beside PyTorch.
 
 Both sides do the same step (forward, backward, optimiser) on the same number of random
-images, on one core, one second at a time in turn, so that what else the machine does hits
-both. PyTorch's is its MNIST example's network in eager mode, with one thread. Prints the
+images, on one core, one second of CPU time each in turn, so that what else the machine does hits
+both. PyTorch's is its MNIST example's network (and torchvision's residual one with CIFAR's stem) in
+eager mode, with one thread. Prints the
 median and the range of images/s, and of the ratio of each pair. With bf16 PyTorch's side runs
 under autocast.
 
@@ -16,7 +17,7 @@ import sys
 import time
 
 CASES = [(model, batch, precision) for precision in ("fp32", "bf16")
-         for model, batch in (("cnn", 64), ("mlp", 64), ("mlp", 256))]
+         for model, batch in (("cnn", 64), ("mlp", 64), ("mlp", 256), ("resnet18", 32))]
 
 
 def serve(model, batch, precision):
@@ -31,13 +32,20 @@ def serve(model, batch, precision):
         net = nn.Sequential(nn.Flatten(), nn.Linear(784, 512), nn.ReLU(),
                             nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
         opt = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
+    elif model == "resnet18":
+        sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests",
+                                        "worker", "nn"))
+        from nets import ResNet18
+        net = ResNet18(3, 32, 32, 10)
+        opt = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
     else:
         net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(),
                             nn.MaxPool2d(2), nn.Dropout(0.25), nn.Flatten(),
                             nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(0.5),
                             nn.Linear(128, 10))
         opt = torch.optim.Adadelta(net.parameters(), 1.0)
-    batches = [(torch.rand(batch, 1, 28, 28), torch.randint(10, (batch,))) for _ in range(16)]
+    shape = (3, 32, 32) if model == "resnet18" else (1, 28, 28)
+    batches = [(torch.rand(batch, *shape), torch.randint(10, (batch,))) for _ in range(16)]
     at = 0
 
     def step():
@@ -54,8 +62,8 @@ def serve(model, batch, precision):
         step()
     print(torch.__version__, flush=True)
     for _ in sys.stdin:
-        start, images = time.perf_counter(), 0
-        while (took := time.perf_counter() - start) < 1:
+        start, images = time.process_time(), 0
+        while (took := time.process_time() - start) < 1:
             step()
             images += batch
         print(images / took, flush=True)
@@ -82,7 +90,7 @@ def measure(build, python, model, batch, precision, rounds, engine):
     torch.stdin.close()
     torch.wait()
     ratios = [a / b for a, b in zip(ours, theirs)]
-    print(f"{model:4} B={batch:<4} {precision} ddp-train {spread(ours, '%.0f')}  "
+    print(f"{model:8} B={batch:<4} {precision} ddp-train {spread(ours, '%.0f')}  "
           f"torch {version} {spread(theirs, '%.0f')}  ratio {spread(ratios, '%.2f')}")
 
 
@@ -95,6 +103,7 @@ def main():
     args.add_argument("--rounds", type=int, default=7)
     args.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)))
     args.add_argument("--engine", nargs=1, default=[], help="avx512, avx2, simd, plain")
+    args.add_argument("--model", choices=["cnn", "mlp", "resnet18"], help="only this one")
     args.add_argument("--precision", choices=["fp32", "bf16"], help="only this one")
     args = args.parse_args()
     here = os.path.dirname(os.path.abspath(__file__))
@@ -104,7 +113,7 @@ def main():
         sys.exit(finder.returncode)
     os.sched_setaffinity(0, {args.cpu})
     for model, batch, precision in CASES:
-        if args.precision in (None, precision):
+        if args.precision in (None, precision) and args.model in (None, model):
             measure(args.build, finder.stdout.strip(), model, batch, precision, args.rounds,
                     args.engine)
 

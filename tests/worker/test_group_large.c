@@ -1,0 +1,133 @@
+/* Messages and collectives of more than 2 GiB: no size may have been kept in an int.
+ *
+ * Takes 6 GiB and half a minute or more, so only when asked for:
+ *     DDP_TEST_LARGE=1 meson test -C build --suite large
+ */
+#include "tests/support/suite.h"
+#include "tests/worker/team.h"
+
+#include "common/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const size_t more = ((size_t)1 << 31) + 5;
+static const uint64_t least_kib = 12 << 20;
+
+static const struct team teams[] = {{.size = 2}, {.size = 2, .backend = "tcp"}};
+
+#define ok(rc) team_check(g, (rc) == 0, "%s", err.text)
+
+static uint64_t available_kib(void)
+{
+    char line[128];
+    uint64_t kib = 0;
+    FILE *f = fopen("/proc/meminfo", "re");
+    while (f && kib == 0 && fgets(line, sizeof line, f))
+        sscanf(line, "MemAvailable: %" SCNu64, &kib);
+    if (f)
+        fclose(f);
+    return kib;
+}
+
+/* Another byte at each place, also at places that lie 2^31 or 2^32 apart. */
+static unsigned char byte_at(size_t i)
+{
+    return (unsigned char)(i ^ (i >> 8) ^ (i >> 16) ^ (i >> 24) * 7 ^ (i >> 31) * 13);
+}
+
+static unsigned char *allocate(struct ddp_group *g, size_t bytes)
+{
+    unsigned char *p = malloc(bytes);
+    team_check(g, p, "no %zu bytes", bytes);
+    return p;
+}
+
+static void message_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    unsigned char *data = allocate(g, more);
+    if (ddp_group_rank(g) == 0) {
+        for (size_t i = 0; i < more; i++)
+            data[i] = byte_at(i);
+        ok(ddp_send(g, data, more, 1, 0, &err));
+    } else {
+        memset(data, 0, more);
+        ok(ddp_recv(g, data, more, 0, 0, &err));
+        for (size_t i = 0; i < more; i++)
+            team_check(g, data[i] == byte_at(i), "byte %zu", i);
+    }
+    ok(ddp_barrier(g, &err));
+    free(data);
+}
+
+START_TEST(a_message_of_more_than_2_gib)
+{
+    team_run(&teams[_i], message_case, NULL);
+}
+END_TEST
+
+static void bytes_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    unsigned rank = (unsigned)ddp_group_rank(g);
+    unsigned char *data = allocate(g, more);
+    for (size_t i = 0; i < more; i++)
+        data[i] = (unsigned char)(byte_at(i) + rank);
+    ok(ddp_all_reduce(g, data, more, DDP_U8, DDP_SUM, &err));
+    for (size_t i = 0; i < more; i++)
+        team_check(g, data[i] == (unsigned char)(2 * byte_at(i) + 1), "element %zu", i);
+    ok(ddp_broadcast(g, data, more, DDP_U8, 1, &err));
+    team_check(g, data[more - 1] == (unsigned char)(2 * byte_at(more - 1) + 1),
+               "the end");
+    free(data);
+}
+
+START_TEST(more_than_2_gib_of_bytes_are_reduced)
+{
+    team_run(&teams[_i], bytes_case, NULL);
+}
+END_TEST
+
+static void floats_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    size_t count = more / sizeof(float) + 1;
+    int rank = ddp_group_rank(g);
+    float *data = (float *)(void *)allocate(g, count * sizeof *data);
+    for (size_t i = 0; i < count; i++)
+        data[i] = (float)(byte_at(i) + rank);
+    ok(ddp_all_reduce(g, data, count, DDP_F32, DDP_SUM, &err));
+    for (size_t i = 0; i < count; i++)
+        team_check(g, data[i] == (float)(2 * byte_at(i) + 1), "element %zu", i);
+    free(data);
+}
+
+START_TEST(more_than_2_gib_of_floats_are_reduced)
+{
+    team_run(&teams[_i], floats_case, NULL);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    uint64_t kib = available_kib();
+    if (!getenv("DDP_TEST_LARGE") || kib < least_kib) {
+        fprintf(stderr,
+                "skipped: takes DDP_TEST_LARGE=1 and 12 GiB of memory, of which %" PRIu64
+                " are here\n",
+                kib >> 20);
+        exit(77);
+    }
+    Suite *s = suite_create("group large");
+    TCase *t = tcase_create("group large");
+    int n = ARRAY_LEN(teams);
+    tcase_set_timeout(t, 280);
+    tcase_add_loop_test(t, a_message_of_more_than_2_gib, 0, n);
+    tcase_add_loop_test(t, more_than_2_gib_of_bytes_are_reduced, 0, n);
+    tcase_add_loop_test(t, more_than_2_gib_of_floats_are_reduced, 0, n);
+    suite_add_tcase(s, t);
+    return s;
+}

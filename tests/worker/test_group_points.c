@@ -279,8 +279,9 @@ static void play(struct ddp_group *g, const void *arg)
         check_cut(g, &err);
     else
         check_death(g, p->victim, &err);
-    int64_t took = now_ms() - board->fault;
-    team_check(g, took < SOON_MS, "noticed after %lld ms", (long long)took);
+    int64_t took = board->fault ? now_ms() - board->fault : 0;
+    team_check(g, took < SOON_MS, "rank %d, %s at %u: noticed after %lld ms: %s",
+               p->victim, fault_names[p->fault], p->at, (long long)took, err.text);
     board->took_ms = took > board->took_ms ? took : board->took_ms;
     strcpy(board->why[ddp_group_rank(g)], err.text);
 }

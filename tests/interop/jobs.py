@@ -89,8 +89,9 @@ class Job:
                 except subprocess.TimeoutExpired:
                     codes.append("hung")
                     self.kill()
-                out.seek(0)
-                text += out.read().decode(errors="replace")
+                # no seek(): a child that is still there would write over what it wrote
+                text += os.pread(out.fileno(), os.fstat(out.fileno()).st_size, 0).decode(
+                    errors="replace")
         finally:
             self.kill()
         missing = [f"{check} on rank {r}" for check in checks for r in range(ranks)

@@ -41,6 +41,12 @@ def marked(*marks):
     return found
 
 
+def read_all(file):
+    """What is in a file that another process is writing. Never seek() there: the offset is
+    shared, and what is written next would go over what was written first."""
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
+
+
 def parent_of(pid):
     return int(read_proc(pid, "stat").rpartition(b")")[2].split()[1])
 
@@ -91,8 +97,7 @@ class Launch:
         self.input = stdin
 
     def read(self, i):
-        self.files[i].seek(0)
-        return self.files[i].read().decode(errors="replace")
+        return read_all(self.files[i]).decode(errors="replace")
 
     @property
     def out(self):

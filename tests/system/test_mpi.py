@@ -84,7 +84,9 @@ class Programs:
         self.assertIn(self.failed_spawn, launched.err)
 
     def test_alone_with_none(self):
-        launched = self.check(2, "hello", "--mpi", "none")
+        # else each would start an orted of its own, and now and then fail at that
+        launched = self.check(2, "hello", "--mpi", "none",
+                              OMPI_MCA_ess_singleton_isolated="1")
         self.assert_ended(launched, 0)
         self.assertEqual(launched.out, "hello ok on 1 ranks, 1 of them here\n" * 2)
 

@@ -1,8 +1,7 @@
 /* launcher/agent/ranks.c - see ranks.h
  *
  * What is the same for all ranks (the program's path, the directory, the base of the
- * environment, who gets which CPUs) is settled once, before the first one is
- * ranks_started.
+ * environment, who gets which CPUs) is settled once, before the first one is started.
  */
 #define LOG_SUBSYS "ranks"
 #include "launcher/agent/ranks.h"
@@ -29,8 +28,7 @@
 
 extern char **environ;
 
-/* ranks_started in one turn of the loop; what the first ones say waits no longer than
- * that */
+/* started in one turn of the loop; what the first ones say waits no longer than that */
 enum { BATCH = 64 };
 
 static const char *host_shown(const struct ranks *r)
@@ -289,9 +287,7 @@ void ranks_started(struct ranks *r, struct worker_proc *w)
         evbuffer_drain(r->early, n);
 }
 
-/* --- ranks_started the plain way
- * ------------------------------------------------------------
- */
+/* --- started the plain way ---------------------------------------------------------- */
 
 static int start_one(struct ranks *r, uint32_t local)
 {

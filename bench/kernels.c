@@ -2,11 +2,11 @@
  *
  *     bench-kernels [ROUNDS [ENGINE...]]
  *
- * Batches of 64 of 28x28, one thread (pin it: taskset -c 0). Engines take turns within a
- * round, so that what else the machine does hits all; printed is the best of the rounds.
- * Only the arithmetic of the definition counts as work; ReLU, pooling, masks, reorders
- * and packing cost time, as they do in training. Before it is timed, each engine's result
- * is held against the worker's.
+ * Batches of 64 of 28x28, and of 32 of 32x32 in the residual network; one thread (pin it:
+ * taskset -c 0). Engines take turns within a round, so that what else the machine does
+ * hits all; printed is the best of the rounds. Only the arithmetic of the definition
+ * counts as work; ReLU, pooling, masks, reorders and packing cost time, as they do in
+ * training. Before it is timed, each engine's result is held against the worker's.
  */
 #include "bench/engines.h"
 #include "common/mem.h"
@@ -18,7 +18,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { B = 64, MOST = 8 };
+enum { B = 64, B_RESIDUAL = 32, MOST = 8 };
+
+#define RESIDUAL(c, size, k, step)                                              \
+    {                                                                           \
+        B_RESIDUAL, c, size, size, k, 3, .stride = step, .pad = 1, .bare = true \
+    }
 
 static const struct layer {
     const char *name;
@@ -33,6 +38,11 @@ static const struct layer {
     {"mlp fc1 784 -> 512", {B, 784, 512, true}, {0}},
     {"mlp fc2 512 -> 512", {B, 512, 512, true}, {0}},
     {"mlp fc3 512 -> 10", {B, 512, 10, false}, {0}},
+    {"resnet 64x32x32", {0}, RESIDUAL(64, 32, 64, 1)},
+    {"resnet 128x16x16", {0}, RESIDUAL(128, 16, 128, 1)},
+    {"resnet 256x8x8", {0}, RESIDUAL(256, 8, 256, 1)},
+    {"resnet 512x4x4", {0}, RESIDUAL(512, 4, 512, 1)},
+    {"resnet 256x8x8 -> 512x4x4", {0}, RESIDUAL(256, 8, 512, 2)},
 };
 
 struct bench { /* one layer in one engine */
@@ -41,6 +51,7 @@ struct bench { /* one layer in one engine */
     struct conv_plan *conv;
     float *x, *w, *bias, *y, *dy, *dw, *dbias, *dx;
     size_t nx, nw, ny;
+    int n;          /* samples */
     double best[2]; /* seconds */
 };
 
@@ -57,16 +68,18 @@ static void prepare(struct bench *b, const struct layer *l, const struct kernels
     struct ddp_err err;
     const struct conv_shape *c = &l->conv;
     b->k = k;
+    b->n = l->linear.K ? l->linear.B : c->B;
+    size_t n = (size_t)b->n;
     if (l->linear.K) {
         b->linear = k->linear_plan(l->linear, &err);
-        b->nx = (size_t)(B * l->linear.C);
+        b->nx = n * (size_t)l->linear.C;
         b->nw = (size_t)(l->linear.K * l->linear.C);
-        b->ny = (size_t)(B * l->linear.K);
+        b->ny = n * (size_t)l->linear.K;
     } else {
         b->conv = k->conv_plan(*c, &err);
-        b->nx = (size_t)(B * c->C * c->H * c->W);
+        b->nx = n * (size_t)(c->C * c->H * c->W);
         b->nw = (size_t)(c->K * c->C * c->R * c->R);
-        b->ny = B * k->conv_floats(b->conv);
+        b->ny = n * k->conv_floats(b->conv);
     }
     b->x = numbers(b->nx, 1, c->K && !c->first ? 0 : -1); /* a ReLU's output */
     b->w = numbers(b->nw, 2, -1);
@@ -98,28 +111,31 @@ static void finish(struct bench *b)
 static void forward(struct bench *b)
 {
     if (b->linear)
-        b->k->linear(b->linear, B, b->x, b->w, b->bias, b->y);
+        b->k->linear(b->linear, b->n, b->x, b->w, b->bias, b->y);
     else
-        b->k->conv(b->conv, B, b->x, b->w, b->bias, b->y);
+        b->k->conv(b->conv, b->n, b->x, b->w, b->bias, b->y);
 }
 
 static void backward(struct bench *b, const struct layer *l)
 {
     if (b->linear)
-        b->k->linear_back(b->linear, B, b->x, b->w, b->y, b->dy, 1, b->dw, b->dbias,
+        b->k->linear_back(b->linear, b->n, b->x, b->w, b->y, b->dy, 1, b->dw, b->dbias,
                           b->dx);
     else
-        b->k->conv_back(b->conv, B, b->x, b->w, b->y, b->dy, 1, b->dw, b->dbias,
+        b->k->conv_back(b->conv, b->n, b->x, b->w, b->y, b->dy, 1, b->dw, b->dbias,
                         l->conv.first ? NULL : b->dx);
 }
 
 static double work(const struct layer *l, bool back)
 {
     const struct conv_shape *c = &l->conv;
-    double macs = l->linear.K ? (double)l->linear.K * l->linear.C
-                              : (double)c->K * c->C * c->R * c->R * (c->H - c->R + 1) *
-                                    (c->W - c->R + 1);
-    return 2 * macs * B * (back && !c->first ? 2 : 1);
+    int step = c->stride ? c->stride : 1;
+    double macs = (double)l->linear.K * l->linear.C * l->linear.B;
+    if (c->K)
+        macs = (double)c->K * c->C * c->R * c->R * c->B *
+               ((c->H + 2 * c->pad - c->R) / step + 1) *
+               ((c->W + 2 * c->pad - c->R) / step + 1);
+    return 2 * macs * (back && !c->first ? 2 : 1);
 }
 
 /* Not a test, but a wrong engine's speed says nothing. Images between convolutions lie
@@ -178,7 +194,7 @@ int main(int argc, char **argv)
         engines[n] = name ? bench_engine(name, &err) : NULL;
         n += engines[n] != NULL;
     }
-    printf("%-28s %-8s", "GFLOP/s, B=64", "");
+    printf("%-28s %-8s", "GFLOP/s", "");
     for (int e = 0; e < n; e++)
         printf(" %9s", engines[e]->name);
     for (const struct layer *l = layers; l < layers + ARRAY_LEN(layers); l++) {

@@ -9,6 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+    GROUP_PIXELS = 512, /* of the images of a group */
+    MOST_IMAGES = 6     /* in a tile */
+};
+
 /* ---- the plan ---- */
 
 static void plan_maps(struct conv_plan *p)
@@ -24,30 +29,45 @@ static void plan_maps(struct conv_plan *p)
     p->in.W += 2 * s->pad;
     p->full = (struct maps){kblocks, WORDS, OH, OW};
     p->out = s->pool ? (struct maps){kblocks, WORDS, OH / 2, OW / 2} : p->full;
-    p->P = s->R - 1 - s->pad;
-    int dense = p->P + (OW - 1) * p->stride + 1 + p->P, read = s->W + s->R - 1;
-    p->spread = (struct maps){kblocks, WORDS, (OH - 1) * p->stride + 1,
-                              dense > read ? dense : read};
+    int read = OW;
+    for (int a = 0; a < p->stride; a++) {
+        struct phase f = phase_of(p, a, s->W);
+        p->P = -f.at > p->P ? -f.at : p->P;
+        read = f.at + f.count + f.taps - 1 > read ? f.at + f.count + f.taps - 1 : read;
+    }
+    p->spread = (struct maps){kblocks, WORDS, OH, p->P + read};
     p->taps = (size_t)(kblocks * BLOCK) * (size_t)(s->R * s->R) *
               (size_t)(s->first ? s->C : p->in.blocks * BLOCK);
+}
+
+/* Images of a group: enough pixels for the weights that are read for them. What comes
+ * with pooling, or in planes, goes one by one. */
+static int group_of(const struct conv_plan *p)
+{
+    int images = GROUP_PIXELS / (p->full.H * p->full.W);
+    if (p->s.pool || p->s.first || p->s.last || images < 1)
+        return 1;
+    return at_most(images, p->s.B);
 }
 
 static void plan_own(const struct conv_plan *p, struct own *o)
 {
     bool pairs = PER_WORD > 1 && !p->s.first;
-    size_t pixels = (size_t)p->full.H * (size_t)p->full.W;
+    size_t out = (size_t)p->full.H * (size_t)p->full.W;
+    size_t in = (size_t)p->s.H * (size_t)p->s.W, group = (size_t)p->group;
     if (p->s.pad)
-        o->x = scratch(maps_words(p->in));
+        o->x = scratch(group * maps_words(p->in));
     o->rows = scratch((size_t)(2 * p->full.W) * BLOCK);
-    o->pooled = scratch(maps_words(p->out));
-    o->planes = scratch((size_t)p->out.blocks * BLOCK * pixels);
-    o->dy = scratch(maps_words(p->spread));
+    o->pooled = scratch(group * maps_words(p->out));
+    o->planes = scratch((size_t)p->out.blocks * BLOCK * out);
+    o->dy = scratch(group * maps_words(p->spread));
     if (pairs)
-        o->pairs = scratch((size_t)(p->in.blocks * p->in.H * p->in.W) * BLOCK);
+        o->pairs = scratch(group * (size_t)(p->in.blocks * p->in.H * p->in.W) * BLOCK);
     if (PER_WORD > 1)
-        o->dpairs = scratch((size_t)p->full.blocks * pixels * BLOCK);
+        o->dpairs = scratch(group * (size_t)p->full.blocks * out * BLOCK);
     if (!p->s.first)
-        o->sum = scratch((size_t)(p->s.H * p->s.W) * BLOCK);
+        o->sum = scratch(group * (in > out ? in : out) * BLOCK);
+    o->pack = scratch((size_t)(p->s.R * p->s.R) * BLOCK * BLOCK);
     o->dw = scratch(p->taps);
     o->dbias = scratch((size_t)p->full.blocks * BLOCK);
 }
@@ -64,6 +84,7 @@ struct conv_plan *NAMED(conv_plan)(struct conv_shape s, struct ddp_err *err)
     if (s.pool)
         p->arg =
             xcalloc((size_t)s.B, (size_t)(p->out.blocks * p->out.H * p->out.W) * BLOCK);
+    p->group = group_of(p);
     p->threads = pool_threads();
     p->own = xcalloc((size_t)p->threads, sizeof(*p->own));
     for (int i = 0; i < p->threads; i++)
@@ -77,8 +98,8 @@ void NAMED(conv_plan_free)(struct conv_plan *p)
         return;
     for (int i = 0; i < p->threads; i++) {
         struct own *o = &p->own[i];
-        float *all[] = {o->x,     o->rows,   o->pooled, o->planes, o->dy,
-                        o->pairs, o->dpairs, o->sum,    o->dw,     o->dbias};
+        float *all[] = {o->x,      o->rows, o->pooled, o->planes, o->dy,   o->pairs,
+                        o->dpairs, o->sum,  o->pack,   o->dw,     o->dbias};
         for (size_t j = 0; j < ARRAY_LEN(all); j++)
             free(all[j]);
     }
@@ -99,54 +120,36 @@ size_t NAMED(conv_floats)(const struct conv_plan *p)
 
 /* ---- forward ---- */
 
-/* The first number of w[k][c] among packed weights; those of [r][q] lie at fixed
- * distances from it. A first layer's are float. */
-static void pack(const struct conv_plan *p, const float *w)
+/* T pixels of a row, of N images each. */
+ALWAYS void conv_sums(int T, int N, int step, const struct row *a, const float *from,
+                      vec sum[][2])
 {
-    int R = p->s.R, step = p->s.first ? 1 : BLOCK, per = p->s.first ? 1 : PER_WORD;
-    for (int k = 0; k < p->s.K; k++)
-        for (int c = 0; c < p->s.C; c++) {
-            size_t row = (size_t)((k / BLOCK * p->in.blocks + c / step) * R);
-            size_t at = (row * (size_t)(R * step / per) + (size_t)(c % step / per)) *
-                            (size_t)(BLOCK * per) +
-                        (size_t)(k % BLOCK * per + c % per);
-            for (int i = 0; i < R * R; i++, w++, at += (size_t)(step * BLOCK)) {
-                if (p->s.first)
-                    ((float *)p->w)[at] = *w;
-                else
-                    p->w[at] = to_elem(*w);
-            }
-        }
-}
-
-ALWAYS void conv_sums(int T, int step, const struct row *a, int ow, vec sum[][2])
-{
-    int taps = a->R * step, x_step = a->x_step;
+    int taps = a->Q * step, x_step = a->x_step;
     for (int b = 0; b < a->in.blocks; b++)
         for (int r = a->first; r < a->last; r++) {
-            const float *x =
-                a->x + (b * a->in.H + r - a->first) * a->in.W * step + ow * x_step;
-            const float *w = a->w + (b * a->R + r) * taps * BLOCK;
-            for (int i = 0; i < taps; i++, w += BLOCK) {
+            const float *x = from + (b * a->in.H + r - a->first) * a->in.W * step;
+            const float *w = a->w + (size_t)b * a->w_block + r * taps * BLOCK;
+            for (int i = 0; i < taps; i++, x++, w += BLOCK) {
                 vec lo = load(w), hi = load(w + VL);
-                UNROLL for (int j = 0; j < T; j++)
+                UNROLL for (int n = 0; n < N; n++) UNROLL for (int j = 0; j < T; j++)
                 {
-                    float word = x[i + j * x_step];
+                    vec *to = sum[n * T + j];
+                    float word = x[(size_t)n * a->x_image + (size_t)(j * x_step)];
                     if (step == 1) {
-                        sum[j][0] += word * lo;
-                        sum[j][1] += word * hi;
+                        to[0] += word * lo;
+                        to[1] += word * hi;
                     } else {
-                        sum[j][0] = multiply_add(sum[j][0], word, lo);
-                        sum[j][1] = multiply_add(sum[j][1], word, hi);
+                        to[0] = multiply_add(to[0], word, lo);
+                        to[1] = multiply_add(to[1], word, hi);
                     }
                 }
             }
         }
 }
 
-ALWAYS void conv_pixel(const struct row *a, int ow, vec lo, vec hi)
+ALWAYS void conv_pixel(const struct row *a, size_t at, vec lo, vec hi)
 {
-    float *y = a->y + ow * (a->finish & FINISH_FLOATS ? BLOCK : WORDS);
+    float *y = a->y + at;
     vec a_lo, a_hi;
     if (a->finish & FINISH_ADD) {
         load_pixel(y, &a_lo, &a_hi);
@@ -158,7 +161,7 @@ ALWAYS void conv_pixel(const struct row *a, int ow, vec lo, vec hi)
         hi = positive(hi);
     }
     if (a->finish & FINISH_MASK) {
-        load_pixel(a->mask + ow * WORDS, &a_lo, &a_hi);
+        load_pixel(a->mask + at, &a_lo, &a_hi);
         lo = where_positive(a_lo, lo);
         hi = where_positive(a_hi, hi);
     }
@@ -170,28 +173,75 @@ ALWAYS void conv_pixel(const struct row *a, int ow, vec lo, vec hi)
     }
 }
 
-ALWAYS void conv_tile(int T, int step, const struct row *a, int ow)
+ALWAYS void conv_tile(int T, int N, int step, const struct row *a, int image, int ow)
 {
     vec sum[TILE_MAX][2];
-    const float *start = a->start + ow * a->start_step;
-    UNROLL for (int j = 0; j < T; j++, start += a->start_step)
+    const float *start = a->start + (size_t)image * a->start_image + ow * a->start_step;
+    UNROLL for (int n = 0; n < N; n++) UNROLL for (int j = 0; j < T; j++)
     {
-        sum[j][0] = load(start);
-        sum[j][1] = load(start + VL);
+        const float *of = start + (size_t)n * a->start_image + j * a->start_step;
+        sum[n * T + j][0] = load(of);
+        sum[n * T + j][1] = load(of + VL);
     }
-    conv_sums(T, step, a, ow, sum);
-    UNROLL for (int j = 0; j < T; j++) conv_pixel(a, ow + j, sum[j][0], sum[j][1]);
+    conv_sums(T, N, step, a, a->x + (size_t)image * a->x_image + ow * a->x_step, sum);
+    size_t at = (size_t)image * a->y_image + (size_t)(ow * a->y_step);
+    UNROLL for (int n = 0; n < N; n++) UNROLL for (int j = 0; j < T; j++)
+        conv_pixel(a, at + (size_t)n * a->y_image + (size_t)(j * a->y_step),
+                   sum[n * T + j][0], sum[n * T + j][1]);
+}
+
+#define IMAGES_CASE(t, n)                    \
+    case (t) * (MOST_IMAGES + 1) + (n):      \
+        conv_tile(t, n, WORDS, a, image, 0); \
+        break;
+
+/* The whole short row of some images. */
+static void conv_images(const struct row *a, int images, int image)
+{
+    switch (a->W * (MOST_IMAGES + 1) + images) {
+        IMAGES_CASE(1, 1)
+        IMAGES_CASE(1, 2)
+        IMAGES_CASE(1, 3)
+        IMAGES_CASE(1, 4)
+        IMAGES_CASE(1, 5)
+        IMAGES_CASE(1, 6)
+        IMAGES_CASE(2, 1)
+        IMAGES_CASE(2, 2)
+        IMAGES_CASE(2, 3)
+        IMAGES_CASE(3, 1)
+        IMAGES_CASE(3, 2)
+#if VL == 16
+        IMAGES_CASE(2, 4)
+        IMAGES_CASE(2, 5)
+        IMAGES_CASE(2, 6)
+        IMAGES_CASE(3, 3)
+        IMAGES_CASE(3, 4)
+        IMAGES_CASE(4, 1)
+        IMAGES_CASE(4, 2)
+        IMAGES_CASE(4, 3)
+        IMAGES_CASE(5, 1)
+        IMAGES_CASE(5, 2)
+        IMAGES_CASE(6, 1)
+        IMAGES_CASE(6, 2)
+#endif
+    }
 }
 
 void conv_row(const struct row *a)
 {
-    for (int ow = 0, T; ow < a->W; ow += T) {
-        T = next_tile(a->W - ow, TILE);
-        if (a->in.step == 1)
-            WITH_TILE(T, conv_tile, 1, a, ow);
-        else
-            WITH_TILE(T, conv_tile, WORDS, a, ow);
+    int most = a->in.step == 1 || a->W == 0 ? 1 : at_most(MOST_IMAGES, TILE / a->W);
+    for (int image = 0, N; most > 1 && image < a->images; image += N) {
+        N = next_tile(a->images - image, most);
+        conv_images(a, N, image);
     }
+    for (int image = 0; most <= 1 && image < a->images; image++)
+        for (int ow = 0, T; ow < a->W; ow += T) {
+            T = next_tile(a->W - ow, TILE);
+            if (a->in.step == 1)
+                WITH_TILE(T, conv_tile, 1, 1, a, image, ow);
+            else
+                WITH_TILE(T, conv_tile, 1, WORDS, a, image, ow);
+        }
 }
 
 /* Two rows to one: the first of equal maxima, in row order, as PyTorch takes it; like
@@ -215,27 +265,35 @@ static void pool_rows(const float *rows, int W, float *y, uint8_t *arg)
     }
 }
 
+/* What all rows of y have in common. */
+static struct row forward_row(const struct conv_plan *p, int n)
+{
+    return (struct row){.in = p->in,
+                        .Q = p->s.R,
+                        .W = p->full.W,
+                        .images = n,
+                        .x_step = p->in.step * p->stride,
+                        .x_image = maps_words(p->in),
+                        .w_block = (size_t)(p->s.R * p->s.R * p->in.step * BLOCK)};
+}
+
+/* One image, all inputs at once, with what follows. */
 static void conv_image(const struct conv_plan *p, struct own *own, const float *x,
                        float *y, uint8_t *arg)
 {
     size_t in_row = (size_t)(p->in.W * p->in.step * p->stride);
     size_t out_row = (size_t)p->out.W * WORDS;
-    const float *weights = (const float *)p->w;
-    size_t block = p->taps / (size_t)p->out.blocks / (size_t)(p->s.first ? 1 : PER_WORD);
-    for (int kb = 0; kb < p->out.blocks; kb++)
+    struct row row = forward_row(p, 1);
+    row.last = p->s.R;
+    row.finish = (p->s.bare ? 0 : FINISH_RELU) | (p->s.pool ? FINISH_FLOATS : 0);
+    row.y_step = p->s.pool ? BLOCK : WORDS;
+    row.w = (const float *)p->w;
+    for (int kb = 0; kb < p->out.blocks;
+         kb++, row.w += row.w_block * (size_t)p->in.blocks)
         for (int oh = 0; oh < (p->s.pool ? p->out.H * 2 : p->out.H); oh++) {
-            float *of_pair = own->rows + (oh % 2) * p->full.W * BLOCK;
-            struct row row = {.in = p->in,
-                              .R = p->s.R,
-                              .last = p->s.R,
-                              .W = p->full.W,
-                              .x_step = p->in.step * p->stride,
-                              .x = x + (size_t)oh * in_row,
-                              .w = weights + (size_t)kb * block,
-                              .start = p->bias + kb * BLOCK,
-                              .finish = (p->s.bare ? 0 : FINISH_RELU) |
-                                        (p->s.pool ? FINISH_FLOATS : 0),
-                              .y = p->s.pool ? of_pair : y};
+            row.x = x + (size_t)oh * in_row;
+            row.start = p->bias + kb * BLOCK;
+            row.y = p->s.pool ? own->rows + (oh % 2) * p->full.W * BLOCK : y;
             conv_row(&row);
             if (!p->s.pool) {
                 y += out_row;
@@ -247,13 +305,45 @@ static void conv_image(const struct conv_plan *p, struct own *own, const float *
         }
 }
 
-const float *conv_input(const struct conv_plan *p, struct own *own, const float *x)
+/* A group, some blocks of inputs at a time. */
+static void conv_group(const struct conv_plan *p, struct own *own, int n, const float *x,
+                       float *y)
+{
+    int some, blocks = p->in.blocks, pad = p->s.pad;
+    size_t row_words = (size_t)(p->in.W * WORDS);
+    struct row row = forward_row(p, n);
+    row.w = (const float *)p->w;
+    for (int kb = 0; kb < p->out.blocks; kb++)
+        for (int cb = 0; cb < blocks; cb += some, row.w += (size_t)some * row.w_block) {
+            some = row.in.blocks = at_most(PER_WORD, blocks - cb);
+            bool end = cb + some == blocks;
+            row.finish = !end ? FINISH_FLOATS : p->s.bare ? 0 : FINISH_RELU;
+            row.y_step = end ? WORDS : BLOCK;
+            row.y_image =
+                end ? maps_words(p->out) : (size_t)(p->out.H * p->out.W) * BLOCK;
+            row.start_step = cb ? BLOCK : 0;
+            row.start_image = cb ? (size_t)(p->out.H * p->out.W) * BLOCK : 0;
+            for (int oh = 0; oh < p->out.H; oh++) {
+                int h = oh * p->stride; /* with padding */
+                size_t at = (size_t)(oh * p->out.W);
+                row.first = h < pad ? pad - h : 0;
+                row.last = at_most(p->s.R, pad + p->s.H - h);
+                row.x = x + (size_t)(cb * p->in.H + h + row.first) * row_words;
+                row.y = end ? y + (size_t)(kb * p->out.H * p->out.W) * WORDS + at * WORDS
+                            : own->sum + at * BLOCK;
+                row.start = cb ? own->sum + at * BLOCK : p->bias + kb * BLOCK;
+                conv_row(&row);
+            }
+        }
+}
+
+const float *conv_input(const struct conv_plan *p, struct own *own, int n, const float *x)
 {
     if (p->s.pad == 0)
         return x;
     size_t width = (size_t)(p->x.W * p->x.step), padded = (size_t)(p->in.W * p->in.step);
     float *to = own->x + (size_t)p->s.pad * (padded + (size_t)p->in.step);
-    for (int b = 0; b < p->x.blocks; b++, to += (size_t)(2 * p->s.pad) * padded)
+    for (int b = 0; b < n * p->x.blocks; b++, to += (size_t)(2 * p->s.pad) * padded)
         for (int h = 0; h < p->x.H; h++, x += width, to += padded)
             memcpy(to, x, width * sizeof(float));
     return own->x;
@@ -295,11 +385,15 @@ static void forward_part(int part, int parts, void *arg)
     size_t args = (size_t)(p->out.blocks * p->out.H * p->out.W) * BLOCK;
     int from, to;
     pool_share(a->n, 1, part, parts, &from, &to);
-    for (int b = from; b < to; b++) {
+    for (int b = from, n; b < to; b += n) {
+        n = at_most(p->group, to - b);
         float *y = a->y + (size_t)b * out;
-        conv_image(p, own, conv_input(p, own, a->x + (size_t)b * in),
-                   p->s.last ? own->pooled : y,
-                   p->arg ? p->arg + (size_t)b * args : NULL);
+        const float *x = conv_input(p, own, n, a->x + (size_t)b * in);
+        if (p->group > 1)
+            conv_group(p, own, n, x, y);
+        else
+            conv_image(p, own, x, p->s.last ? own->pooled : y,
+                       p->arg ? p->arg + (size_t)b * args : NULL);
         if (p->s.last)
             to_planes(p, own, y);
     }
@@ -308,7 +402,8 @@ static void forward_part(int part, int parts, void *arg)
 void NAMED(conv)(struct conv_plan *p, int n, const float *x, const float *w,
                  const float *bias, float *y)
 {
-    pack(p, w);
+    struct conv_weights weights = {.p = p, .w = w};
+    pool_run(conv_pack, &weights);
     if (bias)
         memcpy(p->bias, bias, (size_t)p->s.K * sizeof(float));
     struct call call = {.p = p, .n = n, .x = x, .y = y};

@@ -6,38 +6,7 @@
 
 #include <string.h>
 
-enum { ROWS_AT_ONCE = 4 }; /* of dy in a dw pass: they and their rows of x stay in L1 */
-
-/* ---- packed weights ---- */
-
-/* For dx: k and c change places, and the kernel is turned around. */
-static void pack_turned(const struct conv_plan *p, const float *w)
-{
-    int R = p->s.R;
-    for (int k = 0; k < p->s.K; k++)
-        for (int c = 0; c < p->s.C; c++) {
-            size_t row = (size_t)((c / BLOCK * p->full.blocks + k / BLOCK) * R);
-            size_t at = (row * (size_t)(R * WORDS) + (size_t)(k % BLOCK / PER_WORD)) *
-                            (size_t)(BLOCK * PER_WORD) +
-                        (size_t)(c % BLOCK * PER_WORD + k % PER_WORD);
-            for (int i = R * R - 1; i >= 0; i--)
-                p->turned[at + (size_t)(i * BLOCK * BLOCK)] = to_elem(*w++);
-        }
-}
-
-static void unpack(const struct conv_plan *p, const float *packed, float *w)
-{
-    int R = p->s.R, step = p->s.first ? 1 : BLOCK;
-    for (int k = 0; k < p->s.K; k++)
-        for (int c = 0; c < p->s.C; c++) {
-            size_t row = (size_t)((k / BLOCK * p->in.blocks + c / step) * R);
-            const float *from = packed +
-                                (row * (size_t)(R * step) + (size_t)(c % step)) * BLOCK +
-                                k % BLOCK;
-            for (int i = 0; i < R * R; i++, from += step * BLOCK)
-                *w++ = *from;
-        }
-}
+enum { PIXELS_AT_ONCE = 128 }; /* of dy in a dw pass: they and theirs of x stay in L1 */
 
 /* ---- dy on its way in ---- */
 
@@ -56,11 +25,11 @@ static void from_planes(const struct conv_plan *p, const float *planes, float *f
         store_pixel(words + i * WORDS, load(to + i * BLOCK), load(to + i * BLOCK + VL));
 }
 
-/* One image's gradient before ReLU, in our layout. Between layers it comes masked. */
-static const float *unmask(const struct conv_plan *p, struct own *own, const float *y,
-                           const float *dy, float scale)
+/* The gradient of n images before ReLU, in our layout. Between layers it comes masked. */
+static const float *unmask(const struct conv_plan *p, struct own *own, int n,
+                           const float *y, const float *dy, float scale)
 {
-    size_t pixels = (size_t)p->out.H * (size_t)p->out.W;
+    size_t pixels = (size_t)n * (size_t)p->out.H * (size_t)p->out.W;
     float *g = own->pooled;
     if (!p->s.last && scale == 1)
         return dy;
@@ -112,28 +81,26 @@ static void unpool(const struct conv_plan *p, const float *words, const uint8_t 
     }
 }
 
-/* The zeros between and around are there from the beginning. */
-static void spread(const struct conv_plan *p, const float *g, float *dy)
+/* The zeros around are there from the beginning. */
+static void spread(const struct conv_plan *p, int n, const float *g, float *dy)
 {
     size_t width = (size_t)p->full.W * WORDS, to_row = (size_t)p->spread.W * WORDS;
     dy += p->P * WORDS;
-    for (int kb = 0; kb < p->full.blocks; kb++, dy += to_row * (size_t)p->spread.H)
-        for (int h = 0; h < p->full.H; h++, g += width) {
-            float *to = dy + (size_t)(h * p->stride) * to_row;
-            if (p->stride == 1)
-                memcpy(to, g, width * sizeof(float));
-            for (int w = 0; p->stride > 1 && w < p->full.W; w++)
-                memcpy(to + w * p->stride * WORDS, g + w * WORDS, WORDS * sizeof(float));
-        }
+    for (int row = 0; row < n * p->full.blocks * p->full.H; row++) {
+        memcpy(dy, g, width * sizeof(float));
+        dy += to_row;
+        g += width;
+    }
 }
 
 /* ---- dw ---- */
 
 struct taps { /* some rows of dy, and what they add to one block's dw in one kernel row */
-    int H, W; /* rows of dy; pixels, or pairs of them, in each */
-    size_t x_row, dy_row; /* words from a row to the next, */
-    int x_step;           /* and of x from a pixel or pair to the next */
-    bool floats;          /* a first layer's words */
+    int images, H, W; /* rows of dy in each image; pixels, or pairs of them, in each */
+    size_t x_image, dy_image; /* words from an image to the next, */
+    size_t x_row, dy_row;     /* from a row to the next, */
+    int x_step;               /* and of x from a pixel or pair to the next */
+    bool floats;              /* a first layer's words */
     const float *x, *dy;
     float *dw; /* [R*channels][BLOCK] */
 };
@@ -148,9 +115,10 @@ ALWAYS void taps_tile(int T, bool floats, const struct taps *a, int i)
         sum[j][0] = load(dw + j * BLOCK);
         sum[j][1] = load(dw + j * BLOCK + VL);
     }
-    for (int h = 0; h < a->H; h++) {
-        const float *x = a->x + (size_t)h * a->x_row + i;
-        const float *dy = a->dy + (size_t)h * a->dy_row;
+    for (int row = 0; row < a->images * a->H; row++) {
+        size_t image = (size_t)(row / a->H), h = (size_t)(row % a->H);
+        const float *x = a->x + image * a->x_image + h * a->x_row + i;
+        const float *dy = a->dy + image * a->dy_image + h * a->dy_row;
         for (int ow = 0; ow < a->W; ow++, x += x_step, dy += BLOCK) {
             vec lo = load(dy), hi = load(dy + VL);
             UNROLL for (int j = 0; j < T; j++)
@@ -183,43 +151,57 @@ static void taps_row(const struct taps *a, int taps)
     }
 }
 
-/* `a` has the distances; a->x and a->dy are those of whole images, a block of which is
- * x_block and dy_block words. */
-static void add_taps(const struct conv_plan *p, struct taps a, size_t x_block,
+/* What some rows of dy add to one block's dw: a->x and a->dy are at the first of them. */
+static void add_rows(const struct conv_plan *p, struct taps a, size_t x_block, float *dw)
+{
+    int taps = p->s.R * (p->s.first ? 1 : BLOCK);
+    const float *x = a.x;
+    for (int i = 0; i < p->in.blocks * p->s.R; i++) {
+        int cb = i / p->s.R, r = i % p->s.R;
+        a.x = x + (size_t)cb * x_block + (size_t)r * (a.x_row / (size_t)p->stride);
+        a.dw = dw + (size_t)(i * taps) * BLOCK;
+        taps_row(&a, taps);
+    }
+}
+
+/* `all` has the distances, and whole images, a block of which is x_block and dy_block
+ * words. */
+static void add_taps(const struct conv_plan *p, struct taps all, size_t x_block,
                      size_t dy_block, float *dw)
 {
-    int taps = p->s.R * (p->s.first ? 1 : BLOCK), OH = p->full.H;
-    const float *x = a.x, *dy = a.dy;
-    for (int kb = 0; kb < p->full.blocks; kb++)
-        for (int oh = 0; oh < OH; oh += ROWS_AT_ONCE)
-            for (int i = 0; i < p->in.blocks * p->s.R; i++) {
-                int cb = i / p->s.R, r = i % p->s.R;
-                a.H = at_most(ROWS_AT_ONCE, OH - oh);
-                a.x = x + (size_t)cb * x_block +
-                      (size_t)(oh * p->stride + r) * (a.x_row / (size_t)p->stride);
-                a.dy = dy + (size_t)kb * dy_block + (size_t)oh * a.dy_row;
-                a.dw = dw + (size_t)((kb * p->in.blocks * p->s.R + i) * taps) * BLOCK;
-                taps_row(&a, taps);
+    int OH = p->full.H, n = all.images, W = at_most(PIXELS_AT_ONCE, p->full.W);
+    int rows = at_most(OH, PIXELS_AT_ONCE / W);
+    int images = rows == OH ? at_most(n, PIXELS_AT_ONCE / (OH * W)) : 1;
+    for (int kb = 0; kb < p->full.blocks; kb++, dw += p->taps / (size_t)p->full.blocks)
+        for (int b = 0; b < n; b += images)
+            for (int oh = 0; oh < OH; oh += rows) {
+                struct taps a = all;
+                a.images = at_most(images, n - b);
+                a.H = at_most(rows, OH - oh);
+                a.x += (size_t)b * a.x_image + (size_t)oh * a.x_row;
+                a.dy += (size_t)b * a.dy_image + (size_t)kb * dy_block +
+                        (size_t)oh * a.dy_row;
+                add_rows(p, a, x_block, dw);
             }
 }
 
 #if BF16
 
 /* Each pixel of x with the one `stride` further on; behind the end of a row, zeros. */
-static void pair_input(const struct conv_plan *p, const float *x, float *pairs)
+static void pair_input(const struct conv_plan *p, int n, const float *x, float *pairs)
 {
     static const float zero[BLOCK];
-    for (int row = 0; row < p->in.blocks * p->in.H; row++)
+    for (int row = 0; row < n * p->in.blocks * p->in.H; row++)
         for (int w = 0; w < p->in.W; w++, x += WORDS, pairs += BLOCK)
             pair_pixels(x, w + p->stride < p->in.W ? x + p->stride * WORDS : zero, pairs);
 }
 
 /* Rows of dy, `row` words apart: pairs of pixels, or floats for a first layer. */
-static void pair_gradient(const struct conv_plan *p, const float *dy, size_t row,
+static void pair_gradient(const struct conv_plan *p, int n, const float *dy, size_t row,
                           size_t block, float *pairs)
 {
     static const float zero[BLOCK];
-    for (int i = 0; i < p->full.blocks * p->full.H; i++) {
+    for (int i = 0; i < n * p->full.blocks * p->full.H; i++) {
         const float *g =
             dy + (size_t)(i / p->full.H) * block + (size_t)(i % p->full.H) * row;
         for (int w = 0; w < p->full.W && !p->s.first; w += 2, pairs += BLOCK)
@@ -238,60 +220,109 @@ static void pair_gradient(const struct conv_plan *p, const float *dy, size_t row
 
 /* `dy` is the first pixel of block 0 before pooling, not spread; its rows are `row` words
  * apart, its blocks `block`. */
-static void image_taps(const struct conv_plan *p, struct own *own, const float *x,
+static void image_taps(const struct conv_plan *p, struct own *own, int n, const float *x,
                        const float *dy, size_t row, size_t block)
 {
     int step = p->in.step;
-    struct taps a = {
-        .W = p->full.W, .dy_row = row, .floats = p->s.first, .x = x, .dy = dy};
+    struct taps a = {.images = n,
+                     .W = p->full.W,
+                     .dy_row = row,
+                     .floats = p->s.first,
+                     .x = x,
+                     .dy = dy};
 #if BF16
-    pair_gradient(p, dy, row, block, own->dpairs);
+    pair_gradient(p, n, dy, row, block, own->dpairs);
     a.W = p->s.first ? p->full.W : words_of(p->full.W);
     a.dy = own->dpairs;
     a.dy_row = (size_t)a.W * BLOCK;
     block = a.dy_row * (size_t)p->full.H;
     if (!p->s.first) {
-        pair_input(p, x, own->pairs);
+        pair_input(p, n, x, own->pairs);
         a.x = own->pairs;
         step = BLOCK;
     }
 #endif
     a.x_step = step * p->stride * (p->s.first ? 1 : PER_WORD);
     a.x_row = (size_t)(p->in.W * step * p->stride);
+    a.x_image = (size_t)(p->in.blocks * p->in.H * p->in.W * step);
+    a.dy_image = block * (size_t)p->full.blocks;
     add_taps(p, a, (size_t)(p->in.H * p->in.W * step), block, own->dw);
 }
 
 /* ---- dx ---- */
 
-/* dx of one image from its spread gradient: some blocks of dy at a time, so that their
- * weights stay in the first cache while all rows go by. */
-static void back_image(const struct conv_plan *p, struct own *own, const float *x,
-                       float *dx)
+/* From dy: what all rows of dx in these phases have in common. */
+static struct row back_row(const struct conv_plan *p, int n, struct phase rows,
+                           struct phase columns)
+{
+    struct row row = {.in = p->spread,
+                      .Q = columns.taps,
+                      .W = columns.count,
+                      .images = n,
+                      .x_step = WORDS,
+                      .x_image = maps_words(p->spread)};
+    row.w_block = (size_t)(p->s.R * p->s.R) * WORDS * BLOCK;
+    row.w = (const float *)p->turned +
+            (size_t)(rows.before * p->s.R + rows.taps * columns.before) * WORDS * BLOCK;
+    return row;
+}
+
+struct dx_pass { /* a block of dx from some blocks of dy, kb and those behind it */
+    const struct conv_plan *p;
+    struct own *own;
+    int n, kb, some;
+    const float *x; /* the mask, */
+    float *dx;      /* and where it goes: the first image's block */
+    size_t weights; /* words before theirs */
+};
+
+static void back_phase(const struct dx_pass *a, struct phase rows, struct phase columns)
 {
     static const float zero[BLOCK];
-    int R = p->s.R, P = p->P, H = p->spread.H, blocks = p->spread.blocks, some;
-    size_t from = (size_t)p->spread.W * WORDS, to = (size_t)p->x.W * WORDS;
-    size_t sum_row = (size_t)p->x.W * BLOCK;
-    struct row row = {.in = p->spread, .R = R, .W = p->x.W, .x_step = WORDS};
-    row.w = (const float *)p->turned;
-    for (int cb = 0; cb < p->x.blocks; cb++, x += p->x.H * to, dx += p->x.H * to)
-        for (int kb = 0; kb < blocks; kb += some, row.w += some * R * R * WORDS * BLOCK) {
-            some = row.in.blocks = at_most(PER_WORD, blocks - kb);
-            bool end = kb + some == blocks;
-            for (int h = 0; h < p->x.H; h++) {
-                row.first = h < P ? P - h : 0;
-                row.last = at_most(R, P + H - h);
-                row.x = own->dy + (size_t)(kb * H + h - P + row.first) * from;
-                row.y = end ? dx + (size_t)h * to : own->sum + (size_t)h * sum_row;
-                row.start = kb ? own->sum + (size_t)h * sum_row : zero;
-                row.start_step = kb ? BLOCK : 0;
-                row.mask = x + (size_t)h * to;
-                row.finish = !end        ? FINISH_FLOATS
-                             : p->s.adds ? FINISH_ADD
-                             : p->s.bare ? 0
-                                         : FINISH_MASK;
-                conv_row(&row);
-            }
+    const struct conv_plan *p = a->p;
+    int s = p->stride, H = p->spread.H;
+    size_t sums = (size_t)(p->x.H * p->x.W) * BLOCK;
+    bool end = a->kb + a->some == p->spread.blocks;
+    struct row row = back_row(p, a->n, rows, columns);
+    row.in.blocks = a->some;
+    row.w += a->weights;
+    row.finish = !end        ? FINISH_FLOATS
+                 : p->s.adds ? FINISH_ADD
+                 : p->s.bare ? 0
+                             : FINISH_MASK;
+    row.y_step = s * (end ? WORDS : BLOCK);
+    row.y_image = end ? maps_words(p->x) : sums;
+    row.start_step = a->kb ? s * BLOCK : 0;
+    row.start_image = a->kb ? sums : 0;
+    for (int i = 0; i < rows.count; i++) {
+        int h = rows.at + i; /* of dy */
+        size_t at = (size_t)((rows.first + i * s) * p->x.W + columns.first);
+        row.first = h < 0 ? -h : 0;
+        row.last = at_most(rows.taps, H - h);
+        row.x = a->own->dy +
+                (size_t)((a->kb * H + h + row.first) * p->spread.W + p->P + columns.at) *
+                    WORDS;
+        row.y = end ? a->dx + at * WORDS : a->own->sum + at * BLOCK;
+        row.start = a->kb ? a->own->sum + at * BLOCK : zero;
+        row.mask = a->x + at * WORDS;
+        conv_row(&row);
+    }
+}
+
+/* dx of n images from their spread gradients: some blocks of dy at a time, so that their
+ * weights stay in the first cache while all rows go by. */
+static void back_images(const struct conv_plan *p, struct own *own, int n, const float *x,
+                        float *dx)
+{
+    size_t block = (size_t)(p->x.H * p->x.W) * WORDS;
+    struct dx_pass a = {.p = p, .own = own, .n = n, .x = x, .dx = dx};
+    for (int cb = 0; cb < p->x.blocks; cb++, a.x += block, a.dx += block)
+        for (a.kb = 0; a.kb < p->spread.blocks; a.kb += a.some) {
+            a.some = at_most(PER_WORD, p->spread.blocks - a.kb);
+            for (int i = 0; i < p->stride * p->stride; i++)
+                back_phase(&a, phase_of(p, i / p->stride, p->x.H),
+                           phase_of(p, i % p->stride, p->x.W));
+            a.weights += (size_t)(a.some * p->s.R * p->s.R) * WORDS * BLOCK;
         }
 }
 
@@ -304,56 +335,60 @@ struct call {
     float *dx, scale;
 };
 
+/* Images [b, b + n) */
+static void back_group(const struct call *a, struct own *own, int b, int n)
+{
+    const struct conv_plan *p = a->p;
+    size_t in = maps_words(p->x), out = NAMED(conv_floats)(p);
+    size_t args = (size_t)(p->out.blocks * p->out.H * p->out.W) * BLOCK;
+    size_t wide = (size_t)p->spread.W * WORDS, dense = (size_t)p->full.W * WORDS;
+    const float *x = a->x + (size_t)b * in;
+    const float *g =
+        unmask(p, own, n, a->y + (size_t)b * out, a->dy + (size_t)b * out, a->scale);
+    for (int i = 0; i < n && !p->s.bare; i++)
+        add_bias(p, g + (size_t)i * out, own->dbias);
+    if (p->s.pool)
+        unpool(p, g, p->arg + (size_t)b * args, own->dy);
+    else if (a->dx)
+        spread(p, n, g, own->dy);
+    const float *padded = conv_input(p, own, n, x);
+    if (p->s.pool)
+        image_taps(p, own, n, padded, own->dy + p->P * WORDS, wide,
+                   wide * (size_t)p->spread.H);
+    else
+        image_taps(p, own, n, padded, g, dense, dense * (size_t)p->full.H);
+    if (a->dx)
+        back_images(p, own, n, x, a->dx + (size_t)b * in);
+}
+
 static void back_part(int part, int parts, void *arg)
 {
     const struct call *a = arg;
     struct conv_plan *p = a->p;
     struct own *own = &p->own[part];
-    size_t in = maps_words(p->x), out = NAMED(conv_floats)(p);
-    size_t args = (size_t)(p->out.blocks * p->out.H * p->out.W) * BLOCK;
-    size_t wide = (size_t)p->spread.W * WORDS, dense = (size_t)p->full.W * WORDS;
     int from, to;
     memset(own->dw, 0, p->taps * sizeof(float));
     memset(own->dbias, 0, (size_t)p->out.blocks * BLOCK * sizeof(float));
     pool_share(a->n, 1, part, parts, &from, &to);
-    for (int b = from; b < to; b++) {
-        const float *x = a->x + (size_t)b * in;
-        const float *g =
-            unmask(p, own, a->y + (size_t)b * out, a->dy + (size_t)b * out, a->scale);
-        if (!p->s.bare)
-            add_bias(p, g, own->dbias);
-        if (p->s.pool)
-            unpool(p, g, p->arg + (size_t)b * args, own->dy);
-        else if (a->dx)
-            spread(p, g, own->dy);
-        const float *padded = conv_input(p, own, x);
-        if (p->s.pool)
-            image_taps(p, own, padded, own->dy + p->P * WORDS, wide,
-                       wide * (size_t)p->spread.H);
-        else
-            image_taps(p, own, padded, g, dense, dense * (size_t)p->full.H);
-        if (a->dx)
-            back_image(p, own, x, a->dx + (size_t)b * in);
-    }
+    for (int b = from; b < to; b += p->group)
+        back_group(a, own, b, at_most(p->group, to - b));
 }
 
 void NAMED(conv_back)(struct conv_plan *p, int n, const float *x, const float *w,
                       const float *y, const float *dy, float scale, float *dw,
                       float *dbias, float *dx)
 {
+    struct conv_weights weights = {.p = p, .w = w, .dw = dw};
     if (dx)
-        pack_turned(p, w);
+        pool_run(conv_turn, &weights);
     struct call call = {
         .p = p, .n = n, .x = x, .y = y, .dy = dy, .dx = dx, .scale = scale};
     pool_run(back_part, &call);
     struct own *sum = &p->own[0];
-    for (int i = 1; i < p->threads; i++) {
-        for (size_t j = 0; j < p->taps; j++)
-            sum->dw[j] += p->own[i].dw[j];
+    for (int i = 1; i < p->threads; i++)
         for (int k = 0; k < p->s.K; k++)
             sum->dbias[k] += p->own[i].dbias[k];
-    }
-    unpack(p, sum->dw, dw);
+    pool_run(conv_unpack, &weights);
     if (dbias)
         memcpy(dbias, sum->dbias, (size_t)p->s.K * sizeof(float));
 }

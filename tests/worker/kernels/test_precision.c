@@ -52,117 +52,7 @@ static double tolerance(const struct kernels *k)
     return k->precision == PRECISION_FP32 ? 2e-5 : 0.02;
 }
 
-/* ---- convolutions between norms, as a residual network has them ---- */
-
-static const struct {
-    int B, C, H, W, K, R, stride, pad;
-    bool adds;
-} convs[] = {
-    {2, 16, 8, 8, 16, 3, 1, 1, false}, {3, 33, 9, 7, 40, 3, 2, 1, false},
-    {2, 64, 8, 8, 32, 1, 2, 0, true},  {1, 5, 5, 5, 3, 3, 1, 1, true},
-    {2, 70, 6, 6, 65, 3, 2, 1, true},  {1, 32, 4, 4, 64, 5, 1, 2, false},
-};
-
-struct side { /* x -> conv one -> conv two -> mean */
-    const struct kernels *k;
-    struct conv_plan *one, *two;
-    float *y1, *y2, *d2, *d1, *mean, *dw[2];
-};
-
-static struct side a_side(const struct kernels *k, int i, size_t nw1, size_t nw2)
-{
-    struct ddp_err err;
-    struct conv_shape one = {.B = convs[i].B,
-                             .C = 3,
-                             .H = convs[i].H,
-                             .W = convs[i].W,
-                             .K = convs[i].C,
-                             .R = 3,
-                             .pad = 1,
-                             .first = true,
-                             .bare = true};
-    struct conv_shape two = {.B = convs[i].B,
-                             .C = convs[i].C,
-                             .H = convs[i].H,
-                             .W = convs[i].W,
-                             .K = convs[i].K,
-                             .R = convs[i].R,
-                             .stride = convs[i].stride,
-                             .pad = convs[i].pad,
-                             .bare = true,
-                             .adds = convs[i].adds};
-    struct side s = {k, k->conv_plan(one, &err), k->conv_plan(two, &err)};
-    size_t B = (size_t)convs[i].B;
-    s.y1 = xcalloc(k->conv_floats(s.one) * B + 16, sizeof(float));
-    s.d1 = xcalloc(k->conv_floats(s.one) * B + 16, sizeof(float));
-    s.y2 = xcalloc(k->conv_floats(s.two) * B + 16, sizeof(float));
-    s.d2 = xcalloc(k->conv_floats(s.two) * B + 16, sizeof(float));
-    s.mean = xcalloc((size_t)convs[i].K * B + 1, sizeof(float));
-    s.dw[0] = xcalloc(nw1 + 1, sizeof(float));
-    s.dw[1] = xcalloc(nw2 + 1, sizeof(float));
-    return s;
-}
-
-static void free_side(struct side *s)
-{
-    s->k->conv_plan_free(s->one);
-    s->k->conv_plan_free(s->two);
-    float *all[] = {s->y1, s->d1, s->y2, s->d2, s->mean, s->dw[0], s->dw[1]};
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        free(all[i]);
-}
-
-START_TEST(strides_padding_and_sums_agree)
-{
-    int i = _i % (int)ARRAY_LEN(convs), B = convs[i].B;
-    const struct kernels *k = engine(_i / (int)ARRAY_LEN(convs));
-    if (k == NULL)
-        return;
-    int OH = (convs[i].H + 2 * convs[i].pad - convs[i].R) / convs[i].stride + 1;
-    int OW = (convs[i].W + 2 * convs[i].pad - convs[i].R) / convs[i].stride + 1;
-    struct map_shape out = {convs[i].K, OH, OW};
-    struct map_shape middle = {convs[i].C, convs[i].H, convs[i].W};
-    size_t nx = (size_t)(B * 3 * convs[i].H * convs[i].W);
-    size_t nw1 = (size_t)(convs[i].C * 27);
-    size_t nw2 = (size_t)(convs[i].K * convs[i].C * convs[i].R * convs[i].R);
-    size_t nm = (size_t)(B * convs[i].K), n1 = (size_t)(B * convs[i].C);
-    float *x = numbers(nx, 1), *w1 = numbers(nw1, 2), *w2 = numbers(nw2, 3);
-    float *dm = numbers(nm, 4), *before = numbers(n1, 5);
-    kernels_set_threads(_i % 2 ? 3 : 1);
-    struct side s[2] = {a_side(&kernels_plain, i, nw1, nw2), a_side(k, i, nw1, nw2)};
-    for (int e = 0; e < 2; e++) {
-        struct side *t = &s[e];
-        ck_assert_uint_eq(t->k->map_floats(out), t->k->conv_floats(t->two));
-        t->k->conv(t->one, B, x, w1, NULL, t->y1);
-        t->k->conv(t->two, B, t->y1, w2, NULL, t->y2);
-        t->k->mean(out, B, t->y2, t->mean);
-        t->k->mean_back(out, B, dm, t->d2);
-        t->k->mean_back(middle, B, before, t->d1); /* to be added to, or written over */
-        t->k->conv_back(t->two, B, t->y1, w2, t->y2, t->d2, 1, t->dw[1], NULL, t->d1);
-        t->k->conv_back(t->one, B, x, w1, t->y1, t->d1, 0.5f, t->dw[0], NULL, NULL);
-    }
-    double part = tolerance(k);
-    near(k->name, "mean", s[1].mean, s[0].mean, nm, part);
-    near(k->name, "dw2", s[1].dw[1], s[0].dw[1], nw2, part);
-    near(k->name, "dw1", s[1].dw[0], s[0].dw[0], nw1, part);
-    for (int e = 0; e < 2; e++)
-        free_side(&s[e]);
-    float *all[] = {x, w1, w2, dm, before};
-    for (size_t j = 0; j < ARRAY_LEN(all); j++)
-        free(all[j]);
-    kernels_set_threads(1);
-}
-END_TEST
-
-/* ---- normalisation ---- */
-
-static const struct {
-    int B, C, H, W;
-    bool relu, shortcut;
-} norms[] = {{4, 16, 3, 5, true, false},
-             {2, 33, 4, 4, true, true},
-             {7, 64, 2, 2, false, false},
-             {1, 3, 6, 6, false, true}};
+/* ---- the engine's layout ---- */
 
 /* A convolution with one tap of 1 puts channel c of x into channel c: the way into the
  * engine's layout; a mean over images of 1x1 would be the way out, so `out` weighs. */
@@ -205,6 +95,127 @@ static void out_of_layout(const struct kernels *k, int B, struct map_shape s,
     k->conv_back(p, B, x, sums, from, from, 1, sums, NULL, NULL);
     k->conv_plan_free(p);
 }
+
+/* ---- convolutions between norms, as a residual network has them ---- */
+
+static const struct {
+    int B, C, H, W, K, R, stride, pad;
+    bool adds;
+} convs[] = {
+    {2, 16, 8, 8, 16, 3, 1, 1, false}, {3, 33, 9, 7, 40, 3, 2, 1, false},
+    {2, 64, 8, 8, 32, 1, 2, 0, true},  {1, 5, 5, 5, 3, 3, 1, 1, true},
+    {2, 70, 6, 6, 65, 3, 2, 1, true},  {1, 32, 4, 4, 64, 5, 1, 2, false},
+    {9, 70, 4, 4, 40, 3, 1, 1, false}, {7, 40, 8, 7, 66, 3, 2, 1, true},
+    {8, 65, 2, 3, 33, 3, 1, 1, true},  {7, 32, 1, 6, 40, 3, 1, 1, false},
+    {5, 33, 5, 5, 32, 4, 3, 2, false},
+};
+
+struct side { /* x -> conv one -> conv two */
+    const struct kernels *k;
+    struct conv_plan *one, *two;
+    float *y1, *y2, *d2, *d1, *sums[2], *dw[2];
+};
+
+static struct side a_side(const struct kernels *k, int i, size_t nw1, size_t nw2)
+{
+    struct ddp_err err;
+    struct conv_shape one = {.B = convs[i].B,
+                             .C = 3,
+                             .H = convs[i].H,
+                             .W = convs[i].W,
+                             .K = convs[i].C,
+                             .R = 3,
+                             .pad = 1,
+                             .first = true,
+                             .bare = true};
+    struct conv_shape two = {.B = convs[i].B,
+                             .C = convs[i].C,
+                             .H = convs[i].H,
+                             .W = convs[i].W,
+                             .K = convs[i].K,
+                             .R = convs[i].R,
+                             .stride = convs[i].stride,
+                             .pad = convs[i].pad,
+                             .bare = true,
+                             .adds = convs[i].adds};
+    struct side s = {k, k->conv_plan(one, &err), k->conv_plan(two, &err)};
+    size_t B = (size_t)convs[i].B;
+    s.y1 = xcalloc(k->conv_floats(s.one) * B + 16, sizeof(float));
+    s.d1 = xcalloc(k->conv_floats(s.one) * B + 16, sizeof(float));
+    s.y2 = xcalloc(k->conv_floats(s.two) * B + 16, sizeof(float));
+    s.d2 = xcalloc(k->conv_floats(s.two) * B + 16, sizeof(float));
+    s.sums[0] = xcalloc((size_t)(convs[i].K * convs[i].K) + 1, sizeof(float));
+    s.sums[1] = xcalloc((size_t)(convs[i].C * convs[i].C) + 1, sizeof(float));
+    s.dw[0] = xcalloc(nw1 + 1, sizeof(float));
+    s.dw[1] = xcalloc(nw2 + 1, sizeof(float));
+    return s;
+}
+
+static void free_side(struct side *s)
+{
+    s->k->conv_plan_free(s->one);
+    s->k->conv_plan_free(s->two);
+    float *all[] = {s->y1,      s->d1,      s->y2,    s->d2,
+                    s->sums[0], s->sums[1], s->dw[0], s->dw[1]};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        free(all[i]);
+}
+
+START_TEST(strides_padding_and_sums_agree)
+{
+    int i = _i % (int)ARRAY_LEN(convs), B = convs[i].B;
+    const struct kernels *k = engine(_i / (int)ARRAY_LEN(convs));
+    if (k == NULL)
+        return;
+    int OH = (convs[i].H + 2 * convs[i].pad - convs[i].R) / convs[i].stride + 1;
+    int OW = (convs[i].W + 2 * convs[i].pad - convs[i].R) / convs[i].stride + 1;
+    struct map_shape out = {convs[i].K, OH, OW};
+    struct map_shape middle = {convs[i].C, convs[i].H, convs[i].W};
+    size_t nx = (size_t)(B * 3 * convs[i].H * convs[i].W);
+    size_t nw1 = (size_t)(convs[i].C * 27);
+    size_t nw2 = (size_t)(convs[i].K * convs[i].C * convs[i].R * convs[i].R);
+    size_t ny = (size_t)(B * out.C * OH * OW),
+           n1 = (size_t)(B * middle.C * middle.H * middle.W);
+    float *x = numbers(nx, 1), *w1 = numbers(nw1, 2), *w2 = numbers(nw2, 3);
+    float *dy = numbers(ny, 4), *before = numbers(n1, 5);
+    float *probes[] = {numbers(ny, 6), numbers(n1, 7)};
+    kernels_set_threads(_i % 2 ? 3 : 1);
+    struct side s[2] = {a_side(&kernels_plain, i, nw1, nw2), a_side(k, i, nw1, nw2)};
+    for (int e = 0; e < 2; e++) {
+        struct side *t = &s[e];
+        ck_assert_uint_eq(t->k->map_floats(out), t->k->conv_floats(t->two));
+        t->k->conv(t->one, B, x, w1, NULL, t->y1);
+        t->k->conv(t->two, B, t->y1, w2, NULL, t->y2);
+        out_of_layout(t->k, B, out, probes[0], t->y2, t->sums[0]);
+        into_layout(t->k, B, out, dy, t->d2);
+        into_layout(t->k, B, middle, before, t->d1); /* to be added to, or written over */
+        t->k->conv_back(t->two, B, t->y1, w2, t->y2, t->d2, 1, t->dw[1], NULL, t->d1);
+        out_of_layout(t->k, B, middle, probes[1], t->d1, t->sums[1]);
+        t->k->conv_back(t->one, B, x, w1, t->y1, t->d1, 0.5f, t->dw[0], NULL, NULL);
+    }
+    double part = tolerance(k);
+    near(k->name, "y", s[1].sums[0], s[0].sums[0], (size_t)(out.C * out.C), part);
+    near(k->name, "dx", s[1].sums[1], s[0].sums[1], (size_t)(middle.C * middle.C), part);
+    near(k->name, "dw2", s[1].dw[1], s[0].dw[1], nw2, part);
+    near(k->name, "dw1", s[1].dw[0], s[0].dw[0], nw1, part);
+    for (int e = 0; e < 2; e++)
+        free_side(&s[e]);
+    float *all[] = {x, w1, w2, dy, before, probes[0], probes[1]};
+    for (size_t j = 0; j < ARRAY_LEN(all); j++)
+        free(all[j]);
+    kernels_set_threads(1);
+}
+END_TEST
+
+/* ---- normalisation ---- */
+
+static const struct {
+    int B, C, H, W;
+    bool relu, shortcut;
+} norms[] = {{4, 16, 3, 5, true, false},
+             {2, 33, 4, 4, true, true},
+             {7, 64, 2, 2, false, false},
+             {1, 3, 6, 6, false, true}};
 
 START_TEST(norms_agree)
 {

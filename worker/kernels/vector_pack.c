@@ -1,0 +1,155 @@
+/* worker/kernels/vector_pack.c - weights of a convolution into the order in which
+ * vector_conv.h walks through them, and their gradients back
+ *
+ * A pair of blocks at a time, [BLOCK k][BLOCK c][R*R] in PyTorch's order, is transposed
+ * into rows of BLOCK features, which are then put where they belong. Threads share out
+ * the blocks of features.
+ */
+#include "worker/kernels/pool.h"
+#include "worker/kernels/vector_conv.h"
+
+#include <string.h>
+
+/* A first layer's channels count as blocks of one, and are few. */
+static void pack_first(const struct conv_plan *p, const float *w)
+{
+    int RR = p->s.R * p->s.R;
+    float *to = (float *)p->w;
+    for (int k = 0; k < p->s.K; k++)
+        for (int c = 0; c < p->s.C; c++)
+            for (int i = 0; i < RR; i++)
+                to[((k / BLOCK * p->s.C + c) * RR + i) * BLOCK + k % BLOCK] = *w++;
+}
+
+static void unpack_first(const struct conv_plan *p, const float *packed, float *w)
+{
+    int RR = p->s.R * p->s.R;
+    for (int k = 0; k < p->s.K; k++)
+        for (int c = 0; c < p->s.C; c++)
+            for (int i = 0; i < RR; i++)
+                *w++ = packed[((k / BLOCK * p->s.C + c) * RR + i) * BLOCK + k % BLOCK];
+}
+
+/* Rows of BLOCK floats, `ld` apart, to words; behind an odd last one, zeros. */
+static void to_words(const float *from, size_t ld, int rows, float *to)
+{
+    for (int i = 0; i < rows; i += PER_WORD, from += PER_WORD * ld, to += BLOCK) {
+#if BF16
+        static const float zero[BLOCK];
+        const float *next = i + 1 < rows ? from + ld : zero;
+        store(to, pair(load(from), load(next)));
+        store(to + VL, pair(load(from + VL), load(next + VL)));
+#else
+        memcpy(to, from, BLOCK * sizeof(float));
+#endif
+    }
+}
+
+struct pair_of_blocks {
+    int ks, cs;       /* features and channels that there are */
+    size_t w, packed; /* where they begin in w, and, in numbers, in packed weights */
+};
+
+static struct pair_of_blocks pair_at(const struct conv_plan *p, int kb, int cb)
+{
+    size_t RR = (size_t)(p->s.R * p->s.R);
+    return (struct pair_of_blocks){
+        .ks = at_most(BLOCK, p->s.K - kb * BLOCK),
+        .cs = at_most(BLOCK, p->s.C - cb * BLOCK),
+        .w = ((size_t)(kb * BLOCK) * (size_t)p->s.C + (size_t)(cb * BLOCK)) * RR,
+        .packed = (size_t)(kb * p->in.blocks + cb) * RR * BLOCK * BLOCK};
+}
+
+/* As [c][R*R][BLOCK k]; what is missing of a block is zero. */
+static void take_block(const struct conv_plan *p, struct pair_of_blocks b, const float *w,
+                       float *rows)
+{
+    int RR = p->s.R * p->s.R;
+    if (b.ks < BLOCK)
+        memset(rows, 0, (size_t)(b.cs * RR) * BLOCK * sizeof(float));
+    transpose(w + b.w, (size_t)(p->s.C * RR), b.ks, b.cs * RR, rows, BLOCK);
+}
+
+void conv_pack(int part, int parts, void *weights)
+{
+    const struct conv_weights *a = weights;
+    const struct conv_plan *p = a->p;
+    float *rows = p->own[part].pack;
+    int RR = p->s.R * p->s.R, from, to;
+    pool_share(p->full.blocks, 1, part, parts, &from, &to);
+    if (p->s.first) {
+        if (part == 0)
+            pack_first(p, a->w);
+        return;
+    }
+    for (int kb = from; kb < to; kb++)
+        for (int cb = 0; cb < p->in.blocks; cb++) {
+            struct pair_of_blocks b = pair_at(p, kb, cb);
+            take_block(p, b, a->w, rows);
+            for (int i = 0; i < RR; i++)
+                to_words(rows + i * BLOCK, (size_t)(RR * BLOCK), b.cs,
+                         (float *)(p->w + b.packed) + i * WORDS * BLOCK);
+        }
+}
+
+/* Where the tap (r, q) stands when k and c have changed places and the kernel is turned
+ * around. */
+static int turned_tap(const struct conv_plan *p, int r, int q)
+{
+    struct phase row = phase_of(p, r % p->stride, p->s.H);
+    struct phase column = phase_of(p, q % p->stride, p->s.W);
+    return row.before * p->s.R + row.taps * column.before +
+           (row.taps - 1 - r / p->stride) * column.taps + column.taps - 1 - q / p->stride;
+}
+
+void conv_turn(int part, int parts, void *weights)
+{
+    const struct conv_weights *a = weights;
+    const struct conv_plan *p = a->p;
+    float *rows = p->own[part].pack;
+    int R = p->s.R, RR = R * R, from, to;
+    pool_share(p->full.blocks, 1, part, parts, &from, &to);
+    for (int kb = from; kb < to; kb++)
+        for (int cb = 0; cb < p->in.blocks; cb++) {
+            struct pair_of_blocks b = pair_at(p, kb, cb);
+            float turned[BLOCK * BLOCK] = {0};
+            size_t at = (size_t)(cb * p->full.blocks + kb) * (size_t)RR * BLOCK * BLOCK;
+            take_block(p, b, a->w, rows);
+            for (int i = 0; i < RR; i++) {
+                transpose(rows + i * BLOCK, (size_t)(RR * BLOCK), b.cs, b.ks, turned,
+                          BLOCK);
+                to_words(turned, BLOCK, b.ks,
+                         (float *)(p->turned + at) +
+                             turned_tap(p, i / R, i % R) * WORDS * BLOCK);
+            }
+        }
+}
+
+void conv_unpack(int part, int parts, void *weights)
+{
+    const struct conv_weights *a = weights;
+    const struct conv_plan *p = a->p;
+    float *rows = p->own[part].pack, *sum = p->own[0].dw;
+    int RR = p->s.R * p->s.R, from, to;
+    size_t feature_block = p->taps / (size_t)p->full.blocks;
+    pool_share(p->full.blocks, 1, part, parts, &from, &to);
+    if (p->s.first) {
+        from = 0;
+        to = part == 0 ? p->full.blocks : 0;
+    }
+    for (int i = 1; i < p->threads; i++)
+        for (size_t j = (size_t)from * feature_block; j < (size_t)to * feature_block; j++)
+            sum[j] += p->own[i].dw[j];
+    for (int kb = from; kb < to && !p->s.first; kb++)
+        for (int cb = 0; cb < p->in.blocks; cb++) {
+            struct pair_of_blocks b = pair_at(p, kb, cb);
+            for (int i = 0; i < RR; i++)
+                for (int c = 0; c < b.cs; c++)
+                    memcpy(rows + (c * RR + i) * BLOCK,
+                           sum + b.packed + (size_t)((i * BLOCK + c) * BLOCK),
+                           BLOCK * sizeof(float));
+            transpose(rows, BLOCK, b.cs * RR, b.ks, a->dw + b.w, (size_t)(p->s.C * RR));
+        }
+    if (p->s.first && part == 0)
+        unpack_first(p, sum, a->dw);
+}

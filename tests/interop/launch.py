@@ -38,8 +38,9 @@ def launched(ddprun, version, python, size, how, checks, options=(), env=None, e
 
 
 def told(text):
-    """What the ranks have written, without what differs from run to run."""
-    return sorted(re.sub(r"0x[0-9a-f]+|\d+", "N", line) for line in text.splitlines()
+    """What the ranks have written, without what differs from run to run: numbers, and the
+    blanks that bring some of them to one width."""
+    return sorted(re.sub(r" *(0x[0-9a-f]+|\d+)", " N", line) for line in text.splitlines()
                   if not line.startswith(("ddprun", "    ")))
 
 

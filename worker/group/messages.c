@@ -109,6 +109,7 @@ static size_t ring_write(struct shm *s, int to, const char *data, size_t size)
     memcpy(ring->data + where, data, first);
     memcpy(ring->data, data + first, n - first);
     if (n > 0) {
+        s->moves++;
         atomic_store(&ring->written, at + n);
         shm_wake(s, to);
     }
@@ -125,6 +126,7 @@ static size_t ring_read(struct shm *s, int from, char *data, size_t size)
     memcpy(data, ring->data + where, first);
     memcpy(data + first, ring->data, n - first);
     if (n > 0) {
+        s->moves++;
         atomic_store(&ring->read, at + n);
         shm_wake(s, from);
     }

@@ -212,6 +212,7 @@ ssize_t net_send(struct net *n, int rank, enum net_channel ch, const struct iove
                          .msg_iovlen = (size_t)nio};
     for (;;) {
         ssize_t k = sendmsg(*fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+        n->moves += k > 0;
         if (k >= 0)
             return k;
         if (errno == EINTR)
@@ -231,6 +232,7 @@ ssize_t net_recv(struct net *n, int rank, enum net_channel ch, const struct iove
                          .msg_iovlen = (size_t)nio};
     while (fd >= 0) {
         ssize_t k = recvmsg(fd, &msg, MSG_DONTWAIT);
+        n->moves += k > 0;
         if (k > 0)
             return k;
         if (k == 0)
@@ -243,6 +245,11 @@ ssize_t net_recv(struct net *n, int rank, enum net_channel ch, const struct iove
     n->expects = n->expects || fd < 0;
     note(n, rank, ch, false);
     return 0;
+}
+
+uint64_t net_moves(const struct net *n)
+{
+    return n->moves;
 }
 
 char *net_room(struct net *n)

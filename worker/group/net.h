@@ -42,6 +42,8 @@ ssize_t net_send(struct net *n, int rank, enum net_channel ch, const struct iove
 /* Bytes got, 0 when there are none yet, -1 when the rank has closed the stream. */
 ssize_t net_recv(struct net *n, int rank, enum net_channel ch, const struct iovec *io,
                  int nio, struct ddp_err *err);
+/* Counts the calls of these two that moved something. */
+uint64_t net_moves(const struct net *n);
 /* NET_TURN bytes that stay where they are, for the collective that is under way. */
 char *net_room(struct net *n);
 

@@ -54,6 +54,7 @@ struct net {
     struct pollfd *polled;      /* owned, as large as interests + newcomers + 1 */
     size_t ninterests, room, polled_room;
     char *turn;              /* owned; NULL until first used */
+    uint64_t moves;          /* sends and receives that moved something */
     const uint64_t *entered; /* borrowed from the group: collectives entered */
     bool told;               /* why another rank's group broke: */
     struct news news;

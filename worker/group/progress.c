@@ -442,12 +442,12 @@ static int hear(struct ddp_group *g, const bool *ended, struct ddp_err *err)
     return pass_on(g, culprit, err);
 }
 
-static int be_patient(struct ddp_group *g, struct patience *p, const bool *ended,
-                      struct ddp_err *err)
+/* What a long wait must not forget, whether it sleeps or not: what others have to tell,
+ * whether they live, and the deadline. */
+static int attend(struct ddp_group *g, struct patience *p, const bool *ended,
+                  struct ddp_err *err)
 {
     int64_t now = now_ms();
-    if (p->began == 0)
-        p->began = p->looked = now;
     if (hear(g, ended, err) < 0)
         return -1;
     if (!*ended && now - p->looked >= LOOK_MS) {
@@ -455,12 +455,7 @@ static int be_patient(struct ddp_group *g, struct patience *p, const bool *ended
         if (look_around(g, ended, err) < 0)
             return -1;
     }
-    if (*ended)
-        return 0;
-    if (now - p->began >= p->timeout_ms)
-        return expired(g, p, err);
-    sleep_some(g);
-    return 0;
+    return !*ended && now - p->began >= p->timeout_ms ? expired(g, p, err) : 0;
 }
 
 int group_poll(struct ddp_group *g, const bool *ended, struct ddp_err *err)
@@ -488,11 +483,19 @@ static void push_kin(struct ddp_group *g)
     }
 }
 
+/* Whatever has moved since the group was made. */
+static uint64_t moves(const struct ddp_group *g)
+{
+    return (g->shm ? g->shm->moves : 0) + (g->net ? net_moves(g->net) : 0);
+}
+
+/* Spins for as long as something moves, and a while longer, then sleeps between looks. */
 static int wait_until(struct ddp_group *g, const bool *ended, struct patience patience,
                       struct ddp_err *err)
 {
     struct ddp_err unwanted;
-    int64_t spun = 0;
+    int64_t moved_ns = 0;
+    uint64_t moved = 0;
     err = err ? err : &unwanted;
     for (;;) {
         for (int i = 0; i < 50; i++) {
@@ -504,11 +507,19 @@ static int wait_until(struct ddp_group *g, const bool *ended, struct patience pa
         }
         push_kin(g);
         int64_t now = now_ns();
-        spun = spun ? spun : now;
-        if (now - spun < g->spin_ns)
+        if (moved_ns == 0)
+            patience.began = patience.looked = now / 1000000;
+        if (moved_ns == 0 || moved != moves(g)) {
+            moved = moves(g);
+            moved_ns = now;
+        }
+        bool sleepy = now - moved_ns >= g->spin_ns;
+        if (!sleepy && now / 1000000 - patience.looked < LOOK_MS)
             continue;
-        if (be_patient(g, &patience, ended, err) < 0)
+        if (attend(g, &patience, ended, err) < 0)
             return -1;
+        if (sleepy && !*ended)
+            sleep_some(g);
     }
 }
 

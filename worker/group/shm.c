@@ -93,6 +93,7 @@ void shm_post(struct shm *s, uint32_t what, uint64_t bytes, int64_t where,
         memcpy(post->data, small, nsmall);
     atomic_exchange(&post->seq, seq);
     s->arrived = 0;
+    s->moves++;
     wake_all(s);
 }
 
@@ -100,6 +101,7 @@ void shm_step(struct shm *s)
 {
     atomic_exchange(&s->rank[s->me].step, ++s->steps);
     s->arrived = 0;
+    s->moves++;
     wake_all(s);
 }
 

@@ -93,6 +93,7 @@ struct shm {
     void **out;      /* owned scratch, [n] */
     int arrived;     /* ranks below this are known to have what is waited for */
     int64_t spin_ns;
+    uint64_t moves;      /* steps that I have made, and pieces of messages in or out */
     struct ways showing; /* a result: at once, or in a copy of its own */
 };
 

@@ -117,7 +117,7 @@ class OpenMpi(Programs, launch.LaunchTest):
             "-np", 2, "--tag-output=off", "--mpi", "pmi", "sh", "-c", f"{self.program} hello",
             env={**mpi.QUICK, "TMPDIR": self.folder.name},
         )
-        self.assertEqual(hidden.out, "hello ok on 1 ranks, 1 of them here\n" * 2)
+        self.assertEqual(hidden.out, "hello ok on 1 ranks, 1 of them here\n" * 2, hidden.err)
 
     def test_one_program_after_the_other(self):
         # MPICH's first program would shut its socket down for the second

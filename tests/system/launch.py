@@ -7,7 +7,9 @@ may be alive, and a launch that outlives its deadline is a failure that shows wh
 
 import glob
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,7 +18,13 @@ import unittest
 import uuid
 
 DDPRUN = os.environ.get("DDPRUN", "ddprun")
-DEADLINE = 30.0  # seconds; nothing here needs more than a few
+# seconds. Nothing here needs more than a few: what is longer is a machine that stands still for
+# a while. Shorter than the minute that ranks sleep when somebody shall end them, so that a
+# launch which waits for such a rank is one that hangs
+DEADLINE = 50.0
+# less than the half minute after which an agent that hears nothing ends by itself: who is to go
+# with a launcher has to be told, or to see its link end
+GONE = 20.0
 
 
 def read_proc(pid, name):
@@ -53,7 +61,7 @@ def parent_of(pid):
 
 def end_all(*marks):
     """Whatever happened: nobody with such a mark stays."""
-    for _ in range(50):
+    for _ in range(500):
         alive = marked(*marks)
         for pid in alive:
             try:
@@ -65,14 +73,44 @@ def end_all(*marks):
         time.sleep(0.02)
 
 
-def wait_until(condition, deadline=10.0):
-    """Poll `condition` until it holds; its last value."""
+def wait_until(condition, deadline=DEADLINE):
+    """Poll `condition` until it holds; its last value. What is dear to look at is looked at
+    half of the time at most: the other half is for what is waited for."""
     end = time.monotonic() + deadline
     while True:
+        began = time.monotonic()
         value = condition()
         if value or time.monotonic() > end:
             return value
-        time.sleep(0.01)
+        time.sleep(max(0.01, time.monotonic() - began))
+
+
+def who_is_left(*marks, deadline=GONE):
+    """Who carries one of `marks` and does not end in time, as {pid: command line}."""
+    left = {}
+
+    def look():
+        left.clear()
+        left.update(marked(*marks))
+        return not left
+
+    wait_until(look, deadline)
+    return left
+
+
+def free_port():
+    """One that nobody has, and that the kernel gives nobody who asks for any."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as f:
+        first = int(f.read().split()[0])
+    while True:
+        port = random.randrange(min(first, 20000) // 2, min(first, 30000))
+        with socket.socket(socket.AF_INET6) as s:
+            s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            try:
+                s.bind(("::", port))
+                return port
+            except OSError:
+                pass
 
 
 class Launch:
@@ -145,8 +183,7 @@ class LaunchTest(unittest.TestCase):
         self.launches = []
 
     def tearDown(self):
-        wait_until(lambda: not marked(*self.marks), 2.0)
-        left = marked(*self.marks)
+        left = who_is_left(*self.marks)
         end_all(*self.marks)
         for launch in self.launches:
             launch.end()
@@ -187,7 +224,7 @@ class LaunchTest(unittest.TestCase):
 
     def wait_for(self, launch, text, stream="out"):
         """Until `text` has come out of the launch."""
-        if not wait_until(lambda: text in getattr(launch, stream), 10.0):
+        if not wait_until(lambda: text in getattr(launch, stream)):
             self.fail(f"no {text!r} in {launch.out!r} and {launch.err!r}")
 
 

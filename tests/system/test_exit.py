@@ -30,7 +30,7 @@ class Exit(LaunchTest):
         """Rank 1 fails first; the others would go on for a minute."""
         launch = self.sh(4, f'[ $RANK = 1 ] || exec sleep 60; {script}')
         self.assert_ended(launch, rc)
-        self.assertLess(launch.seconds, 20)
+        self.assertLess(launch.seconds, 45)
         headline = [line for line in launch.err.splitlines() if line.startswith("ddprun")][0]
         for word in ("rank 1", *words):
             self.assertIn(word, headline)
@@ -90,7 +90,7 @@ class Exit(LaunchTest):
     def test_time_is_up(self):
         launch = self.run_to_end("-np", 2, "--timeout", "0.5s", "sleep", 60)
         self.assert_ended(launch, 124)
-        self.assertLess(launch.seconds, 20)
+        self.assertLess(launch.seconds, 45)
         self.assertIn("0.5", launch.err)
 
     def test_a_program_that_is_not_there(self):

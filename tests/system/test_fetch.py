@@ -60,7 +60,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if cut == "stall":
             self.wfile.write(body[: len(body) // 2])
             self.server.stalled.set()
-            self.server.stall.wait(30)
+            self.server.stall.wait(120)
         else:
             self.wfile.write(body[:cut])
         if cut:
@@ -157,7 +157,7 @@ class Fetch(LaunchTest):
         first = self.start("--fetch-data", "mine", "--data-sets", self.table(mirror.url),
                            cwd=self.folder.name)
         part = self.path("mine", "a.bin.part")
-        self.assertTrue(mirror.stalled.wait(20))
+        self.assertTrue(mirror.stalled.wait(60))
         self.assertTrue(wait_until(lambda: os.path.exists(part) and os.path.getsize(part) > 0))
         self.refused(self.fetch(mirror.url), "another ddprun")
         launch.end_all(self.mark)
@@ -232,14 +232,14 @@ class Fetch(LaunchTest):
                 struct.pack(">II", 0x801, n) + bytes(draw.randrange(10) for _ in range(n)))
         done = subprocess.run(
             [DDP_TRAIN, "--data", "mine", "--epochs", "1"], cwd=self.folder.name,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False)
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("ddprun --fetch-data", done.stderr)
         self.assert_ended(self.fetch(self.mirror(files=files).url, files=files), 0)
         done = subprocess.run(
             [DDP_TRAIN, "--data", "mine", "--epochs", "1", "--plot", "none"],
             cwd=self.folder.name, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=30, check=False)
+            timeout=120, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
 
 

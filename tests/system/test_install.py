@@ -14,7 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 def output_of(*command, **env):
     done = subprocess.run(
-        command, env={**os.environ, **env}, capture_output=True, text=True, timeout=60, check=False
+        command, env={**os.environ, **env}, capture_output=True, text=True, timeout=150, check=False
     )
     assert done.returncode == 0, (command, done.stdout, done.stderr)
     return done.stdout

@@ -3,9 +3,10 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import unittest
+
+from launch import free_port
 
 TRAIN = [os.environ.get("DDP_TRAIN", "ddp-train"), "--model", "toy", "--epochs", "1",
          "--plot", "none", "--check-replicas"]
@@ -23,7 +24,7 @@ def run(*command, **variables):
     }
     return subprocess.run(
         command, env={**clean, **variables}, stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, timeout=60, check=False,
+        text=True, timeout=120, check=False,
     )
 
 
@@ -39,9 +40,7 @@ class Launchers(unittest.TestCase):
                 self.assertIn("4 alike", done.stdout)
 
     def test_what_scripts_for_pytorch_export_is_where_rank_0_listens(self):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
+        port = free_port()
         for name, options in LAUNCHERS.items():
             if not shutil.which(name):
                 continue
@@ -77,7 +76,7 @@ class Launchers(unittest.TestCase):
 
     def test_a_step_of_slurm_has_a_port_of_its_own(self):
         host = os.uname().nodename
-        step = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "3", "SLURM_STEP_NODELIST": "localhost",
+        step = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "3", "SLURM_STEP_NODELIST": "localhost",
                 "SLURM_STEP_NUM_TASKS": "2", "SLURMD_NODENAME": "localhost"}
         ranks = [
             subprocess.Popen(
@@ -86,7 +85,7 @@ class Launchers(unittest.TestCase):
             )
             for r in range(2)
         ]
-        said = [rank.communicate(timeout=60)[0] for rank in ranks]
+        said = [rank.communicate(timeout=120)[0] for rank in ranks]
         self.assertEqual([rank.returncode for rank in ranks], [0, 0], f"{host}: {said}")
         self.assertIn("2 alike", said[0])
         done = run(*TRAIN, **{**step, "SLURMD_NODENAME": "elsewhere", "SLURM_PROCID": "0"})

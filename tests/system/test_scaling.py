@@ -74,7 +74,7 @@ class Scaling(LaunchTest):
         self.assertTrue(wait_until(lambda: os.path.exists(os.path.join(self.folder.name, "up"))))
         launched.signal(signal.SIGTERM)
         launched.wait()
-        self.assertTrue(wait_until(lambda: not launch.marked(self.mark)))
+        self.assertEqual(launch.who_is_left(self.mark), {})
 
     def test_ctrl_c_ends_the_run_in_order(self):
         launched = self.start(

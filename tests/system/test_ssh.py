@@ -6,7 +6,7 @@ import os
 import time
 import unittest
 
-from launch import LaunchTest, main, marked, read_proc, wait_until
+from launch import LaunchTest, main, marked, read_proc, wait_until, who_is_left
 
 # Understands what ddprun says to ssh; the host's name says how it behaves.
 FAKE_SSH = r"""#!/bin/sh
@@ -132,7 +132,7 @@ class SshTest(LaunchTest):
         )
 
     def test_a_host_that_says_nothing_is_named_when_time_is_up(self):
-        run = self.hosts("n1:1,silent:1", "--start-timeout", "1", script="echo ran")
+        run = self.hosts("n1:1,silent:1", "--start-timeout", "5", script="echo ran")
         self.assert_ended(run, 125)
         self.assertEqual(run.out, "")
         self.assertIn("cannot start on silent: ssh has not come through", run.err)
@@ -185,7 +185,7 @@ class SshTest(LaunchTest):
         self.assertTrue(wait_until(lambda: run.out.count("here") == 3), run.err)
         run.signal(9)
         self.assertEqual(run.wait(), -9)
-        self.assertTrue(wait_until(lambda: not marked(self.mark), 10.0), marked(self.mark))
+        self.assertEqual(who_is_left(self.mark), {})
 
     def test_ctrl_c_reaches_every_host(self):
         run = self.start_hosts(
@@ -202,7 +202,7 @@ class SshTest(LaunchTest):
         began = time.monotonic()
         os.kill(self.agents()[0], 19)
         self.assertEqual(run.wait(), 125)
-        self.assertLess(time.monotonic() - began, 25)
+        self.assertLess(time.monotonic() - began, 45)
         self.assertRegex(run.err, r"n[12] is lost: nothing heard of it for 5 s")
 
     def test_much_output_and_input(self):

@@ -7,11 +7,11 @@ and 64-bit numbers, everything little-endian; the answer is the sum.
 import socket
 import unittest
 
-from launch import LaunchTest, main
+from launch import LaunchTest, free_port, main
 
 ADD = '''
 import os, socket, struct, sys, time
-def add(key, n, host=None, port=None, timeout=10):
+def add(key, n, host=None, port=None, timeout=30):
     s = socket.create_connection((host or os.environ["MASTER_ADDR"],
                                   port or int(os.environ["MASTER_PORT"])), timeout)
     k = key.encode()
@@ -65,8 +65,8 @@ class Store(LaunchTest):
         )
         self.wait_for(launch, "\n")
         host, port = launch.out.split()
-        with socket.create_connection((host, int(port)), 5) as stranger:
-            stranger.settimeout(10)
+        with socket.create_connection((host, int(port)), 30) as stranger:
+            stranger.settimeout(30)
             stranger.sendall(b"\x03" + (2).to_bytes(8, "little") + b"/n" + (7).to_bytes(8, "little"))
             try:
                 self.assertEqual(stranger.recv(8), b"")  # closed, not left waiting
@@ -86,8 +86,8 @@ class Store(LaunchTest):
         )
         self.wait_for(launch, "\n")
         host, port = launch.out.split()
-        with socket.create_connection((host, int(port)), 5) as stranger:
-            stranger.settimeout(10)
+        with socket.create_connection((host, int(port)), 30) as stranger:
+            stranger.settimeout(30)
             stranger.sendall(b"\x03" + (2).to_bytes(8, "little") + b"/n" + (7).to_bytes(8, "little"))
             self.assertEqual(stranger.recv(8), (7).to_bytes(8, "little"))
         launch.input = b"\n"
@@ -97,9 +97,7 @@ class Store(LaunchTest):
         self.assertIn("--store-open", launch.err)
 
     def test_the_port_can_be_chosen(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         launch = self.sh(1, "echo $MASTER_PORT", "--store-port", port)
         self.assert_ended(launch, 0)
         self.assertEqual(launch.out.strip(), str(port))
@@ -121,12 +119,12 @@ class Store(LaunchTest):
             2,
             'if os.environ["RANK"] == "0":\n'
             '    s = socket.create_server(("", int(os.environ["MASTER_PORT"])))\n'
-            '    s.settimeout(10); print(s.accept()[0].recv(5).decode())\n'
+            '    s.settimeout(40); print(s.accept()[0].recv(5).decode())\n'
             'else:\n'
-            '    for i in range(100):\n'
+            '    for i in range(600):\n'
             '        try:\n'
             '            s = socket.create_connection((os.environ["MASTER_ADDR"],\n'
-            '                                          int(os.environ["MASTER_PORT"])), 5)\n'
+            '                                          int(os.environ["MASTER_PORT"])), 30)\n'
             '            s.sendall(b"hello"); break\n'
             '        except OSError:\n'
             '            time.sleep(0.05)',
@@ -136,7 +134,7 @@ class Store(LaunchTest):
         self.assertEqual(launch.out, "[0] hello\n")
 
     def test_64_ranks_at_once(self):
-        launch = self.python(64, 'print(add("/n", 1))', deadline=60)
+        launch = self.python(64, 'print(add("/n", 1))', deadline=120)
         self.assert_ended(launch, 0)
         self.assertEqual(
             sorted(int(line.split()[1]) for line in launch.out.splitlines()),

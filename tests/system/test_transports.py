@@ -7,7 +7,7 @@ import os
 import signal
 import unittest
 
-from launch import LaunchTest, main, marked, wait_until
+from launch import LaunchTest, main, wait_until, who_is_left
 
 # blaunch(1) of LSF 10.1: works inside a job and on its hosts only; a shell there reads the
 # command, whose stdin is ours unless there is -n; the exit status is the command's.
@@ -94,7 +94,7 @@ class Lsf(TransportTest):
         self.assertTrue(wait_until(lambda: run.out.count("up\n") == 3), run.err)
         run.signal(signal.SIGKILL)
         run.wait()
-        self.assertTrue(wait_until(lambda: not marked(run.mark)))
+        self.assertEqual(who_is_left(run.mark), {})
 
 
 class Pbs(TransportTest):
@@ -120,7 +120,7 @@ class Pbs(TransportTest):
         self.assertEqual(self.summons(), [])
 
     def test_an_agent_that_fails_says_so_in_the_job_s_file(self):
-        run = self.inside("--agent", "/bin/false", "--start-timeout", "20s", "true")
+        run = self.inside("--agent", "/bin/false", "--start-timeout", "40s", "true")
         self.assert_ended(run, 125)
         self.assertIn("cannot start on n1: pbs_tmrsh ended with status 1", run.err)
         self.assertEqual(self.summons(), [])
@@ -136,7 +136,7 @@ class Pbs(TransportTest):
         self.assertEqual(self.summons(), [])
         run.signal(signal.SIGKILL)
         run.wait()
-        self.assertTrue(wait_until(lambda: not marked(run.mark)))
+        self.assertEqual(who_is_left(run.mark), {})
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ class Lab:
     def __call__(self, *args):
         done = subprocess.run(
             [LAB, *args], env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, timeout=60, check=False,
+            stderr=subprocess.STDOUT, timeout=200, check=False,
         )
         if done.returncode != 0:
             raise RuntimeError(f"lab {' '.join(args)}: {done.stdout.decode()}")
@@ -122,6 +122,20 @@ class LabTest(launch.LaunchTest):
 
     def fault(self, number, *what):
         LAB_HOSTS("fault", node(number), *what)
+
+    def on_host(self, number):
+        """Who of the job is alive there, as {pid: command line}."""
+        path = os.path.join(LAB_HOSTS.env["LAB_STATE"], "hosts", node(number), "pid")
+        with open(path, encoding="ascii") as f:
+            first = int(f.read().split()[0])
+        inside, found = os.readlink(f"/proc/{first}/ns/pid"), {}
+        for pid, line in launch.marked(*self.marks).items():
+            try:
+                if os.readlink(f"/proc/{pid}/ns/pid") == inside:
+                    found[pid] = line
+            except OSError:
+                pass  # gone meanwhile
+        return found
 
     def heal(self, number):
         """Whatever happened to it: the host is as new."""

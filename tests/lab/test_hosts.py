@@ -10,7 +10,7 @@ import unittest
 
 import hosts
 from hosts import LabTest, main, node
-from launch import wait_until
+from launch import wait_until, who_is_left
 
 setUpModule = hosts.set_up
 tearDownModule = hosts.tear_down
@@ -208,10 +208,10 @@ class NoWayBack(LabTest):
     def test_the_launcher_is_killed(self):
         launch = self.start_on((2, 3), "trap '' TERM; echo up; sleep 60; sleep 60", "--agent",
                                self.agent(3), user="root")
-        self.assertTrue(wait_until(lambda: launch.out.count("up\n") == 2, 20), launch.err)
+        self.assertTrue(wait_until(lambda: launch.out.count("up\n") == 2), launch.err)
         launch.signal(signal.SIGKILL)
         launch.wait()
-        self.assertTrue(wait_until(lambda: not hosts.launch.marked(*self.marks), 10))
+        self.assertEqual(who_is_left(*self.marks), {})
 
     def test_in_a_tree(self):
         launch = self.on(range(1, 9), "hostname", "--tree-width", 2, "--agent",
@@ -234,8 +234,9 @@ class Ends(LabTest):
         self.assertIn("no-such-program-at-all", launch.err)
 
     def test_ctrl_c(self):
-        launch = self.start_on((1, 2, 3), "trap 'echo bye; exit 0' INT TERM; echo up; sleep 60 & wait")
-        wait_until(lambda: launch.out.count("up\n") == 3)
+        launch = self.start_on((1, 2, 3), "trap 'echo bye; exit 0' INT TERM; echo up; "
+                               "while :; do sleep 0.1; done")
+        self.assertTrue(wait_until(lambda: launch.out.count("up\n") == 3), launch.err)
         launch.signal(signal.SIGINT)
         launch.wait()
         self.assert_ended(launch, 130)
@@ -259,20 +260,24 @@ class Ends(LabTest):
             hosts.LAB_HOSTS("exec", "-l", "-u", "alice", "node004", "python3", "-c", code)
 
     def test_strangers_at_the_store_do_no_harm(self):
-        launch = self.start_on((1, 2), "echo up; sleep 2; echo done")
-        wait_until(lambda: launch.out.count("up\n") == 2)
+        go = self.path("go")
+        launch = self.start_on((1, 2), f"echo up; until [ -e {go} ]; do sleep 0.1; done; echo done")
+        self.assertTrue(wait_until(lambda: launch.out.count("up\n") == 2), launch.err)
         self.knock("ddprun-agent")
+        self.write("go", "")
         launch.wait()
         self.assert_ended(launch, 0)
         self.assertEqual(launch.out.count("done\n"), 2)
 
     def test_strangers_do_no_harm_while_agents_are_awaited(self):
         agent = self.write(
-            "agent", f"#!/bin/sh\nsleep 3\nexec {hosts.LAB_HOSTS.bin}/ddprun-agent\n", 0o755
-        )
+            "agent", f"#!/bin/sh\nuntil [ -e {self.path('go')} ]; do sleep 0.1; done\n"
+            f"exec {hosts.LAB_HOSTS.bin}/ddprun-agent\n", 0o755)
         launch = self.start_on((2, 3), "echo up", "--agent", agent)
-        wait_until(lambda: "ddprun" in hosts.LAB_HOSTS("exec", "node001", "ss", "-ltnpH"))
+        self.assertTrue(wait_until(
+            lambda: '"ddprun"' in hosts.LAB_HOSTS("exec", "node001", "ss", "-ltnpH")))
         self.knock("ddprun")
+        self.write("go", "")
         launch.wait()
         self.assert_ended(launch, 0)
         self.assertEqual(launch.out.count("up\n"), 2)

@@ -6,7 +6,7 @@ import unittest
 
 import hosts
 from hosts import LabTest, main, node
-from launch import marked, wait_until
+from launch import wait_until
 
 setUpModule = hosts.set_up
 tearDownModule = hosts.tear_down
@@ -15,7 +15,19 @@ tearDownModule = hosts.tear_down
 class Preflight(LabTest):
     def look(self, numbers, *args, hostlist=None, **how):
         return self.run_to_end(
-            "--preflight", "-H", hostlist or self.hosts(*numbers), *args, deadline=60, **how)
+            "--preflight", "-H", hostlist or self.hosts(*numbers), *args, deadline=120, **how)
+
+    # what a busy machine can make true of any host
+    NETWORK = ("latency: ", "bandwidth: ")
+
+    def fit(self, *args, **how):
+        """A look that finds nothing; once more where the machine was busy meanwhile."""
+        for _ in range(3):
+            launch = self.look(*args, **how)
+            if not any(self.is_slow(launch, n) for n in range(1, hosts.HOSTS + 1)):
+                break
+        self.assert_ended(launch, 0)
+        return launch
 
     def inside(self, number, script):
         hosts.LAB_HOSTS("exec", node(number), "sh", "-ec", script)
@@ -34,14 +46,16 @@ class Preflight(LabTest):
                 found.append(words[2])
         return found
 
+    def is_slow(self, launch, number):
+        return any(p.startswith(self.NETWORK) for p in self.problems(launch, number))
+
     def assert_problem(self, launch, number, *words):
         said = self.problems(launch, number)
         self.assertTrue(any(all(w in line for w in words) for line in said),
                         f"{node(number)} {words}:\n{launch.out}\n{launch.err}")
 
     def test_hosts_that_are_fit(self):
-        launch = self.look((1, 2, 3), "sh", "-c", "exit 9")
-        self.assert_ended(launch, 0)
+        launch = self.fit((1, 2, 3), "sh", "-c", "exit 9")
         checks = {line[2:].split()[0] for line in launch.out.splitlines() if line[2] != " "}
         self.assertLessEqual(
             {"reached", "agent", "user", "clock", "cpus", "gpus", "directory", "program",
@@ -52,8 +66,7 @@ class Preflight(LabTest):
 
     def test_a_python_program(self):
         script = self.write("train.py", "raise SystemExit(9)\n")
-        launch = self.look((2, 3), "/usr/bin/python3", script)
-        self.assert_ended(launch, 0)
+        launch = self.fit((2, 3), "/usr/bin/python3", script)
         self.assertIn("Python 3.", launch.out)
         self.assertIn("train.py", launch.out)
 
@@ -90,8 +103,10 @@ class Preflight(LabTest):
         self.assert_problem(launch, 6, "latency", "ms to node007")
         self.assert_problem(launch, 7, "clock", "3600.0 s ahead")
         for fit in (1, 8):
-            self.assertEqual(self.problems(launch, fit), [], launch.err)
-        self.assertIn("on 6 of 8 hosts", launch.err)
+            said = [p for p in self.problems(launch, fit) if not p.startswith(self.NETWORK)]
+            self.assertEqual(said, [], launch.err)
+        slow = sum(self.is_slow(launch, fit) for fit in (1, 8))
+        self.assertIn(f"on {6 + slow} of 8 hosts", launch.err)
 
     def test_what_is_not_there(self):
         program = self.write("train", "#!/bin/sh\nexit 9\n", 0o755)
@@ -112,7 +127,9 @@ class Preflight(LabTest):
         self.inside(3, "mkfifo -m 666 /run/silent; mount --bind /run/silent /etc/hosts")
         launch = self.start("--preflight", "-H", self.hosts(1, 2, 3), "true")
         # two of its processes are the agent and its guard; the third looks, and hangs
-        self.assertTrue(wait_until(lambda: len(marked(hosts.LAB_HOSTS.bin + "/ddprun-agent")) > 4))
+        agent = hosts.LAB_HOSTS.bin + "/ddprun-agent"
+        self.assertTrue(wait_until(lambda: sum(
+            agent in line for line in self.on_host(3).values()) > 2), self.on_host(3))
         self.fault(3, "kill")
         launch.wait()
         self.assert_ended(launch, 1)

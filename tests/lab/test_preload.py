@@ -72,7 +72,7 @@ class Python(LabTest):
         self.torch("while os.uname().nodename == 'node003' and "
                    f"os.path.exists('{gate}'): time.sleep(0.01)")
         launch = self.begin("say(torch.pid == os.getpid())\n")
-        helpers = wait_until(lambda: self.helpers("node003"), 20)
+        helpers = wait_until(lambda: self.helpers("node003"))
         self.assertTrue(helpers, launch.err)
         for pid in helpers:
             os.kill(pid, signal.SIGKILL)
@@ -104,13 +104,16 @@ class Python(LabTest):
 
     def test_a_host_is_lost_while_an_attempt_is_ended(self):
         self.addCleanup(self.heal, 3)
+        os.mkdir(self.path("up"), 0o777)
+        os.chmod(self.path("up"), 0o777)
         launch = self.begin("import signal\nsignal.signal(signal.SIGTERM, lambda *_: say('asked'))\n"
-                            "say('up')\nrank == 0 and time.sleep(1) or rank == 0 and sys.exit(3)\n"
-                            "while True: time.sleep(0.1)\n",
+                            f"up = '{self.path('up')}'\nopen(f'{{up}}/{{rank}}', 'w').close()\n"
+                            "while rank != 0 or len(os.listdir(up)) < 4: time.sleep(0.1)\n"
+                            "sys.exit(3)\n",
                             "--max-restarts", 5, "--grace", "60s")
-        self.assertTrue(wait_until(lambda: launch.out.count("asked") == 3, 30), launch.err)
+        self.assertTrue(wait_until(lambda: launch.out.count("asked") == 3), launch.err)
         self.fault(3, "kill")
-        self.assertTrue(wait_until(lambda: "node003 is lost" in launch.err, 30), launch.err)
+        self.assertTrue(wait_until(lambda: "node003 is lost" in launch.err), launch.err)
         while launch.process.poll() is None:  # two that come together count as one
             try:
                 launch.signal(signal.SIGINT)
@@ -127,7 +130,7 @@ class Python(LabTest):
             self.torch(text)
             launch = self.begin(run + "say('up')\ntime.sleep(60)\n", "--max-restarts", 1)
             up = wait_until(lambda: self.helpers("node003") if text else
-                            launch.out.count("up") == 4 and "attempt 2" in launch.err, 20)
+                            launch.out.count("up") == 4 and "attempt 2" in launch.err)
             self.assertTrue(up, launch.err)
             agents = [pid for pid, line in marked(hosts.LAB_HOSTS.bin).items()
                       if "ddprun-agent" in line and self.host_of(pid) == "node003"]

@@ -28,6 +28,7 @@ class JobTest(LabTest):
         said = os.path.join(self.folder.name, "job.out")
         mark = "job-" + os.path.basename(self.folder.name)
         self.marks.append(mark)
+        self.job_mark = mark
         with open(script, "w") as f:
             f.write(f"#!/bin/bash\ncd {hosts.LAB_HOSTS.folder}\n"
                     f"export DDPRUN_TEST_MARK={mark}\nddprun={hosts.LAB_HOSTS.ddprun}\n"
@@ -45,8 +46,19 @@ class JobTest(LabTest):
         with open(self.output) as f:
             return f.read()
 
+    def wait_for(self, what, times=1, deadline=120):
+        self.assertTrue(wait_until(lambda: self.said().count(what) >= times, deadline), self.said())
+
+    def batch(self, options, lines):
+        """A batch job of Slurm's to its end; `sbatch -W` looks for that every two seconds."""
+        before, colon, after = options.partition(" : ")
+        self.submit(f"sbatch {before} -o {{out}}{colon}{after} {{script}}", lines + "\necho done")
+        self.wait_for("done\n")
+        return self.said()
+
     def assert_nobody(self):
-        self.assertTrue(wait_until(lambda: not hosts.launch.marked(self.marks[-1]), 30))
+        """Of the job, whose scheduler has its own daemons to tell."""
+        self.assertEqual(hosts.launch.who_is_left(self.job_mark, deadline=60), {})
 
     def assert_ranks(self, said, expected):
         found = sorted(line.split("] ", 1)[1] for line in said.splitlines() if "] rank " in line)
@@ -63,14 +75,13 @@ class Slurm(JobTest):
         hosts.LAB_HOSTS("slurm", "down")
 
     def test_a_rank_per_gpu_of_the_job(self):
-        said = self.submit("sbatch -W -p dgx -N2 --gres=gpu:2 -o {out} {script}",
-                           f"$ddprun sh -c '{RANKS}'; echo code $?")
+        said = self.batch("-p dgx -N2 --gres=gpu:2", f"$ddprun sh -c '{RANKS}'; echo code $?")
         self.assert_ranks(said, [f"rank {r}/4 local {r % 2} on {node(1 + r // 2)}" for r in range(4)])
         self.assertIn("code 0", said)
 
     def test_a_rank_per_task_where_no_gpus_were_asked_for(self):
-        said = self.submit("sbatch -W -p compute -N3 -n5 -o {out} {script}",
-                           f"$ddprun sh -c '{RANKS}'; $ddprun --dry-run true | head -5")
+        said = self.batch("-p compute -N3 -n5",
+                          f"$ddprun sh -c '{RANKS}'; $ddprun --dry-run true | head -5")
         self.assertEqual(said.count("] rank "), 5, said)
         self.assertIn("hosts: 3 from slurm", said)
         self.assertIn("SLURM_TASKS_PER_NODE=", said)
@@ -82,9 +93,9 @@ class Slurm(JobTest):
         self.assertEqual(said.count("] rank "), 4, said)
 
     def test_copies_of_the_launcher_are_one_world_or_refused(self):
-        said = self.submit("sbatch -W -p dgx -N2 -n4 --ntasks-per-node=2 -o {out} {script} || true",
-                           f"srun $ddprun sh -c '{RANKS}'; echo code $?\n"
-                           "srun $ddprun --alloc slurm true; echo code $?")
+        said = self.batch("-p dgx -N2 -n4 --ntasks-per-node=2",
+                          f"srun $ddprun sh -c '{RANKS}'; echo code $?\n"
+                          "srun $ddprun --alloc slurm true; echo code $?")
         self.assert_ranks(said, [f"rank {r}/4 local {r % 2} on {node(1 + r // 2)}" for r in range(4)])
         self.assertIn("code 0", said)
         self.assertIn("srun has started 4 copies of ddprun", said)
@@ -93,7 +104,7 @@ class Slurm(JobTest):
     def test_scancel_leaves_nobody(self):
         self.submit("sbatch -p dgx -N2 -n2 -o {out} {script}",
                     "$ddprun sh -c 'echo up; sleep 300'")
-        self.assertTrue(wait_until(lambda: self.said().count("up\n") == 2, 30))
+        self.wait_for("up\n", 2)
         hosts.LAB_HOSTS("exec", "-l", "-u", "alice", "node001", "scancel",
                         self.answer.split()[-1])
         self.assert_nobody()
@@ -109,9 +120,11 @@ class GridEngine(JobTest):
         hosts.LAB_HOSTS("sge", "down")
 
     def test_a_rank_per_slot_where_there_are_no_gpus(self):
-        said = self.submit("qsub -sync y -pe mpi 4 -j y -o {out} {script}",
-                           f"$ddprun sh -c '{RANKS}'; echo code $?; "
-                           "$ddprun --dry-run true | head -5")
+        self.submit("qsub -pe mpi 4 -j y -o {out} {script}",
+                    f"$ddprun sh -c '{RANKS}'; echo code $?; "
+                    "$ddprun --dry-run true | head -5; echo done")
+        self.wait_for("done\n")
+        said = self.said()
         self.assertEqual(said.count("] rank "), 4, said)
         self.assertIn("code 0", said)
         self.assertIn("from sge", said)
@@ -120,11 +133,13 @@ class GridEngine(JobTest):
     @unittest.skipUnless(shutil.which("mpirun.openmpi"), "no Open MPI")
     def test_a_copy_per_node_by_mpirun_is_one_world(self):
         """As ABCI's own examples start things."""
-        said = self.submit(
-            "qsub -sync y -pe mpi 3 -j y -o {out} {script}",
+        self.submit(
+            "qsub -pe mpi 3 -j y -o {out} {script}",
             "mpirun.openmpi -np $NHOSTS --map-by ppr:1:node $ddprun --nproc-per-node 2 "
             "sh -c 'echo rank $RANK/$WORLD_SIZE; [ $RANK = 5 ] || exit 0; sleep 4; exit 5'; "
             "echo code $?")
+        self.wait_for("code ")
+        said = self.said()
         ranks = sorted(line.split("] ")[1] for line in said.splitlines() if "] rank " in line)
         self.assertEqual(ranks, [f"rank {r}/6" for r in range(6)], said)
         self.assertIn("code 5", said)
@@ -132,7 +147,7 @@ class GridEngine(JobTest):
     def test_qdel_leaves_nobody(self):
         self.submit("qsub -terse -pe mpi 3 -j y -o {out} {script}",
                     "$ddprun sh -c 'echo up; sleep 300'")
-        self.assertTrue(wait_until(lambda: self.said().count("up\n") == 3, 30))
+        self.wait_for("up\n", 3)
         hosts.LAB_HOSTS("exec", "-l", "-u", "alice", "node001", "qdel",
                         self.answer.split()[-1])
         self.assert_nobody()

@@ -81,7 +81,7 @@ class Spank(test_sched.JobTest):
             "MASTER_PORT=23456 srun sh -c 'echo own $RANK:$MASTER_PORT'\n"
             "srun -n1 --overlap sh -c 'srun --overlap -N2 -n2 sh -c \"echo inner "
             "\\$RANK \\$MASTER_PORT\"; echo outer $MASTER_PORT'\necho done")
-        self.assertTrue(wait_until(lambda: "done\n" in self.said(), 30), self.said())
+        self.wait_for("done\n")
         said = self.said()
         self.assertIn("batch\nstep\n", said)
         for rank in range(2):
@@ -91,7 +91,7 @@ class Spank(test_sched.JobTest):
         inner = set(re.findall(r"inner \d (\d+)", said))
         self.assertEqual(len(inner), 1, said)
         self.assertNotIn(outer, inner)
-        self.assertEqual(self.srun("srun -p dgx -N2 -n2 sh -c 'echo [$RANK$MASTER_PORT]'"), "[]\n[]\n")
+        self.assertEqual(self.srun("srun -Q -p dgx -N2 -n2 sh -c 'echo [$RANK$MASTER_PORT]'"), "[]\n[]\n")
         said = self.srun("salloc -Q -p dgx -N1 --ddp sh -c 'echo front [$RANK]'")
         self.assertIn("front []\n", said)
 
@@ -110,7 +110,8 @@ class Spank(test_sched.JobTest):
     def test_without_its_store(self):
         """A busy port, no ddpstored: said, and rank 0 is told to make its own."""
         said = self.srun(
-            f"{hosts.LAB_HOSTS.bin}/ddpstored --port 23457 >/dev/null & sleep 0.2; "
+            f"port={self.folder.name}/port; {hosts.LAB_HOSTS.bin}/ddpstored --port 23457 >$port & "
+            "until [ -s $port ]; do sleep 0.05; done; "
             f"MASTER_PORT=23457 srun --ddp -p dgx -N2 -n2 sh -c '{SHOW}'; kill $!; wait")
         self.assertRegex(said, "ddprun: no store on port 23457: .*in use.*rank 0 is told to make its own")
         self.assertRegex(said, "0/2 .* store False")
@@ -126,11 +127,11 @@ class Spank(test_sched.JobTest):
     def test_cancelled(self):
         self.submit("sbatch -p dgx -N2 -n2 -o {out} {script}",
                     "srun --ddp sh -c 'echo up; sleep 300'")
-        self.assertTrue(wait_until(lambda: self.said().count("up\n") == 2, 30), self.said())
+        self.wait_for("up\n", 2)
         self.assertEqual(len(self.stores()), 1)
         hosts.LAB_HOSTS("exec", "-l", "-u", "alice", "node001", "scancel", self.answer.split()[-1])
         self.assert_nobody()
-        self.assertTrue(wait_until(lambda: not self.stores(), 30), self.stores())
+        self.assertTrue(wait_until(lambda: not self.stores()), self.stores())
 
     def test_the_bundled_trainer(self):
         said = self.srun(f"srun --ddp -p dgx -N2 -n4 {hosts.LAB_HOSTS.bin}/ddp-train --plot none "
@@ -156,7 +157,7 @@ class Spank(test_sched.JobTest):
         self.submit("sbatch -p dgx -N2 -n4 -o {out} {script}", f"srun --ddp {python} {program}\n"
                     "echo done")
         # importing it takes its time on a busy machine
-        self.assertTrue(wait_until(lambda: "done\n" in self.said(), 200), self.said())
+        self.wait_for("done\n", deadline=200)
         self.assertEqual(self.said().count("sum 6.0 of 4\n"), 4, self.said())
 
 

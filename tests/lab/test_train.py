@@ -28,7 +28,7 @@ class Train(LabTest):
     def test_a_rank_that_dies_elsewhere_ends_all(self):
         launch = self.start(
             "-H", self.hosts(1, 2, 3), *self.options("--epochs", "100000", "--progress", "lines"))
-        self.assertTrue(wait_until(lambda: "epoch" in launch.out, 30))
+        self.assertTrue(wait_until(lambda: "epoch" in launch.out))
         victims = [
             pid for pid, line in hosts.launch.marked(launch.mark).items()
             if line.startswith(os.path.join(hosts.LAB_HOSTS.bin, "ddp-train"))

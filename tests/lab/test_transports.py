@@ -8,7 +8,7 @@ import hosts
 import test_sched
 from hosts import main, node
 from launch import wait_until
-from test_spank import Spank  # a minute has to pass for TimeLimit anyway
+from test_spank import Spank  # time has to pass for TimeLimit anyway
 
 STEPS = 'squeue -h -s -j $SLURM_JOB_ID -o "step %i"'
 # one that saves when it is told to end, and counts what it is warned of
@@ -19,16 +19,6 @@ WARY = ("trap \"echo rank $RANK saved; exit 0\" TERM; trap \"echo rank $RANK war
 class TransportTest(test_sched.JobTest):
     def as_user(self, *command):
         return hosts.LAB_HOSTS("exec", "-l", "-u", self.user, "node001", *command)
-
-    def wait_for(self, what, times=1, deadline=90):
-        self.assertTrue(wait_until(lambda: self.said().count(what) >= times, deadline), self.said())
-
-    def batch(self, options, lines):
-        """A batch job to its end; `sbatch -W` would look for that every two seconds."""
-        before, colon, after = options.partition(" : ")
-        self.submit(f"sbatch {before} -o {{out}}{colon}{after} {{script}}", lines + "\necho done")
-        self.wait_for("done\n")
-        return self.said()
 
     def path(self, name):
         return os.path.join(self.folder.name, name)
@@ -71,7 +61,8 @@ class Srun(TransportTest):
     def test_beside_other_steps_and_in_one(self):
         said = self.submit(
             "env LC_ALL=C salloc -Q -p dgx -N2 -n4 --exclusive {script} >{out} 2>&1 || true",
-            "srun -N2 -n80 --exact sleep 100 & sleep 0.5\n"
+            "srun -N2 -n80 --exact sleep 300 &\n"
+            f"until {STEPS} | grep -q '\\.0$'; do sleep 0.1; done\n"
             "$ddprun sh -c 'echo beside $RANK'\n"
             "srun -N1 -n1 --overlap $ddprun --start srun sh -c 'echo within $RANK'\n"
             "$ddprun -H node002:2 sh -c 'echo part $RANK on $(hostname)'\n"
@@ -118,26 +109,6 @@ class Srun(TransportTest):
         self.assertIn("ddprun: cannot start on node[002-003]: the agent", said)
         self.assertIn("code 125", said)
 
-    def test_a_node_that_dies_before_the_start(self):
-        go = self.path("go")
-        self.submit("sbatch -p compute -N3 -n3 -o {out} {script}",
-                    f"echo ready; while [ ! -e {go} ]; do sleep 0.1; done\n"
-                    "$ddprun sh -c 'echo started'; echo code $?")
-        self.wait_for("ready")
-        self.fault(7, "crash")
-        try:
-            with open(go, "w"):
-                pass
-            self.wait_for("code ", deadline=60)
-        finally:
-            self.heal(7)
-            hosts.LAB_HOSTS("slurm", "up")
-        said = self.said()
-        self.assertRegex(said, "ddprun: cannot start on node007: Slurm cannot start a task there: ")
-        self.assertNotIn("on node006", said)
-        self.assertNotIn("started\n", said)
-        self.assertIn("code 125", said)
-
     def test_as_root(self):
         self.user = "root"
         said = self.batch("-p dgx -N2 -n2",
@@ -150,6 +121,9 @@ class Qrsh(TransportTest):
     @classmethod
     def setUpClass(cls):
         test_sched.set_up("sge", "sge_qmaster")
+        # between a warning and its end: five seconds pass while a machine stands still
+        hosts.LAB_HOSTS("exec", "node001", "bash", "-c",
+                        "for q in $(qconf -sql); do qconf -mattr queue notify 00:00:12 $q; done")
 
     @classmethod
     def tearDownClass(cls):
@@ -162,7 +136,7 @@ class Qrsh(TransportTest):
             "$ddprun sh -c 'echo rank $RANK in $PWD, of task ${JOB_NAME}'; echo code $?\n"
             "$ddprun sh -c 'exit $((RANK * 3))'; echo code $?\n"
             "$ddprun --agent /nonesuch/agent true; echo code $?; echo done")
-        self.wait_for("done\n", deadline=120)
+        self.wait_for("done\n")
         said = self.said()
         self.assertIn("other hosts by qrsh: the way of sge", said)
         self.assertIn("qrsh -inherit -v PWD node", said)
@@ -174,7 +148,7 @@ class Qrsh(TransportTest):
         self.assertIn("code 125", said)
 
     def test_qdel_and_its_warning(self):
-        """-notify: USR2 first, KILL five seconds later, on every host."""
+        """-notify: USR2 first, KILL some seconds later, on every host."""
         self.submit("qsub -terse -notify -pe mpi 3 -j y -o {out} {script}",
                     "trap : USR2\n$ddprun sh -c 'trap \"echo warned\" USR2; echo up; "
                     "while :; do sleep 0.05; done' & wait; wait; wait")
@@ -191,13 +165,13 @@ class Qrsh(TransportTest):
         job = self.answer.split()[-1]
         self.assertTrue(wait_until(
             lambda: "all\n" in self.said() or self.as_user(
-                "sh", "-c", f"qstat -j {job} >/dev/null 2>&1 || echo gone"), 90), self.said())
+                "sh", "-c", f"qstat -j {job} >/dev/null 2>&1 || echo gone"), 120), self.said())
         self.assertIn("Killed", self.said())
         self.assert_nobody()
 
 
 class TimeLimit(TransportTest):
-    """A minute, of which the others make use: the job was submitted before them."""
+    """Half a minute at least, of which the others make use: the job was submitted before them."""
 
     @classmethod
     def setUpClass(cls):
@@ -206,34 +180,79 @@ class TimeLimit(TransportTest):
 
     def test_warned_and_ended_by_slurm(self):
         self.output = os.path.join(LIMITED, "job.out")
-        self.marks.append("long-" + os.path.basename(LIMITED))
+        self.job_mark = "long-" + os.path.basename(LIMITED)
+        self.marks.append(self.job_mark)
         self.wait_for("warned\n", 2)
-        self.wait_for("DUE TO TIME LIMIT", deadline=120)
+        self.wait_for("DUE TO TIME LIMIT")
         self.wait_for("told to end by SIGTERM")
         self.wait_for("saved\n", 2)
         self.assert_nobody()
+
+
+class Unreachable(TransportTest):
+    """The last: Slurm does less for other jobs while it looks for a node that has gone."""
+
+    @classmethod
+    def setUpClass(cls):
+        test_sched.set_up("slurm", "slurmctld")
+
+    def test_a_node_that_dies_before_the_start(self):
+        go = self.path("go")
+        self.submit("sbatch -p compute -N3 -n3 -o {out} {script}",
+                    f"echo ready; while [ ! -e {go} ]; do sleep 0.1; done\n"
+                    "$ddprun sh -c 'echo started'; echo code $?")
+        self.wait_for("ready")
+        self.fault(7, "crash")
+        try:
+            with open(go, "w"):
+                pass
+            self.wait_for("code ")
+        finally:
+            self.heal(7)
+            hosts.LAB_HOSTS("slurm", "up")
+        said = self.said()
+        self.assertRegex(said, "ddprun: cannot start on node007: Slurm cannot start a task there: ")
+        self.assertNotIn("on node006", said)
+        self.assertNotIn("started\n", said)
+        self.assertIn("code 125", said)
 
 
 LIMITED = None
 
 
 def submit_limited():
-    """In a folder of its own: nobody is to be alive of what other tests have started."""
+    """In a folder of its own: nobody is to be alive of what other tests have started. Limits are
+    minutes, and Slurm looks at them twice a minute: root, who may, brings the end near when
+    the ranks are up."""
     folder = os.path.join(hosts.LAB_HOSTS.folder, "limited")
     shutil.copytree(hosts.LAB_HOSTS.bin, folder)
     os.chmod(folder, 0o777)
-    script = os.path.join(folder, "job.sh")
+    script, out = os.path.join(folder, "job.sh"), os.path.join(folder, "job.out")
     with open(script, "w", encoding="utf-8") as f:
         f.write(f"#!/bin/bash\nexport DDPRUN_TEST_MARK=long-limited\n"
                 f"{folder}/{os.path.basename(hosts.LAB_HOSTS.ddprun)} sh -c '{WARY}'\n")
     os.chmod(script, 0o755)
-    hosts.LAB_HOSTS("exec", "-l", "-u", "alice", "node004", "sbatch", "-p", "gpu", "-N2", "-n2",
-                    "-t", "1", "--signal=USR1@30", "-o", f"{folder}/job.out", script)
+    job = hosts.LAB_HOSTS(
+        "exec", "-l", "-u", "alice", "node004", "sbatch", "--parsable", "-p", "gpu", "-N2", "-n2",
+        "-t", "10", "--signal=USR1@30", "-o", out, script).strip()
+
+    def ranks_are_up():
+        if not os.path.exists(out):
+            return False
+        with open(out, encoding="utf-8") as said:
+            return said.read().count("up\n") == 2
+
+    wait_until(ranks_are_up, 120)
+    hosts.LAB_HOSTS("exec", "node001", "bash", "-c", f"scontrol update jobid={job} "
+                    "EndTime=$(date -d '+32 sec' +%FT%T)")
     return folder
 
 
 def setUpModule():
     global LIMITED
+    # between the first signal and the last one, and until a node is given up with its jobs:
+    # the lab's three and twenty seconds pass while a machine stands still
+    os.environ["LAB_SLURM_EXTRA"] = "KillWait=30\nSlurmdTimeout=120"
     hosts.set_up()
     if shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin"):
         hosts.LAB_HOSTS("slurm", "up")

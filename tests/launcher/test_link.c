@@ -71,7 +71,7 @@ static void close_ends(void)
 /* Turns of the loop until `*what` has reached `n`. */
 static void run_until(const size_t *what, size_t n)
 {
-    int64_t deadline = now_ms() + 20000;
+    int64_t deadline = now_ms() + 50000;
     while (*what < n) {
         ck_assert_msg(now_ms() < deadline, "%zu of %zu", *what, n);
         event_base_loop(loop_base(loop), EVLOOP_ONCE | EVLOOP_NONBLOCK);
@@ -139,7 +139,7 @@ END_TEST
 static void expect_broken(const void *bytes, size_t n, const char *why)
 {
     ck_assert_int_eq(write(fds[1], bytes, n), (ssize_t)n);
-    int64_t deadline = now_ms() + 20000;
+    int64_t deadline = now_ms() + 50000;
     while (!up.closed && now_ms() < deadline)
         event_base_loop(loop_base(loop), EVLOOP_ONCE | EVLOOP_NONBLOCK);
     ck_assert_ptr_nonnull(up.closed);

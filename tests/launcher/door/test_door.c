@@ -250,7 +250,7 @@ Suite *suite(void)
 {
     Suite *s = suite_create("door");
     TCase *t = tcase_create("door");
-    tcase_set_timeout(t, 30);
+    tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, setup, NULL);
     tcase_add_loop_test(t, a_child_belongs_whatever_its_family, 0, ARRAY_LEN(families));
     tcase_add_loop_test(t, an_orphaned_grandchild_belongs, 0, ARRAY_LEN(families));

@@ -132,8 +132,15 @@ static int folder_trouble(const char *folder)
     struct stat st;
     struct statvfs fs;
     int why = 0;
-    while (stat(path, &st) < 0 && (why = errno) == ENOENT && strrchr(path, '/') > path)
-        *strrchr(path, '/') = '\0';
+    while (stat(path, &st) < 0 && errno == ENOENT && strcmp(path, ".") != 0) {
+        char *slash = strrchr(path, '/');
+        if (slash == path)
+            strcpy(path, "/");
+        else if (slash)
+            *slash = '\0';
+        else
+            strcpy(path, "."); /* the name was not empty */
+    }
     if (stat(path, &st) < 0)
         why = errno;
     else if (!S_ISDIR(st.st_mode))

@@ -6,9 +6,9 @@ import sys
 
 import hosts
 import test_sched
+import test_spank
 from hosts import main, node
 from launch import wait_until
-from test_spank import Spank  # time has to pass for TimeLimit anyway
 
 STEPS = 'squeue -h -s -j $SLURM_JOB_ID -o "step %i"'
 # one that saves when it is told to end, and counts what it is warned of
@@ -168,6 +168,11 @@ class Qrsh(TransportTest):
                 "sh", "-c", f"qstat -j {job} >/dev/null 2>&1 || echo gone"), 120), self.said())
         self.assertIn("Killed", self.said())
         self.assert_nobody()
+
+
+class Spank(test_spank.Spank):
+    """Here, as time has to pass for TimeLimit anyway; of this module, as one of another would
+    have hosts of its own."""
 
 
 class TimeLimit(TransportTest):

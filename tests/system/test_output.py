@@ -95,6 +95,12 @@ class Files(LaunchTest):
             self.assertEqual(self.read("a", "b", f"rank.{rank}.err"), "err")
         self.assertIn("[1] out 1\n", launch.out)  # and on the terminal
 
+    def test_folders_that_are_not_there_are_made(self):
+        for name in ("logs", "of/this/job", "./a"):
+            launch = self.sh(2, "echo out", "--output-filename", name, cwd=self.folder.name)
+            self.assert_ended(launch, 0)
+            self.assertEqual(self.read(name, "rank.1.out"), "out\n")
+
     def test_a_pattern_of_files(self):
         launch = self.sh(
             2, "echo out; echo err >&2", "--output-filename", self.path("log.%r.%s")

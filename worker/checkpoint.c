@@ -195,6 +195,11 @@ static void put_meta(struct strv *meta, const struct checkpoint_info *info,
     strv_pushf(meta, "epoch=%" PRId64, state->epoch);
     strv_pushf(meta, "position=%" PRIu64, state->position);
     strv_pushf(meta, "seed=%" PRIu64, state->seed);
+    strv_pushf(meta, "updates=%" PRIu64, optim->steps);
+    if (optim->loss_scale > 0) {
+        strv_pushf(meta, "loss_scale=%.9g", (double)optim->loss_scale);
+        strv_pushf(meta, "good_steps=%" PRIu32, optim->good_steps);
+    }
     strv_pushf(meta, "ranks=%d", info->ranks);
     strv_pushf(meta, "batch_size=%d", info->batch_size);
     strv_pushf(meta, "train_samples=%zu", info->data->train.n);
@@ -375,6 +380,26 @@ static int get_state(const struct safetensors *f, const struct optim *optim,
     return 0;
 }
 
+/* Steps that were left out are no updates. Older files say nothing of them. */
+static int get_optim(const struct safetensors *f, const struct train_state *state,
+                     struct optim *optim, struct ddp_err *err)
+{
+    uint64_t updates = state->step, good = 0;
+    const char *scale = safetensors_metadata(f, "loss_scale");
+    char *end = NULL;
+    float value = scale ? strtof(scale, &end) : 0;
+    if (safetensors_metadata(f, "updates") && get_number(f, "updates", &updates, err) < 0)
+        return -1;
+    if (scale && (*end || end == scale || !(value >= 1 && value <= 0x1p24f)))
+        return err_set(err, "its metadata say that the loss is scaled by '%.40s'", scale);
+    if (scale && get_number(f, "good_steps", &good, err) < 0)
+        return -1;
+    optim->steps = updates;
+    optim->loss_scale = value;
+    optim->good_steps = (uint32_t)good;
+    return 0;
+}
+
 static void shape_text(int ndim, const int *dims, char *text, size_t size)
 {
     size_t used = (size_t)snprintf(text, size, "[");
@@ -478,15 +503,15 @@ static int load_files(const struct files *files, struct train_state *state,
         if (*whole || !slots.v[i].state)
             rc = match(files, &slots.v[i], &arrays[i], err);
     }
+    if (rc == 0 && *whole)
+        rc = get_optim(f, &read, optim, err);
     for (size_t i = 0; i < slots.n && rc == 0; i++) {
         if (arrays[i].data)
             memcpy(slots.v[i].data, arrays[i].data,
                    slots.v[i].param->count * sizeof(float));
     }
-    if (rc == 0) {
+    if (rc == 0)
         *state = read;
-        optim->steps = read.step;
-    }
     free(arrays);
     slots_free(&slots);
     return rc;

@@ -140,7 +140,8 @@ static const struct argp_option options[] = {
     {"kernels", KEY_KERNELS, "NAME", 0, "Of the CPU's engine; a wrong name lists them",
      0},
     {"precision", KEY_PRECISION, "WHAT", 0,
-     "fp32 (the default) or bf16: products of bfloat16, sums and weights in fp32", 0},
+     "fp32 (the default) or bf16: products of bfloat16, sums and weights in fp32; on a GPU "
+     "also tf32: fp32 with products of 10 bits, and fp16: as bf16, with a scaled loss", 0},
     {"threads", KEY_THREADS, "N", 0,
      "Of each rank (default: OMP_NUM_THREADS, else its share of the CPUs)", 0},
     {"stages", KEY_STAGES, "N", 0,

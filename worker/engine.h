@@ -32,6 +32,7 @@ struct engine_job {
     struct model *model;
     struct optim *optim;
     const struct kernels *kernels; /* the CPU's */
+    enum precision precision;      /* that was asked for */
     const struct dataset *data;
     int batch_size;     /* of a rank: the most samples of a step */
     int threads;        /* CPUs of this rank */
@@ -66,6 +67,7 @@ struct engine_result {
     struct engine_step of; /* as it was handed in, without `which` */
     struct step_sums sums; /* over the ranks */
     float loss;            /* this rank's own mean */
+    float loss_scale;      /* fp16: of the next step; else 0 */
     char where[64]; /* where on this rank the first bad number stood; "": nowhere */
 };
 

@@ -141,6 +141,11 @@ static int share_norms(struct engine *e, struct ddp_err *err)
 
 static struct engine *cpu_open(const struct engine_job *job, struct ddp_err *err)
 {
+    if (job->precision != job->kernels->precision) {
+        err_set(err, "the engine 'cpu' has no --precision %s, it has fp32 and bf16",
+                precision_names[job->precision]);
+        return NULL;
+    }
     struct engine *e = xcalloc(1, sizeof *e);
     size_t count = model_param_count(job->model);
     e->job = *job;

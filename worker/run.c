@@ -224,13 +224,9 @@ static int local_rank(int rank)
 /* What only the CPU's engine does, if it was asked for. */
 static const char *only_on_cpus(const struct train_config *c)
 {
-    return c->shard_optimizer               ? "--shard-optimizer"
-           : c->sync_norms                  ? "--sync-batch-norm"
-           : c->augment.pad > 0             ? "--augment"
-           : c->augment.flip                ? "--augment"
-           : c->stages > 1                  ? "--stages"
-           : c->precision != PRECISION_FP32 ? "--precision"
-                                            : NULL;
+    return c->sync_norms   ? "--sync-batch-norm"
+           : c->stages > 1 ? "--stages"
+                           : NULL;
 }
 
 static int open_engine(struct run *run, struct ddp_err *err)
@@ -241,6 +237,7 @@ static int open_engine(struct run *run, struct ddp_err *err)
         .model = run->model,
         .optim = &run->optim,
         .kernels = run->kernels,
+        .precision = c->precision,
         .data = &run->data,
         .batch_size = c->batch_size,
         .threads = c->threads,

@@ -110,7 +110,7 @@ void run_tell_config(struct run *run)
                  c->lr, c->schedule_text, run->state.seed);
     progress_say(p, "engine      %s: %s (%s)", run->engine_type->name,
                  run->engine_type->describe(run->engine), run->engine_why);
-    if (c->precision != PRECISION_FP32)
+    if (c->precision != PRECISION_FP32 && run->engine_type == &engine_cpu)
         progress_say(p, "precision   %s (%s); weights, sums and optimizer in fp32",
                      precision_names[c->precision], run->kernels->arithmetic);
     tell_stop(run);

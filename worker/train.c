@@ -15,6 +15,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stddef.h>
+#include <stdio.h>
 
 /* What an epoch adds up to, over all ranks. */
 struct tally {
@@ -108,10 +109,15 @@ static int take_result(struct run *run, struct tally *t,
     if (result->sums.bad > 0)
         return refuse_bad_loss(run, result, err);
     if (result->sums.skipped > 0) {
+        char scaled[48] = "";
         run->skipped++;
-        progress_say(&run->progress, "step %" PRIu64 " skipped: %s not finite",
+        if (result->loss_scale > 0)
+            snprintf(scaled, sizeof scaled, "; the loss is now scaled by %.9g",
+                     (double)result->loss_scale);
+        progress_say(&run->progress, "step %" PRIu64 " skipped: %s not finite%s",
                      result->of.step + 1,
-                     isfinite(result->sums.loss) ? "its gradients are" : "its loss is");
+                     isfinite(result->sums.loss) ? "its gradients are" : "its loss is",
+                     scaled);
     } else {
         t->loss += (double)result->sums.loss * result->of.all;
         t->correct += (double)result->sums.correct;

@@ -21,6 +21,10 @@ enum { OLDEST = 21800, WATCH_TAG = 0x7ffffff0 };
     F(ncclGetUniqueId)       \
     F(ncclCommInitRank)      \
     F(ncclAllReduce)         \
+    F(ncclReduceScatter)     \
+    F(ncclAllGather)         \
+    F(ncclGroupStart)        \
+    F(ncclGroupEnd)          \
     F(ncclCommGetAsyncError) \
     F(ncclGetErrorString)    \
     F(ncclGetLastError)      \
@@ -182,18 +186,62 @@ void comm_destroy(struct comm *c)
     free(c);
 }
 
-int comm_all_reduce(struct comm *c, float *data, size_t count, cudaStream_t stream,
+/* A collective was put on a stream, or was not: which, of how much. */
+static int put_call(struct comm *c, ncclResult_t rc, const char *name, size_t count,
                     struct ddp_err *err)
 {
     char what[64];
     c->calls++;
-    ncclResult_t rc =
-        c->ncclAllReduce(data, data, count, ncclFloat, ncclSum, c->nccl, stream);
     if (rc == ncclSuccess)
         return 0;
-    snprintf(what, sizeof what, "all_reduce #%llu of %zu floats",
+    snprintf(what, sizeof what, "%s #%llu of %zu numbers", name,
              (unsigned long long)c->calls, count);
     return nccl_error(c, rc, what, err);
+}
+
+int comm_all_reduce(struct comm *c, float *data, size_t count, cudaStream_t stream,
+                    struct ddp_err *err)
+{
+    return put_call(
+        c, c->ncclAllReduce(data, data, count, ncclFloat, ncclSum, c->nccl, stream),
+        "all_reduce", count, err);
+}
+
+int comm_all_reduce_f64(struct comm *c, double *data, size_t count, cudaStream_t stream,
+                        struct ddp_err *err)
+{
+    return put_call(
+        c, c->ncclAllReduce(data, data, count, ncclDouble, ncclSum, c->nccl, stream),
+        "all_reduce", count, err);
+}
+
+int comm_reduce_scatter(struct comm *c, float *data, size_t each, cudaStream_t stream,
+                        struct ddp_err *err)
+{
+    float *mine = data + (size_t)c->rank * each;
+    return put_call(
+        c, c->ncclReduceScatter(data, mine, each, ncclFloat, ncclSum, c->nccl, stream),
+        "reduce_scatter", each * (size_t)c->size, err);
+}
+
+int comm_all_gather(struct comm *c, float *data, size_t each, cudaStream_t stream,
+                    struct ddp_err *err)
+{
+    const float *mine = data + (size_t)c->rank * each;
+    return put_call(c, c->ncclAllGather(mine, data, each, ncclFloat, c->nccl, stream),
+                    "all_gather", each * (size_t)c->size, err);
+}
+
+int comm_begin(struct comm *c, struct ddp_err *err)
+{
+    ncclResult_t rc = c->ncclGroupStart();
+    return rc == ncclSuccess ? 0 : nccl_error(c, rc, "ncclGroupStart", err);
+}
+
+int comm_end(struct comm *c, struct ddp_err *err)
+{
+    ncclResult_t rc = c->ncclGroupEnd();
+    return rc == ncclSuccess ? 0 : nccl_error(c, rc, "ncclGroupEnd", err);
 }
 
 /* Nothing of ours may be running on the device when its memory goes. */

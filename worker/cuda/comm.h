@@ -28,9 +28,19 @@ void comm_destroy(struct comm *c);
 /* "NCCL 2.28.9" */
 const char *comm_version(const struct comm *c);
 
-/* In place, floats, a sum. */
+/* All in place, floats, sums. */
 int comm_all_reduce(struct comm *c, float *data, size_t count, cudaStream_t stream,
                     struct ddp_err *err);
+int comm_all_reduce_f64(struct comm *c, double *data, size_t count, cudaStream_t stream,
+                        struct ddp_err *err);
+/* data[size * each]: rank r has the sum of its r-th part; and all have all parts. */
+int comm_reduce_scatter(struct comm *c, float *data, size_t each, cudaStream_t stream,
+                        struct ddp_err *err);
+int comm_all_gather(struct comm *c, float *data, size_t each, cudaStream_t stream,
+                    struct ddp_err *err);
+/* Those between them are one to NCCL. */
+int comm_begin(struct comm *c, struct ddp_err *err);
+int comm_end(struct comm *c, struct ddp_err *err);
 
 /* Wait for `event`, at most `timeout_ms`; a rank that dies or an error of NCCL ends it,
  * and then nothing of this communicator can be waited for any more. `what`, for

@@ -16,6 +16,8 @@
  */
 #include "worker/cuda/engine_impl.h"
 
+#include "worker/ddp/replica.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,7 +49,6 @@ static int stage(struct engine *e, struct slot *s, const struct samples *part,
     for (int i = 0; i < n; i++) {
         memcpy(xs + (size_t)i * one, from + which[i] * one, one);
         memcpy(ts + (size_t)i * other, with + which[i] * other, other);
-        which_of(s->in)[i] = (uint32_t)i;
     }
     const char *what = "sending a batch";
     if (check_cuda(
@@ -70,9 +71,9 @@ static int send_in(struct engine *e, struct slot *s, const struct samples *part,
         r = &s->staged;
         if (n > 0 && stage(e, s, part, which, n, err) < 0)
             return -1;
-    } else {
-        memcpy(which_of(s->in), which, (size_t)n * sizeof *which);
     }
+    memcpy(which_of(s->in), which, (size_t)n * sizeof *which);
+    s->in->in_order = !e->resident;
     s->in->mine = n;
     s->in->pixels = r->pixels;
     s->in->labels = r->labels;
@@ -98,7 +99,8 @@ static int put_in_line(struct engine *e, const struct engine_step *step,
                                 .interrupted = step->interrupted ? 1 : 0,
                                 .warned = step->warned ? 1 : 0,
                                 .taken = step->step,
-                                .seed = step->dropout_seed};
+                                .seed = step->dropout_seed,
+                                .augment_key = step->augment_key};
     if (send_in(e, s, &e->job.data->train, step->which, step->mine, err) < 0 ||
         check_cuda(cudaGraphLaunch(graph, e->main), "a step", err) < 0 ||
         check_cuda(cudaMemcpyAsync(s->result, e->result, sizeof *s->result,
@@ -109,6 +111,7 @@ static int put_in_line(struct engine *e, const struct engine_step *step,
     s->of = *step;
     s->of.which = NULL;
     s->busy = true;
+    e->apart = true;
     e->given++;
     return 0;
 }
@@ -123,6 +126,7 @@ static int take_out(struct engine *e, struct engine_result *result, struct ddp_e
     const struct cuda_head *h = &s->result->head;
     *result = (struct engine_result){.of = s->of,
                                      .loss = s->result->loss,
+                                     .loss_scale = s->result->loss_scale,
                                      .sums = {.loss = h->loss,
                                               .correct = h->correct,
                                               .bad = h->bad,
@@ -143,10 +147,41 @@ static int cuda_take_step(struct engine *e, const struct engine_step *step,
     return e->given - e->taken < SLOTS ? 0 : take_out(e, result, err);
 }
 
+enum direction { PUSH, PULL };
+
+static int move(void *device, void *host, size_t bytes, enum direction way,
+                struct ddp_err *err)
+{
+    cudaError_t rc = way == PUSH
+                         ? cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice)
+                         : cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost);
+    return check_cuda(rc, "copying the model", err);
+}
+
+static int move_buffers(struct engine *e, enum direction way, struct ddp_err *err)
+{
+    size_t n;
+    float *host = model_buffer_block(e->job.model, &n);
+    return n == 0 ? 0 : move(layers_buffers(e->net), host, n * sizeof *host, way, err);
+}
+
+/* The running means and variances of each rank become those of all. */
+static int make_alike(struct engine *e, struct ddp_err *err)
+{
+    if (!e->apart || e->size == 1 || !layers_buffers(e->net))
+        return 0;
+    e->apart = false;
+    return move_buffers(e, PULL, err) < 0 ||
+                   replica_average(e->job.group, e->job.model, err) < 0 ||
+                   move_buffers(e, PUSH, err) < 0
+               ? -1
+               : engine_arrive("copying the model", err);
+}
+
 static int cuda_settle(struct engine *e, struct engine_result *result,
                        struct ddp_err *err)
 {
-    return e->given == e->taken ? 0 : take_out(e, result, err);
+    return e->given == e->taken ? make_alike(e, err) : take_out(e, result, err);
 }
 
 /* ---- the rest ---- */
@@ -160,10 +195,10 @@ static int cuda_evaluate(struct engine *e, const struct samples *part,
     assert(e->given == e->taken);
     if (!plan || send_in(e, s, part, which, n, err) < 0)
         return -1;
-    engine_gather(e, e->in, which_of(e->in), n);
+    engine_gather(e, 0, n, false);
     if (layers_forward(e->net, plan, NULL, 0, err) < 0)
         return -1;
-    engine_loss(e, n, NULL, 0, NULL);
+    engine_loss(e, n, NULL, 0);
     if (check_cuda(cudaMemcpyAsync(&s->result->head, e->block, sizeof s->result->head,
                                    cudaMemcpyDeviceToHost, e->main),
                    "a test", err) < 0 ||
@@ -174,15 +209,54 @@ static int cuda_evaluate(struct engine *e, const struct samples *part,
     return 0;
 }
 
-enum direction { PUSH, PULL };
-
-static int move(void *device, void *host, size_t bytes, enum direction way,
-                struct ddp_err *err)
+/* State k: this rank's pieces, from the host's whole block; and the whole, gathered in
+ * the block of the gradients, which nobody needs between steps. */
+static int push_state(struct engine *e, int k, struct ddp_err *err)
 {
-    cudaError_t rc = way == PUSH
-                         ? cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice)
-                         : cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost);
-    return check_cuda(rc, "copying the model", err);
+    float *whole = e->job.optim->states[k];
+    size_t at = 0;
+    for (size_t i = 0; i < e->npieces; at += e->pieces[i++].count) {
+        if (move(e->states[k] + at, whole + e->pieces[i].offset,
+                 e->pieces[i].count * sizeof *whole, PUSH, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int pull_state(struct engine *e, int k, struct ddp_err *err)
+{
+    struct optim *o = e->job.optim;
+    size_t at = 0, bytes = o->n * sizeof(float);
+    if (!shares_out(e))
+        return move(e->states[k], o->states[k], bytes, PULL, err);
+    for (size_t i = 0; i < e->npieces; at += e->pieces[i++].count) {
+        if (check_cuda(cudaMemcpyAsync(e->grads + e->pieces[i].offset, e->states[k] + at,
+                                       e->pieces[i].count * sizeof(float),
+                                       cudaMemcpyDeviceToDevice, e->main),
+                       "copying the optimiser", err) < 0)
+            return -1;
+    }
+    if (sums_gather(e, e->grads, err) < 0 ||
+        check_cuda(cudaEventRecord(e->summed, e->main), "copying the optimiser", err) <
+            0 ||
+        comm_await(e->comm, e->summed, e->job.timeout_ms, "gathering the optimiser",
+                   err) < 0)
+        return -1;
+    return move(e->grads, o->states[k], bytes, PULL, err);
+}
+
+/* fp16: what the loss is multiplied by. The host knows of none before the first step. */
+static int move_scaler(struct engine *e, enum direction way, struct ddp_err *err)
+{
+    struct optim *o = e->job.optim;
+    if (o->loss_scale <= 0)
+        o->loss_scale = CUDA_FIRST_SCALE;
+    struct cuda_scaler s = {o->loss_scale, o->good_steps};
+    if (move(e->scaler, &s, sizeof s, way, err) < 0)
+        return -1;
+    o->loss_scale = s.scale;
+    o->good_steps = s.good;
+    return 0;
 }
 
 static int move_all(struct engine *e, enum direction way, struct ddp_err *err)
@@ -191,10 +265,11 @@ static int move_all(struct engine *e, enum direction way, struct ddp_err *err)
     size_t bytes = o->n * sizeof(float);
     if (check_cuda(cudaStreamSynchronize(e->main), "copying the model", err) < 0 ||
         move(e->weights, model_weights(e->job.model), bytes, way, err) < 0 ||
+        move_buffers(e, way, err) < 0 || (e->scaler && move_scaler(e, way, err) < 0) ||
         move(e->updates, &o->steps, sizeof o->steps, way, err) < 0)
         return -1;
     for (int k = 0; k < OPTIM_STATES; k++) {
-        if (o->states[k] && move(e->states[k], o->states[k], bytes, way, err) < 0)
+        if (o->states[k] && (way == PUSH ? push_state : pull_state)(e, k, err) < 0)
             return -1;
     }
     return engine_arrive("copying the model", err);
@@ -202,12 +277,25 @@ static int move_all(struct engine *e, enum direction way, struct ddp_err *err)
 
 static int cuda_push(struct engine *e, struct ddp_err *err)
 {
-    return move_all(e, PUSH, err);
+    if (move_all(e, PUSH, err) < 0)
+        return -1;
+    layers_refresh(e->net);
+    return check_cuda(cudaGetLastError(), "copying the model", err);
 }
 
 static int cuda_pull(struct engine *e, struct ddp_err *err)
 {
     return move_all(e, PULL, err);
+}
+
+static void cuda_plan_text(const struct engine *e, char *text, size_t size)
+{
+    sums_plan_text(e, text, size);
+}
+
+static void cuda_use_plan(struct engine *e, const char *text)
+{
+    sums_use_plan(e, text);
 }
 
 __attribute__((visibility("default"))) extern const struct engine_type ddp_engine;
@@ -223,4 +311,6 @@ const struct engine_type ddp_engine = {
     .evaluate = cuda_evaluate,
     .push = cuda_push,
     .pull = cuda_pull,
+    .plan_text = cuda_plan_text,
+    .use_plan = cuda_use_plan,
 };

@@ -1,7 +1,8 @@
 /* worker/cuda/engine_impl.h - what the files of the engine share
  *
  * engine_cuda.c: the engine, and how a step passes through it; open.c: memory, streams
- * and data, taken and let go; record.c: a step as a graph.
+ * and data, taken and let go; record.c: a step as a graph; sums.c: what the ranks sum up,
+ * and which part of it is whose.
  */
 #ifndef WORKER_CUDA_ENGINE_IMPL_H
 #define WORKER_CUDA_ENGINE_IMPL_H
@@ -35,6 +36,12 @@ struct slot {
     bool busy; /* its result has not been given out */
 };
 
+/* A part of the block that this rank updates. */
+struct piece {
+    size_t offset, count;
+    bool everybodys; /* and the others, too: the same */
+};
+
 struct graph {
     int n;
     cudaGraphExec_t exec;
@@ -51,9 +58,10 @@ struct engine {
 
     float *weights, *block, *grads; /* block: head and gradients */
     float *extra;                   /* gradients of a batch that is not a step's first */
-    float *scale;                   /* of the gradients: clipping */
-    double *parts;                  /* of their norm */
-    float *states[OPTIM_STATES];
+    float *scale;                /* of the gradients: clipping, and the scaler's undone */
+    double *parts;               /* of their norm */
+    float *states[OPTIM_STATES]; /* of the pieces, one after the other */
+    struct cuda_scaler *scaler;  /* NULL unless it computes in fp16 */
     uint64_t *updates;
     float *as_float, *targets, *own;
     uint8_t *labels;
@@ -64,6 +72,10 @@ struct engine {
 
     struct bucket *buckets; /* owned */
     size_t nbuckets, started;
+    struct piece *pieces; /* owned: what this rank updates; without sharding all of it */
+    size_t npieces;
+    bool settled; /* on the buckets by time */
+    bool apart;   /* the ranks' buffers: steps were taken since they were made alike */
     bool first, last; /* batch of the step that is being recorded */
     struct graph graphs[MAX_GRAPHS];
     int ngraphs;
@@ -109,13 +121,39 @@ int engine_arrive(const char *what, struct ddp_err *err);
 
 /* record.c */
 
-/* n samples into the layers' input, their labels or targets beside it. */
-void engine_gather(struct engine *e, const struct cuda_step *in, const uint32_t *which,
-                   int n);
-/* The loss of the layers' output; `in`, `batch` and `dy` as in kernels.h. */
-void engine_loss(struct engine *e, int n, const struct cuda_step *in, int batch,
-                 float *dy);
+/* n of the step's samples, from `from` on, into the layers' input, their labels or
+ * targets beside it; to learn from them, or to test. */
+void engine_gather(struct engine *e, int from, int n, bool learn);
+/* The loss of the layers' output, and unless `in` is NULL its gradient; as in kernels.h.
+ */
+void engine_loss(struct engine *e, int n, const struct cuda_step *in, int batch);
 /* The graph of a step with n samples; NULL with `err`. */
 cudaGraphExec_t engine_graph(struct engine *e, int n, struct ddp_err *err);
+
+/* sums.c */
+
+/* Does each rank update a part of the weights only? */
+static inline bool shares_out(const struct engine *e)
+{
+    return e->size > 1 && e->job.buckets.shard;
+}
+
+/* Buckets by size, and this rank's pieces of them. */
+void sums_plan(struct engine *e);
+/* Floats of a state of the optimiser on this rank, whatever the plan: at most. */
+size_t sums_state_floats(const struct engine *e);
+/* Buckets by time: rehearses steps. Every rank; before the first push(). */
+int sums_settle(struct engine *e, struct ddp_err *err);
+void sums_plan_text(const struct engine *e, char *text, size_t size);
+void sums_use_plan(struct engine *e, const char *text);
+
+/* For layers_backward(): a range of a batch's gradients is final; `arg` is the engine. */
+int sums_ready(size_t offset, size_t count, void *arg, struct ddp_err *err);
+/* What is left to be summed; main goes on behind it. */
+int sums_finish(struct engine *e, struct ddp_err *err);
+/* The norm's parts of all gradients. */
+int sums_squares(struct engine *e, struct ddp_err *err);
+/* Everybody's pieces of `block`, which is laid out as the gradients are. */
+int sums_gather(struct engine *e, float *block, struct ddp_err *err);
 
 #endif

@@ -1,12 +1,10 @@
-/* worker/cuda/layers.c - see layers.h
+/* worker/cuda/layers.c - see layers.h: the layers put together, and walked through
  *
- * cuBLASLt is column-major. A row-major y[n,K] is a column-major (K, n), so that
- *     y = x w^T     becomes   Y(K,n) = W(C,K)^T X(C,n)
- *     dw = g^T x    becomes   DW(C,K) = X(C,n) G(K,n)^T
- *     dx = g w      becomes   DX(C,n) = W(C,K) G(K,n)
- * and a bias per feature is one per row, which the first product adds by itself.
+ * Each layer owns the activation it gives out. Gradients of activations take turns in a
+ * few slots, as in worker/nn/model_impl.h: a layer's is taken when the first of those
+ * that follow it writes to it, and given back when the layer itself has gone back.
  */
-#include "worker/cuda/layers.h"
+#include "worker/cuda/layers_impl.h"
 
 #include "common/mem.h"
 #include "worker/kernels/rng.h"
@@ -14,312 +12,46 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#define WORKSPACE (32u << 20) /* bytes, one for all: layers run one after another */
-
-enum { MAX_PLANS = 8 };
-
-/* D = op(A) op(B), column-major. */
-struct product {
-    cublasLtMatmulDesc_t op;
-    cublasLtMatrixLayout_t a, b, d;
-    cublasLtMatmulAlgo_t algo;
-};
-
-struct layer {
-    const struct layer_spec *spec;
-    const struct param *weight, *bias;
-    int C, H, W;          /* of its input */
-    int K, OH, OW;        /* of a convolution before pooling; linear: K features, 1, 1 */
-    size_t in, out, wide; /* floats a sample: given, given out, before pooling */
-    float *y;             /* [max_batch, out] */
-    uint8_t *arg;         /* [max_batch, out], when it pools */
-};
-
-struct layer_plan {
-    struct product forward, weights, inputs; /* linear */
-    /* a convolution */
-    cudnnTensorDescriptor_t x, z;
-    cudnnConvolutionFwdAlgo_t forward_algo;
-    cudnnConvolutionBwdFilterAlgo_t weights_algo;
-    cudnnConvolutionBwdDataAlgo_t inputs_algo;
-};
-
-struct layers_plan {
-    int n;
-    struct layer_plan layers[MODEL_MAX_LAYERS];
-};
-
-struct layers {
-    struct layers_settings settings;
-    const struct model_type *type;
-    cudaStream_t stream;
-    cublasLtHandle_t blas;
-    cudnnHandle_t dnn;
-    int nlayers;
-    struct layer layers[MODEL_MAX_LAYERS];
-    cudnnFilterDescriptor_t filters[MODEL_MAX_LAYERS];
-    cudnnConvolutionDescriptor_t convs[MODEL_MAX_LAYERS];
-    float *weights;
-    float *grads;   /* where those of the batch under way go */
-    float *x, *z;   /* input; a convolution's product, and its gradient */
-    float *back[2]; /* gradients of activations take turns */
-    void *workspace;
-    struct layers_plan *plans[MAX_PLANS];
-    int nplans;
-};
-
 static bool is_conv(const struct layer *l)
 {
     return l->spec->kind == LAYER_CONV;
 }
 
-/* ---- linear layers ---- */
-
-static void product_free(struct product *p)
-{
-    if (p->op)
-        cublasLtMatmulDescDestroy(p->op);
-    cublasLtMatrixLayout_t *all[] = {&p->a, &p->b, &p->d};
-    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        if (*all[i])
-            cublasLtMatrixLayoutDestroy(*all[i]);
-    }
-}
-
-/* A stored matrix, and whether it is read transposed. */
-struct operand {
-    int rows, columns;
-    bool transposed;
-};
-
-static int product_choose(const struct layers *net, struct product *p,
-                          struct ddp_err *err)
-{
-    cublasLtMatmulPreference_t wish;
-    cublasLtMatmulHeuristicResult_t found;
-    size_t most = WORKSPACE;
-    int n = 0;
-    if (check_blas(cublasLtMatmulPreferenceCreate(&wish), "a linear layer", err) < 0)
-        return -1;
-    cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                         &most, sizeof most);
-    cublasStatus_t rc = cublasLtMatmulAlgoGetHeuristic(net->blas, p->op, p->a, p->b, p->d,
-                                                       p->d, wish, 1, &found, &n);
-    cublasLtMatmulPreferenceDestroy(wish);
-    if (check_blas(rc, "a linear layer", err) < 0)
-        return -1;
-    if (n == 0)
-        return err_set(err, "a linear layer: cuBLASLt has no algorithm for it");
-    p->algo = found.algo;
-    return 0;
-}
-
-static int product_make(const struct layers *net, struct product *p, struct operand a,
-                        struct operand b, cublasLtEpilogue_t epilogue,
-                        struct ddp_err *err)
-{
-    cublasComputeType_t compute =
-        net->settings.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    cublasOperation_t op_a = a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasOperation_t op_b = b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    uint64_t m = (uint64_t)(a.transposed ? a.columns : a.rows);
-    uint64_t n = (uint64_t)(b.transposed ? b.rows : b.columns);
-    const char *what = "a linear layer";
-    if (check_blas(cublasLtMatmulDescCreate(&p->op, compute, CUDA_R_32F), what, err) <
-            0 ||
-        check_blas(cublasLtMatrixLayoutCreate(&p->a, CUDA_R_32F, (uint64_t)a.rows,
-                                              (uint64_t)a.columns, a.rows),
-                   what, err) < 0 ||
-        check_blas(cublasLtMatrixLayoutCreate(&p->b, CUDA_R_32F, (uint64_t)b.rows,
-                                              (uint64_t)b.columns, b.rows),
-                   what, err) < 0 ||
-        check_blas(cublasLtMatrixLayoutCreate(&p->d, CUDA_R_32F, m, n, (int64_t)m), what,
-                   err) < 0)
-        return -1;
-    cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSA, &op_a,
-                                   sizeof op_a);
-    cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_TRANSB, &op_b,
-                                   sizeof op_b);
-    cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
-                                   sizeof epilogue);
-    return product_choose(net, p, err);
-}
-
-static int multiply(const struct layers *net, const struct product *p, const float *a,
-                    const float *b, float *d, const char *what, struct ddp_err *err)
-{
-    float one = 1, zero = 0;
-    return check_blas(cublasLtMatmul(net->blas, p->op, &one, a, p->a, b, p->b, &zero, d,
-                                     p->d, d, p->d, &p->algo, net->workspace, WORKSPACE,
-                                     net->stream),
-                      what, err);
-}
-
-static int plan_linear(const struct layers *net, int i, int n, struct layer_plan *p,
-                       struct ddp_err *err)
-{
-    const struct layer *l = &net->layers[i];
-    int C = (int)l->in, K = l->K;
-    const float *bias = net->weights + l->bias->offset;
-    if (product_make(net, &p->forward, (struct operand){C, K, true},
-                     (struct operand){C, n, false},
-                     l->spec->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS,
-                     err) < 0 ||
-        product_make(net, &p->weights, (struct operand){C, n, false},
-                     (struct operand){K, n, true}, CUBLASLT_EPILOGUE_DEFAULT, err) < 0 ||
-        (i > 0 &&
-         product_make(net, &p->inputs, (struct operand){C, K, false},
-                      (struct operand){K, n, false}, CUBLASLT_EPILOGUE_DEFAULT, err) < 0))
-        return err_prefix(err, "'%s'", l->spec->name);
-    return check_blas(cublasLtMatmulDescSetAttribute(p->forward.op,
-                                                     CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                     &bias, sizeof bias),
-                      l->spec->name, err);
-}
-
-static int linear_back(struct layers *net, int i, int n, const struct layer_plan *p,
-                       const float *x, float *dy, float scale, float *dx,
-                       struct ddp_err *err)
-{
-    const struct layer *l = &net->layers[i];
-    float *dw = net->grads + l->weight->offset, *db = net->grads + l->bias->offset;
-    if (l->spec->relu)
-        cuda_mask(l->y, dy, scale, (int64_t)l->out * n, net->stream);
-    cuda_sum_channels(dy, n, l->K, 1, db, net->stream);
-    if (multiply(net, &p->weights, x, dy, dw, l->spec->name, err) < 0)
-        return -1;
-    return i == 0 ? 0
-                  : multiply(net, &p->inputs, net->weights + l->weight->offset, dy, dx,
-                             l->spec->name, err);
-}
-
-/* ---- convolutions ---- */
-
-/* The first that is deterministic and has room in the workspace; they come fastest first.
- */
-#define CHOOSE(found, count, into)                            \
-    for (int k_ = 0; k_ < (count) && !chosen; k_++) {         \
-        if ((found)[k_].status == CUDNN_STATUS_SUCCESS &&     \
-            (found)[k_].determinism == CUDNN_DETERMINISTIC && \
-            (found)[k_].memory <= WORKSPACE) {                \
-            (into) = (found)[k_].algo;                        \
-            chosen = true;                                    \
-        }                                                     \
-    }
-
-static int choose_conv(const struct layers *net, int i, struct layer_plan *p,
-                       struct ddp_err *err)
-{
-    enum { MOST = 8 };
-    const char *name = net->layers[i].spec->name;
-    cudnnConvolutionFwdAlgoPerf_t forward[MOST];
-    cudnnConvolutionBwdFilterAlgoPerf_t weights[MOST];
-    cudnnConvolutionBwdDataAlgoPerf_t inputs[MOST];
-    int n = 0;
-    bool chosen = false;
-    if (check_dnn(cudnnGetConvolutionForwardAlgorithm_v7(net->dnn, p->x, net->filters[i],
-                                                         net->convs[i], p->z, MOST, &n,
-                                                         forward),
-                  name, err) < 0)
-        return -1;
-    CHOOSE(forward, n, p->forward_algo);
-    if (!chosen)
-        goto none;
-    chosen = false;
-    if (check_dnn(
-            cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-                net->dnn, p->x, p->z, net->convs[i], net->filters[i], MOST, &n, weights),
-            name, err) < 0)
-        return -1;
-    CHOOSE(weights, n, p->weights_algo);
-    if (!chosen)
-        goto none;
-    chosen = i == 0; /* nobody wants the gradient of the images */
-    if (i > 0 && check_dnn(cudnnGetConvolutionBackwardDataAlgorithm_v7(
-                               net->dnn, net->filters[i], p->z, net->convs[i], p->x, MOST,
-                               &n, inputs),
-                           name, err) < 0)
-        return -1;
-    CHOOSE(inputs, n, p->inputs_algo);
-    if (chosen)
-        return 0;
-none:
-    return err_set(err, "'%s': cuDNN has no deterministic algorithm for it", name);
-}
-
-static int plan_conv(const struct layers *net, int i, int n, struct layer_plan *p,
-                     struct ddp_err *err)
-{
-    const struct layer *l = &net->layers[i];
-    const char *name = l->spec->name;
-    if (check_dnn(cudnnCreateTensorDescriptor(&p->x), name, err) < 0 ||
-        check_dnn(cudnnCreateTensorDescriptor(&p->z), name, err) < 0 ||
-        check_dnn(cudnnSetTensor4dDescriptor(p->x, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, n,
-                                             l->C, l->H, l->W),
-                  name, err) < 0 ||
-        check_dnn(cudnnSetTensor4dDescriptor(p->z, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, n,
-                                             l->K, l->OH, l->OW),
-                  name, err) < 0)
-        return -1;
-    return choose_conv(net, i, p, err);
-}
-
-static int conv_forward(struct layers *net, int i, int n, const struct layer_plan *p,
-                        const float *x, struct ddp_err *err)
-{
-    const struct layer *l = &net->layers[i];
-    const float *w = net->weights + l->weight->offset;
-    const float *bias = net->weights + l->bias->offset;
-    float *z = l->spec->pool ? net->z : l->y, one = 1, zero = 0;
-    if (check_dnn(cudnnConvolutionForward(net->dnn, &one, p->x, x, net->filters[i], w,
-                                          net->convs[i], p->forward_algo, net->workspace,
-                                          WORKSPACE, &zero, p->z, z),
-                  l->spec->name, err) < 0)
-        return -1;
-    cuda_bias_relu(z, bias, n, l->K, l->OH, l->OW, l->y, l->arg, net->stream);
-    return 0;
-}
-
-static int conv_back(struct layers *net, int i, int n, const struct layer_plan *p,
-                     const float *x, float *dy, float scale, float *dx,
-                     struct ddp_err *err)
-{
-    const struct layer *l = &net->layers[i];
-    float *dw = net->grads + l->weight->offset, *db = net->grads + l->bias->offset;
-    float one = 1, zero = 0;
-    cuda_bias_relu_back(l->y, dy, l->arg, scale, n, l->K, l->OH, l->OW, net->z,
-                        net->stream);
-    cuda_sum_channels(net->z, n, l->K, l->OH * l->OW, db, net->stream);
-    if (check_dnn(cudnnConvolutionBackwardFilter(net->dnn, &one, p->x, x, p->z, net->z,
-                                                 net->convs[i], p->weights_algo,
-                                                 net->workspace, WORKSPACE, &zero,
-                                                 net->filters[i], dw),
-                  l->spec->name, err) < 0)
-        return -1;
-    if (i == 0)
-        return 0;
-    return check_dnn(cudnnConvolutionBackwardData(
-                         net->dnn, &one, net->filters[i],
-                         net->weights + l->weight->offset, p->z, net->z, net->convs[i],
-                         p->inputs_algo, net->workspace, WORKSPACE, &zero, p->x, dx),
-                     l->spec->name, err);
-}
-
 /* ---- a plan ---- */
+
+void layer_plan_free(struct layer_plan *p)
+{
+    struct product *products[] = {&p->forward, &p->weights, &p->inputs};
+    for (size_t i = 0; i < ARRAY_LEN(products); i++) {
+        cublasLtMatrixLayout_t layouts[] = {products[i]->a, products[i]->b,
+                                            products[i]->d};
+        if (products[i]->op)
+            cublasLtMatmulDescDestroy(products[i]->op);
+        for (size_t k = 0; k < ARRAY_LEN(layouts); k++) {
+            if (layouts[k])
+                cublasLtMatrixLayoutDestroy(layouts[k]);
+        }
+    }
+    if (p->x)
+        cudnnDestroyTensorDescriptor(p->x);
+    if (p->z)
+        cudnnDestroyTensorDescriptor(p->z);
+}
 
 static void plan_free(struct layers_plan *p)
 {
-    for (int i = 0; i < MODEL_MAX_LAYERS; i++) {
-        struct layer_plan *l = &p->layers[i];
-        product_free(&l->forward);
-        product_free(&l->weights);
-        product_free(&l->inputs);
-        if (l->x)
-            cudnnDestroyTensorDescriptor(l->x);
-        if (l->z)
-            cudnnDestroyTensorDescriptor(l->z);
-    }
+    for (int i = 0; i < MODEL_MAX_LAYERS; i++)
+        layer_plan_free(&p->layers[i]);
     free(p);
+}
+
+static int plan_layer(const struct layers *net, int i, int n, struct layer_plan *p,
+                      struct ddp_err *err)
+{
+    enum layer_kind kind = net->layers[i].spec->kind;
+    return kind == LAYER_CONV     ? conv_plan(net, i, n, p, err)
+           : kind == LAYER_LINEAR ? linear_plan(net, i, n, p, err)
+                                  : 0; /* kernels of our own need none */
 }
 
 struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err)
@@ -333,8 +65,7 @@ struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err)
     struct layers_plan *p = xcalloc(1, sizeof *p);
     p->n = n;
     for (int i = 0; i < net->nlayers; i++) {
-        if ((is_conv(&net->layers[i]) ? plan_conv : plan_linear)(net, i, n, &p->layers[i],
-                                                                 err) < 0) {
+        if (plan_layer(net, i, n, &p->layers[i], err) < 0) {
             plan_free(p);
             if (net->nplans == MAX_PLANS)
                 net->plans[1] = net->plans[--net->nplans];
@@ -345,116 +76,231 @@ struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err)
     return p;
 }
 
-/* ---- the layers ---- */
+/* ---- shapes ---- */
 
-static void shape_layer(struct layer *l, int index, const struct param *params,
-                        struct io_shape *flow, int outputs)
+static void shape_layer(struct layers *net, int index, const struct param **params)
 {
-    l->weight = &params[2 * index];
-    l->bias = &params[2 * index + 1];
-    l->C = flow->C;
-    l->H = flow->H;
-    l->W = flow->W;
-    l->in = (size_t)flow->C * (size_t)flow->H * (size_t)flow->W;
-    l->K = l->spec->outputs ? l->spec->outputs : outputs;
-    l->OH = l->OW = 1;
-    if (is_conv(l)) {
-        l->OH = flow->H - l->spec->size + 1;
-        l->OW = flow->W - l->spec->size + 1;
+    struct layer *l = &net->layers[index];
+    const struct layer_spec *spec = l->spec;
+    struct io_shape in = net->settings.io;
+    l->in = index - (spec->from ? spec->from : 1);
+    l->shortcut = spec->shortcut ? index - spec->shortcut : -1;
+    l->slot = -1;
+    if (l->in >= 0) {
+        const struct layer *f = &net->layers[l->in];
+        int shrink = f->spec->pool ? 2 : 1;
+        in = (struct io_shape){.C = f->K, .H = f->OH / shrink, .W = f->OW / shrink};
     }
-    int shrink = is_conv(l) && l->spec->pool ? 2 : 1;
+    l->C = in.C;
+    l->H = in.H;
+    l->W = in.W;
+    l->inputs = (size_t)in.C * (size_t)in.H * (size_t)in.W;
+    l->weight = spec->kind == LAYER_MEAN ? NULL : (*params)++;
+    l->bias = spec->kind == LAYER_MEAN || spec->bare ? NULL : (*params)++;
+    l->K = in.C;
+    l->OH = in.H;
+    l->OW = in.W;
+    if (spec->kind == LAYER_CONV) {
+        int stride = spec->stride ? spec->stride : 1;
+        l->K = spec->outputs;
+        l->OH = (in.H + 2 * spec->pad - spec->size) / stride + 1;
+        l->OW = (in.W + 2 * spec->pad - spec->size) / stride + 1;
+    } else if (spec->kind == LAYER_LINEAR) {
+        l->K = spec->outputs ? spec->outputs : net->settings.io.outputs;
+        l->OH = l->OW = 1;
+    } else if (spec->kind == LAYER_MEAN) {
+        l->OH = l->OW = 1;
+    }
+    int shrink = spec->pool ? 2 : 1;
     l->wide = (size_t)l->K * (size_t)l->OH * (size_t)l->OW;
-    *flow = (struct io_shape){.C = l->K, .H = l->OH / shrink, .W = l->OW / shrink};
-    l->out = (size_t)flow->C * (size_t)flow->H * (size_t)flow->W;
+    l->outputs = (size_t)l->K * (size_t)(l->OH / shrink) * (size_t)(l->OW / shrink);
 }
 
-static int describe_conv(struct layers *net, int i, struct ddp_err *err)
+/* Does a layer after i use what layer `of` gave out? Its gradient is then there already,
+ * and i adds to it. */
+static bool used_after(const struct layers *net, int i, int of)
 {
-    const struct layer *l = &net->layers[i];
-    int R = l->spec->size;
-    if (check_dnn(cudnnCreateFilterDescriptor(&net->filters[i]), l->spec->name, err) <
-            0 ||
-        check_dnn(cudnnSetFilter4dDescriptor(net->filters[i], CUDNN_DATA_FLOAT,
-                                             CUDNN_TENSOR_NCHW, l->K, l->C, R, R),
-                  l->spec->name, err) < 0 ||
-        check_dnn(cudnnCreateConvolutionDescriptor(&net->convs[i]), l->spec->name, err) <
-            0 ||
-        check_dnn(cudnnSetConvolution2dDescriptor(net->convs[i], 0, 0, 1, 1, 1, 1,
-                                                  CUDNN_CROSS_CORRELATION,
-                                                  CUDNN_DATA_FLOAT),
-                  l->spec->name, err) < 0)
-        return -1;
-    return check_dnn(cudnnSetConvolutionMathType(net->convs[i], net->settings.tf32
-                                                                    ? CUDNN_DEFAULT_MATH
-                                                                    : CUDNN_FMA_MATH),
-                     l->spec->name, err);
+    for (int k = i + 1; k < net->nlayers; k++) {
+        if (net->layers[k].in == of || net->layers[k].shortcut == of)
+            return true;
+    }
+    return false;
 }
 
-/* What this file has no kernels for. */
-static int check_layer(const struct model_type *type, const struct layer_spec *spec,
-                       struct ddp_err *err)
+static int shape_all(struct layers *net, const struct model *model, struct ddp_err *err)
 {
-    bool known = spec->kind == LAYER_CONV || spec->kind == LAYER_LINEAR;
-    if (known && !spec->bare && spec->stride <= 1 && spec->pad == 0 && spec->from == 0 &&
-        spec->shortcut == 0)
-        return 0;
-    return err_set(
-        err,
-        "the cuda engine has no kernel for layer '%s' of %s (it knows unpadded "
-        "convolutions and linear layers): take --engine cpu",
-        spec->name ? spec->name : "mean", type->name);
-}
-
-static int make_layers(struct layers *net, const struct model *model,
-                       struct device_memory *memory, struct ddp_err *err)
-{
-    size_t nparams, widest = 0, widest_conv = 0, batch = (size_t)net->settings.max_batch;
+    size_t nparams, batch = (size_t)net->settings.max_batch;
     const struct param *params = model_params(model, &nparams);
-    struct io_shape flow = net->settings.io;
-    size_t image = (size_t)flow.C * (size_t)flow.H * (size_t)flow.W;
-    for (int i = 0; net->type->layers[i].kind != LAYER_END; i++, net->nlayers++) {
+    for (int i = 0; net->model->layers[i].kind != LAYER_END; i++, net->nlayers++) {
         struct layer *l = &net->layers[i];
-        l->spec = &net->type->layers[i];
-        if (check_layer(net->type, l->spec, err) < 0)
-            return -1;
-        shape_layer(l, i, params, &flow, net->settings.io.outputs);
-        if (device_take(memory, "activations", l->out * batch * sizeof(float), &l->y,
-                        err) < 0)
-            return -1;
-        widest = l->out > widest ? l->out : widest;
-        if (!is_conv(l))
-            continue;
-        widest_conv = l->wide > widest_conv ? l->wide : widest_conv;
-        if (describe_conv(net, i, err) < 0 ||
-            (l->spec->pool &&
-             device_take(memory, "activations", l->out * batch, &l->arg, err) < 0))
+        l->spec = &net->model->layers[i];
+        shape_layer(net, i, &params);
+        size_t most = l->inputs > l->wide ? l->inputs : l->wide;
+        if (most * batch >= (size_t)1 << 31)
+            return err_set(err,
+                           "'%s' of %zu samples is too large for the cuda engine: "
+                           "try a smaller --batch-size",
+                           l->spec->name, batch);
+    }
+    for (int i = 0; i < net->nlayers; i++) {
+        struct layer *l = &net->layers[i];
+        l->adds = is_conv(l) && l->in >= 0 && used_after(net, i, l->in);
+    }
+    return 0;
+}
+
+static int describe_all(struct layers *net, struct ddp_err *err)
+{
+    for (int i = 0; i < net->nlayers; i++) {
+        if (is_conv(&net->layers[i]) && conv_describe(net, i, err) < 0)
             return -1;
     }
-    if (device_take(memory, "activations", image * batch * sizeof(float), &net->x, err) <
-            0 ||
-        device_take(memory, "activations", widest_conv * batch * sizeof(float), &net->z,
-                    err) < 0 ||
-        device_take(memory, "their gradients", widest * batch * sizeof(float),
-                    &net->back[0], err) < 0 ||
-        device_take(memory, "their gradients", widest * batch * sizeof(float),
-                    &net->back[1], err) < 0)
+    return 0;
+}
+
+/* Tensor cores like channels last, if cuDNN has what we need for it. */
+static int choose_order(struct layers *net, struct ddp_err *err)
+{
+    net->last = net->type != CUDA_F32;
+    if (describe_all(net, err) < 0)
+        return -1;
+    for (int i = 0; i < net->nlayers && net->last; i++) {
+        struct layer_plan p = {0};
+        struct ddp_err ignored;
+        if (is_conv(&net->layers[i]) &&
+            conv_plan(net, i, net->settings.max_batch, &p, &ignored) < 0)
+            net->last = false;
+        layer_plan_free(&p);
+    }
+    for (int i = 0; i < net->nlayers; i++) {
+        struct layer *l = &net->layers[i];
+        bool plain = is_conv(l) && !l->spec->bare && l->spec[1].kind != LAYER_CONV;
+        l->y_last = net->last && !plain; /* linear layers want [C,H,W] */
+    }
+    return net->type == CUDA_F32 || net->last ? 0 : describe_all(net, err);
+}
+
+/* ---- memory ---- */
+
+static int take_slot(bool *taken, size_t *sizes, size_t elements)
+{
+    int slot = 0;
+    while (slot < MAX_SLOTS - 1 && taken[slot])
+        slot++;
+    taken[slot] = true;
+    sizes[slot] = elements > sizes[slot] ? elements : sizes[slot];
+    return slot;
+}
+
+static int take_slots(struct layers *net, struct device_memory *memory,
+                      struct ddp_err *err)
+{
+    bool taken[MAX_SLOTS] = {false};
+    size_t sizes[MAX_SLOTS] = {0};
+    size_t each = (size_t)net->settings.max_batch * type_size(net->type);
+    for (int i = net->nlayers - 1; i >= 0; i--) {
+        struct layer *l = &net->layers[i];
+        const int to[] = {i, l->in, l->shortcut};
+        for (size_t j = 0; j < ARRAY_LEN(to); j++) {
+            struct layer *t = to[j] >= 0 ? &net->layers[to[j]] : NULL;
+            if (t && t->slot < 0)
+                t->slot = take_slot(taken, sizes, t->outputs);
+        }
+        taken[l->slot] = false;
+    }
+    for (int i = 0; i < MAX_SLOTS; i++) {
+        if (sizes[i] && device_take(memory, "their gradients", sizes[i] * each,
+                                    &net->slots[i], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int take_activations(struct layers *net, struct device_memory *memory,
+                            struct ddp_err *err)
+{
+    const char *what = "activations";
+    size_t widest = 0, filter = 0, batch = (size_t)net->settings.max_batch;
+    size_t each = batch * type_size(net->type);
+    for (int i = 0; i < net->nlayers; i++) {
+        struct layer *l = &net->layers[i];
+        size_t size = i == net->nlayers - 1 ? batch * sizeof(float) : each;
+        if (device_take(memory, what, l->outputs * size, &l->y, err) < 0 ||
+            (l->spec->pool &&
+             device_take(memory, what, l->outputs * batch, &l->arg, err) < 0) ||
+            (l->spec->kind == LAYER_NORM &&
+             device_take(memory, what, 4 * (size_t)l->C * sizeof(float), &l->saved, err) <
+                 0))
+            return -1;
+        if (is_conv(l) && !l->spec->bare && l->wide > widest)
+            widest = l->wide;
+        if (is_conv(l) && l->weight->count > filter)
+            filter = l->weight->count;
+    }
+    if (device_take(memory, what, net->layers[0].inputs * each, &net->x, err) < 0 ||
+        (widest && device_take(memory, what, widest * each, &net->z, err) < 0))
+        return -1;
+    return net->type == CUDA_F32
+               ? 0
+               : device_take(memory, what, filter * type_size(net->type) + 1, &net->dw,
+                             err);
+}
+
+/* Running means and variances, as they lie in the model's block. */
+static int take_buffers(struct layers *net, struct model *model,
+                        struct device_memory *memory, struct ddp_err *err)
+{
+    size_t floats, nbuffers, at = 0;
+    const struct param *buffers = model_buffers(model, &nbuffers);
+    model_buffer_block(model, &floats);
+    if (floats == 0)
+        return 0;
+    if (device_take(memory, "weights", floats * sizeof(float), &net->buffers, err) < 0)
+        return -1;
+    for (int i = 0; i < net->nlayers; i++) {
+        if (net->layers[i].spec->kind == LAYER_NORM) {
+            net->layers[i].running = net->buffers + buffers[at].offset;
+            at += 3;
+        }
+    }
+    return 0;
+}
+
+static int take_all(struct layers *net, struct model *model, struct device_memory *memory,
+                    struct ddp_err *err)
+{
+    size_t narrow = net->nfloats * type_size(net->type);
+    if (net->type == CUDA_F32)
+        net->narrow = (char *)net->weights;
+    else if (device_take(memory, "weights", narrow, &net->narrow, err) < 0)
+        return -1;
+    if (take_buffers(net, model, memory, err) < 0 ||
+        take_activations(net, memory, err) < 0 || take_slots(net, memory, err) < 0 ||
+        device_take(memory, "workspace", CUDA_ROOM * sizeof(float), &net->room, err) < 0)
         return -1;
     return device_take(memory, "workspace", WORKSPACE, &net->workspace, err);
 }
 
-struct layers *layers_create(const struct model *model, struct layers_settings settings,
+struct layers *layers_create(struct model *model, struct layers_settings settings,
                              float *weights, struct device_memory *memory,
                              cudaStream_t stream, struct ddp_err *err)
 {
+    static const enum cuda_type types[] = {[PRECISION_FP32] = CUDA_F32,
+                                           [PRECISION_BF16] = CUDA_BF16,
+                                           [PRECISION_TF32] = CUDA_F32,
+                                           [PRECISION_FP16] = CUDA_F16};
     struct layers *net = xcalloc(1, sizeof *net);
     net->settings = settings;
-    net->type = model_type(model);
+    net->type = types[settings.precision];
+    net->model = model_type(model);
+    net->nfloats = model_param_count(model);
     net->stream = stream;
     net->weights = weights;
     if (check_blas(cublasLtCreate(&net->blas), "cannot start", err) < 0 ||
         check_dnn(cudnnCreate(&net->dnn), "cannot start", err) < 0 ||
         check_dnn(cudnnSetStream(net->dnn, stream), "cannot start", err) < 0 ||
-        make_layers(net, model, memory, err) < 0) {
+        shape_all(net, model, err) < 0 || choose_order(net, err) < 0 ||
+        take_all(net, model, memory, err) < 0) {
         layers_destroy(net);
         return NULL;
     }
@@ -480,7 +326,16 @@ void layers_destroy(struct layers *net)
     free(net);
 }
 
-float *layers_input(struct layers *net)
+/* ---- at work ---- */
+
+struct cuda_map layers_input(const struct layers *net, int n)
+{
+    const struct io_shape *s = &net->settings.io;
+    return (struct cuda_map){
+        net->type, net->last && is_conv(&net->layers[0]), n, s->C, s->H, s->W};
+}
+
+void *layers_input_at(const struct layers *net)
 {
     return net->x;
 }
@@ -490,28 +345,120 @@ const float *layers_output(const struct layers *net)
     return net->layers[net->nlayers - 1].y;
 }
 
-float *layers_output_grad(struct layers *net)
+void *layers_output_grad(const struct layers *net, enum cuda_type *type)
 {
-    return net->back[0];
+    *type = net->type;
+    return gradient_of(net, net->nlayers - 1);
+}
+
+float *layers_buffers(const struct layers *net)
+{
+    return net->buffers;
+}
+
+/* Filters one by one, since their order changes; what lies between them at once. */
+void layers_refresh(struct layers *net)
+{
+    size_t from = 0;
+    if (net->type == CUDA_F32)
+        return;
+    for (int i = 0; i <= net->nlayers; i++) {
+        const struct layer *l = i < net->nlayers ? &net->layers[i] : NULL;
+        if (l && !(is_conv(l) && net->last))
+            continue;
+        size_t to = l ? l->weight->offset : net->nfloats;
+        if (to > from)
+            cuda_narrow(net->weights + from, 1, (int)(to - from), 1, net->type, false,
+                        net->narrow + from * type_size(net->type), net->stream);
+        if (!l)
+            return;
+        cuda_narrow(net->weights + to, l->K, l->C, l->spec->size, net->type, true,
+                    weights_at(net, l->weight), net->stream);
+        from = to + l->weight->count;
+    }
+}
+
+static struct cuda_map map_in(const struct layers *net, const struct layer *l, int n)
+{
+    return (struct cuda_map){net->type, net->last, n, l->C, l->H, l->W};
+}
+
+static struct cuda_norm norm_of(const struct layers *net, const struct layer *l, int n)
+{
+    return (struct cuda_norm){.map = map_in(net, l, n),
+                              .relu = l->spec->relu,
+                              .eps = 1e-5f, /* PyTorch's */
+                              .momentum = 0.1f,
+                              .w = net->weights + l->weight->offset,
+                              .bias = net->weights + l->bias->offset,
+                              .running = l->running,
+                              .saved = l->saved,
+                              .room = net->room};
+}
+
+static int layer_forward(struct layers *net, int i, const struct layers_plan *p,
+                         bool learn, struct ddp_err *err)
+{
+    const struct layer *l = &net->layers[i];
+    struct cuda_norm norm;
+    switch (l->spec->kind) {
+    case LAYER_CONV:
+        return conv_forward(net, i, p->n, &p->layers[i], err);
+    case LAYER_LINEAR:
+        return linear_forward(net, i, &p->layers[i], err);
+    case LAYER_NORM:
+        norm = norm_of(net, l, p->n);
+        cuda_norm(&norm, input_of(net, l),
+                  l->shortcut < 0 ? NULL : net->layers[l->shortcut].y, learn, l->y,
+                  net->stream);
+        return 0;
+    case LAYER_MEAN:
+        cuda_mean(input_of(net, l), map_in(net, l, p->n), l->y, net->stream);
+        return 0;
+    case LAYER_END:
+        return 0;
+    }
+    return 0;
 }
 
 int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
                    int batch, struct ddp_err *err)
 {
-    const float *x = net->x;
     for (int i = 0; i < net->nlayers; i++) {
-        struct layer *l = &net->layers[i];
-        const struct layer_plan *lp = &p->layers[i];
-        int rc = is_conv(l)
-                     ? conv_forward(net, i, p->n, lp, x, err)
-                     : multiply(net, &lp->forward, net->weights + l->weight->offset, x,
-                                l->y, l->spec->name, err);
-        if (rc < 0)
+        const struct layer *l = &net->layers[i];
+        if (layer_forward(net, i, p, s != NULL, err) < 0)
             return -1;
         if (s && net->settings.dropout && l->spec->dropout > 0)
-            cuda_dropout(l->y, (int64_t)l->out * p->n, l->spec->dropout, s, batch, i,
-                         MODEL_MAX_LAYERS, net->stream);
-        x = l->y;
+            cuda_dropout(l->y, (int64_t)l->outputs * p->n, net->type, l->spec->dropout, s,
+                         batch, i, MODEL_MAX_LAYERS, net->stream);
+    }
+    return 0;
+}
+
+static int layer_back(struct layers *net, int i, const struct layers_plan *p,
+                      struct ddp_err *err)
+{
+    const struct layer *l = &net->layers[i];
+    const void *dy = net->slots[l->slot];
+    float drop = net->settings.dropout ? l->spec->dropout : 0;
+    float scale = drop > 0 ? rng_keep_scale(drop) : 1;
+    struct cuda_norm norm;
+    switch (l->spec->kind) {
+    case LAYER_CONV:
+        return conv_back(net, i, p->n, &p->layers[i], scale, err);
+    case LAYER_LINEAR:
+        return linear_back(net, i, p->n, &p->layers[i], scale, err);
+    case LAYER_NORM:
+        norm = norm_of(net, l, p->n);
+        cuda_norm_back(&norm, input_of(net, l), l->y, dy, net->grads + l->weight->offset,
+                       net->grads + l->bias->offset, gradient_of(net, l->in),
+                       gradient_of(net, l->shortcut), net->stream);
+        return 0;
+    case LAYER_MEAN:
+        cuda_mean_back(dy, map_in(net, l, p->n), gradient_of(net, l->in), net->stream);
+        return 0;
+    case LAYER_END:
+        return 0;
     }
     return 0;
 }
@@ -521,20 +468,15 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
                                  struct ddp_err *err),
                     void *arg, struct ddp_err *err)
 {
-    float *dy = net->back[0], *dx = net->back[1];
     net->grads = grads;
     for (int i = net->nlayers - 1; i >= 0; i--) {
         const struct layer *l = &net->layers[i];
-        const float *x = i > 0 ? net->layers[i - 1].y : net->x;
-        float drop = net->settings.dropout ? l->spec->dropout : 0;
-        float scale = drop > 0 ? rng_keep_scale(drop) : 1;
-        if ((is_conv(l) ? conv_back : linear_back)(net, i, p->n, &p->layers[i], x, dy,
-                                                   scale, dx, err) < 0 ||
-            ready(l->weight->offset, l->weight->count + l->bias->count, arg, err) < 0)
+        if (layer_back(net, i, p, err) < 0)
             return -1;
-        float *swap = dy;
-        dy = dx;
-        dx = swap;
+        if (l->weight &&
+            ready(l->weight->offset, l->weight->count + (l->bias ? l->bias->count : 0),
+                  arg, err) < 0)
+            return -1;
     }
     return 0;
 }

@@ -6,6 +6,10 @@
  * and algorithms are made for one number of samples, a plan; there are few of those: the
  * batch, and the last one of an epoch.
  *
+ * In bf16 and fp16 the layers work with a copy of the weights in that type, and images
+ * have their channels last, where cuDNN can; gradients of weights, the outputs and the
+ * sums of normalisation are float.
+ *
  * Only algorithms are taken that give the same bits from run to run.
  */
 #ifndef WORKER_CUDA_LAYERS_H
@@ -17,18 +21,19 @@
 
 #include <stdbool.h>
 
-struct layers;      /* layers, activations for up to max_batch samples */
+struct layers;      /* layers, activations for up to max_batch */
 struct layers_plan; /* how n samples go through them; belongs to its net */
 
 struct layers_settings {
     struct io_shape io;
     int max_batch;
-    bool dropout, tf32;
+    bool dropout;
+    enum precision precision;
 };
 
 /* `model` is where shapes and names come from. weights: a device block of
  * model_param_count() floats, borrowed. Memory is taken from `memory`. */
-struct layers *layers_create(const struct model *model, struct layers_settings settings,
+struct layers *layers_create(struct model *model, struct layers_settings settings,
                              float *weights, struct device_memory *memory,
                              cudaStream_t stream, struct ddp_err *err);
 void layers_destroy(struct layers *net);
@@ -37,13 +42,19 @@ void layers_destroy(struct layers *net);
  * is being recorded. */
 struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err);
 
-float *
-layers_input(struct layers *net); /* x[max_batch, C, H, W], for the caller to fill */
-const float *layers_output(const struct layers *net); /* y[max_batch, outputs] */
-float *layers_output_grad(struct layers *net); /* dy of it, for the caller to fill */
+/* The weights have changed. */
+void layers_refresh(struct layers *net);
 
-/* From layers_input() to layers_output(), as batch `batch` of the step. `s` NULL: a test,
- * without dropout. */
+struct cuda_map layers_input(const struct layers *net, int n); /* how it lies */
+void *layers_input_at(const struct layers *net);      /* for the caller to fill */
+const float *layers_output(const struct layers *net); /* y[max_batch, outputs] */
+/* dy of it in this type, for the caller to fill */
+void *layers_output_grad(const struct layers *net, enum cuda_type *type);
+/* Means and variances, as in model_buffer_block(); NULL when there are none. */
+float *layers_buffers(const struct layers *net);
+
+/* From layers_input_at() to layers_output(), as batch `batch` of the step. `s` NULL: a
+ * test, without dropout. */
 int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
                    int batch, struct ddp_err *err);
 /* From layers_output_grad() back, into `grads`; follows layers_forward(). `ready` as

@@ -67,7 +67,8 @@ static int make_blocks(struct engine *e, struct ddp_err *err)
         device_take(&e->memory, "gradients", CUDA_HEAD * sizeof(float) + bytes, &e->block,
                     err) < 0 ||
         device_take(&e->memory, "steps", sizeof *e->updates, &e->updates, err) < 0 ||
-        device_take(&e->memory, "steps", sizeof e->job.data->as_float, &e->as_float, err) < 0 ||
+        device_take(&e->memory, "steps", sizeof e->job.data->as_float, &e->as_float,
+                    err) < 0 ||
         device_take(&e->memory, "steps", sizeof *e->own, &e->own, err) < 0 ||
         device_take(&e->memory, "steps", sizeof *e->scale, &e->scale, err) < 0 ||
         device_take(&e->memory, "steps", CUDA_PARTS * sizeof *e->parts, &e->parts, err) <
@@ -78,23 +79,32 @@ static int make_blocks(struct engine *e, struct ddp_err *err)
         device_take(&e->memory, "steps", sizeof *e->result, &e->result, err) < 0 ||
         device_take(&e->memory, "steps", batch, &e->labels, err) < 0 ||
         device_take(&e->memory, "steps", batch * outputs * sizeof(float), &e->targets,
-                    err) < 0)
+                    err) < 0 ||
+        (e->job.precision == PRECISION_FP16 &&
+         device_take(&e->memory, "steps", sizeof *e->scaler, &e->scaler, err) < 0))
         return -1;
     e->grads = e->block + CUDA_HEAD;
+    float one = 1; /* unless there is clipping */
+    if (check_cuda(cudaMemcpy(e->scale, &one, sizeof one, cudaMemcpyHostToDevice),
+                   "steps", err) < 0)
+        return -1;
+    if (check_cuda(cudaMemcpy(e->as_float, e->job.data->as_float,
+                              sizeof e->job.data->as_float, cudaMemcpyHostToDevice),
+                   "steps", err) < 0)
+        return -1;
+    return engine_arrive("steps", err);
+}
+
+/* Once it is known which part of them is this rank's. */
+static int make_states(struct engine *e, struct ddp_err *err)
+{
+    size_t bytes = sums_state_floats(e) * sizeof(float);
     for (int k = 0; k < OPTIM_STATES; k++) {
         if (e->job.optim->states[k] &&
             device_take(&e->memory, "optimiser", bytes, &e->states[k], err) < 0)
             return -1;
     }
-    float one = 1; /* unless there is clipping */
-    if (check_cuda(cudaMemcpy(e->scale, &one, sizeof one, cudaMemcpyHostToDevice),
-                   "steps", err) < 0)
-        return -1;
-    if (check_cuda(cudaMemcpy(e->as_float, e->job.data->as_float, sizeof e->job.data->as_float,
-                              cudaMemcpyHostToDevice),
-                   "steps", err) < 0)
-        return -1;
-    return engine_arrive("steps", err);
+    return 0;
 }
 
 static size_t part_bytes(const struct engine *e, const struct samples *part)
@@ -198,26 +208,29 @@ static int make_slots(struct engine *e, struct ddp_err *err)
 /* What a rank can do before it knows the others. */
 static int prepare(struct engine *e, struct ddp_err *err)
 {
-    size_t nparams;
     const struct engine_job *job = &e->job;
-    const struct param *params = model_params(job->model, &nparams);
-    struct layers_settings settings = {
-        .io = job->data->shape, .max_batch = job->batch_size, .dropout = job->dropout};
-    if (choose_device(e, err) < 0 || make_streams(e, err) < 0 || make_blocks(e, err) < 0)
+    struct layers_settings settings = {.io = job->data->shape,
+                                       .max_batch = job->batch_size,
+                                       .dropout = job->dropout,
+                                       .precision = job->precision};
+    sums_plan(e);
+    if (choose_device(e, err) < 0 || make_streams(e, err) < 0 ||
+        make_blocks(e, err) < 0 || make_states(e, err) < 0)
         return -1;
     e->net = layers_create(job->model, settings, e->weights, &e->memory, e->main, err);
-    if (!e->net || place_data(e, err) < 0 || make_slots(e, err) < 0)
-        return -1;
-    e->buckets = xcalloc(nparams, sizeof *e->buckets);
-    e->nbuckets = bucket_plan(params, nparams, job->buckets.first_bytes / sizeof(float),
-                              job->buckets.cap_bytes / sizeof(float), e->buckets);
-    return 0;
+    return !e->net || place_data(e, err) < 0 ? -1 : make_slots(e, err);
 }
 
 static void describe(struct engine *e)
 {
+    static const char *const precisions[] = {
+        [PRECISION_FP32] = "fp32 without TF32",
+        [PRECISION_BF16] = "bf16 with fp32 master weights",
+        [PRECISION_TF32] = "fp32 with TF32",
+        [PRECISION_FP16] = "fp16 with fp32 master weights and a scaled loss"};
     size_t n = strlen(e->text);
-    snprintf(e->text + n, sizeof e->text - n, ", fp32, %.0f MiB%s%s%s",
+    snprintf(e->text + n, sizeof e->text - n, ", %s, %.0f MiB%s%s%s",
+             precisions[e->job.precision],
              (double)device_taken(&e->memory, NULL) / 0x1p20,
              e->resident ? " with the data" : "", e->comm ? ", " : "",
              e->comm ? comm_version(e->comm) : "");
@@ -253,6 +266,7 @@ void engine_close(struct engine *e)
     }
     device_free(&e->memory);
     free(e->buckets);
+    free(e->pieces);
     free(e);
 }
 
@@ -262,15 +276,10 @@ struct engine *engine_open(const struct engine_job *job, struct ddp_err *err)
     e->job = *job;
     e->rank = ddp_group_rank(job->group);
     e->size = ddp_group_size(job->group);
-    int rc = job->kernels->precision == PRECISION_FP32
-                 ? prepare(e, err)
-                 : err_set(err,
-                           "the cuda engine computes in fp32 only, not in %s: leave "
-                           "--precision out, or take --engine cpu",
-                           precision_names[job->kernels->precision]);
+    int rc = prepare(e, err);
     if (e->size > 1) {
         e->comm = comm_create(job->group, rc, err);
-        rc = e->comm ? 0 : -1;
+        rc = e->comm ? sums_settle(e, err) : -1;
     }
     if (rc < 0) {
         engine_close(e);

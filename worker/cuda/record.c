@@ -1,112 +1,99 @@
 /* worker/cuda/record.c - see engine_impl.h: a step, put on streams that are being
- * recorded
- *
- * Two streams: main, and the sums over the ranks, which forks off as gradients become
- * final and joins before the optimiser.
+ * recorded; sums.c puts the sums over the ranks on another one beside it
  */
 #include "worker/cuda/engine_impl.h"
 
+#include "common/mem.h"
+
 #include <string.h>
 
-/* All of the block from where the bucket begins, in the plan's order; the last has the
- * head in front. */
-static int sum_bucket(struct engine *e, struct ddp_err *err)
+void engine_gather(struct engine *e, int from, int n, bool learn)
 {
-    struct bucket b = e->buckets[e->started];
-    size_t more = e->started == e->nbuckets - 1 ? CUDA_HEAD : 0;
-    e->started++;
-    return comm_all_reduce(e->comm, e->grads + b.offset - more, b.count + more, e->sums,
-                           err);
-}
-
-/* The sums' stream goes on from where main is now. */
-static int fork_sums(struct engine *e, struct ddp_err *err)
-{
-    return check_cuda(cudaEventRecord(e->ready, e->main), "a step", err) < 0
-               ? -1
-               : check_cuda(cudaStreamWaitEvent(e->sums, e->ready, 0), "a step", err);
-}
-
-/* A range of a batch's gradients is final: of the step's, once all batches are in. */
-static int gradients_ready(size_t offset, size_t count, void *arg, struct ddp_err *err)
-{
-    struct engine *e = arg;
-    bool forked = false;
-    if (!e->first)
-        cuda_add(e->grads + offset, e->extra + offset, (int64_t)count, e->main);
-    if (!e->comm || !e->job.buckets.overlap || !e->last)
-        return 0;
-    while (e->started < e->nbuckets - 1 && e->buckets[e->started].offset >= offset) {
-        if ((!forked && fork_sums(e, err) < 0) || sum_bucket(e, err) < 0)
-            return -1;
-        forked = true;
-    }
-    return 0;
-}
-
-static int sum_rest(struct engine *e, struct ddp_err *err)
-{
-    size_t all = model_param_count(e->job.model);
-    if (!e->comm)
-        return 0;
-    if (fork_sums(e, err) < 0)
-        return -1;
-    if (!e->job.buckets.overlap &&
-        comm_all_reduce(e->comm, e->block, CUDA_HEAD + all, e->sums, err) < 0)
-        return -1;
-    while (e->job.buckets.overlap && e->started < e->nbuckets) {
-        if (sum_bucket(e, err) < 0)
-            return -1;
-    }
-    return check_cuda(cudaEventRecord(e->summed, e->sums), "a step", err) < 0
-               ? -1
-               : check_cuda(cudaStreamWaitEvent(e->main, e->summed, 0), "a step", err);
-}
-
-void engine_gather(struct engine *e, const struct cuda_step *in, const uint32_t *which,
-                   int n)
-{
-    int len = (int)image_bytes(e);
+    static const struct augment as_they_are = {0};
+    const uint32_t *which = which_of(e->in);
+    struct cuda_map map = layers_input(e->net, n);
+    void *x = layers_input_at(e->net);
     if (classifies(e))
-        cuda_gather_images(in, which, n, len, len / e->job.data->shape.C, e->as_float,
-                           layers_input(e->net), e->labels, e->main);
+        cuda_gather_images(e->in, which, from, map, learn ? e->job.augment : as_they_are,
+                           e->as_float, x, e->labels, e->main);
     else
-        cuda_gather_floats(in, which, n, len, e->job.data->shape.outputs,
-                           layers_input(e->net), e->targets, e->main);
+        cuda_gather_floats(e->in, which, from, n, (int)image_bytes(e),
+                           e->job.data->shape.outputs, map.type, x, e->targets, e->main);
 }
 
-void engine_loss(struct engine *e, int n, const struct cuda_step *in, int batch,
-                 float *dy)
+void engine_loss(struct engine *e, int n, const struct cuda_step *in, int batch)
 {
-    int outputs = e->job.data->shape.outputs;
+    struct cuda_loss l = {.s = in,
+                          .batch = batch,
+                          .n = n,
+                          .K = e->job.data->shape.outputs,
+                          .scaler = e->scaler,
+                          .head = head_of(e),
+                          .own = e->own};
+    void *dy = layers_output_grad(e->net, &l.type);
+    if (!in)
+        dy = NULL;
     if (classifies(e))
-        cuda_softmax_loss(layers_output(e->net), e->labels, dy, n, outputs, in, batch,
-                          head_of(e), e->own, e->main);
+        cuda_softmax_loss(&l, layers_output(e->net), e->labels, dy, e->main);
     else
-        cuda_mse_loss(layers_output(e->net), e->targets, dy, n, outputs, in, batch,
-                      head_of(e), e->own, e->main);
+        cuda_mse_loss(&l, layers_output(e->net), e->targets, dy, e->main);
 }
 
-/* The formulas' constants are those of worker/optim/optim.c. */
+/* ---- the optimiser ---- */
+
+/* What one of them does to a piece; m and v are its states there. The formulas' constants
+ * are those of worker/optim/optim.c. */
+static void put_sgd(struct engine *e, const struct cuda_update *u, float *m, float *v)
+{
+    cuda_sgd(u, m, e->job.optim->settings.momentum, e->main);
+}
+
+static void put_adam(struct engine *e, const struct cuda_update *u, float *m, float *v)
+{
+    cuda_adam(u, m, v, 0.9f, 0.999f, 1e-8f, e->updates, e->main);
+}
+
+static void put_adadelta(struct engine *e, const struct cuda_update *u, float *sq,
+                         float *acc)
+{
+    cuda_adadelta(u, sq, acc, 0.9f, 1e-6f, e->main);
+}
+
+static const struct {
+    const char *name;
+    void (*put)(struct engine *e, const struct cuda_update *u, float *m, float *v);
+} optimisers[] = {{"sgd", put_sgd}, {"adam", put_adam}, {"adadelta", put_adadelta}};
+
+static float *state_at(const struct engine *e, int k, size_t at)
+{
+    return e->states[k] ? e->states[k] + at : NULL;
+}
+
+/* This rank's pieces, then everybody's. */
 static int put_optimiser(struct engine *e, struct ddp_err *err)
 {
     const struct optim *o = e->job.optim;
-    int64_t n = (int64_t)o->n;
-    const char *name = o->type->name;
-    if (strcmp(name, "sgd") == 0)
-        cuda_sgd(e->weights, e->grads, e->states[0], n, o->settings.momentum,
-                 o->settings.decay, e->scale, e->in, head_of(e), e->main);
-    else if (strcmp(name, "adam") == 0)
-        cuda_adam(e->weights, e->grads, e->states[0], e->states[1], n, 0.9f, 0.999f,
-                  1e-8f, o->settings.decay, e->updates, e->scale, e->in, head_of(e),
-                  e->main);
-    else if (strcmp(name, "adadelta") == 0)
-        cuda_adadelta(e->weights, e->grads, e->states[0], e->states[1], n, 0.9f, 1e-6f,
-                      o->settings.decay, e->scale, e->in, head_of(e), e->main);
-    else
-        return err_set(err, "the cuda engine has no optimizer '%s'", name);
-    return 0;
+    size_t which = 0, at = 0;
+    while (which < ARRAY_LEN(optimisers) &&
+           strcmp(o->type->name, optimisers[which].name) != 0)
+        which++;
+    if (which == ARRAY_LEN(optimisers))
+        return err_set(err, "the cuda engine has no optimizer '%s'", o->type->name);
+    for (size_t i = 0; i < e->npieces; at += e->pieces[i++].count) {
+        const struct piece *p = &e->pieces[i];
+        struct cuda_update u = {.w = e->weights + p->offset,
+                                .g = e->grads + p->offset,
+                                .n = (int64_t)p->count,
+                                .decay = o->settings.decay,
+                                .scale = e->scale,
+                                .s = e->in,
+                                .head = head_of(e)};
+        optimisers[which].put(e, &u, state_at(e, 0, at), state_at(e, 1, at));
+    }
+    return shares_out(e) ? sums_gather(e, e->weights, err) : 0;
 }
+
+/* ---- a step ---- */
 
 /* All of this rank's samples, batch after batch. */
 static int put_batches(struct engine *e, int n, struct ddp_err *err)
@@ -118,21 +105,32 @@ static int put_batches(struct engine *e, int n, struct ddp_err *err)
         e->last = done + k == n;
         if (!plan)
             return -1;
-        engine_gather(e, e->in, which_of(e->in) + done, k);
+        engine_gather(e, done, k, true);
         if (layers_forward(e->net, plan, e->in, i, err) < 0)
             return -1;
-        engine_loss(e, k, e->in, i, layers_output_grad(e->net));
-        if (layers_backward(e->net, plan, e->first ? e->grads : e->extra, gradients_ready,
-                            e, err) < 0)
+        engine_loss(e, k, e->in, i);
+        if (layers_backward(e->net, plan, e->first ? e->grads : e->extra, sums_ready, e,
+                            err) < 0)
             return -1;
     }
     return 0;
 }
 
-static int put_step(struct engine *e, int n, struct ddp_err *err)
+/* The norm of the step's gradients, if anybody wants to know it. */
+static int put_norm(struct engine *e, struct ddp_err *err)
 {
     const struct engine_job *job = &e->job;
-    size_t floats = model_param_count(job->model);
+    if (job->clip_norm <= 0 && !job->skip_bad && !e->scaler)
+        return 0;
+    if (sums_squares(e, err) < 0)
+        return -1;
+    cuda_judge(e->parts, (float)job->clip_norm, e->scaler, head_of(e), e->scale, e->main);
+    return 0;
+}
+
+static int put_step(struct engine *e, int n, struct ddp_err *err)
+{
+    size_t floats = model_param_count(e->job.model);
     e->started = 0;
     if (n > 0 && put_batches(e, n, err) < 0)
         return -1;
@@ -142,14 +140,11 @@ static int put_step(struct engine *e, int n, struct ddp_err *err)
                        "a step", err) < 0)
             return -1;
     }
-    if (sum_rest(e, err) < 0)
+    if (sums_finish(e, err) < 0 || put_norm(e, err) < 0 || put_optimiser(e, err) < 0)
         return -1;
-    if (job->clip_norm > 0 || job->skip_bad)
-        cuda_clip(e->grads, (int64_t)floats, (float)job->clip_norm, e->parts, head_of(e),
-                  e->scale, e->main);
-    if (put_optimiser(e, err) < 0)
-        return -1;
-    cuda_finish(head_of(e), e->own, job->skip_bad, e->result, e->updates, e->main);
+    layers_refresh(e->net);
+    cuda_finish(head_of(e), e->own, e->job.skip_bad, e->scaler, e->result, e->updates,
+                e->main);
     return check_cuda(cudaGetLastError(), "a step", err);
 }
 

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Is params[i] part of a convolution? A bias has the kind of the weight before it. */
@@ -85,4 +86,28 @@ size_t bucket_plan_timed(const struct bucket *pieces, const double *ready, size_
     }
     free(best);
     return fewest;
+}
+
+/* ---- as text ---- */
+
+void bucket_plan_write(const struct bucket *plan, size_t n, char *text, size_t size)
+{
+    size_t used = 0;
+    *text = '\0';
+    for (size_t i = 0; i < n && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%zu", i ? "," : "",
+                                 plan[i].offset);
+}
+
+size_t bucket_plan_read(const char *text, size_t count, size_t most, struct bucket *out)
+{
+    size_t end = count, n = 0;
+    for (char *next; *text; text = *next ? next + 1 : next) {
+        size_t offset = strtoull(text, &next, 10);
+        if (next == text || (*next != ',' && *next) || offset >= end || n == most)
+            return 0;
+        out[n++] = (struct bucket){offset, end - offset};
+        end = offset;
+    }
+    return end == 0 ? n : 0;
 }

@@ -33,4 +33,9 @@ size_t bucket_plan(const struct param *params, size_t n, size_t first, size_t ca
 size_t bucket_plan_timed(const struct bucket *pieces, const double *ready, size_t n,
                          double latency, double per_float, struct bucket *out);
 
+/* A plan as "OFFSET,OFFSET,...", and one from such a text for a block of `count` floats,
+ * of at most `most` buckets: how many there are, 0 when the text is of another block. */
+void bucket_plan_write(const struct bucket *plan, size_t n, char *text, size_t size);
+size_t bucket_plan_read(const char *text, size_t count, size_t most, struct bucket *out);
+
 #endif

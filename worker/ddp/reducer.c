@@ -137,34 +137,22 @@ size_t reducer_buckets(const struct reducer *r)
 
 void reducer_plan_text(const struct reducer *r, char *text, size_t size)
 {
-    size_t used = 0;
-    *text = '\0';
-    for (size_t i = 0; r->watched == WATCH_STEPS && i < r->nbuckets && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%zu", i ? "," : "",
-                                 r->buckets[i].offset);
+    bucket_plan_write(r->buckets, r->watched == WATCH_STEPS ? r->nbuckets : 0, text,
+                      size);
 }
 
 int reducer_use_plan(struct reducer *r, const char *text)
 {
-    size_t end = r->count, n = 0;
-    struct bucket *plan = xcalloc(strlen(text) + 1, sizeof *plan);
-    bool good = true;
-    for (char *next; *text && good; text = *next ? next + 1 : next) {
-        size_t offset = strtoull(text, &next, 10);
-        good = next > text && (*next == ',' || !*next) && offset < end && n < r->most;
-        if (good)
-            plan[n++] = (struct bucket){offset, end - offset};
-        end = offset;
-    }
-    good = good && n > 0 && end == 0;
-    if (good && !r->settings.shard) {
+    struct bucket plan[2 * MODEL_MAX_LAYERS];
+    size_t most = r->most < ARRAY_LEN(plan) ? r->most : ARRAY_LEN(plan);
+    size_t n = bucket_plan_read(text, r->count, most, plan);
+    if (n > 0 && !r->settings.shard) {
         memcpy(r->buckets, plan, n * sizeof *plan);
         r->nbuckets = n;
         r->watched = WATCH_STEPS;
         cut_pieces(r);
     }
-    free(plan);
-    return good ? 0 : -1;
+    return n > 0 ? 0 : -1;
 }
 
 float *reducer_grads(struct reducer *r)

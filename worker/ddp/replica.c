@@ -48,10 +48,16 @@ int replica_broadcast(struct ddp_group *group, struct model *model, struct optim
             ddp_broadcast(group, optim->states[k], n, DDP_F32, 0, err) < 0)
             return -1;
     }
-    int64_t steps = (int64_t)optim->steps;
-    if (ddp_broadcast(group, &steps, 1, DDP_I64, 0, err) < 0)
+    struct {
+        uint64_t steps;
+        float loss_scale;
+        uint32_t good_steps;
+    } counts = {optim->steps, optim->loss_scale, optim->good_steps};
+    if (ddp_broadcast(group, &counts, sizeof counts, DDP_U8, 0, err) < 0)
         return -1;
-    optim->steps = (uint64_t)steps;
+    optim->steps = counts.steps;
+    optim->loss_scale = counts.loss_scale;
+    optim->good_steps = counts.good_steps;
     return 0;
 }
 

@@ -8,12 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *const precision_names[] = {"fp32", "bf16", NULL};
+const char *const precision_names[] = {"fp32", "bf16", "tf32", "fp16", NULL};
 
 const struct kernels *kernels_get_at(const char *name, enum precision precision,
                                      struct ddp_err *err)
 {
     char names[128] = "";
+    if (precision != PRECISION_BF16)
+        precision = PRECISION_FP32;
     for (const struct engine *e = engines; e->kernels; e++) {
         if (e->kernels->precision != precision || !e->runs_here())
             continue;

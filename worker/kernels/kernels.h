@@ -71,8 +71,10 @@ struct linear_plan; /* made per layer by the engine; own their scratch memory */
 struct conv_plan;
 struct norm_plan;
 
-enum precision { PRECISION_FP32, PRECISION_BF16 };
-extern const char *const precision_names[]; /* "fp32", "bf16", NULL */
+/* The last two are a GPU's: fp32 with products of 10 bits, and fp16 with a scaled loss.
+ */
+enum precision { PRECISION_FP32, PRECISION_BF16, PRECISION_TF32, PRECISION_FP16 };
+extern const char *const precision_names[]; /* "fp32", "bf16", ..., NULL */
 
 struct kernels {
     const char *name;
@@ -156,7 +158,7 @@ extern const struct kernels kernels_plain; /* the reference: naive loops */
 
 /* The fastest fp32 engine that this build and this CPU have, or the one called `name`. */
 const struct kernels *kernels_get(const char *name, struct ddp_err *err);
-/* The same of a given precision. */
+/* The same of a given precision; of fp32 for a GPU's. */
 const struct kernels *kernels_get_at(const char *name, enum precision precision,
                                      struct ddp_err *err);
 /* Names of the engines that this build and this CPU have, fastest first; NULL-terminated.

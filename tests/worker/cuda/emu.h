@@ -12,7 +12,7 @@
  *   - a recorded graph is played in any order that its dependencies allow;
  *   - the host cannot touch device memory: outside of device work it is not mapped.
  *
- * Force-included in kernels.cu, where it also is CUDA's language.
+ * Force-included in the .cu files, where it also is CUDA's language.
  */
 #ifndef EMU_H
 #define EMU_H
@@ -35,6 +35,8 @@ void emu_sync_threads();
 
 #ifdef EMU_KERNELS
 #include <cmath>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #undef __global__
 #undef __device__
@@ -43,13 +45,13 @@ void emu_sync_threads();
 #define __global__
 #define __device__
 #define __host__
-#define __shared__ static /* one block at a time, in one thread */
-#define threadIdx emu_thread
-#define blockIdx emu_block
-#define blockDim emu_block_size
-#define gridDim emu_grid_size
+#define __shared__    static /* one block at a time, in one thread */
+#define threadIdx     emu_thread
+#define blockIdx      emu_block
+#define blockDim      emu_block_size
+#define gridDim       emu_grid_size
 #define __syncthreads emu_sync_threads
-#define LAUNCH(kernel, blocks, threads, stream, ...)                                     \
+#define LAUNCH(kernel, blocks, threads, stream, ...) \
     emu_launch(stream, (int)(blocks), (int)(threads), [=] { kernel(__VA_ARGS__); })
 #endif
 

@@ -1,8 +1,11 @@
 /* tests/worker/cuda/emu_cublaslt.cc - see emu.h: matrix products, column-major */
 #include "tests/worker/cuda/emu.h"
 
-#include <cublasLt.h>
+#include "tests/worker/cuda/emu_types.h"
+
+#include <cmath>
 #include <cstring>
+#include <cublasLt.h>
 
 struct cublasLtContext {
     int unused;
@@ -14,10 +17,11 @@ struct emu_op {
     cublasComputeType_t compute;
     cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    const float *bias = nullptr;
+    const void *bias = nullptr;
 };
 
 struct emu_layout {
+    cudaDataType_t type;
     uint64_t rows, columns;
     int64_t ld;
 };
@@ -66,8 +70,9 @@ extern "C" cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d)
 }
 
 extern "C" cublasStatus_t
-cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t what,
-                               const void *value, size_t size)
+cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
+                               cublasLtMatmulDescAttributes_t what, const void *value,
+                               size_t size)
 {
     emu_op *o = op_of(d);
     struct {
@@ -91,9 +96,11 @@ extern "C" cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l,
                                                      cudaDataType type, uint64_t rows,
                                                      uint64_t columns, int64_t ld)
 {
-    if (type != CUDA_R_32F || ld < int64_t(rows))
+    if ((type != CUDA_R_32F && type != CUDA_R_16BF && type != CUDA_R_16F) ||
+        ld < int64_t(rows))
         return CUBLAS_STATUS_INVALID_VALUE;
-    *l = reinterpret_cast<cublasLtMatrixLayout_t>(new emu_layout{rows, columns, ld});
+    *l =
+        reinterpret_cast<cublasLtMatrixLayout_t>(new emu_layout{type, rows, columns, ld});
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -103,15 +110,25 @@ extern "C" cublasStatus_t cublasLtMatrixLayoutDestroy(const cublasLtMatrixLayout
     return CUBLAS_STATUS_SUCCESS;
 }
 
+/* What the caller promises of addresses; an algorithm is chosen by it. */
+struct emu_wish {
+    uint32_t a = 256, b = 256, c = 256, d = 256;
+};
+
+static emu_wish *wish_of(cublasLtMatmulPreference_t p)
+{
+    return reinterpret_cast<emu_wish *>(p);
+}
+
 extern "C" cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *p)
 {
-    *p = reinterpret_cast<cublasLtMatmulPreference_t>(new int);
+    *p = reinterpret_cast<cublasLtMatmulPreference_t>(new emu_wish);
     return CUBLAS_STATUS_SUCCESS;
 }
 
 extern "C" cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p)
 {
-    delete reinterpret_cast<int *>(p);
+    delete wish_of(p);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -120,12 +137,21 @@ cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
                                      cublasLtMatmulPreferenceAttributes_t what,
                                      const void *value, size_t size)
 {
-    return what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && size == sizeof(size_t)
-               ? CUBLAS_STATUS_SUCCESS
-               : CUBLAS_STATUS_INVALID_VALUE;
+    emu_wish *w = wish_of(p);
+    uint32_t *into = what == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES   ? &w->a
+                     : what == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES ? &w->b
+                     : what == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES ? &w->c
+                     : what == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES ? &w->d
+                                                                          : nullptr;
+    if (what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && size == sizeof(size_t))
+        return CUBLAS_STATUS_SUCCESS;
+    if (!into || size != sizeof *into)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(into, value, size);
+    return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Do the shapes fit each other? */
+/* Do the shapes fit each other, and the types? */
 static bool fits(const emu_op &o, const emu_layout &a, const emu_layout &b,
                  const emu_layout &d)
 {
@@ -133,60 +159,90 @@ static bool fits(const emu_op &o, const emu_layout &a, const emu_layout &b,
     uint64_t k = o.a == CUBLAS_OP_T ? a.rows : a.columns;
     uint64_t n = o.b == CUBLAS_OP_T ? b.rows : b.columns;
     uint64_t also_k = o.b == CUBLAS_OP_T ? b.columns : b.rows;
-    return k == also_k && d.rows == m && d.columns == n;
+    return k == also_k && d.rows == m && d.columns == n && a.type == b.type &&
+           (d.type == a.type || d.type == CUDA_R_32F) &&
+           (a.type == CUDA_R_32F || o.compute == CUBLAS_COMPUTE_32F);
 }
 
-extern "C" cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
-    cublasLtHandle_t h, cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a,
-    cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-    cublasLtMatmulPreference_t p, int wanted, cublasLtMatmulHeuristicResult_t *results,
-    int *found)
+extern "C" cublasStatus_t
+cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t op,
+                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                               cublasLtMatmulPreference_t p, int wanted,
+                               cublasLtMatmulHeuristicResult_t *results, int *found)
 {
     memset(results, 0, sizeof *results);
+    static_assert(sizeof(emu_wish) <= sizeof results->algo.data, "room in an algorithm");
+    memcpy(results->algo.data, wish_of(p), sizeof(emu_wish));
     *found = 1;
     return fits(*op_of(op), *layout_of(a), *layout_of(b), *layout_of(d))
                ? CUBLAS_STATUS_SUCCESS
                : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-static void multiply(const emu_op &o, const float *A, const emu_layout &a, const float *B,
-                     const emu_layout &b, float *D, const emu_layout &d)
+/* A matrix as floats; TF32 has ten bits of them. */
+static std::vector<float> unpacked(const void *from, const emu_layout &l, bool tf32)
+{
+    std::vector<float> v(uint64_t(l.ld) * l.columns);
+    emu_load(from, l.type, v.size(), v.data());
+    for (float &x : v) {
+        uint32_t bits;
+        memcpy(&bits, &x, sizeof bits);
+        bits = tf32 ? (bits + 0x1000) & ~0x1fffu : bits;
+        memcpy(&x, &bits, sizeof bits);
+    }
+    return v;
+}
+
+static void multiply(const emu_op &o, const void *A, const emu_layout &a, const void *B,
+                     const emu_layout &b, void *D, const emu_layout &d)
 {
     bool ta = o.a == CUBLAS_OP_T, tb = o.b == CUBLAS_OP_T;
-    bool biased = o.epilogue == CUBLASLT_EPILOGUE_BIAS ||
-                  o.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
+    bool tf32 = o.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    bool biased =
+        o.epilogue == CUBLASLT_EPILOGUE_BIAS || o.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
+    std::vector<float> x = unpacked(A, a, tf32), y = unpacked(B, b, tf32);
+    std::vector<float> bias(d.rows), out(d.rows);
+    if (biased) /* of the same type as D */
+        emu_load(o.bias, d.type, d.rows, bias.data());
     uint64_t inner = ta ? a.rows : a.columns;
     for (uint64_t j = 0; j < d.columns; j++) {
         for (uint64_t i = 0; i < d.rows; i++) {
-            double sum = biased ? double(o.bias[i]) : 0;
-            for (uint64_t k = 0; k < inner; k++) {
-                float x = ta ? A[i * uint64_t(a.ld) + k] : A[k * uint64_t(a.ld) + i];
-                float y = tb ? B[k * uint64_t(b.ld) + j] : B[j * uint64_t(b.ld) + k];
-                sum += double(x) * double(y);
-            }
+            double sum = double(bias[i]);
+            for (uint64_t k = 0; k < inner; k++)
+                sum +=
+                    double(ta ? x[i * uint64_t(a.ld) + k] : x[k * uint64_t(a.ld) + i]) *
+                    double(tb ? y[k * uint64_t(b.ld) + j] : y[j * uint64_t(b.ld) + k]);
             if (o.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS && sum < 0)
                 sum = 0;
-            D[j * uint64_t(d.ld) + i] = float(sum);
+            out[i] = float(sum);
         }
+        emu_store(out.data(), d.type, d.rows, D, j * uint64_t(d.ld));
     }
 }
 
-extern "C" cublasStatus_t
-cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t op, const void *alpha,
-               const void *A, cublasLtMatrixLayout_t a, const void *B,
-               cublasLtMatrixLayout_t b, const void *beta, const void *C,
-               cublasLtMatrixLayout_t c, void *D, cublasLtMatrixLayout_t d,
-               const cublasLtMatmulAlgo_t *algo, void *workspace, size_t size,
-               cudaStream_t stream)
+static bool lies(const void *p, uint32_t alignment)
+{
+    return reinterpret_cast<uintptr_t>(p) % alignment == 0;
+}
+
+extern "C" cublasStatus_t cublasLtMatmul(
+    cublasLtHandle_t h, cublasLtMatmulDesc_t op, const void *alpha, const void *A,
+    cublasLtMatrixLayout_t a, const void *B, cublasLtMatrixLayout_t b, const void *beta,
+    const void *C, cublasLtMatrixLayout_t c, void *D, cublasLtMatrixLayout_t d,
+    const cublasLtMatmulAlgo_t *algo, void *workspace, size_t size, cudaStream_t stream)
 {
     emu_op o = *op_of(op);
     emu_layout la = *layout_of(a), lb = *layout_of(b), ld = *layout_of(d);
+    emu_wish promised;
+    memcpy(static_cast<void *>(&promised), algo->data, sizeof promised);
     if (*static_cast<const float *>(alpha) != 1 ||
-        *static_cast<const float *>(beta) != 0 || !fits(o, la, lb, ld))
+        *static_cast<const float *>(beta) != 0 || !fits(o, la, lb, ld) ||
+        !lies(A, promised.a) || !lies(B, promised.b) || !lies(C, promised.c) ||
+        !lies(D, promised.d) || (o.bias && !lies(o.bias, promised.d)))
         return CUBLAS_STATUS_INVALID_VALUE;
     emu_put(stream, [=] {
-        multiply(o, static_cast<const float *>(A), la, static_cast<const float *>(B), lb,
-                 static_cast<float *>(D), ld);
+        multiply(o, A, la, B, lb, D, ld);
         return true;
     });
     return CUBLAS_STATUS_SUCCESS;

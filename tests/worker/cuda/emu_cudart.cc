@@ -6,13 +6,16 @@
 #include "tests/worker/cuda/emu.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <malloc.h>
 #include <map>
 #include <memory>
 #include <random>
 #include <set>
+#include <setjmp.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -32,6 +35,10 @@ static size_t env_number(const char *name, size_t otherwise)
     return text && *text ? strtoull(text, nullptr, 10) : otherwise;
 }
 
+/* The stand-ins' own blocks are used again, and not given back each time. */
+static const int keep_blocks =
+    mallopt(M_MMAP_THRESHOLD, 1 << 30) + mallopt(M_TRIM_THRESHOLD, 1 << 30);
+
 static size_t memory_size()
 {
     return env_number("EMU_MEMORY_MB", 2048) << 20;
@@ -50,6 +57,26 @@ struct device_work { /* while one lives, device memory can be touched */
     }
 };
 
+/* The same for the pages of [p, p + n): all of it takes the kernel its time. */
+struct block_work {
+    char *from = nullptr;
+    size_t bytes = 0;
+    block_work(const void *p, size_t n)
+    {
+        const char *at = static_cast<const char *>(p);
+        if (at_work > 0 || at < arena || at >= arena + arena_used)
+            return;
+        from = arena + (at - arena) / 4096 * 4096;
+        bytes = size_t(at + n - from);
+        mprotect(from, bytes, PROT_READ | PROT_WRITE);
+    }
+    ~block_work()
+    {
+        if (from)
+            mprotect(from, bytes, PROT_NONE);
+    }
+};
+
 extern "C" cudaError_t cudaMalloc(void **p, size_t bytes)
 {
     size_t page = 4096, room = (bytes + page - 1) / page * page;
@@ -62,8 +89,9 @@ extern "C" cudaError_t cudaMalloc(void **p, size_t bytes)
     arena_used += room;
     arena_taken += room;
     blocks[*p] = room;
-    device_work work;
-    memset(*p, 0xff, std::min(room, size_t(1) << 20)); /* not numbers, until they are set */
+    block_work work(*p, room);
+    memset(*p, 0xff,
+           std::min(room, size_t(1) << 20)); /* not numbers, until they are set */
     return cudaSuccess;
 }
 
@@ -147,6 +175,8 @@ struct CUstream_st {
 
 struct CUevent_st {
     std::vector<op_ref> at;
+    bool timed = false;
+    std::shared_ptr<double> ms = std::make_shared<double>(0); /* when it was passed */
     cudaGraph_t recording = nullptr;
     std::vector<size_t> recorded_at;
     bool asked = false;
@@ -195,6 +225,7 @@ extern "C" cudaError_t cudaStreamDestroy(cudaStream_t s)
 
 extern "C" cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
+    device_work work;
     while (!drain(s))
         usleep(200);
     return cudaSuccess;
@@ -210,7 +241,13 @@ extern "C" cudaError_t cudaDeviceSynchronize()
 extern "C" cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
 {
     *e = new CUevent_st;
+    (*e)->timed = !(flags & cudaEventDisableTiming);
     return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaEventCreate(cudaEvent_t *e)
+{
+    return cudaEventCreateWithFlags(e, cudaEventDefault);
 }
 
 extern "C" cudaError_t cudaEventDestroy(cudaEvent_t e)
@@ -219,8 +256,45 @@ extern "C" cudaError_t cudaEventDestroy(cudaEvent_t e)
     return cudaSuccess;
 }
 
+static double now_ms()
+{
+    using namespace std::chrono;
+    return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
+}
+
+/* Of two that have been passed; one of a recording never is. */
+extern "C" cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b)
+{
+    *ms = float(*b->ms - *a->ms);
+    return a->timed && b->timed && *a->ms > 0 && *b->ms > 0
+               ? cudaSuccess
+               : cudaErrorInvalidResourceHandle;
+}
+
+static void note_time(cudaEvent_t e, cudaStream_t s)
+{
+    std::shared_ptr<double> ms = e->ms;
+    if (e->timed)
+        emu_put(s, [ms] {
+            *ms = now_ms();
+            return true;
+        });
+}
+
+/* In a recording: a time to be noted each time it is played. */
+extern "C" cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s,
+                                                unsigned flags)
+{
+    if (flags != cudaEventRecordExternal || !s->recording)
+        return cudaErrorInvalidValue;
+    note_time(e, s);
+    return cudaSuccess;
+}
+
 extern "C" cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
+    if (!s->recording)
+        note_time(e, s);
     e->recording = s->recording;
     e->recorded_at = s->recorded_tail;
     e->at = s->tail;
@@ -251,25 +325,29 @@ extern "C" cudaError_t cudaEventQuery(cudaEvent_t e)
         e->asked = true;
         return cudaErrorNotReady;
     }
-    device_work work;
+    /* while it is asked again and again, nothing is unmapped: that takes its time */
+    static std::unique_ptr<device_work> held;
+    if (!held)
+        held = std::make_unique<device_work>();
     for (const op_ref &o : e->at) {
         if (!run(o))
             return cudaErrorNotReady;
     }
+    held.reset();
     return cudaSuccess;
 }
 
 /* Copies without a stream do not wait for other streams, as ours do not for them. */
 extern "C" cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind k)
 {
-    device_work work;
+    block_work there(to, n), here(from, n);
     memcpy(to, from, n);
     return cudaSuccess;
 }
 
 extern "C" cudaError_t cudaMemset(void *p, int byte, size_t n)
 {
-    device_work work;
+    block_work work(p, n);
     memset(p, byte, n);
     return cudaSuccess;
 }
@@ -402,53 +480,73 @@ extern "C" cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
 struct emu_index emu_thread, emu_block, emu_block_size, emu_grid_size;
 
 /* Threads of a block that meet at __syncthreads() are contexts with stacks of their own,
- * which take turns. */
+ * which take turns. They are entered by makecontext() and then changed by _longjmp(),
+ * which asks nothing of the kernel. */
 static const size_t STACK = 64 << 10;
-static ucontext_t scheduler;
-static std::vector<ucontext_t> contexts;
-static std::vector<char> stacks;
-static std::vector<bool> finished;
+static ucontext_t entry;
+static jmp_buf scheduler;
+struct emu_context {
+    jmp_buf at;
+    bool begun, finished;
+};
+static std::vector<emu_context> contexts;
+static char *stacks; /* pages that nobody uses are never made */
 static const std::function<void()> *body;
 static unsigned current;
 static bool synced;
 
 static void thread_main()
 {
-    (*body)();
-    finished[current] = true;
-    swapcontext(&contexts[current], &scheduler);
+    for (;;) { /* a kernel each time it is resumed */
+        (*body)();
+        contexts[current].finished = true;
+        if (_setjmp(contexts[current].at) == 0)
+            _longjmp(scheduler, 1);
+    }
 }
 
 void emu_sync_threads()
 {
     synced = true;
-    swapcontext(&contexts[current], &scheduler);
+    if (_setjmp(contexts[current].at) == 0)
+        _longjmp(scheduler, 1);
 }
 
 static void resume(unsigned t)
 {
     current = t;
     emu_thread.x = t;
-    swapcontext(&scheduler, &contexts[t]);
+    if (_setjmp(scheduler) == 0)
+        _longjmp(contexts[t].at, 1);
 }
 
+/* The first time it is given its stack. */
 static void start_thread(unsigned t)
 {
-    getcontext(&contexts[t]);
-    contexts[t].uc_stack.ss_sp = stacks.data() + t * STACK;
-    contexts[t].uc_stack.ss_size = STACK;
-    contexts[t].uc_link = &scheduler;
-    makecontext(&contexts[t], thread_main, 0);
-    finished[t] = false;
-    resume(t);
+    contexts[t].finished = false;
+    if (contexts[t].begun) {
+        resume(t);
+        return;
+    }
+    contexts[t].begun = true;
+    getcontext(&entry);
+    entry.uc_stack.ss_sp = stacks + t * STACK;
+    entry.uc_stack.ss_size = STACK;
+    entry.uc_link = nullptr;
+    makecontext(&entry, thread_main, 0);
+    current = t;
+    emu_thread.x = t;
+    if (_setjmp(scheduler) == 0)
+        setcontext(&entry);
 }
 
 static void run_block(unsigned threads)
 {
-    if (contexts.size() < threads) {
-        contexts.resize(threads);
-        stacks.resize(threads * STACK);
-        finished.resize(threads);
+    if (contexts.empty()) { /* no block has more; they stay where they are */
+        contexts.resize(1024);
+        stacks =
+            static_cast<char *>(mmap(nullptr, 1024 * STACK, PROT_READ | PROT_WRITE,
+                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     }
     synced = false;
     start_thread(0);
@@ -464,7 +562,7 @@ static void run_block(unsigned threads)
     for (bool going = true; going;) {
         going = false;
         for (unsigned t = 0; t < threads; t++) {
-            if (!finished[t]) {
+            if (!contexts[t].finished) {
                 resume(t);
                 going = true;
             }

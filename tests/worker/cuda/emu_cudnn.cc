@@ -1,28 +1,47 @@
-/* tests/worker/cuda/emu_cudnn.cc - see emu.h: convolutions, unpadded, stride 1, NCHW */
+/* tests/worker/cuda/emu_cudnn.cc - see emu.h: convolutions
+ *
+ * EMU_CUDNN=nchw: there is no algorithm for channels last.
+ */
 #include "tests/worker/cuda/emu.h"
 
-#include <cudnn.h>
+#include "tests/worker/cuda/emu_types.h"
+
+#include <cstdlib>
 #include <cstring>
+#include <cudnn.h>
 
 struct cudnnContext {
     cudaStream_t stream = nullptr;
 };
 
 struct cudnnTensorStruct {
+    cudnnTensorFormat_t format;
+    cudnnDataType_t type;
     int n, c, h, w;
+    size_t size() const
+    {
+        return size_t(n) * size_t(c) * size_t(h) * size_t(w);
+    }
 };
 
-struct cudnnFilterStruct {
-    int k, c, r, s;
+struct cudnnFilterStruct : cudnnTensorStruct { /* n: outputs */
 };
 
 struct cudnnConvolutionStruct {
     bool set = false;
+    int pad, step;
 };
 
 static cudnnStatus_t good(bool yes)
 {
     return yes ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
+}
+
+static bool known(cudnnTensorFormat_t format, cudnnDataType_t type)
+{
+    return (format == CUDNN_TENSOR_NCHW || format == CUDNN_TENSOR_NHWC) &&
+           (type == CUDNN_DATA_FLOAT || type == CUDNN_DATA_BFLOAT16 ||
+            type == CUDNN_DATA_HALF);
 }
 
 extern "C" const char *cudnnGetErrorString(cudnnStatus_t rc)
@@ -65,9 +84,8 @@ extern "C" cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t t,
                                                     cudnnDataType_t type, int n, int c,
                                                     int h, int w)
 {
-    *t = {n, c, h, w};
-    return good(format == CUDNN_TENSOR_NCHW && type == CUDNN_DATA_FLOAT && n > 0 &&
-                c > 0 && h > 0 && w > 0);
+    *t = {format, type, n, c, h, w};
+    return good(known(format, type) && n > 0 && c > 0 && h > 0 && w > 0);
 }
 
 extern "C" cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t *f)
@@ -87,8 +105,8 @@ extern "C" cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t f,
                                                     cudnnTensorFormat_t format, int k,
                                                     int c, int r, int s)
 {
-    *f = {k, c, r, s};
-    return good(type == CUDNN_DATA_FLOAT && format == CUDNN_TENSOR_NCHW);
+    *static_cast<cudnnTensorStruct *>(f) = {format, type, k, c, r, s};
+    return good(known(format, type));
 }
 
 extern "C" cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t *c)
@@ -108,8 +126,8 @@ cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t c, int pad_h, int p
                                 int step_h, int step_w, int dilation_h, int dilation_w,
                                 cudnnConvolutionMode_t mode, cudnnDataType_t compute)
 {
-    c->set = true;
-    return good(pad_h == 0 && pad_w == 0 && step_h == 1 && step_w == 1 &&
+    *c = {true, pad_h, step_h};
+    return good(pad_h >= 0 && pad_h == pad_w && step_h > 0 && step_h == step_w &&
                 dilation_h == 1 && dilation_w == 1 && mode == CUDNN_CROSS_CORRELATION &&
                 compute == CUDNN_DATA_FLOAT);
 }
@@ -117,20 +135,29 @@ cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t c, int pad_h, int p
 extern "C" cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t c,
                                                      cudnnMathType_t math)
 {
-    return good(math == CUDNN_DEFAULT_MATH || math == CUDNN_FMA_MATH);
+    return good(math == CUDNN_DEFAULT_MATH || math == CUDNN_FMA_MATH ||
+                math == CUDNN_TENSOR_OP_MATH);
 }
 
 static bool fits(const cudnnTensorStruct &x, const cudnnFilterStruct &w,
-                 const cudnnTensorStruct &y)
+                 const cudnnConvolutionStruct &c, const cudnnTensorStruct &y)
 {
-    return x.n == y.n && x.c == w.c && y.c == w.k && y.h == x.h - w.r + 1 &&
-           y.w == x.w - w.s + 1;
+    return c.set && x.n == y.n && x.c == w.c && y.c == w.n && x.type == w.type &&
+           x.type == y.type && x.format == w.format && x.format == y.format &&
+           y.h == (x.h + 2 * c.pad - w.h) / c.step + 1 &&
+           y.w == (x.w + 2 * c.pad - w.w) / c.step + 1;
 }
 
 /* Two algorithms, the faster one not deterministic: the second must be chosen. */
 template <typename perf, typename algo>
-static void offer(perf *results, int *n, algo loose, algo strict)
+static void offer(cudnnTensorFormat_t format, perf *results, int *n, algo loose,
+                  algo strict)
 {
+    const char *only = getenv("EMU_CUDNN");
+    if (format == CUDNN_TENSOR_NHWC && only && strcmp(only, "nchw") == 0) {
+        *n = 0;
+        return;
+    }
     memset(results, 0, 2 * sizeof *results);
     results[0].algo = loose;
     results[0].determinism = CUDNN_NON_DETERMINISTIC;
@@ -145,9 +172,9 @@ extern "C" cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(
     const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t y, int wanted,
     int *n, cudnnConvolutionFwdAlgoPerf_t *results)
 {
-    offer(results, n, CUDNN_CONVOLUTION_FWD_ALGO_GEMM,
+    offer(x->format, results, n, CUDNN_CONVOLUTION_FWD_ALGO_GEMM,
           CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM);
-    return good(fits(*x, *w, *y) && c->set && wanted >= 2);
+    return good(fits(*x, *w, *c, *y) && wanted >= 2);
 }
 
 extern "C" cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
@@ -155,9 +182,9 @@ extern "C" cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
     const cudnnConvolutionDescriptor_t c, const cudnnFilterDescriptor_t dw, int wanted,
     int *n, cudnnConvolutionBwdFilterAlgoPerf_t *results)
 {
-    offer(results, n, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0,
+    offer(x->format, results, n, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0,
           CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1);
-    return good(fits(*x, *dw, *dy) && c->set && wanted >= 2);
+    return good(fits(*x, *dw, *c, *dy) && wanted >= 2);
 }
 
 extern "C" cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
@@ -165,94 +192,206 @@ extern "C" cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
     const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t dx, int wanted,
     int *n, cudnnConvolutionBwdDataAlgoPerf_t *results)
 {
-    offer(results, n, CUDNN_CONVOLUTION_BWD_DATA_ALGO_0,
+    offer(dx->format, results, n, CUDNN_CONVOLUTION_BWD_DATA_ALGO_0,
           CUDNN_CONVOLUTION_BWD_DATA_ALGO_1);
-    return good(fits(*dx, *w, *dy) && c->set && wanted >= 2);
+    return good(fits(*dx, *w, *c, *dy) && wanted >= 2);
 }
 
-/* Calls f(at x, at w, at y) for each product of a convolution. */
+/* ---- the products, as matrices of floats ---- */
+
+static cudaDataType_t data_type(const cudnnTensorStruct &t)
+{
+    return t.type == CUDNN_DATA_HALF       ? CUDA_R_16F
+           : t.type == CUDNN_DATA_BFLOAT16 ? CUDA_R_16BF
+                                           : CUDA_R_32F;
+}
+
+/* Calls f(i, at) for each element i of [c][n][h][w], `at` its place in the tensor's own
+ * order. */
+template <typename each> static void places(const cudnnTensorStruct &t, each f)
+{
+    size_t N = size_t(t.n), C = size_t(t.c), H = size_t(t.h), W = size_t(t.w), i = 0;
+    bool last = t.format == CUDNN_TENSOR_NHWC;
+    size_t step_c = last ? 1 : H * W, step_w = last ? C : 1;
+    for (size_t c = 0; c < C; c++)
+        for (size_t n = 0; n < N; n++)
+            for (size_t h = 0; h < H; h++)
+                for (size_t w = 0; w < W; w++)
+                    f(i++, n * C * H * W + c * step_c + (h * W + w) * step_w);
+}
+
+/* As [c][n][h][w]: a row for each channel; and the way back. */
+static std::vector<float> by_channel(const cudnnTensorStruct &t, const void *from)
+{
+    std::vector<float> raw(t.size()), v(t.size());
+    emu_load(from, data_type(t), raw.size(), raw.data());
+    places(t, [&](size_t i, size_t at) { v[i] = raw[at]; });
+    return v;
+}
+
+static void from_channels(const cudnnTensorStruct &t, const std::vector<float> &v,
+                          float beta, void *to)
+{
+    std::vector<float> raw(t.size());
+    if (beta != 0)
+        emu_load(to, data_type(t), raw.size(), raw.data());
+    places(t, [&](size_t i, size_t at) {
+        raw[at] = v[i] + (beta != 0 ? beta * raw[at] : 0);
+    });
+    emu_store(raw.data(), data_type(t), raw.size(), to, 0);
+}
+
+/* A filter as [k][c r s]; it is [c][k][r][s] by channel. */
+static std::vector<float> turned(const cudnnFilterStruct &f, const std::vector<float> &v,
+                                 bool back)
+{
+    std::vector<float> out(v.size());
+    size_t K = size_t(f.n), C = size_t(f.c), RR = size_t(f.h * f.w);
+    for (size_t k = 0; k < K; k++)
+        for (size_t c = 0; c < C; c++)
+            for (size_t r = 0; r < RR; r++) {
+                size_t a = (k * C + c) * RR + r, b = (c * K + k) * RR + r;
+                out[back ? b : a] = v[back ? a : b];
+            }
+    return out;
+}
+
+/* Calls f(row of columns, column, at x) for each element of x that a filter meets:
+ * columns[c r s][n oh ow]. */
 template <typename each>
 static void walk(const cudnnTensorStruct &x, const cudnnFilterStruct &w,
-                 const cudnnTensorStruct &y, each f)
+                 const cudnnConvolutionStruct &conv, const cudnnTensorStruct &y, each f)
 {
-    for (int n = 0; n < y.n; n++)
-        for (int k = 0; k < w.k; k++)
-            for (int oh = 0; oh < y.h; oh++)
-                for (int ow = 0; ow < y.w; ow++)
-                    for (int c = 0; c < w.c; c++)
-                        for (int r = 0; r < w.r; r++)
-                            for (int s = 0; s < w.s; s++)
-                                f(size_t(((n * x.c + c) * x.h + oh + r) * x.w + ow + s),
-                                  size_t(((k * w.c + c) * w.r + r) * w.s + s),
-                                  size_t(((n * y.c + k) * y.h + oh) * y.w + ow));
+    for (int c = 0; c < w.c; c++)
+        for (int r = 0; r < w.h; r++)
+            for (int s = 0; s < w.w; s++)
+                for (int n = 0; n < y.n; n++)
+                    for (int oh = 0; oh < y.h; oh++)
+                        for (int ow = 0; ow < y.w; ow++) {
+                            int h = oh * conv.step + r - conv.pad;
+                            int v = ow * conv.step + s - conv.pad;
+                            if (h >= 0 && h < x.h && v >= 0 && v < x.w)
+                                f(size_t((c * w.h + r) * w.w + s),
+                                  size_t((n * y.h + oh) * y.w + ow),
+                                  size_t(((c * x.n + n) * x.h + h) * x.w + v));
+                        }
 }
 
-static bool plain(const void *alpha, const void *beta)
+static std::vector<float> columns_of(const cudnnTensorStruct &x,
+                                     const cudnnFilterStruct &w,
+                                     const cudnnConvolutionStruct &conv,
+                                     const cudnnTensorStruct &y, const void *from)
 {
-    return *static_cast<const float *>(alpha) == 1 &&
-           *static_cast<const float *>(beta) == 0;
+    std::vector<float> v = by_channel(x, from);
+    size_t n = size_t(y.n * y.h * y.w);
+    std::vector<float> columns(size_t(w.c * w.h * w.w) * n);
+    walk(x, w, conv, y, [&](size_t row, size_t column, size_t at) {
+        columns[row * n + column] = v[at];
+    });
+    return columns;
 }
 
-extern "C" cudnnStatus_t
-cudnnConvolutionForward(cudnnHandle_t h, const void *alpha,
-                        const cudnnTensorDescriptor_t xd, const void *x,
-                        const cudnnFilterDescriptor_t wd, const void *w,
-                        const cudnnConvolutionDescriptor_t c,
-                        cudnnConvolutionFwdAlgo_t algo, void *workspace, size_t size,
-                        const void *beta, const cudnnTensorDescriptor_t yd, void *y)
+/* c[m][n] += a[m][k] b[k][n]; `turn`: a is [k][m] */
+#if defined(__x86_64__)
+__attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
+static void
+product(size_t m, size_t k, size_t n, const float *a, bool turn, const float *b, float *c)
 {
-    cudnnTensorStruct sx = *xd, sy = *yd;
-    cudnnFilterStruct sw = *wd;
-    const float *fx = static_cast<const float *>(x), *fw = static_cast<const float *>(w);
-    float *fy = static_cast<float *>(y);
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < k; j++) {
+            float by = turn ? a[j * m + i] : a[i * k + j];
+            for (size_t l = 0; l < n; l++)
+                c[i * n + l] += by * b[j * n + l];
+        }
+}
+
+struct problem {
+    cudnnTensorStruct x, y;
+    cudnnFilterStruct w;
+    cudnnConvolutionStruct conv;
+    size_t inner, columns;
+    problem(const cudnnTensorDescriptor_t xd, const cudnnFilterDescriptor_t wd,
+            const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t yd)
+        : x(*xd), y(*yd), w(*wd), conv(*c), inner(size_t(w.c * w.h * w.w)),
+          columns(size_t(y.n * y.h * y.w))
+    {
+    }
+    bool good(const void *alpha) const
+    {
+        return fits(x, w, conv, y) && *static_cast<const float *>(alpha) == 1;
+    }
+};
+
+extern "C" cudnnStatus_t cudnnConvolutionForward(
+    cudnnHandle_t h, const void *alpha, const cudnnTensorDescriptor_t xd, const void *x,
+    const cudnnFilterDescriptor_t wd, const void *w, const cudnnConvolutionDescriptor_t c,
+    cudnnConvolutionFwdAlgo_t algo, void *workspace, size_t size, const void *beta,
+    const cudnnTensorDescriptor_t yd, void *y)
+{
+    problem p(xd, wd, c, yd);
     emu_put(h->stream, [=] {
-        memset(fy, 0, sizeof(float) * size_t(sy.n * sy.c * sy.h * sy.w));
-        walk(sx, sw, sy,
-             [=](size_t ix, size_t iw, size_t iy) { fy[iy] += fx[ix] * fw[iw]; });
+        std::vector<float> columns = columns_of(p.x, p.w, p.conv, p.y, x);
+        std::vector<float> filter = turned(p.w, by_channel(p.w, w), false);
+        std::vector<float> out(p.y.size());
+        product(size_t(p.w.n), p.inner, p.columns, filter.data(), false, columns.data(),
+                out.data());
+        from_channels(p.y, out, 0, y);
         return true;
     });
-    return good(fits(sx, sw, sy) && plain(alpha, beta) &&
+    return good(p.good(alpha) && *static_cast<const float *>(beta) == 0 &&
                 algo == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM);
 }
 
 extern "C" cudnnStatus_t cudnnConvolutionBackwardFilter(
     cudnnHandle_t h, const void *alpha, const cudnnTensorDescriptor_t xd, const void *x,
-    const cudnnTensorDescriptor_t yd, const void *dy, const cudnnConvolutionDescriptor_t c,
-    cudnnConvolutionBwdFilterAlgo_t algo, void *workspace, size_t size, const void *beta,
-    const cudnnFilterDescriptor_t wd, void *dw)
+    const cudnnTensorDescriptor_t yd, const void *dy,
+    const cudnnConvolutionDescriptor_t c, cudnnConvolutionBwdFilterAlgo_t algo,
+    void *workspace, size_t size, const void *beta, const cudnnFilterDescriptor_t wd,
+    void *dw)
 {
-    cudnnTensorStruct sx = *xd, sy = *yd;
-    cudnnFilterStruct sw = *wd;
-    const float *fx = static_cast<const float *>(x),
-                *fy = static_cast<const float *>(dy);
-    float *fw = static_cast<float *>(dw);
+    problem p(xd, wd, c, yd);
     emu_put(h->stream, [=] {
-        memset(fw, 0, sizeof(float) * size_t(sw.k * sw.c * sw.r * sw.s));
-        walk(sx, sw, sy,
-             [=](size_t ix, size_t iw, size_t iy) { fw[iw] += fx[ix] * fy[iy]; });
+        std::vector<float> columns = columns_of(p.x, p.w, p.conv, p.y, x);
+        std::vector<float> grad = by_channel(p.y, dy), turned_grad(grad.size());
+        std::vector<float> out(p.w.size()), sums(p.w.size());
+        size_t K = size_t(p.w.n);
+        for (size_t k = 0; k < K; k++)
+            for (size_t i = 0; i < p.columns; i++)
+                turned_grad[i * K + k] = grad[k * p.columns + i];
+        product(p.inner, p.columns, K, columns.data(), false, turned_grad.data(),
+                sums.data());
+        for (size_t k = 0; k < K; k++)
+            for (size_t i = 0; i < p.inner; i++)
+                out[k * p.inner + i] = sums[i * K + k];
+        from_channels(p.w, turned(p.w, out, true), 0, dw);
         return true;
     });
-    return good(fits(sx, sw, sy) && plain(alpha, beta) &&
+    return good(p.good(alpha) && *static_cast<const float *>(beta) == 0 &&
                 algo == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1);
 }
 
 extern "C" cudnnStatus_t cudnnConvolutionBackwardData(
     cudnnHandle_t h, const void *alpha, const cudnnFilterDescriptor_t wd, const void *w,
-    const cudnnTensorDescriptor_t yd, const void *dy, const cudnnConvolutionDescriptor_t c,
-    cudnnConvolutionBwdDataAlgo_t algo, void *workspace, size_t size, const void *beta,
-    const cudnnTensorDescriptor_t xd, void *dx)
+    const cudnnTensorDescriptor_t yd, const void *dy,
+    const cudnnConvolutionDescriptor_t c, cudnnConvolutionBwdDataAlgo_t algo,
+    void *workspace, size_t size, const void *beta, const cudnnTensorDescriptor_t xd,
+    void *dx)
 {
-    cudnnTensorStruct sx = *xd, sy = *yd;
-    cudnnFilterStruct sw = *wd;
-    const float *fw = static_cast<const float *>(w),
-                *fy = static_cast<const float *>(dy);
-    float *fx = static_cast<float *>(dx);
+    problem p(xd, wd, c, yd);
+    float more = *static_cast<const float *>(beta);
     emu_put(h->stream, [=] {
-        memset(fx, 0, sizeof(float) * size_t(sx.n * sx.c * sx.h * sx.w));
-        walk(sx, sw, sy,
-             [=](size_t ix, size_t iw, size_t iy) { fx[ix] += fw[iw] * fy[iy]; });
+        std::vector<float> grad = by_channel(p.y, dy), out(p.x.size());
+        std::vector<float> filter = turned(p.w, by_channel(p.w, w), false);
+        std::vector<float> columns(p.inner * p.columns);
+        product(p.inner, size_t(p.w.n), p.columns, filter.data(), true, grad.data(),
+                columns.data());
+        walk(p.x, p.w, p.conv, p.y, [&](size_t row, size_t column, size_t at) {
+            out[at] += columns[row * p.columns + column];
+        });
+        from_channels(p.x, out, more, dx);
         return true;
     });
-    return good(fits(sx, sw, sy) && plain(alpha, beta) &&
+    return good(p.good(alpha) && (more == 0 || more == 1) &&
                 algo == CUDNN_CONVOLUTION_BWD_DATA_ALGO_1);
 }

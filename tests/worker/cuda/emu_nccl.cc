@@ -1,11 +1,11 @@
 /* tests/worker/cuda/emu_nccl.cc - see emu.h: libnccl.so.2 for ranks of one host
  *
- * The unique id names a file in /dev/shm with one slot per rank. An all-reduce is a small
+ * The unique id names a file in /dev/shm with one slot per rank. A collective is a small
  * machine that is asked again until it has finished, so that the caller can see it hang
  * when a rank is missing, as it would on a GPU.
  *
  * Faults by environment, "what:rank": EMU_NCCL=init:1 (ncclCommInitRank fails there),
- * async:1 (the third all-reduce there never ends and an asynchronous error appears),
+ * async:1 (the twelfth collective there never ends and an asynchronous error appears),
  * late:1 (it never ends, and nothing is said), old (version 2.17).
  */
 #include "tests/worker/cuda/emu.h"
@@ -20,8 +20,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static const size_t SLOT = size_t(16) << 20; /* bytes of data a rank can put up */
-enum { MOST = 16 };
+static const size_t SLOT = size_t(64) << 20; /* bytes of data a rank can put up */
+enum { MOST = 16, FAULTY = 12 };
 
 struct board {
     std::atomic<int> here;
@@ -44,7 +44,7 @@ static int fault_at(const char *what)
     const char *text = getenv("EMU_NCCL");
     size_t n = strlen(what);
     return text && strncmp(text, what, n) == 0 && text[n] == ':' ? atoi(text + n + 1)
-                                                                  : -1;
+                                                                 : -1;
 }
 
 extern "C" ncclResult_t ncclGetVersion(int *v)
@@ -84,8 +84,7 @@ extern "C" ncclResult_t ncclCommInitRank(ncclComm_t *comm, int size, ncclUniqueI
     int fd = open(id.internal, O_RDWR | O_CREAT, 0600);
     if (fd < 0 || size > MOST || ftruncate(fd, off_t(bytes)) < 0)
         return ncclSystemError;
-    char *at =
-        (char *)mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    char *at = (char *)mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (at == MAP_FAILED)
         return ncclSystemError;
@@ -118,14 +117,48 @@ static bool all_at(const ncclComm *c, const std::atomic<long> *counters, long le
     return true;
 }
 
+enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER };
+
+/* The sum over the ranks of their elements from `at` on. */
+template <typename T> static void add_up(const ncclComm *c, size_t at, size_t n, T *to)
+{
+    for (size_t i = 0; i < n; i++) {
+        T sum = 0;
+        for (int r = 0; r < c->size; r++)
+            sum += reinterpret_cast<const T *>(c->slots + SLOT * size_t(r))[at + i];
+        to[i] = sum;
+    }
+}
+
 /* One call, however often it is asked. */
-struct reduction {
+struct collective {
     ncclComm *c;
-    const float *from;
-    float *to;
-    size_t count;
+    kind what;
+    bool doubles;
+    const void *from;
+    void *to;
+    size_t count;  /* as the caller tells it */
     long call = 0; /* drawn when it begins */
     bool up = false;
+
+    size_t sent() const
+    {
+        return (what == REDUCE_SCATTER ? count * size_t(c->size) : count) *
+               (doubles ? sizeof(double) : sizeof(float));
+    }
+
+    void finish()
+    {
+        size_t at = what == REDUCE_SCATTER ? count * size_t(c->rank) : 0;
+        if (what == ALL_GATHER)
+            for (int r = 0; r < c->size; r++)
+                memcpy(static_cast<char *>(to) + sent() * size_t(r),
+                       c->slots + SLOT * size_t(r), sent());
+        else if (doubles)
+            add_up(c, at, count, static_cast<double *>(to));
+        else
+            add_up(c, at, count, static_cast<float *>(to));
+    }
 
     bool go_on()
     {
@@ -133,40 +166,37 @@ struct reduction {
             return true;
         if (call == 0)
             call = ++c->calls;
-        if (call == 3 && (fault_at("async") == c->rank || fault_at("late") == c->rank)) {
+        if (call == FAULTY &&
+            (fault_at("async") == c->rank || fault_at("late") == c->rank)) {
             c->broken = fault_at("async") == c->rank;
             return false;
         }
         if (!up) {
             if (!all_at(c, c->b->taken, call - 1))
                 return false;
-            memcpy(c->slots + SLOT * size_t(c->rank), from, count * sizeof *from);
+            memcpy(c->slots + SLOT * size_t(c->rank), from, sent());
             c->b->put_up[c->rank] = call;
             up = true;
         }
         if (!all_at(c, c->b->put_up, call))
             return false;
-        for (size_t i = 0; i < count; i++) {
-            float sum = 0;
-            for (int r = 0; r < c->size; r++)
-                sum += ((const float *)(c->slots + SLOT * size_t(r)))[i];
-            to[i] = sum;
-        }
+        finish();
         c->b->taken[c->rank] = call;
         return true;
     }
 };
 
-extern "C" ncclResult_t ncclAllReduce(const void *from, void *to, size_t count,
-                                      ncclDataType_t type, ncclRedOp_t op, ncclComm_t c,
-                                      cudaStream_t stream)
+static int depth; /* of groups */
+
+static ncclResult_t put(kind what, const void *from, void *to, size_t count,
+                        ncclDataType_t type, ncclComm_t c, cudaStream_t stream)
 {
-    if (type != ncclFloat || op != ncclSum || count * sizeof(float) > SLOT)
+    collective call = {c, what, type == ncclDouble, from, to, count};
+    if ((type != ncclFloat && type != ncclDouble) || call.sent() > SLOT)
         return ncclInvalidArgument;
-    const float *f = static_cast<const float *>(from);
-    float *t = static_cast<float *>(to);
-    /* in a recording each play is a call of its own: the machine starts anew after its end */
-    auto r = std::make_shared<reduction>(reduction{c, f, t, count});
+    /* in a recording each play is a call of its own: the machine starts anew after its
+     * end */
+    auto r = std::make_shared<collective>(call);
     emu_put(stream, [=] {
         if (!r->go_on())
             return false;
@@ -175,6 +205,40 @@ extern "C" ncclResult_t ncclAllReduce(const void *from, void *to, size_t count,
         return true;
     });
     return ncclSuccess;
+}
+
+extern "C" ncclResult_t ncclAllReduce(const void *from, void *to, size_t count,
+                                      ncclDataType_t type, ncclRedOp_t op, ncclComm_t c,
+                                      cudaStream_t stream)
+{
+    return op != ncclSum ? ncclInvalidArgument
+                         : put(ALL_REDUCE, from, to, count, type, c, stream);
+}
+
+extern "C" ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count,
+                                          ncclDataType_t type, ncclRedOp_t op,
+                                          ncclComm_t c, cudaStream_t stream)
+{
+    return op != ncclSum ? ncclInvalidArgument
+                         : put(REDUCE_SCATTER, from, to, count, type, c, stream);
+}
+
+extern "C" ncclResult_t ncclAllGather(const void *from, void *to, size_t count,
+                                      ncclDataType_t type, ncclComm_t c,
+                                      cudaStream_t stream)
+{
+    return put(ALL_GATHER, from, to, count, type, c, stream);
+}
+
+extern "C" ncclResult_t ncclGroupStart()
+{
+    depth++;
+    return ncclSuccess;
+}
+
+extern "C" ncclResult_t ncclGroupEnd()
+{
+    return --depth < 0 ? ncclInvalidUsage : ncclSuccess;
 }
 
 extern "C" ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state)

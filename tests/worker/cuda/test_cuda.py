@@ -5,6 +5,7 @@ files on a GPU made of a CPU (emu.h), which runs work late, out of order where t
 allowed, keeps device memory from the host, and can be told to fail.
 """
 import gzip
+import json
 import os
 import re
 import signal
@@ -39,29 +40,30 @@ def on_gpu(**more):
     return {"DDP_ENGINE": ENGINE, "EMU_DEVICES": "8", **more}
 
 
-def few_digits():
-    """The first 90 training and 24 test images: the emulation is slow."""
-    os.mkdir("few")
-    for part, n in (("train", 90), ("t10k", 24)):
+def few_digits(folder="few", train=90, test=24):
+    """The first training and test images: the emulation is slow."""
+    os.mkdir(folder)
+    for part, n in (("train", train), ("t10k", test)):
         for kind, size in (("images-idx3", 64), ("labels-idx1", 1)):
             name = f"{part}-{kind}-ubyte"
             with gzip.open(os.path.join(DIGITS, name + ".gz")) as f:
                 raw = f.read()
             head = 16 if size > 1 else 8
-            with open(os.path.join("few", name), "wb") as f:
+            with open(os.path.join(folder, name), "wb") as f:
                 f.write(raw[:4] + struct.pack(">I", n) + raw[8:head] + raw[head:head + n * size])
 
 
 def same(a, b, tolerance):
-    assert len(a) == len(b) and len(a) > 3, (a, b)
+    assert len(a) == len(b) and len(a) > 1, (a, b)
     for x, y in zip(a, b):
         assert abs(x - y) <= tolerance * max(1, abs(x)), (a, b)
 
 
-def both(n, name, *args, tolerance=2e-5, **env):
-    """The same run on the CPU and on the GPU; returns what the latter showed."""
-    run_ok(n, *args, "--engine", "cpu", "--kernels", "plain", "--log", name + ".cpu")
-    shown = run_ok(n, *args, "--engine", "cuda", "--log", name + ".cuda", env=on_gpu(**env)).out
+def both(n, name, *args, tolerance=2e-5, kernels="plain", precision="fp32", **env):
+    """The same run on the CPU, in fp32, and on the GPU; returns what the latter showed."""
+    run_ok(n, *args, "--engine", "cpu", "--kernels", kernels, "--log", name + ".cpu")
+    shown = run_ok(n, *args, "--engine", "cuda", "--log", name + ".cuda", "--precision", precision,
+                   env=on_gpu(**env)).out
     same(losses(name + ".cpu"), losses(name + ".cuda"), tolerance)
     a, b = rows(name + ".cpu", "epoch")[-1], rows(name + ".cuda", "epoch")[-1]
     assert abs(a["test_loss"] - b["test_loss"]) <= tolerance * max(1, a["test_loss"]), (a, b)
@@ -129,6 +131,88 @@ def a_run_moves_from_one_to_the_other():
     same(losses("whole")[4:], losses("then") + losses("last"), 2e-4)
 
 
+def other_precisions_stay_near():
+    few_digits()
+    for precision, words, tolerance in (("tf32", "fp32 with TF32", 3e-3),
+                                        ("bf16", "bf16 with fp32 master weights", 2e-2),
+                                        ("fp16", "fp16 with fp32 master weights and a scaled", 5e-3)):
+        shown = both(1, precision, *FEW[:2], *FEW[4:], "--epochs", 1, "--model", "cnn", "--batch-size",
+                     24, "--optimizer", "sgd", "--lr", 0.1, tolerance=tolerance, precision=precision)
+        assert words in shown, shown
+        assert losses(precision + ".cpu") != losses(precision + ".cuda"), precision
+    assert "without TF32" in both(1, "line", "--model", "linreg", "--epochs", 1, "--plot", "none")
+    # where cuDNN has nothing for channels last, the order of fp32 is taken
+    both(1, "order", *FEW[:2], *FEW[4:], "--epochs", 1, "--model", "cnn", "--batch-size", 24,
+         "--optimizer", "sgd", "--lr", 0.1, tolerance=2e-2, precision="bf16", EMU_CUDNN="nchw")
+
+
+def header_of(path):
+    with open(path, "rb") as f:
+        raw = f.read()
+    size = struct.unpack("<Q", raw[:8])[0]
+    return json.loads(raw[8:8 + size]), raw[8 + size:]
+
+
+def fp16_scales_its_loss_and_remembers_by_how_much():
+    few_digits()
+    common = (*FEW[:2], *FEW[4:], "--model", "mlp", "--batch-size", 24, "--engine", "cuda",
+              "--precision", "fp16", "--checkpoint", "c", "--progress", "lines")
+    run_ok(1, *common, "--epochs", 1, env=on_gpu())
+    header, data = header_of("c")
+    told = header["__metadata__"]
+    assert (told["loss_scale"], told["good_steps"], told["updates"]) == ("65536", "4", "4"), told
+    # more than gradients can bear: it comes down, and those steps are left out
+    told["loss_scale"] = "4194304"
+    text = json.dumps(header).encode()
+    with open("c", "wb") as f:
+        f.write(struct.pack("<Q", len(text) + -len(text) % 8) + text + b" " * (-len(text) % 8) + data)
+    shown = run_ok(1, *common, "--epochs", 2, "--resume", "c", env=on_gpu()).out
+    over = re.findall(r"step [0-9]+ skipped: its gradients are not finite; the loss is now scaled by "
+                      r"([0-9.e+]+)", shown)
+    assert over and float(over[0]) == 2**21, shown
+    told = header_of("c")[0]["__metadata__"]
+    assert int(told["updates"]) == 8 - len(over) and told["step"] == "8", told
+    assert float(told["loss_scale"]) == 2**(22 - len(over)), told
+
+
+def a_residual_network_learns_the_same():
+    few_digits("tiny", 24, 8)
+    # small steps: with few pixels to a channel, larger ones let rounding decide
+    args = ("--data", "tiny", "--seed", 3, "--epochs", 1, "--plot", "none", "--model", "resnet18",
+            "--momentum", 0.9, "--lr", 0.001)
+    both(1, "one", *args, "--batch-size", 8, "--checkpoint", "c", tolerance=1e-4, kernels="simd")
+    # and both go on from what the GPU has learnt and seen
+    on = ("--epochs", 2, *args[:4], *args[6:], "--batch-size", 12, "--resume", "c")
+    both(1, "on", *on, tolerance=1e-3, kernels="simd")
+    both(1, "narrow", *args, "--batch-size", 12, tolerance=3e-2, kernels="simd", precision="bf16")
+    if GPUS >= 2:
+        both(2, "two", *args, "--batch-size", 6, "--check-replicas", tolerance=1e-3, kernels="simd")
+
+
+def ranks_share_an_optimiser_out():
+    few_digits()
+    for n, model, more in ((3, "cnn", ("--optimizer", "adam", "--clip-norm", 0.5)),
+                           (2, "mlp", ("--optimizer", "sgd", "--momentum", 0.9, "--no-overlap"))):
+        if n > GPUS:
+            continue
+        args = (*FEW[:2], *FEW[4:], "--model", model, "--batch-size", 14, *more, "--no-dropout")
+        both(n, model, *args, "--epochs", 1, "--shard-optimizer", "--check-replicas", "--checkpoint",
+             model + ".c", tolerance=2e-4)
+        # what the ranks remember is put together again: one rank goes on as from a whole one
+        run_ok(n, *args, "--epochs", 1, "--checkpoint", model + ".w", "--engine", "cuda", env=on_gpu())
+        for kind in "cw":
+            run_ok(1, *args, "--epochs", 2, "--resume", f"{model}.{kind}", "--engine", "cuda", "--log",
+                   f"{model}.{kind}.on", env=on_gpu())
+        same(losses(model + ".c.on"), losses(model + ".w.on"), 1e-4)
+
+
+def images_are_moved_and_mirrored_alike():
+    few_digits()
+    args = (*FEW, "--model", "cnn", "--augment", "crop:2,flip", "--batch-size", 24)
+    both(1, "plain", *args, tolerance=2e-4)
+    both(1, "host", *args, "--accumulate", 2, tolerance=2e-4, DDP_GPU_DATA="host")
+
+
 # ---- what goes wrong ----
 
 def fails(n, text, *args, **env):
@@ -188,7 +272,9 @@ if GPUS == 0:
     sys.exit(77)
 tests = [one_rank_learns_the_same, data_on_the_host_give_the_same, ranks_learn_together,
          steps_of_many_batches_and_clipping_are_the_same, a_bad_step_is_skipped_on_both,
-         a_run_moves_from_one_to_the_other]
+         a_run_moves_from_one_to_the_other, other_precisions_stay_near,
+         fp16_scales_its_loss_and_remembers_by_how_much, a_residual_network_learns_the_same,
+         ranks_share_an_optimiser_out, images_are_moved_and_mirrored_alike]
 if GPUS >= 2:
     tests.append(a_killed_rank_is_named_in_seconds)
 if EMULATED:

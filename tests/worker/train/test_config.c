@@ -39,7 +39,7 @@ static const struct {
     {"--seed -5", "--seed: '-5' is not a whole number of 0 or more"},
     {"--target-accuracy 101", "--target-accuracy: '101' is not a number from 0 to 100"},
     {"--progress loud", "--progress: 'loud' is not one of auto, bar, lines, none"},
-    {"--precision fp8", "--precision: 'fp8' is not one of fp32, bf16"},
+    {"--precision fp8", "--precision: 'fp8' is not one of fp32, bf16, tf32, fp16"},
     {"--threads 0", "--threads: '0' is not a whole number from 1 to 4096"},
     {"--engine gpu", "--engine: 'gpu' is not one of auto, cpu, cuda"},
     {"--backend rdma", "--backend: 'rdma' is not one of auto, tcp"},

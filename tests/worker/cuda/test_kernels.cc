@@ -1,0 +1,245 @@
+/* tests/worker/cuda/test_kernels.cc - the GPU's kernels on a GPU made of a CPU (emu.h):
+ * gradients against differences of what goes forward, both orders of images, and the
+ * scaler's memory
+ *
+ * The gradient of L = sum of y * c, for fixed c, is what goes back with dy = c.
+ */
+#include "tests/worker/cuda/emu.h"
+#include "worker/cuda/kernels.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+static cudaStream_t stream;
+static int failures;
+
+static void expect(bool good, const char *what, double is, double wanted)
+{
+    if (!good) {
+        printf("FAILED %s: %g, wanted %g\n", what, is, wanted);
+        failures++;
+    }
+}
+
+/* An array on the device that the host reads and writes by copies. */
+struct array {
+    float *at;
+    std::vector<float> host;
+    explicit array(size_t n) : host(n)
+    {
+        cudaMalloc(reinterpret_cast<void **>(&at), n * sizeof(float));
+    }
+    ~array()
+    {
+        cudaFree(at);
+    }
+    void fill(unsigned seed)
+    {
+        for (float &v : host)
+            v = float((seed = seed * 1664525 + 1013904223) >> 8) * 0x1p-23f - 1;
+        send();
+    }
+    void send()
+    {
+        cudaMemcpy(at, host.data(), host.size() * sizeof(float), cudaMemcpyHostToDevice);
+    }
+    void fetch()
+    {
+        cudaStreamSynchronize(stream);
+        cudaMemcpy(host.data(), at, host.size() * sizeof(float), cudaMemcpyDeviceToHost);
+    }
+};
+
+/* L(x) by forward(), in double. */
+static double value(array &y, const array &c, const std::function<void()> &forward)
+{
+    double sum = 0;
+    forward();
+    y.fetch();
+    for (size_t i = 0; i < y.host.size(); i++)
+        sum += double(y.host[i]) * double(c.host[i]);
+    return sum;
+}
+
+/* Every element of `of` moved a little: is grad the slope? */
+static void check_slope(const char *what, array &of, array &grad, array &y,
+                        const array &c, const std::function<void()> &forward)
+{
+    const float step = 1e-2f;
+    grad.fetch();
+    for (size_t i = 0; i < of.host.size(); i++) {
+        float was = of.host[i];
+        of.host[i] = was + step;
+        of.send();
+        double up = value(y, c, forward);
+        of.host[i] = was - step;
+        of.send();
+        double down = value(y, c, forward);
+        of.host[i] = was;
+        of.send();
+        double slope = (up - down) / (2 * double(step));
+        expect(fabs(slope - double(grad.host[i])) < 2e-3 * (1 + fabs(slope)), what,
+               double(grad.host[i]), slope);
+    }
+}
+
+static void norm(bool last)
+{
+    struct cuda_map map = {CUDA_F32, last, 3, 5, 2, 3};
+    size_t n = 3 * 5 * 2 * 3;
+    array x(n), y(n), dy(n), dx(n), more(n), dmore(n), w(5), bias(5), dw(5), dbias(5),
+        running(11), saved(20), room(CUDA_ROOM);
+    struct cuda_norm p = {map,     true,       1e-5f,    0.1f,   w.at,
+                          bias.at, running.at, saved.at, room.at};
+    x.fill(1);
+    dy.fill(2);
+    more.fill(3);
+    w.fill(4);
+    for (float &b : bias.host)
+        b = 3; /* away from the ReLU's corner */
+    bias.send();
+    running.send();
+    auto forward = [&] { cuda_norm(&p, x.at, more.at, true, y.at, stream); };
+    forward();
+    y.fetch();
+    running.fetch();
+    double mean = 0, square = 0;
+    for (size_t b = 0; b < 3; b++)
+        for (size_t i = 0; i < 6; i++) {
+            double v = double(x.host[last ? (b * 6 + i) * 5 + 2 : (b * 5 + 2) * 6 + i]);
+            mean += v / 18;
+            square += v * v / 18;
+        }
+    double var = (square - mean * mean) * 18 / 17;
+    expect(fabs(double(running.host[2]) - 0.1 * mean) < 1e-6, "running mean",
+           double(running.host[2]), 0.1 * mean);
+    expect(fabs(double(running.host[7]) - 0.1 * var) < 1e-6, "running variance",
+           double(running.host[7]), 0.1 * var);
+    expect(running.host[10] == 1, "batches seen", double(running.host[10]), 1);
+    cuda_norm_back(&p, x.at, y.at, dy.at, dw.at, dbias.at, dx.at, dmore.at, stream);
+    check_slope("norm, x", x, dx, y, dy, forward);
+    check_slope("norm, weight", w, dw, y, dy, forward);
+    check_slope("norm, bias", bias, dbias, y, dy, forward);
+    check_slope("norm, shortcut", more, dmore, y, dy, forward);
+}
+
+static void pooled(bool last, bool y_last)
+{
+    struct cuda_map map = {CUDA_F32, last, 2, 3, 4, 5};
+    array z(2 * 3 * 4 * 5), bias(3), y(2 * 3 * 2 * 2), dy(2 * 3 * 2 * 2),
+        dz(2 * 3 * 4 * 5), dbias(3), room(CUDA_ROOM), arg(2 * 3 * 2 * 2);
+    uint8_t *places = reinterpret_cast<uint8_t *>(arg.at);
+    /* no two within a step of each other, and none near the corner */
+    for (size_t i = 0; i < z.host.size(); i++)
+        z.host[i] = float(i * 37 % 120) * 0.05f - 2.51f;
+    z.send();
+    bias.send();
+    dy.fill(5);
+    auto forward = [&] {
+        cuda_bias_relu(z.at, bias.at, map, y_last, y.at, places, stream);
+    };
+    forward();
+    cuda_bias_relu_back(y.at, dy.at, places, 1, map, y_last, dz.at, stream);
+    cuda_sum_channels(dz.at, map, room.at, dbias.at, stream);
+    check_slope("pooling, z", z, dz, y, dy, forward);
+    check_slope("pooling, bias", bias, dbias, y, dy, forward);
+}
+
+static void means(bool last)
+{
+    struct cuda_map map = {CUDA_F32, last, 2, 3, 4, 4};
+    array x(96), y(6), dy(6), dx(96);
+    x.fill(7);
+    dy.fill(8);
+    auto forward = [&] { cuda_mean(x.at, map, y.at, stream); };
+    forward();
+    cuda_mean_back(dy.at, map, dx.at, stream);
+    check_slope("mean of images", x, dx, y, dy, forward);
+}
+
+/* To another type and order, and back: what fits in bf16 is the same. */
+static void filters(enum cuda_type type)
+{
+    array w(4 * 3 * 9), back(4 * 3 * 9), narrow(4 * 3 * 9);
+    for (size_t i = 0; i < w.host.size(); i++)
+        w.host[i] = float(i);
+    w.send();
+    cuda_narrow(w.at, 4, 3, 3, type, true, narrow.at, stream);
+    cuda_widen(narrow.at, 4, 3, 3, type, true, back.at, stream);
+    back.fetch();
+    for (size_t i = 0; i < w.host.size(); i++)
+        expect(back.host[i] == w.host[i], "a filter there and back", double(back.host[i]),
+               double(w.host[i]));
+}
+
+/* Halved by an infinite gradient, doubled after CUDA_GROW good steps, never skipped for a
+ * loss that is itself not a number. */
+static void scaler()
+{
+    array head(CUDA_HEAD), own(1), result(CUDA_HEAD + 2), g(4), scale(1), state(2),
+        updates(2), parts(2 * CUDA_PARTS);
+    auto *h = reinterpret_cast<struct cuda_head *>(head.at);
+    auto *s = reinterpret_cast<struct cuda_scaler *>(state.at);
+    auto *sums = reinterpret_cast<double *>(parts.at);
+    auto step = [&](float gradient, float bad) {
+        head.host.assign(CUDA_HEAD, 0);
+        head.host[2] = bad;
+        head.send();
+        g.host.assign(4, gradient);
+        g.send();
+        cuda_squares(g.at, 4, false, sums, stream);
+        cuda_judge(sums, 0, s, h, scale.at, stream);
+        cuda_finish(h, own.at, false, s,
+                    reinterpret_cast<struct cuda_result *>(result.at),
+                    reinterpret_cast<uint64_t *>(updates.at), stream);
+        head.fetch();
+        state.fetch();
+        scale.fetch();
+    };
+    own.send();
+    updates.send();
+    state.host[0] = 1024; /* and no good steps: bits of 0 */
+    state.send();
+    step(INFINITY, 0);
+    expect(state.host[0] == 512, "halved", double(state.host[0]), 512);
+    expect(head.host[6] == 1 && head.host[2] == 0, "skipped, not bad",
+           double(head.host[6]), 1);
+    step(NAN, 1);
+    expect(state.host[0] == 512 && head.host[6] == 0, "a bad loss", double(state.host[0]),
+           512);
+    step(1, 0);
+    for (int i = 1; i < CUDA_GROW; i++)
+        cuda_finish(h, own.at, false, s,
+                    reinterpret_cast<struct cuda_result *>(result.at),
+                    reinterpret_cast<uint64_t *>(updates.at), stream);
+    state.fetch();
+    expect(state.host[0] == 1024, "doubled", double(state.host[0]), 1024);
+    expect(scale.host[0] == 1.0f / 512, "undone", double(scale.host[0]), 1.0 / 512);
+    uint64_t taken;
+    updates.fetch();
+    memcpy(&taken, updates.host.data(), sizeof taken);
+    expect(taken == CUDA_GROW, "updates", double(taken), CUDA_GROW);
+    state.host = {1, 0};
+    state.send();
+    step(INFINITY, 0);
+    expect(head.host[2] == 1, "no smaller than one: bad", double(head.host[2]), 1);
+}
+
+int main()
+{
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    for (bool last : {false, true}) {
+        norm(last);
+        means(last);
+        pooled(last, false);
+        pooled(last, true);
+    }
+    filters(CUDA_BF16);
+    filters(CUDA_F16);
+    scaler();
+    printf("%s\n", failures ? "FAILED" : "ok");
+    return failures ? 1 : 0;
+}

@@ -1,0 +1,115 @@
+/* worker/cuda/batch.cu - see kernels.h: samples in, and parameters from type to type */
+#include "worker/cuda/device.h"
+
+/* Where sample i of the step lies. */
+static __device__ inline int64_t lies_at(const struct cuda_step *s, const uint32_t *which,
+                                         int64_t i)
+{
+    return s->in_order ? i : which[i];
+}
+
+template <class T>
+static __global__ void gather_images(const struct cuda_step *s, const uint32_t *which,
+                                     uint32_t from, struct cuda_map m, struct augment how,
+                                     const float *as_float, T *x, uint8_t *labels)
+{
+    uint32_t C = (uint32_t)m.C, H = (uint32_t)m.H, W = (uint32_t)m.W, len = C * H * W;
+    bool moves = how.pad > 0 || how.flip;
+    how.key = s->augment_key;
+    for (EACH_OF(i, (uint32_t)m.n * len)) {
+        struct place p = place_at(i, C, H, W, m.last);
+        int64_t at = lies_at(s, which, from + p.b);
+        const uint8_t *image = s->pixels + at * len;
+        if (i % len == 0)
+            labels[p.b] = s->labels[at];
+        uint8_t pixel = 0; /* black, outside of the image */
+        if (moves) {
+            struct augment_move by = augment_draw(&how, which[from + p.b]);
+            p.h += (uint32_t)by.dy; /* beyond 2^31 when it is negative */
+            p.w = (by.mirror ? W - 1 - p.w : p.w) + (uint32_t)by.dx;
+        }
+        if (p.h < H && p.w < W)
+            pixel = image[(p.c * H + p.h) * W + p.w];
+        put(&x[i], as_float[p.c * 256 + pixel]);
+    }
+}
+
+void cuda_gather_images(const struct cuda_step *s, const uint32_t *which, int from,
+                        struct cuda_map m, struct augment how, const float *as_float,
+                        void *x, uint8_t *labels, cudaStream_t stream)
+{
+    FOR_TYPE(m.type, LAUNCH(gather_images<T>, blocks_for(elements(m)), THREADS, stream, s,
+                            which, (uint32_t)from, m, how, as_float, (T *)x, labels));
+}
+
+template <class T>
+static __global__ void gather_floats(const struct cuda_step *s, const uint32_t *which,
+                                     int from, int n, int len, int outputs, T *x,
+                                     float *t)
+{
+    for (EACH(i, (int64_t)n * len))
+        put(&x[i], s->inputs[lies_at(s, which, from + i / len) * len + i % len]);
+    for (EACH(i, (int64_t)n * outputs))
+        t[i] = s->targets[lies_at(s, which, from + i / outputs) * outputs + i % outputs];
+}
+
+void cuda_gather_floats(const struct cuda_step *s, const uint32_t *which, int from, int n,
+                        int len, int outputs, enum cuda_type type, void *x, float *t,
+                        cudaStream_t stream)
+{
+    int most = len > outputs ? len : outputs;
+    FOR_TYPE(type, LAUNCH(gather_floats<T>, blocks_for((int64_t)n * most), THREADS,
+                          stream, s, which, from, n, len, outputs, (T *)x, t));
+}
+
+/* ---- parameters ---- */
+
+/* Where element i of [K,R,R,C] is in [K,C,R,R]. */
+static __device__ uint32_t filter_place(uint32_t i, uint32_t C, uint32_t RR)
+{
+    uint32_t c = i % C, r = i / C % RR, k = i / C / RR;
+    return (k * C + c) * RR + r;
+}
+
+template <class T>
+static __global__ void narrow(const float *w, uint32_t n, uint32_t C, uint32_t RR,
+                              bool last, T *to)
+{
+    for (EACH_OF(i, n))
+        put(&to[i], w[last ? filter_place(i, C, RR) : i]);
+}
+
+void cuda_narrow(const float *w, int K, int C, int R, enum cuda_type type, bool last,
+                 void *to, cudaStream_t stream)
+{
+    int64_t n = (int64_t)K * C * R * R;
+    FOR_TYPE(type, LAUNCH(narrow<T>, blocks_for(n), THREADS, stream, w, (uint32_t)n,
+                          (uint32_t)C, (uint32_t)(R * R), last, (T *)to));
+}
+
+template <class T>
+static __global__ void widen(const T *w, uint32_t n, uint32_t C, uint32_t RR, bool last,
+                             float *to)
+{
+    for (EACH_OF(i, n))
+        to[last ? filter_place(i, C, RR) : i] = get(w[i]);
+}
+
+void cuda_widen(const void *w, int K, int C, int R, enum cuda_type type, bool last,
+                float *to, cudaStream_t stream)
+{
+    int64_t n = (int64_t)K * C * R * R;
+    FOR_TYPE(type, LAUNCH(widen<T>, blocks_for(n), THREADS, stream, (const T *)w,
+                          (uint32_t)n, (uint32_t)C, (uint32_t)(R * R), last, to));
+}
+
+static __global__ void add(float *to, const float *from, int64_t n)
+{
+    for (EACH(i, n))
+        to[i] += from[i];
+}
+
+void cuda_add(float *to, const float *from, int64_t n, cudaStream_t stream)
+{
+    LAUNCH(add, blocks_for(n), THREADS, stream, to, from, n);
+}

@@ -1,0 +1,157 @@
+/* worker/cuda/device.h - what the files with kernels share; for .cu files only
+ *
+ * Grid-stride loops, or one block where an order of summation has to be kept. LAUNCH is
+ * the only way in: the tests compile these files for the CPU and put a loop behind it.
+ *
+ * Images have fewer than 2^31 elements (layers.c sees to it), so that places in them are
+ * 32-bit numbers: a division of 64 bits takes a GPU a hundred instructions.
+ */
+#ifndef WORKER_CUDA_DEVICE_H
+#define WORKER_CUDA_DEVICE_H
+
+#include "worker/cuda/kernels.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#ifndef LAUNCH
+#define LAUNCH(kernel, blocks, threads, stream, ...) \
+    kernel<<<(blocks), (threads), 0, (stream)>>>(__VA_ARGS__)
+#endif
+
+enum { THREADS = 256, MAX_BLOCKS = 2048 };
+
+static inline int blocks_for(int64_t n)
+{
+    int64_t blocks = (n + THREADS - 1) / THREADS;
+    return (int)(blocks < 1 ? 1 : blocks > MAX_BLOCKS ? MAX_BLOCKS : blocks);
+}
+
+#define EACH(i, n)                                              \
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; \
+    i < (n);                                                    \
+    i += (int64_t)gridDim.x * blockDim.x
+
+/* The same over the elements of images. */
+#define EACH_OF(i, n)                                   \
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; \
+    i < (n);                                            \
+    i += gridDim.x * blockDim.x
+
+/* ---- types ---- */
+
+static __device__ inline float get(float v)
+{
+    return v;
+}
+
+static __device__ inline float get(__nv_bfloat16 v)
+{
+    return __bfloat162float(v);
+}
+
+static __device__ inline float get(__half v)
+{
+    return __half2float(v);
+}
+
+static __device__ inline void put(float *to, float v)
+{
+    *to = v;
+}
+
+static __device__ inline void put(__nv_bfloat16 *to, float v)
+{
+    *to = __float2bfloat16_rn(v);
+}
+
+static __device__ inline void put(__half *to, float v)
+{
+    *to = __float2half_rn(v);
+}
+
+/* A statement with T as the type. */
+#define FOR_TYPE(type, ...)          \
+    do {                             \
+        switch (type) {              \
+        case CUDA_F32: {             \
+            typedef float T;         \
+            __VA_ARGS__;             \
+            break;                   \
+        }                            \
+        case CUDA_BF16: {            \
+            typedef __nv_bfloat16 T; \
+            __VA_ARGS__;             \
+            break;                   \
+        }                            \
+        case CUDA_F16: {             \
+            typedef __half T;        \
+            __VA_ARGS__;             \
+            break;                   \
+        }                            \
+        }                            \
+    } while (0)
+
+/* ---- places ---- */
+
+struct place {
+    uint32_t b, c, h, w;
+};
+
+static __device__ inline struct place place_at(uint32_t i, uint32_t C, uint32_t H,
+                                               uint32_t W, bool last)
+{
+    struct place p;
+    if (last) {
+        p.c = i % C;
+        i /= C;
+    }
+    p.w = i % W;
+    i /= W;
+    p.h = i % H;
+    i /= H;
+    if (!last) {
+        p.c = i % C;
+        i /= C;
+    }
+    p.b = i;
+    return p;
+}
+
+static __device__ inline uint32_t place_of(struct place p, uint32_t C, uint32_t H,
+                                           uint32_t W, bool last)
+{
+    return last ? ((p.b * H + p.h) * W + p.w) * C + p.c
+                : ((p.b * C + p.c) * H + p.h) * W + p.w;
+}
+
+static inline uint32_t elements(struct cuda_map m)
+{
+    return (uint32_t)m.n * (uint32_t)m.C * (uint32_t)m.H * (uint32_t)m.W;
+}
+
+/* ---- sums ---- */
+
+/* The sum of everybody's x in a block of THREADS, in a fixed order: sixteen at a time. */
+static __device__ inline double block_sum(double x, double *room)
+{
+    enum { SIDE = 16 };
+    static_assert((int)THREADS == SIDE * SIDE, "a square of threads");
+    room[threadIdx.x] = x;
+    __syncthreads();
+    double sum = 0;
+    if (threadIdx.x < SIDE)
+        for (int i = 0; i < SIDE; i++)
+            sum += room[i * SIDE + threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x < SIDE)
+        room[threadIdx.x] = sum;
+    __syncthreads();
+    sum = 0;
+    for (int i = 0; i < SIDE; i++)
+        sum += room[i];
+    __syncthreads();
+    return sum;
+}
+
+#endif

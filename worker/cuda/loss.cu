@@ -1,0 +1,134 @@
+/* worker/cuda/loss.cu - see kernels.h: the loss with its gradient, and a step's numbers
+ */
+#include "worker/cuda/device.h"
+
+/* `sum` over n samples' losses, `right` of them right. */
+static __device__ void tell(const struct cuda_step *s, int batch, double sum, int n,
+                            double right, struct cuda_head *head, float *own)
+{
+    float before = batch > 0 ? *own : 0, loss = batch > 0 ? head->loss : 0;
+    int all = s && s->mine > 0 ? s->mine : n;
+    float mean = n > 0 ? (float)(sum / all) : 0;
+    *own = before + mean;
+    head->loss = loss + (s ? mean * s->share : mean);
+    head->correct = (batch > 0 ? head->correct : 0) + (float)right;
+    head->bad = *own - *own == 0 ? 0 : 1; /* infinite or not a number */
+    head->stop = s ? s->stop : 0;
+    head->interrupted = s ? s->interrupted : 0;
+    head->warned = s ? s->warned : 0;
+    head->skipped = 0;
+}
+
+/* What a sample's gradient is multiplied by. */
+static __device__ float weight_of(const struct cuda_loss &l)
+{
+    return l.s ? l.s->share / (float)l.s->mine * (l.scaler ? l.scaler->scale : 1) : 0;
+}
+
+template <class T>
+static __global__ void softmax_loss(struct cuda_loss of, const float *logits,
+                                    const uint8_t *labels, T *dy)
+{
+    __shared__ double room[THREADS];
+    double loss = 0, right = 0;
+    int K = of.K;
+    float scale = weight_of(of);
+    for (int b = threadIdx.x; b < of.n; b += THREADS) {
+        const float *l = logits + (int64_t)b * K;
+        int label = labels[b], best = 0;
+        for (int k = 1; k < K; k++)
+            if (l[k] > l[best])
+                best = k;
+        right += best == label;
+        double sum = 0; /* of e^(logit - max), which cannot overflow */
+        for (int k = 0; k < K; k++)
+            sum += (double)expf(l[k] - l[best]);
+        loss += log(sum) - (double)(l[label] - l[best]);
+        for (int k = 0; dy && k < K; k++) {
+            float p = expf(l[k] - l[best]) / (float)sum;
+            put(&dy[(int64_t)b * K + k], (p - (k == label ? 1.0f : 0.0f)) * scale);
+        }
+    }
+    loss = block_sum(loss, room);
+    right = block_sum(right, room);
+    if (threadIdx.x == 0)
+        tell(of.s, of.batch, loss, of.n, right, of.head, of.own);
+}
+
+void cuda_softmax_loss(const struct cuda_loss *given, const float *logits,
+                       const uint8_t *labels, void *dy, cudaStream_t stream)
+{
+    struct cuda_loss l = *given;
+    FOR_TYPE(l.type,
+             LAUNCH(softmax_loss<T>, 1, THREADS, stream, l, logits, labels, (T *)dy));
+}
+
+template <class T>
+static __global__ void mse_loss(struct cuda_loss l, const float *y, const float *t, T *dy)
+{
+    __shared__ double room[THREADS];
+    int64_t all = (int64_t)l.n * l.K;
+    double loss = 0;
+    float scale = 2 * weight_of(l) / (float)l.K;
+    for (int64_t i = threadIdx.x; i < all; i += THREADS) {
+        float d = y[i] - t[i];
+        loss += (double)d * (double)d;
+        if (dy)
+            put(&dy[i], d * scale);
+    }
+    loss = block_sum(loss, room);
+    if (threadIdx.x == 0)
+        tell(l.s, l.batch, loss / l.K, l.n, 0, l.head, l.own);
+}
+
+void cuda_mse_loss(const struct cuda_loss *given, const float *y, const float *t,
+                   void *dy, cudaStream_t stream)
+{
+    struct cuda_loss l = *given;
+    FOR_TYPE(l.type, LAUNCH(mse_loss<T>, 1, THREADS, stream, l, y, t, (T *)dy));
+}
+
+static __global__ void no_loss(const struct cuda_step *s, struct cuda_head *head,
+                               float *own)
+{
+    if (threadIdx.x == 0)
+        tell(s, 0, 0, 0, 0, head, own);
+}
+
+void cuda_no_loss(const struct cuda_step *s, struct cuda_head *head, float *own,
+                  cudaStream_t stream)
+{
+    LAUNCH(no_loss, 1, 32, stream, s, head, own);
+}
+
+static __global__ void finish(const struct cuda_head *head, const float *own, bool skip,
+                              struct cuda_scaler *scaler, struct cuda_result *result,
+                              uint64_t *updates)
+{
+    if (threadIdx.x > 0)
+        return;
+    bool bad = head->bad > 0, over = !bad && head->skipped > 0;
+    result->head = *head;
+    result->loss = *own;
+    *updates += bad || over ? 0 : 1;
+    if (skip && bad) {
+        result->head.bad = 0;
+        result->head.skipped = 1;
+    }
+    if (scaler && over) {
+        scaler->scale *= 0.5f;
+        scaler->good = 0;
+    } else if (scaler && !bad && ++scaler->good == CUDA_GROW) {
+        scaler->scale =
+            scaler->scale < CUDA_MOST_SCALE ? 2 * scaler->scale : scaler->scale;
+        scaler->good = 0;
+    }
+    result->loss_scale = scaler ? scaler->scale : 0;
+}
+
+void cuda_finish(const struct cuda_head *head, const float *own, bool skip,
+                 struct cuda_scaler *scaler, struct cuda_result *result,
+                 uint64_t *updates, cudaStream_t stream)
+{
+    LAUNCH(finish, 1, 32, stream, head, own, skip, scaler, result, updates);
+}

@@ -1,6 +1,7 @@
 /* worker/cuda/comm.c - see comm.h */
 #include "worker/cuda/comm.h"
 
+#include "common/aside.h"
 #include "common/duration.h"
 #include "common/mem.h"
 
@@ -39,9 +40,10 @@ struct comm {
     NCCL_FUNCTIONS(MEMBER)
 #undef MEMBER
     ncclComm_t nccl;
-    /* A message that never comes: its error is a death. It goes with the group. */
+    /* From the next rank: why it, or one behind it, could not meet the others. Else it
+     * never comes, and its error is a death. It goes with the group. */
     struct ddp_request *watch;
-    char watched;
+    struct ddp_err watched;
     uint64_t calls;
     bool failed;
     char version[32];
@@ -138,7 +140,100 @@ static int meet(struct comm *c, int rc, struct ddp_err *err)
     return rc;
 }
 
-static int connect_nccl(struct comm *c, struct ddp_err *err)
+/* ---- meeting ---- */
+
+/* Is everybody still there, and has nobody given up? */
+static int look_at_next(struct comm *c, const char *what, struct ddp_err *err)
+{
+    int done = 0;
+    if (!c->watch)
+        return err_set(err, "%s", c->watched.text);
+    if (ddp_test(c->watch, &done, err) < 0) {
+        c->watch = NULL;
+        snprintf(c->watched.text, sizeof c->watched.text, "%s", err->text);
+        return err_prefix(err, "%s", what);
+    }
+    if (!done)
+        return 0;
+    c->watch = NULL;
+    c->watched.text[sizeof c->watched.text - 1] = '\0';
+    return err_set(err, "%s", c->watched.text);
+}
+
+/* The rank that watches us hears why, and tells the one that watches it. What is sent may
+ * be on its way for as long as there is the group. */
+static void tell_before_us(struct comm *c, const struct ddp_err *why)
+{
+    static struct ddp_err told;
+    struct ddp_err ignored;
+    told = *why;
+    ddp_isend(c->group, &told, sizeof told, (c->rank + c->size - 1) % c->size, WATCH_TAG,
+              &ignored);
+}
+
+static void stop_watching(struct comm *c)
+{
+    struct ddp_err ignored;
+    int off = 0;
+    if (c->watch && ddp_cancel(c->watch, &off, &ignored) == 0 && !off)
+        ddp_wait(c->watch, &ignored); /* it is coming in */
+    c->watch = NULL;
+}
+
+/* ncclCommInitRank(), made aside. */
+struct init {
+    __typeof__(&ncclCommInitRank) call;
+    int device, size, rank;
+    ncclUniqueId id;
+    ncclComm_t nccl;
+    ncclResult_t rc;
+};
+
+static void call_init(void *copy)
+{
+    struct init *i = copy;
+    cudaSetDevice(i->device); /* a thread's own matter */
+    i->rc = i->call(&i->nccl, i->size, i->id, i->rank);
+}
+
+/* Wait for what was begun: at most so long, and while everybody is there. */
+static int await_init(struct comm *c, struct aside *a, int64_t timeout_ms,
+                      struct ddp_err *err)
+{
+    enum { LOOK_MS = 5 };
+    const struct init *done;
+    int64_t began = now_ns();
+    while (!(done = aside_done(a, LOOK_MS))) {
+        if (look_at_next(c, "meeting for NCCL", err) < 0)
+            return -1;
+        if (now_ns() - began > timeout_ms * INT64_C(1000000))
+            return err_set(
+                err,
+                "rank %d: %s, ncclCommInitRank: the %d ranks have not met in %g s: "
+                "look at NCCL_SOCKET_IFNAME, and at what NCCL_DEBUG=INFO says",
+                c->rank, c->version, c->size, (double)timeout_ms / 1000);
+    }
+    if (done->rc != ncclSuccess)
+        return nccl_error(c, done->rc, "ncclCommInitRank", err);
+    c->nccl = done->nccl;
+    return 0;
+}
+
+static int init_nccl(struct comm *c, const ncclUniqueId *id, int64_t timeout_ms,
+                     struct ddp_err *err)
+{
+    struct init i = {c->ncclCommInitRank, 0, c->size, c->rank, *id, NULL, ncclSuccess};
+    if (check_cuda(cudaGetDevice(&i.device), "which GPU", err) < 0)
+        return -1;
+    struct aside *a = aside_begin(call_init, &i, sizeof i, err);
+    if (!a)
+        return -1;
+    int rc = await_init(c, a, timeout_ms, err);
+    aside_end(a);
+    return rc;
+}
+
+static int connect_nccl(struct comm *c, int64_t timeout_ms, struct ddp_err *err)
 {
     struct {
         ncclUniqueId id;
@@ -153,21 +248,24 @@ static int connect_nccl(struct comm *c, struct ddp_err *err)
         return nccl_error(c, rc, "ncclGetUniqueId", err);
     if (hello.rc != 0)
         return err_set(err, "rank 0 has no NCCL id to meet by");
-    rc = c->ncclCommInitRank(&c->nccl, c->size, hello.id, c->rank);
-    if (rc != ncclSuccess)
-        return nccl_error(c, rc, "ncclCommInitRank", err);
     int next = (c->rank + 1) % c->size;
-    c->watch = ddp_irecv(c->group, &c->watched, 1, next, WATCH_TAG, err);
-    return c->watch ? 0 : -1;
+    c->watch = ddp_irecv(c->group, &c->watched, sizeof c->watched, next, WATCH_TAG, err);
+    if (!c->watch)
+        return -1;
+    if (init_nccl(c, &hello.id, timeout_ms, err) == 0)
+        return 0;
+    tell_before_us(c, err);
+    return -1;
 }
 
-struct comm *comm_create(struct ddp_group *group, int rc, struct ddp_err *err)
+struct comm *comm_create(struct ddp_group *group, int64_t timeout_ms, int rc,
+                         struct ddp_err *err)
 {
     struct comm *c = xcalloc(1, sizeof *c);
     c->group = group;
     c->rank = ddp_group_rank(group);
     c->size = ddp_group_size(group);
-    if (meet(c, rc, err) < 0 || connect_nccl(c, err) < 0) {
+    if (meet(c, rc, err) < 0 || connect_nccl(c, timeout_ms, err) < 0) {
         c->failed = true;
         comm_destroy(c);
         return NULL;
@@ -179,6 +277,7 @@ void comm_destroy(struct comm *c)
 {
     if (!c)
         return;
+    stop_watching(c);
     if (c->nccl && c->failed)
         c->ncclCommAbort(c->nccl);
     else if (c->nccl)
@@ -254,16 +353,12 @@ static int abort_all(struct comm *c)
     return -1;
 }
 
-/* Is everybody still there? */
+/* The ranks, and NCCL itself. */
 static int look_around(struct comm *c, const char *what, struct ddp_err *err)
 {
     ncclResult_t state = ncclSuccess;
-    int done = 0;
-    if (ddp_test(c->watch, &done, err) < 0) {
-        c->watch = NULL;
-        err_prefix(err, "%s", what);
+    if (look_at_next(c, what, err) < 0)
         return abort_all(c);
-    }
     ncclResult_t rc = c->ncclCommGetAsyncError(c->nccl, &state);
     if (rc == ncclSuccess && (state == ncclSuccess || state == ncclInProgress))
         return 0;

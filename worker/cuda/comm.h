@@ -2,7 +2,9 @@
  *
  * libnccl.so.2 is opened by name when it is needed, 2.18 or newer, so that one GPU needs
  * none. The ranks meet through the job's group, which also tells when one of them has
- * died: NCCL itself would wait for it.
+ * died or could not come: NCCL itself would wait for it. Its call to meet has no
+ * deadline; it is made aside (common/aside.h) and given up after `timeout_ms`, or when it
+ * is known that somebody will not come.
  *
  * Collectives are put on a stream and counted; an error names the collective, the rank
  * and what NCCL said. Owner: the engine; the group is borrowed.
@@ -21,7 +23,8 @@ struct comm;
 
 /* Every rank of the group calls it, with its device current; rc < 0 is a rank that
  * cannot, with its reason in `err`: then it fails for all, with that reason. */
-struct comm *comm_create(struct ddp_group *group, int rc, struct ddp_err *err);
+struct comm *comm_create(struct ddp_group *group, int64_t timeout_ms, int rc,
+                         struct ddp_err *err);
 /* In order when all is well; after an error what is under way is aborted. */
 void comm_destroy(struct comm *c);
 

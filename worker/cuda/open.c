@@ -278,7 +278,7 @@ struct engine *engine_open(const struct engine_job *job, struct ddp_err *err)
     e->size = ddp_group_size(job->group);
     int rc = prepare(e, err);
     if (e->size > 1) {
-        e->comm = comm_create(job->group, rc, err);
+        e->comm = comm_create(job->group, job->timeout_ms, rc, err);
         rc = e->comm ? sums_settle(e, err) : -1;
     }
     if (rc < 0) {

@@ -5,6 +5,7 @@
  * when a rank is missing, as it would on a GPU.
  *
  * Faults by environment, "what:rank": EMU_NCCL=init:1 (ncclCommInitRank fails there),
+ * absent:1 (it waits there for ever, and so do the others in theirs),
  * async:1 (the twelfth collective there never ends and an asynchronous error appears),
  * late:1 (it never ends, and nothing is said), old (version 2.17).
  */
@@ -80,6 +81,8 @@ extern "C" ncclResult_t ncclCommInitRank(ncclComm_t *comm, int size, ncclUniqueI
 {
     if (fault_at("init") == rank)
         return ncclSystemError;
+    while (fault_at("absent") == rank)
+        pause();
     size_t bytes = 4096 + SLOT * size_t(size);
     int fd = open(id.internal, O_RDWR | O_CREAT, 0600);
     if (fd < 0 || size > MOST || ftruncate(fd, off_t(bytes)) < 0)
@@ -96,14 +99,12 @@ extern "C" ncclResult_t ncclCommInitRank(ncclComm_t *comm, int size, ncclUniqueI
     c->mapped = bytes;
     snprintf(c->path, sizeof c->path, "%.60s", id.internal);
     c->b->here++;
-    for (int ms = 0; c->b->here < size; ms++) {
-        if (ms > 20000) {
-            unlink(c->path);
-            return ncclRemoteError;
-        }
+    static char path[sizeof c->path];
+    memcpy(path, c->path, sizeof path);
+    atexit([] { unlink(path); }); /* where not all of them come */
+    while (c->b->here < size)     /* as long as it takes */
         usleep(1000);
-    }
-    unlink(c->path); /* everybody has it */
+    unlink(path); /* everybody has it */
     *comm = c;
     return ncclSuccess;
 }

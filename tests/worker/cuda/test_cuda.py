@@ -257,6 +257,10 @@ def two_ranks_on_one_gpu_are_refused():
 def nccl_says_what_went_wrong():
     fails(2, r"NCCL 2\.17\.5: 2\.18 or newer is needed", EMU_NCCL="old")
     fails(2, r"NCCL 2\.28\.9, step [0-9]+: remote process exited", EMU_NCCL="async:0")
+    # three hear why, one after the other, inside of a call that would never end
+    fails(4, r"rank 2: NCCL 2\.28\.9, ncclCommInitRank: unhandled system error", EMU_NCCL="init:2")
+    fails(3, r"rank [0-2]: NCCL 2\.28\.9, ncclCommInitRank: the 3 ranks have not met in 1 s",
+          "--group-timeout", "1s", EMU_NCCL="absent:1")
 
 
 def a_rank_whose_gpu_never_ends_is_not_awaited_for_ever():

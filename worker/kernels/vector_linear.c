@@ -11,7 +11,9 @@
  *
  * With bf16 a word holds two numbers that follow each other in what the sums run over:
  * columns going forward, samples in dw, features in dx. They are rounded and paired as
- * they are copied; weights, of which nothing is copied, a tile at a time.
+ * they are copied, before what is to be transposed, which is then half as much; weights,
+ * of which nothing is copied, a tile at a time, or once when the batch has several groups
+ * of samples.
  *
  * All of it is split among threads by rows or columns of the result, which therefore
  * does not depend on how many there are.
@@ -32,11 +34,12 @@ enum {
 
 struct linear_plan {
     struct linear_shape s;
-    float *xt; /* per thread: words [CHUNK][WIDE*VL]; bf16: also floats behind them */
+    float *xt; /* per thread: words [CHUNK][WIDE*VL]; bf16: the other way behind them */
     float *yt; /* [K][WIDE*VL] */
     float *g;  /* [B][K]: gradient before ReLU, */
-    float *gt; /* [K][B]: the same, transposed, */
+    float *gt; /* [K][B]: the same, transposed; bf16: its rows in words, */
     float *gw, *gtw; /* their words; with fp32 the same blocks */
+    float *ww;       /* bf16: words of all weights, for more than one group of samples */
     float *panel;    /* per thread: [max(B,K)][BLOCK] */
 };
 
@@ -49,6 +52,8 @@ struct linear_plan *NAMED(linear_plan)(struct linear_shape s, struct ddp_err *er
     p->yt = scratch(K * WIDE * VL);
     p->g = scratch(B * K);
     p->gt = scratch(B * K);
+    if (PER_WORD > 1 && s.B > WIDE * VL)
+        p->ww = scratch(K * (size_t)words_of(s.C));
     p->gw = PER_WORD == 1 ? p->g : scratch((size_t)words_of(s.B) * K);
     p->gtw = PER_WORD == 1 ? p->gt : scratch((size_t)words_of(s.K) * B);
     p->panel = scratch(threads * (B > K ? B : K) * BLOCK);
@@ -67,6 +72,7 @@ void NAMED(linear_plan_free)(struct linear_plan *p)
         free(p->gw);
         free(p->gtw);
     }
+    free(p->ww);
     free(p->panel);
     free(p);
 }
@@ -75,6 +81,7 @@ struct call { /* one of the three products, for the threads */
     struct linear_plan *p;
     int n; /* samples; in forward those of one group */
     const float *x, *w, *bias;
+    const float *words; /* of w, or NULL */
     float *y, *dw, *dx;
 };
 
@@ -93,34 +100,39 @@ ALWAYS void forward_tile(int T, int wide, int count, const float *w, size_t ldw,
         store(yt + (j * wide + v) * VL, sum[j][v]);
 }
 
-/* `count` columns of T rows of w, as words; `room` has them where they must be made. */
-ALWAYS const float *row_words(int T, int count, const float *w, size_t *ldw, float *room)
+/* `count` columns of some rows, as words; behind an odd last one, zero. */
+ALWAYS void round_rows(int rows, int count, const float *from, size_t ldf, float *to,
+                       size_t ldt)
 {
 #if BF16
-    for (int j = 0; j < T; j++) {
-        const float *from = w + (size_t)j * *ldw;
-        float *to = room + j * CHUNK / PER_WORD;
+    for (int j = 0; j < rows; j++, from += ldf, to += ldt) {
         int i = 0;
-        for (; i + BLOCK <= count; i += BLOCK, to += WORDS)
-            store_pixel(to, load(from + i), load(from + i + VL));
-        for (int k = 0; i + k < round_up(count, 2); k++)
-            ((elem *)to)[k] = i + k < count ? to_elem(from[i + k]) : 0;
+        for (; i + BLOCK <= count; i += BLOCK)
+            store_pixel(to + i / 2, load(from + i), load(from + i + VL));
+        for (int k = i; k < round_up(count, 2); k++)
+            ((elem *)to)[k] = k < count ? to_elem(from[k]) : 0;
     }
-    *ldw = CHUNK / PER_WORD;
-    return room;
-#else
-    return w;
 #endif
 }
 
-ALWAYS void forward_rows(int wide, int from, int to, int count, const float *w,
-                         size_t ldw, const float *xt, float *yt)
+/* Some rows of a chunk that begins at column c. */
+ALWAYS void forward_rows(int wide, int from, int to, int c, int count,
+                         const struct call *a, const float *xt, float *yt)
 {
+    size_t C = (size_t)a->p->s.C;
     for (int k = from, T; k < to; k += T) {
         T = next_tile(to - k, ROWS);
         float room[ROWS * CHUNK / PER_WORD];
-        size_t ld = ldw;
-        const float *row = row_words(T, count, w + (size_t)k * ldw, &ld, room);
+        const float *row = a->w + (size_t)k * C + c;
+        size_t ld = C;
+        if (a->words) {
+            ld = (size_t)words_of(a->p->s.C);
+            row = a->words + (size_t)k * ld + c / PER_WORD;
+        } else if (PER_WORD > 1) {
+            round_rows(T, count, row, ld, room, CHUNK / PER_WORD);
+            ld = CHUNK / PER_WORD;
+            row = room;
+        }
         float *out = yt + (size_t)k * (size_t)(wide * VL);
         int words = words_of(count);
         switch (T) {
@@ -134,10 +146,11 @@ ALWAYS void forward_rows(int wide, int from, int to, int count, const float *w,
     }
 }
 
+#if BF16
+
 /* Rows of floats, two to a row of words; after an odd one, zeros. */
 static void pair_rows(const float *from, int rows, size_t width, float *words)
 {
-#if BF16
     for (int i = 0; i < rows; i += 2, from += 2 * width, words += width) {
         size_t j = 0;
         bool both = i + 1 < rows;
@@ -150,8 +163,9 @@ static void pair_rows(const float *from, int rows, size_t width, float *words)
             rest[2 * j + 1] = both ? to_elem(from[width + j]) : 0;
         }
     }
-#endif
 }
+
+#endif
 
 static void forward_part(int part, int parts, void *arg)
 {
@@ -160,7 +174,7 @@ static void forward_part(int part, int parts, void *arg)
     int from, to, wide = a->n > 2 * VL ? WIDE : a->n > VL ? 2 : 1;
     size_t C = (size_t)s->C, lanes = (size_t)(wide * VL);
     float *xt = a->p->xt + (size_t)part * CHUNK * WIDE * VL * PER_WORD;
-    float *floats = PER_WORD == 1 ? xt : xt + CHUNK * WIDE * VL;
+    float *rows = xt + CHUNK * WIDE * VL;
     float *yt = a->p->yt;
     pool_share(s->K, ROWS, part, parts, &from, &to);
     for (int k = from; k < to; k++)
@@ -168,15 +182,18 @@ static void forward_part(int part, int parts, void *arg)
             yt[(size_t)k * lanes + b] = a->bias[k];
     for (int c = 0; c < s->C && from < to; c += CHUNK) {
         int count = at_most(CHUNK, s->C - c);
-        transpose(a->x + c, C, a->n, count, floats, lanes);
-        if (xt != floats)
-            pair_rows(floats, count, lanes, xt);
+        if (PER_WORD == 1) {
+            transpose(a->x + c, C, a->n, count, xt, lanes);
+        } else {
+            round_rows(a->n, count, a->x + c, C, rows, CHUNK / PER_WORD);
+            transpose(rows, CHUNK / PER_WORD, a->n, words_of(count), xt, lanes);
+        }
         if (wide == 1)
-            forward_rows(1, from, to, count, a->w + c, C, xt, yt);
+            forward_rows(1, from, to, c, count, a, xt, yt);
         else if (wide == 2)
-            forward_rows(2, from, to, count, a->w + c, C, xt, yt);
+            forward_rows(2, from, to, c, count, a, xt, yt);
         else
-            forward_rows(4, from, to, count, a->w + c, C, xt, yt);
+            forward_rows(4, from, to, c, count, a, xt, yt);
     }
     for (size_t i = (size_t)from * lanes; s->relu && i < (size_t)to * lanes; i += VL)
         store(yt + i, positive(load(yt + i)));
@@ -184,13 +201,27 @@ static void forward_part(int part, int parts, void *arg)
               (size_t)s->K);
 }
 
+static void words_part(int part, int parts, void *arg)
+{
+    const struct call *a = arg;
+    int from, to;
+    size_t C = (size_t)a->p->s.C, words = (size_t)words_of(a->p->s.C);
+    pool_share(a->p->s.K, 1, part, parts, &from, &to);
+    round_rows(to - from, a->p->s.C, a->w + (size_t)from * C, C,
+               a->p->ww + (size_t)from * words, words);
+}
+
 void NAMED(linear)(struct linear_plan *p, int n, const float *x, const float *w,
                    const float *bias, float *y)
 {
+    bool once = PER_WORD > 1 && n > WIDE * VL;
+    if (once)
+        pool_run(words_part, &(struct call){.p = p, .w = w});
     for (int b = 0; b < n; b += WIDE * VL) {
         struct call call = {.p = p,
                             .n = at_most(n - b, WIDE * VL),
                             .w = w,
+                            .words = once ? p->ww : NULL,
                             .bias = bias,
                             .x = x + (size_t)b * (size_t)p->s.C,
                             .y = y + (size_t)b * (size_t)p->s.K};
@@ -296,13 +327,15 @@ void NAMED(linear_back)(struct linear_plan *p, int n, const float *x, const floa
     for (size_t i = 0; i < all; i += (size_t)K)
         for (int k = 0; k < K; k++)
             dbias[k] += p->g[i + (size_t)k];
+#if BF16
+    pair_rows(p->g, n, (size_t)K, p->gw);
+    round_rows(dx ? n : 0, K, p->g, (size_t)K, p->gt, (size_t)words_of(K));
+    if (dx)
+        transpose(p->gt, (size_t)words_of(K), n, words_of(K), p->gtw, (size_t)p->s.B);
+#else
     if (dx)
         transpose(p->g, (size_t)K, n, K, p->gt, (size_t)p->s.B);
-    if (p->gw != p->g) {
-        pair_rows(p->g, n, (size_t)K, p->gw);
-        if (dx)
-            pair_rows(p->gt, K, (size_t)p->s.B, p->gtw);
-    }
+#endif
     struct call call = {.p = p, .n = n, .x = x, .w = w, .dw = dw, .dx = dx};
     pool_run(back_part, &call);
 }

@@ -128,16 +128,29 @@ char *local_direct(const struct shm *s, int local)
     return where >= 0 ? s->base + where : NULL;
 }
 
+/* My slice of everybody's buffers, in one pass, or in mine first and from there to the
+ * others: what stands here of "apart" is what all_reduce_slice() says. */
 static void all_reduce_in_arena(struct shm *s, struct coll *c, unsigned t)
 {
     if (t > 0)
         return;
+    size_t size = type_size(c->type);
     struct range mine = range_slice((struct range){0, c->count}, c->type, s->me, s->n);
-    for (int i = 0; i < s->n; i++) {
-        s->out[i] = local_direct(s, i) + mine.at * type_size(c->type);
-        s->in[i] = s->out[i];
+    bool apart = ways_begin(&s->giving, mine.n * size) == 1;
+    size_t most = apart ? LOCAL_CHUNK / size : mine.n;
+    for (size_t done = 0, n; done < mine.n; done += n) {
+        n = mine.n - done < most ? mine.n - done : most;
+        for (int i = 0; i < s->n; i++) {
+            s->out[i] = local_direct(s, i) + (mine.at + done) * size;
+            s->in[i] = s->out[i];
+        }
+        void *const *out = apart ? &s->out[s->me] : s->out;
+        reduce_many(out, apart ? 1 : s->n, s->in, s->n, n, c->type, c->op, s->n);
+        for (int i = 0; apart && i < s->n; i++)
+            if (i != s->me)
+                memcpy(s->out[i], s->out[s->me], n * size);
     }
-    reduce_many(s->out, s->n, s->in, s->n, mine.n, c->type, c->op, s->n);
+    ways_end(&s->giving, mine.n * size);
 }
 
 /* All but my own slice, which nobody else reads. */

@@ -95,6 +95,7 @@ struct shm {
     int64_t spin_ns;
     uint64_t moves;      /* steps that I have made, and pieces of messages in or out */
     struct ways showing; /* a result: at once, or in a copy of its own */
+    struct ways giving;  /* the same to the others' buffers in the arena */
 };
 
 struct shm *shm_join(const struct layout *layout, const struct meet_doors *doors,

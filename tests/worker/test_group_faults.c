@@ -166,6 +166,39 @@ START_TEST(who_leaves_early_is_named)
 }
 END_TEST
 
+/* It has sent a message, and dies before its part of a collective: the stream of the
+ * latter is never opened, and the others have sent all that they had to. */
+static void message_then_death_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    enum {
+        LONG = 10000
+    }; /* goes along a chain: only the next one waits for the victim */
+    int rank = ddp_group_rank(g), next = (VICTIM + 1) % ddp_group_size(g);
+    static double x[LONG];
+    if (rank == VICTIM)
+        ok(ddp_send(g, x, 1, next, 1, &err));
+    if (rank == next)
+        ok(ddp_recv(g, x, 1, VICTIM, 1, &err));
+    if (rank == VICTIM)
+        raise(SIGKILL);
+    int64_t began = now_ms();
+    int rc = 0;
+    while (rc == 0 && now_ms() - began < SOON_MS)
+        rc = ddp_broadcast(g, x, LONG, DDP_F64, VICTIM, &err);
+    team_check(g, rc == -1 && now_ms() - began < SOON_MS, "nobody noticed");
+    check_names_victim(g, &err, "gone");
+    check_broken(g, &err);
+}
+
+START_TEST(a_death_between_a_message_and_a_collective)
+{
+    struct team t = teams[_i];
+    t.expect_dead = VICTIM + 1;
+    team_run(&t, message_then_death_case, NULL);
+}
+END_TEST
+
 /* How many have given up waiting; shared by the ranks of a test. */
 static _Atomic int *gave_up;
 
@@ -339,6 +372,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, a_message_of_the_dead_is_not_awaited, 0, n);
     tcase_add_loop_test(t, asking_for_a_message_of_the_dead_ends, 0, n);
     tcase_add_loop_test(t, who_leaves_early_is_named, 0, n);
+    tcase_add_loop_test(t, a_death_between_a_message_and_a_collective, 0, n);
     tcase_add_loop_test(t, the_deadline_names_who_stays_away, 0, n);
     tcase_add_loop_test(t, a_monitored_barrier_names_all_who_are_missing, 0, 3);
     tcase_add_loop_test(t, a_death_ends_what_is_made_of_messages, 0, n);

@@ -24,7 +24,8 @@ enum {
     CONNECT_MS = 5000,  /* to a host that does not answer at all */
     HELLO_MS = 5000,    /* for a newcomer to say who it is */
     SILENCE_MS = 20000, /* of an unacknowledged byte: the host is down */
-    NEAR_US = 200       /* there and back on the network of one cluster */
+    NEAR_US = 200,      /* there and back on the network of one cluster */
+    WATCHED = 64        /* that have said nothing yet, by streams of ours */
 };
 
 static int gone(const struct net *n, int rank, const char *how, struct ddp_err *err)
@@ -327,16 +328,39 @@ static bool hung_up(int fd)
     return fd >= 0 && poll(&p, 1, 0) > 0 && p.revents != 0;
 }
 
+/* A stream that is there tells of its end itself, behind the last that came by it. */
+static bool is_missing(const struct net *n, const struct interest *w)
+{
+    return w->send || n->streams[w->rank].in[w->ch] < 0;
+}
+
+bool net_misses(const struct net *n, int rank)
+{
+    for (size_t i = 0; i < n->ninterests; i++) {
+        if (n->interests[i].rank == rank && is_missing(n, &n->interests[i]))
+            return true;
+    }
+    return false;
+}
+
 int net_look(struct net *n, struct ddp_err *err)
 {
+    int opened = 0;
     for (size_t i = 0; i < n->ninterests; i++) {
         int rank = n->interests[i].rank;
         const struct streams *s = &n->streams[rank];
-        bool any = s->in[NET_COLL] >= 0 || s->in[NET_MESSAGE] >= 0 ||
-                   s->out[NET_COLL] >= 0 || s->out[NET_MESSAGE] >= 0;
-        if (!any && open_stream(n, rank, NET_COLL, err) < 0)
-            return rank;
-        if (hung_up(s->out[NET_COLL]) || hung_up(s->out[NET_MESSAGE])) {
+        bool in = s->in[NET_COLL] >= 0 || s->in[NET_MESSAGE] >= 0;
+        bool out = s->out[NET_COLL] >= 0 || s->out[NET_MESSAGE] >= 0;
+        if (!is_missing(n, &n->interests[i]))
+            continue;
+        opened += out && !in;
+        if (!in && !out && opened < WATCHED) {
+            opened++;
+            if (open_stream(n, rank, NET_COLL, err) < 0)
+                return rank;
+        }
+        if (hung_up(s->out[NET_COLL]) || hung_up(s->out[NET_MESSAGE]) ||
+            hung_up(s->in[NET_COLL]) || hung_up(s->in[NET_MESSAGE])) {
             gone(n, rank, "connection closed", err);
             return rank;
         }

@@ -57,9 +57,13 @@ bool net_expects(const struct net *n);
 /* Sleep until an interest can be served, somebody connects, or `ms` have passed. */
 void net_sleep(struct net *n, int ms);
 
-/* Look whether those that are waited for still live; opens a stream to whoever has none,
- * so that its end is seen. Returns the rank that has gone with `err` filled, or -1. */
+/* Look whether those that are waited for still live, by any stream there is with them;
+ * opens one to those that have none, but to a few only: who waits for anybody waits for
+ * thousands. Returns the rank that has gone with `err` filled, or -1. What it has sent
+ * may have come meanwhile: */
 int net_look(struct net *n, struct ddp_err *err);
+/* Is something awaited from this rank on a stream that is not there, or to be sent? */
+bool net_misses(const struct net *n, int rank);
 
 /* Ranks of which something is awaited: up to `max` into `ranks`; returns how many. */
 int net_awaited(const struct net *n, int *ranks, int max);

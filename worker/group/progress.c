@@ -314,7 +314,7 @@ static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *e
     if (group_progress(g, err) < 0)
         return -1;
     *err = how;
-    return *ended ? 0 : lost(g, culprit, err);
+    return *ended || !net_misses(g->net, culprit) ? 0 : lost(g, culprit, err);
 }
 
 enum { NAMED = 4, LISTED = 1024 };

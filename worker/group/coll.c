@@ -1,6 +1,7 @@
 /* worker/group/coll.c - see coll.h */
 #include "worker/group/coll.h"
 
+#include "common/err.h"
 #include "common/mem.h"
 #include "worker/group/group.h"
 #include "worker/group/reduce.h"
@@ -120,6 +121,37 @@ void coll_describe(uint32_t what, uint64_t bytes, char *text, size_t size)
                  kind == COLL_BROADCAST || kind == COLL_SCATTER ? " from rank %u"
                                                                 : " to rank %u",
                  what >> 12);
+}
+
+struct call coll_call(const struct coll *c, int size)
+{
+    return (struct call){
+        .number = c->number, .bytes = coll_agreed(c, size), .what = coll_what(c)};
+}
+
+bool coll_same(const struct call *a, const struct call *b)
+{
+    return a->number == b->number && a->what == b->what && a->bytes == b->bytes;
+}
+
+int coll_disagree(int rank, const struct call *mine, int other, const struct call *theirs,
+                  struct ddp_err *err)
+{
+    char first[128], second[128];
+    if (rank > other)
+        return coll_disagree(other, theirs, rank, mine, err);
+    coll_describe(mine->what, mine->bytes, first, sizeof first);
+    coll_describe(theirs->what, theirs->bytes, second, sizeof second);
+    if (mine->number == theirs->number)
+        return err_set(err,
+                       "the ranks disagree on collective #%llu: rank %d calls %s, rank "
+                       "%d calls %s",
+                       (unsigned long long)mine->number, rank, first, other, second);
+    return err_set(err,
+                   "the ranks disagree on a collective: rank %d calls %s as its #%llu, "
+                   "rank %d calls %s as its #%llu",
+                   rank, first, (unsigned long long)mine->number, other, second,
+                   (unsigned long long)theirs->number);
 }
 
 void coll_finish(struct coll *c)

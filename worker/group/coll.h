@@ -88,6 +88,12 @@ uint64_t coll_agreed(const struct coll *c, int size);
 /* Kind, type, operation and root in one word, and that word and the bytes as a text. */
 uint32_t coll_what(const struct coll *c);
 void coll_describe(uint32_t what, uint64_t bytes, char *text, size_t size);
+struct call coll_call(const struct coll *c, int size);
+bool coll_same(const struct call *a, const struct call *b);
+/* Two ranks call different things: the same words, whichever of them says it. Returns -1.
+ */
+int coll_disagree(int rank, const struct call *mine, int other, const struct call *theirs,
+                  struct ddp_err *err);
 void coll_finish(
     struct coll *c); /* frees what it owns; when it has ended, or never will */
 

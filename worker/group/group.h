@@ -42,6 +42,10 @@ struct backend;
 void row_append(struct row *row, struct ddp_request *r);
 bool row_remove(struct row *row, struct ddp_request *r); /* was it there? */
 
+enum {
+    CALLS = 64
+}; /* that one rank can be ahead of others and still say what it called */
+
 struct ddp_group {
     struct layout layout;
     char *name;                    /* owned */
@@ -59,6 +63,7 @@ struct ddp_group {
 
     struct ddp_request *first, *last; /* collectives under way, in order */
     uint64_t number;                  /* collectives started */
+    struct call calls[CALLS];         /* the last of them, by number */
     struct mailbox **mailbox;         /* owned, by rank; NULL until there is a message */
     struct mailbox *mailboxes;        /* those that exist */
     struct row any;                   /* to be received, from whomever */
@@ -72,6 +77,9 @@ struct ddp_group {
     struct ddp_err why;
 };
 
+/* The next collective: numbered, and in the row of those under way unless it has ended.
+ */
+void group_enter(struct ddp_group *g, struct ddp_request *r);
 /* Advance whatever can be. Returns -1 when the group breaks, or is broken. */
 int group_progress(struct ddp_group *g, struct ddp_err *err);
 /* The same for a caller who asks again and again instead of waiting: every now and then

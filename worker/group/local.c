@@ -35,17 +35,9 @@ int local_check(const struct shm *s, const struct coll *c, struct ddp_err *err)
         const struct shm_post *p = &s->rank[i].post[s->seq & 1];
         if (p->what == mine->what && p->bytes == mine->bytes)
             continue;
-        int low = i < s->me ? i : s->me, high = i < s->me ? s->me : i;
-        const struct shm_post *a = &s->rank[low].post[s->seq & 1];
-        const struct shm_post *b = &s->rank[high].post[s->seq & 1];
-        char first[128], second[128];
-        coll_describe(a->what, a->bytes, first, sizeof first);
-        coll_describe(b->what, b->bytes, second, sizeof second);
-        return err_set(
-            err,
-            "the ranks disagree on collective #%llu: rank %d calls %s, rank %d "
-            "calls %s",
-            (unsigned long long)c->number, s->ranks[low], first, s->ranks[high], second);
+        struct call here = {c->number, mine->bytes, mine->what};
+        struct call there = {c->number, p->bytes, p->what};
+        return coll_disagree(s->ranks[s->me], &here, s->ranks[i], &there, err);
     }
     return 0;
 }

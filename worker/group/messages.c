@@ -207,15 +207,10 @@ static int wrong_size(const struct mailbox *b, const struct ddp_request *r, size
 static int fits(const struct mailbox *b, const struct ddp_request *r, size_t bytes,
                 uint32_t what, struct ddp_err *err)
 {
-    if (what != r->what) {
-        char here[128], there[128];
-        coll_describe(r->what - 1, 0, here, sizeof here);
-        coll_describe(what - 1, 0, there, sizeof there);
-        return err_set(err,
-                       "the ranks disagree on a collective: rank %d calls %s, rank %d "
-                       "calls %s",
-                       r->group->layout.rank, here, b->rank, there);
-    }
+    struct call here = {(uint64_t)r->tag, 0, r->what - 1};
+    struct call there = {(uint64_t)r->tag, 0, what - 1};
+    if (what != r->what)
+        return coll_disagree(r->group->layout.rank, &here, b->rank, &there, err);
     return bytes == r->bytes ? 0 : wrong_size(b, r, bytes, err);
 }
 

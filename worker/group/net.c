@@ -102,7 +102,7 @@ static bool hello_sound(const struct net *n, const struct hello *h)
         differ |= h->token[i] ^ n->token[i];
     return !differ && memcmp(h->magic, hello_magic, sizeof h->magic) == 0 &&
            h->from >= 0 && h->from < n->layout->size && h->from != n->layout->rank &&
-           h->what >= 0 && h->what <= HELLO_ASK;
+           h->what >= 0 && h->what <= HELLO_CALL;
 }
 
 /* 1 when a newcomer has said all, 0 when more is to come, -1 when it is to be closed. */
@@ -114,7 +114,9 @@ static int listen_to(struct net *n, struct newcomer *c)
             if (!hello_sound(n, &c->said.hello))
                 return -1;
             if (c->said.hello.what == HELLO_TELL)
-                want = sizeof c->said;
+                want += sizeof c->said.news;
+            else if (c->said.hello.what == HELLO_CALL)
+                want += sizeof c->said.call;
         }
         if (c->got == want)
             return 1;
@@ -180,6 +182,8 @@ bool net_told(struct net *n, int *culprit, struct ddp_err *err)
         } else if (rc > 0 && c->said.hello.what == HELLO_ASK) {
             (void)!send(c->fd, n->entered, sizeof *n->entered,
                         MSG_NOSIGNAL | MSG_DONTWAIT);
+        } else if (rc > 0 && c->said.hello.what == HELLO_CALL) {
+            net_keep_call(n, c->said.hello.from, &c->said.call);
         } else if (rc > 0) {
             settle(n, c);
         }
@@ -411,6 +415,7 @@ void net_destroy(struct net *n)
         free(c);
     }
     close(n->listener);
+    net_forget_calls(n);
     free(n->interests);
     free(n->polled);
     free(n->turn);

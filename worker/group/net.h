@@ -27,6 +27,12 @@ enum { NET_TURN = 262144 };
 
 struct net;
 
+/* What a rank calls: one collective. */
+struct call {
+    uint64_t number, bytes;
+    uint32_t what; /* coll_what() */
+};
+
 /* Takes the listening socket out of `doors`. `entered` counts the collectives that this
  * rank has entered; both pointers are borrowed. */
 struct net *net_create(const struct layout *layout, struct meet_doors *doors,
@@ -76,6 +82,13 @@ void net_await_news(const struct net *n, int ms);
 /* Tell ranks of other hosts: all, or those that this rank has a stream with. */
 enum net_audience { NET_TO_ALL, NET_TO_NEIGHBOURS };
 void net_tell(struct net *n, int culprit, const char *why, enum net_audience audience);
+/* Tell ranks of which something is awaited, each once, what I call: some now, and more
+ * when asked again. One that calls something else may wait for somebody quite different,
+ * and would never find out by what comes to it. Nothing is waited for here. */
+void net_say_call(struct net *n, const struct call *mine);
+/* What another one has told that way of a collective that I have entered, too: false when
+ * there is nothing left. */
+bool net_hear_call(struct net *n, int *rank, struct call *theirs);
 /* Which ranks of other hosts have not entered collective `number`, or do not answer soon:
  * up to `max` into `late`; returns how many. */
 int net_ask(struct net *n, uint64_t number, int *late, int max);

@@ -66,17 +66,11 @@ static ssize_t flow_out(struct net *net, struct net_op *o, struct ddp_err *err)
 static int head_check(const struct net_op *o, struct ddp_err *err)
 {
     const struct head *mine = &o->head, *came = &o->flow.came;
-    if (came->magic == mine->magic && came->what == mine->what &&
-        came->bytes == mine->bytes && came->number == mine->number)
+    struct call here = {mine->number, mine->bytes, mine->what};
+    struct call there = {came->number, came->bytes, came->what};
+    if (came->magic == mine->magic && coll_same(&here, &there))
         return 0;
-    char here[128], there[128];
-    coll_describe(mine->what, mine->bytes, here, sizeof here);
-    coll_describe(came->what, came->bytes, there, sizeof there);
-    return err_set(err,
-                   "the ranks disagree on a collective: rank %d calls %s as its #%llu, "
-                   "rank %d calls %s as its #%llu",
-                   o->team[o->me], here, (unsigned long long)mine->number, o->flow.from,
-                   there, (unsigned long long)came->number);
+    return coll_disagree(o->team[o->me], &here, o->flow.from, &there, err);
 }
 
 /* Where the next bytes go, and how many are welcome. */

@@ -9,7 +9,8 @@
 /* What a connection is for, besides the channels. */
 enum {
     HELLO_TELL = NET_NCHANNELS, /* why a group broke */
-    HELLO_ASK                   /* how many collectives the other has entered */
+    HELLO_ASK,                  /* how many collectives the other has entered */
+    HELLO_CALL                  /* what I call */
 };
 
 struct hello {
@@ -34,8 +35,23 @@ struct newcomer {
     size_t got;
     struct {
         struct hello hello;
-        struct news news;
+        union {
+            struct news news;
+            struct call call;
+        };
     } said;
+};
+
+/* What another rank calls, until I have come that far. */
+struct heard {
+    struct heard *next;
+    int from;
+    struct call call;
+};
+
+/* A connection that is not ready to be told what I call. */
+struct saying {
+    int fd, rank;
 };
 
 struct interest {
@@ -58,8 +74,16 @@ struct net {
     const uint64_t *entered; /* borrowed from the group: collectives entered */
     bool told;               /* why another rank's group broke: */
     struct news news;
-    bool expects; /* one of the interests has no stream yet */
+    bool expects;          /* one of the interests has no stream yet */
+    struct heard *heard;   /* owned; one for each rank at most */
+    struct saying *saying; /* owned, as are the descriptors */
+    size_t nsaying;
+    uint64_t *said; /* owned, by rank: my last call that it was told of */
 };
+
+/* What others call, and what they are told that I do. */
+void net_keep_call(struct net *n, int from, const struct call *call);
+void net_forget_calls(struct net *n);
 
 /* What to say first when connecting to `rank`. */
 struct hello net_hello(const struct net *n, int rank, int what);

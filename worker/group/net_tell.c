@@ -1,6 +1,7 @@
-/* worker/group/net_tell.c - telling why a group broke, asking who has come how far
+/* worker/group/net_tell.c - telling why a group broke, asking who has come how far, and
+ * saying what one calls
  *
- * Both go over connections of their own, since the streams may be full or not yet open,
+ * All go over connections of their own, since the streams may be full or not yet open,
  * and to all at once: none may hold up the others. Whoever waits in a call of the library
  * hears them; a rank that does not answer is not in one.
  */
@@ -17,9 +18,11 @@
 #include <unistd.h>
 
 enum {
-    TELL_MS = 500,  /* for all who must be told that the group broke */
-    ASK_MS = 500,   /* for all to answer */
-    TELL_ALL = 1024 /* in larger groups, those that we have a stream with are told */
+    TELL_MS = 500,   /* for all who must be told that the group broke */
+    ASK_MS = 500,    /* for all to answer */
+    TELL_ALL = 1024, /* in larger groups, those that we have a stream with are told */
+    SAYINGS = 64,    /* ranks that are told at once what I call */
+    SAY_MS = 1       /* for their kernels to take the connections */
 };
 
 static int start_connect(const struct member *m)
@@ -173,4 +176,89 @@ int net_ask(struct net *n, uint64_t number, int *late, int max)
     free(q.p);
     free(q.came);
     return found;
+}
+
+/* ---- what is called ---- */
+
+void net_keep_call(struct net *n, int from, const struct call *call)
+{
+    struct heard *h = n->heard;
+    while (h && h->from != from)
+        h = h->next;
+    if (!h) {
+        h = xcalloc(1, sizeof *h);
+        h->from = from;
+        h->next = n->heard;
+        n->heard = h;
+    }
+    h->call = *call;
+}
+
+bool net_hear_call(struct net *n, int *rank, struct call *theirs)
+{
+    struct heard **at = &n->heard, *h;
+    while ((h = *at) && h->call.number > *n->entered)
+        at = &h->next;
+    if (!h)
+        return false;
+    *rank = h->from;
+    *theirs = h->call;
+    *at = h->next;
+    free(h);
+    return true;
+}
+
+static void start_saying(struct net *n, uint64_t number)
+{
+    const struct member *members = n->layout->members;
+    if (!n->said) {
+        n->said = xcalloc((size_t)n->layout->size, sizeof *n->said);
+        n->saying = xcalloc(SAYINGS, sizeof *n->saying);
+    }
+    for (size_t i = 0; i < n->ninterests && n->nsaying < SAYINGS; i++) {
+        int rank = n->interests[i].rank;
+        if (n->said[rank] == number)
+            continue;
+        n->said[rank] = number;
+        int fd = start_connect(&members[rank]);
+        if (fd >= 0)
+            n->saying[n->nsaying++] = (struct saying){fd, rank};
+    }
+}
+
+void net_say_call(struct net *n, const struct call *mine)
+{
+    struct pollfd p[SAYINGS];
+    size_t left = 0;
+    start_saying(n, mine->number);
+    for (size_t i = 0; i < n->nsaying; i++)
+        p[i] = (struct pollfd){.fd = n->saying[i].fd, .events = POLLOUT};
+    poll(p, n->nsaying, n->nsaying ? SAY_MS : 0);
+    for (size_t i = 0; i < n->nsaying; i++) {
+        struct {
+            struct hello hello;
+            struct call call;
+        } said = {net_hello(n, n->saying[i].rank, HELLO_CALL), *mine};
+        if (p[i].revents == 0) {
+            n->saying[left++] = n->saying[i];
+            continue;
+        }
+        /* one that does not take it will be missed for other reasons */
+        (void)!send(p[i].fd, &said, sizeof said, MSG_NOSIGNAL | MSG_DONTWAIT);
+        close(p[i].fd);
+    }
+    n->nsaying = left;
+}
+
+void net_forget_calls(struct net *n)
+{
+    while (n->heard) {
+        struct heard *h = n->heard;
+        n->heard = h->next;
+        free(h);
+    }
+    for (size_t i = 0; i < n->nsaying; i++)
+        close(n->saying[i].fd);
+    free(n->saying);
+    free(n->said);
 }

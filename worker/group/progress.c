@@ -22,10 +22,11 @@
 
 enum {
     LOOK_MS = 100,
-    BOTH_MS = 1,   /* between looks at the one while sleeping on the other */
-    NEWS_MS = 200, /* for the cause to come when a connection has closed */
-    GLANCE_MS = 5, /* between looks for it on this host */
-    KIN_US = 50    /* between turns of several groups */
+    SILENT_MS = 150, /* without anything coming, before others are told what we call */
+    BOTH_MS = 1,     /* between looks at the one while sleeping on the other */
+    NEWS_MS = 200,   /* for the cause to come when a connection has closed */
+    GLANCE_MS = 5,   /* between looks for it on this host */
+    KIN_US = 50      /* between turns of several groups */
 };
 
 static inline void cpu_relax(void)
@@ -150,6 +151,19 @@ static int advance(struct ddp_group *g, struct coll *c, int *culprit, struct ddp
     bool ours = (c->internal || c->kind == COLL_BARRIER) && g->backend->open;
     const struct backend *b = ours ? backend_of_layout(&g->layout) : g->backend;
     return b->advance(g, c, culprit, err);
+}
+
+void group_enter(struct ddp_group *g, struct ddp_request *r)
+{
+    r->coll.number = ++g->number;
+    g->calls[g->number % CALLS] = coll_call(&r->coll, g->layout.size);
+    if (r->ended)
+        return;
+    if (g->last)
+        g->last->next = r;
+    else
+        g->first = r;
+    g->last = r;
 }
 
 static void end_first(struct ddp_group *g)
@@ -389,7 +403,7 @@ static int list_awaited(const struct ddp_group *g, int *ranks)
 
 /* How long a wait may take, and how much to say when it has taken longer. */
 struct patience {
-    int64_t timeout_ms, began, looked;
+    int64_t timeout_ms, began, looked, moved;
     bool monitored;
 };
 
@@ -416,12 +430,29 @@ static int expired(struct ddp_group *g, const struct patience *p, struct ddp_err
     return group_break(g, -1, err);
 }
 
+/* Has somebody who waits said that he calls what I have called otherwise? */
+static bool contradicted(struct ddp_group *g, struct ddp_err *err)
+{
+    int other;
+    struct call theirs;
+    while (g->net && net_hear_call(g->net, &other, &theirs)) {
+        const struct call *mine = &g->calls[theirs.number % CALLS];
+        if (mine->number == theirs.number && !coll_same(mine, &theirs)) {
+            coll_disagree(g->layout.rank, mine, other, &theirs, err);
+            return true;
+        }
+    }
+    return false;
+}
+
 int group_hear(struct ddp_group *g, struct ddp_err *err)
 {
     int culprit;
     struct ddp_err why;
     if (!g->broken && told(g, &culprit, &why))
         pass_on(g, culprit, &why);
+    else if (!g->broken && contradicted(g, &why))
+        group_break(g, -1, &why);
     if (g->broken && err)
         *err = g->why;
     return g->broken ? -1 : 0;
@@ -433,7 +464,7 @@ static int hear(struct ddp_group *g, const bool *ended, struct ddp_err *err)
     int culprit;
     struct ddp_err theirs;
     if (!told(g, &culprit, &theirs))
-        return 0;
+        return contradicted(g, err) ? group_break(g, -1, err) : 0;
     if (group_progress(g, err) < 0) /* what failed may come after what we wait for */
         return -1;
     if (*ended)
@@ -454,6 +485,8 @@ static int attend(struct ddp_group *g, struct patience *p, const bool *ended,
         p->looked = now;
         if (look_around(g, ended, err) < 0)
             return -1;
+        if (g->net && g->first && now - p->moved >= SILENT_MS)
+            net_say_call(g->net, &g->calls[g->first->coll.number % CALLS]);
     }
     return !*ended && now - p->began >= p->timeout_ms ? expired(g, p, err) : 0;
 }
@@ -512,6 +545,7 @@ static int wait_until(struct ddp_group *g, const bool *ended, struct patience pa
         if (moved_ns == 0 || moved != moves(g)) {
             moved = moves(g);
             moved_ns = now;
+            patience.moved = now / 1000000;
         }
         bool sleepy = now - moved_ns >= g->spin_ns;
         if (!sleepy && now / 1000000 - patience.looked < LOOK_MS)

@@ -141,17 +141,10 @@ static void alone(const struct coll *c)
 static void start(struct ddp_group *g, struct ddp_request *r)
 {
     r->group = g;
-    r->coll.number = ++g->number;
-    if (is_alone(g, &r->coll)) {
+    r->ended = is_alone(g, &r->coll);
+    group_enter(g, r);
+    if (r->ended)
         alone(&r->coll);
-        r->ended = true;
-        return;
-    }
-    if (g->last)
-        g->last->next = r;
-    else
-        g->first = r;
-    g->last = r;
 }
 
 static int run(struct ddp_group *g, struct coll c, struct ddp_err *err)

@@ -1,0 +1,121 @@
+/* Ranks that call different collectives are told so, soon, whatever the two are: one may
+ * wait for a message that nobody sends, or for a rank that waits for a third one.
+ *
+ * Each pair is tried in a group of its own, made of all ranks; some pairs for each team,
+ * with DDP_TEST_PAIRS=all every one. */
+#include "tests/support/suite.h"
+#include "tests/worker/team.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ODD = 1, SOON_MS = 20000, ROOM = 20000 }; /* the groups' deadline is 60 s */
+
+static const struct team teams[] = {{.size = 2, .backend = "tcp"},
+                                    {.size = 3, .backend = "tcp"},
+                                    {.size = 4, .layout = "abaa"},
+                                    {.size = 3}};
+
+static float in[ROOM], out[ROOM];
+
+#define CALL(name, ...)                                       \
+    static int name(struct ddp_group *g, struct ddp_err *err) \
+    {                                                         \
+        return __VA_ARGS__;                                   \
+    }
+
+CALL(barrier, ddp_barrier(g, err))
+CALL(broadcast, ddp_broadcast(g, in, 64, DDP_F32, 0, err))
+CALL(broadcast_of_odd, ddp_broadcast(g, in, 64, DDP_F32, ODD, err))
+CALL(all_reduce, ddp_all_reduce(g, in, 64, DDP_F32, DDP_MAX, err))
+CALL(all_reduce_min, ddp_all_reduce(g, in, 64, DDP_F32, DDP_MIN, err))
+CALL(all_reduce_long, ddp_all_reduce(g, in, ROOM, DDP_F32, DDP_MAX, err))
+CALL(reduce, ddp_reduce(g, in, out, 64, DDP_F32, DDP_SUM, 0, err))
+CALL(all_gather, ddp_all_gather(g, in, out, 64, DDP_F32, err))
+CALL(reduce_scatter, ddp_reduce_scatter(g, in, out, 64, DDP_F32, DDP_SUM, err))
+CALL(gather, ddp_gather(g, in, out, 64, DDP_F32, 0, err))
+CALL(scatter, ddp_scatter(g, in, out, 64, DDP_F32, ODD, err))
+CALL(all_to_all, ddp_all_to_all(g, in, out, 64, DDP_F32, err))
+
+static const struct {
+    int (*call)(struct ddp_group *g, struct ddp_err *err);
+    const char *text;
+} calls[] = {
+    {barrier, "barrier"},
+    {broadcast, "broadcast of 256 bytes of f32 from rank 0"},
+    {broadcast_of_odd, "broadcast of 256 bytes of f32 from rank 1"},
+    {all_reduce, "all_reduce(max) of 256 bytes of f32"},
+    {all_reduce_min, "all_reduce(min) of 256 bytes of f32"},
+    {all_reduce_long, "all_reduce(max) of 80000 bytes of f32"},
+    {reduce, "reduce(sum) of 256 bytes of f32 to rank 0"},
+    {all_gather, "all_gather of "},
+    {reduce_scatter, "reduce_scatter(sum) of "},
+    {gather, "gather of f32 to rank 0"},
+    {scatter, "scatter of f32 from rank 1"},
+    {all_to_all, "all_to_all of f32"},
+};
+
+enum { NCALLS = ARRAY_LEN(calls), NPAIRS = NCALLS * NCALLS };
+
+/* One rank's call is another than the others'. Some end at once where nobody else has to
+ * do anything; the next call tells then. */
+static int try_pair(struct ddp_group *g, size_t others, size_t odd)
+{
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), size = ddp_group_size(g), all[8] = {0};
+    for (int i = 0; i < size; i++)
+        all[i] = i;
+    struct ddp_group *sub = ddp_group_sub(g, all, size, &err);
+    team_check(g, sub, "%s", err.text);
+    int64_t began = now_ms();
+    int rc = calls[rank == ODD ? odd : others].call(sub, &err);
+    while (rc == 0 && now_ms() - began < SOON_MS)
+        rc = ddp_barrier(sub, &err);
+    int took = (int)(now_ms() - began);
+    team_check(g, rc == -1 && took < SOON_MS, "%s and %s: %d, after %d ms: %s",
+               calls[others].text, calls[odd].text, rc, took, err.text);
+    team_check(g,
+               strstr(err.text, "the ranks disagree on ") &&
+                   strstr(err.text, "rank 1 calls "),
+               "%s and %s: %s", calls[others].text, calls[odd].text, err.text);
+    ddp_group_destroy(sub);
+    team_check(g, ddp_barrier(g, &err) == 0, "%s", err.text);
+    return took;
+}
+
+static void play(struct ddp_group *g, const void *arg)
+{
+    const char *how = getenv("DDP_TEST_PAIRS");
+    size_t step = how && strcmp(how, "all") == 0 ? 1 : 11, first = *(const size_t *)arg;
+    int longest = 0;
+    for (size_t i = step > 1 ? first * 3 + 1 : 0; i < NPAIRS; i += step) {
+        if (i / NCALLS == i % NCALLS)
+            continue;
+        int took = try_pair(g, i / NCALLS, i % NCALLS);
+        longest = took > longest ? took : longest;
+    }
+    if (ddp_group_rank(g) == 0)
+        printf("%d ranks (%s): told within %d ms\n", ddp_group_size(g),
+               ddp_group_backend(g), longest);
+}
+
+START_TEST(any_two_calls_are_told_apart)
+{
+    size_t first = (size_t)_i;
+    team_run(&teams[_i], play, &first);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("group disagree");
+    TCase *t = tcase_create("group disagree");
+    tcase_set_timeout(t, 280);
+    tcase_add_loop_test(t, any_two_calls_are_told_apart, 0, ARRAY_LEN(teams));
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -75,6 +75,7 @@ TEXT(pmix_version, f->pmix_nspace ? DDPRUN_PMIX_VERSION : NULL)
 TEXT(no_schizo, f->pmix_nspace ? "^orte,slurm,flux,jsm,alps,moab" : NULL)
 TEXT(one_if_crowded, f->crowded ? "1" : NULL)
 TEXT(pmi_fd, f->pmi_fd > 0 ? (snprintf(buf, 32, "%d", f->pmi_fd), buf) : NULL)
+TEXT(pmi_version, f->pmi_fd > 0 ? "1" : f->pmix_nspace ? "x" : NULL)
 TEXT(one_if_many, f->size >= MANY_RANKS ? "1" : NULL)
 
 static const struct row {
@@ -147,6 +148,8 @@ static const struct row {
      "1 where a host has more ranks than CPUs: ranks that wait give way"},
     {"PMI_FD", pmi_fd, IDENTITY, NAMES_PMI,
      "this rank's end of PMI-1 and PMI-2, for MPICH"},
+    {"MPIR_CVAR_PMI_VERSION", pmi_version, DEFAULT, NAMES_PMI,
+     "1, or x for PMIx: MPICH 5 does not choose where it finds both"},
     {"OMPI_COMM_WORLD_RANK", rank, IDENTITY, NAMES_OMPI, "the same as RANK"},
     {"OMPI_COMM_WORLD_SIZE", size, IDENTITY, NAMES_OMPI, "the same as WORLD_SIZE"},
     {"OMPI_COMM_WORLD_LOCAL_RANK", local_rank, IDENTITY, NAMES_OMPI,

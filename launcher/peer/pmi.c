@@ -65,12 +65,16 @@ char *pmi_space_name(int64_t deadline_ms, struct ddp_err *err)
     }
     if (ask(fd, "cmd=init pmi_version=1 pmi_subversion=1\n", "cmd=response_to_init", line,
             sizeof line, deadline_ms, err) < 0 ||
-        ask(fd, "cmd=get_my_kvsname\n", "cmd=my_kvsname kvsname=", line, sizeof line,
-            deadline_ms, err) < 0 ||
+        ask(fd, "cmd=get_my_kvsname\n", "cmd=my_kvsname", line, sizeof line, deadline_ms,
+            err) < 0 ||
         ask(fd, "cmd=finalize\n", "cmd=finalize_ack", rest, sizeof rest, deadline_ms,
             err) < 0)
         return NULL;
-    char *name = line + strlen("cmd=my_kvsname kvsname=");
-    name[strcspn(name, " ")] = '\0';
-    return xasprintf("hydra %s", name);
+    const char *name = strstr(line, " kvsname="); /* Hydra 5 says rc=0 before it */
+    if (!name) {
+        err_set(err, "PMI_FD=%d does not name its store: '%.80s'", fd, line);
+        return NULL;
+    }
+    name += strlen(" kvsname=");
+    return xasprintf("hydra %.*s", (int)strcspn(name, " "), name);
 }

@@ -104,6 +104,34 @@ static const struct {
     {"MPI_LOCALRANKID", "1"},
 };
 
+/* MPICH 5 gives up where it finds both services and is not told which to take. */
+static const struct {
+    int pmi_fd;
+    const char *pmix_nspace, *base, *version;
+} services[] = {
+    {63, "world", "", "1"},
+    {63, NULL, "", "1"},
+    {0, "world", "", "x"},
+    {0, NULL, "", NULL},
+    {63, "world", "MPIR_CVAR_PMI_VERSION=x", "x"},
+};
+
+START_TEST(mpich_is_told_which_service_to_take)
+{
+    struct rank_facts f = facts;
+    f.pmi_fd = services[_i].pmi_fd;
+    f.pmix_nspace = services[_i].pmix_nspace;
+    struct strv env = apply(&f, services[_i].base, "");
+    const char *version = strv_env_get(&env, "MPIR_CVAR_PMI_VERSION");
+    ck_assert_pstr_eq(version, services[_i].version);
+    f.rank_names = NAMES_ALL & ~(unsigned)NAMES_PMI;
+    strv_finish(&env);
+    env = apply(&f, "", "");
+    ck_assert_ptr_null(strv_env_get(&env, "MPIR_CVAR_PMI_VERSION"));
+    strv_finish(&env);
+}
+END_TEST
+
 START_TEST(a_rank_finds_what_it_needs)
 {
     struct strv env = apply(&facts, "PATH=/bin", "");
@@ -311,6 +339,7 @@ Suite *suite(void)
     Suite *s = suite_create("contract");
     TCase *t = tcase_create("contract");
     tcase_add_test(t, a_rank_finds_what_it_needs);
+    tcase_add_loop_test(t, mpich_is_told_which_service_to_take, 0, ARRAY_LEN(services));
     tcase_add_loop_test(t, what_is_there_is_kept_replaced_or_removed, 0,
                         ARRAY_LEN(meetings));
     tcase_add_test(t, options_change_what_is_set);

@@ -1,13 +1,17 @@
 /* Which start is this: alone, one of several, or one that would become several worlds? */
 #include "tests/support/suite.h"
 
+#include "common/duration.h"
 #include "common/mem.h"
 #include "launcher/peer/note.h"
 #include "launcher/peer/outer.h"
+#include "launcher/peer/pmi.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 /* "A=1 B=2": no blanks in values. */
 static void set_all(const char *env)
@@ -238,6 +242,44 @@ START_TEST(notes_arrive_whole_or_not_at_all)
 }
 END_TEST
 
+/* All a proxy says, at once; what we ask stays in the socket. */
+static const struct {
+    const char *answers, *name; /* or what is in the line that refuses them */
+} proxies[] = {
+    {"cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"
+     "cmd=my_kvsname kvsname=kvs_12_0\ncmd=finalize_ack\n",
+     "hydra kvs_12_0"},
+    {"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n"
+     "cmd=my_kvsname rc=0 kvsname=kvs_12_0_vm\ncmd=finalize_ack rc=0\n",
+     "hydra kvs_12_0_vm"},
+    {"cmd=response_to_init rc=0\ncmd=my_kvsname rc=0\ncmd=finalize_ack\n",
+     "does not name its store: 'cmd=my_kvsname rc=0'"},
+    {"cmd=response_to_init rc=0\ncmd=what\n",
+     "answers 'cmd=what' to 'cmd=get_my_kvsname'"},
+    {"cmd=response_to_init rc=0\n", "does not answer"},
+};
+
+START_TEST(a_proxy_names_its_start)
+{
+    int pair[2];
+    char number[16];
+    struct ddp_err err = {""};
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    snprintf(number, sizeof number, "%d", pair[0]);
+    setenv("PMI_FD", number, 1);
+    size_t n = strlen(proxies[_i].answers);
+    ck_assert_int_eq(write(pair[1], proxies[_i].answers, n), (ssize_t)n);
+    shutdown(pair[1], SHUT_WR);
+    char *name = pmi_space_name(now_ms() + 10000, &err);
+    ck_assert_msg(strstr(name ? name : err.text, proxies[_i].name) != NULL, "%s%s",
+                  name ? name : "", err.text);
+    ck_assert_int_eq(name != NULL, strncmp(proxies[_i].name, "hydra ", 6) == 0);
+    free(name);
+    close(pair[0]);
+    close(pair[1]);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("outer");
@@ -245,6 +287,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, starts_are_told_apart, 0, ARRAY_LEN(cases));
     tcase_add_test(t, sagemakers_file_comes_before_its_variables);
     tcase_add_test(t, notes_arrive_whole_or_not_at_all);
+    tcase_add_loop_test(t, a_proxy_names_its_start, 0, ARRAY_LEN(proxies));
     suite_add_tcase(s, t);
     return s;
 }

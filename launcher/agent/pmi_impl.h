@@ -32,12 +32,14 @@ struct pmi_server {
     const struct msg_share *share; /* borrowed */
     struct pmi_events events;
     void *arg;
+    char *space;                /* owned: name of the store of keys, one for a start */
     struct pmi_client *clients; /* owned, by local rank */
     struct pmi_keys *keys; /* owned: of all ranks, as of the last barrier, and ours */
     struct pmi_keys *node; /* owned: of this node alone, PMI-2 */
     struct pack news;      /* what was put here since then */
     uint32_t waiting;      /* clients in the barrier */
     uint32_t barriers;
+    bool asked; /* there are MPI programs among the ranks */
 };
 
 struct pmi_command {

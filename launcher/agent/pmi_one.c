@@ -29,7 +29,7 @@ static void one_appnum(struct pmi_client *c, const struct pmi_request *r)
 
 static void one_name(struct pmi_client *c, const struct pmi_request *r)
 {
-    pmi_answer(c, "cmd=my_kvsname kvsname=ddprun_%.100s rc=0\n", c->server->job->id);
+    pmi_answer(c, "cmd=my_kvsname kvsname=%s rc=0\n", c->server->space);
 }
 
 static void one_universe(struct pmi_client *c, const struct pmi_request *r)

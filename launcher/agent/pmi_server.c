@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -165,6 +166,7 @@ static void handle(struct pmi_client *c, struct pmi_request *r)
     const char *thread = c->second ? pmi_word(r, "thrid") : NULL;
     free(c->thread);
     c->thread = xstrdup(thread);
+    c->server->asked = true;
     const struct pmi_command *k = dialect(c)->commands;
     while (k->name && strcmp(k->name, name) != 0)
         k++;
@@ -274,6 +276,7 @@ struct pmi_server *pmi_server_create(struct loop *loop, const struct msg_job *jo
     struct pmi_server *s = xcalloc(1, sizeof *s);
     *s = (struct pmi_server){
         .loop = loop, .job = job, .share = share, .events = *events, .arg = arg};
+    s->space = xasprintf("ddprun_%.100s_%u", job->id, job->attempt);
     s->clients = xcalloc(share->nlocal, sizeof *s->clients);
     for (uint32_t i = 0; i < share->nlocal; i++)
         s->clients[i] = (struct pmi_client){
@@ -286,10 +289,29 @@ struct pmi_server *pmi_server_create(struct loop *loop, const struct msg_job *jo
     return s;
 }
 
+/* What MPICH 5 calls the memory that the ranks of a node share, by the FNV-1a hash of the
+ * store's name (its world_id). It is removed by the ranks, so that those who are killed
+ * leave it; the name is not used again. */
+static void remove_memory(const struct pmi_server *s)
+{
+    static const char *const names[] = {"mpich_shm", "mpich_vci"};
+    uint32_t world = 2166136261u;
+    for (const char *p = s->space; *p; p++)
+        world = (world ^ (uint8_t)*p) * 16777619u;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        char name[64];
+        snprintf(name, sizeof name, "/%s_%x_%u", names[i], world, s->share->node_rank);
+        if (shm_unlink(name) == 0)
+            log_debug("the ranks have left '%s'", name);
+    }
+}
+
 void pmi_server_destroy(struct pmi_server *s)
 {
     if (!s)
         return;
+    if (s->asked)
+        remove_memory(s);
     for (uint32_t i = 0; i < s->share->nlocal; i++) {
         struct pmi_client *c = &s->clients[i];
         client_close(c);
@@ -303,5 +325,6 @@ void pmi_server_destroy(struct pmi_server *s)
     pmi_keys_clear(&s->node);
     pack_finish(&s->news);
     free(s->clients);
+    free(s->space);
     free(s);
 }

@@ -53,7 +53,7 @@ static void two_fullinit(struct pmi_client *c, const struct pmi_request *r)
 
 static void two_getid(struct pmi_client *c, const struct pmi_request *r)
 {
-    char *rest = xasprintf("jobid=ddprun_%.100s;rc=0;", c->server->job->id);
+    char *rest = xasprintf("jobid=%s;rc=0;", c->server->space);
     answer(c, "job-getid", rest);
     free(rest);
 }

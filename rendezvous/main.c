@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/place.h"
+#include "common/stdout.h"
 #include "rendezvous/server/server.h"
 
 #include <argp.h>
@@ -230,6 +231,17 @@ static int announce(const char *path, int port, struct ddp_err *err)
     return rc;
 }
 
+/* What to do about the usual trouble; `error` is errno. */
+static void advise_on_port(int error, const struct opts *o, struct ddp_err *err)
+{
+    const struct ddp_err was = *err;
+    if (error == EADDRINUSE)
+        err_set(err,
+                "%s; 'ss -ltnp sport = :%d' shows who has it, --port 0 takes a free one "
+                "and prints it",
+                was.text, o->server.port);
+}
+
 static int program_run(const struct opts *o, struct ddp_err *err)
 {
     struct program p = {.grace_ms = o->grace_ms};
@@ -239,8 +251,10 @@ static int program_run(const struct opts *o, struct ddp_err *err)
     if (!p.loop)
         return -1;
     p.server = server_create(p.loop, &o->server, err);
-    if (!p.server)
+    if (!p.server) {
+        advise_on_port(errno, o, err);
         goto out;
+    }
     term = evsignal_new(loop_base(p.loop), SIGTERM, on_signal, &p);
     intr = evsignal_new(loop_base(p.loop), SIGINT, on_signal, &p);
     if (!term || !intr || event_add(term, NULL) < 0 || event_add(intr, NULL) < 0) {
@@ -265,6 +279,7 @@ int main(int argc, char **argv)
 {
     struct opts o = {.server = {.port = 29500, .notice = on_notice}, .grace_ms = 5000};
     struct ddp_err err;
+    stdout_must_arrive("ddpstored");
     argp_err_exit_status = EXIT_USAGE;
     argp_program_version = "ddpstored " DDPSTORED_VERSION;
     argp_parse(&argp, argc, argv, 0, NULL, &o);

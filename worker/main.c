@@ -4,6 +4,7 @@
  * through its environment, and without a launcher it is alone. What is shown comes from
  * rank 0; an error comes from the rank that has it.
  */
+#include "common/stdout.h"
 #include "worker/config.h"
 #include "worker/run.h"
 #include "worker/stop.h"
@@ -19,6 +20,7 @@ int main(int argc, char **argv)
 {
     struct train_config config;
     struct ddp_err err = {"no reason given"};
+    stdout_must_arrive("ddp-train");
     if (config_parse(argc, argv, &config, &err) < 0) {
         complain(&err);
         return EXIT_USAGE;

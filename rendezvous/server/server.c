@@ -292,7 +292,9 @@ struct server *server_create(struct loop *loop, const struct server_options *opt
     if (rc == 0 && event_add(&s->accepting, NULL) < 0)
         rc = err_set(err, "the event loop does not take the listening socket");
     if (rc < 0) {
+        int error = errno; /* of the port: our caller has advice on it */
         server_destroy(s);
+        errno = error;
         return NULL;
     }
     return s;

@@ -399,7 +399,17 @@ class Stored(unittest.TestCase):
         r = self.run_once("--port", str(port))
         self.assertEqual(r.returncode, 125)
         self.assertEqual(r.stderr.count("\n"), 1, r.stderr)
-        self.assertIn(f"cannot listen on port {port}: Address already in use", r.stderr)
+        self.assertIn(f"cannot listen on port {port}: Address already in use; ", r.stderr)
+        self.assertIn("--port 0 takes a free one", r.stderr)
+
+    def test_a_full_disk_under_its_version_is_a_failure(self):
+        for option in ("--version", "--help"):
+            with open("/dev/full", "w", encoding="ascii") as full:
+                r = subprocess.run([DDPSTORED, option], stdout=full, stderr=subprocess.PIPE,
+                                   text=True, timeout=PATIENCE)
+            self.assertEqual(r.returncode, 1)
+            self.assertEqual(r.stderr, "ddpstored: cannot write to stdout: "
+                                       "No space left on device\n")
 
     def test_bad_options_are_one_clear_line_each(self):
         for option, value, line in [

@@ -60,6 +60,13 @@ class Launchers(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("not all ranks have come in time", done.stdout + done.stderr)
 
+    def test_a_full_disk_under_its_help_is_a_failure(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            done = subprocess.run([TRAIN[0], "--help"], stdout=full, stderr=subprocess.PIPE,
+                                  text=True, timeout=120, check=False)
+        self.assertEqual((done.returncode, done.stderr), (
+            1, "ddp-train: cannot write to stdout: No space left on device\n"))
+
     def test_a_descriptor_that_is_closed_is_said(self):
         done = run(*TRAIN, PMI_FD="41", PMI_RANK="0", PMI_SIZE="2")
         self.assertEqual(done.returncode, 1)

@@ -1,0 +1,31 @@
+/* common/stdout.c - see stdout.h */
+#include "common/stdout.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *whose;
+
+static void at_the_end(void)
+{
+    /* closed by who started us: nobody wants it */
+    if (fcntl(STDOUT_FILENO, F_GETFD) < 0)
+        return;
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return;
+    fprintf(stderr, "%s: cannot write to stdout: %s\n", whose,
+            errno ? strerror(errno) : "it did not take everything");
+    _exit(EXIT_FAILURE);
+}
+
+void stdout_must_arrive(const char *program)
+{
+    whose = program;
+    if (atexit(at_the_end) != 0)
+        abort(); /* as mem.h does when memory is gone */
+}

@@ -135,7 +135,10 @@ static void fold_local(struct alloc *a)
     for (size_t i = 0; i < a->nnodes; i++) {
         struct alloc_node *n = &a->nodes[i];
         keep[i] = !n->local || !first;
-        if (n->local && first) {
+        if (n->local && first && first->slots_else > 0 && n->slots_else > 0) {
+            first->slots_else +=
+                n->slots_else; /* a scheduler's numbers: GPUs go before */
+        } else if (n->local && first) {
             int slots = (first->slots ? first->slots : 1) + (n->slots ? n->slots : 1);
             first->slots = slots < SLOTS_MAX ? slots : SLOTS_MAX;
             first->slots_by = SLOTS_SAID;

@@ -1,10 +1,12 @@
 /* launcher/alloc/lsf.c - the allocation of an LSF job
  *
- * $LSB_MCPU_HOSTS is "host1 4 host2 4"; $LSB_DJOB_HOSTFILE, a host a line for each slot,
- * stands in where that is too long to be set.
+ * $LSB_MCPU_HOSTS is "host1 4 host2 4"; a host that serves two parts of a compound
+ * request comes twice, and its slots add up. $LSB_DJOB_HOSTFILE, a host a line for each
+ * slot, stands in where that is too long to be set.
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "launcher/alloc/hostbook.h"
 #include "launcher/alloc/sched.h"
 
 #include <stdlib.h>
@@ -18,6 +20,9 @@ static bool detect(const struct opts *opts)
 
 static int read_pairs(const char *text, struct alloc *a, struct ddp_err *err)
 {
+    const struct host_place place = {
+        .source = "LSB_MCPU_HOSTS", .text = text, .len = strlen(text)};
+    struct hostbook *book = hostbook_create(a, REPEAT_ADDS);
     char *copy = xstrdup(text), *save = NULL;
     int rc = 0;
     for (const char *host = strtok_r(copy, " \t", &save); host && rc == 0;
@@ -25,22 +30,28 @@ static int read_pairs(const char *text, struct alloc *a, struct ddp_err *err)
         const char *slots = strtok_r(NULL, " \t", &save);
         char *end = NULL;
         long n = slots ? strtol(slots, &end, 10) : 0;
-        if (!slots || *end || n < 1 || n > 1 << 20) {
+        if (!slots || *end || n < 1 || n > SLOTS_MAX) {
             rc = err_set(err,
                          "LSB_MCPU_HOSTS='%s': host and number in turn is the form, and "
                          "'%s' has no number",
                          SHOWN(text), SHOWN(host));
         } else {
-            struct alloc_node *node = sched_add(a, "LSB_MCPU_HOSTS", host, err);
-            char *from = xasprintf("LSB_MCPU_HOSTS: %ld slots", n);
-            if (node)
-                sched_slots_else(node, (int)n, from);
-            else
-                rc = -1;
-            free(from);
+            const struct host_entry e = {.host = text + (host - copy),
+                                         .host_len = strlen(host),
+                                         .literal = true,
+                                         .slots = (int)n};
+            rc = sched_host_name(place.source, host, err);
+            rc = rc == 0 ? hostbook_add(book, &place, &e, err) : rc;
         }
     }
     free(copy);
+    hostbook_destroy(book);
+    for (size_t i = 0; rc == 0 && i < a->nnodes; i++) {
+        int slots = a->nodes[i].slots;
+        char *from = xasprintf("LSB_MCPU_HOSTS: %d slots", slots);
+        sched_slots_else(&a->nodes[i], slots, from);
+        free(from);
+    }
     if (rc == 0 && a->nnodes == 0)
         rc = err_set(err, "LSB_MCPU_HOSTS='%s' names no host", SHOWN(text));
     return rc;

@@ -16,16 +16,20 @@ const char *sched_env(const char *name)
     return value && *value ? value : NULL;
 }
 
-struct alloc_node *sched_add(struct alloc *alloc, const char *variable, const char *host,
-                             struct ddp_err *err)
+int sched_host_name(const char *variable, const char *host, struct ddp_err *err)
 {
     const char *p = host;
     while (isalnum((unsigned char)*p) || (*p && strchr("._-", *p)))
         p++;
     if (!*p && *host && *host != '-')
-        return alloc_add(alloc, host);
-    err_set(err, "%s: '%s' is no name of a host", variable, SHOWN(host));
-    return NULL;
+        return 0;
+    return err_set(err, "%s: '%s' is no name of a host", variable, SHOWN(host));
+}
+
+struct alloc_node *sched_add(struct alloc *alloc, const char *variable, const char *host,
+                             struct ddp_err *err)
+{
+    return sched_host_name(variable, host, err) < 0 ? NULL : alloc_add(alloc, host);
 }
 
 int sched_gpus(const char *name, const char *text, struct ddp_err *err)

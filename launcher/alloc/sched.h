@@ -17,8 +17,11 @@ const char *sched_env(const char *name);
 int sched_number(const char **p);
 enum { SCHED_COUNT_MAX = 1 << 20 };
 
-/* A node of that name, as `variable` has it; NULL with `err` when no host is called so.
- * Valid until the next one is added. */
+/* Can a host be called so, as `variable` has it? */
+int sched_host_name(const char *variable, const char *host, struct ddp_err *err);
+
+/* A node of that name; NULL with `err` when no host is called so. Valid until the next
+ * one is added. */
 struct alloc_node *sched_add(struct alloc *alloc, const char *variable, const char *host,
                              struct ddp_err *err);
 

@@ -154,6 +154,8 @@ static int gpus_of(struct alloc *a, struct ddp_err *err)
     const char *text = per_node ? per_node : here;
     if (!text)
         return gpus_by_list(a);
+    if (strcmp(text, "0") == 0)
+        return 0; /* none were asked for: tasks count */
     int n = sched_gpus(name, text, err);
     if (n <= 0)
         return n;

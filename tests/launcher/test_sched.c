@@ -78,6 +78,9 @@ static const struct {
      "n1 4; n2 4", NULL},
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_GPUS_ON_NODE=7 SLURM_GPUS=8", NULL,
      "SLURM_GPUS=8 over 2 nodes, 7 of them on this one"},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_GPUS_PER_NODE=0 SLURM_NTASKS=2 "
+     "SLURM_TASKS_PER_NODE=1(x2)", /* as 'salloc --gpus-per-node=0' has it */
+     "n1 (else 1); n2 (else 1)", NULL},
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-3] SLURM_TASKS_PER_NODE=5,1(x2) "
      "SLURM_NTASKS=7",
      "n1 (else 5); n2 (else 1); n3 (else 1)", NULL},
@@ -210,8 +213,7 @@ static const struct {
      NULL},
     {"n1 2 all.q@n1 0,0:0,1\nn1 8 big.q@n1 <NULL>\n", "n1 (else 10)", NULL},
     {"n1\t80\tall.q@n1\tUNDEFINED\r\n\n", "n1 (else 80)", NULL},
-    {"n1 40 a@n1 UNDEFINED\nn1.cluster 40 b@n1 UNDEFINED\n",
-     "n1 (else 80)", NULL},
+    {"n1 40 a@n1 UNDEFINED\nn1.cluster 40 b@n1 UNDEFINED\n", "n1 (else 80)", NULL},
     {"n1\n", NULL, "pe:1: 'n1 '"},
     {"n1 0 q U\n", NULL, "pe:1: 'n1 0'"},
     {"n1 -3 q U\n", NULL, "pe:1: 'n1 -3'"},
@@ -256,6 +258,8 @@ START_TEST(lsf_names_hosts_and_numbers_in_turn)
     setenv("LSB_JOBID", "3", 1);
     setenv("LSB_MCPU_HOSTS", "h1 4 h2 2 ", 1);
     check(&opts, "lsf", "h1 (else 4); h2 (else 2)");
+    setenv("LSB_MCPU_HOSTS", "h1 1 h2 4 h1 3", 1); /* a compound request */
+    check(&opts, "lsf", "h1 (else 4); h2 (else 4)");
     setenv("LSB_MCPU_HOSTS", "h1 4 h2", 1);
     check_refused(&opts, "'h2' has no number");
     char *dir = temp_dir(), *path = xasprintf("%s/djob", dir);

@@ -1,6 +1,7 @@
 /* launcher/agent/main.c - ddprun-agent: the agent of a host, and its guardian (guard.h)
  *
- * Started by ssh, or by a scheduler's own way. It reads its summons, forks, and the child becomes the agent.
+ * Started by ssh, or by a scheduler's own way. It reads its summons, forks, and the child
+ * becomes the agent.
  */
 #define LOG_SUBSYS "agent"
 #include "common/duration.h"

@@ -200,6 +200,8 @@ struct mates *mates_lead(const struct outer *o, int64_t deadline_ms, struct ddp_
             have++;
         else if (fd >= 0)
             close(fd);
+        else if (errno != EINTR && errno != EAGAIN && errno != ECONNABORTED)
+            rc = err_errno(err, "cannot hear the other copies on this node");
     }
     if (door >= 0)
         close(door);

@@ -149,7 +149,7 @@ enum { NAMED = 3 };
 static void note_unlike(struct unlike *u, const struct entry *e, size_t like,
                         const char *what)
 {
-    const char *name = e->f.item ? e->f.item : NULL;
+    const char *name = e->f.item;
     if (u->n++ >= NAMED)
         return;
     char *longer = u->names ? xasprintf("%s, ", u->names) : xstrdup("");

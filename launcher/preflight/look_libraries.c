@@ -87,7 +87,9 @@ static char *build_id(const char *path)
     bool elf = image_open(&m, path);
     for (unsigned i = 0; elf && !id && image_segment(&m, i, &seg); i++) {
         size_t at = seg.p_offset, end = at + seg.p_filesz;
-        while (seg.p_type == PT_NOTE && !id && end - at >= sizeof(Elf64_Nhdr)) {
+        /* padding may lead behind the end */
+        while (seg.p_type == PT_NOTE && !id && at <= end &&
+               end - at >= sizeof(Elf64_Nhdr)) {
             Elf64_Nhdr note;
             memcpy(&note, m.p + at, sizeof note);
             size_t name = at + sizeof note, desc = name + (note.n_namesz + 3U) / 4 * 4;

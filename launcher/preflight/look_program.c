@@ -39,8 +39,12 @@ char *run_output(const char *const *argv, char *const *env, const char *dir)
     close(out[1]);
     char *text = xcalloc(1, MOST + 1);
     size_t have = 0;
-    for (ssize_t n = 1; pid > 0 && n > 0 && have<MOST; have += n> 0 ? (size_t)n : 0)
-        n = read(out[0], text + have, MOST - have);
+    while (pid > 0 && have < MOST) {
+        ssize_t n = read(out[0], text + have, MOST - have);
+        if (n <= 0)
+            break;
+        have += (size_t)n;
+    }
     close(out[0]);
     int status = 0;
     if (pid < 0 || waitpid(pid, &status, 0) != pid ||

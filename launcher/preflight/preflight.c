@@ -33,6 +33,7 @@ struct preflight {
     struct msg_probe ask; /* owned */
     struct pre_node {
         bool asked, answered; /* in this round */
+        bool late;            /* once: its answers no longer say to which round */
         char *addr;           /* owned: where its end of the ring listens; NULL */
         uint32_t port;
     } * nodes;          /* owned */
@@ -91,7 +92,7 @@ int preflight_hear(struct preflight *p, unsigned node, const struct frame *f,
     if (msg_found_unpack(f, &m, err) < 0)
         return -1;
     if (m.check == FOUND_END) {
-        p->nodes[node].answered = true;
+        p->nodes[node].answered = !p->nodes[node].late;
         msg_found_finish(&m);
         preflight_next(p);
         return 0;
@@ -137,7 +138,8 @@ static void ask_nodes(struct preflight *p)
     }
 }
 
-/* Each about the next that is there and listens; the last about the first. */
+/* Each about the next that is there and listens; the last about the first. Who was late
+ * may answer the others, and is asked nothing more. */
 static void ask_ring(struct preflight *p, bool only_odd)
 {
     unsigned n = (unsigned)p->job->alloc->nnodes;
@@ -146,8 +148,9 @@ static void ask_ring(struct preflight *p, bool only_odd)
     strv_finish(&p->ask.env);
     p->ask.phase = PROBE_RING;
     for (unsigned i = 0; i < n; i++) {
-        if (!is_there(p, i) || (only_odd && !board_is_odd(p->board, i, latency) &&
-                                !board_is_odd(p->board, i, rate)))
+        if (!is_there(p, i) || p->nodes[i].late ||
+            (only_odd && !board_is_odd(p->board, i, latency) &&
+             !board_is_odd(p->board, i, rate)))
             continue;
         unsigned next = (i + 1) % n;
         while (next != i && (!is_there(p, next) || !p->nodes[next].addr))
@@ -234,7 +237,7 @@ static void on_late(evutil_socket_t fd, short what, void *arg)
         struct pre_node *pn = &p->nodes[i];
         if (!pn->asked || pn->answered || !is_there(p, i))
             continue;
-        pn->answered = true;
+        pn->answered = pn->late = true;
         add(p, i, "agent",
             (struct msg_found){.problem = xasprintf("has not answered all questions in "
                                                     "%d s; is it overloaded?",

@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include <utlist.h>
 
-enum { GUESTS_MAX = 256, PROVE_S = 10 };
+enum { GUESTS_MAX = 256, PROVE_S = 10, PAUSE_MS = 200 };
 
 struct guest {
     struct guests *guests; /* borrowed: whose list it is on */
@@ -37,8 +37,10 @@ struct guests {
     void *arg;
     int fd, port;
     struct event *knock; /* owned */
+    struct event *again; /* owned: the pause is over in which no descriptor was left */
     struct guest *list;  /* owned */
     size_t n, max;
+    bool paused; /* once */
 };
 
 static void guest_end(struct guest *c, const char *why)
@@ -130,6 +132,17 @@ void guests_add(struct guests *g, int fd)
     guest_create(g, fd);
 }
 
+/* Who knocks goes on knocking: without a pause the loop would do nothing but look. */
+static void guests_pause(struct guests *g)
+{
+    if (!g->paused)
+        log_warn("agents that call back have to wait: %s (raise 'ulimit -n')",
+                 strerror(errno));
+    g->paused = true;
+    event_del(g->knock);
+    event_add(g->again, &(struct timeval){0, PAUSE_MS * 1000});
+}
+
 static void guests_accept(struct guests *g)
 {
     for (;;) {
@@ -137,6 +150,9 @@ static void guests_accept(struct guests *g)
         socklen_t len = sizeof from;
         struct sockaddr *sa = (struct sockaddr *)&from;
         int fd = accept4(g->fd, sa, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0 &&
+            (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
+            guests_pause(g);
         if (fd < 0)
             return;
         if (g->n < g->max && (!g->knows || g->knows(sa, g->arg)))
@@ -149,6 +165,12 @@ static void guests_accept(struct guests *g)
 static void on_knock(evutil_socket_t fd, short what, void *arg)
 {
     guests_accept(arg);
+}
+
+static void on_again(evutil_socket_t fd, short what, void *arg)
+{
+    struct guests *g = arg;
+    event_add(g->knock, NULL);
 }
 
 void guests_calls(const struct guests *g, struct strv *out)
@@ -197,7 +219,8 @@ struct guests *guests_create_at(struct loop *loop, const struct secret *key,
         return NULL;
     }
     g->knock = event_new(loop_base(loop), g->fd, EV_READ | EV_PERSIST, on_knock, g);
-    if (!g->knock || event_add(g->knock, NULL) < 0)
+    g->again = evtimer_new(loop_base(loop), on_again, g);
+    if (!g->knock || !g->again || event_add(g->knock, NULL) < 0)
         abort(); /* as mem.h does when memory is gone */
     return g;
 }
@@ -210,6 +233,8 @@ void guests_destroy(struct guests *g)
         guest_end(g->list, NULL);
     if (g->knock)
         event_free(g->knock);
+    if (g->again)
+        event_free(g->again);
     if (g->fd >= 0)
         close(g->fd);
     secret_wipe(&g->key, sizeof g->key);

@@ -14,10 +14,21 @@
 
 enum { READ_MS = 5000 };
 
-char *summons_file_write(const char *words, struct ddp_err *err)
+/* Another host is to find it, whatever folder its agent starts in: an absolute path. */
+static char *summons_path(void)
 {
     const char *home = getenv("HOME");
-    char *path = xasprintf("%s/.ddprun-XXXXXX", home && *home ? home : ".");
+    if (home && *home == '/')
+        return xasprintf("%s/.ddprun-XXXXXX", home);
+    char *here = getcwd(NULL, 0);
+    char *path = xasprintf("%s/.ddprun-XXXXXX", here ? here : "");
+    free(here);
+    return path;
+}
+
+char *summons_file_write(const char *words, struct ddp_err *err)
+{
+    char *path = summons_path();
     int fd = mkostemp(path, O_CLOEXEC); /* 0600 */
     size_t n = strlen(words);
     if (fd < 0) {
@@ -26,6 +37,8 @@ char *summons_file_write(const char *words, struct ddp_err *err)
         return NULL;
     }
     ssize_t done = write(fd, words, n);
+    if (done >= 0 && done != (ssize_t)n)
+        errno = ENOSPC; /* part of so few bytes: there was no room for the rest */
     if (close(fd) < 0 || done != (ssize_t)n) {
         err_errno(err, "cannot write the summons for agents to '%s'", path);
         unlink(path);

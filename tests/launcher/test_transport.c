@@ -317,6 +317,15 @@ START_TEST(a_file_of_summons_is_for_its_user_alone)
     ck_assert_ptr_nonnull(strstr(err.text, "is the home directory not shared?"));
     setenv("HOME", "/nonesuch", 1);
     ck_assert_ptr_null(summons_file_write(words, &err));
+    free(path);
+    /* without a home: where others find it, wherever they look from */
+    unsetenv("HOME");
+    ck_assert_int_eq(chdir(home), 0);
+    path = summons_file_write(words, &err);
+    ck_assert_msg(path != NULL, "%s", err.text);
+    ck_assert_int_eq(path[0], '/');
+    ck_assert_int_eq(chdir("/"), 0);
+    ck_ok(summons_file_read(path, &t, &err), err);
     free(words);
     free(path);
     free(home);

@@ -68,7 +68,8 @@ struct engine_result {
     struct step_sums sums; /* over the ranks */
     float loss;            /* this rank's own mean */
     float loss_scale;      /* fp16: of the next step; else 0 */
-    char where[64]; /* where on this rank the first bad number stood; "": nowhere */
+    char where[64]; /* where on this rank the first bad number stood; "": nowhere, */
+    int depth;      /* and how far through the model that is */
 };
 
 struct engine;

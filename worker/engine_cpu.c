@@ -249,7 +249,7 @@ static void take_batch(struct engine *e, const struct engine_step *s, int i,
     result->sums.loss += loss * pass.scale;
     result->sums.correct += (float)correct;
     if (bad && !*result->where)
-        model_find_bad(bad, of, result->where, sizeof result->where);
+        result->depth = model_find_bad(bad, of, result->where, sizeof result->where);
 }
 
 static int ceil_div(int a, int b)

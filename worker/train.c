@@ -43,11 +43,26 @@ static double learning_rate(const struct run *run)
                                         run->c->epochs);
 }
 
+/* With --sync-batch-norm one rank's bad number is soon everybody's. Where it stands
+ * nearest to the data it began. */
+static int began_here(const struct run *run, const struct engine_result *result,
+                      bool *here, struct ddp_err *err)
+{
+    bool bad = !isfinite(result->loss);
+    int32_t mine = bad && *result->where ? result->depth : INT32_MAX - bad, first = mine;
+    int rc = ddp_all_reduce(run->group, &first, 1, DDP_I32, DDP_MIN, err);
+    *here = bad && mine == first;
+    return rc;
+}
+
 static int refuse_bad_loss(struct run *run, const struct engine_result *result,
                            struct ddp_err *err)
 {
     int rc = 0;
-    if (!isfinite(result->loss))
+    bool here;
+    if (began_here(run, result, &here, err) < 0)
+        return -1;
+    if (here)
         rc = err_set(err,
                      "rank %d: the loss is %g at step %" PRIu64 ", epoch %" PRId64
                      "; first bad: %s: try a lower --lr than %g, or --on-nan skip",

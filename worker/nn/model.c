@@ -413,11 +413,11 @@ int model_find_bad(struct model *m, const struct batch *b, char *text, size_t si
         for (size_t j = 0; j < ARRAY_LEN(w); j++)
             if (w[j] && !m->k->finite(m->weights + w[j]->offset, w[j]->count, false)) {
                 snprintf(text, size, "'%s'", w[j]->name);
-                return 0;
+                return 2 * i + 1;
             }
         if (!m->k->finite(l->y, l->floats * (size_t)b->n, l->image)) {
             snprintf(text, size, "the output of '%s'", l->spec->name);
-            return 0;
+            return 2 * i + 2;
         }
     }
     return -1;

@@ -167,7 +167,9 @@ void model_observe(struct model *m, model_span_fn span, void *arg);
 
 /* After a step whose loss is not a finite number: the first place, in the order of
  * computation, that holds such a one, as "the output of 'conv2'" or "the weights of
- * 'fc1'". -1 when there is none. */
+ * 'fc1'". How far that is: 0 in the data, then more with each layer. -1 when there is
+ * none.
+ */
 int model_find_bad(struct model *m, const struct batch *b, char *text, size_t size);
 
 /* Loss and right answers without gradients and dropout. */

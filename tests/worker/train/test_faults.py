@@ -274,6 +274,14 @@ def a_loss_that_is_no_number_ends_all_ranks():
     assert re.search(r"first bad: (the output of )?'\w+(\.\w+)?'", said), results
 
 
+def a_bad_number_that_spreads_is_told_by_whose_it_was():
+    """Norms over all ranks make rank 1's data a bad loss of rank 0, too."""
+    results = run(2, *QUIET, "--model", "resnet18", "--batch-size", 4, "--sync-batch-norm",
+                  each=lambda r: ("--normalize", "0/1e-40" if r else "0/1"))
+    one_line(results, 1, "rank 1: the loss is")
+    assert "at step 1, epoch 1; first bad: the data" in results[1].err, results
+
+
 def bad_steps_can_be_left_out():
     results = run(2, "--plot", "none", "--lr", 1e6, "--optimizer", "sgd", "--momentum", 0.9,
                   "--epochs", 1, "--on-nan", "skip", "--log", "log")
@@ -299,7 +307,8 @@ main([a_resumed_run_goes_on_to_the_bit, a_resumed_run_goes_on_within_an_epoch,
       a_full_disk_below_stdout_is_an_error_and_a_reader_that_left_is_none,
       the_rank_that_has_the_error_ends_first,
       a_full_disk_ends_all_ranks_and_keeps_the_old_checkpoint,
-      a_loss_that_is_no_number_ends_all_ranks, bad_steps_can_be_left_out,
+      a_loss_that_is_no_number_ends_all_ranks,
+      a_bad_number_that_spreads_is_told_by_whose_it_was, bad_steps_can_be_left_out,
       a_schedulers_warning_is_a_checkpoint_and_a_code_to_go_on,
       a_late_rank_is_waited_for_as_long_as_was_asked,
       a_large_checkpoint_is_written_by_all_ranks_and_resumed_by_any_number, wrong_options_are_exit_code_2])

@@ -59,7 +59,7 @@ struct output {
     struct sink *sinks[2];    /* owned; may be one and the same */
     struct screen screens[2]; /* of each; the first when they are one */
     struct event *prompt;     /* owned: shows partial lines; NULL without a terminal */
-    bool raw;                 /* neither tags nor times: bytes pass as they are */
+    bool raw;                 /* one rank, no times: bytes pass as they are */
     bool tags, times;
     int nranks;
     struct rank *ranks;      /* owned */
@@ -519,7 +519,7 @@ struct output *output_create(struct loop *loop, const struct opts *opts, int nra
     int shown = choose_ranks(o, opts);
     o->tags = with_tags(opts, shown);
     o->times = opts->timestamp_output;
-    o->raw = !o->tags && !o->times;
+    o->raw = shown < 2 && !o->tags && !o->times;
     if (opts->output_filename)
         o->files = rankfiles_create(opts->output_filename, nranks, host_of, arg, err);
     open_sinks(o, loop);

@@ -55,6 +55,12 @@ class Lines(LaunchTest):
         off = self.sh(2, "echo x", "--tag-output=off")
         self.assertEqual(off.out, "x\nx\n")
 
+    def test_lines_are_whole_without_tags(self):
+        """A line and its end written one after the other, as an unbuffered print() does."""
+        launch = self.sh(4, "for i in 1 2 3 4 5; do printf x; sleep 0.01; echo; done",
+                         "--tag-output=off")
+        self.assertEqual(launch.out, "x\n" * 20)
+
     def test_timestamps(self):
         launch = self.sh(2, "echo x", "--timestamp-output")
         for line in launch.out.splitlines():

@@ -273,6 +273,7 @@ static bool listed(const struct strv *names, const char *name, size_t len)
 /* One application of the table. */
 struct apply {
     const struct rank_facts *facts;
+    const struct strv *base;
     const struct strv *user_set;
     void (*note)(const struct env_note *n, void *arg);
     void *arg;
@@ -296,8 +297,13 @@ static const char *value_of(const struct row *row, const struct rank_facts *f,
 }
 
 /* What a value that is there already is worth against ours. */
-static bool stays(const struct row *row, const char *old, bool user)
+static bool stays(const struct apply *a, const struct row *row, const char *old,
+                  bool user)
 {
+    const struct rank_facts *f = a->facts;
+    if (old && !user && row->value == ncpus && f->local_size > 1 &&
+        strtol(old, NULL, 10) > f->ncpus && envfwd_of_chunk(a->base->v, old))
+        return false; /* what PBS gives to all ranks of a node together */
     return old && (row->kind == DEFAULT || (row->kind == WISH && user));
 }
 
@@ -322,7 +328,7 @@ static void carry(const struct apply *a, const char *entry, struct strv *env)
     bool user = listed(a->user_set, entry, len);
     const struct row *row = find_row(entry, len);
     const char *value = row ? value_of(row, a->facts, buf) : NULL;
-    if (value && !stays(row, old, user)) {
+    if (value && !stays(a, row, old, user)) {
         if (strcmp(value, old) != 0)
             tell(a, row->name, ENV_REPLACED, old, user);
         return; /* set below, from the table */
@@ -350,7 +356,7 @@ void contract_apply(const struct rank_facts *facts, const struct strv *base,
                     const struct strv *user_set, struct strv *env,
                     void (*note)(const struct env_note *n, void *arg), void *arg)
 {
-    const struct apply a = {facts, user_set, note, arg};
+    const struct apply a = {facts, base, user_set, note, arg};
     char buf[32];
     bool there[ARRAY_LEN(rows)] = {false};
     for (size_t i = 0; i < base->n; i++) {

@@ -52,6 +52,10 @@ static const struct {
     {"ROCR_VISIBLE_DEVICES", "likewise"},
     {"SLURM_TOPOLOGY_ADDR*", "the place of this node in the network"},
     {"SLURMD_NODENAME", "the name of this node"},
+    {"PBS_NODENUM", "the number of this node in its job"},
+    {"PBS_TASKNUM", "what MOM counts on this node"},
+    {"PBS_MOMPORT", "the MOM of this node"},
+    {"NCPUS", "the CPUs that PBS gives to a job on this node"},
 };
 
 static size_t name_len(const char *entry)
@@ -90,17 +94,30 @@ void envfwd_print(void (*line)(const char *text, void *arg), void *arg)
     }
 }
 
+static const char *value_in(char *const *env, const char *name, size_t len)
+{
+    for (; *env; env++) {
+        if (name_len(*env) == len && memcmp(*env, name, len) == 0 && (*env)[len] == '=')
+            return *env + len + 1;
+    }
+    return NULL;
+}
+
+bool envfwd_of_chunk(char *const *env, const char *threads)
+{
+    const char *chunk = value_in(env, "PBS_JOBID", strlen("PBS_JOBID"))
+                            ? value_in(env, "NCPUS", strlen("NCPUS"))
+                            : NULL;
+    return chunk && threads && strcmp(chunk, threads) == 0;
+}
+
 /* The value that -x gives `name`: its own, or the one of the environment. */
 static void export_one(const char *what, char *const *environ_, struct strv *env,
                        struct strv *user_set, struct strv *missing)
 {
     size_t len = name_len(what);
     char *name = xstrndup(what, len);
-    const char *value = what[len] == '=' ? what + len + 1 : NULL;
-    for (char *const *e = environ_; !value && *e; e++) {
-        if (name_len(*e) == len && memcmp(*e, what, len) == 0 && (*e)[len] == '=')
-            value = *e + len + 1;
-    }
+    const char *value = what[len] == '=' ? what + len + 1 : value_in(environ_, what, len);
     struct strv *list = value ? user_set : missing;
     if (value)
         strv_env_set(env, name, value);
@@ -112,10 +129,14 @@ static void export_one(const char *what, char *const *environ_, struct strv *env
 void envfwd_collect(char *const *environ_, const struct strv *export_env, bool travels,
                     struct strv *env, struct strv *user_set, struct strv *missing)
 {
+    static const char threads[] = "OMP_NUM_THREADS";
     for (char *const *e = environ_; *e; e++) {
         if ((*e)[name_len(*e)] == '=' && !(travels && why_stays(*e, name_len(*e))))
             strv_push(env, *e);
     }
+    if (travels &&
+        envfwd_of_chunk(environ_, value_in(environ_, threads, strlen(threads))))
+        strv_env_set(env, threads, NULL);
     for (size_t i = 0; i < export_env->n; i++)
         export_one(export_env->v[i], environ_, env, user_set, missing);
 }

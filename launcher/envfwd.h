@@ -18,6 +18,10 @@
 void envfwd_collect(char *const *environ_, const struct strv *export_env, bool travels,
                     struct strv *env, struct strv *user_set, struct strv *missing);
 
+/* Has PBS made this value of OMP_NUM_THREADS? It is the CPUs of a whole chunk ($NCPUS),
+ * however many ranks (mpiprocs) share these, and each node has its own. */
+bool envfwd_of_chunk(char *const *env, const char *threads);
+
 /* The table, a row a line, for --show-env. */
 void envfwd_print(void (*line)(const char *text, void *arg), void *arg);
 

@@ -32,6 +32,10 @@ static const char *const state_names[] = {"new",    "gathering", "preparing", "r
 /* ms, for what an agent that was killed has left */
 enum { ORPHANS_MS = 3000 };
 
+/* A scheduler tells every process of its job to end, and the job's script tells us once
+ * more: a TERM so soon after the first order is no second one. */
+enum { SAME_ORDER_MS = 5000 };
+
 void job_move(struct job *j, enum job_state to, const char *why)
 {
     log_debug("%s -> %s: %s", state_names[j->state], state_names[to], why);
@@ -43,6 +47,10 @@ void job_move(struct job *j, enum job_state to, const char *why)
 static void on_end_signal(int sig, void *arg)
 {
     struct job *j = arg;
+    int64_t now = now_ms();
+    if (sig == SIGTERM && j->interrupts == 1 && now - j->told_ms < SAME_ORDER_MS)
+        return;
+    j->told_ms = now;
     j->interrupts++;
     if (j->interrupts == 1)
         job_fail(j, (struct cause){.kind = CAUSE_SIGNAL,

@@ -98,7 +98,8 @@ struct job {
     struct meeting *meetings; /* owned: of nodes that wait for others (meet.c) */
     struct cause cause;       /* the first one of this attempt */
     struct restart restart;
-    int interrupts; /* how often we were told to end */
+    int interrupts;  /* how often we were told to end */
+    int64_t told_ms; /* when, last */
     bool reported;
     bool output_failed;
     int verdict;       /* exit code of a job without a cause: of --preflight */

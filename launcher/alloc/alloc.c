@@ -237,6 +237,7 @@ struct alloc *alloc_read(const struct opts *opts, struct ddp_err *err)
         return NULL;
     struct alloc *a = xcalloc(1, sizeof *a);
     a->source = source->name;
+    a->slots_hint = source->slots_hint;
     if (source->read(opts, a, err) < 0)
         goto fail;
     if (opts->hosts && source != &alloc_hosts_arg && hosts_arg_filter(opts, a, err) < 0)

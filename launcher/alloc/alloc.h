@@ -35,8 +35,9 @@ struct alloc_node {
 struct alloc {
     struct alloc_node *nodes; /* owned */
     size_t nnodes, room;
-    const char *source;   /* name of the source: "hostfile", "-H", "local", "slurm" */
-    bool scheduler_owned; /* we may choose from it, but not leave it */
+    const char *source;     /* name of the source: "hostfile", "-H", "local", "slurm" */
+    const char *slots_hint; /* of the source, or NULL */
+    bool scheduler_owned;   /* we may choose from it, but not leave it */
 };
 
 /* One way of finding out. Rows of the table in alloc.c; adding a scheduler is one file
@@ -54,6 +55,7 @@ struct alloc_source {
     /* What its jobs run is started on one of their own nodes: elsewhere its variables
      * have come along from somewhere. */
     bool at_home;
+    const char *slots_hint; /* what says how many ranks belong on a node; NULL: host:N */
 };
 
 extern const struct alloc_source alloc_hostfile, alloc_hosts_arg, alloc_local;

@@ -243,5 +243,11 @@ static int read_slurm(const struct opts *opts, struct alloc *a, struct ddp_err *
     return read_job(a, err) < 0 || gpus_of(a, err) < 0 ? -1 : 0;
 }
 
-const struct alloc_source alloc_slurm = {"slurm", detect, read_slurm, "SLURM_JOB_ID",
-                                         "SLURMD_NODENAME"};
+const struct alloc_source alloc_slurm = {
+    .name = "slurm",
+    .detect = detect,
+    .read = read_slurm,
+    .job_var = "SLURM_JOB_ID",
+    .node_var = "SLURMD_NODENAME",
+    .slots_hint = "--ntasks-per-node of the job",
+};

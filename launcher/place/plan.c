@@ -44,8 +44,9 @@ static int cap_of(const struct draft *d, const struct alloc_node *node, int *cap
     if (wanted > node->slots && counted && !d->opts->oversubscribe)
         return err_set(
             err,
-            "%d ranks per node, but '%s' has %d slots (%s); --oversubscribe allows more",
-            wanted, node->name, node->slots, node->slots_from);
+            "%d ranks per node, but '%s' has %d slot%s (%s); --oversubscribe allows more",
+            wanted, node->name, node->slots, node->slots == 1 ? "" : "s",
+            node->slots_from);
     if (node->max_slots && *cap > node->max_slots)
         return err_set(err, "%d ranks on '%s', but its max_slots is %d", *cap, node->name,
                        node->max_slots);
@@ -96,9 +97,10 @@ static int find_np(struct draft *d, struct ddp_err *err)
                        d->np, per_node(o), d->nnodes, d->total);
     return err_set(err,
                    "%d ranks, but %zu host%s %ld slot%s; --oversubscribe allows more, "
-                   "slots=N or host:N says how many belong there",
+                   "%s says how many belong there",
                    d->np, d->nnodes, d->nnodes == 1 ? " has" : "s have", d->total,
-                   d->total == 1 ? "" : "s");
+                   d->total == 1 ? "" : "s",
+                   d->alloc->slots_hint ? d->alloc->slots_hint : "slots=N or host:N");
 }
 
 /* One after the other from each node in turn. */

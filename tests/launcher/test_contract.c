@@ -160,6 +160,17 @@ static const struct {
     {"OMP_NUM_THREADS=3", "OMP_NUM_THREADS", "OMP_NUM_THREADS", "3",
      "OMP_NUM_THREADS kept (user); "},
     {"OMP_NUM_THREADS=12", "", "OMP_NUM_THREADS", "12", ""},
+    /* PBS: the CPUs of all ranks of a node, if they are more than one has */
+    {"PBS_JOBID=1 NCPUS=48 OMP_NUM_THREADS=48", "", "OMP_NUM_THREADS", "12",
+     "OMP_NUM_THREADS replaced; "},
+    {"PBS_JOBID=1 NCPUS=48 OMP_NUM_THREADS=24", "", "OMP_NUM_THREADS", "24",
+     "OMP_NUM_THREADS kept; "},
+    {"PBS_JOBID=1 NCPUS=4 OMP_NUM_THREADS=4", "", "OMP_NUM_THREADS", "4",
+     "OMP_NUM_THREADS kept; "},
+    {"PBS_JOBID=1 NCPUS=48 OMP_NUM_THREADS=48", "OMP_NUM_THREADS", "OMP_NUM_THREADS",
+     "48", "OMP_NUM_THREADS kept (user); "},
+    {"NCPUS=48 OMP_NUM_THREADS=48", "", "OMP_NUM_THREADS", "48",
+     "OMP_NUM_THREADS kept; "},
     {"PYTHONUNBUFFERED=", "", "PYTHONUNBUFFERED", "", "PYTHONUNBUFFERED kept; "},
     {"CUDA_VISIBLE_DEVICES=2,3", "", "CUDA_VISIBLE_DEVICES", "2,3", ""},
     {"NCCL_SOCKET_IFNAME=ib0", "", "NCCL_SOCKET_IFNAME", "ib0", ""},
@@ -310,6 +321,27 @@ START_TEST(machine_bound_names_stay)
 }
 END_TEST
 
+/* What PBS makes on each node. */
+START_TEST(the_chunk_of_a_pbs_job_stays)
+{
+    static char *const chunk[] = {(char[]){"PBS_JOBID=7.head"}, (char[]){"NCPUS=8"},
+                                  (char[]){"OMP_NUM_THREADS=8"},
+                                  (char[]){"PBS_NODENUM=0"}, NULL};
+    static char *const asked[] = {(char[]){"PBS_JOBID=7.head"}, (char[]){"NCPUS=8"},
+                                  (char[]){"OMP_NUM_THREADS=4"}, NULL};
+    struct strv none = {0}, env = {0};
+    envfwd_collect(chunk, &none, true, &env, NULL, NULL);
+    ck_assert_uint_eq(env.n, 1);
+    strv_finish(&env);
+    envfwd_collect(asked, &none, true, &env, NULL, NULL);
+    ck_assert_str_eq(strv_env_get(&env, "OMP_NUM_THREADS"), "4");
+    strv_finish(&env);
+    envfwd_collect(chunk, &none, false, &env, NULL, NULL);
+    ck_assert_uint_eq(env.n, 4);
+    strv_finish(&env);
+}
+END_TEST
+
 START_TEST(exported_names_travel_whatever_they_are)
 {
     struct strv x = {0}, env = {0}, user = {0}, missing = {0};
@@ -346,6 +378,7 @@ Suite *suite(void)
     tcase_add_test(t, rank_names_narrow_the_set);
     tcase_add_test(t, the_printed_table_is_complete);
     tcase_add_test(t, machine_bound_names_stay);
+    tcase_add_test(t, the_chunk_of_a_pbs_job_stays);
     tcase_add_test(t, exported_names_travel_whatever_they_are);
     suite_add_tcase(s, t);
     return s;

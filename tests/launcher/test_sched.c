@@ -246,6 +246,8 @@ START_TEST(pbs_counts_the_lines_of_a_host)
     set_all("PBS_JOBID=2.server");
     setenv("PBS_NODEFILE", path, 1);
     check(&opts, "pbs", "n1 (else 2); n2 (else 1)");
+    write_file(path, "n1\nn2\n"); /* nobody has said how many ranks a node gets */
+    check(&opts, "pbs", "n1; n2");
     free(path);
     free(dir);
 }

@@ -101,6 +101,16 @@ class Launcher(LaunchTest):
         launch.wait()
         self.assert_ended(launch, 143)
 
+    def test_sigterm_of_a_scheduler_and_of_a_script_is_one_order(self):
+        launch = self.running(
+            "trap 'sleep 1; echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done")
+        launch.signal(signal.SIGTERM)
+        time.sleep(0.1)  # or both would be one to the kernel
+        launch.signal(signal.SIGTERM)
+        launch.wait()
+        self.assert_ended(launch, 143)
+        self.assertEqual(launch.out.count("saved\n"), 2)
+
     def test_other_signals_are_passed_on(self):
         launch = self.running("trap 'echo got; exit 0' USR1; echo up; while :; do sleep 0.1; done")
         launch.signal(signal.SIGUSR1)

@@ -51,7 +51,8 @@ static void say_command(struct commands *c, const unsigned *nodes, size_t n)
     struct strv argv = {0};
     c->transport->command(c->hosts, nodes, n, &argv);
     char *text = shell_join(argv.v);
-    strv_pushf(&c->lines, "%s: %s", c->from, text);
+    strv_pushf(&c->lines, "%s: %s%s", c->from, text,
+               c->transport->by_file ? " --summons FILE" : "");
     free(text);
     strv_finish(&argv);
 }

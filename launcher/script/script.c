@@ -88,6 +88,7 @@ static void set_numbers(struct strv *values, const struct request *r)
     set_number(values, "ranks", r->ranks);
     set_number(values, "ranks_per_node", r->ranks_per_node);
     set_number(values, "cpus_per_rank", r->cpus_per_rank);
+    set_number(values, "threads", r->cpus_per_rank > 0 ? r->cpus_per_rank : 1);
     set_number(values, "cpus_per_node", r->cpus_per_node);
     set_number(values, "slots", (int64_t)r->nodes * r->cpus_per_node);
     set_number(values, "all_ranks", (int64_t)r->nodes * r->ranks_per_node);

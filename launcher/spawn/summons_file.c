@@ -32,7 +32,9 @@ char *summons_file_write(const char *words, struct ddp_err *err)
     int fd = mkostemp(path, O_CLOEXEC); /* 0600 */
     size_t n = strlen(words);
     if (fd < 0) {
-        err_errno(err, "cannot write the summons for agents to '%s'", path);
+        err_errno(err,
+                  "cannot write the summons for agents to '%s' (--start ssh needs none)",
+                  path);
         free(path);
         return NULL;
     }

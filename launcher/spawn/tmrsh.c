@@ -4,10 +4,13 @@
  * run the command on a host of $PBS_NODEFILE, waits for it, and ends with its exit status
  * (255: its own failure). No shell reads the command. Nothing is passed on: the task has
  * no stdin, its output goes to the job's own files, and it does not end with pbs_tmrsh.
- * Hence the summons in a file, and an agent that ends with its link alone. Written from
- * the manual, and tested with a stand-in that does what it says: no PBS was at hand.
+ * Hence the summons in a file, and an agent that ends with its link alone. As OpenPBS 23
+ * has it; its MOM says nothing readable of a command that it cannot run there, and ends
+ * the task with 254.
  */
 #include "launcher/spawn/transport.h"
+
+#include "launcher/spawn/program.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +24,8 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
     strv_push(argv, hosts->agent);
 }
 
+enum { MOM_CANNOT_RUN = 254 };
+
 static void diagnose(const struct host *host, const char *agent, const char *said,
                      int status, struct diagnosis *d)
 {
@@ -32,6 +37,9 @@ static void diagnose(const struct host *host, const char *agent, const char *sai
         snprintf(d->text, sizeof d->text,
                  "%s: the agent there has failed; why stands in the job's own error file",
                  host->name);
+    else if (!said[0] && WIFEXITED(status) && WEXITSTATUS(status) == MOM_CANNOT_RUN)
+        diagnose_otherwise(host, agent, "pbs_tmrsh", said, W_EXITCODE(EXIT_NOT_FOUND, 0),
+                           d);
     else
         diagnose_otherwise(host, agent, "pbs_tmrsh", said, status, d);
 }

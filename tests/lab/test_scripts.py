@@ -44,7 +44,8 @@ class ScriptTest(LabTest):
             [hosts.LAB, "exec", "-l", "-u", "alice", "node001", "env", "-C", self.folder.name,
              "bash", "-c", command],
             env=hosts.LAB_HOSTS.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, timeout=250, check=False, text=True)
+            stderr=subprocess.STDOUT, timeout=250, check=False, text=True,
+            errors="replace")
         self.assertEqual(done.returncode != 0, fails, f"{command}: {done.stdout}")
         return done.stdout
 
@@ -73,7 +74,8 @@ class ScriptTest(LabTest):
         with open(path, encoding="utf-8", errors="replace") as text:
             return text.read()
 
-    def page(self, name, submits):
+    def page(self, name, submits, out="ddp-train-{}.out",
+             number=r"^(?:Submitted batch job |Your job )?(\d+)\b"):
         """Every command of a page of doc/ that begins with one of ours or the scheduler's, in
         turn, in one shell. Those that need the internet are left out, and so are examples of
         what is refused, which stand behind a '$'."""
@@ -85,12 +87,11 @@ class ScriptTest(LabTest):
         self.write("page.sh", "set -ex\nexport PATH="
                    f"{hosts.LAB_HOSTS.bin}:$PATH\n" + "\n".join(lines) + "\n")
         self.alice("bash page.sh >page.out 2>&1 || { cat page.out; exit 1; }")
-        jobs = re.findall(r"^(?:Submitted batch job |Your job )?(\d+)\b", self.said("page.out"),
-                          re.MULTILINE)
+        jobs = re.findall(number, self.said("page.out"), re.MULTILINE)
         self.assertEqual(len(jobs), submits, self.said("page.out"))
         for job in jobs:
-            self.wait_for(f"ddp-train-{job}.out", "images/s|scaling.svg", 120)
-        self.assertIn("ranks       2 over", self.said(f"ddp-train-{jobs[0]}.out"))
+            self.wait_for(out.format(job), "images/s|scaling.svg", 120)
+        self.assertIn("ranks       2 over", self.said(out.format(jobs[0])))
         logs = os.listdir(os.path.join(self.folder.name, "logs", f"ddp-train-{jobs[0]}"))
         self.assertLessEqual({"job.log", "rank.0.out"}, set(logs))
         for made in ("digits.safetensors", "scaling/scaling.svg"):
@@ -116,7 +117,7 @@ class ScriptTest(LabTest):
 
     def all_said(self):
         """By the jobs of this test, for whoever has to find out why it failed."""
-        return self.alice("tail -n 20 *.out logs/*/job.log 2>&1 || true")
+        return self.alice("tail -n 20 *.o[0-9]* *.out logs/*/job.log 2>&1 || true")
 
 
 class Slurm(ScriptTest):

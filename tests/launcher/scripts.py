@@ -48,7 +48,7 @@ class Scripts(unittest.TestCase):
             '--output-filename "$log" ./train --lr 0.1 &')
         self.assert_lines(
             self.made("--script", "pbs", *ask),
-            "#PBS -l select=4:ncpus=4:ngpus=4:mpiprocs=4", "#PBS -l walltime=02:00:00")
+            "#PBS -l select=4:ncpus=4:ngpus=4:mpiprocs=4:ompthreads=1", "#PBS -l walltime=02:00:00")
         self.assert_lines(
             self.made("--script", "lsf", *ask),
             '#BSUB -n 16', '#BSUB -R "span[ptile=4]"', '#BSUB -gpu "num=4"', "#BSUB -W 02:00")

@@ -324,10 +324,10 @@ END_TEST
 /* What PBS makes on each node. */
 START_TEST(the_chunk_of_a_pbs_job_stays)
 {
-    static char *const chunk[] = {(char[]){"PBS_JOBID=7.head"}, (char[]){"NCPUS=8"},
+    char *const chunk[] = {(char[]){"PBS_JOBID=7.head"}, (char[]){"NCPUS=8"},
                                   (char[]){"OMP_NUM_THREADS=8"},
                                   (char[]){"PBS_NODENUM=0"}, NULL};
-    static char *const asked[] = {(char[]){"PBS_JOBID=7.head"}, (char[]){"NCPUS=8"},
+    char *const asked[] = {(char[]){"PBS_JOBID=7.head"}, (char[]){"NCPUS=8"},
                                   (char[]){"OMP_NUM_THREADS=4"}, NULL};
     struct strv none = {0}, env = {0};
     envfwd_collect(chunk, &none, true, &env, NULL, NULL);

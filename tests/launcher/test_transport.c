@@ -272,6 +272,9 @@ static const struct {
      "n3: PBS says it is not a node of this job"},
     {&transport_tmrsh, "", 125 << 8,
      "n3: the agent there has failed; why stands in the job's own error file"},
+    {&transport_tmrsh, "", 254 << 8, /* MOM's, when exec has failed */
+     "n3: the agent '/agent' is not there; install ddprun in the same place, or name its "
+     "agent by --agent"},
     {&transport_tmrsh, "", 127 << 8,
      "n3: the agent '/agent' is not there; install ddprun in the same place, or name its "
      "agent by --agent"},

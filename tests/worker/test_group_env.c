@@ -133,6 +133,16 @@ static const struct {
      0,
      0,
      "LOCAL_RANK is '1x': not a number of 0 or more"},
+    /* the script of a PBS job, and what pbsdsh starts in it */
+    {{"PBS_JOBID", "7.head", "PBS_TASKNUM", "1"}, NULL, 0, 1, -1, NULL},
+    {{"PBS_JOBID", "7.head", "PBS_TASKNUM", "20000001"},
+     NULL,
+     0,
+     0,
+     0,
+     "PBS_TASKNUM=20000001: one of the tasks that pbsdsh has started, and it does not say "
+     "how many they are; start them by ddprun, or set RANK=0 and WORLD_SIZE=1 if it is the "
+     "only one"},
 };
 
 static int at;

@@ -3,7 +3,8 @@
  * Between groupStart and groupEnd operations are noted; at the end all of them run: first
  * every rank shows what it gives, then everybody takes what it wants, then all meet. It
  * is an NCCL in what is called and what comes out, and in that ranks that do not call the
- * same wait (here: ten seconds, then an error). */
+ * same wait (here: ten seconds, then an error). The rank in FAKE_NCCL_DEAF never comes
+ * out of ncclCommInitRank. */
 #include "worker/group/reduce.h"
 
 #include <fcntl.h>
@@ -239,6 +240,9 @@ int ncclCommInitRank(struct comm **comm, int size, struct nccl_id id, int rank)
     *comm = c;
     if (atomic_fetch_add(&c->all->came, 1) == size - 1)
         shm_unlink(id.bytes); /* all have it */
+    const char *deaf = getenv("FAKE_NCCL_DEAF");
+    while (deaf && atoi(deaf) == rank)
+        pause(); /* one that never comes to meet the others */
     return meet(c);
 }
 

@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,6 +161,44 @@ START_TEST(memory_of_the_other_kind_is_refused)
 }
 END_TEST
 
+/* One never comes back from the call by which NCCL's ranks meet; the library knows no
+ * deadline there, we do, and all say the same. The deadline is also that of coming as far
+ * as that call, which on a busy machine takes its time: then once more, with a later one.
+ */
+static bool all_give_up(struct ddp_group *g, int64_t timeout_ms)
+{
+    static const char cause[] = ": ncclCommInitRank: the 3 ranks have not met within ";
+    struct ddp_err err = {""};
+    char all[3][sizeof err.text], mine[sizeof err.text] = "";
+    struct ddp_group_options o = {
+        .rank = -1, .backend = "nccl", .name = "deaf", .timeout_ms = timeout_ms};
+    team_check(g, !ddp_group_init(&o, &err), "met one who never came");
+    const char *why = strstr(err.text, cause);
+    snprintf(mine, sizeof mine, "%s", why ? why : "");
+    ok(ddp_all_gather(g, mine, all, sizeof mine, DDP_U8, &err));
+    for (int r = 0; r < 3; r++) {
+        if (!all[r][0])
+            return false;
+        team_check(g, strcmp(all[r], all[0]) == 0, "'%s' and '%s'", all[0], all[r]);
+    }
+    return true;
+}
+
+static void deaf_case(struct ddp_group *g, const void *arg)
+{
+    int64_t timeout_ms = 500;
+    setenv("FAKE_NCCL_DEAF", "1", 1);
+    for (; timeout_ms < 60000 && !all_give_up(g, timeout_ms); timeout_ms *= 4)
+        ;
+    team_check(g, timeout_ms < 60000, "NCCL was never the cause");
+}
+
+START_TEST(a_meeting_of_nccl_has_a_deadline)
+{
+    team_run(&(struct team){.size = 3, .layout = _i ? "aab" : NULL}, deaf_case, NULL);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("nccl");
@@ -167,6 +206,7 @@ Suite *suite(void)
     tcase_set_timeout(t, 250);
     tcase_add_loop_test(t, collectives_of_device_memory, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, messages_of_device_memory, 0, ARRAY_LEN(teams));
+    tcase_add_loop_test(t, a_meeting_of_nccl_has_a_deadline, 0, 2);
     tcase_add_loop_test(t, memory_of_the_other_kind_is_refused, 0, 2);
     suite_add_tcase(s, t);
     return s;

@@ -133,6 +133,18 @@ int cuda_open(int device, struct ddp_err *err)
     return check(cuda.set_context(context), "cuCtxSetCurrent", err);
 }
 
+void *cuda_context(void)
+{
+    void *context = NULL;
+    return cuda.context(&context) == 0 ? context : NULL;
+}
+
+void cuda_use_context(void *context)
+{
+    if (context)
+        cuda.set_context(context);
+}
+
 int cuda_stream_create(cuda_stream *s, struct ddp_err *err)
 {
     return check(cuda.stream_create(s, NON_BLOCKING), "cuStreamCreate", err);

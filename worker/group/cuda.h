@@ -21,6 +21,9 @@ bool cuda_is_device(const void *p);
 
 /* Load libcuda; a context of the calling thread is used, or that of device `device`. */
 int cuda_open(int device, struct ddp_err *err);
+/* The context of the calling thread; in another thread, to use the same (NULL: as is). */
+void *cuda_context(void);
+void cuda_use_context(void *context);
 int cuda_stream_create(cuda_stream *s, struct ddp_err *err);
 int cuda_event_create(cuda_event *e, struct ddp_err *err);
 void cuda_stream_destroy(cuda_stream s);

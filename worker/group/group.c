@@ -145,11 +145,23 @@ static int choose(const char *name, const struct backend **backend, struct ddp_e
                          name);
 }
 
+/* The others must not wait for one that cannot come. */
+static int cannot_open(struct ddp_group *g, struct ddp_err *err)
+{
+    char who[128];
+    if (g->layout.size == 1 || g->broken)
+        return -1;
+    err_prefix(err, "%s", layout_who(&g->layout, g->layout.rank, who, sizeof who));
+    return group_break(g, -1, err);
+}
+
 int group_open_backend(struct ddp_group *g, struct ddp_err *err)
 {
+    struct ddp_err unwanted;
+    err = err ? err : &unwanted;
     if (!g->backend || !g->backend->open)
         g->backend = backend_of_layout(&g->layout);
-    return g->backend->open ? g->backend->open(g, err) : 0;
+    return g->backend->open && g->backend->open(g, err) < 0 ? cannot_open(g, err) : 0;
 }
 
 struct ddp_group *ddp_group_init(const struct ddp_group_options *options,

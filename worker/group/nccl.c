@@ -7,11 +7,16 @@
  * NCCL group, so that both sides may isend before either receives; NCCL knows no tags, it
  * pairs in order.
  *
+ * The call by which the ranks of NCCL meet is made aside, in a thread of its own, and
+ * given up at the group's deadline.
+ *
  * What a caller has queued on a stream must have been done before it calls: as with host
  * memory, the buffer belongs to the request until it has ended.
  */
 #include "worker/group/backend.h"
 
+#include "common/aside.h"
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/group/cuda.h"
@@ -60,6 +65,7 @@ static struct {
 
 /* Their numbers. */
 enum { IN_PROGRESS = 7, BYTES = 1 };
+enum { GLANCE_MS = 5 }; /* between looks at who else may have failed */
 static const int their_types[] = {
     [DDP_F32] = 7, [DDP_F64] = 8, [DDP_I32] = 2,  [DDP_I64] = 4,
     [DDP_U8] = 1,  [DDP_F16] = 6, [DDP_BF16] = 9, [DDP_I8] = 0};
@@ -139,6 +145,57 @@ static void nccl_close(struct ddp_group *g)
     g->foreign = NULL;
 }
 
+/* ncclCommInitRank(), which waits for the others and knows no deadline. */
+struct init {
+    void *context, *comm;
+    struct nccl_id id;
+    int size, rank, rc;
+};
+
+static void call_init(void *copy)
+{
+    struct init *i = copy;
+    cuda_use_context(i->context);
+    i->rc = nccl.init(&i->comm, i->size, i->id, i->rank);
+}
+
+/* As long as the deadline allows, and nobody else has failed. */
+static int await_init(struct ddp_group *g, struct aside *a, void **comm,
+                      struct ddp_err *err)
+{
+    const struct init *done;
+    bool ended = false;
+    int64_t until = now_ms() + g->timeout_ms;
+    while (!(done = aside_done(a, GLANCE_MS))) {
+        if (group_poll(g, &ended, err) < 0)
+            return -1;
+        if (now_ms() < until)
+            continue;
+        err_set(err,
+                "ncclCommInitRank: the %d ranks have not met within %g s: look at "
+                "NCCL_SOCKET_IFNAME, and at what NCCL_DEBUG=INFO says",
+                g->layout.size, (double)g->timeout_ms / 1000);
+        return group_break(g, -1, err); /* the same words from each */
+    }
+    *comm = done->rc == 0 ? done->comm : NULL;
+    return check(done->rc, "ncclCommInitRank", err);
+}
+
+static int init_comm(struct ddp_group *g, struct nccl *n, struct nccl_id id,
+                     struct ddp_err *err)
+{
+    struct init i = {cuda_context(), NULL, id, g->layout.size, g->layout.rank, 0};
+    struct aside *a = aside_begin(call_init, &i, sizeof i, err);
+    if (!a)
+        return -1;
+    g->npending++; /* so that it is looked whether the others live */
+    int rc = await_init(g, a, &n->comm, err);
+    if (!g->broken)
+        g->npending--;
+    aside_end(a);
+    return rc;
+}
+
 static int nccl_open(struct ddp_group *g, struct ddp_err *err)
 {
     struct nccl_id id = {{0}};
@@ -153,8 +210,7 @@ static int nccl_open(struct ddp_group *g, struct ddp_err *err)
         cuda_event_create(&n->of_coll, err) < 0 ||
         cuda_event_create(&n->of_batch, err) < 0)
         return -1;
-    return check(nccl.init(&n->comm, g->layout.size, id, g->layout.rank),
-                 "ncclCommInitRank", err);
+    return init_comm(g, n, id, err);
 }
 
 /* ---- collectives ---- */

@@ -77,9 +77,10 @@ struct job {
     struct job_link {
         struct link *link; /* owned */
         struct job_link *next;
-    } * links;          /* owned: all of them */
-    struct link *local; /* borrowed: the one to our own agent; NULL: none */
-    pid_t local_pid;    /* 0: none, or reaped */
+    } * links;           /* owned: all of them */
+    uint64_t send_round; /* what goes to all nodes goes once over each link */
+    struct link *local;  /* borrowed: the one to our own agent; NULL: none */
+    pid_t local_pid;     /* 0: none, or reaped */
     struct event *timeout, *report_timer, *leave_timer; /* owned */
     struct event *mate_gone; /* owned; NULL: no other ddprun waits on this machine */
 

@@ -17,15 +17,6 @@ bool job_node_there(const struct job_node *n)
     return n->via && !n->lost;
 }
 
-static bool link_seen_before(const struct job *j, size_t node)
-{
-    for (size_t i = 0; i < node; i++) {
-        if (job_node_there(&j->nodes[i]) && j->nodes[i].via == j->nodes[node].via)
-            return true;
-    }
-    return false;
-}
-
 void job_send(struct job *j, unsigned node, enum msg_type type, const struct pack *k)
 {
     if (node != NODE_ALL) {
@@ -33,8 +24,9 @@ void job_send(struct job *j, unsigned node, enum msg_type type, const struct pac
             link_send_pack(j->nodes[node].via, type, node, k);
         return;
     }
+    j->send_round++;
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (job_node_there(&j->nodes[i]) && !link_seen_before(j, i))
+        if (job_node_there(&j->nodes[i]) && link_first(j->nodes[i].via, j->send_round))
             link_send_pack(j->nodes[i].via, type, NODE_ALL, k);
     }
 }

@@ -35,6 +35,7 @@ struct link {
     struct evbuffer *records;          /* owned: sealed input, NULL on a bare link */
     bool flush_posted, over_high, closed, freeing;
     int64_t heard_ms;
+    uint64_t round; /* the last that link_first() was asked about */
 };
 
 static void seal_out(struct link *l)
@@ -239,6 +240,13 @@ void link_flush(struct link *l, int64_t deadline_ms)
         if (link_queued(l) == 0 || left <= 0 || poll(&p, 1, (int)left) == 0)
             return;
     }
+}
+
+bool link_first(struct link *l, uint64_t round)
+{
+    bool first = l->round != round;
+    l->round = round;
+    return first;
 }
 
 int64_t link_heard_ms(const struct link *l)

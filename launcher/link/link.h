@@ -59,6 +59,10 @@ size_t link_queued(const struct link *l); /* bytes that wait to be written */
 /* Write what is queued, waiting until `deadline_ms` if it must be: before an exit. */
 void link_flush(struct link *l, int64_t deadline_ms);
 
+/* Is it the first time that `round`, counted by the caller from 1, comes to this link?
+ * For who goes over all nodes, many of which may be behind one link. */
+bool link_first(struct link *l, uint64_t round);
+
 /* Monotonic ms of the last byte received. */
 int64_t link_heard_ms(const struct link *l);
 

@@ -1,6 +1,7 @@
 /* launcher/alloc/flux.c - see flux.h */
 #include "launcher/alloc/flux.h"
 
+#include "common/await.h"
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/hostlist.h"
@@ -12,14 +13,13 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <poll.h>
-#include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ASK_MS = 20000, ANSWER_MAX = 16 << 20 };
+enum { ASK_MS = 20000, END_MS = 5000, ANSWER_MAX = 16 << 20 };
 
 extern char **environ;
 
@@ -46,7 +46,7 @@ static int add_gpus(const json_t *entry, const struct idset *all, struct alloc *
     for (size_t s = 0; rc == 0 && n > 0 && s < all->n; s++) {
         for (int r = all->spans[s].lo; r <= all->spans[s].hi; r++, at++) {
             if (idset_has(&ranks, r))
-                sched_slots(&a->nodes[at], n, "flux resource R: its GPUs");
+                sched_slots(&a->nodes[at], n, "its GPUs, as Flux says");
         }
     }
     idset_finish(&ranks);
@@ -104,25 +104,33 @@ int flux_parse(const char *text, size_t size, struct alloc *a, struct ddp_err *e
                  : err_set(err, "line %d, column %d: %s", why.line, why.column, why.text);
     if (root)
         json_decref(root);
-    return rc < 0 ? err_prefix(err, "'flux resource R'") : 0;
+    return rc < 0 ? err_prefix(err, "Flux's list of resources") : 0;
 }
 
 /* --- asking for it ------------------------------------------------------------------ */
 
-static pid_t start_flux(int *out, struct ddp_err *err)
+/* What a job's tasks find in FLUX_URI is the instance that runs the job, with all its
+ * nodes; the script of a batch job is the first process of an instance of its own. */
+static pid_t start_flux(const char *job, int *out, struct ddp_err *err)
 {
-    char *argv[] = {(char[]){"flux"}, (char[]){"resource"}, (char[]){"R"},
-                    (char[]){"-s"},   (char[]){"up"},       NULL};
+    char *instance[] = {(char[]){"flux"}, (char[]){"resource"}, (char[]){"R"},
+                        (char[]){"-s"},   (char[]){"up"},       NULL};
+    char *id = xstrdup(job ? job : "");
+    char *task[] = {instance[0], (char[]){"job"}, (char[]){"info"},
+                    id,          instance[2],     NULL};
     posix_spawn_file_actions_t actions;
     int fds[2];
-    pid_t pid;
-    if (pipe2(fds, O_CLOEXEC) < 0)
+    pid_t pid = -1;
+    if (pipe2(fds, O_CLOEXEC) < 0) {
+        free(id);
         return err_errno(err, "cannot make a pipe");
+    }
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, fds[1], STDOUT_FILENO);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    int rc = posix_spawnp(&pid, "flux", &actions, NULL, argv, environ);
+    int rc = posix_spawnp(&pid, "flux", &actions, NULL, job ? task : instance, environ);
     posix_spawn_file_actions_destroy(&actions);
+    free(id);
     close(fds[1]);
     *out = fds[0];
     if (rc == 0)
@@ -164,26 +172,24 @@ static char *read_answer(int fd, size_t *size)
 
 static int read_flux(const struct opts *opts, struct alloc *a, struct ddp_err *err)
 {
-    int out = -1, status = 0;
+    const char *job = sched_env("FLUX_JOB_ID");
+    const char *asked = job ? "flux job info" : "flux resource R";
+    int out = -1, status = 0, rc;
     size_t size = 0;
-    pid_t pid = start_flux(&out, err);
+    pid_t pid = start_flux(job, &out, err);
     if (pid < 0)
         return -1;
     char *text = read_answer(out, &size);
     close(out);
-    if (!text)
-        kill(pid, SIGKILL);
-    waitpid(pid, &status, 0);
-    int rc;
-    if (!text)
-        rc = err_set(err,
-                     "'flux resource R' has not answered within %d s; -H names the "
-                     "nodes",
+    bool ended = await_end(pid, text ? now_ms() + END_MS : 0, &status) == 0;
+    if (!text || !ended)
+        rc = err_set(err, "'%s' has not answered within %d s; -H names the nodes", asked,
                      ASK_MS / 1000);
     else if (status != 0)
         rc = err_set(err,
-                     "'flux resource R' has failed (status %d); is this inside an "
-                     "allocation of Flux? --alloc local if it is not",
+                     "'%s' has failed (status %d); is this inside an allocation of Flux? "
+                     "--alloc local if it is not",
+                     asked,
                      WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
     else
         rc = flux_parse(text, size, a, err);

@@ -1,7 +1,10 @@
-/* launcher/alloc/flux.h - the resources of a Flux instance, as `flux resource R` tells them
+/* launcher/alloc/flux.h - the resources of a Flux job
  *
- * A batch script under Flux finds nothing in its environment but FLUX_URI; the rest has to
- * be asked for. The answer is an "R" (RFC 20, version 1): JSON with the hosts' names
+ * A batch script under Flux finds nothing in its environment but FLUX_URI; the rest has
+ * to be asked for: by `flux resource R`, as it is the first process of an instance that
+ * has the job's resources and no others, and in a task (`flux run ddprun`) by `flux job
+ * info ID R`, as the instance there is the one that runs the job, with all of its nodes.
+ * The answer is an "R" (RFC 20, version 1): JSON with the hosts' names
  * (execution.nodelist, in hostlist notation, in the order of broker ranks) and what each
  * rank has (execution.R_lite: idsets of ranks, cores, gpus).
  */

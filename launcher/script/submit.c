@@ -5,6 +5,7 @@
  */
 #include "launcher/script/submit.h"
 
+#include "common/await.h"
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
@@ -12,7 +13,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@
 
 extern char **environ;
 
-enum { ANSWER_MS = 120000, SAID_MAX = 4096 };
+enum { ANSWER_MS = 120000, END_MS = 10000, SAID_MAX = 4096 };
 
 const char *submit_program(enum scheduler scheduler)
 {
@@ -118,10 +118,8 @@ static int run(char *const *argv, const char *script, char said[SAID_MAX], int *
         return -1;
     int rc = listen_to(out, said, argv[0], err);
     close(out);
-    if (rc < 0)
-        kill(pid, SIGKILL);
-    while (waitpid(pid, status, 0) < 0 && errno == EINTR)
-        ;
+    if (await_end(pid, rc < 0 ? 0 : now_ms() + END_MS, status) < 0 && rc == 0)
+        rc = err_set(err, "%s does not end, though it has said '%.200s'", argv[0], said);
     return rc;
 }
 

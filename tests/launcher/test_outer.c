@@ -105,9 +105,9 @@ static const struct {
      NULL},
     {"PMI_RANK=1 PMI_SIZE=2", {.node_rank = -1}, NULL, "has started 2 copies"},
     {"FLUX_TASK_RANK=3 FLUX_JOB_SIZE=4 FLUX_TASK_LOCAL_ID=1 FLUX_JOB_NNODES=2 "
-     "FLUX_JOB_ID=f1 FLUX_URI=local:///x",
+     "FLUX_JOB_ID=f1 FLUX_KVS_NAMESPACE=job-7 FLUX_URI=local:///x", /* a broker's */
      {.node_rank = -1},
-     "flux run 3/4 local 1/2 'FLUX_URI=local:///x FLUX_JOB_ID=f1 '",
+     "flux run 3/4 local 1/2 'FLUX_JOB_ID=f1 FLUX_KVS_NAMESPACE=job-7 '",
      NULL},
     {"FLUX_TASK_RANK=3 FLUX_JOB_SIZE=4 FLUX_TASK_LOCAL_ID=1 FLUX_JOB_NNODES=3 "
      "FLUX_JOB_ID=f1",

@@ -341,16 +341,25 @@ static const struct {
      "{\"core\": \"0-7\", \"gpu\": \"0-3\"}}, {\"rank\": \"1-2\", \"children\": "
      "{\"core\": \"0-7\", \"gpu\": \"0,2\"}}], \"nodelist\": [\"n[1-2]\", \"m[08-09]\"]}}",
      "n1 4; n2 2; m08 2; m09 4", NULL},
+    /* of flux 0.88: a task's job, with its slots; brokers that share a host */
+    {"{\"version\": 1, \"execution\": {\"R_lite\": [{\"rank\": \"0-1\", \"children\": "
+     "{\"core\": \"0\"}}], \"starttime\": 1795277735.1292014, \"expiration\": 0.0, "
+     "\"nslots\": 2, \"nodelist\": [\"node[001-002]\"]}}\n",
+     "node001; node002", NULL},
+    {"{\"version\": 1, \"execution\": {\"R_lite\": [{\"rank\": \"0-3\", \"children\": "
+     "{\"core\": \"0-1\"}}], \"starttime\": 0.0, \"expiration\": 0.0, \"nodelist\": "
+     "[\"h,h,h,h\"]}}\n",
+     "h; h; h; h", NULL},
     /* drained nodes leave gaps in the ranks */
     {"{\"execution\": {\"R_lite\": [{\"rank\": \"2,5\"}], \"nodelist\": [\"a,b\"]}}",
      "a; b", NULL},
     {"{\"execution\": {\"R_lite\": [{\"rank\": \"0-2\"}], \"nodelist\": [\"a,b\"]}}",
      NULL, "2 names of nodes for 3 ranks"},
     {"{\"execution\": {\"R_lite\": [{\"rank\": \"0-\"}], \"nodelist\": [\"a\"]}}", NULL,
-     "'flux resource R': "},
+     "Flux's list of resources: "},
     {"{\"execution\": {\"nodelist\": [7]}}", NULL, "a name of a node that is no text"},
     {"{\"version\": 1}", NULL, "no list of nodes"},
-    {"", NULL, "'flux resource R': line 1"},
+    {"", NULL, "Flux's list of resources: line 1"},
 };
 
 START_TEST(flux_tells_nodes_and_gpus)

@@ -241,12 +241,18 @@ class Sources(Peers):
         r = {"version": 1, "execution": {
             "R_lite": [{"rank": "0", "children": {"core": "0-3", "gpu": "0-2"}}],
             "nodelist": [socket.gethostname()]}}
-        self.write("flux", f"#!/bin/sh\n[ \"$*\" = 'resource R -s up' ] && echo '{json.dumps(r)}'\n",
-                   0o755)
+        # in a task the instance is that of the whole cluster: the job is asked for
+        one = json.dumps(r).replace("0-2", "0")
+        self.write("flux", "#!/bin/sh\ncase $* in\n"
+                           f"'resource R -s up') echo '{json.dumps(r)}' ;;\n"
+                           f"'job info ƒ7 R') echo '{one}' ;;\n*) exit 1 ;;\nesac\n", 0o755)
         env = {"FLUX_URI": "local:///x", "PATH": f"{self.folder.name}:{os.environ['PATH']}"}
         launch = self.run_to_end("sh", "-c", SAY, env=env)
         self.assert_ended(launch, 0)
         self.assertEqual(len(launch.out.splitlines()), 3)
+        launch = self.run_to_end("sh", "-c", SAY, env={**env, "FLUX_JOB_ID": "ƒ7"})
+        self.assert_ended(launch, 0)
+        self.assertEqual(len(launch.out.splitlines()), 1)
         self.write("flux", "#!/bin/sh\nexit 3\n", 0o755)
         launch = self.run_to_end("true", env=env)
         self.assert_ended(launch, 2)

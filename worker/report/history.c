@@ -5,13 +5,35 @@
 
 #include <stdlib.h>
 
+/* Means of two in place of each two, and from now on twice as many steps to a point. */
+static void halve(struct history *h)
+{
+    h->nsteps /= 2;
+    h->each *= 2;
+    for (size_t i = 0; i < h->nsteps; i++) {
+        const struct step_point *two = &h->steps[2 * i];
+        h->steps[i] = (struct step_point){(two[0].at + two[1].at) / 2,
+                                          (two[0].loss + two[1].loss) / 2};
+    }
+}
+
 void history_step(struct history *h, struct step_point p)
 {
+    h->each = h->each ? h->each : 1;
+    h->open.at += p.at;
+    h->open.loss += p.loss;
+    if (++h->nopen < h->each)
+        return;
     if (h->nsteps == h->steps_room) {
         h->steps_room = h->steps_room ? 2 * h->steps_room : 256;
         h->steps = xrealloc(h->steps, h->steps_room, sizeof *h->steps);
     }
-    h->steps[h->nsteps++] = p;
+    h->steps[h->nsteps++] = (struct step_point){h->open.at / (double)h->nopen,
+                                                h->open.loss / (double)h->nopen};
+    h->open = (struct step_point){0, 0};
+    h->nopen = 0;
+    if (h->nsteps == HISTORY_STEPS)
+        halve(h);
 }
 
 void history_epoch(struct history *h, struct epoch_point p)

@@ -12,6 +12,8 @@ struct step_point {
     double loss;
 };
 
+enum { HISTORY_STEPS = 8192 }; /* fewer are kept: a long run needs no more memory */
+
 struct epoch_point {
     double at;
     double train_loss, test_loss;
@@ -19,8 +21,11 @@ struct epoch_point {
 };
 
 struct history {
-    struct step_point *steps; /* owned */
+    struct step_point *steps; /* owned; each the mean of `each` steps that followed on */
     size_t nsteps, steps_room;
+    size_t each;                /* a power of two; 0 is 1 */
+    struct step_point open;     /* sums of those that are not enough for a point yet, */
+    size_t nopen;               /* and how many */
     struct epoch_point *epochs; /* owned */
     size_t nepochs, epochs_room;
 };

@@ -102,6 +102,24 @@ START_TEST(the_scale_is_that_of_what_is_drawn)
 }
 END_TEST
 
+START_TEST(a_long_run_keeps_means_of_its_steps)
+{
+    enum { ALL = 5 * HISTORY_STEPS + 3 };
+    struct history h = {0};
+    for (int i = 0; i < ALL; i++)
+        history_step(&h, (struct step_point){i, 2 * i});
+    ck_assert_uint_lt(h.nsteps, HISTORY_STEPS);
+    ck_assert_uint_le(h.steps_room, HISTORY_STEPS);
+    ck_assert_uint_eq(h.nsteps * h.each + h.nopen, ALL);
+    for (size_t i = 0; i < h.nsteps; i++) {
+        double middle = (double)(i * h.each) + (double)(h.each - 1) / 2;
+        ck_assert_double_eq_tol(h.steps[i].at, middle, 1e-6);
+        ck_assert_double_eq_tol(h.steps[i].loss, 2 * middle, 1e-6);
+    }
+    history_finish(&h);
+}
+END_TEST
+
 START_TEST(a_picture_that_cannot_be_written_says_so)
 {
     struct history h = {0};
@@ -263,6 +281,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, a_picture_has_its_curves_and_nothing_unsound, 0,
                         ARRAY_LEN(step_counts));
     tcase_add_test(t, the_scale_is_that_of_what_is_drawn);
+    tcase_add_test(t, a_long_run_keeps_means_of_its_steps);
     tcase_add_test(t, a_picture_that_cannot_be_written_says_so);
     tcase_add_test(t, each_line_of_the_log_is_json);
     tcase_add_test(t, a_log_on_a_full_disk_is_reported_at_the_end);

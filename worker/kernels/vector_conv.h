@@ -61,6 +61,7 @@ struct own {       /* images: those of a group, one after another */
     float *sum;    /* y or dx of a block of channels, fp32, while other blocks go by */
     float *pack;   /* weights of a pair of blocks, on their way */
     float *dw, *dbias;
+    bool begun; /* dw has something of this batch */
 };
 
 /* Pixels h of dx with (h + pad) % stride == a, in rows or in columns: they meet the taps

@@ -101,6 +101,7 @@ struct taps { /* some rows of dy, and what they add to one block's dw in one ker
     size_t x_row, dy_row;     /* from a row to the next, */
     int x_step;               /* and of x from a pixel or pair to the next */
     bool floats;              /* a first layer's words */
+    bool fresh;               /* nothing is in dw yet */
     const float *x, *dy;
     float *dw; /* [R*channels][BLOCK] */
 };
@@ -112,27 +113,28 @@ ALWAYS void taps_tile(int T, bool floats, const struct taps *a, int i)
     int x_step = a->x_step;
     UNROLL for (int j = 0; j < T; j++)
     {
-        sum[j][0] = load(dw + j * BLOCK);
-        sum[j][1] = load(dw + j * BLOCK + VL);
+        sum[j][0] = a->fresh ? (vec){0} : load(dw + j * BLOCK);
+        sum[j][1] = a->fresh ? (vec){0} : load(dw + j * BLOCK + VL);
     }
-    for (int row = 0; row < a->images * a->H; row++) {
-        size_t image = (size_t)(row / a->H), h = (size_t)(row % a->H);
-        const float *x = a->x + image * a->x_image + h * a->x_row + i;
-        const float *dy = a->dy + image * a->dy_image + h * a->dy_row;
-        for (int ow = 0; ow < a->W; ow++, x += x_step, dy += BLOCK) {
-            vec lo = load(dy), hi = load(dy + VL);
-            UNROLL for (int j = 0; j < T; j++)
-            {
-                if (floats) {
-                    sum[j][0] += x[j] * lo;
-                    sum[j][1] += x[j] * hi;
-                } else {
-                    sum[j][0] = multiply_add(sum[j][0], x[j], lo);
-                    sum[j][1] = multiply_add(sum[j][1], x[j], hi);
+    const float *x_image = a->x + i, *dy_image = a->dy;
+    for (int n = 0; n < a->images; n++, x_image += a->x_image, dy_image += a->dy_image)
+        for (int h = 0; h < a->H; h++) {
+            const float *x = x_image + (size_t)h * a->x_row;
+            const float *dy = dy_image + (size_t)h * a->dy_row;
+            for (int ow = 0; ow < a->W; ow++, x += x_step, dy += BLOCK) {
+                vec lo = load(dy), hi = load(dy + VL);
+                UNROLL for (int j = 0; j < T; j++)
+                {
+                    if (floats) {
+                        sum[j][0] += x[j] * lo;
+                        sum[j][1] += x[j] * hi;
+                    } else {
+                        sum[j][0] = multiply_add(sum[j][0], x[j], lo);
+                        sum[j][1] = multiply_add(sum[j][1], x[j], hi);
+                    }
                 }
             }
         }
-    }
     UNROLL for (int j = 0; j < T; j++)
     {
         store(dw + j * BLOCK, sum[j][0]);
@@ -178,6 +180,7 @@ static void add_taps(const struct conv_plan *p, struct taps all, size_t x_block,
                 struct taps a = all;
                 a.images = at_most(images, n - b);
                 a.H = at_most(rows, OH - oh);
+                a.fresh = all.fresh && b == 0 && oh == 0;
                 a.x += (size_t)b * a.x_image + (size_t)oh * a.x_row;
                 a.dy += (size_t)b * a.dy_image + (size_t)kb * dy_block +
                         (size_t)oh * a.dy_row;
@@ -228,6 +231,7 @@ static void image_taps(const struct conv_plan *p, struct own *own, int n, const 
                      .W = p->full.W,
                      .dy_row = row,
                      .floats = p->s.first,
+                     .fresh = !own->begun,
                      .x = x,
                      .dy = dy};
 #if BF16
@@ -247,6 +251,7 @@ static void image_taps(const struct conv_plan *p, struct own *own, int n, const 
     a.x_image = (size_t)(p->in.blocks * p->in.H * p->in.W * step);
     a.dy_image = block * (size_t)p->full.blocks;
     add_taps(p, a, (size_t)(p->in.H * p->in.W * step), block, own->dw);
+    own->begun = true;
 }
 
 /* ---- dx ---- */
@@ -367,9 +372,11 @@ static void back_part(int part, int parts, void *arg)
     struct conv_plan *p = a->p;
     struct own *own = &p->own[part];
     int from, to;
-    memset(own->dw, 0, p->taps * sizeof(float));
     memset(own->dbias, 0, (size_t)p->out.blocks * BLOCK * sizeof(float));
     pool_share(a->n, 1, part, parts, &from, &to);
+    own->begun = false;
+    if (from == to)
+        memset(own->dw, 0, p->taps * sizeof(float));
     for (int b = from; b < to; b += p->group)
         back_group(a, own, b, at_most(p->group, to - b));
 }

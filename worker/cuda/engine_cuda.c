@@ -16,6 +16,7 @@
  */
 #include "worker/cuda/engine_impl.h"
 
+#include "common/duration.h"
 #include "worker/ddp/replica.h"
 
 #include <assert.h>
@@ -43,6 +44,7 @@ static int stage(struct engine *e, struct slot *s, const struct samples *part,
     size_t one = image * unit, other = classifies(e) ? 1 : outputs * unit;
     const uint8_t *from = classifies(e) ? part->pixels : (const uint8_t *)part->inputs;
     const uint8_t *with = classifies(e) ? part->labels : (const uint8_t *)part->targets;
+    int64_t began = e->job.trace ? now_ns() : 0;
     uint8_t *xs = s->bytes, *ts = s->bytes + most_samples(e) * one;
     void *to = classifies(e) ? (void *)s->staged.pixels : (void *)s->staged.inputs;
     void *beside = classifies(e) ? (void *)s->staged.labels : (void *)s->staged.targets;
@@ -51,7 +53,10 @@ static int stage(struct engine *e, struct slot *s, const struct samples *part,
         memcpy(ts + (size_t)i * other, with + which[i] * other, other);
     }
     const char *what = "sending a batch";
-    if (check_cuda(
+    s->staged_bytes = (size_t)n * (one + other);
+    trace_span(e->job.trace, TRACE_COLLECT, "collect", s->staged_bytes, began, now_ns());
+    if ((s->left && check_cuda(cudaEventRecord(s->left, e->copies), what, err) < 0) ||
+        check_cuda(
             cudaMemcpyAsync(to, xs, (size_t)n * one, cudaMemcpyHostToDevice, e->copies),
             what, err) < 0 ||
         check_cuda(cudaMemcpyAsync(beside, ts, (size_t)n * other, cudaMemcpyHostToDevice,
@@ -90,8 +95,8 @@ static int put_in_line(struct engine *e, const struct engine_step *step,
 {
     struct slot *s = &e->slots[e->given % SLOTS];
     assert(!s->busy);
-    cudaGraphExec_t graph = engine_graph(e, step->mine, err);
-    if (!graph)
+    const struct graph *graph = engine_graph(e, step->mine, err);
+    if (!graph || spans_anchor(e, err) < 0)
         return -1;
     *s->in = (struct cuda_step){.lr = step->lr,
                                 .share = (float)step->mine / (float)step->all,
@@ -102,7 +107,7 @@ static int put_in_line(struct engine *e, const struct engine_step *step,
                                 .seed = step->dropout_seed,
                                 .augment_key = step->augment_key};
     if (send_in(e, s, &e->job.data->train, step->which, step->mine, err) < 0 ||
-        check_cuda(cudaGraphLaunch(graph, e->main), "a step", err) < 0 ||
+        check_cuda(cudaGraphLaunch(graph->exec, e->main), "a step", err) < 0 ||
         check_cuda(cudaMemcpyAsync(s->result, e->result, sizeof *s->result,
                                    cudaMemcpyDeviceToHost, e->main),
                    "a step", err) < 0 ||
@@ -110,6 +115,7 @@ static int put_in_line(struct engine *e, const struct engine_step *step,
         return -1;
     s->of = *step;
     s->of.which = NULL;
+    s->spans = graph->spans;
     s->busy = true;
     e->apart = true;
     e->given++;
@@ -122,6 +128,8 @@ static int take_out(struct engine *e, struct engine_result *result, struct ddp_e
     struct slot *s = &e->slots[e->taken % SLOTS];
     snprintf(what, sizeof what, "step %llu", (unsigned long long)s->of.step + 1);
     if (comm_await(e->comm, s->done, e->job.timeout_ms, what, err) < 0)
+        return -1;
+    if (spans_tell(e, s, err) < 0)
         return -1;
     const struct cuda_head *h = &s->result->head;
     *result = (struct engine_result){.of = s->of,

@@ -2,7 +2,7 @@
  *
  * engine_cuda.c: the engine, and how a step passes through it; open.c: memory, streams
  * and data, taken and let go; record.c: a step as a graph; sums.c: what the ranks sum up,
- * and which part of it is whose.
+ * and which part of it is whose; spans.c: what all of it took.
  */
 #ifndef WORKER_CUDA_ENGINE_IMPL_H
 #define WORKER_CUDA_ENGINE_IMPL_H
@@ -31,7 +31,9 @@ struct slot {
     struct cuda_result *result; /* pinned */
     uint8_t *bytes;             /* pinned: a batch of a data set that is not resident */
     struct resident staged;     /* where it lands */
-    cudaEvent_t arrived, done;
+    size_t staged_bytes;
+    cudaEvent_t left, arrived, done;
+    const struct spans *spans; /* of the graph that is played; NULL: nobody watches */
     struct engine_step of;
     bool busy; /* its result has not been given out */
 };
@@ -42,9 +44,13 @@ struct piece {
     bool everybodys; /* and the others, too: the same */
 };
 
+struct spans;
+
 struct graph {
     int n;
+    uint64_t turn; /* of the slots: 0 unless the steps are watched */
     cudaGraphExec_t exec;
+    struct spans *spans; /* owned; NULL: nobody watches */
 };
 
 struct engine {
@@ -81,6 +87,9 @@ struct engine {
     int ngraphs;
     struct slot slots[SLOTS];
     uint64_t given, taken; /* steps handed in; results given out */
+    struct spans *spans;   /* of the step that is being recorded, if they are wanted */
+    cudaEvent_t anchor;    /* passed at anchor_ns */
+    int64_t anchor_ns;
     char text[200];
 };
 
@@ -128,7 +137,9 @@ void engine_gather(struct engine *e, int from, int n, bool learn);
  */
 void engine_loss(struct engine *e, int n, const struct cuda_step *in, int batch);
 /* The graph of a step with n samples; NULL with `err`. */
-cudaGraphExec_t engine_graph(struct engine *e, int n, struct ddp_err *err);
+const struct graph *engine_graph(struct engine *e, int n, struct ddp_err *err);
+/* Lets go of what a graph holds. */
+void engine_forget(struct engine *e, struct graph *g);
 
 /* sums.c */
 
@@ -155,5 +166,24 @@ int sums_finish(struct engine *e, struct ddp_err *err);
 int sums_squares(struct engine *e, struct ddp_err *err);
 /* Everybody's pieces of `block`, which is laid out as the gradients are. */
 int sums_gather(struct engine *e, float *block, struct ddp_err *err);
+
+/* spans.c; without --trace all of them do nothing */
+
+/* Around a recording of a step: what it took will be told each time it is played. */
+int spans_begin(struct engine *e, struct ddp_err *err);
+struct spans *spans_end(struct engine *e);
+void spans_free(struct spans *s); /* NULL is fine */
+/* A part of it has ended on main, that began where the one before ended; `what` NULL: it
+ * is not told. */
+int spans_mark(struct engine *e, enum trace_row row, const char *what,
+               struct ddp_err *err);
+/* The same, as layers_observe() wants it. */
+int spans_layer(const char *layer, char phase, void *engine, struct ddp_err *err);
+/* The sum of a bucket begins on sums; ends. */
+int spans_bucket(struct engine *e, bool begins, size_t bucket, size_t floats,
+                 struct ddp_err *err);
+/* Before a step is handed in; and when it is done. */
+int spans_anchor(struct engine *e, struct ddp_err *err);
+int spans_tell(struct engine *e, const struct slot *slot, struct ddp_err *err);
 
 #endif

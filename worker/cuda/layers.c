@@ -396,6 +396,21 @@ static struct cuda_norm norm_of(const struct layers *net, const struct layer *l,
                               .room = net->room};
 }
 
+void layers_observe(struct layers *net,
+                    int (*done)(const char *layer, char phase, void *arg,
+                                struct ddp_err *err),
+                    void *arg)
+{
+    net->done = done;
+    net->done_arg = arg;
+}
+
+static int tell_done(const struct layers *net, const struct layer *l, char phase,
+                     struct ddp_err *err)
+{
+    return net->done ? net->done(l->spec->name, phase, net->done_arg, err) : 0;
+}
+
 static int layer_forward(struct layers *net, int i, const struct layers_plan *p,
                          bool learn, struct ddp_err *err)
 {
@@ -431,6 +446,8 @@ int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_
         if (s && net->settings.dropout && l->spec->dropout > 0)
             cuda_dropout(l->y, (int64_t)l->outputs * p->n, net->type, l->spec->dropout, s,
                          batch, i, MODEL_MAX_LAYERS, net->stream);
+        if (tell_done(net, l, 'f', err) < 0)
+            return -1;
     }
     return 0;
 }
@@ -471,7 +488,7 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
     net->grads = grads;
     for (int i = net->nlayers - 1; i >= 0; i--) {
         const struct layer *l = &net->layers[i];
-        if (layer_back(net, i, p, err) < 0)
+        if (layer_back(net, i, p, err) < 0 || tell_done(net, l, 'b', err) < 0)
             return -1;
         if (l->weight &&
             ready(l->weight->offset, l->weight->count + (l->bias ? l->bias->count : 0),

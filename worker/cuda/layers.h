@@ -53,6 +53,13 @@ void *layers_output_grad(const struct layers *net, enum cuda_type *type);
 /* Means and variances, as in model_buffer_block(); NULL when there are none. */
 float *layers_buffers(const struct layers *net);
 
+/* `done` is called behind each layer ('f' forward, 'b' backward) that was put on the
+ * stream; it returns -1 to end there. */
+void layers_observe(struct layers *net,
+                    int (*done)(const char *layer, char phase, void *arg,
+                                struct ddp_err *err),
+                    void *arg);
+
 /* From layers_input_at() to layers_output(), as batch `batch` of the step. `s` NULL: a
  * test, without dropout. */
 int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,

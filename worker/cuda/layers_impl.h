@@ -73,6 +73,8 @@ struct layers {
     void *workspace;
     struct layers_plan *plans[MAX_PLANS];
     int nplans;
+    int (*done)(const char *layer, char phase, void *arg, struct ddp_err *err);
+    void *done_arg; /* NULL `done`: nobody observes */
 };
 
 static inline size_t type_size(enum cuda_type type)

@@ -179,6 +179,7 @@ static int make_slots(struct engine *e, struct ddp_err *err)
     size_t sample =
         classifies(e) ? image_bytes(e) + 1 : (image_bytes(e) + outputs) * sizeof(float);
     const char *what = "pinned memory";
+    bool timed = e->job.trace && !e->resident;
     for (int i = 0; i < SLOTS; i++) {
         struct slot *s = &e->slots[i];
         void *in, *result, *bytes = NULL;
@@ -196,8 +197,11 @@ static int make_slots(struct engine *e, struct ddp_err *err)
             if (take_part(e, batch, "batches", &s->staged, err) < 0)
                 return -1;
         }
-        if (check_cuda(cudaEventCreateWithFlags(&s->arrived, cudaEventDisableTiming),
-                       what, err) < 0 ||
+        if ((timed && check_cuda(cudaEventCreate(&s->left), what, err) < 0) ||
+            check_cuda(
+                cudaEventCreateWithFlags(&s->arrived, timed ? cudaEventDefault
+                                                            : cudaEventDisableTiming),
+                what, err) < 0 ||
             check_cuda(cudaEventCreateWithFlags(&s->done, cudaEventDisableTiming), what,
                        err) < 0)
             return -1;
@@ -218,7 +222,10 @@ static int prepare(struct engine *e, struct ddp_err *err)
         make_blocks(e, err) < 0 || make_states(e, err) < 0)
         return -1;
     e->net = layers_create(job->model, settings, e->weights, &e->memory, e->main, err);
-    return !e->net || place_data(e, err) < 0 ? -1 : make_slots(e, err);
+    if (!e->net || place_data(e, err) < 0)
+        return -1;
+    layers_observe(e->net, job->trace ? spans_layer : NULL, e);
+    return make_slots(e, err);
 }
 
 static void describe(struct engine *e)
@@ -241,7 +248,7 @@ void engine_close(struct engine *e)
     if (!e)
         return;
     for (int i = 0; i < e->ngraphs; i++) /* they hold on to the communicator */
-        cudaGraphExecDestroy(e->graphs[i].exec);
+        engine_forget(e, &e->graphs[i]);
     comm_destroy(e->comm);
     layers_destroy(e->net);
     for (int i = 0; i < SLOTS; i++) {
@@ -249,12 +256,14 @@ void engine_close(struct engine *e)
         cudaFreeHost(s->in);
         cudaFreeHost(s->result);
         cudaFreeHost(s->bytes);
+        if (s->left)
+            cudaEventDestroy(s->left);
         if (s->arrived)
             cudaEventDestroy(s->arrived);
         if (s->done)
             cudaEventDestroy(s->done);
     }
-    cudaEvent_t events[] = {e->ready, e->summed};
+    cudaEvent_t events[] = {e->ready, e->summed, e->anchor};
     cudaStream_t streams[] = {e->main, e->sums, e->copies};
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
         if (events[i])

@@ -90,7 +90,12 @@ static int put_optimiser(struct engine *e, struct ddp_err *err)
                                 .head = head_of(e)};
         optimisers[which].put(e, &u, state_at(e, 0, at), state_at(e, 1, at));
     }
-    return shares_out(e) ? sums_gather(e, e->weights, err) : 0;
+    int rc = spans_mark(e, TRACE_COMPUTE, "optimizer", err);
+    if (rc < 0 || !shares_out(e))
+        return rc;
+    return sums_gather(e, e->weights, err) < 0
+               ? -1
+               : spans_mark(e, TRACE_TALK, "weights", err);
 }
 
 /* ---- a step ---- */
@@ -106,10 +111,12 @@ static int put_batches(struct engine *e, int n, struct ddp_err *err)
         if (!plan)
             return -1;
         engine_gather(e, done, k, true);
-        if (layers_forward(e->net, plan, e->in, i, err) < 0)
+        if (spans_mark(e, TRACE_DATA, "batch", err) < 0 ||
+            layers_forward(e->net, plan, e->in, i, err) < 0)
             return -1;
         engine_loss(e, k, e->in, i);
-        if (layers_backward(e->net, plan, e->first ? e->grads : e->extra, sums_ready, e,
+        if (spans_mark(e, TRACE_COMPUTE, "loss", err) < 0 ||
+            layers_backward(e->net, plan, e->first ? e->grads : e->extra, sums_ready, e,
                             err) < 0)
             return -1;
     }
@@ -125,14 +132,14 @@ static int put_norm(struct engine *e, struct ddp_err *err)
     if (sums_squares(e, err) < 0)
         return -1;
     cuda_judge(e->parts, (float)job->clip_norm, e->scaler, head_of(e), e->scale, e->main);
-    return 0;
+    return spans_mark(e, TRACE_COMPUTE, "norm", err);
 }
 
 static int put_step(struct engine *e, int n, struct ddp_err *err)
 {
     size_t floats = model_param_count(e->job.model);
     e->started = 0;
-    if (n > 0 && put_batches(e, n, err) < 0)
+    if (spans_begin(e, err) < 0 || (n > 0 && put_batches(e, n, err) < 0))
         return -1;
     if (n == 0) {
         cuda_no_loss(e->in, head_of(e), e->own, e->main);
@@ -140,12 +147,15 @@ static int put_step(struct engine *e, int n, struct ddp_err *err)
                        "a step", err) < 0)
             return -1;
     }
-    if (sums_finish(e, err) < 0 || put_norm(e, err) < 0 || put_optimiser(e, err) < 0)
+    if (sums_finish(e, err) < 0 || spans_mark(e, TRACE_COMPUTE, NULL, err) < 0 ||
+        put_norm(e, err) < 0 || put_optimiser(e, err) < 0)
         return -1;
     layers_refresh(e->net);
     cuda_finish(head_of(e), e->own, e->job.skip_bad, e->scaler, e->result, e->updates,
                 e->main);
-    return check_cuda(cudaGetLastError(), "a step", err);
+    return check_cuda(cudaGetLastError(), "a step", err) < 0
+               ? -1
+               : spans_mark(e, TRACE_COMPUTE, "finish", err);
 }
 
 /* Plans allocate, and nothing may while a graph is being recorded. */
@@ -158,36 +168,51 @@ static int make_plans(struct engine *e, int n, struct ddp_err *err)
     return 0;
 }
 
-static cudaGraphExec_t record(struct engine *e, int n, struct ddp_err *err)
+static int record(struct engine *e, struct graph *g, struct ddp_err *err)
 {
     cudaGraph_t graph = NULL;
-    cudaGraphExec_t exec = NULL;
-    if (make_plans(e, n, err) < 0)
-        return NULL;
-    if (check_cuda(cudaStreamBeginCapture(e->main, cudaStreamCaptureModeThreadLocal),
-                   "recording a step", err) < 0)
-        return NULL;
-    int rc = put_step(e, n, err);
+    const char *what = "recording a step";
+    if (make_plans(e, g->n, err) < 0 ||
+        check_cuda(cudaStreamBeginCapture(e->main, cudaStreamCaptureModeThreadLocal),
+                   what, err) < 0)
+        return -1;
+    int rc = put_step(e, g->n, err);
     cudaError_t end = cudaStreamEndCapture(e->main, &graph);
-    if (rc == 0 && check_cuda(end, "recording a step", err) == 0)
-        check_cuda(cudaGraphInstantiate(&exec, graph, 0), "recording a step", err);
+    g->spans = spans_end(e);
+    if (rc == 0)
+        rc = check_cuda(end, what, err);
+    if (rc == 0)
+        rc = check_cuda(cudaGraphInstantiate(&g->exec, graph, 0), what, err);
     if (graph)
         cudaGraphDestroy(graph);
-    return exec;
+    return rc;
 }
 
-cudaGraphExec_t engine_graph(struct engine *e, int n, struct ddp_err *err)
+void engine_forget(struct engine *e, struct graph *g)
 {
-    for (int i = 0; i < e->ngraphs; i++) {
-        if (e->graphs[i].n == n)
-            return e->graphs[i].exec;
+    for (int i = 0; i < SLOTS; i++) { /* a step under way goes on, unwatched */
+        if (e->slots[i].spans == g->spans)
+            e->slots[i].spans = NULL;
     }
-    cudaGraphExec_t exec = record(e, n, err);
-    if (!exec)
+    if (g->exec)
+        cudaGraphExecDestroy(g->exec);
+    spans_free(g->spans);
+    *g = (struct graph){0};
+}
+
+const struct graph *engine_graph(struct engine *e, int n, struct ddp_err *err)
+{
+    struct graph made = {.n = n, .turn = e->job.trace ? e->given % SLOTS : 0};
+    for (int i = 0; i < e->ngraphs; i++) {
+        if (e->graphs[i].n == n && e->graphs[i].turn == made.turn)
+            return &e->graphs[i];
+    }
+    if (record(e, &made, err) < 0) {
+        engine_forget(e, &made);
         return NULL;
-    int at = e->ngraphs < MAX_GRAPHS ? e->ngraphs++ : 1;
-    if (e->graphs[at].exec)
-        cudaGraphExecDestroy(e->graphs[at].exec);
-    e->graphs[at] = (struct graph){n, exec};
-    return exec;
+    }
+    int at = e->ngraphs < MAX_GRAPHS ? e->ngraphs++ : MAX_GRAPHS - 1;
+    engine_forget(e, &e->graphs[at]);
+    e->graphs[at] = made;
+    return &e->graphs[at];
 }

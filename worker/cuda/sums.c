@@ -88,8 +88,8 @@ void sums_use_plan(struct engine *e, const char *text)
 
 /* ---- in a step ---- */
 
-static int reduce_bucket(struct engine *e, const struct bucket *b, bool with_head,
-                         struct ddp_err *err)
+static int put_sums(struct engine *e, const struct bucket *b, bool with_head,
+                    struct ddp_err *err)
 {
     float *g = e->grads + b->offset;
     size_t head = with_head ? CUDA_HEAD : 0;
@@ -105,10 +105,19 @@ static int reduce_bucket(struct engine *e, const struct bucket *b, bool with_hea
     return comm_end(e->comm, err);
 }
 
+static int reduce_bucket(struct engine *e, size_t i, const struct bucket *b,
+                         bool with_head, struct ddp_err *err)
+{
+    return spans_bucket(e, true, i, b->count, err) < 0 ||
+                   put_sums(e, b, with_head, err) < 0
+               ? -1
+               : spans_bucket(e, false, i, b->count, err);
+}
+
 static int sum_bucket(struct engine *e, struct ddp_err *err)
 {
     size_t i = e->started++;
-    return reduce_bucket(e, &e->buckets[i], i == e->nbuckets - 1, err);
+    return reduce_bucket(e, i, &e->buckets[i], i == e->nbuckets - 1, err);
 }
 
 /* The sums' stream goes on from where main is now. */
@@ -143,7 +152,7 @@ int sums_finish(struct engine *e, struct ddp_err *err)
     if (fork_sums(e, err) < 0)
         return -1;
     if (!e->job.buckets.overlap && !shares_out(e)) {
-        if (reduce_bucket(e, &whole, true, err) < 0)
+        if (reduce_bucket(e, 0, &whole, true, err) < 0)
             return -1;
     } else {
         while (e->started < e->nbuckets) {

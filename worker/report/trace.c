@@ -26,11 +26,11 @@ struct trace {
     size_t n, lost;
 };
 
-static const char *const row_names[] = {[TRACE_STEP] = "steps",
-                                        [TRACE_DATA] = "data",
-                                        [TRACE_COMPUTE] = "compute",
-                                        [TRACE_SECOND_STAGE] = "compute, second stage",
-                                        [TRACE_TALK] = "communication"};
+static const char *const row_names[] = {
+    [TRACE_STEP] = "steps",           [TRACE_DATA] = "data",
+    [TRACE_COMPUTE] = "compute",      [TRACE_SECOND_STAGE] = "compute, second stage",
+    [TRACE_TALK] = "communication",   [TRACE_COLLECT] = "data, on the host",
+    [TRACE_COPY] = "data, to the GPU"};
 
 struct trace *trace_create(int rank)
 {
@@ -78,11 +78,17 @@ static void put_names(const struct trace *t, FILE *f)
             "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":"
             "\"rank %d\"}}",
             t->rank, t->rank);
-    for (size_t row = 0; row < ARRAY_LEN(row_names); row++)
+    bool used[ARRAY_LEN(row_names)] = {false};
+    for (size_t i = 0; i < t->n; i++)
+        used[t->spans[i].row] = true;
+    for (size_t row = 0; row < ARRAY_LEN(row_names); row++) {
+        if (!used[row])
+            continue;
         fprintf(f,
                 ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%zu,"
                 "\"args\":{\"name\":\"%s\"}}",
                 t->rank, row, row_names[row]);
+    }
     if (t->lost)
         fprintf(f,
                 ",\n{\"name\":\"%zu later spans were not kept\",\"ph\":\"i\",\"s\":\"p\","

@@ -18,7 +18,16 @@
 
 enum { TRACE_MOST = 200000 };
 
-enum trace_row { TRACE_STEP, TRACE_DATA, TRACE_COMPUTE, TRACE_SECOND_STAGE, TRACE_TALK };
+/* The last two are of data that do not lie in a GPU's memory. */
+enum trace_row {
+    TRACE_STEP,
+    TRACE_DATA,
+    TRACE_COMPUTE,
+    TRACE_SECOND_STAGE,
+    TRACE_TALK,
+    TRACE_COLLECT,
+    TRACE_COPY
+};
 
 struct trace;
 

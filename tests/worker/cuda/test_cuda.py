@@ -79,6 +79,28 @@ def both(n, name, *args, kernels="plain", **more):
     return as_on_cpu(n, name, *args, **more)
 
 
+def check_trace(path, ranks, steps, *wanted):
+    """It has these rows, and every part of a step lies within one."""
+    with open(path) as f:
+        events = json.load(f)["traceEvents"]
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    for rank in range(ranks):
+        found = {}
+        for e in events:
+            if e["ph"] == "X" and e["pid"] == rank:
+                found.setdefault(names[rank, e["tid"]], []).append(e)
+        assert set(found) == {"steps", "data", "compute", *wanted}, found.keys()
+        assert len(found["steps"]) == steps, found["steps"]
+        told = {e["name"] for e in found["compute"]}
+        assert {"conv1 forward", "fc2 backward", "conv1 backward", "loss", "optimizer"} <= told, told
+        for row in ("data", "compute", "communication"):
+            for e in found.get(row, ()):
+                assert any(s["ts"] <= e["ts"] + 1 and e["ts"] + e["dur"] <= s["ts"] + s["dur"] + 1
+                           for s in found["steps"]) and e["dur"] >= 0, (e, found["steps"])
+        for row in ("communication", "data, to the GPU"):
+            assert all(e["args"]["bytes"] > 0 for e in found.get(row, ())), found[row]
+
+
 def one_rank_learns_the_same():
     few_digits()
     for model, optimizer in (("cnn", "adadelta"), ("mlp", "adam"), ("cnn", "sgd")):
@@ -91,8 +113,9 @@ def one_rank_learns_the_same():
 
 def data_on_the_host_give_the_same():
     few_digits()
-    shown = both(1, "host", *FEW, "--model", "cnn", "--batch-size", 40, tolerance=2e-4,
-                 DDP_GPU_DATA="host")
+    shown = both(1, "host", *FEW, "--model", "cnn", "--batch-size", 40, "--trace", "t",
+                 tolerance=2e-4, DDP_GPU_DATA="host")
+    check_trace("t", 1, len(losses("host.fp32")), "data, on the host", "data, to the GPU")
     assert "with the data" not in shown, shown
     shown = both(1, "line", "--model", "linreg", "--epochs", 1, "--plot", "none",
                  "--batch-size", 256, DDP_GPU_DATA="host")
@@ -100,13 +123,16 @@ def data_on_the_host_give_the_same():
 
 def ranks_learn_together():
     few_digits()
-    for n, model, more in ((2, "cnn", ()), (4, "mlp", ("--no-overlap",)), (3, "cnn", ())):
+    for n, model, more in ((2, "cnn", ("--trace", "t")), (4, "mlp", ("--no-overlap",)),
+                           (3, "cnn", ())):
         if n > GPUS:
             continue
         # 90 samples: the last step has some ranks without any
         shown = both(n, f"{model}{n}", *FEW, "--model", model, "--batch-size", 22 if n == 4 else 16,
                      "--check-replicas", *more, tolerance=2e-4, EMU_SEED=str(n))
         assert re.search(rf"replicas +{n} alike", shown) and "NCCL 2." in shown, shown
+        if n == 2:
+            check_trace("t", n, len(losses("cnn2.fp32")), "communication")
 
 
 def steps_of_many_batches_and_clipping_are_the_same():

@@ -1,0 +1,172 @@
+/* worker/cuda/spans.c - see engine_impl.h: what a step's parts took, for --trace
+ *
+ * While a step is recorded, events are recorded between its parts; each play of the graph
+ * notes its times anew. Two graphs take turns then, as the slots do, so that the host may
+ * read one step's times while the next one runs. Times count from an anchor: an event
+ * that the host has seen pass. CUDA gives differences as float milliseconds, good to 1 us
+ * for 16 s, so that the anchor is set again whenever nothing is under way.
+ */
+#include "worker/cuda/engine_impl.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const tracing = "tracing a step";
+
+struct span {
+    enum trace_row row;
+    char what[32];
+    size_t bytes;
+    size_t from, to; /* events */
+};
+
+struct spans {
+    cudaEvent_t *events;  /* owned */
+    size_t nevents, last; /* last: of main */
+    struct span *all;     /* owned */
+    size_t n;
+};
+
+/* An event of its own on this stream, in the recording. */
+static int add_event(struct spans *s, cudaStream_t stream, size_t *at,
+                     struct ddp_err *err)
+{
+    cudaEvent_t event;
+    if (check_cuda(cudaEventCreate(&event), tracing, err) < 0)
+        return -1;
+    s->events = xrealloc(s->events, s->nevents + 1, sizeof *s->events);
+    *at = s->nevents;
+    s->events[s->nevents++] = event;
+    return check_cuda(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal),
+                      tracing, err);
+}
+
+static struct span *add_span(struct spans *s, enum trace_row row, const char *what,
+                             size_t bytes)
+{
+    s->all = xrealloc(s->all, s->n + 1, sizeof *s->all);
+    struct span *span = &s->all[s->n++];
+    *span = (struct span){.row = row, .bytes = bytes};
+    snprintf(span->what, sizeof span->what, "%s", what);
+    return span;
+}
+
+int spans_begin(struct engine *e, struct ddp_err *err)
+{
+    e->spans = e->job.trace ? xcalloc(1, sizeof *e->spans) : NULL;
+    return e->spans ? add_event(e->spans, e->main, &e->spans->last, err) : 0;
+}
+
+struct spans *spans_end(struct engine *e)
+{
+    struct spans *s = e->spans;
+    e->spans = NULL;
+    return s;
+}
+
+void spans_free(struct spans *s)
+{
+    for (size_t i = 0; s && i < s->nevents; i++)
+        cudaEventDestroy(s->events[i]);
+    if (s) {
+        free(s->events);
+        free(s->all);
+    }
+    free(s);
+}
+
+int spans_mark(struct engine *e, enum trace_row row, const char *what,
+               struct ddp_err *err)
+{
+    struct spans *s = e->spans;
+    size_t from = s ? s->last : 0;
+    if (!s)
+        return 0;
+    if (add_event(s, e->main, &s->last, err) < 0)
+        return -1;
+    if (what) {
+        struct span *span = add_span(s, row, what, 0);
+        span->from = from;
+        span->to = s->last;
+    }
+    return 0;
+}
+
+int spans_layer(const char *layer, char phase, void *engine, struct ddp_err *err)
+{
+    struct engine *e = engine;
+    char what[40];
+    snprintf(what, sizeof what, "%s %s", layer, phase == 'f' ? "forward" : "backward");
+    return spans_mark(e, TRACE_COMPUTE, what, err);
+}
+
+int spans_bucket(struct engine *e, bool begins, size_t bucket, size_t floats,
+                 struct ddp_err *err)
+{
+    size_t at;
+    char what[32];
+    if (!e->spans)
+        return 0;
+    if (add_event(e->spans, e->sums, &at, err) < 0)
+        return -1;
+    if (begins) {
+        snprintf(what, sizeof what, "bucket %zu", bucket);
+        add_span(e->spans, TRACE_TALK, what, floats * sizeof(float))->from = at;
+    } else { /* nothing else has come between */
+        e->spans->all[e->spans->n - 1].to = at;
+    }
+    return 0;
+}
+
+int spans_anchor(struct engine *e, struct ddp_err *err)
+{
+    int64_t before = now_ns();
+    if (!e->job.trace || e->given != e->taken ||
+        (e->anchor && before - e->anchor_ns < INT64_C(16000000000)))
+        return 0;
+    if (!e->anchor && check_cuda(cudaEventCreate(&e->anchor), tracing, err) < 0)
+        return -1;
+    if (check_cuda(cudaEventRecord(e->anchor, e->main), tracing, err) < 0 ||
+        check_cuda(cudaStreamSynchronize(e->main), tracing, err) < 0)
+        return -1;
+    e->anchor_ns = before + (now_ns() - before) / 2;
+    return 0;
+}
+
+static int tell(struct engine *e, enum trace_row row, const char *what, size_t bytes,
+                cudaEvent_t from, cudaEvent_t to, struct ddp_err *err)
+{
+    float begin = 0, end = 0;
+    if (check_cuda(cudaEventElapsedTime(&begin, e->anchor, from), tracing, err) < 0 ||
+        check_cuda(cudaEventElapsedTime(&end, e->anchor, to), tracing, err) < 0)
+        return -1;
+    trace_span(e->job.trace, row, what, bytes,
+               e->anchor_ns + (int64_t)((double)begin * 1e6),
+               e->anchor_ns + (int64_t)((double)end * 1e6));
+    return 0;
+}
+
+int spans_tell(struct engine *e, const struct slot *slot, struct ddp_err *err)
+{
+    const struct spans *s = slot->spans;
+    char what[32];
+    if (!s)
+        return 0;
+    snprintf(what, sizeof what, "step %llu", (unsigned long long)slot->of.step + 1);
+    if (tell(e, TRACE_STEP, what, 0, s->events[0], s->events[s->last], err) < 0)
+        return -1;
+    if (!e->resident && slot->of.mine > 0 &&
+        tell(e, TRACE_COPY, "copy", slot->staged_bytes, slot->left, slot->arrived, err) <
+            0)
+        return -1;
+    for (size_t i = 0; i < s->n; i++) {
+        const struct span *p = &s->all[i];
+        if (tell(e, p->row, p->what, p->bytes, s->events[p->from], s->events[p->to],
+                 err) < 0)
+            return -1;
+    }
+    return 0;
+}

@@ -284,11 +284,16 @@ int safetensors_find(const struct safetensors *f, const char *name, struct array
     if (place_get(f, name, row, &place, err) < 0)
         return -1;
     const uint8_t *data = f->data + place.begin;
-    if (strcmp(place.dtype, "F32") != 0 || json_array_size(place.shape) > 4 ||
-        (uintptr_t)data % sizeof(float) != 0)
+    if (strcmp(place.dtype, "F32") != 0)
         return err_set(
-            err, "array '%s' is %s of %zu dimensions, not aligned float32 of up to 4",
-            name, place.dtype, json_array_size(place.shape));
+            err,
+            "the numbers of array '%s' are %.20s, and only F32 is read: save it "
+            "in float32",
+            name, place.dtype);
+    if (json_array_size(place.shape) > 4 || (uintptr_t)data % sizeof(float) != 0)
+        return err_set(err,
+                       "array '%s' has %zu dimensions, not up to 4, or is not aligned",
+                       name, json_array_size(place.shape));
     *out = (struct array){.name = name, .data = (const float *)(const void *)data};
     uint64_t count = 1;
     for (size_t i = 0; i < json_array_size(place.shape); i++) {

@@ -63,15 +63,18 @@ int device_take(struct device_memory *m, const char *what, size_t bytes, void *a
     cudaError_t rc = cudaMalloc(&block, bytes ? bytes : 1);
     if (rc == cudaErrorMemoryAllocation) {
         char taken[200];
-        size_t left = 0, all = 0;
+        size_t left = 0, all = 0, ours = device_taken(m, NULL);
         cudaGetLastError();
         cudaMemGetInfo(&left, &all);
         list_taken(m, taken, sizeof taken);
+        m->full = true;
+        size_t others = all > left + ours ? all - left - ours : 0;
         return err_set(err,
-                       "no GPU memory for %.1f MiB of %s: %.1f of %.1f MiB are free%s%s; "
-                       "try a smaller --batch-size",
-                       (double)bytes / 0x1p20, what, (double)left / 0x1p20,
-                       (double)all / 0x1p20, m->nblocks ? " beside our " : "", taken);
+                       "no GPU memory for %.1f MiB of %s: of %.1f MiB %.1f are free and "
+                       "%.1f taken by CUDA and other programs%s%s",
+                       (double)bytes / 0x1p20, what, (double)all / 0x1p20,
+                       (double)left / 0x1p20, (double)others / 0x1p20,
+                       m->nblocks ? ", beside our " : "", taken);
     }
     if (check_cuda(rc, what, err) < 0)
         return -1;

@@ -10,6 +10,7 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 int check_cuda(cudaError_t rc, const char *what, struct ddp_err *err);
@@ -24,9 +25,11 @@ struct device_memory {
         size_t bytes;
     } * blocks; /* owned */
     size_t nblocks;
+    bool full; /* something did not fit */
 };
 
-/* Zeroed device memory, freed with all the rest. An error lists what has been taken. */
+/* Zeroed device memory, freed with all the rest. Where there is none left the error says
+ * what has been taken, by us and by others. */
 int device_take(struct device_memory *m, const char *what, size_t bytes, void *at,
                 struct ddp_err *err);
 void device_free(struct device_memory *m);

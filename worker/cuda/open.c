@@ -11,24 +11,64 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- which device ---- */
+
+static int count_devices(int *n, struct ddp_err *err)
+{
+    int most = 0, ours = 0;
+    cudaError_t rc = cudaGetDeviceCount(n);
+    if (rc == cudaSuccess)
+        return *n > 0 ? 0 : err_set(err, "no GPU: the driver shows none");
+    if (rc != cudaErrorInsufficientDriver || cudaDriverGetVersion(&most) != cudaSuccess ||
+        most == 0 || cudaRuntimeGetVersion(&ours) != cudaSuccess)
+        return check_cuda(rc, "no GPU", err);
+    cudaGetLastError();
+    return err_set(err,
+                   "the NVIDIA driver here knows CUDA up to %d.%d, this engine is built "
+                   "with %d.%d: update the driver, or build with an older toolkit",
+                   most / 1000, most % 1000 / 10, ours / 1000, ours % 1000 / 10);
+}
+
 int engine_probe(struct ddp_err *err)
 {
     int n = 0;
-    if (check_cuda(cudaGetDeviceCount(&n), "no GPU", err) < 0)
-        return -1;
-    return n > 0 ? 0 : err_set(err, "no GPU: the driver shows none");
+    return count_devices(&n, err);
+}
+
+/* A device that would not have us. */
+static int say_taken(int device, cudaError_t rc, struct ddp_err *err)
+{
+    char bus[32] = "?";
+    int mode = cudaComputeModeDefault;
+    cudaGetLastError();
+    cudaDeviceGetPCIBusId(bus, sizeof bus, device);
+    cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, device);
+    if (mode == cudaComputeModeProhibited)
+        return err_set(
+            err, "GPU %d (%s) is set to take no programs: 'nvidia-smi -c 0' lets them in",
+            device, bus);
+    if (mode != cudaComputeModeDefault)
+        return err_set(err,
+                       "GPU %d (%s) is taken, and set to take one program at a time: "
+                       "nvidia-smi shows which, 'nvidia-smi -c 0' lets several in",
+                       device, bus);
+    return err_set(err, "GPU %d (%s): %s: nvidia-smi shows who uses it", device, bus,
+                   cudaGetErrorString(rc));
 }
 
 static int choose_device(struct engine *e, struct ddp_err *err)
 {
     int n = 0;
     struct cudaDeviceProp prop;
-    if (check_cuda(cudaGetDeviceCount(&n), "no GPU", err) < 0)
+    if (count_devices(&n, err) < 0)
         return -1;
-    if (n == 0)
-        return err_set(err, "no GPU: the driver shows none");
     int device = e->job.local_rank % n;
-    if (check_cuda(cudaSetDevice(device), "cannot use the GPU", err) < 0 ||
+    cudaError_t rc = cudaSetDevice(device);
+    if (rc == cudaSuccess)
+        rc = cudaFree(NULL); /* older runtimes do not ask the device before */
+    if (rc == cudaErrorDevicesUnavailable)
+        return say_taken(device, rc, err);
+    if (check_cuda(rc, "cannot use the GPU", err) < 0 ||
         check_cuda(cudaGetDeviceProperties(&prop, device), "cannot use the GPU", err) < 0)
         return -1;
     snprintf(e->text, sizeof e->text, "%.100s", prop.name);
@@ -228,6 +268,30 @@ static int prepare(struct engine *e, struct ddp_err *err)
     return make_slots(e, err);
 }
 
+/* The memory was not enough: which batch would fit? It is tried, half as many each time.
+ */
+static void say_what_fits(struct engine *e, struct ddp_err *err)
+{
+    int batch = e->job.batch_size;
+    bool fits = false;
+    device_free(&e->memory);
+    while (!fits && batch > 1) {
+        struct ddp_err ignored;
+        struct engine *trial = xcalloc(1, sizeof *trial);
+        trial->job = e->job;
+        trial->job.batch_size = batch /= 2;
+        trial->rank = e->rank;
+        trial->size = e->size;
+        fits = prepare(trial, &ignored) == 0;
+        engine_close(trial);
+    }
+    size_t n = strlen(err->text);
+    if (fits)
+        snprintf(err->text + n, sizeof err->text - n, "; --batch-size %d fits", batch);
+    else
+        snprintf(err->text + n, sizeof err->text - n, "; not even --batch-size 1 fits");
+}
+
 static void describe(struct engine *e)
 {
     static const char *const precisions[] = {
@@ -286,6 +350,8 @@ struct engine *engine_open(const struct engine_job *job, struct ddp_err *err)
     e->rank = ddp_group_rank(job->group);
     e->size = ddp_group_size(job->group);
     int rc = prepare(e, err);
+    if (rc < 0 && e->memory.full)
+        say_what_fits(e, err);
     if (e->size > 1) {
         e->comm = comm_create(job->group, job->timeout_ms, rc, err);
         rc = e->comm ? sums_settle(e, err) : -1;

@@ -1,7 +1,8 @@
 /* tests/worker/cuda/emu_cudart.cc - see emu.h: memory, streams, events, graphs, kernels
  *
  * Faults by environment: EMU_DEVICES=n (0: none), EMU_MEMORY_MB, EMU_SEED (of the order
- * in which graphs are played).
+ * in which graphs are played), EMU_DRIVER=version (12040: older than the toolkit),
+ * EMU_TAKEN=compute mode (3: by one program, 2: nobody may).
  */
 #include "tests/worker/cuda/emu.h"
 
@@ -590,6 +591,8 @@ void emu_launch(cudaStream_t stream, int blocks, int threads,
 extern "C" cudaError_t cudaGetDeviceCount(int *n)
 {
     *n = int(env_number("EMU_DEVICES", 8));
+    if (env_number("EMU_DRIVER", CUDART_VERSION) < CUDART_VERSION)
+        return cudaErrorInsufficientDriver;
     return *n > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 
@@ -600,7 +603,27 @@ extern "C" cudaError_t cudaSetDevice(int device)
     int n;
     cudaGetDeviceCount(&n);
     chosen = device;
+    if (getenv("EMU_TAKEN"))
+        return cudaErrorDevicesUnavailable;
     return device >= 0 && device < n ? cudaSuccess : cudaErrorInvalidDevice;
+}
+
+extern "C" cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = int(env_number("EMU_DRIVER", CUDART_VERSION));
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int device)
+{
+    *value = which == cudaDevAttrComputeMode ? int(env_number("EMU_TAKEN", 0)) : 0;
+    return cudaSuccess;
 }
 
 extern "C" cudaError_t cudaGetDevice(int *device)
@@ -634,6 +657,8 @@ extern "C" const char *cudaGetErrorString(cudaError_t rc)
         return "out of memory";
     case cudaErrorNoDevice:
         return "no CUDA-capable device is detected";
+    case cudaErrorDevicesUnavailable:
+        return "all CUDA-capable devices are busy or unavailable";
     case cudaErrorInvalidDevice:
         return "invalid device ordinal";
     case cudaErrorStreamCaptureUnjoined:

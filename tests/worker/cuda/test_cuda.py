@@ -260,6 +260,7 @@ def fails(n, text, *args, **env):
     said = [r.err for r in results if r.err]
     assert said and all(line.count("\n") == 1 for line in said), said
     assert re.search(text, said[0]), said
+    return said[0]
 
 
 def without_a_gpu_the_cpu_is_taken_and_it_is_said():
@@ -271,9 +272,22 @@ def without_a_gpu_the_cpu_is_taken_and_it_is_said():
 
 
 def what_does_not_fit_is_listed():
-    fails(1, r"no GPU memory for [0-9.]+ MiB of workspace: [0-9.]+ of 20\.0 MiB are free "
-             r"beside our weights .*activations .*; try a smaller --batch-size",
-          "--model", "mlp", EMU_MEMORY_MB="20")
+    said = fails(1, r"no GPU memory for [0-9.]+ MiB of [a-z ]+: of 100\.0 MiB [0-9.]+ are free and "
+                    r"0\.0 taken by CUDA and other programs, beside our weights .* activations "
+                    r".*; --batch-size [0-9]+ fits",
+                 "--model", "mlp", "--batch-size", 16384, EMU_MEMORY_MB="100")
+    run_ok(1, "--model", "mlp", "--batch-size", re.search("([0-9]+) fits", said)[1], "--epochs", 0,
+           "--engine", "cuda", env=on_gpu(EMU_MEMORY_MB="100"))
+    fails(1, "; not even --batch-size 1 fits", "--model", "mlp", EMU_MEMORY_MB="20")
+
+
+def a_gpu_that_cannot_be_used_says_why():
+    fails(1, r"no engine 'cuda': the NVIDIA driver here knows CUDA up to 11\.8, this engine is built with",
+          EMU_DRIVER="11080")
+    fails(1, r"GPU 0 \(0000:01:00\.0\) is taken, and set to take one program at a time", EMU_TAKEN="3")
+    fails(1, r"GPU 0 \(0000:01:00\.0\) is set to take no programs", EMU_TAKEN="2")
+    # one of two: the one that has it tells
+    fails(2, r"GPU 0 \(0000:01:00\.0\): all CUDA-capable devices are busy", EMU_TAKEN="0")
 
 
 def two_ranks_on_one_gpu_are_refused():
@@ -321,6 +335,7 @@ if GPUS >= 2:
     tests.append(a_killed_rank_is_named_in_seconds)
 if EMULATED:
     tests += [without_a_gpu_the_cpu_is_taken_and_it_is_said, what_does_not_fit_is_listed,
+              a_gpu_that_cannot_be_used_says_why,
               two_ranks_on_one_gpu_are_refused, nccl_says_what_went_wrong,
               a_rank_whose_gpu_never_ends_is_not_awaited_for_ever]
 main(tests)

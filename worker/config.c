@@ -45,6 +45,7 @@ enum key {
     KEY_PLOT,
     KEY_LOGITS,
     KEY_TRACE,
+    KEY_PROFILE,
     KEY_PROGRESS,
     KEY_ENGINE,
     KEY_KERNELS,
@@ -131,6 +132,8 @@ static const struct argp_option options[] = {
      "Write the model's outputs for the test set as safetensors", 0},
     {"trace", KEY_TRACE, "FILE", 0,
      "Write when each rank computed, talked and read data, for ui.perfetto.dev", 0},
+    {"profile", KEY_PROFILE, NULL, 0,
+     "On a GPU, mark what the host does by NVTX ranges, for nsys", 0},
     {"progress", KEY_PROGRESS, "HOW", 0,
      "bar, lines, none, or auto: a bar on a terminal and lines elsewhere", 0},
 
@@ -141,7 +144,8 @@ static const struct argp_option options[] = {
      0},
     {"precision", KEY_PRECISION, "WHAT", 0,
      "fp32 (the default) or bf16: products of bfloat16, sums and weights in fp32; on a GPU "
-     "also tf32: fp32 with products of 10 bits, and fp16: as bf16, with a scaled loss", 0},
+     "also tf32: fp32 with products of 10 bits, and fp16: as bf16, with a scaled loss",
+     0},
     {"threads", KEY_THREADS, "N", 0,
      "Of each rank (default: OMP_NUM_THREADS, else its share of the CPUs)", 0},
     {"stages", KEY_STAGES, "N", 0,
@@ -280,6 +284,9 @@ static int set_running(int key, const char *text, struct parse *p)
         return set_shard_bytes(text, p);
     case KEY_TRACE:
         return value_file(text, &c->trace, p->err);
+    case KEY_PROFILE:
+        c->profile = true;
+        return 0;
     case KEY_RESUME:
         c->resume = text;
         c->resume_if_there = p->after_resume = text == NULL;

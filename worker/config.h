@@ -61,6 +61,7 @@ struct train_config {
     bool shard_optimizer;          /* a rank remembers and updates its part only */
     int stages, micro_batches;     /* of the pipeline within a rank */
     const char *trace;             /* file; NULL: none */
+    bool profile;                  /* NVTX ranges */
     int64_t group_timeout_ms;      /* of a call on the group */
     size_t shard_checkpoint_bytes; /* larger ones are written by all ranks */
     const char *backend;           /* of the process group; NULL: let it choose */

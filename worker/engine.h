@@ -48,6 +48,7 @@ struct engine_job {
     int stages;          /* of the model, 1 or 2, */
     int micro;           /* and the micro-batches that go through them */
     struct trace *trace; /* NULL: nobody watches */
+    bool profile;        /* ranges are marked for a profiler */
 };
 
 struct engine_step {

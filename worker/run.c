@@ -224,9 +224,7 @@ static int local_rank(int rank)
 /* What only the CPU's engine does, if it was asked for. */
 static const char *only_on_cpus(const struct train_config *c)
 {
-    return c->sync_norms   ? "--sync-batch-norm"
-           : c->stages > 1 ? "--stages"
-                           : NULL;
+    return c->sync_norms ? "--sync-batch-norm" : c->stages > 1 ? "--stages" : NULL;
 }
 
 static int open_engine(struct run *run, struct ddp_err *err)
@@ -253,6 +251,7 @@ static int open_engine(struct run *run, struct ddp_err *err)
         .skip_bad = c->skip_bad,
         .stages = c->stages,
         .micro = c->micro_batches,
+        .profile = c->profile,
     };
     if (c->trace)
         job.trace = run->trace = trace_create(run->rank);
@@ -267,6 +266,10 @@ static int open_engine(struct run *run, struct ddp_err *err)
         return err_set(err,
                        "the engine '%s' has no %s: leave it out, or use --engine cpu",
                        run->engine_type->name, only_on_cpus(c));
+    }
+    if (run->engine_type == &engine_cpu && c->profile) {
+        run->culprit = 0;
+        return err_set(err, "the engine 'cpu' has no --profile: use --trace, or perf");
     }
     run->engine = run->engine_type->open(&job, err);
     return replica_agree(run->group, run->engine ? 0 : -1, &run->culprit, err);

@@ -17,6 +17,7 @@
 #include "worker/cuda/engine_impl.h"
 
 #include "common/duration.h"
+#include "worker/cuda/ranges.h"
 #include "worker/ddp/replica.h"
 
 #include <assert.h>
@@ -127,7 +128,10 @@ static int take_out(struct engine *e, struct engine_result *result, struct ddp_e
     char what[64];
     struct slot *s = &e->slots[e->taken % SLOTS];
     snprintf(what, sizeof what, "step %llu", (unsigned long long)s->of.step + 1);
-    if (comm_await(e->comm, s->done, e->job.timeout_ms, what, err) < 0)
+    range_begin(e->job.profile, "wait for step", s->of.step + 1);
+    int rc = comm_await(e->comm, s->done, e->job.timeout_ms, what, err);
+    range_end(e->job.profile);
+    if (rc < 0)
         return -1;
     if (spans_tell(e, s, err) < 0)
         return -1;
@@ -150,7 +154,10 @@ static int take_out(struct engine *e, struct engine_result *result, struct ddp_e
 static int cuda_take_step(struct engine *e, const struct engine_step *step,
                           struct engine_result *result, struct ddp_err *err)
 {
-    if (put_in_line(e, step, err) < 0)
+    range_begin(e->job.profile, "step", step->step + 1);
+    int rc = put_in_line(e, step, err);
+    range_end(e->job.profile);
+    if (rc < 0)
         return -1;
     return e->given - e->taken < SLOTS ? 0 : take_out(e, result, err);
 }
@@ -194,9 +201,8 @@ static int cuda_settle(struct engine *e, struct engine_result *result,
 
 /* ---- the rest ---- */
 
-static int cuda_evaluate(struct engine *e, const struct samples *part,
-                         const uint32_t *which, int n, float *loss, int *correct,
-                         struct ddp_err *err)
+static int evaluate(struct engine *e, const struct samples *part, const uint32_t *which,
+                    int n, float *loss, int *correct, struct ddp_err *err)
 {
     struct slot *s = &e->slots[0];
     struct layers_plan *plan = layers_plan(e->net, n, err);
@@ -215,6 +221,16 @@ static int cuda_evaluate(struct engine *e, const struct samples *part,
     *loss = s->result->head.loss;
     *correct = (int)s->result->head.correct;
     return 0;
+}
+
+static int cuda_evaluate(struct engine *e, const struct samples *part,
+                         const uint32_t *which, int n, float *loss, int *correct,
+                         struct ddp_err *err)
+{
+    range_begin(e->job.profile, "evaluate", 0);
+    int rc = evaluate(e, part, which, n, loss, correct, err);
+    range_end(e->job.profile);
+    return rc;
 }
 
 /* State k: this rank's pieces, from the host's whole block; and the whole, gathered in
@@ -293,7 +309,10 @@ static int cuda_push(struct engine *e, struct ddp_err *err)
 
 static int cuda_pull(struct engine *e, struct ddp_err *err)
 {
-    return move_all(e, PULL, err);
+    range_begin(e->job.profile, "pull", 0);
+    int rc = move_all(e, PULL, err);
+    range_end(e->job.profile);
+    return rc;
 }
 
 static void cuda_plan_text(const struct engine *e, char *text, size_t size)

@@ -6,6 +6,7 @@
 #include "worker/cuda/engine_impl.h"
 
 #include "common/mem.h"
+#include "worker/cuda/ranges.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -258,8 +259,8 @@ static int prepare(struct engine *e, struct ddp_err *err)
                                        .dropout = job->dropout,
                                        .precision = job->precision};
     sums_plan(e);
-    if (choose_device(e, err) < 0 || make_streams(e, err) < 0 ||
-        make_blocks(e, err) < 0 || make_states(e, err) < 0)
+    if (ranges_check(job->profile, err) < 0 || choose_device(e, err) < 0 ||
+        make_streams(e, err) < 0 || make_blocks(e, err) < 0 || make_states(e, err) < 0)
         return -1;
     e->net = layers_create(job->model, settings, e->weights, &e->memory, e->main, err);
     if (!e->net || place_data(e, err) < 0)

@@ -4,6 +4,7 @@
 #include "worker/cuda/engine_impl.h"
 
 #include "common/mem.h"
+#include "worker/cuda/ranges.h"
 
 #include <string.h>
 
@@ -207,7 +208,10 @@ const struct graph *engine_graph(struct engine *e, int n, struct ddp_err *err)
         if (e->graphs[i].n == n && e->graphs[i].turn == made.turn)
             return &e->graphs[i];
     }
-    if (record(e, &made, err) < 0) {
+    range_begin(e->job.profile, "record", 0);
+    int rc = record(e, &made, err);
+    range_end(e->job.profile);
+    if (rc < 0) {
         engine_forget(e, &made);
         return NULL;
     }

@@ -1,0 +1,42 @@
+/* worker/cuda/ranges.c - see ranges.h */
+#include "worker/cuda/ranges.h"
+
+#include <stdio.h>
+
+#ifdef HAVE_NVTX
+#include <nvtx3/nvToolsExt.h>
+
+int ranges_check(bool wanted, struct ddp_err *err)
+{
+    return 0;
+}
+
+void range_begin(bool wanted, const char *what, unsigned long long number)
+{
+    char text[64];
+    if (!wanted)
+        return;
+    if (number > 0)
+        snprintf(text, sizeof text, "%s %llu", what, number);
+    nvtxRangePushA(number > 0 ? text : what);
+}
+
+void range_end(bool wanted)
+{
+    if (wanted)
+        nvtxRangePop();
+}
+
+#else
+
+int ranges_check(bool wanted, struct ddp_err *err)
+{
+    return wanted ? err_set(err, "--profile: this build was made without NVTX's headers")
+                  : 0;
+}
+
+void range_begin(bool wanted, const char *what, unsigned long long number) {}
+
+void range_end(bool wanted) {}
+
+#endif

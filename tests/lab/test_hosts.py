@@ -10,7 +10,7 @@ import unittest
 
 import hosts
 from hosts import LabTest, main, node
-from launch import wait_until, who_is_left
+from launch import PATIENT, wait_until, who_is_left
 
 setUpModule = hosts.set_up
 tearDownModule = hosts.tear_down
@@ -235,7 +235,7 @@ class Ends(LabTest):
 
     def test_ctrl_c(self):
         launch = self.start_on((1, 2, 3), "trap 'echo bye; exit 0' INT TERM; echo up; "
-                               "while :; do sleep 0.1; done")
+                               "while :; do sleep 0.1; done", *PATIENT)
         self.assertTrue(wait_until(lambda: launch.out.count("up\n") == 3), launch.err)
         launch.signal(signal.SIGINT)
         launch.wait()

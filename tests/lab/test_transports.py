@@ -84,7 +84,7 @@ class Srun(TransportTest):
 
     def test_warned_and_cancelled(self):
         """A warning of the steps reaches each rank once; then all may save."""
-        self.submit("sbatch --parsable -p dgx -N3 -n3 -o {out} {script}", f"$ddprun sh -c '{WARY}'")
+        self.submit("sbatch --parsable -p dgx -N3 -n3 -o {out} {script}", f"$ddprun --grace 40s sh -c '{WARY}'")
         self.wait_for("up\n", 3)
         job = self.answer.split()[-1]
         self.as_user("scancel", "-s", "USR1", job)
@@ -235,7 +235,7 @@ def submit_limited():
     script, out = os.path.join(folder, "job.sh"), os.path.join(folder, "job.out")
     with open(script, "w", encoding="utf-8") as f:
         f.write(f"#!/bin/bash\nexport DDPRUN_TEST_MARK=long-limited\n"
-                f"{folder}/{os.path.basename(hosts.LAB_HOSTS.ddprun)} sh -c '{WARY}'\n")
+                f"{folder}/{os.path.basename(hosts.LAB_HOSTS.ddprun)} --grace 40s sh -c '{WARY}'\n")
     os.chmod(script, 0o755)
     job = hosts.LAB_HOSTS(
         "exec", "-l", "-u", "alice", "node004", "sbatch", "--parsable", "-p", "gpu", "-N2", "-n2",

@@ -22,6 +22,8 @@ DDPRUN = os.environ.get("DDPRUN", "ddprun")
 # a while. Shorter than the minute that ranks sleep when somebody shall end them, so that a
 # launch which waits for such a rank is one that hangs
 DEADLINE = 50.0
+# for ranks that do something when they are told to end: the usual five seconds pass, too
+PATIENT = ("--grace", "40s")
 # less than the half minute after which an agent that hears nothing ends by itself: who is to go
 # with a launcher has to be told, or to see its link end
 GONE = 20.0

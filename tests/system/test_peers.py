@@ -7,7 +7,7 @@ import signal
 import socket
 import unittest
 
-from launch import LaunchTest, free_port, main, wait_until, who_is_left
+from launch import PATIENT, LaunchTest, free_port, main, wait_until, who_is_left
 
 SAY = 'echo "rank $RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE node $NODE_RANK"'
 
@@ -75,8 +75,9 @@ class ByHand(Peers):
         for who, text in ((1, "was told to end by SIGTERM"), (0, "told to end by SIGTERM")):
             with self.subTest(who):
                 self.port = free_port()
-                launches = self.nodes(2, "sh", "-c", "trap 'echo bye; exit 0' TERM; echo up;"
-                                                     "while :; do sleep 0.1; done")
+                launches = self.nodes(
+                    2, *PATIENT, "sh", "-c",
+                    "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.1; done")
                 self.assertTrue(wait_until(lambda: launches[0].out.count("up\n") == 2))
                 launches[who].signal(signal.SIGTERM)
                 self.all_end(launches, 143)
@@ -209,8 +210,9 @@ class Copies(Peers):
         self.assertEqual([launch.out + launch.err for launch in launches[1:]], ["", ""])
 
     def test_any_of_them_can_be_told_to_end(self):
-        launches = self.copies(2, "sh", "-c", "trap 'echo bye; exit 0' TERM; echo up;"
-                                              "while :; do sleep 0.1; done")
+        launches = self.copies(
+            2, *PATIENT, "sh", "-c",
+            "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.1; done")
         self.assertTrue(wait_until(lambda: launches[0].out.count("up\n") == 2))
         launches[1].signal(signal.SIGINT)
         self.all_end(launches, 143)

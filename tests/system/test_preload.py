@@ -185,8 +185,9 @@ class Preload(LaunchTest):
 
     def test_a_report_says_what_was_saved(self):
         self.write("large.py", "import time\nx = b'x' * (32 << 20)\ntime.sleep(0.3)\n")
+        # memory is looked at when a second has passed
         launch = self.run_to_end("-np", 3, "--report", "--preload", "large", PYTHON, "-c",
-                                 "import time; time.sleep(1.5)",
+                                 "import time; time.sleep(4)",
                                  env={"PYTHONPATH": self.folder.name})
         self.assert_ended(launch, 0)
         said = re.search(r"^ddprun: imported once, in (\S+) s: saves (\S+) s of other imports and"

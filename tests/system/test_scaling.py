@@ -78,8 +78,9 @@ class Scaling(LaunchTest):
 
     def test_ctrl_c_ends_the_run_in_order(self):
         launched = self.start(
-            "--scaling", "1,2", "sh", "-c", "trap 'sleep 0.3; echo >saved; exit 0' INT; echo >up; "
-            "while :; do sleep 0.05; done", cwd=self.folder.name,
+            "--scaling", "1,2", *launch.PATIENT, "sh", "-c",
+            "trap 'sleep 0.3; echo >saved; exit 0' INT; echo >up; while :; do sleep 0.05; done",
+            cwd=self.folder.name,
             command=["setsid", launch.DDPRUN])
         self.assertTrue(wait_until(lambda: os.path.exists(os.path.join(self.folder.name, "up"))))
         os.killpg(launched.process.pid, signal.SIGINT)

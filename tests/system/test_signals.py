@@ -7,7 +7,8 @@ import signal
 import time
 import unittest
 
-from launch import DEADLINE, DDPRUN, LaunchTest, main, marked, parent_of, who_is_left
+from launch import (DDPRUN, DEADLINE, PATIENT, LaunchTest, main, marked, parent_of,
+                    who_is_left)
 
 STUBBORN = "trap '' TERM INT HUP; echo up; while :; do sleep 60; done"
 
@@ -31,7 +32,7 @@ class Ranks(LaunchTest):
 
     def test_sigterm_lets_them_clean_up(self):
         launch = self.sh(2, self.fails_beside(
-            "trap 'echo cleaned; exit 0' TERM; echo up; sleep 60 & wait"))
+            "trap 'echo cleaned; exit 0' TERM; echo up; sleep 60 & wait"), *PATIENT)
         self.assert_ended(launch, 3)
         self.assertIn("[1] cleaned\n", launch.out)
 
@@ -64,7 +65,8 @@ class Launcher(LaunchTest):
         return launch
 
     def test_ctrl_c_is_orderly(self):
-        launch = self.running("trap 'echo cleaned; exit 0' INT TERM; echo up; sleep 60 & wait")
+        launch = self.running("trap 'echo cleaned; exit 0' INT TERM; echo up; "
+                              "while :; do sleep 0.1; done", *PATIENT)
         launch.signal(signal.SIGINT)
         launch.wait()
         self.assert_ended(launch, 130)
@@ -103,7 +105,8 @@ class Launcher(LaunchTest):
 
     def test_sigterm_of_a_scheduler_and_of_a_script_is_one_order(self):
         launch = self.running(
-            "trap 'sleep 1; echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done")
+            "trap 'sleep 1; echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done",
+            *PATIENT)
         launch.signal(signal.SIGTERM)
         time.sleep(0.1)  # or both would be one to the kernel
         launch.signal(signal.SIGTERM)

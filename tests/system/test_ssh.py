@@ -6,7 +6,7 @@ import os
 import time
 import unittest
 
-from launch import LaunchTest, main, marked, read_proc, wait_until, who_is_left
+from launch import PATIENT, LaunchTest, main, marked, read_proc, wait_until, who_is_left
 
 # Understands what ddprun says to ssh; the host's name says how it behaves.
 FAKE_SSH = r"""#!/bin/sh
@@ -189,8 +189,8 @@ class SshTest(LaunchTest):
 
     def test_ctrl_c_reaches_every_host(self):
         run = self.start_hosts(
-            "n1:1,n2:1", "trap 'echo bye; exit 0' INT; echo here; while :; do sleep 0.1; done"
-        )
+            "n1:1,n2:1", "trap 'echo bye; exit 0' INT; echo here; while :; do sleep 0.1; done",
+            *PATIENT)
         self.assertTrue(wait_until(lambda: run.out.count("here") == 2), run.err)
         run.signal(2)
         self.assertEqual(run.wait(), 130)

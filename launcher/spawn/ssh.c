@@ -113,6 +113,8 @@ static const struct reason {
     {"No route to host", "no route to it", "is it up, and in this network?", false},
     {"Network is unreachable", "its network is unreachable", "is it in this network?",
      false},
+    {"timed out during banner exchange", "its sshd does not answer in time",
+     "is it overloaded, or does it hang?", true},
     {"timed out", "no answer", "is it up, and does a firewall let ssh through?", false},
     {"Connection reset by peer", "sshd there has closed the connection before login",
      "is it overloaded (MaxStartups), or are we not welcome (AllowUsers)?", true},

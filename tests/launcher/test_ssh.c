@@ -23,6 +23,10 @@ static const struct {
      "n1: connection refused; is sshd running there, on that port?", false},
     {"ssh: connect to host n1 port 22: No route to host\r\n", 255,
      "n1: no route to it; is it up, and in this network?", false},
+    {"Connection timed out during banner exchange\r\n"
+     "Connection to 10.0.0.1 port 22 timed out\r\n",
+     255, "n1: its sshd does not answer in time; is it overloaded, or does it hang?",
+     true},
     {"ssh: connect to host n1 port 22: Connection timed out\r\n", 255,
      "n1: no answer; is it up, and does a firewall let ssh through?", false},
     {"ssh: connect to host n1 port 22: Network is unreachable\r\n", 255,

@@ -64,6 +64,12 @@ class Scripts(unittest.TestCase):
             f"mine pbs ; {config}/ddprun/site/mine.ini", "a 3 nodes",
             "b nodes with 1 GPU, 8 cores each", "c nodes with 4 cores each"])
 
+    def test_an_option_behind_the_program_is_told_of(self):
+        done = ddprun("--script", "slurm", "./train", "--lr", "0.1", "--submit")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("./train --lr 0.1 --submit &\n", done.stdout)
+        self.assertRegex(done.stderr, r"^ddprun\b.*--submit stands behind '\./train'.*\n$")
+
     def test_capital_n_is_what_the_scheduler_means_by_it(self):
         self.assertIn("--nodes=3\n", self.made("-N", "3", "--script", "slurm", "true"))
         done = ddprun("-N", "3", "--nnodes", "2", "--script", "slurm", "true")

@@ -188,6 +188,42 @@ START_TEST(starts_are_told_apart)
 }
 END_TEST
 
+/* What a real PBS gives to the script of a job, and to what pbsdsh starts in it. */
+static const struct {
+    const char *file, *what; /* NULL: it is the only one */
+} recorded[] = {
+    {"job.env", NULL},
+    {"pbsdsh.first.env", "PBS_TASKNUM=00000002: this is not the job's first process"},
+    {"pbsdsh.second.env", "PBS_NODENUM=1: this is not the job's first process"},
+};
+
+START_TEST(the_tasks_of_a_real_pbs_are_told_apart)
+{
+    char *path = xasprintf("%s/openpbs-23.06/%s", RECORDED_DIR, recorded[_i].file);
+    FILE *f = fopen(path, "r");
+    ck_assert_msg(f != NULL, "'%s' is not there", path);
+    char line[1024];
+    clearenv();
+    while (fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = '\0';
+        char *eq = strchr(line, '=');
+        ck_assert_ptr_nonnull(eq);
+        *eq = '\0';
+        setenv(line, eq + 1, 1);
+    }
+    fclose(f);
+    free(path);
+    struct opts opts = {.node_rank = -1};
+    struct outer o;
+    struct ddp_err err = {""};
+    int rc = outer_find(&opts, get, &o, &err);
+    ck_assert_int_eq(rc, recorded[_i].what ? -1 : 0);
+    ck_assert_msg(!recorded[_i].what || strstr(err.text, recorded[_i].what), "'%s'",
+                  err.text);
+    outer_finish(&o);
+}
+END_TEST
+
 static void write_config(const char *text)
 {
     char *dir = temp_dir(), *path = xasprintf("%s/resourceconfig.json", dir);
@@ -293,6 +329,8 @@ Suite *suite(void)
     Suite *s = suite_create("outer");
     TCase *t = tcase_create("outer");
     tcase_add_loop_test(t, starts_are_told_apart, 0, ARRAY_LEN(cases));
+    tcase_add_loop_test(t, the_tasks_of_a_real_pbs_are_told_apart, 0,
+                        ARRAY_LEN(recorded));
     tcase_add_test(t, sagemakers_file_comes_before_its_variables);
     tcase_add_test(t, notes_arrive_whole_or_not_at_all);
     tcase_add_loop_test(t, a_proxy_names_its_start, 0, ARRAY_LEN(proxies));

@@ -464,6 +464,19 @@ static const struct {
      "(else 1)"},
 };
 
+START_TEST(a_recorded_pbs_environment)
+{
+    struct opts opts = {.alloc = "pbs"};
+    ck_assert(load(RECORDED_DIR "/openpbs-23.06/job.env"));
+    setenv("PBS_NODEFILE", RECORDED_DIR "/openpbs-23.06/nodes", 1);
+    check(&opts, "pbs", "node001 (else 2); node002 (else 1)");
+    opts.hosts = "node002";
+    check(&opts, "pbs", "node002 (else 1)");
+    opts = (struct opts){0}; /* it came along to this machine */
+    check_refused(&opts, "PBS_JOBID=2.node001, but this machine is not one of the job's");
+}
+END_TEST
+
 START_TEST(recorded_grid_engine_environments)
 {
     struct opts opts = {.alloc = "sge"};
@@ -500,6 +513,7 @@ Suite *suite(void)
     tcase_add_test(t, hosts_are_picked_from_the_allocation);
     tcase_add_loop_test(t, grid_engine_hostfiles_are_read_or_refused, 0,
                         ARRAY_LEN(pe_files));
+    tcase_add_test(t, a_recorded_pbs_environment);
     tcase_add_test(t, pbs_counts_the_lines_of_a_host);
     tcase_add_test(t, lsf_names_hosts_and_numbers_in_turn);
     tcase_add_test(t, gpus_on_the_node_come_before_a_schedulers_slots);

@@ -108,7 +108,8 @@ void coll_describe(uint32_t what, uint64_t bytes, char *text, size_t size)
     unsigned kind = what & 15;
     unsigned is = kind < ARRAY_LEN(kinds) ? kinds[kind].is : NO_SIZE;
     size_t n = (size_t)snprintf(text, size, "%s",
-                                kind < ARRAY_LEN(kinds) ? kinds[kind].name : "?");
+                                kind < ARRAY_LEN(kinds) ? kinds[kind].name
+                                                        : "making of a group");
     if (is & REDUCES)
         n += (size_t)snprintf(text + n, size - n, "(%s)", op_name(what >> 8 & 15));
     if (!(is & NO_SIZE))

@@ -23,6 +23,9 @@ enum coll_kind {
     COLL_ALL_TO_ALL
 };
 
+/* Stands where a kind does, but is none: messages by which a group is made. */
+enum { COLL_MEETING = 15 };
+
 enum coll_state { COLL_NEW, COLL_ANNOUNCED, COLL_WORKS, COLL_WAITS };
 
 /* What `advance` functions return. */

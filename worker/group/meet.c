@@ -248,12 +248,51 @@ static void number_hosts(struct layout *l, const char *const *hosts)
     free(filled);
 }
 
+/* The member whose texts are the same: the first one of its host, for most. */
+static const struct member *alike(const struct layout *l, const struct member *m)
+{
+    const struct member *first = &l->members[l->by_host[l->host_start[m->host]]];
+    bool same =
+        strcmp(m->host_name, first->host_name) == 0 && strcmp(m->addr, first->addr) == 0;
+    return same ? first : m;
+}
+
+static const char *keep(char *texts, size_t *at, const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *to = texts ? texts + *at : NULL;
+    if (to)
+        memcpy(to, text, size);
+    *at += size;
+    return to;
+}
+
+/* What members point to, in one block: first its size, then its content. */
+static size_t keep_texts(struct layout *l, char *texts)
+{
+    size_t at = 0;
+    for (int r = 0; r < l->size; r++) {
+        struct member *m = &l->members[r];
+        const struct member *like = alike(l, m);
+        bool here = m->host == l->members[l->rank].host;
+        const char *unix_name = here ? keep(texts, &at, m->unix_name) : NULL;
+        const char *host_name = like == m ? keep(texts, &at, m->host_name) : NULL;
+        const char *addr = like == m ? keep(texts, &at, m->addr) : NULL;
+        if (!texts)
+            continue;
+        m->unix_name = unix_name;
+        m->host_name = like == m ? host_name : like->host_name;
+        m->addr = like == m ? addr : like->addr;
+    }
+    return at;
+}
+
 int meet(struct layout *l, int rank, int size, struct ddp_value *cards,
          struct ddp_err *err)
 {
     size_t n = (size_t)size;
     int rc = 0;
-    *l = (struct layout){.rank = rank, .size = size, .cards = cards};
+    *l = (struct layout){.rank = rank, .size = size};
     l->members = xcalloc(n, sizeof *l->members);
     const char **hosts = xcalloc(n, sizeof *hosts);
     for (int r = 0; r < size && rc == 0; r++) {
@@ -261,11 +300,16 @@ int meet(struct layout *l, int rank, int size, struct ddp_value *cards,
         if (rc < 0)
             err_set(err, "rank %d has given something else than its address", r);
     }
-    if (rc == 0)
+    if (rc == 0) {
         number_hosts(l, hosts);
-    else
+        l->texts = xcalloc(1, keep_texts(l, NULL));
+        keep_texts(l, l->texts);
+    } else {
         layout_finish(l);
+    }
     free(hosts);
+    ddp_values_free(cards, n);
+    free(cards);
     return rc;
 }
 
@@ -281,9 +325,7 @@ void layout_single(struct layout *l)
 
 void layout_finish(struct layout *l)
 {
-    if (l->cards)
-        ddp_values_free(l->cards, (size_t)l->size);
-    free(l->cards);
+    free(l->texts);
     free(l->members);
     free(l->by_host);
     free(l->host_start);

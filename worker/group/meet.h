@@ -29,7 +29,8 @@ struct meet_doors {
 struct member {
     int host, local; /* index of its host, and its own among the ranks of that host */
     int port;
-    const char *host_name, *addr, *unix_name; /* borrowed from the layout */
+    const char *host_name, *addr; /* borrowed from the layout */
+    const char *unix_name;        /* likewise; of ranks of this host, else NULL */
     unsigned char token[TOKEN_BYTES];
 };
 
@@ -38,9 +39,9 @@ struct layout {
     int rank, size;
     struct member *members; /* owned, by rank */
     int nhosts;
-    int *by_host;            /* owned: the ranks, host by host */
-    int *host_start;         /* owned, nhosts + 1: where each host begins in by_host */
-    struct ddp_value *cards; /* owned: the text that members point into */
+    int *by_host;    /* owned: the ranks, host by host */
+    int *host_start; /* owned, nhosts + 1: where each host begins in by_host */
+    char *texts;     /* owned: what members point into */
     int *outer; /* owned: the ranks' numbers in the group that this one was made from; or
                    NULL */
 };
@@ -56,7 +57,7 @@ char *meet_card(int rank, const struct meet_doors *doors, const char *toward, bo
 char *meet_card_of(const char *host_id, const char *host_name, const char *addr,
                    const struct meet_doors *doors);
 /* What the cards of all say, in the order of ranks; `values` and what is in them are
- * taken over. */
+ * taken over. What is kept of a card is some 60 bytes, since every rank keeps all. */
 int meet(struct layout *layout, int rank, int size, struct ddp_value *values,
          struct ddp_err *err);
 /* A layout of one rank, without a store. */

@@ -1,9 +1,10 @@
 /* worker/group/subgroup.c - groups made from others
  *
- * The members meet by messages of the group that they already are in: each sends its card
- * to the first of them, who sends all cards to each. Messages between two ranks arrive in
- * order, so that several groups, made one after the other, do not mix. The list of
- * members goes along as a number, so that those who disagree are told.
+ * The members meet by messages of the group that they already are in: along a tree of
+ * them cards go up and all cards down, so that nobody speaks with more than a few.
+ * Messages between two ranks arrive in order, so that several groups, made one after the
+ * other, do not mix. The list of members goes along as a number, so that those who
+ * disagree are told.
  */
 #include "worker/group/subgroup.h"
 
@@ -17,14 +18,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    CARD_ROOM = 512,
-    MEETING = 16 /* what such a message is: no collective has that number */
-};
-
+/* What is not known of a member yet. Every member gets everybody's. */
 struct card {
     uint64_t members; /* a number made of the list */
-    char text[CARD_ROOM];
+    int32_t port;
+    unsigned char token[TOKEN_BYTES];
+    char unix_name[sizeof((struct meet_doors *)NULL)->unix_name];
 };
 
 void group_leave_family(struct ddp_group *g)
@@ -52,7 +51,7 @@ static void post(struct ddp_group *g, struct ddp_request *r, enum request_kind k
     *r = (struct ddp_request){.kind = kind,
                               .group = g,
                               .peer = peer,
-                              .what = MEETING,
+                              .what = 1 + COLL_MEETING,
                               .data = data,
                               .bytes = bytes};
     if (kind == REQUEST_SEND)
@@ -61,43 +60,64 @@ static void post(struct ddp_group *g, struct ddp_request *r, enum request_kind k
         messages_recv(g, r);
 }
 
-/* One message with each other member at once. */
-static int with_all(struct ddp_group *g, const int *ranks, int n, enum request_kind kind,
-                    struct card *cards, size_t each, struct ddp_err *err)
+static int await_message(struct ddp_group *g, enum request_kind kind, int peer,
+                         struct card *cards, int n, struct ddp_err *err)
 {
-    struct ddp_request *r = xcalloc((size_t)n, sizeof *r);
-    int rc = 0;
-    for (int i = 1; i < n; i++)
-        post(g, &r[i], kind, ranks[i], kind == REQUEST_SEND ? cards : cards + i, each);
-    for (int i = 1; i < n && rc == 0; i++)
-        rc = group_wait(g, &r[i].ended, err);
-    free(r);
-    return rc;
+    struct ddp_request r;
+    post(g, &r, kind, peer, cards, (size_t)n * sizeof *cards);
+    return group_wait(g, &r.ended, err);
 }
 
-static int exchange(struct ddp_group *g, const int *ranks, int n, int me,
-                    struct card *cards, struct ddp_err *err)
+/* Member i of a binomial tree answers for itself and those behind it, so many in all: as
+ * many as its lowest bit is worth. */
+static int span(int i, int n)
 {
-    size_t all = (size_t)n * sizeof *cards;
-    struct ddp_request r;
-    if (me == 0) {
-        int rc = with_all(g, ranks, n, REQUEST_RECV, cards, sizeof *cards, err);
-        for (int i = 1; i < n && rc == 0; i++) {
-            if (cards[i].members != cards[0].members) {
-                err_set(err,
-                        "ranks %d and %d disagree on who is in a group that both "
-                        "make",
-                        ranks[0], ranks[i]);
-                return group_break(g, -1, err);
-            }
+    int low = i & -i;
+    return i > 0 && low < n - i ? low : n - i;
+}
+
+static int agree(struct ddp_group *g, const int *ranks, const struct card *mine,
+                 const struct card *theirs, int i, struct ddp_err *err)
+{
+    if (theirs->members == mine->members)
+        return 0;
+    err_set(err, "ranks %d and %d disagree on who is in a group that both make",
+            g->layout.rank, ranks[i]);
+    return group_break(g, -1, err);
+}
+
+/* Up the tree: from each below me what it and those behind it have. */
+static int collect(struct ddp_group *g, const int *ranks, int n, int me,
+                   struct card *cards, struct ddp_err *err)
+{
+    for (int i = me + 1; i < me + span(me, n); i += span(i, n)) {
+        if (await_message(g, REQUEST_RECV, ranks[i], &cards[i], span(i, n), err) < 0)
+            return -1;
+        for (int k = i; k < i + span(i, n); k++) {
+            if (agree(g, ranks, &cards[me], &cards[k], k, err) < 0)
+                return -1;
         }
-        return rc < 0 ? -1 : with_all(g, ranks, n, REQUEST_SEND, cards, all, err);
     }
-    post(g, &r, REQUEST_SEND, ranks[0], &cards[me], sizeof *cards);
-    if (group_wait(g, &r.ended, err) < 0)
+    int above = me & (me - 1);
+    return me == 0 ? 0
+                   : await_message(g, REQUEST_SEND, ranks[above], &cards[me], span(me, n),
+                                   err);
+}
+
+/* And down again: everything, to all below me at once. */
+static int spread(struct ddp_group *g, const int *ranks, int n, int me,
+                  struct card *cards, struct ddp_err *err)
+{
+    enum { BELOW = 32 };
+    struct ddp_request r[BELOW];
+    int above = me & (me - 1), nr = 0, rc = 0;
+    if (me > 0 && await_message(g, REQUEST_RECV, ranks[above], cards, n, err) < 0)
         return -1;
-    post(g, &r, REQUEST_RECV, ranks[0], cards, all);
-    return group_wait(g, &r.ended, err);
+    for (int i = me + 1; i < me + span(me, n); i += span(i, n))
+        post(g, &r[nr++], REQUEST_SEND, ranks[i], cards, (size_t)n * sizeof *cards);
+    for (int i = 0; i < nr && rc == 0; i++)
+        rc = group_wait(g, &r[i].ended, err);
+    return rc;
 }
 
 /* Numbers in the outermost group. */
@@ -109,22 +129,36 @@ static int *outer_ranks(const struct ddp_group *g, const int *ranks, int n)
     return outer;
 }
 
+/* A card as others write it, with what is known of the member since it met us first. */
+static char *whole_card(const struct ddp_group *g, int rank, const struct card *c)
+{
+    const struct member *m = &g->layout.members[rank];
+    struct meet_doors doors = {.tcp_port = c->port};
+    char host[32];
+    memcpy(doors.token, c->token, sizeof doors.token);
+    snprintf(doors.unix_name, sizeof doors.unix_name, "%.*s",
+             (int)sizeof c->unix_name - 1, c->unix_name);
+    snprintf(host, sizeof host, "host %d", m->host);
+    return meet_card_of(host, m->host_name, m->addr, &doors);
+}
+
 static int meet_members(struct ddp_group *g, struct ddp_group *sub, const int *ranks,
                         int n, int me, struct meet_doors *doors, struct ddp_err *err)
 {
-    const struct member *self = &g->layout.members[g->layout.rank];
     struct card *cards = xcalloc((size_t)n, sizeof *cards);
-    char host[32];
-    snprintf(host, sizeof host, "host %d", self->host);
-    char *text = meet_card_of(host, self->host_name, self->addr, doors);
-    snprintf(cards[me].text, sizeof cards[me].text, "%s", text);
     cards[me].members = number_of(ranks, n);
-    free(text);
-    int rc = exchange(g, ranks, n, me, cards, err);
+    cards[me].port = doors->tcp_port;
+    memcpy(cards[me].token, doors->token, sizeof doors->token);
+    memcpy(cards[me].unix_name, doors->unix_name, sizeof doors->unix_name);
+    int rc = collect(g, ranks, n, me, cards, err);
+    if (rc == 0)
+        rc = spread(g, ranks, n, me, cards, err);
     if (rc == 0) {
         struct ddp_value *values = xcalloc((size_t)n, sizeof *values);
-        for (int i = 0; i < n; i++)
-            meeting_keep(&values[i], cards[i].text, strnlen(cards[i].text, CARD_ROOM));
+        for (int i = 0; i < n; i++) {
+            char *text = whole_card(g, ranks[i], &cards[i]);
+            values[i] = (struct ddp_value){text, strlen(text)};
+        }
         rc = meet(&sub->layout, me, n, values, err);
         if (rc == 0)
             sub->layout.outer = outer_ranks(g, ranks, n);

@@ -495,5 +495,21 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
                   arg, err) < 0)
             return -1;
     }
+    p->warm = true;
     return 0;
+}
+
+static int nobody_waits(size_t offset, size_t count, void *arg, struct ddp_err *err)
+{
+    return 0;
+}
+
+int layers_warm_up(struct layers *net, struct layers_plan *p, float *grads,
+                   struct ddp_err *err)
+{
+    if (p->warm)
+        return 0;
+    return layers_forward(net, p, NULL, 0, err) < 0
+               ? -1
+               : layers_backward(net, p, grads, nobody_waits, NULL, err);
 }

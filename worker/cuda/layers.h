@@ -72,4 +72,11 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
                                  struct ddp_err *err),
                     void *arg, struct ddp_err *err);
 
+/* Libraries load their kernels, and may take memory, when a product is asked for the first
+ * time, and nothing of that may be while a graph is being recorded: so there and back,
+ * once for a plan, for nothing. As in a test, so that running means stay; what is written
+ * over, `grads` too, is written anew by every step. */
+int layers_warm_up(struct layers *net, struct layers_plan *p, float *grads,
+                   struct ddp_err *err);
+
 #endif

@@ -46,6 +46,7 @@ struct layer_plan {
 
 struct layers_plan {
     int n;
+    bool warm; /* the libraries know all of its products */
     struct layer_plan layers[MODEL_MAX_LAYERS];
 };
 

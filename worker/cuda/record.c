@@ -160,13 +160,19 @@ static int put_step(struct engine *e, int n, struct ddp_err *err)
 }
 
 /* Plans allocate, and nothing may while a graph is being recorded. */
+static int make_plan(struct engine *e, int n, struct ddp_err *err)
+{
+    struct layers_plan *plan = layers_plan(e->net, n, err);
+    return plan ? layers_warm_up(e->net, plan, e->grads, err) : -1;
+}
+
 static int make_plans(struct engine *e, int n, struct ddp_err *err)
 {
     int whole = n / e->job.batch_size, rest = n % e->job.batch_size;
-    if ((whole > 0 && !layers_plan(e->net, e->job.batch_size, err)) ||
-        (rest > 0 && !layers_plan(e->net, rest, err)))
-        return -1;
-    return 0;
+    return (whole > 0 && make_plan(e, e->job.batch_size, err) < 0) ||
+                   (rest > 0 && make_plan(e, rest, err) < 0)
+               ? -1
+               : 0;
 }
 
 static int record(struct engine *e, struct graph *g, struct ddp_err *err)

@@ -9,6 +9,8 @@
  *
  * It is unkind where a GPU may be:
  *   - nothing runs before somebody waits for it, and then only what that needs;
+ *   - libraries load what they need when they are first asked for it, and refuse that
+ *     while a graph is being recorded;
  *   - a recorded graph is played in any order that its dependencies allow;
  *   - the host cannot touch device memory: outside of device work it is not mapped.
  *
@@ -19,6 +21,11 @@
 
 #include <cuda_runtime_api.h>
 #include <functional>
+#include <vector>
+
+/* May a library be asked for this product on that stream? What is asked for the first
+ * time has to be loaded, which cannot be while a graph is being recorded. */
+bool emu_may_ask(cudaStream_t stream, const std::vector<int64_t> &product);
 
 /* Put work on a stream. Returns false: not finished, to be called again. */
 void emu_put(cudaStream_t stream, std::function<bool()> work);

@@ -241,6 +241,10 @@ extern "C" cublasStatus_t cublasLtMatmul(
         !lies(A, promised.a) || !lies(B, promised.b) || !lies(C, promised.c) ||
         !lies(D, promised.d) || (o.bias && !lies(o.bias, promised.d)))
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (!emu_may_ask(stream, {3, o.compute, o.a, o.b, o.epilogue, la.type,
+                              int64_t(la.rows), int64_t(la.columns), lb.type,
+                              int64_t(lb.rows), int64_t(lb.columns), ld.type}))
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     emu_put(stream, [=] {
         multiply(o, A, la, B, lb, D, ld);
         return true;

@@ -185,6 +185,12 @@ struct CUevent_st {
 
 static std::set<cudaStream_t> streams;
 
+bool emu_may_ask(cudaStream_t s, const std::vector<int64_t> &product)
+{
+    static std::set<std::vector<int64_t>> known;
+    return s->recording ? known.count(product) > 0 : (known.insert(product), true);
+}
+
 void emu_put(cudaStream_t s, std::function<bool()> work)
 {
     if (s->recording) {

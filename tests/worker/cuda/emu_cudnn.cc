@@ -321,6 +321,11 @@ struct problem {
     {
         return fits(x, w, conv, y) && *static_cast<const float *>(alpha) == 1;
     }
+    bool may_ask(cudaStream_t s, int which) const
+    {
+        return emu_may_ask(s, {which, x.format, x.type, x.n, x.c, x.h, x.w, w.n, w.h, w.w,
+                               conv.pad, conv.step});
+    }
 };
 
 extern "C" cudnnStatus_t cudnnConvolutionForward(
@@ -330,6 +335,8 @@ extern "C" cudnnStatus_t cudnnConvolutionForward(
     const cudnnTensorDescriptor_t yd, void *y)
 {
     problem p(xd, wd, c, yd);
+    if (!p.may_ask(h->stream, 0))
+        return CUDNN_STATUS_EXECUTION_FAILED;
     emu_put(h->stream, [=] {
         std::vector<float> columns = columns_of(p.x, p.w, p.conv, p.y, x);
         std::vector<float> filter = turned(p.w, by_channel(p.w, w), false);
@@ -351,6 +358,8 @@ extern "C" cudnnStatus_t cudnnConvolutionBackwardFilter(
     void *dw)
 {
     problem p(xd, wd, c, yd);
+    if (!p.may_ask(h->stream, 1))
+        return CUDNN_STATUS_EXECUTION_FAILED;
     emu_put(h->stream, [=] {
         std::vector<float> columns = columns_of(p.x, p.w, p.conv, p.y, x);
         std::vector<float> grad = by_channel(p.y, dy), turned_grad(grad.size());
@@ -379,6 +388,8 @@ extern "C" cudnnStatus_t cudnnConvolutionBackwardData(
     void *dx)
 {
     problem p(xd, wd, c, yd);
+    if (!p.may_ask(h->stream, 2))
+        return CUDNN_STATUS_EXECUTION_FAILED;
     float more = *static_cast<const float *>(beta);
     emu_put(h->stream, [=] {
         std::vector<float> grad = by_channel(p.y, dy), out(p.x.size());

@@ -10,6 +10,7 @@
 #include <locale.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -105,8 +106,12 @@ void progress_say(struct progress *p, const char *fmt, ...)
     vfprintf(p->out, fmt, ap);
     va_end(ap);
     fputc('\n', p->out);
-    if (fflush(p->out) != 0 && p->lost == 0)
-        p->lost = errno;
+    if (fflush(p->out) != 0) {
+        p->lost = p->lost ? p->lost : errno;
+        /* progress_check() tells of it: the end of the program has nothing to add */
+        __fpurge(p->out);
+        clearerr(p->out);
+    }
     p->gap = false;
 }
 

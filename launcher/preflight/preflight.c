@@ -92,7 +92,8 @@ int preflight_hear(struct preflight *p, unsigned node, const struct frame *f,
     if (msg_found_unpack(f, &m, err) < 0)
         return -1;
     if (m.check == FOUND_END) {
-        p->nodes[node].answered = !p->nodes[node].late;
+        if (!p->nodes[node].late)
+            p->nodes[node].answered = true;
         msg_found_finish(&m);
         preflight_next(p);
         return 0;

@@ -48,7 +48,7 @@ def run(ddpstored, library, torches, directory):
             good &= job.finish(1, ["mixed"])
     finally:
         daemon.terminate()
-        daemon.wait(10)
+        daemon.wait(60)
     good &= daemon.returncode == 0
     for version, python in torches.items():  # fresh keys: a store of its own
         daemon = subprocess.Popen([ddpstored, "--host", "127.0.0.1", "--port", "0"],
@@ -60,7 +60,7 @@ def run(ddpstored, library, torches, directory):
             good &= job.finish(size, checks)
         finally:
             daemon.terminate()
-            daemon.wait(10)
+            daemon.wait(60)
         good &= daemon.returncode == 0
     return good
 

@@ -15,7 +15,7 @@ def run(*args, env=None, check=None):
     """Runs the launcher and returns (code, stdout, stderr)."""
     full = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "OMP_"))}
     full.update(env or {})
-    p = subprocess.run([DDPRUN, *args], capture_output=True, text=True, timeout=60,
+    p = subprocess.run([DDPRUN, *args], capture_output=True, text=True, timeout=150,
                        env=full, stdin=subprocess.DEVNULL)
     return p.returncode, p.stdout, p.stderr
 
@@ -146,21 +146,21 @@ def binding():
 def topology():
     """ddprun-topo reads hwloc's descriptions."""
     out = subprocess.run([TOPO, "--synthetic", "pack:2 numa:2 core:2 pu:2"], check=True,
-                         capture_output=True, text=True, timeout=30).stdout
+                         capture_output=True, text=True, timeout=120).stdout
     rows = [tuple(map(int, line.split())) for line in out.splitlines()]
     expect("synthetic", rows == [(i, i // 2, i // 4, i // 8) for i in range(16)], rows)
     out = subprocess.run([TOPO], check=True, capture_output=True, text=True,
-                         timeout=30).stdout
+                         timeout=120).stdout
     here = {int(line.split()[0]) for line in out.splitlines()}
     expect("this machine", os.sched_getaffinity(0) <= here, here)
     xml = pathlib.Path(__file__).parent.parent / "data/topologies/2s4n16c32t.xml"
     out = subprocess.run([TOPO, "--xml", str(xml)], check=True, capture_output=True,
-                         text=True, timeout=30).stdout
+                         text=True, timeout=120).stdout
     rows = [tuple(map(int, line.split())) for line in out.splitlines()]
     expect("xml", len(rows) == 32 and {r[2] for r in rows} == {0, 1, 2, 3} and
            {r[3] for r in rows} == {0, 1} and len({r[1] for r in rows}) == 16, rows)
     bad = subprocess.run([TOPO, "--xml", "/dev/null"], capture_output=True, text=True,
-                         timeout=30)
+                         timeout=120)
     expect("bad xml", bad.returncode == 1, bad.returncode)
 
 

@@ -15,7 +15,7 @@ DDPRUN = sys.argv.pop(1) if len(sys.argv) > 1 else "ddprun"
 def ddprun(*args, **env):
     return subprocess.run(
         [DDPRUN, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, timeout=30, check=False, text=True,
+        stderr=subprocess.PIPE, timeout=120, check=False, text=True,
         env={**os.environ, "VIRTUAL_ENV": "", **env})
 
 
@@ -113,7 +113,7 @@ class Scripts(unittest.TestCase):
                 with open(files[-1], "w", encoding="utf-8") as out:
                     done = subprocess.run(
                         [DDPRUN, *name, *ask, *extra, "./train", "a b"], stdout=out,
-                        stderr=subprocess.PIPE, timeout=30, check=False,
+                        stderr=subprocess.PIPE, timeout=120, check=False,
                         env={**os.environ, "VIRTUAL_ENV": f"{folder}/venv"})
                 self.assertEqual((done.returncode, done.stderr), (0, b""))
                 with open(files[-1], encoding="utf-8") as made:

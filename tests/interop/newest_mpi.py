@@ -20,7 +20,7 @@ import test_mpi  # noqa: E402
 
 CACHE = os.path.join(
     os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")
-PIP_SECONDS = 240
+PIP_SECONDS = 90
 
 
 def installed(name, version):

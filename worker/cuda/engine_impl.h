@@ -162,6 +162,10 @@ void sums_use_plan(struct engine *e, const char *text);
 int sums_ready(size_t offset, size_t count, void *arg, struct ddp_err *err);
 /* What is left to be summed; main goes on behind it. */
 int sums_finish(struct engine *e, struct ddp_err *err);
+/* NCCL, too, connects the ranks when it is first asked for a collective: so each of a
+ * step's once, for nothing, before the first step is recorded, which is at the same
+ * moment on all ranks. */
+int sums_warm_up(struct engine *e, struct ddp_err *err);
 /* The norm's parts of all gradients. */
 int sums_squares(struct engine *e, struct ddp_err *err);
 /* Everybody's pieces of `block`, which is laid out as the gradients are. */

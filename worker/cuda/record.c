@@ -179,7 +179,7 @@ static int record(struct engine *e, struct graph *g, struct ddp_err *err)
 {
     cudaGraph_t graph = NULL;
     const char *what = "recording a step";
-    if (make_plans(e, g->n, err) < 0 ||
+    if (make_plans(e, g->n, err) < 0 || sums_warm_up(e, err) < 0 ||
         check_cuda(cudaStreamBeginCapture(e->main, cudaStreamCaptureModeThreadLocal),
                    what, err) < 0)
         return -1;

@@ -198,6 +198,20 @@ int sums_gather(struct engine *e, float *block, struct ddp_err *err)
     return comm_end(e->comm, err);
 }
 
+int sums_warm_up(struct engine *e, struct ddp_err *err)
+{
+    if (!e->comm || e->ngraphs > 0)
+        return 0;
+    e->started = 0;
+    if (sums_finish(e, err) < 0 ||
+        (shares_out(e) &&
+         (comm_all_reduce_f64(e->comm, e->parts, CUDA_PARTS, e->main, err) < 0 ||
+          sums_gather(e, e->grads, err) < 0)) ||
+        check_cuda(cudaEventRecord(e->summed, e->main), what, err) < 0)
+        return -1;
+    return comm_await(e->comm, e->summed, e->job.timeout_ms, "the first sums", err);
+}
+
 /* ---- buckets by time ---- */
 
 enum { REHEARSALS = 2 };

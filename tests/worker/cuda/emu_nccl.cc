@@ -195,6 +195,8 @@ static ncclResult_t put(kind what, const void *from, void *to, size_t count,
     collective call = {c, what, type == ncclDouble, from, to, count};
     if ((type != ncclFloat && type != ncclDouble) || call.sent() > SLOT)
         return ncclInvalidArgument;
+    if (!emu_may_ask(stream, {4 + what, int64_t(count), type}))
+        return ncclUnhandledCudaError;
     /* in a recording each play is a call of its own: the machine starts anew after its
      * end */
     auto r = std::make_shared<collective>(call);

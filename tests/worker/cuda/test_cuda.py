@@ -312,16 +312,27 @@ def nccl_says_what_went_wrong():
     fails(2, r"NCCL 2\.28\.9, step [0-9]+: remote process exited", EMU_NCCL="async:0")
     # three hear why, one after the other, inside of a call that would never end
     fails(4, r"rank 2: NCCL 2\.28\.9, ncclCommInitRank: unhandled system error", EMU_NCCL="init:2")
-    fails(3, r"rank [0-2]: NCCL 2\.28\.9, ncclCommInitRank: the 3 ranks have not met in 1 s",
-          "--group-timeout", "1s", EMU_NCCL="absent:1")
+
+
+def waits_in_vain(n, text, **env):
+    """A deadline that the ranks keep until they are where they wait: a busy machine may need a
+    longer one for that."""
+    for seconds in (2, 8, 32):
+        results = run(n, "--engine", "cuda", "--progress", "none", "--plot", "none",
+                      "--group-timeout", f"{seconds}s", env=on_gpu(**env))
+        assert [r.code for r in results] == [1] * n, results
+        if re.search(text.format(seconds), "".join(r.err for r in results)):
+            return
+    raise AssertionError(results)
+
+
+def ranks_that_do_not_meet_are_not_awaited_for_ever():
+    waits_in_vain(3, r"rank [0-2]: NCCL 2\.28\.9, ncclCommInitRank: the 3 ranks have not met in {} s",
+                  EMU_NCCL="absent:1")
 
 
 def a_rank_whose_gpu_never_ends_is_not_awaited_for_ever():
-    results = run(2, "--engine", "cuda", "--progress", "none", "--plot", "none",
-                  "--group-timeout", "3s", env=on_gpu(EMU_NCCL="late:1"))
-    said = "".join(r.err for r in results)
-    assert [r.code for r in results] == [1, 1], results
-    assert re.search(r"step [0-9]+: rank [01] has waited 3 s for its GPU", said), results
+    waits_in_vain(2, r"step [0-9]+: rank [01] has waited {} s for its GPU", EMU_NCCL="late:1")
 
 
 def a_killed_rank_is_named_in_seconds():
@@ -350,5 +361,6 @@ if EMULATED:
     tests += [without_a_gpu_the_cpu_is_taken_and_it_is_said, what_does_not_fit_is_listed,
               a_gpu_that_cannot_be_used_says_why,
               two_ranks_on_one_gpu_are_refused, nccl_says_what_went_wrong,
+              ranks_that_do_not_meet_are_not_awaited_for_ever,
               a_rank_whose_gpu_never_ends_is_not_awaited_for_ever]
 main(tests)

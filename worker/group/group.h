@@ -52,7 +52,8 @@ struct ddp_group {
     const struct backend *backend; /* of the data; and what it keeps: */
     void *foreign;
     int64_t timeout_ms, spin_ns;
-    int64_t looked_ms; /* group_poll() looked whether the others still live */
+    int64_t looked_ms;  /* group_poll() looked whether the others still live, */
+    uint64_t looked_at; /* when so many things had moved */
     size_t arena_bytes;
     bool alone;            /* takes no other rank to be on its host */
     struct ddp_group *kin; /* borrowed: a ring of all groups made from one, and it */

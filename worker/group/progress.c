@@ -473,6 +473,22 @@ static int hear(struct ddp_group *g, const bool *ended, struct ddp_err *err)
     return pass_on(g, culprit, err);
 }
 
+/* Whatever has moved since the group was made. */
+static uint64_t moves(const struct ddp_group *g)
+{
+    return (g->shm ? g->shm->moves : 0) + (g->net ? net_moves(g->net) : 0);
+}
+
+/* Those that are waited for: do they live, and do they know what we are waiting in? */
+static int look(struct ddp_group *g, const bool *ended, bool silent, struct ddp_err *err)
+{
+    if (look_around(g, ended, err) < 0)
+        return -1;
+    if (silent && g->net && g->first)
+        net_say_call(g->net, &g->calls[g->first->coll.number % CALLS]);
+    return 0;
+}
+
 /* What a long wait must not forget, whether it sleeps or not: what others have to tell,
  * whether they live, and the deadline. */
 static int attend(struct ddp_group *g, struct patience *p, const bool *ended,
@@ -483,10 +499,8 @@ static int attend(struct ddp_group *g, struct patience *p, const bool *ended,
         return -1;
     if (!*ended && now - p->looked >= LOOK_MS) {
         p->looked = now;
-        if (look_around(g, ended, err) < 0)
+        if (look(g, ended, now - p->moved >= SILENT_MS, err) < 0)
             return -1;
-        if (g->net && g->first && now - p->moved >= SILENT_MS)
-            net_say_call(g->net, &g->calls[g->first->coll.number % CALLS]);
     }
     return !*ended && now - p->began >= p->timeout_ms ? expired(g, p, err) : 0;
 }
@@ -502,8 +516,10 @@ int group_poll(struct ddp_group *g, const bool *ended, struct ddp_err *err)
     int64_t now = now_ms();
     if (*ended || now - g->looked_ms < LOOK_MS)
         return 0;
+    bool silent = g->looked_at == moves(g);
     g->looked_ms = now;
-    return look_around(g, ended, err);
+    g->looked_at = moves(g);
+    return look(g, ended, silent, err);
 }
 
 /* Others may wait for what we have started in another group of the family. */
@@ -514,12 +530,6 @@ static void push_kin(struct ddp_group *g)
         if (is_busy(o))
             group_progress(o, &unwanted);
     }
-}
-
-/* Whatever has moved since the group was made. */
-static uint64_t moves(const struct ddp_group *g)
-{
-    return (g->shm ? g->shm->moves : 0) + (g->net ? net_moves(g->net) : 0);
 }
 
 /* Spins for as long as something moves, and a while longer, then sleeps between looks. */

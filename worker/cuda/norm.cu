@@ -72,11 +72,13 @@ template <class T> static __global__ void norm_learn(const T *x, struct norm p)
             var = unbiased = square;
         p.saved[c] = (float)mean;
         p.saved[C + c] = (float)(1 / sqrt(var + (double)p.eps));
+        if (c == 0)
+            p.running[2 * C] += 1;
+        if (unbiased - unbiased != 0) /* a bad number */
+            continue;
         p.running[c] = (float)((1 - step) * (double)p.running[c] + step * mean);
         p.running[C + c] =
             (float)((1 - step) * (double)p.running[C + c] + step * unbiased);
-        if (c == 0)
-            p.running[2 * C] += 1;
     }
 }
 

@@ -51,8 +51,9 @@ struct conv_shape {
 /* y = relu(w (x - mean) / sqrt(var + eps) + bias + shortcut), per channel: `relu` and the
  * shortcut (NULL) may be missing. mean and var (of n, not n-1) are those of the batch
  * over n, H, W; `learn` moves `running`, C means and then C variances (of n-1), towards
- * them by `momentum`. Without `learn`, the running ones are used. Images in the engine's
- * layout. */
+ * them by `momentum`; those of a channel with a bad number are left as they are, so that a
+ * step that is skipped does not spoil all tests after it. Without `learn`, the running
+ * ones are used. Images in the engine's layout. */
 struct norm_shape {
     int B, C, H, W;
     bool relu;

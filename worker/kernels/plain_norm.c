@@ -79,6 +79,8 @@ static void remember(struct norm_plan *p, int c, double variance, float *running
     double n = p->share.count, step = (double)p->s.momentum;
     double unbiased = variance * n / (n > 1 ? n - 1 : 1);
     float *mean = running + c, *var = mean + p->s.C;
+    if (!isfinite(variance)) /* nor is the mean of much use then */
+        return;
     *mean = (float)((1 - step) * (double)*mean + step * p->mean[c]);
     *var = (float)((1 - step) * (double)*var + step * unbiased);
 }

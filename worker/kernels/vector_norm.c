@@ -124,8 +124,9 @@ static void settle(struct norm_plan *p, int from, int to, float *running)
     for (int c = from; c < to; c++) {
         float *m = running + c, *v = m + p->s.C;
         p->scale[c] = 1 / sqrtf(var[c] + p->s.eps);
-        *m += p->s.momentum * (p->mean[c] - *m);
-        *v += p->s.momentum * (var[c] * unbias - *v);
+        float step = isfinite(var[c]) ? p->s.momentum : 0;
+        *m += step > 0 ? step * (p->mean[c] - *m) : 0;
+        *v += step > 0 ? step * (var[c] * unbias - *v) : 0;
     }
 }
 

@@ -119,6 +119,19 @@ static void norm(bool last)
     expect(fabs(double(running.host[7]) - 0.1 * var) < 1e-6, "running variance",
            double(running.host[7]), 0.1 * var);
     expect(running.host[10] == 1, "batches seen", double(running.host[10]), 1);
+    std::vector<float> means(running.host.begin(), running.host.begin() + 10);
+    float one = x.host[0];
+    x.host[0] = NAN;
+    x.send();
+    forward();
+    running.fetch();
+    expect(running.host[0] == means[0] && running.host[5] == means[5], "kept",
+           double(running.host[0]), double(means[0]));
+    expect(running.host[1] != means[1], "moved", double(running.host[1]),
+           double(means[1]));
+    x.host[0] = one;
+    x.send();
+    forward();
     cuda_norm_back(&p, x.at, y.at, dy.at, dw.at, dbias.at, dx.at, dmore.at, stream);
     check_slope("norm, x", x, dx, y, dy, forward);
     check_slope("norm, weight", w, dw, y, dy, forward);

@@ -146,6 +146,27 @@ START_TEST(a_rank_without_samples_takes_part)
 }
 END_TEST
 
+START_TEST(a_bad_number_leaves_the_running_means)
+{
+    enum { BAD = 1 };
+    for (int i = 0; i < 4; i++) {
+        const struct kernels *k = i < 3 ? engine(i) : &kernels_plain;
+        struct norm_case good, bad;
+        if (!k)
+            continue;
+        draw(&good);
+        draw(&bad);
+        bad.x[3 * C + BAD] = NAN;
+        pass(k, &good, 0, ALL, NULL, NULL);
+        pass(k, &bad, 0, ALL, NULL, NULL);
+        ck_assert(isnan(bad.y[BAD])); /* it is not hidden from the loss */
+        good.running[BAD] = 0;
+        good.running[C + BAD] = 1;
+        ck_assert_mem_eq(bad.running, good.running, sizeof good.running);
+    }
+}
+END_TEST
+
 START_TEST(alone_all_engines_agree)
 {
     for (int i = 0; i < 4; i++) {
@@ -171,6 +192,7 @@ Suite *suite(void)
     TCase *t = tcase_create("norm");
     tcase_add_test(t, alone_all_engines_agree);
     tcase_add_test(t, two_ranks_normalise_as_one);
+    tcase_add_test(t, a_bad_number_leaves_the_running_means);
     tcase_add_test(t, a_rank_without_samples_takes_part);
     suite_add_tcase(s, t);
     return s;

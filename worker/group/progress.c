@@ -445,6 +445,28 @@ static bool contradicted(struct ddp_group *g, struct ddp_err *err)
     return false;
 }
 
+/* Who has seen another one fail may call something else because of that: what made them
+ * disagree goes before that they do. */
+static int disagree(struct ddp_group *g, struct ddp_err *err)
+{
+    int first;
+    struct ddp_err theirs;
+    for (int i = 0; g->shm && i < g->shm->n; i++) {
+        bool left = false;
+        char who[128];
+        if (i == g->shm->me || !shm_is_gone(g->shm, i, &left) || left)
+            continue;
+        layout_who(&g->layout, g->shm->ranks[i], who, sizeof who);
+        err_set(err, "%s has gone (its process ended)", who);
+        return lost(g, g->shm->ranks[i], err);
+    }
+    if (told_soon(g, &first, &theirs) || told_soon(g, &first, &theirs)) {
+        *err = theirs;
+        return pass_on(g, first, err);
+    }
+    return group_break(g, -1, err);
+}
+
 int group_hear(struct ddp_group *g, struct ddp_err *err)
 {
     int culprit;
@@ -452,7 +474,7 @@ int group_hear(struct ddp_group *g, struct ddp_err *err)
     if (!g->broken && told(g, &culprit, &why))
         pass_on(g, culprit, &why);
     else if (!g->broken && contradicted(g, &why))
-        group_break(g, -1, &why);
+        disagree(g, &why);
     if (g->broken && err)
         *err = g->why;
     return g->broken ? -1 : 0;
@@ -464,7 +486,7 @@ static int hear(struct ddp_group *g, const bool *ended, struct ddp_err *err)
     int culprit;
     struct ddp_err theirs;
     if (!told(g, &culprit, &theirs))
-        return contradicted(g, err) ? group_break(g, -1, err) : 0;
+        return contradicted(g, err) ? disagree(g, err) : 0;
     if (group_progress(g, err) < 0) /* what failed may come after what we wait for */
         return -1;
     if (*ended)

@@ -268,14 +268,10 @@ static int set_bucket(const char *text, struct parse *p)
     return 0;
 }
 
-static int set_running(int key, const char *text, struct parse *p)
+static int set_files(int key, const char *text, struct parse *p)
 {
-    static const char *const engines[] = {"auto", "cpu", "cuda", NULL};
-    static const char *const backends[] = {"auto", "tcp", NULL};
     struct train_config *c = p->c;
     switch (key) {
-    case KEY_SEED:
-        return set_seed(text, p);
     case KEY_CHECKPOINT:
         return value_file(text, &c->checkpoint, p->err);
     case KEY_CHECKPOINT_EVERY:
@@ -284,9 +280,6 @@ static int set_running(int key, const char *text, struct parse *p)
         return set_shard_bytes(text, p);
     case KEY_TRACE:
         return value_file(text, &c->trace, p->err);
-    case KEY_PROFILE:
-        c->profile = true;
-        return 0;
     case KEY_RESUME:
         c->resume = text;
         c->resume_if_there = p->after_resume = text == NULL;
@@ -298,6 +291,21 @@ static int set_running(int key, const char *text, struct parse *p)
         return value_file(text, &c->plot, p->err);
     case KEY_LOGITS:
         return value_file(text, &c->logits, p->err);
+    }
+    return 1;
+}
+
+static int set_running(int key, const char *text, struct parse *p)
+{
+    static const char *const engines[] = {"auto", "cpu", "cuda", NULL};
+    static const char *const backends[] = {"auto", "tcp", NULL};
+    struct train_config *c = p->c;
+    switch (key) {
+    case KEY_SEED:
+        return set_seed(text, p);
+    case KEY_PROFILE:
+        c->profile = true;
+        return 0;
     case KEY_PROGRESS:
         return progress_parse(text, &c->progress, p->err);
     case KEY_ENGINE:
@@ -357,6 +365,8 @@ static error_t on_option(int key, char *text, struct argp_state *state)
         return ARGP_ERR_UNKNOWN;
     p->after_resume = false;
     int rc = set_learning(key, text, p);
+    if (rc > 0)
+        rc = set_files(key, text, p);
     if (rc > 0)
         rc = set_running(key, text, p);
     if (rc == 0)

@@ -11,7 +11,7 @@ import unittest
 import hosts
 from hosts import HOSTS, main, node
 from launch import wait_until
-from test_scripts import WAIT, ScriptTest
+from test_scripts import GOES_ON, WAIT, ScriptTest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PBS = os.environ.get("PBS_EXEC", "/opt/pbs")
@@ -150,12 +150,7 @@ class Pbs(ScriptTest):
             lambda: not hosts.launch.marked(self.folder.name, hosts.LAB_HOSTS.bin), 60))
 
     def test_a_job_whose_time_is_over_goes_on_where_it_was(self):
-        program = self.write("work", (
-            "#!/bin/bash\n"
-            "[ \"$1\" != --resume ] || { echo went on; exit 0; }\n"
-            "[ $RANK = 0 ] || exec sleep 300\n"
-            "trap 'echo saved >>saved; exit 143' TERM\n"
-            f"echo started\n{WAIT}"))
+        program = self.write("work", GOES_ON)
         os.chmod(program, 0o755)
         name = self.script("pbs", *"-N 2 --nproc-per-node 1 --time 60s --warning 52s".split(),
                            "--requeue", "./work", site="pbs")

@@ -14,6 +14,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SITE = {"slurm": os.path.join(HERE, "lab.ini"), "sge": os.path.join(HERE, "lab_sge.ini")}
 # not `sleep & wait`: told to end twice, by a scheduler and by us, bash leaves its trap half done
 WAIT = "while :; do sleep 0.05; done\n"
+# rank 0 saves when it is told to end, and another start of the job goes on from there
+GOES_ON = (
+    "#!/bin/bash\n"
+    "[ \"$1\" != --resume ] || { echo went on; exit 0; }\n"
+    "[ $RANK = 0 ] || exec sleep 300\n"
+    "trap 'echo saved >>saved; exit 143' TERM\n"
+    f"echo started\n{WAIT}")
 TRAIN = ["--epochs", "2", "--threads", "1", "--plot", "none", "--progress", "lines"]
 
 
@@ -173,12 +180,7 @@ class Slurm(ScriptTest):
 
     def test_ranks_are_warned_and_the_job_goes_on_where_it_was(self):
         """The warning is sent by hand: Slurm itself would send it a minute too early."""
-        program = self.write("work", (
-            "#!/bin/bash\n"
-            "[ \"$1\" != --resume ] || { echo went on; exit 0; }\n"
-            "[ $RANK = 0 ] || exec sleep 300\n"
-            "trap 'echo saved >>saved; exit 143' TERM\n"
-            f"echo started\n{WAIT}"))
+        program = self.write("work", GOES_ON)
         os.chmod(program, 0o755)
         number = self.submitted("slurm", "-N 2 --gpus-per-node 1 --time 5m --requeue ./work")
         out = f"work-{number}.out"

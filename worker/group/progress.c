@@ -2,9 +2,8 @@
  *
  * A wait first spins, since the others are mostly a few microseconds away, then sleeps:
  * on a futex for ranks of this host, in poll() for others. Every LOOK_MS of it it looks
- * whether those that it waits for still live. The first failure that a rank finds is
- * written into the memory of its host and told to the other hosts, so that all name the
- * same cause.
+ * whether those that it waits for still live; breaking.h has what follows when they do
+ * not.
  */
 #include "worker/group/group.h"
 
@@ -12,6 +11,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/group/backend.h"
+#include "worker/group/breaking.h"
 #include "worker/group/messages.h"
 
 #include <poll.h>
@@ -24,8 +24,6 @@ enum {
     LOOK_MS = 100,
     SILENT_MS = 150, /* without anything coming, before others are told what we call */
     BOTH_MS = 1,     /* between looks at the one while sleeping on the other */
-    NEWS_MS = 200,   /* for the cause to come when a connection has closed */
-    GLANCE_MS = 5,   /* between looks for it on this host */
     KIN_US = 50      /* between turns of several groups */
 };
 
@@ -36,111 +34,6 @@ static inline void cpu_relax(void)
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
 #endif
-}
-
-/* ---- breaking ----
- *
- * Who breaks closes its streams, and its neighbours then see a rank that has gone. So
- * the cause goes ahead of the closing, on every way it can take: into the memory of the
- * host first, where it costs nothing, then to other hosts. The rank that finds a cause
- * tells all of them; one that was told passes it on to those it has streams with, since
- * the finder may have been killed in the middle of its round.
- */
-
-/* What others have found. */
-static bool told(struct ddp_group *g, int *culprit, struct ddp_err *theirs)
-{
-    return (g->shm && shm_failed(g->shm, culprit, theirs)) ||
-           (g->net && net_told(g->net, culprit, theirs));
-}
-
-static int be_broken(struct ddp_group *g, int culprit, struct ddp_err *err,
-                     enum net_audience audience)
-{
-    if (!g->broken) {
-        if (g->shm) { /* one cause for the whole host: the first that was written */
-            shm_fail(g->shm, culprit, err->text);
-            shm_failed(g->shm, &culprit, err);
-        }
-        g->broken = true;
-        g->why = *err;
-        g->first = g->last = NULL; /* each is told when it is tested or waited for */
-        messages_drop(g);
-        if (g->net) {
-            net_tell(g->net, culprit, err->text, audience);
-            net_hang_up(g->net);
-        }
-    }
-    *err = g->why;
-    return -1;
-}
-
-int group_break(struct ddp_group *g, int culprit, struct ddp_err *err)
-{
-    return be_broken(g, culprit, err, NET_TO_ALL);
-}
-
-static int pass_on(struct ddp_group *g, int culprit, struct ddp_err *err)
-{
-    return be_broken(g, culprit, err, NET_TO_NEIGHBOURS);
-}
-
-/* What is going on, for the end of a sentence: "all_reduce #17". */
-static const char *doing(const struct ddp_group *g, char *text, size_t size)
-{
-    if (g->first)
-        return coll_name(&g->first->coll, text, size);
-    snprintf(text, size, "a send or receive");
-    return text;
-}
-
-/* Its word comes before a rank closes, but may come another way and a little later. */
-static bool told_soon(struct ddp_group *g, int *culprit, struct ddp_err *theirs)
-{
-    int64_t until = now_ms() + NEWS_MS;
-    while (!told(g, culprit, theirs)) {
-        if (!g->net || now_ms() >= until)
-            return false;
-        net_await_news(g->net, GLANCE_MS);
-    }
-    return true;
-}
-
-/* A rank has gone, or so it seems: it may have left because of what another one did,
- * which it has then told before it closed its door, or only the connection may be cut.
- * Both ends miss each other then; so that they do not say two things, the higher rank
- * waits for the lower one's word. */
-static bool told_instead(struct ddp_group *g, int culprit, bool *lives, int *first,
-                         struct ddp_err *theirs)
-{
-    *lives = false;
-    if (told_soon(g, first, theirs))
-        return true;
-    *lives = g->net && net_answers(g->net, culprit);
-    bool waits = *lives && g->layout.rank > culprit;
-    return told(g, first, theirs) ||
-           (waits && (told_soon(g, first, theirs) || told_soon(g, first, theirs)));
-}
-
-static int lost(struct ddp_group *g, int culprit, struct ddp_err *err)
-{
-    int first;
-    bool lives;
-    struct ddp_err theirs, how = *err;
-    char what[64], me[128], other[128];
-    if (told_instead(g, culprit, &lives, &first, &theirs)) {
-        *err = theirs;
-        return pass_on(g, first, err);
-    }
-    doing(g, what, sizeof what);
-    if (!lives) {
-        err_set(err, "%.400s during %s", how.text, what);
-        return group_break(g, culprit, err);
-    }
-    layout_who(&g->layout, g->layout.rank, me, sizeof me);
-    layout_who(&g->layout, culprit, other, sizeof other);
-    err_set(err, "the connection between %s and %s was cut during %s", me, other, what);
-    return group_break(g, -1, err);
 }
 
 /* ---- advancing ---- */
@@ -185,13 +78,13 @@ int group_progress(struct ddp_group *g, struct ddp_err *err)
     }
     if (g->net) {
         if (net_expects(g->net) && net_told(g->net, &culprit, err))
-            return pass_on(g, culprit, err);
+            return group_pass_on(g, culprit, err);
         net_begin(g->net);
     }
     while (g->first) {
         int rc = advance(g, &g->first->coll, &culprit, err);
         if (rc == ADVANCE_ERROR)
-            return culprit < 0 ? group_break(g, -1, err) : lost(g, culprit, err);
+            return culprit < 0 ? group_break(g, -1, err) : group_lost(g, culprit, err);
         if (rc == ADVANCE_LATER)
             break;
         end_first(g);
@@ -200,7 +93,7 @@ int group_progress(struct ddp_group *g, struct ddp_err *err)
     if (rc == 0 && g->backend->progress)
         rc = g->backend->progress(g, &culprit, err);
     if (rc < 0)
-        return culprit < 0 ? group_break(g, -1, err) : lost(g, culprit, err);
+        return culprit < 0 ? group_break(g, -1, err) : group_lost(g, culprit, err);
     return 0;
 }
 
@@ -290,6 +183,14 @@ static void sleep_some(struct ddp_group *g)
 
 /* ---- what can go wrong ---- */
 
+static int gone(struct ddp_group *g, int rank, bool left, struct ddp_err *err)
+{
+    char who[128];
+    layout_who(&g->layout, rank, who, sizeof who);
+    err_set(err, left ? "%s has left the group" : "%s has gone (its process ended)", who);
+    return group_lost(g, rank, err);
+}
+
 static int look_around_host(struct ddp_group *g, const bool *ended, struct ddp_err *err)
 {
     struct shm *s = g->shm;
@@ -306,11 +207,7 @@ static int look_around_host(struct ddp_group *g, const bool *ended, struct ddp_e
             messages_left(g, s->ranks[i]);
             continue;
         }
-        char who[128];
-        layout_who(&g->layout, s->ranks[i], who, sizeof who);
-        err_set(err, left ? "%s has left the group" : "%s has gone (its process ended)",
-                who);
-        return lost(g, s->ranks[i], err);
+        return gone(g, s->ranks[i], left, err);
     }
     return 0;
 }
@@ -328,7 +225,7 @@ static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *e
     if (group_progress(g, err) < 0)
         return -1;
     *err = how;
-    return *ended || !net_misses(g->net, culprit) ? 0 : lost(g, culprit, err);
+    return *ended || !net_misses(g->net, culprit) ? 0 : group_lost(g, culprit, err);
 }
 
 enum { NAMED = 4, LISTED = 1024 };
@@ -412,11 +309,11 @@ static int expired(struct ddp_group *g, const struct patience *p, struct ddp_err
     int culprit;
     char names[420], what[64];
     double seconds = (double)p->timeout_ms / 1000;
-    doing(g, what, sizeof what);
+    group_doing(g, what, sizeof what);
     int *ranks = xcalloc(LISTED, sizeof *ranks), late = list_late(g, ranks);
-    if (told(g, &culprit, err)) { /* somebody whose deadline passed before ours */
+    if (group_told(g, &culprit, err)) { /* somebody whose deadline passed before ours */
         free(ranks);
-        return pass_on(g, culprit, err);
+        return group_pass_on(g, culprit, err);
     }
     if (late > 0) {
         (p->monitored ? name_all : name_some)(g, ranks, late, names, sizeof names);
@@ -453,16 +350,12 @@ static int disagree(struct ddp_group *g, struct ddp_err *err)
     struct ddp_err theirs;
     for (int i = 0; g->shm && i < g->shm->n; i++) {
         bool left = false;
-        char who[128];
-        if (i == g->shm->me || !shm_is_gone(g->shm, i, &left) || left)
-            continue;
-        layout_who(&g->layout, g->shm->ranks[i], who, sizeof who);
-        err_set(err, "%s has gone (its process ended)", who);
-        return lost(g, g->shm->ranks[i], err);
+        if (i != g->shm->me && shm_is_gone(g->shm, i, &left) && !left)
+            return gone(g, g->shm->ranks[i], false, err);
     }
-    if (told_soon(g, &first, &theirs) || told_soon(g, &first, &theirs)) {
+    if (group_told_soon(g, &first, &theirs) || group_told_soon(g, &first, &theirs)) {
         *err = theirs;
-        return pass_on(g, first, err);
+        return group_pass_on(g, first, err);
     }
     return group_break(g, -1, err);
 }
@@ -471,8 +364,8 @@ int group_hear(struct ddp_group *g, struct ddp_err *err)
 {
     int culprit;
     struct ddp_err why;
-    if (!g->broken && told(g, &culprit, &why))
-        pass_on(g, culprit, &why);
+    if (!g->broken && group_told(g, &culprit, &why))
+        group_pass_on(g, culprit, &why);
     else if (!g->broken && contradicted(g, &why))
         disagree(g, &why);
     if (g->broken && err)
@@ -485,14 +378,14 @@ static int hear(struct ddp_group *g, const bool *ended, struct ddp_err *err)
 {
     int culprit;
     struct ddp_err theirs;
-    if (!told(g, &culprit, &theirs))
+    if (!group_told(g, &culprit, &theirs))
         return contradicted(g, err) ? disagree(g, err) : 0;
     if (group_progress(g, err) < 0) /* what failed may come after what we wait for */
         return -1;
     if (*ended)
         return 0;
     *err = theirs;
-    return pass_on(g, culprit, err);
+    return group_pass_on(g, culprit, err);
 }
 
 /* Whatever has moved since the group was made. */

@@ -54,10 +54,8 @@ static double tolerance(const struct kernels *k)
 
 /* ---- the engine's layout ---- */
 
-/* A convolution with one tap of 1 puts channel c of x into channel c: the way into the
- * engine's layout; a mean over images of 1x1 would be the way out, so `out` weighs. */
-static void into_layout(const struct kernels *k, int B, struct map_shape s,
-                        const float *x, float *to)
+/* One tap, from images to the engine's layout. */
+static struct conv_plan *copy_plan(const struct kernels *k, int B, struct map_shape s)
 {
     struct ddp_err err;
     struct conv_shape copy = {.B = B,
@@ -68,7 +66,15 @@ static void into_layout(const struct kernels *k, int B, struct map_shape s,
                               .R = 1,
                               .first = true,
                               .bare = true};
-    struct conv_plan *p = k->conv_plan(copy, &err);
+    return k->conv_plan(copy, &err);
+}
+
+/* A convolution with one tap of 1 puts channel c of x into channel c: the way into the
+ * engine's layout; a mean over images of 1x1 would be the way out, so `out` weighs. */
+static void into_layout(const struct kernels *k, int B, struct map_shape s,
+                        const float *x, float *to)
+{
+    struct conv_plan *p = copy_plan(k, B, s);
     float *one = xcalloc((size_t)(s.C * s.C), sizeof(float));
     for (int c = 0; c < s.C; c++)
         one[c * s.C + c] = 1;
@@ -82,16 +88,7 @@ static void into_layout(const struct kernels *k, int B, struct map_shape s,
 static void out_of_layout(const struct kernels *k, int B, struct map_shape s,
                           const float *x, const float *from, float *sums)
 {
-    struct ddp_err err;
-    struct conv_shape copy = {.B = B,
-                              .C = s.C,
-                              .H = s.H,
-                              .W = s.W,
-                              .K = s.C,
-                              .R = 1,
-                              .first = true,
-                              .bare = true};
-    struct conv_plan *p = k->conv_plan(copy, &err);
+    struct conv_plan *p = copy_plan(k, B, s);
     k->conv_back(p, B, x, sums, from, from, 1, sums, NULL, NULL);
     k->conv_plan_free(p);
 }

@@ -87,6 +87,12 @@ int starter_place(const struct starter *s, starter_get get, int *rank, int *size
     return 0;
 }
 
+const char *starter_pbs_task(starter_get get)
+{
+    const char *task = get("PBS_JOBID") ? get("PBS_TASKNUM") : NULL;
+    return task && *task && strtol(task, NULL, 16) != 1 ? task : NULL;
+}
+
 void starter_print(void (*line)(const char *text, void *arg), void *arg)
 {
     for (size_t i = 0; i < ARRAY_LEN(starters); i++) {

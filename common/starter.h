@@ -37,6 +37,11 @@ const struct starter *starter_find(starter_get get);
 int starter_place(const struct starter *s, starter_get get, int *rank, int *size,
                   int *local_rank, struct ddp_err *err);
 
+/* What PBS's task manager starts (pbsdsh) has the number of its task, the job's script
+ * being the first, but nothing says how many it has started. That number as it stands in
+ * PBS_TASKNUM, or NULL: this is no such process. */
+const char *starter_pbs_task(starter_get get);
+
 /* The table, a row a line. */
 void starter_print(void (*line)(const char *text, void *arg), void *arg);
 

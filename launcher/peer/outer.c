@@ -225,27 +225,18 @@ static bool speaks(const struct starter *s, starter_get get)
     return (!s->needs || get(s->needs)) && get(s->rank) && size && strcmp(size, "1") != 0;
 }
 
-/* What PBS's task manager starts (pbsdsh) knows the number of its task, the job's script
- * being the first, but not how many copies there are; on the job's first node it does
- * not even find $PBS_NODEFILE. */
+/* On the job's first node pbsdsh's copies do not even find $PBS_NODEFILE. */
 static int by_pbsdsh(const struct opts *opts, starter_get get, struct ddp_err *err)
 {
-    static const struct {
-        const char *name;
-        long first;
-    } vars[] = {{"PBS_NODENUM", 0}, {"PBS_TASKNUM", 1}};
-    for (size_t i = 0; i < ARRAY_LEN(vars) && get("PBS_JOBID"); i++) {
-        const char *text = get(vars[i].name);
-        if (text && *text && strtol(text, NULL, 16) != vars[i].first && !opts->hosts &&
-            !opts->hostfile)
-            return err_set(err,
-                           "%s=%s: this is not the job's first process; if pbsdsh has "
-                           "started several copies of ddprun, each would make a world of "
-                           "its own: start it once, from the job script; --alloc %s if "
-                           "it is the only one",
-                           vars[i].name, text, get("PBS_NODEFILE") ? "pbs" : "local");
-    }
-    return 0;
+    const char *task = starter_pbs_task(get);
+    if (!task || opts->hosts || opts->hostfile)
+        return 0;
+    return err_set(
+        err,
+        "PBS_TASKNUM=%s: this is not the job's first process; if pbsdsh has "
+        "started several copies of ddprun, each would make a world of its own: "
+        "start it once, from the job script; --alloc %s if it is the only one",
+        task, get("PBS_NODEFILE") ? "pbs" : "local");
 }
 
 int outer_find(const struct opts *opts, starter_get get, struct outer *o,

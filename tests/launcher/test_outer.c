@@ -144,7 +144,7 @@ static const struct {
     {"PBS_JOBID=7.h PBS_NODEFILE=/x PBS_NODENUM=1 PBS_TASKNUM=20000001",
      {.node_rank = -1},
      NULL,
-     "PBS_NODENUM=1: this is not the job's first process"},
+     "PBS_TASKNUM=20000001: this is not the job's first process"},
     {"PBS_JOBID=7.h PBS_NODENUM=0 PBS_TASKNUM=00000002",
      {.node_rank = -1},
      NULL,
@@ -194,7 +194,7 @@ static const struct {
 } recorded[] = {
     {"job.env", NULL},
     {"pbsdsh.first.env", "PBS_TASKNUM=00000002: this is not the job's first process"},
-    {"pbsdsh.second.env", "PBS_NODENUM=1: this is not the job's first process"},
+    {"pbsdsh.second.env", "PBS_TASKNUM=40000001: this is not the job's first process"},
 };
 
 START_TEST(the_tasks_of_a_real_pbs_are_told_apart)

@@ -11,28 +11,21 @@ const char *env_get(const char *name)
     return getenv(name);
 }
 
-/* What PBS's task manager starts (pbsdsh) has the number of its task, the job's script
- * being the first, but nothing says how many it has started. */
-static int started_by_pbs(const char *(*get)(const char *name), struct ddp_err *err)
-{
-    const char *task = get("PBS_JOBID") ? get("PBS_TASKNUM") : NULL;
-    if (!task || strtol(task, NULL, 16) == 1)
-        return 0;
-    return err_set(
-        err,
-        "PBS_TASKNUM=%s: one of the tasks that pbsdsh has started, and it does "
-        "not say how many they are; start them by ddprun, or set RANK=0 and "
-        "WORLD_SIZE=1 if it is the only one",
-        task);
-}
-
 int env_place(struct env_place *place, const char *(*get)(const char *name),
               struct ddp_err *err)
 {
     *place = (struct env_place){.size = 1, .local_rank = -1};
     const struct starter *s = starter_find(get);
+    const char *task = s ? NULL : starter_pbs_task(get);
+    if (task)
+        return err_set(
+            err,
+            "PBS_TASKNUM=%s: one of the tasks that pbsdsh has started, and it "
+            "does not say how many they are; start them by ddprun, or set RANK=0 "
+            "and WORLD_SIZE=1 if it is the only one",
+            task);
     if (!s)
-        return started_by_pbs(get, err);
+        return 0;
     if (starter_place(s, get, &place->rank, &place->size, &place->local_rank, err) < 0)
         return -1;
     place->launcher = s->name;

@@ -115,7 +115,7 @@ class Pbs(ScriptTest):
                      f"rank 2 on {second} exited with status 5", "code 5\n", "hosts: 2 from pbs\n",
                      f"here: pbs_tmrsh {second} .*ddprun-agent --summons FILE\n",
                      f"cannot start on {second}: the agent '/nonesuch/agent' is not there",
-                     r"PBS_TASKNUM=[1-9A-F]0000001: this is not the job's first process",
+                     r"PBS_TASKNUM=[1-9A-F]000000.: this is not the job's first process",
                      "PBS_TASKNUM=0000000.: this is not the job's first process"):
             self.assertRegex(said, line)
 

@@ -150,13 +150,29 @@ class Pbs(ScriptTest):
             lambda: not hosts.launch.marked(self.folder.name, hosts.LAB_HOSTS.bin), 60))
 
     def test_a_job_whose_time_is_over_goes_on_where_it_was(self):
-        program = self.write("work", GOES_ON)
+        """Each job of an array by itself, with its index."""
+        program = self.write("work", GOES_ON.replace("went on", "went on $PBS_ARRAY_INDEX"))
         os.chmod(program, 0o755)
         name = self.script("pbs", *"-N 2 --nproc-per-node 1 --time 60s --warning 52s".split(),
                            "--requeue", "./work", site="pbs")
-        number = self.number(self.alice(f"qsub {name}"))
-        self.wait_for("saved", "saved")
-        self.wait_for(f"logs/work-{number}/start-2/rank.0.out", "went on", 120)
+        number = self.alice(f"qsub -J 3-4 {name}").split("[")[0]
+        for index in (3, 4):
+            self.wait_for(f"logs/work-{number}.{index}/start-2/rank.0.out", f"went on {index}",
+                          120)
+
+    def test_an_array_and_a_second_start_of_one_of_its_jobs(self):
+        program = self.write("work", "#!/bin/bash\necho index $PBS_ARRAY_INDEX on $(hostname)\n"
+                                     "[ $PBS_ARRAY_INDEX = 1 ] || exec sleep 300\n")
+        os.chmod(program, 0o755)
+        name = self.script("pbs", *"-N 1 --nproc-per-node 2 --time 5m ./work".split(), site="pbs")
+        said = self.alice(f"qsub -J 1-2 {name}")
+        self.assertRegex(said, rf"^\d+\[\]\.{node(1)}\n$")
+        number = said.split("[")[0]
+        self.wait_for(f"logs/work-{number}.1/rank.1.out", "^index 1 on ")
+        self.wait_for(f"logs/work-{number}.2/rank.1.out", "^index 2 on ")
+        self.root(f"{PBS}/bin/qrerun '{number}[2]'")
+        self.wait_for(f"work.o{number}.2", rf"job {number}\.2 was started before")
+        self.assertEqual(self.said(f"logs/work-{number}.2/job.log").count(" starts on "), 1)
 
     def test_a_node_that_dies(self):
         number = self.job(f"{NODES}:ncpus=1", "mkdir out; $ddprun --output-filename out "

@@ -3,6 +3,7 @@
 
 import itertools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -91,6 +92,26 @@ class Scripts(unittest.TestCase):
                 ["bash", "-c", 'ddprun() { printf "%s\\0" "$@"; }; log=l; ' + line + "\nwait"],
                 stdout=subprocess.PIPE, check=True, text=True).stdout.split("\0")
             self.assertEqual(said[-len(words) - 1:-1], words)
+
+    def test_who_is_cancelled_before_the_launcher_is_known_passes_it_on(self):
+        """Between the start in the background and `pid=$!`: bash itself can be made to send
+        the signal just there."""
+        text = self.made("--script", "slurm", "true")
+        with tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
+            def write(name, lines):
+                with open(f"{folder}/{name}", "w", encoding="ascii") as out:
+                    out.write(lines)
+                os.chmod(f"{folder}/{name}", 0o755)
+            write("ddprun", "#!/bin/sh\nexec sleep 60\n")
+            write("early", "trap '[ \"$BASH_COMMAND\" != \"pid=\\$!\" ] || kill -TERM $$' DEBUG\n")
+            write("job.sh", re.sub(r"^export PATH=.*\n", "", text, flags=re.MULTILINE))
+            done = subprocess.run(
+                ["bash", "job.sh"], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                timeout=50, check=False, text=True,
+                env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "BASH_ENV": "./early",
+                     "SLURM_SUBMIT_DIR": folder, "SLURM_JOB_ID": "1"})
+        self.assertIn("cancelled: ending the ranks", done.stdout)
+        self.assertEqual(done.returncode, 143)
 
     def test_every_script_is_clean(self):
         """bash -n, and shellcheck where it is."""

@@ -47,8 +47,10 @@ static socklen_t address(const struct outer *o, struct sockaddr_un *sa)
 {
     struct secret none = {{0}}, name;
     char hex[SECRET_SIZE * 2 + 1];
-    unsigned uid = (unsigned)geteuid();
-    secret_derive(&none, "ddprun mates", o->id, strlen(o->id), &uid, sizeof uid, &name);
+    char *where = xasprintf("%u %s", (unsigned)geteuid(), o->node ? o->node : "");
+    secret_derive(&none, "ddprun mates", o->id, strlen(o->id), where, strlen(where),
+                  &name);
+    free(where);
     secret_to_hex(&name, hex);
     *sa = (struct sockaddr_un){.sun_family = AF_UNIX};
     int n = snprintf(sa->sun_path + 1, sizeof sa->sun_path - 1, "ddprun-%.40s", hex);

@@ -17,25 +17,29 @@
 #include <string.h>
 
 /* Each starter by the name of its variable for the rank. `id`: variables whose values
- * together name one start; those that are not set are left out, but one must be there. */
+ * together name one start; those that are not set are left out, but one must be there.
+ * `node`: where the starter's daemon for a node is named, of which one machine may have
+ * several (flux start --test-size, slurmd -N). */
 static const struct start_row {
     const char *rank;
     const char *id[4];
-    const char *secret;
+    const char *secret, *node;
 } rows[] = {
     /* the transport key is 128 random bits that mpirun makes for each job, and gives to
      * its ranks alone */
     {"OMPI_COMM_WORLD_RANK",
      {"PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri"},
-     "OMPI_MCA_orte_precondition_transports"},
-    {"JSM_NAMESPACE_RANK", {"LSB_JOBID", "LS_JOBPID", "JSM_JSRUN_PID"}, NULL},
-    {"MV2_COMM_WORLD_RANK", {"MPIRUN_ID", "MPIRUN_HOST"}, NULL},
-    {"PMI_RANK", {NULL}, NULL},
-    {"PALS_RANKID", {"PALS_APID", "PBS_JOBID"}, NULL},
-    {"FLUX_TASK_RANK", {"FLUX_JOB_ID", "FLUX_KVS_NAMESPACE"}, NULL},
+     "OMPI_MCA_orte_precondition_transports",
+     NULL},
+    {"JSM_NAMESPACE_RANK", {"LSB_JOBID", "LS_JOBPID", "JSM_JSRUN_PID"}, NULL, NULL},
+    {"MV2_COMM_WORLD_RANK", {"MPIRUN_ID", "MPIRUN_HOST"}, NULL, NULL},
+    {"PMI_RANK", {NULL}, NULL, NULL},
+    {"PALS_RANKID", {"PALS_APID", "PBS_JOBID"}, NULL, NULL},
+    {"FLUX_TASK_RANK", {"FLUX_JOB_ID", "FLUX_KVS_NAMESPACE"}, NULL, "FLUX_URI"},
     {"SLURM_PROCID",
      {"SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"},
-     NULL},
+     NULL,
+     "SLURMD_NODENAME"},
 };
 
 static const struct start_row *row_of(const struct starter *s)
@@ -59,6 +63,7 @@ static void name_start(const struct start_row *row, starter_get get, struct oute
         o->id = longer;
     }
     o->secret = row->secret ? get(row->secret) : NULL;
+    o->node = row->node ? get(row->node) : NULL;
 }
 
 /* --- how many copies are on this machine -------------------------------------------- */

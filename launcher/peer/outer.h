@@ -25,8 +25,10 @@ struct outer {
      * which tells it over its own wire (pmi.h) */
     char *id;
     const char *secret; /* borrowed: what only the copies know; NULL: nothing */
-    struct strv hosts;  /* their machines by rank, where one copy each is known; else
-                           empty */
+    const char *node;  /* borrowed: what a starter with several nodes on one machine calls
+                          the one of this copy; NULL: it has none */
+    struct strv hosts; /* their machines by rank, where one copy each is known; else
+                          empty */
 };
 
 /* Returns 0 with `o` filled (o->by NULL: alone), -1 with the line when this start would

@@ -31,7 +31,8 @@ static const char *get(const char *name)
     return getenv(name);
 }
 
-/* "srun 3/8 local 1/4 id", with the hosts behind it where they are known. */
+/* "srun 3/8 local 1/4 id", with the hosts behind it where they are known, and the node.
+ */
 static char *describe(const struct outer *o)
 {
     if (!o->by)
@@ -40,6 +41,11 @@ static char *describe(const struct outer *o)
                            o->local_rank, o->local_size, o->id);
     for (size_t i = 0; i < o->hosts.n; i++) {
         char *longer = xasprintf("%s %s", text, o->hosts.v[i]);
+        free(text);
+        text = longer;
+    }
+    if (o->node) {
+        char *longer = xasprintf("%s at %s", text, o->node);
         free(text);
         text = longer;
     }
@@ -107,7 +113,7 @@ static const struct {
     {"FLUX_TASK_RANK=3 FLUX_JOB_SIZE=4 FLUX_TASK_LOCAL_ID=1 FLUX_JOB_NNODES=2 "
      "FLUX_JOB_ID=f1 FLUX_KVS_NAMESPACE=job-7 FLUX_URI=local:///x", /* a broker's */
      {.node_rank = -1},
-     "flux run 3/4 local 1/2 'FLUX_JOB_ID=f1 FLUX_KVS_NAMESPACE=job-7 '",
+     "flux run 3/4 local 1/2 'FLUX_JOB_ID=f1 FLUX_KVS_NAMESPACE=job-7 ' at local:///x",
      NULL},
     {"FLUX_TASK_RANK=3 FLUX_JOB_SIZE=4 FLUX_TASK_LOCAL_ID=1 FLUX_JOB_NNODES=3 "
      "FLUX_JOB_ID=f1",

@@ -224,7 +224,7 @@ static int local_rank(int rank)
 /* What only the CPU's engine does, if it was asked for. */
 static const char *only_on_cpus(const struct train_config *c)
 {
-    return c->sync_norms ? "--sync-batch-norm" : c->stages > 1 ? "--stages" : NULL;
+    return c->stages > 1 ? "--stages" : NULL;
 }
 
 static int open_engine(struct run *run, struct ddp_err *err)

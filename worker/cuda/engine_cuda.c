@@ -96,7 +96,8 @@ static int put_in_line(struct engine *e, const struct engine_step *step,
 {
     struct slot *s = &e->slots[e->given % SLOTS];
     assert(!s->busy);
-    const struct graph *graph = engine_graph(e, step->mine, err);
+    int batches = engine_batches(e, step->mine, step->all);
+    const struct graph *graph = engine_graph(e, step->mine, batches, err);
     if (!graph || spans_anchor(e, err) < 0)
         return -1;
     *s->in = (struct cuda_step){.lr = step->lr,
@@ -146,6 +147,8 @@ static int take_out(struct engine *e, struct engine_result *result, struct ddp_e
                                               .interrupted = h->interrupted,
                                               .warned = h->warned,
                                               .skipped = h->skipped}};
+    if (h->bad > 0 && engine_find_bad(e, s, result, err) < 0)
+        return -1;
     s->busy = false;
     e->taken++;
     return 1;

@@ -47,7 +47,7 @@ struct piece {
 struct spans;
 
 struct graph {
-    int n;
+    int n, batches;
     uint64_t turn; /* of the slots: 0 unless the steps are watched */
     cudaGraphExec_t exec;
     struct spans *spans; /* owned; NULL: nobody watches */
@@ -82,7 +82,8 @@ struct engine {
     size_t npieces;
     bool settled; /* on the buckets by time */
     bool apart;   /* the ranks' buffers: steps were taken since they were made alike */
-    bool first, last; /* batch of the step that is being recorded */
+    bool first, last; /* batch of the step that is being recorded; */
+    bool none;        /* of it are this rank's: others share the norms with us */
     struct graph graphs[MAX_GRAPHS];
     int ngraphs;
     struct slot slots[SLOTS];
@@ -114,6 +115,11 @@ static inline bool classifies(const struct engine *e)
     return e->job.data->task == TASK_CLASSIFY;
 }
 
+static inline bool shares_norms(const struct engine *e)
+{
+    return e->size > 1 && e->job.sync_norms;
+}
+
 /* Of this rank in a step. */
 static inline size_t most_samples(const struct engine *e)
 {
@@ -136,8 +142,16 @@ void engine_gather(struct engine *e, int from, int n, bool learn);
 /* The loss of the layers' output, and unless `in` is NULL its gradient; as in kernels.h.
  */
 void engine_loss(struct engine *e, int n, const struct cuda_step *in, int batch);
-/* The graph of a step with n samples; NULL with `err`. */
-const struct graph *engine_graph(struct engine *e, int n, struct ddp_err *err);
+/* Batches that this rank goes through in a step with `mine` samples of its own. Ranks
+ * that share norms go through as many as the one with the most samples. */
+int engine_batches(const struct engine *e, int mine, int all);
+/* The graph of a step with n samples in so many batches; NULL with `err`. */
+const struct graph *engine_graph(struct engine *e, int n, int batches,
+                                 struct ddp_err *err);
+/* After a step with a loss that is not a number, on every rank: where on this rank the
+ * first such number stood. What is under way ends first. */
+int engine_find_bad(struct engine *e, const struct slot *slot,
+                    struct engine_result *result, struct ddp_err *err);
 /* Lets go of what a graph holds. */
 void engine_forget(struct engine *e, struct graph *g);
 
@@ -166,6 +180,9 @@ int sums_finish(struct engine *e, struct ddp_err *err);
  * step's once, for nothing, before the first step is recorded, which is at the same
  * moment on all ranks. */
 int sums_warm_up(struct engine *e, struct ddp_err *err);
+/* For layers_share_norms(). They are put on the stream of all other sums, so that these
+ * have one order on all ranks. */
+int sums_norm(double *v, size_t n, void *engine, struct ddp_err *err);
 /* The norm's parts of all gradients. */
 int sums_squares(struct engine *e, struct ddp_err *err);
 /* Everybody's pieces of `block`, which is laid out as the gradients are. */
@@ -183,9 +200,9 @@ int spans_mark(struct engine *e, enum trace_row row, const char *what,
                struct ddp_err *err);
 /* The same, as layers_observe() wants it. */
 int spans_layer(const char *layer, char phase, void *engine, struct ddp_err *err);
-/* The sum of a bucket begins on sums; ends. */
-int spans_bucket(struct engine *e, bool begins, size_t bucket, size_t floats,
-                 struct ddp_err *err);
+/* A sum of so many bytes begins on sums; ends. */
+int spans_sum(struct engine *e, const char *what, size_t bytes, struct ddp_err *err);
+int spans_summed(struct engine *e, struct ddp_err *err);
 /* Before a step is handed in; and when it is done. */
 int spans_anchor(struct engine *e, struct ddp_err *err);
 int spans_tell(struct engine *e, const struct slot *slot, struct ddp_err *err);

@@ -130,18 +130,27 @@ void cuda_mean_back(const void *dy, struct cuda_map map, void *dx, cudaStream_t 
 /* ---- norm.cu: batch normalisation, as `norm` in worker/kernels/kernels.h ---- */
 
 /* One of them. running: C means, C variances, how many batches were seen. saved: 4 C
- * floats that it keeps from its way forth to its way back. */
+ * floats that it keeps from its way forth to its way back. shared: NULL where a batch is
+ * normalised by itself; else 2 C + 1 numbers, which are kept likewise. */
 struct cuda_norm {
     struct cuda_map map;
     bool relu;
     float eps, momentum;
     const float *w, *bias; /* [C] */
     float *running, *saved, *room;
+    double *shared;
 };
+/* What the batches of several ranks are normalised by together, as in
+ * worker/kernels/norm_share.h: this rank's part of the sums, into `shared`. Then they are
+ * to be summed over the ranks: 2 C + 1 numbers on the way forth, when it learns, and the
+ * first 2 C of them on the way back. A rank may have no samples. */
+void cuda_norm_measure(const struct cuda_norm *p, const void *x, cudaStream_t stream);
+void cuda_norm_back_measure(const struct cuda_norm *p, const void *x, const void *y,
+                            const void *dy, float *dw, float *dbias, cudaStream_t stream);
 /* `learn`: by the batch's own mean and variance, which `running` follows. */
 void cuda_norm(const struct cuda_norm *p, const void *x, const void *shortcut, bool learn,
                void *y, cudaStream_t stream);
-/* dshortcut may be NULL. */
+/* dshortcut may be NULL. What is shared has been measured: then dw and dbias stay. */
 void cuda_norm_back(const struct cuda_norm *p, const void *x, const void *y,
                     const void *dy, float *dw, float *dbias, void *dx, void *dshortcut,
                     cudaStream_t stream);
@@ -164,6 +173,9 @@ struct cuda_loss {
 void cuda_softmax_loss(const struct cuda_loss *l, const float *logits,
                        const uint8_t *labels, void *dy, cudaStream_t stream);
 void cuda_mse_loss(const struct cuda_loss *l, const float *y, const float *t, void *dy,
+                   cudaStream_t stream);
+/* *found becomes 1 where one of n numbers is not finite; else it stays. */
+void cuda_find_bad(const void *x, int64_t n, enum cuda_type type, float *found,
                    cudaStream_t stream);
 /* The head of a rank without samples. */
 void cuda_no_loss(const struct cuda_step *s, struct cuda_head *head, float *own,

@@ -10,6 +10,7 @@
 #include "worker/kernels/rng.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static bool is_conv(const struct layer *l)
@@ -64,7 +65,7 @@ struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err)
         plan_free(net->plans[1]);
     struct layers_plan *p = xcalloc(1, sizeof *p);
     p->n = n;
-    for (int i = 0; i < net->nlayers; i++) {
+    for (int i = 0; i < net->nlayers && n > 0; i++) {
         if (plan_layer(net, i, n, &p->layers[i], err) < 0) {
             plan_free(p);
             if (net->nplans == MAX_PLANS)
@@ -230,7 +231,10 @@ static int take_activations(struct layers *net, struct device_memory *memory,
              device_take(memory, what, l->outputs * batch, &l->arg, err) < 0) ||
             (l->spec->kind == LAYER_NORM &&
              device_take(memory, what, 4 * (size_t)l->C * sizeof(float), &l->saved, err) <
-                 0))
+                 0) ||
+            (l->spec->kind == LAYER_NORM && net->settings.share_norms &&
+             device_take(memory, what, (2 * (size_t)l->C + 1) * sizeof(double),
+                         &l->shared, err) < 0))
             return -1;
         if (is_conv(l) && !l->spec->bare && l->wide > widest)
             widest = l->wide;
@@ -393,7 +397,60 @@ static struct cuda_norm norm_of(const struct layers *net, const struct layer *l,
                               .bias = net->weights + l->bias->offset,
                               .running = l->running,
                               .saved = l->saved,
-                              .room = net->room};
+                              .room = net->room,
+                              .shared = net->sum ? l->shared : NULL};
+}
+
+void layers_share_norms(struct layers *net, layers_sum_fn sum, void *arg)
+{
+    net->sum = sum;
+    net->sum_arg = arg;
+}
+
+int layers_warm_norms(struct layers *net, struct ddp_err *err)
+{
+    int C = 0;
+    for (int i = 0; net->sum && i < net->nlayers; i++) {
+        const struct layer *l = &net->layers[i];
+        if (l->spec->kind != LAYER_NORM || l->C == C) /* that has just been */
+            continue;
+        C = l->C;
+        if (net->sum(l->shared, 2 * (size_t)C + 1, net->sum_arg, err) < 0 ||
+            net->sum(l->shared, 2 * (size_t)C, net->sum_arg, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int norm_forward(struct layers *net, const struct layer *l, int n, bool learn,
+                        struct ddp_err *err)
+{
+    struct cuda_norm norm = norm_of(net, l, n);
+    if (learn && norm.shared) {
+        cuda_norm_measure(&norm, input_of(net, l), net->stream);
+        if (net->sum(norm.shared, 2 * (size_t)l->C + 1, net->sum_arg, err) < 0)
+            return -1;
+    }
+    cuda_norm(&norm, input_of(net, l),
+              l->shortcut < 0 ? NULL : net->layers[l->shortcut].y, learn, l->y,
+              net->stream);
+    return 0;
+}
+
+static int norm_back(struct layers *net, const struct layer *l, int n,
+                     struct ddp_err *err)
+{
+    struct cuda_norm norm = norm_of(net, l, n);
+    const void *dy = net->slots[l->slot];
+    float *dw = net->grads + l->weight->offset, *dbias = net->grads + l->bias->offset;
+    if (norm.shared) {
+        cuda_norm_back_measure(&norm, input_of(net, l), l->y, dy, dw, dbias, net->stream);
+        if (net->sum(norm.shared, 2 * (size_t)l->C, net->sum_arg, err) < 0)
+            return -1;
+    }
+    cuda_norm_back(&norm, input_of(net, l), l->y, dy, dw, dbias, gradient_of(net, l->in),
+                   gradient_of(net, l->shortcut), net->stream);
+    return 0;
 }
 
 void layers_observe(struct layers *net,
@@ -415,18 +472,15 @@ static int layer_forward(struct layers *net, int i, const struct layers_plan *p,
                          bool learn, struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
-    struct cuda_norm norm;
+    if (p->n == 0 && !(l->spec->kind == LAYER_NORM && net->sum))
+        return 0;
     switch (l->spec->kind) {
     case LAYER_CONV:
         return conv_forward(net, i, p->n, &p->layers[i], err);
     case LAYER_LINEAR:
         return linear_forward(net, i, &p->layers[i], err);
     case LAYER_NORM:
-        norm = norm_of(net, l, p->n);
-        cuda_norm(&norm, input_of(net, l),
-                  l->shortcut < 0 ? NULL : net->layers[l->shortcut].y, learn, l->y,
-                  net->stream);
-        return 0;
+        return norm_forward(net, l, p->n, learn, err);
     case LAYER_MEAN:
         cuda_mean(input_of(net, l), map_in(net, l, p->n), l->y, net->stream);
         return 0;
@@ -443,7 +497,7 @@ int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_
         const struct layer *l = &net->layers[i];
         if (layer_forward(net, i, p, s != NULL, err) < 0)
             return -1;
-        if (s && net->settings.dropout && l->spec->dropout > 0)
+        if (s && p->n > 0 && net->settings.dropout && l->spec->dropout > 0)
             cuda_dropout(l->y, (int64_t)l->outputs * p->n, net->type, l->spec->dropout, s,
                          batch, i, MODEL_MAX_LAYERS, net->stream);
         if (tell_done(net, l, 'f', err) < 0)
@@ -459,18 +513,15 @@ static int layer_back(struct layers *net, int i, const struct layers_plan *p,
     const void *dy = net->slots[l->slot];
     float drop = net->settings.dropout ? l->spec->dropout : 0;
     float scale = drop > 0 ? rng_keep_scale(drop) : 1;
-    struct cuda_norm norm;
+    if (p->n == 0 && !(l->spec->kind == LAYER_NORM && net->sum))
+        return 0;
     switch (l->spec->kind) {
     case LAYER_CONV:
         return conv_back(net, i, p->n, &p->layers[i], scale, err);
     case LAYER_LINEAR:
         return linear_back(net, i, p->n, &p->layers[i], scale, err);
     case LAYER_NORM:
-        norm = norm_of(net, l, p->n);
-        cuda_norm_back(&norm, input_of(net, l), l->y, dy, net->grads + l->weight->offset,
-                       net->grads + l->bias->offset, gradient_of(net, l->in),
-                       gradient_of(net, l->shortcut), net->stream);
-        return 0;
+        return norm_back(net, l, p->n, err);
     case LAYER_MEAN:
         cuda_mean_back(dy, map_in(net, l, p->n), gradient_of(net, l->in), net->stream);
         return 0;
@@ -507,9 +558,59 @@ static int nobody_waits(size_t offset, size_t count, void *arg, struct ddp_err *
 int layers_warm_up(struct layers *net, struct layers_plan *p, float *grads,
                    struct ddp_err *err)
 {
-    if (p->warm)
+    layers_sum_fn sum = net->sum;
+    if (p->warm || p->n == 0)
         return 0;
-    return layers_forward(net, p, NULL, 0, err) < 0
-               ? -1
-               : layers_backward(net, p, grads, nobody_waits, NULL, err);
+    net->sum = NULL; /* other ranks may have nothing to warm up */
+    int rc = layers_forward(net, p, NULL, 0, err) < 0
+                 ? -1
+                 : layers_backward(net, p, grads, nobody_waits, NULL, err);
+    net->sum = sum;
+    return rc;
+}
+
+/* ---- when something has gone wrong ---- */
+
+/* In the order of computation: input; then of each layer its weights, bias and output. */
+const float *layers_find_bad(struct layers *net, int n, struct ddp_err *err)
+{
+    float *found = net->room;
+    if (check_cuda(cudaMemsetAsync(found, 0, LAYERS_PLACES * sizeof *found, net->stream),
+                   "looking for a bad number", err) < 0)
+        return NULL;
+    int64_t inputs = (int64_t)net->layers[0].inputs;
+    cuda_find_bad(net->x, n * inputs, net->type, found, net->stream);
+    for (int i = 0; i < net->nlayers; i++) {
+        const struct layer *l = &net->layers[i];
+        const struct param *w[] = {l->weight, l->bias};
+        float *of = found + 1 + 3 * i;
+        for (size_t j = 0; j < ARRAY_LEN(w); j++)
+            if (w[j])
+                cuda_find_bad(net->weights + w[j]->offset, (int64_t)w[j]->count, CUDA_F32,
+                              &of[j], net->stream);
+        cuda_find_bad(l->y, n * (int64_t)l->outputs,
+                      i == net->nlayers - 1 ? CUDA_F32 : net->type, &of[2], net->stream);
+    }
+    return found;
+}
+
+int layers_place(const struct layers *net, const float *found, char *text, size_t size)
+{
+    if (found[0] > 0) {
+        snprintf(text, size, "the data");
+        return 0;
+    }
+    for (int i = 0; i < net->nlayers; i++) {
+        const struct layer *l = &net->layers[i];
+        const float *of = found + 1 + 3 * i;
+        if (of[0] > 0 || of[1] > 0) {
+            snprintf(text, size, "'%s'", (of[0] > 0 ? l->weight : l->bias)->name);
+            return 2 * i + 1;
+        }
+        if (of[2] > 0) {
+            snprintf(text, size, "the output of '%s'", l->spec->name);
+            return 2 * i + 2;
+        }
+    }
+    return -1;
 }

@@ -28,6 +28,7 @@ struct layers_settings {
     struct io_shape io;
     int max_batch;
     bool dropout;
+    bool share_norms; /* normalise over the batches of all ranks */
     enum precision precision;
 };
 
@@ -39,7 +40,7 @@ struct layers *layers_create(struct model *model, struct layers_settings setting
 void layers_destroy(struct layers *net);
 
 /* The plan for n samples, made when it is asked for first. Allocates: not while a graph
- * is being recorded. */
+ * is being recorded. 0 samples: only norms that are shared take part. */
 struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err);
 
 /* The weights have changed. */
@@ -60,6 +61,14 @@ void layers_observe(struct layers *net,
                                 struct ddp_err *err),
                     void *arg);
 
+/* Who sums up n numbers over the ranks, on the stream: with `share_norms`, before the
+ * first pass. Every rank's layers have to be walked through alike then, for nobody's
+ * samples where it has none. */
+typedef int (*layers_sum_fn)(double *v, size_t n, void *arg, struct ddp_err *err);
+void layers_share_norms(struct layers *net, layers_sum_fn sum, void *arg);
+/* Each of these sums once, for nothing. */
+int layers_warm_norms(struct layers *net, struct ddp_err *err);
+
 /* From layers_input_at() to layers_output(), as batch `batch` of the step. `s` NULL: a
  * test, without dropout. */
 int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
@@ -72,10 +81,19 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
                                  struct ddp_err *err),
                     void *arg, struct ddp_err *err);
 
-/* Libraries load their kernels, and may take memory, when a product is asked for the first
- * time, and nothing of that may be while a graph is being recorded: so there and back,
- * once for a plan, for nothing. As in a test, so that running means stay; what is written
- * over, `grads` too, is written anew by every step. */
+/* After a pass of n samples: which of the input, weights and outputs hold a number that
+ * is not finite? The answers, to be copied to the host when the stream has come so far.
+ */
+enum { LAYERS_PLACES = 1 + 3 * MODEL_MAX_LAYERS };
+const float *layers_find_bad(struct layers *net, int n, struct ddp_err *err);
+/* From them, as model_find_bad(): the first such place, and how far that is. */
+int layers_place(const struct layers *net, const float *found, char *text, size_t size);
+
+/* Libraries load their kernels, and may take memory, when a product is asked for the
+ * first time, and nothing of that may be while a graph is being recorded: so there and
+ * back, once for a plan, for nothing. As in a test, so that running means stay, and
+ * without other ranks; what is written over, `grads` too, is written anew by every step.
+ */
 int layers_warm_up(struct layers *net, struct layers_plan *p, float *grads,
                    struct ddp_err *err);
 

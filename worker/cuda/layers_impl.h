@@ -32,6 +32,7 @@ struct layer {
     void *y;                /* [max_batch, outputs] */
     uint8_t *arg;           /* [max_batch, outputs], when it pools */
     float *running, *saved; /* of a norm; running is in the buffers */
+    double *shared;         /* of one that is normalised over the ranks */
     int slot;               /* of y's gradient */
 };
 
@@ -74,6 +75,8 @@ struct layers {
     void *workspace;
     struct layers_plan *plans[MAX_PLANS];
     int nplans;
+    layers_sum_fn sum; /* NULL: every rank's norms are its own */
+    void *sum_arg;
     int (*done)(const char *layer, char phase, void *arg, struct ddp_err *err);
     void *done_arg; /* NULL `done`: nobody observes */
 };

@@ -88,6 +88,22 @@ void cuda_mse_loss(const struct cuda_loss *given, const float *y, const float *t
     FOR_TYPE(l.type, LAUNCH(mse_loss<T>, 1, THREADS, stream, l, y, t, (T *)dy));
 }
 
+template <class T> static __global__ void find_bad(const T *x, int64_t n, float *found)
+{
+    for (EACH(i, n)) {
+        float v = get(x[i]);
+        if (v - v != 0)
+            *found = 1;
+    }
+}
+
+void cuda_find_bad(const void *x, int64_t n, enum cuda_type type, float *found,
+                   cudaStream_t stream)
+{
+    FOR_TYPE(type,
+             LAUNCH(find_bad<T>, blocks_for(n), THREADS, stream, (const T *)x, n, found));
+}
+
 static __global__ void no_loss(const struct cuda_step *s, struct cuda_head *head,
                                float *own)
 {

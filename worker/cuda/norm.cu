@@ -6,6 +6,10 @@
  *
  * Sums over a batch are taken about the channel's first element: a mean far from zero
  * costs no digits. saved: mean[C], rstd[C], and going back mean of g[C], of g xhat[C].
+ *
+ * Shared with other ranks, mean and variance are those of all numbers: shared has count *
+ * mean, count * (var + mean^2) and the count, going back the sums of g and g xhat;
+ * doubles, so that the difference costs floats nothing.
  */
 #include "worker/cuda/channels.h"
 #include "worker/cuda/device.h"
@@ -16,13 +20,14 @@ struct norm {
     float eps, momentum;
     const float *w, *bias;
     float *running, *saved, *room;
+    double *shared;
 };
 
 static struct norm norm_of(const struct cuda_norm *p)
 {
-    return (struct norm){channels_of(p->map), p->relu,  p->eps,
-                         p->momentum,         p->w,     p->bias,
-                         p->running,          p->saved, p->room};
+    return (struct norm){
+        channels_of(p->map), p->relu,  p->eps,  p->momentum, p->w, p->bias,
+        p->running,          p->saved, p->room, p->shared};
 }
 
 static __device__ inline uint32_t channel_of(const struct channels &s, uint32_t i)
@@ -57,28 +62,70 @@ template <class T> static __global__ void norm_parts(const T *x, struct norm p)
     channels_sum(p.s, of, p.room);
 }
 
-/* This batch's mean and variance, and a step of the running ones towards them. */
-template <class T> static __global__ void norm_learn(const T *x, struct norm p)
+struct moments {
+    double mean, var;
+};
+
+/* Of this batch, channel c. */
+template <class T>
+static __device__ inline struct moments moments_of(const T *x, const struct norm &p,
+                                                   uint32_t c)
+{
+    double count = (double)p.s.count;
+    double off = channels_whole(p.s, p.room, c, 0) / count;
+    double square = channels_whole(p.s, p.room, c, 1) / count;
+    double var = square - off * off;
+    var = square != square ? square : var > 0 ? var : 0;
+    return {(double)get(x[first_of(p.s, c)]) + off, var};
+}
+
+/* Of `count` numbers: what they are normalised by, and a step of the running ones towards
+ * it. */
+static __device__ inline void settle(const struct norm &p, uint32_t c, struct moments m,
+                                     double count)
 {
     uint32_t C = p.s.C;
-    double count = (double)p.s.count, step = (double)p.momentum;
+    double step = (double)p.momentum;
+    double unbiased = m.var * count / (count > 1 ? count - 1 : 1);
+    p.saved[c] = (float)m.mean;
+    p.saved[C + c] = (float)(1 / sqrt(m.var + (double)p.eps));
+    if (c == 0)
+        p.running[2 * C] += 1;
+    if (unbiased - unbiased != 0) /* a bad number */
+        return;
+    p.running[c] = (float)((1 - step) * (double)p.running[c] + step * m.mean);
+    p.running[C + c] = (float)((1 - step) * (double)p.running[C + c] + step * unbiased);
+}
+
+template <class T> static __global__ void norm_learn(const T *x, struct norm p)
+{
+    for (EACH_OF(c, p.s.C))
+        settle(p, c, moments_of(x, p, c), (double)p.s.count);
+}
+
+template <class T> static __global__ void norm_measure(const T *x, struct norm p)
+{
+    uint32_t C = p.s.C;
+    double count = (double)p.s.count;
     for (EACH_OF(c, C)) {
-        double off = channels_whole(p.s, p.room, c, 0) / count;
-        double square = channels_whole(p.s, p.room, c, 1) / count;
-        double mean = (double)get(x[first_of(p.s, c)]) + off;
-        double var = square - off * off > 0 ? square - off * off : 0;
-        double unbiased = var * count / (count > 1 ? count - 1 : 1);
-        if (square != square)
-            var = unbiased = square;
-        p.saved[c] = (float)mean;
-        p.saved[C + c] = (float)(1 / sqrt(var + (double)p.eps));
+        struct moments m = {0, 0};
+        if (p.s.count > 0)
+            m = moments_of(x, p, c);
+        p.shared[c] = count * m.mean;
+        p.shared[C + c] = count * (m.var + m.mean * m.mean);
         if (c == 0)
-            p.running[2 * C] += 1;
-        if (unbiased - unbiased != 0) /* a bad number */
-            continue;
-        p.running[c] = (float)((1 - step) * (double)p.running[c] + step * mean);
-        p.running[C + c] =
-            (float)((1 - step) * (double)p.running[C + c] + step * unbiased);
+            p.shared[2 * C] = count;
+    }
+}
+
+static __global__ void norm_learn_shared(struct norm p)
+{
+    uint32_t C = p.s.C;
+    double count = p.shared[2 * C];
+    for (EACH_OF(c, C)) {
+        double mean = p.shared[c] / count;
+        double var = p.shared[C + c] / count - mean * mean;
+        settle(p, c, {mean, var < 0 ? 0 : var}, count); /* not-a-number stays */
     }
 }
 
@@ -104,19 +151,38 @@ static __global__ void norm_apply(const T *x, const T *shortcut, struct norm p, 
     }
 }
 
+static void put_parts(const struct norm &p, const void *x, enum cuda_type type,
+                      cudaStream_t stream)
+{
+    FOR_TYPE(type, LAUNCH(norm_parts<T>, p.s.groups * p.s.parts, THREADS, stream,
+                          (const T *)x, p));
+}
+
+void cuda_norm_measure(const struct cuda_norm *given, const void *x, cudaStream_t stream)
+{
+    struct norm p = norm_of(given);
+    if (p.s.count > 0)
+        put_parts(p, x, given->map.type, stream);
+    FOR_TYPE(given->map.type, LAUNCH(norm_measure<T>, blocks_for(p.s.C), THREADS, stream,
+                                     (const T *)x, p));
+}
+
 void cuda_norm(const struct cuda_norm *given, const void *x, const void *shortcut,
                bool learn, void *y, cudaStream_t stream)
 {
     struct norm p = norm_of(given);
     int blocks = blocks_for(p.s.C);
-    if (learn) {
-        FOR_TYPE(given->map.type, LAUNCH(norm_parts<T>, p.s.groups * p.s.parts, THREADS,
-                                         stream, (const T *)x, p));
+    if (!learn) {
+        LAUNCH(norm_recall, blocks, THREADS, stream, p);
+    } else if (p.shared) {
+        LAUNCH(norm_learn_shared, blocks, THREADS, stream, p);
+    } else {
+        put_parts(p, x, given->map.type, stream);
         FOR_TYPE(given->map.type,
                  LAUNCH(norm_learn<T>, blocks, THREADS, stream, (const T *)x, p));
-    } else {
-        LAUNCH(norm_recall, blocks, THREADS, stream, p);
     }
+    if (p.s.count == 0)
+        return;
     FOR_TYPE(given->map.type,
              LAUNCH(norm_apply<T>, blocks_for(elements(given->map)), THREADS, stream,
                     (const T *)x, (const T *)shortcut, p, (T *)y));
@@ -153,17 +219,33 @@ static __global__ void norm_back_parts(const T *x, const T *y, const T *dy, stru
     channels_sum(p.s, of, p.room);
 }
 
+/* This rank's sums: what the gradients of w and bias are, shared or not. */
 static __global__ void norm_back_whole(struct norm p, float *dw, float *dbias)
 {
     uint32_t C = p.s.C;
     double count = (double)p.s.count;
     for (EACH_OF(c, C)) {
-        double sum = channels_whole(p.s, p.room, c, 0);
-        double dot = channels_whole(p.s, p.room, c, 1);
+        double sum = p.s.count > 0 ? channels_whole(p.s, p.room, c, 0) : 0;
+        double dot = p.s.count > 0 ? channels_whole(p.s, p.room, c, 1) : 0;
         dbias[c] = (float)sum;
         dw[c] = (float)dot;
-        p.saved[2 * C + c] = (float)(sum / count);
-        p.saved[3 * C + c] = (float)(dot / count);
+        if (p.shared) {
+            p.shared[c] = sum;
+            p.shared[C + c] = dot;
+        } else {
+            p.saved[2 * C + c] = (float)(sum / count);
+            p.saved[3 * C + c] = (float)(dot / count);
+        }
+    }
+}
+
+static __global__ void norm_back_shared(struct norm p)
+{
+    uint32_t C = p.s.C;
+    double count = p.shared[2 * C];
+    for (EACH_OF(c, C)) {
+        p.saved[2 * C + c] = (float)(p.shared[c] / count);
+        p.saved[3 * C + c] = (float)(p.shared[C + c] / count);
     }
 }
 
@@ -185,15 +267,28 @@ static __global__ void norm_back_apply(const T *x, const T *y, const T *dy, stru
     }
 }
 
+void cuda_norm_back_measure(const struct cuda_norm *given, const void *x, const void *y,
+                            const void *dy, float *dw, float *dbias, cudaStream_t stream)
+{
+    struct norm p = norm_of(given);
+    if (p.s.count > 0)
+        FOR_TYPE(given->map.type,
+                 LAUNCH(norm_back_parts<T>, p.s.groups * p.s.parts, THREADS, stream,
+                        (const T *)x, (const T *)y, (const T *)dy, p));
+    LAUNCH(norm_back_whole, blocks_for(p.s.C), THREADS, stream, p, dw, dbias);
+}
+
 void cuda_norm_back(const struct cuda_norm *given, const void *x, const void *y,
                     const void *dy, float *dw, float *dbias, void *dx, void *dshortcut,
                     cudaStream_t stream)
 {
     struct norm p = norm_of(given);
-    FOR_TYPE(given->map.type,
-             LAUNCH(norm_back_parts<T>, p.s.groups * p.s.parts, THREADS, stream,
-                    (const T *)x, (const T *)y, (const T *)dy, p));
-    LAUNCH(norm_back_whole, blocks_for(p.s.C), THREADS, stream, p, dw, dbias);
+    if (p.shared)
+        LAUNCH(norm_back_shared, blocks_for(p.s.C), THREADS, stream, p);
+    else
+        cuda_norm_back_measure(given, x, y, dy, dw, dbias, stream);
+    if (p.s.count == 0)
+        return;
     FOR_TYPE(given->map.type, LAUNCH(norm_back_apply<T>, blocks_for(elements(given->map)),
                                      THREADS, stream, (const T *)x, (const T *)y,
                                      (const T *)dy, p, (T *)dx, (T *)dshortcut));

@@ -257,6 +257,7 @@ static int prepare(struct engine *e, struct ddp_err *err)
     struct layers_settings settings = {.io = job->data->shape,
                                        .max_batch = job->batch_size,
                                        .dropout = job->dropout,
+                                       .share_norms = shares_norms(e),
                                        .precision = job->precision};
     sums_plan(e);
     if (ranges_check(job->profile, err) < 0 || choose_device(e, err) < 0 ||
@@ -355,7 +356,11 @@ struct engine *engine_open(const struct engine_job *job, struct ddp_err *err)
         say_what_fits(e, err);
     if (e->size > 1) {
         e->comm = comm_create(job->group, job->timeout_ms, rc, err);
-        rc = e->comm ? sums_settle(e, err) : -1;
+        rc = e->comm ? 0 : -1;
+        if (rc == 0 && shares_norms(e))
+            layers_share_norms(e->net, sums_norm, e);
+        if (rc == 0)
+            rc = sums_settle(e, err);
     }
     if (rc < 0) {
         engine_close(e);

@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "worker/cuda/ranges.h"
 
+#include <math.h>
 #include <string.h>
 
 void engine_gather(struct engine *e, int from, int n, bool learn)
@@ -101,24 +102,51 @@ static int put_optimiser(struct engine *e, struct ddp_err *err)
 
 /* ---- a step ---- */
 
-/* All of this rank's samples, batch after batch. */
-static int put_batches(struct engine *e, int n, struct ddp_err *err)
+static int ceil_div(int a, int b)
 {
-    for (int done = 0, i = 0, k; done < n; done += k, i++) {
-        k = n - done < e->job.batch_size ? n - done : e->job.batch_size;
-        struct layers_plan *plan = layers_plan(e->net, k, err);
-        e->first = done == 0;
-        e->last = done + k == n;
-        if (!plan)
-            return -1;
-        engine_gather(e, done, k, true);
-        if (spans_mark(e, TRACE_DATA, "batch", err) < 0 ||
-            layers_forward(e->net, plan, e->in, i, err) < 0)
-            return -1;
+    return (a + b - 1) / b;
+}
+
+int engine_batches(const struct engine *e, int mine, int all)
+{
+    int most = shares_norms(e) ? ceil_div(all, e->size) : mine;
+    return ceil_div(most, e->job.batch_size);
+}
+
+/* Samples of batch i, of n. */
+static int batch_part(const struct engine *e, int n, int i)
+{
+    int left = n - i * e->job.batch_size;
+    return left < 0 ? 0 : left < e->job.batch_size ? left : e->job.batch_size;
+}
+
+static int put_batch(struct engine *e, int i, int k, float *grads, struct ddp_err *err)
+{
+    struct layers_plan *plan = layers_plan(e->net, k, err);
+    if (!plan)
+        return -1;
+    if (k > 0)
+        engine_gather(e, i * e->job.batch_size, k, true);
+    if (spans_mark(e, TRACE_DATA, "batch", err) < 0 ||
+        layers_forward(e->net, plan, e->in, i, err) < 0)
+        return -1;
+    if (k > 0)
         engine_loss(e, k, e->in, i);
-        if (spans_mark(e, TRACE_COMPUTE, "loss", err) < 0 ||
-            layers_backward(e->net, plan, e->first ? e->grads : e->extra, sums_ready, e,
-                            err) < 0)
+    if (spans_mark(e, TRACE_COMPUTE, "loss", err) < 0)
+        return -1;
+    return layers_backward(e->net, plan, grads, sums_ready, e, err);
+}
+
+/* All of this rank's samples, batch after batch. What a batch of none writes is nothing,
+ * into gradients that are that, or are not the step's. */
+static int put_batches(struct engine *e, int n, int batches, struct ddp_err *err)
+{
+    for (int i = 0; i < batches; i++) {
+        int k = batch_part(e, n, i);
+        e->first = i == 0;
+        e->last = i == batches - 1;
+        e->none = k == 0;
+        if (put_batch(e, i, k, e->first || n == 0 ? e->grads : e->extra, err) < 0)
             return -1;
     }
     return 0;
@@ -136,11 +164,11 @@ static int put_norm(struct engine *e, struct ddp_err *err)
     return spans_mark(e, TRACE_COMPUTE, "norm", err);
 }
 
-static int put_step(struct engine *e, int n, struct ddp_err *err)
+static int put_step(struct engine *e, int n, int batches, struct ddp_err *err)
 {
     size_t floats = model_param_count(e->job.model);
     e->started = 0;
-    if (spans_begin(e, err) < 0 || (n > 0 && put_batches(e, n, err) < 0))
+    if (spans_begin(e, err) < 0)
         return -1;
     if (n == 0) {
         cuda_no_loss(e->in, head_of(e), e->own, e->main);
@@ -148,6 +176,8 @@ static int put_step(struct engine *e, int n, struct ddp_err *err)
                        "a step", err) < 0)
             return -1;
     }
+    if (put_batches(e, n, batches, err) < 0)
+        return -1;
     if (sums_finish(e, err) < 0 || spans_mark(e, TRACE_COMPUTE, NULL, err) < 0 ||
         put_norm(e, err) < 0 || put_optimiser(e, err) < 0)
         return -1;
@@ -166,24 +196,24 @@ static int make_plan(struct engine *e, int n, struct ddp_err *err)
     return plan ? layers_warm_up(e->net, plan, e->grads, err) : -1;
 }
 
-static int make_plans(struct engine *e, int n, struct ddp_err *err)
+static int make_plans(struct engine *e, int n, int batches, struct ddp_err *err)
 {
-    int whole = n / e->job.batch_size, rest = n % e->job.batch_size;
-    return (whole > 0 && make_plan(e, e->job.batch_size, err) < 0) ||
-                   (rest > 0 && make_plan(e, rest, err) < 0)
-               ? -1
-               : 0;
+    for (int i = 0; i < batches; i++) {
+        if (make_plan(e, batch_part(e, n, i), err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static int record(struct engine *e, struct graph *g, struct ddp_err *err)
 {
     cudaGraph_t graph = NULL;
     const char *what = "recording a step";
-    if (make_plans(e, g->n, err) < 0 || sums_warm_up(e, err) < 0 ||
+    if (make_plans(e, g->n, g->batches, err) < 0 || sums_warm_up(e, err) < 0 ||
         check_cuda(cudaStreamBeginCapture(e->main, cudaStreamCaptureModeThreadLocal),
                    what, err) < 0)
         return -1;
-    int rc = put_step(e, g->n, err);
+    int rc = put_step(e, g->n, g->batches, err);
     cudaError_t end = cudaStreamEndCapture(e->main, &graph);
     g->spans = spans_end(e);
     if (rc == 0)
@@ -207,12 +237,15 @@ void engine_forget(struct engine *e, struct graph *g)
     *g = (struct graph){0};
 }
 
-const struct graph *engine_graph(struct engine *e, int n, struct ddp_err *err)
+const struct graph *engine_graph(struct engine *e, int n, int batches,
+                                 struct ddp_err *err)
 {
-    struct graph made = {.n = n, .turn = e->job.trace ? e->given % SLOTS : 0};
+    struct graph made = {
+        .n = n, .batches = batches, .turn = e->job.trace ? e->given % SLOTS : 0};
     for (int i = 0; i < e->ngraphs; i++) {
-        if (e->graphs[i].n == n && e->graphs[i].turn == made.turn)
-            return &e->graphs[i];
+        const struct graph *g = &e->graphs[i];
+        if (g->n == n && g->batches == batches && g->turn == made.turn)
+            return g;
     }
     range_begin(e->job.profile, "record", 0);
     int rc = record(e, &made, err);
@@ -225,4 +258,47 @@ const struct graph *engine_graph(struct engine *e, int n, struct ddp_err *err)
     engine_forget(e, &e->graphs[at]);
     e->graphs[at] = made;
     return &e->graphs[at];
+}
+
+/* ---- when something has gone wrong ---- */
+
+static int see(struct engine *e, const char *what, struct ddp_err *err)
+{
+    return check_cuda(cudaEventRecord(e->ready, e->main), what, err) < 0
+               ? -1
+               : comm_await(e->comm, e->ready, e->job.timeout_ms, what, err);
+}
+
+/* The step's batches go forward again: its weights are still there. */
+int engine_find_bad(struct engine *e, const struct slot *slot,
+                    struct engine_result *result, struct ddp_err *err)
+{
+    const char *what = "looking for a bad number";
+    int n = slot->of.mine, batches = engine_batches(e, n, slot->of.all);
+    if (see(e, what, err) < 0 ||
+        check_cuda(cudaMemcpyAsync(e->in, slot->in,
+                                   sizeof *slot->in + (size_t)n * sizeof(uint32_t),
+                                   cudaMemcpyHostToDevice, e->main),
+                   what, err) < 0)
+        return -1;
+    for (int i = 0; i < batches; i++) {
+        int k = batch_part(e, n, i);
+        float found[LAYERS_PLACES];
+        struct layers_plan *plan = layers_plan(e->net, k, err);
+        if (!plan)
+            return -1;
+        if (k > 0)
+            engine_gather(e, i * e->job.batch_size, k, true);
+        if (layers_forward(e->net, plan, e->in, i, err) < 0)
+            return -1;
+        const float *at = layers_find_bad(e->net, k, err);
+        if (!at || see(e, what, err) < 0 ||
+            check_cuda(cudaMemcpy(found, at, sizeof found, cudaMemcpyDeviceToHost), what,
+                       err) < 0)
+            return -1;
+        if (k > 0 && !isfinite(result->loss) && !*result->where)
+            result->depth =
+                layers_place(e->net, found, result->where, sizeof result->where);
+    }
+    return 0;
 }

@@ -103,22 +103,21 @@ int spans_layer(const char *layer, char phase, void *engine, struct ddp_err *err
     return spans_mark(e, TRACE_COMPUTE, what, err);
 }
 
-int spans_bucket(struct engine *e, bool begins, size_t bucket, size_t floats,
-                 struct ddp_err *err)
+int spans_sum(struct engine *e, const char *what, size_t bytes, struct ddp_err *err)
 {
     size_t at;
-    char what[32];
     if (!e->spans)
         return 0;
     if (add_event(e->spans, e->sums, &at, err) < 0)
         return -1;
-    if (begins) {
-        snprintf(what, sizeof what, "bucket %zu", bucket);
-        add_span(e->spans, TRACE_TALK, what, floats * sizeof(float))->from = at;
-    } else { /* nothing else has come between */
-        e->spans->all[e->spans->n - 1].to = at;
-    }
+    add_span(e->spans, TRACE_TALK, what, bytes)->from = at;
     return 0;
+}
+
+int spans_summed(struct engine *e, struct ddp_err *err)
+{
+    struct spans *s = e->spans; /* nothing else has come between */
+    return s ? add_event(s, e->sums, &s->all[s->n - 1].to, err) : 0;
 }
 
 int spans_anchor(struct engine *e, struct ddp_err *err)

@@ -14,6 +14,7 @@
 
 #include "common/mem.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,10 +109,12 @@ static int put_sums(struct engine *e, const struct bucket *b, bool with_head,
 static int reduce_bucket(struct engine *e, size_t i, const struct bucket *b,
                          bool with_head, struct ddp_err *err)
 {
-    return spans_bucket(e, true, i, b->count, err) < 0 ||
+    char name[32];
+    snprintf(name, sizeof name, "bucket %zu", i);
+    return spans_sum(e, name, b->count * sizeof(float), err) < 0 ||
                    put_sums(e, b, with_head, err) < 0
                ? -1
-               : spans_bucket(e, false, i, b->count, err);
+               : spans_summed(e, err);
 }
 
 static int sum_bucket(struct engine *e, struct ddp_err *err)
@@ -128,11 +131,19 @@ static int fork_sums(struct engine *e, struct ddp_err *err)
                : check_cuda(cudaStreamWaitEvent(e->sums, e->ready, 0), what, err);
 }
 
+/* Main goes on behind what has been put on sums. */
+static int join_sums(struct engine *e, struct ddp_err *err)
+{
+    return check_cuda(cudaEventRecord(e->summed, e->sums), what, err) < 0
+               ? -1
+               : check_cuda(cudaStreamWaitEvent(e->main, e->summed, 0), what, err);
+}
+
 int sums_ready(size_t offset, size_t count, void *arg, struct ddp_err *err)
 {
     struct engine *e = arg;
     bool forked = false;
-    if (!e->first) /* of the step's gradients, once all batches are in */
+    if (!e->first && !e->none) /* of the step's gradients, once all batches are in */
         cuda_add(e->grads + offset, e->extra + offset, (int64_t)count, e->main);
     if (!e->comm || !e->job.buckets.overlap || !e->last)
         return 0;
@@ -160,9 +171,18 @@ int sums_finish(struct engine *e, struct ddp_err *err)
                 return -1;
         }
     }
-    return check_cuda(cudaEventRecord(e->summed, e->sums), what, err) < 0
+    return join_sums(e, err);
+}
+
+int sums_norm(double *v, size_t n, void *engine, struct ddp_err *err)
+{
+    struct engine *e = engine;
+    size_t bytes = n * sizeof *v;
+    return fork_sums(e, err) < 0 || spans_sum(e, "norm", bytes, err) < 0 ||
+                   comm_all_reduce_f64(e->comm, v, n, e->sums, err) < 0 ||
+                   spans_summed(e, err) < 0
                ? -1
-               : check_cuda(cudaStreamWaitEvent(e->main, e->summed, 0), what, err);
+               : join_sums(e, err);
 }
 
 /* Of a shared-out block the ranks add up their pieces; what is everybody's counts once,
@@ -203,7 +223,7 @@ int sums_warm_up(struct engine *e, struct ddp_err *err)
     if (!e->comm || e->ngraphs > 0)
         return 0;
     e->started = 0;
-    if (sums_finish(e, err) < 0 ||
+    if (sums_finish(e, err) < 0 || layers_warm_norms(e->net, err) < 0 ||
         (shares_out(e) &&
          (comm_all_reduce_f64(e->comm, e->parts, CUDA_PARTS, e->main, err) < 0 ||
           sums_gather(e, e->grads, err) < 0)) ||

@@ -227,6 +227,26 @@ def a_residual_network_learns_the_same():
          "--check-replicas", tolerance=1e-3, kernels="simd")
 
 
+def ranks_normalise_together():
+    if GPUS < 2:
+        return
+    few_digits("tiny", 13, 4)
+    args = ("--data", "tiny", "--epochs", 1, "--seed", 3, "--plot", "none", "--model", "resnet18",
+            "--lr", 0.001, "--sync-batch-norm", "--bucket-mb", 25)
+    # two ranks learn what one does that has all; at last one of them has no sample
+    on_cpu(1, "tiny", *args, "--batch-size", 6, kernels="simd")
+    as_on_cpu(2, "tiny", *args, "--batch-size", 3, "--check-replicas", tolerance=1e-3)
+    # and here, at last, no second batch, while the other one has
+    args = (*args, "--accumulate", 2, "--batch-size", 2)
+    both(2, "more", *args, tolerance=1e-3, kernels="simd")
+    # everybody has it at the next norm; one of them had it first
+    results = run(2, *args, "--engine", "cuda", "--progress", "none", env=on_gpu(),
+                  each=lambda r: ("--normalize", "0/1e-40" if r else "0/1"))
+    assert [r.code for r in results] == [1, 1] and results[0].err == "", results
+    assert re.match(r"ddp-train: rank 1: the loss is .* at step 1, epoch 1; first bad: the data: try",
+                    results[1].err), results
+
+
 def ranks_share_an_optimiser_out():
     few_digits()
     for n, model, more in ((3, "cnn", ("--optimizer", "adam", "--clip-norm", 0.5)),
@@ -354,7 +374,7 @@ tests = [one_rank_learns_the_same, data_on_the_host_give_the_same, ranks_learn_t
          steps_of_many_batches_and_clipping_are_the_same, a_bad_step_is_skipped_on_both,
          a_run_moves_from_one_to_the_other, other_precisions_stay_near,
          fp16_scales_its_loss_and_remembers_by_how_much, a_residual_network_learns_the_same,
-         ranks_share_an_optimiser_out, images_are_moved_and_mirrored_alike]
+         ranks_normalise_together, ranks_share_an_optimiser_out, images_are_moved_and_mirrored_alike]
 if GPUS >= 2:
     tests.append(a_killed_rank_is_named_in_seconds)
 if EMULATED:

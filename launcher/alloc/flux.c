@@ -1,27 +1,20 @@
 /* launcher/alloc/flux.c - see flux.h */
 #include "launcher/alloc/flux.h"
 
-#include "common/await.h"
-#include "common/duration.h"
 #include "common/err.h"
+#include "common/helper.h"
 #include "common/hostlist.h"
 #include "common/idset.h"
 #include "common/mem.h"
 #include "launcher/alloc/sched.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
-#include <poll.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-enum { ASK_MS = 20000, END_MS = 5000, ANSWER_MAX = 16 << 20 };
-
-extern char **environ;
+enum { ASK_MS = 20000, ANSWER_MAX = 16 << 20 };
 
 /* --- reading an R ------------------------------------------------------------------- */
 
@@ -111,80 +104,22 @@ int flux_parse(const char *text, size_t size, struct alloc *a, struct ddp_err *e
 
 /* What a job's tasks find in FLUX_URI is the instance that runs the job, with all its
  * nodes; the script of a batch job is the first process of an instance of its own. */
-static pid_t start_flux(const char *job, int *out, struct ddp_err *err)
-{
-    char *instance[] = {(char[]){"flux"}, (char[]){"resource"}, (char[]){"R"},
-                        (char[]){"-s"},   (char[]){"up"},       NULL};
-    char *id = xstrdup(job ? job : "");
-    char *task[] = {instance[0], (char[]){"job"}, (char[]){"info"},
-                    id,          instance[2],     NULL};
-    posix_spawn_file_actions_t actions;
-    int fds[2];
-    pid_t pid = -1;
-    if (pipe2(fds, O_CLOEXEC) < 0) {
-        free(id);
-        return err_errno(err, "cannot make a pipe");
-    }
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, fds[1], STDOUT_FILENO);
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    int rc = posix_spawnp(&pid, "flux", &actions, NULL, job ? task : instance, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    free(id);
-    close(fds[1]);
-    *out = fds[0];
-    if (rc == 0)
-        return pid;
-    close(fds[0]);
-    errno = rc;
-    return err_errno(err,
-                     "FLUX_URI is set, but 'flux' cannot be run to ask for the nodes");
-}
-
-/* All it says, until its end or the deadline. */
-static char *read_answer(int fd, size_t *size)
-{
-    int64_t deadline_ms = now_ms() + ASK_MS;
-    char *text = NULL;
-    size_t n = 0, room = 0;
-    for (;;) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int64_t left = deadline_ms - now_ms();
-        if (n + 4096 > room) {
-            room = room ? room * 2 : 8192;
-            text = xrealloc(text, room, 1);
-        }
-        int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
-        ssize_t got = ready > 0 ? read(fd, text + n, room - n) : -1;
-        if (ready < 0 && errno == EINTR)
-            continue;
-        if (got == 0 && n < ANSWER_MAX)
-            break;
-        if (got < 0 || n >= ANSWER_MAX) {
-            free(text);
-            return NULL;
-        }
-        n += (size_t)got;
-    }
-    *size = n;
-    return text;
-}
-
 static int read_flux(const struct opts *opts, struct alloc *a, struct ddp_err *err)
 {
     const char *job = sched_env("FLUX_JOB_ID");
+    const char *instance[] = {"flux", "resource", "R", "-s", "up", NULL},
+               *task[] = {"flux", "job", "info", job, "R", NULL};
     const char *asked = job ? "flux job info" : "flux resource R";
-    int out = -1, status = 0, rc;
-    size_t size = 0;
-    pid_t pid = start_flux(job, &out, err);
-    if (pid < 0)
-        return -1;
-    char *text = read_answer(out, &size);
-    close(out);
-    bool ended = await_end(pid, text ? now_ms() + END_MS : 0, &status) == 0;
-    if (!text || !ended)
-        rc = err_set(err, "'%s' has not answered within %d s; -H names the nodes", asked,
-                     ASK_MS / 1000);
+    struct helper h = {
+        .argv = job ? task : instance, .answer_ms = ASK_MS, .most = ANSWER_MAX};
+    char *text;
+    size_t size;
+    int status, rc = helper_ask(&h, &text, &size, &status);
+    if (rc < 0 && errno == ETIMEDOUT)
+        err_set(err, "'%s' has not answered within %d s; -H names the nodes", asked,
+                ASK_MS / 1000);
+    else if (rc < 0)
+        err_errno(err, "FLUX_URI is set, but 'flux' cannot be run to ask for the nodes");
     else if (status != 0)
         rc = err_set(err,
                      "'%s' has failed (status %d); is this inside an allocation of Flux? "

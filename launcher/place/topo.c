@@ -1,20 +1,15 @@
 /* launcher/place/topo.c - see topo.h */
 #include "launcher/place/topo.h"
 
-#include "common/duration.h"
 #include "common/err.h"
+#include "common/helper.h"
 #include "common/mem.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #ifndef DDPRUN_LIBEXECDIR
@@ -24,8 +19,6 @@
 #define PROGRAM    "ddprun-topo"
 #define TIMEOUT_MS 10000
 #define TEXT_MAX   (1 << 20) /* some 50,000 CPUs */
-
-extern char **environ;
 
 /* Where the program is, in `path`. */
 static int find_program(char path[PATH_MAX], struct ddp_err *err)
@@ -50,74 +43,22 @@ static int find_program(char path[PATH_MAX], struct ddp_err *err)
                    self, DDPRUN_LIBEXECDIR);
 }
 
-/* Everything that comes out of `fd` until it is closed; -1 when that takes too long. */
-static int drain(int fd, char *text, size_t size)
-{
-    int64_t deadline = now_ms() + TIMEOUT_MS;
-    size_t n = 0;
-    for (;;) {
-        int64_t left = deadline - now_ms();
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        if (left <= 0 || n == size - 1)
-            return -1;
-        int ready = poll(&p, 1, (int)left);
-        if (ready <= 0)
-            continue;
-        ssize_t got = read(fd, text + n, size - 1 - n);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            break;
-        n += (size_t)got;
-    }
-    text[n] = '\0';
-    return 0;
-}
-
-/* Run the program with its output in a pipe. Returns its pid and the end to read. */
-static pid_t start(const char *path, int *out, struct ddp_err *err)
-{
-    int fds[2];
-    pid_t pid;
-    char *const argv[] = {(char[]){PROGRAM}, NULL};
-    posix_spawn_file_actions_t actions;
-    if (pipe2(fds, O_CLOEXEC) < 0)
-        return err_errno(err, "cannot bind: no pipe");
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, fds[1], 1);
-    int rc = posix_spawn(&pid, path, &actions, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    close(fds[1]);
-    if (rc != 0) {
-        close(fds[0]);
-        errno = rc;
-        return err_errno(err, "cannot bind: cannot run '%.200s'", path);
-    }
-    *out = fds[0];
-    return pid;
-}
-
 int topo_load(struct topo *t, struct ddp_err *err)
 {
-    char path[PATH_MAX];
-    int fd = -1, status = 0;
+    char path[PATH_MAX], *text;
+    size_t n;
+    int status;
     if (find_program(path, err) < 0)
         return -1;
-    pid_t pid = start(path, &fd, err);
-    if (pid < 0)
-        return -1;
-    char *text = xcalloc(TEXT_MAX, 1);
-    int rc = drain(fd, text, TEXT_MAX);
-    close(fd);
-    if (rc < 0)
-        kill(pid, SIGKILL);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (rc < 0)
+    struct helper h = {
+        .argv = (const char *[]){path, NULL}, .answer_ms = TIMEOUT_MS, .most = TEXT_MAX};
+    int rc = helper_ask(&h, &text, &n, &status);
+    if (rc < 0 && errno == ETIMEDOUT)
         err_set(err, "cannot bind: '%.200s' did not end within %d s", path,
                 TIMEOUT_MS / 1000);
-    else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    else if (rc < 0)
+        err_errno(err, "cannot bind: cannot run '%.200s'", path);
+    else if (status != 0)
         rc = err_set(err, "cannot bind: '%.200s' failed", path);
     else
         rc = topo_parse(text, t, err);

@@ -21,7 +21,10 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { LOCK_MS = 10000, LOCK_LOOK_MS = 20 };
 
 struct measuring {
     const struct opts *opts;
@@ -29,7 +32,6 @@ struct measuring {
     const char *folder;
     char *command;  /* as the user wrote it */
     char title[96]; /* of the picture */
-    int lock;       /* on the folder, while the table is read and written */
 };
 
 /* --- the folder --------------------------------------------------------------------- */
@@ -63,21 +65,30 @@ static int claim(struct measuring *m, struct ddp_err *err)
     return rc;
 }
 
-/* Jobs of several sizes may end at once. */
+/* Jobs of several sizes may end at once. Where no lock is to be had, as the file system
+ * has none or another machine died with it, the last one wins. */
+static int take_turns(const char *folder)
+{
+    int lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int64_t until = now_ms() + LOCK_MS;
+    while (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK &&
+           now_ms() < until)
+        nanosleep(&(struct timespec){.tv_nsec = LOCK_LOOK_MS * 1000000L}, NULL);
+    return lock;
+}
+
 static int record(struct measuring *m, const struct row *rows, int n, struct growth *t,
                   struct ddp_err *err)
 {
-    m->lock = open(m->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (m->lock >= 0)
-        flock(m->lock, LOCK_EX); /* a file system without locks: the last one wins */
+    int lock = take_turns(m->folder);
     growth_finish(t);
     int rc = growth_load(t, m->folder, err);
     for (int i = 0; rc == 0 && i < n; i++)
         growth_add(t, &rows[i]);
     if (rc == 0)
         rc = growth_save(t, m->folder, m->title, err);
-    if (m->lock >= 0)
-        close(m->lock);
+    if (lock >= 0)
+        close(lock);
     return rc;
 }
 
@@ -245,7 +256,7 @@ static void on_line(const char *text, void *arg)
 
 static int start(struct measuring *m, const struct opts *opts, struct ddp_err *err)
 {
-    *m = (struct measuring){.opts = opts, .folder = opts->scaling_dir, .lock = -1};
+    *m = (struct measuring){.opts = opts, .folder = opts->scaling_dir};
     m->command = shell_join(opts->argv);
     const char *slash = strrchr(opts->argv[0], '/');
     const char *said = slash ? m->command + (slash + 1 - opts->argv[0]) : m->command;

@@ -5,15 +5,11 @@
  */
 #include "launcher/script/submit.h"
 
-#include "common/await.h"
-#include "common/duration.h"
 #include "common/err.h"
+#include "common/helper.h"
 #include "common/mem.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
-enum { ANSWER_MS = 120000, END_MS = 10000, SAID_MAX = 4096 };
+enum { ANSWER_MS = 120000, SAID_MAX = 4096 };
 
 const char *submit_program(enum scheduler scheduler)
 {
@@ -53,74 +47,38 @@ static int text_file(const char *text, struct ddp_err *err)
     return fd;
 }
 
-/* Starts it with `in`; what it says on either stream can be read from `*out`. */
-static pid_t start(char *const *argv, int in, int *out, struct ddp_err *err)
+/* Runs it; what it says on either stream, which the caller frees, or NULL. */
+static char *run(const char *const *argv, const char *script, int *status,
+                 struct ddp_err *err)
 {
-    int ends[2];
-    pid_t pid = -1;
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return err_errno(err, "no pipe");
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
-    int rc = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    close(ends[1]);
-    *out = ends[0];
+    struct helper h = {.argv = argv,
+                       .reads = true,
+                       .in = text_file(script, err),
+                       .err_too = true,
+                       .answer_ms = ANSWER_MS,
+                       .most = SAID_MAX};
+    char *said;
+    size_t n;
+    if (h.in < 0)
+        return NULL;
+    int rc = helper_ask(&h, &said, &n, status), why = errno;
+    close(h.in);
     if (rc == 0)
-        return pid;
-    close(ends[0]);
-    errno = rc;
-    if (rc == ENOENT)
-        return err_set(err,
-                       "there is no '%s' here: submit where the scheduler's commands "
-                       "are, such as a login node",
-                       argv[0]);
-    return err_errno(err, "cannot run '%s'", argv[0]);
-}
-
-/* Everything up to its end, the first SAID_MAX bytes of it. */
-static int listen_to(int fd, char said[SAID_MAX], const char *name, struct ddp_err *err)
-{
-    int64_t end = now_ms() + ANSWER_MS;
-    size_t n = 0;
-    char more[512];
-    for (;;) {
-        int64_t left = end - now_ms();
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int rc = left > 0 ? poll(&p, 1, (int)left) : 0;
-        if (rc < 0 && errno == EINTR)
-            continue;
-        if (rc <= 0)
-            return err_set(err, "%s has not answered for %d s", name, ANSWER_MS / 1000);
-        ssize_t got = read(fd, more, sizeof more);
-        if (got <= 0)
-            break;
-        size_t take = (size_t)got < SAID_MAX - 1 - n ? (size_t)got : SAID_MAX - 1 - n;
-        memcpy(said + n, more, take);
-        n += take;
-    }
-    said[n] = '\0';
-    return 0;
-}
-
-static int run(char *const *argv, const char *script, char said[SAID_MAX], int *status,
-               struct ddp_err *err)
-{
-    int in = text_file(script, err), out = -1;
-    if (in < 0)
-        return -1;
-    pid_t pid = start(argv, in, &out, err);
-    close(in);
-    if (pid < 0)
-        return -1;
-    int rc = listen_to(out, said, argv[0], err);
-    close(out);
-    if (await_end(pid, rc < 0 ? 0 : now_ms() + END_MS, status) < 0 && rc == 0)
-        rc = err_set(err, "%s does not end, though it has said '%.200s'", argv[0], said);
-    return rc;
+        return said;
+    errno = why;
+    if (why == ENOENT)
+        err_set(err,
+                "there is no '%s' here: submit where the scheduler's commands are, such "
+                "as a login node",
+                argv[0]);
+    else if (why != ETIMEDOUT)
+        err_errno(err, "cannot run '%s'", argv[0]);
+    else if (n > 0)
+        err_set(err, "%s does not end, though it has said '%.200s'", argv[0], said);
+    else
+        err_set(err, "%s has not answered for %d s", argv[0], ANSWER_MS / 1000);
+    free(said);
+    return NULL;
 }
 
 /* The line that says most is the first: sbatch's reason comes before its summary. Without
@@ -157,17 +115,16 @@ static char *find_id(enum scheduler scheduler, const char *said)
     return n > 0 ? xstrndup(line, n) : NULL;
 }
 
-/* Runs it; what it said when it took the script. */
-static int offer(char *const *argv, const char *script, char said[SAID_MAX],
-                 struct ddp_err *err)
+/* Runs it; what it said when it took the script, which the caller frees, or NULL. */
+static char *offer(const struct strv *argv, const char *script, struct ddp_err *err)
 {
-    int status = 0;
-    if (run(argv, script, said, &status, err) < 0)
-        return -1;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-        return 0;
-    first_line(said, argv[0], err);
-    return -1;
+    int status;
+    char *said = run((const char *const *)argv->v, script, &status, err);
+    if (!said || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+        return said;
+    first_line(said, argv->v[0], err);
+    free(said);
+    return NULL;
 }
 
 /* Slurm takes jobs that can never start, and leaves them waiting. Asked first, it says
@@ -175,23 +132,24 @@ static int offer(char *const *argv, const char *script, char said[SAID_MAX],
 static int ask_first(const struct strv *argv, const char *script, struct ddp_err *err)
 {
     struct strv ask = {0};
-    char said[SAID_MAX] = "";
     strv_push_all(&ask, argv->v);
     strv_push(&ask, "--test-only");
-    int rc = offer(ask.v, script, said, err);
+    char *said = offer(&ask, script, err);
     strv_finish(&ask);
+    int rc = said ? 0 : -1;
+    free(said);
     return rc;
 }
 
 char *submit(enum scheduler scheduler, const struct strv *argv, const char *script,
              struct ddp_err *err)
 {
-    char said[SAID_MAX] = "", *id = NULL;
     if (scheduler == SCHED_SLURM && ask_first(argv, script, err) < 0)
         return NULL;
-    if (offer(argv->v, script, said, err) < 0)
-        return NULL;
-    if (!(id = find_id(scheduler, said)))
+    char *said = offer(argv, script, err);
+    char *id = said ? find_id(scheduler, said) : NULL;
+    if (said && !id)
         err_set(err, "%s does not tell the job's number: '%.200s'", argv->v[0], said);
+    free(said);
     return id;
 }

@@ -5,12 +5,10 @@
  */
 #include "launcher/spawn/ssh.h"
 
+#include "common/helper.h"
 #include "common/mem.h"
 #include "launcher/spawn/program.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,9 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
-enum { CONNECT_TIMEOUT_S = 10, SSH_FAILED = 255 };
+enum { CONNECT_TIMEOUT_S = 10, VERSION_MS = 5000, SSH_FAILED = 255 };
 
 /* "OpenSSH_9.2p1 ...": 9; 0 for anything else. Asked once, and not of a wrapper. */
 static int ssh_version(void)
@@ -29,24 +25,16 @@ static int ssh_version(void)
     if (version >= 0)
         return version;
     version = 0;
-    const char *argv[] = {"ssh", "-V", NULL};
-    char said[64] = "";
-    int out[2], status;
-    pid_t pid;
-    posix_spawn_file_actions_t files;
-    if (pipe2(out, O_CLOEXEC) < 0)
-        return version;
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_adddup2(&files, out[1], STDERR_FILENO);
-    bool runs = posix_spawnp(&pid, "ssh", &files, NULL, (char *const *)(uintptr_t)argv,
-                             environ) == 0;
-    posix_spawn_file_actions_destroy(&files);
-    close(out[1]);
-    if (runs && read(out[0], said, sizeof said - 1) > 0)
+    struct helper h = {.argv = (const char *[]){"ssh", "-V", NULL},
+                       .err_too = true,
+                       .answer_ms = VERSION_MS,
+                       .most = 64};
+    char *said;
+    size_t n;
+    int status;
+    if (helper_ask(&h, &said, &n, &status) == 0)
         sscanf(said, "OpenSSH_%d", &version);
-    close(out[0]);
-    while (runs && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
+    free(said);
     return version;
 }
 

@@ -1,0 +1,116 @@
+/* common/helper.c - see helper.h */
+#include "common/helper.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* END_MS: between the end of its output and its own. KILLED_MS: for the kernel to end it;
+ * one that hangs in there is init's when we are gone. Looks for its end are 0.1 ms apart
+ * at first, as who has closed its output is nearly always about to end. */
+enum {
+    END_MS = 5000,
+    KILLED_MS = 2000,
+    PAUSE_US = 100,
+    PAUSE_MAX_US = 50000,
+    PIECE = 8192
+};
+
+extern char **environ;
+
+/* Its output can be read from `*out`; 0, or -1 with errno. */
+static int start(const struct helper *h, pid_t *pid, int *out)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -1;
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    if (h->reads)
+        posix_spawn_file_actions_adddup2(&files, h->in, STDIN_FILENO);
+    else
+        posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
+    if (h->err_too)
+        posix_spawn_file_actions_adddup2(&files, ends[1], STDERR_FILENO);
+    int rc = posix_spawnp(pid, h->argv[0], &files, NULL,
+                          (char *const *)(uintptr_t)h->argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    close(ends[1]);
+    *out = ends[0];
+    if (rc == 0)
+        return 0;
+    close(ends[0]);
+    errno = rc;
+    return -1;
+}
+
+/* All it says until it closes its output: 0; -1 when the deadline has passed. */
+static int listen_to(const struct helper *h, int fd, char **said, size_t *n)
+{
+    int64_t deadline_ms = now_ms() + h->answer_ms;
+    char dropped[PIECE];
+    size_t room = 0;
+    for (;;) {
+        if (*n < h->most && *n == room) {
+            room = room + PIECE < h->most ? room * 2 + PIECE : h->most;
+            *said = xrealloc(*said, room + 1, 1);
+        }
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int64_t left = deadline_ms - now_ms();
+        int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        if (ready <= 0)
+            return -1;
+        bool keep = *n < room;
+        ssize_t got =
+            keep ? read(fd, *said + *n, room - *n) : read(fd, dropped, sizeof dropped);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return 0;
+        *n += keep ? (size_t)got : 0;
+    }
+}
+
+static int look_for_end(pid_t pid, int64_t deadline_ms, int *status)
+{
+    for (long us = PAUSE_US;; us = us < PAUSE_MAX_US ? us * 2 : PAUSE_MAX_US) {
+        pid_t ended = waitpid(pid, status, WNOHANG);
+        if (ended == pid)
+            return 0;
+        if ((ended < 0 && errno != EINTR) || now_ms() >= deadline_ms)
+            return -1;
+        nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
+    }
+}
+
+int helper_ask(const struct helper *h, char **said, size_t *n, int *status)
+{
+    pid_t pid;
+    int out;
+    *said = NULL;
+    *n = 0;
+    if (start(h, &pid, &out) < 0)
+        return -1;
+    *said = xcalloc(1, 1);
+    int rc = listen_to(h, out, said, n);
+    (*said)[*n] = '\0';
+    close(out);
+    if (rc == 0 && look_for_end(pid, now_ms() + END_MS, status) == 0)
+        return 0;
+    kill(pid, SIGKILL);
+    look_for_end(pid, now_ms() + KILLED_MS, status);
+    errno = ETIMEDOUT;
+    return -1;
+}

@@ -1,0 +1,107 @@
+/* A command that is run for its answer: what is heard, and what ends it. */
+#include "common/helper.h"
+#include "tests/support/suite.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LONG_MS = 60000, SOON_MS = 20 };
+
+static const struct {
+    const char *script;
+    bool err_too;
+    size_t most;
+    const char *said;
+    int code;
+} ends[] = {
+    {"echo a; echo b >&2; exit 7", false, 100, "a\n", 7},
+    {"echo a; echo b >&2", true, 100, "a\nb\n", 0},
+    {"cat; echo end", false, 100, "end\n", 0}, /* nothing to read */
+    {"printf 123456789; exit 1", false, 4, "1234", 1},
+    {":", false, 4, "", 0},
+};
+
+START_TEST(one_that_ends)
+{
+    char *said;
+    size_t n;
+    int status = 0;
+    const char *argv[] = {"sh", "-c", ends[_i].script, NULL};
+    struct helper h = {.argv = argv,
+                       .err_too = ends[_i].err_too,
+                       .answer_ms = LONG_MS,
+                       .most = ends[_i].most};
+    ck_assert_int_eq(helper_ask(&h, &said, &n, &status), 0);
+    ck_assert_str_eq(said, ends[_i].said);
+    ck_assert_uint_eq(n, strlen(said));
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == ends[_i].code);
+    free(said);
+}
+END_TEST
+
+START_TEST(one_that_says_much_and_reads)
+{
+    char *said;
+    size_t n;
+    int status = -1, in[2];
+    const char *argv[] = {"sh", "-c", "read x; yes $x | head -c 100000", NULL};
+    struct helper h = {
+        .argv = argv, .reads = true, .answer_ms = LONG_MS, .most = 1 << 20};
+    ck_assert_int_eq(pipe(in), 0);
+    h.in = in[0];
+    ck_assert_int_eq(write(in[1], "abc\n", 4), 4);
+    ck_assert_int_eq(helper_ask(&h, &said, &n, &status), 0);
+    ck_assert_uint_eq(n, 100000);
+    ck_assert_int_eq(strncmp(said, "abc\nabc\n", 8), 0);
+    close(in[0]);
+    close(in[1]);
+    free(said);
+}
+END_TEST
+
+START_TEST(one_that_does_not_answer_is_killed)
+{
+    char *said;
+    size_t n;
+    int status = 0;
+    const char *argv[] = {"sleep", "300", NULL};
+    struct helper h = {.argv = argv, .answer_ms = SOON_MS, .most = 100};
+    ck_assert_int_eq(helper_ask(&h, &said, &n, &status), -1);
+    ck_assert_int_eq(errno, ETIMEDOUT);
+    ck_assert_str_eq(said, "");
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    ck_assert_int_eq(waitpid(-1, &status, 0), -1);
+    ck_assert_int_eq(errno, ECHILD);
+    free(said);
+}
+END_TEST
+
+START_TEST(one_that_is_not_there)
+{
+    char *said;
+    size_t n;
+    int status = 0;
+    const char *argv[] = {"/nonesuch/program", NULL};
+    struct helper h = {.argv = argv, .answer_ms = LONG_MS, .most = 100};
+    ck_assert_int_eq(helper_ask(&h, &said, &n, &status), -1);
+    ck_assert_int_eq(errno, ENOENT);
+    ck_assert_ptr_null(said);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("helper");
+    TCase *t = tcase_create("helper");
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, one_that_ends, 0, sizeof ends / sizeof *ends);
+    tcase_add_test(t, one_that_says_much_and_reads);
+    tcase_add_test(t, one_that_does_not_answer_is_killed);
+    tcase_add_test(t, one_that_is_not_there);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -73,6 +73,12 @@ struct engine_result {
     int depth;      /* and how far through the model that is */
 };
 
+/* What a rank's device is good for, and what the run has taken of it. */
+struct engine_device {
+    double peak; /* FLOP/s in the precision that the products are made in; 0: not known */
+    size_t bytes; /* of its memory */
+};
+
 struct engine;
 
 struct engine_type {
@@ -105,6 +111,11 @@ struct engine_type {
      */
     void (*plan_text)(const struct engine *e, char *text, size_t size);
     void (*use_plan)(struct engine *e, const char *text);
+    /* Every rank, behind push() and use_plan(), NULL: there is nothing to do. What a step
+     * of so many samples, of this rank and of all, takes the first time is done now. */
+    int (*get_ready)(struct engine *e, int mine, int all, struct ddp_err *err);
+    /* NULL: nobody knows. */
+    void (*device)(const struct engine *e, struct engine_device *out);
 };
 
 extern const struct engine_type engine_cpu;

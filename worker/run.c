@@ -275,6 +275,21 @@ static int open_engine(struct run *run, struct ddp_err *err)
     return replica_agree(run->group, run->engine ? 0 : -1, &run->culprit, err);
 }
 
+/* What can be had before the clock runs. */
+static int get_ready(struct run *run, struct ddp_err *err)
+{
+    int mine[2], all[2];
+    const struct engine_type *type = run->engine_type;
+    sampler_shares(&run->sampler, mine, all);
+    if (type->device)
+        type->device(run->engine, &run->device);
+    if (!type->get_ready || run->state.epoch > run->c->epochs)
+        return 0;
+    return type->get_ready(run->engine, mine[0], all[0], err) < 0
+               ? -1
+               : type->get_ready(run->engine, mine[1], all[1], err);
+}
+
 int run_open(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
@@ -306,6 +321,8 @@ int run_open(struct run *run, struct ddp_err *err)
     run->culprit = -1;
     sampler_init(&run->sampler, (uint32_t)run->data.train.n, run->rank, run->size,
                  c->batch_size * c->accumulate, run->state.seed);
+    if (get_ready(run, err) < 0)
+        return -1;
     run->in_order = xcalloc(run->data.test.n, sizeof *run->in_order);
     for (size_t i = 0; i < run->data.test.n; i++)
         run->in_order[i] = (uint32_t)i;

@@ -40,6 +40,7 @@ struct run {
     const struct engine_type *engine_type;
     struct engine *engine; /* owned; NULL until it is open */
     char engine_why[200];  /* it was chosen */
+    struct engine_device device;
     struct sampler sampler;
     uint32_t *in_order; /* owned: 0, 1, 2, ... for walking the test set */
 
@@ -81,6 +82,8 @@ bool run_blames_us(const struct run *run);
  * that ended first, so let it be the one with the words. */
 void run_let_go_first(struct run *run);
 int run_exit_code(const struct run *run);
+/* What the ranks' devices do at that rate, of what they could; NaN: nobody knows. */
+double run_peak_percent(const struct run *run, double images_per_s);
 
 /* in summary.c: the table at the start, and the words at the end */
 void run_tell_config(struct run *run);

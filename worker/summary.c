@@ -72,19 +72,34 @@ static void tell_stop(struct run *run)
                      c->resume);
 }
 
+double run_peak_percent(const struct run *run, double images_per_s)
+{
+    double peak = run->device.peak * run->size;
+    return peak > 0 ? 100 * images_per_s * model_flop(run->model) / peak : (double)NAN;
+}
+
+/* As JSON has it; 0 or less, or not a number: not known. */
+static const char *number(double x, char text[32])
+{
+    snprintf(text, 32, x > 0 ? "%.9g" : "null", x);
+    return text;
+}
+
 static void log_config(struct run *run)
 {
     const struct train_config *c = run->c;
+    char flop[32], peak[32];
     metrics_line(
         &run->metrics, "run",
         "\"model\":\"%s\",\"parameters\":%zu,\"ranks\":%d,\"batch_size\":%d,"
         "\"optimizer\":\"%s\",\"kernels\":\"%s\",\"precision\":\"%s\",\"threads\":%d,"
         "\"train_samples\":%zu,\"test_samples\":%zu,\"augment\":\"%s\",\"seed\":%" PRIu64
-        ",\"step\":%" PRIu64,
+        ",\"step\":%" PRIu64 ",\"flop_per_sample\":%s,\"peak_flops\":%s",
         c->model->name, model_param_count(run->model), run->size, c->batch_size,
         c->optim->name, run->kernels->name, precision_names[c->precision], c->threads,
         run->data.train.n, run->data.test.n, c->augment_text, run->state.seed,
-        run->state.step);
+        run->state.step, number(model_flop(run->model), flop),
+        number(run->device.peak, peak));
 }
 
 void run_tell_config(struct run *run)
@@ -155,25 +170,49 @@ static const char *why(const struct run *run)
     return isfinite(run->c->target) ? "target not reached" : "all epochs done";
 }
 
+static double images_per_s(const struct run *run)
+{
+    return run->train_ns > 0 ? (double)run->images * 1e9 / (double)run->train_ns : 0;
+}
+
 static void log_result(struct run *run)
 {
+    char peak[32], bytes[32];
     metrics_line(&run->metrics, "end",
                  "\"why\":\"%s\",\"step\":%" PRIu64 ",\"images\":%" PRIu64
-                 ",\"train_seconds\":%.6f,\"seconds\":%.6f",
+                 ",\"train_seconds\":%.6f,\"seconds\":%.6f,\"peak_percent\":%s"
+                 ",\"device_bytes\":%s",
                  why(run), run->state.step, run->images, (double)run->train_ns / 1e9,
-                 (double)(now_ns() - run->began_ns) / 1e9);
+                 (double)(now_ns() - run->began_ns) / 1e9,
+                 number(run_peak_percent(run, images_per_s(run)), peak),
+                 number((double)run->device.bytes, bytes));
 }
 
 /* The most this rank has had, with what the ranks of the host share. */
 static void tell_memory(struct run *run)
 {
     struct rusage usage;
+    char on_device[48] = "";
+    if (run->device.bytes > 0)
+        snprintf(on_device, sizeof on_device, ", %.1f MiB of its GPU's",
+                 (double)run->device.bytes / (1 << 20));
     getrusage(RUSAGE_SELF, &usage);
     progress_say(
         &run->progress,
-        "memory      %.1f MiB at most on rank 0; weights and gradients %.1f MiB each",
-        (double)usage.ru_maxrss / 1024,
+        "memory      %.1f MiB at most on rank 0%s; weights and gradients %.1f MiB each",
+        (double)usage.ru_maxrss / 1024, on_device,
         (double)(model_param_count(run->model) * sizeof(float)) / (1 << 20));
+}
+
+/* Of what the devices could compute, where that is known. */
+static void tell_share(struct run *run)
+{
+    double percent = run_peak_percent(run, images_per_s(run));
+    if (isfinite(percent))
+        progress_say(&run->progress,
+                     "arithmetic  %.3g TFLOP/s, %.1f %% of the %.3g that the GPU%s could",
+                     images_per_s(run) * model_flop(run->model) / 1e12, percent,
+                     run->device.peak * run->size / 1e12, run->size > 1 ? "s" : "");
 }
 
 void run_tell_result(struct run *run, const char *plot)
@@ -185,11 +224,12 @@ void run_tell_result(struct run *run, const char *plot)
     progress_gap(p);
     tell_learned(run);
     if (run->images > 0) {
-        char *speed = grouped((uint64_t)((double)run->images / training));
+        char *speed = grouped((uint64_t)images_per_s(run));
         progress_say(p, "speed       %s %s/s; %.2f s of training, %.2f s in all", speed,
                      run->data.task == TASK_CLASSIFY ? "images" : "samples", training,
                      all);
         free(speed);
+        tell_share(run);
         tell_memory(run);
     }
     if (run->c->check_replicas)

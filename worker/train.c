@@ -234,6 +234,7 @@ static int end_epoch(struct run *run, const struct tally *t, struct ddp_err *err
     r.loss = n > 0 ? t->loss / n : (double)NAN;
     r.train_accuracy = n > 0 && classify ? 100 * t->correct / n : (double)NAN;
     r.images_per_s = n > 0 ? n / seconds : (double)NAN;
+    r.peak_percent = run_peak_percent(run, r.images_per_s);
     r.lr = learning_rate(run);
     if (evaluate(run, &r, err) < 0)
         return -1;
@@ -275,6 +276,7 @@ int run_train(struct run *run, struct ddp_err *err)
     /* No epoch was left, or none was asked for: how good is what we have? */
     run->last.epoch = (int)run->state.epoch - 1;
     run->last.loss = run->last.train_accuracy = run->last.images_per_s = NAN;
+    run->last.peak_percent = NAN;
     run->last.step = run->state.step;
     if (evaluate(run, &run->last, err) < 0)
         return -1;

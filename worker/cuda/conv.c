@@ -131,7 +131,7 @@ int conv_forward(struct layers *net, int i, int n, const struct layer_plan *p,
                                           WORKSPACE, &zero, p->z, z),
                   l->spec->name, err) < 0)
         return -1;
-    if (!l->spec->bare)
+    if (!l->spec->bare && !net->bare)
         cuda_bias_relu(z, net->weights + l->bias->offset, map_of(net, l, n), l->y_last,
                        l->y, l->arg, net->stream);
     return 0;
@@ -149,7 +149,7 @@ static int filter_back(struct layers *net, int i, const struct layer_plan *p,
                                                  net->filters[i], to),
                   l->spec->name, err) < 0)
         return -1;
-    if (to != dw)
+    if (to != dw && !net->bare)
         cuda_widen(to, l->K, l->C, l->spec->size, net->type, net->last, dw, net->stream);
     return 0;
 }
@@ -160,13 +160,14 @@ int conv_back(struct layers *net, int i, int n, const struct layer_plan *p, floa
     const struct layer *l = &net->layers[i];
     const void *dz = net->slots[l->slot];
     float one = 1, beta = l->adds ? 1 : 0;
-    if (!l->spec->bare) {
+    if (!l->spec->bare && !net->bare) {
         cuda_bias_relu_back(l->y, dz, l->arg, scale, map_of(net, l, n), l->y_last, net->z,
                             net->stream);
-        dz = net->z;
-        cuda_sum_channels(dz, map_of(net, l, n), net->room, net->grads + l->bias->offset,
-                          net->stream);
+        cuda_sum_channels(net->z, map_of(net, l, n), net->room,
+                          net->grads + l->bias->offset, net->stream);
     }
+    if (!l->spec->bare)
+        dz = net->z;
     if (filter_back(net, i, p, dz, err) < 0)
         return -1;
     if (l->in < 0)

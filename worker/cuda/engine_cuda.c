@@ -97,7 +97,8 @@ static int put_in_line(struct engine *e, const struct engine_step *step,
     struct slot *s = &e->slots[e->given % SLOTS];
     assert(!s->busy);
     int batches = engine_batches(e, step->mine, step->all);
-    const struct graph *graph = engine_graph(e, step->mine, batches, err);
+    const struct graph *graph =
+        engine_graph(e, step->mine, batches, e->given % SLOTS, err);
     if (!graph || spans_anchor(e, err) < 0)
         return -1;
     *s->in = (struct cuda_step){.lr = step->lr,
@@ -328,6 +329,20 @@ static void cuda_use_plan(struct engine *e, const char *text)
     sums_use_plan(e, text);
 }
 
+static int cuda_get_ready(struct engine *e, int mine, int all, struct ddp_err *err)
+{
+    for (uint64_t slot = 0; slot < SLOTS; slot++) {
+        if (!engine_graph(e, mine, engine_batches(e, mine, all), slot, err))
+            return -1;
+    }
+    return check_cuda(cudaStreamSynchronize(e->main), "recording a step", err);
+}
+
+static void cuda_device(const struct engine *e, struct engine_device *out)
+{
+    *out = (struct engine_device){e->peak, device_taken(&e->memory, NULL)};
+}
+
 __attribute__((visibility("default"))) extern const struct engine_type ddp_engine;
 const struct engine_type ddp_engine = {
     .name = "cuda",
@@ -343,4 +358,6 @@ const struct engine_type ddp_engine = {
     .pull = cuda_pull,
     .plan_text = cuda_plan_text,
     .use_plan = cuda_use_plan,
+    .get_ready = cuda_get_ready,
+    .device = cuda_device,
 };

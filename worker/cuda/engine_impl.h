@@ -91,6 +91,7 @@ struct engine {
     struct spans *spans;   /* of the step that is being recorded, if they are wanted */
     cudaEvent_t anchor;    /* passed at anchor_ns */
     int64_t anchor_ns;
+    double peak; /* FLOP/s; 0: not known */
     char text[200];
 };
 
@@ -145,8 +146,9 @@ void engine_loss(struct engine *e, int n, const struct cuda_step *in, int batch)
 /* Batches that this rank goes through in a step with `mine` samples of its own. Ranks
  * that share norms go through as many as the one with the most samples. */
 int engine_batches(const struct engine *e, int mine, int all);
-/* The graph of a step with n samples in so many batches; NULL with `err`. */
-const struct graph *engine_graph(struct engine *e, int n, int batches,
+/* The graph of a step with n samples in so many batches, for this slot; NULL with `err`.
+ */
+const struct graph *engine_graph(struct engine *e, int n, int batches, uint64_t slot,
                                  struct ddp_err *err);
 /* After a step with a loss that is not a number, on every rank: where on this rank the
  * first such number stood. What is under way ends first. */

@@ -18,6 +18,12 @@ static bool is_conv(const struct layer *l)
     return l->spec->kind == LAYER_CONV;
 }
 
+/* Is it a library's? */
+static bool multiplies(const struct layer *l)
+{
+    return is_conv(l) || l->spec->kind == LAYER_LINEAR;
+}
+
 /* ---- a plan ---- */
 
 void layer_plan_free(struct layer_plan *p)
@@ -462,6 +468,11 @@ void layers_observe(struct layers *net,
     net->done_arg = arg;
 }
 
+void layers_bare(struct layers *net)
+{
+    net->bare = true;
+}
+
 static int tell_done(const struct layers *net, const struct layer *l, char phase,
                      struct ddp_err *err)
 {
@@ -472,6 +483,8 @@ static int layer_forward(struct layers *net, int i, const struct layers_plan *p,
                          bool learn, struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
+    if (net->bare && !multiplies(l))
+        return 0;
     if (p->n == 0 && !(l->spec->kind == LAYER_NORM && net->sum))
         return 0;
     switch (l->spec->kind) {
@@ -497,7 +510,7 @@ int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_
         const struct layer *l = &net->layers[i];
         if (layer_forward(net, i, p, s != NULL, err) < 0)
             return -1;
-        if (s && p->n > 0 && net->settings.dropout && l->spec->dropout > 0)
+        if (s && p->n > 0 && net->settings.dropout && l->spec->dropout > 0 && !net->bare)
             cuda_dropout(l->y, (int64_t)l->outputs * p->n, net->type, l->spec->dropout, s,
                          batch, i, MODEL_MAX_LAYERS, net->stream);
         if (tell_done(net, l, 'f', err) < 0)
@@ -513,6 +526,8 @@ static int layer_back(struct layers *net, int i, const struct layers_plan *p,
     const void *dy = net->slots[l->slot];
     float drop = net->settings.dropout ? l->spec->dropout : 0;
     float scale = drop > 0 ? rng_keep_scale(drop) : 1;
+    if (net->bare && !multiplies(l))
+        return 0;
     if (p->n == 0 && !(l->spec->kind == LAYER_NORM && net->sum))
         return 0;
     switch (l->spec->kind) {

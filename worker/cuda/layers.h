@@ -69,6 +69,11 @@ void layers_share_norms(struct layers *net, layers_sum_fn sum, void *arg);
 /* Each of these sums once, for nothing. */
 int layers_warm_norms(struct layers *net, struct ddp_err *err);
 
+/* From now on the libraries' products alone are put on the stream, in their order, with
+ * their operands where they always are, and nothing of our own between them: what a step
+ * cannot be faster than. For measuring; what comes out is of no use. */
+void layers_bare(struct layers *net);
+
 /* From layers_input_at() to layers_output(), as batch `batch` of the step. `s` NULL: a
  * test, without dropout. */
 int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,

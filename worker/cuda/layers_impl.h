@@ -55,6 +55,7 @@ struct layers {
     struct layers_settings settings;
     enum cuda_type type; /* of activations */
     bool last;           /* images have their channels last */
+    bool bare;           /* only products are wanted */
     const struct model_type *model;
     size_t nfloats; /* parameters */
     cudaStream_t stream;

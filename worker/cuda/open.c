@@ -6,6 +6,7 @@
 #include "worker/cuda/engine_impl.h"
 
 #include "common/mem.h"
+#include "worker/cuda/peak.h"
 #include "worker/cuda/ranges.h"
 
 #include <stdio.h>
@@ -73,6 +74,7 @@ static int choose_device(struct engine *e, struct ddp_err *err)
         check_cuda(cudaGetDeviceProperties(&prop, device), "cannot use the GPU", err) < 0)
         return -1;
     snprintf(e->text, sizeof e->text, "%.100s", prop.name);
+    e->peak = peak_of_device(device, e->job.precision);
     return 0;
 }
 
@@ -267,7 +269,7 @@ static int prepare(struct engine *e, struct ddp_err *err)
     if (!e->net || place_data(e, err) < 0)
         return -1;
     layers_observe(e->net, job->trace ? spans_layer : NULL, e);
-    return make_slots(e, err);
+    return make_slots(e, err) < 0 ? -1 : engine_arrive("memory", err);
 }
 
 /* The memory was not enough: which batch would fit? It is tried, half as many each time.

@@ -168,9 +168,10 @@ int linear_back(struct layers *net, int i, int n, const struct layer_plan *p, fl
     void *dy = net->slots[l->slot];
     float *dw = net->grads + l->weight->offset, *db = net->grads + l->bias->offset;
     struct cuda_map map = {net->type, true, n, l->K, 1, 1};
-    if (l->spec->relu)
+    if (l->spec->relu && !net->bare)
         cuda_mask(l->y, dy, scale, (int64_t)l->outputs * n, net->type, net->stream);
-    cuda_sum_channels(dy, map, net->room, db, net->stream);
+    if (!net->bare)
+        cuda_sum_channels(dy, map, net->room, db, net->stream);
     if (multiply(net, &p->weights, input_of(net, l), dy, dw, l->spec->name, err) < 0)
         return -1;
     return l->in < 0 ? 0

@@ -220,6 +220,8 @@ static int record(struct engine *e, struct graph *g, struct ddp_err *err)
         rc = check_cuda(end, what, err);
     if (rc == 0)
         rc = check_cuda(cudaGraphInstantiate(&g->exec, graph, 0), what, err);
+    if (rc == 0) /* else the first play would do it */
+        rc = check_cuda(cudaGraphUpload(g->exec, e->main), what, err);
     if (graph)
         cudaGraphDestroy(graph);
     return rc;
@@ -237,11 +239,10 @@ void engine_forget(struct engine *e, struct graph *g)
     *g = (struct graph){0};
 }
 
-const struct graph *engine_graph(struct engine *e, int n, int batches,
+const struct graph *engine_graph(struct engine *e, int n, int batches, uint64_t slot,
                                  struct ddp_err *err)
 {
-    struct graph made = {
-        .n = n, .batches = batches, .turn = e->job.trace ? e->given % SLOTS : 0};
+    struct graph made = {.n = n, .batches = batches, .turn = e->job.trace ? slot : 0};
     for (int i = 0; i < e->ngraphs; i++) {
         const struct graph *g = &e->graphs[i];
         if (g->n == n && g->batches == batches && g->turn == made.turn)

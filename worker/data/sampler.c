@@ -61,6 +61,15 @@ size_t sampler_steps(const struct sampler *s)
     return (s->n + step - 1) / step;
 }
 
+void sampler_shares(const struct sampler *s, int mine[2], int all[2])
+{
+    size_t step = (size_t)s->size * (size_t)s->batch, rest = s->n % step;
+    all[0] = (int)(s->n < step ? s->n : step);
+    all[1] = (int)(rest > 0 ? rest : step);
+    for (int i = 0; i < 2; i++)
+        mine[i] = (all[i] + s->size - 1 - s->rank) / s->size;
+}
+
 uint32_t sampler_share(uint32_t n, int rank, int size, uint32_t *first)
 {
     uint32_t begin = (uint32_t)((uint64_t)n * (uint32_t)rank / (uint32_t)size);

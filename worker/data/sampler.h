@@ -40,6 +40,10 @@ int sampler_next(struct sampler *s, int *mine);
 /* Steps of a whole epoch. */
 size_t sampler_steps(const struct sampler *s);
 
+/* Of an epoch's first step, and of the last one, which may be like it or the same: this
+ * rank's samples and everybody's. */
+void sampler_shares(const struct sampler *s, int mine[2], int all[2]);
+
 /* Rank's contiguous share of n test samples: [first, first + returned). The shares of all
  * ranks are the n samples, each once. */
 uint32_t sampler_share(uint32_t n, int rank, int size, uint32_t *first);

@@ -183,6 +183,17 @@ void model_observe(struct model *m, model_span_fn span, void *arg)
     m->span_arg = arg;
 }
 
+double model_flop(const struct model *m)
+{
+    double flop = 0;
+    for (int i = 0; i < m->nlayers; i++) {
+        const struct layer *l = &m->layers[i];
+        if (l->conv || l->linear) /* nobody wants the gradient of the data */
+            flop += 2 * l->work * (l->in >= 0 ? 3 : 2);
+    }
+    return flop;
+}
+
 void model_split(const struct model *m, int parts, int *first)
 {
     double all = 0, before = 0;

@@ -156,6 +156,10 @@ void model_pass_forward(struct model *m, const struct model_pass *p, int from, i
 float model_pass_loss(struct model *m, const struct model_pass *p, int *correct);
 void model_pass_back(struct model *m, const struct model_pass *p, int from, int to);
 
+/* Of a training step, per sample: the products' alone, there and back, a multiplication
+ * with its addition counted as two. */
+double model_flop(const struct model *m);
+
 /* Where the layers are cut in `parts` of about equal work: first[0..parts], from 0 to
  * model_layers(). */
 void model_split(const struct model *m, int parts, int *first);

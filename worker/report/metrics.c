@@ -57,6 +57,7 @@ void metrics_epoch(struct metrics *m, const struct epoch_report *r)
     put_number(m->out, "test_accuracy", r->test_accuracy);
     put_number(m->out, "lr", r->lr);
     put_number(m->out, "images_per_s", r->images_per_s);
+    put_number(m->out, "peak_percent", r->peak_percent);
     put_number(m->out, "seconds", r->seconds);
     end_line(m);
 }

@@ -3,7 +3,7 @@
  *   {"kind":"run", ...}    once: model, data, ranks, batch_size, ...
  *   {"kind":"step", ...}   every step: step, epoch, loss, lr, images_per_s, seconds
  *   {"kind":"epoch", ...}  every epoch: the same and train_accuracy, test_loss,
- *                          test_accuracy (percent)
+ *                          test_accuracy (percent), peak_percent
  *   {"kind":"end", ...}    once: why the run ended, and its totals
  *
  * loss is the mean over the samples of all ranks. Numbers that are not finite are null.
@@ -38,6 +38,7 @@ struct epoch_report {
     double loss, test_loss;
     double train_accuracy, test_accuracy; /* percent; NaN: there is no such thing */
     double lr, images_per_s, seconds;
+    double peak_percent; /* of what the devices could compute; NaN: not known */
 };
 
 /* `append` where a run goes on; NULL path: write nothing. */

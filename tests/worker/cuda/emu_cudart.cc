@@ -429,6 +429,11 @@ extern "C" cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t g
     return cudaSuccess;
 }
 
+extern "C" cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t s)
+{
+    return s->recording ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+}
+
 extern "C" cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
     delete exec;
@@ -628,8 +633,25 @@ extern "C" cudaError_t cudaRuntimeGetVersion(int *version)
 
 extern "C" cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int device)
 {
-    *value = which == cudaDevAttrComputeMode ? int(env_number("EMU_TAKEN", 0)) : 0;
-    return cudaSuccess;
+    switch (int(which)) {
+    case cudaDevAttrComputeMode:
+        *value = int(env_number("EMU_TAKEN", 0));
+        return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor: /* an H200, by its numbers */
+        *value = 9;
+        return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+        *value = 0;
+        return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount:
+        *value = 132;
+        return cudaSuccess;
+    case cudaDevAttrClockRate:
+        *value = 1980000;
+        return cudaSuccess;
+    default:
+        return cudaErrorInvalidValue;
+    }
 }
 
 extern "C" cudaError_t cudaGetDevice(int *device)

@@ -277,7 +277,7 @@ def images_are_moved_and_mirrored_alike():
     if looks:  # two epochs of two steps, and the host a step ahead
         with open("ranges") as f:
             told = f.read().splitlines()
-        assert told == ["step 1", " record", "step 2", " record", "wait for step 1",
+        assert told == ["record", "record", "step 1", "step 2", "wait for step 1",
                         "wait for step 2", "evaluate", "step 3", "step 4", "wait for step 3",
                         "wait for step 4", "evaluate", "pull"], told
 

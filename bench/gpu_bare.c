@@ -1,0 +1,256 @@
+/* bench/gpu_bare.c MODEL BATCH PRECISION SECONDS - what a step cannot be faster than
+ *
+ * The engine's own layers put the products of cuDNN and cuBLASLt, there and back, with
+ * the algorithms and the memory that they have in a step, and nothing between them, in
+ * one graph, which is played again and again. Before that a whole pass fills all of that
+ * memory, so that nothing is timed on zeros. A second graph has events between the
+ * layers.
+ *
+ * One line of JSON: the device, the median microseconds of a play, and of each layer.
+ */
+#include "common/err.h"
+#include "common/mem.h"
+#include "worker/cuda/layers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PLAYS = 20, MOST_ROUNDS = 1000, MOST_PARTS = 2 * MODEL_MAX_LAYERS };
+
+struct bare {
+    struct model *model;
+    struct device_memory memory;
+    cudaStream_t stream;
+    struct layers *net;
+    struct layers_plan *plan;
+    float *weights, *grads;
+    int batch;
+    /* of the layers, in the order in which they are put */
+    cudaEvent_t at[MOST_PARTS + 1];
+    struct {
+        const char *layer;
+        char phase;
+    } parts[MOST_PARTS];
+    int nparts;
+};
+
+static const char *const what = "a bare step";
+
+/* Numbers between -1 and 1 in an array of the layers' type; what is no multiple of
+ * anything, so that no product is easy. */
+static int scatter(struct bare *b, size_t n, enum cuda_type type, void *to,
+                   struct ddp_err *err)
+{
+    float *host = xcalloc(n, sizeof *host), *device;
+    uint32_t seed = 1;
+    for (size_t i = 0; i < n; i++)
+        host[i] = (float)((seed = seed * 1664525 + 1013904223) >> 8) * 0x1p-23f - 1;
+    int rc = device_take(&b->memory, what, n * sizeof *host, &device, err);
+    if (rc == 0)
+        rc =
+            check_cuda(cudaMemcpy(device, host, n * sizeof *host, cudaMemcpyHostToDevice),
+                       what, err);
+    if (rc == 0)
+        rc = check_cuda(cudaDeviceSynchronize(), what, err);
+    free(host);
+    if (rc == 0)
+        cuda_narrow(device, 1, (int)n, 1, type, false, to, b->stream);
+    return rc;
+}
+
+static int copy_in(void *to, const void *from, size_t bytes, struct ddp_err *err)
+{
+    return bytes == 0 ? 0
+                      : check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice),
+                                   what, err);
+}
+
+/* Weights, an input and a gradient of the outputs. */
+static int fill(struct bare *b, struct io_shape io, struct ddp_err *err)
+{
+    size_t nbuffers, n = (size_t)b->batch, image = (size_t)io.C * io.H * io.W;
+    const float *buffers = model_buffer_block(b->model, &nbuffers);
+    size_t bytes = model_param_count(b->model) * sizeof(float);
+    enum cuda_type type;
+    void *dy = layers_output_grad(b->net, &type);
+    if (copy_in(b->weights, model_weights(b->model), bytes, err) < 0 ||
+        copy_in(layers_buffers(b->net), buffers, nbuffers * sizeof(float), err) < 0 ||
+        check_cuda(cudaDeviceSynchronize(), what, err) < 0)
+        return -1;
+    layers_refresh(b->net);
+    return scatter(b, n * image, type, layers_input_at(b->net), err) < 0
+               ? -1
+               : scatter(b, n * (size_t)io.outputs, type, dy, err);
+}
+
+static int bare_open(struct bare *b, const char *model, enum precision precision,
+                     struct ddp_err *err)
+{
+    bool colours = strcmp(model, "resnet18") == 0;
+    struct io_shape io =
+        colours ? (struct io_shape){3, 32, 32, 10} : (struct io_shape){1, 28, 28, 10};
+    struct layers_settings settings = {
+        .io = io, .max_batch = b->batch, .precision = precision};
+    const struct kernels *plain = kernels_get("plain", err);
+    b->model = plain ? model_create(model, io, 1, plain, err) : NULL;
+    if (!b->model)
+        return -1;
+    model_init(b->model, 1);
+    size_t bytes = model_param_count(b->model) * sizeof(float);
+    if (check_cuda(cudaSetDevice(0), "cannot use the GPU", err) < 0 ||
+        check_cuda(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), what,
+                   err) < 0 ||
+        device_take(&b->memory, "weights", bytes, &b->weights, err) < 0 ||
+        device_take(&b->memory, "gradients", bytes, &b->grads, err) < 0)
+        return -1;
+    b->net = layers_create(b->model, settings, b->weights, &b->memory, b->stream, err);
+    b->plan = b->net ? layers_plan(b->net, b->batch, err) : NULL;
+    if (!b->plan || fill(b, io, err) < 0 ||
+        layers_warm_up(b->net, b->plan, b->grads, err) < 0)
+        return -1;
+    return check_cuda(cudaStreamSynchronize(b->stream), what, err);
+}
+
+static int nobody_waits(size_t offset, size_t count, void *arg, struct ddp_err *err)
+{
+    return 0;
+}
+
+static int record(struct bare *b, cudaGraphExec_t *exec, struct ddp_err *err)
+{
+    cudaGraph_t graph = NULL;
+    if (check_cuda(cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal),
+                   what, err) < 0)
+        return -1;
+    int rc = 0;
+    if (b->at[0])
+        rc = check_cuda(
+            cudaEventRecordWithFlags(b->at[0], b->stream, cudaEventRecordExternal), what,
+            err);
+    if (rc == 0 &&
+        (layers_forward(b->net, b->plan, NULL, 0, err) < 0 ||
+         layers_backward(b->net, b->plan, b->grads, nobody_waits, NULL, err) < 0))
+        rc = -1;
+    cudaError_t end = cudaStreamEndCapture(b->stream, &graph);
+    if (rc == 0 && (check_cuda(end, what, err) < 0 ||
+                    check_cuda(cudaGraphInstantiate(exec, graph, 0), what, err) < 0))
+        rc = -1;
+    if (graph)
+        cudaGraphDestroy(graph);
+    return rc;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Microseconds of a play: the median of rounds. */
+static int time_plays(struct bare *b, double seconds, double *us, struct ddp_err *err)
+{
+    static double rounds[MOST_ROUNDS];
+    cudaEvent_t from, to;
+    cudaGraphExec_t exec;
+    double all = 0;
+    int n = 0;
+    if (record(b, &exec, err) < 0 || check_cuda(cudaEventCreate(&from), what, err) < 0 ||
+        check_cuda(cudaEventCreate(&to), what, err) < 0)
+        return -1;
+    /* the first two warm up */
+    for (int k = -2; k < MOST_ROUNDS && (k < 1 || all < seconds); k++) {
+        float ms;
+        cudaError_t rc = cudaEventRecord(from, b->stream);
+        for (int i = 0; i < PLAYS && rc == cudaSuccess; i++)
+            rc = cudaGraphLaunch(exec, b->stream);
+        if (check_cuda(rc, what, err) < 0 ||
+            check_cuda(cudaEventRecord(to, b->stream), what, err) < 0 ||
+            check_cuda(cudaStreamSynchronize(b->stream), what, err) < 0 ||
+            check_cuda(cudaEventElapsedTime(&ms, from, to), what, err) < 0)
+            return -1;
+        if (k < 0)
+            continue;
+        rounds[n++] = (double)ms * 1000 / PLAYS;
+        all += (double)ms / 1000;
+    }
+    qsort(rounds, (size_t)n, sizeof *rounds, by_size);
+    *us = rounds[n / 2];
+    return check_cuda(cudaGraphExecDestroy(exec), what, err);
+}
+
+/* ---- layer by layer ---- */
+
+static int note_layer(const char *layer, char phase, void *bare, struct ddp_err *err)
+{
+    struct bare *b = bare;
+    b->parts[b->nparts].layer = layer;
+    b->parts[b->nparts].phase = phase;
+    return check_cuda(
+        cudaEventRecordWithFlags(b->at[++b->nparts], b->stream, cudaEventRecordExternal),
+        what, err);
+}
+
+static int time_layers(struct bare *b, struct ddp_err *err)
+{
+    cudaGraphExec_t exec;
+    for (int i = 0; i <= MOST_PARTS; i++) {
+        if (check_cuda(cudaEventCreate(&b->at[i]), what, err) < 0)
+            return -1;
+    }
+    layers_observe(b->net, note_layer, b);
+    if (record(b, &exec, err) < 0)
+        return -1;
+    for (int i = 0; i < PLAYS; i++) { /* the last one counts */
+        if (check_cuda(cudaGraphLaunch(exec, b->stream), what, err) < 0)
+            return -1;
+    }
+    return check_cuda(cudaStreamSynchronize(b->stream), what, err);
+}
+
+static int tell(struct bare *b, double us, struct ddp_err *err)
+{
+    struct cudaDeviceProp prop;
+    if (check_cuda(cudaGetDeviceProperties(&prop, 0), what, err) < 0)
+        return -1;
+    printf("{\"device\":\"%s\",\"us\":%.3f,\"layers\":{", prop.name, us);
+    for (int i = 0; i < b->nparts; i++) {
+        float ms;
+        if (check_cuda(cudaEventElapsedTime(&ms, b->at[i], b->at[i + 1]), what, err) < 0)
+            return -1;
+        printf("%s\"%s %s\":%.3f", i ? "," : "", b->parts[i].layer,
+               b->parts[i].phase == 'f' ? "forward" : "backward", (double)ms * 1000);
+    }
+    printf("}}\n");
+    return 0;
+}
+
+static int run(const char *model, int batch, enum precision precision, double seconds,
+               struct ddp_err *err)
+{
+    struct bare b = {.batch = batch};
+    double us;
+    if (bare_open(&b, model, precision, err) < 0)
+        return -1;
+    layers_bare(b.net);
+    return time_plays(&b, seconds, &us, err) < 0 || time_layers(&b, err) < 0
+               ? -1
+               : tell(&b, us, err);
+}
+
+int main(int argc, char **argv)
+{
+    struct ddp_err err;
+    int precision = 0, batch = argc == 5 ? atoi(argv[2]) : 0;
+    while (argc == 5 && precision_names[precision] &&
+           strcmp(precision_names[precision], argv[3]) != 0)
+        precision++;
+    if (batch <= 0 || !precision_names[precision]) {
+        fprintf(stderr, "usage: bench-gpu_bare MODEL BATCH PRECISION SECONDS\n");
+        return 2;
+    }
+    if (run(argv[1], batch, (enum precision)precision, atof(argv[4]), &err) == 0)
+        return 0;
+    fprintf(stderr, "bench-gpu_bare: %s\n", err.text);
+    return 1;
+}

@@ -1,0 +1,81 @@
+"""test_gpu_bench.py BUILD SOURCE ENGINE BARE - bench/gpu.py fills every row, on a GPU made of a CPU
+
+What it says of speed is nonsense here; that it runs to its end, and where its figures go, is not.
+"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+BUILD, SOURCE, ENGINE, BARE = map(os.path.abspath, sys.argv[1:5])
+GPUS = "#!/bin/sh\nprintf 'GPU 0: a GPU made of a CPU\\nGPU 1: a GPU made of a CPU\\n'\n"
+
+
+def bench(folder, *words, gpus=True):
+    """(exit code, rows of cells, all of it)"""
+    with open("nvidia-smi", "w") as f:
+        f.write(GPUS if gpus else "#!/bin/sh\nexit 9\n")
+    os.chmod("nvidia-smi", 0o755)
+    env = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}", DDP_ENGINE=ENGINE, EMU_DEVICES="2",
+               LD_LIBRARY_PATH=os.path.dirname(ENGINE), DDPRUN_SHARED="/nowhere")
+    run = subprocess.run(
+        [sys.executable, f"{SOURCE}/bench/gpu.py", BUILD, "--report", "report.md", "--bare", BARE,
+         "--python", "/nowhere/python3", "--seconds", "0.01", "--images", "32", "--seeds", "1",
+         "--epochs", "1", "--cases", "mlp:16:fp32,cnn:2:bf16", "--compiled", "mlp:16:fp32",
+         "--hidden", "mlp:8:fp32", *words],
+        env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=240)
+    assert run.stderr == "", run.stderr
+    with open("report.md") as f:
+        assert f.read() == run.stdout
+    rows = {}
+    for line in run.stdout.splitlines():
+        if line.startswith("| "):
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            rows.setdefault(cells[0], cells[1:])  # the first table has most
+    return run.returncode, rows, run.stdout
+
+
+def number(text):
+    return float(text.replace(",", ""))
+
+
+def every_row_is_filled(folder):
+    code, rows, told = bench(folder)
+    assert code == 0, told
+    assert "Measured on: a GPU made of a CPU." in told, told
+    for case in ("mlp 16 fp32", "cnn 2 bf16"):
+        rate, us, bare, times, peak, mib, *pytorch = rows[case]
+        assert abs(number(rate) * number(us) / 1e6 / int(case.split()[1]) - 1) < 0.1, rows[case]
+        assert abs(number(us) / number(bare) - number(times)) < 0.1 + number(times) / 10, rows[case]
+        assert number(peak) >= 0 and number(mib) > 0 and pytorch == ["", "", ""], rows[case]
+    name, digits = next((k, v) for k, v in rows.items() if "1,438 digits" in k)
+    assert digits[0] == "1" and 30 < number(digits[1]) < 99 and number(digits[2]) > 0, digits
+    goals = {k: v for k, v in rows.items() if len(v) == 3 and v[2] in ("", "met", "missed")}
+    assert len(goals) >= 6, goals
+    (step,) = [v for k, v in goals.items() if k.startswith("step, x the bare one")]
+    (part,) = [v for k, v in goals.items() if k.startswith("communication hidden")]
+    assert step[2] in ("met", "missed") and 0 <= number(part[1]) <= 1, goals
+    assert all(v[1:] == ["", ""] for k, v in goals.items() if "eager" in k or "compiled" in k), goals
+    assert re.search(r"^\* no PyTorch: ", told, re.M), told
+    if step[2] == "missed":  # then it is told where the time goes
+        assert "optimizer" in rows and number(rows["optimizer"][0]) > 0, told
+
+
+def what_does_not_fit_is_named(folder):
+    code, rows, told = bench(folder, "--budget", "0")
+    assert code == 0 and "Left out, for want of time: mlp:16:fp32; mlp:16:fp32 bare;" in told, told
+    assert set(rows["mlp 16 fp32"]) == {""}, rows
+
+
+def without_a_gpu_it_says_so(folder):
+    code, rows, told = bench(folder, gpus=False)
+    assert code == 77 and told.startswith("no GPU here"), told
+    assert set(rows["cnn 2 bf16"]) == {""} and "needs two GPUs" in told, told
+
+
+with tempfile.TemporaryDirectory(prefix="ddp-test-") as scratch:
+    os.chdir(scratch)
+    for test in (every_row_is_filled, what_does_not_fit_is_named, without_a_gpu_it_says_so):
+        test(scratch)
+        print("passed:", test.__name__)

@@ -297,7 +297,7 @@ def layers(trainer, case, folders):
 
 def to_target(trainer, folder, epochs, seed):
     """Seconds of the loop to 99 % (None: never), the best accuracy, seconds to it."""
-    data = ("--data", folder) if folder else ()
+    data = ("--data", folder, "--augment", "crop:2") if folder else ()
     rows, _ = trainer.run("--model", "cnn", *data, "--precision", "bf16", "--batch-size", 256,
                           "--optimizer", "adam", "--lr", 0.004, "--schedule", "linear",
                           "--epochs", epochs, "--seed", seed)

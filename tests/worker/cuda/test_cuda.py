@@ -172,11 +172,20 @@ def other_precisions_stay_near():
     args = (*FEW[:2], *FEW[4:], "--epochs", 1, "--model", "cnn", "--batch-size", 24, "--optimizer",
             "sgd", "--lr", 0.1)
     on_cpu(1, "near", *args)
-    for precision, words, tolerance in (("tf32", "fp32 with TF32", 3e-3),
-                                        ("bf16", "bf16 with fp32 master weights", 2e-2),
-                                        ("fp16", "fp16 with fp32 master weights and a scaled", 5e-3)):
+    # the last: TFLOP/s of the emulation's device, which has an H200's numbers
+    for precision, words, tolerance, peak in (
+            ("tf32", "fp32 with TF32", 3e-3, 535),
+            ("bf16", "bf16 with fp32 master weights", 2e-2, 1070),
+            ("fp16", "fp16 with fp32 master weights and a scaled", 5e-3, 1070)):
         shown = as_on_cpu(1, "near", *args, tolerance=tolerance, precision=precision)
         assert words in shown, shown
+        (began,), (end,) = rows("near." + precision, "run"), rows("near." + precision, "end")
+        share = 100 * began["flop_per_sample"] * end["images"] / end["train_seconds"]
+        if EMULATED:
+            assert int(began["peak_flops"] / 1e12) == peak, began
+        if began["peak_flops"]:
+            assert abs(share / began["peak_flops"] / end["peak_percent"] - 1) < 1e-3, (began, end)
+        assert end["device_bytes"] > 1 << 20, end
         assert losses("near.cpu") != losses("near." + precision), precision
     # where cuDNN has nothing for channels last, the order of fp32 is taken
     as_on_cpu(1, "near", *args, tolerance=2e-2, precision="bf16", EMU_CUDNN="nchw")

@@ -399,6 +399,18 @@ static const struct {
      "model 'mlp' cannot have inputs of 1x28x28, 0 outputs, batches of 1"},
 };
 
+START_TEST(the_arithmetic_of_a_step_is_counted)
+{
+    struct ddp_err err;
+    struct model *m = model_create("cnn", (struct io_shape){1, 28, 28, 10}, 1,
+                                   kernels_get("plain", &err), &err);
+    ck_ok(m ? 0 : -1, err);
+    double first = 26 * 26 * 32 * 9, rest = 24 * 24 * 64 * 288 + 9216 * 128 + 128 * 10;
+    ck_assert_double_eq(model_flop(m), 2 * (2 * first + 3 * rest));
+    model_destroy(m);
+}
+END_TEST
+
 START_TEST(models_that_cannot_be_are_refused)
 {
     struct ddp_err err = {""};
@@ -423,6 +435,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, steps_allocate_nothing, 0, ARRAY_LEN(cases) * MAX_ENGINES);
     tcase_add_test(t, initial_values_are_uniform_within_pytorchs_bounds);
     tcase_add_test(t, parameters_have_pytorchs_names_and_shapes);
+    tcase_add_test(t, the_arithmetic_of_a_step_is_counted);
     tcase_add_loop_test(t, models_that_cannot_be_are_refused, 0, ARRAY_LEN(refused));
     suite_add_tcase(s, t);
     return s;

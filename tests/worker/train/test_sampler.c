@@ -24,8 +24,12 @@ START_TEST(every_sample_is_seen_once_in_an_epoch)
         struct sampler s;
         sampler_init(&s, n, rank, size, batch, 7);
         sampler_start(&s, 3, 0);
-        int mine, all;
+        int mine, all, whole, last, before = -1;
+        sampler_shares(&s, &whole, &last);
         while ((all = sampler_next(&s, &mine)) > 0) {
+            if (before >= 0) /* it was not the last one */
+                ck_assert_int_eq(before, whole);
+            before = mine;
             ck_assert_int_le(mine, batch);
             /* Ranks differ by at most one, the lower ones have more. */
             ck_assert_int_eq(mine, (all + size - 1 - rank) / size);
@@ -33,6 +37,7 @@ START_TEST(every_sample_is_seen_once_in_an_epoch)
                 seen[s.picked[i]]++;
             steps[rank]++;
         }
+        ck_assert_int_eq(before, last);
         ck_assert_uint_eq(steps[rank], sampler_steps(&s));
         sampler_finish(&s);
     }

@@ -28,8 +28,8 @@ int err_errno(struct ddp_err *err, const char *fmt, ...)
         int n = vsnprintf(err->text, sizeof err->text, fmt, ap);
         va_end(ap);
         if (n >= 0 && (size_t)n < sizeof err->text)
-            snprintf(err->text + n, sizeof err->text - (size_t)n, ": %s",
-                     strerror(saved));
+            snprintf(err->text + n, sizeof err->text - (size_t)n, ": %s%s",
+                     strerror(saved), saved == EMFILE ? "; see 'ulimit -n'" : "");
         errno = saved;
     }
     return -1;

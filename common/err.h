@@ -13,7 +13,8 @@
 int err_set(struct ddp_err *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The sentence, then ": " and what errno says. */
+/* The sentence, then ": " and what errno says, with what to try where that is the same
+ * for all who may meet it (too many open files). */
 int err_errno(struct ddp_err *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

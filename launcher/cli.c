@@ -4,13 +4,15 @@
  * option ("--t 5"), cannot treat underscores as dashes, and its errors are either printed
  * in its own words or lost. A hundred lines of our own do what mpirun's users expect.
  */
+#define LOG_SUBSYS "options"
 #include "launcher/cli.h"
 
 #include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "launcher/options.h"
+#include "launcher/spelling.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,8 +42,7 @@ static void spell(const struct option *o, char *out, size_t size)
         }
     }
     if (o->arg)
-        snprintf(out + n, size - n, "%s%s", o->arg[0] == '[' ? "[=" : " ",
-                 o->arg[0] == '[' ? o->arg + 1 : o->arg);
+        snprintf(out + n, size - n, "%s%s", o->arg[0] == '[' ? "" : " ", o->arg);
 }
 
 /* `text` wrapped to 88 columns, each line indented. */
@@ -98,75 +99,13 @@ static void print_line(const char *text, void *arg)
 
 /* --- parsing ------------------------------------------------------------------------ */
 
-/* Is `name` (`len` bytes, '_' counts as '-') one of the names? */
-static bool has_name(const struct option *o, const char *name, size_t len)
-{
-    const char *p = o->names;
-    while (p && *p) {
-        size_t n = strcspn(p, " "), i = 0;
-        while (n == len && i < len && p[i] == (name[i] == '_' ? '-' : name[i]))
-            i++;
-        if (n == len && i == len)
-            return true;
-        p += n + strspn(p + n, " ");
-    }
-    return false;
-}
-
 static const struct option *find_option(const char *name, size_t len)
 {
     for (size_t i = 0; len > 0 && i < options_len; i++) {
-        if (has_name(&options[i], name, len))
+        if (spelling_is(options[i].names, name, len))
             return &options[i];
     }
     return NULL;
-}
-
-/* How far apart two words are, roughly: enough to guess at a slip. */
-static int distance(const char *a, size_t alen, const char *b, size_t blen)
-{
-    int row[64];
-    if (alen >= ARRAY_LEN(row) || blen >= ARRAY_LEN(row))
-        return INT_MAX;
-    for (size_t j = 0; j <= blen; j++)
-        row[j] = (int)j;
-    for (size_t i = 1; i <= alen; i++) {
-        int corner = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= blen; j++) {
-            int best = corner + (a[i - 1] != b[j - 1]);
-            best = row[j] + 1 < best ? row[j] + 1 : best;
-            best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-            corner = row[j];
-            row[j] = best;
-        }
-    }
-    return row[blen];
-}
-
-static int unknown(const char *word, struct ddp_err *err)
-{
-    const char *name = word + strspn(word, "-"), *best = NULL;
-    size_t len = strcspn(name, "="), best_len = 0;
-    int least = len > 8 ? 4 : 3;
-    for (size_t i = 0; i < options_len; i++) {
-        for (const char *p = options[i].names; p && *p; p += strspn(p, " ")) {
-            size_t n = strcspn(p, " ");
-            int d = n > 2 ? distance(name, len, p, n) : INT_MAX;
-            if (d < least) {
-                least = d;
-                best = p;
-                best_len = n;
-            }
-            p += n;
-        }
-    }
-    if (best)
-        return err_set(err,
-                       "unknown option '%.80s', did you mean --%.*s? "
-                       "(try ddprun --help)",
-                       word, (int)best_len, best);
-    return err_set(err, "unknown option '%.80s' (try ddprun --help)", word);
 }
 
 /* The option that `word` is, and its argument when it is in the same word: --np=4, -n4.
@@ -221,9 +160,9 @@ static void set_defaults(struct opts *opts)
 /* Asked for a text instead of a launch. */
 static bool answered(const struct option *o)
 {
-    if (has_name(o, "help", 4))
+    if (spelling_is(o->names, "help", 4))
         cli_help(print_line, stdout);
-    else if (has_name(o, "version", 7))
+    else if (spelling_is(o->names, "version", 7))
         puts("ddprun " DDPRUN_VERSION);
     else
         return false;
@@ -292,7 +231,7 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
         }
         const struct option *o = match(word, &value);
         if (!o)
-            return unknown(word, err);
+            return spelling_unknown(word, err);
         if (!o->read && answered(o))
             return fflush(stdout) == 0 ? 1 : err_errno(err, "cannot write");
         if (o->arg && o->arg[0] != '[' && !value) {
@@ -318,6 +257,29 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
     if (check_fetch(opts, err) < 0)
         return -1;
     return settle(opts, hosts_option, script_option, err);
+}
+
+void cli_tell_of_late_options(const struct opts *opts)
+{
+    static const char *const of_scripts[] = {"--submit", "--script", "--site", NULL},
+                             *const of_launches[] = {"-np",
+                                                     "--np",
+                                                     "--nproc-per-node",
+                                                     "--nproc_per_node",
+                                                     "--hostfile",
+                                                     NULL};
+    bool said = opts->np || opts->per_node || opts->hosts || opts->hostfile;
+    const char *const *late = wants_script(opts) ? of_scripts : of_launches;
+    if (!wants_script(opts) && said) /* the program may start others itself */
+        return;
+    for (char *const *word = opts->argv + 1; *opts->argv && *word; word++) {
+        for (size_t k = 0; late[k]; k++) {
+            if (strcmp(*word, late[k]) == 0)
+                log_warn("%s stands behind '%s', so it is an option of that; ours stand "
+                         "in front of it",
+                         late[k], opts->argv[0]);
+        }
+    }
 }
 
 void opts_finish(struct opts *opts)

@@ -11,11 +11,15 @@
 #include "include/ddprun/err.h"
 #include "launcher/opts.h"
 
-/* Returns 0 when a program is to be launched (or --show-env or --list-sites stands alone), 1 when all
- * that was asked has been printed (--help, --version: exit 0), -1 with one line in `err`
- * (exit 2). `opts` is filled from zero; opts_finish() in any case. */
+/* Returns 0 when a program is to be launched (or --show-env or --list-sites stands alone),
+ * 1 when all that was asked has been printed (--help, --version: exit 0), -1 with one line
+ * in `err` (exit 2). `opts` is filled from zero; opts_finish() in any case. */
 int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err);
 void opts_finish(struct opts *opts);
+
+/* A warning for each word behind the program that was most likely meant for us: the
+ * program gets it all the same, as it may have an option of that name. */
+void cli_tell_of_late_options(const struct opts *opts);
 
 /* --help, a line a call: options by topic, from the same table. */
 void cli_help(void (*line)(const char *text, void *arg), void *arg);

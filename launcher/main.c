@@ -85,6 +85,7 @@ static int run(struct opts *opts, struct alloc *alloc, struct peers *peers,
 static int drive(struct opts *opts)
 {
     struct ddp_err err;
+    cli_tell_of_late_options(opts);
     if (!opts->store_port)
         opts->store_port = opts->master_port;
     struct alloc *alloc = alloc_read(opts, &err);
@@ -107,6 +108,20 @@ static int take_part(struct opts *opts, struct outer *outer)
     return code;
 }
 
+static int start(struct opts *opts)
+{
+    struct ddp_err err;
+    struct outer outer = {0};
+    int code;
+    if (log_setup("ddprun", NULL, job_log_level(opts), &err) < 0 ||
+        outer_find(opts, get_env, &outer, &err) < 0)
+        code = failed(&err, EXIT_USAGE);
+    else
+        code = outer.by ? take_part(opts, &outer) : drive(opts);
+    outer_finish(&outer);
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     struct opts opts;
@@ -124,6 +139,7 @@ int main(int argc, char **argv)
         if (fflush(stdout) != 0 && err_errno(&err, "cannot write") < 0)
             code = failed(&err, EXIT_USAGE);
     } else if (rc == 0 && (opts.script != SCHED_NONE || opts.submit)) {
+        cli_tell_of_late_options(&opts);
         rc = opts.scaling ? scaling_submit(&opts, argv, &err)
                           : script_run(&opts, argv, &err);
         code = rc < 0 ? failed(&err, EXIT_USAGE) : 0;
@@ -134,13 +150,7 @@ int main(int argc, char **argv)
         if (child_init(&err) < 0 || fetch_data(&opts, &err) < 0)
             code = failed(&err, EXIT_NOT_FETCHED);
     } else if (rc == 0) {
-        struct outer outer = {0};
-        if (log_setup("ddprun", NULL, job_log_level(&opts), &err) < 0 ||
-            outer_find(&opts, get_env, &outer, &err) < 0)
-            code = failed(&err, EXIT_USAGE);
-        else
-            code = outer.by ? take_part(&opts, &outer) : drive(&opts);
-        outer_finish(&outer);
+        code = start(&opts);
     }
     child_finish();
     opts_finish(&opts);

@@ -374,7 +374,7 @@ const struct option options[] = {
      "start the ranks there; default: where ddprun is started"},
 
     {.doc = "Output and input"},
-    {"tag-output", "[auto|off|on]", AT(tag_output), read_choice, 0, 0, tag_words,
+    {"tag-output", "[=auto|off|on]", AT(tag_output), read_choice, 0, 0, tag_words,
      "begin each line with its rank and host; auto (default): when there are several "
      "ranks; without =...: on"},
     {"timestamp-output", NULL, AT(timestamp_output), read_flag, 0, 0, NULL,

@@ -180,8 +180,8 @@ static int serve(struct hosting *h, const struct msg_store *want, struct ddp_err
     };
     h->server = server_create(h->loop, &options, err);
     if (!h->server && want->port)
-        return err_prefix(err, "the store cannot have its port (without --store-port it "
-                               "takes a free one)");
+        return err_prefix(err, "the store cannot have its port (without --store-port and "
+                               "--master-port it takes a free one)");
     if (!h->server)
         return err_prefix(err, "the store cannot listen");
     h->port = server_port(h->server);

@@ -10,6 +10,7 @@
 
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct draft {
     const struct opts *opts;
@@ -60,8 +61,12 @@ static int find_caps(struct draft *d, struct ddp_err *err)
         return err_set(err, "--map-by ppr:%d:node and --nproc-per-node %d disagree",
                        o->ppr, o->per_node);
     if (o->nnodes > 0 && (size_t)o->nnodes > d->alloc->nnodes)
-        return err_set(err, "--nnodes %d, but the allocation (%s) has %zu", o->nnodes,
-                       d->alloc->source, d->alloc->nnodes);
+        return err_set(err, "--nnodes %d, but the allocation (%s) has %zu%s", o->nnodes,
+                       d->alloc->source, d->alloc->nnodes,
+                       strcmp(d->alloc->source, "local") == 0
+                           ? "; -H or --hostfile names others, --node-rank K is for a "
+                             "ddprun on each"
+                           : "");
     d->nnodes = o->nnodes ? (size_t)o->nnodes : d->alloc->nnodes;
     for (size_t i = 0; i < d->nnodes; i++) {
         if (cap_of(d, &d->alloc->nodes[i], &d->caps[i], err) < 0)

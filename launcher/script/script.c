@@ -424,21 +424,6 @@ static char *output_file(void)
     return n > 0 ? xstrndup(path, (size_t)n) : NULL;
 }
 
-/* Most meant it for us. The program gets it all the same: it may have one of that name.
- */
-static void tell_of_late_options(const struct opts *opts)
-{
-    static const char *const ours[] = {"--submit", "--script", "--site"};
-    for (char *const *word = opts->argv + 1; *word; word++) {
-        for (size_t k = 0; k < ARRAY_LEN(ours); k++) {
-            if (strcmp(*word, ours[k]) == 0)
-                log_warn("%s stands behind '%s', so it is an option of that; ours stand "
-                         "in front of it",
-                         ours[k], opts->argv[0]);
-        }
-    }
-}
-
 int script_run(const struct opts *opts, char *const *words, struct ddp_err *err)
 {
     char *self = realpath("/proc/self/exe", NULL);
@@ -450,8 +435,6 @@ int script_run(const struct opts *opts, char *const *words, struct ddp_err *err)
                                  .words = words};
     struct script s;
     int rc = script_make(opts, &place, &s, err);
-    if (rc == 0)
-        tell_of_late_options(opts);
     if (rc == 0 && opts->submit && !opts->dry_run) {
         char *id = submit(s.site->scheduler, &s.submit, s.text, err);
         rc = id ? 0 : -1;

@@ -131,13 +131,18 @@ static int cannot(const char *name, const char *path, const char *dir, const cha
                : EXIT_NOT_EXECUTABLE;
 }
 
+static void cannot_enter(const char *dir, const char *host, struct ddp_err *err)
+{
+    char on[300];
+    err_set(err, "cannot start%s in directory '%s': %s; --wdir names one that is there",
+            on_host(host, on, sizeof on), dir, strerror(errno));
+}
+
 char *program_find(const char *name, const char *dir, const char *path_env,
                    const char *host, int *code, struct ddp_err *err)
 {
     if (access(dir, X_OK) < 0) {
-        char on[300];
-        err_errno(err, "cannot start%s in directory '%s'", on_host(host, on, sizeof on),
-                  dir);
+        cannot_enter(dir, host, err);
         *code = EXIT_CANNOT_START;
         return NULL;
     }
@@ -197,7 +202,7 @@ int program_failed(const char *name, const char *path, const char *dir, const ch
         return cannot(name, path, dir, host, why, err);
     case CHILD_DIR:
         errno = why;
-        err_errno(err, "cannot start%s in directory '%s'", on, dir);
+        cannot_enter(dir, host, err);
         break;
     case CHILD_CPUS:
         errno = why;

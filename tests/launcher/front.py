@@ -56,12 +56,27 @@ def nothing_starts(folder):
                          (["--nnodes", "2"], "--nnodes 2, but")):
         code, out, err = run("--hostfile", str(hosts), *args, "touch", str(mark))
         expect(args, code == 2 and wanted in err and not out, (code, err))
+    for args, wanted in ((["--nnodes", "2"], "--nnodes 2, but the allocation (local) has 1; -H or"),
+                         (["--wdir", str(folder / "none")], "; --wdir names one that is there"),
+                         (["--master-port", "22", "--master-addr", "192.0.2.77"],
+                          "cannot have its port (without --store-port and --master-port")):
+        code, out, err = run("-np", "1", *args, "touch", str(mark))
+        expect(args, code in (2, 125) and wanted in err and err.count("\n") == 1, (code, err))
     code, out, err = run("-np", "2", "--dry-run", "touch", str(mark))
     expect("dry run", code == 0 and "nothing was started" in out and not err, (code, err))
     expect("nothing starts", not mark.exists(), "the program ran")
     hosts.write_text(f"# a good one\r\nlocalhost\tslots=2\r\n")
     code, out, err = run("--hostfile", str(hosts), "touch", str(mark))
     expect("a good one", code == 0 and mark.exists() and not err, (code, err))
+
+
+def options_behind_the_program_are_told_of():
+    """The program gets them; who has said in front how many ranks there are means it."""
+    code, out, err = run("echo", "-np", "2")
+    expect("late -np", code == 0 and out == "-np 2\n" and
+           re.fullmatch(r"ddprun options: -np stands behind 'echo'.*\n", err), (out, err))
+    code, out, err = run("-np", "1", "echo", "-np", "2")
+    expect("the program's -np", code == 0 and out == "-np 2\n" and not err, (out, err))
 
 
 def dry_run_tells_what_happens(folder):
@@ -167,6 +182,7 @@ def topology():
 with tempfile.TemporaryDirectory() as name:
     usage()
     nothing_starts(pathlib.Path(name))
+    options_behind_the_program_are_told_of()
     dry_run_tells_what_happens(pathlib.Path(name))
     replaced_values_are_said()
     a_million_lines(pathlib.Path(name))

@@ -90,6 +90,15 @@ static const struct {
     {"--tiemout 5 prog",
      "unknown option '--tiemout', did you mean --timeout? (try ddprun --help)"},
     {"--role 1 prog", "unknown option '--role' (try ddprun --help)"},
+    {"--nqp 2 prog", "unknown option '--nqp', did you mean --np? (try ddprun --help)"},
+    {"--qc 2 prog", "unknown option '--qc' (try ddprun --help)"},
+    {"--rdzv_backend=c10d prog",
+     "'--rdzv_backend' is another launcher's option; leave it out: ranks meet at "
+     "ddprun's own store (try ddprun --help)"},
+    {"-genv A 1 prog",
+     "'-genv' is another launcher's option; write -x NAME=VALUE (try ddprun --help)"},
+    {"-m prog", "'-m' is another launcher's option; write 'python -m MODULE' (try ddprun "
+                "--help)"},
     {"--master-addr h:x prog",
      "--master-addr takes an address, or address:port, not 'h:x' (try ddprun --help)"},
     {"--master-addr [::1 prog",

@@ -1,0 +1,100 @@
+/* launcher/spelling.c - see spelling.h */
+#include "launcher/spelling.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/options.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* Options of mpirun and mpiexec, torchrun and horovodrun to which none of ours answers
+ * (where one does, it has their name as well). */
+static const struct {
+    const char *names, *instead;
+} foreign[] = {
+    {"mca pmca omca gmca prtemca",
+     "leave it out, or write -x OMPI_MCA_NAME=VALUE for the program"},
+    {"env genv", "write -x NAME=VALUE"},
+    {"envall genvall envlist genvlist", "leave it out: ranks have your environment"},
+    {"allow-run-as-root", "leave it out: root may"},
+    {"prefix", "--agent names ddprun-agent on the other hosts"},
+    {"report-bindings display-map display-allocation", "write --dry-run"},
+    {"pernode", "write --nproc-per-node 1"},
+    {"bootstrap rmk", "write --start ssh, or srun"},
+    {"standalone rdzv-backend rdzv-id rdzv-conf",
+     "leave it out: ranks meet at ddprun's own store"},
+    {"m module", "write 'python -m MODULE'"},
+    {"no-python", "leave it out: the program is what you write, such as ./train"},
+    {"log-dir tee redirects", "write --output-filename"},
+    {"p ssh-port", "write --ssh 'ssh -p PORT', or port=PORT in a hostfile"},
+    {"min-np max-np host-discovery-script",
+     "write -np: as many ranks as there are run to the end"},
+    {"gloo jsrun", "leave it out"},
+};
+
+bool spelling_is(const char *names, const char *name, size_t len)
+{
+    for (const char *p = names; p && *p; p += strspn(p, " ")) {
+        size_t n = strcspn(p, " "), i = 0;
+        while (n == len && i < len && p[i] == (name[i] == '_' ? '-' : name[i]))
+            i++;
+        if (n == len && i == len)
+            return true;
+        p += n;
+    }
+    return false;
+}
+
+/* How far apart two words are, roughly: enough to guess at a slip. */
+static int distance(const char *a, size_t alen, const char *b, size_t blen)
+{
+    int row[64];
+    if (alen >= ARRAY_LEN(row) || blen >= ARRAY_LEN(row))
+        return INT_MAX;
+    for (size_t j = 0; j <= blen; j++)
+        row[j] = (int)j;
+    for (size_t i = 1; i <= alen; i++) {
+        int corner = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= blen; j++) {
+            int best = corner + (a[i - 1] != b[j - 1]);
+            best = row[j] + 1 < best ? row[j] + 1 : best;
+            best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+            corner = row[j];
+            row[j] = best;
+        }
+    }
+    return row[blen];
+}
+
+int spelling_unknown(const char *word, struct ddp_err *err)
+{
+    const char *name = word + strspn(word, "-"), *best = NULL;
+    size_t len = strcspn(name, "="), best_len = 0;
+    for (size_t i = 0; i < ARRAY_LEN(foreign); i++) {
+        if (spelling_is(foreign[i].names, name, len))
+            return err_set(err,
+                           "'%.*s' is another launcher's option; %s (try ddprun --help)",
+                           (int)(name - word + (ptrdiff_t)len), word, foreign[i].instead);
+    }
+    /* short words are all alike */
+    int least = len > 8 ? 4 : len > 4 ? 3 : len > 1 ? 2 : 0;
+    for (size_t i = 0; i < options_len; i++) {
+        for (const char *p = options[i].names; p && *p; p += strspn(p, " ")) {
+            size_t n = strcspn(p, " ");
+            int d = n > 1 ? distance(name, len, p, n) : INT_MAX;
+            if (d < least) {
+                least = d;
+                best = p;
+                best_len = n;
+            }
+            p += n;
+        }
+    }
+    if (best)
+        return err_set(err,
+                       "unknown option '%.80s', did you mean --%.*s? (try ddprun --help)",
+                       word, (int)best_len, best);
+    return err_set(err, "unknown option '%.80s' (try ddprun --help)", word);
+}

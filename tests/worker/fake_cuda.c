@@ -1,8 +1,13 @@
 /* tests/worker/fake_cuda.c - a libcuda without a GPU, for the tests of the nccl backend
  *
- * "Device memory" is memory that is remembered to be such. Streams and events end at
- * once, but an event says so only when it is asked the second time: whoever does not ask
- * again would read too early on a real one. */
+ * "Device memory" is memory that is remembered to be such. A stream is a thread, which
+ * does what fake_nccl.c gives it (fake_cuda_run()), one thing after the other; an event
+ * behind it says that it is done only when it is asked the second time: whoever does not
+ * ask again would read too early on a real one. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -16,6 +21,24 @@ static struct {
 } blocks[ROOM];
 static int nblocks;
 
+struct event {
+    _Atomic int recorded, passed;
+    bool asked;
+};
+
+struct task {
+    struct task *next;
+    void (*run)(void *arg);
+    void *arg;
+};
+
+struct stream {
+    pthread_mutex_t lock;
+    pthread_cond_t more;
+    struct task *first, **last;
+    bool ends;
+};
+
 FAKE int cuMemAlloc_v2(uint64_t *at, size_t bytes);
 FAKE int cuPointerGetAttribute(void *data, int attribute, uint64_t p);
 FAKE int cuInit(unsigned flags);
@@ -23,12 +46,13 @@ FAKE int cuCtxGetCurrent(void **context);
 FAKE int cuCtxSetCurrent(void *context);
 FAKE int cuDeviceGet(int *device, int number);
 FAKE int cuDevicePrimaryCtxRetain(void **context, int device);
-FAKE int cuStreamCreate(void **s, unsigned flags);
-FAKE int cuStreamDestroy_v2(void *s);
-FAKE int cuEventCreate(int **e, unsigned flags);
-FAKE int cuEventDestroy_v2(int *e);
-FAKE int cuEventRecord(int *e, void *s);
-FAKE int cuEventQuery(int *e);
+FAKE int cuStreamCreate(struct stream **s, unsigned flags);
+FAKE int cuStreamDestroy_v2(struct stream *s);
+FAKE void fake_cuda_run(struct stream *s, void (*run)(void *arg), void *arg);
+FAKE int cuEventCreate(struct event **e, unsigned flags);
+FAKE int cuEventDestroy_v2(struct event *e);
+FAKE int cuEventRecord(struct event *e, struct stream *s);
+FAKE int cuEventQuery(struct event *e);
 FAKE int cuGetErrorName(int error, const char **name);
 
 int cuMemAlloc_v2(uint64_t *at, size_t bytes)
@@ -82,39 +106,99 @@ int cuDevicePrimaryCtxRetain(void **context, int device)
     return 0;
 }
 
-int cuStreamCreate(void **s, unsigned flags)
+static void *work(void *arg)
 {
-    *s = malloc(1);
-    return 0;
-}
-
-int cuStreamDestroy_v2(void *s)
-{
+    struct stream *s = arg;
+    pthread_mutex_lock(&s->lock);
+    while (s->first || !s->ends) {
+        struct task *t = s->first;
+        if (!t) {
+            pthread_cond_wait(&s->more, &s->lock);
+            continue;
+        }
+        s->first = t->next;
+        if (!s->first)
+            s->last = &s->first;
+        pthread_mutex_unlock(&s->lock);
+        t->run(t->arg);
+        free(t);
+        pthread_mutex_lock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->more);
     free(s);
+    return NULL;
+}
+
+int cuStreamCreate(struct stream **made, unsigned flags)
+{
+    struct stream *s = *made = calloc(1, sizeof *s);
+    pthread_t thread;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->more, NULL);
+    s->last = &s->first;
+    return pthread_create(&thread, NULL, work, s) == 0 && pthread_detach(thread) == 0
+               ? 0
+               : INVALID;
+}
+
+/* What is in it is done before it goes. */
+int cuStreamDestroy_v2(struct stream *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->ends = true;
+    pthread_cond_signal(&s->more);
+    pthread_mutex_unlock(&s->lock);
     return 0;
 }
 
-int cuEventCreate(int **e, unsigned flags)
+void fake_cuda_run(struct stream *s, void (*run)(void *arg), void *arg)
+{
+    struct task *t = malloc(sizeof *t);
+    *t = (struct task){NULL, run, arg};
+    pthread_mutex_lock(&s->lock);
+    *s->last = t;
+    s->last = &t->next;
+    pthread_cond_signal(&s->more);
+    pthread_mutex_unlock(&s->lock);
+}
+
+int cuEventCreate(struct event **e, unsigned flags)
 {
     *e = calloc(1, sizeof **e);
     return 0;
 }
 
-int cuEventDestroy_v2(int *e)
+/* Never one that a stream still has to pass: ours are destroyed after what they stand
+ * behind has been given up. */
+int cuEventDestroy_v2(struct event *e)
 {
+    while (atomic_load(&e->passed) != atomic_load(&e->recorded))
+        sched_yield();
     free(e);
     return 0;
 }
 
-int cuEventRecord(int *e, void *s)
+static void pass(void *arg)
 {
-    *e = 1;
+    struct event *e = arg;
+    atomic_fetch_add(&e->passed, 1);
+}
+
+int cuEventRecord(struct event *e, struct stream *s)
+{
+    atomic_fetch_add(&e->recorded, 1);
+    e->asked = false;
+    fake_cuda_run(s, pass, e);
     return 0;
 }
 
-int cuEventQuery(int *e)
+int cuEventQuery(struct event *e)
 {
-    return (*e)-- > 0 ? NOT_READY : 0;
+    bool done = e->asked && atomic_load(&e->passed) == atomic_load(&e->recorded);
+    e->asked = true;
+    return done ? 0 : NOT_READY;
 }
 
 int cuGetErrorName(int error, const char **name)

@@ -1,13 +1,18 @@
 /* tests/worker/fake_nccl.c - a libnccl that reduces through shared memory
  *
- * Between groupStart and groupEnd operations are noted; at the end all of them run: first
- * every rank shows what it gives, then everybody takes what it wants, then all meet. It
- * is an NCCL in what is called and what comes out, and in that ranks that do not call the
- * same wait (here: ten seconds, then an error). The rank in FAKE_NCCL_DEAF never comes
- * out of ncclCommInitRank. */
+ * Between groupStart and groupEnd operations are noted; at the end all of them go into
+ * the stream, where first every rank shows what it gives, then everybody takes what it
+ * wants, then all meet; messages alone go from one to the other. It is an NCCL in what is
+ * called and what comes out, in that ranks that do not call the same wait until they are
+ * aborted, and in that nobody compares operations. The rank in FAKE_NCCL_DEAF never comes
+ * out of ncclCommInitRank. A process with FAKE_NCCL_DIES=n is killed at the n-th thing
+ * that it does: when it hands something over, and when it has shown what it gives; one
+ * with FAKE_NCCL_FAILS=n gets an error there. */
 #include "worker/group/reduce.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,7 +25,8 @@
 
 #define FAKE __attribute__((visibility("default")))
 
-enum { RANKS = 8, NOTES = 64, ROOM = 4 << 20, SYSTEM_ERROR = 2, INVALID = 4 };
+enum { RANKS = 8, NOTES = 64, ROOM = 4 << 20, LETTER = 65536 };
+enum { SYSTEM_ERROR = 2, INVALID = 4 };
 enum kind { ALL_REDUCE, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, SEND, RECV };
 
 struct nccl_id {
@@ -34,7 +40,13 @@ struct note {
     size_t count;
     int type, op, peer; /* or root */
     size_t shown_at;    /* where in my room */
-    bool taken;
+    bool done;
+};
+
+/* On its way from one rank to another. */
+struct letter {
+    _Atomic size_t bytes; /* 1 + so many; 0: none */
+    char data[LETTER];
 };
 
 struct shared {
@@ -46,16 +58,28 @@ struct shared {
         struct note notes[NOTES];
     } list[RANKS];
     char room[RANKS][ROOM];
+    struct letter letters[RANKS][RANKS];
 };
 
 struct comm {
     struct shared *all;
     int rank, size;
+    _Atomic int busy, aborted, error; /* things in the stream */
+    struct comm *next;
 };
 
-static struct comm *current;
+/* What one rank has put between groupStart and groupEnd. */
+struct batch {
+    struct comm *comm;
+    int n;
+    struct note notes[NOTES];
+};
+
+static struct comm *current, *all_comms; /* none goes: a stream may still look at it */
+static void *current_stream;
 static struct note notes[NOTES];
 static int nnotes, depth;
+static _Atomic int things;
 
 static const struct {
     int theirs;
@@ -73,6 +97,16 @@ static enum ddp_type type_of(int theirs)
     abort();
 }
 
+static int another_thing(void)
+{
+    const char *dies = getenv("FAKE_NCCL_DIES"), *fails = getenv("FAKE_NCCL_FAILS");
+    int number = atomic_fetch_add(&things, 1) + 1;
+    if (dies && atoi(dies) == number)
+        raise(SIGKILL);
+    return fails && atoi(fails) == number ? SYSTEM_ERROR : 0;
+}
+
+/* As real ones do: until the others come, or somebody gives it up. */
 static int meet(struct comm *c)
 {
     unsigned turn = atomic_load(&c->all->turn);
@@ -81,11 +115,18 @@ static int meet(struct comm *c)
         atomic_fetch_add(&c->all->turn, 1);
         return 0;
     }
-    for (int i = 0; i < 200000; i++) {
-        if (atomic_load(&c->all->turn) != turn)
-            return 0;
+    while (atomic_load(&c->all->turn) == turn) {
+        if (atomic_load(&c->aborted))
+            return SYSTEM_ERROR;
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     }
+    return 0;
+}
+
+static int wait_for_ever(struct comm *c)
+{
+    while (!atomic_load(&c->aborted))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     return SYSTEM_ERROR;
 }
 
@@ -94,25 +135,26 @@ static int meet(struct comm *c)
 static size_t given(const struct comm *c, const struct note *n)
 {
     size_t one = n->count * type_size(type_of(n->type));
-    if (n->kind == RECV || (n->kind == BROADCAST && n->peer != c->rank))
+    if (n->kind == BROADCAST && n->peer != c->rank)
         return 0;
     return n->kind == REDUCE_SCATTER ? one * (size_t)c->size : one;
 }
 
-static int show(struct comm *c)
+static int show(struct batch *b)
 {
+    struct comm *c = b->comm;
     size_t at = 0;
-    c->all->list[c->rank].n = nnotes;
-    for (int i = 0; i < nnotes; i++) {
-        size_t bytes = given(c, &notes[i]);
+    c->all->list[c->rank].n = b->n;
+    for (int i = 0; i < b->n; i++) {
+        size_t bytes = given(c, &b->notes[i]);
         if (at + bytes > ROOM)
             return INVALID;
-        notes[i].shown_at = at;
+        b->notes[i].shown_at = at;
         if (bytes > 0)
-            memcpy(c->all->room[c->rank] + at, notes[i].in, bytes);
+            memcpy(c->all->room[c->rank] + at, b->notes[i].in, bytes);
         at += (bytes + 63) / 64 * 64;
     }
-    memcpy(c->all->list[c->rank].notes, notes, sizeof notes);
+    memcpy(c->all->list[c->rank].notes, b->notes, sizeof b->notes);
     return 0;
 }
 
@@ -121,37 +163,73 @@ static const char *shown(const struct comm *c, int rank, int i)
     return c->all->room[rank] + c->all->list[rank].notes[i].shown_at;
 }
 
-static int receive(struct comm *c, const struct note *n)
+/* One that the other side has not come for stays undone. */
+static int try_letter(struct comm *c, struct note *n)
 {
-    int theirs = c->all->list[n->peer].n;
-    for (int i = 0; i < theirs; i++) {
-        struct note *o = &c->all->list[n->peer].notes[i];
-        if (o->kind != SEND || o->peer != c->rank || o->taken)
-            continue;
-        o->taken = true;
-        if (o->count != n->count)
-            return INVALID;
-        memcpy(n->out, shown(c, n->peer, i), n->count);
+    bool out = n->kind == SEND;
+    struct letter *l =
+        out ? &c->all->letters[c->rank][n->peer] : &c->all->letters[n->peer][c->rank];
+    size_t there = atomic_load(&l->bytes);
+    if (n->count > LETTER)
+        return INVALID;
+    if (out ? there != 0 : there != 1 + n->count)
         return 0;
-    }
-    return INVALID;
+    if (out)
+        memcpy(l->data, n->in, n->count);
+    else
+        memcpy(n->out, l->data, n->count);
+    atomic_store(&l->bytes, out ? 1 + n->count : 0);
+    n->done = true;
+    return 0;
 }
 
-static int take(struct comm *c, int i)
+/* In order for each pair. */
+static int exchange(struct batch *b)
 {
-    const struct note *n = &notes[i];
+    for (int left = b->n; left > 0;) {
+        left = 0;
+        for (int i = 0; i < b->n; i++) {
+            struct note *n = &b->notes[i];
+            bool first = !n->done;
+            for (int k = 0; k < i && first; k++)
+                first = b->notes[k].done || b->notes[k].kind != n->kind ||
+                        b->notes[k].peer != n->peer;
+            int rc = first ? try_letter(b->comm, n) : 0;
+            if (rc != 0)
+                return rc;
+            left += !n->done;
+        }
+        if (left > 0 && atomic_load(&b->comm->aborted))
+            return SYSTEM_ERROR;
+        if (left > 0)
+            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    }
+    return 0;
+}
+
+static bool only_messages(const struct batch *b)
+{
+    for (int i = 0; i < b->n; i++) {
+        if (b->notes[i].kind != SEND && b->notes[i].kind != RECV)
+            return false;
+    }
+    return true;
+}
+
+static int take(struct batch *b, int i)
+{
+    struct comm *c = b->comm;
+    const struct note *n = &b->notes[i];
     enum ddp_type type = type_of(n->type);
     size_t one = n->count * type_size(type);
     const void *in[RANKS];
     void *out = n->out;
     size_t skip = n->kind == REDUCE_SCATTER ? one * (size_t)c->rank : 0;
-    if (n->kind == SEND)
-        return 0;
-    if (n->kind == RECV)
-        return receive(c, n);
     for (int r = 0; r < c->size; r++) {
-        if (c->all->list[r].n <= i || c->all->list[r].notes[i].kind != n->kind)
-            return INVALID;
+        const struct note *o = &c->all->list[r].notes[i];
+        if (c->all->list[r].n <= i || o->kind != n->kind || o->peer != n->peer ||
+            o->count != n->count)
+            return wait_for_ever(c);
         in[r] = shown(c, r, i) + skip;
     }
     if (n->kind == BROADCAST) {
@@ -165,6 +243,33 @@ static int take(struct comm *c, int i)
     return 0;
 }
 
+static int collect(struct batch *b)
+{
+    int rc = show(b);
+    if (rc == 0)
+        rc = another_thing();
+    if (rc == 0)
+        rc = meet(b->comm);
+    for (int i = 0; i < b->n && rc == 0; i++)
+        rc = take(b, i);
+    return rc ? rc : meet(b->comm);
+}
+
+static void run(void *arg)
+{
+    struct batch *b = arg;
+    struct comm *c = b->comm;
+    int rc = only_messages(b) ? another_thing() : collect(b);
+    if (rc == 0 && only_messages(b))
+        rc = exchange(b);
+    if (rc)
+        atomic_store(&c->error, rc);
+    atomic_fetch_sub(&c->busy, 1);
+    free(b);
+    if (rc)
+        wait_for_ever(c); /* a kernel that has failed does not end */
+}
+
 FAKE int ncclGroupStart(void);
 FAKE int ncclGroupEnd(void);
 
@@ -176,23 +281,31 @@ int ncclGroupStart(void)
 
 int ncclGroupEnd(void)
 {
+    void (*give)(void *stream, void (*task)(void *), void *arg) = NULL;
     if (--depth > 0 || nnotes == 0)
         return 0;
-    struct comm *c = current;
-    int rc = show(c), met = meet(c);
-    for (int i = 0; i < nnotes && rc == 0 && met == 0; i++)
-        rc = take(c, i);
+    int rc = another_thing();
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
+    *(void **)&give = cuda ? dlsym(cuda, "fake_cuda_run") : NULL;
+    if (rc == 0 && give) {
+        struct batch *b = calloc(1, sizeof *b);
+        b->comm = current;
+        b->n = nnotes;
+        memcpy(b->notes, notes, sizeof notes);
+        atomic_fetch_add(&current->busy, 1);
+        give(current_stream, run, b);
+    }
     nnotes = 0;
-    met = met ? met : meet(c);
-    return rc ? rc : met;
+    return give ? rc : SYSTEM_ERROR;
 }
 
-static int add(struct comm *c, struct note n)
+static int add(struct comm *c, void *stream, struct note n)
 {
     if (nnotes == NOTES)
         return INVALID;
     ncclGroupStart();
     current = c;
+    current_stream = stream;
     notes[nnotes++] = n;
     return ncclGroupEnd();
 }
@@ -235,6 +348,8 @@ int ncclCommInitRank(struct comm **comm, int size, struct nccl_id id, int rank)
     struct comm *c = calloc(1, sizeof *c);
     c->rank = rank;
     c->size = size;
+    c->next = all_comms;
+    all_comms = c;
     c->all = mmap(NULL, sizeof *c->all, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     *comm = c;
@@ -248,19 +363,21 @@ int ncclCommInitRank(struct comm **comm, int size, struct nccl_id id, int rank)
 
 int ncclCommDestroy(struct comm *c)
 {
+    while (atomic_load(&c->busy))
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     munmap(c->all, sizeof *c->all);
-    free(c);
     return 0;
 }
 
 int ncclCommAbort(struct comm *c)
 {
+    atomic_store(&c->aborted, 1);
     return ncclCommDestroy(c);
 }
 
 int ncclCommGetAsyncError(struct comm *c, int *error)
 {
-    *error = 0;
+    *error = atomic_load(&c->error);
     return 0;
 }
 
@@ -272,38 +389,38 @@ const char *ncclGetErrorString(int error)
 int ncclAllReduce(const void *in, void *out, size_t n, int type, int op, struct comm *c,
                   void *s)
 {
-    return add(c, (struct note){ALL_REDUCE, in, out, n, type, op, 0, 0, 0});
+    return add(c, s, (struct note){ALL_REDUCE, in, out, n, type, op, 0, 0, 0});
 }
 
 int ncclBroadcast(const void *in, void *out, size_t n, int type, int root, struct comm *c,
                   void *s)
 {
-    return add(c, (struct note){BROADCAST, in, out, n, type, 0, root, 0, 0});
+    return add(c, s, (struct note){BROADCAST, in, out, n, type, 0, root, 0, 0});
 }
 
 int ncclReduce(const void *in, void *out, size_t n, int type, int op, int root,
                struct comm *c, void *s)
 {
-    return add(c, (struct note){REDUCE, in, out, n, type, op, root, 0, 0});
+    return add(c, s, (struct note){REDUCE, in, out, n, type, op, root, 0, 0});
 }
 
 int ncclAllGather(const void *in, void *out, size_t n, int type, struct comm *c, void *s)
 {
-    return add(c, (struct note){ALL_GATHER, in, out, n, type, 0, 0, 0, 0});
+    return add(c, s, (struct note){ALL_GATHER, in, out, n, type, 0, 0, 0, 0});
 }
 
 int ncclReduceScatter(const void *in, void *out, size_t n, int type, int op,
                       struct comm *c, void *s)
 {
-    return add(c, (struct note){REDUCE_SCATTER, in, out, n, type, op, 0, 0, 0});
+    return add(c, s, (struct note){REDUCE_SCATTER, in, out, n, type, op, 0, 0, 0});
 }
 
 int ncclSend(const void *in, size_t n, int type, int peer, struct comm *c, void *s)
 {
-    return add(c, (struct note){SEND, in, NULL, n, type, 0, peer, 0, 0});
+    return add(c, s, (struct note){SEND, in, NULL, n, type, 0, peer, 0, 0});
 }
 
 int ncclRecv(void *out, size_t n, int type, int peer, struct comm *c, void *s)
 {
-    return add(c, (struct note){RECV, NULL, out, n, type, 0, peer, 0, 0});
+    return add(c, s, (struct note){RECV, NULL, out, n, type, 0, peer, 0, 0});
 }

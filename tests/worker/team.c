@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TEAM_MAX = 16, PATIENCE_MS = 240000 };
+enum { TEAM_MAX = 80, PATIENCE_MS = 240000 };
 
 static void serve(int listener)
 {

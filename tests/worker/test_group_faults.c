@@ -284,6 +284,37 @@ START_TEST(a_death_ends_what_is_made_of_messages)
 }
 END_TEST
 
+/* Who waits for anybody sees the end of one of many that have said nothing yet, however
+ * many those are. */
+static void silent_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    char who[32], data[8];
+    int rank = ddp_group_rank(g), last = ddp_group_size(g) - 1;
+    ok(ddp_barrier(g, &err));
+    if (rank == last)
+        raise(SIGKILL);
+    for (int64_t until = now_ms() + SOON_MS; rank > 0 && !*gave_up && now_ms() < until;)
+        usleep(5000);
+    if (rank > 0)
+        return;
+    int rc = ddp_recv_any(g, data, sizeof data, 0, NULL, &err);
+    *gave_up = 1;
+    snprintf(who, sizeof who, "rank %d on ", last);
+    team_check(g, rc == -1 && strstr(err.text, who), "%d: %s", rc, err.text);
+}
+
+START_TEST(one_of_many_silent_ranks_is_missed)
+{
+    enum { MANY = 72 }; /* more than one look opens streams to */
+    gave_up = mmap(NULL, sizeof *gave_up, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert(gave_up != MAP_FAILED);
+    team_run(&(struct team){.size = MANY, .backend = "tcp", .expect_dead = MANY},
+             silent_case, NULL);
+}
+END_TEST
+
 static void disagree_case(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
@@ -377,6 +408,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, a_monitored_barrier_names_all_who_are_missing, 0, 3);
     tcase_add_loop_test(t, a_death_ends_what_is_made_of_messages, 0, n);
     tcase_add_loop_test(t, ranks_that_disagree_are_told, 0, n);
+    tcase_add_test(t, one_of_many_silent_ranks_is_missed);
     tcase_add_test(t, nonsense_is_refused);
     suite_add_tcase(s, t);
     return s;

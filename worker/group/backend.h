@@ -7,7 +7,8 @@
  *   mpi       by the MPI library that the job runs under
  *
  * The first three are chosen by the layout. A group of nccl or mpi has one of them below
- * it: for barriers, to hear who has died, and under mpi for messages.
+ * it: for barriers, to hear who has died or calls something else (watch.h), and under mpi
+ * for messages.
  */
 #ifndef WORKER_GROUP_BACKEND_H
 #define WORKER_GROUP_BACKEND_H
@@ -27,6 +28,8 @@ struct backend {
     void (*post)(struct ddp_group *g, struct ddp_request *r);
     int (*progress)(struct ddp_group *g, int *culprit, struct ddp_err *err);
     bool (*cancel)(struct ddp_group *g, struct ddp_request *r);
+    /* Messages under way: net_watch() whom they are with, on other hosts; or NULL. */
+    void (*watch)(struct ddp_group *g);
     bool on_device; /* takes CUDA memory, and no other */
     bool sleepless; /* what it waits for does not wake us, nor can we see of whom */
 };

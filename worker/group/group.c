@@ -10,6 +10,7 @@
 #include "worker/group/messages.h"
 #include "worker/group/mpi/mpi.h"
 #include "worker/group/subgroup.h"
+#include "worker/group/watch.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -216,6 +217,7 @@ void ddp_group_destroy(struct ddp_group *g)
     if (g->backend && g->backend->close)
         g->backend->close(g);
     messages_say_goodbye(g);
+    watch_leave(g);
     messages_destroy(g);
     hier_destroy(g->hier);
     net_destroy(g->net);

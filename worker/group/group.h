@@ -64,6 +64,7 @@ struct ddp_group {
 
     struct ddp_request *first, *last; /* collectives under way, in order */
     uint64_t number;                  /* collectives started */
+    uint64_t reviewed;                /* up to here, by watch_review() */
     struct call calls[CALLS];         /* the last of them, by number */
     struct mailbox **mailbox;         /* owned, by rank; NULL until there is a message */
     struct mailbox *mailboxes;        /* those that exist */
@@ -104,6 +105,9 @@ int group_share_all(struct ddp_group *g, const void *send, void *recv, size_t by
 /* Has another rank failed? Asked before anything new is started, since what others have
  * left behind might otherwise make it succeed here alone. */
 int group_hear(struct ddp_group *g, struct ddp_err *err);
+/* Somebody else's library has failed, as `err` says. A rank that has died or that calls
+ * something else is the cause if one is found soon. Returns -1, broken. */
+int group_failed(struct ddp_group *g, struct ddp_err *err);
 /* From now on every call fails with `err`. `culprit` is the rank to blame, or -1. */
 int group_break(struct ddp_group *g, int culprit, struct ddp_err *err);
 

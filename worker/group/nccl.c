@@ -193,7 +193,7 @@ static int init_comm(struct ddp_group *g, struct nccl *n, struct nccl_id id,
     if (!g->broken)
         g->npending--;
     aside_end(a);
-    return rc;
+    return rc < 0 && !g->broken ? group_failed(g, err) : rc;
 }
 
 static int nccl_open(struct ddp_group *g, struct ddp_err *err)
@@ -388,6 +388,17 @@ static bool nccl_cancel(struct ddp_group *g, struct ddp_request *r)
     return off;
 }
 
+/* Their data do not pass here, and the ends of those they are with would not show. */
+static void nccl_watch(struct ddp_group *g)
+{
+    const struct nccl *n = g->foreign;
+    const struct layout *l = &g->layout;
+    for (const struct ddp_request *r = n ? n->batch.first : NULL; r; r = r->next) {
+        if (l->members[r->peer].host != l->members[l->rank].host)
+            net_watch(g->net, r->peer);
+    }
+}
+
 const struct backend backend_nccl = {
     .name = "nccl",
     .open = nccl_open,
@@ -396,6 +407,7 @@ const struct backend backend_nccl = {
     .post = nccl_post,
     .progress = nccl_progress,
     .cancel = nccl_cancel,
+    .watch = nccl_watch,
     .on_device = true,
     .sleepless = true,
 };

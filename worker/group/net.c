@@ -24,11 +24,10 @@ enum {
     CONNECT_MS = 5000,  /* to a host that does not answer at all */
     HELLO_MS = 5000,    /* for a newcomer to say who it is */
     SILENCE_MS = 20000, /* of an unacknowledged byte: the host is down */
-    NEAR_US = 200,      /* there and back on the network of one cluster */
-    WATCHED = 64        /* that have said nothing yet, by streams of ours */
+    NEAR_US = 200       /* there and back on the network of one cluster */
 };
 
-static int gone(const struct net *n, int rank, const char *how, struct ddp_err *err)
+int net_gone(const struct net *n, int rank, const char *how, struct ddp_err *err)
 {
     char who[128];
     layout_who(n->layout, rank, who, sizeof who);
@@ -73,7 +72,7 @@ static void hurry_when_near(int fd)
         setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof reno - 1);
 }
 
-static int open_stream(struct net *n, int rank, enum net_channel ch, struct ddp_err *err)
+int net_open_stream(struct net *n, int rank, enum net_channel ch, struct ddp_err *err)
 {
     const struct member *m = &n->layout->members[rank];
     int fd = sock_connect(m->addr, m->port, now_ms() + CONNECT_MS, false, err);
@@ -89,7 +88,7 @@ static int open_stream(struct net *n, int rank, enum net_channel ch, struct ddp_
     struct hello h = net_hello(n, rank, (int)ch);
     if (send(fd, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h) {
         close(fd);
-        return gone(n, rank, "it closed the connection at once", err);
+        return net_gone(n, rank, "it closed the connection at once", err);
     }
     n->streams[rank].out[ch] = fd;
     return 0;
@@ -102,7 +101,7 @@ static bool hello_sound(const struct net *n, const struct hello *h)
         differ |= h->token[i] ^ n->token[i];
     return !differ && memcmp(h->magic, hello_magic, sizeof h->magic) == 0 &&
            h->from >= 0 && h->from < n->layout->size && h->from != n->layout->rank &&
-           h->what >= 0 && h->what <= HELLO_CALL;
+           h->what >= 0 && h->what <= HELLO_LEAVE;
 }
 
 /* 1 when a newcomer has said all, 0 when more is to come, -1 when it is to be closed. */
@@ -117,6 +116,8 @@ static int listen_to(struct net *n, struct newcomer *c)
                 want += sizeof c->said.news;
             else if (c->said.hello.what == HELLO_CALL)
                 want += sizeof c->said.call;
+            else if (c->said.hello.what == HELLO_LEAVE)
+                want += sizeof c->said.entered;
         }
         if (c->got == want)
             return 1;
@@ -184,6 +185,8 @@ bool net_told(struct net *n, int *culprit, struct ddp_err *err)
                         MSG_NOSIGNAL | MSG_DONTWAIT);
         } else if (rc > 0 && c->said.hello.what == HELLO_CALL) {
             net_keep_call(n, c->said.hello.from, &c->said.call);
+        } else if (rc > 0 && c->said.hello.what == HELLO_LEAVE) {
+            net_keep_leaver(n, c->said.hello.from, c->said.entered);
         } else if (rc > 0) {
             settle(n, c);
         }
@@ -211,7 +214,7 @@ ssize_t net_send(struct net *n, int rank, enum net_channel ch, const struct iove
                  int nio, struct ddp_err *err)
 {
     int *fd = &n->streams[rank].out[ch];
-    if (*fd < 0 && open_stream(n, rank, ch, err) < 0)
+    if (*fd < 0 && net_open_stream(n, rank, ch, err) < 0)
         return -1;
     struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)io,
                          .msg_iovlen = (size_t)nio};
@@ -223,7 +226,7 @@ ssize_t net_send(struct net *n, int rank, enum net_channel ch, const struct iove
         if (errno == EINTR)
             continue;
         if (errno != EAGAIN)
-            return gone(n, rank, strerror(errno), err);
+            return net_gone(n, rank, strerror(errno), err);
         note(n, rank, ch, true);
         return 0;
     }
@@ -241,11 +244,11 @@ ssize_t net_recv(struct net *n, int rank, enum net_channel ch, const struct iove
         if (k > 0)
             return k;
         if (k == 0)
-            return gone(n, rank, "connection closed", err);
+            return net_gone(n, rank, "connection closed", err);
         if (errno == EAGAIN)
             break;
         if (errno != EINTR)
-            return gone(n, rank, strerror(errno), err);
+            return net_gone(n, rank, strerror(errno), err);
     }
     n->expects = n->expects || fd < 0;
     note(n, rank, ch, false);
@@ -326,52 +329,6 @@ int net_awaited(const struct net *n, int *ranks, int max)
     return k;
 }
 
-static bool hung_up(int fd)
-{
-    struct pollfd p = {.fd = fd, .events = POLLRDHUP};
-    return fd >= 0 && poll(&p, 1, 0) > 0 && p.revents != 0;
-}
-
-/* A stream that is there tells of its end itself, behind the last that came by it. */
-static bool is_missing(const struct net *n, const struct interest *w)
-{
-    return w->send || n->streams[w->rank].in[w->ch] < 0;
-}
-
-bool net_misses(const struct net *n, int rank)
-{
-    for (size_t i = 0; i < n->ninterests; i++) {
-        if (n->interests[i].rank == rank && is_missing(n, &n->interests[i]))
-            return true;
-    }
-    return false;
-}
-
-int net_look(struct net *n, struct ddp_err *err)
-{
-    int opened = 0;
-    for (size_t i = 0; i < n->ninterests; i++) {
-        int rank = n->interests[i].rank;
-        const struct streams *s = &n->streams[rank];
-        bool in = s->in[NET_COLL] >= 0 || s->in[NET_MESSAGE] >= 0;
-        bool out = s->out[NET_COLL] >= 0 || s->out[NET_MESSAGE] >= 0;
-        if (!is_missing(n, &n->interests[i]))
-            continue;
-        opened += out && !in;
-        if (!in && !out && opened < WATCHED) {
-            opened++;
-            if (open_stream(n, rank, NET_COLL, err) < 0)
-                return rank;
-        }
-        if (hung_up(s->out[NET_COLL]) || hung_up(s->out[NET_MESSAGE]) ||
-            hung_up(s->in[NET_COLL]) || hung_up(s->in[NET_MESSAGE])) {
-            gone(n, rank, "connection closed", err);
-            return rank;
-        }
-    }
-    return -1;
-}
-
 /* ---- life ---- */
 
 struct net *net_create(const struct layout *layout, struct meet_doors *doors,
@@ -416,6 +373,7 @@ void net_destroy(struct net *n)
     }
     close(n->listener);
     net_forget_calls(n);
+    net_forget_watched(n);
     free(n->interests);
     free(n->polled);
     free(n->turn);

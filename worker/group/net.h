@@ -63,13 +63,23 @@ bool net_expects(const struct net *n);
 /* Sleep until an interest can be served, somebody connects, or `ms` have passed. */
 void net_sleep(struct net *n, int ms);
 
-/* Look whether those that are waited for still live, by any stream there is with them;
- * opens one to those that have none, but to a few only: who waits for anybody waits for
- * thousands. Returns the rank that has gone with `err` filled, or -1. What it has sent
- * may have come meanwhile: */
+/* Look whether those that are waited for, or watched, still live, by any stream there is
+ * with them; opens one to those that have none: to a few each time, since who waits for
+ * anybody waits for thousands, and as long as these take no more than half of the
+ * descriptors that the process may have. Returns the rank that has gone with `err`
+ * filled, or -1. What it has sent may have come meanwhile: */
 int net_look(struct net *n, struct ddp_err *err);
-/* Is something awaited from this rank on a stream that is not there, or to be sent? */
+/* Is something awaited from this rank on a stream that is not there, or to be sent, or is
+ * it watched? */
 bool net_misses(const struct net *n, int rank);
+
+/* Ranks whose end matters although nothing of what comes from them is seen here, in
+ * collective `number`: first nobody, then each. They are looked at, and told what I call,
+ * until the next net_watch_none(). */
+void net_watch_none(struct net *n, uint64_t number);
+void net_watch(struct net *n, int rank);
+/* I leave in order: those that watch me shall not take it for more than it is. */
+void net_take_leave(struct net *n, const int *ranks, int nranks);
 
 /* Ranks of which something is awaited: up to `max` into `ranks`; returns how many. */
 int net_awaited(const struct net *n, int *ranks, int max);
@@ -82,9 +92,10 @@ void net_await_news(const struct net *n, int ms);
 /* Tell ranks of other hosts: all, or those that this rank has a stream with. */
 enum net_audience { NET_TO_ALL, NET_TO_NEIGHBOURS };
 void net_tell(struct net *n, int culprit, const char *why, enum net_audience audience);
-/* Tell ranks of which something is awaited, each once, what I call: some now, and more
- * when asked again. One that calls something else may wait for somebody quite different,
- * and would never find out by what comes to it. Nothing is waited for here. */
+/* Tell ranks of which something is awaited, or that are watched, each once, what I call:
+ * some now, and more when asked again. One that calls something else may wait for
+ * somebody quite different, and would never find out by what comes to it. Nothing is
+ * waited for here. */
 void net_say_call(struct net *n, const struct call *mine);
 /* What another one has told that way of a collective that I have entered, too: false when
  * there is nothing left. */

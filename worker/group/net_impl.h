@@ -1,4 +1,4 @@
-/* worker/group/net_impl.h - inside net.c and net_tell.c */
+/* worker/group/net_impl.h - inside net.c, net_look.c and net_tell.c */
 #ifndef WORKER_GROUP_NET_IMPL_H
 #define WORKER_GROUP_NET_IMPL_H
 
@@ -10,7 +10,8 @@
 enum {
     HELLO_TELL = NET_NCHANNELS, /* why a group broke */
     HELLO_ASK,                  /* how many collectives the other has entered */
-    HELLO_CALL                  /* what I call */
+    HELLO_CALL,                 /* what I call */
+    HELLO_LEAVE                 /* I leave in order, after so many collectives */
 };
 
 struct hello {
@@ -38,6 +39,7 @@ struct newcomer {
         union {
             struct news news;
             struct call call;
+            uint64_t entered;
         };
     } said;
 };
@@ -47,6 +49,13 @@ struct heard {
     struct heard *next;
     int from;
     struct call call;
+};
+
+/* Who has left in order, and how many collectives it has entered. */
+struct leaver {
+    struct leaver *next;
+    int rank;
+    uint64_t entered;
 };
 
 /* A connection that is not ready to be told what I call. */
@@ -74,12 +83,24 @@ struct net {
     const uint64_t *entered; /* borrowed from the group: collectives entered */
     bool told;               /* why another rank's group broke: */
     struct news news;
-    bool expects;          /* one of the interests has no stream yet */
-    struct heard *heard;   /* owned; one for each rank at most */
-    struct saying *saying; /* owned, as are the descriptors */
+    int *watched; /* owned: ranks, see net_watch() */
+    size_t nwatched, watched_room;
+    struct leaver *leavers; /* owned */
+    uint64_t watched_in;    /* the collective that they are watched in */
+    size_t nlooking;        /* streams that were opened to look whether somebody lives */
+    bool expects;           /* one of the interests has no stream yet */
+    struct heard *heard;    /* owned; one for each rank at most */
+    struct saying *saying;  /* owned, as are the descriptors */
     size_t nsaying;
     uint64_t *said; /* owned, by rank: my last call that it was told of */
 };
+
+/* -1 with "rank 3 on node02 has gone (`how`)". */
+int net_gone(const struct net *n, int rank, const char *how, struct ddp_err *err);
+int net_open_stream(struct net *n, int rank, enum net_channel ch, struct ddp_err *err);
+
+void net_keep_leaver(struct net *n, int rank, uint64_t entered);
+void net_forget_watched(struct net *n);
 
 /* What others call, and what they are told that I do. */
 void net_keep_call(struct net *n, int from, const struct call *call);

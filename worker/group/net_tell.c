@@ -1,5 +1,5 @@
 /* worker/group/net_tell.c - telling why a group broke, asking who has come how far, and
- * saying what one calls
+ * saying what one calls, or that one leaves
  *
  * All go over connections of their own, since the streams may be full or not yet open,
  * and to all at once: none may hold up the others. Whoever waits in a call of the library
@@ -72,29 +72,23 @@ static bool must_be_told(const struct net *n, int rank, int culprit,
            s->out[NET_COLL] >= 0 || s->in[NET_MESSAGE] >= 0 || s->out[NET_MESSAGE] >= 0;
 }
 
-void net_tell(struct net *n, int culprit, const char *why, enum net_audience audience)
+/* Send it, with a hello before it, to all that p[] has a connection begun to, by rank;
+ * none holds up the others. One that does not take it is gone itself. */
+static void tell(struct net *n, struct pollfd *p, int what, const void *data,
+                 size_t bytes)
 {
-    struct {
-        struct hello hello;
-        struct news news;
-    } said = {.news = {.culprit = culprit}};
-    snprintf(said.news.why, sizeof said.news.why, "%s", why);
     int size = n->layout->size, waiting = 0;
-    struct pollfd *p = xcalloc((size_t)size, sizeof *p);
-    for (int r = 0; r < size; r++) {
-        bool tell = must_be_told(n, r, culprit, audience);
-        p[r] = (struct pollfd){.fd = tell ? start_connect(&n->layout->members[r]) : -1,
-                               .events = POLLOUT};
+    for (int r = 0; r < size; r++)
         waiting += p[r].fd >= 0;
-    }
     int64_t until = now_ms() + TELL_MS, left = TELL_MS;
     while (waiting > 0 && left > 0 && poll(p, (nfds_t)size, (int)left) > 0) {
         for (int r = 0; r < size; r++) {
             if (p[r].fd < 0 || p[r].revents == 0)
                 continue;
-            said.hello = net_hello(n, r, HELLO_TELL);
-            /* one that does not take it is gone itself */
-            (void)!send(p[r].fd, &said, sizeof said, MSG_NOSIGNAL | MSG_DONTWAIT);
+            struct hello h = net_hello(n, r, what);
+            struct iovec io[] = {{&h, sizeof h}, {(void *)(uintptr_t)data, bytes}};
+            struct msghdr msg = {.msg_iov = io, .msg_iovlen = 2};
+            (void)!sendmsg(p[r].fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
             close(p[r].fd);
             p[r].fd = -1;
             waiting--;
@@ -105,6 +99,32 @@ void net_tell(struct net *n, int culprit, const char *why, enum net_audience aud
         if (p[r].fd >= 0)
             close(p[r].fd);
     }
+}
+
+void net_tell(struct net *n, int culprit, const char *why, enum net_audience audience)
+{
+    struct news news = {.culprit = culprit};
+    snprintf(news.why, sizeof news.why, "%s", why);
+    int size = n->layout->size;
+    struct pollfd *p = xcalloc((size_t)size, sizeof *p);
+    for (int r = 0; r < size; r++) {
+        bool must = must_be_told(n, r, culprit, audience);
+        p[r] = (struct pollfd){.fd = must ? start_connect(&n->layout->members[r]) : -1,
+                               .events = POLLOUT};
+    }
+    tell(n, p, HELLO_TELL, &news, sizeof news);
+    free(p);
+}
+
+void net_take_leave(struct net *n, const int *ranks, int nranks)
+{
+    int size = n->layout->size;
+    struct pollfd *p = xcalloc((size_t)size, sizeof *p);
+    for (int r = 0; r < size; r++)
+        p[r] = (struct pollfd){.fd = -1, .events = POLLOUT};
+    for (int i = 0; i < nranks; i++)
+        p[ranks[i]].fd = start_connect(&n->layout->members[ranks[i]]);
+    tell(n, p, HELLO_LEAVE, n->entered, sizeof *n->entered);
     free(p);
 }
 
@@ -215,8 +235,9 @@ static void start_saying(struct net *n, uint64_t number)
         n->said = xcalloc((size_t)n->layout->size, sizeof *n->said);
         n->saying = xcalloc(SAYINGS, sizeof *n->saying);
     }
-    for (size_t i = 0; i < n->ninterests && n->nsaying < SAYINGS; i++) {
-        int rank = n->interests[i].rank;
+    for (size_t i = 0; i < n->ninterests + n->nwatched && n->nsaying < SAYINGS; i++) {
+        int rank =
+            i < n->ninterests ? n->interests[i].rank : n->watched[i - n->ninterests];
         if (n->said[rank] == number)
             continue;
         n->said[rank] = number;

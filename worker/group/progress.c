@@ -13,6 +13,7 @@
 #include "worker/group/backend.h"
 #include "worker/group/breaking.h"
 #include "worker/group/messages.h"
+#include "worker/group/watch.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -22,8 +23,10 @@
 
 enum {
     LOOK_MS = 100,
+    CAUSE_MS = 600,  /* for what made somebody else's library fail to be found */
     SILENT_MS = 150, /* without anything coming, before others are told what we call */
     BOTH_MS = 1,     /* between looks at the one while sleeping on the other */
+    GLANCE_MS = 5,   /* between looks for that cause */
     KIN_US = 50      /* between turns of several groups */
 };
 
@@ -50,6 +53,7 @@ void group_enter(struct ddp_group *g, struct ddp_request *r)
 {
     r->coll.number = ++g->number;
     g->calls[g->number % CALLS] = coll_call(&r->coll, g->layout.size);
+    watch_enter(g, &g->calls[g->number % CALLS]);
     if (r->ended)
         return;
     if (g->last)
@@ -69,6 +73,13 @@ static void end_first(struct ddp_group *g)
     r->ended = true;
 }
 
+static int failed(struct ddp_group *g, int culprit, struct ddp_err *err)
+{
+    if (culprit >= 0)
+        return group_lost(g, culprit, err);
+    return watch_blind(g) ? group_failed(g, err) : group_break(g, -1, err);
+}
+
 int group_progress(struct ddp_group *g, struct ddp_err *err)
 {
     int culprit;
@@ -84,16 +95,15 @@ int group_progress(struct ddp_group *g, struct ddp_err *err)
     while (g->first) {
         int rc = advance(g, &g->first->coll, &culprit, err);
         if (rc == ADVANCE_ERROR)
-            return culprit < 0 ? group_break(g, -1, err) : group_lost(g, culprit, err);
+            return failed(g, culprit, err);
         if (rc == ADVANCE_LATER)
             break;
         end_first(g);
     }
-    int rc = g->mailboxes ? messages_progress(g, &culprit, err) : 0;
-    if (rc == 0 && g->backend->progress)
-        rc = g->backend->progress(g, &culprit, err);
-    if (rc < 0)
+    if (g->mailboxes && messages_progress(g, &culprit, err) < 0)
         return culprit < 0 ? group_break(g, -1, err) : group_lost(g, culprit, err);
+    if (g->backend->progress && g->backend->progress(g, &culprit, err) < 0)
+        return group_failed(g, err);
     return 0;
 }
 
@@ -113,17 +123,9 @@ static const struct coll *local_wait(const struct ddp_group *g)
     return c->state == COLL_ANNOUNCED || c->state == COLL_WAITS ? c : NULL;
 }
 
-/* Is something under way of which we cannot see what it waits for? */
-static bool is_foreign(const struct ddp_group *g)
-{
-    bool ours =
-        g->first && (g->first->coll.internal || g->first->coll.kind == COLL_BARRIER);
-    return g->backend->sleepless && is_busy(g) && !ours;
-}
-
 static bool awaited(const struct ddp_group *g, int local)
 {
-    if (is_foreign(g))
+    if (watch_blind(g))
         return true; /* of whom we cannot know: of all */
     const struct coll *c = local_wait(g);
     return (c && !local_reached(g->shm, c, local)) ||
@@ -158,7 +160,7 @@ static bool something_to_do(void *arg)
 
 static void sleep_some(struct ddp_group *g)
 {
-    bool blind = is_foreign(g); /* what it waits for does not wake us */
+    bool blind = watch_blind(g); /* what it waits for does not wake us */
     for (const struct ddp_group *o = g->kin; o != g; o = o->kin)
         blind = blind || is_busy(o);
     if (blind) {
@@ -203,7 +205,8 @@ static int look_around_host(struct ddp_group *g, const bool *ended, struct ddp_e
             return -1;
         if (*ended || !awaited(g, i))
             continue;
-        if (left && dispensable(g, i)) {
+        bool came = !watch_blind(g) || !g->first || watch_came(g, i);
+        if (left && came && dispensable(g, i)) {
             messages_left(g, s->ranks[i]);
             continue;
         }
@@ -218,12 +221,16 @@ static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *e
         return -1;
     if (!g->net || *ended)
         return 0;
-    int culprit = net_look(g->net, err);
+    watch_choose(g);
+    int first, culprit = net_look(g->net, err);
     if (culprit < 0)
         return 0;
     struct ddp_err how = *err; /* its last words may have come before it went */
     if (group_progress(g, err) < 0)
         return -1;
+    if (!*ended && watch_blind(g) && group_told_soon(g, &first, err))
+        return group_pass_on(g, first, err);
+    watch_choose(g); /* it may have said by now that it leaves in order */
     *err = how;
     return *ended || !net_misses(g->net, culprit) ? 0 : group_lost(g, culprit, err);
 }
@@ -279,7 +286,11 @@ static int list_late(struct ddp_group *g, int *ranks)
     int n = 0;
     const struct shm *s = g->shm;
     for (int i = 0; s && g->first && i < s->n && n < LISTED; i++) {
-        if (local_wait(g) && atomic_load(&s->rank[i].post[s->seq & 1].seq) != s->seq)
+        bool late = watch_blind(g)
+                        ? !watch_came(g, i)
+                        : local_wait(g) &&
+                              atomic_load(&s->rank[i].post[s->seq & 1].seq) != s->seq;
+        if (late)
             ranks[n++] = s->ranks[i];
     }
     if (g->net && g->first)
@@ -339,24 +350,69 @@ static bool contradicted(struct ddp_group *g, struct ddp_err *err)
             return true;
         }
     }
-    return false;
+    return watch_review(g, err);
+}
+
+static int dead_of_host(const struct ddp_group *g)
+{
+    for (int i = 0; g->shm && i < g->shm->n; i++) {
+        bool left = false;
+        if (i != g->shm->me && shm_is_gone(g->shm, i, &left) && !left)
+            return g->shm->ranks[i];
+    }
+    return -1;
 }
 
 /* Who has seen another one fail may call something else because of that: what made them
  * disagree goes before that they do. */
 static int disagree(struct ddp_group *g, struct ddp_err *err)
 {
-    int first;
+    int first = dead_of_host(g);
     struct ddp_err theirs;
-    for (int i = 0; g->shm && i < g->shm->n; i++) {
-        bool left = false;
-        if (i != g->shm->me && shm_is_gone(g->shm, i, &left) && !left)
-            return gone(g, g->shm->ranks[i], false, err);
-    }
+    if (first >= 0)
+        return gone(g, first, false, err);
     if (group_told_soon(g, &first, &theirs) || group_told_soon(g, &first, &theirs)) {
         *err = theirs;
         return group_pass_on(g, first, err);
     }
+    return group_break(g, -1, err);
+}
+
+/* What may be behind it, if it can be seen now: then broken, with -1. */
+static int find_cause(struct ddp_group *g, struct ddp_err *err)
+{
+    int culprit;
+    if (group_told(g, &culprit, err))
+        return group_pass_on(g, culprit, err);
+    if (contradicted(g, err) || watch_contradicted(g, err))
+        return disagree(g, err);
+    if ((culprit = dead_of_host(g)) >= 0)
+        return gone(g, culprit, false, err);
+    if (!g->net)
+        return 0;
+    watch_choose(g);
+    culprit = net_look(g->net, err);
+    if (culprit >= 0)
+        return group_lost(g, culprit, err);
+    if (g->first)
+        net_say_call(g->net, &g->calls[g->first->coll.number % CALLS]);
+    return 0;
+}
+
+int group_failed(struct ddp_group *g, struct ddp_err *err)
+{
+    struct ddp_err why;
+    int64_t until = now_ms() + CAUSE_MS;
+    while (!g->broken && watch_wanted(g) && now_ms() < until) {
+        if (find_cause(g, &why) < 0) {
+            *err = why;
+            return -1;
+        }
+        poll(NULL, 0, GLANCE_MS);
+    }
+    char who[128];
+    if (!g->broken && g->layout.size > 1)
+        err_prefix(err, "%s", layout_who(&g->layout, g->layout.rank, who, sizeof who));
     return group_break(g, -1, err);
 }
 
@@ -399,7 +455,11 @@ static int look(struct ddp_group *g, const bool *ended, bool silent, struct ddp_
 {
     if (look_around(g, ended, err) < 0)
         return -1;
-    if (silent && g->net && g->first)
+    if (*ended || !silent || !g->first)
+        return 0;
+    if (watch_contradicted(g, err))
+        return disagree(g, err);
+    if (g->net)
         net_say_call(g->net, &g->calls[g->first->coll.number % CALLS]);
     return 0;
 }

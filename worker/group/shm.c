@@ -127,6 +127,26 @@ bool shm_all_stepped(struct shm *s)
     return true;
 }
 
+void shm_leave_word(struct shm *s, uint64_t number, uint32_t what, uint64_t bytes)
+{
+    struct shm_word *w = &s->rank[s->me].words[number % SHM_WORDS];
+    atomic_store(&w->number, 0);
+    atomic_store_explicit(&w->what, what, memory_order_release);
+    atomic_store_explicit(&w->bytes, bytes, memory_order_release);
+    atomic_store_explicit(&w->number, number, memory_order_release);
+}
+
+uint64_t shm_word(const struct shm *s, int local, uint64_t number, uint32_t *what,
+                  uint64_t *bytes)
+{
+    const struct shm_word *w = &s->rank[local].words[number % SHM_WORDS];
+    uint64_t before = atomic_load_explicit(&w->number, memory_order_acquire);
+    *what = atomic_load_explicit(&w->what, memory_order_acquire);
+    *bytes = atomic_load_explicit(&w->bytes, memory_order_acquire);
+    uint64_t after = atomic_load_explicit(&w->number, memory_order_relaxed);
+    return before == after ? before : 0; /* it is just being written: look again */
+}
+
 void shm_sleep(struct shm *s, unsigned local, int ms, bool (*ready)(void *arg), void *arg)
 {
     _Atomic uint32_t *asleep = &s->rank[s->me].asleep;

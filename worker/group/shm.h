@@ -33,6 +33,7 @@ enum {
     SHM_STAGES = 4,      /* chunks under way at once */
     SHM_RING = 65536,    /* bytes under way from one rank to another */
     SHM_LINE = 64,
+    SHM_WORDS = 64,         /* of what a rank has called last, for watch.h */
     SHM_CPUS = CPU_SETSIZE, /* CPU numbers looked at to find whether ranks share CPUs */
 };
 
@@ -45,6 +46,13 @@ struct shm_post {
     char data[SHM_INLINE];
 };
 
+/* What a rank calls whose data go another way (watch.h): it may be overwritten while it
+ * is read, and counts when its number, written last, is the same before and after. */
+struct shm_word {
+    _Atomic uint64_t number, bytes;
+    _Atomic uint32_t what;
+};
+
 struct shm_rank {
     alignas(SHM_LINE) struct shm_post post[2];
     alignas(SHM_LINE) _Atomic uint32_t step;
@@ -54,6 +62,7 @@ struct shm_rank {
     uint64_t process;                        /* tells processes apart */
     unsigned char cpus[SHM_CPUS / 8];
     alignas(SHM_LINE) char eager[2][SHM_EAGER];
+    alignas(SHM_LINE) struct shm_word words[SHM_WORDS]; /* by number */
 };
 
 enum { SHM_ANY = 0xffff };
@@ -127,6 +136,13 @@ void shm_wake(struct shm *s, int local); /* after writing to what `local` may wa
  * rank that lags is s->arrived. */
 bool shm_all_posted(struct shm *s);
 bool shm_all_stepped(struct shm *s);
+
+/* Leave word of what I call, and read that of a local rank: which collective stands where
+ * `number` belongs. Less: it has not come so far. More: it is far ahead, and what it
+ * called is forgotten. */
+void shm_leave_word(struct shm *s, uint64_t number, uint32_t what, uint64_t bytes);
+uint64_t shm_word(const struct shm *s, int local, uint64_t number, uint32_t *what,
+                  uint64_t *bytes);
 
 /* One turn of waiting for `local` (or SHM_ANY): sleeps until woken or `ms` have passed,
  * unless `ready(arg)` says that there is something to do. */

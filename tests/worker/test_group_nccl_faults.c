@@ -1,0 +1,246 @@
+/* What groups of the nccl backend say when a rank dies at any of NCCL's calls, fails in
+ * one, leaves, or calls something else: NCCL itself tells of none of these (fake_nccl.c,
+ * as real ones, then waits until it is aborted). */
+#include "tests/support/suite.h"
+#include "tests/worker/team.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct team teams[] = {
+    {.size = 3, .backend = "nccl"},
+    {.size = 3, .backend = "nccl", .layout = "abc"},
+    {.size = 4, .backend = "nccl", .layout = "aabb"},
+};
+
+enum { VICTIM = 1, COUNT = 1000, SOON_MS = 20000 }; /* the groups' deadline is 60 s */
+
+#define ok(rc) team_check(g, (rc) == 0, "%s", err.text)
+
+static float *a, *b;
+
+static void take_memory(struct ddp_group *g)
+{
+    int (*alloc)(uint64_t * at, size_t bytes) = NULL;
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOW);
+    *(void **)&alloc = cuda ? dlsym(cuda, "cuMemAlloc_v2") : NULL;
+    size_t bytes = COUNT * sizeof(float) * (size_t)ddp_group_size(g);
+    uint64_t at[2] = {0};
+    team_check(g, alloc && alloc(&at[0], bytes) == 0 && alloc(&at[1], bytes) == 0,
+               "no device memory");
+    a = (float *)(uintptr_t)at[0];
+    b = (float *)(uintptr_t)at[1];
+}
+
+static void check_broken(struct ddp_group *g, const struct ddp_err *first)
+{
+    struct ddp_err err = {""};
+    team_check(g, ddp_barrier(g, &err) == -1, "a barrier of a broken group went well");
+    team_check(g, strcmp(err.text, first->text) == 0, "'%s', then '%s'", first->text,
+               err.text);
+    team_check(g, !ddp_isend(g, a, 4, 0, 0, &err), "a send was started");
+}
+
+/* ---- deaths and failures ---- */
+
+/* A ring of messages: what is sent and what is received go to NCCL together. */
+static int ring(struct ddp_group *g, struct ddp_err *err)
+{
+    int rank = ddp_group_rank(g), size = ddp_group_size(g);
+    struct ddp_request *out = ddp_isend(g, a, 4, (rank + 1) % size, 0, err), *in;
+    in = out ? ddp_irecv(g, b, 4, (rank + size - 1) % size, 0, err) : NULL;
+    return in && ddp_wait(in, err) == 0 && ddp_wait(out, err) == 0 ? 0 : -1;
+}
+
+/* Each hands something to NCCL once: two things to die at. */
+enum { CALLS = 6 };
+
+static int all_calls(struct ddp_group *g, struct ddp_err *err)
+{
+    return ddp_all_reduce(g, a, COUNT, DDP_F32, DDP_SUM, err) == 0 &&
+                   ddp_broadcast(g, a, COUNT, DDP_F32, 0, err) == 0 &&
+                   ring(g, err) == 0 &&
+                   ddp_reduce(g, a, b, COUNT, DDP_F32, DDP_MAX, VICTIM, err) == 0 &&
+                   ddp_barrier(g, err) == 0 &&
+                   ddp_all_gather(g, a, b, 10, DDP_F32, err) == 0 &&
+                   ddp_scatter(g, a, b, 10, DDP_F32, 0, err) == 0 &&
+                   ddp_barrier(g, err) == 0
+               ? 0
+               : -1;
+}
+
+static void fault_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    char at[16], who[32];
+    int thing = *(const int *)arg;
+    take_memory(g);
+    snprintf(at, sizeof at, "%d", abs(thing));
+    snprintf(who, sizeof who, "rank %d on ", VICTIM);
+    if (ddp_group_rank(g) == VICTIM)
+        setenv(thing > 0 ? "FAKE_NCCL_DIES" : "FAKE_NCCL_FAILS", at, 1);
+    int64_t began = now_ms();
+    int rc = all_calls(g, &err), took = (int)(now_ms() - began);
+    team_check(g, rc == -1 && took < SOON_MS, "thing %d: %d after %d ms: %s", thing, rc,
+               took, err.text);
+    team_check(g, strstr(err.text, who), "thing %d: %s", thing, err.text);
+    team_check(g, strstr(err.text, thing > 0 ? "gone" : "system error"), "thing %d: %s",
+               thing, err.text);
+    check_broken(g, &err);
+    if (ddp_group_rank(g) == 0)
+        printf("thing %d: '%s' after %d ms\n", thing, err.text, took);
+}
+
+/* Some of the things for each team, all of them with DDP_TEST_POINTS=all. */
+START_TEST(who_dies_at_a_call_is_named)
+{
+    struct team t = teams[_i];
+    const char *how = getenv("DDP_TEST_POINTS");
+    int step = how && strcmp(how, "all") == 0 ? 1 : 4;
+    t.expect_dead = VICTIM + 1;
+    for (int thing = step == 1 ? 1 : 1 + _i; thing <= 2 * CALLS; thing += step)
+        team_run(&t, fault_case, &thing);
+}
+END_TEST
+
+START_TEST(who_fails_is_named)
+{
+    int thing = -(3 + _i);
+    team_run(&teams[_i], fault_case, &thing);
+}
+END_TEST
+
+/* ---- leaving ---- */
+
+/* One that has done its part may leave while others still wait for a third. */
+static void leave_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), last = ddp_group_size(g) - 1;
+    take_memory(g);
+    ok(ddp_barrier(g, &err));
+    if (rank == VICTIM)
+        return;
+    if (rank == last)
+        usleep(500000);
+    /* a message that the victim is not needed for */
+    struct ddp_request *r =
+        rank == last ? ddp_isend(g, a, 4, 0, 0, &err) : ddp_irecv(g, a, 4, last, 0, &err);
+    if (rank == last || rank == 0)
+        ok(r ? ddp_wait(r, &err) : -1);
+    int64_t began = now_ms();
+    int rc = ddp_all_reduce(g, a, COUNT, DDP_F32, DDP_SUM, &err);
+    team_check(g, rc == -1 && now_ms() - began < SOON_MS, "met one who has left");
+    char who[32];
+    snprintf(who, sizeof who, "rank %d on ", VICTIM);
+    team_check(g, strstr(err.text, who) && strstr(err.text, "has left the group"), "%s",
+               err.text);
+}
+
+START_TEST(who_leaves_is_blamed_by_those_who_need_it)
+{
+    team_run(&teams[_i], leave_case, NULL);
+}
+END_TEST
+
+/* ---- calls that differ ---- */
+
+#define CALL(name, ...)                                       \
+    static int name(struct ddp_group *g, struct ddp_err *err) \
+    {                                                         \
+        return __VA_ARGS__;                                   \
+    }
+
+CALL(barrier, ddp_barrier(g, err))
+CALL(broadcast, ddp_broadcast(g, a, 64, DDP_F32, 0, err))
+CALL(broadcast_of_odd, ddp_broadcast(g, a, 64, DDP_F32, VICTIM, err))
+CALL(all_reduce, ddp_all_reduce(g, a, 64, DDP_F32, DDP_SUM, err))
+CALL(all_reduce_min, ddp_all_reduce(g, a, 64, DDP_F32, DDP_MIN, err))
+CALL(all_reduce_long, ddp_all_reduce(g, a, COUNT, DDP_F32, DDP_SUM, err))
+CALL(all_to_all, ddp_all_to_all(g, a, b, 10, DDP_F32, err))
+
+static const struct {
+    int (*others)(struct ddp_group *g, struct ddp_err *err);
+    int (*odd)(struct ddp_group *g, struct ddp_err *err);
+    const char *said[2];
+} pairs[] = {
+    {all_reduce, broadcast, {"all_reduce(sum) of 256 bytes", "broadcast of 256 bytes"}},
+    {barrier, all_reduce, {"calls barrier", "all_reduce(sum) of 256"}},
+    {all_reduce, all_reduce_long, {"of 256 bytes of f32", "of 4000 bytes of f32"}},
+    {broadcast, broadcast_of_odd, {"f32 from rank 0", "f32 from rank 1"}},
+    {all_to_all, barrier, {"calls all_to_all of f32", "calls barrier"}},
+};
+
+enum { PAIRS_AT = 2 }; /* every second one for each team */
+
+static void disagree_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), size = ddp_group_size(g), all[4] = {0, 1, 2, 3};
+    take_memory(g);
+    for (size_t i = *(const size_t *)arg; i < ARRAY_LEN(pairs); i += PAIRS_AT) {
+        struct ddp_group *sub = ddp_group_sub(g, all, size, &err);
+        team_check(g, sub, "%s", err.text);
+        int64_t began = now_ms();
+        int rc = (rank == VICTIM ? pairs[i].odd : pairs[i].others)(sub, &err);
+        int took = (int)(now_ms() - began);
+        team_check(g, rc == -1 && took < SOON_MS, "pair %zu: %d after %d ms", i, rc,
+                   took);
+        team_check(g,
+                   strstr(err.text, "the ranks disagree on collective #") &&
+                       strstr(err.text, pairs[i].said[0]) &&
+                       strstr(err.text, pairs[i].said[1]),
+                   "pair %zu: %s", i, err.text);
+        if (rank == 0)
+            printf("'%s' after %d ms\n", err.text, took);
+        ddp_group_destroy(sub);
+        ok(ddp_barrier(g, &err));
+    }
+}
+
+START_TEST(who_calls_something_else_is_told)
+{
+    size_t first = (size_t)_i % PAIRS_AT;
+    team_run(&teams[_i], disagree_case, &first);
+}
+END_TEST
+
+/* Calls of which NCCL is content with both. */
+static void review_case(struct ddp_group *g, const void *arg)
+{
+    enum { MANY = 200 };
+    struct ddp_err err = {""};
+    int rc = 0, i;
+    take_memory(g);
+    for (i = 0; i < MANY && rc == 0; i++)
+        rc = (ddp_group_rank(g) == VICTIM ? all_reduce_min : all_reduce)(g, &err);
+    team_check(g, rc == -1 && strstr(err.text, "rank 1 calls all_reduce(min)"), "%d: %s",
+               i, err.text);
+}
+
+START_TEST(what_goes_well_all_the_same_is_told_in_the_end)
+{
+    team_run(&teams[0], review_case, NULL);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("nccl faults");
+    TCase *t = tcase_create("nccl faults");
+    int n = ARRAY_LEN(teams);
+    tcase_set_timeout(t, 250);
+    tcase_add_loop_test(t, who_dies_at_a_call_is_named, 0, n);
+    tcase_add_loop_test(t, who_fails_is_named, 0, n);
+    tcase_add_loop_test(t, who_leaves_is_blamed_by_those_who_need_it, 0, n);
+    tcase_add_loop_test(t, who_calls_something_else_is_told, 0, n);
+    tcase_add_test(t, what_goes_well_all_the_same_is_told_in_the_end);
+    suite_add_tcase(s, t);
+    return s;
+}

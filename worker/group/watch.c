@@ -1,0 +1,111 @@
+/* worker/group/watch.c - see watch.h */
+#include "worker/group/watch.h"
+
+#include "common/mem.h"
+#include "worker/group/backend.h"
+
+#include <stdlib.h>
+
+enum { REVIEWED = CALLS / 2 }; /* collectives at once: the next rank may be ahead */
+
+bool watch_wanted(const struct ddp_group *g)
+{
+    return g->backend && g->backend->open && g->layout.size > 1;
+}
+
+bool watch_blind(const struct ddp_group *g)
+{
+    bool ours =
+        g->first && (g->first->coll.internal || g->first->coll.kind == COLL_BARRIER);
+    return g->backend->sleepless && !g->broken && (g->first || g->npending > 0) && !ours;
+}
+
+void watch_enter(struct ddp_group *g, const struct call *call)
+{
+    if (g->shm && watch_wanted(g))
+        shm_leave_word(g->shm, call->number, call->what, call->bytes);
+}
+
+/* My likes, so that not all of a host watch the same one. */
+void watch_choose(struct ddp_group *g)
+{
+    const struct layout *l = &g->layout;
+    const struct member *me = &l->members[l->rank];
+    net_watch_none(g->net, g->first ? g->first->coll.number : g->number);
+    if (!watch_wanted(g))
+        return;
+    for (int far = 1; far < l->nhosts; far *= 2) {
+        int n;
+        const int *there = layout_host(l, (me->host + far) % l->nhosts, &n);
+        net_watch(g->net, there[me->local % n]);
+    }
+    if (g->backend->watch)
+        g->backend->watch(g);
+}
+
+bool watch_came(const struct ddp_group *g, int local)
+{
+    uint64_t number = g->first ? g->first->coll.number : 0, bytes;
+    uint32_t what;
+    return shm_word(g->shm, local, number, &what, &bytes) >= number;
+}
+
+/* Not if it has not come so far, or is so far ahead that nobody knows any more. */
+static bool differs(const struct ddp_group *g, int local, uint64_t number,
+                    struct ddp_err *err)
+{
+    const struct call *mine = &g->calls[number % CALLS];
+    struct call theirs = {.number = number};
+    if (mine->number != number ||
+        shm_word(g->shm, local, number, &theirs.what, &theirs.bytes) != number ||
+        coll_same(mine, &theirs))
+        return false;
+    coll_disagree(g->layout.rank, mine, g->shm->ranks[local], &theirs, err);
+    return true;
+}
+
+bool watch_contradicted(const struct ddp_group *g, struct ddp_err *err)
+{
+    if (!g->shm || !g->first || !watch_wanted(g))
+        return false;
+    for (int i = 0; i < g->shm->n; i++) {
+        if (i != g->shm->me && differs(g, i, g->first->coll.number, err))
+            return true;
+    }
+    return false;
+}
+
+bool watch_review(struct ddp_group *g, struct ddp_err *err)
+{
+    if (g->number - g->reviewed < REVIEWED)
+        return false;
+    uint64_t from = g->reviewed + 1;
+    g->reviewed = g->number;
+    if (!g->shm || !watch_wanted(g))
+        return false;
+    for (uint64_t k = from; k <= g->number; k++) {
+        if (differs(g, (g->shm->me + 1) % g->shm->n, k, err))
+            return true;
+    }
+    return false;
+}
+
+/* Whoever has me as its like. */
+void watch_leave(struct ddp_group *g)
+{
+    const struct layout *l = &g->layout;
+    if (!g->net || !watch_wanted(g) || g->broken)
+        return;
+    const struct member *me = &l->members[l->rank];
+    int mine, n, nranks = 0, *ranks = xcalloc((size_t)l->size, sizeof *ranks);
+    layout_host(l, me->host, &mine);
+    for (int far = 1; far < l->nhosts; far *= 2) {
+        const int *there = layout_host(l, (me->host - far + l->nhosts) % l->nhosts, &n);
+        for (int i = 0; i < n; i++) {
+            if (i % mine == me->local)
+                ranks[nranks++] = there[i];
+        }
+    }
+    net_take_leave(g->net, ranks, nranks);
+    free(ranks);
+}

@@ -205,7 +205,7 @@ START_TEST(more_ranks_than_descriptors_are_an_error)
     ck_assert_int_eq(rc, -1);
     ck_assert_str_eq(err.text,
                      "rank 0 cannot let 63 ranks in at tcp://here:1, since each "
-                     "takes a descriptor (ulimit -n): Too many open files");
+                     "takes a descriptor: Too many open files; see 'ulimit -n'");
     close(caller);
     close(listener);
     free(cards);

@@ -170,7 +170,7 @@ static int host_all(struct host *h, int listener, struct ddp_err *err)
             return err_errno(
                 err,
                 "rank 0 cannot let %d ranks in at tcp://%s, since each takes "
-                "a descriptor (ulimit -n)",
+                "a descriptor",
                 h->m->size - 1, h->m->place);
         if (fd < 0)
             continue;

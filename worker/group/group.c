@@ -9,6 +9,7 @@
 #include "worker/group/meeting.h"
 #include "worker/group/messages.h"
 #include "worker/group/mpi/mpi.h"
+#include "worker/group/request.h"
 #include "worker/group/subgroup.h"
 #include "worker/group/watch.h"
 
@@ -207,12 +208,7 @@ void ddp_group_destroy(struct ddp_group *g)
 {
     if (!g)
         return;
-    while (g->requests) {
-        struct ddp_request *r = g->requests;
-        g->requests = r->older;
-        coll_finish(&r->coll);
-        free(r);
-    }
+    requests_free(g);
     group_leave_family(g);
     if (g->backend && g->backend->close)
         g->backend->close(g);

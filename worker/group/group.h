@@ -17,14 +17,16 @@ struct ddp_request {
     struct ddp_group *group;           /* borrowed */
     struct ddp_request *next;          /* in the row it waits in */
     struct ddp_request *older, *newer; /* handed out to the user, and not given back */
-    struct coll coll;                  /* REQUEST_COLL */
-    char *data;                        /* the others; borrowed from the user */
+    /* a message */
+    char *data; /* borrowed from the user */
     size_t bytes;
     int peer, tag;
     bool any;        /* peer: of whom it came, then */
     int *source;     /* where the user wants to know it; or NULL */
     uint32_t what;   /* 0: the user's own; else 1 + coll_what() of which it is a part */
     uint64_t serial; /* in the order asked */
+    /* REQUEST_COLL; a message has nothing here, not even zeros: it is large */
+    struct coll coll;
 };
 
 /* Requests in order. */
@@ -37,6 +39,7 @@ struct private_block {
 };
 
 struct mailbox;
+struct ahead;
 struct backend;
 
 void row_append(struct row *row, struct ddp_request *r);
@@ -72,7 +75,9 @@ struct ddp_group {
     size_t npending;                  /* messages under way */
     uint64_t serial;                  /* of the last one asked for */
     uint64_t parcels;                 /* that came unasked, ever */
-    struct ddp_request *requests;     /* owned: what the user holds, newest first */
+    struct ahead *spare;              /* owned: of messages.c, for the next to use */
+    struct ddp_request *requests;     /* owned: what the user holds, newest first, */
+    struct ddp_request *idle;         /* and what was given back */
 
     struct private_block *private_blocks; /* owned: the arena of a rank without shm */
     bool broken;

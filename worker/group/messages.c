@@ -1,190 +1,100 @@
-/* worker/group/messages.c - see messages.h */
+/* worker/group/messages.c - see messages.h
+ *
+ * What can be done at once is done where it is asked for: a message to a rank of this
+ * host, with nothing before it and room for it, is in its memory when messages_send()
+ * returns. The rest is done by messages_progress(), in order.
+ */
 #include "worker/group/messages.h"
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/group/breaking.h"
+#include "worker/group/mailbox.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct label { /* precedes a message in the stream */
-    uint32_t magic, tag;
-    uint64_t bytes;
-    uint32_t what, unused; /* as in struct ddp_request */
-};
-
 enum { LABEL_MAGIC = 0x6d706464, LABEL_BYE = 0x62706464 };
 
-/* A message that came, or is coming, unasked. */
-struct parcel {
-    struct parcel *next;
-    int tag;
-    uint32_t what;
-    uint64_t serial; /* in the order in which they came, from whomever */
-    size_t bytes;
-    bool complete;
-    struct ddp_request *taker; /* who has asked for it meanwhile */
-    char data[];
-};
-
-struct mailbox {
-    struct mailbox *next; /* all that exist */
-    int rank;
-    struct row out;           /* to be sent */
-    size_t out_at;            /* bytes of the first that are sent, label included */
-    struct row asked;         /* to be received */
-    struct parcel *parcels;   /* owned, in the order they came */
-    struct label label;       /* of the message coming in */
-    size_t label_got, got;    /* bytes of it */
-    struct ddp_request *into; /* where it goes: asked for, */
-    struct parcel *parcel;    /* or not */
-    bool left;                /* has said goodbye: there will be no more */
-};
-
-static struct mailbox *mailbox(struct ddp_group *g, int rank)
-{
-    if (!g->mailbox)
-        g->mailbox = xcalloc((size_t)g->layout.size, sizeof *g->mailbox);
-    struct mailbox *b = g->mailbox[rank];
-    if (!b) {
-        b = g->mailbox[rank] = xcalloc(1, sizeof *b);
-        b->rank = rank;
-        b->next = g->mailboxes;
-        g->mailboxes = b;
-    }
-    return b;
-}
-
-void row_append(struct row *row, struct ddp_request *r)
-{
-    r->next = NULL;
-    if (row->last)
-        row->last->next = r;
-    else
-        row->first = r;
-    row->last = r;
-}
-
-bool row_remove(struct row *row, struct ddp_request *r)
-{
-    struct ddp_request *before = NULL, *at = row->first;
-    for (; at && at != r; at = at->next)
-        before = at;
-    if (!at)
-        return false;
-    if (before)
-        before->next = r->next;
-    else
-        row->first = r->next;
-    if (row->last == r)
-        row->last = before;
-    return true;
-}
-
-static void end(struct ddp_group *g, struct ddp_request *r)
-{
-    r->ended = true;
-    g->npending--;
-    if (r->source)
-        *r->source = r->peer;
-}
-
-/* ---- the stream: a ring or a connection ---- */
-
-/* Local number of a rank that shares our memory, else -1. */
-static int local_of(const struct ddp_group *g, int rank)
-{
-    const struct member *m = &g->layout.members[rank];
-    return g->shm && m->host == g->layout.members[g->layout.rank].host ? m->local : -1;
-}
-
-static size_t ring_write(struct shm *s, int to, const char *data, size_t size)
-{
-    struct shm_ring *ring = shm_ring(s, s->me, to);
-    uint64_t at = atomic_load_explicit(&ring->written, memory_order_relaxed);
-    uint64_t used = at - atomic_load_explicit(&ring->read, memory_order_acquire);
-    size_t n = SHM_RING - (size_t)used, where = at % SHM_RING;
-    n = size < n ? size : n;
-    size_t first = n < SHM_RING - where ? n : SHM_RING - where;
-    memcpy(ring->data + where, data, first);
-    memcpy(ring->data, data + first, n - first);
-    if (n > 0) {
-        s->moves++;
-        atomic_store(&ring->written, at + n);
-        shm_wake(s, to);
-    }
-    return n;
-}
-
-static size_t ring_read(struct shm *s, int from, char *data, size_t size)
-{
-    struct shm_ring *ring = shm_ring(s, from, s->me);
-    uint64_t at = atomic_load_explicit(&ring->read, memory_order_relaxed);
-    uint64_t there = atomic_load_explicit(&ring->written, memory_order_acquire) - at;
-    size_t n = size < there ? size : (size_t)there, where = at % SHM_RING;
-    size_t first = n < SHM_RING - where ? n : SHM_RING - where;
-    memcpy(data, ring->data + where, first);
-    memcpy(data + first, ring->data, n - first);
-    if (n > 0) {
-        s->moves++;
-        atomic_store(&ring->read, at + n);
-        shm_wake(s, from);
-    }
-    return n;
-}
-
-static ssize_t stream_send(struct ddp_group *g, int rank, const struct iovec *io, int nio,
-                           struct ddp_err *err)
-{
-    int local = local_of(g, rank);
-    if (local < 0)
-        return net_send(g->net, rank, NET_MESSAGE, io, nio, err);
-    size_t n = 0;
-    for (int i = 0; i < nio; i++) {
-        size_t k = ring_write(g->shm, local, io[i].iov_base, io[i].iov_len);
-        n += k;
-        if (k < io[i].iov_len)
-            break;
-    }
-    return (ssize_t)n;
-}
-
-static ssize_t stream_recv(struct ddp_group *g, int rank, void *data, size_t size,
-                           struct ddp_err *err)
-{
-    int local = local_of(g, rank);
-    struct iovec io = {data, size};
-    return local < 0 ? net_recv(g->net, rank, NET_MESSAGE, &io, 1, err)
-                     : (ssize_t)ring_read(g->shm, local, data, size);
-}
+enum { GATHER = 16 }; /* messages that go in one call */
 
 /* ---- sending ---- */
 
-static int send_some(struct ddp_group *g, struct mailbox *b, struct ddp_err *err)
+static void sent(struct ddp_group *g, struct mailbox *b)
+{
+    struct ddp_request *r = b->out.first;
+    row_remove(&b->out, r);
+    b->out_at = 0;
+    message_end(g, r);
+}
+
+static size_t next_piece(const struct mailbox *b, const struct ddp_request *r)
+{
+    size_t left = r->bytes - b->out_at;
+    return left < RING_PIECE ? left : RING_PIECE;
+}
+
+/* Through memory: piece by piece. */
+static void send_near(struct ddp_group *g, struct mailbox *b)
+{
+    struct ddp_request *r;
+    while ((r = b->out.first)) {
+        size_t n = next_piece(b, r);
+        if (!ring_has_room(&b->ring_out, n))
+            return;
+        ring_write(&b->ring_out, (uint32_t)r->tag, r->what, r->bytes, r->data + b->out_at,
+                   n);
+        g->shm->moves++;
+        shm_wake(g->shm, b->local);
+        b->out_at += n;
+        if (b->out_at == r->bytes)
+            sent(g, b);
+    }
+}
+
+/* The first messages to be sent, or what is left of them; returns how many pieces. */
+static int gather(const struct mailbox *b, struct label *labels, struct iovec *io)
+{
+    int n = 0;
+    size_t skip = b->out_at;
+    const struct ddp_request *r = b->out.first;
+    for (int i = 0; r && i < GATHER; i++, r = r->next, skip = 0) {
+        labels[i] = (struct label){LABEL_MAGIC, (uint32_t)r->tag, r->bytes, r->what, 0};
+        size_t head = sizeof labels[i], body = skip > head ? skip - head : 0;
+        if (skip < head)
+            io[n++] = (struct iovec){(char *)&labels[i] + skip, head - skip};
+        if (r->bytes > body)
+            io[n++] = (struct iovec){r->data + body, r->bytes - body};
+    }
+    return n;
+}
+
+/* Through a connection: as much as it takes, many at once. */
+static int send_far(struct ddp_group *g, struct mailbox *b, struct ddp_err *err)
 {
     while (b->out.first) {
-        struct ddp_request *r = b->out.first;
-        struct label label = {LABEL_MAGIC, (uint32_t)r->tag, r->bytes, r->what, 0};
-        struct iovec io[2];
-        int nio = 0;
-        size_t skip = 0;
-        if (b->out_at < sizeof label)
-            io[nio++] =
-                (struct iovec){(char *)&label + b->out_at, sizeof label - b->out_at};
-        else
-            skip = b->out_at - sizeof label;
-        if (r->bytes > skip)
-            io[nio++] = (struct iovec){r->data + skip, r->bytes - skip};
-        ssize_t n = stream_send(g, b->rank, io, nio, err);
+        struct label labels[GATHER];
+        struct iovec io[2 * GATHER];
+        int nio = gather(b, labels, io);
+        ssize_t n = net_send(g->net, b->rank, NET_MESSAGE, io, nio, err);
         if (n <= 0)
             return (int)n;
-        b->out_at += (size_t)n;
-        if (b->out_at == sizeof label + r->bytes) {
-            row_remove(&b->out, r);
-            b->out_at = 0;
-            end(g, r);
+        size_t left = (size_t)n, whole;
+        while (left > 0 &&
+               b->out_at + left >= (whole = sizeof *labels + b->out.first->bytes)) {
+            left -= whole - b->out_at;
+            sent(g, b);
         }
+        b->out_at += left;
     }
+    return 0;
+}
+
+static int send_some(struct ddp_group *g, struct mailbox *b, struct ddp_err *err)
+{
+    if (b->local < 0)
+        return send_far(g, b, err);
+    send_near(g, b);
     return 0;
 }
 
@@ -207,81 +117,21 @@ static int wrong_size(const struct mailbox *b, const struct ddp_request *r, size
 static int fits(const struct mailbox *b, const struct ddp_request *r, size_t bytes,
                 uint32_t what, struct ddp_err *err)
 {
+    if (what == r->what)
+        return bytes == r->bytes ? 0 : wrong_size(b, r, bytes, err);
     struct call here = {(uint64_t)r->tag, 0, r->what - 1};
     struct call there = {(uint64_t)r->tag, 0, what - 1};
-    if (what != r->what)
-        return coll_disagree(r->group->layout.rank, &here, b->rank, &there, err);
-    return bytes == r->bytes ? 0 : wrong_size(b, r, bytes, err);
-}
-
-/* The user's tags and the numbers of collectives are two things. */
-static bool answers(const struct ddp_request *r, int tag, uint32_t what)
-{
-    return r->tag == tag && (r->what == 0) == (what == 0);
-}
-
-static struct ddp_request *find(const struct row *row, int tag, uint32_t what)
-{
-    struct ddp_request *r = row->first;
-    while (r && !answers(r, tag, what))
-        r = r->next;
-    return r;
-}
-
-/* Take the first request for this message out of its row. */
-static struct ddp_request *take_asked(struct ddp_group *g, struct mailbox *b, int tag,
-                                      uint32_t what)
-{
-    struct ddp_request *of = find(&b->asked, tag, what), *any = find(&g->any, tag, what);
-    if (any && (!of || any->serial < of->serial)) {
-        row_remove(&g->any, any);
-        any->peer = b->rank;
-        return any;
-    }
-    if (of)
-        row_remove(&b->asked, of);
-    return of;
-}
-
-static struct parcel *parcel_make(struct ddp_group *g, struct mailbox *b, int tag,
-                                  uint32_t what, size_t bytes)
-{
-    struct parcel *p = bytes < SIZE_MAX / 2 ? malloc(sizeof *p + bytes) : NULL;
-    if (!p)
-        return NULL;
-    *p =
-        (struct parcel){.tag = tag, .what = what, .bytes = bytes, .serial = ++g->parcels};
-    struct parcel **at = &b->parcels;
-    while (*at)
-        at = &(*at)->next;
-    *at = p;
-    return p;
-}
-
-static void parcel_hand_over(struct mailbox *b, struct parcel *p, struct ddp_request *r)
-{
-    if (p->bytes > 0)
-        memcpy(r->data, p->data, p->bytes);
-    end(r->group, r);
-    struct parcel **at = &b->parcels;
-    while (*at != p)
-        at = &(*at)->next;
-    *at = p->next;
-    free(p);
+    return coll_disagree(r->group->layout.rank, &here, b->rank, &there, err);
 }
 
 /* The label is complete: where does the message go? */
 static int address(struct ddp_group *g, struct mailbox *b, struct ddp_err *err)
 {
     const struct label *l = &b->label;
-    if (l->magic == LABEL_BYE) {
-        b->left = true;
-        return 0;
-    }
-    if (l->magic != LABEL_MAGIC || l->tag > INT32_MAX)
+    if (l->tag > INT32_MAX)
         return err_set(err, "rank %d sends something that is not a message", b->rank);
     b->got = 0;
-    b->into = take_asked(g, b, (int)l->tag, l->what);
+    b->into = mailbox_take_asked(g, b, (int)l->tag, l->what);
     if (b->into)
         return fits(b, b->into, l->bytes, l->what, err);
     b->parcel = parcel_make(g, b, (int)l->tag, l->what, l->bytes);
@@ -293,11 +143,21 @@ static int address(struct ddp_group *g, struct mailbox *b, struct ddp_err *err)
     return 0;
 }
 
+static char *place(const struct mailbox *b)
+{
+    return (b->into ? b->into->data : b->parcel->data) + b->got;
+}
+
+static bool is_addressed(const struct mailbox *b)
+{
+    return b->into || b->parcel;
+}
+
 static void arrived(struct ddp_group *g, struct mailbox *b)
 {
     b->label_got = 0;
     if (b->into) {
-        end(g, b->into);
+        message_end(g, b->into);
         b->into = NULL;
         return;
     }
@@ -308,17 +168,69 @@ static void arrived(struct ddp_group *g, struct mailbox *b)
         parcel_hand_over(b, p, p->taker);
 }
 
-/* Is a message of this very rank awaited? */
-static bool needed(const struct mailbox *b)
-{
-    return b->asked.first || b->into || (b->parcel && b->parcel->taker);
-}
-
 /* Only as long as somebody waits for a message of this rank: the others stay in the
  * stream, which holds its sender back. */
 static bool wanted(const struct ddp_group *g, const struct mailbox *b)
 {
-    return needed(b) || (g->any.first && !b->left);
+    return mailbox_needed(b) || (g->any.first && !b->left);
+}
+
+/* From memory, one piece: 1, 0 when there is none, or -1. */
+static int recv_near(struct ddp_group *g, struct mailbox *b, struct ddp_err *err)
+{
+    const struct ring_slot *slot = ring_peek(&b->ring_in);
+    if (!slot)
+        return 0;
+    if (!is_addressed(b)) {
+        b->label =
+            (struct label){.tag = slot->tag, .bytes = slot->bytes, .what = slot->what};
+        if (address(g, b, err) < 0)
+            return -1;
+    }
+    size_t n = slot->size;
+    bool room = ring_take(&b->ring_in, slot, place(b));
+    g->shm->moves++;
+    b->got += n;
+    if (b->got == b->label.bytes)
+        arrived(g, b);
+    if (room)
+        shm_wake(g->shm, b->local);
+    return 1;
+}
+
+static void keep_spare(struct ddp_group *g, struct ahead *a)
+{
+    if (g->spare)
+        free(a);
+    else
+        g->spare = a;
+}
+
+/* From a connection: what was read ahead, or else what has come, and then what is behind
+ * it is read ahead. So short messages take one call each, or less. */
+static ssize_t stream_recv(struct ddp_group *g, struct mailbox *b, void *data,
+                           size_t size, struct ddp_err *err)
+{
+    ssize_t n;
+    struct ahead *a = b->ahead;
+    if (a) {
+        n = (ssize_t)(a->end - a->at < size ? a->end - a->at : size);
+        memcpy(data, a->data + a->at, (size_t)n);
+        a->at += (size_t)n;
+    } else {
+        a = g->spare ? g->spare : xcalloc(1, sizeof *a);
+        g->spare = NULL;
+        struct iovec io[2] = {{data, size}, {a->data, sizeof a->data}};
+        n = net_recv(g->net, b->rank, NET_MESSAGE, io, 2, err);
+        bool more = n > (ssize_t)size;
+        a->at = 0;
+        a->end = more ? (size_t)n - size : 0;
+        n = more ? (ssize_t)size : n;
+    }
+    b->ahead = a->at < a->end ? a : NULL;
+    if (!b->ahead)
+        keep_spare(g, a);
+    return n;
 }
 
 static int has_left(const struct ddp_group *g, const struct mailbox *b,
@@ -332,15 +244,41 @@ static int has_left(const struct ddp_group *g, const struct mailbox *b,
 static int recv_label(struct ddp_group *g, struct mailbox *b, int *culprit,
                       struct ddp_err *err)
 {
-    ssize_t n = stream_recv(g, b->rank, (char *)&b->label + b->label_got,
+    ssize_t n = stream_recv(g, b, (char *)&b->label + b->label_got,
                             sizeof b->label - b->label_got, err);
     if (n <= 0)
         return (int)n;
     b->label_got += (size_t)n;
-    if (b->label_got == sizeof b->label && address(g, b, err) < 0) {
-        *culprit = -1; /* it lives */
-        return -1;
+    if (b->label_got < sizeof b->label)
+        return 1;
+    b->left = b->label.magic == LABEL_BYE;
+    if (b->left)
+        return 1;
+    if (b->label.magic != LABEL_MAGIC)
+        err_set(err, "rank %d sends something that is not a message", b->rank);
+    else if (address(g, b, err) == 0)
+        return 1;
+    *culprit = -1; /* it lives */
+    return -1;
+}
+
+/* From a connection, a label or some of a message: 1, 0 when nothing has come, or -1. */
+static int recv_far(struct ddp_group *g, struct mailbox *b, int *culprit,
+                    struct ddp_err *err)
+{
+    if (b->label_got < sizeof b->label) {
+        int rc = recv_label(g, b, culprit, err);
+        if (rc <= 0 || !is_addressed(b))
+            return rc;
     }
+    if (b->got < b->label.bytes) {
+        ssize_t n = stream_recv(g, b, place(b), b->label.bytes - b->got, err);
+        if (n <= 0)
+            return (int)n;
+        b->got += (size_t)n;
+    }
+    if (b->got == b->label.bytes)
+        arrived(g, b);
     return 1;
 }
 
@@ -350,23 +288,11 @@ static int recv_some(struct ddp_group *g, struct mailbox *b, int *culprit,
     while (wanted(g, b)) {
         if (b->left)
             return has_left(g, b, err);
-        if (b->label_got < sizeof b->label) {
-            int rc = recv_label(g, b, culprit, err);
-            if (rc <= 0)
-                return rc;
-            if (b->label_got < sizeof b->label || b->left)
-                continue;
-        }
-        if (b->got < b->label.bytes) {
-            char *to = b->into ? b->into->data : b->parcel->data;
-            ssize_t n =
-                stream_recv(g, b->rank, to + b->got, b->label.bytes - b->got, err);
-            if (n <= 0)
-                return (int)n;
-            b->got += (size_t)n;
-        }
-        if (b->got == b->label.bytes)
-            arrived(g, b);
+        int rc = b->local < 0 ? recv_far(g, b, culprit, err) : recv_near(g, b, err);
+        if (rc < 0 && b->local >= 0)
+            *culprit = -1;
+        if (rc <= 0)
+            return rc;
     }
     return 0;
 }
@@ -406,8 +332,8 @@ static void send_to_self(struct ddp_group *g, struct mailbox *b, struct ddp_requ
     if (r->bytes > 0)
         memcpy(p->data, r->data, r->bytes);
     p->complete = true;
-    end(g, r);
-    struct ddp_request *asked = take_asked(g, b, r->tag, r->what);
+    message_end(g, r);
+    struct ddp_request *asked = mailbox_take_asked(g, b, r->tag, r->what);
     struct ddp_err err;
     if (asked && fits(b, asked, p->bytes, p->what, &err) < 0)
         group_break(g, -1, &err);
@@ -417,52 +343,37 @@ static void send_to_self(struct ddp_group *g, struct mailbox *b, struct ddp_requ
 
 void messages_send(struct ddp_group *g, struct ddp_request *r)
 {
-    struct mailbox *b = mailbox(g, r->peer);
+    struct mailbox *b = mailbox_of(g, r->peer);
     g->npending++;
-    if (r->peer == g->layout.rank)
+    if (r->peer == g->layout.rank) {
         send_to_self(g, b, r);
-    else
-        row_append(&b->out, r);
-}
-
-static struct parcel *parcel_find(const struct mailbox *b, const struct ddp_request *r)
-{
-    struct parcel *p = b->parcels;
-    while (p && (!answers(r, p->tag, p->what) || p->taker))
-        p = p->next;
-    return p;
-}
-
-/* What came first, of whomever; from now on all may send me something. */
-static struct parcel *parcel_find_any(struct ddp_group *g, struct ddp_request *r)
-{
-    struct parcel *first = NULL;
-    for (int i = 0; i < g->layout.size; i++) {
-        struct parcel *p = parcel_find(mailbox(g, i), r);
-        if (p && (!first || p->serial < first->serial)) {
-            first = p;
-            r->peer = i;
-        }
+        return;
     }
-    return first;
+    row_append(&b->out, r);
+    struct ddp_err err;
+    bool first = b->out.first == r;
+    if (first && send_some(g, b, &err) < 0)
+        group_lost(g, b->rank, &err);
 }
 
 void messages_recv(struct ddp_group *g, struct ddp_request *r)
 {
     struct ddp_err err;
-    struct parcel *p = r->any ? parcel_find_any(g, r) : NULL;
-    struct mailbox *b = mailbox(g, r->peer);
-    p = r->any ? p : parcel_find(b, r);
+    struct parcel *p = parcel_find(g, r);
+    struct mailbox *b = mailbox_of(g, r->peer);
     g->npending++;
     r->serial = ++g->serial;
-    if (!p)
+    if (!p) {
         row_append(r->any ? &g->any : &b->asked, r);
-    else if (fits(b, r, p->bytes, p->what, &err) < 0)
+        if (b->local >= 0 && !b->left && !r->any && recv_near(g, b, &err) < 0)
+            group_break(g, -1, &err);
+    } else if (fits(b, r, p->bytes, p->what, &err) < 0) {
         group_break(g, -1, &err);
-    else if (p->complete)
+    } else if (p->complete) {
         parcel_hand_over(b, p, r);
-    else
+    } else {
         p->taker = r;
+    }
 }
 
 /* Of one that is already coming, a taker steps back and it stays a parcel. */
@@ -478,7 +389,7 @@ static bool cancel_recv(struct ddp_group *g, struct mailbox *b, struct ddp_reque
 
 bool messages_cancel(struct ddp_group *g, struct ddp_request *r)
 {
-    struct mailbox *b = mailbox(g, r->peer);
+    struct mailbox *b = mailbox_of(g, r->peer);
     bool under_way = b->out.first == r && b->out_at > 0;
     bool off = r->kind == REQUEST_SEND ? !under_way && row_remove(&b->out, r)
                                        : cancel_recv(g, b, r);
@@ -493,23 +404,21 @@ void messages_say_goodbye(struct ddp_group *g)
     struct iovec io = {&bye, sizeof bye};
     struct ddp_err unwanted;
     for (const struct mailbox *b = g->mailboxes; b && g->net && !g->broken; b = b->next) {
-        if (local_of(g, b->rank) < 0 && b->out_at == 0 && net_has_stream(g->net, b->rank))
+        if (b->local < 0 && b->out_at == 0 && net_has_stream(g->net, b->rank))
             net_send(g->net, b->rank, NET_MESSAGE, &io, 1, &unwanted);
     }
 }
 
+/* ---- what is waited for ---- */
+
 bool messages_ready(const struct ddp_group *g)
 {
-    for (const struct mailbox *b = g->npending ? g->mailboxes : NULL; b; b = b->next) {
-        int local = local_of(g, b->rank);
-        if (local < 0 || b->rank == g->layout.rank)
+    for (struct mailbox *b = g->npending ? g->mailboxes : NULL; b; b = b->next) {
+        if (b->local < 0 || b->rank == g->layout.rank)
             continue;
-        const struct shm_ring *in = shm_ring(g->shm, local, g->shm->me);
-        const struct shm_ring *out = shm_ring(g->shm, g->shm->me, local);
-        if (wanted(g, b) && atomic_load(&in->written) != atomic_load(&in->read))
+        if (wanted(g, b) && ring_peek(&b->ring_in))
             return true;
-        if (b->out.first &&
-            atomic_load(&out->written) - atomic_load(&out->read) < (uint64_t)SHM_RING)
+        if (b->out.first && ring_has_room(&b->ring_out, next_piece(b, b->out.first)))
             return true;
     }
     return false;
@@ -520,7 +429,7 @@ bool messages_await(const struct ddp_group *g, int rank)
     for (const struct mailbox *b = g->npending ? g->mailboxes : NULL; b; b = b->next) {
         bool me = b->rank == g->layout.rank;
         if ((wanted(g, b) || b->out.first) && !me &&
-            (rank < 0 ? local_of(g, b->rank) >= 0 : b->rank == rank))
+            (rank < 0 ? b->local >= 0 : b->rank == rank))
             return true;
     }
     return false;
@@ -529,12 +438,12 @@ bool messages_await(const struct ddp_group *g, int rank)
 bool messages_need(const struct ddp_group *g, int rank)
 {
     const struct mailbox *b = g->mailbox ? g->mailbox[rank] : NULL;
-    return b && (needed(b) || b->out.first);
+    return b && (mailbox_needed(b) || b->out.first);
 }
 
 void messages_left(struct ddp_group *g, int rank)
 {
-    mailbox(g, rank)->left = true;
+    mailbox_of(g, rank)->left = true;
 }
 
 void messages_drop(struct ddp_group *g)
@@ -554,12 +463,8 @@ void messages_destroy(struct ddp_group *g)
     while (g->mailboxes) {
         struct mailbox *b = g->mailboxes;
         g->mailboxes = b->next;
-        while (b->parcels) {
-            struct parcel *p = b->parcels;
-            b->parcels = p->next;
-            free(p);
-        }
-        free(b);
+        mailbox_free(b);
     }
+    free(g->spare);
     free(g->mailbox);
 }

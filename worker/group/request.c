@@ -29,17 +29,20 @@ static int check_message(struct ddp_group *g, const void *buf, size_t bytes, int
     return bytes > 0 ? group_takes(g, buf, err) : 0;
 }
 
-static struct ddp_request message(enum request_kind kind, struct ddp_group *g,
-                                  const void *buf, size_t bytes, int peer, int tag)
+/* Everything that a message has; not the rest, which would cost more than the message. */
+static void describe(struct ddp_request *r, enum request_kind kind, struct ddp_group *g,
+                     const void *buf, size_t bytes, int peer, int tag, int *source)
 {
-    /* a buffer to be sent is only read */
-    return (struct ddp_request){.kind = kind,
-                                .group = g,
-                                .bytes = bytes,
-                                .any = peer == ANYBODY,
-                                .peer = peer == ANYBODY ? 0 : peer,
-                                .tag = tag,
-                                .data = (char *)(uintptr_t)buf};
+    r->kind = kind;
+    r->ended = false;
+    r->group = g;
+    r->data = (char *)(uintptr_t)buf; /* what is to be sent is only read */
+    r->bytes = bytes;
+    r->any = peer == ANYBODY;
+    r->peer = peer == ANYBODY ? 0 : peer;
+    r->tag = tag;
+    r->source = source;
+    r->what = 0;
 }
 
 static void post(struct ddp_group *g, struct ddp_request *r)
@@ -52,101 +55,130 @@ static void post(struct ddp_group *g, struct ddp_request *r)
         messages_recv(g, r);
 }
 
+struct ddp_request *request_set_off(struct ddp_group *g, struct ddp_request *r)
+{
+    struct ddp_err unwanted;
+    bool rest = !r->ended || g->first; /* a message may be through, and that was all */
+    if (rest && !g->backend->post)     /* which waits for more, to go together */
+        group_progress(g, &unwanted);
+    return r;
+}
+
+static int run(struct ddp_group *g, enum request_kind kind, const void *buf, size_t bytes,
+               int peer, int tag, int *source, struct ddp_err *err)
+{
+    if (check_message(g, buf, bytes, peer, tag, err) < 0)
+        return -1;
+    struct ddp_request r;
+    describe(&r, kind, g, buf, bytes, peer, tag, source);
+    post(g, &r);
+    request_set_off(g, &r);
+    return r.ended ? 0 : group_wait(g, &r.ended, err);
+}
+
 int ddp_send(struct ddp_group *g, const void *buf, size_t bytes, int dest, int tag,
              struct ddp_err *err)
 {
-    if (check_message(g, buf, bytes, dest, tag, err) < 0)
-        return -1;
-    struct ddp_request r = message(REQUEST_SEND, g, buf, bytes, dest, tag);
-    post(g, &r);
-    return group_wait(g, &r.ended, err);
+    return run(g, REQUEST_SEND, buf, bytes, dest, tag, NULL, err);
 }
 
 int ddp_recv(struct ddp_group *g, void *buf, size_t bytes, int source, int tag,
              struct ddp_err *err)
 {
-    if (check_message(g, buf, bytes, source, tag, err) < 0)
-        return -1;
-    struct ddp_request r = message(REQUEST_RECV, g, buf, bytes, source, tag);
-    post(g, &r);
-    return group_wait(g, &r.ended, err);
+    return run(g, REQUEST_RECV, buf, bytes, source, tag, NULL, err);
 }
 
 int ddp_recv_any(struct ddp_group *g, void *buf, size_t bytes, int tag, int *source,
                  struct ddp_err *err)
 {
-    if (check_message(g, buf, bytes, ANYBODY, tag, err) < 0)
-        return -1;
-    struct ddp_request r = message(REQUEST_RECV, g, buf, bytes, ANYBODY, tag);
-    r.source = source;
-    post(g, &r);
-    return group_wait(g, &r.ended, err);
+    return run(g, REQUEST_RECV, buf, bytes, ANYBODY, tag, source, err);
 }
 
 /* ---- without waiting ---- */
 
+/* One that the user gets: given back ones first, as messages may be many and short. */
+static struct ddp_request *take(struct ddp_group *g)
+{
+    struct ddp_request *r = g->idle;
+    if (r)
+        g->idle = r->next;
+    else
+        r = xcalloc(1, sizeof *r);
+    return r;
+}
+
+static struct ddp_request *hand_out(struct ddp_group *g, struct ddp_request *r)
+{
+    r->newer = NULL;
+    r->older = g->requests;
+    if (r->older)
+        r->older->newer = r;
+    g->requests = r;
+    return r;
+}
+
 struct ddp_request *request_hand_out(struct ddp_group *g, const struct ddp_request *r)
 {
-    struct ddp_request *mine = xmemdup(r, sizeof *r);
-    mine->older = g->requests;
-    if (g->requests)
-        g->requests->newer = mine;
-    g->requests = mine;
-    return mine;
+    struct ddp_request *mine = take(g);
+    *mine = *r;
+    return hand_out(g, mine);
 }
 
 static void give_back(struct ddp_request *r)
 {
+    struct ddp_group *g = r->group;
     if (r->older)
         r->older->newer = r->newer;
     if (r->newer)
         r->newer->older = r->older;
     else
-        r->group->requests = r->older;
-    coll_finish(&r->coll);
-    free(r);
+        g->requests = r->older;
+    if (r->kind == REQUEST_COLL)
+        coll_finish(&r->coll);
+    r->next = g->idle;
+    g->idle = r;
 }
 
-struct ddp_request *request_set_off(struct ddp_group *g, struct ddp_request *r)
+void requests_free(struct ddp_group *g)
 {
-    struct ddp_err unwanted;
-    if (!r->ended && !g->backend->post) /* which waits for more, to go together */
-        group_progress(g, &unwanted);
-    return r;
+    while (g->requests)
+        give_back(g->requests);
+    while (g->idle) {
+        struct ddp_request *r = g->idle;
+        g->idle = r->next;
+        free(r);
+    }
+}
+
+static struct ddp_request *start(struct ddp_group *g, enum request_kind kind,
+                                 const void *buf, size_t bytes, int peer, int tag,
+                                 int *source, struct ddp_err *err)
+{
+    if (check_message(g, buf, bytes, peer, tag, err) < 0)
+        return NULL;
+    struct ddp_request *r = take(g);
+    describe(r, kind, g, buf, bytes, peer, tag, source);
+    hand_out(g, r);
+    post(g, r);
+    return request_set_off(g, r);
 }
 
 struct ddp_request *ddp_isend(struct ddp_group *g, const void *buf, size_t bytes,
                               int dest, int tag, struct ddp_err *err)
 {
-    if (check_message(g, buf, bytes, dest, tag, err) < 0)
-        return NULL;
-    struct ddp_request r = message(REQUEST_SEND, g, buf, bytes, dest, tag), *mine;
-    mine = request_hand_out(g, &r);
-    post(g, mine);
-    return request_set_off(g, mine);
+    return start(g, REQUEST_SEND, buf, bytes, dest, tag, NULL, err);
 }
 
 struct ddp_request *ddp_irecv(struct ddp_group *g, void *buf, size_t bytes, int source,
                               int tag, struct ddp_err *err)
 {
-    if (check_message(g, buf, bytes, source, tag, err) < 0)
-        return NULL;
-    struct ddp_request r = message(REQUEST_RECV, g, buf, bytes, source, tag), *mine;
-    mine = request_hand_out(g, &r);
-    post(g, mine);
-    return request_set_off(g, mine);
+    return start(g, REQUEST_RECV, buf, bytes, source, tag, NULL, err);
 }
 
 struct ddp_request *ddp_irecv_any(struct ddp_group *g, void *buf, size_t bytes, int tag,
                                   int *source, struct ddp_err *err)
 {
-    if (check_message(g, buf, bytes, ANYBODY, tag, err) < 0)
-        return NULL;
-    struct ddp_request r = message(REQUEST_RECV, g, buf, bytes, ANYBODY, tag), *mine;
-    r.source = source;
-    mine = request_hand_out(g, &r);
-    post(g, mine);
-    return request_set_off(g, mine);
+    return start(g, REQUEST_RECV, buf, bytes, ANYBODY, tag, source, err);
 }
 
 int ddp_test(struct ddp_request *r, int *done, struct ddp_err *err)

@@ -1,8 +1,12 @@
 /* worker/group/shm.c - see shm.h
  *
  * The announcing store and the look at `asleep` that follows must not change places, nor
- * on the other side the store to `asleep` and the look at what is waited for; both are
- * sequentially consistent exchanges. Everything else is release and acquire.
+ * on the other side the store to `asleep` and the look at what is waited for. A barrier
+ * between the first two would make each message wait until its line has come from the
+ * other CPU. So it is the sleeper, who has time, that has the kernel make one on all CPUs
+ * on which a rank runs (membarrier), between its two; where a rank's kernel cannot,
+ * `asleep` is looked at by a read-modify-write, of which there is an order. Everything
+ * else is release and acquire.
  */
 #include "worker/group/shm.h"
 
@@ -12,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -61,10 +66,22 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t value, int ms)
     syscall(SYS_futex, word, FUTEX_WAIT, value, &ts, NULL, 0);
 }
 
+bool shm_join_barriers(void)
+{
+    return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+}
+
+static uint32_t look_whether_asleep(const struct shm *s, _Atomic uint32_t *asleep)
+{
+    atomic_signal_fence(memory_order_seq_cst); /* the compiler keeps the order, too */
+    return s->barriers ? atomic_load_explicit(asleep, memory_order_relaxed)
+                       : atomic_fetch_or(asleep, 0);
+}
+
 void shm_wake(struct shm *s, int local)
 {
     _Atomic uint32_t *asleep = &s->rank[local].asleep;
-    uint32_t target = atomic_load(asleep);
+    uint32_t target = look_whether_asleep(s, asleep);
     if (target != 0 && (target == SHM_ANY || target == 1 + (uint32_t)s->me) &&
         atomic_compare_exchange_strong(asleep, &target, 0))
         syscall(SYS_futex, asleep, FUTEX_WAKE, 1, NULL, NULL, 0);
@@ -91,7 +108,7 @@ void shm_post(struct shm *s, uint32_t what, uint64_t bytes, int64_t where,
         memcpy(me->eager[seq & 1], small, nsmall);
     else if (nsmall > 0)
         memcpy(post->data, small, nsmall);
-    atomic_exchange(&post->seq, seq);
+    atomic_store_explicit(&post->seq, seq, memory_order_release);
     s->arrived = 0;
     s->moves++;
     wake_all(s);
@@ -99,7 +116,7 @@ void shm_post(struct shm *s, uint32_t what, uint64_t bytes, int64_t where,
 
 void shm_step(struct shm *s)
 {
-    atomic_exchange(&s->rank[s->me].step, ++s->steps);
+    atomic_store_explicit(&s->rank[s->me].step, ++s->steps, memory_order_release);
     s->arrived = 0;
     s->moves++;
     wake_all(s);
@@ -152,6 +169,8 @@ void shm_sleep(struct shm *s, unsigned local, int ms, bool (*ready)(void *arg), 
     _Atomic uint32_t *asleep = &s->rank[s->me].asleep;
     uint32_t target = local == SHM_ANY ? SHM_ANY : 1 + local;
     atomic_exchange(asleep, target);
+    if (s->barriers)
+        syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
     if (!ready(arg))
         futex_wait(asleep, target, ms);
     atomic_exchange(asleep, 0);

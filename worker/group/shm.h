@@ -19,6 +19,7 @@
 #define WORKER_GROUP_SHM_H
 
 #include "worker/group/meet.h"
+#include "worker/group/ring.h"
 #include "worker/group/ways.h"
 
 #include <sched.h>
@@ -31,7 +32,6 @@ enum {
     SHM_INLINE = 40,     /* of these, in the announcing cache line itself */
     SHM_CHUNK = 4 << 20, /* bytes of a staged collective per rank and step, at most */
     SHM_STAGES = 4,      /* chunks under way at once */
-    SHM_RING = 65536,    /* bytes under way from one rank to another */
     SHM_LINE = 64,
     SHM_WORDS = 64,         /* of what a rank has called last, for watch.h */
     SHM_CPUS = CPU_SETSIZE, /* CPU numbers looked at to find whether ranks share CPUs */
@@ -59,6 +59,7 @@ struct shm_rank {
     /* 0, or 1 + local rank that is waited for, or SHM_ANY; a futex */
     alignas(SHM_LINE) _Atomic uint32_t asleep;
     alignas(SHM_LINE) _Atomic uint32_t left; /* has taken its leave in order */
+    bool unheard;                            /* its kernel has no barrier for others */
     uint64_t process;                        /* tells processes apart */
     unsigned char cpus[SHM_CPUS / 8];
     alignas(SHM_LINE) char eager[2][SHM_EAGER];
@@ -66,13 +67,6 @@ struct shm_rank {
 };
 
 enum { SHM_ANY = 0xffff };
-
-/* One writer, one reader; positions count bytes and wrap around. */
-struct shm_ring {
-    alignas(SHM_LINE) _Atomic uint64_t written;
-    alignas(SHM_LINE) _Atomic uint64_t read;
-    alignas(SHM_LINE) char data[SHM_RING];
-};
 
 struct shm_head {
     char magic[8];
@@ -90,16 +84,17 @@ struct shm {
     int fd;                      /* owned: carries the record lock */
     char *base;                  /* owned mapping */
     size_t bytes;
-    struct shm_head *head;  /* these point into the mapping */
-    struct shm_rank *rank;  /* [n] */
-    char *staging;          /* [n][SHM_STAGES][SHM_CHUNK] */
-    struct shm_ring *rings; /* [from][to] */
-    char *arena;            /* mine */
+    struct shm_head *head; /* these point into the mapping */
+    struct shm_rank *rank; /* [n] */
+    char *staging;         /* [n][SHM_STAGES][SHM_CHUNK] */
+    struct ring *rings;    /* [from][to] */
+    char *arena;           /* mine */
     size_t arena_bytes, arena_used;
     uint32_t seq;    /* collectives entered */
     uint32_t steps;  /* my step word, and everybody's when nothing is under way */
     const void **in; /* owned scratch, [n] */
     void **out;      /* owned scratch, [n] */
+    bool barriers;   /* the kernel makes one of us wait for the others' stores */
     int arrived;     /* ranks below this are known to have what is waited for */
     int64_t spin_ns;
     uint64_t moves;      /* steps that I have made, and pieces of messages in or out */
@@ -121,11 +116,14 @@ static inline char *shm_stage(const struct shm *s, int local, unsigned stage)
            ((size_t)local * SHM_STAGES + stage % SHM_STAGES) * (size_t)SHM_CHUNK;
 }
 
-static inline struct shm_ring *shm_ring(const struct shm *s, int from, int to)
+static inline struct ring *shm_ring(const struct shm *s, int from, int to)
 {
     return &s->rings[(size_t)from * (size_t)s->n + (size_t)to];
 }
 
+/* Let the ranks that this one waits for be made to finish their stores: false where the
+ * kernel cannot. */
+bool shm_join_barriers(void);
 /* Announce; wakes who sleeps for it. */
 void shm_post(struct shm *s, uint32_t what, uint64_t bytes, int64_t where,
               const void *small, size_t nsmall);

@@ -56,14 +56,14 @@ static size_t segment_parts(struct shm *s, size_t n, size_t arena_bytes, char *b
     size_t staging = at;
     at += n * SHM_STAGES * (size_t)SHM_CHUNK;
     size_t rings = at;
-    at = align_up(at + n * n * sizeof(struct shm_ring), HUGE_PAGE);
+    at = align_up(at + n * n * sizeof(struct ring), HUGE_PAGE);
     size_t arena = align_up(arena_bytes, HUGE_PAGE);
     if (base) {
         s->base = base;
         s->head = (struct shm_head *)(void *)base;
         s->rank = (struct shm_rank *)(void *)(base + ranks);
         s->staging = base + staging;
-        s->rings = (struct shm_ring *)(void *)(base + rings);
+        s->rings = (struct ring *)(void *)(base + rings);
         s->arena = base + at + arena * (size_t)s->me;
         s->arena_bytes = arena_bytes;
     }
@@ -123,6 +123,7 @@ static int move_in(struct shm *s, struct ddp_err *err)
             me->cpus[c / 8] |= (unsigned char)(1 << c % 8);
     }
     me->process = process_token();
+    me->unheard = !shm_join_barriers();
     struct flock lock = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = s->me, .l_len = 1};
     if (fcntl(s->fd, F_SETLK, &lock) < 0)
@@ -414,5 +415,8 @@ struct shm *shm_join(const struct layout *l, const struct meet_doors *doors,
         return NULL;
     }
     choose_spin(s);
+    s->barriers = true;
+    for (int i = 0; i < s->n; i++)
+        s->barriers = s->barriers && !s->rank[i].unheard;
     return s;
 }

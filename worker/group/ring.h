@@ -1,0 +1,144 @@
+/* worker/group/ring.h - messages from one rank of a host to another, in their memory
+ *
+ * A message is a row of pieces. A piece is a slot, one cache line that says what it is
+ * and that it is there, by its number, and that carries up to RING_INLINE bytes itself;
+ * the bytes of a longer piece lie in one place of the room behind the slots. So a short
+ * message is one line that goes from one CPU to the other, and nothing else moves: the
+ * writer knows its own place, and the reader gives slots and room back a quarter of them
+ * at a time.
+ *
+ * Numbers of slots and places in the room count on and never wrap. A piece that would
+ * reach over the end of the room begins at its start; both sides reckon alike.
+ *
+ * Nothing here wakes anybody: see shm_wake().
+ */
+#ifndef WORKER_GROUP_RING_H
+#define WORKER_GROUP_RING_H
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum {
+    RING_LINE = 64,
+    RING_INLINE = 40,
+    RING_SLOTS = 256,
+    RING_ROOM = 65536,
+    RING_PIECE = RING_ROOM / 8, /* bytes of a piece, at most */
+    RING_KEPT = 4               /* a quarter is read before it is given back */
+};
+
+struct ring_slot {
+    alignas(RING_LINE) _Atomic uint32_t number; /* 1 + how many were before it */
+    uint32_t size;                              /* bytes of this piece */
+    uint64_t bytes;                             /* of the whole message */
+    uint32_t tag, what;                         /* as in struct ddp_request */
+    char data[RING_INLINE];
+};
+_Static_assert(sizeof(struct ring_slot) == RING_LINE, "a slot is one line");
+
+/* Shared; all zero at first. */
+struct ring {
+    alignas(RING_LINE) _Atomic uint64_t slots_read, room_read;
+    struct ring_slot slots[RING_SLOTS];
+    alignas(RING_LINE) char room[RING_ROOM];
+};
+
+/* The writer's own, and the reader's own. */
+struct ring_out {
+    struct ring *ring;
+    uint64_t at, room_at;         /* what comes next */
+    uint64_t slots_end, room_end; /* may be written up to here */
+};
+struct ring_in {
+    struct ring *ring;
+    uint64_t at, room_at;             /* what comes next */
+    uint64_t slots_given, room_given; /* the writer knows that I have read these */
+};
+
+static inline struct ring_out ring_writer(struct ring *r)
+{
+    return (struct ring_out){.ring = r, .slots_end = RING_SLOTS, .room_end = RING_ROOM};
+}
+
+static inline struct ring_in ring_reader(struct ring *r)
+{
+    return (struct ring_in){.ring = r};
+}
+
+/* Where `size` bytes go that may begin at `at`; a slot's own need no room. */
+static inline uint64_t ring_place(uint64_t at, size_t size)
+{
+    uint64_t left = RING_ROOM - at % RING_ROOM;
+    return size > RING_INLINE && size > left ? at + left : at;
+}
+
+static inline uint64_t ring_behind(uint64_t place, size_t size)
+{
+    return size > RING_INLINE ? place + (size + RING_LINE - 1) / RING_LINE * RING_LINE
+                              : place;
+}
+
+/* May a piece of `size` bytes be written now? */
+static inline bool ring_has_room(struct ring_out *o, size_t size)
+{
+    uint64_t end = ring_behind(ring_place(o->room_at, size), size);
+    if (o->at < o->slots_end && end <= o->room_end)
+        return true;
+    o->slots_end =
+        RING_SLOTS + atomic_load_explicit(&o->ring->slots_read, memory_order_acquire);
+    o->room_end =
+        RING_ROOM + atomic_load_explicit(&o->ring->room_read, memory_order_acquire);
+    return o->at < o->slots_end && end <= o->room_end;
+}
+
+/* Write a piece that there is room for. */
+static inline void ring_write(struct ring_out *o, uint32_t tag, uint32_t what,
+                              uint64_t bytes, const char *data, size_t size)
+{
+    struct ring_slot *slot = &o->ring->slots[o->at % RING_SLOTS];
+    uint64_t place = ring_place(o->room_at, size);
+    if (size > 0)
+        memcpy(size > RING_INLINE ? o->ring->room + place % RING_ROOM : slot->data, data,
+               size);
+    slot->size = (uint32_t)size;
+    slot->bytes = bytes;
+    slot->tag = tag;
+    slot->what = what;
+    atomic_store_explicit(&slot->number, (uint32_t)++o->at, memory_order_release);
+    o->room_at = ring_behind(place, size);
+}
+
+/* The next piece, once it is there; else NULL. */
+static inline const struct ring_slot *ring_peek(const struct ring_in *i)
+{
+    const struct ring_slot *slot = &i->ring->slots[i->at % RING_SLOTS];
+    uint32_t number = atomic_load_explicit(&slot->number, memory_order_acquire);
+    return number == (uint32_t)(i->at + 1) ? slot : NULL;
+}
+
+/* Take the piece that has been peeked at. True when room was given back, which the
+ * writer may be waiting for. */
+static inline bool ring_take(struct ring_in *i, const struct ring_slot *slot, char *to)
+{
+    size_t size = slot->size;
+    uint64_t place = ring_place(i->room_at, size);
+    if (size > 0)
+        memcpy(to, size > RING_INLINE ? i->ring->room + place % RING_ROOM : slot->data,
+               size);
+    i->at++;
+    i->room_at = ring_behind(place, size);
+    if (i->at - i->slots_given < RING_SLOTS / RING_KEPT &&
+        i->room_at - i->room_given < RING_ROOM / RING_KEPT)
+        return false;
+    i->slots_given = i->at;
+    i->room_given = i->room_at;
+    atomic_store_explicit(&i->ring->slots_read, i->at, memory_order_release);
+    atomic_store_explicit(&i->ring->room_read, i->room_at, memory_order_release);
+    return true;
+}
+
+#endif

@@ -23,6 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SIZES = {"few": [8, 4096, 400000, 4800000],
          "all": [8, 4096, 65536, 400000, 1048576, 4800000, 26214400]}
 MESSAGES = [4 ** k for k in range(13)]
+NET_MESSAGES = MESSAGES[:11]
 MPI = ("openmpi", "mpich")
 # how many times longer the first takes than the second, at so many bytes
 WANTED = [("openmpi", "arena", 4800000, ">=", 4), ("gloo", "arena", 4800000, ">=", 35),
@@ -87,6 +88,7 @@ class Contest:
         self.task = ["all_reduce", str(times)] + [str(s) for s in sizes]
         self.net_task = ["all_reduce", str(max(2, times // 2))] + [str(s) for s in SIZES["few"]]
         self.messages = ["messages", str(max(1, times // 4))] + [str(s) for s in MESSAGES]
+        self.net_messages = self.messages[:2] + [str(s) for s in NET_MESSAGES]
         self.python = self.find_torch()
 
     def path(self, name):
@@ -181,16 +183,24 @@ class Contest:
             yield "net-openmpi", lambda: self.with_mpi("openmpi", self.net_task, apart=True)
         if self.python:
             yield "net-gloo", lambda: self.gloo(self.net_task, apart=True)
+        yield "netmsg-ours", lambda: self.ours("private", self.net_messages, apart=True)
+        if "openmpi" in mpis:
+            yield "netmsg-openmpi", lambda: self.with_mpi("openmpi", self.net_messages,
+                                                          apart=True)
 
 
 # ---- what came of it ----
 
-def ratio(results, a, b, size):
+def ratio(results, a, b, size, at=0):
     """Median, lowest and highest of a / b within each round; None when there is none."""
-    r = sorted(x[size][0] / y[size][0]
+    r = sorted(x[size][at] / y[size][at]
                for x, y in zip(results.get(a, []), results.get(b, []))
                if x and y and size in x and size in y)
     return (statistics.median(r), r[0], r[-1]) if r else None
+
+
+def told(r):
+    return f"{r[0]:.2f} ({r[1]:.2f}-{r[2]:.2f})" if r else "failed"
 
 
 def median(results, name, size, at=0):
@@ -212,16 +222,24 @@ def show_times(title, results, names, sizes, pairs):
     pairs = [p for p in pairs if p[0] in results and p[1] in results]
     print("\nhow many times longer, median of the ratios of each round (lowest-highest)")
     table(["bytes"] + [f"{a} / {b}" for a, b in pairs],
-          [[f"{s:,}"] + [f"{r[0]:.2f} ({r[1]:.2f}-{r[2]:.2f})" if r else "failed"
-                         for r in (ratio(results, a, b, s) for a, b in pairs)]
-           for s in sizes])
+          [[f"{s:,}"] + [told(ratio(results, a, b, s)) for a, b in pairs] for s in sizes])
 
 
-def show_messages(results, names):
-    print("\nmessages on one host: microseconds, and megabytes a second of a window of them")
-    table(["bytes"] + [f"{n[4:]}, us" for n in names] + [f"{n[4:]}, MB/s" for n in names],
+def show_messages(title, results, names, sizes):
+    """Of messages one by one, and of a window of them."""
+    short = [n.split("-", 1)[1] for n in names]
+    print(f"\n{title}: microseconds, and megabytes a second of a window of them")
+    table(["bytes"] + [f"{n}, us" for n in short] + [f"{n}, MB/s" for n in short],
           [[f"{s:,}"] + [f"{median(results, n, s):,.2f}" for n in names]
-           + [f"{median(results, n, s, 1):,.0f}" for n in names] for s in MESSAGES])
+           + [f"{median(results, n, s, 1):,.0f}" for n in names] for s in sizes])
+    pairs = [(n, k) for n in names if not n.endswith("-ours") for k in (0, 1)]
+    ours = names[0].split("-")[0] + "-ours"
+    if ours not in results or not pairs:
+        return
+    print("\nours is better so many times, median of the ratios of each round (lowest-highest)")
+    table(["bytes"] + [f"{n.split('-', 1)[1]}, {'rate' if k else 'latency'}" for n, k in pairs],
+          [[f"{s:,}"] + [told(ratio(results, *((ours, n) if k else (n, ours)), s, k))
+                         for n, k in pairs] for s in sizes])
 
 
 def draw_messages(build, results, names, svg):
@@ -245,9 +263,10 @@ def show_wanted(results):
 
 
 def show(opts, results):
-    on_host = [n for n in results if not n.startswith(("net-", "msg-"))]
+    on_host = [n for n in results if "-" not in n]
     over_net = [n for n in results if n.startswith("net-")]
     messages = [n for n in results if n.startswith("msg-")]
+    net_messages = [n for n in results if n.startswith("netmsg-")]
     if on_host:
         show_times("all-reduce on one host", results, on_host,
                    SIZES["few" if opts.quick else "all"],
@@ -258,8 +277,11 @@ def show(opts, results):
                    SIZES["few"], [("net-ours", "net-stream"), ("net-openmpi", "net-ours"),
                                   ("net-gloo", "net-ours")])
     if messages:
-        show_messages(results, messages)
+        show_messages("messages on one host", results, messages, MESSAGES)
         draw_messages(opts.build, results, messages, opts.svg)
+    if net_messages:
+        show_messages("messages over TCP, between two namespaces", results, net_messages,
+                      NET_MESSAGES)
     show_wanted(results)
 
 

@@ -157,7 +157,6 @@ int coll_disagree(int rank, const struct call *mine, int other, const struct cal
 
 void coll_finish(struct coll *c)
 {
-    net_op_finish(&c->net);
     free(c->scratch);
     free(c->items);
     free(c->starts);

@@ -57,8 +57,7 @@ struct coll {
     size_t chunk; /* elements per step */
 
     /* between hosts */
-    struct net_op net;
-    bool on_net;   /* `net` is under way */
+    bool on_net;   /* the host's operation is under way: hier.h */
     char *scratch; /* owned */
 
     /* by messages */

@@ -55,6 +55,7 @@ struct ddp_group {
     const struct backend *backend; /* of the data; and what it keeps: */
     void *foreign;
     int64_t timeout_ms, spin_ns;
+    int64_t asked_ns;   /* group_hear() asked other hosts then */
     int64_t looked_ms;  /* group_poll() looked whether the others still live, */
     uint64_t looked_at; /* when so many things had moved */
     size_t arena_bytes;

@@ -42,15 +42,15 @@ static unsigned chunk_count(const struct coll *c)
 }
 
 /* My place in a team of one rank per host is my host. */
-static void start_reduce(const struct hier *h, struct coll *c, char *data, size_t count)
+static void start_reduce(struct hier *h, struct coll *c, char *data, size_t count)
 {
     int n = h->layout->nhosts;
     if (c->kind == COLL_REDUCE)
-        net_reduce(&c->net, hier_head(h, c), h->team, n, h->host,
+        net_reduce(&h->op, hier_head(h, c), h->team, n, h->host,
                    h->layout->members[c->root].host, data, count, c->type, c->op);
     else
-        net_all_reduce(&c->net, hier_head(h, c), h->team, n, h->host, data, count,
-                       c->type, c->op);
+        net_all_reduce(&h->op, hier_head(h, c), h->team, n, h->host, data, count, c->type,
+                       c->op);
     c->on_net = true;
 }
 
@@ -61,19 +61,19 @@ static void choose_speakers(const struct hier *h, const struct coll *c)
     h->speakers[h->layout->members[c->root].host] = c->root;
 }
 
-static void start_broadcast(const struct hier *h, struct coll *c, struct range r)
+static void start_broadcast(struct hier *h, struct coll *c, struct range r)
 {
     size_t size = type_size(c->type);
-    net_broadcast(&c->net, hier_head(h, c), h->speakers, h->layout->nhosts, h->host,
+    net_broadcast(&h->op, hier_head(h, c), h->speakers, h->layout->nhosts, h->host,
                   h->layout->members[c->root].host, (char *)c->recv + r.at * size,
                   r.n * size);
     c->on_net = true;
 }
 
-static void start_barrier(const struct hier *h, struct coll *c)
+static void start_barrier(struct hier *h, struct coll *c)
 {
-    net_all_reduce(&c->net, hier_head(h, c), h->speakers, h->layout->nhosts, h->host,
-                   NULL, 0, DDP_U8, DDP_SUM);
+    net_all_reduce(&h->op, hier_head(h, c), h->speakers, h->layout->nhosts, h->host, NULL,
+                   0, DDP_U8, DDP_SUM);
     c->on_net = true;
 }
 
@@ -85,7 +85,7 @@ static bool in_blocks(const struct coll *c)
 /* ---- alone on this host ---- */
 
 /* A whole reduce at once, in the root's buffer or in room of our own. */
-static void start_alone_reduce(const struct hier *h, struct coll *c)
+static void start_alone_reduce(struct hier *h, struct coll *c)
 {
     size_t size = type_size(c->type);
     struct range r = coll_chunk(c, c->t);
@@ -118,9 +118,9 @@ static void alone_end(struct hier *h, struct coll *c)
 
 static int net_part(struct hier *h, struct coll *c, int *culprit, struct ddp_err *err)
 {
-    int rc = net_op_advance(h->net, &c->net, culprit, err);
+    int rc = net_op_advance(h->net, &h->op, culprit, err);
     if (rc == ADVANCE_DONE) {
-        net_op_finish(&c->net);
+        net_op_finish(&h->op);
         c->on_net = false;
     }
     return rc;
@@ -157,7 +157,7 @@ static void copy_slices_out(const struct hier *h, struct coll *c, unsigned chunk
 }
 
 /* My slice of a chunk over the ranks of this host, to where it goes on from. */
-static void reduce_slice(const struct hier *h, struct coll *c, unsigned chunk, bool whole)
+static void reduce_slice(struct hier *h, struct coll *c, unsigned chunk, bool whole)
 {
     struct shm *s = h->shm;
     size_t size = type_size(c->type);
@@ -390,6 +390,7 @@ void hier_destroy(struct hier *h)
 {
     if (!h)
         return;
+    net_op_finish(&h->op);
     free(h->team);
     free(h->speakers);
     free(h);

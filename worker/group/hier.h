@@ -18,10 +18,11 @@ struct hier {
     struct shm *shm; /* NULL: alone on this host */
     int host, local; /* mine */
     int nchannels;
-    int most_local; /* ranks on the host that has most */
-    bool flat;      /* one rank on every host */
-    int *team;      /* owned: my likes on every host; NULL when I am no channel */
-    int *speakers;  /* owned: one rank of every host, for broadcasts and barriers */
+    int most_local;   /* ranks on the host that has most */
+    bool flat;        /* one rank on every host */
+    int *team;        /* owned: my likes on every host; NULL when I am no channel */
+    int *speakers;    /* owned: one rank of every host, for broadcasts and barriers */
+    struct net_op op; /* of the collective that is under way, between hosts */
 };
 
 struct hier *hier_create(const struct layout *layout, struct net *net, struct shm *shm);

@@ -117,11 +117,11 @@ static struct net_pieces pieces_from(const struct hier *h, const struct coll *c,
     return p;
 }
 
-static void start_ring(const struct hier *h, struct coll *c, unsigned k)
+static void start_ring(struct hier *h, struct coll *c, unsigned k)
 {
     bool reduces = c->kind == COLL_REDUCE_SCATTER;
     int n = h->layout->nhosts, first = reduces ? (h->host + n - 1) % n : h->host;
-    net_ring(&c->net, hier_head(h, c), h->team, n, h->host, pieces_from(h, c, first, k),
+    net_ring(&h->op, hier_head(h, c), h->team, n, h->host, pieces_from(h, c, first, k),
              reduces, c->type, c->op);
     c->on_net = true;
 }

@@ -198,39 +198,47 @@ static int recv_near(struct ddp_group *g, struct mailbox *b, struct ddp_err *err
     return 1;
 }
 
-static void keep_spare(struct ddp_group *g, struct ahead *a)
+/* As much as has come; into memory that one mailbox after the other uses. */
+static ssize_t read_ahead(struct ddp_group *g, struct mailbox *b, struct ddp_err *err)
 {
-    if (g->spare)
-        free(a);
-    else
-        g->spare = a;
+    struct ahead *a = g->spare ? g->spare : xcalloc(1, sizeof *a);
+    struct iovec io = {a->data, sizeof a->data};
+    ssize_t n = net_recv(g->net, b->rank, NET_MESSAGE, &io, 1, err);
+    a->at = 0;
+    a->end = n > 0 ? (size_t)n : 0;
+    b->ahead = n > 0 ? a : NULL;
+    g->spare = n > 0 ? NULL : a;
+    return n;
 }
 
-/* From a connection: what was read ahead, or else what has come, and then what is behind
- * it is read ahead. So short messages take one call each, or less. */
+static void all_read(struct ddp_group *g, struct mailbox *b)
+{
+    if (g->spare)
+        free(b->ahead);
+    else
+        g->spare = b->ahead;
+    b->ahead = NULL;
+}
+
+/* From a connection. What is long goes where it belongs; for what is short, all that has
+ * come is read at once, so that a message takes one call, or less. */
 static ssize_t stream_recv(struct ddp_group *g, struct mailbox *b, void *data,
                            size_t size, struct ddp_err *err)
 {
-    ssize_t n;
-    struct ahead *a = b->ahead;
-    if (a) {
-        n = (ssize_t)(a->end - a->at < size ? a->end - a->at : size);
-        memcpy(data, a->data + a->at, (size_t)n);
-        a->at += (size_t)n;
-    } else {
-        a = g->spare ? g->spare : xcalloc(1, sizeof *a);
-        g->spare = NULL;
-        struct iovec io[2] = {{data, size}, {a->data, sizeof a->data}};
-        n = net_recv(g->net, b->rank, NET_MESSAGE, io, 2, err);
-        bool more = n > (ssize_t)size;
-        a->at = 0;
-        a->end = more ? (size_t)n - size : 0;
-        n = more ? (ssize_t)size : n;
+    if (!b->ahead && size >= sizeof b->ahead->data) {
+        struct iovec io = {data, size};
+        return net_recv(g->net, b->rank, NET_MESSAGE, &io, 1, err);
     }
-    b->ahead = a->at < a->end ? a : NULL;
-    if (!b->ahead)
-        keep_spare(g, a);
-    return n;
+    ssize_t rc = b->ahead ? 1 : read_ahead(g, b, err);
+    if (rc <= 0)
+        return rc;
+    struct ahead *a = b->ahead;
+    size_t n = a->end - a->at < size ? a->end - a->at : size;
+    memcpy(data, a->data + a->at, n);
+    a->at += n;
+    if (a->at == a->end)
+        all_read(g, b);
+    return (ssize_t)n;
 }
 
 static int has_left(const struct ddp_group *g, const struct mailbox *b,

@@ -239,7 +239,8 @@ ssize_t net_recv(struct net *n, int rank, enum net_channel ch, const struct iove
     struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)io,
                          .msg_iovlen = (size_t)nio};
     while (fd >= 0) {
-        ssize_t k = recvmsg(fd, &msg, MSG_DONTWAIT);
+        ssize_t k = nio == 1 ? recv(fd, io->iov_base, io->iov_len, MSG_DONTWAIT)
+                             : recvmsg(fd, &msg, MSG_DONTWAIT);
         n->moves += k > 0;
         if (k > 0)
             return k;

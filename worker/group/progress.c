@@ -27,7 +27,8 @@ enum {
     SILENT_MS = 150, /* without anything coming, before others are told what we call */
     BOTH_MS = 1,     /* between looks at the one while sleeping on the other */
     GLANCE_MS = 5,   /* between looks for that cause */
-    KIN_US = 50      /* between turns of several groups */
+    KIN_US = 50,     /* between turns of several groups */
+    MOMENT_NS = 50000
 };
 
 static inline void cpu_relax(void)
@@ -416,14 +417,28 @@ int group_failed(struct ddp_group *g, struct ddp_err *err)
     return group_break(g, -1, err);
 }
 
+/* Has it been asked a moment ago whether other hosts have something to tell? That takes a
+ * call of the system, and what comes a moment later could as well have come after it. */
+static bool asked_just_now(struct ddp_group *g)
+{
+    if (!g->net || (g->shm && atomic_load(&g->shm->head->failed)))
+        return false; /* a look at our memory costs nothing */
+    int64_t now = now_ns();
+    bool lately = now - g->asked_ns < MOMENT_NS;
+    g->asked_ns = lately ? g->asked_ns : now;
+    return lately;
+}
+
 int group_hear(struct ddp_group *g, struct ddp_err *err)
 {
     int culprit;
     struct ddp_err why;
-    if (!g->broken && group_told(g, &culprit, &why))
-        group_pass_on(g, culprit, &why);
-    else if (!g->broken && contradicted(g, &why))
-        disagree(g, &why);
+    if (!g->broken && !asked_just_now(g)) {
+        if (group_told(g, &culprit, &why))
+            group_pass_on(g, culprit, &why);
+        else if (contradicted(g, &why))
+            disagree(g, &why);
+    }
     if (g->broken && err)
         *err = g->why;
     return g->broken ? -1 : 0;

@@ -28,7 +28,8 @@ enum {
     RING_SLOTS = 256,
     RING_ROOM = 65536,
     RING_PIECE = RING_ROOM / 8, /* bytes of a piece, at most */
-    RING_KEPT = 4               /* a quarter is read before it is given back */
+    RING_FETCHED = 4,
+    RING_KEPT = 4 /* a quarter is read before it is given back */
 };
 
 struct ring_slot {
@@ -112,12 +113,17 @@ static inline void ring_write(struct ring_out *o, uint32_t tag, uint32_t what,
     o->room_at = ring_behind(place, size);
 }
 
-/* The next piece, once it is there; else NULL. */
+/* The next piece, once it is there; else NULL. Its first lines of room are fetched while
+ * waiting, so that they come together with the slot and not after it. */
 static inline const struct ring_slot *ring_peek(const struct ring_in *i)
 {
     const struct ring_slot *slot = &i->ring->slots[i->at % RING_SLOTS];
     uint32_t number = atomic_load_explicit(&slot->number, memory_order_acquire);
-    return number == (uint32_t)(i->at + 1) ? slot : NULL;
+    if (number == (uint32_t)(i->at + 1))
+        return slot;
+    for (unsigned k = 0; k < RING_FETCHED; k++)
+        __builtin_prefetch(i->ring->room + (i->room_at + k * RING_LINE) % RING_ROOM);
+    return NULL;
 }
 
 /* Take the piece that has been peeked at. True when room was given back, which the

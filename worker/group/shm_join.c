@@ -132,8 +132,9 @@ static int move_in(struct shm *s, struct ddp_err *err)
 }
 
 /* Spinning pays while everybody has a CPU to itself; otherwise it keeps the one that is
- * waited for from running. */
-static void choose_spin(struct shm *s)
+ * waited for from running. Then all sleep often, which is dear where the kernel makes
+ * barriers: who wakes others makes one. */
+static void choose_waiting(struct shm *s)
 {
     int ncpus = 0;
     for (size_t byte = 0; byte < sizeof s->rank->cpus; byte++) {
@@ -143,6 +144,9 @@ static void choose_spin(struct shm *s)
         ncpus += __builtin_popcount(all);
     }
     s->spin_ns = ncpus >= s->n ? 50000 : 1000;
+    s->barriers = ncpus >= s->n;
+    for (int i = 0; i < s->n; i++)
+        s->barriers = s->barriers && !s->rank[i].unheard;
 }
 
 static int wait_readable(int fd, int64_t deadline_ms)
@@ -414,9 +418,6 @@ struct shm *shm_join(const struct layout *l, const struct meet_doors *doors,
         shm_leave(s);
         return NULL;
     }
-    choose_spin(s);
-    s->barriers = true;
-    for (int i = 0; i < s->n; i++)
-        s->barriers = s->barriers && !s->rank[i].unheard;
+    choose_waiting(s);
     return s;
 }

@@ -1,7 +1,7 @@
 /* launcher/main.c - ddprun: the life of a launch, as a list */
 #include "common/err.h"
 #include "common/log.h"
-#include "launcher/alloc/alloc.h"
+#include "launcher/alloc/source.h"
 #include "launcher/cli.h"
 #include "launcher/contract.h"
 #include "launcher/dryrun.h"

@@ -1,7 +1,7 @@
 /* launcher/alloc/alloc.h - where the job may run: nodes, slots, GPUs
  *
- * An allocation is a value: built once by one source, checked, then const. The order of
- * the nodes is the order in which ranks are placed.
+ * An allocation is a value: built once by one source (source.h), checked, then const. The
+ * order of the nodes is the order in which ranks are placed.
  */
 #ifndef LAUNCHER_ALLOC_ALLOC_H
 #define LAUNCHER_ALLOC_ALLOC_H
@@ -40,32 +40,6 @@ struct alloc {
     bool scheduler_owned;   /* we may choose from it, but not leave it */
 };
 
-/* One way of finding out. Rows of the table in alloc.c; adding a scheduler is one file
- * and one row. */
-struct alloc_source {
-    const char *name;
-    /* Do the options or the environment speak of this source? Cheap. */
-    bool (*detect)(const struct opts *opts);
-    /* Append nodes. Malformed input: one line with file, line, column, the text and a
-     * caret below it. */
-    int (*read)(const struct opts *opts, struct alloc *alloc, struct ddp_err *err);
-    /* A scheduler's: the variable with the job's number, and the one (NULL: none) with
-     * the name of the node on which its job runs. */
-    const char *job_var, *node_var;
-    /* What its jobs run is started on one of their own nodes: elsewhere its variables
-     * have come along from somewhere. */
-    bool at_home;
-    const char *slots_hint; /* what says how many ranks belong on a node; NULL: host:N */
-};
-
-extern const struct alloc_source alloc_hostfile, alloc_hosts_arg, alloc_local;
-extern const struct alloc_source alloc_slurm, alloc_sge, alloc_pbs, alloc_lsf;
-extern const struct alloc_source alloc_flux, alloc_sagemaker;
-
-/* The source named by --alloc, or the first that detects itself, read, merged (the same
- * host twice adds up) and checked. Returns NULL with `err`; nothing has been started
- * then. */
-struct alloc *alloc_read(const struct opts *opts, struct ddp_err *err);
 void alloc_destroy(struct alloc *a);
 void alloc_clear(struct alloc *a); /* what it owns, not itself */
 
@@ -78,5 +52,8 @@ void alloc_resolve(struct alloc *a, size_t node, int ngpus);
 /* For sources: append a node with a copied name; returns it (valid until the next add).
  */
 struct alloc_node *alloc_add(struct alloc *a, const char *name);
+
+/* Leave only the nodes for which keep[i]; the order stays. */
+void alloc_keep(struct alloc *a, const bool *keep);
 
 #endif

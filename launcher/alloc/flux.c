@@ -7,6 +7,7 @@
 #include "common/idset.h"
 #include "common/mem.h"
 #include "launcher/alloc/sched.h"
+#include "launcher/alloc/source.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -13,6 +13,7 @@
 #include "common/mem.h"
 #include "launcher/alloc/hostbook.h"
 #include "launcher/alloc/hosts.h"
+#include "launcher/alloc/source.h"
 
 #include <ctype.h>
 #include <errno.h>

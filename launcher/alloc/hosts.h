@@ -1,4 +1,4 @@
-/* launcher/alloc/hosts.h - what the sources that people write share with alloc.c */
+/* launcher/alloc/hosts.h - what the sources that people write share with source.c */
 #ifndef LAUNCHER_ALLOC_HOSTS_H
 #define LAUNCHER_ALLOC_HOSTS_H
 
@@ -14,8 +14,5 @@ int hostfile_parse(const char *source, const char *text, size_t size, struct all
 
 /* The same for the file at `path`. */
 int hostfile_read(const char *path, struct alloc *alloc, struct ddp_err *err);
-
-/* Leave only the nodes for which keep[i]; the order stays. */
-void alloc_keep(struct alloc *a, const bool *keep);
 
 #endif

@@ -8,6 +8,7 @@
 #include "common/mem.h"
 #include "launcher/alloc/hostbook.h"
 #include "launcher/alloc/hosts.h"
+#include "launcher/alloc/source.h"
 
 #include <stdlib.h>
 #include <string.h>

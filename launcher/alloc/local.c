@@ -1,6 +1,6 @@
 /* launcher/alloc/local.c - nothing was said: this machine */
 #include "common/err.h"
-#include "launcher/alloc/alloc.h"
+#include "launcher/alloc/source.h"
 
 #include <limits.h>
 #include <unistd.h>

@@ -6,6 +6,7 @@
  * do so now.
  */
 #include "launcher/alloc/sched.h"
+#include "launcher/alloc/source.h"
 
 static bool detect(const struct opts *opts)
 {

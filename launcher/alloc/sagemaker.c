@@ -8,6 +8,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "launcher/alloc/sched.h"
+#include "launcher/alloc/source.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -10,6 +10,7 @@
 #include "common/mem.h"
 #include "launcher/alloc/hostbook.h"
 #include "launcher/alloc/sched.h"
+#include "launcher/alloc/source.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -13,6 +13,7 @@
 #include "common/hostlist.h"
 #include "common/mem.h"
 #include "launcher/alloc/sched.h"
+#include "launcher/alloc/source.h"
 
 #include <limits.h>
 #include <stdio.h>

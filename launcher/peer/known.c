@@ -4,7 +4,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/sock.h"
-#include "launcher/alloc/alloc.h"
+#include "launcher/alloc/source.h"
 
 #include <netdb.h>
 #include <netinet/in.h>

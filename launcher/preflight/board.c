@@ -41,14 +41,13 @@ static bool is_fault(const struct entry *e)
 
 static bool is_number(const struct msg_found *f)
 {
-    return f->check < checks_len && checks[f->check].range && !f->problem && !f->key;
+    return f->check < CHECKS && checks[f->check].range && !f->problem && !f->key;
 }
 
 /* For ring and disk alike: less latency, more bandwidth. */
 static bool is_better(const struct msg_found *a, const struct msg_found *b)
 {
-    return a->check == check_number("bandwidth") ? a->number > b->number
-                                                 : a->number < b->number;
+    return a->check == CHECK_BANDWIDTH ? a->number > b->number : a->number < b->number;
 }
 
 void board_add(struct board *b, unsigned node, struct msg_found *f)
@@ -90,7 +89,7 @@ static int64_t median_of(const struct board *b, uint32_t check, size_t *n)
     }
     qsort(numbers, *n, sizeof *numbers, by_number);
     /* of an even number the better one: two slow hosts of four do not make it normal */
-    size_t at = check == check_number("bandwidth") ? *n / 2 : (*n - 1) / 2;
+    size_t at = check == CHECK_BANDWIDTH ? *n / 2 : (*n - 1) / 2;
     int64_t median = *n ? numbers[at] : 0;
     free(numbers);
     return median;
@@ -240,17 +239,17 @@ static void judge_keys(struct board *b, uint32_t check)
 
 void board_judge(struct board *b)
 {
-    for (uint32_t c = 0; c < checks_len; c++) {
+    for (uint32_t c = 0; c < CHECKS; c++) {
         if (checks[c].unlike)
             judge_keys(b, c);
         if (checks[c].odd)
             judge_numbers(b, c);
     }
     qsort(b->list, b->n, sizeof *b->list, by_item);
-    b->faults = xcalloc(b->nhosts * checks_len, sizeof *b->faults);
+    b->faults = xcalloc(b->nhosts * CHECKS, sizeof *b->faults);
     for (size_t i = 0; i < b->n; i++) {
         const struct entry *e = &b->list[i];
-        b->faults[e->node * checks_len + e->f.check] |= is_fault(e);
+        b->faults[e->node * CHECKS + e->f.check] |= is_fault(e);
     }
 }
 
@@ -258,7 +257,7 @@ void board_judge(struct board *b)
 
 static bool has_fault(const struct board *b, unsigned node, uint32_t check)
 {
-    return b->faults[node * checks_len + check];
+    return b->faults[node * CHECKS + check];
 }
 
 static char *hosts_text(const struct board *b, const bool *in)
@@ -385,7 +384,7 @@ static void rows_of_problems(struct rows *rows, const struct board *b, uint32_t 
 void board_table(const struct board *b, board_line_fn line, void *arg)
 {
     struct rows rows = {.width = 5};
-    for (uint32_t c = 0; c < checks_len; c++) {
+    for (uint32_t c = 0; c < CHECKS; c++) {
         if (checks[c].folds)
             rows_of_counts(&rows, b, c);
         else if (checks[c].range)

@@ -4,7 +4,8 @@
  * when it takes too long, and says what it finds: a value for people, a key that has to
  * be the same on all hosts, a number to be compared with the others', or a problem. What
  * findings mean beside those of other hosts is judged at the launcher (board.h), by the
- * rest of the row. A new check is a function and a row in checks.c.
+ * rest of the row. A new check is a function,
+ * a number and a row in checks.c.
  */
 #ifndef LAUNCHER_PREFLIGHT_CHECK_H
 #define LAUNCHER_PREFLIGHT_CHECK_H
@@ -18,13 +19,35 @@ enum probe_phase {
     PROBE_RING      /* the way to its neighbour */
 };
 
+/* The rows, in the order of the lines. */
+enum check_row {
+    CHECK_REACHED,
+    CHECK_AGENT,
+    CHECK_USER,
+    CHECK_CLOCK,
+    CHECK_CPUS,
+    CHECK_GPUS,
+    CHECK_DIRECTORY,
+    CHECK_PROGRAM,
+    CHECK_LIBRARIES,
+    CHECK_PYTHON,
+    CHECK_TMP,
+    CHECK_SHM,
+    CHECK_LIMITS,
+    CHECK_NAMES,
+    CHECK_PORT,
+    CHECK_LATENCY,
+    CHECK_BANDWIDTH,
+    CHECKS
+};
+
 /* What a look may know. All borrowed. */
 struct ask {
     const struct msg_probe *probe;
     unsigned self;          /* our node's number */
     const struct strv *env; /* that ranks would have here */
     const char *root;       /* in front of /proc and /sys: "" but in tests */
-    const struct check *check;
+    uint32_t check;         /* the row that asks */
     void (*found)(const struct msg_found *f, void *arg);
     void *arg;
 };
@@ -43,13 +66,9 @@ struct check {
     char *(*odd)(int64_t number, int64_t median, size_t nhosts, const char *item);
 };
 
-extern const struct check checks[];
-extern const size_t checks_len;
+extern const struct check checks[CHECKS];
 
-/* The row's number; aborts for a name that is not in the table. */
-uint32_t check_number(const char *name);
-
-/* For looks: say what is found. `item` and `key` may be NULL. */
+/* For looks: say what is found (found.c). `item` and `key` may be NULL. */
 void found_value(const struct ask *ask, const char *item, const char *key,
                  const char *value, ...) __attribute__((format(printf, 4, 5)));
 void found_number(const struct ask *ask, const char *item, int64_t number);

@@ -3,9 +3,7 @@
 
 #include "common/mem.h"
 
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* --- numbers and what stands out ---------------------------------------------------- */
@@ -81,124 +79,78 @@ static char *odd_rate(int64_t rate, int64_t median, size_t nhosts, const char *i
                      (double)rate * 8e-9, item, (double)median * 8e-9);
 }
 
-/* --- the table, in the order of the lines ------------------------------------------- */
+/* --- the table ------------------------------------------------------------------------
+ */
 
-const struct check checks[] = {
-    {.name = "reached", .phase = PROBE_LAUNCHER, .range = range_s},
-    {.name = "agent", .phase = PROBE_LAUNCHER},
-    {.name = "user",
-     .phase = PROBE_NODE,
-     .look = look_user,
-     .unlike = "files of one will not be readable for the other"},
-    {.name = "clock",
-     .phase = PROBE_NODE,
-     .look = look_clock,
-     .range = range_clock,
-     .odd = odd_clock},
-    {.name = "cpus",
-     .phase = PROBE_NODE,
-     .look = look_cpus,
-     .unlike = "the slowest host sets the pace",
-     .unlike_is_remark = true},
-    {.name = "gpus",
-     .phase = PROBE_NODE,
-     .look = look_gpus,
-     .unlike = "one GPU or driver less shows only in the middle of a run; leave such "
-               "hosts out with -H ^HOST"},
-    {.name = "directory",
-     .phase = PROBE_NODE,
-     .look = look_wdir,
-     .unlike = "they do not share it: what one writes the others do not see",
-     .unlike_is_remark = true},
-    {.name = "program",
-     .phase = PROBE_NODE,
-     .look = look_program,
-     .unlike = "copy it again, or put it where all hosts see the same"},
-    {.name = "libraries",
-     .phase = PROBE_NODE,
-     .look = look_libraries,
-     .folds = true,
-     .unlike = "load the same modules, or give LD_LIBRARY_PATH with -x"},
-    {.name = "python",
-     .phase = PROBE_NODE,
-     .look = look_python,
-     .unlike = "activate the same environment everywhere"},
-    {.name = "/tmp", .phase = PROBE_NODE, .look = look_tmp, .range = range_space},
-    {.name = "/dev/shm", .phase = PROBE_NODE, .look = look_shm, .range = range_space},
-    {.name = "limits",
-     .phase = PROBE_NODE,
-     .look = look_limits,
-     .unlike = "see /etc/security/limits.conf there",
-     .unlike_is_remark = true},
-    {.name = "names",
-     .phase = PROBE_NODE,
-     .look = look_names,
-     .folds = true,
-     .unlike = "make /etc/hosts or DNS agree"},
-    {.name = "port", .phase = PROBE_NODE, .look = look_port},
-    {.name = "latency",
-     .phase = PROBE_RING,
-     .look = look_ring,
-     .range = range_ms,
-     .odd = odd_latency},
-    {.name = "bandwidth", .phase = PROBE_RING, .range = range_rate, .odd = odd_rate},
+const struct check checks[CHECKS] = {
+    [CHECK_REACHED] = {.name = "reached", .phase = PROBE_LAUNCHER, .range = range_s},
+    [CHECK_AGENT] = {.name = "agent", .phase = PROBE_LAUNCHER},
+    [CHECK_USER] = {.name = "user",
+                    .phase = PROBE_NODE,
+                    .look = look_user,
+                    .unlike = "files of one will not be readable for the other"},
+    [CHECK_CLOCK] = {.name = "clock",
+                     .phase = PROBE_NODE,
+                     .look = look_clock,
+                     .range = range_clock,
+                     .odd = odd_clock},
+    [CHECK_CPUS] = {.name = "cpus",
+                    .phase = PROBE_NODE,
+                    .look = look_cpus,
+                    .unlike = "the slowest host sets the pace",
+                    .unlike_is_remark = true},
+    [CHECK_GPUS] =
+        {.name = "gpus",
+         .phase = PROBE_NODE,
+         .look = look_gpus,
+         .unlike = "one GPU or driver less shows only in the middle of a run; leave such "
+                   "hosts out with -H ^HOST"},
+    [CHECK_DIRECTORY] =
+        {.name = "directory",
+         .phase = PROBE_NODE,
+         .look = look_wdir,
+         .unlike = "they do not share it: what one writes the others do not see",
+         .unlike_is_remark = true},
+    [CHECK_PROGRAM] = {.name = "program",
+                       .phase = PROBE_NODE,
+                       .look = look_program,
+                       .unlike = "copy it again, or put it where all hosts see the same"},
+    [CHECK_LIBRARIES] = {.name = "libraries",
+                         .phase = PROBE_NODE,
+                         .look = look_libraries,
+                         .folds = true,
+                         .unlike =
+                             "load the same modules, or give LD_LIBRARY_PATH with -x"},
+    [CHECK_PYTHON] = {.name = "python",
+                      .phase = PROBE_NODE,
+                      .look = look_python,
+                      .unlike = "activate the same environment everywhere"},
+    [CHECK_TMP] = {.name = "/tmp",
+                   .phase = PROBE_NODE,
+                   .look = look_tmp,
+                   .range = range_space},
+    [CHECK_SHM] = {.name = "/dev/shm",
+                   .phase = PROBE_NODE,
+                   .look = look_shm,
+                   .range = range_space},
+    [CHECK_LIMITS] = {.name = "limits",
+                      .phase = PROBE_NODE,
+                      .look = look_limits,
+                      .unlike = "see /etc/security/limits.conf there",
+                      .unlike_is_remark = true},
+    [CHECK_NAMES] = {.name = "names",
+                     .phase = PROBE_NODE,
+                     .look = look_names,
+                     .folds = true,
+                     .unlike = "make /etc/hosts or DNS agree"},
+    [CHECK_PORT] = {.name = "port", .phase = PROBE_NODE, .look = look_port},
+    [CHECK_LATENCY] = {.name = "latency",
+                       .phase = PROBE_RING,
+                       .look = look_ring,
+                       .range = range_ms,
+                       .odd = odd_latency},
+    [CHECK_BANDWIDTH] = {.name = "bandwidth",
+                         .phase = PROBE_RING,
+                         .range = range_rate,
+                         .odd = odd_rate},
 };
-
-const size_t checks_len = ARRAY_LEN(checks);
-
-uint32_t check_number(const char *name)
-{
-    for (size_t i = 0; i < checks_len; i++) {
-        if (strcmp(checks[i].name, name) == 0)
-            return (uint32_t)i;
-    }
-    abort();
-}
-
-/* --- saying ------------------------------------------------------------------------- */
-
-static void say(const struct ask *ask, struct msg_found f)
-{
-    f.check = (uint32_t)(ask->check - checks);
-    ask->found(&f, ask->arg);
-    msg_found_finish(&f);
-}
-
-void found_value(const struct ask *ask, const char *item, const char *key,
-                 const char *value, ...)
-{
-    va_list ap;
-    struct msg_found f = {.item = xstrdup(item), .key = xstrdup(key)};
-    va_start(ap, value);
-    if (vasprintf(&f.value, value, ap) < 0)
-        abort();
-    va_end(ap);
-    say(ask, f);
-}
-
-void found_number(const struct ask *ask, const char *item, int64_t number)
-{
-    say(ask, (struct msg_found){.item = xstrdup(item), .number = number});
-}
-
-void found_problem(const struct ask *ask, const char *problem, ...)
-{
-    va_list ap;
-    struct msg_found f = {0};
-    va_start(ap, problem);
-    if (vasprintf(&f.problem, problem, ap) < 0)
-        abort();
-    va_end(ap);
-    say(ask, f);
-}
-
-void found_remark(const struct ask *ask, const char *remark, ...)
-{
-    va_list ap;
-    struct msg_found f = {.remark = true};
-    va_start(ap, remark);
-    if (vasprintf(&f.problem, remark, ap) < 0)
-        abort();
-    va_end(ap);
-    say(ask, f);
-}

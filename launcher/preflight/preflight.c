@@ -45,9 +45,10 @@ static void preflight_next(struct preflight *p);
 
 /* --- findings ----------------------------------------------------------------------- */
 
-static void add(struct preflight *p, unsigned node, const char *check, struct msg_found f)
+static void add(struct preflight *p, unsigned node, enum check_row check,
+                struct msg_found f)
 {
-    f.check = check_number(check);
+    f.check = check;
     board_add(p->board, node, &f);
 }
 
@@ -98,16 +99,16 @@ int preflight_hear(struct preflight *p, unsigned node, const struct frame *f,
         preflight_next(p);
         return 0;
     }
-    if (m.check >= checks_len) {
+    if (m.check >= CHECKS) {
         msg_found_finish(&m);
         return err_set(err, "a finding of an unknown check");
     }
-    if (m.key && m.check == check_number("latency")) {
+    if (m.key && m.check == CHECK_LATENCY) {
         note_port(p, node, m.key);
         msg_found_finish(&m);
         return 0;
     }
-    if (m.check == check_number("clock") && !m.problem)
+    if (m.check == CHECK_CLOCK && !m.problem)
         m.number = clock_ahead(&p->job->nodes[node], m.number);
     board_add(p->board, node, &m);
     return 0;
@@ -144,14 +145,13 @@ static void ask_nodes(struct preflight *p)
 static void ask_ring(struct preflight *p, bool only_odd)
 {
     unsigned n = (unsigned)p->job->alloc->nnodes;
-    uint32_t latency = check_number("latency"), rate = check_number("bandwidth");
     strv_finish(&p->ask.argv);
     strv_finish(&p->ask.env);
     p->ask.phase = PROBE_RING;
     for (unsigned i = 0; i < n; i++) {
         if (!is_there(p, i) || p->nodes[i].late ||
-            (only_odd && !board_is_odd(p->board, i, latency) &&
-             !board_is_odd(p->board, i, rate)))
+            (only_odd && !board_is_odd(p->board, i, CHECK_LATENCY) &&
+             !board_is_odd(p->board, i, CHECK_BANDWIDTH)))
             continue;
         unsigned next = (i + 1) % n;
         while (next != i && (!is_there(p, next) || !p->nodes[next].addr))
@@ -239,7 +239,7 @@ static void on_late(evutil_socket_t fd, short what, void *arg)
         if (!pn->asked || pn->answered || !is_there(p, i))
             continue;
         pn->answered = pn->late = true;
-        add(p, i, "agent",
+        add(p, i, CHECK_AGENT,
             (struct msg_found){.problem = xasprintf("has not answered all questions in "
                                                     "%d s; is it overloaded?",
                                                     ROUND_MS / 1000)});
@@ -253,18 +253,20 @@ void preflight_joined(struct preflight *p, unsigned node)
 {
     const struct job_node *n = &p->job->nodes[node];
     if (n->via != p->job->local)
-        add(p, node, "reached", (struct msg_found){.number = now_ns() - p->created_ns});
+        add(p, node, CHECK_REACHED,
+            (struct msg_found){.number = now_ns() - p->created_ns});
     struct msg_found f = {.value = xasprintf("version %s", n->hello.version)};
     if (strcmp(n->hello.version, DDPRUN_VERSION) != 0)
         f.problem = xasprintf("is of version %s, and ddprun here of %s; install one "
                               "version everywhere",
                               n->hello.version, DDPRUN_VERSION);
-    add(p, node, "agent", f);
+    add(p, node, CHECK_AGENT, f);
 }
 
 void preflight_lost(struct preflight *p, unsigned node, const char *why)
 {
-    add(p, node, "agent", (struct msg_found){.problem = xasprintf("is lost: %s", why)});
+    add(p, node, CHECK_AGENT,
+        (struct msg_found){.problem = xasprintf("is lost: %s", why)});
     preflight_next(p);
 }
 
@@ -295,7 +297,7 @@ void preflight_begin(struct preflight *p)
     job_move(j, JOB_PREPARING, "every agent has joined, or will not");
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         if (j->nodes[i].trouble)
-            add(p, i, "reached",
+            add(p, i, CHECK_REACHED,
                 (struct msg_found){
                     .problem = xstrdup(without_name(j->nodes[i].trouble, p->names[i]))});
     }

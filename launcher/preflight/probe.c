@@ -104,11 +104,11 @@ static _Noreturn void look_from(struct probe *p, size_t first, int fd)
                       .root = "",
                       .found = write_found,
                       .arg = &fd};
-    for (size_t i = first; i < checks_len; i++) {
+    for (size_t i = first; i < CHECKS; i++) {
         if (checks[i].phase != p->m.phase || !checks[i].look)
             continue;
         write_begin(fd, (uint32_t)i);
-        ask.check = &checks[i];
+        ask.check = (uint32_t)i;
         checks[i].look(&ask);
     }
     write_begin(fd, FOUND_END);
@@ -155,7 +155,7 @@ static void probe_looked(struct probe *p, char *why)
     probe_let_go(p);
     if (!whole)
         tell(p, (struct msg_found){.check = (uint32_t)p->current, .problem = why});
-    if (!whole && next < checks_len)
+    if (!whole && next < CHECKS)
         probe_look_from(p, next);
     else
         tell(p, (struct msg_found){.check = FOUND_END});
@@ -167,7 +167,7 @@ static void hear_record(struct probe *p, const unsigned char *body, size_t n)
     if (n == sizeof number) {
         memcpy(&number, body, sizeof number);
         p->whole = number == FOUND_END;
-        if (!p->whole && number < checks_len)
+        if (!p->whole && number < CHECKS)
             p->current = number;
         event_add(p->late, &(struct timeval){LOOK_S, 0});
         return;
@@ -261,7 +261,6 @@ static void probe_serve(struct probe *p)
 {
     struct ddp_err err;
     int port, fd = ring_listen(&port, &err);
-    uint32_t ring = check_number("latency");
     pid_t agent = getpid(), pid = fd < 0 ? -1 : fork();
     if (pid == 0) {
         settle(agent);
@@ -272,7 +271,7 @@ static void probe_serve(struct probe *p)
     if (fd >= 0)
         close(fd);
     if (pid < 0) {
-        tell(p, (struct msg_found){.check = ring, .problem = xstrdup(err.text)});
+        tell(p, (struct msg_found){.check = CHECK_LATENCY, .problem = xstrdup(err.text)});
         return;
     }
     p->server = pid;
@@ -280,7 +279,8 @@ static void probe_serve(struct probe *p)
     char addr[INET6_ADDRSTRLEN] = "";
     if (p->m.interface)
         sock_interface_addr(p->m.interface, addr, sizeof addr, NULL);
-    tell(p, (struct msg_found){.check = ring, .key = xasprintf("%d %s", port, addr)});
+    tell(p, (struct msg_found){.check = CHECK_LATENCY,
+                               .key = xasprintf("%d %s", port, addr)});
 }
 
 struct probe *probe_create(struct loop *loop, struct reap *reap, unsigned self,

@@ -178,7 +178,7 @@ void look_ring(const struct ask *ask)
     } else {
         found_number(ask, m->peer, ns);
         struct ask other = *ask;
-        other.check = &checks[check_number("bandwidth")];
+        other.check = CHECK_BANDWIDTH;
         found_number(&other, m->peer, rate);
     }
     close(fd);

@@ -8,6 +8,8 @@
  */
 #include "launcher/spawn/transport.h"
 
+#include "launcher/spawn/diagnose.h"
+
 #include <stdlib.h>
 
 static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t n,

@@ -26,8 +26,8 @@ struct carrier_spec {
 
 struct carrier_events {
     void (*said)(const char *line, void *arg);
-    /* The agent wants its link over `fd`, which is the callee's to own; it is the lifeline,
-     * too. May be NULL unless it talks. */
+    /* The agent wants its link over `fd`, which is the callee's to own; it is the
+     * lifeline, too. May be NULL unless it talks. */
     void (*linked)(int fd, void *arg);
     /* It has ended, and every line it said has been told. The callee may destroy it. */
     void (*ended)(int status, void *arg);

@@ -13,6 +13,7 @@
 #include "launcher/spawn/transport.h"
 
 #include "common/mem.h"
+#include "launcher/spawn/diagnose.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -22,6 +22,7 @@
 #include "common/hostlist.h"
 #include "common/mem.h"
 #include "launcher/envfwd.h"
+#include "launcher/spawn/diagnose.h"
 #include "launcher/spawn/transport.h"
 
 #include <stdio.h>

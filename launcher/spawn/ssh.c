@@ -7,6 +7,7 @@
 
 #include "common/helper.h"
 #include "common/mem.h"
+#include "launcher/spawn/diagnose.h"
 #include "launcher/spawn/program.h"
 
 #include <stdint.h>

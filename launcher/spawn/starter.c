@@ -7,6 +7,7 @@
  */
 #define LOG_SUBSYS "start"
 #include "launcher/spawn/starter.h"
+#include "launcher/spawn/diagnose.h"
 
 #include "common/duration.h"
 #include "common/err.h"

@@ -10,6 +10,7 @@
  */
 #include "launcher/spawn/transport.h"
 
+#include "launcher/spawn/diagnose.h"
 #include "launcher/spawn/program.h"
 
 #include <stdio.h>

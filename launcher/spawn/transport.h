@@ -14,11 +14,7 @@
 
 #include <stdbool.h>
 
-/* What a failed start means. */
-struct diagnosis {
-    char text[512]; /* "node03: cannot resolve the name; look at ..." */
-    bool again;     /* it may work when tried again */
-};
+struct diagnosis;
 
 /* What a line on the stderr of a process that starts several hosts says about them. */
 struct blame {
@@ -68,14 +64,5 @@ char *transport_program(const struct transport *t, const char *ssh, struct ddp_e
 
 /* In an agent that srun has started: forget what was set for that srun only. */
 void srun_unset_settings(void);
-
-/* For transports: the last line of `said` that is not blank, without the agent's name in
- * front of it; and what an exit code of the agent's own kind (126, 127) means. False: it
- * is none. */
-void said_last_line(const char *said, const char *host, char *out, size_t size);
-bool diagnose_no_agent(const char *agent, int code, char *out, size_t size);
-/* What is left to say: by the agent's exit code, the last line, the status. */
-void diagnose_otherwise(const struct host *host, const char *agent, const char *program,
-                        const char *said, int status, struct diagnosis *d);
 
 #endif

@@ -6,7 +6,7 @@
  * range, and when a refusal has no words, was cut short, or has several lines but for
  * those of a file, which is shown with a caret below.
  */
-#include "launcher/alloc/alloc.h"
+#include "launcher/alloc/source.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

@@ -5,6 +5,7 @@
  * has no text or its caret is not below the line it shows.
  */
 #include "launcher/alloc/hosts.h"
+#include "launcher/alloc/source.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

@@ -17,9 +17,18 @@ struct finding {
     const char *problem;
 };
 
+static uint32_t row(const char *name)
+{
+    for (uint32_t i = 0; i < CHECKS; i++) {
+        if (strcmp(checks[i].name, name) == 0)
+            return i;
+    }
+    ck_abort_msg("no check '%s'", name);
+}
+
 static void put(struct board *b, struct finding f)
 {
-    struct msg_found m = {.check = check_number(f.check),
+    struct msg_found m = {.check = row(f.check),
                           .item = xstrdup(f.item),
                           .value = xstrdup(f.value),
                           .key = xstrdup(f.key),
@@ -148,7 +157,7 @@ START_TEST(numbers_that_stand_out)
     for (unsigned i = 0; i < HOSTS; i++)
         put(b, (struct finding){i, odd[_i].check, "peer", .number = odd[_i].numbers[i]});
     for (unsigned i = 0; i < HOSTS; i++) {
-        if (board_is_odd(b, i, check_number(odd[_i].check))) {
+        if (board_is_odd(b, i, row(odd[_i].check))) {
             strcat(bad, names[i]);
             strcat(bad, " ");
         }
@@ -165,7 +174,7 @@ END_TEST
 START_TEST(a_second_measurement_counts_if_it_is_better)
 {
     struct board *b = board_create(names, HOSTS);
-    uint32_t rate = check_number("bandwidth");
+    uint32_t rate = CHECK_BANDWIDTH;
     for (unsigned i = 0; i < HOSTS; i++)
         put(b, (struct finding){i, "bandwidth", "p", .number = i ? 1000000000 : 1000000});
     ck_assert(board_is_odd(b, 0, rate));

@@ -2,6 +2,7 @@
 
 #include "common/mem.h"
 #include "launcher/alloc/hosts.h"
+#include "launcher/alloc/source.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -70,7 +70,7 @@ static char *say(const char *visible)
     struct ask ask = {.probe = &probe,
                       .env = &env,
                       .root = root,
-                      .check = &checks[check_number("gpus")],
+                      .check = CHECK_GPUS,
                       .found = keep,
                       .arg = &text};
     look_gpus(&ask);

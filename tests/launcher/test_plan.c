@@ -1,6 +1,7 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
+#include "launcher/alloc/source.h"
 #include "launcher/place/plan.h"
 
 #include <limits.h>

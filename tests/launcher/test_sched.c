@@ -2,7 +2,7 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
-#include "launcher/alloc/alloc.h"
+#include "launcher/alloc/source.h"
 #include "launcher/alloc/flux.h"
 #include "launcher/alloc/sched.h"
 

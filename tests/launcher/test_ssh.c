@@ -1,6 +1,7 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
+#include "launcher/spawn/diagnose.h"
 #include "launcher/spawn/ssh.h"
 #include "launcher/spawn/tree.h"
 

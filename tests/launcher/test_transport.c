@@ -1,6 +1,7 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
+#include "launcher/spawn/diagnose.h"
 #include "launcher/spawn/summons_file.h"
 #include "launcher/spawn/transport.h"
 

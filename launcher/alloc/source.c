@@ -1,0 +1,210 @@
+/* launcher/alloc/source.c - see source.h */
+#include "launcher/alloc/source.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "common/sock.h"
+#include "launcher/alloc/hosts.h"
+#include "launcher/alloc/hosttext.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+/* In order: what was asked for first, this machine last. Beside a scheduler's allocation,
+ * -H picks among its nodes. */
+static const struct alloc_source *const sources[] = {
+    &alloc_hostfile, &alloc_slurm,     &alloc_sge,       &alloc_pbs,   &alloc_lsf,
+    &alloc_flux,     &alloc_sagemaker, &alloc_hosts_arg, &alloc_local,
+};
+
+/* --- which of the nodes is this machine --------------------------------------------- */
+
+/* 127.0.0.1, ::1 or an address of one of our interfaces. Other addresses of 127/8 count
+ * as hosts of their own: that is how several are played on one machine. */
+static bool is_own_address(const char *name, const struct ifaddrs *all)
+{
+    struct in_addr v4;
+    struct in6_addr v6;
+    bool four = inet_pton(AF_INET, name, &v4) == 1;
+    if (!four && inet_pton(AF_INET6, name, &v6) != 1)
+        return false;
+    for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
+        if (four && i->ifa_addr && i->ifa_addr->sa_family == AF_INET) {
+            struct sockaddr_in sa;
+            memcpy(&sa, i->ifa_addr, sizeof sa);
+            if (sa.sin_addr.s_addr == v4.s_addr)
+                return true;
+        } else if (!four && i->ifa_addr && i->ifa_addr->sa_family == AF_INET6) {
+            struct sockaddr_in6 sa;
+            memcpy(&sa, i->ifa_addr, sizeof sa);
+            if (memcmp(&sa.sin6_addr, &v6, sizeof v6) == 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool is_own_name(const char *name, const char *own)
+{
+    size_t len = strcspn(own, ".");
+    if (strcasecmp(name, "localhost") == 0 || strcasecmp(name, own) == 0)
+        return true;
+    /* one of them is written without a domain */
+    return strncasecmp(name, own, len) == 0 &&
+           (name[len] == '\0' || (name[len] == '.' && own[len] == '\0'));
+}
+
+static void find_local(struct alloc *a)
+{
+    char own[HOST_NAME_MAX + 1] = "";
+    struct ifaddrs *all = NULL;
+    gethostname(own, sizeof own - 1);
+    for (size_t i = 0; i < a->nnodes; i++) {
+        struct alloc_node *node = &a->nodes[i];
+        if (host_is_address(node->name, strlen(node->name))) {
+            if (!all && getifaddrs(&all) < 0)
+                all = NULL;
+            node->local = is_own_address(node->name, all);
+        } else {
+            node->local = node->local || is_own_name(node->name, own);
+        }
+    }
+    if (all)
+        freeifaddrs(all);
+}
+
+/* "localhost", our name and our addresses may stand side by side: one machine, one node,
+ * whose slots add up as those of a host named twice. */
+static void fold_local(struct alloc *a)
+{
+    struct alloc_node *first = NULL;
+    bool *keep = xcalloc(a->nnodes, sizeof *keep);
+    for (size_t i = 0; i < a->nnodes; i++) {
+        struct alloc_node *n = &a->nodes[i];
+        keep[i] = !n->local || !first;
+        if (n->local && first && first->slots_else > 0 && n->slots_else > 0) {
+            first->slots_else +=
+                n->slots_else; /* a scheduler's numbers: GPUs go before */
+        } else if (n->local && first) {
+            int slots = (first->slots ? first->slots : 1) + (n->slots ? n->slots : 1);
+            first->slots = slots < SLOTS_MAX ? slots : SLOTS_MAX;
+            first->slots_by = SLOTS_SAID;
+            free(first->slots_from);
+            first->slots_from = xasprintf("'%s' and '%s' are one machine: %d",
+                                          first->name, n->name, first->slots);
+        } else if (n->local) {
+            first = n;
+        }
+    }
+    if (first)
+        alloc_keep(a, keep);
+    free(keep);
+}
+
+/* --- reading and settling ----------------------------------------------------------- */
+
+static const struct alloc_source *source_named(const struct opts *opts,
+                                               struct ddp_err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
+        if (strcmp(sources[i]->name, opts->alloc) != 0)
+            continue;
+        if (sources[i]->detect(opts))
+            return sources[i];
+        err_set(err, "--alloc %s: nothing of it here; %s", opts->alloc,
+                sources[i]->job_var ? "is this inside one of its jobs?"
+                                    : "that option is not given");
+        return NULL;
+    }
+    err_set(
+        err,
+        "--alloc '%s' is not one of hostfile, slurm, sge, pbs, lsf, flux, sagemaker, hosts, local",
+        opts->alloc);
+    return NULL;
+}
+
+/* The first that has something to say; two schedulers at once contradict each other. */
+static const struct alloc_source *source_found(const struct opts *opts,
+                                               struct ddp_err *err)
+{
+    const struct alloc_source *found = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
+        const struct alloc_source *s = sources[i];
+        if ((found && !(found->job_var && s->job_var)) || !s->detect(opts))
+            continue;
+        if (found) {
+            err_set(err,
+                    "two schedulers at once: %s=%s and %s=%s; --alloc %s or --alloc %s "
+                    "settles it",
+                    found->job_var, getenv(found->job_var), s->job_var,
+                    getenv(s->job_var), found->name, s->name);
+            return NULL;
+        }
+        found = s;
+    }
+    return found; /* the last one always detects itself */
+}
+
+/* A node may go by a name that this machine does not use for itself. */
+static bool find_by_address(struct alloc *a)
+{
+    enum { LOOK_UPS = 16 };
+    char text[INET6_ADDRSTRLEN];
+    for (size_t i = 0; i < a->nnodes && i < LOOK_UPS; i++) {
+        a->nodes[i].local =
+            sock_own_addr(a->nodes[i].name, text, sizeof text) == SOCK_OWN;
+        if (a->nodes[i].local)
+            return true;
+    }
+    return false;
+}
+
+/* The variables of a job that came along to a machine outside of it, by ssh say. */
+static int check_here(const struct alloc_source *s, struct alloc *a, struct ddp_err *err)
+{
+    const char *node = s->node_var ? getenv(s->node_var) : NULL;
+    for (size_t i = 0; i < a->nnodes; i++) {
+        if (a->nodes[i].local)
+            return 0;
+    }
+    if ((!node && !s->at_home) || find_by_address(a))
+        return 0; /* a front end, in front of its allocation */
+    return err_set(
+        err,
+        "%s=%s, but this machine is not one of the job's: variables that came "
+        "along from there? --alloc %s uses them all the same, --alloc local not",
+        node ? s->node_var : s->job_var, node ? node : getenv(s->job_var), s->name);
+}
+
+struct alloc *alloc_read(const struct opts *opts, struct ddp_err *err)
+{
+    const struct alloc_source *source =
+        opts->alloc ? source_named(opts, err) : source_found(opts, err);
+    if (!source)
+        return NULL;
+    struct alloc *a = xcalloc(1, sizeof *a);
+    a->source = source->name;
+    a->slots_hint = source->slots_hint;
+    if (source->read(opts, a, err) < 0)
+        goto fail;
+    if (opts->hosts && source != &alloc_hosts_arg && hosts_arg_filter(opts, a, err) < 0)
+        goto fail;
+    if (a->nnodes == 0) {
+        err_set(err, "no host is left: every one of %s is excluded", a->source);
+        goto fail;
+    }
+    find_local(a);
+    if (!opts->alloc && !opts->hosts && check_here(source, a, err) < 0)
+        goto fail;
+    fold_local(a);
+    return a;
+fail:
+    alloc_destroy(a);
+    return NULL;
+}

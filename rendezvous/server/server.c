@@ -23,63 +23,12 @@ enum {
     KEEPALIVE_COUNT = 4,
 };
 
-void server_notice(struct server *s, const union peer *peer, const char *what,
-                   const char *why)
-{
-    if (!s->notice)
-        return;
-    char name[64];
-    sock_name(&peer->sa, name, sizeof name);
-    char *line = xasprintf("%s: %s: %s", name, what, why);
-    s->notice(line, s->notice_arg);
-    free(line);
-}
-
 static struct timeval timeval_of(int64_t ms)
 {
     return (struct timeval){ms / 1000, ms % 1000 * 1000};
 }
 
-/* -- connections that end --------------------------------------------------------------
- */
-
-static void drain_end(struct server *s, size_t closed)
-{
-    void (*done)(size_t, void *) = s->drained;
-    s->drained = NULL;
-    event_del(&s->drain_timer);
-    done(closed, s->drained_arg);
-}
-
-static void server_reap(void *arg)
-{
-    struct server *s = arg;
-    s->reaping = false;
-    while (s->dead) {
-        struct conn *c = s->dead;
-        s->dead = c->next;
-        free(c);
-    }
-    if (s->drained && s->nconns == 0)
-        drain_end(s, 0);
-}
-
-void server_conn_gone(struct server *s, struct conn *c)
-{
-    *(c->prev ? &c->prev->next : &s->conns) = c->next;
-    if (c->next)
-        c->next->prev = c->prev;
-    s->nconns--;
-    c->next = s->dead;
-    s->dead = c;
-    if (!s->reaping) {
-        s->reaping = true;
-        loop_post(s->loop, server_reap, s);
-    }
-}
-
-/* -- connections that come
- * --------------------------------------------------------------- */
+/* -- connections that come ----------------------------------------------------------- */
 
 static void spare_open(struct server *s)
 {
@@ -152,8 +101,7 @@ static void on_accept(evutil_socket_t listener, short what, void *arg)
     }
 }
 
-/* -- verbs
- * --------------------------------------------------------------------------------- */
+/* -- verbs --------------------------------------------------------------------------- */
 
 int server_port(const struct server *s)
 {
@@ -200,7 +148,7 @@ static void on_drain_timer(evutil_socket_t fd, short what, void *arg)
     struct server *s = arg;
     size_t closed = s->nconns;
     server_close_all(s);
-    drain_end(s, closed);
+    server_drained(s, closed);
 }
 
 void server_drain(struct server *s, int64_t grace_ms,
@@ -213,8 +161,7 @@ void server_drain(struct server *s, int64_t grace_ms,
     event_add(&s->drain_timer, &tv);
 }
 
-/* -- create, destroy
- * ------------------------------------------------------------------------ */
+/* -- create, destroy ----------------------------------------------------------------- */
 
 static enum dialect_rule rule_of(enum server_dialect dialect)
 {

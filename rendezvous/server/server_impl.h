@@ -74,10 +74,13 @@ struct server {
     void *drained_arg;
 };
 
-/* server.c */
+/* gone.c */
 void server_notice(struct server *s, const union peer *peer, const char *what,
                    const char *why);
 void server_conn_gone(struct server *s, struct conn *c); /* moves it to `dead` */
+void server_reap(void *server);                          /* frees those */
+/* Who drains the server hears that it is over, and how many had to be closed. */
+void server_drained(struct server *s, size_t closed);
 
 /* conn.c. conn_start() takes the descriptor. */
 void conn_start(struct server *s, int fd, const union peer *peer, unsigned scope);

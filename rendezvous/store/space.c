@@ -1,8 +1,7 @@
 /* rendezvous/store/space.c - see space.h
  *
- * An entry is there as long as its key has a value, a queue, or somebody who waits for or
- * watches it; space_tidy() is the one place that decides. Most entries are a value alone,
- * so the rest hangs off `more`.
+ * Whatever changes a value goes through space_write(): there waiters and watchers are
+ * told.
  */
 #include "rendezvous/store/space.h"
 
@@ -13,54 +12,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-/* -- entries ------------------------------------------------------------------------ */
-
-static uint64_t key_hash(const struct space *s, struct bytes key)
-{
-    return hash_bytes(s->seed, key.data, key.size);
-}
-
-struct entry *space_find(const struct space *s, struct bytes key)
-{
-    return table_find(&s->table, key_hash(s, key), key);
-}
-
-static struct entry *find_or_add(struct space *s, struct bytes key)
-{
-    uint64_t hash = key_hash(s, key);
-    struct entry *e = table_find(&s->table, hash, key);
-    return e ? e : table_add(&s->table, hash, key);
-}
-
-struct entry *space_entry_more(struct space *s, struct bytes key)
-{
-    struct entry *e = find_or_add(s, key);
-    if (!e || e->more)
-        return e;
-    e->more = calloc(1, sizeof *e->more);
-    if (!e->more) {
-        space_tidy(s, e);
-        return NULL;
-    }
-    return e;
-}
-
-void space_tidy(struct space *s, struct entry *e)
-{
-    struct entry_more *m = e->more;
-    if (m && !m->queue && !m->links && !m->barrier.head && !m->watches) {
-        free(m);
-        e->more = NULL;
-    }
-    if (!e->more && !e->has_value)
-        table_remove(&s->table, e);
-}
-
-bool entry_present(const struct entry *e)
-{
-    return e->has_value || (e->more && e->more->queue);
-}
 
 /* -- values ------------------------------------------------------------------------- */
 
@@ -118,15 +69,6 @@ static int value_append(struct entry *e, struct bytes more)
 }
 
 /* -- writing ------------------------------------------------------------------------ */
-
-int space_charge(struct space *s, size_t less, size_t more, struct ddp_err *err)
-{
-    struct store *st = s->store;
-    if (st->max_bytes && more > less && st->bytes - less + more > st->max_bytes)
-        return err_set(err, "the store is full: it may hold %zu bytes", st->max_bytes);
-    st->bytes = st->bytes - less + more;
-    return 0;
-}
 
 static int no_memory(struct space *s, size_t less, size_t more, struct ddp_err *err)
 {
@@ -191,7 +133,7 @@ static void written(struct space *s, struct entry *e, bool was_present, bool had
 static int space_write(struct space *s, struct bytes key, struct bytes value, bool append,
                        bool barrier_too, struct ddp_err *err)
 {
-    struct entry *e = find_or_add(s, key);
+    struct entry *e = space_entry(s, key);
     if (!e)
         return err_set(err, "no memory for a key");
     bool had = e->has_value, was_present = entry_present(e);
@@ -238,12 +180,6 @@ bool space_get(const struct space *s, struct bytes key, struct view *value)
         return false;
     *value = entry_view(e);
     return true;
-}
-
-bool space_present(const struct space *s, struct bytes key)
-{
-    const struct entry *e = space_find(s, key);
-    return e && entry_present(e);
 }
 
 size_t space_count(const struct space *s)

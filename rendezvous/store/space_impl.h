@@ -1,4 +1,4 @@
-/* rendezvous/store/space_impl.h - what store.c, space.c and waiters.c share */
+/* rendezvous/store/space_impl.h - what store.c, space.c, entry.c and waiters.c share */
 #ifndef RENDEZVOUS_STORE_SPACE_IMPL_H
 #define RENDEZVOUS_STORE_SPACE_IMPL_H
 
@@ -52,14 +52,21 @@ struct store {
  * roughly. */
 enum { OVERHEAD = 96 };
 
-/* space.c */
+/* entry.c */
 /* Takes back `less` and spends `more` of the store's bytes, or refuses. */
 int space_charge(struct space *s, size_t less, size_t more, struct ddp_err *err);
 struct entry *space_find(const struct space *s, struct bytes key);
-/* Found or made, with its `more`. NULL: no memory. */
+/* Found or made; the second with its `more`. NULL: no memory. */
+struct entry *space_entry(struct space *s, struct bytes key);
 struct entry *space_entry_more(struct space *s, struct bytes key);
 void space_tidy(struct space *s, struct entry *e); /* removes an entry that is empty */
-bool entry_present(const struct entry *e);
+
+static inline bool entry_present(const struct entry *e)
+{
+    return e->has_value || (e->more && e->more->queue);
+}
+
+/* space.c */
 void space_empty(struct space *s);  /* every key; waiters must have ended */
 void space_finish(struct space *s); /* frees all, the space too */
 

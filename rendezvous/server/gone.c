@@ -1,0 +1,58 @@
+/* rendezvous/server/gone.c - connections that have ended, and what is said of them
+ *
+ * Callers of a connection that ends may still hold it: it is freed when the loop's turn
+ * is over. A drain that has waited for the last of them is over then, too.
+ */
+#include "rendezvous/server/server_impl.h"
+
+#include "common/mem.h"
+#include "common/sock.h"
+
+#include <stdlib.h>
+
+void server_notice(struct server *s, const union peer *peer, const char *what,
+                   const char *why)
+{
+    if (!s->notice)
+        return;
+    char name[64];
+    sock_name(&peer->sa, name, sizeof name);
+    char *line = xasprintf("%s: %s: %s", name, what, why);
+    s->notice(line, s->notice_arg);
+    free(line);
+}
+
+void server_drained(struct server *s, size_t closed)
+{
+    void (*done)(size_t, void *) = s->drained;
+    s->drained = NULL;
+    event_del(&s->drain_timer);
+    done(closed, s->drained_arg);
+}
+
+void server_reap(void *arg)
+{
+    struct server *s = arg;
+    s->reaping = false;
+    while (s->dead) {
+        struct conn *c = s->dead;
+        s->dead = c->next;
+        free(c);
+    }
+    if (s->drained && s->nconns == 0)
+        server_drained(s, 0);
+}
+
+void server_conn_gone(struct server *s, struct conn *c)
+{
+    *(c->prev ? &c->prev->next : &s->conns) = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    s->nconns--;
+    c->next = s->dead;
+    s->dead = c;
+    if (!s->reaping) {
+        s->reaping = true;
+        loop_post(s->loop, server_reap, s);
+    }
+}

@@ -1,0 +1,67 @@
+/* rendezvous/store/entry.c - the keys of a space: found, made, removed
+ *
+ * An entry is there as long as its key has a value, a queue, or somebody who waits for or
+ * watches it; space_tidy() is the one place that decides. Most entries are a value alone,
+ * so the rest hangs off `more`. What is done with them is space.c's, who waits for them
+ * waiters.c's; both stand on this.
+ */
+#include "common/err.h"
+#include "rendezvous/store/space_impl.h"
+
+#include <stdlib.h>
+
+static uint64_t key_hash(const struct space *s, struct bytes key)
+{
+    return hash_bytes(s->seed, key.data, key.size);
+}
+
+struct entry *space_find(const struct space *s, struct bytes key)
+{
+    return table_find(&s->table, key_hash(s, key), key);
+}
+
+struct entry *space_entry(struct space *s, struct bytes key)
+{
+    uint64_t hash = key_hash(s, key);
+    struct entry *e = table_find(&s->table, hash, key);
+    return e ? e : table_add(&s->table, hash, key);
+}
+
+struct entry *space_entry_more(struct space *s, struct bytes key)
+{
+    struct entry *e = space_entry(s, key);
+    if (!e || e->more)
+        return e;
+    e->more = calloc(1, sizeof *e->more);
+    if (!e->more) {
+        space_tidy(s, e);
+        return NULL;
+    }
+    return e;
+}
+
+void space_tidy(struct space *s, struct entry *e)
+{
+    struct entry_more *m = e->more;
+    if (m && !m->queue && !m->links && !m->barrier.head && !m->watches) {
+        free(m);
+        e->more = NULL;
+    }
+    if (!e->more && !e->has_value)
+        table_remove(&s->table, e);
+}
+
+bool space_present(const struct space *s, struct bytes key)
+{
+    const struct entry *e = space_find(s, key);
+    return e && entry_present(e);
+}
+
+int space_charge(struct space *s, size_t less, size_t more, struct ddp_err *err)
+{
+    struct store *st = s->store;
+    if (st->max_bytes && more > less && st->bytes - less + more > st->max_bytes)
+        return err_set(err, "the store is full: it may hold %zu bytes", st->max_bytes);
+    st->bytes = st->bytes - less + more;
+    return 0;
+}

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct team teams[] = {
     {.size = 2},
@@ -25,10 +26,13 @@ static void fill(unsigned char *p, size_t n, unsigned seed)
         p[i] = (unsigned char)(i * 131 + seed + (i >> 8));
 }
 
-/* Round the ring, each size once; 0 bytes, one, around the room of a stream, long. */
+/* Round the ring, each size once; 0 bytes, one, around what a slot, a piece, a room and
+ * what is read ahead hold, long. */
 static void ring_case(struct ddp_group *g, const void *arg)
 {
-    static const size_t sizes[] = {0, 1, 15, 4096, 65519, 65520, 65536, 65537, 3000001};
+    static const size_t sizes[] = {0,     1,     15,    40,     41,    4096,
+                                   8192,  8193,  20456, 20480,  20481, 65519,
+                                   65520, 65536, 65537, 3000001};
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g), size = ddp_group_size(g);
     int next = (rank + 1) % size, prev = (rank + size - 1) % size;
@@ -201,6 +205,65 @@ START_TEST(a_receive_can_be_called_off)
 }
 END_TEST
 
+/* Groups that live for a few messages: in one of two both speak first at the same time,
+ * in the other one is answered; then both leave at once. */
+static void first_case(struct ddp_group *g, const void *arg)
+{
+    enum { GROUPS = 12 };
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), size = ddp_group_size(g);
+    int next = (rank + 1) % size, prev = (rank + size - 1) % size;
+    for (int i = 0; i < GROUPS; i++) {
+        struct ddp_group *sub = NULL;
+        struct ddp_request *r = NULL;
+        int mine = rank * GROUPS + i, theirs = -1;
+        ok(ddp_group_split(g, 0, rank, &sub, &err));
+        if (i % 2 == 0 || rank == 0)
+            team_check(g, r = ddp_isend(sub, &mine, sizeof mine, next, i, &err), "%s",
+                       err.text);
+        ok(ddp_recv(sub, &theirs, sizeof theirs, prev, i, &err));
+        team_check(g, theirs == prev * GROUPS + i, "%d from %d", theirs, prev);
+        if (r)
+            ok(ddp_wait(r, &err));
+        else
+            ok(ddp_send(sub, &mine, sizeof mine, next, i, &err));
+        ddp_group_destroy(sub);
+    }
+}
+
+START_TEST(anybody_may_speak_first)
+{
+    team_run(&teams[_i], first_case, NULL);
+}
+END_TEST
+
+/* More short messages than there is room for, while the receiver is away; then the
+ * receiver waits until it sleeps. */
+static void full_case(struct ddp_group *g, const void *arg)
+{
+    enum { MANY = 2000, AWAY_US = 3000 };
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), x = -1;
+    for (int turn = 0; turn < 3; turn++) {
+        for (int i = 0; i < MANY && rank < 2; i++) {
+            if (i == 0 && rank == (turn == 1 ? 0 : 1))
+                usleep(AWAY_US);
+            if (rank == 0)
+                ok(ddp_send(g, &i, sizeof i, 1, 5, &err));
+            else
+                ok(ddp_recv(g, &x, sizeof x, 0, 5, &err));
+            team_check(g, rank == 0 || x == i, "%d instead of %d", x, i);
+        }
+    }
+    ok(ddp_barrier(g, &err));
+}
+
+START_TEST(a_stream_may_be_full)
+{
+    team_run(&teams[_i], full_case, NULL);
+}
+END_TEST
+
 static void size_case(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
@@ -231,6 +294,8 @@ Suite *suite(void)
     tcase_add_loop_test(t, each_tag_keeps_its_order, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, messages_may_come_from_anybody, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, a_receive_can_be_called_off, 0, ARRAY_LEN(teams));
+    tcase_add_loop_test(t, anybody_may_speak_first, 0, ARRAY_LEN(teams));
+    tcase_add_loop_test(t, a_stream_may_be_full, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, another_size_is_an_error_of_both, 0, 2);
     suite_add_tcase(s, t);
     return s;

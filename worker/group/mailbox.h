@@ -28,10 +28,12 @@ struct parcel {
     char data[];
 };
 
-/* Bytes of a connection that came with others which were asked for. */
+/* Bytes of a connection that came with others which were asked for: some messages of a
+ * few KiB, or a few hundred short ones. */
+enum { AHEAD = 20480 };
 struct ahead {
     size_t at, end;
-    char data[16384];
+    char data[AHEAD];
 };
 
 struct mailbox {

@@ -202,7 +202,7 @@ static int recv_near(struct ddp_group *g, struct mailbox *b, struct ddp_err *err
 static ssize_t read_ahead(struct ddp_group *g, struct mailbox *b, struct ddp_err *err)
 {
     struct ahead *a = g->spare ? g->spare : xcalloc(1, sizeof *a);
-    struct iovec io = {a->data, sizeof a->data};
+    struct iovec io = {a->data, AHEAD};
     ssize_t n = net_recv(g->net, b->rank, NET_MESSAGE, &io, 1, err);
     a->at = 0;
     a->end = n > 0 ? (size_t)n : 0;
@@ -225,7 +225,7 @@ static void all_read(struct ddp_group *g, struct mailbox *b)
 static ssize_t stream_recv(struct ddp_group *g, struct mailbox *b, void *data,
                            size_t size, struct ddp_err *err)
 {
-    if (!b->ahead && size >= sizeof b->ahead->data) {
+    if (!b->ahead && size >= AHEAD) {
         struct iovec io = {data, size};
         return net_recv(g->net, b->rank, NET_MESSAGE, &io, 1, err);
     }

@@ -1,9 +1,12 @@
 /* worker/group/net.c - see net.h
  *
- * Streams go one way so that two ranks that first speak to each other at the same time do
- * not have to agree on one of two connections. Connecting does not need the other's help:
- * its kernel takes the connection while it computes, and it is accepted the next time it
- * looks for something.
+ * Who has something to say and has heard nothing yet opens a connection. That does not
+ * need the other's help: its kernel takes the connection while it computes, and it is
+ * accepted the next time it looks for something. Who has been spoken to answers by the
+ * same connection, so that acknowledgements travel with the answers, which is a quarter
+ * of the time of a short message. Two that first speak at the same time do not have to
+ * agree on one of two connections: each keeps to its own, and listens to both until it
+ * knows by which the other one speaks.
  */
 #include "worker/group/net_impl.h"
 
@@ -72,6 +75,15 @@ static void hurry_when_near(int fd)
         setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof reno - 1);
 }
 
+static void prepare_to_send(int fd)
+{
+    hurry_when_near(fd);
+    sock_set_keepalive(fd, 5, 2, 5);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &(unsigned){SILENCE_MS},
+               sizeof(unsigned));
+}
+
 int net_open_stream(struct net *n, int rank, enum net_channel ch, struct ddp_err *err)
 {
     const struct member *m = &n->layout->members[rank];
@@ -81,10 +93,7 @@ int net_open_stream(struct net *n, int rank, enum net_channel ch, struct ddp_err
         layout_who(n->layout, rank, who, sizeof who);
         return err_prefix(err, "%s cannot be reached or has gone", who);
     }
-    hurry_when_near(fd);
-    sock_set_keepalive(fd, 5, 2, 5);
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &(unsigned){SILENCE_MS},
-               sizeof(unsigned));
+    prepare_to_send(fd);
     struct hello h = net_hello(n, rank, (int)ch);
     if (send(fd, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h) {
         close(fd);
@@ -210,16 +219,29 @@ void net_await_news(const struct net *n, int ms)
 
 /* ---- sending and receiving ---- */
 
+/* The stream to a rank: mine, or the one by which it speaks to me, or else a new one. */
+static int stream_to(struct net *n, int rank, enum net_channel ch, struct ddp_err *err)
+{
+    struct streams *s = &n->streams[rank];
+    if (s->out[ch] < 0 && s->in[ch] < 0 && net_open_stream(n, rank, ch, err) < 0)
+        return -1;
+    if (s->out[ch] < 0) {
+        s->out[ch] = s->in[ch];
+        prepare_to_send(s->out[ch]);
+    }
+    return s->out[ch];
+}
+
 ssize_t net_send(struct net *n, int rank, enum net_channel ch, const struct iovec *io,
                  int nio, struct ddp_err *err)
 {
-    int *fd = &n->streams[rank].out[ch];
-    if (*fd < 0 && net_open_stream(n, rank, ch, err) < 0)
+    int fd = stream_to(n, rank, ch, err);
+    if (fd < 0)
         return -1;
     struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)io,
                          .msg_iovlen = (size_t)nio};
     for (;;) {
-        ssize_t k = sendmsg(*fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t k = sendmsg(fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
         n->moves += k > 0;
         if (k >= 0)
             return k;
@@ -232,26 +254,31 @@ ssize_t net_send(struct net *n, int rank, enum net_channel ch, const struct iove
     }
 }
 
+/* Until it is known by which stream a rank speaks, it may be by mine. That one's end says
+ * nothing then: the rank's own may be waiting to be accepted. */
 ssize_t net_recv(struct net *n, int rank, enum net_channel ch, const struct iovec *io,
                  int nio, struct ddp_err *err)
 {
-    int fd = n->streams[rank].in[ch];
+    struct streams *s = &n->streams[rank];
+    bool known = s->in[ch] >= 0;
+    int fd = net_ear(s, ch);
     struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)io,
                          .msg_iovlen = (size_t)nio};
     while (fd >= 0) {
         ssize_t k = nio == 1 ? recv(fd, io->iov_base, io->iov_len, MSG_DONTWAIT)
                              : recvmsg(fd, &msg, MSG_DONTWAIT);
         n->moves += k > 0;
-        if (k > 0)
+        if (k > 0) {
+            s->in[ch] = fd;
             return k;
-        if (k == 0)
-            return net_gone(n, rank, "connection closed", err);
-        if (errno == EAGAIN)
+        }
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (!known || (k < 0 && errno == EAGAIN))
             break;
-        if (errno != EINTR)
-            return net_gone(n, rank, strerror(errno), err);
+        return net_gone(n, rank, k == 0 ? "connection closed" : strerror(errno), err);
     }
-    n->expects = n->expects || fd < 0;
+    n->expects = n->expects || !known;
     note(n, rank, ch, false);
     return 0;
 }
@@ -283,7 +310,7 @@ bool net_expects(const struct net *n)
 
 bool net_has_stream(const struct net *n, int rank)
 {
-    return n->streams[rank].out[NET_MESSAGE] >= 0;
+    return net_ear(&n->streams[rank], NET_MESSAGE) >= 0;
 }
 
 bool net_interested(const struct net *n)
@@ -311,7 +338,7 @@ void net_sleep(struct net *n, int ms)
     for (size_t i = 0; i < n->ninterests; i++) {
         const struct interest *w = &n->interests[i];
         const struct streams *s = &n->streams[w->rank];
-        add_polled(n, &np, w->send ? s->out[w->ch] : s->in[w->ch],
+        add_polled(n, &np, w->send ? s->out[w->ch] : net_ear(s, w->ch),
                    w->send ? POLLOUT : POLLIN);
     }
     poll(n->polled, np, ms);
@@ -351,10 +378,11 @@ void net_hang_up(struct net *n)
 {
     for (int r = 0; r < n->layout->size; r++) {
         for (int ch = 0; ch < NET_NCHANNELS; ch++) {
-            if (n->streams[r].out[ch] >= 0)
-                close(n->streams[r].out[ch]);
-            if (n->streams[r].in[ch] >= 0)
-                close(n->streams[r].in[ch]);
+            int in = n->streams[r].in[ch], out = n->streams[r].out[ch];
+            if (out >= 0)
+                close(out);
+            if (in >= 0 && in != out)
+                close(in);
         }
         n->streams[r] = (struct streams){{-1, -1}, {-1, -1}};
     }

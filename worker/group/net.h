@@ -1,10 +1,11 @@
 /* worker/group/net.h - byte streams to the ranks that do not share our memory
  *
- * A stream goes one way, from one rank to another, on one of two channels: collectives,
- * whose messages come in an order that both sides know, and messages between two ranks.
- * The sender opens its TCP connection when it first has something to say, shows the
- * receiver's secret (from its card), and says who it is. Nothing here waits: what cannot
- * be done now is noted as an interest, and net_sleep() sleeps until one of them can.
+ * A stream goes from one rank to another, on one of two channels: collectives, whose
+ * messages come in an order that both sides know, and messages between two ranks. Who has
+ * something to say first opens a TCP connection, shows the receiver's secret (from its
+ * card), and says who it is; the answer comes back by the same connection. Nothing here
+ * waits: what cannot be done now is noted as an interest, and net_sleep() sleeps until
+ * one of them can.
  *
  * A rank whose group breaks tells the others why before it closes its streams, so that
  * all name the first cause and not the neighbour who passed it on.
@@ -53,7 +54,7 @@ uint64_t net_moves(const struct net *n);
 /* NET_TURN bytes that stay where they are, for the collective that is under way. */
 char *net_room(struct net *n);
 
-/* Have I opened a stream for messages to this rank? */
+/* Is there a stream for messages with this rank? */
 bool net_has_stream(const struct net *n, int rank);
 
 bool net_interested(const struct net *n);

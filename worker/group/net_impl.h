@@ -25,9 +25,17 @@ struct news {
     char why[500];
 };
 
+/* To a rank, and from it as far as that is known; one descriptor may be both. Owned, -1:
+ * none. */
 struct streams {
-    int out[NET_NCHANNELS], in[NET_NCHANNELS]; /* owned descriptors, -1: none */
+    int out[NET_NCHANNELS], in[NET_NCHANNELS];
 };
+
+/* Where a rank may be heard. */
+static inline int net_ear(const struct streams *s, enum net_channel ch)
+{
+    return s->in[ch] >= 0 ? s->in[ch] : s->out[ch];
+}
 
 struct newcomer {
     struct newcomer *next;

@@ -73,10 +73,10 @@ struct engine_result {
     int depth;      /* and how far through the model that is */
 };
 
-/* What a rank's device is good for, and what the run has taken of it. */
+/* What a rank's devices are good for, and what the run has taken of them. */
 struct engine_device {
     double peak; /* FLOP/s in the precision that the products are made in; 0: not known */
-    size_t bytes; /* of its memory */
+    size_t bytes; /* of their memory */
 };
 
 struct engine;

@@ -154,13 +154,10 @@ static void run_stage(struct stage *s)
 {
     struct pipeline *p = s->p;
     /* p->n may be the next step's once the last of this one's has gone back */
-    int n = p->n, ahead = (int)(&p->stages[PIPELINE_STAGES] - s), f = 0;
-    for (; f < n && f < ahead; f++)
-        forward(s, f);
-    for (int b = 0; b < n; b++) {
-        backward(s, b);
-        if (f < n)
-            forward(s, f++);
+    int n = p->n, stage = (int)(s - p->stages);
+    for (int k = 0; k < 2 * n; k++) {
+        struct turn t = turn_of(stage, PIPELINE_STAGES, n, k);
+        (t.back ? backward : forward)(s, t.micro);
     }
 }
 
@@ -192,9 +189,9 @@ static void cut(struct pipeline *p, const struct model_pass *pass)
     const struct batch *b = pass->batch;
     size_t in, out;
     model_io(p->model, &in, &out);
-    p->n = b->n < p->micro ? b->n : p->micro;
+    p->n = turn_parts(b->n, p->micro);
     for (int m = 0; m < p->n; m++) {
-        int from = (int)((long)b->n * m / p->n), to = (int)((long)b->n * (m + 1) / p->n);
+        int from = turn_first(b->n, p->n, m), to = turn_first(b->n, p->n, m + 1);
         struct batch *part = &p->batches[m];
         *part = (struct batch){.x = b->x + (size_t)from * in, .n = to - from};
         if (b->labels)
@@ -256,7 +253,7 @@ struct pipeline *pipeline_create(struct model *model, int max_batch, int micro,
     *p = (struct pipeline){.model = model,
                            .k = kernels,
                            .max_batch = max_batch,
-                           .micro = micro < max_batch ? micro : max_batch,
+                           .micro = turn_parts(max_batch, micro),
                            .threads =
                                threads > PIPELINE_STAGES ? threads / PIPELINE_STAGES : 1,
                            .lock = PTHREAD_MUTEX_INITIALIZER,

@@ -6,19 +6,17 @@
  *
  * Every micro-batch has activations of its own (a view of the model), and its gradients
  * are added up in their order, so that the result does not depend on which thread was
- * faster. Stages take turns between forward and backward as soon as they can ("1F1B",
- * Narayanan et al., "PipeDream", SOSP 2019), so that little is kept at a time.
+ * faster. Which stage does what after what is in turns.h.
  */
 #ifndef WORKER_PIPELINE_H
 #define WORKER_PIPELINE_H
 
 #include "worker/nn/model.h"
+#include "worker/turns.h"
 
 #include <stdbool.h>
 
 struct pipeline;
-
-enum { PIPELINE_STAGES = 2 };
 
 /* For batches of up to max_batch in up to `micro` pieces; `threads` CPUs for both stages
  * together. The gradients go to model_grads(model) as it then is. */

@@ -221,12 +221,6 @@ static int local_rank(int rank)
     return place.local_rank;
 }
 
-/* What only the CPU's engine does, if it was asked for. */
-static const char *only_on_cpus(const struct train_config *c)
-{
-    return c->stages > 1 ? "--stages" : NULL;
-}
-
 static int open_engine(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
@@ -260,12 +254,6 @@ static int open_engine(struct run *run, struct ddp_err *err)
     if (!run->engine_type) {
         run->culprit = 0; /* who tells what everybody knows */
         return -1;
-    }
-    if (run->engine_type != &engine_cpu && only_on_cpus(c)) {
-        run->culprit = 0;
-        return err_set(err,
-                       "the engine '%s' has no %s: leave it out, or use --engine cpu",
-                       run->engine_type->name, only_on_cpus(c));
     }
     if (run->engine_type == &engine_cpu && c->profile) {
         run->culprit = 0;

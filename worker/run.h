@@ -78,8 +78,8 @@ int run_finish(struct run *run, struct ddp_err *err);
 int run_save(struct run *run, struct ddp_err *err);
 
 bool run_blames_us(const struct run *run);
-/* Wait until the rank that run_blames_us() has ended: what a launcher tells of is the rank
- * that ended first, so let it be the one with the words. */
+/* Wait until the rank that run_blames_us() has ended: what a launcher tells of is the
+ * rank that ended first, so let it be the one with the words. */
 void run_let_go_first(struct run *run);
 int run_exit_code(const struct run *run);
 /* What the ranks' devices do at that rate, of what they could; NaN: nobody knows. */

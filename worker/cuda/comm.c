@@ -39,7 +39,8 @@ struct comm {
 #define MEMBER(f) __typeof__(&f) f;
     NCCL_FUNCTIONS(MEMBER)
 #undef MEMBER
-    ncclComm_t nccl;
+    int lanes, devices[COMM_LANES];
+    ncclComm_t nccl[COMM_LANES];
     /* From the next rank: why it, or one behind it, could not meet the others. Else it
      * never comes, and its error is a death. It goes with the group. */
     struct ddp_request *watch;
@@ -77,27 +78,40 @@ static int open_library(struct comm *c, struct ddp_err *err)
 static int nccl_error(struct comm *c, ncclResult_t rc, const char *what,
                       struct ddp_err *err)
 {
-    const char *more = c->ncclGetLastError(c->nccl);
+    const char *more = c->ncclGetLastError(c->nccl[0]);
     c->failed = true;
     return err_set(err, "rank %d: %s, %s: %s%s%.200s", c->rank, c->version, what,
                    c->ncclGetErrorString(rc), more && *more ? ": " : "",
                    more ? more : "");
 }
 
-/* Where a rank's device is: two ranks must not be on one. */
+/* Where a rank's devices are: two ranks must not be on one. */
 struct seat {
-    char host[64], bus[32];
+    char host[64], bus[COMM_LANES][32];
 };
 
-static int take_seat(struct seat *s, struct ddp_err *err)
+static int take_seat(const struct comm *c, struct seat *s, struct ddp_err *err)
 {
-    int device;
     memset(s, 0, sizeof *s);
     gethostname(s->host, sizeof s->host - 1);
-    if (check_cuda(cudaGetDevice(&device), "which GPU", err) < 0)
-        return -1;
-    return check_cuda(cudaDeviceGetPCIBusId(s->bus, sizeof s->bus, device), "which GPU",
-                      err);
+    for (int i = 0; i < c->lanes; i++) {
+        if (check_cuda(cudaDeviceGetPCIBusId(s->bus[i], sizeof s->bus[i], c->devices[i]),
+                       "which GPU", err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* The device that both have, or NULL. */
+static const char *both_have(const struct seat *a, const struct seat *b)
+{
+    for (int i = 0; i < COMM_LANES * COMM_LANES; i++) {
+        const char *bus = a->bus[i / COMM_LANES];
+        if (*bus && strcmp(bus, b->bus[i % COMM_LANES]) == 0 &&
+            strcmp(a->host, b->host) == 0)
+            return bus;
+    }
+    return NULL;
 }
 
 /* What one rank knows of itself, told to all before NCCL is asked for anything. */
@@ -115,11 +129,12 @@ static int check_cards(struct comm *c, const struct card *all, struct ddp_err *e
     }
     for (int r = 0; r < c->size; r++) {
         for (int q = 0; q < r; q++) {
-            if (memcmp(&all[r].seat, &all[q].seat, sizeof all[r].seat) == 0)
+            const char *bus = both_have(&all[r].seat, &all[q].seat);
+            if (bus)
                 return err_set(err,
                                "ranks %d and %d are both on GPU %s of %s, and NCCL wants "
                                "one each; start fewer ranks there",
-                               q, r, all[r].seat.bus, all[r].seat.host);
+                               q, r, bus, all[r].seat.host);
         }
     }
     return 0;
@@ -128,7 +143,7 @@ static int check_cards(struct comm *c, const struct card *all, struct ddp_err *e
 static int meet(struct comm *c, int rc, struct ddp_err *err)
 {
     struct card mine = {.rc = rc};
-    if (rc == 0 && (open_library(c, err) < 0 || take_seat(&mine.seat, err) < 0))
+    if (rc == 0 && (open_library(c, err) < 0 || take_seat(c, &mine.seat, err) < 0))
         mine.rc = -1;
     if (mine.rc < 0)
         snprintf(mine.why, sizeof mine.why, "%s", err->text);
@@ -197,7 +212,7 @@ static void call_init(void *copy)
 }
 
 /* Wait for what was begun: at most so long, and while everybody is there. */
-static int await_init(struct comm *c, struct aside *a, int64_t timeout_ms,
+static int await_init(struct comm *c, int lane, struct aside *a, int64_t timeout_ms,
                       struct ddp_err *err)
 {
     enum { LOOK_MS = 5 };
@@ -215,20 +230,23 @@ static int await_init(struct comm *c, struct aside *a, int64_t timeout_ms,
     }
     if (done->rc != ncclSuccess)
         return nccl_error(c, done->rc, "ncclCommInitRank", err);
-    c->nccl = done->nccl;
+    c->nccl[lane] = done->nccl;
     return 0;
 }
 
-static int init_nccl(struct comm *c, const ncclUniqueId *id, int64_t timeout_ms,
+static int init_nccl(struct comm *c, int lane, const ncclUniqueId *id, int64_t timeout_ms,
                      struct ddp_err *err)
 {
-    struct init i = {c->ncclCommInitRank, 0, c->size, c->rank, *id, NULL, ncclSuccess};
-    if (check_cuda(cudaGetDevice(&i.device), "which GPU", err) < 0)
-        return -1;
+    struct init i = {.call = c->ncclCommInitRank,
+                     .device = c->devices[lane],
+                     .size = c->size,
+                     .rank = c->rank,
+                     .id = *id,
+                     .rc = ncclSuccess};
     struct aside *a = aside_begin(call_init, &i, sizeof i, err);
     if (!a)
         return -1;
-    int rc = await_init(c, a, timeout_ms, err);
+    int rc = await_init(c, lane, a, timeout_ms, err);
     aside_end(a);
     return rc;
 }
@@ -236,12 +254,12 @@ static int init_nccl(struct comm *c, const ncclUniqueId *id, int64_t timeout_ms,
 static int connect_nccl(struct comm *c, int64_t timeout_ms, struct ddp_err *err)
 {
     struct {
-        ncclUniqueId id;
+        ncclUniqueId ids[COMM_LANES];
         int rc;
     } hello = {.rc = 0};
     ncclResult_t rc = ncclSuccess;
-    if (c->rank == 0)
-        hello.rc = (int)(rc = c->ncclGetUniqueId(&hello.id));
+    for (int i = 0; i < c->lanes && c->rank == 0 && rc == ncclSuccess; i++)
+        hello.rc = (int)(rc = c->ncclGetUniqueId(&hello.ids[i]));
     if (ddp_broadcast(c->group, &hello, sizeof hello, DDP_U8, 0, err) < 0)
         return -1;
     if (rc != ncclSuccess)
@@ -252,17 +270,23 @@ static int connect_nccl(struct comm *c, int64_t timeout_ms, struct ddp_err *err)
     c->watch = ddp_irecv(c->group, &c->watched, sizeof c->watched, next, WATCH_TAG, err);
     if (!c->watch)
         return -1;
-    if (init_nccl(c, &hello.id, timeout_ms, err) == 0)
+    int inited = 0;
+    while (inited < c->lanes &&
+           init_nccl(c, inited, &hello.ids[inited], timeout_ms, err) == 0)
+        inited++;
+    if (inited == c->lanes)
         return 0;
     tell_before_us(c, err);
     return -1;
 }
 
-struct comm *comm_create(struct ddp_group *group, int64_t timeout_ms, int rc,
-                         struct ddp_err *err)
+struct comm *comm_create(struct ddp_group *group, const int *devices, int lanes,
+                         int64_t timeout_ms, int rc, struct ddp_err *err)
 {
     struct comm *c = xcalloc(1, sizeof *c);
     c->group = group;
+    c->lanes = lanes;
+    memcpy(c->devices, devices, (size_t)lanes * sizeof *devices);
     c->rank = ddp_group_rank(group);
     c->size = ddp_group_size(group);
     if (meet(c, rc, err) < 0 || connect_nccl(c, timeout_ms, err) < 0) {
@@ -278,10 +302,12 @@ void comm_destroy(struct comm *c)
     if (!c)
         return;
     stop_watching(c);
-    if (c->nccl && c->failed)
-        c->ncclCommAbort(c->nccl);
-    else if (c->nccl)
-        c->ncclCommDestroy(c->nccl);
+    for (int i = 0; i < c->lanes; i++) {
+        if (c->nccl[i] && c->failed)
+            c->ncclCommAbort(c->nccl[i]);
+        else if (c->nccl[i])
+            c->ncclCommDestroy(c->nccl[i]);
+    }
     free(c);
 }
 
@@ -298,36 +324,39 @@ static int put_call(struct comm *c, ncclResult_t rc, const char *name, size_t co
     return nccl_error(c, rc, what, err);
 }
 
-int comm_all_reduce(struct comm *c, float *data, size_t count, cudaStream_t stream,
-                    struct ddp_err *err)
+int comm_all_reduce(struct comm *c, int lane, float *data, size_t count,
+                    cudaStream_t stream, struct ddp_err *err)
 {
     return put_call(
-        c, c->ncclAllReduce(data, data, count, ncclFloat, ncclSum, c->nccl, stream),
+        c, c->ncclAllReduce(data, data, count, ncclFloat, ncclSum, c->nccl[lane], stream),
         "all_reduce", count, err);
 }
 
-int comm_all_reduce_f64(struct comm *c, double *data, size_t count, cudaStream_t stream,
-                        struct ddp_err *err)
+int comm_all_reduce_f64(struct comm *c, int lane, double *data, size_t count,
+                        cudaStream_t stream, struct ddp_err *err)
 {
     return put_call(
-        c, c->ncclAllReduce(data, data, count, ncclDouble, ncclSum, c->nccl, stream),
+        c,
+        c->ncclAllReduce(data, data, count, ncclDouble, ncclSum, c->nccl[lane], stream),
         "all_reduce", count, err);
 }
 
-int comm_reduce_scatter(struct comm *c, float *data, size_t each, cudaStream_t stream,
-                        struct ddp_err *err)
+int comm_reduce_scatter(struct comm *c, int lane, float *data, size_t each,
+                        cudaStream_t stream, struct ddp_err *err)
 {
     float *mine = data + (size_t)c->rank * each;
     return put_call(
-        c, c->ncclReduceScatter(data, mine, each, ncclFloat, ncclSum, c->nccl, stream),
+        c,
+        c->ncclReduceScatter(data, mine, each, ncclFloat, ncclSum, c->nccl[lane], stream),
         "reduce_scatter", each * (size_t)c->size, err);
 }
 
-int comm_all_gather(struct comm *c, float *data, size_t each, cudaStream_t stream,
-                    struct ddp_err *err)
+int comm_all_gather(struct comm *c, int lane, float *data, size_t each,
+                    cudaStream_t stream, struct ddp_err *err)
 {
     const float *mine = data + (size_t)c->rank * each;
-    return put_call(c, c->ncclAllGather(mine, data, each, ncclFloat, c->nccl, stream),
+    return put_call(c,
+                    c->ncclAllGather(mine, data, each, ncclFloat, c->nccl[lane], stream),
                     "all_gather", each * (size_t)c->size, err);
 }
 
@@ -347,9 +376,11 @@ int comm_end(struct comm *c, struct ddp_err *err)
 static int abort_all(struct comm *c)
 {
     c->failed = true;
-    if (c->nccl)
-        c->ncclCommAbort(c->nccl);
-    c->nccl = NULL;
+    for (int i = 0; i < c->lanes; i++) {
+        if (c->nccl[i])
+            c->ncclCommAbort(c->nccl[i]);
+        c->nccl[i] = NULL;
+    }
     return -1;
 }
 
@@ -359,11 +390,14 @@ static int look_around(struct comm *c, const char *what, struct ddp_err *err)
     ncclResult_t state = ncclSuccess;
     if (look_at_next(c, what, err) < 0)
         return abort_all(c);
-    ncclResult_t rc = c->ncclCommGetAsyncError(c->nccl, &state);
-    if (rc == ncclSuccess && (state == ncclSuccess || state == ncclInProgress))
-        return 0;
-    nccl_error(c, rc == ncclSuccess ? state : rc, what, err);
-    return abort_all(c);
+    for (int i = 0; i < c->lanes; i++) {
+        ncclResult_t rc = c->ncclCommGetAsyncError(c->nccl[i], &state);
+        if (rc == ncclSuccess && (state == ncclSuccess || state == ncclInProgress))
+            continue;
+        nccl_error(c, rc == ncclSuccess ? state : rc, what, err);
+        return abort_all(c);
+    }
+    return 0;
 }
 
 int comm_await(struct comm *c, cudaEvent_t event, int64_t timeout_ms, const char *what,

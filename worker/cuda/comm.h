@@ -6,6 +6,9 @@
  * deadline; it is made aside (common/aside.h) and given up after `timeout_ms`, or when it
  * is known that somebody will not come.
  *
+ * A rank with stages on two devices has a lane for each: ranks sum up between devices of
+ * the same lane.
+ *
  * Collectives are put on a stream and counted; an error names the collective, the rank
  * and what NCCL said. Owner: the engine; the group is borrowed.
  */
@@ -21,26 +24,28 @@
 
 struct comm;
 
-/* Every rank of the group calls it, with its device current; rc < 0 is a rank that
- * cannot, with its reason in `err`: then it fails for all, with that reason. */
-struct comm *comm_create(struct ddp_group *group, int64_t timeout_ms, int rc,
-                         struct ddp_err *err);
+enum { COMM_LANES = 2 };
+
+/* Every rank of the group calls it, with as many devices, no two the same; rc < 0 is a
+ * rank that cannot, with its reason in `err`: then it fails for all, with that reason. */
+struct comm *comm_create(struct ddp_group *group, const int *devices, int lanes,
+                         int64_t timeout_ms, int rc, struct ddp_err *err);
 /* In order when all is well; after an error what is under way is aborted. */
 void comm_destroy(struct comm *c);
 
 /* "NCCL 2.28.9" */
 const char *comm_version(const struct comm *c);
 
-/* All in place, floats, sums. */
-int comm_all_reduce(struct comm *c, float *data, size_t count, cudaStream_t stream,
-                    struct ddp_err *err);
-int comm_all_reduce_f64(struct comm *c, double *data, size_t count, cudaStream_t stream,
-                        struct ddp_err *err);
+/* All in place, floats, sums; on a stream of the lane's device. */
+int comm_all_reduce(struct comm *c, int lane, float *data, size_t count,
+                    cudaStream_t stream, struct ddp_err *err);
+int comm_all_reduce_f64(struct comm *c, int lane, double *data, size_t count,
+                        cudaStream_t stream, struct ddp_err *err);
 /* data[size * each]: rank r has the sum of its r-th part; and all have all parts. */
-int comm_reduce_scatter(struct comm *c, float *data, size_t each, cudaStream_t stream,
-                        struct ddp_err *err);
-int comm_all_gather(struct comm *c, float *data, size_t each, cudaStream_t stream,
-                    struct ddp_err *err);
+int comm_reduce_scatter(struct comm *c, int lane, float *data, size_t each,
+                        cudaStream_t stream, struct ddp_err *err);
+int comm_all_gather(struct comm *c, int lane, float *data, size_t each,
+                    cudaStream_t stream, struct ddp_err *err);
 /* Those between them are one to NCCL. */
 int comm_begin(struct comm *c, struct ddp_err *err);
 int comm_end(struct comm *c, struct ddp_err *err);

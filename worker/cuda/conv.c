@@ -132,8 +132,8 @@ int conv_forward(struct layers *net, int i, int n, const struct layer_plan *p,
                   l->spec->name, err) < 0)
         return -1;
     if (!l->spec->bare && !net->bare)
-        cuda_bias_relu(z, net->weights + l->bias->offset, map_of(net, l, n), l->y_last,
-                       l->y, l->arg, net->stream);
+        cuda_bias_relu(z, net->weights + place_of(net, l->bias), map_of(net, l, n),
+                       l->y_last, l->y, l->arg, net->stream);
     return 0;
 }
 
@@ -141,7 +141,7 @@ static int filter_back(struct layers *net, int i, const struct layer_plan *p,
                        const void *dz, struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
-    float *dw = net->grads + l->weight->offset, one = 1, zero = 0;
+    float *dw = net->grads + place_of(net, l->weight), one = 1, zero = 0;
     void *to = net->type == CUDA_F32 ? (void *)dw : net->dw;
     if (check_dnn(cudnnConvolutionBackwardFilter(net->dnn, &one, p->x, input_of(net, l),
                                                  p->z, dz, net->convs[i], p->weights_algo,
@@ -164,7 +164,7 @@ int conv_back(struct layers *net, int i, int n, const struct layer_plan *p, floa
         cuda_bias_relu_back(l->y, dz, l->arg, scale, map_of(net, l, n), l->y_last, net->z,
                             net->stream);
         cuda_sum_channels(net->z, map_of(net, l, n), net->room,
-                          net->grads + l->bias->offset, net->stream);
+                          net->grads + place_of(net, l->bias), net->stream);
     }
     if (!l->spec->bare)
         dz = net->z;

@@ -37,8 +37,8 @@ static size_t cuda_buckets(const struct engine *e)
 /* ---- a step ---- */
 
 /* Collect samples in the slot's pinned memory and send them; main will wait for them. */
-static int stage(struct engine *e, struct slot *s, const struct samples *part,
-                 const uint32_t *which, int n, struct ddp_err *err)
+static int collect(struct engine *e, struct slot *s, const struct samples *part,
+                   const uint32_t *which, int n, struct ddp_err *err)
 {
     size_t image = image_bytes(e), outputs = (size_t)e->job.data->shape.outputs;
     size_t unit = classifies(e) ? 1 : sizeof(float);
@@ -65,7 +65,7 @@ static int stage(struct engine *e, struct slot *s, const struct samples *part,
                    what, err) < 0 ||
         check_cuda(cudaEventRecord(s->arrived, e->copies), what, err) < 0)
         return -1;
-    return check_cuda(cudaStreamWaitEvent(e->main, s->arrived, 0), what, err);
+    return check_cuda(cudaStreamWaitEvent(first_of(e)->main, s->arrived, 0), what, err);
 }
 
 /* Samples and numbers of a step, or of a test, on their way to the device. */
@@ -75,7 +75,7 @@ static int send_in(struct engine *e, struct slot *s, const struct samples *part,
     const struct resident *r = part == &e->job.data->train ? &e->train : &e->test;
     if (!e->resident) {
         r = &s->staged;
-        if (n > 0 && stage(e, s, part, which, n, err) < 0)
+        if (n > 0 && collect(e, s, part, which, n, err) < 0)
             return -1;
     }
     memcpy(which_of(s->in), which, (size_t)n * sizeof *which);
@@ -85,9 +85,9 @@ static int send_in(struct engine *e, struct slot *s, const struct samples *part,
     s->in->labels = r->labels;
     s->in->inputs = r->inputs;
     s->in->targets = r->targets;
-    return check_cuda(cudaMemcpyAsync(e->in, s->in,
+    return check_cuda(cudaMemcpyAsync(first_of(e)->in, s->in,
                                       sizeof *s->in + (size_t)n * sizeof *which,
-                                      cudaMemcpyHostToDevice, e->main),
+                                      cudaMemcpyHostToDevice, first_of(e)->main),
                       "a step", err);
 }
 
@@ -95,11 +95,12 @@ static int put_in_line(struct engine *e, const struct engine_step *step,
                        struct ddp_err *err)
 {
     struct slot *s = &e->slots[e->given % SLOTS];
+    const struct stage *first = first_of(e);
     assert(!s->busy);
     int batches = engine_batches(e, step->mine, step->all);
     const struct graph *graph =
         engine_graph(e, step->mine, batches, e->given % SLOTS, err);
-    if (!graph || spans_anchor(e, err) < 0)
+    if (!graph || spans_anchor(e, err) < 0 || stage_enter(first, err) < 0)
         return -1;
     *s->in = (struct cuda_step){.lr = step->lr,
                                 .share = (float)step->mine / (float)step->all,
@@ -110,11 +111,11 @@ static int put_in_line(struct engine *e, const struct engine_step *step,
                                 .seed = step->dropout_seed,
                                 .augment_key = step->augment_key};
     if (send_in(e, s, &e->job.data->train, step->which, step->mine, err) < 0 ||
-        check_cuda(cudaGraphLaunch(graph->exec, e->main), "a step", err) < 0 ||
-        check_cuda(cudaMemcpyAsync(s->result, e->result, sizeof *s->result,
-                                   cudaMemcpyDeviceToHost, e->main),
+        check_cuda(cudaGraphLaunch(graph->exec, first->main), "a step", err) < 0 ||
+        check_cuda(cudaMemcpyAsync(s->result, first->result, sizeof *s->result,
+                                   cudaMemcpyDeviceToHost, first->main),
                    "a step", err) < 0 ||
-        check_cuda(cudaEventRecord(s->done, e->main), "a step", err) < 0)
+        check_cuda(cudaEventRecord(s->done, first->main), "a step", err) < 0)
         return -1;
     s->of = *step;
     s->of.which = NULL;
@@ -166,35 +167,19 @@ static int cuda_take_step(struct engine *e, const struct engine_step *step,
     return e->given - e->taken < SLOTS ? 0 : take_out(e, result, err);
 }
 
-enum direction { PUSH, PULL };
-
-static int move(void *device, void *host, size_t bytes, enum direction way,
-                struct ddp_err *err)
-{
-    cudaError_t rc = way == PUSH
-                         ? cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice)
-                         : cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost);
-    return check_cuda(rc, "copying the model", err);
-}
-
-static int move_buffers(struct engine *e, enum direction way, struct ddp_err *err)
-{
-    size_t n;
-    float *host = model_buffer_block(e->job.model, &n);
-    return n == 0 ? 0 : move(layers_buffers(e->net), host, n * sizeof *host, way, err);
-}
-
 /* The running means and variances of each rank become those of all. */
 static int make_alike(struct engine *e, struct ddp_err *err)
 {
-    if (!e->apart || e->size == 1 || !layers_buffers(e->net))
+    size_t buffers;
+    model_buffer_block(e->job.model, &buffers);
+    if (!e->apart || e->size == 1 || buffers == 0)
         return 0;
     e->apart = false;
     return move_buffers(e, PULL, err) < 0 ||
                    replica_average(e->job.group, e->job.model, err) < 0 ||
                    move_buffers(e, PUSH, err) < 0
                ? -1
-               : engine_arrive("copying the model", err);
+               : engine_arrive(e, "copying the model", err);
 }
 
 static int cuda_settle(struct engine *e, struct engine_result *result,
@@ -205,26 +190,39 @@ static int cuda_settle(struct engine *e, struct engine_result *result,
 
 /* ---- the rest ---- */
 
+/* n of the test's samples, from `from` on, which a set has room for. */
+static int test_part(struct engine *e, struct slot *s, int from, int n,
+                     struct ddp_err *err)
+{
+    const struct stage *last = last_of(e);
+    if (stages_forward(e, from, n, false, 0, err) < 0)
+        return -1;
+    stages_loss(e, 0, n, NULL, 0);
+    return check_cuda(cudaMemcpyAsync(&s->result->head, head_of(last),
+                                      sizeof s->result->head, cudaMemcpyDeviceToHost,
+                                      last->main),
+                      "a test", err) < 0
+               ? -1
+               : check_cuda(cudaStreamSynchronize(last->main), "a test", err);
+}
+
 static int evaluate(struct engine *e, const struct samples *part, const uint32_t *which,
                     int n, float *loss, int *correct, struct ddp_err *err)
 {
     struct slot *s = &e->slots[0];
-    struct layers_plan *plan = layers_plan(e->net, n, err);
     assert(e->given == e->taken);
-    if (!plan || send_in(e, s, part, which, n, err) < 0)
+    if (send_in(e, s, part, which, n, err) < 0)
         return -1;
-    engine_gather(e, 0, n, false);
-    if (layers_forward(e->net, plan, NULL, 0, err) < 0)
-        return -1;
-    engine_loss(e, n, NULL, 0);
-    if (check_cuda(cudaMemcpyAsync(&s->result->head, e->block, sizeof s->result->head,
-                                   cudaMemcpyDeviceToHost, e->main),
-                   "a test", err) < 0 ||
-        check_cuda(cudaStreamSynchronize(e->main), "a test", err) < 0)
-        return -1;
-    *loss = s->result->head.loss;
-    *correct = (int)s->result->head.correct;
-    return 0;
+    *loss = 0;
+    *correct = 0;
+    for (int done = 0, k; done < n; done += k) {
+        k = n - done < e->max_micro ? n - done : e->max_micro;
+        if (test_part(e, s, done, k, err) < 0)
+            return -1;
+        *loss += s->result->head.loss * (float)k / (float)n;
+        *correct += (int)s->result->head.correct;
+    }
+    return stage_enter(first_of(e), err);
 }
 
 static int cuda_evaluate(struct engine *e, const struct samples *part,
@@ -237,78 +235,18 @@ static int cuda_evaluate(struct engine *e, const struct samples *part,
     return rc;
 }
 
-/* State k: this rank's pieces, from the host's whole block; and the whole, gathered in
- * the block of the gradients, which nobody needs between steps. */
-static int push_state(struct engine *e, int k, struct ddp_err *err)
-{
-    float *whole = e->job.optim->states[k];
-    size_t at = 0;
-    for (size_t i = 0; i < e->npieces; at += e->pieces[i++].count) {
-        if (move(e->states[k] + at, whole + e->pieces[i].offset,
-                 e->pieces[i].count * sizeof *whole, PUSH, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int pull_state(struct engine *e, int k, struct ddp_err *err)
-{
-    struct optim *o = e->job.optim;
-    size_t at = 0, bytes = o->n * sizeof(float);
-    if (!shares_out(e))
-        return move(e->states[k], o->states[k], bytes, PULL, err);
-    for (size_t i = 0; i < e->npieces; at += e->pieces[i++].count) {
-        if (check_cuda(cudaMemcpyAsync(e->grads + e->pieces[i].offset, e->states[k] + at,
-                                       e->pieces[i].count * sizeof(float),
-                                       cudaMemcpyDeviceToDevice, e->main),
-                       "copying the optimiser", err) < 0)
-            return -1;
-    }
-    if (sums_gather(e, e->grads, err) < 0 ||
-        check_cuda(cudaEventRecord(e->summed, e->main), "copying the optimiser", err) <
-            0 ||
-        comm_await(e->comm, e->summed, e->job.timeout_ms, "gathering the optimiser",
-                   err) < 0)
-        return -1;
-    return move(e->grads, o->states[k], bytes, PULL, err);
-}
-
-/* fp16: what the loss is multiplied by. The host knows of none before the first step. */
-static int move_scaler(struct engine *e, enum direction way, struct ddp_err *err)
-{
-    struct optim *o = e->job.optim;
-    if (o->loss_scale <= 0)
-        o->loss_scale = CUDA_FIRST_SCALE;
-    struct cuda_scaler s = {o->loss_scale, o->good_steps};
-    if (move(e->scaler, &s, sizeof s, way, err) < 0)
-        return -1;
-    o->loss_scale = s.scale;
-    o->good_steps = s.good;
-    return 0;
-}
-
-static int move_all(struct engine *e, enum direction way, struct ddp_err *err)
-{
-    struct optim *o = e->job.optim;
-    size_t bytes = o->n * sizeof(float);
-    if (check_cuda(cudaStreamSynchronize(e->main), "copying the model", err) < 0 ||
-        move(e->weights, model_weights(e->job.model), bytes, way, err) < 0 ||
-        move_buffers(e, way, err) < 0 || (e->scaler && move_scaler(e, way, err) < 0) ||
-        move(e->updates, &o->steps, sizeof o->steps, way, err) < 0)
-        return -1;
-    for (int k = 0; k < OPTIM_STATES; k++) {
-        if (o->states[k] && (way == PUSH ? push_state : pull_state)(e, k, err) < 0)
-            return -1;
-    }
-    return engine_arrive("copying the model", err);
-}
-
 static int cuda_push(struct engine *e, struct ddp_err *err)
 {
     if (move_all(e, PUSH, err) < 0)
         return -1;
-    layers_refresh(e->net);
-    return check_cuda(cudaGetLastError(), "copying the model", err);
+    for (int i = 0; i < e->nstages; i++) {
+        if (stage_enter(&e->stages[i], err) < 0)
+            return -1;
+        layers_refresh(e->stages[i].sets[0].net);
+    }
+    return check_cuda(cudaGetLastError(), "copying the model", err) < 0
+               ? -1
+               : stages_join(e, err);
 }
 
 static int cuda_pull(struct engine *e, struct ddp_err *err)
@@ -335,12 +273,17 @@ static int cuda_get_ready(struct engine *e, int mine, int all, struct ddp_err *e
         if (!engine_graph(e, mine, engine_batches(e, mine, all), slot, err))
             return -1;
     }
-    return check_cuda(cudaStreamSynchronize(e->main), "recording a step", err);
+    return check_cuda(cudaStreamSynchronize(first_of(e)->main), "recording a step", err);
 }
 
 static void cuda_device(const struct engine *e, struct engine_device *out)
 {
-    *out = (struct engine_device){e->peak, device_taken(&e->memory, NULL)};
+    *out = (struct engine_device){.peak = 0};
+    for (int i = 0; i < e->nstages; i++) {
+        if (e->stages[i].lane == i)
+            out->peak += e->peak;
+        out->bytes += device_taken(&e->memories[i], NULL);
+    }
 }
 
 __attribute__((visibility("default"))) extern const struct engine_type ddp_engine;

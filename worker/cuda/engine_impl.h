@@ -1,8 +1,10 @@
 /* worker/cuda/engine_impl.h - what the files of the engine share
  *
- * engine_cuda.c: the engine, and how a step passes through it; open.c: memory, streams
- * and data, taken and let go; record.c: a step as a graph; sums.c: what the ranks sum up,
- * and which part of it is whose; spans.c: what all of it took.
+ * engine_cuda.c: the engine, and how a step passes through it; move.c: the model, between
+ * host and devices; place.c: which layers on which device; open.c: memory, streams and
+ * data, taken and let go; record.c: a step as a graph; stages.c: its batches, from stage
+ * to stage; sums.c: what the ranks sum up, and which part of it is whose; spans.c: what
+ * all of it took; bad.c: where a bad number began.
  */
 #ifndef WORKER_CUDA_ENGINE_IMPL_H
 #define WORKER_CUDA_ENGINE_IMPL_H
@@ -12,6 +14,7 @@
 #include "worker/cuda/kernels.h"
 #include "worker/cuda/layers.h"
 #include "worker/engine.h"
+#include "worker/turns.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,7 +41,7 @@ struct slot {
     bool busy; /* its result has not been given out */
 };
 
-/* A part of the block that this rank updates. */
+/* A part of the block that this rank updates: a place in the model's, floats. */
 struct piece {
     size_t offset, count;
     bool everybodys; /* and the others, too: the same */
@@ -53,51 +56,105 @@ struct graph {
     struct spans *spans; /* owned; NULL: nobody watches */
 };
 
-struct engine {
-    struct engine_job job;
-    int rank, size;
-    struct device_memory memory;
-    cudaStream_t main, sums, copies;
-    cudaEvent_t ready, summed; /* between main and sums, while recording */
-    struct layers *net;
-    struct comm *comm; /* NULL: alone */
-
-    float *weights, *block, *grads; /* block: head and gradients */
-    float *extra;                   /* gradients of a batch that is not a step's first */
-    float *scale;                /* of the gradients: clipping, and the scaler's undone */
-    double *parts;               /* of their norm */
-    float *states[OPTIM_STATES]; /* of the pieces, one after the other */
-    struct cuda_scaler *scaler;  /* NULL unless it computes in fp16 */
-    uint64_t *updates;
-    float *as_float, *targets, *own;
+/* What a micro-batch has of its own on a stage. */
+struct set {
+    struct layers *net; /* owned: set 0's has what all share */
     uint8_t *labels;
-    struct cuda_step *in; /* device: the step that runs, and its samples */
-    struct cuda_result *result;
-    struct resident train, test;
-    bool resident;
+    float *targets;
+    cudaEvent_t sent; /* to the neighbour: it may go on */
+};
 
-    struct bucket *buckets; /* owned */
+/* Some of the layers, with their parameters, on a device: all of them, unless the model
+ * is in stages. Several may be on one device. */
+struct stage {
+    struct engine *e;
+    int index, device, lane; /* lane: comm.h */
+    int from, to;            /* layers */
+    struct layers_part part; /* which parameters */
+    struct device_memory *memory;
+    cudaStream_t main, sums, away; /* away: to the neighbour */
+    cudaEvent_t ready, summed;     /* between main and sums, */
+    cudaEvent_t left;              /* and from main to others */
+    struct set sets[PIPELINE_STAGES];
+
+    float *weights, *block, *grads; /* block: verdict, head and gradients */
+    float *extra;                   /* gradients of a batch that is not a step's first */
+    double *parts;                  /* of the gradients' norm: each stage's */
+    float *states[OPTIM_STATES];    /* of the pieces, one after the other */
+    struct cuda_scaler *scaler;     /* NULL unless it computes in fp16 */
+    uint64_t *updates;
+    struct cuda_step *in; /* device: the step that runs; at the first stage its samples */
+    struct cuda_result *result;
+
+    struct bucket *buckets; /* those of the engine's that are this stage's */
     size_t nbuckets, started;
     struct piece *pieces; /* owned: what this rank updates; without sharding all of it */
     size_t npieces;
+    bool first, last;   /* batch of the step that is being recorded; */
+    bool none;          /* of it are this rank's: others share the norms with us */
+    cudaEvent_t anchor; /* passed at anchor_ns */
+    int64_t anchor_ns;
+};
+
+struct engine {
+    struct engine_job job;
+    int rank, size, nstages;
+    struct stage stages[PIPELINE_STAGES];
+    struct device_memory memories[PIPELINE_STAGES]; /* of the devices */
+    int micro, max_micro; /* micro-batches; samples of one, at most */
+    cudaStream_t copies;  /* of data, to the first stage */
+    struct comm *comm;    /* NULL: alone */
+    float *as_float;
+    struct resident train, test;
+    bool resident;
+
+    struct bucket *buckets; /* owned; of the last stage first */
+    size_t nbuckets;
     bool settled; /* on the buckets by time */
     bool apart;   /* the ranks' buffers: steps were taken since they were made alike */
-    bool first, last; /* batch of the step that is being recorded; */
-    bool none;        /* of it are this rank's: others share the norms with us */
     struct graph graphs[MAX_GRAPHS];
     int ngraphs;
     struct slot slots[SLOTS];
     uint64_t given, taken; /* steps handed in; results given out */
     struct spans *spans;   /* of the step that is being recorded, if they are wanted */
-    cudaEvent_t anchor;    /* passed at anchor_ns */
-    int64_t anchor_ns;
-    double peak; /* FLOP/s; 0: not known */
-    char text[200];
+    double peak;           /* FLOP/s of a device; 0: not known */
+    char text[300];
 };
 
-static inline struct cuda_head *head_of(const struct engine *e)
+static inline struct stage *first_of(struct engine *e)
 {
-    return (struct cuda_head *)e->block;
+    return &e->stages[0];
+}
+
+static inline struct stage *last_of(struct engine *e)
+{
+    return &e->stages[e->nstages - 1];
+}
+
+/* The last stage's has a step's numbers, which the others are told: what gradients are
+ * multiplied by (clipping, and the scaler's undone), this rank's own loss; and, summed
+ * over the ranks, the head. */
+enum { VERDICT = 2 * CUDA_HEAD };
+
+static inline float *scale_of(const struct stage *s)
+{
+    return s->block;
+}
+
+static inline float *own_of(const struct stage *s)
+{
+    return s->block + 1;
+}
+
+static inline struct cuda_head *head_of(const struct stage *s)
+{
+    return (struct cuda_head *)(s->block + CUDA_HEAD);
+}
+
+/* A place in the model's block, in one of this stage's. */
+static inline float *place_in(const struct stage *s, float *block, size_t offset)
+{
+    return block + (offset - s->part.offset);
 }
 
 static inline uint32_t *which_of(struct cuda_step *in)
@@ -133,16 +190,55 @@ struct engine *engine_open(const struct engine_job *job, struct ddp_err *err);
 void engine_close(struct engine *e);
 /* A copy from pageable memory returns before it has reached the device, and our streams
  * do not wait for it. */
-int engine_arrive(const char *what, struct ddp_err *err);
+int engine_arrive(struct engine *e, const char *what, struct ddp_err *err);
+
+/* move.c: host to devices, devices to host. */
+enum direction { PUSH, PULL };
+int move_buffers(struct engine *e, enum direction way, struct ddp_err *err);
+int move_all(struct engine *e, enum direction way, struct ddp_err *err);
+
+/* place.c */
+
+/* Cut the layers, and choose a device for each stage. With more than one every rank calls
+ * it. */
+int stages_place(struct engine *e, struct ddp_err *err);
+/* As another engine's, with a batch of its own. */
+void stages_place_as(struct engine *e, const struct engine *other);
+
+/* stages.c */
+
+/* "conv1 to conv2 | fc1 to fc2 on GPUs 0 and 1" */
+void stages_describe(const struct engine *e, char *text, size_t size);
+/* Make the stage's device the current one: before anything but copies and waits is put on
+ * its streams. */
+int stage_enter(const struct stage *s, struct ddp_err *err);
+/* What is put on `to` from now on waits for what is on main. */
+int stage_left(const struct stage *s, cudaStream_t to, struct ddp_err *err);
+/* The other stages go on from where the first one's main is; and it goes on behind them.
+ * A graph is played on that stream. */
+int stages_fork(struct engine *e, struct ddp_err *err);
+int stages_join(struct engine *e, struct ddp_err *err);
+/* Bytes from a block of a stage's to one of another's, on a stream of either. */
+int stage_copy(const struct stage *to, void *at, const struct stage *from,
+               const void *bytes, size_t n, cudaStream_t stream, struct ddp_err *err);
+/* Samples of batch i, of n of this rank's. */
+int batch_part(const struct engine *e, int n, int i);
+/* Batch i of a step with n samples of this rank's, in `batches`: forward and back through
+ * all stages; with `grads` false only forward. */
+int stages_put_batch(struct engine *e, int i, int n, int batches, struct ddp_err *err);
+/* k samples, from `from` on, of the step that `in` has at the first stage, forward
+ * through all stages, in set 0; `learn` as in a batch `batch` of a step, else as in a
+ * test. */
+int stages_forward(struct engine *e, int from, int k, bool learn, int batch,
+                   struct ddp_err *err);
+/* The loss of a set's outputs at the last stage, and unless `in` is NULL its gradient; as
+ * in kernels.h. */
+void stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, int batch);
+/* Plans for the sizes that a batch of n samples is cut in. */
+int stages_warm_up(struct engine *e, int n, struct ddp_err *err);
 
 /* record.c */
 
-/* n of the step's samples, from `from` on, into the layers' input, their labels or
- * targets beside it; to learn from them, or to test. */
-void engine_gather(struct engine *e, int from, int n, bool learn);
-/* The loss of the layers' output, and unless `in` is NULL its gradient; as in kernels.h.
- */
-void engine_loss(struct engine *e, int n, const struct cuda_step *in, int batch);
 /* Batches that this rank goes through in a step with `mine` samples of its own. Ranks
  * that share norms go through as many as the one with the most samples. */
 int engine_batches(const struct engine *e, int mine, int all);
@@ -150,12 +246,13 @@ int engine_batches(const struct engine *e, int mine, int all);
  */
 const struct graph *engine_graph(struct engine *e, int n, int batches, uint64_t slot,
                                  struct ddp_err *err);
-/* After a step with a loss that is not a number, on every rank: where on this rank the
- * first such number stood. What is under way ends first. */
-int engine_find_bad(struct engine *e, const struct slot *slot,
-                    struct engine_result *result, struct ddp_err *err);
 /* Lets go of what a graph holds. */
 void engine_forget(struct engine *e, struct graph *g);
+
+/* bad.c: after a step with a loss that is not a number, on every rank: where on this rank
+ * the first such number stood. What is under way ends first. */
+int engine_find_bad(struct engine *e, const struct slot *slot,
+                    struct engine_result *result, struct ddp_err *err);
 
 /* sums.c */
 
@@ -167,28 +264,28 @@ static inline bool shares_out(const struct engine *e)
 
 /* Buckets by size, and this rank's pieces of them. */
 void sums_plan(struct engine *e);
-/* Floats of a state of the optimiser on this rank, whatever the plan: at most. */
-size_t sums_state_floats(const struct engine *e);
+/* Floats of a state of the optimiser on this rank. */
+size_t sums_state_floats(const struct stage *s);
 /* Buckets by time: rehearses steps. Every rank; before the first push(). */
 int sums_settle(struct engine *e, struct ddp_err *err);
 void sums_plan_text(const struct engine *e, char *text, size_t size);
 void sums_use_plan(struct engine *e, const char *text);
 
-/* For layers_backward(): a range of a batch's gradients is final; `arg` is the engine. */
-int sums_ready(size_t offset, size_t count, void *arg, struct ddp_err *err);
+/* For layers_backward(): a range of a batch's gradients is final. */
+int sums_ready(size_t offset, size_t count, void *stage, struct ddp_err *err);
 /* What is left to be summed; main goes on behind it. */
-int sums_finish(struct engine *e, struct ddp_err *err);
+int sums_finish(struct stage *s, struct ddp_err *err);
 /* NCCL, too, connects the ranks when it is first asked for a collective: so each of a
  * step's once, for nothing, before the first step is recorded, which is at the same
  * moment on all ranks. */
 int sums_warm_up(struct engine *e, struct ddp_err *err);
 /* For layers_share_norms(). They are put on the stream of all other sums, so that these
  * have one order on all ranks. */
-int sums_norm(double *v, size_t n, void *engine, struct ddp_err *err);
+int sums_norm(double *v, size_t n, void *stage, struct ddp_err *err);
 /* The norm's parts of all gradients. */
-int sums_squares(struct engine *e, struct ddp_err *err);
-/* Everybody's pieces of `block`, which is laid out as the gradients are. */
-int sums_gather(struct engine *e, float *block, struct ddp_err *err);
+int sums_squares(struct stage *s, struct ddp_err *err);
+/* Everybody's pieces of `block`, which is laid out as the stage's gradients are. */
+int sums_gather(struct stage *s, float *block, struct ddp_err *err);
 
 /* spans.c; without --trace all of them do nothing */
 
@@ -196,15 +293,17 @@ int sums_gather(struct engine *e, float *block, struct ddp_err *err);
 int spans_begin(struct engine *e, struct ddp_err *err);
 struct spans *spans_end(struct engine *e);
 void spans_free(struct spans *s); /* NULL is fine */
-/* A part of it has ended on main, that began where the one before ended; `what` NULL: it
- * is not told. */
-int spans_mark(struct engine *e, enum trace_row row, const char *what,
+/* A part of it has ended on the stage's main, that began where the one before ended;
+ * `what` NULL: it is not told. */
+int spans_mark(struct stage *s, enum trace_row row, const char *what,
                struct ddp_err *err);
+/* The same of computing. */
+int spans_computed(struct stage *s, const char *what, struct ddp_err *err);
 /* The same, as layers_observe() wants it. */
-int spans_layer(const char *layer, char phase, void *engine, struct ddp_err *err);
+int spans_layer(const char *layer, char phase, void *stage, struct ddp_err *err);
 /* A sum of so many bytes begins on sums; ends. */
-int spans_sum(struct engine *e, const char *what, size_t bytes, struct ddp_err *err);
-int spans_summed(struct engine *e, struct ddp_err *err);
+int spans_sum(struct stage *s, const char *what, size_t bytes, struct ddp_err *err);
+int spans_summed(struct stage *s, struct ddp_err *err);
 /* Before a step is handed in; and when it is done. */
 int spans_anchor(struct engine *e, struct ddp_err *err);
 int spans_tell(struct engine *e, const struct slot *slot, struct ddp_err *err);

@@ -192,12 +192,13 @@ void cuda_finish(const struct cuda_head *head, const float *own, bool skip,
 enum { CUDA_PARTS = 256 };
 void cuda_squares(const float *g, int64_t n, bool more, double *parts,
                   cudaStream_t stream);
-/* The norm of the gradients from those parts, of which the ranks have each their own or
- * all the same. Not finite: the step is left out, as skipped where the scaler is to
- * blame, else as bad. *scale undoes the scaler's, and brings a norm beyond `most` (0: no
- * limit) there, as torch.nn.utils.clip_grad_norm_ does. */
-void cuda_judge(const double *parts, float most, const struct cuda_scaler *scaler,
-                struct cuda_head *head, float *scale, cudaStream_t stream);
+/* The norm of the gradients from so many blocks of those parts, of which the ranks have
+ * each their own or all the same. Not finite: the step is left out, as skipped where the
+ * scaler is to blame, else as bad. *scale undoes the scaler's, and brings a norm beyond
+ * `most` (0: no limit) there, as torch.nn.utils.clip_grad_norm_ does. */
+void cuda_judge(const double *parts, int blocks, float most,
+                const struct cuda_scaler *scaler, struct cuda_head *head, float *scale,
+                cudaStream_t stream);
 
 /* What all optimisers are given: n parameters w with gradients g * *scale. A step that is
  * left out by `head` changes nothing. */

@@ -1,9 +1,4 @@
-/* worker/cuda/layers.c - see layers.h: the layers put together, and walked through
- *
- * Each layer owns the activation it gives out. Gradients of activations take turns in a
- * few slots, as in worker/nn/model_impl.h: a layer's is taken when the first of those
- * that follow it writes to it, and given back when the layer itself has gone back.
- */
+/* worker/cuda/layers.c - see layers.h: the layers at work; layers_make.c makes them */
 #include "worker/cuda/layers_impl.h"
 
 #include "common/mem.h"
@@ -11,332 +6,11 @@
 
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-
-static bool is_conv(const struct layer *l)
-{
-    return l->spec->kind == LAYER_CONV;
-}
-
 /* Is it a library's? */
 static bool multiplies(const struct layer *l)
 {
     return is_conv(l) || l->spec->kind == LAYER_LINEAR;
 }
-
-/* ---- a plan ---- */
-
-void layer_plan_free(struct layer_plan *p)
-{
-    struct product *products[] = {&p->forward, &p->weights, &p->inputs};
-    for (size_t i = 0; i < ARRAY_LEN(products); i++) {
-        cublasLtMatrixLayout_t layouts[] = {products[i]->a, products[i]->b,
-                                            products[i]->d};
-        if (products[i]->op)
-            cublasLtMatmulDescDestroy(products[i]->op);
-        for (size_t k = 0; k < ARRAY_LEN(layouts); k++) {
-            if (layouts[k])
-                cublasLtMatrixLayoutDestroy(layouts[k]);
-        }
-    }
-    if (p->x)
-        cudnnDestroyTensorDescriptor(p->x);
-    if (p->z)
-        cudnnDestroyTensorDescriptor(p->z);
-}
-
-static void plan_free(struct layers_plan *p)
-{
-    for (int i = 0; i < MODEL_MAX_LAYERS; i++)
-        layer_plan_free(&p->layers[i]);
-    free(p);
-}
-
-static int plan_layer(const struct layers *net, int i, int n, struct layer_plan *p,
-                      struct ddp_err *err)
-{
-    enum layer_kind kind = net->layers[i].spec->kind;
-    return kind == LAYER_CONV     ? conv_plan(net, i, n, p, err)
-           : kind == LAYER_LINEAR ? linear_plan(net, i, n, p, err)
-                                  : 0; /* kernels of our own need none */
-}
-
-struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err)
-{
-    for (int i = 0; i < net->nplans; i++) {
-        if (net->plans[i]->n == n)
-            return net->plans[i];
-    }
-    if (net->nplans == MAX_PLANS) /* the oldest but the whole batch's */
-        plan_free(net->plans[1]);
-    struct layers_plan *p = xcalloc(1, sizeof *p);
-    p->n = n;
-    for (int i = 0; i < net->nlayers && n > 0; i++) {
-        if (plan_layer(net, i, n, &p->layers[i], err) < 0) {
-            plan_free(p);
-            if (net->nplans == MAX_PLANS)
-                net->plans[1] = net->plans[--net->nplans];
-            return NULL;
-        }
-    }
-    net->plans[net->nplans == MAX_PLANS ? 1 : net->nplans++] = p;
-    return p;
-}
-
-/* ---- shapes ---- */
-
-static void shape_layer(struct layers *net, int index, const struct param **params)
-{
-    struct layer *l = &net->layers[index];
-    const struct layer_spec *spec = l->spec;
-    struct io_shape in = net->settings.io;
-    l->in = index - (spec->from ? spec->from : 1);
-    l->shortcut = spec->shortcut ? index - spec->shortcut : -1;
-    l->slot = -1;
-    if (l->in >= 0) {
-        const struct layer *f = &net->layers[l->in];
-        int shrink = f->spec->pool ? 2 : 1;
-        in = (struct io_shape){.C = f->K, .H = f->OH / shrink, .W = f->OW / shrink};
-    }
-    l->C = in.C;
-    l->H = in.H;
-    l->W = in.W;
-    l->inputs = (size_t)in.C * (size_t)in.H * (size_t)in.W;
-    l->weight = spec->kind == LAYER_MEAN ? NULL : (*params)++;
-    l->bias = spec->kind == LAYER_MEAN || spec->bare ? NULL : (*params)++;
-    l->K = in.C;
-    l->OH = in.H;
-    l->OW = in.W;
-    if (spec->kind == LAYER_CONV) {
-        int stride = spec->stride ? spec->stride : 1;
-        l->K = spec->outputs;
-        l->OH = (in.H + 2 * spec->pad - spec->size) / stride + 1;
-        l->OW = (in.W + 2 * spec->pad - spec->size) / stride + 1;
-    } else if (spec->kind == LAYER_LINEAR) {
-        l->K = spec->outputs ? spec->outputs : net->settings.io.outputs;
-        l->OH = l->OW = 1;
-    } else if (spec->kind == LAYER_MEAN) {
-        l->OH = l->OW = 1;
-    }
-    int shrink = spec->pool ? 2 : 1;
-    l->wide = (size_t)l->K * (size_t)l->OH * (size_t)l->OW;
-    l->outputs = (size_t)l->K * (size_t)(l->OH / shrink) * (size_t)(l->OW / shrink);
-}
-
-/* Does a layer after i use what layer `of` gave out? Its gradient is then there already,
- * and i adds to it. */
-static bool used_after(const struct layers *net, int i, int of)
-{
-    for (int k = i + 1; k < net->nlayers; k++) {
-        if (net->layers[k].in == of || net->layers[k].shortcut == of)
-            return true;
-    }
-    return false;
-}
-
-static int shape_all(struct layers *net, const struct model *model, struct ddp_err *err)
-{
-    size_t nparams, batch = (size_t)net->settings.max_batch;
-    const struct param *params = model_params(model, &nparams);
-    for (int i = 0; net->model->layers[i].kind != LAYER_END; i++, net->nlayers++) {
-        struct layer *l = &net->layers[i];
-        l->spec = &net->model->layers[i];
-        shape_layer(net, i, &params);
-        size_t most = l->inputs > l->wide ? l->inputs : l->wide;
-        if (most * batch >= (size_t)1 << 31)
-            return err_set(err,
-                           "'%s' of %zu samples is too large for the cuda engine: "
-                           "try a smaller --batch-size",
-                           l->spec->name, batch);
-    }
-    for (int i = 0; i < net->nlayers; i++) {
-        struct layer *l = &net->layers[i];
-        l->adds = is_conv(l) && l->in >= 0 && used_after(net, i, l->in);
-    }
-    return 0;
-}
-
-static int describe_all(struct layers *net, struct ddp_err *err)
-{
-    for (int i = 0; i < net->nlayers; i++) {
-        if (is_conv(&net->layers[i]) && conv_describe(net, i, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* Tensor cores like channels last, if cuDNN has what we need for it. */
-static int choose_order(struct layers *net, struct ddp_err *err)
-{
-    net->last = net->type != CUDA_F32;
-    if (describe_all(net, err) < 0)
-        return -1;
-    for (int i = 0; i < net->nlayers && net->last; i++) {
-        struct layer_plan p = {0};
-        struct ddp_err ignored;
-        if (is_conv(&net->layers[i]) &&
-            conv_plan(net, i, net->settings.max_batch, &p, &ignored) < 0)
-            net->last = false;
-        layer_plan_free(&p);
-    }
-    for (int i = 0; i < net->nlayers; i++) {
-        struct layer *l = &net->layers[i];
-        bool plain = is_conv(l) && !l->spec->bare && l->spec[1].kind != LAYER_CONV;
-        l->y_last = net->last && !plain; /* linear layers want [C,H,W] */
-    }
-    return net->type == CUDA_F32 || net->last ? 0 : describe_all(net, err);
-}
-
-/* ---- memory ---- */
-
-static int take_slot(bool *taken, size_t *sizes, size_t elements)
-{
-    int slot = 0;
-    while (slot < MAX_SLOTS - 1 && taken[slot])
-        slot++;
-    taken[slot] = true;
-    sizes[slot] = elements > sizes[slot] ? elements : sizes[slot];
-    return slot;
-}
-
-static int take_slots(struct layers *net, struct device_memory *memory,
-                      struct ddp_err *err)
-{
-    bool taken[MAX_SLOTS] = {false};
-    size_t sizes[MAX_SLOTS] = {0};
-    size_t each = (size_t)net->settings.max_batch * type_size(net->type);
-    for (int i = net->nlayers - 1; i >= 0; i--) {
-        struct layer *l = &net->layers[i];
-        const int to[] = {i, l->in, l->shortcut};
-        for (size_t j = 0; j < ARRAY_LEN(to); j++) {
-            struct layer *t = to[j] >= 0 ? &net->layers[to[j]] : NULL;
-            if (t && t->slot < 0)
-                t->slot = take_slot(taken, sizes, t->outputs);
-        }
-        taken[l->slot] = false;
-    }
-    for (int i = 0; i < MAX_SLOTS; i++) {
-        if (sizes[i] && device_take(memory, "their gradients", sizes[i] * each,
-                                    &net->slots[i], err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int take_activations(struct layers *net, struct device_memory *memory,
-                            struct ddp_err *err)
-{
-    const char *what = "activations";
-    size_t widest = 0, filter = 0, batch = (size_t)net->settings.max_batch;
-    size_t each = batch * type_size(net->type);
-    for (int i = 0; i < net->nlayers; i++) {
-        struct layer *l = &net->layers[i];
-        size_t size = i == net->nlayers - 1 ? batch * sizeof(float) : each;
-        if (device_take(memory, what, l->outputs * size, &l->y, err) < 0 ||
-            (l->spec->pool &&
-             device_take(memory, what, l->outputs * batch, &l->arg, err) < 0) ||
-            (l->spec->kind == LAYER_NORM &&
-             device_take(memory, what, 4 * (size_t)l->C * sizeof(float), &l->saved, err) <
-                 0) ||
-            (l->spec->kind == LAYER_NORM && net->settings.share_norms &&
-             device_take(memory, what, (2 * (size_t)l->C + 1) * sizeof(double),
-                         &l->shared, err) < 0))
-            return -1;
-        if (is_conv(l) && !l->spec->bare && l->wide > widest)
-            widest = l->wide;
-        if (is_conv(l) && l->weight->count > filter)
-            filter = l->weight->count;
-    }
-    if (device_take(memory, what, net->layers[0].inputs * each, &net->x, err) < 0 ||
-        (widest && device_take(memory, what, widest * each, &net->z, err) < 0))
-        return -1;
-    return net->type == CUDA_F32
-               ? 0
-               : device_take(memory, what, filter * type_size(net->type) + 1, &net->dw,
-                             err);
-}
-
-/* Running means and variances, as they lie in the model's block. */
-static int take_buffers(struct layers *net, struct model *model,
-                        struct device_memory *memory, struct ddp_err *err)
-{
-    size_t floats, nbuffers, at = 0;
-    const struct param *buffers = model_buffers(model, &nbuffers);
-    model_buffer_block(model, &floats);
-    if (floats == 0)
-        return 0;
-    if (device_take(memory, "weights", floats * sizeof(float), &net->buffers, err) < 0)
-        return -1;
-    for (int i = 0; i < net->nlayers; i++) {
-        if (net->layers[i].spec->kind == LAYER_NORM) {
-            net->layers[i].running = net->buffers + buffers[at].offset;
-            at += 3;
-        }
-    }
-    return 0;
-}
-
-static int take_all(struct layers *net, struct model *model, struct device_memory *memory,
-                    struct ddp_err *err)
-{
-    size_t narrow = net->nfloats * type_size(net->type);
-    if (net->type == CUDA_F32)
-        net->narrow = (char *)net->weights;
-    else if (device_take(memory, "weights", narrow, &net->narrow, err) < 0)
-        return -1;
-    if (take_buffers(net, model, memory, err) < 0 ||
-        take_activations(net, memory, err) < 0 || take_slots(net, memory, err) < 0 ||
-        device_take(memory, "workspace", CUDA_ROOM * sizeof(float), &net->room, err) < 0)
-        return -1;
-    return device_take(memory, "workspace", WORKSPACE, &net->workspace, err);
-}
-
-struct layers *layers_create(struct model *model, struct layers_settings settings,
-                             float *weights, struct device_memory *memory,
-                             cudaStream_t stream, struct ddp_err *err)
-{
-    static const enum cuda_type types[] = {[PRECISION_FP32] = CUDA_F32,
-                                           [PRECISION_BF16] = CUDA_BF16,
-                                           [PRECISION_TF32] = CUDA_F32,
-                                           [PRECISION_FP16] = CUDA_F16};
-    struct layers *net = xcalloc(1, sizeof *net);
-    net->settings = settings;
-    net->type = types[settings.precision];
-    net->model = model_type(model);
-    net->nfloats = model_param_count(model);
-    net->stream = stream;
-    net->weights = weights;
-    if (check_blas(cublasLtCreate(&net->blas), "cannot start", err) < 0 ||
-        check_dnn(cudnnCreate(&net->dnn), "cannot start", err) < 0 ||
-        check_dnn(cudnnSetStream(net->dnn, stream), "cannot start", err) < 0 ||
-        shape_all(net, model, err) < 0 || choose_order(net, err) < 0 ||
-        take_all(net, model, memory, err) < 0) {
-        layers_destroy(net);
-        return NULL;
-    }
-    return net;
-}
-
-void layers_destroy(struct layers *net)
-{
-    if (!net)
-        return;
-    for (int i = 0; i < net->nplans; i++)
-        plan_free(net->plans[i]);
-    for (int i = 0; i < MODEL_MAX_LAYERS; i++) {
-        if (net->filters[i])
-            cudnnDestroyFilterDescriptor(net->filters[i]);
-        if (net->convs[i])
-            cudnnDestroyConvolutionDescriptor(net->convs[i]);
-    }
-    if (net->dnn)
-        cudnnDestroy(net->dnn);
-    if (net->blas)
-        cublasLtDestroy(net->blas);
-    free(net);
-}
-
-/* ---- at work ---- */
 
 struct cuda_map layers_input(const struct layers *net, int n)
 {
@@ -372,11 +46,11 @@ void layers_refresh(struct layers *net)
     size_t from = 0;
     if (net->type == CUDA_F32)
         return;
-    for (int i = 0; i <= net->nlayers; i++) {
-        const struct layer *l = i < net->nlayers ? &net->layers[i] : NULL;
+    for (int i = net->from; i <= net->to; i++) {
+        const struct layer *l = i < net->to ? &net->layers[i] : NULL;
         if (l && !(is_conv(l) && net->last))
             continue;
-        size_t to = l ? l->weight->offset : net->nfloats;
+        size_t to = l ? place_of(net, l->weight) : net->part.count;
         if (to > from)
             cuda_narrow(net->weights + from, 1, (int)(to - from), 1, net->type, false,
                         net->narrow + from * type_size(net->type), net->stream);
@@ -399,8 +73,8 @@ static struct cuda_norm norm_of(const struct layers *net, const struct layer *l,
                               .relu = l->spec->relu,
                               .eps = 1e-5f, /* PyTorch's */
                               .momentum = 0.1f,
-                              .w = net->weights + l->weight->offset,
-                              .bias = net->weights + l->bias->offset,
+                              .w = net->weights + place_of(net, l->weight),
+                              .bias = net->weights + place_of(net, l->bias),
                               .running = l->running,
                               .saved = l->saved,
                               .room = net->room,
@@ -416,7 +90,7 @@ void layers_share_norms(struct layers *net, layers_sum_fn sum, void *arg)
 int layers_warm_norms(struct layers *net, struct ddp_err *err)
 {
     int C = 0;
-    for (int i = 0; net->sum && i < net->nlayers; i++) {
+    for (int i = net->from; net->sum && i < net->to; i++) {
         const struct layer *l = &net->layers[i];
         if (l->spec->kind != LAYER_NORM || l->C == C) /* that has just been */
             continue;
@@ -448,7 +122,8 @@ static int norm_back(struct layers *net, const struct layer *l, int n,
 {
     struct cuda_norm norm = norm_of(net, l, n);
     const void *dy = net->slots[l->slot];
-    float *dw = net->grads + l->weight->offset, *dbias = net->grads + l->bias->offset;
+    float *dw = net->grads + place_of(net, l->weight),
+          *dbias = net->grads + place_of(net, l->bias);
     if (norm.shared) {
         cuda_norm_back_measure(&norm, input_of(net, l), l->y, dy, dw, dbias, net->stream);
         if (net->sum(norm.shared, 2 * (size_t)l->C, net->sum_arg, err) < 0)
@@ -506,7 +181,7 @@ static int layer_forward(struct layers *net, int i, const struct layers_plan *p,
 int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
                    int batch, struct ddp_err *err)
 {
-    for (int i = 0; i < net->nlayers; i++) {
+    for (int i = net->from; i < net->to; i++) {
         const struct layer *l = &net->layers[i];
         if (layer_forward(net, i, p, s != NULL, err) < 0)
             return -1;
@@ -552,7 +227,7 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
                     void *arg, struct ddp_err *err)
 {
     net->grads = grads;
-    for (int i = net->nlayers - 1; i >= 0; i--) {
+    for (int i = net->to - 1; i >= net->from; i--) {
         const struct layer *l = &net->layers[i];
         if (layer_back(net, i, p, err) < 0 || tell_done(net, l, 'b', err) < 0)
             return -1;
@@ -594,15 +269,16 @@ const float *layers_find_bad(struct layers *net, int n, struct ddp_err *err)
                    "looking for a bad number", err) < 0)
         return NULL;
     int64_t inputs = (int64_t)net->layers[0].inputs;
-    cuda_find_bad(net->x, n * inputs, net->type, found, net->stream);
-    for (int i = 0; i < net->nlayers; i++) {
+    if (net->x)
+        cuda_find_bad(net->x, n * inputs, net->type, found, net->stream);
+    for (int i = net->from; i < net->to; i++) {
         const struct layer *l = &net->layers[i];
         const struct param *w[] = {l->weight, l->bias};
         float *of = found + 1 + 3 * i;
         for (size_t j = 0; j < ARRAY_LEN(w); j++)
             if (w[j])
-                cuda_find_bad(net->weights + w[j]->offset, (int64_t)w[j]->count, CUDA_F32,
-                              &of[j], net->stream);
+                cuda_find_bad(net->weights + place_of(net, w[j]), (int64_t)w[j]->count,
+                              CUDA_F32, &of[j], net->stream);
         cuda_find_bad(l->y, n * (int64_t)l->outputs,
                       i == net->nlayers - 1 ? CUDA_F32 : net->type, &of[2], net->stream);
     }

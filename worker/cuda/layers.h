@@ -10,6 +10,10 @@
  * have their channels last, where cuDNN can; gradients of weights, the outputs and the
  * sums of normalisation are float.
  *
+ * A net is one stage of a model: the layers [from, to), with their parameters alone. What
+ * goes on to the layers behind, and comes from those before, are borders; the caller
+ * carries it over.
+ *
  * Only algorithms are taken that give the same bits from run to run.
  */
 #ifndef WORKER_CUDA_LAYERS_H
@@ -26,17 +30,31 @@ struct layers_plan; /* how n samples go through them; belongs to its net */
 
 struct layers_settings {
     struct io_shape io;
+    int from, to; /* layers; to 0: to the last */
     int max_batch;
     bool dropout;
     bool share_norms; /* normalise over the batches of all ranks */
     enum precision precision;
 };
 
+/* Where the layers [from, to) have their parameters and buffers in the model's blocks:
+ * which ones, and floats. */
+struct layers_part {
+    size_t first, n, offset, count;
+    size_t buffer_offset, buffer_count;
+};
+struct layers_part layers_part(const struct model *model, int from, int to);
+
 /* `model` is where shapes and names come from. weights: a device block of
- * model_param_count() floats, borrowed. Memory is taken from `memory`. */
+ * layers_part()'s count, borrowed. Memory is taken from `memory`; the device is the
+ * current one, now and at each call. */
 struct layers *layers_create(struct model *model, struct layers_settings settings,
                              float *weights, struct device_memory *memory,
                              cudaStream_t stream, struct ddp_err *err);
+/* The same layers with activations of their own, for another batch that is under way at
+ * the same time, on the same stream. Goes before `of`, which it asks for plans. */
+struct layers *layers_create_view(struct layers *of, struct device_memory *memory,
+                                  struct ddp_err *err);
 void layers_destroy(struct layers *net);
 
 /* The plan for n samples, made when it is asked for first. Allocates: not while a graph
@@ -51,8 +69,23 @@ void *layers_input_at(const struct layers *net);      /* for the caller to fill 
 const float *layers_output(const struct layers *net); /* y[max_batch, outputs] */
 /* dy of it in this type, for the caller to fill */
 void *layers_output_grad(const struct layers *net, enum cuda_type *type);
-/* Means and variances, as in model_buffer_block(); NULL when there are none. */
+/* Means and variances, as in model_buffer_block(), from layers_part()'s place on; NULL
+ * when there are none. */
 float *layers_buffers(const struct layers *net);
+/* Do images have their channels last? Stages of one model must not differ. */
+bool layers_last(const struct layers *net);
+
+/* An activation that layers behind `cut` use, and one before it gave out; and its
+ * gradient. */
+enum { LAYERS_BORDERS = 4 };
+struct layers_border {
+    void *y, *dy;
+    size_t bytes; /* of a sample */
+};
+/* Those at net's end (`cut` its last layer's end) or its beginning; in the same order for
+ * the nets on both sides. Returns how many. */
+int layers_borders(const struct layers *net, int cut,
+                   struct layers_border out[LAYERS_BORDERS]);
 
 /* `done` is called behind each layer ('f' forward, 'b' backward) that was put on the
  * stream; it returns -1 to end there. */
@@ -74,13 +107,14 @@ int layers_warm_norms(struct layers *net, struct ddp_err *err);
  * cannot be faster than. For measuring; what comes out is of no use. */
 void layers_bare(struct layers *net);
 
-/* From layers_input_at() to layers_output(), as batch `batch` of the step. `s` NULL: a
- * test, without dropout. */
+/* From layers_input_at(), or the borders, to layers_output(), or the borders, as batch
+ * `batch` of the step. `s` NULL: a test, without dropout. */
 int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
                    int batch, struct ddp_err *err);
-/* From layers_output_grad() back, into `grads`; follows layers_forward(). `ready` as
- * model_train_step()'s: the range is final when the stream has come so far. It returns -1
- * to end here. */
+/* From layers_output_grad(), or the borders, back, into `grads`, which lies as the
+ * weights do; follows layers_forward(). `ready` as model_train_step()'s, with offsets in
+ * the model's block: the range is final when the stream has come so far. It returns -1 to
+ * end here. */
 int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
                     int (*ready)(size_t offset, size_t count, void *arg,
                                  struct ddp_err *err),

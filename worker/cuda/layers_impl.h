@@ -1,5 +1,5 @@
-/* worker/cuda/layers_impl.h - layers as their own files see them: layers.c, product.c
- * (linear layers) and conv.c
+/* worker/cuda/layers_impl.h - layers as their own files see them: layers_make.c,
+ * layers.c, product.c (linear layers) and conv.c
  */
 #ifndef WORKER_CUDA_LAYERS_IMPL_H
 #define WORKER_CUDA_LAYERS_IMPL_H
@@ -10,7 +10,7 @@
 
 #define WORKSPACE (32u << 20) /* bytes, one for all: layers run one after another */
 
-enum { MAX_PLANS = 8, MAX_SLOTS = 8 };
+enum { MAX_PLANS = 16, MAX_SLOTS = 8 };
 
 /* D = op(A) op(B), column-major. */
 struct product {
@@ -57,11 +57,13 @@ struct layers {
     bool last;           /* images have their channels last */
     bool bare;           /* only products are wanted */
     const struct model_type *model;
-    size_t nfloats; /* parameters */
+    struct layers *of; /* this is a view of; NULL: of none */
+    int from, to;      /* of nlayers, the whole model's */
+    struct layers_part part;
     cudaStream_t stream;
     cublasLtHandle_t blas;
     cudnnHandle_t dnn;
-    int nlayers;
+    int nlayers, oldest; /* plan to go, where there is no room */
     struct layer layers[MODEL_MAX_LAYERS];
     cudnnFilterDescriptor_t filters[MODEL_MAX_LAYERS];
     cudnnConvolutionDescriptor_t convs[MODEL_MAX_LAYERS];
@@ -87,10 +89,21 @@ static inline size_t type_size(enum cuda_type type)
     return type == CUDA_F32 ? 4 : 2;
 }
 
+static inline bool is_conv(const struct layer *l)
+{
+    return l->spec->kind == LAYER_CONV;
+}
+
+/* A parameter's place in a block of this stage's. */
+static inline size_t place_of(const struct layers *net, const struct param *p)
+{
+    return p->offset - net->part.offset;
+}
+
 /* A parameter as the layers multiply with it. */
 static inline void *weights_at(const struct layers *net, const struct param *p)
 {
-    return net->narrow + p->offset * type_size(net->type);
+    return net->narrow + place_of(net, p) * type_size(net->type);
 }
 
 /* What layer i was given; its gradient, NULL where nobody wants it. */

@@ -6,84 +6,24 @@
 #include "worker/cuda/engine_impl.h"
 
 #include "common/mem.h"
-#include "worker/cuda/peak.h"
 #include "worker/cuda/ranges.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- which device ---- */
+/* ---- a stage ---- */
 
-static int count_devices(int *n, struct ddp_err *err)
+/* Stages on one device share the stream of the sums, as they do NCCL's communicator. */
+static int make_streams(struct stage *s, struct ddp_err *err)
 {
-    int most = 0, ours = 0;
-    cudaError_t rc = cudaGetDeviceCount(n);
-    if (rc == cudaSuccess)
-        return *n > 0 ? 0 : err_set(err, "no GPU: the driver shows none");
-    if (rc != cudaErrorInsufficientDriver || cudaDriverGetVersion(&most) != cudaSuccess ||
-        most == 0 || cudaRuntimeGetVersion(&ours) != cudaSuccess)
-        return check_cuda(rc, "no GPU", err);
-    cudaGetLastError();
-    return err_set(err,
-                   "the NVIDIA driver here knows CUDA up to %d.%d, this engine is built "
-                   "with %d.%d: update the driver, or build with an older toolkit",
-                   most / 1000, most % 1000 / 10, ours / 1000, ours % 1000 / 10);
-}
-
-int engine_probe(struct ddp_err *err)
-{
-    int n = 0;
-    return count_devices(&n, err);
-}
-
-/* A device that would not have us. */
-static int say_taken(int device, cudaError_t rc, struct ddp_err *err)
-{
-    char bus[32] = "?";
-    int mode = cudaComputeModeDefault;
-    cudaGetLastError();
-    cudaDeviceGetPCIBusId(bus, sizeof bus, device);
-    cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, device);
-    if (mode == cudaComputeModeProhibited)
-        return err_set(
-            err, "GPU %d (%s) is set to take no programs: 'nvidia-smi -c 0' lets them in",
-            device, bus);
-    if (mode != cudaComputeModeDefault)
-        return err_set(err,
-                       "GPU %d (%s) is taken, and set to take one program at a time: "
-                       "nvidia-smi shows which, 'nvidia-smi -c 0' lets several in",
-                       device, bus);
-    return err_set(err, "GPU %d (%s): %s: nvidia-smi shows who uses it", device, bus,
-                   cudaGetErrorString(rc));
-}
-
-static int choose_device(struct engine *e, struct ddp_err *err)
-{
-    int n = 0;
-    struct cudaDeviceProp prop;
-    if (count_devices(&n, err) < 0)
-        return -1;
-    int device = e->job.local_rank % n;
-    cudaError_t rc = cudaSetDevice(device);
-    if (rc == cudaSuccess)
-        rc = cudaFree(NULL); /* older runtimes do not ask the device before */
-    if (rc == cudaErrorDevicesUnavailable)
-        return say_taken(device, rc, err);
-    if (check_cuda(rc, "cannot use the GPU", err) < 0 ||
-        check_cuda(cudaGetDeviceProperties(&prop, device), "cannot use the GPU", err) < 0)
-        return -1;
-    snprintf(e->text, sizeof e->text, "%.100s", prop.name);
-    e->peak = peak_of_device(device, e->job.precision);
-    return 0;
-}
-
-static int make_streams(struct engine *e, struct ddp_err *err)
-{
-    cudaStream_t *streams[] = {&e->main, &e->sums, &e->copies};
-    cudaEvent_t *events[] = {&e->ready, &e->summed};
+    bool own = s->lane == s->index;
+    cudaStream_t *streams[] = {&s->main, &s->away, own ? &s->sums : NULL};
+    cudaEvent_t *events[] = {&s->ready, &s->summed, &s->left, &s->sets[0].sent,
+                             &s->sets[1].sent};
     for (size_t i = 0; i < ARRAY_LEN(streams); i++) {
-        if (check_cuda(cudaStreamCreateWithFlags(streams[i], cudaStreamNonBlocking),
+        if (streams[i] &&
+            check_cuda(cudaStreamCreateWithFlags(streams[i], cudaStreamNonBlocking),
                        "cannot use the GPU", err) < 0)
             return -1;
     }
@@ -92,62 +32,117 @@ static int make_streams(struct engine *e, struct ddp_err *err)
                        "cannot use the GPU", err) < 0)
             return -1;
     }
+    if (!own)
+        s->sums = s->e->stages[s->lane].sums;
     return 0;
 }
 
-int engine_arrive(const char *what, struct ddp_err *err)
+int engine_arrive(struct engine *e, const char *what, struct ddp_err *err)
 {
-    return check_cuda(cudaDeviceSynchronize(), what, err);
-}
-
-static int make_blocks(struct engine *e, struct ddp_err *err)
-{
-    size_t floats = model_param_count(e->job.model), batch = (size_t)e->job.batch_size;
-    size_t bytes = floats * sizeof(float);
-    size_t in = sizeof(struct cuda_step) + most_samples(e) * sizeof(uint32_t);
-    size_t outputs = (size_t)e->job.data->shape.outputs;
-    if (device_take(&e->memory, "weights", bytes, &e->weights, err) < 0 ||
-        device_take(&e->memory, "gradients", CUDA_HEAD * sizeof(float) + bytes, &e->block,
-                    err) < 0 ||
-        device_take(&e->memory, "steps", sizeof *e->updates, &e->updates, err) < 0 ||
-        device_take(&e->memory, "steps", sizeof e->job.data->as_float, &e->as_float,
-                    err) < 0 ||
-        device_take(&e->memory, "steps", sizeof *e->own, &e->own, err) < 0 ||
-        device_take(&e->memory, "steps", sizeof *e->scale, &e->scale, err) < 0 ||
-        device_take(&e->memory, "steps", CUDA_PARTS * sizeof *e->parts, &e->parts, err) <
-            0 ||
-        (e->job.accumulate > 1 &&
-         device_take(&e->memory, "gradients", bytes, &e->extra, err) < 0) ||
-        device_take(&e->memory, "steps", in, &e->in, err) < 0 ||
-        device_take(&e->memory, "steps", sizeof *e->result, &e->result, err) < 0 ||
-        device_take(&e->memory, "steps", batch, &e->labels, err) < 0 ||
-        device_take(&e->memory, "steps", batch * outputs * sizeof(float), &e->targets,
-                    err) < 0 ||
-        (e->job.precision == PRECISION_FP16 &&
-         device_take(&e->memory, "steps", sizeof *e->scaler, &e->scaler, err) < 0))
-        return -1;
-    e->grads = e->block + CUDA_HEAD;
-    float one = 1; /* unless there is clipping */
-    if (check_cuda(cudaMemcpy(e->scale, &one, sizeof one, cudaMemcpyHostToDevice),
-                   "steps", err) < 0)
-        return -1;
-    if (check_cuda(cudaMemcpy(e->as_float, e->job.data->as_float,
-                              sizeof e->job.data->as_float, cudaMemcpyHostToDevice),
-                   "steps", err) < 0)
-        return -1;
-    return engine_arrive("steps", err);
-}
-
-/* Once it is known which part of them is this rank's. */
-static int make_states(struct engine *e, struct ddp_err *err)
-{
-    size_t bytes = sums_state_floats(e) * sizeof(float);
-    for (int k = 0; k < OPTIM_STATES; k++) {
-        if (e->job.optim->states[k] &&
-            device_take(&e->memory, "optimiser", bytes, &e->states[k], err) < 0)
+    for (int i = e->nstages - 1; i >= 0; i--) {
+        if (stage_enter(&e->stages[i], err) < 0 ||
+            check_cuda(cudaDeviceSynchronize(), what, err) < 0)
             return -1;
     }
     return 0;
+}
+
+/* A set's samples beside the layers. */
+static int make_set(struct stage *s, struct set *set, struct ddp_err *err)
+{
+    size_t n = (size_t)s->e->max_micro;
+    size_t outputs = (size_t)s->e->job.data->shape.outputs;
+    return device_take(s->memory, "steps", n, &set->labels, err) < 0
+               ? -1
+               : device_take(s->memory, "steps", n * outputs * sizeof(float),
+                             &set->targets, err);
+}
+
+static int make_blocks(struct stage *s, struct ddp_err *err)
+{
+    const struct engine_job *job = &s->e->job;
+    struct device_memory *m = s->memory;
+    size_t bytes = s->part.count * sizeof(float), stages = (size_t)s->e->nstages;
+    size_t in = sizeof(struct cuda_step) + most_samples(s->e) * sizeof(uint32_t);
+    if (device_take(m, "weights", bytes, &s->weights, err) < 0 ||
+        device_take(m, "gradients", VERDICT * sizeof(float) + bytes, &s->block, err) <
+            0 ||
+        device_take(m, "steps", sizeof *s->updates, &s->updates, err) < 0 ||
+        device_take(m, "steps", stages * CUDA_PARTS * sizeof *s->parts, &s->parts, err) <
+            0 ||
+        (job->accumulate * s->e->micro > 1 &&
+         device_take(m, "gradients", bytes, &s->extra, err) < 0) ||
+        device_take(m, "steps", in, &s->in, err) < 0 ||
+        device_take(m, "steps", sizeof *s->result, &s->result, err) < 0 ||
+        (job->precision == PRECISION_FP16 &&
+         device_take(m, "steps", sizeof *s->scaler, &s->scaler, err) < 0))
+        return -1;
+    for (int k = 0; k < s->e->nstages; k++) {
+        if (make_set(s, &s->sets[k], err) < 0)
+            return -1;
+    }
+    s->grads = s->block + VERDICT;
+    float one = 1; /* unless there is clipping */
+    return check_cuda(cudaMemcpy(scale_of(s), &one, sizeof one, cudaMemcpyHostToDevice),
+                      "steps", err);
+}
+
+/* Once it is known which part of them is this rank's. */
+static int make_states(struct stage *s, struct ddp_err *err)
+{
+    size_t bytes = sums_state_floats(s) * sizeof(float);
+    for (int k = 0; k < OPTIM_STATES; k++) {
+        if (s->e->job.optim->states[k] &&
+            device_take(s->memory, "optimiser", bytes, &s->states[k], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int make_layers(struct stage *s, struct ddp_err *err)
+{
+    struct engine *e = s->e;
+    const struct engine_job *job = &e->job;
+    struct layers_settings settings = {.io = job->data->shape,
+                                       .from = s->from,
+                                       .to = s->to,
+                                       .max_batch = e->max_micro,
+                                       .dropout = job->dropout,
+                                       .share_norms = shares_norms(e),
+                                       .precision = job->precision};
+    for (int k = 0; k < e->nstages; k++) {
+        struct set *set = &s->sets[k];
+        set->net = k == 0 ? layers_create(job->model, settings, s->weights, s->memory,
+                                          s->main, err)
+                          : layers_create_view(s->sets[0].net, s->memory, err);
+        if (!set->net)
+            return -1;
+        layers_observe(set->net, job->trace ? spans_layer : NULL, s);
+    }
+    return layers_last(s->sets[0].net) == layers_last(first_of(e)->sets[0].net)
+               ? 0
+               : err_set(err, "--stages: GPUs %d and %d order images differently",
+                         first_of(e)->device, s->device);
+}
+
+static int make_stage(struct stage *s, struct ddp_err *err)
+{
+    return stage_enter(s, err) < 0 || make_streams(s, err) < 0 ||
+                   make_blocks(s, err) < 0 || make_states(s, err) < 0
+               ? -1
+               : make_layers(s, err);
+}
+
+/* ---- data ---- */
+
+static int make_pixels(struct engine *e, struct ddp_err *err)
+{
+    size_t bytes = sizeof e->job.data->as_float;
+    if (device_take(first_of(e)->memory, "steps", bytes, &e->as_float, err) < 0)
+        return -1;
+    return check_cuda(
+        cudaMemcpy(e->as_float, e->job.data->as_float, bytes, cudaMemcpyHostToDevice),
+        "steps", err);
 }
 
 static size_t part_bytes(const struct engine *e, const struct samples *part)
@@ -164,13 +159,14 @@ static int take_part(struct engine *e, size_t n, const char *what, struct reside
 {
     size_t image = image_bytes(e), outputs = (size_t)e->job.data->shape.outputs;
     if (classifies(e))
-        return device_take(&e->memory, what, n * image, &r->pixels, err) < 0
+        return device_take(first_of(e)->memory, what, n * image, &r->pixels, err) < 0
                    ? -1
-                   : device_take(&e->memory, what, n, &r->labels, err);
-    return device_take(&e->memory, what, n * image * sizeof(float), &r->inputs, err) < 0
+                   : device_take(first_of(e)->memory, what, n, &r->labels, err);
+    return device_take(first_of(e)->memory, what, n * image * sizeof(float), &r->inputs,
+                       err) < 0
                ? -1
-               : device_take(&e->memory, what, n * outputs * sizeof(float), &r->targets,
-                             err);
+               : device_take(first_of(e)->memory, what, n * outputs * sizeof(float),
+                             &r->targets, err);
 }
 
 static int upload_part(struct engine *e, const struct samples *part, struct resident *r,
@@ -195,7 +191,7 @@ static int upload_part(struct engine *e, const struct samples *part, struct resi
                        what, err) < 0)
             return -1;
     }
-    return engine_arrive(what, err);
+    return engine_arrive(e, what, err) < 0 ? -1 : stage_enter(first_of(e), err);
 }
 
 /* DDP_GPU_DATA=host keeps the data set out of the device, whatever its size. */
@@ -255,21 +251,42 @@ static int make_slots(struct engine *e, struct ddp_err *err)
 /* What a rank can do before it knows the others. */
 static int prepare(struct engine *e, struct ddp_err *err)
 {
-    const struct engine_job *job = &e->job;
-    struct layers_settings settings = {.io = job->data->shape,
-                                       .max_batch = job->batch_size,
-                                       .dropout = job->dropout,
-                                       .share_norms = shares_norms(e),
-                                       .precision = job->precision};
     sums_plan(e);
-    if (ranges_check(job->profile, err) < 0 || choose_device(e, err) < 0 ||
-        make_streams(e, err) < 0 || make_blocks(e, err) < 0 || make_states(e, err) < 0)
+    if (ranges_check(e->job.profile, err) < 0)
         return -1;
-    e->net = layers_create(job->model, settings, e->weights, &e->memory, e->main, err);
-    if (!e->net || place_data(e, err) < 0)
+    for (int i = 0; i < e->nstages; i++) {
+        if (make_stage(&e->stages[i], err) < 0)
+            return -1;
+    }
+    if (stage_enter(first_of(e), err) < 0 ||
+        check_cuda(cudaStreamCreateWithFlags(&e->copies, cudaStreamNonBlocking),
+                   "cannot use the GPU", err) < 0 ||
+        make_pixels(e, err) < 0 || place_data(e, err) < 0)
         return -1;
-    layers_observe(e->net, job->trace ? spans_layer : NULL, e);
-    return make_slots(e, err) < 0 ? -1 : engine_arrive("memory", err);
+    return make_slots(e, err) < 0 ? -1 : engine_arrive(e, "memory", err);
+}
+
+static void free_memory(struct engine *e)
+{
+    struct ddp_err ignored;
+    for (int i = 0; i < e->nstages; i++) {
+        stage_enter(&e->stages[i], &ignored);
+        device_free(&e->memories[i]);
+    }
+}
+
+static struct engine *engine_new(const struct engine_job *job)
+{
+    struct engine *e = xcalloc(1, sizeof *e);
+    e->job = *job;
+    e->rank = ddp_group_rank(job->group);
+    e->size = ddp_group_size(job->group);
+    e->nstages = job->stages;
+    for (int i = 0; i < e->nstages; i++) {
+        e->stages[i].e = e;
+        e->stages[i].index = i;
+    }
+    return e;
 }
 
 /* The memory was not enough: which batch would fit? It is tried, half as many each time.
@@ -278,14 +295,12 @@ static void say_what_fits(struct engine *e, struct ddp_err *err)
 {
     int batch = e->job.batch_size;
     bool fits = false;
-    device_free(&e->memory);
+    free_memory(e);
     while (!fits && batch > 1) {
         struct ddp_err ignored;
-        struct engine *trial = xcalloc(1, sizeof *trial);
-        trial->job = e->job;
+        struct engine *trial = engine_new(&e->job);
         trial->job.batch_size = batch /= 2;
-        trial->rank = e->rank;
-        trial->size = e->size;
+        stages_place_as(trial, e);
         fits = prepare(trial, &ignored) == 0;
         engine_close(trial);
     }
@@ -303,12 +318,37 @@ static void describe(struct engine *e)
         [PRECISION_BF16] = "bf16 with fp32 master weights",
         [PRECISION_TF32] = "fp32 with TF32",
         [PRECISION_FP16] = "fp16 with fp32 master weights and a scaled loss"};
+    char stages[120] = "";
+    double taken = 0;
+    for (int i = 0; i < e->nstages; i++)
+        taken += (double)device_taken(&e->memories[i], NULL);
+    if (e->nstages > 1)
+        stages_describe(e, stages, sizeof stages);
     size_t n = strlen(e->text);
-    snprintf(e->text + n, sizeof e->text - n, ", %s, %.0f MiB%s%s%s",
-             precisions[e->job.precision],
-             (double)device_taken(&e->memory, NULL) / 0x1p20,
+    snprintf(e->text + n, sizeof e->text - n, ", %s, %.0f MiB%s%s%s%s%s",
+             precisions[e->job.precision], taken / 0x1p20,
              e->resident ? " with the data" : "", e->comm ? ", " : "",
-             e->comm ? comm_version(e->comm) : "");
+             e->comm ? comm_version(e->comm) : "", *stages ? ", stages " : "", stages);
+}
+
+static void close_stage(struct stage *s)
+{
+    struct ddp_err ignored;
+    stage_enter(s, &ignored);
+    for (int k = PIPELINE_STAGES - 1; k >= 0; k--)
+        layers_destroy(s->sets[k].net);
+    cudaEvent_t events[] = {s->ready,        s->summed,       s->left,
+                            s->sets[0].sent, s->sets[1].sent, s->anchor};
+    cudaStream_t streams[] = {s->main, s->away, s->lane == s->index ? s->sums : NULL};
+    for (size_t i = 0; i < ARRAY_LEN(events); i++) {
+        if (events[i])
+            cudaEventDestroy(events[i]);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(streams); i++) {
+        if (streams[i])
+            cudaStreamDestroy(streams[i]);
+    }
+    free(s->pieces);
 }
 
 void engine_close(struct engine *e)
@@ -318,7 +358,6 @@ void engine_close(struct engine *e)
     for (int i = 0; i < e->ngraphs; i++) /* they hold on to the communicator */
         engine_forget(e, &e->graphs[i]);
     comm_destroy(e->comm);
-    layers_destroy(e->net);
     for (int i = 0; i < SLOTS; i++) {
         struct slot *s = &e->slots[i];
         cudaFreeHost(s->in);
@@ -331,39 +370,39 @@ void engine_close(struct engine *e)
         if (s->done)
             cudaEventDestroy(s->done);
     }
-    cudaEvent_t events[] = {e->ready, e->summed, e->anchor};
-    cudaStream_t streams[] = {e->main, e->sums, e->copies};
-    for (size_t i = 0; i < ARRAY_LEN(events); i++) {
-        if (events[i])
-            cudaEventDestroy(events[i]);
-    }
-    for (size_t i = 0; i < ARRAY_LEN(streams); i++) {
-        if (streams[i])
-            cudaStreamDestroy(streams[i]);
-    }
-    device_free(&e->memory);
+    if (e->copies)
+        cudaStreamDestroy(e->copies);
+    for (int i = e->nstages - 1; i >= 0; i--)
+        close_stage(&e->stages[i]);
+    free_memory(e);
     free(e->buckets);
-    free(e->pieces);
     free(e);
+}
+
+/* The ranks meet on their devices. */
+static int join(struct engine *e, int rc, struct ddp_err *err)
+{
+    int devices[PIPELINE_STAGES], lanes = last_of(e)->lane + 1;
+    for (int i = 0; i < lanes; i++)
+        devices[i] = e->stages[i].device;
+    e->comm = comm_create(e->job.group, devices, lanes, e->job.timeout_ms, rc, err);
+    if (!e->comm)
+        return -1;
+    for (int i = 0; i < e->nstages && shares_norms(e); i++)
+        layers_share_norms(e->stages[i].sets[0].net, sums_norm, &e->stages[i]);
+    return sums_settle(e, err) < 0 ? -1 : stage_enter(first_of(e), err);
 }
 
 struct engine *engine_open(const struct engine_job *job, struct ddp_err *err)
 {
-    struct engine *e = xcalloc(1, sizeof *e);
-    e->job = *job;
-    e->rank = ddp_group_rank(job->group);
-    e->size = ddp_group_size(job->group);
-    int rc = prepare(e, err);
-    if (rc < 0 && e->memory.full)
+    struct engine *e = engine_new(job);
+    int rc = stages_place(e, err);
+    if (rc == 0)
+        rc = prepare(e, err);
+    if (rc < 0 && (e->memories[0].full || e->memories[1].full))
         say_what_fits(e, err);
-    if (e->size > 1) {
-        e->comm = comm_create(job->group, job->timeout_ms, rc, err);
-        rc = e->comm ? 0 : -1;
-        if (rc == 0 && shares_norms(e))
-            layers_share_norms(e->net, sums_norm, e);
-        if (rc == 0)
-            rc = sums_settle(e, err);
-    }
+    if (e->size > 1)
+        rc = join(e, rc, err);
     if (rc < 0) {
         engine_close(e);
         return NULL;

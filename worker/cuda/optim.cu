@@ -21,13 +21,16 @@ void cuda_squares(const float *g, int64_t n, bool more, double *parts,
     LAUNCH(squares, CUDA_PARTS, THREADS, stream, g, n, more, parts);
 }
 
-static __global__ void judge(const double *parts, float most,
+static __global__ void judge(const double *parts, int blocks, float most,
                              const struct cuda_scaler *scaler, struct cuda_head *head,
                              float *scale)
 {
     __shared__ double room[THREADS];
     double by = scaler ? (double)scaler->scale : 1;
-    double norm = sqrt(block_sum(parts[threadIdx.x], room)) / by;
+    double mine = 0;
+    for (int i = 0; i < blocks; i++)
+        mine += parts[i * CUDA_PARTS + threadIdx.x];
+    double norm = sqrt(block_sum(mine, room)) / by;
     if (threadIdx.x > 0)
         return;
     double fits = most > 0 && norm > (double)most ? (double)most / (norm + 1e-6) : 1;
@@ -40,11 +43,12 @@ static __global__ void judge(const double *parts, float most,
         head->bad += 1;
 }
 
-void cuda_judge(const double *parts, float most, const struct cuda_scaler *scaler,
-                struct cuda_head *head, float *scale, cudaStream_t stream)
+void cuda_judge(const double *parts, int blocks, float most,
+                const struct cuda_scaler *scaler, struct cuda_head *head, float *scale,
+                cudaStream_t stream)
 {
     static_assert((int)CUDA_PARTS == (int)THREADS, "a thread per part");
-    LAUNCH(judge, 1, THREADS, stream, parts, most, scaler, head, scale);
+    LAUNCH(judge, 1, THREADS, stream, parts, blocks, most, scaler, head, scale);
 }
 
 static __device__ inline bool left_out(const struct cuda_update &u)

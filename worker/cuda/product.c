@@ -129,10 +129,10 @@ int linear_plan(const struct layers *net, int i, int n, struct layer_plan *p,
     const struct layer *l = &net->layers[i];
     int C = (int)l->inputs, K = l->K;
     enum cuda_type out = gives_floats(net, i) ? CUDA_F32 : net->type;
-    const void *bias =
-        gives_floats(net, i) ? net->weights + l->bias->offset : weights_at(net, l->bias);
-    uint32_t w = alignment(l->weight->offset * type_size(net->type));
-    uint32_t dw = alignment(l->weight->offset * sizeof(float));
+    const void *bias = gives_floats(net, i) ? net->weights + place_of(net, l->bias)
+                                            : weights_at(net, l->bias);
+    uint32_t w = alignment(place_of(net, l->weight) * type_size(net->type));
+    uint32_t dw = alignment(place_of(net, l->weight) * sizeof(float));
     uint32_t at_bias = alignment((size_t)(uintptr_t)bias);
     if (product_make(net, &p->forward, (struct operand){C, K, true},
                      (struct operand){C, n, false}, out,
@@ -166,7 +166,8 @@ int linear_back(struct layers *net, int i, int n, const struct layer_plan *p, fl
 {
     const struct layer *l = &net->layers[i];
     void *dy = net->slots[l->slot];
-    float *dw = net->grads + l->weight->offset, *db = net->grads + l->bias->offset;
+    float *dw = net->grads + place_of(net, l->weight),
+          *db = net->grads + place_of(net, l->bias);
     struct cuda_map map = {net->type, true, n, l->K, 1, 1};
     if (l->spec->relu && !net->bare)
         cuda_mask(l->y, dy, scale, (int64_t)l->outputs * n, net->type, net->stream);

@@ -1,103 +1,72 @@
 /* worker/cuda/record.c - see engine_impl.h: a step, put on streams that are being
- * recorded; sums.c puts the sums over the ranks on another one beside it
+ * recorded; stages.c puts the batches there, sums.c the sums over the ranks on another
+ * stream beside them. With stages the recording forks to the streams of both devices, and
+ * is one graph all the same.
  */
 #include "worker/cuda/engine_impl.h"
 
 #include "common/mem.h"
 #include "worker/cuda/ranges.h"
 
-#include <math.h>
 #include <string.h>
-
-void engine_gather(struct engine *e, int from, int n, bool learn)
-{
-    static const struct augment as_they_are = {0};
-    const uint32_t *which = which_of(e->in);
-    struct cuda_map map = layers_input(e->net, n);
-    void *x = layers_input_at(e->net);
-    if (classifies(e))
-        cuda_gather_images(e->in, which, from, map, learn ? e->job.augment : as_they_are,
-                           e->as_float, x, e->labels, e->main);
-    else
-        cuda_gather_floats(e->in, which, from, n, (int)image_bytes(e),
-                           e->job.data->shape.outputs, map.type, x, e->targets, e->main);
-}
-
-void engine_loss(struct engine *e, int n, const struct cuda_step *in, int batch)
-{
-    struct cuda_loss l = {.s = in,
-                          .batch = batch,
-                          .n = n,
-                          .K = e->job.data->shape.outputs,
-                          .scaler = e->scaler,
-                          .head = head_of(e),
-                          .own = e->own};
-    void *dy = layers_output_grad(e->net, &l.type);
-    if (!in)
-        dy = NULL;
-    if (classifies(e))
-        cuda_softmax_loss(&l, layers_output(e->net), e->labels, dy, e->main);
-    else
-        cuda_mse_loss(&l, layers_output(e->net), e->targets, dy, e->main);
-}
 
 /* ---- the optimiser ---- */
 
 /* What one of them does to a piece; m and v are its states there. The formulas' constants
  * are those of worker/optim/optim.c. */
-static void put_sgd(struct engine *e, const struct cuda_update *u, float *m, float *v)
+static void put_sgd(struct stage *s, const struct cuda_update *u, float *m, float *v)
 {
-    cuda_sgd(u, m, e->job.optim->settings.momentum, e->main);
+    cuda_sgd(u, m, s->e->job.optim->settings.momentum, s->main);
 }
 
-static void put_adam(struct engine *e, const struct cuda_update *u, float *m, float *v)
+static void put_adam(struct stage *s, const struct cuda_update *u, float *m, float *v)
 {
-    cuda_adam(u, m, v, 0.9f, 0.999f, 1e-8f, e->updates, e->main);
+    cuda_adam(u, m, v, 0.9f, 0.999f, 1e-8f, s->updates, s->main);
 }
 
-static void put_adadelta(struct engine *e, const struct cuda_update *u, float *sq,
+static void put_adadelta(struct stage *s, const struct cuda_update *u, float *sq,
                          float *acc)
 {
-    cuda_adadelta(u, sq, acc, 0.9f, 1e-6f, e->main);
+    cuda_adadelta(u, sq, acc, 0.9f, 1e-6f, s->main);
 }
 
 static const struct {
     const char *name;
-    void (*put)(struct engine *e, const struct cuda_update *u, float *m, float *v);
+    void (*put)(struct stage *s, const struct cuda_update *u, float *m, float *v);
 } optimisers[] = {{"sgd", put_sgd}, {"adam", put_adam}, {"adadelta", put_adadelta}};
 
-static float *state_at(const struct engine *e, int k, size_t at)
+static float *state_at(const struct stage *s, int k, size_t at)
 {
-    return e->states[k] ? e->states[k] + at : NULL;
+    return s->states[k] ? s->states[k] + at : NULL;
 }
 
 /* This rank's pieces, then everybody's. */
-static int put_optimiser(struct engine *e, struct ddp_err *err)
+static int put_optimiser(struct stage *s, struct ddp_err *err)
 {
-    const struct optim *o = e->job.optim;
+    const struct optim *o = s->e->job.optim;
     size_t which = 0, at = 0;
     while (which < ARRAY_LEN(optimisers) &&
            strcmp(o->type->name, optimisers[which].name) != 0)
         which++;
     if (which == ARRAY_LEN(optimisers))
         return err_set(err, "the cuda engine has no optimizer '%s'", o->type->name);
-    for (size_t i = 0; i < e->npieces; at += e->pieces[i++].count) {
-        const struct piece *p = &e->pieces[i];
-        struct cuda_update u = {.w = e->weights + p->offset,
-                                .g = e->grads + p->offset,
+    for (size_t i = 0; i < s->npieces; at += s->pieces[i++].count) {
+        const struct piece *p = &s->pieces[i];
+        struct cuda_update u = {.w = place_in(s, s->weights, p->offset),
+                                .g = place_in(s, s->grads, p->offset),
                                 .n = (int64_t)p->count,
                                 .decay = o->settings.decay,
-                                .scale = e->scale,
-                                .s = e->in,
-                                .head = head_of(e)};
-        optimisers[which].put(e, &u, state_at(e, 0, at), state_at(e, 1, at));
+                                .scale = scale_of(s),
+                                .s = s->in,
+                                .head = head_of(s)};
+        optimisers[which].put(s, &u, state_at(s, 0, at), state_at(s, 1, at));
     }
-    int rc = spans_mark(e, TRACE_COMPUTE, "optimizer", err);
-    if (rc < 0 || !shares_out(e))
+    int rc = spans_computed(s, "optimizer", err);
+    if (rc < 0 || !shares_out(s->e))
         return rc;
-    return sums_gather(e, e->weights, err) < 0
+    return sums_gather(s, s->weights, err) < 0
                ? -1
-               : spans_mark(e, TRACE_TALK, "weights", err);
+               : spans_mark(s, TRACE_TALK, "weights", err);
 }
 
 /* ---- a step ---- */
@@ -113,93 +82,122 @@ int engine_batches(const struct engine *e, int mine, int all)
     return ceil_div(most, e->job.batch_size);
 }
 
-/* Samples of batch i, of n. */
-static int batch_part(const struct engine *e, int n, int i)
+/* The norm of the step's gradients, if anybody wants to know it. */
+static int put_norm(struct engine *e, struct ddp_err *err)
 {
-    int left = n - i * e->job.batch_size;
-    return left < 0 ? 0 : left < e->job.batch_size ? left : e->job.batch_size;
+    const struct engine_job *job = &e->job;
+    struct stage *last = last_of(e);
+    if (job->clip_norm <= 0 && !job->skip_bad && !last->scaler)
+        return 0;
+    for (int i = 0; i < e->nstages; i++) {
+        struct stage *s = &e->stages[i];
+        double *at = last->parts + (e->nstages - 1 - i) * CUDA_PARTS;
+        if (stage_enter(s, err) < 0 || sums_squares(s, err) < 0)
+            return -1;
+        if (s != last && (stage_left(s, last->main, err) < 0 ||
+                          stage_copy(last, at, s, s->parts, CUDA_PARTS * sizeof *s->parts,
+                                     last->main, err) < 0))
+            return -1;
+    }
+    cuda_judge(last->parts, e->nstages, (float)job->clip_norm, last->scaler,
+               head_of(last), scale_of(last), last->main);
+    return spans_computed(last, "norm", err);
 }
 
-static int put_batch(struct engine *e, int i, int k, float *grads, struct ddp_err *err)
+/* The other stages are told what has become of the step. */
+static int put_verdict(struct engine *e, struct ddp_err *err)
 {
-    struct layers_plan *plan = layers_plan(e->net, k, err);
-    if (!plan)
-        return -1;
-    if (k > 0)
-        engine_gather(e, i * e->job.batch_size, k, true);
-    if (spans_mark(e, TRACE_DATA, "batch", err) < 0 ||
-        layers_forward(e->net, plan, e->in, i, err) < 0)
-        return -1;
-    if (k > 0)
-        engine_loss(e, k, e->in, i);
-    if (spans_mark(e, TRACE_COMPUTE, "loss", err) < 0)
-        return -1;
-    return layers_backward(e->net, plan, grads, sums_ready, e, err);
-}
-
-/* All of this rank's samples, batch after batch. What a batch of none writes is nothing,
- * into gradients that are that, or are not the step's. */
-static int put_batches(struct engine *e, int n, int batches, struct ddp_err *err)
-{
-    for (int i = 0; i < batches; i++) {
-        int k = batch_part(e, n, i);
-        e->first = i == 0;
-        e->last = i == batches - 1;
-        e->none = k == 0;
-        if (put_batch(e, i, k, e->first || n == 0 ? e->grads : e->extra, err) < 0)
+    struct stage *last = last_of(e);
+    for (struct stage *s = first_of(e); s < last; s++) {
+        if (stage_enter(s, err) < 0 || stage_left(last, s->main, err) < 0 ||
+            stage_copy(s, s->block, last, last->block, VERDICT * sizeof *s->block,
+                       s->main, err) < 0 ||
+            spans_computed(s, NULL, err) < 0)
             return -1;
     }
     return 0;
 }
 
-/* The norm of the step's gradients, if anybody wants to know it. */
-static int put_norm(struct engine *e, struct ddp_err *err)
+/* Which samples, which learning rate, which dropout: as the first one was told. */
+static int put_orders(struct engine *e, struct ddp_err *err)
 {
-    const struct engine_job *job = &e->job;
-    if (job->clip_norm <= 0 && !job->skip_bad && !e->scaler)
-        return 0;
-    if (sums_squares(e, err) < 0)
+    struct stage *first = first_of(e);
+    if (stages_fork(e, err) < 0)
         return -1;
-    cuda_judge(e->parts, (float)job->clip_norm, e->scaler, head_of(e), e->scale, e->main);
-    return spans_mark(e, TRACE_COMPUTE, "norm", err);
+    for (int i = 1; i < e->nstages; i++) {
+        struct stage *s = &e->stages[i];
+        if (stage_copy(s, s->in, first, first->in, sizeof *s->in, s->main, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int put_nothing(struct engine *e, struct ddp_err *err)
+{
+    struct stage *last = last_of(e);
+    for (int i = 0; i < e->nstages; i++) {
+        struct stage *s = &e->stages[i];
+        if (check_cuda(
+                cudaMemsetAsync(s->grads, 0, s->part.count * sizeof(float), s->main),
+                "a step", err) < 0)
+            return -1;
+    }
+    if (stage_enter(last, err) < 0)
+        return -1;
+    cuda_no_loss(last->in, head_of(last), own_of(last), last->main);
+    return stage_enter(first_of(e), err);
+}
+
+static int put_sums(struct engine *e, struct ddp_err *err)
+{
+    for (int i = e->nstages - 1; i >= 0; i--) {
+        struct stage *s = &e->stages[i];
+        if (stage_enter(s, err) < 0 || sums_finish(s, err) < 0 ||
+            spans_computed(s, NULL, err) < 0)
+            return -1;
+    }
+    return put_norm(e, err) < 0 ? -1 : put_verdict(e, err);
+}
+
+static int put_end(struct stage *s, struct ddp_err *err)
+{
+    if (stage_enter(s, err) < 0 || put_optimiser(s, err) < 0)
+        return -1;
+    layers_refresh(s->sets[0].net);
+    cuda_finish(head_of(s), own_of(s), s->e->job.skip_bad, s->scaler, s->result,
+                s->updates, s->main);
+    return check_cuda(cudaGetLastError(), "a step", err) < 0
+               ? -1
+               : spans_computed(s, "finish", err);
 }
 
 static int put_step(struct engine *e, int n, int batches, struct ddp_err *err)
 {
-    size_t floats = model_param_count(e->job.model);
-    e->started = 0;
-    if (spans_begin(e, err) < 0)
+    if (put_orders(e, err) < 0 || spans_begin(e, err) < 0 ||
+        (n == 0 && put_nothing(e, err) < 0))
         return -1;
-    if (n == 0) {
-        cuda_no_loss(e->in, head_of(e), e->own, e->main);
-        if (check_cuda(cudaMemsetAsync(e->grads, 0, floats * sizeof(float), e->main),
-                       "a step", err) < 0)
+    for (int i = 0; i < e->nstages; i++)
+        e->stages[i].started = 0;
+    for (int i = 0; i < batches; i++) {
+        if (stages_put_batch(e, i, n, batches, err) < 0)
             return -1;
     }
-    if (put_batches(e, n, batches, err) < 0)
+    if (put_sums(e, err) < 0)
         return -1;
-    if (sums_finish(e, err) < 0 || spans_mark(e, TRACE_COMPUTE, NULL, err) < 0 ||
-        put_norm(e, err) < 0 || put_optimiser(e, err) < 0)
+    for (int i = 0; i < e->nstages; i++) {
+        if (put_end(&e->stages[i], err) < 0)
+            return -1;
+    }
+    if (stages_join(e, err) < 0)
         return -1;
-    layers_refresh(e->net);
-    cuda_finish(head_of(e), e->own, e->job.skip_bad, e->scaler, e->result, e->updates,
-                e->main);
-    return check_cuda(cudaGetLastError(), "a step", err) < 0
-               ? -1
-               : spans_mark(e, TRACE_COMPUTE, "finish", err);
-}
-
-/* Plans allocate, and nothing may while a graph is being recorded. */
-static int make_plan(struct engine *e, int n, struct ddp_err *err)
-{
-    struct layers_plan *plan = layers_plan(e->net, n, err);
-    return plan ? layers_warm_up(e->net, plan, e->grads, err) : -1;
+    /* the step is over when all are */
+    return e->nstages > 1 ? spans_computed(first_of(e), NULL, err) : 0;
 }
 
 static int make_plans(struct engine *e, int n, int batches, struct ddp_err *err)
 {
     for (int i = 0; i < batches; i++) {
-        if (make_plan(e, batch_part(e, n, i), err) < 0)
+        if (stages_warm_up(e, batch_part(e, n, i), err) < 0)
             return -1;
     }
     return 0;
@@ -208,20 +206,22 @@ static int make_plans(struct engine *e, int n, int batches, struct ddp_err *err)
 static int record(struct engine *e, struct graph *g, struct ddp_err *err)
 {
     cudaGraph_t graph = NULL;
+    const struct stage *first = first_of(e);
     const char *what = "recording a step";
     if (make_plans(e, g->n, g->batches, err) < 0 || sums_warm_up(e, err) < 0 ||
-        check_cuda(cudaStreamBeginCapture(e->main, cudaStreamCaptureModeThreadLocal),
+        stage_enter(first, err) < 0 ||
+        check_cuda(cudaStreamBeginCapture(first->main, cudaStreamCaptureModeThreadLocal),
                    what, err) < 0)
         return -1;
     int rc = put_step(e, g->n, g->batches, err);
-    cudaError_t end = cudaStreamEndCapture(e->main, &graph);
+    cudaError_t end = cudaStreamEndCapture(first->main, &graph);
     g->spans = spans_end(e);
     if (rc == 0)
         rc = check_cuda(end, what, err);
     if (rc == 0)
         rc = check_cuda(cudaGraphInstantiate(&g->exec, graph, 0), what, err);
     if (rc == 0) /* else the first play would do it */
-        rc = check_cuda(cudaGraphUpload(g->exec, e->main), what, err);
+        rc = check_cuda(cudaGraphUpload(g->exec, first->main), what, err);
     if (graph)
         cudaGraphDestroy(graph);
     return rc;
@@ -259,47 +259,4 @@ const struct graph *engine_graph(struct engine *e, int n, int batches, uint64_t 
     engine_forget(e, &e->graphs[at]);
     e->graphs[at] = made;
     return &e->graphs[at];
-}
-
-/* ---- when something has gone wrong ---- */
-
-static int see(struct engine *e, const char *what, struct ddp_err *err)
-{
-    return check_cuda(cudaEventRecord(e->ready, e->main), what, err) < 0
-               ? -1
-               : comm_await(e->comm, e->ready, e->job.timeout_ms, what, err);
-}
-
-/* The step's batches go forward again: its weights are still there. */
-int engine_find_bad(struct engine *e, const struct slot *slot,
-                    struct engine_result *result, struct ddp_err *err)
-{
-    const char *what = "looking for a bad number";
-    int n = slot->of.mine, batches = engine_batches(e, n, slot->of.all);
-    if (see(e, what, err) < 0 ||
-        check_cuda(cudaMemcpyAsync(e->in, slot->in,
-                                   sizeof *slot->in + (size_t)n * sizeof(uint32_t),
-                                   cudaMemcpyHostToDevice, e->main),
-                   what, err) < 0)
-        return -1;
-    for (int i = 0; i < batches; i++) {
-        int k = batch_part(e, n, i);
-        float found[LAYERS_PLACES];
-        struct layers_plan *plan = layers_plan(e->net, k, err);
-        if (!plan)
-            return -1;
-        if (k > 0)
-            engine_gather(e, i * e->job.batch_size, k, true);
-        if (layers_forward(e->net, plan, e->in, i, err) < 0)
-            return -1;
-        const float *at = layers_find_bad(e->net, k, err);
-        if (!at || see(e, what, err) < 0 ||
-            check_cuda(cudaMemcpy(found, at, sizeof found, cudaMemcpyDeviceToHost), what,
-                       err) < 0)
-            return -1;
-        if (k > 0 && !isfinite(result->loss) && !*result->where)
-            result->depth =
-                layers_place(e->net, found, result->where, sizeof result->where);
-    }
-    return 0;
 }

@@ -20,13 +20,14 @@ struct span {
     enum trace_row row;
     char what[32];
     size_t bytes;
-    size_t from, to; /* events */
+    size_t from, to; /* events, of one stage */
+    int stage;
 };
 
 struct spans {
-    cudaEvent_t *events;  /* owned */
-    size_t nevents, last; /* last: of main */
-    struct span *all;     /* owned */
+    cudaEvent_t *events;                   /* owned */
+    size_t nevents, last[PIPELINE_STAGES]; /* last: of main */
+    struct span *all;                      /* owned */
     size_t n;
 };
 
@@ -44,12 +45,12 @@ static int add_event(struct spans *s, cudaStream_t stream, size_t *at,
                       tracing, err);
 }
 
-static struct span *add_span(struct spans *s, enum trace_row row, const char *what,
-                             size_t bytes)
+static struct span *add_span(struct spans *s, int stage, enum trace_row row,
+                             const char *what, size_t bytes)
 {
     s->all = xrealloc(s->all, s->n + 1, sizeof *s->all);
     struct span *span = &s->all[s->n++];
-    *span = (struct span){.row = row, .bytes = bytes};
+    *span = (struct span){.row = row, .bytes = bytes, .stage = stage};
     snprintf(span->what, sizeof span->what, "%s", what);
     return span;
 }
@@ -57,7 +58,13 @@ static struct span *add_span(struct spans *s, enum trace_row row, const char *wh
 int spans_begin(struct engine *e, struct ddp_err *err)
 {
     e->spans = e->job.trace ? xcalloc(1, sizeof *e->spans) : NULL;
-    return e->spans ? add_event(e->spans, e->main, &e->spans->last, err) : 0;
+    for (int i = 0; e->spans && i < e->nstages; i++) {
+        const struct stage *s = &e->stages[i];
+        if (stage_enter(s, err) < 0 ||
+            add_event(e->spans, s->main, &e->spans->last[i], err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 struct spans *spans_end(struct engine *e)
@@ -78,73 +85,95 @@ void spans_free(struct spans *s)
     free(s);
 }
 
-int spans_mark(struct engine *e, enum trace_row row, const char *what,
+int spans_mark(struct stage *st, enum trace_row row, const char *what,
                struct ddp_err *err)
 {
-    struct spans *s = e->spans;
-    size_t from = s ? s->last : 0;
+    struct spans *s = st->e->spans;
     if (!s)
         return 0;
-    if (add_event(s, e->main, &s->last, err) < 0)
+    size_t *last = &s->last[st->index], from = *last;
+    if (add_event(s, st->main, last, err) < 0)
         return -1;
     if (what) {
-        struct span *span = add_span(s, row, what, 0);
+        struct span *span = add_span(s, st->index, row, what, 0);
         span->from = from;
-        span->to = s->last;
+        span->to = *last;
     }
     return 0;
 }
 
-int spans_layer(const char *layer, char phase, void *engine, struct ddp_err *err)
+int spans_computed(struct stage *s, const char *what, struct ddp_err *err)
 {
-    struct engine *e = engine;
-    char what[40];
-    snprintf(what, sizeof what, "%s %s", layer, phase == 'f' ? "forward" : "backward");
-    return spans_mark(e, TRACE_COMPUTE, what, err);
+    return spans_mark(s, s->index == 0 ? TRACE_COMPUTE : TRACE_SECOND_STAGE, what, err);
 }
 
-int spans_sum(struct engine *e, const char *what, size_t bytes, struct ddp_err *err)
+int spans_layer(const char *layer, char phase, void *stage, struct ddp_err *err)
+{
+    char what[40];
+    snprintf(what, sizeof what, "%s %s", layer, phase == 'f' ? "forward" : "backward");
+    return spans_computed(stage, what, err);
+}
+
+int spans_sum(struct stage *st, const char *what, size_t bytes, struct ddp_err *err)
 {
     size_t at;
-    if (!e->spans)
+    struct spans *s = st->e->spans;
+    if (!s)
         return 0;
-    if (add_event(e->spans, e->sums, &at, err) < 0)
+    if (add_event(s, st->sums, &at, err) < 0)
         return -1;
-    add_span(e->spans, TRACE_TALK, what, bytes)->from = at;
+    add_span(s, st->index, TRACE_TALK, what, bytes)->from = at;
     return 0;
 }
 
-int spans_summed(struct engine *e, struct ddp_err *err)
+int spans_summed(struct stage *st, struct ddp_err *err)
 {
-    struct spans *s = e->spans; /* nothing else has come between */
-    return s ? add_event(s, e->sums, &s->all[s->n - 1].to, err) : 0;
+    size_t at;
+    struct spans *s = st->e->spans; /* nothing else has come between */
+    if (!s)
+        return 0;
+    if (add_event(s, st->sums, &at, err) < 0)
+        return -1;
+    s->all[s->n - 1].to = at;
+    return 0;
+}
+
+static int anchor(struct stage *s, struct ddp_err *err)
+{
+    int64_t before = now_ns();
+    if (stage_enter(s, err) < 0 ||
+        (!s->anchor && check_cuda(cudaEventCreate(&s->anchor), tracing, err) < 0) ||
+        check_cuda(cudaEventRecord(s->anchor, s->main), tracing, err) < 0 ||
+        check_cuda(cudaStreamSynchronize(s->main), tracing, err) < 0)
+        return -1;
+    s->anchor_ns = before + (now_ns() - before) / 2;
+    return 0;
 }
 
 int spans_anchor(struct engine *e, struct ddp_err *err)
 {
-    int64_t before = now_ns();
+    int64_t since = first_of(e)->anchor_ns;
     if (!e->job.trace || e->given != e->taken ||
-        (e->anchor && before - e->anchor_ns < INT64_C(16000000000)))
+        (since && now_ns() - since < INT64_C(16000000000)))
         return 0;
-    if (!e->anchor && check_cuda(cudaEventCreate(&e->anchor), tracing, err) < 0)
-        return -1;
-    if (check_cuda(cudaEventRecord(e->anchor, e->main), tracing, err) < 0 ||
-        check_cuda(cudaStreamSynchronize(e->main), tracing, err) < 0)
-        return -1;
-    e->anchor_ns = before + (now_ns() - before) / 2;
+    for (int i = e->nstages - 1; i >= 0; i--) {
+        if (anchor(&e->stages[i], err) < 0)
+            return -1;
+    }
     return 0;
 }
 
-static int tell(struct engine *e, enum trace_row row, const char *what, size_t bytes,
-                cudaEvent_t from, cudaEvent_t to, struct ddp_err *err)
+static int tell(struct engine *e, int stage, enum trace_row row, const char *what,
+                size_t bytes, cudaEvent_t from, cudaEvent_t to, struct ddp_err *err)
 {
     float begin = 0, end = 0;
-    if (check_cuda(cudaEventElapsedTime(&begin, e->anchor, from), tracing, err) < 0 ||
-        check_cuda(cudaEventElapsedTime(&end, e->anchor, to), tracing, err) < 0)
+    const struct stage *on = &e->stages[stage];
+    if (check_cuda(cudaEventElapsedTime(&begin, on->anchor, from), tracing, err) < 0 ||
+        check_cuda(cudaEventElapsedTime(&end, on->anchor, to), tracing, err) < 0)
         return -1;
     trace_span(e->job.trace, row, what, bytes,
-               e->anchor_ns + (int64_t)((double)begin * 1e6),
-               e->anchor_ns + (int64_t)((double)end * 1e6));
+               on->anchor_ns + (int64_t)((double)begin * 1e6),
+               on->anchor_ns + (int64_t)((double)end * 1e6));
     return 0;
 }
 
@@ -155,16 +184,16 @@ int spans_tell(struct engine *e, const struct slot *slot, struct ddp_err *err)
     if (!s)
         return 0;
     snprintf(what, sizeof what, "step %llu", (unsigned long long)slot->of.step + 1);
-    if (tell(e, TRACE_STEP, what, 0, s->events[0], s->events[s->last], err) < 0)
+    if (tell(e, 0, TRACE_STEP, what, 0, s->events[0], s->events[s->last[0]], err) < 0)
         return -1;
     if (!e->resident && slot->of.mine > 0 &&
-        tell(e, TRACE_COPY, "copy", slot->staged_bytes, slot->left, slot->arrived, err) <
-            0)
+        tell(e, 0, TRACE_COPY, "copy", slot->staged_bytes, slot->left, slot->arrived,
+             err) < 0)
         return -1;
     for (size_t i = 0; i < s->n; i++) {
         const struct span *p = &s->all[i];
-        if (tell(e, p->row, p->what, p->bytes, s->events[p->from], s->events[p->to],
-                 err) < 0)
+        if (tell(e, p->stage, p->row, p->what, p->bytes, s->events[p->from],
+                 s->events[p->to], err) < 0)
             return -1;
     }
     return 0;

@@ -2,7 +2,9 @@
  *
  * Buckets of gradients are put on the stream `sums` as they become final, in the plan's
  * order, which is every rank's; it forks off from main each time and joins it before the
- * optimiser. The last bucket carries the step's numbers, the head.
+ * optimiser. The last stage's last bucket carries the step's numbers, the head. Stages on
+ * one device share its lane; the stream `sums`, and all ranks put the last
+ * stage's sums there before the first one's: NCCL wants one order.
  *
  * With a shared-out optimiser a bucket is scattered: each rank gets the sums of an even
  * part. What does not divide by the number of ranks, a few floats of a bucket, is summed
@@ -23,54 +25,83 @@ static const char *const what = "a step";
 /* ---- the plan ---- */
 
 /* Of bucket b, each rank's even part; the rest is everybody's. */
-static size_t even_part(const struct engine *e, const struct bucket *b)
+static size_t even_part(const struct stage *s, const struct bucket *b)
 {
-    return b->count / (size_t)e->size;
+    return b->count / (size_t)s->e->size;
 }
 
-static void cut_pieces(struct engine *e)
+static void cut_pieces(struct stage *s)
 {
-    size_t all = model_param_count(e->job.model);
-    e->npieces = 0;
+    const struct engine *e = s->e;
+    size_t size = (size_t)e->size;
+    s->npieces = 0;
     if (!shares_out(e)) {
-        e->pieces[e->npieces++] = (struct piece){0, all, true};
+        s->pieces[s->npieces++] = (struct piece){s->part.offset, s->part.count, true};
         return;
     }
-    for (size_t i = 0; i < e->nbuckets; i++) {
-        const struct bucket *b = &e->buckets[i];
-        size_t each = even_part(e, b), rest = b->count % (size_t)e->size;
+    for (size_t i = 0; i < s->nbuckets; i++) {
+        const struct bucket *b = &s->buckets[i];
+        size_t each = even_part(s, b), rest = b->count % size;
         if (each > 0)
-            e->pieces[e->npieces++] =
+            s->pieces[s->npieces++] =
                 (struct piece){b->offset + (size_t)e->rank * each, each, false};
         if (rest > 0)
-            e->pieces[e->npieces++] =
-                (struct piece){b->offset + (size_t)e->size * each, rest, true};
+            s->pieces[s->npieces++] = (struct piece){b->offset + size * each, rest, true};
+    }
+}
+
+/* The last stage's buckets are the first. */
+static void deal_buckets(struct engine *e)
+{
+    struct bucket *b = e->buckets;
+    for (int i = e->nstages - 1; i >= 0; i--) {
+        struct stage *s = &e->stages[i];
+        s->buckets = b;
+        while (b < e->buckets + e->nbuckets && b->offset >= s->part.offset)
+            b++;
+        s->nbuckets = (size_t)(b - s->buckets);
+        cut_pieces(s);
     }
 }
 
 void sums_plan(struct engine *e)
 {
     size_t n;
-    const struct reducer_settings *s = &e->job.buckets;
+    const struct reducer_settings *set = &e->job.buckets;
     const struct param *params = model_params(e->job.model, &n);
     e->buckets = xcalloc(n, sizeof *e->buckets);
-    e->pieces = xcalloc(2 * n, sizeof *e->pieces);
-    e->nbuckets = bucket_plan(params, n, s->first_bytes / sizeof(float),
-                              s->cap_bytes / sizeof(float), e->buckets);
-    cut_pieces(e);
+    for (int i = e->nstages - 1; i >= 0; i--) {
+        struct stage *s = &e->stages[i];
+        s->pieces = xcalloc(2 * s->part.n + 1, sizeof *s->pieces);
+        e->nbuckets += bucket_plan(
+            params + s->part.first, s->part.n, set->first_bytes / sizeof(float),
+            set->cap_bytes / sizeof(float), e->buckets + e->nbuckets);
+    }
+    deal_buckets(e);
 }
 
-size_t sums_state_floats(const struct engine *e)
+size_t sums_state_floats(const struct stage *s)
 {
     size_t all = 0;
-    for (size_t i = 0; i < e->npieces; i++)
-        all += e->pieces[i].count;
+    for (size_t i = 0; i < s->npieces; i++)
+        all += s->pieces[i].count;
     return all;
 }
 
 void sums_plan_text(const struct engine *e, char *text, size_t size)
 {
     bucket_plan_write(e->buckets, e->settled ? e->nbuckets : 0, text, size);
+}
+
+/* Does a bucket end where each stage does? */
+static bool fits_stages(const struct engine *e, const struct bucket *plan, size_t n)
+{
+    int ends = 0;
+    for (size_t i = 0; i < n; i++) {
+        for (int k = 0; k < e->nstages; k++)
+            ends += plan[i].offset == e->stages[k].part.offset;
+    }
+    return ends == e->nstages;
 }
 
 /* A graph that was recorded has the old plan in it: this comes before any. */
@@ -80,156 +111,176 @@ void sums_use_plan(struct engine *e, const char *text)
     struct bucket plan[2 * MODEL_MAX_LAYERS];
     model_params(e->job.model, &nparams);
     size_t n = bucket_plan_read(text, model_param_count(e->job.model), nparams, plan);
-    if (n == 0 || !e->settled || e->ngraphs > 0)
+    if (n == 0 || !e->settled || e->ngraphs > 0 || !fits_stages(e, plan, n))
         return;
     memcpy(e->buckets, plan, n * sizeof *plan);
     e->nbuckets = n;
-    cut_pieces(e);
+    deal_buckets(e);
 }
 
 /* ---- in a step ---- */
 
-static int put_sums(struct engine *e, const struct bucket *b, bool with_head,
+static int put_sums(struct stage *s, const struct bucket *b, bool with_head,
                     struct ddp_err *err)
 {
-    float *g = e->grads + b->offset;
+    const struct engine *e = s->e;
+    struct comm *c = e->comm;
+    float *g = place_in(s, s->grads, b->offset);
     size_t head = with_head ? CUDA_HEAD : 0;
     if (!shares_out(e)) /* the head lies in front of the last bucket */
-        return comm_all_reduce(e->comm, g - head, b->count + head, e->sums, err);
-    size_t each = even_part(e, b), rest = b->count % (size_t)e->size;
-    if (comm_begin(e->comm, err) < 0 ||
-        (each && comm_reduce_scatter(e->comm, g, each, e->sums, err) < 0) ||
-        (rest &&
-         comm_all_reduce(e->comm, g + (size_t)e->size * each, rest, e->sums, err) < 0) ||
-        (head && comm_all_reduce(e->comm, e->block, head, e->sums, err) < 0))
+        return comm_all_reduce(c, s->lane, g - head, b->count + head, s->sums, err);
+    size_t each = even_part(s, b), rest = b->count % (size_t)e->size;
+    if (comm_begin(c, err) < 0 ||
+        (each && comm_reduce_scatter(c, s->lane, g, each, s->sums, err) < 0) ||
+        (rest && comm_all_reduce(c, s->lane, g + (size_t)e->size * each, rest, s->sums,
+                                 err) < 0) ||
+        (head && comm_all_reduce(c, s->lane, s->grads - head, head, s->sums, err) < 0))
         return -1;
-    return comm_end(e->comm, err);
+    return comm_end(c, err);
 }
 
-static int reduce_bucket(struct engine *e, size_t i, const struct bucket *b,
+static int reduce_bucket(struct stage *s, size_t i, const struct bucket *b,
                          bool with_head, struct ddp_err *err)
 {
     char name[32];
     snprintf(name, sizeof name, "bucket %zu", i);
-    return spans_sum(e, name, b->count * sizeof(float), err) < 0 ||
-                   put_sums(e, b, with_head, err) < 0
+    return spans_sum(s, name, b->count * sizeof(float), err) < 0 ||
+                   put_sums(s, b, with_head && s == last_of(s->e), err) < 0
                ? -1
-               : spans_summed(e, err);
+               : spans_summed(s, err);
 }
 
-static int sum_bucket(struct engine *e, struct ddp_err *err)
+static int sum_bucket(struct stage *s, struct ddp_err *err)
 {
-    size_t i = e->started++;
-    return reduce_bucket(e, i, &e->buckets[i], i == e->nbuckets - 1, err);
+    size_t i = s->started++;
+    return reduce_bucket(s, (size_t)(s->buckets - s->e->buckets) + i, &s->buckets[i],
+                         i == s->nbuckets - 1, err);
 }
 
 /* The sums' stream goes on from where main is now. */
-static int fork_sums(struct engine *e, struct ddp_err *err)
+static int fork_sums(struct stage *s, struct ddp_err *err)
 {
-    return check_cuda(cudaEventRecord(e->ready, e->main), what, err) < 0
+    return check_cuda(cudaEventRecord(s->ready, s->main), what, err) < 0
                ? -1
-               : check_cuda(cudaStreamWaitEvent(e->sums, e->ready, 0), what, err);
+               : check_cuda(cudaStreamWaitEvent(s->sums, s->ready, 0), what, err);
 }
 
 /* Main goes on behind what has been put on sums. */
-static int join_sums(struct engine *e, struct ddp_err *err)
+static int join_sums(struct stage *s, struct ddp_err *err)
 {
-    return check_cuda(cudaEventRecord(e->summed, e->sums), what, err) < 0
+    return check_cuda(cudaEventRecord(s->summed, s->sums), what, err) < 0
                ? -1
-               : check_cuda(cudaStreamWaitEvent(e->main, e->summed, 0), what, err);
+               : check_cuda(cudaStreamWaitEvent(s->main, s->summed, 0), what, err);
 }
 
-int sums_ready(size_t offset, size_t count, void *arg, struct ddp_err *err)
+int sums_ready(size_t offset, size_t count, void *stage, struct ddp_err *err)
 {
-    struct engine *e = arg;
+    struct stage *s = stage;
     bool forked = false;
-    if (!e->first && !e->none) /* of the step's gradients, once all batches are in */
-        cuda_add(e->grads + offset, e->extra + offset, (int64_t)count, e->main);
-    if (!e->comm || !e->job.buckets.overlap || !e->last)
+    if (!s->first && !s->none) /* of the step's gradients, once all batches are in */
+        cuda_add(place_in(s, s->grads, offset), place_in(s, s->extra, offset),
+                 (int64_t)count, s->main);
+    if (!s->e->comm || !s->e->job.buckets.overlap || !s->last)
         return 0;
-    while (e->started < e->nbuckets - 1 && e->buckets[e->started].offset >= offset) {
-        if ((!forked && fork_sums(e, err) < 0) || sum_bucket(e, err) < 0)
+    while (s->started < s->nbuckets && s->buckets[s->started].offset >= offset) {
+        if ((!forked && fork_sums(s, err) < 0) || sum_bucket(s, err) < 0)
             return -1;
         forked = true;
     }
     return 0;
 }
 
-int sums_finish(struct engine *e, struct ddp_err *err)
+int sums_finish(struct stage *s, struct ddp_err *err)
 {
-    const struct bucket whole = {0, model_param_count(e->job.model)};
-    if (!e->comm)
+    const struct bucket whole = {s->part.offset, s->part.count};
+    if (!s->e->comm)
         return 0;
-    if (fork_sums(e, err) < 0)
+    if (fork_sums(s, err) < 0)
         return -1;
-    if (!e->job.buckets.overlap && !shares_out(e)) {
-        if (reduce_bucket(e, 0, &whole, true, err) < 0)
+    if (!s->e->job.buckets.overlap && !shares_out(s->e)) {
+        if (reduce_bucket(s, (size_t)(s->e->nstages - 1 - s->index), &whole, true, err) <
+            0)
             return -1;
     } else {
-        while (e->started < e->nbuckets) {
-            if (sum_bucket(e, err) < 0)
+        while (s->started < s->nbuckets) {
+            if (sum_bucket(s, err) < 0)
                 return -1;
         }
     }
-    return join_sums(e, err);
+    return join_sums(s, err);
 }
 
-int sums_norm(double *v, size_t n, void *engine, struct ddp_err *err)
+int sums_norm(double *v, size_t n, void *stage, struct ddp_err *err)
 {
-    struct engine *e = engine;
-    size_t bytes = n * sizeof *v;
-    return fork_sums(e, err) < 0 || spans_sum(e, "norm", bytes, err) < 0 ||
-                   comm_all_reduce_f64(e->comm, v, n, e->sums, err) < 0 ||
-                   spans_summed(e, err) < 0
+    struct stage *s = stage;
+    return fork_sums(s, err) < 0 || spans_sum(s, "norm", n * sizeof *v, err) < 0 ||
+                   comm_all_reduce_f64(s->e->comm, s->lane, v, n, s->sums, err) < 0 ||
+                   spans_summed(s, err) < 0
                ? -1
-               : join_sums(e, err);
+               : join_sums(s, err);
+}
+
+static int sum_parts(struct stage *s, struct ddp_err *err)
+{
+    return fork_sums(s, err) < 0 || comm_all_reduce_f64(s->e->comm, s->lane, s->parts,
+                                                        CUDA_PARTS, s->sums, err) < 0
+               ? -1
+               : join_sums(s, err);
 }
 
 /* Of a shared-out block the ranks add up their pieces; what is everybody's counts once,
  * at the last rank. */
-int sums_squares(struct engine *e, struct ddp_err *err)
+int sums_squares(struct stage *s, struct ddp_err *err)
 {
+    const struct engine *e = s->e;
     bool more = false;
-    for (size_t i = 0; i < e->npieces; i++) {
-        const struct piece *p = &e->pieces[i];
+    for (size_t i = 0; i < s->npieces; i++) {
+        const struct piece *p = &s->pieces[i];
         bool mine = !p->everybodys || !shares_out(e) || e->rank == e->size - 1;
         if (mine)
-            cuda_squares(e->grads + p->offset, (int64_t)p->count, more, e->parts,
-                         e->main);
+            cuda_squares(place_in(s, s->grads, p->offset), (int64_t)p->count, more,
+                         s->parts, s->main);
         more = more || mine;
     }
     if (!more) /* nothing of it is ours */
-        cuda_squares(e->grads, 0, false, e->parts, e->main);
-    return shares_out(e)
-               ? comm_all_reduce_f64(e->comm, e->parts, CUDA_PARTS, e->main, err)
-               : 0;
+        cuda_squares(s->grads, 0, false, s->parts, s->main);
+    return shares_out(e) ? sum_parts(s, err) : 0;
 }
 
-int sums_gather(struct engine *e, float *block, struct ddp_err *err)
+int sums_gather(struct stage *s, float *block, struct ddp_err *err)
 {
-    if (comm_begin(e->comm, err) < 0)
+    struct comm *c = s->e->comm;
+    if (fork_sums(s, err) < 0 || comm_begin(c, err) < 0)
         return -1;
-    for (size_t i = 0; i < e->nbuckets; i++) {
-        const struct bucket *b = &e->buckets[i];
-        size_t each = even_part(e, b);
-        if (each && comm_all_gather(e->comm, block + b->offset, each, e->main, err) < 0)
+    for (size_t i = 0; i < s->nbuckets; i++) {
+        const struct bucket *b = &s->buckets[i];
+        size_t each = even_part(s, b);
+        if (each && comm_all_gather(c, s->lane, place_in(s, block, b->offset), each,
+                                    s->sums, err) < 0)
             return -1;
     }
-    return comm_end(e->comm, err);
+    return comm_end(c, err) < 0 ? -1 : join_sums(s, err);
+}
+
+static int warm_up(struct stage *s, struct ddp_err *err)
+{
+    struct engine *e = s->e;
+    s->started = 0;
+    if (stage_enter(s, err) < 0 || sums_finish(s, err) < 0 ||
+        layers_warm_norms(s->sets[0].net, err) < 0 ||
+        (shares_out(e) && (sum_parts(s, err) < 0 || sums_gather(s, s->grads, err) < 0)) ||
+        check_cuda(cudaEventRecord(s->summed, s->main), what, err) < 0)
+        return -1;
+    return comm_await(e->comm, s->summed, e->job.timeout_ms, "the first sums", err);
 }
 
 int sums_warm_up(struct engine *e, struct ddp_err *err)
 {
-    if (!e->comm || e->ngraphs > 0)
-        return 0;
-    e->started = 0;
-    if (sums_finish(e, err) < 0 || layers_warm_norms(e->net, err) < 0 ||
-        (shares_out(e) &&
-         (comm_all_reduce_f64(e->comm, e->parts, CUDA_PARTS, e->main, err) < 0 ||
-          sums_gather(e, e->grads, err) < 0)) ||
-        check_cuda(cudaEventRecord(e->summed, e->main), what, err) < 0)
-        return -1;
-    return comm_await(e->comm, e->summed, e->job.timeout_ms, "the first sums", err);
+    for (int i = e->nstages - 1; i >= 0 && e->comm && e->ngraphs == 0; i--) {
+        if (warm_up(&e->stages[i], err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 /* ---- buckets by time ---- */
@@ -237,9 +288,9 @@ int sums_warm_up(struct engine *e, struct ddp_err *err)
 enum { REHEARSALS = 2 };
 
 struct rehearsal {
-    struct engine *e;
-    struct bucket *pieces; /* as they become final */
-    cudaEvent_t *at;
+    struct stage *s;
+    struct bucket pieces[2 * MODEL_MAX_LAYERS]; /* as they become final */
+    cudaEvent_t at[2 * MODEL_MAX_LAYERS + 2];   /* and two more */
     size_t n;
 };
 
@@ -247,7 +298,7 @@ static int note(size_t offset, size_t count, void *arg, struct ddp_err *err)
 {
     struct rehearsal *r = arg;
     r->pieces[r->n] = (struct bucket){offset, count};
-    return check_cuda(cudaEventRecord(r->at[r->n++], r->e->main), "rehearsing", err);
+    return check_cuda(cudaEventRecord(r->at[r->n++], r->s->main), "rehearsing", err);
 }
 
 static int seconds_between(cudaEvent_t a, cudaEvent_t b, double *out, struct ddp_err *err)
@@ -259,20 +310,22 @@ static int seconds_between(cudaEvent_t a, cudaEvent_t b, double *out, struct ddp
     return 0;
 }
 
-/* When each piece is final after the beginning of backward: the last rehearsal's. */
+/* When each piece is final after the beginning of the stage's last turn back: the last
+ * rehearsal's. */
 static int rehearse(struct rehearsal *r, cudaEvent_t begin, double *ready,
                     struct ddp_err *err)
 {
-    struct engine *e = r->e;
-    struct layers_plan *plan = layers_plan(e->net, e->job.batch_size, err);
+    struct stage *s = r->s;
+    struct layers *net = s->sets[0].net;
+    struct layers_plan *plan = layers_plan(net, s->e->max_micro, err);
     for (int i = 0; plan && i < REHEARSALS; i++) {
         r->n = 0;
-        if (layers_forward(e->net, plan, e->in, 0, err) < 0 ||
-            check_cuda(cudaEventRecord(begin, e->main), "rehearsing", err) < 0 ||
-            layers_backward(e->net, plan, e->grads, note, r, err) < 0)
+        if (layers_forward(net, plan, s->in, 0, err) < 0 ||
+            check_cuda(cudaEventRecord(begin, s->main), "rehearsing", err) < 0 ||
+            layers_backward(net, plan, s->grads, note, r, err) < 0)
             return -1;
     }
-    if (!plan || check_cuda(cudaStreamSynchronize(e->main), "rehearsing", err) < 0)
+    if (!plan || check_cuda(cudaStreamSynchronize(s->main), "rehearsing", err) < 0)
         return -1;
     for (size_t i = 0; i < r->n; i++) {
         if (seconds_between(begin, r->at[i], &ready[i], err) < 0)
@@ -282,73 +335,70 @@ static int rehearse(struct rehearsal *r, cudaEvent_t begin, double *ready,
 }
 
 /* How long the sum of so many floats takes. */
-static int time_sum(struct engine *e, size_t count, const cudaEvent_t at[2],
+static int time_sum(struct stage *s, size_t count, const cudaEvent_t at[2],
                     double *seconds, struct ddp_err *err)
 {
+    struct engine *e = s->e;
     for (int i = 0; i < REHEARSALS; i++) {
-        if (check_cuda(cudaEventRecord(at[0], e->main), "rehearsing", err) < 0 ||
-            comm_all_reduce(e->comm, e->block, count, e->main, err) < 0 ||
-            check_cuda(cudaEventRecord(at[1], e->main), "rehearsing", err) < 0 ||
+        if (check_cuda(cudaEventRecord(at[0], s->main), "rehearsing", err) < 0 ||
+            comm_all_reduce(e->comm, s->lane, s->grads - CUDA_HEAD, count, s->main, err) <
+                0 ||
+            check_cuda(cudaEventRecord(at[1], s->main), "rehearsing", err) < 0 ||
             comm_await(e->comm, at[1], e->job.timeout_ms, "rehearsing", err) < 0)
             return -1;
     }
     return seconds_between(at[0], at[1], seconds, err);
 }
 
-static int measure(struct rehearsal *r, double *ready, double seconds[2],
-                   struct ddp_err *err)
-{
-    struct engine *e = r->e;
-    cudaEvent_t *begin = &r->at[r->n];
-    if (rehearse(r, *begin, ready, err) < 0 ||
-        time_sum(e, CUDA_HEAD, begin, &seconds[0], err) < 0 ||
-        time_sum(e, CUDA_HEAD + model_param_count(e->job.model), begin, &seconds[1],
-                 err) < 0)
-        return -1;
-    return 0;
-}
-
-/* All ranks plan by the same times, the mean of what they saw. */
+/* All ranks plan by the same times, the mean of what they saw: those of the pieces, then
+ * a sum of nearly nothing and one of all. */
 static int agree(struct rehearsal *r, double *times, struct ddp_err *err)
 {
-    struct engine *e = r->e;
+    struct engine *e = r->s->e;
     size_t n = r->n;
     if (ddp_all_reduce(e->job.group, times, n + 2, DDP_F64, DDP_AVG, err) < 0)
         return -1;
     double latency = times[n], whole = times[n + 1];
-    double each =
-        (whole > latency ? whole - latency : 0) / (double)model_param_count(e->job.model);
+    double each = (whole > latency ? whole - latency : 0) / (double)r->s->part.count;
     for (size_t i = 1; i < n; i++)
         times[i] = times[i] > times[i - 1] ? times[i] : times[i - 1];
-    e->nbuckets = bucket_plan_timed(r->pieces, times, n, latency, each, e->buckets);
-    e->settled = true;
-    cut_pieces(e);
+    e->nbuckets +=
+        bucket_plan_timed(r->pieces, times, n, latency, each, e->buckets + e->nbuckets);
     return 0;
+}
+
+static int settle(struct stage *s, struct ddp_err *err)
+{
+    struct rehearsal r = {.s = s, .n = 0};
+    double times[2 * MODEL_MAX_LAYERS + 2] = {0};
+    const cudaEvent_t *begin = &r.at[s->part.n];
+    int rc = stage_enter(s, err);
+    for (size_t i = 0; i < s->part.n + 2 && rc == 0; i++)
+        rc = check_cuda(cudaEventCreate(&r.at[i]), "rehearsing", err);
+    if (rc == 0)
+        rc = rehearse(&r, *begin, times, err);
+    if (rc == 0)
+        rc = time_sum(s, CUDA_HEAD, begin, &times[r.n], err);
+    if (rc == 0)
+        rc = time_sum(s, CUDA_HEAD + s->part.count, begin, &times[r.n + 1], err);
+    if (rc == 0)
+        rc = agree(&r, times, err);
+    for (size_t i = 0; i < ARRAY_LEN(r.at) && r.at[i]; i++)
+        cudaEventDestroy(r.at[i]);
+    return rc;
 }
 
 int sums_settle(struct engine *e, struct ddp_err *err)
 {
-    size_t nparams;
-    cudaEvent_t at[2 * MODEL_MAX_LAYERS + 2] = {NULL};
-    double times[2 * MODEL_MAX_LAYERS + 2] = {0};
-    struct bucket pieces[2 * MODEL_MAX_LAYERS];
-    struct rehearsal r = {e, pieces, at, 0};
-    int rc = 0;
     /* pieces that were chosen by size stay: the optimiser's state hangs on them */
     if (!e->comm || !e->job.buckets.timed || !e->job.buckets.overlap || shares_out(e))
         return 0;
-    model_params(e->job.model, &nparams);
-    for (size_t i = 0; i < nparams + 2 && rc == 0; i++)
-        rc = check_cuda(cudaEventCreate(&at[i]), "rehearsing", err);
-    r.n = nparams; /* behind the pieces' events there are two more */
-    double seconds[2] = {0};
-    if (rc == 0)
-        rc = measure(&r, times, seconds, err);
-    times[r.n] = seconds[0];
-    times[r.n + 1] = seconds[1];
-    if (rc == 0)
-        rc = agree(&r, times, err);
-    for (size_t i = 0; i < ARRAY_LEN(at) && at[i]; i++)
-        cudaEventDestroy(at[i]);
-    return rc;
+    e->nbuckets = 0;
+    for (int i = e->nstages - 1; i >= 0; i--) {
+        if (settle(&e->stages[i], err) < 0)
+            return -1;
+    }
+    e->settled = true;
+    deal_buckets(e);
+    return 0;
 }

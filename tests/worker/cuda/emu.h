@@ -12,7 +12,11 @@
  *   - libraries load what they need when they are first asked for it, and refuse that
  *     while a graph is being recorded;
  *   - a recorded graph is played in any order that its dependencies allow;
- *   - the host cannot touch device memory: outside of device work it is not mapped.
+ *   - the host cannot touch device memory, and no device another's, unless it has been
+ *     told that it may: only what is at work is mapped;
+ *   - streams, events and the libraries' handles belong to the device that was current,
+ *     and are refused with another one;
+ *   - nothing is allocated, or waited for, while a graph is being recorded.
  *
  * Force-included in the .cu files, where it also is CUDA's language.
  */
@@ -26,6 +30,10 @@
 /* May a library be asked for this product on that stream? What is asked for the first
  * time has to be loaded, which cannot be while a graph is being recorded. */
 bool emu_may_ask(cudaStream_t stream, const std::vector<int64_t> &product);
+
+/* The current device; a stream's. */
+int emu_device();
+int emu_device_of(cudaStream_t stream);
 
 /* Put work on a stream. Returns false: not finished, to be called again. */
 void emu_put(cudaStream_t stream, std::function<bool()> work);

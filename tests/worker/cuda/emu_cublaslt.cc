@@ -8,7 +8,7 @@
 #include <cublasLt.h>
 
 struct cublasLtContext {
-    int unused;
+    int device;
 };
 
 /* The real types are blocks of words that the caller never looks into; *Create() gives
@@ -38,7 +38,7 @@ static emu_layout *layout_of(cublasLtMatrixLayout_t l)
 
 extern "C" cublasStatus_t cublasLtCreate(cublasLtHandle_t *h)
 {
-    *h = new cublasLtContext;
+    *h = new cublasLtContext{emu_device()};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -241,6 +241,8 @@ extern "C" cublasStatus_t cublasLtMatmul(
         !lies(A, promised.a) || !lies(B, promised.b) || !lies(C, promised.c) ||
         !lies(D, promised.d) || (o.bias && !lies(o.bias, promised.d)))
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (h->device != emu_device() || h->device != emu_device_of(stream))
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     if (!emu_may_ask(stream, {3, o.compute, o.a, o.b, o.epilogue, la.type,
                               int64_t(la.rows), int64_t(la.columns), lb.type,
                               int64_t(lb.rows), int64_t(lb.columns), ld.type}))

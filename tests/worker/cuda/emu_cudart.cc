@@ -2,7 +2,8 @@
  *
  * Faults by environment: EMU_DEVICES=n (0: none), EMU_MEMORY_MB, EMU_SEED (of the order
  * in which graphs are played), EMU_DRIVER=version (12040: older than the toolkit),
- * EMU_TAKEN=compute mode (3: by one program, 2: nobody may).
+ * EMU_TAKEN=compute mode (3: by one program, 2: nobody may), EMU_PEERS=1 (devices may
+ * use each other's memory, when they have been told to).
  */
 #include "tests/worker/cuda/emu.h"
 
@@ -22,13 +23,18 @@
 #include <unistd.h>
 #include <vector>
 
-/* ---- memory: one range of addresses, mapped while the device works ---- */
+/* ---- memory: a range of addresses for each device, mapped while it works ---- */
 
+enum { DEVICES = 16 };
 static const size_t RESERVED = size_t(1) << 32;
-static char *arena;
-static size_t arena_used, arena_taken;
+static char *arena; /* of all devices, one after the other */
+static size_t arena_used[DEVICES], arena_taken[DEVICES];
 static std::map<void *, size_t> blocks;
-static int at_work;
+static bool peers[DEVICES][DEVICES]; /* who may use whose memory */
+static unsigned mapped;              /* bits: devices */
+static int at_work, captures;
+static thread_local int chosen;
+static cudaError_t last_error;
 
 static size_t env_number(const char *name, size_t otherwise)
 {
@@ -45,35 +51,61 @@ static size_t memory_size()
     return env_number("EMU_MEMORY_MB", 2048) << 20;
 }
 
-struct device_work { /* while one lives, device memory can be touched */
+int emu_device()
+{
+    return chosen;
+}
+
+/* Whose memory it is; -1: the host's. */
+static int device_of(const void *p)
+{
+    const char *at = static_cast<const char *>(p);
+    return arena && at >= arena && at < arena + DEVICES * RESERVED
+               ? int(size_t(at - arena) / RESERVED)
+               : -1;
+}
+
+/* From now on only the memory of these devices can be touched. */
+static void map_only(unsigned devices)
+{
+    for (unsigned d = 0; d < DEVICES; d++)
+        if ((devices ^ mapped) >> d & 1 && arena_used[d])
+            mprotect(arena + d * RESERVED, arena_used[d],
+                     devices >> d & 1 ? PROT_READ | PROT_WRITE : PROT_NONE);
+    mapped = devices;
+}
+
+struct device_work { /* while one lives, devices can work */
     device_work()
     {
-        if (at_work++ == 0 && arena_used)
-            mprotect(arena, arena_used, PROT_READ | PROT_WRITE);
+        at_work++;
     }
     ~device_work()
     {
-        if (--at_work == 0 && arena_used)
-            mprotect(arena, arena_used, PROT_NONE);
+        if (--at_work == 0)
+            map_only(0);
     }
 };
 
-/* The same for the pages of [p, p + n): all of it takes the kernel its time. */
+/* The pages of [p, p + n): all of a device's takes the kernel its time. */
 struct block_work {
     char *from = nullptr;
     size_t bytes = 0;
+    bool stays = false;
     block_work(const void *p, size_t n)
     {
         const char *at = static_cast<const char *>(p);
-        if (at_work > 0 || at < arena || at >= arena + arena_used)
+        int device = device_of(p);
+        if (device < 0)
             return;
         from = arena + (at - arena) / 4096 * 4096;
         bytes = size_t(at + n - from);
+        stays = mapped >> device & 1;
         mprotect(from, bytes, PROT_READ | PROT_WRITE);
     }
     ~block_work()
     {
-        if (from)
+        if (from && !stays)
             mprotect(from, bytes, PROT_NONE);
     }
 };
@@ -81,14 +113,17 @@ struct block_work {
 extern "C" cudaError_t cudaMalloc(void **p, size_t bytes)
 {
     size_t page = 4096, room = (bytes + page - 1) / page * page;
-    if (arena_taken + room > memory_size() || arena_used + room > RESERVED)
+    if (captures)
+        return cudaErrorStreamCaptureUnsupported;
+    size_t &used = arena_used[chosen], &taken = arena_taken[chosen];
+    if (taken + room > memory_size() || used + room > RESERVED)
         return cudaErrorMemoryAllocation;
     if (!arena)
-        arena = (char *)mmap(nullptr, RESERVED, PROT_NONE,
+        arena = (char *)mmap(nullptr, DEVICES * RESERVED, PROT_NONE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    *p = arena + arena_used;
-    arena_used += room;
-    arena_taken += room;
+    *p = arena + size_t(chosen) * RESERVED + used;
+    used += room;
+    taken += room;
     blocks[*p] = room;
     block_work work(*p, room);
     memset(*p, 0xff,
@@ -98,12 +133,14 @@ extern "C" cudaError_t cudaMalloc(void **p, size_t bytes)
 
 extern "C" cudaError_t cudaFree(void *p)
 {
+    if (captures)
+        return cudaErrorStreamCaptureUnsupported;
     if (!p)
         return cudaSuccess;
     auto found = blocks.find(p);
     if (found == blocks.end())
         return cudaErrorInvalidValue;
-    arena_taken -= found->second;
+    arena_taken[device_of(p)] -= found->second;
     blocks.erase(found);
     return cudaSuccess;
 }
@@ -111,12 +148,14 @@ extern "C" cudaError_t cudaFree(void *p)
 extern "C" cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
 {
     *all = memory_size();
-    *left = *all - arena_taken;
+    *left = *all - arena_taken[chosen];
     return cudaSuccess;
 }
 
 extern "C" cudaError_t cudaMallocHost(void **p, size_t bytes)
 {
+    if (captures)
+        return cudaErrorStreamCaptureUnsupported;
     *p = calloc(1, bytes);
     return *p ? cudaSuccess : cudaErrorMemoryAllocation;
 }
@@ -169,12 +208,14 @@ struct CUgraphExec_st {
 };
 
 struct CUstream_st {
+    int device;
     std::vector<op_ref> tail; /* what the next operation comes after */
     cudaGraph_t recording = nullptr;
     std::vector<size_t> recorded_tail;
 };
 
 struct CUevent_st {
+    int device;
     std::vector<op_ref> at;
     bool timed = false;
     std::shared_ptr<double> ms = std::make_shared<double>(0); /* when it was passed */
@@ -185,13 +226,20 @@ struct CUevent_st {
 
 static std::set<cudaStream_t> streams;
 
+int emu_device_of(cudaStream_t s)
+{
+    return s->device;
+}
+
 bool emu_may_ask(cudaStream_t s, const std::vector<int64_t> &product)
 {
     static std::set<std::vector<int64_t>> known;
-    return s->recording ? known.count(product) > 0 : (known.insert(product), true);
+    std::vector<int64_t> here = product;
+    here.push_back(s->device);
+    return s->recording ? known.count(here) > 0 : (known.insert(here), true);
 }
 
-void emu_put(cudaStream_t s, std::function<bool()> work)
+static void put(cudaStream_t s, std::function<bool()> work)
 {
     if (s->recording) {
         s->recording->nodes.push_back({work, s->recorded_tail});
@@ -202,6 +250,24 @@ void emu_put(cudaStream_t s, std::function<bool()> work)
     o->work = work;
     o->after = s->tail;
     s->tail = {o};
+}
+
+/* Work that touches the memory of these devices. */
+static void put_on(cudaStream_t s, unsigned devices, std::function<bool()> work)
+{
+    put(s, [=] {
+        if (mapped != devices)
+            map_only(devices);
+        return work();
+    });
+}
+
+void emu_put(cudaStream_t s, std::function<bool()> work)
+{
+    unsigned devices = 1u << s->device;
+    for (int d = 0; d < DEVICES; d++)
+        devices |= unsigned(peers[s->device][d]) << d;
+    put_on(s, devices, work);
 }
 
 static bool drain(cudaStream_t s)
@@ -219,6 +285,7 @@ extern "C" cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags
     if (flags != cudaStreamNonBlocking)
         return cudaErrorInvalidValue;
     *s = new CUstream_st;
+    (*s)->device = chosen;
     streams.insert(*s);
     return cudaSuccess;
 }
@@ -232,6 +299,8 @@ extern "C" cudaError_t cudaStreamDestroy(cudaStream_t s)
 
 extern "C" cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
+    if (s->recording)
+        return cudaErrorStreamCaptureUnsupported;
     device_work work;
     while (!drain(s))
         usleep(200);
@@ -240,14 +309,18 @@ extern "C" cudaError_t cudaStreamSynchronize(cudaStream_t s)
 
 extern "C" cudaError_t cudaDeviceSynchronize()
 {
+    if (captures)
+        return cudaErrorStreamCaptureUnsupported;
     for (cudaStream_t s : streams)
-        cudaStreamSynchronize(s);
+        if (s->device == chosen)
+            cudaStreamSynchronize(s);
     return cudaSuccess;
 }
 
 extern "C" cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
 {
     *e = new CUevent_st;
+    (*e)->device = chosen;
     (*e)->timed = !(flags & cudaEventDisableTiming);
     return cudaSuccess;
 }
@@ -273,7 +346,7 @@ static double now_ms()
 extern "C" cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b)
 {
     *ms = float(*b->ms - *a->ms);
-    return a->timed && b->timed && *a->ms > 0 && *b->ms > 0
+    return a->timed && b->timed && a->device == b->device && *a->ms > 0 && *b->ms > 0
                ? cudaSuccess
                : cudaErrorInvalidResourceHandle;
 }
@@ -294,12 +367,16 @@ extern "C" cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s,
 {
     if (flags != cudaEventRecordExternal || !s->recording)
         return cudaErrorInvalidValue;
+    if (e->device != s->device)
+        return cudaErrorInvalidResourceHandle;
     note_time(e, s);
     return cudaSuccess;
 }
 
 extern "C" cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
+    if (e->device != s->device)
+        return cudaErrorInvalidResourceHandle;
     if (!s->recording)
         note_time(e, s);
     e->recording = s->recording;
@@ -347,6 +424,8 @@ extern "C" cudaError_t cudaEventQuery(cudaEvent_t e)
 /* Copies without a stream do not wait for other streams, as ours do not for them. */
 extern "C" cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind k)
 {
+    if (captures)
+        return cudaErrorStreamCaptureUnsupported;
     block_work there(to, n), here(from, n);
     memcpy(to, from, n);
     return cudaSuccess;
@@ -354,15 +433,36 @@ extern "C" cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemc
 
 extern "C" cudaError_t cudaMemset(void *p, int byte, size_t n)
 {
+    if (captures)
+        return cudaErrorStreamCaptureUnsupported;
     block_work work(p, n);
     memset(p, byte, n);
     return cudaSuccess;
 }
 
+/* Of the stream's device and the host; from device to device is cudaMemcpyPeerAsync()'s.
+ */
 extern "C" cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n,
                                        cudaMemcpyKind k, cudaStream_t s)
 {
+    int there = k == cudaMemcpyDeviceToHost ? -1 : s->device;
+    int here = k == cudaMemcpyHostToDevice ? -1 : s->device;
+    if (device_of(to) != there || device_of(from) != here)
+        return cudaErrorInvalidValue;
     emu_put(s, [=] {
+        memcpy(to, from, n);
+        return true;
+    });
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaMemcpyPeerAsync(void *to, int there, const void *from,
+                                           int here, size_t n, cudaStream_t s)
+{
+    if (device_of(to) != there || device_of(from) != here ||
+        (s->device != there && s->device != here))
+        return cudaErrorInvalidValue;
+    put_on(s, 1u << there | 1u << here, [=] {
         memcpy(to, from, n);
         return true;
     });
@@ -371,6 +471,8 @@ extern "C" cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n,
 
 extern "C" cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s)
 {
+    if (device_of(p) != s->device)
+        return cudaErrorInvalidValue;
     emu_put(s, [=] {
         memset(p, byte, n);
         return true;
@@ -382,6 +484,9 @@ extern "C" cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t
 
 extern "C" cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode)
 {
+    if (mode != cudaStreamCaptureModeThreadLocal || captures)
+        return cudaErrorInvalidValue;
+    captures++;
     s->recording = new CUgraph_st;
     s->recorded_tail.clear();
     return cudaSuccess;
@@ -403,6 +508,7 @@ static bool joined(cudaGraph_t g, std::vector<size_t> from)
 extern "C" cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
 {
     cudaGraph_t g = s->recording;
+    captures--;
     bool whole = joined(g, s->recorded_tail);
     for (cudaStream_t other : streams) {
         if (other->recording == g) {
@@ -483,7 +589,7 @@ struct play {
 extern "C" cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
 {
     auto p = std::make_shared<play>(exec->graph);
-    emu_put(s, [p] { return p->go_on(); });
+    put(s, [p] { return p->go_on(); });
     return cudaSuccess;
 }
 
@@ -585,6 +691,10 @@ static void run_block(unsigned threads)
 void emu_launch(cudaStream_t stream, int blocks, int threads,
                 std::function<void()> kernel)
 {
+    if (stream->device != chosen) {
+        last_error = cudaErrorInvalidResourceHandle;
+        return;
+    }
     emu_put(stream, [=] {
         emu_grid_size.x = unsigned(blocks);
         emu_block_size.x = unsigned(threads);
@@ -607,16 +717,34 @@ extern "C" cudaError_t cudaGetDeviceCount(int *n)
     return *n > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 
-static int chosen;
-
 extern "C" cudaError_t cudaSetDevice(int device)
 {
     int n;
     cudaGetDeviceCount(&n);
-    chosen = device;
     if (getenv("EMU_TAKEN"))
         return cudaErrorDevicesUnavailable;
-    return device >= 0 && device < n ? cudaSuccess : cudaErrorInvalidDevice;
+    if (device < 0 || device >= n || device >= DEVICES)
+        return cudaErrorInvalidDevice;
+    chosen = device;
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    *can = device != peer && env_number("EMU_PEERS", 0);
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
+{
+    int can;
+    cudaDeviceCanAccessPeer(&can, chosen, peer);
+    if (!can)
+        return cudaErrorPeerAccessUnsupported;
+    if (peers[chosen][peer])
+        return cudaErrorPeerAccessAlreadyEnabled;
+    peers[chosen][peer] = true;
+    return cudaSuccess;
 }
 
 extern "C" cudaError_t cudaDriverGetVersion(int *version)
@@ -631,7 +759,8 @@ extern "C" cudaError_t cudaRuntimeGetVersion(int *version)
     return cudaSuccess;
 }
 
-extern "C" cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int device)
+extern "C" cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which,
+                                              int device)
 {
     switch (int(which)) {
     case cudaDevAttrComputeMode:
@@ -675,7 +804,9 @@ extern "C" cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int 
 
 extern "C" cudaError_t cudaGetLastError()
 {
-    return cudaSuccess;
+    cudaError_t rc = last_error;
+    last_error = cudaSuccess;
+    return rc;
 }
 
 extern "C" const char *cudaGetErrorString(cudaError_t rc)
@@ -689,6 +820,10 @@ extern "C" const char *cudaGetErrorString(cudaError_t rc)
         return "all CUDA-capable devices are busy or unavailable";
     case cudaErrorInvalidDevice:
         return "invalid device ordinal";
+    case cudaErrorInvalidResourceHandle:
+        return "invalid resource handle";
+    case cudaErrorStreamCaptureUnsupported:
+        return "operation not permitted when stream is capturing";
     case cudaErrorStreamCaptureUnjoined:
         return "capturing stream has unjoined work";
     default:

@@ -11,6 +11,7 @@
 #include <cudnn.h>
 
 struct cudnnContext {
+    int device;
     cudaStream_t stream = nullptr;
 };
 
@@ -51,7 +52,7 @@ extern "C" const char *cudnnGetErrorString(cudnnStatus_t rc)
 
 extern "C" cudnnStatus_t cudnnCreate(cudnnHandle_t *h)
 {
-    *h = new cudnnContext;
+    *h = new cudnnContext{emu_device()};
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -64,7 +65,7 @@ extern "C" cudnnStatus_t cudnnDestroy(cudnnHandle_t h)
 extern "C" cudnnStatus_t cudnnSetStream(cudnnHandle_t h, cudaStream_t s)
 {
     h->stream = s;
-    return CUDNN_STATUS_SUCCESS;
+    return good(h->device == emu_device_of(s));
 }
 
 extern "C" cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t *t)
@@ -321,10 +322,11 @@ struct problem {
     {
         return fits(x, w, conv, y) && *static_cast<const float *>(alpha) == 1;
     }
-    bool may_ask(cudaStream_t s, int which) const
+    bool may_ask(cudnnHandle_t h, int which) const
     {
-        return emu_may_ask(s, {which, x.format, x.type, x.n, x.c, x.h, x.w, w.n, w.h, w.w,
-                               conv.pad, conv.step});
+        return h->device == emu_device() &&
+               emu_may_ask(h->stream, {which, x.format, x.type, x.n, x.c, x.h, x.w, w.n,
+                                       w.h, w.w, conv.pad, conv.step});
     }
 };
 
@@ -335,7 +337,7 @@ extern "C" cudnnStatus_t cudnnConvolutionForward(
     const cudnnTensorDescriptor_t yd, void *y)
 {
     problem p(xd, wd, c, yd);
-    if (!p.may_ask(h->stream, 0))
+    if (!p.may_ask(h, 0))
         return CUDNN_STATUS_EXECUTION_FAILED;
     emu_put(h->stream, [=] {
         std::vector<float> columns = columns_of(p.x, p.w, p.conv, p.y, x);
@@ -358,7 +360,7 @@ extern "C" cudnnStatus_t cudnnConvolutionBackwardFilter(
     void *dw)
 {
     problem p(xd, wd, c, yd);
-    if (!p.may_ask(h->stream, 1))
+    if (!p.may_ask(h, 1))
         return CUDNN_STATUS_EXECUTION_FAILED;
     emu_put(h->stream, [=] {
         std::vector<float> columns = columns_of(p.x, p.w, p.conv, p.y, x);
@@ -388,7 +390,7 @@ extern "C" cudnnStatus_t cudnnConvolutionBackwardData(
     void *dx)
 {
     problem p(xd, wd, c, yd);
-    if (!p.may_ask(h->stream, 2))
+    if (!p.may_ask(h, 2))
         return CUDNN_STATUS_EXECUTION_FAILED;
     float more = *static_cast<const float *>(beta);
     emu_put(h->stream, [=] {

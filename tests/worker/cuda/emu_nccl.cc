@@ -18,6 +18,8 @@
 #include <fcntl.h>
 #include <memory>
 #include <nccl.h>
+#include <set>
+#include <string>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -30,7 +32,7 @@ struct board {
 };
 
 struct ncclComm {
-    int rank, size;
+    int rank, size, device;
     board *b;
     char *slots;
     size_t mapped;
@@ -94,17 +96,22 @@ extern "C" ncclResult_t ncclCommInitRank(ncclComm_t *comm, int size, ncclUniqueI
     ncclComm *c = new ncclComm;
     c->rank = rank;
     c->size = size;
+    c->device = emu_device();
     c->b = (board *)at;
     c->slots = at + 4096;
     c->mapped = bytes;
     snprintf(c->path, sizeof c->path, "%.60s", id.internal);
     c->b->here++;
-    static char path[sizeof c->path];
-    memcpy(path, c->path, sizeof path);
-    atexit([] { unlink(path); }); /* where not all of them come */
-    while (c->b->here < size)     /* as long as it takes */
+    static std::set<std::string> paths;
+    if (paths.empty())
+        atexit([] { /* where not all of them come */
+                    for (const std::string &path : paths)
+                        unlink(path.c_str());
+        });
+    paths.insert(c->path);
+    while (c->b->here < size) /* as long as it takes */
         usleep(1000);
-    unlink(path); /* everybody has it */
+    unlink(c->path); /* everybody has it */
     *comm = c;
     return ncclSuccess;
 }
@@ -193,7 +200,8 @@ static ncclResult_t put(kind what, const void *from, void *to, size_t count,
                         ncclDataType_t type, ncclComm_t c, cudaStream_t stream)
 {
     collective call = {c, what, type == ncclDouble, from, to, count};
-    if ((type != ncclFloat && type != ncclDouble) || call.sent() > SLOT)
+    if ((type != ncclFloat && type != ncclDouble) || call.sent() > SLOT ||
+        c->device != emu_device_of(stream))
         return ncclInvalidArgument;
     if (!emu_may_ask(stream, {4 + what, int64_t(count), type}))
         return ncclUnhandledCudaError;

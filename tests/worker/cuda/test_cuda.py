@@ -91,9 +91,9 @@ def check_trace(path, ranks, steps, *wanted):
                 found.setdefault(names[rank, e["tid"]], []).append(e)
         assert set(found) == {"steps", "data", "compute", *wanted}, found.keys()
         assert len(found["steps"]) == steps, found["steps"]
-        told = {e["name"] for e in found["compute"]}
+        told = {e["name"] for row in found if row.startswith("compute") for e in found[row]}
         assert {"conv1 forward", "fc2 backward", "conv1 backward", "loss", "optimizer"} <= told, told
-        for row in ("data", "compute", "communication"):
+        for row in ("data", "compute", "compute, second stage", "communication"):
             for e in found.get(row, ()):
                 assert any(s["ts"] <= e["ts"] + 1 and e["ts"] + e["dur"] <= s["ts"] + s["dur"] + 1
                            for s in found["steps"]) and e["dur"] >= 0, (e, found["steps"])
@@ -234,6 +234,59 @@ def a_residual_network_learns_the_same():
     n = min(GPUS, 2)
     both(n, "on", *args, "--epochs", 2, "--batch-size", 12 // n, "--resume", "c", "--bucket-mb", 25,
          "--check-replicas", tolerance=1e-3, kernels="simd")
+
+
+def arrays_of(path):
+    """What a checkpoint has, by name."""
+    header, data = header_of(path)
+    return {name: struct.unpack(f"<{(a['data_offsets'][1] - a['data_offsets'][0]) // 4}f",
+                                data[slice(*a["data_offsets"])])
+            for name, a in header.items() if name != "__metadata__"}
+
+
+def same_checkpoint(a, b, tolerance):
+    one, other = arrays_of(a), arrays_of(b)
+    assert set(one) == set(other), (set(one), set(other))
+    for name in one:
+        worst = max(abs(x - y) for x, y in zip(one[name], other[name]))
+        assert worst <= tolerance * max(1, *map(abs, one[name])), (name, worst)
+
+
+def two_stages_learn_what_they_do_on_cpus():
+    few_digits()
+    args = (*FEW, "--stages", 2)
+    # ranks, their GPUs, and what else
+    for n, gpus, name, more, env in (
+            (1, 1, "one", ("--model", "mlp", "--batch-size", 24, "--micro-batches", 1), {}),
+            (1, 2, "two", ("--model", "cnn", "--batch-size", 25, "--micro-batches", 3, "--accumulate",
+                           2, "--optimizer", "adam", "--clip-norm", 0.5, "--trace", "t"),
+             {"DDP_GPU_DATA": "host"}),
+            (2, 4, "four", ("--model", "cnn", "--batch-size", 16, "--check-replicas"),
+             {"EMU_PEERS": "1"}),
+            (2, 2, "each", ("--model", "mlp", "--batch-size", 16, "--micro-batches", 2,
+                            "--shard-optimizer", "--check-replicas"), {})):
+        if gpus > GPUS:
+            continue
+        on_cpu(n, name, *args, *more, "--checkpoint", "cpu")
+        shown = as_on_cpu(n, name, *args, *more, "--checkpoint", "gpu", tolerance=2e-4,
+                          EMU_DEVICES=str(gpus), EMU_SEED=str(n), **env)
+        where = "GPUs 0 and 1" if gpus > n else "two streams of a GPU"
+        assert re.search(r"engine .*, stages \w+ to \w+ \| \w+ to \w+ on " + where, shown), shown
+        same_checkpoint("cpu", "gpu", 1e-3)
+        if name == "two":
+            check_trace("t", n, len(losses("two.fp32")), "compute, second stage", "data, on the host",
+                        "data, to the GPU")
+    # the norms of a residual network see a micro-batch; the cut is within a block
+    few_digits("tiny", 24, 4)
+    both(1, "cut", "--data", "tiny", "--seed", 3, "--plot", "none", "--model", "resnet18", "--lr", 0.001,
+         "--epochs", 1, "--batch-size", 12, "--micro-batches", 2, "--stages", 2, tolerance=1e-3,
+         kernels="simd")
+    said = fails(1, "the loss is .* at step [0-9]+, epoch 1; first bad: .*'fc[123]", *args, "--model",
+                 "mlp", "--optimizer", "sgd", "--lr", 1e6)
+    (cpu,) = run(1, *args, "--model", "mlp", "--optimizer", "sgd", "--lr", 1e6, "--engine", "cpu",
+                 "--progress", "none")
+    assert cpu.err.replace("-nan", "nan") == said.replace("-nan", "nan"), (cpu, said)
+    fails(1, "--stages 2: model 'linreg' has 1 layer", "--model", "linreg", "--stages", 2)
 
 
 def ranks_normalise_together():
@@ -383,6 +436,7 @@ tests = [one_rank_learns_the_same, data_on_the_host_give_the_same, ranks_learn_t
          steps_of_many_batches_and_clipping_are_the_same, a_bad_step_is_skipped_on_both,
          a_run_moves_from_one_to_the_other, other_precisions_stay_near,
          fp16_scales_its_loss_and_remembers_by_how_much, a_residual_network_learns_the_same,
+         two_stages_learn_what_they_do_on_cpus,
          ranks_normalise_together, ranks_share_an_optimiser_out, images_are_moved_and_mirrored_alike]
 if GPUS >= 2:
     tests.append(a_killed_rank_is_named_in_seconds)

@@ -204,7 +204,7 @@ static void scaler()
         g.host.assign(4, gradient);
         g.send();
         cuda_squares(g.at, 4, false, sums, stream);
-        cuda_judge(sums, 0, s, h, scale.at, stream);
+        cuda_judge(sums, 1, 0, s, h, scale.at, stream);
         cuda_finish(h, own.at, false, s,
                     reinterpret_cast<struct cuda_result *>(result.at),
                     reinterpret_cast<uint64_t *>(updates.at), stream);

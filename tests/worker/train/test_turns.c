@@ -1,0 +1,78 @@
+/* Who does what after what in a pipeline: every turn is taken, in an order in which
+ * nobody waits for ever, and no stage has more under way than it may. */
+#include "tests/support/suite.h"
+
+#include "worker/turns.h"
+
+enum { MOST = 9, STAGES = 4 };
+
+/* Take turns as they become possible; returns how many were. */
+static int walk(int stages, int n)
+{
+    int forth[STAGES] = {0}, back[STAGES] = {0}, taken = 0;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int s = 0; s < stages; s++) {
+            int k = forth[s] + back[s];
+            if (k == 2 * n)
+                continue;
+            struct turn t = turn_of(s, stages, n, k);
+            bool can =
+                t.back ? forth[s] > t.micro && (s == stages - 1 || back[s + 1] > t.micro)
+                       : s == 0 || forth[s - 1] > t.micro;
+            if (!can)
+                continue;
+            ck_assert_int_eq(t.micro, t.back ? back[s] : forth[s]);
+            (t.back ? back : forth)[s]++;
+            ck_assert_int_le(forth[s] - back[s], stages - s);
+            taken++;
+            moved = true;
+        }
+    }
+    return taken;
+}
+
+START_TEST(everybody_comes_to_an_end)
+{
+    for (int stages = 1; stages <= STAGES; stages++)
+        for (int n = 1; n <= MOST; n++)
+            ck_assert_int_eq(walk(stages, n), 2 * n * stages);
+}
+END_TEST
+
+START_TEST(the_last_stage_turns_round_at_once)
+{
+    for (int k = 0; k < 2 * MOST; k++) {
+        struct turn t = turn_of(PIPELINE_STAGES - 1, PIPELINE_STAGES, MOST, k);
+        ck_assert_int_eq(t.back, k % 2);
+        ck_assert_int_eq(t.micro, k / 2);
+    }
+}
+END_TEST
+
+START_TEST(a_batch_is_cut_evenly)
+{
+    for (int n = 1; n <= MOST; n++) {
+        int parts = turn_parts(n, 4);
+        ck_assert_int_eq(parts, n < 4 ? n : 4);
+        ck_assert_int_eq(turn_first(n, parts, 0), 0);
+        ck_assert_int_eq(turn_first(n, parts, parts), n);
+        for (int m = 0; m < parts; m++) {
+            int count = turn_first(n, parts, m + 1) - turn_first(n, parts, m);
+            ck_assert_int_ge(count, n / parts);
+            ck_assert_int_le(count, (n + parts - 1) / parts);
+        }
+    }
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("turns");
+    TCase *t = tcase_create("turns");
+    tcase_add_test(t, everybody_comes_to_an_end);
+    tcase_add_test(t, the_last_stage_turns_round_at_once);
+    tcase_add_test(t, a_batch_is_cut_evenly);
+    suite_add_tcase(s, t);
+    return s;
+}

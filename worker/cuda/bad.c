@@ -1,0 +1,86 @@
+/* worker/cuda/bad.c - see engine_impl.h: where a number that is not finite began
+ *
+ * A step with a bad loss has changed no weight, and its samples are still in its slot: it
+ * goes forward once more, piece by piece, and each layer is looked at.
+ */
+#include "worker/cuda/engine_impl.h"
+
+#include <math.h>
+
+static const char *const what = "looking for a bad number";
+
+/* All that was put on the stage's main is done; a rank that dies is noticed. */
+static int see(struct stage *s, struct ddp_err *err)
+{
+    const struct engine *e = s->e;
+    return check_cuda(cudaEventRecord(s->left, s->main), what, err) < 0
+               ? -1
+               : comm_await(e->comm, s->left, e->job.timeout_ms, what, err);
+}
+
+static int look(struct stage *s, int k, float *found, struct ddp_err *err)
+{
+    float here[LAYERS_PLACES];
+    if (stage_enter(s, err) < 0)
+        return -1;
+    const float *at = layers_find_bad(s->sets[0].net, k, err);
+    if (!at || see(s, err) < 0 ||
+        check_cuda(cudaMemcpy(here, at, sizeof here, cudaMemcpyDeviceToHost), what, err) <
+            0)
+        return -1;
+    for (int i = 0; i < LAYERS_PLACES; i++)
+        found[i] += here[i];
+    return 0;
+}
+
+/* k samples from `from` on, in batch `batch`. */
+static int look_at(struct engine *e, int from, int k, int batch,
+                   struct engine_result *result, struct ddp_err *err)
+{
+    float found[LAYERS_PLACES] = {0};
+    if (stages_forward(e, from, k, true, batch, err) < 0)
+        return -1;
+    for (int i = 0; i < e->nstages; i++) {
+        if (look(&e->stages[i], k, found, err) < 0)
+            return -1;
+    }
+    if (k > 0 && !isfinite(result->loss) && !*result->where)
+        result->depth = layers_place(first_of(e)->sets[0].net, found, result->where,
+                                     sizeof result->where);
+    return 0;
+}
+
+static int bring_back(struct engine *e, const struct slot *slot, struct ddp_err *err)
+{
+    struct stage *s = first_of(e);
+    size_t bytes = sizeof *slot->in + (size_t)slot->of.mine * sizeof(uint32_t);
+    if (see(s, err) < 0 || check_cuda(cudaMemcpyAsync(s->in, slot->in, bytes,
+                                                      cudaMemcpyHostToDevice, s->main),
+                                      what, err) < 0)
+        return -1;
+    for (int i = 1; i < e->nstages; i++) {
+        struct stage *to = &e->stages[i];
+        if (stage_left(s, to->main, err) < 0 ||
+            stage_copy(to, to->in, s, s->in, sizeof *to->in, to->main, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int engine_find_bad(struct engine *e, const struct slot *slot,
+                    struct engine_result *result, struct ddp_err *err)
+{
+    int n = slot->of.mine, batches = engine_batches(e, n, slot->of.all);
+    if (bring_back(e, slot, err) < 0)
+        return -1;
+    for (int i = 0; i < batches; i++) {
+        int k = batch_part(e, n, i), parts = k > 0 ? turn_parts(k, e->micro) : 1;
+        for (int m = 0; m < parts; m++) {
+            int at = turn_first(k, parts, m);
+            if (look_at(e, i * e->job.batch_size + at, turn_first(k, parts, m + 1) - at,
+                        i + (m << 8), result, err) < 0)
+                return -1;
+        }
+    }
+    return stage_enter(first_of(e), err);
+}

@@ -1,0 +1,216 @@
+/* worker/cuda/place.c - see engine_impl.h: which layers on which device
+ *
+ * A rank takes the device of its number on its host. In stages it takes two, if the ranks
+ * that see the same devices can all have two; else both its stages are on one.
+ */
+#include "worker/cuda/engine_impl.h"
+
+#include "common/mem.h"
+#include "worker/cuda/peak.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int count_devices(int *n, struct ddp_err *err)
+{
+    int most = 0, ours = 0;
+    cudaError_t rc = cudaGetDeviceCount(n);
+    if (rc == cudaSuccess)
+        return *n > 0 ? 0 : err_set(err, "no GPU: the driver shows none");
+    if (rc != cudaErrorInsufficientDriver || cudaDriverGetVersion(&most) != cudaSuccess ||
+        most == 0 || cudaRuntimeGetVersion(&ours) != cudaSuccess)
+        return check_cuda(rc, "no GPU", err);
+    cudaGetLastError();
+    return err_set(err,
+                   "the NVIDIA driver here knows CUDA up to %d.%d, this engine is built "
+                   "with %d.%d: update the driver, or build with an older toolkit",
+                   most / 1000, most % 1000 / 10, ours / 1000, ours % 1000 / 10);
+}
+
+int engine_probe(struct ddp_err *err)
+{
+    int n = 0;
+    return count_devices(&n, err);
+}
+
+/* A device that would not have us. */
+static int say_taken(int device, cudaError_t rc, struct ddp_err *err)
+{
+    char bus[32] = "?";
+    int mode = cudaComputeModeDefault;
+    cudaGetLastError();
+    cudaDeviceGetPCIBusId(bus, sizeof bus, device);
+    cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, device);
+    if (mode == cudaComputeModeProhibited)
+        return err_set(
+            err, "GPU %d (%s) is set to take no programs: 'nvidia-smi -c 0' lets them in",
+            device, bus);
+    if (mode != cudaComputeModeDefault)
+        return err_set(err,
+                       "GPU %d (%s) is taken, and set to take one program at a time: "
+                       "nvidia-smi shows which, 'nvidia-smi -c 0' lets several in",
+                       device, bus);
+    return err_set(err, "GPU %d (%s): %s: nvidia-smi shows who uses it", device, bus,
+                   cudaGetErrorString(rc));
+}
+
+static int use_device(struct engine *e, int device, struct ddp_err *err)
+{
+    struct cudaDeviceProp prop;
+    cudaError_t rc = cudaSetDevice(device);
+    if (rc == cudaSuccess)
+        rc = cudaFree(NULL); /* older runtimes do not ask the device before */
+    if (rc == cudaErrorDevicesUnavailable)
+        return say_taken(device, rc, err);
+    if (check_cuda(rc, "cannot use the GPU", err) < 0 ||
+        check_cuda(cudaGetDeviceProperties(&prop, device), "cannot use the GPU", err) < 0)
+        return -1;
+    snprintf(e->text, sizeof e->text, "%.100s", prop.name);
+    e->peak = peak_of_device(device, e->job.precision);
+    return 0;
+}
+
+/* ---- two of them ---- */
+
+/* What a rank sees. */
+struct sight {
+    char host[64];
+    uint64_t which; /* of all devices there, whatever their order */
+    int n;          /* 0: it has none, and will say why */
+};
+
+static struct sight look(void)
+{
+    struct sight s;
+    struct ddp_err ignored;
+    memset(&s, 0, sizeof s); /* it is compared whole */
+    gethostname(s.host, sizeof s.host - 1);
+    if (count_devices(&s.n, &ignored) < 0)
+        s.n = 0;
+    for (int i = 0; i < s.n; i++) {
+        char bus[32] = "";
+        uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+        cudaDeviceGetPCIBusId(bus, sizeof bus, i);
+        for (const char *c = bus; *c; c++)
+            hash = (hash ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
+        s.which += hash;
+    }
+    return s;
+}
+
+/* How many of all ranks see what rank r does; and which of them it is. */
+static int same_sight(const struct sight *all, int size, int r, int *mine)
+{
+    int n = 0;
+    for (int q = 0; q < size; q++) {
+        if (q == r)
+            *mine = n;
+        n += memcmp(&all[q], &all[r], sizeof *all) == 0;
+    }
+    return n;
+}
+
+/* The same on all ranks: whether they have two devices each. */
+static int choose_two(struct engine *e, int devices[PIPELINE_STAGES], struct ddp_err *err)
+{
+    struct sight own = look(), *all = xcalloc((size_t)e->size, sizeof *all);
+    int rc = 0, mine = 0, two = 1;
+    if (e->size == 1)
+        all[0] = own;
+    else
+        rc = ddp_all_gather(e->job.group, &own, all, sizeof own, DDP_U8, err);
+    for (int r = 0; r < e->size && rc == 0; r++)
+        two = two && all[r].n >= 2 * same_sight(all, e->size, r, &mine);
+    if (rc == 0) {
+        same_sight(all, e->size, e->rank, &mine);
+        devices[0] = two ? 2 * mine : own.n > 0 ? mine % own.n : 0;
+        devices[1] = devices[0] + two;
+    }
+    free(all);
+    return rc;
+}
+
+/* Copies go straight from one device to the other where they can. */
+static int make_peers(const struct engine *e, int from, int to, struct ddp_err *err)
+{
+    int can = 0, a = e->stages[from].device, b = e->stages[to].device;
+    const char *what = "from GPU to GPU";
+    if (a == b)
+        return 0;
+    if (check_cuda(cudaDeviceCanAccessPeer(&can, a, b), what, err) < 0 || !can)
+        return can ? -1 : 0;
+    if (stage_enter(&e->stages[from], err) < 0)
+        return -1;
+    cudaError_t rc = cudaDeviceEnablePeerAccess(b, 0);
+    if (rc == cudaErrorPeerAccessAlreadyEnabled) {
+        cudaGetLastError();
+        rc = cudaSuccess;
+    }
+    return check_cuda(rc, what, err);
+}
+
+/* ---- all of it ---- */
+
+static int cut_layers(struct engine *e, struct ddp_err *err)
+{
+    const struct model *m = e->job.model;
+    int first[PIPELINE_STAGES + 1], batch = e->job.batch_size;
+    if (model_layers(m) < e->nstages)
+        return err_set(err, "--stages %d: model '%s' has %d layer", e->nstages,
+                       model_type(m)->name, model_layers(m));
+    model_split(m, e->nstages, first);
+    e->micro = e->nstages > 1 ? turn_parts(batch, e->job.micro) : 1;
+    e->max_micro = (batch + e->micro - 1) / e->micro;
+    for (int i = 0; i < e->nstages; i++) {
+        struct stage *s = &e->stages[i];
+        s->from = first[i];
+        s->to = first[i + 1];
+        s->part = layers_part(m, s->from, s->to);
+    }
+    return 0;
+}
+
+/* Stages on one device share its memory, and the lane between the ranks. */
+static void put_on(struct engine *e, const int *devices)
+{
+    for (int i = 0; i < e->nstages; i++) {
+        struct stage *s = &e->stages[i];
+        s->device = devices[i];
+        s->lane = i > 0 && devices[i] == devices[0] ? 0 : i;
+        s->memory = &e->memories[s->lane];
+    }
+}
+
+void stages_place_as(struct engine *e, const struct engine *other)
+{
+    int devices[PIPELINE_STAGES];
+    struct ddp_err ignored;
+    for (int i = 0; i < e->nstages; i++)
+        devices[i] = other->stages[i].device;
+    cut_layers(e, &ignored); /* as the other's */
+    put_on(e, devices);
+}
+
+int stages_place(struct engine *e, struct ddp_err *err)
+{
+    int n = 0, devices[PIPELINE_STAGES] = {0};
+    struct ddp_err why;
+    if (e->nstages > 1 && choose_two(e, devices, err) < 0)
+        return -1;
+    int rc = count_devices(&n, &why);
+    if (rc == 0 && e->nstages == 1)
+        devices[0] = e->job.local_rank % n;
+    put_on(e, devices);
+    for (int i = e->nstages - 1; i >= 0 && rc == 0; i--)
+        rc = use_device(e, devices[i], &why);
+    if (rc == 0)
+        rc = cut_layers(e, &why);
+    if (rc == 0 && e->nstages > 1 &&
+        (make_peers(e, 0, 1, &why) < 0 || make_peers(e, 1, 0, &why) < 0))
+        rc = -1;
+    if (rc < 0)
+        *err = why;
+    return rc;
+}

@@ -1,0 +1,310 @@
+/* worker/cuda/stages.c - see engine_impl.h: a batch on its way through the stages
+ *
+ * Stages are on the rank's two devices, or both on its only one, and take turns as
+ * worker/turns.h has it: the host puts each turn on its stage's main stream, and what one
+ * stage hands over to the other goes by a third stream, so that the next turn need not
+ * wait for it.
+ *
+ *     stage 0  main | forward 0  forward 1            | back 0  forward 2     | back 1
+ *              away |           y of 0     y of 1     |                y of 2 |
+ *     stage 1  main |                forward 0 back 0 | forward 1 back 1      | ...
+ *              away |                           dy of 0           dy of 1
+ *
+ * A stage has as many sets of activations as there are stages, which micro-batches use in
+ * turn: the first stage goes forward with micro-batch m + 2 when m has come back, so that
+ * all that m was handed, at either stage, is out of use by then.
+ */
+#include "worker/cuda/engine_impl.h"
+
+#include <stdio.h>
+
+static const char *const what = "a batch";
+
+int stage_enter(const struct stage *s, struct ddp_err *err)
+{
+    return check_cuda(cudaSetDevice(s->device), "changing the GPU", err);
+}
+
+int stage_left(const struct stage *s, cudaStream_t to, struct ddp_err *err)
+{
+    return check_cuda(cudaEventRecord(s->left, s->main), what, err) < 0
+               ? -1
+               : check_cuda(cudaStreamWaitEvent(to, s->left, 0), what, err);
+}
+
+int stages_fork(struct engine *e, struct ddp_err *err)
+{
+    for (int i = 1; i < e->nstages; i++) {
+        if (stage_left(first_of(e), e->stages[i].main, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int stages_join(struct engine *e, struct ddp_err *err)
+{
+    for (int i = 1; i < e->nstages; i++) {
+        if (stage_left(&e->stages[i], first_of(e)->main, err) < 0)
+            return -1;
+    }
+    return stage_enter(first_of(e), err);
+}
+
+int stage_copy(const struct stage *to, void *at, const struct stage *from,
+               const void *bytes, size_t n, cudaStream_t stream, struct ddp_err *err)
+{
+    cudaError_t rc =
+        to->device == from->device
+            ? cudaMemcpyAsync(at, bytes, n, cudaMemcpyDeviceToDevice, stream)
+            : cudaMemcpyPeerAsync(at, to->device, bytes, from->device, n, stream);
+    return check_cuda(rc, "from stage to stage", err);
+}
+
+void stages_describe(const struct engine *e, char *text, size_t size)
+{
+    size_t used = 0;
+    *text = '\0';
+    for (int i = 0; i < e->nstages && used < size; i++) {
+        const struct layer_spec *l = model_type(e->job.model)->layers;
+        used += (size_t)snprintf(text + used, size - used, "%s%s to %s", i ? " | " : "",
+                                 l[e->stages[i].from].name, l[e->stages[i].to - 1].name);
+    }
+    int a = e->stages[0].device, b = e->stages[e->nstages - 1].device;
+    if (used < size && a == b)
+        snprintf(text + used, size - used, " on two streams of a GPU");
+    else if (used < size)
+        snprintf(text + used, size - used, " on GPUs %d and %d", a, b);
+}
+
+/* ---- from stage to stage ---- */
+
+/* What set k's n samples have at the border goes on, or their gradients go back; and
+ * labels or targets with them, which the loss is made of. */
+static int hand_over(struct stage *from, struct stage *to, int k, int n,
+                     struct ddp_err *err)
+{
+    struct layers_border mine[LAYERS_BORDERS], theirs[LAYERS_BORDERS];
+    bool forth = from->index < to->index;
+    int cut = forth ? from->to : from->from;
+    int borders = layers_borders(from->sets[k].net, cut, mine);
+    const struct engine *e = from->e;
+    layers_borders(to->sets[k].net, cut, theirs);
+    if (stage_left(from, from->away, err) < 0)
+        return -1;
+    for (int i = 0; i < borders; i++) {
+        const struct layers_border *a = &mine[i], *b = &theirs[i];
+        if (stage_copy(to, forth ? b->y : b->dy, from, forth ? a->y : a->dy,
+                       (size_t)n * a->bytes, from->away, err) < 0)
+            return -1;
+    }
+    size_t target = (size_t)n * (size_t)e->job.data->shape.outputs * sizeof(float);
+    if (forth && classifies(e) &&
+        stage_copy(to, to->sets[k].labels, from, from->sets[k].labels, (size_t)n,
+                   from->away, err) < 0)
+        return -1;
+    if (forth && !classifies(e) &&
+        stage_copy(to, to->sets[k].targets, from, from->sets[k].targets, target,
+                   from->away, err) < 0)
+        return -1;
+    return check_cuda(cudaEventRecord(from->sets[k].sent, from->away), what, err);
+}
+
+/* Main goes on when set k has come from the neighbour. */
+static int receive(struct stage *s, const struct stage *from, int k, struct ddp_err *err)
+{
+    return check_cuda(cudaStreamWaitEvent(s->main, from->sets[k].sent, 0), what, err) < 0
+               ? -1
+               : spans_computed(s, NULL, err);
+}
+
+/* Samples of the step from `from` on, into the first stage's input, their labels or
+ * targets beside it; to learn from them, or to test. */
+static void gather(struct engine *e, int k, int from, int n, bool learn)
+{
+    static const struct augment as_they_are = {0};
+    struct stage *s = first_of(e);
+    struct set *set = &s->sets[k];
+    const uint32_t *which = which_of(s->in);
+    struct cuda_map map = layers_input(set->net, n);
+    void *x = layers_input_at(set->net);
+    if (classifies(e))
+        cuda_gather_images(s->in, which, from, map, learn ? e->job.augment : as_they_are,
+                           e->as_float, x, set->labels, s->main);
+    else
+        cuda_gather_floats(s->in, which, from, n, (int)image_bytes(e),
+                           e->job.data->shape.outputs, map.type, x, set->targets,
+                           s->main);
+}
+
+void stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, int batch)
+{
+    struct stage *s = last_of(e);
+    const struct set *at = &s->sets[set];
+    struct cuda_loss l = {.s = in,
+                          .batch = batch,
+                          .n = n,
+                          .K = e->job.data->shape.outputs,
+                          .scaler = s->scaler,
+                          .head = head_of(s),
+                          .own = own_of(s)};
+    void *dy = layers_output_grad(at->net, &l.type);
+    if (!in)
+        dy = NULL;
+    if (classifies(e))
+        cuda_softmax_loss(&l, layers_output(at->net), at->labels, dy, s->main);
+    else
+        cuda_mse_loss(&l, layers_output(at->net), at->targets, dy, s->main);
+}
+
+/* ---- turns ---- */
+
+/* A micro-batch on its way: k samples, from `from` on, in a set of each stage. */
+struct flight {
+    int from, k, set;
+    int batch; /* its number, where dropout draws by it and sums go on from the first */
+};
+
+static int go_forward(struct stage *s, const struct flight *f, bool learn,
+                      struct ddp_err *err)
+{
+    struct engine *e = s->e;
+    struct layers *net = s->sets[f->set].net;
+    struct layers_plan *plan = layers_plan(net, f->k, err);
+    if (!plan || stage_enter(s, err) < 0)
+        return -1;
+    if (s != first_of(e)) {
+        if (receive(s, s - 1, f->set, err) < 0)
+            return -1;
+    } else {
+        if (f->k > 0)
+            gather(e, f->set, f->from, f->k, learn);
+        if (spans_mark(s, TRACE_DATA, "batch", err) < 0)
+            return -1;
+    }
+    if (layers_forward(net, plan, learn ? s->in : NULL, f->batch, err) < 0)
+        return -1;
+    return s == last_of(e) ? 0 : hand_over(s, s + 1, f->set, f->k, err);
+}
+
+/* With the loss first, at the last stage. */
+static int go_back(struct stage *s, const struct flight *f, bool into_extra,
+                   struct ddp_err *err)
+{
+    struct engine *e = s->e;
+    struct layers *net = s->sets[f->set].net;
+    struct layers_plan *plan = layers_plan(net, f->k, err);
+    if (!plan || stage_enter(s, err) < 0)
+        return -1;
+    if (s != last_of(e)) {
+        if (receive(s, s + 1, f->set, err) < 0)
+            return -1;
+    } else {
+        if (f->k > 0)
+            stages_loss(e, f->set, f->k, s->in, f->batch);
+        if (spans_computed(s, "loss", err) < 0)
+            return -1;
+    }
+    if (layers_backward(net, plan, into_extra ? s->extra : s->grads, sums_ready, s, err) <
+        0)
+        return -1;
+    return s == first_of(e) ? 0 : hand_over(s, s - 1, f->set, f->k, err);
+}
+
+int batch_part(const struct engine *e, int n, int i)
+{
+    int left = n - i * e->job.batch_size;
+    return left < 0 ? 0 : left < e->job.batch_size ? left : e->job.batch_size;
+}
+
+/* Micro-batches of a batch of k samples; nobody's samples are one, too. */
+static int parts_of(const struct engine *e, int k)
+{
+    return k > 0 ? turn_parts(k, e->micro) : 1;
+}
+
+static struct flight flight_of(const struct engine *e, int i, int k, int parts, int m)
+{
+    int at = turn_first(k, parts, m);
+    return (struct flight){.from = i * e->job.batch_size + at,
+                           .k = turn_first(k, parts, m + 1) - at,
+                           .set = m % e->nstages,
+                           /* as worker/pipeline.c draws: by batch << 40, micro << 48 */
+                           .batch = i + (m << 8)};
+}
+
+/* Both ways, what a batch of none writes is nothing: into gradients that are that, or are
+ * not the step's. */
+static int take_turn(struct stage *s, struct turn t, const struct flight *f, int i, int n,
+                     bool last, struct ddp_err *err)
+{
+    if (!t.back)
+        return go_forward(s, f, true, err);
+    s->first = i == 0 && t.micro == 0;
+    s->last = last;
+    s->none = f->k == 0;
+    return go_back(s, f, !s->first && n > 0, err);
+}
+
+/* May a stage take this turn, when all have come so far? */
+static bool may_go(const struct engine *e, const int *forth, const int *back, int s,
+                   struct turn t)
+{
+    return t.back ? s == e->nstages - 1 || back[s + 1] > t.micro
+                  : s == 0 || forth[s - 1] > t.micro;
+}
+
+int stages_put_batch(struct engine *e, int i, int n, int batches, struct ddp_err *err)
+{
+    int k = batch_part(e, n, i), parts = parts_of(e, k), left = 2 * parts * e->nstages;
+    int forth[PIPELINE_STAGES] = {0}, back[PIPELINE_STAGES] = {0}; /* turns taken */
+    for (int s = 0; left > 0; s = (s + 1) % e->nstages) {
+        int taken = forth[s] + back[s];
+        if (taken == 2 * parts)
+            continue;
+        struct turn t = turn_of(s, e->nstages, parts, taken);
+        if (!may_go(e, forth, back, s, t))
+            continue;
+        struct flight f = flight_of(e, i, k, parts, t.micro);
+        bool last = i == batches - 1 && t.micro == parts - 1;
+        if (take_turn(&e->stages[s], t, &f, i, n, last, err) < 0)
+            return -1;
+        (t.back ? back : forth)[s]++;
+        left--;
+    }
+    return stage_enter(first_of(e), err);
+}
+
+int stages_forward(struct engine *e, int from, int k, bool learn, int batch,
+                   struct ddp_err *err)
+{
+    const struct flight f = {.from = from, .k = k, .set = 0, .batch = batch};
+    for (int s = 0; s < e->nstages; s++) {
+        if (go_forward(&e->stages[s], &f, learn, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- plans ---- */
+
+/* Plans allocate, and nothing may while a graph is being recorded. */
+static int warm_up(struct stage *s, int k, struct ddp_err *err)
+{
+    struct layers *net = s->sets[0].net;
+    struct layers_plan *plan = stage_enter(s, err) < 0 ? NULL : layers_plan(net, k, err);
+    return plan ? layers_warm_up(net, plan, s->grads, err) : -1;
+}
+
+int stages_warm_up(struct engine *e, int n, struct ddp_err *err)
+{
+    int parts = parts_of(e, n);
+    if (stages_fork(e, err) < 0) /* a step may be under way */
+        return -1;
+    for (int s = 0; s < e->nstages; s++) {
+        for (int m = 0; m < parts; m++) {
+            if (warm_up(&e->stages[s], flight_of(e, 0, n, parts, m).k, err) < 0)
+                return -1;
+        }
+    }
+    return stages_join(e, err);
+}

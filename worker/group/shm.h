@@ -90,7 +90,9 @@ struct shm {
     struct ring *rings;    /* [from][to] */
     char *arena;           /* mine */
     size_t arena_bytes, arena_used;
-    uint32_t seq;    /* collectives entered */
+    uint32_t seq; /* collectives entered; of the last one I have announced this: */
+    uint32_t what;
+    uint64_t agreed;
     uint32_t steps;  /* my step word, and everybody's when nothing is under way */
     const void **in; /* owned scratch, [n] */
     void **out;      /* owned scratch, [n] */

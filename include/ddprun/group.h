@@ -76,7 +76,8 @@ struct ddp_group_options {
     int64_t timeout_ms;      /* 0: 5 minutes */
     size_t arena_bytes; /* room for ddp_arena_alloc(); 0: 64 MiB, reserved not used */
     /* NULL: choose; "tcp": sockets also within a host; "nccl": CUDA memory, by libnccl;
-     * "mpi": by the MPI that the process runs under, which then also says who is who */
+     * "mpi": by the MPI that the process runs under, which then also says who is who, and
+     * which does not end what it has begun: see doc/group.md, "When something fails" */
     const char *backend;
     /* Where the ranks meet; NULL: DDP_MEETING, or env:// where MASTER_ADDR is known, or
      * else launcher://. Under srun, mpirun and others that run no store MASTER_ADDR and

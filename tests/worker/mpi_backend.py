@@ -1,29 +1,58 @@
 #!/usr/bin/env python3
-"""mpi_backend.py PROGRAM SHIMS LAUNCHER...: mpi_group.c under each MPI that is here"""
+"""mpi_backend.py RESULTS FAULTS SHIMS DDPRUN LAUNCHER...: groups of the mpi backend, under
+each MPI that is here: mpi_group.c and mpi_faults.c"""
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 
+RANKS = 3
 
-def run(launcher, program, shims, folder):
-    command = [launcher, "-np", "3", program, f"file://{folder}/meeting"]
+
+def run(launcher, program, shims, *args, options=(), **more):
+    """Exit status, and what was written to stdout and stderr."""
+    command = [launcher, *options, "-np", str(RANKS), program, *args]
     if "openmpi" in launcher:
         command[1:1] = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
-    env = dict(os.environ, DDP_MPI_DIR=shims)
+    env = dict(os.environ, DDP_MPI_DIR=shims, **more)
+    text = ""
     for _ in range(2):  # Open MPI 4.1.4's mpirun has been seen not to return
-        with subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL) as p:
+        with subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as p:
             try:
-                return p.wait(100)
+                text = p.communicate(timeout=100)[0]
+                return p.returncode, text
             except subprocess.TimeoutExpired:
                 p.terminate()
-                print(f"{launcher} has not returned", flush=True)
-    return 1
+                text = f"{launcher} has not returned\n{p.communicate()[0]}"
+    return 1, text
+
+
+def judge(what, text, lines, pattern):
+    """So many lines were said, all of which tell what they should."""
+    said = [line for line in text.splitlines() if re.match(rf"{what[0]}: rank \d|init: ", line)]
+    wrong = [line for line in said if "BAD" in line or not re.search(pattern, line)]
+    if len(said) == lines and not wrong:
+        return False
+    print(f"{' '.join(what)}: {len(said)} of {lines} ranks said something, wrong: {wrong}\n{text}")
+    return True
+
+
+def disagree(launcher, program, shims):
+    _, text = run(launcher, program, shims, "disagree")
+    return judge(("disagree",), text, 3 * RANKS,
+                 r"the ranks disagree on collective #1: rank . calls .*, rank . calls ")
+
+
+def die(at, launcher, program, shims, *options, **more):
+    _, text = run(launcher, program, shims, "die", at, options=options, **more)
+    return judge(("die", at), text, RANKS - 1, r"rank 1 on \S+ .*(gone|left)")
 
 
 def main():
-    program, shims, *launchers = sys.argv[1:]
+    results, program, shims, ddprun, *launchers = sys.argv[1:]
     here = [name for name in launchers if shutil.which(name)]
     if not here:
         print("skipped: no MPI is here")
@@ -31,10 +60,18 @@ def main():
     failed = False
     with tempfile.TemporaryDirectory(prefix="ddp-mpi-") as folder:
         for launcher in here:
-            rc = run(launcher, program, shims, folder)
+            rc, text = run(launcher, results, shims, f"file://{folder}/meeting")
             failed |= rc != 0
-            print(f"{launcher}: {rc}")
-    alone = subprocess.run([program, "env://"], capture_output=True, text=True, env={
+            print(f"{launcher}: {rc}\n{text}")
+            failed |= disagree(launcher, program, shims)
+            # told to leave the others alone; Hydra cannot: a death makes its proxy fail
+            if "openmpi" in launcher:
+                failed |= die("3", launcher, program, shims, "--enable-recovery")
+            for at in ("0", "5"):
+                mpi = "openmpi" if "openmpi" in launcher else "mpich"
+                failed |= die(at, ddprun, program, shims, "--tag-output=off", "--grace", "60s",
+                              DDP_MPI=mpi)
+    alone = subprocess.run([results, "env://"], capture_output=True, text=True, env={
         k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "DDP_MPI"))})
     if "has not been started as a rank of MPI" not in alone.stderr:
         failed = True

@@ -1,7 +1,14 @@
 /* worker/group/backend.c - see backend.h */
 #include "worker/group/backend.h"
 
+#include "common/aside.h"
+#include "common/duration.h"
+#include "common/err.h"
 #include "worker/group/exchange.h"
+
+#include <string.h>
+
+enum { GLANCE_MS = 5 }; /* between looks at who else may have failed */
 
 static int shm_advance(struct ddp_group *g, struct coll *c, int *culprit,
                        struct ddp_err *err)
@@ -28,4 +35,39 @@ const struct backend *backend_of_layout(const struct layout *l)
     if (l->nhosts == 1)
         return &backend_shm;
     return l->nhosts == l->size ? &backend_tcp : &backend_hier;
+}
+
+static const void *await_aside(struct ddp_group *g, struct aside *a, const char *what,
+                               const char *hint, struct ddp_err *err)
+{
+    const void *done;
+    bool ended = false;
+    int64_t until = now_ms() + g->timeout_ms;
+    while (!(done = aside_done(a, GLANCE_MS))) {
+        if (group_poll(g, &ended, err) < 0)
+            return NULL;
+        if (now_ms() < until)
+            continue;
+        err_set(err, "%s: the %d ranks have not met within %g s: %s", what,
+                g->layout.size, (double)g->timeout_ms / 1000, hint);
+        group_break(g, -1, err); /* the same words from each */
+        return NULL;
+    }
+    return done;
+}
+
+int backend_aside(struct ddp_group *g, void (*call)(void *copy), void *arg, size_t bytes,
+                  const char *what, const char *hint, struct ddp_err *err)
+{
+    struct aside *a = aside_begin(call, arg, bytes, err);
+    if (!a)
+        return -1;
+    g->npending++; /* so that it is looked whether the others live */
+    const void *done = await_aside(g, a, what, hint, err);
+    if (!g->broken)
+        g->npending--;
+    if (done)
+        memcpy(arg, done, bytes);
+    aside_end(a);
+    return done ? 0 : -1;
 }

@@ -15,8 +15,6 @@
  */
 #include "worker/group/backend.h"
 
-#include "common/aside.h"
-#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/group/cuda.h"
@@ -65,7 +63,6 @@ static struct {
 
 /* Their numbers. */
 enum { IN_PROGRESS = 7, BYTES = 1 };
-enum { GLANCE_MS = 5 }; /* between looks at who else may have failed */
 static const int their_types[] = {
     [DDP_F32] = 7, [DDP_F64] = 8, [DDP_I32] = 2,  [DDP_I64] = 4,
     [DDP_U8] = 1,  [DDP_F16] = 6, [DDP_BF16] = 9, [DDP_I8] = 0};
@@ -159,41 +156,16 @@ static void call_init(void *copy)
     i->rc = nccl.init(&i->comm, i->size, i->id, i->rank);
 }
 
-/* As long as the deadline allows, and nobody else has failed. */
-static int await_init(struct ddp_group *g, struct aside *a, void **comm,
-                      struct ddp_err *err)
-{
-    const struct init *done;
-    bool ended = false;
-    int64_t until = now_ms() + g->timeout_ms;
-    while (!(done = aside_done(a, GLANCE_MS))) {
-        if (group_poll(g, &ended, err) < 0)
-            return -1;
-        if (now_ms() < until)
-            continue;
-        err_set(err,
-                "ncclCommInitRank: the %d ranks have not met within %g s: look at "
-                "NCCL_SOCKET_IFNAME, and at what NCCL_DEBUG=INFO says",
-                g->layout.size, (double)g->timeout_ms / 1000);
-        return group_break(g, -1, err); /* the same words from each */
-    }
-    *comm = done->rc == 0 ? done->comm : NULL;
-    return check(done->rc, "ncclCommInitRank", err);
-}
-
 static int init_comm(struct ddp_group *g, struct nccl *n, struct nccl_id id,
                      struct ddp_err *err)
 {
     struct init i = {cuda_context(), NULL, id, g->layout.size, g->layout.rank, 0};
-    struct aside *a = aside_begin(call_init, &i, sizeof i, err);
-    if (!a)
+    if (backend_aside(g, call_init, &i, sizeof i, "ncclCommInitRank",
+                      "look at NCCL_SOCKET_IFNAME, and at what NCCL_DEBUG=INFO says",
+                      err) < 0)
         return -1;
-    g->npending++; /* so that it is looked whether the others live */
-    int rc = await_init(g, a, &n->comm, err);
-    if (!g->broken)
-        g->npending--;
-    aside_end(a);
-    return rc < 0 && !g->broken ? group_failed(g, err) : rc;
+    n->comm = i.rc == 0 ? i.comm : NULL;
+    return check(i.rc, "ncclCommInitRank", err) < 0 ? group_failed(g, err) : 0;
 }
 
 static int nccl_open(struct ddp_group *g, struct ddp_err *err)

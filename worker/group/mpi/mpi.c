@@ -112,15 +112,41 @@ int meeting_mpi(const struct meeting *m, const char *card, struct ddp_value *car
 
 /* ---- the backend ---- */
 
+/* The call by which the ranks of a communicator meet. */
+struct making {
+    const int *ranks; /* owned; not freed by who gives the call up */
+    int n, rc;
+    void *comm;
+    struct ddp_err why;
+};
+
+static void call_make(void *copy)
+{
+    struct making *m = copy;
+    m->rc = shim->comm_make(m->ranks, m->n, &m->comm, &m->why);
+}
+
 static int mpi_open(struct ddp_group *g, struct ddp_err *err)
 {
     int n = g->layout.size, *ranks = xcalloc((size_t)n, sizeof *ranks);
     for (int i = 0; i < n; i++)
         ranks[i] = g->layout.outer ? g->layout.outer[i] : i;
     struct mpi *m = g->foreign = xcalloc(1, sizeof *m);
-    int rc = shim->comm_make(ranks, n, &m->comm, err);
+    struct making making = {.ranks = ranks, .n = n};
+    if (n == 1 || !shim->threads())
+        call_make(&making);
+    else if (backend_aside(g, call_make, &making, sizeof making, "MPI_Comm_create_group",
+                           "one may be in another call of MPI", err) < 0) {
+        shim->give_up(); /* MPI is still in that call */
+        return -1;
+    }
     free(ranks);
-    return rc;
+    m->comm = making.comm;
+    if (making.rc < 0) {
+        *err = making.why;
+        return group_failed(g, err);
+    }
+    return 0;
 }
 
 static void mpi_close(struct ddp_group *g)

@@ -94,8 +94,14 @@ static MPI_Op op_of(enum ddp_type type, enum ddp_op op)
 static void at_end(void)
 {
     int over = 0;
-    if (MPI_Finalized(&over) == MPI_SUCCESS && !over && !given_up)
-        MPI_Finalize();
+    if (MPI_Finalized(&over) != MPI_SUCCESS || over || given_up)
+        return;
+    for (int t = DDP_F16; t <= DDP_BF16; t++)
+        MPI_Type_free(&types[t]);
+    for (int i = DDP_SUM; i <= DDP_MIN; i++)
+        MPI_Op_free(&our_ops[i]);
+    MPI_Comm_free(&world);
+    MPI_Finalize();
 }
 
 static int begin(int *rank, int *size, struct ddp_err *why)
@@ -131,6 +137,13 @@ static int begin(int *rank, int *size, struct ddp_err *why)
     MPI_Comm_rank(world, rank);
     MPI_Comm_size(world, size);
     return 0;
+}
+
+static int threads(void)
+{
+    int level = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&level);
+    return level >= MPI_THREAD_SERIALIZED;
 }
 
 static int gather_world(const void *mine, void *all, int bytes, struct ddp_err *why)
@@ -288,8 +301,8 @@ ddpgroup_mpi_shim(void (*reduce)(void *out, const void *a, const void *b, size_t
                                  enum ddp_type type, enum ddp_op op),
                   size_t (*size)(enum ddp_type type))
 {
-    static const struct mpi_shim table = {begin, gather_world, comm_make, comm_free,
-                                          start, test,         give_up};
+    static const struct mpi_shim table = {begin,     threads, gather_world, comm_make,
+                                          comm_free, start,   test,         give_up};
     reduce_two = reduce;
     size_of = size;
     return &table;

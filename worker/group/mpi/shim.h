@@ -17,6 +17,8 @@ struct shim_op; /* a collective under way */
 struct mpi_shim {
     /* MPI_Init, unless it has been called; rank and size of the world. */
     int (*begin)(int *rank, int *size, struct ddp_err *why);
+    /* May another thread call than the one that has begun, one at a time? */
+    int (*threads)(void);
     /* Everybody's `bytes`, in rank order; of the world. */
     int (*gather_world)(const void *mine, void *all, int bytes, struct ddp_err *why);
     /* A communicator of these ranks of the world; only they call. */

@@ -1,6 +1,7 @@
 #!/bin/sh
 # run.sh SOURCE BUILD SECONDS TARGET... - build the libFuzzer targets with clang in
-# BUILD/fuzz (address and undefined-behaviour sanitizers on), and share SECONDS among them
+# BUILD/fuzz (address and undefined-behaviour sanitizers on), and share SECONDS of CPU time
+# among them, one target on each CPU at a time
 #
 # A finding is left in BUILD/fuzz/crash-*; "fuzz_NAME_plain FILE" of any build repeats it.
 # Without clang or its libFuzzer: says so, exit code 77.
@@ -39,12 +40,30 @@ ninja -C "$build" $targets >"$log" 2>&1 || { tail -40 "$log"; exit 1; }
 seed=${FUZZ_SEED:-1}
 each=$((seconds / $#))
 cd "$build"
-for name; do
-    corpus=corpus-$name
-    "tests/fuzz/fuzz_${name}_plain" -c "$corpus"
-    echo "$name: $each s"
-    "tests/fuzz/fuzz_$name" -seed="$seed" -max_total_time="$each" -max_len=4096 -timeout=10 \
-        -rss_limit_mb=1024 -print_final_stats=1 "$corpus" >"$name.log" 2>&1 ||
-        { tail -60 "$name.log"; exit 1; }
-    grep -E '^stat::number_of_executed_units|cov: ' "$name.log" | tail -2
+
+fuzz() { # NAME
+    "tests/fuzz/fuzz_${1}_plain" -c "corpus-$1"
+    "tests/fuzz/fuzz_$1" -seed="$seed" -max_total_time="$each" -max_len=4096 -timeout=10 \
+        -rss_limit_mb=1024 -print_final_stats=1 "corpus-$1" >"$1.log" 2>&1
+}
+
+cpus=$(nproc) status=0
+while [ $# -gt 0 ]; do
+    running=
+    while [ $# -gt 0 ] && [ "$(echo "$running" | wc -w)" -lt "$cpus" ]; do
+        fuzz "$1" &
+        running="$running $1:$!"
+        shift
+    done
+    for one in $running; do
+        name=${one%:*}
+        if wait "${one#*:}"; then
+            echo "$name: $each s"
+            grep -E '^stat::number_of_executed_units|cov: ' "$name.log" | tail -2
+        else
+            tail -60 "$name.log"
+            status=1
+        fi
+    done
 done
+exit $status

@@ -14,9 +14,7 @@ setUpModule = hosts.set_up
 tearDownModule = hosts.tear_down
 
 
-class Start(LabTest):
-    """A host that does not come up: the rest of the job does not start."""
-
+class FaultTest(LabTest):
     def refused(self, bad, *words, options=(), hostlist=None):
         return self.was_refused(self.begin(bad, options, hostlist), *words)
 
@@ -35,16 +33,46 @@ class Start(LabTest):
         self.assertLess(launch.seconds, 45)  # there is a minute by default
         return launch
 
+    def running(self, *numbers, options=()):
+        launch = self.start_on(
+            numbers, "trap '' TERM INT; (setsid sleep 300 &); echo up; while :; do sleep 60; done",
+            "--grace", "0.5s", *options,
+        )
+        if not wait_until(lambda: launch.out.count("up\n") == len(numbers)):
+            self.fail(f"not up: {launch.out} {launch.err}")
+        return launch
+
+    def lost(self, launch, number):
+        launch.wait()
+        self.assertNotEqual(launch.rc, 0)
+        self.assertIn(node(number), launch.err.splitlines()[0])
+
+
+class Silence(FaultTest):
+    def test_hosts_that_fall_silent(self):
+        """Side by side, as in each case time has to pass: one is off and the sshd of another
+        hangs before the start, one loses power and the cable of another is pulled after it."""
+        for number in (3, 4, 5, 6):
+            self.addCleanup(self.heal, number)
+        without_power, without_cable = self.running(1, 2, 4), self.running(1, 2, 5)
+        self.fault(3, "link-down")
+        self.fault(6, "sshd-hang")
+        unreached = [(self.begin(number), number) for number in (3, 6)]
+        self.fault(4, "crash")
+        self.fault(5, "drop")
+        for launch, number in unreached:
+            self.was_refused(launch, node(number))
+        self.lost(without_power, 4)
+        self.lost(without_cable, 5)
+        # cut off, the host must clean up by itself
+        self.assertTrue(wait_until(lambda: not self.on_host(5), 80), self.on_host(5))
+
+
+class Start(FaultTest):
+    """A host that does not come up: the rest of the job does not start."""
+
     def test_a_name_nobody_knows(self):
         self.refused(0, "no-such-host", "resolve", hostlist="node002,no-such-host")
-
-    def test_hosts_that_do_not_answer(self):
-        """One is off, the sshd of the other hangs; in both cases time has to pass."""
-        for number, fault in ((3, "link-down"), (5, "sshd-hang")):
-            self.addCleanup(self.heal, number)
-            self.fault(number, fault)
-        for launch, name in [(self.begin(n), node(n)) for n in (3, 5)]:
-            self.was_refused(launch, name)
 
     def test_a_host_without_sshd(self):
         self.addCleanup(self.heal, 4)
@@ -80,40 +108,12 @@ class Start(LabTest):
         self.refused(3, options=("--agent", agent, "--start-timeout", "3s"))
 
 
-class MidRun(LabTest):
-    def running(self, *numbers, options=()):
-        launch = self.start_on(
-            numbers, "trap '' TERM INT; (setsid sleep 300 &); echo up; while :; do sleep 60; done",
-            "--grace", "0.5s", *options,
-        )
-        if not wait_until(lambda: launch.out.count("up\n") == len(numbers)):
-            self.fail(f"not up: {launch.out} {launch.err}")
-        return launch
-
-    def lost(self, launch, number):
-        launch.wait()
-        self.assertNotEqual(launch.rc, 0)
-        self.assertIn(node(number), launch.err.splitlines()[0])
-
+class MidRun(FaultTest):
     def test_a_host_dies(self):
         self.addCleanup(self.heal, 3)
         launch = self.running(1, 2, 3)
         self.fault(3, "kill")
         self.lost(launch, 3)
-
-    def test_a_host_loses_power(self):
-        self.addCleanup(self.heal, 4)
-        launch = self.running(1, 2, 4)
-        self.fault(4, "crash")
-        self.lost(launch, 4)
-
-    def test_a_cable_is_pulled(self):
-        self.addCleanup(self.heal, 5)
-        launch = self.running(1, 2, 5)
-        self.fault(5, "drop")
-        self.lost(launch, 5)
-        # cut off, the host must clean up by itself
-        self.assertTrue(wait_until(lambda: not self.on_host(5), 80), self.on_host(5))
 
     def test_the_launcher_is_killed(self):
         launch = self.running(1, 2, 3, 4)

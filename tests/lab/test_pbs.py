@@ -149,30 +149,29 @@ class Pbs(ScriptTest):
         self.assertTrue(wait_until(
             lambda: not hosts.launch.marked(self.folder.name, hosts.LAB_HOSTS.bin), 60))
 
-    def test_a_job_whose_time_is_over_goes_on_where_it_was(self):
-        """Each job of an array by itself, with its index."""
-        program = self.write("work", GOES_ON.replace("went on", "went on $PBS_ARRAY_INDEX"))
-        os.chmod(program, 0o755)
+    def test_arrays_of_jobs_that_go_on_and_of_jobs_that_do_not(self):
+        """Side by side, as in both cases time has to pass. Each job of an array has its index:
+        one goes on where it was when its time was over, one does not start a second time."""
+        goes_on = self.write("goes-on", GOES_ON.replace("went on", "went on $PBS_ARRAY_INDEX"))
+        once = self.write("once", "#!/bin/bash\necho index $PBS_ARRAY_INDEX on $(hostname)\n"
+                                  "[ $PBS_ARRAY_INDEX = 1 ] || exec sleep 300\n")
+        for program in (goes_on, once):
+            os.chmod(program, 0o755)
         name = self.script("pbs", *"-N 2 --nproc-per-node 1 --time 60s --warning 52s".split(),
-                           "--requeue", "./work", site="pbs")
-        number = self.alice(f"qsub -J 3-4 {name}").split("[")[0]
-        for index in (3, 4):
-            self.wait_for(f"logs/work-{number}.{index}/start-2/rank.0.out", f"went on {index}",
-                          120)
-
-    def test_an_array_and_a_second_start_of_one_of_its_jobs(self):
-        program = self.write("work", "#!/bin/bash\necho index $PBS_ARRAY_INDEX on $(hostname)\n"
-                                     "[ $PBS_ARRAY_INDEX = 1 ] || exec sleep 300\n")
-        os.chmod(program, 0o755)
-        name = self.script("pbs", *"-N 1 --nproc-per-node 2 --time 5m ./work".split(), site="pbs")
+                           "--requeue", "./goes-on", site="pbs")
+        first = self.alice(f"qsub -J 3-4 {name}").split("[")[0]
+        name = self.script("pbs", *"-N 1 --nproc-per-node 2 --time 5m ./once".split(), site="pbs")
         said = self.alice(f"qsub -J 1-2 {name}")
         self.assertRegex(said, rf"^\d+\[\]\.{node(1)}\n$")
-        number = said.split("[")[0]
-        self.wait_for(f"logs/work-{number}.1/rank.1.out", "^index 1 on ")
-        self.wait_for(f"logs/work-{number}.2/rank.1.out", "^index 2 on ")
-        self.root(f"{PBS}/bin/qrerun '{number}[2]'")
-        self.wait_for(f"work.o{number}.2", rf"job {number}\.2 was started before")
-        self.assertEqual(self.said(f"logs/work-{number}.2/job.log").count(" starts on "), 1)
+        second = said.split("[")[0]
+        for index in (1, 2):
+            self.wait_for(f"logs/once-{second}.{index}/rank.1.out", f"^index {index} on ")
+        self.root(f"{PBS}/bin/qrerun '{second}[2]'")
+        self.wait_for(f"once.o{second}.2", rf"job {second}\.2 was started before")
+        self.assertEqual(self.said(f"logs/once-{second}.2/job.log").count(" starts on "), 1)
+        for index in (3, 4):
+            self.wait_for(f"logs/goes-on-{first}.{index}/start-2/rank.0.out", f"went on {index}",
+                          120)
 
     def test_a_node_that_dies(self):
         number = self.job(f"{NODES}:ncpus=1", "mkdir out; $ddprun --output-filename out "

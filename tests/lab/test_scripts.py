@@ -107,14 +107,18 @@ class ScriptTest(LabTest):
         rows = self.said("scaling/scaling.csv").splitlines()
         self.assertEqual(len([row for row in rows if "images/s" in row]), len(rows) - 1, rows)
 
-    def torch_program(self):
-        """A program of PyTorch's that alice can run, or none: Debian's is everybody's."""
+    def pytorch(self, scheduler, ranks, options):
+        """An unmodified program of PyTorch's as a job, where alice has any: Debian's is
+        everybody's."""
         try:
             self.alice("/usr/bin/python3 -c 'import torch.distributed'")
         except AssertionError:
-            self.skipTest("alice's python3 has no PyTorch (Debian: python3-torch)")
+            print("left out: alice's python3 has no PyTorch (Debian: python3-torch)")
+            return
         with open(os.path.join(HERE, "ddp.py"), encoding="ascii") as program:
-            return f"/usr/bin/python3 {self.write('ddp.py', program.read())}"
+            path = self.write("ddp.py", program.read())
+        number = self.submitted(scheduler, options, f"/usr/bin/python3 {path}")
+        self.wait_for(f"ddp-{number}.out", f"trained with {ranks} ranks")
 
     def wait_for(self, name, pattern, deadline=120):
         self.assertTrue(wait_until(lambda: re.search(pattern, self.said(name)), deadline),
@@ -173,13 +177,9 @@ class Slurm(ScriptTest):
         self.assertIn("ranks       4 over",
                       self.wait_for(f"ddp-train-{number}.out", r"images/s"))
 
-    def test_an_unmodified_pytorch_program_is_a_job_over_two_nodes(self):
-        number = self.submitted("slurm", "-N 2 --gpus-per-node 1 --time 5m",
-                                self.torch_program())
-        self.wait_for(f"ddp-{number}.out", "trained with 2 ranks")
-
     def test_ranks_are_warned_and_the_job_goes_on_where_it_was(self):
-        """The warning is sent by hand: Slurm itself would send it a minute too early."""
+        """The warning is sent by hand: Slurm itself would send it a minute too early. Before
+        the second start other jobs have their turn."""
         program = self.write("work", GOES_ON)
         os.chmod(program, 0o755)
         number = self.submitted("slurm", "-N 2 --gpus-per-node 1 --time 5m --requeue ./work")
@@ -187,6 +187,7 @@ class Slurm(ScriptTest):
         self.wait_for(out, "started")
         self.alice(f"scancel --batch --signal=USR1 {number}")
         self.wait_for("saved", "saved")
+        self.pytorch("slurm", 2, "-N 2 --gpus-per-node 1 --time 5m")
         self.wait_for(out, "went on", 120)
         log = self.said(f"logs/work-{number}/job.log")
         self.assertEqual(log.count(" starts on "), 2, log)
@@ -252,13 +253,10 @@ class GridEngine(ScriptTest):
     def test_the_page_about_grid_engine_is_true(self):
         self.page("sge.md", 1 + 1 + 1 + 2)
 
-    def test_an_unmodified_pytorch_program_is_a_job_over_four_nodes(self):
-        number = self.submitted("sge", "-N 4 --nproc-per-node 1 --time 5m",
-                                self.torch_program())
-        self.wait_for(f"ddp-{number}.out", "trained with 4 ranks")
-
     def test_a_job_whose_time_is_over_goes_on_where_it_was(self):
-        # where the first eight seconds were not enough to begin, there is nothing to go on with
+        """And while it waits for its second start, others have their turn: an array, whose
+        tasks have a folder each. Where the first eight seconds were not enough to begin, there
+        is nothing to go on with."""
         program = self.write("work", (
             "#!/bin/bash\n"
             "[ \"$1\" != --resume ] || [ ! -e saved ] || { echo went on; exit 0; }\n"
@@ -269,6 +267,12 @@ class GridEngine(ScriptTest):
         number = self.submitted(
             "sge", "-N 2 --nproc-per-node 1 --time 60s --warning 52s --requeue ./work")
         out = f"work-{number}.out"
+        name = self.script("sge", *"-N 1 --nproc-per-node 1 --time 5m --job-name array".split(),
+                           "sh", "-c", "'echo task $SGE_TASK_ID'")
+        array = self.alice(f"qsub -terse -t 1-2 {name}").split(".")[0]
+        self.pytorch("sge", 4, "-N 4 --nproc-per-node 1 --time 5m")
+        for task in (1, 2):
+            self.wait_for(f"logs/array-{array}.{task}/rank.0.out", f"^task {task}$")
         self.wait_for("saved", "saved")
         self.wait_for(out, "went on", 120)
 

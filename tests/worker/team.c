@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TEAM_MAX = 80, PATIENCE_MS = 240000 };
+enum { TEAM_MAX = 80, TEAMS_MAX = 8, PATIENCE_MS = 240000 };
 
 static void serve(int listener)
 {
@@ -87,32 +87,45 @@ static int wait_for(pid_t pid, int64_t deadline_ms)
     }
 }
 
-void team_run(const struct team *t, void (*fn)(struct ddp_group *g, const void *arg),
-              const void *arg)
+/* A team at play. */
+struct playing {
+    const struct team *team;
+    pid_t server, ranks[TEAM_MAX];
+    int64_t deadline_ms;
+};
+
+static void team_start(struct playing *p, const struct team *t,
+                       void (*fn)(struct ddp_group *g, const void *arg), const void *arg)
 {
     struct ddp_err err;
-    pid_t ranks[TEAM_MAX];
-    int port, failed = 0;
-    int64_t deadline_ms = now_ms() + PATIENCE_MS;
+    int port;
+    *p = (struct playing){.team = t, .deadline_ms = now_ms() + PATIENCE_MS};
     ck_assert_int_le(t->size, TEAM_MAX);
     int listener = sock_listen("127.0.0.1", 0, &port, &err);
     ck_assert_msg(listener >= 0, "%s", err.text);
-    pid_t server = fork();
-    if (server == 0)
+    p->server = fork();
+    if (p->server == 0)
         serve(listener);
     close(listener);
     for (int r = 0; r < t->size; r++) {
-        ranks[r] = fork();
-        if (ranks[r] == 0)
+        p->ranks[r] = fork();
+        if (p->ranks[r] == 0)
             play(t, r, port, fn, arg);
     }
+}
+
+/* How many ranks did not end as they should. */
+static int team_wait(struct playing *p)
+{
+    const struct team *t = p->team;
+    int failed = 0;
     for (int r = 0; r < t->size; r++) {
-        int status = wait_for(ranks[r], deadline_ms);
+        int status = wait_for(p->ranks[r], p->deadline_ms);
         bool dead = status != -1 && WIFSIGNALED(status);
         bool fine = t->expect_dead == r + 1 ? dead : status == 0;
         if (status == -1) {
-            kill(ranks[r], SIGKILL);
-            waitpid(ranks[r], NULL, 0);
+            kill(p->ranks[r], SIGKILL);
+            waitpid(p->ranks[r], NULL, 0);
         }
         if (!fine) {
             fprintf(stderr, "rank %d of %d (%s, %s): %s %d\n", r, t->size,
@@ -122,7 +135,26 @@ void team_run(const struct team *t, void (*fn)(struct ddp_group *g, const void *
             failed++;
         }
     }
-    kill(server, SIGKILL);
-    waitpid(server, NULL, 0);
+    kill(p->server, SIGKILL);
+    waitpid(p->server, NULL, 0);
+    return failed;
+}
+
+void teams_run(const struct team *teams, size_t n,
+               void (*fn)(struct ddp_group *g, const void *arg), const void *const *args)
+{
+    struct playing playing[TEAMS_MAX];
+    int failed = 0;
+    ck_assert_uint_le(n, TEAMS_MAX);
+    for (size_t i = 0; i < n; i++)
+        team_start(&playing[i], &teams[i], fn, args ? args[i] : NULL);
+    for (size_t i = 0; i < n; i++)
+        failed += team_wait(&playing[i]);
     ck_assert_int_eq(failed, 0);
+}
+
+void team_run(const struct team *t, void (*fn)(struct ddp_group *g, const void *arg),
+              const void *arg)
+{
+    teams_run(t, 1, fn, &arg);
 }

@@ -9,6 +9,7 @@
 
 #include "include/ddprun/group.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct team {
@@ -24,6 +25,11 @@ struct team {
  * checks with team_check(): Check's own assertions belong to the parent. */
 void team_run(const struct team *team, void (*fn)(struct ddp_group *g, const void *arg),
               const void *arg);
+
+/* The same for `n` teams (at most 8) side by side, where most of their time is spent
+ * waiting; `args` has an argument for each, or is NULL. */
+void teams_run(const struct team *teams, size_t n,
+               void (*fn)(struct ddp_group *g, const void *arg), const void *const *args);
 
 /* In a rank: give up with a line on stderr when `ok` is not true. */
 #define team_check(g, ok, ...)                             \

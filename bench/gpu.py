@@ -315,8 +315,8 @@ def to_target(trainer, folder, epochs, seed):
 # ---- the report ----
 
 class Report:
-    def __init__(self, path, budget):
-        self.file = open(path, "w") if path else None
+    def __init__(self, path, budget, append):
+        self.file = open(path, "a" if append else "w") if path else None
         self.began, self.budget = time.monotonic(), budget
         self.notes, self.left_out, self.failed = [], [], 0
 
@@ -501,6 +501,7 @@ def parse():
     args.add_argument("--budget", type=float, default=330, metavar="S")
     args.add_argument("--seconds", type=float, default=1.2, help="of steps, for each figure")
     args.add_argument("--report", metavar="FILE", help="where it goes besides the terminal")
+    args.add_argument("--append", action="store_true", help="to what is in FILE")
     args.add_argument("--python")
     args.add_argument("--data", metavar="DIR")
     args.add_argument("--seeds", type=int, default=5, help="runs to 99 %%")
@@ -517,7 +518,7 @@ def parse():
 
 def main():
     args = parse()
-    report, gpus = Report(args.report, args.budget), list_gpus()
+    report, gpus = Report(args.report, args.budget, args.append), list_gpus()
     report.line("\n".join(gpus) or "no GPU here: these lines are still empty")
     with tempfile.TemporaryDirectory(prefix="ddp-gpu-") as scratch:
         bench = Bench(args, report, gpus, scratch)

@@ -23,6 +23,7 @@
 #ifndef EMU_H
 #define EMU_H
 
+#include <cstdint>
 #include <cuda_runtime_api.h>
 #include <functional>
 #include <vector>

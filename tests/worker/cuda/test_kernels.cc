@@ -1,6 +1,6 @@
-/* tests/worker/cuda/test_kernels.cc - the GPU's kernels on a GPU made of a CPU (emu.h):
- * gradients against differences of what goes forward, both orders of images, and the
- * scaler's memory
+/* tests/worker/cuda/test_kernels.cc - the GPU's kernels on a GPU made of a CPU (emu.h) or on a
+ * real one: gradients against differences of what goes forward, both orders of images,
+ * and the scaler's memory
  *
  * The gradient of L = sum of y * c, for fixed c, is what goes back with dy = c.
  */
@@ -45,6 +45,7 @@ struct array {
     void send()
     {
         cudaMemcpy(at, host.data(), host.size() * sizeof(float), cudaMemcpyHostToDevice);
+        cudaDeviceSynchronize(); /* our stream does not wait for it */
     }
     void fetch()
     {
@@ -243,6 +244,11 @@ static void scaler()
 
 int main()
 {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+        printf("skipped: no GPU here\n");
+        return 77;
+    }
     cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     for (bool last : {false, true}) {
         norm(last);

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# bench/gpu.sh [--debs DIR] [--report FILE] [option of gpu.py]... - all that a GPU is needed for
+#
+# From a clean checkout, the CUDA toolkit and a Python with torch, without a network: builds into
+# build-gpu/, then `meson test --suite gpu` and gpu.py, both within 8 minutes, into one report.
+# --debs: where tools/debs.sh has put the libraries that the build needs and this machine lacks.
+# Exit: gpu.py's code, or 1 when a test failed, or it does not build.
+set -u
+cd "$(dirname "$0")/.." || exit
+seconds=480 build=build-gpu report=gpu.md
+while :; do
+    case ${1-} in
+    --debs)
+        # shellcheck source=tools/debs.sh
+        . tools/debs.sh "$2" "$build/.debs" || exit 1
+        ;;
+    --report) report=$2 ;;
+    *) break ;;
+    esac
+    shift 2
+done
+command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
+
+SECONDS=0 # bash counts them
+targets=(worker/ddp-train worker/cuda/ddp-engine-cuda.so rendezvous/ddpstored launcher/ddprun
+    launcher/ddprun-agent bench/bench-gpu_bare tests/gpu/test_kernels_gpu)
+if ! { [ -f $build/build.ninja ] || meson setup $build -Dcuda=enabled; } >$build.log 2>&1 ||
+    ! ninja -C $build "${targets[@]}" >>$build.log 2>&1; then
+    grep -E 'ERROR|FAILED|error' $build.log | head -20
+    tail -5 $build.log
+    exit 1
+fi
+echo "built in $SECONDS s"
+
+SECONDS=0 failed=0
+meson test -C $build --no-rebuild --suite gpu --print-errorlogs >$build.log 2>&1 || failed=1
+{
+    grep -E '^ *[0-9]+/[0-9]+ ' $build.log | sed 's/^/    /'
+    echo
+} | tee "$report"
+[ $failed = 0 ] || tail -40 $build.log
+echo "tests took $SECONDS s"
+
+python3 bench/gpu.py $build --append --report "$report" --budget $((seconds - SECONDS - 5)) "$@"
+code=$?
+echo "all of it took $SECONDS s, of $seconds"
+[ $failed = 0 ] && exit $code
+exit 1

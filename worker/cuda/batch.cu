@@ -10,17 +10,18 @@ static __device__ inline int64_t lies_at(const struct cuda_step *s, const uint32
 
 template <class T>
 static __global__ void gather_images(const struct cuda_step *s, const uint32_t *which,
-                                     uint32_t from, struct cuda_map m, struct augment how,
-                                     const float *as_float, T *x, uint8_t *labels)
+                                     uint32_t from, uint32_t n, struct lie l,
+                                     struct augment how, const float *as_float, T *x,
+                                     uint8_t *labels)
 {
-    uint32_t C = (uint32_t)m.C, H = (uint32_t)m.H, W = (uint32_t)m.W, len = C * H * W;
+    uint32_t H = l.H.by, W = l.W.by, len = l.C.by * H * W;
     bool moves = how.pad > 0 || how.flip;
     how.key = s->augment_key;
-    for (EACH_OF(i, (uint32_t)m.n * len)) {
-        struct place p = place_at(i, C, H, W, m.last);
+    for (EACH_OF(i, n)) {
+        struct place p = place_at(i, l);
         int64_t at = lies_at(s, which, from + p.b);
         const uint8_t *image = s->pixels + at * len;
-        if (i % len == 0)
+        if (p.c + p.h + p.w == 0)
             labels[p.b] = s->labels[at];
         uint8_t pixel = 0; /* black, outside of the image */
         if (moves) {
@@ -39,7 +40,7 @@ void cuda_gather_images(const struct cuda_step *s, const uint32_t *which, int fr
                         void *x, uint8_t *labels, cudaStream_t stream)
 {
     FOR_TYPE(m.type, LAUNCH(gather_images<T>, blocks_for(elements(m)), THREADS, stream, s,
-                            which, (uint32_t)from, m, how, as_float, (T *)x, labels));
+                            which, (uint32_t)from, elements(m), lie_of(m.C, m.H, m.W, m.last), how, as_float, (T *)x, labels));
 }
 
 template <class T>

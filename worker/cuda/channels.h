@@ -1,89 +1,162 @@
-/* worker/cuda/channels.h - up to two sums for each channel of images; for .cu files only
+/* worker/cuda/channels.h - walks over images, and sums for each channel; for .cu files
+ * only
  *
- * A block has a group of channels and a part of their places, and its threads are laid
- * out so that neighbours read neighbours: with channels last 32 channels and 8 lanes,
- * else one channel and 256 lanes. Each thread adds up floats, a block its lanes, and
- * channels_whole() the parts: always in the same order.
+ * A thread stays with its channels, so that what belongs to them is read once, and takes
+ * V elements at a time: with channels last V channels of a place, else V places of a
+ * channel. Neighbours read neighbours. A block has a group of channels and a part of
+ * their places.
+ *
+ * What is done is an object of each thread's own:
+ *     begin(c, step)     its k-th element is of channel c + k step; step is 0 or 1
+ *     at(i)              elements i to i + V - 1
+ * and for sums also sums[V][SUMS], and done(c, k, sum) where there is a single part.
+ * Threads add up floats, a block its threads, and channels_whole() the parts, in doubles:
+ * always in the same order.
  */
 #ifndef WORKER_CUDA_CHANNELS_H
 #define WORKER_CUDA_CHANNELS_H
 
 #include "worker/cuda/device.h"
 
-enum { SUMS = 2, MOST_PARTS = 64, MOST_GROUPS = 1024 };
+enum { SUMS = 2, MOST_WALKERS = 2048, MOST_SUMMERS = 1024, WHOLE = 32 };
 
 struct channels {
-    uint32_t C, inner;      /* places of an image */
-    uint32_t count;         /* of all, for each channel */
-    uint32_t width, groups; /* channels of a block; blocks beside each other */
-    uint32_t parts;
+    uint32_t C, count; /* places of all images */
+    struct divide inner;
     bool last;
+    uint32_t across, groups; /* threads along the channels; blocks beside each other */
+    uint32_t parts;
 };
 
-/* parts * C is at most CUDA_ROOM / SUMS: of 32 wide groups there are at most 1024. */
-static inline struct channels channels_of(struct cuda_map m)
+/* Can elements be taken V at a time? */
+static inline bool channels_wide(struct cuda_map m)
+{
+    int inner = m.H * m.W, beside = m.last || inner == 1 ? m.C : inner;
+    return beside % (m.type == CUDA_F32 ? 4 : 8) == 0;
+}
+
+static inline uint32_t smaller(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Of `most` blocks about, whose threads go `least` times round at least. */
+static inline struct channels channels_of(struct cuda_map m, uint32_t V, uint32_t most,
+                                          uint32_t least)
 {
     struct channels s;
-    bool last = m.last || m.H * m.W == 1;
+    uint32_t inner = (uint32_t)m.H * (uint32_t)m.W;
     s.C = (uint32_t)m.C;
-    s.inner = (uint32_t)m.H * (uint32_t)m.W;
-    s.count = (uint32_t)m.n * s.inner;
-    s.last = last;
-    s.width = last ? 32 : 1;
-    s.groups = (s.C + s.width - 1) / s.width;
-    uint32_t lanes = THREADS / s.width, worth = s.count / (lanes * 16) + 1;
-    uint32_t fits = MOST_GROUPS / s.groups > 0 ? MOST_GROUPS / s.groups : 1;
-    s.parts = worth < fits ? worth : fits;
-    s.parts = s.parts < MOST_PARTS ? s.parts : MOST_PARTS;
+    s.inner = divide_by(inner);
+    s.count = (uint32_t)m.n * inner;
+    s.last = m.last || inner == 1;
+    s.across = 1;
+    while (s.last && s.across < 32 && s.across * V < s.C)
+        s.across *= 2;
+    uint32_t width = s.last ? s.across * V : 1;
+    s.groups = (s.C + width - 1) / width;
+    uint32_t rounds = s.last ? s.count : s.count / V;
+    rounds = rounds / (THREADS / s.across) / least;
+    s.parts = smaller(rounds, most / s.groups);
+    s.parts = s.parts > 0 ? s.parts : 1;
     return s;
 }
 
-/* of.add(at, c, sums) adds what lies at element `at`, of channel c. */
-template <class F>
-static __device__ inline void channels_sum(const struct channels &s, const F &of,
-                                           float *room)
+/* For sums, which have to fit into CUDA_ROOM. What is soon done is done at once. */
+static inline struct channels channels_to_sum(struct cuda_map m, uint32_t V)
 {
-    __shared__ float sums[SUMS][THREADS];
-    uint32_t t = threadIdx.x, part = blockIdx.x / s.groups, lanes = THREADS / s.width;
-    uint32_t c = blockIdx.x % s.groups * s.width + t % s.width, lane = t / s.width;
-    float mine[SUMS] = {0, 0};
-    for (uint32_t q = part * lanes + lane; c < s.C && q < s.count; q += s.parts * lanes) {
-        uint32_t at =
-            s.last ? q * s.C + c : (q / s.inner * s.C + c) * s.inner + q % s.inner;
-        of.add(at, c, mine);
-    }
-    for (int k = 0; k < SUMS; k++)
-        sums[k][t] = mine[k];
-    __syncthreads();
-    /* from up to 256 lanes to 16, or from 8 to one */
-    uint32_t left = s.width > 1 ? s.width : 16;
-    for (int k = 0; k < SUMS && t < left; k++) {
-        float sum = 0;
-        for (uint32_t i = t; i < THREADS; i += left)
-            sum += sums[k][i];
-        mine[k] = sum;
-    }
-    __syncthreads();
-    for (int k = 0; k < SUMS && t < left; k++)
-        sums[k][t] = mine[k];
-    __syncthreads();
-    if (lane > 0 || c >= s.C)
+    struct channels s = channels_of(m, V, MOST_SUMMERS, 8);
+    s.parts = smaller(s.parts, (uint32_t)CUDA_ROOM / SUMS / s.C);
+    return s.parts > 4 ? s : channels_of(m, V, 0, 1);
+}
+
+static inline int channels_blocks(const struct channels &s)
+{
+    return (int)(s.groups * s.parts);
+}
+
+template <int V, class F>
+static __device__ inline void channels_walk(const struct channels &s, F *f)
+{
+    uint32_t t = threadIdx.x, part = blockIdx.x / s.groups, lanes = THREADS / s.across;
+    uint32_t step = s.last ? 1 : V, count = s.count / step;
+    uint32_t c = (blockIdx.x % s.groups * s.across + t % s.across) * (s.last ? V : 1);
+    if (c >= s.C)
         return;
-    for (int k = 0; k < SUMS; k++) {
-        float sum = 0;
-        for (uint32_t i = t; i < left; i += s.width)
-            sum += sums[k][i];
-        room[((uint32_t)k * s.parts + part) * s.C + c] = sum;
+    f->begin(c, s.last ? 1 : 0);
+    for (uint32_t q = part * lanes + t / s.across; q < count; q += s.parts * lanes) {
+        uint32_t i = q * step, image = s.last ? 0 : split(&i, s.inner);
+        f->at(s.last ? i * s.C + c : (image * s.C + c) * s.inner.by + i);
     }
 }
 
-static __device__ inline double channels_whole(const struct channels &s,
-                                               const float *room, uint32_t c, uint32_t k)
+template <int V, class F>
+static __device__ inline void channels_sum(const struct channels &s, F *f, float *room)
 {
-    double sum = 0;
-    for (uint32_t p = 0; p < s.parts; p++)
-        sum += (double)room[(k * s.parts + p) * s.C + c];
-    return sum;
+    __shared__ float sums[SUMS][V][THREADS + 1];
+    uint32_t t = threadIdx.x, part = blockIdx.x / s.groups, lanes = THREADS / s.across;
+    for (int v = 0; v < V; v++)
+        f->sums[v][0] = f->sums[v][1] = 0;
+    channels_walk<V>(s, f);
+    if (!s.last) /* all of one channel */
+        for (int v = 1; v < V; v++)
+            for (int k = 0; k < SUMS; k++)
+                f->sums[0][k] += f->sums[v][k];
+    for (int k = 0; k < SUMS; k++)
+        for (int v = 0; v < V; v++)
+            sums[k][v][t] = f->sums[v][k];
+    __syncthreads();
+    enum { FEW = 16 }; /* of many lanes */
+    uint32_t width = s.last ? s.across * V : 1, each = s.last ? V : 1;
+    if (lanes == THREADS) {
+        float sum = 0;
+        for (uint32_t i = t % FEW; t < SUMS * FEW && i < THREADS; i += FEW)
+            sum += sums[t / FEW][0][i];
+        __syncthreads();
+        if (t < SUMS * FEW)
+            sums[t / FEW][0][t % FEW] = sum;
+        __syncthreads();
+        lanes = FEW;
+    }
+    for (uint32_t u = t; u < SUMS * width; u += THREADS) {
+        uint32_t k = u / width, at = u % width, c = blockIdx.x % s.groups * width + at;
+        float sum = 0;
+        if (c >= s.C)
+            continue;
+        for (uint32_t i = 0; i < lanes; i++)
+            sum += sums[k][at % each][i * s.across + at / each];
+        if (s.parts == 1)
+            f->done(c, k, sum);
+        room[(k * s.parts + part) * s.C + c] = sum;
+    }
+}
+
+/* Blocks that end it, of THREADS: WHOLE channels each. */
+static inline int channels_ends(const struct channels &s)
+{
+    return (int)((s.C + WHOLE - 1) / WHOLE);
+}
+
+/* A channel's sums over all parts, in one thread, which is told so by true. */
+static __device__ inline bool channels_whole(const struct channels &s, const float *room,
+                                             uint32_t *channel, double *whole)
+{
+    __shared__ double sums[SUMS][THREADS];
+    uint32_t t = threadIdx.x, c = blockIdx.x * WHOLE + t % WHOLE;
+    for (uint32_t k = 0; k < SUMS; k++) {
+        double sum = 0;
+        for (uint32_t p = t / WHOLE; c < s.C && p < s.parts; p += THREADS / WHOLE)
+            sum += (double)room[(k * s.parts + p) * s.C + c];
+        sums[k][t] = sum;
+    }
+    __syncthreads();
+    for (int k = 0; k < SUMS && t < WHOLE; k++) {
+        whole[k] = 0;
+        for (uint32_t i = t; i < THREADS; i += WHOLE)
+            whole[k] += sums[k][i];
+    }
+    *channel = c;
+    return t < WHOLE && c < s.C;
 }
 
 #endif

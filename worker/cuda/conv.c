@@ -160,12 +160,9 @@ int conv_back(struct layers *net, int i, int n, const struct layer_plan *p, floa
     const struct layer *l = &net->layers[i];
     const void *dz = net->slots[l->slot];
     float one = 1, beta = l->adds ? 1 : 0;
-    if (!l->spec->bare && !net->bare) {
+    if (!l->spec->bare && !net->bare)
         cuda_bias_relu_back(l->y, dz, l->arg, scale, map_of(net, l, n), l->y_last, net->z,
-                            net->stream);
-        cuda_sum_channels(net->z, map_of(net, l, n), net->room,
-                          net->grads + place_of(net, l->bias), net->stream);
-    }
+                            net->room, net->grads + place_of(net, l->bias), net->stream);
     if (!l->spec->bare)
         dz = net->z;
     if (filter_back(net, i, p, dz, err) < 0)

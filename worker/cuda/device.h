@@ -92,37 +92,115 @@ static __device__ inline void put(__half *to, float v)
         }                            \
     } while (0)
 
+/* The same, and V: 16 bytes of elements at once, or one. */
+#define FOR_PACK(type, wide, ...)               \
+    FOR_TYPE(                                   \
+        type,                                   \
+        if (wide) {                             \
+            enum { V = (int)(16 / sizeof(T)) }; \
+            __VA_ARGS__;                        \
+        } else {                                \
+            enum { V = 1 };                     \
+            __VA_ARGS__;                        \
+        })
+
+/* V elements that lie beside each other, on a multiple of their size, as floats: one
+ * access to memory. */
+template <int V, class T> static __device__ inline void load(const T *from, float *to)
+{
+    struct alignas(sizeof(T) * V) words {
+        T of[V];
+    } some = *reinterpret_cast<const words *>(from);
+    for (int k = 0; k < V; k++)
+        to[k] = get(some.of[k]);
+}
+
+template <int V, class T> static __device__ inline void store(const float *from, T *to)
+{
+    struct alignas(sizeof(T) * V) words {
+        T of[V];
+    } some;
+    for (int k = 0; k < V; k++)
+        put(&some.of[k], from[k]);
+    *reinterpret_cast<words *>(to) = some;
+}
+
 /* ---- places ---- */
+
+/* A division by what is known before the launch: a multiplication, exact for numbers
+ * below 2^31. With 2^(s-1) < by <= 2^s and magic = 2^(31+s) / by + e, 0 < e <= 1, the
+ * error n e / 2^(31+s) is less than 1 / by. (Granlund and Montgomery, "Division by
+ * invariant integers using multiplication", PLDI 1994.) */
+struct divide {
+    uint32_t by, magic, shift;
+};
+
+static inline struct divide divide_by(uint32_t by)
+{
+    struct divide d = {by, 0, 31};
+    while ((uint64_t)1 << (d.shift - 31) < by)
+        d.shift++;
+    d.magic = (uint32_t)(((uint64_t)1 << d.shift) / (by ? by : 1) + 1);
+    return d;
+}
+
+static __device__ inline uint32_t over(uint32_t n, const struct divide &d)
+{
+    return (uint32_t)((uint64_t)n * d.magic >> d.shift);
+}
+
+/* n / d, and n becomes the rest. */
+static __device__ inline uint32_t split(uint32_t *n, const struct divide &d)
+{
+    uint32_t whole = over(*n, d);
+    *n -= whole * d.by;
+    return whole;
+}
 
 struct place {
     uint32_t b, c, h, w;
 };
 
-static __device__ inline struct place place_at(uint32_t i, uint32_t C, uint32_t H,
-                                               uint32_t W, bool last)
+/* How images lie. */
+struct lie {
+    struct divide C, H, W;
+    bool last; /* channels */
+};
+
+static inline struct lie lie_of(int C, int H, int W, bool last)
+{
+    return (struct lie){divide_by((uint32_t)C), divide_by((uint32_t)H),
+                        divide_by((uint32_t)W), last};
+}
+
+static __device__ inline struct place place_at(uint32_t i, const struct lie &l)
 {
     struct place p;
-    if (last) {
-        p.c = i % C;
-        i /= C;
+    uint32_t rest = i;
+    if (l.last) {
+        rest = split(&i, l.C);
+        p.c = i;
+        i = rest;
     }
-    p.w = i % W;
-    i /= W;
-    p.h = i % H;
-    i /= H;
-    if (!last) {
-        p.c = i % C;
-        i /= C;
+    rest = split(&i, l.W);
+    p.w = i;
+    i = rest;
+    rest = split(&i, l.H);
+    p.h = i;
+    if (!l.last) {
+        i = rest;
+        rest = split(&i, l.C);
+        p.c = i;
     }
-    p.b = i;
+    p.b = rest;
     return p;
 }
 
-static __device__ inline uint32_t place_of(struct place p, uint32_t C, uint32_t H,
-                                           uint32_t W, bool last)
+static __device__ inline uint32_t place_of(struct place p, const struct lie &l)
 {
-    return last ? ((p.b * H + p.h) * W + p.w) * C + p.c
-                : ((p.b * C + p.c) * H + p.h) * W + p.w;
+    uint32_t C = l.C.by, H = l.H.by, W = l.W.by;
+    return l.last ? ((p.b * H + p.h) * W + p.w) * C + p.c
+                  : ((p.b * C + p.c) * H + p.h) * W + p.w;
 }
 
 static inline uint32_t elements(struct cuda_map m)

@@ -104,18 +104,17 @@ void cuda_add(float *to, const float *from, int64_t n, cudaStream_t stream);
  * `y_last`. y may be z where nothing is pooled and both are alike. */
 void cuda_bias_relu(const void *z, const float *bias, struct cuda_map map, bool y_last,
                     void *y, uint8_t *arg, cudaStream_t stream);
-/* Its way back: dz = dy * scale where y > 0 (and was the maximum), else 0. */
-void cuda_bias_relu_back(const void *y, const void *dy, const uint8_t *arg, float scale,
-                         struct cuda_map map, bool y_last, void *dz, cudaStream_t stream);
-/* g = dy * scale where y > 0, else 0; in place. */
-void cuda_mask(const void *y, void *dy, float scale, int64_t n, enum cuda_type type,
-               cudaStream_t stream);
-
 /* Room for partial sums, in floats: of the functions below, and of norm.cu's. */
 enum { CUDA_ROOM = 1 << 17 };
-/* sums[c] over everything else: the gradient of a bias. */
-void cuda_sum_channels(const void *x, struct cuda_map map, float *room, float *sums,
-                       cudaStream_t stream);
+/* Its way back: dz = dy * scale where y > 0 (and was the maximum), else 0; and sums[c] of
+ * it over everything else: the gradient of the bias. */
+void cuda_bias_relu_back(const void *y, const void *dy, const uint8_t *arg, float scale,
+                         struct cuda_map map, bool y_last, void *dz, float *room,
+                         float *sums, cudaStream_t stream);
+/* The same for features, in place: dy = dy * scale where y > 0, else 0. y NULL: as it is.
+ */
+void cuda_mask_sum(const void *y, void *dy, float scale, struct cuda_map map, float *room,
+                   float *sums, cudaStream_t stream);
 
 /* As `dropout` in worker/kernels/kernels.h, with the same bits drawn: the stream of
  * layer `layer` of `layers` at step s->taken, in the step's batch `batch`. */

@@ -23,57 +23,76 @@ struct norm {
     double *shared;
 };
 
-static struct norm norm_of(const struct cuda_norm *p)
+static struct norm norm_over(const struct cuda_norm *p, struct channels s)
 {
-    return (struct norm){
-        channels_of(p->map), p->relu,  p->eps,  p->momentum, p->w, p->bias,
-        p->running,          p->saved, p->room, p->shared};
+    return (struct norm){s,       p->relu,    p->eps,   p->momentum, p->w,
+                         p->bias, p->running, p->saved, p->room,     p->shared};
 }
 
-static __device__ inline uint32_t channel_of(const struct channels &s, uint32_t i)
+static uint32_t at_once(const struct cuda_norm *p)
 {
-    return s.last ? i % s.C : i / s.inner % s.C;
+    return !channels_wide(p->map) ? 1 : p->map.type == CUDA_F32 ? 4 : 8;
+}
+
+/* For sums, and to go through all of it. */
+static struct norm norm_sums(const struct cuda_norm *p)
+{
+    return norm_over(p, channels_to_sum(p->map, at_once(p)));
+}
+
+static struct norm norm_all(const struct cuda_norm *p)
+{
+    return norm_over(p, channels_of(p->map, at_once(p), MOST_WALKERS, 4));
 }
 
 /* Of channel c, the first. */
 static __device__ inline uint32_t first_of(const struct channels &s, uint32_t c)
 {
-    return s.last ? c : c * s.inner;
+    return s.last ? c : c * s.inner.by;
 }
 
 /* ---- forward ---- */
 
-template <class T> struct about_first {
+template <class T, int V> struct about_first {
     const T *x;
     struct channels s;
-    __device__ void add(uint32_t at, uint32_t c, float *sums) const
+    float first[V], sums[V][SUMS];
+    __device__ void begin(uint32_t c, uint32_t step)
     {
-        float d = get(x[at]) - get(x[first_of(s, c)]);
-        sums[0] += d;
-        sums[1] += d * d;
+        for (uint32_t k = 0; k < V; k++)
+            first[k] = get(x[first_of(s, c + k * step)]);
     }
+    __device__ void at(uint32_t i)
+    {
+        float v[V];
+        load<V>(x + i, v);
+        for (int k = 0; k < V; k++) {
+            float d = v[k] - first[k];
+            sums[k][0] += d;
+            sums[k][1] += d * d;
+        }
+    }
+    __device__ void done(uint32_t c, uint32_t k, float sum) {}
 };
 
-template <class T> static __global__ void norm_parts(const T *x, struct norm p)
+template <class T, int V> static __global__ void norm_parts(const T *x, struct norm p)
 {
-    struct about_first<T> of = {
-        x, p.s
-    };
-    channels_sum(p.s, of, p.room);
+    struct about_first<T, V> f;
+    f.x = x;
+    f.s = p.s;
+    channels_sum<V>(p.s, &f, p.room);
 }
 
 struct moments {
     double mean, var;
 };
 
-/* Of this batch, channel c. */
+/* Of this batch, channel c, from its sums about the first element. */
 template <class T>
 static __device__ inline struct moments moments_of(const T *x, const struct norm &p,
-                                                   uint32_t c)
+                                                   uint32_t c, const double *sums)
 {
-    double count = (double)p.s.count;
-    double off = channels_whole(p.s, p.room, c, 0) / count;
-    double square = channels_whole(p.s, p.room, c, 1) / count;
+    double count = (double)p.s.count, off = sums[0] / count, square = sums[1] / count;
     double var = square - off * off;
     var = square != square ? square : var > 0 ? var : 0;
     return {(double)get(x[first_of(p.s, c)]) + off, var};
@@ -99,23 +118,25 @@ static __device__ inline void settle(const struct norm &p, uint32_t c, struct mo
 
 template <class T> static __global__ void norm_learn(const T *x, struct norm p)
 {
-    for (EACH_OF(c, p.s.C))
-        settle(p, c, moments_of(x, p, c), (double)p.s.count);
+    uint32_t c;
+    double sums[SUMS];
+    if (channels_whole(p.s, p.room, &c, sums))
+        settle(p, c, moments_of(x, p, c, sums), (double)p.s.count);
 }
 
 template <class T> static __global__ void norm_measure(const T *x, struct norm p)
 {
-    uint32_t C = p.s.C;
-    double count = (double)p.s.count;
-    for (EACH_OF(c, C)) {
-        struct moments m = {0, 0};
-        if (p.s.count > 0)
-            m = moments_of(x, p, c);
-        p.shared[c] = count * m.mean;
-        p.shared[C + c] = count * (m.var + m.mean * m.mean);
-        if (c == 0)
-            p.shared[2 * C] = count;
-    }
+    uint32_t c, C = p.s.C;
+    double count = (double)p.s.count, sums[SUMS];
+    if (!channels_whole(p.s, p.room, &c, sums))
+        return;
+    struct moments m = {0, 0};
+    if (p.s.count > 0)
+        m = moments_of(x, p, c, sums);
+    p.shared[c] = count * m.mean;
+    p.shared[C + c] = count * (m.var + m.mean * m.mean);
+    if (c == 0)
+        p.shared[2 * C] = count;
 }
 
 static __global__ void norm_learn_shared(struct norm p)
@@ -138,104 +159,149 @@ static __global__ void norm_recall(struct norm p)
     }
 }
 
-template <class T>
+template <class T, int V> struct apply {
+    const T *x, *shortcut;
+    T *y;
+    const struct norm &p;
+    float w[V], bias[V], mean[V], rstd[V];
+    __device__ void begin(uint32_t c, uint32_t step)
+    {
+        for (uint32_t k = 0; k < V; k++, c += step) {
+            w[k] = p.w[c];
+            bias[k] = p.bias[c];
+            mean[k] = p.saved[c];
+            rstd[k] = p.saved[p.s.C + c];
+        }
+    }
+    __device__ void at(uint32_t i)
+    {
+        float v[V], more[V];
+        load<V>(x + i, v);
+        if (shortcut)
+            load<V>(shortcut + i, more);
+        for (int k = 0; k < V; k++) {
+            v[k] = w[k] * ((v[k] - mean[k]) * rstd[k]) + bias[k];
+            if (shortcut)
+                v[k] += more[k];
+            v[k] = p.relu && v[k] < 0 ? 0 : v[k]; /* not-a-number stays */
+        }
+        store<V>(v, y + i);
+    }
+};
+
+template <class T, int V>
 static __global__ void norm_apply(const T *x, const T *shortcut, struct norm p, T *y)
 {
-    uint32_t C = p.s.C;
-    for (EACH_OF(i, p.s.count * C)) {
-        uint32_t c = channel_of(p.s, i);
-        float v = p.w[c] * ((get(x[i]) - p.saved[c]) * p.saved[C + c]) + p.bias[c];
-        if (shortcut)
-            v += get(shortcut[i]);
-        put(&y[i], p.relu && v < 0 ? 0 : v); /* not-a-number stays */
-    }
+    struct apply<T, V> f = {x, shortcut, y, p};
+    channels_walk<V>(p.s, &f);
 }
 
-static void put_parts(const struct norm &p, const void *x, enum cuda_type type,
-                      cudaStream_t stream)
+static void put_parts(const struct cuda_norm *given, const void *x, cudaStream_t stream)
 {
-    FOR_TYPE(type, LAUNCH(norm_parts<T>, p.s.groups * p.s.parts, THREADS, stream,
-                          (const T *)x, p));
+    struct norm p = norm_sums(given);
+    FOR_PACK(given->map.type, at_once(given) > 1,
+             LAUNCH((norm_parts<T, V>), channels_blocks(p.s), THREADS, stream,
+                    (const T *)x, p));
 }
 
 void cuda_norm_measure(const struct cuda_norm *given, const void *x, cudaStream_t stream)
 {
-    struct norm p = norm_of(given);
+    struct norm p = norm_sums(given);
     if (p.s.count > 0)
-        put_parts(p, x, given->map.type, stream);
-    FOR_TYPE(given->map.type, LAUNCH(norm_measure<T>, blocks_for(p.s.C), THREADS, stream,
+        put_parts(given, x, stream);
+    FOR_TYPE(given->map.type, LAUNCH(norm_measure<T>, channels_ends(p.s), THREADS, stream,
                                      (const T *)x, p));
 }
 
 void cuda_norm(const struct cuda_norm *given, const void *x, const void *shortcut,
                bool learn, void *y, cudaStream_t stream)
 {
-    struct norm p = norm_of(given);
-    int blocks = blocks_for(p.s.C);
+    struct norm p = norm_sums(given), all = norm_all(given);
     if (!learn) {
-        LAUNCH(norm_recall, blocks, THREADS, stream, p);
+        LAUNCH(norm_recall, blocks_for(p.s.C), THREADS, stream, p);
     } else if (p.shared) {
-        LAUNCH(norm_learn_shared, blocks, THREADS, stream, p);
+        LAUNCH(norm_learn_shared, blocks_for(p.s.C), THREADS, stream, p);
     } else {
-        put_parts(p, x, given->map.type, stream);
-        FOR_TYPE(given->map.type,
-                 LAUNCH(norm_learn<T>, blocks, THREADS, stream, (const T *)x, p));
+        put_parts(given, x, stream);
+        FOR_TYPE(given->map.type, LAUNCH(norm_learn<T>, channels_ends(p.s), THREADS,
+                                         stream, (const T *)x, p));
     }
     if (p.s.count == 0)
         return;
-    FOR_TYPE(given->map.type,
-             LAUNCH(norm_apply<T>, blocks_for(elements(given->map)), THREADS, stream,
-                    (const T *)x, (const T *)shortcut, p, (T *)y));
+    FOR_PACK(given->map.type, at_once(given) > 1,
+             LAUNCH((norm_apply<T, V>), channels_blocks(all.s), THREADS, stream,
+                    (const T *)x, (const T *)shortcut, all, (T *)y));
 }
 
 /* ---- backward ---- */
 
-template <class T> struct with_gradient {
+/* What each element's gradient is made of: g and xhat. */
+template <class T, int V> struct with_gradient {
     const T *x, *y, *dy;
-    bool relu;
-    const float *mean, *rstd;
-    __device__ float g(uint32_t at) const
+    const struct norm &p;
+    float mean[V], rstd[V], g[V], xhat[V];
+    __device__ void know(uint32_t c, uint32_t step)
     {
-        return relu && !(get(y[at]) > 0) ? 0 : get(dy[at]);
+        for (uint32_t k = 0; k < V; k++, c += step) {
+            mean[k] = p.saved[c];
+            rstd[k] = p.saved[p.s.C + c];
+        }
     }
-    __device__ float xhat(uint32_t at, uint32_t c) const
+    __device__ void look(uint32_t i)
     {
-        return (get(x[at]) - mean[c]) * rstd[c];
-    }
-    __device__ void add(uint32_t at, uint32_t c, float *sums) const
-    {
-        float d = g(at);
-        sums[0] += d;
-        sums[1] += d * xhat(at, c);
+        float out[V];
+        load<V>(x + i, xhat);
+        load<V>(dy + i, g);
+        if (p.relu)
+            load<V>(y + i, out);
+        for (int k = 0; k < V; k++) {
+            xhat[k] = (xhat[k] - mean[k]) * rstd[k];
+            g[k] = p.relu && !(out[k] > 0) ? 0 : g[k];
+        }
     }
 };
 
-template <class T>
+template <class T, int V> struct sum_back {
+    struct with_gradient<T, V> of;
+    float sums[V][SUMS];
+    __device__ void begin(uint32_t c, uint32_t step)
+    {
+        of.know(c, step);
+    }
+    __device__ void at(uint32_t i)
+    {
+        of.look(i);
+        for (int k = 0; k < V; k++) {
+            sums[k][0] += of.g[k];
+            sums[k][1] += of.g[k] * of.xhat[k];
+        }
+    }
+    __device__ void done(uint32_t c, uint32_t k, float sum) {}
+};
+
+template <class T, int V>
 static __global__ void norm_back_parts(const T *x, const T *y, const T *dy, struct norm p)
 {
-    struct with_gradient<T> of = {
-        x, y, dy, p.relu, p.saved, p.saved + p.s.C
-    };
-    channels_sum(p.s, of, p.room);
+    struct sum_back<T, V> f = {{x, y, dy, p}};
+    channels_sum<V>(p.s, &f, p.room);
 }
 
 /* This rank's sums: what the gradients of w and bias are, shared or not. */
 static __global__ void norm_back_whole(struct norm p, float *dw, float *dbias)
 {
-    uint32_t C = p.s.C;
-    double count = (double)p.s.count;
-    for (EACH_OF(c, C)) {
-        double sum = p.s.count > 0 ? channels_whole(p.s, p.room, c, 0) : 0;
-        double dot = p.s.count > 0 ? channels_whole(p.s, p.room, c, 1) : 0;
-        dbias[c] = (float)sum;
-        dw[c] = (float)dot;
-        if (p.shared) {
-            p.shared[c] = sum;
-            p.shared[C + c] = dot;
-        } else {
-            p.saved[2 * C + c] = (float)(sum / count);
-            p.saved[3 * C + c] = (float)(dot / count);
-        }
+    uint32_t c, C = p.s.C;
+    double count = (double)p.s.count, sums[SUMS];
+    if (!channels_whole(p.s, p.room, &c, sums))
+        return;
+    double sum = p.s.count > 0 ? sums[0] : 0, dot = p.s.count > 0 ? sums[1] : 0;
+    dbias[c] = (float)sum;
+    dw[c] = (float)dot;
+    if (p.shared) {
+        p.shared[c] = sum;
+        p.shared[C + c] = dot;
+    } else {
+        p.saved[2 * C + c] = (float)(sum / count);
+        p.saved[3 * C + c] = (float)(dot / count);
     }
 }
 
@@ -249,47 +315,64 @@ static __global__ void norm_back_shared(struct norm p)
     }
 }
 
-template <class T>
+template <class T, int V> struct apply_back {
+    struct with_gradient<T, V> of;
+    T *dx, *dshortcut;
+    float by[V], mean_g[V], mean_dot[V];
+    __device__ void begin(uint32_t c, uint32_t step)
+    {
+        uint32_t C = of.p.s.C;
+        of.know(c, step);
+        for (uint32_t k = 0; k < V; k++, c += step) {
+            by[k] = of.p.w[c] * of.rstd[k];
+            mean_g[k] = of.p.saved[2 * C + c];
+            mean_dot[k] = of.p.saved[3 * C + c];
+        }
+    }
+    __device__ void at(uint32_t i)
+    {
+        float d[V];
+        of.look(i);
+        for (int k = 0; k < V; k++)
+            d[k] = by[k] * (of.g[k] - mean_g[k] - of.xhat[k] * mean_dot[k]);
+        store<V>(d, dx + i);
+        if (dshortcut)
+            store<V>(of.g, dshortcut + i);
+    }
+};
+
+template <class T, int V>
 static __global__ void norm_back_apply(const T *x, const T *y, const T *dy, struct norm p,
                                        T *dx, T *dshortcut)
 {
-    uint32_t C = p.s.C;
-    struct with_gradient<T> of = {
-        x, y, dy, p.relu, p.saved, p.saved + C
-    };
-    for (EACH_OF(i, p.s.count * C)) {
-        uint32_t c = channel_of(p.s, i);
-        float g = of.g(i);
-        put(&dx[i], p.w[c] * p.saved[C + c] *
-                        (g - p.saved[2 * C + c] - of.xhat(i, c) * p.saved[3 * C + c]));
-        if (dshortcut)
-            put(&dshortcut[i], g);
-    }
+    struct apply_back<T, V> f = {{x, y, dy, p}, dx, dshortcut};
+    channels_walk<V>(p.s, &f);
 }
 
 void cuda_norm_back_measure(const struct cuda_norm *given, const void *x, const void *y,
                             const void *dy, float *dw, float *dbias, cudaStream_t stream)
 {
-    struct norm p = norm_of(given);
+    struct norm p = norm_sums(given);
     if (p.s.count > 0)
-        FOR_TYPE(given->map.type,
-                 LAUNCH(norm_back_parts<T>, p.s.groups * p.s.parts, THREADS, stream,
+        FOR_PACK(given->map.type, at_once(given) > 1,
+                 LAUNCH((norm_back_parts<T, V>), channels_blocks(p.s), THREADS, stream,
                         (const T *)x, (const T *)y, (const T *)dy, p));
-    LAUNCH(norm_back_whole, blocks_for(p.s.C), THREADS, stream, p, dw, dbias);
+    LAUNCH(norm_back_whole, channels_ends(p.s), THREADS, stream, p, dw, dbias);
 }
 
 void cuda_norm_back(const struct cuda_norm *given, const void *x, const void *y,
                     const void *dy, float *dw, float *dbias, void *dx, void *dshortcut,
                     cudaStream_t stream)
 {
-    struct norm p = norm_of(given);
-    if (p.shared)
-        LAUNCH(norm_back_shared, blocks_for(p.s.C), THREADS, stream, p);
+    struct norm all = norm_all(given);
+    if (all.shared)
+        LAUNCH(norm_back_shared, blocks_for(all.s.C), THREADS, stream, all);
     else
         cuda_norm_back_measure(given, x, y, dy, dw, dbias, stream);
-    if (p.s.count == 0)
+    if (all.s.count == 0)
         return;
-    FOR_TYPE(given->map.type, LAUNCH(norm_back_apply<T>, blocks_for(elements(given->map)),
-                                     THREADS, stream, (const T *)x, (const T *)y,
-                                     (const T *)dy, p, (T *)dx, (T *)dshortcut));
+    FOR_PACK(given->map.type, at_once(given) > 1,
+             LAUNCH((norm_back_apply<T, V>), channels_blocks(all.s), THREADS, stream,
+                    (const T *)x, (const T *)y, (const T *)dy, all, (T *)dx,
+                    (T *)dshortcut));
 }

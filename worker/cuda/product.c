@@ -169,10 +169,9 @@ int linear_back(struct layers *net, int i, int n, const struct layer_plan *p, fl
     float *dw = net->grads + place_of(net, l->weight),
           *db = net->grads + place_of(net, l->bias);
     struct cuda_map map = {net->type, true, n, l->K, 1, 1};
-    if (l->spec->relu && !net->bare)
-        cuda_mask(l->y, dy, scale, (int64_t)l->outputs * n, net->type, net->stream);
     if (!net->bare)
-        cuda_sum_channels(dy, map, net->room, db, net->stream);
+        cuda_mask_sum(l->spec->relu ? l->y : NULL, dy, scale, map, net->room, db,
+                      net->stream);
     if (multiply(net, &p->weights, input_of(net, l), dy, dw, l->spec->name, err) < 0)
         return -1;
     return l->in < 0 ? 0

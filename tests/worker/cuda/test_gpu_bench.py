@@ -18,7 +18,7 @@ def bench(folder, *words, gpus=True):
         f.write(GPUS if gpus else "#!/bin/sh\nexit 9\n")
     os.chmod("nvidia-smi", 0o755)
     env = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}", DDP_ENGINE=ENGINE, EMU_DEVICES="2",
-               LD_LIBRARY_PATH=os.path.dirname(ENGINE), DDPRUN_SHARED="/nowhere")
+               LD_LIBRARY_PATH=":".join(filter(None, (os.path.dirname(ENGINE), os.environ.get("LD_LIBRARY_PATH")))), DDPRUN_SHARED="/nowhere")
     run = subprocess.run(
         [sys.executable, f"{SOURCE}/bench/gpu.py", BUILD, "--report", "report.md", "--bare", BARE,
          "--python", "/nowhere/python3", "--seconds", "0.01", "--images", "32", "--seeds", "1",

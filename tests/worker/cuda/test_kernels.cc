@@ -1,6 +1,6 @@
-/* tests/worker/cuda/test_kernels.cc - the GPU's kernels on a GPU made of a CPU (emu.h) or on a
- * real one: gradients against differences of what goes forward, both orders of images,
- * and the scaler's memory
+/* tests/worker/cuda/test_kernels.cc - the GPU's kernels on a GPU made of a CPU (emu.h) or
+ * on a real one: gradients against differences of what goes forward, both orders of
+ * images, and the scaler's memory
  *
  * The gradient of L = sum of y * c, for fixed c, is what goes back with dy = c.
  */
@@ -87,12 +87,14 @@ static void check_slope(const char *what, array &of, array &grad, array &y,
     }
 }
 
-static void norm(bool last)
+/* Images of C channels: of 8 several are taken at once. */
+static void norm(bool last, int C)
 {
-    struct cuda_map map = {CUDA_F32, last, 3, 5, 2, 3};
-    size_t n = 3 * 5 * 2 * 3;
-    array x(n), y(n), dy(n), dx(n), more(n), dmore(n), w(5), bias(5), dw(5), dbias(5),
-        running(11), saved(20), room(CUDA_ROOM);
+    struct cuda_map map = {CUDA_F32, last, 2, C, 2, C == 8 ? 2 : 3};
+    size_t c = size_t(C), inner = size_t(map.H * map.W), n = 2 * c * inner;
+    double count = double(2 * inner);
+    array x(n), y(n), dy(n), dx(n), more(n), dmore(n), w(c), bias(c), dw(c), dbias(c),
+        running(2 * c + 1), saved(4 * c), room(CUDA_ROOM);
     struct cuda_norm p = {map,     true,       1e-5f,    0.1f,   w.at,
                           bias.at, running.at, saved.at, room.at};
     x.fill(1);
@@ -108,25 +110,26 @@ static void norm(bool last)
     y.fetch();
     running.fetch();
     double mean = 0, square = 0;
-    for (size_t b = 0; b < 3; b++)
-        for (size_t i = 0; i < 6; i++) {
-            double v = double(x.host[last ? (b * 6 + i) * 5 + 2 : (b * 5 + 2) * 6 + i]);
-            mean += v / 18;
-            square += v * v / 18;
+    for (size_t b = 0; b < 2; b++)
+        for (size_t i = 0; i < inner; i++) {
+            double v =
+                double(x.host[last ? (b * inner + i) * c + 2 : (b * c + 2) * inner + i]);
+            mean += v / count;
+            square += v * v / count;
         }
-    double var = (square - mean * mean) * 18 / 17;
+    double var = (square - mean * mean) * count / (count - 1);
     expect(fabs(double(running.host[2]) - 0.1 * mean) < 1e-6, "running mean",
            double(running.host[2]), 0.1 * mean);
-    expect(fabs(double(running.host[7]) - 0.1 * var) < 1e-6, "running variance",
-           double(running.host[7]), 0.1 * var);
-    expect(running.host[10] == 1, "batches seen", double(running.host[10]), 1);
-    std::vector<float> means(running.host.begin(), running.host.begin() + 10);
+    expect(fabs(double(running.host[c + 2]) - 0.1 * var) < 1e-6, "running variance",
+           double(running.host[c + 2]), 0.1 * var);
+    expect(running.host[2 * c] == 1, "batches seen", double(running.host[2 * c]), 1);
+    std::vector<float> means(running.host.begin(), running.host.begin() + long(2 * c));
     float one = x.host[0];
     x.host[0] = NAN;
     x.send();
     forward();
     running.fetch();
-    expect(running.host[0] == means[0] && running.host[5] == means[5], "kept",
+    expect(running.host[0] == means[0] && running.host[c] == means[c], "kept",
            double(running.host[0]), double(means[0]));
     expect(running.host[1] != means[1], "moved", double(running.host[1]),
            double(means[1]));
@@ -140,12 +143,13 @@ static void norm(bool last)
     check_slope("norm, shortcut", more, dmore, y, dy, forward);
 }
 
-static void pooled(bool last, bool y_last)
+/* 4 x W, pooled or not. */
+static void biased(bool last, bool y_last, int W, bool pool)
 {
-    struct cuda_map map = {CUDA_F32, last, 2, 3, 4, 5};
-    array z(2 * 3 * 4 * 5), bias(3), y(2 * 3 * 2 * 2), dy(2 * 3 * 2 * 2),
-        dz(2 * 3 * 4 * 5), dbias(3), room(CUDA_ROOM), arg(2 * 3 * 2 * 2);
-    uint8_t *places = reinterpret_cast<uint8_t *>(arg.at);
+    struct cuda_map map = {CUDA_F32, last, 2, 3, 4, W};
+    size_t n = 2 * 3 * 4 * size_t(W), out = pool ? 2 * 3 * 2 * size_t(W / 2) : n;
+    array z(n), bias(3), y(out), dy(out), dz(n), dbias(3), room(CUDA_ROOM), arg(out);
+    uint8_t *places = pool ? reinterpret_cast<uint8_t *>(arg.at) : nullptr;
     /* no two within a step of each other, and none near the corner */
     for (size_t i = 0; i < z.host.size(); i++)
         z.host[i] = float(i * 37 % 120) * 0.05f - 2.51f;
@@ -156,10 +160,35 @@ static void pooled(bool last, bool y_last)
         cuda_bias_relu(z.at, bias.at, map, y_last, y.at, places, stream);
     };
     forward();
-    cuda_bias_relu_back(y.at, dy.at, places, 1, map, y_last, dz.at, stream);
-    cuda_sum_channels(dz.at, map, room.at, dbias.at, stream);
-    check_slope("pooling, z", z, dz, y, dy, forward);
-    check_slope("pooling, bias", bias, dbias, y, dy, forward);
+    cuda_bias_relu_back(y.at, dy.at, places, 1, map, y_last, dz.at, room.at, dbias.at,
+                        stream);
+    check_slope("bias and ReLU, z", z, dz, y, dy, forward);
+    check_slope("bias and ReLU, bias", bias, dbias, y, dy, forward);
+}
+
+/* Many numbers to a channel, so that there are parts to be added up. */
+static void sums(struct cuda_map map)
+{
+    size_t C = size_t(map.C), inner = size_t(map.H * map.W),
+           n = size_t(map.n) * C * inner;
+    array y(n), dy(n), room(CUDA_ROOM), told(C);
+    std::vector<double> wanted(C);
+    y.fill(9);
+    dy.fill(10);
+    for (size_t i = 0; i < n; i++)
+        if (y.host[i] > 0)
+            wanted[map.last ? i % C : i / inner % C] += 2 * double(dy.host[i]);
+    cuda_mask_sum(y.at, dy.at, 2, map, room.at, told.at, stream);
+    told.fetch();
+    for (size_t c = 0; c < C; c++)
+        expect(fabs(double(told.host[c]) - wanted[c]) < 1e-2, "a sum of many",
+               double(told.host[c]), wanted[c]);
+    std::vector<float> before = dy.host;
+    dy.fetch();
+    size_t wrong = 0;
+    for (size_t i = 0; i < n; i++)
+        wrong += dy.host[i] != (y.host[i] > 0 ? 2 * before[i] : 0);
+    expect(wrong == 0, "masked elements", double(wrong), 0);
 }
 
 static void means(bool last)
@@ -251,11 +280,19 @@ int main()
     }
     cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     for (bool last : {false, true}) {
-        norm(last);
+        norm(last, 5);
+        norm(last, 8);
         means(last);
-        pooled(last, false);
-        pooled(last, true);
+        for (bool y_last : {false, true}) {
+            biased(last, y_last, 5, true);
+            biased(last, y_last, 6, true);
+            biased(last, y_last, 2, false);
+        }
     }
+    sums({CUDA_F32, true, 20000, 8, 1, 1});
+    sums({CUDA_F32, true, 20000, 10, 1, 1});
+    sums({CUDA_F32, false, 12, 2, 64, 64});
+    sums({CUDA_F32, false, 12, 2, 63, 65});
     filters(CUDA_BF16);
     filters(CUDA_F16);
     scaler();

@@ -56,73 +56,125 @@ static __device__ inline bool left_out(const struct cuda_update &u)
     return u.head->bad > 0 || u.head->skipped > 0;
 }
 
-static __device__ inline float gradient(const struct cuda_update &u, int64_t i,
-                                        float scale)
+/* One of them: begin() in one thread of a block, before step() changes a parameter w with
+ * the gradient g and what is remembered of it. */
+struct sgd {
+    float momentum;
+    bool remembers;
+    static __device__ void begin(const struct cuda_update &u, float *rates)
+    {
+        rates[0] = u.s->lr;
+    }
+    __device__ void step(const float *rates, float g, float *w, float *m, float *) const
+    {
+        if (remembers)
+            g = *m = momentum * *m + g;
+        *w -= rates[0] * g;
+    }
+};
+
+struct adam {
+    double log_b1, log_b2; /* 1 - b^t = -expm1(t log b) */
+    float b1, b2, eps;
+    const uint64_t *updates;
+    __device__ void begin(const struct cuda_update &u, float *rates) const
+    {
+        double t = (double)(*updates + 1);
+        rates[0] = (float)((double)u.s->lr / -expm1(t * log_b1));
+        rates[1] = (float)sqrt(-expm1(t * log_b2));
+    }
+    __device__ void step(const float *rates, float g, float *w, float *m, float *v) const
+    {
+        *m = b1 * *m + (1 - b1) * g;
+        *v = b2 * *v + (1 - b2) * g * g;
+        *w -= rates[0] * *m / (sqrtf(*v) / rates[1] + eps);
+    }
+};
+
+struct adadelta {
+    float rho, eps;
+    static __device__ void begin(const struct cuda_update &u, float *rates)
+    {
+        rates[0] = u.s->lr;
+    }
+    __device__ void step(const float *rates, float g, float *w, float *sq,
+                         float *acc) const
+    {
+        *sq = rho * *sq + (1 - rho) * g * g;
+        float delta = sqrtf(*acc + eps) / sqrtf(*sq + eps) * g;
+        *acc = rho * *acc + (1 - rho) * delta * delta;
+        *w -= rates[0] * delta;
+    }
+};
+
+/* V parameters from i on. States that are NULL are not there. */
+template <int V, class O>
+static __device__ inline void update(const struct cuda_update &u, const O &o,
+                                     const float *rates, float scale, float *first,
+                                     float *second, int64_t i)
 {
-    return u.g[i] * scale + u.decay * u.w[i];
+    float w[V], g[V], a[V] = {}, b[V] = {};
+    load<V>(u.w + i, w);
+    load<V>(u.g + i, g);
+    if (first)
+        load<V>(first + i, a);
+    if (second)
+        load<V>(second + i, b);
+    for (int k = 0; k < V; k++)
+        o.step(rates, g[k] * scale + u.decay * w[k], &w[k], &a[k], &b[k]);
+    store<V>(w, u.w + i);
+    if (first)
+        store<V>(a, first + i);
+    if (second)
+        store<V>(b, second + i);
 }
 
-static __global__ void sgd(struct cuda_update u, float *m, float momentum)
+template <int V, class O>
+static __global__ void optimise(struct cuda_update u, O o, float *first, float *second)
 {
+    __shared__ float rates[2];
     if (left_out(u))
         return;
-    float lr = u.s->lr, scale = *u.scale;
-    for (EACH(i, u.n)) {
-        float d = gradient(u, i, scale);
-        if (m)
-            d = m[i] = momentum * m[i] + d;
-        u.w[i] -= lr * d;
-    }
+    if (threadIdx.x == 0)
+        o.begin(u, rates);
+    __syncthreads();
+    float scale = *u.scale;
+    for (EACH(q, u.n / V))
+        update<V>(u, o, rates, scale, first, second, q * V);
+    for (EACH(i, u.n % V))
+        update<1>(u, o, rates, scale, first, second, u.n / V * V + i);
 }
 
-void cuda_sgd(const struct cuda_update *given, float *m, float momentum,
-              cudaStream_t stream)
+template <class O>
+static void put_optimiser(const struct cuda_update *given, O o, float *first,
+                          float *second, cudaStream_t stream)
 {
     struct cuda_update u = *given;
-    LAUNCH(sgd, blocks_for(u.n), THREADS, stream, u, m, momentum);
+    uintptr_t lies = (uintptr_t)u.w | (uintptr_t)u.g | (uintptr_t)first |
+                     (uintptr_t)second; /* a rank's piece may begin anywhere */
+    if (lies % 16 == 0)
+        LAUNCH((optimise<4, O>), blocks_for(u.n / 4), THREADS, stream, u, o, first,
+               second);
+    else
+        LAUNCH((optimise<1, O>), blocks_for(u.n), THREADS, stream, u, o, first, second);
 }
 
-static __global__ void adam(struct cuda_update u, float *m, float *v, float b1, float b2,
-                            float eps, const uint64_t *updates)
+void cuda_sgd(const struct cuda_update *u, float *m, float momentum, cudaStream_t stream)
 {
-    if (left_out(u))
-        return;
-    double t = (double)(*updates + 1);
-    float rate = (float)((double)u.s->lr / (1 - pow((double)b1, t)));
-    float root2 = (float)sqrt(1 - pow((double)b2, t)), scale = *u.scale;
-    for (EACH(i, u.n)) {
-        float d = gradient(u, i, scale);
-        m[i] = b1 * m[i] + (1 - b1) * d;
-        v[i] = b2 * v[i] + (1 - b2) * d * d;
-        u.w[i] -= rate * m[i] / (sqrtf(v[i]) / root2 + eps);
-    }
+    struct sgd o = {momentum, m != NULL};
+    put_optimiser(u, o, m, NULL, stream);
 }
 
-void cuda_adam(const struct cuda_update *given, float *m, float *v, float b1, float b2,
+void cuda_adam(const struct cuda_update *u, float *m, float *v, float b1, float b2,
                float eps, const uint64_t *updates, cudaStream_t stream)
 {
-    struct cuda_update u = *given;
-    LAUNCH(adam, blocks_for(u.n), THREADS, stream, u, m, v, b1, b2, eps, updates);
+    struct adam o = {log((double)b1), log((double)b2), b1, b2, eps, updates};
+    put_optimiser(u, o, m, v, stream);
 }
 
-static __global__ void adadelta(struct cuda_update u, float *sq, float *acc, float rho,
-                                float eps)
-{
-    if (left_out(u))
-        return;
-    float lr = u.s->lr, scale = *u.scale;
-    for (EACH(i, u.n)) {
-        float d = gradient(u, i, scale);
-        sq[i] = rho * sq[i] + (1 - rho) * d * d;
-        float delta = sqrtf(acc[i] + eps) / sqrtf(sq[i] + eps) * d;
-        acc[i] = rho * acc[i] + (1 - rho) * delta * delta;
-        u.w[i] -= lr * delta;
-    }
-}
-
-void cuda_adadelta(const struct cuda_update *given, float *sq, float *acc, float rho,
+void cuda_adadelta(const struct cuda_update *u, float *sq, float *acc, float rho,
                    float eps, cudaStream_t stream)
 {
-    struct cuda_update u = *given;
-    LAUNCH(adadelta, blocks_for(u.n), THREADS, stream, u, sq, acc, rho, eps);
+    struct adadelta o = {rho, eps};
+    put_optimiser(u, o, sq, acc, stream);
 }

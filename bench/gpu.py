@@ -355,7 +355,7 @@ class Report:
 
 
 def shown(x, form="{:,.0f}"):
-    return form.format(x) if x else ""
+    return form.format(x) if isinstance(x, (int, float)) else ""
 
 
 def ratio(a, b):

@@ -9,13 +9,13 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/agent/leftover.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -289,29 +289,12 @@ struct pmi_server *pmi_server_create(struct loop *loop, const struct msg_job *jo
     return s;
 }
 
-/* What MPICH 5 calls the memory that the ranks of a node share, by the FNV-1a hash of the
- * store's name (its world_id). It is removed by the ranks, so that those who are killed
- * leave it; the name is not used again. */
-static void remove_memory(const struct pmi_server *s)
-{
-    static const char *const names[] = {"mpich_shm", "mpich_vci"};
-    uint32_t world = 2166136261u;
-    for (const char *p = s->space; *p; p++)
-        world = (world ^ (uint8_t)*p) * 16777619u;
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        char name[64];
-        snprintf(name, sizeof name, "/%s_%x_%u", names[i], world, s->share->node_rank);
-        if (shm_unlink(name) == 0)
-            log_debug("the ranks have left '%s'", name);
-    }
-}
-
 void pmi_server_destroy(struct pmi_server *s)
 {
     if (!s)
         return;
     if (s->asked)
-        remove_memory(s);
+        leftover_mpich(s->space, s->share->node_rank); /* a name is not used again */
     for (uint32_t i = 0; i < s->share->nlocal; i++) {
         struct pmi_client *c = &s->clients[i];
         client_close(c);

@@ -6,6 +6,12 @@
  * program has its own bind() and accept(), which libpmix finds before the C library's:
  * its first socket of the internet becomes the one that ranks wait at, and who is not of
  * the job is turned away before libpmix, which a silent stranger can block, sees him.
+ *
+ * A rank may be a script that runs one MPI program after the other. libpmix knows a rank
+ * by its number alone, and takes the end of its first program, when that comes late, for
+ * its end in what the others' second programs have begun together: their fence is then
+ * over without it, and they look for files that it has removed. So nobody's second
+ * program comes in before everybody's first has gone.
  */
 #ifndef LAUNCHER_AGENT_PMIX_GATE_H
 #define LAUNCHER_AGENT_PMIX_GATE_H

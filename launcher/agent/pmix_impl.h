@@ -40,15 +40,18 @@ struct pmix_call {
 };
 
 struct pmix_server {
-    struct loop *loop;       /* borrowed */
-    struct link *link;       /* borrowed */
-    struct msg_serve serve;  /* owned */
-    struct rankmap map;      /* owned */
-    char *dir;               /* owned: a directory of ours; NULL: not made */
-    pthread_mutex_t lock;    /* of `calls` */
-    struct pmix_call *calls; /* owned: not looked at yet */
-    int wake_fd;             /* owned */
-    struct event *wake;      /* owned */
+    struct loop *loop;      /* borrowed */
+    struct link *link;      /* borrowed */
+    struct msg_serve serve; /* owned */
+    struct rankmap map;     /* owned */
+    char *dir;              /* owned: a directory of ours; NULL: not made */
+    /* owned: in it, for the ranks' files. They ask libpmix to remove it when they go, and
+     * those who come after them still need ours, such as the topology. */
+    char *ranks_dir;
+    pthread_mutex_t lock;                  /* of `calls` */
+    struct pmix_call *calls;               /* owned: not looked at yet */
+    int wake_fd;                           /* owned */
+    struct event *wake;                    /* owned */
     struct pmix_pending *fences, *modexes; /* owned: not answered yet */
     struct pmix_count *counts;             /* owned: how often the same ranks have met */
     uint32_t last_id;

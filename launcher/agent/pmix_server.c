@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ms: libpmix's to let go of its ranks, and the agent's to hear that one has left */
@@ -165,16 +166,20 @@ static int check_environment(struct pmix_server *s, struct ddp_err *err)
     return rc;
 }
 
-static int make_dir(struct pmix_server *s, struct ddp_err *err)
+static int make_dirs(struct pmix_server *s, struct ddp_err *err)
 {
-    s->dir = xasprintf("%s/ddprun-mpi-XXXXXX", s->serve.tmpdir);
-    if (mkdtemp(s->dir))
-        return 0;
-    err_errno(err, "cannot make a directory in '%s' for MPI's session files",
-              s->serve.tmpdir);
-    free(s->dir);
-    s->dir = NULL;
-    return -1;
+    char *dir = xasprintf("%s/ddprun-mpi-XXXXXX", s->serve.tmpdir);
+    if (!mkdtemp(dir)) {
+        err_errno(err, "cannot make a directory in '%s' for MPI's session files",
+                  s->serve.tmpdir);
+        free(dir);
+        return -1;
+    }
+    s->dir = dir; /* removed from now on */
+    s->ranks_dir = xasprintf("%s/ranks", dir);
+    return mkdir(s->ranks_dir, 0700) == 0
+               ? 0
+               : err_errno(err, "cannot make the directory '%s'", s->ranks_dir);
 }
 
 struct pmix_server *pmix_server_create(struct loop *loop, struct link *link,
@@ -191,8 +196,8 @@ struct pmix_server *pmix_server_create(struct loop *loop, struct link *link,
     if (!s->wake || event_add(s->wake, NULL) < 0)
         err_errno(err, "cannot make an event");
     else if (rankmap_read(&s->map, &s->serve.map, s->serve.nranks, err) == 0 &&
-             make_dir(s, err) == 0 && init_library(s, err) == 0 &&
-             pmix_world_register(&s->serve, &s->map, s->dir, err) == 0 &&
+             make_dirs(s, err) == 0 && init_library(s, err) == 0 &&
+             pmix_world_register(&s->serve, &s->map, s->ranks_dir, err) == 0 &&
              check_environment(s, err) == 0) {
         pmix_gate_open();
         return s;

@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/sock.h"
+#include "launcher/agent/leftover.h"
 #include "launcher/agent/pmi_server.h"
 #include "launcher/link/link.h"
 #include "launcher/spawn/child.h"
@@ -54,6 +55,7 @@ struct wireup {
     struct event *knock, *deadline; /* owned */
     pid_t server;                   /* 0: not started, or it has ended */
     struct link *link;              /* owned: to the server */
+    bool served;                    /* it has been started, ever */
     bool stopped;
     struct member *members; /* owned, by local rank */
     struct pmi_server *pmi; /* owned; NULL: PMI is not served */
@@ -218,6 +220,7 @@ static int start_server(struct wireup *w, struct ddp_err *err)
         close(pair[0]);
         return -1;
     }
+    w->served = true;
     log_debug("PMIx server started as process %d", (int)w->server);
     reap_watch(w->reap, w->server, on_server_exit, w);
     w->link = link_create(w->loop, pair[0], FRAME_UP, NULL, &link_events, w);
@@ -401,6 +404,8 @@ void wireup_destroy(struct wireup *w)
         reap_forget(w->reap, w->server);
         kill(w->server, SIGKILL);
     }
+    if (w->served)
+        leftover_openmpi(w->nspace, w->share->nlocal);
     event_free(w->deadline);
     pmi_server_destroy(w->pmi);
     free(w->program);

@@ -216,40 +216,41 @@ static void forget(struct door *d)
     }
 }
 
-/* Does one of our processes hold the socket now, as far as we remember? */
-static bool holder_known(struct door *d, uint64_t inode)
+/* The one of our processes that holds the socket now, as far as we remember; or 0. */
+static pid_t holder_known(struct door *d, uint64_t inode)
 {
     struct held_socket *s;
     HASH_FIND(hh, d->sockets, &inode, sizeof inode, s);
     if (!s)
-        return false;
+        return 0;
     char path[48];
     uint64_t now;
     snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)s->pid, s->fd);
-    return socket_at(AT_FDCWD, path, &now) && now == inode &&
-           leads_to(s->pid, d->ancestor);
+    bool holds = socket_at(AT_FDCWD, path, &now) && now == inode;
+    return holds && leads_to(s->pid, d->ancestor) ? s->pid : 0;
 }
 
 /* Looks that cost more and more, until one of them finds it. */
-static bool held_by_ours(struct door *d, uint64_t inode)
+static pid_t find_holder(struct door *d, uint64_t inode)
 {
-    if (holder_known(d, inode))
-        return true;
+    pid_t holder = holder_known(d, inode);
+    if (holder)
+        return holder;
     look_at_ours(d);
-    if (holder_known(d, inode))
-        return true;
+    if ((holder = holder_known(d, inode)) != 0)
+        return holder;
     look_for_processes(d);
     look_at_ours(d);
-    if (holder_known(d, inode))
-        return true;
+    if ((holder = holder_known(d, inode)) != 0)
+        return holder;
     forget(d);
     look_for_processes(d);
     look_at_ours(d);
     return holder_known(d, inode);
 }
 
-int door_check(struct door *d, const struct sockaddr *from, const struct sockaddr *to,
-               struct ddp_err *err)
+int door_holder(struct door *d, const struct sockaddr *from, const struct sockaddr *to,
+                pid_t *holder, struct ddp_err *err)
 {
     struct sock_owner owner;
     if (sockdiag_find(d->netlink, from, to, &owner, err) < 0)
@@ -259,9 +260,17 @@ int door_check(struct door *d, const struct sockaddr *from, const struct sockadd
                        (unsigned)owner.uid, (unsigned)geteuid());
     if (owner.inode == 0)
         return err_set(err, "its socket has been closed already");
-    if (!held_by_ours(d, owner.inode))
+    *holder = find_holder(d, owner.inode);
+    if (*holder == 0)
         return err_set(err, "no process of this job holds its socket");
     return 0;
+}
+
+int door_check(struct door *d, const struct sockaddr *from, const struct sockaddr *to,
+               struct ddp_err *err)
+{
+    pid_t unwanted;
+    return door_holder(d, from, to, &unwanted, err);
 }
 
 /* ---- addresses ---- */

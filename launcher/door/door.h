@@ -29,6 +29,10 @@ void door_destroy(struct door *d);
 int door_check(struct door *d, const struct sockaddr *from, const struct sockaddr *to,
                struct ddp_err *err);
 
+/* The same, and which process it is. */
+int door_holder(struct door *d, const struct sockaddr *from, const struct sockaddr *to,
+                pid_t *holder, struct ddp_err *err);
+
 /* Is this an address of this machine? */
 bool door_is_local(const struct sockaddr *addr);
 

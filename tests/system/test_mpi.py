@@ -121,9 +121,12 @@ class OpenMpi(Programs, launch.LaunchTest):
 
     def test_one_program_after_the_other(self):
         # MPICH's first program would shut its socket down for the second
-        both = f"{self.program} ring && {self.program} hello"
+        slow = self.path("slow_leave.so")
+        source = os.path.join(mpi.HERE, "programs", "slow_leave.c")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", slow, source, "-ldl"], check=True)
+        first = f"LD_PRELOAD={slow} {self.program} ring"
         launched = self.run_to_end(
-            "-np", 2, "--tag-output=off", "sh", "-c", both,
+            "-np", 2, "--tag-output=off", "sh", "-c", f"{first} && {self.program} hello",
             env={**mpi.QUICK, "TMPDIR": self.folder.name},
         )
         self.assert_ended(launched, 0)
@@ -131,6 +134,36 @@ class OpenMpi(Programs, launch.LaunchTest):
             launched.out.splitlines(),
             [f"{what} ok on 2 ranks, 2 of them here" for what in ("ring", "hello")],
         )
+        self.assertNotIn("OPAL ERROR", launched.err)
+
+    def test_memory_of_the_killed_is_removed(self):
+        # what MPI_Init makes before the server knows of it, under the name that it gets
+        program = self.write("killed.py", (
+            "import os, socket, subprocess, sys\n"
+            "h = 0\n"
+            "for c in os.environb[b'PMIX_NAMESPACE']:\n"
+            "    h = h + c & 0xffffffff\n"
+            "    h = h + (h << 10) & 0xffffffff\n"
+            "    h ^= h >> 6\n"
+            "h = h + (h << 3) & 0xffffffff\n"
+            "h ^= h >> 11\n"
+            "h = h + (h << 15) & 0xffffffff & ~0x8000\n"
+            "host = socket.gethostname().partition('.')[0]\n"
+            "rank = os.environ['LOCAL_RANK']\n"
+            "path = f'/dev/shm/vader_segment.{host}.{os.geteuid()}.{h:x}.{rank}'\n"
+            "subprocess.run([sys.argv[1], 'hello'], check=True)\n"
+            "open(path, 'x').close()\n"
+            "print(path, flush=True)\n"
+            "os.kill(os.getpid(), 9)\n"
+        ))
+        launched = self.run_to_end(
+            "-np", 1, "--tag-output=off", "python3", program, self.program,
+            env={**mpi.QUICK, "TMPDIR": self.folder.name},
+        )
+        self.assertEqual(launched.rc, 137, launched.err)
+        path = launched.out.splitlines()[-1]
+        self.assertRegex(path, "^/dev/shm/vader_segment")
+        self.assertFalse(os.path.exists(path))
 
     def test_addresses_on_demand(self):
         launched = self.check(

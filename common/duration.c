@@ -10,8 +10,6 @@
 #include <string.h>
 #include <time.h>
 
-static int64_t told_ms = -1;
-
 int duration_parse(const char *text, int64_t *ms, struct ddp_err *err)
 {
     static const struct {
@@ -42,10 +40,5 @@ int64_t now_ns(void)
 
 int64_t now_ms(void)
 {
-    return told_ms >= 0 ? told_ms : now_ns() / 1000000;
-}
-
-void clock_set(int64_t ms)
-{
-    told_ms = ms;
+    return now_ns() / 1000000;
 }

@@ -10,10 +10,8 @@
  * Negative, empty, or with anything behind: an error. */
 int duration_parse(const char *text, int64_t *ms, struct ddp_err *err);
 
-/* Monotonic milliseconds and nanoseconds. Tests may set the former with clock_set();
- * a negative value gives the real clock back. */
+/* Monotonic milliseconds and nanoseconds. */
 int64_t now_ms(void);
 int64_t now_ns(void);
-void clock_set(int64_t ms);
 
 #endif

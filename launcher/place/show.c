@@ -106,7 +106,7 @@ static void say_row(const struct show *s, const struct host_row *row, int width,
         n->slots_from ? n->slots_from : "asked there: its GPUs, else 1", login);
 }
 
-void show_hosts(const struct show *s, show_fn line, void *arg)
+static void show_hosts(const struct show *s, show_fn line, void *arg)
 {
     struct host_row *rows = xcalloc(s->alloc->nnodes, sizeof *rows);
     size_t nrows = 0;
@@ -151,7 +151,7 @@ static void cpus_text(const struct binding *b, char *out, size_t size)
         snprintf(out, size, "%s, counts %d", b->cpus_text, b->ncpus);
 }
 
-void show_ranks(const struct show *s, show_fn line, void *arg)
+static void show_ranks(const struct show *s, show_fn line, void *arg)
 {
     static const char *const maps[] = {
         [MAP_BLOCK] = "block", [MAP_CYCLIC] = "cyclic", [MAP_PPR] = "ppr"};
@@ -306,7 +306,7 @@ static void say_difference(int rank, const struct strv *env, const struct strv *
     free(text);
 }
 
-void show_environment(const struct show *s, show_fn line, void *arg)
+static void show_environment(const struct show *s, show_fn line, void *arg)
 {
     struct strv first = {0};
     say(line, arg, "environment of rank 0:");
@@ -333,7 +333,7 @@ void show_environment(const struct show *s, show_fn line, void *arg)
 
 /* --- commands ----------------------------------------------------------------------- */
 
-void show_commands(const struct show *s, show_fn line, void *arg)
+static void show_commands(const struct show *s, show_fn line, void *arg)
 {
     say(line, arg, "commands:");
     for (char *const *c = s->commands; c && *c; c++)

@@ -32,14 +32,9 @@ struct show {
     const char *python; /* what becomes of Python ranks; NULL: they are none */
 };
 
-void show_hosts(const struct show *s, show_fn line, void *arg);
-void show_ranks(const struct show *s, show_fn line, void *arg);
-/* Rank 0 in full, of the others what differs. Inherited variables by name only: their
- * values may be secret, and are what they are. */
-void show_environment(const struct show *s, show_fn line, void *arg);
-void show_commands(const struct show *s, show_fn line, void *arg);
-
-/* All of it. */
+/* Hosts, ranks, their environment and the commands: rank 0 in full, of the others what
+ * differs. Inherited variables by name only: their values may be secret, and are what
+ * they are. */
 void show_dry_run(const struct show *s, show_fn line, void *arg);
 
 #endif

@@ -65,11 +65,6 @@ bool grace_began(const struct grace *g)
     return g->step != STEP_NONE;
 }
 
-bool grace_killing(const struct grace *g)
-{
-    return g->step == STEP_KILL;
-}
-
 void grace_done(struct grace *g)
 {
     event_del(g->timer);

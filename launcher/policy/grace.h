@@ -24,7 +24,6 @@ void grace_destroy(struct grace *g);
 void grace_begin(struct grace *g, int sig, int64_t grace_ms);
 
 bool grace_began(const struct grace *g);
-bool grace_killing(const struct grace *g); /* KILL has been reached */
 
 /* Nothing is left: no more steps. */
 void grace_done(struct grace *g);

@@ -313,7 +313,8 @@ static void set_submission(struct strv *values, const struct script_place *place
 
 /* --- the script --------------------------------------------------------------------- */
 
-struct site *script_site(const struct opts *opts, struct ddp_err *err)
+/* --site, or the plain one of --script. */
+static struct site *script_site(const struct opts *opts, struct ddp_err *err)
 {
     const char *name = opts->site ? opts->site : scheduler_names[opts->script];
     if (!*name) {

@@ -23,9 +23,6 @@ struct script {
     struct strv submit; /* the command that takes it on its standard input */
 };
 
-/* --site, or the plain one of --script. NULL with one line in `err`. */
-struct site *script_site(const struct opts *opts, struct ddp_err *err);
-
 int script_make(const struct opts *opts, const struct script_place *place,
                 struct script *s, struct ddp_err *err);
 void script_finish(struct script *s);

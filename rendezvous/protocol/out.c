@@ -25,7 +25,8 @@ static int out_grow(struct out *o, size_t n)
     return 0;
 }
 
-uint8_t *out_room(struct out *o, size_t n)
+/* Room for `n` flat bytes at the returned place, already counted in; NULL: broken. */
+static uint8_t *out_room(struct out *o, size_t n)
 {
     if (o->room - o->size < n && out_grow(o, n) < 0)
         return NULL;

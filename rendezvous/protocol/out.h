@@ -32,8 +32,6 @@ static inline size_t out_left(const struct out *o)
     return o->size - o->done + o->ref_bytes;
 }
 
-/* Room for `n` flat bytes at the returned place, already counted in; NULL: broken. */
-uint8_t *out_room(struct out *o, size_t n);
 void out_u8(struct out *o, uint8_t v);
 void out_u32(struct out *o, uint32_t v);
 void out_u64(struct out *o, uint64_t v);

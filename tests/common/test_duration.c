@@ -23,13 +23,11 @@ START_TEST(durations_are_read_or_refused)
 }
 END_TEST
 
-START_TEST(the_clock_can_be_told)
+START_TEST(the_clocks_are_one_and_do_not_go_back)
 {
-    clock_set(1234);
-    ck_assert_int_eq(now_ms(), 1234);
-    clock_set(-1);
-    int64_t a = now_ns();
-    ck_assert_int_ge(now_ns(), a);
+    int64_t ns = now_ns(), ms = now_ms();
+    ck_assert_int_ge(ms, ns / 1000000);
+    ck_assert_int_ge(now_ns() / 1000000, ms);
 }
 END_TEST
 
@@ -38,7 +36,7 @@ Suite *suite(void)
     Suite *s = suite_create("duration");
     TCase *t = tcase_create("duration");
     tcase_add_loop_test(t, durations_are_read_or_refused, 0, ARRAY_LEN(cases));
-    tcase_add_test(t, the_clock_can_be_told);
+    tcase_add_test(t, the_clocks_are_one_and_do_not_go_back);
     suite_add_tcase(s, t);
     return s;
 }

@@ -70,7 +70,8 @@ static uint64_t left_in_groups(void)
     return left;
 }
 
-uint64_t memory_left(void)
+/* UINT64_MAX: nobody says. */
+static uint64_t memory_left(void)
 {
     uint64_t machine = available(), groups = left_in_groups();
     return machine < groups ? machine : groups;

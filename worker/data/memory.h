@@ -8,14 +8,11 @@
 
 #include "include/ddprun/err.h"
 
-#include <stddef.h>
 #include <stdint.h>
 
-/* Bytes that this process may still take: what the machine has available, or less where
- * a control group (a job's share of the node) sets a limit. UINT64_MAX: nobody says. */
-uint64_t memory_left(void);
-
-/* -1 when `bytes` for `name` are more than that; `cure` ends the line: what to do. */
+/* -1 when `bytes` for `name` are more than this process may still take: what the machine
+ * has available, or less where a control group (a job's share of the node) sets a limit.
+ * `cure` ends the line: what to do. */
 int memory_fits(const char *name, uint64_t bytes, const char *cure, struct ddp_err *err);
 
 #endif

@@ -55,12 +55,6 @@ int sampler_next(struct sampler *s, int *mine)
     return (int)all;
 }
 
-size_t sampler_steps(const struct sampler *s)
-{
-    size_t step = (size_t)s->size * (size_t)s->batch;
-    return (s->n + step - 1) / step;
-}
-
 void sampler_shares(const struct sampler *s, int mine[2], int all[2])
 {
     size_t step = (size_t)s->size * (size_t)s->batch, rest = s->n % step;

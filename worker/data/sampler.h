@@ -37,9 +37,6 @@ void sampler_start(struct sampler *s, int epoch, size_t position);
  * the step has over all ranks; 0: the epoch has ended. */
 int sampler_next(struct sampler *s, int *mine);
 
-/* Steps of a whole epoch. */
-size_t sampler_steps(const struct sampler *s);
-
 /* Of an epoch's first step, and of the last one, which may be like it or the same: this
  * rank's samples and everybody's. */
 void sampler_shares(const struct sampler *s, int mine[2], int all[2]);

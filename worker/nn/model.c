@@ -17,9 +17,9 @@ const struct model_type *const model_types[] = {
 
 /* ---- making one ---- */
 
-struct model *model_create_type(const struct model_type *type, struct io_shape io,
-                                int max_batch, const struct kernels *kernels,
-                                struct ddp_err *err)
+static struct model *create_type(const struct model_type *type, struct io_shape io,
+                                 int max_batch, const struct kernels *kernels,
+                                 struct ddp_err *err)
 {
     if (io.C < 1 || io.H < 1 || io.W < 1 || io.outputs < 1 || max_batch < 1) {
         err_set(err,
@@ -45,7 +45,7 @@ struct model *model_create(const char *name, struct io_shape io, int max_batch,
 {
     for (const struct model_type *const *t = model_types; *t; t++)
         if (strcmp((*t)->name, name) == 0)
-            return model_create_type(*t, io, max_batch, kernels, err);
+            return create_type(*t, io, max_batch, kernels, err);
     char names[128] = "";
     for (const struct model_type *const *t = model_types; *t; t++) {
         size_t used = strlen(names);

@@ -86,9 +86,6 @@ extern const struct model_type model_linreg, model_toy, model_mlp, model_cnn,
  * when there is none of that name or the data do not fit it. */
 struct model *model_create(const char *name, struct io_shape io, int max_batch,
                            const struct kernels *kernels, struct ddp_err *err);
-struct model *model_create_type(const struct model_type *type, struct io_shape io,
-                                int max_batch, const struct kernels *kernels,
-                                struct ddp_err *err);
 /* Another one over the same weights and buffers, which must outlive it, with activations
  * of its own for up to max_batch samples. Its gradients are its own until it is told. */
 struct model *model_create_view(struct model *of, int max_batch, struct ddp_err *err);

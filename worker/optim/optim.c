@@ -32,18 +32,17 @@ static void step_adadelta(struct optim *o, size_t at, size_t n, float *w, const 
                          1e-6f, o->settings.decay);
 }
 
-const struct optim_type optim_types[] = {
+static const struct optim_type types[] = {
     {"sgd", {"momentum_buffer"}, 0.01, step_sgd},
     {"adam", {"exp_avg", "exp_avg_sq"}, 0.001, step_adam},
     {"adadelta", {"square_avg", "acc_delta"}, 1.0, step_adadelta},
 };
-const size_t noptim_types = ARRAY_LEN(optim_types);
 
 const struct optim_type *optim_find(const char *name)
 {
-    for (size_t i = 0; i < noptim_types; i++) {
-        if (strcmp(optim_types[i].name, name) == 0)
-            return &optim_types[i];
+    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+        if (strcmp(types[i].name, name) == 0)
+            return &types[i];
     }
     return NULL;
 }

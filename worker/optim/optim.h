@@ -30,10 +30,8 @@ struct optim_type {
                  float lr);
 };
 
-/* The table. sgd and adam as in PyTorch; adadelta with its rho 0.9 and eps 1e-6. */
-extern const struct optim_type optim_types[];
-extern const size_t noptim_types;
-const struct optim_type *optim_find(const char *name); /* NULL: no such */
+/* sgd and adam as in PyTorch; adadelta with its rho 0.9 and eps 1e-6. NULL: no such. */
+const struct optim_type *optim_find(const char *name);
 
 struct optim {
     const struct optim_type *type;

@@ -87,7 +87,8 @@ void progress_init(struct progress *p, FILE *out, enum progress_mode mode, int e
     };
 }
 
-void progress_clear(struct progress *p)
+/* Takes the bar away. */
+static void progress_clear(struct progress *p)
 {
     if (p->out && p->drawn) {
         fputs("\033[K", p->out);

@@ -48,7 +48,5 @@ void progress_epoch(struct progress *p, const struct epoch_report *r);
 /* Was everything shown? A reader that has left, or a stdout that was closed, is no error:
  * nobody wanted to see it. */
 int progress_check(const struct progress *p, struct ddp_err *err);
-/* Takes the bar away. */
-void progress_clear(struct progress *p);
 
 #endif

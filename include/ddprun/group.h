@@ -128,6 +128,12 @@ ddp_group_backend(const struct ddp_group *g); /* "shm", "tcp", "shm+tcp", "nccl"
  * aligned, freed with the group. The pages are taken at once, so that a lack of memory is
  * an error here and not a signal later. */
 DDP_API void *ddp_arena_alloc(struct ddp_group *g, size_t bytes, struct ddp_err *err);
+/* Where a rank of this host has what `mine`, which lies in my arena, is to me: the same
+ * place of its arena. It is the same block where both have allocated the same sizes in
+ * the same order; of my own rank it is `mine`. NULL: the rank is on another host, or
+ * `mine` is not in the arena. What one rank writes before a barrier (or an all_reduce)
+ * others read after it; the memory stays when a rank ends, until the group goes. */
+DDP_API void *ddp_arena_of(const struct ddp_group *g, const void *mine, int rank);
 
 /* ---- collectives ----
  *

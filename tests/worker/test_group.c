@@ -483,6 +483,43 @@ START_TEST(every_rank_and_every_run_has_the_same_bits)
 }
 END_TEST
 
+/* Everybody writes where the next rank of its host will read; the second block lies
+ * behind one that is no multiple of a line. */
+static void arena_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), size = ddp_group_size(g), local = 0;
+    bool shared = strcmp(ddp_group_backend(g), "shm") == 0;
+    int *odd = ddp_arena_alloc(g, 12, &err), *mine = ddp_arena_alloc(g, 8192, &err);
+    team_check(g, odd && mine, "%s", err.text);
+    for (int r = 0; r < size; r++) {
+        int *there = ddp_arena_of(g, mine + 1000, r);
+        team_check(g, there || !shared, "rank %d is on this host", r);
+        if (there) {
+            there[rank] = 100 * rank + r;
+            local++;
+        }
+    }
+    team_check(g, ddp_barrier(g, &err) == 0, "%s", err.text);
+    for (int r = 0; r < size; r++) {
+        bool written = ddp_arena_of(g, mine, r) != NULL;
+        int told = mine[1000 + r], want = written ? 100 * r + rank : 0;
+        team_check(g, told == want, "rank %d has written %d, not %d", r, told, want);
+    }
+    team_check(g, size == 1 || !shared || local == size, "of %d ranks %d are here", size,
+               local);
+    team_check(g,
+               (size == 1 || !ddp_arena_of(g, &rank, (rank + 1) % size)) &&
+                   !ddp_arena_of(g, mine, size) && !ddp_arena_of(g, mine, -1),
+               "there is nothing of the kind");
+}
+
+START_TEST(a_ranks_arena_is_there_for_all_of_its_host)
+{
+    team_run(&teams[_i], arena_case, NULL);
+}
+END_TEST
+
 /* Several at once; started in one order, waited for in another. */
 static void overlap_case(struct ddp_group *g, const void *arg)
 {
@@ -527,6 +564,8 @@ Suite *suite(void)
     tcase_set_timeout(t, 250);
     tcase_add_loop_test(t, collectives_agree_with_a_plain_sum, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, every_rank_and_every_run_has_the_same_bits, 0,
+                        ARRAY_LEN(teams));
+    tcase_add_loop_test(t, a_ranks_arena_is_there_for_all_of_its_host, 0,
                         ARRAY_LEN(teams));
     tcase_add_loop_test(t, several_are_under_way_at_once, 0, ARRAY_LEN(teams));
     suite_add_tcase(s, t);

@@ -259,3 +259,14 @@ void *ddp_arena_alloc(struct ddp_group *g, size_t bytes, struct ddp_err *err)
     g->private_blocks = b;
     return (char *)b + head;
 }
+
+void *ddp_arena_of(const struct ddp_group *g, const void *mine, int rank)
+{
+    const struct layout *l = &g->layout;
+    if (rank == l->rank)
+        return (void *)(uintptr_t)mine;
+    if (!g->shm || rank < 0 || rank >= l->size ||
+        l->members[rank].host != l->members[l->rank].host)
+        return NULL;
+    return shm_arena_of(g->shm, mine, l->members[rank].local);
+}

@@ -26,6 +26,7 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 enum {
     SHM_EAGER = 8192,    /* bytes of a small collective per rank */
@@ -90,6 +91,7 @@ struct shm {
     struct ring *rings;    /* [from][to] */
     char *arena;           /* mine */
     size_t arena_bytes, arena_used;
+    ptrdiff_t arena_stride; /* from one rank's to the next's */
     uint32_t seq; /* collectives entered; of the last one I have announced this: */
     uint32_t what;
     uint64_t agreed;
@@ -109,6 +111,9 @@ struct shm *shm_join(const struct layout *layout, const struct meet_doors *doors
 void shm_leave(struct shm *s); /* NULL is fine */
 
 void *shm_arena_alloc(struct shm *s, size_t bytes, struct ddp_err *err);
+/* What lies at the place of `mine` in a local rank's arena; NULL: `mine` is not in mine.
+ */
+void *shm_arena_of(const struct shm *s, const void *mine, int local);
 /* Offset of [p, p + bytes) in the segment when it lies in my arena, else -1. */
 int64_t shm_where(const struct shm *s, const void *p, size_t bytes);
 

@@ -66,6 +66,7 @@ static size_t segment_parts(struct shm *s, size_t n, size_t arena_bytes, char *b
         s->rings = (struct ring *)(void *)(base + rings);
         s->arena = base + at + arena * (size_t)s->me;
         s->arena_bytes = arena_bytes;
+        s->arena_stride = (ptrdiff_t)arena;
     }
     return at + n * arena;
 }

@@ -77,6 +77,8 @@ struct norm_plan;
 enum precision { PRECISION_FP32, PRECISION_BF16, PRECISION_TF32, PRECISION_FP16 };
 extern const char *const precision_names[]; /* "fp32", "bf16", ..., NULL */
 
+enum { KERNELS_GRAIN = 4096 }; /* below that waking another thread costs more */
+
 struct kernels {
     const char *name;
     enum precision precision;
@@ -136,7 +138,9 @@ struct kernels {
     float (*mse_loss)(const float *y, const float *t, float *dy, int n, int K,
                       float scale);
 
-    /* Along plain blocks. Sums of squares do not depend on the number of threads. */
+    /* Along plain blocks, here and below: up to KERNELS_GRAIN floats are the calling
+     * thread's, so that several may call at once. Sums of squares do not depend on the
+     * number of threads. */
     void (*add)(float *to, const float *from, int64_t n);
     void (*scale)(float *v, int64_t n, float by);
     double (*sum_squares)(const float *v, int64_t n);

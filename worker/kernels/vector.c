@@ -64,7 +64,7 @@ struct span { /* n elements, and whatever the loop needs */
     uint32_t below;
 };
 
-enum { GRAIN = 4096 }; /* elements a thread gets at least: below, waking it costs more */
+enum { GRAIN = KERNELS_GRAIN };
 
 static bool my_share(struct span *s, int part, int parts)
 {
@@ -166,11 +166,20 @@ static void adam_part(int part, int parts, void *arg)
     }
 }
 
+/* b^n by squaring: the optimiser is called for each block of a few thousand floats. */
+static double power(double b, int64_t n)
+{
+    double all = 1;
+    for (; n > 0; n >>= 1, b *= b)
+        all = n & 1 ? all * b : all;
+    return all;
+}
+
 static void adam(float *w, const float *g, float *m, float *v, int64_t n, float lr,
                  float b1, float b2, float eps, float decay, int64_t step)
 {
-    double unbias1 = 1 - pow((double)b1, (double)step);
-    double unbias2 = 1 - pow((double)b2, (double)step);
+    double unbias1 = 1 - power((double)b1, step);
+    double unbias2 = 1 - power((double)b2, step);
     struct span s = {.n = n,
                      .w = w,
                      .g = g,

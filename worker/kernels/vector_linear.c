@@ -27,6 +27,7 @@
 #include <string.h>
 
 enum {
+    LINE = 16, /* floats of a cache line */
     CHUNK = 256,
     ROWS = 6,               /* weights' rows in a forward tile */
     WIDE = VL == 16 ? 4 : 2 /* vectors of samples in one */
@@ -85,17 +86,23 @@ struct call { /* one of the three products, for the threads */
     float *y, *dw, *dx;
 };
 
-/* T rows of words of w times `wide` vectors of samples, added to yt. */
+/* T rows of words of w times `wide` vectors of samples, added to yt. Meanwhile the rows
+ * of w that are next (NULL: none) are fetched: another rank may have written them last.
+ */
 ALWAYS void forward_tile(int T, int wide, int count, const float *w, size_t ldw,
-                         const float *xt, float *yt)
+                         const float *xt, float *yt, const float *next, size_t ldn)
 {
     vec sum[ROWS][4];
     UNROLL for (int j = 0; j < T; j++) UNROLL for (int v = 0; v < wide; v++) sum[j][v] =
         load(yt + (j * wide + v) * VL);
-    for (int c = 0; c < count; c++, xt += wide * VL)
+    for (int c = 0; c < count; c++, xt += wide * VL) {
+        if (next && c % (LINE / PER_WORD) == 0)
+            UNROLL for (int j = 0; j < T; j++)
+                __builtin_prefetch(next + (size_t)j * ldn + c * PER_WORD, 0, 2);
         UNROLL for (int j = 0; j < T; j++) UNROLL for (int v = 0; v < wide;
                                                        v++) sum[j][v] =
             multiply_add(sum[j][v], w[(size_t)j * ldw + (size_t)c], load(xt + v * VL));
+    }
     UNROLL for (int j = 0; j < T; j++) UNROLL for (int v = 0; v < wide; v++)
         store(yt + (j * wide + v) * VL, sum[j][v]);
 }
@@ -124,6 +131,7 @@ ALWAYS void forward_rows(int wide, int from, int to, int c, int count,
         T = next_tile(to - k, ROWS);
         float room[ROWS * CHUNK / PER_WORD];
         const float *row = a->w + (size_t)k * C + c;
+        const float *next = k + T < to && !a->words ? row + (size_t)T * C : NULL;
         size_t ld = C;
         if (a->words) {
             ld = (size_t)words_of(a->p->s.C);
@@ -136,12 +144,12 @@ ALWAYS void forward_rows(int wide, int from, int to, int c, int count,
         float *out = yt + (size_t)k * (size_t)(wide * VL);
         int words = words_of(count);
         switch (T) {
-            TILE_CASE(1, forward_tile, wide, words, row, ld, xt, out)
-            TILE_CASE(2, forward_tile, wide, words, row, ld, xt, out)
-            TILE_CASE(3, forward_tile, wide, words, row, ld, xt, out)
-            TILE_CASE(4, forward_tile, wide, words, row, ld, xt, out)
-            TILE_CASE(5, forward_tile, wide, words, row, ld, xt, out)
-            TILE_CASE(6, forward_tile, wide, words, row, ld, xt, out)
+            TILE_CASE(1, forward_tile, wide, words, row, ld, xt, out, next, C)
+            TILE_CASE(2, forward_tile, wide, words, row, ld, xt, out, next, C)
+            TILE_CASE(3, forward_tile, wide, words, row, ld, xt, out, next, C)
+            TILE_CASE(4, forward_tile, wide, words, row, ld, xt, out, next, C)
+            TILE_CASE(5, forward_tile, wide, words, row, ld, xt, out, next, C)
+            TILE_CASE(6, forward_tile, wide, words, row, ld, xt, out, next, C)
         }
     }
 }
@@ -278,15 +286,19 @@ ALWAYS void back_tile(int T, int count, const float *a, size_t lda, const float 
     }
 }
 
-/* Columns [c, c+BLOCK) of out[rows][C]; the last panel may be narrower. */
+/* Columns [c, c+BLOCK) of out[rows][C]; the last panel may be narrower. Meanwhile those
+ * of next[rows][C] (NULL: none) are fetched: they are wanted next, and lie far apart. */
 static void back_panel(int rows, int count, const float *a, size_t lda,
-                       const float *panel, float *out, int C, int c)
+                       const float *panel, float *out, int C, int c, const float *next)
 {
     float narrow[TILE_MAX * BLOCK];
     size_t width = (size_t)at_most(BLOCK, C - c);
     for (int j = 0, T; j < rows; j += T) {
         T = next_tile(rows - j, TILE);
         float *to = out + (size_t)j * (size_t)C + c;
+        for (int i = j; next && i < j + T; i++)
+            for (int k = 0; k < (int)width; k += LINE)
+                __builtin_prefetch(next + (size_t)i * (size_t)C + c + k, 0, 2);
         if (width == BLOCK) {
             WITH_TILE(T, back_tile, count, a + j, lda, panel, to, (size_t)C);
             continue;
@@ -307,11 +319,12 @@ static void back_part(int part, int parts, void *arg)
     pool_share(s->C, BLOCK, part, parts, &from, &to);
     for (int c = from; c < to; c += BLOCK) {
         copy_panel(a->x, a->n, s->C, c, panel);
-        back_panel(s->K, words_of(a->n), gw, (size_t)s->K, panel, a->dw, s->C, c);
+        back_panel(s->K, words_of(a->n), gw, (size_t)s->K, panel, a->dw, s->C, c,
+                   a->dx ? a->w : NULL);
         if (a->dx == NULL)
             continue;
         copy_panel(a->w, s->K, s->C, c, panel);
-        back_panel(a->n, words_of(s->K), gtw, (size_t)s->B, panel, a->dx, s->C, c);
+        back_panel(a->n, words_of(s->K), gtw, (size_t)s->B, panel, a->dx, s->C, c, NULL);
     }
 }
 

@@ -89,7 +89,8 @@ struct engine_type {
     void (*close)(struct engine *e); /* NULL is fine */
     /* "avx512, 1 thread per rank": after open(), for a person. Owned by the engine. */
     const char *(*describe)(const struct engine *e);
-    size_t (*buckets)(const struct engine *e); /* in which gradients are summed */
+    /* In which gradients are summed; 0: each rank reads its part of the others'. */
+    size_t (*buckets)(const struct engine *e);
     /* Take a step, or put it in line. Returns 1 and the oldest result not given out yet,
      * 0 when there is none so far, -1 with `err`. A step whose loss is not a number on
      * any rank changes no weight; with `skip_bad` it counts as skipped, not as bad, and

@@ -71,10 +71,17 @@ static void span_bucket(size_t bucket, size_t bytes, int64_t begin, int64_t end,
     trace_span(trace, TRACE_TALK, what, bytes, begin, end);
 }
 
+static void span_wait(size_t what, size_t bytes, int64_t begin, int64_t end, void *trace)
+{
+    trace_span(trace, TRACE_TALK, what == 0 ? "wait for gradients" : "wait for weights",
+               bytes, begin, end);
+}
+
 static void watch(struct engine *e)
 {
     static struct stage_row rows[PIPELINE_STAGES];
-    reducer_observe(e->reducer, span_bucket, e->job.trace);
+    reducer_observe(e->reducer, reducer_direct(e->reducer) ? span_wait : span_bucket,
+                    e->job.trace);
     if (!e->pipeline) {
         model_observe(e->job.model, span_first, e->job.trace);
         return;
@@ -152,7 +159,8 @@ static struct engine *cpu_open(const struct engine_job *job, struct ddp_err *err
     e->reducer = reducer_create(job->group, job->model, job->buckets, err);
     if (!e->reducer)
         goto fail;
-    if (job->buckets.shard) { /* they are gathered: among the ranks of a host in place */
+    if (reducer_shares(
+            e->reducer)) { /* where other ranks of the host can write to them */
         float *weights = ddp_arena_alloc(job->group, count * sizeof *weights, err);
         if (!weights)
             goto fail;
@@ -282,7 +290,7 @@ static int gradient_norm(struct engine *e, double *norm, struct ddp_err *err)
     const struct bucket *pieces = reducer_pieces(e->reducer, &n);
     double sum = 0;
     for (size_t i = 0; i < n; i++)
-        sum += e->job.kernels->sum_squares(reducer_grads(e->reducer) + pieces[i].offset,
+        sum += e->job.kernels->sum_squares(reducer_sums(e->reducer) + pieces[i].offset,
                                            (int64_t)pieces[i].count);
     if (ddp_all_reduce(e->job.group, &sum, 1, DDP_F64, DDP_SUM, err) < 0)
         return -1;
@@ -294,8 +302,8 @@ static void scale_gradients(struct engine *e, float by)
 {
     size_t n;
     const struct bucket *pieces = reducer_pieces(e->reducer, &n);
-    float *g = reducer_grads(e->reducer);
-    if (!e->job.buckets.shard) {
+    float *g = reducer_sums(e->reducer);
+    if (!reducer_shares(e->reducer)) {
         e->job.kernels->scale(g, (int64_t)model_param_count(e->job.model), by);
         return;
     }
@@ -309,6 +317,7 @@ static int clip(struct engine *e, struct step_sums *sums, struct ddp_err *err)
     double norm, most = e->job.clip_norm;
     if (most <= 0 && !e->job.skip_bad)
         return 0;
+    reducer_sum_all(e->reducer, e->job.kernels);
     if (gradient_norm(e, &norm, err) < 0)
         return -1;
     if (!isfinite(norm)) {
@@ -324,9 +333,8 @@ static int update(struct engine *e, float lr, struct ddp_err *err)
     const struct engine_job *job = &e->job;
     int64_t began = job->trace ? now_ns() : 0;
     int rc = 0;
-    if (job->buckets.shard)
-        rc = shard_step(job->optim, e->reducer, model_weights(job->model),
-                        model_grads(job->model), lr, err);
+    if (reducer_shares(e->reducer))
+        rc = shard_step(job->optim, e->reducer, model_weights(job->model), lr, err);
     else
         optim_step(job->optim, model_weights(job->model), model_grads(job->model), lr);
     if (job->trace)
@@ -391,14 +399,14 @@ static int cpu_evaluate(struct engine *e, const struct samples *part,
 
 static int cpu_push(struct engine *e, struct ddp_err *err)
 {
-    if (e->job.buckets.shard)
+    if (reducer_shares(e->reducer))
         shard_keep(e->job.optim, e->reducer);
     return 0;
 }
 
 static int cpu_pull(struct engine *e, struct ddp_err *err)
 {
-    return e->job.buckets.shard ? shard_gather(e->job.optim, e->reducer, err) : 0;
+    return reducer_shares(e->reducer) ? shard_gather(e->job.optim, e->reducer, err) : 0;
 }
 
 static void cpu_plan_text(const struct engine *e, char *text, size_t size)

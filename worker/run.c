@@ -102,7 +102,7 @@ static int join(struct run *run, struct ddp_err *err)
     struct ddp_group_options options = {
         .rank = -1,
         .arena_bytes =
-            floats * sizeof(float) * (run->c->shard_optimizer ? 2 : 1) + (1 << 20),
+            2 * floats * sizeof(float) + (1 << 20), /* gradients, and weights */
         .backend = run->c->backend,
         .timeout_ms = run->c->group_timeout_ms,
     };
@@ -239,7 +239,7 @@ static int open_engine(struct run *run, struct ddp_err *err)
         .sync_norms = c->sync_norms,
         .augment = c->augment,
         .buckets = {c->first_bucket_bytes, c->bucket_bytes, c->overlap, !c->bucket_given,
-                    c->shard_optimizer && run->size > 1},
+                    c->shard_optimizer && run->size > 1, !c->bucket_given && c->overlap},
         .accumulate = c->accumulate,
         .clip_norm = c->clip_norm,
         .skip_bad = c->skip_bad,

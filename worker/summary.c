@@ -110,7 +110,10 @@ void run_tell_config(struct run *run)
     size_t buckets = run->engine_type->buckets(run->engine);
     progress_say(p, "model       %s, %s parameters", c->model->name, params);
     tell_data(run);
-    if (run->size > 1)
+    if (run->size > 1 && buckets == 0)
+        progress_say(p, "ranks       %d over %s, each updates its part", run->size,
+                     ddp_group_backend(run->group));
+    else if (run->size > 1)
         progress_say(p, "ranks       %d over %s, %zu gradient bucket%s", run->size,
                      ddp_group_backend(run->group), buckets, buckets == 1 ? "" : "s");
     else

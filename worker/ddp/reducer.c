@@ -12,6 +12,12 @@
  * Buckets by time: the first steps go by size, and note when each layer's gradients are
  * ready. Then all ranks average these times, time two reductions, and have the same plan.
  * The slowest steps of a run are its first, so the shortest time of each is taken.
+ *
+ * Where ranks share memory, the sum of a rank's piece wanders through the others'
+ * gradients: the next rank's become mine plus its own, those of the one after it that sum
+ * plus its own, and the last has all. Nobody needs them any more; and a cache line that
+ * two CPUs have read costs the next one to write it ten times what it costs to take it
+ * from one that has written it, where the CPUs have no cache in common (bench/README.md).
  */
 #include "worker/ddp/reducer.h"
 
@@ -26,7 +32,8 @@
 #include <string.h>
 
 enum {
-    HEAD = 16,       /* floats: a cache line, so that gradients stay aligned */
+    LINE = 16,       /* floats: a cache line */
+    HEAD = LINE,     /* so that gradients stay aligned */
     WATCH_STEPS = 5, /* before buckets are made by time */
     PROBES = 4,
     PROBE_FLOATS = 256
@@ -40,6 +47,9 @@ struct reducer {
     float *block; /* the arena's: head and gradients */
     float *grads; /* block + HEAD */
     size_t count; /* gradients */
+    float *
+        *others; /* owned, [size - 1]: of the ranks from the next on; NULL: not direct */
+    bool summed; /* this step's piece is */
 
     size_t most;                   /* buckets: as many as parameters */
     struct bucket *buckets;        /* owned, [most] */
@@ -64,9 +74,10 @@ struct reducer {
 
 /* ---- the plan ---- */
 
+/* Where a rank's part begins: with a cache line, so that no line is two ranks'. */
 static size_t part_of(size_t count, int rank, int size)
 {
-    return count * (size_t)rank / (size_t)size;
+    return rank == size ? count : count / LINE * (size_t)rank / (size_t)size * LINE;
 }
 
 /* This rank's piece of each bucket, or its part of the whole block. */
@@ -80,6 +91,21 @@ static void cut_pieces(struct reducer *r)
         r->pieces[i] = (struct bucket){of[i].offset + from,
                                        part_of(of[i].count, r->rank + 1, r->size) - from};
     }
+}
+
+/* Do all ranks share memory? Then each has a part of each layer, so that what it costs to
+ * use what another CPU has written is the same for all. */
+static void find_others(struct reducer *r, const struct param *params, size_t n)
+{
+    if (!r->settings.direct || r->size == 1 ||
+        strcmp(ddp_group_backend(r->group), "shm") != 0)
+        return;
+    r->others = xcalloc((size_t)r->size - 1, sizeof *r->others);
+    for (int i = 1; i < r->size; i++)
+        r->others[i - 1] = ddp_arena_of(r->group, r->grads, (r->rank + i) % r->size);
+    r->settings.shard = true;
+    r->settings.overlap = false;
+    r->nbuckets = bucket_plan(params, n, 0, 0, r->buckets);
 }
 
 struct reducer *reducer_create(struct ddp_group *group, const struct model *model,
@@ -109,8 +135,9 @@ struct reducer *reducer_create(struct ddp_group *group, const struct model *mode
     r->ready = xcalloc(nparams, sizeof *r->ready);
     r->nbuckets = bucket_plan(params, nparams, settings.first_bytes / sizeof(float),
                               settings.cap_bytes / sizeof(float), r->buckets);
+    find_others(r, params, nparams);
     /* pieces that were chosen by size stay: the optimiser's state hangs on them */
-    if (!settings.timed || settings.shard || !settings.overlap || r->size == 1)
+    if (!settings.timed || r->settings.shard || !settings.overlap || r->size == 1)
         r->watched = WATCH_STEPS;
     cut_pieces(r);
     return r;
@@ -127,18 +154,24 @@ void reducer_destroy(struct reducer *r)
     free(r->counts);
     free(r->layers);
     free(r->ready);
+    free(r->others);
     free(r);
 }
 
 size_t reducer_buckets(const struct reducer *r)
 {
-    return r->settings.overlap ? r->nbuckets : 1;
+    return r->others ? 0 : r->settings.overlap ? r->nbuckets : 1;
+}
+
+bool reducer_shares(const struct reducer *r)
+{
+    return r->settings.shard;
 }
 
 void reducer_plan_text(const struct reducer *r, char *text, size_t size)
 {
-    bucket_plan_write(r->buckets, r->watched == WATCH_STEPS ? r->nbuckets : 0, text,
-                      size);
+    bool settled = r->watched == WATCH_STEPS && !r->others;
+    bucket_plan_write(r->buckets, settled ? r->nbuckets : 0, text, size);
 }
 
 int reducer_use_plan(struct reducer *r, const char *text)
@@ -224,7 +257,7 @@ static int plan_by_time(struct reducer *r, struct ddp_err *err)
 int reducer_begin(struct reducer *r, bool idle, struct ddp_err *err)
 {
     r->started = r->ended = 0;
-    r->failed = false;
+    r->failed = r->summed = false;
     /* Ranks that were idle have seen nothing. How many layers there are is everybody's
      * answer, so all go the same way. */
     if (r->watched < WATCH_STEPS && r->begin_ns > 0 && ++r->watched == WATCH_STEPS) {
@@ -308,6 +341,16 @@ static int reduce_rest(struct reducer *r, struct ddp_err *err)
     return r->failed ? err_set(err, "%s", r->err.text) : 0;
 }
 
+/* The others have their gradients, and I know how the step went for them. */
+static int meet(struct reducer *r, struct ddp_err *err)
+{
+    int64_t began = now_ns();
+    int rc = ddp_all_reduce(r->group, r->block, HEAD, DDP_F32, DDP_SUM, err);
+    if (r->span && r->others)
+        r->span(0, r->count * sizeof(float), began, now_ns(), r->span_arg);
+    return rc;
+}
+
 static int reduce_at_once(struct reducer *r, struct ddp_err *err)
 {
     int64_t began = now_ns();
@@ -324,9 +367,11 @@ int reducer_finish(struct reducer *r, struct step_sums *sums, struct ddp_err *er
     bool shard = r->settings.shard;
     memset(r->block, 0, HEAD * sizeof(float));
     memcpy(r->block, sums, sizeof *sums);
-    int rc = r->settings.overlap || shard ? reduce_rest(r, err) : reduce_at_once(r, err);
+    int rc = 0;
+    if (!r->others)
+        rc = r->settings.overlap || shard ? reduce_rest(r, err) : reduce_at_once(r, err);
     if (rc == 0 && shard)
-        rc = ddp_all_reduce(r->group, r->block, HEAD, DDP_F32, DDP_SUM, err);
+        rc = meet(r, err);
     memcpy(sums, r->block, sizeof *sums);
     return rc;
 }
@@ -349,8 +394,60 @@ int reducer_gather(struct reducer *r, float *block, struct ddp_err *err)
         if (ddp_all_gatherv(r->group, block + r->pieces[b].offset,
                             block + r->buckets[b].offset, r->counts, DDP_F32, err) < 0)
             return -1;
-        if (r->span)
+        if (r->span && !r->others)
             r->span(b, r->buckets[b].count * sizeof(float), began, now_ns(), r->span_arg);
     }
     return 0;
+}
+
+/* ---- where ranks share memory ---- */
+
+bool reducer_direct(const struct reducer *r)
+{
+    return r->others != NULL;
+}
+
+float *reducer_sums(const struct reducer *r)
+{
+    return r->others ? r->others[r->size - 2] : r->grads;
+}
+
+static const float *add_up(struct reducer *r, const struct kernels *k, size_t at,
+                           size_t n)
+{
+    const float *sum = r->grads + at;
+    for (int i = 0; i < r->size - 1; i++) {
+        k->add(r->others[i] + at, sum, (int64_t)n);
+        sum = r->others[i] + at;
+    }
+    return sum;
+}
+
+const float *reducer_sum(struct reducer *r, const struct kernels *k, size_t at, size_t n)
+{
+    return r->summed ? reducer_sums(r) + at : add_up(r, k, at, n);
+}
+
+void reducer_sum_all(struct reducer *r, const struct kernels *k)
+{
+    for (size_t i = 0; r->others && i < r->npieces; i++)
+        add_up(r, k, r->pieces[i].offset, r->pieces[i].count);
+    r->summed = true;
+}
+
+void reducer_give(struct reducer *r, const float *block, size_t at, size_t n)
+{
+    for (int i = 1; i < r->size; i++) {
+        float *there = ddp_arena_of(r->group, block, (r->rank + i) % r->size);
+        memcpy(there + at, block + at, n * sizeof *block);
+    }
+}
+
+int reducer_given(struct reducer *r, struct ddp_err *err)
+{
+    int64_t began = now_ns();
+    int rc = ddp_barrier(r->group, err);
+    if (r->span)
+        r->span(1, r->count * sizeof(float), began, now_ns(), r->span_arg);
+    return rc;
 }

@@ -13,6 +13,11 @@
  * it updates their weights, and reducer_gather() gives everybody the others'. Both ways
  * carry as many bytes as an all-reduce.
  *
+ * Ranks that all share one host's memory need no buckets, since nothing could travel
+ * while their CPUs go back: reducer_finish() only meets the others, and then each rank
+ * sums its piece, reading theirs where they lie, as it updates it: in blocks that stay in
+ * the cache, and whose weights it writes to where the others have theirs (shard.h).
+ *
  * Owner: the trainer. The group is borrowed and must outlive it.
  */
 #ifndef WORKER_DDP_REDUCER_H
@@ -41,6 +46,7 @@ struct reducer_settings {
     bool overlap;                  /* false: all of it after backward */
     bool timed;                    /* settle on buckets by time, after a few steps */
     bool shard;
+    bool direct; /* ranks that share memory need no buckets, and do as with `shard` */
 };
 
 struct reducer;
@@ -49,7 +55,10 @@ struct reducer *reducer_create(struct ddp_group *group, const struct model *mode
                                struct reducer_settings settings, struct ddp_err *err);
 void reducer_destroy(struct reducer *r); /* NULL is fine; not with a step under way */
 
+/* 0: the ranks share memory, and need none. */
 size_t reducer_buckets(const struct reducer *r);
+/* Are states and weights of a rank those of its pieces? */
+bool reducer_shares(const struct reducer *r);
 /* The plan, as "OFFSET,OFFSET,...", once it is settled, else ""; and another one, from
  * such a text, in place of one that would be made by time: a run that goes on adds in the
  * order it did before. -1: the text is of another model. */
@@ -58,7 +67,9 @@ int reducer_use_plan(struct reducer *r, const char *text);
 /* The block for model_set_grads(). */
 float *reducer_grads(struct reducer *r);
 
-/* Be told when each bucket was under way, in now_ns(). */
+/* Be told when each bucket was under way, in now_ns(). Where ranks share memory: when
+ * this one waited, as bucket 0 for the others' gradients, as bucket 1 for the weights
+ * they give. */
 typedef void (*reducer_span_fn)(size_t bucket, size_t bytes, int64_t begin_ns,
                                 int64_t end_ns, void *arg);
 void reducer_observe(struct reducer *r, reducer_span_fn span, void *arg);
@@ -73,10 +84,29 @@ void reducer_ready(size_t offset, size_t count, void *reducer);
 int reducer_finish(struct reducer *r, struct step_sums *sums, struct ddp_err *err);
 
 /* The ranges whose sums this rank has to itself, which together with the other ranks' are
- * the block; without `shard` an even part of it. Borrowed until the next reducer_begin().
- */
+ * the block; where ranks do not share, an even part of it. Borrowed until the next
+ * reducer_begin(). */
 const struct bucket *reducer_pieces(const struct reducer *r, size_t *n);
-/* With `shard`: everybody's pieces of `block`, which is laid out as the gradients are. */
+/* Where they share: everybody's pieces of `block`, which is laid out as the gradients
+ * are. */
 int reducer_gather(struct reducer *r, float *block, struct ddp_err *err);
+
+/* ---- where ranks share memory ---- */
+
+bool reducer_direct(const struct reducer *r);
+/* The sums of gradients [at, at + n) of this rank's piece, after reducer_finish(): added
+ * up now, by `k`, unless reducer_sum_all() has been there. By any thread. */
+const float *reducer_sum(struct reducer *r, const struct kernels *k, size_t at, size_t n);
+/* This rank's whole piece: for who wants to see all sums first. */
+void reducer_sum_all(struct reducer *r, const struct kernels *k);
+/* Block [at, at + n) of `block`, which lies in the arena as the gradients do, becomes
+ * that of all other ranks: */
+void reducer_give(struct reducer *r, const float *block, size_t at, size_t n);
+/* once all have met, to be called when a rank has given all. */
+int reducer_given(struct reducer *r, struct ddp_err *err);
+
+/* This step's sums of pieces, laid out as the gradients are: of all, or where ranks share
+ * of this rank's own. */
+float *reducer_sums(const struct reducer *r);
 
 #endif

@@ -1,14 +1,24 @@
 /* worker/ddp/shard.c - see shard.h */
 #include "worker/ddp/shard.h"
 
+#include "worker/kernels/pool.h"
+
 #include <stdlib.h>
 #include <string.h>
+
+/* What a piece takes in a rank's states: whole cache lines, so that the next one begins
+ * with one (optim_block() says why). */
+static size_t room_of(struct bucket piece)
+{
+    enum { LINE = 16 };
+    return (piece.count + LINE - 1) / LINE * LINE;
+}
 
 static size_t floats_of(const struct bucket *pieces, size_t n)
 {
     size_t all = 0;
     for (size_t i = 0; i < n; i++)
-        all += pieces[i].count;
+        all += room_of(pieces[i]);
     return all;
 }
 
@@ -20,7 +30,7 @@ void shard_keep(struct optim *o, const struct reducer *r)
         if (!o->states[k])
             continue;
         float *mine = optim_block(floats_of(pieces, n)), *to = mine;
-        for (size_t i = 0; i < n; to += pieces[i++].count)
+        for (size_t i = 0; i < n; to += room_of(pieces[i++]))
             memcpy(to, o->states[k] + pieces[i].offset, pieces[i].count * sizeof *to);
         free(o->states[k]);
         o->states[k] = mine;
@@ -37,7 +47,7 @@ int shard_gather(struct optim *o, struct reducer *r, struct ddp_err *err)
         if (!o->whole[k])
             o->whole[k] = optim_block(o->n);
         const float *from = o->states[k];
-        for (size_t i = 0; i < n; from += pieces[i++].count)
+        for (size_t i = 0; i < n; from += room_of(pieces[i++]))
             memcpy(o->whole[k] + pieces[i].offset, from, pieces[i].count * sizeof *from);
         if (reducer_gather(r, o->whole[k], err) < 0)
             return -1;
@@ -53,13 +63,53 @@ void shard_forget(struct optim *o)
     }
 }
 
-int shard_step(struct optim *o, struct reducer *r, float *w, const float *g, float lr,
+/* ---- a step ---- */
+
+struct pass {
+    struct optim *o;
+    struct reducer *r;
+    float *w, lr;
+};
+
+/* A block's sum, its update and its way to the others, while it is in the cache; the
+ * blocks of all pieces go to the threads in turn. */
+static void pass_part(int part, int parts, void *arg)
+{
+    const struct pass *p = arg;
+    enum { BLOCK = KERNELS_GRAIN };
+    size_t n, state = 0, turn = 0;
+    const struct bucket *pieces = reducer_pieces(p->r, &n);
+    for (size_t i = 0; i < n; state += room_of(pieces[i++]))
+        for (size_t at = 0; at < pieces[i].count; at += BLOCK) {
+            if (turn++ % (size_t)parts != (size_t)part)
+                continue;
+            size_t from = pieces[i].offset + at, left = pieces[i].count - at;
+            size_t count = left < BLOCK ? left : BLOCK;
+            const float *g = reducer_sum(p->r, p->o->kernels, from, count);
+            optim_piece(p->o, state + at, count, p->w + from, g, p->lr);
+            reducer_give(p->r, p->w, from, count);
+        }
+}
+
+static int step_directly(struct optim *o, struct reducer *r, float *w, float lr,
+                         struct ddp_err *err)
+{
+    struct pass pass = {o, r, w, lr};
+    optim_count(o);
+    pool_run(pass_part, &pass);
+    return reducer_given(r, err);
+}
+
+int shard_step(struct optim *o, struct reducer *r, float *w, float lr,
                struct ddp_err *err)
 {
+    if (reducer_direct(r))
+        return step_directly(o, r, w, lr, err);
     size_t n, at = 0;
     const struct bucket *pieces = reducer_pieces(r, &n);
+    const float *g = reducer_sums(r);
     optim_count(o);
-    for (size_t i = 0; i < n; at += pieces[i++].count)
+    for (size_t i = 0; i < n; at += room_of(pieces[i++]))
         optim_piece(o, at, pieces[i].count, w + pieces[i].offset, g + pieces[i].offset,
                     lr);
     return reducer_gather(r, w, err);

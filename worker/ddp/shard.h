@@ -3,6 +3,9 @@
  * Each rank remembers the states of its pieces of the parameters (reducer_pieces()), and
  * steps there; then the weights are gathered. With n ranks the optimiser takes an n-th of
  * the memory and of the time. (Rajbhandari et al., "ZeRO", SC 2020, stage 1.)
+ *
+ * Where ranks share memory a rank does all of it in one pass over its pieces, block by
+ * block: the sum over everybody's gradients, the step, and the new weights to everybody.
  */
 #ifndef WORKER_DDP_SHARD_H
 #define WORKER_DDP_SHARD_H
@@ -18,7 +21,7 @@ int shard_gather(struct optim *o, struct reducer *r, struct ddp_err *err);
 void shard_forget(struct optim *o);
 
 /* A step of this rank's pieces, and everybody's weights. */
-int shard_step(struct optim *o, struct reducer *r, float *w, const float *g, float lr,
+int shard_step(struct optim *o, struct reducer *r, float *w, float lr,
                struct ddp_err *err);
 
 #endif

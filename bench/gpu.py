@@ -528,9 +528,9 @@ def main():
             bench.steps()
             bench.digits()
             bench.hide()
+            bench.explain()
             bench.compare_compiled()
             bench.judge()
-            bench.explain()
         finally:
             bench.close()
     for note in report.notes:

@@ -88,6 +88,49 @@ void cuda_narrow(const float *w, int K, int C, int R, enum cuda_type type, bool 
                           (uint32_t)C, (uint32_t)(R * R), last, (T *)to));
 }
 
+/* What a block does at once. */
+enum { CHUNK = 8 * THREADS };
+
+struct filters {
+    int n;
+    struct {
+        uint32_t from, count;
+        struct divide C, RR;
+    } of[CUDA_FILTERS];
+};
+
+template <class T>
+static __global__ void narrow_all(const float *w, uint32_t n, struct filters f, T *to)
+{
+    uint32_t first = blockIdx.x * CHUNK;
+    int k = -1; /* the last that begins before */
+    for (uint32_t i = first + threadIdx.x; i < n && i < first + CHUNK; i += THREADS) {
+        while (k + 1 < f.n && i >= f.of[k + 1].from)
+            k++;
+        uint32_t from = i;
+        if (k >= 0 && i - f.of[k].from < f.of[k].count) { /* [k][r][c], from [k][c][r] */
+            uint32_t c = i - f.of[k].from, r = split(&c, f.of[k].C);
+            uint32_t filter = split(&r, f.of[k].RR);
+            from = f.of[k].from + (filter * f.of[k].C.by + c) * f.of[k].RR.by + r;
+        }
+        put(&to[i], w[from]);
+    }
+}
+
+void cuda_narrow_all(const float *w, size_t n, const struct cuda_filters *filters,
+                     enum cuda_type type, void *to, cudaStream_t stream)
+{
+    struct filters f;
+    f.n = filters->n;
+    for (int k = 0; k < f.n; k++) {
+        const struct cuda_filter *of = &filters->of[k];
+        f.of[k] = {of->from, of->count, divide_by(of->C), divide_by(of->R * of->R)};
+    }
+    int blocks = (int)((n + CHUNK - 1) / CHUNK);
+    FOR_TYPE(type, LAUNCH(narrow_all<T>, blocks, THREADS, stream, w, (uint32_t)n, f,
+                          (T *)to));
+}
+
 template <class T>
 static __global__ void widen(const T *w, uint32_t n, uint32_t C, uint32_t RR, bool last,
                              float *to)

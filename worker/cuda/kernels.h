@@ -94,6 +94,18 @@ void cuda_narrow(const float *w, int K, int C, int R, enum cuda_type type, bool 
                  void *to, cudaStream_t stream);
 void cuda_widen(const void *w, int K, int C, int R, enum cuda_type type, bool last,
                 float *to, cudaStream_t stream);
+/* A whole block of n weights at once; of these filters, which lie in it in this order, the
+ * order changes. */
+enum { CUDA_FILTERS = 64 };
+struct cuda_filter {
+    uint32_t from, count, C, R;
+};
+struct cuda_filters {
+    int n;
+    struct cuda_filter of[CUDA_FILTERS];
+};
+void cuda_narrow_all(const float *w, size_t n, const struct cuda_filters *filters,
+                     enum cuda_type type, void *to, cudaStream_t stream);
 /* to += from */
 void cuda_add(float *to, const float *from, int64_t n, cudaStream_t stream);
 

@@ -4,8 +4,10 @@
 #include "common/mem.h"
 #include "worker/kernels/rng.h"
 
+#include <assert.h>
 #include <stdint.h>
 #include <stdio.h>
+
 /* Is it a library's? */
 static bool multiplies(const struct layer *l)
 {
@@ -40,26 +42,21 @@ float *layers_buffers(const struct layers *net)
     return net->buffers;
 }
 
-/* Filters one by one, since their order changes; what lies between them at once. */
 void layers_refresh(struct layers *net)
 {
-    size_t from = 0;
+    static_assert((int)CUDA_FILTERS >= (int)MODEL_MAX_LAYERS, "room for all");
+    struct cuda_filters f = {0};
     if (net->type == CUDA_F32)
         return;
-    for (int i = net->from; i <= net->to; i++) {
-        const struct layer *l = i < net->to ? &net->layers[i] : NULL;
-        if (l && !(is_conv(l) && net->last))
-            continue;
-        size_t to = l ? place_of(net, l->weight) : net->part.count;
-        if (to > from)
-            cuda_narrow(net->weights + from, 1, (int)(to - from), 1, net->type, false,
-                        net->narrow + from * type_size(net->type), net->stream);
-        if (!l)
-            return;
-        cuda_narrow(net->weights + to, l->K, l->C, l->spec->size, net->type, true,
-                    weights_at(net, l->weight), net->stream);
-        from = to + l->weight->count;
+    for (int i = net->from; i < net->to; i++) {
+        const struct layer *l = &net->layers[i];
+        if (is_conv(l) && net->last)
+            f.of[f.n++] = (struct cuda_filter){(uint32_t)place_of(net, l->weight),
+                                               (uint32_t)l->weight->count, (uint32_t)l->C,
+                                               (uint32_t)l->spec->size};
     }
+    cuda_narrow_all(net->weights, net->part.count, &f, net->type, net->narrow,
+                    net->stream);
 }
 
 static struct cuda_map map_in(const struct layers *net, const struct layer *l, int n)

@@ -218,6 +218,25 @@ static void filters(enum cuda_type type)
                double(w.host[i]));
 }
 
+/* Two filters among other weights, as one by one. */
+static void block_of_weights()
+{
+    const int n = 5000, at[] = {7, 4000};
+    array w(5000), all(5000), one(5000);
+    struct cuda_filters f = {
+        2, {{uint32_t(at[0]), 4 * 6 * 9, 6, 3}, {uint32_t(at[1]), 8 * 16, 16, 1}}};
+    w.fill(11);
+    cuda_narrow(w.at, 1, n, 1, CUDA_F32, false, one.at, stream);
+    cuda_narrow(w.at + at[0], 4, 6, 3, CUDA_F32, true, one.at + at[0], stream);
+    cuda_narrow(w.at + at[1], 8, 16, 1, CUDA_F32, true, one.at + at[1], stream);
+    cuda_narrow_all(w.at, size_t(n), &f, CUDA_F32, all.at, stream);
+    one.fetch();
+    all.fetch();
+    for (size_t i = 0; i < size_t(n); i++)
+        expect(all.host[i] == one.host[i], "weights in a block", double(all.host[i]),
+               double(one.host[i]));
+}
+
 /* Halved by an infinite gradient, doubled after CUDA_GROW good steps, never skipped for a
  * loss that is itself not a number. */
 static void scaler()
@@ -295,6 +314,7 @@ int main()
     sums({CUDA_F32, false, 12, 2, 63, 65});
     filters(CUDA_BF16);
     filters(CUDA_F16);
+    block_of_weights();
     scaler();
     printf("%s\n", failures ? "FAILED" : "ok");
     return failures ? 1 : 0;

@@ -4,7 +4,9 @@
 #include "common/err.h"
 #include "common/sock.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -27,7 +29,9 @@ int local_fork(struct local_agent *a, struct ddp_err *err)
         return err_errno(err, "cannot make a socketpair");
     a->pid = fork();
     if (a->pid < 0) {
-        err_errno(err, "cannot fork");
+        err_set(err, "cannot fork: %s",
+                errno == EAGAIN ? "too many processes; see 'ulimit -u'"
+                                : strerror(errno));
         close(pair[0]);
         close(pair[1]);
         return -1;

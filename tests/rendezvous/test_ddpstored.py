@@ -374,7 +374,13 @@ class Stored(unittest.TestCase):
         self.assert_says("no file descriptor is left")
 
     def test_a_full_store_says_so(self):
-        self.start("--max-memory", "1m")
+        self.start("--max-memory", "1m", "--max-key", "16", "--max-list", "2")
+        for request in (bytes([GET]) + text("/" + 16 * "k"), bytes([WAIT]) + keys("/a", "/b", "/c")):
+            c = self.client()
+            c.sock.sendall(request)
+            self.assertTrue(c.is_closed())
+        self.assert_says("17 bytes")
+        self.assert_says("3 keys")
         c = self.client()
         for key in "/k", "/l":
             c.send(SET, text(key), text(b"x" * (600 << 10)))

@@ -178,6 +178,13 @@ class Readers(LaunchTest):
         self.assertEqual(done.returncode, 1)
         self.assertIn(b"No space left on device", done.stderr)
 
+    def test_a_file_that_may_not_grow_is_a_failure_but_not_the_end(self):
+        done = self.pipeline(f'ulimit -f 1; "$DDPRUN" -np 1 sh -c "head -c 4000 /dev/zero | tr \\\\0 x; '
+                             f'>{self.path("end")}" >{self.path("out")}')
+        self.assertTrue(os.path.exists(self.path("end")))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"cannot write to stdout: File too large", done.stderr)
+
     def test_stdout_may_be_closed(self):
         done = self.pipeline('"$DDPRUN" -np 2 true >&-')
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -102,6 +102,7 @@ struct engine {
     struct stage stages[PIPELINE_STAGES];
     struct device_memory memories[PIPELINE_STAGES]; /* of the devices */
     int micro, max_micro; /* micro-batches; samples of one, at most */
+    bool far;             /* from device to device by way of the host */
     cudaStream_t copies;  /* of data, to the first stage */
     struct comm *comm;    /* NULL: alone */
     float *as_float;

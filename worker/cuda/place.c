@@ -133,14 +133,17 @@ static int choose_two(struct engine *e, int devices[PIPELINE_STAGES], struct ddp
 }
 
 /* Copies go straight from one device to the other where they can. */
-static int make_peers(const struct engine *e, int from, int to, struct ddp_err *err)
+static int make_peers(struct engine *e, int from, int to, struct ddp_err *err)
 {
     int can = 0, a = e->stages[from].device, b = e->stages[to].device;
     const char *what = "from GPU to GPU";
     if (a == b)
         return 0;
-    if (check_cuda(cudaDeviceCanAccessPeer(&can, a, b), what, err) < 0 || !can)
-        return can ? -1 : 0;
+    if (check_cuda(cudaDeviceCanAccessPeer(&can, a, b), what, err) < 0)
+        return -1;
+    e->far = e->far || !can;
+    if (!can)
+        return 0;
     if (stage_enter(&e->stages[from], err) < 0)
         return -1;
     cudaError_t rc = cudaDeviceEnablePeerAccess(b, 0);

@@ -73,7 +73,8 @@ void stages_describe(const struct engine *e, char *text, size_t size)
     if (used < size && a == b)
         snprintf(text + used, size - used, " on two streams of a GPU");
     else if (used < size)
-        snprintf(text + used, size - used, " on GPUs %d and %d", a, b);
+        snprintf(text + used, size - used, " on GPUs %d and %d%s", a, b,
+                 e->far ? " by way of the host" : "");
 }
 
 /* ---- from stage to stage ---- */

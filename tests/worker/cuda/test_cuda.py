@@ -272,7 +272,8 @@ def two_stages_learn_what_they_do_on_cpus():
         on_cpu(n, name, *args, *more, "--checkpoint", "cpu")
         shown = as_on_cpu(n, name, *args, *more, "--checkpoint", "gpu", tolerance=2e-4,
                           EMU_DEVICES=str(gpus), EMU_SEED=str(n), **env)
-        where = "GPUs 0 and 1" if gpus > n else "two streams of a GPU"
+        where = ("two streams of a GPU" if gpus == n else r"GPUs 0 and 1 \(" if env.get("EMU_PEERS") else
+                 "GPUs 0 and 1 by way of the host" if EMULATED else "GPUs 0 and 1")
         assert re.search(r"engine .*, stages \w+ to \w+ \| \w+ to \w+ on " + where, shown), shown
         same_checkpoint("cpu", "gpu", 1e-3)
         if name == "two":

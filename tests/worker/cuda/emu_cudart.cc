@@ -549,40 +549,42 @@ extern "C" cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 /* One play: any order that is allowed, drawn anew each time. */
 struct play {
     CUgraph_st graph;
-    std::set<size_t> left;
-    play(const CUgraph_st &g) : graph(g)
+    std::vector<size_t> waits;               /* of a node: for so many */
+    std::vector<std::vector<size_t>> behind; /* who waits for it */
+    std::vector<size_t> ready;
+    play(const CUgraph_st &g) : graph(g), waits(g.nodes.size()), behind(g.nodes.size())
     {
-        for (size_t i = 0; i < g.nodes.size(); i++)
-            left.insert(i);
-    }
-    bool allowed(size_t i) const
-    {
-        for (size_t before : graph.nodes[i].after) {
-            if (left.count(before))
-                return false;
+        for (size_t i = 0; i < g.nodes.size(); i++) {
+            waits[i] = g.nodes[i].after.size();
+            for (size_t before : g.nodes[i].after)
+                behind[before].push_back(i);
+            if (waits[i] == 0)
+                ready.push_back(i);
         }
+    }
+    /* Take the k-th of those that are ready. False: it has not finished. */
+    bool take(size_t k)
+    {
+        size_t i = ready[k];
+        if (!graph.nodes[i].work())
+            return false;
+        ready.erase(ready.begin() + ptrdiff_t(k));
+        for (size_t then : behind[i])
+            if (--waits[then] == 0)
+                ready.push_back(then);
         return true;
     }
     bool go_on()
     {
         static std::mt19937 dice(unsigned(env_number("EMU_SEED", 1)));
         bool moved = true;
-        while (!left.empty() && moved) {
-            std::vector<size_t> may;
-            for (size_t i : left) {
-                if (allowed(i))
-                    may.push_back(i);
-            }
-            std::shuffle(may.begin(), may.end(), dice);
+        while (!ready.empty() && moved) {
+            std::shuffle(ready.begin(), ready.end(), dice);
             moved = false;
-            for (size_t k = 0; k < may.size() && !moved; k++) {
-                if (graph.nodes[may[k]].work()) {
-                    left.erase(may[k]);
-                    moved = true;
-                }
-            }
+            for (size_t k = 0; k < ready.size() && !moved; k++)
+                moved = take(k);
         }
-        return left.empty();
+        return ready.empty();
     }
 };
 

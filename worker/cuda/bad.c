@@ -58,13 +58,7 @@ static int bring_back(struct engine *e, const struct slot *slot, struct ddp_err 
                                                       cudaMemcpyHostToDevice, s->main),
                                       what, err) < 0)
         return -1;
-    for (int i = 1; i < e->nstages; i++) {
-        struct stage *to = &e->stages[i];
-        if (stage_left(s, to->main, err) < 0 ||
-            stage_copy(to, to->in, s, s->in, sizeof *to->in, to->main, err) < 0)
-            return -1;
-    }
-    return 0;
+    return stages_order(e, err);
 }
 
 int engine_find_bad(struct engine *e, const struct slot *slot,

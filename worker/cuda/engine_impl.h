@@ -62,6 +62,20 @@ struct set {
     uint8_t *labels;
     float *targets;
     cudaEvent_t sent; /* to the neighbour: it may go on */
+    char *box;        /* pinned: as struct mail's; NULL: there is no need */
+};
+
+/* The last stage's has a step's numbers, which the others are told: what gradients are
+ * multiplied by (clipping, and the scaler's undone), this rank's own loss; and, summed
+ * over the ranks, the head. In floats. */
+enum { VERDICT = 2 * CUDA_HEAD };
+
+/* What goes from stage to stage by way of the host, in pinned memory, where devices
+ * cannot reach each other's. */
+struct mail {
+    struct cuda_step orders;
+    double parts[CUDA_PARTS];
+    float verdict[VERDICT];
 };
 
 /* Some of the layers, with their parameters, on a device: all of them, unless the model
@@ -102,9 +116,11 @@ struct engine {
     struct stage stages[PIPELINE_STAGES];
     struct device_memory memories[PIPELINE_STAGES]; /* of the devices */
     int micro, max_micro; /* micro-batches; samples of one, at most */
-    bool far;             /* from device to device by way of the host */
-    cudaStream_t copies;  /* of data, to the first stage */
-    struct comm *comm;    /* NULL: alone */
+    struct mail
+        *mail; /* pinned; NULL unless it is far: devices cannot reach each other */
+    bool far;
+    cudaStream_t copies; /* of data, to the first stage */
+    struct comm *comm;   /* NULL: alone */
     float *as_float;
     struct resident train, test;
     bool resident;
@@ -131,11 +147,6 @@ static inline struct stage *last_of(struct engine *e)
 {
     return &e->stages[e->nstages - 1];
 }
-
-/* The last stage's has a step's numbers, which the others are told: what gradients are
- * multiplied by (clipping, and the scaler's undone), this rank's own loss; and, summed
- * over the ranks, the head. */
-enum { VERDICT = 2 * CUDA_HEAD };
 
 static inline float *scale_of(const struct stage *s)
 {
@@ -219,9 +230,15 @@ int stage_left(const struct stage *s, cudaStream_t to, struct ddp_err *err);
  * A graph is played on that stream. */
 int stages_fork(struct engine *e, struct ddp_err *err);
 int stages_join(struct engine *e, struct ddp_err *err);
-/* Bytes from a block of a stage's to one of another's, on a stream of either. */
-int stage_copy(const struct stage *to, void *at, const struct stage *from,
-               const void *bytes, size_t n, cudaStream_t stream, struct ddp_err *err);
+/* The others go on when they know what the first one was told of a step: which learning
+ * rate, which dropout. */
+int stages_order(struct engine *e, struct ddp_err *err);
+/* n bytes of one stage's for another: its main goes on when they have come. `box`: a
+ * place of their own in the engine's mail. */
+int stage_tell(const struct stage *from, const void *bytes, const struct stage *to,
+               void *at, size_t n, void *box, struct ddp_err *err);
+/* Bytes that a set hands over at most. */
+size_t stages_box_bytes(const struct engine *e);
 /* Samples of batch i, of n of this rank's. */
 int batch_part(const struct engine *e, int n, int i);
 /* Batch i of a step with n samples of this rank's, in `batches`: forward and back through

@@ -133,6 +133,24 @@ static int make_stage(struct stage *s, struct ddp_err *err)
                : make_layers(s, err);
 }
 
+/* Where stages cannot reach each other's memory. */
+static int make_mail(struct engine *e, struct ddp_err *err)
+{
+    void *mail, *box;
+    if (!e->far)
+        return 0;
+    if (check_cuda(cudaMallocHost(&mail, sizeof *e->mail), "pinned memory", err) < 0)
+        return -1;
+    e->mail = mail;
+    for (int i = 0; i < e->nstages * e->nstages; i++) {
+        if (check_cuda(cudaMallocHost(&box, stages_box_bytes(e)), "pinned memory", err) <
+            0)
+            return -1;
+        e->stages[i / e->nstages].sets[i % e->nstages].box = box;
+    }
+    return 0;
+}
+
 /* ---- data ---- */
 
 static int make_pixels(struct engine *e, struct ddp_err *err)
@@ -263,7 +281,9 @@ static int prepare(struct engine *e, struct ddp_err *err)
                    "cannot use the GPU", err) < 0 ||
         make_pixels(e, err) < 0 || place_data(e, err) < 0)
         return -1;
-    return make_slots(e, err) < 0 ? -1 : engine_arrive(e, "memory", err);
+    return make_slots(e, err) < 0 || make_mail(e, err) < 0
+               ? -1
+               : engine_arrive(e, "memory", err);
 }
 
 static void free_memory(struct engine *e)
@@ -335,8 +355,10 @@ static void close_stage(struct stage *s)
 {
     struct ddp_err ignored;
     stage_enter(s, &ignored);
-    for (int k = PIPELINE_STAGES - 1; k >= 0; k--)
+    for (int k = PIPELINE_STAGES - 1; k >= 0; k--) {
         layers_destroy(s->sets[k].net);
+        cudaFreeHost(s->sets[k].box);
+    }
     cudaEvent_t events[] = {s->ready,        s->summed,       s->left,
                             s->sets[0].sent, s->sets[1].sent, s->anchor};
     cudaStream_t streams[] = {s->main, s->away, s->lane == s->index ? s->sums : NULL};
@@ -370,6 +392,7 @@ void engine_close(struct engine *e)
         if (s->done)
             cudaEventDestroy(s->done);
     }
+    cudaFreeHost(e->mail);
     if (e->copies)
         cudaStreamDestroy(e->copies);
     for (int i = e->nstages - 1; i >= 0; i--)

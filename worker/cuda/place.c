@@ -194,6 +194,7 @@ void stages_place_as(struct engine *e, const struct engine *other)
         devices[i] = other->stages[i].device;
     cut_layers(e, &ignored); /* as the other's */
     put_on(e, devices);
+    e->far = other->far;
 }
 
 int stages_place(struct engine *e, struct ddp_err *err)

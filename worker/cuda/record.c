@@ -94,9 +94,8 @@ static int put_norm(struct engine *e, struct ddp_err *err)
         double *at = last->parts + (e->nstages - 1 - i) * CUDA_PARTS;
         if (stage_enter(s, err) < 0 || sums_squares(s, err) < 0)
             return -1;
-        if (s != last && (stage_left(s, last->main, err) < 0 ||
-                          stage_copy(last, at, s, s->parts, CUDA_PARTS * sizeof *s->parts,
-                                     last->main, err) < 0))
+        if (s != last && stage_tell(s, s->parts, last, at, CUDA_PARTS * sizeof *s->parts,
+                                    e->far ? e->mail->parts : NULL, err) < 0)
             return -1;
     }
     cuda_judge(last->parts, e->nstages, (float)job->clip_norm, last->scaler,
@@ -109,24 +108,10 @@ static int put_verdict(struct engine *e, struct ddp_err *err)
 {
     struct stage *last = last_of(e);
     for (struct stage *s = first_of(e); s < last; s++) {
-        if (stage_enter(s, err) < 0 || stage_left(last, s->main, err) < 0 ||
-            stage_copy(s, s->block, last, last->block, VERDICT * sizeof *s->block,
-                       s->main, err) < 0 ||
+        if (stage_enter(s, err) < 0 ||
+            stage_tell(last, last->block, s, s->block, VERDICT * sizeof *s->block,
+                       e->far ? e->mail->verdict : NULL, err) < 0 ||
             spans_computed(s, NULL, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* Which samples, which learning rate, which dropout: as the first one was told. */
-static int put_orders(struct engine *e, struct ddp_err *err)
-{
-    struct stage *first = first_of(e);
-    if (stages_fork(e, err) < 0)
-        return -1;
-    for (int i = 1; i < e->nstages; i++) {
-        struct stage *s = &e->stages[i];
-        if (stage_copy(s, s->in, first, first->in, sizeof *s->in, s->main, err) < 0)
             return -1;
     }
     return 0;
@@ -173,7 +158,7 @@ static int put_end(struct stage *s, struct ddp_err *err)
 
 static int put_step(struct engine *e, int n, int batches, struct ddp_err *err)
 {
-    if (put_orders(e, err) < 0 || spans_begin(e, err) < 0 ||
+    if (stages_order(e, err) < 0 || spans_begin(e, err) < 0 ||
         (n == 0 && put_nothing(e, err) < 0))
         return -1;
     for (int i = 0; i < e->nstages; i++)

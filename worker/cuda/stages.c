@@ -50,14 +50,51 @@ int stages_join(struct engine *e, struct ddp_err *err)
     return stage_enter(first_of(e), err);
 }
 
-int stage_copy(const struct stage *to, void *at, const struct stage *from,
-               const void *bytes, size_t n, cudaStream_t stream, struct ddp_err *err)
+/* On a stream of the first's, which reaches the other. */
+static int copy_over(const struct stage *from, const void *bytes, const struct stage *to,
+                     void *at, size_t n, cudaStream_t stream, struct ddp_err *err)
 {
-    cudaError_t rc =
-        to->device == from->device
-            ? cudaMemcpyAsync(at, bytes, n, cudaMemcpyDeviceToDevice, stream)
-            : cudaMemcpyPeerAsync(at, to->device, bytes, from->device, n, stream);
-    return check_cuda(rc, "from stage to stage", err);
+    /* cudaMemcpyPeerAsync() cannot be recorded; addresses tell devices apart */
+    enum cudaMemcpyKind kind =
+        from->device == to->device ? cudaMemcpyDeviceToDevice : cudaMemcpyDefault;
+    return check_cuda(cudaMemcpyAsync(at, bytes, n, kind, stream), what, err);
+}
+
+static int copy_out(const void *bytes, void *box, size_t n, cudaStream_t stream,
+                    struct ddp_err *err)
+{
+    return check_cuda(cudaMemcpyAsync(box, bytes, n, cudaMemcpyDeviceToHost, stream),
+                      what, err);
+}
+
+static int copy_in(const void *box, void *at, size_t n, cudaStream_t stream,
+                   struct ddp_err *err)
+{
+    return check_cuda(cudaMemcpyAsync(at, box, n, cudaMemcpyHostToDevice, stream), what,
+                      err);
+}
+
+int stage_tell(const struct stage *from, const void *bytes, const struct stage *to,
+               void *at, size_t n, void *box, struct ddp_err *err)
+{
+    bool far = from->e->far;
+    if ((far && copy_out(bytes, box, n, from->main, err) < 0) ||
+        stage_left(from, to->main, err) < 0)
+        return -1;
+    return far ? copy_in(box, at, n, to->main, err)
+               : copy_over(from, bytes, to, at, n, to->main, err);
+}
+
+int stages_order(struct engine *e, struct ddp_err *err)
+{
+    const struct stage *first = first_of(e);
+    for (int i = 1; i < e->nstages; i++) {
+        const struct stage *s = &e->stages[i];
+        if (stage_tell(first, first->in, s, s->in, sizeof *s->in,
+                       e->far ? &e->mail->orders : NULL, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 void stages_describe(const struct engine *e, char *text, size_t size)
@@ -79,43 +116,85 @@ void stages_describe(const struct engine *e, char *text, size_t size)
 
 /* ---- from stage to stage ---- */
 
-/* What set k's n samples have at the border goes on, or their gradients go back; and
- * labels or targets with them, which the loss is made of. */
+/* A block of what is handed over, at one end. */
+struct item {
+    void *at;
+    size_t bytes; /* of a sample */
+};
+
+enum { ITEMS = LAYERS_BORDERS + 1 };
+
+/* What set k hands over at the border of these neighbours: activations, with the labels
+ * or targets that the loss is made of, or their gradients. In one order at both ends. */
+static int items_of(const struct stage *s, int k, bool forth, int cut,
+                    struct item out[ITEMS])
+{
+    const struct set *set = &s->sets[k];
+    const struct engine *e = s->e;
+    struct layers_border borders[LAYERS_BORDERS];
+    int n = layers_borders(set->net, cut, borders);
+    for (int i = 0; i < n; i++)
+        out[i] = (struct item){forth ? borders[i].y : borders[i].dy, borders[i].bytes};
+    if (forth && classifies(e))
+        out[n++] = (struct item){set->labels, sizeof *set->labels};
+    else if (forth)
+        out[n++] = (struct item){set->targets, (size_t)e->job.data->shape.outputs *
+                                                   sizeof *set->targets};
+    return n;
+}
+
+size_t stages_box_bytes(const struct engine *e)
+{
+    struct item items[ITEMS];
+    size_t sum = 0;
+    int n = items_of(&e->stages[0], 0, true, e->stages[0].to, items);
+    for (int i = 0; i < n; i++)
+        sum += items[i].bytes * (size_t)e->max_micro;
+    return sum;
+}
+
+/* n samples of set k go on, or come back; by way of the host they are fetched from its
+ * box. */
 static int hand_over(struct stage *from, struct stage *to, int k, int n,
                      struct ddp_err *err)
 {
-    struct layers_border mine[LAYERS_BORDERS], theirs[LAYERS_BORDERS];
+    struct item mine[ITEMS], theirs[ITEMS];
     bool forth = from->index < to->index;
     int cut = forth ? from->to : from->from;
-    int borders = layers_borders(from->sets[k].net, cut, mine);
-    const struct engine *e = from->e;
-    layers_borders(to->sets[k].net, cut, theirs);
+    int items = items_of(from, k, forth, cut, mine);
+    char *box = from->sets[k].box;
+    items_of(to, k, forth, cut, theirs);
     if (stage_left(from, from->away, err) < 0)
         return -1;
-    for (int i = 0; i < borders; i++) {
-        const struct layers_border *a = &mine[i], *b = &theirs[i];
-        if (stage_copy(to, forth ? b->y : b->dy, from, forth ? a->y : a->dy,
-                       (size_t)n * a->bytes, from->away, err) < 0)
+    for (int i = 0; i < items; i++) {
+        size_t bytes = (size_t)n * mine[i].bytes;
+        int rc = from->e->far ? copy_out(mine[i].at, box, bytes, from->away, err)
+                              : copy_over(from, mine[i].at, to, theirs[i].at, bytes,
+                                          from->away, err);
+        if (rc < 0)
             return -1;
+        box += from->e->far ? bytes : 0;
     }
-    size_t target = (size_t)n * (size_t)e->job.data->shape.outputs * sizeof(float);
-    if (forth && classifies(e) &&
-        stage_copy(to, to->sets[k].labels, from, from->sets[k].labels, (size_t)n,
-                   from->away, err) < 0)
-        return -1;
-    if (forth && !classifies(e) &&
-        stage_copy(to, to->sets[k].targets, from, from->sets[k].targets, target,
-                   from->away, err) < 0)
-        return -1;
     return check_cuda(cudaEventRecord(from->sets[k].sent, from->away), what, err);
 }
 
-/* Main goes on when set k has come from the neighbour. */
-static int receive(struct stage *s, const struct stage *from, int k, struct ddp_err *err)
+/* Main goes on when n samples of set k have come from the neighbour. */
+static int receive(struct stage *s, const struct stage *from, int k, int n,
+                   struct ddp_err *err)
 {
-    return check_cuda(cudaStreamWaitEvent(s->main, from->sets[k].sent, 0), what, err) < 0
-               ? -1
-               : spans_computed(s, NULL, err);
+    struct item items[ITEMS];
+    bool forth = from->index < s->index;
+    int count = items_of(s, k, forth, forth ? s->from : s->to, items);
+    const char *box = from->sets[k].box;
+    if (check_cuda(cudaStreamWaitEvent(s->main, from->sets[k].sent, 0), what, err) < 0)
+        return -1;
+    for (int i = 0; i < count && s->e->far; i++) {
+        size_t bytes = (size_t)n * items[i].bytes;
+        if (copy_in(box, items[i].at, bytes, s->main, err) < 0)
+            return -1;
+        box += bytes;
+    }
+    return spans_computed(s, NULL, err);
 }
 
 /* Samples of the step from `from` on, into the first stage's input, their labels or
@@ -174,7 +253,7 @@ static int go_forward(struct stage *s, const struct flight *f, bool learn,
     if (!plan || stage_enter(s, err) < 0)
         return -1;
     if (s != first_of(e)) {
-        if (receive(s, s - 1, f->set, err) < 0)
+        if (receive(s, s - 1, f->set, f->k, err) < 0)
             return -1;
     } else {
         if (f->k > 0)
@@ -197,7 +276,7 @@ static int go_back(struct stage *s, const struct flight *f, bool into_extra,
     if (!plan || stage_enter(s, err) < 0)
         return -1;
     if (s != last_of(e)) {
-        if (receive(s, s + 1, f->set, err) < 0)
+        if (receive(s, s + 1, f->set, f->k, err) < 0)
             return -1;
     } else {
         if (f->k > 0)

@@ -252,22 +252,17 @@ static void put(cudaStream_t s, std::function<bool()> work)
     s->tail = {o};
 }
 
-/* Work that touches the memory of these devices. */
-static void put_on(cudaStream_t s, unsigned devices, std::function<bool()> work)
-{
-    put(s, [=] {
-        if (mapped != devices)
-            map_only(devices);
-        return work();
-    });
-}
-
+/* Work that may touch the device's memory, and what it reaches. */
 void emu_put(cudaStream_t s, std::function<bool()> work)
 {
     unsigned devices = 1u << s->device;
     for (int d = 0; d < DEVICES; d++)
         devices |= unsigned(peers[s->device][d]) << d;
-    put_on(s, devices, work);
+    put(s, [=] {
+        if (mapped != devices)
+            map_only(devices);
+        return work();
+    });
 }
 
 static bool drain(cudaStream_t s)
@@ -440,29 +435,24 @@ extern "C" cudaError_t cudaMemset(void *p, int byte, size_t n)
     return cudaSuccess;
 }
 
-/* Of the stream's device and the host; from device to device is cudaMemcpyPeerAsync()'s.
- */
+/* May work on this device touch what lies there? */
+static bool reaches(int device, const void *p)
+{
+    int there = device_of(p);
+    return there == device || (there >= 0 && peers[device][there]);
+}
+
+/* Of the stream's device and the host; cudaMemcpyDefault: and of devices it may reach.
+ * There is no cudaMemcpyPeerAsync(): it cannot be recorded. */
 extern "C" cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n,
                                        cudaMemcpyKind k, cudaStream_t s)
 {
     int there = k == cudaMemcpyDeviceToHost ? -1 : s->device;
     int here = k == cudaMemcpyHostToDevice ? -1 : s->device;
-    if (device_of(to) != there || device_of(from) != here)
+    if (k == cudaMemcpyDefault ? !reaches(s->device, to) || !reaches(s->device, from)
+                               : device_of(to) != there || device_of(from) != here)
         return cudaErrorInvalidValue;
     emu_put(s, [=] {
-        memcpy(to, from, n);
-        return true;
-    });
-    return cudaSuccess;
-}
-
-extern "C" cudaError_t cudaMemcpyPeerAsync(void *to, int there, const void *from,
-                                           int here, size_t n, cudaStream_t s)
-{
-    if (device_of(to) != there || device_of(from) != here ||
-        (s->device != there && s->device != here))
-        return cudaErrorInvalidValue;
-    put_on(s, 1u << there | 1u << here, [=] {
         memcpy(to, from, n);
         return true;
     });

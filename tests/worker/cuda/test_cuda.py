@@ -165,7 +165,7 @@ def a_run_moves_from_one_to_the_other():
     run_ok(1, *common, "--epochs", 3, "--engine", "cpu", "--resume", "c", "--checkpoint", "c",
            "--log", "then")
     run_ok(1, *common, "--epochs", 4, "--engine", "cuda", "--resume", "c", "--log", "last",
-           env=on_gpu())
+           "--stages", 2, env=on_gpu())
     same(losses("whole")[4:], losses("then") + losses("last"), 2e-4)
 
 

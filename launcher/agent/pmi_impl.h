@@ -23,7 +23,7 @@ struct pmi_client {
     bool waits;   /* in the barrier */
     char *wanted; /* owned: PMI-2: waits for this attribute of its node */
     char *thread; /* owned: of the request that is being answered, PMI-2's "thrid" */
-    char *parked; /* owned: the same of the one that waits */
+    char *wanted_by, *parked; /* owned: the same of those that wait, there and here */
 };
 
 struct pmi_server {

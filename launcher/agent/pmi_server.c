@@ -183,7 +183,10 @@ static void read_requests(struct pmi_client *c)
     for (;;) {
         long n = pmi_request_size(c->buffer + done, c->fill - done, c->second);
         if (n < 0) {
-            log_debug("rank %u says what is not PMI", c->rank);
+            log_warn(
+                "rank %u has said on its PMI_FD what is not PMI: it is not listened to "
+                "any more",
+                c->rank);
             client_close(c);
         }
         if (n <= 0)
@@ -302,6 +305,7 @@ void pmi_server_destroy(struct pmi_server *s)
         free(c->buffer);
         free(c->wanted);
         free(c->thread);
+        free(c->wanted_by);
         free(c->parked);
     }
     pmi_keys_clear(&s->keys);

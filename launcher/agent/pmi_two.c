@@ -92,8 +92,8 @@ static void two_putnode(struct pmi_client *c, const struct pmi_request *r)
         free(o->wanted);
         free(o->thread);
         o->wanted = NULL;
-        o->thread = o->parked;
-        o->parked = NULL;
+        o->thread = o->wanted_by;
+        o->wanted_by = NULL;
         answer_value(o, "info-getnodeattr", value);
     }
 }
@@ -106,9 +106,9 @@ static void two_getnode(struct pmi_client *c, const struct pmi_request *r)
         return;
     }
     free(c->wanted);
-    free(c->parked);
+    free(c->wanted_by);
     c->wanted = xstrdup(pmi_text(r, "key"));
-    c->parked = c->thread;
+    c->wanted_by = c->thread;
     c->thread = NULL;
 }
 

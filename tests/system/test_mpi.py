@@ -235,6 +235,14 @@ class Pmi(launch.LaunchTest):
                 self.assert_ended(launched, 0)
                 self.assertEqual(launched.out, "size 3 mapping (vector,(0,1,3))\n")
 
+    def test_rubbish_is_cut_off(self):
+        client = os.path.join(mpi.HERE, "programs", "pmi_client.py")
+        for what in ("lines", "lengths"):
+            with self.subTest(what):
+                launched = self.run_to_end("-np", 2, "python3", client, what)
+                self.assertIn("rank 1 has said on its PMI_FD what is not PMI", launched.err)
+                self.assertNotIn("Error", launched.out + launched.err)
+
 
 if __name__ == "__main__":
     launch.main()

@@ -38,13 +38,21 @@ def ask_1(line):
     return {**found, "value": value}
 
 
-def ask_2(cmd, **words):
+def send_2(cmd, **words):
     body = "".join(
         f"{k}={str(v).replace(';', ';;')};" for k, v in {"cmd": cmd, **words}.items()
     )
     wire.sendall(f"{len(body.encode()):6}{body}".encode())
+
+
+def answer_2():
     answer = receive(int(receive(6))).replace(";;", "\0").split(";")
     return dict(w.replace("\0", ";").split("=", 1) for w in answer if w)
+
+
+def ask_2(cmd, **words):
+    send_2(cmd, **words)
+    return answer_2()
 
 
 def say(rank, size, mapping, values):
@@ -85,6 +93,14 @@ def second():
     if int(os.environ["MPI_LOCALRANKID"]) == 0:
         ask_2("info-putnodeattr", key="leader", value=f"{rank};")
     assert ask_2("info-getnodeattr", key="leader", wait="TRUE")["value"].endswith(";")
+    # one thread waits for what comes after the fence in which another one is
+    send_2("info-getnodeattr", key="late", wait="TRUE", thrid="5")
+    assert ask_2("kvs-fence", thrid="6")["thrid"] == "6"
+    if int(os.environ["MPI_LOCALRANKID"]) == 0:
+        send_2("info-putnodeattr", key="late", value="v", thrid="8")
+        assert {answer_2()["thrid"], answer_2()["thrid"]} == {"5", "8"}
+    else:
+        assert answer_2()["thrid"] == "5"
     assert ask_2("info-putnodeattr", key="long", value=";" * 2000)["rc"] != "0"
     assert ask_2("kvs-put", key="long", value="x" * 2000)["rc"] != "0"
     for turn in range(3):
@@ -99,4 +115,34 @@ def second():
     ask_2("finalize")
 
 
-{"1": first, "2": second}[sys.argv[1]]()
+def odd_words():
+    assert ask_1("cmd=init pmi_version=1 pmi_subversion=1")["rc"] == "0"
+    assert ask_1(f"cmd=put kvsname=x key={'k' * 500} value=v")["rc"] != "0"
+    assert ask_1("cmd=put value=v")["rc"] != "0"
+    assert "rc" in ask_1("cmd=get")
+    ask_1("cmd=finalize")
+
+
+def rubbish(begins, goes_on):
+    """Who says what is not PMI is cut off; the other goes on."""
+    if os.environ["PMI_RANK"] == "0":
+        odd_words()
+        return
+    wire.sendall(begins)
+    while begins and not receive_line().startswith("cmd=response_to_init"):
+        pass
+    try:
+        wire.sendall(goes_on)
+        said = wire.recv(100)
+    except OSError:
+        said = b""
+    if said:
+        sys.exit("the server answers rubbish")
+
+
+{
+    "1": first,
+    "2": second,
+    "lines": lambda: rubbish(b"", b"\0\xff=;cmd \n\n" * 10 + b"x" * 200000),
+    "lengths": lambda: rubbish(b"cmd=init pmi_version=2 pmi_subversion=0\n", b"cmd=fullinit"),
+}[sys.argv[1]]()

@@ -76,8 +76,11 @@ struct ddp_group_options {
     int64_t timeout_ms;      /* 0: 5 minutes */
     size_t arena_bytes; /* room for ddp_arena_alloc(); 0: 64 MiB, reserved not used */
     /* NULL: choose; "tcp": sockets also within a host; "nccl": CUDA memory, by libnccl;
-     * "mpi": by the MPI that the process runs under, which then also says who is who, and
-     * which does not end what it has begun: see doc/group.md, "When something fails" */
+     * "mpi": by the MPI that the process runs under, which then also says who is who.
+     * With these two the library keeps watch beside NCCL and MPI, so that errors are as
+     * below; but MPI does not give back the buffers of what it has begun, a rank that
+     * dies inside of MPI_Init is the launcher's to notice, and a process with a broken
+     * group ends without MPI_Finalize */
     const char *backend;
     /* Where the ranks meet; NULL: DDP_MEETING, or env:// where MASTER_ADDR is known, or
      * else launcher://. Under srun, mpirun and others that run no store MASTER_ADDR and

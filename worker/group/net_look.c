@@ -45,27 +45,50 @@ static bool may_open(const struct net *n)
     return getrlimit(RLIMIT_NOFILE, &limit) == 0 && n->nlooking < limit.rlim_cur / 2;
 }
 
-static bool hung_up(int fd)
+/* One look at all: the kernel is asked about many streams at once. */
+struct look {
+    int opened, gone; /* gone: the rank; -1: none so far */
+    nfds_t n;
+    struct pollfd p[256];
+    int rank[256]; /* whose they are */
+};
+
+static void ask_kernel(struct look *l)
 {
-    struct pollfd p = {.fd = fd, .events = POLLRDHUP};
-    return fd >= 0 && poll(&p, 1, 0) > 0 && p.revents != 0;
+    bool any = l->n > 0 && poll(l->p, l->n, 0) > 0;
+    for (nfds_t i = 0; any && i < l->n && l->gone < 0; i++) {
+        if (l->p[i].revents != 0)
+            l->gone = l->rank[i];
+    }
+    l->n = 0;
 }
 
-/* 0, or -1 when the rank has gone. */
-static int look_at(struct net *n, int rank, int *opened, struct ddp_err *err)
+static void look_at_stream(struct look *l, int rank, int fd)
+{
+    if (fd < 0)
+        return;
+    if (l->n == ARRAY_LEN(l->p))
+        ask_kernel(l);
+    l->p[l->n] = (struct pollfd){.fd = fd, .events = POLLRDHUP};
+    l->rank[l->n++] = rank;
+}
+
+/* 0, or -1 when the rank cannot be reached. */
+static int look_at(struct net *n, struct look *l, int rank, struct ddp_err *err)
 {
     const struct streams *s = &n->streams[rank];
     bool in = s->in[NET_COLL] >= 0 || s->in[NET_MESSAGE] >= 0;
     bool out = s->out[NET_COLL] >= 0 || s->out[NET_MESSAGE] >= 0;
-    if (!in && !out && *opened < OPENED && may_open(n)) {
-        ++*opened;
+    if (!in && !out && l->opened < OPENED && may_open(n)) {
+        l->opened++;
         n->nlooking++;
         if (net_open_stream(n, rank, NET_COLL, err) < 0)
             return -1;
     }
-    if (hung_up(s->out[NET_COLL]) || hung_up(s->out[NET_MESSAGE]) ||
-        hung_up(s->in[NET_COLL]) || hung_up(s->in[NET_MESSAGE]))
-        return net_gone(n, rank, "connection closed", err);
+    for (int ch = 0; ch < NET_NCHANNELS; ch++) {
+        look_at_stream(l, rank, s->in[ch]);
+        look_at_stream(l, rank, s->out[ch]);
+    }
     return 0;
 }
 
@@ -77,12 +100,13 @@ static const struct leaver *find_leaver(const struct net *n, int rank)
     return l;
 }
 
-static int look_at_watched(struct net *n, int rank, int *opened, struct ddp_err *err)
+static int look_at_watched(struct net *n, struct look *look, int rank,
+                           struct ddp_err *err)
 {
     char who[128];
     const struct leaver *l = find_leaver(n, rank);
     if (!l)
-        return look_at(n, rank, opened, err);
+        return look_at(n, look, rank, err);
     return l->entered >= n->watched_in
                ? 0
                : err_set(err, "%s has left the group",
@@ -91,18 +115,21 @@ static int look_at_watched(struct net *n, int rank, int *opened, struct ddp_err 
 
 int net_look(struct net *n, struct ddp_err *err)
 {
-    int opened = 0;
+    struct look look = {.gone = -1};
     for (size_t i = 0; i < n->ninterests; i++) {
         int rank = n->interests[i].rank;
-        if (is_missing(n, &n->interests[i]) && look_at(n, rank, &opened, err) < 0)
+        if (is_missing(n, &n->interests[i]) && look_at(n, &look, rank, err) < 0)
             return rank;
     }
     for (size_t i = 0; i < n->nwatched; i++) {
         int rank = n->watched[i];
-        if (look_at_watched(n, rank, &opened, err) < 0)
+        if (look_at_watched(n, &look, rank, err) < 0)
             return rank;
     }
-    return -1;
+    ask_kernel(&look);
+    if (look.gone >= 0)
+        net_gone(n, look.gone, "connection closed", err);
+    return look.gone;
 }
 
 /* ---- who is watched ---- */

@@ -373,7 +373,7 @@ void messages_recv(struct ddp_group *g, struct ddp_request *r)
     r->serial = ++g->serial;
     if (!p) {
         row_append(r->any ? &g->any : &b->asked, r);
-        if (b->local >= 0 && !b->left && !r->any && recv_near(g, b, &err) < 0)
+        if (b->asked.first == r && b->local >= 0 && !b->left && recv_near(g, b, &err) < 0)
             group_break(g, -1, &err);
     } else if (fits(b, r, p->bytes, p->what, &err) < 0) {
         group_break(g, -1, &err);

@@ -421,19 +421,27 @@ int group_failed(struct ddp_group *g, struct ddp_err *err)
  * call of the system, and what comes a moment later could as well have come after it. */
 static bool asked_just_now(struct ddp_group *g)
 {
-    if (!g->net || (g->shm && atomic_load(&g->shm->head->failed)))
-        return false; /* a look at our memory costs nothing */
     int64_t now = now_ns();
     bool lately = now - g->asked_ns < MOMENT_NS;
     g->asked_ns = lately ? g->asked_ns : now;
     return lately;
 }
 
-int group_hear(struct ddp_group *g, struct ddp_err *err)
+/* Asked for each message: what costs nothing to know comes first. */
+static bool nothing_new(struct ddp_group *g)
+{
+    if (g->broken || watch_due(g))
+        return false;
+    if (g->shm && atomic_load_explicit(&g->shm->head->failed, memory_order_acquire))
+        return false;
+    return !g->net || asked_just_now(g);
+}
+
+static int hear_all(struct ddp_group *g, struct ddp_err *err)
 {
     int culprit;
     struct ddp_err why;
-    if (!g->broken && !asked_just_now(g)) {
+    if (!g->broken) {
         if (group_told(g, &culprit, &why))
             group_pass_on(g, culprit, &why);
         else if (contradicted(g, &why))
@@ -442,6 +450,11 @@ int group_hear(struct ddp_group *g, struct ddp_err *err)
     if (g->broken && err)
         *err = g->why;
     return g->broken ? -1 : 0;
+}
+
+int group_hear(struct ddp_group *g, struct ddp_err *err)
+{
+    return nothing_new(g) ? 0 : hear_all(g, err);
 }
 
 /* The same in the middle of a wait. */

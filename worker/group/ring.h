@@ -28,8 +28,9 @@ enum {
     RING_SLOTS = 256,
     RING_ROOM = 65536,
     RING_PIECE = RING_ROOM / 8, /* bytes of a piece, at most */
-    RING_FETCHED = 4,
-    RING_KEPT = 4 /* a quarter is read before it is given back */
+    RING_FETCHED = 4,           /* lines of room, by a reader that waits */
+    RING_SHORT = 2 * RING_LINE, /* bytes of a short message */
+    RING_KEPT = 4               /* a quarter is read before it is given back */
 };
 
 struct ring_slot {
@@ -70,6 +71,16 @@ static inline struct ring_in ring_reader(struct ring *r)
     return (struct ring_in){.ring = r};
 }
 
+/* Have a line that is about to be written taken from who has read it. */
+static inline void ring_own(const void *line)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*(const char *)line));
+#else
+    __builtin_prefetch(line, 1);
+#endif
+}
+
 /* Where `size` bytes go that may begin at `at`; a slot's own need no room. */
 static inline uint64_t ring_place(uint64_t at, size_t size)
 {
@@ -96,6 +107,19 @@ static inline bool ring_has_room(struct ring_out *o, size_t size)
     return o->at < o->slots_end && end <= o->room_end;
 }
 
+/* After a short message, what one soon to come will need, if it is like it: stores wait
+ * for their lines one after the other, and with some on their way a row of messages is up
+ * to three times as fast where CPUs share no cache. Of long ones enough are under way. */
+static inline void ring_own_ahead(const struct ring_out *o, size_t size)
+{
+    if (size > RING_SHORT)
+        return;
+    ring_own(&o->ring->slots[(o->at + 2) % RING_SLOTS]);
+    size_t room = size > RING_INLINE ? 2 * size : 0;
+    for (size_t k = RING_LINE; k < room + RING_LINE; k += RING_LINE)
+        ring_own(&o->ring->room[(o->room_at + k) % RING_ROOM]);
+}
+
 /* Write a piece that there is room for. */
 static inline void ring_write(struct ring_out *o, uint32_t tag, uint32_t what,
                               uint64_t bytes, const char *data, size_t size)
@@ -111,6 +135,7 @@ static inline void ring_write(struct ring_out *o, uint32_t tag, uint32_t what,
     slot->what = what;
     atomic_store_explicit(&slot->number, (uint32_t)++o->at, memory_order_release);
     o->room_at = ring_behind(place, size);
+    ring_own_ahead(o, size);
 }
 
 /* The next piece, once it is there; else NULL. Its first lines of room are fetched while

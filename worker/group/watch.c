@@ -6,8 +6,6 @@
 
 #include <stdlib.h>
 
-enum { REVIEWED = CALLS / 2 }; /* collectives at once: the next rank may be ahead */
-
 bool watch_wanted(const struct ddp_group *g)
 {
     return g->backend && g->backend->open && g->layout.size > 1;
@@ -77,7 +75,7 @@ bool watch_contradicted(const struct ddp_group *g, struct ddp_err *err)
 
 bool watch_review(struct ddp_group *g, struct ddp_err *err)
 {
-    if (g->number - g->reviewed < REVIEWED)
+    if (!watch_due(g))
         return false;
     uint64_t from = g->reviewed + 1;
     g->reviewed = g->number;

@@ -33,6 +33,11 @@ bool watch_contradicted(const struct ddp_group *g, struct ddp_err *err);
 /* Now and then: has the next rank of our host called what we have? A collective that goes
  * well may be none: NCCL and MPI do not compare operations, nor types of one size. */
 bool watch_review(struct ddp_group *g, struct ddp_err *err);
+enum { WATCH_REVIEWED = CALLS / 2 }; /* collectives at once: the next rank may be ahead */
+static inline bool watch_due(const struct ddp_group *g)
+{
+    return g->number - g->reviewed >= WATCH_REVIEWED;
+}
 /* To those that watch us: we leave in order. */
 void watch_leave(struct ddp_group *g);
 

@@ -5,6 +5,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/place.h"
+#include "worker/alike.h"
 #include "worker/ddp/replica.h"
 #include "worker/group/env.h"
 #include "worker/report/plot.h"
@@ -112,43 +113,6 @@ static int join(struct run *run, struct ddp_err *err)
     run->rank = ddp_group_rank(run->group);
     run->size = ddp_group_size(run->group);
     return 0;
-}
-
-/* Ranks that disagree about these would wait for each other, or learn nonsense. */
-static int check_alike(struct run *run, struct ddp_err *err)
-{
-    const struct train_config *c = run->c;
-    static const char *const names[] = {
-        "training samples",      "test samples",          "parameters",
-        "for --batch-size",      "for --epochs",          "for --seed",
-        "for --accumulate",      "for --shard-optimizer", "for crop in --augment",
-        "for flip in --augment", "for --sync-batch-norm"};
-    enum { N = ARRAY_LEN(names) };
-    int64_t mine[N] = {(int64_t)run->data.train.n,
-                       (int64_t)run->data.test.n,
-                       (int64_t)model_param_count(run->model),
-                       c->batch_size,
-                       c->epochs,
-                       (int64_t)c->seed,
-                       c->accumulate,
-                       c->shard_optimizer,
-                       c->augment.pad,
-                       c->augment.flip,
-                       c->sync_norms};
-    int64_t *all = xcalloc((size_t)run->size * N, sizeof *all);
-    int rc = ddp_all_gather(run->group, mine, all, N, DDP_I64, err);
-    for (int r = 1; r < run->size && rc == 0; r++) {
-        for (int i = 0; i < N && rc == 0; i++) {
-            int64_t theirs = all[r * N + i];
-            if (theirs == all[i])
-                continue;
-            run->culprit = 0;
-            rc = err_set(err, "rank %d has %" PRId64 " %s, rank 0 has %" PRId64, r,
-                         theirs, names[i], all[i]);
-        }
-    }
-    free(all);
-    return rc;
 }
 
 static int load_checkpoint(struct run *run, struct ddp_err *err)
@@ -292,8 +256,10 @@ int run_open(struct run *run, struct ddp_err *err)
         *err = why;
         return -1;
     }
-    if (check_alike(run, err) < 0)
+    run->culprit = 0; /* who tells what everybody has found */
+    if (alike_check(run->group, c, &run->data, run->model, err) < 0)
         return -1;
+    run->culprit = -1;
     if (open_engine(run, err) < 0)
         return -1;
     model_init(run->model, c->seed);

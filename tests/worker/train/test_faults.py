@@ -216,8 +216,30 @@ def spoilt_data_on_one_rank_end_all():
 
 
 def ranks_that_disagree_are_told():
-    one_line(run(2, *QUIET, "--epochs", 1, each=lambda r: ("--batch-size", 32 + r)), 1,
-             "rank 1 has 33 for --batch-size, rank 0 has 32")
+    for options, text in (
+            (("--batch-size", 33), "rank 1 has 33 for --batch-size, rank 0 has 32"),
+            (("--normalize", "0.5/0.25"),
+             "rank 1 has 0.5/0.25 for --normalize, rank 0 has data"),
+            (("--precision", "bf16"), "rank 1 has bf16 for --precision, rank 0 has fp32"),
+            (("--lr", 0.5), "rank 1 has 0.5 for --lr, rank 0 has 1"),
+            (("--augment", "crop:1"), "rank 1 has crop:1 for --augment, rank 0 has none"),
+            (("--trace", "t"), "rank 1 has on for --trace, rank 0 has off"),
+            (("--bucket-mb", 1.5), "rank 1 has 1.5 for --bucket-mb, rank 0 has nothing"),
+            (("--model", "mlp", "--optimizer", "sgd", "--lr", 1),
+             "rank 1 has mlp for --model, rank 0 has cnn")):
+        one_line(run(2, *QUIET, "--epochs", 1, each=lambda r: options if r else ()), 1, text)
+    one_line(run(3, *QUIET, each=lambda r: ("--seed", 7 + (r == 2), "--no-dropout")), 1,
+             "rank 2 has 8 for --seed, rank 0 has 7")
+    spoil("train-images-idx3-ubyte",
+          lambda b: b[:4] + b"\0\0\x05\x9d" + b[8:-64])
+    labels = os.path.join("data", "train-labels-idx1-ubyte")
+    with gzip.open(labels + ".gz") as f:
+        content = f.read()
+    os.remove(labels + ".gz")
+    with open(labels, "wb") as f:
+        f.write(content[:4] + b"\0\0\x05\x9d" + content[8:-1])
+    one_line(run(2, *QUIET, each=lambda r: ("--data", "data" if r else "digits")), 1,
+             "rank 1 has 1437 training samples, rank 0 has 1438")
 
 
 # ---- bad checkpoints ----
@@ -275,9 +297,12 @@ def a_loss_that_is_no_number_ends_all_ranks():
 
 
 def a_bad_number_that_spreads_is_told_by_whose_it_was():
-    """Norms over all ranks make rank 1's data a bad loss of rank 0, too."""
+    """Norms over all ranks make rank 1's data a bad loss of rank 0, too. The deviation makes
+    every pixel infinite that is not black, and those of rank 0 are."""
+    spoil("train-images-idx3-ubyte", lambda b: b[:16] + bytes(len(b) - 16))
     results = run(2, *QUIET, "--model", "resnet18", "--batch-size", 4, "--sync-batch-norm",
-                  each=lambda r: ("--normalize", "0/1e-40" if r else "0/1"))
+                  "--normalize", "0/1e-40", "--epochs", 1,
+                  each=lambda r: ("--data", "digits" if r else "data"))
     one_line(results, 1, "rank 1: the loss is")
     assert "at step 1, epoch 1; first bad: the data" in results[1].err, results
 

@@ -96,8 +96,7 @@ struct signals *signals_create(struct loop *loop, const struct signals_events *e
     s->arg = arg;
     s->fd = -1;
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ,
-           SIG_IGN); /* a file as large as 'ulimit -f' lets it be: write() says so */
+    signal(SIGXFSZ, SIG_IGN); /* of a file at its limit write() says so */
     /* in the background, reading or writing the terminal must not stop us: a stopped
      * launcher hears of no failure */
     signal(SIGTTIN, SIG_IGN);

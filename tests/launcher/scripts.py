@@ -93,25 +93,43 @@ class Scripts(unittest.TestCase):
                 stdout=subprocess.PIPE, check=True, text=True).stdout.split("\0")
             self.assertEqual(said[-len(words) - 1:-1], words)
 
+    def play(self, folder, text, ddprun_says, **env):
+        """Runs the script in `folder`, where ddprun is two lines of sh."""
+        for name, lines in (("ddprun", f"#!/bin/sh\n{ddprun_says}\n"),
+                            ("job.sh", re.sub(r"^export PATH=.*\n", "", text, flags=re.MULTILINE))):
+            with open(f"{folder}/{name}", "w", encoding="ascii") as out:
+                out.write(lines)
+            os.chmod(f"{folder}/{name}", 0o755)
+        return subprocess.run(
+            ["bash", "job.sh"], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, timeout=50, check=False, text=True,
+            env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", **env})
+
     def test_who_is_cancelled_before_the_launcher_is_known_passes_it_on(self):
         """Between the start in the background and `pid=$!`: bash itself can be made to send
         the signal just there."""
-        text = self.made("--script", "slurm", "true")
         with tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
-            def write(name, lines):
-                with open(f"{folder}/{name}", "w", encoding="ascii") as out:
-                    out.write(lines)
-                os.chmod(f"{folder}/{name}", 0o755)
-            write("ddprun", "#!/bin/sh\nexec sleep 60\n")
-            write("early", "trap '[ \"$BASH_COMMAND\" != \"pid=\\$!\" ] || kill -TERM $$' DEBUG\n")
-            write("job.sh", re.sub(r"^export PATH=.*\n", "", text, flags=re.MULTILINE))
-            done = subprocess.run(
-                ["bash", "job.sh"], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                timeout=50, check=False, text=True,
-                env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "BASH_ENV": "./early",
-                     "SLURM_SUBMIT_DIR": folder, "SLURM_JOB_ID": "1"})
+            with open(f"{folder}/early", "w", encoding="ascii") as out:
+                out.write("trap '[ \"$BASH_COMMAND\" != \"pid=\\$!\" ] || kill -TERM $$' DEBUG\n")
+            done = self.play(folder, self.made("--script", "slurm", "true"), "exec sleep 60",
+                             BASH_ENV="./early", SLURM_SUBMIT_DIR=folder, SLURM_JOB_ID="1")
         self.assertIn("cancelled: ending the ranks", done.stdout)
         self.assertEqual(done.returncode, 143)
+
+    def test_jobs_of_an_array_have_a_folder_each(self):
+        pbs = {"PBS_JOBID": "7[3].server", "PBS_ARRAY_INDEX": "3"}
+        for scheduler, env, name in (
+                ("sge", {"JOB_ID": "7", "SGE_TASK_ID": "3"}, "7.3"),
+                ("sge", {"JOB_ID": "8", "SGE_TASK_ID": "undefined"}, "8"),
+                ("lsf", {"LSB_JOBID": "7", "LSB_JOBINDEX": "3"}, "7.3"),
+                ("lsf", {"LSB_JOBID": "8", "LSB_JOBINDEX": "0"}, "8"),
+                ("pbs", pbs, "7.3"), ("pbs", {"PBS_JOBID": "8.server"}, "8")):
+            with self.subTest(scheduler=scheduler, env=env), \
+                    tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
+                done = self.play(folder, self.made("--script", scheduler, "-N", "1", "true"),
+                                 "exit 5", PBS_O_WORKDIR=folder, **env)
+                self.assertEqual((done.returncode, done.stderr), (5, ""))
+                self.assertEqual(os.listdir(f"{folder}/logs"), [f"true-{name}"])
 
     def test_every_script_is_clean(self):
         """bash -n, and shellcheck where it is."""

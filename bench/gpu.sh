@@ -20,6 +20,8 @@ while :; do
     shift 2
 done
 command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
+# where pip has put meson and ninja
+PATH=$PATH:$(python3 -c 'import sysconfig; print(sysconfig.get_path("scripts"))')
 
 SECONDS=0 # bash counts them
 targets=(worker/ddp-train worker/cuda/ddp-engine-cuda.so rendezvous/ddpstored launcher/ddprun

@@ -163,17 +163,41 @@ int spans_anchor(struct engine *e, struct ddp_err *err)
     return 0;
 }
 
-static int tell(struct engine *e, int stage, enum trace_row row, const char *what,
-                size_t bytes, cudaEvent_t from, cudaEvent_t to, struct ddp_err *err)
+struct times {
+    int64_t from, to;
+};
+
+static int times_of(const struct engine *e, int stage, cudaEvent_t from, cudaEvent_t to,
+                    struct times *t, struct ddp_err *err)
 {
     float begin = 0, end = 0;
     const struct stage *on = &e->stages[stage];
     if (check_cuda(cudaEventElapsedTime(&begin, on->anchor, from), tracing, err) < 0 ||
         check_cuda(cudaEventElapsedTime(&end, on->anchor, to), tracing, err) < 0)
         return -1;
-    trace_span(e->job.trace, row, what, bytes,
-               on->anchor_ns + (int64_t)((double)begin * 1e6),
-               on->anchor_ns + (int64_t)((double)end * 1e6));
+    t->from = on->anchor_ns + (int64_t)((double)begin * 1e6);
+    t->to = on->anchor_ns + (int64_t)((double)end * 1e6);
+    return 0;
+}
+
+static int64_t within(const struct times *t, int64_t ns)
+{
+    return ns < t->from ? t->from : ns > t->to ? t->to : ns;
+}
+
+/* A part of the step. What the second stage does lies within the step, too, whose clock
+ * is the first's: how the two clocks stand to each other is known only as well as the
+ * host saw their anchors pass, which takes it long when it is busy. */
+static int tell(struct engine *e, const struct times *step, int stage, enum trace_row row,
+                const char *what, size_t bytes, cudaEvent_t from, cudaEvent_t to,
+                struct ddp_err *err)
+{
+    struct times t;
+    if (times_of(e, stage, from, to, &t, err) < 0)
+        return -1;
+    if (stage > 0)
+        t = (struct times){within(step, t.from), within(step, t.to)};
+    trace_span(e->job.trace, row, what, bytes, t.from, t.to);
     return 0;
 }
 
@@ -184,15 +208,17 @@ int spans_tell(struct engine *e, const struct slot *slot, struct ddp_err *err)
     if (!s)
         return 0;
     snprintf(what, sizeof what, "step %llu", (unsigned long long)slot->of.step + 1);
-    if (tell(e, 0, TRACE_STEP, what, 0, s->events[0], s->events[s->last[0]], err) < 0)
+    struct times step;
+    if (times_of(e, 0, s->events[0], s->events[s->last[0]], &step, err) < 0)
         return -1;
+    trace_span(e->job.trace, TRACE_STEP, what, 0, step.from, step.to);
     if (!e->resident && slot->of.mine > 0 &&
-        tell(e, 0, TRACE_COPY, "copy", slot->staged_bytes, slot->left, slot->arrived,
-             err) < 0)
+        tell(e, &step, 0, TRACE_COPY, "copy", slot->staged_bytes, slot->left,
+             slot->arrived, err) < 0)
         return -1;
     for (size_t i = 0; i < s->n; i++) {
         const struct span *p = &s->all[i];
-        if (tell(e, p->stage, p->row, p->what, p->bytes, s->events[p->from],
+        if (tell(e, &step, p->stage, p->row, p->what, p->bytes, s->events[p->from],
                  s->events[p->to], err) < 0)
             return -1;
     }

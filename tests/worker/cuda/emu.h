@@ -48,6 +48,8 @@ struct emu_index {
 };
 extern struct emu_index emu_thread, emu_block, emu_block_size, emu_grid_size;
 void emu_sync_threads();
+/* On a multiple of `bytes`, or it is a misaligned address, and the end. */
+void emu_must_lie(const void *at, size_t bytes);
 
 #ifdef EMU_KERNELS
 #include <cmath>
@@ -61,12 +63,13 @@ void emu_sync_threads();
 #define __global__
 #define __device__
 #define __host__
-#define __shared__    static /* one block at a time, in one thread */
-#define threadIdx     emu_thread
-#define blockIdx      emu_block
-#define blockDim      emu_block_size
-#define gridDim       emu_grid_size
-#define __syncthreads emu_sync_threads
+#define __shared__          static /* one block at a time, in one thread */
+#define threadIdx           emu_thread
+#define blockIdx            emu_block
+#define blockDim            emu_block_size
+#define gridDim             emu_grid_size
+#define __syncthreads       emu_sync_threads
+#define MUST_LIE(at, bytes) emu_must_lie(at, bytes)
 #define LAUNCH(kernel, blocks, threads, stream, ...) \
     emu_launch(stream, (int)(blocks), (int)(threads), [=] { kernel(__VA_ARGS__); })
 #endif

@@ -622,6 +622,14 @@ void emu_sync_threads()
         _longjmp(scheduler, 1);
 }
 
+void emu_must_lie(const void *at, size_t bytes)
+{
+    if (reinterpret_cast<uintptr_t>(at) % bytes == 0)
+        return;
+    fprintf(stderr, "emulation: %p is no multiple of %zu bytes\n", at, bytes);
+    abort();
+}
+
 static void resume(unsigned t)
 {
     current = t;

@@ -354,8 +354,11 @@ class Report:
         return None
 
 
-def shown(x, form="{:,.0f}"):
-    return form.format(x) if isinstance(x, (int, float)) else ""
+def shown(x, form=None):
+    """Empty when there is none; small ones with what is behind the point."""
+    if not isinstance(x, (int, float)):
+        return ""
+    return (form or ("{:,.0f}" if x >= 1000 else "{:,.2f}")).format(x)
 
 
 def ratio(a, b):
@@ -399,7 +402,8 @@ class Bench:
         self.found[case] = us
         r.row(case.replace(":", " "), shown(us["rate"]), shown(us["step"], "{:,.1f}"),
               shown(limit and limit["us"], "{:,.1f}"), shown(us["limit"], "{:.2f}"),
-              shown(us["peak"], "{:.1f}"), shown(us["mib"]), shown(us["eager"]), shown(eager_mib),
+              shown(us["peak"], "{:.1f}"), shown(us["mib"], "{:,.0f}"), shown(us["eager"]),
+              shown(eager_mib, "{:,.0f}"),
               shown(ratio(us["rate"], us["eager"]), "{:.2f}"))
 
     def steps(self):

@@ -191,13 +191,13 @@ class Trainer:
         return out
 
     def run(self, *words, ranks=1):
-        out = self.end(self.start(("--progress", "none", *words), ranks), 120)
+        out = self.end(self.start(("--progress", "none", *words), ranks), 240)
         return self.rows(), out
 
     def epochs(self, seconds, *words):
         """Runs until epochs behind the first one have taken so long; all of its rows."""
         process = self.start(("--progress", "lines", "--epochs", 100000, *words), 1)
-        until = time.monotonic() + 60
+        until = time.monotonic() + 180
         while process.poll() is None and time.monotonic() < until:
             time.sleep(0.05)
             # steps are many: they are not decoded each time
@@ -208,7 +208,7 @@ class Trainer:
                 break
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        out = self.end(process, 60, good=(128 + signal.SIGTERM,))
+        out = self.end(process, 120, good=(128 + signal.SIGTERM,))
         return self.rows(), out
 
 
@@ -229,6 +229,8 @@ def words_of(case, folders):
 def ours(trainer, folders, case, seconds):
     rows, out = trainer.epochs(seconds, *words_of(case, folders))
     epochs, (end,) = of_kind(rows, "epoch")[1:], of_kind(rows, "end")
+    if not epochs:
+        raise Failed(f"{case}: one epoch took all the time there was")
     device = re.search(r"^engine +cuda: (.*)$", out, re.M)
     return {"rate": middle([row["images_per_s"] for row in epochs]),
             "peak": middle([row["peak_percent"] or 0 for row in epochs]),
@@ -239,7 +241,7 @@ def bare(program, case, seconds):
     model, batch, precision = case.split(":")
     try:
         run = subprocess.run([program, model, batch, precision, str(seconds)], text=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=200)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Failed(f"bench-gpu_bare: {error}") from None
     if run.returncode != 0:

@@ -21,10 +21,10 @@ def bench(folder, *words, gpus=True):
                LD_LIBRARY_PATH=":".join(filter(None, (os.path.dirname(ENGINE), os.environ.get("LD_LIBRARY_PATH")))), DDPRUN_SHARED="/nowhere")
     run = subprocess.run(
         [sys.executable, f"{SOURCE}/bench/gpu.py", BUILD, "--report", "report.md", "--bare", BARE,
-         "--python", "/nowhere/python3", "--seconds", "0.01", "--images", "32", "--seeds", "1",
+         "--python", "/nowhere/python3", "--seconds", "0.01", "--images", "8", "--seeds", "1",
          "--epochs", "1", "--cases", "mlp:16:fp32,cnn:2:bf16", "--compiled", "mlp:16:fp32",
          "--hidden", "mlp:8:fp32", *words],
-        env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=240)
+        env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=500)
     assert run.stderr == "", run.stderr
     with open("report.md") as f:
         assert f.read() == run.stdout
@@ -41,7 +41,7 @@ def number(text):
 
 
 def every_row_is_filled(folder):
-    code, rows, told = bench(folder)
+    code, rows, told = bench(folder, "--budget", "1000")
     assert code == 0, told
     assert "Measured on: a GPU made of a CPU." in told, told
     for case in ("mlp 16 fp32", "cnn 2 bf16"):

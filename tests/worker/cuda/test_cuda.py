@@ -281,6 +281,10 @@ def two_stages_learn_what_they_do_on_cpus():
         if name == "two":
             check_trace("t", n, len(losses("two.fp32")), "compute, second stage", "data, on the host",
                         "data, to the GPU")
+    # both stages know what the loss is multiplied by
+    half = (*args, "--model", "cnn", "--batch-size", 24, "--optimizer", "sgd", "--lr", 0.1)
+    on_cpu(1, "half", *half)
+    as_on_cpu(1, "half", *half, tolerance=5e-3, precision="fp16")
     # the norms of a residual network see a micro-batch; the cut is within a block
     few_digits("tiny", 24, 4)
     both(1, "cut", "--data", "tiny", "--seed", 3, "--plot", "none", "--model", "resnet18", "--lr", 0.001,

@@ -312,7 +312,7 @@ def ranks_normalise_together():
     both(2, "more", *args, tolerance=1e-3, kernels="simd")
     # everybody has it at the next norm; one of them had it first: pixels over nearly nothing are
     # infinite, but for black ones
-    few_digits("black", 13, 4, black=True)
+    few_digits("black", 5, 4, black=True)
     results = run(2, *args, "--engine", "cuda", "--progress", "none", "--normalize", "0/1e-40",
                   env=on_gpu(), each=lambda r: ("--data", "tiny" if r else "black"))
     assert [r.code for r in results] == [1, 1] and results[0].err == "", results

@@ -143,6 +143,7 @@ static void job_again(struct job *j)
     free(label);
     output_renew(j->output);
     job_forget_meetings(j);
+    job_forget_absent(j);
     for (int r = 0; r < j->plan->nranks; r++) {
         free(j->ranks[r].error);
         j->ranks[r] = (struct job_rank){0};

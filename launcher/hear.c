@@ -321,6 +321,7 @@ static int (*const verbs[MSG_TYPES])(struct job *j, unsigned node, const struct 
     [MSG_FOUND] = hear_found,         [MSG_TOLD] = hear_told,
     [MSG_FENCE] = job_hear_fence,     [MSG_PEER] = job_hear_peer,
     [MSG_ABORT] = job_hear_abort,     [MSG_SAVED] = hear_saved,
+    [MSG_MEMBER] = job_hear_member,
 };
 
 void job_hear(struct job *j, struct link *l, const struct frame *f)

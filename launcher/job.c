@@ -163,7 +163,8 @@ static int job_open(struct job *j, struct ddp_err *err)
 {
     if (!(j->loop = loop_create(err)) || !(j->reap = reap_create(j->loop, err)) ||
         !(j->signals = signals_create(j->loop, &signals_events, j, err)) ||
-        job_open_timers(j, err) < 0 || watch_mates(j, err) < 0)
+        job_open_timers(j, err) < 0 || job_open_absent(j, err) < 0 ||
+        watch_mates(j, err) < 0)
         return -1;
     if (j->opts->preflight)
         j->preflight = preflight_create(j);
@@ -251,9 +252,9 @@ struct job *job_create(const struct opts *opts, struct alloc *alloc, struct peer
 
 static void free_events(struct job *j)
 {
-    struct event *events[] = {j->timeout,  j->report_timer,    j->leave_timer,
-                              j->settle,   j->gather_deadline, j->beat,
-                              j->mate_gone};
+    struct event *events[] = {j->timeout,   j->report_timer,    j->leave_timer,
+                              j->settle,    j->gather_deadline, j->beat,
+                              j->mate_gone, j->patience};
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
         if (events[i])
             event_free(events[i]);

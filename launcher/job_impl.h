@@ -2,8 +2,8 @@
  *
  * job.c: states and the loop; start.c: up to running; links.c: who is reached how;
  * hear.c: what agents say; streams.c: output and input; pulse.c: who is alive; meet.c:
- * what nodes tell each other; end.c: from the first failure to leaving; report.c: what
- * the user reads.
+ * what nodes tell each other; absent.c: who never comes to that; end.c: from the first
+ * failure to leaving; report.c: what the user reads.
  *
  * Owner: struct job owns all of it. Nodes are numbered as in the allocation, ranks as the
  * program sees them.
@@ -42,6 +42,7 @@ struct job_node {
     uint32_t owed;       /* output fed since it got credit last */
     uint32_t input_sent; /* input it has not taken yet */
     struct msg_saved saved;
+    uint32_t in_mpi;      /* 1 + one of its ranks that is; 0: none */
     int64_t heard_ms;     /* monotonic */
     int64_t ahead_ns;     /* its clock minus ours */
     int64_t best_trip_ns; /* of the ping that told so */
@@ -97,6 +98,8 @@ struct job {
     int64_t beat_ms;
 
     struct meeting *meetings; /* owned: of nodes that wait for others (meet.c) */
+    uint32_t absent;          /* 1 + a rank that never came to MPI; 0: none (absent.c) */
+    struct event *patience;   /* owned, likewise */
     struct cause cause;       /* the first one of this attempt */
     struct restart restart;
     int interrupts;  /* how often we were told to end */
@@ -169,6 +172,12 @@ int job_hear_peer(struct job *j, unsigned node, const struct frame *f,
 int job_hear_abort(struct job *j, unsigned node, const struct frame *f,
                    struct ddp_err *err);
 void job_forget_meetings(struct job *j);
+
+/* absent.c: what MEMBER brings */
+int job_open_absent(struct job *j, struct ddp_err *err);
+int job_hear_member(struct job *j, unsigned node, const struct frame *f,
+                    struct ddp_err *err);
+void job_forget_absent(struct job *j);
 
 /* hear.c: a frame from below. */
 bool job_rank_is_of(const struct job *j, uint32_t rank, unsigned node);

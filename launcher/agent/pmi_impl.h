@@ -67,6 +67,7 @@ void pmi_put(struct pmi_server *s, const char *key, const char *value);
 /* The answer comes by the dialect's barrier_over(). */
 void pmi_barrier_enter(struct pmi_client *c);
 
+void pmi_join(struct pmi_client *c, bool joined); /* or leave */
 void pmi_refuse_spawn(struct pmi_client *c);
 void pmi_abort(struct pmi_client *c, int code, const char *text); /* "": no text */
 

@@ -10,7 +10,7 @@
 static void one_init(struct pmi_client *c, const struct pmi_request *r)
 {
     bool second = strcmp(pmi_text(r, "pmi_version"), "2") == 0;
-    c->joined = true;
+    pmi_join(c, true);
     pmi_answer(c, "cmd=response_to_init pmi_version=%d pmi_subversion=%d rc=0\n",
                second ? 2 : 1, second ? 0 : 1);
     c->second = second;
@@ -63,7 +63,7 @@ static void one_barrier(struct pmi_client *c, const struct pmi_request *r)
 
 static void one_finalize(struct pmi_client *c, const struct pmi_request *r)
 {
-    c->joined = false;
+    pmi_join(c, false);
     pmi_answer(c, "cmd=finalize_ack rc=0\n");
 }
 

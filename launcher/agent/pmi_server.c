@@ -136,6 +136,13 @@ int pmi_server_hear(struct pmi_server *s, const struct frame *f, struct ddp_err 
 
 /* --- requests of both --------------------------------------------------------------- */
 
+void pmi_join(struct pmi_client *c, bool joined)
+{
+    struct pmi_server *s = c->server;
+    c->joined = joined;
+    s->events.member((uint32_t)(c - s->clients), joined, s->arg);
+}
+
 void pmi_refuse_spawn(struct pmi_client *c)
 {
     log_error(
@@ -149,7 +156,7 @@ void pmi_abort(struct pmi_client *c, int code, const char *text)
     struct pmi_server *s = c->server;
     char *line = xasprintf("called MPI_Abort with code %d%s%.200s%s", code,
                            *text ? " and '" : "", text, *text ? "'" : "");
-    c->joined = false;
+    pmi_join(c, false);
     s->events.abort(c->rank, code, line, s->arg);
     free(line);
 }

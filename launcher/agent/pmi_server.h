@@ -18,6 +18,8 @@ struct pmi_server;
 struct pmi_events {
     void (*send)(enum msg_type type, const struct pack *head, const void *data,
                  size_t size, void *arg);
+    /* a rank is in MPI, or has left it */
+    void (*member)(uint32_t local, bool joined, void *arg);
     /* a rank ends the job: the code and what it has done */
     void (*abort)(uint32_t rank, int code, const char *text, void *arg);
 };

@@ -128,7 +128,7 @@ static void two_get(struct pmi_client *c, const struct pmi_request *r)
 
 static void two_finalize(struct pmi_client *c, const struct pmi_request *r)
 {
-    c->joined = false;
+    pmi_join(c, false);
     answer(c, "finalize", "rc=0;");
     c->second = false; /* the next program on it begins anew */
 }

@@ -33,12 +33,14 @@
 
 extern char **environ;
 
-/* ms: the PMIx server's own limit for its end is half of it */
-enum { STOP_MS = 2000 };
+/* ms: the PMIx server's own limit for its end is half of it; and how long what the server
+ * has told of a rank may be on its way when the rank has ended */
+enum { STOP_MS = 2000, ABSENCE_MS = 1000 };
 
 struct member {
-    bool joined; /* PMIx, and has not left it */
-    bool exited;
+    bool joined;       /* and has not left */
+    bool ever;         /* has joined */
+    bool exited, well; /* with 0 */
     int64_t exited_ns; /* when */
 };
 
@@ -52,12 +54,13 @@ struct wireup {
     char *program;      /* owned: the PMIx server's; NULL: PMIx is not served */
     char *nspace, *uri; /* owned, likewise */
     int gate;           /* owned: where ranks knock; -1: nobody has to look there */
-    struct event *knock, *deadline; /* owned */
-    pid_t server;                   /* 0: not started, or it has ended */
-    struct link *link;              /* owned: to the server */
-    bool served;                    /* it has been started, ever */
+    struct event *knock, *deadline, *absence; /* owned */
+    pid_t server;                             /* 0: not started, or it has ended */
+    struct link *link;                        /* owned: to the server */
+    bool served;                              /* it has been started, ever */
     bool stopped;
     struct member *members; /* owned, by local rank */
+    bool present;           /* some of them are in MPI: it is told */
     struct pmi_server *pmi; /* owned; NULL: PMI is not served */
 };
 
@@ -75,6 +78,45 @@ static void tell_abort(struct wireup *w, uint32_t rank, int code, int64_t at_ns,
     msg_abort_finish(&m);
 }
 
+static void tell_member(struct wireup *w, uint32_t local, enum member_state state)
+{
+    struct msg_member m = {w->share->ranks[local].rank, state};
+    struct pack k = {0};
+    msg_member_pack(&m, &k);
+    w->events.send(MSG_MEMBER, &k, NULL, 0, w->arg);
+    pack_finish(&k);
+}
+
+static void tell_presence(struct wireup *w)
+{
+    uint32_t i = 0, n = w->share->nlocal;
+    while (i < n && (!w->members[i].joined || w->members[i].exited))
+        i++;
+    if (w->present == (i < n))
+        return;
+    w->present = i < n;
+    tell_member(w, w->present ? i : 0, w->present ? MEMBER_JOINED : MEMBER_LEFT);
+}
+
+/* One of those that have ended well without MPI is enough: who is in it waits for all. */
+static void on_absence(evutil_socket_t fd, short what, void *arg)
+{
+    struct wireup *w = arg;
+    uint32_t i = 0, n = w->share->nlocal;
+    while (i < n && (!w->members[i].well || w->members[i].ever))
+        i++;
+    if (i < n)
+        tell_member(w, i, MEMBER_ABSENT);
+}
+
+static void on_member(uint32_t local, bool joined, void *arg)
+{
+    struct wireup *w = arg;
+    w->members[local].joined = joined;
+    w->members[local].ever |= joined;
+    tell_presence(w);
+}
+
 static const char left_open[] = "exited with status 0 without calling MPI_Finalize";
 
 static int hear_member(struct wireup *w, const struct frame *f, struct ddp_err *err)
@@ -87,7 +129,7 @@ static int hear_member(struct wireup *w, const struct frame *f, struct ddp_err *
         if (w->share->ranks[i].rank != m.rank)
             continue;
         if (m.state != MEMBER_ASKED)
-            member->joined = m.state == MEMBER_JOINED;
+            on_member(i, m.state == MEMBER_JOINED, w);
         else if (member->joined && member->exited)
             tell_abort(w, m.rank, 1, member->exited_ns, left_open);
     }
@@ -283,8 +325,12 @@ void wireup_exited(struct wireup *w, uint32_t local, const struct msg_exit *how)
     bool open = w->pmi && pmi_server_exited(w->pmi, local);
     m->exited = true;
     m->exited_ns = how->at_ns;
-    if (how->status != 0)
+    m->well = how->status == 0;
+    tell_presence(w);
+    if (!m->well)
         return;
+    if (!m->ever && !evtimer_pending(w->absence, NULL))
+        event_add(w->absence, &(struct timeval){ABSENCE_MS / 1000, 0});
     if (open) {
         tell_abort(w, how->rank, 1, how->at_ns, left_open);
     } else if (m->joined && w->link) {
@@ -378,7 +424,8 @@ struct wireup *wireup_create(struct loop *loop, struct reap *reap,
                          .gate = -1};
     w->members = xcalloc(share->nlocal, sizeof *w->members);
     w->deadline = evtimer_new(loop_base(loop), on_stop_deadline, w);
-    if (!w->deadline)
+    w->absence = evtimer_new(loop_base(loop), on_absence, w);
+    if (!w->deadline || !w->absence)
         abort();
     if (job->mpi & MPI_PMIX)
         w->program = program_of_ours("ddprun-pmix");
@@ -386,7 +433,7 @@ struct wireup *wireup_create(struct loop *loop, struct reap *reap,
         log_warn("PMIx is not served: %s", err.text);
         close_gate(w);
     }
-    static const struct pmi_events pmi_events = {on_pmi_send, on_pmi_abort};
+    static const struct pmi_events pmi_events = {on_pmi_send, on_member, on_pmi_abort};
     /* PMI_FD means nothing without PMI_RANK */
     if (job->mpi & MPI_PMI && job->rank_names & NAMES_PMI)
         w->pmi = pmi_server_create(loop, job, share, &pmi_events, w);
@@ -407,6 +454,7 @@ void wireup_destroy(struct wireup *w)
     if (w->served)
         leftover_openmpi(w->nspace, w->share->nlocal);
     event_free(w->deadline);
+    event_free(w->absence);
     pmi_server_destroy(w->pmi);
     free(w->program);
     free(w->nspace);

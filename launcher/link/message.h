@@ -203,8 +203,10 @@ int msg_serve_unpack(const struct frame *f, struct msg_serve *m, struct ddp_err 
 void msg_serve_finish(struct msg_serve *m);
 
 /* A rank and its PMIx server. Down it is a question, answered by the same rank and
- * MEMBER_ASKED, behind everything that was told before. */
-enum member_state { MEMBER_JOINED, MEMBER_LEFT, MEMBER_ASKED };
+ * MEMBER_ASKED, behind everything that was told before. To the launcher an agent tells of
+ * the first of its ranks that is in MPI, by whichever service (JOINED), that none is any
+ * more (LEFT), and of one that has exited with 0 and never was (ABSENT). */
+enum member_state { MEMBER_JOINED, MEMBER_LEFT, MEMBER_ASKED, MEMBER_ABSENT };
 struct msg_member {
     uint32_t rank, state;
 };

@@ -90,6 +90,15 @@ class OpenMpi(MpiHosts):
                 self.assert_ended(launched, rc)
                 self.assertIn(words, launched.err)
 
+    def test_who_never_comes_from_elsewhere(self):
+        """Nobody on its host knows PMIx at all."""
+        launched = self.run_to_end(
+            *self.on_two(1), "sh", "-c", f"[ $RANK = 1 ] || exec {self.program(mpi.OPENMPI)} ring",
+            env=OVER_HOSTS, deadline=120.0)
+        self.assert_ended(launched, 1)
+        self.assertIn("rank 1 on node002 exited with status 0 without calling MPI_Init, in which "
+                      "rank 0 waits for it", launched.err)
+
     def test_a_host_without_the_server_is_named(self):
         # as if libpmix were not installed: the loader ends with 127
         folder = os.path.join(self.folder.name, "bin")

@@ -59,6 +59,15 @@ class Programs:
         self.assert_ended(launched, 1)
         self.assertIn("exited with status 0 without calling MPI_Finalize", launched.err)
 
+    def test_who_never_comes_to_mpi_fails_the_job(self):
+        launched = self.run_to_end(
+            "-np", 3, "--tag-output=off", "sh", "-c",
+            f"[ $RANK = 1 ] || exec {self.program} ring",
+            env={**mpi.QUICK, "TMPDIR": self.folder.name})
+        self.assert_ended(launched, 1)
+        self.assertRegex(launched.err, "ddprun: rank 1 on .* exited with status 0 without calling "
+                                       r"MPI_Init, in which rank [02] waits for it \(after")
+
     def test_who_dies_is_the_headline(self):
         for what, rc, words in (("exit", 3, "exited with status 3"), ("kill", 137, "SIGKILL")):
             with self.subTest(what):

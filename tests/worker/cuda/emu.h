@@ -1,7 +1,7 @@
 /* tests/worker/cuda/emu.h - a GPU made of a CPU: enough of CUDA to run the engine's code
  *
  * The engine's own files, host code and kernels, are compiled as they are and linked with
- * this instead of the CUDA libraries: emu_cudart.cc (memory, streams, events, graphs),
+ * this instead of the CUDA libraries: emu_devices.cc, emu_streams.cc, emu_launch.cc,
  * emu_cublaslt.cc, emu_cudnn.cc (naive loops behind the real prototypes and checks of
  * what they are given), emu_nccl.cc (a libnccl.so.2 that sums through shared memory).
  * What it proves: formulas, shapes, the order of work, ids, errors. What it cannot:

@@ -1,0 +1,321 @@
+/* tests/worker/cuda/emu_devices.cc - see emu.h: devices and their memory
+ *
+ * Faults by environment: EMU_DEVICES=n (0: none), EMU_MEMORY_MB, EMU_DRIVER=version
+ * (12040: older than the toolkit), EMU_TAKEN=compute mode (3: by one program, 2: nobody
+ * may), EMU_PEERS=1 (devices may use each other's memory, when they have been told to).
+ */
+#include "tests/worker/cuda/emu_impl.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <malloc.h>
+#include <map>
+#include <sys/mman.h>
+
+using namespace emu;
+
+/* ---- memory: a range of addresses for each device, mapped while it works ---- */
+
+static const size_t RESERVED = size_t(1) << 32;
+static char *arena; /* of all devices, one after the other */
+static size_t arena_used[DEVICES], arena_taken[DEVICES];
+static std::map<void *, size_t> blocks;
+static bool peers[DEVICES][DEVICES]; /* who may use whose memory */
+static unsigned mapped;              /* bits: devices */
+static int at_work;
+static thread_local int chosen;
+static cudaError_t last_error;
+int emu::captures;
+
+size_t emu::env_number(const char *name, size_t otherwise)
+{
+    const char *text = getenv(name);
+    return text && *text ? strtoull(text, nullptr, 10) : otherwise;
+}
+
+/* The stand-ins' own blocks are used again, and not given back each time. */
+static const int keep_blocks =
+    mallopt(M_MMAP_THRESHOLD, 1 << 30) + mallopt(M_TRIM_THRESHOLD, 1 << 30);
+
+static size_t memory_size()
+{
+    return env_number("EMU_MEMORY_MB", 2048) << 20;
+}
+
+int emu_device()
+{
+    return chosen;
+}
+
+int emu::device_of(const void *p)
+{
+    const char *at = static_cast<const char *>(p);
+    return arena && at >= arena && at < arena + DEVICES * RESERVED
+               ? int(size_t(at - arena) / RESERVED)
+               : -1;
+}
+
+void emu::map_only(unsigned devices)
+{
+    if (devices == mapped)
+        return;
+    for (unsigned d = 0; d < DEVICES; d++)
+        if ((devices ^ mapped) >> d & 1 && arena_used[d])
+            mprotect(arena + d * RESERVED, arena_used[d],
+                     devices >> d & 1 ? PROT_READ | PROT_WRITE : PROT_NONE);
+    mapped = devices;
+}
+
+device_work::device_work()
+{
+    at_work++;
+}
+
+device_work::~device_work()
+{
+    if (--at_work == 0)
+        map_only(0);
+}
+
+/* The pages of [p, p + n): all of a device's takes the kernel its time. */
+struct block_work {
+    char *from = nullptr;
+    size_t bytes = 0;
+    bool stays = false;
+    block_work(const void *p, size_t n)
+    {
+        const char *at = static_cast<const char *>(p);
+        int device = device_of(p);
+        if (device < 0)
+            return;
+        from = arena + (at - arena) / 4096 * 4096;
+        bytes = size_t(at + n - from);
+        stays = mapped >> device & 1;
+        mprotect(from, bytes, PROT_READ | PROT_WRITE);
+    }
+    ~block_work()
+    {
+        if (from && !stays)
+            mprotect(from, bytes, PROT_NONE);
+    }
+};
+
+extern "C" cudaError_t cudaMalloc(void **p, size_t bytes)
+{
+    size_t page = 4096, room = (bytes + page - 1) / page * page;
+    if (captures)
+        return cudaErrorStreamCaptureUnsupported;
+    size_t &used = arena_used[chosen], &taken = arena_taken[chosen];
+    if (taken + room > memory_size() || used + room > RESERVED)
+        return cudaErrorMemoryAllocation;
+    if (!arena)
+        arena = (char *)mmap(nullptr, DEVICES * RESERVED, PROT_NONE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    *p = arena + size_t(chosen) * RESERVED + used;
+    used += room;
+    taken += room;
+    blocks[*p] = room;
+    block_work work(*p, room);
+    memset(*p, 0xff,
+           std::min(room, size_t(1) << 20)); /* not numbers, until they are set */
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaFree(void *p)
+{
+    if (captures)
+        return cudaErrorStreamCaptureUnsupported;
+    if (!p)
+        return cudaSuccess;
+    auto found = blocks.find(p);
+    if (found == blocks.end())
+        return cudaErrorInvalidValue;
+    arena_taken[device_of(p)] -= found->second;
+    blocks.erase(found);
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
+{
+    *all = memory_size();
+    *left = *all - arena_taken[chosen];
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaMallocHost(void **p, size_t bytes)
+{
+    if (captures)
+        return cudaErrorStreamCaptureUnsupported;
+    *p = calloc(1, bytes);
+    return *p ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+extern "C" cudaError_t cudaFreeHost(void *p)
+{
+    free(p);
+    return cudaSuccess;
+}
+
+/* Copies without a stream do not wait for other streams, as ours do not for them. */
+extern "C" cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind k)
+{
+    if (captures)
+        return cudaErrorStreamCaptureUnsupported;
+    block_work there(to, n), here(from, n);
+    memcpy(to, from, n);
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaMemset(void *p, int byte, size_t n)
+{
+    if (captures)
+        return cudaErrorStreamCaptureUnsupported;
+    block_work work(p, n);
+    memset(p, byte, n);
+    return cudaSuccess;
+}
+
+bool emu::reaches(int device, const void *p)
+{
+    int there = device_of(p);
+    return there >= 0 && reachable(device) >> there & 1;
+}
+
+unsigned emu::reachable(int device)
+{
+    unsigned devices = 1u << device;
+    for (int d = 0; d < DEVICES; d++)
+        devices |= unsigned(peers[device][d]) << d;
+    return devices;
+}
+
+/* ---- devices ---- */
+
+extern "C" cudaError_t cudaGetDeviceCount(int *n)
+{
+    *n = int(env_number("EMU_DEVICES", 8));
+    if (env_number("EMU_DRIVER", CUDART_VERSION) < CUDART_VERSION)
+        return cudaErrorInsufficientDriver;
+    return *n > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
+
+extern "C" cudaError_t cudaSetDevice(int device)
+{
+    int n;
+    cudaGetDeviceCount(&n);
+    if (getenv("EMU_TAKEN"))
+        return cudaErrorDevicesUnavailable;
+    if (device < 0 || device >= n || device >= DEVICES)
+        return cudaErrorInvalidDevice;
+    chosen = device;
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    *can = device != peer && env_number("EMU_PEERS", 0);
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
+{
+    int can;
+    cudaDeviceCanAccessPeer(&can, chosen, peer);
+    if (!can)
+        return cudaErrorPeerAccessUnsupported;
+    if (peers[chosen][peer])
+        return cudaErrorPeerAccessAlreadyEnabled;
+    peers[chosen][peer] = true;
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = int(env_number("EMU_DRIVER", CUDART_VERSION));
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which,
+                                              int device)
+{
+    switch (int(which)) {
+    case cudaDevAttrComputeMode:
+        *value = int(env_number("EMU_TAKEN", 0));
+        return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor: /* an H200, by its numbers */
+        *value = 9;
+        return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+        *value = 0;
+        return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount:
+        *value = 132;
+        return cudaSuccess;
+    case cudaDevAttrClockRate:
+        *value = 1980000;
+        return cudaSuccess;
+    default:
+        return cudaErrorInvalidValue;
+    }
+}
+
+extern "C" cudaError_t cudaGetDevice(int *device)
+{
+    *device = chosen;
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int device)
+{
+    snprintf(text, size_t(size), "0000:%02x:00.0", device + 1);
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
+{
+    memset(prop, 0, sizeof *prop);
+    snprintf(prop->name, sizeof prop->name, "a GPU made of a CPU");
+    return cudaSuccess;
+}
+
+void emu::failed(cudaError_t rc)
+{
+    last_error = rc;
+}
+
+extern "C" cudaError_t cudaGetLastError()
+{
+    cudaError_t rc = last_error;
+    last_error = cudaSuccess;
+    return rc;
+}
+
+extern "C" const char *cudaGetErrorString(cudaError_t rc)
+{
+    switch (int(rc)) {
+    case cudaErrorMemoryAllocation:
+        return "out of memory";
+    case cudaErrorNoDevice:
+        return "no CUDA-capable device is detected";
+    case cudaErrorDevicesUnavailable:
+        return "all CUDA-capable devices are busy or unavailable";
+    case cudaErrorInvalidDevice:
+        return "invalid device ordinal";
+    case cudaErrorInvalidResourceHandle:
+        return "invalid resource handle";
+    case cudaErrorStreamCaptureUnsupported:
+        return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureUnjoined:
+        return "capturing stream has unjoined work";
+    default:
+        return "an error";
+    }
+}

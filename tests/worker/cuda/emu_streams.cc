@@ -1,0 +1,406 @@
+/* tests/worker/cuda/emu_streams.cc - see emu.h: streams, events, graphs
+ *
+ * EMU_SEED: of the order in which graphs are played.
+ */
+#include "tests/worker/cuda/emu_impl.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <set>
+#include <unistd.h>
+#include <vector>
+
+using namespace emu;
+
+/* ---- work and what it waits for ---- */
+
+struct op;
+typedef std::shared_ptr<op> op_ref;
+
+struct op {
+    std::function<bool()> work;
+    std::vector<op_ref> after;
+    bool done = false;
+};
+
+/* Whatever `o` needs, then `o`. False: something has not finished yet. */
+static bool run(const op_ref &o)
+{
+    if (!o || o->done)
+        return true;
+    for (const op_ref &before : o->after) {
+        if (!run(before))
+            return false;
+    }
+    if (o->work && !o->work())
+        return false;
+    o->done = true;
+    o->work = nullptr;
+    o->after.clear();
+    return true;
+}
+
+/* A recording: operations by number, with the numbers they come after. */
+struct CUgraph_st {
+    struct node {
+        std::function<bool()> work;
+        std::vector<size_t> after;
+    };
+    std::vector<node> nodes;
+};
+
+struct CUgraphExec_st {
+    CUgraph_st graph;
+};
+
+struct CUstream_st {
+    int device;
+    std::vector<op_ref> tail; /* what the next operation comes after */
+    cudaGraph_t recording = nullptr;
+    std::vector<size_t> recorded_tail;
+};
+
+struct CUevent_st {
+    int device;
+    std::vector<op_ref> at;
+    bool timed = false;
+    std::shared_ptr<double> ms = std::make_shared<double>(0); /* when it was passed */
+    cudaGraph_t recording = nullptr;
+    std::vector<size_t> recorded_at;
+    bool asked = false;
+};
+
+static std::set<cudaStream_t> streams;
+
+int emu_device_of(cudaStream_t s)
+{
+    return s->device;
+}
+
+bool emu_may_ask(cudaStream_t s, const std::vector<int64_t> &product)
+{
+    static std::set<std::vector<int64_t>> known;
+    std::vector<int64_t> here = product;
+    here.push_back(s->device);
+    return s->recording ? known.count(here) > 0 : (known.insert(here), true);
+}
+
+static void put(cudaStream_t s, std::function<bool()> work)
+{
+    if (s->recording) {
+        s->recording->nodes.push_back({work, s->recorded_tail});
+        s->recorded_tail = {s->recording->nodes.size() - 1};
+        return;
+    }
+    op_ref o = std::make_shared<op>();
+    o->work = work;
+    o->after = s->tail;
+    s->tail = {o};
+}
+
+/* Work that may touch the device's memory, and what it reaches. */
+void emu_put(cudaStream_t s, std::function<bool()> work)
+{
+    unsigned devices = reachable(s->device);
+    put(s, [=] {
+        map_only(devices);
+        return work();
+    });
+}
+
+static bool drain(cudaStream_t s)
+{
+    device_work work;
+    for (const op_ref &o : s->tail) {
+        if (!run(o))
+            return false;
+    }
+    return true;
+}
+
+extern "C" cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
+{
+    if (flags != cudaStreamNonBlocking)
+        return cudaErrorInvalidValue;
+    *s = new CUstream_st;
+    (*s)->device = emu_device();
+    streams.insert(*s);
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+    streams.erase(s);
+    delete s;
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+    if (s->recording)
+        return cudaErrorStreamCaptureUnsupported;
+    device_work work;
+    while (!drain(s))
+        usleep(200);
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaDeviceSynchronize()
+{
+    if (captures)
+        return cudaErrorStreamCaptureUnsupported;
+    for (cudaStream_t s : streams)
+        if (s->device == emu_device())
+            cudaStreamSynchronize(s);
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
+{
+    *e = new CUevent_st;
+    (*e)->device = emu_device();
+    (*e)->timed = !(flags & cudaEventDisableTiming);
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaEventCreate(cudaEvent_t *e)
+{
+    return cudaEventCreateWithFlags(e, cudaEventDefault);
+}
+
+extern "C" cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+    delete e;
+    return cudaSuccess;
+}
+
+static double now_ms()
+{
+    using namespace std::chrono;
+    return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
+}
+
+/* Of two that have been passed; one of a recording never is. */
+extern "C" cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b)
+{
+    *ms = float(*b->ms - *a->ms);
+    return a->timed && b->timed && a->device == b->device && *a->ms > 0 && *b->ms > 0
+               ? cudaSuccess
+               : cudaErrorInvalidResourceHandle;
+}
+
+static void note_time(cudaEvent_t e, cudaStream_t s)
+{
+    std::shared_ptr<double> ms = e->ms;
+    if (e->timed)
+        emu_put(s, [ms] {
+            *ms = now_ms();
+            return true;
+        });
+}
+
+/* In a recording: a time to be noted each time it is played. */
+extern "C" cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s,
+                                                unsigned flags)
+{
+    if (flags != cudaEventRecordExternal || !s->recording)
+        return cudaErrorInvalidValue;
+    if (e->device != s->device)
+        return cudaErrorInvalidResourceHandle;
+    note_time(e, s);
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+    if (e->device != s->device)
+        return cudaErrorInvalidResourceHandle;
+    if (!s->recording)
+        note_time(e, s);
+    e->recording = s->recording;
+    e->recorded_at = s->recorded_tail;
+    e->at = s->tail;
+    e->asked = false;
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
+{
+    if (e->recording) {
+        if (s->recording && s->recording != e->recording)
+            return cudaErrorStreamCaptureIsolation;
+        s->recording = e->recording;
+        s->recorded_tail.insert(s->recorded_tail.end(), e->recorded_at.begin(),
+                                e->recorded_at.end());
+    } else if (s->recording) {
+        return cudaErrorStreamCaptureIsolation;
+    } else {
+        s->tail.insert(s->tail.end(), e->at.begin(), e->at.end());
+    }
+    return cudaSuccess;
+}
+
+/* Never at the first time of asking. */
+extern "C" cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+    if (!e->asked) {
+        e->asked = true;
+        return cudaErrorNotReady;
+    }
+    /* while it is asked again and again, nothing is unmapped: that takes its time */
+    static std::unique_ptr<device_work> held;
+    if (!held)
+        held = std::make_unique<device_work>();
+    for (const op_ref &o : e->at) {
+        if (!run(o))
+            return cudaErrorNotReady;
+    }
+    held.reset();
+    return cudaSuccess;
+}
+
+/* Of the stream's device and the host; cudaMemcpyDefault: and of devices it may reach.
+ * There is no cudaMemcpyPeerAsync(): it cannot be recorded. */
+extern "C" cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n,
+                                       cudaMemcpyKind k, cudaStream_t s)
+{
+    int there = k == cudaMemcpyDeviceToHost ? -1 : s->device;
+    int here = k == cudaMemcpyHostToDevice ? -1 : s->device;
+    if (k == cudaMemcpyDefault ? !reaches(s->device, to) || !reaches(s->device, from)
+                               : device_of(to) != there || device_of(from) != here)
+        return cudaErrorInvalidValue;
+    emu_put(s, [=] {
+        memcpy(to, from, n);
+        return true;
+    });
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s)
+{
+    if (device_of(p) != s->device)
+        return cudaErrorInvalidValue;
+    emu_put(s, [=] {
+        memset(p, byte, n);
+        return true;
+    });
+    return cudaSuccess;
+}
+
+/* ---- graphs ---- */
+
+extern "C" cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode)
+{
+    if (mode != cudaStreamCaptureModeThreadLocal || captures)
+        return cudaErrorInvalidValue;
+    captures++;
+    s->recording = new CUgraph_st;
+    s->recorded_tail.clear();
+    return cudaSuccess;
+}
+
+/* All that was recorded must have been joined to the stream that began. */
+static bool joined(cudaGraph_t g, std::vector<size_t> from)
+{
+    std::set<size_t> seen;
+    while (!from.empty()) {
+        size_t i = from.back();
+        from.pop_back();
+        if (seen.insert(i).second)
+            from.insert(from.end(), g->nodes[i].after.begin(), g->nodes[i].after.end());
+    }
+    return seen.size() == g->nodes.size();
+}
+
+extern "C" cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
+{
+    cudaGraph_t g = s->recording;
+    captures--;
+    bool whole = joined(g, s->recorded_tail);
+    for (cudaStream_t other : streams) {
+        if (other->recording == g) {
+            other->recording = nullptr;
+            other->recorded_tail.clear();
+        }
+    }
+    *graph = whole ? g : nullptr;
+    if (!whole)
+        delete g;
+    return whole ? cudaSuccess : cudaErrorStreamCaptureUnjoined;
+}
+
+extern "C" cudaError_t cudaGraphDestroy(cudaGraph_t g)
+{
+    delete g;
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t g,
+                                            unsigned long long flags)
+{
+    *exec = new CUgraphExec_st{*g};
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t s)
+{
+    return s->recording ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+}
+
+extern "C" cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    delete exec;
+    return cudaSuccess;
+}
+
+/* One play: any order that is allowed, drawn anew each time. */
+struct play {
+    CUgraph_st graph;
+    std::vector<size_t> waits;               /* of a node: for so many */
+    std::vector<std::vector<size_t>> behind; /* who waits for it */
+    std::vector<size_t> ready;
+    play(const CUgraph_st &g) : graph(g), waits(g.nodes.size()), behind(g.nodes.size())
+    {
+        for (size_t i = 0; i < g.nodes.size(); i++) {
+            waits[i] = g.nodes[i].after.size();
+            for (size_t before : g.nodes[i].after)
+                behind[before].push_back(i);
+            if (waits[i] == 0)
+                ready.push_back(i);
+        }
+    }
+    /* Take the k-th of those that are ready. False: it has not finished. */
+    bool take(size_t k)
+    {
+        size_t i = ready[k];
+        if (!graph.nodes[i].work())
+            return false;
+        ready.erase(ready.begin() + ptrdiff_t(k));
+        for (size_t then : behind[i])
+            if (--waits[then] == 0)
+                ready.push_back(then);
+        return true;
+    }
+    bool go_on()
+    {
+        static std::mt19937 dice(unsigned(env_number("EMU_SEED", 1)));
+        bool moved = true;
+        while (!ready.empty() && moved) {
+            std::shuffle(ready.begin(), ready.end(), dice);
+            moved = false;
+            for (size_t k = 0; k < ready.size() && !moved; k++)
+                moved = take(k);
+        }
+        return ready.empty();
+    }
+};
+
+extern "C" cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
+{
+    auto p = std::make_shared<play>(exec->graph);
+    put(s, [p] { return p->go_on(); });
+    return cudaSuccess;
+}

@@ -1,6 +1,7 @@
 /* common/helper.h - a command that is run for its answer (qsub, flux), with a deadline
  *
  * One that says nothing, or has closed its output and does not end, must not keep us.
+ * The process must not ignore SIGCHLD, or it would never hear of an end.
  */
 #ifndef COMMON_HELPER_H
 #define COMMON_HELPER_H

@@ -15,6 +15,7 @@
 #include "launcher/spawn/program.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -127,6 +128,7 @@ int main(int argc, char **argv)
     struct opts opts;
     struct ddp_err err;
     fill_std_fds();
+    signal(SIGCHLD, SIG_DFL); /* who ignores it, as our parent may, hears of no end */
     int rc = cli_parse(argc, argv, &opts, &err), code = 0;
     if (rc < 0) {
         code = failed(&err, EXIT_USAGE);

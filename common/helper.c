@@ -62,7 +62,7 @@ static int listen_to(const struct helper *h, int fd, char **said, size_t *n)
     size_t room = 0;
     for (;;) {
         if (*n < h->most && *n == room) {
-            room = room + PIECE < h->most ? room * 2 + PIECE : h->most;
+            room = room * 2 + PIECE < h->most ? room * 2 + PIECE : h->most;
             *said = xrealloc(*said, room + 1, 1);
         }
         struct pollfd p = {.fd = fd, .events = POLLIN};

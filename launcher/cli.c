@@ -261,24 +261,18 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
 
 void cli_tell_of_late_options(const struct opts *opts)
 {
-    static const char *const of_scripts[] = {"--submit", "--script", "--site", NULL},
-                             *const of_launches[] = {"-np",
-                                                     "--np",
-                                                     "--nproc-per-node",
-                                                     "--nproc_per_node",
-                                                     "--hostfile",
-                                                     NULL};
     bool said = opts->np || opts->per_node || opts->hosts || opts->hostfile;
-    const char *const *late = wants_script(opts) ? of_scripts : of_launches;
+    const char *late =
+        wants_script(opts) ? "submit script site" : "np nproc-per-node hostfile";
     if (!wants_script(opts) && said) /* the program may start others itself */
         return;
     for (char *const *word = opts->argv + 1; *opts->argv && *word; word++) {
-        for (size_t k = 0; late[k]; k++) {
-            if (strcmp(*word, late[k]) == 0)
-                log_warn("%s stands behind '%s', so it is an option of that; ours stand "
-                         "in front of it",
-                         late[k], opts->argv[0]);
-        }
+        size_t dashes = strspn(*word, "-"), len = strcspn(*word, "=");
+        bool option = dashes == 2 || strcmp(*word, "-np") == 0;
+        if (option && spelling_is(late, *word + dashes, len - dashes))
+            log_warn("%.*s stands behind '%s', so it is an option of that; ours stand in "
+                     "front of it",
+                     (int)len, *word, opts->argv[0]);
     }
 }
 

@@ -4,8 +4,7 @@
  * when it takes too long, and says what it finds: a value for people, a key that has to
  * be the same on all hosts, a number to be compared with the others', or a problem. What
  * findings mean beside those of other hosts is judged at the launcher (board.h), by the
- * rest of the row. A new check is a function,
- * a number and a row in checks.c.
+ * rest of the row. A new check is a function, a number and a row in checks.c.
  */
 #ifndef LAUNCHER_PREFLIGHT_CHECK_H
 #define LAUNCHER_PREFLIGHT_CHECK_H

@@ -79,8 +79,7 @@ static char *odd_rate(int64_t rate, int64_t median, size_t nhosts, const char *i
                      (double)rate * 8e-9, item, (double)median * 8e-9);
 }
 
-/* --- the table ------------------------------------------------------------------------
- */
+/* --- the table ---------------------------------------------------------------------- */
 
 const struct check checks[CHECKS] = {
     [CHECK_REACHED] = {.name = "reached", .phase = PROBE_LAUNCHER, .range = range_s},

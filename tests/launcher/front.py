@@ -75,6 +75,9 @@ def options_behind_the_program_are_told_of():
     code, out, err = run("echo", "-np", "2")
     expect("late -np", code == 0 and out == "-np 2\n" and
            re.fullmatch(r"ddprun options: -np stands behind 'echo'.*\n", err), (out, err))
+    code, out, err = run("echo", "--nproc_per_node=2", "-n", "4", "--np-x")
+    expect("late --nproc_per_node=", code == 0 and err.count("\n") == 1 and
+           err.startswith("ddprun options: --nproc_per_node stands behind 'echo'"), err)
     code, out, err = run("-np", "1", "echo", "-np", "2")
     expect("the program's -np", code == 0 and out == "-np 2\n" and not err, (out, err))
 
@@ -152,6 +155,11 @@ def binding():
     rank, threads, _, cpus = out.split()
     expect("--bind-to hwthread", threads == "1" and len(cpus_of(cpus)) == 1 and
            cpus_of(cpus) <= mine, out)
+    # who starts us may ignore the end of children, which is not ours to do
+    done = subprocess.run(["sh", "-c", "trap '' CHLD; exec \"$@\"", "sh", DDPRUN, "-np", "1",
+                           "--bind-to", "hwthread", "--dry-run", "true"], timeout=150,
+                          capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    expect("SIGCHLD ignored", done.returncode == 0 and not done.stderr, done.stderr)
     many = str(len(mine) + 1)
     code, out, err = run("-np", many, "--bind-to", "hwthread", "true")
     expect("too many", code == 125 and err.count("\n") == 1 and "--bind-to none" in err,

@@ -20,6 +20,7 @@ at the end. A figure that could not be had is an empty cell, and says why below.
 are, and the exit code is 77; 1 when something failed.
 Python is the one given, else tests/interop/torch-env.sh's, else python3."""
 import argparse
+import contextlib
 import ctypes
 import json
 import os
@@ -123,7 +124,8 @@ class Torch:
                 self.missing = f"no PyTorch: {self.words[0]} cannot import it, or finds no GPU"
                 raise Failed(self.missing)
             self.version = hello["version"]
-        print(*case.split(":"), how, seconds, images, file=self.process.stdin, flush=True)
+        with contextlib.suppress(OSError):  # it has ended: read() will say so
+            print(*case.split(":"), how, seconds, images, file=self.process.stdin, flush=True)
         told = self.read(most)
         if "error" in told:
             raise Failed(f"{case} {how}: {told['error']}")
@@ -133,7 +135,8 @@ class Torch:
         if self.process:
             self.process.kill()
             self.process.wait()
-            self.process.stdin.close()
+            with contextlib.suppress(OSError):  # what it has not read
+                self.process.stdin.close()
             self.process.stdout.close()
         self.process = None
 

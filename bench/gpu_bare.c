@@ -107,7 +107,8 @@ static int bare_open(struct bare *b, const char *model, enum precision precision
     b->net = layers_create(b->model, settings, b->weights, &b->memory, b->stream, err);
     b->plan = b->net ? layers_plan(b->net, b->batch, err) : NULL;
     if (!b->plan || fill(b, io, err) < 0 ||
-        layers_warm_up(b->net, b->plan, b->grads, err) < 0)
+        layers_warm_up(b->net, b->plan, b->grads, err) < 0 ||
+        check_cuda(cudaGetLastError(), what, err) < 0)
         return -1;
     return check_cuda(cudaStreamSynchronize(b->stream), what, err);
 }
@@ -132,6 +133,8 @@ static int record(struct bare *b, cudaGraphExec_t *exec, struct ddp_err *err)
         (layers_forward(b->net, b->plan, NULL, 0, err) < 0 ||
          layers_backward(b->net, b->plan, b->grads, nobody_waits, NULL, err) < 0))
         rc = -1;
+    if (rc == 0) /* nobody else tells of a launch that failed */
+        rc = check_cuda(cudaGetLastError(), what, err);
     cudaError_t end = cudaStreamEndCapture(b->stream, &graph);
     if (rc == 0 && (check_cuda(end, what, err) < 0 ||
                     check_cuda(cudaGraphInstantiate(exec, graph, 0), what, err) < 0))

@@ -39,8 +39,10 @@ void cuda_gather_images(const struct cuda_step *s, const uint32_t *which, int fr
                         struct cuda_map m, struct augment how, const float *as_float,
                         void *x, uint8_t *labels, cudaStream_t stream)
 {
-    FOR_TYPE(m.type, LAUNCH(gather_images<T>, blocks_for(elements(m)), THREADS, stream, s,
-                            which, (uint32_t)from, elements(m), lie_of(m.C, m.H, m.W, m.last), how, as_float, (T *)x, labels));
+    FOR_TYPE(m.type,
+             LAUNCH(gather_images<T>, blocks_for(elements(m)), THREADS, stream, s, which,
+                    (uint32_t)from, elements(m), lie_of(m.C, m.H, m.W, m.last), how,
+                    as_float, (T *)x, labels));
 }
 
 template <class T>
@@ -127,8 +129,8 @@ void cuda_narrow_all(const float *w, size_t n, const struct cuda_filters *filter
         f.of[k] = {of->from, of->count, divide_by(of->C), divide_by(of->R * of->R)};
     }
     int blocks = (int)((n + CHUNK - 1) / CHUNK);
-    FOR_TYPE(type, LAUNCH(narrow_all<T>, blocks, THREADS, stream, w, (uint32_t)n, f,
-                          (T *)to));
+    FOR_TYPE(type,
+             LAUNCH(narrow_all<T>, blocks, THREADS, stream, w, (uint32_t)n, f, (T *)to));
 }
 
 template <class T>

@@ -290,20 +290,19 @@ struct comm *comm_create(struct ddp_group *group, const int *devices, int lanes,
     c->rank = ddp_group_rank(group);
     c->size = ddp_group_size(group);
     if (meet(c, rc, err) < 0 || connect_nccl(c, timeout_ms, err) < 0) {
-        c->failed = true;
-        comm_destroy(c);
+        comm_destroy(c, true);
         return NULL;
     }
     return c;
 }
 
-void comm_destroy(struct comm *c)
+void comm_destroy(struct comm *c, bool under_way)
 {
     if (!c)
         return;
     stop_watching(c);
     for (int i = 0; i < c->lanes; i++) {
-        if (c->nccl[i] && c->failed)
+        if (c->nccl[i] && (c->failed || under_way))
             c->ncclCommAbort(c->nccl[i]);
         else if (c->nccl[i])
             c->ncclCommDestroy(c->nccl[i]);

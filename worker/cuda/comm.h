@@ -19,6 +19,7 @@
 #include "worker/cuda/check.h"
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,8 +31,9 @@ enum { COMM_LANES = 2 };
  * rank that cannot, with its reason in `err`: then it fails for all, with that reason. */
 struct comm *comm_create(struct ddp_group *group, const int *devices, int lanes,
                          int64_t timeout_ms, int rc, struct ddp_err *err);
-/* In order when all is well; after an error what is under way is aborted. */
-void comm_destroy(struct comm *c);
+/* In order when all is well; after an error, or with sums `under_way` that nobody has
+ * waited for and that may never end, those are aborted. */
+void comm_destroy(struct comm *c, bool under_way);
 
 /* "NCCL 2.28.9" */
 const char *comm_version(const struct comm *c);

@@ -198,6 +198,8 @@ static int test_part(struct engine *e, struct slot *s, int from, int n,
     if (stages_forward(e, from, n, false, 0, err) < 0)
         return -1;
     stages_loss(e, 0, n, NULL, 0);
+    if (check_cuda(cudaGetLastError(), "a test", err) < 0)
+        return -1;
     return check_cuda(cudaMemcpyAsync(&s->result->head, head_of(last),
                                       sizeof s->result->head, cudaMemcpyDeviceToHost,
                                       last->main),

@@ -1,9 +1,10 @@
 /* worker/cuda/kernels.h - our own kernels: what lies between the libraries' products
  *
- * Each function puts one kernel, or a few, on a stream and returns; a failed launch shows
- * at the stream's next wait. All arrays are on the device. Shapes are those of
- * worker/kernels/kernels.h, and so are the formulas: the CPU's plain kernels are what
- * these are held against. Sums are made in an order that depends on the shapes alone.
+ * Each function puts one kernel, or a few, on a stream and returns. A launch that fails
+ * is not seen by who waits for the stream: cudaGetLastError() tells, once all are put.
+ * All arrays are on the device. Shapes are those of worker/kernels/kernels.h, and so are
+ * the formulas: the CPU's plain kernels are what these are held against. Sums are made in
+ * an order that depends on the shapes alone.
  *
  * Activations and their gradients are of a type that is told with them (void pointers);
  * parameters, their gradients and everything that is summed are float.
@@ -94,8 +95,8 @@ void cuda_narrow(const float *w, int K, int C, int R, enum cuda_type type, bool 
                  void *to, cudaStream_t stream);
 void cuda_widen(const void *w, int K, int C, int R, enum cuda_type type, bool last,
                 float *to, cudaStream_t stream);
-/* A whole block of n weights at once; of these filters, which lie in it in this order, the
- * order changes. */
+/* A whole block of n weights at once; of these filters, which lie in it in this order,
+ * the order changes. */
 enum { CUDA_FILTERS = 64 };
 struct cuda_filter {
     uint32_t from, count, C, R;

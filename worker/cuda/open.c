@@ -379,7 +379,7 @@ void engine_close(struct engine *e)
         return;
     for (int i = 0; i < e->ngraphs; i++) /* they hold on to the communicator */
         engine_forget(e, &e->graphs[i]);
-    comm_destroy(e->comm);
+    comm_destroy(e->comm, e->given != e->taken);
     for (int i = 0; i < SLOTS; i++) {
         struct slot *s = &e->slots[i];
         cudaFreeHost(s->in);

@@ -3,8 +3,8 @@
  * Buckets of gradients are put on the stream `sums` as they become final, in the plan's
  * order, which is every rank's; it forks off from main each time and joins it before the
  * optimiser. The last stage's last bucket carries the step's numbers, the head. Stages on
- * one device share its lane; the stream `sums`, and all ranks put the last
- * stage's sums there before the first one's: NCCL wants one order.
+ * one device share its lane and the stream `sums`, and all ranks put the last stage's
+ * sums there before the first one's: NCCL wants one order.
  *
  * With a shared-out optimiser a bucket is scattered: each rank gets the sums of an even
  * part. What does not divide by the number of ranks, a few floats of a bucket, is summed
@@ -325,7 +325,8 @@ static int rehearse(struct rehearsal *r, cudaEvent_t begin, double *ready,
             layers_backward(net, plan, s->grads, note, r, err) < 0)
             return -1;
     }
-    if (!plan || check_cuda(cudaStreamSynchronize(s->main), "rehearsing", err) < 0)
+    if (!plan || check_cuda(cudaEventRecord(s->summed, s->main), "rehearsing", err) < 0 ||
+        comm_await(s->e->comm, s->summed, s->e->job.timeout_ms, "rehearsing", err) < 0)
         return -1;
     for (size_t i = 0; i < r->n; i++) {
         if (seconds_between(begin, r->at[i], &ready[i], err) < 0)

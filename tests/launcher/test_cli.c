@@ -97,6 +97,12 @@ static const struct {
      "ddprun's own store (try ddprun --help)"},
     {"-genv A 1 prog",
      "'-genv' is another launcher's option; write -x NAME=VALUE (try ddprun --help)"},
+    {"--monitor_interval=5 prog",
+     "'--monitor_interval' is another launcher's option; leave it out: the end of a rank "
+     "is heard of at once (try ddprun --help)"},
+    {"-t 3 prog",
+     "'-t' is another launcher's option; write --output-filename (try ddprun "
+     "--help)"},
     {"-m prog", "'-m' is another launcher's option; write 'python -m MODULE' (try ddprun "
                 "--help)"},
     {"--master-addr h:x prog",

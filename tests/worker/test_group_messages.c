@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static const struct team teams[] = {
@@ -205,6 +206,63 @@ START_TEST(a_receive_can_be_called_off)
 }
 END_TEST
 
+/* How far the two are; shared by the ranks of a test. */
+static _Atomic int *stage;
+
+static void await_stage(struct ddp_group *g, int wanted)
+{
+    enum { LOOKS = 20000, LOOK_US = 1000 };
+    for (int i = 0; i < LOOKS && *stage < wanted; i++)
+        usleep(LOOK_US);
+    team_check(g, *stage >= wanted, "stage %d has not come", wanted);
+}
+
+/* Of a long message some has come while another one was awaited. Whether the first who
+ * asks for it can still be called off or not: somebody gets it. */
+static void coming_case(struct ddp_group *g, const void *arg)
+{
+    enum { BYTES = 3000001, LONG = 1, SHORT = 2, TURNS = 50 };
+    struct ddp_err err = {""};
+    unsigned char *data = calloc(2, BYTES), *want = malloc(BYTES);
+    int rank = ddp_group_rank(g), off = 0, done = 0, x = rank;
+    fill(want, BYTES, 5);
+    if (rank == 0) {
+        struct ddp_request *r = ddp_isend(g, want, BYTES, 1, LONG, &err);
+        team_check(g, r, "%s", err.text);
+        *stage = 1;
+        await_stage(g, 2);
+        ok(ddp_wait(r, &err));
+        ok(ddp_send(g, &x, sizeof x, 1, SHORT, &err));
+    } else {
+        await_stage(g, 1);
+        struct ddp_request *other = ddp_irecv(g, &x, sizeof x, 0, SHORT, &err), *r[2];
+        for (int i = 0; i < TURNS; i++)
+            ok(ddp_test(other, &done, &err));
+        for (int i = 0; i < 2; i++)
+            r[i] = ddp_irecv(g, data + i * BYTES, BYTES, 0, LONG, &err);
+        ok(ddp_cancel(r[0], &off, &err));
+        *stage = 2;
+        ok(ddp_wait(r[off], &err));
+        team_check(g, memcmp(data + off * BYTES, want, BYTES) == 0, "other bytes");
+        ok(ddp_wait(other, &err));
+        if (!off)
+            ok(ddp_cancel(r[1], &off, &err));
+        team_check(g, off == 1 && x == 0, "off %d, x %d", off, x);
+    }
+    ok(ddp_barrier(g, &err));
+    free(data);
+    free(want);
+}
+
+START_TEST(what_is_coming_in_is_not_lost)
+{
+    stage = mmap(NULL, sizeof *stage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                 -1, 0);
+    ck_assert(stage != MAP_FAILED);
+    team_run(&(struct team){.size = 2, .backend = _i ? "tcp" : NULL}, coming_case, NULL);
+}
+END_TEST
+
 /* Groups that live for a few messages: in one of two both speak first at the same time,
  * in the other one is answered; then both leave at once. */
 static void first_case(struct ddp_group *g, const void *arg)
@@ -294,6 +352,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, each_tag_keeps_its_order, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, messages_may_come_from_anybody, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, a_receive_can_be_called_off, 0, ARRAY_LEN(teams));
+    tcase_add_loop_test(t, what_is_coming_in_is_not_lost, 0, 2);
     tcase_add_loop_test(t, anybody_may_speak_first, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, a_stream_may_be_full, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, another_size_is_an_error_of_both, 0, 2);

@@ -384,23 +384,12 @@ void messages_recv(struct ddp_group *g, struct ddp_request *r)
     }
 }
 
-/* Of one that is already coming, a taker steps back and it stays a parcel. */
-static bool cancel_recv(struct ddp_group *g, struct mailbox *b, struct ddp_request *r)
-{
-    if (row_remove(r->any && b->into != r ? &g->any : &b->asked, r))
-        return true;
-    if (!b->parcel || b->parcel->taker != r)
-        return false;
-    b->parcel->taker = NULL;
-    return true;
-}
-
 bool messages_cancel(struct ddp_group *g, struct ddp_request *r)
 {
     struct mailbox *b = mailbox_of(g, r->peer);
     bool under_way = b->out.first == r && b->out_at > 0;
-    bool off = r->kind == REQUEST_SEND ? !under_way && row_remove(&b->out, r)
-                                       : cancel_recv(g, b, r);
+    struct row *row = r->kind == REQUEST_SEND ? &b->out : r->any ? &g->any : &b->asked;
+    bool off = !under_way && row_remove(row, r); /* what is coming in is in no row */
     g->npending -= off;
     return off;
 }

@@ -1,6 +1,7 @@
 /* tests/worker/mpi_faults.c - ranks under mpirun or mpiexec, with groups of the mpi
- * backend (run by mpi_backend.py): `disagree` calls different things, `die N` ends rank 1
- * before the N-th call. Every rank that lives says what it was told. */
+ * backend (run by mpi_backend.py): `disagree` calls different things, and before that a
+ * rank leaves early; `die N` ends rank 1 before the N-th call. Every rank that lives says
+ * what it was told. */
 #include "include/ddprun/group.h"
 
 #include <signal.h>
@@ -51,13 +52,36 @@ static int told(struct ddp_group *g, int rc, int64_t began, const char *what)
     return bad;
 }
 
+/* Rank 1 sends a message and leaves, while the root still waits for somebody else in
+ * MPI; the message is there all the same. */
+static int leave_a_message(struct ddp_group *g)
+{
+    enum { ROOT = 0, SLOW = 2, TAG = 7, SLOW_US = 400000 };
+    int rank = ddp_group_rank(g), x = rank == ODD ? 42 : 0, rc = 0;
+    struct ddp_group *sub = NULL;
+    if (ddp_group_split(g, 0, 0, &sub, &err) < 0)
+        return -1;
+    if (rank == ODD)
+        rc = ddp_send(sub, &x, sizeof x, ROOT, TAG, &err);
+    if (rank == SLOW)
+        usleep(SLOW_US);
+    if (rc == 0)
+        rc = ddp_reduce(sub, a, b, 1, DDP_F32, DDP_SUM, ROOT, &err);
+    if (rc == 0 && rank == ROOT)
+        rc = ddp_recv(sub, &x, sizeof x, ODD, TAG, &err);
+    ddp_group_destroy(sub);
+    if (rc < 0 || (rank == ROOT && x != 42))
+        printf("disagree: rank %d: BAD: message %d: %s\n", rank, x, err.text);
+    return rc;
+}
+
 static int disagree(struct ddp_group *g)
 {
     static const struct {
         int (*others)(struct ddp_group *g), (*odd)(struct ddp_group *g);
     } pairs[] = {
         {all_reduce, all_gather}, {barrier, all_reduce}, {all_to_all, broadcast}};
-    int rank = ddp_group_rank(g), all[MAX], bad = 0;
+    int rank = ddp_group_rank(g), all[MAX], bad = leave_a_message(g);
     for (int i = 0; i < ddp_group_size(g); i++)
         all[i] = i;
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs && !bad; i++) {

@@ -208,7 +208,8 @@ static int look_around_host(struct ddp_group *g, const bool *ended, struct ddp_e
             continue;
         bool came = !watch_blind(g) || !g->first || watch_came(g, i);
         if (left && came && dispensable(g, i)) {
-            messages_left(g, s->ranks[i]);
+            if (messages_await(g, s->ranks[i])) /* else what it has sent is unread */
+                messages_left(g, s->ranks[i]);
             continue;
         }
         return gone(g, s->ranks[i], left, err);

@@ -3,6 +3,7 @@
 
 #include "common/duration.h"
 #include "common/mem.h"
+#include "common/sock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,12 +66,7 @@ static int listen_to(const struct helper *h, int fd, char **said, size_t *n)
             room = room * 2 + PIECE < h->most ? room * 2 + PIECE : h->most;
             *said = xrealloc(*said, room + 1, 1);
         }
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int64_t left = deadline_ms - now_ms();
-        int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
-        if (ready < 0 && errno == EINTR)
-            continue;
-        if (ready <= 0)
+        if (sock_await(fd, POLLIN, deadline_ms) < 0)
             return -1;
         bool keep = *n < room;
         ssize_t got =

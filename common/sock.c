@@ -20,8 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Returns 0 when `events` are there, -1 with errno. */
-static int wait_for(int fd, short events, int64_t deadline_ms)
+int sock_await(int fd, short events, int64_t deadline_ms)
 {
     for (;;) {
         struct pollfd p = {.fd = fd, .events = events};
@@ -41,7 +40,7 @@ static int wait_for(int fd, short events, int64_t deadline_ms)
 int sock_read_all(int fd, void *p, size_t n, int64_t deadline_ms)
 {
     for (unsigned char *to = p; n > 0;) {
-        ssize_t got = wait_for(fd, POLLIN, deadline_ms) < 0 ? -1 : read(fd, to, n);
+        ssize_t got = sock_await(fd, POLLIN, deadline_ms) < 0 ? -1 : read(fd, to, n);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             continue;
         if (got == 0)
@@ -57,7 +56,7 @@ int sock_read_all(int fd, void *p, size_t n, int64_t deadline_ms)
 int sock_write_all(int fd, const void *p, size_t n, int64_t deadline_ms)
 {
     for (const unsigned char *from = p; n > 0;) {
-        ssize_t sent = wait_for(fd, POLLOUT, deadline_ms) < 0 ? -1 : write(fd, from, n);
+        ssize_t sent = sock_await(fd, POLLOUT, deadline_ms) < 0 ? -1 : write(fd, from, n);
         if (sent < 0 && (errno == EAGAIN || errno == EINTR))
             continue;
         if (sent < 0)
@@ -197,16 +196,12 @@ static int connect_one(const struct addrinfo *a, int64_t deadline_ms)
     int error = 0;
     if (connect(fd, a->ai_addr, a->ai_addrlen) < 0)
         error = errno;
-    while (error == EINPROGRESS || error == EINTR) {
-        int64_t left = deadline_ms - now_ms();
-        struct pollfd p = {.fd = fd, .events = POLLOUT};
-        int n = left > 0 ? poll(&p, 1, left > 60000 ? 60000 : (int)left) : 0;
-        if (n > 0) {
-            socklen_t len = sizeof error;
+    if (error == EINPROGRESS || error == EINTR) {
+        socklen_t len = sizeof error;
+        if (sock_await(fd, POLLOUT, deadline_ms) < 0)
+            error = errno;
+        else
             getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len);
-        } else if (n == 0 && now_ms() >= deadline_ms) {
-            error = ETIMEDOUT;
-        }
     }
     if (error) {
         close(fd);

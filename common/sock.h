@@ -29,6 +29,9 @@ void sock_name(const struct sockaddr *sa, char *text, size_t size);
 void sock_addr(const struct sockaddr *sa, char *text, size_t size);
 int sock_port(const struct sockaddr *sa);
 
+/* Wait for poll()'s `events` on any descriptor, until `deadline_ms`: 0, or -1 with errno.
+ * A hang-up is an event. */
+int sock_await(int fd, short events, int64_t deadline_ms);
 /* All `n` bytes, until `deadline_ms`. -1 with errno: ETIMEDOUT, or ECONNRESET where the
  * other end has hung up. */
 int sock_read_all(int fd, void *p, size_t n, int64_t deadline_ms);

@@ -44,7 +44,8 @@ void wireup_started(struct wireup *w, uint32_t local);
 /* Ranks are about to be started that will knock: the server may start with them. */
 void wireup_expect(struct wireup *w);
 
-/* A rank has ended. Who has joined and ends well without having left is told of. */
+/* A rank has ended. Who has joined and ends well without having left is told of, and who
+ * ends well and has never joined. */
 void wireup_exited(struct wireup *w, uint32_t local, const struct msg_exit *how);
 
 /* FENCE or PEER from above. */

@@ -1,10 +1,10 @@
 /* launcher/link/summons.c - see summons.h */
 #include "launcher/link/summons.h"
 
-#include "common/duration.h"
 #include "common/err.h"
 #include "common/hostlist.h"
 #include "common/mem.h"
+#include "common/sock.h"
 #include "launcher/link/message.h"
 
 #include <errno.h>
@@ -196,12 +196,7 @@ int summons_read(int fd, int64_t deadline_ms, struct summons *s, struct ddp_err 
     char *text = xcalloc(1, room);
     int rc = 1;
     while (rc == 1) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int64_t left = deadline_ms - now_ms();
-        int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
-        if (ready < 0 && errno == EINTR)
-            continue;
-        if (ready <= 0)
+        if (sock_await(fd, POLLIN, deadline_ms) < 0)
             rc = err_set(err, "nobody says on stdin what to do: it is started by ddprun");
         else if (n == SUMMONS_MAX || read(fd, text + n, 1) != 1)
             rc = err_set(err, "the words on stdin end early: it is started by ddprun");

@@ -244,13 +244,21 @@ struct flight {
     int batch; /* its number, where dropout draws by it and sums go on from the first */
 };
 
+/* The stage's device is the current one then; how its layers take so many samples. */
+static struct layers_plan *begin_turn(struct stage *s, const struct flight *f,
+                                      struct ddp_err *err)
+{
+    struct layers_plan *plan = layers_plan(s->sets[f->set].net, f->k, err);
+    return plan && stage_enter(s, err) == 0 ? plan : NULL;
+}
+
 static int go_forward(struct stage *s, const struct flight *f, bool learn,
                       struct ddp_err *err)
 {
     struct engine *e = s->e;
     struct layers *net = s->sets[f->set].net;
-    struct layers_plan *plan = layers_plan(net, f->k, err);
-    if (!plan || stage_enter(s, err) < 0)
+    struct layers_plan *plan = begin_turn(s, f, err);
+    if (!plan)
         return -1;
     if (s != first_of(e)) {
         if (receive(s, s - 1, f->set, f->k, err) < 0)
@@ -272,8 +280,8 @@ static int go_back(struct stage *s, const struct flight *f, bool into_extra,
 {
     struct engine *e = s->e;
     struct layers *net = s->sets[f->set].net;
-    struct layers_plan *plan = layers_plan(net, f->k, err);
-    if (!plan || stage_enter(s, err) < 0)
+    struct layers_plan *plan = begin_turn(s, f, err);
+    if (!plan)
         return -1;
     if (s != last_of(e)) {
         if (receive(s, s + 1, f->set, f->k, err) < 0)

@@ -47,8 +47,8 @@ struct reducer {
     float *block; /* the arena's: head and gradients */
     float *grads; /* block + HEAD */
     size_t count; /* gradients */
-    float *
-        *others; /* owned, [size - 1]: of the ranks from the next on; NULL: not direct */
+    /* owned, [size - 1]: those of the ranks from the next on; NULL: not direct */
+    float **others;
     bool summed; /* this step's piece is */
 
     size_t most;                   /* buckets: as many as parameters */

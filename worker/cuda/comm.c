@@ -41,6 +41,7 @@ struct comm {
 #undef MEMBER
     int lanes, devices[COMM_LANES];
     ncclComm_t nccl[COMM_LANES];
+    struct aside *ending[COMM_LANES]; /* ncclCommAbort() is at work there */
     /* From the next rank: why it, or one behind it, could not meet the others. Else it
      * never comes, and its error is a death. It goes with the group. */
     struct ddp_request *watch;
@@ -296,18 +297,57 @@ struct comm *comm_create(struct ddp_group *group, const int *devices, int lanes,
     return c;
 }
 
-void comm_destroy(struct comm *c, bool under_way)
+/* ---- the end ---- */
+
+/* ncclCommAbort(), made aside: it returns only when no graph holds a collective of the
+ * communicator any more, and those go after this (NCCL's commDestroySync() waits for
+ * localPersistentRefs). It is also one that may wait for ever. */
+struct ending {
+    __typeof__(&ncclCommAbort) call;
+    ncclComm_t nccl;
+};
+
+static void call_abort(void *copy)
 {
+    const struct ending *e = copy;
+    e->call(e->nccl);
+}
+
+/* All lanes at once: memory that one lets go waits for the other's kernels. */
+void comm_give_up(struct comm *c)
+{
+    struct ddp_err ignored;
     if (!c)
         return;
-    stop_watching(c);
+    c->failed = true;
     for (int i = 0; i < c->lanes; i++) {
-        if (c->nccl[i] && (c->failed || under_way))
-            c->ncclCommAbort(c->nccl[i]);
-        else if (c->nccl[i])
+        struct ending e = {c->ncclCommAbort, c->nccl[i]};
+        if (c->nccl[i])
+            c->ending[i] = aside_begin(call_abort, &e, sizeof e, &ignored);
+        c->nccl[i] = NULL;
+    }
+}
+
+bool comm_destroy(struct comm *c, bool under_way)
+{
+    enum { ENDS_WITHIN_MS = 10000 };
+    bool ended = true;
+    if (!c)
+        return true;
+    stop_watching(c);
+    if (c->failed || under_way)
+        comm_give_up(c);
+    int64_t began = now_ns();
+    for (int i = 0; i < c->lanes; i++) {
+        if (c->nccl[i])
             c->ncclCommDestroy(c->nccl[i]);
+        int64_t left = ENDS_WITHIN_MS - (now_ns() - began) / 1000000;
+        if (c->ending[i] && !aside_done(c->ending[i], left > 0 ? left : 0))
+            ended = false;
+        aside_end(c->ending[i]);
     }
     free(c);
+    return ended;
 }
 
 /* A collective was put on a stream, or was not: which, of how much. */
@@ -371,59 +411,62 @@ int comm_end(struct comm *c, struct ddp_err *err)
     return rc == ncclSuccess ? 0 : nccl_error(c, rc, "ncclGroupEnd", err);
 }
 
-/* Nothing of ours may be running on the device when its memory goes. */
-static int abort_all(struct comm *c)
-{
-    c->failed = true;
-    for (int i = 0; i < c->lanes; i++) {
-        if (c->nccl[i])
-            c->ncclCommAbort(c->nccl[i]);
-        c->nccl[i] = NULL;
-    }
-    return -1;
-}
-
 /* The ranks, and NCCL itself. */
 static int look_around(struct comm *c, const char *what, struct ddp_err *err)
 {
     ncclResult_t state = ncclSuccess;
     if (look_at_next(c, what, err) < 0)
-        return abort_all(c);
+        return -1;
     for (int i = 0; i < c->lanes; i++) {
         ncclResult_t rc = c->ncclCommGetAsyncError(c->nccl[i], &state);
         if (rc == ncclSuccess && (state == ncclSuccess || state == ncclInProgress))
             continue;
-        nccl_error(c, rc == ncclSuccess ? state : rc, what, err);
-        return abort_all(c);
+        return nccl_error(c, rc == ncclSuccess ? state : rc, what, err);
     }
     return 0;
 }
 
-int comm_await(struct comm *c, cudaEvent_t event, int64_t timeout_ms, const char *what,
-               struct ddp_err *err)
+/* 1: it has passed; 0: not yet, which CUDA remembers as an error, and cudaGetLastError()
+ * would tell who asks it whether a launch has failed. */
+static int has_passed(cudaEvent_t event, const char *what, struct ddp_err *err)
+{
+    cudaError_t rc = cudaEventQuery(event);
+    if (rc != cudaErrorNotReady)
+        return check_cuda(rc, what, err) < 0 ? -1 : 1;
+    cudaGetLastError();
+    return 0;
+}
+
+static int await(struct comm *c, cudaEvent_t event, int64_t timeout_ms, const char *what,
+                 struct ddp_err *err)
 {
     enum { SPIN_US = 200, LOOK_MS = 20 };
     int64_t began = now_ns(), looked = began;
-    if (c && c->failed)
-        return err_set(err, "%s: NCCL was ended by an earlier error", what);
     for (;;) {
-        cudaError_t rc = cudaEventQuery(event);
+        int rc = has_passed(event, what, err);
         int64_t now = now_ns();
-        if (rc == cudaSuccess)
-            return 0;
-        if (rc != cudaErrorNotReady)
-            return check_cuda(rc, what, err);
+        if (rc != 0)
+            return rc < 0 ? -1 : 0;
         if (c && now - looked > LOOK_MS * INT64_C(1000000)) {
             looked = now;
             if (look_around(c, what, err) < 0)
                 return -1;
         }
-        if (now - began > timeout_ms * INT64_C(1000000)) {
-            err_set(err, "%s: rank %d has waited %g s for its GPU", what, c ? c->rank : 0,
-                    (double)timeout_ms / 1000);
-            return c ? abort_all(c) : -1;
-        }
+        if (now - began > timeout_ms * INT64_C(1000000))
+            return err_set(err, "%s: rank %d has waited %g s for its GPU", what,
+                           c ? c->rank : 0, (double)timeout_ms / 1000);
         if (now - began > SPIN_US * INT64_C(1000))
             nanosleep(&(struct timespec){0, 20000}, NULL);
     }
+}
+
+int comm_await(struct comm *c, cudaEvent_t event, int64_t timeout_ms, const char *what,
+               struct ddp_err *err)
+{
+    if (c && c->failed)
+        return err_set(err, "%s: NCCL was ended by an earlier error", what);
+    int rc = await(c, event, timeout_ms, what, err);
+    if (rc < 0)
+        comm_give_up(c);
+    return rc;
 }

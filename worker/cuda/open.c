@@ -377,9 +377,13 @@ void engine_close(struct engine *e)
 {
     if (!e)
         return;
+    bool under_way = e->given != e->taken;
+    if (under_way)
+        comm_give_up(e->comm);
     for (int i = 0; i < e->ngraphs; i++) /* they hold on to the communicator */
         engine_forget(e, &e->graphs[i]);
-    comm_destroy(e->comm, e->given != e->taken);
+    if (!comm_destroy(e->comm, under_way))
+        return; /* what it may be at work with is left to the end of the process */
     for (int i = 0; i < SLOTS; i++) {
         struct slot *s = &e->slots[i];
         cudaFreeHost(s->in);

@@ -16,7 +16,10 @@
  *     told that it may: only what is at work is mapped;
  *   - streams, events and the libraries' handles belong to the device that was current,
  *     and are refused with another one;
- *   - nothing is allocated, or waited for, while a graph is being recorded.
+ *   - nothing is allocated, or waited for, while a graph is being recorded;
+ *   - NCCL does not let go of a communicator while there is a graph with a collective of
+ *     it, not even when it is aborted;
+ *   - every refusal stays behind as the last error, that something is not ready, too.
  *
  * Force-included in the .cu files, where it also is CUDA's language.
  */
@@ -26,6 +29,7 @@
 #include <cstdint>
 #include <cuda_runtime_api.h>
 #include <functional>
+#include <memory>
 #include <vector>
 
 /* May a library be asked for this product on that stream? What is asked for the first
@@ -38,6 +42,9 @@ int emu_device_of(cudaStream_t stream);
 
 /* Put work on a stream. Returns false: not finished, to be called again. */
 void emu_put(cudaStream_t stream, std::function<bool()> work);
+
+/* A graph that is being recorded there keeps this until it is destroyed. */
+void emu_keep(cudaStream_t stream, std::shared_ptr<void> what);
 
 /* Run `kernel` for all threads of all blocks, one block after another. */
 void emu_launch(cudaStream_t stream, int blocks, int threads,

@@ -26,7 +26,7 @@ static bool peers[DEVICES][DEVICES]; /* who may use whose memory */
 static unsigned mapped;              /* bits: devices */
 static int at_work;
 static thread_local int chosen;
-static cudaError_t last_error;
+static thread_local cudaError_t last_error;
 int emu::captures;
 
 size_t emu::env_number(const char *name, size_t otherwise)

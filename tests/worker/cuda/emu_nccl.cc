@@ -38,7 +38,9 @@ struct ncclComm {
     size_t mapped;
     char path[64];
     long calls = 0;
-    bool aborted = false, broken = false;
+    bool broken = false;
+    std::atomic<bool> aborted = false;
+    std::shared_ptr<void> graphs = std::make_shared<int>(); /* each keeps one */
 };
 
 /* The rank at which `what` is to go wrong, or -1. */
@@ -205,6 +207,7 @@ static ncclResult_t put(kind what, const void *from, void *to, size_t count,
         return ncclInvalidArgument;
     if (!emu_may_ask(stream, {4 + what, int64_t(count), type}))
         return ncclUnhandledCudaError;
+    emu_keep(stream, c->graphs);
     /* in a recording each play is a call of its own: the machine starts anew after its
      * end */
     auto r = std::make_shared<collective>(call);
@@ -258,14 +261,23 @@ extern "C" ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *state)
     return ncclSuccess;
 }
 
+/* As commDestroySync() of NCCL does, whoever calls it. */
+static void await_graphs(const ncclComm *c)
+{
+    while (c->graphs.use_count() > 1)
+        usleep(1000);
+}
+
 extern "C" ncclResult_t ncclCommAbort(ncclComm_t c)
 {
     c->aborted = true;
+    await_graphs(c);
     return ncclSuccess;
 }
 
 extern "C" ncclResult_t ncclCommDestroy(ncclComm_t c)
 {
+    await_graphs(c);
     munmap(c->b, c->mapped);
     delete c;
     return ncclSuccess;

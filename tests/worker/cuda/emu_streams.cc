@@ -50,6 +50,7 @@ struct CUgraph_st {
         std::vector<size_t> after;
     };
     std::vector<node> nodes;
+    std::vector<std::shared_ptr<void>> kept; /* for as long as it can be played */
 };
 
 struct CUgraphExec_st {
@@ -109,6 +110,12 @@ void emu_put(cudaStream_t s, std::function<bool()> work)
         map_only(devices);
         return work();
     });
+}
+
+void emu_keep(cudaStream_t s, std::shared_ptr<void> what)
+{
+    if (s->recording)
+        s->recording->kept.push_back(what);
 }
 
 static bool drain(cudaStream_t s)
@@ -243,12 +250,19 @@ extern "C" cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsign
     return cudaSuccess;
 }
 
+/* It is remembered as every other error is. */
+static cudaError_t not_ready()
+{
+    failed(cudaErrorNotReady);
+    return cudaErrorNotReady;
+}
+
 /* Never at the first time of asking. */
 extern "C" cudaError_t cudaEventQuery(cudaEvent_t e)
 {
     if (!e->asked) {
         e->asked = true;
-        return cudaErrorNotReady;
+        return not_ready();
     }
     /* while it is asked again and again, nothing is unmapped: that takes its time */
     static std::unique_ptr<device_work> held;
@@ -256,7 +270,7 @@ extern "C" cudaError_t cudaEventQuery(cudaEvent_t e)
         held = std::make_unique<device_work>();
     for (const op_ref &o : e->at) {
         if (!run(o))
-            return cudaErrorNotReady;
+            return not_ready();
     }
     held.reset();
     return cudaSuccess;
@@ -364,6 +378,7 @@ struct play {
     std::vector<size_t> ready;
     play(const CUgraph_st &g) : graph(g), waits(g.nodes.size()), behind(g.nodes.size())
     {
+        graph.kept.clear();
         for (size_t i = 0; i < g.nodes.size(); i++) {
             waits[i] = g.nodes[i].after.size();
             for (size_t before : g.nodes[i].after)

@@ -156,7 +156,9 @@ static struct engine *cpu_open(const struct engine_job *job, struct ddp_err *err
     struct engine *e = xcalloc(1, sizeof *e);
     size_t count = model_param_count(job->model);
     e->job = *job;
-    e->reducer = reducer_create(job->group, job->model, job->buckets, err);
+    struct reducer_settings settings = job->buckets;
+    settings.factors = job->accumulate == 1 && job->stages == 1;
+    e->reducer = reducer_create(job->group, job->model, settings, err);
     if (!e->reducer)
         goto fail;
     if (reducer_shares(
@@ -290,7 +292,7 @@ static int gradient_norm(struct engine *e, double *norm, struct ddp_err *err)
     const struct bucket *pieces = reducer_pieces(e->reducer, &n);
     double sum = 0;
     for (size_t i = 0; i < n; i++)
-        sum += e->job.kernels->sum_squares(reducer_sums(e->reducer) + pieces[i].offset,
+        sum += e->job.kernels->sum_squares(reducer_sums(e->reducer, i),
                                            (int64_t)pieces[i].count);
     if (ddp_all_reduce(e->job.group, &sum, 1, DDP_F64, DDP_SUM, err) < 0)
         return -1;
@@ -300,15 +302,14 @@ static int gradient_norm(struct engine *e, double *norm, struct ddp_err *err)
 
 static void scale_gradients(struct engine *e, float by)
 {
-    size_t n;
+    size_t n, count = model_param_count(e->job.model);
     const struct bucket *pieces = reducer_pieces(e->reducer, &n);
-    float *g = reducer_sums(e->reducer);
     if (!reducer_shares(e->reducer)) {
-        e->job.kernels->scale(g, (int64_t)model_param_count(e->job.model), by);
+        e->job.kernels->scale(reducer_grads(e->reducer), (int64_t)count, by);
         return;
     }
     for (size_t i = 0; i < n; i++)
-        e->job.kernels->scale(g + pieces[i].offset, (int64_t)pieces[i].count, by);
+        e->job.kernels->scale(reducer_sums(e->reducer, i), (int64_t)pieces[i].count, by);
 }
 
 /* As torch.nn.utils.clip_grad_norm_ does it. */

@@ -24,6 +24,8 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/ddp/factors.h"
+#include "worker/kernels/pool.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -32,8 +34,9 @@
 #include <string.h>
 
 enum {
-    LINE = 16,       /* floats: a cache line */
-    HEAD = LINE,     /* so that gradients stay aligned */
+    LINE = 16,   /* floats: a cache line */
+    ROWS = 128,  /* made at once of factors: some tiles of an engine, and in its cache */
+    HEAD = LINE, /* so that gradients stay aligned */
     WATCH_STEPS = 5, /* before buckets are made by time */
     PROBES = 4,
     PROBE_FLOATS = 256
@@ -49,7 +52,8 @@ struct reducer {
     size_t count; /* gradients */
     /* owned, [size - 1]: those of the ranks from the next on; NULL: not direct */
     float **others;
-    bool summed; /* this step's piece is */
+    struct factors *factors; /* owned; NULL: there are none */
+    bool summed;             /* this step's piece is */
 
     size_t most;                   /* buckets: as many as parameters */
     struct bucket *buckets;        /* owned, [most] */
@@ -74,10 +78,18 @@ struct reducer {
 
 /* ---- the plan ---- */
 
-/* Where a rank's part begins: with a cache line, so that no line is two ranks'. */
-static size_t part_of(size_t count, int rank, int size)
+/* Where a rank's part begins: with a cache line, so that no line is two ranks', and with
+ * a row where rows are made. */
+static size_t part_of(const struct reducer *r, struct bucket b, int rank)
 {
-    return rank == size ? count : count / LINE * (size_t)rank / (size_t)size * LINE;
+    size_t row = factors_row(r->factors, b.offset), unit = row > 0 ? row * LINE : LINE;
+    return rank == r->size ? b.count
+                           : b.count / unit * (size_t)rank / (size_t)r->size * unit;
+}
+
+static size_t part_count(const struct reducer *r, struct bucket b, int rank)
+{
+    return part_of(r, b, rank + 1) - part_of(r, b, rank);
 }
 
 /* This rank's piece of each bucket, or its part of the whole block. */
@@ -86,29 +98,33 @@ static void cut_pieces(struct reducer *r)
     const struct bucket whole = {0, r->count};
     const struct bucket *of = r->settings.shard ? r->buckets : &whole;
     r->npieces = r->settings.shard ? r->nbuckets : 1;
-    for (size_t i = 0; i < r->npieces; i++) {
-        size_t from = part_of(of[i].count, r->rank, r->size);
-        r->pieces[i] = (struct bucket){of[i].offset + from,
-                                       part_of(of[i].count, r->rank + 1, r->size) - from};
-    }
+    for (size_t i = 0; i < r->npieces; i++)
+        r->pieces[i] = (struct bucket){of[i].offset + part_of(r, of[i], r->rank),
+                                       part_count(r, of[i], r->rank)};
 }
 
-/* Do all ranks share memory? Then each has a part of each layer, so that what it costs to
- * use what another CPU has written is the same for all. */
-static void find_others(struct reducer *r, const struct param *params, size_t n)
+/* Do all ranks share memory? Then each has a part of each parameter, so that what it
+ * costs to use what another CPU has written is the same for all. */
+static int find_others(struct reducer *r, struct model *model, struct ddp_err *err)
 {
+    size_t n;
+    const struct param *params = model_params(model, &n);
     if (!r->settings.direct || r->size == 1 ||
         strcmp(ddp_group_backend(r->group), "shm") != 0)
-        return;
+        return 0;
     r->others = xcalloc((size_t)r->size - 1, sizeof *r->others);
     for (int i = 1; i < r->size; i++)
         r->others[i - 1] = ddp_arena_of(r->group, r->grads, (r->rank + i) % r->size);
     r->settings.shard = true;
     r->settings.overlap = false;
-    r->nbuckets = bucket_plan(params, n, 0, 0, r->buckets);
+    r->nbuckets = n;
+    for (size_t i = 0; i < n; i++)
+        r->buckets[i] =
+            (struct bucket){params[n - 1 - i].offset, params[n - 1 - i].count};
+    return r->settings.factors ? factors_create(r->group, model, &r->factors, err) : 0;
 }
 
-struct reducer *reducer_create(struct ddp_group *group, const struct model *model,
+struct reducer *reducer_create(struct ddp_group *group, struct model *model,
                                struct reducer_settings settings, struct ddp_err *err)
 {
     size_t nparams;
@@ -135,7 +151,10 @@ struct reducer *reducer_create(struct ddp_group *group, const struct model *mode
     r->ready = xcalloc(nparams, sizeof *r->ready);
     r->nbuckets = bucket_plan(params, nparams, settings.first_bytes / sizeof(float),
                               settings.cap_bytes / sizeof(float), r->buckets);
-    find_others(r, params, nparams);
+    if (find_others(r, model, err) < 0) {
+        reducer_destroy(r);
+        return NULL;
+    }
     /* pieces that were chosen by size stay: the optimiser's state hangs on them */
     if (!settings.timed || r->settings.shard || !settings.overlap || r->size == 1)
         r->watched = WATCH_STEPS;
@@ -155,6 +174,7 @@ void reducer_destroy(struct reducer *r)
     free(r->layers);
     free(r->ready);
     free(r->others);
+    factors_destroy(r->factors);
     free(r);
 }
 
@@ -270,6 +290,8 @@ int reducer_begin(struct reducer *r, bool idle, struct ddp_err *err)
     r->begin_ns = now_ns();
     if (idle)
         memset(r->grads, 0, r->count * sizeof(float));
+    if (idle && r->factors)
+        factors_idle(r->factors);
     return 0;
 }
 
@@ -280,7 +302,7 @@ static struct ddp_request *start(struct reducer *r, struct bucket b, bool last)
         return ddp_iall_reduce(r->group, from - (last ? HEAD : 0),
                                b.count + (last ? HEAD : 0), DDP_F32, DDP_SUM, &r->err);
     for (int i = 0; i < r->size; i++)
-        r->counts[i] = part_of(b.count, i + 1, r->size) - part_of(b.count, i, r->size);
+        r->counts[i] = part_count(r, b, i);
     return ddp_ireduce_scatterv(r->group, from, r->grads + r->pieces[r->started].offset,
                                 r->counts, DDP_F32, DDP_SUM, &r->err);
 }
@@ -319,6 +341,8 @@ void reducer_ready(size_t offset, size_t count, void *reducer)
     struct reducer *r = reducer;
     if (r->size == 1)
         return;
+    if (r->factors)
+        factors_give(r->factors, offset);
     if (r->watched < WATCH_STEPS)
         watch_layer(r, offset, count);
     if (!r->settings.overlap || r->failed)
@@ -389,8 +413,7 @@ int reducer_gather(struct reducer *r, float *block, struct ddp_err *err)
     for (size_t b = 0; b < r->nbuckets && r->size > 1; b++) {
         int64_t began = now_ns();
         for (int i = 0; i < r->size; i++)
-            r->counts[i] = part_of(r->buckets[b].count, i + 1, r->size) -
-                           part_of(r->buckets[b].count, i, r->size);
+            r->counts[i] = part_count(r, r->buckets[b], i);
         if (ddp_all_gatherv(r->group, block + r->pieces[b].offset,
                             block + r->buckets[b].offset, r->counts, DDP_F32, err) < 0)
             return -1;
@@ -407,31 +430,58 @@ bool reducer_direct(const struct reducer *r)
     return r->others != NULL;
 }
 
-float *reducer_sums(const struct reducer *r)
+/* Of rows that are made it is my own block. */
+float *reducer_sums(const struct reducer *r, size_t i)
 {
-    return r->others ? r->others[r->size - 2] : r->grads;
+    size_t at = r->pieces[i].offset;
+    return at + (r->others && !factors_row(r->factors, at) ? r->others[r->size - 2]
+                                                           : r->grads);
 }
 
-static const float *add_up(struct reducer *r, const struct kernels *k, size_t at,
-                           size_t n)
+size_t reducer_block(const struct reducer *r, size_t i)
 {
-    const float *sum = r->grads + at;
-    for (int i = 0; i < r->size - 1; i++) {
-        k->add(r->others[i] + at, sum, (int64_t)n);
-        sum = r->others[i] + at;
+    size_t row = factors_row(r->factors, r->pieces[i].offset);
+    return row > 0 ? row * ROWS : KERNELS_GRAIN;
+}
+
+const float *reducer_sum(struct reducer *r, const struct kernels *k, size_t i, size_t at,
+                         size_t n)
+{
+    size_t from = r->pieces[i].offset + at;
+    float *all = reducer_sums(r, i) + at;
+    if (r->summed)
+        return all;
+    if (factors_row(r->factors, from)) {
+        factors_sum(r->factors, from, n, all);
+        return all;
     }
+    const float *sum = r->grads + from;
+    for (int o = 0; o < r->size - 1; sum = r->others[o++] + from)
+        k->add(r->others[o] + from, sum, (int64_t)n);
     return sum;
 }
 
-const float *reducer_sum(struct reducer *r, const struct kernels *k, size_t at, size_t n)
+struct summing {
+    struct reducer *r;
+    const struct kernels *k;
+};
+
+static void sum_part(int part, int parts, void *arg)
 {
-    return r->summed ? reducer_sums(r) + at : add_up(r, k, at, n);
+    const struct summing *s = arg;
+    size_t turn = 0;
+    for (size_t i = 0; i < s->r->npieces; i++) {
+        size_t block = reducer_block(s->r, i), count = s->r->pieces[i].count;
+        for (size_t at = 0; at < count; at += block)
+            if (turn++ % (size_t)parts == (size_t)part)
+                reducer_sum(s->r, s->k, i, at, at + block < count ? block : count - at);
+    }
 }
 
 void reducer_sum_all(struct reducer *r, const struct kernels *k)
 {
-    for (size_t i = 0; r->others && i < r->npieces; i++)
-        add_up(r, k, r->pieces[i].offset, r->pieces[i].count);
+    if (r->others)
+        pool_run(sum_part, &(struct summing){r, k});
     r->summed = true;
 }
 

@@ -17,6 +17,7 @@
  * while their CPUs go back: reducer_finish() only meets the others, and then each rank
  * sums its piece, reading theirs where they lie, as it updates it: in blocks that stay in
  * the cache, and whose weights it writes to where the others have theirs (shard.h).
+ * Linear layers have no gradients to be summed then, but factors (factors.h).
  *
  * Owner: the trainer. The group is borrowed and must outlive it.
  */
@@ -46,12 +47,14 @@ struct reducer_settings {
     bool overlap;                  /* false: all of it after backward */
     bool timed;                    /* settle on buckets by time, after a few steps */
     bool shard;
-    bool direct; /* ranks that share memory need no buckets, and do as with `shard` */
+    bool direct; /* ranks that share memory need no buckets, and do as with `shard`; */
+    bool
+        factors; /* with one batch of the model to a step, factors instead of gradients */
 };
 
 struct reducer;
 
-struct reducer *reducer_create(struct ddp_group *group, const struct model *model,
+struct reducer *reducer_create(struct ddp_group *group, struct model *model,
                                struct reducer_settings settings, struct ddp_err *err);
 void reducer_destroy(struct reducer *r); /* NULL is fine; not with a step under way */
 
@@ -94,10 +97,13 @@ int reducer_gather(struct reducer *r, float *block, struct ddp_err *err);
 /* ---- where ranks share memory ---- */
 
 bool reducer_direct(const struct reducer *r);
-/* The sums of gradients [at, at + n) of this rank's piece, after reducer_finish(): added
- * up now, by `k`, unless reducer_sum_all() has been there. By any thread. */
-const float *reducer_sum(struct reducer *r, const struct kernels *k, size_t at, size_t n);
-/* This rank's whole piece: for who wants to see all sums first. */
+/* The sums of gradients [at, at + n) of piece i, after reducer_finish(): made now, by
+ * `k`, unless reducer_sum_all() has been there. By any thread; in blocks that begin where
+ * multiples of reducer_block() do. */
+const float *reducer_sum(struct reducer *r, const struct kernels *k, size_t i, size_t at,
+                         size_t n);
+size_t reducer_block(const struct reducer *r, size_t i);
+/* This rank's pieces, whole: for who wants to see all sums first. */
 void reducer_sum_all(struct reducer *r, const struct kernels *k);
 /* Block [at, at + n) of `block`, which lies in the arena as the gradients do, becomes
  * that of all other ranks: */
@@ -105,8 +111,7 @@ void reducer_give(struct reducer *r, const float *block, size_t at, size_t n);
 /* once all have met, to be called when a rank has given all. */
 int reducer_given(struct reducer *r, struct ddp_err *err);
 
-/* This step's sums of pieces, laid out as the gradients are: of all, or where ranks share
- * of this rank's own. */
-float *reducer_sums(const struct reducer *r);
+/* This step's sums of piece i, where they all lie. */
+float *reducer_sums(const struct reducer *r, size_t i);
 
 #endif

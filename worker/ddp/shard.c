@@ -71,24 +71,34 @@ struct pass {
     float *w, lr;
 };
 
-/* A block's sum, its update and its way to the others, while it is in the cache; the
- * blocks of all pieces go to the threads in turn. */
+/* The update of a block whose sums are there, and then its way to the others: it is still
+ * in the cache. */
+static void update(const struct pass *p, size_t state, size_t at, size_t n,
+                   const float *g)
+{
+    enum { BIT = KERNELS_GRAIN }; /* to be this thread's */
+    for (size_t i = 0; i < n; i += BIT)
+        optim_piece(p->o, state + i, n - i < BIT ? n - i : BIT, p->w + at + i, g + i,
+                    p->lr);
+    reducer_give(p->r, p->w, at, n);
+}
+
+/* The blocks of all pieces go to the threads in turn. */
 static void pass_part(int part, int parts, void *arg)
 {
     const struct pass *p = arg;
-    enum { BLOCK = KERNELS_GRAIN };
     size_t n, state = 0, turn = 0;
     const struct bucket *pieces = reducer_pieces(p->r, &n);
-    for (size_t i = 0; i < n; state += room_of(pieces[i++]))
-        for (size_t at = 0; at < pieces[i].count; at += BLOCK) {
+    for (size_t i = 0; i < n; state += room_of(pieces[i++])) {
+        size_t block = reducer_block(p->r, i);
+        for (size_t at = 0; at < pieces[i].count; at += block) {
             if (turn++ % (size_t)parts != (size_t)part)
                 continue;
-            size_t from = pieces[i].offset + at, left = pieces[i].count - at;
-            size_t count = left < BLOCK ? left : BLOCK;
-            const float *g = reducer_sum(p->r, p->o->kernels, from, count);
-            optim_piece(p->o, state + at, count, p->w + from, g, p->lr);
-            reducer_give(p->r, p->w, from, count);
+            size_t left = pieces[i].count - at, count = left < block ? left : block;
+            update(p, state + at, pieces[i].offset + at, count,
+                   reducer_sum(p->r, p->o->kernels, i, at, count));
         }
+    }
 }
 
 static int step_directly(struct optim *o, struct reducer *r, float *w, float lr,
@@ -107,10 +117,8 @@ int shard_step(struct optim *o, struct reducer *r, float *w, float lr,
         return step_directly(o, r, w, lr, err);
     size_t n, at = 0;
     const struct bucket *pieces = reducer_pieces(r, &n);
-    const float *g = reducer_sums(r);
     optim_count(o);
     for (size_t i = 0; i < n; at += room_of(pieces[i++]))
-        optim_piece(o, at, pieces[i].count, w + pieces[i].offset, g + pieces[i].offset,
-                    lr);
+        optim_piece(o, at, pieces[i].count, w + pieces[i].offset, reducer_sums(r, i), lr);
     return reducer_gather(r, w, err);
 }

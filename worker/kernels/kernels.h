@@ -51,8 +51,8 @@ struct conv_shape {
 /* y = relu(w (x - mean) / sqrt(var + eps) + bias + shortcut), per channel: `relu` and the
  * shortcut (NULL) may be missing. mean and var (of n, not n-1) are those of the batch
  * over n, H, W; `learn` moves `running`, C means and then C variances (of n-1), towards
- * them by `momentum`; those of a channel with a bad number are left as they are, so that a
- * step that is skipped does not spoil all tests after it. Without `learn`, the running
+ * them by `momentum`; those of a channel with a bad number are left as they are, so that
+ * a step that is skipped does not spoil all tests after it. Without `learn`, the running
  * ones are used. Images in the engine's layout. */
 struct norm_shape {
     int B, C, H, W;
@@ -93,6 +93,20 @@ struct kernels {
     void (*linear_back)(struct linear_plan *p, int n, const float *x, const float *w,
                         const float *y, const float *dy, float scale, float *dw,
                         float *dbias, float *dx);
+    /* dw is a product of two matrices, g and x, which are small beside it while the batch
+     * is small beside K and C. Ranks can therefore give each other these factors instead
+     * of their dw, and each make some rows of the sum: in all as many multiplications.
+     * Floats of the factors of a batch, in the engine's own layout, on a cache line: */
+    size_t (*linear_factors)(const struct linear_plan *p);
+    /* as linear_back, but leaves the factors and makes no dw; n may be 0; */
+    void (*linear_back_factors)(struct linear_plan *p, int n, const float *x,
+                                const float *w, const float *y, const float *dy,
+                                float scale, float *factors, float *dbias, float *dx);
+    /* rows [from, to) of dw, which begins with the first of them: what linear_back makes
+     * of each batch, added up in this order. By the calling thread, so that several may
+     * call at once. The factors are only read. */
+    void (*linear_rows)(const struct linear_plan *p, float *const *factors, int batches,
+                        int from, int to, float *dw);
 
     struct conv_plan *(*conv_plan)(struct conv_shape shape, struct ddp_err *err);
     void (*conv_plan_free)(struct conv_plan *p);

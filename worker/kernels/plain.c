@@ -13,6 +13,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct linear_plan {
     struct linear_shape s;
@@ -74,6 +75,42 @@ static void linear_back(struct linear_plan *p, int n, const float *x, const floa
                 sum += (double)masked(p, y, dy, b * K + k, scale) * (double)w[k * C + c];
             dx[b * C + c] = (float)sum;
         }
+}
+
+/* The factors of dw: how many samples, g[B,K], x[B,C]. */
+static size_t linear_factors(const struct linear_plan *p)
+{
+    return 1 + (size_t)p->s.B * (size_t)(p->s.K + p->s.C);
+}
+
+static void linear_back_factors(struct linear_plan *p, int n, const float *x,
+                                const float *w, const float *y, const float *dy,
+                                float scale, float *factors, float *dbias, float *dx)
+{
+    size_t C = (size_t)p->s.C, K = (size_t)p->s.K, B = (size_t)n;
+    float *dw = xcalloc(K * C, sizeof *dw), *g = factors + 1;
+    linear_back(p, n, x, w, y, dy, scale, dw, dbias, dx);
+    free(dw);
+    memcpy(factors, &n, sizeof n);
+    for (size_t i = 0; i < B * K; i++)
+        g[i] = masked(p, y, dy, i, scale);
+    memcpy(g + (size_t)p->s.B * K, x, B * C * sizeof *x);
+}
+
+static void linear_rows(const struct linear_plan *p, float *const *factors, int batches,
+                        int from, int to, float *dw)
+{
+    size_t C = (size_t)p->s.C, K = (size_t)p->s.K;
+    for (size_t k = (size_t)from; k < (size_t)to; k++)
+        for (size_t c = 0; c < C; c++, dw++)
+            for (int i = 0, n; i < batches; i++) {
+                const float *g = factors[i] + 1, *x = g + (size_t)p->s.B * K;
+                double sum = 0;
+                memcpy(&n, factors[i], sizeof n);
+                for (size_t b = 0; b < (size_t)n; b++)
+                    sum += (double)g[b * K + k] * (double)x[b * C + c];
+                *dw = (float)sum + (i > 0 ? *dw : 0);
+            }
 }
 
 struct conv_plan {
@@ -316,6 +353,9 @@ const struct kernels kernels_plain = {
     .linear_plan_free = linear_plan_free,
     .linear = linear,
     .linear_back = linear_back,
+    .linear_factors = linear_factors,
+    .linear_back_factors = linear_back_factors,
+    .linear_rows = linear_rows,
     .conv_plan = conv_plan,
     .conv_plan_free = conv_plan_free,
     .conv_floats = conv_floats,

@@ -137,6 +137,12 @@ void NAMED(linear)(struct linear_plan *p, int n, const float *x, const float *w,
 void NAMED(linear_back)(struct linear_plan *p, int n, const float *x, const float *w,
                         const float *y, const float *dy, float scale, float *dw,
                         float *dbias, float *dx);
+size_t NAMED(linear_factors)(const struct linear_plan *p);
+void NAMED(linear_back_factors)(struct linear_plan *p, int n, const float *x,
+                                const float *w, const float *y, const float *dy,
+                                float scale, float *factors, float *dbias, float *dx);
+void NAMED(linear_rows)(const struct linear_plan *p, float *const *factors, int batches,
+                        int from, int to, float *dw);
 
 struct norm_plan *NAMED(norm_plan)(struct norm_shape s, struct ddp_err *err);
 void NAMED(norm_plan_free)(struct norm_plan *p);

@@ -9,6 +9,9 @@
  *   dw = g^T x, dx = g w: vectors run along C, in panels of two, copied once so that
  *             they lie together; scalars are g, or g transposed.
  *
+ * Ranks that share memory show each other the factors of dw, g and the panels of x, and
+ * each makes some rows of the sum: kernels.h.
+ *
  * With bf16 a word holds two numbers that follow each other in what the sums run over:
  * columns going forward, samples in dw, features in dx. They are rounded and paired as
  * they are copied, before what is to be transposed, which is then half as much; weights,
@@ -83,7 +86,9 @@ struct call { /* one of the three products, for the threads */
     int n; /* samples; in forward those of one group */
     const float *x, *w, *bias;
     const float *words; /* of w, or NULL */
+    const float *gw;    /* words of g */
     float *y, *dw, *dx;
+    float *panels; /* of x: to be kept here, or NULL */
 };
 
 /* T rows of words of w times `wide` vectors of samples, added to yt. Meanwhile the rows
@@ -265,9 +270,16 @@ static void copy_panel(const float *from, int rows, int C, int c, float *panel)
     }
 }
 
-/* out[j][0..BLOCK) = sum over i of a[i][j] * panel[i][0..BLOCK), for T rows j */
+/* Where the panel of columns [c, c+BLOCK) of x begins among all of them. */
+static size_t panel_at(const struct linear_shape *s, int c)
+{
+    return (size_t)c * (size_t)words_of(s->B);
+}
+
+/* out[j][0..BLOCK) = sum over i of a[i][j] * panel[i][0..BLOCK), for T rows j; or more by
+ * that, when `more` */
 ALWAYS void back_tile(int T, int count, const float *a, size_t lda, const float *panel,
-                      float *out, size_t ldo)
+                      float *out, size_t ldo, bool more)
 {
     vec sum[TILE_MAX][2];
     UNROLL for (int j = 0; j < T; j++) sum[j][0] = sum[j][1] = (vec){0};
@@ -279,6 +291,11 @@ ALWAYS void back_tile(int T, int count, const float *a, size_t lda, const float 
             sum[j][1] = multiply_add(sum[j][1], a[j], hi);
         }
     }
+    UNROLL for (int j = 0; more && j < T; j++)
+    {
+        sum[j][0] += load(out + (size_t)j * ldo);
+        sum[j][1] += load(out + (size_t)j * ldo + VL);
+    }
     UNROLL for (int j = 0; j < T; j++)
     {
         store(out + (size_t)j * ldo, sum[j][0]);
@@ -286,26 +303,36 @@ ALWAYS void back_tile(int T, int count, const float *a, size_t lda, const float 
     }
 }
 
-/* Columns [c, c+BLOCK) of out[rows][C]; the last panel may be narrower. Meanwhile those
- * of next[rows][C] (NULL: none) are fetched: they are wanted next, and lie far apart. */
-static void back_panel(int rows, int count, const float *a, size_t lda,
-                       const float *panel, float *out, int C, int c, const float *next)
+/* The same for a last panel that may be narrower. */
+static void back_rows(int T, int count, const float *a, size_t lda, const float *panel,
+                      float *out, size_t ldo, size_t width, bool more)
 {
     float narrow[TILE_MAX * BLOCK];
-    size_t width = (size_t)at_most(BLOCK, C - c);
-    for (int j = 0, T; j < rows; j += T) {
+    if (width == BLOCK) {
+        WITH_TILE(T, back_tile, count, a, lda, panel, out, ldo, more);
+        return;
+    }
+    for (int i = 0; more && i < T; i++)
+        memcpy(narrow + i * BLOCK, out + (size_t)i * ldo, width * sizeof(float));
+    WITH_TILE(T, back_tile, count, a, lda, panel, narrow, BLOCK, more);
+    for (int i = 0; i < T; i++)
+        memcpy(out + (size_t)i * ldo, narrow + i * BLOCK, width * sizeof(float));
+}
+
+/* Columns [c, c+BLOCK) of out[rows][C]; the last panel may be narrower. Meanwhile those
+ * of next[ahead][C] (NULL: none) are fetched: they are wanted next, and lie far apart. */
+static void back_panel(int rows, int count, const float *a, size_t lda,
+                       const float *panel, float *out, int C, int c, const float *next,
+                       int ahead)
+{
+    size_t width = (size_t)at_most(BLOCK, C - c), ld = (size_t)C;
+    for (int j = 0, at = 0, T; j < rows; j += T) {
         T = next_tile(rows - j, TILE);
-        float *to = out + (size_t)j * (size_t)C + c;
-        for (int i = j; next && i < j + T; i++)
-            for (int k = 0; k < (int)width; k += LINE)
-                __builtin_prefetch(next + (size_t)i * (size_t)C + c + k, 0, 2);
-        if (width == BLOCK) {
-            WITH_TILE(T, back_tile, count, a + j, lda, panel, to, (size_t)C);
-            continue;
-        }
-        WITH_TILE(T, back_tile, count, a + j, lda, panel, narrow, BLOCK);
-        for (int i = 0; i < T; i++)
-            memcpy(to + (size_t)i * (size_t)C, narrow + i * BLOCK, width * sizeof(float));
+        for (int end = (int)((long)ahead * (j + T) / rows); next && at < end; at++)
+            for (int k = 0; k < BLOCK; k += LINE)
+                __builtin_prefetch(next + (size_t)at * ld + k, 0, 2);
+        back_rows(T, count, a + j, lda, panel, out + (size_t)j * ld + c, ld, width,
+                  false);
     }
 }
 
@@ -313,42 +340,129 @@ static void back_part(int part, int parts, void *arg)
 {
     const struct call *a = arg;
     const struct linear_shape *s = &a->p->s;
-    const float *gw = a->p->gw, *gtw = a->p->gtw;
+    const float *gtw = a->p->gtw;
     int from, to, most = s->B > s->K ? s->B : s->K;
     float *panel = a->p->panel + (size_t)part * (size_t)most * BLOCK;
     pool_share(s->C, BLOCK, part, parts, &from, &to);
     for (int c = from; c < to; c += BLOCK) {
-        copy_panel(a->x, a->n, s->C, c, panel);
-        back_panel(s->K, words_of(a->n), gw, (size_t)s->K, panel, a->dw, s->C, c,
-                   a->dx ? a->w : NULL);
+        const float *next = a->panels && c + BLOCK < to ? a->w + c + BLOCK : NULL;
+        if (a->panels) {
+            copy_panel(a->x, a->n, s->C, c, a->panels + panel_at(s, c));
+        } else {
+            copy_panel(a->x, a->n, s->C, c, panel);
+            back_panel(s->K, words_of(a->n), a->gw, (size_t)s->K, panel, a->dw, s->C, c,
+                       a->dx ? a->w + c : NULL, s->K);
+        }
         if (a->dx == NULL)
             continue;
         copy_panel(a->w, s->K, s->C, c, panel);
-        back_panel(a->n, words_of(s->K), gtw, (size_t)s->B, panel, a->dx, s->C, c, NULL);
+        back_panel(a->n, words_of(s->K), gtw, (size_t)s->B, panel, a->dx, s->C, c, next,
+                   s->K);
     }
+}
+
+/* Backward: dw, or its factors. */
+static void go_back(struct call *a, const float *y, const float *dy, float scale,
+                    float *gw, float *dbias)
+{
+    struct linear_plan *p = a->p;
+    int n = a->n, K = p->s.K;
+    size_t all = (size_t)n * (size_t)K;
+    float *g = PER_WORD == 1 ? gw : p->g;
+    for (size_t i = 0; i < all; i++)
+        g[i] = p->s.relu && !(y[i] > 0) ? 0 : dy[i] * scale;
+    memset(dbias, 0, (size_t)K * sizeof(float));
+    for (size_t i = 0; i < all; i += (size_t)K)
+        for (int k = 0; k < K; k++)
+            dbias[k] += g[i + (size_t)k];
+#if BF16
+    pair_rows(g, n, (size_t)K, gw);
+    round_rows(a->dx ? n : 0, K, g, (size_t)K, p->gt, (size_t)words_of(K));
+    if (a->dx)
+        transpose(p->gt, (size_t)words_of(K), n, words_of(K), p->gtw, (size_t)p->s.B);
+#else
+    if (a->dx)
+        transpose(g, (size_t)K, n, K, p->gt, (size_t)p->s.B);
+#endif
+    a->gw = gw;
+    pool_run(back_part, a);
 }
 
 void NAMED(linear_back)(struct linear_plan *p, int n, const float *x, const float *w,
                         const float *y, const float *dy, float scale, float *dw,
                         float *dbias, float *dx)
 {
-    int K = p->s.K;
-    size_t all = (size_t)n * (size_t)K;
-    for (size_t i = 0; i < all; i++)
-        p->g[i] = p->s.relu && !(y[i] > 0) ? 0 : dy[i] * scale;
-    memset(dbias, 0, (size_t)K * sizeof(float));
-    for (size_t i = 0; i < all; i += (size_t)K)
-        for (int k = 0; k < K; k++)
-            dbias[k] += p->g[i + (size_t)k];
-#if BF16
-    pair_rows(p->g, n, (size_t)K, p->gw);
-    round_rows(dx ? n : 0, K, p->g, (size_t)K, p->gt, (size_t)words_of(K));
-    if (dx)
-        transpose(p->gt, (size_t)words_of(K), n, words_of(K), p->gtw, (size_t)p->s.B);
-#else
-    if (dx)
-        transpose(p->g, (size_t)K, n, K, p->gt, (size_t)p->s.B);
-#endif
     struct call call = {.p = p, .n = n, .x = x, .w = w, .dw = dw, .dx = dx};
-    pool_run(back_part, &call);
+    go_back(&call, y, dy, scale, p->gw, dbias);
+}
+
+/* ---- the factors of dw: how many samples, words of g, words of x in panels ---- */
+
+static float *factor_g(float *factors)
+{
+    return factors + LINE;
+}
+
+static float *factor_x(const struct linear_plan *p, float *factors)
+{
+    return factor_g(factors) + (size_t)words_of(p->s.B) * (size_t)p->s.K;
+}
+
+size_t NAMED(linear_factors)(const struct linear_plan *p)
+{
+    size_t samples = (size_t)words_of(p->s.B), C = (size_t)round_up(p->s.C, BLOCK);
+    return LINE + samples * ((size_t)p->s.K + C);
+}
+
+void NAMED(linear_back_factors)(struct linear_plan *p, int n, const float *x,
+                                const float *w, const float *y, const float *dy,
+                                float scale, float *factors, float *dbias, float *dx)
+{
+    struct call call = {
+        .p = p, .n = n, .x = x, .w = w, .dx = dx, .panels = factor_x(p, factors)};
+    memcpy(factors, &n, sizeof n);
+    go_back(&call, y, dy, scale, factor_g(factors), dbias);
+}
+
+/* What the next tiles need, most of which another CPU has written: far away, so it is
+ * fetched in time, many lines at once. Rows of `width` floats, `ld` apart. */
+static void fetch(const float *from, int rows, int width, size_t ld)
+{
+    for (int i = 0; i < rows; i++, from += ld)
+        for (int k = 0; k < width; k += LINE)
+            __builtin_prefetch(from + k, 0, 2);
+}
+
+/* Rows [from, to) of panel c of dw: one batch's, or more by it. */
+static void add_rows(const struct linear_plan *p, float *factors, int c, int from, int to,
+                     float *dw, bool more)
+{
+    const struct linear_shape *s = &p->s;
+    const float *panel = factor_x(p, factors) + panel_at(s, c);
+    size_t width = (size_t)at_most(BLOCK, s->C - c), C = (size_t)s->C;
+    int n, at = 0;
+    memcpy(&n, factors, sizeof n);
+    n = words_of(n);
+    for (int j = from, T; j < to; j += T) {
+        T = next_tile(to - j, TILE);
+        int end = c + BLOCK < s->C ? (int)((long)n * (j + T - from) / (to - from)) : 0;
+        fetch(panel + panel_at(s, BLOCK) + (size_t)at * BLOCK, end - at, BLOCK, BLOCK);
+        at = end;
+        back_rows(T, n, factor_g(factors) + j, (size_t)s->K, panel,
+                  dw + (size_t)(j - from) * C + c, C, width, more);
+    }
+}
+
+void NAMED(linear_rows)(const struct linear_plan *p, float *const *factors, int batches,
+                        int from, int to, float *dw)
+{
+    for (int i = 0; i < batches; i++) {
+        int n;
+        memcpy(&n, factors[i], sizeof n);
+        fetch(factor_g(factors[i]) + from, words_of(n), to - from, (size_t)p->s.K);
+        fetch(factor_x(p, factors[i]), words_of(n), BLOCK, BLOCK);
+    }
+    for (int c = 0; c < p->s.C; c += BLOCK)
+        for (int i = 0; i < batches; i++)
+            add_rows(p, factors[i], c, from, to, dw, i > 0);
 }

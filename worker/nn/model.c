@@ -108,6 +108,11 @@ const struct model_type *model_type(const struct model *m)
     return m->type;
 }
 
+const struct kernels *model_kernels(const struct model *m)
+{
+    return m->k;
+}
+
 const struct param *model_params(const struct model *m, size_t *n)
 {
     *n = m->nparams;
@@ -163,6 +168,30 @@ void model_set_grads(struct model *m, float *grads)
 float *model_grads(struct model *m)
 {
     return m->grads;
+}
+
+int model_products(const struct model *m, struct model_product out[MODEL_MAX_LAYERS])
+{
+    int n = 0;
+    for (int i = 0; i < m->nlayers; i++) {
+        const struct layer *l = &m->layers[i];
+        if (l->linear)
+            out[n++] = (struct model_product){i, l->weight->offset, l->weight->dims[0],
+                                              l->weight->dims[1],
+                                              m->k->linear_factors(l->linear)};
+    }
+    return n;
+}
+
+void model_keep_factors(struct model *m, int layer, float *factors)
+{
+    m->layers[layer].factors = factors;
+}
+
+void model_make_rows(const struct model *m, int layer, float *const *factors, int batches,
+                     int from, int to, float *rows)
+{
+    m->k->linear_rows(m->layers[layer].linear, factors, batches, from, to, rows);
 }
 
 void model_set_dropout(struct model *m, bool on)
@@ -365,7 +394,11 @@ static void layer_back(struct model *m, const struct layer *l, const struct batc
         m->k->conv_back(l->conv, b->n, x, w, l->y, dy, keep, dw, dbias, dx);
         return;
     case LAYER_LINEAR:
-        m->k->linear_back(l->linear, b->n, x, w, l->y, dy, keep, dw, dbias, dx);
+        if (l->factors)
+            m->k->linear_back_factors(l->linear, b->n, x, w, l->y, dy, keep, l->factors,
+                                      dbias, dx);
+        else
+            m->k->linear_back(l->linear, b->n, x, w, l->y, dy, keep, dw, dbias, dx);
         return;
     case LAYER_NORM:
         m->k->norm_back(l->norm, b->n, x, w, l->y, dy, dw, dbias, dx,
@@ -384,13 +417,20 @@ void model_pass_back(struct model *m, const struct model_pass *p, int from, int 
     for (int i = to - 1; i >= from; i--) {
         const struct layer *l = &m->layers[i];
         int64_t began = look(m);
-        if (p->batch->n > 0 || l->norm)
+        if (p->batch->n > 0 || l->norm || l->factors)
             layer_back(m, l, p->batch);
         seen(m, l, 'b', began);
         if (p->ready && l->weight)
             p->ready(l->weight->offset, l->weight->count + (l->bias ? l->bias->count : 0),
                      p->arg);
     }
+}
+
+void model_idle(struct model *m)
+{
+    for (int i = 0; i < m->nlayers; i++)
+        if (m->layers[i].factors)
+            layer_back(m, &m->layers[i], &(struct batch){0});
 }
 
 float model_train_step(struct model *m, const struct batch *b, float scale, uint64_t seed,

@@ -92,6 +92,7 @@ struct model *model_create_view(struct model *of, int max_batch, struct ddp_err 
 void model_destroy(struct model *m);
 
 const struct model_type *model_type(const struct model *m);
+const struct kernels *model_kernels(const struct model *m);
 const struct param *model_params(const struct model *m, size_t *n);
 size_t model_param_count(const struct model *m); /* floats in a block */
 float *model_weights(struct model *m);           /* the block, owned by the model */
@@ -105,6 +106,25 @@ void model_set_weights(struct model *m, float *weights);
  * model's own. */
 void model_set_grads(struct model *m, float *grads);
 float *model_grads(struct model *m);
+
+/* A linear layer's gradient of its weight as what it is a product of: `factors` floats
+ * for a batch, of which whoever has those of several ranks can make rows of the sum
+ * (kernels.h). */
+struct model_product {
+    int layer;
+    size_t offset; /* of the weight, K x C floats, in the blocks */
+    int K, C;
+    size_t factors;
+};
+int model_products(const struct model *m, struct model_product out[MODEL_MAX_LAYERS]);
+/* From now on backward leaves the layer's factors there (borrowed, on a cache line) and
+ * makes no gradient of its weight. */
+void model_keep_factors(struct model *m, int layer, float *factors);
+/* As if a batch of no samples had gone back. */
+void model_idle(struct model *m);
+/* Rows [from, to) of the sum over `batches`, in their order; by any thread. */
+void model_make_rows(const struct model *m, int layer, float *const *factors, int batches,
+                     int from, int to, float *rows);
 
 /* Switch dropout off (false) or on again: comparisons with another framework need steps
  * without chance. */

@@ -3,6 +3,7 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
+#include "tests/worker/kernels/factors.h"
 #include "worker/kernels/kernels.h"
 #include "worker/kernels/rng.h"
 
@@ -79,6 +80,8 @@ START_TEST(linear_layers_agree)
         memset(dw[1], 0, nw * sizeof(float));
         k[1]->linear_back(p[1], n, x, w, y[0], dy, 0.5f, dw[1], dbias[1], NULL);
         same("dw without dx", dw[1], dw[0], nw, n);
+        for (int e = _i < (int)ARRAY_LEN(linears) ? 0 : 1; e < 2; e++) /* plain once */
+            check_factors(k[e], p[e], s, n, x, w, y[0], dy);
         for (int e = 0; e < 2; e++) {
             free(y[e]);
             free(dw[e]);

@@ -7,6 +7,7 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
+#include "tests/worker/kernels/factors.h"
 #include "worker/kernels/engines.h"
 #include "worker/kernels/rng.h"
 
@@ -351,6 +352,7 @@ START_TEST(bf16_linear_layers_lose_nothing_on_exact_numbers)
         near(k[1]->name, "dw", out[1][1], out[0][1], nw, 1e-6);
         near(k[1]->name, "dbias", out[1][2], out[0][2], (size_t)s.K, 1e-6);
         near(k[1]->name, "dx", out[1][3], out[0][3], nx, 1e-6);
+        check_factors(k[1], p[1], s, n, x, w, out[0][0], dy);
         for (int e = 0; e < 2; e++)
             for (int j = 0; j < 4; j++)
                 free(out[e][j]);

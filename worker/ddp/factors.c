@@ -1,0 +1,142 @@
+/* worker/ddp/factors.c - see factors.h */
+#include "worker/ddp/factors.h"
+
+#include "common/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINE = 16 }; /* floats of a cache line: none is two ranks' */
+
+/* One layer's. */
+struct shared {
+    struct model_product of;
+    size_t room;    /* of a rank's factors */
+    float **places; /* owned, [size]: of the ranks from this one on, in my arena */
+};
+
+struct factors {
+    struct ddp_group *group;
+    struct model *model;
+    int rank, size;
+    struct shared layers[MODEL_MAX_LAYERS];
+    int nlayers;
+};
+
+/* Of a gradient that ranks share out, each float but a rank's own is read by another, and
+ * its line is taken back when backward writes it again: two ways for K * C in all.
+ * Factors go one way, to each of the others. (Never more than twice as many floats as the
+ * model has, which is what the trainer's arena has room for.) */
+static bool pays(const struct model_product *p, int size)
+{
+    return p->K >= size * LINE &&
+           (size_t)size * p->factors <= 2 * (size_t)p->K * (size_t)p->C;
+}
+
+/* Do all ranks have the same kernels, and so the same layout? */
+static int alike(struct ddp_group *group, const struct model *m, bool *yes,
+                 struct ddp_err *err)
+{
+    int64_t sum = 0;
+    for (const char *c = model_kernels(m)->name; *c; c++)
+        sum = sum * 31 + *c;
+    int64_t ends[2] = {sum, -sum}; /* the least, and the most */
+    int rc = ddp_all_reduce(group, ends, 2, DDP_I64, DDP_MIN, err);
+    *yes = ends[0] == -ends[1];
+    return rc;
+}
+
+static int make_places(struct factors *f, struct shared *s, struct ddp_err *err)
+{
+    size_t room = (s->of.factors + LINE - 1) / LINE * LINE;
+    float *first = ddp_arena_alloc(f->group, (size_t)f->size * room * sizeof *first, err);
+    if (!first)
+        return -1;
+    s->room = room;
+    s->places = xcalloc((size_t)f->size, sizeof *s->places);
+    for (int i = 0; i < f->size; i++)
+        s->places[i] = first + (size_t)((f->rank + i) % f->size) * room;
+    model_keep_factors(f->model, s->of.layer, s->places[0]);
+    return 0;
+}
+
+int factors_create(struct ddp_group *group, struct model *model, struct factors **out,
+                   struct ddp_err *err)
+{
+    struct model_product of[MODEL_MAX_LAYERS];
+    int size = ddp_group_size(group), n = model_products(model, of);
+    bool yes;
+    *out = NULL;
+    if (alike(group, model, &yes, err) < 0)
+        return -1;
+    struct factors *f = xcalloc(1, sizeof *f);
+    f->group = group;
+    f->model = model;
+    f->rank = ddp_group_rank(group);
+    f->size = size;
+    for (int i = 0; yes && i < n; i++) {
+        if (!pays(&of[i], size))
+            continue;
+        f->layers[f->nlayers].of = of[i];
+        if (make_places(f, &f->layers[f->nlayers++], err) < 0) {
+            factors_destroy(f);
+            return -1;
+        }
+    }
+    if (f->nlayers > 0)
+        *out = f;
+    else
+        factors_destroy(f);
+    return 0;
+}
+
+void factors_destroy(struct factors *f)
+{
+    for (int i = 0; f && i < f->nlayers; i++)
+        free(f->layers[i].places);
+    free(f);
+}
+
+/* The layer that gradient `at` is of, NULL: none of ours. */
+static const struct shared *layer_at(const struct factors *f, size_t at)
+{
+    for (int i = 0; f && i < f->nlayers; i++) {
+        const struct model_product *of = &f->layers[i].of;
+        if (at >= of->offset && at < of->offset + (size_t)of->K * (size_t)of->C)
+            return &f->layers[i];
+    }
+    return NULL;
+}
+
+size_t factors_row(const struct factors *f, size_t offset)
+{
+    const struct shared *s = layer_at(f, offset);
+    return s ? (size_t)s->of.C : 0;
+}
+
+void factors_give(struct factors *f, size_t offset)
+{
+    const struct shared *s = layer_at(f, offset);
+    for (int i = 1; s && i < f->size; i++) {
+        int to = (f->rank + i) % f->size;
+        memcpy(ddp_arena_of(f->group, s->places[0], to), s->places[0],
+               s->of.factors * sizeof(float));
+    }
+}
+
+void factors_idle(struct factors *f)
+{
+    model_idle(f->model);
+    for (int i = 0; i < f->nlayers; i++)
+        factors_give(f, f->layers[i].of.offset);
+}
+
+void factors_sum(const struct factors *f, size_t at, size_t n, float *rows)
+{
+    const struct shared *s = layer_at(f, at);
+    if (!s)
+        return;
+    size_t C = (size_t)s->of.C, from = (at - s->of.offset) / C;
+    model_make_rows(f->model, s->of.layer, s->places, f->size, (int)from,
+                    (int)(from + n / C), rows);
+}

@@ -95,8 +95,9 @@ def digits_folder(given):
 class Torch:
     """gpu_torch.py, started when it is first asked for something."""
 
-    def __init__(self, python, device):
+    def __init__(self, python, device, keep):
         self.words = [python, os.path.join(HERE, "gpu_torch.py"), device]
+        self.keep = keep
         self.process, self.version, self.missing = None, "", None
 
     def read(self, seconds):
@@ -115,7 +116,7 @@ class Torch:
         if not self.process:
             try:
                 self.process = subprocess.Popen(self.words, stdin=subprocess.PIPE, text=True,
-                                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                                                stdout=subprocess.PIPE, stderr=self.keep)
             except OSError as error:
                 self.missing = f"no PyTorch: {error}"
                 raise Failed(self.missing) from None
@@ -160,18 +161,21 @@ def random_colours(folder, n):
 
 
 class Trainer:
-    def __init__(self, build, scratch):
-        self.build, self.scratch = build, scratch
+    """left(): seconds that there are. keep: a file for all that a run said that failed."""
+
+    def __init__(self, build, scratch, left, keep):
+        self.build, self.scratch, self.left, self.keep = build, scratch, left, keep
         self.log = os.path.join(scratch, "log.jsonl")
+        self.said = os.path.join(scratch, "said")
 
     def start(self, words, ranks):
         if os.path.exists(self.log):
             os.unlink(self.log)
         launch = [f"{self.build}/launcher/ddprun", "-np", str(ranks)] if ranks > 1 else []
-        return subprocess.Popen(
-            [*launch, f"{self.build}/worker/ddp-train", "--engine", "cuda", "--plot", "none",
-             "--log", self.log, *map(str, words)], text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        with open(self.said, "w") as said:  # a pipe would be full some day
+            return subprocess.Popen(
+                [*launch, f"{self.build}/worker/ddp-train", "--engine", "cuda", "--plot", "none",
+                 "--log", self.log, *map(str, words)], stdout=said, stderr=subprocess.STDOUT)
 
     def rows(self):
         try:
@@ -182,25 +186,35 @@ class Trainer:
 
     def end(self, process, seconds, good=(0, 3)):
         """What it said. Whatever happens, it has ended then."""
+        late = False
         try:
-            out = process.communicate(timeout=seconds)[0]
+            process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
+            late = True
             process.kill()
-            process.communicate()
-            raise Failed(f"ddp-train has not ended after {seconds} s") from None
+            process.wait()
+        with open(self.said, errors="replace") as f:
+            out = f.read()
+        if late or process.returncode not in good:
+            print(*process.args, out, sep="\n", file=self.keep, flush=True)
+        if late:
+            raise Failed(f"ddp-train has not ended after {seconds:.0f} s")
         if process.returncode not in good:
             raise Failed(out.strip().splitlines()[-1] if out.strip() else
                          f"ddp-train ended with {process.returncode}")
         return out
 
+    def at_most(self, seconds):
+        return min(seconds, max(self.left(), 20))
+
     def run(self, *words, ranks=1):
-        out = self.end(self.start(("--progress", "none", *words), ranks), 240)
+        out = self.end(self.start(("--progress", "none", *words), ranks), self.at_most(240))
         return self.rows(), out
 
     def epochs(self, seconds, *words):
         """Runs until epochs behind the first one have taken so long; all of its rows."""
         process = self.start(("--progress", "lines", "--epochs", 100000, *words), 1)
-        until = time.monotonic() + 180
+        until = time.monotonic() + self.at_most(90)
         while process.poll() is None and time.monotonic() < until:
             time.sleep(0.05)
             # steps are many: they are not decoded each time
@@ -211,7 +225,7 @@ class Trainer:
                 break
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        out = self.end(process, 120, good=(128 + signal.SIGTERM,))
+        out = self.end(process, self.at_most(60), good=(128 + signal.SIGTERM,))
         return self.rows(), out
 
 
@@ -230,7 +244,8 @@ def words_of(case, folders):
 
 
 def ours(trainer, folders, case, seconds):
-    rows, out = trainer.epochs(seconds, *words_of(case, folders))
+    # nothing can be learnt of these images: weights stay where they are
+    rows, out = trainer.epochs(seconds, *words_of(case, folders), "--lr", 1e-6)
     epochs, (end,) = of_kind(rows, "epoch")[1:], of_kind(rows, "end")
     if not epochs:
         raise Failed(f"{case}: one epoch took all the time there was")
@@ -373,8 +388,9 @@ def ratio(a, b):
 class Bench:
     def __init__(self, args, report, gpus, scratch):
         self.args, self.report, self.gpus, self.scratch = args, report, gpus, scratch
-        self.torch = Torch(torch_python(args.python), args.torch_device)
-        self.trainer = Trainer(os.path.abspath(args.build), scratch)
+        keep = open(args.keep or os.devnull, "a")
+        self.torch = Torch(torch_python(args.python), args.torch_device, keep)
+        self.trainer = Trainer(os.path.abspath(args.build), scratch, report.left, keep)
         self.bare = args.bare or f"{args.build}/bench/bench-gpu_bare"
         self.images = {m: min(n, args.images) for m, n in IMAGES.items()}
         self.folders, self.found = {}, {}
@@ -391,7 +407,7 @@ class Bench:
     def ask_torch(self, case, how):
         cost = COSTS[how]
         return self.report.get(f"{case} {how}", cost, self.torch.ask, case, how, self.args.seconds,
-                               self.images[case.split(":")[0]], min(self.report.left(), 4 * cost))
+                               self.images[case.split(":")[0]], min(self.report.left(), 24 + 2 * cost))
 
     def measure(self, case):
         r, seconds = self.report, self.args.seconds
@@ -511,6 +527,7 @@ def parse():
     args.add_argument("--seconds", type=float, default=1.2, help="of steps, for each figure")
     args.add_argument("--report", metavar="FILE", help="where it goes besides the terminal")
     args.add_argument("--append", action="store_true", help="to what is in FILE")
+    args.add_argument("--keep", metavar="FILE", help="for all that failed programs said")
     args.add_argument("--python")
     args.add_argument("--data", metavar="DIR")
     args.add_argument("--seeds", type=int, default=5, help="runs to 99 %%")

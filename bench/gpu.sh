@@ -2,7 +2,8 @@
 # bench/gpu.sh [--debs DIR] [--report FILE] [option of gpu.py]... - all that a GPU is needed for
 #
 # From a clean checkout, the CUDA toolkit and a Python with torch, without a network: builds into
-# build-gpu/, then `meson test --suite gpu` and gpu.py, both within 8 minutes, into one report.
+# build-gpu/, then `meson test --suite gpu` and gpu.py, both within 8 minutes, into one report;
+# beside it, FILE with .log for .md, what compilers, tests and programs that failed have said.
 # --debs: where tools/debs.sh has put the libraries that the build needs and this machine lacks.
 # Exit: gpu.py's code, or 1 when a test failed, or it does not build.
 set -u
@@ -23,28 +24,39 @@ command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
 # where pip has put meson and ninja
 PATH=$PATH:$(python3 -c 'import sysconfig; print(sysconfig.get_path("scripts"))')
 
-SECONDS=0 # bash counts them; a warning of a compiler that nobody here has is no reason to end
+log=${report%.md}.log
+say() { tee -a "$report"; }
+: >"$report"
+: >"$log"
+
+# a warning of a compiler that nobody here has is no reason to end; what can be built, is
+SECONDS=0 failed=0
 targets=(worker/ddp-train worker/cuda/ddp-engine-cuda.so rendezvous/ddpstored launcher/ddprun
     launcher/ddprun-agent bench/bench-gpu_bare tests/gpu/test_kernels_gpu)
-if ! { [ -f $build/build.ninja ] || meson setup $build -Dcuda=enabled -Dwerror=false; } >$build.log 2>&1 ||
-    ! ninja -C $build "${targets[@]}" >>$build.log 2>&1; then
-    grep -E 'ERROR|FAILED|error' $build.log | head -20
-    tail -5 $build.log
-    exit 1
+if ! { [ -f $build/build.ninja ] || meson setup $build -Dcuda=enabled -Dwerror=false; } >>"$log" 2>&1 ||
+    ! ninja -C $build -k 0 "${targets[@]}" >>"$log" 2>&1; then
+    failed=1
+    grep -E 'ERROR|FAILED|error' "$log" | head -20 | say
+    tail -5 "$log"
+    [ -f $build/worker/ddp-train ] && [ -f $build/worker/cuda/ddp-engine-cuda.so ] || exit 1
 fi
-echo "built in $SECONDS s"
+echo "built in $SECONDS s" | say
 
-SECONDS=0 failed=0
-meson test -C $build --no-rebuild --suite gpu --print-errorlogs >$build.log 2>&1 || failed=1
+# what hangs leaves half of the time to the rest
+SECONDS=0
+meson test -C $build --no-rebuild --suite gpu -t 0.6 --print-errorlogs >$build.log 2>&1 || failed=1
+cat $build.log $build/meson-logs/testlog.txt >>"$log"
 {
     grep -E '^ *[0-9]+/[0-9]+ ' $build.log | sed 's/^/    /'
+    grep -E '^(ok|FAILED) ' $build/meson-logs/testlog.txt | sed 's/^/    /'
     echo
-} | tee "$report"
+} | say
 [ $failed = 0 ] || tail -40 $build.log
-echo "tests took $SECONDS s"
+echo "tests took $SECONDS s" | say
 
-python3 bench/gpu.py $build --append --report "$report" --budget $((seconds - SECONDS - 5)) "$@"
+python3 bench/gpu.py $build --append --report "$report" --keep "$log" \
+    --budget $((seconds - SECONDS - 5)) "$@"
 code=$?
-echo "all of it took $SECONDS s, of $seconds"
+echo "all of it took $SECONDS s, of $seconds" | say
 [ $failed = 0 ] && exit $code
 exit 1

@@ -12,15 +12,15 @@ BUILD, SOURCE, ENGINE, BARE = map(os.path.abspath, sys.argv[1:5])
 GPUS = "#!/bin/sh\nprintf 'GPU 0: a GPU made of a CPU\\nGPU 1: a GPU made of a CPU\\n'\n"
 
 
-def bench(folder, *words, gpus=True):
+def bench(folder, *words, gpus=True, engine=ENGINE):
     """(exit code, rows of cells, all of it)"""
     with open("nvidia-smi", "w") as f:
         f.write(GPUS if gpus else "#!/bin/sh\nexit 9\n")
     os.chmod("nvidia-smi", 0o755)
-    env = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}", DDP_ENGINE=ENGINE, EMU_DEVICES="2",
+    env = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}", DDP_ENGINE=engine, EMU_DEVICES="2",
                LD_LIBRARY_PATH=":".join(filter(None, (os.path.dirname(ENGINE), os.environ.get("LD_LIBRARY_PATH")))), DDPRUN_SHARED="/nowhere")
     run = subprocess.run(
-        [sys.executable, f"{SOURCE}/bench/gpu.py", BUILD, "--report", "report.md", "--bare", BARE,
+        [sys.executable, f"{SOURCE}/bench/gpu.py", BUILD, "--report", "report.md", "--keep", "kept.log", "--bare", BARE,
          "--python", "/nowhere/python3", "--seconds", "0.01", "--images", "8", "--seeds", "1",
          "--epochs", "1", "--cases", "mlp:16:fp32,cnn:2:bf16", "--compiled", "mlp:16:fp32",
          "--hidden", "mlp:8:fp32", *words],
@@ -68,6 +68,16 @@ def what_does_not_fit_is_named(folder):
     assert set(rows["mlp 16 fp32"]) == {""}, rows
 
 
+def what_fails_does_not_take_the_rest_with_it(folder):
+    code, rows, told = bench(folder, "--budget", "1000", "--cases", "mlp:16:fp32",
+                             engine="/nowhere.so")
+    assert code == 1 and re.search(r"^\* .*DDP_ENGINE: /nowhere.so", told, re.M), told
+    assert rows["mlp 16 fp32"][0] == "" and number(rows["mlp 16 fp32"][2]) > 0, told
+    with open("kept.log") as f:
+        kept = f.read()
+    assert "mlp\n" in kept and "DDP_ENGINE: /nowhere.so" in kept, kept
+
+
 def without_a_gpu_it_says_so(folder):
     code, rows, told = bench(folder, gpus=False)
     assert code == 77 and told.startswith("no GPU here"), told
@@ -76,6 +86,7 @@ def without_a_gpu_it_says_so(folder):
 
 with tempfile.TemporaryDirectory(prefix="ddp-test-") as scratch:
     os.chdir(scratch)
-    for test in (every_row_is_filled, what_does_not_fit_is_named, without_a_gpu_it_says_so):
+    for test in (every_row_is_filled, what_does_not_fit_is_named,
+                 what_fails_does_not_take_the_rest_with_it, without_a_gpu_it_says_so):
         test(scratch)
         print("passed:", test.__name__)

@@ -121,8 +121,8 @@ static int nobody_waits(size_t offset, size_t count, void *arg, struct ddp_err *
 static int record(struct bare *b, cudaGraphExec_t *exec, struct ddp_err *err)
 {
     cudaGraph_t graph = NULL;
-    if (check_cuda(cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeThreadLocal),
-                   what, err) < 0)
+    if (check_cuda(cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeRelaxed), what,
+                   err) < 0)
         return -1;
     int rc = 0;
     if (b->at[0])

@@ -46,6 +46,9 @@ void emu_put(cudaStream_t stream, std::function<bool()> work);
 /* A graph that is being recorded there keeps this until it is destroyed. */
 void emu_keep(cudaStream_t stream, std::shared_ptr<void> what);
 
+/* Before a kernel is launched: CUDA loads it when that is the first time, and not while a
+ * graph is being recorded, unless in the relaxed mode. */
+void emu_load(cudaStream_t stream, const void *kernel);
 /* Run `kernel` for all threads of all blocks, one block after another. */
 void emu_launch(cudaStream_t stream, int blocks, int threads,
                 std::function<void()> kernel);
@@ -78,7 +81,8 @@ void emu_must_lie(const void *at, size_t bytes);
 #define __syncthreads       emu_sync_threads
 #define MUST_LIE(at, bytes) emu_must_lie(at, bytes)
 #define LAUNCH(kernel, blocks, threads, stream, ...) \
-    emu_launch(stream, (int)(blocks), (int)(threads), [=] { kernel(__VA_ARGS__); })
+    (emu_load(stream, (const void *)(kernel)),       \
+     emu_launch(stream, (int)(blocks), (int)(threads), [=] { kernel(__VA_ARGS__); }))
 #endif
 
 #endif

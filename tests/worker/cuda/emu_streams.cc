@@ -102,6 +102,19 @@ static void put(cudaStream_t s, std::function<bool()> work)
     s->tail = {o};
 }
 
+static bool strict; /* the mode of the recording under way */
+static bool spoilt; /* by what it does not allow */
+
+void emu_load(cudaStream_t s, const void *kernel)
+{
+    static std::set<const void *> loaded;
+    if (loaded.insert(kernel).second && s->recording && strict) {
+        loaded.erase(kernel);
+        spoilt = true;
+        failed(cudaErrorStreamCaptureUnsupported);
+    }
+}
+
 /* Work that may touch the device's memory, and what it reaches. */
 void emu_put(cudaStream_t s, std::function<bool()> work)
 {
@@ -308,9 +321,11 @@ extern "C" cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t
 
 extern "C" cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode)
 {
-    if (mode != cudaStreamCaptureModeThreadLocal || captures)
+    if (captures)
         return cudaErrorInvalidValue;
     captures++;
+    spoilt = false;
+    strict = mode != cudaStreamCaptureModeRelaxed;
     s->recording = new CUgraph_st;
     s->recorded_tail.clear();
     return cudaSuccess;
@@ -340,9 +355,11 @@ extern "C" cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
             other->recorded_tail.clear();
         }
     }
-    *graph = whole ? g : nullptr;
-    if (!whole)
+    *graph = whole && !spoilt ? g : nullptr;
+    if (!*graph)
         delete g;
+    if (spoilt)
+        return cudaErrorStreamCaptureInvalidated;
     return whole ? cudaSuccess : cudaErrorStreamCaptureUnjoined;
 }
 

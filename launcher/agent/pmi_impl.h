@@ -10,6 +10,13 @@
 #include "launcher/agent/pmi_server.h"
 #include "launcher/agent/pmi_wire.h"
 
+/* PMI-2: a thread that waits for an attribute of its node. */
+struct pmi_wait {
+    char *key;    /* owned: as pmi_two.c's node_key() */
+    char *thread; /* owned: as in pmi_client */
+    struct pmi_wait *next;
+};
+
 /* One rank. */
 struct pmi_client {
     struct pmi_server *server; /* borrowed */
@@ -18,12 +25,13 @@ struct pmi_client {
     struct event *readable; /* owned */
     char *buffer;           /* owned: what has come, when it is not whole; or NULL */
     size_t fill;
-    bool second;  /* speaks PMI-2 */
-    bool joined;  /* and has not left */
-    bool waits;   /* in the barrier */
-    char *wanted; /* owned: PMI-2: waits for this attribute of its node */
-    char *thread; /* owned: of the request that is being answered, PMI-2's "thrid" */
-    char *wanted_by, *parked; /* owned: the same of those that wait, there and here */
+    bool second;      /* speaks PMI-2 */
+    bool joined;      /* and has not left */
+    bool waits;       /* in the barrier */
+    unsigned program; /* the how-manieth of its rank speaks, from 1 */
+    char *thread;     /* owned: of the request that is being answered, PMI-2's "thrid" */
+    char *parked;     /* owned: the same of the one that is in the barrier */
+    struct pmi_wait *waits_node; /* owned */
 };
 
 struct pmi_server {
@@ -35,9 +43,10 @@ struct pmi_server {
     char *space;                /* owned: name of the store of keys, one for a start */
     struct pmi_client *clients; /* owned, by local rank */
     struct pmi_keys *keys; /* owned: of all ranks, as of the last barrier, and ours */
-    struct pmi_keys *node; /* owned: of this node alone, PMI-2 */
-    struct pack news;      /* what was put here since then */
-    uint32_t waiting;      /* clients in the barrier */
+    struct pmi_keys
+        *node;        /* owned: of this node alone, PMI-2, by pmi_two.c's node_key() */
+    struct pack news; /* what was put here since then */
+    uint32_t waiting; /* clients in the barrier */
     uint32_t barriers;
     bool asked; /* there are MPI programs among the ranks */
 };
@@ -67,7 +76,7 @@ void pmi_put(struct pmi_server *s, const char *key, const char *value);
 /* The answer comes by the dialect's barrier_over(). */
 void pmi_barrier_enter(struct pmi_client *c);
 
-void pmi_join(struct pmi_client *c, bool joined); /* or leave */
+void pmi_join(struct pmi_client *c, bool joined); /* or leave: nothing of it waits on */
 void pmi_refuse_spawn(struct pmi_client *c);
 void pmi_abort(struct pmi_client *c, int code, const char *text); /* "": no text */
 

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <utlist.h>
 
 static const struct pmi_dialect *dialect(const struct pmi_client *c)
 {
@@ -136,10 +137,24 @@ int pmi_server_hear(struct pmi_server *s, const struct frame *f, struct ddp_err 
 
 /* --- requests of both --------------------------------------------------------------- */
 
+static void client_forget_waits(struct pmi_client *c)
+{
+    struct pmi_wait *w, *next;
+    LL_FOREACH_SAFE(c->waits_node, w, next)
+    {
+        free(w->key);
+        free(w->thread);
+        free(w);
+    }
+    c->waits_node = NULL;
+}
+
 void pmi_join(struct pmi_client *c, bool joined)
 {
     struct pmi_server *s = c->server;
     c->joined = joined;
+    c->program += joined;
+    client_forget_waits(c); /* of this program, or of one that has left without a word */
     s->events.member((uint32_t)(c - s->clients), joined, s->arg);
 }
 
@@ -310,9 +325,8 @@ void pmi_server_destroy(struct pmi_server *s)
         client_close(c);
         pmi_server_started(s, i);
         free(c->buffer);
-        free(c->wanted);
+        client_forget_waits(c);
         free(c->thread);
-        free(c->wanted_by);
         free(c->parked);
     }
     pmi_keys_clear(&s->keys);

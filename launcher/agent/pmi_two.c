@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 /* "cmd=NAME-response;thrid=...;" and the rest; values that may hold a ';' are the
  * caller's to double. */
@@ -75,6 +76,29 @@ static bool can_be_put(const char *key, const char *value)
     return *key && strlen(key) <= PMI_KEY_MAX && strlen(value) <= PMI_VALUE_MAX;
 }
 
+/* A rank may be a script of several MPI programs, the n-th of each rank together: what
+ * the first have said must not be taken for what the second have not said yet. */
+static char *node_key(const struct pmi_client *c, const char *key)
+{
+    return xasprintf("%u %s", c->program, key);
+}
+
+static void tell_waiting(struct pmi_client *c, const char *key, const char *value)
+{
+    struct pmi_wait *w, *next;
+    LL_FOREACH_SAFE(c->waits_node, w, next)
+    {
+        if (strcmp(w->key, key) != 0)
+            continue;
+        LL_DELETE(c->waits_node, w);
+        free(c->thread);
+        c->thread = w->thread;
+        answer_value(c, "info-getnodeattr", value);
+        free(w->key);
+        free(w);
+    }
+}
+
 static void two_putnode(struct pmi_client *c, const struct pmi_request *r)
 {
     struct pmi_server *s = c->server;
@@ -83,33 +107,27 @@ static void two_putnode(struct pmi_client *c, const struct pmi_request *r)
         answer(c, "info-putnodeattr", too_long);
         return;
     }
-    pmi_keys_put(&s->node, key, value);
+    char *mine = node_key(c, key);
+    pmi_keys_put(&s->node, mine, value);
     answer(c, "info-putnodeattr", "rc=0;");
-    for (uint32_t i = 0; i < s->share->nlocal; i++) {
-        struct pmi_client *o = &s->clients[i];
-        if (!o->wanted || strcmp(o->wanted, key) != 0)
-            continue;
-        free(o->wanted);
-        free(o->thread);
-        o->wanted = NULL;
-        o->thread = o->wanted_by;
-        o->wanted_by = NULL;
-        answer_value(o, "info-getnodeattr", value);
-    }
+    for (uint32_t i = 0; i < s->share->nlocal; i++)
+        tell_waiting(&s->clients[i], mine, value);
+    free(mine);
 }
 
 static void two_getnode(struct pmi_client *c, const struct pmi_request *r)
 {
-    const char *value = pmi_keys_get(c->server->node, pmi_text(r, "key"));
+    char *key = node_key(c, pmi_text(r, "key"));
+    const char *value = pmi_keys_get(c->server->node, key);
     if (value || strcmp(pmi_text(r, "wait"), "TRUE") != 0) {
         answer_value(c, "info-getnodeattr", value);
+        free(key);
         return;
     }
-    free(c->wanted);
-    free(c->wanted_by);
-    c->wanted = xstrdup(pmi_text(r, "key"));
-    c->wanted_by = c->thread;
+    struct pmi_wait *w = xcalloc(1, sizeof *w);
+    *w = (struct pmi_wait){.key = key, .thread = c->thread};
     c->thread = NULL;
+    LL_PREPEND(c->waits_node, w);
 }
 
 static void two_put(struct pmi_client *c, const struct pmi_request *r)

@@ -107,10 +107,13 @@ class Scripts(unittest.TestCase):
 
     def test_who_is_cancelled_before_the_launcher_is_known_passes_it_on(self):
         """Between the start in the background and `pid=$!`: bash itself can be made to send
-        the signal just there."""
+        the signal just there. The log's disk is full."""
         with tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
             with open(f"{folder}/early", "w", encoding="ascii") as out:
                 out.write("trap '[ \"$BASH_COMMAND\" != \"pid=\\$!\" ] || kill -TERM $$' DEBUG\n")
+            with open(f"{folder}/tee", "w", encoding="ascii") as out:
+                out.write("#!/bin/sh\ncat\nexit 1\n")
+            os.chmod(f"{folder}/tee", 0o755)
             done = self.play(folder, self.made("--script", "slurm", "true"), "exec sleep 60",
                              BASH_ENV="./early", SLURM_SUBMIT_DIR=folder, SLURM_JOB_ID="1")
         self.assertIn("cancelled: ending the ranks", done.stdout)

@@ -13,6 +13,7 @@
 #include "launcher/options.h"
 #include "launcher/spelling.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,6 +122,8 @@ static const struct option *match(const char *word, const char **value)
     o = find_option(name, 1);
     if (!o || !o->arg)
         return NULL;
+    if (strcmp(o->arg, "N") == 0 && isalpha((unsigned char)name[1]))
+        return NULL; /* -nnp: a slip in a long name, and no number */
     *value = name + 1;
     return o;
 }
@@ -226,6 +229,7 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
     for (; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
         const char *word = argv[i], *value;
         if (strcmp(word, "--") == 0) {
+            opts->end_said = true;
             i++;
             break;
         }
@@ -259,11 +263,26 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
     return settle(opts, hosts_option, script_option, err);
 }
 
+/* mpirun's "-np 1 a : -np 3 b" */
+static void tell_of_second_program(const struct opts *opts)
+{
+    char *const *word = opts->argv;
+    while (*word && !(strcmp(*word, ":") == 0 && word[1] && word[1][0] == '-'))
+        word++;
+    if (*word)
+        log_warn("':' begins no other program: all ranks run '%s', and it gets what "
+                 "follows",
+                 opts->argv[0]);
+}
+
 void cli_tell_of_late_options(const struct opts *opts)
 {
     bool said = opts->np || opts->per_node || opts->hosts || opts->hostfile;
     const char *late =
         wants_script(opts) ? "submit script site" : "np nproc-per-node hostfile";
+    if (opts->end_said) /* by "--": what follows is meant for the program */
+        return;
+    tell_of_second_program(opts);
     if (!wants_script(opts) && said) /* the program may start others itself */
         return;
     for (char *const *word = opts->argv + 1; *opts->argv && *word; word++) {

@@ -56,6 +56,7 @@ struct job_rank {
     int64_t at_ns; /* of its end, on our clock */
     bool told;     /* it had been told to end before it did */
     bool bad;      /* it ended badly, and was not */
+    bool unheard;  /* its node was lost before its end was heard of */
     char *error;   /* owned: its exception, as it wrote it down; NULL */
 };
 

@@ -40,6 +40,7 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
     for (int r = 0; j->plan && r < j->plan->nranks; r++) {
         if (n->place == j->plan->ranks[r].node && j->ranks[r].state != RANK_EXITED) {
             j->ranks[r].state = RANK_EXITED;
+            j->ranks[r].unheard = true;
             j->running--;
         }
     }

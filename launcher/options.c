@@ -44,6 +44,18 @@ static int read_per_node(const struct option *o, const char *name, const char *t
     return 0;
 }
 
+/* torchrun's MIN:MAX is for hosts that come and go. */
+static int read_nnodes(const struct option *o, const char *name, const char *text,
+                       struct opts *opts, struct ddp_err *err)
+{
+    if (strchr(text, ':'))
+        return err_set(err,
+                       "%s '%.80s': the hosts of the start stay to the end, so it takes "
+                       "one number",
+                       name, text);
+    return read_number(o, name, text, opts, err);
+}
+
 /* The schedulers' notation, which has days and colons. */
 static int read_walltime(const struct option *o, const char *name, const char *text,
                          struct opts *opts, struct ddp_err *err)
@@ -329,7 +341,7 @@ const struct option options[] = {
     {"N", "N", AT(letter_n), read_number, 1, RANKS_MAX, NULL,
      "as mpirun means it: N ranks on each host; with --script as sbatch does: N nodes",
      HERE},
-    {"nnodes", "N", AT(nnodes), read_number, 1, RANKS_MAX, NULL,
+    {"nnodes", "N", AT(nnodes), read_nnodes, 1, RANKS_MAX, NULL,
      "use the first N hosts, evenly; default: all. With --node-rank: ddprun is started on "
      "N",
      HERE},

@@ -109,6 +109,7 @@ struct opts {
     const char *data_sets;   /* another table; NULL: the one that is installed */
 
     struct strv texts; /* owns what is no part of argv: a host cut out of "host:port" */
+    bool end_said;     /* by a "--" in front of the program */
     char *const *argv; /* the program and its arguments, NULL-terminated, borrowed */
 };
 

@@ -57,10 +57,35 @@ static bool ended_by_us(int rank, void *arg)
     return r->told && rank != j->cause.rank && !failed_too(rank, arg);
 }
 
+static bool unheard_of(int rank, void *arg)
+{
+    const struct job *j = arg;
+    return j->spawned_ns > 0 && j->ranks[rank].unheard;
+}
+
+/* "; no word of ranks 4-7 (node[003-004])": their hosts end them, when they can. */
+static char *no_word(struct job *j)
+{
+    char *set = cause_rank_set(j->plan->nranks, unheard_of, j);
+    if (!set)
+        return xstrdup("");
+    struct strv lost = {0};
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].lost)
+            strv_push(&lost, j->alloc->nodes[i].name);
+    }
+    char *hosts = hostlist_compress(lost.v, lost.n);
+    char *text = xasprintf("; no word of %s (%s)", set, hosts);
+    strv_finish(&lost);
+    free(hosts);
+    free(set);
+    return text;
+}
+
 /* "; rank 2 failed after it; ranks 0-1,4 ended by us" */
 static char *fates(struct job *j)
 {
-    char *text = xstrdup("");
+    char *text = j->plan ? no_word(j) : xstrdup("");
     static const struct {
         bool (*in)(int rank, void *arg);
         const char *what;
@@ -69,11 +94,12 @@ static char *fates(struct job *j)
         {ended_by_us, "ended by us"},
         {still_runs, "being ended"},
     };
-    for (size_t i = 0; j->plan && i < ARRAY_LEN(sets); i++) {
+    for (size_t i = ARRAY_LEN(sets);
+         j->plan && i-- > 0;) { /* from the last to the first */
         char *set = cause_rank_set(j->plan->nranks, sets[i].in, j);
         if (!set)
             continue;
-        char *longer = xasprintf("%s; %s %s", text, set, sets[i].what);
+        char *longer = xasprintf("; %s %s%s", set, sets[i].what, text);
         free(set);
         free(text);
         text = longer;
@@ -86,7 +112,9 @@ static char *fates(struct job *j)
 static char *what_happened(const struct job *j)
 {
     const struct cause *c = &j->cause;
-    double after_s = (double)(c->at_ns - j->started_ns) / 1e9;
+    /* it may have ended before we heard that all were started */
+    int64_t after_ns = c->at_ns - j->started_ns;
+    double after_s = after_ns > 0 ? (double)after_ns / 1e9 : 0;
     switch (c->kind) {
     case CAUSE_EXIT:
     case CAUSE_ABORT: {

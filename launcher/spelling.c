@@ -17,9 +17,17 @@ static const struct {
      "leave it out, or write -x OMPI_MCA_NAME=VALUE for the program"},
     {"env genv", "write -x NAME=VALUE"},
     {"envall genvall envlist genvlist", "leave it out: ranks have your environment"},
+    {"envnone genvnone", "write 'env -i ddprun ...'"},
     {"allow-run-as-root", "leave it out: root may"},
     {"prefix", "--agent names ddprun-agent on the other hosts"},
-    {"report-bindings display-map display-allocation", "write --dry-run"},
+    {"report-bindings display-map display-allocation display do-not-launch info",
+     "write --dry-run"},
+    {"rankfile rf order-nodes",
+     "write the hosts in that order, with slots, and --map-by"},
+    {"app configfile", "all ranks run one program: let it look at RANK"},
+    {"prepend-rank l prepend-pattern", "write --tag-output"},
+    {"outfile-pattern errfile-pattern", "write --output-filename"},
+    {"nolocal skip-launch-node", "write -H ^HOST, or leave it out of the hostfile"},
     {"pernode", "write --nproc-per-node 1"},
     {"perhost", "write --nproc-per-node N"},
     {"bootstrap rmk", "write --start ssh, or srun"},
@@ -50,26 +58,29 @@ bool spelling_is(const char *names, const char *name, size_t len)
     return false;
 }
 
-/* How far apart two words are, roughly: enough to guess at a slip. */
+/* How far apart two words are, roughly: enough to guess at a slip. Letters that have
+ * changed places are one slip. */
 static int distance(const char *a, size_t alen, const char *b, size_t blen)
 {
-    int row[64];
-    if (alen >= ARRAY_LEN(row) || blen >= ARRAY_LEN(row))
+    int rows[3][64];
+    if (alen >= ARRAY_LEN(rows[0]) || blen >= ARRAY_LEN(rows[0]))
         return INT_MAX;
     for (size_t j = 0; j <= blen; j++)
-        row[j] = (int)j;
+        rows[0][j] = (int)j;
     for (size_t i = 1; i <= alen; i++) {
-        int corner = row[0];
+        int *row = rows[i % 3];
+        const int *above = rows[(i + 2) % 3], *above2 = rows[(i + 1) % 3];
         row[0] = (int)i;
         for (size_t j = 1; j <= blen; j++) {
-            int best = corner + (a[i - 1] != b[j - 1]);
-            best = row[j] + 1 < best ? row[j] + 1 : best;
+            int best = above[j - 1] + (a[i - 1] != b[j - 1]);
+            best = above[j] + 1 < best ? above[j] + 1 : best;
             best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-            corner = row[j];
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                best = above2[j - 2] + 1 < best ? above2[j - 2] + 1 : best;
             row[j] = best;
         }
     }
-    return row[blen];
+    return rows[alen % 3][blen];
 }
 
 int spelling_unknown(const char *word, struct ddp_err *err)

@@ -38,8 +38,7 @@ static int find_program(char path[PATH_MAX], struct ddp_err *err)
     snprintf(path, PATH_MAX, "%s/" PROGRAM, DDPRUN_LIBEXECDIR);
     if (access(path, X_OK) == 0)
         return 0;
-    return err_set(err,
-                   "cannot bind: '" PROGRAM "' is neither beside '%.200s' nor in '%s'",
+    return err_set(err, "cannot bind: '" PROGRAM "' is neither in '%.200s' nor in '%s'",
                    self, DDPRUN_LIBEXECDIR);
 }
 
@@ -60,6 +59,9 @@ int topo_load(struct topo *t, struct ddp_err *err)
         err_errno(err, "cannot bind: cannot run '%.200s'", path);
     else if (status != 0)
         rc = err_set(err, "cannot bind: '%.200s' failed", path);
+    else if (n == TEXT_MAX) /* what is missing would be CPUs that nobody gets */
+        rc = err_set(err, "cannot bind: '%.200s' says more than %d bytes", path,
+                     TEXT_MAX - 1);
     else
         rc = topo_parse(text, t, err);
     free(text);

@@ -87,6 +87,31 @@ static char *search(const char *name, const char *dir, const char *path_env, int
     }
 }
 
+static bool is_python(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot && strcmp(dot, ".py") == 0;
+}
+
+/* Of a file that is there, and that we may not run. */
+static void advice_no_right(const char *name, const struct stat *st, char *text,
+                            size_t size)
+{
+    uid_t me = geteuid();
+    if (me == 0 || me == st->st_uid) {
+        snprintf(text, size,
+                 is_python(name) ? "; try 'python3 %s' or chmod +x" : "; try chmod +x",
+                 name);
+        return;
+    }
+    /* by number: a name may have to be asked for, of a server that does not answer */
+    char owner[24] = "root";
+    if (st->st_uid != 0)
+        snprintf(owner, sizeof owner, "user %u", (unsigned)st->st_uid);
+    snprintf(text, size, "; its mode is %04o, and it belongs to %s",
+             (unsigned)st->st_mode & 07777, owner);
+}
+
 /* What to try, behind the line; written into `text`. */
 static const char *advice(const char *name, const char *path, int why, const char *dir,
                           char *text, size_t size)
@@ -95,17 +120,18 @@ static const char *advice(const char *name, const char *path, int why, const cha
     struct stat st;
     if (why == ENOENT && !strchr(name, '/')) {
         char *here = join(dir, name);
-        if (stat(here, &st) == 0 && S_ISREG(st.st_mode))
+        bool there = stat(here, &st) == 0 && S_ISREG(st.st_mode);
+        if (there && is_python(name) && access(here, X_OK) < 0)
+            snprintf(text, size, " in PATH; the one in '%s' is meant by 'python3 %s'",
+                     dir, name);
+        else if (there)
             snprintf(text, size, " in PATH; the one in '%s' is meant by './%s'", dir,
                      name);
         else
             snprintf(text, size, " in PATH");
         free(here);
     } else if (why == EACCES && path && stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
-        const char *dot = strrchr(path, '.');
-        bool python = dot && strcmp(dot, ".py") == 0;
-        snprintf(text, size, python ? "; try 'python3 %s' or chmod +x" : "; try chmod +x",
-                 name);
+        advice_no_right(name, &st, text, size);
     } else if (why == ENOEXEC) {
         snprintf(text, size, "; a script begins with '#!' and its interpreter");
     }
@@ -134,14 +160,17 @@ static int cannot(const char *name, const char *path, const char *dir, const cha
 static void cannot_enter(const char *dir, const char *host, struct ddp_err *err)
 {
     char on[300];
-    err_set(err, "cannot start%s in directory '%s': %s; --wdir names one that is there",
-            on_host(host, on, sizeof on), dir, strerror(errno));
+    int why = errno;
+    err_set(err, "cannot start%s in directory '%s': %s; --wdir names %s",
+            on_host(host, on, sizeof on), dir, strerror(why),
+            why == ENOENT || why == ENOTDIR ? "one that is there" : "another");
 }
 
 char *program_find(const char *name, const char *dir, const char *path_env,
                    const char *host, int *code, struct ddp_err *err)
 {
-    if (access(dir, X_OK) < 0) {
+    /* where we are we need not enter */
+    if (strcmp(dir, ".") != 0 && access(dir, X_OK) < 0) {
         cannot_enter(dir, host, err);
         *code = EXIT_CANNOT_START;
         return NULL;

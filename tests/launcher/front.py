@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -80,6 +81,12 @@ def options_behind_the_program_are_told_of():
            err.startswith("ddprun options: --nproc_per_node stands behind 'echo'"), err)
     code, out, err = run("-np", "1", "echo", "-np", "2")
     expect("the program's -np", code == 0 and out == "-np 2\n" and not err, (out, err))
+    code, out, err = run("--", "echo", "-np", "2", ":", "-np", "1")
+    expect("behind --", code == 0 and out.startswith("-np 2") and not err, (out, err))
+    code, out, err = run("-np", "1", "echo", "a", ":", "-np", "1", "b")
+    expect("another program", code == 0 and out == "a : -np 1 b\n" and
+           re.fullmatch(r"ddprun options: ':' begins no other program: .*'echo'.*\n", err),
+           (out, err))
 
 
 def dry_run_tells_what_happens(folder):
@@ -166,6 +173,18 @@ def binding():
            (code, err))
 
 
+def a_topology_without_end(folder):
+    """What is cut is not believed: the CPUs that are missing would be nobody's."""
+    shutil.copy(DDPRUN, folder / "ddprun")
+    (folder / "ddprun-topo").write_text("#!/bin/sh\nyes '0 0 0 0' 2>/dev/null | head -c 2000000\n")
+    (folder / "ddprun-topo").chmod(0o755)
+    done = subprocess.run([folder / "ddprun", "-np", "1", "--bind-to", "core", "true"],
+                          timeout=150, capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL)
+    expect("a topology without end", done.returncode == 125 and done.stderr.count("\n") == 1 and
+           "ddprun-topo' says more than 1048575 bytes" in done.stderr, done)
+
+
 def topology():
     """ddprun-topo reads hwloc's descriptions."""
     out = subprocess.run([TOPO, "--synthetic", "pack:2 numa:2 core:2 pu:2"], check=True,
@@ -196,5 +215,6 @@ with tempfile.TemporaryDirectory() as name:
     a_million_lines(pathlib.Path(name))
     binding()
     topology()
+    a_topology_without_end(pathlib.Path(name))
 print("\n".join(faults) if faults else "the front holds")
 sys.exit(1 if faults else 0)

@@ -138,7 +138,13 @@ static const struct {
                                "'torch;x' (try ddprun --help)"},
     {"--wdir= prog", "--wdir: an empty DIR (try ddprun --help)"},
     {"--nnodes 1:4 prog",
-     "--nnodes takes a whole number from 1 to 10000000, not '1:4' (try ddprun --help)"},
+     "--nnodes '1:4': the hosts of the start stay to the end, so it takes one number (try "
+     "ddprun --help)"},
+    {"-np2 prog", "unknown option '-np2', did you mean --np? (try ddprun --help)"},
+    {"--hlep", "unknown option '--hlep', did you mean --help? (try ddprun --help)"},
+    {"--rankfile f prog",
+     "'--rankfile' is another launcher's option; write the hosts in that order, with "
+     "slots, and --map-by (try ddprun --help)"},
 };
 
 static const struct {

@@ -294,6 +294,9 @@ static const struct {
     {"./plain", NULL, 126, "cannot run './plain': permission denied; try chmod +x"},
     {"./train.py", NULL, 126,
      "cannot run './train.py': permission denied; try 'python3 ./train.py' or chmod +x"},
+    {"train.py", NULL, 127,
+     "cannot run 'train.py': no such file or directory in PATH; the one in '%s' is meant "
+     "by 'python3 train.py'"},
     {"./bin", "n2", 126, "cannot run './bin' on n2: it is a directory"},
     {"", NULL, 127, "cannot run '': no such file or directory in PATH"},
 };

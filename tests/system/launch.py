@@ -223,6 +223,7 @@ class LaunchTest(unittest.TestCase):
         self.assertEqual(
             launch.rc, rc, f"\nstdout: {launch.out[-2000:]}\nstderr: {launch.err[-2000:]}"
         )
+        self.assertNotIn("(after -", launch.err)
 
     def wait_for(self, launch, text, stream="out"):
         """Until `text` has come out of the launch."""

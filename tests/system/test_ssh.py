@@ -204,6 +204,7 @@ class SshTest(LaunchTest):
         self.assertEqual(run.wait(), 125)
         self.assertLess(time.monotonic() - began, 45)
         self.assertRegex(run.err, r"n[12] is lost: nothing heard of it for 5 s")
+        self.assertRegex(run.err, r"; rank [01] .*; no word of rank [01] \(n[12]\)\n")
 
     def test_much_output_and_input(self):
         run = self.hosts(

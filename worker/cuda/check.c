@@ -27,7 +27,15 @@ int check_dnn(cudnnStatus_t rc, const char *what, struct ddp_err *err)
 {
     if (rc == CUDNN_STATUS_SUCCESS)
         return 0;
-    return err_set(err, "%s: cuDNN: %s", what, cudnnGetErrorString(rc));
+    const char *name = cudnnGetErrorString(rc);
+#if CUDNN_MAJOR >= 9 /* and why: lines of it */
+    char why[256] = "";
+    cudnnGetLastErrorString(why, sizeof why);
+    why[strcspn(why, "\n")] = '\0';
+    return err_set(err, "%s: cuDNN: %s%s%s", what, name, *why ? ": " : "", why);
+#else
+    return err_set(err, "%s: cuDNN: %s", what, name);
+#endif
 }
 
 size_t device_taken(const struct device_memory *m, const char *what)

@@ -6,6 +6,7 @@
 
 #include "tests/worker/cuda/emu_types.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <cudnn.h>
@@ -48,6 +49,11 @@ static bool known(cudnnTensorFormat_t format, cudnnDataType_t type)
 extern "C" const char *cudnnGetErrorString(cudnnStatus_t rc)
 {
     return rc == CUDNN_STATUS_BAD_PARAM ? "CUDNN_STATUS_BAD_PARAM" : "an error";
+}
+
+extern "C" void cudnnGetLastErrorString(char *message, size_t size)
+{
+    snprintf(message, size, "no more is known\nbut this");
 }
 
 extern "C" cudnnStatus_t cudnnCreate(cudnnHandle_t *h)

@@ -13,7 +13,7 @@ static const char *const what = "looking for a bad number";
 static int see(struct stage *s, struct ddp_err *err)
 {
     const struct engine *e = s->e;
-    return check_cuda(cudaGetLastError(), what, err) < 0 ||
+    return check_launches(what, err) < 0 ||
                    check_cuda(cudaEventRecord(s->left, s->main), what, err) < 0
                ? -1
                : comm_await(e->comm, s->left, e->job.timeout_ms, what, err);

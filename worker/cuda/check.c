@@ -2,6 +2,7 @@
 #include "worker/cuda/check.h"
 
 #include "common/mem.h"
+#include "worker/cuda/kernels.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,6 +15,17 @@ int check_cuda(cudaError_t rc, const char *what, struct ddp_err *err)
         return 0;
     cudaGetLastError(); /* said once */
     return err_set(err, "%s: %s", what, cudaGetErrorString(rc));
+}
+
+int check_launches(const char *what, struct ddp_err *err)
+{
+    char kernel[64];
+    int device = 0;
+    cudaError_t rc = cudaGetLastError();
+    if (!cuda_refused(kernel, sizeof kernel, &device, &rc))
+        return check_cuda(rc, what, err);
+    return err_set(err, "%s: kernel '%s' on GPU %d: %s", what, kernel, device,
+                   cudaGetErrorString(rc));
 }
 
 int check_blas(cublasStatus_t rc, const char *what, struct ddp_err *err)
@@ -78,9 +90,9 @@ int device_take(struct device_memory *m, const char *what, size_t bytes, void *a
         m->full = true;
         size_t others = all > left + ours ? all - left - ours : 0;
         return err_set(err,
-                       "no GPU memory for %.1f MiB of %s: of %.1f MiB %.1f are free and "
-                       "%.1f taken by CUDA and other programs%s%s",
-                       (double)bytes / 0x1p20, what, (double)all / 0x1p20,
+                       "no memory on GPU %d for %.1f MiB of %s: of %.1f MiB %.1f are "
+                       "free and %.1f taken by CUDA and other programs%s%s",
+                       m->device, (double)bytes / 0x1p20, what, (double)all / 0x1p20,
                        (double)left / 0x1p20, (double)others / 0x1p20,
                        m->nblocks ? ", beside our " : "", taken);
     }
@@ -97,5 +109,22 @@ void device_free(struct device_memory *m)
     for (size_t i = 0; i < m->nblocks; i++)
         cudaFree(m->blocks[i].at);
     free(m->blocks);
-    *m = (struct device_memory){0};
+    *m = (struct device_memory){.device = m->device};
+}
+
+int pinned_take(size_t bytes, void *at, struct ddp_err *err)
+{
+    void *block = NULL;
+    cudaError_t rc = cudaMallocHost(&block, bytes);
+    if (rc == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        return err_set(err,
+                       "the host has no pinned memory for %.1f MiB: look at the job's "
+                       "memory limit, and at 'ulimit -l'",
+                       (double)bytes / 0x1p20);
+    }
+    if (check_cuda(rc, "pinned memory", err) < 0)
+        return -1;
+    memcpy(at, &block, sizeof block);
+    return 0;
 }

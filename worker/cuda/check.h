@@ -17,8 +17,13 @@ int check_cuda(cudaError_t rc, const char *what, struct ddp_err *err);
 int check_blas(cublasStatus_t rc, const char *what, struct ddp_err *err);
 int check_dnn(cudnnStatus_t rc, const char *what, struct ddp_err *err);
 
-/* What an engine has taken of the device's memory, in the order in which it did. */
+/* None of our kernels that were put on streams since the last call was refused; else
+ * "what: kernel 'finish' on GPU 1: the library's words", of the first. */
+int check_launches(const char *what, struct ddp_err *err);
+
+/* What an engine has taken of a device's memory, in the order in which it did. */
 struct device_memory {
+    int device; /* its number, for the error */
     struct device_block {
         void *at;
         const char *what; /* borrowed: "activations" */
@@ -28,12 +33,16 @@ struct device_memory {
     bool full; /* something did not fit */
 };
 
-/* Zeroed device memory, freed with all the rest. Where there is none left the error says
- * what has been taken, by us and by others. */
+/* Zeroed memory of the current device, which is m's, freed with all the rest. Where there
+ * is none left the error says on which device, and what has been taken, by us and by
+ * others. */
 int device_take(struct device_memory *m, const char *what, size_t bytes, void *at,
                 struct ddp_err *err);
 void device_free(struct device_memory *m);
 /* All of it, in bytes, that is called `what`; NULL: everything. */
 size_t device_taken(const struct device_memory *m, const char *what);
+
+/* Pinned memory of the host; owner: the caller, until cudaFreeHost(). */
+int pinned_take(size_t bytes, void *at, struct ddp_err *err);
 
 #endif

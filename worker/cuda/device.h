@@ -1,7 +1,8 @@
 /* worker/cuda/device.h - what the files with kernels share; for .cu files only
  *
  * Grid-stride loops, or one block where an order of summation has to be kept. LAUNCH is
- * the only way in: the tests compile these files for the CPU and put a loop behind it.
+ * the only way in: the tests compile these files for the CPU and put a loop behind
+ * PUT_KERNEL, and a launch that is refused is known by its kernel's name.
  *
  * Images have fewer than 2^31 elements (layers.c sees to it), so that places in them are
  * 32-bit numbers: a division of 64 bits takes a GPU a hundred instructions.
@@ -14,10 +15,18 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#ifndef LAUNCH
-#define LAUNCH(kernel, blocks, threads, stream, ...) \
+#ifndef PUT_KERNEL
+#define PUT_KERNEL(kernel, blocks, threads, stream, ...) \
     kernel<<<(blocks), (threads), 0, (stream)>>>(__VA_ARGS__)
 #endif
+#define LAUNCH(kernel, ...)              \
+    do {                                 \
+        PUT_KERNEL(kernel, __VA_ARGS__); \
+        cuda_launched(#kernel);          \
+    } while (0)
+
+/* What was just put on a stream; it may have been refused. */
+extern "C" void cuda_launched(const char *kernel);
 
 /* A GPU reads several elements at once from a multiple of their size only, or it ends the
  * program; a CPU does not mind, so that the tests have to. */

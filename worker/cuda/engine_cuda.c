@@ -8,9 +8,7 @@
  *     main   | copy in | gather  forward  backward ..... | optimiser | finish | copy out
  *     sums   |                      bucket  bucket  bucket + head    |
  *
- * The data set lies in the device's memory when it takes less than half of what is free;
- * else each batch is collected on the host, in one of two pinned slots, and travels while
- * the step before it runs.
+ * Where the data lie: open.c.
  *
  * ddp_engine is the only symbol that the trainer looks up; worker/engine_find.c.
  */
@@ -198,7 +196,7 @@ static int test_part(struct engine *e, struct slot *s, int from, int n,
     if (stages_forward(e, from, n, false, 0, err) < 0)
         return -1;
     stages_loss(e, 0, n, NULL, 0);
-    if (check_cuda(cudaGetLastError(), "a test", err) < 0)
+    if (check_launches("a test", err) < 0)
         return -1;
     return check_cuda(cudaMemcpyAsync(&s->result->head, head_of(last),
                                       sizeof s->result->head, cudaMemcpyDeviceToHost,
@@ -246,9 +244,7 @@ static int cuda_push(struct engine *e, struct ddp_err *err)
             return -1;
         layers_refresh(e->stages[i].sets[0].net);
     }
-    return check_cuda(cudaGetLastError(), "copying the model", err) < 0
-               ? -1
-               : stages_join(e, err);
+    return check_launches("copying the model", err) < 0 ? -1 : stages_join(e, err);
 }
 
 static int cuda_pull(struct engine *e, struct ddp_err *err)

@@ -233,6 +233,11 @@ int stages_join(struct engine *e, struct ddp_err *err);
 /* The others go on when they know what the first one was told of a step: which learning
  * rate, which dropout. */
 int stages_order(struct engine *e, struct ddp_err *err);
+/* Were all kernels taken since this was asked? Else the line says which stage's was not:
+ * "a step, stage 2: kernel ...". */
+int stage_launched(const struct stage *s, const char *what, struct ddp_err *err);
+/* For layers_observe(): the kernels of a layer were taken, and it is told to spans.c. */
+int stage_put_layer(const char *layer, char phase, void *stage, struct ddp_err *err);
 /* n bytes of one stage's for another: its main goes on when they have come. `box`: a
  * place of their own in the engine's mail. */
 int stage_tell(const struct stage *from, const void *bytes, const struct stage *to,

@@ -1,7 +1,7 @@
 /* worker/cuda/kernels.h - our own kernels: what lies between the libraries' products
  *
  * Each function puts one kernel, or a few, on a stream and returns. A launch that fails
- * is not seen by who waits for the stream: cudaGetLastError() tells, once all are put.
+ * is not seen by who waits for the stream: cuda_refused() tells, once all are put.
  * All arrays are on the device. Shapes are those of worker/kernels/kernels.h, and so are
  * the formulas: the CPU's plain kernels are what these are held against. Sums are made in
  * an order that depends on the shapes alone.
@@ -24,6 +24,10 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* The kernel that was refused first, and where, since this was asked; false: none was.
+ * The caller's thread's alone. */
+bool cuda_refused(char *kernel, size_t size, int *device, cudaError_t *rc);
 
 enum cuda_type { CUDA_F32, CUDA_BF16, CUDA_F16 };
 

@@ -1,7 +1,8 @@
 /* worker/cuda/open.c - see engine_impl.h: everything is taken here, and let go
  *
  * The data set lies in the device's memory when it takes less than half of what is free;
- * else each batch is collected on the host, in one of two pinned slots.
+ * else each batch is collected on the host, in one of two pinned slots, and travels while
+ * the step before it runs.
  */
 #include "worker/cuda/engine_impl.h"
 
@@ -117,7 +118,7 @@ static int make_layers(struct stage *s, struct ddp_err *err)
                           : layers_create_view(s->sets[0].net, s->memory, err);
         if (!set->net)
             return -1;
-        layers_observe(set->net, job->trace ? spans_layer : NULL, s);
+        layers_observe(set->net, stage_put_layer, s);
     }
     return layers_last(s->sets[0].net) == layers_last(first_of(e)->sets[0].net)
                ? 0
@@ -136,19 +137,13 @@ static int make_stage(struct stage *s, struct ddp_err *err)
 /* Where stages cannot reach each other's memory. */
 static int make_mail(struct engine *e, struct ddp_err *err)
 {
-    void *mail, *box;
     if (!e->far)
         return 0;
-    if (check_cuda(cudaMallocHost(&mail, sizeof *e->mail), "pinned memory", err) < 0)
-        return -1;
-    e->mail = mail;
-    for (int i = 0; i < e->nstages * e->nstages; i++) {
-        if (check_cuda(cudaMallocHost(&box, stages_box_bytes(e)), "pinned memory", err) <
-            0)
-            return -1;
-        e->stages[i / e->nstages].sets[i % e->nstages].box = box;
-    }
-    return 0;
+    int rc = pinned_take(sizeof *e->mail, &e->mail, err);
+    for (int i = 0; i < e->nstages * e->nstages && rc == 0; i++)
+        rc = pinned_take(stages_box_bytes(e),
+                         &e->stages[i / e->nstages].sets[i % e->nstages].box, err);
+    return rc;
 }
 
 /* ---- data ---- */
@@ -235,25 +230,15 @@ static int make_slots(struct engine *e, struct ddp_err *err)
     size_t outputs = (size_t)e->job.data->shape.outputs;
     size_t sample =
         classifies(e) ? image_bytes(e) + 1 : (image_bytes(e) + outputs) * sizeof(float);
-    const char *what = "pinned memory";
+    const char *what = "cannot use the GPU";
     bool timed = e->job.trace && !e->resident;
     for (int i = 0; i < SLOTS; i++) {
         struct slot *s = &e->slots[i];
-        void *in, *result, *bytes = NULL;
-        if (check_cuda(cudaMallocHost(&in, sizeof *s->in + batch * sizeof(uint32_t)),
-                       what, err) < 0)
+        if (pinned_take(sizeof *s->in + batch * sizeof(uint32_t), &s->in, err) < 0 ||
+            pinned_take(sizeof *s->result, &s->result, err) < 0 ||
+            (!e->resident && (pinned_take(batch * sample, &s->bytes, err) < 0 ||
+                              take_part(e, batch, "batches", &s->staged, err) < 0)))
             return -1;
-        s->in = in;
-        if (check_cuda(cudaMallocHost(&result, sizeof *s->result), what, err) < 0)
-            return -1;
-        s->result = result;
-        if (!e->resident) {
-            if (check_cuda(cudaMallocHost(&bytes, batch * sample), what, err) < 0)
-                return -1;
-            s->bytes = bytes;
-            if (take_part(e, batch, "batches", &s->staged, err) < 0)
-                return -1;
-        }
         if ((timed && check_cuda(cudaEventCreate(&s->left), what, err) < 0) ||
             check_cuda(
                 cudaEventCreateWithFlags(&s->arrived, timed ? cudaEventDefault

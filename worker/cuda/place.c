@@ -183,6 +183,7 @@ static void put_on(struct engine *e, const int *devices)
         s->device = devices[i];
         s->lane = i > 0 && devices[i] == devices[0] ? 0 : i;
         s->memory = &e->memories[s->lane];
+        s->memory->device = s->device;
     }
 }
 

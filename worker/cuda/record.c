@@ -151,9 +151,7 @@ static int put_end(struct stage *s, struct ddp_err *err)
     layers_refresh(s->sets[0].net);
     cuda_finish(head_of(s), own_of(s), s->e->job.skip_bad, s->scaler, s->result,
                 s->updates, s->main);
-    return check_cuda(cudaGetLastError(), "a step", err) < 0
-               ? -1
-               : spans_computed(s, "finish", err);
+    return stage_launched(s, "a step", err) < 0 ? -1 : spans_computed(s, "finish", err);
 }
 
 static int put_step(struct engine *e, int n, int batches, struct ddp_err *err)

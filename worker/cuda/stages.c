@@ -85,6 +85,21 @@ int stage_tell(const struct stage *from, const void *bytes, const struct stage *
                : copy_over(from, bytes, to, at, n, to->main, err);
 }
 
+int stage_launched(const struct stage *s, const char *doing, struct ddp_err *err)
+{
+    char text[80];
+    snprintf(text, sizeof text, "%s, stage %d", doing, s->index + 1);
+    return check_launches(s->e->nstages > 1 ? text : doing, err);
+}
+
+int stage_put_layer(const char *layer, char phase, void *stage, struct ddp_err *err)
+{
+    char text[64];
+    struct stage *s = stage;
+    snprintf(text, sizeof text, "'%s' %s", layer, phase == 'f' ? "forward" : "backward");
+    return stage_launched(s, text, err) < 0 ? -1 : spans_layer(layer, phase, s, err);
+}
+
 int stages_order(struct engine *e, struct ddp_err *err)
 {
     const struct stage *first = first_of(e);
@@ -266,7 +281,8 @@ static int go_forward(struct stage *s, const struct flight *f, bool learn,
     } else {
         if (f->k > 0)
             gather(e, f->set, f->from, f->k, learn);
-        if (spans_mark(s, TRACE_DATA, "batch", err) < 0)
+        if (stage_launched(s, "the batch", err) < 0 ||
+            spans_mark(s, TRACE_DATA, "batch", err) < 0)
             return -1;
     }
     if (layers_forward(net, plan, learn ? s->in : NULL, f->batch, err) < 0)
@@ -289,7 +305,7 @@ static int go_back(struct stage *s, const struct flight *f, bool into_extra,
     } else {
         if (f->k > 0)
             stages_loss(e, f->set, f->k, s->in, f->batch);
-        if (spans_computed(s, "loss", err) < 0)
+        if (stage_launched(s, "the loss", err) < 0 || spans_computed(s, "loss", err) < 0)
             return -1;
     }
     if (layers_backward(net, plan, into_extra ? s->extra : s->grads, sums_ready, s, err) <

@@ -49,6 +49,12 @@ void emu_keep(cudaStream_t stream, std::shared_ptr<void> what);
 /* Before a kernel is launched: CUDA loads it when that is the first time, and not while a
  * graph is being recorded, unless in the relaxed mode. */
 void emu_load(cudaStream_t stream, const void *kernel);
+/* Run what is on all streams, as far as it goes. False: something has not finished. */
+bool emu_drained();
+
+/* No fault is asked for at this launch; else it has failed. */
+bool emu_may_launch(const char *kernel);
+
 /* Run `kernel` for all threads of all blocks, one block after another. */
 void emu_launch(cudaStream_t stream, int blocks, int threads,
                 std::function<void()> kernel);
@@ -80,9 +86,11 @@ void emu_must_lie(const void *at, size_t bytes);
 #define gridDim             emu_grid_size
 #define __syncthreads       emu_sync_threads
 #define MUST_LIE(at, bytes) emu_must_lie(at, bytes)
-#define LAUNCH(kernel, blocks, threads, stream, ...) \
-    (emu_load(stream, (const void *)(kernel)),       \
-     emu_launch(stream, (int)(blocks), (int)(threads), [=] { kernel(__VA_ARGS__); }))
+#define PUT_KERNEL(kernel, blocks, threads, stream, ...)                          \
+    (emu_may_launch(#kernel) ? (emu_load(stream, (const void *)(kernel)),         \
+                                emu_launch(stream, (int)(blocks), (int)(threads), \
+                                           [=] { kernel(__VA_ARGS__); }))         \
+                             : (void)0)
 #endif
 
 #endif

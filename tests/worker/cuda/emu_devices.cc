@@ -2,7 +2,10 @@
  *
  * Faults by environment: EMU_DEVICES=n (0: none), EMU_MEMORY_MB, EMU_DRIVER=version
  * (12040: older than the toolkit), EMU_TAKEN=compute mode (3: by one program, 2: nobody
- * may), EMU_PEERS=1 (devices may use each other's memory, when they have been told to).
+ * may), EMU_PEERS=1 (devices may use each other's memory, when they have been told to),
+ * EMU_REFUSED=kernel:n (from the n-th launch of it on, counted from 1, none is taken; of
+ * a graph: graph:n).
+ * EMU_MEMORY_MB may have a size for each device: "100,20", the last for all others.
  */
 #include "tests/worker/cuda/emu_impl.h"
 
@@ -39,9 +42,13 @@ size_t emu::env_number(const char *name, size_t otherwise)
 static const int keep_blocks =
     mallopt(M_MMAP_THRESHOLD, 1 << 30) + mallopt(M_TRIM_THRESHOLD, 1 << 30);
 
+/* Of the current device. */
 static size_t memory_size()
 {
-    return env_number("EMU_MEMORY_MB", 2048) << 20;
+    const char *sizes = getenv("EMU_MEMORY_MB");
+    for (int i = 0; i < chosen && sizes && strchr(sizes, ','); i++)
+        sizes = strchr(sizes, ',') + 1;
+    return size_t(sizes && *sizes ? atoll(sizes) : 2048) << 20;
 }
 
 int emu_device()
@@ -291,6 +298,23 @@ void emu::failed(cudaError_t rc)
     last_error = rc;
 }
 
+bool emu_may_launch(const char *kernel)
+{
+    static long launches;
+    const char *text = getenv("EMU_REFUSED"), *colon = text ? strchr(text, ':') : nullptr;
+    kernel += *kernel == '(';
+    if (!colon || strncmp(kernel, text, size_t(colon - text)) != 0 ||
+        strchr("<)", kernel[colon - text]) == nullptr || ++launches < atol(colon + 1))
+        return true;
+    failed(cudaErrorInvalidConfiguration);
+    return false;
+}
+
+extern "C" cudaError_t cudaPeekAtLastError()
+{
+    return last_error;
+}
+
 extern "C" cudaError_t cudaGetLastError()
 {
     cudaError_t rc = last_error;
@@ -307,6 +331,8 @@ extern "C" const char *cudaGetErrorString(cudaError_t rc)
         return "no CUDA-capable device is detected";
     case cudaErrorDevicesUnavailable:
         return "all CUDA-capable devices are busy or unavailable";
+    case cudaErrorInvalidConfiguration:
+        return "invalid configuration argument";
     case cudaErrorInvalidDevice:
         return "invalid device ordinal";
     case cudaErrorInvalidResourceHandle:

@@ -7,7 +7,11 @@
  * Faults by environment, "what:rank": EMU_NCCL=init:1 (ncclCommInitRank fails there),
  * absent:1 (it waits there for ever, and so do the others in theirs),
  * async:1 (the twelfth collective there never ends and an asynchronous error appears),
- * late:1 (it never ends, and nothing is said), old (version 2.17).
+ * late:1 (it never ends, and nothing is said), both also of another: late:1:3 is the
+ * third; old (version 2.17).
+ *
+ * ncclCommDestroy() waits for what was put on streams, which, when others do not take
+ * part, is for ever; a communicator that is left behind is told at the end.
  */
 #include "tests/worker/cuda/emu.h"
 
@@ -15,8 +19,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fcntl.h>
 #include <memory>
+#include <mutex>
 #include <nccl.h>
 #include <set>
 #include <string>
@@ -24,7 +30,7 @@
 #include <unistd.h>
 
 static const size_t SLOT = size_t(64) << 20; /* bytes of data a rank can put up */
-enum { MOST = 16, FAULTY = 12 };
+enum { MOST = 16 };
 
 struct board {
     std::atomic<int> here;
@@ -50,6 +56,30 @@ static int fault_at(const char *what)
     size_t n = strlen(what);
     return text && strncmp(text, what, n) == 0 && text[n] == ':' ? atoi(text + n + 1)
                                                                  : -1;
+}
+
+/* The collective with which it goes wrong. */
+static long faulty_call()
+{
+    const char *text = getenv("EMU_NCCL"), *rank = text ? strchr(text, ':') : nullptr;
+    const char *call = rank ? strchr(rank + 1, ':') : nullptr;
+    return call ? atol(call + 1) : 12;
+}
+
+/* Those that nobody has ended; aborts are made in threads of their own. */
+static std::set<ncclComm_t> open_comms;
+static std::mutex comms_lock;
+
+static void ended(ncclComm_t c)
+{
+    std::lock_guard<std::mutex> own(comms_lock);
+    open_comms.erase(c);
+}
+
+static void look_for_open()
+{
+    if (!open_comms.empty())
+        fprintf(stderr, "emulation: a communicator was neither destroyed nor aborted\n");
 }
 
 extern "C" ncclResult_t ncclGetVersion(int *v)
@@ -114,8 +144,12 @@ extern "C" ncclResult_t ncclCommInitRank(ncclComm_t *comm, int size, ncclUniqueI
     while (c->b->here < size) /* as long as it takes */
         usleep(1000);
     unlink(c->path); /* everybody has it */
+    static int told = atexit(look_for_open);
+    comms_lock.lock();
+    open_comms.insert(c);
+    comms_lock.unlock();
     *comm = c;
-    return ncclSuccess;
+    return told == 0 ? ncclSuccess : ncclSystemError;
 }
 
 static bool all_at(const ncclComm *c, const std::atomic<long> *counters, long least)
@@ -176,7 +210,7 @@ struct collective {
             return true;
         if (call == 0)
             call = ++c->calls;
-        if (call == FAULTY &&
+        if (call == faulty_call() &&
             (fault_at("async") == c->rank || fault_at("late") == c->rank)) {
             c->broken = fault_at("async") == c->rank;
             return false;
@@ -271,13 +305,22 @@ static void await_graphs(const ncclComm *c)
 extern "C" ncclResult_t ncclCommAbort(ncclComm_t c)
 {
     c->aborted = true;
+    ended(c);
     await_graphs(c);
     return ncclSuccess;
 }
 
 extern "C" ncclResult_t ncclCommDestroy(ncclComm_t c)
 {
+    for (time_t began = time(nullptr); !emu_drained();) {
+        if (time(nullptr) - began > 10) {
+            fprintf(stderr, "emulation: ncclCommDestroy() waits for ever\n");
+            _exit(99);
+        }
+        usleep(200);
+    }
     await_graphs(c);
+    ended(c);
     munmap(c->b, c->mapped);
     delete c;
     return ncclSuccess;

@@ -141,6 +141,14 @@ static bool drain(cudaStream_t s)
     return true;
 }
 
+bool emu_drained()
+{
+    bool all = true;
+    for (cudaStream_t s : streams)
+        all = drain(s) && all;
+    return all;
+}
+
 extern "C" cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
 {
     if (flags != cudaStreamNonBlocking)
@@ -432,6 +440,8 @@ struct play {
 
 extern "C" cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
 {
+    if (!emu_may_launch("graph"))
+        return cudaErrorInvalidConfiguration;
     auto p = std::make_shared<play>(exec->graph);
     put(s, [p] { return p->go_on(); });
     return cudaSuccess;

@@ -285,6 +285,7 @@ def two_stages_learn_what_they_do_on_cpus():
     half = (*args, "--model", "cnn", "--batch-size", 24, "--optimizer", "sgd", "--lr", 0.1)
     on_cpu(1, "half", *half)
     as_on_cpu(1, "half", *half, tolerance=5e-3, precision="fp16")
+    as_on_cpu(1, "half", *half, tolerance=2e-2, precision="bf16")
     # the norms of a residual network see a micro-batch; the cut is within a block
     few_digits("tiny", 24, 4)
     both(1, "cut", "--data", "tiny", "--seed", 3, "--plot", "none", "--model", "resnet18", "--lr", 0.001,
@@ -378,13 +379,28 @@ def without_a_gpu_the_cpu_is_taken_and_it_is_said():
 
 
 def what_does_not_fit_is_listed():
-    said = fails(1, r"no GPU memory for [0-9.]+ MiB of [a-z ]+: of 100\.0 MiB [0-9.]+ are free and "
+    said = fails(1, r"no memory on GPU 0 for [0-9.]+ MiB of [a-z ]+: of 100\.0 MiB [0-9.]+ are free and "
                     r"0\.0 taken by CUDA and other programs, beside our weights .* activations "
                     r".*; --batch-size [0-9]+ fits",
                  "--model", "mlp", "--batch-size", 16384, EMU_MEMORY_MB="100")
     run_ok(1, "--model", "mlp", "--batch-size", re.search("([0-9]+) fits", said)[1], "--epochs", 0,
            "--engine", "cuda", env=on_gpu(EMU_MEMORY_MB="100"))
     fails(1, "; not even --batch-size 1 fits", "--model", "mlp", EMU_MEMORY_MB="20")
+    # of a rank's two it says which
+    for sizes, which in (("200,2", "1 for .*: of 2.0"), ("2,200", "0 for .*: of 2.0")):
+        fails(1, "no memory on GPU " + which, "--model", "mlp", "--stages", 2, EMU_DEVICES="2",
+              EMU_MEMORY_MB=sizes)
+
+
+def a_kernel_that_is_refused_is_named():
+    few_digits()
+    why = "GPU {}: invalid configuration argument"
+    for stages, refused, text in (
+            (1, "bias_relu:1", "'conv1' forward: kernel 'bias_relu' on " + why.format(0)),
+            (2, "softmax_loss:1", "the loss, stage 2: kernel 'softmax_loss' on " + why.format(1)),
+            (2, "finish:1", "a step, stage 1: kernel 'finish' on " + why.format(0)),
+            (2, "finish:2", "a step, stage 2: kernel 'finish' on " + why.format(1))):
+        fails(1, text, "--data", "few", "--stages", stages, EMU_DEVICES="2", EMU_REFUSED=refused)
 
 
 def a_gpu_that_cannot_be_used_says_why():
@@ -419,6 +435,14 @@ def waits_in_vain(n, text, **env):
     raise AssertionError(results)
 
 
+def a_step_under_way_is_broken_off_when_the_run_ends():
+    # two sums before the steps and two in each: the second step waits for rank 1 for ever, the third is
+    # refused, and nobody waits for the second
+    few_digits()
+    fails(2, "a step: invalid configuration argument", *FEW, "--model", "mlp", "--bucket-mb", 25,
+          "--batch-size", 8, EMU_NCCL="late:1:5", EMU_REFUSED="graph:3")
+
+
 def ranks_that_do_not_meet_are_not_awaited_for_ever():
     waits_in_vain(3, r"rank [0-2]: NCCL 2\.28\.9, ncclCommInitRank: the 3 ranks have not met in {} s",
                   EMU_NCCL="absent:1")
@@ -426,6 +450,8 @@ def ranks_that_do_not_meet_are_not_awaited_for_ever():
 
 def a_rank_whose_gpu_never_ends_is_not_awaited_for_ever():
     waits_in_vain(2, r"step [0-9]+: rank [01] has waited {} s for its GPU", EMU_NCCL="late:1")
+    # nor in the sums by which buckets are chosen
+    waits_in_vain(2, r"rehearsing: rank [01] has waited {} s for its GPU", EMU_NCCL="late:1:3")
 
 
 def a_killed_rank_is_named_in_seconds():
@@ -453,8 +479,10 @@ if GPUS >= 2:
     tests.append(a_killed_rank_is_named_in_seconds)
 if EMULATED:
     tests += [without_a_gpu_the_cpu_is_taken_and_it_is_said, what_does_not_fit_is_listed,
+              a_kernel_that_is_refused_is_named,
               a_gpu_that_cannot_be_used_says_why,
               two_ranks_on_one_gpu_are_refused, nccl_says_what_went_wrong,
+              a_step_under_way_is_broken_off_when_the_run_ends,
               ranks_that_do_not_meet_are_not_awaited_for_ever,
               a_rank_whose_gpu_never_ends_is_not_awaited_for_ever]
 main(tests)

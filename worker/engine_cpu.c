@@ -129,11 +129,16 @@ static void sum_norms(double *v, size_t n, void *arg)
             ddp_all_reduce(e->norms, v, n, DDP_F64, DDP_SUM, &e->norms_err) < 0;
 }
 
+static bool shares_norms(const struct engine_job *job)
+{
+    return job->sync_norms && ddp_group_size(job->group) > 1;
+}
+
 /* A group beside the job's, so that a norm need not wait for buckets of gradients. */
 static int share_norms(struct engine *e, struct ddp_err *err)
 {
     int size = ddp_group_size(e->job.group);
-    if (!e->job.sync_norms || size == 1)
+    if (!shares_norms(&e->job))
         return 0;
     int *all = xcalloc((size_t)size, sizeof *all);
     for (int r = 0; r < size; r++)
@@ -146,26 +151,21 @@ static int share_norms(struct engine *e, struct ddp_err *err)
     return 0;
 }
 
-static struct engine *cpu_open(const struct engine_job *job, struct ddp_err *err)
+/* What a rank can do, or cannot, without the others. */
+static int make_own(struct engine *e, struct ddp_err *err)
 {
-    if (job->precision != job->kernels->precision) {
-        err_set(err, "the engine 'cpu' has no --precision %s, it has fp32 and bf16",
-                precision_names[job->precision]);
-        return NULL;
-    }
-    struct engine *e = xcalloc(1, sizeof *e);
+    const struct engine_job *job = &e->job;
     size_t count = model_param_count(job->model);
-    e->job = *job;
     struct reducer_settings settings = job->buckets;
     settings.factors = job->accumulate == 1 && job->stages == 1;
     e->reducer = reducer_create(job->group, job->model, settings, err);
     if (!e->reducer)
-        goto fail;
+        return -1;
     if (reducer_shares(
             e->reducer)) { /* where other ranks of the host can write to them */
         float *weights = ddp_arena_alloc(job->group, count * sizeof *weights, err);
         if (!weights)
-            goto fail;
+            return -1;
         model_set_weights(job->model, weights);
     }
     model_set_grads(job->model, reducer_grads(e->reducer));
@@ -176,19 +176,36 @@ static struct engine *cpu_open(const struct engine_job *job, struct ddp_err *err
         e->pipeline = pipeline_create(job->model, job->batch_size, job->micro,
                                       job->threads, job->kernels, err);
         if (!e->pipeline)
-            goto fail;
+            return -1;
     }
-    if (share_norms(e, err) < 0)
-        goto fail;
     batch_buf_init(&e->batch, job->data, job->batch_size);
+    return 0;
+}
+
+static struct engine *cpu_open(const struct engine_job *job, struct ddp_err *err)
+{
+    if (job->precision != job->kernels->precision) {
+        err_set(err, "the engine 'cpu' has no --precision %s, it has fp32 and bf16",
+                precision_names[job->precision]);
+        return NULL;
+    }
+    struct engine *e = xcalloc(1, sizeof *e);
+    e->job = *job;
+    int rc = make_own(e, err);
+    if (shares_norms(job)) {
+        if (rc < 0)
+            err_prefix(err, "rank %d", ddp_group_rank(job->group));
+        /* nobody waits in share_norms() for one that does not come */
+        rc = replica_agree(job->group, rc, NULL, err);
+    }
+    if (rc < 0 || share_norms(e, err) < 0) {
+        cpu_close(e);
+        return NULL;
+    }
     describe(e);
     if (job->trace)
         watch(e);
     return e;
-
-fail:
-    cpu_close(e);
-    return NULL;
 }
 
 static const char *cpu_describe(const struct engine *e)

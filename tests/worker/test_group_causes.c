@@ -11,9 +11,11 @@
 #include "worker/group/shm.h"
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { VICTIM = 1, DAWDLE_US = 400000 };
@@ -25,6 +27,25 @@ static const struct {
 
 /* 0: not at all, 1: before the memory of the host, 2: before the network */
 static int dawdles;
+static bool dies, signs; /* in the memory of the host: in the midst of it; its rank */
+
+static void die(int signal)
+{
+    raise(SIGKILL);
+}
+
+/* Whoever reads it comes to a page that is not there. */
+static const char *deadly_text(void)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *two =
+        mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (two == MAP_FAILED || mprotect(two + page, page, PROT_NONE) < 0)
+        _exit(9);
+    memset(two, 'x', page);
+    signal(SIGSEGV, die);
+    return two + page - 100;
+}
 
 void __real_shm_fail(struct shm *s, int culprit, const char *why);
 void __wrap_shm_fail(struct shm *s, int culprit, const char *why);
@@ -32,7 +53,9 @@ void __wrap_shm_fail(struct shm *s, int culprit, const char *why)
 {
     if (dawdles == 1)
         usleep(DAWDLE_US);
-    __real_shm_fail(s, culprit, why);
+    char text[600];
+    snprintf(text, sizeof text, "%.400s, as rank %d says", why, s->ranks[s->me]);
+    __real_shm_fail(s, culprit, dies ? deadly_text() : signs ? text : why);
 }
 
 void __real_net_tell(struct net *n, int culprit, const char *why,
@@ -84,12 +107,50 @@ START_TEST(the_first_cause_outlives_a_slow_teller)
 }
 END_TEST
 
+/* Rank 1 is gone, and rank 2 dies as it says so. */
+static char (*told)[512]; /* [4], shared with the ranks */
+
+static void half_case(struct ddp_group *g, const void *arg)
+{
+    enum { TELLER = 2 };
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), rc = 0;
+    float x = 1;
+    dies = rank == TELLER;
+    dawdles = rank != TELLER;
+    signs = true;
+    team_check(g, ddp_barrier(g, &err) == 0, "%s", err.text);
+    if (rank == VICTIM)
+        _exit(0);
+    while (rc == 0)
+        rc = ddp_all_reduce(g, &x, 1, DDP_F32, DDP_SUM, &err);
+    strcpy(told[rank], err.text);
+}
+
+START_TEST(who_dies_while_it_tells_has_told_nothing)
+{
+    told = mmap(NULL, 4 * sizeof *told, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert(told != MAP_FAILED);
+    team_run(&(struct team){.size = 4, .expect_dead = 1 + 2}, half_case, NULL);
+    ck_assert_msg(strstr(told[0], "rank 1 on ") || strstr(told[0], "rank 2 on "), "%s",
+                  told[0]);
+    /* the first of those that are left said it for both */
+    ck_assert_str_eq(told[0], told[3]);
+    ck_assert_msg(strstr(told[0], ", as rank 0 says") ||
+                      strstr(told[0], ", as rank 3 says"),
+                  "%s", told[0]);
+    munmap(told, 4 * sizeof *told);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("group causes");
     TCase *t = tcase_create("group causes");
     tcase_set_timeout(t, 250);
     tcase_add_loop_test(t, the_first_cause_outlives_a_slow_teller, 0, ARRAY_LEN(teams));
+    tcase_add_test(t, who_dies_while_it_tells_has_told_nothing);
     suite_add_tcase(s, t);
     return s;
 }

@@ -8,6 +8,8 @@
 #include "common/mem.h"
 
 #include <dlfcn.h>
+#include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,9 +226,31 @@ static void review_case(struct ddp_group *g, const void *arg)
                i, err.text);
 }
 
+/* Between hosts it is told with what is called by one that waits; the first is our own.
+ */
+static void far_review_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    take_memory(g);
+    for (int i = 0; i < 9; i++) {
+        bool odd = ddp_group_rank(g) == VICTIM && i == 3;
+        ok((odd ? all_reduce_min : all_reduce)(g, &err));
+    }
+    int rc = 0;
+    for (int i = 0; i < 8 && rc == 0; i++) {
+        poll(NULL, 0, ddp_group_rank(g) == VICTIM ? 500 : 0);
+        rc = all_reduce(g, &err);
+    }
+    team_check(g,
+               rc == -1 && strstr(err.text, "the ranks disagree on collective #5") &&
+                   strstr(err.text, "rank 1 calls all_reduce(min)"),
+               "%d: %s", rc, err.text);
+}
+
 START_TEST(what_goes_well_all_the_same_is_told_in_the_end)
 {
     team_run(&teams[0], review_case, NULL);
+    team_run(&teams[1], far_review_case, NULL);
 }
 END_TEST
 

@@ -79,38 +79,44 @@ static int count_loads(struct dl_phdr_info *info, size_t size, void *adds)
  * other CPUs: a third of the time of a short message. A clock that goes by ticks, of some
  * milliseconds, is read without one; and to load CUDA and get memory from it takes many.
  */
-static bool looked_just_now(void)
+static int64_t tick(void)
 {
-    static int64_t looked;
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-    int64_t now = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-    if (now == __atomic_load_n(&looked, __ATOMIC_RELAXED))
-        return true;
-    __atomic_store_n(&looked, now, __ATOMIC_RELAXED);
-    return false;
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Is the library there that is loaded by now? A look that found none counts for the tick
+ * in which it began; it is noted when it has been taken, so that no other thread goes by
+ * one that is still under way. */
+static void *look_for_library(void)
+{
+    static int64_t looked_in;
+    static unsigned long long looked_at;
+    unsigned long long adds = 0;
+    int64_t now = tick();
+    if (now == __atomic_load_n(&looked_in, __ATOMIC_ACQUIRE))
+        return NULL;
+    dl_iterate_phdr(count_loads, &adds);
+    void *found = NULL;
+    pthread_mutex_lock(&lock);
+    if (cuda.library || adds != looked_at) {
+        found =
+            cuda.library ? cuda.library : dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+        if (found && !cuda.library && !find_all(found))
+            found = NULL;
+        looked_at = adds;
+    }
+    if (!found)
+        __atomic_store_n(&looked_in, now, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&lock);
+    return found;
 }
 
 bool cuda_is_device(const void *p)
 {
-    static unsigned long long looked_at;
-    unsigned long long adds = 0;
-    void *library = __atomic_load_n(&cuda.library, __ATOMIC_ACQUIRE);
-    if (!library) {
-        if (looked_just_now())
-            return false;
-        dl_iterate_phdr(count_loads, &adds);
-        if (adds == __atomic_load_n(&looked_at, __ATOMIC_RELAXED))
-            return false;
-        pthread_mutex_lock(&lock);
-        library =
-            cuda.library ? cuda.library : dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-        bool found = library && (cuda.library || find_all(library));
-        __atomic_store_n(&looked_at, adds, __ATOMIC_RELAXED);
-        pthread_mutex_unlock(&lock);
-        if (!found)
-            return false;
-    }
+    if (!__atomic_load_n(&cuda.library, __ATOMIC_ACQUIRE) && !look_for_library())
+        return false;
     int type = 0, managed = 0;
     uint64_t address = (uint64_t)(uintptr_t)p;
     if (cuda.get_attribute(&type, MEMORY_TYPE, address) != 0 || type != DEVICE)

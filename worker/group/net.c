@@ -124,7 +124,7 @@ static int listen_to(struct net *n, struct newcomer *c)
             if (c->said.hello.what == HELLO_TELL)
                 want += sizeof c->said.news;
             else if (c->said.hello.what == HELLO_CALL)
-                want += sizeof c->said.call;
+                want += sizeof c->said.calls;
             else if (c->said.hello.what == HELLO_LEAVE)
                 want += sizeof c->said.entered;
         }
@@ -193,7 +193,7 @@ bool net_told(struct net *n, int *culprit, struct ddp_err *err)
             (void)!send(c->fd, n->entered, sizeof *n->entered,
                         MSG_NOSIGNAL | MSG_DONTWAIT);
         } else if (rc > 0 && c->said.hello.what == HELLO_CALL) {
-            net_keep_call(n, c->said.hello.from, &c->said.call);
+            net_keep_calls(n, c->said.hello.from, &c->said.calls);
         } else if (rc > 0 && c->said.hello.what == HELLO_LEAVE) {
             net_keep_leaver(n, c->said.hello.from, c->said.entered);
         } else if (rc > 0) {

@@ -34,6 +34,12 @@ struct call {
     uint32_t what; /* coll_what() */
 };
 
+/* What it has called last, the latest first; number 0: nothing. */
+enum { CALLS_SAID = 16 };
+struct said_calls {
+    struct call call[CALLS_SAID];
+};
+
 /* Takes the listening socket out of `doors`. `entered` counts the collectives that this
  * rank has entered; both pointers are borrowed. */
 struct net *net_create(const struct layout *layout, struct meet_doors *doors,
@@ -95,12 +101,13 @@ enum net_audience { NET_TO_ALL, NET_TO_NEIGHBOURS };
 void net_tell(struct net *n, int culprit, const char *why, enum net_audience audience);
 /* Tell ranks of which something is awaited, or that are watched, each once, what I call:
  * some now, and more when asked again. One that calls something else may wait for
- * somebody quite different, and would never find out by what comes to it. Nothing is
- * waited for here. */
-void net_say_call(struct net *n, const struct call *mine);
-/* What another one has told that way of a collective that I have entered, too: false when
- * there is nothing left. */
-bool net_hear_call(struct net *n, int *rank, struct call *theirs);
+ * somebody quite different, and would never find out by what comes to it. What I called
+ * before goes with it: some libraries let calls pass that differ. Nothing is waited for
+ * here. */
+void net_say_calls(struct net *n, const struct said_calls *mine);
+/* What another one has told that way, if I have entered the latest of them, too: false
+ * when there is nothing left. */
+bool net_hear_calls(struct net *n, int *rank, struct said_calls *theirs);
 /* Which ranks of other hosts have not entered collective `number`, or do not answer soon:
  * up to `max` into `late`; returns how many. */
 int net_ask(struct net *n, uint64_t number, int *late, int max);

@@ -46,7 +46,7 @@ struct newcomer {
         struct hello hello;
         union {
             struct news news;
-            struct call call;
+            struct said_calls calls;
             uint64_t entered;
         };
     } said;
@@ -56,7 +56,7 @@ struct newcomer {
 struct heard {
     struct heard *next;
     int from;
-    struct call call;
+    struct said_calls calls;
 };
 
 /* Who has left in order, and how many collectives it has entered. */
@@ -111,7 +111,7 @@ void net_keep_leaver(struct net *n, int rank, uint64_t entered);
 void net_forget_watched(struct net *n);
 
 /* What others call, and what they are told that I do. */
-void net_keep_call(struct net *n, int from, const struct call *call);
+void net_keep_calls(struct net *n, int from, const struct said_calls *calls);
 void net_forget_calls(struct net *n);
 
 /* What to say first when connecting to `rank`. */

@@ -200,7 +200,7 @@ int net_ask(struct net *n, uint64_t number, int *late, int max)
 
 /* ---- what is called ---- */
 
-void net_keep_call(struct net *n, int from, const struct call *call)
+void net_keep_calls(struct net *n, int from, const struct said_calls *calls)
 {
     struct heard *h = n->heard;
     while (h && h->from != from)
@@ -211,18 +211,18 @@ void net_keep_call(struct net *n, int from, const struct call *call)
         h->next = n->heard;
         n->heard = h;
     }
-    h->call = *call;
+    h->calls = *calls;
 }
 
-bool net_hear_call(struct net *n, int *rank, struct call *theirs)
+bool net_hear_calls(struct net *n, int *rank, struct said_calls *theirs)
 {
     struct heard **at = &n->heard, *h;
-    while ((h = *at) && h->call.number > *n->entered)
+    while ((h = *at) && h->calls.call[0].number > *n->entered)
         at = &h->next;
     if (!h)
         return false;
     *rank = h->from;
-    *theirs = h->call;
+    *theirs = h->calls;
     *at = h->next;
     free(h);
     return true;
@@ -247,18 +247,18 @@ static void start_saying(struct net *n, uint64_t number)
     }
 }
 
-void net_say_call(struct net *n, const struct call *mine)
+void net_say_calls(struct net *n, const struct said_calls *mine)
 {
     struct pollfd p[SAYINGS];
     size_t left = 0;
-    start_saying(n, mine->number);
+    start_saying(n, mine->call[0].number);
     for (size_t i = 0; i < n->nsaying; i++)
         p[i] = (struct pollfd){.fd = n->saying[i].fd, .events = POLLOUT};
     poll(p, n->nsaying, n->nsaying ? SAY_MS : 0);
     for (size_t i = 0; i < n->nsaying; i++) {
         struct {
             struct hello hello;
-            struct call call;
+            struct said_calls calls;
         } said = {net_hello(n, n->saying[i].rank, HELLO_CALL), *mine};
         if (p[i].revents == 0) {
             n->saying[left++] = n->saying[i];

@@ -344,15 +344,29 @@ static int expired(struct ddp_group *g, const struct patience *p, struct ddp_err
 static bool contradicted(struct ddp_group *g, struct ddp_err *err)
 {
     int other;
-    struct call theirs;
-    while (g->net && net_hear_call(g->net, &other, &theirs)) {
-        const struct call *mine = &g->calls[theirs.number % CALLS];
-        if (mine->number == theirs.number && !coll_same(mine, &theirs)) {
-            coll_disagree(g->layout.rank, mine, other, &theirs, err);
-            return true;
+    struct said_calls said;
+    while (g->net && net_hear_calls(g->net, &other, &said)) {
+        for (int i = CALLS_SAID - 1; i >= 0; i--) { /* the earliest says most */
+            const struct call *theirs = &said.call[i];
+            const struct call *mine = &g->calls[theirs->number % CALLS];
+            if (theirs->number > 0 && mine->number == theirs->number &&
+                !coll_same(mine, theirs)) {
+                coll_disagree(g->layout.rank, mine, other, theirs, err);
+                return true;
+            }
         }
     }
     return watch_review(g, err);
+}
+
+/* To those on other hosts that I wait for, or watch. */
+static void say_calls(struct ddp_group *g)
+{
+    struct said_calls mine = {0};
+    uint64_t number = g->first->coll.number;
+    for (uint64_t i = 0; i < CALLS_SAID && i < number; i++)
+        mine.call[i] = g->calls[(number - i) % CALLS];
+    net_say_calls(g->net, &mine);
 }
 
 static int dead_of_host(const struct ddp_group *g)
@@ -397,7 +411,7 @@ static int find_cause(struct ddp_group *g, struct ddp_err *err)
     if (culprit >= 0)
         return group_lost(g, culprit, err);
     if (g->first)
-        net_say_call(g->net, &g->calls[g->first->coll.number % CALLS]);
+        say_calls(g);
     return 0;
 }
 
@@ -489,7 +503,7 @@ static int look(struct ddp_group *g, const bool *ended, bool silent, struct ddp_
     if (watch_contradicted(g, err))
         return disagree(g, err);
     if (g->net)
-        net_say_call(g->net, &g->calls[g->first->coll.number % CALLS]);
+        say_calls(g);
     return 0;
 }
 

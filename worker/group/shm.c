@@ -24,8 +24,6 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FAIL_TURNS = 100, FAIL_TURN_US = 500 };
-
 void *shm_arena_alloc(struct shm *s, size_t bytes, struct ddp_err *err)
 {
     size_t room = (bytes + SHM_LINE - 1) / SHM_LINE * SHM_LINE;
@@ -204,18 +202,18 @@ int shm_gone(const struct shm *s, bool *left)
     return -1;
 }
 
+/* Written in a place of my own and then published by one store: of a rank that dies on
+ * the way nothing is seen, and another one can be the first. */
 void shm_fail(struct shm *s, int culprit, const char *why)
 {
     uint32_t none = 0;
-    if (!atomic_compare_exchange_strong(&s->head->failed, &none, 1)) {
-        /* another rank was first; its words are there in a moment, unless it dies now */
-        for (int i = 0; i < FAIL_TURNS && atomic_load(&s->head->failed) != 2; i++)
-            usleep(FAIL_TURN_US);
+    struct shm_rank *me = &s->rank[s->me];
+    if (atomic_load(&s->head->failed) != 0)
         return;
-    }
-    s->head->culprit = culprit;
-    strncpy(s->head->why, why, sizeof s->head->why - 1);
-    atomic_store(&s->head->failed, 2);
+    me->culprit = culprit;
+    strncpy(me->why, why, sizeof me->why - 1);
+    if (!atomic_compare_exchange_strong(&s->head->failed, &none, 1 + (uint32_t)s->me))
+        return;                      /* another rank was first */
     for (int i = 0; i < s->n; i++) { /* whoever they wait for, they must look up */
         _Atomic uint32_t *asleep = &s->rank[i].asleep;
         if (i != s->me && atomic_exchange(asleep, 0) != 0)
@@ -225,10 +223,11 @@ void shm_fail(struct shm *s, int culprit, const char *why)
 
 bool shm_failed(const struct shm *s, int *culprit, struct ddp_err *err)
 {
-    if (atomic_load_explicit(&s->head->failed, memory_order_acquire) != 2)
+    uint32_t first = atomic_load_explicit(&s->head->failed, memory_order_acquire);
+    if (first == 0)
         return false;
-    *culprit = s->head->culprit;
-    err_set(err, "%.500s", s->head->why);
+    *culprit = s->rank[first - 1].culprit;
+    err_set(err, "%.500s", s->rank[first - 1].why);
     return true;
 }
 

@@ -65,6 +65,8 @@ struct shm_rank {
     unsigned char cpus[SHM_CPUS / 8];
     alignas(SHM_LINE) char eager[2][SHM_EAGER];
     alignas(SHM_LINE) struct shm_word words[SHM_WORDS]; /* by number */
+    int32_t culprit; /* why it failed: read when it was the first. Global rank, or -1 */
+    char why[512];
 };
 
 enum { SHM_ANY = 0xffff };
@@ -73,9 +75,7 @@ struct shm_head {
     char magic[8];
     uint64_t bytes, arena_bytes;
     int32_t nlocal;
-    _Atomic uint32_t failed; /* 0, 1 while `why` is being written, 2 */
-    int32_t culprit;         /* global rank, or -1 */
-    char why[512];
+    _Atomic uint32_t failed; /* 0, or 1 + the local rank that failed first */
 };
 
 struct shm {

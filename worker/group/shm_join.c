@@ -32,7 +32,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static const char shm_magic[8] = "ddpshm1";
+static const char shm_magic[8] = "ddpshm2";
 
 struct hello {
     unsigned char token[TOKEN_BYTES];

@@ -1,0 +1,68 @@
+/* A rank whose engine cannot be made, alone among those that share norms: all are told.
+ */
+#include "tests/support/suite.h"
+#include "tests/worker/team.h"
+
+#include "worker/engine.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { BATCH = 4, POOR = 1, ARENA = 48 << 20 };
+
+/* Too little of the arena is left for the gradients. */
+static void spend_arena(struct ddp_group *g)
+{
+    struct ddp_err err;
+    for (size_t room = ARENA; room > 4096; room /= 2)
+        ddp_arena_alloc(g, room, &err);
+}
+
+static void poor_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    struct dataset data = {0};
+    struct optim optim;
+    int rank = ddp_group_rank(g);
+    const struct kernels *k = kernels_get(NULL, &err);
+    team_check(g, dataset_load("digits", NULL, 1, &data, &err) == 0, "%s", err.text);
+    struct model *m = model_create("resnet18", data.shape, BATCH, k, &err);
+    team_check(g, m, "%s", err.text);
+    optim_init(&optim, optim_find("sgd"), (struct optim_settings){0}, k,
+               model_param_count(m));
+    struct engine_job job = {.group = g,
+                             .model = m,
+                             .optim = &optim,
+                             .kernels = k,
+                             .data = &data,
+                             .batch_size = BATCH,
+                             .threads = 1,
+                             .accumulate = 1,
+                             .stages = 1,
+                             .sync_norms = true,
+                             .buckets = {1 << 20, 25 << 20, true, false, false}};
+    if (rank == POOR)
+        spend_arena(g);
+    struct engine *e = engine_cpu.open(&job, &err);
+    team_check(g, !e && strstr(err.text, "rank 1: no room for "), "%s", err.text);
+    team_check(g, ddp_barrier(g, &err) == 0, "%s", err.text); /* the group is whole */
+    optim_finish(&optim);
+    model_destroy(m);
+    dataset_finish(&data);
+}
+
+START_TEST(one_without_memory_is_not_awaited)
+{
+    team_run(&(struct team){.size = 3}, poor_case, NULL);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("an engine, alone");
+    TCase *t = tcase_create("an engine, alone");
+    tcase_set_timeout(t, 250);
+    tcase_add_test(t, one_without_memory_is_not_awaited);
+    suite_add_tcase(s, t);
+    return s;
+}

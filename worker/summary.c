@@ -216,6 +216,10 @@ static void tell_share(struct run *run)
                      "arithmetic  %.3g TFLOP/s, %.1f %% of the %.3g that the GPU%s could",
                      images_per_s(run) * model_flop(run->model) / 1e12, percent,
                      run->device.peak * run->size / 1e12, run->size > 1 ? "s" : "");
+    else if (run->device.bytes > 0)
+        progress_say(
+            &run->progress, "arithmetic  %.3g TFLOP/s; what the GPU%s could is unknown",
+            images_per_s(run) * model_flop(run->model) / 1e12, run->size > 1 ? "s" : "");
 }
 
 void run_tell_result(struct run *run, const char *plot)

@@ -68,7 +68,7 @@ static int use_device(struct engine *e, int device, struct ddp_err *err)
         check_cuda(cudaGetDeviceProperties(&prop, device), "cannot use the GPU", err) < 0)
         return -1;
     snprintf(e->text, sizeof e->text, "%.100s", prop.name);
-    e->peak = peak_of_device(device, e->job.precision);
+    e->peak = peak_of_device(device, prop.name, e->job.precision);
     return 0;
 }
 

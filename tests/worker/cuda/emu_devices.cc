@@ -5,6 +5,7 @@
  * may), EMU_PEERS=1 (devices may use each other's memory, when they have been told to),
  * EMU_REFUSED=kernel:n (from the n-th launch of it on, counted from 1, none is taken; of
  * a graph: graph:n).
+ * EMU_CHIP="NVIDIA L40:8.9" (a name and a compute capability; otherwise an H200's).
  * EMU_MEMORY_MB may have a size for each device: "100,20", the last for all others.
  */
 #include "tests/worker/cuda/emu_impl.h"
@@ -250,6 +251,17 @@ extern "C" cudaError_t cudaRuntimeGetVersion(int *version)
     return cudaSuccess;
 }
 
+static const char *chip()
+{
+    const char *told = getenv("EMU_CHIP");
+    return told ? told : "a GPU made of a CPU, an H200 by its numbers:9.0";
+}
+
+static const char *chip_number()
+{
+    return strchr(chip(), ':') + 1;
+}
+
 extern "C" cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which,
                                               int device)
 {
@@ -257,13 +269,13 @@ extern "C" cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which,
     case cudaDevAttrComputeMode:
         *value = int(env_number("EMU_TAKEN", 0));
         return cudaSuccess;
-    case cudaDevAttrComputeCapabilityMajor: /* an H200, by its numbers */
-        *value = 9;
+    case cudaDevAttrComputeCapabilityMajor:
+        *value = atoi(chip_number());
         return cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor:
-        *value = 0;
+        *value = atoi(strchr(chip_number(), '.') + 1);
         return cudaSuccess;
-    case cudaDevAttrMultiProcessorCount:
+    case cudaDevAttrMultiProcessorCount: /* an H200's */
         *value = 132;
         return cudaSuccess;
     case cudaDevAttrClockRate:
@@ -289,7 +301,7 @@ extern "C" cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int device)
 extern "C" cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
 {
     memset(prop, 0, sizeof *prop);
-    snprintf(prop->name, sizeof prop->name, "a GPU made of a CPU");
+    snprintf(prop->name, sizeof prop->name, "%.*s", int(strcspn(chip(), ":")), chip());
     return cudaSuccess;
 }
 

@@ -191,6 +191,12 @@ def other_precisions_stay_near():
             assert abs(share / began["peak_flops"] / end["peak_percent"] - 1) < 1e-3, (began, end)
         assert end["device_bytes"] > 1 << 20, end
         assert losses("near.cpu") != losses("near." + precision), precision
+    if EMULATED: # a product that half as much may be asked of, and one of which nothing is known
+        for chip, peak in (("NVIDIA L40:8.9", 132 * 1980e6 * 512), ("NVIDIA L99:8.9", None)):
+            shown = as_on_cpu(1, "near", *args, tolerance=2e-2, precision="bf16", EMU_CHIP=chip)
+            (began,), (end,) = rows("near.bf16", "run"), rows("near.bf16", "end")
+            assert began["peak_flops"] == peak and (end["peak_percent"] is None) == (peak is None), began
+            assert ("what the GPU could is unknown" in shown) == (peak is None), shown
     # where cuDNN has nothing for channels last, the order of fp32 is taken
     as_on_cpu(1, "near", *args, tolerance=2e-2, precision="bf16", EMU_CUDNN="nchw")
 

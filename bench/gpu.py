@@ -434,6 +434,8 @@ class Bench:
             self.measure(case)
         engines = {us["engine"] for us in self.found.values() if us.get("engine")}
         names = {text.split(",")[0] for text in engines}
+        self.report.notes += sorted(found[0] for found in (
+            re.search(r"steps without a graph.*", text) for text in engines) if found)
         if names:
             self.report.line()
             self.report.line(f"Measured on: {', '.join(sorted(names))}.")

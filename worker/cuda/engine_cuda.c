@@ -109,7 +109,7 @@ static int put_in_line(struct engine *e, const struct engine_step *step,
                                 .seed = step->dropout_seed,
                                 .augment_key = step->augment_key};
     if (send_in(e, s, &e->job.data->train, step->which, step->mine, err) < 0 ||
-        check_cuda(cudaGraphLaunch(graph->exec, first->main), "a step", err) < 0 ||
+        engine_put_step(e, graph, err) < 0 ||
         check_cuda(cudaMemcpyAsync(s->result, first->result, sizeof *s->result,
                                    cudaMemcpyDeviceToHost, first->main),
                    "a step", err) < 0 ||

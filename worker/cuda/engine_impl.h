@@ -51,9 +51,9 @@ struct spans;
 
 struct graph {
     int n, batches;
-    uint64_t turn; /* of the slots: 0 unless the steps are watched */
-    cudaGraphExec_t exec;
-    struct spans *spans; /* owned; NULL: nobody watches */
+    uint64_t turn;        /* of the slots: 0 unless the steps are watched */
+    cudaGraphExec_t exec; /* NULL: it could not be recorded */
+    struct spans *spans;  /* owned; NULL: nobody watches */
 };
 
 /* What a micro-batch has of its own on a stage. */
@@ -135,7 +135,8 @@ struct engine {
     uint64_t given, taken; /* steps handed in; results given out */
     struct spans *spans;   /* of the step that is being recorded, if they are wanted */
     double peak;           /* FLOP/s of a device; 0: not known */
-    char text[300];
+    bool by_hand;          /* steps, as text says */
+    char text[500];
 };
 
 static inline struct stage *first_of(struct engine *e)
@@ -269,6 +270,8 @@ int engine_batches(const struct engine *e, int mine, int all);
  */
 const struct graph *engine_graph(struct engine *e, int n, int batches, uint64_t slot,
                                  struct ddp_err *err);
+/* On the first stage's main, whether it is a graph or not. */
+int engine_put_step(struct engine *e, const struct graph *g, struct ddp_err *err);
 /* Lets go of what a graph holds. */
 void engine_forget(struct engine *e, struct graph *g);
 

@@ -186,21 +186,29 @@ static int make_plans(struct engine *e, int n, int batches, struct ddp_err *err)
     return 0;
 }
 
-static int record(struct engine *e, struct graph *g, struct ddp_err *err)
+int engine_put_step(struct engine *e, const struct graph *g, struct ddp_err *err)
+{
+    if (g->exec)
+        return check_cuda(cudaGraphLaunch(g->exec, first_of(e)->main), "a step", err);
+    return put_step(e, g->n, g->batches, err);
+}
+
+/* *sound: the parts of the step are all right, it is only that they cannot be recorded.
+ */
+static int record(struct engine *e, struct graph *g, bool *sound, struct ddp_err *err)
 {
     cudaGraph_t graph = NULL;
     const struct stage *first = first_of(e);
     const char *what = "recording a step";
     /* relaxed: CUDA loads a kernel when it is first launched, which the other modes count
      * among what is unsafe; nothing here is that such a mode would be wanted for */
-    if (make_plans(e, g->n, g->batches, err) < 0 || sums_warm_up(e, err) < 0 ||
-        stage_enter(first, err) < 0 ||
-        check_cuda(cudaStreamBeginCapture(first->main, cudaStreamCaptureModeRelaxed),
+    if (check_cuda(cudaStreamBeginCapture(first->main, cudaStreamCaptureModeRelaxed),
                    what, err) < 0)
         return -1;
     int rc = put_step(e, g->n, g->batches, err);
     cudaError_t end = cudaStreamEndCapture(first->main, &graph);
     g->spans = spans_end(e);
+    *sound = rc == 0 || end == cudaErrorStreamCaptureInvalidated;
     if (rc == 0)
         rc = check_cuda(end, what, err);
     if (rc == 0)
@@ -210,6 +218,35 @@ static int record(struct engine *e, struct graph *g, struct ddp_err *err)
     if (graph)
         cudaGraphDestroy(graph);
     return rc;
+}
+
+/* Slower steps are better than none. With several ranks NCCL may have seen half of one,
+ * and a trace is a recording's. */
+static int do_without(struct engine *e, struct graph *g, struct ddp_err *why)
+{
+    struct ddp_err ignored;
+    size_t n = strlen(e->text);
+    if (e->comm || e->job.trace)
+        return -1;
+    if (g->exec)
+        cudaGraphExecDestroy(g->exec);
+    g->exec = NULL;
+    check_launches("a step", &ignored); /* what was put there is over */
+    if (!e->by_hand)
+        snprintf(e->text + n, sizeof e->text - n, ", steps without a graph (%.150s)",
+                 why->text);
+    e->by_hand = true;
+    return stage_enter(first_of(e), why);
+}
+
+static int make_graph(struct engine *e, struct graph *g, struct ddp_err *err)
+{
+    bool sound = false;
+    if (make_plans(e, g->n, g->batches, err) < 0 || sums_warm_up(e, err) < 0 ||
+        stage_enter(first_of(e), err) < 0)
+        return -1;
+    int rc = record(e, g, &sound, err);
+    return rc < 0 && sound ? do_without(e, g, err) : rc;
 }
 
 void engine_forget(struct engine *e, struct graph *g)
@@ -234,7 +271,7 @@ const struct graph *engine_graph(struct engine *e, int n, int batches, uint64_t 
             return g;
     }
     range_begin(e->job.profile, "record", 0);
-    int rc = record(e, &made, err);
+    int rc = make_graph(e, &made, err);
     range_end(e->job.profile);
     if (rc < 0) {
         engine_forget(e, &made);

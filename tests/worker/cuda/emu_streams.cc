@@ -1,6 +1,7 @@
 /* tests/worker/cuda/emu_streams.cc - see emu.h: streams, events, graphs
  *
- * EMU_SEED: of the order in which graphs are played.
+ * EMU_SEED: of the order in which graphs are played; EMU_CAPTURE: nothing can be
+ * recorded.
  */
 #include "tests/worker/cuda/emu_impl.h"
 
@@ -332,7 +333,7 @@ extern "C" cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureM
     if (captures)
         return cudaErrorInvalidValue;
     captures++;
-    spoilt = false;
+    spoilt = getenv("EMU_CAPTURE") != nullptr;
     strict = mode != cudaStreamCaptureModeRelaxed;
     s->recording = new CUgraph_st;
     s->recorded_tail.clear();

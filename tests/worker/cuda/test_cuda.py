@@ -139,6 +139,14 @@ def ranks_learn_together():
             check_trace("t", n, len(losses("cnn2.fp32")), "communication")
 
 
+def steps_that_cannot_be_recorded_are_put_one_by_one():
+    few_digits()
+    for stages in (1, 2):
+        shown = both(1, f"by_hand{stages}", *FEW, "--model", "mlp", "--batch-size", 24, "--stages",
+                     stages, tolerance=2e-4, EMU_CAPTURE="never")
+        assert re.search(r"^engine .*, steps without a graph \(recording a step: ", shown, re.M), shown
+
+
 def steps_of_many_batches_and_clipping_are_the_same():
     few_digits()
     for n, more in ((1, ("--accumulate", 3, "--batch-size", 10)),
@@ -484,7 +492,8 @@ tests = [one_rank_learns_the_same, data_on_the_host_give_the_same, ranks_learn_t
 if GPUS >= 2:
     tests.append(a_killed_rank_is_named_in_seconds)
 if EMULATED:
-    tests += [without_a_gpu_the_cpu_is_taken_and_it_is_said, what_does_not_fit_is_listed,
+    tests += [steps_that_cannot_be_recorded_are_put_one_by_one,
+              without_a_gpu_the_cpu_is_taken_and_it_is_said, what_does_not_fit_is_listed,
               a_kernel_that_is_refused_is_named,
               a_gpu_that_cannot_be_used_says_why,
               two_ranks_on_one_gpu_are_refused, nccl_says_what_went_wrong,

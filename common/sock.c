@@ -3,6 +3,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/lookup.h"
 #include "common/mem.h"
 
 #include <arpa/inet.h>
@@ -151,14 +152,16 @@ static int listen_anywhere(int port)
     return fd;
 }
 
+enum { LISTEN_MS = 10000 }; /* to look up the name */
+
 static int listen_named(const char *addr, int port, struct ddp_err *err)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list;
+    struct addrinfo *list;
     char service[16];
     snprintf(service, sizeof service, "%d", port);
-    int rc = getaddrinfo(addr, service, &hints, &list);
+    int rc = lookup(addr, service, SOCK_STREAM, now_ms() + LISTEN_MS, &list);
     if (rc != 0)
-        return err_set(err, "cannot listen on '%s': %s", addr, gai_strerror(rc));
+        return err_set(err, "cannot listen on '%s': %s", addr, lookup_error(rc));
     int fd = -1;
     for (struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
         fd = listen_on(a->ai_addr, a->ai_addrlen, false);
@@ -223,12 +226,12 @@ static int connect_list(const struct addrinfo *list, int64_t deadline_ms)
 int sock_connect(const char *host, int port, int64_t deadline_ms, bool retry,
                  struct ddp_err *err)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
+    struct addrinfo *list;
     char service[16];
     snprintf(service, sizeof service, "%d", port);
-    int rc = getaddrinfo(host, service, &hints, &list);
+    int rc = lookup(host, service, SOCK_STREAM, deadline_ms, &list);
     if (rc != 0)
-        return err_set(err, "cannot resolve '%s': %s", host, gai_strerror(rc));
+        return err_set(err, "cannot resolve '%s': %s", host, lookup_error(rc));
     int fd = connect_list(list, deadline_ms);
     for (int64_t pause = 5; fd < 0 && retry; pause = pause * 2 > 250 ? 250 : pause * 2) {
         int64_t left = deadline_ms - now_ms();
@@ -319,12 +322,13 @@ static bool on_an_interface(const char *text, const struct ifaddrs *all)
     return false;
 }
 
-enum sock_own sock_own_addr(const char *name, char *text, size_t size)
+enum sock_own sock_own_addr(const char *name, int64_t deadline_ms, char *text,
+                            size_t size)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
+    struct addrinfo *list;
     struct ifaddrs *all = NULL;
     enum sock_own found = SOCK_FOREIGN;
-    if (getaddrinfo(name, NULL, &hints, &list) != 0)
+    if (lookup(name, NULL, SOCK_STREAM, deadline_ms, &list) != 0)
         return SOCK_UNKNOWN;
     if (getifaddrs(&all) < 0)
         all = NULL;

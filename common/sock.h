@@ -48,8 +48,9 @@ int sock_interface_addr(const char *name, char *text, size_t size, struct ddp_er
 
 /* What is `name` to this machine: an address of one of its interfaces (in numbers, in
  * `text`), loopback and nothing better (likewise), another machine's, or not to be
- * resolved. */
+ * resolved until then. */
 enum sock_own { SOCK_OWN, SOCK_LOOPBACK, SOCK_FOREIGN, SOCK_UNKNOWN };
-enum sock_own sock_own_addr(const char *name, char *text, size_t size);
+enum sock_own sock_own_addr(const char *name, int64_t deadline_ms, char *text,
+                            size_t size);
 
 #endif

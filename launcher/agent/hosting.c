@@ -131,13 +131,16 @@ static void take_addr(struct hosting *h, const char *addr, const char *own)
     h->listen = xstrdup(own);
 }
 
+/* For all names: who is silent for 5 s is taken for dead. */
+enum { LOOK_UP_MS = 3000 };
+
 /* The user's own: kept when all ranks reach this machine by it. */
-static bool take_wish(struct hosting *h, const struct msg_store *want)
+static bool take_wish(struct hosting *h, const struct msg_store *want, int64_t until)
 {
     char own[INET6_ADDRSTRLEN];
     if (!want->wish)
         return false;
-    enum sock_own is = sock_own_addr(want->wish, own, sizeof own);
+    enum sock_own is = sock_own_addr(want->wish, until, own, sizeof own);
     if (is == SOCK_OWN || (is == SOCK_LOOPBACK && want->alone)) {
         take_addr(h, want->wish, own);
         return true;
@@ -153,13 +156,15 @@ static int choose_addr(struct hosting *h, const struct msg_store *want,
                        struct ddp_err *err)
 {
     char text[INET6_ADDRSTRLEN];
-    if (take_wish(h, want))
+    int64_t until = now_ms() + LOOK_UP_MS;
+    if (take_wish(h, want, until))
         return 0;
     if (want->addr) {
-        bool hidden = !want->alone &&
-                      sock_own_addr(want->addr, text, sizeof text) == SOCK_LOOPBACK &&
-                      strcmp(text, want->addr) != 0;
-        take_addr(h, want->addr, hidden ? NULL : want->addr);
+        enum sock_own is = sock_own_addr(want->addr, until, text, sizeof text);
+        bool hidden = !want->alone && is == SOCK_LOOPBACK && strcmp(text, want->addr);
+        if (is == SOCK_UNKNOWN)
+            return err_set(err, "'%s' cannot be resolved on rank 0's host", want->addr);
+        take_addr(h, want->addr, hidden ? NULL : is == SOCK_OWN ? text : want->addr);
         return 0;
     }
     if (sock_interface_addr(want->interface, text, sizeof text, err) < 0)

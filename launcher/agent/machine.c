@@ -1,6 +1,8 @@
 /* launcher/agent/machine.c - see machine.h */
 #include "launcher/agent/machine.h"
 
+#include "common/duration.h"
+#include "common/lookup.h"
 #include "common/mem.h"
 #include "common/sock.h"
 #include "launcher/place/bind.h"
@@ -67,14 +69,17 @@ static bool is_loopback(const struct sockaddr *sa)
                &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr);
 }
 
+/* For one name: who is silent for 5 s is taken for dead. */
+enum { LOOK_UP_MS = 2000 };
+
 /* Does our own name stand for a loopback address, or for none at all? The first answer is
  * what Gloo takes, and loopback is what it falls back to. */
 static bool name_is_loopback(void)
 {
     char host[256] = "";
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
+    struct addrinfo *list;
     gethostname(host, sizeof host - 1);
-    if (getaddrinfo(host, NULL, &hints, &list) != 0)
+    if (lookup(host, NULL, SOCK_STREAM, now_ms() + LOOK_UP_MS, &list) != 0)
         return true;
     bool yes = is_loopback(list->ai_addr);
     freeaddrinfo(list);
@@ -84,8 +89,8 @@ static bool name_is_loopback(void)
 /* Our end of the way to `addr`: connecting a datagram socket sends nothing. */
 static int address_toward(const char *addr, struct sockaddr_storage *ours)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *list;
-    if (getaddrinfo(addr, "9", &hints, &list) != 0)
+    struct addrinfo *list;
+    if (lookup(addr, "9", SOCK_DGRAM, now_ms() + LOOK_UP_MS, &list) != 0)
         return -1;
     int fd = socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     socklen_t len = sizeof *ours;

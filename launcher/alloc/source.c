@@ -1,6 +1,7 @@
 /* launcher/alloc/source.c - see source.h */
 #include "launcher/alloc/source.h"
 
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/sock.h"
@@ -154,11 +155,12 @@ static const struct alloc_source *source_found(const struct opts *opts,
 /* A node may go by a name that this machine does not use for itself. */
 static bool find_by_address(struct alloc *a)
 {
-    enum { LOOK_UPS = 16 };
+    enum { LOOK_UPS = 16, LOOK_UP_MS = 10000 };
     char text[INET6_ADDRSTRLEN];
+    int64_t until = now_ms() + LOOK_UP_MS; /* for all of them */
     for (size_t i = 0; i < a->nnodes && i < LOOK_UPS; i++) {
         a->nodes[i].local =
-            sock_own_addr(a->nodes[i].name, text, sizeof text) == SOCK_OWN;
+            sock_own_addr(a->nodes[i].name, until, text, sizeof text) == SOCK_OWN;
         if (a->nodes[i].local)
             return true;
     }

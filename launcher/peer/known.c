@@ -1,7 +1,9 @@
 /* launcher/peer/known.c - see known.h */
 #include "launcher/peer/known.h"
 
+#include "common/duration.h"
 #include "common/err.h"
+#include "common/lookup.h"
 #include "common/mem.h"
 #include "common/sock.h"
 #include "launcher/alloc/source.h"
@@ -43,12 +45,14 @@ void known_destroy(struct known *k)
     free(k);
 }
 
-static bool name_has(const char *name, const char *from)
+enum { LOOK_UP_MS = 2000 }; /* for all names: others wait meanwhile */
+
+static bool name_has(const char *name, int64_t deadline_ms, const char *from)
 {
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list;
+    struct addrinfo *list;
     char text[INET6_ADDRSTRLEN];
     bool yes = false;
-    if (getaddrinfo(name, NULL, &hints, &list) != 0)
+    if (lookup(name, NULL, SOCK_STREAM, deadline_ms, &list) != 0)
         return false;
     for (const struct addrinfo *i = list; i && !yes; i = i->ai_next) {
         sock_addr(i->ai_addr, text, sizeof text);
@@ -62,8 +66,9 @@ bool known_has(const struct known *k, const struct sockaddr *from)
 {
     char text[INET6_ADDRSTRLEN];
     sock_addr(from, text, sizeof text);
+    int64_t until = now_ms() + LOOK_UP_MS;
     for (size_t i = 0; i < k->names.n; i++) {
-        if (name_has(k->names.v[i], text))
+        if (name_has(k->names.v[i], until, text))
             return true;
     }
     return false;

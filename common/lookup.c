@@ -1,0 +1,57 @@
+/* common/lookup.c - see lookup.h */
+#include "common/lookup.h"
+
+#include "common/aside.h"
+#include "common/duration.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Longer ones the resolver refuses. */
+enum { NAME_MAX_ASKED = 1025 };
+
+/* One question; a late answer is nobody's, and stays. */
+struct question {
+    char name[NAME_MAX_ASKED + 1], service[32];
+    bool has_service;
+    struct addrinfo hints;
+    struct addrinfo *list;
+    int rc;
+};
+
+static void ask(void *arg)
+{
+    struct question *q = arg;
+    q->rc = getaddrinfo(q->name, q->has_service ? q->service : NULL, &q->hints, &q->list);
+}
+
+int lookup(const char *name, const char *service, int type, int64_t deadline_ms,
+           struct addrinfo **list)
+{
+    struct question q = {.has_service = service != NULL,
+                         .hints = {.ai_socktype = type, .ai_flags = AI_NUMERICHOST}};
+    int rc = getaddrinfo(name, service, &q.hints, list);
+    if (rc != EAI_NONAME || strlen(name) > NAME_MAX_ASKED)
+        return rc;
+    q.hints.ai_flags = 0;
+    snprintf(q.name, sizeof q.name, "%s", name);
+    snprintf(q.service, sizeof q.service, "%s", service ? service : "");
+    struct aside *a = aside_begin(ask, &q, sizeof q, NULL);
+    if (!a) /* no more processes: then without a deadline */
+        return getaddrinfo(name, service, &q.hints, list);
+    int64_t left = deadline_ms - now_ms();
+    const struct question *done = aside_done(a, left > 0 ? left : 0);
+    rc = done ? done->rc : LOOKUP_LATE;
+    if (rc == 0)
+        *list = done->list;
+    aside_end(a);
+    return rc;
+}
+
+const char *lookup_error(int code)
+{
+    return code == LOOKUP_LATE
+               ? "the name servers do not answer in time; see /etc/resolv.conf"
+               : gai_strerror(code);
+}

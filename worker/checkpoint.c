@@ -205,6 +205,8 @@ static void put_meta(struct strv *meta, const struct checkpoint_info *info,
     strv_pushf(meta, "train_samples=%zu", info->data->train.n);
     if (*state->buckets)
         strv_pushf(meta, "buckets=%s", state->buckets);
+    if (*state->algorithms)
+        strv_pushf(meta, "algorithms=%s", state->algorithms);
     if (parts > 1)
         strv_pushf(meta, "parts=%d", parts);
     if (info->data->task == TASK_CLASSIFY) {
@@ -377,6 +379,8 @@ static int get_state(const struct safetensors *f, const struct optim *optim,
         return -1;
     out->ranks = (int64_t)ranks;
     snprintf(out->buckets, sizeof out->buckets, "%s", buckets ? buckets : "");
+    const char *algorithms = safetensors_metadata(f, "algorithms");
+    snprintf(out->algorithms, sizeof out->algorithms, "%s", algorithms ? algorithms : "");
     return 0;
 }
 

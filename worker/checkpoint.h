@@ -24,6 +24,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* A longer choice is not kept: a run that goes on makes its own. */
+enum { TRAIN_ALGORITHMS = 32768 };
+
 /* How far a run has come. */
 struct train_state {
     uint64_t step;      /* optimiser steps taken */
@@ -32,6 +35,7 @@ struct train_state {
     uint64_t position;  /* samples of it that have been dealt, over all ranks */
     int64_t ranks;      /* who wrote a checkpoint; 0: it is not known */
     char buckets[1024]; /* in which so many ranks add their gradients; "": not settled */
+    char algorithms[TRAIN_ALGORITHMS]; /* that a GPU's engine has chosen; "": the usual */
 };
 
 /* What goes into one beside model and optimiser. */

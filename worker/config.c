@@ -53,6 +53,7 @@ enum key {
     KEY_THREADS,
     KEY_STAGES,
     KEY_MICRO_BATCHES,
+    KEY_TUNE,
     KEY_BACKEND,
     KEY_GROUP_TIMEOUT,
     KEY_SHARD_OPTIMIZER,
@@ -152,6 +153,10 @@ static const struct argp_option options[] = {
      "Split the model over N engines of each rank, 1 (the default) or 2", 0},
     {"micro-batches", KEY_MICRO_BATCHES, "N", 0,
      "Pieces of a batch that go through the stages at once (default 4)", 0},
+    {"tune", KEY_TUNE, "SECONDS", OPTION_ARG_OPTIONAL,
+     "On a GPU, measure at the start which algorithms are the fastest, for that long at "
+     "most (5 without a number; default: the libraries' own choice)",
+     0},
     {"backend", KEY_BACKEND, "NAME", 0,
      "How ranks talk: auto (the default: shared memory within a host, TCP between hosts) or "
      "tcp",
@@ -321,6 +326,9 @@ static int set_running(int key, const char *text, struct parse *p)
         return value_int(text, 1, 2, &c->stages, p->err);
     case KEY_MICRO_BATCHES:
         return value_int(text, 1, 64, &c->micro_batches, p->err);
+    case KEY_TUNE:
+        c->tune = 5;
+        return text ? value_real(text, 0, 600, &c->tune, p->err) : 0;
     case KEY_GROUP_TIMEOUT:
         return value_timeout(text, &c->group_timeout_ms, p->err);
     case KEY_SHARD_OPTIMIZER:

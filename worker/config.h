@@ -60,6 +60,7 @@ struct train_config {
     bool skip_bad;                 /* --on-nan skip */
     bool shard_optimizer;          /* a rank remembers and updates its part only */
     int stages, micro_batches;     /* of the pipeline within a rank */
+    double tune;                   /* seconds to look for the fastest algorithms; 0 */
     const char *trace;             /* file; NULL: none */
     bool profile;                  /* NVTX ranges */
     int64_t group_timeout_ms;      /* of a call on the group */

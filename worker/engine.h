@@ -49,6 +49,7 @@ struct engine_job {
     int micro;           /* and the micro-batches that go through them */
     struct trace *trace; /* NULL: nobody watches */
     bool profile;        /* ranges are marked for a profiler */
+    double tune; /* seconds in which the fastest algorithms may be looked for; 0: none */
 };
 
 struct engine_step {
@@ -112,6 +113,13 @@ struct engine_type {
      */
     void (*plan_text)(const struct engine *e, char *text, size_t size);
     void (*use_plan)(struct engine *e, const char *text);
+    /* By which algorithms it computes, where these were measured, and such a text of an
+     * earlier run: every rank, before get_ready(); NULL: there is no choice. */
+    void (*algorithms_text)(const struct engine *e, char *text, size_t size);
+    int (*use_algorithms)(struct engine *e, const char *text, struct ddp_err *err);
+    /* For a person, behind get_ready(), from line 0 on: what came of it. False: that was
+     * all. */
+    bool (*tell_tuned)(const struct engine *e, size_t line, char *text, size_t size);
     /* Every rank, behind push() and use_plan(), NULL: there is nothing to do. What a step
      * of so many samples, of this rank and of all, takes the first time is done now. */
     int (*get_ready)(struct engine *e, int mine, int all, struct ddp_err *err);

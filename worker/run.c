@@ -210,6 +210,7 @@ static int open_engine(struct run *run, struct ddp_err *err)
         .stages = c->stages,
         .micro = c->micro_batches,
         .profile = c->profile,
+        .tune = c->tune,
     };
     if (c->trace)
         job.trace = run->trace = trace_create(run->rank);
@@ -273,6 +274,10 @@ int run_open(struct run *run, struct ddp_err *err)
         *run->state.buckets && run->engine_type->use_plan)
         run->engine_type->use_plan(run->engine, run->state.buckets);
     run->culprit = -1;
+    if (run->resumed_whole && *run->state.algorithms &&
+        run->engine_type->use_algorithms &&
+        run->engine_type->use_algorithms(run->engine, run->state.algorithms, err) < 0)
+        return -1;
     sampler_init(&run->sampler, (uint32_t)run->data.train.n, run->rank, run->size,
                  c->batch_size * c->accumulate, run->state.seed);
     if (get_ready(run, err) < 0)
@@ -321,6 +326,9 @@ int run_save(struct run *run, struct ddp_err *err)
     if (run->engine_type->plan_text)
         run->engine_type->plan_text(run->engine, info.state.buckets,
                                     sizeof info.state.buckets);
+    if (run->engine_type->algorithms_text)
+        run->engine_type->algorithms_text(run->engine, info.state.algorithms,
+                                          sizeof info.state.algorithms);
     saver_clear(run->saver, &info, run->model, &run->optim);
     /* Nobody's part of another file is in the way any more. */
     if (ddp_barrier(run->group, err) < 0)

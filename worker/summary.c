@@ -102,6 +102,19 @@ static void log_config(struct run *run)
         number(run->device.peak, peak));
 }
 
+/* What --tune came to. */
+static void tell_tuned(struct run *run)
+{
+    char line[256];
+    const struct engine_type *type = run->engine_type;
+    if (run->c->tune > 0 && !type->tell_tuned)
+        progress_say(&run->progress, "tuned       nothing: the engine '%s' has no choice",
+                     type->name);
+    for (size_t i = 0;
+         type->tell_tuned && type->tell_tuned(run->engine, i, line, sizeof line); i++)
+        progress_say(&run->progress, "tuned       %s", line);
+}
+
 void run_tell_config(struct run *run)
 {
     const struct train_config *c = run->c;
@@ -128,6 +141,7 @@ void run_tell_config(struct run *run)
                  c->lr, c->schedule_text, run->state.seed);
     progress_say(p, "engine      %s: %s (%s)", run->engine_type->name,
                  run->engine_type->describe(run->engine), run->engine_why);
+    tell_tuned(run);
     if (c->precision != PRECISION_FP32 && run->engine_type == &engine_cpu)
         progress_say(p, "precision   %s (%s); weights, sums and optimizer in fp32",
                      precision_names[c->precision], run->kernels->arithmetic);

@@ -1,10 +1,19 @@
-/* worker/cuda/conv.c - see layers_impl.h: convolutions by cuDNN
+/* worker/cuda/conv.c - see products.h: convolutions by cuDNN
+ *
+ * Its older interface is asked first: of the algorithms that it recommends the first one
+ * is taken that gives the same bits each time. tune.c may find another of these, or an
+ * engine of the graph API, to be faster.
  *
  * Filters lie as images do: [K,C,R,R], or [K,R,R,C] with channels last. cuDNN gives a
  * filter's gradient in the type that it multiplies in, so that in bf16 and fp16 it is
  * widened behind it.
  */
 #include "worker/cuda/layers_impl.h"
+
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
 
 static const cudnnDataType_t types[] = {[CUDA_F32] = CUDNN_DATA_FLOAT,
                                         [CUDA_BF16] = CUDNN_DATA_BFLOAT16,
@@ -15,12 +24,17 @@ static cudnnTensorFormat_t format(const struct layers *net)
     return net->last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW;
 }
 
+static int stride_of(const struct layer *l)
+{
+    return l->spec->stride ? l->spec->stride : 1;
+}
+
 int conv_describe(struct layers *net, int i, struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
     const char *name = l->spec->name;
     int R = l->spec->size, pad = l->spec->pad;
-    int stride = l->spec->stride ? l->spec->stride : 1;
+    int stride = stride_of(l);
     cudnnMathType_t math = net->type != CUDA_F32 ? CUDNN_TENSOR_OP_MATH
                            : net->settings.precision == PRECISION_TF32
                                ? CUDNN_DEFAULT_MATH
@@ -42,65 +56,63 @@ int conv_describe(struct layers *net, int i, struct ddp_err *err)
     return check_dnn(cudnnSetConvolutionMathType(net->convs[i], math), name, err);
 }
 
-/* The first that is deterministic and has room in the workspace; they come fastest first.
- */
-#define CHOOSE(found, count, into)                            \
-    for (int k_ = 0; k_ < (count) && !chosen; k_++) {         \
+/* ---- which algorithms there are ---- */
+
+enum { MOST_FOUND = 8 };
+
+/* Of what was found those that are deterministic and have room in the workspace; they
+ * come fastest first. */
+#define USABLE(found, count, into)                            \
+    for (int k_ = 0, n_ = (count); k_ < n_; k_++) {           \
         if ((found)[k_].status == CUDNN_STATUS_SUCCESS &&     \
             (found)[k_].determinism == CUDNN_DETERMINISTIC && \
-            (found)[k_].memory <= WORKSPACE) {                \
-            (into) = (found)[k_].algo;                        \
-            chosen = true;                                    \
-        }                                                     \
+            (found)[k_].memory <= WORKSPACE)                  \
+            (into)[usable++] = (int)(found)[k_].algo;         \
     }
 
-static int choose(const struct layers *net, int i, struct layer_plan *p,
-                  struct ddp_err *err)
+/* The older interface's: how many, or -1. */
+static int find(const struct layers *net, int i, const struct layer_plan *p,
+                enum pass pass, int numbers[MOST_FOUND], struct ddp_err *err)
 {
-    enum { MOST = 8 };
-    const struct layer *l = &net->layers[i];
-    const char *name = l->spec->name;
-    cudnnConvolutionFwdAlgoPerf_t forward[MOST];
-    cudnnConvolutionBwdFilterAlgoPerf_t weights[MOST];
-    cudnnConvolutionBwdDataAlgoPerf_t inputs[MOST];
-    int n = 0;
-    bool chosen = false;
-    if (check_dnn(cudnnGetConvolutionForwardAlgorithm_v7(net->dnn, p->x, net->filters[i],
-                                                         net->convs[i], p->z, MOST, &n,
-                                                         forward),
-                  name, err) < 0)
+    const char *name = net->layers[i].spec->name;
+    cudnnFilterDescriptor_t w = net->filters[i];
+    cudnnConvolutionDescriptor_t c = net->convs[i];
+    cudnnConvolutionFwdAlgoPerf_t forward[MOST_FOUND];
+    cudnnConvolutionBwdFilterAlgoPerf_t weights[MOST_FOUND];
+    cudnnConvolutionBwdDataAlgoPerf_t inputs[MOST_FOUND];
+    int n = 0, usable = 0;
+    cudnnStatus_t rc =
+        pass == PASS_FORWARD ? cudnnGetConvolutionForwardAlgorithm_v7(
+                                   net->dnn, p->x, w, c, p->z, MOST_FOUND, &n, forward)
+        : pass == PASS_WEIGHTS
+            ? cudnnGetConvolutionBackwardFilterAlgorithm_v7(net->dnn, p->x, p->z, c, w,
+                                                            MOST_FOUND, &n, weights)
+            : cudnnGetConvolutionBackwardDataAlgorithm_v7(net->dnn, w, p->z, c, p->x,
+                                                          MOST_FOUND, &n, inputs);
+    if (check_dnn(rc, name, err) < 0)
         return -1;
-    CHOOSE(forward, n, p->forward_algo);
-    if (!chosen)
-        goto none;
-    chosen = false;
-    if (check_dnn(
-            cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-                net->dnn, p->x, p->z, net->convs[i], net->filters[i], MOST, &n, weights),
-            name, err) < 0)
-        return -1;
-    CHOOSE(weights, n, p->weights_algo);
-    if (!chosen)
-        goto none;
-    chosen = l->in < 0; /* nobody wants the gradient of the images */
-    if (l->in >= 0 && check_dnn(cudnnGetConvolutionBackwardDataAlgorithm_v7(
-                                    net->dnn, net->filters[i], p->z, net->convs[i], p->x,
-                                    MOST, &n, inputs),
-                                name, err) < 0)
-        return -1;
-    CHOOSE(inputs, n, p->inputs_algo);
-    if (chosen)
-        return 0;
-none:
-    return err_set(err, "'%s': cuDNN has no deterministic algorithm for it", name);
+    if (pass == PASS_FORWARD)
+        USABLE(forward, n, numbers)
+    else if (pass == PASS_WEIGHTS)
+        USABLE(weights, n, numbers)
+    else
+        USABLE(inputs, n, numbers)
+    return usable;
 }
 
-int conv_plan(const struct layers *net, int i, int n, struct layer_plan *p,
-              struct ddp_err *err)
+/* Nobody wants the gradient of the images. */
+static bool conv_has(const struct layers *net, int i, enum pass pass)
+{
+    return pass != PASS_INPUTS || net->layers[i].in >= 0;
+}
+
+static int conv_plan(const struct layers *net, int i, int n, struct layer_plan *p,
+                     struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
     const char *name = l->spec->name;
     cudnnDataType_t type = types[net->type];
+    int numbers[MOST_FOUND];
     if (check_dnn(cudnnCreateTensorDescriptor(&p->x), name, err) < 0 ||
         check_dnn(cudnnCreateTensorDescriptor(&p->z), name, err) < 0 ||
         check_dnn(
@@ -110,68 +122,223 @@ int conv_plan(const struct layers *net, int i, int n, struct layer_plan *p,
             cudnnSetTensor4dDescriptor(p->z, format(net), type, n, l->K, l->OH, l->OW),
             name, err) < 0)
         return -1;
-    return choose(net, i, p, err);
+    for (int pass = 0; pass < PASSES; pass++) {
+        if (!conv_has(net, i, pass))
+            continue;
+        int found = find(net, i, p, pass, numbers, err);
+        if (found == 0)
+            err_set(err, "'%s': cuDNN has no deterministic algorithm for it", name);
+        if (found <= 0)
+            return -1;
+        p->how[pass] = (struct algorithm){.kind = ALGORITHM_NUMBER, .number = numbers[0]};
+    }
+    return 0;
 }
+
+/* Of the address of the filters, or of where their gradient goes: device blocks begin on
+ * 256, and no engine asks for more than 16. */
+static int filter_alignment(const struct layers *net, const struct layer *l,
+                            enum pass pass)
+{
+    bool own = pass == PASS_WEIGHTS && net->type != CUDA_F32; /* net->dw */
+    size_t at = own ? 0 : place_of(net, l->weight) * type_size(net->type);
+    size_t lowest = at & -at;
+    return at == 0 || lowest > 16 ? 16 : (int)lowest;
+}
+
+static struct convolution shape_of(const struct layers *net, int i,
+                                   const struct layer_plan *p, enum pass pass)
+{
+    const struct layer *l = &net->layers[i];
+    return (struct convolution){.pass = pass,
+                                .type = types[net->type],
+                                .last = net->last,
+                                .tensor_cores = net->settings.precision != PRECISION_FP32,
+                                .n = p->n,
+                                .C = l->C,
+                                .H = l->H,
+                                .W = l->W,
+                                .K = l->K,
+                                .OH = l->OH,
+                                .OW = l->OW,
+                                .R = l->spec->size,
+                                .pad = l->spec->pad,
+                                .stride = stride_of(l),
+                                .adds = pass == PASS_INPUTS && l->adds,
+                                .w_alignment = filter_alignment(net, l, pass)};
+}
+
+static int conv_list(const struct layers *net, int i, const struct layer_plan *p,
+                     enum pass pass, char (*names)[ALGORITHM_NAME], int most)
+{
+    struct ddp_err ignored;
+    struct convolution shape = shape_of(net, i, p, pass);
+    int numbers[MOST_FOUND], n = 0;
+    int found = find(net, i, p, pass, numbers, &ignored);
+    /* an algorithm may be there twice, with another kind of arithmetic; ours is one */
+    for (int k = 0; k < found && n < most; k++) {
+        bool known = numbers[k] == p->how[pass].number;
+        for (int j = 0; j < k; j++)
+            known = known || numbers[j] == numbers[k];
+        if (!known)
+            snprintf(names[n++], ALGORITHM_NAME, "a%d", numbers[k]);
+    }
+    return n + conv_graph_list(net->dnn, &shape, names + n, most - n);
+}
+
+static bool conv_build(const struct layers *net, int i, const struct layer_plan *p,
+                       enum pass pass, const char *name, struct algorithm *out)
+{
+    struct ddp_err ignored;
+    struct convolution shape = shape_of(net, i, p, pass);
+    int numbers[MOST_FOUND], found = 0;
+    *out = (struct algorithm){.kind = ALGORITHM_GRAPH};
+    if (*name == 'g')
+        out->graph = conv_graph_build(net->dnn, &shape, name, WORKSPACE);
+    if (*name != 'a')
+        return out->graph != NULL;
+    *out = (struct algorithm){.kind = ALGORITHM_NUMBER, .number = atoi(name + 1)};
+    found = find(net, i, p, pass, numbers, &ignored);
+    for (int k = 0; k < found; k++) {
+        if (numbers[k] == out->number)
+            return true;
+    }
+    return false;
+}
+
+static void conv_key(const struct layers *net, int i, const struct layer_plan *p,
+                     enum pass pass, char *text, size_t size)
+{
+    static const char *const passes[] = {"forward", "filter", "image"};
+    struct convolution s = shape_of(net, i, p, pass);
+    snprintf(text, size, "%s %d %dx%dx%d %dx%d/%d+%d %s %s %d%s", passes[pass], s.n, s.C,
+             s.H, s.W, s.K, s.R, s.stride, s.pad,
+             precision_names[net->settings.precision], s.last ? "last" : "first",
+             s.w_alignment, s.adds ? " adds" : "");
+}
+
+/* ---- at work ---- */
+
+/* Where a product of this pass has its image, its filters and its result, or the
+ * gradients of these. */
+struct places {
+    void *x, *w, *y;
+};
+
+static struct places places_of(const struct layers *net, const struct layer *l,
+                               enum pass pass)
+{
+    bool in_place = l->spec->bare || (!l->spec->pool && l->y_last == net->last);
+    struct places at = {.x = pass == PASS_INPUTS ? gradient_of(net, l->in)
+                             : l->in < 0         ? net->x
+                                                 : net->layers[l->in].y,
+                        .w = weights_at(net, l->weight),
+                        .y = net->z};
+    if (pass == PASS_WEIGHTS)
+        at.w = net->type == CUDA_F32 ? net->grads + place_of(net, l->weight) : net->dw;
+    if (pass == PASS_FORWARD && in_place)
+        at.y = l->y;
+    if (pass != PASS_FORWARD && l->spec->bare)
+        at.y = net->slots[l->slot];
+    return at;
+}
+
+static void conv_operands(const struct layers *net, int i, int n, enum pass pass,
+                          struct operands *out)
+{
+    const struct layer *l = &net->layers[i];
+    struct places at = places_of(net, l, pass);
+    size_t x = (size_t)n * l->inputs, y = (size_t)n * l->wide;
+    enum cuda_type t = net->type;
+    *out = (struct operands){.adds = pass == PASS_INPUTS && l->adds};
+    if (pass == PASS_FORWARD) {
+        out->in[0].at = at.x, out->in[0].n = x, out->in[0].type = t;
+        out->out.at = at.y, out->out.n = y;
+    } else {
+        out->in[0].at = at.y, out->in[0].n = y, out->in[0].type = t;
+        out->out.at = pass == PASS_WEIGHTS ? at.w : at.x;
+        out->out.n = pass == PASS_WEIGHTS ? l->weight->count : x;
+    }
+    if (pass == PASS_WEIGHTS)
+        out->in[1].at = at.x, out->in[1].n = x, out->in[1].type = t;
+    out->out.type = t;
+}
+
+/* By its older interface. */
+static cudnnStatus_t play_number(const struct layers *net, int i,
+                                 const struct layer_plan *p, enum pass pass, int number)
+{
+    const struct layer *l = &net->layers[i];
+    struct places at = places_of(net, l, pass);
+    cudnnFilterDescriptor_t w = net->filters[i];
+    cudnnConvolutionDescriptor_t c = net->convs[i];
+    float one = 1, zero = 0, beta = l->adds ? 1 : 0;
+    if (pass == PASS_FORWARD)
+        return cudnnConvolutionForward(net->dnn, &one, p->x, at.x, w, at.w, c,
+                                       (cudnnConvolutionFwdAlgo_t)number, net->workspace,
+                                       WORKSPACE, &zero, p->z, at.y);
+    if (pass == PASS_WEIGHTS)
+        return cudnnConvolutionBackwardFilter(net->dnn, &one, p->x, at.x, p->z, at.y, c,
+                                              (cudnnConvolutionBwdFilterAlgo_t)number,
+                                              net->workspace, WORKSPACE, &zero, w, at.w);
+    return cudnnConvolutionBackwardData(net->dnn, &one, w, at.w, p->z, at.y, c,
+                                        (cudnnConvolutionBwdDataAlgo_t)number,
+                                        net->workspace, WORKSPACE, &beta, p->x, at.x);
+}
+
+static int conv_play(struct layers *net, int i, const struct layer_plan *p,
+                     enum pass pass, const struct algorithm *how, struct ddp_err *err)
+{
+    const struct layer *l = &net->layers[i];
+    struct places at = places_of(net, l, pass);
+    cudnnStatus_t rc =
+        how->kind == ALGORITHM_GRAPH
+            ? conv_graph_play(how->graph, net->dnn, at.x, at.w, at.y, net->workspace)
+            : play_number(net, i, p, pass, how->number);
+    return check_dnn(rc, l->spec->name, err);
+}
+
+const struct products conv_products = {.plan = conv_plan,
+                                       .has = conv_has,
+                                       .play = conv_play,
+                                       .list = conv_list,
+                                       .build = conv_build,
+                                       .key = conv_key,
+                                       .operands = conv_operands};
 
 static struct cuda_map map_of(const struct layers *net, const struct layer *l, int n)
 {
     return (struct cuda_map){net->type, net->last, n, l->K, l->OH, l->OW};
 }
 
-int conv_forward(struct layers *net, int i, int n, const struct layer_plan *p,
+int conv_forward(struct layers *net, int i, const struct layer_plan *p,
                  struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
-    bool in_place = l->spec->bare || (!l->spec->pool && l->y_last == net->last);
-    void *z = in_place ? l->y : net->z;
-    float one = 1, zero = 0;
-    if (check_dnn(cudnnConvolutionForward(net->dnn, &one, p->x, input_of(net, l),
-                                          net->filters[i], weights_at(net, l->weight),
-                                          net->convs[i], p->forward_algo, net->workspace,
-                                          WORKSPACE, &zero, p->z, z),
-                  l->spec->name, err) < 0)
+    if (conv_play(net, i, p, PASS_FORWARD, &p->how[PASS_FORWARD], err) < 0)
         return -1;
     if (!l->spec->bare && !net->bare)
-        cuda_bias_relu(z, net->weights + place_of(net, l->bias), map_of(net, l, n),
+        cuda_bias_relu(places_of(net, l, PASS_FORWARD).y,
+                       net->weights + place_of(net, l->bias), map_of(net, l, p->n),
                        l->y_last, l->y, l->arg, net->stream);
     return 0;
 }
 
-static int filter_back(struct layers *net, int i, const struct layer_plan *p,
-                       const void *dz, struct ddp_err *err)
-{
-    const struct layer *l = &net->layers[i];
-    float *dw = net->grads + place_of(net, l->weight), one = 1, zero = 0;
-    void *to = net->type == CUDA_F32 ? (void *)dw : net->dw;
-    if (check_dnn(cudnnConvolutionBackwardFilter(net->dnn, &one, p->x, input_of(net, l),
-                                                 p->z, dz, net->convs[i], p->weights_algo,
-                                                 net->workspace, WORKSPACE, &zero,
-                                                 net->filters[i], to),
-                  l->spec->name, err) < 0)
-        return -1;
-    if (to != dw && !net->bare)
-        cuda_widen(to, l->K, l->C, l->spec->size, net->type, net->last, dw, net->stream);
-    return 0;
-}
-
-int conv_back(struct layers *net, int i, int n, const struct layer_plan *p, float scale,
+int conv_back(struct layers *net, int i, const struct layer_plan *p, float scale,
               struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
-    const void *dz = net->slots[l->slot];
-    float one = 1, beta = l->adds ? 1 : 0;
+    float *dw = net->grads + place_of(net, l->weight);
     if (!l->spec->bare && !net->bare)
-        cuda_bias_relu_back(l->y, dz, l->arg, scale, map_of(net, l, n), l->y_last, net->z,
-                            net->room, net->grads + place_of(net, l->bias), net->stream);
-    if (!l->spec->bare)
-        dz = net->z;
-    if (filter_back(net, i, p, dz, err) < 0)
+        cuda_bias_relu_back(l->y, net->slots[l->slot], l->arg, scale,
+                            map_of(net, l, p->n), l->y_last, net->z, net->room,
+                            net->grads + place_of(net, l->bias), net->stream);
+    if (conv_play(net, i, p, PASS_WEIGHTS, &p->how[PASS_WEIGHTS], err) < 0)
         return -1;
-    if (l->in < 0)
-        return 0;
-    return check_dnn(cudnnConvolutionBackwardData(
-                         net->dnn, &one, net->filters[i], weights_at(net, l->weight),
-                         p->z, dz, net->convs[i], p->inputs_algo, net->workspace,
-                         WORKSPACE, &beta, p->x, gradient_of(net, l->in)),
-                     l->spec->name, err);
+    if (net->type != CUDA_F32 && !net->bare)
+        cuda_widen(net->dw, l->K, l->C, l->spec->size, net->type, net->last, dw,
+                   net->stream);
+    return conv_has(net, i, PASS_INPUTS)
+               ? conv_play(net, i, p, PASS_INPUTS, &p->how[PASS_INPUTS], err)
+               : 0;
 }

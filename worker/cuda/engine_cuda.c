@@ -265,8 +265,25 @@ static void cuda_use_plan(struct engine *e, const char *text)
     sums_use_plan(e, text);
 }
 
+static void cuda_algorithms_text(const struct engine *e, char *text, size_t size)
+{
+    agree_text(e, text, size);
+}
+
+static int cuda_use_algorithms(struct engine *e, const char *text, struct ddp_err *err)
+{
+    return agree_use(e, text, err);
+}
+
+static bool cuda_tell_tuned(const struct engine *e, size_t line, char *text, size_t size)
+{
+    return agree_tell(e, line, text, size);
+}
+
 static int cuda_get_ready(struct engine *e, int mine, int all, struct ddp_err *err)
 {
+    if (agree_algorithms(e, mine, engine_batches(e, mine, all), err) < 0)
+        return -1;
     for (uint64_t slot = 0; slot < SLOTS; slot++) {
         if (!engine_graph(e, mine, engine_batches(e, mine, all), slot, err))
             return -1;
@@ -299,6 +316,9 @@ const struct engine_type ddp_engine = {
     .pull = cuda_pull,
     .plan_text = cuda_plan_text,
     .use_plan = cuda_use_plan,
+    .algorithms_text = cuda_algorithms_text,
+    .use_algorithms = cuda_use_algorithms,
+    .tell_tuned = cuda_tell_tuned,
     .get_ready = cuda_get_ready,
     .device = cuda_device,
 };

@@ -3,8 +3,9 @@
  * engine_cuda.c: the engine, and how a step passes through it; move.c: the model, between
  * host and devices; place.c: which layers on which device; open.c: memory, streams and
  * data, taken and let go; record.c: a step as a graph; stages.c: its batches, from stage
- * to stage; sums.c: what the ranks sum up, and which part of it is whose; spans.c: what
- * all of it took; bad.c: where a bad number began.
+ * to stage; sums.c: what the ranks sum up, and which part of it is whose; agree.c: by
+ * which algorithms all of them compute; spans.c: what all of it took; bad.c: where a bad
+ * number began.
  */
 #ifndef WORKER_CUDA_ENGINE_IMPL_H
 #define WORKER_CUDA_ENGINE_IMPL_H
@@ -13,6 +14,7 @@
 #include "worker/cuda/comm.h"
 #include "worker/cuda/kernels.h"
 #include "worker/cuda/layers.h"
+#include "worker/cuda/tune.h"
 #include "worker/engine.h"
 #include "worker/turns.h"
 
@@ -134,6 +136,7 @@ struct engine {
     struct slot slots[SLOTS];
     uint64_t given, taken; /* steps handed in; results given out */
     struct spans *spans;   /* of the step that is being recorded, if they are wanted */
+    struct tuner *tuner;   /* owned; NULL: products are computed in the usual way */
     double peak;           /* FLOP/s of a device; 0: not known */
     bool by_hand;          /* steps, as text says */
     char text[500];
@@ -258,8 +261,23 @@ int stages_forward(struct engine *e, int from, int k, bool learn, int batch,
 /* The loss of a set's outputs at the last stage, and unless `in` is NULL its gradient; as
  * in kernels.h. */
 void stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, int batch);
-/* Plans for the sizes that a batch of n samples is cut in. */
+/* sizes[k] becomes 1 for each k that a batch of n samples is cut in. */
+void stages_sizes(const struct engine *e, int n, uint8_t *sizes);
+/* Plans for these. */
 int stages_warm_up(struct engine *e, int n, struct ddp_err *err);
+
+/* agree.c; without --tune all of them do nothing, but for the last */
+
+/* All ranks take the algorithms that rank 0 finds to be the fastest, for steps in which
+ * this rank has n samples in so many batches. Every rank; before such a step is recorded.
+ */
+int agree_algorithms(struct engine *e, int n, int batches, struct ddp_err *err);
+/* What was chosen, for a checkpoint, "": nothing; and the way back, before any choice. */
+void agree_text(const struct engine *e, char *text, size_t size);
+int agree_use(struct engine *e, const char *text, struct ddp_err *err);
+/* Lines for the table at the start, from line 0 on; false: there are no more. */
+bool agree_tell(const struct engine *e, size_t line, char *text, size_t size);
+void agree_free(struct engine *e);
 
 /* record.c */
 

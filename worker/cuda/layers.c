@@ -8,12 +8,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Is it a library's? */
-static bool multiplies(const struct layer *l)
-{
-    return is_conv(l) || l->spec->kind == LAYER_LINEAR;
-}
-
 struct cuda_map layers_input(const struct layers *net, int n)
 {
     const struct io_shape *s = &net->settings.io;
@@ -155,13 +149,13 @@ static int layer_forward(struct layers *net, int i, const struct layers_plan *p,
                          bool learn, struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
-    if (net->bare && !multiplies(l))
+    if (net->bare && !products_of(l))
         return 0;
     if (p->n == 0 && !(l->spec->kind == LAYER_NORM && net->sum))
         return 0;
     switch (l->spec->kind) {
     case LAYER_CONV:
-        return conv_forward(net, i, p->n, &p->layers[i], err);
+        return conv_forward(net, i, &p->layers[i], err);
     case LAYER_LINEAR:
         return linear_forward(net, i, &p->layers[i], err);
     case LAYER_NORM:
@@ -198,15 +192,15 @@ static int layer_back(struct layers *net, int i, const struct layers_plan *p,
     const void *dy = net->slots[l->slot];
     float drop = net->settings.dropout ? l->spec->dropout : 0;
     float scale = drop > 0 ? rng_keep_scale(drop) : 1;
-    if (net->bare && !multiplies(l))
+    if (net->bare && !products_of(l))
         return 0;
     if (p->n == 0 && !(l->spec->kind == LAYER_NORM && net->sum))
         return 0;
     switch (l->spec->kind) {
     case LAYER_CONV:
-        return conv_back(net, i, p->n, &p->layers[i], scale, err);
+        return conv_back(net, i, &p->layers[i], scale, err);
     case LAYER_LINEAR:
-        return linear_back(net, i, p->n, &p->layers[i], scale, err);
+        return linear_back(net, i, &p->layers[i], scale, err);
     case LAYER_NORM:
         return norm_back(net, l, p->n, err);
     case LAYER_MEAN:

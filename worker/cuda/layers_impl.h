@@ -1,23 +1,18 @@
-/* worker/cuda/layers_impl.h - layers as their own files see them: layers_make.c,
- * layers.c, product.c (linear layers) and conv.c
+/* worker/cuda/layers_impl.h - a net as its own files see it: layers_make.c and layers.c,
+ * which ask for products, and those who make them (products.h): conv.c and product.c, and
+ * tune.c, which chooses how
  */
 #ifndef WORKER_CUDA_LAYERS_IMPL_H
 #define WORKER_CUDA_LAYERS_IMPL_H
 
 #include "worker/cuda/layers.h"
+#include "worker/cuda/products.h"
 
 #include <stddef.h>
 
 #define WORKSPACE (32u << 20) /* bytes, one for all: layers run one after another */
 
 enum { MAX_PLANS = 16, MAX_SLOTS = 8 };
-
-/* D = op(A) op(B), column-major. */
-struct product {
-    cublasLtMatmulDesc_t op;
-    cublasLtMatrixLayout_t a, b, d;
-    cublasLtMatmulAlgo_t algo;
-};
 
 struct layer {
     const struct layer_spec *spec;
@@ -36,19 +31,17 @@ struct layer {
     int slot;               /* of y's gradient */
 };
 
-struct layer_plan {
-    struct product forward, weights, inputs; /* linear */
-    /* a convolution */
-    cudnnTensorDescriptor_t x, z;
-    cudnnConvolutionFwdAlgo_t forward_algo;
-    cudnnConvolutionBwdFilterAlgo_t weights_algo;
-    cudnnConvolutionBwdDataAlgo_t inputs_algo;
-};
-
 struct layers_plan {
     int n;
     bool warm; /* the libraries know all of its products */
     struct layer_plan layers[MODEL_MAX_LAYERS];
+};
+
+/* An algorithm that was chosen for a product, instead of the library's own choice. It
+ * stays as long as the net does: graphs that were recorded with it may be played on. */
+struct chosen {
+    char *key; /* owned, as the algorithm is */
+    struct algorithm how;
 };
 
 struct layers {
@@ -78,6 +71,8 @@ struct layers {
     void *workspace;
     struct layers_plan *plans[MAX_PLANS];
     int nplans;
+    struct chosen *chosen; /* owned */
+    size_t nchosen;
     layers_sum_fn sum; /* NULL: every rank's norms are its own */
     void *sum_arg;
     int (*done)(const char *layer, char phase, void *arg, struct ddp_err *err);
@@ -117,26 +112,16 @@ static inline void *gradient_of(const struct layers *net, int layer)
     return layer < 0 ? NULL : net->slots[net->layers[layer].slot];
 }
 
-/* product.c: linear layers */
-int linear_plan(const struct layers *net, int i, int n, struct layer_plan *p,
-                struct ddp_err *err);
-int linear_forward(struct layers *net, int i, const struct layer_plan *p,
-                   struct ddp_err *err);
-/* `scale` of what dropout left, as in worker/kernels/kernels.h. */
-int linear_back(struct layers *net, int i, int n, const struct layer_plan *p, float scale,
-                struct ddp_err *err);
+/* Who makes its products; NULL: it has none. */
+static inline const struct products *products_of(const struct layer *l)
+{
+    return l->spec->kind == LAYER_CONV     ? &conv_products
+           : l->spec->kind == LAYER_LINEAR ? &linear_products
+                                           : NULL;
+}
 
-/* conv.c */
-
-/* Descriptors of what does not depend on the number of samples, in net->last's order. */
-int conv_describe(struct layers *net, int i, struct ddp_err *err);
-int conv_plan(const struct layers *net, int i, int n, struct layer_plan *p,
-              struct ddp_err *err);
-int conv_forward(struct layers *net, int i, int n, const struct layer_plan *p,
-                 struct ddp_err *err);
-int conv_back(struct layers *net, int i, int n, const struct layer_plan *p, float scale,
-              struct ddp_err *err);
-
-void layer_plan_free(struct layer_plan *p);
+/* tune.c: a plan takes what has been chosen for its products; the end of all that was. */
+void chosen_take(struct layers *net, struct layers_plan *p);
+void chosen_free(struct layers *net);
 
 #endif

@@ -14,19 +14,21 @@
 
 /* ---- a plan ---- */
 
-void layer_plan_free(struct layer_plan *p)
+static void product_free(struct product *p)
 {
-    struct product *products[] = {&p->forward, &p->weights, &p->inputs};
-    for (size_t i = 0; i < ARRAY_LEN(products); i++) {
-        cublasLtMatrixLayout_t layouts[] = {products[i]->a, products[i]->b,
-                                            products[i]->d};
-        if (products[i]->op)
-            cublasLtMatmulDescDestroy(products[i]->op);
-        for (size_t k = 0; k < ARRAY_LEN(layouts); k++) {
-            if (layouts[k])
-                cublasLtMatrixLayoutDestroy(layouts[k]);
-        }
+    cublasLtMatrixLayout_t layouts[] = {p->a, p->b, p->d};
+    if (p->op)
+        cublasLtMatmulDescDestroy(p->op);
+    for (size_t i = 0; i < ARRAY_LEN(layouts); i++) {
+        if (layouts[i])
+            cublasLtMatrixLayoutDestroy(layouts[i]);
     }
+}
+
+static void layer_plan_free(struct layer_plan *p)
+{
+    for (int pass = 0; pass < PASSES; pass++)
+        product_free(&p->products[pass]);
     if (p->x)
         cudnnDestroyTensorDescriptor(p->x);
     if (p->z)
@@ -40,13 +42,13 @@ static void plan_free(struct layers_plan *p)
     free(p);
 }
 
+/* Kernels of our own need none. */
 static int plan_layer(const struct layers *net, int i, int n, struct layer_plan *p,
                       struct ddp_err *err)
 {
-    enum layer_kind kind = net->layers[i].spec->kind;
-    return kind == LAYER_CONV     ? conv_plan(net, i, n, p, err)
-           : kind == LAYER_LINEAR ? linear_plan(net, i, n, p, err)
-                                  : 0; /* kernels of our own need none */
+    const struct products *of = products_of(&net->layers[i]);
+    p->n = n;
+    return of ? of->plan(net, i, n, p, err) : 0;
 }
 
 struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err)
@@ -65,6 +67,7 @@ struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err)
             return NULL;
         }
     }
+    chosen_take(net, p);
     int at = net->nplans;
     if (at < MAX_PLANS) {
         net->nplans++;
@@ -192,7 +195,7 @@ static int choose_order(struct layers *net, struct ddp_err *err)
         struct layer_plan p = {0};
         struct ddp_err ignored;
         if (is_conv(&net->layers[i]) &&
-            conv_plan(net, i, net->settings.max_batch, &p, &ignored) < 0)
+            plan_layer(net, i, net->settings.max_batch, &p, &ignored) < 0)
             net->last = false;
         layer_plan_free(&p);
     }
@@ -384,6 +387,7 @@ void layers_destroy(struct layers *net)
     }
     for (int i = 0; i < net->nplans; i++)
         plan_free(net->plans[i]);
+    chosen_free(net);
     for (int i = 0; i < MODEL_MAX_LAYERS; i++) {
         if (net->filters[i])
             cudnnDestroyFilterDescriptor(net->filters[i]);

@@ -381,6 +381,7 @@ void engine_close(struct engine *e)
         if (s->done)
             cudaEventDestroy(s->done);
     }
+    agree_free(e);
     cudaFreeHost(e->mail);
     if (e->copies)
         cudaStreamDestroy(e->copies);

@@ -1,4 +1,4 @@
-/* worker/cuda/product.c - see layers_impl.h: linear layers by cuBLASLt
+/* worker/cuda/product.c - see products.h: linear layers by cuBLASLt
  *
  * cuBLASLt is column-major. A row-major y[n,K] is a column-major (K, n), so that
  *     y = x w^T     becomes   Y(K,n) = W(C,K)^T X(C,n)
@@ -10,6 +10,10 @@
 #include "worker/cuda/layers_impl.h"
 
 #include "common/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static const char *const what = "a linear layer";
 
@@ -31,12 +35,16 @@ struct aligned {
     uint32_t a, b, d;
 };
 
-static int product_choose(const struct layers *net, struct product *p, struct aligned at,
-                          struct ddp_err *err)
+/* The `most` that cuBLASLt thinks best, the best first: how many, or -1. Sums in float
+ * only, with `strict`, also those of parts. */
+static int find(const struct layers *net, const struct product *p, struct aligned at,
+                bool strict, cublasLtMatmulHeuristicResult_t *found, int most,
+                struct ddp_err *err)
 {
     cublasLtMatmulPreference_t wish;
-    cublasLtMatmulHeuristicResult_t found;
-    size_t most = WORKSPACE;
+    size_t room = WORKSPACE;
+    uint32_t reductions =
+        strict ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_MASK;
     int n = 0;
     if (check_blas(cublasLtMatmulPreferenceCreate(&wish), what, err) < 0)
         return -1;
@@ -45,7 +53,8 @@ static int product_choose(const struct layers *net, struct product *p, struct al
         const void *value;
         size_t size;
     } wishes[] = {
-        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most},
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &at.a, sizeof at.a},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &at.b, sizeof at.b},
         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &at.d, sizeof at.d},
@@ -57,14 +66,9 @@ static int product_choose(const struct layers *net, struct product *p, struct al
                                                   wishes[i].size);
     if (rc == CUBLAS_STATUS_SUCCESS)
         rc = cublasLtMatmulAlgoGetHeuristic(net->blas, p->op, p->a, p->b, p->d, p->d,
-                                            wish, 1, &found, &n);
+                                            wish, most, found, &n);
     cublasLtMatmulPreferenceDestroy(wish);
-    if (check_blas(rc, what, err) < 0)
-        return -1;
-    if (n == 0)
-        return err_set(err, "%s: cuBLASLt has no algorithm for it", what);
-    p->algo = found.algo;
-    return 0;
+    return check_blas(rc, what, err) < 0 ? -1 : n;
 }
 
 static int set(struct product *p, cublasLtMatmulDescAttributes_t name, const void *value,
@@ -107,12 +111,13 @@ static int product_make(const struct layers *net, struct product *p, struct oper
     return 0;
 }
 
-static int multiply(const struct layers *net, const struct product *p, const void *a,
-                    const void *b, void *d, const char *name, struct ddp_err *err)
+static int multiply(const struct layers *net, const struct product *p,
+                    const struct algorithm *how, const void *a, const void *b, void *d,
+                    const char *name, struct ddp_err *err)
 {
     float one = 1, zero = 0;
     return check_blas(cublasLtMatmul(net->blas, p->op, &one, a, p->a, b, p->b, &zero, d,
-                                     p->d, d, p->d, &p->algo, net->workspace, WORKSPACE,
+                                     p->d, d, p->d, &how->blas, net->workspace, WORKSPACE,
                                      net->stream),
                       name, err);
 }
@@ -123,58 +128,194 @@ static bool gives_floats(const struct layers *net, int i)
     return i == net->nlayers - 1;
 }
 
-int linear_plan(const struct layers *net, int i, int n, struct layer_plan *p,
+static bool linear_has(const struct layers *net, int i, enum pass pass)
+{
+    return pass != PASS_INPUTS || net->layers[i].in >= 0;
+}
+
+/* What the epilogue of the forward product adds. */
+static const void *bias_of(const struct layers *net, int i)
+{
+    const struct param *bias = net->layers[i].bias;
+    return gives_floats(net, i) ? net->weights + place_of(net, bias)
+                                : weights_at(net, bias);
+}
+
+static struct aligned aligned_as(const struct layers *net, int i, enum pass pass)
+{
+    size_t at = place_of(net, net->layers[i].weight);
+    uint32_t w = alignment(at * type_size(net->type));
+    if (pass == PASS_WEIGHTS)
+        return (struct aligned){256, 256, alignment(at * sizeof(float))};
+    return pass == PASS_INPUTS
+               ? (struct aligned){w, 256, 256}
+               : (struct aligned){w, 256, alignment((size_t)(uintptr_t)bias_of(net, i))};
+}
+
+static int make(const struct layers *net, int i, struct layer_plan *p, enum pass pass,
                 struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
-    int C = (int)l->inputs, K = l->K;
-    enum cuda_type out = gives_floats(net, i) ? CUDA_F32 : net->type;
-    const void *bias = gives_floats(net, i) ? net->weights + place_of(net, l->bias)
-                                            : weights_at(net, l->bias);
-    uint32_t w = alignment(place_of(net, l->weight) * type_size(net->type));
-    uint32_t dw = alignment(place_of(net, l->weight) * sizeof(float));
-    uint32_t at_bias = alignment((size_t)(uintptr_t)bias);
-    if (product_make(net, &p->forward, (struct operand){C, K, true},
-                     (struct operand){C, n, false}, out,
-                     l->spec->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS,
-                     bias, err) < 0 ||
-        product_choose(net, &p->forward, (struct aligned){w, 256, at_bias}, err) < 0 ||
-        product_make(net, &p->weights, (struct operand){C, n, false},
-                     (struct operand){K, n, true}, CUDA_F32, CUBLASLT_EPILOGUE_DEFAULT,
-                     NULL, err) < 0 ||
-        product_choose(net, &p->weights, (struct aligned){256, 256, dw}, err) < 0)
-        return err_prefix(err, "'%s'", l->spec->name);
-    if (l->in >= 0 &&
-        (product_make(net, &p->inputs, (struct operand){C, K, false},
-                      (struct operand){K, n, false}, net->type, CUBLASLT_EPILOGUE_DEFAULT,
-                      NULL, err) < 0 ||
-         product_choose(net, &p->inputs, (struct aligned){w, 256, 256}, err) < 0))
-        return err_prefix(err, "'%s'", l->spec->name);
+    int C = (int)l->inputs, K = l->K, n = p->n;
+    const struct operand w = {C, K, pass == PASS_FORWARD}, x = {C, n, false},
+                         g = {K, n, pass == PASS_WEIGHTS};
+    struct product *to = &p->products[pass];
+    if (pass == PASS_FORWARD)
+        return product_make(net, to, w, x, gives_floats(net, i) ? CUDA_F32 : net->type,
+                            l->spec->relu ? CUBLASLT_EPILOGUE_RELU_BIAS
+                                          : CUBLASLT_EPILOGUE_BIAS,
+                            bias_of(net, i), err);
+    return pass == PASS_WEIGHTS ? product_make(net, to, x, g, CUDA_F32,
+                                               CUBLASLT_EPILOGUE_DEFAULT, NULL, err)
+                                : product_make(net, to, w, g, net->type,
+                                               CUBLASLT_EPILOGUE_DEFAULT, NULL, err);
+}
+
+static int linear_plan(const struct layers *net, int i, int n, struct layer_plan *p,
+                       struct ddp_err *err)
+{
+    const char *name = net->layers[i].spec->name;
+    p->n = n;
+    for (int pass = 0; pass < PASSES; pass++) {
+        cublasLtMatmulHeuristicResult_t first;
+        if (!linear_has(net, i, pass))
+            continue;
+        int found = make(net, i, p, pass, err) < 0
+                        ? -1
+                        : find(net, &p->products[pass], aligned_as(net, i, pass), false,
+                               &first, 1, err);
+        if (found == 0)
+            err_set(err, "%s: cuBLASLt has no algorithm for it", what);
+        if (found <= 0)
+            return err_prefix(err, "'%s'", name);
+        p->how[pass] = (struct algorithm){.kind = ALGORITHM_BLAS, .blas = first.algo};
+    }
     return 0;
 }
+
+/* ---- which algorithms there are ---- */
+
+enum { WORDS = ARRAY_LEN(((cublasLtMatmulAlgo_t *)0)->data) };
+
+static int linear_list(const struct layers *net, int i, const struct layer_plan *p,
+                       enum pass pass, char (*names)[ALGORITHM_NAME], int most)
+{
+    enum { MOST_FOUND = 8 };
+    cublasLtMatmulHeuristicResult_t found[MOST_FOUND];
+    struct ddp_err ignored;
+    int listed = 0, n = find(net, &p->products[pass], aligned_as(net, i, pass), true,
+                             found, MOST_FOUND, &ignored);
+    for (int k = 0; k < n && listed < most; k++) {
+        if (found[k].state != CUBLAS_STATUS_SUCCESS ||
+            memcmp(&found[k].algo, &p->how[pass].blas, sizeof found[k].algo) == 0)
+            continue;
+        char *name = names[listed++];
+        size_t used = (size_t)snprintf(name, ALGORITHM_NAME, "b");
+        for (int word = 0; word < WORDS; word++) /* those that are 0 are short */
+            used += (size_t)snprintf(name + used, ALGORITHM_NAME - used, "%s%llx",
+                                     word ? "," : "",
+                                     (unsigned long long)found[k].algo.data[word]);
+    }
+    return listed;
+}
+
+static bool linear_build(const struct layers *net, int i, const struct layer_plan *p,
+                         enum pass pass, const char *name, struct algorithm *out)
+{
+    const struct product *of = &p->products[pass];
+    cublasLtMatmulHeuristicResult_t result;
+    const char *at = name + 1;
+    *out = (struct algorithm){.kind = ALGORITHM_BLAS};
+    if (*name != 'b')
+        return false;
+    for (int word = 0; word < WORDS; word++) {
+        char *next;
+        out->blas.data[word] = strtoull(at, &next, 16);
+        if (next == at || *next != (word < WORDS - 1 ? ',' : '\0'))
+            return false;
+        at = next + 1;
+    }
+    return cublasLtMatmulAlgoCheck(net->blas, of->op, of->a, of->b, of->d, of->d,
+                                   &out->blas, &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= WORKSPACE;
+}
+
+static void linear_key(const struct layers *net, int i, const struct layer_plan *p,
+                       enum pass pass, char *text, size_t size)
+{
+    static const char *const passes[] = {"linear", "weight", "input"};
+    const struct layer *l = &net->layers[i];
+    struct aligned at = aligned_as(net, i, pass);
+    snprintf(text, size, "%s %d %zux%d %s%s %u/%u/%u%s", passes[pass], p->n, l->inputs,
+             l->K, precision_names[net->settings.precision],
+             gives_floats(net, i) ? " out" : "", at.a, at.b, at.d,
+             l->spec->relu ? " relu" : "");
+}
+
+/* ---- at work ---- */
+
+static void linear_operands(const struct layers *net, int i, int n, enum pass pass,
+                            struct operands *out)
+{
+    const struct layer *l = &net->layers[i];
+    size_t x = (size_t)n * l->inputs, y = (size_t)n * (size_t)l->K;
+    enum cuda_type t = net->type;
+    void *at = l->in < 0 ? net->x : net->layers[l->in].y, *dy = net->slots[l->slot];
+    *out = (struct operands){.adds = false};
+    if (pass != PASS_INPUTS)
+        out->in[0].at = at, out->in[0].n = x, out->in[0].type = t;
+    if (pass != PASS_FORWARD)
+        out->in[1].at = dy, out->in[1].n = y, out->in[1].type = t;
+    if (pass == PASS_FORWARD)
+        out->out.at = l->y, out->out.n = y,
+        out->out.type = gives_floats(net, i) ? CUDA_F32 : t;
+    else if (pass == PASS_WEIGHTS)
+        out->out.at = net->grads + place_of(net, l->weight),
+        out->out.n = l->weight->count, out->out.type = CUDA_F32;
+    else
+        out->out.at = gradient_of(net, l->in), out->out.n = x, out->out.type = t;
+}
+
+static int linear_play(struct layers *net, int i, const struct layer_plan *p,
+                       enum pass pass, const struct algorithm *how, struct ddp_err *err)
+{
+    const struct layer *l = &net->layers[i];
+    const struct product *of = &p->products[pass];
+    const char *name = l->spec->name;
+    const void *w = weights_at(net, l->weight), *dy = net->slots[l->slot];
+    return pass == PASS_FORWARD
+               ? multiply(net, of, how, w, input_of(net, l), l->y, name, err)
+           : pass == PASS_WEIGHTS
+               ? multiply(net, of, how, input_of(net, l), dy,
+                          net->grads + place_of(net, l->weight), name, err)
+               : multiply(net, of, how, w, dy, gradient_of(net, l->in), name, err);
+}
+
+const struct products linear_products = {.plan = linear_plan,
+                                         .has = linear_has,
+                                         .play = linear_play,
+                                         .list = linear_list,
+                                         .build = linear_build,
+                                         .key = linear_key,
+                                         .operands = linear_operands};
 
 int linear_forward(struct layers *net, int i, const struct layer_plan *p,
                    struct ddp_err *err)
 {
-    const struct layer *l = &net->layers[i];
-    return multiply(net, &p->forward, weights_at(net, l->weight), input_of(net, l), l->y,
-                    l->spec->name, err);
+    return linear_play(net, i, p, PASS_FORWARD, &p->how[PASS_FORWARD], err);
 }
 
-int linear_back(struct layers *net, int i, int n, const struct layer_plan *p, float scale,
+int linear_back(struct layers *net, int i, const struct layer_plan *p, float scale,
                 struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
-    void *dy = net->slots[l->slot];
-    float *dw = net->grads + place_of(net, l->weight),
-          *db = net->grads + place_of(net, l->bias);
-    struct cuda_map map = {net->type, true, n, l->K, 1, 1};
+    struct cuda_map map = {net->type, true, p->n, l->K, 1, 1};
     if (!net->bare)
-        cuda_mask_sum(l->spec->relu ? l->y : NULL, dy, scale, map, net->room, db,
-                      net->stream);
-    if (multiply(net, &p->weights, input_of(net, l), dy, dw, l->spec->name, err) < 0)
+        cuda_mask_sum(l->spec->relu ? l->y : NULL, net->slots[l->slot], scale, map,
+                      net->room, net->grads + place_of(net, l->bias), net->stream);
+    if (linear_play(net, i, p, PASS_WEIGHTS, &p->how[PASS_WEIGHTS], err) < 0)
         return -1;
-    return l->in < 0 ? 0
-                     : multiply(net, &p->inputs, weights_at(net, l->weight), dy,
-                                gradient_of(net, l->in), l->spec->name, err);
+    return linear_has(net, i, PASS_INPUTS)
+               ? linear_play(net, i, p, PASS_INPUTS, &p->how[PASS_INPUTS], err)
+               : 0;
 }

@@ -391,6 +391,13 @@ int stages_forward(struct engine *e, int from, int k, bool learn, int batch,
 
 /* ---- plans ---- */
 
+void stages_sizes(const struct engine *e, int n, uint8_t *sizes)
+{
+    int parts = parts_of(e, n);
+    for (int m = 0; m < parts; m++)
+        sizes[flight_of(e, 0, n, parts, m).k] = 1;
+}
+
 /* Plans allocate, and nothing may while a graph is being recorded. */
 static int warm_up(struct stage *s, int k, struct ddp_err *err)
 {

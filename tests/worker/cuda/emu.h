@@ -2,8 +2,9 @@
  *
  * The engine's own files, host code and kernels, are compiled as they are and linked with
  * this instead of the CUDA libraries: emu_devices.cc, emu_streams.cc, emu_launch.cc,
- * emu_cublaslt.cc, emu_cudnn.cc (naive loops behind the real prototypes and checks of
- * what they are given), emu_nccl.cc (a libnccl.so.2 that sums through shared memory).
+ * emu_cublaslt.cc, emu_cudnn.cc, emu_cudnn_graph.cc (naive loops behind the real
+ * prototypes and checks of what they are given), emu_nccl.cc (a libnccl.so.2 that sums
+ * through shared memory).
  * What it proves: formulas, shapes, the order of work, ids, errors. What it cannot:
  * anything about time, or about races within a kernel.
  *
@@ -19,7 +20,9 @@
  *   - nothing is allocated, or waited for, while a graph is being recorded;
  *   - NCCL does not let go of a communicator while there is a graph with a collective of
  *     it, not even when it is aborted;
- *   - every refusal stays behind as the last error, that something is not ready, too.
+ *   - every refusal stays behind as the last error, that something is not ready, too;
+ *   - of the algorithms that the libraries offer some give other bits each time, some the
+ *     wrong answer, and some fail when it is too late.
  *
  * Force-included in the .cu files, where it also is CUDA's language.
  */
@@ -36,9 +39,18 @@
  * time has to be loaded, which cannot be while a graph is being recorded. */
 bool emu_may_ask(cudaStream_t stream, const std::vector<int64_t> &product);
 
+/* Is a graph being recorded? */
+bool emu_recording();
+
 /* The current device; a stream's. */
 int emu_device();
 int emu_device_of(cudaStream_t stream);
+
+/* Work that runs has taken so long, as events will tell, if there is EMU_TIMES=1: on a
+ * CPU the time that something takes says nothing. */
+void emu_takes(double ms);
+/* What a library's usual algorithm takes then: far more than anybody is held up. */
+enum { EMU_USUAL_MS = 100000 };
 
 /* Put work on a stream. Returns false: not finished, to be called again. */
 void emu_put(cudaStream_t stream, std::function<bool()> work);

@@ -113,7 +113,26 @@ extern "C" cublasStatus_t cublasLtMatrixLayoutDestroy(const cublasLtMatrixLayout
 /* What the caller promises of addresses; an algorithm is chosen by it. */
 struct emu_wish {
     uint32_t a = 256, b = 256, c = 256, d = 256;
+    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
 };
+
+/* Of several: the usual one, one that takes half the time, one that takes less and
+ * answers wrongly, one that takes longer. */
+enum emu_kind { USUAL, QUICK, WRONG, SLOW, KINDS };
+struct emu_algo {
+    uint64_t mark = EMU_ALGO;
+    emu_wish wish;
+    uint32_t kind = USUAL;
+    static const uint64_t EMU_ALGO = 0xe31a1e0;
+};
+static_assert(sizeof(emu_algo) <= sizeof(cublasLtMatmulAlgo_t), "room for it");
+
+static emu_algo algo_of(const cublasLtMatmulAlgo_t *from)
+{
+    emu_algo algo;
+    memcpy(static_cast<void *>(&algo), from->data, sizeof algo);
+    return algo;
+}
 
 static emu_wish *wish_of(cublasLtMatmulPreference_t p)
 {
@@ -142,6 +161,7 @@ cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
                      : what == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES ? &w->b
                      : what == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES ? &w->c
                      : what == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES ? &w->d
+                     : what == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK ? &w->reductions
                                                                           : nullptr;
     if (what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && size == sizeof(size_t))
         return CUBLAS_STATUS_SUCCESS;
@@ -171,13 +191,37 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t op,
                                cublasLtMatmulPreference_t p, int wanted,
                                cublasLtMatmulHeuristicResult_t *results, int *found)
 {
-    memset(results, 0, sizeof *results);
-    static_assert(sizeof(emu_wish) <= sizeof results->algo.data, "room in an algorithm");
-    memcpy(results->algo.data, wish_of(p), sizeof(emu_wish));
-    *found = 1;
+    *found = wanted < KINDS ? wanted : int(KINDS);
+    memset(static_cast<void *>(results), 0, size_t(*found) * sizeof *results);
+    for (int i = 0; i < *found; i++) {
+        emu_algo algo;
+        algo.wish = *wish_of(p);
+        algo.kind = uint32_t(i);
+        memcpy(results[i].algo.data, &algo, sizeof algo);
+    }
     return fits(*op_of(op), *layout_of(a), *layout_of(b), *layout_of(d))
                ? CUBLAS_STATUS_SUCCESS
                : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+extern "C" cublasStatus_t cublasLtMatmulAlgoCheck(
+    cublasLtHandle_t h, cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a,
+    cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+    const cublasLtMatmulAlgo_t *algo, cublasLtMatmulHeuristicResult_t *result)
+{
+    emu_algo is = algo_of(algo);
+    memset(static_cast<void *>(result), 0, sizeof *result);
+    if (h->device != emu_device())
+        return CUBLAS_STATUS_ARCH_MISMATCH;
+    return is.mark == emu_algo::EMU_ALGO && is.kind < KINDS &&
+                   fits(*op_of(op), *layout_of(a), *layout_of(b), *layout_of(d))
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+extern "C" size_t cublasLtGetVersion()
+{
+    return CUBLAS_VERSION;
 }
 
 /* A matrix as floats; TF32 has ten bits of them. */
@@ -221,6 +265,14 @@ static void multiply(const emu_op &o, const void *A, const emu_layout &a, const 
     }
 }
 
+static void spoil(void *D, const emu_layout &d)
+{
+    float one = 0;
+    emu_load(D, d.type, 1, &one);
+    one = 1.5f * one + 10;
+    emu_store(&one, d.type, 1, D, 0);
+}
+
 static bool lies(const void *p, uint32_t alignment)
 {
     return reinterpret_cast<uintptr_t>(p) % alignment == 0;
@@ -234,8 +286,8 @@ extern "C" cublasStatus_t cublasLtMatmul(
 {
     emu_op o = *op_of(op);
     emu_layout la = *layout_of(a), lb = *layout_of(b), ld = *layout_of(d);
-    emu_wish promised;
-    memcpy(static_cast<void *>(&promised), algo->data, sizeof promised);
+    emu_algo chosen = algo_of(algo);
+    emu_wish promised = chosen.wish;
     if (*static_cast<const float *>(alpha) != 1 ||
         *static_cast<const float *>(beta) != 0 || !fits(o, la, lb, ld) ||
         !lies(A, promised.a) || !lies(B, promised.b) || !lies(C, promised.c) ||
@@ -243,12 +295,17 @@ extern "C" cublasStatus_t cublasLtMatmul(
         return CUBLAS_STATUS_INVALID_VALUE;
     if (h->device != emu_device() || h->device != emu_device_of(stream))
         return CUBLAS_STATUS_EXECUTION_FAILED;
-    if (!emu_may_ask(stream, {3, o.compute, o.a, o.b, o.epilogue, la.type,
-                              int64_t(la.rows), int64_t(la.columns), lb.type,
-                              int64_t(lb.rows), int64_t(lb.columns), ld.type}))
+    if (!emu_may_ask(stream,
+                     {3, o.compute, o.a, o.b, o.epilogue, la.type, int64_t(la.rows),
+                      int64_t(la.columns), lb.type, int64_t(lb.rows), int64_t(lb.columns),
+                      ld.type, int64_t(chosen.kind)}))
         return CUBLAS_STATUS_EXECUTION_FAILED;
     emu_put(stream, [=] {
+        static const double takes[] = {1, 0.5, 0.25, 2};
         multiply(o, A, la, B, lb, D, ld);
+        if (chosen.kind == WRONG)
+            spoil(D, ld);
+        emu_takes(takes[chosen.kind] * EMU_USUAL_MS);
         return true;
     });
     return CUBLAS_STATUS_SUCCESS;

@@ -1,38 +1,14 @@
-/* tests/worker/cuda/emu_cudnn.cc - see emu.h: convolutions
+/* tests/worker/cuda/emu_cudnn.cc - see emu.h: convolutions by cuDNN's older interface
  *
  * EMU_CUDNN=nchw: there is no algorithm for channels last.
  */
-#include "tests/worker/cuda/emu.h"
+#include "tests/worker/cuda/emu_cudnn.h"
 
 #include "tests/worker/cuda/emu_types.h"
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <cudnn.h>
-
-struct cudnnContext {
-    int device;
-    cudaStream_t stream = nullptr;
-};
-
-struct cudnnTensorStruct {
-    cudnnTensorFormat_t format;
-    cudnnDataType_t type;
-    int n, c, h, w;
-    size_t size() const
-    {
-        return size_t(n) * size_t(c) * size_t(h) * size_t(w);
-    }
-};
-
-struct cudnnFilterStruct : cudnnTensorStruct { /* n: outputs */
-};
-
-struct cudnnConvolutionStruct {
-    bool set = false;
-    int pad, step;
-};
 
 static cudnnStatus_t good(bool yes)
 {
@@ -146,32 +122,33 @@ extern "C" cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_
                 math == CUDNN_TENSOR_OP_MATH);
 }
 
-static bool fits(const cudnnTensorStruct &x, const cudnnFilterStruct &w,
-                 const cudnnConvolutionStruct &c, const cudnnTensorStruct &y)
+bool emu_convolution::fits() const
 {
-    return c.set && x.n == y.n && x.c == w.c && y.c == w.n && x.type == w.type &&
+    return conv.set && x.n == y.n && x.c == w.c && y.c == w.n && x.type == w.type &&
            x.type == y.type && x.format == w.format && x.format == y.format &&
-           y.h == (x.h + 2 * c.pad - w.h) / c.step + 1 &&
-           y.w == (x.w + 2 * c.pad - w.w) / c.step + 1;
+           y.h == (x.h + 2 * conv.pad - w.h) / conv.step + 1 &&
+           y.w == (x.w + 2 * conv.pad - w.w) / conv.step + 1;
 }
 
-/* Two algorithms, the faster one not deterministic: the second must be chosen. */
+/* The fastest one is not deterministic: the second must be chosen. Another good one comes
+ * twice, as for two kinds of arithmetic, and the last takes too much room. */
 template <typename perf, typename algo>
 static void offer(cudnnTensorFormat_t format, perf *results, int *n, algo loose,
-                  algo strict)
+                  algo strict, algo other, algo large)
 {
     const char *only = getenv("EMU_CUDNN");
     if (format == CUDNN_TENSOR_NHWC && only && strcmp(only, "nchw") == 0) {
         *n = 0;
         return;
     }
-    memset(results, 0, 2 * sizeof *results);
-    results[0].algo = loose;
-    results[0].determinism = CUDNN_NON_DETERMINISTIC;
-    results[1].algo = strict;
-    results[1].determinism = CUDNN_DETERMINISTIC;
-    results[1].memory = 1 << 20;
-    *n = 2;
+    const algo all[] = {loose, strict, other, other, large};
+    *n = 5;
+    memset(results, 0, size_t(*n) * sizeof *results);
+    for (int i = 0; i < *n; i++) {
+        results[i].algo = all[i];
+        results[i].determinism = i == 0 ? CUDNN_NON_DETERMINISTIC : CUDNN_DETERMINISTIC;
+        results[i].memory = i == 4 ? size_t(1) << 40 : 1 << 20;
+    }
 }
 
 extern "C" cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(
@@ -180,8 +157,9 @@ extern "C" cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(
     int *n, cudnnConvolutionFwdAlgoPerf_t *results)
 {
     offer(x->format, results, n, CUDNN_CONVOLUTION_FWD_ALGO_GEMM,
-          CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM);
-    return good(fits(*x, *w, *c, *y) && wanted >= 2);
+          CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM,
+          CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD, CUDNN_CONVOLUTION_FWD_ALGO_FFT);
+    return good(emu_convolution{0, *x, *y, *w, *c}.fits() && wanted >= 5);
 }
 
 extern "C" cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
@@ -190,8 +168,10 @@ extern "C" cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
     int *n, cudnnConvolutionBwdFilterAlgoPerf_t *results)
 {
     offer(x->format, results, n, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0,
-          CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1);
-    return good(fits(*x, *dw, *c, *dy) && wanted >= 2);
+          CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1,
+          CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED,
+          CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT);
+    return good(emu_convolution{1, *x, *dy, *dw, *c}.fits() && wanted >= 5);
 }
 
 extern "C" cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
@@ -200,8 +180,9 @@ extern "C" cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
     int *n, cudnnConvolutionBwdDataAlgoPerf_t *results)
 {
     offer(dx->format, results, n, CUDNN_CONVOLUTION_BWD_DATA_ALGO_0,
-          CUDNN_CONVOLUTION_BWD_DATA_ALGO_1);
-    return good(fits(*dx, *w, *c, *dy) && wanted >= 2);
+          CUDNN_CONVOLUTION_BWD_DATA_ALGO_1, CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD,
+          CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT);
+    return good(emu_convolution{2, *dx, *dy, *w, *c}.fits() && wanted >= 5);
 }
 
 /* ---- the products, as matrices of floats ---- */
@@ -313,28 +294,92 @@ product(size_t m, size_t k, size_t n, const float *a, bool turn, const float *b,
         }
 }
 
-struct problem {
-    cudnnTensorStruct x, y;
-    cudnnFilterStruct w;
-    cudnnConvolutionStruct conv;
-    size_t inner, columns;
-    problem(const cudnnTensorDescriptor_t xd, const cudnnFilterDescriptor_t wd,
-            const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t yd)
-        : x(*xd), y(*yd), w(*wd), conv(*c), inner(size_t(w.c * w.h * w.w)),
-          columns(size_t(y.n * y.h * y.w))
-    {
-    }
-    bool good(const void *alpha) const
-    {
-        return fits(x, w, conv, y) && *static_cast<const float *>(alpha) == 1;
-    }
-    bool may_ask(cudnnHandle_t h, int which) const
-    {
-        return h->device == emu_device() &&
-               emu_may_ask(h->stream, {which, x.format, x.type, x.n, x.c, x.h, x.w, w.n,
-                                       w.h, w.w, conv.pad, conv.step});
-    }
-};
+static std::vector<float> forward(const emu_convolution &p, const void *x, const void *w)
+{
+    std::vector<float> columns = columns_of(p.x, p.w, p.conv, p.y, x);
+    std::vector<float> filter = turned(p.w, by_channel(p.w, w), false);
+    std::vector<float> out(p.y.size());
+    size_t inner = size_t(p.w.c * p.w.h * p.w.w), n = size_t(p.y.n * p.y.h * p.y.w);
+    product(size_t(p.w.n), inner, n, filter.data(), false, columns.data(), out.data());
+    return out;
+}
+
+static std::vector<float> filter_back(const emu_convolution &p, const void *x,
+                                      const void *dy)
+{
+    std::vector<float> columns = columns_of(p.x, p.w, p.conv, p.y, x);
+    std::vector<float> grad = by_channel(p.y, dy), turned_grad(grad.size());
+    std::vector<float> out(p.w.size()), sums(p.w.size());
+    size_t K = size_t(p.w.n), n = size_t(p.y.n * p.y.h * p.y.w);
+    size_t inner = size_t(p.w.c * p.w.h * p.w.w);
+    for (size_t k = 0; k < K; k++)
+        for (size_t i = 0; i < n; i++)
+            turned_grad[i * K + k] = grad[k * n + i];
+    product(inner, n, K, columns.data(), false, turned_grad.data(), sums.data());
+    for (size_t k = 0; k < K; k++)
+        for (size_t i = 0; i < inner; i++)
+            out[k * inner + i] = sums[i * K + k];
+    return turned(p.w, out, true);
+}
+
+static std::vector<float> image_back(const emu_convolution &p, const void *w,
+                                     const void *dy)
+{
+    std::vector<float> grad = by_channel(p.y, dy), out(p.x.size());
+    std::vector<float> filter = turned(p.w, by_channel(p.w, w), false);
+    size_t inner = size_t(p.w.c * p.w.h * p.w.w), n = size_t(p.y.n * p.y.h * p.y.w);
+    std::vector<float> columns(inner * n);
+    product(inner, size_t(p.w.n), n, filter.data(), true, grad.data(), columns.data());
+    walk(p.x, p.w, p.conv, p.y, [&](size_t row, size_t column, size_t at) {
+        out[at] += columns[row * n + column];
+    });
+    return out;
+}
+
+void emu_convolution::compute(void *xs, void *ws, void *ys, float beta, float by) const
+{
+    std::vector<float> out = which == 0   ? forward(*this, xs, ws)
+                             : which == 1 ? filter_back(*this, xs, ys)
+                                          : image_back(*this, ws, ys);
+    for (float &v : out)
+        v *= by;
+    if (which == 1)
+        from_channels(w, out, beta, ws);
+    else
+        from_channels(which == 0 ? y : x, out, beta, which == 0 ? ys : xs);
+}
+
+bool emu_convolution::may_ask(cudnnHandle_t h, int engine) const
+{
+    return h->device == emu_device() &&
+           emu_may_ask(h->stream, {which, engine, x.format, x.type, x.n, x.c, x.h, x.w,
+                                   w.n, w.h, w.w, conv.pad, conv.step});
+}
+
+/* `algo` is `strict`, or `other`, which takes less time. */
+static cudnnStatus_t convolve(cudnnHandle_t h, const emu_convolution &p,
+                              const void *alpha, const void *beta, int algo, int strict,
+                              int other, const void *x, const void *w, const void *y)
+{
+    float more = *static_cast<const float *>(beta);
+    if (!p.may_ask(h, -algo))
+        return CUDNN_STATUS_EXECUTION_FAILED;
+    if (!p.fits() || *static_cast<const float *>(alpha) != 1 ||
+        (more != 0 && (more != 1 || p.which != 2)) || (algo != strict && algo != other))
+        return CUDNN_STATUS_BAD_PARAM;
+    emu_put(h->stream, [=] {
+        p.compute(const_cast<void *>(x), const_cast<void *>(w), const_cast<void *>(y),
+                  more, 1);
+        emu_takes(algo == strict ? EMU_USUAL_MS : EMU_USUAL_MS * 0.6);
+        return true;
+    });
+    return CUDNN_STATUS_SUCCESS;
+}
+
+extern "C" size_t cudnnGetVersion()
+{
+    return CUDNN_VERSION;
+}
 
 extern "C" cudnnStatus_t cudnnConvolutionForward(
     cudnnHandle_t h, const void *alpha, const cudnnTensorDescriptor_t xd, const void *x,
@@ -342,20 +387,9 @@ extern "C" cudnnStatus_t cudnnConvolutionForward(
     cudnnConvolutionFwdAlgo_t algo, void *workspace, size_t size, const void *beta,
     const cudnnTensorDescriptor_t yd, void *y)
 {
-    problem p(xd, wd, c, yd);
-    if (!p.may_ask(h, 0))
-        return CUDNN_STATUS_EXECUTION_FAILED;
-    emu_put(h->stream, [=] {
-        std::vector<float> columns = columns_of(p.x, p.w, p.conv, p.y, x);
-        std::vector<float> filter = turned(p.w, by_channel(p.w, w), false);
-        std::vector<float> out(p.y.size());
-        product(size_t(p.w.n), p.inner, p.columns, filter.data(), false, columns.data(),
-                out.data());
-        from_channels(p.y, out, 0, y);
-        return true;
-    });
-    return good(p.good(alpha) && *static_cast<const float *>(beta) == 0 &&
-                algo == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM);
+    return convolve(h, {0, *xd, *yd, *wd, *c}, alpha, beta, algo,
+                    CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM,
+                    CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD, x, w, y);
 }
 
 extern "C" cudnnStatus_t cudnnConvolutionBackwardFilter(
@@ -365,27 +399,9 @@ extern "C" cudnnStatus_t cudnnConvolutionBackwardFilter(
     void *workspace, size_t size, const void *beta, const cudnnFilterDescriptor_t wd,
     void *dw)
 {
-    problem p(xd, wd, c, yd);
-    if (!p.may_ask(h, 1))
-        return CUDNN_STATUS_EXECUTION_FAILED;
-    emu_put(h->stream, [=] {
-        std::vector<float> columns = columns_of(p.x, p.w, p.conv, p.y, x);
-        std::vector<float> grad = by_channel(p.y, dy), turned_grad(grad.size());
-        std::vector<float> out(p.w.size()), sums(p.w.size());
-        size_t K = size_t(p.w.n);
-        for (size_t k = 0; k < K; k++)
-            for (size_t i = 0; i < p.columns; i++)
-                turned_grad[i * K + k] = grad[k * p.columns + i];
-        product(p.inner, p.columns, K, columns.data(), false, turned_grad.data(),
-                sums.data());
-        for (size_t k = 0; k < K; k++)
-            for (size_t i = 0; i < p.inner; i++)
-                out[k * p.inner + i] = sums[i * K + k];
-        from_channels(p.w, turned(p.w, out, true), 0, dw);
-        return true;
-    });
-    return good(p.good(alpha) && *static_cast<const float *>(beta) == 0 &&
-                algo == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1);
+    return convolve(h, {1, *xd, *yd, *wd, *c}, alpha, beta, algo,
+                    CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1,
+                    CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED, x, dw, dy);
 }
 
 extern "C" cudnnStatus_t cudnnConvolutionBackwardData(
@@ -395,22 +411,7 @@ extern "C" cudnnStatus_t cudnnConvolutionBackwardData(
     void *workspace, size_t size, const void *beta, const cudnnTensorDescriptor_t xd,
     void *dx)
 {
-    problem p(xd, wd, c, yd);
-    if (!p.may_ask(h, 2))
-        return CUDNN_STATUS_EXECUTION_FAILED;
-    float more = *static_cast<const float *>(beta);
-    emu_put(h->stream, [=] {
-        std::vector<float> grad = by_channel(p.y, dy), out(p.x.size());
-        std::vector<float> filter = turned(p.w, by_channel(p.w, w), false);
-        std::vector<float> columns(p.inner * p.columns);
-        product(p.inner, size_t(p.w.n), p.columns, filter.data(), true, grad.data(),
-                columns.data());
-        walk(p.x, p.w, p.conv, p.y, [&](size_t row, size_t column, size_t at) {
-            out[at] += columns[row * p.columns + column];
-        });
-        from_channels(p.x, out, more, dx);
-        return true;
-    });
-    return good(p.good(alpha) && (more == 0 || more == 1) &&
-                algo == CUDNN_CONVOLUTION_BWD_DATA_ALGO_1);
+    return convolve(h, {2, *xd, *yd, *wd, *c}, alpha, beta, algo,
+                    CUDNN_CONVOLUTION_BWD_DATA_ALGO_1,
+                    CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD, dx, w, dy);
 }

@@ -52,6 +52,11 @@ static size_t memory_size()
     return size_t(sizes && *sizes ? atoll(sizes) : 2048) << 20;
 }
 
+bool emu_recording()
+{
+    return captures > 0;
+}
+
 int emu_device()
 {
     return chosen;

@@ -1,0 +1,615 @@
+/* tests/worker/cuda/emu_cudnn_graph.cc - see emu.h: convolutions by cuDNN's graph API
+ *
+ * Descriptors refuse what is not in the table: attributes of another name, type or count,
+ * parts that are not finalised, changes when they are. Plans are made outside of
+ * recordings only. Of the engines some must not be taken; see the table.
+ *
+ * EMU_CUDNN=nograph: there is no such API. EMU_POOR=device: without the best engine.
+ */
+#include "tests/worker/cuda/emu_cudnn.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <set>
+
+/* ---- descriptors ---- */
+
+struct value {
+    cudnnBackendAttributeType_t type;
+    int64_t count;
+    std::vector<char> bytes;
+};
+
+struct descriptor {
+    cudnnBackendDescriptorType_t type;
+    bool final = false;
+    std::map<cudnnBackendAttributeName_t, value> has;
+
+    template <typename T> const T *all(cudnnBackendAttributeName_t name) const
+    {
+        return reinterpret_cast<const T *>(has.at(name).bytes.data());
+    }
+    template <typename T> T one(cudnnBackendAttributeName_t name) const
+    {
+        return *all<T>(name);
+    }
+    const descriptor &part(cudnnBackendAttributeName_t name) const
+    {
+        return **all<descriptor *>(name);
+    }
+};
+
+static descriptor *of(cudnnBackendDescriptor_t d)
+{
+    return static_cast<descriptor *>(d);
+}
+
+/* What may be set: from how many to how many of them, and of which type parts are. From
+ * 0: it may be left out. */
+struct rule {
+    cudnnBackendDescriptorType_t owner;
+    cudnnBackendAttributeName_t name;
+    cudnnBackendAttributeType_t type;
+    int64_t from, to;
+    int part;
+};
+
+#define OPERATION(KIND, NAME, A, B, C)                                                 \
+    {CUDNN_BACKEND_OPERATION_CONVOLUTION_##KIND##_DESCRIPTOR,                          \
+     CUDNN_ATTR_OPERATION_CONVOLUTION_##NAME##_##A,                                    \
+     CUDNN_TYPE_BACKEND_DESCRIPTOR,                                                    \
+     1,                                                                                \
+     1,                                                                                \
+     CUDNN_BACKEND_TENSOR_DESCRIPTOR},                                                 \
+        {CUDNN_BACKEND_OPERATION_CONVOLUTION_##KIND##_DESCRIPTOR,                      \
+         CUDNN_ATTR_OPERATION_CONVOLUTION_##NAME##_##B,                                \
+         CUDNN_TYPE_BACKEND_DESCRIPTOR,                                                \
+         1,                                                                            \
+         1,                                                                            \
+         CUDNN_BACKEND_TENSOR_DESCRIPTOR},                                             \
+        {CUDNN_BACKEND_OPERATION_CONVOLUTION_##KIND##_DESCRIPTOR,                      \
+         CUDNN_ATTR_OPERATION_CONVOLUTION_##NAME##_##C,                                \
+         CUDNN_TYPE_BACKEND_DESCRIPTOR,                                                \
+         1,                                                                            \
+         1,                                                                            \
+         CUDNN_BACKEND_TENSOR_DESCRIPTOR},                                             \
+        {CUDNN_BACKEND_OPERATION_CONVOLUTION_##KIND##_DESCRIPTOR,                      \
+         CUDNN_ATTR_OPERATION_CONVOLUTION_##NAME##_CONV_DESC,                          \
+         CUDNN_TYPE_BACKEND_DESCRIPTOR,                                                \
+         1,                                                                            \
+         1,                                                                            \
+         CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR},                                        \
+        {CUDNN_BACKEND_OPERATION_CONVOLUTION_##KIND##_DESCRIPTOR,                      \
+         CUDNN_ATTR_OPERATION_CONVOLUTION_##NAME##_ALPHA,                              \
+         CUDNN_TYPE_FLOAT,                                                             \
+         1,                                                                            \
+         1,                                                                            \
+         -1},                                                                          \
+    {                                                                                  \
+        CUDNN_BACKEND_OPERATION_CONVOLUTION_##KIND##_DESCRIPTOR,                       \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##NAME##_BETA, CUDNN_TYPE_FLOAT, 1, 1, -1 \
+    }
+
+static const rule rules[] = {
+    {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE,
+     1, 1, -1},
+    {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4,
+     4, -1},
+    {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, 4,
+     -1},
+    {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, 1,
+     -1},
+    {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64,
+     1, 1, -1},
+    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_COMP_TYPE,
+     CUDNN_TYPE_DATA_TYPE, 1, 1, -1},
+    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_CONV_MODE,
+     CUDNN_TYPE_CONVOLUTION_MODE, 1, 1, -1},
+    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS,
+     CUDNN_TYPE_INT64, 1, 1, -1},
+    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS,
+     CUDNN_TYPE_INT64, 2, 2, -1},
+    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS,
+     CUDNN_TYPE_INT64, 2, 2, -1},
+    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_DILATIONS,
+     CUDNN_TYPE_INT64, 2, 2, -1},
+    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES,
+     CUDNN_TYPE_INT64, 2, 2, -1},
+    OPERATION(FORWARD, FORWARD, X, W, Y),
+    OPERATION(BACKWARD_FILTER, BWD_FILTER, X, DW, DY),
+    OPERATION(BACKWARD_DATA, BWD_DATA, DX, W, DY),
+    {CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, CUDNN_ATTR_OPERATIONGRAPH_HANDLE,
+     CUDNN_TYPE_HANDLE, 1, 1, -1},
+    {CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, CUDNN_ATTR_OPERATIONGRAPH_OPS,
+     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1, -2},
+    {CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
+     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR},
+    {CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, CUDNN_ATTR_ENGINEHEUR_MODE,
+     CUDNN_TYPE_HEUR_MODE, 1, 1, -1},
+    {CUDNN_BACKEND_ENGINE_DESCRIPTOR, CUDNN_ATTR_ENGINE_OPERATION_GRAPH,
+     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR},
+    {CUDNN_BACKEND_ENGINE_DESCRIPTOR, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1,
+     1, -1},
+    {CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
+     CUDNN_TYPE_KNOB_TYPE, 1, 1, -1},
+    {CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE,
+     CUDNN_TYPE_INT64, 1, 1, -1},
+    {CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, CUDNN_ATTR_ENGINECFG_ENGINE,
+     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1, CUDNN_BACKEND_ENGINE_DESCRIPTOR},
+    {CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+     CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, CUDNN_KNOB_TYPE_COUNTS,
+     CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR},
+    {CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
+     CUDNN_TYPE_HANDLE, 1, 1, -1},
+    {CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR},
+    {CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
+     CUDNN_TYPE_VOID_PTR, 3, 3, -1},
+    {CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
+     CUDNN_TYPE_INT64, 3, 3, -1},
+    {CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
+     CUDNN_TYPE_VOID_PTR, 1, 1, -1},
+};
+
+static const rule *rule_of(const descriptor *d, cudnnBackendAttributeName_t name)
+{
+    for (const rule &r : rules)
+        if (r.owner == d->type && r.name == name)
+            return &r;
+    return nullptr;
+}
+
+static size_t size_of(cudnnBackendAttributeType_t type)
+{
+    switch (int(type)) {
+    case CUDNN_TYPE_INT64:
+    case CUDNN_TYPE_VOID_PTR:
+    case CUDNN_TYPE_HANDLE:
+    case CUDNN_TYPE_BACKEND_DESCRIPTOR:
+        return 8;
+    default:
+        return 4;
+    }
+}
+
+/* ---- operations ---- */
+
+static cudnnTensorStruct tensor_of(const descriptor &t)
+{
+    const int64_t *d = t.all<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
+    const int64_t *s = t.all<int64_t>(CUDNN_ATTR_TENSOR_STRIDES);
+    return {s[1] == 1 && s[3] == d[1] ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW,
+            t.one<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE),
+            int(d[0]),
+            int(d[1]),
+            int(d[2]),
+            int(d[3])};
+}
+
+/* Of its three tensors, x, w and y or their gradients; what it is, and beta. */
+struct operation {
+    const descriptor *tensors[3];
+    emu_convolution is;
+    float beta;
+};
+
+static operation operation_of(const descriptor &o)
+{
+    static const cudnnBackendAttributeName_t names[][5] = {
+        {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA},
+        {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA},
+        {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA}};
+    int which = o.type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR ? 0
+                : o.type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR
+                    ? 1
+                    : 2;
+    operation all;
+    for (int i = 0; i < 3; i++)
+        all.tensors[i] = &o.part(names[which][i]);
+    const descriptor &c = o.part(names[which][3]);
+    all.is = {which, tensor_of(*all.tensors[0]), tensor_of(*all.tensors[2])};
+    static_cast<cudnnTensorStruct &>(all.is.w) = tensor_of(*all.tensors[1]);
+    all.is.conv = {true, int(c.one<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS)),
+                   int(c.one<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES))};
+    all.beta = o.one<float>(names[which][4]);
+    return all;
+}
+
+static bool good_tensor(const descriptor &t)
+{
+    const int64_t *d = t.all<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
+    const int64_t *s = t.all<int64_t>(CUDNN_ATTR_TENSOR_STRIDES);
+    int64_t align = t.one<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
+    bool whole = s[0] == d[1] * d[2] * d[3];
+    bool last = s[1] == 1 && s[2] == d[3] * d[1] && s[3] == d[1];
+    bool first = s[1] == d[2] * d[3] && s[2] == d[3] && s[3] == 1;
+    return d[0] > 0 && d[1] > 0 && d[2] > 0 && d[3] > 0 && whole && (last || first) &&
+           (align & (align - 1)) == 0 && align >= 2 && align <= 16;
+}
+
+static bool good_convolution(const descriptor &c)
+{
+    const int64_t *pre = c.all<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS);
+    const int64_t *post = c.all<int64_t>(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS);
+    const int64_t *step = c.all<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
+    const int64_t *far = c.all<int64_t>(CUDNN_ATTR_CONVOLUTION_DILATIONS);
+    return c.one<int64_t>(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS) == 2 &&
+           c.one<cudnnDataType_t>(CUDNN_ATTR_CONVOLUTION_COMP_TYPE) == CUDNN_DATA_FLOAT &&
+           c.one<cudnnConvolutionMode_t>(CUDNN_ATTR_CONVOLUTION_CONV_MODE) ==
+               CUDNN_CROSS_CORRELATION &&
+           pre[0] == pre[1] && pre[0] == post[0] && pre[0] == post[1] && pre[0] >= 0 &&
+           step[0] == step[1] && step[0] > 0 && far[0] == 1 && far[1] == 1;
+}
+
+static bool good_operation(const descriptor &d)
+{
+    operation o = operation_of(d);
+    std::set<int64_t> uids;
+    for (const descriptor *t : o.tensors)
+        uids.insert(t->one<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID));
+    return uids.size() == 3 && o.is.fits() &&
+           (o.beta == 0 || (o.beta == 1 && o.is.which == 2));
+}
+
+/* ---- engines ---- */
+
+struct engine {
+    double takes; /* of what the usual algorithm of the older interface does */
+    float answers = 1;
+    std::vector<cudnnBackendNumericalNote_t> notes;
+    std::vector<int> knobs;
+    int64_t workspace = 1 << 20;
+    bool builds = true, can_be_recorded = true;
+};
+
+enum { BEST = 4, TENSOR_CORES = 5 };
+static const engine engines[] = {
+    {1.5},
+    {0.1, 1, {CUDNN_NUMERICAL_NOTE_WINOGRAD, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC}},
+    {0.1, 1.02f},               /* wrong in every precision */
+    {0.1, 1, {}, {}, 0, false}, /* what it is too late to say */
+    {0.4,
+     1,
+     {CUDNN_NUMERICAL_NOTE_FFT},
+     {CUDNN_KNOB_TYPE_SPLIT_K_SLC, CUDNN_KNOB_TYPE_KERNEL_CFG}},
+    {0.3, 1.0003f, {CUDNN_NUMERICAL_NOTE_TENSOR_CORE}}, /* as TF32 would be */
+    {0.1, 1, {}, {}, 0, true, false},
+    {0.1, 1, {}, {}, int64_t(1) << 40},
+    {0.1, 1, {CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS}},
+    {0.1, 1, {CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION}},
+};
+static const int64_t ENGINES = sizeof engines / sizeof *engines;
+
+/* What each way of guessing says. */
+struct config {
+    int64_t engine;
+    std::vector<int64_t> knobs;
+};
+
+static std::vector<config> guess(cudnnBackendHeurMode_t mode)
+{
+    return mode == CUDNN_HEUR_MODE_A ? std::vector<config>{{1}, {BEST, {2, 1}}, {2}, {8}}
+           : mode == CUDNN_HEUR_MODE_B
+               ? std::vector<config>{{BEST, {2, 1}}, {BEST, {2, 0}}, {TENSOR_CORES}, {9}}
+               : std::vector<config>{{0}, {3}, {6}, {7}};
+}
+
+static const descriptor &graph_of(const descriptor &engine)
+{
+    return engine.part(CUDNN_ATTR_ENGINE_OPERATION_GRAPH);
+}
+
+static bool good_engine(const descriptor &e)
+{
+    int64_t i = e.one<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
+    const char *poor = getenv("EMU_POOR");
+    return i >= 0 && i < ENGINES && !(poor && i == BEST && atoi(poor) == emu_device());
+}
+
+static const engine &engine_of(const descriptor &config)
+{
+    return engines[config.part(CUDNN_ATTR_ENGINECFG_ENGINE)
+                       .one<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX)];
+}
+
+/* Each knob that the engine has, in any order. */
+static bool good_config(const descriptor &c)
+{
+    std::set<int> set;
+    auto found = c.has.find(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES);
+    for (int64_t i = 0; found != c.has.end() && i < found->second.count; i++)
+        set.insert(c.all<descriptor *>(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES)[i]->one<int>(
+            CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE));
+    const std::vector<int> &knobs = engine_of(c).knobs;
+    return set == std::set<int>(knobs.begin(), knobs.end());
+}
+
+static double takes(const descriptor &config)
+{
+    const engine &e = engine_of(config);
+    operation o = operation_of(graph_of(config.part(CUDNN_ATTR_ENGINECFG_ENGINE))
+                                   .part(CUDNN_ATTR_OPERATIONGRAPH_OPS));
+    double longer = o.is.which == 1 && e.notes.size() && e.builds ? 2 : 1;
+    if (!e.knobs.empty() &&
+        config.all<descriptor *>(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES)[1]->one<int64_t>(
+            CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE) == 0)
+        longer *= 1.2;
+    return e.takes * longer;
+}
+
+/* ---- the interface ---- */
+
+extern "C" cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
+                                                      cudnnBackendDescriptor_t *d)
+{
+    const char *only = getenv("EMU_CUDNN");
+    if (only && strcmp(only, "nograph") == 0)
+        return CUDNN_STATUS_NOT_SUPPORTED;
+    descriptor *made = new descriptor;
+    made->type = type;
+    *d = made;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+extern "C" cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t d)
+{
+    delete of(d);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static bool good_part(const descriptor *part, int wanted)
+{
+    bool operation =
+        part->type >= CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR &&
+        part->type <= CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR;
+    return part->final && (wanted == -2 ? operation : int(part->type) == wanted);
+}
+
+extern "C" cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t d,
+                                                  cudnnBackendAttributeName_t name,
+                                                  cudnnBackendAttributeType_t type,
+                                                  int64_t count, const void *values)
+{
+    const rule *r = rule_of(of(d), name);
+    if (of(d)->final)
+        return CUDNN_STATUS_NOT_INITIALIZED;
+    if (!r || r->type != type || count < r->from || count < 1 || count > r->to)
+        return CUDNN_STATUS_BAD_PARAM;
+    for (int64_t i = 0; i < count && type == CUDNN_TYPE_BACKEND_DESCRIPTOR; i++)
+        if (!good_part(static_cast<descriptor *const *>(values)[i], r->part))
+            return CUDNN_STATUS_BAD_PARAM;
+    const char *from = static_cast<const char *>(values);
+    of(d)->has[name] = {type, count, {from, from + size_t(count) * size_of(type)}};
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t check(const descriptor &d)
+{
+    bool good = true;
+    switch (int(d.type)) {
+    case CUDNN_BACKEND_TENSOR_DESCRIPTOR:
+        good = good_tensor(d);
+        break;
+    case CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR:
+        good = good_convolution(d);
+        break;
+    case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:
+        good = d.one<cudnnHandle_t>(CUDNN_ATTR_OPERATIONGRAPH_HANDLE)->device ==
+               emu_device();
+        break;
+    case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:
+        good = !emu_recording();
+        break;
+    case CUDNN_BACKEND_ENGINE_DESCRIPTOR:
+        return good_engine(d) ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
+    case CUDNN_BACKEND_ENGINECFG_DESCRIPTOR:
+        good = good_config(d);
+        break;
+    case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR:
+        if (!engine_of(d.part(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)).builds)
+            return CUDNN_STATUS_NOT_SUPPORTED;
+        good = !emu_recording() &&
+               d.one<cudnnHandle_t>(CUDNN_ATTR_EXECUTION_PLAN_HANDLE)->device ==
+                   emu_device();
+        break;
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
+        good = good_operation(d);
+        break;
+    }
+    return good ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
+}
+
+extern "C" cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t d)
+{
+    for (const rule &r : rules)
+        if (r.owner == of(d)->type && r.from > 0 && !of(d)->has.count(r.name))
+            return CUDNN_STATUS_BAD_PARAM;
+    if (of(d)->final)
+        return CUDNN_STATUS_BAD_PARAM;
+    cudnnStatus_t rc = check(*of(d));
+    of(d)->final = rc == CUDNN_STATUS_SUCCESS;
+    return rc;
+}
+
+/* What is asked for goes into descriptors that the caller has made. */
+static bool fill(void *values, int64_t i, const descriptor &with)
+{
+    descriptor *into = static_cast<descriptor **>(values)[i];
+    bool good = into->type == with.type && !into->final;
+    *into = with;
+    return good;
+}
+
+static descriptor
+finished(cudnnBackendDescriptorType_t type,
+         const std::vector<std::pair<cudnnBackendAttributeName_t, value>> &with)
+{
+    descriptor d;
+    d.type = type;
+    d.final = true;
+    for (auto &entry : with)
+        d.has.insert(entry);
+    return d;
+}
+
+template <typename T> static value value_of(cudnnBackendAttributeType_t type, T v)
+{
+    const char *from = reinterpret_cast<const char *>(&v);
+    return {type, 1, {from, from + sizeof v}};
+}
+
+/* Parts of the answers below, which stay. */
+static std::vector<descriptor *> kept;
+
+static descriptor config_of(const descriptor &graph, const config &c)
+{
+    const engine &e = engines[c.engine];
+    descriptor *at = const_cast<descriptor *>(&graph);
+    kept.push_back(new descriptor(finished(
+        CUDNN_BACKEND_ENGINE_DESCRIPTOR,
+        {{CUDNN_ATTR_ENGINE_OPERATION_GRAPH, value_of(CUDNN_TYPE_BACKEND_DESCRIPTOR, at)},
+         {CUDNN_ATTR_ENGINE_GLOBAL_INDEX, value_of(CUDNN_TYPE_INT64, c.engine)}})));
+    descriptor made = finished(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
+                               {{CUDNN_ATTR_ENGINECFG_ENGINE,
+                                 value_of(CUDNN_TYPE_BACKEND_DESCRIPTOR, kept.back())}});
+    value knobs{CUDNN_TYPE_BACKEND_DESCRIPTOR, int64_t(e.knobs.size()), {}};
+    for (size_t i = 0; i < e.knobs.size(); i++) {
+        kept.push_back(
+            new descriptor(finished(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR,
+                                    {{CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
+                                      value_of(CUDNN_TYPE_KNOB_TYPE, e.knobs[i])},
+                                     {CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE,
+                                      value_of(CUDNN_TYPE_INT64, c.knobs[i])}})));
+        const char *from = reinterpret_cast<const char *>(&kept.back());
+        knobs.bytes.insert(knobs.bytes.end(), from, from + sizeof kept.back());
+    }
+    made.has[CUDNN_ATTR_ENGINECFG_KNOB_CHOICES] = knobs;
+    return made;
+}
+
+static cudnnStatus_t get_results(const descriptor &d, int64_t room, int64_t *count,
+                                 void *values)
+{
+    std::vector<config> all =
+        guess(d.one<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE));
+    bool good = true;
+    *count = int64_t(all.size());
+    for (int64_t i = 0; i < room && i < *count; i++)
+        good = fill(values, i,
+                    config_of(d.part(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH),
+                              all[size_t(i)])) &&
+               good;
+    return good ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
+}
+
+static cudnnStatus_t get_notes(const descriptor &d, int64_t room, int64_t *count,
+                               void *values)
+{
+    const engine &e = engines[d.one<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX)];
+    *count = int64_t(e.notes.size());
+    for (int64_t i = 0; i < room && i < *count; i++)
+        static_cast<cudnnBackendNumericalNote_t *>(values)[i] = e.notes[size_t(i)];
+    return CUDNN_STATUS_SUCCESS;
+}
+
+extern "C" cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const d,
+                                                  cudnnBackendAttributeName_t name,
+                                                  cudnnBackendAttributeType_t type,
+                                                  int64_t room, int64_t *count,
+                                                  void *values)
+{
+    const descriptor &from = *of(d);
+    if (!from.final)
+        return CUDNN_STATUS_NOT_INITIALIZED;
+    if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS && type == CUDNN_TYPE_BACKEND_DESCRIPTOR &&
+        from.type == CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)
+        return get_results(from, room, count, values);
+    if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && type == CUDNN_TYPE_NUMERICAL_NOTE &&
+        from.type == CUDNN_BACKEND_ENGINE_DESCRIPTOR)
+        return get_notes(from, room, count, values);
+    if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE && type == CUDNN_TYPE_INT64 &&
+        from.type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR && room == 1) {
+        *count = 1;
+        *static_cast<int64_t *>(values) =
+            engine_of(from.part(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)).workspace;
+        return CUDNN_STATUS_SUCCESS;
+    }
+    auto found = from.has.find(name);
+    if (found == from.has.end() || found->second.type != type)
+        return CUDNN_STATUS_BAD_PARAM;
+    const value &v = found->second;
+    bool good = true;
+    *count = v.count;
+    for (int64_t i = 0; i < room && i < v.count; i++) {
+        if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR)
+            good = fill(values, i, *from.all<descriptor *>(name)[i]) && good;
+        else
+            memcpy(static_cast<char *>(values) + size_t(i) * size_of(type),
+                   v.bytes.data() + size_t(i) * size_of(type), size_of(type));
+    }
+    return good ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
+}
+
+/* Where the pack has each of the operation's tensors, if it lies as it was promised. */
+static bool find_places(const operation &o, const descriptor &pack, void *places[3])
+{
+    const int64_t *uids = pack.all<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
+    void *const *at = pack.all<void *>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
+    for (int t = 0; t < 3; t++) {
+        int64_t uid = o.tensors[t]->one<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
+        int64_t align = o.tensors[t]->one<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
+        places[t] = nullptr;
+        for (int i = 0; i < 3; i++)
+            if (uids[i] == uid)
+                places[t] = at[i];
+        if (!places[t] || reinterpret_cast<uintptr_t>(places[t]) % size_t(align) != 0)
+            return false;
+    }
+    return true;
+}
+
+extern "C" cudnnStatus_t cudnnBackendExecute(cudnnHandle_t h,
+                                             cudnnBackendDescriptor_t plan,
+                                             cudnnBackendDescriptor_t pack)
+{
+    const descriptor &p = *of(plan), &v = *of(pack);
+    void *at[3];
+    if (p.type != CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR || !p.final ||
+        v.type != CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR || !v.final ||
+        p.one<cudnnHandle_t>(CUDNN_ATTR_EXECUTION_PLAN_HANDLE) != h)
+        return CUDNN_STATUS_BAD_PARAM;
+    const descriptor &config = p.part(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG);
+    const engine &e = engine_of(config);
+    operation o = operation_of(graph_of(config.part(CUDNN_ATTR_ENGINECFG_ENGINE))
+                                   .part(CUDNN_ATTR_OPERATIONGRAPH_OPS));
+    if (!find_places(o, v, at) ||
+        (e.workspace > 0 && !v.one<void *>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE)))
+        return CUDNN_STATUS_BAD_PARAM;
+    if (!o.is.may_ask(h, 1 + int(&e - engines)) ||
+        (emu_recording() && !e.can_be_recorded))
+        return CUDNN_STATUS_EXECUTION_FAILED;
+    /* half the numbers have the precision anyway */
+    float by = o.is.x.type == CUDNN_DATA_FLOAT || e.answers > 1.01f ? e.answers : 1;
+    double ms = takes(config) * EMU_USUAL_MS;
+    emu_put(h->stream, [=] {
+        o.is.compute(at[0], at[1], at[2], o.beta, by);
+        emu_takes(ms);
+        return true;
+    });
+    return CUDNN_STATUS_SUCCESS;
+}

@@ -1,0 +1,179 @@
+/* worker/cuda/agree.c - see engine_impl.h: the same algorithms on all ranks
+ *
+ * Rank 0 measures, for every number of samples that any rank will have; the others wait.
+ * All ranks then try to build what it has chosen, and what one of them cannot is played
+ * in the usual way by all. Choices never change once they are made: graphs have been
+ * recorded with them.
+ */
+#include "worker/cuda/engine_impl.h"
+
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The other ranks wait as long as the group lets them. */
+static int64_t most_ns(const struct engine_job *job)
+{
+    double seconds = job->tune, patience = (double)job->timeout_ms / 2000;
+    return (int64_t)(1e9 * (seconds < patience ? seconds : patience));
+}
+
+static struct tuner *tuner_of(struct engine *e)
+{
+    if (!e->tuner && e->job.tune > 0) {
+        e->tuner = xcalloc(1, sizeof *e->tuner);
+        e->tuner->most_ns = most_ns(&e->job);
+    }
+    return e->tuner;
+}
+
+void agree_free(struct engine *e)
+{
+    if (e->tuner)
+        tune_free(e->tuner);
+    free(e->tuner);
+}
+
+/* ---- all ranks ---- */
+
+/* The numbers of samples that any rank's batches are cut in. */
+static int agree_sizes(struct engine *e, int n, int batches, uint8_t *sizes,
+                       struct ddp_err *err)
+{
+    for (int i = 0; i < batches; i++)
+        stages_sizes(e, batch_part(e, n, i), sizes);
+    return ddp_all_reduce(e->job.group, sizes, (size_t)e->max_micro + 1, DDP_U8, DDP_MAX,
+                          err);
+}
+
+static int measure(struct engine *e, const uint8_t *sizes, struct ddp_err *err)
+{
+    for (int n = e->max_micro; n > 0; n--) {
+        for (int i = 0; i < e->nstages && sizes[n]; i++) {
+            struct stage *s = &e->stages[i];
+            if (stage_enter(s, err) < 0 ||
+                tune_measure(e->tuner, s->sets[0].net, n, s->grads, err) < 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+/* What rank 0 has chosen. */
+static int hear(struct engine *e, struct ddp_err *err)
+{
+    char header[CHOICE_HEADER];
+    char *text = e->rank == 0 ? choices_write(&e->tuner->choices, "") : NULL;
+    int64_t bytes = text ? (int64_t)strlen(text) + 1 : 0;
+    int rc = ddp_broadcast(e->job.group, &bytes, 1, DDP_I64, 0, err);
+    if (rc == 0 && !text)
+        text = xcalloc((size_t)bytes, 1);
+    if (rc == 0)
+        rc = ddp_broadcast(e->job.group, text, (size_t)bytes, DDP_U8, 0, err);
+    if (rc == 0 && !choices_read(&e->tuner->choices, text, header))
+        rc = err_set(err, "rank 0 has told no choice of algorithms");
+    free(text);
+    return rc;
+}
+
+/* Build it here, for all sizes: plans of other ranks' cost little. What cannot be built
+ * on some rank is played in the usual way on all. */
+static int settle(struct engine *e, const uint8_t *sizes, struct ddp_err *err)
+{
+    struct tuner *t = e->tuner;
+    uint8_t *fails = xcalloc(t->choices.n + 1, 1);
+    int rc = 0;
+    for (int n = e->max_micro; n > 0; n--) {
+        for (int i = 0; i < e->nstages && sizes[n] && rc == 0; i++) {
+            rc = stage_enter(&e->stages[i], err);
+            if (rc == 0)
+                rc = tune_try(t, e->stages[i].sets[0].net, n, fails, err);
+        }
+    }
+    if (rc == 0)
+        rc = ddp_all_reduce(e->job.group, fails, t->choices.n + 1, DDP_U8, DDP_MAX, err);
+    for (size_t i = 0; i < t->choices.n && rc == 0; i++) {
+        if (!fails[i])
+            continue;
+        strv_pushf(&t->warnings, "a rank has no %.40s for %s: all take the usual one",
+                   t->choices.of[i].name, t->choices.of[i].key);
+        choices_set(&t->choices, t->choices.of[i].key, CHOICE_USUAL);
+    }
+    for (int i = 0; i < e->nstages && rc == 0; i++)
+        tune_take(t, e->stages[i].sets[0].net);
+    free(fails);
+    return rc;
+}
+
+int agree_algorithms(struct engine *e, int n, int batches, struct ddp_err *err)
+{
+    if (!tuner_of(e))
+        return 0;
+    uint8_t *sizes = xcalloc((size_t)e->max_micro + 1, 1);
+    int rc = agree_sizes(e, n, batches, sizes, err);
+    if (rc == 0 && e->rank == 0)
+        rc = measure(e, sizes, err);
+    if (rc == 0)
+        rc = hear(e, err);
+    if (rc == 0)
+        rc = settle(e, sizes, err);
+    free(sizes);
+    return rc < 0 ? -1 : stage_enter(first_of(e), err);
+}
+
+/* ---- checkpoints ---- */
+
+void agree_text(const struct engine *e, char *text, size_t size)
+{
+    char header[CHOICE_HEADER];
+    struct ddp_err ignored;
+    *text = '\0';
+    if (!e->tuner || e->tuner->choices.n == 0 || tune_header(header, &ignored) < 0)
+        return;
+    char *all = choices_write(&e->tuner->choices, header);
+    if (strlen(all) < size)
+        strcpy(text, all);
+    free(all);
+}
+
+int agree_use(struct engine *e, const char *text, struct ddp_err *err)
+{
+    char header[CHOICE_HEADER], here[CHOICE_HEADER];
+    struct tuner *t = tuner_of(e);
+    if (!t)
+        return 0;
+    if (tune_header(here, err) < 0)
+        return -1;
+    bool good = choices_read(&t->choices, text, header);
+    if (good && strcmp(header, here) == 0) {
+        t->taken_over = true;
+        return 0;
+    }
+    choices_clear(&t->choices);
+    if (good)
+        strv_pushf(&t->warnings, "the checkpoint's choice was made for %s: not taken",
+                   header);
+    else
+        strv_push(&t->warnings, "the checkpoint's choice cannot be read: not taken");
+    return 0;
+}
+
+/* ---- for a person ---- */
+
+/* What it came to, then the warnings; not so many that nobody reads on. */
+bool agree_tell(const struct engine *e, size_t line, char *text, size_t size)
+{
+    enum { MOST = 8 };
+    const struct tuner *t = e->tuner;
+    if (!t || line > t->warnings.n || line > MOST)
+        return false;
+    if (line == 0)
+        tune_describe(t, text, size);
+    else if (line == MOST && t->warnings.n > MOST)
+        snprintf(text, size, "and %zu more like these", t->warnings.n - MOST + 1);
+    else
+        snprintf(text, size, "%s", t->warnings.v[line - 1]);
+    return true;
+}

@@ -1,0 +1,36 @@
+/* worker/cuda/choices.h - which algorithm each product takes, as a table and as text
+ *
+ * A product is known by its key (products.h), an algorithm by its name; CHOICE_USUAL is
+ * the library's own choice. The text is what ranks tell each other and checkpoints keep:
+ * "1 HEADER;KEY=NAME;KEY=NAME", where the header says what the names hang on: the
+ * libraries' versions and the device.
+ */
+#ifndef WORKER_CUDA_CHOICES_H
+#define WORKER_CUDA_CHOICES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { CHOICE_KEY = 128, CHOICE_HEADER = 160 };
+#define CHOICE_USUAL "-"
+
+struct choice {
+    char *key, *name;
+};
+
+struct choices {
+    struct choice *of; /* owned */
+    size_t n;
+};
+
+/* NULL: there is none. */
+const char *choices_find(const struct choices *c, const char *key);
+void choices_set(struct choices *c, const char *key, const char *name);
+void choices_clear(struct choices *c);
+
+/* The caller frees. */
+char *choices_write(const struct choices *c, const char *header);
+/* In place of what c has. False: it is not such a text, and c is empty then. */
+bool choices_read(struct choices *c, const char *text, char header[CHOICE_HEADER]);
+
+#endif

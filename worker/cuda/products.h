@@ -1,0 +1,106 @@
+/* worker/cuda/products.h - what the layers leave to libraries: products
+ *
+ * A convolution or linear layer has up to three: forward, and back to the gradients of
+ * its weights and of its inputs. conv.c has those of convolutions, product.c those of
+ * linear layers; neither calls a layer back, nor knows the other. What they work on, the
+ * buffers of a net, is in layers_impl.h.
+ *
+ * Each product is computed by an algorithm: at first by the one that its library thinks
+ * best, or by another that tune.c has found to be faster. An algorithm has a name, which
+ * any rank, or a later run, can build it from:
+ *     a1            cuDNN's older interface, algorithm 1
+ *     g11,2:1       cuDNN's graph API: conv_graph.h
+ *     b1f00...      cuBLASLt: the words of its cublasLtMatmulAlgo_t
+ */
+#ifndef WORKER_CUDA_PRODUCTS_H
+#define WORKER_CUDA_PRODUCTS_H
+
+#include "worker/cuda/check.h"
+#include "worker/cuda/conv_graph.h"
+#include "worker/cuda/kernels.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct layers;
+
+enum { ALGORITHM_NAME = CONV_GRAPH_NAME };
+
+/* What plays a product. */
+struct algorithm {
+    enum { ALGORITHM_NUMBER, ALGORITHM_GRAPH, ALGORITHM_BLAS } kind;
+    int number;
+    struct conv_graph *graph; /* not freed with it */
+    cublasLtMatmulAlgo_t blas;
+};
+
+/* D = op(A) op(B), column-major. */
+struct product {
+    cublasLtMatmulDesc_t op;
+    cublasLtMatrixLayout_t a, b, d;
+};
+
+/* A layer's products of n samples. */
+struct layer_plan {
+    int n;
+    struct product products[PASSES]; /* linear */
+    cudnnTensorDescriptor_t x, z;    /* a convolution */
+    struct algorithm how[PASSES];
+};
+
+/* What a product reads beside the weights, and writes. Elements, not bytes. */
+struct operands {
+    struct {
+        void *at; /* NULL: there is no more */
+        size_t n;
+        enum cuda_type type;
+    } in[2], out;
+    bool adds; /* to what is there */
+};
+
+/* Conv.c's and product.c's. `i`: a layer of the net. */
+struct products {
+    /* Descriptors, and the algorithms that the libraries think best. What a plan has is
+     * freed by the caller, also after an error. */
+    int (*plan)(const struct layers *net, int i, int n, struct layer_plan *p,
+                struct ddp_err *err);
+    /* Does the layer have this one? The first one needs no gradient of its input. */
+    bool (*has)(const struct layers *net, int i, enum pass pass);
+    int (*play)(struct layers *net, int i, const struct layer_plan *p, enum pass pass,
+                const struct algorithm *how, struct ddp_err *err);
+
+    /* For tune.c. Names of up to `most` algorithms beside p->how. */
+    int (*list)(const struct layers *net, int i, const struct layer_plan *p,
+                enum pass pass, char (*names)[ALGORITHM_NAME], int most);
+    /* False: this library, on this device, has none of that name for it, or none that
+     * gives the same bits each time in our workspace. */
+    bool (*build)(const struct layers *net, int i, const struct layer_plan *p,
+                  enum pass pass, const char *name, struct algorithm *out);
+    /* All that an algorithm depends on, as text: products of one text are the same. */
+    void (*key)(const struct layers *net, int i, const struct layer_plan *p,
+                enum pass pass, char *text, size_t size);
+    void (*operands)(const struct layers *net, int i, int n, enum pass pass,
+                     struct operands *out);
+};
+
+extern const struct products conv_products, linear_products;
+
+/* ---- conv.c ---- */
+
+/* Descriptors of what does not depend on the number of samples, in net->last's order. */
+int conv_describe(struct layers *net, int i, struct ddp_err *err);
+/* With bias, ReLU and pooling behind the product. */
+int conv_forward(struct layers *net, int i, const struct layer_plan *p,
+                 struct ddp_err *err);
+/* `scale` of what dropout left, as in worker/kernels/kernels.h. */
+int conv_back(struct layers *net, int i, const struct layer_plan *p, float scale,
+              struct ddp_err *err);
+
+/* ---- product.c ---- */
+
+int linear_forward(struct layers *net, int i, const struct layer_plan *p,
+                   struct ddp_err *err);
+int linear_back(struct layers *net, int i, const struct layer_plan *p, float scale,
+                struct ddp_err *err);
+
+#endif

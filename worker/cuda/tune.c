@@ -1,0 +1,456 @@
+/* worker/cuda/tune.c - see tune.h */
+#include "worker/cuda/tune.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+#include "worker/cuda/layers_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A graph has so many plays of a product, and the least of so many rounds counts. */
+enum { PLAYS = 4, ROUNDS = 4, MOST_CANDIDATES = 14 };
+/* Times slower than the best so far: it is not looked at any longer. */
+static const double hopeless = 1.5;
+/* What is not faster by so much is not faster. */
+static const double faster = 0.98;
+
+static const char *const what = "measuring products";
+
+/* The relative error, as a root of mean squares, that two right answers may be apart. In
+ * fp32 TF32's would be 3e-4. */
+static const double apart[] = {[PRECISION_FP32] = 1e-4,
+                               [PRECISION_TF32] = 2e-3,
+                               [PRECISION_BF16] = 1e-2,
+                               [PRECISION_FP16] = 2e-3};
+
+/* A product, in a plan. */
+struct site {
+    const struct products *of;
+    const struct layer_plan *plan;
+    int layer;
+    enum pass pass;
+    const char *key;
+};
+
+/* One that is being tried. */
+struct trial {
+    struct tuner *t;
+    struct layers *net;
+    const struct site *at;
+    struct operands on;
+    void *expected; /* the usual algorithm's answer */
+    cudaEvent_t began, ended;
+};
+
+/* ---- one algorithm ---- */
+
+static int play(const struct trial *x, const struct algorithm *how, struct ddp_err *err)
+{
+    const struct site *at = x->at;
+    return at->of->play(x->net, at->layer, at->plan, at->pass, how, err);
+}
+
+/* From the same numbers each time. */
+static int play_once(const struct trial *x, const struct algorithm *how,
+                     struct ddp_err *err)
+{
+    struct layers *net = x->net;
+    if (x->on.adds)
+        cuda_scatter(x->on.out.at, (int64_t)x->on.out.n, x->on.out.type, 3, net->stream);
+    if (play(x, how, err) < 0 || check_cuda(cudaGetLastError(), what, err) < 0)
+        return -1;
+    return check_cuda(cudaStreamSynchronize(net->stream), what, err);
+}
+
+static int record(const struct trial *x, const struct algorithm *how,
+                  cudaGraphExec_t *exec, struct ddp_err *err)
+{
+    cudaGraph_t graph = NULL;
+    cudaStream_t stream = x->net->stream;
+    int rc = 0;
+    *exec = NULL;
+    if (check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), what,
+                   err) < 0)
+        return -1;
+    for (int i = 0; i < PLAYS && rc == 0; i++)
+        rc = play(x, how, err);
+    cudaError_t end = cudaStreamEndCapture(stream, &graph);
+    if (rc == 0)
+        rc = check_cuda(end, what, err);
+    if (rc == 0)
+        rc = check_cuda(cudaGraphInstantiate(exec, graph, 0), what, err);
+    if (graph)
+        cudaGraphDestroy(graph);
+    return rc;
+}
+
+static int time_round(const struct trial *x, cudaGraphExec_t exec, double *us,
+                      struct ddp_err *err)
+{
+    float ms = 0;
+    cudaStream_t stream = x->net->stream;
+    if (check_cuda(cudaEventRecord(x->began, stream), what, err) < 0 ||
+        check_cuda(cudaGraphLaunch(exec, stream), what, err) < 0 ||
+        check_cuda(cudaEventRecord(x->ended, stream), what, err) < 0 ||
+        check_cuda(cudaStreamSynchronize(stream), what, err) < 0 ||
+        check_cuda(cudaEventElapsedTime(&ms, x->began, x->ended), what, err) < 0)
+        return -1;
+    *us = (double)ms * 1000 / PLAYS;
+    return 0;
+}
+
+/* Microseconds of a play, the least of the rounds, of which the first one only warms up;
+ * of one that is hopeless beside `best`, its first one's. */
+static int time_plays(const struct trial *x, const struct algorithm *how, double best,
+                      double *us, struct ddp_err *err)
+{
+    cudaGraphExec_t exec;
+    int rc = record(x, how, &exec, err);
+    *us = INFINITY;
+    for (int i = 0; i <= ROUNDS && rc == 0; i++) {
+        double round = INFINITY;
+        rc = time_round(x, exec, &round, err);
+        if (i > 0 || round > 2 * hopeless * best)
+            *us = fmin(*us, round);
+        if (isfinite(*us) && *us > hopeless * best)
+            break;
+    }
+    if (exec)
+        cudaGraphExecDestroy(exec);
+    return rc;
+}
+
+/* How far the answer is from the expected one; not a number where it is none. */
+static int compare(const struct trial *x, double *error, struct ddp_err *err)
+{
+    double parts[2][CUDA_PARTS], difference = 0, whole = 0;
+    cudaStream_t stream = x->net->stream;
+    cuda_differ(x->on.out.at, x->expected, (int64_t)x->on.out.n, x->on.out.type,
+                (double *)x->net->room, stream);
+    if (check_cuda(cudaGetLastError(), what, err) < 0 ||
+        check_cuda(cudaMemcpyAsync(parts, x->net->room, sizeof parts,
+                                   cudaMemcpyDeviceToHost, stream),
+                   what, err) < 0 ||
+        check_cuda(cudaStreamSynchronize(stream), what, err) < 0)
+        return -1;
+    for (int i = 0; i < CUDA_PARTS; i++) {
+        difference += parts[0][i];
+        whole += parts[1][i];
+    }
+    *error = difference == 0 ? 0 : sqrt(difference / whole);
+    return 0;
+}
+
+/* ---- a product ---- */
+
+/* Once for a product, whatever its number of samples is. */
+static void warn(struct tuner *t, const struct trial *x, const char *name, double error)
+{
+    static const char *const passes[] = {"forward", "gradient of weights",
+                                         "gradient of inputs"};
+    static const char *const libraries[] = {['a'] = "cuDNN's algorithm",
+                                            ['b'] = "cuBLASLt's algorithm",
+                                            ['g'] = "cuDNN's engine"};
+    size_t n = t->warnings.n;
+    char *line =
+        xasprintf("'%s', %s: %s %.24s", x->net->layers[x->at->layer].spec->name,
+                  passes[x->at->pass], libraries[(unsigned char)*name], name + 1);
+    for (size_t i = 0; i < n; i++) {
+        if (strncmp(t->warnings.v[i], line, strlen(line)) == 0)
+            n = 0;
+    }
+    if (n == t->warnings.n)
+        strv_pushf(&t->warnings, "%s is left out: its answer is off by %.2g", line,
+                   error);
+    free(line);
+}
+
+/* What a candidate takes; INFINITY: it is none. An error of the device's is one. */
+static int try_candidate(struct tuner *t, const struct trial *x, const char *name,
+                         double best, double *us, struct ddp_err *err)
+{
+    struct algorithm how;
+    struct ddp_err ignored;
+    double error = NAN;
+    *us = INFINITY;
+    const struct site *at = x->at;
+    if (!at->of->build(x->net, at->layer, at->plan, at->pass, name, &how))
+        return 0;
+    if (play_once(x, &how, &ignored) == 0 && compare(x, &error, err) == 0) {
+        if (!(error <= apart[x->net->settings.precision]))
+            warn(t, x, name, error);
+        else if (time_plays(x, &how, best, us, &ignored) < 0)
+            *us = INFINITY;
+    }
+    cudaGetLastError(); /* what it was refused for is over */
+    int rc = check_cuda(cudaStreamSynchronize(x->net->stream), what, err);
+    conv_graph_free(how.graph);
+    return rc;
+}
+
+/* The usual algorithm's answer and time, on numbers that are drawn for it. */
+static int begin_trial(struct trial *x, double *us, struct ddp_err *err)
+{
+    const struct algorithm *usual = &x->at->plan->how[x->at->pass];
+    cudaStream_t stream = x->net->stream;
+    const struct site *at = x->at;
+    at->of->operands(x->net, at->layer, at->plan->n, at->pass, &x->on);
+    for (uint32_t k = 0; k < ARRAY_LEN(x->on.in); k++) {
+        if (x->on.in[k].at)
+            cuda_scatter(x->on.in[k].at, (int64_t)x->on.in[k].n, x->on.in[k].type, 1 + k,
+                         stream);
+    }
+    size_t bytes = x->on.out.n * type_size(x->on.out.type);
+    if (play_once(x, usual, err) < 0 ||
+        check_cuda(cudaMemcpyAsync(x->expected, x->on.out.at, bytes,
+                                   cudaMemcpyDeviceToDevice, stream),
+                   what, err) < 0)
+        return -1;
+    return time_plays(x, usual, INFINITY, us, err);
+}
+
+static int choose(struct tuner *t, struct trial *x, struct ddp_err *err)
+{
+    const struct site *at = x->at;
+    char names[MOST_CANDIDATES][ALGORITHM_NAME];
+    double usual, best, us;
+    int64_t began = now_ns();
+    const char *chosen = CHOICE_USUAL;
+    if (t->spent_ns >= t->most_ns) {
+        t->in_vain++;
+        choices_set(&t->choices, at->key, chosen);
+        return 0;
+    }
+    if (begin_trial(x, &usual, err) < 0)
+        return -1;
+    best = usual;
+    int n =
+        at->of->list(x->net, at->layer, at->plan, at->pass, names, (int)ARRAY_LEN(names));
+    for (int i = 0; i < n && t->spent_ns + now_ns() - began < t->most_ns; i++) {
+        if (try_candidate(t, x, names[i], best, &us, err) < 0)
+            return -1;
+        if (us < best && us < faster * usual) {
+            best = us;
+            chosen = names[i];
+        }
+    }
+    choices_set(&t->choices, at->key, chosen);
+    t->spent_ns += now_ns() - began;
+    t->products++;
+    t->changed += strcmp(chosen, CHOICE_USUAL) != 0;
+    t->by_graph += *chosen == 'g';
+    t->usual_us += usual;
+    t->us += best;
+    return 0;
+}
+
+/* ---- all of a net's ---- */
+
+/* For each of a plan's; anything but 0 ends it. */
+typedef int (*product_fn)(struct layers *net, const struct site *at, void *arg,
+                          struct ddp_err *err);
+
+static int each_product(struct layers *net, const struct layers_plan *p, product_fn one,
+                        void *arg, struct ddp_err *err)
+{
+    char key[CHOICE_KEY];
+    for (int i = net->from; i < net->to && p->n > 0; i++) {
+        struct site at = {products_of(&net->layers[i]), &p->layers[i], i, 0, key};
+        for (; at.of && at.pass < PASSES; at.pass++) {
+            if (!at.of->has(net, i, at.pass))
+                continue;
+            at.of->key(net, i, at.plan, at.pass, key, sizeof key);
+            int rc = one(net, &at, arg, err);
+            if (rc != 0)
+                return rc;
+        }
+    }
+    return 0;
+}
+
+static int choose_for(struct layers *net, const struct site *at, void *arg,
+                      struct ddp_err *err)
+{
+    struct trial *x = arg;
+    if (choices_find(&x->t->choices, at->key))
+        return 0;
+    x->at = at;
+    return choose(x->t, x, err);
+}
+
+/* Bytes of the largest answer. */
+static int largest(struct layers *net, const struct site *at, void *arg,
+                   struct ddp_err *err)
+{
+    size_t *most = arg;
+    struct operands on;
+    at->of->operands(net, at->layer, at->plan->n, at->pass, &on);
+    size_t bytes = on.out.n * type_size(on.out.type);
+    *most = bytes > *most ? bytes : *most;
+    return 0;
+}
+
+int tune_measure(struct tuner *t, struct layers *net, int n, float *grads,
+                 struct ddp_err *err)
+{
+    struct trial x = {.t = t, .net = net};
+    struct layers_plan *p = layers_plan(net, n, err);
+    size_t bytes = 0;
+    if (!p)
+        return -1;
+    net->grads = grads;
+    each_product(net, p, largest, &bytes, err);
+    int rc = bytes == 0 ? 0 : check_cuda(cudaMalloc(&x.expected, bytes), what, err);
+    if (rc < 0) { /* so much memory is not worth an end */
+        cudaGetLastError();
+        strv_pushf(&t->warnings, "no %.1f MiB of GPU memory to compare answers in",
+                   (double)bytes / 0x1p20);
+        return 0;
+    }
+    if (rc == 0)
+        rc = check_cuda(cudaEventCreate(&x.began), what, err);
+    if (rc == 0)
+        rc = check_cuda(cudaEventCreate(&x.ended), what, err);
+    if (rc == 0)
+        rc = each_product(net, p, choose_for, &x, err);
+    if (x.began)
+        cudaEventDestroy(x.began);
+    if (x.ended)
+        cudaEventDestroy(x.ended);
+    cudaFree(x.expected);
+    return rc;
+}
+
+/* ---- to go by the choices ---- */
+
+static struct chosen *find_chosen(const struct layers *net, const char *key)
+{
+    for (size_t i = 0; i < net->nchosen; i++) {
+        if (strcmp(net->chosen[i].key, key) == 0)
+            return &net->chosen[i];
+    }
+    return NULL;
+}
+
+struct attempt {
+    const struct choices *choices;
+    uint8_t *fails;
+};
+
+static int build_chosen(struct layers *net, const struct site *at, void *arg,
+                        struct ddp_err *err)
+{
+    const struct attempt *a = arg;
+    struct algorithm how;
+    const char *name = choices_find(a->choices, at->key);
+    if (!name || strcmp(name, CHOICE_USUAL) == 0 || find_chosen(net, at->key))
+        return 0;
+    if (!at->of->build(net, at->layer, at->plan, at->pass, name, &how)) {
+        for (size_t i = 0; i < a->choices->n; i++)
+            a->fails[i] |= strcmp(a->choices->of[i].key, at->key) == 0;
+        return 0;
+    }
+    net->chosen = xrealloc(net->chosen, net->nchosen + 1, sizeof *net->chosen);
+    net->chosen[net->nchosen++] = (struct chosen){xstrdup(at->key), how};
+    return 0;
+}
+
+int tune_try(const struct tuner *t, struct layers *net, int n, uint8_t *fails,
+             struct ddp_err *err)
+{
+    struct attempt a = {&t->choices, fails};
+    struct layers_plan *p = layers_plan(net, n, err);
+    return p ? each_product(net, p, build_chosen, &a, err) : -1;
+}
+
+static int take_chosen(struct layers *net, const struct site *at, void *arg,
+                       struct ddp_err *err)
+{
+    struct layers_plan *into = arg;
+    const struct chosen *found = find_chosen(net, at->key);
+    if (found)
+        into->layers[at->layer].how[at->pass] = found->how;
+    return 0;
+}
+
+void chosen_take(struct layers *net, struct layers_plan *p)
+{
+    struct ddp_err ignored;
+    if (net->nchosen > 0)
+        each_product(net, p, take_chosen, p, &ignored);
+}
+
+/* What some rank could not build is nobody's. */
+static bool is_wanted(const struct choices *c, const struct chosen *chosen)
+{
+    const char *name = choices_find(c, chosen->key);
+    return name && strcmp(name, CHOICE_USUAL) != 0;
+}
+
+void tune_take(const struct tuner *t, struct layers *net)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < net->nchosen; i++) {
+        struct chosen *c = &net->chosen[i];
+        if (is_wanted(&t->choices, c)) {
+            net->chosen[kept++] = *c;
+            continue;
+        }
+        conv_graph_free(c->how.graph);
+        free(c->key);
+    }
+    net->nchosen = kept;
+    for (int i = 0; i < net->nplans; i++)
+        chosen_take(net, net->plans[i]);
+}
+
+void chosen_free(struct layers *net)
+{
+    for (size_t i = 0; i < net->nchosen; i++) {
+        conv_graph_free(net->chosen[i].how.graph);
+        free(net->chosen[i].key);
+    }
+    free(net->chosen);
+}
+
+/* ---- what it is like ---- */
+
+int tune_header(char *text, struct ddp_err *err)
+{
+    struct cudaDeviceProp prop;
+    int device = 0;
+    if (check_cuda(cudaGetDevice(&device), what, err) < 0 ||
+        check_cuda(cudaGetDeviceProperties(&prop, device), what, err) < 0)
+        return -1;
+    snprintf(text, CHOICE_HEADER, "cuDNN %zu, cuBLASLt %zu, %.80s", cudnnGetVersion(),
+             cublasLtGetVersion(), prop.name);
+    return 0;
+}
+
+void tune_describe(const struct tuner *t, char *text, size_t size)
+{
+    if (t->taken_over && t->products == 0) {
+        snprintf(text, size, "as the checkpoint says: %zu products", t->choices.n);
+        return;
+    }
+    size_t used = (size_t)snprintf(
+        text, size, "%d of %d product%s by another algorithm, %d of them cuDNN's engines",
+        t->changed, t->products, t->products == 1 ? "" : "s", t->by_graph);
+    if (t->us > 0 && used < size)
+        used += (size_t)snprintf(text + used, size - used, ": %.4g us instead of %.4g",
+                                 t->us, t->usual_us);
+    if (used < size)
+        used += (size_t)snprintf(text + used, size - used, "; measured in %.1f of %.1f s",
+                                 (double)t->spent_ns / 1e9, (double)t->most_ns / 1e9);
+    if (t->in_vain > 0 && used < size)
+        snprintf(text + used, size - used, ", which was too little for %d", t->in_vain);
+}
+
+void tune_free(struct tuner *t)
+{
+    choices_clear(&t->choices);
+    strv_finish(&t->warnings);
+}

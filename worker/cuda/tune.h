@@ -1,0 +1,53 @@
+/* worker/cuda/tune.h - the fastest algorithm of each product, found by measuring
+ *
+ * Before a step is recorded each product of its layers is played with every algorithm
+ * that its library has to offer, on the net's own buffers, as a graph. The fastest one is
+ * taken, if it is faster than the library's own choice by more than what measuring is off
+ * by. One whose answer is not the usual one's, but for the rounding of the precision, is
+ * left out and named; one that cannot be built, fails, or cannot be recorded is no
+ * candidate.
+ *
+ * What is measured is a product that is played again and again: its operands are in the
+ * device's caches more often than in a step.
+ *
+ * Choosing is for one rank to do and for all to follow: measure on one, then try and take
+ * on every rank. Nothing of it is done in a recording.
+ */
+#ifndef WORKER_CUDA_TUNE_H
+#define WORKER_CUDA_TUNE_H
+
+#include "common/strv.h"
+#include "worker/cuda/choices.h"
+#include "worker/cuda/layers.h"
+
+#include <stdint.h>
+
+struct tuner {
+    struct choices choices;
+    int64_t most_ns, spent_ns; /* of measuring */
+    /* Products that were measured; what is played otherwise now, and by which interface;
+     * products that there was no time for, of which the usual choice stays. */
+    int products, changed, by_graph, in_vain;
+    double usual_us, us;  /* of all that were measured: the usual ones, the chosen ones */
+    struct strv warnings; /* a line each */
+    bool taken_over;      /* choices of an earlier run were there */
+};
+
+/* `text`, CHOICE_HEADER bytes: what names of algorithms hang on here. */
+int tune_header(char *text, struct ddp_err *err);
+
+/* Choose for those of the net's products of n samples that have no choice yet. Writes
+ * over activations and gradients, `grads` too, which every step writes anew. */
+int tune_measure(struct tuner *t, struct layers *net, int n, float *grads,
+                 struct ddp_err *err);
+/* Build what has been chosen for the net's products of n samples; fails[i] becomes 1
+ * where choice i cannot be had here. */
+int tune_try(const struct tuner *t, struct layers *net, int n, uint8_t *fails,
+             struct ddp_err *err);
+/* The net's plans, present and later ones, go by the choices. */
+void tune_take(const struct tuner *t, struct layers *net);
+/* For a person: "9 of 12 products ..." */
+void tune_describe(const struct tuner *t, char *text, size_t size);
+void tune_free(struct tuner *t);
+
+#endif

@@ -72,7 +72,7 @@ static int hear(struct engine *e, struct ddp_err *err)
         text = xcalloc((size_t)bytes, 1);
     if (rc == 0)
         rc = ddp_broadcast(e->job.group, text, (size_t)bytes, DDP_U8, 0, err);
-    if (rc == 0 && !choices_read(&e->tuner->choices, text, header))
+    if (rc == 0 && e->rank > 0 && !choices_read(&e->tuner->choices, text, header))
         rc = err_set(err, "rank 0 has told no choice of algorithms");
     free(text);
     return rc;
@@ -95,11 +95,8 @@ static int settle(struct engine *e, const uint8_t *sizes, struct ddp_err *err)
     if (rc == 0)
         rc = ddp_all_reduce(e->job.group, fails, t->choices.n + 1, DDP_U8, DDP_MAX, err);
     for (size_t i = 0; i < t->choices.n && rc == 0; i++) {
-        if (!fails[i])
-            continue;
-        strv_pushf(&t->warnings, "a rank has no %.40s for %s: all take the usual one",
-                   t->choices.of[i].name, t->choices.of[i].key);
-        choices_set(&t->choices, t->choices.of[i].key, CHOICE_USUAL);
+        if (fails[i])
+            tune_drop(t, i);
     }
     for (int i = 0; i < e->nstages && rc == 0; i++)
         tune_take(t, e->stages[i].sets[0].net);

@@ -24,7 +24,7 @@ const char *choices_find(const struct choices *c, const char *key)
     return found ? found->name : NULL;
 }
 
-void choices_set(struct choices *c, const char *key, const char *name)
+void choices_set(struct choices *c, const char *key, const char *name, double gain)
 {
     struct choice *found = find(c, key);
     if (!found) {
@@ -35,6 +35,7 @@ void choices_set(struct choices *c, const char *key, const char *name)
     char *copy = xstrdup(name); /* it may be the name that goes */
     free(found->name);
     found->name = copy;
+    found->gain = gain;
 }
 
 void choices_clear(struct choices *c)
@@ -77,7 +78,7 @@ bool choices_read(struct choices *c, const char *text, char header[CHOICE_HEADER
         }
         char *copy = xstrndup(text, n);
         copy[key] = '\0';
-        choices_set(c, copy, copy + key + 1);
+        choices_set(c, copy, copy + key + 1, 0);
         free(copy);
     }
     return true;

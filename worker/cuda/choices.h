@@ -15,7 +15,8 @@ enum { CHOICE_KEY = 128, CHOICE_HEADER = 160 };
 #define CHOICE_USUAL "-"
 
 struct choice {
-    char *key, *name;
+    char *key, *name; /* owned */
+    double gain;      /* microseconds that it saves, where it was measured */
 };
 
 struct choices {
@@ -25,7 +26,7 @@ struct choices {
 
 /* NULL: there is none. */
 const char *choices_find(const struct choices *c, const char *key);
-void choices_set(struct choices *c, const char *key, const char *name);
+void choices_set(struct choices *c, const char *key, const char *name, double gain);
 void choices_clear(struct choices *c);
 
 /* The caller frees. */

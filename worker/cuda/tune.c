@@ -6,6 +6,7 @@
 #include "worker/cuda/layers_impl.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -220,26 +221,29 @@ static int choose(struct tuner *t, struct trial *x, struct ddp_err *err)
     int64_t began = now_ns();
     const char *chosen = CHOICE_USUAL;
     if (t->spent_ns >= t->most_ns) {
+        t->products++;
         t->in_vain++;
-        choices_set(&t->choices, at->key, chosen);
+        choices_set(&t->choices, at->key, chosen, 0);
         return 0;
     }
     if (begin_trial(x, &usual, err) < 0)
         return -1;
     best = usual;
+    int tried = 0;
     int n =
         at->of->list(x->net, at->layer, at->plan, at->pass, names, (int)ARRAY_LEN(names));
-    for (int i = 0; i < n && t->spent_ns + now_ns() - began < t->most_ns; i++) {
-        if (try_candidate(t, x, names[i], best, &us, err) < 0)
+    for (; tried < n && t->spent_ns + now_ns() - began < t->most_ns; tried++) {
+        if (try_candidate(t, x, names[tried], best, &us, err) < 0)
             return -1;
         if (us < best && us < faster * usual) {
             best = us;
-            chosen = names[i];
+            chosen = names[tried];
         }
     }
-    choices_set(&t->choices, at->key, chosen);
+    choices_set(&t->choices, at->key, chosen, usual - best);
     t->spent_ns += now_ns() - began;
     t->products++;
+    t->in_vain += tried < n;
     t->changed += strcmp(chosen, CHOICE_USUAL) != 0;
     t->by_graph += *chosen == 'g';
     t->usual_us += usual;
@@ -403,8 +407,10 @@ void tune_take(const struct tuner *t, struct layers *net)
         free(c->key);
     }
     net->nchosen = kept;
-    for (int i = 0; i < net->nplans; i++)
+    for (int i = 0; i < net->nplans; i++) {
         chosen_take(net, net->plans[i]);
+        net->plans[i]->warm = false; /* the libraries may not know these yet */
+    }
 }
 
 void chosen_free(struct layers *net)
@@ -414,6 +420,18 @@ void chosen_free(struct layers *net)
         free(net->chosen[i].key);
     }
     free(net->chosen);
+}
+
+void tune_drop(struct tuner *t, size_t i)
+{
+    const struct choice *c = &t->choices.of[i];
+    if (c->gain > 0) { /* it is not an earlier run's */
+        t->changed--;
+        t->by_graph -= *c->name == 'g';
+        t->us += c->gain;
+    }
+    t->lacking++;
+    choices_set(&t->choices, c->key, CHOICE_USUAL, 0);
 }
 
 /* ---- what it is like ---- */
@@ -430,23 +448,34 @@ int tune_header(char *text, struct ddp_err *err)
     return 0;
 }
 
+/* Behind what a text has. */
+static void add(char *text, size_t size, const char *fmt, ...)
+{
+    va_list args;
+    size_t used = strlen(text);
+    va_start(args, fmt);
+    vsnprintf(text + used, size - used, fmt, args);
+    va_end(args);
+}
+
 void tune_describe(const struct tuner *t, char *text, size_t size)
 {
-    if (t->taken_over && t->products == 0) {
-        snprintf(text, size, "as the checkpoint says: %zu products", t->choices.n);
-        return;
-    }
-    size_t used = (size_t)snprintf(
-        text, size, "%d of %d product%s by another algorithm, %d of them cuDNN's engines",
-        t->changed, t->products, t->products == 1 ? "" : "s", t->by_graph);
-    if (t->us > 0 && used < size)
-        used += (size_t)snprintf(text + used, size - used, ": %.4g us instead of %.4g",
-                                 t->us, t->usual_us);
-    if (used < size)
-        used += (size_t)snprintf(text + used, size - used, "; measured in %.1f of %.1f s",
-                                 (double)t->spent_ns / 1e9, (double)t->most_ns / 1e9);
-    if (t->in_vain > 0 && used < size)
-        snprintf(text + used, size - used, ", which was too little for %d", t->in_vain);
+    *text = '\0';
+    if (t->products > 0)
+        add(text, size,
+            "%d of %d product%s by another algorithm, %d of them cuDNN's engines: %.4g "
+            "us instead of %.4g; measured in %.1f of %.1f s",
+            t->changed, t->products, t->products == 1 ? "" : "s", t->by_graph, t->us,
+            t->usual_us, (double)t->spent_ns / 1e9, (double)t->most_ns / 1e9);
+    else if (t->taken_over)
+        add(text, size, "as the checkpoint says: %zu products", t->choices.n);
+    else
+        add(text, size, "nothing: no step is left to take");
+    if (t->in_vain > 0)
+        add(text, size, ", which was too little for %d", t->in_vain);
+    if (t->lacking > 0)
+        add(text, size, "; %d other%s not to be had on all ranks", t->lacking,
+            t->lacking == 1 ? "" : "s");
 }
 
 void tune_free(struct tuner *t)

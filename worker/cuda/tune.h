@@ -25,9 +25,10 @@
 struct tuner {
     struct choices choices;
     int64_t most_ns, spent_ns; /* of measuring */
-    /* Products that were measured; what is played otherwise now, and by which interface;
-     * products that there was no time for, of which the usual choice stays. */
+    /* Products that were to be measured; what is played otherwise now, and by which
+     * interface; those of which not all candidates were tried, for want of time. */
     int products, changed, by_graph, in_vain;
+    int lacking;          /* choices that some rank could not build */
     double usual_us, us;  /* of all that were measured: the usual ones, the chosen ones */
     struct strv warnings; /* a line each */
     bool taken_over;      /* choices of an earlier run were there */
@@ -44,6 +45,8 @@ int tune_measure(struct tuner *t, struct layers *net, int n, float *grads,
  * where choice i cannot be had here. */
 int tune_try(const struct tuner *t, struct layers *net, int n, uint8_t *fails,
              struct ddp_err *err);
+/* Choice i is the usual one again. */
+void tune_drop(struct tuner *t, size_t i);
 /* The net's plans, present and later ones, go by the choices. */
 void tune_take(const struct tuner *t, struct layers *net);
 /* For a person: "9 of 12 products ..." */

@@ -1,4 +1,5 @@
-/* bench/gpu_bare.c MODEL BATCH PRECISION SECONDS - what a step cannot be faster than
+/* bench/gpu_bare.c MODEL BATCH PRECISION SECONDS [TUNE] - what a step cannot be faster
+ * than
  *
  * The engine's own layers put the products of cuDNN and cuBLASLt, there and back, with
  * the algorithms and the memory that they have in a step, and nothing between them, in
@@ -6,11 +7,16 @@
  * memory, so that nothing is timed on zeros. A second graph has events between the
  * layers.
  *
- * One line of JSON: the device, the median microseconds of a play, and of each layer.
+ * With TUNE, seconds to measure in, all of it is done once more by the algorithms that
+ * ddp-train --tune takes.
+ *
+ * One line of JSON: the device, the median microseconds of a play, and of each layer; the
+ * same under "tuned", with what was chosen.
  */
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/cuda/layers.h"
+#include "worker/cuda/tune.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,28 +43,6 @@ struct bare {
 
 static const char *const what = "a bare step";
 
-/* Numbers between -1 and 1 in an array of the layers' type; what is no multiple of
- * anything, so that no product is easy. */
-static int scatter(struct bare *b, size_t n, enum cuda_type type, void *to,
-                   struct ddp_err *err)
-{
-    float *host = xcalloc(n, sizeof *host), *device;
-    uint32_t seed = 1;
-    for (size_t i = 0; i < n; i++)
-        host[i] = (float)((seed = seed * 1664525 + 1013904223) >> 8) * 0x1p-23f - 1;
-    int rc = device_take(&b->memory, what, n * sizeof *host, &device, err);
-    if (rc == 0)
-        rc =
-            check_cuda(cudaMemcpy(device, host, n * sizeof *host, cudaMemcpyHostToDevice),
-                       what, err);
-    if (rc == 0)
-        rc = check_cuda(cudaDeviceSynchronize(), what, err);
-    free(host);
-    if (rc == 0)
-        cuda_narrow(device, 1, (int)n, 1, type, false, to, b->stream);
-    return rc;
-}
-
 static int copy_in(void *to, const void *from, size_t bytes, struct ddp_err *err)
 {
     return bytes == 0 ? 0
@@ -79,9 +63,9 @@ static int fill(struct bare *b, struct io_shape io, struct ddp_err *err)
         check_cuda(cudaDeviceSynchronize(), what, err) < 0)
         return -1;
     layers_refresh(b->net);
-    return scatter(b, n * image, type, layers_input_at(b->net), err) < 0
-               ? -1
-               : scatter(b, n * (size_t)io.outputs, type, dy, err);
+    cuda_scatter(layers_input_at(b->net), (int64_t)(n * image), type, 1, b->stream);
+    cuda_scatter(dy, (int64_t)n * io.outputs, type, 2, b->stream);
+    return check_cuda(cudaGetLastError(), what, err);
 }
 
 static int bare_open(struct bare *b, const char *model, enum precision precision,
@@ -197,26 +181,32 @@ static int note_layer(const char *layer, char phase, void *bare, struct ddp_err 
 static int time_layers(struct bare *b, struct ddp_err *err)
 {
     cudaGraphExec_t exec;
-    for (int i = 0; i <= MOST_PARTS; i++) {
+    for (int i = 0; i <= MOST_PARTS && !b->at[MOST_PARTS]; i++) {
         if (check_cuda(cudaEventCreate(&b->at[i]), what, err) < 0)
             return -1;
     }
+    b->nparts = 0;
     layers_observe(b->net, note_layer, b);
-    if (record(b, &exec, err) < 0)
+    int rc = record(b, &exec, err);
+    layers_observe(b->net, NULL, NULL);
+    if (rc < 0)
         return -1;
     for (int i = 0; i < PLAYS; i++) { /* the last one counts */
         if (check_cuda(cudaGraphLaunch(exec, b->stream), what, err) < 0)
             return -1;
     }
-    return check_cuda(cudaStreamSynchronize(b->stream), what, err);
+    return check_cuda(cudaStreamSynchronize(b->stream), what, err) < 0
+               ? -1
+               : check_cuda(cudaGraphExecDestroy(exec), what, err);
 }
 
-static int tell(struct bare *b, double us, struct ddp_err *err)
+/* "us":12.3,"layers":{"conv1 forward":4.5,...} */
+static int tell_times(struct bare *b, double seconds, struct ddp_err *err)
 {
-    struct cudaDeviceProp prop;
-    if (check_cuda(cudaGetDeviceProperties(&prop, 0), what, err) < 0)
+    double us;
+    if (time_plays(b, seconds, &us, err) < 0 || time_layers(b, err) < 0)
         return -1;
-    printf("{\"device\":\"%s\",\"us\":%.3f,\"layers\":{", prop.name, us);
+    printf("\"us\":%.3f,\"layers\":{", us);
     for (int i = 0; i < b->nparts; i++) {
         float ms;
         if (check_cuda(cudaEventElapsedTime(&ms, b->at[i], b->at[i + 1]), what, err) < 0)
@@ -224,35 +214,64 @@ static int tell(struct bare *b, double us, struct ddp_err *err)
         printf("%s\"%s %s\":%.3f", i ? "," : "", b->parts[i].layer,
                b->parts[i].phase == 'f' ? "forward" : "backward", (double)ms * 1000);
     }
-    printf("}}\n");
+    printf("}");
     return 0;
 }
 
+/* Algorithms as ddp-train --tune chooses them. */
+static int tune(struct bare *b, double most_seconds, char *text, size_t size,
+                struct ddp_err *err)
+{
+    struct tuner t = {.most_ns = (int64_t)(1e9 * most_seconds)};
+    uint8_t fails[3 * MODEL_MAX_LAYERS] = {0}; /* none: it was built to be measured */
+    int rc = tune_measure(&t, b->net, b->batch, b->grads, err);
+    if (rc == 0)
+        rc = tune_try(&t, b->net, b->batch, fails, err);
+    if (rc == 0)
+        tune_take(&t, b->net);
+    tune_describe(&t, text, size);
+    tune_free(&t);
+    return rc < 0 ? -1 : layers_warm_up(b->net, b->plan, b->grads, err);
+}
+
 static int run(const char *model, int batch, enum precision precision, double seconds,
-               struct ddp_err *err)
+               double tune_seconds, struct ddp_err *err)
 {
     struct bare b = {.batch = batch};
-    double us;
-    if (bare_open(&b, model, precision, err) < 0)
+    struct cudaDeviceProp prop;
+    char chosen[256];
+    if (bare_open(&b, model, precision, err) < 0 ||
+        check_cuda(cudaGetDeviceProperties(&prop, 0), what, err) < 0)
         return -1;
     layers_bare(b.net);
-    return time_plays(&b, seconds, &us, err) < 0 || time_layers(&b, err) < 0
-               ? -1
-               : tell(&b, us, err);
+    printf("{\"device\":\"%s\",", prop.name);
+    if (tell_times(&b, seconds, err) < 0)
+        return -1;
+    if (tune_seconds > 0) {
+        if (tune(&b, tune_seconds, chosen, sizeof chosen, err) < 0)
+            return -1;
+        printf(",\"tuned\":{\"choice\":\"%s\",", chosen);
+        if (tell_times(&b, seconds, err) < 0)
+            return -1;
+        printf("}");
+    }
+    printf("}\n");
+    return 0;
 }
 
 int main(int argc, char **argv)
 {
     struct ddp_err err;
-    int precision = 0, batch = argc == 5 ? atoi(argv[2]) : 0;
-    while (argc == 5 && precision_names[precision] &&
+    int precision = 0, batch = argc == 5 || argc == 6 ? atoi(argv[2]) : 0;
+    while (batch > 0 && precision_names[precision] &&
            strcmp(precision_names[precision], argv[3]) != 0)
         precision++;
     if (batch <= 0 || !precision_names[precision]) {
-        fprintf(stderr, "usage: bench-gpu_bare MODEL BATCH PRECISION SECONDS\n");
+        fprintf(stderr, "usage: bench-gpu_bare MODEL BATCH PRECISION SECONDS [TUNE]\n");
         return 2;
     }
-    if (run(argv[1], batch, (enum precision)precision, atof(argv[4]), &err) == 0)
+    if (run(argv[1], batch, (enum precision)precision, atof(argv[4]),
+            argc == 6 ? atof(argv[5]) : 0, &err) == 0)
         return 0;
     fprintf(stderr, "bench-gpu_bare: %s\n", err.text);
     return 1;

@@ -55,101 +55,63 @@ struct rule {
     int part;
 };
 
-#define OPERATION(KIND, NAME, A, B, C)                                                 \
-    {CUDNN_BACKEND_OPERATION_CONVOLUTION_##KIND##_DESCRIPTOR,                          \
-     CUDNN_ATTR_OPERATION_CONVOLUTION_##NAME##_##A,                                    \
-     CUDNN_TYPE_BACKEND_DESCRIPTOR,                                                    \
-     1,                                                                                \
-     1,                                                                                \
-     CUDNN_BACKEND_TENSOR_DESCRIPTOR},                                                 \
-        {CUDNN_BACKEND_OPERATION_CONVOLUTION_##KIND##_DESCRIPTOR,                      \
-         CUDNN_ATTR_OPERATION_CONVOLUTION_##NAME##_##B,                                \
-         CUDNN_TYPE_BACKEND_DESCRIPTOR,                                                \
-         1,                                                                            \
-         1,                                                                            \
-         CUDNN_BACKEND_TENSOR_DESCRIPTOR},                                             \
-        {CUDNN_BACKEND_OPERATION_CONVOLUTION_##KIND##_DESCRIPTOR,                      \
-         CUDNN_ATTR_OPERATION_CONVOLUTION_##NAME##_##C,                                \
-         CUDNN_TYPE_BACKEND_DESCRIPTOR,                                                \
-         1,                                                                            \
-         1,                                                                            \
-         CUDNN_BACKEND_TENSOR_DESCRIPTOR},                                             \
-        {CUDNN_BACKEND_OPERATION_CONVOLUTION_##KIND##_DESCRIPTOR,                      \
-         CUDNN_ATTR_OPERATION_CONVOLUTION_##NAME##_CONV_DESC,                          \
-         CUDNN_TYPE_BACKEND_DESCRIPTOR,                                                \
-         1,                                                                            \
-         1,                                                                            \
-         CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR},                                        \
-        {CUDNN_BACKEND_OPERATION_CONVOLUTION_##KIND##_DESCRIPTOR,                      \
-         CUDNN_ATTR_OPERATION_CONVOLUTION_##NAME##_ALPHA,                              \
-         CUDNN_TYPE_FLOAT,                                                             \
-         1,                                                                            \
-         1,                                                                            \
-         -1},                                                                          \
-    {                                                                                  \
-        CUDNN_BACKEND_OPERATION_CONVOLUTION_##KIND##_DESCRIPTOR,                       \
-            CUDNN_ATTR_OPERATION_CONVOLUTION_##NAME##_BETA, CUDNN_TYPE_FLOAT, 1, 1, -1 \
+enum { NO_PART = -1, ANY_OPERATION = -2 };
+
+#define VALUES(owner, name, type, n)                                                    \
+    {                                                                                   \
+        CUDNN_BACKEND_##owner##_DESCRIPTOR, CUDNN_ATTR_##name, CUDNN_TYPE_##type, n, n, \
+            NO_PART                                                                     \
     }
+#define PARTS(owner, name, from, to, part)                     \
+    {                                                          \
+        CUDNN_BACKEND_##owner##_DESCRIPTOR, CUDNN_ATTR_##name, \
+            CUDNN_TYPE_BACKEND_DESCRIPTOR, from, to, part      \
+    }
+#define PART(owner, name, part) \
+    PARTS(owner, name, 1, 1, CUDNN_BACKEND_##part##_DESCRIPTOR)
+#define OPERATION(kind, name, a, b, c)                                                   \
+    PART(OPERATION_CONVOLUTION_##kind, OPERATION_CONVOLUTION_##name##_##a, TENSOR),      \
+        PART(OPERATION_CONVOLUTION_##kind, OPERATION_CONVOLUTION_##name##_##b, TENSOR),  \
+        PART(OPERATION_CONVOLUTION_##kind, OPERATION_CONVOLUTION_##name##_##c, TENSOR),  \
+        PART(OPERATION_CONVOLUTION_##kind, OPERATION_CONVOLUTION_##name##_CONV_DESC,     \
+             CONVOLUTION),                                                               \
+        VALUES(OPERATION_CONVOLUTION_##kind, OPERATION_CONVOLUTION_##name##_ALPHA,       \
+               FLOAT, 1),                                                                \
+        VALUES(OPERATION_CONVOLUTION_##kind, OPERATION_CONVOLUTION_##name##_BETA, FLOAT, \
+               1)
 
 static const rule rules[] = {
-    {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE,
-     1, 1, -1},
-    {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4,
-     4, -1},
-    {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, 4,
-     -1},
-    {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, 1,
-     -1},
-    {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64,
-     1, 1, -1},
-    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_COMP_TYPE,
-     CUDNN_TYPE_DATA_TYPE, 1, 1, -1},
-    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_CONV_MODE,
-     CUDNN_TYPE_CONVOLUTION_MODE, 1, 1, -1},
-    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS,
-     CUDNN_TYPE_INT64, 1, 1, -1},
-    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS,
-     CUDNN_TYPE_INT64, 2, 2, -1},
-    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS,
-     CUDNN_TYPE_INT64, 2, 2, -1},
-    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_DILATIONS,
-     CUDNN_TYPE_INT64, 2, 2, -1},
-    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES,
-     CUDNN_TYPE_INT64, 2, 2, -1},
+    VALUES(TENSOR, TENSOR_DATA_TYPE, DATA_TYPE, 1),
+    VALUES(TENSOR, TENSOR_DIMENSIONS, INT64, 4),
+    VALUES(TENSOR, TENSOR_STRIDES, INT64, 4),
+    VALUES(TENSOR, TENSOR_UNIQUE_ID, INT64, 1),
+    VALUES(TENSOR, TENSOR_BYTE_ALIGNMENT, INT64, 1),
+    VALUES(CONVOLUTION, CONVOLUTION_COMP_TYPE, DATA_TYPE, 1),
+    VALUES(CONVOLUTION, CONVOLUTION_CONV_MODE, CONVOLUTION_MODE, 1),
+    VALUES(CONVOLUTION, CONVOLUTION_SPATIAL_DIMS, INT64, 1),
+    VALUES(CONVOLUTION, CONVOLUTION_PRE_PADDINGS, INT64, 2),
+    VALUES(CONVOLUTION, CONVOLUTION_POST_PADDINGS, INT64, 2),
+    VALUES(CONVOLUTION, CONVOLUTION_DILATIONS, INT64, 2),
+    VALUES(CONVOLUTION, CONVOLUTION_FILTER_STRIDES, INT64, 2),
     OPERATION(FORWARD, FORWARD, X, W, Y),
     OPERATION(BACKWARD_FILTER, BWD_FILTER, X, DW, DY),
     OPERATION(BACKWARD_DATA, BWD_DATA, DX, W, DY),
-    {CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, CUDNN_ATTR_OPERATIONGRAPH_HANDLE,
-     CUDNN_TYPE_HANDLE, 1, 1, -1},
-    {CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, CUDNN_ATTR_OPERATIONGRAPH_OPS,
-     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1, -2},
-    {CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
-     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR},
-    {CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, CUDNN_ATTR_ENGINEHEUR_MODE,
-     CUDNN_TYPE_HEUR_MODE, 1, 1, -1},
-    {CUDNN_BACKEND_ENGINE_DESCRIPTOR, CUDNN_ATTR_ENGINE_OPERATION_GRAPH,
-     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR},
-    {CUDNN_BACKEND_ENGINE_DESCRIPTOR, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1,
-     1, -1},
-    {CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
-     CUDNN_TYPE_KNOB_TYPE, 1, 1, -1},
-    {CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE,
-     CUDNN_TYPE_INT64, 1, 1, -1},
-    {CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, CUDNN_ATTR_ENGINECFG_ENGINE,
-     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1, CUDNN_BACKEND_ENGINE_DESCRIPTOR},
-    {CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
-     CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, CUDNN_KNOB_TYPE_COUNTS,
-     CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR},
-    {CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
-     CUDNN_TYPE_HANDLE, 1, 1, -1},
-    {CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR},
-    {CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
-     CUDNN_TYPE_VOID_PTR, 3, 3, -1},
-    {CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
-     CUDNN_TYPE_INT64, 3, 3, -1},
-    {CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
-     CUDNN_TYPE_VOID_PTR, 1, 1, -1},
+    VALUES(OPERATIONGRAPH, OPERATIONGRAPH_HANDLE, HANDLE, 1),
+    PARTS(OPERATIONGRAPH, OPERATIONGRAPH_OPS, 1, 1, ANY_OPERATION),
+    PART(ENGINEHEUR, ENGINEHEUR_OPERATION_GRAPH, OPERATIONGRAPH),
+    VALUES(ENGINEHEUR, ENGINEHEUR_MODE, HEUR_MODE, 1),
+    PART(ENGINE, ENGINE_OPERATION_GRAPH, OPERATIONGRAPH),
+    VALUES(ENGINE, ENGINE_GLOBAL_INDEX, INT64, 1),
+    VALUES(KNOB_CHOICE, KNOB_CHOICE_KNOB_TYPE, KNOB_TYPE, 1),
+    VALUES(KNOB_CHOICE, KNOB_CHOICE_KNOB_VALUE, INT64, 1),
+    PART(ENGINECFG, ENGINECFG_ENGINE, ENGINE),
+    PARTS(ENGINECFG, ENGINECFG_KNOB_CHOICES, 0, CUDNN_KNOB_TYPE_COUNTS,
+          CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR),
+    VALUES(EXECUTION_PLAN, EXECUTION_PLAN_HANDLE, HANDLE, 1),
+    PART(EXECUTION_PLAN, EXECUTION_PLAN_ENGINE_CONFIG, ENGINECFG),
+    VALUES(VARIANT_PACK, VARIANT_PACK_DATA_POINTERS, VOID_PTR, 3),
+    VALUES(VARIANT_PACK, VARIANT_PACK_UNIQUE_IDS, INT64, 3),
+    VALUES(VARIANT_PACK, VARIANT_PACK_WORKSPACE, VOID_PTR, 1),
 };
 
 static const rule *rule_of(const descriptor *d, cudnnBackendAttributeName_t name)
@@ -375,7 +337,8 @@ static bool good_part(const descriptor *part, int wanted)
     bool operation =
         part->type >= CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR &&
         part->type <= CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR;
-    return part->final && (wanted == -2 ? operation : int(part->type) == wanted);
+    return part->final &&
+           (wanted == ANY_OPERATION ? operation : int(part->type) == wanted);
 }
 
 extern "C" cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t d,

@@ -23,15 +23,20 @@ def bench(folder, *words, gpus=True, engine=ENGINE):
         [sys.executable, f"{SOURCE}/bench/gpu.py", BUILD, "--report", "report.md", "--keep", "kept.log", "--bare", BARE,
          "--python", "/nowhere/python3", "--seconds", "0.01", "--images", "8", "--seeds", "1",
          "--epochs", "1", "--cases", "mlp:16:fp32,cnn:2:bf16", "--compiled", "mlp:16:fp32",
-         "--hidden", "mlp:8:fp32", *words],
+         "--tuned", "cnn:2:bf16", "--tune", "1", "--hidden", "mlp:8:fp32", *words],
         env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=500)
     assert run.stderr == "", run.stderr
     with open("report.md") as f:
         assert f.read() == run.stdout
-    rows = {}
-    for line in run.stdout.splitlines():
+    rows, table = {}, ""
+    lines = run.stdout.splitlines()
+    for line, below in zip(lines, [*lines[1:], ""]):
         if line.startswith("| "):
             cells = [cell.strip() for cell in line.strip("|").split("|")]
+            if below.startswith("|---"):
+                table = cells[0]
+            elif table == "tuned":
+                cells[0] += " tuned"
             rows.setdefault(cells[0], cells[1:])  # the first table has most
     return run.returncode, rows, run.stdout
 
@@ -49,14 +54,19 @@ def every_row_is_filled(folder):
         assert abs(number(rate) * number(us) / 1e6 / int(case.split()[1]) - 1) < 0.1, rows[case]
         assert abs(number(us) / number(bare) - number(times)) < 0.1 + number(times) / 10, rows[case]
         assert number(peak) >= 0 and number(mib) > 0 and pytorch == ["", "", ""], rows[case]
+    rate, before, us, bare, usual, times, eager = rows["cnn 2 bf16 tuned"]
+    assert number(before) == number(rows["cnn 2 bf16"][0]) and number(rate) > 0, rows
+    assert number(bare) > 0 and number(usual) > 0 and eager == "", rows
+    assert abs(number(us) / number(bare) - number(times)) < 0.1 + number(times) / 10, rows
+    assert re.search(r"^\* cnn:2:bf16, tuned: \d+ of \d+ products by another algorithm", told, re.M), told
     name, digits = next((k, v) for k, v in rows.items() if "1,438 digits" in k)
     assert digits[0] == "1" and 30 < number(digits[1]) < 99 and number(digits[2]) > 0, digits
-    goals = {k: v for k, v in rows.items() if len(v) == 3 and v[2] in ("", "met", "missed")}
+    goals = {k: v for k, v in rows.items() if len(v) == 5 and v[2] in ("", "met", "missed")}
     assert len(goals) >= 6, goals
     (step,) = [v for k, v in goals.items() if k.startswith("step, x the bare one")]
     (part,) = [v for k, v in goals.items() if k.startswith("communication hidden")]
-    assert step[2] in ("met", "missed") and 0 <= number(part[1]) <= 1, goals
-    assert all(v[1:] == ["", ""] for k, v in goals.items() if "eager" in k or "compiled" in k), goals
+    assert step[2] in ("met", "missed") and step[4] in ("met", "missed") and 0 <= number(part[1]) <= 1, goals
+    assert all(v[1:] == [""] * 4 for k, v in goals.items() if "eager" in k or "compiled" in k), goals
     assert re.search(r"^\* no PyTorch: ", told, re.M), told
     if step[2] == "missed":  # then it is told where the time goes
         assert "optimizer" in rows and number(rows["optimizer"][0]) > 0, told

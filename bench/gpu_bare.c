@@ -65,7 +65,7 @@ static int fill(struct bare *b, struct io_shape io, struct ddp_err *err)
     layers_refresh(b->net);
     cuda_scatter(layers_input_at(b->net), (int64_t)(n * image), type, 1, b->stream);
     cuda_scatter(dy, (int64_t)n * io.outputs, type, 2, b->stream);
-    return check_cuda(cudaGetLastError(), what, err);
+    return check_launches(what, err);
 }
 
 static int bare_open(struct bare *b, const char *model, enum precision precision,
@@ -92,7 +92,7 @@ static int bare_open(struct bare *b, const char *model, enum precision precision
     b->plan = b->net ? layers_plan(b->net, b->batch, err) : NULL;
     if (!b->plan || fill(b, io, err) < 0 ||
         layers_warm_up(b->net, b->plan, b->grads, err) < 0 ||
-        check_cuda(cudaGetLastError(), what, err) < 0)
+        check_launches(what, err) < 0)
         return -1;
     return check_cuda(cudaStreamSynchronize(b->stream), what, err);
 }
@@ -118,7 +118,7 @@ static int record(struct bare *b, cudaGraphExec_t *exec, struct ddp_err *err)
          layers_backward(b->net, b->plan, b->grads, nobody_waits, NULL, err) < 0))
         rc = -1;
     if (rc == 0) /* nobody else tells of a launch that failed */
-        rc = check_cuda(cudaGetLastError(), what, err);
+        rc = check_launches(what, err);
     cudaError_t end = cudaStreamEndCapture(b->stream, &graph);
     if (rc == 0 && (check_cuda(end, what, err) < 0 ||
                     check_cuda(cudaGraphInstantiate(exec, graph, 0), what, err) < 0))

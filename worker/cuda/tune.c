@@ -61,7 +61,7 @@ static int play_once(const struct trial *x, const struct algorithm *how,
     struct layers *net = x->net;
     if (x->on.adds)
         cuda_scatter(x->on.out.at, (int64_t)x->on.out.n, x->on.out.type, 3, net->stream);
-    if (play(x, how, err) < 0 || check_cuda(cudaGetLastError(), what, err) < 0)
+    if (play(x, how, err) < 0 || check_launches(what, err) < 0)
         return -1;
     return check_cuda(cudaStreamSynchronize(net->stream), what, err);
 }
@@ -73,7 +73,7 @@ static int record(const struct trial *x, const struct algorithm *how,
     cudaStream_t stream = x->net->stream;
     int rc = 0;
     *exec = NULL;
-    if (check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), what,
+    if (check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), what,
                    err) < 0)
         return -1;
     for (int i = 0; i < PLAYS && rc == 0; i++)
@@ -131,7 +131,7 @@ static int compare(const struct trial *x, double *error, struct ddp_err *err)
     cudaStream_t stream = x->net->stream;
     cuda_differ(x->on.out.at, x->expected, (int64_t)x->on.out.n, x->on.out.type,
                 (double *)x->net->room, stream);
-    if (check_cuda(cudaGetLastError(), what, err) < 0 ||
+    if (check_launches(what, err) < 0 ||
         check_cuda(cudaMemcpyAsync(parts, x->net->room, sizeof parts,
                                    cudaMemcpyDeviceToHost, stream),
                    what, err) < 0 ||
@@ -186,7 +186,7 @@ static int try_candidate(struct tuner *t, const struct trial *x, const char *nam
         else if (time_plays(x, &how, best, us, &ignored) < 0)
             *us = INFINITY;
     }
-    cudaGetLastError(); /* what it was refused for is over */
+    check_launches(what, &ignored); /* what it was refused for is over */
     int rc = check_cuda(cudaStreamSynchronize(x->net->stream), what, err);
     conv_graph_free(how.graph);
     return rc;

@@ -26,6 +26,7 @@
 #include "common/mem.h"
 #include "worker/ddp/factors.h"
 #include "worker/kernels/pool.h"
+#include "worker/optim/optim.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -34,9 +35,9 @@
 #include <string.h>
 
 enum {
-    LINE = 16,   /* floats: a cache line */
-    ROWS = 128,  /* made at once of factors: some tiles of an engine, and in its cache */
-    HEAD = LINE, /* so that gradients stay aligned */
+    LINE = 16,       /* floats: a cache line */
+    ROOM = 96 << 10, /* floats that are made of factors at once: see find_room() */
+    HEAD = LINE,     /* so that gradients stay aligned */
     WATCH_STEPS = 5, /* before buckets are made by time */
     PROBES = 4,
     PROBE_FLOATS = 256
@@ -53,6 +54,8 @@ struct reducer {
     /* owned, [size - 1]: those of the ranks from the next on; NULL: not direct */
     float **others;
     struct factors *factors; /* owned; NULL: there are none */
+    float *rooms;            /* owned: for what is made of them, one a thread, */
+    size_t room;             /* of so many floats */
     bool summed;             /* this step's piece is */
 
     size_t most;                   /* buckets: as many as parameters */
@@ -103,6 +106,27 @@ static void cut_pieces(struct reducer *r)
                                        part_count(r, of[i], r->rank)};
 }
 
+/* What is made at once of the factors of the layer at `offset`: some rows; 0: nothing. */
+static size_t rows_at(const struct reducer *r, size_t offset)
+{
+    size_t row = factors_row(r->factors, offset), rows = row > 0 ? ROOM / row : 0;
+    return row * (row > 0 && rows < LINE ? LINE : rows / LINE * LINE);
+}
+
+/* A block that is made is used at once, and the next one takes its room, so that it never
+ * leaves the second cache; but each block reads all factors once, so it should not be too
+ * small either. With a cache of 1 MiB blocks of 200 to 600 KiB are alike; 100 KiB, or the
+ * whole gradient written and read again, cost 1 to 2 % of a step. */
+static void find_room(struct reducer *r)
+{
+    for (size_t i = 0; r->factors && i < r->nbuckets; i++) {
+        size_t n = rows_at(r, r->buckets[i].offset);
+        r->room = n > r->room ? n : r->room;
+    }
+    if (r->room > 0)
+        r->rooms = optim_block((size_t)pool_threads() * r->room);
+}
+
 /* Do all ranks share memory? Then each has a part of each parameter, so that what it
  * costs to use what another CPU has written is the same for all. */
 static int find_others(struct reducer *r, struct model *model, struct ddp_err *err)
@@ -121,7 +145,10 @@ static int find_others(struct reducer *r, struct model *model, struct ddp_err *e
     for (size_t i = 0; i < n; i++)
         r->buckets[i] =
             (struct bucket){params[n - 1 - i].offset, params[n - 1 - i].count};
-    return r->settings.factors ? factors_create(r->group, model, &r->factors, err) : 0;
+    if (r->settings.factors && factors_create(r->group, model, &r->factors, err) < 0)
+        return -1;
+    find_room(r);
+    return 0;
 }
 
 struct reducer *reducer_create(struct ddp_group *group, struct model *model,
@@ -175,6 +202,7 @@ void reducer_destroy(struct reducer *r)
     free(r->ready);
     free(r->others);
     factors_destroy(r->factors);
+    free(r->rooms);
     free(r);
 }
 
@@ -430,35 +458,41 @@ bool reducer_direct(const struct reducer *r)
     return r->others != NULL;
 }
 
-/* Of rows that are made it is my own block. */
+/* Of what is made it is my own block. */
 float *reducer_sums(const struct reducer *r, size_t i)
 {
     size_t at = r->pieces[i].offset;
-    return at + (r->others && !factors_row(r->factors, at) ? r->others[r->size - 2]
-                                                           : r->grads);
+    return at + (r->others && !rows_at(r, at) ? r->others[r->size - 2] : r->grads);
 }
 
 size_t reducer_block(const struct reducer *r, size_t i)
 {
-    size_t row = factors_row(r->factors, r->pieces[i].offset);
-    return row > 0 ? row * ROWS : KERNELS_GRAIN;
+    size_t rows = rows_at(r, r->pieces[i].offset);
+    return rows > 0 ? rows : KERNELS_GRAIN;
 }
 
-const float *reducer_sum(struct reducer *r, const struct kernels *k, size_t i, size_t at,
-                         size_t n)
+/* Gradients [at, at + n): made in `room`, or added up where the last of the others has
+ * them. */
+static const float *sum_up(struct reducer *r, const struct kernels *k, size_t at,
+                           size_t n, float *room)
 {
-    size_t from = r->pieces[i].offset + at;
-    float *all = reducer_sums(r, i) + at;
-    if (r->summed)
-        return all;
-    if (factors_row(r->factors, from)) {
-        factors_sum(r->factors, from, n, all);
-        return all;
+    const float *sum = r->grads + at;
+    if (rows_at(r, at)) {
+        factors_sum(r->factors, at, n, room);
+        return room;
     }
-    const float *sum = r->grads + from;
-    for (int o = 0; o < r->size - 1; sum = r->others[o++] + from)
-        k->add(r->others[o] + from, sum, (int64_t)n);
+    for (int i = 0; i < r->size - 1; sum = r->others[i++] + at)
+        k->add(r->others[i] + at, sum, (int64_t)n);
     return sum;
+}
+
+const float *reducer_sum(struct reducer *r, const struct kernels *k, int thread, size_t i,
+                         size_t at, size_t n)
+{
+    if (r->summed)
+        return reducer_sums(r, i) + at;
+    return sum_up(r, k, r->pieces[i].offset + at, n,
+                  r->rooms ? r->rooms + (size_t)thread * r->room : NULL);
 }
 
 struct summing {
@@ -471,10 +505,13 @@ static void sum_part(int part, int parts, void *arg)
     const struct summing *s = arg;
     size_t turn = 0;
     for (size_t i = 0; i < s->r->npieces; i++) {
-        size_t block = reducer_block(s->r, i), count = s->r->pieces[i].count;
-        for (size_t at = 0; at < count; at += block)
+        struct bucket p = s->r->pieces[i];
+        size_t block = reducer_block(s->r, i);
+        for (size_t at = 0; at < p.count; at += block)
             if (turn++ % (size_t)parts == (size_t)part)
-                reducer_sum(s->r, s->k, i, at, at + block < count ? block : count - at);
+                sum_up(s->r, s->k, p.offset + at,
+                       at + block < p.count ? block : p.count - at,
+                       reducer_sums(s->r, i) + at);
     }
 }
 

@@ -98,10 +98,11 @@ int reducer_gather(struct reducer *r, float *block, struct ddp_err *err);
 
 bool reducer_direct(const struct reducer *r);
 /* The sums of gradients [at, at + n) of piece i, after reducer_finish(): made now, by
- * `k`, unless reducer_sum_all() has been there. By any thread; in blocks that begin where
- * multiples of reducer_block() do. */
-const float *reducer_sum(struct reducer *r, const struct kernels *k, size_t i, size_t at,
-                         size_t n);
+ * `k`, unless reducer_sum_all() has been there, and good until the same thread asks
+ * again. By any of the engines' threads, which says its number, in blocks of at most
+ * reducer_block() that begin at multiples of it. */
+const float *reducer_sum(struct reducer *r, const struct kernels *k, int thread, size_t i,
+                         size_t at, size_t n);
 size_t reducer_block(const struct reducer *r, size_t i);
 /* This rank's pieces, whole: for who wants to see all sums first. */
 void reducer_sum_all(struct reducer *r, const struct kernels *k);
@@ -111,7 +112,8 @@ void reducer_give(struct reducer *r, const float *block, size_t at, size_t n);
 /* once all have met, to be called when a rank has given all. */
 int reducer_given(struct reducer *r, struct ddp_err *err);
 
-/* This step's sums of piece i, where they all lie. */
+/* Where this step's sums of piece i all lie, after reducer_sum_all() where ranks share
+ * memory. */
 float *reducer_sums(const struct reducer *r, size_t i);
 
 #endif

@@ -96,7 +96,7 @@ static void pass_part(int part, int parts, void *arg)
                 continue;
             size_t left = pieces[i].count - at, count = left < block ? left : block;
             update(p, state + at, pieces[i].offset + at, count,
-                   reducer_sum(p->r, p->o->kernels, i, at, count));
+                   reducer_sum(p->r, p->o->kernels, part, i, at, count));
         }
     }
 }

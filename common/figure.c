@@ -2,6 +2,7 @@
 #include "common/figure.h"
 
 #include "common/err.h"
+#include "common/place.h"
 
 #include <math.h>
 
@@ -156,9 +157,10 @@ int figure_open(struct figure *f, const char *path, const char *title, const cha
                 int panels, struct ddp_err *err)
 {
     f->path = path;
-    f->out = fopen(path, "we");
+    const char *why;
+    f->out = place_open(path, false, &why);
     if (!f->out)
-        return err_errno(err, "cannot create '%s'", path);
+        return err_set(err, "cannot create '%s': %s", path, why);
     int height = TOP + panels * (PANEL + GAP);
     fprintf(f->out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "

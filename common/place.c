@@ -4,6 +4,7 @@
 #include "common/mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <libgen.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -37,4 +38,18 @@ const char *place_refuses(const char *path, enum place_use use)
     const char *why = folder_refuses(dirname(copy));
     free(copy);
     return why;
+}
+
+FILE *place_open(const char *path, bool append, const char **why)
+{
+    int flags = O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC;
+    int fd = open(path, flags | (append ? O_APPEND : O_TRUNC), 0666);
+    int now = fd < 0 ? -1 : fcntl(fd, F_GETFL);
+    FILE *f = now >= 0 && fcntl(fd, F_SETFL, now & ~O_NONBLOCK) == 0
+                  ? fdopen(fd, append ? "a" : "w")
+                  : NULL;
+    *why = f ? NULL : errno == ENXIO ? "nobody reads from this pipe" : strerror(errno);
+    if (!f && fd >= 0)
+        close(fd);
+    return f;
 }

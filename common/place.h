@@ -2,6 +2,9 @@
 #ifndef COMMON_PLACE_H
 #define COMMON_PLACE_H
 
+#include <stdbool.h>
+#include <stdio.h>
+
 enum place_use {
     PLACE_WRITTEN,  /* opened and written: a file, /dev/stdout, a pipe */
     PLACE_REPLACED, /* written aside and renamed: a file, and nothing that is no file,
@@ -12,5 +15,9 @@ enum place_use {
 /* NULL, or why `path` cannot be used so: "Is a directory". A file that is not there yet
  * needs a folder that is. */
 const char *place_refuses(const char *path, enum place_use use);
+
+/* For writing, at its end or from its beginning; NULL, and why not. Nobody is waited for
+ * who may read from a pipe some day. */
+FILE *place_open(const char *path, bool append, const char **why);
 
 #endif

@@ -130,6 +130,7 @@ struct checkpoint {
     char *path; /* owned: the file that the whole goes by */
     uint64_t step;
     int rank, parts;
+    bool in_folder;
     struct strv meta;     /* owned */
     struct array *arrays; /* owned, with their names and data */
     size_t n;
@@ -243,6 +244,7 @@ struct checkpoint *checkpoint_take(const char *place, const struct checkpoint_in
     struct slots slots = slots_make(model, optim);
     struct checkpoint *c = xcalloc(1, sizeof *c);
     c->path = path_for(place, info->state.step);
+    c->in_folder = is_folder(place);
     c->step = info->state.step;
     c->rank = info->rank;
     c->parts = parts;
@@ -308,15 +310,33 @@ static void remove_old_parts(const struct checkpoint *c)
     free(folder);
 }
 
-int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled, char **path,
-                     struct ddp_err *err)
+/* The file that the whole goes by. What was claimed is replaced, unless it is a folder.
+ */
+static int write_main(struct checkpoint *c, const struct array *arrays, size_t n,
+                      struct claim *claim, struct ddp_err *err)
+{
+    int lock;
+    int rc = safetensors_write_locked(c->path, &c->meta, arrays, n, &lock, err);
+    struct claim made = {lock};
+    if (rc == 0 && claim && !c->in_folder) {
+        claim_finish(claim);
+        *claim = made;
+    } else {
+        claim_finish(&made);
+    }
+    return rc;
+}
+
+int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled,
+                     struct claim *claim, char **path, struct ddp_err *err)
 {
     char *part = c->parts > 1 ? part_path(c->path, c->step, c->rank, c->parts) : NULL;
-    int rc = safetensors_write(part ? part : c->path, &c->meta, c->arrays, c->n, err);
+    int rc = part ? safetensors_write(part, &c->meta, c->arrays, c->n, err)
+                  : write_main(c, c->arrays, c->n, claim, err);
     if (rc == 0 && part && c->rank == 0) {
         rc = await_parts(c, cancelled, err);
         if (rc == 0)
-            rc = safetensors_write(c->path, &c->meta, NULL, 0, err);
+            rc = write_main(c, NULL, 0, claim, err);
     }
     free(part);
     if (rc < 0)
@@ -339,7 +359,7 @@ int checkpoint_save(const char *place, const struct train_state *state,
                                    .batch_size = batch_size,
                                    .shard_bytes = SIZE_MAX};
     struct checkpoint *c = checkpoint_take(place, &info, model, optim);
-    int rc = checkpoint_write(c, NULL, path, err);
+    int rc = checkpoint_write(c, NULL, NULL, path, err);
     checkpoint_free(c);
     return rc;
 }

@@ -16,6 +16,7 @@
 #define WORKER_CHECKPOINT_H
 
 #include "include/ddprun/err.h"
+#include "worker/claim.h"
 #include "worker/data/dataset.h"
 #include "worker/nn/model.h"
 #include "worker/optim/optim.h"
@@ -57,10 +58,11 @@ int checkpoint_parts(const struct checkpoint_info *info, struct model *model,
  * writes one, so that the whole is not believed too early. */
 void checkpoint_clear(const char *place, const struct checkpoint_info *info, int parts);
 /* Write it; of several, rank 0's waits for the others' until `*cancelled` (may be NULL),
- * and then writes the file that makes them one. `*path`, the caller's, is set on rank 0.
+ * and then writes the file that makes them one, which takes the place of the file that is
+ * claimed (`claim` may be NULL). `*path`, the caller's, is set on rank 0.
  * Needs nothing but `c`: any thread may do it. */
-int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled, char **path,
-                     struct ddp_err *err);
+int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled,
+                     struct claim *claim, char **path, struct ddp_err *err);
 void checkpoint_free(struct checkpoint *c);
 
 /* All of that at once, from one rank. `data`, `ranks` and `batch_size` are told to

@@ -148,7 +148,8 @@ static int prepare_files(struct run *run, struct ddp_err *err)
     if (run->rank != 0)
         return 0;
     progress_init(&run->progress, stdout, c->progress, c->epochs);
-    if (c->checkpoint && checkpoint_prepare(c->checkpoint, err) < 0)
+    if (c->checkpoint &&
+        (checkpoint_prepare(c->checkpoint, err) < 0 || saver_claim(run->saver, err) < 0))
         return -1;
     if ((c->plot_given && check_place("picture", c->plot, PLACE_WRITTEN, err) < 0) ||
         check_place("logits", c->logits, PLACE_REPLACED, err) < 0 ||
@@ -264,6 +265,7 @@ int run_open(struct run *run, struct ddp_err *err)
     if (open_engine(run, err) < 0)
         return -1;
     model_init(run->model, c->seed);
+    run->saver = c->checkpoint ? saver_create(c->checkpoint) : NULL;
     rc = prepare_files(run, err);
     if (replica_agree(run->group, rc, &run->culprit, err) < 0)
         return -1;
@@ -285,7 +287,6 @@ int run_open(struct run *run, struct ddp_err *err)
     run->in_order = xcalloc(run->data.test.n, sizeof *run->in_order);
     for (size_t i = 0; i < run->data.test.n; i++)
         run->in_order[i] = (uint32_t)i;
-    run->saver = c->checkpoint ? saver_create(c->checkpoint) : NULL;
     run_tell_config(run);
     if (run->trace) { /* at about the same moment */
         if (ddp_barrier(run->group, err) < 0)

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -92,6 +93,34 @@ static int write_content(int fd, const char *header, const struct array *arrays,
     return fsync(fd);
 }
 
+/* Empty, and locked: what two write at a time would be neither's. */
+static int open_part(const char *part, struct ddp_err *err)
+{
+    enum { TURNS = 100 };
+    for (int i = 0; i < TURNS; i++) {
+        struct stat mine, there;
+        int fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        if (fd < 0)
+            return err_errno(err, "cannot create '%s'", part);
+        if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
+            close(fd);
+            break;
+        }
+        /* who had it before may just have given the file its name */
+        bool ours = fstat(fd, &mine) == 0 && stat(part, &there) == 0 &&
+                    mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
+        if (ours && ftruncate(fd, 0) == 0)
+            return fd;
+        if (ours)
+            err_errno(err, "cannot write '%s'", part);
+        close(fd);
+        if (ours)
+            return -1;
+    }
+    return err_set(err, "another process is writing '%s': do two runs save to one place?",
+                   part);
+}
+
 /* The new name is on the disk, too. */
 static int sync_folder(const char *path)
 {
@@ -109,18 +138,30 @@ static int sync_folder(const char *path)
 int safetensors_write(const char *path, const struct strv *metadata,
                       const struct array *arrays, size_t n, struct ddp_err *err)
 {
+    int lock = -1;
+    int rc = safetensors_write_locked(path, metadata, arrays, n, &lock, err);
+    if (lock >= 0)
+        close(lock);
+    return rc;
+}
+
+int safetensors_write_locked(const char *path, const struct strv *metadata,
+                             const struct array *arrays, size_t n, int *lock,
+                             struct ddp_err *err)
+{
+    *lock = -1;
     const char *why_not = place_refuses(path, PLACE_REPLACED);
     if (why_not)
         return err_set(err, "cannot write '%s': %s", path, why_not);
     char *part = xasprintf("%s.part", path), *header = NULL;
-    int rc = -1, fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int rc = -1, fd = open_part(part, err);
     if (fd < 0) {
-        err_errno(err, "cannot create '%s'", part);
         free(part);
         return -1;
     }
+    *lock = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* the name is ours until it is another */
     header = make_header(metadata, arrays, n);
-    bool whole = write_content(fd, header, arrays, n) == 0;
+    bool whole = *lock >= 0 && write_content(fd, header, arrays, n) == 0;
     int why = errno;
     if (close(fd) < 0 && whole) {
         whole = false;

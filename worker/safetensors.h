@@ -27,6 +27,11 @@ struct array {
  * entries. On failure the old file is as it was, and the side file is gone. */
 int safetensors_write(const char *path, const struct strv *metadata,
                       const struct array *arrays, size_t n, struct ddp_err *err);
+/* The same; `*lock` is a descriptor that holds a lock (flock) on the file, from before it
+ * had its name on: the caller's to close; -1: there is none. */
+int safetensors_write_locked(const char *path, const struct strv *metadata,
+                             const struct array *arrays, size_t n, int *lock,
+                             struct ddp_err *err);
 
 struct safetensors; /* a file, read whole and believed */
 

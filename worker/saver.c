@@ -10,8 +10,10 @@
 #include <stdlib.h>
 
 struct saver {
-    const char *place; /* borrowed */
+    const char *place;  /* borrowed */
+    struct claim claim; /* rank 0's: from the start, and while it writes the thread's */
     pthread_t thread;
+    bool leads;                  /* this is rank 0 */
     bool writing;                /* the thread is there */
     bool waits;                  /* for the other ranks' parts */
     struct checkpoint *snapshot; /* owned */
@@ -27,13 +29,23 @@ struct saver *saver_create(const char *place)
 {
     struct saver *s = xcalloc(1, sizeof *s);
     s->place = place;
+    s->claim = claim_none();
     return s;
+}
+
+int saver_claim(struct saver *s, struct ddp_err *err)
+{
+    return claim_take(&s->claim, s->place, err);
 }
 
 static void *write_it(void *arg)
 {
     struct saver *s = arg;
-    s->rc = checkpoint_write(s->snapshot, &s->cancelled, &s->written, &s->why);
+    if (s->leads && claim_take(&s->claim, s->place, &s->why) < 0)
+        s->rc = err_prefix(&s->why, "no checkpoint");
+    else
+        s->rc = checkpoint_write(s->snapshot, &s->cancelled, s->leads ? &s->claim : NULL,
+                                 &s->written, &s->why);
     return NULL;
 }
 
@@ -49,6 +61,7 @@ int saver_start(struct saver *s, const struct checkpoint_info *info, struct mode
     int64_t began = now_ns();
     s->snapshot = checkpoint_take(s->place, info, model, optim);
     s->rc = 0;
+    s->leads = info->rank == 0;
     atomic_store(&s->cancelled, false);
     if (s->snapshot) {
         sigset_t all, before; /* signals are the training thread's */
@@ -110,6 +123,7 @@ void saver_destroy(struct saver *s)
         return;
     saver_cancel(s);
     join(s, &ignored);
+    claim_finish(&s->claim);
     free(s->path);
     free(s);
 }

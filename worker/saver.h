@@ -13,6 +13,8 @@
 struct saver;
 
 struct saver *saver_create(const char *place);
+/* Rank 0, before the training: -1 when another run saves there. */
+int saver_claim(struct saver *s, struct ddp_err *err);
 void saver_destroy(struct saver *s); /* NULL is fine; gives up on what is under way */
 
 /* Before all ranks start: nothing of another run's is taken for ours. */

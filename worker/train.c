@@ -43,6 +43,12 @@ static double learning_rate(const struct run *run)
                                         run->c->epochs);
 }
 
+/* What is not a number has no sign for people. */
+static double shown(double loss)
+{
+    return isnan(loss) ? (double)NAN : loss;
+}
+
 /* With --sync-batch-norm one rank's bad number is soon everybody's. Where it stands
  * nearest to the data it began. */
 static int began_here(const struct run *run, const struct engine_result *result,
@@ -63,12 +69,12 @@ static int refuse_bad_loss(struct run *run, const struct engine_result *result,
     if (began_here(run, result, &here, err) < 0)
         return -1;
     if (here)
-        rc = err_set(err,
-                     "rank %d: the loss is %g at step %" PRIu64 ", epoch %" PRId64
-                     "; first bad: %s: try a lower --lr than %g, or --on-nan skip",
-                     run->rank, (double)result->loss, result->of.step + 1,
-                     run->state.epoch, *result->where ? result->where : "the loss itself",
-                     run->c->lr);
+        rc =
+            err_set(err,
+                    "rank %d: the loss is %g at step %" PRIu64 ", epoch %" PRId64
+                    "; first bad: %s: try a lower --lr than %g, or --on-nan skip",
+                    run->rank, shown(result->loss), result->of.step + 1, run->state.epoch,
+                    *result->where ? result->where : "the loss itself", run->c->lr);
     else if (result->sums.bad == 1 && isfinite(result->sums.loss) && run->rank == 0)
         rc = err_set(err,
                      "the gradients of step %" PRIu64 ", epoch %" PRId64
@@ -113,6 +119,10 @@ static void tell_step(struct run *run, const struct tally *t,
         .seconds = seconds_since(run->began_ns),
     };
     metrics_step(&run->metrics, &r);
+    const char *why = metrics_failure(&run->metrics);
+    if (why)
+        progress_say(&run->progress, "from step %" PRIu64 " on '%s' has nothing: %s",
+                     r.step, run->c->log, why);
     progress_step(&run->progress, &r, result->of.position, run->data.train.n);
     history_step(&run->history,
                  (struct step_point){epochs_at(run, result->of.position), r.loss});
@@ -211,7 +221,7 @@ static int evaluate(struct run *run, struct epoch_report *r, struct ddp_err *err
         return 0;
     run->culprit = 0;
     return err_set(err, "the test loss is %g after step %" PRIu64 ": try a lower --lr",
-                   r->test_loss, run->state.step);
+                   shown(r->test_loss), run->state.step);
 }
 
 static void tell_epoch(struct run *run, const struct epoch_report *r)

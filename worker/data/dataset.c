@@ -8,9 +8,11 @@
 #include "worker/data/idx.h"
 #include "worker/data/random.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 const struct line dataset_line = {.slope = 2.0, .offset = -1.0, .noise = 0.1};
@@ -130,6 +132,39 @@ static void draw_line(struct samples *s, size_t n, struct random r)
 
 /* ---- all of it ---- */
 
+static bool has_file(const char *folder, const char *file)
+{
+    char *path = xasprintf("%s/%s", folder, file);
+    bool there = access(path, F_OK) == 0;
+    free(path);
+    return there;
+}
+
+/* Files of a kind that is known: what is wrong with them is told by who reads them. */
+static int look_for_data(const char *folder, struct ddp_err *err)
+{
+    static const char *const files[] = {
+        "train-images-idx3-ubyte", "train-images-idx3-ubyte.gz",
+        "train-labels-idx1-ubyte", "train-labels-idx1-ubyte.gz"};
+    struct stat st;
+    const char *cure = "'ddprun --fetch-data mnist' brings them into the folder 'mnist'";
+    if (stat(folder, &st) < 0)
+        return err_errno(err, "no data in '%s' (%s)", folder, cure);
+    if (!S_ISDIR(st.st_mode))
+        return err_set(err, "no data in '%s': it is no folder (%s)", folder, cure);
+    if (access(folder, R_OK | X_OK) < 0)
+        return err_errno(err, "no data in '%s'", folder);
+    for (size_t i = 0; i < ARRAY_LEN(files); i++)
+        if (has_file(folder, files[i]))
+            return 0;
+    return cifar_there(folder)
+               ? 0
+               : err_set(err,
+                         "no data in '%s': neither %s (or .gz) nor data_batch_1.bin nor "
+                         "train.bin (%s)",
+                         folder, files[0], cure);
+}
+
 int dataset_load(const char *name, const struct normalise *normal, uint64_t seed,
                  struct dataset *out, struct ddp_err *err)
 {
@@ -141,11 +176,8 @@ int dataset_load(const char *name, const struct normalise *normal, uint64_t seed
         draw_line(&out->test, LINE_TEST, random_make(seed, STREAM_TEST_LINE));
         return 0;
     }
-    if (strcmp(name, "digits") != 0 && access(name, F_OK) < 0)
-        return err_errno(err,
-                         "no data in '%s' ('ddprun --fetch-data mnist' brings them into "
-                         "the folder 'mnist')",
-                         name);
+    if (strcmp(name, "digits") != 0 && look_for_data(name, err) < 0)
+        return -1;
     if (load_image_folder(out, normal, err) < 0) {
         dataset_finish(out);
         return -1;

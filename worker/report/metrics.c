@@ -2,18 +2,22 @@
 #include "worker/report/metrics.h"
 
 #include "common/err.h"
+#include "common/place.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
+#include <string.h>
 
 int metrics_open(struct metrics *m, const char *path, bool append, struct ddp_err *err)
 {
     *m = (struct metrics){.path = path};
     if (!path)
         return 0;
-    m->out = fopen(path, append ? "ae" : "we");
+    const char *why;
+    m->out = place_open(path, append, &why);
     if (!m->out)
-        return err_errno(err, "cannot write the log '%s'", path);
+        return err_set(err, "cannot write the log '%s': %s", path, why);
     setvbuf(m->out, NULL, _IOLBF, BUFSIZ);
     return 0;
 }
@@ -29,7 +33,16 @@ static void put_number(FILE *out, const char *name, double value)
 static void end_line(struct metrics *m)
 {
     fputs("}\n", m->out);
-    m->failed |= ferror(m->out) != 0;
+    if (!m->failed && ferror(m->out))
+        m->failed = errno ? errno : EIO;
+}
+
+const char *metrics_failure(struct metrics *m)
+{
+    if (!m->failed || m->told)
+        return NULL;
+    m->told = true;
+    return strerror(m->failed);
 }
 
 void metrics_step(struct metrics *m, const struct step_report *r)
@@ -78,9 +91,10 @@ int metrics_close(struct metrics *m, struct ddp_err *err)
 {
     if (!m->out)
         return 0;
-    bool failed = fclose(m->out) != 0 || m->failed;
+    if (fclose(m->out) != 0 && !m->failed)
+        m->failed = errno;
     m->out = NULL;
-    return failed ? err_set(err, "the log '%s' is not complete: it could not be written",
-                            m->path)
-                  : 0;
+    return m->failed ? err_set(err, "the log '%s' is not complete: %s", m->path,
+                               strerror(m->failed))
+                     : 0;
 }

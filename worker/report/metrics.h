@@ -21,7 +21,8 @@
 struct metrics {
     FILE *out;        /* owned; NULL: nothing is written */
     const char *path; /* borrowed */
-    bool failed;      /* a line could not be written */
+    int failed;       /* errno of the first line that could not be written */
+    bool told;
 };
 
 struct step_report {
@@ -48,6 +49,8 @@ void metrics_epoch(struct metrics *m, const struct epoch_report *r);
 /* Any other line; `fields` are finished JSON members without the braces. */
 void metrics_line(struct metrics *m, const char *kind, const char *fields, ...)
     __attribute__((format(printf, 3, 4)));
+/* Why lines are lost from now on, said once; NULL: all is well, or it was said. */
+const char *metrics_failure(struct metrics *m);
 /* -1 when a line was lost on the way (a full disk). */
 int metrics_close(struct metrics *m, struct ddp_err *err);
 

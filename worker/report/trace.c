@@ -4,6 +4,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/place.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -120,9 +121,10 @@ char *trace_text(struct trace *t, size_t *len)
 
 int trace_write(const char *path, const char *texts, size_t len, struct ddp_err *err)
 {
-    FILE *f = fopen(path, "we");
+    const char *why;
+    FILE *f = place_open(path, false, &why);
     if (!f)
-        return err_errno(err, "cannot write the trace '%s'", path);
+        return err_set(err, "cannot write the trace '%s': %s", path, why);
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", f);
     fwrite(texts, 1, len, f);
     fputs("\n]}\n", f);

@@ -205,6 +205,10 @@ def spoilt_data_end_all_ranks():
         one_line(run(2, *QUIET, "--data", "data", "--epochs", 1), 1, text)
     one_line(run(2, *QUIET, "--data", "nowhere"), 1,
              "no data in 'nowhere' ('ddprun --fetch-data mnist' brings")
+    os.mkdir("hollow")
+    for where, text in (("hollow", "no data in 'hollow': neither train-images-idx3-ubyte (or .gz) nor"),
+                        (__file__, "it is no folder (")):
+        one_line(run(1, *QUIET, "--data", where), 1, text)
 
 
 def spoilt_data_on_one_rank_end_all():
@@ -258,6 +262,43 @@ def bad_checkpoints_end_all_ranks():
             (("--checkpoint", "no/c"), "cannot write checkpoints to 'no/c'"),
             (("--log", "no/log"), "cannot write the log 'no/log'")):
         one_line(run(2, *QUIET, *options), 1, text)
+
+
+def two_runs_do_not_save_to_one_place():
+    os.mkdir("steps")
+    for place in ("c", "steps"):
+        first = Ranks(2, "--epochs", 100000, *QUIET, "--checkpoint", place, "--log", f"log.{place}",
+                      "--checkpoint-every", 5)
+        wait_for("c" if place == "c" else "steps/step-00000005.safetensors")
+        one_line(run(2, *QUIET, "--epochs", 1, "--checkpoint", place), 1,
+                 f"another run saves to '{place}': end it, or give this one another --checkpoint")
+        first.signal(signal.SIGKILL, 0)
+        first.wait()
+        run_ok(2, *QUIET, "--epochs", 1, "--checkpoint", place)  # nothing is left of it
+    # both were there before the file was, and one of them writes it
+    both = [Ranks(1, "--epochs", 100000, *QUIET, "--checkpoint", "late", "--seed", seed)
+            for seed in (1, 2)]
+    until = time.monotonic() + 60
+    while time.monotonic() < until and all(job.ranks[0].poll() is None for job in both):
+        time.sleep(0.02)
+    for job in both:
+        job.signal(signal.SIGTERM)
+    ended = sorted((job.wait()[0] for job in both), key=lambda result: result.code)
+    assert [result.code for result in ended] == [1, 75], ended
+    assert re.match("ddp-train: no checkpoint: another (run saves to 'late'|process is writing "
+                    "'late.part'): .*\n$", ended[0].err), ended
+    assert [f for f in os.listdir(".") if f.startswith("late")] == ["late"], os.listdir(".")
+
+
+def a_log_that_cannot_be_written_is_told_at_once_and_a_pipe_is_not_awaited():
+    (result,) = run(1, "--plot", "none", "--epochs", 1, "--log", "/dev/full")
+    assert "from step 1 on '/dev/full' has nothing: No space left on device" in result.out, result
+    one_line([result], 1, "the log '/dev/full' is not complete: No space left on device")
+    os.mkfifo("pipe")
+    for option in ("--log", "--trace", "--plot"):
+        (result,) = run(1, "--progress", "none", "--epochs", 1, *(() if option == "--plot" else
+                                                                QUIET[:2]), option, "pipe")
+        one_line([result], 1, "'pipe': nobody reads from this pipe")
 
 
 def the_rank_that_has_the_error_ends_first():
@@ -330,7 +371,8 @@ main([a_resumed_run_goes_on_to_the_bit, a_resumed_run_goes_on_within_an_epoch,
       sigint_to_one_rank_is_the_code_of_all,
       places_that_cannot_be_written_are_said_before_training,
       a_full_disk_below_stdout_is_an_error_and_a_reader_that_left_is_none,
-      the_rank_that_has_the_error_ends_first,
+      the_rank_that_has_the_error_ends_first, two_runs_do_not_save_to_one_place,
+      a_log_that_cannot_be_written_is_told_at_once_and_a_pipe_is_not_awaited,
       a_full_disk_ends_all_ranks_and_keeps_the_old_checkpoint,
       a_loss_that_is_no_number_ends_all_ranks,
       a_bad_number_that_spreads_is_told_by_whose_it_was, bad_steps_can_be_left_out,

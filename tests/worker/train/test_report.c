@@ -182,7 +182,7 @@ START_TEST(a_log_on_a_full_disk_is_reported_at_the_end)
     metrics_line(&m, "run", "\"a\":%d", 1);
     ck_assert_int_eq(metrics_close(&m, &err), -1);
     ck_assert_str_eq(err.text,
-                     "the log '/dev/full' is not complete: it could not be written");
+                     "the log '/dev/full' is not complete: No space left on device");
 }
 END_TEST
 

@@ -143,9 +143,10 @@ static __device__ inline bool channels_whole(const struct channels &s, const flo
 {
     __shared__ double sums[SUMS][THREADS];
     uint32_t t = threadIdx.x, c = blockIdx.x * WHOLE + t % WHOLE;
+    uint32_t parts = s.count > 0 ? s.parts : 0; /* without samples there are none */
     for (uint32_t k = 0; k < SUMS; k++) {
         double sum = 0;
-        for (uint32_t p = t / WHOLE; c < s.C && p < s.parts; p += THREADS / WHOLE)
+        for (uint32_t p = t / WHOLE; c < s.C && p < parts; p += THREADS / WHOLE)
             sum += (double)room[(k * s.parts + p) * s.C + c];
         sums[k][t] = sum;
     }

@@ -92,8 +92,8 @@ template <class T> static __global__ void find_bad(const T *x, int64_t n, float 
 {
     for (EACH(i, n)) {
         float v = get(x[i]);
-        if (v - v != 0)
-            *found = 1;
+        if (v - v != 0) /* others may find one, too */
+            atomicExch(found, 1.0f);
     }
 }
 

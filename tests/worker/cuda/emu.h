@@ -5,8 +5,9 @@
  * emu_cublaslt.cc, emu_cudnn.cc, emu_cudnn_graph.cc (naive loops behind the real
  * prototypes and checks of what they are given), emu_nccl.cc (a libnccl.so.2 that sums
  * through shared memory).
- * What it proves: formulas, shapes, the order of work, ids, errors. What it cannot:
- * anything about time, or about races within a kernel.
+ * What it proves: formulas, shapes, the order of work, ids, errors, and with kernels that
+ * tell of their accesses (emu_check.h) the absence of races in what was run. What it
+ * cannot: anything about time.
  *
  * It is unkind where a GPU may be:
  *   - nothing runs before somebody waits for it, and then only what that needs;
@@ -33,6 +34,7 @@
 #include <cuda_runtime_api.h>
 #include <functional>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 /* May a library be asked for this product on that stream? What is asked for the first
@@ -67,17 +69,31 @@ bool emu_drained();
 /* No fault is asked for at this launch; else it has failed. */
 bool emu_may_launch(const char *kernel);
 
-/* Run `kernel` for all threads of all blocks, one block after another. */
-void emu_launch(cudaStream_t stream, int blocks, int threads,
-                std::function<void()> kernel);
+/* A kernel's launch. Its parameters are the bytes at `closure`, with which `call` runs
+ * one thread; `given`: as many as the kernel's own list of them takes. `checked`: it
+ * tells of each access to memory (emu_check.h). */
+struct emu_kernel {
+    const char *name;
+    int64_t blocks, threads;
+    size_t given;
+    bool checked;
+    const void *closure;
+    size_t bytes;
+    void (*call)(const void *closure);
+};
+void emu_launch(cudaStream_t stream, const struct emu_kernel &kernel);
 
+/* Which thread it is, of what. */
 struct emu_index {
     unsigned x;
 };
-extern struct emu_index emu_thread, emu_block, emu_block_size, emu_grid_size;
-void emu_sync_threads();
+enum { EMU_THREAD, EMU_BLOCK, EMU_BLOCK_SIZE, EMU_GRID_SIZE, EMU_INDICES };
+extern struct emu_index emu_indices[EMU_INDICES];
+/* `where`: in the source. All threads of a block meet at the same place. */
+void emu_sync_threads(const char *where);
 /* On a multiple of `bytes`, or it is a misaligned address, and the end. */
 void emu_must_lie(const void *at, size_t bytes);
+float emu_exchange(float *at, float v);
 
 #ifdef EMU_KERNELS
 #include <cmath>
@@ -88,21 +104,53 @@ void emu_must_lie(const void *at, size_t bytes);
 #undef __device__
 #undef __host__
 #undef __shared__
+/* gcc does not tell of what a function that is called returns to memory */
+#ifdef EMU_CHECKED
+#define __global__ __attribute__((flatten))
+#else
 #define __global__
+#endif
 #define __device__
 #define __host__
 #define __shared__          static /* one block at a time, in one thread */
-#define threadIdx           emu_thread
-#define blockIdx            emu_block
-#define blockDim            emu_block_size
-#define gridDim             emu_grid_size
-#define __syncthreads       emu_sync_threads
+#define threadIdx           emu_indices[EMU_THREAD]
+#define blockIdx            emu_indices[EMU_BLOCK]
+#define blockDim            emu_indices[EMU_BLOCK_SIZE]
+#define gridDim             emu_indices[EMU_GRID_SIZE]
+#define EMU_TEXT(x)         #x
+#define EMU_NUMBER(x)       EMU_TEXT(x)
+#define __syncthreads()     emu_sync_threads(__FILE__ ":" EMU_NUMBER(__LINE__))
+#define atomicExch(at, v)   emu_exchange(at, v)
 #define MUST_LIE(at, bytes) emu_must_lie(at, bytes)
-#define PUT_KERNEL(kernel, blocks, threads, stream, ...)                          \
-    (emu_may_launch(#kernel) ? (emu_load(stream, (const void *)(kernel)),         \
-                                emu_launch(stream, (int)(blocks), (int)(threads), \
-                                           [=] { kernel(__VA_ARGS__); }))         \
-                             : (void)0)
+
+/* Bytes of a kernel's parameters, each on a multiple of what it needs. */
+template <class... P> constexpr size_t emu_given(void (*)(P...))
+{
+    size_t at = 0;
+    ((at = (at + alignof(P) - 1) / alignof(P) * alignof(P) + sizeof(P)), ...);
+    return at;
+}
+
+template <class F>
+static inline void emu_put_kernel(cudaStream_t stream, const void *kernel,
+                                  struct emu_kernel k, const F &f)
+{
+    static_assert(std::is_trivially_copyable<F>::value, "parameters travel as bytes");
+#ifdef EMU_CHECKED
+    k.checked = true;
+#endif
+    k.closure = &f;
+    k.bytes = sizeof f;
+    k.call = [](const void *at) { (*static_cast<const F *>(at))(); };
+    if (!emu_may_launch(k.name))
+        return;
+    emu_load(stream, kernel);
+    emu_launch(stream, k);
+}
+#define PUT_KERNEL(kernel, blocks, threads, stream, ...)          \
+    emu_put_kernel(stream, (const void *)(kernel),                \
+                   {#kernel, blocks, threads, emu_given(kernel)}, \
+                   [=] { kernel(__VA_ARGS__); })
 #endif
 
 #endif

@@ -8,6 +8,7 @@
  * EMU_CHIP="NVIDIA L40:8.9" (a name and a compute capability; otherwise an H200's).
  * EMU_MEMORY_MB may have a size for each device: "100,20", the last for all others.
  */
+#include "tests/worker/cuda/emu_check.h"
 #include "tests/worker/cuda/emu_impl.h"
 
 #include <algorithm>
@@ -22,10 +23,12 @@ using namespace emu;
 
 /* ---- memory: a range of addresses for each device, mapped while it works ---- */
 
-static const size_t RESERVED = size_t(1) << 32;
-static char *arena; /* of all devices, one after the other */
+char *emu::arena;
 static size_t arena_used[DEVICES], arena_taken[DEVICES];
-static std::map<void *, size_t> blocks;
+struct block {
+    size_t bytes, room;
+};
+static std::map<void *, block> blocks;
 static bool peers[DEVICES][DEVICES]; /* who may use whose memory */
 static unsigned mapped;              /* bits: devices */
 static int at_work;
@@ -62,14 +65,6 @@ int emu_device()
     return chosen;
 }
 
-int emu::device_of(const void *p)
-{
-    const char *at = static_cast<const char *>(p);
-    return arena && at >= arena && at < arena + DEVICES * RESERVED
-               ? int(size_t(at - arena) / RESERVED)
-               : -1;
-}
-
 void emu::map_only(unsigned devices)
 {
     if (devices == mapped)
@@ -103,7 +98,7 @@ struct block_work {
         int device = device_of(p);
         if (device < 0)
             return;
-        from = arena + (at - arena) / 4096 * 4096;
+        from = arena + arena_offset(p) / PAGE * PAGE;
         bytes = size_t(at + n - from);
         stays = mapped >> device & 1;
         mprotect(from, bytes, PROT_READ | PROT_WRITE);
@@ -117,19 +112,20 @@ struct block_work {
 
 extern "C" cudaError_t cudaMalloc(void **p, size_t bytes)
 {
-    size_t page = 4096, room = (bytes + page - 1) / page * page;
+    size_t room = (bytes + PAGE - 1) / PAGE * PAGE;
     if (captures)
         return cudaErrorStreamCaptureUnsupported;
     size_t &used = arena_used[chosen], &taken = arena_taken[chosen];
-    if (taken + room > memory_size() || used + room > RESERVED)
+    if (taken + room > memory_size() || used + room + PAGE > RESERVED)
         return cudaErrorMemoryAllocation;
     if (!arena)
         arena = (char *)mmap(nullptr, DEVICES * RESERVED, PROT_NONE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     *p = arena + size_t(chosen) * RESERVED + used;
-    used += room;
+    used += room + PAGE; /* nobody's, and never used again */
     taken += room;
-    blocks[*p] = room;
+    blocks[*p] = {bytes, room};
+    allocated(*p, bytes);
     block_work work(*p, room);
     memset(*p, 0xff,
            std::min(room, size_t(1) << 20)); /* not numbers, until they are set */
@@ -145,7 +141,8 @@ extern "C" cudaError_t cudaFree(void *p)
     auto found = blocks.find(p);
     if (found == blocks.end())
         return cudaErrorInvalidValue;
-    arena_taken[device_of(p)] -= found->second;
+    arena_taken[device_of(p)] -= found->second.room;
+    freed(p, found->second.bytes);
     blocks.erase(found);
     return cudaSuccess;
 }
@@ -177,6 +174,9 @@ extern "C" cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemc
     if (captures)
         return cudaErrorStreamCaptureUnsupported;
     block_work there(to, n), here(from, n);
+    host_work work;
+    emu_look(from, n, EMU_READ | EMU_COPY, nullptr);
+    emu_look(to, n, EMU_WRITE, nullptr);
     memcpy(to, from, n);
     return cudaSuccess;
 }
@@ -185,7 +185,9 @@ extern "C" cudaError_t cudaMemset(void *p, int byte, size_t n)
 {
     if (captures)
         return cudaErrorStreamCaptureUnsupported;
-    block_work work(p, n);
+    block_work there(p, n);
+    host_work work;
+    emu_look(p, n, EMU_WRITE, nullptr);
     memset(p, byte, n);
     return cudaSuccess;
 }
@@ -348,10 +350,10 @@ extern "C" const char *cudaGetErrorString(cudaError_t rc)
         return "no CUDA-capable device is detected";
     case cudaErrorDevicesUnavailable:
         return "all CUDA-capable devices are busy or unavailable";
-    case cudaErrorInvalidConfiguration:
-        return "invalid configuration argument";
     case cudaErrorInvalidDevice:
         return "invalid device ordinal";
+    case cudaErrorInvalidConfiguration:
+        return "invalid configuration argument";
     case cudaErrorInvalidResourceHandle:
         return "invalid resource handle";
     case cudaErrorStreamCaptureUnsupported:

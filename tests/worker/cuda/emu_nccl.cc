@@ -14,6 +14,7 @@
  * part, is for ever; a communicator that is left behind is told at the end.
  */
 #include "tests/worker/cuda/emu.h"
+#include "tests/worker/cuda/emu_check.h"
 
 #include <atomic>
 #include <cstdio>
@@ -191,8 +192,16 @@ struct collective {
                (doubles ? sizeof(double) : sizeof(float));
     }
 
+    size_t received() const
+    {
+        return what == REDUCE_SCATTER ? count * (doubles ? sizeof(double) : sizeof(float))
+               : what == ALL_GATHER   ? sent() * size_t(c->size)
+                                      : sent();
+    }
+
     void finish()
     {
+        emu_look(to, received(), EMU_WRITE, nullptr);
         size_t at = what == REDUCE_SCATTER ? count * size_t(c->rank) : 0;
         if (what == ALL_GATHER)
             for (int r = 0; r < c->size; r++)
@@ -218,6 +227,7 @@ struct collective {
         if (!up) {
             if (!all_at(c, c->b->taken, call - 1))
                 return false;
+            emu_look(from, sent(), EMU_READ, nullptr);
             memcpy(c->slots + SLOT * size_t(c->rank), from, sent());
             c->b->put_up[c->rank] = call;
             up = true;

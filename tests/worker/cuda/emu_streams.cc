@@ -1,8 +1,10 @@
 /* tests/worker/cuda/emu_streams.cc - see emu.h: streams, events, graphs
  *
  * EMU_SEED: of the order in which graphs are played; EMU_CAPTURE: nothing can be
- * recorded.
+ * recorded; EMU_FORGETS: what a graph's node waits for in other streams is not known to
+ * the checks (emu_check.h), which then have to find races.
  */
+#include "tests/worker/cuda/emu_check.h"
 #include "tests/worker/cuda/emu_impl.h"
 
 #include <algorithm>
@@ -24,6 +26,7 @@ typedef std::shared_ptr<op> op_ref;
 struct op {
     std::function<bool()> work;
     std::vector<op_ref> after;
+    struct emu::work at; /* once it is done: with itself in `before` */
     bool done = false;
 };
 
@@ -36,9 +39,17 @@ static bool run(const op_ref &o)
         if (!run(before))
             return false;
     }
-    if (o->work && !o->work())
+    if (o->at.id == 0)
+        for (const op_ref &before : o->after)
+            o->at.before.join(before->at.before);
+    o->at.begin();
+    at_work = &o->at;
+    bool over = !o->work || o->work();
+    at_work = nullptr;
+    if (!over)
         return false;
     o->done = true;
+    o->at.before.add(o->at.id);
     o->work = nullptr;
     o->after.clear();
     return true;
@@ -99,6 +110,7 @@ static void put(cudaStream_t s, std::function<bool()> work)
     }
     op_ref o = std::make_shared<op>();
     o->work = work;
+    o->at.before = host_past;
     o->after = s->tail;
     s->tail = {o};
 }
@@ -138,6 +150,7 @@ static bool drain(cudaStream_t s)
     for (const op_ref &o : s->tail) {
         if (!run(o))
             return false;
+        host_past.join(o->at.before);
     }
     return true;
 }
@@ -302,6 +315,7 @@ extern "C" cudaError_t cudaEventQuery(cudaEvent_t e)
     for (const op_ref &o : e->at) {
         if (!run(o))
             return not_ready();
+        host_past.join(o->at.before);
     }
     held.reset();
     return cudaSuccess;
@@ -318,6 +332,8 @@ extern "C" cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n,
                                : device_of(to) != there || device_of(from) != here)
         return cudaErrorInvalidValue;
     emu_put(s, [=] {
+        emu_look(from, n, EMU_READ | EMU_COPY, nullptr);
+        emu_look(to, n, EMU_WRITE, nullptr);
         memcpy(to, from, n);
         return true;
     });
@@ -329,6 +345,7 @@ extern "C" cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t
     if (device_of(p) != s->device)
         return cudaErrorInvalidValue;
     emu_put(s, [=] {
+        emu_look(p, n, EMU_WRITE, nullptr);
         memset(p, byte, n);
         return true;
     });
@@ -411,7 +428,9 @@ struct play {
     std::vector<size_t> waits;               /* of a node: for so many */
     std::vector<std::vector<size_t>> behind; /* who waits for it */
     std::vector<size_t> ready;
-    play(const CUgraph_st &g) : graph(g), waits(g.nodes.size()), behind(g.nodes.size())
+    std::vector<struct work> at; /* of nodes; once they are done, with themselves */
+    play(const CUgraph_st &g)
+        : graph(g), waits(g.nodes.size()), behind(g.nodes.size()), at(g.nodes.size())
     {
         graph.kept.clear();
         for (size_t i = 0; i < g.nodes.size(); i++) {
@@ -422,17 +441,42 @@ struct play {
                 ready.push_back(i);
         }
     }
+    bool forgets = env_number("EMU_FORGETS", 0) > 0;
+    /* What node i comes after: the graph's launch, and its edges. */
+    void place(size_t i, const past &launch)
+    {
+        if (at[i].id > 0)
+            return;
+        at[i].before = launch;
+        for (size_t before : graph.nodes[i].after) {
+            at[i].before.join(at[before].before);
+            if (forgets) /* its own stream's is the first */
+                break;
+        }
+        at[i].begin();
+    }
     /* Take the k-th of those that are ready. False: it has not finished. */
-    bool take(size_t k)
+    bool take(size_t k, struct work *launch)
     {
         size_t i = ready[k];
-        if (!graph.nodes[i].work())
+        place(i, launch->before);
+        at_work = &at[i];
+        bool over = graph.nodes[i].work();
+        at_work = launch;
+        if (!over)
             return false;
+        at[i].before.add(at[i].id);
         ready.erase(ready.begin() + ptrdiff_t(k));
         for (size_t then : behind[i])
             if (--waits[then] == 0)
                 ready.push_back(then);
         return true;
+    }
+    /* Whoever comes after the launch comes after all of it. */
+    void end(struct work *launch)
+    {
+        for (const struct work &w : at)
+            launch->before.join(w.before);
     }
     bool go_on()
     {
@@ -442,8 +486,10 @@ struct play {
             std::shuffle(ready.begin(), ready.end(), dice);
             moved = false;
             for (size_t k = 0; k < ready.size() && !moved; k++)
-                moved = take(k);
+                moved = take(k, at_work);
         }
+        if (ready.empty())
+            end(at_work);
         return ready.empty();
     }
 };

@@ -1,0 +1,412 @@
+/* tests/worker/cuda/test_races.cc - every kernel in many shapes, looked at (emu_check.h):
+ * no races, nothing touched outside of arrays that are as large as they have to be, or
+ * read before it was written; and the same bits in any order of threads and blocks
+ *
+ * The formulas are test_kernels.cc's. DDP_RACES=long: and what has more elements than
+ * blocks take at once.
+ */
+#include "tests/worker/cuda/emu.h"
+#include "tests/worker/cuda/emu_check.h"
+#include "worker/cuda/kernels.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+static cudaStream_t stream;
+static int failures, cases;
+enum { TURNS = 2 };
+
+static size_t size_of(enum cuda_type type)
+{
+    return type == CUDA_F32 ? 4 : 2;
+}
+
+static size_t elements(const struct cuda_map &m)
+{
+    return size_t(m.n) * size_t(m.C) * size_t(m.H) * size_t(m.W);
+}
+
+/* The arrays of one run, and their bits once it is over. */
+struct run {
+    std::vector<std::pair<void *, size_t>> all;
+    uint32_t seed = 1;
+
+    void *room(size_t bytes)
+    {
+        void *p;
+        cudaMalloc(&p, bytes);
+        all.push_back({p, bytes});
+        return p;
+    }
+    void *with(const void *host, size_t bytes)
+    {
+        void *p = room(bytes);
+        cudaMemcpy(p, host, bytes, cudaMemcpyHostToDevice);
+        return p;
+    }
+    /* Its addresses are other ones in each run. */
+    const struct cuda_step *step(const struct cuda_step &s)
+    {
+        auto *p = static_cast<struct cuda_step *>(with(&s, sizeof s));
+        all.back().second = 0;
+        return p;
+    }
+    void *zeros(size_t bytes)
+    {
+        return with(std::vector<char>(bytes).data(), bytes);
+    }
+    float next()
+    {
+        return float((seed = seed * 1664525 + 1013904223) >> 8) * 0x1p-23f - 1;
+    }
+    /* n numbers from -1 to 1. */
+    void *numbers(size_t n, enum cuda_type type)
+    {
+        std::vector<float> wide(n);
+        std::vector<uint16_t> narrow(n);
+        for (size_t i = 0; i < n; i++) {
+            wide[i] = next();
+            __half half = __float2half_rn(wide[i]);
+            __nv_bfloat16 brain = __float2bfloat16_rn(wide[i]);
+            memcpy(&narrow[i], type == CUDA_F16 ? (void *)&half : (void *)&brain, 2);
+        }
+        return type == CUDA_F32 ? with(wide.data(), n * 4) : with(narrow.data(), n * 2);
+    }
+    float *floats(size_t n)
+    {
+        return static_cast<float *>(numbers(n, CUDA_F32));
+    }
+    float *sums()
+    {
+        return static_cast<float *>(room(CUDA_ROOM * sizeof(float)));
+    }
+    std::vector<uint8_t> end()
+    {
+        std::vector<uint8_t> bits;
+        cudaStreamSynchronize(stream);
+        for (auto &a : all) {
+            std::vector<uint8_t> some(a.second);
+            cudaMemcpy(some.data(), a.first, a.second, cudaMemcpyDeviceToHost);
+            bits.insert(bits.end(), some.begin(), some.end());
+            cudaFree(a.first);
+        }
+        return bits;
+    }
+};
+
+static void check(const char *name, const std::function<void(run &)> &what)
+{
+    std::vector<uint8_t> first;
+    cases++;
+    for (int turn = 0; turn < TURNS; turn++) {
+        std::vector<std::string> faults;
+        run r;
+        emu_collect(&faults);
+        what(r);
+        std::vector<uint8_t> bits = r.end();
+        emu_collect(nullptr);
+        for (const std::string &f : faults)
+            printf("FAILED %s: %s\n", name, f.c_str());
+        if (turn == 0)
+            first = bits;
+        else if (bits != first)
+            printf("FAILED %s: other bits in another order\n", name);
+        failures += !faults.empty() || (turn > 0 && bits != first);
+        char kernel[80];
+        int device;
+        cudaError_t rc;
+        bool refused = cuda_refused(kernel, sizeof kernel, &device, &rc);
+        failures += refused;
+        if (refused)
+            printf("FAILED %s: %s was not launched\n", name, kernel);
+    }
+}
+
+/* ---- images ---- */
+
+static std::string name_of(const char *what, const struct cuda_map &m, int more)
+{
+    char text[120];
+    snprintf(text, sizeof text, "%s [%d,%d,%d,%d] type %d, last %d, %d", what, m.n, m.C,
+             m.H, m.W, int(m.type), m.last, more);
+    return text;
+}
+
+static void biased(const struct cuda_map &m, bool y_last, bool pool)
+{
+    struct cuda_map out = m;
+    out.H /= pool ? 2 : 1;
+    out.W /= pool ? 2 : 1;
+    size_t n = elements(out);
+    if (n == 0)
+        return;
+    check(name_of("bias and ReLU", m, 2 * y_last + pool).c_str(), [=](run &r) {
+        void *z = r.numbers(elements(m), m.type), *y = r.room(n * size_of(m.type));
+        float *bias = r.floats(size_t(m.C));
+        uint8_t *arg = pool ? static_cast<uint8_t *>(r.room(n)) : nullptr;
+        cuda_bias_relu(z, bias, m, y_last, y, arg, stream);
+        void *dy = r.numbers(n, m.type), *dz = r.room(elements(m) * size_of(m.type));
+        float *room = r.sums(), *sums = static_cast<float *>(r.room(size_t(m.C) * 4));
+        cuda_bias_relu_back(y, dy, arg, 0.5f, m, y_last, dz, room, sums, stream);
+    });
+}
+
+static void masked(const struct cuda_map &m)
+{
+    for (bool plain : {false, true})
+        check(name_of("mask and sum", m, plain).c_str(), [=](run &r) {
+            void *y = r.numbers(elements(m), m.type),
+                 *dy = r.numbers(elements(m), m.type);
+            float *room = r.sums(), *sums = static_cast<float *>(r.room(size_t(m.C) * 4));
+            cuda_mask_sum(plain ? nullptr : y, dy, 2, m, room, sums, stream);
+        });
+}
+
+static void means(const struct cuda_map &m)
+{
+    check(name_of("means", m, 0).c_str(), [=](run &r) {
+        void *x = r.numbers(elements(m), m.type);
+        void *y = r.room(size_t(m.n * m.C) * size_of(m.type));
+        cuda_mean(x, m, y, stream);
+        cuda_mean_back(y, m, x, stream);
+    });
+}
+
+enum { LEARN = 1, SHARED = 2, SHORTCUT = 4, RELU = 8 };
+static void norm(const struct cuda_map &m, int how)
+{
+    check(name_of("norm", m, how).c_str(), [=](run &r) {
+        size_t n = elements(m), c = size_t(m.C), bytes = n * size_of(m.type);
+        bool learn = how & LEARN, shares = how & SHARED && learn;
+        void *x = r.numbers(n, m.type), *y = r.room(bytes), *dy = r.numbers(n, m.type);
+        void *more = how & SHORTCUT ? r.numbers(n, m.type) : nullptr;
+        void *dx = r.room(bytes), *dmore = more ? r.room(bytes) : nullptr;
+        float *running = static_cast<float *>(r.zeros((2 * c + 1) * 4));
+        float *dw = static_cast<float *>(r.room(c * 4));
+        float *dbias = static_cast<float *>(r.room(c * 4));
+        double *shared =
+            shares ? static_cast<double *>(r.room((2 * c + 1) * 8)) : nullptr;
+        struct cuda_norm p = {m,           (how & RELU) != 0,
+                              1e-5f,       0.1f,
+                              r.floats(c), r.floats(c),
+                              running,     static_cast<float *>(r.room(4 * c * 4)),
+                              r.sums(),    shared};
+        if (shared)
+            cuda_norm_measure(&p, x, stream);
+        cuda_norm(&p, x, more, learn, y, stream);
+        if (!learn)
+            return;
+        if (shared)
+            cuda_norm_back_measure(&p, x, y, dy, dw, dbias, stream);
+        cuda_norm_back(&p, x, y, dy, dw, dbias, dx, dmore, stream);
+    });
+}
+
+static void images(struct cuda_map m)
+{
+    for (bool last : {false, true})
+        for (int type = CUDA_F32; type <= CUDA_F16; type++) {
+            m.type = (enum cuda_type)type;
+            m.last = last;
+            for (bool y_last : {false, true})
+                for (bool pool : {false, true})
+                    biased(m, y_last, pool);
+            masked(m);
+            means(m);
+            norm(m, LEARN | RELU | SHORTCUT);
+            norm(m, LEARN | SHARED);
+            norm(m, RELU);
+        }
+}
+
+/* ---- samples and weights ---- */
+
+static void batches(struct cuda_map m)
+{
+    enum { SAMPLES = 9, FROM = 2 };
+    size_t each = size_t(m.C * m.H * m.W), n = elements(m);
+    for (int how = 0; how < 4; how++)
+        check(name_of("images", m, how).c_str(), [=](run &r) {
+            std::vector<uint32_t> numbers(size_t(FROM + m.n));
+            for (size_t i = 0; i < numbers.size(); i++)
+                numbers[i] = uint32_t(i * 5 % SAMPLES);
+            bool in_order = how & 1, moves = how & 2;
+            size_t there = in_order ? numbers.size() : SAMPLES;
+            std::vector<uint8_t> bytes(there * each, 7);
+            struct cuda_step s = {};
+            s.in_order = in_order;
+            s.pixels = static_cast<uint8_t *>(r.with(bytes.data(), bytes.size()));
+            s.labels = static_cast<uint8_t *>(r.with(bytes.data(), there));
+            auto *which = static_cast<uint32_t *>(
+                r.with(numbers.data(), numbers.size() * sizeof(uint32_t)));
+            struct augment moved = {moves ? 2 : 0, moves, 0};
+            float *as_float = r.floats(size_t(m.C) * 256);
+            void *x = r.room(n * size_of(m.type));
+            cuda_gather_images(r.step(s), which, FROM, m, moved, as_float, x,
+                               static_cast<uint8_t *>(r.room(size_t(m.n))), stream);
+        });
+}
+
+static void rows(int n, int len, int outputs, enum cuda_type type)
+{
+    check("rows", [=](run &r) {
+        std::vector<uint32_t> numbers(size_t(n + 1));
+        for (size_t i = 0; i < numbers.size(); i++)
+            numbers[i] = uint32_t(i * 5 % 9);
+        struct cuda_step s = {};
+        s.inputs = r.floats(size_t(9 * len));
+        s.targets = r.floats(size_t(9 * outputs));
+        auto *which = static_cast<uint32_t *>(
+            r.with(numbers.data(), numbers.size() * sizeof(uint32_t)));
+        cuda_gather_floats(r.step(s), which, 1, n, len, outputs, type,
+                           r.room(size_t(n * len) * size_of(type)),
+                           static_cast<float *>(r.room(size_t(n * outputs) * 4)), stream);
+    });
+}
+
+static void filters(int K, int C, int R, enum cuda_type type)
+{
+    size_t n = size_t(K * C * R * R);
+    check("filters", [=](run &r) {
+        float *w = r.floats(n + 30), *back = static_cast<float *>(r.room(n * 4));
+        void *to = r.room(n * size_of(type)), *all = r.room((n + 30) * size_of(type));
+        cuda_narrow(w, K, C, R, type, true, to, stream);
+        cuda_widen(to, K, C, R, type, true, back, stream);
+        struct cuda_filters f = {1, {{7, uint32_t(n), uint32_t(C), uint32_t(R)}}};
+        cuda_narrow_all(w, n + 30, &f, type, all, stream);
+        cuda_add(back, w, int64_t(n), stream);
+    });
+}
+
+static void tried(int64_t n, enum cuda_type type)
+{
+    check("numbers to try on", [=](run &r) {
+        void *is = r.room(size_t(n) * size_of(type));
+        void *expected = r.numbers(size_t(n), type);
+        cuda_scatter(is, n, type, 3, stream);
+        cuda_differ(is, expected, n, type,
+                    static_cast<double *>(r.room(2 * CUDA_PARTS * sizeof(double))),
+                    stream);
+    });
+}
+
+/* ---- losses and optimisers ---- */
+
+static void dropout(int64_t n, enum cuda_type type)
+{
+    check("dropout", [=](run &r) {
+        struct cuda_step s = {};
+        cuda_dropout(r.numbers(size_t(n), type), n, type, 0.4f, r.step(s), 1, 2, 3,
+                     stream);
+    });
+}
+
+static void losses(int n, int K, enum cuda_type type)
+{
+    check("losses", [=](run &r) {
+        struct cuda_step s = {0.1f, 0.5f};
+        s.mine = 2 * n;
+        std::vector<uint8_t> labels(size_t(n), uint8_t(K - 1));
+        float *logits = r.floats(size_t(n * K)), *targets = r.floats(size_t(n * K));
+        struct cuda_scaler scaler = {1024, 0};
+        auto *scale = static_cast<struct cuda_scaler *>(r.with(&scaler, sizeof scaler));
+        auto *head = static_cast<struct cuda_head *>(r.zeros(sizeof(struct cuda_head)));
+        float *own = static_cast<float *>(r.room(4));
+        void *dy = r.room(size_t(n * K) * size_of(type));
+        auto *right = static_cast<uint8_t *>(r.with(labels.data(), labels.size()));
+        struct cuda_loss l = {r.step(s), 0, n, K, type, scale, head, own};
+        cuda_softmax_loss(&l, logits, right, dy, stream);
+        l.batch = 1;
+        cuda_mse_loss(&l, logits, targets, dy, stream);
+        cuda_softmax_loss(&l, logits, right, nullptr, stream);
+        float nothing = 0;
+        auto *found = static_cast<float *>(r.with(&nothing, 4));
+        std::vector<float> bad(size_t(n * K), NAN); /* as both halves, too */
+        cuda_find_bad(r.with(bad.data(), bad.size() * 4), n * K, type, found, stream);
+        cuda_no_loss(l.s, head, own, stream);
+    });
+}
+
+static void optimisers(size_t n, size_t from)
+{
+    check("optimisers", [=](run &r) {
+        struct cuda_step s = {0.1f, 1};
+        const struct cuda_step *step = r.step(s);
+        float *w = r.floats(n + from) + from, *g = r.floats(n + from) + from;
+        float *m = static_cast<float *>(r.zeros(n * 4));
+        float *v = static_cast<float *>(r.zeros(n * 4));
+        auto *parts = static_cast<double *>(r.room(2 * CUDA_PARTS * sizeof(double)));
+        auto *head = static_cast<struct cuda_head *>(r.zeros(sizeof(struct cuda_head)));
+        struct cuda_scaler scaler = {1024, 0};
+        auto *scales = static_cast<struct cuda_scaler *>(r.with(&scaler, sizeof scaler));
+        float *scale = static_cast<float *>(r.room(4)), *own = r.floats(1);
+        auto *updates = static_cast<uint64_t *>(r.zeros(8));
+        auto *result =
+            static_cast<struct cuda_result *>(r.room(sizeof(struct cuda_result)));
+        cuda_squares(g, int64_t(n), false, parts, stream);
+        cuda_squares(g, int64_t(n), true, parts, stream);
+        cuda_squares(w, int64_t(n), false, parts + CUDA_PARTS, stream);
+        cuda_judge(parts, 2, 0.5f, scales, head, scale, stream);
+        struct cuda_update u = {w, g, int64_t(n), 0.01f, scale, step, head};
+        cuda_sgd(&u, nullptr, 0, stream);
+        cuda_sgd(&u, m, 0.9f, stream);
+        cuda_adam(&u, m, v, 0.9f, 0.999f, 1e-8f, updates, stream);
+        cuda_adadelta(&u, v, m, 0.9f, 1e-6f, stream);
+        cuda_finish(head, own, true, scales, result, updates, stream);
+    });
+}
+
+/* More blocks than a grid-stride walk has, and more parts than sums have. */
+static void many()
+{
+    images({CUDA_F32, false, 3, 1, 1001, 701});
+    images({CUDA_F32, false, 40000, 64, 1, 1});
+    images({CUDA_F32, false, 3, 20000, 2, 2});
+    optimisers(2400001, 0);
+    dropout(4200001, CUDA_BF16);
+    losses(3001, 10, CUDA_F16);
+}
+
+int main()
+{
+    const char *how_long = getenv("DDP_RACES");
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    static const int shapes[][4] = {{1, 1, 1, 1},   {2, 3, 5, 7},   {1, 8, 2, 2},
+                                    {3, 5, 4, 6},   {1, 33, 35, 3}, {5, 40, 1, 1},
+                                    {2, 72, 4, 4},  {9, 8, 16, 6},  {700, 24, 1, 1},
+                                    {3, 1, 37, 64}, {1, 300, 3, 3}};
+    for (auto &s : shapes)
+        images({CUDA_F32, false, s[0], s[1], s[2], s[3]});
+    for (int type = CUDA_F32; type <= CUDA_F16; type++) {
+        enum cuda_type t = (enum cuda_type)type;
+        for (bool last : {false, true}) {
+            batches({t, last, 3, 1, 5, 7});
+            batches({t, last, 4, 3, 8, 8});
+            norm({t, last, 0, 5, 4, 4}, LEARN | SHARED);
+        }
+        rows(1, 1, 1, t);
+        rows(7, 20, 3, t);
+        rows(3, 2, 9, t);
+        filters(1, 1, 1, t);
+        filters(5, 6, 3, t);
+        filters(65, 9, 2, t);
+        for (int64_t n : {1, 77, 4096}) {
+            dropout(n, t);
+            tried(n, t);
+        }
+        losses(1, 2, t);
+        losses(300, 11, t);
+    }
+    optimisers(1, 0);
+    optimisers(1003, 0);
+    optimisers(70000, 0);
+    optimisers(1003, 3);
+    if (how_long && strcmp(how_long, "long") == 0)
+        many();
+    printf("%d cases in %d orders: %s\n", cases, TURNS, failures ? "FAILED" : "ok");
+    return failures ? 1 : 0;
+}

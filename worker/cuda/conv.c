@@ -29,16 +29,20 @@ static int stride_of(const struct layer *l)
     return l->spec->stride ? l->spec->stride : 1;
 }
 
+/* What is allowed. */
+static cudnnMathType_t math_of(const struct layers *net)
+{
+    return net->type != CUDA_F32                       ? CUDNN_TENSOR_OP_MATH
+           : net->settings.precision == PRECISION_TF32 ? CUDNN_DEFAULT_MATH
+                                                       : CUDNN_FMA_MATH;
+}
+
 int conv_describe(struct layers *net, int i, struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
     const char *name = l->spec->name;
     int R = l->spec->size, pad = l->spec->pad;
     int stride = stride_of(l);
-    cudnnMathType_t math = net->type != CUDA_F32 ? CUDNN_TENSOR_OP_MATH
-                           : net->settings.precision == PRECISION_TF32
-                               ? CUDNN_DEFAULT_MATH
-                               : CUDNN_FMA_MATH;
     if (!net->filters[i] &&
         check_dnn(cudnnCreateFilterDescriptor(&net->filters[i]), name, err) < 0)
         return -1;
@@ -47,57 +51,94 @@ int conv_describe(struct layers *net, int i, struct ddp_err *err)
         return -1;
     if (check_dnn(cudnnSetFilter4dDescriptor(net->filters[i], types[net->type],
                                              format(net), l->K, l->C, R, R),
-                  name, err) < 0 ||
-        check_dnn(cudnnSetConvolution2dDescriptor(net->convs[i], pad, pad, stride, stride,
-                                                  1, 1, CUDNN_CROSS_CORRELATION,
-                                                  CUDNN_DATA_FLOAT),
                   name, err) < 0)
         return -1;
-    return check_dnn(cudnnSetConvolutionMathType(net->convs[i], math), name, err);
+    return check_dnn(
+        cudnnSetConvolution2dDescriptor(net->convs[i], pad, pad, stride, stride, 1, 1,
+                                        CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
+        name, err);
 }
 
 /* ---- which algorithms there are ---- */
 
-enum { MOST_FOUND = 8 };
-
 /* Of what was found those that are deterministic and have room in the workspace; they
- * come fastest first. */
-#define USABLE(found, count, into)                            \
-    for (int k_ = 0, n_ = (count); k_ < n_; k_++) {           \
-        if ((found)[k_].status == CUDNN_STATUS_SUCCESS &&     \
-            (found)[k_].determinism == CUDNN_DETERMINISTIC && \
-            (found)[k_].memory <= WORKSPACE)                  \
-            (into)[usable++] = (int)(found)[k_].algo;         \
+ * come fastest first. In fp32 those of TF32 are not asked for, and not taken. */
+#define USABLE(found, count, into)                                               \
+    for (int k_ = 0, n_ = (count); k_ < n_; k_++) {                              \
+        if ((found)[k_].status == CUDNN_STATUS_SUCCESS &&                        \
+            (found)[k_].determinism == CUDNN_DETERMINISTIC &&                    \
+            (found)[k_].memory <= net->workspace_bytes &&                        \
+            (math != CUDNN_FMA_MATH || (found)[k_].mathType == math))            \
+            (into)[usable++] = (struct algorithm){.kind = ALGORITHM_NUMBER,      \
+                                                  .number = (found)[k_].algo,    \
+                                                  .math = (found)[k_].mathType}; \
     }
+
+/* Number 1 of each pass is deterministic, and there for all shapes: PyTorch's, too, when
+ * it has to be. Is there room for it? */
+static bool has_first(const struct layers *net, int i, const struct layer_plan *p,
+                      enum pass pass)
+{
+    size_t bytes = 0;
+    cudnnFilterDescriptor_t w = net->filters[i];
+    cudnnConvolutionDescriptor_t c = net->convs[i];
+    cudnnStatus_t rc =
+        pass == PASS_FORWARD
+            ? cudnnGetConvolutionForwardWorkspaceSize(
+                  net->dnn, p->x, w, c, p->z,
+                  CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM, &bytes)
+        : pass == PASS_WEIGHTS
+            ? cudnnGetConvolutionBackwardFilterWorkspaceSize(
+                  net->dnn, p->x, p->z, c, w, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, &bytes)
+            : cudnnGetConvolutionBackwardDataWorkspaceSize(
+                  net->dnn, w, p->z, c, p->x, CUDNN_CONVOLUTION_BWD_DATA_ALGO_1, &bytes);
+    return rc == CUDNN_STATUS_SUCCESS && bytes <= net->workspace_bytes;
+}
 
 /* The older interface's: how many, or -1. */
 static int find(const struct layers *net, int i, const struct layer_plan *p,
-                enum pass pass, int numbers[MOST_FOUND], struct ddp_err *err)
+                enum pass pass, struct algorithm out[MOST_USUAL], struct ddp_err *err)
 {
     const char *name = net->layers[i].spec->name;
     cudnnFilterDescriptor_t w = net->filters[i];
     cudnnConvolutionDescriptor_t c = net->convs[i];
-    cudnnConvolutionFwdAlgoPerf_t forward[MOST_FOUND];
-    cudnnConvolutionBwdFilterAlgoPerf_t weights[MOST_FOUND];
-    cudnnConvolutionBwdDataAlgoPerf_t inputs[MOST_FOUND];
+    cudnnMathType_t math = math_of(net);
+    cudnnConvolutionFwdAlgoPerf_t forward[MOST_USUAL];
+    cudnnConvolutionBwdFilterAlgoPerf_t weights[MOST_USUAL];
+    cudnnConvolutionBwdDataAlgoPerf_t inputs[MOST_USUAL];
     int n = 0, usable = 0;
-    cudnnStatus_t rc =
-        pass == PASS_FORWARD ? cudnnGetConvolutionForwardAlgorithm_v7(
-                                   net->dnn, p->x, w, c, p->z, MOST_FOUND, &n, forward)
-        : pass == PASS_WEIGHTS
-            ? cudnnGetConvolutionBackwardFilterAlgorithm_v7(net->dnn, p->x, p->z, c, w,
-                                                            MOST_FOUND, &n, weights)
-            : cudnnGetConvolutionBackwardDataAlgorithm_v7(net->dnn, w, p->z, c, p->x,
-                                                          MOST_FOUND, &n, inputs);
+    cudnnStatus_t rc = cudnnSetConvolutionMathType(c, math);
+    if (rc == CUDNN_STATUS_SUCCESS)
+        rc = pass == PASS_FORWARD
+                 ? cudnnGetConvolutionForwardAlgorithm_v7(net->dnn, p->x, w, c, p->z,
+                                                          MOST_USUAL, &n, forward)
+             : pass == PASS_WEIGHTS
+                 ? cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+                       net->dnn, p->x, p->z, c, w, MOST_USUAL, &n, weights)
+                 : cudnnGetConvolutionBackwardDataAlgorithm_v7(net->dnn, w, p->z, c, p->x,
+                                                               MOST_USUAL, &n, inputs);
     if (check_dnn(rc, name, err) < 0)
         return -1;
     if (pass == PASS_FORWARD)
-        USABLE(forward, n, numbers)
+        USABLE(forward, n, out)
     else if (pass == PASS_WEIGHTS)
-        USABLE(weights, n, numbers)
+        USABLE(weights, n, out)
     else
-        USABLE(inputs, n, numbers)
+        USABLE(inputs, n, out)
+    if (usable == 0 && has_first(net, i, p, pass))
+        out[usable++] =
+            (struct algorithm){.kind = ALGORITHM_NUMBER, .number = 1, .math = math};
     return usable;
+}
+
+static int conv_usual(const struct layers *net, int i, const struct layer_plan *p,
+                      enum pass pass, struct algorithm out[MOST_USUAL],
+                      struct ddp_err *err)
+{
+    int found = find(net, i, p, pass, out, err);
+    return found == 0 ? err_set(err, "'%s': cuDNN has no deterministic algorithm for it",
+                                net->layers[i].spec->name)
+                      : found;
 }
 
 /* Nobody wants the gradient of the images. */
@@ -112,7 +153,6 @@ static int conv_plan(const struct layers *net, int i, int n, struct layer_plan *
     const struct layer *l = &net->layers[i];
     const char *name = l->spec->name;
     cudnnDataType_t type = types[net->type];
-    int numbers[MOST_FOUND];
     if (check_dnn(cudnnCreateTensorDescriptor(&p->x), name, err) < 0 ||
         check_dnn(cudnnCreateTensorDescriptor(&p->z), name, err) < 0 ||
         check_dnn(
@@ -123,14 +163,12 @@ static int conv_plan(const struct layers *net, int i, int n, struct layer_plan *
             name, err) < 0)
         return -1;
     for (int pass = 0; pass < PASSES; pass++) {
+        struct algorithm found[MOST_USUAL];
         if (!conv_has(net, i, pass))
             continue;
-        int found = find(net, i, p, pass, numbers, err);
-        if (found == 0)
-            err_set(err, "'%s': cuDNN has no deterministic algorithm for it", name);
-        if (found <= 0)
+        if (conv_usual(net, i, p, pass, found, err) < 0)
             return -1;
-        p->how[pass] = (struct algorithm){.kind = ALGORITHM_NUMBER, .number = numbers[0]};
+        p->how[pass] = found[0];
     }
     return 0;
 }
@@ -173,15 +211,15 @@ static int conv_list(const struct layers *net, int i, const struct layer_plan *p
 {
     struct ddp_err ignored;
     struct convolution shape = shape_of(net, i, p, pass);
-    int numbers[MOST_FOUND], n = 0;
-    int found = find(net, i, p, pass, numbers, &ignored);
+    struct algorithm all[MOST_USUAL];
+    int n = 0, found = find(net, i, p, pass, all, &ignored);
     /* an algorithm may be there twice, with another kind of arithmetic; ours is one */
     for (int k = 0; k < found && n < most; k++) {
-        bool known = numbers[k] == p->how[pass].number;
+        bool known = all[k].number == p->how[pass].number;
         for (int j = 0; j < k; j++)
-            known = known || numbers[j] == numbers[k];
+            known = known || all[j].number == all[k].number;
         if (!known)
-            snprintf(names[n++], ALGORITHM_NAME, "a%d", numbers[k]);
+            snprintf(names[n++], ALGORITHM_NAME, "a%d", all[k].number);
     }
     return n + conv_graph_list(net->dnn, &shape, names + n, most - n);
 }
@@ -191,16 +229,17 @@ static bool conv_build(const struct layers *net, int i, const struct layer_plan 
 {
     struct ddp_err ignored;
     struct convolution shape = shape_of(net, i, p, pass);
-    int numbers[MOST_FOUND], found = 0;
+    struct algorithm all[MOST_USUAL];
+    int found = 0;
     *out = (struct algorithm){.kind = ALGORITHM_GRAPH};
     if (*name == 'g')
         out->graph = conv_graph_build(net->dnn, &shape, name, WORKSPACE);
     if (*name != 'a')
         return out->graph != NULL;
-    *out = (struct algorithm){.kind = ALGORITHM_NUMBER, .number = atoi(name + 1)};
-    found = find(net, i, p, pass, numbers, &ignored);
+    found = find(net, i, p, pass, all, &ignored);
     for (int k = 0; k < found; k++) {
-        if (numbers[k] == out->number)
+        *out = all[k];
+        if (out->number == atoi(name + 1))
             return true;
     }
     return false;
@@ -266,24 +305,31 @@ static void conv_operands(const struct layers *net, int i, int n, enum pass pass
 
 /* By its older interface. */
 static cudnnStatus_t play_number(const struct layers *net, int i,
-                                 const struct layer_plan *p, enum pass pass, int number)
+                                 const struct layer_plan *p, enum pass pass,
+                                 const struct algorithm *how)
 {
     const struct layer *l = &net->layers[i];
     struct places at = places_of(net, l, pass);
     cudnnFilterDescriptor_t w = net->filters[i];
     cudnnConvolutionDescriptor_t c = net->convs[i];
+    void *room = net->workspace;
+    size_t bytes = net->workspace_bytes;
+    int number = how->number;
     float one = 1, zero = 0, beta = l->adds ? 1 : 0;
+    cudnnStatus_t rc = cudnnSetConvolutionMathType(c, how->math);
+    if (rc != CUDNN_STATUS_SUCCESS)
+        return rc;
     if (pass == PASS_FORWARD)
         return cudnnConvolutionForward(net->dnn, &one, p->x, at.x, w, at.w, c,
-                                       (cudnnConvolutionFwdAlgo_t)number, net->workspace,
-                                       WORKSPACE, &zero, p->z, at.y);
+                                       (cudnnConvolutionFwdAlgo_t)number, room, bytes,
+                                       &zero, p->z, at.y);
     if (pass == PASS_WEIGHTS)
         return cudnnConvolutionBackwardFilter(net->dnn, &one, p->x, at.x, p->z, at.y, c,
                                               (cudnnConvolutionBwdFilterAlgo_t)number,
-                                              net->workspace, WORKSPACE, &zero, w, at.w);
+                                              room, bytes, &zero, w, at.w);
     return cudnnConvolutionBackwardData(net->dnn, &one, w, at.w, p->z, at.y, c,
-                                        (cudnnConvolutionBwdDataAlgo_t)number,
-                                        net->workspace, WORKSPACE, &beta, p->x, at.x);
+                                        (cudnnConvolutionBwdDataAlgo_t)number, room,
+                                        bytes, &beta, p->x, at.x);
 }
 
 static int conv_play(struct layers *net, int i, const struct layer_plan *p,
@@ -294,11 +340,12 @@ static int conv_play(struct layers *net, int i, const struct layer_plan *p,
     cudnnStatus_t rc =
         how->kind == ALGORITHM_GRAPH
             ? conv_graph_play(how->graph, net->dnn, at.x, at.w, at.y, net->workspace)
-            : play_number(net, i, p, pass, how->number);
+            : play_number(net, i, p, pass, how);
     return check_dnn(rc, l->spec->name, err);
 }
 
 const struct products conv_products = {.plan = conv_plan,
+                                       .usual = conv_usual,
                                        .has = conv_has,
                                        .play = conv_play,
                                        .list = conv_list,

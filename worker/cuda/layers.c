@@ -236,12 +236,47 @@ static int nobody_waits(size_t offset, size_t count, void *arg, struct ddp_err *
     return 0;
 }
 
+/* The algorithm that is to play a product, or else the first of the usual ones that does:
+ * what a library recommends, it may refuse all the same. */
+static int settle(struct layers *net, const struct products *of, int i,
+                  struct layer_plan *p, enum pass pass, struct ddp_err *err)
+{
+    struct algorithm all[MOST_USUAL];
+    struct ddp_err ignored;
+    if (of->play(net, i, p, pass, &p->how[pass], err) == 0)
+        return 0;
+    int n = of->usual(net, i, p, pass, all, &ignored);
+    for (int k = 0; k < n; k++) {
+        cudaGetLastError();
+        p->how[pass] = all[k];
+        if (of->play(net, i, p, pass, &all[k], &ignored) == 0)
+            return 0;
+    }
+    return -1;
+}
+
+int layers_settle(struct layers *net, struct layers_plan *p, float *grads,
+                  struct ddp_err *err)
+{
+    net->grads = grads;
+    for (int i = net->from; i < net->to && p->n > 0; i++) {
+        const struct products *of = products_of(&net->layers[i]);
+        for (enum pass pass = 0; of && pass < PASSES; pass++) {
+            if (of->has(net, i, pass) && settle(net, of, i, &p->layers[i], pass, err) < 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
 int layers_warm_up(struct layers *net, struct layers_plan *p, float *grads,
                    struct ddp_err *err)
 {
     layers_sum_fn sum = net->sum;
     if (p->warm || p->n == 0)
         return 0;
+    if (layers_settle(net, p, grads, err) < 0)
+        return -1;
     net->sum = NULL; /* other ranks may have nothing to warm up */
     int rc = layers_forward(net, p, NULL, 0, err) < 0
                  ? -1

@@ -69,6 +69,7 @@ struct layers {
     void *slots[MAX_SLOTS]; /* gradients of activations take turns */
     float *room;            /* for sums */
     void *workspace;
+    size_t workspace_bytes; /* WORKSPACE, or what some convolution cannot do without */
     struct layers_plan *plans[MAX_PLANS];
     int nplans;
     struct chosen *chosen; /* owned */
@@ -119,6 +120,11 @@ static inline const struct products *products_of(const struct layer *l)
            : l->spec->kind == LAYER_LINEAR ? &linear_products
                                            : NULL;
 }
+
+/* layers.c: on the stream, each of a plan's products once, by an algorithm that its
+ * library does not refuse. */
+int layers_settle(struct layers *net, struct layers_plan *p, float *grads,
+                  struct ddp_err *err);
 
 /* tune.c: a plan takes what has been chosen for its products; the end of all that was. */
 void chosen_take(struct layers *net, struct layers_plan *p);

@@ -185,26 +185,39 @@ static int describe_all(struct layers *net, struct ddp_err *err)
     return 0;
 }
 
-/* Tensor cores like channels last, if cuDNN has what we need for it. */
-static int choose_order(struct layers *net, struct ddp_err *err)
+/* Is there an algorithm for each convolution, in this order and workspace? */
+static bool plans_all(struct layers *net)
 {
-    net->last = net->type != CUDA_F32;
-    if (describe_all(net, err) < 0)
-        return -1;
-    for (int i = 0; i < net->nlayers && net->last; i++) {
+    bool all = describe_all(net, &(struct ddp_err){0}) == 0;
+    for (int i = 0; i < net->nlayers && all; i++) {
         struct layer_plan p = {0};
         struct ddp_err ignored;
-        if (is_conv(&net->layers[i]) &&
-            plan_layer(net, i, net->settings.max_batch, &p, &ignored) < 0)
-            net->last = false;
+        all = !is_conv(&net->layers[i]) ||
+              plan_layer(net, i, net->settings.max_batch, &p, &ignored) == 0;
         layer_plan_free(&p);
+    }
+    return all;
+}
+
+/* Tensor cores like channels last, if cuDNN has what we need for it; a larger workspace
+ * is better than none. */
+static int choose_order(struct layers *net, struct ddp_err *err)
+{
+    enum { LARGER = 4, LARGEST = 64 };
+    bool found = false;
+    for (int last = net->type != CUDA_F32; last >= 0 && !found; last--) {
+        net->last = last;
+        for (size_t k = 1; k <= LARGEST && !found; k *= LARGER) {
+            net->workspace_bytes = k * WORKSPACE;
+            found = plans_all(net);
+        }
     }
     for (int i = 0; i < net->nlayers; i++) {
         struct layer *l = &net->layers[i];
         bool plain = is_conv(l) && !l->spec->bare && l->spec[1].kind != LAYER_CONV;
         l->y_last = net->last && !plain; /* linear layers want [C,H,W] */
     }
-    return net->type == CUDA_F32 || net->last ? 0 : describe_all(net, err);
+    return describe_all(net, err);
 }
 
 /* ---- memory ---- */
@@ -330,7 +343,7 @@ static int take_all(struct layers *net, struct model *model, struct device_memor
         take_activations(net, memory, err) < 0 || take_slots(net, memory, err) < 0 ||
         device_take(memory, "workspace", CUDA_ROOM * sizeof(float), &net->room, err) < 0)
         return -1;
-    return device_take(memory, "workspace", WORKSPACE, &net->workspace, err);
+    return device_take(memory, "workspace", net->workspace_bytes, &net->workspace, err);
 }
 
 struct layers *layers_create(struct model *model, struct layers_settings settings,

@@ -171,24 +171,35 @@ static int make(const struct layers *net, int i, struct layer_plan *p, enum pass
                                                CUBLASLT_EPILOGUE_DEFAULT, NULL, err);
 }
 
+static int linear_usual(const struct layers *net, int i, const struct layer_plan *p,
+                        enum pass pass, struct algorithm out[MOST_USUAL],
+                        struct ddp_err *err)
+{
+    cublasLtMatmulHeuristicResult_t all[MOST_USUAL];
+    int n = 0, found = find(net, &p->products[pass], aligned_as(net, i, pass), false, all,
+                            MOST_USUAL, err);
+    for (int k = 0; k < found; k++) {
+        if (all[k].state == CUBLAS_STATUS_SUCCESS)
+            out[n++] = (struct algorithm){.kind = ALGORITHM_BLAS, .blas = all[k].algo};
+    }
+    if (found >= 0 && n == 0)
+        err_set(err, "%s: cuBLASLt has no algorithm for it", what);
+    return n > 0 ? n : err_prefix(err, "'%s'", net->layers[i].spec->name);
+}
+
 static int linear_plan(const struct layers *net, int i, int n, struct layer_plan *p,
                        struct ddp_err *err)
 {
-    const char *name = net->layers[i].spec->name;
     p->n = n;
     for (int pass = 0; pass < PASSES; pass++) {
-        cublasLtMatmulHeuristicResult_t first;
+        struct algorithm all[MOST_USUAL];
         if (!linear_has(net, i, pass))
             continue;
-        int found = make(net, i, p, pass, err) < 0
-                        ? -1
-                        : find(net, &p->products[pass], aligned_as(net, i, pass), false,
-                               &first, 1, err);
-        if (found == 0)
-            err_set(err, "%s: cuBLASLt has no algorithm for it", what);
-        if (found <= 0)
-            return err_prefix(err, "'%s'", name);
-        p->how[pass] = (struct algorithm){.kind = ALGORITHM_BLAS, .blas = first.algo};
+        if (make(net, i, p, pass, err) < 0)
+            return err_prefix(err, "'%s'", net->layers[i].spec->name);
+        if (linear_usual(net, i, p, pass, all, err) < 0)
+            return -1;
+        p->how[pass] = all[0];
     }
     return 0;
 }
@@ -292,6 +303,7 @@ static int linear_play(struct layers *net, int i, const struct layer_plan *p,
 }
 
 const struct products linear_products = {.plan = linear_plan,
+                                         .usual = linear_usual,
                                          .has = linear_has,
                                          .play = linear_play,
                                          .list = linear_list,

@@ -24,12 +24,13 @@
 
 struct layers;
 
-enum { ALGORITHM_NAME = CONV_GRAPH_NAME };
+enum { ALGORITHM_NAME = CONV_GRAPH_NAME, MOST_USUAL = 8 };
 
 /* What plays a product. */
 struct algorithm {
     enum { ALGORITHM_NUMBER, ALGORITHM_GRAPH, ALGORITHM_BLAS } kind;
     int number;
+    cudnnMathType_t math;     /* of a number: the two are recommended together */
     struct conv_graph *graph; /* not freed with it */
     cublasLtMatmulAlgo_t blas;
 };
@@ -64,6 +65,9 @@ struct products {
      * freed by the caller, also after an error. */
     int (*plan)(const struct layers *net, int i, int n, struct layer_plan *p,
                 struct ddp_err *err);
+    /* Those, the best first: how many, at least one; or -1. */
+    int (*usual)(const struct layers *net, int i, const struct layer_plan *p,
+                 enum pass pass, struct algorithm out[MOST_USUAL], struct ddp_err *err);
     /* Does the layer have this one? The first one needs no gradient of its input. */
     bool (*has)(const struct layers *net, int i, enum pass pass);
     int (*play)(struct layers *net, int i, const struct layer_plan *p, enum pass pass,

@@ -303,9 +303,8 @@ int tune_measure(struct tuner *t, struct layers *net, int n, float *grads,
     struct trial x = {.t = t, .net = net};
     struct layers_plan *p = layers_plan(net, n, err);
     size_t bytes = 0;
-    if (!p)
+    if (!p || layers_settle(net, p, grads, err) < 0)
         return -1;
-    net->grads = grads;
     each_product(net, p, largest, &bytes, err);
     int rc = bytes == 0 ? 0 : check_cuda(cudaMalloc(&x.expected, bytes), what, err);
     if (rc < 0) { /* so much memory is not worth an end */

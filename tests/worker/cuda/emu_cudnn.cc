@@ -1,6 +1,7 @@
 /* tests/worker/cuda/emu_cudnn.cc - see emu.h: convolutions by cuDNN's older interface
  *
- * EMU_CUDNN=nchw: there is no algorithm for channels last.
+ * EMU_CUDNN=nchw: there is no algorithm for channels last; refused: what is recommended
+ * first is refused; loose: nothing deterministic is recommended.
  */
 #include "tests/worker/cuda/emu_cudnn.h"
 
@@ -109,7 +110,7 @@ cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t c, int pad_h, int p
                                 int step_h, int step_w, int dilation_h, int dilation_w,
                                 cudnnConvolutionMode_t mode, cudnnDataType_t compute)
 {
-    *c = {true, pad_h, step_h};
+    *c = {true, pad_h, step_h, c->math};
     return good(pad_h >= 0 && pad_h == pad_w && step_h > 0 && step_h == step_w &&
                 dilation_h == 1 && dilation_w == 1 && mode == CUDNN_CROSS_CORRELATION &&
                 compute == CUDNN_DATA_FLOAT);
@@ -118,6 +119,7 @@ cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t c, int pad_h, int p
 extern "C" cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t c,
                                                      cudnnMathType_t math)
 {
+    c->math = math;
     return good(math == CUDNN_DEFAULT_MATH || math == CUDNN_FMA_MATH ||
                 math == CUDNN_TENSOR_OP_MATH);
 }
@@ -130,14 +132,21 @@ bool emu_convolution::fits() const
            y.w == (x.w + 2 * conv.pad - w.w) / conv.step + 1;
 }
 
-/* The fastest one is not deterministic: the second must be chosen. Another good one comes
- * twice, as for two kinds of arithmetic, and the last takes too much room. */
-template <typename perf, typename algo>
-static void offer(cudnnTensorFormat_t format, perf *results, int *n, algo loose,
-                  algo strict, algo other, algo large)
+static bool told(const char *what)
 {
-    const char *only = getenv("EMU_CUDNN");
-    if (format == CUDNN_TENSOR_NHWC && only && strcmp(only, "nchw") == 0) {
+    const char *text = getenv("EMU_CUDNN");
+    return text && strcmp(text, what) == 0;
+}
+
+/* The fastest one is not deterministic: the second must be chosen. Another good one comes
+ * twice, as for two kinds of arithmetic, of which the second is TF32's where that is not
+ * allowed, and the last takes too much room. They are to be played in the arithmetic that
+ * comes with them. */
+template <typename perf, typename algo>
+static void offer(cudnnTensorFormat_t format, cudnnMathType_t asked, perf *results,
+                  int *n, algo loose, algo strict, algo other, algo large)
+{
+    if (format == CUDNN_TENSOR_NHWC && told("nchw")) {
         *n = 0;
         return;
     }
@@ -146,7 +155,10 @@ static void offer(cudnnTensorFormat_t format, perf *results, int *n, algo loose,
     memset(results, 0, size_t(*n) * sizeof *results);
     for (int i = 0; i < *n; i++) {
         results[i].algo = all[i];
-        results[i].determinism = i == 0 ? CUDNN_NON_DETERMINISTIC : CUDNN_DETERMINISTIC;
+        results[i].determinism =
+            i == 0 || told("loose") ? CUDNN_NON_DETERMINISTIC : CUDNN_DETERMINISTIC;
+        results[i].mathType =
+            asked == CUDNN_TENSOR_OP_MATH || i == 3 ? CUDNN_DEFAULT_MATH : asked;
         results[i].memory = i == 4 ? size_t(1) << 40 : 1 << 20;
     }
 }
@@ -156,7 +168,7 @@ extern "C" cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(
     const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t y, int wanted,
     int *n, cudnnConvolutionFwdAlgoPerf_t *results)
 {
-    offer(x->format, results, n, CUDNN_CONVOLUTION_FWD_ALGO_GEMM,
+    offer(x->format, c->math, results, n, CUDNN_CONVOLUTION_FWD_ALGO_GEMM,
           CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM,
           CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD, CUDNN_CONVOLUTION_FWD_ALGO_FFT);
     return good(emu_convolution{0, *x, *y, *w, *c}.fits() && wanted >= 5);
@@ -167,7 +179,7 @@ extern "C" cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
     const cudnnConvolutionDescriptor_t c, const cudnnFilterDescriptor_t dw, int wanted,
     int *n, cudnnConvolutionBwdFilterAlgoPerf_t *results)
 {
-    offer(x->format, results, n, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0,
+    offer(x->format, c->math, results, n, CUDNN_CONVOLUTION_BWD_FILTER_ALGO_0,
           CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1,
           CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED,
           CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT);
@@ -179,10 +191,38 @@ extern "C" cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
     const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t dx, int wanted,
     int *n, cudnnConvolutionBwdDataAlgoPerf_t *results)
 {
-    offer(dx->format, results, n, CUDNN_CONVOLUTION_BWD_DATA_ALGO_0,
+    offer(dx->format, c->math, results, n, CUDNN_CONVOLUTION_BWD_DATA_ALGO_0,
           CUDNN_CONVOLUTION_BWD_DATA_ALGO_1, CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD,
           CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT);
     return good(emu_convolution{2, *dx, *dy, *w, *c}.fits() && wanted >= 5);
+}
+
+/* None of them has room in what a workspace usually is. */
+extern "C" cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(
+    cudnnHandle_t h, const cudnnTensorDescriptor_t x, const cudnnFilterDescriptor_t w,
+    const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t y,
+    cudnnConvolutionFwdAlgo_t algo, size_t *bytes)
+{
+    *bytes = told("nchw") && x->format == CUDNN_TENSOR_NHWC ? SIZE_MAX : size_t(40) << 20;
+    return good(algo == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM);
+}
+
+extern "C" cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(
+    cudnnHandle_t h, const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t dy,
+    const cudnnConvolutionDescriptor_t c, const cudnnFilterDescriptor_t dw,
+    cudnnConvolutionBwdFilterAlgo_t algo, size_t *bytes)
+{
+    *bytes = size_t(40) << 20;
+    return good(algo == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1);
+}
+
+extern "C" cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(
+    cudnnHandle_t h, const cudnnFilterDescriptor_t w, const cudnnTensorDescriptor_t dy,
+    const cudnnConvolutionDescriptor_t c, const cudnnTensorDescriptor_t dx,
+    cudnnConvolutionBwdDataAlgo_t algo, size_t *bytes)
+{
+    *bytes = size_t(40) << 20;
+    return good(algo == CUDNN_CONVOLUTION_BWD_DATA_ALGO_1);
 }
 
 /* ---- the products, as matrices of floats ---- */
@@ -359,9 +399,14 @@ bool emu_convolution::may_ask(cudnnHandle_t h, int engine) const
 /* `algo` is `strict`, or `other`, which takes less time. */
 static cudnnStatus_t convolve(cudnnHandle_t h, const emu_convolution &p,
                               const void *alpha, const void *beta, int algo, int strict,
-                              int other, const void *x, const void *w, const void *y)
+                              int other, const void *x, const void *w, const void *y,
+                              size_t room)
 {
     float more = *static_cast<const float *>(beta);
+    bool loose = told("loose");
+    if ((told("refused") && algo == strict) || room < size_t(loose ? 40 : 1) << 20 ||
+        (p.conv.math == CUDNN_TENSOR_OP_MATH) != (loose && p.x.type != CUDNN_DATA_FLOAT))
+        return CUDNN_STATUS_NOT_SUPPORTED;
     if (!p.may_ask(h, -algo))
         return CUDNN_STATUS_EXECUTION_FAILED;
     if (!p.fits() || *static_cast<const float *>(alpha) != 1 ||
@@ -389,7 +434,7 @@ extern "C" cudnnStatus_t cudnnConvolutionForward(
 {
     return convolve(h, {0, *xd, *yd, *wd, *c}, alpha, beta, algo,
                     CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM,
-                    CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD, x, w, y);
+                    CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD, x, w, y, size);
 }
 
 extern "C" cudnnStatus_t cudnnConvolutionBackwardFilter(
@@ -401,7 +446,7 @@ extern "C" cudnnStatus_t cudnnConvolutionBackwardFilter(
 {
     return convolve(h, {1, *xd, *yd, *wd, *c}, alpha, beta, algo,
                     CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1,
-                    CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED, x, dw, dy);
+                    CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED, x, dw, dy, size);
 }
 
 extern "C" cudnnStatus_t cudnnConvolutionBackwardData(
@@ -413,5 +458,5 @@ extern "C" cudnnStatus_t cudnnConvolutionBackwardData(
 {
     return convolve(h, {2, *xd, *yd, *wd, *c}, alpha, beta, algo,
                     CUDNN_CONVOLUTION_BWD_DATA_ALGO_1,
-                    CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD, dx, w, dy);
+                    CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD, dx, w, dy, size);
 }

@@ -29,6 +29,7 @@ struct cudnnFilterStruct : cudnnTensorStruct { /* n: outputs */
 struct cudnnConvolutionStruct {
     bool set = false;
     int pad, step;
+    cudnnMathType_t math = CUDNN_DEFAULT_MATH;
 };
 
 /* A convolution and what is asked of it: `which` 0 y of x and w, 1 dw of x and dy, 2 dx

@@ -143,6 +143,11 @@ def other_precisions_stay_near():
             assert ("what the GPU could is unknown" in shown) == (peak is None), shown
     # where cuDNN has nothing for channels last, the order of fp32 is taken
     as_on_cpu(1, "near", *args, tolerance=2e-2, precision="bf16", EMU_CUDNN="nchw")
+    # where it refuses what it recommends, and where it recommends nothing deterministic
+    for precision, tolerance in (("bf16", 2e-2), ("fp32", 2e-4)):
+        for of_cudnn in ("refused", "loose") if EMULATED else ():
+            as_on_cpu(1, "near", *args, tolerance=tolerance, precision=precision,
+                      EMU_CUDNN=of_cudnn)
 
 
 def header_of(path):

@@ -8,7 +8,8 @@ Each round runs, one after the other: one rank alone on CPU 0; two independent r
 once, on CPU 0 and CPU 1; two ranks under ddprun, bound the same way. Printed are images/s
 (each run's best epoch, so that a disturbance of one epoch does not count) and CPU seconds
 for each 1,000 images, as medians over the rounds, and the ratio of two ranks to two
-independent runs, which is taken within each round.
+independent runs, which is taken within each round; and to twice the slower of these, since
+who waits for the other in each step cannot be faster than that.
 
 --data is a folder in MNIST's format; default: ../shared/data/mnist10k beside the source,
 or $DDPRUN_SHARED/data/mnist10k, or else the digits inside the program (small images: the
@@ -43,8 +44,8 @@ def read_log(path):
 
 
 def run_all(commands, logs):
-    """Runs the commands at once. The sum of their images/s, and CPU seconds for each 1,000
-    images."""
+    """Runs the commands at once. The sum of their images/s, CPU seconds for each 1,000
+    images, and what they would reach if all were as slow as the slowest."""
     running = [subprocess.Popen(c, stdout=subprocess.DEVNULL) for c in commands]
     cpu = 0.0
     for p in running:
@@ -55,7 +56,8 @@ def run_all(commands, logs):
         if p.returncode != 0:
             sys.exit(f"{' '.join(p.args)}: exit {p.returncode}")
     found = [read_log(log) for log in logs]
-    return sum(rate for rate, _ in found), 1000 * cpu / sum(n for _, n in found)
+    rates = [rate for rate, _ in found]
+    return sum(rates), 1000 * cpu / sum(n for _, n in found), len(rates) * min(rates)
 
 
 def main():
@@ -89,12 +91,13 @@ def main():
     print(f"{a.model} on {os.path.basename(a.data)}, batch {a.batch_size} per rank, "
           f"{a.rounds} rounds")
     for name, rounds in found.items():
-        print(f"{name:14} {statistics.median(r for r, _ in rounds):10.0f} images/s "
-              f"{statistics.median(c for _, c in rounds):8.3f} CPU s for 1,000 images")
-    both = zip(found["2 ranks"], found["2 independent"])
-    ratios = sorted(100 * ours[0] / theirs[0] for ours, theirs in both)
-    print(f"2 ranks / 2 independent: {statistics.median(ratios):.1f} % "
-          f"({ratios[0]:.1f} to {ratios[-1]:.1f})")
+        print(f"{name:14} {statistics.median(r[0] for r in rounds):10.0f} images/s "
+              f"{statistics.median(r[1] for r in rounds):8.3f} CPU s for 1,000 images")
+    for what, column in ("2 independent", 0), ("twice the slower of them", 2):
+        both = zip(found["2 ranks"], found["2 independent"])
+        ratios = sorted(100 * ours[0] / theirs[column] for ours, theirs in both)
+        print(f"2 ranks / {what}: {statistics.median(ratios):.1f} % "
+              f"({ratios[0]:.1f} to {ratios[-1]:.1f})")
 
 
 main()

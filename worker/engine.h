@@ -28,7 +28,7 @@
 
 /* What it is made from: borrowed, and there until it is closed. */
 struct engine_job {
-    struct ddp_group *group; /* its arena: room for the model four times, and 1 MiB */
+    struct ddp_group *group; /* its arena: room for the model three times, 1 MiB */
     struct model *model;
     struct optim *optim;
     const struct kernels *kernels; /* the CPU's */

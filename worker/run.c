@@ -102,8 +102,8 @@ static int join(struct run *run, struct ddp_err *err)
     size_t floats = run->model ? model_param_count(run->model) : 0;
     struct ddp_group_options options = {
         .rank = -1,
-        /* gradients, weights, and as much again for factors (worker/ddp/factors.c) */
-        .arena_bytes = 4 * floats * sizeof(float) + (1 << 20),
+        /* gradients, weights, and at most as much for factors (worker/ddp/factors.c) */
+        .arena_bytes = 3 * floats * sizeof(float) + (1 << 20),
         .backend = run->c->backend,
         .timeout_ms = run->c->group_timeout_ms,
     };

@@ -23,8 +23,8 @@
 
 struct factors;
 
-/* Of the layers of `model` whose factors are fewer bytes than their gradients; from now
- * on backward leaves those. *out NULL without an error: there are none, or the ranks have
+/* Of the layers of `model` whose gradients are larger than all ranks' factors; from now
+ * on backward leaves these. *out NULL without an error: there are none, or the ranks have
  * different kernels, who would not understand each other. Every rank, with ranks that all
  * share memory. Group and model are borrowed. */
 int factors_create(struct ddp_group *group, struct model *model, struct factors **out,

@@ -36,7 +36,8 @@
 
 enum {
     LINE = 16,       /* floats: a cache line */
-    ROOM = 96 << 10, /* floats that are made of factors at once: see find_room() */
+    ROOM = 96 << 10, /* floats, and at least so many */
+    ROWS = 64,       /* rows are made of factors at once: see find_room() */
     HEAD = LINE,     /* so that gradients stay aligned */
     WATCH_STEPS = 5, /* before buckets are made by time */
     PROBES = 4,
@@ -110,13 +111,14 @@ static void cut_pieces(struct reducer *r)
 static size_t rows_at(const struct reducer *r, size_t offset)
 {
     size_t row = factors_row(r->factors, offset), rows = row > 0 ? ROOM / row : 0;
-    return row * (row > 0 && rows < LINE ? LINE : rows / LINE * LINE);
+    return row * (rows < ROWS ? ROWS : rows / LINE * LINE);
 }
 
 /* A block that is made is used at once, and the next one takes its room, so that it never
- * leaves the second cache; but each block reads all factors once, so it should not be too
- * small either. With a cache of 1 MiB blocks of 200 to 600 KiB are alike; 100 KiB, or the
- * whole gradient written and read again, cost 1 to 2 % of a step. */
+ * leaves the second cache. With one of 1 MiB blocks of 200 to 600 KiB are alike; the
+ * whole gradient, written and read again, costs 1 to 2 % of a step. But each block reads
+ * all factors once: with rows of 36 KB, which leave the cache in any case, 16 at a time
+ * cost more than they gain. */
 static void find_room(struct reducer *r)
 {
     for (size_t i = 0; r->factors && i < r->nbuckets; i++) {

@@ -242,8 +242,7 @@ class Pmi(launch.LaunchTest):
                     "-np", 3, "--tag-output=off", "python3", client, dialect
                 )
                 self.assert_ended(launched, 0)
-                programs = int(dialect)  # a rank is two of them, one after the other
-                self.assertEqual(launched.out, "size 3 mapping (vector,(0,1,3))\n" * programs)
+                self.assertEqual(launched.out, "size 3 mapping (vector,(0,1,3))\n")
 
     def test_rubbish_is_cut_off(self):
         client = os.path.join(mpi.HERE, "programs", "pmi_client.py")

@@ -3,16 +3,15 @@
 #include "launcher/agent/pmix_gate.h"
 
 #include "common/duration.h"
-#include "common/mem.h"
+#include "launcher/agent/pmix_turns.h"
 #include "launcher/door/door.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -23,39 +22,11 @@ static int gate = -1;   /* owned until libpmix has taken it */
 static int theirs = -1; /* the number libpmix has for it */
 static struct door *door;
 
-enum { TURN_MS = 5000 }; /* for all programs before this one to go */
-
-/* Those who are inside, by the numbers libpmix has for them: the how-manieth program of
- * its rank each is, from 1. More than an fd_set holds it cannot have. */
-static unsigned inside[FD_SETSIZE];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of these */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
 static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
 static bool is_open;
-
-static bool stays(int fd)
-{
-    return fcntl(fd, F_GETFD) >= 0;
-}
-
-static void note(int fd, unsigned turn)
-{
-    pthread_mutex_lock(&lock);
-    if (fd < FD_SETSIZE)
-        inside[fd] = turn;
-    pthread_mutex_unlock(&lock);
-}
-
-/* Is one inside whose turn is before this one? libpmix closes a descriptor before it does
- * what follows from it, but in the thread that will also hear who comes in now. */
-static bool earlier_inside(unsigned turn)
-{
-    pthread_mutex_lock(&lock);
-    int fd = 0;
-    while (fd < FD_SETSIZE && (inside[fd] == 0 || inside[fd] >= turn || !stays(fd)))
-        fd++;
-    pthread_mutex_unlock(&lock);
-    return fd < FD_SETSIZE;
-}
+static bool knocks;    /* there is a thread that does */
+static int knock_port; /* where its knock comes from; 0: none is under way */
 
 static void pause_ms(void)
 {
@@ -81,9 +52,7 @@ static void wait_until_open(void)
 bool pmix_gate_empties(int64_t deadline_ms)
 {
     for (int fd = 0; fd < FD_SETSIZE;) {
-        pthread_mutex_lock(&lock);
-        bool waits = inside[fd] > 0 && stays(fd);
-        pthread_mutex_unlock(&lock);
+        bool waits = turns_inside(fd);
         if (waits && now_ms() >= deadline_ms)
             return false;
         if (waits)
@@ -94,53 +63,76 @@ bool pmix_gate_empties(int64_t deadline_ms)
     return true;
 }
 
-/* ---- turns ---- */
+/* ---- who has waited for a turn comes in ----
+ *
+ * libpmix calls accept() when somebody is at the door. So, when one of those who wait may
+ * come in, we knock ourselves, and accept() gives it instead of us. */
 
-/* How many programs of a rank have come in. */
-struct visits {
-    unsigned rank, n;
-    struct visits *next;
-};
-
-/* Which rank a process was started as, by what the contract put into its environment. */
-static bool rank_of(pid_t pid, unsigned *rank)
+static void knock(void)
 {
-    char path[48];
-    char *text = NULL;
-    size_t room = 0;
-    bool found = false;
-    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
-    FILE *f = fopen(path, "re");
-    while (f && !found && getdelim(&text, &room, '\0', f) > 0)
-        found = sscanf(text, "PMIX_RANK=%u", rank) == 1;
-    if (f)
-        fclose(f);
-    free(text);
-    return found;
-}
-
-static unsigned next_turn(pid_t pid)
-{
-    static struct visits *all; /* owned, until the process ends */
-    unsigned rank;
-    if (!rank_of(pid, &rank))
-        return 1;
-    struct visits *v = all;
-    while (v && v->rank != rank)
-        v = v->next;
-    if (!v) {
-        v = xcalloc(1, sizeof *v);
-        *v = (struct visits){.rank = rank, .next = all};
-        all = v;
+    struct sockaddr_in to, from = {.sin_family = AF_INET};
+    socklen_t n = sizeof to, nfrom = sizeof from;
+    from.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (s < 0)
+        return; /* there will be another time */
+    if (getsockname(theirs, (struct sockaddr *)&to, &n) == 0 &&
+        syscall(SYS_bind, s, &from, sizeof from) == 0 &&
+        getsockname(s, (struct sockaddr *)&from, &nfrom) == 0) {
+        pthread_mutex_lock(&lock);
+        knock_port = ntohs(from.sin_port);
+        pthread_mutex_unlock(&lock);
+        if (connect(s, (struct sockaddr *)&to, n) < 0) {
+            pthread_mutex_lock(&lock);
+            knock_port = 0;
+            pthread_mutex_unlock(&lock);
+        }
     }
-    return ++v->n;
+    close(s);
 }
 
-static void wait_for_turn(unsigned turn)
+static bool is_knock(const struct sockaddr_storage *peer)
 {
-    int64_t until = now_ms() + TURN_MS;
-    while (turn > 1 && earlier_inside(turn) && now_ms() < until)
+    const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)peer;
+    pthread_mutex_lock(&lock);
+    bool is =
+        knock_port && peer->ss_family == AF_INET && ntohs(in->sin_port) == knock_port;
+    if (is)
+        knock_port = 0;
+    pthread_mutex_unlock(&lock);
+    return is;
+}
+
+static void *knock_for_those_who_wait(void *arg)
+{
+    for (;;) {
+        pthread_mutex_lock(&lock);
+        bool under_way = knock_port != 0;
+        knocks = under_way || turns_kept() > 0;
+        bool go_on = knocks;
+        pthread_mutex_unlock(&lock);
+        if (!go_on)
+            return NULL;
+        if (!under_way && turns_ready())
+            knock();
         pause_ms();
+    }
+}
+
+static void begin_to_knock(void)
+{
+    pthread_t thread;
+    sigset_t all, before;
+    pthread_mutex_lock(&lock);
+    if (!knocks) {
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before); /* a thread inherits it */
+        knocks = pthread_create(&thread, NULL, knock_for_those_who_wait, NULL) == 0;
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        if (knocks)
+            pthread_detach(thread);
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 /* ---- between libpmix and the C library ---- */
@@ -168,28 +160,43 @@ int bind(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
     return 0;
 }
 
-/* Called by libpmix's listening thread only. */
-int accept(int fd, __SOCKADDR_ARG addr, socklen_t *restrict len)
+/* Which process of the job is at the other end of `s`? */
+static bool admitted(int s, pid_t *who)
 {
     struct sockaddr_storage peer, here;
     socklen_t npeer = sizeof peer, nhere = sizeof here;
-    if (fd == theirs)
-        wait_until_open();
-    int s = (int)syscall(SYS_accept4, fd, addr.__sockaddr__, len, SOCK_CLOEXEC);
-    if (s < 0 || fd != theirs)
-        return s;
     struct ddp_err why;
-    pid_t who;
-    if (getpeername(s, (struct sockaddr *)&peer, &npeer) == 0 &&
-        getsockname(s, (struct sockaddr *)&here, &nhere) == 0 &&
-        door_holder(door, (struct sockaddr *)&peer, (struct sockaddr *)&here, &who,
-                    &why) == 0) {
-        unsigned turn = next_turn(who);
-        note(s, turn); /* the number may have been that of one who has gone */
-        wait_for_turn(turn);
+    return getpeername(s, (struct sockaddr *)&peer, &npeer) == 0 &&
+           getsockname(s, (struct sockaddr *)&here, &nhere) == 0 &&
+           door_holder(door, (struct sockaddr *)&peer, (struct sockaddr *)&here, who,
+                       &why) == 0;
+}
+
+/* Called by libpmix's listening thread only, which goes on after EAGAIN. */
+int accept(int fd, __SOCKADDR_ARG addr, socklen_t *restrict len)
+{
+    if (fd != theirs)
+        return (int)syscall(SYS_accept4, fd, addr.__sockaddr__, len, SOCK_CLOEXEC);
+    wait_until_open();
+    struct sockaddr_storage peer = {0};
+    socklen_t npeer = sizeof peer;
+    int s = (int)syscall(SYS_accept4, fd, &peer, &npeer, SOCK_CLOEXEC);
+    if (s < 0)
         return s;
+    pid_t who;
+    if (is_knock(&peer)) {
+        close(s);
+        s = turns_take();
+    } else if (!admitted(s, &who)) {
+        close(s);
+        s = -1;
+    } else if (!turns_arrive(s, who)) {
+        begin_to_knock();
+        s = -1;
     }
-    close(s);
-    errno = ECONNABORTED;
-    return -1;
+    if (s < 0)
+        errno = EAGAIN;
+    else
+        getpeername(s, addr.__sockaddr__, len);
+    return s;
 }

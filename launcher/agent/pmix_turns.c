@@ -1,0 +1,201 @@
+/* launcher/agent/pmix_turns.c - see pmix_turns.h */
+#include "launcher/agent/pmix_turns.h"
+
+#include "common/mem.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/select.h>
+#include <sys/stat.h>
+#include <utlist.h>
+
+/* A program at the door, or inside. */
+struct visitor {
+    int fd;
+    ino_t socket; /* which it was: the number may be another descriptor's meanwhile */
+    pid_t pid;
+    bool ranked; /* its rank is known */
+    unsigned rank;
+    unsigned turn; /* the how-manieth of its rank it is, from 1 */
+    struct visitor *prev, *next;
+};
+
+/* How many programs of a rank have come. */
+struct visits {
+    unsigned rank, n;
+    struct visits *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct visitor
+    inside[FD_SETSIZE];       /* by `fd`: more than that libpmix cannot have */
+static struct visitor *kept;  /* owned, in the order in which they came */
+static struct visits *visits; /* owned, until the process ends */
+
+/* --- who is it ---------------------------------------------------------------------- */
+
+/* Which rank a process was started as, by what the contract put into its environment. */
+static bool rank_of(pid_t pid, unsigned *rank)
+{
+    char path[48];
+    char *text = NULL;
+    size_t room = 0;
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    FILE *f = fopen(path, "re");
+    while (f && !found && getdelim(&text, &room, '\0', f) > 0)
+        found = sscanf(text, "PMIX_RANK=%u", rank) == 1;
+    if (f)
+        fclose(f);
+    free(text);
+    return found;
+}
+
+/* 0: it is gone. */
+static pid_t parent_of(pid_t pid)
+{
+    char path[48], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "re");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f)
+        fclose(f);
+    text[n] = '\0';
+    const char *name_end = strrchr(text, ')');
+    int parent = 0;
+    return name_end && sscanf(name_end + 1, " %*c %d", &parent) == 1 ? parent : 0;
+}
+
+static bool descends(pid_t pid, pid_t from)
+{
+    enum { DEEP = 64 };
+    for (int i = 0; i < DEEP && pid > 1; i++) {
+        pid = parent_of(pid);
+        if (pid == from)
+            return true;
+    }
+    return false;
+}
+
+static bool stays(const struct visitor *v)
+{
+    struct stat st;
+    return v->turn > 0 && fstat(v->fd, &st) == 0 && st.st_ino == v->socket;
+}
+
+static unsigned turn_of(const struct visitor *v)
+{
+    if (!v->ranked)
+        return 1;
+    for (int fd = 0; fd < FD_SETSIZE; fd++) {
+        const struct visitor *in = &inside[fd];
+        if (in->ranked && in->rank == v->rank && stays(in) && descends(v->pid, in->pid))
+            return in->turn;
+    }
+    struct visits *n;
+    LL_SEARCH_SCALAR(visits, n, rank, v->rank);
+    if (!n) {
+        n = xcalloc(1, sizeof *n);
+        n->rank = v->rank;
+        LL_PREPEND(visits, n);
+    }
+    return ++n->n;
+}
+
+/* --- turns -------------------------------------------------------------------------- */
+
+/* libpmix closes a descriptor before it does what follows from it, but in the thread that
+ * will also hear who comes in now. */
+static bool may_enter(const struct visitor *v)
+{
+    for (int fd = 0; v->turn > 1 && fd < FD_SETSIZE; fd++) {
+        if (inside[fd].turn > 0 && inside[fd].turn < v->turn && stays(&inside[fd]))
+            return false;
+    }
+    const struct visitor *other;
+    DL_FOREACH (kept, other) {
+        if (other->turn < v->turn)
+            return false;
+    }
+    return true;
+}
+
+static void enter(const struct visitor *v)
+{
+    if (v->fd < FD_SETSIZE)
+        inside[v->fd] = *v;
+}
+
+static struct visitor *next_ready(void)
+{
+    struct visitor *v;
+    DL_FOREACH (kept, v) {
+        if (may_enter(v))
+            return v;
+    }
+    return NULL;
+}
+
+bool turns_arrive(int fd, pid_t who)
+{
+    struct stat st;
+    struct visitor v = {.fd = fd, .pid = who};
+    v.ranked = rank_of(who, &v.rank);
+    if (fstat(fd, &st) == 0)
+        v.socket = st.st_ino;
+    pthread_mutex_lock(&lock);
+    if (fd < FD_SETSIZE)
+        inside[fd].turn = 0; /* who had the number has gone */
+    v.turn = turn_of(&v);
+    bool may = may_enter(&v);
+    if (may) {
+        enter(&v);
+    } else {
+        struct visitor *copy = xmemdup(&v, sizeof v);
+        DL_APPEND(kept, copy);
+    }
+    pthread_mutex_unlock(&lock);
+    return may;
+}
+
+int turns_take(void)
+{
+    pthread_mutex_lock(&lock);
+    struct visitor *v = next_ready();
+    int fd = v ? v->fd : -1;
+    if (v) {
+        DL_DELETE(kept, v);
+        enter(v);
+        free(v);
+    }
+    pthread_mutex_unlock(&lock);
+    return fd;
+}
+
+size_t turns_kept(void)
+{
+    size_t n;
+    const struct visitor *v;
+    pthread_mutex_lock(&lock);
+    DL_COUNT(kept, v, n);
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+bool turns_ready(void)
+{
+    pthread_mutex_lock(&lock);
+    bool ready = next_ready() != NULL;
+    pthread_mutex_unlock(&lock);
+    return ready;
+}
+
+bool turns_inside(int fd)
+{
+    pthread_mutex_lock(&lock);
+    bool in = fd < FD_SETSIZE && stays(&inside[fd]);
+    pthread_mutex_unlock(&lock);
+    return in;
+}

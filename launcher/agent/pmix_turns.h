@@ -1,0 +1,36 @@
+/* launcher/agent/pmix_turns.h - whose turn it is at the PMIx server
+ *
+ * A rank may be a script that runs one MPI program after the other, and libpmix knows a
+ * rank by its number alone. The n-th programs of all ranks belong together; none of them
+ * comes in while an earlier one of any rank is still inside, that is, until libpmix has
+ * closed its connection, or is still to come in. Who has to wait is kept aside, and keeps
+ * nobody else waiting: the others may be what the earlier one waits for.
+ *
+ * A program that was started by one that is inside is no next one, as that one may wait
+ * for it: it comes in at once.
+ *
+ * Calls may come from any thread.
+ */
+#ifndef LAUNCHER_AGENT_PMIX_TURNS_H
+#define LAUNCHER_AGENT_PMIX_TURNS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+/* The process `who` has come by the connection `fd`. Returns whether it may go in; else
+ * `fd` is kept, until turns_take() gives it back. */
+bool turns_arrive(int fd, pid_t who);
+
+/* One that was kept, and may go in now: its connection, the caller's; -1: there is none.
+ */
+int turns_take(void);
+
+/* How many are kept; is there one for turns_take()? */
+size_t turns_kept(void);
+bool turns_ready(void);
+
+/* Is anybody inside whose descriptor is `fd`? */
+bool turns_inside(int fd);
+
+#endif

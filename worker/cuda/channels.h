@@ -10,8 +10,8 @@
  *     begin(c, step)     its k-th element is of channel c + k step; step is 0 or 1
  *     at(i)              elements i to i + V - 1
  * and for sums also sums[V][SUMS], and done(c, k, sum) where there is a single part.
- * Threads add up floats, a block its threads, and channels_whole() the parts, in doubles:
- * always in the same order.
+ * Threads add up floats, a block its threads, and channels_whole() the parts, as exactly
+ * as in doubles: always in the same order.
  */
 #ifndef WORKER_CUDA_CHANNELS_H
 #define WORKER_CUDA_CHANNELS_H
@@ -112,8 +112,7 @@ static __device__ inline void channels_sum(const struct channels &s, F *f, float
         float sum = 0;
         for (uint32_t i = t % FEW; t < SUMS * FEW && i < THREADS; i += FEW)
             sum += sums[t / FEW][0][i];
-        __syncthreads();
-        if (t < SUMS * FEW)
+        if (t < SUMS * FEW) /* which nobody else has read */
             sums[t / FEW][0][t % FEW] = sum;
         __syncthreads();
         lanes = FEW;
@@ -137,6 +136,15 @@ static inline int channels_ends(const struct channels &s)
     return (int)((s.C + WHOLE - 1) / WHOLE);
 }
 
+/* sum + rest is what was added, to twice a float's digits: what each rounding has lost is
+ * kept. (Knuth, TAOCP 2, 4.2.2.) Most chips have but two lanes for doubles. */
+static __device__ inline void add_exactly(float x, float *sum, float *rest)
+{
+    float whole = *sum + x, added = whole - *sum;
+    *rest += (*sum - (whole - added)) + (x - added);
+    *sum = whole;
+}
+
 /* A channel's sums over all parts, in one thread, which is told so by true. */
 static __device__ inline bool channels_whole(const struct channels &s, const float *room,
                                              uint32_t *channel, double *whole)
@@ -145,10 +153,10 @@ static __device__ inline bool channels_whole(const struct channels &s, const flo
     uint32_t t = threadIdx.x, c = blockIdx.x * WHOLE + t % WHOLE;
     uint32_t parts = s.count > 0 ? s.parts : 0; /* without samples there are none */
     for (uint32_t k = 0; k < SUMS; k++) {
-        double sum = 0;
+        float sum = 0, rest = 0;
         for (uint32_t p = t / WHOLE; c < s.C && p < parts; p += THREADS / WHOLE)
-            sum += (double)room[(k * s.parts + p) * s.C + c];
-        sums[k][t] = sum;
+            add_exactly(room[(k * s.parts + p) * s.C + c], &sum, &rest);
+        sums[k][t] = (double)sum + (double)rest;
     }
     __syncthreads();
     for (int k = 0; k < SUMS && t < WHOLE; k++) {

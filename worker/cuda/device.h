@@ -228,7 +228,9 @@ static inline uint32_t elements(struct cuda_map m)
 
 /* ---- sums ---- */
 
-/* The sum of everybody's x in a block of THREADS, in a fixed order: sixteen at a time. */
+/* The sum of everybody's x in a block of THREADS, in a fixed order: sixteen at a time. It
+ * is told thread 0: where doubles are slow (two lanes of a multiprocessor on most chips),
+ * a warp adds up rather than all of them. */
 static __device__ inline double block_sum(double x, double *room)
 {
     enum { SIDE = 16 };
@@ -236,15 +238,14 @@ static __device__ inline double block_sum(double x, double *room)
     room[threadIdx.x] = x;
     __syncthreads();
     double sum = 0;
-    if (threadIdx.x < SIDE)
+    if (threadIdx.x < SIDE) {
         for (int i = 0; i < SIDE; i++)
             sum += room[i * SIDE + threadIdx.x];
-    __syncthreads();
-    if (threadIdx.x < SIDE)
-        room[threadIdx.x] = sum;
+        room[threadIdx.x] = sum; /* which nobody else has read */
+    }
     __syncthreads();
     sum = 0;
-    for (int i = 0; i < SIDE; i++)
+    for (int i = 0; threadIdx.x == 0 && i < SIDE; i++)
         sum += room[i];
     __syncthreads();
     return sum;

@@ -40,12 +40,13 @@ static __global__ void softmax_loss(struct cuda_loss of, const float *logits,
             if (l[k] > l[best])
                 best = k;
         right += best == label;
-        double sum = 0; /* of e^(logit - max), which cannot overflow */
+        float others =
+            0; /* of e^(logit - max), which cannot overflow; the largest's is 1 */
         for (int k = 0; k < K; k++)
-            sum += (double)expf(l[k] - l[best]);
-        loss += log(sum) - (double)(l[label] - l[best]);
+            others += k == best ? 0 : expf(l[k] - l[best]);
+        loss += (double)(log1pf(others) - (l[label] - l[best]));
         for (int k = 0; dy && k < K; k++) {
-            float p = expf(l[k] - l[best]) / (float)sum;
+            float p = expf(l[k] - l[best]) / (1 + others);
             put(&dy[(int64_t)b * K + k], (p - (k == label ? 1.0f : 0.0f)) * scale);
         }
     }

@@ -3,13 +3,36 @@
  */
 #include "worker/cuda/device.h"
 
+enum { TOGETHER = 4 };
+
+/* The sum of their squares. Doubles are slow on most chips, and only needed where a float
+ * is at its end. */
+static __device__ inline double squares_of(const float *v)
+{
+    float sum = 0;
+    for (int k = 0; k < TOGETHER; k++)
+        sum += v[k] * v[k];
+    if (sum > 1e-30f && sum < 1e38f)
+        return (double)sum;
+    double exact = 0;
+    for (int k = 0; k < TOGETHER; k++)
+        exact += (double)v[k] * (double)v[k];
+    return exact;
+}
+
 /* Each block its part, then one block all parts: the same order every time. */
 static __global__ void squares(const float *g, int64_t n, bool more, double *parts)
 {
     __shared__ double room[THREADS];
     double sum = 0;
-    for (EACH(i, n))
-        sum += (double)g[i] * (double)g[i];
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n;
+         i += TOGETHER * step) {
+        float v[TOGETHER];
+        for (int k = 0; k < TOGETHER; k++)
+            v[k] = i + k * step < n ? g[i + k * step] : 0;
+        sum += squares_of(v);
+    }
     sum = block_sum(sum, room);
     if (threadIdx.x == 0)
         parts[blockIdx.x] = sum + (more ? parts[blockIdx.x] : 0);
@@ -30,9 +53,10 @@ static __global__ void judge(const double *parts, int blocks, float most,
     double mine = 0;
     for (int i = 0; i < blocks; i++)
         mine += parts[i * CUDA_PARTS + threadIdx.x];
-    double norm = sqrt(block_sum(mine, room)) / by;
+    double sum = block_sum(mine, room);
     if (threadIdx.x > 0)
         return;
+    double norm = sqrt(sum) / by;
     double fits = most > 0 && norm > (double)most ? (double)most / (norm + 1e-6) : 1;
     *scale = (float)(fits / by);
     if (norm - norm == 0)
@@ -74,14 +98,14 @@ struct sgd {
 };
 
 struct adam {
-    double log_b1, log_b2; /* 1 - b^t = -expm1(t log b) */
+    float log_b1, log_b2; /* 1 - b^t = -expm1(t log b) */
     float b1, b2, eps;
     const uint64_t *updates;
     __device__ void begin(const struct cuda_update &u, float *rates) const
     {
-        double t = (double)(*updates + 1);
-        rates[0] = (float)((double)u.s->lr / -expm1(t * log_b1));
-        rates[1] = (float)sqrt(-expm1(t * log_b2));
+        float t = (float)(*updates + 1);
+        rates[0] = u.s->lr / -expm1f(t * log_b1);
+        rates[1] = sqrtf(-expm1f(t * log_b2));
     }
     __device__ void step(const float *rates, float g, float *w, float *m, float *v) const
     {
@@ -168,7 +192,8 @@ void cuda_sgd(const struct cuda_update *u, float *m, float momentum, cudaStream_
 void cuda_adam(const struct cuda_update *u, float *m, float *v, float b1, float b2,
                float eps, const uint64_t *updates, cudaStream_t stream)
 {
-    struct adam o = {log((double)b1), log((double)b2), b1, b2, eps, updates};
+    struct adam o = {
+        (float)log((double)b1), (float)log((double)b2), b1, b2, eps, updates};
     put_optimiser(u, o, m, v, stream);
 }
 

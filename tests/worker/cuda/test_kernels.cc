@@ -290,6 +290,42 @@ static void scaler()
     expect(head.host[2] == 1, "no smaller than one: bad", double(head.host[2]), 1);
 }
 
+/* Where floats are at their end: squares beyond them, and a loss that is nearly none. */
+static void extremes()
+{
+    array g(1003), parts(2 * CUDA_PARTS), logits(2), label(1), head(CUDA_HEAD), own(1);
+    for (float each : {1e25f, 3.0f, 1e-25f, 0.0f}) {
+        double sum = 0, part;
+        g.host.assign(g.host.size(), each);
+        g.send();
+        cuda_squares(g.at, 1003, false, reinterpret_cast<double *>(parts.at), stream);
+        parts.fetch();
+        for (size_t i = 0; i < CUDA_PARTS; i++) {
+            memcpy(&part, &parts.host[2 * i], sizeof part);
+            sum += part;
+        }
+        double wanted = 1003 * double(each) * double(each);
+        expect(fabs(sum - wanted) <= 1e-6 * wanted, "squares", sum, wanted);
+    }
+    logits.host = {20, 0};
+    logits.send();
+    label.send(); /* the first */
+    struct cuda_loss l = {nullptr,
+                          0,
+                          1,
+                          2,
+                          CUDA_F32,
+                          nullptr,
+                          reinterpret_cast<struct cuda_head *>(head.at),
+                          own.at};
+    cuda_softmax_loss(&l, logits.at, reinterpret_cast<uint8_t *>(label.at), nullptr,
+                      stream);
+    own.fetch();
+    double wanted = log1p(exp(-20));
+    expect(fabs(double(own.host[0]) - wanted) < 1e-6 * wanted, "a small loss",
+           double(own.host[0]), wanted);
+}
+
 int main()
 {
     int devices = 0;
@@ -316,6 +352,7 @@ int main()
     filters(CUDA_F16);
     block_of_weights();
     scaler();
+    extremes();
     printf("%s\n", failures ? "FAILED" : "ok");
     return failures ? 1 : 0;
 }

@@ -30,7 +30,7 @@ debs_use() {
     export PKG_CONFIG="$root/usr/bin/pkgconf" PKG_CONFIG_PATH="$lib/pkgconfig"
     # pkgconf's own library, and headers that have no .pc file
     export LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-    export CPATH="$root/usr/include${CPATH:+:$CPATH}"
+    export CPATH="$root/usr/include:$root/usr/include/x86_64-linux-gnu${CPATH:+:$CPATH}"
     export LIBRARY_PATH="$lib${LIBRARY_PATH:+:$LIBRARY_PATH}"
 }
 

@@ -68,7 +68,8 @@ static void world_feed(struct world *w, struct peer *p)
     }
     assert((size_t)used <= p->nheld);
     p->nheld -= (size_t)used;
-    memmove(p->held ? p->held : in, p->held ? p->held + used : in, p->nheld);
+    if (p->held)
+        memmove(p->held, p->held + used, p->nheld);
 }
 
 static void world_run(struct world *w)

@@ -224,6 +224,7 @@ static int tune(struct bare *b, double most_seconds, char *text, size_t size,
 {
     struct tuner t = {.most_ns = (int64_t)(1e9 * most_seconds)};
     uint8_t fails[3 * MODEL_MAX_LAYERS] = {0}; /* none: it was built to be measured */
+    layers_bare(b->net, false);
     int rc = tune_measure(&t, b->net, b->batch, b->grads, err);
     if (rc == 0)
         rc = tune_try(&t, b->net, b->batch, fails, err);
@@ -231,6 +232,7 @@ static int tune(struct bare *b, double most_seconds, char *text, size_t size,
         tune_take(&t, b->net);
     tune_describe(&t, text, size);
     tune_free(&t);
+    layers_bare(b->net, true);
     return rc < 0 ? -1 : layers_warm_up(b->net, b->plan, b->grads, err);
 }
 
@@ -243,7 +245,7 @@ static int run(const char *model, int batch, enum precision precision, double se
     if (bare_open(&b, model, precision, err) < 0 ||
         check_cuda(cudaGetDeviceProperties(&prop, 0), what, err) < 0)
         return -1;
-    layers_bare(b.net);
+    layers_bare(b.net, true);
     printf("{\"device\":\"%s\",", prop.name);
     if (tell_times(&b, seconds, err) < 0)
         return -1;

@@ -6,7 +6,7 @@
  *
  * Filters lie as images do: [K,C,R,R], or [K,R,R,C] with channels last. cuDNN gives a
  * filter's gradient in the type that it multiplies in, so that in bf16 and fp16 it is
- * widened behind it.
+ * widened behind it, unless an engine is found that writes float.
  */
 #include "worker/cuda/layers_impl.h"
 
@@ -176,16 +176,19 @@ static int conv_plan(const struct layers *net, int i, int n, struct layer_plan *
 /* Of the address of the filters, or of where their gradient goes: device blocks begin on
  * 256, and no engine asks for more than 16. */
 static int filter_alignment(const struct layers *net, const struct layer *l,
-                            enum pass pass)
+                            enum pass pass, bool as_float)
 {
-    bool own = pass == PASS_WEIGHTS && net->type != CUDA_F32; /* net->dw */
-    size_t at = own ? 0 : place_of(net, l->weight) * type_size(net->type);
+    bool grads = pass == PASS_WEIGHTS;
+    bool own = grads && net->type != CUDA_F32 && !as_float; /* net->dw */
+    size_t each = grads ? sizeof(float) : type_size(net->type);
+    size_t at = own ? 0 : place_of(net, l->weight) * each;
     size_t lowest = at & -at;
     return at == 0 || lowest > 16 ? 16 : (int)lowest;
 }
 
 static struct convolution shape_of(const struct layers *net, int i,
-                                   const struct layer_plan *p, enum pass pass)
+                                   const struct layer_plan *p, enum pass pass,
+                                   bool as_float)
 {
     const struct layer *l = &net->layers[i];
     return (struct convolution){.pass = pass,
@@ -203,37 +206,57 @@ static struct convolution shape_of(const struct layers *net, int i,
                                 .pad = l->spec->pad,
                                 .stride = stride_of(l),
                                 .adds = pass == PASS_INPUTS && l->adds,
-                                .w_alignment = filter_alignment(net, l, pass)};
+                                .as_float = as_float,
+                                .w_alignment = filter_alignment(net, l, pass, as_float)};
 }
 
+/* Could a filter's gradient be had without widening it? */
+static bool widens(const struct layers *net, enum pass pass)
+{
+    return pass == PASS_WEIGHTS && net->type != CUDA_F32;
+}
+
+/* Of the graph API's that write float a few: they are names of others, too. */
 static int conv_list(const struct layers *net, int i, const struct layer_plan *p,
                      enum pass pass, char (*names)[ALGORITHM_NAME], int most)
 {
+    enum { AS_FLOAT = 4 };
     struct ddp_err ignored;
-    struct convolution shape = shape_of(net, i, p, pass);
+    struct convolution shape = shape_of(net, i, p, pass, false);
+    struct convolution as_float = shape_of(net, i, p, pass, true);
     struct algorithm all[MOST_USUAL];
-    int n = 0, found = find(net, i, p, pass, all, &ignored);
+    int n = 0, room = widens(net, pass) ? AS_FLOAT : 0;
+    int found = find(net, i, p, pass, all, &ignored);
     /* an algorithm may be there twice, with another kind of arithmetic; ours is one */
-    for (int k = 0; k < found && n < most; k++) {
+    for (int k = 0; k < found && n < most - room; k++) {
         bool known = all[k].number == p->how[pass].number;
         for (int j = 0; j < k; j++)
             known = known || all[j].number == all[k].number;
         if (!known)
             snprintf(names[n++], ALGORITHM_NAME, "a%d", all[k].number);
     }
-    return n + conv_graph_list(net->dnn, &shape, names + n, most - n);
+    n += conv_graph_list(net->dnn, &shape, names + n, most - room - n);
+    int others = n;
+    if (room > 0)
+        n += conv_graph_list(net->dnn, &as_float, names + n, room);
+    for (int k = others; k < n; k++)
+        names[k][0] = 'w';
+    return n;
 }
 
 static bool conv_build(const struct layers *net, int i, const struct layer_plan *p,
                        enum pass pass, const char *name, struct algorithm *out)
 {
     struct ddp_err ignored;
-    struct convolution shape = shape_of(net, i, p, pass);
+    char graph[ALGORITHM_NAME];
+    bool as_float = *name == 'w';
+    struct convolution shape = shape_of(net, i, p, pass, as_float);
     struct algorithm all[MOST_USUAL];
     int found = 0;
-    *out = (struct algorithm){.kind = ALGORITHM_GRAPH};
-    if (*name == 'g')
-        out->graph = conv_graph_build(net->dnn, &shape, name, WORKSPACE);
+    *out = (struct algorithm){.kind = ALGORITHM_GRAPH, .as_float = as_float};
+    snprintf(graph, sizeof graph, "g%s", name + 1);
+    if (*name == 'g' || (as_float && widens(net, pass)))
+        out->graph = conv_graph_build(net->dnn, &shape, graph, net->workspace_bytes);
     if (*name != 'a')
         return out->graph != NULL;
     found = find(net, i, p, pass, all, &ignored);
@@ -249,7 +272,7 @@ static void conv_key(const struct layers *net, int i, const struct layer_plan *p
                      enum pass pass, char *text, size_t size)
 {
     static const char *const passes[] = {"forward", "filter", "image"};
-    struct convolution s = shape_of(net, i, p, pass);
+    struct convolution s = shape_of(net, i, p, pass, false);
     snprintf(text, size, "%s %d %dx%dx%d %dx%d/%d+%d %s %s %d%s", passes[pass], s.n, s.C,
              s.H, s.W, s.K, s.R, s.stride, s.pad,
              precision_names[net->settings.precision], s.last ? "last" : "first",
@@ -265,7 +288,7 @@ struct places {
 };
 
 static struct places places_of(const struct layers *net, const struct layer *l,
-                               enum pass pass)
+                               enum pass pass, bool as_float)
 {
     bool in_place = l->spec->bare || (!l->spec->pool && l->y_last == net->last);
     struct places at = {.x = pass == PASS_INPUTS ? gradient_of(net, l->in)
@@ -274,7 +297,8 @@ static struct places places_of(const struct layers *net, const struct layer *l,
                         .w = weights_at(net, l->weight),
                         .y = net->z};
     if (pass == PASS_WEIGHTS)
-        at.w = net->type == CUDA_F32 ? net->grads + place_of(net, l->weight) : net->dw;
+        at.w = widens(net, pass) && !as_float ? net->dw
+                                              : net->grads + place_of(net, l->weight);
     if (pass == PASS_FORWARD && in_place)
         at.y = l->y;
     if (pass != PASS_FORWARD && l->spec->bare)
@@ -286,7 +310,7 @@ static void conv_operands(const struct layers *net, int i, int n, enum pass pass
                           struct operands *out)
 {
     const struct layer *l = &net->layers[i];
-    struct places at = places_of(net, l, pass);
+    struct places at = places_of(net, l, pass, true);
     size_t x = (size_t)n * l->inputs, y = (size_t)n * l->wide;
     enum cuda_type t = net->type;
     *out = (struct operands){.adds = pass == PASS_INPUTS && l->adds};
@@ -300,7 +324,7 @@ static void conv_operands(const struct layers *net, int i, int n, enum pass pass
     }
     if (pass == PASS_WEIGHTS)
         out->in[1].at = at.x, out->in[1].n = x, out->in[1].type = t;
-    out->out.type = t;
+    out->out.type = pass == PASS_WEIGHTS ? CUDA_F32 : t;
 }
 
 /* By its older interface. */
@@ -309,7 +333,7 @@ static cudnnStatus_t play_number(const struct layers *net, int i,
                                  const struct algorithm *how)
 {
     const struct layer *l = &net->layers[i];
-    struct places at = places_of(net, l, pass);
+    struct places at = places_of(net, l, pass, false);
     cudnnFilterDescriptor_t w = net->filters[i];
     cudnnConvolutionDescriptor_t c = net->convs[i];
     void *room = net->workspace;
@@ -336,12 +360,17 @@ static int conv_play(struct layers *net, int i, const struct layer_plan *p,
                      enum pass pass, const struct algorithm *how, struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
-    struct places at = places_of(net, l, pass);
+    struct places at = places_of(net, l, pass, how->as_float);
     cudnnStatus_t rc =
         how->kind == ALGORITHM_GRAPH
             ? conv_graph_play(how->graph, net->dnn, at.x, at.w, at.y, net->workspace)
             : play_number(net, i, p, pass, how);
-    return check_dnn(rc, l->spec->name, err);
+    if (check_dnn(rc, l->spec->name, err) < 0)
+        return -1;
+    if (widens(net, pass) && !how->as_float && !net->bare)
+        cuda_widen(net->dw, l->K, l->C, l->spec->size, net->type, net->last,
+                   net->grads + place_of(net, l->weight), net->stream);
+    return 0;
 }
 
 const struct products conv_products = {.plan = conv_plan,
@@ -365,7 +394,7 @@ int conv_forward(struct layers *net, int i, const struct layer_plan *p,
     if (conv_play(net, i, p, PASS_FORWARD, &p->how[PASS_FORWARD], err) < 0)
         return -1;
     if (!l->spec->bare && !net->bare)
-        cuda_bias_relu(places_of(net, l, PASS_FORWARD).y,
+        cuda_bias_relu(places_of(net, l, PASS_FORWARD, false).y,
                        net->weights + place_of(net, l->bias), map_of(net, l, p->n),
                        l->y_last, l->y, l->arg, net->stream);
     return 0;
@@ -375,16 +404,12 @@ int conv_back(struct layers *net, int i, const struct layer_plan *p, float scale
               struct ddp_err *err)
 {
     const struct layer *l = &net->layers[i];
-    float *dw = net->grads + place_of(net, l->weight);
     if (!l->spec->bare && !net->bare)
         cuda_bias_relu_back(l->y, net->slots[l->slot], l->arg, scale,
                             map_of(net, l, p->n), l->y_last, net->z, net->room,
                             net->grads + place_of(net, l->bias), net->stream);
     if (conv_play(net, i, p, PASS_WEIGHTS, &p->how[PASS_WEIGHTS], err) < 0)
         return -1;
-    if (net->type != CUDA_F32 && !net->bare)
-        cuda_widen(net->dw, l->K, l->C, l->spec->size, net->type, net->last, dw,
-                   net->stream);
     return conv_has(net, i, PASS_INPUTS)
                ? conv_play(net, i, p, PASS_INPUTS, &p->how[PASS_INPUTS], err)
                : 0;

@@ -85,6 +85,13 @@ static int64_t get(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
                : -1;
 }
 
+/* The one that there is. */
+static bool get_one(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                    cudnnBackendAttributeType_t type, void *value)
+{
+    return get(d, name, type, 1, value) >= 0;
+}
+
 static void let_go(struct conv_graph *g)
 {
     while (g->n > 0)
@@ -100,18 +107,25 @@ void conv_graph_free(struct conv_graph *g)
 
 /* ---- the operation ---- */
 
-static cudnnBackendDescriptor_t make_tensor(struct conv_graph *g,
-                                            const struct convolution *s, int64_t uid,
-                                            const int64_t dims[4], int64_t alignment)
+/* A tensor of N, C, H and W. */
+struct tensor {
+    int64_t dims[4];
+    cudnnDataType_t type;
+    bool last;
+    int64_t alignment;
+};
+
+static cudnnBackendDescriptor_t make_tensor(struct conv_graph *g, int64_t uid,
+                                            const struct tensor *is)
 {
-    int64_t C = dims[1], H = dims[2], W = dims[3];
+    int64_t C = is->dims[1], H = is->dims[2], W = is->dims[3];
     const int64_t first[] = {C * H * W, H * W, W, 1}, last[] = {C * H * W, 1, W * C, C};
     cudnnBackendDescriptor_t t = begin(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    put(g, t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &s->type);
-    put(g, t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims);
-    put(g, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, s->last ? last : first);
+    put(g, t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &is->type);
+    put(g, t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, is->dims);
+    put(g, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, is->last ? last : first);
     put_number(g, t, CUDNN_ATTR_TENSOR_UNIQUE_ID, uid);
-    put_number(g, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, alignment);
+    put_number(g, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, is->alignment);
     end(g, t);
     return t;
 }
@@ -167,12 +181,16 @@ static const struct {
 static cudnnBackendDescriptor_t make_graph(struct conv_graph *g, cudnnHandle_t dnn,
                                            const struct convolution *s)
 {
-    const int64_t dims[][4] = {
-        {s->n, s->C, s->H, s->W}, {s->K, s->C, s->R, s->R}, {s->n, s->K, s->OH, s->OW}};
+    const struct tensor x_is = {{s->n, s->C, s->H, s->W}, s->type, s->last, 16};
+    const struct tensor y_is = {{s->n, s->K, s->OH, s->OW}, s->type, s->last, 16};
+    const struct tensor w_is = {{s->K, s->C, s->R, s->R},
+                                s->as_float ? CUDNN_DATA_FLOAT : s->type,
+                                s->last && !s->as_float,
+                                s->w_alignment};
     float one = 1, beta = s->adds ? 1 : 0;
-    cudnnBackendDescriptor_t x = make_tensor(g, s, uids[0], dims[0], 16);
-    cudnnBackendDescriptor_t w = make_tensor(g, s, uids[1], dims[1], s->w_alignment);
-    cudnnBackendDescriptor_t y = make_tensor(g, s, uids[2], dims[2], 16);
+    cudnnBackendDescriptor_t x = make_tensor(g, uids[0], &x_is);
+    cudnnBackendDescriptor_t w = make_tensor(g, uids[1], &w_is);
+    cudnnBackendDescriptor_t y = make_tensor(g, uids[2], &y_is);
     cudnnBackendDescriptor_t c = make_convolution(g, s);
     cudnnBackendDescriptor_t o = begin(g, operations[s->pass].type);
     put_part(g, o, operations[s->pass].x, x);
@@ -202,9 +220,9 @@ static bool name_of(cudnnBackendDescriptor_t config, char name[CONV_GRAPH_NAME])
     int64_t number = -1, n = -1;
     bool good =
         !g.failed &&
-        get(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-            &engine) == 1 &&
-        get(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &number) == 1 &&
+        get_one(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                &engine) &&
+        get_one(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, &number) &&
         (n = get(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                  MOST_KNOBS, knobs)) >= 0 &&
         n <= MOST_KNOBS;
@@ -213,10 +231,10 @@ static bool name_of(cudnnBackendDescriptor_t config, char name[CONV_GRAPH_NAME])
     for (int64_t i = 0; i < n && good && used < size; i++) {
         cudnnBackendKnobType_t knob = CUDNN_KNOB_TYPE_COUNTS;
         int64_t value = 0;
-        good = get(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1,
-                   &knob) == 1 &&
-               get(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1,
-                   &value) == 1;
+        good = get_one(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE,
+                       &knob) &&
+               get_one(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64,
+                       &value);
         used += (size_t)snprintf(name + used, size - used, ",%d:%lld", (int)knob,
                                  (long long)value);
     }
@@ -355,8 +373,8 @@ struct conv_graph *conv_graph_build(cudnnHandle_t dnn, const struct convolution 
     if (*name == 'g')
         make_plan(g, dnn, shape, name);
     if (*name != 'g' || g->failed ||
-        get(g->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
-            &needs) < 0 ||
+        !get_one(g->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
+                 &needs) ||
         needs < 0 || (uint64_t)needs > workspace) {
         conv_graph_free(g);
         return NULL;

@@ -27,6 +27,7 @@ struct convolution {
     bool tensor_cores;    /* they may round what they multiply: not in plain fp32 */
     int n, C, H, W, K, OH, OW, R, pad, stride;
     bool adds;       /* x's gradient is added to what is there */
+    bool as_float;   /* w's gradient is float, [K,C,R,R], whatever the others are */
     int w_alignment; /* bytes: of w, or its gradient; the others lie on 16 */
 };
 

@@ -240,8 +240,8 @@ void cuda_adadelta(const struct cuda_update *u, float *sq, float *acc, float rho
 /* Numbers between -1 and 1, the same for the same seed; no product of them is easy. */
 void cuda_scatter(void *to, int64_t n, enum cuda_type type, uint32_t seed,
                   cudaStream_t stream);
-/* The squares of n differences, and of what was expected, each in so many parts:
- * parts[2][CUDA_PARTS]. */
+/* The squares of n differences, and of what was expected, each in up to so many parts:
+ * parts[2][CUDA_PARTS], zeroed. */
 void cuda_differ(const void *is, const void *expected, int64_t n, enum cuda_type type,
                  double *parts, cudaStream_t stream);
 

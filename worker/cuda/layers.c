@@ -134,9 +134,9 @@ void layers_observe(struct layers *net,
     net->done_arg = arg;
 }
 
-void layers_bare(struct layers *net)
+void layers_bare(struct layers *net, bool bare)
 {
-    net->bare = true;
+    net->bare = bare;
 }
 
 static int tell_done(const struct layers *net, const struct layer *l, char phase,

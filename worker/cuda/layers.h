@@ -102,10 +102,10 @@ void layers_share_norms(struct layers *net, layers_sum_fn sum, void *arg);
 /* Each of these sums once, for nothing. */
 int layers_warm_norms(struct layers *net, struct ddp_err *err);
 
-/* From now on the libraries' products alone are put on the stream, in their order, with
- * their operands where they always are, and nothing of our own between them: what a step
- * cannot be faster than. For measuring; what comes out is of no use. */
-void layers_bare(struct layers *net);
+/* With `bare`, from now on the libraries' products alone are put on the stream, in their
+ * order, with their operands where they always are, and nothing of our own between them:
+ * what a step cannot be faster than. For measuring; what comes out is of no use. */
+void layers_bare(struct layers *net, bool bare);
 
 /* From layers_input_at(), or the borders, to layers_output(), or the borders, as batch
  * `batch` of the step. `s` NULL: a test, without dropout. */

@@ -10,6 +10,7 @@
  * any rank, or a later run, can build it from:
  *     a1            cuDNN's older interface, algorithm 1
  *     g11,2:1       cuDNN's graph API: conv_graph.h
+ *     w11,2:1       the same, a filter's gradient in float and in the model's order
  *     b1f00...      cuBLASLt: the words of its cublasLtMatmulAlgo_t
  */
 #ifndef WORKER_CUDA_PRODUCTS_H
@@ -32,6 +33,7 @@ struct algorithm {
     int number;
     cudnnMathType_t math;     /* of a number: the two are recommended together */
     struct conv_graph *graph; /* not freed with it */
+    bool as_float;            /* a filter's gradient comes as float: nobody widens it */
     cublasLtMatmulAlgo_t blas;
 };
 
@@ -49,7 +51,8 @@ struct layer_plan {
     struct algorithm how[PASSES];
 };
 
-/* What a product reads beside the weights, and writes. Elements, not bytes. */
+/* What a product reads beside the weights, and writes. Elements, not bytes. What filters'
+ * gradients need to become float counts as a part of theirs. */
 struct operands {
     struct {
         void *at; /* NULL: there is no more */

@@ -129,6 +129,8 @@ static int compare(const struct trial *x, double *error, struct ddp_err *err)
 {
     double parts[2][CUDA_PARTS], difference = 0, whole = 0;
     cudaStream_t stream = x->net->stream;
+    if (check_cuda(cudaMemsetAsync(x->net->room, 0, sizeof parts, stream), what, err) < 0)
+        return -1;
     cuda_differ(x->on.out.at, x->expected, (int64_t)x->on.out.n, x->on.out.type,
                 (double *)x->net->room, stream);
     if (check_launches(what, err) < 0 ||
@@ -154,7 +156,8 @@ static void warn(struct tuner *t, const struct trial *x, const char *name, doubl
                                          "gradient of inputs"};
     static const char *const libraries[] = {['a'] = "cuDNN's algorithm",
                                             ['b'] = "cuBLASLt's algorithm",
-                                            ['g'] = "cuDNN's engine"};
+                                            ['g'] = "cuDNN's engine",
+                                            ['w'] = "cuDNN's engine in float"};
     size_t n = t->warnings.n;
     char *line =
         xasprintf("'%s', %s: %s %.24s", x->net->layers[x->at->layer].spec->name,
@@ -213,6 +216,11 @@ static int begin_trial(struct trial *x, double *us, struct ddp_err *err)
     return time_plays(x, usual, INFINITY, us, err);
 }
 
+static int by_graph(const char *name)
+{
+    return *name == 'g' || *name == 'w';
+}
+
 static int choose(struct tuner *t, struct trial *x, struct ddp_err *err)
 {
     const struct site *at = x->at;
@@ -220,7 +228,7 @@ static int choose(struct tuner *t, struct trial *x, struct ddp_err *err)
     double usual, best, us;
     int64_t began = now_ns();
     const char *chosen = CHOICE_USUAL;
-    if (t->spent_ns >= t->most_ns) {
+    if (t->spent_ns >= t->most_ns || !x->expected) {
         t->products++;
         t->in_vain++;
         choices_set(&t->choices, at->key, chosen, 0);
@@ -245,7 +253,7 @@ static int choose(struct tuner *t, struct trial *x, struct ddp_err *err)
     t->products++;
     t->in_vain += tried < n;
     t->changed += strcmp(chosen, CHOICE_USUAL) != 0;
-    t->by_graph += *chosen == 'g';
+    t->by_graph += by_graph(chosen);
     t->usual_us += usual;
     t->us += best;
     return 0;
@@ -308,10 +316,10 @@ int tune_measure(struct tuner *t, struct layers *net, int n, float *grads,
     each_product(net, p, largest, &bytes, err);
     int rc = bytes == 0 ? 0 : check_cuda(cudaMalloc(&x.expected, bytes), what, err);
     if (rc < 0) { /* so much memory is not worth an end */
-        cudaGetLastError();
+        check_launches(what, err);
         strv_pushf(&t->warnings, "no %.1f MiB of GPU memory to compare answers in",
                    (double)bytes / 0x1p20);
-        return 0;
+        rc = 0;
     }
     if (rc == 0)
         rc = check_cuda(cudaEventCreate(&x.began), what, err);
@@ -426,7 +434,7 @@ void tune_drop(struct tuner *t, size_t i)
     const struct choice *c = &t->choices.of[i];
     if (c->gain > 0) { /* it is not an earlier run's */
         t->changed--;
-        t->by_graph -= *c->name == 'g';
+        t->by_graph -= by_graph(c->name);
         t->us += c->gain;
     }
     t->lacking++;

@@ -40,6 +40,8 @@ static __global__ void differ(const T *is, const T *expected, int64_t n, double 
 void cuda_differ(const void *is, const void *expected, int64_t n, enum cuda_type type,
                  double *parts, cudaStream_t stream)
 {
-    FOR_TYPE(type, LAUNCH(differ<T>, CUDA_PARTS, THREADS, stream, (const T *)is,
+    int64_t blocks = 1 + n / (16 * THREADS);
+    blocks = blocks < CUDA_PARTS ? blocks : CUDA_PARTS;
+    FOR_TYPE(type, LAUNCH(differ<T>, blocks, THREADS, stream, (const T *)is,
                           (const T *)expected, n, parts));
 }

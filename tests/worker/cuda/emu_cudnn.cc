@@ -124,10 +124,17 @@ extern "C" cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_
                 math == CUDNN_TENSOR_OP_MATH);
 }
 
+bool emu_convolution::widens() const
+{
+    return which == 1 && x.type != CUDNN_DATA_FLOAT && w.type == CUDNN_DATA_FLOAT &&
+           (w.format == CUDNN_TENSOR_NCHW || w.c == 1);
+}
+
 bool emu_convolution::fits() const
 {
-    return conv.set && x.n == y.n && x.c == w.c && y.c == w.n && x.type == w.type &&
-           x.type == y.type && x.format == w.format && x.format == y.format &&
+    bool alike = x.type == w.type && x.format == w.format;
+    return conv.set && x.n == y.n && x.c == w.c && y.c == w.n && (alike || widens()) &&
+           x.type == y.type && x.format == y.format &&
            y.h == (x.h + 2 * conv.pad - w.h) / conv.step + 1 &&
            y.w == (x.w + 2 * conv.pad - w.w) / conv.step + 1;
 }

@@ -40,6 +40,8 @@ struct emu_convolution {
     cudnnFilterStruct w;
     cudnnConvolutionStruct conv;
     bool fits() const;
+    /* With dw in float and in the older order, whatever the others are? */
+    bool widens() const;
     /* With x, w and y in memory; what is asked for is written there, times `by`. */
     void compute(void *x, void *w, void *y, float beta, float by) const;
     /* May it be put on the handle's stream? `engine`: each has to be loaded. */

@@ -237,7 +237,7 @@ struct engine {
     bool builds = true, can_be_recorded = true;
 };
 
-enum { BEST = 4, TENSOR_CORES = 5 };
+enum { BEST = 4, TENSOR_CORES = 5, FLOATS = 10 };
 static const engine engines[] = {
     {1.5},
     {0.1, 1, {CUDNN_NUMERICAL_NOTE_WINOGRAD, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC}},
@@ -252,6 +252,7 @@ static const engine engines[] = {
     {0.1, 1, {}, {}, int64_t(1) << 40},
     {0.1, 1, {CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS}},
     {0.1, 1, {CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION}},
+    {0.5}, /* the only one that writes float where the others do not */
 };
 static const int64_t ENGINES = sizeof engines / sizeof *engines;
 
@@ -261,9 +262,16 @@ struct config {
     std::vector<int64_t> knobs;
 };
 
-static std::vector<config> guess(cudnnBackendHeurMode_t mode)
+static bool widens(const descriptor &graph)
 {
-    return mode == CUDNN_HEUR_MODE_A ? std::vector<config>{{1}, {BEST, {2, 1}}, {2}, {8}}
+    return operation_of(graph.part(CUDNN_ATTR_OPERATIONGRAPH_OPS)).is.widens();
+}
+
+static std::vector<config> guess(cudnnBackendHeurMode_t mode, const descriptor &graph)
+{
+    return widens(graph) ? std::vector<config>{{BEST, {2, 1}}, {FLOATS}}
+           : mode == CUDNN_HEUR_MODE_A
+               ? std::vector<config>{{1}, {BEST, {2, 1}}, {2}, {8}}
            : mode == CUDNN_HEUR_MODE_B
                ? std::vector<config>{{BEST, {2, 1}}, {BEST, {2, 0}}, {TENSOR_CORES}, {9}}
                : std::vector<config>{{0}, {3}, {6}, {7}};
@@ -278,7 +286,8 @@ static bool good_engine(const descriptor &e)
 {
     int64_t i = e.one<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
     const char *poor = getenv("EMU_POOR");
-    return i >= 0 && i < ENGINES && !(poor && i == BEST && atoi(poor) == emu_device());
+    return i >= 0 && i < ENGINES && widens(graph_of(e)) == (i == FLOATS) &&
+           !(poor && i == BEST && atoi(poor) == emu_device());
 }
 
 static const engine &engine_of(const descriptor &config)
@@ -469,7 +478,8 @@ static cudnnStatus_t get_results(const descriptor &d, int64_t room, int64_t *cou
                                  void *values)
 {
     std::vector<config> all =
-        guess(d.one<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE));
+        guess(d.one<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE),
+              d.part(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH));
     bool good = true;
     *count = int64_t(all.size());
     for (int64_t i = 0; i < room && i < *count; i++)

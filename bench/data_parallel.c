@@ -6,16 +6,18 @@
  *
  * The first is what torch.nn.DataParallel does, with threads for devices: each step
  * copies the weights to every replica, scatters the batch, goes forward on all replicas,
- * gathers the outputs, computes the loss in one place, goes back on all, adds the
- * gradients up in one place, and takes the optimiser's step there. The second is
- * ddp-train's way: a process each, gradients reduced while backward goes on, everybody
- * takes the step. BATCH is that of a replica. Prints images/s of all replicas together, a
- * second a line. Random images of 1x28x28, SGD with momentum. bench/data_parallel.py runs
- * both in turn.
+ * computes the loss in one place (to which outputs need no copy here), goes back on all,
+ * adds the gradients up in one place, and takes the optimiser's step there. The second is
+ * ddp-train's way, with the settings that it has for ranks of one host: a process each,
+ * which reads the others' gradients where they lie, takes the step of its part, and gives
+ * the others the weights. BATCH is that of a replica. Prints images/s of all replicas
+ * together, a second a line. Random images of 1x28x28, SGD with momentum.
+ * bench/data_parallel.py runs both in turn.
  */
 #include "common/duration.h"
 #include "common/mem.h"
 #include "worker/ddp/reducer.h"
+#include "worker/ddp/shard.h"
 #include "worker/kernels/rng.h"
 #include "worker/nn/model.h"
 #include "worker/optim/optim.h"
@@ -83,7 +85,6 @@ struct shared {
     struct model_pass passes[MOST];
     struct batch batches[MOST];
     struct samples all, own[MOST];
-    float *gathered;
     struct optim optim;
     pthread_barrier_t turn;
     int next;
@@ -204,7 +205,50 @@ static void rank_step(void *arg)
     model_train_step(r->model, &b, 1 / (float)size, 1, r->step++, &correct, reducer_ready,
                      r->reducer);
     must(reducer_finish(r->reducer, &sums, &err), &err);
-    optim_step(&r->optim, model_weights(r->model), model_grads(r->model), 0.01f);
+    if (reducer_shares(r->reducer))
+        must(shard_step(&r->optim, r->reducer, model_weights(r->model), 0.01f, &err),
+             &err);
+    else
+        optim_step(&r->optim, model_weights(r->model), model_grads(r->model), 0.01f);
+}
+
+/* As the engine of ddp-train does it; worker/engine_cpu.c. */
+static void join(struct rank *r, const struct kernels *k)
+{
+    struct ddp_err err;
+    size_t n = model_param_count(r->model);
+    struct ddp_group_options options = {.rank = -1,
+                                        .arena_bytes = 4 * n * sizeof(float) + (1 << 20)};
+    struct reducer_settings settings = {1 << 20, 25 << 20, true, true, false, true, true};
+    r->group = ddp_group_init(&options, &err);
+    must(r->group ? 0 : -1, &err);
+    r->reducer = reducer_create(r->group, r->model, settings, &err);
+    must(r->reducer ? 0 : -1, &err);
+    if (reducer_shares(r->reducer)) {
+        float *weights = ddp_arena_alloc(r->group, n * sizeof *weights, &err);
+        must(weights ? 0 : -1, &err);
+        model_set_weights(r->model, weights);
+    }
+    model_set_grads(r->model, reducer_grads(r->reducer));
+    optim_init(&r->optim, optim_find("sgd"), (struct optim_settings){.momentum = 0.9f}, k,
+               n);
+    if (reducer_shares(r->reducer))
+        shard_keep(&r->optim, r->reducer);
+}
+
+/* By steps, not by each rank's own clock: all take as many. */
+static long steps_of_a_second(struct rank *r)
+{
+    enum { COLD = 5, WARM = 20 };
+    struct ddp_err err;
+    for (int i = 0; i < COLD; i++)
+        rank_step(r);
+    int64_t began = now_ns();
+    for (int i = 0; i < WARM; i++)
+        rank_step(r);
+    int64_t took = now_ns() - began;
+    must(ddp_all_reduce(r->group, &took, 1, DDP_I64, DDP_MAX, &err), &err);
+    return 1 + INT64_C(900000000) * WARM / (took + 1);
 }
 
 static void a_process_each(const char *model, int batch, int seconds,
@@ -214,24 +258,11 @@ static void a_process_each(const char *model, int batch, int seconds,
     struct rank r = {.model = a_model(model, batch, k),
                      .samples = random_samples(batch, 1),
                      .batch = batch};
-    struct ddp_group_options options = {.rank = -1};
-    r.group = ddp_group_init(&options, &err);
-    must(r.group ? 0 : -1, &err);
-    struct reducer_settings settings = {1 << 20, 25 << 20, true, false, false};
-    r.reducer = reducer_create(r.group, r.model, settings, &err);
-    must(r.reducer ? 0 : -1, &err);
-    model_set_grads(r.model, reducer_grads(r.reducer));
-    optim_init(&r.optim, optim_find("sgd"), (struct optim_settings){.momentum = 0.9f}, k,
-               model_param_count(r.model));
-    /* by steps, not by each rank's own clock: all take as many */
-    int64_t began = now_ns();
-    rank_step(&r);
-    int64_t took[2] = {now_ns() - began, 0};
-    must(ddp_all_reduce(r.group, took, 1, DDP_I64, DDP_MAX, &err), &err);
-    long steps = 1 + 900000000 / (took[0] + 1), size = ddp_group_size(r.group);
+    join(&r, k);
+    long steps = steps_of_a_second(&r), size = ddp_group_size(r.group);
     for (int s = 0; s < seconds; s++) {
         must(ddp_barrier(r.group, &err), &err);
-        began = now_ns();
+        int64_t began = now_ns();
         for (long i = 0; i < steps; i++)
             rank_step(&r);
         must(ddp_barrier(r.group, &err), &err);

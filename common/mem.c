@@ -6,6 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void *must_have(void *p, double bytes)
+{
+    if (!p) {
+        fprintf(stderr, "out of memory: %.1f MiB more are not to be had\n",
+                bytes / 0x1p20);
+        abort();
+    }
+    return p;
+}
+
 static void *must(void *p)
 {
     if (!p) {
@@ -17,12 +27,17 @@ static void *must(void *p)
 
 void *xcalloc(size_t n, size_t size)
 {
-    return must(calloc(n ? n : 1, size ? size : 1));
+    return must_have(calloc(n ? n : 1, size ? size : 1), (double)n * (double)size);
+}
+
+void *xaligned(size_t alignment, size_t bytes)
+{
+    return memset(must_have(aligned_alloc(alignment, bytes), (double)bytes), 0, bytes);
 }
 
 void *xrealloc(void *p, size_t n, size_t size)
 {
-    return must(reallocarray(p, n ? n : 1, size));
+    return must_have(reallocarray(p, n ? n : 1, size), (double)n * (double)size);
 }
 
 char *xstrdup(const char *s)

@@ -1,4 +1,4 @@
-/* common/mem.h - memory that is always there: these abort when it is gone
+/* common/mem.h - memory that is always there: these say so and abort when it is gone
  *
  * For sizes that we choose. Sizes that come off the wire or out of a file use plain
  * malloc, and the caller answers for NULL. Everything is freed with free().
@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 void *xcalloc(size_t n, size_t size);
+void *xaligned(size_t alignment, size_t bytes); /* zeroed; a multiple of `alignment` */
 void *xrealloc(void *p, size_t n, size_t size); /* an array of n elements */
 char *xstrdup(const char *s);                   /* NULL stays NULL */
 char *xstrndup(const char *s, size_t n);

@@ -3,16 +3,15 @@
 #ifndef WORKER_KERNELS_SCRATCH_H
 #define WORKER_KERNELS_SCRATCH_H
 
+#include "common/mem.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 static inline float *scratch(size_t floats)
 {
     size_t bytes = (floats * sizeof(float) + 63) / 64 * 64 + 64;
-    float *p = aligned_alloc(64, bytes);
-    if (p == NULL)
-        abort();
-    return memset(p, 0, bytes);
+    return xaligned(64, bytes);
 }
 
 #endif

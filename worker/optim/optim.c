@@ -53,10 +53,7 @@ const struct optim_type *optim_find(const char *name)
 float *optim_block(size_t n)
 {
     size_t bytes = (n * sizeof(float) + 63) / 64 * 64;
-    float *block = aligned_alloc(64, bytes);
-    if (!block)
-        abort();
-    return memset(block, 0, bytes);
+    return xaligned(64, bytes);
 }
 
 void optim_init(struct optim *o, const struct optim_type *type,

@@ -301,6 +301,15 @@ def a_log_that_cannot_be_written_is_told_at_once_and_a_pipe_is_not_awaited():
         one_line([result], 1, "'pipe': nobody reads from this pipe")
 
 
+def a_model_that_memory_does_not_suffice_for_says_how_much_is_missing():
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    (result,) = run(1, *QUIET, "--model", "resnet18", "--batch-size", 16384, limit=limit)
+    assert result.code == -signal.SIGABRT, result
+    assert re.match(r"out of memory: [0-9]+\.[0-9] MiB more are not to be had\n$", result.err), result
+
+
 def the_rank_that_has_the_error_ends_first():
     """A launcher tells of that one. Here it cannot end, since nobody reads what it says."""
     reader, writer = os.pipe()
@@ -371,7 +380,8 @@ main([a_resumed_run_goes_on_to_the_bit, a_resumed_run_goes_on_within_an_epoch,
       sigint_to_one_rank_is_the_code_of_all,
       places_that_cannot_be_written_are_said_before_training,
       a_full_disk_below_stdout_is_an_error_and_a_reader_that_left_is_none,
-      the_rank_that_has_the_error_ends_first, two_runs_do_not_save_to_one_place,
+      the_rank_that_has_the_error_ends_first,
+      a_model_that_memory_does_not_suffice_for_says_how_much_is_missing, two_runs_do_not_save_to_one_place,
       a_log_that_cannot_be_written_is_told_at_once_and_a_pipe_is_not_awaited,
       a_full_disk_ends_all_ranks_and_keeps_the_old_checkpoint,
       a_loss_that_is_no_number_ends_all_ranks,

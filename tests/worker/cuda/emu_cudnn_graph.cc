@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <set>
 
 /* ---- descriptors ---- */
@@ -446,29 +447,34 @@ template <typename T> static value value_of(cudnnBackendAttributeType_t type, T 
 }
 
 /* Parts of the answers below, which stay. */
-static std::vector<descriptor *> kept;
+static std::vector<std::unique_ptr<descriptor>> kept;
+
+static descriptor *keep(const descriptor &d)
+{
+    kept.push_back(std::make_unique<descriptor>(d));
+    return kept.back().get();
+}
 
 static descriptor config_of(const descriptor &graph, const config &c)
 {
     const engine &e = engines[c.engine];
     descriptor *at = const_cast<descriptor *>(&graph);
-    kept.push_back(new descriptor(finished(
+    descriptor *is = keep(finished(
         CUDNN_BACKEND_ENGINE_DESCRIPTOR,
         {{CUDNN_ATTR_ENGINE_OPERATION_GRAPH, value_of(CUDNN_TYPE_BACKEND_DESCRIPTOR, at)},
-         {CUDNN_ATTR_ENGINE_GLOBAL_INDEX, value_of(CUDNN_TYPE_INT64, c.engine)}})));
-    descriptor made = finished(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
-                               {{CUDNN_ATTR_ENGINECFG_ENGINE,
-                                 value_of(CUDNN_TYPE_BACKEND_DESCRIPTOR, kept.back())}});
+         {CUDNN_ATTR_ENGINE_GLOBAL_INDEX, value_of(CUDNN_TYPE_INT64, c.engine)}}));
+    descriptor made = finished(
+        CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
+        {{CUDNN_ATTR_ENGINECFG_ENGINE, value_of(CUDNN_TYPE_BACKEND_DESCRIPTOR, is)}});
     value knobs{CUDNN_TYPE_BACKEND_DESCRIPTOR, int64_t(e.knobs.size()), {}};
     for (size_t i = 0; i < e.knobs.size(); i++) {
-        kept.push_back(
-            new descriptor(finished(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR,
-                                    {{CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
-                                      value_of(CUDNN_TYPE_KNOB_TYPE, e.knobs[i])},
-                                     {CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE,
-                                      value_of(CUDNN_TYPE_INT64, c.knobs[i])}})));
-        const char *from = reinterpret_cast<const char *>(&kept.back());
-        knobs.bytes.insert(knobs.bytes.end(), from, from + sizeof kept.back());
+        descriptor *knob = keep(finished(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR,
+                                         {{CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
+                                           value_of(CUDNN_TYPE_KNOB_TYPE, e.knobs[i])},
+                                          {CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE,
+                                           value_of(CUDNN_TYPE_INT64, c.knobs[i])}}));
+        const char *from = reinterpret_cast<const char *>(&knob);
+        knobs.bytes.insert(knobs.bytes.end(), from, from + sizeof knob);
     }
     made.has[CUDNN_ATTR_ENGINECFG_KNOB_CHOICES] = knobs;
     return made;

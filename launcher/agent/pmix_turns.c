@@ -3,12 +3,14 @@
 
 #include "common/mem.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/select.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <utlist.h>
 
 /* A program at the door, or inside. */
@@ -68,13 +70,14 @@ static pid_t parent_of(pid_t pid)
     return name_end && sscanf(name_end + 1, " %*c %d", &parent) == 1 ? parent : 0;
 }
 
+/* Or is the same. */
 static bool descends(pid_t pid, pid_t from)
 {
     enum { DEEP = 64 };
     for (int i = 0; i < DEEP && pid > 1; i++) {
-        pid = parent_of(pid);
         if (pid == from)
             return true;
+        pid = parent_of(pid);
     }
     return false;
 }
@@ -85,23 +88,51 @@ static bool stays(const struct visitor *v)
     return v->turn > 0 && fstat(v->fd, &st) == 0 && st.st_ino == v->socket;
 }
 
+/* Has the other end been closed? We may have to close ours yet. */
+static bool hung_up(const struct visitor *v)
+{
+    return poll(&(struct pollfd){.fd = v->fd, .events = POLLRDHUP}, 1, 0) > 0;
+}
+
+static struct visits *visits_of(unsigned rank)
+{
+    struct visits *n;
+    LL_SEARCH_SCALAR(visits, n, rank, rank);
+    if (!n) {
+        n = xcalloc(1, sizeof *n);
+        n->rank = rank;
+        LL_PREPEND(visits, n);
+    }
+    return n;
+}
+
 static unsigned turn_of(const struct visitor *v)
 {
     if (!v->ranked)
         return 1;
     for (int fd = 0; fd < FD_SETSIZE; fd++) {
         const struct visitor *in = &inside[fd];
-        if (in->ranked && in->rank == v->rank && stays(in) && descends(v->pid, in->pid))
+        if (in->ranked && in->rank == v->rank && stays(in) && !hung_up(in) &&
+            descends(v->pid, in->pid))
             return in->turn;
     }
-    struct visits *n;
-    LL_SEARCH_SCALAR(visits, n, rank, v->rank);
-    if (!n) {
-        n = xcalloc(1, sizeof *n);
-        n->rank = v->rank;
-        LL_PREPEND(visits, n);
+    return ++visits_of(v->rank)->n;
+}
+
+/* Who has hung up while it waited has not come: libpmix 3 tries again after 4 s, and
+ * would be taken for its rank's next program. */
+static void forget_the_gone(void)
+{
+    struct visitor *v, *next;
+    DL_FOREACH_SAFE (kept, v, next) {
+        if (!hung_up(v))
+            continue;
+        struct visits *n = visits_of(v->rank);
+        n->n -= n->n == v->turn;
+        DL_DELETE(kept, v);
+        close(v->fd);
+        free(v);
     }
-    return ++n->n;
 }
 
 /* --- turns -------------------------------------------------------------------------- */
@@ -131,6 +162,7 @@ static void enter(const struct visitor *v)
 static struct visitor *next_ready(void)
 {
     struct visitor *v;
+    forget_the_gone();
     DL_FOREACH (kept, v) {
         if (may_enter(v))
             return v;
@@ -148,6 +180,7 @@ bool turns_arrive(int fd, pid_t who)
     pthread_mutex_lock(&lock);
     if (fd < FD_SETSIZE)
         inside[fd].turn = 0; /* who had the number has gone */
+    forget_the_gone();
     v.turn = turn_of(&v);
     bool may = may_enter(&v);
     if (may) {

@@ -4,10 +4,11 @@
  * rank by its number alone. The n-th programs of all ranks belong together; none of them
  * comes in while an earlier one of any rank is still inside, that is, until libpmix has
  * closed its connection, or is still to come in. Who has to wait is kept aside, and keeps
- * nobody else waiting: the others may be what the earlier one waits for.
+ * nobody else waiting: the others may be what the earlier one waits for. Who hangs up while
+ * it is kept is forgotten, and its turn is that of the next who comes.
  *
  * A program that was started by one that is inside is no next one, as that one may wait
- * for it: it comes in at once.
+ * for it: it comes in at once. So does another connection of one that is inside.
  *
  * Calls may come from any thread.
  */

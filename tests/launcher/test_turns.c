@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,12 +21,20 @@ struct program {
     int fd;
 };
 
+static int others[FD_SETSIZE]; /* the client's ends, by ours */
+
 static int connection(void)
 {
     int pair[2];
-    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-    close(pair[1]);
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    ck_assert_int_lt(pair[0], FD_SETSIZE);
+    others[pair[0]] = pair[1];
     return pair[0];
+}
+
+static void hang_up(int fd)
+{
+    close(others[fd]);
 }
 
 /* A process that looks as a rank does, and has started another. */
@@ -113,6 +122,44 @@ START_TEST(what_a_program_has_started_is_no_next_one)
 }
 END_TEST
 
+START_TEST(who_has_left_has_started_a_next_one)
+{
+    struct program a = begin("0"), b = begin("1");
+    int again = connection(), next = connection();
+    ck_assert(turns_arrive(a.fd, a.pid));
+    ck_assert(turns_arrive(b.fd, b.pid));
+    ck_assert(turns_arrive(again, a.pid)); /* for itself it would wait for ever */
+    hang_up(a.fd);
+    hang_up(again);
+    ck_assert(!turns_arrive(next, a.child)); /* libpmix has not hung up yet */
+    close(a.fd);
+    close(again);
+    close(b.fd);
+    ck_assert_int_eq(turns_take(), next);
+    end(&a);
+    end(&b);
+}
+END_TEST
+
+START_TEST(who_hangs_up_while_it_waits_has_not_come)
+{
+    struct program a = begin("0"), b = begin("1");
+    int gone = connection(), a2 = connection(), b2 = connection();
+    ck_assert(turns_arrive(a.fd, a.pid));
+    ck_assert(turns_arrive(b.fd, b.pid));
+    close(a.fd);
+    ck_assert(!turns_arrive(gone, a.pid));
+    hang_up(gone);
+    ck_assert(!turns_arrive(a2, a.pid)); /* it tries again */
+    ck_assert_uint_eq(turns_kept(), 1);
+    close(b.fd);
+    ck_assert(turns_arrive(b2, b.pid));
+    ck_assert_int_eq(turns_take(), a2); /* beside it, as it is no third one */
+    end(&a);
+    end(&b);
+}
+END_TEST
+
 START_TEST(a_number_that_another_descriptor_has_got_is_nobody_inside)
 {
     struct program a = begin("0"), b = begin("1");
@@ -136,6 +183,8 @@ Suite *suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_test(t, nobodys_second_comes_in_before_everybodys_first_has_gone);
     tcase_add_test(t, what_a_program_has_started_is_no_next_one);
+    tcase_add_test(t, who_has_left_has_started_a_next_one);
+    tcase_add_test(t, who_hangs_up_while_it_waits_has_not_come);
     tcase_add_test(t, a_number_that_another_descriptor_has_got_is_nobody_inside);
     suite_add_tcase(s, t);
     return s;

@@ -34,14 +34,16 @@ int lookup(const char *name, const char *service, int type, int64_t deadline_ms,
     int rc = getaddrinfo(name, service, &q.hints, list);
     if (rc != EAI_NONAME || strlen(name) > NAME_MAX_ASKED)
         return rc;
+    int64_t left = deadline_ms - now_ms();
+    if (left <= 0) /* of many names: no thread for each that comes too late */
+        return LOOKUP_LATE;
     q.hints.ai_flags = 0;
     snprintf(q.name, sizeof q.name, "%s", name);
     snprintf(q.service, sizeof q.service, "%s", service ? service : "");
     struct aside *a = aside_begin(ask, &q, sizeof q, NULL);
     if (!a) /* no more processes: then without a deadline */
         return getaddrinfo(name, service, &q.hints, list);
-    int64_t left = deadline_ms - now_ms();
-    const struct question *done = aside_done(a, left > 0 ? left : 0);
+    const struct question *done = aside_done(a, left);
     rc = done ? done->rc : LOOKUP_LATE;
     if (rc == 0)
         *list = done->list;

@@ -10,12 +10,15 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
 static pthread_mutex_t dead = PTHREAD_MUTEX_INITIALIZER; /* held: no server answers */
+
+static atomic_int asked; /* for names that are no numbers */
 
 static struct addrinfo *one(void)
 {
@@ -33,6 +36,7 @@ int getaddrinfo(const char *restrict name, const char *restrict service,
     bool number = strcmp(name, "10.0.0.1") == 0;
     if (hints->ai_flags & AI_NUMERICHOST && !number)
         return EAI_NONAME;
+    asked += !number;
     if (strcmp(name, "slow") == 0) {
         pthread_mutex_lock(&dead);
         pthread_mutex_unlock(&dead);
@@ -88,6 +92,18 @@ START_TEST(who_does_not_answer_is_given_up)
 }
 END_TEST
 
+START_TEST(when_it_is_too_late_nobody_is_asked)
+{
+    struct addrinfo *list = NULL;
+    for (int i = 0; i < 100; i++)
+        ck_assert_int_eq(lookup("quick", NULL, SOCK_STREAM, now_ms() - 1, &list),
+                         LOOKUP_LATE);
+    ck_assert_int_eq(asked, 0);
+    ck_assert_int_eq(lookup("10.0.0.1", NULL, SOCK_STREAM, now_ms() - 1, &list), 0);
+    freeaddrinfo(list);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("lookup");
@@ -95,6 +111,7 @@ Suite *suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, a_name_is_looked_up, 0, ARRAY_LEN(names));
     tcase_add_test(t, who_does_not_answer_is_given_up);
+    tcase_add_test(t, when_it_is_too_late_nobody_is_asked);
     suite_add_tcase(s, t);
     return s;
 }

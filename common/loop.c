@@ -9,8 +9,10 @@
 #include "common/err.h"
 #include "common/mem.h"
 
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct posted {
     void (*fn)(void *arg); /* NULL: withdrawn */
@@ -79,8 +81,24 @@ void loop_stop(struct loop *l, int code)
     }
 }
 
+/* libevent wants three, and may end the process itself when it gets fewer. */
+static bool has_descriptors(void)
+{
+    int pairs[2][2];
+    if (pipe2(pairs[0], O_CLOEXEC) < 0)
+        return false;
+    bool has = pipe2(pairs[1], O_CLOEXEC) == 0;
+    for (int i = 0; i < (has ? 4 : 2); i++)
+        close(pairs[i / 2][i % 2]);
+    return has;
+}
+
 struct loop *loop_create(struct ddp_err *err)
 {
+    if (!has_descriptors()) {
+        err_errno(err, "cannot make an event loop");
+        return NULL;
+    }
     struct loop *l = xcalloc(1, sizeof *l);
     l->base = event_base_new();
     if (l->base)

@@ -396,9 +396,17 @@ class Stored(unittest.TestCase):
 
     # -- beginning and end
 
-    def run_once(self, *options):
+    def run_once(self, *options, **more):
         return subprocess.run([DDPSTORED, *options], capture_output=True, text=True,
-                              timeout=PATIENCE)
+                              timeout=PATIENCE, **more)
+
+    def test_hardly_any_descriptors_are_one_clear_line(self):
+        for n in 4, 5, 6:
+            r = self.run_once("--port", "0", preexec_fn=lambda n=n: resource.setrlimit(
+                resource.RLIMIT_NOFILE, (n, n)))
+            self.assertEqual(r.returncode, 125)
+            self.assertRegex(r.stderr, r"^ddpstored store: cannot make an event loop: [^\n]*"
+                                       r"Too many open files; see 'ulimit -n'\n$")
 
     def test_a_port_in_use_is_one_clear_line(self):
         port = self.start()

@@ -12,12 +12,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
+#include <sys/statfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -124,13 +125,23 @@ int rankfiles_check(const char *pattern, int nranks, struct ddp_err *err)
     return 0;
 }
 
+/* The kernel's folders have modes as if something could be made there. */
+static int device_trouble(const char *folder)
+{
+    struct statfs fs;
+    if (statfs(folder, &fs) < 0)
+        return 0;
+    if (fs.f_type == PROC_SUPER_MAGIC || fs.f_type == SYSFS_MAGIC)
+        return EPERM;
+    return fs.f_blocks > 0 && fs.f_bavail == 0 ? ENOSPC : 0;
+}
+
 /* 0, or what would keep us from making a file in `folder`, or `folder` itself: the
  * nearest one above that is there decides. */
 static int folder_trouble(const char *folder)
 {
     char *path = xstrdup(folder);
     struct stat st;
-    struct statvfs fs;
     int why = 0;
     while (stat(path, &st) < 0 && errno == ENOENT && strcmp(path, ".") != 0) {
         char *slash = strrchr(path, '/');
@@ -148,7 +159,7 @@ static int folder_trouble(const char *folder)
     else if (access(path, W_OK | X_OK) < 0)
         why = errno;
     else
-        why = statvfs(path, &fs) == 0 && fs.f_blocks > 0 && fs.f_bavail == 0 ? ENOSPC : 0;
+        why = device_trouble(path);
     free(path);
     return why;
 }

@@ -23,7 +23,6 @@ static int theirs = -1; /* the number libpmix has for it */
 static struct door *door;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
-static pthread_cond_t opened = PTHREAD_COND_INITIALIZER;
 static bool is_open;
 static bool knocks;    /* there is a thread that does */
 static int knock_port; /* where its knock comes from; 0: none is under way */
@@ -37,16 +36,19 @@ void pmix_gate_open(void)
 {
     pthread_mutex_lock(&lock);
     is_open = true;
-    pthread_cond_broadcast(&opened);
     pthread_mutex_unlock(&lock);
 }
 
-static void wait_until_open(void)
+/* Waits a little only, as libpmix will ask again: from its 5th version on the thread that
+ * listens is the one that hears of the ranks, too. */
+static bool opens(void)
 {
     pthread_mutex_lock(&lock);
-    while (!is_open)
-        pthread_cond_wait(&opened, &lock);
+    bool is = is_open;
     pthread_mutex_unlock(&lock);
+    if (!is)
+        pause_ms();
+    return is;
 }
 
 bool pmix_gate_empties(int64_t deadline_ms)
@@ -177,7 +179,10 @@ int accept(int fd, __SOCKADDR_ARG addr, socklen_t *restrict len)
 {
     if (fd != theirs)
         return (int)syscall(SYS_accept4, fd, addr.__sockaddr__, len, SOCK_CLOEXEC);
-    wait_until_open();
+    if (!opens()) {
+        errno = EAGAIN;
+        return -1;
+    }
     struct sockaddr_storage peer = {0};
     socklen_t npeer = sizeof peer;
     int s = (int)syscall(SYS_accept4, fd, &peer, &npeer, SOCK_CLOEXEC);

@@ -87,6 +87,14 @@ static int wait_for(pid_t pid, int64_t deadline_ms)
     }
 }
 
+/* fork(), which here must not fail: who is -1 is everybody when it is killed. */
+static pid_t must_fork(void)
+{
+    pid_t pid = fork();
+    ck_assert_msg(pid >= 0, "cannot start another process");
+    return pid;
+}
+
 /* A team at play. */
 struct playing {
     const struct team *team;
@@ -103,12 +111,12 @@ static void team_start(struct playing *p, const struct team *t,
     ck_assert_int_le(t->size, TEAM_MAX);
     int listener = sock_listen("127.0.0.1", 0, &port, &err);
     ck_assert_msg(listener >= 0, "%s", err.text);
-    p->server = fork();
+    p->server = must_fork();
     if (p->server == 0)
         serve(listener);
     close(listener);
     for (int r = 0; r < t->size; r++) {
-        p->ranks[r] = fork();
+        p->ranks[r] = must_fork();
         if (p->ranks[r] == 0)
             play(t, r, port, fn, arg);
     }

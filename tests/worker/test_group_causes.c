@@ -11,6 +11,7 @@
 #include "worker/group/shm.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,11 +28,26 @@ static const struct {
 
 /* 0: not at all, 1: before the memory of the host, 2: before the network */
 static int dawdles;
-static bool dies, signs; /* in the memory of the host: in the midst of it; its rank */
+
+/* Who dies in the midst of telling the memory of the host, and who tells after that. */
+enum { TELLER = 2, PATIENCE_MS = 60000 };
+struct seen {
+    atomic_bool dying;
+    char told[4][512];
+};
+static struct seen *seen; /* shared with the ranks; NULL: nobody dies so */
+static bool dies;
 
 static void die(int signal)
 {
+    atomic_store(&seen->dying, true);
     raise(SIGKILL);
+}
+
+static void await_death(void)
+{
+    for (int ms = 0; ms < PATIENCE_MS && !atomic_load(&seen->dying); ms++)
+        usleep(1000);
 }
 
 /* Whoever reads it comes to a page that is not there. */
@@ -53,9 +69,11 @@ void __wrap_shm_fail(struct shm *s, int culprit, const char *why)
 {
     if (dawdles == 1)
         usleep(DAWDLE_US);
+    if (seen && !dies)
+        await_death();
     char text[600];
     snprintf(text, sizeof text, "%.400s, as rank %d says", why, s->ranks[s->me]);
-    __real_shm_fail(s, culprit, dies ? deadly_text() : signs ? text : why);
+    __real_shm_fail(s, culprit, dies ? deadly_text() : seen ? text : why);
 }
 
 void __real_net_tell(struct net *n, int culprit, const char *why,
@@ -108,39 +126,34 @@ START_TEST(the_first_cause_outlives_a_slow_teller)
 END_TEST
 
 /* Rank 1 is gone, and rank 2 dies as it says so. */
-static char (*told)[512]; /* [4], shared with the ranks */
-
 static void half_case(struct ddp_group *g, const void *arg)
 {
-    enum { TELLER = 2 };
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g), rc = 0;
     float x = 1;
     dies = rank == TELLER;
-    dawdles = rank != TELLER;
-    signs = true;
     team_check(g, ddp_barrier(g, &err) == 0, "%s", err.text);
     if (rank == VICTIM)
         _exit(0);
     while (rc == 0)
         rc = ddp_all_reduce(g, &x, 1, DDP_F32, DDP_SUM, &err);
-    strcpy(told[rank], err.text);
+    strcpy(seen->told[rank], err.text);
 }
 
 START_TEST(who_dies_while_it_tells_has_told_nothing)
 {
-    told = mmap(NULL, 4 * sizeof *told, PROT_READ | PROT_WRITE,
-                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ck_assert(told != MAP_FAILED);
-    team_run(&(struct team){.size = 4, .expect_dead = 1 + 2}, half_case, NULL);
-    ck_assert_msg(strstr(told[0], "rank 1 on ") || strstr(told[0], "rank 2 on "), "%s",
-                  told[0]);
+    seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                -1, 0);
+    ck_assert(seen != MAP_FAILED);
+    team_run(&(struct team){.size = 4, .expect_dead = 1 + TELLER}, half_case, NULL);
+    const char *first = seen->told[0];
+    ck_assert_msg(strstr(first, "rank 1 on ") || strstr(first, "rank 2 on "), "%s",
+                  first);
     /* the first of those that are left said it for both */
-    ck_assert_str_eq(told[0], told[3]);
-    ck_assert_msg(strstr(told[0], ", as rank 0 says") ||
-                      strstr(told[0], ", as rank 3 says"),
-                  "%s", told[0]);
-    munmap(told, 4 * sizeof *told);
+    ck_assert_str_eq(first, seen->told[3]);
+    ck_assert_msg(strstr(first, ", as rank 0 says") || strstr(first, ", as rank 3 says"),
+                  "%s", first);
+    munmap(seen, sizeof *seen);
 }
 END_TEST
 

@@ -34,6 +34,7 @@ static void start_server(void)
     int listener = sock_listen("127.0.0.1", 0, &port, &err);
     ck_assert_msg(listener >= 0, "%s", err.text);
     server_pid = fork();
+    ck_assert_int_ge(server_pid, 0);
     if (server_pid == 0) {
         struct server_options options = {.listen_fd = listener};
         prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -47,9 +47,8 @@ struct reducer_settings {
     bool overlap;                  /* false: all of it after backward */
     bool timed;                    /* settle on buckets by time, after a few steps */
     bool shard;
-    bool direct; /* ranks that share memory need no buckets, and do as with `shard`; */
-    bool
-        factors; /* with one batch of the model to a step, factors instead of gradients */
+    bool direct;  /* ranks that share memory need no buckets, and do as with `shard`; */
+    bool factors; /* with one batch to a step, factors instead of gradients */
 };
 
 struct reducer;

@@ -94,7 +94,8 @@ static void linear_back_factors(struct linear_plan *p, int n, const float *x,
     memcpy(factors, &n, sizeof n);
     for (size_t i = 0; i < B * K; i++)
         g[i] = masked(p, y, dy, i, scale);
-    memcpy(g + (size_t)p->s.B * K, x, B * C * sizeof *x);
+    if (n > 0) /* without samples x may be NULL */
+        memcpy(g + (size_t)p->s.B * K, x, B * C * sizeof *x);
 }
 
 static void linear_rows(const struct linear_plan *p, float *const *factors, int batches,

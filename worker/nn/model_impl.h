@@ -17,8 +17,7 @@ struct layer {
     struct conv_plan *conv; /* one of the three, or none */
     struct linear_plan *linear;
     struct norm_plan *norm;
-    float
-        *factors; /* of the weight's gradient, which backward leaves there; NULL: none */
+    float *factors; /* of the weight's gradient: backward leaves them there; NULL: none */
     const struct param *weight, *bias; /* NULL: there is none */
     float *running;                    /* a norm's, in the buffers */
     int in, shortcut;                  /* layers; -1: the batch, none */

@@ -94,8 +94,8 @@ static char *fates(struct job *j)
         {ended_by_us, "ended by us"},
         {still_runs, "being ended"},
     };
-    for (size_t i = ARRAY_LEN(sets);
-         j->plan && i-- > 0;) { /* from the last to the first */
+    /* from the last to the first */
+    for (size_t i = ARRAY_LEN(sets); j->plan && i-- > 0;) {
         char *set = cause_rank_set(j->plan->nranks, sets[i].in, j);
         if (!set)
             continue;

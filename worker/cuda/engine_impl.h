@@ -3,9 +3,9 @@
  * engine_cuda.c: the engine, and how a step passes through it; move.c: the model, between
  * host and devices; place.c: which layers on which device; open.c: memory, streams and
  * data, taken and let go; record.c: a step as a graph; stages.c: its batches, from stage
- * to stage; sums.c: what the ranks sum up, and which part of it is whose; agree.c: by
- * which algorithms all of them compute; spans.c: what all of it took; bad.c: where a bad
- * number began.
+ * to stage; order.c: the current device, and who waits for whom; sums.c: what the ranks
+ * sum up, and which part of it is whose; agree.c: by which algorithms all of them
+ * compute; spans.c: what all of it took; bad.c: where a bad number began.
  */
 #ifndef WORKER_CUDA_ENGINE_IMPL_H
 #define WORKER_CUDA_ENGINE_IMPL_H
@@ -221,10 +221,8 @@ int stages_place(struct engine *e, struct ddp_err *err);
 /* As another engine's, with a batch of its own. */
 void stages_place_as(struct engine *e, const struct engine *other);
 
-/* stages.c */
+/* order.c */
 
-/* "conv1 to conv2 | fc1 to fc2 on GPUs 0 and 1" */
-void stages_describe(const struct engine *e, char *text, size_t size);
 /* Make the stage's device the current one: before anything but copies and waits is put on
  * its streams. */
 int stage_enter(const struct stage *s, struct ddp_err *err);
@@ -234,12 +232,17 @@ int stage_left(const struct stage *s, cudaStream_t to, struct ddp_err *err);
  * A graph is played on that stream. */
 int stages_fork(struct engine *e, struct ddp_err *err);
 int stages_join(struct engine *e, struct ddp_err *err);
-/* The others go on when they know what the first one was told of a step: which learning
- * rate, which dropout. */
-int stages_order(struct engine *e, struct ddp_err *err);
 /* Were all kernels taken since this was asked? Else the line says which stage's was not:
  * "a step, stage 2: kernel ...". */
 int stage_launched(const struct stage *s, const char *what, struct ddp_err *err);
+
+/* stages.c */
+
+/* "conv1 to conv2 | fc1 to fc2 on GPUs 0 and 1" */
+void stages_describe(const struct engine *e, char *text, size_t size);
+/* The others go on when they know what the first one was told of a step: which learning
+ * rate, which dropout. */
+int stages_order(struct engine *e, struct ddp_err *err);
 /* For layers_observe(): the kernels of a layer were taken, and it is told to spans.c. */
 int stage_put_layer(const char *layer, char phase, void *stage, struct ddp_err *err);
 /* n bytes of one stage's for another: its main goes on when they have come. `box`: a

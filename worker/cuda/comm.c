@@ -47,7 +47,7 @@ struct comm {
     struct ddp_request *watch;
     struct ddp_err watched;
     uint64_t calls;
-    bool failed;
+    bool failed, unended; /* unended: a communicator that no thread could be had for */
     char version[32];
 };
 
@@ -322,8 +322,10 @@ void comm_give_up(struct comm *c)
     c->failed = true;
     for (int i = 0; i < c->lanes; i++) {
         struct ending e = {c->ncclCommAbort, c->nccl[i]};
-        if (c->nccl[i])
-            c->ending[i] = aside_begin(call_abort, &e, sizeof e, &ignored);
+        if (!c->nccl[i])
+            continue;
+        c->ending[i] = aside_begin(call_abort, &e, sizeof e, &ignored);
+        c->unended = c->unended || !c->ending[i];
         c->nccl[i] = NULL;
     }
 }
@@ -331,12 +333,12 @@ void comm_give_up(struct comm *c)
 bool comm_destroy(struct comm *c, bool under_way)
 {
     enum { ENDS_WITHIN_MS = 10000 };
-    bool ended = true;
     if (!c)
         return true;
     stop_watching(c);
     if (c->failed || under_way)
         comm_give_up(c);
+    bool ended = !c->unended;
     int64_t began = now_ns();
     for (int i = 0; i < c->lanes; i++) {
         if (c->nccl[i])

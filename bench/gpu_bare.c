@@ -102,16 +102,18 @@ static int nobody_waits(size_t offset, size_t count, void *arg, struct ddp_err *
     return 0;
 }
 
-static int record(struct bare *b, cudaGraphExec_t *exec, struct ddp_err *err)
+/* `first`: an event before all of it, or NULL. */
+static int record(struct bare *b, cudaEvent_t first, cudaGraphExec_t *exec,
+                  struct ddp_err *err)
 {
     cudaGraph_t graph = NULL;
     if (check_cuda(cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeRelaxed), what,
                    err) < 0)
         return -1;
     int rc = 0;
-    if (b->at[0])
+    if (first)
         rc = check_cuda(
-            cudaEventRecordWithFlags(b->at[0], b->stream, cudaEventRecordExternal), what,
+            cudaEventRecordWithFlags(first, b->stream, cudaEventRecordExternal), what,
             err);
     if (rc == 0 &&
         (layers_forward(b->net, b->plan, NULL, 0, err) < 0 ||
@@ -142,7 +144,8 @@ static int time_plays(struct bare *b, double seconds, double *us, struct ddp_err
     cudaGraphExec_t exec;
     double all = 0;
     int n = 0;
-    if (record(b, &exec, err) < 0 || check_cuda(cudaEventCreate(&from), what, err) < 0 ||
+    if (record(b, NULL, &exec, err) < 0 ||
+        check_cuda(cudaEventCreate(&from), what, err) < 0 ||
         check_cuda(cudaEventCreate(&to), what, err) < 0)
         return -1;
     /* the first two warm up */
@@ -187,7 +190,7 @@ static int time_layers(struct bare *b, struct ddp_err *err)
     }
     b->nparts = 0;
     layers_observe(b->net, note_layer, b);
-    int rc = record(b, &exec, err);
+    int rc = record(b, b->at[0], &exec, err);
     layers_observe(b->net, NULL, NULL);
     if (rc < 0)
         return -1;

@@ -54,13 +54,13 @@ static int play(const struct trial *x, const struct algorithm *how, struct ddp_e
     return at->of->play(x->net, at->layer, at->plan, at->pass, how, err);
 }
 
-/* From the same numbers each time. */
+/* From the same numbers each time, and over them: the answer that the one before has left
+ * is not one of an algorithm that writes none. */
 static int play_once(const struct trial *x, const struct algorithm *how,
                      struct ddp_err *err)
 {
     struct layers *net = x->net;
-    if (x->on.adds)
-        cuda_scatter(x->on.out.at, (int64_t)x->on.out.n, x->on.out.type, 3, net->stream);
+    cuda_scatter(x->on.out.at, (int64_t)x->on.out.n, x->on.out.type, 3, net->stream);
     if (play(x, how, err) < 0 || check_launches(what, err) < 0)
         return -1;
     return check_cuda(cudaStreamSynchronize(net->stream), what, err);
@@ -159,16 +159,15 @@ static void warn(struct tuner *t, const struct trial *x, const char *name, doubl
                                             ['g'] = "cuDNN's engine",
                                             ['w'] = "cuDNN's engine in float"};
     size_t n = t->warnings.n;
-    char *line =
-        xasprintf("'%s', %s: %s %.24s", x->net->layers[x->at->layer].spec->name,
-                  passes[x->at->pass], libraries[(unsigned char)*name], name + 1);
+    char *line = xasprintf("'%s', %s: %s %.24s is left out",
+                           x->net->layers[x->at->layer].spec->name, passes[x->at->pass],
+                           libraries[(unsigned char)*name], name + 1);
     for (size_t i = 0; i < n; i++) {
         if (strncmp(t->warnings.v[i], line, strlen(line)) == 0)
             n = 0;
     }
     if (n == t->warnings.n)
-        strv_pushf(&t->warnings, "%s is left out: its answer is off by %.2g", line,
-                   error);
+        strv_pushf(&t->warnings, "%s: its answer is off by %.2g", line, error);
     free(line);
 }
 

@@ -59,23 +59,6 @@ static struct model *a_model(const char *name, int batch, const struct kernels *
     return m;
 }
 
-/* Steps for `seconds`, a line for each. */
-static void measure(void (*step)(void *arg), void *arg, int seconds, long each, bool say)
-{
-    step(arg);
-    for (int s = 0; s < seconds; s++) {
-        int64_t start = now_ns(), took;
-        long done = 0;
-        for (int i = 0; i < 20 || now_ns() - start < 900000000; i++, done += each)
-            step(arg);
-        took = now_ns() - start;
-        if (say) {
-            printf("%.0f\n", (double)done * 1e9 / (double)took);
-            fflush(stdout);
-        }
-    }
-}
-
 /* ---- one process ---- */
 
 struct shared {
@@ -129,9 +112,8 @@ static void *replica(void *arg)
     return NULL;
 }
 
-static void shared_step(void *arg)
+static void shared_step(struct shared *s)
 {
-    struct shared *s = arg;
     size_t n = model_param_count(s->models[0]);
     for (int r = 0; r < s->replicas; r++) {
         scatter(s, r);
@@ -155,6 +137,18 @@ static void shared_step(void *arg)
     s->step++;
 }
 
+/* Images/s of all replicas. */
+static void tell_a_second(struct shared *s)
+{
+    int64_t began = now_ns();
+    long steps = 0;
+    for (; steps < 20 || now_ns() - began < 900000000; steps++)
+        shared_step(s);
+    double took = (double)(now_ns() - began) / 1e9;
+    printf("%.0f\n", (double)(steps * s->batch * s->replicas) / took);
+    fflush(stdout);
+}
+
 static void one_process(const char *model, int batch, int seconds, int replicas,
                         const struct kernels *k)
 {
@@ -171,7 +165,9 @@ static void one_process(const char *model, int batch, int seconds, int replicas,
     }
     optim_init(&s.optim, optim_find("sgd"), (struct optim_settings){.momentum = 0.9f}, k,
                model_param_count(s.models[0]));
-    measure(shared_step, &s, seconds, (long)batch * replicas, true);
+    shared_step(&s); /* cold */
+    for (int i = 0; i < seconds; i++)
+        tell_a_second(&s);
 }
 
 /* ---- a process each ---- */
@@ -194,9 +190,8 @@ static void must(int rc, const struct ddp_err *err)
     exit(1);
 }
 
-static void rank_step(void *arg)
+static void rank_step(struct rank *r)
 {
-    struct rank *r = arg;
     struct ddp_err err;
     struct step_sums sums = {0};
     int correct, size = ddp_group_size(r->group);

@@ -10,8 +10,8 @@
  * A rank may be a script that runs one MPI program after the other. libpmix knows a rank
  * by its number alone, and takes the end of its first program, when that comes late, for
  * its end in what the others' second programs have begun together: their fence is then
- * over without it, and they look for files that it has removed. So nobody's second program
- * comes in before everybody's first has gone (launcher/agent/pmix_turns.h).
+ * over without it, and they look for files that it has removed. So nobody's second
+ * program comes in before everybody's first has gone (launcher/agent/pmix_turns.h).
  */
 #ifndef LAUNCHER_AGENT_PMIX_GATE_H
 #define LAUNCHER_AGENT_PMIX_GATE_H

@@ -83,6 +83,9 @@ static void say_learning(struct words *w, const struct train_config *c)
 static void say_working(struct words *w, const struct train_config *c)
 {
     say(w, "for --engine", "%s", c->engine ? c->engine : "auto");
+    say(w, "for --stages", "%d", c->stages);
+    say(w, "for --micro-batches", "%d", c->micro_batches);
+    say(w, "for --tune", "%.9g", c->tune);
     say_flag(w, "for --shard-optimizer", c->shard_optimizer);
     if (c->bucket_given)
         say(w, "for --bucket-mb", "%.9g", (double)c->bucket_bytes / (1 << 20));

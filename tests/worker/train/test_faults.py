@@ -228,6 +228,8 @@ def ranks_that_disagree_are_told():
             (("--lr", 0.5), "rank 1 has 0.5 for --lr, rank 0 has 1"),
             (("--augment", "crop:1"), "rank 1 has crop:1 for --augment, rank 0 has none"),
             (("--trace", "t"), "rank 1 has on for --trace, rank 0 has off"),
+            (("--tune",), "rank 1 has 5 for --tune, rank 0 has 0"),
+            (("--stages", 2), "rank 1 has 2 for --stages, rank 0 has 1"),
             (("--bucket-mb", 1.5), "rank 1 has 1.5 for --bucket-mb, rank 0 has nothing"),
             (("--model", "mlp", "--optimizer", "sgd", "--lr", 1),
              "rank 1 has mlp for --model, rank 0 has cnn")):

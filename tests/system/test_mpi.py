@@ -122,8 +122,10 @@ class OpenMpi(Programs, launch.LaunchTest):
         self.assert_ended(launched, 125)
         self.assertRegex(launched.err, r"needs PMIx.*\(it is linked to libmpi.so.40\): it would "
                          "run as 2 programs of one rank each")
+        # two Open MPIs that know nothing of each other must not make one folder at a time
+        own = 'mkdir "$TMPDIR/$RANK"; TMPDIR=$TMPDIR/$RANK exec '
         hidden = self.run_to_end(
-            "-np", 2, "--tag-output=off", "--mpi", "pmi", "sh", "-c", f"{self.program} hello",
+            "-np", 2, "--tag-output=off", "--mpi", "pmi", "sh", "-c", f"{own}{self.program} hello",
             env={**mpi.QUICK, "TMPDIR": self.folder.name},
         )
         self.assertEqual(hidden.out, "hello ok on 1 ranks, 1 of them here\n" * 2, hidden.err)

@@ -21,18 +21,16 @@ at the end. A figure that could not be had is an empty cell, and says why below.
 are, and the exit code is 77; 1 when something failed.
 Python is the one given, else tests/interop/torch-env.sh's, else python3."""
 import argparse
-import contextlib
 import ctypes
 import json
 import os
 import re
-import select
-import signal
-import struct
 import subprocess
 import sys
 import tempfile
 import time
+
+from gpu_programs import Failed, Torch, Trainer, random_colours, random_images
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # in the order in which they are measured: what is dear and says least stands last
@@ -44,10 +42,6 @@ COMPILED = ("cnn:64:fp32", "cnn:256:bf16", "resnet18:256:bf16", "cnn:256:fp32", 
 IMAGES = {"cnn": 60000, "mlp": 60000, "resnet18": 20000}
 # seconds that a row is thought to take, before it is begun: a process's start, and CUDA's, in it
 COSTS = {"ours": 6, "eager": 6, "compiled": 45, "digits": 4, "layers": 4, "hidden": 15, "tuned": 9}
-
-
-class Failed(Exception):
-    pass
 
 
 # ---- what there is ----
@@ -89,145 +83,6 @@ def digits_folder(given):
         if folder and os.path.isdir(folder):
             return os.path.abspath(folder)
     return None
-
-
-# ---- PyTorch ----
-
-class Torch:
-    """gpu_torch.py, started when it is first asked for something."""
-
-    def __init__(self, python, device, keep):
-        self.words = [python, os.path.join(HERE, "gpu_torch.py"), device]
-        self.keep = keep
-        self.process, self.version, self.missing = None, "", None
-
-    def read(self, seconds):
-        ready = select.select([self.process.stdout], [], [], max(seconds, 1))[0]
-        line = self.process.stdout.readline() if ready else ""
-        if line:
-            return json.loads(line)
-        self.close()
-        return {"error": "PyTorch's process has ended" if ready else
-                f"no answer in {seconds:.0f} s"}
-
-    def ask(self, case, how, seconds, images, most):
-        """(images/s, MiB) within `most` seconds; Failed."""
-        if self.missing:
-            raise Failed(self.missing)
-        if not self.process:
-            try:
-                self.process = subprocess.Popen(self.words, stdin=subprocess.PIPE, text=True,
-                                                stdout=subprocess.PIPE, stderr=self.keep)
-            except OSError as error:
-                self.missing = f"no PyTorch: {error}"
-                raise Failed(self.missing) from None
-            hello = self.read(120)
-            if "version" not in hello:
-                self.missing = f"no PyTorch: {self.words[0]} cannot import it, or finds no GPU"
-                raise Failed(self.missing)
-            self.version = hello["version"]
-        with contextlib.suppress(OSError):  # it has ended: read() will say so
-            print(*case.split(":"), how, seconds, images, file=self.process.stdin, flush=True)
-        told = self.read(most)
-        if "error" in told:
-            raise Failed(f"{case} {how}: {told['error']}")
-        return told["rate"], told.get("mib")
-
-    def close(self):
-        if self.process:
-            self.process.kill()
-            self.process.wait()
-            with contextlib.suppress(OSError):  # what it has not read
-                self.process.stdin.close()
-            self.process.stdout.close()
-        self.process = None
-
-
-# ---- ours ----
-
-def random_images(folder, n):
-    for part, n in (("train", n), ("t10k", min(n, 256))):
-        with open(f"{folder}/{part}-images-idx3-ubyte", "wb") as f:
-            f.write(struct.pack(">IIII", 0x803, n, 28, 28) + os.urandom(n * 784))
-        with open(f"{folder}/{part}-labels-idx1-ubyte", "wb") as f:
-            f.write(struct.pack(">II", 0x801, n) + bytes(b % 10 for b in os.urandom(n)))
-
-
-def random_colours(folder, n):
-    for i in range(1, 7):
-        name = "test_batch.bin" if i == 6 else f"data_batch_{i}.bin"
-        with open(f"{folder}/{name}", "wb") as f:
-            for k in range(min(n, 256) if i == 6 else n // 5):
-                f.write(bytes([k % 10]) + os.urandom(3072))
-
-
-class Trainer:
-    """left(): seconds that there are. keep: a file for all that a run said that failed."""
-
-    def __init__(self, build, scratch, left, keep):
-        self.build, self.scratch, self.left, self.keep = build, scratch, left, keep
-        self.log = os.path.join(scratch, "log.jsonl")
-        self.said = os.path.join(scratch, "said")
-
-    def start(self, words, ranks):
-        if os.path.exists(self.log):
-            os.unlink(self.log)
-        launch = [f"{self.build}/launcher/ddprun", "-np", str(ranks)] if ranks > 1 else []
-        with open(self.said, "w") as said:  # a pipe would be full some day
-            return subprocess.Popen(
-                [*launch, f"{self.build}/worker/ddp-train", "--engine", "cuda", "--plot", "none",
-                 "--log", self.log, *map(str, words)], stdout=said, stderr=subprocess.STDOUT)
-
-    def rows(self):
-        try:
-            with open(self.log) as f:
-                return [json.loads(line) for line in f if line.endswith("\n")]
-        except OSError:
-            return []
-
-    def end(self, process, seconds, good=(0, 3)):
-        """What it said. Whatever happens, it has ended then."""
-        late = False
-        try:
-            process.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            late = True
-            process.kill()
-            process.wait()
-        with open(self.said, errors="replace") as f:
-            out = f.read()
-        if late or process.returncode not in good:
-            print(*process.args, out, sep="\n", file=self.keep, flush=True)
-        if late:
-            raise Failed(f"ddp-train has not ended after {seconds:.0f} s")
-        if process.returncode not in good:
-            raise Failed(out.strip().splitlines()[-1] if out.strip() else
-                         f"ddp-train ended with {process.returncode}")
-        return out
-
-    def at_most(self, seconds):
-        return min(seconds, max(self.left(), 20))
-
-    def run(self, *words, ranks=1):
-        out = self.end(self.start(("--progress", "none", *words), ranks), self.at_most(240))
-        return self.rows(), out
-
-    def epochs(self, seconds, *words):
-        """Runs until epochs behind the first one have taken so long; all of its rows."""
-        process = self.start(("--progress", "lines", "--epochs", 100000, *words), 1)
-        until = time.monotonic() + self.at_most(90)
-        while process.poll() is None and time.monotonic() < until:
-            time.sleep(0.05)
-            # steps are many: they are not decoded each time
-            with open(self.log) if os.path.exists(self.log) else open(os.devnull) as f:
-                ends = [json.loads(line)["seconds"] for line in f
-                        if '"kind":"epoch"' in line and line.endswith("\n")]
-            if len(ends) > 2 and ends[-1] - ends[0] > seconds:
-                break
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        out = self.end(process, self.at_most(60), good=(128 + signal.SIGTERM,))
-        return self.rows(), out
 
 
 def of_kind(rows, kind):

@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 /* A longer choice is not kept: a run that goes on makes its own. */
-enum { TRAIN_ALGORITHMS = 32768 };
+enum { TRAIN_ALGORITHMS = 65536 };
 
 /* How far a run has come. */
 struct train_state {

@@ -52,6 +52,7 @@ struct pmix_server {
     struct pmix_call *calls;               /* owned: not looked at yet */
     int wake_fd;                           /* owned */
     struct event *wake;                    /* owned */
+    struct event *look;                    /* owned */
     struct pmix_pending *fences, *modexes; /* owned: not answered yet */
     struct pmix_count *counts;             /* owned: how often the same ranks have met */
     uint32_t last_id;

@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/agent/pmix_gate.h"
+#include "launcher/agent/pmix_turns.h"
 #include "launcher/agent/pmix_world.h"
 #include "launcher/contract.h"
 
@@ -25,8 +26,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ms: libpmix's to let go of its ranks, and the agent's to hear that one has left */
-enum { GO_MS = 1000, TELL_MS = 1000 };
+/* ms: libpmix's to let go of its ranks, and the agent's to hear that one has left; s: a
+ * rank's until it is told that its next program has to wait */
+enum { GO_MS = 1000, TELL_MS = 1000, LATE_S = 10 };
 
 /* --- what libpmix wants ------------------------------------------------------------- */
 
@@ -97,6 +99,16 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
     eventfd_t n;
     if (eventfd_read(fd, &n) == 0)
         pmix_calls_take(arg, handle);
+}
+
+/* It may wait for ever, as programs that need each other's MPI_Init may. */
+static void on_look(evutil_socket_t fd, short what, void *arg)
+{
+    unsigned rank, of;
+    while (turns_late(LATE_S * INT64_C(1000), &rank, &of))
+        log_warn("rank %u has waited %d s to begin its next MPI program: rank %u's "
+                 "earlier one is still connected",
+                 rank, LATE_S, of);
 }
 
 int pmix_server_hear(struct pmix_server *s, const struct frame *f, struct ddp_err *err)
@@ -193,13 +205,15 @@ struct pmix_server *pmix_server_create(struct loop *loop, struct link *link,
     if (s->wake_fd >= 0)
         s->wake =
             event_new(loop_base(loop), s->wake_fd, EV_READ | EV_PERSIST, on_wake, s);
-    if (!s->wake || event_add(s->wake, NULL) < 0)
+    s->look = event_new(loop_base(loop), -1, EV_PERSIST, on_look, s);
+    if (!s->wake || !s->look || event_add(s->wake, NULL) < 0)
         err_errno(err, "cannot make an event");
     else if (rankmap_read(&s->map, &s->serve.map, s->serve.nranks, err) == 0 &&
              make_dirs(s, err) == 0 && init_library(s, err) == 0 &&
              pmix_world_register(&s->serve, &s->map, s->ranks_dir, err) == 0 &&
              check_environment(s, err) == 0) {
         pmix_gate_open();
+        event_add(s->look, &(struct timeval){.tv_sec = LATE_S / 2});
         return s;
     }
     pmix_server_destroy(s);

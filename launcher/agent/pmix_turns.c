@@ -1,6 +1,7 @@
 /* launcher/agent/pmix_turns.c - see pmix_turns.h */
 #include "launcher/agent/pmix_turns.h"
 
+#include "common/duration.h"
 #include "common/mem.h"
 
 #include <poll.h>
@@ -21,6 +22,8 @@ struct visitor {
     bool ranked; /* its rank is known */
     unsigned rank;
     unsigned turn; /* the how-manieth of its rank it is, from 1 */
+    int64_t since; /* kept */
+    bool told;     /* it has been told of */
     struct visitor *prev, *next;
 };
 
@@ -139,12 +142,19 @@ static void forget_the_gone(void)
 
 /* libpmix closes a descriptor before it does what follows from it, but in the thread that
  * will also hear who comes in now. */
-static bool may_enter(const struct visitor *v)
+static const struct visitor *earlier_inside(const struct visitor *v)
 {
     for (int fd = 0; v->turn > 1 && fd < FD_SETSIZE; fd++) {
         if (inside[fd].turn > 0 && inside[fd].turn < v->turn && stays(&inside[fd]))
-            return false;
+            return &inside[fd];
     }
+    return NULL;
+}
+
+static bool may_enter(const struct visitor *v)
+{
+    if (earlier_inside(v))
+        return false;
     const struct visitor *other;
     DL_FOREACH (kept, other) {
         if (other->turn < v->turn)
@@ -186,6 +196,7 @@ bool turns_arrive(int fd, pid_t who)
     if (may) {
         enter(&v);
     } else {
+        v.since = now_ms();
         struct visitor *copy = xmemdup(&v, sizeof v);
         DL_APPEND(kept, copy);
     }
@@ -223,6 +234,24 @@ bool turns_ready(void)
     bool ready = next_ready() != NULL;
     pthread_mutex_unlock(&lock);
     return ready;
+}
+
+bool turns_late(int64_t ms, unsigned *rank, unsigned *of)
+{
+    struct visitor *v;
+    const struct visitor *earlier = NULL;
+    pthread_mutex_lock(&lock);
+    forget_the_gone();
+    DL_FOREACH (kept, v) {
+        if (v->told || now_ms() - v->since < ms || !(earlier = earlier_inside(v)))
+            continue;
+        v->told = true;
+        *rank = v->rank;
+        *of = earlier->rank;
+        break;
+    }
+    pthread_mutex_unlock(&lock);
+    return earlier != NULL;
 }
 
 bool turns_inside(int fd)

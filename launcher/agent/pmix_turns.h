@@ -4,8 +4,8 @@
  * rank by its number alone. The n-th programs of all ranks belong together; none of them
  * comes in while an earlier one of any rank is still inside, that is, until libpmix has
  * closed its connection, or is still to come in. Who has to wait is kept aside, and keeps
- * nobody else waiting: the others may be what the earlier one waits for. Who hangs up while
- * it is kept is forgotten, and its turn is that of the next who comes.
+ * nobody else waiting: the others may be what the earlier one waits for. Who hangs up
+ * while it is kept is forgotten, and its turn is that of the next who comes.
  *
  * A program that was started by one that is inside is no next one, as that one may wait
  * for it: it comes in at once. So does another connection of one that is inside.
@@ -17,6 +17,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* The process `who` has come by the connection `fd`. Returns whether it may go in; else
@@ -30,6 +31,10 @@ int turns_take(void);
 /* How many are kept; is there one for turns_take()? */
 size_t turns_kept(void);
 bool turns_ready(void);
+
+/* Has a program been kept for so long? Then whose it is, and for whose it waits: ranks.
+ * Each is told of once. */
+bool turns_late(int64_t ms, unsigned *rank, unsigned *of);
 
 /* Is anybody inside whose descriptor is `fd`? */
 bool turns_inside(int fd);

@@ -80,6 +80,14 @@ START_TEST(nobodys_second_comes_in_before_everybodys_first_has_gone)
     ck_assert(!turns_arrive(a3, a.pid));
     ck_assert_uint_eq(turns_kept(), 2);
     ck_assert_int_eq(turns_take(), -1);
+    unsigned rank, of;
+    ck_assert(!turns_late(600000, &rank, &of));
+    for (int i = 0; i < 2; i++) { /* the second and the third */
+        ck_assert(turns_late(0, &rank, &of));
+        ck_assert_uint_eq(rank, 0);
+        ck_assert_uint_eq(of, 1);
+    }
+    ck_assert(!turns_late(0, &rank, &of)); /* once for each */
     /* who waits keeps nobody else waiting */
     ck_assert(turns_arrive(c.fd, c.pid));
     close(b.fd);

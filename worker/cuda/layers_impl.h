@@ -126,8 +126,27 @@ static inline const struct products *products_of(const struct layer *l)
 int layers_settle(struct layers *net, struct layers_plan *p, float *grads,
                   struct ddp_err *err);
 
-/* tune.c: a plan takes what has been chosen for its products; the end of all that was. */
+/* ---- chosen.c ---- */
+
+/* A product, in a plan. */
+struct site {
+    const struct products *of;
+    const struct layer_plan *plan;
+    int layer;
+    enum pass pass;
+    const char *key;
+};
+
+/* For each of a plan's; anything but 0 ends it. */
+typedef int (*product_fn)(struct layers *net, const struct site *at, void *arg,
+                          struct ddp_err *err);
+int layers_each_product(struct layers *net, const struct layers_plan *p, product_fn one,
+                        void *arg, struct ddp_err *err);
+/* NULL: nothing is chosen for it. */
+const struct chosen *chosen_find(const struct layers *net, const char *key);
+/* A plan takes what has been chosen for its products. */
 void chosen_take(struct layers *net, struct layers_plan *p);
+/* The end of all that was. */
 void chosen_free(struct layers *net);
 
 #endif

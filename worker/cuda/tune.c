@@ -27,15 +27,6 @@ static const double apart[] = {[PRECISION_FP32] = 1e-4,
                                [PRECISION_BF16] = 1e-2,
                                [PRECISION_FP16] = 2e-3};
 
-/* A product, in a plan. */
-struct site {
-    const struct products *of;
-    const struct layer_plan *plan;
-    int layer;
-    enum pass pass;
-    const char *key;
-};
-
 /* One that is being tried. */
 struct trial {
     struct tuner *t;
@@ -268,28 +259,6 @@ static int choose(struct tuner *t, struct trial *x, struct ddp_err *err)
 
 /* ---- all of a net's ---- */
 
-/* For each of a plan's; anything but 0 ends it. */
-typedef int (*product_fn)(struct layers *net, const struct site *at, void *arg,
-                          struct ddp_err *err);
-
-static int each_product(struct layers *net, const struct layers_plan *p, product_fn one,
-                        void *arg, struct ddp_err *err)
-{
-    char key[CHOICE_KEY];
-    for (int i = net->from; i < net->to && p->n > 0; i++) {
-        struct site at = {products_of(&net->layers[i]), &p->layers[i], i, 0, key};
-        for (; at.of && at.pass < PASSES; at.pass++) {
-            if (!at.of->has(net, i, at.pass))
-                continue;
-            at.of->key(net, i, at.plan, at.pass, key, sizeof key);
-            int rc = one(net, &at, arg, err);
-            if (rc != 0)
-                return rc;
-        }
-    }
-    return 0;
-}
-
 static int choose_for(struct layers *net, const struct site *at, void *arg,
                       struct ddp_err *err)
 {
@@ -320,7 +289,7 @@ int tune_measure(struct tuner *t, struct layers *net, int n, float *grads,
     size_t bytes = 0;
     if (!p || layers_settle(net, p, grads, err) < 0)
         return -1;
-    each_product(net, p, largest, &bytes, err);
+    layers_each_product(net, p, largest, &bytes, err);
     int rc = bytes == 0 ? 0 : check_cuda(cudaMalloc(&x.expected, bytes), what, err);
     if (rc < 0) { /* so much memory is not worth an end */
         check_launches(what, err);
@@ -333,7 +302,7 @@ int tune_measure(struct tuner *t, struct layers *net, int n, float *grads,
     if (rc == 0)
         rc = check_cuda(cudaEventCreate(&x.ended), what, err);
     if (rc == 0)
-        rc = each_product(net, p, choose_for, &x, err);
+        rc = layers_each_product(net, p, choose_for, &x, err);
     if (x.began)
         cudaEventDestroy(x.began);
     if (x.ended)
@@ -343,15 +312,6 @@ int tune_measure(struct tuner *t, struct layers *net, int n, float *grads,
 }
 
 /* ---- to go by the choices ---- */
-
-static struct chosen *find_chosen(const struct layers *net, const char *key)
-{
-    for (size_t i = 0; i < net->nchosen; i++) {
-        if (strcmp(net->chosen[i].key, key) == 0)
-            return &net->chosen[i];
-    }
-    return NULL;
-}
 
 struct attempt {
     const struct choices *choices;
@@ -364,7 +324,7 @@ static int build_chosen(struct layers *net, const struct site *at, void *arg,
     const struct attempt *a = arg;
     struct algorithm how;
     const char *name = choices_find(a->choices, at->key);
-    if (!name || strcmp(name, CHOICE_USUAL) == 0 || find_chosen(net, at->key))
+    if (!name || strcmp(name, CHOICE_USUAL) == 0 || chosen_find(net, at->key))
         return 0;
     if (!at->of->build(net, at->layer, at->plan, at->pass, name, &how)) {
         for (size_t i = 0; i < a->choices->n; i++)
@@ -381,24 +341,7 @@ int tune_try(const struct tuner *t, struct layers *net, int n, uint8_t *fails,
 {
     struct attempt a = {&t->choices, fails};
     struct layers_plan *p = layers_plan(net, n, err);
-    return p ? each_product(net, p, build_chosen, &a, err) : -1;
-}
-
-static int take_chosen(struct layers *net, const struct site *at, void *arg,
-                       struct ddp_err *err)
-{
-    struct layers_plan *into = arg;
-    const struct chosen *found = find_chosen(net, at->key);
-    if (found)
-        into->layers[at->layer].how[at->pass] = found->how;
-    return 0;
-}
-
-void chosen_take(struct layers *net, struct layers_plan *p)
-{
-    struct ddp_err ignored;
-    if (net->nchosen > 0)
-        each_product(net, p, take_chosen, p, &ignored);
+    return p ? layers_each_product(net, p, build_chosen, &a, err) : -1;
 }
 
 /* What some rank could not build is nobody's. */
@@ -425,15 +368,6 @@ void tune_take(const struct tuner *t, struct layers *net)
         chosen_take(net, net->plans[i]);
         net->plans[i]->warm = false; /* the libraries may not know these yet */
     }
-}
-
-void chosen_free(struct layers *net)
-{
-    for (size_t i = 0; i < net->nchosen; i++) {
-        conv_graph_free(net->chosen[i].how.graph);
-        free(net->chosen[i].key);
-    }
-    free(net->chosen);
 }
 
 void tune_drop(struct tuner *t, size_t i)

@@ -3,6 +3,8 @@
 #include "launcher/agent/pmix_gate.h"
 
 #include "common/duration.h"
+#include "common/log.h"
+#include "common/refusals.h"
 #include "launcher/agent/pmix_turns.h"
 #include "launcher/door/door.h"
 
@@ -12,6 +14,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -21,22 +24,17 @@
 static int gate = -1;   /* owned until libpmix has taken it */
 static int theirs = -1; /* the number libpmix has for it */
 static struct door *door;
+static struct refusals refusals; /* of the thread that accepts */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
 static bool is_open;
 static bool knocks;    /* there is a thread that does */
 static int knock_port; /* where its knock comes from; 0: none is under way */
+static int first = -1; /* owned: what the agent has accepted and nobody has taken yet */
 
 static void pause_ms(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-}
-
-void pmix_gate_open(void)
-{
-    pthread_mutex_lock(&lock);
-    is_open = true;
-    pthread_mutex_unlock(&lock);
 }
 
 /* Waits a little only, as libpmix will ask again: from its 5th version on the thread that
@@ -65,10 +63,11 @@ bool pmix_gate_empties(int64_t deadline_ms)
     return true;
 }
 
-/* ---- who has waited for a turn comes in ----
+/* ---- connections that were accepted before ----
  *
- * libpmix calls accept() when somebody is at the door. So, when one of those who wait may
- * come in, we knock ourselves, and accept() gives it instead of us. */
+ * libpmix calls accept() when there is a connection. So, when the agent's first one or
+ * one that has waited for its turn may come in, we connect ourselves, and accept()
+ * returns it in the place of ours. */
 
 static void knock(void)
 {
@@ -110,12 +109,13 @@ static void *knock_for_those_who_wait(void *arg)
     for (;;) {
         pthread_mutex_lock(&lock);
         bool under_way = knock_port != 0;
-        knocks = under_way || turns_kept() > 0;
+        bool has_first = first >= 0;
+        knocks = under_way || has_first || turns_kept() > 0;
         bool go_on = knocks;
         pthread_mutex_unlock(&lock);
         if (!go_on)
             return NULL;
-        if (!under_way && turns_ready())
+        if (!under_way && (has_first || turns_ready()))
             knock();
         pause_ms();
     }
@@ -137,6 +137,16 @@ static void begin_to_knock(void)
     pthread_mutex_unlock(&lock);
 }
 
+void pmix_gate_open(void)
+{
+    pthread_mutex_lock(&lock);
+    is_open = true;
+    bool has_first = first >= 0;
+    pthread_mutex_unlock(&lock);
+    if (has_first)
+        begin_to_knock();
+}
+
 /* ---- between libpmix and the C library ---- */
 
 /* glibc declares the second parameter as a union of pointers that C callers never see */
@@ -144,9 +154,10 @@ static void begin_to_knock(void)
 EXPORT int bind(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len);
 EXPORT int accept(int fd, __SOCKADDR_ARG addr, socklen_t *restrict len);
 
-void pmix_gate_set(int fd, pid_t ancestor)
+void pmix_gate_set(int fd, int first_fd, pid_t ancestor)
 {
     gate = fd;
+    first = first_fd;
     door = door_create(ancestor);
 }
 
@@ -168,10 +179,40 @@ static bool admitted(int s, pid_t *who)
     struct sockaddr_storage peer, here;
     socklen_t npeer = sizeof peer, nhere = sizeof here;
     struct ddp_err why;
-    return getpeername(s, (struct sockaddr *)&peer, &npeer) == 0 &&
-           getsockname(s, (struct sockaddr *)&here, &nhere) == 0 &&
-           door_holder(door, (struct sockaddr *)&peer, (struct sockaddr *)&here, who,
-                       &why) == 0;
+    if (getpeername(s, (struct sockaddr *)&peer, &npeer) < 0 ||
+        getsockname(s, (struct sockaddr *)&here, &nhere) < 0)
+        return false;
+    if (door_holder(door, (struct sockaddr *)&peer, (struct sockaddr *)&here, who,
+                    &why) == 0)
+        return true;
+    char *line = refusals_line(&refusals, (struct sockaddr *)&peer, "PMIx", why.text);
+    if (line)
+        log_warn("%s", line);
+    free(line);
+    return false;
+}
+
+/* Takes `s`. Returns it when it may come in now, else -1. */
+static int admit(int s)
+{
+    pid_t who;
+    if (!admitted(s, &who)) {
+        close(s);
+        return -1;
+    }
+    if (turns_arrive(s, who))
+        return s;
+    begin_to_knock();
+    return -1;
+}
+
+static int take_first(void)
+{
+    pthread_mutex_lock(&lock);
+    int s = first;
+    first = -1;
+    pthread_mutex_unlock(&lock);
+    return s >= 0 ? admit(s) : -1;
 }
 
 /* Called by libpmix's listening thread only, which goes on after EAGAIN. */
@@ -188,16 +229,13 @@ int accept(int fd, __SOCKADDR_ARG addr, socklen_t *restrict len)
     int s = (int)syscall(SYS_accept4, fd, &peer, &npeer, SOCK_CLOEXEC);
     if (s < 0)
         return s;
-    pid_t who;
     if (is_knock(&peer)) {
         close(s);
-        s = turns_take();
-    } else if (!admitted(s, &who)) {
-        close(s);
-        s = -1;
-    } else if (!turns_arrive(s, who)) {
-        begin_to_knock();
-        s = -1;
+        s = take_first();
+        if (s < 0)
+            s = turns_take();
+    } else {
+        s = admit(s);
     }
     if (s < 0)
         errno = EAGAIN;

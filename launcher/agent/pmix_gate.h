@@ -1,11 +1,11 @@
-/* launcher/agent/pmix_gate.h - libpmix listens at a door that we have made
+/* launcher/agent/pmix_gate.h - libpmix listens on a socket that the agent has made
  *
  * Ranks are told of the port before there is a server behind it: the agent binds it, and
- * the server is started only when the first rank knocks, so that a launch of anything
- * else than MPI costs one socket. libpmix however insists on a socket of its own. So this
+ * starts the server only when the first rank connects, so that a launch of anything else
+ * than MPI costs one socket. libpmix however insists on a socket of its own. So this
  * program has its own bind() and accept(), which libpmix finds before the C library's:
- * its first socket of the internet becomes the one that ranks wait at, and who is not of
- * the job is turned away before libpmix, which a silent stranger can block, sees him.
+ * its first internet socket becomes the agent's, and a connection that is not of the job
+ * is closed before libpmix, which a silent client can block, sees it.
  *
  * A rank may be a script that runs one MPI program after the other. libpmix knows a rank
  * by its number alone, and takes the end of its first program, when that comes late, for
@@ -20,9 +20,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* To be called before libpmix is initialized. `fd` listens; it is taken over. Only
- * descendants of `ancestor` pass. */
-void pmix_gate_set(int fd, pid_t ancestor);
+/* To be called before libpmix is initialized. `fd` listens, `first` (-1: none) is a
+ * connection that the agent has accepted; both are taken over. Only descendants of
+ * `ancestor` pass. */
+void pmix_gate_set(int fd, int first, pid_t ancestor);
 
 /* libpmix knows the ranks now: they may come in. It would refuse one that it does not. */
 void pmix_gate_open(void);

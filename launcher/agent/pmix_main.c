@@ -1,7 +1,8 @@
 /* launcher/agent/pmix_main.c - ddprun-pmix: the PMIx server of a node's agent
  *
- * Started by the agent, never by hand: 0 is its link to the agent, 1 the socket at which
- * ranks knock. The agent's end of the link is the end of it.
+ * Started by the agent, never by hand: 0 is its link to the agent, 1 the socket that
+ * ranks connect to, CHILD_EXTRA_FD the first connection, when a rank was first. The
+ * agent's end of the link is the end of it.
  */
 #define LOG_SUBSYS "pmix"
 #include "common/err.h"
@@ -9,6 +10,7 @@
 #include "launcher/agent/pmix_gate.h"
 #include "launcher/agent/pmix_server.h"
 #include "launcher/contract.h"
+#include "launcher/spawn/child.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -108,7 +110,10 @@ int main(int argc, char **argv)
     if (dup2(STDERR_FILENO, STDOUT_FILENO) < 0 || link_fd < 0 || gate_fd < 0 ||
         !(s.loop = loop_create(&err)))
         return 1;
-    pmix_gate_set(gate_fd, getppid());
+    int first_fd = fcntl(CHILD_EXTRA_FD, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (first_fd >= 0)
+        close(CHILD_EXTRA_FD);
+    pmix_gate_set(gate_fd, first_fd, getppid());
     s.link = link_create(s.loop, link_fd, FRAME_DOWN, NULL, &events, &s);
     log_sink(on_log_line, &s);
     loop_run(s.loop);

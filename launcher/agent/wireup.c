@@ -1,5 +1,10 @@
 /* launcher/agent/wireup.c - see wireup.h
  *
+ * The agent accepts the first connection of a process of the job and hands it to the PMIx
+ * server that it starts for it. Connections of all others are closed and start nothing. A
+ * server that fails ends the job only when an MPI program wants it: one whose file says
+ * so (wireup_expect()), or one that has spoken PMIx on that first connection.
+ *
  * The PMIx server is a branch below this agent: its frames FENCE, PEER, ABORT and LOG go
  * up as they are, FENCE and PEER for its service come down to it.
  *
@@ -14,9 +19,11 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/refusals.h"
 #include "common/sock.h"
 #include "launcher/agent/leftover.h"
 #include "launcher/agent/pmi_server.h"
+#include "launcher/door/door.h"
 #include "launcher/link/link.h"
 #include "launcher/spawn/child.h"
 #include "launcher/spawn/program.h"
@@ -53,8 +60,12 @@ struct wireup {
     void *arg;
     char *program;      /* owned: the PMIx server's; NULL: PMIx is not served */
     char *nspace, *uri; /* owned, likewise */
-    int gate;           /* owned: where ranks knock; -1: nobody has to look there */
-    struct event *knock, *deadline, *absence; /* owned */
+    int gate;           /* owned: listens for ranks until the server has it; -1: none */
+    int first;   /* owned: the connection that the server was started for; -1: none */
+    bool wanted; /* an MPI program waits for the server */
+    struct door *door; /* owned; NULL: PMIx is not served */
+    struct refusals refusals;
+    struct event *accepting, *deadline, *absence; /* owned */
     pid_t server;                             /* 0: not started, or it has ended */
     struct link *link;                        /* owned: to the server */
     bool served;                              /* it has been started, ever */
@@ -142,13 +153,42 @@ static void pass_up(struct wireup *w, const struct frame *f)
     w->events.send(f->type, &body, f->body, f->size, w->arg);
 }
 
+/* Every libpmix from version 2 on begins with a header of ones: its handshake. */
+static bool speaks_pmix(int fd)
+{
+    static const unsigned char ones[] = {255, 255, 255, 255, 255, 255, 255, 255};
+    unsigned char head[sizeof ones];
+    return fd >= 0 &&
+           recv(fd, head, sizeof head, MSG_PEEK | MSG_DONTWAIT) == sizeof head &&
+           memcmp(head, ones, sizeof ones) == 0;
+}
+
+static void drop_first(struct wireup *w)
+{
+    if (w->first >= 0)
+        close(w->first);
+    w->first = -1;
+}
+
+static void fail(struct wireup *w, const char *text)
+{
+    bool missed = w->wanted || speaks_pmix(w->first);
+    drop_first(w);
+    if (missed) {
+        w->events.failed(text, w->arg);
+    } else {
+        log_warn("%s", text);
+        wireup_stop(w);
+    }
+}
+
 static void hear_cannot(struct wireup *w, const struct frame *f)
 {
     struct msg_cannot m = {0};
     struct ddp_err err;
     if (msg_cannot_unpack(f, &m, &err) < 0)
         return;
-    w->events.failed(m.text, w->arg);
+    fail(w, m.text);
     msg_cannot_finish(&m);
 }
 
@@ -157,13 +197,19 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
     struct wireup *w = arg;
     struct ddp_err err = {""};
     switch ((int)f->type) {
-    case MSG_FENCE:
-    case MSG_PEER:
-    case MSG_ABORT:
     case MSG_LOG:
         pass_up(w, f);
         break;
+    case MSG_FENCE:
+    case MSG_PEER:
+    case MSG_ABORT:
+        w->wanted = true;
+        drop_first(w);
+        pass_up(w, f);
+        break;
     case MSG_MEMBER:
+        w->wanted = true;
+        drop_first(w);
         if (hear_member(w, f, &err) < 0)
             w->events.failed(err.text, w->arg);
         break;
@@ -179,9 +225,9 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
 
 static void close_gate(struct wireup *w)
 {
-    if (w->knock)
-        event_free(w->knock);
-    w->knock = NULL;
+    if (w->accepting)
+        event_free(w->accepting);
+    w->accepting = NULL;
     if (w->gate >= 0)
         close(w->gate);
     w->gate = -1;
@@ -214,7 +260,7 @@ static void on_server_exit(pid_t pid, int status, int64_t at_ns,
         snprintf(text, sizeof text, "the PMIx server on %.60s has ended with %s %d",
                  w->share->host, WIFSIGNALED(status) ? "signal" : "status",
                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    w->events.failed(text, w->arg);
+    fail(w, text);
 }
 
 static const char *tmpdir_of(const struct wireup *w)
@@ -251,7 +297,7 @@ static int start_server(struct wireup *w, struct ddp_err *err)
                               .in = pair[1],
                               .out = w->gate,
                               .err = STDERR_FILENO,
-                              .extra = -1,
+                              .extra = w->first,
                               .group = true};
     enum child_step step;
     w->server = child_spawn(&spec, &step);
@@ -271,20 +317,44 @@ static int start_server(struct wireup *w, struct ddp_err *err)
     return 0;
 }
 
-void wireup_expect(struct wireup *w)
+static void start_if_needed(struct wireup *w)
 {
     struct ddp_err err;
     if (w->stopped || w->gate < 0)
         return;
     if (start_server(w, &err) < 0) {
         close_gate(w);
-        w->events.failed(err.text, w->arg);
+        fail(w, err.text);
     }
 }
 
-static void on_knock(evutil_socket_t fd, short what, void *arg)
+void wireup_expect(struct wireup *w)
 {
-    wireup_expect(arg);
+    w->wanted = true;
+    start_if_needed(w);
+}
+
+static void on_accept(evutil_socket_t fd, short what, void *arg)
+{
+    struct wireup *w = arg;
+    struct sockaddr_storage from, to;
+    socklen_t nfrom = sizeof from, nto = sizeof to;
+    struct ddp_err why;
+    int s = accept4(w->gate, (struct sockaddr *)&from, &nfrom, SOCK_CLOEXEC);
+    if (s < 0)
+        return;
+    if (getsockname(s, (struct sockaddr *)&to, &nto) == 0 &&
+        door_check(w->door, (struct sockaddr *)&from, (struct sockaddr *)&to, &why) ==
+            0) {
+        w->first = s;
+        start_if_needed(w);
+        return;
+    }
+    close(s);
+    char *line = refusals_line(&w->refusals, (struct sockaddr *)&from, "PMIx", why.text);
+    if (line)
+        log_warn("%s", line);
+    free(line);
 }
 
 static void on_stop_deadline(evutil_socket_t fd, short what, void *arg)
@@ -300,6 +370,7 @@ void wireup_stop(struct wireup *w)
         return;
     w->stopped = true;
     close_gate(w);
+    drop_first(w);
     if (w->link)
         link_close(w->link);
     w->link = NULL;
@@ -388,9 +459,11 @@ static int open_gate(struct wireup *w, struct ddp_err *err)
     w->gate = sock_listen("127.0.0.1", 0, &port, err);
     if (w->gate < 0)
         return -1;
-    w->knock = event_new(loop_base(w->loop), w->gate, EV_READ, on_knock, w);
-    if (!w->knock || event_add(w->knock, NULL) < 0)
+    w->accepting =
+        event_new(loop_base(w->loop), w->gate, EV_READ | EV_PERSIST, on_accept, w);
+    if (!w->accepting || event_add(w->accepting, NULL) < 0)
         return err_set(err, "cannot watch a socket");
+    w->door = door_create(getpid());
     w->nspace = xasprintf("ddprun-%.100s", w->job->id);
     w->uri = xasprintf("%s-server.%u;tcp4://127.0.0.1:%d", w->nspace, w->share->node_rank,
                        port);
@@ -421,7 +494,8 @@ struct wireup *wireup_create(struct loop *loop, struct reap *reap,
                          .share = share,
                          .events = *events,
                          .arg = arg,
-                         .gate = -1};
+                         .gate = -1,
+                         .first = -1};
     w->members = xcalloc(share->nlocal, sizeof *w->members);
     w->deadline = evtimer_new(loop_base(loop), on_stop_deadline, w);
     w->absence = evtimer_new(loop_base(loop), on_absence, w);
@@ -445,6 +519,8 @@ void wireup_destroy(struct wireup *w)
     if (!w)
         return;
     close_gate(w);
+    drop_first(w);
+    door_destroy(w->door);
     if (w->link)
         link_close(w->link);
     if (w->server > 0) {

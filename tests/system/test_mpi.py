@@ -3,6 +3,7 @@
 
 import glob
 import os
+import socket
 import subprocess
 import tempfile
 import unittest
@@ -195,6 +196,53 @@ class Mpich(Programs, launch.LaunchTest):
             "-np", 2, "--tag-output=off", "--mpi", "pmix", "sh", "-c", f"{self.program} hello"
         )
         self.assertEqual(hidden.out, "hello ok on 1 ranks, 1 of them here\n" * 2)
+
+
+@unittest.skipUnless(os.environ.get("DDPRUN_PMIX"), "no PMIx")
+class Strangers(launch.LaunchTest):
+    """A process outside the job connects to the address that ranks have for PMIx."""
+
+    def test_a_stranger_starts_nothing(self):
+        launched = self.start(
+            "-np", 1, "--tag-output=off", "sh", "-c", "echo $PMIX_SERVER_URI41; read line",
+            stdin=b"", env={"TMPDIR": "/proc/nowhere"},
+        )
+        self.wait_for(launched, "\n")
+        port = int(launched.out.rpartition(":")[2])
+        connect = (
+            "import socket, sys\n"
+            f"s = socket.create_connection(('127.0.0.1', {port}), 30)\n"
+            "s.settimeout(30)\n"
+            "try:\n    sys.exit(len(s.recv(1)))\n"
+            "except ConnectionResetError:\n    pass\n"
+        )
+        for user in [None] + [65534] * (os.geteuid() == 0):
+            with self.subTest(user):
+                done = subprocess.run(["python3", "-c", connect], user=user, cwd="/", check=False)
+                self.assertEqual(done.returncode, 0, "the connection was not closed")
+        self.assertEqual([c for c in launch.marked(self.mark).values() if "ddprun-pmix" in c], [])
+        launched.input = b"\n"
+        launched.wait()
+        self.assert_ended(launched, 0)
+        self.assertRegex(launched.err, "refused a connection from 127.0.0.1:[0-9]+ to PMIx: ")
+        self.assertEqual(launched.err.count("refused"), 1)  # once a minute
+
+    def test_a_server_that_fails_ends_no_job_without_mpi(self):
+        """A rank connects, but does not speak PMIx."""
+        launched = self.run_to_end(
+            "-np", 2, "--tag-output=off", "python3", "-c",
+            "import os, socket, time\n"
+            "port = int(os.environ['PMIX_SERVER_URI41'].rpartition(':')[2])\n"
+            "try:\n"
+            "    s = socket.create_connection(('127.0.0.1', port), 30)\n"
+            "    s.settimeout(30)\n"
+            "    s.recv(1)\n"
+            "except ConnectionError:\n"
+            "    pass\n",
+            env={"TMPDIR": "/proc/nowhere"},
+        )
+        self.assert_ended(launched, 0)
+        self.assertIn("cannot make a directory in '/proc/nowhere' for MPI", launched.err)
 
 
 class Old(launch.LaunchTest):

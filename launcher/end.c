@@ -18,8 +18,10 @@
 #include <stdlib.h>
 
 /* Deadlines of the end, ms: for the headline when ranks are slow to end; for agents to
- * leave; and how often an output that is not taken is offered again. */
-enum { REPORT_MS = 500, LEAVE_MS = 3000, FLUSH_MS = 50 };
+ * leave; for a reader to take the output once the user wants the end (by a signal or
+ * --timeout; without that there is none); and how often an output that is not taken is
+ * offered again. */
+enum { REPORT_MS = 500, LEAVE_MS = 3000, HURRY_MS = 2000, FLUSH_MS = 50 };
 
 void job_arm(struct event *timer, int64_t ms)
 {
@@ -60,6 +62,8 @@ void job_fail(struct job *j, struct cause c)
     if (cancelled)
         forget_cause(j);
     bool first = cause_before(&c, &j->cause) && !restart_ignores(&j->restart, &c);
+    if (c.kind == CAUSE_SIGNAL || c.kind == CAUSE_TIME)
+        job_arm(j->hurry, HURRY_MS);
     if (!j->reported && first) {
         free(j->cause.text);
         j->cause = c;
@@ -164,7 +168,7 @@ void job_check(struct job *j)
     else if (j->state == JOB_ENDING && all_ended(j))
         job_leave(j);
     else if (j->state == JOB_LEAVING && all_left(j)) {
-        if (!j->output || j->output_failed ||
+        if (!j->output || j->output_failed || j->output_dropped ||
             output_flush(j->output, now_ms() + FLUSH_MS) == 0)
             job_done(j);
         else
@@ -186,6 +190,16 @@ static void on_leave_deadline(evutil_socket_t fd, short what, void *arg)
     job_check(j);
 }
 
+/* The ranks have had their time to end; now the reader has had his. */
+static void on_hurry(evutil_socket_t fd, short what, void *arg)
+{
+    struct job *j = arg;
+    job_arm(j->hurry, HURRY_MS);
+    if (j->state == JOB_ENDING && j->running == 0)
+        job_end(j, SIGKILL, 0);
+    j->output_dropped = j->state == JOB_LEAVING;
+}
+
 static void on_report(evutil_socket_t fd, short what, void *arg)
 {
     job_report_failure(arg);
@@ -203,7 +217,8 @@ int job_open_timers(struct job *j, struct ddp_err *err)
     j->timeout = evtimer_new(base, on_timeout, j);
     j->report_timer = evtimer_new(base, on_report, j);
     j->leave_timer = evtimer_new(base, on_leave_deadline, j);
-    return j->timeout && j->report_timer && j->leave_timer
+    j->hurry = evtimer_new(base, on_hurry, j);
+    return j->timeout && j->report_timer && j->leave_timer && j->hurry
                ? 0
                : err_set(err, "cannot make an event");
 }

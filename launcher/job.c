@@ -254,7 +254,7 @@ static void free_events(struct job *j)
 {
     struct event *events[] = {j->timeout,   j->report_timer,    j->leave_timer,
                               j->settle,    j->gather_deadline, j->beat,
-                              j->mate_gone, j->patience};
+                              j->mate_gone, j->patience,         j->hurry};
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
         if (events[i])
             event_free(events[i]);

@@ -107,6 +107,8 @@ struct job {
     int64_t told_ms; /* when, last */
     bool reported;
     bool output_failed;
+    bool output_dropped;    /* told to end, or out of time: its reader is too slow */
+    struct event *hurry;    /* owned: that is looked at */
     int verdict;       /* exit code of a job without a cause: of --preflight */
     int spawned_nodes; /* nodes that have started all their ranks */
     int64_t created_ns;

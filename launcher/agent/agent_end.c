@@ -12,7 +12,9 @@
 
 #include <signal.h>
 
-/* How long output may go on after nothing is left that could write it. */
+/* When no process of the job is left, a stream that stays open without a byte is closed
+ * after this: a process elsewhere holds its other end. What has been written is delivered
+ * first, however long its reader takes. */
 enum { DRAIN_MS = 2000 };
 
 /* ms: how long ranks have to go before a look for what has left their groups. It costs
@@ -67,11 +69,16 @@ void agent_drained(struct agent *a)
         link_send(a->up, MSG_ENDED, a->node, NULL, 0, NULL, 0);
 }
 
+static void arm_drain(struct agent *a)
+{
+    event_add(a->drain, &(struct timeval){DRAIN_MS / 1000, 0});
+}
+
 /* No process of the job is left; of their output there may be. */
 static void agent_gone(struct agent *a)
 {
     a->gone = true;
-    event_add(a->drain, &(struct timeval){DRAIN_MS / 1000, 0});
+    arm_drain(a);
     agent_drained(a);
 }
 
@@ -115,9 +122,20 @@ static void on_drain_deadline(evutil_socket_t fd, short what, void *arg)
 {
     struct agent *a = arg;
     if (a->ranks)
-        ranks_cut(a->ranks);
+        ranks_cut(a->ranks, a->up != NULL); /* without a launcher nobody reads it */
     if (a->relay && !a->up)
         relay_stop(a->relay, true);
+    agent_drained(a);
+    if (!a->ended)
+        arm_drain(a);
+}
+
+void agent_cut_output(struct agent *a)
+{
+    if (!a->gone || a->ended)
+        return;
+    if (a->ranks)
+        ranks_cut(a->ranks, false);
     agent_drained(a);
 }
 

@@ -134,6 +134,8 @@ static int hear_end(struct agent *a, const struct frame *f, struct ddp_err *err)
     a->probe = NULL;
     if (!a->ended) /* else between two attempts */
         agent_end(a, sig, grace_ms);
+    if (sig == SIGKILL)
+        agent_cut_output(a);
     return 0;
 }
 

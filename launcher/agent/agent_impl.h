@@ -61,6 +61,8 @@ void agent_follow(struct agent *a, const struct agent_orders *o);
 int agent_end_open(struct agent *a, struct ddp_err *err);
 void agent_end(struct agent *a, int sig, uint32_t grace_ms); /* whatever runs here */
 void agent_end_renew(struct agent *a);                       /* for another attempt */
+/* No process is left, and nobody waits for the rest of the output any more. */
+void agent_cut_output(struct agent *a);
 /* Something has ended: has everything? `arg` is the agent. */
 void agent_check(void *arg);
 void agent_drained(struct agent *a); /* a stream of a rank has ended */

@@ -455,11 +455,11 @@ bool ranks_drained(const struct ranks *r)
     return true;
 }
 
-void ranks_cut(struct ranks *r)
+void ranks_cut(struct ranks *r, bool idle_only)
 {
     for (uint32_t i = 0; i < r->share.nlocal; i++) {
         if (r->workers[i])
-            worker_cut(r->workers[i]);
+            worker_cut(r->workers[i], idle_only);
     }
 }
 

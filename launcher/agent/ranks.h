@@ -47,7 +47,7 @@ void ranks_signal(struct ranks *r, int sig); /* those that run */
 bool ranks_running(const struct ranks *r);   /* does any, or what serves them? */
 bool ranks_has_group(const struct ranks *r, pid_t group); /* of one that runs */
 bool ranks_drained(const struct ranks *r);                /* all streams have ended */
-void ranks_cut(struct ranks *r);                          /* end them */
+void ranks_cut(struct ranks *r, bool idle_only);          /* as worker_cut() */
 
 /* Not a rank, but the PMIx server that serves them. */
 bool ranks_has_server(const struct ranks *r, pid_t pid);

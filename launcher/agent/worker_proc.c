@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -94,10 +95,18 @@ void worker_resume(struct worker_proc *w)
     }
 }
 
-void worker_cut(struct worker_proc *w)
+static bool stream_idle(const struct stream *s)
 {
-    stream_end(&w->out[0]);
-    stream_end(&w->out[1]);
+    int waiting = 0;
+    return !s->paused && (ioctl(s->fd, FIONREAD, &waiting) < 0 || waiting == 0);
+}
+
+void worker_cut(struct worker_proc *w, bool idle_only)
+{
+    for (int i = 0; i < 2; i++) {
+        if (!idle_only || stream_idle(&w->out[i]))
+            stream_end(&w->out[i]);
+    }
 }
 
 static void input_close(struct worker_proc *w)

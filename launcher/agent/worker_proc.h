@@ -54,8 +54,10 @@ bool worker_drained(const struct worker_proc *w); /* both streams have ended */
 void worker_signal(struct worker_proc *w, int sig); /* to its process group */
 void worker_resume(struct worker_proc *w);          /* there is credit again */
 
-/* Give up its streams although somebody still holds the other end. */
-void worker_cut(struct worker_proc *w);
+/* Close its streams although another process still holds the other end. With `idle_only`
+ * a stream stays open that holds bytes or waits for credit: its bytes are still to be
+ * delivered. */
+void worker_cut(struct worker_proc *w, bool idle_only);
 
 /* Bytes for its stdin; none: the end. Copied. */
 void worker_input(struct worker_proc *w, const void *data, size_t n);

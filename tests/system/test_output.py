@@ -167,6 +167,37 @@ class Readers(LaunchTest):
         self.assertEqual(done.stdout.strip(), b"2800000", done.stderr)
         self.assertEqual(done.returncode, 0)
 
+    def test_a_reader_that_begins_after_the_ranks_have_ended(self):
+        # more than all buffers hold: the rank ends while the rest waits in its pipe; how much
+        # that is depends on the size, so there are several at once
+        done = self.pipeline(
+            'for n in $(seq 4560000 20000 4900000); do '
+            '{ got=$("$DDPRUN" -np 1 head -c $n /dev/zero | (sleep 4; wc -c)) || echo failed; '
+            '[ $got = $n ] || echo "$got of $n"; } & done; wait')
+        self.assertEqual(done.stdout, b"", done.stderr)
+
+    def stuck(self, *options, kill=""):
+        """A reader that never reads, and ranks that have ended: the exit code of the launch."""
+        done = self.pipeline(
+            f'({{ "$DDPRUN" {" ".join(options)} -np 1 head -c 4700000 /dev/zero & pid=$!; {kill} '
+            f'wait $pid; }}; echo $? >{self.path("rc")}; kill $(cat {self.path("reader")})) | '
+            f'(echo $BASHPID >{self.path("reader")}; exec sleep 40)', deadline=30)
+        with open(self.path("rc"), encoding="ascii") as f:
+            return int(f.read()), done.stderr.decode()
+
+    def test_timeout_ends_a_launch_whose_reader_is_stuck(self):
+        rc, err = self.stuck("--timeout", "3s")
+        self.assertEqual(rc, 124, err)
+
+    def test_a_signal_ends_a_launch_whose_reader_is_stuck(self):
+        rc, err = self.stuck(kill="sleep 3; kill -TERM $pid;")
+        self.assertEqual(rc, 143, err)
+
+    def test_a_reader_that_leaves_late_ends_the_launch(self):
+        done = self.pipeline('"$DDPRUN" -np 1 head -c 4700000 /dev/zero | sleep 3; '
+                             'exit ${PIPESTATUS[0]}')
+        self.assertEqual(done.returncode, 141, done.stderr)
+
     def test_a_reader_that_leaves_ends_the_job(self):
         done = self.pipeline('"$DDPRUN" -np 2 yes | head -1; exit ${PIPESTATUS[0]}')
         self.assertIn(done.stdout, (b"[0] y\n", b"[1] y\n"))

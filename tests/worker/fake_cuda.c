@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define FAKE __attribute__((visibility("default")))
 
@@ -40,7 +41,20 @@ struct stream {
 };
 
 FAKE int cuMemAlloc_v2(uint64_t *at, size_t bytes);
-FAKE int cuPointerGetAttribute(void *data, int attribute, uint64_t p);
+FAKE int cuMemFree_v2(uint64_t at);
+FAKE int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, struct stream *s);
+FAKE /* What is not remembered any more is not device memory. */
+int cuMemFree_v2(uint64_t at)
+{
+    for (int i = 0; i < nblocks; i++) {
+        if (blocks[i].at == at)
+            blocks[i].bytes = 0;
+    }
+    free((void *)(uintptr_t)at);
+    return 0;
+}
+
+int cuPointerGetAttribute(void *data, int attribute, uint64_t p);
 FAKE int cuInit(unsigned flags);
 FAKE int cuCtxGetCurrent(void **context);
 FAKE int cuCtxSetCurrent(void *context);
@@ -162,6 +176,27 @@ void fake_cuda_run(struct stream *s, void (*run)(void *arg), void *arg)
     s->last = &t->next;
     pthread_cond_signal(&s->more);
     pthread_mutex_unlock(&s->lock);
+}
+
+/* A copy that waits for its turn in the stream. */
+struct copy {
+    uint64_t to, from;
+    size_t bytes;
+};
+
+static void copy(void *arg)
+{
+    struct copy *c = arg;
+    memcpy((void *)(uintptr_t)c->to, (const void *)(uintptr_t)c->from, c->bytes);
+    free(c);
+}
+
+int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, struct stream *s)
+{
+    struct copy *c = malloc(sizeof *c);
+    *c = (struct copy){to, from, bytes};
+    fake_cuda_run(s, copy, c);
+    return 0;
 }
 
 int cuEventCreate(struct event **e, unsigned flags)

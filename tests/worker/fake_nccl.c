@@ -7,7 +7,8 @@
  * aborted, and in that nobody compares operations. The rank in FAKE_NCCL_DEAF never comes
  * out of ncclCommInitRank. A process with FAKE_NCCL_DIES=n is killed at the n-th thing
  * that it does: when it hands something over, and when it has shown what it gives; one
- * with FAKE_NCCL_FAILS=n gets an error there. */
+ * with FAKE_NCCL_FAILS=n gets an error there. With FAKE_NCCL_ABORT_HANGS ncclCommAbort()
+ * never returns. */
 #include "worker/group/reduce.h"
 
 #include <dlfcn.h>
@@ -75,10 +76,11 @@ struct batch {
     struct note notes[NOTES];
 };
 
-static struct comm *current, *all_comms; /* none goes: a stream may still look at it */
-static void *current_stream;
-static struct note notes[NOTES];
-static int nnotes, depth;
+static struct comm *_Atomic all_comms; /* none goes: a stream may still look at it */
+static _Thread_local struct comm *current; /* what a thread has begun is its own */
+static _Thread_local void *current_stream;
+static _Thread_local struct note notes[NOTES];
+static _Thread_local int nnotes, depth;
 static _Atomic int things;
 
 static const struct {
@@ -348,8 +350,7 @@ int ncclCommInitRank(struct comm **comm, int size, struct nccl_id id, int rank)
     struct comm *c = calloc(1, sizeof *c);
     c->rank = rank;
     c->size = size;
-    c->next = all_comms;
-    all_comms = c;
+    c->next = atomic_exchange(&all_comms, c);
     c->all = mmap(NULL, sizeof *c->all, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     *comm = c;
@@ -371,6 +372,8 @@ int ncclCommDestroy(struct comm *c)
 
 int ncclCommAbort(struct comm *c)
 {
+    while (getenv("FAKE_NCCL_ABORT_HANGS"))
+        pause();
     atomic_store(&c->aborted, 1);
     return ncclCommDestroy(c);
 }

@@ -3,9 +3,11 @@
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
+#include "common/duration.h"
 #include "common/mem.h"
 
 #include <dlfcn.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,6 +129,143 @@ START_TEST(messages_of_device_memory)
 }
 END_TEST
 
+/* ---- what is legal in NCCL does not deadlock here ---- */
+
+enum { PAUSE_MS = 1500, STUCK_MS = 5000 };
+
+static struct ddp_request *started(struct ddp_group *g, struct ddp_request *r,
+                                   const struct ddp_err *err)
+{
+    team_check(g, r, "%s", err->text);
+    return r;
+}
+
+static void test_once(struct ddp_group *g, struct ddp_request **r)
+{
+    struct ddp_err err = {""};
+    int done = 0;
+    ok(ddp_test(*r, &done, &err));
+    if (done)
+        *r = NULL;
+}
+
+static void wait_for(struct ddp_group *g, struct ddp_request *r)
+{
+    struct ddp_err err = {""};
+    ok(r ? ddp_wait(r, &err) : 0);
+}
+
+/* A receive that has been tested before the send is started, on both sides. */
+static void receive_first_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), size = ddp_group_size(g);
+    int next = (rank + 1) % size, prev = (rank + size - 1) % size;
+    float *a = device(g, COUNT), *b = device(g, COUNT);
+    for (int round = 0; round < 3; round++) {
+        fill(a, COUNT, rank + round);
+        struct ddp_request *in, *out;
+        in = started(g, ddp_irecv(g, b, COUNT * 4, prev, 0, &err), &err);
+        test_once(g, &in);
+        out = started(g, ddp_isend(g, a, COUNT * 4, next, 0, &err), &err);
+        wait_for(g, out);
+        wait_for(g, in);
+        check(g, "message", b, COUNT, 1, (float)(prev + round) * 100);
+    }
+}
+
+/* Messages and collectives that the ranks start in different orders. */
+static void mixed_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), size = ddp_group_size(g), last = size - 1;
+    float *a = device(g, COUNT), *b = device(g, COUNT), n = (float)size;
+    float sum = 100 * n * (n - 1) / 2;
+    fill(a, COUNT, rank);
+    fill(b, COUNT, rank);
+    if (rank == 0) {
+        struct ddp_request *out, *all;
+        out = started(g, ddp_isend(g, a, COUNT * 4, last, 0, &err), &err);
+        all = started(g, ddp_iall_reduce(g, b, COUNT, DDP_F32, DDP_SUM, &err), &err);
+        wait_for(g, out);
+        wait_for(g, all);
+    } else if (rank == last) {
+        struct ddp_request *in =
+            started(g, ddp_irecv(g, a, COUNT * 4, 0, 0, &err), &err);
+        test_once(g, &in);
+        ok(ddp_all_reduce(g, b, COUNT, DDP_F32, DDP_SUM, &err));
+        wait_for(g, in);
+        check(g, "message", a, COUNT, 1, 0);
+    } else {
+        ok(ddp_all_reduce(g, b, COUNT, DDP_F32, DDP_SUM, &err));
+    }
+    check(g, "all_reduce", b, COUNT, n, sum);
+}
+
+/* Rank 0 waits for what the last one has started and not looked at since. */
+static void unattended_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), last = ddp_group_size(g) - 1;
+    float *a = device(g, COUNT), *b = device(g, COUNT), *c = device(g, COUNT);
+    for (int round = 0; round < 2; round++) { /* the first one makes the connections */
+        ok(ddp_barrier(g, &err));
+        int64_t began = now_ms();
+        struct ddp_request *message = NULL, *first, *second;
+        if (rank == last)
+            message = started(g, ddp_isend(g, a, COUNT * 4, 0, 0, &err), &err);
+        else if (rank == 0)
+            message = started(g, ddp_irecv(g, a, COUNT * 4, last, 0, &err), &err);
+        first = started(g, ddp_iall_reduce(g, b, COUNT, DDP_F32, DDP_SUM, &err), &err);
+        second = started(g, ddp_iall_reduce(g, c, COUNT, DDP_F32, DDP_SUM, &err), &err);
+        if (rank == last && round > 0)
+            poll(NULL, 0, PAUSE_MS);
+        wait_for(g, message);
+        wait_for(g, first);
+        wait_for(g, second);
+        team_check(g, rank == last || round == 0 || now_ms() - began < PAUSE_MS / 2,
+                   "it had to wait for %d ms", (int)(now_ms() - began));
+    }
+}
+
+static void (*const orders[])(struct ddp_group *g, const void *arg) = {
+    receive_first_case, mixed_case, unattended_case};
+
+START_TEST(work_starts_when_it_is_called)
+{
+    for (size_t i = 1; i < ARRAY_LEN(teams); i++) {
+        struct team t = teams[i];
+        t.timeout_ms = STUCK_MS;
+        team_run(&t, orders[_i], NULL);
+    }
+}
+END_TEST
+
+/* The group is left with a collective that never ends, and NCCL does not let go of it. */
+static void endless_abort_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    struct ddp_group_options o = {
+        .rank = -1, .backend = "nccl", .name = "again", .timeout_ms = 500};
+    setenv("FAKE_NCCL_ABORT_HANGS", "1", 1);
+    struct ddp_group *sub = ddp_group_init(&o, &err);
+    team_check(g, sub, "%s", err.text);
+    float *a = device(g, COUNT);
+    if (ddp_group_rank(g) == 0)
+        team_check(g, ddp_all_reduce(sub, a, COUNT, DDP_F32, DDP_SUM, &err) == -1,
+                   "an all_reduce of one rank");
+    int64_t began = now_ms();
+    ddp_group_destroy(sub);
+    team_check(g, now_ms() - began < 15000, "%d ms", (int)(now_ms() - began));
+    ok(ddp_barrier(g, &err));
+}
+
+START_TEST(an_abort_that_never_returns_is_left_behind)
+{
+    team_run(&(struct team){.size = 2}, endless_abort_case, NULL);
+}
+END_TEST
+
 static void nonsense_case(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
@@ -206,6 +345,8 @@ Suite *suite(void)
     tcase_set_timeout(t, 250);
     tcase_add_loop_test(t, collectives_of_device_memory, 0, ARRAY_LEN(teams));
     tcase_add_loop_test(t, messages_of_device_memory, 0, ARRAY_LEN(teams));
+    tcase_add_loop_test(t, work_starts_when_it_is_called, 0, ARRAY_LEN(orders));
+    tcase_add_test(t, an_abort_that_never_returns_is_left_behind);
     tcase_add_loop_test(t, a_meeting_of_nccl_has_a_deadline, 0, 2);
     tcase_add_loop_test(t, memory_of_the_other_kind_is_refused, 0, 2);
     suite_add_tcase(s, t);

@@ -51,7 +51,7 @@ static void check_broken(struct ddp_group *g, const struct ddp_err *first)
 
 /* ---- deaths and failures ---- */
 
-/* A ring of messages: what is sent and what is received go to NCCL together. */
+/* A ring of messages. */
 static int ring(struct ddp_group *g, struct ddp_err *err)
 {
     int rank = ddp_group_rank(g), size = ddp_group_size(g);
@@ -60,8 +60,9 @@ static int ring(struct ddp_group *g, struct ddp_err *err)
     return in && ddp_wait(in, err) == 0 && ddp_wait(out, err) == 0 ? 0 : -1;
 }
 
-/* Each hands something to NCCL once: two things to die at. */
-enum { CALLS = 6 };
+/* What is handed to NCCL, two things to die at each: five collectives, and of each of two
+ * messages the byte that connects and the message. */
+enum { THINGS = 2 * (5 + 2 * 2) };
 
 static int all_calls(struct ddp_group *g, struct ddp_err *err)
 {
@@ -106,7 +107,7 @@ START_TEST(who_dies_at_a_call_is_named)
     const char *how = getenv("DDP_TEST_POINTS");
     int step = how && strcmp(how, "all") == 0 ? 1 : 4;
     t.expect_dead = VICTIM + 1;
-    for (int thing = step == 1 ? 1 : 1 + _i; thing <= 2 * CALLS; thing += step)
+    for (int thing = step == 1 ? 1 : 1 + _i; thing <= THINGS; thing += step)
         team_run(&t, fault_case, &thing);
 }
 END_TEST

@@ -27,6 +27,9 @@ static struct {
     int (*set_context)(void *context);
     int (*device)(int *device, int number);
     int (*retain)(void **context, int device);
+    int (*alloc)(uint64_t *at, size_t bytes);
+    int (*free)(uint64_t at);
+    int (*copy)(uint64_t to, uint64_t from, size_t bytes, cuda_stream s);
     int (*stream_create)(cuda_stream *s, unsigned flags);
     int (*stream_destroy)(cuda_stream s);
     int (*event_create)(cuda_event *e, unsigned flags);
@@ -50,6 +53,9 @@ static bool find_all(void *library)
         {"cuCtxSetCurrent", &cuda.set_context},
         {"cuDeviceGet", &cuda.device},
         {"cuDevicePrimaryCtxRetain", &cuda.retain},
+        {"cuMemAlloc_v2", &cuda.alloc},
+        {"cuMemFree_v2", &cuda.free},
+        {"cuMemcpyAsync", &cuda.copy},
         {"cuStreamCreate", &cuda.stream_create},
         {"cuStreamDestroy_v2", &cuda.stream_destroy},
         {"cuEventCreate", &cuda.event_create},
@@ -178,6 +184,24 @@ int cuda_stream_create(cuda_stream *s, struct ddp_err *err)
 int cuda_event_create(cuda_event *e, struct ddp_err *err)
 {
     return check(cuda.event_create(e, NO_TIMING), "cuEventCreate", err);
+}
+
+int cuda_memory_create(uint64_t *at, size_t bytes, struct ddp_err *err)
+{
+    return check(cuda.alloc(at, bytes), "cuMemAlloc", err);
+}
+
+void cuda_memory_destroy(uint64_t at)
+{
+    if (at)
+        cuda.free(at);
+}
+
+int cuda_copy(void *to, const void *from, size_t bytes, cuda_stream s,
+              struct ddp_err *err)
+{
+    return check(cuda.copy((uintptr_t)to, (uintptr_t)from, bytes, s), "cuMemcpyAsync",
+                 err);
 }
 
 void cuda_stream_destroy(cuda_stream s)

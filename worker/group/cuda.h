@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct CUstream_st *cuda_stream;
 typedef struct CUevent_st *cuda_event;
@@ -29,6 +30,12 @@ int cuda_event_create(cuda_event *e, struct ddp_err *err);
 void cuda_stream_destroy(cuda_stream s);
 void cuda_event_destroy(cuda_event e);
 int cuda_event_record(cuda_event e, cuda_stream s, struct ddp_err *err);
+/* Device memory; `at` is 0 where there is none. */
+int cuda_memory_create(uint64_t *at, size_t bytes, struct ddp_err *err);
+void cuda_memory_destroy(uint64_t at);
+/* Queued on the stream; both are memory that the device reaches. */
+int cuda_copy(void *to, const void *from, size_t bytes, cuda_stream s,
+              struct ddp_err *err);
 /* 1: everything before it is done; 0: not yet; -1. */
 int cuda_event_done(cuda_event e, struct ddp_err *err);
 

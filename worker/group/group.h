@@ -25,6 +25,7 @@ struct ddp_request {
     int *source;     /* where the user wants to know it; or NULL */
     uint32_t what;   /* 0: the user's own; else 1 + coll_what() of which it is a part */
     uint64_t serial; /* in the order asked */
+    void *mark;      /* a backend's own: what says that it has ended */
     /* REQUEST_COLL; a message has nothing here, not even zeros: it is large */
     struct coll coll;
 };

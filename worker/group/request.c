@@ -59,7 +59,7 @@ struct ddp_request *request_set_off(struct ddp_group *g, struct ddp_request *r)
 {
     struct ddp_err unwanted;
     bool rest = !r->ended || g->first; /* a message may be through, and that was all */
-    if (rest && !g->backend->post)     /* which waits for more, to go together */
+    if (rest)
         group_progress(g, &unwanted);
     return r;
 }

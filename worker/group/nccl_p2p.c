@@ -1,0 +1,276 @@
+/* worker/group/nccl_p2p.c - messages of CUDA memory, by libnccl
+ *
+ * NCCL runs the operations of a communicator one after the other, and a send waits for
+ * its receive: with one communicator, ranks that start their messages in different orders
+ * would wait for each other. So there is a channel for each peer and direction, with a
+ * communicator of two ranks (0 sends, 1 receives) and a stream: within it messages pair
+ * in order, as NCCL knows no tags, and it waits for nothing else.
+ *
+ * A channel is made when its first message is started. The sender makes NCCL's id and
+ * sends it to the receiver through the group below; both then connect in a thread of
+ * their own, with a message of one byte, since NCCL connects two ranks inside of the call
+ * by which they first exchange something. Until then messages wait; afterwards NCCL gets
+ * a message in the call that starts it.
+ *
+ * A message to oneself is a copy.
+ */
+#include "worker/group/nccl_impl.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "worker/group/messages.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+enum channel_state { CHANNEL_NEW, CHANNEL_ID, CHANNEL_CONNECTS, CHANNEL_READY };
+
+struct nccl_channel {
+    struct nccl_channel *next;
+    int peer;
+    enum request_kind kind; /* REQUEST_SEND or REQUEST_RECV */
+    enum channel_state state;
+    struct nccl_queue queue; /* to oneself: no communicator */
+    struct nccl_id id;
+    struct ddp_request exchange; /* of the id */
+    uint64_t byte;               /* owned: device memory, to connect with */
+    struct aside *connecting;    /* owned; it uses queue.stream and byte */
+    struct row waiting, in_flight;
+};
+
+static struct nccl_channel *channel_of(struct nccl *n, int peer, enum request_kind kind)
+{
+    struct nccl_channel *c = n->channels;
+    while (c && (c->peer != peer || c->kind != kind))
+        c = c->next;
+    if (!c) {
+        c = xcalloc(1, sizeof *c);
+        *c = (struct nccl_channel){.next = n->channels, .peer = peer, .kind = kind};
+        n->channels = c;
+    }
+    return c;
+}
+
+/* ---- connecting ---- */
+
+struct connect {
+    void *context, *comm;
+    struct nccl_id id;
+    bool sends;
+    cuda_stream stream;
+    void *byte;
+    int rc;
+};
+
+static void call_connect(void *copy)
+{
+    struct connect *c = copy;
+    cuda_use_context(c->context);
+    c->rc = nccl_api.init(&c->comm, 2, c->id, c->sends ? 0 : 1);
+    if (c->rc == 0 && c->sends)
+        c->rc = nccl_api.send(c->byte, 1, NCCL_BYTES, 1, c->comm, c->stream);
+    else if (c->rc == 0)
+        c->rc = nccl_api.recv(c->byte, 1, NCCL_BYTES, 0, c->comm, c->stream);
+}
+
+static int begin_connecting(struct nccl_channel *c, struct ddp_err *err)
+{
+    struct connect begun = {.context = cuda_context(),
+                            .id = c->id,
+                            .sends = c->kind == REQUEST_SEND,
+                            .stream = c->queue.stream,
+                            .byte = (void *)(uintptr_t)c->byte};
+    c->connecting = aside_begin(call_connect, &begun, sizeof begun, err);
+    c->state = CHANNEL_CONNECTS;
+    return c->connecting ? 0 : -1;
+}
+
+static int begin_exchange(struct ddp_group *g, struct nccl_channel *c,
+                          struct ddp_err *err)
+{
+    if (cuda_memory_create(&c->byte, 1, err) < 0)
+        return -1;
+    c->exchange = (struct ddp_request){.kind = c->kind,
+                                       .group = g,
+                                       .peer = c->peer,
+                                       .tag = INT_MAX,
+                                       .what = 1 + COLL_MEETING,
+                                       .data = c->id.bytes,
+                                       .bytes = sizeof c->id.bytes};
+    c->state = CHANNEL_ID;
+    if (c->kind == REQUEST_RECV) {
+        messages_recv(g, &c->exchange);
+        return 0;
+    }
+    if (nccl_check(nccl_api.unique_id(&c->id), "ncclGetUniqueId", err) < 0)
+        return -1;
+    messages_send(g, &c->exchange);
+    return begin_connecting(c, err);
+}
+
+static int finish_connecting(struct nccl_channel *c, struct ddp_err *err)
+{
+    const struct connect *done = aside_done(c->connecting, 0);
+    if (!done)
+        return 0;
+    int rc = done->rc;
+    c->queue.comm = done->comm;
+    c->state = CHANNEL_READY;
+    aside_end(c->connecting);
+    c->connecting = NULL;
+    return nccl_check(rc, "connecting two ranks", err);
+}
+
+/* As far as it goes now. */
+static int connect_channel(struct ddp_group *g, struct nccl_channel *c,
+                           struct ddp_err *err)
+{
+    if (c->state == CHANNEL_NEW) {
+        if (cuda_stream_create(&c->queue.stream, err) < 0)
+            return -1;
+        c->state = CHANNEL_READY;
+        if (c->peer != g->layout.rank && begin_exchange(g, c, err) < 0)
+            return -1;
+    }
+    if (c->state == CHANNEL_ID && c->exchange.ended && begin_connecting(c, err) < 0)
+        return -1;
+    return c->state == CHANNEL_CONNECTS ? finish_connecting(c, err) : 0;
+}
+
+/* ---- messages ---- */
+
+/* The mark of the first that waits stands behind it: it is in flight. */
+static int set_off(struct nccl *n, struct nccl_channel *c, cuda_stream s,
+                   struct ddp_err *err)
+{
+    struct ddp_request *r = c->waiting.first;
+    if (nccl_mark(n, r, s, err) < 0)
+        return -1;
+    row_remove(&c->waiting, r);
+    row_append(&c->in_flight, r);
+    return 0;
+}
+
+static int start_message(struct nccl *n, struct nccl_channel *c, struct ddp_err *err)
+{
+    const struct ddp_request *r = c->waiting.first;
+    const struct nccl_queue *q = &c->queue;
+    int rc = 0;
+    if (r->bytes > 0 && c->kind == REQUEST_SEND)
+        rc = nccl_api.send(r->data, r->bytes, NCCL_BYTES, 1, q->comm, q->stream);
+    else if (r->bytes > 0)
+        rc = nccl_api.recv(r->data, r->bytes, NCCL_BYTES, 0, q->comm, q->stream);
+    return nccl_check(rc, "a message", err) < 0 ? -1 : set_off(n, c, q->stream, err);
+}
+
+/* Whoever of both is looked at first. */
+static int start_copies(struct nccl *n, int me, struct ddp_err *err)
+{
+    struct nccl_channel *out = channel_of(n, me, REQUEST_SEND);
+    struct nccl_channel *in = channel_of(n, me, REQUEST_RECV);
+    while (out->waiting.first && in->waiting.first) {
+        const struct ddp_request *from = out->waiting.first, *to = in->waiting.first;
+        cuda_stream s = out->queue.stream ? out->queue.stream : in->queue.stream;
+        if (from->bytes != to->bytes)
+            return err_set(err, "rank %d sends itself %zu bytes and receives %zu", me,
+                           from->bytes, to->bytes);
+        if (cuda_copy(to->data, from->data, from->bytes, s, err) < 0 ||
+            set_off(n, out, s, err) < 0 || set_off(n, in, s, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int end_messages(struct ddp_group *g, struct nccl_channel *c, struct ddp_err *err)
+{
+    struct ddp_request *r;
+    while ((r = c->in_flight.first)) {
+        int rc = nccl_passed(g->foreign, r, c->queue.comm, err);
+        if (rc <= 0)
+            return rc;
+        row_remove(&c->in_flight, r); /* whoever waits may take it away at once */
+        r->ended = true;
+        g->npending--;
+    }
+    return 0;
+}
+
+static int channel_progress(struct ddp_group *g, struct nccl_channel *c,
+                            struct ddp_err *err)
+{
+    if (c->state != CHANNEL_READY && connect_channel(g, c, err) < 0)
+        return -1;
+    if (c->peer == g->layout.rank && start_copies(g->foreign, c->peer, err) < 0)
+        return -1;
+    while (c->state == CHANNEL_READY && c->peer != g->layout.rank && c->waiting.first) {
+        if (start_message(g->foreign, c, err) < 0)
+            return -1;
+    }
+    return end_messages(g, c, err);
+}
+
+void nccl_p2p_post(struct ddp_group *g, struct ddp_request *r)
+{
+    g->npending++;
+    row_append(&channel_of(g->foreign, r->peer, r->kind)->waiting, r);
+}
+
+int nccl_p2p_progress(struct ddp_group *g, struct ddp_err *err)
+{
+    const struct nccl *n = g->foreign;
+    for (struct nccl_channel *c = n ? n->channels : NULL; c && !g->broken; c = c->next) {
+        if ((c->waiting.first || c->in_flight.first) && channel_progress(g, c, err) < 0)
+            return -1;
+    }
+    if (g->broken)
+        *err = g->why;
+    return g->broken ? -1 : 0;
+}
+
+bool nccl_p2p_cancel(struct ddp_group *g, struct ddp_request *r)
+{
+    bool off = row_remove(&channel_of(g->foreign, r->peer, r->kind)->waiting, r);
+    g->npending -= off;
+    return off;
+}
+
+/* The data do not pass here, and the end of a peer on another host would not show. */
+void nccl_p2p_watch(struct ddp_group *g)
+{
+    const struct nccl *n = g->foreign;
+    const struct layout *l = &g->layout;
+    for (const struct nccl_channel *c = n ? n->channels : NULL; c; c = c->next) {
+        if ((c->waiting.first || c->in_flight.first) &&
+            l->members[c->peer].host != l->members[l->rank].host)
+            net_watch(g->net, c->peer);
+    }
+}
+
+bool nccl_p2p_close(struct nccl *n, bool abort, int64_t deadline_ms)
+{
+    struct ddp_err ignored;
+    bool all = true;
+    for (struct nccl_channel *c = n->channels; c; c = c->next) {
+        if (c->connecting)
+            finish_connecting(c, &ignored);
+        if (!c->connecting && c->queue.comm) {
+            c->connecting = nccl_end(&c->queue, abort);
+            all = all && c->connecting;
+        }
+    }
+    while (n->channels) {
+        struct nccl_channel *c = n->channels;
+        int64_t left_ms = deadline_ms - now_ms();
+        n->channels = c->next;
+        bool ended = !c->connecting || aside_done(c->connecting, left_ms > 0 ? left_ms : 0);
+        aside_end(c->connecting);
+        if (ended)
+            cuda_stream_destroy(c->queue.stream);
+        if (ended)
+            cuda_memory_destroy(c->byte);
+        all = all && ended;
+        free(c);
+    }
+    return all;
+}

@@ -30,8 +30,9 @@ struct agent_setup {
     const struct agent_orders *orders; /* NULL: wait for them */
     const char *log_level;             /* NULL: the default */
     /* A peer's: it runs what its own command line says, in its own environment, and not
-     * what the head's does (argv, env, user_set, wdir; the rest is empty). It takes the
-     * signals of its ddprun, and ends with the job's exit code. Borrowed; NULL: no peer.
+     * what the head's does (argv, env, user_set, wdir, preload; the rest is empty). It
+     * takes the signals of its ddprun, and ends with the job's exit code. Borrowed; NULL:
+     * no peer.
      */
     const struct msg_job *own;
     int mate_gone; /* a peer's: as in struct peers; borrowed */

@@ -52,19 +52,33 @@ static int hear_store(struct agent *a, const struct frame *f, struct ddp_err *er
     return 0;
 }
 
-/* Whoever has made himself our head cannot make us run a program of his. */
+static void replace(struct strv *v, const struct strv *by)
+{
+    strv_finish(v);
+    if (by->n > 0)
+        strv_push_all(v, by->v);
+}
+
+/* A peer whose head is not the right one must not run a program of its choice: the
+ * command, the environment, the folder and the modules are this host's own. */
 static void run_own(struct msg_job *job, const struct msg_job *own)
 {
-    strv_finish(&job->argv);
-    strv_finish(&job->env);
-    strv_finish(&job->user_set);
-    strv_push_all(&job->argv, own->argv.v);
-    strv_push_all(&job->env, own->env.v);
-    if (own->user_set.n > 0)
-        strv_push_all(&job->user_set, own->user_set.v);
+    replace(&job->argv, &own->argv);
+    replace(&job->env, &own->env);
+    replace(&job->user_set, &own->user_set);
     free(job->wdir);
     job->wdir = xstrdup(own->wdir);
+    free(job->preload);
+    job->preload = xstrdup(own->preload);
     job->env_complete = true;
+}
+
+static void probe_own(struct msg_probe *probe, const struct msg_job *own)
+{
+    replace(&probe->argv, &own->argv);
+    replace(&probe->env, &own->env);
+    free(probe->wdir);
+    probe->wdir = xstrdup(own->wdir);
 }
 
 static int hear_job(struct agent *a, const struct frame *f, struct ddp_err *err)
@@ -249,6 +263,8 @@ static int hear_probe(struct agent *a, const struct frame *f, struct ddp_err *er
     if (msg_probe_unpack(f, &m, err) < 0)
         return -1;
     bool fine = true;
+    if (a->own)
+        probe_own(&m, a->own);
     if (!a->probe)
         a->probe = probe_create(a->loop, a->reap, a->node, &m, on_found, a);
     else

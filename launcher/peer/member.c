@@ -172,6 +172,7 @@ static int describe(struct member *m, struct ddp_err *err)
                    &missing);
     strv_finish(&missing);
     strv_push_all(&m->own.argv, o->argv);
+    m->own.preload = xstrdup(o->preload);
     m->own.wdir = o->wdir ? realpath(o->wdir, NULL) : get_current_dir_name();
     if (!m->own.wdir)
         return err_errno(err, "cannot tell the directory to start in");

@@ -179,6 +179,30 @@ class Keys(Peers):
             self.all_end([launch], 125)
             self.assertIn(line, launch.err)
 
+    def test_a_head_makes_no_peer_run_anything_but_its_own_command(self):
+        """Without a secret a stranger may be the head: here one that asks for more."""
+        touch = (f"import os\nif 'PEER' in os.environ: open({self.path('imported')!r}, 'w')\n")
+        for folder, module in (("path", "sitecustomize.py"), ("modules", "chosen.py")):
+            os.mkdir(self.path(folder))
+            self.write(f"{folder}/{module}", touch)
+        command = ("python3", "-c", "pass")
+        own = ("python3", self.write("own.py", f"open({self.path('own')!r}, 'w')\n"))
+        for options in (("-x", f"PYTHONPATH={self.path('path')}", "--preflight"),
+                        ("-x", f"PYTHONPATH={self.path('path')}"),
+                        ("--preload=chosen",)):
+            with self.subTest(options):
+                self.port = free_port()
+                key = ("--peer-key", "none", "-H", "127.0.0.1", "--nproc-per-node", 2)
+                peer = self.node(1, 2, *key, *own,
+                                 env={"PEER": "1", "PYTHONPATH": self.path("modules")})
+                head = self.node(0, 2, *key, *options, *command)
+                head.wait()
+                peer.wait()
+                if os.path.exists(self.path("imported")):
+                    os.unlink(self.path("imported"))
+                    self.fail(head.err + peer.err)
+                self.assertEqual(os.path.exists(self.path("own")), "--preflight" not in options)
+
     def test_open_only_to_the_hosts_of_the_job(self):
         launches = self.nodes(2, "--peer-key", "none", "-H", "127.0.0.1", "sh", "-c", SAY)
         self.all_end(launches, 0)

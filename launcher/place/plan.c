@@ -61,8 +61,9 @@ static int find_caps(struct draft *d, struct ddp_err *err)
         return err_set(err, "--map-by ppr:%d:node and --nproc-per-node %d disagree",
                        o->ppr, o->per_node);
     if (o->nnodes > 0 && (size_t)o->nnodes > d->alloc->nnodes)
-        return err_set(err, "--nnodes %d, but the allocation (%s) has %zu%s", o->nnodes,
-                       d->alloc->source, d->alloc->nnodes,
+        return err_set(err, "--nnodes %d, but the allocation (%s) has %zu host%s%s",
+                       o->nnodes, d->alloc->source, d->alloc->nnodes,
+                       d->alloc->nnodes == 1 ? "" : "s",
                        strcmp(d->alloc->source, "local") == 0
                            ? "; -H or --hostfile names others, --node-rank K is for a "
                              "ddprun on each"

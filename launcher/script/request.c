@@ -122,9 +122,10 @@ static int count_ranks(const struct opts *opts, struct request *r, struct ddp_er
 {
     int have = r->partition ? r->partition->gpus : -1;
     r->gpus = opts->gpus_per_node >= 0 ? opts->gpus_per_node : at_least(have, 0);
-    r->ranks_per_node = opts->per_node ? opts->per_node : at_least(r->gpus, 1);
+    int per_node = opts->map_by == MAP_PPR ? opts->ppr : opts->per_node;
+    r->ranks_per_node = per_node ? per_node : at_least(r->gpus, 1);
     r->nodes = opts->nnodes ? opts->nnodes : 1;
-    if (opts->np && !opts->nnodes && !opts->per_node && r->gpus == 0) {
+    if (opts->np && !opts->nnodes && !per_node && r->gpus == 0) {
         r->ranks_per_node = opts->np; /* one node, as without a scheduler */
     } else if (opts->np && !opts->nnodes) {
         r->nodes = (opts->np + r->ranks_per_node - 1) / r->ranks_per_node;
@@ -132,9 +133,14 @@ static int count_ranks(const struct opts *opts, struct request *r, struct ddp_er
             r->ranks_per_node = opts->np;
             r->gpus = opts->gpus_per_node >= 0 || r->gpus < opts->np ? r->gpus : opts->np;
         }
-    } else if (opts->np && !opts->per_node && r->gpus == 0) {
+    } else if (opts->np && !per_node && r->gpus == 0) {
         r->ranks_per_node = (opts->np + r->nodes - 1) / r->nodes;
     }
+    if (r->gpus > 0 && r->ranks_per_node > r->gpus && !opts->oversubscribe)
+        return err_set(err,
+                       "%d ranks on the %d GPU%s of a node; write --nproc-per-node %d, or "
+                       "--oversubscribe",
+                       r->ranks_per_node, r->gpus, r->gpus == 1 ? "" : "s", r->gpus);
     if ((int64_t)r->nodes * r->ranks_per_node > INT_MAX)
         return err_set(err, "%d nodes with %d ranks each are too many", r->nodes,
                        r->ranks_per_node);

@@ -122,19 +122,6 @@ static void set_memory(struct strv *values, const struct request *r)
     set(values, "memory", text);
 }
 
-/* What --nproc-per-node must say, because ddprun would find another number by itself. */
-static bool ranks_need_saying(const struct opts *opts, const struct request *r)
-{
-    const struct partition *p = r->partition;
-    if (r->gpus > 0 && r->ranks_per_node != r->gpus)
-        return true;
-    if (r->site->scheduler == SCHED_SLURM)
-        return r->gpus == 0 && p && p->gpus > 0;
-    if (r->gpus > 0) /* GPUs that are granted stand in no variable: all are counted */
-        return !p || p->gpus != r->gpus;
-    return r->site->scheduler == SCHED_SGE || (p ? p->gpus != 0 : opts->per_node > 0);
-}
-
 static bool passed(const struct opts *opts, const char *name)
 {
     for (size_t i = 0; i < opts->passed.n; i++) {
@@ -147,20 +134,22 @@ static bool passed(const struct opts *opts, const char *name)
     return false;
 }
 
+/* The promise of the script's head, repeated to ddprun: it starts no rank where the job got
+ * fewer hosts, or hosts with fewer GPUs. --scaling runs several sizes, so it pins only the
+ * ranks per node. */
+static char *pinned_ranks(const struct opts *opts, const struct request *r)
+{
+    if (opts->scaling)
+        return xasprintf("--nproc-per-node %d", r->ranks_per_node);
+    return xasprintf("-np %d --nnodes %d --nproc-per-node %d", r->ranks, r->nodes,
+                     r->ranks_per_node);
+}
+
 /* What stands between ddprun and the program. */
 static void set_options(struct strv *values, const struct opts *opts,
                         const struct request *r)
 {
-    char *text = xstrdup(""), *word;
-    if (r->ranks < r->nodes * r->ranks_per_node && !opts->scaling) {
-        word = xasprintf("-np %d --nproc-per-node %d", r->ranks, r->ranks_per_node);
-        append(&text, word);
-        free(word);
-    } else if (ranks_need_saying(opts, r)) {
-        word = xasprintf("--nproc-per-node %d", r->ranks_per_node);
-        append(&text, word);
-        free(word);
-    }
+    char *word, *text = pinned_ranks(opts, r);
     if (r->site->interface && !passed(opts, "interface")) {
         word = xasprintf("--interface %s", r->site->interface);
         append(&text, word);

@@ -57,7 +57,7 @@ def nothing_starts(folder):
                          (["--nnodes", "2"], "--nnodes 2, but")):
         code, out, err = run("--hostfile", str(hosts), *args, "touch", str(mark))
         expect(args, code == 2 and wanted in err and not out, (code, err))
-    for args, wanted in ((["--nnodes", "2"], "--nnodes 2, but the allocation (local) has 1; -H or"),
+    for args, wanted in ((["--nnodes", "2"], "--nnodes 2, but the allocation (local) has 1 host; -H or"),
                          (["--wdir", str(folder / "none")], "; --wdir names one that is there"),
                          (["--master-port", "22", "--master-addr", "192.0.2.77"],
                           "cannot have its port (without --store-port and --master-port")):

@@ -5,12 +5,13 @@ import itertools
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import unittest
 
-DDPRUN = sys.argv.pop(1) if len(sys.argv) > 1 else "ddprun"
+DDPRUN = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ddprun"
 
 
 def ddprun(*args, **env):
@@ -41,12 +42,13 @@ class Scripts(unittest.TestCase):
             "#!/bin/bash", "#SBATCH --nodes=4", "#SBATCH --ntasks-per-node=4",
             "#SBATCH --gpus-per-node=4", "#SBATCH --time=02:00:00", "#SBATCH --account=gx1",
             "#SBATCH --signal=B:USR1@120", "set -euo pipefail",
-            'ddprun --grace 90s --output-filename "$log" ./train --lr 0.1 &')
+            'ddprun -np 16 --nnodes 4 --nproc-per-node 4 --grace 90s --output-filename "$log" '
+            './train --lr 0.1 &')
         self.assert_lines(
             self.made("--script", "sge", *ask),
             "#$ -pe mpi 16", "#$ -l h_rt=02:00:00", "#$ -P gx1",
-            'ddprun --nproc-per-node 4 --grace 90s --timeout "$((7080 - SECONDS))s" '
-            '--output-filename "$log" ./train --lr 0.1 &')
+            'ddprun -np 16 --nnodes 4 --nproc-per-node 4 --grace 90s '
+            '--timeout "$((7080 - SECONDS))s" --output-filename "$log" ./train --lr 0.1 &')
         self.assert_lines(
             self.made("--script", "pbs", *ask),
             "#PBS -l select=4:ncpus=4:ngpus=4:mpiprocs=4:ompthreads=1", "#PBS -l walltime=02:00:00")
@@ -104,6 +106,36 @@ class Scripts(unittest.TestCase):
             ["bash", "job.sh"], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, timeout=50, check=False, text=True,
             env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", **env})
+
+    def test_no_rank_starts_in_a_job_that_got_less_than_it_asked_for(self):
+        """Four hosts of four ranks were promised. One host is granted, with 16 slots, as Grid
+        Engine does where slots fill hosts up; or four, one of them with fewer GPUs."""
+        host = socket.gethostname()
+        with tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
+            for name, text in (("pe", f"{host} 16 all.q@{host} UNDEFINED\n"),
+                               ("nodes", f"{host}\n" * 16)):
+                with open(f"{folder}/{name}", "w", encoding="ascii") as out:
+                    out.write(text)
+            slurm = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": host, "SLURM_NTASKS": "16",
+                     "SLURM_TASKS_PER_NODE": "16", "SLURM_SUBMIT_DIR": folder}
+            pbs = {"PBS_JOBID": "1.server", "PBS_ENVIRONMENT": "PBS_BATCH",
+                   "PBS_NODEFILE": f"{folder}/nodes", "PBS_O_WORKDIR": folder}
+            sge = {"JOB_ID": "1", "SGE_ROOT": "/x", "PE_HOSTFILE": f"{folder}/pe", "NHOSTS": "1"}
+            lsf = {"LSB_JOBID": "1", "LSB_MCPU_HOSTS": f"{host} 16"}
+            few = "--nnodes 4, but the allocation ({}) has 1 host"
+            for scheduler, env, line in (
+                    ("slurm", slurm, few), ("sge", sge, few), ("pbs", pbs, few), ("lsf", lsf, few),
+                    ("slurm", {**slurm, "SLURM_JOB_NODELIST": f"{host},n[2-4]",
+                               "SLURM_TASKS_PER_NODE": "4(x4)", "SLURM_GPUS_PER_NODE": "3"},
+                     "4 ranks per node, but '{host}' has 3 slots (SLURM_GPUS_PER_NODE=3)")):
+                with self.subTest(scheduler=scheduler, line=line):
+                    text = self.made("--script", scheduler, "-N", "4", "--gpus-per-node", "4",
+                                     "touch", f"{folder}/started")
+                    done = self.play(folder, text, f'exec "{DDPRUN}" "$@"', **env)
+                    self.assertIn(line.format(scheduler, host=host), done.stderr)
+                    self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done)
+                    self.assertFalse(os.path.exists(f"{folder}/started"))
+                    shutil.rmtree(f"{folder}/logs")
 
     def test_who_is_cancelled_before_the_launcher_is_known_passes_it_on(self):
         """Between the start in the background and `pid=$!`: bash itself can be made to send
@@ -181,6 +213,8 @@ class Scripts(unittest.TestCase):
          "--warning is not shorter than the job itself; write --warning 15m"),
         (["--script", "slurm", "-np", "3", "-N", "4", "true"],
          "3 ranks cannot be on 4 nodes; write -N 3"),
+        (["--script", "slurm", "--nproc-per-node", "3", "--gpus-per-node", "2", "true"],
+         "3 ranks on the 2 GPUs of a node; write --nproc-per-node 2, or --oversubscribe"),
         (["--script", "slurm", "-np", "9", "-N", "2", "--gpus-per-node", "4", "true"],
          "9 ranks on 2 nodes of 4 are too many; write -N 3"),
         (["--script", "slurm", "--requeue=a;b", "true"],

@@ -99,7 +99,7 @@ static const struct {
      {.map_by = MAP_PPR, .ppr = 2, .per_node = 4},
      NULL,
      "--map-by ppr:2:node and --nproc-per-node 4 disagree"},
-    {"a:8", {.nnodes = 2}, NULL, "--nnodes 2, but the allocation (hostfile) has 1"},
+    {"a:8", {.nnodes = 2}, NULL, "--nnodes 2, but the allocation (hostfile) has 1 host"},
     {"a:8 b:8", {.nnodes = 2, .np = 1}, NULL, "1 rank cannot fill --nnodes 2"},
 };
 

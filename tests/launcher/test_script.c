@@ -266,9 +266,11 @@ static const struct {
     {2, 4, 0, 0, 1, 0, NULL, "#SBATCH --mem=0\n", false},
     {1, 2, 0, 0, 1, 0, NULL, "#SBATCH --mem=51200M\n", false}, /* half a node */
     {0, -1, 0, 10, 1, 0, NULL, "#SBATCH --nodes=3\n", false},
-    {0, -1, 0, 10, 1, 0, NULL, "-np 10 --nproc-per-node 4 --grace", false},
+    {0, -1, 0, 10, 1, 0, NULL, "-np 10 --nnodes 3 --nproc-per-node 4 --grace", false},
     {0, -1, 0, 2, 1, 0, NULL, "#SBATCH --gres=gpu:2\n", false},
-    {2, -1, 8, 0, 1, 0, NULL, "ddprun --nproc-per-node 8 --grace", false},
+    {2, -1, 3, 0, 1, 0, NULL, "ddprun -np 6 --nnodes 2 --nproc-per-node 3 --grace", false},
+    {2, -1, 8, 0, 1, 0, NULL,
+     "8 ranks on the 4 GPUs of a node; write --nproc-per-node 4, or --oversubscribe", true},
     {50, 0, 0, 0, 1, 0, NULL, "#SBATCH --partition=cpu\n", false},
     {8, 8, 0, 0, 1, 0, "big", "#SBATCH --nodes=8\n", false},
     {5, 4, 0, 0, 1, 0, NULL, "only big has room for this job, and others may take", true},

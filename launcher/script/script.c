@@ -11,6 +11,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/script/complex.h"
 #include "launcher/script/embedded.h"
 #include "launcher/script/request.h"
 #include "launcher/script/submit.h"
@@ -94,6 +95,7 @@ static void set_numbers(struct strv *values, const struct request *r)
     set_number(values, "cpus_per_node", r->cpus_per_node);
     set_number(values, "slots", (int64_t)r->nodes * r->cpus_per_node);
     set_number(values, "all_ranks", (int64_t)r->nodes * r->ranks_per_node);
+    set_number(values, "all_gpus", (int64_t)r->nodes * r->gpus);
 }
 
 static void set_times(struct strv *values, const struct request *r)
@@ -244,6 +246,24 @@ static bool mentions(const char *text, const char *place)
     return text && strstr(text, place);
 }
 
+/* The site's request for nodes, CPUs and GPUs. For Grid Engine {{gpus}} is the amount that
+ * its complex wants, which depends on the slots that the same request asks for. */
+static char *fill_request(struct strv *values, const struct request *r, const char *asks,
+                          struct ddp_err *err)
+{
+    int amount;
+    char *text = fill_site_text(r->site, "request", asks, values, err);
+    if (!text || r->site->scheduler != SCHED_SGE || r->gpus == 0 ||
+        !mentions(asks, "{{gpus}}"))
+        return text;
+    int rc = complex_amount(r, text, &amount, err);
+    free(text);
+    if (rc < 0)
+        return NULL;
+    set_number(values, "gpus", amount);
+    return fill_site_text(r->site, "request", asks, values, err);
+}
+
 /* Account and partition stand in the script, unless the site has them elsewhere. */
 static int set_request(struct strv *values, const struct request *r, struct strv *submit,
                        struct ddp_err *err)
@@ -260,7 +280,7 @@ static int set_request(struct strv *values, const struct request *r, struct strv
                        "--mem: how memory is asked for is not known of site %s; leave it "
                        "out, or write a site file whose request names {{memory}}",
                        s->name);
-    char *request = fill_site_text(s, "request", asks, values, err);
+    char *request = fill_request(values, r, asks, err);
     char *words = request ? fill_site_text(s, "submit", s->submit, values, err) : NULL;
     if (words) {
         set(values, "request", request);

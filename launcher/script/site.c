@@ -86,6 +86,19 @@ static int read_scheduler(const char *text, void *to, struct ddp_err *err)
     return err_set(err, "slurm, sge, pbs or lsf is wanted, not '%.60s'", text);
 }
 
+/* As `qconf -sc` has it; HOST is Univa's and Altair's. */
+static int read_consumable(const char *text, void *to, struct ddp_err *err)
+{
+    static const char *const kinds[] = {"YES", "JOB", "HOST"};
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        if (strcmp(kinds[i], text) == 0) {
+            *(enum consumable *)to = (enum consumable)i;
+            return 0;
+        }
+    }
+    return err_set(err, "YES, JOB or HOST is wanted, not '%.60s'", text);
+}
+
 /* It stands between double quotes in the script: a path and $NAMES, no commands. */
 static int read_path(const char *text, void *to, struct ddp_err *err)
 {
@@ -130,6 +143,7 @@ static const struct key site_keys[] = {
     {"scheduler", AT(scheduler), read_scheduler},
     {"account-required", AT(account), read_yes},
     {"account-hint", AT(account_hint), read_text},
+    {"gpu-consumable", AT(consumable), read_consumable},
     {"request", AT(request), read_text},
     {"submit", AT(submit), read_text},
     {"modules-init", AT(modules_init), read_path},

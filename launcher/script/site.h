@@ -17,6 +17,9 @@
 /* "slurm", "sge", "pbs", "lsf", by enum scheduler. */
 extern const char *const scheduler_names[];
 
+/* What Grid Engine multiplies the amount of a complex by: sge_complex(5). */
+enum consumable { CONSUMABLE_SLOT, CONSUMABLE_JOB, CONSUMABLE_HOST };
+
 /* A number that is 0 is not known. Strings are owned, NULL: not said. */
 struct partition {
     char *name;
@@ -38,6 +41,7 @@ struct site {
     enum scheduler scheduler;
     bool account;       /* a job must name one */
     char *account_hint; /* how to find it */
+    enum consumable consumable; /* of the GPUs' complex; Grid Engine */
     char *request;      /* lines that ask for nodes, CPUs and GPUs: template text */
     char *submit;       /* further words of the submitting command: template text */
     char *modules_init; /* a file that makes the command 'module' */

@@ -338,6 +338,56 @@ START_TEST(limits_are_checked_and_the_cure_is_named)
 }
 END_TEST
 
+/* Grid Engine multiplies the amount by the slots, the hosts or nothing. */
+static const struct {
+    const char *keys;
+    int nodes, gpus;
+    const char *line; /* of the script, or the complaint */
+    bool wrong;
+} complexes[] = {
+    {"request =\n -pe x {{all_gpus}}\n -l gpu={{gpus}}", 4, 4, "#$ -pe x 16\n#$ -l gpu=1\n",
+     false},
+    {"request =\n -pe x {{nodes}}\n -l gpu={{gpus}}", 4, 4, "#$ -pe x 4\n#$ -l gpu=4\n",
+     false},
+    {"request =\n -l gpu={{gpus}}", 1, 2, "#$ -l gpu=2\n", false},
+    {"request =\n -pe x {{slots}}\n -l gpu={{gpus}}", 4, 4,
+     "YES is multiplied by the slots, and 32 slots do not divide 16 GPUs; ask for {{all_gpus}}",
+     true},
+    {"gpu-consumable = HOST\nrequest =\n -pe x {{slots}}\n -l gpu={{gpus}}", 4, 4,
+     "#$ -pe x 32\n#$ -l gpu=4\n", false},
+    {"gpu-consumable = JOB\nrequest =\n -pe x {{slots}}\n -l gpu={{gpus}}", 1, 4,
+     "#$ -pe x 8\n#$ -l gpu=4\n", false},
+    {"gpu-consumable = JOB\nrequest =\n -pe x {{slots}}\n -l gpu={{gpus}}", 4, 4,
+     "JOB takes GPUs from the job's first host only, not from 4 nodes; write -N 1", true},
+    {"gpu-consumable = NO\nrequest = -l gpu={{gpus}}", 1, 4,
+     "YES, JOB or HOST is wanted, not 'NO'", true},
+};
+
+START_TEST(gpus_are_asked_for_as_their_complex_is_defined)
+{
+    char *text = xasprintf("[site]\nscheduler = sge\n%s\n[partition q]\nnodes = 8\n"
+                           "gpus = 4\ncores = 8\n",
+                           complexes[_i].keys);
+    char *path = write_site(text), *program[] = {program_name, NULL},
+         *words[] = {own_name, NULL};
+    struct opts o = {.site = path,
+                     .submit = true,
+                     .nnodes = complexes[_i].nodes,
+                     .gpus_per_node = complexes[_i].gpus,
+                     .argv = program};
+    struct script_place place = {.words = words};
+    struct script s;
+    struct ddp_err err = {""};
+    int rc = script_make(&o, &place, &s, &err);
+    ck_assert_msg(rc == (complexes[_i].wrong ? -1 : 0) &&
+                      strstr(rc == 0 ? s.text : err.text, complexes[_i].line),
+                  "case %d: %s%s", _i, err.text, s.text ? s.text : "");
+    script_finish(&s);
+    free(path);
+    free(text);
+}
+END_TEST
+
 START_TEST(every_site_that_comes_along_makes_scripts)
 {
     char *program[] = {program_name, NULL}, *words[] = {own_name, NULL};
@@ -376,6 +426,8 @@ Suite *suite(void)
                         ARRAY_LEN(sites));
     tcase_add_test(t, lines_that_ini_would_cut_are_refused);
     tcase_add_loop_test(t, limits_are_checked_and_the_cure_is_named, 0, ARRAY_LEN(asks));
+    tcase_add_loop_test(t, gpus_are_asked_for_as_their_complex_is_defined, 0,
+                        ARRAY_LEN(complexes));
     tcase_add_test(t, every_site_that_comes_along_makes_scripts);
     suite_add_tcase(s, t);
     return s;

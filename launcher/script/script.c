@@ -2,8 +2,7 @@
  *
  * Everything a template can name is set in one place per topic below; a name that is left
  * out there is a mistake that template_fill() reports. Values that come from the user are
- * quoted for bash, on one line each: Grid Engine obeys "#$" at the start of any line,
- * also within a quoted word.
+ * quoted for bash, on one line each (words.h).
  */
 #define LOG_SUBSYS "script"
 #include "launcher/script/script.h"
@@ -13,12 +12,13 @@
 #include "common/mem.h"
 #include "launcher/script/complex.h"
 #include "launcher/script/embedded.h"
+#include "launcher/script/pyenv.h"
 #include "launcher/script/request.h"
 #include "launcher/script/submit.h"
 #include "launcher/script/template.h"
 #include "launcher/script/walltime.h"
+#include "launcher/script/words.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -26,47 +26,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* --- words for bash ----------------------------------------------------------------- */
-
-/* Like shell_quote(), but never with a line break or another control character in it. */
-static char *quote(const char *word)
-{
-    const char *p = word;
-    while (*p && !iscntrl((unsigned char)*p))
-        p++;
-    if (!*p)
-        return shell_quote(word);
-    char *out = xcalloc(strlen(word) * 4 + 4, 1), *o = stpcpy(out, "$'");
-    for (; *word; word++) {
-        if (*word == '\'' || *word == '\\')
-            o += sprintf(o, "\\%c", *word);
-        else if (iscntrl((unsigned char)*word))
-            o += sprintf(o, "\\%03o", (unsigned char)*word);
-        else
-            *o++ = *word;
-    }
-    *o++ = '\'';
-    return out;
-}
-
-static void append(char **text, const char *word)
-{
-    char *longer = xasprintf("%s%s%s", *text, **text ? " " : "", word);
-    free(*text);
-    *text = longer;
-}
-
-static char *quote_all(char *const *words)
-{
-    char *text = xstrdup("");
-    for (; words && *words; words++) {
-        char *q = quote(*words);
-        append(&text, q);
-        free(q);
-    }
-    return text;
-}
 
 /* --- values ------------------------------------------------------------------------- */
 
@@ -154,28 +113,28 @@ static void set_options(struct strv *values, const struct opts *opts,
     char *word, *text = pinned_ranks(opts, r);
     if (r->site->interface && !passed(opts, "interface")) {
         word = xasprintf("--interface %s", r->site->interface);
-        append(&text, word);
+        script_append(&text, word);
         free(word);
     }
     if (!passed(opts, "grace")) {
         word = xasprintf("--grace %ss", strv_env_get(values, "grace"));
-        append(&text, word);
+        script_append(&text, word);
         free(word);
     }
     bool timeout = r->site->scheduler != SCHED_SLURM && !passed(opts, "timeout");
     if (timeout) {
         word = xasprintf("--timeout \"$((%" PRId64 " - SECONDS))s\"",
                          r->time_s - r->warning_s);
-        append(&text, word);
+        script_append(&text, word);
         free(word);
     }
     set(values, "timeout", timeout && opts->requeue ? "yes" : "");
     if (!passed(opts, "output-filename"))
-        append(&text, opts->requeue ? "--output-filename \"$log/start-$starts\""
+        script_append(&text, opts->requeue ? "--output-filename \"$log/start-$starts\""
                                     : "--output-filename \"$log\"");
-    char *given = quote_all(opts->passed.v);
+    char *given = script_quote_all(opts->passed.v);
     if (*given)
-        append(&text, given);
+        script_append(&text, given);
     set(values, "options", text);
     free(given);
     free(text);
@@ -183,10 +142,10 @@ static void set_options(struct strv *values, const struct opts *opts,
 
 static void set_program(struct strv *values, const struct opts *opts)
 {
-    char *text = quote_all(opts->argv);
+    char *text = script_quote_all(opts->argv);
     if (opts->requeue) {
         char *more = xasprintf("${resume:+%s}", opts->requeue);
-        append(&text, more);
+        script_append(&text, more);
         free(more);
     }
     set(values, "program_and_more", text);
@@ -203,13 +162,12 @@ static void set_surroundings(struct strv *values, const struct opts *opts,
     set(values, "scratch", site->scratch);
     set(values, "exports", site->exports);
     set(values, "pbs", site->scheduler == SCHED_PBS ? "yes" : "");
-    char *activate = place->activate ? quote(place->activate) : NULL;
-    set(values, "activate", activate);
-    free(activate);
+    set(values, "environment", place->pyenv ? place->pyenv->says : NULL);
+    set(values, "activate", place->pyenv ? place->pyenv->lines : NULL);
     char *dir = place->ddprun ? xstrdup(place->ddprun) : NULL;
     if (dir)
         *strrchr(dir, '/') = '\0';
-    char *path = dir ? quote(dir) : NULL;
+    char *path = dir ? script_quote(dir) : NULL;
     set(values, "path", path);
     free(path);
     free(dir);
@@ -301,8 +259,8 @@ static void set_submission(struct strv *values, const struct script_place *place
                            const struct site *s, const struct strv *words)
 {
     const char *file = place->file ? place->file : "job.sh";
-    char *more = quote_all(words->v), *name = quote(file),
-         *asked = quote_all(place->words + 1);
+    char *more = script_quote_all(words->v), *name = script_quote(file),
+         *asked = script_quote_all(place->words + 1);
     char *made = xasprintf("ddprun %s", asked);
     char *line = xasprintf("%s %s%s%s%s", submit_program(s->scheduler), more,
                            *more ? " " : "", s->scheduler == SCHED_LSF ? "< " : "", name);
@@ -411,16 +369,23 @@ static bool found_anyway(const char *program)
            strcmp(program, "/usr/local/bin/ddprun") == 0;
 }
 
-/* The Python environment that is active: a file to be sourced. */
-static char *active_python(void)
+static const char *get_env(const char *name)
 {
-    const char *dir = getenv("VIRTUAL_ENV");
-    char *file = dir && *dir == '/' ? xasprintf("%s/bin/activate", dir) : NULL;
-    if (file && access(file, R_OK) != 0) {
-        free(file);
-        file = NULL;
-    }
-    return file;
+    return getenv(name);
+}
+
+/* The job would run the python3 of the system, and not find the packages. */
+static void warn_of_no_environment(const struct opts *opts, const struct site *site,
+                                   const struct pyenv *env)
+{
+    const char *program = opts->argv[0];
+    size_t len = strlen(program);
+    bool python = strncmp(program, "python", 6) == 0 ||
+                  (len > 3 && strcmp(program + len - 3, ".py") == 0);
+    if (python && !env->says && !opts->modules && !site->modules)
+        log_warn("no Python environment is active here, so the job runs '%s' with the "
+                 "system's; activate one and make the script again, or give --modules",
+                 program);
 }
 
 /* Where our standard output goes, when that is a file; the caller frees. */
@@ -437,14 +402,17 @@ static char *output_file(void)
 int script_run(const struct opts *opts, char *const *words, struct ddp_err *err)
 {
     char *self = realpath("/proc/self/exe", NULL);
-    char *activate = active_python();
+    struct pyenv env;
+    pyenv_find(get_env, &env);
     char *file = opts->submit ? NULL : output_file();
     struct script_place place = {.ddprun = self && !found_anyway(self) ? self : NULL,
-                                 .activate = activate,
+                                 .pyenv = &env,
                                  .file = file,
                                  .words = words};
     struct script s;
     int rc = script_make(opts, &place, &s, err);
+    if (rc == 0)
+        warn_of_no_environment(opts, s.site, &env);
     if (rc == 0 && opts->submit && !opts->dry_run) {
         char *id = submit(s.site->scheduler, &s.submit, s.text, err);
         rc = id ? 0 : -1;
@@ -458,7 +426,7 @@ int script_run(const struct opts *opts, char *const *words, struct ddp_err *err)
         rc = err_errno(err, "cannot write");
     script_finish(&s);
     free(file);
-    free(activate);
+    pyenv_finish(&env);
     free(self);
     return rc;
 }

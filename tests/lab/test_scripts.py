@@ -231,9 +231,9 @@ class GridEngine(ScriptTest):
             "qconf -sc | sed '/^#/d' >/run/complex; for r in rt_F rt_AF rt_G.small rt_C.large; do "
             "echo $r $r INT '<=' YES YES 0 0; done >>/run/complex; "
             # four GPUs on each host, counted per slot and per job
-            "echo gpu gpu INT '<=' YES YES 0 0 >>/run/complex; "
-            "echo gpuj gpuj INT '<=' YES JOB 0 0 >>/run/complex; qconf -Mc /run/complex; "
-            "for h in $(qconf -sel); do qconf -mattr exechost complex_values gpu=4,gpuj=4 $h; done")
+            "echo gpu_slot gpu_slot INT '<=' YES YES 0 0 >>/run/complex; "
+            "echo gpu_job gpu_job INT '<=' YES JOB 0 0 >>/run/complex; qconf -Mc /run/complex; "
+            "for h in $(qconf -sel); do qconf -mattr exechost complex_values gpu_slot=4,gpu_job=4 $h; done")
 
     @classmethod
     def tearDownClass(cls):
@@ -257,13 +257,12 @@ class GridEngine(ScriptTest):
     def test_as_many_gpus_and_ranks_as_promised_however_gpus_are_counted(self):
         site = ("[site]\nscheduler = sge\ngpu-consumable = {}\nrequest =\n    -pe mpi_fill {}\n"
                 "    -l {}={{{{gpus}}}}\n[partition all.q]\nnodes = 7\ngpus = 4\ncores = 8\n")
-        for kind, slots, name, nodes in (("YES", "{{all_gpus}}", "gpu", 2),
-                                         ("JOB", "{{slots}}", "gpuj", 1)):
+        for kind, slots, name, nodes in (("YES", "{{all_gpus}}", "gpu_slot", 2),
+                                         ("JOB", "{{slots}}", "gpu_job", 1)):
             self.write(f"{name}.ini", site.format(kind, slots, name))
             number = self.alice(
                 f"{hosts.LAB_HOSTS.ddprun} --site ./{name}.ini --submit -N {nodes} --time 5m "
-                f"--gpus-per-node 4 --job-name {name} sh -c 'echo rank $RANK of $WORLD_SIZE'"
-                .replace("$", "\\$").replace("'", '"')).strip()
+                f"--gpus-per-node 4 --job-name {name} sh -c 'echo rank $RANK of $WORLD_SIZE'").strip()
             self.wait_for(f"logs/{name}-{number}/rank.0.out", f"rank 0 of {4 * nodes}$")
             self.assertEqual(len([x for x in os.listdir(os.path.join(
                 self.folder.name, "logs", f"{name}-{number}")) if x.endswith(".out")]), 4 * nodes)

@@ -18,7 +18,11 @@ def ddprun(*args, **env):
     return subprocess.run(
         [DDPRUN, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, timeout=120, check=False, text=True,
-        env={**os.environ, "VIRTUAL_ENV": "", **env})
+        env={**os.environ, **NO_PYTHON, **env})
+
+
+# nothing is active, whoever runs the tests
+NO_PYTHON = {"VIRTUAL_ENV": "", "CONDA_PREFIX": "", "CONDA_EXE": "", "MAMBA_EXE": ""}
 
 
 class Scripts(unittest.TestCase):
@@ -80,8 +84,8 @@ class Scripts(unittest.TestCase):
 
     def test_options_for_ranks_reach_the_ddprun_of_the_job(self):
         text = self.made("--script=slurm", "-x", "A=b c", "--preload=torch", "-N", "2", "--report",
-                         "--time", "1h", "python", "train.py")
-        self.assertIn("-x 'A=b c' --preload=torch --report python train.py &", text)
+                         "--time", "1h", "./train", "x")
+        self.assertIn("-x 'A=b c' --preload=torch --report ./train x &", text)
 
     def test_no_word_of_the_user_becomes_a_directive_or_a_command(self):
         words = ["a\n#$ -q evil\n#SBATCH --evil", "$(touch x)", "it's", "{{nodes}}", "tab\there"]
@@ -166,6 +170,54 @@ class Scripts(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stderr), (5, ""))
                 self.assertEqual(os.listdir(f"{folder}/logs"), [f"true-{name}"])
 
+    def environment(self, folder, name, hook=None):
+        """A folder with a python, and what makes a shell enter it; `hook` is the program whose
+        output defines the function `name`."""
+        os.makedirs(f"{folder}/env/bin")
+        os.makedirs(f"{folder}/env/etc/conda/activate.d")
+        for path, text in ((f"{folder}/env/bin/python", "#!/bin/sh\n"),
+                           (f"{folder}/env/etc/conda/activate.d/x.sh", "OF_PACKAGE=$UNSET; export OF_PACKAGE\n"),
+                           (f"{folder}/{name}", "#!/bin/sh\n" + (hook or ""))):
+            with open(path, "w", encoding="ascii") as out:
+                out.write(text)
+            os.chmod(path, 0o755)
+
+    def test_a_job_enters_the_python_environment_that_was_active(self):
+        """Stand-ins for conda and micromamba: programs whose output defines the function that
+        activates, as theirs does. pixi has none; a venv is a real one, within conda too."""
+        define = ("[ \"$*\" = '{}' ] && echo '{}() {{ [ \"$1\" = activate ] && "
+                  "export CONDA_PREFIX=\"$2\" PATH=\"$2/bin:$PATH\"; }}'\n")
+        hooks = {"conda": define.format("shell.bash hook", "conda"),
+                 "micromamba": define.format("shell hook --shell bash", "micromamba"), "pixi": None}
+        for name, hook in hooks.items():
+            for inner in (False, True):
+                with self.subTest(name=name, inner=inner), \
+                        tempfile.TemporaryDirectory(prefix="ddprun scripts-") as folder:
+                    self.environment(folder, name, hook)
+                    active = {"CONDA_PREFIX": f"{folder}/env", "CONDA_DEFAULT_ENV": "mine",
+                              {"conda": "CONDA_EXE", "micromamba": "MAMBA_EXE"}.get(name, "X"):
+                              f"{folder}/{name}", "PATH": f"{folder}/env/bin:{os.environ['PATH']}"}
+                    if inner:
+                        subprocess.run(["python3", "-m", "venv", "--without-pip", f"{folder}/venv"],
+                                       check=True)
+                        active["VIRTUAL_ENV"] = f"{folder}/venv"
+                        active["PATH"] = f"{folder}/venv/bin:" + active["PATH"]
+                    text = self.made("--script", "slurm", "python", "train.py", **active)
+                    done = self.play(folder, text, "command -v python; echo $CONDA_PREFIX",
+                                     SLURM_SUBMIT_DIR=folder, SLURM_JOB_ID="1", **NO_PYTHON)
+                self.assertIn(f"conda environment 'mine' ({folder}/env)", text)
+                self.assertEqual(done.stdout.split("\n")[:2], [
+                    f"{folder}/{'venv' if inner else 'env'}/bin/python", f"{folder}/env"], done)
+                self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_python_without_an_environment_is_told_of(self):
+        for words, told in ((["python3", "train.py"], True), (["./train.py"], True),
+                            (["--modules", "python/3.11", "python3", "train.py"], False),
+                            (["/opt/x/bin/python", "train.py"], False), (["./train"], False)):
+            done = ddprun("--script", "slurm", *words)
+            self.assertEqual("no Python environment is active here" in done.stderr, told, words)
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (0, told))
+
     def test_every_script_is_clean(self):
         """bash -n, and shellcheck where it is."""
         asks = [["-N", "2", "--gpus-per-node", "4"], ["-N", "2", "--nproc-per-node", "3"],
@@ -179,6 +231,8 @@ class Scripts(unittest.TestCase):
             files = []
             sites = [["--site", site, "--script", name, "--account", "a1"] for site, name in (
                 ("tara", "slurm"), ("lanta", "slurm"), ("abci2", "sge"), ("abci3", "pbs"))]
+            self.environment(folder, "conda", "")
+            conda = {"CONDA_PREFIX": f"{folder}/env", "CONDA_EXE": f"{folder}/conda"}
             for name, ask, extra in [
                     *itertools.product([["--script", s] for s in ("slurm", "sge", "pbs", "lsf")],
                                        asks, more),
@@ -188,7 +242,8 @@ class Scripts(unittest.TestCase):
                     done = subprocess.run(
                         [DDPRUN, *name, *ask, *extra, "./train", "a b"], stdout=out,
                         stderr=subprocess.PIPE, timeout=120, check=False,
-                        env={**os.environ, "VIRTUAL_ENV": f"{folder}/venv"})
+                        env={**os.environ, **NO_PYTHON, "VIRTUAL_ENV": f"{folder}/venv",
+                             **(conda if len(files) % 2 else {"CONDA_PREFIX": f"{folder}/env"})})
                 self.assertEqual((done.returncode, done.stderr), (0, b""))
                 with open(files[-1], encoding="utf-8") as made:
                     self.assertNotIn("{{", made.read())

@@ -69,8 +69,8 @@ bool preload_is_python(const char *path);
 /* Is this a command whose Python would import our folder? -1: no, and why. */
 int preload_fits(const char *path, char *const *argv, struct ddp_err *why);
 
-/* What all of `envs` agree on, and the names of the others, joined by commas. -1 where
- * they differ in what libraries read while they load. */
+/* What all of `envs` agree on, and the names of the others, joined by commas, "?NAME" where
+ * some have none. -1 where they differ in what libraries read while they load. */
 int preload_common(const struct strv *envs, int n, struct strv *common, char **apart,
                    struct ddp_err *why);
 

@@ -110,22 +110,24 @@ static bool read_at_load(const char *name)
     return false;
 }
 
-/* Names of `env` that not all of the others have with this value. */
+/* Names of `env` that not all of the others have with this value; with '?' in front where
+ * one has none. */
 static void add_apart(const struct strv *env, const struct strv *envs, int n,
                       struct strv *common, struct strv *apart)
 {
     for (size_t k = 0; k < env->n; k++) {
         char *name = xstrndup(env->v[k], strcspn(env->v[k], "="));
         const char *value = env->v[k] + strlen(name) + 1;
-        bool same = true;
-        for (int i = 0; same && i < n; i++) {
+        bool same = true, everywhere = true;
+        for (int i = 0; i < n; i++) {
             const char *other = strv_env_get(&envs[i], name);
-            same = other && strcmp(value, other) == 0;
+            everywhere = everywhere && other;
+            same = same && other && strcmp(value, other) == 0;
         }
         if (same && common)
             strv_push(common, env->v[k]);
         else if (!same)
-            strv_push(apart, name);
+            strv_pushf(apart, "%s%s", everywhere ? "" : "?", name);
         free(name);
     }
 }
@@ -142,13 +144,14 @@ int preload_common(const struct strv *envs, int n, struct strv *common, char **a
     int rc = 0;
     FILE *f = open_memstream(&list, &size);
     for (size_t i = 0; f && i < names.n; i++) {
+        const char *name = names.v[i] + (names.v[i][0] == '?');
         bool seen = false;
         for (size_t k = 0; k < i && !seen; k++)
-            seen = strcmp(names.v[k], names.v[i]) == 0;
+            seen = strcmp(names.v[k] + (names.v[k][0] == '?'), name) == 0;
         if (!seen)
             fprintf(f, "%s%s", i ? "," : "", names.v[i]);
-        if (rc == 0 && read_at_load(names.v[i]))
-            rc = err_set(why, "'%s' is not the same for all ranks", names.v[i]);
+        if (rc == 0 && read_at_load(name))
+            rc = err_set(why, "'%s' is not the same for all ranks", name);
     }
     if (!f || fclose(f) != 0)
         abort();

@@ -32,62 +32,24 @@ def step_aside():
     return None
 
 
-def first_steps():
-    """What the script is sure to do first; see first_steps.py."""
-    path = os.path.join(HERE, "first_steps.py")
-    space = {"LOADED": LOADED, "folder": script_folder()}
+def part(name, **space):
+    """What is defined in a file beside this one, and no module of that name."""
+    path = os.path.join(HERE, name)
     with open(path, encoding="utf-8") as f:
-        exec(compile(f.read(), path, "exec"), space)  # and no module of that name
-    return space["first_steps"]()
+        exec(compile(f.read(), path, "exec"), space)
+    return space
 
 
 # --- checks: why ranks must not be forked from here; None when they may ----------------
 
 
-class Watched:
-    """While it is active, a look at one of these variables, by os.environ or os.getenv, is
-    the end: what is done with the value might be wrong for a rank."""
-
-    def __init__(self, names, give_up):
-        self.names, self.give_up, self.kind = names, give_up, type(os.environ)
-        self.module = ""
-
-    def __enter__(self):
-        kind = self.kind
-        self.kept = {name: getattr(kind, name) for name in (
-            "__getitem__", "__setitem__", "__delitem__", "__iter__")}
-
-        def watch(method, doing):
-            def watching(environ, name, *value):
-                if isinstance(name, (str, bytes)) and os.fsdecode(name) in self.names:
-                    self.give_up(f"import of '{self.module}' {doing} {os.fsdecode(name)}")
-                return method(environ, name, *value)
-            return watching
-
-        def copying(environ):
-            self.give_up(f"import of '{self.module}' reads the whole environment")
-            return self.kept["__iter__"](environ)
-
-        kind.__getitem__ = watch(self.kept["__getitem__"], "reads")
-        kind.__setitem__ = watch(self.kept["__setitem__"], "sets")
-        kind.__delitem__ = watch(self.kept["__delitem__"], "removes")
-        kind.__iter__ = copying
-        return self
-
-    def __exit__(self, *_):
-        for name, method in self.kept.items():
-            setattr(self.kind, name, method)
-
-
-def take_steps(steps, apart, give_up):
-    """Why not, or None. `give_up` does not return."""
-    with Watched(apart, give_up) as watched:
+def take_steps(steps, variables):
+    """Why not, or None."""
+    with variables:
         for kind, name, *more in steps:
-            watched.module = name
+            variables.reader = "the script" if kind == "set" else f"import of '{name}'"
             if kind == "set":
                 value, also = more
-                if name in apart:
-                    return f"the script sets {name}"
                 if also or name not in os.environ:
                     os.environ[name] = value
                 continue
@@ -95,6 +57,9 @@ def take_steps(steps, apart, give_up):
                 __import__(name, {}, {}, more[0], 0)
             except BaseException as e:  # whatever it is, a plain rank shall show it
                 return f"cannot import '{name}': {type(e).__name__}: {e}"
+            why = variables.why_not()
+            if why:
+                return why
     return None
 
 
@@ -207,17 +172,6 @@ def timers():
     return "an import has set a timer" if running else None
 
 
-def seeds(before):
-    """renew_state() must not undo what an import has chosen: seeds that were given show, in
-    NumPy's state as its first word, in torch's as a small number among 64-bit ones."""
-    import random
-    numpy, torch = sys.modules.get("numpy.random"), sys.modules.get("torch")
-    given = (random.getstate() != before
-             or numpy is not None and numpy.get_state()[1][0] != 1 << 31
-             or hasattr(torch, "initial_seed") and torch.initial_seed() < 1 << 32)
-    return "an import has seeded a generator" if given else None
-
-
 def broken_fork():
     """Before 3.9 a fork mixes up Python's allocators, and its debugging one notices."""
     debug = sys.flags.dev_mode or "debug" in os.environ.get("PYTHONMALLOC", "")
@@ -225,12 +179,12 @@ def broken_fork():
         debug and sys.version_info < (3, 9)) else None
 
 
-def why_not(steps, apart, give_up):
-    import random
-    state, folder = random.getstate(), os.getcwd()
-    return (broken_fork() or take_steps(steps, apart, give_up) or hidden_module() or children()
-            or count_threads() or open_files() or shared_memory() or cuda() or timers()
-            or seeds(state) or (
+def why_not(steps, variables, chance):
+    folder = os.getcwd()
+    with chance:
+        why = broken_fork() or take_steps(steps, variables)
+    return (why or hidden_module() or chance.why_not() or children() or count_threads()
+            or open_files() or shared_memory() or cuda() or timers() or (
                 "an import has changed the directory" if os.getcwd() != folder else None))
 
 
@@ -287,14 +241,7 @@ def renew_stdin():
     sys.stdin = sys.__stdin__ = new
 
 
-def renew_state():
-    """What a fresh interpreter would have drawn for itself; `random` sees to its own."""
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed()
-    if hasattr(sys.modules.get("torch"), "default_generator"):
-        sys.modules["torch"].default_generator.seed()
-    if "multiprocessing.process" in sys.modules:
-        sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
+def renew_threads():
     if "threading" in sys.modules:
         main = sys.modules["threading"].main_thread()
         if hasattr(main, "_set_native_id"):
@@ -309,7 +256,7 @@ class Helper:
         self.agent = agent
         self.own = {}
         self.kept = {}
-        self.libraries = None
+        self.libraries = self.chance = None
         self.ctypes = ctypes
         atexit.register(self.leave_imported)  # the first to come is the last to be called
         self.prctl = ctypes.CDLL(None).prctl
@@ -345,8 +292,11 @@ class Helper:
                     if known.get(name) != value and name not in ours}
         set_environment(entries, self.own)
         self.missing = step_aside()
-        steps, why = (first_steps() if modules in ("", "?") else
-                      ([("import", name, ()) for name in modules.split(",")], None))
+        if modules in ("", "?"):
+            scan = part("first_steps.py", LOADED=LOADED, folder=script_folder())
+            steps, why = scan["first_steps"]()
+        else:
+            steps, why = [("import", name, ()) for name in modules.split(",")], None
         if why:
             self.give_up(why)
         if modules == "?":
@@ -354,7 +304,9 @@ class Helper:
                 step[1] for step in steps if step[0] == "import")))
             os._exit(0)
         before = dict(os.environ)
-        why = why_not(steps, set(apart.split(",")), self.give_up)
+        watch = part("watch.py")
+        self.chance = watch["Chance"]()
+        why = why_not(steps, watch["Environment"](apart.split(","), self.give_up), self.chance)
         if not why and not modules and "torch" not in sys.modules:
             why = "torch has not come with what the script imports first"
         after = dict(os.environ)
@@ -432,7 +384,8 @@ class Helper:
                                            int(part.split("-")[-1]) + 1)})
         set_environment(entries, self.own)
         renew_stdin()
-        renew_state()
+        renew_threads()
+        self.chance.renew()
 
     def wait_for_go(self, go):
         """The agent has it in its books. Only now is it our parent for certain."""

@@ -81,15 +81,15 @@ static const struct {
 } worlds[] = {
     {{"A=1 RANK=0 B=2", "A=1 RANK=1 B=2", "A=1 RANK=2 B=2"}, "A=1 B=2", "RANK", NULL},
     {{"A=1", "A=1", "A=1"}, "A=1", "", NULL},
-    {{"A=1", "A=1 LATE=3", "A=1 LATE=3"}, "A=1", "LATE", NULL},
-    {{"A=1 X=", "A=1", "A= X="}, "", "A,X", NULL},
+    {{"A=1", "A=1 LATE=3", "A=1 LATE=3"}, "A=1", "?LATE", NULL},
+    {{"A=1 X=", "A=1", "A= X="}, "", "A,?X", NULL},
     {{"OMP_NUM_THREADS=1 R=0", "OMP_NUM_THREADS=2 R=1", "OMP_NUM_THREADS=1 R=2"},
      "",
      "OMP_NUM_THREADS,R",
      "'OMP_NUM_THREADS' is not the same for all ranks"},
     {{"", "CUDA_VISIBLE_DEVICES=1", ""},
      "",
-     "CUDA_VISIBLE_DEVICES",
+     "?CUDA_VISIBLE_DEVICES",
      "'CUDA_VISIBLE_DEVICES' is not the same for all ranks"},
 };
 

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 import unittest
@@ -211,9 +212,23 @@ class Preload(LaunchTest):
 
     def test_imports_that_are_not_safe(self):
         for text, why in (
-                ("import os; os.environ.get('RANK')", "reads RANK"),
-                ("import os; os.getenv('LOCAL_RANK', '0')", "reads LOCAL_RANK"),
-                ("import os; e = dict(os.environ)", "reads the whole environment"),
+                ("import os; n = os.environ.get('RANK')", "keeps RANK"),
+                ("import os; n = int(os.getenv('LOCAL_RANK', '0'))", "reads LOCAL_RANK"),
+                ("import os; e = dict(os.environ)", "keeps RANK"),
+                ("import os; e = {k: v for k, v in os.environ.items() if 'RANK' in k and v > '0'}",
+                 "reads RANK"),
+                ("import os; e = [str(v) for v in os.environ.values()]", "reads RANK"),
+                ("import os; e = [type(v) for v in os.environ.values() if isinstance(v, str)]",
+                 "reads RANK"),
+                ("import os; e = repr(os.environ)", "prints the environment"),
+                ("import copy, os; e = copy.copy(os.environ)", "copies os.environ itself"),
+                ("import json, os\ntry: json.dumps({**os.environ})\nexcept TypeError: pass",
+                 "reads RANK"),
+                ("import os\nfor v in os.environ.values():\n"
+                 "    try: v in 'abc'\n    except TypeError: pass", "reads RANK"),
+                ("import os\ndef f(v):\n    try: return ' '.join([v])\n"
+                 "    except TypeError: return ''\n[f(v) for v in os.environ.values()]",
+                 "reads RANK"),
                 ("import threading, time\nthreading.Thread(target=time.sleep, args=(9,),"
                  " daemon=True).start()", "has started threads (2 now)"),
                 ("f = open('/dev/zero')", "has left '/dev/zero' open"),
@@ -223,7 +238,12 @@ class Preload(LaunchTest):
                 ("import signal; signal.setitimer(signal.ITIMER_VIRTUAL, 100)", "set a timer"),
                 ("import random; random.seed(5)", "an import has seeded"),
                 ("import os; os.environ['RANK'] = '7'", "sets RANK"),
-                ("import os; os.environ.pop('RANK', None)", "reads RANK"),
+                ("import os; os.environ.pop('RANK', None)", "removes RANK"),
+                ("import os; token = os.urandom(9)", "'doubt' draws from the system's random"),
+                ("import uuid; job = f'run-{uuid.uuid1}-{uuid.uuid4()}'", "'doubt' draws from"),
+                ("import random; n = random.Random().random()", "has drawn from one"),
+                ("import random; r = random.Random(); r.random()", "has drawn from one"),
+                ("import random; n = random.SystemRandom().random()", "'doubt' draws from"),
                 ("import os; os.chdir('/')", "has changed the directory"),
                 ("print('hello')", "an import has written"),
                 ("import os; os.write(2, b'hello\\n')", "an import has written"),
@@ -235,6 +255,94 @@ class Preload(LaunchTest):
                 launch = self.refused(why, PYTHON, "-c", "import os; print(os.environ['RANK'])")
                 self.assertEqual(sorted(w.split()[-1] for w in launch.out.splitlines()),
                                  ["0", "1"])
+
+    def test_looking_for_a_name_among_all_variables(self):
+        """As tqdm and fsspec do: names, and values that are the same, are for all to see."""
+        self.write("looks.py",
+                   "import os\n"
+                   "items = {k: v for k, v in os.environ.items() if k.startswith('LOOK_')}\n"
+                   "copy = dict(os.environ)\n"
+                   "mine = [copy[k] for k in copy if k.startswith('LOOK_')]\n"
+                   "del copy\n"
+                   "names = sorted(os.environ), sorted(os.environb), len(os.environ)\n"
+                   "there = [n in os.environ for n in ('RANK', 'NOWHERE')]\n"
+                   "os.environ.setdefault('RANK', '7')\n")
+        text = "import json, looks; print(json.dumps([%s], default=str))" % ", ".join(
+            f"looks.{name}" for name in ("items", "mine", "names", "there"))
+        plain, ours = self.both(PYTHON, "-c", text, modules="looks",
+                                env={"PYTHONPATH": self.folder.name, "LOOK_A": "1"})
+        self.assertEqual(sorted(plain.out.splitlines()), sorted(ours.out.splitlines()))
+        self.assertIn('{"LOOK_A": "1"}, ["1"]', ours.out)
+
+    def drawn(self, text, same, different, **how):
+        """What the ranks print of these expressions, with the import in each and shared: the
+        first are the same for all, and as ever; no two of the second are."""
+        self.write("draws.py", text)
+        prints = "import draws; print([%s], '|', *[%s])" % (
+            ", ".join(f"draws.{x}" for x in same), ", ".join(f"draws.{x}" for x in different))
+        launches = self.both(how.get("python", PYTHON), "-c", prints, np=3, modules="draws",
+                             env={"PYTHONPATH": self.folder.name})
+        fixed = set()
+        for launch in launches:
+            lines = [line.partition("] ")[2].split("|") for line in launch.out.splitlines()]
+            self.assertEqual(len(lines), 3, launch.err)
+            fixed.update(line[0] for line in lines)
+            self.assertEqual(len({n for line in lines for n in line[1].split()}),
+                             3 * len(different), launch.out)
+        self.assertEqual(len(fixed), 1, fixed)
+
+    def test_private_generators(self):
+        self.drawn("from random import Random, SystemRandom\n"
+                   "from os import urandom\n"
+                   "class Mine(Random):\n    pass\n"
+                   "own, mine, system = Random(), Mine(), SystemRandom()\n"
+                   "given, late, early = Random(5), Random(), Random(5)\n"
+                   "late.seed(6); late.random(); given.gauss(0, 1); early.seed()\n",
+                   ("given.gauss(0, 1)", "late.random()", "urandom"),
+                   ("own.random()", "mine.random()", "system.random()", "early.random()"))
+
+    def test_private_generators_of_numpy(self):
+        if subprocess.call([PYTHON, "-c", "import numpy"], stderr=subprocess.DEVNULL):
+            self.skipTest("there is no NumPy")
+        self.drawn("import numpy.random as n\n"
+                   "own, new = n.RandomState(), n.default_rng()\n"
+                   "kinds = [n.Generator(k()) for k in (n.MT19937, n.PCG64, n.Philox, n.SFC64)]\n"
+                   "given, fixed = n.RandomState(5), n.default_rng(5)\n"
+                   "given.normal(); fixed.random()\n",
+                   ("given.rand()", "fixed.random()"),
+                   ("own.rand()", "new.random()", "n.rand()", "kinds[0].random()",
+                    "kinds[1].random()", "kinds[2].random()", "kinds[3].random()",
+                    "n.SeedSequence().entropy", "new.bit_generator._seed_seq.entropy"))
+        for text, why in (
+                ("x = n.default_rng().random()", "draws from the system's random"),
+                ("x = n.rand()", "drawn from a generator of NumPy"),
+                ("g = n.default_rng(); x = g.random()", "drawn from a generator of NumPy"),
+                ("s = n.SeedSequence()", "draws from the system's random"),
+                ("s = n.SeedSequence(); g = n.default_rng(s)", "or from its seed"),
+                ("g = [n.PCG64(s) for s in n.SeedSequence().spawn(2)]", "or from its seed"),
+                ("n.seed(5)", "has seeded NumPy")):
+            with self.subTest(text=text):
+                self.write("doubt.py", f"import numpy.random as n\n{text}\n")
+                self.refused(why, PYTHON, "-c", "pass")
+
+    def test_private_generators_of_torch(self):
+        if subprocess.call([PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL):
+            self.skipTest("there is no torch")
+        self.drawn("import torch\nplain, given = torch.Generator(), torch.Generator()\n"
+                   "given.manual_seed(5)\n",
+                   ("torch.rand(1, generator=draws.plain)", "torch.rand(1, generator=draws.given)"),
+                   ("torch.rand(1).item()",))
+        for text, why in (("g = torch.Generator(); g.seed()", "may be a random one"),
+                          ("x = torch.rand(3)", "has drawn from torch"),
+                          ("torch.manual_seed(5)", "has seeded torch")):
+            with self.subTest(text=text):
+                self.write("doubt.py", f"import torch\n{text}\n")
+                self.refused(why, PYTHON, "-c", "pass")
+
+    def test_a_real_tqdm(self):
+        if subprocess.call([sys.executable, "-c", "import tqdm"], stderr=subprocess.DEVNULL):
+            self.skipTest("there is no tqdm")
+        self.both(sys.executable, "-c", "import tqdm; print(tqdm.tqdm)", modules="tqdm")
 
     def test_a_file_beside_the_script_hides_a_module(self):
         self.write("colorsys.py", "mine = 1\n")

@@ -1,0 +1,244 @@
+"""What an import takes that is not the same for all ranks: variables, and random numbers.
+
+Run by sitecustomize.py beside it. Each class is a context that the imports run in; `why_not()`
+says afterwards what speaks against ranks that are forked, or None. Standard library only.
+"""
+import gc
+import os
+import random
+import sys
+
+SPECIAL = {name for kind in (str, bytes, int, float, dict, property) for name in dir(kind)
+           if name.startswith("__")} | {"__fspath__", "__call__", "__next__", "__enter__",
+                                        "__exit__", "__complex__", "__matmul__", "__buffer__"}
+KEPT = {"__class__", "__del__", "__dict__", "__doc__", "__init__", "__init_subclass__",
+        "__module__", "__new__", "__subclasshook__", "__weakref__", "__slots__"}
+
+
+class Environment:
+    """Variables of `names` differ between the ranks; of those with '?' in front some ranks have
+    none. os.environ shows the others as they are. A value that differs is an object without
+    content: it may be passed around and dropped, as those do that look for a name among all
+    variables. Whatever reads it ends the sharing by `give_up`, which does not return: each of
+    its own operations, and the TypeError of a C function that wants a string."""
+
+    def __init__(self, names, give_up):
+        self.some = {name[1:] for name in names if name.startswith("?")}
+        self.names = [name for name in names if name and not name.startswith("?")]
+        self.reader, self.alive, self.give_up = "", {}, give_up
+        self.kind, self.trace = type(os.environ), None
+        self.value = self.value_class()
+
+    def stop(self, doing):
+        self.give_up(f"{self.reader} {doing}")
+
+    def value_class(self):
+        def read(value, *_, **__):
+            self.stop(f"reads {object.__getattribute__(value, 'name')}")
+
+        def begin(value, name):
+            object.__setattr__(value, "name", name)
+            if not self.alive:
+                self.trace_errors()
+            self.alive[id(value)] = name
+
+        def end(value):
+            del self.alive[id(value)]
+            if not self.alive:
+                sys.settrace(self.trace)
+
+        body = dict.fromkeys(SPECIAL - KEPT, read)
+        return type("value", (), {**body, "__init__": begin, "__del__": end})
+
+    def trace_errors(self):
+        """From here on, in the functions that run, and in those they call."""
+        def look(frame, event, what):
+            frame.f_trace_lines = False
+            if event == "exception" and issubclass(what[0], TypeError):
+                self.stop(f"reads {', '.join(self.alive.values())}")
+            return look
+
+        self.trace = sys.gettrace()
+        frame = sys._getframe()
+        while frame:
+            frame.f_trace, frame.f_trace_lines = look, False
+            frame = frame.f_back
+        sys.settrace(look)
+
+    def __enter__(self):
+        kind, real = self.kind, {}
+
+        def watch(method):
+            real[method.__name__] = getattr(kind, method.__name__)
+            setattr(kind, method.__name__, method)
+
+        def differs(environ, key, doing):
+            name = os.fsdecode(environ.encodekey(key))
+            if name in self.some or doing != "reads" and name in self.names:
+                self.stop(f"{doing} {name}")
+            return name in self.names and name
+
+        def whole(doing):
+            if self.some or doing:
+                self.stop(doing or "reads the whole environment")
+
+        @watch
+        def __getitem__(environ, key):
+            name = differs(environ, key, "reads")
+            return self.value(name) if name else real["__getitem__"](environ, key)
+
+        @watch
+        def __setitem__(environ, key, value):
+            differs(environ, key, "sets")
+            real["__setitem__"](environ, key, value)
+
+        @watch
+        def __delitem__(environ, key):
+            differs(environ, key, "removes")
+            real["__delitem__"](environ, key)
+
+        @watch
+        def __iter__(environ):
+            whole(None)
+            return iter([*real["__iter__"](environ), *(
+                environ.decodekey(os.fsencode(name)) for name in self.names)])
+
+        @watch
+        def __len__(environ):
+            whole(None)
+            return real["__len__"](environ) + len(self.names)
+
+        @watch
+        def __repr__(environ):
+            whole("prints the environment")
+
+        @watch
+        def __reduce_ex__(environ, version):
+            whole("copies os.environ itself")
+
+        self.real = real
+        return self
+
+    def __exit__(self, *_):
+        for name, method in self.real.items():
+            setattr(self.kind, name, method)
+
+    def why_not(self):
+        if self.alive:
+            gc.collect()
+        names = ", ".join(dict.fromkeys(self.alive.values()))
+        return f"{self.reader} keeps {names}" if names else None
+
+
+class Chance:
+    """What the imports draw from the operating system's random numbers: a rank must draw for
+    itself. Generators that have seeded themselves and were not used yet are seeded again in
+    each rank, by renew(); those that were given a seed stay as they are. All else that was
+    drawn may have been kept, or written somewhere, by whoever drew it: no ranks are forked."""
+
+    def __init__(self):
+        self.drawn, self.made, self.renewed = {}, {}, []  # drawn: the bytes, and who did
+
+    def __enter__(self):
+        self.before = random.getstate()
+        self.real = os.urandom, random._urandom, random.Random.seed
+
+        def urandom(size):
+            frame = sys._getframe(1)
+            while frame.f_back and frame.f_globals.get("__name__") in (
+                    "random", "secrets", "uuid"):
+                frame = frame.f_back
+            drawn = self.real[0](size)
+            self.drawn[drawn] = frame.f_globals.get("__name__")
+            return drawn
+
+        def seed(generator, a=None, version=2):
+            self.real[2](generator, a, version)
+            self.made.pop(id(generator), None)
+            if a is None:
+                self.made[id(generator)] = generator, random.Random.getstate(generator)
+
+        self.mine = urandom
+        os.urandom = random._urandom = urandom
+        random.Random.seed = seed
+        return self
+
+    def __exit__(self, *_):
+        os.urandom, random._urandom, random.Random.seed = self.real
+        for holder in gc.get_referrers(self.mine):  # `from os import urandom`
+            for name in [n for n, value in holder.items() if value is self.mine] if (
+                    type(holder) is dict) else ():
+                holder[name] = self.real[0]
+
+    def why_not(self):
+        if random.getstate() != self.before or any(
+                random.Random.getstate(g) != state for g, state in self.made.values()):
+            return "an import has seeded the generator of 'random', or has drawn from one"
+        if "multiprocessing.process" in sys.modules:
+            process = sys.modules["multiprocessing.process"].current_process()
+            self.drawn.pop(bytes(process.authkey), None)
+        return self.numpy() or self.torch() or next(
+            (f"import of '{who}' draws from the system's random numbers"
+             for who in self.drawn.values()), None)
+
+    def numpy(self):
+        """What has no seed draws the entropy of its SeedSequence. RandomState(5) does so as
+        well, and then forgets it."""
+        numpy = sys.modules.get("numpy.random")
+        if not numpy:
+            return None
+        entropy = {int.from_bytes(drawn, "big"): drawn for drawn in self.drawn
+                   if len(drawn) == 16}
+        default = numpy.mtrand._rand._bit_generator
+        every = gc.get_objects() if len(entropy) > 1 else [default]
+        generators = [g for g in every if issubclass(type(g), numpy.BitGenerator)]
+        for generator in generators:
+            seeds = generator._seed_seq
+            drawn = entropy.pop(getattr(seeds, "entropy", None), None)
+            if drawn is None:
+                continue
+            fresh = type(generator)(numpy.SeedSequence(seeds.entropy))
+            shared = any(x is not generator and x is not every and not hasattr(x, "f_locals")
+                         for x in gc.get_referrers(seeds))
+            if shared or seeds.n_children_spawned or repr(seeds) != repr(
+                    fresh._seed_seq) or repr(generator.state) != repr(fresh.state):
+                return "an import has drawn from a generator of NumPy, or from its seed"
+            del self.drawn[drawn]
+            self.renewed.append(generator)
+        if default not in self.renewed:
+            return "an import has seeded NumPy's generator"
+        forgotten = sum(g._seed_seq is None for g in generators)
+        for drawn in list(entropy.values())[:forgotten]:
+            del self.drawn[drawn]
+        return None
+
+    @staticmethod
+    def torch():
+        """Its own generators begin with a constant, but for the default one; a seed that is
+        given is a small number."""
+        torch = sys.modules.get("torch")
+        if not hasattr(torch, "default_generator"):
+            return None
+        default, fresh = torch.default_generator, torch.Generator()
+        usual, kind = fresh.initial_seed(), type(default)
+        if default.initial_seed() >> 32 == 0:
+            return "an import has seeded torch's generator"
+        if not torch.equal(fresh.manual_seed(default.initial_seed()).get_state(),
+                           default.get_state()):
+            return "an import has drawn from torch's generator"
+        if any(type(g) is kind and g is not default and g is not fresh
+               and g.initial_seed() >> 32 and g.initial_seed() != usual
+               for g in gc.get_referents(*gc.get_objects())):
+            return "an import has left a generator of torch with a seed that may be a random one"
+        return None
+
+    def renew(self):
+        """In a rank: as if all were made there. `random` sees to its own."""
+        for generator, _ in self.made.values():
+            random.Random.seed(generator)
+        for generator in self.renewed:
+            generator.__init__()
+        if hasattr(sys.modules.get("torch"), "default_generator"):
+            sys.modules["torch"].default_generator.seed()
+        if "multiprocessing.process" in sys.modules:
+            sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)

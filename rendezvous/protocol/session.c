@@ -1,14 +1,14 @@
 /* rendezvous/protocol/session.c - see session.h
  *
- * Two loops walk over the input. session_feed() executes requests. While the client waits
- * look_ahead() walks over what is held, to find a CANCEL_WAIT; each has its own frame, so
- * that nothing is walked over more than twice however it arrives. A CANCEL_WAIT that has
- * been found stays where it stands and is counted, and passed over when its turn comes.
+ * Two loops parse the input. session_feed() executes requests. While the client waits,
+ * look_ahead() searches the held requests for a CANCEL_WAIT. Each has its own parser, so
+ * no byte is parsed more than twice however the input arrives. A CANCEL_WAIT that was found
+ * stays in the input; it is counted, and skipped when session_feed() reaches it.
  */
 #include "rendezvous/protocol/session.h"
 
 #include "common/err.h"
-#include "rendezvous/protocol/memo.h"
+#include "rendezvous/protocol/reply_cache.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -76,7 +76,7 @@ static void answer_get(struct session *s, struct bytes key, struct out *out)
     if (space_get(s->space, key, &v))
         out_value(out, &v);
     else
-        out_u64(out, 0); /* kinder than closing; clients wait first */
+        out_u64(out, 0); /* an empty value instead of closing; PyTorch clients wait first */
 }
 
 static int answer_add(struct session *s, const struct request *r, struct out *out,
@@ -176,15 +176,15 @@ static int session_execute(struct session *s, const struct request *r, struct ou
     case OP_APPEND:
         return space_append(s->space, r->key, r->value[0], err);
     case OP_MULTI_GET:
-        memo_multi_get(&s->host->memo, s->space, r->list, out);
+        reply_cache_multi_get(&s->host->replies, s->space, r->list, out);
         return 0;
     case OP_MULTI_SET:
         return multi_set(s, r->list, err);
     case OP_CANCEL_WAIT:
         if (s->cancelled > 0)
-            s->cancelled--; /* look_ahead() has answered it */
+            s->cancelled--; /* look_ahead() has replied to it */
         else
-            out_u8(out, 1); /* nothing waits: it has crossed the end of the wait */
+            out_u8(out, 1); /* the wait had ended before the request arrived */
         return 0;
     case OP_PING:
         out_u32(out, (uint32_t)r->number);
@@ -198,23 +198,24 @@ static int session_execute(struct session *s, const struct request *r, struct ou
         out_u64(out, space_queue_len(s->space, r->key));
         return 0;
     case OP_LIST_KEYS:
-        memo_list_keys(&s->host->memo, s->space, out);
+        reply_cache_list_keys(&s->host->replies, s->space, out);
         return 0;
     case OP_BARRIER:
         return start_barrier(s, r, out, err);
     case OP_WATCH_KEY:
         return answer_watch(s, r->key, out, err);
     case OP_VALIDATE:
-        return err_set(err, "VALIDATE came a second time");
+        return err_set(err, "VALIDATE was sent twice");
     case OP_NONE:
         break;
     }
-    return err_set(err, "there is no such request");
+    return err_set(err, "unknown request");
 }
 
 /* -- which dialect ------------------------------------------------------------------- */
 
-/* Returns the bytes of a greeting, 0 when there is none or it is too early to tell. */
+/* Detects the dialect. Returns the size of VALIDATE, 0 if there is none or more bytes are
+ * needed. */
 static ssize_t sniff(struct session *s, const uint8_t *in, size_t n, struct ddp_err *err)
 {
     const struct dialect *old = s->host->rule == DIALECT_D2 ? &dialect_d2 : &dialect_d0;
@@ -243,7 +244,7 @@ static ssize_t sniff(struct session *s, const uint8_t *in, size_t n, struct ddp_
     return 0;
 }
 
-/* Numbers that D0 does not have settle for D2 whoever was taken for D0. */
+/* An opcode that D0 lacks turns a client detected as D0 into D2. */
 static void sniff_further(struct session *s, uint8_t opcode)
 {
     if (s->dialect == &dialect_d0 && s->host->rule == DIALECT_AUTO &&
@@ -254,7 +255,7 @@ static void sniff_further(struct session *s, uint8_t opcode)
 
 /* -- feeding ------------------------------------------------------------------------- */
 
-/* Called while the client waits: a CANCEL_WAIT among what is held ends that. */
+/* Called while the client waits: a CANCEL_WAIT among the held requests ends the wait. */
 static int look_ahead(struct session *s, const uint8_t *in, size_t n, struct out *out,
                       struct ddp_err *err)
 {
@@ -276,7 +277,7 @@ static int look_ahead(struct session *s, const uint8_t *in, size_t n, struct out
     return 0;
 }
 
-/* Everything that is due before the next request. Returns the bytes of a greeting. */
+/* What is due before the next request. Returns the size of VALIDATE, if it was read. */
 static ssize_t session_begin(struct session *s, const uint8_t *in, size_t n,
                              struct out *out, struct ddp_err *err)
 {
@@ -304,7 +305,7 @@ static void search_anew(struct session *s, size_t from)
     }
 }
 
-/* The request before `used` waits; there may be more input behind it. */
+/* The request that ends at `used` waits; more input may follow it. */
 static int wait_begun(struct session *s, const uint8_t *in, size_t used, size_t n,
                       struct out *out, struct ddp_err *err)
 {
@@ -382,6 +383,6 @@ void session_finish(struct session *s)
 
 void session_host_finish(struct session_host *h)
 {
-    memo_destroy(h->memo);
-    h->memo = NULL;
+    reply_cache_destroy(h->replies);
+    h->replies = NULL;
 }

@@ -1,11 +1,12 @@
-/* rendezvous/protocol/session.h - one client's conversation, as bytes in and bytes out
+/* rendezvous/protocol/session.h - one client's protocol state: bytes in, bytes out
  *
- * A session is fed what its client sent and appends replies to an output; it opens no
- * socket and knows no clock. Requests are answered strictly in order. A WAIT (or BARRIER)
- * that must wait holds what is sent behind it, so that "wait for these, then give me
- * these" is one round trip; CANCEL_WAIT is the exception, it is looked for among what is
- * held. It ends the wait with a 1, which is also its own answer. When a wait has ended on
- * its own the host is told and feeds the session again.
+ * The owner feeds a session the bytes of its client; the session appends replies to an
+ * output. It opens no socket and reads no clock. Requests are answered strictly in order:
+ * a WAIT (or BARRIER) that is not complete holds back the requests behind it, so that
+ * "wait for these keys, then get them" is one round trip. CANCEL_WAIT is the exception:
+ * the session searches the held requests for it. It ends the wait with a 1, which is also
+ * its own reply. When a wait completes, the session calls host->news() and its owner
+ * feeds it again.
  */
 #ifndef RENDEZVOUS_PROTOCOL_SESSION_H
 #define RENDEZVOUS_PROTOCOL_SESSION_H
@@ -18,17 +19,17 @@
 
 struct session;
 
-/* What sessions need of whoever owns them. */
+/* What a session needs from its owner, shared by all sessions of a server. */
 struct session_host {
     struct frame_limits limits;
     enum dialect_rule rule;
-    size_t output_mark; /* no request is begun while so many bytes wait to be sent */
+    size_t output_mark; /* bytes of unsent output at which no further request is begun */
     uint64_t requests;  /* counted by the sessions */
-    struct memo *memo;  /* session.c's: the last large MULTI_GET; session_host_finish() */
-    /* There is news (a wait has ended, a watched key has changed): feed me again, also
-     * without new input. Called from inside session_feed() of any session. */
+    struct reply_cache *replies; /* session.c's; freed by session_host_finish() */
+    /* A wait has ended or a watched key has changed: feed `s` again, also without new
+     * input. Called from inside session_feed() of any session. */
     void (*news)(struct session *s);
-    /* Where bytes go that the client has not asked for. */
+    /* The output for bytes that no request asked for (changes of watched keys). */
     struct out *(*out)(struct session *s);
 };
 
@@ -38,20 +39,21 @@ struct session {
     const struct dialect *dialect; /* NULL: not known yet */
     struct watch_node *watches;    /* owned */
     struct waiter waiter;
-    struct frame frame; /* walks through the first request that is not whole */
+    struct frame frame; /* parses the first incomplete request */
     struct frame look;  /* the same for the first one at or behind `ahead` */
-    size_t ahead;       /* so far the held requests have been searched */
-    size_t cancelled;   /* CANCEL_WAITs among those that have done their work already */
+    size_t ahead;       /* bytes of held requests that have been searched */
+    size_t cancelled;   /* CANCEL_WAITs in them that have taken effect already */
     bool ended, dropped;
     bool stalled; /* stopped at the host's output_mark with input left */
 };
 
 void session_init(struct session *s, struct session_host *host, struct space *space);
-void session_finish(struct session *s); /* no longer waits or watches */
+void session_finish(struct session *s); /* cancels its wait and its watches */
 
-/* Work through `n` bytes. Returns how many were used up; the rest (half a request, or one
- * that must wait) is given again, in front of what has come by then. Returns -1 with the
- * reason when the client is to be closed; replies to what came before are in `out`. */
+/* Process `n` bytes. Returns how many were consumed; the caller passes the rest (an
+ * incomplete request, or one that is held back) again, followed by newer bytes. Returns
+ * -1 with the reason when the client must be closed; `out` then has the replies to
+ * earlier requests. */
 ssize_t session_feed(struct session *s, const uint8_t *in, size_t n, struct out *out,
                      struct ddp_err *err);
 bool session_waits(const struct session *s);

@@ -1,7 +1,7 @@
 /* rendezvous/store/space.c - see space.h
  *
- * Whatever changes a value goes through space_write(): there waiters and watchers are
- * told.
+ * Every change of a value goes through space_write(), which notifies waiters and
+ * watchers.
  */
 #include "rendezvous/store/space.h"
 
@@ -98,7 +98,7 @@ static void kept_finish(struct kept *k)
     blob_unref(k->view.blob);
 }
 
-static void tell_watches(struct entry *e, enum change how, struct bytes old,
+static void notify_watches(struct entry *e, enum change how, struct bytes old,
                          struct bytes now)
 {
     for (struct watch *w = e->more ? e->more->watches : NULL, *next; w; w = next) {
@@ -107,7 +107,7 @@ static void tell_watches(struct entry *e, enum change how, struct bytes old,
     }
 }
 
-/* `was` and `old` are how it stood before the write. */
+/* `was_present`, `had_value` and `old` describe the entry before the write. */
 static void written(struct space *s, struct entry *e, bool was_present, bool had_value,
                     const struct kept *old, bool barrier_too)
 {
@@ -119,7 +119,7 @@ static void written(struct space *s, struct entry *e, bool was_present, bool had
     if (!e->more)
         return;
     if (e->more->watches)
-        tell_watches(e, had_value ? CHANGE_UPDATED : CHANGE_CREATED, old->view.bytes,
+        notify_watches(e, had_value ? CHANGE_UPDATED : CHANGE_CREATED, old->view.bytes,
                      entry_view(e).bytes);
     if (!was_present)
         waiters_appeared(e);
@@ -204,8 +204,8 @@ void space_each(const struct space *s, void (*each)(struct bytes key, void *arg)
 
 /* -- numbers ------------------------------------------------------------------------ */
 
-/* As the reference's stoll: blanks, a sign, digits, whatever behind. Only the first 64
- * bytes are looked at; blanks in front of a number are rare enough. */
+/* As std::stoll in PyTorch's server: blanks, a sign, digits; the rest is ignored. Only the
+ * first 63 bytes are read. */
 static int number_read(const struct space *s, struct bytes key, int64_t *number,
                        struct ddp_err *err)
 {
@@ -293,7 +293,7 @@ bool space_delete(struct space *s, struct bytes key)
     struct entry *e = space_find(s, key);
     if (!e || !e->has_value)
         return false;
-    tell_watches(e, CHANGE_DELETED, entry_view(e).bytes, (struct bytes){NULL, 0});
+    notify_watches(e, CHANGE_DELETED, entry_view(e).bytes, (struct bytes){NULL, 0});
     s->store->bytes -= e->value_size + e->key_size + OVERHEAD;
     value_free(e);
     e->has_value = false;

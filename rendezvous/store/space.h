@@ -1,9 +1,9 @@
 /* rendezvous/store/space.h - one key space: values, queues, barriers, watchers
  *
  * A key may have a value, a queue, or both; it is *present* when it has a value or its
- * queue is not empty. Every write that makes a key present wakes its waiters (waiters.h).
- * Verbs that store return -1 with `err` when the store's byte limit would be passed or
- * memory is gone; nothing has changed then.
+ * queue is not empty. A write that makes a key present wakes its waiters (waiters.h).
+ * Functions that store return -1 with `err` when the store's byte limit would be exceeded
+ * or memory is exhausted; nothing has changed then.
  */
 #ifndef RENDEZVOUS_STORE_SPACE_H
 #define RENDEZVOUS_STORE_SPACE_H
@@ -17,55 +17,55 @@
 
 struct space;
 
-/* A value as it lies in the store. Borrowed until the next write to the space; who needs
- * it longer takes a reference of `blob` (NULL: a small one, to be copied). */
+/* A value in the store. Borrowed until the next write to the space; to keep it longer take
+ * a reference to `blob`, or copy it where `blob` is NULL (a small value). */
 struct view {
     struct bytes bytes;
     struct blob *blob;
 };
 
 int space_set(struct space *s, struct bytes key, struct bytes value, struct ddp_err *err);
-/* Behind the present value; a missing key is set. */
+/* Append to the present value; a missing key is set. */
 int space_append(struct space *s, struct bytes key, struct bytes value,
                  struct ddp_err *err);
 bool space_get(const struct space *s, struct bytes key, struct view *value);
 
-/* The value as a decimal number plus `delta`, stored again as decimal text; it wraps
- * around. A missing key counts as 0; leading blanks and text behind the digits are
- * ignored, as strtoll does. No digits, or more than 64 bits: an error. */
+/* Add `delta` to the value, a decimal number, and store the sum as decimal text; it wraps
+ * around. A missing key counts as 0; leading blanks and text after the digits are ignored,
+ * as strtoll does. No digits, or more than 64 bits: an error. */
 int space_add(struct space *s, struct bytes key, int64_t delta, int64_t *result,
               struct ddp_err *err);
 
 /* Stores `desired` if the value equals `expected`, or the key has none and `expected` is
- * empty. `*now` is what the reference server answers: the value afterwards, except that a
- * missing key that is not set answers `expected`. */
+ * empty. `*now` is what PyTorch's server returns: the value afterwards, or `expected` for a
+ * missing key that is not set. */
 int space_compare_set(struct space *s, struct bytes key, struct bytes expected,
                       struct bytes desired, struct view *now, struct ddp_err *err);
 
-bool space_delete(struct space *s, struct bytes key); /* the value; was there one? */
+bool space_delete(struct space *s, struct bytes key); /* returns whether there was a value */
 size_t space_count(const struct space *s);            /* keys that have a value */
 bool space_present(const struct space *s, struct bytes key);
 /* Every key with a value, in no order. `each` must not write. */
 void space_each(const struct space *s, void (*each)(struct bytes key, void *arg),
                 void *arg);
-/* A number that no other state of any space of the store has: it changes with each write
- * to values. */
+/* Unique to this state among all states of all spaces of the store: each write to a value
+ * changes it. */
 uint64_t space_version(const struct space *s);
 
-/* Wakes one waiter: the one who has waited longest of those for whom all is there. */
+/* Wakes one waiter: the oldest of those whose keys are all present. */
 int space_queue_push(struct space *s, struct bytes key, struct bytes value,
                      struct ddp_err *err);
 /* Length before the pop; if it is not 0, `*value` is the head and the caller's. */
 size_t space_queue_pop(struct space *s, struct bytes key, struct blob **value);
 size_t space_queue_len(const struct space *s, struct bytes key);
 
-/* Counts one more arrival in the key's value. `*passed`: `size` have come, and everybody
- * who waited has been woken; otherwise `w` waits. */
+/* Adds one arrival to the key's value. `*passed`: `size` have arrived and all waiters have
+ * been woken; otherwise `w` waits. */
 int space_barrier(struct space *s, struct bytes key, int64_t size, struct waiter *w,
                   bool *passed, struct ddp_err *err);
 
-/* Somebody who is told about every change of one value. Embedded in the owner's object;
- * the fields are space.c's. `changed` must not write to the space. */
+/* `changed` is called after every change of one value and must not write to the space.
+ * Embedded in the owner's object; the fields are space.c's. */
 enum change { CHANGE_UPDATED = 0, CHANGE_CREATED = 1, CHANGE_DELETED = 2 };
 struct watch {
     struct watch *prev, *next;

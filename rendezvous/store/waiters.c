@@ -1,13 +1,13 @@
 /* rendezvous/store/waiters.c - see waiters.h
  *
- * Waiters whose lists are byte for byte the same share one wait set. The set has a link
- * from each of its keys and counts those that are missing: a key that appears costs one
- * decrement per set, not per waiter, so two thousand clients that wait for the same two
- * thousand keys are woken with two thousand decrements in all. A key that is deleted
- * counts as missing again, so nobody is released while one of his keys is not there.
+ * Waiters with byte-identical lists share one wait set. Each of its keys links to the set,
+ * which counts the missing keys: a key that appears costs one decrement per set, not per
+ * waiter. 2,000 clients that wait for the same 2,000 keys cost 2,000 decrements in all. A
+ * deleted key counts as missing again, so no waiter is released while one of its keys is
+ * missing.
  *
- * A set outlives the moment it is complete only for a queue: a push wakes one waiter, the
- * others stay until the next push or write.
+ * A complete set remains only for a queue: a push wakes one waiter, the others wait for the
+ * next push or write.
  */
 #include "rendezvous/store/waiters.h"
 

@@ -1,9 +1,9 @@
 /* rendezvous/store/waiters.h - clients that wait for keys
  *
- * A waiter names keys and is answered exactly once: when all of them are present at the
- * same moment, or when its space is dropped; or never, when it is cancelled first. It
- * knows neither sockets nor deadlines: whoever waits embeds a struct waiter and cancels
- * it when time is up.
+ * A waiter names keys. Its `end` is called once: when all keys are present at the same
+ * time, or when its space is dropped; never if it is cancelled before. Waiters know neither
+ * sockets nor deadlines: the owner embeds a struct waiter and cancels it when its time is
+ * over.
  */
 #ifndef RENDEZVOUS_STORE_WAITERS_H
 #define RENDEZVOUS_STORE_WAITERS_H
@@ -16,8 +16,8 @@ struct waiter;
 
 enum wait_end { WAIT_READY, WAIT_DROPPED };
 
-/* The waiter is idle again when it is called. Called from inside the write that made the
- * keys present: it must note the fact and return, not use the space. */
+/* Called from inside the write that made the keys present, with the waiter idle again: it
+ * must record the fact and return without using the space. */
 typedef void (*wait_end_fn)(struct waiter *w, enum wait_end how);
 
 struct waiter {
@@ -26,7 +26,7 @@ struct waiter {
     struct waitset *set;        /* waits for keys */
     struct entry *barrier;      /* waits at this key's barrier */
     struct space *space;
-    uint64_t order; /* of coming */
+    uint64_t order; /* of arrival */
 };
 
 /* Wait for all keys of the list. `*ready`: they are all present, `w` is still idle and

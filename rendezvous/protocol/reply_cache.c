@@ -1,35 +1,35 @@
-/* rendezvous/protocol/memo.c - see memo.h
+/* rendezvous/protocol/reply_cache.c - see reply_cache.h
  *
- * A reply is good as long as the space's version is the one it was made at; versions are
- * never used twice. The second client with the same list makes the reply be kept, so that
- * a list asked for once costs nothing more than a hash of it.
+ * A reply is valid for the version of the space that it was built from; versions are
+ * never reused. The reply is stored when a second client sends the same list, so a list
+ * that is sent once costs one hash of it.
  */
-#include "rendezvous/protocol/memo.h"
+#include "rendezvous/protocol/reply_cache.h"
 
 #include "rendezvous/store/hash.h"
 
 #include <stdlib.h>
 
 enum {
-    WORTH = 32,          /* keys from which a reply is worth keeping */
-    KEPT_MAX = 64 << 20, /* bytes of it */
+    MIN_KEYS = 32,        /* shorter lists are not cached */
+    MAX_BYTES = 64 << 20, /* longer replies are not cached */
 };
 
 struct kept_reply {
     uint64_t version, hash;
-    struct blob *list;  /* owned: the keys asked for */
+    struct blob *list;  /* owned: the keys requested */
     struct blob *reply; /* owned; NULL: only version and hash are known yet */
 };
 
-struct memo {
+struct reply_cache {
     struct kept_reply multi, keys;
 };
 
-static struct memo *memo_get(struct memo **m)
+static struct reply_cache *reply_cache_get(struct reply_cache **cache)
 {
-    if (!*m)
-        *m = calloc(1, sizeof **m);
-    return *m;
+    if (!*cache)
+        *cache = calloc(1, sizeof **cache);
+    return *cache;
 }
 
 static void kept_clear(struct kept_reply *k)
@@ -50,7 +50,7 @@ static void put_value(struct bytes value, uint8_t **at)
 
 static const struct view missing = {{"", 0}, NULL};
 
-/* Two passes: how long, and then the bytes. NULL: too long, or no memory. */
+/* Two passes: first the size, then the bytes. NULL: too long, or out of memory. */
 static struct blob *multi_reply(const struct space *s, struct packed keys)
 {
     const uint8_t *in = keys.data;
@@ -59,7 +59,7 @@ static struct blob *multi_reply(const struct space *s, struct packed keys)
     for (size_t i = 0; i < keys.count; i++) {
         bool there = space_get(s, packed_next(&in), &v);
         size += sizeof(uint64_t) + (there ? v.bytes.size : 0);
-        if (size > KEPT_MAX)
+        if (size > MAX_BYTES)
             return NULL;
     }
     struct blob *reply = blob_create(size);
@@ -96,15 +96,16 @@ static void kept_make(struct kept_reply *k, const struct space *s, struct packed
         memcpy(k->list->data, keys.data, keys.size);
 }
 
-void memo_multi_get(struct memo **m, struct space *s, struct packed keys, struct out *out)
+void reply_cache_multi_get(struct reply_cache **cache, struct space *s,
+                           struct packed keys, struct out *out)
 {
-    struct memo *memo = keys.count >= WORTH ? memo_get(m) : NULL;
-    if (!memo) {
+    struct reply_cache *c = keys.count >= MIN_KEYS ? reply_cache_get(cache) : NULL;
+    if (!c) {
         multi_plain(s, keys, out);
         return;
     }
     static const struct hash_seed seed = {0x5bd1e995, 0x2545f4914f6cdd1d};
-    struct kept_reply *k = &memo->multi;
+    struct kept_reply *k = &c->multi;
     uint64_t hash = hash_bytes(seed, keys.data, keys.size);
     uint64_t version = space_version(s);
     if (k->version != version || k->hash != hash) {
@@ -130,14 +131,14 @@ static void add_key(struct bytes key, void *arg)
     put_value(key, arg);
 }
 
-void memo_list_keys(struct memo **m, struct space *s, struct out *out)
+void reply_cache_list_keys(struct reply_cache **cache, struct space *s, struct out *out)
 {
-    struct memo *memo = memo_get(m);
-    if (!memo) {
+    struct reply_cache *c = reply_cache_get(cache);
+    if (!c) {
         out->broken = true;
         return;
     }
-    struct kept_reply *k = &memo->keys;
+    struct kept_reply *k = &c->keys;
     if (!k->reply || k->version != space_version(s)) {
         size_t size = sizeof(uint64_t);
         uint64_t count = space_count(s);
@@ -157,11 +158,11 @@ void memo_list_keys(struct memo **m, struct space *s, struct out *out)
     out_blob(out, k->reply);
 }
 
-void memo_destroy(struct memo *m)
+void reply_cache_destroy(struct reply_cache *c)
 {
-    if (!m)
+    if (!c)
         return;
-    kept_clear(&m->multi);
-    kept_clear(&m->keys);
-    free(m);
+    kept_clear(&c->multi);
+    kept_clear(&c->keys);
+    free(c);
 }

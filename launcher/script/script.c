@@ -34,6 +34,11 @@ static void set(struct strv *values, const char *name, const char *value)
     strv_env_set(values, name, value ? value : "");
 }
 
+static bool mentions(const char *text, const char *place)
+{
+    return text && strstr(text, place);
+}
+
 /* 0 is "not known", an empty value. */
 static void set_number(struct strv *values, const char *name, int64_t n)
 {
@@ -81,6 +86,16 @@ static void set_memory(struct strv *values, const struct request *r)
     else if (r->memory_mb < 0 && r->site->scheduler == SCHED_SLURM)
         snprintf(text, sizeof text, "0");
     set(values, "memory", text);
+}
+
+/* What the request leaves to the scheduler's defaults, so that the script can say so. */
+static void set_unknown(struct strv *values, const struct request *r, const char *asks)
+{
+    bool whole = r->partition && r->partition->whole;
+    bool memory = r->site->scheduler == SCHED_SLURM ? *strv_env_get(values, "memory")
+                                                    : mentions(asks, "{{memory}}");
+    set(values, "cpus_unknown", r->cpus_per_rank == 0 && !whole ? "yes" : "");
+    set(values, "memory_unknown", !memory && !whole ? "yes" : "");
 }
 
 static bool passed(const struct opts *opts, const char *name)
@@ -199,11 +214,6 @@ static char *fill_site_text(const struct site *s, const char *key, const char *t
     return out;
 }
 
-static bool mentions(const char *text, const char *place)
-{
-    return text && strstr(text, place);
-}
-
 /* The site's request for nodes, CPUs and GPUs. For Grid Engine {{gpus}} is the amount that
  * its complex wants, which depends on the slots that the same request asks for. */
 static char *fill_request(struct strv *values, const struct request *r, const char *asks,
@@ -229,6 +239,7 @@ static int set_request(struct strv *values, const struct request *r, struct strv
     const struct site *s = r->site;
     const struct partition *p = r->partition;
     const char *asks = p && p->request ? p->request : s->request;
+    set_unknown(values, r, asks);
     set(values, "account", r->account);
     set(values, "partition", r->partition_name);
     set(values, "gpus_unasked",

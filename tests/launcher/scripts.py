@@ -60,6 +60,26 @@ class Scripts(unittest.TestCase):
             self.made("--script", "lsf", *ask),
             '#BSUB -n 16', '#BSUB -R "span[ptile=4]"', '#BSUB -gpu "num=4"', "#BSUB -W 02:00")
 
+    def test_cpus_and_memory_are_asked_for_or_it_is_said_why_not(self):
+        for scheduler, unknown, asked in (
+                ("slurm", "# CPUs are not asked for: each rank gets Slurm's default, usually 1",
+                 "#SBATCH --cpus-per-task=6"), ("sge", "# One slot for each rank", "#$ -pe mpi 48"),
+                ("pbs", "# One CPU for each rank", "#PBS -l select=2:ncpus=24:"),
+                ("lsf", "# One core for each rank", '#BSUB -R "affinity[core(6)]"')):
+            ask = ("--script", scheduler, "-N", "2", "--nproc-per-node", "4")
+            text = self.made(*ask, "true")
+            self.assertIn(unknown, text)
+            self.assertIn("# Memory is not asked for: the ", text)
+            text = self.made(*ask, "--cpus-per-task", "6", "true")
+            self.assertNotIn(unknown, text)
+            self.assertIn(asked, text)
+        text = self.made("--script", "slurm", "--mem", "8G", "true")
+        self.assertNotIn("# Memory is not", text)
+        self.assertIn("#SBATCH --mem=8192M\n", text)
+        text = self.made("--site", "tara", "--script", "slurm", "--account", "a", "true")
+        self.assertNotIn("not asked for", text)
+        self.assertIn("#SBATCH --cpus-per-task=", text)
+
     def test_a_list_says_what_is_known_and_no_more(self):
         with tempfile.TemporaryDirectory() as config:
             os.makedirs(f"{config}/ddprun/site")

@@ -137,13 +137,13 @@ static void set_options(struct strv *values, const struct opts *opts,
         free(word);
     }
     bool timeout = r->site->scheduler != SCHED_SLURM && !passed(opts, "timeout");
+    int64_t until_s = r->time_s - r->warning_s;
     if (timeout) {
-        word = xasprintf("--timeout \"$((%" PRId64 " - SECONDS))s\"",
-                         r->time_s - r->warning_s);
+        word = xasprintf("--timeout \"$((%" PRId64 " - SECONDS))s\"", until_s);
         script_append(&text, word);
         free(word);
     }
-    set(values, "timeout", timeout && opts->requeue ? "yes" : "");
+    set_number(values, "timeout", timeout && opts->requeue ? until_s : 0);
     if (!passed(opts, "output-filename"))
         script_append(&text, opts->requeue ? "--output-filename \"$log/start-$starts\""
                                     : "--output-filename \"$log\"");

@@ -167,7 +167,7 @@ class Pbs(ScriptTest):
         for index in (1, 2):
             self.wait_for(f"logs/once-{second}.{index}/rank.1.out", f"^index {index} on ")
         self.root(f"{PBS}/bin/qrerun '{second}[2]'")
-        self.wait_for(f"once.o{second}.2", rf"job {second}\.2 was started before")
+        self.wait_for(f"once.o{second}.2", rf"job {second}\.2 has run before")
         self.assertEqual(self.said(f"logs/once-{second}.2/job.log").count(" starts on "), 1)
         for index in (3, 4):
             self.wait_for(f"logs/goes-on-{first}.{index}/start-2/rank.0.out", f"went on {index}",

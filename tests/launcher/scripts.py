@@ -172,7 +172,7 @@ class Scripts(unittest.TestCase):
             os.chmod(f"{folder}/tee", 0o755)
             done = self.play(folder, self.made("--script", "slurm", "true"), "exec sleep 60",
                              BASH_ENV="./early", SLURM_SUBMIT_DIR=folder, SLURM_JOB_ID="1")
-        self.assertIn("cancelled: ending the ranks", done.stdout)
+        self.assertIn("cancelled: stopping the ranks", done.stdout)
         self.assertEqual(done.returncode, 143)
 
     def test_jobs_of_an_array_have_a_folder_each(self):
@@ -237,6 +237,29 @@ class Scripts(unittest.TestCase):
             done = ddprun("--script", "slurm", *words)
             self.assertEqual("no Python environment is active here" in done.stderr, told, words)
             self.assertEqual((done.returncode, done.stderr.count("\n")), (0, told))
+
+    def test_only_a_job_that_ran_out_of_time_is_requeued(self):
+        """124 is what ddprun exits with after --timeout, and any program may exit with it sooner;
+        93 means that the program is not to be started again. `stop` sends what Slurm sends."""
+        stop = "trap : TERM; kill -USR1 $PPID; sleep 0.3; exit {}"
+        for scheduler, says, again in (
+                ("sge", "sleep 2; exit 124", True), ("sge", "exit 124", False),
+                ("sge", "sleep 2; exit 93", False), ("lsf", "sleep 2; exit 124", True),
+                ("lsf", "exit 124", False), ("slurm", stop.format(75), True),
+                ("slurm", stop.format(93), False), ("slurm", stop.format(0), False),
+                ("slurm", "exit 124", False)):
+            with self.subTest(scheduler=scheduler, says=says), \
+                    tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
+                text = self.made("--script", scheduler, "--time", "3s", "--warning", "1s",
+                                 "--requeue", "true")
+                with open(f"{folder}/scontrol", "w", encoding="ascii") as out:
+                    out.write("#!/bin/sh\necho \"$@\" >requeued\n")
+                os.chmod(f"{folder}/scontrol", 0o755)
+                done = self.play(folder, text, says, SLURM_JOB_ID="7", SLURM_SUBMIT_DIR=folder,
+                                 JOB_ID="7", LSB_JOBID="7")
+                requeued = os.path.exists(f"{folder}/requeued") if scheduler == "slurm" \
+                    else done.returncode == 99
+                self.assertEqual(requeued, again, done)
 
     def test_every_script_is_clean(self):
         """bash -n, and shellcheck where it is."""

@@ -300,5 +300,7 @@ void opts_finish(struct opts *opts)
     strv_finish(&opts->export_env);
     strv_finish(&opts->passed);
     strv_finish(&opts->texts);
+    strv_finish(&opts->interpreted);
+    free(opts->interpreter);
     *opts = (struct opts){0};
 }

@@ -6,6 +6,7 @@
 #include "launcher/contract.h"
 #include "launcher/dryrun.h"
 #include "launcher/fetch/fetch.h"
+#include "launcher/interpreter.h"
 #include "launcher/job.h"
 #include "launcher/peer/mates.h"
 #include "launcher/peer/peer.h"
@@ -114,6 +115,7 @@ static int start(struct opts *opts)
     struct ddp_err err;
     struct outer outer = {0};
     int code;
+    interpreter_choose(opts, get_env);
     if (log_setup("ddprun", NULL, job_log_level(opts), &err) < 0 ||
         outer_find(opts, get_env, &outer, &err) < 0)
         code = failed(&err, EXIT_USAGE);

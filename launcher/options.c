@@ -382,6 +382,11 @@ const struct option options[] = {
      NULL, "MASTER_ADDR; default: an address of rank 0's host that all hosts reach"},
     {"interface network-interface iface", "NAME", AT(interface), read_text, 0, 0, NULL,
      "network interface of the store, of Gloo and of NCCL together"},
+    {"m module", NULL, AT(module), read_flag, 0, 0, NULL,
+     "the program is a Python module, as in 'python -m'"},
+    {"no-python", NULL, AT(no_python), read_flag, 0, 0, NULL,
+     "run the program as it is; default: a .py, .sh or .jl file that is not executable gets "
+     "its interpreter"},
     {"wdir wd chdir", "DIR", AT(wdir), read_text, 0, 0, NULL,
      "start the ranks there; default: where ddprun is started"},
 

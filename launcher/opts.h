@@ -110,6 +110,10 @@ struct opts {
 
     struct strv texts; /* owns what is no part of argv: a host cut out of "host:port" */
     bool end_said;     /* by a "--" in front of the program */
+    bool module;       /* -m: the program is a Python module */
+    bool no_python;    /* --no-python: the program is run as it is */
+    char *interpreter; /* which one was put in front of the program, and why; owned; NULL */
+    struct strv interpreted; /* owns argv then */
     char *const *argv; /* the program and its arguments, NULL-terminated, borrowed */
 };
 

@@ -36,8 +36,6 @@ static const struct {
     {"monitor-interval", "leave it out: the end of a rank is heard of at once"},
     {"start-method", "leave it out: each rank is a process of its own"},
     {"local-addr", "write --interface NAME, or --master-addr ADDRESS"},
-    {"m module", "write 'python -m MODULE'"},
-    {"no-python", "leave it out: the program is what you write, such as ./train"},
     {"log-dir tee t redirects r", "write --output-filename"},
     {"p ssh-port", "write --ssh 'ssh -p PORT', or port=PORT in a hostfile"},
     {"min-np max-np host-discovery-script",

@@ -340,6 +340,8 @@ static void show_commands(const struct show *s, show_fn line, void *arg)
         say(line, arg, "  %s", *c);
     char *program = shell_join(s->opts->argv);
     say(line, arg, "  each rank: %s", program);
+    if (s->opts->interpreter)
+        say(line, arg, "  interpreter: %s", s->opts->interpreter);
     if (s->python)
         say(line, arg, "  Python ranks: %s", s->python);
     free(program);

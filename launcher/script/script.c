@@ -12,7 +12,7 @@
 #include "common/mem.h"
 #include "launcher/script/complex.h"
 #include "launcher/script/embedded.h"
-#include "launcher/script/pyenv.h"
+#include "launcher/script/python_env.h"
 #include "launcher/script/request.h"
 #include "launcher/script/submit.h"
 #include "launcher/script/template.h"
@@ -177,8 +177,8 @@ static void set_surroundings(struct strv *values, const struct opts *opts,
     set(values, "scratch", site->scratch);
     set(values, "exports", site->exports);
     set(values, "pbs", site->scheduler == SCHED_PBS ? "yes" : "");
-    set(values, "environment", place->pyenv ? place->pyenv->says : NULL);
-    set(values, "activate", place->pyenv ? place->pyenv->lines : NULL);
+    set(values, "environment", place->python_env ? place->python_env->says : NULL);
+    set(values, "activate", place->python_env ? place->python_env->lines : NULL);
     char *dir = place->ddprun ? xstrdup(place->ddprun) : NULL;
     if (dir)
         *strrchr(dir, '/') = '\0';
@@ -387,11 +387,11 @@ static const char *get_env(const char *name)
 
 /* The job would run the python3 of the system, and not find the packages. */
 static void warn_of_no_environment(const struct opts *opts, const struct site *site,
-                                   const struct pyenv *env)
+                                   const struct python_env *env)
 {
     const char *program = opts->argv[0];
     size_t len = strlen(program);
-    bool python = strncmp(program, "python", 6) == 0 ||
+    bool python = opts->module || strncmp(program, "python", 6) == 0 ||
                   (len > 3 && strcmp(program + len - 3, ".py") == 0);
     if (python && !env->says && !opts->modules && !site->modules)
         log_warn("no Python environment is active here, so the job runs '%s' with the "
@@ -413,11 +413,11 @@ static char *output_file(void)
 int script_run(const struct opts *opts, char *const *words, struct ddp_err *err)
 {
     char *self = realpath("/proc/self/exe", NULL);
-    struct pyenv env;
-    pyenv_find(get_env, &env);
+    struct python_env env;
+    python_env_find(get_env, &env);
     char *file = opts->submit ? NULL : output_file();
     struct script_place place = {.ddprun = self && !found_anyway(self) ? self : NULL,
-                                 .pyenv = &env,
+                                 .python_env = &env,
                                  .file = file,
                                  .words = words};
     struct script s;
@@ -437,7 +437,7 @@ int script_run(const struct opts *opts, char *const *words, struct ddp_err *err)
         rc = err_errno(err, "cannot write");
     script_finish(&s);
     free(file);
-    pyenv_finish(&env);
+    python_env_finish(&env);
     free(self);
     return rc;
 }

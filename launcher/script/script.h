@@ -7,13 +7,13 @@
 #define LAUNCHER_SCRIPT_SCRIPT_H
 
 #include "launcher/opts.h"
-#include "launcher/script/pyenv.h"
+#include "launcher/script/python_env.h"
 #include "launcher/script/site.h"
 
 /* What a script needs to know beside the options. All borrowed. */
 struct script_place {
     const char *ddprun;   /* its path, NULL: where every shell looks */
-    const struct pyenv *pyenv; /* the Python environment to enter; NULL: none */
+    const struct python_env *python_env; /* the Python environment to enter; NULL: none */
     const char *file;     /* where the script is going to stand; NULL: not known */
     char *const *words;   /* the command that has asked for it: for the remark */
 };

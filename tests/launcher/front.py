@@ -40,6 +40,38 @@ def usage():
     expect("--show-env", code == 0 and "MASTER_ADDR" in out, (code, err))
 
 
+def interpreters(folder):
+    """Scripts that are not executable run with the interpreter of their user."""
+    subprocess.run(["python3", "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
+    say = "import os, sys\nprint(sys.prefix, sys.argv[1:], sep='')\n"
+    for name, text, mode in (
+            ("train.py", say, 0o644), ("plain.py", say, 0o755), ("pack/__init__.py", "", 0o644),
+            ("pack/module.py", say, 0o644), ("run.sh", "echo $0 of ${BASH_VERSION%%.*}\n", 0o644),
+            ("posix.sh", "#!/bin/sh -e\nfalse\necho no\n", 0o644),
+            ("own.py", "#!/bin/echo\n", 0o755), ("x.jl", "", 0o644),
+            ("bin/julia", "#!/bin/sh\necho julia $*\n", 0o755)):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+        (folder / name).chmod(mode)
+    venv = {"VIRTUAL_ENV": f"{folder}/venv", "CONDA_PREFIX": "/nowhere",
+            "PATH": f"{folder}/venv/bin:{folder}/bin:{os.environ['PATH']}"}
+    for args, out, code in (
+            (["train.py", "--lr"], f"{folder}/venv['--lr']\n", 0),
+            (["plain.py"], f"{folder}/venv[]\n", 0), ([f"{folder}/train.py"], f"{folder}/venv[]\n", 0),
+            (["-m", "pack.module", "-x"], f"{folder}/venv['-x']\n", 0),
+            (["run.sh"], "run.sh of 5\n", 0), (["./posix.sh"], "", 1), (["own.py"], f"{folder}/./own.py\n", 0),
+            (["x.jl", "-p"], "julia x.jl -p\n", 0), (["--no-python", "./train.py"], "", 126)):
+        for options in (["--no-preload"], ["--no-preload", "-np", "2", "--output-from", "0",
+                                           "--tag-output=off"]):
+            done = run("--wdir", str(folder), *options, *args, env=venv)
+            expect(args, done[:2] == (code, out), done)
+    code, out, err = run("--wdir", str(folder), "--dry-run", "train.py", env=venv)
+    expect("which", f"interpreter: {folder}/venv/bin/python3, from virtual environment "
+           f"{folder}/venv\n" in out, out)
+    code, out, err = run("--wdir", str(folder), "--dry-run", "run.sh", env=venv)
+    expect("which", "interpreter: bash, from PATH\n" in out, out)
+
+
 def nothing_starts(folder):
     """Whatever is malformed is shown, and the program does not run."""
     mark = folder / "started"
@@ -209,6 +241,7 @@ def topology():
 with tempfile.TemporaryDirectory() as name:
     usage()
     nothing_starts(pathlib.Path(name))
+    interpreters(pathlib.Path(name))
     options_behind_the_program_are_told_of()
     dry_run_tells_what_happens(pathlib.Path(name))
     replaced_values_are_said()

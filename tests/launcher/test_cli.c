@@ -103,8 +103,6 @@ static const struct {
     {"-t 3 prog",
      "'-t' is another launcher's option; write --output-filename (try ddprun "
      "--help)"},
-    {"-m prog", "'-m' is another launcher's option; write 'python -m MODULE' (try ddprun "
-                "--help)"},
     {"--master-addr h:x prog",
      "--master-addr takes an address, or address:port, not 'h:x' (try ddprun --help)"},
     {"--master-addr [::1 prog",

@@ -1,9 +1,9 @@
-/* launcher/script/pyenv.c - see pyenv.h
+/* launcher/script/python_env.c - see pyenv.h
  *
  * Both may be active, a venv made inside a conda environment most often. They are entered in
  * the order that their folders have in PATH: the last one entered stands first there.
  */
-#include "launcher/script/pyenv.h"
+#include "launcher/script/python_env.h"
 
 #include "common/mem.h"
 #include "launcher/script/words.h"
@@ -72,10 +72,8 @@ static char *enter_venv(const char *prefix)
     return lines;
 }
 
-/* Where PREFIX/bin stands in PATH; behind everything else if it is not there. */
-static size_t place_in_path(get_env_fn get_env, const char *prefix)
+size_t python_env_place(const char *path, const char *prefix)
 {
-    const char *path = get_env("PATH");
     size_t len = strlen(prefix), at = 0;
     for (const char *p = path ? path : ""; *p; at++) {
         size_t n = strcspn(p, ":");
@@ -83,7 +81,7 @@ static size_t place_in_path(get_env_fn get_env, const char *prefix)
             return at;
         p += n + (p[n] == ':');
     }
-    return at;
+    return NOT_IN_PATH;
 }
 
 static bool usable(const char *prefix)
@@ -94,7 +92,7 @@ static bool usable(const char *prefix)
     return is;
 }
 
-static void add(struct pyenv *env, char *says, char *lines, bool first)
+static void add(struct python_env *env, char *says, char *lines, bool first)
 {
     char *old_says = env->says, *old = env->lines;
     env->says = old ? xasprintf("%s, then %s", first ? says : old_says, first ? old_says : says)
@@ -107,23 +105,24 @@ static void add(struct pyenv *env, char *says, char *lines, bool first)
     free(lines);
 }
 
-void pyenv_find(get_env_fn get_env, struct pyenv *env)
+void python_env_find(get_env_fn get_env, struct python_env *env)
 {
     const char *venv = path_of(get_env, "VIRTUAL_ENV");
     const char *conda = path_of(get_env, "CONDA_PREFIX");
     const char *name = get_env("CONDA_DEFAULT_ENV");
-    *env = (struct pyenv){0};
+    *env = (struct python_env){0};
     if (usable(venv))
         add(env, xasprintf("virtual environment %s", venv), enter_venv(venv), false);
     if (usable(conda))
         add(env, xasprintf("conda environment '%s' (%s)", name ? name : "", conda),
             enter_conda(get_env, conda),
-            env->says && place_in_path(get_env, venv) <= place_in_path(get_env, conda));
+            env->says && python_env_place(get_env("PATH"), venv) <=
+                             python_env_place(get_env("PATH"), conda));
 }
 
-void pyenv_finish(struct pyenv *env)
+void python_env_finish(struct python_env *env)
 {
     free(env->says);
     free(env->lines);
-    *env = (struct pyenv){0};
+    *env = (struct python_env){0};
 }

@@ -190,8 +190,7 @@ static void mixed_case(struct ddp_group *g, const void *arg)
         wait_for(g, out);
         wait_for(g, all);
     } else if (rank == last) {
-        struct ddp_request *in =
-            started(g, ddp_irecv(g, a, COUNT * 4, 0, 0, &err), &err);
+        struct ddp_request *in = started(g, ddp_irecv(g, a, COUNT * 4, 0, 0, &err), &err);
         test_once(g, &in);
         ok(ddp_all_reduce(g, b, COUNT, DDP_F32, DDP_SUM, &err));
         wait_for(g, in);

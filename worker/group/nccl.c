@@ -64,7 +64,8 @@ static int load(struct ddp_err *err)
     };
     int rc = 0;
     pthread_mutex_lock(&lock);
-    void *library = nccl_api.library ? nccl_api.library : dlopen("libnccl.so.2", RTLD_NOW);
+    void *library =
+        nccl_api.library ? nccl_api.library : dlopen("libnccl.so.2", RTLD_NOW);
     if (!library)
         rc = err_set(err, "NCCL cannot be loaded: %.300s", dlerror());
     for (size_t i = 0; i < ARRAY_LEN(names) && rc == 0 && !nccl_api.library; i++) {
@@ -197,7 +198,8 @@ static int nccl_open(struct ddp_group *g, struct ddp_err *err)
     struct nccl *n = g->foreign = xcalloc(1, sizeof *n);
     if (load(err) < 0 || cuda_open(device_of_rank(g), err) < 0)
         return -1;
-    if (g->layout.rank == 0 && nccl_check(nccl_api.unique_id(&id), "ncclGetUniqueId", err) < 0)
+    if (g->layout.rank == 0 &&
+        nccl_check(nccl_api.unique_id(&id), "ncclGetUniqueId", err) < 0)
         return -1;
     if (group_share(g, id.bytes, sizeof id.bytes, err) < 0)
         return -1;
@@ -221,26 +223,29 @@ static int start_uneven(struct ddp_group *g, const struct nccl_queue *n, struct 
         struct range b = coll_block(c, r);
         if (b.n > 0 && c->kind == COLL_ALL_GATHER)
             rc = nccl_api.broadcast(r == me ? c->send : at(c, c->recv, b.at),
-                                at(c, c->recv, b.at), b.n, type, r, n->comm, n->stream);
+                                    at(c, c->recv, b.at), b.n, type, r, n->comm,
+                                    n->stream);
         else if (b.n > 0)
-            rc = nccl_api.reduce(at(c, c->send, b.at), r == me ? c->recv : NULL, b.n, type,
-                             nccl_ops[c->op], r, n->comm, n->stream);
+            rc = nccl_api.reduce(at(c, c->send, b.at), r == me ? c->recv : NULL, b.n,
+                                 type, nccl_ops[c->op], r, n->comm, n->stream);
     }
     return rc;
 }
 
-static int send_block(const struct nccl_queue *n, const struct coll *c, struct range b, int peer)
+static int send_block(const struct nccl_queue *n, const struct coll *c, struct range b,
+                      int peer)
 {
     return b.n == 0 ? 0
-                    : nccl_api.send(at(c, c->send, b.at), b.n * type_size(c->type), NCCL_BYTES,
-                                peer, n->comm, n->stream);
+                    : nccl_api.send(at(c, c->send, b.at), b.n * type_size(c->type),
+                                    NCCL_BYTES, peer, n->comm, n->stream);
 }
 
-static int recv_block(const struct nccl_queue *n, const struct coll *c, struct range b, int peer)
+static int recv_block(const struct nccl_queue *n, const struct coll *c, struct range b,
+                      int peer)
 {
     return b.n == 0 ? 0
-                    : nccl_api.recv(at(c, c->recv, b.at), b.n * type_size(c->type), NCCL_BYTES,
-                                peer, n->comm, n->stream);
+                    : nccl_api.recv(at(c, c->recv, b.at), b.n * type_size(c->type),
+                                    NCCL_BYTES, peer, n->comm, n->stream);
 }
 
 static int start_moves(struct ddp_group *g, const struct nccl_queue *n, struct coll *c)
@@ -269,20 +274,22 @@ static int start_one(struct ddp_group *g, const struct nccl_queue *n, struct col
     switch (c->kind) {
     case COLL_BROADCAST:
         return nccl_api.broadcast(c->send, c->recv, c->count, type, c->root, n->comm,
-                              n->stream);
+                                  n->stream);
     case COLL_ALL_REDUCE:
-        return nccl_api.all_reduce(c->send, c->recv, c->count, type, op, n->comm, n->stream);
+        return nccl_api.all_reduce(c->send, c->recv, c->count, type, op, n->comm,
+                                   n->stream);
     case COLL_REDUCE:
         return nccl_api.reduce(c->send, c->recv, c->count, type, op, c->root, n->comm,
-                           n->stream);
+                               n->stream);
     case COLL_ALL_GATHER:
         if (!c->starts)
-            return nccl_api.all_gather(c->send, c->recv, c->count, type, n->comm, n->stream);
+            return nccl_api.all_gather(c->send, c->recv, c->count, type, n->comm,
+                                       n->stream);
         return start_uneven(g, n, c);
     case COLL_REDUCE_SCATTER:
         if (!c->starts)
             return nccl_api.reduce_scatter(c->send, c->recv, c->count, type, op, n->comm,
-                                       n->stream);
+                                           n->stream);
         return start_uneven(g, n, c);
     case COLL_GATHER:
     case COLL_SCATTER:

@@ -263,7 +263,8 @@ bool nccl_p2p_close(struct nccl *n, bool abort, int64_t deadline_ms)
         struct nccl_channel *c = n->channels;
         int64_t left_ms = deadline_ms - now_ms();
         n->channels = c->next;
-        bool ended = !c->connecting || aside_done(c->connecting, left_ms > 0 ? left_ms : 0);
+        bool ended =
+            !c->connecting || aside_done(c->connecting, left_ms > 0 ? left_ms : 0);
         aside_end(c->connecting);
         if (ended)
             cuda_stream_destroy(c->queue.stream);

@@ -16,18 +16,14 @@
 #include "common/sock.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum {
-    CONNECT_MS = 5000,  /* to a host that does not answer at all */
-    HELLO_MS = 5000,    /* for a newcomer to say who it is */
-    SILENCE_MS = 20000, /* of an unacknowledged byte: the host is down */
-    NEAR_US = 200       /* there and back on the network of one cluster */
+    HELLO_MS = 5000, /* for a newcomer to say who it is */
+    FIRST_MS = 1     /* for a connection to be made in the call that begins it */
 };
 
 int net_gone(const struct net *n, int rank, const char *how, struct ddp_err *err)
@@ -56,51 +52,6 @@ struct hello net_hello(const struct net *n, int rank, int what)
     memcpy(h.magic, hello_magic, sizeof h.magic);
     memcpy(h.token, n->layout->members[rank].token, sizeof h.token);
     return h;
-}
-
-/* A system-wide choice of BBR is for long ways: it paces what it sends by timers, which
- * over a short one, where a packet is there before the timer rings, costs two thirds of
- * the speed and three times the CPU. Reno is always there and always permitted. */
-static void hurry_when_near(int fd)
-{
-    static const char reno[] = "reno";
-    struct tcp_info info;
-    socklen_t size = sizeof info;
-    char now[16] = "";
-    socklen_t len = sizeof now - 1;
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
-        info.tcpi_rtt < NEAR_US &&
-        getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, now, &len) == 0 &&
-        strncmp(now, "bbr", 3) == 0)
-        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof reno - 1);
-}
-
-static void prepare_to_send(int fd)
-{
-    hurry_when_near(fd);
-    sock_set_keepalive(fd, 5, 2, 5);
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &(unsigned){SILENCE_MS},
-               sizeof(unsigned));
-}
-
-int net_open_stream(struct net *n, int rank, enum net_channel ch, struct ddp_err *err)
-{
-    const struct member *m = &n->layout->members[rank];
-    int fd = sock_connect(m->addr, m->port, now_ms() + CONNECT_MS, false, err);
-    if (fd < 0) {
-        char who[128];
-        layout_who(n->layout, rank, who, sizeof who);
-        return err_prefix(err, "%s cannot be reached or has gone", who);
-    }
-    prepare_to_send(fd);
-    struct hello h = net_hello(n, rank, (int)ch);
-    if (send(fd, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h) {
-        close(fd);
-        return net_gone(n, rank, "it closed the connection at once", err);
-    }
-    n->streams[rank].out[ch] = fd;
-    return 0;
 }
 
 static bool hello_sound(const struct net *n, const struct hello *h)
@@ -219,25 +170,30 @@ void net_await_news(const struct net *n, int ms)
 
 /* ---- sending and receiving ---- */
 
-/* The stream to a rank: mine, or the one by which it speaks to me, or else a new one. */
+/* The stream to a rank: mine, or the one by which it speaks to me, or else a new one. 1,
+ * 0 when it is not connected yet, or -1. */
 static int stream_to(struct net *n, int rank, enum net_channel ch, struct ddp_err *err)
 {
     struct streams *s = &n->streams[rank];
-    if (s->out[ch] < 0 && s->in[ch] < 0 && net_open_stream(n, rank, ch, err) < 0)
-        return -1;
-    if (s->out[ch] < 0) {
-        s->out[ch] = s->in[ch];
-        prepare_to_send(s->out[ch]);
-    }
-    return s->out[ch];
+    if (s->out[ch] >= 0)
+        return 1;
+    if (s->in[ch] < 0)
+        return net_connect(n, rank, ch, FIRST_MS, err);
+    net_forget_connecting(n, rank, ch);
+    s->out[ch] = s->in[ch];
+    net_prepare_to_send(s->out[ch]);
+    return 1;
 }
 
 ssize_t net_send(struct net *n, int rank, enum net_channel ch, const struct iovec *io,
                  int nio, struct ddp_err *err)
 {
-    int fd = stream_to(n, rank, ch, err);
-    if (fd < 0)
-        return -1;
+    int rc = stream_to(n, rank, ch, err);
+    if (rc == 0)
+        note(n, rank, ch, true);
+    if (rc <= 0)
+        return rc;
+    int fd = n->streams[rank].out[ch];
     struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)io,
                          .msg_iovlen = (size_t)nio};
     for (;;) {
@@ -335,6 +291,10 @@ void net_sleep(struct net *n, int ms)
     add_polled(n, &np, n->listener, POLLIN);
     for (const struct newcomer *c = n->newcomers; c; c = c->next)
         add_polled(n, &np, c->fd, POLLIN);
+    for (const struct connecting *c = n->connecting; c; c = c->next) {
+        add_polled(n, &np, c->fd, c->greeted ? 0 : POLLOUT);
+        ms = c->greeted ? 1 : ms; /* an acknowledgement wakes nobody */
+    }
     for (size_t i = 0; i < n->ninterests; i++) {
         const struct interest *w = &n->interests[i];
         const struct streams *s = &n->streams[w->rank];
@@ -386,6 +346,7 @@ void net_hang_up(struct net *n)
         }
         n->streams[r] = (struct streams){{-1, -1}, {-1, -1}};
     }
+    net_forget_all_connecting(n);
     net_begin(n);
 }
 

@@ -1,4 +1,5 @@
-/* worker/group/net_impl.h - inside net.c, net_look.c and net_tell.c */
+/* worker/group/net_impl.h - inside net.c, net_connect.c, net_look.c and
+ * net_tell.c */
 #ifndef WORKER_GROUP_NET_IMPL_H
 #define WORKER_GROUP_NET_IMPL_H
 
@@ -77,14 +78,25 @@ struct interest {
     bool send;
 };
 
+/* A stream that is being connected. */
+struct connecting {
+    struct connecting *next;
+    int rank;
+    enum net_channel ch;
+    int fd; /* -1: the last attempt failed; the next one is at again_ms */
+    int64_t again_ms, pause_ms;
+    bool greeted; /* the hello has been sent */
+};
+
 struct net {
     const struct layout *layout; /* borrowed from the group */
     int listener;                /* owned */
     unsigned char token[TOKEN_BYTES];
-    struct streams *streams;    /* owned, by rank */
-    struct newcomer *newcomers; /* owned */
-    struct interest *interests; /* owned */
-    struct pollfd *polled;      /* owned, as large as interests + newcomers + 1 */
+    struct streams *streams;       /* owned, by rank */
+    struct newcomer *newcomers;    /* owned */
+    struct connecting *connecting; /* owned, as are the descriptors */
+    struct interest *interests;    /* owned */
+    struct pollfd *polled;         /* owned, as large as interests + newcomers + 1 */
     size_t ninterests, room, polled_room;
     char *turn;              /* owned; NULL until first used */
     uint64_t moves;          /* sends and receives that moved something */
@@ -105,7 +117,18 @@ struct net {
 
 /* -1 with "rank 3 on node02 has gone (`how`)". */
 int net_gone(const struct net *n, int rank, const char *how, struct ddp_err *err);
-int net_open_stream(struct net *n, int rank, enum net_channel ch, struct ddp_err *err);
+/* Go on connecting streams[rank].out[ch], for at most `wait_ms`: 1 when it is there; 0
+ * when it is not yet, also because of what may pass (a lost SYN, a full queue, no route):
+ * that is tried for as long as somebody asks; -1 when nobody listens there any more. */
+int net_connect(struct net *n, int rank, enum net_channel ch, int wait_ms,
+                struct ddp_err *err);
+bool net_is_connecting(const struct net *n, int rank, enum net_channel ch);
+void net_forget_connecting(struct net *n, int rank, enum net_channel ch);
+void net_forget_all_connecting(struct net *n);
+/* A non-blocking connect: the descriptor, or -1 with errno. */
+int net_start_connect(const struct member *m);
+/* Options of a connection that data go by. */
+void net_prepare_to_send(int fd);
 
 void net_keep_leaver(struct net *n, int rank, uint64_t entered);
 void net_forget_watched(struct net *n);

@@ -79,10 +79,11 @@ static int look_at(struct net *n, struct look *l, int rank, struct ddp_err *err)
     const struct streams *s = &n->streams[rank];
     bool in = s->in[NET_COLL] >= 0 || s->in[NET_MESSAGE] >= 0;
     bool out = s->out[NET_COLL] >= 0 || s->out[NET_MESSAGE] >= 0;
-    if (!in && !out && l->opened < OPENED && may_open(n)) {
-        l->opened++;
-        n->nlooking++;
-        if (net_open_stream(n, rank, NET_COLL, err) < 0)
+    bool begun = net_is_connecting(n, rank, NET_COLL);
+    if (!in && !out && (begun || (l->opened < OPENED && may_open(n)))) {
+        l->opened += !begun;
+        n->nlooking += !begun;
+        if (net_connect(n, rank, NET_COLL, 0, err) < 0)
             return -1;
     }
     for (int ch = 0; ch < NET_NCHANNELS; ch++) {

@@ -10,11 +10,10 @@
 #include "common/duration.h"
 #include "common/mem.h"
 
-#include <errno.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum {
@@ -25,30 +24,12 @@ enum {
     SAY_MS = 1       /* for their kernels to take the connections */
 };
 
-static int start_connect(const struct member *m)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST},
-                    *list;
-    char port[16];
-    snprintf(port, sizeof port, "%d", m->port);
-    if (getaddrinfo(m->addr, port, &hints, &list) != 0)
-        return -1;
-    int fd = socket(list->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, list->ai_addr, list->ai_addrlen) < 0 &&
-        errno != EINPROGRESS) {
-        close(fd);
-        fd = -1;
-    }
-    freeaddrinfo(list);
-    return fd;
-}
-
 bool net_answers(const struct net *n, int rank)
 {
     const struct member *members = n->layout->members;
     if (members[rank].host == members[n->layout->rank].host)
         return false;
-    struct pollfd p = {.fd = start_connect(&members[rank]), .events = POLLOUT};
+    struct pollfd p = {.fd = net_start_connect(&members[rank]), .events = POLLOUT};
     int why = 0;
     bool ended = p.fd >= 0 && poll(&p, 1, ASK_MS) > 0;
     bool answers = ended && getsockopt(p.fd, SOL_SOCKET, SO_ERROR, &why,
@@ -109,7 +90,7 @@ void net_tell(struct net *n, int culprit, const char *why, enum net_audience aud
     struct pollfd *p = xcalloc((size_t)size, sizeof *p);
     for (int r = 0; r < size; r++) {
         bool must = must_be_told(n, r, culprit, audience);
-        p[r] = (struct pollfd){.fd = must ? start_connect(&n->layout->members[r]) : -1,
+        p[r] = (struct pollfd){.fd = must ? net_start_connect(&n->layout->members[r]) : -1,
                                .events = POLLOUT};
     }
     tell(n, p, HELLO_TELL, &news, sizeof news);
@@ -123,7 +104,7 @@ void net_take_leave(struct net *n, const int *ranks, int nranks)
     for (int r = 0; r < size; r++)
         p[r] = (struct pollfd){.fd = -1, .events = POLLOUT};
     for (int i = 0; i < nranks; i++)
-        p[ranks[i]].fd = start_connect(&n->layout->members[ranks[i]]);
+        p[ranks[i]].fd = net_start_connect(&n->layout->members[ranks[i]]);
     tell(n, p, HELLO_LEAVE, n->entered, sizeof *n->entered);
     free(p);
 }
@@ -169,7 +150,7 @@ int net_ask(struct net *n, uint64_t number, int *late, int max)
         bool other =
             n->layout->members[r].host != n->layout->members[n->layout->rank].host;
         q.came[r] = !other;
-        q.p[r] = (struct pollfd){.fd = other ? start_connect(&n->layout->members[r]) : -1,
+        q.p[r] = (struct pollfd){.fd = other ? net_start_connect(&n->layout->members[r]) : -1,
                                  .events = POLLOUT};
         waiting += q.p[r].fd >= 0;
     }
@@ -241,7 +222,7 @@ static void start_saying(struct net *n, uint64_t number)
         if (n->said[rank] == number)
             continue;
         n->said[rank] = number;
-        int fd = start_connect(&members[rank]);
+        int fd = net_start_connect(&members[rank]);
         if (fd >= 0)
             n->saying[n->nsaying++] = (struct saying){fd, rank};
     }

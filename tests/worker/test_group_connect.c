@@ -1,0 +1,72 @@
+/* Connections that are slow to come about: ranks whose queue of connections has room for
+ * two, so that the kernel drops the SYNs of the others until it accepts. */
+#include "tests/support/suite.h"
+#include "tests/worker/team.h"
+
+#include "common/duration.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static pid_t tester;
+
+int __real_listen(int fd, int backlog);
+int __wrap_listen(int fd, int backlog);
+
+int __wrap_listen(int fd, int backlog)
+{
+    return __real_listen(fd, getpid() == tester ? backlog : 1);
+}
+
+#define ok(rc) team_check(g, (rc) == 0, "%s", err.text)
+
+/* The SYNs that are sent after 0, 1 and 3 seconds are lost. */
+enum { COMPUTES_MS = 5500, AT_ONCE_MS = 1000 };
+
+/* All send to rank 0, which computes; ranks 1 and 2 have something else to do. */
+static void incast_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), size = ddp_group_size(g), word = rank, came = -1;
+    int64_t began = now_ms();
+    if (rank == 0) {
+        poll(NULL, 0, COMPUTES_MS);
+        for (int r = 1; r < size; r++) {
+            ok(ddp_recv(g, &came, sizeof came, r, 0, &err));
+            team_check(g, came == r, "%d from rank %d", came, r);
+        }
+        ok(ddp_barrier(g, &err));
+        return;
+    }
+    struct ddp_request *out = ddp_isend(g, &word, sizeof word, 0, 0, &err);
+    team_check(g, out, "%s", err.text);
+    if (rank <= 2) {
+        if (rank == 1)
+            ok(ddp_send(g, &word, sizeof word, 2, 1, &err));
+        else
+            ok(ddp_recv(g, &came, sizeof came, 1, 1, &err));
+        int took = (int)(now_ms() - began);
+        team_check(g, took < AT_ONCE_MS, "a message took %d ms", took);
+    }
+    ok(ddp_wait(out, &err));
+    ok(ddp_barrier(g, &err)); /* one that ends has its connections taken back */
+}
+
+START_TEST(lost_syns_are_waited_out)
+{
+    tester = getpid();
+    team_run(&(struct team){.size = 6, .layout = "abcdef"}, incast_case, NULL);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("group connect");
+    TCase *t = tcase_create("connect");
+    tcase_set_timeout(t, 100);
+    tcase_add_test(t, lost_syns_are_waited_out);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ODD = 1, SOON_MS = 20000, ROOM = 20000 }; /* the groups' deadline is 60 s */
+enum { ODD = 1, SOON_MS = 3000, ROOM = 20000 }; /* the groups' deadline is 60 s */
 
 /* They play side by side: most of the time is the groups' before they look around. */
 static const struct team teams[] = {{.size = 2, .backend = "tcp"},

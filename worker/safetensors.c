@@ -1,14 +1,16 @@
 /* worker/safetensors.c - see safetensors.h
  *
  * A reader believes nothing: every offset is checked against the file before anything is
- * handed out. Arrays are handed out where they lie in the file's image, which is aligned,
- * because writers (this one too) pad the header to 8 bytes; one that is not is refused.
+ * handed out. Arrays of float32 are handed out where they lie in the file's image, if
+ * they are aligned there, as the format asks; others are converted into memory of their
+ * own.
  */
 #include "worker/safetensors.h"
 
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/place.h"
+#include "worker/group/half.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -185,11 +187,18 @@ int safetensors_write_locked(const char *path, const struct strv *metadata,
 
 /* ---- reading ---- */
 
+/* An array that is not used where it lies in the file. */
+struct converted {
+    struct converted *next;
+    float data[];
+};
+
 struct safetensors {
     uint8_t *bytes;      /* owned: the file */
     const uint8_t *data; /* where the arrays begin, in bytes */
     uint64_t ndata;
-    json_t *root; /* owned */
+    json_t *root;                /* owned */
+    struct converted *converted; /* owned */
 };
 
 /* type, shape and place of one array; checked */
@@ -304,6 +313,11 @@ void safetensors_free(struct safetensors *f)
 {
     if (!f)
         return;
+    while (f->converted) {
+        struct converted *c = f->converted;
+        f->converted = c->next;
+        free(c);
+    }
     json_decref(f->root);
     free(f->bytes);
     free(f);
@@ -315,7 +329,46 @@ const char *safetensors_metadata(const struct safetensors *f, const char *key)
         json_object_get(json_object_get(f->root, "__metadata__"), key));
 }
 
-int safetensors_find(const struct safetensors *f, const char *name, struct array *out,
+/* The types that are read, and what makes floats of those that are none. */
+static const struct dtype {
+    const char *name;
+    size_t size;
+    void (*widen)(float *out, const uint16_t *in, size_t n);
+} dtypes[] = {{"F32", 4, NULL}, {"F16", 2, half_widen}, {"BF16", 2, bf16_widen}};
+
+static const struct dtype *dtype_find(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(dtypes); i++) {
+        if (strcmp(dtypes[i].name, name) == 0)
+            return &dtypes[i];
+    }
+    return NULL;
+}
+
+/* Floats of the array that lies at `data`: in place where they can be used so. NULL: no
+ * memory. */
+static const float *as_floats(struct safetensors *f, const struct dtype *type,
+                              const uint8_t *data, size_t count)
+{
+    if (!type->widen && (uintptr_t)data % sizeof(float) == 0)
+        return (const float *)(const void *)data;
+    struct converted *c = malloc(sizeof *c + count * sizeof(float));
+    uint16_t *halves = type->widen ? malloc(count * sizeof *halves + 1) : NULL;
+    if (!c || (type->widen && !halves)) {
+        free(c);
+        free(halves);
+        return NULL;
+    }
+    memcpy(halves ? (void *)halves : c->data, data, count * type->size);
+    if (halves)
+        type->widen(c->data, halves, count);
+    free(halves);
+    c->next = f->converted;
+    f->converted = c;
+    return c->data;
+}
+
+int safetensors_find(struct safetensors *f, const char *name, struct array *out,
                      struct ddp_err *err)
 {
     json_t *row = json_object_get(f->root, name);
@@ -324,18 +377,16 @@ int safetensors_find(const struct safetensors *f, const char *name, struct array
         return 0;
     if (place_get(f, name, row, &place, err) < 0)
         return -1;
-    const uint8_t *data = f->data + place.begin;
-    if (strcmp(place.dtype, "F32") != 0)
-        return err_set(
-            err,
-            "the numbers of array '%s' are %.20s, and only F32 is read: save it "
-            "in float32",
-            name, place.dtype);
-    if (json_array_size(place.shape) > 4 || (uintptr_t)data % sizeof(float) != 0)
+    const struct dtype *type = dtype_find(place.dtype);
+    if (!type)
         return err_set(err,
-                       "array '%s' has %zu dimensions, not up to 4, or is not aligned",
-                       name, json_array_size(place.shape));
-    *out = (struct array){.name = name, .data = (const float *)(const void *)data};
+                       "the numbers of array '%s' are %.20s, and only F32, F16 and BF16 "
+                       "are read: save it in one of these",
+                       name, place.dtype);
+    if (json_array_size(place.shape) > ARRAY_LEN(out->dims))
+        return err_set(err, "array '%s' has %zu dimensions, more than %zu", name,
+                       json_array_size(place.shape), ARRAY_LEN(out->dims));
+    *out = (struct array){.name = name};
     uint64_t count = 1;
     for (size_t i = 0; i < json_array_size(place.shape); i++) {
         json_int_t dim = json_integer_value(json_array_get(place.shape, i));
@@ -343,8 +394,11 @@ int safetensors_find(const struct safetensors *f, const char *name, struct array
             return err_set(err, "array '%s' has a bad dimension", name);
         out->dims[out->ndim++] = (int)dim;
     }
-    if (count != (place.end - place.begin) / sizeof(float) ||
-        (place.end - place.begin) % sizeof(float) != 0)
+    if (count != (place.end - place.begin) / type->size ||
+        (place.end - place.begin) % type->size != 0)
         return err_set(err, "array '%s': its shape and its length do not agree", name);
-    return 1;
+    out->data = as_floats(f, type, f->data + place.begin, count);
+    return out->data ? 1
+                     : err_set(err, "no memory for the %llu numbers of array '%s'",
+                               (unsigned long long)count, name);
 }

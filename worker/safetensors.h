@@ -3,8 +3,8 @@
  *
  * Layout: the length of a JSON text as a little-endian 64-bit number, the text, the
  * arrays without gaps. The text maps each name to its type, shape and place, and
- * "__metadata__" to a table of strings. Only float32 arrays are written and handed out
- * here.
+ * "__metadata__" to a table of strings. Arrays are written as float32; those of 16 bits
+ * (F16, BF16) are read as float32, too.
  */
 #ifndef WORKER_SAFETENSORS_H
 #define WORKER_SAFETENSORS_H
@@ -44,9 +44,9 @@ void safetensors_free(struct safetensors *f); /* NULL is fine */
 
 /* Both borrow from `f`. NULL when there is no such key. */
 const char *safetensors_metadata(const struct safetensors *f, const char *key);
-/* 1 with `out` filled, 0 when there is none of that name, -1 when it is not float32 or
- * has more than 4 dimensions. */
-int safetensors_find(const struct safetensors *f, const char *name, struct array *out,
+/* 1 with `out` filled, 0 when there is none of that name, -1 when it is of another type
+ * or has more than 4 dimensions. What had to be converted is `f`'s, too. */
+int safetensors_find(struct safetensors *f, const char *name, struct array *out,
                      struct ddp_err *err);
 
 #endif

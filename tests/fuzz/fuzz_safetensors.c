@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void look(const struct safetensors *f, const char *name)
+static void look(struct safetensors *f, const char *name)
 {
     struct array a;
     struct ddp_err err = {""};

@@ -255,7 +255,9 @@ END_TEST
 
 static const char *const spoilt_headers[] = {
     "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}",
-    "{\"a\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,4]}}",
+    "{\"a\":{\"dtype\":\"F64\",\"shape\":[2],\"data_offsets\":[0,4]}}",
+    "{\"a\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+    "{\"a\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[0,4]}}",
     "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}",
     "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}",
     "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,8]}}",
@@ -269,29 +271,123 @@ static const char *const spoilt_headers[] = {
     "[]",
 };
 
-START_TEST(spoilt_headers_are_refused)
+/* A file of this header, padded with spaces, and these four bytes. */
+static struct safetensors *read_small(const char *header, int spaces, const char *data,
+                                      struct ddp_err *err)
 {
     char *dir = temp_dir(), *path = xasprintf("%s/f", dir);
     FILE *f = fopen(path, "wb");
     ck_assert_ptr_nonnull(f);
-    uint64_t length = strlen(spoilt_headers[_i]);
+    uint64_t length = strlen(header) + (size_t)spaces;
     fwrite(&length, sizeof length, 1, f);
-    fwrite(spoilt_headers[_i], length, 1, f);
-    fwrite("\0\0\x80\x3f", 4, 1, f);
+    fprintf(f, "%s%*s", header, spaces, "");
+    fwrite(data, 4, 1, f);
     fclose(f);
+    struct safetensors *s = safetensors_read(path, err);
+    free(path);
+    free(dir);
+    return s;
+}
+
+START_TEST(spoilt_headers_are_refused)
+{
     struct ddp_err err = {""};
     struct array a;
-    struct safetensors *s = safetensors_read(path, &err);
+    struct safetensors *s = read_small(spoilt_headers[_i], 0, "\0\0\x80\x3f", &err);
     if (s)
         ck_assert_int_eq(safetensors_find(s, "a", &a, &err), -1);
     ck_assert_str_ne(err.text, "");
-    if (strstr(spoilt_headers[_i], "F16"))
-        ck_assert_str_eq(err.text,
-                         "the numbers of array 'a' are F16, and only F32 is read: "
-                         "save it in float32");
+    if (strstr(spoilt_headers[_i], "F64"))
+        ck_assert_str_eq(err.text, "the numbers of array 'a' are F64, and only F32, F16 "
+                                   "and BF16 are read: save it in one of these");
     safetensors_free(s);
-    free(path);
-    free(dir);
+}
+END_TEST
+
+static const struct {
+    const char *dtype, *data;
+    int n;
+    float numbers[2];
+} foreign[] = {
+    {"F32", "\x00\x00\xc0\xbf", 1, {-1.5f}},
+    {"F16", "\x00\x3e\x01\x80", 2, {1.5f, -0x1p-24f}},
+    {"BF16", "\xc0\x3f\x80\xc2", 2, {1.5f, -64}},
+};
+
+/* What other programs save: 16 bits, and headers that end anywhere. */
+START_TEST(arrays_of_other_types_are_read_as_floats)
+{
+    for (int spaces = 0; spaces < 8; spaces++) {
+        struct ddp_err err = {""};
+        struct array a;
+        char *header =
+            xasprintf("{\"a\":{\"dtype\":\"%s\",\"shape\":[%d],\"data_offsets\":[0,4]}}",
+                      foreign[_i].dtype, foreign[_i].n);
+        struct safetensors *s = read_small(header, spaces, foreign[_i].data, &err);
+        ck_assert_msg(s != NULL, "%s", err.text);
+        for (int twice = 0; twice < 2; twice++) {
+            ck_assert_msg(safetensors_find(s, "a", &a, &err) == 1, "%s", err.text);
+            ck_assert(a.ndim == 1 && a.dims[0] == foreign[_i].n);
+            for (int i = 0; i < foreign[_i].n; i++)
+                ck_assert(a.data[i] == foreign[_i].numbers[i]);
+        }
+        safetensors_free(s);
+        free(header);
+    }
+}
+END_TEST
+
+/* ---- what is on the disk ---- */
+
+static ino_t written, synced; /* the last file that write() and fsync() were called for */
+static int renames, folder_syncs;
+
+ssize_t __real_write(int fd, const void *data, size_t n);
+ssize_t __wrap_write(int fd, const void *data, size_t n);
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+
+ssize_t __wrap_write(int fd, const void *data, size_t n)
+{
+    struct stat st;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+        written = st.st_ino;
+        synced = synced == written ? 0 : synced;
+    }
+    return __real_write(fd, data, n);
+}
+
+int __wrap_fsync(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        synced = st.st_ino;
+    else if (S_ISDIR(st.st_mode))
+        folder_syncs += renames > 0;
+    return __real_fsync(fd);
+}
+
+int __wrap_rename(const char *from, const char *to)
+{
+    struct stat st;
+    ck_assert_int_eq(stat(from, &st), 0);
+    ck_assert_msg(st.st_ino == written, "'%s' is not what was written", from);
+    ck_assert_msg(st.st_ino == synced, "'%s' has not been synced", from);
+    renames++;
+    return __real_rename(from, to);
+}
+
+/* Else a crash of the machine leaves an empty file where the old one was. */
+START_TEST(a_file_is_synced_before_it_replaces_another)
+{
+    struct rig a;
+    rig_init(&a, "mlp", "sgd", 8);
+    save(&a, a.file);
+    ck_assert_int_eq(renames, 1);
+    ck_assert_int_eq(folder_syncs, 1);
+    rig_finish(&a);
 }
 END_TEST
 
@@ -326,6 +422,9 @@ Suite *suite(void)
     tcase_add_test(t, a_full_disk_leaves_the_old_checkpoint);
     tcase_add_test(t, a_folder_is_resumed_from_its_highest_step);
     tcase_add_loop_test(t, spoilt_headers_are_refused, 0, ARRAY_LEN(spoilt_headers));
+    tcase_add_loop_test(t, arrays_of_other_types_are_read_as_floats, 0,
+                        ARRAY_LEN(foreign));
+    tcase_add_test(t, a_file_is_synced_before_it_replaces_another);
     tcase_add_test(t, a_place_that_cannot_be_written_is_found_early);
     suite_add_tcase(s, t);
     return s;

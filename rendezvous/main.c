@@ -3,9 +3,13 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/hostlist.h"
+#include "common/hostset.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/place.h"
+#include "common/refusals.h"
+#include "common/sockdiag.h"
 #include "common/stdout.h"
 #include "rendezvous/server/server.h"
 
@@ -24,6 +28,8 @@ enum { EXIT_USAGE = 2, EXIT_CANNOT_START = 125 };
 struct opts {
     struct server_options server;
     const char *port_file, *log_levels;
+    struct strv allow; /* owned: hosts that may connect besides this one */
+    bool open;
     int64_t grace_ms;
 };
 
@@ -39,10 +45,20 @@ enum {
     OPT_DIALECT,
     OPT_LOG_LEVEL,
     OPT_GRACE,
+    OPT_ALLOW,
+    OPT_OPEN,
 };
 
 static const struct argp_option options[] = {
-    {"host", 'H', "ADDR", 0, "listen on this address only (default: every interface)", 1},
+    {"host", 'H', "ADDR", 0,
+     "listen on this address only (default: loopback; with --allow or --open every "
+     "interface)",
+     1},
+    {"allow", OPT_ALLOW, "HOSTS", 0,
+     "also admit clients on these hosts, as 'n[01-16],10.0.0.7' (default: only those of "
+     "the same user on this machine)",
+     1},
+    {"open", OPT_OPEN, NULL, 0, "admit everybody who reaches the port", 1},
     {"port", 'p', "PORT", 0, "port (default 29500; 0: any free one)", 1},
     {"port-file", OPT_PORT_FILE, "FILE", 0,
      "write the port there once it is open, instead of printing it", 1},
@@ -137,6 +153,13 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
         if (duration_parse(arg, &o->grace_ms, &err) < 0)
             argp_error(state, "--grace: %s", err.text);
         return 0;
+    case OPT_ALLOW:
+        if (hostlist_expand(arg, &o->allow, &err) < 0)
+            argp_error(state, "--allow: %s", err.text);
+        return 0;
+    case OPT_OPEN:
+        o->open = true;
+        return 0;
     case OPT_LOG_LEVEL:
         o->log_levels = arg;
         return 0;
@@ -164,6 +187,9 @@ static const struct argp argp = {
 struct program {
     struct loop *loop;
     struct server *server;
+    struct hostset *allow; /* owned */
+    int netlink;           /* owned; -1: none */
+    struct refusals refusals;
     int64_t grace_ms;
     bool draining;
 };
@@ -171,6 +197,35 @@ struct program {
 static void on_notice(const char *line, void *arg)
 {
     log_warn("%s", line);
+}
+
+/* On this machine the kernel knows whose the other end is; of other machines only their
+ * address is known. */
+static void on_connection(struct server_ticket *ticket, const struct sockaddr *peer,
+                          const struct sockaddr *local, void *arg)
+{
+    struct program *p = arg;
+    struct sock_owner owner;
+    char why[160] = "it comes from another machine, which --allow does not name";
+    bool yes;
+    if (sockdiag_find(p->netlink, peer, local, &owner, NULL) == 0) {
+        yes = owner.uid == geteuid() || owner.uid == 0;
+        snprintf(why, sizeof why,
+                 "its user is %u, ddpstored's is %u; --open admits everybody",
+                 (unsigned)owner.uid, (unsigned)geteuid());
+    } else {
+        yes = hostset_has(p->allow, peer);
+    }
+    server_admit(ticket, yes, 0, why);
+}
+
+static void on_refused(const struct sockaddr *peer, const char *why, void *arg)
+{
+    struct program *p = arg;
+    char *line = refusals_line(&p->refusals, peer, "the store", why);
+    if (line)
+        log_warn("%s", line);
+    free(line);
 }
 
 static void on_drained(size_t closed, void *arg)
@@ -244,13 +299,21 @@ static void advise_on_port(int error, const struct opts *o, struct ddp_err *err)
 
 static int program_run(const struct opts *o, struct ddp_err *err)
 {
-    struct program p = {.grace_ms = o->grace_ms};
+    struct program p = {.grace_ms = o->grace_ms,
+                        .netlink = sockdiag_open(),
+                        .allow = hostset_create(&o->allow)};
+    struct server_options so = o->server;
     struct event *term = NULL, *intr = NULL;
     int rc = -1;
     p.loop = loop_create(err);
     if (!p.loop)
-        return -1;
-    p.server = server_create(p.loop, &o->server, err);
+        goto out;
+    so.notice = on_notice;
+    so.refused = on_refused;
+    so.notice_arg = so.door_arg = &p;
+    so.door = o->open ? NULL : on_connection;
+    so.local_only = !o->open && !so.addr && o->allow.n == 0;
+    p.server = server_create(p.loop, &so, err);
     if (!p.server) {
         advise_on_port(errno, o, err);
         goto out;
@@ -262,7 +325,10 @@ static int program_run(const struct opts *o, struct ddp_err *err)
         goto out;
     }
     log_info("listening on %s port %d",
-             o->server.addr ? o->server.addr : "every interface,", server_port(p.server));
+             so.addr         ? so.addr
+             : so.local_only ? "loopback,"
+                             : "every interface,",
+             server_port(p.server));
     if (announce(o->port_file, server_port(p.server), err) == 0)
         rc = loop_run(p.loop);
 out:
@@ -271,13 +337,17 @@ out:
     if (intr)
         event_free(intr);
     server_destroy(p.server);
-    loop_destroy(p.loop);
+    if (p.loop)
+        loop_destroy(p.loop);
+    hostset_destroy(p.allow);
+    if (p.netlink >= 0)
+        close(p.netlink);
     return rc;
 }
 
 int main(int argc, char **argv)
 {
-    struct opts o = {.server = {.port = 29500, .notice = on_notice}, .grace_ms = 5000};
+    struct opts o = {.server = {.port = 29500}, .grace_ms = 5000};
     struct ddp_err err;
     stdout_must_arrive("ddpstored");
     argp_err_exit_status = EXIT_USAGE;

@@ -54,11 +54,15 @@ static char *first_in_file(const char *path)
     return len > 0 ? lower(start, len) : NULL;
 }
 
-static int node_names(char *const *env, struct strv *names, struct ddp_err *err)
+const char *step_hosts(char *const *env)
 {
     const char *list = env_value(env, "SLURM_STEP_NODELIST");
-    if (!list)
-        list = env_value(env, "SLURM_NODELIST");
+    return list ? list : env_value(env, "SLURM_NODELIST");
+}
+
+static int node_names(char *const *env, struct strv *names, struct ddp_err *err)
+{
+    const char *list = step_hosts(env);
     if (!list)
         return err_set(err, "SLURM_STEP_NODELIST is not set");
     if (hostlist_expand(list, names, err) < 0)

@@ -22,6 +22,9 @@ const char *env_value(char *const *env, const char *name);
 /* The same port on every node without a word between them. */
 int step_port(uint32_t job, uint32_t step);
 
+/* The nodes of the step, as Slurm writes a list; borrowed. NULL: not known. */
+const char *step_hosts(char *const *env);
+
 /* The node of rank 0, in lower case and malloc'ed: the first of the step's, or the first
  * in the user's own order (-m arbitrary). NULL with `err`. */
 char *step_master(char *const *env, struct ddp_err *err);

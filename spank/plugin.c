@@ -40,19 +40,29 @@ SPANK_PLUGIN(ddprun, 1)
 enum { PORT_TRIES = 32 };
 
 static bool wanted;       /* --ddp */
+static bool is_open;      /* --ddp=open: the store admits everybody */
 static bool store_failed; /* slurmstepd of rank 0's node: there is none */
 static char *stored_path; /* of ddpstored */
 
 static int on_option(int val, const char *optarg, int remote)
 {
     wanted = true;
-    return 0;
+    /* "(null)" is how Slurm hands an option without a value from sbatch to srun */
+    bool none = !optarg || !*optarg || strcmp(optarg, "(null)") == 0;
+    is_open = !none && strcmp(optarg, "open") == 0;
+    if (none || is_open)
+        return 0;
+    slurm_error("ddprun: --ddp=%s: only --ddp and --ddp=open are known", optarg);
+    return -1;
 }
 
 static struct spank_option ddp_option = {
     .name = (char[]){"ddp"},
+    .arginfo = (char[]){"open"},
     .usage = (char[]){"give each task the environment of a rank of distributed training "
-                      "(RANK, WORLD_SIZE, MASTER_ADDR, ...), and run its store"},
+                      "(RANK, WORLD_SIZE, MASTER_ADDR, ...), and run its store; =open: "
+                      "the store admits everybody, not only the step's nodes"},
+    .has_arg = 2,
     .cb = on_option,
 };
 
@@ -184,12 +194,15 @@ extern PUBLIC int slurm_spank_user_init(spank_t sp, int argc, char *argv[])
     if (!has_rank0(sp, env))
         return 0;
     int port = master_port(env, job, step);
-    if (stored_start(stored_path, port, &err) < 0) {
+    const char *hosts = step_hosts(env);
+    char *allow = xstrdup(is_open ? NULL : hosts ? hosts : "localhost");
+    if (stored_start(stored_path, port, allow, &err) < 0) {
         store_failed = true;
         slurm_error("ddprun: no store on port %d: %s; rank 0 is told to make its own, "
                     "MASTER_PORT chooses another port",
                     port, err.text);
     }
+    free(allow);
     return 0;
 }
 
@@ -245,6 +258,18 @@ extern PUBLIC int slurm_spank_task_init(spank_t sp, int argc, char *argv[])
 }
 
 /* --- the end of the step ------------------------------------------------------------ */
+
+/* A task may have failed because the store has refused it. */
+extern PUBLIC int slurm_spank_task_exit(spank_t sp, int argc, char *argv[])
+{
+    char text[1000], *save;
+    if (stored_said(text, sizeof text)) {
+        for (char *line = strtok_r(text, "\n", &save); line;
+             line = strtok_r(NULL, "\n", &save))
+            slurm_error("%s", line);
+    }
+    return 0;
+}
 
 extern PUBLIC int slurm_spank_exit(spank_t sp, int argc, char *argv[])
 {

@@ -32,11 +32,13 @@ static int be_the_user(void)
     return setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0 ? -1 : 0;
 }
 
-static void run_stored(char *program, char *port, int out, pid_t parent)
+static void run_stored(char *program, char *port, char *hosts, int out, pid_t parent)
 {
     /* clients that are there may finish; KILL comes with the end of the step */
-    char *argv[] = {
-        program, (char[]){"--port"}, port, (char[]){"--grace"}, (char[]){"1h"}, NULL};
+    char *argv[] = {program,        (char[]){"--port"},
+                    port,           (char[]){"--grace"},
+                    (char[]){"1h"}, hosts ? (char[]){"--allow"} : (char[]){"--open"},
+                    hosts,          NULL};
     char *env[] = {NULL};
     sigset_t none;
     sigemptyset(&none);
@@ -78,7 +80,7 @@ static int read_line(int fd, char *line, size_t size)
     return 0;
 }
 
-int stored_start(char *program, int port, struct ddp_err *err)
+int stored_start(char *program, int port, char *hosts, struct ddp_err *err)
 {
     int out[2];
     char text[16], line[300] = "";
@@ -86,10 +88,12 @@ int stored_start(char *program, int port, struct ddp_err *err)
         return err_errno(err, "cannot run '%s'", program);
     if (pipe2(out, O_CLOEXEC) < 0)
         return err_errno(err, "cannot make a pipe");
+    /* its lines are read when a task ends: until then they must not stop it */
+    fcntl(out[1], F_SETFL, O_NONBLOCK);
     snprintf(text, sizeof text, "%d", port);
     pid_t self = getpid(), pid = fork();
     if (pid == 0)
-        run_stored(program, text, out[1], self);
+        run_stored(program, text, hosts, out[1], self);
     close(out[1]);
     if (pid < 0) {
         close(out[0]);
@@ -101,6 +105,14 @@ int stored_start(char *program, int port, struct ddp_err *err)
         return 0;
     stored_stop();
     return err_set(err, "%s", line[0] ? line : "ddpstored says nothing");
+}
+
+bool stored_said(char *text, size_t size)
+{
+    struct pollfd p = {.fd = stored_out, .events = POLLIN};
+    ssize_t n = stored_out >= 0 && poll(&p, 1, 0) > 0 ? read(p.fd, text, size - 1) : 0;
+    text[n > 0 ? n : 0] = '\0';
+    return n > 0;
 }
 
 void stored_stop(void)

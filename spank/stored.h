@@ -8,8 +8,14 @@
 
 #include "include/ddprun/err.h"
 
-/* Returns when the port is open, or -1 with what ddpstored said. */
-int stored_start(char *program, int port, struct ddp_err *err);
+#include <stdbool.h>
+#include <stddef.h>
+
+/* `hosts` may connect, as ddpstored's --allow names them; NULL: everybody. Returns when
+ * the port is open, or -1 with what ddpstored said. */
+int stored_start(char *program, int port, char *hosts, struct ddp_err *err);
+/* What it has said since: lines in `text`. Does not wait; false: nothing. */
+bool stored_said(char *text, size_t size);
 void stored_stop(void);
 
 #endif

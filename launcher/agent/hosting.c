@@ -11,6 +11,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/refusals.h"
 #include "common/sock.h"
 #include "launcher/door/door.h"
 #include "rendezvous/server/server.h"
@@ -43,6 +44,7 @@ struct hosting {
     unsigned scope;        /* of this attempt's keys; without a door it is always 0 */
     void (*ask)(const struct msg_vouch *v, void *arg);
     void *arg;
+    struct refusals refusals;
     uint32_t last_id;
     struct question *questions; /* owned */
 };
@@ -111,6 +113,15 @@ static void on_knock(struct server_ticket *ticket, const struct sockaddr *peer,
 static void on_notice(const char *line, void *arg)
 {
     log_info("%s", line);
+}
+
+static void on_refused(const struct sockaddr *peer, const char *why, void *arg)
+{
+    struct hosting *h = arg;
+    char *line = refusals_line(&h->refusals, peer, "the store", why);
+    if (line)
+        log_warn("%s", line);
+    free(line);
 }
 
 /* PyTorch compares MASTER_ADDR as text with lower-case names. */
@@ -182,6 +193,8 @@ static int serve(struct hosting *h, const struct msg_store *want, struct ddp_err
         .door_arg = h,
         .door_timeout_ms = SERVER_ASK_MS,
         .notice = on_notice,
+        .refused = on_refused,
+        .notice_arg = h,
     };
     h->server = server_create(h->loop, &options, err);
     if (!h->server && want->port)

@@ -20,7 +20,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
-#include "launcher/door/sockdiag.h"
+#include "common/sockdiag.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>

@@ -329,5 +329,5 @@ void conn_close(struct conn *c, const char *why)
     s->held -= c->held_room;
     server_conn_gone(s, c);
     if (why)
-        server_notice(s, &c->peer, "closed", why);
+        server_closed(s, &c->peer, why);
 }

@@ -17,7 +17,6 @@ static void ticket_remove(struct server_ticket *t)
     struct server *s = t->server;
     *(t->prev ? &t->prev->next : &s->tickets) = t->next;
     *(t->next ? &t->next->prev : &s->tickets_tail) = t->prev;
-    s->ntickets--;
 }
 
 static void door_watch(struct server *s)
@@ -35,17 +34,32 @@ static void door_watch(struct server *s)
 }
 
 /* The ticket itself stays until it is answered: somebody still holds it. */
+static void ticket_close(struct server_ticket *t, const char *why)
+{
+    struct server *s = t->server;
+    close(t->fd);
+    t->fd = -1;
+    s->nwaiting--;
+    server_refuse(s, &t->peer, why);
+}
+
+bool door_evict(struct server *s, const char *why)
+{
+    struct server_ticket *t = s->nwaiting > 0 ? s->tickets : NULL;
+    while (t && t->fd < 0)
+        t = t->next;
+    if (t)
+        ticket_close(t, why);
+    return t != NULL;
+}
+
 static void on_door_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct server *s = arg;
     int64_t now = now_ms();
     for (struct server_ticket *t = s->tickets; t && t->deadline_ms <= now; t = t->next) {
-        if (t->fd < 0)
-            continue;
-        close(t->fd);
-        t->fd = -1;
-        s->refused++;
-        server_notice(s, &t->peer, "refused", "nobody vouched for it in time");
+        if (t->fd >= 0)
+            ticket_close(t, "nobody vouched for it in time");
     }
     door_watch(s);
 }
@@ -58,6 +72,8 @@ void door_knock(struct server *s, int fd, const union peer *peer)
         close(fd); /* it has gone already */
         return;
     }
+    if (s->nwaiting >= TICKETS_MAX)
+        door_evict(s, "too many others wait to be admitted");
     struct server_ticket *t = xcalloc(1, sizeof *t);
     *t = (struct server_ticket){.server = s,
                                 .fd = fd,
@@ -66,7 +82,7 @@ void door_knock(struct server *s, int fd, const union peer *peer)
                                 .prev = s->tickets_tail};
     *(t->prev ? &t->prev->next : &s->tickets) = t;
     s->tickets_tail = t;
-    s->ntickets++;
+    s->nwaiting++;
     if (!event_pending(&s->door_timer, EV_TIMEOUT, NULL))
         door_watch(s);
     s->door(t, &t->peer.sa, &local.sa, s->door_arg);
@@ -78,11 +94,10 @@ void server_admit(struct server_ticket *ticket, bool admitted, unsigned scope,
     struct server *s = ticket->server;
     ticket_remove(ticket);
     if (ticket->fd >= 0 && admitted) {
+        s->nwaiting--;
         conn_start(s, ticket->fd, &ticket->peer, scope);
     } else if (ticket->fd >= 0) {
-        close(ticket->fd);
-        s->refused++;
-        server_notice(s, &ticket->peer, "refused", why_not ? why_not : "not admitted");
+        ticket_close(ticket, why_not ? why_not : "not admitted");
     }
     free(ticket);
 }

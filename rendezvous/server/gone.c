@@ -10,14 +10,20 @@
 
 #include <stdlib.h>
 
-void server_notice(struct server *s, const union peer *peer, const char *what,
-                   const char *why)
+void server_refuse(struct server *s, const union peer *peer, const char *why)
+{
+    s->refused++;
+    if (s->on_refused)
+        s->on_refused(&peer->sa, why, s->notice_arg);
+}
+
+void server_closed(struct server *s, const union peer *peer, const char *why)
 {
     if (!s->notice)
         return;
     char name[64];
     sock_name(&peer->sa, name, sizeof name);
-    char *line = xasprintf("%s: %s: %s", name, what, why);
+    char *line = xasprintf("%s: closed: %s", name, why);
     s->notice(line, s->notice_arg);
     free(line);
 }

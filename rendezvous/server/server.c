@@ -41,11 +41,16 @@ static void on_resume(evutil_socket_t fd, short what, void *arg)
     event_add(&s->accepting, NULL);
 }
 
-/* No descriptor is left: the one kept for this is used to take the client and close it,
- * rather than leave it waiting in the backlog. Without one, a pause. */
+static const char no_descriptor[] = "no file descriptor is left: raise 'ulimit -n'";
+
+/* No descriptor is left: a connection that was not admitted yet gives way. Without one,
+ * the descriptor kept for this is used to take the client and close it, rather than leave
+ * it waiting in the backlog; without that, a pause. */
 static void server_turn_away(struct server *s)
 {
     int fd = -1;
+    if (door_evict(s, no_descriptor))
+        return;
     if (s->spare_fd >= 0) {
         close(s->spare_fd);
         union peer peer = {0};
@@ -53,9 +58,7 @@ static void server_turn_away(struct server *s)
         fd = accept4(s->fd, &peer.sa, &len, SOCK_CLOEXEC);
         if (fd >= 0) {
             close(fd);
-            s->refused++;
-            server_notice(s, &peer, "refused",
-                          "no file descriptor is left: raise 'ulimit -n'");
+            server_refuse(s, &peer, no_descriptor);
         }
         spare_open(s);
     }
@@ -69,12 +72,12 @@ static void server_turn_away(struct server *s)
 static void server_take(struct server *s, int fd, const union peer *peer)
 {
     s->accepted++;
-    if (s->max_connections && s->nconns + s->ntickets >= s->max_connections) {
+    char why[64];
+    snprintf(why, sizeof why, "%zu connections are the limit", s->max_connections);
+    bool full = s->max_connections && s->nconns + s->nwaiting >= s->max_connections;
+    if (full && !door_evict(s, why)) {
         close(fd);
-        s->refused++;
-        char *why = xasprintf("%zu connections are the limit", s->max_connections);
-        server_notice(s, peer, "refused", why);
-        free(why);
+        server_refuse(s, peer, why);
     } else if (s->door) {
         door_knock(s, fd, peer);
     } else {
@@ -193,6 +196,7 @@ static void server_configure(struct server *s, const struct server_options *o)
     s->door_arg = o->door_arg;
     s->door_timeout_ms = o->door_timeout_ms ? o->door_timeout_ms : DOOR_TIMEOUT_MS;
     s->notice = o->notice;
+    s->on_refused = o->refused;
     s->notice_arg = o->notice_arg;
 }
 
@@ -212,6 +216,9 @@ static int server_listen(struct server *s, const struct server_options *o,
         if (s->fd < 0)
             return -1;
     }
+    static const char loopback[] = "lo";
+    if (o->local_only) /* Linux before 5.7 wants a privilege for it */
+        setsockopt(s->fd, SOL_SOCKET, SO_BINDTODEVICE, loopback, sizeof loopback);
     sock_set_nodelay(s->fd);
     sock_set_keepalive(s->fd, KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT);
     return 0;
@@ -252,6 +259,7 @@ void server_destroy(struct server *s)
     if (!s)
         return;
     s->notice = NULL;
+    s->on_refused = NULL;
     server_stop_listening(s);
     event_del(&s->drain_timer);
     door_finish(s);

@@ -43,9 +43,11 @@ struct server_options {
     server_door_fn door;    /* NULL: everybody is admitted, to scope 0 */
     void *door_arg;
     int64_t door_timeout_ms; /* 0: 10 s */
-    /* one line about something that happened to a peer ("10.0.0.7:4711: closed: ..."),
-     * NULL: nobody wants to know */
+    bool local_only;         /* where the kernel allows it, only this machine connects */
+    /* Both may be NULL. A client was closed, in one line: "10.0.0.7:4711: closed: ...";
+     * a connection was refused: as often as somebody tries. */
     void (*notice)(const char *line, void *arg);
+    void (*refused)(const struct sockaddr *peer, const char *why, void *arg);
     void *notice_arg;
     enum server_dialect dialect;
     /* Judged as announced, before anything is allocated: bytes of a key (8 KiB) and of a

@@ -19,6 +19,7 @@ enum {
     ACCEPT_BURST = 64,       /* connections accepted in one turn */
     ACCEPT_PAUSE_MS = 100,   /* when the system has no room for another */
     DOOR_TIMEOUT_MS = 10000,
+    TICKETS_MAX = 64 << 10, /* connections that wait to be admitted */
 };
 
 union peer { /* a sockaddr_storage in each connection would be wasteful */
@@ -62,21 +63,22 @@ struct server {
     struct out *output;    /* owned: replies of the connection being fed */
     struct conn *feeding;  /* borrowed: whose they are */
     bool telling, reaping; /* inside conn_news(); server_reap() is posted */
-    size_t max_connections, nconns, ntickets;
+    size_t max_connections, nconns, nwaiting; /* tickets with a descriptor */
     size_t max_held, held; /* bytes of unfinished requests, all connections together */
     uint64_t accepted, refused;
     server_door_fn door;
     void *door_arg;
     int64_t door_timeout_ms;
     void (*notice)(const char *line, void *arg);
+    void (*on_refused)(const struct sockaddr *peer, const char *why, void *arg);
     void *notice_arg;
     void (*drained)(size_t closed, void *arg);
     void *drained_arg;
 };
 
 /* gone.c */
-void server_notice(struct server *s, const union peer *peer, const char *what,
-                   const char *why);
+void server_closed(struct server *s, const union peer *peer, const char *why);
+void server_refuse(struct server *s, const union peer *peer, const char *why);
 void server_conn_gone(struct server *s, struct conn *c); /* moves it to `dead` */
 void server_reap(void *server);                          /* frees those */
 /* Who drains the server hears that it is over, and how many had to be closed. */
@@ -88,7 +90,9 @@ void conn_close(struct conn *c, const char *why); /* NULL: no notice; twice is f
 void conn_news(struct server *s);                 /* feeds those that there is news for */
 void conn_host_init(struct session_host *h);
 
-/* door.c. door_knock() takes the descriptor. */
+/* door.c. door_knock() takes the descriptor. door_evict() closes the connection that has
+ * waited longest to be admitted; false: none waits. */
+bool door_evict(struct server *s, const char *why);
 void door_knock(struct server *s, int fd, const union peer *peer);
 void door_init(struct server *s);
 void door_finish(struct server *s);

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 import unittest
 
 import hosts
@@ -61,6 +62,18 @@ class Spank(test_sched.JobTest):
         return [line for line in hosts.launch.marked(hosts.LAB_HOSTS.bin).values()
                 if "ddpstored --port" in line]
 
+    def client(self):
+        """A program that prints how many bytes the store at its arguments answers."""
+        os.chmod(self.folder.name, 0o755)
+        return self.write("connect.py", (
+            "import socket, sys\n"
+            "try:\n"
+            "    s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 20)\n"
+            "    s.sendall(bytes.fromhex('00cef7853c0d34120000'))\n"
+            "    print('answered', len(s.recv(4)))\n"
+            "except ConnectionError:\n"
+            "    print('answered 0')\n"))
+
     def test_ranks_of_an_uneven_step(self):
         said = self.srun(f"srun --ddp -p dgx -N2 -n3 sh -c '{SHOW}; sleep 0.5' & sleep 0.3; wait")
         found = sorted(re.findall(r"^(.*) at (\S+) in (\S+) store True$", said, re.M))
@@ -103,9 +116,11 @@ class Spank(test_sched.JobTest):
                          f"sh -c '{SHOW}'")
         self.assertEqual(len(re.findall(r"/3 .* at node003:\d+ ", said)), 3, said)
         said = self.srun("salloc -Q -p dgx -N1 -n2 : -p compute -N2 -n2 "
-                         f"srun --ddp --het-group=0,1 sh -c '{SHOW}'")
+                         f"srun --ddp --het-group=0,1 sh -c '{SHOW}; "
+                         f"python3 {self.client()} $MASTER_ADDR $MASTER_PORT'")
         self.assertEqual(len(re.findall(r"^\d/4 ", said, re.M)), 4, said)
         self.assertEqual(len(set(re.findall(r" at (\S+ in \S+)", said))), 1, said)
+        self.assertEqual(said.count("answered 4"), 4, said)
 
     def test_without_its_store(self):
         """A busy port, no ddpstored: said, and rank 0 is told to make its own."""
@@ -123,6 +138,28 @@ class Spank(test_sched.JobTest):
             self.configure(os.path.join(hosts.LAB_HOSTS.bin, "ddpstored"))
         self.assertRegex(said, "ddprun: no store on port .*cannot run '/nonesuch/ddpstored'")
         self.assertEqual(len(re.findall("/2 local", said)), 2, said)
+
+    def test_strangers_are_refused(self):
+        """Another host, and another user of the store's host; unless it is open."""
+        connect = self.client()
+        for option, lengths in (("--ddp", [0, 0, 4]), ("--ddp=open", [4, 4, 4])):
+            with self.subTest(option):
+                said = []
+                step = threading.Thread(target=lambda: said.append(self.srun(
+                    f"srun {option} -p dgx -N2 -n2 sh -c 'sleep 4; echo done $RANK'")))
+                step.start()
+                self.assertTrue(wait_until(self.stores))
+                port = re.search("--port ([0-9]+)", self.stores()[0]).group(1)
+                where = [("root", "node003"), ("daemon", "node001"), (self.user, "node002")]
+                try:
+                    got = [int(hosts.LAB_HOSTS("exec", "-u", user, host, "python3", connect,
+                                               "node001", port).split()[-1])
+                           for user, host in where]
+                finally:
+                    step.join()
+                self.assertEqual(got, lengths, said)
+                self.assertIn("done 1", said[0])
+                self.assertEqual("refused a connection from" in said[0], option == "--ddp", said[0])
 
     def test_cancelled(self):
         self.submit("sbatch -p dgx -N2 -n2 -o {out} {script}",

@@ -394,6 +394,62 @@ class Stored(unittest.TestCase):
         self.assertTrue(c.is_closed())
         self.client()
 
+    # -- admission
+
+    def served(self, prefix, host):
+        """Is a client that `prefix` starts (another user, another network) served?"""
+        program = (
+            "import socket, sys\n"
+            f"hello = {HELLO!r}\n"
+            "try:\n"
+            f"    s = socket.create_connection(({host!r}, {self.port}), 3)\n"
+            "    s.sendall(hello)\n"
+            "    sys.exit(0 if s.recv(4) == hello[6:] else 9)\n"
+            "except OSError:\n"
+            "    sys.exit(9)\n")
+        code = subprocess.run([*prefix, "python3", "-c", program], cwd="/", timeout=PATIENCE,
+                              check=False).returncode
+        self.assertIn(code, (0, 9))
+        return code == 0
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can be two users")
+    def test_another_user_of_this_machine_is_refused(self):
+        nobody = ("setpriv", "--reuid=65534", "--clear-groups", "--regid=65534")
+        self.start()
+        self.assertTrue(self.served((), "127.0.0.1"))
+        for _ in range(3):
+            self.assertFalse(self.served(nobody, "127.0.0.1"))
+        self.assert_says("refused a connection from 127.0.0.1:")
+        self.assert_says("its user is 65534, ddpstored's is 0")
+        self.assertEqual(self.said().count("refused"), 1)
+        self.assertFalse(self.served(nobody, socket.gethostbyname(socket.gethostname())))
+        self.stop()
+        self.start("--open")
+        self.assertTrue(self.served(nobody, "127.0.0.1"))
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can make networks")
+    def test_another_machine_is_refused(self):
+        name = f"dst{os.getpid() % 1000000}"
+        here, there = "10.213.7.1", "10.213.7.2"
+        self.addCleanup(subprocess.run, ["ip", "netns", "del", name], check=False)
+        for command in (
+            f"netns add {name}", f"link add {name}a type veth peer name {name}b netns {name}",
+            f"addr add {here}/30 dev {name}a", f"link set {name}a up",
+            f"-n {name} addr add {there}/30 dev {name}b", f"-n {name} link set {name}b up",
+        ):
+            subprocess.run(["ip", *command.split()], check=True)
+        away = ("ip", "netns", "exec", name)
+        for options, local, remote in (((), False, False), (("--host", here), True, False),
+                                       (("--allow", "10.213.7.[3-9]"), True, False),
+                                       (("--allow", f"no.such.host.invalid,{there}"), True, True),
+                                       (("--open",), True, True)):
+            with self.subTest(options):
+                self.start(*options)
+                self.assertEqual(self.served((), here), local)
+                self.assertEqual(self.served((), "::1"), "--host" not in options)
+                self.assertEqual(self.served(away, here), remote)
+                self.stop()
+
     # -- beginning and end
 
     def run_once(self, *options, **more):

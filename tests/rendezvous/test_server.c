@@ -39,6 +39,13 @@ static void on_notice(const char *line, void *arg)
     snprintf(notices[nnotices++ % 8], sizeof notices[0], "%s", line);
 }
 
+static void on_refused(const struct sockaddr *peer, const char *why, void *arg)
+{
+    char name[64];
+    sock_name(peer, name, sizeof name);
+    snprintf(notices[nnotices++ % 8], sizeof notices[0], "%s: %s", name, why);
+}
+
 static void on_drained(size_t closed, void *arg)
 {
     drained = (long)closed;
@@ -48,6 +55,7 @@ static void start(struct server_options o)
 {
     o.addr = o.listen_fd ? NULL : "127.0.0.1";
     o.notice = on_notice;
+    o.refused = on_refused;
     o.door_arg = &ntickets;
     s = server_create(l, &o, &err);
     ck_assert_msg(s != NULL, "%s", err.text);
@@ -185,10 +193,34 @@ START_TEST(who_is_refused_is_closed_and_named)
     int fd = connected();
     ck_assert_int_eq(answer(fd), -1);
     char line[200];
-    snprintf(line, sizeof line, "%s: refused: wrong user", peers[0]);
+    snprintf(line, sizeof line, "%s: wrong user", peers[0]);
     ck_assert_str_eq(notices[0], line);
     ck_assert_uint_eq(server_stats(s).refused, 1);
     close(fd);
+}
+END_TEST
+
+/* Who has waited longest to be admitted makes room; who was admitted stays. */
+START_TEST(the_oldest_stranger_gives_way)
+{
+    start((struct server_options){.door = on_knock, .max_connections = 3});
+    int fds[4];
+    for (int i = 0; i < 4; i++) {
+        fds[i] = connected();
+        ask(fds[i]);
+        UNTIL(ntickets == i + 1)
+        if (i == 0)
+            server_admit(tickets[0], true, 0, NULL);
+    }
+    ck_assert_int_eq(answer(fds[0]), 1);
+    ck_assert_int_eq(answer(fds[1]), -1);
+    ck_assert_ptr_nonnull(strstr(notices[0], "3 connections are the limit"));
+    for (int i = 1; i < 4; i++)
+        server_admit(tickets[i], true, 0, NULL);
+    ck_assert_int_eq(answer(fds[2]), 2);
+    ck_assert_int_eq(answer(fds[3]), 3);
+    for (int i = 0; i < 4; i++)
+        close(fds[i]);
 }
 END_TEST
 
@@ -199,7 +231,7 @@ START_TEST(who_gets_no_answer_is_closed_in_time)
     int fd = connected();
     UNTIL(ntickets == 1)
     ck_assert_int_eq(answer(fd), -1);
-    ck_assert_ptr_nonnull(strstr(notices[0], "refused: nobody vouched for it in time"));
+    ck_assert_ptr_nonnull(strstr(notices[0], "nobody vouched for it in time"));
     server_admit(tickets[0], true, 0, NULL);
     ck_assert_uint_eq(server_stats(s).connections, 0);
     close(fd);
@@ -332,6 +364,7 @@ Suite *suite(void)
     tcase_add_test(t, who_waits_at_the_door_is_served_once_he_is_in);
     tcase_add_test(t, each_scope_has_its_own_keys);
     tcase_add_test(t, who_is_refused_is_closed_and_named);
+    tcase_add_test(t, the_oldest_stranger_gives_way);
     tcase_add_test(t, who_gets_no_answer_is_closed_in_time);
     tcase_add_test(t, who_left_while_waiting_is_forgotten);
     tcase_add_test(t, destroying_the_server_ends_open_tickets);

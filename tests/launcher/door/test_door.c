@@ -4,8 +4,8 @@
 #include "common/duration.h"
 #include "common/mem.h"
 #include "common/sock.h"
+#include "common/sockdiag.h"
 #include "launcher/door/door.h"
-#include "launcher/door/sockdiag.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,11 +1,11 @@
-/* launcher/door/sockdiag.c - see sockdiag.h
+/* common/sockdiag.c - see sockdiag.h
  *
  * An exact SOCK_DIAG_BY_FAMILY query (sock_diag(7), linux/inet_diag.h) costs one hash
  * lookup in the kernel, however many sockets there are. PyTorch reaches IPv4 addresses
  * through AF_INET6 sockets; the exact query finds those as AF_INET too, whereas the
  * tables below /proc/net list them as "::ffff:a.b.c.d" in tcp6 only.
  */
-#include "launcher/door/sockdiag.h"
+#include "common/sockdiag.h"
 
 #include "common/err.h"
 #include "common/sock.h"

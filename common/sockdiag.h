@@ -1,7 +1,7 @@
-/* launcher/door/sockdiag.h - ask the kernel who owns one TCP connection of this machine
+/* common/sockdiag.h - ask the kernel who owns one TCP connection of this machine
  */
-#ifndef LAUNCHER_DOOR_SOCKDIAG_H
-#define LAUNCHER_DOOR_SOCKDIAG_H
+#ifndef COMMON_SOCKDIAG_H
+#define COMMON_SOCKDIAG_H
 
 #include "include/ddprun/err.h"
 

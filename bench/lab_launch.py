@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Launching over many hosts of a namespace lab, beside others, in interleaved rounds.
+"""Launching over many hosts of the lab (tests/lab), beside others, in interleaved rounds.
 
     bench/lab_launch.py [--build DIR] [--hosts 4,16,64] [--rounds 3] [--slurm] [--sge] [--no-ssh]
                         [--realtime]
@@ -33,8 +33,7 @@ LIMIT = 120.0  # seconds for one launch
 
 class Lab:
     def __init__(self, folder, build, hosts):
-        self.script = os.path.join(
-            os.environ.get("DDPRUN_SHARED", f"{SOURCE}/../shared"), "lab", "lab")
+        self.script = f"{SOURCE}/tests/lab/lab"
         self.folder = folder
         os.chmod(folder, 0o755)
         for name in ("ddprun", "ddprun-agent", "ssh_config"):

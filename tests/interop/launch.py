@@ -3,7 +3,7 @@
 here:  1, 2, 4 and 8 ranks on this machine, by env:// and tcp://, each by itself and forked
        from one interpreter, which must not differ; all of them started again
        (--max-restarts); and a script that hosts the store itself (--store rank0).
-hosts: 4 ranks over two hosts of a namespace lab ($DDPRUN_SHARED/lab/lab), started by ssh.
+hosts: 4 ranks over two hosts of the lab (tests/lab), started by ssh.
 """
 import difflib
 import os
@@ -115,10 +115,9 @@ def hosts(ddprun, torches, lab, env):
 
 def main():
     ddprun, where = os.path.abspath(sys.argv[1]), sys.argv[2]
-    shared = os.environ.get("DDPRUN_SHARED", os.path.join(jobs.HERE, "../../../shared"))
-    lab = os.path.join(shared, "lab", "lab")
-    if where == "hosts" and (os.geteuid() != 0 or not os.access(lab, os.X_OK)):
-        jobs.skip("no namespace lab (DDPRUN_SHARED/lab/lab) or not root")
+    lab = os.path.join(jobs.HERE, "../lab/lab")
+    if where == "hosts" and os.geteuid() != 0:
+        jobs.skip("the lab's namespaces need root")
     torches = jobs.find_torches()
     with tempfile.TemporaryDirectory(prefix="ddprun-interop-") as directory:
         env = dict(os.environ, CHECK_DIR=directory)
@@ -128,7 +127,7 @@ def main():
         up = subprocess.run([lab, "up", "2"], env=env, stdin=subprocess.DEVNULL)
         try:
             if up.returncode != 0:
-                jobs.skip("the namespace lab does not come up here")
+                jobs.skip("the lab does not come up here")
             good = hosts(ddprun, torches, lab, env)
         finally:
             subprocess.run([lab, "down"], env=env, stdin=subprocess.DEVNULL)

@@ -11,9 +11,8 @@ for each 1,000 images, as medians over the rounds, and the ratio of two ranks to
 independent runs, which is taken within each round; and to twice the slower of these, since
 who waits for the other in each step cannot be faster than that.
 
---data is a folder in MNIST's format; default: ../shared/data/mnist10k beside the source,
-or $DDPRUN_SHARED/data/mnist10k, or else the digits inside the program (small images: the
-hardest case, since a step takes a millisecond).
+--data is a folder in MNIST's format (default: tests/data/mnist10k), or `digits`, those inside
+the program (small images: the hardest case, since a step takes a millisecond).
 """
 import argparse
 import json
@@ -25,12 +24,6 @@ import tempfile
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DEADLINE_S = 600
-
-
-def find_data():
-    shared = os.environ.get("DDPRUN_SHARED", os.path.join(SOURCE, "..", "shared"))
-    mnist = os.path.join(shared, "data", "mnist10k")
-    return mnist if os.path.isdir(mnist) else "digits"
 
 
 def read_log(path):
@@ -67,7 +60,7 @@ def main():
     p.add_argument("--epochs", type=int, default=3)
     p.add_argument("--model", default="cnn")
     p.add_argument("--batch-size", type=int, default=64)
-    p.add_argument("--data", default=find_data())
+    p.add_argument("--data", default=f"{SOURCE}/tests/data/mnist10k")
     p.add_argument("rest", nargs="*")
     a = p.parse_args()
     train = os.path.join(a.build, "worker", "ddp-train")

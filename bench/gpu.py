@@ -12,7 +12,7 @@ resnet18) that lie in the GPU's memory:
   compiled     the same, torch.compile(mode="reduce-overhead"), which plays graphs
 
 Then how long the loop takes to 99 % on handwritten digits, or to its own ceiling: MNIST's four
-files in --data, else in ../shared/data/mnist10k, else the digits that ddp-train carries. With two
+files in --data (tests/data/mnist10k), or with `--data digits` those that ddp-train carries. With two
 GPUs, how much of the communication is hidden behind backward. Where a step takes more than 1.10 x
 the bare one, what each of its layers adds.
 
@@ -77,12 +77,8 @@ def torch_python(given):
 
 
 def digits_folder(given):
-    """Where MNIST's names are, and which they are; None: those that ddp-train carries."""
-    shared = os.environ.get("DDPRUN_SHARED", os.path.join(HERE, "..", "..", "shared"))
-    for folder in (given, os.path.join(shared, "data", "mnist10k")):
-        if folder and os.path.isdir(folder):
-            return os.path.abspath(folder)
-    return None
+    """Where the images are; None: those that ddp-train carries."""
+    return None if given == "digits" else os.path.abspath(given)
 
 
 def of_kind(rows, kind):
@@ -426,7 +422,7 @@ def parse():
     args.add_argument("--append", action="store_true", help="to what is in FILE")
     args.add_argument("--keep", metavar="FILE", help="for all that failed programs said")
     args.add_argument("--python")
-    args.add_argument("--data", metavar="DIR")
+    args.add_argument("--data", metavar="DIR", default=f"{HERE}/../tests/data/mnist10k")
     args.add_argument("--seeds", type=int, default=5, help="runs to 99 %%")
     args.add_argument("--epochs", type=int, default=16, help="of each of them")
     # for trying it out where there is no GPU

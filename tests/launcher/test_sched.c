@@ -415,40 +415,30 @@ static bool load(const char *path)
     return true;
 }
 
-static char *fixture(const char *name)
-{
-    const char *shared = getenv("DDPRUN_SHARED");
-    return xasprintf("%s/fixtures/%s", shared ? shared : SHARED_DIR, name);
-}
-
 static const struct {
     const char *file, *nodes, *what;
 } recorded[] = {
-    {"slurm-22.05/2x4-gpu4/batch.env", "node001 4; node002 4", NULL},
-    {"slurm-22.05/2x4-gpu4/task.3.env", NULL, "srun has started 8 copies"},
-    {"slurm-22.05/uneven-n7/batch.env",
-     "node001 (else 5); node002 (else 1); node003 (else 1)", NULL},
-    {"slurm-22.05/uneven-n9x4/batch.env",
-     "node001 (else 3); node002 (else 3); node003 (else 3)", NULL},
-    {"slurm-22.05/exclusive/batch.env", "node001 8; node002 8", NULL},
-    {"slurm-22.05/gpus-total/batch.env", NULL, "7 of them on this one"},
+    {"2x4-gpu4/batch.env", "node001 4; node002 4", NULL},
+    {"2x4-gpu4/task.3.env", NULL, "srun has started 8 copies"},
+    {"uneven-n7/batch.env", "node001 (else 5); node002 (else 1); node003 (else 1)", NULL},
+    {"uneven-n9x4/batch.env", "node001 (else 3); node002 (else 3); node003 (else 3)",
+     NULL},
+    {"exclusive/batch.env", "node001 8; node002 8", NULL},
+    {"gpus-total/batch.env", NULL, "7 of them on this one"},
     /* on the front end nothing is said of GPUs: the nodes are asked */
-    {"slurm-22.05/interactive/salloc.env", "node001 (else 4); node002 (else 4)", NULL},
-    {"slurm-22.05/hetjob/batch.env",
-     "node001 (else 2); node004 (else 1); node005 (else 1)", NULL},
+    {"interactive/salloc.env", "node001 (else 4); node002 (else 4)", NULL},
+    {"hetjob/batch.env", "node001 (else 2); node004 (else 1); node005 (else 1)", NULL},
 };
 
 START_TEST(recorded_slurm_environments)
 {
     struct opts opts = {.alloc = "slurm"}; /* this machine is not one of the nodes */
-    char *path = fixture(recorded[_i].file);
-    if (!load(path)) {
-        printf("skipped: no '%s' here\n", path);
-    } else if (recorded[_i].nodes) {
+    char *path = xasprintf(RECORDED_DIR "/slurm-22.05/%s", recorded[_i].file);
+    ck_assert_msg(load(path), "cannot read '%s'", path);
+    if (recorded[_i].nodes)
         check(&opts, "slurm", recorded[_i].nodes);
-    } else {
+    else
         check_refused(&opts, recorded[_i].what);
-    }
     free(path);
 }
 END_TEST
@@ -480,24 +470,21 @@ END_TEST
 START_TEST(recorded_grid_engine_environments)
 {
     struct opts opts = {.alloc = "sge"};
-    char *dir = fixture(recorded_sge[_i].dir);
+    char *dir = xasprintf(RECORDED_DIR "/%s", recorded_sge[_i].dir);
     char *env = xasprintf("%s/job.env", dir), *file = xasprintf("%s/pe_hostfile", dir);
-    if (!load(env)) {
-        printf("skipped: no '%s' here\n", env);
-    } else {
-        long nslots = strtol(getenv("NSLOTS"), NULL, 10), sum = 0;
-        size_t nhosts = strtoul(getenv("NHOSTS"), NULL, 10);
-        setenv("PE_HOSTFILE", file, 1);
-        if (recorded_sge[_i].nodes)
-            check(&opts, "sge", recorded_sge[_i].nodes);
-        struct alloc *a = alloc_read(&opts, NULL);
-        ck_assert_ptr_nonnull(a);
-        for (size_t i = 0; i < a->nnodes; i++)
-            sum += a->nodes[i].slots_else;
-        ck_assert_uint_eq(a->nnodes, nhosts);
-        ck_assert_int_eq(sum, nslots);
-        alloc_destroy(a);
-    }
+    ck_assert_msg(load(env), "cannot read '%s'", env);
+    long nslots = strtol(getenv("NSLOTS"), NULL, 10), sum = 0;
+    size_t nhosts = strtoul(getenv("NHOSTS"), NULL, 10);
+    setenv("PE_HOSTFILE", file, 1);
+    if (recorded_sge[_i].nodes)
+        check(&opts, "sge", recorded_sge[_i].nodes);
+    struct alloc *a = alloc_read(&opts, NULL);
+    ck_assert_ptr_nonnull(a);
+    for (size_t i = 0; i < a->nnodes; i++)
+        sum += a->nodes[i].slots_else;
+    ck_assert_uint_eq(a->nnodes, nhosts);
+    ck_assert_int_eq(sum, nslots);
+    alloc_destroy(a);
     free(dir);
     free(env);
     free(file);

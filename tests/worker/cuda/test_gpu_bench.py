@@ -18,9 +18,10 @@ def bench(folder, *words, gpus=True, engine=ENGINE):
         f.write(GPUS if gpus else "#!/bin/sh\nexit 9\n")
     os.chmod("nvidia-smi", 0o755)
     env = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}", DDP_ENGINE=engine, EMU_DEVICES="2",
-               LD_LIBRARY_PATH=":".join(filter(None, (os.path.dirname(ENGINE), os.environ.get("LD_LIBRARY_PATH")))), DDPRUN_SHARED="/nowhere")
+               LD_LIBRARY_PATH=":".join(filter(None, (os.path.dirname(ENGINE), os.environ.get("LD_LIBRARY_PATH")))))
     run = subprocess.run(
         [sys.executable, f"{SOURCE}/bench/gpu.py", BUILD, "--report", "report.md", "--keep", "kept.log", "--bare", BARE,
+         "--data", "digits",
          "--python", "/nowhere/python3", "--seconds", "0.01", "--images", "8", "--seeds", "1",
          "--epochs", "1", "--cases", "mlp:16:fp32,cnn:2:bf16", "--compiled", "mlp:16:fp32",
          "--tuned", "cnn:2:bf16", "--tune", "1", "--hidden", "mlp:8:fp32", *words],

@@ -13,6 +13,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/installed.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/agent/agent.h"
@@ -29,10 +30,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
-
-#ifndef DDPRUN_LIBEXECDIR
-#define DDPRUN_LIBEXECDIR "/usr/libexec/ddprun"
-#endif
 
 extern char **environ;
 
@@ -212,10 +209,10 @@ static char *agent_path(const struct opts *o)
 {
     if (o->agent)
         return xstrdup(o->agent);
-    char *ours = program_of_ours("ddprun-agent"),
+    char *ours = installed_file(INSTALLED_PROGRAM, "ddprun-agent", X_OK),
          *real = ours ? realpath(ours, NULL) : NULL;
     free(ours);
-    return real ? real : xstrdup(DDPRUN_LIBEXECDIR "/ddprun-agent");
+    return real ? real : installed_default(INSTALLED_PROGRAM, "ddprun-agent");
 }
 
 void job_hosts(const struct job *j, struct msg_hosts *hosts)

@@ -7,6 +7,7 @@
 #include "worker/engine.h"
 
 #include "common/err.h"
+#include "common/installed.h"
 #include "common/mem.h"
 #include "worker/ddp/replica.h"
 
@@ -20,45 +21,17 @@
 
 #define OBJECT "ddp-engine-cuda.so"
 
-/* The folder of this program with `tail` behind it; the caller frees. */
-static char *beside_us(const char *tail)
-{
-    char path[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
-    if (n < 0)
-        return xstrdup(tail);
-    path[n] = '\0';
-    char *slash = strrchr(path, '/');
-    return xasprintf("%.*s/%s", (int)(slash - path), path, tail);
-}
-
-static void *open_first(char *const places[2], struct ddp_err *err)
-{
-    err_set(err, "this build has no engine for GPUs");
-    for (int i = 0; i < 2 && places[i]; i++) {
-        if (access(places[i], F_OK) < 0)
-            continue;
-        void *object = dlopen(places[i], RTLD_NOW | RTLD_LOCAL);
-        if (object)
-            return object;
-        err_set(err, "%s", dlerror());
-    }
-    return NULL;
-}
-
 static void *open_object(struct ddp_err *err)
 {
     const char *named = getenv("DDP_ENGINE");
-    if (named && *named) {
-        void *object = dlopen(named, RTLD_NOW | RTLD_LOCAL);
-        if (!object)
-            err_set(err, "DDP_ENGINE: %s", dlerror());
-        return object;
-    }
-    char *places[2] = {beside_us("cuda/" OBJECT), xstrdup(DDP_ENGINE_DIR "/" OBJECT)};
-    void *object = open_first(places, err);
-    free(places[0]);
-    free(places[1]);
+    char *path = named && *named ? xstrdup(named)
+                                 : installed_file(INSTALLED_PLUGIN, OBJECT, F_OK);
+    void *object = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (!path)
+        err_set(err, "this build has no engine for GPUs");
+    else if (!object)
+        err_set(err, "%s%s", named && *named ? "DDP_ENGINE: " : "", dlerror());
+    free(path);
     return object;
 }
 

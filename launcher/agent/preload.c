@@ -8,6 +8,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/installed.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/spawn/child.h"
@@ -24,10 +25,6 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#ifndef DDPRUN_LIBEXECDIR
-#define DDPRUN_LIBEXECDIR "/usr/libexec/ddprun"
-#endif
 
 /* Imports from a shared file system that is under load take minutes; a fork does not. */
 enum { IMPORT_S = 300, FORK_S = 30 };
@@ -46,28 +43,17 @@ struct preload {
     bool over;
 };
 
-/* The folder of sitecustomize.py: beside this program, else where it is installed. */
+/* The folder of sitecustomize.py; no ':', since it goes into PYTHONPATH. */
 static char *find_folder(struct ddp_err *why)
 {
-    char self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(self, '/');
-    char *tries[] = {slash ? xasprintf("%.*s/preload", (int)(slash - self), self) : NULL,
-                     xstrdup(DDPRUN_LIBEXECDIR "/preload")};
-    char *found = NULL;
-    for (size_t i = 0; i < ARRAY_LEN(tries); i++) {
-        char *file =
-            tries[i] && !found ? xasprintf("%s/sitecustomize.py", tries[i]) : NULL;
-        if (file && !strchr(file, ':') && access(file, R_OK) == 0)
-            found = xstrdup(tries[i]);
-        free(file);
-        free(tries[i]);
+    char *file = installed_file(INSTALLED_PROGRAM, "preload/sitecustomize.py", R_OK);
+    if (file && !strchr(file, ':')) {
+        *strrchr(file, '/') = '\0';
+        return file;
     }
-    if (!found)
-        err_set(why, "its Python half is neither beside ddprun nor in '%s'",
-                DDPRUN_LIBEXECDIR "/preload");
-    return found;
+    free(file);
+    err_set(why, "its Python half is not beside ddprun's programs");
+    return NULL;
 }
 
 /* --- talking ------------------------------------------------------------------------ */

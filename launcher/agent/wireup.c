@@ -17,6 +17,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/installed.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/refusals.h"
@@ -26,7 +27,6 @@
 #include "launcher/door/door.h"
 #include "launcher/link/link.h"
 #include "launcher/spawn/child.h"
-#include "launcher/spawn/program.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -502,7 +502,7 @@ struct wireup *wireup_create(struct loop *loop, struct reap *reap,
     if (!w->deadline || !w->absence)
         abort();
     if (job->mpi & MPI_PMIX)
-        w->program = program_of_ours("ddprun-pmix");
+        w->program = installed_file(INSTALLED_PROGRAM, "ddprun-pmix", X_OK);
     if (w->program && open_gate(w, &err) < 0) {
         log_warn("PMIx is not served: %s", err.text);
         close_gate(w);

@@ -6,6 +6,7 @@
 #include "launcher/fetch/fetch.h"
 
 #include "common/err.h"
+#include "common/installed.h"
 #include "common/mem.h"
 #include "launcher/fetch/catalog.h"
 #include "launcher/spawn/program.h"
@@ -240,21 +241,10 @@ static int fetch_file(const struct fetch *f, const struct data_file *file,
 
 /* --- all of it ---------------------------------------------------------------------- */
 
-/* Beside ddprun in a build folder, in a prefix that was moved, or where it was meant. */
 static char *table_path(void)
 {
-    static const char *const places[] = {"/fetch", "/../share/ddprun"};
-    char self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    for (size_t i = 0; n > 0 && i < ARRAY_LEN(places); i++) {
-        self[n] = '\0';
-        char *path = xasprintf("%.*s%s/datasets.ini", (int)(strrchr(self, '/') - self),
-                               self, places[i]);
-        if (access(path, R_OK) == 0)
-            return path;
-        free(path);
-    }
-    return xstrdup(DDPRUN_DATADIR "/datasets.ini");
+    char *path = installed_file(INSTALLED_DATA, "datasets.ini", R_OK);
+    return path ? path : installed_default(INSTALLED_DATA, "datasets.ini");
 }
 
 int fetch_data(const struct opts *opts, struct ddp_err *err)

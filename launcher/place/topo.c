@@ -3,52 +3,26 @@
 
 #include "common/err.h"
 #include "common/helper.h"
+#include "common/installed.h"
 #include "common/mem.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#ifndef DDPRUN_LIBEXECDIR
-#define DDPRUN_LIBEXECDIR "/usr/libexec/ddprun"
-#endif
-
 #define PROGRAM    "ddprun-topo"
 #define TIMEOUT_MS 10000
 #define TEXT_MAX   (1 << 20) /* some 50,000 CPUs */
 
-/* Where the program is, in `path`. */
-static int find_program(char path[PATH_MAX], struct ddp_err *err)
-{
-    static const char *const beside[] = {"", "/..", "/../libexec/ddprun"};
-    char self[PATH_MAX - 64];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(self, '/');
-    if (slash)
-        *slash = '\0';
-    for (size_t i = 0; slash && i < ARRAY_LEN(beside); i++) {
-        snprintf(path, PATH_MAX, "%s%s/" PROGRAM, self, beside[i]);
-        if (access(path, X_OK) == 0)
-            return 0;
-    }
-    snprintf(path, PATH_MAX, "%s/" PROGRAM, DDPRUN_LIBEXECDIR);
-    if (access(path, X_OK) == 0)
-        return 0;
-    return err_set(err, "cannot bind: '" PROGRAM "' is neither in '%.200s' nor in '%s'",
-                   self, DDPRUN_LIBEXECDIR);
-}
-
 int topo_load(struct topo *t, struct ddp_err *err)
 {
-    char path[PATH_MAX], *text;
+    char *path = installed_file(INSTALLED_PROGRAM, PROGRAM, X_OK), *text;
     size_t n;
     int status;
-    if (find_program(path, err) < 0)
-        return -1;
+    if (!path)
+        return err_set(err, "cannot bind: '" PROGRAM "' is not beside ddprun's programs");
     struct helper h = {
         .argv = (const char *[]){path, NULL}, .answer_ms = TIMEOUT_MS, .most = TEXT_MAX};
     int rc = helper_ask(&h, &text, &n, &status);
@@ -65,6 +39,7 @@ int topo_load(struct topo *t, struct ddp_err *err)
     else
         rc = topo_parse(text, t, err);
     free(text);
+    free(path);
     return rc;
 }
 

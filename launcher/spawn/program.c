@@ -14,31 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#ifndef DDPRUN_LIBEXECDIR
-#define DDPRUN_LIBEXECDIR "/usr/libexec/ddprun"
-#endif
-
 static const char default_path[] = "/usr/local/bin:/usr/bin:/bin";
-
-char *program_of_ours(const char *name)
-{
-    char self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(self, '/');
-    const int dir = slash ? (int)(slash - self) : 0;
-    char *tries[] = {xasprintf("%.*s/%s", dir, self, name),
-                     xasprintf("%.*s/../libexec/ddprun/%s", dir, self, name),
-                     xasprintf("%s/%s", DDPRUN_LIBEXECDIR, name)};
-    char *found = NULL;
-    for (size_t i = 0; i < ARRAY_LEN(tries); i++) {
-        if (!found && access(tries[i], X_OK) == 0)
-            found = tries[i];
-        else
-            free(tries[i]);
-    }
-    return found;
-}
 
 /* " on node02", or nothing where only one host is there. */
 static const char *on_host(const char *host, char *text, size_t size)

@@ -8,10 +8,6 @@
 #include "include/ddprun/err.h"
 #include "launcher/spawn/child.h"
 
-/* The program `name` of this installation: beside the one that runs, or where they are
- * installed. The path (malloc'ed), or NULL: it is not there. */
-char *program_of_ours(const char *name);
-
 enum {
     EXIT_USAGE = 2,
     EXIT_CANNOT_START = 125,

@@ -8,13 +8,13 @@
 #include "worker/group/mpi/mpi.h"
 
 #include "common/err.h"
+#include "common/installed.h"
 #include "common/mem.h"
 #include "worker/group/backend.h"
 #include "worker/group/mpi/shim.h"
 #include "worker/group/reduce.h"
 
 #include <dlfcn.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,29 +49,33 @@ static const char *which(struct ddp_err *err)
     return NULL;
 }
 
-/* Beside our own library, or where DDP_MPI_DIR says, or where it has been installed. */
+/* In DDP_MPI_DIR; beside our own library, or in ddprun/ there; or where plug-ins are. */
 static void *open_shim(const char *mpi, struct ddp_err *err)
 {
     Dl_info self;
-    char beside[PATH_MAX] = "", path[PATH_MAX + 64], why[300] = "";
-    if (dladdr((void *)(uintptr_t)&open_shim, &self) && self.dli_fname) {
-        snprintf(beside, sizeof beside, "%s", self.dli_fname);
-        char *slash = strrchr(beside, '/');
-        *(slash ? slash : beside) = '\0';
+    const char *own = "", *slash = NULL;
+    if (dladdr((void *)(uintptr_t)&open_shim, &self) && self.dli_fname)
+        slash = strrchr(own = self.dli_fname, '/');
+    int n = slash ? (int)(slash - own) : 0;
+    char *name = xasprintf("ddpgroup-%s.so", mpi), why[300] = "";
+    const char *named = getenv("DDP_MPI_DIR");
+    char *places[] = {named ? xasprintf("%s/%s", named, name) : NULL,
+                      xasprintf("%.*s/%s", n, own, name),
+                      xasprintf("%.*s/ddprun/%s", n, own, name),
+                      installed_file(INSTALLED_PLUGIN, name, R_OK)};
+    void *library = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+        if (places[i] && !library && access(places[i], R_OK) == 0) {
+            /* global: Open MPI's own plugins look for its symbols */
+            library = dlopen(places[i], RTLD_NOW | RTLD_GLOBAL);
+            if (!library)
+                snprintf(why, sizeof why, "%s", dlerror());
+        }
+        free(places[i]);
     }
-    const char *dirs[] = {getenv("DDP_MPI_DIR"), beside, DDP_PLUGIN_DIR};
-    for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
-        if (!dirs[i] || !*dirs[i])
-            continue;
-        snprintf(path, sizeof path, "%s/ddpgroup-%s.so", dirs[i], mpi);
-        if (access(path, R_OK) < 0)
-            continue;
-        /* global: Open MPI's own plugins look for its symbols */
-        void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-        if (library)
-            return library;
-        snprintf(why, sizeof why, "%s", dlerror());
-    }
+    free(name);
+    if (library)
+        return library;
     err_set(err,
             *why ? "the link to MPI '%s' cannot be loaded: %s"
                  : "there is no link to MPI '%s' (ddpgroup-%s.so): it is built where "

@@ -1,0 +1,44 @@
+/* common/installed.c - see installed.h */
+#include "common/installed.h"
+
+#include "common/mem.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PLACES = 4 };
+
+/* Relative to the folder of the program: in a build folder, as installed; the last one is
+ * absolute. FROM_BIN_* come from meson.build. */
+static const char *const places[][PLACES] = {
+    [INSTALLED_PROGRAM] = {".", "..", FROM_BIN_TO_LIBEXEC, DDPRUN_LIBEXECDIR},
+    [INSTALLED_DATA] = {"fetch", ".", FROM_BIN_TO_DATA, DDPRUN_DATADIR},
+    [INSTALLED_PLUGIN] = {"cuda", ".", FROM_BIN_TO_LIB, DDPRUN_LIBDIR},
+};
+
+char *installed_file(enum installed_kind kind, const char *name, int mode)
+{
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(self, '/');
+    int folder = slash ? (int)(slash - self) : 0;
+    for (size_t i = 0; i < PLACES; i++) {
+        const char *place = places[kind][i];
+        char *path = place[0] == '/' ? xasprintf("%s/%s", place, name)
+                     : strcmp(place, ".") == 0
+                         ? xasprintf("%.*s/%s", folder, self, name)
+                         : xasprintf("%.*s/%s/%s", folder, self, place, name);
+        if (access(path, mode) == 0)
+            return path;
+        free(path);
+    }
+    return NULL;
+}
+
+char *installed_default(enum installed_kind kind, const char *name)
+{
+    return xasprintf("%s/%s", places[kind][PLACES - 1], name);
+}

@@ -11,6 +11,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/signame.h"
 #include "common/sock.h"
 #include "launcher/preflight/preflight.h"
 #include "launcher/spawn/program.h"
@@ -118,8 +119,8 @@ static int hear_told(struct job *j, unsigned node, const struct frame *f,
     int sig = (int)unpack_u32(&u);
     if (unpack_end(&u, f->type, err) < 0 || sig < 1 || sig >= NSIG)
         return err_set(err, "a signal that there is not");
-    log_info("%s has been told to end by SIG%s", j->nodes[node].host->name,
-             sigabbrev_np(sig) ? sigabbrev_np(sig) : "?");
+    log_info("%s has been told to end by %s", j->nodes[node].host->name,
+             signal_name(sig));
     char *who =
         j->peers ? xasprintf("ddprun on %s was ", j->nodes[node].host->name) : NULL;
     job_fail(j, (struct cause){.kind = CAUSE_SIGNAL,

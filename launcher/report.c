@@ -9,6 +9,7 @@
 #include "common/hostlist.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/signame.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -131,8 +132,8 @@ static char *what_happened(const struct job *j)
         return xasprintf("--timeout of %.4g s is over",
                          (double)j->opts->timeout_ms / 1e3);
     case CAUSE_SIGNAL:
-        return xasprintf("%stold to end by SIG%s", c->text ? c->text : "",
-                         sigabbrev_np(c->status));
+        return xasprintf("%stold to end by %s", c->text ? c->text : "",
+                         signal_name(c->status));
     case CAUSE_CANNOT:
     case CAUSE_NODE:
         return xstrdup(c->text);

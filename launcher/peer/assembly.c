@@ -11,6 +11,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/signame.h"
 #include "common/sock.h"
 #include "launcher/alloc/sched.h"
 #include "launcher/peer/known.h"
@@ -270,7 +271,7 @@ static void on_end_signal(int sig, void *arg)
 {
     struct assembly *a = arg;
     char *who = one_each(a) ? missing_ranks(a) : those_here(a);
-    err_set(&a->why, "told to end by SIG%s while %s: %s", sigabbrev_np(sig),
+    err_set(&a->why, "told to end by %s while %s: %s", signal_name(sig),
             one_each(a) ? "these were missing" : "only these were here", who);
     free(who);
     loop_stop(a->loop, 128 + sig);

@@ -2,6 +2,7 @@
 #include "launcher/policy/cause.h"
 
 #include "common/mem.h"
+#include "common/signame.h"
 
 #include <ctype.h>
 #include <signal.h>
@@ -43,14 +44,11 @@ int cause_exit_code(int status)
 /* "SIGSEGV (segmentation fault)": the system's own word for it, in lower case. */
 static void name_signal(int sig, char *text, size_t size)
 {
-    const char *abbrev = sigabbrev_np(sig), *what = sigdescr_np(sig);
+    const char *name = signal_name(sig);
     char words[64];
-    snprintf(words, sizeof words, "%s", what ? what : "");
+    snprintf(words, sizeof words, "%s", strsignal(sig));
     words[0] = (char)tolower((unsigned char)words[0]);
-    if (abbrev)
-        snprintf(text, size, "SIG%s (%s)", abbrev, words);
-    else
-        snprintf(text, size, "signal %d", sig);
+    snprintf(text, size, "%s (%s)", name, words);
 }
 
 char *cause_of_death(const struct cause *c)

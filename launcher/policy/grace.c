@@ -4,6 +4,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/signame.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -39,7 +40,7 @@ static void enter(struct grace *g, int step)
         ms = TERM_AFTER_INT_MS;
     struct timeval tv = {ms / 1000, ms % 1000 * 1000};
     event_add(g->timer, &tv);
-    log_debug("SIG%s to all, next step in %lld ms", sigabbrev_np(steps[step].sig),
+    log_debug("%s to all, next step in %lld ms", signal_name(steps[step].sig),
               (long long)ms);
     g->act(steps[step].sig, g->arg);
 }

@@ -1,6 +1,7 @@
 /* launcher/spawn/diagnose.c - see diagnose.h */
 #include "launcher/spawn/diagnose.h"
 
+#include "common/signame.h"
 #include "launcher/spawn/program.h"
 
 #include <stdio.h>
@@ -43,8 +44,8 @@ void diagnose_otherwise(const struct host *host, const char *agent, const char *
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     said_last_line(said, host->name, why, sizeof why);
     if (WIFSIGNALED(status))
-        snprintf(why, sizeof why, "%s died of SIG%s", program,
-                 sigabbrev_np(WTERMSIG(status)));
+        snprintf(why, sizeof why, "%s died of %s", program,
+                 signal_name(WTERMSIG(status)));
     else if (!diagnose_no_agent(agent, code, why, sizeof why) && !why[0])
         snprintf(why, sizeof why, "%s ended with status %d and no word", program, code);
     snprintf(d->text, sizeof d->text, "%s: %s", host->name, why);

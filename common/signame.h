@@ -1,0 +1,8 @@
+/* common/signame.h - names of signals: sigabbrev_np() needs glibc 2.32 */
+#ifndef COMMON_SIGNAME_H
+#define COMMON_SIGNAME_H
+
+/* "SIGTERM"; "SIGRT" for those without a name of their own. Static. */
+const char *signal_name(int sig);
+
+#endif

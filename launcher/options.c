@@ -330,7 +330,8 @@ const struct option options[] = {
      "hosts n1:4,n2:4 or n[01-16]:4; with --hostfile, or inside a job of a scheduler: the "
      "ones to use, or ^host not to",
      NOT_IN_SCRIPT},
-    {"alloc", "SOURCE", AT(alloc), read_text, 0, 0, NULL,
+    {"alloc", "hostfile|slurm|sge|pbs|lsf|flux|sagemaker|hosts|local", AT(alloc),
+     read_text, 0, 0, NULL,
      "where the hosts come from: hostfile, slurm, sge, pbs, lsf, flux, sagemaker, hosts "
      "(-H), "
      "local; default: the first that is there",
@@ -351,10 +352,11 @@ const struct option options[] = {
      NOT_IN_SCRIPT},
     {"oversubscribe", NULL, AT(oversubscribe), read_flag, 0, 0, NULL,
      "allow more ranks than slots (never more than max_slots)"},
-    {"map-by", "HOW", AT(map_by), read_map_by, 0, 0, map_words,
+    {"map-by", "block|cyclic|ppr:N:node", AT(map_by), read_map_by, 0, 0, map_words,
      "block (or slot): fill a host, then the next; cyclic (or node): one on each in "
      "turn; ppr:N:node: N on each"},
-    {"bind-to", "WHAT", AT(bind_to), read_bind_to, 0, 0, bind_words,
+    {"bind-to", "auto|none|core|hwthread|numa|socket", AT(bind_to), read_bind_to, 0, 0,
+     bind_words,
      "CPUs of a rank: auto (its share near its GPU; nothing on a small machine), none, "
      "core, hwthread (one each), numa, socket (the one its share is in)"},
     {"virtual-local-rank", NULL, 0, read_one_gpu, 0, 0, NULL,
@@ -365,10 +367,10 @@ const struct option options[] = {
      "give this variable to all ranks; may be repeated"},
     {"rank-names", "LIST", AT(rank_names), read_rank_names, 0, 0, name_words,
      "also under the names of ompi, slurm, pmi; all (default) or none"},
-    {"mpi", "WHAT", AT(mpi), read_choice, 0, 0, mpi_words,
+    {"mpi", "auto|pmix|pmi|none", AT(mpi), read_choice, 0, 0, mpi_words,
      "what MPI programs find: auto (default): PMIx and PMI, each takes what it knows; "
      "pmix, pmi or none"},
-    {"store", "WHOSE", AT(store), read_choice, 0, 0, store_words,
+    {"store", "launcher|rank0", AT(store), read_choice, 0, 0, store_words,
      "launcher: the store runs before any rank (default); rank0: the script's rank 0 "
      "makes its own"},
     {"store-port", "PORT", AT(store_port), read_number, 1, 65535, NULL,
@@ -401,7 +403,7 @@ const struct option options[] = {
      "and %h (host)"},
     {"output-from", "RANKS", AT(output_from), read_ranks, 0, 0, NULL,
      "show only these ranks, such as 0-3,8"},
-    {"stdin", "WHO", AT(input), read_choice, 0, 0, input_words,
+    {"stdin", "rank0|all|none", AT(input), read_choice, 0, 0, input_words,
      "who reads our standard input: rank0 (default), all, none"},
 
     {.doc = "Start, watch, end"},
@@ -423,7 +425,8 @@ const struct option options[] = {
      "the script imports first, when torch comes with it"},
     {"no-preload", NULL, 0, read_no_preload, 0, 0, NULL,
      "each Python rank imports by itself"},
-    {"start launcher", "HOW", AT(start), read_choice, 0, 0, start_words,
+    {"start launcher", "ssh|srun|qrsh|blaunch|tmrsh", AT(start), read_choice, 0, 0,
+     start_words,
      "start on other hosts by ssh, srun, qrsh, blaunch or tmrsh; default: the way of the "
      "scheduler whose job this is, else ssh"},
     {"ssh", "COMMAND", AT(ssh), read_text, 0, 0, NULL,
@@ -436,7 +439,7 @@ const struct option options[] = {
      "ddprun-agent on the hosts; default: beside ddprun"},
 
     {.doc = "Batch jobs"},
-    {"script", "SCHEDULER", AT(script), read_choice, 0, 0, script_words,
+    {"script", "slurm|sge|pbs|lsf", AT(script), read_choice, 0, 0, script_words,
      "print a batch script for slurm, sge, pbs or lsf that runs the program; start nothing",
      HERE},
     {"submit", NULL, AT(submit), read_flag, 0, 0, NULL,

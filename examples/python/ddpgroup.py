@@ -6,8 +6,8 @@
     group.all_reduce(x)
 
 Arrays are numpy's, contiguous; every call fills them in place and raises ddpgroup.Error
-with the library's text. The library is looked for at $DDPGROUP_LIBRARY, beside a build
-directory, and where the system looks. include/ddprun/group.h says what the calls promise.
+with the library's text. The library is looked for at $DDPGROUP_LIBRARY, in a build
+directory, in the lib/ that this module is installed under, and where the system looks. include/ddprun/group.h says what the calls promise.
 """
 import ctypes as c
 import glob
@@ -39,6 +39,8 @@ def _load():
     here = os.path.dirname(os.path.abspath(__file__))
     places = [os.environ.get("DDPGROUP_LIBRARY")]
     places += sorted(glob.glob(os.path.join(here, "../../build*/worker/group/libddpgroup.so")))
+    places += [os.path.join(here, up, "libddpgroup.so.0")
+               for up in ("..", "../..", "../../../lib", "../../../lib64")]
     lib = c.CDLL(next((p for p in places if p and os.path.exists(p)), "libddpgroup.so.0"))
     for name in ("ddp_group_init", "ddp_group_sub", "ddp_arena_alloc"):
         getattr(lib, name).restype = c.c_void_p

@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,10 @@ import unittest
 
 BUILD = sys.argv.pop(1)
 HERE = os.path.dirname(os.path.abspath(__file__))
+# a path of ours; "of the source" stands behind one that only the source has
+REFERENCE = re.compile(
+    r"(?<![\w/.-])((?:doc|templates|examples|include|launcher|worker|common|rendezvous|bench|tests|"
+    r"tools|spank|share|libexec)/[\w./-]*\w|[\w-]+\.md)(?![\w/-]|\.\w)(?!_?\s+of\s+the\s+source)")
 
 
 def output_of(*command, **env):
@@ -40,9 +45,61 @@ class Install(unittest.TestCase):
     def test_programs_and_manuals_are_there(self):
         for tail in ("bin/ddp-train", "bin/ddpstored", "libexec/ddprun/ddprun-topo"):
             self.assertTrue(os.access(self.find(tail), os.X_OK), tail)
-        if shutil.which("scdoc"):
-            for page in ("ddprun.1", "ddp-train.1", "ddpstored.1"):
-                self.find("man1/" + page)
+        for page in ("ddprun.1", "ddp-train.1", "ddpstored.1"):
+            with open(self.find("man1/" + page), encoding="ascii") as file:
+                shown = file.read()
+            self.assertIn(".SH OPTIONS", shown)
+            if shutil.which("groff"):
+                warnings = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-z"], input=shown,
+                                          capture_output=True, text=True, check=True)
+                self.assertEqual(warnings.stderr, "", page)
+
+    def test_pages_name_only_what_is_installed(self):
+        """A path in a page lies beside the pages, or under the prefix."""
+        docs = os.path.dirname(self.find("doc/ddprun/LICENSE"))
+        prefix = os.path.dirname(os.path.dirname(os.path.dirname(docs)))
+        pages = [*glob.glob(docs + "/**/*.md", recursive=True), *glob.glob(prefix + "/share/man/*/*")]
+        self.assertGreater(len(pages), 15)
+        missing, seen = [], 0
+        for page in pages:
+            with open(page, encoding="utf-8") as file:
+                text = re.sub(r"\\f[BIR]|\\&|\\(?=-)", "", file.read())
+            for named in REFERENCE.findall(text):
+                seen += 1
+                if not any(os.path.exists(os.path.join(base, named)) for base in
+                           (docs, prefix, os.path.dirname(page))):
+                    missing.append((os.path.relpath(page, prefix), named))
+        self.assertEqual(missing, [])
+        self.assertGreater(seen, 20)
+
+    def completed(self, command, *words):
+        """What bash offers for the last of `words`."""
+        script = self.find(f"completions/{command}.bash")
+        shown = output_of("bash", "-c", """
+            source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+            "_${1//-/_}"; printf '%s\\n' "${COMPREPLY[@]}" """, "bash", script, command, *words)
+        return shown.split()
+
+    def test_completion_knows_options_and_their_words(self):
+        self.assertEqual(self.completed("ddprun", "--bind-to", "h"), ["hwthread"])
+        self.assertEqual(self.completed("ddprun", "-np", "2", "--tag-output", "=", "o"), ["off", "on"])
+        self.assertEqual(self.completed("ddprun", "--hostf"), ["--hostfile"])
+        self.assertEqual(self.completed("ddprun", "--np", "2", "--oversubscribe", "--rep"), ["--report"])
+        self.assertEqual(self.completed("ddprun", "-np", "2", "./train", "--rep"), [])
+        self.assertEqual(self.completed("ddprun", "--hostfile", "--np"), [])
+        self.assertEqual(self.completed("ddp-train", "--epo"), ["--epochs"])
+        self.assertEqual(self.completed("ddpstored", "--max-k"), ["--max-key"])
+        if shutil.which("zsh"):
+            for name in ("ddprun", "ddp-train", "ddpstored"):
+                output_of("zsh", "-n", self.find("site-functions/_" + name))
+
+    def test_python_module_is_there(self):
+        module = self.find("ddpgroup.py")
+        if not self.sanitized:
+            output_of(sys.executable, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1])",
+                      self.find("libddpgroup.so.0"))
+        with open(module, encoding="utf-8") as file:
+            compile(file.read(), module, "exec")
 
     def test_the_launcher_finds_its_helpers(self):
         here = self.find("libexec/ddprun/ddprun-agent")

@@ -44,11 +44,13 @@ int cause_exit_code(int status)
 /* "SIGSEGV (segmentation fault)": the system's own word for it, in lower case. */
 static void name_signal(int sig, char *text, size_t size)
 {
-    const char *name = signal_name(sig);
     char words[64];
     snprintf(words, sizeof words, "%s", strsignal(sig));
     words[0] = (char)tolower((unsigned char)words[0]);
-    snprintf(text, size, "%s (%s)", name, words);
+    if (sig < SIGRTMIN)
+        snprintf(text, size, "%s (%s)", signal_name(sig), words);
+    else
+        snprintf(text, size, "signal %d", sig);
 }
 
 char *cause_of_death(const struct cause *c)

@@ -10,6 +10,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/foreign.h"
 #include "launcher/options.h"
 #include "launcher/spelling.h"
 
@@ -43,7 +44,7 @@ static void spell(const struct option *o, char *out, size_t size)
         }
     }
     if (o->arg)
-        snprintf(out + n, size - n, "%s%s", o->arg[0] == '[' ? "" : " ", o->arg);
+        snprintf(out + n, size - n, "%s%s", strncmp(o->arg, "[=", 2) == 0 ? "" : " ", o->arg);
 }
 
 /* `text` wrapped to 88 columns, each line indented. */
@@ -137,7 +138,7 @@ static int take(const struct option *o, const char *word, const char *value,
     if (value && !o->arg)
         return err_set(err, "%s takes no value (try ddprun --help)", name);
     if (!value && o->arg && o->arg[0] == '[')
-        value = "on";
+        value = o->arg[1] == '=' ? "on" : o->words[0].text;
     struct ddp_err why;
     if (o->read(o, name, value, opts, &why) == 0)
         return 0;
@@ -221,76 +222,172 @@ static int check_fetch(const struct opts *opts, struct ddp_err *err)
     return 0;
 }
 
-int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
+/* The words that are being read, and what was found out about them so far. */
+struct reading {
+    char **argv;
+    int argc, i; /* the present one */
+    const char *hosts_option, *script_option;
+    struct strv refused; /* what to say about other launchers' options */
+};
+
+/* The next word, as a value of `word`; NULL with an error when there is none. */
+static const char *next_value(struct reading *r, const char *word, const char *arg,
+                              struct ddp_err *err)
 {
-    int i = 1;
-    const char *hosts_option = NULL, *script_option = NULL;
-    set_defaults(opts);
-    for (; i < argc && argv[i][0] == '-' && argv[i][1]; i++) {
-        const char *word = argv[i], *value;
+    if (r->i + 1 < r->argc)
+        return r->argv[++r->i];
+    err_set(err, "%s takes %s (try ddprun --help)", word, arg);
+    return NULL;
+}
+
+static bool is_word(const struct word *words, const char *text)
+{
+    while (words->text && strcmp(words->text, text) != 0)
+        words++;
+    return words->text != NULL;
+}
+
+/* Option `o`, spelled `word`, with `value` (NULL: none yet). */
+static int read_option(struct reading *r, const struct option *o, const char *word,
+                       const char *value, struct opts *opts, struct ddp_err *err)
+{
+    bool optional = o->arg && o->arg[0] == '[';
+    if (o->arg && !optional && !value && !(value = next_value(r, word, o->arg, err)))
+        return -1;
+    if (optional && o->arg[1] != '=' && !value && r->i + 1 < r->argc &&
+        is_word(o->words, r->argv[r->i + 1]))
+        value = r->argv[++r->i];
+    if (take(o, word, value, opts, err) < 0)
+        return -1;
+    if (o->where == NOT_IN_SCRIPT)
+        r->hosts_option = word;
+    if (o->where == SCRIPT_ONLY)
+        r->script_option = word;
+    if (o->where == JOB_TOO || o->where == NOT_IN_SCRIPT) {
+        strv_push(&opts->passed, word);
+        if (value == r->argv[r->i]) /* else it is part of the word */
+            strv_push(&opts->passed, value);
+    }
+    return 0;
+}
+
+static int read_foreign(struct reading *r, const struct foreign *f, const char *word,
+                        struct opts *opts, struct ddp_err *err)
+{
+    const char *values[2] = {strchr(word, '='), NULL};
+    const struct option *o;
+    char *variable;
+    int n = 0;
+    if (f->values > 0 && values[0]) {
+        values[0]++;
+        n++;
+    }
+    for (; n < f->values; n++) {
+        if (!(values[n] = next_value(r, word, n ? "two values" : "a value", err)))
+            return -1;
+    }
+    switch (f->answer) {
+    case FOREIGN_OURS:
+        strv_pushf(&opts->texts, "--%s%s%s", f->text, f->values || f->fixed ? "=" : "",
+                   f->values ? values[0] : f->fixed ? f->fixed : "");
+        word = opts->texts.v[opts->texts.n - 1];
+        o = match(word, &values[0]);
+        return read_option(r, o, word, values[0], opts, err);
+    case FOREIGN_VARIABLE:
+        variable = foreign_variable(f, values);
+        strv_push(&opts->export_env, variable);
+        strv_push(&opts->passed, "-x");
+        strv_push_nodup(&opts->passed, variable);
+        break;
+    case FOREIGN_IGNORED:
+        strv_pushf(&opts->ignored, "%.*s", (int)strcspn(word, "="), word);
+        break;
+    case FOREIGN_REFUSED:
+        foreign_complain(f, word, &r->refused);
+    }
+    return 0;
+}
+
+/* Options up to the program. Returns 1 when all that was asked has been printed. */
+static int read_words(struct reading *r, struct opts *opts, struct ddp_err *err)
+{
+    for (r->i = 1; r->i < r->argc; r->i++) {
+        const char *word = r->argv[r->i], *value;
+        if (word[0] != '-' || !word[1])
+            break;
         if (strcmp(word, "--") == 0) {
             opts->end_said = true;
-            i++;
+            r->i++;
             break;
         }
         const struct option *o = match(word, &value);
-        if (!o)
+        const struct foreign *f = o ? NULL : foreign_find(word);
+        if (!o && !f)
             return spelling_unknown(word, err);
-        if (!o->read && answered(o))
+        if (o && !o->read && answered(o))
             return fflush(stdout) == 0 ? 1 : err_errno(err, "cannot write");
-        if (o->arg && o->arg[0] != '[' && !value) {
-            if (++i == argc)
-                return err_set(err, "%s takes %s (try ddprun --help)", word, o->arg);
-            value = argv[i];
-        }
-        if (take(o, word, value, opts, err) < 0)
+        if ((f ? read_foreign(r, f, word, opts, err)
+               : read_option(r, o, word, value, opts, err)) < 0)
             return -1;
-        if (o->where == NOT_IN_SCRIPT)
-            hosts_option = word;
-        if (o->where == SCRIPT_ONLY)
-            script_option = word;
-        if (o->where == JOB_TOO || o->where == NOT_IN_SCRIPT) {
-            strv_push(&opts->passed, word);
-            if (value == argv[i])
-                strv_push(&opts->passed, value);
-        }
     }
-    opts->argv = argv + i;
-    if (i == argc && wants_program(opts))
-        return err_set(err, "no program given (try ddprun --help)");
-    if (check_fetch(opts, err) < 0)
-        return -1;
-    return settle(opts, hosts_option, script_option, err);
+    return r->refused.n > 0 ? foreign_refuse(&r->refused, err) : 0;
 }
 
 /* mpirun's "-np 1 a : -np 3 b" */
-static void tell_of_second_program(const struct opts *opts)
+static int check_one_program(const struct opts *opts, struct ddp_err *err)
 {
     char *const *word = opts->argv;
     while (*word && !(strcmp(*word, ":") == 0 && word[1] && word[1][0] == '-'))
         word++;
-    if (*word)
-        log_warn("':' begins no other program: all ranks run '%s', and it gets what "
-                 "follows",
-                 opts->argv[0]);
+    if (!*word || opts->end_said)
+        return 0;
+    return err_set(err,
+                   "': %s' would start a second program, and all ranks run one: let it "
+                   "choose by RANK, as in sh -c '[ $RANK -lt 2 ] && exec a || exec b' ('--' "
+                   "before the program gives it the ':')",
+                   word[1]);
 }
 
-void cli_tell_of_late_options(const struct opts *opts)
+int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
+{
+    struct reading r = {.argv = argv, .argc = argc};
+    set_defaults(opts);
+    int rc = read_words(&r, opts, err);
+    strv_finish(&r.refused);
+    if (rc != 0)
+        return rc;
+    opts->argv = argv + r.i;
+    if (r.i == argc && wants_program(opts))
+        return err_set(err, "no program given (try ddprun --help)");
+    if (check_fetch(opts, err) < 0 || check_one_program(opts, err) < 0)
+        return -1;
+    return settle(opts, r.hosts_option, r.script_option, err);
+}
+
+static void warn_of_ignored(const struct opts *opts)
+{
+    char *names = shell_join(opts->ignored.v);
+    if (opts->ignored.n > 0)
+        log_warn("ignored, as ddprun does without: %s", names);
+    free(names);
+}
+
+void cli_warn(const struct opts *opts)
 {
     bool said = opts->np || opts->per_node || opts->hosts || opts->hostfile;
     const char *late =
         wants_script(opts) ? "submit script site" : "np nproc-per-node hostfile";
+    warn_of_ignored(opts);
     if (opts->end_said) /* by "--": what follows is meant for the program */
         return;
-    tell_of_second_program(opts);
     if (!wants_script(opts) && said) /* the program may start others itself */
         return;
     for (char *const *word = opts->argv + 1; *opts->argv && *word; word++) {
         size_t dashes = strspn(*word, "-"), len = strcspn(*word, "=");
         bool option = dashes == 2 || strcmp(*word, "-np") == 0;
         if (option && spelling_is(late, *word + dashes, len - dashes))
-            log_warn("%.*s stands behind '%s', so it is an option of that; ours stand in "
-                     "front of it",
+            log_warn("'%.*s' follows the program and was passed to %s; put ddprun's options "
+                     "before it",
                      (int)len, *word, opts->argv[0]);
     }
 }
@@ -300,6 +397,7 @@ void opts_finish(struct opts *opts)
     strv_finish(&opts->export_env);
     strv_finish(&opts->passed);
     strv_finish(&opts->texts);
+    strv_finish(&opts->ignored);
     strv_finish(&opts->interpreted);
     free(opts->interpreter);
     *opts = (struct opts){0};

@@ -17,9 +17,9 @@
 int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err);
 void opts_finish(struct opts *opts);
 
-/* A warning for each word behind the program that was most likely meant for us: the
- * program gets it all the same, as it may have an option of that name. */
-void cli_tell_of_late_options(const struct opts *opts);
+/* Warns of options that were ignored, and of those behind the program that were most likely
+ * meant for us: the program gets them all the same, as it may have an option of that name. */
+void cli_warn(const struct opts *opts);
 
 /* --help, a line a call: options by topic, from the same table. */
 void cli_help(void (*line)(const char *text, void *arg), void *arg);

@@ -87,7 +87,7 @@ static int run(struct opts *opts, struct alloc *alloc, struct peers *peers,
 static int drive(struct opts *opts)
 {
     struct ddp_err err;
-    cli_tell_of_late_options(opts);
+    cli_warn(opts);
     if (!opts->store_port)
         opts->store_port = opts->master_port;
     struct alloc *alloc = alloc_read(opts, &err);
@@ -143,7 +143,7 @@ int main(int argc, char **argv)
         if (fflush(stdout) != 0 && err_errno(&err, "cannot write") < 0)
             code = failed(&err, EXIT_USAGE);
     } else if (rc == 0 && (opts.script != SCHED_NONE || opts.submit)) {
-        cli_tell_of_late_options(&opts);
+        cli_warn(&opts);
         rc = opts.scaling ? scaling_submit(&opts, argv, &err)
                           : script_run(&opts, argv, &err);
         code = rc < 0 ? failed(&err, EXIT_USAGE) : 0;

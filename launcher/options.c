@@ -367,7 +367,7 @@ const struct option options[] = {
      "give this variable to all ranks; may be repeated"},
     {"rank-names", "LIST", AT(rank_names), read_rank_names, 0, 0, name_words,
      "also under the names of ompi, slurm, pmi; all (default) or none"},
-    {"mpi", "auto|pmix|pmi|none", AT(mpi), read_choice, 0, 0, mpi_words,
+    {"mpi", "[auto|pmix|pmi|none]", AT(mpi), read_choice, 0, 0, mpi_words,
      "what MPI programs find: auto (default): PMIx and PMI, each takes what it knows; "
      "pmix, pmi or none"},
     {"store", "launcher|rank0", AT(store), read_choice, 0, 0, store_words,

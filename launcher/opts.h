@@ -109,6 +109,7 @@ struct opts {
     const char *data_sets;   /* another table; NULL: the one that is installed */
 
     struct strv texts; /* owns what is no part of argv: a host cut out of "host:port" */
+    struct strv ignored; /* options of other launchers that have no effect here */
     bool end_said;     /* by a "--" in front of the program */
     bool module;       /* -m: the program is a Python module */
     bool no_python;    /* --no-python: the program is run as it is */

@@ -8,41 +8,6 @@
 #include <limits.h>
 #include <string.h>
 
-/* Options of mpirun and mpiexec, torchrun and horovodrun to which none of ours answers
- * (where one does, it has their name as well). */
-static const struct {
-    const char *names, *instead;
-} foreign[] = {
-    {"mca pmca omca gmca prtemca",
-     "leave it out, or write -x OMPI_MCA_NAME=VALUE for the program"},
-    {"env genv", "write -x NAME=VALUE"},
-    {"envall genvall envlist genvlist", "leave it out: ranks have your environment"},
-    {"envnone genvnone", "write 'env -i ddprun ...'"},
-    {"allow-run-as-root", "leave it out: root may"},
-    {"prefix", "--agent names ddprun-agent on the other hosts"},
-    {"report-bindings display-map display-allocation display do-not-launch info",
-     "write --dry-run"},
-    {"rankfile rf order-nodes",
-     "write the hosts in that order, with slots, and --map-by"},
-    {"app configfile", "all ranks run one program: let it look at RANK"},
-    {"prepend-rank l prepend-pattern", "write --tag-output"},
-    {"outfile-pattern errfile-pattern", "write --output-filename"},
-    {"nolocal skip-launch-node", "write -H ^HOST, or leave it out of the hostfile"},
-    {"pernode", "write --nproc-per-node 1"},
-    {"perhost", "write --nproc-per-node N"},
-    {"bootstrap rmk", "write --start ssh, or srun"},
-    {"standalone rdzv-backend rdzv-id rdzv-conf",
-     "leave it out: ranks meet at ddprun's own store"},
-    {"monitor-interval", "leave it out: the end of a rank is heard of at once"},
-    {"start-method", "leave it out: each rank is a process of its own"},
-    {"local-addr", "write --interface NAME, or --master-addr ADDRESS"},
-    {"log-dir tee t redirects r", "write --output-filename"},
-    {"p ssh-port", "write --ssh 'ssh -p PORT', or port=PORT in a hostfile"},
-    {"min-np max-np host-discovery-script",
-     "write -np: as many ranks as there are run to the end"},
-    {"gloo jsrun", "leave it out"},
-};
-
 bool spelling_is(const char *names, const char *name, size_t len)
 {
     for (const char *p = names; p && *p; p += strspn(p, " ")) {
@@ -85,12 +50,6 @@ int spelling_unknown(const char *word, struct ddp_err *err)
 {
     const char *name = word + strspn(word, "-"), *best = NULL;
     size_t len = strcspn(name, "="), best_len = 0;
-    for (size_t i = 0; i < ARRAY_LEN(foreign); i++) {
-        if (spelling_is(foreign[i].names, name, len))
-            return err_set(err,
-                           "'%.*s' is another launcher's option; %s (try ddprun --help)",
-                           (int)(name - word + (ptrdiff_t)len), word, foreign[i].instead);
-    }
     /* short words are all alike */
     int least = len > 8 ? 4 : len > 4 ? 3 : len > 1 ? 2 : 0;
     for (size_t i = 0; i < options_len; i++) {

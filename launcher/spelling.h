@@ -14,8 +14,8 @@
 /* Is `name` (`len` bytes, in which '_' counts as '-') one of `names` (NULL: none)? */
 bool spelling_is(const char *names, const char *name, size_t len);
 
-/* The line about an option that there is not: what does its work here, where it is
- * another launcher's, or what it may have been meant to be. Returns -1. */
+/* The line about an option that nobody has, with the one that it may have been meant to be.
+ * Returns -1. */
 int spelling_unknown(const char *word, struct ddp_err *err);
 
 #endif

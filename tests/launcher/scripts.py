@@ -95,7 +95,7 @@ class Scripts(unittest.TestCase):
         done = ddprun("--script", "slurm", "./train", "--lr", "0.1", "--submit")
         self.assertEqual(done.returncode, 0)
         self.assertIn("./train --lr 0.1 --submit &\n", done.stdout)
-        self.assertRegex(done.stderr, r"^ddprun\b.*--submit stands behind '\./train'.*\n$")
+        self.assertRegex(done.stderr, r"^ddprun\b.*'--submit' follows the program and was passed to \./train.*\n$")
 
     def test_capital_n_is_what_the_scheduler_means_by_it(self):
         self.assertIn("--nodes=3\n", self.made("-N", "3", "--script", "slurm", "true"))

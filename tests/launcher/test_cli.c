@@ -54,6 +54,24 @@ static const struct {
     {"--ntasks-per-node 2 prog", 0, 2, NULL, NULL, "prog"},
     {"-np 2 -- -prog", 2, 0, NULL, NULL, "-prog"},
     {"-np 2 prog -np 9 -H x", 2, 0, NULL, NULL, "prog"}, /* the program's own */
+    /* as their own documentation writes them */
+    {"--standalone --nnodes=1 --nproc-per-node=4 prog", 0, 4, NULL, NULL, "prog"},
+    {"--nnodes=2 --nproc_per_node=8 --max-restarts=3 --rdzv-id=7 --rdzv-backend=c10d "
+     "--rdzv-endpoint=h:29400 prog",
+     0, 8, NULL, NULL, "prog"},
+    {"--log-dir out --tee 3 -t 3 --role trainer -m pack.module", 0, 0, NULL, NULL,
+     "pack.module"},
+    {"-np 4 -H a:2,b:2 -bind-to none -map-by slot -x LD_LIBRARY_PATH -mca pml ob1 -mca btl "
+     "^openib prog",
+     4, 0, "a:2,b:2", NULL, "prog"},
+    {"--allow-run-as-root --pernode --report-bindings -q prog", 0, 1, NULL, NULL, "prog"},
+    {"-perhost 2 -genv I_MPI_DEBUG 5 -genvall -bootstrap ssh -l -n 4 prog", 4, 2, NULL, NULL,
+     "prog"},
+    {"-np 4 -H a:2,b:2 --gloo --network-interface eth0 prog", 4, 0, "a:2,b:2", NULL, "prog"},
+    {"-np 4 --mpi --timeline-filename t --autotune prog", 4, 0, NULL, NULL, "prog"},
+    {"--mpi pmi -np 4 prog", 4, 0, NULL, NULL, "prog"},
+    {"--mpi prog", 0, 0, NULL, NULL, "prog"},
+    {"-np 2 -- prog : -np 3 x", 2, 0, NULL, NULL, "prog"},
 };
 
 START_TEST(spellings_of_others_are_understood)
@@ -89,25 +107,14 @@ static const struct {
      "unknown option '--hostfil', did you mean --hostfile? (try ddprun --help)"},
     {"--tiemout 5 prog",
      "unknown option '--tiemout', did you mean --timeout? (try ddprun --help)"},
-    {"--role 1 prog", "unknown option '--role' (try ddprun --help)"},
+    {"--rule 1 prog", "unknown option '--rule' (try ddprun --help)"},
     {"--nqp 2 prog", "unknown option '--nqp', did you mean --np? (try ddprun --help)"},
     {"--qc 2 prog", "unknown option '--qc' (try ddprun --help)"},
-    {"--rdzv_backend=c10d prog",
-     "'--rdzv_backend' is another launcher's option; leave it out: ranks meet at "
-     "ddprun's own store (try ddprun --help)"},
-    {"-genv A 1 prog",
-     "'-genv' is another launcher's option; write -x NAME=VALUE (try ddprun --help)"},
-    {"--monitor_interval=5 prog",
-     "'--monitor_interval' is another launcher's option; leave it out: the end of a rank "
-     "is heard of at once (try ddprun --help)"},
-    {"-t 3 prog",
-     "'-t' is another launcher's option; write --output-filename (try ddprun "
-     "--help)"},
     {"--master-addr h:x prog",
      "--master-addr takes an address, or address:port, not 'h:x' (try ddprun --help)"},
     {"--master-addr [::1 prog",
      "--master-addr '[::1': [address]:port is the form (try ddprun --help)"},
-    {"-q prog", "unknown option '-q' (try ddprun --help)"},
+    {"-z prog", "unknown option '-z' (try ddprun --help)"},
     {"--dry-run=1 prog", "--dry-run takes no value (try ddprun --help)"},
     {"--map-by core prog", "--map-by is block, slot, cyclic, node or ppr:N:node, not "
                            "'core' (try ddprun --help)"},
@@ -140,9 +147,15 @@ static const struct {
      "ddprun --help)"},
     {"-np2 prog", "unknown option '-np2', did you mean --np? (try ddprun --help)"},
     {"--hlep", "unknown option '--hlep', did you mean --help? (try ddprun --help)"},
-    {"--rankfile f prog",
-     "'--rankfile' is another launcher's option; write the hosts in that order, with "
-     "slots, and --map-by (try ddprun --help)"},
+    {"--rankfile f -p 22 --min-np 2 -np 4 prog",
+     "unknown here: '--rankfile': list the hosts in that order, with slots, and use "
+     "--map-by; '-p': use --ssh 'ssh -p PORT', or port=PORT in a hostfile; '--min-np': use "
+     "-np: the number of ranks is fixed (try ddprun --help)"},
+    {"--redirects=3 prog", "unknown here: '--redirects': use --output-filename, and "
+                           "--output-from (try ddprun --help)"},
+    {"-genv A", "-genv takes two values (try ddprun --help)"},
+    {"--perhost x prog", "--nproc-per-node takes a whole number from 1 to 10000000, not 'x' "
+                         "(try ddprun --help)"},
 };
 
 static const struct {
@@ -166,6 +179,34 @@ START_TEST(a_master_may_have_its_port_behind_it)
     ck_assert_str_eq(o.master_addr, masters[_i].addr);
     ck_assert_int_eq(o.master_port, masters[_i].port);
     ck_assert_int_eq(o.node_rank, -1);
+    opts_finish(&o);
+}
+END_TEST
+
+/* What becomes of other launchers' options, and what a batch script hands on of them. */
+START_TEST(foreign_options_are_translated)
+{
+    struct opts o;
+    struct ddp_err err;
+    ck_ok(parse("--mca btl ^tcp -env A 1 --cycle-time-ms=5 --autotune --log-dir d "
+                "--prepend-rank --rdzv_id 7 --standalone prog",
+                &o, &err),
+          err);
+    char *exported = shell_join(o.export_env.v), *passed = shell_join(o.passed.v),
+         *ignored = shell_join(o.ignored.v);
+    ck_assert_str_eq(exported, "'OMPI_MCA_btl=^tcp' A=1 HOROVOD_CYCLE_TIME=5 "
+                               "HOROVOD_AUTOTUNE=1");
+    ck_assert_str_eq(passed, "-x 'OMPI_MCA_btl=^tcp' -x A=1 -x HOROVOD_CYCLE_TIME=5 -x "
+                             "HOROVOD_AUTOTUNE=1 --output-filename=d --tag-output=on");
+    ck_assert_str_eq(ignored, "--rdzv_id --standalone");
+    ck_assert_str_eq(o.output_filename, "d");
+    ck_assert_int_eq(o.tag_output, TAG_ON);
+    free(exported);
+    free(passed);
+    free(ignored);
+    opts_finish(&o);
+    ck_assert_int_eq(parse("-np 2 a : -np 3 b", &o, &err), -1);
+    ck_assert_msg(strstr(err.text, "': -np' would start a second program"), "%s", err.text);
     opts_finish(&o);
 }
 END_TEST
@@ -292,6 +333,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, spellings_of_others_are_understood, 0, ARRAY_LEN(spellings));
     tcase_add_loop_test(t, a_master_may_have_its_port_behind_it, 0, ARRAY_LEN(masters));
     tcase_add_loop_test(t, slips_get_one_line, 0, ARRAY_LEN(bad));
+    tcase_add_test(t, foreign_options_are_translated);
     tcase_add_test(t, defaults_are_those_of_the_manual);
     tcase_add_test(t, every_option_fills_its_field);
     tcase_add_test(t, the_table_of_variables_needs_no_program);

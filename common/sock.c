@@ -89,6 +89,15 @@ void sock_set_keepalive(int fd, int idle_s, int interval_s, int count)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
+bool sock_unanswered(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t size = sizeof info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) < 0)
+        return true;
+    return info.tcpi_unacked > 0 || info.tcpi_probes > 0;
+}
+
 int sock_port(const struct sockaddr *sa)
 {
     if (sa->sa_family == AF_INET)

@@ -40,6 +40,10 @@ int sock_write_all(int fd, const void *p, size_t n, int64_t deadline_ms);
 int sock_set_nonblock(int fd, bool on);
 void sock_set_nodelay(int fd);
 void sock_set_keepalive(int fd, int idle_s, int interval_s, int count);
+/* Does a segment or a probe of a TCP connection wait for its acknowledgement? If none
+ * does, the kernel at the other end is up as far as ours knows, whatever the process does
+ * there. Always true where there is no such kernel to ask (pipes). */
+bool sock_unanswered(int fd);
 
 /* The address of the interface `name` (NULL: the first that is up, not loopback, and not
  * a bridge or pair of containers: docker*, virbr*, veth*, br-*, cni*, lxc*), IPv4 first.

@@ -155,6 +155,7 @@ static void set_defaults(struct opts *opts)
         .ssh_window = 64,
         .start_timeout_ms = 60000,
         .preload = "",
+        .node_timeout_ms = 60000,
         .grace_ms = 5000,
         .gpus_per_node = -1,
         .scaling_dir = "scaling",

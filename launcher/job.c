@@ -253,7 +253,7 @@ struct job *job_create(const struct opts *opts, struct alloc *alloc, struct peer
 static void free_events(struct job *j)
 {
     struct event *events[] = {j->timeout,   j->report_timer,    j->leave_timer,
-                              j->settle,    j->gather_deadline, j->beat,
+                              j->settle,    j->gather_deadline,
                               j->mate_gone, j->patience,         j->hurry};
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
         if (events[i])
@@ -276,6 +276,7 @@ void job_destroy(struct job *j)
         log_sink(NULL, NULL);
     output_destroy(j->output);
     signals_destroy(j->signals);
+    heartbeat_destroy(j->heartbeat);
     free_events(j);
     reap_destroy(j->reap);
     loop_destroy(j->loop);

@@ -14,6 +14,7 @@
 #include "launcher/input.h"
 #include "launcher/io/output.h"
 #include "launcher/job.h"
+#include "launcher/link/heartbeat.h"
 #include "launcher/link/link.h"
 #include "launcher/link/message.h"
 #include "launcher/place/plan.h"
@@ -44,6 +45,7 @@ struct job_node {
     struct msg_saved saved;
     uint32_t in_mpi;      /* 1 + one of its ranks that is; 0: none */
     int64_t heard_ms;     /* monotonic */
+    struct silence silence;
     int64_t ahead_ns;     /* its clock minus ours */
     int64_t best_trip_ns; /* of the ping that told so */
 };
@@ -94,9 +96,9 @@ struct job {
     struct starter *starter; /* NULL: there are none */
     struct peers *peers;     /* borrowed: who has come by itself; NULL: nobody */
     char *here;              /* the address by which the first of them reached us */
-    struct event *settle, *gather_deadline, *beat;
+    struct event *settle, *gather_deadline;
+    struct heartbeat *heartbeat; /* NULL: every rank is on this machine */
     struct preflight *preflight; /* owned; NULL: this is a job that runs */
-    int64_t beat_ms;
 
     struct meeting *meetings; /* owned: of nodes that wait for others (meet.c) */
     uint32_t absent;          /* 1 + a rank that never came to MPI; 0: none (absent.c) */

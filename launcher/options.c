@@ -411,6 +411,8 @@ const struct option options[] = {
      "end the job after 90, 5m, 1.5h, ... with exit code 124; default: never"},
     {"start-timeout", "TIME", AT(start_timeout_ms), read_span, 1, 0, NULL,
      "all hosts have answered by then; default: 60s"},
+    {"node-timeout", "TIME", AT(node_timeout_ms), read_span, 2000, 0, NULL,
+     "a host that is silent for so long is lost and ends the job; default: 60s"},
     {"peer-key", "WHERE", AT(peer_key), read_text, 0, 0, NULL,
      "where a ddprun is started on each host, how they know each other: by a card in this "
      "folder (default: ~/.ddprun), a secret in this file, or none: whoever comes from a "

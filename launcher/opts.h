@@ -77,6 +77,7 @@ struct opts {
     int ssh_window;           /* how many ssh at once; default 64 */
     int64_t start_timeout_ms; /* every agent has joined by then; default 60 s */
     int64_t timeout_ms;       /* --timeout of the whole job; 0: none */
+    int64_t node_timeout_ms;  /* a node silent for so long is lost; default 60 s */
     int64_t grace_ms;         /* TERM to KILL; default 5 s */
     int max_restarts;         /* of all ranks, when one has failed; default 0 */
     bool dry_run, show_env, verbose, report, preflight;

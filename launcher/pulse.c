@@ -1,8 +1,9 @@
 /* launcher/pulse.c - are the nodes alive, and what do their clocks say
  *
- * A ping a second to each node behind a network; who has said nothing at all for
- * SILENCE_MS is lost. The answer that came back quickest tells best how far its clock is
- * ahead of ours, which puts the ends of ranks on different nodes into one order.
+ * A ping a second to each node behind a network. A node that is silent for --node-timeout
+ * is lost (link/heartbeat.h). The pong with the shortest round trip gives the best offset
+ * of the node's clock to ours, which puts the ends of ranks on different nodes into one
+ * order.
  */
 #define LOG_SUBSYS "pulse"
 #include "launcher/job_impl.h"
@@ -14,12 +15,11 @@
 
 #include <stdlib.h>
 
-enum { BEAT_MS = 1000, SILENCE_MS = 5000 };
-
 void job_ping(struct job *j, unsigned node)
 {
     struct pack k = {0};
     pack_u64(&k, (uint64_t)now_ns());
+    pack_u32(&k, (uint32_t)j->opts->node_timeout_ms);
     job_send(j, node, MSG_PING, &k);
     pack_finish(&k);
 }
@@ -44,34 +44,27 @@ int job_hear_pong(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
-static void on_beat(evutil_socket_t fd, short what, void *arg)
+static void on_beat(void *arg)
 {
     struct job *j = arg;
-    int64_t now = now_ms();
-    /* when it was us who slept (stopped, or starved), silence proves nothing */
-    bool slept = now - j->beat_ms > 2 * BEAT_MS;
-    j->beat_ms = now;
     job_ping(j, NODE_ALL);
     for (unsigned i = 0; i < j->alloc->nnodes && j->state < JOB_LEAVING; i++) {
         struct job_node *n = &j->nodes[i];
-        if (slept)
-            n->heard_ms = now;
-        if (n->via && n->via != j->local && !n->lost && now - n->heard_ms > SILENCE_MS) {
-            char *why = xasprintf("nothing heard of it for %d s; is it up, and the "
-                                  "network to it?",
-                                  SILENCE_MS / 1000);
-            job_node_lost(j, i, why);
-            free(why);
-        }
+        if (!job_node_there(n) || n->via == j->local)
+            continue;
+        if (heartbeat_count(j->heartbeat, &n->silence, n->heard_ms) <
+            j->opts->node_timeout_ms)
+            continue;
+        char *why = xasprintf("nothing heard from it for %.4g s (--node-timeout); is it up, "
+                              "and the network to it?",
+                              (double)j->opts->node_timeout_ms / 1e3);
+        job_node_lost(j, i, why);
+        free(why);
     }
 }
 
 int job_start_pulse(struct job *j, struct ddp_err *err)
 {
-    j->beat = event_new(loop_base(j->loop), -1, EV_PERSIST, on_beat, j);
-    j->beat_ms = now_ms();
-    if (!j->beat ||
-        event_add(j->beat, &(struct timeval){BEAT_MS / 1000, BEAT_MS % 1000 * 1000}) < 0)
-        return err_set(err, "cannot make an event");
-    return 0;
+    j->heartbeat = heartbeat_create(j->loop, on_beat, j, err);
+    return j->heartbeat ? 0 : -1;
 }

@@ -17,9 +17,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* How long nothing may be heard from above, where a ping comes every second. */
-enum { SILENCE_MS = 30000 };
-
 /* --- who is above ------------------------------------------------------------------- */
 
 static void on_closed(struct link *l, const char *why, void *arg)
@@ -51,10 +48,15 @@ static void on_lifeline(evutil_socket_t fd, short what, void *arg)
         agent_orphaned(a, "a lifeline has ended");
 }
 
-static void on_silence(evutil_socket_t fd, short what, void *arg)
+/* A launcher that is silent on a machine that is up has been stopped, or waits for a
+ * disk: it will go on, or end, and that closes the link. The ranks need not end for it. */
+static void on_beat(void *arg)
 {
     struct agent *a = arg;
-    if (a->up && !a->suspended && now_ms() - link_heard_ms(a->up) > SILENCE_MS)
+    if (!a->up || a->suspended || !a->remote)
+        return;
+    int64_t heard_ms = link_host_answers(a->up) ? now_ms() : link_heard_ms(a->up);
+    if (heartbeat_count(a->heartbeat, &a->silence, heard_ms) >= a->node_timeout_ms)
         agent_orphaned(a, "nothing is heard from it");
 }
 
@@ -77,6 +79,14 @@ static int watch_mates(struct agent *a, const struct agent_setup *s, struct ddp_
     return 0;
 }
 
+void agent_set_timeout(struct agent *a, int64_t ms)
+{
+    if (a->node_timeout_ms == ms || !a->remote)
+        return;
+    a->node_timeout_ms = ms;
+    link_keepalive(a->up, ms);
+}
+
 /* What tells of the end of those above, beside the link itself. */
 static int watch_above(struct agent *a, const struct agent_setup *s, struct ddp_err *err)
 {
@@ -88,12 +98,10 @@ static int watch_above(struct agent *a, const struct agent_setup *s, struct ddp_
         if (!a->lifelines[i] || event_add(a->lifelines[i], NULL) < 0)
             return err_set(err, "cannot watch a lifeline");
     }
-    if (!s->keys)
-        return 0;
-    a->silence = event_new(loop_base(a->loop), -1, EV_PERSIST, on_silence, a);
-    if (!a->silence || event_add(a->silence, &(struct timeval){SILENCE_MS / 6000, 0}) < 0)
-        return err_set(err, "cannot make an event");
-    return 0;
+    a->remote = s->keys != NULL;
+    agent_set_timeout(a, NODE_TIMEOUT_MS); /* until a ping says otherwise */
+    a->heartbeat = heartbeat_create(a->loop, on_beat, a, err);
+    return a->heartbeat ? 0 : -1;
 }
 
 /* --- life --------------------------------------------------------------------------- */
@@ -129,8 +137,9 @@ static void agent_destroy(struct agent *a)
     link_destroy(a->up);
     grace_destroy(a->grace);
     outside_destroy(a->outside);
-    struct event *events[] = {a->drain,        a->strays,  a->lifelines[0],
-                              a->lifelines[1], a->silence, a->mate_gone};
+    heartbeat_destroy(a->heartbeat);
+    struct event *events[] = {a->drain, a->strays, a->lifelines[0], a->lifelines[1],
+                              a->mate_gone};
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
         if (events[i])
             event_free(events[i]);

@@ -184,8 +184,10 @@ static int hear_ping(struct agent *a, const struct frame *f, struct ddp_err *err
 {
     struct unpack u = {.p = f->body, .n = f->size};
     uint64_t t = unpack_u64(&u);
+    uint32_t node_timeout_ms = unpack_u32(&u);
     if (unpack_end(&u, f->type, err) < 0)
         return -1;
+    agent_set_timeout(a, node_timeout_ms);
     struct pack k = {0};
     pack_u64(&k, t);
     pack_u64(&k, (uint64_t)now_ns());

@@ -13,6 +13,7 @@
 #include "launcher/agent/ranks.h"
 #include "launcher/agent/relay.h"
 #include "launcher/door/door.h"
+#include "launcher/link/heartbeat.h"
 #include "launcher/policy/grace.h"
 #include "launcher/preflight/probe.h"
 
@@ -31,7 +32,10 @@ struct agent {
     struct event *strays;       /* owned: the look for them is due */
     int strays_sig;             /* what they get then */
     struct event *lifelines[2]; /* owned; NULL: none */
-    struct event *silence;      /* owned: is anybody above; NULL on this machine */
+    struct heartbeat *heartbeat; /* owned */
+    struct silence silence;      /* of the launcher */
+    int64_t node_timeout_ms;
+    bool remote;                 /* the launcher is on another machine, or may be */
     struct event *mate_gone;    /* owned; NULL: no other ddprun waits on this machine */
     struct relay *relay;        /* owned; NULL: nobody is below */
     struct probe *probe;        /* owned; NULL: this is no --preflight */
@@ -44,6 +48,9 @@ struct agent {
     bool gone;                  /* asked to end, and no process is left */
     bool ended;                 /* and all output is sent */
 };
+
+/* agent.c: how long the launcher may be silent */
+void agent_set_timeout(struct agent *a, int64_t ms);
 
 /* agent_tell.c; `k` is finished */
 void agent_send(struct agent *a, enum msg_type type, struct pack *k);

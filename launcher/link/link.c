@@ -10,6 +10,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/sock.h"
 
 #include <errno.h>
 #include <event2/buffer.h>
@@ -252,6 +253,18 @@ bool link_first(struct link *l, uint64_t round)
 int64_t link_heard_ms(const struct link *l)
 {
     return l->heard_ms;
+}
+
+void link_keepalive(struct link *l, int64_t timeout_ms)
+{
+    int s = (int)(timeout_ms / 1000);
+    int idle_s = s / 3 > 1 ? s / 3 : 1, interval_s = s / 12 > 1 ? s / 12 : 1;
+    sock_set_keepalive(l->fd, idle_s, interval_s, 8); /* 1/3 + 8/12 of it */
+}
+
+bool link_host_answers(const struct link *l)
+{
+    return !sock_unanswered(l->fd);
 }
 
 struct link *link_create(struct loop *loop, int fd, enum frame_way way,

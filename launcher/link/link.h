@@ -66,4 +66,11 @@ bool link_first(struct link *l, uint64_t round);
 /* Monotonic ms of the last byte received. */
 int64_t link_heard_ms(const struct link *l);
 
+/* Let the kernel ask the one at the other end whether it is up, so that a silent
+ * connection breaks within `timeout_ms` when it is not. */
+void link_keepalive(struct link *l, int64_t timeout_ms);
+/* Has that kernel acknowledged everything? Then a process that is silent there has been
+ * stopped, or is stuck; the machine is up. False when nobody knows (pipes). */
+bool link_host_answers(const struct link *l);
+
 #endif

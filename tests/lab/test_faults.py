@@ -4,11 +4,12 @@ Whatever happens: one line says which host and why, the launch ends, nobody is l
 
 import os
 import signal
+import time
 import unittest
 
 import hosts
 from hosts import LabTest, main, node
-from launch import wait_until, who_is_left
+from launch import marked, wait_until, who_is_left
 
 setUpModule = hosts.set_up
 tearDownModule = hosts.tear_down
@@ -54,7 +55,8 @@ class Silence(FaultTest):
         hangs before the start, one loses power and the cable of another is pulled after it."""
         for number in (3, 4, 5, 6):
             self.addCleanup(self.heal, number)
-        without_power, without_cable = self.running(1, 2, 4), self.running(1, 2, 5)
+        soon = ("--node-timeout", "5s")
+        without_power, without_cable = (self.running(1, 2, n, options=soon) for n in (4, 5))
         self.fault(3, "link-down")
         self.fault(6, "sshd-hang")
         unreached = [(self.begin(number), number) for number in (3, 6)]
@@ -65,7 +67,34 @@ class Silence(FaultTest):
         self.lost(without_power, 4)
         self.lost(without_cable, 5)
         # cut off, the host must clean up by itself
-        self.assertTrue(wait_until(lambda: not self.on_host(5), 80), self.on_host(5))
+        self.assertTrue(wait_until(lambda: not self.on_host(5), 30), self.on_host(5))
+
+    def test_a_cut_that_heals_in_time(self):
+        """Nothing arrives for a while, and TCP repeats what was lost: the job goes on."""
+        self.addCleanup(self.heal, 4)
+        launch = self.start_on(
+            (1, 4), "for i in $(seq 300); do echo tick; sleep 0.05; done; echo done")
+        self.wait_for(launch, "tick")
+        self.fault(4, "drop")
+        time.sleep(8)
+        self.fault(4, "undrop")
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out.count("tick"), 600)
+
+    def test_a_launcher_that_is_stopped_while_ranks_write(self):
+        """Longer than the node timeout, and its window is full: its kernel still answers."""
+        launch = self.start_on(
+            (1, 2), "echo up; sleep 1; head -c 8000000 /dev/zero | tr '\\0' x | fold; echo",
+            "--node-timeout", "4s")
+        self.wait_for(launch, "up")
+        launch.signal(signal.SIGSTOP)
+        time.sleep(12)
+        for pid in marked(launch.mark):  # what carries it into the host stops and goes on with it
+            os.kill(pid, signal.SIGCONT)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertTrue(launch.out.count("x") == 16_000_000, launch.out.count("x"))
 
 
 class Start(FaultTest):

@@ -3,6 +3,8 @@
 how, and that nobody stays. Real sshd and real networks: tests/lab."""
 
 import os
+import signal
+import subprocess
 import time
 import unittest
 
@@ -197,14 +199,77 @@ class SshTest(LaunchTest):
         self.assertEqual(run.out.count("bye"), 2)
 
     def test_a_stopped_node_is_lost(self):
-        run = self.start_hosts("n1:1,n2:1", "echo here; exec sleep 100")
+        run = self.start_hosts("n1:1,n2:1", "echo here; exec sleep 100", "--node-timeout", "3s")
         self.assertTrue(wait_until(lambda: run.out.count("here") == 2), run.err)
         began = time.monotonic()
         os.kill(self.agents()[0], 19)
         self.assertEqual(run.wait(), 125)
         self.assertLess(time.monotonic() - began, 45)
-        self.assertRegex(run.err, r"n[12] is lost: nothing heard of it for 5 s")
+        self.assertRegex(run.err, r"n[12] is lost: nothing heard from it for 3 s")
         self.assertRegex(run.err, r"; rank [01] .*; no word of rank [01] \(n[12]\)\n")
+
+    # --- slow is not dead
+
+    def counting(self, *options):
+        """Two ranks that run until the file `end` is there; what they write is counted."""
+        run = self.start_hosts(
+            "n1:1,n2:1",
+            f"echo here; until [ -e {self.path('end')} ]; do sleep 0.1; done; echo end", *options)
+        self.assertTrue(wait_until(lambda: run.out.count("here") == 2), run.err)
+        return run
+
+    def goes_on(self, run):
+        self.write("end", "")
+        run.wait()
+        self.assert_ended(run, 0)
+        self.assertEqual(run.out.count("end\n"), 2)
+
+    def pause(self, pid, seconds):
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(seconds)
+        os.kill(pid, signal.SIGCONT)
+
+    def test_an_agent_that_stands_still_is_waited_for(self):
+        run = self.counting()
+        self.pause(self.agents()[0], 7)
+        self.goes_on(run)
+
+    def test_a_launcher_that_stands_still_kills_nobody(self):
+        run = self.counting("--node-timeout", "2s", "--verbose")
+        self.pause(run.process.pid, 6)
+        self.goes_on(run)
+        self.assertRegex(run.err, r"this process stood still for [456]\.\d s")
+
+    def test_all_of_a_job_may_stand_still(self):
+        # as under a scheduler's suspend
+        run = self.counting("--node-timeout", "2s")
+        everybody = [run.process.pid, *self.agents()]
+        for pid in everybody:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(5)
+        for pid in everybody:
+            os.kill(pid, signal.SIGCONT)
+        self.goes_on(run)
+
+    # --- clocks
+
+    def test_the_first_cause_where_clocks_differ_by_days(self):
+        """A host's monotonic clock begins with its boot. Here one is made that booted a year
+        earlier, and each of two hosts fails first in turn."""
+        if subprocess.run(["unshare", "-T", "--fork", "true"], check=False).returncode != 0:
+            self.skipTest("no time namespaces")
+        self.ssh = self.write("ssh", FAKE_SSH.replace(
+            'exec sh -c "$command"\n',
+            '[ $host = n2 ] && exec unshare -T --fork --kill-child --monotonic 31536000 '
+            'sh -c "$command"\nexec sh -c "$command"\n'), 0o755)
+        for first in (0, 1):
+            with self.subTest(first):
+                # a node's clock is known after its first pong
+                run = self.hosts("n1:1,n2:1", "--grace", "30s", script=(
+                    f"trap '' TERM; sleep 1; [ $RANK = {first} ] && exit 5; sleep 0.3; exit 6"))
+                self.assert_ended(run, 5)
+                self.assertIn(f"rank {first} on n{first + 1} exited with status 5", run.err)
+                self.assertRegex(run.err, r"\(after [12]\.\d s\)")
 
     def test_much_output_and_input(self):
         run = self.hosts(

@@ -1,8 +1,8 @@
 /* launcher/hear.c - what the agents say, and what the job makes of it
  *
- * A table from message to verb. An agent is trusted to speak for its own node and for no
- * other: a frame is taken only from the link by which its node is reached. What cannot be
- * read ends the link, and with it the node.
+ * A table from message to handler. An agent speaks for its own node and for no other: a
+ * frame is taken only from the link by which its node is reached. A frame that cannot be
+ * read closes the link, and every node behind it is lost.
  */
 #define LOG_SUBSYS "job"
 #include "launcher/job_impl.h"
@@ -303,7 +303,7 @@ static int hear_hello(struct job *j, unsigned node, struct link *l, const struct
         return 0;
     if (msg_hello_unpack(f, &m, &err) < 0) {
         n->via = l;
-        job_node_lost(j, node, err.text);
+        job_drop_link(j, l, err.text);
         return -1;
     }
     job_hello(j, node, l, &m);
@@ -338,5 +338,5 @@ void job_hear(struct job *j, struct link *l, const struct frame *f)
     }
     j->nodes[f->node].heard_ms = now_ms();
     if (verbs[f->type](j, f->node, f, &err) < 0)
-        job_node_lost(j, f->node, err.text);
+        job_drop_link(j, l, err.text);
 }

@@ -197,9 +197,11 @@ static void watch_local(struct job *j, const struct local_agent *local)
 {
     unsigned node = local_node(j);
     j->local_pid = local->pid;
-    j->local = job_add_link(j, local->fd, NULL);
-    if (job_all_here(j)) /* it does not say hello */
+    j->local = job_add_link(j, local->fd, NULL, node);
+    if (job_all_here(j)) { /* it does not say hello */
         j->nodes[node].via = j->local;
+        j->nodes[node].joined = true;
+    }
     reap_watch(j->reap, local->pid, on_local_exit, j);
 }
 

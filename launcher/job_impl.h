@@ -80,6 +80,7 @@ struct job {
     struct signals *signals; /* owned */
     struct job_link {
         struct link *link; /* owned */
+        unsigned node;     /* that it leads to first */
         struct job_link *next;
     } * links;           /* owned: all of them */
     uint64_t send_round; /* what goes to all nodes goes once over each link */
@@ -139,8 +140,12 @@ void job_arm(struct event *timer, int64_t ms);
 void job_send(struct job *j, unsigned node, enum msg_type type, const struct pack *k);
 bool job_node_there(const struct job_node *n);
 void job_node_lost(struct job *j, unsigned node, const char *why);
-/* Add a link to agents; which nodes it leads to is told by their HELLOs. */
-struct link *job_add_link(struct job *j, int fd, const struct link_keys *keys);
+/* Add a link to the agent of `node`; it leads there, and to those below it, once their
+ * HELLOs have come. */
+struct link *job_add_link(struct job *j, int fd, const struct link_keys *keys,
+                          unsigned node);
+/* Close it: the nodes that it leads to are lost, or do not start. */
+void job_drop_link(struct job *j, struct link *l, const char *why);
 void job_close_links(struct job *j);
 
 /* streams.c */
@@ -159,6 +164,7 @@ void job_hosts(const struct job *j, struct msg_hosts *hosts);
 int job_gather(struct job *j, struct ddp_err *err);
 int job_take_peers(struct job *j, struct ddp_err *err);
 void job_unreached(struct job *j, unsigned node, const char *line);
+void job_ended_early(struct job *j, unsigned node, const char *why); /* before HELLO */
 void job_hello(struct job *j, unsigned node, struct link *l, struct msg_hello *hello);
 void job_send_store(struct job *j);
 void job_store_ready(struct job *j, char *addr, uint32_t port); /* takes `addr` over */

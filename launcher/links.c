@@ -31,6 +31,16 @@ void job_send(struct job *j, unsigned node, enum msg_type type, const struct pac
     }
 }
 
+/* To a node that is not lost. */
+static bool leads_anywhere(const struct job *j, const struct link *l)
+{
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].via == l && !j->nodes[i].lost)
+            return true;
+    }
+    return false;
+}
+
 void job_node_lost(struct job *j, unsigned node, const char *why)
 {
     struct job_node *n = &j->nodes[node];
@@ -49,7 +59,10 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
     else if (j->state < JOB_LEAVING)
         job_fail_text(j, CAUSE_NODE, EXIT_CANNOT_START,
                       xasprintf("%s is lost: %s", n->host->name, why));
-    job_check(j);
+    if (n->via && !leads_anywhere(j, n->via))
+        job_drop_link(j, n->via, why);
+    else
+        job_check(j);
 }
 
 static void on_frame(struct link *l, const struct frame *f, void *arg)
@@ -57,35 +70,46 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
     job_hear(arg, l, f);
 }
 
-static void forget_link(struct job *j, struct link *l)
+/* Returns the node that it leads to first. */
+static unsigned forget_link(struct job *j, struct link *l)
 {
     struct job_link *jl;
     LL_SEARCH_SCALAR(j->links, jl, link, l);
     LL_DELETE(j->links, jl);
+    unsigned node = jl->node;
     free(jl);
     if (l == j->local)
         j->local = NULL;
+    return node;
 }
 
-static void on_link_closed(struct link *l, const char *why, void *arg)
+void job_drop_link(struct job *j, struct link *l, const char *why)
 {
-    struct job *j = arg;
+    unsigned first = forget_link(j, l);
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         if (j->nodes[i].via != l)
             continue;
         j->nodes[i].via = NULL;
         if (j->state < JOB_LEAVING)
-            job_node_lost(j, i, why ? why : "its agent has ended");
+            job_node_lost(j, i, why);
     }
-    forget_link(j, l);
     link_close(l);
+    if (!j->nodes[first].joined)
+        job_ended_early(j, first, why);
     job_check(j);
 }
 
-struct link *job_add_link(struct job *j, int fd, const struct link_keys *keys)
+static void on_link_closed(struct link *l, const char *why, void *arg)
+{
+    job_drop_link(arg, l, why ? why : "its agent has ended");
+}
+
+struct link *job_add_link(struct job *j, int fd, const struct link_keys *keys,
+                          unsigned node)
 {
     static const struct link_events events = {on_frame, on_link_closed, NULL};
     struct job_link *jl = xcalloc(1, sizeof *jl);
+    jl->node = node;
     jl->link = link_create(j->loop, fd, FRAME_UP, keys, &events, j);
     LL_PREPEND(j->links, jl);
     return jl->link;

@@ -315,6 +315,14 @@ void job_unreached(struct job *j, unsigned node, const char *line)
     starter_go(j->starter);
 }
 
+void job_ended_early(struct job *j, unsigned node, const char *why)
+{
+    char *line = xasprintf("%s: the agent broke off while it was starting: %s",
+                           j->nodes[node].host->name, why);
+    node_failed(j, node, line);
+    free(line);
+}
+
 static void on_deadline(evutil_socket_t fd, short what, void *arg)
 {
     struct job *j = arg;
@@ -336,7 +344,7 @@ static void on_joined(unsigned node, int fd, const struct link_keys *keys,
     struct job *j = arg;
     if (!j->here && here[0])
         j->here = xstrdup(here);
-    struct link *l = job_add_link(j, fd, keys);
+    struct link *l = job_add_link(j, fd, keys, node);
     if (tree_below(&j->hosts, node, NULL, NULL) > 0) {
         struct pack k = {0};
         msg_hosts_pack(&j->hosts, &k);
@@ -415,7 +423,7 @@ int job_take_peers(struct job *j, struct ddp_err *err)
         struct peer *p = &j->peers->list[i];
         if (p->fd < 0)
             continue; /* our own */
-        j->nodes[i].via = job_add_link(j, p->fd, &p->keys);
+        j->nodes[i].via = job_add_link(j, p->fd, &p->keys, (unsigned)i);
         j->nodes[i].heard_ms = now_ms();
         p->fd = -1;
     }

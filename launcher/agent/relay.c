@@ -14,6 +14,7 @@
 struct branch {
     struct relay *relay; /* borrowed: whose list it is on */
     struct link *link;   /* owned */
+    unsigned node;       /* at its other end */
     struct branch *prev, *next;
 };
 
@@ -53,10 +54,21 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
         r->up(f, r->arg);
 }
 
+/* It has proved the key, and did not say HELLO. */
+static void tell_ended_early(struct relay *r, unsigned node, const char *why)
+{
+    char *line = xasprintf("%s: the agent broke off while it was starting: %s",
+                           r->hosts.hosts[node].name, why ? why : "it has ended");
+    tell_about(r, MSG_UNREACHED, node, line);
+    free(line);
+}
+
 static void on_closed(struct link *l, const char *why, void *arg)
 {
     struct branch *b = arg;
     struct relay *r = b->relay;
+    if (r->routes[b->node] != b)
+        tell_ended_early(r, b->node, why);
     for (unsigned i = 0; i < r->hosts.nhosts; i++) {
         if (r->routes[i] != b)
             continue;
@@ -76,6 +88,7 @@ static void on_joined(unsigned node, int fd, const struct link_keys *keys,
     struct relay *r = arg;
     struct branch *b = xcalloc(1, sizeof *b);
     b->relay = r;
+    b->node = node;
     b->link = link_create(r->loop, fd, FRAME_UP, keys, &link_events, b);
     DL_APPEND(r->branches, b);
     if (tree_below(&r->hosts, node, NULL, NULL) > 0) {

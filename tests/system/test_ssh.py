@@ -140,6 +140,18 @@ class SshTest(LaunchTest):
         self.assertIn("cannot start on silent: ssh has not come through", run.err)
         self.assertEqual(len(run.err.splitlines()), 1, run.err)
 
+    def test_an_agent_that_ends_while_it_starts_is_noticed(self):
+        """With so few descriptors an agent ends sooner or later: with some, after it has proved
+        the key and before its first message."""
+        self.ssh = self.write("ssh", FAKE_SSH.replace(
+            "unset SSH", '[ $host = n1 ] || ulimit -n $FEW\nunset SSH'), 0o755)
+        broke_off = 0
+        for few in range(7, 20):
+            run = self.hosts("n1:1,n2:1", "--start-timeout", "40s", env={"FEW": str(few)})
+            self.assertLess(run.seconds, 30, run.err)
+            broke_off += "n2: the agent broke off while it was starting" in run.err
+        self.assertGreater(broke_off, 0)
+
     def test_an_agent_without_a_key_does_not_start(self):
         run = self.hosts("n1:1,deaf:1")
         self.assert_ended(run, 125)

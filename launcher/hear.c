@@ -224,15 +224,6 @@ static int hear_lost(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
-static bool has_address(const struct job_node *n, const char *addr)
-{
-    for (size_t i = 0; i < n->hello.addrs.n; i++) {
-        if (strcmp(n->hello.addrs.v[i], addr) == 0)
-            return true;
-    }
-    return false;
-}
-
 static void send_vouched(struct job *j, unsigned node, struct msg_vouched *m)
 {
     struct pack k = {0};
@@ -252,21 +243,27 @@ static int hear_vouch(struct job *j, unsigned node, const struct frame *f,
         return -1;
     char addr[INET6_ADDRSTRLEN];
     sock_addr((struct sockaddr *)&m.peer, addr, sizeof addr);
-    unsigned known = 0;
-    for (unsigned i = 0; i < j->alloc->nnodes; i++)
-        known += i != node && has_address(&j->nodes[i], addr);
-    if (known == 0) {
+    const unsigned *nodes;
+    size_t n = address_map_find(&j->addresses, addr, &nodes), asked = 0;
+    for (size_t i = 0; i < n; i++)
+        asked += nodes[i] != node;
+    if (asked == 0) {
         struct msg_vouched no = {
-            .id = m.id, .why = xasprintf("no node of the job has the address %s", addr)};
+            .id = m.id,
+            .why = xasprintf("no process on the job's hosts has the other end at %s; a "
+                             "container needs its host's network (docker run --network "
+                             "host)",
+                             addr)};
         send_vouched(j, node, &no);
         msg_vouched_finish(&no);
+        return 0;
     }
-    m.id |= known > 1 ? ASKED_SEVERAL : 0;
+    m.id |= asked > 1 ? ASKED_SEVERAL : 0;
     struct pack k = {0};
     msg_vouch_pack(&m, &k);
-    for (unsigned i = 0; known > 0 && i < j->alloc->nnodes; i++) {
-        if (i != node && has_address(&j->nodes[i], addr))
-            job_send(j, i, MSG_VOUCH, &k);
+    for (size_t i = 0; i < n; i++) {
+        if (nodes[i] != node)
+            job_send(j, nodes[i], MSG_VOUCH, &k);
     }
     pack_finish(&k);
     return 0;

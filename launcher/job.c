@@ -288,6 +288,7 @@ void job_destroy(struct job *j)
         free(j->nodes[i].trouble);
     }
     free(j->nodes);
+    address_map_finish(&j->addresses);
     for (int i = 0; j->ranks && i < j->plan->nranks; i++)
         free(j->ranks[i].error);
     free(j->ranks);

@@ -11,6 +11,7 @@
 #ifndef LAUNCHER_JOB_IMPL_H
 #define LAUNCHER_JOB_IMPL_H
 
+#include "launcher/address_map.h"
 #include "launcher/input.h"
 #include "launcher/io/output.h"
 #include "launcher/job.h"
@@ -69,6 +70,7 @@ struct job {
     enum job_state state;
     struct job_node *nodes; /* owned, alloc->nnodes of them */
     struct job_rank *ranks; /* owned, plan->nranks of them */
+    struct address_map addresses; /* owned: of `nodes` */
     int running;            /* ranks that have not exited */
     struct msg_job job;     /* owned: for all agents */
 

@@ -445,6 +445,8 @@ void job_hello(struct job *j, unsigned node, struct link *l, struct msg_hello *h
     n->hello = *hello;
     n->heard_ms = now_ms();
     *hello = (struct msg_hello){0};
+    for (size_t i = 0; i < n->hello.addrs.n; i++)
+        address_map_add(&j->addresses, n->hello.addrs.v[i], node);
     log_debug("%s (%s) has joined: version %s, %u CPUs, %u GPUs, at %s", n->host->name,
               n->hello.hostname, n->hello.version, n->hello.ncpus, n->hello.ngpus,
               n->hello.addr ? n->hello.addr : "this machine");

@@ -198,7 +198,7 @@ static int hear_ping(struct agent *a, const struct frame *f, struct ddp_err *err
 static int hear_vouch(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct msg_vouch m;
-    struct ddp_err why;
+    struct ddp_err why = {""};
     if (msg_vouch_unpack(f, &m, err) < 0)
         return -1;
     bool yes = door_check(a->door, (struct sockaddr *)&m.peer,

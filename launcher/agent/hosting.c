@@ -101,13 +101,12 @@ static void on_knock(struct server_ticket *ticket, const struct sockaddr *peer,
                      const struct sockaddr *local, void *arg)
 {
     struct hosting *h = arg;
-    struct ddp_err err;
-    if (!door_is_local(peer))
+    struct ddp_err err = {""};
+    int answer = door_check(h->door, peer, local, &err);
+    if (answer == DOOR_ELSEWHERE)
         ask_elsewhere(h, ticket, peer, local);
-    else if (door_check(h->door, peer, local, &err) == 0)
-        server_admit(ticket, true, h->scope, NULL);
     else
-        server_admit(ticket, false, h->scope, err.text);
+        server_admit(ticket, answer == 0, h->scope, err.text);
 }
 
 static void on_notice(const char *line, void *arg)

@@ -1,8 +1,8 @@
 /* launcher/agent/hosting.h - the job's store, in the loop of the master node's agent
  *
- * The server is the rendezvous room's; what is added here is the door: connections from
- * this machine are looked up in its kernel, those from elsewhere are asked about at the
- * agent of the machine they come from (`ask`, answered by hosting_vouched()).
+ * The server is the rendezvous room's; added here is who is admitted: a connection is
+ * looked up in this machine's kernel, and one that it does not know is asked about at the
+ * agents of the machines that have its address (`ask`, answered by hosting_vouched()).
  */
 #ifndef LAUNCHER_AGENT_HOSTING_H
 #define LAUNCHER_AGENT_HOSTING_H

@@ -11,23 +11,32 @@
  * A look reads the descriptors of those of our processes whose number of descriptors has
  * changed (st_size of /proc/PID/fd, Linux 6.2 and later; older kernels say 0, and all are
  * read). When that does not find the socket, /proc is read for new processes; and when
- * that does not either, everything is forgotten and looked at once more.
+ * that does not either, everything is forgotten and looked at once more. What another
+ * user's connection costs is bounded: after such a look failed, the next ones of that
+ * user are refused for PAUSE_MS without one.
  *
  * What is remembered is never believed alone: the descriptor must still be that socket,
  * and the way up from its holder must still lead to the ancestor.
+ *
+ * The user of the socket does not matter where the holder is found: ranks may have
+ * changed theirs (setpriv, mapped ids). The kernel hides the descriptors of processes
+ * that are not dumpable (programs of mode 0711). When the job has such a process of the
+ * socket's user, this is our own user or root, and no process outside the job is seen to
+ * hold the socket, it is taken to be that one's: of these users the kernel lets any
+ * process trace us, so that there is nothing to defend against them.
  */
 #include "launcher/door/door.h"
 
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/sockdiag.h"
 
-#include <arpa/inet.h>
 #include <ctype.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <netinet/in.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,6 +52,7 @@ struct proc {
     enum kinship kin;
     bool present; /* seen in this look */
     bool read;    /* its descriptors have been read */
+    bool hidden;  /* they may not be */
     int64_t nfds; /* as it was then */
     UT_hash_handle hh;
 };
@@ -54,8 +64,15 @@ struct held_socket {
     UT_hash_handle hh;
 };
 
+/* ms, and users: for how long another user is refused without a look, and how many */
+enum { PAUSE_MS = 50, PAUSES = 16 };
+
 struct door {
     pid_t ancestor;
+    struct pause {
+        uid_t uid;
+        int64_t until_ms;
+    } pauses[PAUSES];
     int netlink;                 /* owned, -1: none */
     struct proc *procs;          /* owned, by pid */
     struct held_socket *sockets; /* owned, by inode */
@@ -184,22 +201,28 @@ static void look_at(struct door *d, struct proc *p)
     if (stat(path, &st) < 0 || (p->read && st.st_size > 0 && st.st_size == p->nfds))
         return;
     DIR *dir = opendir(path);
+    p->hidden = !dir && errno == EACCES;
     if (!dir)
         return;
     uint64_t inode;
     for (struct dirent *e; (e = readdir(dir)) != NULL;) {
-        if (e->d_name[0] != '.' && socket_at(dirfd(dir), e->d_name, &inode))
+        if (e->d_name[0] == '.')
+            continue;
+        errno = 0;
+        if (socket_at(dirfd(dir), e->d_name, &inode))
             remember(d, inode, p->pid, atoi(e->d_name));
+        else
+            p->hidden |= errno == EACCES;
     }
     closedir(dir);
     p->read = true;
     p->nfds = st.st_size;
 }
 
-static void look_at_ours(struct door *d)
+static void look_at_all(struct door *d, enum kinship kin)
 {
     for (struct proc *p = d->procs; p; p = p->hh.next) {
-        if (p->kin == KIN_OURS)
+        if (p->kin == kin)
             look_at(d, p);
     }
 }
@@ -236,17 +259,68 @@ static pid_t find_holder(struct door *d, uint64_t inode)
     pid_t holder = holder_known(d, inode);
     if (holder)
         return holder;
-    look_at_ours(d);
+    look_at_all(d, KIN_OURS);
     if ((holder = holder_known(d, inode)) != 0)
         return holder;
     look_for_processes(d);
-    look_at_ours(d);
+    look_at_all(d, KIN_OURS);
     if ((holder = holder_known(d, inode)) != 0)
         return holder;
     forget(d);
     look_for_processes(d);
-    look_at_ours(d);
+    look_at_all(d, KIN_OURS);
     return holder_known(d, inode);
+}
+
+/* Is one of the user ids of the process `uid`? */
+static bool runs_as(pid_t pid, uid_t uid)
+{
+    char path[32], line[256];
+    unsigned ids[4];
+    bool yes = false;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "Uid: %u %u %u %u", &ids[0], &ids[1], &ids[2], &ids[3]) == 4) {
+            yes = ids[0] == uid || ids[1] == uid || ids[2] == uid || ids[3] == uid;
+            break;
+        }
+    }
+    if (f)
+        fclose(f);
+    return yes;
+}
+
+/* One of our processes whose descriptors are hidden, and who may hold the socket; 0:
+ * there is none. To be called after find_holder(). */
+static pid_t find_hidden(struct door *d, const struct sock_owner *owner)
+{
+    pid_t hidden = 0;
+    if (owner->uid != geteuid() && owner->uid != 0)
+        return 0;
+    for (const struct proc *p = d->procs; p && !hidden; p = p->hh.next) {
+        if (p->kin == KIN_OURS && p->hidden && runs_as(p->pid, owner->uid))
+            hidden = p->pid;
+    }
+    if (!hidden)
+        return 0;
+    struct held_socket *elsewhere;
+    look_at_all(d, KIN_STRANGER);
+    HASH_FIND(hh, d->sockets, &owner->inode, sizeof owner->inode, elsewhere);
+    return elsewhere ? 0 : hidden;
+}
+
+static struct pause *pause_of(struct door *d, uid_t uid)
+{
+    struct pause *oldest = &d->pauses[0];
+    for (struct pause *p = d->pauses; p < d->pauses + PAUSES; p++) {
+        if (p->until_ms > 0 && p->uid == uid)
+            return p;
+        if (p->until_ms < oldest->until_ms)
+            oldest = p;
+    }
+    *oldest = (struct pause){.uid = uid};
+    return oldest;
 }
 
 int door_holder(struct door *d, const struct sockaddr *from, const struct sockaddr *to,
@@ -254,16 +328,24 @@ int door_holder(struct door *d, const struct sockaddr *from, const struct sockad
 {
     struct sock_owner owner;
     if (sockdiag_find(d->netlink, from, to, &owner, err) < 0)
-        return -1;
-    if (owner.uid != geteuid())
-        return err_set(err, "its socket belongs to user %u, the job to user %u",
-                       (unsigned)owner.uid, (unsigned)geteuid());
+        return DOOR_ELSEWHERE;
     if (owner.inode == 0)
         return err_set(err, "its socket has been closed already");
-    *holder = find_holder(d, owner.inode);
-    if (*holder == 0)
+    bool own = owner.uid == geteuid();
+    struct pause *pause = own ? NULL : pause_of(d, owner.uid);
+    *holder = 0;
+    if (!pause || now_ms() >= pause->until_ms) {
+        *holder = find_holder(d, owner.inode);
+        if (*holder == 0)
+            *holder = find_hidden(d, &owner);
+    }
+    if (*holder != 0)
+        return 0;
+    if (own)
         return err_set(err, "no process of this job holds its socket");
-    return 0;
+    pause->until_ms = now_ms() + PAUSE_MS;
+    return err_set(err, "its socket belongs to user %u and to no process of this job",
+                   (unsigned)owner.uid);
 }
 
 int door_check(struct door *d, const struct sockaddr *from, const struct sockaddr *to,
@@ -271,53 +353,6 @@ int door_check(struct door *d, const struct sockaddr *from, const struct sockadd
 {
     pid_t unwanted;
     return door_holder(d, from, to, &unwanted, err);
-}
-
-/* ---- addresses ---- */
-
-static bool same_addr(const struct sockaddr *a, const struct sockaddr *b)
-{
-    if (a->sa_family != b->sa_family)
-        return false;
-    if (a->sa_family == AF_INET) {
-        struct sockaddr_in x, y;
-        memcpy(&x, a, sizeof x);
-        memcpy(&y, b, sizeof y);
-        return x.sin_addr.s_addr == y.sin_addr.s_addr;
-    }
-    struct sockaddr_in6 x, y;
-    memcpy(&x, a, sizeof x);
-    memcpy(&y, b, sizeof y);
-    return IN6_ARE_ADDR_EQUAL(&x.sin6_addr, &y.sin6_addr);
-}
-
-bool door_is_local(const struct sockaddr *addr)
-{
-    struct sockaddr_in in = {.sin_family = AF_INET};
-    if (addr->sa_family == AF_INET6) {
-        struct sockaddr_in6 in6;
-        memcpy(&in6, addr, sizeof in6);
-        if (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr)) {
-            memcpy(&in.sin_addr, &in6.sin6_addr.s6_addr[12], 4);
-            addr = (const struct sockaddr *)&in;
-        }
-    } else if (addr->sa_family == AF_INET) {
-        memcpy(&in, addr, sizeof in);
-    } else {
-        return false;
-    }
-    if (addr->sa_family == AF_INET && (ntohl(in.sin_addr.s_addr) >> 24) == IN_LOOPBACKNET)
-        return true;
-    struct ifaddrs *all;
-    if (getifaddrs(&all) < 0)
-        return false;
-    bool local = false;
-    for (struct ifaddrs *i = all; i && !local; i = i->ifa_next) {
-        int family = i->ifa_addr ? i->ifa_addr->sa_family : AF_UNSPEC;
-        local = (family == AF_INET || family == AF_INET6) && same_addr(i->ifa_addr, addr);
-    }
-    freeifaddrs(all);
-    return local;
 }
 
 /* ---- create, destroy ---- */

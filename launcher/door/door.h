@@ -1,8 +1,9 @@
 /* launcher/door/door.h - does this connection belong to the job?
  *
  * A stock TCPStore client cannot prove anything, so the kernel is asked: which socket on
- * this machine has these two ends (sock_diag), whose is it (uid), and which process holds
- * it (/proc/PID/fd). The process must be one of ours: a descendant of the agent.
+ * this machine has these two ends (sock_diag), and which process holds it (/proc/PID/fd).
+ * The process must be one of ours: a descendant of the agent, whatever its user and its
+ * namespaces, but for that of the network.
  *
  * The agent of the node that a connection comes from is the one that can tell; the master
  * node's agent asks it over the links (VOUCH frames, doc/agent.md).
@@ -12,7 +13,6 @@
 
 #include "include/ddprun/err.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -23,17 +23,16 @@ struct door *door_create(pid_t ancestor);
 void door_destroy(struct door *d);
 
 /* Is the socket whose local end is `from` and whose remote end is `to` held by a
- * descendant of the ancestor, and owned by our uid? 0 yes; -1 no, with the reason.
- * Answers at once: what one look into /proc has found is kept for the next call, so that
- * hundreds of ranks that connect together cost one look, not hundreds. */
+ * descendant of the ancestor? 0 yes; -1 no, and DOOR_ELSEWHERE when there is no such
+ * socket in the network of this process, both with the reason. Answers at once: what one
+ * look into /proc has found is kept for the next call, so that hundreds of ranks that
+ * connect together cost one look, not hundreds. */
+enum { DOOR_ELSEWHERE = 1 };
 int door_check(struct door *d, const struct sockaddr *from, const struct sockaddr *to,
                struct ddp_err *err);
 
 /* The same, and which process it is. */
 int door_holder(struct door *d, const struct sockaddr *from, const struct sockaddr *to,
                 pid_t *holder, struct ddp_err *err);
-
-/* Is this an address of this machine? */
-bool door_is_local(const struct sockaddr *addr);
 
 #endif

@@ -4,10 +4,13 @@ The ranks speak PyTorch's oldest dialect by hand: 03 is ADD, with a length befor
 and 64-bit numbers, everything little-endian; the answer is the sum.
 """
 
+import os
+import shutil
 import socket
+import subprocess
 import unittest
 
-from launch import LaunchTest, free_port, main
+from launch import DDPRUN, LaunchTest, free_port, main
 
 ADD = '''
 import os, socket, struct, sys, time
@@ -76,6 +79,42 @@ class Store(LaunchTest):
         launch.wait()
         self.assert_ended(launch, 0)
         self.assertTrue(launch.out.endswith("sum 1\n"), launch.out)
+        self.assertRegex(launch.err, "refused a connection from .* to the store: no process of")
+
+    def as_rank(self, *prefix, **how):
+        """A rank that `prefix` starts connects."""
+        launch = self.run_to_end(
+            "-np", 1, *prefix, "/usr/bin/python3", "-c", ADD + 'print("sum", add("/n", 1))', **how)
+        self.assert_ended(launch, 0)
+        self.assertIn("sum 1\n", launch.out)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can be another user")
+    def test_a_rank_that_changes_its_user_belongs(self):
+        self.as_rank("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+
+    def test_a_rank_in_namespaces_belongs(self):
+        own = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount"]
+        if subprocess.run([*own, "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no user namespaces here")
+        self.as_rank(*own)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs a folder that other users can read")
+    def test_a_rank_whose_program_cannot_be_read_belongs(self):
+        """Its descriptors are hidden from the agent, which is not root here."""
+        for folder in (self.folder.name, self.path("bin")):
+            os.makedirs(folder, exist_ok=True)
+            os.chmod(folder, 0o755)
+        for program in (DDPRUN, os.path.join(os.path.dirname(DDPRUN), "ddprun-agent")):
+            shutil.copy(program, self.path("bin"))
+        python = shutil.copy(os.path.realpath("/usr/bin/python3"), self.path("bin", "hidden"))
+        os.chmod(python, 0o711)
+        launch = self.run_to_end(
+            self.path("bin", "ddprun"), "-np", 1, python, "-c",
+            ADD + 'print("sum", add("/n", 1))',
+            command=("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "-C",
+                     self.folder.name, "HOME=" + self.folder.name))
+        self.assert_ended(launch, 0)
+        self.assertIn("sum 1\n", launch.out)
 
     def test_an_open_store_takes_strangers_and_says_so(self):
         launch = self.start(

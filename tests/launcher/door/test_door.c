@@ -10,6 +10,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,7 +178,7 @@ START_TEST(what_is_closed_or_was_never_there_is_refused)
     struct door *d = door_create(getpid());
     ck_assert_int_eq(door_check(d, &peer.any, &local.any, &err), -1);
     peer.in.sin_port = htons(1);
-    ck_assert_int_eq(door_check(d, &peer.any, &local.any, &err), -1);
+    ck_assert_int_eq(door_check(d, &peer.any, &local.any, &err), DOOR_ELSEWHERE);
     ck_assert_ptr_nonnull(strstr(err.text, "no connection from 127.0.0.1:1 to "));
     struct sock_owner owner;
     ck_assert_int_eq(sockdiag_find(-1, &peer.any, &local.any, &owner, &err), -1);
@@ -193,7 +194,7 @@ START_TEST(a_listener_is_no_connection)
     ck_assert_int_ge(listener, 0);
     elsewhere.in.sin_port = htons(9);
     struct door *d = door_create(getpid());
-    ck_assert_int_eq(door_check(d, &at.any, &elsewhere.any, &err), -1);
+    ck_assert_int_eq(door_check(d, &at.any, &elsewhere.any, &err), DOOR_ELSEWHERE);
     door_destroy(d);
 }
 END_TEST
@@ -215,6 +216,108 @@ START_TEST(a_descriptor_passed_on_counts_for_its_holder)
 }
 END_TEST
 
+/* --- processes that have changed what they are ------------------------------------- */
+
+enum { OTHER_USER = 65534 };
+
+static void be_another_user(void)
+{
+    if (setresuid(OTHER_USER, OTHER_USER, OTHER_USER) < 0)
+        _exit(1);
+}
+
+static void hide(void)
+{
+    prctl(PR_SET_DUMPABLE, 0);
+}
+
+static void leave_namespaces(void)
+{
+    int flags = CLONE_NEWPID | CLONE_NEWNS | (geteuid() == 0 ? 0 : CLONE_NEWUSER);
+    if (unshare(flags) < 0)
+        _exit(1);
+    if (fork() > 0)
+        pause(); /* the first of a pid namespace is the one below */
+}
+
+static void change_nothing(void) {}
+
+/* What a process that connects after `change` is answered. It is a child of ours, or a
+ * stranger; then a child of ours that has changed as `other` is there, too. */
+static int answer_to(void (*change)(void), bool ours, void (*other)(void))
+{
+    union addr at, peer, local;
+    int listener = listen_on(AF_INET, "127.0.0.1", &at);
+    int ready[2];
+    char byte;
+    ck_assert_int_eq(pipe(ready), 0);
+    pid_t agent = ours ? getpid() : fork();
+    if (agent == 0) {
+        if (fork() == 0) {
+            other();
+            if (write(ready[1], "", 1) != 1)
+                _exit(1);
+        }
+        pause();
+    }
+    if (!ours)
+        ck_assert_int_eq(read(ready[0], &byte, 1), 1);
+    pid_t pid = fork();
+    if (pid == 0) {
+        change();
+        connect_to(AF_INET, "127.0.0.1", at.in.sin_port);
+        pause();
+    }
+    take(listener, &peer, &local);
+    struct door *d = door_create(agent);
+    int answer = door_check(d, &peer.any, &local.any, &err);
+    if (answer != door_check(d, &peer.any, &local.any, &err))
+        answer = -9;
+    door_destroy(d);
+    kill(pid, SIGKILL);
+    if (!ours)
+        kill(agent, SIGKILL);
+    return answer;
+}
+
+START_TEST(descent_decides_whatever_the_user)
+{
+    if (geteuid() != 0)
+        return;
+    ck_assert_int_eq(answer_to(be_another_user, true, change_nothing), 0);
+    ck_assert_int_eq(answer_to(be_another_user, false, change_nothing), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "belongs to user 65534"));
+}
+END_TEST
+
+START_TEST(descent_decides_whatever_the_namespaces)
+{
+    if (geteuid() == 0)
+        ck_assert_int_eq(answer_to(leave_namespaces, true, change_nothing), 0);
+    be_another_user();
+    prctl(PR_SET_DUMPABLE, 1);
+    int probe = fork();
+    if (probe == 0)
+        _exit(unshare(CLONE_NEWUSER) < 0);
+    int status;
+    waitpid(probe, &status, 0);
+    if (status == 0) /* ordinary users may have some */
+        ck_assert_int_eq(answer_to(leave_namespaces, true, change_nothing), 0);
+}
+END_TEST
+
+START_TEST(one_that_hides_its_descriptors_belongs_if_no_stranger_is_seen)
+{
+    if (geteuid() == 0) {
+        be_another_user();
+        prctl(PR_SET_DUMPABLE, 1); /* as if started so */
+    }
+    ck_assert_int_eq(answer_to(hide, true, change_nothing), 0);
+    ck_assert_int_eq(answer_to(hide, false, change_nothing), -1);
+    ck_assert_int_eq(answer_to(change_nothing, false, hide), -1);
+}
+END_TEST
+
 START_TEST(many_children_one_after_the_other)
 {
     union addr at, peer, local;
@@ -226,23 +329,6 @@ START_TEST(many_children_one_after_the_other)
         ck_ok(door_check(d, &peer.any, &local.any, &err), err);
     }
     door_destroy(d);
-}
-END_TEST
-
-static const struct {
-    int family;
-    const char *text;
-    bool local;
-} places[] = {
-    {AF_INET, "127.0.0.1", true},          {AF_INET, "127.9.9.9", true},
-    {AF_INET6, "::ffff:127.0.0.1", true},  {AF_INET, "192.0.2.1", false},
-    {AF_INET6, "::ffff:192.0.2.1", false}, {AF_INET6, "2001:db8::1", false},
-};
-
-START_TEST(local_addresses_are_known)
-{
-    union addr a = address(places[_i].family, places[_i].text);
-    ck_assert_msg(door_is_local(&a.any) == places[_i].local, "%s", places[_i].text);
 }
 END_TEST
 
@@ -258,8 +344,10 @@ Suite *suite(void)
     tcase_add_test(t, what_is_closed_or_was_never_there_is_refused);
     tcase_add_test(t, a_listener_is_no_connection);
     tcase_add_test(t, a_descriptor_passed_on_counts_for_its_holder);
+    tcase_add_test(t, descent_decides_whatever_the_user);
+    tcase_add_test(t, descent_decides_whatever_the_namespaces);
+    tcase_add_test(t, one_that_hides_its_descriptors_belongs_if_no_stranger_is_seen);
     tcase_add_test(t, many_children_one_after_the_other);
-    tcase_add_loop_test(t, local_addresses_are_known, 0, ARRAY_LEN(places));
     suite_add_tcase(s, t);
     return s;
 }

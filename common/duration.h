@@ -6,8 +6,9 @@
 
 #include <stdint.h>
 
-/* "90", "90s", "5m", "1.5h", "250ms" to milliseconds; a bare number is seconds.
- * Negative, empty, or with anything behind: an error. */
+/* "90", "90s", "5m", "1.5h", "250ms", "1h30m", "1d12h", "36:00:00", "1-12:00:00" to
+ * milliseconds; a bare number is seconds. Negative, empty, or with anything behind: an
+ * error. */
 int duration_parse(const char *text, int64_t *ms, struct ddp_err *err);
 
 /* Monotonic milliseconds and nanoseconds. */

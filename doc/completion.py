@@ -18,7 +18,7 @@ class Option:
         self.names = re.findall(r"(?:^|, )(--?[A-Za-z?][\w-]*)", spelling)
         arg = re.search(r"\S(?:\[=(.+)\]|[= ]([^ ,]+))$", re.sub(r"^.*, ", "", spelling))
         self.optional = bool(arg and arg[1])  # only behind '='
-        self.arg = arg[1] or arg[2] if arg else None
+        self.arg = (arg[1] or arg[2]).strip("[]") if arg else None
         words = (self.arg or "").split("|")
         self.words = [w for w in words if len(words) > 1 and w.islower()]
         self.files = not FILES.isdisjoint(words)

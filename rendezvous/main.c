@@ -9,6 +9,7 @@
 #include "common/mem.h"
 #include "common/place.h"
 #include "common/refusals.h"
+#include "common/size.h"
 #include "common/sockdiag.h"
 #include "common/stdout.h"
 #include "rendezvous/server/server.h"
@@ -78,20 +79,16 @@ static const struct argp_option options[] = {
     {"log-level", OPT_LOG_LEVEL, "LEVEL", 0, "error, warn (default), info, debug", 3},
     {0}};
 
-/* "8192", "8k", "8m", "8g" */
 static size_t parse_size(const struct argp_state *state, const char *name,
                          const char *text)
 {
-    static const char units[] = "kmg";
-    char *end;
-    errno = 0;
-    unsigned long long n = strtoull(text, &end, 10);
-    const char *unit = *end ? strchr(units, *end | 0x20) : NULL;
-    int shift = unit ? 10 * (int)(unit - units + 1) : 0;
-    if (end == text || *text == '-' || errno || (*end && (!unit || end[1])) || n == 0 ||
-        n > (SIZE_MAX >> 1) >> shift)
-        argp_error(state, "--%s: '%s' is not a size such as 8192, 8k or 2g", name, text);
-    return (size_t)n << shift;
+    struct ddp_err err;
+    int64_t bytes;
+    if (size_parse(text, &bytes, &err) < 0)
+        argp_error(state, "--%s: %s", name, err.text);
+    else if (bytes == 0)
+        argp_error(state, "--%s: '%s' is too small", name, text);
+    return (size_t)bytes;
 }
 
 static int parse_port(const struct argp_state *state, const char *text)

@@ -1,13 +1,12 @@
 /* launcher/script/walltime.c - see walltime.h */
 #include "launcher/script/walltime.h"
 
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/size.h"
 
-#include <ctype.h>
 #include <inttypes.h>
-#include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,60 +21,10 @@ static const struct {
     int seconds;
 } units[] = {{'d', DAY}, {'h', HOUR}, {'m', MINUTE}, {'s', 1}};
 
-/* A plain decimal number: no exponent, no hexadecimal. False: there is none. */
-static bool plain_number(const char *text, double *n, const char **end)
-{
-    size_t len = strspn(text, "0123456789.");
-    char *stop;
-    *n = strtod(text, &stop);
-    *end = text + len;
-    return isdigit((unsigned char)*text) && stop == *end;
-}
-
-/* "1d12h30m": units from large to small, each at most once. */
-static bool with_units(const char *text, double *seconds)
-{
-    size_t next = 0;
-    *seconds = 0;
-    while (*text) {
-        const char *end;
-        double n;
-        if (!plain_number(text, &n, &end))
-            return false;
-        while (next < ARRAY_LEN(units) && units[next].letter != *end)
-            next++;
-        if (next == ARRAY_LEN(units))
-            return false;
-        *seconds += n * units[next++].seconds;
-        text = end + 1;
-    }
-    return true;
-}
-
-/* "[D-]H:M:S", which all four schedulers read alike, but for Slurm's days. */
-static bool with_colons(const char *text, double *seconds)
-{
-    unsigned d = 0, h, m, s;
-    int used = 0;
-    if (sscanf(text, "%5u-%2u:%2u:%2u%n", &d, &h, &m, &s, &used) == 4 && !text[used] &&
-        h > 23)
-        return false;
-    if (!used || text[used]) {
-        d = 0;
-        used = 0;
-        if (sscanf(text, "%6u:%2u:%2u%n", &h, &m, &s, &used) != 3)
-            return false;
-    }
-    if (!used || text[used] || m > 59 || s > 59)
-        return false;
-    *seconds = (double)d * DAY + (double)h * HOUR + m * MINUTE + s;
-    return true;
-}
-
 int walltime_parse(const char *text, int64_t *seconds, struct ddp_err *err)
 {
     static const char digits[] = "0123456789";
-    double s;
+    int64_t ms;
     if (*text && !text[strspn(text, digits)])
         return err_set(err,
                        "'%.40s' is minutes for Slurm and LSF, seconds for Grid Engine "
@@ -88,12 +37,12 @@ int walltime_parse(const char *text, int64_t *seconds, struct ddp_err *err)
                        "'%.40s' is hours and minutes for LSF, minutes and seconds for "
                        "the others; write %.20s:00 or 00:%.20s",
                        text, text, text);
-    if (!with_units(text, &s) && !with_colons(text, &s))
-        return err_set(err, "'%.40s' is no time; write 90m, 2h, 1d12h or 36:00:00", text);
-    if (!(s >= 1 && s <= (double)LONGEST_S))
-        return err_set(err, "'%.40s' is not between 1s and 3650d", text);
-    *seconds = (int64_t)llround(s);
-    return 0;
+    if (duration_parse(text, &ms, err) < 0)
+        return -1;
+    *seconds = (ms + 500) / 1000;
+    return *seconds >= 1 && *seconds <= LONGEST_S
+               ? 0
+               : err_set(err, "'%.40s' is not between 1s and 3650d", text);
 }
 
 char *walltime_text(enum scheduler scheduler, int64_t seconds)
@@ -123,21 +72,13 @@ void walltime_say(int64_t seconds, char *out, size_t size)
 
 int memory_parse(const char *text, int64_t *mb, struct ddp_err *err)
 {
-    static const char letters[] = "MGT";
-    const char *end;
-    double n;
-    const char *unit = plain_number(text, &n, &end) && *end
-                           ? strchr(letters, toupper((unsigned char)*end))
-                           : NULL;
-    if (unit)
-        end++;
-    if (!unit ||
-        (strcmp(end, "") != 0 && strcmp(end, "B") != 0 && strcmp(end, "iB") != 0))
-        return err_set(err, "'%.40s' is no size; write 512M, 64G or 1.5T", text);
-    for (; unit > letters; unit--)
-        n *= 1024;
-    if (!(n >= 1 && n < 1e12))
-        return err_set(err, "'%.40s' is not between 1M and 900000T", text);
-    *mb = (int64_t)llround(n);
+    int64_t bytes;
+    if (*text && !text[strspn(text, "0123456789.")])
+        return err_set(err, "'%.40s' has no unit; write %.20sM or %.20sG", text, text, text);
+    if (size_parse(text, &bytes, err) < 0)
+        return -1;
+    if (bytes < 1 << 20)
+        return err_set(err, "'%.40s' is less than 1M", text);
+    *mb = (bytes + (1 << 19)) >> 20;
     return 0;
 }

@@ -318,7 +318,7 @@ class Scripts(unittest.TestCase):
         (["--script", "slurm", "--requeue=a;b", "true"],
          "--requeue takes plain words for the program, not 'a;b'"),
         (["--script", "slurm", "--mem", "64", "true"],
-         "--mem: '64' is no size; write 512M, 64G or 1.5T"),
+         "--mem: '64' has no unit; write 64M or 64G"),
         (["--script", "slurm", "--account", "a b", "true"], "--account 'a b': ' ' cannot be in it"),
         (["--script", "sge", "--mem", "64G", "true"],
          "--mem: how memory is asked for is not known of site sge; leave it out, or write"),

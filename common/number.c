@@ -1,0 +1,19 @@
+/* common/number.c - see number.h */
+#include "common/number.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool number_plain(const char *text, double *n, const char **end)
+{
+    size_t len = strspn(text, "0123456789.");
+    char *stop, digits[64];
+    *end = text + len;
+    if (len == 0 || len >= sizeof digits || (len == 1 && *text == '.'))
+        return false;
+    memcpy(digits, text, len);
+    digits[len] = '\0';
+    *n = strtod(digits, &stop);
+    return *stop == '\0';
+}

@@ -9,16 +9,17 @@ resnet18) that lie in the GPU's memory:
                (bench-gpu_bare): no step with these algorithms is faster
   tuned        both once more with --tune, the algorithms that are measured to be the fastest
   eager        PyTorch; its bf16 and fp16 under autocast, convolutions with channels last
-  compiled     the same, torch.compile(mode="reduce-overhead"), which plays graphs
+  graph        PyTorch's eager step, whole, as one CUDA graph: batch, forward, backward, optimiser
+  compiled     the same as eager, torch.compile(mode="reduce-overhead"), which plays graphs
 
 Then how long the loop takes to 99 % on handwritten digits, or to its own ceiling: MNIST's four
 files in --data (tests/data/mnist10k), or with `--data digits` those that ddp-train carries. With two
 GPUs, how much of the communication is hidden behind backward. Where a step takes more than 1.10 x
 the bare one, what each of its layers adds.
 
-All of it within --budget seconds: what would not fit is left out, compiled ones first, and named
-at the end. A figure that could not be had is an empty cell, and says why below. Without a GPU all
-are, and the exit code is 77; 1 when something failed.
+All of it within --budget seconds: what would not fit is left out, compiled ones first. A row
+without some figure ends with a number, such as (2): the reason stands below the tables. Without a
+GPU no row has any, and the exit code is 77; 1 when something failed.
 Python is the one given, else tests/interop/torch-env.sh's, else python3."""
 import argparse
 import ctypes
@@ -37,11 +38,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CASES = ("cnn:64:fp32", "cnn:256:fp32", "cnn:256:bf16", "resnet18:256:bf16", "mlp:64:fp32",
          "cnn:256:tf32", "resnet18:256:tf32", "mlp:256:bf16", "cnn:64:bf16", "resnet18:256:fp32",
          "cnn:256:fp16", "resnet18:256:fp16")
+GRAPHED = ("resnet18:256:bf16", "cnn:64:fp32", "mlp:64:fp32", "cnn:256:bf16", "resnet18:256:tf32",
+           "mlp:256:bf16", "cnn:256:fp32", "resnet18:256:fp32")
 COMPILED = ("cnn:64:fp32", "cnn:256:bf16", "resnet18:256:bf16", "cnn:256:fp32", "cnn:64:bf16",
             "resnet18:256:tf32")
 IMAGES = {"cnn": 60000, "mlp": 60000, "resnet18": 20000}
 # seconds that a row is thought to take, before it is begun: a process's start, and CUDA's, in it
-COSTS = {"ours": 6, "eager": 6, "compiled": 45, "digits": 4, "layers": 4, "hidden": 15, "tuned": 9}
+COSTS = {"ours": 6, "eager": 6, "graph": 7, "compiled": 45, "digits": 4, "layers": 4, "hidden": 15, "tuned": 9}
 
 
 # ---- what there is ----
@@ -188,42 +191,65 @@ def to_target(trainer, folder, epochs, seed, *more):
 # ---- the report ----
 
 class Report:
-    def __init__(self, path, budget, append):
+    """Tables of figures. What could not be had is explained at the end of its row, by number."""
+
+    def __init__(self, path, budget, append, gpus):
         self.file = open(path, "a" if append else "w") if path else None
-        self.began, self.budget = time.monotonic(), budget
-        self.notes, self.left_out, self.failed = [], [], 0
+        self.began, self.budget, self.gpus = time.monotonic(), budget, gpus
+        self.notes, self.failed = [], 0
+        self.reasons, self.row_reasons = [], []
 
     def line(self, text=""):
         print(text, flush=True)
         if self.file:
             print(text, file=self.file, flush=True)
 
-    def head(self, *cells):
-        self.line()
-        self.row(*cells)
-        self.line("|" + "---|" * len(cells))
-
-    def row(self, *cells):
+    def cells(self, *cells):
         self.line("| " + " | ".join(f"{c:<20}" if i == 0 else f"{c:>10}"
                                     for i, c in enumerate(cells)) + " |")
+
+    def head(self, *cells):
+        self.line()
+        self.cells(*cells, "why not")
+        self.line("|" + "---|" * (len(cells) + 1))
+
+    def row(self, *cells):
+        """Returns the reasons of this row."""
+        if "" not in cells:
+            self.row_reasons = []
+        elif not self.row_reasons:
+            self.because("nothing that it is made of was measured")
+        told, self.row_reasons = self.row_reasons, []
+        self.cells(*cells, " ".join(f"({n})" for n in sorted(told)))
+        return [self.reasons[n - 1] for n in told]
+
+    def because(self, text):
+        """Why the next row has no figure somewhere."""
+        text = text.strip()
+        if text not in self.reasons:
+            self.reasons.append(text)
+        number = self.reasons.index(text) + 1
+        if number not in self.row_reasons:
+            self.row_reasons.append(number)
 
     def left(self):
         return self.budget - (time.monotonic() - self.began)
 
     def get(self, what, cost, call, *args):
-        """call(*args), or None: there is no time for it, or it failed."""
-        if self.left() < cost:
-            self.left_out.append(what)
-            return None
-        try:
-            return call(*args)
-        except Failed as error:
-            if str(error) not in self.notes:
-                self.notes.append(str(error))
-            self.failed += not str(error).startswith("no PyTorch")
-        except Exception as error:  # a row may not take the others with it
-            self.notes.append(f"{what}: {type(error).__name__}: {error}")
-            self.failed += 1
+        """call(*args), or None: there is no GPU, no time for it, or it failed."""
+        if not self.gpus:
+            self.because("no GPU here")
+        elif self.left() < cost:
+            self.because("no time was left")
+        else:
+            try:
+                return call(*args)
+            except Failed as error:
+                self.because(str(error))
+                self.failed += not str(error).startswith("no PyTorch")
+            except Exception as error:  # a row may not take the others with it
+                self.because(f"{what}: {type(error).__name__}: {error}")
+                self.failed += 1
         return None
 
 
@@ -247,7 +273,7 @@ class Bench:
         self.bare = args.bare or f"{args.build}/bench/bench-gpu_bare"
         self.images = {m: min(n, args.images) for m, n in IMAGES.items()}
         self.folders, self.found, self.tuned = {}, {}, {}
-        self.compiled, self.goals, self.tuned_digits = {}, [], None
+        self.compared, self.goals, self.tuned_digits = {}, [], None
 
     def prepare(self):
         for name, fill, models in (("images", random_images, ("cnn", "mlp")),
@@ -264,17 +290,15 @@ class Bench:
 
     def measure(self, case):
         r, seconds = self.report, self.args.seconds
-        us = limit = eager = None
-        if self.gpus:
-            us = r.get(case, COSTS["ours"], ours, self.trainer, self.folders, case, seconds)
-            limit = r.get(f"{case} bare", COSTS["layers"], bare, self.bare, case, seconds / 3)
-            eager = self.ask_torch(case, "eager")
+        us = r.get(case, COSTS["ours"], ours, self.trainer, self.folders, case, seconds)
+        limit = r.get(f"{case} bare", COSTS["layers"], bare, self.bare, case, seconds / 3)
+        eager = self.ask_torch(case, "eager")
         us = us or {"rate": None, "peak": None, "mib": None}
         us["step"] = int(case.split(":")[1]) * 1e6 / us["rate"] if us["rate"] else None
         us["bare"], us["limit"] = limit, ratio(us["step"], limit and limit["us"])
         us["eager"], eager_mib = eager or (None, None)
         self.found[case] = us
-        r.row(case.replace(":", " "), shown(us["rate"]), shown(us["step"], "{:,.1f}"),
+        us["why"] = r.row(case.replace(":", " "), shown(us["rate"]), shown(us["step"], "{:,.1f}"),
               shown(limit and limit["us"], "{:,.1f}"), shown(us["limit"], "{:.2f}"),
               shown(us["peak"], "{:.1f}"), shown(us["mib"], "{:,.0f}"), shown(us["eager"]),
               shown(eager_mib, "{:,.0f}"),
@@ -298,13 +322,14 @@ class Bench:
         r, seconds = self.report, self.args.seconds
         r.head("tuned", "images/s", "untuned", "us a step", "bare us", "untuned", "x bare", "x eager")
         for case in self.args.tuned or self.args.compiled:
-            usual, us, limit = self.found.get(case, {}), None, None
-            if self.gpus:
-                wish = self.args.tune
-                us = r.get(f"{case} tuned", COSTS["tuned"], ours, self.trainer, self.folders, case,
-                           seconds, f"--tune={wish}")
-                limit = r.get(f"{case} bare, tuned", COSTS["tuned"], bare, self.bare, case,
-                              seconds / 3, wish)
+            usual, wish = self.found.get(case, {}), self.args.tune
+            us = r.get(f"{case} tuned", COSTS["tuned"], ours, self.trainer, self.folders, case,
+                       seconds, f"--tune={wish}")
+            limit = r.get(f"{case} bare, tuned", COSTS["tuned"], bare, self.bare, case,
+                          seconds / 3, wish)
+            if not usual.get("eager"):
+                for why in usual.get("why", ()):
+                    r.because(why)
             rate = us and us["rate"]
             step = int(case.split(":")[1]) * 1e6 / rate if rate else None
             alone = limit and limit["tuned"]["us"]
@@ -316,80 +341,92 @@ class Bench:
             for line in us["notes"] if us else ():
                 r.notes.append(f"{case}, tuned: {line}")
 
-    def compare_compiled(self):
-        self.report.head("model, batch", "images/s", "compiled/s", "x compiled", "x, tuned")
-        for case in self.args.compiled:
-            told = self.ask_torch(case, "compiled") if self.gpus else None
-            mine = self.found.get(case, {}).get("rate")
-            self.compiled[case] = ratio(mine, told and told[0])
-            faster = self.tuned.get(case, {}).get("rate")
-            self.tuned.setdefault(case, {})["compiled"] = ratio(faster, told and told[0])
-            self.report.row(case.replace(":", " "), shown(mine), shown(told and told[0]),
-                            shown(self.compiled[case], "{:.2f}"),
-                            shown(self.tuned[case]["compiled"], "{:.2f}"))
+    def compare(self, how, cases):
+        """With PyTorch's other ways to take a step."""
+        self.report.head(f"beside {how}", "images/s", f"{how}/s", f"x {how}", "x, tuned")
+        for case in cases:
+            usual = self.found.get(case, {})
+            told = self.ask_torch(case, how)
+            mine, faster = usual.get("rate"), self.tuned.get(case, {}).get("rate")
+            theirs = told and told[0]
+            ratios = ratio(mine, theirs), ratio(faster, theirs)
+            for why in () if mine else usual.get("why", ()):
+                self.report.because(why)
+            untuned = "-" if case not in self.tuned else ""
+            why = self.report.row(case.replace(":", " "), shown(mine), shown(theirs),
+                                  shown(ratios[0], "{:.2f}"),
+                                  shown(ratios[1], "{:.2f}") or untuned)
+            self.compared[how, case] = (*ratios, why)
 
     def digits(self):
         folder = digits_folder(self.args.data)
         name = os.path.basename(folder) if folder else "the 1,438 digits that ddp-train carries"
         runs = []
-        for seed in range(1, self.args.seeds + 1) if self.gpus else ():
+        for seed in range(1, self.args.seeds + 1):
             runs.append(self.report.get(f"digits, seed {seed}", COSTS["digits"], to_target,
                                         self.trainer, folder, self.args.epochs, seed))
         runs = [run for run in runs if run]
         self.report.head("digits", "runs", "best %", "s to it", "at 99 %", "s to 99 %")
         reached = [run[0] for run in runs if run[0] is not None]
         mean = sum(reached) / len(reached) if reached else None
-        self.report.row(name, len(runs), shown(runs and middle([r[1] for r in runs]), "{:.2f}"),
-                        shown(runs and middle([r[2] for r in runs]), "{:.3f}"),
-                        f"{len(reached)} of {len(runs)}", shown(mean, "{:.3f}"))
+        why = self.report.row(
+            name, len(runs), shown(runs and middle([r[1] for r in runs]), "{:.2f}"),
+            shown(runs and middle([r[2] for r in runs]), "{:.3f}"),
+            f"{len(reached)} of {len(runs)}", shown(mean, "{:.3f}") or ("-" if runs else ""))
         if reached:
             again = self.report.get("digits, tuned", COSTS["tuned"], to_target, self.trainer, folder,
                                     self.args.epochs, 1, f"--tune={self.args.tune}")
             self.tuned_digits = again and again[0]
         self.goals.append(("99 % on digits: s of loop, at most", 0.10, mean, self.tuned_digits, False,
-                           "" if reached or not runs else
-                           f"these images do not get there: {name} ends at "
-                           f"{middle([r[1] for r in runs]):.2f} % after "
-                           f"{middle([r[2] for r in runs]):.3f} s"))
+                           why if reached or not runs else
+                           [f"these images do not get there: {name} ends at "
+                            f"{middle([r[1] for r in runs]):.2f} % after "
+                            f"{middle([r[2] for r in runs]):.3f} s"]))
 
     def hide(self):
-        part = None
+        part, r = None, self.report
         if len(self.gpus) > 1:
-            part = self.report.get("communication hidden", COSTS["hidden"], hidden, self.trainer,
-                                   self.args.hidden, self.folders)
-        why = "" if len(self.gpus) > 1 else \
-            "needs two GPUs: NCCL takes one rank on each, and a rank alone has nothing to hide"
-        self.goals.append(("communication hidden: part, at least", 0.90, part, None, True, why))
+            part = r.get("communication hidden", COSTS["hidden"], hidden, self.trainer,
+                         self.args.hidden, self.folders)
+        else:
+            r.because("needs two GPUs: NCCL takes one rank on each, and a rank alone has nothing to "
+                      "hide")
+        why, r.row_reasons = [r.reasons[n - 1] for n in r.row_reasons], []
+        self.goals.append(("communication hidden: part, at least", 0.90, part, "-", True, why))
 
     def judge(self):
-        def collect(what, goal, least, pairs):
-            """The worst of what is, and of the same with --tune."""
+        def collect(what, goal, least, rows):
+            """The worst of what is, and of the same with --tune; rows: (is, tuned, why not)."""
             worst = []
-            for values in zip(*pairs):
+            for values in zip(*(row[:2] for row in rows)):
                 values = [v for v in values if v]
                 worst.append((min if least else max)(values) if values else None)
-            self.goals.append((what, goal, *(worst or (None, None)), least, ""))
+            reasons = [why for row in rows for why in row[2] if not row[0] or not row[1]]
+            self.goals.append((what, goal, *(worst or (None, None)), least, reasons))
 
         def verdict(value, goal, least):
-            return "" if value is None else \
+            return "-" if not isinstance(value, (int, float)) else \
                 "met" if (value >= goal if least else value <= goal) else "missed"
 
         tuned = {case: self.tuned.get(case, {}) for case in self.found}
         collect("step, x the bare one, at most (the worst)", 1.10, False,
-                [(us["limit"], tuned[case].get("limit")) for case, us in self.found.items()])
+                [(us["limit"], tuned[case].get("limit"), us["why"])
+                 for case, us in self.found.items()])
         collect("cnn, x eager, at least (the worst)", 4, True,
-                [(ratio(us["rate"], us["eager"]), tuned[case].get("eager"))
+                [(ratio(us["rate"], us["eager"]), tuned[case].get("eager"), us["why"])
                  for case, us in self.found.items() if case.startswith("cnn")])
-        for model, goal in (("cnn", 1.3), ("resnet18", 1.0)):
-            collect(f"{model}, x compiled, at least (the worst)", goal, True,
-                    [(x, self.tuned.get(case, {}).get("compiled"))
-                     for case, x in self.compiled.items() if case.startswith(model)])
+        for model, how, goal in (("cnn", "compiled", 1.3), ("resnet18", "compiled", 1.0),
+                                 ("resnet18", "graph", 1.0)):
+            collect(f"{model}, x {how}, at least (the worst)", goal, True,
+                    [row for (beside, case), row in self.compared.items()
+                     if beside == how and case.startswith(model)])
         self.report.head("goal", "wanted", "is", "", "tuned", "")
         for what, goal, value, other, least, why in self.goals:
+            for reason in why if value is None or other is None else ():
+                self.report.because(reason)
             self.report.row(what, f"{goal:g}", shown(value, "{:.3g}"), verdict(value, goal, least),
-                            shown(other, "{:.3g}"), verdict(other, goal, least))
-            if why:
-                self.report.notes.append(f"{what.split(':')[0]}: {why}")
+                            other if other == "-" else shown(other, "{:.3g}"),
+                            verdict(other, goal, least))
 
     def profile(self, case):
         """What each part of a step takes beside the bare one's."""
@@ -401,7 +438,7 @@ class Bench:
         self.report.head(f"{case.replace(':', ' ')}", "us", "bare us", "more")
         more = {name: us - alone.get(name, 0) for name, us in took.items()}
         for name in sorted(more, key=more.get, reverse=True)[:8]:
-            self.report.row(name, f"{took[name]:.1f}", shown(alone.get(name), "{:.1f}"),
+            self.report.row(name, f"{took[name]:.1f}", shown(alone.get(name), "{:.1f}") or "-",
                             f"{more[name]:.1f}")
 
     def explain(self):
@@ -422,11 +459,13 @@ def parse():
     args.add_argument("--append", action="store_true", help="to what is in FILE")
     args.add_argument("--keep", metavar="FILE", help="for all that failed programs said")
     args.add_argument("--python")
-    args.add_argument("--data", metavar="DIR", default=f"{HERE}/../tests/data/mnist10k")
+    args.add_argument("--data", metavar="DIR", default=f"{HERE}/../tests/data/mnist10k",
+                      help="digits: those that ddp-train carries")
     args.add_argument("--seeds", type=int, default=5, help="runs to 99 %%")
     args.add_argument("--epochs", type=int, default=16, help="of each of them")
     # for trying it out where there is no GPU
     args.add_argument("--cases", type=lambda text: text.split(","), default=CASES)
+    args.add_argument("--graphed", type=lambda text: text.split(","), default=GRAPHED)
     args.add_argument("--compiled", type=lambda text: text.split(","), default=COMPILED)
     args.add_argument("--tuned", type=lambda text: text.split(","), help="cases; else --compiled's")
     args.add_argument("--tune", type=float, default=5, metavar="S", help="to measure in")
@@ -439,7 +478,8 @@ def parse():
 
 def main():
     args = parse()
-    report, gpus = Report(args.report, args.budget, args.append), list_gpus()
+    gpus = list_gpus()
+    report = Report(args.report, args.budget, args.append, gpus)
     report.line("\n".join(gpus) or "no GPU here: these lines are still empty")
     with tempfile.TemporaryDirectory(prefix="ddp-gpu-") as scratch:
         bench = Bench(args, report, gpus, scratch)
@@ -451,16 +491,15 @@ def main():
             bench.hide()
             bench.tune()
             bench.explain()
-            bench.compare_compiled()
+            bench.compare("graph", args.graphed)
+            bench.compare("compiled", args.compiled)
             bench.judge()
         finally:
             bench.close()
-    for note in report.notes:
+    for text in [f"({n}) {reason}" for n, reason in enumerate(report.reasons, 1)] + \
+            [f"* {note}" for note in report.notes]:
         report.line()
-        report.line(f"* {note}")
-    if report.left_out:
-        report.line()
-        report.line("Left out, for want of time: " + "; ".join(report.left_out) + ".")
+        report.line(text)
     report.line()
     report.line(f"PyTorch {bench.torch.version or '(none)'}; all of it took "
                 f"{time.monotonic() - report.began:.0f} of {args.budget:.0f} s")

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """bench/gpu_torch.py [cpu]: PyTorch's side of gpu.py, one process for all of its rows.
 
-A line "MODEL BATCH PRECISION eager|compiled SECONDS IMAGES" in, a line of JSON out: images/s of so
-many seconds of steps behind a warm-up, and the most memory that PyTorch had for it; or the error.
-Before that one line with PyTorch's version and the device's name."""
+A line "MODEL BATCH PRECISION eager|compiled|graph SECONDS IMAGES" in, a line of JSON out: images/s of
+so many seconds of steps behind a warm-up, and the most memory that PyTorch had for it; or the error.
+Before that one line with PyTorch's version and the device's name.
+
+"graph" is the eager step as one CUDA graph: batch, forward, backward and optimiser, one launch a
+step."""
 import json
 import os
 import sys
@@ -55,22 +58,55 @@ class Steps:
         if self.narrow and model != "mlp":
             self.net = self.net.to(memory_format=torch.channels_last)
             self.images = self.images.to(memory_format=torch.channels_last)
+        self.order = torch.arange(n, device=DEVICE)
+        self.position = torch.zeros(1, dtype=torch.long, device=DEVICE)
+        self.within = torch.arange(batch, device=DEVICE)
+        self.graph = None
         if how == "compiled":
             self.net = torch.compile(self.net, mode="reduce-overhead")
+        for _ in range(WARM_UP if how != "graph" else 0):
+            self.one(self.within)
+        if how == "graph":
+            self.capture()
 
     def one(self, which):
         self.opt.zero_grad()
-        with torch.autocast(DEVICE, self.narrow or torch.bfloat16, enabled=self.narrow is not None):
+        with torch.autocast(DEVICE, self.narrow or torch.bfloat16, enabled=self.narrow is not None,
+                            cache_enabled=False):  # what a graph may not keep, and no weight needs
             loss = F.cross_entropy(self.net(self.images[which]), self.labels[which])
         self.scaler.scale(loss).backward()
         self.scaler.step(self.opt)
         self.scaler.update()
 
+    def next(self):
+        """The batch at `position` of `order`, both in the device's memory."""
+        self.one(self.order[self.position + self.within])
+        self.position += self.batch
+
+    def capture(self):
+        """A step as a graph, as PyTorch's notes on CUDA graphs have it: some steps on another
+        stream, gradients that the graph allocates, an optimiser that never asks the host."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                self.position.zero_()
+                self.next()
+        torch.cuda.current_stream().wait_stream(stream)
+        self.opt.zero_grad(set_to_none=True)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.next()
+
     def epoch(self, until):
         """The images of an epoch, or of what there is time for."""
-        order = torch.randperm(self.n, device=DEVICE)
+        self.order.copy_(torch.randperm(self.n, device=DEVICE))
+        self.position.zero_()
         for i in range(0, self.n - self.batch + 1, self.batch):
-            self.one(order[i:i + self.batch])
+            if self.graph:
+                self.graph.replay()
+            else:
+                self.one(self.order[i:i + self.batch])
             if i % (self.batch * 20) == 0 and time.perf_counter() > until:
                 return i + self.batch
         return self.n // self.batch * self.batch
@@ -91,8 +127,6 @@ def answer(words):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     steps = Steps(model, int(batch), precision, how, int(n))
-    for _ in range(WARM_UP):
-        steps.one(torch.arange(int(batch), device=DEVICE))
     steps.rate(float(seconds) / 3)
     told = {"rate": steps.rate(float(seconds))}
     if DEVICE == "cuda":

@@ -24,7 +24,7 @@ def bench(folder, *words, gpus=True, engine=ENGINE):
          "--data", "digits",
          "--python", "/nowhere/python3", "--seconds", "0.01", "--images", "8", "--seeds", "1",
          "--epochs", "1", "--cases", "mlp:16:fp32,cnn:2:bf16", "--compiled", "mlp:16:fp32",
-         "--tuned", "cnn:2:bf16", "--tune", "1", "--hidden", "mlp:8:fp32", *words],
+         "--graphed", "mlp:16:fp32", "--data", "digits", "--tuned", "cnn:2:bf16", "--tune", "1", "--hidden", "mlp:8:fp32", *words],
         env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=500)
     assert run.stderr == "", run.stderr
     with open("report.md") as f:
@@ -36,10 +36,27 @@ def bench(folder, *words, gpus=True, engine=ENGINE):
             cells = [cell.strip() for cell in line.strip("|").split("|")]
             if below.startswith("|---"):
                 table = cells[0]
-            elif table == "tuned":
-                cells[0] += " tuned"
+            elif table == "tuned" or table.startswith("beside "):
+                cells[0] += f" {table}"
             rows.setdefault(cells[0], cells[1:])  # the first table has most
+    every_line_says_something(rows, run.stdout)
     return run.returncode, rows, run.stdout
+
+
+def every_line_says_something(rows, told):
+    """A number, or the number of a reason that stands below."""
+    for name, cells in rows.items():
+        if cells[-1] == "why not":
+            continue
+        if "" in cells[:-1]:
+            assert re.fullmatch(r"\(\d+\)( \(\d+\))*", cells[-1]), (name, cells)
+        for number in re.findall(r"\d+", cells[-1]):
+            assert re.search(rf"^\({number}\) \S", told, re.M), (name, cells)
+
+
+def reason(cells, told):
+    """What stands below for the last cell of a row."""
+    return "; ".join(re.search(rf"^\({n}\) (.*)$", told, re.M)[1] for n in re.findall(r"\d+", cells[-1]))
 
 
 def number(text):
@@ -51,38 +68,45 @@ def every_row_is_filled(folder):
     assert code == 0, told
     assert "Measured on: a GPU made of a CPU." in told, told
     for case in ("mlp 16 fp32", "cnn 2 bf16"):
-        rate, us, bare, times, peak, mib, *pytorch = rows[case]
+        rate, us, bare, times, peak, mib, *pytorch, why = rows[case]
         assert abs(number(rate) * number(us) / 1e6 / int(case.split()[1]) - 1) < 0.1, rows[case]
         assert abs(number(us) / number(bare) - number(times)) < 0.1 + number(times) / 10, rows[case]
         assert number(peak) >= 0 and number(mib) > 0 and pytorch == ["", "", ""], rows[case]
-    rate, before, us, bare, usual, times, eager = rows["cnn 2 bf16 tuned"]
+        assert why == "(1)", rows[case]
+    rate, before, us, bare, usual, times, eager, _ = rows["cnn 2 bf16 tuned"]
     assert number(before) == number(rows["cnn 2 bf16"][0]) and number(rate) > 0, rows
     assert number(bare) > 0 and number(usual) > 0 and eager == "", rows
     assert abs(number(us) / number(bare) - number(times)) < 0.1 + number(times) / 10, rows
     assert re.search(r"^\* cnn:2:bf16, tuned: \d+ of \d+ products by another algorithm", told, re.M), told
     name, digits = next((k, v) for k, v in rows.items() if "1,438 digits" in k)
     assert digits[0] == "1" and 30 < number(digits[1]) < 99 and number(digits[2]) > 0, digits
-    goals = {k: v for k, v in rows.items() if len(v) == 5 and v[2] in ("", "met", "missed")}
-    assert len(goals) >= 6, goals
+    for how in ("graph", "compiled"):
+        mine, theirs, times, tuned, _ = rows[f"mlp 16 fp32 beside {how}"]
+        assert number(mine) > 0 and (theirs, times, tuned) == ("", "", "-"), rows
+        assert reason(rows[f"mlp 16 fp32 beside {how}"], told).startswith("no PyTorch"), told
+    goals = {k: v for k, v in rows.items() if len(v) == 6 and v[2] in ("-", "met", "missed")}
+    assert len(goals) >= 7, goals
     (step,) = [v for k, v in goals.items() if k.startswith("step, x the bare one")]
     (part,) = [v for k, v in goals.items() if k.startswith("communication hidden")]
     assert step[2] in ("met", "missed") and step[4] in ("met", "missed") and 0 <= number(part[1]) <= 1, goals
-    assert all(v[1:] == [""] * 4 for k, v in goals.items() if "eager" in k or "compiled" in k), goals
-    assert re.search(r"^\* no PyTorch: ", told, re.M), told
+    assert all(v[1:5] == ["", "-", "", "-"] and v[5] for k, v in goals.items()
+               if any(how in k for how in ("eager", "compiled", "graph"))), goals
+    assert re.search(r"^\(1\) no PyTorch: ", told, re.M), told
     if step[2] == "missed":  # then it is told where the time goes
         assert "optimizer" in rows and number(rows["optimizer"][0]) > 0, told
 
 
 def what_does_not_fit_is_named(folder):
     code, rows, told = bench(folder, "--budget", "0")
-    assert code == 0 and "Left out, for want of time: mlp:16:fp32; mlp:16:fp32 bare;" in told, told
-    assert set(rows["mlp 16 fp32"]) == {""}, rows
+    assert code == 0, told
+    assert set(rows["mlp 16 fp32"]) == {"", "(1)"}, rows
+    assert reason(rows["mlp 16 fp32"], told) == "no time was left", told
 
 
 def what_fails_does_not_take_the_rest_with_it(folder):
     code, rows, told = bench(folder, "--budget", "1000", "--cases", "mlp:16:fp32",
                              engine="/nowhere.so")
-    assert code == 1 and re.search(r"^\* .*DDP_ENGINE: /nowhere.so", told, re.M), told
+    assert code == 1 and re.search(r"^\(\d\) .*DDP_ENGINE: /nowhere.so", told, re.M), told
     assert rows["mlp 16 fp32"][0] == "" and number(rows["mlp 16 fp32"][2]) > 0, told
     with open("kept.log") as f:
         kept = f.read()
@@ -92,7 +116,8 @@ def what_fails_does_not_take_the_rest_with_it(folder):
 def without_a_gpu_it_says_so(folder):
     code, rows, told = bench(folder, gpus=False)
     assert code == 77 and told.startswith("no GPU here"), told
-    assert set(rows["cnn 2 bf16"]) == {""} and "needs two GPUs" in told, told
+    assert set(rows["cnn 2 bf16"]) == {"", "(1)"} and "needs two GPUs" in told, told
+    assert reason(rows["cnn 2 bf16"], told) == "no GPU here", told
 
 
 with tempfile.TemporaryDirectory(prefix="ddp-test-") as scratch:

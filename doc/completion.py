@@ -26,7 +26,7 @@ class Option:
 
 
 def options_of(program):
-    text = subprocess.run([program, "--help"], check=True, capture_output=True, text=True,
+    text = subprocess.run([program, "--help", "all"], check=True, capture_output=True, text=True,
                           timeout=30).stdout
     options = []
     for line in text.splitlines():

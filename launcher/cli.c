@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/foreign.h"
+#include "launcher/help.h"
 #include "launcher/options.h"
 #include "launcher/spelling.h"
 
@@ -22,77 +23,6 @@
 #ifndef DDPRUN_VERSION
 #define DDPRUN_VERSION "unknown"
 #endif
-
-/* --- help --------------------------------------------------------------------------- */
-
-static const char *dashes(size_t len)
-{
-    return len == 1 ? "-" : "--";
-}
-
-/* "-n, --np N" into `out`: short names first. */
-static void spell(const struct option *o, char *out, size_t size)
-{
-    size_t n = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        for (const char *p = o->names; *p; p += strspn(p, " ")) {
-            size_t len = strcspn(p, " ");
-            if ((len == 1) == (pass == 0))
-                n += (size_t)snprintf(out + n, size - n, "%s%s%.*s", n ? ", " : "",
-                                      dashes(len), (int)len, p);
-            p += len;
-        }
-    }
-    if (o->arg)
-        snprintf(out + n, size - n, "%s%s", strncmp(o->arg, "[=", 2) == 0 ? "" : " ", o->arg);
-}
-
-/* `text` wrapped to 88 columns, each line indented. */
-static void wrap(const char *text, void (*line)(const char *text, void *arg), void *arg)
-{
-    enum { INDENT = 10, WIDTH = 88 };
-    while (*text) {
-        size_t len = strlen(text), n = len;
-        if (len > WIDTH - INDENT) {
-            for (n = WIDTH - INDENT; n > 0 && text[n] != ' '; n--)
-                ;
-        }
-        char *out = xasprintf("%*s%.*s", INDENT, "", (int)n, text);
-        line(out, arg);
-        free(out);
-        text += n;
-        text += strspn(text, " ");
-    }
-}
-
-void cli_help(void (*line)(const char *text, void *arg), void *arg)
-{
-    char names[160];
-    line("usage: ddprun [-np N] [--hostfile FILE | -H n1:4,n2:4] [options] program "
-         "[args...]",
-         arg);
-    for (size_t i = 0; i < options_len; i++) {
-        const struct option *o = &options[i];
-        if (!o->names) {
-            line("", arg);
-            line(o->doc, arg);
-            continue;
-        }
-        spell(o, names, sizeof names);
-        char *text = xasprintf("  %s", names);
-        line(text, arg);
-        free(text);
-        wrap(o->doc, line, arg);
-    }
-    line("", arg);
-    line("One dash or two, '_' or '-' in a name: both are understood. Options end at the "
-         "program.",
-         arg);
-    line("Exit code: that of the first rank that failed, 128+signal, 124 --timeout, 125 "
-         "no start,",
-         arg);
-    line("126 not executable, 127 not found, 2 wrong usage. See ddprun(1).", arg);
-}
 
 static void print_line(const char *text, void *arg)
 {
@@ -162,16 +92,14 @@ static void set_defaults(struct opts *opts)
     };
 }
 
-/* Asked for a text instead of a launch. */
-static bool answered(const struct option *o)
+/* --help [TOPIC], --version: 1 when it has been printed, -1 with an error. */
+static int answer(const struct option *o, const char *topic, struct ddp_err *err)
 {
-    if (spelling_is(o->names, "help", 4))
-        cli_help(print_line, stdout);
-    else if (spelling_is(o->names, "version", 7))
+    if (spelling_is(o->names, "version", 7))
         puts("ddprun " DDPRUN_VERSION);
-    else
-        return false;
-    return true;
+    else if (help_show(topic, print_line, stdout, err) < 0)
+        return -1;
+    return fflush(stdout) == 0 ? 1 : err_errno(err, "cannot write");
 }
 
 static bool wants_script(const struct opts *opts)
@@ -325,8 +253,8 @@ static int read_words(struct reading *r, struct opts *opts, struct ddp_err *err)
         const struct foreign *f = o ? NULL : foreign_find(word);
         if (!o && !f)
             return spelling_unknown(word, err);
-        if (o && !o->read && answered(o))
-            return fflush(stdout) == 0 ? 1 : err_errno(err, "cannot write");
+        if (o && !o->read)
+            return answer(o, value ? value : r->argv[r->i + 1], err);
         if ((f ? read_foreign(r, f, word, opts, err)
                : read_option(r, o, word, value, opts, err)) < 0)
             return -1;

@@ -21,7 +21,4 @@ void opts_finish(struct opts *opts);
  * meant for us: the program gets them all the same, as it may have an option of that name. */
 void cli_warn(const struct opts *opts);
 
-/* --help, a line a call: options by topic, from the same table. */
-void cli_help(void (*line)(const char *text, void *arg), void *arg);
-
 #endif

@@ -319,7 +319,7 @@ static const struct word start_words[] = {{"ssh", BY_SSH},     {"srun", BY_SRUN}
 #define AT(member) offsetof(struct opts, member)
 
 const struct option options[] = {
-    {.doc = "Who runs where"},
+    {.arg = "placement", .doc = "Hosts, ranks and CPUs"},
     {"np n", "N", AT(np), read_number, 1, RANKS_MAX, NULL,
      "start N ranks; default: as many as there are slots (on one machine without GPU: 1)",
      HERE},
@@ -362,7 +362,7 @@ const struct option options[] = {
     {"virtual-local-rank", NULL, 0, read_one_gpu, 0, 0, NULL,
      "each rank sees its own GPU only, as device 0, and LOCAL_RANK=0"},
 
-    {.doc = "What the ranks see"},
+    {.arg = "environment", .doc = "What the ranks see: variables, MPI, store, network"},
     {"x", "NAME[=VALUE]", 0, read_export, 0, 0, NULL,
      "give this variable to all ranks; may be repeated"},
     {"rank-names", "LIST", AT(rank_names), read_rank_names, 0, 0, name_words,
@@ -392,7 +392,7 @@ const struct option options[] = {
     {"wdir wd chdir", "DIR", AT(wdir), read_text, 0, 0, NULL,
      "start the ranks there; default: where ddprun is started"},
 
-    {.doc = "Output and input"},
+    {.arg = "output", .doc = "Output and input"},
     {"tag-output", "[=auto|off|on]", AT(tag_output), read_choice, 0, 0, tag_words,
      "begin each line with its rank and host; auto (default): when there are several "
      "ranks; without =...: on"},
@@ -406,7 +406,7 @@ const struct option options[] = {
     {"stdin", "rank0|all|none", AT(input), read_choice, 0, 0, input_words,
      "who reads our standard input: rank0 (default), all, none"},
 
-    {.doc = "Start, watch, end"},
+    {.arg = "launch", .doc = "Start, supervise, stop"},
     {"timeout", "TIME", AT(timeout_ms), read_span, 1, 0, NULL,
      "end the job after 90, 5m, 1.5h, ... with exit code 124; default: never"},
     {"start-timeout", "TIME", AT(start_timeout_ms), read_span, 1, 0, NULL,
@@ -440,7 +440,7 @@ const struct option options[] = {
     {"agent", "PATH", AT(agent), read_text, 0, 0, NULL,
      "ddprun-agent on the hosts; default: beside ddprun"},
 
-    {.doc = "Batch jobs"},
+    {.arg = "batch", .doc = "Batch scripts"},
     {"script", "slurm|sge|pbs|lsf", AT(script), read_choice, 0, 0, script_words,
      "print a batch script for slurm, sge, pbs or lsf that runs the program; start nothing",
      HERE},
@@ -477,7 +477,7 @@ const struct option options[] = {
      "environment modules to load, separated by blanks; default: the site's",
      SCRIPT_ONLY},
 
-    {.doc = "Before the job"},
+    {.arg = "data", .doc = "Data sets, before a job"},
     {"fetch-data", "NAME", AT(fetch_data), read_text, 0, 0, NULL,
      "bring a data set (mnist, fashion-mnist) into the folder NAME, checked; for front "
      "ends, since compute nodes have no internet"},
@@ -488,13 +488,13 @@ const struct option options[] = {
     {"data-sets", "FILE", AT(data_sets), read_text, 0, 0, NULL,
      "with --fetch-data: the table of data sets; default: the one that comes along"},
 
-    {.doc = "Measure"},
+    {.arg = "scaling", .doc = "Measure scaling"},
     {"scaling", "SIZES", AT(scaling), read_text, 0, 0, NULL,
      "run the same work with 1,2,4,8 ranks, and show speed-up and efficiency", HERE},
     {"scaling-dir", "DIR", AT(scaling_dir), read_text, 0, 0, NULL,
      "its table, as CSV, text and picture; default: scaling", HERE},
 
-    {.doc = "Ask and tell"},
+    {.arg = "inspect", .doc = "Plans, checks and logs"},
     {"dry-run", NULL, AT(dry_run), read_flag, 0, 0, NULL,
      "print the plan, the environment and the commands; start nothing", HERE},
     {"preflight", NULL, AT(preflight), read_flag, 0, 0, NULL,
@@ -508,7 +508,8 @@ const struct option options[] = {
      "say what is decided and what is replaced in the environment"},
     {"log-level", "LEVELS", AT(log_level), read_text, 0, 0, NULL,
      "error, warn, info, debug, trace; by part: spawn=debug,store=trace"},
-    {"help h", NULL, 0, NULL, 0, 0, NULL, "this text"},
+    {"help h", "[TOPIC]", 0, NULL, 0, 0, NULL,
+     "the usual options; with TOPIC, or an option's name: what there is about it"},
     {"version V", NULL, 0, NULL, 0, 0, NULL, "the version"},
 };
 

@@ -40,7 +40,7 @@ struct option {
     } where;
 };
 
-/* A row without names is a topic. */
+/* A row without names begins a topic of --help: `arg` is its name. */
 extern const struct option options[];
 extern const size_t options_len;
 

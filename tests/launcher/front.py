@@ -29,6 +29,10 @@ def expect(what, condition, seen):
 def usage():
     code, out, err = run("--help")
     expect("--help", code == 0 and "--hostfile" in out and not err, (code, err))
+    code, out, err = run("--help", "launch")
+    expect("--help TOPIC", code == 0 and "--start-timeout" in out and "--hostfile" not in out, out)
+    code, out, err = run("--help=nosuch")
+    expect("--help nosuch", code == 2 and not out and "no help about 'nosuch'; topics: " in err, err)
     code, out, err = run()
     expect("no program", code == 2 and err == "ddprun: no program given (try ddprun "
            "--help)\n", (code, err))

@@ -4,8 +4,8 @@
  *     print_front names LIST...        host lists expanded, for scontrol.py
  */
 #include "common/hostlist.h"
-#include "launcher/cli.h"
 #include "launcher/contract.h"
+#include "launcher/help.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +36,7 @@ int main(int argc, char **argv)
     if (strcmp(what, "names") == 0)
         return print_names(argv + 2);
     if (strcmp(what, "help") == 0)
-        cli_help(on_line, NULL);
+        help_show("all", on_line, NULL, &(struct ddp_err){""});
     else
         contract_print(on_line, NULL);
     return 0;

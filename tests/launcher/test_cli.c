@@ -2,6 +2,8 @@
 
 #include "common/mem.h"
 #include "launcher/cli.h"
+#include "launcher/help.h"
+#include "launcher/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -315,14 +317,28 @@ static void on_help(const char *text, void *arg)
 {
     int *lines = arg;
     ++*lines;
-    ck_assert_uint_le(strlen(text), 100);
+    ck_assert_msg(strlen(text) <= 80, "%s", text);
 }
 
-START_TEST(help_fits_a_terminal)
+START_TEST(help_fits_a_screen_and_has_topics)
 {
-    int lines = 0;
-    cli_help(on_help, &lines);
-    ck_assert_int_gt(lines, 60);
+    struct ddp_err err = {""};
+    int lines = 0, all = 0, topics = 0;
+    ck_ok(help_show(NULL, on_help, &lines, &err), err);
+    ck_assert_int_le(lines, 50);
+    ck_ok(help_show("all", on_help, &all, &err), err);
+    ck_assert_int_gt(all, 150);
+    for (size_t i = 0; i < options_len; i++) {
+        if (!options[i].names)
+            ck_ok(help_show(options[i].arg, on_help, &topics, &err), err);
+    }
+    ck_assert_int_ge(topics + 7, all); /* blank lines between */
+    lines = 0;
+    ck_ok(help_show("--nproc_per_node", on_help, &lines, &err), err);
+    ck_assert_int_le(lines, 4);
+    ck_assert_int_eq(help_show("nosuch", on_help, &lines, &err), -1);
+    ck_assert_str_eq(err.text, "no help about 'nosuch'; topics: placement, environment, "
+                               "output, launch, batch, data, scaling, inspect, all");
 }
 END_TEST
 
@@ -337,7 +353,7 @@ Suite *suite(void)
     tcase_add_test(t, defaults_are_those_of_the_manual);
     tcase_add_test(t, every_option_fills_its_field);
     tcase_add_test(t, the_table_of_variables_needs_no_program);
-    tcase_add_test(t, help_fits_a_terminal);
+    tcase_add_test(t, help_fits_a_screen_and_has_topics);
     suite_add_tcase(s, t);
     return s;
 }

@@ -44,7 +44,11 @@ class Lab:
         self.env = {
             **os.environ, "LAB_STATE": os.path.join(self.folder, "state"), "LAB_DECOY": "1"
         }
-        self("up", str(HOSTS))
+        try:
+            self("up", str(HOSTS))
+        except BaseException:
+            self.down()
+            raise
 
     def __call__(self, *args):
         done = subprocess.run(

@@ -32,7 +32,8 @@ static int check_folder(const char *folder, struct ddp_err *err)
 {
     struct stat st;
     if (mkdir(folder, 0700) < 0 && errno != EEXIST)
-        return err_errno(err, "cannot make '%s'", folder);
+        return err_set(err, "cannot make '%s': %s; --peer-key names another folder",
+                       folder, strerror(errno));
     if (stat(folder, &st) < 0)
         return err_errno(err, "cannot look at '%s'", folder);
     if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022))
@@ -93,7 +94,8 @@ int card_leave(struct card *c, const struct summons *s, struct ddp_err *err)
     if (rc == 0)
         rc = rename(aside, c->path);
     if (rc < 0) {
-        err_errno(err, "cannot leave a card for the peers at '%s'", c->path);
+        err_set(err, "cannot write '%s' for the peers: %s; --peer-key names another folder",
+                c->path, strerror(errno));
         unlink(aside);
     }
     c->left = rc == 0;

@@ -70,13 +70,21 @@ static void default_signals(void)
     }
 }
 
+/* dup2() and F_DUPFD have other names for a descriptor that is beyond the limit. */
+static int beyond_limit(void)
+{
+    if (errno == EBADF || errno == EINVAL)
+        errno = EMFILE;
+    return -1;
+}
+
 static int take_streams(bool extra)
 {
     for (int fd = 0; fd < STREAMS; fd++) {
         if (dup2(slot + fd, fd) < 0) /* clears close-on-exec */
             return -1;
     }
-    return extra && dup2(slot + STREAMS, CHILD_EXTRA_FD) < 0 ? -1 : 0;
+    return extra && dup2(slot + STREAMS, CHILD_EXTRA_FD) < 0 ? beyond_limit() : 0;
 }
 
 static int child_main(void *arg)
@@ -93,9 +101,9 @@ static int child_main(void *arg)
     if ((spec->session && setsid() < 0) || (spec->group && setpgid(0, 0) < 0))
         fail(t, CHILD_SETUP);
     default_signals();
-    if (files.rlim_cur < files.rlim_max && setrlimit(RLIMIT_NOFILE, &files) < 0)
-        fail(t, CHILD_SETUP);
     if (take_streams(spec->extra > 0) < 0)
+        fail(t, CHILD_SETUP);
+    if (files.rlim_cur < files.rlim_max && setrlimit(RLIMIT_NOFILE, &files) < 0)
         fail(t, CHILD_SETUP);
     if (spec->cpus && sched_setaffinity(0, spec->cpus_size, spec->cpus) < 0)
         fail(t, CHILD_CPUS);
@@ -111,7 +119,7 @@ static int fill_slots(int in, int out, int err, int extra)
     const int ends[SLOTS] = {in, out, err, extra > 0 ? extra : -1};
     for (int i = 0; i < SLOTS; i++) {
         if (dup3(ends[i] < 0 ? holder : ends[i], slot + i, O_CLOEXEC) < 0)
-            return -1;
+            return beyond_limit();
     }
     return 0;
 }
@@ -186,6 +194,8 @@ int child_init(struct ddp_err *err)
     slot = free_slots();
     int low = open("/dev/null", O_RDWR | O_CLOEXEC);
     holder = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, slot + SLOTS);
+    if (low >= 0 && holder < 0)
+        beyond_limit();
     if (holder < 0 || fill_slots(-1, -1, -1, -1) < 0) {
         err_errno(err, "cannot open '/dev/null'");
         munmap(p, STACK_SIZE);

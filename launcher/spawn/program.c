@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 static const char default_path[] = "/usr/local/bin:/usr/bin:/bin";
@@ -107,7 +108,11 @@ static const char *advice(const char *name, const char *path, int why, const cha
             snprintf(text, size, " in PATH");
         free(here);
     } else if (why == EACCES && path && stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
-        advice_no_right(name, &st, text, size);
+        struct statvfs fs;
+        if (statvfs(path, &fs) == 0 && (fs.f_flag & ST_NOEXEC))
+            snprintf(text, size, "; its file system is mounted 'noexec': put it elsewhere");
+        else
+            advice_no_right(name, &st, text, size);
     } else if (why == ENOEXEC) {
         snprintf(text, size, "; a script begins with '#!' and its interpreter");
     }

@@ -5,7 +5,7 @@ import time
 
 import hosts
 from hosts import LabTest, main, node
-from launch import wait_until
+from launch import wait_until, who_is_left
 
 setUpModule = hosts.set_up
 tearDownModule = hosts.tear_down
@@ -58,6 +58,76 @@ class FirstCause(LabTest):
 
     def test_an_abort_on_a_host_ahead(self):
         self.first_is(3, 2, ABORT)
+
+
+class Cut(LabTest):
+    """Hosts that do not hear each other for a while."""
+
+    def counting(self, numbers, *options, **how):
+        """Each rank counts to 100, a line every 0.1 s, and waits for a word at the end."""
+        return self.start_on(
+            numbers, "trap '' TERM; (setsid sleep 300 &); for i in $(seq 100); do echo line $i; "
+            f"sleep 0.1; done; until [ -e {self.path('go')} ]; do sleep 0.1; done", "--grace",
+            "0.5s", *options, **how)
+
+    def started(self, launch, ranks):
+        self.assertTrue(wait_until(lambda: launch.out.count("] line 10\n") == ranks), launch.err)
+
+    def test_a_partition_that_heals_at_once(self):
+        """Two seconds are less than what it takes to be declared lost: nothing is missing."""
+        self.addCleanup(self.heal, 2)
+        launch = self.counting((1, 2))
+        self.started(launch, 2)
+        self.fault(2, "drop")
+        time.sleep(2)
+        self.fault(2, "undrop")
+        self.write("go", "")
+        launch.wait()
+        self.assert_ended(launch, 0)
+        for tag in ("[0 node001]", "[1 node002]"):
+            lines = [x for x in launch.out.splitlines() if x.startswith(tag)]
+            self.assertEqual(lines, [f"{tag} line {i}" for i in range(1, 101)])
+
+    def test_partitions_that_heal_too_late(self):
+        """Side by side: cut in both directions and in one. Each is declared lost and ends the job;
+        what runs there ends when the network is back, and nothing of it is heard of any more."""
+        cut = {2: (), 3: ("in",), 4: ("out",)}
+        launches = {}
+        for n in cut:
+            self.addCleanup(self.heal, n)
+            launches[n] = self.counting((1, n))
+        for n, how in cut.items():
+            self.started(launches[n], 2)
+        for n, how in cut.items():
+            self.fault(n, "drop", *how)
+        for n, launch in launches.items():
+            launch.wait()
+            self.assertEqual(launch.rc, 125, launch.err)
+            self.assertRegex(launch.err.splitlines()[0], f"{node(n)} (is )?lost")
+            self.assertEqual(len(launch.err.splitlines()), 1, launch.err)
+        self.assertTrue(wait_until(lambda: not self.on_host(4)))  # it still hears what to do
+        for n in (2, 3):
+            self.fault(n, "undrop")
+        self.assertEqual(who_is_left(*self.marks), {})
+
+    def test_half_open_connections(self):
+        """Power fails and the host is back before anybody misses it: what others think is a
+        connection is none. The launcher's host and another one, side by side."""
+        self.addCleanup(self.heal, 3)
+        self.addCleanup(self.heal, 4)
+        rank, launcher = self.counting((1, 3)), self.counting((2, 5), host=4)
+        self.started(rank, 2)
+        self.started(launcher, 2)
+        for n in (3, 4):
+            self.fault(n, "crash")
+            self.fault(n, "boot")
+        rank.wait()
+        self.assertEqual(rank.rc, 125, rank.err)
+        self.assertIn(node(3), rank.err.splitlines()[0])
+        launcher.wait()
+        began = time.monotonic()
+        self.assertTrue(wait_until(lambda: not self.on_host(2) and not self.on_host(5), 40))
+        self.assertLess(time.monotonic() - began, 20)
 
 
 if __name__ == "__main__":

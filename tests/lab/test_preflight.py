@@ -74,14 +74,8 @@ class Preflight(LabTest):
         program = self.write("train", "#!/bin/sh\nexit 9\n", 0o755)
         other = self.write("other", "#!/bin/sh\nexit 8\n", 0o755)
         self.mount(2, f"mount --bind {other} {program}", program)
-        # a full /tmp, in which we and the agent keep our places
-        keep = [self.folder.name, hosts.LAB_HOSTS.folder]
-        self.mount(
-            3, f"mkdir -p /run/keep/0 /run/keep/1; mount --bind {keep[0]} /run/keep/0; "
-            f"mount --bind {keep[1]} /run/keep/1; mount -t tmpfs -o size=64k none /tmp; "
-            f"mkdir -p {keep[0]} {keep[1]}; mount --bind /run/keep/0 {keep[0]}; "
-            f"mount --bind /run/keep/1 {keep[1]}; cat /dev/zero >/tmp/x 2>/dev/null || true",
-            "/run/keep/0", "/run/keep/1", "/tmp", *keep)
+        self.addCleanup(self.fault, 3, "mend", "/tmp")
+        self.fault(3, "full", "/tmp", self.folder.name, hosts.LAB_HOSTS.folder)
         # a name server that does not answer
         self.inside(4, "mkfifo -m 666 /run/silent")
         self.mount(4, "mount --bind /run/silent /etc/hosts", "/etc/hosts")

@@ -40,20 +40,14 @@ class Hosts(LabTest):
         self.assertIn("node003: reached: ", launch.err)
         self.assertIn("bandwidth", launch.out)
 
-    def full_tmp(self, number):
-        """A full /tmp, in which the launch and the agent keep their places."""
-        keep = [self.folder.name, hosts.LAB_HOSTS.folder]
-        places = ["/run/keep0", "/run/keep1", "/tmp", *keep]
-        self.addCleanup(self.inside, number, "; ".join(f"umount {p}" for p in reversed(places)))
-        self.inside(
-            number, f"mkdir -p /run/keep0 /run/keep1; mount --bind {keep[0]} /run/keep0; "
-            f"mount --bind {keep[1]} /run/keep1; mount -t tmpfs -o size=64k,mode=1777 none /tmp; "
-            f"mkdir -p {keep[0]} {keep[1]}; mount --bind /run/keep0 {keep[0]}; "
-            f"mount --bind /run/keep1 {keep[1]}; cat /dev/zero >/tmp/x 2>/dev/null || true")
+    def tmp(self, what, number):
+        """Broken, but for the places of the launch and the agent in it."""
+        self.addCleanup(self.fault, number, "mend", "/tmp")
+        self.fault(number, what, "/tmp", self.folder.name, hosts.LAB_HOSTS.folder)
 
     def test_a_full_tmp(self):
-        self.full_tmp(1)  # the launcher's own
-        self.full_tmp(2)
+        self.tmp("full", 1)  # the launcher's own
+        self.tmp("full", 2)
         launch = self.on((1, 2, 3), "hostname; echo x >/tmp/y 2>/dev/null || echo full")
         self.assert_ended(launch, 0)
         self.assertEqual(launch.out.count("] full\n"), 2, launch.out)
@@ -64,8 +58,7 @@ class Hosts(LabTest):
         self.assertEqual(launch.out.count("] fine\n"), 4, launch.out + launch.err)
 
     def test_a_tmp_that_cannot_be_written(self):
-        self.addCleanup(self.inside, 2, "umount /tmp")
-        self.inside(2, "mount --bind /tmp /tmp; mount -o remount,bind,ro /tmp")
+        self.tmp("readonly", 2)
         launch = self.on((1, 2), "hostname; touch /tmp/y 2>/dev/null || echo closed")
         self.assert_ended(launch, 0)
         self.assertIn("[1 node002] closed\n", launch.out)

@@ -37,3 +37,10 @@ int digest_file(const char *path, char text[DIGEST_TEXT], int64_t *size,
         *size = total;
     return 0;
 }
+
+void digest_bytes(const void *bytes, size_t n, char text[DIGEST_TEXT])
+{
+    unsigned char sum[crypto_hash_sha256_BYTES];
+    crypto_hash_sha256(sum, bytes, n);
+    sodium_bin2hex(text, DIGEST_TEXT, sum, sizeof sum);
+}

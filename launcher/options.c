@@ -437,8 +437,9 @@ const struct option options[] = {
      "so many connections are being made at once; default: 64"},
     {"tree-width", "N", AT(tree_width), read_number, 0, 4096, NULL,
      "a host starts at most N others; 0: we start all; default: 32"},
-    {"agent", "PATH", AT(agent), read_text, 0, 0, NULL,
-     "ddprun-agent on the hosts; default: beside ddprun"},
+    {"agent", "PATH|push", AT(agent), read_text, 0, 0, NULL,
+     "ddprun-agent on the hosts; default: beside ddprun. push: ssh copies it there, and "
+     "hosts need no ddprun"},
 
     {.arg = "batch", .doc = "Batch scripts"},
     {"script", "slurm|sge|pbs|lsf", AT(script), read_choice, 0, 0, script_words,

@@ -21,6 +21,7 @@
 #include "launcher/link/rankmap.h"
 #include "launcher/place/bind.h"
 #include "launcher/preflight/preflight.h"
+#include "launcher/spawn/package.h"
 #include "launcher/spawn/program.h"
 #include "launcher/spawn/starter.h"
 #include "launcher/spawn/tree.h"
@@ -52,6 +53,11 @@ int job_choose_transport(struct job *j, struct ddp_err *err)
 {
     j->transport = transport_choose(j->opts->start, j->alloc->source, j->transport_why,
                                     sizeof j->transport_why, err);
+    if (j->transport && !j->transport->talks && j->opts->agent &&
+        agent_is_pushed(j->opts->agent))
+        return err_set(err, "--agent push goes by ssh, and these hosts are started by %s: "
+                            "--start ssh, or install ddprun there",
+                       j->transport->name);
     return j->transport ? 0 : -1;
 }
 

@@ -5,6 +5,7 @@
 #include "common/secret.h"
 #include "common/sock.h"
 #include "launcher/spawn/child.h"
+#include "launcher/spawn/package.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SAID_MAX = 4096 };
+enum { SAID_MAX = 4096, HEARD_MAX = 64 };
 
 struct carrier {
     struct reap *reap; /* borrowed */
@@ -23,10 +24,12 @@ struct carrier {
     pid_t pid;              /* 0: it has ended */
     int in;                 /* owned: the other end of its stdin; -1 */
     struct event *writable; /* owned: while there are words to be written */
-    char *words;            /* owned, wiped: those; NULL: all written */
+    const struct package *package; /* borrowed: to be written before them, if asked for */
+    size_t package_left;           /* bytes of it */
+    char *words;                   /* owned, wiped: those; NULL: all written */
     size_t nwords, written;
     struct event *answer;                /* owned: it may write something there, too */
-    char heard[sizeof CARRIER_LINK - 1]; /* the last it wrote */
+    char heard[HEARD_MAX];               /* the last it wrote */
     int err;                             /* owned: its stderr; -1 */
     struct event *readable;              /* owned */
     char said[SAID_MAX + 1];
@@ -62,37 +65,60 @@ void carrier_let_go(struct carrier *c)
     c->in = -1;
 }
 
-/* All of them fit into the pipe, but for thousands of hosts. */
+/* All of them fit into the pipe, but for thousands of hosts; a package does not. */
 static void on_writable(evutil_socket_t fd, short what, void *arg)
 {
     struct carrier *c = arg;
-    ssize_t n = write(c->in, c->words + c->written, c->nwords - c->written);
+    bool first = c->package_left > 0;
+    const char *from = first ? c->package->bytes + c->package->n - c->package_left
+                             : c->words + c->written;
+    ssize_t n = write(c->in, from, first ? c->package_left : c->nwords - c->written);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n > 0)
+    if (n > 0 && first)
+        c->package_left -= (size_t)n;
+    else if (n > 0)
         c->written += (size_t)n;
     if (n <= 0 || c->written == c->nwords) /* who has closed it says why on stderr */
         forget_words(c);
 }
 
-/* The words before the line are of no interest, and nothing comes behind it before we
- * have said something. A byte at a time: it is a few of them once, if at all. */
+static void send_words(struct carrier *c)
+{
+    if (event_add(c->writable, NULL) < 0)
+        abort(); /* as mem.h does when memory is gone */
+    on_writable(c->in, EV_WRITE, c);
+}
+
+static bool heard(const struct carrier *c, const char *line)
+{
+    size_t n = strlen(line);
+    return memcmp(c->heard + HEARD_MAX - n, line, n) == 0;
+}
+
+/* The words before a line of ours are of no interest, and nothing comes behind it before
+ * we have said something. A byte at a time: it is a few of them once, if at all. */
 static void on_answer(evutil_socket_t fd, short what, void *arg)
 {
     struct carrier *c = arg;
-    const size_t n = sizeof c->heard;
     char byte;
     ssize_t got;
     while ((got = read(c->in, &byte, 1)) == 1) {
-        memmove(c->heard, c->heard + 1, n - 1);
-        c->heard[n - 1] = byte;
-        if (memcmp(c->heard, CARRIER_LINK, n) == 0) {
+        memmove(c->heard, c->heard + 1, HEARD_MAX - 1);
+        c->heard[HEARD_MAX - 1] = byte;
+        if (heard(c, CARRIER_LINK)) {
             int link = c->in;
             stop_answers(c);
             forget_words(c);
             c->in = -1;
             c->events.linked(link, c->arg);
             return;
+        }
+        bool wanted = heard(c, PACKAGE_WANTED);
+        if (c->package && c->writable && (wanted || heard(c, PACKAGE_IS_THERE))) {
+            c->package_left = wanted ? c->package->n : 0;
+            c->package = wanted ? c->package : NULL;
+            send_words(c);
         }
     }
     if (got == 0 || (errno != EAGAIN && errno != EINTR))
@@ -183,9 +209,10 @@ static void listen_to(struct carrier *c, struct loop *loop, bool talks)
     }
     c->writable =
         event_new(loop_base(loop), c->in, EV_WRITE | EV_PERSIST, on_writable, c);
-    if (!c->writable || event_add(c->writable, NULL) < 0)
+    if (!c->writable)
         abort();
-    on_writable(c->in, EV_WRITE, c);
+    if (!c->package)
+        send_words(c);
 }
 
 /* Its stdin and, when it talks, its stdout; and our end of that. */
@@ -229,6 +256,7 @@ struct carrier *carrier_create(struct loop *loop, struct reap *reap,
         errno = error;
         return NULL;
     }
+    c->package = spec->package;
     c->words = spec->words ? xstrdup(spec->words) : NULL;
     c->nwords = spec->words ? strlen(spec->words) : 0;
     reap_watch(reap, c->pid, on_exit_of, c);

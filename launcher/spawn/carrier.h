@@ -16,11 +16,15 @@
 
 #include <stdbool.h>
 
+struct package;
+
 /* All borrowed for the time of the call. */
 struct carrier_spec {
     const char *path; /* of the program: no search */
     char *const *argv, *const *env;
     const char *words; /* for its stdin; NULL: that is /dev/null */
+    const struct package *package; /* sent first, if it asks; NULL: there is none, and it
+                                    * gets its words at once. Only if it talks. */
     bool talks;        /* its stdin and stdout are one socket: see CARRIER_LINK */
 };
 

@@ -6,8 +6,10 @@
 #include "launcher/spawn/ssh.h"
 
 #include "common/helper.h"
+#include "common/installed.h"
 #include "common/mem.h"
 #include "launcher/spawn/diagnose.h"
+#include "launcher/spawn/package.h"
 #include "launcher/spawn/program.h"
 
 #include <stdint.h>
@@ -44,10 +46,12 @@ static int ssh_version(void)
 static void push_config(const char *ssh, const char *agent, struct strv *argv)
 {
     const char *slash = strrchr(agent, '/');
-    if (strcmp(ssh, "ssh") != 0 || !slash)
+    if (strcmp(ssh, "ssh") != 0)
         return;
-    char *path = xasprintf("%.*s/ssh_config", (int)(slash - agent), agent);
-    if (access(path, R_OK) == 0 && ssh_version() == 9) {
+    char *path = slash
+                     ? xasprintf("%.*s/ssh_config", (int)(slash - agent), agent)
+                     : installed_file(INSTALLED_PROGRAM, "ssh_config", R_OK);
+    if (path && access(path, R_OK) == 0 && ssh_version() == 9) {
         strv_push(argv, "-F");
         strv_push(argv, path);
     }
@@ -77,8 +81,12 @@ void ssh_command(const struct host *host, const char *ssh, const char *agent,
     strv_push(argv, "--");
     strv_push(argv, host->name);
     /* a shell reads this at the other end; exec, so that it does not stay */
+    struct ddp_err err;
+    const struct package *pushed = agent_is_pushed(agent) ? package_get(&err) : NULL;
     char *quoted = shell_quote(agent);
-    strv_pushf(argv, "exec %s", quoted);
+    char *words = pushed ? package_command(pushed) : xasprintf("exec %s", quoted);
+    strv_push(argv, words);
+    free(words);
     free(quoted);
 }
 

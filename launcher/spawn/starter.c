@@ -17,6 +17,7 @@
 #include "launcher/link/summons.h"
 #include "launcher/spawn/carrier.h"
 #include "launcher/spawn/guest.h"
+#include "launcher/spawn/package.h"
 #include "launcher/spawn/summons_file.h"
 
 #include <errno.h>
@@ -65,6 +66,7 @@ struct starter {
     struct strv calls;     /* where we can be called */
     struct strv env;       /* of the carriers; empty: ours */
     char *path;            /* owned: the carriers' program */
+    const struct package *package; /* borrowed: that the carriers bring; NULL: none */
     struct start *starts;  /* owned, one per host */
     struct load *loads;    /* owned */
     unsigned starting;
@@ -286,6 +288,7 @@ static struct load *load_create(struct starter *s, const unsigned *nodes, size_t
                                       .argv = argv.v,
                                       .env = s->env.n > 0 ? s->env.v : environ,
                                       .words = s->transport->by_file ? NULL : words,
+                                      .package = s->package,
                                       .talks = s->transport->talks};
     if (rc == 0 &&
         !(load->carrier = carrier_create(s->loop, s->reap, &spec, &events, load)))
@@ -482,6 +485,10 @@ struct starter *starter_create(struct loop *loop, struct reap *reap,
     if (transport->environment)
         transport->environment(environ, &s->env);
     s->path = transport_program(transport, hosts->ssh, err);
+    if (agent_is_pushed(hosts->agent) && s->path && !(s->package = package_get(err))) {
+        starter_destroy(s);
+        return NULL;
+    }
     if (!s->path ||
         !(s->guests = guests_create(loop, key, hosts->nhosts, on_guest, s, err))) {
         starter_destroy(s);

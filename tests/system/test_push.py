@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""--agent push: the agent's files come along by ssh, here one that runs everything on this
+machine. What they are put into, and what is said where there is no place for them."""
+
+import glob
+import os
+import shutil
+import unittest
+
+from launch import LaunchTest, main
+
+# a host is a home of its own; the name says what is wrong with it
+FAKE_SSH = r"""#!/bin/sh
+while [ "$1" != -- ]; do shift; done
+host=$2 command=$3
+unset SSH_CONNECTION XDG_CACHE_HOME
+export HOME="$HOMES/$host"
+mkdir -p "$HOME"
+noexec() { echo "mkdir -p $1 && mount -t tmpfs -o noexec none $1 && "; }
+case $host in
+nohome*) export HOME=/proc/nonexistent ;;
+noexec*) exec unshare -rm sh -c "$(noexec "$HOME/.cache") exec sh -c \"\$0\"" "$command" ;;
+noplace*) exec unshare -rm sh -c "$(for d in "$HOME/.cache" /dev/shm /var/tmp /tmp; do noexec $d
+    done) exec sh -c \"\$0\"" "$command" ;;
+tcsh*) exec tcsh -f -c "$command" ;;
+esac
+exec sh -c "$command"
+"""
+AGENT = "readlink /proc/$PPID/exe"
+
+
+class Push(LaunchTest):
+    def setUp(self):
+        super().setUp()
+        self.ssh = self.write("ssh", FAKE_SSH, 0o755)
+        self.homes = self.path("homes")
+        self.before = set(glob.glob("/dev/shm/ddprun-*/*"))
+        self.addCleanup(self.remove_new)
+
+    def remove_new(self):
+        for path in set(glob.glob("/dev/shm/ddprun-*/*")) - self.before:
+            shutil.rmtree(path)
+
+    def agents(self, hosts, *args):
+        """Where the agent of each rank lies; of hosts with one rank each."""
+        run = self.run_to_end("--ssh", self.ssh, "--agent", "push", "-H", hosts, "--tag-output=off",
+                              *args, "sh", "-c", AGENT, env={"HOMES": self.homes})
+        self.assert_ended(run, 0)
+        self.assertEqual(run.err, "")
+        return sorted(run.out.split())
+
+    def test_comes_once_and_stays(self):
+        first = self.agents("n1,n2")
+        for host, path in zip(("n1", "n2"), first):
+            self.assertTrue(path.startswith(f"{self.homes}/{host}/.cache/ddprun-"), path)
+            self.assertEqual(os.stat(path).st_mode & 0o77, 0)
+            files = os.listdir(os.path.dirname(path))
+            self.assertLessEqual({"ddprun-agent", "ddprun-topo", "preload", "ssh_config"}, set(files))
+            self.assertFalse({"tar", "try"} & set(files))
+        made = [os.stat(path).st_ino for path in first]
+        self.assertEqual(self.agents("n1,n2"), first)
+        self.assertEqual([os.stat(path).st_ino for path in first], made)
+        self.assertEqual(glob.glob(self.homes + "/*/.cache/ddprun-*/new.*"), [])
+
+    def test_agents_push_on(self):
+        paths = self.agents("n1,n2,n3", "--tree-width", "1")
+        self.assertEqual([p[len(self.homes) + 1:].split("/")[0] for p in paths], ["n1", "n2", "n3"])
+        self.assertEqual(len({p.split("/")[-2] for p in paths}), 1)
+
+    def test_a_damaged_one_is_replaced(self):
+        (path,) = self.agents("n1")
+        with open(path, "r+b") as file:
+            file.truncate(5000)
+        self.assertEqual(self.agents("n1"), [path])
+        self.assertGreater(os.path.getsize(path), 5000)
+
+    def test_ranks_have_cpus_and_python_halves(self):
+        run = self.run_to_end("--ssh", self.ssh, "--agent", "push", "-H", "n1:2", "--bind-to", "core",
+                              "--preload", "json", "-v", "python3", self.write("t.py", "print('ran')"),
+                              env={"HOMES": self.homes})
+        self.assert_ended(run, 0)
+        self.assertEqual(run.out.count("ran"), 2)
+        self.assertNotIn("beside", run.err)
+
+    def test_other_places(self):
+        (path,) = self.agents("nohome1")
+        self.assertTrue(path.startswith("/dev/shm/ddprun-"), path)
+
+    def test_noexec(self):
+        (path,) = self.agents("noexec1")
+        self.assertTrue(path.startswith("/dev/shm/ddprun-"), path)
+
+    def test_no_place(self):
+        run = self.run_to_end("--ssh", self.ssh, "--agent", "push", "-H", "noplace1", "true",
+                              env={"HOMES": self.homes})
+        self.assert_ended(run, 125)
+        self.assertRegex(run.err, r"cannot start on noplace1: no folder for the agent: none of .*/\.cache /dev/shm "
+                         r"/tmp /var/tmp lets us write \d+ MiB and run programs\n")
+        self.assertEqual(run.err.count("\n"), 1)
+
+    @unittest.skipUnless(os.getuid() == 0, "needs another user's folder: root")
+    def test_a_strangers_folder_is_left_alone(self):
+        folder = f"{self.homes}/n1/.cache/ddprun-0"
+        os.makedirs(folder)
+        os.chown(folder, 65534, 65534)
+        (path,) = self.agents("n1")
+        self.assertTrue(path.startswith("/dev/shm/ddprun-"), path)
+        self.assertEqual(os.listdir(folder), [])
+
+    @unittest.skipUnless(shutil.which("tcsh"), "no tcsh here; apt-get install tcsh")
+    def test_a_login_shell_of_another_kind(self):
+        (path,) = self.agents("tcsh1")
+        self.assertTrue(path.startswith(self.homes), path)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,16 +2,73 @@
 
 Run by sitecustomize.py beside it, which passes `LOADED`, the modules of Python's start-up,
 and `folder`, what Python will put in front of sys.path (None: nothing). The rules are in
-doc/preload.md; in short: nothing of the script is run, and the first statement that may
-have consequences is the end. Standard library only, and of that only what is loaded anyway:
-compile() makes the tree, and its nodes are known by the names of their classes.
+doc/preload.md; in short: nothing of the script is run, statements that cannot change what an
+import does are passed over, and the first other one is the end. Standard library only, and of
+that only what is loaded anyway: compile() makes the tree, and its nodes are known by the names
+of their classes.
 """
+import _ast
+import builtins
 import os
 import sys
+
+# Calls that do not change what a later import does: the function, or all below that name, and
+# methods of what it returns. BUT: less these.
+HARMLESS = """
+    abc argparse ast base64 builtins calendar collections colorsys contextlib.asynccontextmanager
+    contextlib.contextmanager contextlib.nullcontext contextlib.suppress copy dataclasses
+    datetime decimal enum fractions functools gc.disable gc.freeze glob hashlib io.StringIO
+    itertools json.loads json.load json.dumps logging.getLogger logging.StreamHandler
+    logging.Formatter math operator.attrgetter operator.itemgetter os.access os.cpu_count
+    os.environ.copy os.environ.get os.environ.items os.fspath os.getcwd os.getenv os.getpid
+    os.listdir os.path os.sched_getaffinity os.uname pathlib platform pprint re shutil.which
+    socket.gethostname string sys.getsizeof sys.setrecursionlimit textwrap time typing
+    typing_extensions
+    torch.backends torch.compile torch.compiler torch.cuda.device_count torch.cuda.is_available
+    torch.cuda.is_bf16_supported torch.device torch.distributed.elastic.multiprocessing
+    torch.distributed.is_available torch.finfo torch.fx.wrap torch.iinfo torch.inference_mode
+    torch.jit.export torch.jit.ignore torch.jit.is_scripting torch.jit.unused torch.no_grad
+    torch.distributed.fsdp diffusers.configuration_utils
+    torch.autograd.set_detect_anomaly torch.set_float32_matmul_precision torch.tensor
+    numpy.arange numpy.array numpy.asarray numpy.ones numpy.set_printoptions numpy.zeros
+    accelerate.logging.get_logger diffusers.utils.check_min_version diffusers.utils.is_
+    diffusers.utils.logging.get_logger hydra.main packaging.version
+    timm.models transformers.utils.check_min_version transformers.utils.is_
+    transformers.utils.logging.get_logger transformers.utils.versions.require_version
+    """.split()
+BUT = """
+    argparse.ArgumentParser().parse_args() argparse.ArgumentParser().parse_known_args()
+    builtins.__import__ builtins.breakpoint builtins.compile builtins.delattr builtins.eval
+    builtins.exec builtins.exit builtins.globals builtins.input builtins.locals builtins.quit
+    builtins.setattr builtins.vars functools.reduce logging.getLogger()
+    """.split()
+# Functions that these are given are not called before the imports.
+CALLED_LATER = """
+    collections.defaultdict dataclasses functools.lru_cache functools.partial functools.wraps
+    typing
+    """.split()
+CALLED_NOW = ("builtins.filter", "builtins.map", "re")  # what may be a function is called by them
+# What builtins return whose methods are harmless as well: objects of Python's own types.
+OBJECT = "builtins.object"
+MAKING = set("""bool bytes dict enumerate float frozenset int len list open range repr set sorted
+    str sum tuple zip object.format object.join object.lower object.read object.readlines
+    object.replace object.split object.strip object.upper""".split())
+WRITING = {"chmod", "mkdir", "open", "rename", "replace", "rmdir", "symlink_to", "touch", "unlink",
+           "write_bytes", "write_text"}  # methods of pathlib.Path
+PATHS = ("builtins.str", "os.getcwd", "os.path", "pathlib")  # what is made of them can be told
+FLAGS = ("torch.backends",)  # attributes that a constant may be assigned to
+OWN = "?"  # the origin of the script's own functions and classes
+
+
+STANDARD = getattr(sys, "stdlib_module_names", ())
 
 
 class Unsure(Exception):
     """Why it cannot be said what comes next."""
+
+
+class Absent(Unsure):
+    """An import would fail."""
 
 
 def command():
@@ -33,17 +90,29 @@ def command():
     raise Unsure("there is no script")
 
 
-def named(node, *names):
-    """Is it `a.b.c` of these names?"""
-    for name in reversed(names[1:]):
-        if type(node).__name__ != "Attribute" or node.attr != name:
-            return False
-        node = node.value
-    return type(node).__name__ == "Name" and node.id == names[0]
+# --- nodes -----------------------------------------------------------------------------
+
+
+def kind_of(node):
+    return type(node).__name__
+
+
+def children(node):
+    for field in node._fields:
+        value = getattr(node, field, None)
+        for child in value if isinstance(value, list) else [value]:
+            if hasattr(child, "_fields"):
+                yield child
+
+
+def walk(node):
+    yield node
+    for child in children(node):
+        yield from walk(child)
 
 
 def constant(node):
-    return type(node).__name__ in ("Constant", "Str", "Num", "NameConstant", "Bytes")
+    return kind_of(node) in ("Constant", "Str", "Num", "NameConstant", "Bytes", "Ellipsis")
 
 
 def text_of(node):
@@ -51,21 +120,12 @@ def text_of(node):
     return value if isinstance(value, str) else None
 
 
-def plain(node):
-    """An expression without consequences."""
-    kind = type(node).__name__
-    if kind in ("List", "Tuple", "Set"):
-        return all(map(plain, node.elts))
-    if kind == "Dict":
-        return all(key is not None and plain(key) for key in node.keys) and all(
-            map(plain, node.values))
-    if kind == "UnaryOp":
-        return constant(node.operand)
-    return kind == "Name" or constant(node)
+def below(path, names):
+    return any(path == name or path.startswith((name + ".", name + "()")) or (
+        name.endswith("_") and path.startswith(name)) for name in names)
 
 
-def type_only(node):
-    return named(node, "TYPE_CHECKING") or named(node, "typing", "TYPE_CHECKING")
+# --- modules ---------------------------------------------------------------------------
 
 
 def file_of(folder, name):
@@ -86,25 +146,139 @@ def find(top):
     return None
 
 
+class Module:
+    """One that is followed: the names in it, and where they come from: "os.path", for what
+    an import has given, "argparse.ArgumentParser()", for what a call has returned."""
+
+    def __init__(self, path, package, main):
+        self.where, self.package, self.main = os.path.basename(path), package, main
+        self.names, self.star = {"__file__": OBJECT, "__name__": OBJECT}, False
+        self.values = {"__file__": os.path.abspath(path)}  # of names that are paths
+
+    def origin(self, node):
+        kind = kind_of(node)
+        if kind == "Name":
+            builtin = not self.star and hasattr(builtins, node.id)
+            return self.names.get(node.id, f"builtins.{node.id}" if builtin else None)
+        if kind in ("Attribute", "Subscript", "Call", "BinOp"):
+            start = self.origin(getattr(node, {"Call": "func", "BinOp": "left"}.get(kind, "value")))
+            if not start or kind == "BinOp":
+                return start
+            if kind == "Attribute":
+                return {OWN: OWN}.get(start, OBJECT if node.attr == "__version__" else
+                                      f"{start}.{node.attr}")
+            if kind == "Subscript":
+                return start if below(start, ("pathlib", "typing")) else None
+            if start.startswith("builtins."):
+                return OBJECT if start[9:] in MAKING else None
+            return f"{start}()"
+        if kind in ("List", "Dict", "Set", "Tuple", "ListComp", "DictComp", "SetComp",
+                    "GeneratorExp", "JoinedStr", "Compare") or constant(node):
+            return OBJECT
+        return None
+
+    def element(self, node):
+        """The origin of what it yields: lines, names, numbers."""
+        path = self.origin(node.func if kind_of(node) == "Call" else node) or ""
+        return OBJECT if path.endswith(".__dict__") or path in (
+            "builtins.open", "builtins.range", "builtins.object.split") else None
+
+    def named(self, node, *paths):
+        return self.origin(node) in paths
+
+    def harmless(self, node):
+        """Does its value come about without a change to what imports do?"""
+        kind = kind_of(node)
+        if kind == "Call":
+            return self.harmless_call(node)
+        if kind in ("ListComp", "SetComp", "DictComp", "GeneratorExp"):
+            outer = dict(self.names)
+            for part in node.generators:
+                self.bind(part.target, self.element(part.iter))
+            found = all(map(self.harmless, children(node)))
+            self.names = outer
+            return found
+        return kind == "Lambda" or kind not in (
+            "Await", "Yield", "YieldFrom", "NamedExpr") and all(map(self.harmless, children(node)))
+
+    def harmless_call(self, node):
+        path = self.origin(node.func)
+        if not path or path.endswith("()") or path == OBJECT or "._" in path or (
+                not below(path, HARMLESS) or below(path, BUT)):
+            return False
+        if path == "builtins.open" and self.opens_to_write(node):
+            return False
+        if path.startswith("pathlib") and path.rpartition(".")[2] in WRITING:
+            return False
+        named = [keyword.value for keyword in node.keywords]
+        every = [*node.args, *named]
+        if not below(path, CALLED_LATER) and any(
+                kind_of(x) == "Lambda" or self.origin(x) == OWN for x in every):
+            return False
+        if any(kind_of(x) == "Name" and not self.origin(x)
+               for x in (every if below(path, CALLED_NOW) else named)):
+            return False
+        return self.harmless(node.func) and all(map(self.harmless, every))
+
+    @staticmethod
+    def opens_to_write(node):
+        modes = [k.value for k in node.keywords if k.arg in ("mode", None)] + node.args[1:2]
+        return any(text_of(mode) is None or set(text_of(mode)) & set("wax+") for mode in modes)
+
+    def value(self, node, path):
+        """Of an expression that is made of paths only; else None. `path`: sys.path."""
+        known = {"os": os, "sys": type("sys", (), {"path": path})}
+        space = {}
+        for part in walk(node):
+            start = self.origin(part.func if kind_of(part) == "Call" else part)
+            if kind_of(part) == "Call" and not (below(start or "", PATHS) and self.harmless(part)):
+                return None
+            if kind_of(part) == "Name":
+                if start and start.startswith("pathlib"):
+                    known["pathlib"] = __import__("pathlib")
+                    known["pathlib.Path"] = known["pathlib"].Path
+                space[part.id] = self.values.get(part.id, known.get(start, str))
+                if space[part.id] is str and start != "builtins.str":
+                    return None
+        try:
+            return eval(compile(_ast.Expression(node), "", "eval"), space)
+        except Exception:  # the script will say it
+            return None
+
+    def bind(self, target, origin, sure=True):
+        """Under a condition it may have been another."""
+        if kind_of(target) == "Name":
+            old = self.names.get(target.id, origin)
+            self.names[target.id] = origin if sure or old == origin else None
+            self.values.pop(target.id, None)
+        elif kind_of(target) in ("Tuple", "List"):
+            for part in target.elts:
+                self.bind(part, None)
+        elif kind_of(target) == "Starred":
+            self.bind(target.value, None)
+
+
 class Scan:
     """Follows a script from its first line on, as long as its statements only import, or
-    have no consequences; modules that lie beside it are followed in the same way. What is
+    are harmless; modules that lie beside it are followed in the same way. What is
     to be done before it goes on is in `steps`: ("import", name, names it is asked for), or
     ("set", variable, value, whether also when there is one)."""
 
     def __init__(self, folder):
-        self.folder, self.steps, self.read = folder, [], set()
+        self.folders, self.later = [] if folder is None else [folder], []
+        self.steps, self.read, self.branches = [], {}, 0
 
     def script(self):
         kind, what = command()
         if kind == "c":
-            self.text(what, "the command")
+            self.text(what, "the command", main=True)
         elif kind == "m":
             self.main_module(what)
         elif what == "-":
             raise Unsure("the script comes through stdin")
         else:
-            self.file(os.path.join(what, "__main__.py") if os.path.isdir(what) else what)
+            what = os.path.join(what, "__main__.py") if os.path.isdir(what) else what
+            self.file(what, main=True)
 
     def main_module(self, name):
         """As runpy does it: the packages around it first."""
@@ -124,132 +298,328 @@ class Scan:
             source = os.path.join(os.path.dirname(source), "__main__.py")
         if not source:
             raise Unsure(f"'{name}' is not found")
-        self.file(source, around)
+        self.file(source, around, main=True)
 
-    def file(self, path, package=""):
+    def file(self, path, package="", main=False):
         try:
             with open(path, "rb") as f:
                 source = f.read()
         except OSError as e:
             raise Unsure(f"'{path}' cannot be read: {e.strerror}") from None
-        self.text(source, os.path.basename(path), package)
+        self.text(source, path, package, main)
 
-    def text(self, source, where, package=""):
+    def text(self, source, path, package="", main=False):
+        m = self.read[path] = Module(path, package, main)
         try:
-            tree = compile(source, where, "exec", 0x400, True)  # ast.PyCF_ONLY_AST
+            tree = compile(source, m.where, "exec", 0x400, True)  # ast.PyCF_ONLY_AST
         except (SyntaxError, ValueError):
-            raise Unsure(f"{where} is no Python") from None
-        self.body(tree.body, where, package)
+            raise Unsure(f"{m.where} is no Python") from None
+        try:
+            self.body(tree.body, m)
+        except Absent:
+            del self.read[path]
+            raise
 
-    def body(self, statements, where, package):
+    def body(self, statements, m):
         for node in statements:
-            follow = getattr(self, "see_" + type(node).__name__, None)
-            if not follow or follow(node, where, package) is False:
-                raise Unsure(f"line {node.lineno} of {where} may do anything")
+            follow = getattr(self, "see_" + kind_of(node), None)
+            if not follow or follow(node, m) is False:
+                raise Unsure(f"line {node.lineno} of {m.where} may do anything")
 
-    def see_Expr(self, node, where, package):
+    def branch(self, statements, m):
+        """What may be done or not: no more than what is harmless."""
+        self.branches += 1
+        try:
+            self.body(statements, m)
+        except Absent as e:  # only if it comes to that
+            raise Unsure(str(e)) from None
+        finally:
+            self.branches -= 1
+
+    # --- statements ---
+
+    def see_Expr(self, node, m):
         value = node.value
-        if type(value).__name__ == "Call" and named(value.func, "os", "environ", "setdefault"):
-            return self.setting(*value.args, also=False) if (
-                len(value.args) == 2 and not value.keywords) else False
-        return constant(value)
+        path = m.origin(value.func) if kind_of(value) == "Call" else ""
+        if path == "os.environ.setdefault":
+            return len(value.args) == 2 and not value.keywords and self.setting(
+                *value.args, also=False)
+        if path == "sys.exit":
+            return self.branches > 0
+        if path in ("sys.path.append", "sys.path.insert"):
+            return self.add_folder(path, value.args, m)
+        if path in ("warnings.filterwarnings", "warnings.simplefilter"):
+            return self.filter_warnings(path.partition(".")[2], value, m)
+        return m.harmless(value)
 
-    def see_Pass(self, node, where, package):
+    def see_Pass(self, node, m):
         return True
 
-    def see_Assign(self, node, where, package):
-        target = node.targets[0]
-        if type(target).__name__ == "Subscript" and named(target.value, "os", "environ"):
-            index = getattr(target.slice, "value", target.slice)  # wrapped before 3.9
-            return len(node.targets) == 1 and self.setting(
-                index if constant(index) else target.slice, node.value, also=True)
-        return plain(node.value) and all(type(t).__name__ == "Name" for t in node.targets)
+    see_Continue = see_Break = see_Pass
 
-    def see_AnnAssign(self, node, where, package):
-        return type(node.target).__name__ == "Name" and plain(node.annotation) and (
-            node.value is None or plain(node.value))
+    def see_Raise(self, node, m):
+        return self.branches > 0 and (not node.exc or m.harmless(node.exc))
+
+    def see_Assign(self, node, m):
+        for target in node.targets:
+            if kind_of(target) == "Subscript" and m.named(target.value, "os.environ"):
+                index = getattr(target.slice, "value", target.slice)  # wrapped before 3.9
+                return len(node.targets) == 1 and self.setting(
+                    index if constant(index) else target.slice, node.value, also=True)
+        value = m.value(node.value, self.folders)
+        if not m.harmless(node.value) or not all(
+                self.target(target, node.value, m) for target in node.targets):
+            return False
+        if kind_of(node.targets[0]) == "Name" and value is not None and not self.branches:
+            m.values[node.targets[0].id] = value
+        return True
+
+    def target(self, node, value, m):
+        """Is it one of the script's own, or one that no import looks at?"""
+        kind = kind_of(node)
+        if kind in ("Tuple", "List"):
+            if not all(self.target(part, None, m) for part in node.elts):
+                return False
+        elif kind in ("Attribute", "Subscript"):
+            return m.origin(node.value) in (OWN, OBJECT) and m.harmless(node) or (
+                below(m.origin(node) or "", FLAGS) and constant(value))
+        m.bind(node, value and m.origin(value), not self.branches)
+        return True
+
+    def see_AugAssign(self, node, m):
+        return m.harmless(node.value) and self.target(node.target, node.value, m)
+
+    def see_AnnAssign(self, node, m):
+        return m.harmless(node.annotation) and (node.value is None or (
+            m.harmless(node.value) and self.target(node.target, node.value, m)))
+
+    def see_Delete(self, node, m):
+        return all(kind_of(target) == "Name" for target in node.targets)
+
+    def see_Assert(self, node, m):
+        return m.harmless(node.test)
+
+    def add_folder(self, method, args, m):
+        """What is in it is taken for the script's own."""
+        folder = m.value(args[-1], self.folders) if args else None
+        if not isinstance(folder, str) or len(args) != 1 + method.endswith("insert"):
+            return False
+        first = len(args) == 2 and getattr(args[0], "value", None) == 0
+        if method.endswith("append"):
+            self.later.append(folder)
+        else:
+            self.folders.insert(0 if first else len(self.folders), folder)
+        return True
+
+    def filter_warnings(self, name, call, m):
+        """Done in the interpreter as well: imports may warn."""
+        args = [("", arg) for arg in call.args] + [(k.arg, k.value) for k in call.keywords]
+        done = [], {}
+        for key, arg in args:
+            path = m.origin(arg) or ""
+            if constant(arg):
+                value = getattr(arg, "value", getattr(arg, "s", None))
+            elif path.startswith("builtins.") and hasattr(builtins, path[9:]):
+                value = getattr(builtins, path[9:])
+            else:
+                return False
+            done[0].append(value) if key == "" else done[1].update({key: value})
+        self.steps.append(("warn", name, *done))
+        return not self.branches and bool(done[0]) and None not in done[1]
 
     def setting(self, name, value, also):
         name, value = text_of(name), text_of(value)
-        if name is None or value is None:
+        if name is None or value is None or self.branches:
             return False
         self.steps.append(("set", name, value, also))
         return True
 
-    def see_FunctionDef(self, node, where, package):
+    def decorated(self, node, m):
+        """Only by what is known: it is called with the function or class."""
+        known = all(m.harmless(d) if kind_of(d) == "Call" else
+                    below(m.origin(d) or "", HARMLESS) and not below(m.origin(d), BUT) or
+                    kind_of(d) == "Attribute" and d.attr in ("setter", "deleter")
+                    for d in node.decorator_list)
+        m.names[node.name] = OWN
+        return known
+
+    def see_FunctionDef(self, node, m):
         a = node.args
         every = a.args + a.kwonlyargs + getattr(a, "posonlyargs", []) + [
             x for x in (a.vararg, a.kwarg) if x]
-        return not node.decorator_list and not getattr(node, "type_params", None) and all(
-            map(plain, a.defaults + [d for d in a.kw_defaults if d])) and all(
-            x.annotation is None or plain(x.annotation) for x in every) and (
-            node.returns is None or plain(node.returns))
+        return self.decorated(node, m) and not getattr(node, "type_params", None) and all(
+            map(m.harmless, a.defaults + [d for d in a.kw_defaults if d])) and all(
+            x.annotation is None or m.harmless(x.annotation) for x in every) and (
+            node.returns is None or m.harmless(node.returns))
 
     see_AsyncFunctionDef = see_FunctionDef
 
-    def see_If(self, node, where, package):
-        if not type_only(node.test):
+    def see_ClassDef(self, node, m):
+        """Its bases see it being made: those of libraries do no more than take note of it; one
+        of the script's own might do anything, in these methods."""
+        bases = [m.origin(base) for base in node.bases]
+        watching = ("__init_subclass__", "__new__", "__init__") if any(
+            below(base or "", ("enum",)) for base in bases) else ("__init_subclass__",)
+        outer = dict(m.names)
+        if not all(bases) or not all(map(m.harmless, node.bases)) or not all(
+                constant(k.value) or below(m.origin(k.value) or "", HARMLESS)
+                for k in node.keywords) or any(
+                getattr(part, "name", "") in watching for part in node.body):
             return False
-        self.body(node.orelse, where, package)
+        self.body(node.body, m)
+        m.names = outer
+        return self.decorated(node, m)
+
+    def see_If(self, node, m):
+        if m.named(node.test, "typing.TYPE_CHECKING") or kind_of(node.test) == "Name" and (
+                node.test.id == "TYPE_CHECKING"):
+            self.body(node.orelse, m)
+        elif kind_of(node.test) == "Compare" and kind_of(node.test.left) == "Name" and (
+                node.test.left.id == "__name__") and [
+                text_of(c) for c in node.test.comparators] == ["__main__"] and (
+                kind_of(node.test.ops[0]) == "Eq"):
+            self.body(node.body if m.main else node.orelse, m)
+        elif not m.harmless(node.test):
+            return False
+        else:
+            self.branch(node.body + node.orelse, m)
         return True
 
-    def see_Try(self, node, where, package):
-        """The handlers are for what is missing; whatever else an import may raise, it does
-        so before any rank is forked."""
-        self.body(node.body + node.orelse + node.finalbody, where, package)
+    def see_For(self, node, m):
+        """Twice: what it has bound is there when it comes again."""
+        m.bind(node.target, m.element(node.iter), False)
+        if not m.harmless(node.iter):
+            return False
+        self.branch(node.body * 2 + node.orelse, m)
+        return True
 
-    def see_Import(self, node, where, package):
+    def see_With(self, node, m):
+        for item in node.items:
+            if not m.harmless(item.context_expr) or kind_of(item.context_expr) != "Call":
+                return False
+            if item.optional_vars:
+                m.bind(item.optional_vars, m.origin(item.context_expr))
+        self.branch(node.body, m)
+        return True
+
+    def see_Try(self, node, m):
+        """Whatever an import may raise, it does so before any rank is forked. Only of what is
+        not there it is known that a handler comes next."""
+        errors = ("builtins.ImportError", "builtins.ModuleNotFoundError")
+        for part in node.body + node.orelse:
+            if kind_of(part) not in ("Import", "ImportFrom", "Pass") and not (
+                    kind_of(part) == "Assign" and constant(part.value)):
+                self.branch(node.body + node.orelse, m)
+                for handler in node.handlers:
+                    m.names[handler.name or ""] = None
+                    self.branch(handler.body, m)
+                return self.body(node.finalbody, m)
+        try:
+            self.body(node.body + node.orelse, m)
+        except Absent:
+            found = [h for h in node.handlers if h.type is None or any(
+                m.named(t, *errors, "builtins.Exception") for t in getattr(h.type, "elts", [h.type]))]
+            if not found:
+                raise
+            m.names[found[0].name or ""] = None
+            self.body(found[0].body, m)
+        return self.body(node.finalbody, m)
+
+    # --- imports ---
+
+    def see_Import(self, node, m):
         for alias in node.names:
             self.module(alias.name, ())
+            top = alias.name.partition(".")[0]
+            m.names[alias.asname or top] = OWN if self.locate(top) else (
+                alias.name if alias.asname else top)
 
-    def see_ImportFrom(self, node, where, package):
+    def see_ImportFrom(self, node, m):
         name = node.module or ""
         if node.level:
-            base = package.split(".")
+            base = m.package.split(".")
             base = base[:len(base) - node.level + 1]
-            if not package or not base:
+            if not m.package or not base:
                 return False
             name = ".".join(base + ([name] if name else []))
-        if name != "__future__":
-            self.module(name, tuple(alias.name for alias in node.names))
+        if name == "__future__":
+            return True
+        followed = self.module(name, tuple(alias.name for alias in node.names))
+        own = self.locate(name.partition(".")[0])
+        for alias in node.names:
+            if alias.name == "*":
+                m.names.update(followed.names if followed else {})
+                m.star = m.star or not own
+            else:
+                there = followed.names if followed else {}
+                m.names[alias.asname or alias.name] = (
+                    there.get(alias.name, OWN) if own else f"{name}.{alias.name}")
         return True
 
     def local(self, name):
-        return file_of(self.folder, name) if self.folder is not None else (None, False)
+        """In the folders of the script's own: source, and whether it is a package."""
+        for folder in self.folders:
+            source, package = file_of(folder, name)
+            if source:
+                return source, package
+        if self.later and not find(name.partition(".")[0]):
+            for folder in self.later:
+                source, package = file_of(folder, name)
+                if source:
+                    return source, package
+        return None, False
+
+    def is_folder(self, name):
+        return any(os.path.isdir(os.path.join(f, *name.split("."))) 
+                   for f in self.folders + self.later)
+
+    def locate(self, top):
+        """Does the script find it beside itself? A folder is a package when no other is."""
+        if top in LOADED or top in sys.builtin_module_names:
+            return False
+        return bool(self.local(top)[0]) or self.is_folder(top) and not find(top)
 
     def parents(self, name):
         """A package is imported before what is in it."""
         parts = name.split(".") if name else []
         for i in range(1, len(parts) + 1):
-            self.follow(".".join(parts[:i]))
+            followed = self.follow(".".join(parts[:i]))
+        return followed if parts else None
 
     def follow(self, name):
         source, package = self.local(name)
-        if not source and os.path.isdir(os.path.join(self.folder, *name.split("."))):
-            return  # a folder is a package as well
+        if not source and self.is_folder(name):
+            return None
         if not source:
             raise Unsure(f"'{name}' is not beside the script")
         if source not in self.read:
-            self.read.add(source)
+            if self.branches:
+                raise Unsure(f"'{name}' may be imported or not")
             self.file(source, name if package else name.rpartition(".")[0])
+        return self.read[source]
 
     def module(self, name, wanted):
+        """The Module, when it is one of the script's own."""
         top = name.partition(".")[0]
-        if top in LOADED or top in sys.builtin_module_names:
-            self.steps.append(("import", name, wanted))
-        elif self.local(top)[0]:
-            self.parents(name)
+        if self.locate(top):
+            followed = self.parents(name)
             for part in wanted:  # of a package; else it is a name in it
                 if self.local(f"{name}.{part}")[0]:
                     self.follow(f"{name}.{part}")
-        elif find(top):
+            return followed
+        if not (top in LOADED or top in sys.builtin_module_names or find(top)):
+            raise Absent(f"there is no module '{top}'")
+        known = top in LOADED or top in STANDARD or any(
+            step[1].partition(".")[0] == top for step in self.steps if step[0] == "import")
+        if not self.branches:
             self.steps.append(("import", name, wanted))
-        else:
-            raise Unsure(f"there is no module '{top}'")
+        elif not known:
+            raise Unsure(f"'{name}' may be imported or not")
+        return None
 
 
 def needs_torch(top):
-    """Does the package that brings this module say that it does?"""
+    """Does the package that brings this module say that it does, if only for an extra?"""
     for folder in sys.path:
         try:
             names = os.listdir(folder or ".")
@@ -264,8 +634,7 @@ def needs_torch(top):
                     key, _, value = line.partition(b":")
                     for sign in b";<>=!~([":
                         value = value.partition(bytes([sign]))[0]
-                    if key == b"Requires-Dist" and value.strip() == b"torch" and (
-                            b"extra" not in line):
+                    if key == b"Requires-Dist" and value.strip() == b"torch":
                         return True
                     if not line.strip():
                         break
@@ -273,17 +642,17 @@ def needs_torch(top):
 
 
 def first_steps():
-    """(steps, None), or (None, why not): what the script is sure to do first, when torch is
-    among it, or comes with it."""
+    """(steps, None, folders that hide modules), or (None, why not, ...): what the script is
+    sure to do first, when torch is among it, or comes with it."""
     scan, end = Scan(folder), "it ends"
     try:
         scan.script()
     except Unsure as e:
         end = str(e)
     except (RecursionError, StopIteration, OSError) as e:
-        return None, f"the script cannot be followed: {type(e).__name__}"
-    tops = [step[1].partition(".")[0] for step in scan.steps if step[0] == "import"]
+        return None, f"the script cannot be followed: {type(e).__name__}", ()
+    tops = dict.fromkeys(step[1].partition(".")[0] for step in scan.steps if step[0] == "import")
     if "torch" not in tops and not any(
-            needs_torch(top) for top in dict.fromkeys(tops) if top not in LOADED):
-        return None, f"the script does not begin with an import of torch: {end}"
-    return scan.steps, None
+            needs_torch(top) for top in tops if top not in LOADED and top not in STANDARD):
+        return None, f"the script does not begin with an import of torch: {end}", ()
+    return scan.steps, None, scan.folders

@@ -47,11 +47,14 @@ def take_steps(steps, variables):
     """Why not, or None."""
     with variables:
         for kind, name, *more in steps:
-            variables.reader = "the script" if kind == "set" else f"import of '{name}'"
+            variables.reader = f"import of '{name}'" if kind == "import" else "the script"
             if kind == "set":
                 value, also = more
                 if also or name not in os.environ:
                     os.environ[name] = value
+                continue
+            if kind == "warn":
+                getattr(sys.modules["warnings"], name)(*more[0], **more[1])
                 continue
             try:
                 __import__(name, {}, {}, more[0], 0)
@@ -73,21 +76,29 @@ def script_folder():
     return script if os.path.isdir(script) else os.path.dirname(os.path.realpath(script))
 
 
-def hidden_module():
+def hidden_module(folders):
     """A module found elsewhere than the script would find it."""
-    folder = script_folder()
     loaded = {name.partition(".")[0] for name in set(sys.modules) - LOADED}
     try:
-        names = os.listdir(folder) if folder is not None else []
+        paths = [os.path.join(folder, name) for folder in folders if folder is not None
+                 for name in os.listdir(folder)]
     except OSError:
         return "cannot read the script's folder"
-    for name in names:
-        path = os.path.join(folder, name)
+    for path in paths:
         plain = os.path.isdir(path) and not any(
             n.startswith("__init__.") for n in os.listdir(path))
-        if name.partition(".")[0] in loaded and not plain:
+        if os.path.basename(path).partition(".")[0] in loaded and not plain:
             return f"'{path}' hides a module that was imported"
     return None
+
+
+def filters(steps, before):
+    """The script sets its filters again, and they come to stand before those of imports, not
+    behind: the same, if all do the same."""
+    given = {step[2][0] for step in steps if step[0] == "warn"}
+    added = [f for f in sys.modules["warnings"].filters if f not in before] if given else []
+    return "the script and an import filter warnings" if (
+        len(given) > 1 or any(f[0] not in given for f in added)) else None
 
 
 def threads():
@@ -179,11 +190,11 @@ def broken_fork():
         debug and sys.version_info < (3, 9)) else None
 
 
-def why_not(steps, variables, chance):
-    folder = os.getcwd()
+def why_not(steps, folders, variables, chance):
+    folder, before = os.getcwd(), list(getattr(sys.modules.get("warnings"), "filters", ()))
     with chance:
         why = broken_fork() or take_steps(steps, variables)
-    return (why or hidden_module() or chance.why_not() or children() or count_threads()
+    return (why or hidden_module(folders) or filters(steps, before) or chance.why_not() or children() or count_threads()
             or open_files() or shared_memory() or cuda() or timers() or (
                 "an import has changed the directory" if os.getcwd() != folder else None))
 
@@ -294,9 +305,10 @@ class Helper:
         self.missing = step_aside()
         if modules in ("", "?"):
             scan = part("first_steps.py", LOADED=LOADED, folder=script_folder())
-            steps, why = scan["first_steps"]()
+            steps, why, folders = scan["first_steps"]()
         else:
             steps, why = [("import", name, ()) for name in modules.split(",")], None
+            folders = [script_folder()]
         if why:
             self.give_up(why)
         if modules == "?":
@@ -306,9 +318,7 @@ class Helper:
         before = dict(os.environ)
         watch = part("watch.py")
         self.chance = watch["Chance"]()
-        why = why_not(steps, watch["Environment"](apart.split(","), self.give_up), self.chance)
-        if not why and not modules and "torch" not in sys.modules:
-            why = "torch has not come with what the script imports first"
+        why = why_not(steps, folders, watch["Environment"](apart.split(","), self.give_up), self.chance)
         after = dict(os.environ)
         self.own.update({name: after.get(name) for name in {**before, **after}
                          if before.get(name) != after.get(name)})

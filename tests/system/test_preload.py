@@ -489,8 +489,13 @@ class Choice(LaunchTest):
     def test_what_a_script_says(self):
         self.write("beside.py", "import json\nX = {'a': [1, -2]}\ndef f(a: int = 3) -> str:\n"
                    "    print(a)\n")
-        self.write("busy.py", "import csv\nprint('busy')\n")
+        self.write("busy.py", "import csv\ndef f(): pass\nf()\n")
         os.makedirs(self.path("pack", "sub"))
+        os.makedirs(self.path("folder"))
+        self.write("folder/one.py", "import wave\n")
+        os.makedirs(self.path("site", "Some_Trainer-1.0.dist-info"))
+        self.write("site/Some_Trainer-1.0.dist-info/METADATA", "Requires-Dist: torch\n\n")
+        self.write("site/some_trainer.py", "")
         self.write("pack/__init__.py", "from . import one\n")
         self.write("pack/one.py", "import wave\n")
         self.write("pack/sub/__init__.py", "")
@@ -498,11 +503,14 @@ class Choice(LaunchTest):
         for text, imports in (
                 ("import torch", "torch"),
                 ('"""what it is"""\nfrom __future__ import annotations\nimport json, torch.nn\n'
-                 "print(1)\nimport csv", "json, torch.nn"),
+                 "csv.f()\nimport csv", "json, torch.nn"),
                 ("from torch import nn", "torch"),
                 ("import trainer", "trainer"),
                 ("from beside import X\nimport torch", "json, torch"),
+                ("import perhaps", "perhaps"),
+                ("import some_trainer", "some_trainer"),
                 ("import torch\nimport busy\nimport wave", "torch, csv"),
+                ("from folder.one import y\nimport torch", "wave, torch"),
                 ("import pack.sub, torch", "wave, torch"),
                 ("from pack import one, sub\nimport torch", "wave, torch"),
                 ("try:\n    import torch\nexcept ImportError:\n    torch = None\nimport csv",
@@ -513,7 +521,47 @@ class Choice(LaunchTest):
                  "import torch", "os, torch"),
                 ("N: int = 3\nNAMES = ['a', 'b']\nimport torch", "torch"),
                 ("async def f(*a, b=1, **c): pass\npass\nimport torch", "torch"),
-                ("import torch\nimport nothing", "torch")):
+                ("import torch\nimport nothing", "torch"),
+                ("try:\n    import nothing\nexcept ImportError:\n    import csv\nimport torch",
+                 "csv, torch"),
+                ("try:\n    import nothing.x\n    import wave\nexcept (ValueError,"
+                 " ModuleNotFoundError) as e:\n    nothing = None\nimport torch", "torch"),
+                ("if __name__ == '__main__':\n    import torch", "torch"),
+                ("print(1)\nimport torch", "torch"),
+                ("import time, re\nstart = time.time()\nfind = re.compile('a').match\n"
+                 "import torch", "time, re, torch"),
+                ("from pathlib import Path\nhere = Path(__file__).resolve().parent / 'x'\n"
+                 "text = [line.strip() for line in open(here)]\nimport torch", "pathlib, torch"),
+                ("import argparse\np = argparse.ArgumentParser()\np.add_argument('--n', type=int)\n"
+                 "args = p.parse_args()\nimport torch", "argparse, torch"),
+                ("import logging\nlog = logging.getLogger(__name__)\nimport torch",
+                 "logging, torch"),
+                ("import warnings\nwarnings.filterwarnings('ignore', category=UserWarning)\n"
+                 "import torch", "warnings, torch"),
+                (f"import sys\nX = '{self.path('pack')}'\nif X not in sys.path:\n"
+                 "    sys.path.append(X)\nimport one, torch", "sys, wave, torch"),
+                ("import os, sys\nhere = os.path.dirname(os.path.abspath(__file__))\n"
+                 "sys.path.insert(0, os.path.join(here, 'pack'))\nimport one, torch",
+                 "os, sys, wave, torch"),
+                ("import sys\nfrom pathlib import Path\nsys.path.insert(1, str(Path(__file__)"
+                 ".resolve().parents[0] / 'pack'))\nimport one, torch",
+                 "sys, pathlib, wave, torch"),
+                ("import torch\ntorch.backends.cudnn.benchmark = True\nimport gc\ngc.disable()\n"
+                 "import wave", "torch, gc, wave"),
+                ("import sys, torch\nif sys.version_info < (3, 8):\n    raise OSError('old')\n"
+                 "elif not torch:\n    import torch.nn\n    sys.exit(1)\nimport wave",
+                 "sys, torch, wave"),
+                ("import torch\nclass Net(torch.nn.Module):\n    n: int = 3\n"
+                 "    def f(self): g()\n    @staticmethod\n    def s(): g()\n"
+                 "class Other(Net, object): pass\nimport wave", "torch, wave"),
+                ("import torch, dataclasses, functools\n@dataclasses.dataclass(frozen=True)\n"
+                 "class A:\n    x: list = dataclasses.field(default_factory=lambda: g())\n"
+                 "@torch.no_grad()\n@functools.lru_cache(None)\ndef f(): g()\nimport wave",
+                 "torch, dataclasses, functools, wave"),
+                ("import os, torch\nassert torch.__version__.split('+')[0] >= '1'\n"
+                 "with open(__file__) as f:\n    lines = f.read().split()\n"
+                 "for line in lines:\n    n = len(line)\n    names = {}\n    names[n] = 1\n"
+                 "import wave", "os, torch, wave")):
             with self.subTest(text=text):
                 script = self.write("script.py", text + "\n")
                 self.assertIn(f"that has imported {imports}, as the script does first",
@@ -523,31 +571,31 @@ class Choice(LaunchTest):
         self.assertIn("has imported torch,", self.told(PYTHON, "-uc", "import torch"))
 
     def test_what_is_not_sure(self):
-        self.write("busy.py", "import csv\nprint('busy')\n")
+        self.write("busy.py", "import csv\ndef f(): pass\nf()\n")
         self.write("broken.py", "import (\n")
         begin = "does not begin with an import of torch: "
         for text, why in (
                 ("import json", begin + "it ends"),
-                ("import perhaps", begin + "it ends"),
                 ("import vision", begin + "it ends"),
-                ("print(1)\nimport torch", begin + "line 1 of script.py may do anything"),
-                ("import sys\nsys.path.append('x')\nimport torch", begin + "line 2"),
                 ("import os\nos.environ['A'] = str(1)\nimport torch", begin + "line 2"),
-                ("import busy\nimport torch", begin + "line 2 of busy.py"),
+                ("import busy\nimport torch", begin + "line 3 of busy.py may do anything"),
                 ("import broken\nimport torch", begin + "broken.py is no Python"),
                 ("import nothing\nimport torch", begin + "there is no module 'nothing'"),
-                ("if True:\n    import torch", begin + "line 1"),
-                ("class A(print()): pass\nimport torch", begin + "line 1"),
-                ("@print\ndef f(): pass\nimport torch", begin + "line"),
-                ("def f(a=print()): pass\nimport torch", begin + "line 1"),
-                ("def f(a: print()): pass\nimport torch", begin + "line 1"),
-                ("x = [i for i in 'ab']\nimport torch", begin + "line 1"),
+                ("if True:\n    import torch", begin + "'torch' may be imported or not"),
+                ("if __name__ != '__main__':\n    import torch", begin),
+                ("try:\n    import nothing\nexcept KeyError: pass\nimport torch",
+                 begin + "there is no module 'nothing'"),
+                ("try:\n    if 1: import nothing\nexcept ImportError: pass\nimport torch",
+                 begin + "there is no module 'nothing'"),
+                ("try:\n    n = int('x')\n    import torch\nexcept ValueError: pass",
+                 begin + "'torch' may be imported or not"),
                 ("import torch as", "script.py is no Python")):
             with self.subTest(text=text):
                 script = self.write("script.py", text + "\n")
                 told = self.told(PYTHON, script)
                 self.assertIn("each imports by itself, as ", told)
                 self.assertIn(why, told)
+        self.not_passed_over()
         script = self.write("script.py", "import torch\n")
         for command, why in (((PYTHON, "-"), "through stdin"),
                              ((PYTHON, "-m", "nothing.x"), "'nothing.x' is not found"),
@@ -559,6 +607,45 @@ class Choice(LaunchTest):
         self.assertIn("no host has two", self.told(PYTHON, script, options=()))
         self.assertIn("has imported json, if", self.told("--preload", "json", PYTHON, script))
         self.assertEqual(self.told("true"), "")
+
+    def not_passed_over(self):
+        """Statements that may change what the next import does: nothing comes after them."""
+        for text in (
+                "def f(): pass\nf()", "class A: pass\na = A()", "f = open; open = exec; open('x')",
+                "open('x', 'w')", "open('x', mode=M)", "eval('1')", "setattr(csv, 'x', 1)",
+                "csv.x = 1", "os.environ['CUDA_VISIBLE_DEVICES'] = os.environ['SLURM_LOCALID']",
+                "os.environ['OMP_NUM_THREADS'] = str(os.cpu_count())", "os.environ.update(A='b')",
+                "if os.environ: os.environ['A'] = 'b'", "os.chdir('/')", "os.system('true')",
+                "m = sys.modules; m['x'] = None", "sys.path.append(os.environ['X'] + f())",
+                "sys.path = []", "[os.environ][0]['A'] = 'b'",
+                "for d in [os.environ]: d['A'] = 'b'", "sys.exit(0)", "raise OSError",
+                "x = {'a': os.abort}['a']()", "x = getattr(os, 'abort')()",
+                "f = getattr(os, 'abort')\nf()", "x = [f() for f in [os.abort]]",
+                "import functools\nx = functools.partial(os.abort)()",
+                "import functools\nf = functools.partial(os.abort)\nx = f()",
+                "def f(x): pass\nx = list(map(f, [1]))", "x = sorted([1], key=lambda n: os.abort())",
+                "import re\ndef f(x): pass\nre.sub('a', f, 'a')", "def f(x): pass\n@f\nclass A: pass",
+                "import argparse\np = argparse.ArgumentParser()\ndef f(): pass\n"
+                "p.set_defaults(func=f)\np.parse_args().func()",
+                "class A:\n    def __init_subclass__(cls): os.abort()\nclass B(A): pass",
+                "import enum\nclass A(enum.Enum):\n    X = 1\n    def __init__(self, n): os.abort()",
+                "class A:\n    x = os.abort()", "class A(os.abort()): pass",
+                "class M(type): pass\nclass A(metaclass=M): pass", "def f(a=os.abort()): pass",
+                "def f(a: os.abort()): pass", "@os.abort\ndef f(): pass", "(x := os.abort())",
+                "x = f'{os.abort()}'", "while True: os.abort()", "with os.abort(): pass",
+                "from csv import *\nprint(1)", "from pathlib import Path\nPath('x').write_text('')",
+                "import logging\nlogging.getLogger('x').setLevel(10)",
+                "import warnings\nwarnings.simplefilter(os.environ['X'])",
+                "import warnings\nif os.environ: warnings.simplefilter('ignore')",
+                "import multiprocessing as m\nm.set_start_method('spawn')", "import random\n"
+                "random.seed(1)", "if os.environ: f = print\nelse: f = os.abort\nf()"):
+            with self.subTest(text=text):
+                script = self.write("script.py", f"import csv, os, sys\n{text}\nimport torch\n")
+                self.assertIn("does not begin with an import of torch: line ",
+                              self.told(PYTHON, script))
+        for text in ("set_default_dtype(torch.half)", "manual_seed(1)", "nn.x = None"):
+            script = self.write("script.py", f"import torch\ntorch.{text}\nimport wave\n")
+            self.assertIn("has imported torch, as", self.told(PYTHON, script))
 
     def ranks(self, *command, forked, **how):
         launch = self.run_to_end("-np", 2, "-v", *command, env=self.env, **how)
@@ -586,13 +673,23 @@ class Choice(LaunchTest):
         self.assertEqual(self.ranks(script, forked=True)[0], ["rank trains"] * 2)
 
     def test_the_plain_way(self):
-        script = self.write("script.py", "import trainer\nprint('rank', dir(trainer)[0])\n")
-        self.write("site/trainer.py", "")
+        script = self.write("script.py", "import json\nprint('rank', json.loads('1'))\n")
         ranks, launch = self.ranks(PYTHON, script, forked=False)
-        self.assertIn("torch has not come with", launch.err)
-        self.assertEqual(ranks, ["rank __builtins__"] * 2)
+        self.assertIn("does not begin with an import of torch", launch.err)
+        self.assertEqual(ranks, ["rank 1"] * 2)
         _, launch = self.ranks("sh", "-c", "echo a b", forked=False)
         self.assertNotIn(NOT_FORKED, launch.err)
+
+    def test_filters_of_warnings(self):
+        """Those of the script are there while it imports; behind those of imports, after it."""
+        self.write("site/torch/__init__.py", "import warnings\nwarnings.warn('old')\n"
+                   "warnings.filterwarnings('ignore', message='mine')\n")
+        for action, forked in (("ignore", True), ("always", False)):
+            script = self.write("script.py", f"import warnings\nwarnings.simplefilter('{action}')\n"
+                                "import torch\nwarnings.warn('mine')\nprint('rank done')\n")
+            ranks, launch = self.ranks(PYTHON, script, forked=forked)
+            self.assertEqual(ranks, ["rank done"] * 2)
+            self.assertEqual("UserWarning: mine" in launch.err, False)
 
     def test_an_import_that_looks_who_it_is_goes_no_further(self):
         mark = self.path("mark")

@@ -7,8 +7,8 @@
 #include "tests/worker/team.h"
 
 #include "common/mem.h"
-#include "worker/group/net.h"
 #include "worker/group/shm.h"
+#include "worker/group/tcp.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -76,16 +76,16 @@ void __wrap_shm_fail(struct shm *s, int culprit, const char *why)
     __real_shm_fail(s, culprit, dies ? deadly_text() : seen ? text : why);
 }
 
-void __real_net_tell(struct net *n, int culprit, const char *why,
-                     enum net_audience audience);
-void __wrap_net_tell(struct net *n, int culprit, const char *why,
-                     enum net_audience audience);
-void __wrap_net_tell(struct net *n, int culprit, const char *why,
-                     enum net_audience audience)
+void __real_tcp_tell_failure(struct tcp *n, int culprit, const char *why,
+                             enum tcp_audience audience);
+void __wrap_tcp_tell_failure(struct tcp *n, int culprit, const char *why,
+                             enum tcp_audience audience);
+void __wrap_tcp_tell_failure(struct tcp *n, int culprit, const char *why,
+                             enum tcp_audience audience)
 {
     if (dawdles == 2)
         usleep(DAWDLE_US);
-    __real_net_tell(n, culprit, why, audience);
+    __real_tcp_tell_failure(n, culprit, why, audience);
 }
 
 struct slow {

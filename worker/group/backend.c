@@ -18,7 +18,7 @@ static int shm_advance(struct ddp_group *g, struct coll *c, int *culprit,
                                      : local_advance(g->shm, c, err);
 }
 
-static int net_advance(struct ddp_group *g, struct coll *c, int *culprit,
+static int tcp_advance(struct ddp_group *g, struct coll *c, int *culprit,
                        struct ddp_err *err)
 {
     *culprit = -1;
@@ -27,8 +27,8 @@ static int net_advance(struct ddp_group *g, struct coll *c, int *culprit,
 }
 
 const struct backend backend_shm = {.name = "shm", .advance = shm_advance};
-const struct backend backend_tcp = {.name = "tcp", .advance = net_advance};
-const struct backend backend_hier = {.name = "shm+tcp", .advance = net_advance};
+const struct backend backend_tcp = {.name = "tcp", .advance = tcp_advance};
+const struct backend backend_hier = {.name = "shm+tcp", .advance = tcp_advance};
 
 const struct backend *backend_of_layout(const struct layout *l)
 {

@@ -28,7 +28,7 @@ struct backend {
     void (*post)(struct ddp_group *g, struct ddp_request *r);
     int (*progress)(struct ddp_group *g, int *culprit, struct ddp_err *err);
     bool (*cancel)(struct ddp_group *g, struct ddp_request *r);
-    /* Messages under way: net_watch() whom they are with, on other hosts; or NULL. */
+    /* Messages under way: tcp_watch() whom they are with, on other hosts; or NULL. */
     void (*watch)(struct ddp_group *g);
     bool on_device; /* takes CUDA memory, and no other */
     bool sleepless; /* what it waits for does not wake us, nor can we see of whom */

@@ -15,11 +15,11 @@ enum {
 bool group_told(struct ddp_group *g, int *culprit, struct ddp_err *theirs)
 {
     return (g->shm && shm_failed(g->shm, culprit, theirs)) ||
-           (g->net && net_told(g->net, culprit, theirs));
+           (g->tcp && tcp_failure_told(g->tcp, culprit, theirs));
 }
 
 static int be_broken(struct ddp_group *g, int culprit, struct ddp_err *err,
-                     enum net_audience audience)
+                     enum tcp_audience audience)
 {
     if (!g->broken) {
         if (g->shm) { /* one cause for the whole host: the first that was written */
@@ -30,9 +30,9 @@ static int be_broken(struct ddp_group *g, int culprit, struct ddp_err *err,
         g->why = *err;
         g->first = g->last = NULL; /* each is told when it is tested or waited for */
         messages_drop(g);
-        if (g->net) {
-            net_tell(g->net, culprit, err->text, audience);
-            net_hang_up(g->net);
+        if (g->tcp) {
+            tcp_tell_failure(g->tcp, culprit, err->text, audience);
+            tcp_close_streams(g->tcp);
         }
     }
     *err = g->why;
@@ -41,12 +41,12 @@ static int be_broken(struct ddp_group *g, int culprit, struct ddp_err *err,
 
 int group_break(struct ddp_group *g, int culprit, struct ddp_err *err)
 {
-    return be_broken(g, culprit, err, NET_TO_ALL);
+    return be_broken(g, culprit, err, TCP_TO_ALL);
 }
 
 int group_pass_on(struct ddp_group *g, int culprit, struct ddp_err *err)
 {
-    return be_broken(g, culprit, err, NET_TO_NEIGHBOURS);
+    return be_broken(g, culprit, err, TCP_TO_NEIGHBOURS);
 }
 
 const char *group_doing(const struct ddp_group *g, char *text, size_t size)
@@ -61,9 +61,9 @@ bool group_told_soon(struct ddp_group *g, int *culprit, struct ddp_err *theirs)
 {
     int64_t until = now_ms() + NEWS_MS;
     while (!group_told(g, culprit, theirs)) {
-        if (!g->net || now_ms() >= until)
+        if (!g->tcp || now_ms() >= until)
             return false;
-        net_await_news(g->net, GLANCE_MS);
+        tcp_await_connection(g->tcp, GLANCE_MS);
     }
     return true;
 }
@@ -82,7 +82,7 @@ static bool told_instead(struct ddp_group *g, int culprit, bool *lives, int *fir
     for (int i = 0; i < looks && *lives; i++) {
         if (group_told_soon(g, first, theirs))
             return true;
-        *lives = g->net && net_answers(g->net, culprit);
+        *lives = g->tcp && tcp_answers(g->tcp, culprit);
     }
     return group_told(g, first, theirs);
 }

@@ -8,7 +8,7 @@
 #define WORKER_GROUP_COLL_H
 
 #include "include/ddprun/group.h"
-#include "worker/group/net_coll.h"
+#include "worker/group/tcp_coll.h"
 #include "worker/group/shm.h"
 
 enum coll_kind {
@@ -57,7 +57,7 @@ struct coll {
     size_t chunk; /* elements per step */
 
     /* between hosts */
-    bool on_net;   /* the host's operation is under way: hier.h */
+    bool on_tcp;   /* the host's operation is under way: hier.h */
     char *scratch; /* owned */
 
     /* by messages */

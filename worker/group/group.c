@@ -109,8 +109,8 @@ int group_settle(struct ddp_group *g, struct meet_doors *doors, int64_t deadline
     }
     g->spin_ns = g->shm ? g->shm->spin_ns : TCP_SPIN_NS;
     if (g->layout.nhosts > 1) {
-        g->net = net_create(&g->layout, doors, &g->number);
-        g->hier = hier_create(&g->layout, g->net, g->shm);
+        g->tcp = tcp_create(&g->layout, doors, &g->number);
+        g->hier = hier_create(&g->layout, g->tcp, g->shm);
     }
     return 0;
 }
@@ -216,7 +216,7 @@ void ddp_group_destroy(struct ddp_group *g)
     watch_leave(g);
     messages_destroy(g);
     hier_destroy(g->hier);
-    net_destroy(g->net);
+    tcp_destroy(g->tcp);
     shm_leave(g->shm);
     if (g->layout.members)
         layout_finish(&g->layout);

@@ -64,8 +64,8 @@ struct ddp_group {
     struct ddp_group *kin; /* borrowed: a ring of all groups made from one, and it */
     unsigned nsubgroups;   /* made from this one */
     struct shm *shm;       /* owned; NULL when alone on this host */
-    struct net *net;       /* owned; NULL when all are on this host */
-    struct hier *hier;     /* owned; with net */
+    struct tcp *tcp;       /* owned; NULL when all are on this host */
+    struct hier *hier;     /* owned; with tcp */
 
     struct ddp_request *first, *last; /* collectives under way, in order */
     uint64_t number;                  /* collectives started */

@@ -46,12 +46,12 @@ static void start_reduce(struct hier *h, struct coll *c, char *data, size_t coun
 {
     int n = h->layout->nhosts;
     if (c->kind == COLL_REDUCE)
-        net_reduce(&h->op, hier_head(h, c), h->team, n, h->host,
+        tcp_reduce(&h->op, hier_head(h, c), h->team, n, h->host,
                    h->layout->members[c->root].host, data, count, c->type, c->op);
     else
-        net_all_reduce(&h->op, hier_head(h, c), h->team, n, h->host, data, count, c->type,
+        tcp_all_reduce(&h->op, hier_head(h, c), h->team, n, h->host, data, count, c->type,
                        c->op);
-    c->on_net = true;
+    c->on_tcp = true;
 }
 
 static void choose_speakers(const struct hier *h, const struct coll *c)
@@ -64,17 +64,17 @@ static void choose_speakers(const struct hier *h, const struct coll *c)
 static void start_broadcast(struct hier *h, struct coll *c, struct range r)
 {
     size_t size = type_size(c->type);
-    net_broadcast(&h->op, hier_head(h, c), h->speakers, h->layout->nhosts, h->host,
+    tcp_broadcast(&h->op, hier_head(h, c), h->speakers, h->layout->nhosts, h->host,
                   h->layout->members[c->root].host, (char *)c->recv + r.at * size,
                   r.n * size);
-    c->on_net = true;
+    c->on_tcp = true;
 }
 
 static void start_barrier(struct hier *h, struct coll *c)
 {
-    net_all_reduce(&h->op, hier_head(h, c), h->speakers, h->layout->nhosts, h->host, NULL,
+    tcp_all_reduce(&h->op, hier_head(h, c), h->speakers, h->layout->nhosts, h->host, NULL,
                    0, DDP_U8, DDP_SUM);
-    c->on_net = true;
+    c->on_tcp = true;
 }
 
 static bool in_blocks(const struct coll *c)
@@ -116,12 +116,12 @@ static void alone_end(struct hier *h, struct coll *c)
         reduce_finish(c->recv, c->count, c->type, c->op, h->layout->size);
 }
 
-static int net_part(struct hier *h, struct coll *c, int *culprit, struct ddp_err *err)
+static int tcp_part(struct hier *h, struct coll *c, int *culprit, struct ddp_err *err)
 {
-    int rc = net_op_advance(h->net, &h->op, culprit, err);
+    int rc = tcp_op_advance(h->tcp, &h->op, culprit, err);
     if (rc == ADVANCE_DONE) {
-        net_op_finish(&h->op);
-        c->on_net = false;
+        tcp_op_finish(&h->op);
+        c->on_tcp = false;
     }
     return rc;
 }
@@ -130,9 +130,9 @@ static int alone_advance(struct hier *h, struct coll *c, int *culprit,
                          struct ddp_err *err)
 {
     while (c->t < c->nsteps) {
-        if (!c->on_net)
+        if (!c->on_tcp)
             alone_begin(h, c);
-        int rc = net_part(h, c, culprit, err);
+        int rc = tcp_part(h, c, culprit, err);
         if (rc != ADVANCE_DONE)
             return rc;
         alone_end(h, c);
@@ -307,8 +307,8 @@ static int together_advance(struct hier *h, struct coll *c, int *culprit,
             c->state = COLL_WORKS;
             break;
         case COLL_WORKS:
-            if (c->on_net) {
-                int rc = net_part(h, c, culprit, err);
+            if (c->on_tcp) {
+                int rc = tcp_part(h, c, culprit, err);
                 if (rc != ADVANCE_DONE)
                     return rc;
                 step_end(h, c);
@@ -360,12 +360,12 @@ int hier_advance(struct hier *h, struct coll *c, int *culprit, struct ddp_err *e
                   : alone_advance(h, c, culprit, err);
 }
 
-struct hier *hier_create(const struct layout *l, struct net *net, struct shm *shm)
+struct hier *hier_create(const struct layout *l, struct tcp *tcp, struct shm *shm)
 {
     struct hier *h = xcalloc(1, sizeof *h);
     size_t nhosts = (size_t)l->nhosts;
     *h = (struct hier){.layout = l,
-                       .net = net,
+                       .tcp = tcp,
                        .shm = shm,
                        .nchannels = l->size,
                        .host = l->members[l->rank].host,
@@ -390,7 +390,7 @@ void hier_destroy(struct hier *h)
 {
     if (!h)
         return;
-    net_op_finish(&h->op);
+    tcp_op_finish(&h->op);
     free(h->team);
     free(h->speakers);
     free(h);

@@ -5,7 +5,7 @@
  * other hosts, each for its own slice, so that several connections share the load.
  *
  * With one rank per host there is no "within". The order of a reduction is: the ranks of
- * a host in rank order, then the hosts as net_coll.h says.
+ * a host in rank order, then the hosts as tcp_coll.h says.
  */
 #ifndef WORKER_GROUP_HIER_H
 #define WORKER_GROUP_HIER_H
@@ -13,8 +13,8 @@
 #include "worker/group/coll.h"
 
 struct hier {
-    const struct layout *layout; /* borrowed from the group, as are net and shm */
-    struct net *net;
+    const struct layout *layout; /* borrowed from the group, as are tcp and shm */
+    struct tcp *tcp;
     struct shm *shm; /* NULL: alone on this host */
     int host, local; /* mine */
     int nchannels;
@@ -22,10 +22,10 @@ struct hier {
     bool flat;        /* one rank on every host */
     int *team;        /* owned: my likes on every host; NULL when I am no channel */
     int *speakers;    /* owned: one rank of every host, for broadcasts and barriers */
-    struct net_op op; /* of the collective that is under way, between hosts */
+    struct tcp_op op; /* of the collective that is under way, between hosts */
 };
 
-struct hier *hier_create(const struct layout *layout, struct net *net, struct shm *shm);
+struct hier *hier_create(const struct layout *layout, struct tcp *tcp, struct shm *shm);
 void hier_destroy(struct hier *h); /* NULL is fine */
 
 /* ADVANCE_*; on error `*culprit` is the rank that has gone, or -1. */

@@ -94,12 +94,12 @@ static char *shown(const struct hier *h, const struct coll *c, int channel, unsi
 }
 
 /* The pieces of all hosts from `first` on against the ring. */
-static struct net_pieces pieces_from(const struct hier *h, const struct coll *c,
+static struct tcp_pieces pieces_from(const struct hier *h, const struct coll *c,
                                      int first, unsigned k)
 {
     int n = h->layout->nhosts;
     size_t size = type_size(c->type);
-    struct net_pieces p = {.list = xcalloc((size_t)h->layout->size, sizeof *p.list)};
+    struct tcp_pieces p = {.list = xcalloc((size_t)h->layout->size, sizeof *p.list)};
     for (int i = 0; i < n; i++) {
         int host = (first - i + n) % n;
         unsigned ranks = (unsigned)ranks_on(h, host);
@@ -121,9 +121,9 @@ static void start_ring(struct hier *h, struct coll *c, unsigned k)
 {
     bool reduces = c->kind == COLL_REDUCE_SCATTER;
     int n = h->layout->nhosts, first = reduces ? (h->host + n - 1) % n : h->host;
-    net_ring(&h->op, hier_head(h, c), h->team, n, h->host, pieces_from(h, c, first, k),
+    tcp_ring(&h->op, hier_head(h, c), h->team, n, h->host, pieces_from(h, c, first, k),
              reduces, c->type, c->op);
-    c->on_net = true;
+    c->on_tcp = true;
 }
 
 /* ---- all_gather ---- */

@@ -76,7 +76,7 @@ static int send_far(struct ddp_group *g, struct mailbox *b, struct ddp_err *err)
         struct label labels[GATHER];
         struct iovec io[2 * GATHER];
         int nio = gather(b, labels, io);
-        ssize_t n = net_send(g->net, b->rank, NET_MESSAGE, io, nio, err);
+        ssize_t n = tcp_send(g->tcp, b->rank, TCP_MESSAGE, io, nio, err);
         if (n <= 0)
             return (int)n;
         size_t left = (size_t)n, whole;
@@ -203,7 +203,7 @@ static ssize_t read_ahead(struct ddp_group *g, struct mailbox *b, struct ddp_err
 {
     struct ahead *a = g->spare ? g->spare : xcalloc(1, sizeof *a);
     struct iovec io = {a->data, AHEAD};
-    ssize_t n = net_recv(g->net, b->rank, NET_MESSAGE, &io, 1, err);
+    ssize_t n = tcp_recv(g->tcp, b->rank, TCP_MESSAGE, &io, 1, err);
     a->at = 0;
     a->end = n > 0 ? (size_t)n : 0;
     b->ahead = n > 0 ? a : NULL;
@@ -227,7 +227,7 @@ static ssize_t stream_recv(struct ddp_group *g, struct mailbox *b, void *data,
 {
     if (!b->ahead && size >= AHEAD) {
         struct iovec io = {data, size};
-        return net_recv(g->net, b->rank, NET_MESSAGE, &io, 1, err);
+        return tcp_recv(g->tcp, b->rank, TCP_MESSAGE, &io, 1, err);
     }
     ssize_t rc = b->ahead ? 1 : read_ahead(g, b, err);
     if (rc <= 0)
@@ -400,9 +400,9 @@ void messages_say_goodbye(struct ddp_group *g)
     struct label bye = {.magic = LABEL_BYE};
     struct iovec io = {&bye, sizeof bye};
     struct ddp_err unwanted;
-    for (const struct mailbox *b = g->mailboxes; b && g->net && !g->broken; b = b->next) {
-        if (b->local < 0 && b->out_at == 0 && net_has_stream(g->net, b->rank))
-            net_send(g->net, b->rank, NET_MESSAGE, &io, 1, &unwanted);
+    for (const struct mailbox *b = g->mailboxes; b && g->tcp && !g->broken; b = b->next) {
+        if (b->local < 0 && b->out_at == 0 && tcp_has_stream(g->tcp, b->rank))
+            tcp_send(g->tcp, b->rank, TCP_MESSAGE, &io, 1, &unwanted);
     }
 }
 

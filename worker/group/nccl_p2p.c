@@ -243,7 +243,7 @@ void nccl_p2p_watch(struct ddp_group *g)
     for (const struct nccl_channel *c = n ? n->channels : NULL; c; c = c->next) {
         if ((c->waiting.first || c->in_flight.first) &&
             l->members[c->peer].host != l->members[l->rank].host)
-            net_watch(g->net, c->peer);
+            tcp_watch(g->tcp, c->peer);
     }
 }
 

@@ -88,10 +88,10 @@ int group_progress(struct ddp_group *g, struct ddp_err *err)
         *err = g->why;
         return -1;
     }
-    if (g->net) {
-        if (net_expects(g->net) && net_told(g->net, &culprit, err))
+    if (g->tcp) {
+        if (tcp_expects(g->tcp) && tcp_failure_told(g->tcp, &culprit, err))
             return group_pass_on(g, culprit, err);
-        net_begin(g->net);
+        tcp_begin(g->tcp);
     }
     while (g->first) {
         int rc = advance(g, &g->first->coll, &culprit, err);
@@ -169,9 +169,9 @@ static void sleep_some(struct ddp_group *g)
         return;
     }
     bool local = local_wait(g) || (g->shm && messages_await(g, -1));
-    bool remote = g->net && (net_interested(g->net) || !local);
+    bool remote = g->tcp && (tcp_interested(g->tcp) || !local);
     if (remote) {
-        net_sleep(g->net, local ? BOTH_MS : LOOK_MS);
+        tcp_sleep(g->tcp, local ? BOTH_MS : LOOK_MS);
         return;
     }
     struct shm *s = g->shm;
@@ -221,10 +221,10 @@ static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *e
 {
     if (g->shm && look_around_host(g, ended, err) < 0)
         return -1;
-    if (!g->net || *ended)
+    if (!g->tcp || *ended)
         return 0;
     watch_choose(g);
-    int first, culprit = net_look(g->net, err);
+    int first, culprit = tcp_look(g->tcp, err);
     if (culprit < 0)
         return 0;
     struct ddp_err how = *err; /* its last words may have come before it went */
@@ -234,7 +234,7 @@ static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *e
         return group_pass_on(g, first, err);
     watch_choose(g); /* it may have said by now that it leaves in order */
     *err = how;
-    return *ended || !net_misses(g->net, culprit) ? 0 : group_lost(g, culprit, err);
+    return *ended || !tcp_still_needs(g->tcp, culprit) ? 0 : group_lost(g, culprit, err);
 }
 
 enum { NAMED = 4, LISTED = 1024 };
@@ -295,15 +295,15 @@ static int list_late(struct ddp_group *g, int *ranks)
         if (late)
             ranks[n++] = s->ranks[i];
     }
-    if (g->net && g->first)
-        n += net_ask(g->net, g->first->coll.number, ranks + n, LISTED - n);
+    if (g->tcp && g->first)
+        n += tcp_ask(g->tcp, g->first->coll.number, ranks + n, LISTED - n);
     return n;
 }
 
 /* Of whom we need something that has not come; they may themselves be waiting. */
 static int list_awaited(const struct ddp_group *g, int *ranks)
 {
-    int n = g->net ? net_awaited(g->net, ranks, LISTED) : 0;
+    int n = g->tcp ? tcp_awaited(g->tcp, ranks, LISTED) : 0;
     for (int i = 0; g->shm && i < g->shm->n && n < LISTED; i++) {
         if (i != g->shm->me && awaited(g, i))
             ranks[n++] = g->shm->ranks[i];
@@ -345,7 +345,7 @@ static bool contradicted(struct ddp_group *g, struct ddp_err *err)
 {
     int other;
     struct said_calls said;
-    while (g->net && net_hear_calls(g->net, &other, &said)) {
+    while (g->tcp && tcp_recv_calls(g->tcp, &other, &said)) {
         for (int i = CALLS_SAID - 1; i >= 0; i--) { /* the earliest says most */
             const struct call *theirs = &said.call[i];
             const struct call *mine = &g->calls[theirs->number % CALLS];
@@ -366,7 +366,7 @@ static void say_calls(struct ddp_group *g)
     uint64_t number = g->first->coll.number;
     for (uint64_t i = 0; i < CALLS_SAID && i < number; i++)
         mine.call[i] = g->calls[(number - i) % CALLS];
-    net_say_calls(g->net, &mine);
+    tcp_send_calls(g->tcp, &mine);
 }
 
 static int dead_of_host(const struct ddp_group *g)
@@ -404,10 +404,10 @@ static int find_cause(struct ddp_group *g, struct ddp_err *err)
         return disagree(g, err);
     if ((culprit = dead_of_host(g)) >= 0)
         return gone(g, culprit, false, err);
-    if (!g->net)
+    if (!g->tcp)
         return 0;
     watch_choose(g);
-    culprit = net_look(g->net, err);
+    culprit = tcp_look(g->tcp, err);
     if (culprit >= 0)
         return group_lost(g, culprit, err);
     if (g->first)
@@ -449,7 +449,7 @@ static bool nothing_new(struct ddp_group *g)
         return false;
     if (g->shm && atomic_load_explicit(&g->shm->head->failed, memory_order_acquire))
         return false;
-    return !g->net || asked_just_now(g);
+    return !g->tcp || asked_just_now(g);
 }
 
 static int hear_all(struct ddp_group *g, struct ddp_err *err)
@@ -490,7 +490,7 @@ static int hear(struct ddp_group *g, const bool *ended, struct ddp_err *err)
 /* Whatever has moved since the group was made. */
 static uint64_t moves(const struct ddp_group *g)
 {
-    return (g->shm ? g->shm->moves : 0) + (g->net ? net_moves(g->net) : 0);
+    return (g->shm ? g->shm->moves : 0) + (g->tcp ? tcp_moves(g->tcp) : 0);
 }
 
 /* Those that are waited for: do they live, and do they know what we are waiting in? */
@@ -502,7 +502,7 @@ static int look(struct ddp_group *g, const bool *ended, bool silent, struct ddp_
         return 0;
     if (watch_contradicted(g, err))
         return disagree(g, err);
-    if (g->net)
+    if (g->tcp)
         say_calls(g);
     return 0;
 }

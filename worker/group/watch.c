@@ -29,13 +29,13 @@ void watch_choose(struct ddp_group *g)
 {
     const struct layout *l = &g->layout;
     const struct member *me = &l->members[l->rank];
-    net_watch_none(g->net, g->first ? g->first->coll.number : g->number);
+    tcp_watch_none(g->tcp, g->first ? g->first->coll.number : g->number);
     if (!watch_wanted(g))
         return;
     for (int far = 1; far < l->nhosts; far *= 2) {
         int n;
         const int *there = layout_host(l, (me->host + far) % l->nhosts, &n);
-        net_watch(g->net, there[me->local % n]);
+        tcp_watch(g->tcp, there[me->local % n]);
     }
     if (g->backend->watch)
         g->backend->watch(g);
@@ -92,7 +92,7 @@ bool watch_review(struct ddp_group *g, struct ddp_err *err)
 void watch_leave(struct ddp_group *g)
 {
     const struct layout *l = &g->layout;
-    if (!g->net || !watch_wanted(g) || g->broken)
+    if (!g->tcp || !watch_wanted(g) || g->broken)
         return;
     const struct member *me = &l->members[l->rank];
     int mine, n, nranks = 0, *ranks = xcalloc((size_t)l->size, sizeof *ranks);
@@ -104,6 +104,6 @@ void watch_leave(struct ddp_group *g)
                 ranks[nranks++] = there[i];
         }
     }
-    net_take_leave(g->net, ranks, nranks);
+    tcp_announce_leave(g->tcp, ranks, nranks);
     free(ranks);
 }

@@ -24,7 +24,7 @@ bool watch_blind(const struct ddp_group *g);
 
 /* Leave word of a collective that is being entered. */
 void watch_enter(struct ddp_group *g, const struct call *call);
-/* Those on other hosts that net_look() shall look at, too. */
+/* Those on other hosts that tcp_look() shall look at, too. */
 void watch_choose(struct ddp_group *g);
 /* Has this rank of our host entered the collective that we are in? */
 bool watch_came(const struct ddp_group *g, int local);

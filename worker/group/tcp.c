@@ -1,14 +1,13 @@
-/* worker/group/net.c - see net.h
+/* worker/group/tcp.c - see tcp.h
  *
- * Who has something to say and has heard nothing yet opens a connection. That does not
- * need the other's help: its kernel takes the connection while it computes, and it is
- * accepted the next time it looks for something. Who has been spoken to answers by the
- * same connection, so that acknowledgements travel with the answers, which is a quarter
- * of the time of a short message. Two that first speak at the same time do not have to
- * agree on one of two connections: each keeps to its own, and listens to both until it
- * knows by which the other one speaks.
+ * A rank that sends before it has received anything opens a connection. The receiver's
+ * kernel completes it while the receiver computes; the receiver accepts it in its next
+ * progress call and answers on the same connection, so that acknowledgements are
+ * piggybacked, which saves a quarter of a short message's latency. When two ranks open
+ * connections at the same time, each sends on its own and reads from both until it
+ * knows which one the other uses.
  */
-#include "worker/group/net_impl.h"
+#include "worker/group/tcp_impl.h"
 
 #include "common/duration.h"
 #include "common/err.h"
@@ -22,18 +21,18 @@
 #include <unistd.h>
 
 enum {
-    HELLO_MS = 5000, /* for a newcomer to say who it is */
-    FIRST_MS = 1     /* for a connection to be made in the call that begins it */
+    HELLO_MS = 5000, /* for an accepted connection to send its hello */
+    FIRST_MS = 1     /* to wait for a new connection before the call returns */
 };
 
-int net_gone(const struct net *n, int rank, const char *how, struct ddp_err *err)
+int tcp_gone(const struct tcp *n, int rank, const char *how, struct ddp_err *err)
 {
     char who[128];
     layout_who(n->layout, rank, who, sizeof who);
     return err_set(err, "%s has gone (%s)", who, how);
 }
 
-static void note(struct net *n, int rank, enum net_channel ch, bool send)
+static void note(struct tcp *n, int rank, enum tcp_channel ch, bool send)
 {
     if (n->ninterests == n->room) {
         n->room = n->room ? 2 * n->room : 8;
@@ -46,7 +45,7 @@ static void note(struct net *n, int rank, enum net_channel ch, bool send)
 
 static const char hello_magic[8] = "ddpnet1";
 
-struct hello net_hello(const struct net *n, int rank, int what)
+struct hello tcp_hello(const struct tcp *n, int rank, int what)
 {
     struct hello h = {.from = n->layout->rank, .what = what};
     memcpy(h.magic, hello_magic, sizeof h.magic);
@@ -54,7 +53,7 @@ struct hello net_hello(const struct net *n, int rank, int what)
     return h;
 }
 
-static bool hello_sound(const struct net *n, const struct hello *h)
+static bool hello_sound(const struct tcp *n, const struct hello *h)
 {
     unsigned differ = 0;
     for (size_t i = 0; i < TOKEN_BYTES; i++)
@@ -64,8 +63,9 @@ static bool hello_sound(const struct net *n, const struct hello *h)
            h->what >= 0 && h->what <= HELLO_LEAVE;
 }
 
-/* 1 when a newcomer has said all, 0 when more is to come, -1 when it is to be closed. */
-static int listen_to(struct net *n, struct newcomer *c)
+/* 1 when the hello is complete, 0 when more is expected, -1 when the connection must be
+ * closed. */
+static int read_hello(struct tcp *n, struct accepted *c)
 {
     for (;;) {
         size_t want = sizeof c->said.hello;
@@ -73,7 +73,7 @@ static int listen_to(struct net *n, struct newcomer *c)
             if (!hello_sound(n, &c->said.hello))
                 return -1;
             if (c->said.hello.what == HELLO_TELL)
-                want += sizeof c->said.news;
+                want += sizeof c->said.report;
             else if (c->said.hello.what == HELLO_CALL)
                 want += sizeof c->said.calls;
             else if (c->said.hello.what == HELLO_LEAVE)
@@ -93,28 +93,28 @@ static int listen_to(struct net *n, struct newcomer *c)
     }
 }
 
-/* Asked at every call of the user; accept4() makes a socket before it finds nobody there,
- * which took a quarter of the time of a small all-reduce. */
-static bool somebody_knocks(const struct net *n)
+/* Polled before accept4(), which allocates a socket before it finds the queue empty;
+ * that was a quarter of the time of a small all-reduce. */
+static bool connection_waiting(const struct tcp *n)
 {
     struct pollfd p = {.fd = n->listener, .events = POLLIN};
     return poll(&p, 1, 0) > 0;
 }
 
-static void accept_all(struct net *n)
+static void accept_all(struct tcp *n)
 {
     int fd;
-    while (somebody_knocks(n) &&
+    while (connection_waiting(n) &&
            (fd = accept4(n->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
-        struct newcomer *c = xcalloc(1, sizeof *c);
-        *c = (struct newcomer){
-            .next = n->newcomers, .fd = fd, .until_ms = now_ms() + HELLO_MS};
-        n->newcomers = c;
+        struct accepted *c = xcalloc(1, sizeof *c);
+        *c = (struct accepted){
+            .next = n->accepted, .fd = fd, .until_ms = now_ms() + HELLO_MS};
+        n->accepted = c;
     }
 }
 
-/* Takes the newcomer's descriptor when its stream is the first of its kind. */
-static void settle(struct net *n, struct newcomer *c)
+/* Takes over the descriptor unless there is a stream of this kind already. */
+static void settle(struct tcp *n, struct accepted *c)
 {
     const struct hello *h = &c->said.hello;
     int *in = &n->streams[h->from].in[h->what];
@@ -125,28 +125,28 @@ static void settle(struct net *n, struct newcomer *c)
     }
 }
 
-bool net_told(struct net *n, int *culprit, struct ddp_err *err)
+bool tcp_failure_told(struct tcp *n, int *culprit, struct ddp_err *err)
 {
     accept_all(n);
-    for (struct newcomer **at = &n->newcomers; *at;) {
-        struct newcomer *c = *at;
-        int rc = listen_to(n, c);
+    for (struct accepted **at = &n->accepted; *at;) {
+        struct accepted *c = *at;
+        int rc = read_hello(n, c);
         if (rc == 0) {
             at = &c->next;
             continue;
         }
         if (rc > 0 && c->said.hello.what == HELLO_TELL) {
-            c->said.news.why[sizeof c->said.news.why - 1] = '\0';
+            c->said.report.why[sizeof c->said.report.why - 1] = '\0';
             if (!n->told)
-                n->news = c->said.news;
+                n->report = c->said.report;
             n->told = true;
         } else if (rc > 0 && c->said.hello.what == HELLO_ASK) {
             (void)!send(c->fd, n->entered, sizeof *n->entered,
                         MSG_NOSIGNAL | MSG_DONTWAIT);
         } else if (rc > 0 && c->said.hello.what == HELLO_CALL) {
-            net_keep_calls(n, c->said.hello.from, &c->said.calls);
+            tcp_keep_calls(n, c->said.hello.from, &c->said.calls);
         } else if (rc > 0 && c->said.hello.what == HELLO_LEAVE) {
-            net_keep_leaver(n, c->said.hello.from, c->said.entered);
+            tcp_keep_leaver(n, c->said.hello.from, c->said.entered);
         } else if (rc > 0) {
             settle(n, c);
         }
@@ -156,36 +156,36 @@ bool net_told(struct net *n, int *culprit, struct ddp_err *err)
         free(c);
     }
     if (n->told) {
-        *culprit = n->news.culprit;
-        err_set(err, "%s", n->news.why);
+        *culprit = n->report.culprit;
+        err_set(err, "%s", n->report.why);
     }
     return n->told;
 }
 
-void net_await_news(const struct net *n, int ms)
+void tcp_await_connection(const struct tcp *n, int ms)
 {
     struct pollfd p = {.fd = n->listener, .events = POLLIN};
-    poll(&p, 1, n->newcomers ? 1 : ms);
+    poll(&p, 1, n->accepted ? 1 : ms);
 }
 
 /* ---- sending and receiving ---- */
 
-/* The stream to a rank: mine, or the one by which it speaks to me, or else a new one. 1,
- * 0 when it is not connected yet, or -1. */
-static int stream_to(struct net *n, int rank, enum net_channel ch, struct ddp_err *err)
+/* Make streams[rank].out[ch] usable: our own stream, the one the peer has opened, or a
+ * new one. 1, 0 when it is not connected yet, or -1. */
+static int stream_to(struct tcp *n, int rank, enum tcp_channel ch, struct ddp_err *err)
 {
     struct streams *s = &n->streams[rank];
     if (s->out[ch] >= 0)
         return 1;
     if (s->in[ch] < 0)
-        return net_connect(n, rank, ch, FIRST_MS, err);
-    net_forget_connecting(n, rank, ch);
+        return tcp_connect(n, rank, ch, FIRST_MS, err);
+    tcp_forget_connecting(n, rank, ch);
     s->out[ch] = s->in[ch];
-    net_prepare_to_send(s->out[ch]);
+    tcp_prepare_to_send(s->out[ch]);
     return 1;
 }
 
-ssize_t net_send(struct net *n, int rank, enum net_channel ch, const struct iovec *io,
+ssize_t tcp_send(struct tcp *n, int rank, enum tcp_channel ch, const struct iovec *io,
                  int nio, struct ddp_err *err)
 {
     int rc = stream_to(n, rank, ch, err);
@@ -204,20 +204,21 @@ ssize_t net_send(struct net *n, int rank, enum net_channel ch, const struct iove
         if (errno == EINTR)
             continue;
         if (errno != EAGAIN)
-            return net_gone(n, rank, strerror(errno), err);
+            return tcp_gone(n, rank, strerror(errno), err);
         note(n, rank, ch, true);
         return 0;
     }
 }
 
-/* Until it is known by which stream a rank speaks, it may be by mine. That one's end says
- * nothing then: the rank's own may be waiting to be accepted. */
-ssize_t net_recv(struct net *n, int rank, enum net_channel ch, const struct iovec *io,
+/* Until the first bytes show which stream the peer sends on, it may be ours. End of
+ * file on ours means nothing then: the peer's own connection may still be in the accept
+ * queue. */
+ssize_t tcp_recv(struct tcp *n, int rank, enum tcp_channel ch, const struct iovec *io,
                  int nio, struct ddp_err *err)
 {
     struct streams *s = &n->streams[rank];
     bool known = s->in[ch] >= 0;
-    int fd = net_ear(s, ch);
+    int fd = tcp_receiving_fd(s, ch);
     struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)io,
                          .msg_iovlen = (size_t)nio};
     while (fd >= 0) {
@@ -232,49 +233,49 @@ ssize_t net_recv(struct net *n, int rank, enum net_channel ch, const struct iove
             continue;
         if (!known || (k < 0 && errno == EAGAIN))
             break;
-        return net_gone(n, rank, k == 0 ? "connection closed" : strerror(errno), err);
+        return tcp_gone(n, rank, k == 0 ? "connection closed" : strerror(errno), err);
     }
     n->expects = n->expects || !known;
     note(n, rank, ch, false);
     return 0;
 }
 
-uint64_t net_moves(const struct net *n)
+uint64_t tcp_moves(const struct tcp *n)
 {
     return n->moves;
 }
 
-char *net_room(struct net *n)
+char *tcp_scratch(struct tcp *n)
 {
     if (!n->turn)
-        n->turn = xrealloc(NULL, NET_TURN, 1);
+        n->turn = xrealloc(NULL, TCP_TURN, 1);
     return n->turn;
 }
 
 /* ---- sleeping and looking ---- */
 
-void net_begin(struct net *n)
+void tcp_begin(struct tcp *n)
 {
     n->ninterests = 0;
     n->expects = false;
 }
 
-bool net_expects(const struct net *n)
+bool tcp_expects(const struct tcp *n)
 {
     return n->expects;
 }
 
-bool net_has_stream(const struct net *n, int rank)
+bool tcp_has_stream(const struct tcp *n, int rank)
 {
-    return net_ear(&n->streams[rank], NET_MESSAGE) >= 0;
+    return tcp_receiving_fd(&n->streams[rank], TCP_MESSAGE) >= 0;
 }
 
-bool net_interested(const struct net *n)
+bool tcp_interested(const struct tcp *n)
 {
     return n->ninterests > 0;
 }
 
-static void add_polled(struct net *n, size_t *np, int fd, short events)
+static void add_polled(struct tcp *n, size_t *np, int fd, short events)
 {
     if (fd < 0)
         return;
@@ -285,26 +286,26 @@ static void add_polled(struct net *n, size_t *np, int fd, short events)
     n->polled[(*np)++] = (struct pollfd){.fd = fd, .events = events};
 }
 
-void net_sleep(struct net *n, int ms)
+void tcp_sleep(struct tcp *n, int ms)
 {
     size_t np = 0;
     add_polled(n, &np, n->listener, POLLIN);
-    for (const struct newcomer *c = n->newcomers; c; c = c->next)
+    for (const struct accepted *c = n->accepted; c; c = c->next)
         add_polled(n, &np, c->fd, POLLIN);
     for (const struct connecting *c = n->connecting; c; c = c->next) {
         add_polled(n, &np, c->fd, c->greeted ? 0 : POLLOUT);
-        ms = c->greeted ? 1 : ms; /* an acknowledgement wakes nobody */
+        ms = c->greeted ? 1 : ms; /* poll() does not report acknowledgements */
     }
     for (size_t i = 0; i < n->ninterests; i++) {
         const struct interest *w = &n->interests[i];
         const struct streams *s = &n->streams[w->rank];
-        add_polled(n, &np, w->send ? s->out[w->ch] : net_ear(s, w->ch),
+        add_polled(n, &np, w->send ? s->out[w->ch] : tcp_receiving_fd(s, w->ch),
                    w->send ? POLLOUT : POLLIN);
     }
     poll(n->polled, np, ms);
 }
 
-int net_awaited(const struct net *n, int *ranks, int max)
+int tcp_awaited(const struct tcp *n, int *ranks, int max)
 {
     int k = 0;
     for (size_t i = 0; i < n->ninterests && k < max; i++) {
@@ -319,10 +320,10 @@ int net_awaited(const struct net *n, int *ranks, int max)
 
 /* ---- life ---- */
 
-struct net *net_create(const struct layout *layout, struct meet_doors *doors,
+struct tcp *tcp_create(const struct layout *layout, struct meet_doors *doors,
                        const uint64_t *entered)
 {
-    struct net *n = xcalloc(1, sizeof *n);
+    struct tcp *n = xcalloc(1, sizeof *n);
     n->layout = layout;
     n->entered = entered;
     n->listener = doors->tcp_fd;
@@ -334,10 +335,10 @@ struct net *net_create(const struct layout *layout, struct meet_doors *doors,
     return n;
 }
 
-void net_hang_up(struct net *n)
+void tcp_close_streams(struct tcp *n)
 {
     for (int r = 0; r < n->layout->size; r++) {
-        for (int ch = 0; ch < NET_NCHANNELS; ch++) {
+        for (int ch = 0; ch < TCP_NCHANNELS; ch++) {
             int in = n->streams[r].in[ch], out = n->streams[r].out[ch];
             if (out >= 0)
                 close(out);
@@ -346,24 +347,24 @@ void net_hang_up(struct net *n)
         }
         n->streams[r] = (struct streams){{-1, -1}, {-1, -1}};
     }
-    net_forget_all_connecting(n);
-    net_begin(n);
+    tcp_forget_all_connecting(n);
+    tcp_begin(n);
 }
 
-void net_destroy(struct net *n)
+void tcp_destroy(struct tcp *n)
 {
     if (!n)
         return;
-    net_hang_up(n);
-    while (n->newcomers) {
-        struct newcomer *c = n->newcomers;
-        n->newcomers = c->next;
+    tcp_close_streams(n);
+    while (n->accepted) {
+        struct accepted *c = n->accepted;
+        n->accepted = c->next;
         close(c->fd);
         free(c);
     }
     close(n->listener);
-    net_forget_calls(n);
-    net_forget_watched(n);
+    tcp_forget_calls(n);
+    tcp_forget_watched(n);
     free(n->interests);
     free(n->polled);
     free(n->turn);

@@ -1,9 +1,11 @@
-/* worker/group/net_flow.c - a round: one message out and one in (net_coll.h)
+/* worker/group/tcp_flow.c - one round of a collective: one message out and one in
+ * (tcp_coll.h)
  *
- * Sending and receiving take turns, NET_TURN bytes each. What is stored is received where
- * it belongs; what is reduced comes to a room that stays in the cache.
+ * Sending and receiving alternate, TCP_TURN bytes each. Data to be stored are received
+ * in place; data to be reduced are received into a scratch buffer that stays in the
+ * cache.
  */
-#include "worker/group/net_coll.h"
+#include "worker/group/tcp_coll.h"
 
 #include "common/err.h"
 #include "worker/group/coll.h"
@@ -18,8 +20,8 @@ static size_t lesser(size_t a, size_t b)
 
 /* ---- out ---- */
 
-/* Where the current piece goes on, and how many bytes of it may be sent now. */
-static struct iovec next_out(struct net_op *o)
+/* The unsent rest of the current piece, as much as may be sent now. */
+static struct iovec next_out(struct tcp_op *o)
 {
     struct flow *f = &o->flow;
     char *p = NULL;
@@ -33,11 +35,11 @@ static struct iovec next_out(struct net_op *o)
         return (struct iovec){NULL, 0};
     uint64_t may = f->credit + f->got - f->sent;
     return (struct iovec){p + f->out_at,
-                          lesser(bytes - f->out_at, lesser(may, NET_TURN))};
+                          lesser(bytes - f->out_at, lesser(may, TCP_TURN))};
 }
 
-/* Bytes sent, 0 when there is nothing to send now, -1. */
-static ssize_t flow_out(struct net *net, struct net_op *o, struct ddp_err *err)
+/* Returns the bytes sent, 0 when nothing can be sent now, or -1. */
+static ssize_t flow_out(struct tcp *tcp, struct tcp_op *o, struct ddp_err *err)
 {
     struct flow *f = &o->flow;
     struct iovec io[2];
@@ -51,7 +53,7 @@ static ssize_t flow_out(struct net *net, struct net_op *o, struct ddp_err *err)
     nio += io[nio].iov_len > 0;
     if (nio == 0)
         return 0;
-    ssize_t n = net_send(net, f->to, NET_COLL, io, nio, err);
+    ssize_t n = tcp_send(tcp, f->to, TCP_COLL, io, nio, err);
     if (n <= 0)
         return n;
     size_t of_head = lesser((size_t)n, head_left);
@@ -63,7 +65,7 @@ static ssize_t flow_out(struct net *net, struct net_op *o, struct ddp_err *err)
 
 /* ---- in ---- */
 
-static int head_check(const struct net_op *o, struct ddp_err *err)
+static int head_check(const struct tcp_op *o, struct ddp_err *err)
 {
     const struct head *mine = &o->head, *came = &o->flow.came;
     struct call here = {mine->number, mine->bytes, mine->what};
@@ -73,8 +75,8 @@ static int head_check(const struct net_op *o, struct ddp_err *err)
     return coll_disagree(o->team[o->me], &here, o->flow.from, &there, err);
 }
 
-/* Where the next bytes go, and how many are welcome. */
-static struct iovec next_in(struct net_op *o, char **piece)
+/* Where to receive the next bytes, and how many. */
+static struct iovec next_in(struct tcp_op *o, char **piece)
 {
     struct flow *f = &o->flow;
     size_t bytes = 0;
@@ -86,15 +88,15 @@ static struct iovec next_in(struct net_op *o, char **piece)
     if (f->kin == f->nin)
         return (struct iovec){NULL, 0};
     if (f->kin >= f->nreduce)
-        return (struct iovec){*piece + f->in_at, lesser(bytes - f->in_at, NET_TURN)};
-    size_t left = bytes - f->in_at - f->have, room = NET_TURN - f->have;
-    if (f->swaps) /* what has not been sent must not be changed yet */
+        return (struct iovec){*piece + f->in_at, lesser(bytes - f->in_at, TCP_TURN)};
+    size_t left = bytes - f->in_at - f->have, room = TCP_TURN - f->have;
+    if (f->swaps) /* unsent data must not be changed yet */
         room = lesser(room, f->sent - f->got - f->have);
     return (struct iovec){o->room + f->have, lesser(left, room)};
 }
 
-/* What has come to the room is reduced into its piece, whole elements at a time. */
-static void reduce_in(struct net_op *o, char *piece, size_t n)
+/* Reduce the received bytes into their piece, whole elements at a time. */
+static void reduce_in(struct tcp_op *o, char *piece, size_t n)
 {
     struct flow *f = &o->flow;
     size_t size = type_size(o->type);
@@ -109,7 +111,7 @@ static void reduce_in(struct net_op *o, char *piece, size_t n)
     f->got += whole;
 }
 
-static ssize_t flow_in(struct net *net, struct net_op *o, struct ddp_err *err)
+static ssize_t flow_in(struct tcp *tcp, struct tcp_op *o, struct ddp_err *err)
 {
     struct flow *f = &o->flow;
     struct iovec io[2];
@@ -124,7 +126,7 @@ static ssize_t flow_in(struct net *net, struct net_op *o, struct ddp_err *err)
     nio += io[nio].iov_len > 0;
     if (nio == 0)
         return 0;
-    ssize_t n = net_recv(net, f->from, NET_COLL, io, nio, err);
+    ssize_t n = tcp_recv(tcp, f->from, TCP_COLL, io, nio, err);
     if (n <= 0)
         return n;
     size_t of_head = lesser((size_t)n, head_left), data = (size_t)n - of_head;
@@ -150,15 +152,15 @@ static bool flow_done(const struct flow *f)
            (f->from < 0 || (f->kin == f->nin && f->head_in == sizeof f->came));
 }
 
-int net_flow_advance(struct net *net, struct net_op *o, int *culprit, struct ddp_err *err)
+int tcp_flow_advance(struct tcp *tcp, struct tcp_op *o, int *culprit, struct ddp_err *err)
 {
     for (;;) {
-        ssize_t out = flow_out(net, o, err);
+        ssize_t out = flow_out(tcp, o, err);
         if (out < 0) {
             *culprit = o->flow.to;
             return ADVANCE_ERROR;
         }
-        ssize_t in = flow_in(net, o, err);
+        ssize_t in = flow_in(tcp, o, err);
         if (in < 0) {
             *culprit = o->flow.from;
             return ADVANCE_ERROR;

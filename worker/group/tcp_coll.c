@@ -1,11 +1,11 @@
-/* worker/group/net_coll.c - see net_coll.h
+/* worker/group/tcp_coll.c - see tcp_coll.h
  *
- * An operation is a row of rounds; in each a member sends one message and receives one
- * (net_flow.c). In the rings it is a single round: the message is the row of slices, and
- * a byte can go out as soon as the one that came in before it has been reduced, so that
- * sending, receiving and adding overlap without any chunk size to choose.
+ * An operation is a sequence of rounds; in each a member sends one message and receives
+ * one (tcp_flow.c). A ring is a single round: the message is the list of slices, and a
+ * byte is forwarded as soon as it has been reduced, so that sending, receiving and
+ * reducing overlap without a chunk size to tune.
  */
-#include "worker/group/net_coll.h"
+#include "worker/group/tcp_coll.h"
 
 #include "common/err.h"
 #include "common/mem.h"
@@ -19,17 +19,17 @@ enum { HEAD_MAGIC = 0x63706464 };
 
 static const uint64_t no_limit = UINT64_MAX / 2;
 
-int net_op_advance(struct net *net, struct net_op *o, int *culprit, struct ddp_err *err)
+int tcp_op_advance(struct tcp *tcp, struct tcp_op *o, int *culprit, struct ddp_err *err)
 {
     for (;;) {
         if (!o->under_way) {
-            o->room = net_room(net);
+            o->room = tcp_scratch(tcp);
             o->flow = (struct flow){.to = -1, .from = -1, .credit = no_limit};
             if (!o->begin(o))
                 return ADVANCE_DONE;
             o->under_way = true;
         }
-        int rc = net_flow_advance(net, o, culprit, err);
+        int rc = tcp_flow_advance(tcp, o, culprit, err);
         if (rc != ADVANCE_DONE)
             return rc;
         o->under_way = false;
@@ -37,17 +37,17 @@ int net_op_advance(struct net *net, struct net_op *o, int *culprit, struct ddp_e
     }
 }
 
-void net_op_finish(struct net_op *o)
+void tcp_op_finish(struct tcp_op *o)
 {
     free(o->list);
     o->list = NULL;
 }
 
-static struct net_op op_make(struct head head, const int *team, int n, int me, void *data,
+static struct tcp_op op_make(struct head head, const int *team, int n, int me, void *data,
                              size_t count, enum ddp_type type, enum ddp_op op)
 {
     head.magic = HEAD_MAGIC;
-    return (struct net_op){.head = head,
+    return (struct tcp_op){.head = head,
                            .team = team,
                            .n = n,
                            .me = me,
@@ -59,7 +59,7 @@ static struct net_op op_make(struct head head, const int *team, int n, int me, v
 
 /* ---- rings: one round ---- */
 
-static void ring(struct net_op *o, unsigned pieces)
+static void ring(struct tcp_op *o, unsigned pieces)
 {
     struct flow *f = &o->flow;
     f->to = o->team[(o->me + 1) % o->n];
@@ -72,7 +72,7 @@ static void ring(struct net_op *o, unsigned pieces)
 }
 
 /* Slice `i` of the vector, i counted around the ring. */
-static void slice_piece(const struct net_op *o, int i, char **p, size_t *bytes)
+static void slice_piece(const struct tcp_op *o, int i, char **p, size_t *bytes)
 {
     size_t size = type_size(o->type), n = (size_t)o->n;
     size_t at = (size_t)((i + 2 * o->n) % o->n), each = o->count / n, more = o->count % n;
@@ -81,13 +81,13 @@ static void slice_piece(const struct net_op *o, int i, char **p, size_t *bytes)
     *bytes = (each + (at < more)) * size;
 }
 
-static void reduce_ring_piece(const struct net_op *o, bool out, unsigned k, char **p,
+static void reduce_ring_piece(const struct tcp_op *o, bool out, unsigned k, char **p,
                               size_t *bytes)
 {
     slice_piece(o, o->me - (int)k - !out, p, bytes);
 }
 
-static bool reduce_ring_begin(struct net_op *o)
+static bool reduce_ring_begin(struct tcp_op *o)
 {
     if (o->round > 0)
         return false;
@@ -96,7 +96,7 @@ static bool reduce_ring_begin(struct net_op *o)
     return true;
 }
 
-static void list_piece(const struct net_op *o, bool out, unsigned k, char **p,
+static void list_piece(const struct tcp_op *o, bool out, unsigned k, char **p,
                        size_t *bytes)
 {
     const struct iovec *piece = &o->list[k + (out ? 0 : o->nfirst)];
@@ -104,7 +104,7 @@ static void list_piece(const struct net_op *o, bool out, unsigned k, char **p,
     *bytes = piece->iov_len;
 }
 
-static bool list_begin(struct net_op *o)
+static bool list_begin(struct tcp_op *o)
 {
     struct flow *f = &o->flow;
     if (o->round > 0)
@@ -127,14 +127,14 @@ static bool list_begin(struct net_op *o)
  * With n not a power of two, n - p members first hand their vector to their left
  * neighbour and get the result at the end. */
 
-static void in_place(const struct net_op *o, bool out, unsigned k, char **p,
+static void in_place(const struct tcp_op *o, bool out, unsigned k, char **p,
                      size_t *bytes)
 {
     *bytes = o->count * type_size(o->type);
     *p = o->data;
 }
 
-static void exchange(struct net_op *o, int to, int from)
+static void exchange(struct tcp_op *o, int to, int from)
 {
     struct flow *f = &o->flow;
     if (to >= 0) {
@@ -149,11 +149,11 @@ static void exchange(struct net_op *o, int to, int from)
 
 struct doubling {
     int p, extra;   /* largest power of two in n, and what is left */
-    int place;      /* among the p, -1: handed over */
+    int place;      /* among the p; -1: handed its vector over */
     unsigned steps; /* log2 p */
 };
 
-static struct doubling doubling_of(const struct net_op *o)
+static struct doubling doubling_of(const struct tcp_op *o)
 {
     struct doubling d = {.p = 1};
     for (; d.p * 2 <= o->n; d.p *= 2)
@@ -171,8 +171,9 @@ static int doubling_member(const struct doubling *d, int i)
     return i < d->extra ? 2 * i : i + d->extra;
 }
 
-/* Before and after the doubling: from the right one of two neighbours, and back to it. */
-static void doubling_pair(struct net_op *o, const struct doubling *d, bool back)
+/* For a team that is no power of two: the right one of two neighbours hands its vector
+ * over before the doubling and receives the result after it. */
+static void doubling_pair(struct tcp_op *o, const struct doubling *d, bool back)
 {
     if (o->me >= 2 * d->extra)
         return;
@@ -185,7 +186,7 @@ static void doubling_pair(struct net_op *o, const struct doubling *d, bool back)
     o->flow.mine_left = true;
 }
 
-static bool doubling_begin(struct net_op *o)
+static bool doubling_begin(struct tcp_op *o)
 {
     struct doubling d = doubling_of(o);
     if (o->round > d.steps + 1)
@@ -204,7 +205,7 @@ static bool doubling_begin(struct net_op *o)
 
 /* ---- broadcast: a binomial tree when short, a chain of relays when long ---- */
 
-static bool tree_begin(struct net_op *o)
+static bool tree_begin(struct tcp_op *o)
 {
     int at = (o->me - o->root + o->n) % o->n, low = 1;
     while (low < o->n && !(at & low))
@@ -225,7 +226,7 @@ static bool tree_begin(struct net_op *o)
     return true;
 }
 
-static bool chain_begin(struct net_op *o)
+static bool chain_begin(struct tcp_op *o)
 {
     int at = (o->me - o->root + o->n) % o->n;
     if (o->round > 0)
@@ -238,7 +239,7 @@ static bool chain_begin(struct net_op *o)
 
 /* ---- reduce: the same chain the other way, added to at every stop ---- */
 
-static bool fold_begin(struct net_op *o)
+static bool fold_begin(struct tcp_op *o)
 {
     int at = (o->me - o->root - 1 + 2 * o->n) % o->n;
     if (o->round > 0)
@@ -252,7 +253,7 @@ static bool fold_begin(struct net_op *o)
 
 /* ---- starting ---- */
 
-void net_all_reduce(struct net_op *o, struct head head, const int *team, int n, int me,
+void tcp_all_reduce(struct tcp_op *o, struct head head, const int *team, int n, int me,
                     void *data, size_t count, enum ddp_type type, enum ddp_op op)
 {
     *o = op_make(head, team, n, me, data, count, type, op);
@@ -262,7 +263,7 @@ void net_all_reduce(struct net_op *o, struct head head, const int *team, int n, 
     o->piece = around ? reduce_ring_piece : in_place;
 }
 
-void net_broadcast(struct net_op *o, struct head head, const int *team, int n, int me,
+void tcp_broadcast(struct tcp_op *o, struct head head, const int *team, int n, int me,
                    int root, void *data, size_t bytes)
 {
     *o = op_make(head, team, n, me, data, bytes, DDP_U8, DDP_SUM);
@@ -271,10 +272,10 @@ void net_broadcast(struct net_op *o, struct head head, const int *team, int n, i
     o->piece = in_place;
 }
 
-void net_reduce(struct net_op *o, struct head head, const int *team, int n, int me,
+void tcp_reduce(struct tcp_op *o, struct head head, const int *team, int n, int me,
                 int root, void *data, size_t count, enum ddp_type type, enum ddp_op op)
 {
-    net_all_reduce(o, head, team, n, me, data, count, type, op);
+    tcp_all_reduce(o, head, team, n, me, data, count, type, op);
     if (n == 1 || count * type_size(type) <= RING_BYTES)
         return;
     o->root = root;
@@ -282,8 +283,8 @@ void net_reduce(struct net_op *o, struct head head, const int *team, int n, int 
     o->piece = in_place;
 }
 
-void net_ring(struct net_op *o, struct head head, const int *team, int n, int me,
-              struct net_pieces pieces, bool reduces, enum ddp_type type, enum ddp_op op)
+void tcp_ring(struct tcp_op *o, struct head head, const int *team, int n, int me,
+              struct tcp_pieces pieces, bool reduces, enum ddp_type type, enum ddp_op op)
 {
     *o = op_make(head, team, n, me, NULL, 0, type, op);
     o->begin = list_begin;

@@ -1,10 +1,10 @@
-/* worker/group/net_look.c - whether other hosts' ranks still live
+/* worker/group/tcp_liveness.c - are the ranks of other hosts alive?
  *
- * A process that has ended, however it ended, has its streams closed by its kernel; one
- * whose host is down is found by keepalive. So it takes a stream to see it, and where
- * there is none one is opened.
+ * The kernel closes the streams of a process that has ended for whatever reason; a host
+ * that is down is found by keepalive. Either needs a stream, so one is opened where
+ * there is none.
  */
-#include "worker/group/net_impl.h"
+#include "worker/group/tcp_impl.h"
 
 #include "common/err.h"
 #include "common/mem.h"
@@ -14,13 +14,14 @@
 
 enum { OPENED = 64 }; /* streams at one look */
 
-/* A stream that is there tells of its end itself, behind the last that came by it. */
-static bool is_missing(const struct net *n, const struct interest *w)
+/* On an open stream the end of file arrives behind the last data, so only a missing one
+ * needs a check. */
+static bool is_missing(const struct tcp *n, const struct interest *w)
 {
     return w->send || n->streams[w->rank].in[w->ch] < 0;
 }
 
-static bool is_watched(const struct net *n, int rank)
+static bool is_watched(const struct tcp *n, int rank)
 {
     for (size_t i = 0; i < n->nwatched; i++) {
         if (n->watched[i] == rank)
@@ -29,7 +30,7 @@ static bool is_watched(const struct net *n, int rank)
     return false;
 }
 
-bool net_misses(const struct net *n, int rank)
+bool tcp_still_needs(const struct tcp *n, int rank)
 {
     for (size_t i = 0; i < n->ninterests; i++) {
         if (n->interests[i].rank == rank && is_missing(n, &n->interests[i]))
@@ -38,14 +39,14 @@ bool net_misses(const struct net *n, int rank)
     return is_watched(n, rank);
 }
 
-/* The other half is the user's. */
-static bool may_open(const struct net *n)
+/* Half of the descriptors are left to the user. */
+static bool may_open(const struct tcp *n)
 {
     struct rlimit limit;
     return getrlimit(RLIMIT_NOFILE, &limit) == 0 && n->nlooking < limit.rlim_cur / 2;
 }
 
-/* One look at all: the kernel is asked about many streams at once. */
+/* One pass over all ranks, which polls many streams per system call. */
 struct look {
     int opened, gone; /* gone: the rank; -1: none so far */
     nfds_t n;
@@ -74,26 +75,26 @@ static void look_at_stream(struct look *l, int rank, int fd)
 }
 
 /* 0, or -1 when the rank cannot be reached. */
-static int look_at(struct net *n, struct look *l, int rank, struct ddp_err *err)
+static int look_at(struct tcp *n, struct look *l, int rank, struct ddp_err *err)
 {
     const struct streams *s = &n->streams[rank];
-    bool in = s->in[NET_COLL] >= 0 || s->in[NET_MESSAGE] >= 0;
-    bool out = s->out[NET_COLL] >= 0 || s->out[NET_MESSAGE] >= 0;
-    bool begun = net_is_connecting(n, rank, NET_COLL);
+    bool in = s->in[TCP_COLL] >= 0 || s->in[TCP_MESSAGE] >= 0;
+    bool out = s->out[TCP_COLL] >= 0 || s->out[TCP_MESSAGE] >= 0;
+    bool begun = tcp_is_connecting(n, rank, TCP_COLL);
     if (!in && !out && (begun || (l->opened < OPENED && may_open(n)))) {
         l->opened += !begun;
         n->nlooking += !begun;
-        if (net_connect(n, rank, NET_COLL, 0, err) < 0)
+        if (tcp_connect(n, rank, TCP_COLL, 0, err) < 0)
             return -1;
     }
-    for (int ch = 0; ch < NET_NCHANNELS; ch++) {
+    for (int ch = 0; ch < TCP_NCHANNELS; ch++) {
         look_at_stream(l, rank, s->in[ch]);
         look_at_stream(l, rank, s->out[ch]);
     }
     return 0;
 }
 
-static const struct leaver *find_leaver(const struct net *n, int rank)
+static const struct leaver *find_leaver(const struct tcp *n, int rank)
 {
     const struct leaver *l = n->leavers;
     while (l && l->rank != rank)
@@ -101,7 +102,7 @@ static const struct leaver *find_leaver(const struct net *n, int rank)
     return l;
 }
 
-static int look_at_watched(struct net *n, struct look *look, int rank,
+static int look_at_watched(struct tcp *n, struct look *look, int rank,
                            struct ddp_err *err)
 {
     char who[128];
@@ -114,7 +115,7 @@ static int look_at_watched(struct net *n, struct look *look, int rank,
                          layout_who(n->layout, rank, who, sizeof who));
 }
 
-int net_look(struct net *n, struct ddp_err *err)
+int tcp_look(struct tcp *n, struct ddp_err *err)
 {
     struct look look = {.gone = -1};
     for (size_t i = 0; i < n->ninterests; i++) {
@@ -129,19 +130,19 @@ int net_look(struct net *n, struct ddp_err *err)
     }
     ask_kernel(&look);
     if (look.gone >= 0)
-        net_gone(n, look.gone, "connection closed", err);
+        tcp_gone(n, look.gone, "connection closed", err);
     return look.gone;
 }
 
 /* ---- who is watched ---- */
 
-void net_watch_none(struct net *n, uint64_t number)
+void tcp_watch_none(struct tcp *n, uint64_t number)
 {
     n->nwatched = 0;
     n->watched_in = number;
 }
 
-void net_watch(struct net *n, int rank)
+void tcp_watch(struct tcp *n, int rank)
 {
     const struct leaver *l = find_leaver(n, rank);
     if (is_watched(n, rank) || (l && l->entered >= n->watched_in))
@@ -153,14 +154,14 @@ void net_watch(struct net *n, int rank)
     n->watched[n->nwatched++] = rank;
 }
 
-void net_keep_leaver(struct net *n, int rank, uint64_t entered)
+void tcp_keep_leaver(struct tcp *n, int rank, uint64_t entered)
 {
     struct leaver *l = xcalloc(1, sizeof *l);
     *l = (struct leaver){n->leavers, rank, entered};
     n->leavers = l;
 }
 
-void net_forget_watched(struct net *n)
+void tcp_forget_watched(struct tcp *n)
 {
     while (n->leavers) {
         struct leaver *l = n->leavers;

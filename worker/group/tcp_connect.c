@@ -1,16 +1,17 @@
-/* worker/group/net_connect.c - connections to ranks of other hosts
+/* worker/group/tcp_connect.c - connections to ranks of other hosts
  *
- * Nothing waits here. A connection that is not there at once is looked at each time
- * somebody wants to send by it, for as long as the group waits: the kernel sends a lost
- * SYN again after 1, 3, 7, ... seconds, and what fails for a reason that may pass is
- * begun anew. Only "connection refused" means that the rank has gone, since each listens
- * from before the others know its address until it ends.
+ * No call waits for a connection: one that is not complete is checked whenever data are
+ * to be sent on it, until the caller's deadline. The kernel retransmits a lost SYN
+ * after 1, 3, 7, ... seconds; attempts that fail for a temporary reason are repeated.
+ * Only "connection refused" means that the rank has gone, since each rank listens from
+ * before the others know its address until it exits.
  *
- * A connection is used when its hello has been acknowledged. Before, it may be one that
- * only this side knows of: a kernel whose queue is full answers SYNs by cookies, drops
- * what follows, and resets a connection of which it sees a later segment first.
+ * A connection is used once its hello has been acknowledged. Before that it may exist
+ * on this side only: a kernel whose accept queue is full answers with SYN cookies,
+ * drops the following segments, and resets a connection whose first segment it has
+ * missed.
  */
-#include "worker/group/net_impl.h"
+#include "worker/group/tcp_impl.h"
 
 #include "common/duration.h"
 #include "common/err.h"
@@ -34,10 +35,10 @@ enum {
     PAUSE_MS = 50, /* between attempts; doubled up to: */
     PAUSE_MAX_MS = 1000,
     SILENCE_MS = 20000, /* of an unacknowledged byte: the host is down */
-    NEAR_US = 200       /* there and back on the network of one cluster */
+    NEAR_US = 200       /* round trip within one cluster */
 };
 
-int net_start_connect(const struct member *m)
+int tcp_start_connect(const struct member *m)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST},
                     *list;
@@ -61,10 +62,10 @@ int net_start_connect(const struct member *m)
     return fd;
 }
 
-/* A system-wide choice of BBR is for long ways: it paces what it sends by timers, which
- * over a short one, where a packet is there before the timer rings, costs two thirds of
- * the speed and three times the CPU. Reno is always there and always permitted. */
-static void hurry_when_near(int fd)
+/* BBR, where it is the system's default, is for long distances: it paces by timers,
+ * which on a short path costs two thirds of the bandwidth and three times the CPU time.
+ * Reno is always available and permitted. */
+static void avoid_bbr_when_near(int fd)
 {
     static const char reno[] = "reno";
     struct tcp_info info;
@@ -78,9 +79,9 @@ static void hurry_when_near(int fd)
         setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, reno, sizeof reno - 1);
 }
 
-void net_prepare_to_send(int fd)
+void tcp_prepare_to_send(int fd)
 {
-    hurry_when_near(fd);
+    avoid_bbr_when_near(fd);
     sock_set_keepalive(fd, 5, 2, 5);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &(unsigned){SILENCE_MS},
@@ -89,7 +90,7 @@ void net_prepare_to_send(int fd)
 
 /* ---- streams that are being connected ---- */
 
-static struct connecting **find(struct net *n, int rank, enum net_channel ch)
+static struct connecting **find(struct tcp *n, int rank, enum tcp_channel ch)
 {
     struct connecting **at = &n->connecting;
     while (*at && ((*at)->rank != rank || (*at)->ch != ch))
@@ -97,7 +98,7 @@ static struct connecting **find(struct net *n, int rank, enum net_channel ch)
     return at;
 }
 
-bool net_is_connecting(const struct net *n, int rank, enum net_channel ch)
+bool tcp_is_connecting(const struct tcp *n, int rank, enum tcp_channel ch)
 {
     const struct connecting *c = n->connecting;
     while (c && (c->rank != rank || c->ch != ch))
@@ -114,14 +115,14 @@ static void forget(struct connecting **at)
     free(c);
 }
 
-void net_forget_connecting(struct net *n, int rank, enum net_channel ch)
+void tcp_forget_connecting(struct tcp *n, int rank, enum tcp_channel ch)
 {
     struct connecting **at = find(n, rank, ch);
     if (*at)
         forget(at);
 }
 
-void net_forget_all_connecting(struct net *n)
+void tcp_forget_all_connecting(struct tcp *n)
 {
     while (n->connecting)
         forget(&n->connecting);
@@ -139,8 +140,8 @@ static bool may_pass(int why)
     return false;
 }
 
-/* 0: there will be another attempt. */
-static int attempt_failed(struct net *n, struct connecting **at, int why,
+/* Returns 0 when another attempt will be made. */
+static int attempt_failed(struct tcp *n, struct connecting **at, int why,
                           struct ddp_err *err)
 {
     char who[128];
@@ -161,7 +162,7 @@ static int attempt_failed(struct net *n, struct connecting **at, int why,
                    who, m->addr, m->port, strerror(why));
 }
 
-/* An error that the connection has come to, or 0. */
+/* The pending error of the socket, or 0. */
 static int error_of(int fd)
 {
     int why = 0;
@@ -169,7 +170,7 @@ static int error_of(int fd)
     return why;
 }
 
-/* Has the other kernel taken all that was sent? */
+/* Has the peer's kernel acknowledged everything that was sent? */
 static bool all_acked(int fd)
 {
     int unacked = 1;
@@ -177,7 +178,7 @@ static bool all_acked(int fd)
 }
 
 /* 1 when the hello has been sent and acknowledged, 0 while it has not, -1 with errno. */
-static int greet(struct net *n, struct connecting *c)
+static int greet(struct tcp *n, struct connecting *c)
 {
     struct pollfd p = {.fd = c->fd, .events = POLLOUT};
     if (!c->greeted && poll(&p, 1, 0) <= 0)
@@ -186,8 +187,8 @@ static int greet(struct net *n, struct connecting *c)
     if (errno != 0)
         return -1;
     if (!c->greeted) {
-        struct hello h = net_hello(n, c->rank, (int)c->ch);
-        net_prepare_to_send(c->fd);
+        struct hello h = tcp_hello(n, c->rank, (int)c->ch);
+        tcp_prepare_to_send(c->fd);
         if (send(c->fd, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h)
             return -1;
         c->greeted = true;
@@ -195,7 +196,7 @@ static int greet(struct net *n, struct connecting *c)
     return all_acked(c->fd);
 }
 
-int net_connect(struct net *n, int rank, enum net_channel ch, int wait_ms,
+int tcp_connect(struct tcp *n, int rank, enum tcp_channel ch, int wait_ms,
                 struct ddp_err *err)
 {
     struct connecting **at = find(n, rank, ch), *c = *at;
@@ -208,7 +209,7 @@ int net_connect(struct net *n, int rank, enum net_channel ch, int wait_ms,
     if (c->fd < 0 && now_ms() < c->again_ms)
         return 0;
     if (c->fd < 0)
-        c->fd = net_start_connect(&n->layout->members[rank]);
+        c->fd = tcp_start_connect(&n->layout->members[rank]);
     if (c->fd < 0)
         return attempt_failed(n, at, errno, err);
     while ((rc = greet(n, c)) == 0 && now_ns() < until_ns)

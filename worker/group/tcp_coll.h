@@ -1,0 +1,88 @@
+/* worker/group/tcp_coll.h - collectives over byte streams, among a team of ranks
+ *
+ * A team is an ordered list of ranks; every member starts the same operations in the
+ * same order. The order of a reduction depends on the team and the size alone:
+ * up to RING_BYTES: recursive doubling, the lower rank's operand always on the left;
+ * above: a ring, slice i of n is reduced from member i on around the ring;
+ * a team of two changes to the ring at PAIR_BYTES (the sums are the same); tcp_reduce()
+ * uses a chain above RING_BYTES, reduced from the member after the root on.
+ */
+#ifndef WORKER_GROUP_TCP_COLL_H
+#define WORKER_GROUP_TCP_COLL_H
+
+#include "worker/group/tcp.h"
+
+enum { RING_BYTES = 32768, PAIR_BYTES = 131072 };
+
+/* Header of each message; the receiver compares it with its own call. */
+struct head {
+    uint32_t magic, what;
+    uint64_t bytes; /* of the collective, as the user calls it */
+    uint64_t number;
+};
+
+/* One message out and one in, each a list of pieces. What may be sent can depend on
+ * what has been received: `sent` never exceeds `credit` + `got`. */
+struct flow {
+    int to, from; /* ranks, -1: none */
+    unsigned nout, nin, kout, kin;
+    size_t out_at, in_at; /* in the current piece */
+    size_t head_out, head_in;
+    struct head came;
+    uint64_t sent, got, credit;
+    unsigned nreduce; /* the first pieces that come in are reduced, the others stored */
+    size_t have;      /* bytes in `room`: part of an element */
+    bool swaps;     /* received data are reduced into the piece that is being sent, behind
+                       what has been sent */
+    bool mine_left; /* left operand is ours; else the received data are */
+};
+
+struct tcp_op {
+    /* sets up the next round; false: the operation is complete */
+    bool (*begin)(struct tcp_op *o);
+    struct head head;
+    const int *team; /* borrowed */
+    int n, me;       /* its size, my place */
+    char *data;      /* borrowed */
+    size_t count;    /* elements; of a block when there are several */
+    enum ddp_type type;
+    enum ddp_op op;
+    int root; /* place in the team */
+    unsigned round;
+    bool under_way;
+    struct flow flow;
+    void (*piece)(const struct tcp_op *o, bool out, unsigned k, char **p, size_t *bytes);
+    char *room;         /* borrowed: tcp_scratch() */
+    struct iovec *list; /* owned: the pieces of tcp_ring() */
+    unsigned nlist, nfirst, nlast;
+    bool reduces; /* likewise */
+};
+
+/* `head` describes the user's call and is compared between ranks. Buffers stay borrowed
+ * until the end. DDP_AVG is summed here; the caller divides. */
+void tcp_all_reduce(struct tcp_op *o, struct head head, const int *team, int n, int me,
+                    void *data, size_t count, enum ddp_type type, enum ddp_op op);
+void tcp_broadcast(struct tcp_op *o, struct head head, const int *team, int n, int me,
+                   int root, void *data, size_t bytes);
+/* Reduce to the root; a chain when long. Data of the other members are overwritten. */
+void tcp_reduce(struct tcp_op *o, struct head head, const int *team, int n, int me,
+                int root, void *data, size_t count, enum ddp_type type, enum ddp_op op);
+
+/* Pieces for a ring, in the order in which this member forwards them: all but the last
+ * `nlast` are sent, all but the first `nfirst` received. Received pieces are reduced
+ * into what is there, or stored. */
+struct tcp_pieces {
+    struct iovec *list; /* malloc'ed; taken over */
+    unsigned n, nfirst, nlast;
+};
+void tcp_ring(struct tcp_op *o, struct head head, const int *team, int n, int me,
+              struct tcp_pieces pieces, bool reduces, enum ddp_type type, enum ddp_op op);
+
+/* ADVANCE_*. On error `*culprit` is the rank that has gone, or -1 (ranks disagree). */
+int tcp_op_advance(struct tcp *tcp, struct tcp_op *o, int *culprit, struct ddp_err *err);
+/* Advance the round that `begin` has set up; used by tcp_coll.c only. */
+int tcp_flow_advance(struct tcp *tcp, struct tcp_op *o, int *culprit,
+                     struct ddp_err *err);
+void tcp_op_finish(struct tcp_op *o); /* also when it was never started */
+
+#endif

@@ -1,0 +1,143 @@
+/* worker/group/tcp_impl.h - internals of tcp.c, tcp_connect.c, tcp_liveness.c and
+ * tcp_notify.c */
+#ifndef WORKER_GROUP_TCP_IMPL_H
+#define WORKER_GROUP_TCP_IMPL_H
+
+#include "worker/group/tcp.h"
+
+#include <poll.h>
+
+/* Purposes of a connection besides the channels. */
+enum {
+    HELLO_TELL = TCP_NCHANNELS, /* the cause of a failure */
+    HELLO_ASK,  /* a question: how many collectives has the receiver entered */
+    HELLO_CALL, /* the sender's latest calls */
+    HELLO_LEAVE /* the sender leaves without an error, after so many collectives */
+};
+
+struct hello {
+    char magic[8];
+    unsigned char token[TOKEN_BYTES];
+    int32_t from, what; /* a channel, or HELLO_* */
+};
+
+struct failure_report {
+    int32_t culprit;
+    char why[500];
+};
+
+/* Descriptors of the streams to and from a rank; one descriptor may be both. Owned; -1:
+ * none. */
+struct streams {
+    int out[TCP_NCHANNELS], in[TCP_NCHANNELS];
+};
+
+/* The descriptor that data from the rank come by. */
+static inline int tcp_receiving_fd(const struct streams *s, enum tcp_channel ch)
+{
+    return s->in[ch] >= 0 ? s->in[ch] : s->out[ch];
+}
+
+struct accepted {
+    struct accepted *next;
+    int fd;
+    int64_t until_ms;
+    size_t got;
+    struct {
+        struct hello hello;
+        union {
+            struct failure_report report;
+            struct said_calls calls;
+            uint64_t entered;
+        };
+    } said;
+};
+
+/* Calls that another rank has reported, until this rank has entered them, too. */
+struct received_calls {
+    struct received_calls *next;
+    int from;
+    struct said_calls calls;
+};
+
+/* A rank that left without an error, and how many collectives it had entered. */
+struct leaver {
+    struct leaver *next;
+    int rank;
+    uint64_t entered;
+};
+
+/* A connection by which calls will be reported when it is writable. */
+struct pending_report {
+    int fd, rank;
+};
+
+struct interest {
+    int rank;
+    enum tcp_channel ch;
+    bool send;
+};
+
+/* A stream that is being connected. */
+struct connecting {
+    struct connecting *next;
+    int rank;
+    enum tcp_channel ch;
+    int fd; /* -1: the last attempt failed; the next one is at again_ms */
+    int64_t again_ms, pause_ms;
+    bool greeted; /* the hello has been sent */
+};
+
+struct tcp {
+    const struct layout *layout; /* borrowed from the group */
+    int listener;                /* owned */
+    unsigned char token[TOKEN_BYTES];
+    struct streams *streams;       /* owned, by rank */
+    struct accepted *accepted;     /* owned */
+    struct connecting *connecting; /* owned, as are the descriptors */
+    struct interest *interests;    /* owned */
+    struct pollfd *polled;         /* owned, as large as interests + accepted + 1 */
+    size_t ninterests, room, polled_room;
+    char *turn;              /* owned; NULL until first used */
+    uint64_t moves;          /* calls that moved data */
+    const uint64_t *entered; /* borrowed from the group: collectives entered */
+    bool told;               /* why another rank's group broke: */
+    struct failure_report report;
+    int *watched; /* owned: ranks, see tcp_watch() */
+    size_t nwatched, watched_room;
+    struct leaver *leavers;           /* owned */
+    uint64_t watched_in;              /* the collective they are watched in */
+    size_t nlooking;                  /* streams opened by tcp_look() */
+    bool expects;                     /* one of the interests has no stream yet */
+    struct received_calls *received;  /* owned; one for each rank at most */
+    struct pending_report *reporting; /* owned, as are the descriptors */
+    size_t nreporting;
+    uint64_t *said; /* owned, by rank: my last call that it was told of */
+};
+
+/* Sets `err` to "rank 3 on node02 has gone (`how`)"; returns -1. */
+int tcp_gone(const struct tcp *n, int rank, const char *how, struct ddp_err *err);
+/* Continue connecting streams[rank].out[ch], for at most `wait_ms`. 1: connected. 0:
+ * not yet; temporary errors (a lost SYN, a full queue, no route) are retried at later
+ * calls. -1: the rank no longer listens. */
+int tcp_connect(struct tcp *n, int rank, enum tcp_channel ch, int wait_ms,
+                struct ddp_err *err);
+bool tcp_is_connecting(const struct tcp *n, int rank, enum tcp_channel ch);
+void tcp_forget_connecting(struct tcp *n, int rank, enum tcp_channel ch);
+void tcp_forget_all_connecting(struct tcp *n);
+/* A non-blocking connect: the descriptor, or -1 with errno. */
+int tcp_start_connect(const struct member *m);
+/* Options of a connection that data go by. */
+void tcp_prepare_to_send(int fd);
+
+void tcp_keep_leaver(struct tcp *n, int rank, uint64_t entered);
+void tcp_forget_watched(struct tcp *n);
+
+/* Reports of calls, see tcp_send_calls(). */
+void tcp_keep_calls(struct tcp *n, int from, const struct said_calls *calls);
+void tcp_forget_calls(struct tcp *n);
+
+/* The first bytes on a connection to `rank`. */
+struct hello tcp_hello(const struct tcp *n, int rank, int what);
+
+#endif

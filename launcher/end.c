@@ -19,9 +19,8 @@
 
 /* Deadlines of the end, ms: for the headline when ranks are slow to end; for agents to
  * leave; for a reader to take the output once the user wants the end (by a signal or
- * --timeout; without that there is none); and how often an output that is not taken is
- * offered again. */
-enum { REPORT_MS = 500, LEAVE_MS = 3000, HURRY_MS = 2000, FLUSH_MS = 50 };
+ * --timeout; without that there is none). */
+enum { REPORT_MS = 500, LEAVE_MS = 3000, HURRY_MS = 2000 };
 
 void job_arm(struct event *timer, int64_t ms)
 {
@@ -96,8 +95,6 @@ static int exit_code(const struct job *j)
 
 static void job_done(struct job *j)
 {
-    if (j->opts->report && j->ready_ns > 0)
-        job_report_summary(j);
     job_move(j, JOB_DONE, "nothing is left");
     loop_stop(j->loop, exit_code(j));
 }
@@ -168,12 +165,13 @@ void job_check(struct job *j)
     else if (j->state == JOB_ENDING && all_ended(j))
         job_leave(j);
     else if (j->state == JOB_LEAVING && all_left(j)) {
-        if (!j->output || j->output_failed || j->output_dropped ||
-            output_flush(j->output, now_ms() + FLUSH_MS) == 0)
-            job_done(j);
-        else
-            job_arm(j->leave_timer, FLUSH_MS);
+        event_del(j->leave_timer);
+        if (j->opts->report && j->ready_ns > 0)
+            job_report_summary(j);
+        job_move(j, JOB_FLUSHING, "every agent has left");
     }
+    if (j->state == JOB_FLUSHING && (!j->output || output_finish(j->output)))
+        job_done(j);
 }
 
 /* Agents that do not leave are made to: ours by a signal, others by their lifelines. */
@@ -197,7 +195,8 @@ static void on_hurry(evutil_socket_t fd, short what, void *arg)
     job_arm(j->hurry, HURRY_MS);
     if (j->state == JOB_ENDING && j->running == 0)
         job_end(j, SIGKILL, 0);
-    j->output_dropped = j->state == JOB_LEAVING;
+    if (j->state == JOB_FLUSHING)
+        job_done(j); /* without the rest of the output */
 }
 
 static void on_report(evutil_socket_t fd, short what, void *arg)

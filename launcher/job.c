@@ -2,7 +2,7 @@
  *
  * Its states, and the loop they are run through in.
  *
- *     new -> gathering -> preparing -> running -> ending -> leaving -> done
+ *     new -> gathering -> preparing -> running -> ending -> leaving -> flushing -> done
  *      |                    ^             ^         ^ |
  *      |                    |             |         | +---- with --max-restarts: back to
  *      |                    +-------------|---------|-----  preparing
@@ -27,10 +27,10 @@
 #include <stdlib.h>
 
 static const char *const state_names[] = {"new",    "gathering", "preparing", "running",
-                                          "ending", "leaving",   "done"};
+                                          "ending", "leaving",   "flushing",  "done"};
 
-/* ms, for what an agent that was killed has left */
-enum { ORPHANS_MS = 3000 };
+/* ms, for what an agent that was killed has left; and for lines that are said last */
+enum { ORPHANS_MS = 3000, LAST_MS = 100 };
 
 /* A scheduler tells every process of its job to end, and the job's script tells us once
  * more: a TERM so soon after the first order is no second one. */
@@ -222,6 +222,8 @@ int job_run(struct job *j, const struct local_agent *local)
         return EXIT_CANNOT_START;
     }
     int code = loop_run(j->loop);
+    if (j->output) /* the last lines, where the loop was stopped before they were written */
+        output_flush(j->output, now_ms() + LAST_MS);
     sweep_out(now_ms() + ORPHANS_MS); /* orphans of an agent that was killed are ours */
     return code;
 }

@@ -30,7 +30,8 @@ enum job_state {
     JOB_PREPARING, /* they are all there; the store's port is being bound */
     JOB_RUNNING,   /* ranks are being started, or run */
     JOB_ENDING,    /* they are done, or are made to be */
-    JOB_LEAVING,   /* nothing runs any more; agents leave, output is written out */
+    JOB_LEAVING,   /* nothing runs any more; agents leave */
+    JOB_FLUSHING,  /* what is left of the output is written */
     JOB_DONE
 };
 
@@ -112,8 +113,7 @@ struct job {
     int64_t told_ms; /* when, last */
     bool reported;
     bool output_failed;
-    bool output_dropped;    /* told to end, or out of time: its reader is too slow */
-    struct event *hurry;    /* owned: that is looked at */
+    struct event *hurry; /* owned: told to end, or out of time: its reader is too slow */
     int verdict;       /* exit code of a job without a cause: of --preflight */
     int spawned_nodes; /* nodes that have started all their ranks */
     int64_t created_ns;

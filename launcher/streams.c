@@ -25,6 +25,8 @@ static void on_room(void *arg)
         job_send(j, i, MSG_CREDIT, &k);
         pack_finish(&k);
     }
+    if (j->state == JOB_FLUSHING)
+        job_check(j);
 }
 
 static void on_output_lost(enum out_stream stream, bool reader_left, const char *why,

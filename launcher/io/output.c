@@ -361,13 +361,15 @@ static size_t pending(const struct output *o)
 {
     size_t out = sink_pending(o->sinks[OUT_STDOUT]);
     size_t err = sink_pending(o->sinks[OUT_STDERR]);
-    return out > err ? out : err;
+    size_t files = o->files ? rankfiles_pending(o->files) : 0;
+    size_t most = out > err ? out : err;
+    return most > files ? most : files;
 }
 
 size_t output_room(const struct output *o)
 {
     size_t n = pending(o);
-    return n < SINK_HIGH ? SINK_HIGH - n : 0;
+    return n < WRITER_HIGH ? WRITER_HIGH - n : 0;
 }
 
 void output_on_lost(struct output *o,
@@ -379,15 +381,30 @@ void output_on_lost(struct output *o,
     o->lost_arg = arg;
 }
 
-int output_flush(struct output *o, int64_t deadline_ms)
+static void end_all(struct output *o)
 {
     for (int rank = 0; rank < o->nranks; rank++) {
         output_end(o, rank, OUT_STDOUT);
         output_end(o, rank, OUT_STDERR);
     }
+}
+
+bool output_finish(struct output *o)
+{
+    end_all(o);
+    bool out = sink_finish(o->sinks[OUT_STDOUT]);
+    bool err = sink_finish(o->sinks[OUT_STDERR]);
+    bool files = !o->files || rankfiles_finish(o->files);
+    return out && err && files;
+}
+
+int output_flush(struct output *o, int64_t deadline_ms)
+{
+    end_all(o);
     int out = sink_flush(o->sinks[OUT_STDOUT], deadline_ms);
     int err = sink_flush(o->sinks[OUT_STDERR], deadline_ms);
-    return out < 0 || err < 0 ? -1 : 0;
+    bool files = !o->files || rankfiles_flush(o->files, deadline_ms);
+    return out < 0 || err < 0 || !files ? -1 : 0;
 }
 
 /* ---- callbacks ---- */
@@ -522,6 +539,8 @@ struct output *output_create(struct loop *loop, const struct opts *opts, int nra
     o->raw = shown < 2 && !o->tags && !o->times;
     if (opts->output_filename)
         o->files = rankfiles_create(opts->output_filename, nranks, host_of, arg, err);
+    if (o->files)
+        rankfiles_open(o->files, loop, on_drained, o);
     open_sinks(o, loop);
     if (sink_terminal(o->sinks[OUT_STDOUT]) || sink_terminal(o->sinks[OUT_STDERR]))
         o->prompt = evtimer_new(loop_base(loop), on_prompt, o);

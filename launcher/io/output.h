@@ -9,8 +9,9 @@
  * questions can be read. stdout and stderr are kept apart. With neither tags nor
  * times, bytes pass through untouched and at once.
  *
- * Writing never blocks the loop: when our stdout is slow, output_room() goes to zero and
- * the sources are to wait (links stop giving credit); nothing is dropped.
+ * Writing never blocks the loop: threads write (writer.h). When our stdout, or a disk with
+ * per-rank files, is slow, output_room() goes to zero and the sources are to wait (links
+ * stop giving credit); nothing is dropped.
  */
 #ifndef LAUNCHER_IO_OUTPUT_H
 #define LAUNCHER_IO_OUTPUT_H
@@ -74,6 +75,9 @@ void output_on_lost(struct output *o,
  * 4 KiB; malloc'ed, "" when there are none. */
 char *output_tail(const struct output *o, int rank);
 
+/* Nothing more is fed: ends all lines. Is everything written, to files as well? If not,
+ * `on_room` is called when it is. */
+bool output_finish(struct output *o);
 /* Write out everything, waiting if it must be (blocking, bounded by `deadline_ms`).
  * Returns -1 when our stdout is gone (EPIPE) or time ran out. */
 int output_flush(struct output *o, int64_t deadline_ms);

@@ -1,14 +1,16 @@
 /* launcher/io/rankfile.c - see rankfile.h
  *
- * Bytes are written as they come, one write() a piece: whoever follows a file sees it
- * grow, and nothing is lost when the launcher is killed. At most MAX_OPEN files are open;
- * beyond that the one that was opened first gives way and is opened again when needed.
+ * The loop puts records into the queue of a writer, whose thread makes, opens and writes
+ * the files, one write() a record: whoever follows a file sees it grow. At most MAX_OPEN
+ * files are open; beyond that the one that was opened first gives way and is opened again
+ * when needed.
  */
 #include "launcher/io/rankfile.h"
 
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/io/writer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,9 +29,17 @@
 enum { MAX_OPEN = 256 };
 
 struct rankfile {
+    char *path; /* owned; NULL: nothing has been put for it */
+    /* the thread's */
     int slot;   /* index into `open`, -1: not open now */
     bool begun; /* made already: not to be cut again */
     bool given_up;
+};
+
+/* What is put into the queue, before the bytes. */
+struct record {
+    struct rankfile *file;
+    size_t size;
 };
 
 struct rankfiles {
@@ -40,12 +50,16 @@ struct rankfiles {
     const char *(*host_of)(int rank, void *arg);
     void *arg;
     struct rankfile *files; /* owned: [rank] or [rank * 2 + stream] */
+    void (*drained)(void *);
+    void *drained_arg;
+    struct writer *writer; /* owned; NULL: not open */
+    /* the thread's */
     struct {
         int fd;
         struct rankfile *file; /* borrowed from files; NULL: free */
     } open[MAX_OPEN];
-    int hand; /* the slot that gives way next */
-    bool told;
+    int hand;           /* the slot that gives way next */
+    const char *failed; /* the first path that could not be written; NULL: none */
 };
 
 static const char *host_name(const struct rankfiles *f, int rank, char own[256])
@@ -216,17 +230,17 @@ static void shut(struct rankfiles *f, int slot)
 
 /* 0, or what errno said. O_NONBLOCK: a FIFO without a reader is an error then, and does
  * not hold us up. */
-static int open_file(struct rankfiles *f, struct rankfile *file, char *path)
+static int open_file(struct rankfiles *f, struct rankfile *file)
 {
     int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     if (!file->begun) {
-        make_folders(path);
+        make_folders(file->path);
         flags |= O_TRUNC;
     }
     int slot = f->hand;
     f->hand = (f->hand + 1) % MAX_OPEN;
     shut(f, slot);
-    int fd = open(path, flags, 0666);
+    int fd = open(file->path, flags, 0666);
     if (fd < 0)
         return errno;
     f->open[slot].fd = fd;
@@ -234,18 +248,6 @@ static int open_file(struct rankfiles *f, struct rankfile *file, char *path)
     file->slot = slot;
     file->begun = true;
     return 0;
-}
-
-static void give_up(struct rankfiles *f, struct rankfile *file, const char *path, int why)
-{
-    file->given_up = true;
-    if (file->slot >= 0)
-        shut(f, file->slot);
-    if (!f->told)
-        log_error("cannot write '%s': %s: files of --output-filename are incomplete from "
-                  "here on, the terminal is not",
-                  path, strerror(why));
-    f->told = true;
 }
 
 /* 0, or what errno said. */
@@ -263,26 +265,99 @@ static int write_all(int fd, const char *data, size_t size)
     return 0;
 }
 
+static int put_record(struct rankfiles *f, const struct record *r, const char *data)
+{
+    struct rankfile *file = r->file;
+    if (file->given_up)
+        return 0;
+    int why = file->slot < 0 ? open_file(f, file) : 0;
+    if (why == 0)
+        why = write_all(f->open[file->slot].fd, data, r->size);
+    if (why != 0) {
+        file->given_up = true;
+        if (file->slot >= 0)
+            shut(f, file->slot);
+        f->failed = f->failed ? f->failed : file->path;
+    }
+    return why;
+}
+
+/* Of a writer, in its thread. */
+static int put_records(void *to, const char *data, size_t size)
+{
+    int first = 0;
+    for (struct record r; size > 0; data += r.size, size -= r.size) {
+        memcpy(&r, data, sizeof r);
+        data += sizeof r;
+        size -= sizeof r;
+        int why = put_record(to, &r, data);
+        first = first ? first : why;
+    }
+    return first;
+}
+
+static void release(void *to)
+{
+    struct rankfiles *f = to;
+    for (int i = 0; i < MAX_OPEN; i++)
+        shut(f, i);
+    for (int i = 0; i < f->nranks * 2; i++)
+        free(f->files[i].path);
+    free(f->files);
+    free(f->pattern);
+    free(f);
+}
+
+/* --- in the loop -------------------------------------------------------------------- */
+
+static void on_drained(void *arg)
+{
+    struct rankfiles *f = arg;
+    f->drained(f->drained_arg);
+}
+
+static void on_failed(int error, void *arg)
+{
+    const struct rankfiles *f = arg;
+    log_error("cannot write '%s': %s: files of --output-filename are incomplete from here "
+              "on, the terminal is not",
+              f->failed, strerror(error));
+}
+
+void rankfiles_open(struct rankfiles *f, struct loop *loop, void (*drained)(void *arg),
+                    void *arg)
+{
+    f->drained = drained;
+    f->drained_arg = arg;
+    f->writer = writer_create(loop, &(struct writer_target){put_records, release, f},
+                              &(struct writer_events){on_drained, on_failed, f});
+}
+
 void rankfiles_write(struct rankfiles *f, int rank, enum out_stream stream,
                      const void *data, size_t size)
 {
     struct rankfile *file = &f->files[f->split ? rank * 2 + (int)stream : rank];
-    if (file->given_up)
-        return;
-    char *path = NULL;
-    int why = 0;
-    if (file->slot < 0) {
-        path = path_of(f, rank, stream);
-        why = open_file(f, file, path);
-    }
-    if (why == 0)
-        why = write_all(f->open[file->slot].fd, data, size);
-    if (why != 0) {
-        if (!path)
-            path = path_of(f, rank, stream);
-        give_up(f, file, path, why);
-    }
-    free(path);
+    if (!file->path)
+        file->path = path_of(f, rank, stream);
+    struct record r = {file, size};
+    char *p = writer_reserve(f->writer, sizeof r + size);
+    memcpy(mempcpy(p, &r, sizeof r), data, size);
+    writer_commit(f->writer, sizeof r + size);
+}
+
+size_t rankfiles_pending(const struct rankfiles *f)
+{
+    return writer_pending(f->writer);
+}
+
+bool rankfiles_finish(struct rankfiles *f)
+{
+    return writer_finish(f->writer);
+}
+
+bool rankfiles_flush(struct rankfiles *f, int64_t deadline_ms)
+{
+    return writer_wait(f->writer, deadline_ms);
 }
 
 struct rankfiles *rankfiles_create(const char *pattern, int nranks,
@@ -308,11 +383,8 @@ struct rankfiles *rankfiles_create(const char *pattern, int nranks,
 
 void rankfiles_destroy(struct rankfiles *f)
 {
-    if (!f)
-        return;
-    for (int i = 0; i < MAX_OPEN; i++)
-        shut(f, i);
-    free(f->files);
-    free(f->pattern);
-    free(f);
+    if (f && f->writer)
+        writer_destroy(f->writer); /* which releases it */
+    else if (f)
+        release(f);
 }

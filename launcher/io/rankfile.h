@@ -24,6 +24,14 @@ int rankfiles_check(const char *pattern, int nranks, struct ddp_err *err);
 int rankfiles_check_paths(const struct rankfiles *f, struct ddp_err *err);
 void rankfiles_destroy(struct rankfiles *f);
 
+/* Before the first rankfiles_write(): they are written by a thread of their own
+ * (writer.h), of which `drained` is called as of a writer. */
+void rankfiles_open(struct rankfiles *f, struct loop *loop, void (*drained)(void *arg),
+                    void *arg);
+size_t rankfiles_pending(const struct rankfiles *f); /* bytes that are not written yet */
+bool rankfiles_finish(struct rankfiles *f);          /* as writer_finish() */
+bool rankfiles_flush(struct rankfiles *f, int64_t deadline_ms); /* as writer_wait() */
+
 /* A file that cannot be written is given up with one line in the log, the first of them
  * only; the others go on. */
 void rankfiles_write(struct rankfiles *f, int rank, enum out_stream stream,

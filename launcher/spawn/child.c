@@ -12,7 +12,8 @@
  * That is why the three ends, and what is given beside them, are first moved to low
  * places, which this process holds for that from child_init() on.
  *
- * PR_SET_PDEATHSIG belongs to the thread that forks: ddprun has one.
+ * PR_SET_PDEATHSIG belongs to the thread that forks: in ddprun its main one, that of the
+ * loop. Others only write (io/writer.c), with signals blocked.
  */
 #include "launcher/spawn/child.h"
 

@@ -1,13 +1,18 @@
 /* tests/launcher/io/output_fixture.c - see output_fixture.h */
 #include "tests/launcher/io/output_fixture.h"
 
+#include "common/duration.h"
+#include "launcher/io/writer.h"
+
 #include <signal.h>
 #include <string.h>
+#include <time.h>
 
 struct loop *loop;
 struct output *output;
 struct ddp_err err;
 int rooms;
+bool stuck;
 
 void output_setup(void)
 {
@@ -22,8 +27,13 @@ void output_teardown(void)
     loop_destroy(loop);
 }
 
+/* What has been fed is handed to the writers, and written unless the reader is stuck. */
 void turn(void)
 {
+    int64_t end = now_ms() + (stuck ? 1 : 10000);
+    event_base_loop(loop_base(loop), EVLOOP_NONBLOCK);
+    while (output && output_room(output) < WRITER_HIGH && now_ms() < end)
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
     event_base_loop(loop_base(loop), EVLOOP_NONBLOCK);
 }
 

@@ -14,6 +14,7 @@ extern struct loop *loop;
 extern struct output *output; /* of make(); destroyed behind the test */
 extern struct ddp_err err;
 extern int rooms; /* how often it has said that there is room again */
+extern bool stuck; /* nobody reads: turn() does not wait for what is written */
 
 void output_setup(void);
 void output_teardown(void);

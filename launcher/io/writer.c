@@ -1,0 +1,264 @@
+/* launcher/io/writer.c - see writer.h
+ *
+ * One lock, held for moments only. The thread is started by the first chunk; it tells the
+ * loop through an eventfd, and only what the loop has asked for. A chunk counts as pending
+ * until all of it is written.
+ */
+#include "launcher/io/writer.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+#include <utlist.h>
+
+/* bytes: a chunk is handed over before the end of the turn; the least that is allocated */
+enum { CHUNK = 256 << 10, CHUNK_LEAST = 4 << 10 };
+
+struct chunk {
+    struct chunk *prev, *next;
+    size_t size, room;
+    char data[];
+};
+
+struct writer {
+    struct loop *loop; /* borrowed */
+    struct writer_target target;
+    struct writer_events events;
+    struct chunk *filling; /* owned; NULL: nothing is being collected */
+    struct event *wake;    /* owned */
+    bool posted;           /* a handover is due at the end of this turn */
+    bool told;             /* `failed` has been called */
+    bool started;
+    pthread_t thread;
+    pthread_mutex_t lock; /* for all that follows */
+    pthread_cond_t work, idle;
+    struct chunk *queue;   /* owned */
+    atomic_size_t pending; /* bytes in `filling`, in the queue, or being written */
+    int wake_fd;           /* owned */
+    bool full;             /* has been above WRITER_HIGH and not yet below WRITER_LOW */
+    bool finishing;        /* the loop waits for the last byte */
+    bool end;              /* the thread is to end */
+    bool abandoned;        /* and to free everything then */
+    bool busy;             /* in put() */
+    int error;             /* the first one of put() */
+};
+
+/* ---- in the thread ---- */
+
+static void free_shared(struct writer *w)
+{
+    struct chunk *c, *next;
+    DL_FOREACH_SAFE (w->queue, c, next)
+        free(c);
+    w->target.release(w->target.to);
+    pthread_cond_destroy(&w->work);
+    pthread_cond_destroy(&w->idle);
+    pthread_mutex_destroy(&w->lock);
+    close(w->wake_fd);
+    free(w);
+}
+
+/* Locked. Is there anything that the loop wants to know? */
+static void tell_loop(struct writer *w, bool failed)
+{
+    bool empty = w->pending == 0;
+    if (empty)
+        pthread_cond_broadcast(&w->idle);
+    if (failed || (empty && w->finishing) || (w->full && w->pending < WRITER_LOW))
+        eventfd_write(w->wake_fd, 1);
+}
+
+static void *write_chunks(void *arg)
+{
+    struct writer *w = arg;
+    pthread_mutex_lock(&w->lock);
+    while (!w->end) {
+        struct chunk *c = w->queue;
+        if (!c) {
+            pthread_cond_wait(&w->work, &w->lock);
+            continue;
+        }
+        DL_DELETE(w->queue, c);
+        w->busy = true;
+        pthread_mutex_unlock(&w->lock);
+        int error = w->target.put(w->target.to, c->data, c->size);
+        pthread_mutex_lock(&w->lock);
+        w->busy = false;
+        w->pending -= c->size;
+        bool first = error && !w->error;
+        w->error = first ? error : w->error;
+        free(c);
+        if (!w->end)
+            tell_loop(w, first);
+    }
+    bool abandoned = w->abandoned;
+    pthread_mutex_unlock(&w->lock);
+    if (abandoned)
+        free_shared(w);
+    return NULL;
+}
+
+/* ---- in the loop ---- */
+
+static void start(struct writer *w)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* a thread inherits it */
+    if (pthread_create(&w->thread, NULL, write_chunks, w) != 0)
+        abort(); /* as mem.h does when memory is gone */
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    w->started = true;
+}
+
+static void hand_over(struct writer *w)
+{
+    struct chunk *c = w->filling;
+    if (!c)
+        return;
+    w->filling = NULL;
+    pthread_mutex_lock(&w->lock);
+    DL_APPEND(w->queue, c);
+    w->full |= w->pending >= WRITER_HIGH;
+    pthread_cond_signal(&w->work);
+    pthread_mutex_unlock(&w->lock);
+    if (!w->started)
+        start(w);
+}
+
+static void on_turn_end(void *arg)
+{
+    struct writer *w = arg;
+    w->posted = false;
+    hand_over(w);
+}
+
+char *writer_reserve(struct writer *w, size_t size)
+{
+    struct chunk *c = w->filling;
+    size_t used = c ? c->size : 0, room = c ? c->room : CHUNK_LEAST;
+    if (!c || room - used < size) {
+        while (room - used < size)
+            room *= 2;
+        c = xrealloc(c, sizeof *c + room, 1);
+        c->size = used;
+        c->room = room;
+        w->filling = c;
+    }
+    return c->data + used;
+}
+
+void writer_commit(struct writer *w, size_t size)
+{
+    w->filling->size += size;
+    w->pending += size;
+    if (w->filling->size >= CHUNK) {
+        hand_over(w);
+    } else if (!w->posted) {
+        w->posted = true;
+        loop_post(w->loop, on_turn_end, w);
+    }
+}
+
+size_t writer_pending(const struct writer *w)
+{
+    return w->pending;
+}
+
+/* Calls what is due. */
+static void tell_owner(struct writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    int error = w->told ? 0 : w->error;
+    bool drained = (w->full && w->pending < WRITER_LOW) || (w->finishing && w->pending == 0);
+    if (drained)
+        w->full = w->finishing = false;
+    pthread_mutex_unlock(&w->lock);
+    w->told |= error != 0;
+    if (error)
+        w->events.failed(error, w->events.arg);
+    if (drained)
+        w->events.drained(w->events.arg);
+}
+
+static void on_wake(evutil_socket_t fd, short what, void *arg)
+{
+    eventfd_t count;
+    eventfd_read(fd, &count);
+    tell_owner(arg);
+}
+
+bool writer_finish(struct writer *w)
+{
+    hand_over(w);
+    pthread_mutex_lock(&w->lock);
+    bool written = w->pending == 0;
+    w->finishing = !written;
+    w->full &= !written; /* the caller sees that */
+    pthread_mutex_unlock(&w->lock);
+    if (written)
+        tell_owner(w);
+    return written;
+}
+
+bool writer_wait(struct writer *w, int64_t deadline_ms)
+{
+    struct timespec until = {deadline_ms / 1000, deadline_ms % 1000 * 1000000};
+    hand_over(w);
+    pthread_mutex_lock(&w->lock);
+    int rc = 0;
+    while (w->pending > 0 && rc == 0)
+        rc = pthread_cond_timedwait(&w->idle, &w->lock, &until);
+    bool written = w->pending == 0;
+    pthread_mutex_unlock(&w->lock);
+    tell_owner(w);
+    return written;
+}
+
+struct writer *writer_create(struct loop *loop, const struct writer_target *target,
+                             const struct writer_events *events)
+{
+    struct writer *w = xcalloc(1, sizeof *w);
+    *w = (struct writer){.loop = loop, .target = *target, .events = *events};
+    pthread_condattr_t steady;
+    pthread_condattr_init(&steady);
+    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->work, NULL);
+    pthread_cond_init(&w->idle, &steady);
+    pthread_condattr_destroy(&steady);
+    pthread_mutex_init(&w->lock, NULL);
+    w->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    w->wake = event_new(loop_base(loop), w->wake_fd, EV_READ | EV_PERSIST, on_wake, w);
+    if (w->wake_fd < 0 || !w->wake || event_add(w->wake, NULL) < 0)
+        abort(); /* as mem.h does when memory is gone */
+    return w;
+}
+
+void writer_destroy(struct writer *w)
+{
+    if (!w)
+        return;
+    loop_unpost(w->loop, w);
+    event_free(w->wake);
+    free(w->filling);
+    pthread_mutex_lock(&w->lock);
+    bool stuck = w->busy;
+    w->end = true;
+    w->abandoned = stuck;
+    pthread_cond_signal(&w->work);
+    pthread_mutex_unlock(&w->lock);
+    if (stuck) {
+        pthread_detach(w->thread); /* it frees the rest */
+        return;
+    }
+    if (w->started)
+        pthread_join(w->thread, NULL);
+    free_shared(w);
+}

@@ -1,0 +1,177 @@
+/* A target that stands still holds up its writer's thread and nothing else. */
+#include "common/duration.h"
+#include "common/mem.h"
+#include "launcher/io/writer.h"
+#include "tests/support/suite.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+/* What the thread is given; it waits in put() while `stalled`. */
+static struct {
+    atomic_bool stalled, released;
+    atomic_int error; /* that put() returns */
+    char got[1 << 16];
+    atomic_size_t n;
+} disk;
+
+static struct loop *loop;
+static struct writer *writer;
+static int drained, failed;
+
+static int put(void *to, const char *data, size_t size)
+{
+    while (disk.stalled)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    if (disk.n + size <= sizeof disk.got)
+        memcpy(disk.got + disk.n, data, size);
+    disk.n += size;
+    return disk.error;
+}
+
+static void release(void *to)
+{
+    disk.released = true;
+}
+
+static void on_drained(void *arg)
+{
+    drained++;
+}
+
+static void on_failed(int error, void *arg)
+{
+    ck_assert_int_eq(error, EIO);
+    failed++;
+}
+
+static void setup(void)
+{
+    struct ddp_err err;
+    loop = loop_create(&err);
+    ck_assert_ptr_nonnull(loop);
+    writer = writer_create(loop, &(struct writer_target){put, release, NULL},
+                           &(struct writer_events){on_drained, on_failed, NULL});
+}
+
+static void teardown(void)
+{
+    writer_destroy(writer);
+    loop_destroy(loop);
+}
+
+static void text(const char *s)
+{
+    memcpy(writer_reserve(writer, strlen(s)), s, strlen(s));
+    writer_commit(writer, strlen(s));
+}
+
+static void turn(void)
+{
+    event_base_loop(loop_base(loop), EVLOOP_NONBLOCK);
+}
+
+static void turn_until(const int *count)
+{
+    int64_t end = now_ms() + 10000;
+    while (*count == 0 && now_ms() < end)
+        event_base_loop(loop_base(loop), EVLOOP_ONCE);
+}
+
+START_TEST(order_is_kept)
+{
+    for (int i = 0; i < 1000; i++) {
+        text(i % 2 ? "b" : "a");
+        if (i % 3 == 0)
+            turn();
+    }
+    ck_assert(writer_wait(writer, now_ms() + 10000));
+    ck_assert_uint_eq(disk.n, 1000);
+    for (int i = 0; i < 1000; i++)
+        ck_assert_int_eq(disk.got[i], i % 2 ? 'b' : 'a');
+}
+END_TEST
+
+START_TEST(nobody_waits_for_a_disk_that_stands_still)
+{
+    disk.stalled = true;
+    int64_t began = now_ms();
+    text("first");
+    turn();
+    size_t piece = 64 << 10;
+    while (writer_pending(writer) < WRITER_HIGH) {
+        memset(writer_reserve(writer, piece), 'x', piece);
+        writer_commit(writer, piece);
+        turn();
+    }
+    ck_assert(!writer_finish(writer));
+    ck_assert(!writer_wait(writer, now_ms() + 20));
+    ck_assert_int_lt(now_ms() - began, 5000);
+    ck_assert_int_eq(drained, 0);
+    ck_assert_uint_eq(disk.n, 0);
+    disk.stalled = false;
+    turn_until(&drained);
+    ck_assert_int_eq(drained, 1);
+    ck_assert(writer_wait(writer, now_ms() + 10000));
+    ck_assert_uint_ge(disk.n, WRITER_HIGH);
+    ck_assert(writer_finish(writer));
+}
+END_TEST
+
+START_TEST(the_end_is_told_when_everything_is_written)
+{
+    disk.stalled = true;
+    text("last");
+    ck_assert(!writer_finish(writer));
+    disk.stalled = false;
+    turn_until(&drained);
+    ck_assert_int_eq(drained, 1);
+    ck_assert_uint_eq(disk.n, 4);
+}
+END_TEST
+
+START_TEST(an_error_is_told_once)
+{
+    disk.error = EIO;
+    text("a");
+    turn_until(&failed);
+    text("b");
+    ck_assert(writer_wait(writer, now_ms() + 10000));
+    ck_assert_int_eq(failed, 1);
+    ck_assert_uint_eq(disk.n, 2);
+}
+END_TEST
+
+START_TEST(one_that_is_stuck_is_left_behind)
+{
+    disk.stalled = true;
+    text("a");
+    turn();
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); /* it is in put() */
+    int64_t began = now_ms();
+    writer_destroy(writer);
+    writer = NULL;
+    ck_assert_int_lt(now_ms() - began, 5000);
+    ck_assert(!disk.released);
+    disk.stalled = false;
+    for (int64_t end = now_ms() + 10000; !disk.released && now_ms() < end;)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    ck_assert(disk.released);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("writer");
+    TCase *t = tcase_create("writer");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, order_is_kept);
+    tcase_add_test(t, nobody_waits_for_a_disk_that_stands_still);
+    tcase_add_test(t, the_end_is_told_when_everything_is_written);
+    tcase_add_test(t, an_error_is_told_once);
+    tcase_add_test(t, one_that_is_stuck_is_left_behind);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -81,14 +81,14 @@ def tear_down():
 class Remote(launch.Launch):
     """A ddprun on a host of the lab."""
 
-    def __init__(self, mark, args, host=1, user="alice", cwd=None, env=None, **how):
+    def __init__(self, mark, args, host=1, user="alice", cwd=None, env=None, wrapper=(), **how):
         lab = LAB_HOSTS
         variables = [f"{k}={v}" for k, v in {**(env or {}), "DDPRUN_TEST_MARK": mark}.items()]
         super().__init__(
             mark, args,
             command=[
                 LAB, "exec", "-l", "-u", user, node(host), "env", "-C", cwd or lab.folder,
-                *variables, lab.ddprun,
+                *variables, *wrapper, lab.ddprun,
             ],
             env=lab.env, **how,
         )

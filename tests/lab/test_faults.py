@@ -97,6 +97,54 @@ class Silence(FaultTest):
         self.assertTrue(launch.out.count("x") == 16_000_000, launch.out.count("x"))
 
 
+class Disk(FaultTest):
+    """A file server that does not answer, under what the launcher writes."""
+
+    def stalled(self, *options, command='exec "$0" "$@"', files=("rank.0.out", "rank.1.out")):
+        """Ranks that write while it stands still, for longer than the node timeout."""
+        self.addCleanup(self.heal, 1)
+        self.fault(1, "slow", self.folder.name, "0")
+        self.addCleanup(self.fault, 1, "mend", self.folder.name)
+        launch = self.start_on(
+            (1, 2), "for i in $(seq 100); do echo line $i; sleep 0.05; done", "--node-timeout", "4s",
+            "--timeout", "45s", *options, wrapper=("sh", "-c", command))
+        time.sleep(2)
+        self.fault(1, "stall", self.folder.name)
+        time.sleep(10)
+        self.fault(1, "unstall", self.folder.name)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        lines = "".join(f"line {i}\n" for i in range(1, 101))
+        for name in files:
+            text = hosts.LAB_HOSTS("exec", "node001", "cat", self.path("out", name))
+            if name == "all":
+                self.assertEqual(text.count("line"), 200)
+            else:
+                self.assertEqual(text, lines)
+
+    def test_under_files_of_ranks(self):
+        self.stalled("--output-filename", self.path("out"))
+
+    def test_under_our_stdout(self):
+        self.stalled(command=f'mkdir {self.path("out")}; exec "$0" "$@" >{self.path("out", "all")}',
+                     files=("all",))
+
+    def test_a_signal_ends_what_it_holds_up(self):
+        self.addCleanup(self.heal, 1)
+        self.fault(1, "slow", self.folder.name, "0")
+        self.addCleanup(self.fault, 1, "mend", self.folder.name)
+        launch = self.start_on((1, 2), "echo up; exec yes", "--output-filename", self.path("out"))
+        self.wait_for(launch, "up")
+        self.fault(1, "stall", self.folder.name)
+        time.sleep(2)
+        launch.signal(signal.SIGTERM)
+        self.wait_for(launch, "SIGTERM", "err")
+        self.assertTrue(wait_until(lambda: not self.on_host(2), 20), self.on_host(2))
+        self.fault(1, "unstall", self.folder.name)  # here the kernel keeps a writer to its end
+        launch.wait()
+        self.assert_ended(launch, 143)
+
+
 class Start(FaultTest):
     """A host that does not come up: the rest of the job does not start."""
 

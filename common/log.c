@@ -13,9 +13,19 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
-static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
+const char *const log_subsystems[] = {
+    "agent", "grace", "heartbeat", "input", "job", "mpi", "options", "output", "peers",
+    "pmi", "pmix", "preflight", "preload", "pulse", "ranks", "relay", "script", "start",
+    "store", "worker", NULL};
+
+static const struct {
+    const char *name;
+    enum log_level level;
+} levels_known[] = {{"error", LOG_ERROR}, {"warn", LOG_WARN},   {"warning", LOG_WARN},
+                    {"info", LOG_INFO},   {"debug", LOG_DEBUG}, {"trace", LOG_TRACE}};
 
 static struct {
     const char *program, *host;
@@ -31,13 +41,24 @@ static struct {
 
 static int level_parse(const char *name, size_t len, enum log_level *out)
 {
-    for (size_t i = 0; i < ARRAY_LEN(level_names); i++) {
-        if (strlen(level_names[i]) == len && memcmp(level_names[i], name, len) == 0) {
-            *out = (enum log_level)i;
+    for (size_t i = 0; i < ARRAY_LEN(levels_known); i++) {
+        const char *known = levels_known[i].name;
+        if (strlen(known) == len && strncasecmp(known, name, len) == 0) {
+            *out = levels_known[i].level;
             return 0;
         }
     }
     return -1;
+}
+
+/* "agent, grace, ..." */
+static int unknown_subsystem(const char *name, size_t len, struct ddp_err *err)
+{
+    char all[300] = "";
+    size_t n = 0;
+    for (const char *const *s = log_subsystems; *s && n < sizeof all; s++)
+        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", n ? ", " : "", *s);
+    return err_set(err, "there is no '%.*s' to log: %s", (int)len, name, all);
 }
 
 static int rule_parse(const char *item, size_t len, struct ddp_err *err)
@@ -54,9 +75,14 @@ static int rule_parse(const char *item, size_t len, struct ddp_err *err)
         state.threshold = level;
         return 0;
     }
-    size_t n = (size_t)(eq - item);
+    size_t n = (size_t)(eq - item), known = 0;
+    while (log_subsystems[known] && (strlen(log_subsystems[known]) != n ||
+                                     memcmp(log_subsystems[known], item, n) != 0))
+        known++;
+    if (!log_subsystems[known])
+        return unknown_subsystem(item, n, err);
     if (n >= sizeof state.rules[0].subsys || state.nrules == ARRAY_LEN(state.rules))
-        return err_set(err, "log rule '%.*s' is too long or one too many", (int)len,
+        return err_set(err, "log level '%.*s' is one too many", (int)len,
                        item);
     memcpy(state.rules[state.nrules].subsys, item, n);
     state.rules[state.nrules].subsys[n] = '\0';

@@ -11,8 +11,11 @@
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_TRACE };
 
+/* Every LOG_SUBSYS of the project, by name; ended by NULL. */
+extern const char *const log_subsystems[];
+
 /* `program` and `host` (may be NULL) are borrowed for the life of the process.
- * `levels` is "info" or "spawn=debug,store=trace" or both mixed; NULL leaves the default.
+ * `levels` is "info" or "start=debug,store=trace" or both mixed; NULL leaves the default.
  */
 int log_setup(const char *program, const char *host, const char *levels,
               struct ddp_err *err);

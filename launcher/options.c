@@ -508,7 +508,7 @@ const struct option options[] = {
     {"v verbose", NULL, AT(verbose), read_flag, 0, 0, NULL,
      "say what is decided and what is replaced in the environment"},
     {"log-level", "LEVELS", AT(log_level), read_text, 0, 0, NULL,
-     "error, warn, info, debug, trace; by part: spawn=debug,store=trace"},
+     "error, warn, info, debug, trace; by part: start=debug,store=trace"},
     {"help h", "[TOPIC]", 0, NULL, 0, 0, NULL,
      "the usual options; with TOPIC, or an option's name: what there is about it"},
     {"version V", NULL, 0, NULL, 0, 0, NULL, "the version"},

@@ -379,18 +379,32 @@ static char *plot_title(const struct run *run)
     return title;
 }
 
+/* The picture's file. Under the default name nobody asked to replace a file of an earlier
+ * run, so "ddp-train.2.svg" and so on; malloc'ed. */
+static char *plot_file(const struct train_config *c)
+{
+    char *file = xstrdup(c->plot);
+    const char *dot = strrchr(c->plot, '.');
+    for (int i = 2; !c->plot_given && access(file, F_OK) == 0; i++) {
+        free(file);
+        file = xasprintf("%.*s.%d%s", (int)(dot - c->plot), c->plot, i, dot);
+    }
+    return file;
+}
+
 static int write_plot(struct run *run, char **path, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
-    char *title = plot_title(run);
-    int rc = plot_write(c->plot, title, &run->history, err);
+    char *title = plot_title(run), *file = plot_file(c);
+    int rc = plot_write(file, title, &run->history, err);
     free(title);
     if (rc == 0) {
-        *path = realpath(c->plot, NULL);
+        *path = realpath(file, NULL);
     } else if (!c->plot_given) {
         progress_say(&run->progress, "no picture: %s", err->text);
         rc = 0;
     }
+    free(file);
     return rc;
 }
 

@@ -122,8 +122,8 @@ static int pick_name(const char *name, void *arg, struct ddp_err *err)
         return 0;
     if (node->slots && e->slots > node->slots && !f->opts->oversubscribe)
         return host_complain(f->place, e->slots_at, err,
-                             "'%s' has %d slots in %s; --oversubscribe allows more", name,
-                             node->slots,
+                             "'%s' has %d slot%s in %s; --oversubscribe allows more",
+                             name, node->slots, node->slots == 1 ? "" : "s",
                              f->opts->hostfile ? "the hostfile" : "the allocation");
     node->slots = e->slots;
     node->slots_by = SLOTS_SAID;

@@ -3,9 +3,11 @@
  * Names end up in an ssh command line, so a leading dash and anything that is not a
  * host name character are refused here, once, for all sources that people write.
  */
+#define LOG_SUBSYS "options"
 #include "launcher/alloc/hosttext.h"
 
 #include "common/err.h"
+#include "common/log.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -226,6 +228,18 @@ static const char *find_colon(const char *p, const char *end)
     return NULL;
 }
 
+/* "::1:2" may have been meant to be two slots of ::1. */
+static void warn_of_slots(const char *p, size_t len)
+{
+    size_t digits = 0;
+    while (digits < len && isdigit((unsigned char)p[len - 1 - digits]))
+        digits++;
+    if (digits > 0 && digits < len && is_v6(p, len - digits - 1))
+        log_warn("'%.*s' is one IPv6 address; write [%.*s]:%.*s for %.*s slots, or [%.*s]",
+                 (int)len, p, (int)(len - digits - 1), p, (int)digits, p + len - digits,
+                 (int)digits, p + len - digits, (int)len, p);
+}
+
 int host_word(const struct host_place *place, const char *p, const char *end,
               struct host_entry *e, struct ddp_err *err)
 {
@@ -256,6 +270,7 @@ int host_word(const struct host_place *place, const char *p, const char *end,
     e->host_len = (size_t)(end - p);
     if (is_v6(p, e->host_len)) {
         e->literal = true;
+        warn_of_slots(p, e->host_len);
         return 0;
     }
     const char *colon = find_colon(p, end);

@@ -49,7 +49,7 @@ static int read_pairs(const char *text, struct alloc *a, struct ddp_err *err)
     hostbook_destroy(book);
     for (size_t i = 0; rc == 0 && i < a->nnodes; i++) {
         int slots = a->nodes[i].slots;
-        char *from = xasprintf("LSB_MCPU_HOSTS: %d slots", slots);
+        char *from = xasprintf("LSB_MCPU_HOSTS: %d slot%s", slots, slots == 1 ? "" : "s");
         sched_slots_else(&a->nodes[i], slots, from);
         free(from);
     }

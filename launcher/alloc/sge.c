@@ -76,7 +76,7 @@ static int read_pe_hostfile(const char *path, struct alloc *a, struct ddp_err *e
         rc = err_set(err, "PE_HOSTFILE '%s' names no host", path);
     for (size_t i = 0; rc == 0 && i < a->nnodes; i++) {
         int slots = a->nodes[i].slots;
-        char *from = xasprintf("PE_HOSTFILE: %d slots", slots);
+        char *from = xasprintf("PE_HOSTFILE: %d slot%s", slots, slots == 1 ? "" : "s");
         sched_slots_else(&a->nodes[i], slots, from);
         free(from);
     }

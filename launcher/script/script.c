@@ -422,6 +422,9 @@ int script_run(const struct opts *opts, char *const *words, struct ddp_err *err)
                                  .words = words};
     struct script s;
     int rc = script_make(opts, &place, &s, err);
+    if (rc == 0 && s.site->closed)
+        log_warn("%s was closed in %s", s.site->title ? s.site->title : s.site->name,
+                 s.site->closed);
     if (rc == 0)
         warn_of_no_environment(opts, s.site, &env);
     if (rc == 0 && opts->submit && !opts->dry_run) {

@@ -140,6 +140,7 @@ struct key {
 #define AT(member) offsetof(struct site, member)
 static const struct key site_keys[] = {
     {"title", AT(title), read_text},
+    {"closed", AT(closed), read_text},
     {"scheduler", AT(scheduler), read_scheduler},
     {"account-required", AT(account), read_yes},
     {"account-hint", AT(account_hint), read_text},
@@ -413,7 +414,7 @@ void site_destroy(struct site *s)
     free(s->partitions);
     char *texts[] = {s->name,    s->file,      s->title,        s->account_hint,
                      s->request, s->submit,    s->modules_init, s->modules,
-                     s->scratch, s->interface, s->exports};
+                     s->scratch, s->interface, s->exports,      s->closed};
     for (size_t i = 0; i < ARRAY_LEN(texts); i++)
         free(texts[i]);
     free(s);
@@ -452,8 +453,9 @@ static void list_one(const char *name, const char *where, line_fn line, void *ar
     struct ddp_err err;
     struct site *s = site_read(where ? where : name, &err);
     char *text =
-        s ? xasprintf("%-10s %-6s %s%s%s", name, scheduler_names[s->scheduler],
-                      s->title ? s->title : "", where ? "; " : "", where ? where : "")
+        s ? xasprintf("%-10s %-6s %s%s%s%s%s", name, scheduler_names[s->scheduler],
+                      s->title ? s->title : "", s->closed ? ", closed in " : "",
+                      s->closed ? s->closed : "", where ? "; " : "", where ? where : "")
           : xasprintf("%-10s not usable: %s", name, err.text);
     line(text, arg);
     free(text);

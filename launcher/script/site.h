@@ -38,6 +38,7 @@ struct site {
     char *name; /* as it was asked for */
     char *file; /* where it stands, for complaints */
     char *title;
+    char *closed; /* when the cluster was switched off, "October 2024"; NULL: it runs */
     enum scheduler scheduler;
     bool account;       /* a job must name one */
     char *account_hint; /* how to find it */

@@ -70,6 +70,16 @@ def variables():
     return faults
 
 
-found = options() + variables()
+def subsystems():
+    """What --log-level takes is what the sources log under."""
+    source = {name for part in ("common", "launcher", "rendezvous", "worker", "spank")
+              for file in (root / part).rglob("*.[ch]")
+              for name in re.findall(r'^#define LOG_SUBSYS "(\w+)"', file.read_text(), re.MULTILINE)}
+    table = set(printed("subsystems"))
+    return [f"common/log.c: {x} is in one of log_subsystems and LOG_SUBSYS only"
+            for x in sorted(table ^ source)]
+
+
+found = options() + variables() + subsystems()
 print("\n".join(found) if found else "options and variables are documented")
 sys.exit(1 if found else 0)

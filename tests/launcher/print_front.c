@@ -1,9 +1,10 @@
 /* tests/launcher/print_front.c - what scripts ask of the front
  *
- *     print_front help | variables     the tables, for docs.py
+ *     print_front help | variables | subsystems    the tables, for docs.py
  *     print_front names LIST...        host lists expanded, for scontrol.py
  */
 #include "common/hostlist.h"
+#include "common/log.h"
 #include "launcher/contract.h"
 #include "launcher/help.h"
 
@@ -35,6 +36,11 @@ int main(int argc, char **argv)
     const char *what = argc > 1 ? argv[1] : "";
     if (strcmp(what, "names") == 0)
         return print_names(argv + 2);
+    if (strcmp(what, "subsystems") == 0) {
+        for (const char *const *s = log_subsystems; *s; s++)
+            puts(*s);
+        return 0;
+    }
     if (strcmp(what, "help") == 0)
         help_show("all", on_line, NULL, &(struct ddp_err){""});
     else

@@ -128,6 +128,16 @@ def places_that_cannot_be_written_are_said_before_training():
     assert os.listdir(".") == ["pipe"], os.listdir(".")
 
 
+def the_picture_of_an_earlier_run_stays():
+    for name in ("ddp-train.svg", "ddp-train.2.svg", "ddp-train.3.svg"):
+        shown = run_ok(1, "--epochs", 1, "--progress", "lines").out
+        assert os.path.exists(name) and f"/{name}" in shown, (name, shown)
+    before = os.stat("ddp-train.svg").st_mtime_ns
+    run_ok(1, "--epochs", 1, "--progress", "none", "--plot", "ddp-train.svg")
+    assert os.stat("ddp-train.svg").st_mtime_ns > before
+    assert len(os.listdir(".")) == 3, os.listdir(".")
+
+
 def a_full_disk_below_stdout_is_an_error_and_a_reader_that_left_is_none():
     words = [TRAIN, "--epochs", "0", "--plot", "none"]
     with open("/dev/full", "w") as full:
@@ -390,4 +400,5 @@ main([a_resumed_run_goes_on_to_the_bit, a_resumed_run_goes_on_within_an_epoch,
       a_bad_number_that_spreads_is_told_by_whose_it_was, bad_steps_can_be_left_out,
       a_schedulers_warning_is_a_checkpoint_and_a_code_to_go_on,
       a_late_rank_is_waited_for_as_long_as_was_asked,
-      a_large_checkpoint_is_written_by_all_ranks_and_resumed_by_any_number, wrong_options_are_exit_code_2])
+      a_large_checkpoint_is_written_by_all_ranks_and_resumed_by_any_number, wrong_options_are_exit_code_2,
+      the_picture_of_an_earlier_run_stays])

@@ -1,23 +1,81 @@
 #!/usr/bin/env bash
-# check.sh - install, build and pass every test; the exit code says whether all did
-#
-# Arguments go to `meson test`: ./check.sh --suite unit
+# check.sh - install what the tests need, build, run them, and print a table of the results
 set -euo pipefail
 cd "$(dirname "$0")"
 . tools/need.sh
 
-need "${build_packages[@]}" "${test_packages[@]}"
-echo "building into build/"
-build build
-if [ $# -gt 0 ]; then
-    exec meson test -C build --print-errorlogs "$@"
-fi
+usage() {
+    cat <<'END'
+usage: ./check.sh              the tests that take five minutes on two cores
+       ./check.sh NAME...      only these suites or tests: unit, lab, launcher/link, 'system/*'
+       ./check.sh --all        every test; installs what that takes (2 GB, and PyTorch)
+       ./check.sh --coverage   the share of lines that the tests run
 
-# the same sources with the sanitizers in; only the quick suites, which touch every parser
-# and the memory that ranks share
-echo "building into build-asan/"
-build build-asan -Db_sanitize=address,undefined -Db_lundef=false -Dcuda=disabled
-status=0
-meson test -C build-asan --print-errorlogs --suite unit --suite wire --suite quick || status=1
-meson test -C build --print-errorlogs || status=1
-exit $status
+Missing Debian packages are installed; no service of theirs is started or enabled. Suites: unit,
+wire, system, lab, interop, fuzz, lint, gpu, large; tests/README.md describes them. The exit
+status is 0 if no test failed.
+END
+}
+
+all=
+case ${1:-} in
+-h | --help) usage; exit 0 ;;
+--all | --coverage)
+    all=$1
+    shift
+    [ $# = 0 ] || { echo "error: $all takes no further arguments; see ./check.sh --help" >&2; exit 2; }
+    ;;
+-*) echo "error: unknown option '$1'; see ./check.sh --help" >&2; exit 2 ;;
+esac
+# a name that no meson.build has is refused before anything is installed
+for name; do
+    last=${name##*/}
+    grep -rqE --include=meson.build "['/]${last%%[ *]*}" tests examples meson.build && [ -n "$last" ] ||
+        { echo "error: no test or suite is called '$name'; see ./check.sh --help" >&2; exit 2; }
+done
+
+list() { local IFS=,; echo "$*"; }
+# groups BUILD=PATTERN,...: install what these tests need, by the groups that are their suites
+groups() {
+    local group
+    for group in $(python3 tests/run.py needs "$@"); do
+        group=${group}_packages[@]
+        packages+=("${!group}")
+    done
+    need "${packages[@]}"
+}
+
+packages=("${build_packages[@]}")
+need "${packages[@]}"
+case $all in
+--all)
+    jobs=('build=*' 'build-asan=unit,wire,asan')
+    configure build
+    packages+=("${other_packages[@]}")
+    groups "${jobs[0]}"
+    configure build
+    tests/interop/torch-env.sh --make >/dev/null || true # its tests say what is missing
+    export DDP_TEST_LARGE=1
+    ;;
+--coverage)
+    configure build-coverage -Db_coverage=true -Dcuda=disabled
+    packages+=(gcovr)
+    groups build-coverage=unit,wire,system,quick
+    python3 tests/run.py run build-coverage=unit,wire,system,quick
+    exec gcovr --root . --object-directory build-coverage --exclude 'tests/.*' --exclude 'bench/.*' \
+        --exclude 'examples/.*' --print-summary -o build-coverage/coverage.txt
+    ;;
+*)
+    configure build
+    if [ $# -gt 0 ]; then
+        jobs=("build=$(list "$@")")
+    else # the sanitizers see every parser and what the launcher does, not the worker's kernels
+        jobs=('build=unit,wire,lint,quick' 'build-asan=unit,wire,fuzz,asan,!worker/*')
+    fi
+    groups "${jobs[0]}"
+    [ -z "${installed:-}" ] || configure build
+    ;;
+esac
+[ ${#jobs[@]} = 1 ] ||
+    configure build-asan -Db_sanitize=address,undefined -Db_lundef=false -Dcuda=disabled
+exec python3 tests/run.py run ${all:+--strict} "${jobs[@]}"

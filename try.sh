@@ -6,6 +6,9 @@ cd "$(dirname "$0")"
 
 need "${build_packages[@]}"
 echo "building into build/"
-build build
+configure build
+engine=
+[ ! -d build/worker/cuda ] || engine=worker/cuda/ddp-engine-cuda.so
+compile build launcher/{ddprun,ddprun-agent,ddprun-topo} worker/ddp-train $engine
 echo "build/launcher/ddprun -np 2 build/worker/ddp-train --target-accuracy 97"
 exec build/launcher/ddprun -np 2 build/worker/ddp-train --target-accuracy 97 "$@"

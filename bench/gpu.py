@@ -74,7 +74,7 @@ def list_gpus():
 def torch_python(given):
     if given:
         return given
-    finder = subprocess.run([f"{HERE}/../tests/interop/torch-env.sh", "--no-make"],
+    finder = subprocess.run([f"{HERE}/../tests/interop/torch-env.sh"],
                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     return finder.stdout.strip() if finder.returncode == 0 else "python3"
 

@@ -74,7 +74,7 @@ def contenders(build):
         found.append(
             Contender("mpirun", "mpirun --allow-run-as-root --oversubscribe -np {n}".split())
         )
-    finder = [f"{SOURCE}/tests/interop/torch-env.sh", "--no-make"]
+    finder = [f"{SOURCE}/tests/interop/torch-env.sh"]
     torch = subprocess.run(
         ["sh", *finder], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False
     ).stdout.decode().strip()

@@ -107,7 +107,7 @@ def main():
     args.add_argument("--precision", choices=["fp32", "bf16"], help="only this one")
     args = args.parse_args()
     here = os.path.dirname(os.path.abspath(__file__))
-    finder = subprocess.run([f"{here}/../tests/interop/torch-env.sh"], stdout=subprocess.PIPE,
+    finder = subprocess.run([f"{here}/../tests/interop/torch-env.sh", "--make"], stdout=subprocess.PIPE,
                             text=True)
     if finder.returncode != 0:
         sys.exit(finder.returncode)

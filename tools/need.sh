@@ -1,7 +1,23 @@
-# tools/need.sh - sourced by try.sh and check.sh: Debian packages, and what to do without
+# tools/need.sh - sourced by try.sh and check.sh: Debian packages, and building
 #
-# need PACKAGE...: installs those that are missing, and says which. An ordinary user without
-# sudo is told the one command that somebody has to run.
+# need PACKAGE...: installs those that are missing; says how much that is before it does. No
+# service that comes with them is started or stays enabled. An ordinary user without sudo
+# gets the command that somebody with root has to run.
+
+# what the programs are built from, and ssh, which they start
+build_packages=(gcc libc6-dev meson ninja-build pkg-config libevent-dev libhwloc-dev
+    libsodium-dev libjansson-dev uthash-dev zlib1g-dev libinih-dev check openssh-client python3)
+# the groups that tests name as their suites (tests/run.py)
+ssh_packages=(openssh-server iproute2 procps)
+mpi_packages=(libpmix-dev openmpi-bin libopenmpi-dev mpich libmpich-dev python3-mpi4py)
+slurm_packages=(slurm-client slurm-wlm munge libslurm-dev "${ssh_packages[@]}")
+sge_packages=(gridengine-master gridengine-exec gridengine-client "${ssh_packages[@]}")
+numpy_packages=(python3-numpy)
+torch_packages=(python3-torch python3-numpy python3-venv ca-certificates)
+clang_packages=(clang libclang-rt-14-dev)
+shellcheck_packages=(shellcheck)
+# what single tests and optional parts use
+other_packages=(g++ gcovr scdoc curl binutils)
 
 missing() {
     local p
@@ -14,51 +30,101 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
 }
 
+# waits while another program holds apt's lock
+apt_get() {
+    as_root env LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 \
+        --no-install-recommends "$@"
+}
+
+# While packages are unpacked, nothing may start a service; a rule of the machine's own stays.
+forbid_services() {
+    [ ! -e /usr/sbin/policy-rc.d ] || return 0
+    forbidden=1
+    trap allow_services EXIT
+    printf '#!/bin/sh\nexit 101\n' | as_root tee /usr/sbin/policy-rc.d >/dev/null
+    as_root chmod 755 /usr/sbin/policy-rc.d
+}
+
+allow_services() {
+    [ -z "${forbidden:-}" ] || as_root rm -f /usr/sbin/policy-rc.d
+    forbidden=
+}
+
+# disable_services PACKAGE...: those that these have just brought do not start at boot either
+disable_services() {
+    local file
+    dpkg -L "$@" | grep -E '^(/usr)?/lib/systemd/system/[^/]+\.(service|socket|timer|path)$|^/etc/init\.d/[^/]+$' |
+        while read -r file; do
+            case $file in
+            /etc/init.d/*) as_root update-rc.d "${file##*/}" disable ;;
+            *) as_root deb-systemd-helper disable "${file##*/}" ;;
+            esac
+        done >/dev/null 2>&1 || true
+}
+
 need() {
-    local list
-    mapfile -t list < <(missing "$@")
+    local list log plan fresh
+    mapfile -t list < <(missing "$@" | sort -u)
     [ ${#list[@]} -gt 0 ] || return 0
-    echo "installing: ${list[*]}"
     if [ "$(id -u)" != 0 ] && ! sudo -n true 2>/dev/null; then
-        echo "this needs root; please have somebody run: apt-get install ${list[*]}" >&2
+        echo "error: missing packages; please have somebody with root run: apt-get install ${list[*]}" >&2
         return 1
     fi
-    # an apt that another program holds is waited for; old package lists are renewed once
-    local get=(env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq)
-    local log
     log=$(mktemp)
-    if ! as_root "${get[@]}" install -y --no-install-recommends "${list[@]}" >"$log" 2>&1; then
-        if ! { as_root "${get[@]}" update && as_root "${get[@]}" install -y --no-install-recommends "${list[@]}"; } >"$log" 2>&1; then
-            tail -5 "$log" >&2
-            echo "could not install: ${list[*]}" >&2
-            rm -f "$log"
-            return 1
-        fi
+    # a fresh image has no package lists, and old ones name files that are gone
+    if ! plan=$(apt_get -s install "${list[@]}" 2>"$log") &&
+        ! { apt_get -qq update && plan=$(apt_get -s install "${list[@]}"); } >"$log" 2>&1; then
+        tail -5 "$log" >&2
+        echo "error: apt-get cannot install ${list[*]}" >&2
+        return 1
+    fi
+    mapfile -t fresh < <(sed -n 's/^Inst \([^ ]*\) (.*/\1/p' <<<"$plan")
+    echo "installing ${#fresh[@]} Debian packages for ${list[*]}"
+    apt_get --assume-no install "${list[@]}" 2>/dev/null | grep -E '^(Need to get|After this)' || true
+    forbid_services
+    if ! apt_get -qq -y install "${list[@]}" >"$log" 2>&1 &&
+        ! { apt_get -qq update && apt_get -qq -y install "${list[@]}"; } >"$log" 2>&1; then
+        tail -5 "$log" >&2
+        echo "error: apt-get could not install ${list[*]}" >&2
+        return 1
+    fi
+    disable_services "${fresh[@]}"
+    allow_services
+    rm -f "$log"
+    installed=1
+}
+
+# configure DIR [meson option...]; anew where packages were installed since
+configure() {
+    local dir=$1 log
+    shift
+    [ ! -f "$dir/build.ninja" ] || [ $# -gt 0 ] || [ -n "${installed:-}" ] || return 0
+    log=$(mktemp)
+    if [ -f "$dir/build.ninja" ] && [ -z "${installed:-}" ]; then
+        set -- meson setup --reconfigure "$dir" "$@"
+    elif [ -f "$dir/build.ninja" ]; then
+        set -- sh -c 'meson configure --clearcache "$0" && exec meson setup --reconfigure "$0" "$@"' "$dir" "$@"
+    else
+        set -- meson setup "$dir" "$@"
+    fi
+    if ! "$@" >"$log" 2>&1; then
+        grep -E 'ERROR' "$log" >&2 || tail -15 "$log" >&2
+        echo "error: meson cannot configure $dir" >&2
+        rm -f "$log"
+        return 1
     fi
     rm -f "$log"
 }
 
-# what the programs are built from, and ssh, which they start
-build_packages=(gcc libc6-dev meson ninja-build pkg-config libevent-dev libhwloc-dev
-    libsodium-dev libjansson-dev uthash-dev zlib1g-dev libinih-dev libpmix-dev
-    check openssh-client python3)
-
-# what only the tests use: peers to talk to, a second compiler, hosts to log in to
-test_packages=(clang libclang-rt-14-dev openssh-server iproute2 util-linux python3-venv
-    python3-torch curl procps binutils slurm-client slurm-wlm munge gridengine-master gridengine-exec
-    gridengine-client shellcheck openmpi-bin libopenmpi-dev mpich libmpich-dev
-    python3-mpi4py)
-
-# build DIR [meson option...]: configure if need be, compile quietly, show errors only
-build() {
+# compile DIR TARGET...: quietly; the errors where there are any
+compile() {
     local dir=$1 log
     shift
     log=$(mktemp)
-    if ! { { [ -f "$dir/build.ninja" ] || meson setup "$dir" "$@"; } && ninja -C "$dir"; } >"$log" 2>&1; then
-        grep -E 'FAILED|error|ERROR' "$log" | head -20 >&2 || true
-        tail -15 "$log" >&2
+    if ! ninja -C "$dir" "$@" >"$log" 2>&1; then
+        grep -A20 FAILED "$log" | head -60 >&2
+        echo "error: the build failed: $dir" >&2
         rm -f "$log"
-        echo "the build failed: $dir" >&2
         return 1
     fi
     rm -f "$log"

@@ -102,7 +102,7 @@ class Contest:
 
     def find_torch(self):
         found = subprocess.run(
-            ["sh", os.path.join(HERE, "../../tests/interop/torch-env.sh"), "--no-make"],
+            ["sh", os.path.join(HERE, "../../tests/interop/torch-env.sh")],
             capture_output=True, text=True)
         if found.returncode == 0:
             return found.stdout.strip()

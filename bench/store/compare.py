@@ -88,7 +88,7 @@ class Servers:
         self.start("ddp", [f"{build}/rendezvous/ddpstored", "--host", "127.0.0.1",
                            "--port", "0"])
         self.start("echo", [f"{build}/bench/store/store-echo"])
-        self.python = subprocess.run([f"{ROOT}/tests/interop/torch-env.sh"],
+        self.python = subprocess.run([f"{ROOT}/tests/interop/torch-env.sh", "--make"],
                                      stdout=subprocess.PIPE, text=True).stdout.strip()
         if self.python:
             self.start("libuv", [*without_dns(), self.python, "-c", LIBUV])

@@ -13,13 +13,13 @@ skip() {
     echo "skipped: $1"
     exit 77
 }
-command -v clang >/dev/null || skip "clang is not installed"
+command -v clang >/dev/null || skip "no clang; needs package clang"
 probe=$(mktemp -d)
 trap 'rm -rf "$probe"' EXIT
 echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return !d && n; }' \
     >"$probe/probe.c"
 clang -fsanitize=fuzzer "$probe/probe.c" -o "$probe/probe" 2>/dev/null ||
-    skip "clang has no libFuzzer here (Debian: libclang-rt-14-dev)"
+    skip "clang has no libFuzzer; needs package libclang-rt-14-dev"
 
 # from scratch when the project's own options have changed
 [ -d "$build" ] && meson setup --reconfigure "$build" >/dev/null 2>&1 || rm -rf "$build"

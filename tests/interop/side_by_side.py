@@ -15,7 +15,7 @@ NP = 2
 
 def pythons():
     made = subprocess.run(
-        [os.path.join(HERE, "torch-env.sh"), "--no-make"], stdout=subprocess.PIPE,
+        [os.path.join(HERE, "torch-env.sh"),], stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, text=True, check=False,
     )
     for python in ("/usr/bin/python3", made.stdout.strip()):
@@ -40,8 +40,7 @@ def check(ddprun, python, *options):
 
 found = list(pythons())
 if not found:
-    print("skipped: no Python here has both mpi4py and torch (Debian: python3-mpi4py, "
-          "python3-torch)")
+    print("skipped: no Python has both mpi4py and torch; needs package python3-mpi4py python3-torch")
     sys.exit(77)
 for python in found:
     check(sys.argv[1], python)

@@ -1,15 +1,15 @@
 #!/bin/sh
 # tests/interop/torch-env.sh - print the path of a Python that can import PyTorch
 #
-#   torch-env.sh            make it if needed (about a minute, 2 GB), print its path
-#   torch-env.sh --no-make  print its path if it is there already
+#   torch-env.sh         print its path if it is there already
+#   torch-env.sh --make  make it if needed (one to five minutes, up to 2.2 GB to fetch)
 #
 # $DDPRUN_TORCH names a Python to be used instead. The environment lives in the user's
 # cache and is shared by all checkouts. Packages come from wherever pip is set up to get
 # them. PyTorch's wheel for Linux is linked with CUDA: where the CUDA libraries are on the
 # machine they are used, and only what is missing is installed.
 #
-# Exit: 0 with the path on stdout; 77 with the reason on stderr when there is none.
+# Exit: 0 with the path on stdout; 77 with "skipped: WHY" on stderr when there is none.
 set -u
 
 version=2.15.0
@@ -18,7 +18,7 @@ py=$dir/bin/python
 
 say() { printf 'torch-env: %s\n' "$*" >&2; }
 none() {
-    say "$*"
+    echo "skipped: $*; needs torch" >&2
     exit 77
 }
 fail() { # making it was tried: the next tests of this hour shall not wait for it again
@@ -43,7 +43,7 @@ finish() {
 }
 
 [ -e "$dir/complete" ] && [ -x "$py" ] && finish
-[ "${1:-}" = --no-make ] && none "no PyTorch $version in '$dir'"
+[ "${1:-}" = --make ] || none "no PyTorch $version in '$dir'"
 command -v python3 >/dev/null || none "no python3 on this machine"
 
 # one at a time; the others wait for the first and use what it made
@@ -90,7 +90,7 @@ elif install "torch==$version+cpu" numpy 2>/dev/null; then
     say "installed the CPU build of PyTorch $version in '$dir'"
 else # the configured index has no CPU build
     [ "$free_mb" -gt 9000 ] || none "only $free_mb MB free for '$dir', 9000 needed"
-    say "installing PyTorch $version and its CUDA libraries in '$dir'"
+    say "installing PyTorch $version and its CUDA libraries in '$dir': 2.2 GB to fetch"
     install "torch==$version" numpy || fail "pip cannot get torch $version"
 fi
 ready "$py" || fail "PyTorch $version was installed in '$dir' but cannot be imported"

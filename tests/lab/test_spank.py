@@ -182,7 +182,7 @@ class Spank(test_sched.JobTest):
             f.write(PROGRAM)
         os.chmod(program, 0o644)
         made = subprocess.run(
-            [os.path.join(hosts.SOURCE, "tests/interop/torch-env.sh"), "--no-make"],
+            [os.path.join(hosts.SOURCE, "tests/interop/torch-env.sh")],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False,
         ).stdout.strip()
         has_torch = "-c 'import importlib.util as u; print(u.find_spec(\"torch\") and \"yes\")'"

@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 if not shutil.which("scontrol"):
-    print("skipped: scontrol is not installed (slurm-client)")
+    print("skipped: no scontrol; needs package slurm-client")
     sys.exit(77)
 
 
@@ -41,7 +41,7 @@ with tempfile.TemporaryDirectory() as folder:
         p = subprocess.run(["scontrol", "show", "hostnames", text], env=env, timeout=60,
                            capture_output=True, text=True)
         if p.returncode != 0 and not p.stdout:
-            print("skipped: scontrol does not run here:", p.stderr.strip()[:200])
+            print(f"skipped: scontrol does not run: {p.stderr.strip()[:200]}; needs package slurm-client")
             sys.exit(77)
         if p.stdout.split() != mine.split():
             print(f"{text}\n  scontrol: {p.stdout.split()}\n  ours:     {mine.split()}")

@@ -294,7 +294,7 @@ class Scripts(unittest.TestCase):
                     self.assertNotIn("{{", made.read())
                 subprocess.run(["bash", "-n", files[-1]], check=True)
             if not shutil.which("shellcheck"):
-                self.skipTest("no shellcheck on this machine: bash -n only")
+                self.skipTest("no shellcheck, bash -n only; needs package shellcheck")
             said = subprocess.run(["shellcheck", "--exclude=SC1091", *files], check=False,
                                   stdout=subprocess.PIPE, text=True)
             self.assertEqual((said.returncode, said.stdout), (0, ""))

@@ -145,7 +145,7 @@ class Stored(unittest.TestCase):
         try:
             six = self.client(host="::1")
         except OSError as e:
-            self.skipTest(f"no IPv6 here: {e}")
+            self.skipTest(f"no IPv6: {e}; needs system with IPv6")
         six.send(WAIT, keys("/k"))
         self.assertEqual(six.read(1), b"\0")
 

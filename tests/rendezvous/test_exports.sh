@@ -2,7 +2,7 @@
 # test_exports.sh LIBRARY HEADER - the shared library exports what the header promises,
 # nothing less and nothing more
 set -eu
-command -v nm >/dev/null || { echo "skipped: no nm on this machine"; exit 77; }
+command -v nm >/dev/null || { echo "skipped: no nm; needs package binutils"; exit 77; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 nm -D --defined-only "$1" | awk '{ print $3 }' | sort >"$dir/exported"

@@ -221,7 +221,7 @@ class Fetch(LaunchTest):
                                      cwd=self.folder.name)
             self.refused(launch, "file:///nowhere/train-images-idx3-ubyte.gz")
 
-    @unittest.skipUnless(DDP_TRAIN, "no ddp-train")
+    @unittest.skipUnless(DDP_TRAIN, "no ddp-train; needs build with it")
     def test_the_trainer_reads_what_was_fetched(self):
         draw = random.Random(5)
         files = {}

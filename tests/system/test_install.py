@@ -114,7 +114,7 @@ class Install(unittest.TestCase):
 
     def test_c_programs_are_built_against_it(self):
         if self.sanitized:
-            self.skipTest("a program without sanitizers cannot load libraries with them")
+            self.skipTest("a program without sanitizers cannot load libraries with them; needs build without them")
         libraries = os.path.dirname(self.find("libddpgroup.so"))
         for name, said in (("group", "sum 3"), ("store", "met ab")):
             flags = output_of(

@@ -33,7 +33,7 @@ class Launchers(unittest.TestCase):
         for name, options in LAUNCHERS.items():
             with self.subTest(name):
                 if not shutil.which(name):
-                    self.skipTest(f"no {name}")
+                    self.skipTest(f"no {name}; needs package openmpi-bin mpich")
                 done = run(name, *options, *TRAIN)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assertRegex(done.stdout, r"4 over shm")
@@ -55,7 +55,7 @@ class Launchers(unittest.TestCase):
         name = "mpirun.openmpi"  # Hydra does not end the others when one fails
         late = '[ "$OMPI_COMM_WORLD_RANK" = 1 ] && exec sleep 100; exec "$@"'
         if not shutil.which(name):
-            self.skipTest(f"no {name}")
+            self.skipTest(f"no {name}; needs package openmpi-bin mpich")
         done = run(name, *LAUNCHERS[name], "sh", "-c", late, "sh", *TRAIN, "--group-timeout", "1s")
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("not all ranks have come in time", done.stdout + done.stderr)

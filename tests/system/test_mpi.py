@@ -101,7 +101,7 @@ class Programs:
         self.assertEqual(launched.out, "hello ok on 1 ranks, 1 of them here\n" * 2)
 
 
-@unittest.skipUnless(mpi.OPENMPI.mpicc and os.environ.get("DDPRUN_PMIX"), "no Open MPI")
+@unittest.skipUnless(mpi.OPENMPI.mpicc and os.environ.get("DDPRUN_PMIX"), "no Open MPI or no PMIx; needs package libpmix-dev libopenmpi-dev")
 class OpenMpi(Programs, launch.LaunchTest):
     mpi = mpi.OPENMPI
     failed_spawn = "rank 0 asks for more processes ('child'): MPI_Comm_spawn is not supported"
@@ -184,7 +184,7 @@ class OpenMpi(Programs, launch.LaunchTest):
         self.assert_ok(3, "all", launched)
 
 
-@unittest.skipUnless(mpi.MPICH.mpicc, "no MPICH")
+@unittest.skipUnless(mpi.MPICH.mpicc, "no MPICH; needs package libmpich-dev")
 class Mpich(Programs, launch.LaunchTest):
     mpi = mpi.MPICH
 

@@ -374,7 +374,7 @@ class Preload(LaunchTest):
         launch = self.run_to_end("-np", 2, "-v", "--preload", "json", "--bind-to", "hwthread",
                                  PYTHON, "-c", "pass", env={"OMP_PROC_BIND": "true"})
         if "cannot bind" in launch.err:
-            self.skipTest("ranks cannot be bound here")
+            self.skipTest("ranks cannot be bound; needs system with two CPUs")
         self.assert_ended(launch, 0)
         self.assertIn("'OMP_PROC_BIND=true'", launch.err)
 

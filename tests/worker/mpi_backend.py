@@ -55,7 +55,7 @@ def main():
     results, program, shims, ddprun, *launchers = sys.argv[1:]
     here = [name for name in launchers if shutil.which(name)]
     if not here:
-        print("skipped: no MPI is here")
+        print("skipped: no MPI is here; needs package openmpi-bin mpich")
         return 77
     failed = False
     with tempfile.TemporaryDirectory(prefix="ddp-mpi-") as folder:

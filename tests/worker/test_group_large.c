@@ -116,8 +116,8 @@ Suite *suite(void)
     uint64_t kib = available_kib();
     if (!getenv("DDP_TEST_LARGE") || kib < least_kib) {
         fprintf(stderr,
-                "skipped: takes DDP_TEST_LARGE=1 and 12 GiB of memory, of which %" PRIu64
-                " are here\n",
+                "skipped: %" PRIu64 " GiB of memory are free, and DDP_TEST_LARGE=1 starts it; "
+                "needs memory 12 GiB\n",
                 kib >> 20);
         exit(77);
     }

@@ -422,7 +422,7 @@ def a_killed_rank_is_named_in_seconds():
 
 
 if GPUS == 0:
-    print("skipped: no GPU here (the driver finds none)")
+    print("skipped: the driver finds no GPU; needs gpu")
     sys.exit(77)
 tests = [one_rank_learns_the_same, data_on_the_host_give_the_same, ranks_learn_together,
          steps_of_many_batches_and_clipping_are_the_same, a_bad_step_is_skipped_on_both,

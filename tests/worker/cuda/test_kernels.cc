@@ -330,7 +330,7 @@ int main()
 {
     int devices = 0;
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-        printf("skipped: no GPU here\n");
+        printf("skipped: the driver finds no GPU; needs gpu\n");
         return 77;
     }
     cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);

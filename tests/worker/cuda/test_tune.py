@@ -140,7 +140,7 @@ def without_the_graph_api_or_time_it_goes_on():
 
 
 if GPUS == 0:
-    print("skipped: no GPU here (the driver finds none)")
+    print("skipped: the driver finds no GPU; needs gpu")
     sys.exit(77)
 main([the_fastest_right_ones_are_taken_and_kept, ranks_take_what_all_of_them_have,
       stages_and_half_precision_are_tuned_too, without_the_graph_api_or_time_it_goes_on])

@@ -218,7 +218,8 @@ START_TEST(data_may_be_larger_than_memory)
         !put_hole(dir, "t10k-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\1\0\0\4\0\0\0\4\0",
                   16, 16 + (1 << 20)) ||
         !put_hole(dir, "data_batch_1.bin", "\1", 1, (uint64_t)3073 << 30)) {
-        printf("skipped: no files of terabytes in '%s': %s\n", dir, strerror(errno));
+        printf("skipped: no files of terabytes in '%s': %s; "
+               "needs system a file system for them\n", dir, strerror(errno));
         free(dir);
         return;
     }

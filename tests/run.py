@@ -1,0 +1,200 @@
+"""Build and run the tests that fit some patterns, and print a table of the results.
+
+    tests/run.py needs BUILD=PATTERN,...     the package groups these tests need (tools/need.sh)
+    tests/run.py run [--strict] BUILD=PATTERN,...  build what the tests need, run them, print
+
+A pattern is a suite, a test, or a glob over tests; "!" in front excludes. Several BUILDs are run one
+after the other and share one table, whose last line is "N passed, N failed, N skipped".
+
+A test that cannot run prints "skipped: WHY; needs KIND WHAT" (KINDS below) and exits with 77;
+a part of a test says the same as its reason. With --strict a skip is a failure unless its
+kind is one that no package could cure. Exit: 0, 1 for failures, 2 for wrong arguments.
+"""
+import collections
+import fnmatch
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+# kind of need: how to cure it, and whether --strict accepts it
+KINDS = {
+    "package": ("apt-get install {0}; ./check.sh --all does it", False),
+    "torch": ("./check.sh --all makes an environment with it; or set DDPRUN_TORCH", False),
+    "network": ("a package index that pip can reach", False),
+    "root": ("run as root", False),
+    "gpu": ("a machine with an NVIDIA GPU", True),
+    "cuda": ("install {0}", True),
+    "memory": ("a machine with {0} of free memory", True),
+    "program": ("install {0}; Debian has no package of it", True),
+    "system": ("a machine with {0}", True),
+    "build": ("a build {0}; ./check.sh runs it there", True),
+}
+# suites that name a group of packages in tools/need.sh
+GROUPS = ["ssh", "mpi", "slurm", "sge", "numpy", "torch", "clang", "shellcheck"]
+# what can run side by side: most tests wait more than they compute
+JOBS = 2 * (os.cpu_count() or 1)
+
+
+class Wrong(Exception):
+    pass
+
+
+def load(build, name):
+    with open(os.path.join(build, "meson-info", f"intro-{name}.json"), encoding="utf-8") as f:
+        return json.load(f)
+
+
+def suites_of(test):
+    return [s.partition(":")[2] for s in test["suite"]]
+
+
+def select(build, patterns):
+    """The tests of `build` that fit, and those that do not."""
+
+    def fits(test, pattern):
+        return pattern in suites_of(test) or fnmatch.fnmatchcase(test["name"], pattern)
+
+    tests = load(build, "tests")
+    wanted = [p for p in patterns if not p.startswith("!")]
+    unwanted = [p[1:] for p in patterns if p.startswith("!")]
+    for pattern in wanted:
+        if not any(fits(t, pattern) for t in tests):
+            raise Wrong(f"no test or suite is called '{pattern}'; meson test -C {build} --list shows all")
+    chosen = [t for t in tests if any(fits(t, p) for p in wanted)
+              and not any(fits(t, p) for p in unwanted)]
+    return chosen, [t for t in tests if t not in chosen]
+
+
+def compile_for(build, tests):
+    """Build what `tests` depend on, and nothing else."""
+    files = {t["id"]: t["filename"] for t in load(build, "targets")}
+    wanted = sorted({os.path.relpath(f, build) for t in tests for d in t["depends"]
+                     for f in files[d]})
+    began = time.monotonic()
+    done = subprocess.run(["ninja", "-C", build, *wanted], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        lines = done.stdout.splitlines()
+        first = next((i for i, line in enumerate(lines) if line.startswith("FAILED")), 0)
+        print("\n".join(lines[first:first + 60]), file=sys.stderr)
+        raise Wrong(f"the build failed: {build}")
+    print(f"built {len(wanted)} files in {build}/ in {time.monotonic() - began:.0f} s", flush=True)
+
+
+def run(build, tests, log):
+    """Run `tests`; their results as meson has written them."""
+    path = os.path.join(build, "meson-logs", f"{log}.json")
+    if os.path.exists(path):
+        os.remove(path)
+    subprocess.run(["meson", "test", "-C", build, "--no-rebuild", "--print-errorlogs",
+                    "--num-processes", str(JOBS), "--logbase", log,
+                    *(t["name"] for t in tests)], check=False)
+    try:
+        with open(path, encoding="utf-8") as f:
+            return [json.loads(line) for line in f]
+    except OSError:
+        return []
+
+
+class Row:
+    """One test in one build."""
+
+    def __init__(self, build, test, result):
+        self.build, self.name = build, test["name"]
+        self.suite = suites_of(test)[0]
+        self.state, self.reasons, self.seconds = "failed", [], 0.0
+        if result is None:
+            self.reasons = ["it was not run"]
+            return
+        self.seconds = result["duration"]
+        self.state = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}.get(
+            result["result"], "failed")
+        if self.state == "failed":
+            code = result["returncode"]
+            self.reasons = [result["result"].lower() + (f", exit code {code}" if code else "")]
+        text = (result.get("stdout") or "") + "\n" + (result.get("stderr") or "")
+        self.skips = collections.Counter(re.findall(r"^skipped: (.*)", text, re.M))
+        self.skips.update(
+            m[1] for m in re.findall(r"\.\.\. skipped (['\"])(.*)\1$", text, re.M))
+        if self.state == "skipped" and not self.skips:
+            self.skips["it does not say why"] = 1
+
+    def judge(self, strict):
+        """Its reasons in words; with `strict` the skips of it that are failures."""
+        for why, times in getattr(self, "skips", {}).items():
+            found = re.match(r"(.*); needs (\w+) ?(.*)", why)
+            cure, fine = KINDS.get(found[2] if found else "", ("", False))
+            text = found[1] if found and cure else why
+            if self.state != "skipped":
+                text = f"{times} of its cases: {text}" if times > 1 else f"one of its cases: {text}"
+            if strict and not fine:
+                self.state = "failed"
+                text += " (this machine could run it)"
+            if cure:
+                text += f"\n      to run it: {cure.format(found[3])}"
+            self.reasons.append(text)
+
+
+def table(rows, left_out, began):
+    """Print what came out; whether all is well."""
+    count = collections.Counter(r.state for r in rows)
+    by_suite = collections.defaultdict(collections.Counter)
+    for r in rows:
+        by_suite[r.suite, r.build][r.state] += 1
+        by_suite[r.suite, r.build]["seconds"] += r.seconds
+    print(f"\n{'suite':<10} {'build':<12} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
+    for (suite, build), c in sorted(by_suite.items()):
+        print(f"{suite:<10} {build:<12} {c['passed']:>7} {c['failed']:>7} {c['skipped']:>8}"
+              f" {c['seconds']:>8.0f}")
+    slow = sorted(rows, key=lambda r: -r.seconds)[:5]
+    print("longest: " + ", ".join(f"{r.name} {r.seconds:.0f} s" for r in slow))
+    for state, title in (("passed", "skipped in part"), ("skipped", "skipped"), ("failed", "failed")):
+        found = [r for r in rows if r.state == state and r.reasons]
+        if found:
+            print(f"\n{title}:")
+        for r in found:
+            print(f"  {r.name}" + ("" if r.build == "build" else f" ({r.build})"))
+            for reason in r.reasons:
+                print(f"    {reason}")
+    if left_out:
+        print("\nnot run: " + ", ".join(f"{n} {s}" for s, n in sorted(left_out.items()))
+              + "; ./check.sh --all runs them")
+    print(f"\n{time.monotonic() - began:.0f} s")
+    print(f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped")
+    return count["failed"] == 0 and rows
+
+
+def main():
+    what, *args = sys.argv[1:] or [""]
+    strict = "--strict" in args
+    jobs = [(build, patterns.split(",")) for build, _, patterns in
+            (a.partition("=") for a in args if a != "--strict")]
+    if what == "needs":
+        chosen = [t for build, patterns in jobs for t in select(build, patterns)[0]]
+        named = {s for t in chosen for s in suites_of(t)}
+        print(" ".join(g for g in GROUPS if g in named))
+        return 0
+    if what != "run" or not jobs:
+        raise Wrong(__doc__)
+    began, rows, left_out = time.monotonic(), [], {}
+    chosen = [(build, select(build, patterns)) for build, patterns in jobs]
+    for number, (build, (tests, others)) in enumerate(chosen):
+        compile_for(build, tests)
+        results = {r["name"].rpartition(" / ")[2]: r for r in run(build, tests, f"check{number}")}
+        rows += [Row(build, t, results.get(t["name"])) for t in tests]
+        if number == 0:
+            left_out = collections.Counter(suites_of(t)[0] for t in others)
+    for row in rows:
+        row.judge(strict)
+    return 0 if table(rows, left_out, began) else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Wrong as wrong:
+        print(wrong, file=sys.stderr)
+        sys.exit(2)

@@ -9,6 +9,7 @@ build_packages=(gcc libc6-dev meson ninja-build pkg-config libevent-dev libhwloc
     libsodium-dev libjansson-dev uthash-dev zlib1g-dev libinih-dev check openssh-client python3)
 # the groups that tests name as their suites (tests/run.py)
 ssh_packages=(openssh-server iproute2 procps)
+net_packages=(iproute2 curl)
 mpi_packages=(libpmix-dev openmpi-bin libopenmpi-dev mpich libmpich-dev python3-mpi4py)
 slurm_packages=(slurm-client slurm-wlm munge libslurm-dev "${ssh_packages[@]}")
 sge_packages=(gridengine-master gridengine-exec gridengine-client "${ssh_packages[@]}")
@@ -17,7 +18,7 @@ torch_packages=(python3-torch python3-numpy python3-venv ca-certificates)
 clang_packages=(clang libclang-rt-14-dev)
 shellcheck_packages=(shellcheck)
 # what single tests and optional parts use
-other_packages=(g++ gcovr scdoc curl binutils)
+other_packages=(g++ scdoc binutils)
 
 missing() {
     local p

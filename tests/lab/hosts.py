@@ -152,9 +152,9 @@ class LabTest(launch.LaunchTest):
 def main():
     reason = None
     if os.geteuid() != 0:
-        reason = "the lab's namespaces need root"
+        reason = "the lab makes namespaces; needs root"
     elif not shutil.which("sshd", path="/usr/sbin:/usr/bin"):
-        reason = "no sshd on this machine"
+        reason = "no sshd; needs package openssh-server"
     if reason:
         print(f"skipped: {reason}")
         sys.exit(77)

@@ -73,6 +73,7 @@ def tearDownModule():
 
 if __name__ == "__main__":
     if not os.access(f"{FLUX}/bin/flux", os.X_OK) or not HYDRA:
-        print(f"skipped: no Flux is installed in {FLUX}" if HYDRA else "skipped: no mpiexec.hydra")
+        print(f"skipped: no Flux in {FLUX}; needs program Flux" if HYDRA
+              else "skipped: no mpiexec.hydra; needs package mpich")
         sys.exit(77)
     main()

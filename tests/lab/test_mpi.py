@@ -36,7 +36,7 @@ class MpiHosts(hosts.LabTest):
 
     def program(self, which):
         if not which.mpicc:
-            self.skipTest(f"no {which.name}")
+            self.skipTest(f"no {which.name}; needs package libopenmpi-dev libmpich-dev")
         return which.compile(hosts.LAB_HOSTS.folder)
 
     def check(self, which, where, what, *options, **env):
@@ -49,7 +49,7 @@ class MpiHosts(hosts.LabTest):
         return ["-H", self.hosts(1, 2, slots=slots)]
 
 
-@unittest.skipUnless(os.environ.get("DDPRUN_PMIX"), "built without PMIx")
+@unittest.skipUnless(os.environ.get("DDPRUN_PMIX"), "built without PMIx; needs package libpmix-dev")
 class OpenMpi(MpiHosts):
     def tearDown(self):
         super().tearDown()
@@ -163,7 +163,7 @@ class Worker(MpiHosts):
 
     def test_under_srun(self):
         if not shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin"):
-            self.skipTest("no slurmctld")
+            self.skipTest("no slurmctld; needs package slurm-wlm")
         hosts.LAB_HOSTS("slurm", "up")
         for how in ("none", "pmi2", "pmix"):
             with self.subTest(how):

@@ -205,6 +205,6 @@ def tearDownModule():
 
 if __name__ == "__main__":
     if missing():
-        print(f"skipped: {missing()}")
+        print(f"skipped: {missing()}; needs program OpenPBS")
         sys.exit(77)
     main()

@@ -51,7 +51,7 @@ class Started(LabTest):
         self.assertEqual(hosts.launch.who_is_left(self.mark), {})
 
 
-@unittest.skipUnless(shutil.which("slurmctld", path="/usr/sbin:/usr/bin"), "no Slurm")
+@unittest.skipUnless(shutil.which("slurmctld", path="/usr/sbin:/usr/bin"), "no Slurm; needs package slurm-wlm")
 class Srun(Started):
     @classmethod
     def setUpClass(cls):
@@ -177,7 +177,7 @@ class Srun(Started):
         self.assert_nobody()
 
 
-@unittest.skipUnless(shutil.which("mpirun.openmpi"), "no Open MPI")
+@unittest.skipUnless(shutil.which("mpirun.openmpi"), "no Open MPI; needs package openmpi-bin")
 class Mpirun(Started):
     ON = "mpirun.openmpi --host node001:2,node002:2,node003:2"
 
@@ -210,7 +210,7 @@ class Mpirun(Started):
         self.assertIn("has started 2 copies of ddprun (OMPI_COMM_WORLD_SIZE=2)", launch.err)
 
 
-@unittest.skipUnless(shutil.which("mpiexec.hydra"), "no Hydra")
+@unittest.skipUnless(shutil.which("mpiexec.hydra"), "no Hydra; needs package mpich")
 class Hydra(Started):
     ON = "mpiexec.hydra -hosts node001,node002,node003"
 

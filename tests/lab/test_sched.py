@@ -130,7 +130,7 @@ class GridEngine(JobTest):
         self.assertIn("from sge", said)
         self.assertIn("PE_HOSTFILE: ", said)
 
-    @unittest.skipUnless(shutil.which("mpirun.openmpi"), "no Open MPI")
+    @unittest.skipUnless(shutil.which("mpirun.openmpi"), "no Open MPI; needs package openmpi-bin")
     def test_a_copy_per_node_by_mpirun_is_one_world(self):
         """As ABCI's own examples start things."""
         self.submit(
@@ -164,6 +164,6 @@ def tearDownModule():
 if __name__ == "__main__":
     if not shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin") and \
             not shutil.which("sge_qmaster", path=os.environ["PATH"] + ":/usr/sbin"):
-        print("skipped: neither Slurm nor Grid Engine is installed")
+        print("skipped: neither Slurm nor Grid Engine; needs package slurm-wlm gridengine-master gridengine-exec")
         sys.exit(77)
     main()

@@ -190,7 +190,7 @@ class Spank(test_sched.JobTest):
             if python and "yes" in self.srun(f"{python} {has_torch}"):
                 break
         else:
-            self.skipTest("no PyTorch that a user of the lab can read")
+            self.skipTest("no PyTorch that a user of the lab can read; needs torch")
         self.submit("sbatch -p dgx -N2 -n4 -o {out} {script}", f"srun --ddp {python} {program}\n"
                     "echo done")
         # importing it takes its time on a busy machine

@@ -271,6 +271,6 @@ def tearDownModule():
 if __name__ == "__main__":
     if not shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin") and \
             not shutil.which("sge_qmaster", path=os.environ["PATH"] + ":/usr/sbin"):
-        print("skipped: neither Slurm nor Grid Engine is installed")
+        print("skipped: neither Slurm nor Grid Engine; needs package slurm-wlm gridengine-master gridengine-exec")
         sys.exit(77)
     main()

@@ -128,7 +128,7 @@ class MidLaunch(test_sched.JobTest):
 
     def test_scancel(self):
         if not shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin"):
-            self.skipTest("slurmctld is not installed")
+            self.skipTest("no slurmctld; needs package slurm-wlm")
         hosts.LAB_HOSTS("slurm", "up")
         self.addCleanup(hosts.LAB_HOSTS, "slurm", "down")
         for start in ("srun", "ssh"):
@@ -143,7 +143,7 @@ class MidLaunch(test_sched.JobTest):
 
     def test_qdel(self):
         if not shutil.which("sge_qmaster", path=os.environ["PATH"] + ":/usr/sbin"):
-            self.skipTest("sge_qmaster is not installed")
+            self.skipTest("no sge_qmaster; needs package gridengine-master")
         hosts.LAB_HOSTS("sge", "up")
         self.addCleanup(hosts.LAB_HOSTS, "sge", "down")
         self.submit("qsub -terse -pe mpi 3 -j y -o {out} {script}", self.job())

@@ -178,7 +178,7 @@ class Restart(LaunchTest):
                                      env={"PYTHONPATH": self.folder.name})
             self.assert_ended(launch, 0)
             self.assertEqual("the ranks are forked" in launch.err, forked)
-            self.assertEqual(f"reads {N}" in launch.err, not forked)
+            self.assertEqual(f"keeps {N}" in launch.err, not forked)
 
 
 if __name__ == "__main__":

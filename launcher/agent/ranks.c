@@ -6,6 +6,8 @@
 #define LOG_SUBSYS "ranks"
 #include "launcher/agent/ranks.h"
 
+#include "common/aside.h"
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -30,6 +32,10 @@ extern char **environ;
 
 /* started in one turn of the loop; what the first ones say waits no longer than that */
 enum { BATCH = 64 };
+
+/* ms: how long file systems may take to find the program, how often that is looked at, and
+ * how long nothing else is done meanwhile: nearly always that suffices */
+enum { SEARCH_MS = 20000, SEARCH_POLL_MS = 50, SEARCH_WAIT_MS = 20 };
 
 static const char *host_shown(const struct ranks *r)
 {
@@ -235,11 +241,62 @@ static int look_for_mpi(struct ranks *r)
     return 0;
 }
 
+/* --- a file server that does not answer ---------------------------------------------- */
+
+struct search {
+    char *name, *dir, *path; /* owned by the thread */
+};
+
+/* What prepare() will ask of the file systems. Who hangs in one is this thread. */
+static void search(void *arg)
+{
+    struct search *s = arg;
+    int code;
+    struct ddp_err err;
+    free(program_find(s->name, s->dir, s->path, NULL, &code, &err));
+    free(s->name);
+    free(s->dir);
+    free(s->path);
+}
+
+/* True: prepare() will not wait long. Else the starter comes back, or it is given up. */
+static bool files_answer(struct ranks *r)
+{
+    if (r->searched)
+        return true;
+    int64_t wait_ms = 0;
+    if (!r->search) {
+        make_base(r);
+        const char *path = strv_env_get(&r->base, "PATH");
+        struct search s = {xstrdup(r->job->argv.v[0]), xstrdup(r->job->wdir),
+                           path ? xstrdup(path) : NULL};
+        r->search = aside_begin(search, &s, sizeof s, NULL);
+        if (!r->search) /* no thread to be had: it is found out the other way */
+            search(&s);
+        r->search_until_ms = now_ms() + SEARCH_MS;
+        wait_ms = SEARCH_WAIT_MS;
+    }
+    r->searched = !r->search || aside_done(r->search, wait_ms);
+    if (r->searched)
+        return true;
+    if (now_ms() < r->search_until_ms) {
+        event_add(r->starter, &(struct timeval){.tv_usec = SEARCH_POLL_MS * 1000});
+        return false;
+    }
+    struct ddp_err err;
+    err_set(&err,
+            "cannot start in directory '%s'%s%s: its file system, or one of PATH, has not "
+            "answered for %d s",
+            r->job->wdir, host_shown(r) ? " on " : "", host_shown(r) ? r->share.host : "",
+            SEARCH_MS / 1000);
+    give_up(r, EXIT_CANNOT_START, err.text);
+    return false;
+}
+
 static int prepare(struct ranks *r)
 {
     struct ddp_err err;
     int code;
-    make_base(r);
     r->path = program_find(r->job->argv.v[0], r->job->wdir,
                            strv_env_get(&r->base, "PATH"), host_shown(r), &code, &err);
     if (!r->path) {
@@ -327,7 +384,7 @@ static void start_batch(struct ranks *r)
     if (r->stopped)
         return;
     if (!r->path) {
-        if (prepare(r) < 0)
+        if (!files_answer(r) || prepare(r) < 0)
             return;
         if (ranks_may_fork(r))
             ranks_start_forking(r);
@@ -529,6 +586,7 @@ void ranks_destroy(struct ranks *r)
     free(r->bindings);
     free(r->workers);
     free(r->taken);
+    aside_end(r->search);
     event_free(r->starter);
     evbuffer_free(r->early);
     free(r->path);

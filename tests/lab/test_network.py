@@ -64,29 +64,14 @@ class Cut(LabTest):
     """Hosts that do not hear each other for a while."""
 
     def counting(self, numbers, *options, **how):
-        """Each rank counts to 100, a line every 0.1 s, and waits for a word at the end."""
+        """Each rank writes a line every 0.1 s, and does not end when it is asked to."""
         return self.start_on(
-            numbers, "trap '' TERM; (setsid sleep 300 &); for i in $(seq 100); do echo line $i; "
-            f"sleep 0.1; done; until [ -e {self.path('go')} ]; do sleep 0.1; done", "--grace",
-            "0.5s", *options, **how)
+            numbers, "trap '' TERM; (setsid sleep 300 &); for i in $(seq 3000); do echo line $i; "
+            "sleep 0.1; done", "--grace",
+            "0.5s", "--node-timeout", "5s", *options, **how)
 
     def started(self, launch, ranks):
         self.assertTrue(wait_until(lambda: launch.out.count("] line 10\n") == ranks), launch.err)
-
-    def test_a_partition_that_heals_at_once(self):
-        """Two seconds are less than what it takes to be declared lost: nothing is missing."""
-        self.addCleanup(self.heal, 2)
-        launch = self.counting((1, 2))
-        self.started(launch, 2)
-        self.fault(2, "drop")
-        time.sleep(2)
-        self.fault(2, "undrop")
-        self.write("go", "")
-        launch.wait()
-        self.assert_ended(launch, 0)
-        for tag in ("[0 node001]", "[1 node002]"):
-            lines = [x for x in launch.out.splitlines() if x.startswith(tag)]
-            self.assertEqual(lines, [f"{tag} line {i}" for i in range(1, 101)])
 
     def test_partitions_that_heal_too_late(self):
         """Side by side: cut in both directions and in one. Each is declared lost and ends the job;

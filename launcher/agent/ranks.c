@@ -33,8 +33,8 @@ extern char **environ;
 /* started in one turn of the loop; what the first ones say waits no longer than that */
 enum { BATCH = 64 };
 
-/* ms: how long file systems may take to find the program, how often that is looked at, and
- * how long nothing else is done meanwhile: nearly always that suffices */
+/* ms: how long file systems may take to find the program, how often that is looked at,
+ * and how long nothing else is done meanwhile: nearly always that suffices */
 enum { SEARCH_MS = 20000, SEARCH_POLL_MS = 50, SEARCH_WAIT_MS = 20 };
 
 static const char *host_shown(const struct ranks *r)
@@ -241,7 +241,7 @@ static int look_for_mpi(struct ranks *r)
     return 0;
 }
 
-/* --- a file server that does not answer ---------------------------------------------- */
+/* --- a file server that does not answer ------------------------------------------- */
 
 struct search {
     char *name, *dir, *path; /* owned by the thread */
@@ -284,11 +284,12 @@ static bool files_answer(struct ranks *r)
         return false;
     }
     struct ddp_err err;
-    err_set(&err,
-            "cannot start in directory '%s'%s%s: its file system, or one of PATH, has not "
-            "answered for %d s",
-            r->job->wdir, host_shown(r) ? " on " : "", host_shown(r) ? r->share.host : "",
-            SEARCH_MS / 1000);
+    err_set(
+        &err,
+        "cannot start in directory '%s'%s%s: its file system, or one of PATH, has not "
+        "answered for %d s",
+        r->job->wdir, host_shown(r) ? " on " : "", host_shown(r) ? r->share.host : "",
+        SEARCH_MS / 1000);
     give_up(r, EXIT_CANNOT_START, err.text);
     return false;
 }

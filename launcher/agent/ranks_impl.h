@@ -13,9 +13,9 @@ struct ranks {
     struct ranks_events events;
     void *arg;
     struct event *starter;        /* owned: the next batch */
-    struct aside *search;         /* owned: for the program, in a thread; NULL: not begun */
-    int64_t search_until_ms;      /* monotonic */
-    bool searched;                /* and it has returned */
+    struct aside *search;    /* owned: for the program, in a thread; NULL: not begun */
+    int64_t search_until_ms; /* monotonic */
+    bool searched;           /* and it has returned */
     char *path;                   /* owned: of the program; NULL: not looked for yet */
     char *gloo_interface;         /* owned, or NULL */
     struct strv base;             /* environment without what is a rank's own */

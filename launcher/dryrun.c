@@ -32,7 +32,7 @@ static void settle_slots(struct alloc *a)
         alloc_resolve(a, i, n->local ? topo_gpus() : 0);
         if (!n->local) {
             free(n->slots_from);
-            n->slots_from = xasprintf("not asked now: its GPUs, else %s; %d assumed",
+            n->slots_from = xasprintf("decided on the node: its GPUs, else %s; %d assumed",
                                       otherwise ? otherwise : "1", n->slots);
         }
         free(otherwise);
@@ -126,7 +126,7 @@ static void find_commands(const struct job *j, struct strv *lines)
         strv_pushf(&c.lines, "other hosts by %s: %s", j->transport->name,
                    j->transport_why);
     if (job_wants_local_agent(j))
-        strv_push(&c.lines, "here: (a fork of ddprun is the agent of this machine)");
+        strv_push(&c.lines, "here: the agent is a fork of ddprun");
     if (j->transport->at_once) {
         add_commands_at_once(&c);
         add_environment(&c);

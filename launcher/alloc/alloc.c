@@ -71,7 +71,7 @@ void alloc_resolve(struct alloc *a, size_t i, int ngpus)
     } else if (a->nnodes == 1 && node->local) {
         node->slots = 0;
         node->slots_by = SLOTS_UNSAID;
-        node->slots_from = xstrdup("no GPU here: -np decides");
+        node->slots_from = xstrdup("no GPU: -np decides");
     } else {
         node->slots = 1;
         node->slots_by = SLOTS_DEFAULT;

@@ -191,7 +191,7 @@ struct alloc *alloc_read(const struct opts *opts, struct ddp_err *err)
     if (!source)
         return NULL;
     struct alloc *a = xcalloc(1, sizeof *a);
-    a->source = source->name;
+    a->source = source == &alloc_hosts_arg ? "-H" : source->name;
     a->slots_hint = source->slots_hint;
     if (source->read(opts, a, err) < 0)
         goto fail;

@@ -88,7 +88,7 @@ static int find_np(struct draft *d, struct ddp_err *err)
         d->np = (int)d->total;
         d->np_from = o->map_by == MAP_PPR            ? "--map-by ppr, on each host"
                      : o->per_node                   ? "--nproc-per-node, on each host"
-                     : d->alloc->nodes[0].slots == 0 ? "no -np, no GPU: one"
+                     : d->alloc->nodes[0].slots == 0 ? "no -np, no GPU"
                                                      : "the slots of all hosts";
     }
     if (o->nnodes && d->np < o->nnodes)

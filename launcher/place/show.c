@@ -103,7 +103,7 @@ static void say_row(const struct show *s, const struct host_row *row, int width,
                  n->port);
     say(line, arg, "  %-*s  %-6s  %-5s  %-12s  %s%s", width, row->names,
         n->local ? "local" : "remote", slots, row->ranks,
-        n->slots_from ? n->slots_from : "asked there: its GPUs, else 1", login);
+        n->slots_from ? n->slots_from : "decided on the node: its GPUs, else 1", login);
 }
 
 static void show_hosts(const struct show *s, show_fn line, void *arg)
@@ -116,11 +116,12 @@ static void show_hosts(const struct show *s, show_fn line, void *arg)
         int len = (int)strlen(rows[nrows].names);
         width = len > width ? len : width;
     }
-    say(line, arg, "hosts: %zu from %s", s->alloc->nnodes,
-        strcmp(s->alloc->source, "local") == 0 ? "nothing: this machine"
-                                               : s->alloc->source);
+    if (strcmp(s->alloc->source, "local") == 0)
+        say(line, arg, "hosts: this machine");
+    else
+        say(line, arg, "hosts: %zu from %s", s->alloc->nnodes, s->alloc->source);
     say(line, arg, "  %-*s  %-6s  %-5s  %-12s  %s", width, "host", "reach", "slots",
-        "ranks", "slots come from");
+        "ranks", "slots from");
     for (size_t i = 0; i < nrows; i++) {
         say_row(s, &rows[i], width, line, arg);
         free(rows[i].names);
@@ -140,15 +141,15 @@ static const struct binding *binding_of(const struct show *s, int rank)
 
 static void cpus_text(const struct binding *b, char *out, size_t size)
 {
+    const char *s = b && b->ncpus == 1 ? "" : "s";
     if (!b)
-        snprintf(out, size, "found out there");
+        snprintf(out, size, "decided on the node");
     else if (!b->cpus_text)
-        snprintf(out, size, "any, counts %d", b->ncpus);
+        snprintf(out, size, "not bound, %d CPU%s", b->ncpus, s);
     else if (b->numa >= 0)
-        snprintf(out, size, "%s (NUMA node %d), counts %d", b->cpus_text, b->numa,
-                 b->ncpus);
+        snprintf(out, size, "%s (NUMA node %d), OMP %d", b->cpus_text, b->numa, b->ncpus);
     else
-        snprintf(out, size, "%s, counts %d", b->cpus_text, b->ncpus);
+        snprintf(out, size, "%s, %d CPU%s", b->cpus_text, b->ncpus, s);
 }
 
 static void show_ranks(const struct show *s, show_fn line, void *arg)
@@ -159,7 +160,7 @@ static void show_ranks(const struct show *s, show_fn line, void *arg)
         [BIND_AUTO] = "auto", [BIND_NONE] = "none",     [BIND_CORE] = "core",
         [BIND_NUMA] = "numa", [BIND_SOCKET] = "socket", [BIND_HWTHREAD] = "hwthread"};
     int width = longest_name(s->alloc);
-    say(line, arg, "ranks: %d on %d host%s (number from %s; --map-by %s, --bind-to %s)",
+    say(line, arg, "ranks: %d on %d host%s (from %s; --map-by %s, --bind-to %s)",
         s->plan->nranks, s->plan->nnodes, s->plan->nnodes == 1 ? "" : "s",
         s->plan->np_from, maps[s->opts->map_by],
         binds[s->opts->bind_to & ~(enum bind_to)BIND_ONE_GPU]);
@@ -215,10 +216,10 @@ static struct rank_facts facts_of(const struct show *s, int rank)
 static void name_unknown(struct strv *env, const struct rank_facts *f)
 {
     if (f->master_port == 0 && strv_env_get(env, "MASTER_PORT"))
-        strv_env_set(env, "MASTER_PORT", "(a free one)");
+        strv_env_set(env, "MASTER_PORT", "(any free port)");
     const char *threads = strv_env_get(env, "OMP_NUM_THREADS");
     if (f->ncpus == 0 && threads && strcmp(threads, "0") == 0)
-        strv_env_set(env, "OMP_NUM_THREADS", "(its CPUs)");
+        strv_env_set(env, "OMP_NUM_THREADS", "(its number of CPUs)");
 }
 
 struct notes {
@@ -230,8 +231,8 @@ static void on_note(const struct env_note *n, void *arg)
 {
     static const char *const what[] = {[ENV_SET] = "set",
                                        [ENV_REPLACED] = "replaced",
-                                       [ENV_KEPT] = "kept as you have it",
-                                       [ENV_REMOVED] = "removed: another launcher's"};
+                                       [ENV_KEPT] = "kept",
+                                       [ENV_REMOVED] = "removed, as another launcher set it"};
     const struct notes *x = arg;
     say(x->line, x->arg, "  %s is %s (here '%s'%s)", n->name, what[n->origin],
         n->old ? n->old : "", n->user ? ", with -x" : "");
@@ -273,7 +274,7 @@ static void say_inherited(const struct show *s, const struct strv *env, show_fn 
 {
     char text[WIDTH + 1] = "";
     size_t used = 0;
-    say(line, arg, "  and, as they are here:");
+    say(line, arg, "  inherited:");
     for (size_t i = 0; i < env->n; i++) {
         int len = (int)strcspn(env->v[i], "=");
         if (is_shown(s, env->v[i]))
@@ -321,7 +322,7 @@ static void show_environment(const struct show *s, show_fn line, void *arg)
     rank_env(s, s->plan->nranks - 1, &(struct notes){line, arg}, &again);
     strv_finish(&again);
     if (s->plan->nranks > 1)
-        say(line, arg, "environment of the others, where it differs:");
+        say(line, arg, "environment of the other ranks, differences:");
     for (int i = 1; i < s->plan->nranks; i++) {
         struct strv env = {0};
         rank_env(s, i, NULL, &env);

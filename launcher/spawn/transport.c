@@ -53,6 +53,6 @@ const struct transport *transport_choose(enum start_by asked, const char *source
         free(path);
         return path ? t : &transport_ssh;
     }
-    snprintf(why, size, "the hosts come from %s", source);
+    snprintf(why, size, "hosts from %s", source);
     return &transport_ssh;
 }

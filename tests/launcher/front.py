@@ -145,7 +145,7 @@ def dry_run_tells_what_happens(folder):
     env = {"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "OMP_NUM_THREADS": "7"}
     args = ["-np", "3", "-x", "MINE=a b", "--rank-names", "slurm"]
     code, out, err = run(*args, "--dry-run", "env", env=env)
-    part = out[out.index("environment of rank 0"):out.index("  and, as they are")]
+    part = out[out.index("environment of rank 0"):out.index("  inherited:")]
     shown = dict(line.strip().split("=", 1) for line in part.splitlines()[1:])
     code, out, err = run(*args, "--output-from", "0", "--tag-output=off", "env", "-0",
                          env=env)

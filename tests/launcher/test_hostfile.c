@@ -399,7 +399,7 @@ START_TEST(hosts_on_the_command_line)
     ck_assert_msg(a != NULL, "%s", err.text);
     char *text = describe(a);
     ck_assert_str_eq(text, dash_h[_i].nodes);
-    ck_assert_str_eq(a->source, "hosts");
+    ck_assert_str_eq(a->source, "-H");
     free(text);
     alloc_destroy(a);
 }

@@ -184,7 +184,7 @@ START_TEST(the_user_settles_what_the_variables_leave_open)
     opts.alloc = "nqs";
     check_refused(&opts, "'nqs' is not one of");
     opts = (struct opts){.alloc = "hosts", .hosts = "other:2"};
-    check(&opts, "hosts", "other 2");
+    check(&opts, "-H", "other 2");
 }
 END_TEST
 

@@ -38,7 +38,7 @@ static const struct {
      "the way of lsf; --start ssh is the other one"},
     {BY_DEFAULT, "pbs", "pbs_tmrsh", "tmrsh",
      "the way of pbs; --start ssh is the other one"},
-    {BY_DEFAULT, "-H", "srun", "ssh", "the hosts come from -H"},
+    {BY_DEFAULT, "-H", "srun", "ssh", "hosts from -H"},
     {BY_SSH, "slurm", "srun", "ssh", "--start ssh"},
     {BY_SRUN, "slurm", "ls", "srun", "--start srun"},
 };

@@ -4,7 +4,7 @@
 #include "common/aside.h"
 #include "common/duration.h"
 #include "common/err.h"
-#include "worker/group/exchange.h"
+#include "worker/group/alltoall.h"
 
 #include <string.h>
 
@@ -14,15 +14,15 @@ static int shm_advance(struct ddp_group *g, struct coll *c, int *culprit,
                        struct ddp_err *err)
 {
     *culprit = -1;
-    return coll_by_messages(c->kind) ? exchange_advance(g, c, err)
-                                     : local_advance(g->shm, c, err);
+    return coll_by_messages(c->kind) ? alltoall_advance(g, c, err)
+                                     : shm_coll_advance(g->shm, c, err);
 }
 
 static int tcp_advance(struct ddp_group *g, struct coll *c, int *culprit,
                        struct ddp_err *err)
 {
     *culprit = -1;
-    return coll_by_messages(c->kind) ? exchange_advance(g, c, err)
+    return coll_by_messages(c->kind) ? alltoall_advance(g, c, err)
                                      : hier_advance(g->hier, c, culprit, err);
 }
 

@@ -1,14 +1,14 @@
-/* worker/group/backend.h - who moves the data of a group
+/* worker/group/backend.h - what moves the data of a group
  *
- *   shm       ranks of one host, through memory that they share
- *   tcp       one rank per host, or ranks that shall use sockets
- *   shm+tcp   several hosts with several ranks
- *   nccl      CUDA memory, by libnccl
- *   mpi       by the MPI library that the job runs under
+ * shm: ranks of one host, by shared memory
+ * tcp: one rank per host, or when asked for
+ * shm+tcp: several hosts with several ranks
+ * nccl: CUDA memory, by libnccl
+ * mpi: by the MPI library that the job runs under
  *
- * The first three are chosen by the layout. A group of nccl or mpi has one of them below
- * it: for barriers, to hear who has died or calls something else (watch.h), and under mpi
- * for messages.
+ * The layout chooses among the first three. A group of nccl or mpi has one of them
+ * below it: for barriers, for failure detection (failure_watch.h), and with mpi for
+ * messages.
  */
 #ifndef WORKER_GROUP_BACKEND_H
 #define WORKER_GROUP_BACKEND_H
@@ -17,21 +17,22 @@
 
 struct backend {
     const char *name;
-    /* After the group has met (NULL: nothing to do), and at its end. */
+    /* Called after the bootstrap (NULL: nothing to do), and at the end. */
     int (*open)(struct ddp_group *g, struct ddp_err *err);
     void (*close)(struct ddp_group *g);
-    /* The first collective: ADVANCE_*; on error `*culprit` is the rank that has gone, or
-     * -1. */
+    /* Advance the first collective: ADVANCE_*; on error `*culprit` is the rank that has
+     * gone, or -1. */
     int (*advance)(struct ddp_group *g, struct coll *c, int *culprit,
                    struct ddp_err *err);
-    /* Messages; NULL: streams of our own (messages.h). */
+    /* Point-to-point messages; NULL: our own (p2p.h). */
     void (*post)(struct ddp_group *g, struct ddp_request *r);
     int (*progress)(struct ddp_group *g, int *culprit, struct ddp_err *err);
     bool (*cancel)(struct ddp_group *g, struct ddp_request *r);
-    /* Messages under way: tcp_watch() whom they are with, on other hosts; or NULL. */
+    /* Call tcp_watch() for the peers of messages in flight that are on other hosts; or
+     * NULL. */
     void (*watch)(struct ddp_group *g);
-    bool on_device; /* takes CUDA memory, and no other */
-    bool sleepless; /* what it waits for does not wake us, nor can we see of whom */
+    bool on_device; /* takes CUDA memory only */
+    bool sleepless; /* a completion wakes nobody, and does not show who is waited for */
 };
 
 extern const struct backend backend_shm, backend_tcp, backend_hier, backend_nccl,

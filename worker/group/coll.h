@@ -8,8 +8,8 @@
 #define WORKER_GROUP_COLL_H
 
 #include "include/ddprun/group.h"
-#include "worker/group/tcp_coll.h"
 #include "worker/group/shm.h"
+#include "worker/group/tcp_coll.h"
 
 enum coll_kind {
     COLL_BARRIER,
@@ -24,7 +24,7 @@ enum coll_kind {
 };
 
 /* Stands where a kind does, but is none: messages by which a group is made. */
-enum { COLL_MEETING = 15 };
+enum { COLL_BOOTSTRAP = 15 };
 
 enum coll_state { COLL_NEW, COLL_ANNOUNCED, COLL_WORKS, COLL_WAITS };
 
@@ -100,7 +100,7 @@ void coll_finish(
     struct coll *c); /* frees what it owns; when it has ended, or never will */
 
 /* Through the memory of this host, all ranks of the group being on it. */
-int local_advance(struct shm *s, struct coll *c, struct ddp_err *err);
+int shm_coll_advance(struct shm *s, struct coll *c, struct ddp_err *err);
 
 /* The k-th chunk; empty behind the end. */
 struct range coll_chunk(const struct coll *c, size_t k);
@@ -108,14 +108,14 @@ struct range coll_chunk(const struct coll *c, size_t k);
 struct range range_slice(struct range r, enum ddp_type type, int i, int n);
 /* The buffer of a local rank that has it in the arena, else NULL; while all of this host
  * are in the collective. */
-char *local_direct(const struct shm *s, int local);
-bool local_all_direct(const struct shm *s);
-void local_announce(struct shm *s, struct coll *c, size_t nsmall);
+char *shm_coll_direct(const struct shm *s, int local);
+bool shm_coll_all_direct(const struct shm *s);
+void shm_coll_announce(struct shm *s, struct coll *c, size_t nsmall);
 
 /* Do the ranks of this host, all of which have announced, mean the same? */
-int local_check(const struct shm *s, const struct coll *c, struct ddp_err *err);
+int shm_coll_check(const struct shm *s, const struct coll *c, struct ddp_err *err);
 /* The local ranks that `c` waits for have it reached; asked by whoever is about to sleep
  * or to blame somebody. */
-bool local_reached(const struct shm *s, const struct coll *c, int local);
+bool shm_coll_reached(const struct shm *s, const struct coll *c, int local);
 
 #endif

@@ -5,13 +5,13 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/group/backend.h"
+#include "worker/group/bootstrap.h"
 #include "worker/group/env.h"
-#include "worker/group/meeting.h"
-#include "worker/group/messages.h"
+#include "worker/group/failure_watch.h"
 #include "worker/group/mpi/mpi.h"
+#include "worker/group/p2p.h"
 #include "worker/group/request.h"
 #include "worker/group/subgroup.h"
-#include "worker/group/watch.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -60,25 +60,26 @@ static int place(const struct ddp_group_options *o, const struct backend *backen
     return 0;
 }
 
-static int meet_all(struct ddp_group *g, const struct ddp_group_options *o,
-                    const struct env_place *p, struct meet_doors *doors,
-                    int64_t deadline_ms, struct ddp_err *err)
+static int bootstrap_all(struct ddp_group *g, const struct ddp_group_options *o,
+                         const struct env_place *p, struct listeners *listeners,
+                         int64_t deadline_ms, struct ddp_err *err)
 {
     char host[256], *key;
     const char *toward, *url = o->meeting ? o->meeting : getenv("DDP_MEETING");
-    struct meeting m = {.master_addr = o->master_addr,
-                        .master_port = o->master_port,
-                        .rank = p->rank,
-                        .size = p->size,
-                        .deadline_ms = deadline_ms};
-    meeting_fn meet_at = NULL;
+    struct bootstrap m = {.master_addr = o->master_addr,
+                          .master_port = o->master_port,
+                          .rank = p->rank,
+                          .size = p->size,
+                          .deadline_ms = deadline_ms};
+    bootstrap_fn exchange_cards = NULL;
     if (g->backend == &backend_mpi) {
-        meet_at = meeting_mpi;
+        exchange_cards = bootstrap_mpi;
         toward = NULL;
     } else {
-        meet_at = meeting_find(&m, url && *url ? url : NULL, host, &toward, err);
+        exchange_cards = bootstrap_find(&m, url && *url ? url : NULL, host, &toward, err);
     }
-    char *card = meet_at ? meet_card(p->rank, doors, toward, g->alone, err) : NULL;
+    char *card =
+        exchange_cards ? card_make(p->rank, listeners, toward, g->alone, err) : NULL;
     if (!card)
         return -1;
     struct ddp_value *cards = xcalloc((size_t)p->size, sizeof *cards);
@@ -87,9 +88,9 @@ static int meet_all(struct ddp_group *g, const struct ddp_group_options *o,
     const char *attempt = getenv("TORCHELASTIC_RESTART_COUNT");
     m.name = key = xasprintf("%s/group/%u.%s", g->name, next_generation(g->name, p->rank),
                              attempt && *attempt ? attempt : "0");
-    int rc = meet_at(&m, card, cards, err);
+    int rc = exchange_cards(&m, card, cards, err);
     if (rc == 0)
-        rc = meet(&g->layout, p->rank, p->size, cards, err);
+        rc = layout_from_cards(&g->layout, p->rank, p->size, cards, err);
     else
         free(cards);
     free(key);
@@ -97,19 +98,19 @@ static int meet_all(struct ddp_group *g, const struct ddp_group_options *o,
     return rc;
 }
 
-int group_settle(struct ddp_group *g, struct meet_doors *doors, int64_t deadline_ms,
+int group_settle(struct ddp_group *g, struct listeners *listeners, int64_t deadline_ms,
                  struct ddp_err *err)
 {
     int nlocal;
     layout_host(&g->layout, g->layout.members[g->layout.rank].host, &nlocal);
     if (nlocal > 1) {
-        g->shm = shm_join(&g->layout, doors, g->arena_bytes, deadline_ms, err);
+        g->shm = shm_join(&g->layout, listeners, g->arena_bytes, deadline_ms, err);
         if (!g->shm)
             return -1;
     }
     g->spin_ns = g->shm ? g->shm->spin_ns : TCP_SPIN_NS;
     if (g->layout.nhosts > 1) {
-        g->tcp = tcp_create(&g->layout, doors, &g->number);
+        g->tcp = tcp_create(&g->layout, listeners, &g->number);
         g->hier = hier_create(&g->layout, g->tcp, g->shm);
     }
     return 0;
@@ -119,13 +120,13 @@ static int join(struct ddp_group *g, const struct ddp_group_options *o,
                 const struct env_place *p, struct ddp_err *err)
 {
     int64_t deadline_ms = now_ms() + g->timeout_ms;
-    struct meet_doors doors;
-    if (meet_open(&doors, err) < 0)
+    struct listeners listeners;
+    if (listeners_open(&listeners, err) < 0)
         return -1;
-    int rc = meet_all(g, o, p, &doors, deadline_ms, err);
+    int rc = bootstrap_all(g, o, p, &listeners, deadline_ms, err);
     if (rc == 0)
-        rc = group_settle(g, &doors, deadline_ms, err);
-    meet_close(&doors);
+        rc = group_settle(g, &listeners, deadline_ms, err);
+    listeners_close(&listeners);
     return rc;
 }
 
@@ -182,7 +183,7 @@ struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
     g->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS;
     g->arena_bytes = o->arena_bytes ? o->arena_bytes : DEFAULT_ARENA;
     g->alone = o->backend && strcmp(o->backend, "tcp") == 0;
-    g->kin = g;
+    g->family = g;
     g->backend = backend;
     int rc = 0;
     if (p.size == 1)
@@ -212,9 +213,9 @@ void ddp_group_destroy(struct ddp_group *g)
     group_leave_family(g);
     if (g->backend && g->backend->close)
         g->backend->close(g);
-    messages_say_goodbye(g);
+    p2p_say_goodbye(g);
     watch_leave(g);
-    messages_destroy(g);
+    p2p_destroy(g);
     hier_destroy(g->hier);
     tcp_destroy(g->tcp);
     shm_leave(g->shm);

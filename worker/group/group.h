@@ -31,7 +31,7 @@ struct ddp_request {
 };
 
 /* Requests in order. */
-struct row {
+struct request_queue {
     struct ddp_request *first, *last;
 };
 
@@ -43,8 +43,8 @@ struct mailbox;
 struct ahead;
 struct backend;
 
-void row_append(struct row *row, struct ddp_request *r);
-bool row_remove(struct row *row, struct ddp_request *r); /* was it there? */
+void queue_append(struct request_queue *row, struct ddp_request *r);
+bool queue_remove(struct request_queue *row, struct ddp_request *r); /* was it there? */
 
 enum {
     CALLS = 64
@@ -56,16 +56,16 @@ struct ddp_group {
     const struct backend *backend; /* of the data; and what it keeps: */
     void *foreign;
     int64_t timeout_ms, spin_ns;
-    int64_t asked_ns;   /* group_hear() asked other hosts then */
+    int64_t asked_ns;   /* group_check_failures() asked other hosts then */
     int64_t looked_ms;  /* group_poll() looked whether the others still live, */
     uint64_t looked_at; /* when so many things had moved */
     size_t arena_bytes;
-    bool alone;            /* takes no other rank to be on its host */
-    struct ddp_group *kin; /* borrowed: a ring of all groups made from one, and it */
-    unsigned nsubgroups;   /* made from this one */
-    struct shm *shm;       /* owned; NULL when alone on this host */
-    struct tcp *tcp;       /* owned; NULL when all are on this host */
-    struct hier *hier;     /* owned; with tcp */
+    bool alone;               /* takes no other rank to be on its host */
+    struct ddp_group *family; /* borrowed: a ring of all groups made from one, and it */
+    unsigned nsubgroups;      /* made from this one */
+    struct shm *shm;          /* owned; NULL when alone on this host */
+    struct tcp *tcp;          /* owned; NULL when all are on this host */
+    struct hier *hier;        /* owned; with tcp */
 
     struct ddp_request *first, *last; /* collectives under way, in order */
     uint64_t number;                  /* collectives started */
@@ -73,11 +73,11 @@ struct ddp_group {
     struct call calls[CALLS];         /* the last of them, by number */
     struct mailbox **mailbox;         /* owned, by rank; NULL until there is a message */
     struct mailbox *mailboxes;        /* those that exist */
-    struct row any;                   /* to be received, from whomever */
+    struct request_queue any;         /* to be received, from whomever */
     size_t npending;                  /* messages under way */
     uint64_t serial;                  /* of the last one asked for */
     uint64_t parcels;                 /* that came unasked, ever */
-    struct ahead *spare;              /* owned: of messages.c, for the next to use */
+    struct ahead *spare;              /* owned: of p2p.c, for the next to use */
     struct ddp_request *requests;     /* owned: what the user holds, newest first, */
     struct ddp_request *idle;         /* and what was given back */
 
@@ -100,7 +100,7 @@ int group_wait(struct ddp_group *g, const bool *ended, struct ddp_err *err);
 int group_wait_monitored(struct ddp_group *g, const bool *ended, int64_t timeout_ms,
                          struct ddp_err *err);
 /* Once all cards are known: share memory with those on this host, listen for others. */
-int group_settle(struct ddp_group *g, struct meet_doors *doors, int64_t deadline_ms,
+int group_settle(struct ddp_group *g, struct listeners *listeners, int64_t deadline_ms,
                  struct ddp_err *err);
 /* What the user has named, or what the layout asks for. */
 int group_open_backend(struct ddp_group *g, struct ddp_err *err);
@@ -111,7 +111,7 @@ int group_share_all(struct ddp_group *g, const void *send, void *recv, size_t by
                     struct ddp_err *err);
 /* Has another rank failed? Asked before anything new is started, since what others have
  * left behind might otherwise make it succeed here alone. */
-int group_hear(struct ddp_group *g, struct ddp_err *err);
+int group_check_failures(struct ddp_group *g, struct ddp_err *err);
 /* Somebody else's library has failed, as `err` says. A rank that has died or that calls
  * something else is the cause if one is found soon. Returns -1, broken. */
 int group_failed(struct ddp_group *g, struct ddp_err *err);

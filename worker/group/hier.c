@@ -1,6 +1,6 @@
 /* worker/group/hier.c - see hier.h
  *
- * A rank that shares its host works in the steps of local.c, with one difference: a step
+ * A rank that shares its host works in the steps of shm_coll.c, with one difference: a step
  * may contain an operation on the network, so that it ends later than it began. The cut
  * into chunks depends on the sizes alone, never on where a rank keeps its buffer: it must
  * be the same on all hosts.
@@ -149,7 +149,7 @@ static void copy_slices_out(const struct hier *h, struct coll *c, unsigned chunk
     struct range r = coll_chunk(c, chunk);
     for (int i = 0; i < h->nchannels; i++) {
         struct range of = range_slice(r, c->type, i, h->nchannels);
-        const char *from = whole ? local_direct(h->shm, i) + of.at * size
+        const char *from = whole ? shm_coll_direct(h->shm, i) + of.at * size
                                  : shm_stage(h->shm, i, chunk) + (of.at - r.at) * size;
         if (i != h->local)
             memcpy((char *)c->recv + of.at * size, from, of.n * size);
@@ -164,7 +164,7 @@ static void reduce_slice(struct hier *h, struct coll *c, unsigned chunk, bool wh
     struct range r = coll_chunk(c, chunk);
     struct range of = range_slice(r, c->type, h->local, h->nchannels);
     for (int i = 0; i < s->n; i++)
-        s->in[i] = whole ? local_direct(s, i) + of.at * size
+        s->in[i] = whole ? shm_coll_direct(s, i) + of.at * size
                          : shm_stage(s, i, chunk) + (of.at - r.at) * size;
     void *out = c->scratch ? c->scratch : (char *)c->recv + of.at * size;
     reduce_many(&out, 1, s->in, s->n, of.n, c->type, c->op, 0);
@@ -181,7 +181,7 @@ static void copy_in(const struct hier *h, const struct coll *c, unsigned t)
 
 static void all_reduce_begin(struct hier *h, struct coll *c, unsigned t)
 {
-    bool whole = local_all_direct(h->shm);
+    bool whole = shm_coll_all_direct(h->shm);
     unsigned lead = whole ? 0 : 1, nchunks = chunk_count(c);
     if (t > lead)
         copy_slices_out(h, c, t - lead - 1, whole);
@@ -193,7 +193,7 @@ static void all_reduce_begin(struct hier *h, struct coll *c, unsigned t)
 
 static void all_reduce_end(struct hier *h, struct coll *c, unsigned t)
 {
-    bool whole = local_all_direct(h->shm);
+    bool whole = shm_coll_all_direct(h->shm);
     size_t size = type_size(c->type);
     unsigned chunk = whole ? t : t - 1;
     struct range r = coll_chunk(c, chunk);
@@ -248,7 +248,7 @@ static void broadcast_begin(struct hier *h, struct coll *c, unsigned t)
         start_broadcast(h, c, coll_chunk(c, t));
     } else if (!speaks(h) && t > 0) {
         struct range r = coll_chunk(c, t - 1);
-        const char *there = local_direct(s, speaker);
+        const char *there = shm_coll_direct(s, speaker);
         memcpy((char *)c->recv + r.at * size,
                there ? there + r.at * size : shm_stage(s, speaker, t - 1), r.n * size);
     }
@@ -258,7 +258,7 @@ static void broadcast_end(struct hier *h, struct coll *c, unsigned t)
 {
     struct range r = coll_chunk(c, t);
     size_t size = type_size(c->type);
-    if (!local_direct(h->shm, h->local))
+    if (!shm_coll_direct(h->shm, h->local))
         memcpy(shm_stage(h->shm, h->local, t), (char *)c->recv + r.at * size, r.n * size);
 }
 
@@ -295,13 +295,13 @@ static int together_advance(struct hier *h, struct coll *c, int *culprit,
     for (;;) {
         switch (c->state) {
         case COLL_NEW:
-            local_announce(s, c, 0);
+            shm_coll_announce(s, c, 0);
             c->state = COLL_ANNOUNCED;
             break;
         case COLL_ANNOUNCED:
             if (!shm_all_posted(s))
                 return ADVANCE_LATER;
-            if (local_check(s, c, err) < 0)
+            if (shm_coll_check(s, c, err) < 0)
                 return ADVANCE_ERROR;
             step_begin(h, c);
             c->state = COLL_WORKS;

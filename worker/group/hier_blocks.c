@@ -159,7 +159,7 @@ static void gather_begin(struct hier *h, struct coll *c, unsigned t)
     }
     for (int i = 0; s && i < s->n && t >= 1; i++) {
         struct range of = coll_part(c, s->ranks[i], t - 1);
-        const char *there = local_direct(s, i);
+        const char *there = shm_coll_direct(s, i);
         size_t skip = of.at - coll_block(c, s->ranks[i]).at;
         if (i != s->me)
             memcpy((char *)c->recv + of.at * size,
@@ -167,7 +167,7 @@ static void gather_begin(struct hier *h, struct coll *c, unsigned t)
     }
     if (own != mine && r.n > 0)
         memcpy(own, mine, r.n * size);
-    if (s && !local_direct(s, s->me) && r.n > 0)
+    if (s && !shm_coll_direct(s, s->me) && r.n > 0)
         memcpy(shm_stage(s, s->me, t), mine, r.n * size);
     unsigned lead = s ? 1 : 0;
     if (h->local < h->nchannels && t >= lead && t - lead < nchunks(h, c))
@@ -189,7 +189,7 @@ static void reduce_slices(const struct hier *h, struct coll *c, unsigned k)
             continue;
         }
         for (int i = 0; i < s->n; i++) {
-            const char *there = local_direct(s, i);
+            const char *there = shm_coll_direct(s, i);
             s->in[i] = there ? there + of.at * size
                              : shm_stage(s, i, k) +
                                    ((size_t)r * c->chunk + of.at - part.at) * size;
@@ -210,7 +210,7 @@ static void scatter_begin(struct hier *h, struct coll *c, unsigned t)
                shown(h, c, i, t - 2) + (size_t)s->me * slice_room(h, c) * size,
                of.n * size);
     }
-    for (int r = 0; s && !local_direct(s, s->me) && r < h->layout->size; r++) {
+    for (int r = 0; s && !shm_coll_direct(s, s->me) && r < h->layout->size; r++) {
         struct range of = coll_part(c, r, t);
         memcpy(shm_stage(s, s->me, t) + (size_t)r * c->chunk * size,
                (const char *)c->send + of.at * size, of.n * size);

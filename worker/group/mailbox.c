@@ -46,7 +46,7 @@ void mailbox_free(struct mailbox *b)
 
 /* ---- what is asked for ---- */
 
-void row_append(struct row *row, struct ddp_request *r)
+void queue_append(struct request_queue *row, struct ddp_request *r)
 {
     r->next = NULL;
     if (row->last)
@@ -56,7 +56,7 @@ void row_append(struct row *row, struct ddp_request *r)
     row->last = r;
 }
 
-bool row_remove(struct row *row, struct ddp_request *r)
+bool queue_remove(struct request_queue *row, struct ddp_request *r)
 {
     struct ddp_request *before = NULL, *at = row->first;
     for (; at && at != r; at = at->next)
@@ -78,7 +78,7 @@ static bool answers(const struct ddp_request *r, int tag, uint32_t what)
     return r->tag == tag && (r->what == 0) == (what == 0);
 }
 
-static struct ddp_request *find(const struct row *row, int tag, uint32_t what)
+static struct ddp_request *find(const struct request_queue *row, int tag, uint32_t what)
 {
     struct ddp_request *r = row->first;
     while (r && !answers(r, tag, what))
@@ -91,12 +91,12 @@ struct ddp_request *mailbox_take_asked(struct ddp_group *g, struct mailbox *b, i
 {
     struct ddp_request *of = find(&b->asked, tag, what), *any = find(&g->any, tag, what);
     if (any && (!of || any->serial < of->serial)) {
-        row_remove(&g->any, any);
+        queue_remove(&g->any, any);
         any->peer = b->rank;
         return any;
     }
     if (of)
-        row_remove(&b->asked, of);
+        queue_remove(&b->asked, of);
     return of;
 }
 

@@ -1,7 +1,7 @@
 /* worker/group/mailbox.h - what a rank has with another one: messages asked for, messages
  * to be sent, and messages that came before anybody asked for them
  *
- * Inside messages.c; the group owns them all.
+ * Inside p2p.c; the group owns them all.
  */
 #ifndef WORKER_GROUP_MAILBOX_H
 #define WORKER_GROUP_MAILBOX_H
@@ -42,9 +42,9 @@ struct mailbox {
     int local;                /* its number where it shares our memory, else -1 */
     struct ring_out ring_out; /* then */
     struct ring_in ring_in;
-    struct row out;                   /* to be sent */
+    struct request_queue out;         /* to be sent */
     size_t out_at;                    /* bytes of the first that are sent */
-    struct row asked;                 /* to be received */
+    struct request_queue asked;       /* to be received */
     struct parcel *parcels, **behind; /* owned, in the order they came; their end */
     struct ahead *ahead;              /* owned: read too much; NULL: nothing is left */
     struct label label;               /* of the message coming in */

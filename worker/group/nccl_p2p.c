@@ -19,7 +19,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/group/messages.h"
+#include "worker/group/p2p.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ struct nccl_channel {
     struct ddp_request exchange; /* of the id */
     uint64_t byte;               /* owned: device memory, to connect with */
     struct aside *connecting;    /* owned; it uses queue.stream and byte */
-    struct row waiting, in_flight;
+    struct request_queue waiting, in_flight;
 };
 
 static struct nccl_channel *channel_of(struct nccl *n, int peer, enum request_kind kind)
@@ -95,17 +95,17 @@ static int begin_exchange(struct ddp_group *g, struct nccl_channel *c,
                                        .group = g,
                                        .peer = c->peer,
                                        .tag = INT_MAX,
-                                       .what = 1 + COLL_MEETING,
+                                       .what = 1 + COLL_BOOTSTRAP,
                                        .data = c->id.bytes,
                                        .bytes = sizeof c->id.bytes};
     c->state = CHANNEL_ID;
     if (c->kind == REQUEST_RECV) {
-        messages_recv(g, &c->exchange);
+        p2p_recv(g, &c->exchange);
         return 0;
     }
     if (nccl_check(nccl_api.unique_id(&c->id), "ncclGetUniqueId", err) < 0)
         return -1;
-    messages_send(g, &c->exchange);
+    p2p_send(g, &c->exchange);
     return begin_connecting(c, err);
 }
 
@@ -147,8 +147,8 @@ static int set_off(struct nccl *n, struct nccl_channel *c, cuda_stream s,
     struct ddp_request *r = c->waiting.first;
     if (nccl_mark(n, r, s, err) < 0)
         return -1;
-    row_remove(&c->waiting, r);
-    row_append(&c->in_flight, r);
+    queue_remove(&c->waiting, r);
+    queue_append(&c->in_flight, r);
     return 0;
 }
 
@@ -189,7 +189,7 @@ static int end_messages(struct ddp_group *g, struct nccl_channel *c, struct ddp_
         int rc = nccl_passed(g->foreign, r, c->queue.comm, err);
         if (rc <= 0)
             return rc;
-        row_remove(&c->in_flight, r); /* whoever waits may take it away at once */
+        queue_remove(&c->in_flight, r); /* whoever waits may take it away at once */
         r->ended = true;
         g->npending--;
     }
@@ -213,7 +213,7 @@ static int channel_progress(struct ddp_group *g, struct nccl_channel *c,
 void nccl_p2p_post(struct ddp_group *g, struct ddp_request *r)
 {
     g->npending++;
-    row_append(&channel_of(g->foreign, r->peer, r->kind)->waiting, r);
+    queue_append(&channel_of(g->foreign, r->peer, r->kind)->waiting, r);
 }
 
 int nccl_p2p_progress(struct ddp_group *g, struct ddp_err *err)
@@ -230,7 +230,7 @@ int nccl_p2p_progress(struct ddp_group *g, struct ddp_err *err)
 
 bool nccl_p2p_cancel(struct ddp_group *g, struct ddp_request *r)
 {
-    bool off = row_remove(&channel_of(g->foreign, r->peer, r->kind)->waiting, r);
+    bool off = queue_remove(&channel_of(g->foreign, r->peer, r->kind)->waiting, r);
     g->npending -= off;
     return off;
 }

@@ -2,7 +2,7 @@
  *
  * A wait first spins, since the others are mostly a few microseconds away, then sleeps:
  * on a futex for ranks of this host, in poll() for others. Every LOOK_MS of it it looks
- * whether those that it waits for still live; breaking.h has what follows when they do
+ * whether those that it waits for still live; failure.h has what follows when they do
  * not.
  */
 #include "worker/group/group.h"
@@ -11,9 +11,9 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/group/backend.h"
-#include "worker/group/breaking.h"
-#include "worker/group/messages.h"
-#include "worker/group/watch.h"
+#include "worker/group/failure.h"
+#include "worker/group/failure_watch.h"
+#include "worker/group/p2p.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -77,7 +77,7 @@ static void end_first(struct ddp_group *g)
 static int failed(struct ddp_group *g, int culprit, struct ddp_err *err)
 {
     if (culprit >= 0)
-        return group_lost(g, culprit, err);
+        return group_rank_lost(g, culprit, err);
     return watch_blind(g) ? group_failed(g, err) : group_break(g, -1, err);
 }
 
@@ -90,7 +90,7 @@ int group_progress(struct ddp_group *g, struct ddp_err *err)
     }
     if (g->tcp) {
         if (tcp_expects(g->tcp) && tcp_failure_told(g->tcp, &culprit, err))
-            return group_pass_on(g, culprit, err);
+            return group_forward_failure(g, culprit, err);
         tcp_begin(g->tcp);
     }
     while (g->first) {
@@ -101,8 +101,8 @@ int group_progress(struct ddp_group *g, struct ddp_err *err)
             break;
         end_first(g);
     }
-    if (g->mailboxes && messages_progress(g, &culprit, err) < 0)
-        return culprit < 0 ? group_break(g, -1, err) : group_lost(g, culprit, err);
+    if (g->mailboxes && p2p_progress(g, &culprit, err) < 0)
+        return culprit < 0 ? group_break(g, -1, err) : group_rank_lost(g, culprit, err);
     if (g->backend->progress && g->backend->progress(g, &culprit, err) < 0)
         return group_failed(g, err);
     return 0;
@@ -129,16 +129,16 @@ static bool awaited(const struct ddp_group *g, int local)
     if (watch_blind(g))
         return true; /* of whom we cannot know: of all */
     const struct coll *c = local_wait(g);
-    return (c && !local_reached(g->shm, c, local)) ||
-           messages_await(g, g->shm->ranks[local]);
+    return (c && !shm_coll_reached(g->shm, c, local)) ||
+           p2p_await(g, g->shm->ranks[local]);
 }
 
 /* Do we wait for it only as one of those that may send us something? */
 static bool dispensable(const struct ddp_group *g, int local)
 {
     const struct coll *c = local_wait(g);
-    return (!c || local_reached(g->shm, c, local)) &&
-           !messages_need(g, g->shm->ranks[local]);
+    return (!c || shm_coll_reached(g->shm, c, local)) &&
+           !p2p_need(g, g->shm->ranks[local]);
 }
 
 struct sleeper {
@@ -151,7 +151,7 @@ static bool something_to_do(void *arg)
     const struct sleeper *z = arg;
     struct shm *s = z->g->shm;
     const struct coll *c = local_wait(z->g);
-    if (atomic_load(&s->head->failed) != 0 || messages_ready(z->g))
+    if (atomic_load(&s->head->failed) != 0 || p2p_ready(z->g))
         return true;
     if (!c)
         return false;
@@ -162,13 +162,13 @@ static bool something_to_do(void *arg)
 static void sleep_some(struct ddp_group *g)
 {
     bool blind = watch_blind(g); /* what it waits for does not wake us */
-    for (const struct ddp_group *o = g->kin; o != g; o = o->kin)
+    for (const struct ddp_group *o = g->family; o != g; o = o->family)
         blind = blind || is_busy(o);
     if (blind) {
         nanosleep(&(struct timespec){.tv_nsec = KIN_US * 1000}, NULL);
         return;
     }
-    bool local = local_wait(g) || (g->shm && messages_await(g, -1));
+    bool local = local_wait(g) || (g->shm && p2p_await(g, -1));
     bool remote = g->tcp && (tcp_interested(g->tcp) || !local);
     if (remote) {
         tcp_sleep(g->tcp, local ? BOTH_MS : LOOK_MS);
@@ -180,7 +180,7 @@ static void sleep_some(struct ddp_group *g)
         return;
     }
     struct sleeper z = {g, s->arrived < s->n ? s->arrived : 0};
-    bool any = messages_await(g, -1);
+    bool any = p2p_await(g, -1);
     shm_sleep(s, any ? SHM_ANY : (unsigned)z.lagging, LOOK_MS, something_to_do, &z);
 }
 
@@ -191,7 +191,7 @@ static int gone(struct ddp_group *g, int rank, bool left, struct ddp_err *err)
     char who[128];
     layout_who(&g->layout, rank, who, sizeof who);
     err_set(err, left ? "%s has left the group" : "%s has gone (its process ended)", who);
-    return group_lost(g, rank, err);
+    return group_rank_lost(g, rank, err);
 }
 
 static int look_around_host(struct ddp_group *g, const bool *ended, struct ddp_err *err)
@@ -208,8 +208,8 @@ static int look_around_host(struct ddp_group *g, const bool *ended, struct ddp_e
             continue;
         bool came = !watch_blind(g) || !g->first || watch_came(g, i);
         if (left && came && dispensable(g, i)) {
-            if (messages_await(g, s->ranks[i])) /* else what it has sent is unread */
-                messages_left(g, s->ranks[i]);
+            if (p2p_await(g, s->ranks[i])) /* else what it has sent is unread */
+                p2p_left(g, s->ranks[i]);
             continue;
         }
         return gone(g, s->ranks[i], left, err);
@@ -230,11 +230,12 @@ static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *e
     struct ddp_err how = *err; /* its last words may have come before it went */
     if (group_progress(g, err) < 0)
         return -1;
-    if (!*ended && watch_blind(g) && group_told_soon(g, &first, err))
-        return group_pass_on(g, first, err);
+    if (!*ended && watch_blind(g) && group_failure_told_soon(g, &first, err))
+        return group_forward_failure(g, first, err);
     watch_choose(g); /* it may have said by now that it leaves in order */
     *err = how;
-    return *ended || !tcp_still_needs(g->tcp, culprit) ? 0 : group_lost(g, culprit, err);
+    return *ended || !tcp_still_needs(g->tcp, culprit) ? 0
+                                                       : group_rank_lost(g, culprit, err);
 }
 
 enum { NAMED = 4, LISTED = 1024 };
@@ -322,11 +323,12 @@ static int expired(struct ddp_group *g, const struct patience *p, struct ddp_err
     int culprit;
     char names[420], what[64];
     double seconds = (double)p->timeout_ms / 1000;
-    group_doing(g, what, sizeof what);
+    group_current_call(g, what, sizeof what);
     int *ranks = xcalloc(LISTED, sizeof *ranks), late = list_late(g, ranks);
-    if (group_told(g, &culprit, err)) { /* somebody whose deadline passed before ours */
+    if (group_failure_told(g, &culprit,
+                           err)) { /* somebody whose deadline passed before ours */
         free(ranks);
-        return group_pass_on(g, culprit, err);
+        return group_forward_failure(g, culprit, err);
     }
     if (late > 0) {
         (p->monitored ? name_all : name_some)(g, ranks, late, names, sizeof names);
@@ -387,9 +389,10 @@ static int disagree(struct ddp_group *g, struct ddp_err *err)
     struct ddp_err theirs;
     if (first >= 0)
         return gone(g, first, false, err);
-    if (group_told_soon(g, &first, &theirs) || group_told_soon(g, &first, &theirs)) {
+    if (group_failure_told_soon(g, &first, &theirs) ||
+        group_failure_told_soon(g, &first, &theirs)) {
         *err = theirs;
-        return group_pass_on(g, first, err);
+        return group_forward_failure(g, first, err);
     }
     return group_break(g, -1, err);
 }
@@ -398,8 +401,8 @@ static int disagree(struct ddp_group *g, struct ddp_err *err)
 static int find_cause(struct ddp_group *g, struct ddp_err *err)
 {
     int culprit;
-    if (group_told(g, &culprit, err))
-        return group_pass_on(g, culprit, err);
+    if (group_failure_told(g, &culprit, err))
+        return group_forward_failure(g, culprit, err);
     if (contradicted(g, err) || watch_contradicted(g, err))
         return disagree(g, err);
     if ((culprit = dead_of_host(g)) >= 0)
@@ -409,7 +412,7 @@ static int find_cause(struct ddp_group *g, struct ddp_err *err)
     watch_choose(g);
     culprit = tcp_look(g->tcp, err);
     if (culprit >= 0)
-        return group_lost(g, culprit, err);
+        return group_rank_lost(g, culprit, err);
     if (g->first)
         say_calls(g);
     return 0;
@@ -434,7 +437,7 @@ int group_failed(struct ddp_group *g, struct ddp_err *err)
 
 /* Has it been asked a moment ago whether other hosts have something to tell? That takes a
  * call of the system, and what comes a moment later could as well have come after it. */
-static bool asked_just_now(struct ddp_group *g)
+static bool checked_just_now(struct ddp_group *g)
 {
     int64_t now = now_ns();
     bool lately = now - g->asked_ns < MOMENT_NS;
@@ -443,22 +446,22 @@ static bool asked_just_now(struct ddp_group *g)
 }
 
 /* Asked for each message: what costs nothing to know comes first. */
-static bool nothing_new(struct ddp_group *g)
+static bool no_new_failure(struct ddp_group *g)
 {
     if (g->broken || watch_due(g))
         return false;
     if (g->shm && atomic_load_explicit(&g->shm->head->failed, memory_order_acquire))
         return false;
-    return !g->tcp || asked_just_now(g);
+    return !g->tcp || checked_just_now(g);
 }
 
-static int hear_all(struct ddp_group *g, struct ddp_err *err)
+static int check_reports(struct ddp_group *g, struct ddp_err *err)
 {
     int culprit;
     struct ddp_err why;
     if (!g->broken) {
-        if (group_told(g, &culprit, &why))
-            group_pass_on(g, culprit, &why);
+        if (group_failure_told(g, &culprit, &why))
+            group_forward_failure(g, culprit, &why);
         else if (contradicted(g, &why))
             disagree(g, &why);
     }
@@ -467,9 +470,9 @@ static int hear_all(struct ddp_group *g, struct ddp_err *err)
     return g->broken ? -1 : 0;
 }
 
-int group_hear(struct ddp_group *g, struct ddp_err *err)
+int group_check_failures(struct ddp_group *g, struct ddp_err *err)
 {
-    return nothing_new(g) ? 0 : hear_all(g, err);
+    return no_new_failure(g) ? 0 : check_reports(g, err);
 }
 
 /* The same in the middle of a wait. */
@@ -477,14 +480,14 @@ static int hear(struct ddp_group *g, const bool *ended, struct ddp_err *err)
 {
     int culprit;
     struct ddp_err theirs;
-    if (!group_told(g, &culprit, &theirs))
+    if (!group_failure_told(g, &culprit, &theirs))
         return contradicted(g, err) ? disagree(g, err) : 0;
     if (group_progress(g, err) < 0) /* what failed may come after what we wait for */
         return -1;
     if (*ended)
         return 0;
     *err = theirs;
-    return group_pass_on(g, culprit, err);
+    return group_forward_failure(g, culprit, err);
 }
 
 /* Whatever has moved since the group was made. */
@@ -541,10 +544,10 @@ int group_poll(struct ddp_group *g, const bool *ended, struct ddp_err *err)
 }
 
 /* Others may wait for what we have started in another group of the family. */
-static void push_kin(struct ddp_group *g)
+static void progress_family(struct ddp_group *g)
 {
     struct ddp_err unwanted; /* its own calls will tell */
-    for (struct ddp_group *o = g->kin; o != g; o = o->kin) {
+    for (struct ddp_group *o = g->family; o != g; o = o->family) {
         if (is_busy(o))
             group_progress(o, &unwanted);
     }
@@ -566,7 +569,7 @@ static int wait_until(struct ddp_group *g, const bool *ended, struct patience pa
                 return 0;
             cpu_relax();
         }
-        push_kin(g);
+        progress_family(g);
         int64_t now = now_ns();
         if (moved_ns == 0)
             patience.began = patience.looked = now / 1000000;

@@ -4,7 +4,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/group/backend.h"
-#include "worker/group/messages.h"
+#include "worker/group/p2p.h"
 
 #include <stdlib.h>
 
@@ -15,7 +15,7 @@ enum { ANYBODY = -1 };
 static int check_message(struct ddp_group *g, const void *buf, size_t bytes, int peer,
                          int tag, struct ddp_err *err)
 {
-    if (group_hear(g, err) < 0)
+    if (group_check_failures(g, err) < 0)
         return -1;
     if (peer != ANYBODY && (peer < 0 || peer >= g->layout.size))
         return err_set(err, "a message with rank %d in a group of %d", peer,
@@ -26,7 +26,7 @@ static int check_message(struct ddp_group *g, const void *buf, size_t bytes, int
         return err_set(err, "the buffer of %zu bytes is NULL", bytes);
     if (peer == ANYBODY && g->backend->on_device)
         return err_set(err, "'%s' has no messages from anybody", g->backend->name);
-    return bytes > 0 ? group_takes(g, buf, err) : 0;
+    return bytes > 0 ? group_check_memory(g, buf, err) : 0;
 }
 
 /* Everything that a message has; not the rest, which would cost more than the message. */
@@ -50,9 +50,9 @@ static void post(struct ddp_group *g, struct ddp_request *r)
     if (g->backend->post)
         g->backend->post(g, r);
     else if (r->kind == REQUEST_SEND)
-        messages_send(g, r);
+        p2p_send(g, r);
     else
-        messages_recv(g, r);
+        p2p_recv(g, r);
 }
 
 struct ddp_request *request_set_off(struct ddp_group *g, struct ddp_request *r)
@@ -197,10 +197,10 @@ int ddp_cancel(struct ddp_request *r, int *cancelled, struct ddp_err *err)
 {
     struct ddp_group *g = r->group;
     *cancelled = 0;
-    if (group_hear(g, err) < 0)
+    if (group_check_failures(g, err) < 0)
         return -1;
     if (r->kind != REQUEST_COLL && !r->ended &&
-        (g->backend->cancel ? g->backend->cancel : messages_cancel)(g, r)) {
+        (g->backend->cancel ? g->backend->cancel : p2p_cancel)(g, r)) {
         *cancelled = 1;
         give_back(r);
     }

@@ -18,9 +18,9 @@
 #ifndef WORKER_GROUP_SHM_H
 #define WORKER_GROUP_SHM_H
 
-#include "worker/group/meet.h"
+#include "worker/group/layout.h"
 #include "worker/group/ring.h"
-#include "worker/group/ways.h"
+#include "worker/group/autotune.h"
 
 #include <sched.h>
 #include <stdalign.h>
@@ -34,7 +34,7 @@ enum {
     SHM_CHUNK = 4 << 20, /* bytes of a staged collective per rank and step, at most */
     SHM_STAGES = 4,      /* chunks under way at once */
     SHM_LINE = 64,
-    SHM_WORDS = 64,         /* of what a rank has called last, for watch.h */
+    SHM_WORDS = 64,         /* of what a rank has called last, for failure_watch.h */
     SHM_CPUS = CPU_SETSIZE, /* CPU numbers looked at to find whether ranks share CPUs */
 };
 
@@ -47,7 +47,7 @@ struct shm_post {
     char data[SHM_INLINE];
 };
 
-/* What a rank calls whose data go another way (watch.h): it may be overwritten while it
+/* What a rank calls whose data go another way (failure_watch.h): it may be overwritten while it
  * is read, and counts when its number, written last, is the same before and after. */
 struct shm_word {
     _Atomic uint64_t number, bytes;
@@ -102,11 +102,11 @@ struct shm {
     int arrived;     /* ranks below this are known to have what is waited for */
     int64_t spin_ns;
     uint64_t moves;      /* steps that I have made, and pieces of messages in or out */
-    struct ways showing; /* a result: at once, or in a copy of its own */
-    struct ways giving;  /* the same to the others' buffers in the arena */
+    struct autotune showing; /* a result: at once, or in a copy of its own */
+    struct autotune giving;  /* the same to the others' buffers in the arena */
 };
 
-struct shm *shm_join(const struct layout *layout, const struct meet_doors *doors,
+struct shm *shm_join(const struct layout *layout, const struct listeners *listeners,
                      size_t arena_bytes, int64_t deadline_ms, struct ddp_err *err);
 void shm_leave(struct shm *s); /* NULL is fine */
 

@@ -236,12 +236,12 @@ static bool door_is_open(const struct member *m)
 }
 
 /* Until somebody connects, the deadline passes, or one that is missing has ended. */
-static int await_comer(const struct shm *s, const struct meet_doors *doors,
+static int await_comer(const struct shm *s, const struct listeners *listeners,
                        const int *conns, int64_t deadline_ms, struct ddp_err *err)
 {
     for (;;) {
         int64_t look = now_ms() + LOOK_MS;
-        if (wait_readable(doors->unix_fd, look < deadline_ms ? look : deadline_ms))
+        if (wait_readable(listeners->unix_fd, look < deadline_ms ? look : deadline_ms))
             return 0;
         int missing = 0;
         for (int i = s->n - 1; i > 0; i--) {
@@ -249,7 +249,7 @@ static int await_comer(const struct shm *s, const struct meet_doors *doors,
                 continue;
             missing = i;
             if (!door_is_open(&s->layout->members[s->ranks[i]]) &&
-                !wait_readable(doors->unix_fd, 0))
+                !wait_readable(listeners->unix_fd, 0))
                 return member_err(s, i, "has gone while joining", err);
         }
         if (now_ms() >= deadline_ms)
@@ -258,7 +258,7 @@ static int await_comer(const struct shm *s, const struct meet_doors *doors,
 }
 
 /* Whoever connects is one of us: same user, right secret, a rank that is not here yet. */
-static int admit(const struct shm *s, int conn, const struct meet_doors *doors,
+static int admit(const struct shm *s, int conn, const struct listeners *listeners,
                  const int *conns, int64_t deadline_ms)
 {
     struct ucred peer;
@@ -272,22 +272,22 @@ static int admit(const struct shm *s, int conn, const struct meet_doors *doors,
         return -1;
     unsigned differ = 0;
     for (size_t i = 0; i < TOKEN_BYTES; i++)
-        differ |= h.token[i] ^ doors->token[i];
+        differ |= h.token[i] ^ listeners->token[i];
     if (differ || h.local <= 0 || h.local >= s->n || conns[h.local] >= 0)
         return -1;
     return h.local;
 }
 
-static int gather_conns(struct shm *s, const struct meet_doors *doors, int *conns,
+static int gather_conns(struct shm *s, const struct listeners *listeners, int *conns,
                         int64_t deadline_ms, struct ddp_err *err)
 {
     for (int missing = s->n - 1; missing > 0;) {
-        if (await_comer(s, doors, conns, deadline_ms, err) < 0)
+        if (await_comer(s, listeners, conns, deadline_ms, err) < 0)
             return -1;
-        int conn = accept4(doors->unix_fd, NULL, NULL, SOCK_CLOEXEC);
+        int conn = accept4(listeners->unix_fd, NULL, NULL, SOCK_CLOEXEC);
         if (conn < 0)
             continue;
-        int local = admit(s, conn, doors, conns, deadline_ms);
+        int local = admit(s, conn, listeners, conns, deadline_ms);
         if (local < 0 || send_fd(conn, s->fd) < 0) {
             close(conn);
             continue;
@@ -305,7 +305,7 @@ static int gather_conns(struct shm *s, const struct meet_doors *doors, int *conn
     return 0;
 }
 
-static int lead(struct shm *s, const struct meet_doors *doors, size_t arena_bytes,
+static int lead(struct shm *s, const struct listeners *listeners, size_t arena_bytes,
                 int64_t deadline_ms, struct ddp_err *err)
 {
     size_t bytes = segment_parts(s, (size_t)s->n, arena_bytes, NULL);
@@ -320,7 +320,7 @@ static int lead(struct shm *s, const struct meet_doors *doors, size_t arena_byte
     int *conns = xcalloc((size_t)s->n, sizeof *conns);
     for (int i = 0; i < s->n; i++)
         conns[i] = -1;
-    int rc = gather_conns(s, doors, conns, deadline_ms, err);
+    int rc = gather_conns(s, listeners, conns, deadline_ms, err);
     for (int i = 1; i < s->n; i++) {
         const char *say = rc == 0 ? go : err->text;
         if (conns[i] < 0)
@@ -403,7 +403,7 @@ static int follow(struct shm *s, int64_t deadline_ms, struct ddp_err *err)
     return rc;
 }
 
-struct shm *shm_join(const struct layout *l, const struct meet_doors *doors,
+struct shm *shm_join(const struct layout *l, const struct listeners *listeners,
                      size_t arena_bytes, int64_t deadline_ms, struct ddp_err *err)
 {
     struct shm *s = xcalloc(1, sizeof *s);
@@ -413,7 +413,7 @@ struct shm *shm_join(const struct layout *l, const struct meet_doors *doors,
     s->me = l->members[l->rank].local;
     s->in = xcalloc((size_t)s->n, sizeof *s->in);
     s->out = xcalloc((size_t)s->n, sizeof *s->out);
-    int rc = s->me == 0 ? lead(s, doors, arena_bytes, deadline_ms, err)
+    int rc = s->me == 0 ? lead(s, listeners, arena_bytes, deadline_ms, err)
                         : follow(s, deadline_ms, err);
     if (rc < 0) {
         shm_leave(s);

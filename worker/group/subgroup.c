@@ -11,8 +11,8 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/group/meeting.h"
-#include "worker/group/messages.h"
+#include "worker/group/bootstrap.h"
+#include "worker/group/p2p.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,15 +23,15 @@ struct card {
     uint64_t members; /* a number made of the list */
     int32_t port;
     unsigned char token[TOKEN_BYTES];
-    char unix_name[sizeof((struct meet_doors *)NULL)->unix_name];
+    char unix_name[sizeof((struct listeners *)NULL)->unix_name];
 };
 
 void group_leave_family(struct ddp_group *g)
 {
-    struct ddp_group *before = g->kin;
-    while (before->kin != g)
-        before = before->kin;
-    before->kin = g->kin;
+    struct ddp_group *before = g->family;
+    while (before->family != g)
+        before = before->family;
+    before->family = g->family;
 }
 
 /* FNV-1a */
@@ -51,13 +51,13 @@ static void post(struct ddp_group *g, struct ddp_request *r, enum request_kind k
     *r = (struct ddp_request){.kind = kind,
                               .group = g,
                               .peer = peer,
-                              .what = 1 + COLL_MEETING,
+                              .what = 1 + COLL_BOOTSTRAP,
                               .data = data,
                               .bytes = bytes};
     if (kind == REQUEST_SEND)
-        messages_send(g, r);
+        p2p_send(g, r);
     else
-        messages_recv(g, r);
+        p2p_recv(g, r);
 }
 
 static int await_message(struct ddp_group *g, enum request_kind kind, int peer,
@@ -121,35 +121,36 @@ static int spread(struct ddp_group *g, const int *ranks, int n, int me,
 }
 
 /* Numbers in the outermost group. */
-static int *outer_ranks(const struct ddp_group *g, const int *ranks, int n)
+static int *world_ranks(const struct ddp_group *g, const int *ranks, int n)
 {
-    int *outer = xcalloc((size_t)n, sizeof *outer);
+    int *world = xcalloc((size_t)n, sizeof *world);
     for (int i = 0; i < n; i++)
-        outer[i] = g->layout.outer ? g->layout.outer[ranks[i]] : ranks[i];
-    return outer;
+        world[i] = g->layout.world_ranks ? g->layout.world_ranks[ranks[i]] : ranks[i];
+    return world;
 }
 
 /* A card as others write it, with what is known of the member since it met us first. */
 static char *whole_card(const struct ddp_group *g, int rank, const struct card *c)
 {
     const struct member *m = &g->layout.members[rank];
-    struct meet_doors doors = {.tcp_port = c->port};
+    struct listeners listeners = {.tcp_port = c->port};
     char host[32];
-    memcpy(doors.token, c->token, sizeof doors.token);
-    snprintf(doors.unix_name, sizeof doors.unix_name, "%.*s",
+    memcpy(listeners.token, c->token, sizeof listeners.token);
+    snprintf(listeners.unix_name, sizeof listeners.unix_name, "%.*s",
              (int)sizeof c->unix_name - 1, c->unix_name);
     snprintf(host, sizeof host, "host %d", m->host);
-    return meet_card_of(host, m->host_name, m->addr, &doors);
+    return card_make_as(host, m->host_name, m->addr, &listeners);
 }
 
-static int meet_members(struct ddp_group *g, struct ddp_group *sub, const int *ranks,
-                        int n, int me, struct meet_doors *doors, struct ddp_err *err)
+static int subgroup_bootstrap(struct ddp_group *g, struct ddp_group *sub,
+                              const int *ranks, int n, int me,
+                              struct listeners *listeners, struct ddp_err *err)
 {
     struct card *cards = xcalloc((size_t)n, sizeof *cards);
     cards[me].members = number_of(ranks, n);
-    cards[me].port = doors->tcp_port;
-    memcpy(cards[me].token, doors->token, sizeof doors->token);
-    memcpy(cards[me].unix_name, doors->unix_name, sizeof doors->unix_name);
+    cards[me].port = listeners->tcp_port;
+    memcpy(cards[me].token, listeners->token, sizeof listeners->token);
+    memcpy(cards[me].unix_name, listeners->unix_name, sizeof listeners->unix_name);
     int rc = collect(g, ranks, n, me, cards, err);
     if (rc == 0)
         rc = spread(g, ranks, n, me, cards, err);
@@ -159,9 +160,9 @@ static int meet_members(struct ddp_group *g, struct ddp_group *sub, const int *r
             char *text = whole_card(g, ranks[i], &cards[i]);
             values[i] = (struct ddp_value){text, strlen(text)};
         }
-        rc = meet(&sub->layout, me, n, values, err);
+        rc = layout_from_cards(&sub->layout, me, n, values, err);
         if (rc == 0)
-            sub->layout.outer = outer_ranks(g, ranks, n);
+            sub->layout.world_ranks = world_ranks(g, ranks, n);
     }
     free(cards);
     return rc;
@@ -201,13 +202,13 @@ static int place_in(const struct ddp_group *g, const int *ranks, int n,
 static int settle(struct ddp_group *g, struct ddp_group *sub, const int *ranks, int n,
                   int me, struct ddp_err *err)
 {
-    struct meet_doors doors;
-    if (meet_open(&doors, err) < 0)
+    struct listeners listeners;
+    if (listeners_open(&listeners, err) < 0)
         return -1;
-    int rc = meet_members(g, sub, ranks, n, me, &doors, err);
+    int rc = subgroup_bootstrap(g, sub, ranks, n, me, &listeners, err);
     if (rc == 0)
-        rc = group_settle(sub, &doors, now_ms() + sub->timeout_ms, err);
-    meet_close(&doors);
+        rc = group_settle(sub, &listeners, now_ms() + sub->timeout_ms, err);
+    listeners_close(&listeners);
     return rc;
 }
 
@@ -215,7 +216,7 @@ struct ddp_group *ddp_group_sub(struct ddp_group *g, const int *ranks, int n,
                                 struct ddp_err *err)
 {
     int me;
-    if (group_hear(g, err) < 0 || (me = place_in(g, ranks, n, err)) < 0)
+    if (group_check_failures(g, err) < 0 || (me = place_in(g, ranks, n, err)) < 0)
         return NULL;
     struct ddp_group *sub = xcalloc(1, sizeof *sub);
     *sub = (struct ddp_group){.name = xasprintf("%s.%u", g->name, g->nsubgroups++),
@@ -223,15 +224,15 @@ struct ddp_group *ddp_group_sub(struct ddp_group *g, const int *ranks, int n,
                               .arena_bytes = g->arena_bytes,
                               .alone = g->alone,
                               .backend = g->backend,
-                              .kin = g->kin};
-    g->kin = sub;
+                              .family = g->family};
+    g->family = sub;
     int rc = 0;
     if (n == 1)
         layout_single(&sub->layout);
     else
         rc = settle(g, sub, ranks, n, me, err);
     if (n == 1)
-        sub->layout.outer = outer_ranks(g, ranks, n);
+        sub->layout.world_ranks = world_ranks(g, ranks, n);
     if (rc == 0)
         rc = group_open_backend(sub, err);
     if (rc < 0) {

@@ -320,15 +320,15 @@ int tcp_awaited(const struct tcp *n, int *ranks, int max)
 
 /* ---- life ---- */
 
-struct tcp *tcp_create(const struct layout *layout, struct meet_doors *doors,
+struct tcp *tcp_create(const struct layout *layout, struct listeners *listeners,
                        const uint64_t *entered)
 {
     struct tcp *n = xcalloc(1, sizeof *n);
     n->layout = layout;
     n->entered = entered;
-    n->listener = doors->tcp_fd;
-    doors->tcp_fd = -1;
-    memcpy(n->token, doors->token, sizeof n->token);
+    n->listener = listeners->tcp_fd;
+    listeners->tcp_fd = -1;
+    memcpy(n->token, listeners->token, sizeof n->token);
     n->streams = xcalloc((size_t)layout->size, sizeof *n->streams);
     for (int r = 0; r < layout->size; r++)
         n->streams[r] = (struct streams){{-1, -1}, {-1, -1}};

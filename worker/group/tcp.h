@@ -13,7 +13,7 @@
 #ifndef WORKER_GROUP_TCP_H
 #define WORKER_GROUP_TCP_H
 
-#include "worker/group/meet.h"
+#include "worker/group/layout.h"
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -40,9 +40,9 @@ struct said_calls {
     struct call call[CALLS_SAID];
 };
 
-/* Takes the listening socket out of `doors`. `entered` counts the collectives that this
+/* Takes the listening socket out of `listeners`. `entered` counts the collectives that this
  * rank has entered. Both pointers are borrowed. */
-struct tcp *tcp_create(const struct layout *layout, struct meet_doors *doors,
+struct tcp *tcp_create(const struct layout *layout, struct listeners *listeners,
                        const uint64_t *entered);
 void tcp_destroy(struct tcp *n); /* NULL is fine */
 

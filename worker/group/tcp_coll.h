@@ -25,7 +25,7 @@ struct head {
  * what has been received: `sent` never exceeds `credit` + `got`. */
 struct flow {
     int to, from; /* ranks, -1: none */
-    unsigned nout, nin, kout, kin;
+    unsigned nout, nin, kout, family;
     size_t out_at, in_at; /* in the current piece */
     size_t head_out, head_in;
     struct head came;

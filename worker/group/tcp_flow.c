@@ -80,14 +80,14 @@ static struct iovec next_in(struct tcp_op *o, char **piece)
 {
     struct flow *f = &o->flow;
     size_t bytes = 0;
-    for (; f->kin < f->nin; f->kin++, f->in_at = 0) {
-        o->piece(o, false, f->kin, piece, &bytes);
+    for (; f->family < f->nin; f->family++, f->in_at = 0) {
+        o->piece(o, false, f->family, piece, &bytes);
         if (f->in_at < bytes)
             break;
     }
-    if (f->kin == f->nin)
+    if (f->family == f->nin)
         return (struct iovec){NULL, 0};
-    if (f->kin >= f->nreduce)
+    if (f->family >= f->nreduce)
         return (struct iovec){*piece + f->in_at, lesser(bytes - f->in_at, TCP_TURN)};
     size_t left = bytes - f->in_at - f->have, room = TCP_TURN - f->have;
     if (f->swaps) /* unsent data must not be changed yet */
@@ -135,7 +135,7 @@ static ssize_t flow_in(struct tcp *tcp, struct tcp_op *o, struct ddp_err *err)
         f->from = -1; /* nobody is to blame */
         return -1;
     }
-    if (f->kin < f->nreduce) {
+    if (f->family < f->nreduce) {
         reduce_in(o, piece, data);
     } else {
         f->in_at += data;
@@ -149,7 +149,7 @@ static ssize_t flow_in(struct tcp *tcp, struct tcp_op *o, struct ddp_err *err)
 static bool flow_done(const struct flow *f)
 {
     return (f->to < 0 || (f->kout == f->nout && f->head_out == sizeof f->came)) &&
-           (f->from < 0 || (f->kin == f->nin && f->head_in == sizeof f->came));
+           (f->from < 0 || (f->family == f->nin && f->head_in == sizeof f->came));
 }
 
 int tcp_flow_advance(struct tcp *tcp, struct tcp_op *o, int *culprit, struct ddp_err *err)

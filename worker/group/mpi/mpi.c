@@ -100,7 +100,7 @@ int mpi_begin(int *rank, int *size, struct ddp_err *err)
     return shim->begin(rank, size, err);
 }
 
-int meeting_mpi(const struct meeting *m, const char *card, struct ddp_value *cards,
+int bootstrap_mpi(const struct bootstrap *m, const char *card, struct ddp_value *cards,
                 struct ddp_err *err)
 {
     char mine[CARD_ROOM] = "", *all = xcalloc((size_t)m->size, CARD_ROOM);
@@ -108,7 +108,7 @@ int meeting_mpi(const struct meeting *m, const char *card, struct ddp_value *car
     int rc = shim->gather_world(mine, all, CARD_ROOM, err);
     for (int r = 0; r < m->size && rc == 0; r++) {
         const char *text = all + (size_t)r * CARD_ROOM;
-        meeting_keep(&cards[r], text, strnlen(text, CARD_ROOM));
+        bootstrap_keep(&cards[r], text, strnlen(text, CARD_ROOM));
     }
     free(all);
     return rc;
@@ -134,7 +134,7 @@ static int mpi_open(struct ddp_group *g, struct ddp_err *err)
 {
     int n = g->layout.size, *ranks = xcalloc((size_t)n, sizeof *ranks);
     for (int i = 0; i < n; i++)
-        ranks[i] = g->layout.outer ? g->layout.outer[i] : i;
+        ranks[i] = g->layout.world_ranks ? g->layout.world_ranks[i] : i;
     struct mpi *m = g->foreign = xcalloc(1, sizeof *m);
     struct making making = {.ranks = ranks, .n = n};
     if (n == 1 || !shim->threads())

@@ -2,12 +2,12 @@
 #ifndef WORKER_GROUP_MPI_MPI_H
 #define WORKER_GROUP_MPI_MPI_H
 
-#include "worker/group/meeting.h"
+#include "worker/group/bootstrap.h"
 
 /* Load the link to the MPI that this process runs under, and MPI_Init. */
 int mpi_begin(int *rank, int *size, struct ddp_err *err);
-/* A meeting_fn; after mpi_begin(). */
-int meeting_mpi(const struct meeting *m, const char *card, struct ddp_value *cards,
+/* A bootstrap_fn; after mpi_begin(). */
+int bootstrap_mpi(const struct bootstrap *m, const char *card, struct ddp_value *cards,
                 struct ddp_err *err);
 
 #endif

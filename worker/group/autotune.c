@@ -1,16 +1,16 @@
-/* worker/group/ways.c - see ways.h */
-#include "worker/group/ways.h"
+/* worker/group/autotune.c - see autotune.h */
+#include "worker/group/autotune.h"
 
 #include "common/duration.h"
 
 enum {
-    TELLING = 4096, /* bytes that take long enough to be timed */
-    TRIAL = 32,     /* one turn in so many goes the other way */
-    WEIGHT = 4,     /* of what is known against a new measurement */
-    OUTLIER = 4     /* times what is known: interrupted, which says nothing */
+    TELLING = 4096, /* bytes from which on a call is timed */
+    TRIAL = 32,     /* one call in so many uses the other implementation */
+    WEIGHT = 4,     /* of the average against a new measurement */
+    OUTLIER = 4     /* times the average: was interrupted */
 };
 
-int ways_begin(struct ways *w, size_t bytes)
+int autotune_begin(struct autotune *w, size_t bytes)
 {
     w->way = w->cost[1] > 0 && w->cost[1] < w->cost[0];
     w->began = 0;
@@ -21,7 +21,7 @@ int ways_begin(struct ways *w, size_t bytes)
     return w->way;
 }
 
-void ways_end(struct ways *w, size_t bytes)
+void autotune_end(struct autotune *w, size_t bytes)
 {
     if (w->began == 0)
         return;

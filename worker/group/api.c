@@ -1,7 +1,6 @@
-/* worker/group/verbs.c - the collectives: arguments are checked here, once
+/* worker/group/api.c - the public collectives, and the checks of their arguments
  *
- * Each verb is described by one function, which its waiting and its non-blocking form
- * share.
+ * One function describes each collective for its blocking and its non-blocking form.
  */
 #include "common/err.h"
 #include "common/mem.h"
@@ -58,7 +57,7 @@ static void extents(const struct ddp_group *g, const struct coll *c, size_t *sen
     }
 }
 
-int group_takes(const struct ddp_group *g, const void *p, struct ddp_err *err)
+int group_check_memory(const struct ddp_group *g, const void *p, struct ddp_err *err)
 {
     bool device = cuda_is_device(p);
     if (device == g->backend->on_device)
@@ -72,8 +71,8 @@ int group_takes(const struct ddp_group *g, const void *p, struct ddp_err *err)
                          g->backend->name);
 }
 
-/* Where a rank both gives and gets a block, nobody compares the two but this: between
- * ranks a message of the wrong size is noticed. */
+/* Checks a rank's own block, which is copied; between ranks the message sizes are
+ * compared. */
 static int check_own_block(const struct ddp_group *g, const struct coll *c,
                            struct ddp_err *err)
 {
@@ -96,7 +95,7 @@ static int check_own_block(const struct ddp_group *g, const struct coll *c,
 static int check(struct ddp_group *g, const struct coll *c, struct ddp_err *err)
 {
     size_t send, recv;
-    if (group_hear(g, err) < 0)
+    if (group_check_failures(g, err) < 0)
         return -1;
     if (!reduce_known(c->type, c->op))
         return err_set(err, "no such element type or operation (%d, %d)", (int)c->type,
@@ -119,9 +118,9 @@ static int check(struct ddp_group *g, const struct coll *c, struct ddp_err *err)
         return 0;
     if (g->backend->on_device && coll_reduces(c->kind) && c->op >= DDP_BAND)
         return err_set(err, "'%s' has no '%s'", g->backend->name, op_name(c->op));
-    if (send > 0 && group_takes(g, c->send, err) < 0)
+    if (send > 0 && group_check_memory(g, c->send, err) < 0)
         return -1;
-    return recv > 0 && c->recv != c->send ? group_takes(g, c->recv, err) : 0;
+    return recv > 0 && c->recv != c->send ? group_check_memory(g, c->recv, err) : 0;
 }
 
 /* ---- going ---- */

@@ -5,7 +5,7 @@
 #include "common/duration.h"
 #include "common/mem.h"
 #include "common/sock.h"
-#include "worker/group/meeting.h"
+#include "worker/group/bootstrap.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -168,10 +168,10 @@ START_TEST(the_last_of_many_removes_the_file)
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1 + READS, .l_len = 1};
     int fd = open(path, O_RDWR | O_CLOEXEC);
     ck_assert_int_eq(fcntl(fd, F_OFD_SETLK, &seat), 0);
-    struct meeting m = {.place = path, .name = "many", .size = SIZE};
+    struct bootstrap m = {.place = path, .name = "many", .size = SIZE};
     for (int there = 1; there >= 0; there--) {
         m.deadline_ms = now_ms() + 60000;
-        ck_assert_msg(meeting_file(&m, "card", cards, &err) == 0, "%s", err.text);
+        ck_assert_msg(bootstrap_file(&m, "card", cards, &err) == 0, "%s", err.text);
         ck_assert_uint_eq(cards[READS].size, 4);
         ddp_values_free(cards, SIZE);
         ck_assert_int_eq(access(path, F_OK), there - 1);
@@ -197,10 +197,10 @@ START_TEST(more_ranks_than_descriptors_are_an_error)
     ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
     none = before;
     none.rlim_cur = (rlim_t)caller + 1; /* all below are taken: it got the lowest */
-    struct meeting m = {
+    struct bootstrap m = {
         .place = "here:1", .name = "x", .size = 64, .deadline_ms = now_ms() + 60000};
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
-    int rc = meeting_tcp_host(&m, listener, "card", cards, &err);
+    int rc = bootstrap_tcp_serve(&m, listener, "card", cards, &err);
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
     ck_assert_int_eq(rc, -1);
     ck_assert_str_eq(err.text,

@@ -2,7 +2,7 @@
 #include "tests/support/suite.h"
 
 #include "common/duration.h"
-#include "worker/group/ways.h"
+#include "worker/group/autotune.h"
 
 enum { MANY = 65536, TURNS = 320 };
 
@@ -17,10 +17,10 @@ static const struct {
 
 START_TEST(the_quicker_way_is_gone)
 {
-    struct ways w = {.cost = {cases[_i].cost[0], cases[_i].cost[1]}};
+    struct autotune w = {.cost = {cases[_i].cost[0], cases[_i].cost[1]}};
     int second = 0;
     for (int i = 0; i < TURNS; i++)
-        second += ways_begin(&w, MANY);
+        second += autotune_begin(&w, MANY);
     ck_assert_int_ge(second, cases[_i].least);
     ck_assert_int_le(second, cases[_i].most);
 }
@@ -28,9 +28,9 @@ END_TEST
 
 START_TEST(a_short_turn_tells_nothing)
 {
-    struct ways w = {.cost = {2, 1}};
-    ck_assert_int_eq(ways_begin(&w, 64), 1);
-    ways_end(&w, 64);
+    struct autotune w = {.cost = {2, 1}};
+    ck_assert_int_eq(autotune_begin(&w, 64), 1);
+    autotune_end(&w, 64);
     ck_assert_uint_eq(w.turns, 0);
     ck_assert_double_eq(w.cost[0], 2);
     ck_assert_double_eq(w.cost[1], 1);
@@ -39,22 +39,22 @@ END_TEST
 
 START_TEST(what_is_learnt_turns_the_choice)
 {
-    struct ways w = {.cost = {2, 1}};
+    struct autotune w = {.cost = {2, 1}};
     for (int i = 0; i < 16; i++) { /* the CPUs have been moved: now 8 ns a byte */
         w.way = 1;
         w.began = now_ns() - 8 * MANY;
-        ways_end(&w, MANY);
+        autotune_end(&w, MANY);
     }
     ck_assert_double_gt(w.cost[1], 4);
-    ck_assert_int_eq(ways_begin(&w, 64), 0);
+    ck_assert_int_eq(autotune_begin(&w, 64), 0);
 }
 END_TEST
 
 START_TEST(one_interruption_says_little)
 {
-    struct ways w = {.way = 0, .cost = {1, 1.9}};
+    struct autotune w = {.way = 0, .cost = {1, 1.9}};
     w.began = now_ns() - 1000000000;
-    ways_end(&w, MANY);
+    autotune_end(&w, MANY);
     ck_assert_double_lt(w.cost[0], 1.9);
 }
 END_TEST

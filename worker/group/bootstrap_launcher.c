@@ -1,17 +1,17 @@
-/* worker/group/meet_launcher.c - launcher://: nobody has said where to meet
+/* worker/group/bootstrap_launcher.c - launcher://: no address is given
  *
- * Rank 0 listens at a port that is free, and the launcher around us carries its address
- * to the others (outer.h). A step of Slurm without PMI carries nothing, but it has a
- * number, and a list of hosts that all its tasks know: the first has rank 0, and the port
- * follows from the number. Then they meet as at tcp://.
+ * Rank 0 listens at a free port, and the launcher's PMIx or PMI passes its address to
+ * the others (mpi_env.h). A step of Slurm without PMI passes nothing, but it has a
+ * number and a list of hosts that all tasks know: rank 0 is on the first host, and the
+ * port follows from the number. The cards are then exchanged as for tcp://.
  */
-#include "worker/group/meeting.h"
+#include "worker/group/bootstrap.h"
 
 #include "common/err.h"
 #include "common/hostlist.h"
 #include "common/mem.h"
 #include "common/sock.h"
-#include "worker/group/outer.h"
+#include "worker/group/mpi_env.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -19,14 +19,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Below the ports that kernels give away by themselves, above those that have names. */
+/* Below the ephemeral ports, above the registered ones in common use. */
 enum { STEP_PORT = 20000, STEP_PORTS = 12000 };
 
-const struct outer *outer_find(void)
+const struct mpi_env *mpi_env_find(void)
 {
-    static const struct outer ways[] = {
-        {"PMI", "PMI_FD", outer_share_pmi},
-        {"PMIx", "PMIX_NAMESPACE", outer_share_pmix},
+    static const struct mpi_env ways[] = {
+        {"PMI", "PMI_FD", mpi_env_share_pmi},
+        {"PMIx", "PMIX_NAMESPACE", mpi_env_share_pmix},
     };
     for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
         if (getenv(ways[i].sign))
@@ -35,7 +35,7 @@ const struct outer *outer_find(void)
     return NULL;
 }
 
-/* A name may have any letters in it, a key may not. */
+/* Names may have any characters, keys may not. */
 static void key_of(const char *name, char key[32])
 {
     uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
@@ -44,7 +44,7 @@ static void key_of(const char *name, char key[32])
     snprintf(key, 32, "ddpmeet-%016llx", (unsigned long long)hash);
 }
 
-/* The address that others reach us by stands in our card, behind three lines. */
+/* This rank's address, from its card, line 4. */
 static int own_addr(const char *card, char *text, size_t size)
 {
     for (int i = 0; i < 3 && card; i++)
@@ -55,10 +55,11 @@ static int own_addr(const char *card, char *text, size_t size)
     return 0;
 }
 
-static int meet_by_outer(const struct outer *o, const struct meeting *m, const char *card,
-                         struct ddp_value *cards, struct ddp_err *err)
+static int share_by_mpi_env(const struct mpi_env *o, const struct bootstrap *m,
+                            const char *card, struct ddp_value *cards,
+                            struct ddp_err *err)
 {
-    char value[OUTER_VALUE] = "", key[32], addr[128];
+    char value[MPI_ENV_VALUE] = "", key[32], addr[128];
     int port = 0, listener = -1;
     key_of(m->name, key);
     if (m->rank == 0) {
@@ -72,12 +73,12 @@ static int meet_by_outer(const struct outer *o, const struct meeting *m, const c
     if (rc == 0 && !at)
         rc = err_set(err, "%s carries '%s' for rank 0's address", o->name, value);
     if (rc == 0) {
-        struct meeting tcp = *m;
+        struct bootstrap tcp = *m;
         char *place = xasprintf("%s:%d", at + 1, atoi(value));
         tcp.place = place;
         rc = m->rank == 0
-                 ? meeting_tcp_host(&tcp, listener, card, cards, err)
-                 : meeting_tcp_visit(&tcp, at + 1, atoi(value), card, cards, err);
+                 ? bootstrap_tcp_serve(&tcp, listener, card, cards, err)
+                 : bootstrap_tcp_connect(&tcp, at + 1, atoi(value), card, cards, err);
         free(place);
     }
     if (listener >= 0)
@@ -103,8 +104,8 @@ static bool has_step(void)
            getenv("SLURM_JOB_ID");
 }
 
-static int meet_by_step(const struct meeting *m, const char *card,
-                        struct ddp_value *cards, struct ddp_err *err)
+static int share_by_step(const struct bootstrap *m, const char *card,
+                         struct ddp_value *cards, struct ddp_err *err)
 {
     long number = atol(getenv("SLURM_JOB_ID")) * 16 + atol(getenv("SLURM_STEP_ID"));
     const char *list = getenv("SLURM_STEP_NODELIST"), *here = getenv("SLURMD_NODENAME");
@@ -119,10 +120,10 @@ static int meet_by_step(const struct meeting *m, const char *card,
     if (rc == 0) {
         char *place = xasprintf("%s:%d", host, port);
         char *name = xasprintf("%ld/%s", number, m->name);
-        struct meeting tcp = *m;
+        struct bootstrap tcp = *m;
         tcp.place = place;
         tcp.name = name;
-        rc = meeting_tcp(&tcp, card, cards, err);
+        rc = bootstrap_tcp(&tcp, card, cards, err);
         free(name);
         free(place);
     }
@@ -130,14 +131,14 @@ static int meet_by_step(const struct meeting *m, const char *card,
     return rc;
 }
 
-int meeting_launcher(const struct meeting *m, const char *card, struct ddp_value *cards,
-                     struct ddp_err *err)
+int bootstrap_launcher(const struct bootstrap *m, const char *card,
+                       struct ddp_value *cards, struct ddp_err *err)
 {
-    const struct outer *o = outer_find();
+    const struct mpi_env *o = mpi_env_find();
     if (o)
-        return meet_by_outer(o, m, card, cards, err);
+        return share_by_mpi_env(o, m, card, cards, err);
     if (has_step())
-        return meet_by_step(m, card, cards, err);
+        return share_by_step(m, card, cards, err);
     return err_set(
         err,
         "MASTER_ADDR is not set: rank %d of %d does not know where to meet the "

@@ -1,5 +1,5 @@
-/* worker/group/meeting.c - see meeting.h */
-#include "worker/group/meeting.h"
+/* worker/group/bootstrap.c - see bootstrap.h */
+#include "worker/group/bootstrap.h"
 
 #include "common/duration.h"
 #include "common/err.h"
@@ -10,14 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-void meeting_keep(struct ddp_value *value, const char *card, size_t size)
+void bootstrap_keep(struct ddp_value *value, const char *card, size_t size)
 {
     char *text = xcalloc(1, size + 1);
     memcpy(text, card, size);
     *value = (struct ddp_value){text, size};
 }
 
-int meeting_parse_place(const char *place, char host[256], int *port, struct ddp_err *err)
+int bootstrap_parse_address(const char *place, char host[256], int *port,
+                            struct ddp_err *err)
 {
     const char *colon = strrchr(place, ':'), *end = colon;
     char *rest;
@@ -36,8 +37,8 @@ int meeting_parse_place(const char *place, char host[256], int *port, struct ddp
 
 /* ---- the store ---- */
 
-int meeting_store(const struct meeting *m, const char *card, struct ddp_value *cards,
-                  struct ddp_err *err)
+int bootstrap_store(const struct bootstrap *m, const char *card, struct ddp_value *cards,
+                    struct ddp_err *err)
 {
     const char *addr = m->master_addr ? m->master_addr : getenv("MASTER_ADDR");
     if (!addr || (m->master_port == 0 && !getenv("MASTER_PORT")))
@@ -60,18 +61,18 @@ int meeting_store(const struct meeting *m, const char *card, struct ddp_value *c
 
 static const struct {
     const char *scheme;
-    meeting_fn meet;
+    bootstrap_fn meet;
 } places[] = {
-    {"env://", meeting_store},
-    {"tcp://", meeting_tcp},
-    {"file://", meeting_file},
-    {"launcher://", meeting_launcher},
+    {"env://", bootstrap_store},
+    {"tcp://", bootstrap_tcp},
+    {"file://", bootstrap_file},
+    {"launcher://", bootstrap_launcher},
 };
 
 /* Under ddprun and torchrun, and where somebody has set RANK himself, a store runs at
  * MASTER_ADDR. Other launchers have none; then MASTER_ADDR and MASTER_PORT, which scripts
  * for PyTorch export, mean what they mean there: rank 0 listens at that port. */
-static const char *default_place(struct meeting *m)
+static const char *default_place(struct bootstrap *m)
 {
     const char *addr = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
     if (m->master_addr)
@@ -85,8 +86,8 @@ static const char *default_place(struct meeting *m)
     return m->made;
 }
 
-meeting_fn meeting_find(struct meeting *m, const char *url, char host[256],
-                        const char **toward, struct ddp_err *err)
+bootstrap_fn bootstrap_find(struct bootstrap *m, const char *url, char host[256],
+                            const char **toward, struct ddp_err *err)
 {
     int port;
     url = url ? url : default_place(m);
@@ -96,14 +97,14 @@ meeting_fn meeting_find(struct meeting *m, const char *url, char host[256],
         if (strncmp(url, places[i].scheme, n) != 0)
             continue;
         m->place = url + n;
-        if (places[i].meet == meeting_store)
+        if (places[i].meet == bootstrap_store)
             *toward = m->master_addr ? m->master_addr : getenv("MASTER_ADDR");
-        if (places[i].meet == meeting_tcp) {
-            if (meeting_parse_place(m->place, host, &port, err) < 0)
+        if (places[i].meet == bootstrap_tcp) {
+            if (bootstrap_parse_address(m->place, host, &port, err) < 0)
                 return NULL;
             *toward = host;
         }
-        if (places[i].meet == meeting_file && m->place[0] != '/') {
+        if (places[i].meet == bootstrap_file && m->place[0] != '/') {
             err_set(err, "'%s' is not file:///path", url);
             return NULL;
         }

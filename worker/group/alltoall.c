@@ -1,14 +1,14 @@
-/* worker/group/exchange.c - see exchange.h
+/* worker/group/alltoall.c - see alltoall.h
  *
- * The ranks of a host first announce what they call, like in the other collectives, so
- * that those who disagree are told. The messages carry the number of the collective as
- * their tag, and what it is.
+ * The ranks of a host first announce their calls, as in the other collectives, so that
+ * mismatches are found. The messages carry the number of the collective as their tag,
+ * and what it is.
  */
-#include "worker/group/exchange.h"
+#include "worker/group/alltoall.h"
 
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/group/messages.h"
+#include "worker/group/p2p.h"
 #include "worker/group/reduce.h"
 
 #include <limits.h>
@@ -28,7 +28,7 @@ static void add(struct ddp_group *g, struct coll *c, enum request_kind kind, int
                              .bytes = r.n * size};
 }
 
-/* My own block does not travel. */
+/* This rank's own block is copied. */
 static void keep(const struct coll *c, struct range from, struct range to)
 {
     size_t size = type_size(c->type);
@@ -52,7 +52,7 @@ static void add_all(struct ddp_group *g, struct coll *c)
     c->items = xcalloc(2 * (size_t)size, sizeof *c->items);
     if (c->kind == COLL_ALL_TO_ALL) {
         keep(c, coll_block(c, me), block_in(c, me));
-        for (int i = 1; i < size; i++) { /* everybody begins with another one */
+        for (int i = 1; i < size; i++) { /* each rank starts with another peer */
             int to = (me + i) % size, from = (me + size - i) % size;
             add(g, c, REQUEST_RECV, from, c->recv, block_in(c, from));
             add(g, c, REQUEST_SEND, to, c->send, coll_block(c, to));
@@ -79,24 +79,24 @@ static int start(struct ddp_group *g, struct coll *c)
     add_all(g, c);
     for (size_t i = 0; i < c->nitems && !g->broken; i++) {
         if (c->items[i].kind == REQUEST_SEND)
-            messages_send(g, &c->items[i]);
+            p2p_send(g, &c->items[i]);
         else
-            messages_recv(g, &c->items[i]);
+            p2p_recv(g, &c->items[i]);
     }
     return g->broken ? -1 : 0;
 }
 
-int exchange_advance(struct ddp_group *g, struct coll *c, struct ddp_err *err)
+int alltoall_advance(struct ddp_group *g, struct coll *c, struct ddp_err *err)
 {
     if (c->state == COLL_NEW) {
         if (g->shm)
-            local_announce(g->shm, c, 0);
+            shm_coll_announce(g->shm, c, 0);
         c->state = COLL_ANNOUNCED;
     }
     if (c->state == COLL_ANNOUNCED) {
         if (g->shm && !shm_all_posted(g->shm))
             return ADVANCE_LATER;
-        if (g->shm && local_check(g->shm, c, err) < 0)
+        if (g->shm && shm_coll_check(g->shm, c, err) < 0)
             return ADVANCE_ERROR;
         c->state = COLL_WORKS;
         if (start(g, c) < 0) {

@@ -1,13 +1,12 @@
-/* worker/group/meet_tcp.c - tcp://host:port: rank 0 listens until all have come
+/* worker/group/bootstrap_tcp.c - tcp://host:port: rank 0 collects all cards
  *
- *   others                              rank 0
- *     magic, rank, size, name, card --->  keeps it; looks whether rank and size make
- * sense each card's size, and it      <---  when the last has come
+ * Each other rank connects and sends: magic, rank, size, name, card. Rank 0 checks rank
+ * and size, and when all have connected sends every rank each card's size and text.
  *
- * All numbers are big-endian. Who connects and says something else is let go with no
- * effect on the others, as is one who says nothing for a while.
+ * All numbers are big-endian. A connection that sends something else, or nothing for a
+ * while, is closed without effect on the others.
  */
-#include "worker/group/meeting.h"
+#include "worker/group/bootstrap.h"
 
 #include "common/duration.h"
 #include "common/err.h"
@@ -26,7 +25,7 @@ static const char magic[8] = "ddpmeet1";
 
 enum { CARD_MAX = 4096, NAME_BYTES = 200, SAY_MS = 5000, LISTED = 8, RETRY_US = 10000 };
 
-static const uint32_t NO_GROUP = UINT32_MAX; /* for the number of bytes of a card */
+static const uint32_t NO_GROUP = UINT32_MAX; /* sent instead of a card's size */
 
 struct intro {
     char magic[8];
@@ -80,13 +79,13 @@ static int recv_all(int fd, void *data, size_t size, int64_t deadline_ms)
 /* ---- rank 0 ---- */
 
 struct host {
-    const struct meeting *m;
+    const struct bootstrap *m;
     struct ddp_value *cards;
-    int *fds; /* by rank; -1: has not come */
+    int *fds; /* by rank; -1: not connected yet */
     int missing;
 };
 
-/* 0: took the connection; 1: did not; -1: this cannot become a group. */
+/* 0: the connection is kept; 1: it is not; -1: this cannot become a group. */
 static int welcome(struct host *h, int fd, struct ddp_err *err)
 {
     struct intro in;
@@ -110,7 +109,7 @@ static int welcome(struct host *h, int fd, struct ddp_err *err)
     if (rank <= 0 || rank >= size || h->fds[rank] >= 0)
         return err_set(err, "two ranks at tcp://%s are rank %d", h->m->place, rank);
     h->fds[rank] = fd;
-    meeting_keep(&h->cards[rank], card, n);
+    bootstrap_keep(&h->cards[rank], card, n);
     h->missing--;
     return 0;
 }
@@ -149,7 +148,7 @@ static int give_all(const struct host *h, struct ddp_err *err)
     return 0;
 }
 
-/* Those who have come need not wait for their deadline. */
+/* Tell the ranks that have connected, so that they need not wait for their deadline. */
 static void give_up(const struct host *h)
 {
     uint32_t sign = htonl(NO_GROUP);
@@ -162,7 +161,7 @@ static void give_up(const struct host *h)
 static int host_all(struct host *h, int listener, struct ddp_err *err)
 {
     while (h->missing > 0) {
-        if (now_ms() >= h->m->deadline_ms || /* others knock and knock */
+        if (now_ms() >= h->m->deadline_ms || /* strangers may keep connecting */
             wait_for(listener, POLLIN, h->m->deadline_ms) < 0)
             return name_missing(h, err);
         int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -183,13 +182,13 @@ static int host_all(struct host *h, int listener, struct ddp_err *err)
     return give_all(h, err);
 }
 
-int meeting_tcp_host(const struct meeting *m, int listener, const char *card,
-                     struct ddp_value *cards, struct ddp_err *err)
+int bootstrap_tcp_serve(const struct bootstrap *m, int listener, const char *card,
+                        struct ddp_value *cards, struct ddp_err *err)
 {
     struct host h = {m, cards, xcalloc((size_t)m->size, sizeof *h.fds), m->size - 1};
     for (int r = 0; r < m->size; r++)
         h.fds[r] = -1;
-    meeting_keep(&cards[0], card, strlen(card));
+    bootstrap_keep(&cards[0], card, strlen(card));
     int rc = host_all(&h, listener, err);
     if (rc < 0)
         give_up(&h);
@@ -205,8 +204,8 @@ int meeting_tcp_host(const struct meeting *m, int listener, const char *card,
 
 /* ---- the others ---- */
 
-/* 0, -1, or 1: the listener was that of an earlier group, and has closed. */
-static int hear_all(const struct meeting *m, int fd, struct ddp_value *cards)
+/* 0, -1, or 1: the listener belonged to an earlier group, and has closed. */
+static int recv_cards(const struct bootstrap *m, int fd, struct ddp_value *cards)
 {
     for (int r = 0; r < m->size; r++) {
         char card[CARD_MAX];
@@ -215,12 +214,12 @@ static int hear_all(const struct meeting *m, int fd, struct ddp_value *cards)
             return r == 0 && now_ms() < m->deadline_ms ? 1 : -1;
         if (ntohl(n) > CARD_MAX || recv_all(fd, card, ntohl(n), m->deadline_ms) < 0)
             return -1;
-        meeting_keep(&cards[r], card, ntohl(n));
+        bootstrap_keep(&cards[r], card, ntohl(n));
     }
     return 0;
 }
 
-static int visit_once(const struct meeting *m, const char *addr, int port,
+static int visit_once(const struct bootstrap *m, const char *addr, int port,
                       const char *card, struct ddp_value *cards, struct ddp_err *err)
 {
     int fd = sock_connect(addr, port, m->deadline_ms, true, err);
@@ -234,7 +233,7 @@ static int visit_once(const struct meeting *m, const char *addr, int port,
     int rc = send_all(fd, &in, sizeof in, m->deadline_ms);
     if (rc == 0)
         rc = send_all(fd, card, strlen(card), m->deadline_ms);
-    rc = rc == 0 ? hear_all(m, fd, cards) : 1;
+    rc = rc == 0 ? recv_cards(m, fd, cards) : 1;
     if (rc < 0)
         err_set(err,
                 now_ms() >= m->deadline_ms ? "not all ranks have come to tcp://%s in time"
@@ -244,8 +243,8 @@ static int visit_once(const struct meeting *m, const char *addr, int port,
     return rc;
 }
 
-int meeting_tcp_visit(const struct meeting *m, const char *addr, int port,
-                      const char *card, struct ddp_value *cards, struct ddp_err *err)
+int bootstrap_tcp_connect(const struct bootstrap *m, const char *addr, int port,
+                          const char *card, struct ddp_value *cards, struct ddp_err *err)
 {
     int rc;
     while ((rc = visit_once(m, addr, port, card, cards, err)) > 0)
@@ -255,22 +254,22 @@ int meeting_tcp_visit(const struct meeting *m, const char *addr, int port,
     return rc;
 }
 
-int meeting_tcp(const struct meeting *m, const char *card, struct ddp_value *cards,
-                struct ddp_err *err)
+int bootstrap_tcp(const struct bootstrap *m, const char *card, struct ddp_value *cards,
+                  struct ddp_err *err)
 {
     char addr[256];
     int port;
-    if (meeting_parse_place(m->place, addr, &port, err) < 0)
+    if (bootstrap_parse_address(m->place, addr, &port, err) < 0)
         return -1;
     if (m->rank > 0)
-        return meeting_tcp_visit(m, addr, port, card, cards, err);
+        return bootstrap_tcp_connect(m, addr, port, card, cards, err);
     int listener = sock_listen(NULL, port, NULL, err);
     if (listener < 0)
         return err_prefix(err,
                           "rank 0 cannot listen at tcp://%s (for a store that runs "
                           "already: env://)",
                           m->place);
-    int rc = meeting_tcp_host(m, listener, card, cards, err);
+    int rc = bootstrap_tcp_serve(m, listener, card, cards, err);
     close(listener);
     return rc;
 }

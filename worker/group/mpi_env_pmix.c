@@ -1,11 +1,11 @@
-/* worker/group/outer_pmix.c - PMIx, as a client
+/* worker/group/mpi_env_pmix.c - PMIx, as a client
  *
  * libpmix is loaded when it is wanted: the library must load where there is none, and it
  * has to be the one that MPI in the same process uses. PMIx counts how often it was
  * initialized, so that ours and MPI's do not disturb each other; we let go at the end of
  * the process, since to mpirun one that has come and does not leave has crashed.
  */
-#include "worker/group/outer.h"
+#include "worker/group/mpi_env.h"
 
 #include "common/duration.h"
 #include "common/err.h"
@@ -84,8 +84,8 @@ static int join(struct ddp_err *err)
     return 0;
 }
 
-int outer_share_pmix(const char *key, int rank, int size, char value[OUTER_VALUE],
-                     int64_t deadline_ms, struct ddp_err *err)
+int mpi_env_share_pmix(const char *key, int rank, int size, char value[MPI_ENV_VALUE],
+                       int64_t deadline_ms, struct ddp_err *err)
 {
     if (!pmix.joined && join(err) < 0)
         return -1;
@@ -115,7 +115,7 @@ int outer_share_pmix(const char *key, int rank, int size, char value[OUTER_VALUE
         rc = pmix.get(&first, key, &limit, 1, &got);
     if (rc != PMIX_SUCCESS)
         return failed(rc, "carry rank 0's address", err);
-    bool fits = got->type == PMIX_STRING && strlen(got->data.string) < OUTER_VALUE;
+    bool fits = got->type == PMIX_STRING && strlen(got->data.string) < MPI_ENV_VALUE;
     if (fits)
         memmove(value, got->data.string, strlen(got->data.string) + 1);
     /* `got` is left: to free it takes a macro of libpmix's own allocator, and it is small

@@ -1,9 +1,9 @@
-/* worker/group/meet.c - see meet.h
+/* worker/group/layout.c - see layout.h
  *
  * A card is a few lines of text, so that the keys of the store can be read by eye. Since
  * it comes off the wire it is parsed strictly.
  */
-#include "worker/group/meet.h"
+#include "worker/group/layout.h"
 
 #include "common/err.h"
 #include "common/mem.h"
@@ -52,27 +52,28 @@ static int listen_unix(char *name, size_t size, struct ddp_err *err)
     return fd;
 }
 
-int meet_open(struct meet_doors *doors, struct ddp_err *err)
+int listeners_open(struct listeners *listeners, struct ddp_err *err)
 {
-    *doors = (struct meet_doors){.tcp_fd = -1, .unix_fd = -1};
-    random_hex(doors->token, sizeof doors->token, NULL);
-    doors->unix_fd = listen_unix(doors->unix_name, sizeof doors->unix_name, err);
-    if (doors->unix_fd >= 0)
-        doors->tcp_fd = sock_listen(NULL, 0, &doors->tcp_port, err);
-    if (doors->tcp_fd < 0) {
-        meet_close(doors);
+    *listeners = (struct listeners){.tcp_fd = -1, .unix_fd = -1};
+    random_hex(listeners->token, sizeof listeners->token, NULL);
+    listeners->unix_fd =
+        listen_unix(listeners->unix_name, sizeof listeners->unix_name, err);
+    if (listeners->unix_fd >= 0)
+        listeners->tcp_fd = sock_listen(NULL, 0, &listeners->tcp_port, err);
+    if (listeners->tcp_fd < 0) {
+        listeners_close(listeners);
         return -1;
     }
     return 0;
 }
 
-void meet_close(struct meet_doors *doors)
+void listeners_close(struct listeners *listeners)
 {
-    if (doors->tcp_fd >= 0)
-        close(doors->tcp_fd);
-    if (doors->unix_fd >= 0)
-        close(doors->unix_fd);
-    doors->tcp_fd = doors->unix_fd = -1;
+    if (listeners->tcp_fd >= 0)
+        close(listeners->tcp_fd);
+    if (listeners->unix_fd >= 0)
+        close(listeners->unix_fd);
+    listeners->tcp_fd = listeners->unix_fd = -1;
 }
 
 /* What all ranks that can share memory with this one have in common, and no other has. */
@@ -163,24 +164,24 @@ static int own_addr(const char *master, char *text, size_t size, struct ddp_err 
     return 0;
 }
 
-char *meet_card_of(const char *host_id, const char *host_name, const char *addr,
-                   const struct meet_doors *doors)
+char *card_make_as(const char *host_id, const char *host_name, const char *addr,
+                   const struct listeners *listeners)
 {
     char token[2 * TOKEN_BYTES + 1];
     for (size_t i = 0; i < TOKEN_BYTES; i++)
-        sprintf(token + 2 * i, "%02x", doors->token[i]);
+        sprintf(token + 2 * i, "%02x", listeners->token[i]);
     return xasprintf("%s\n%s\n%s\n%s\n%d\n%s\n%s\n", card_magic, host_id, host_name, addr,
-                     doors->tcp_port, doors->unix_name, token);
+                     listeners->tcp_port, listeners->unix_name, token);
 }
 
-char *meet_card(int rank, const struct meet_doors *doors, const char *toward, bool alone,
-                struct ddp_err *err)
+char *card_make(int rank, const struct listeners *listeners, const char *toward,
+                bool alone, struct ddp_err *err)
 {
     char addr[INET6_ADDRSTRLEN], host[65] = "localhost";
     if (own_addr(toward, addr, sizeof addr, err) < 0)
         return NULL;
     gethostname(host, sizeof host - 1);
-    char *id = host_id(rank, alone), *card = meet_card_of(id, host, addr, doors);
+    char *id = host_id(rank, alone), *card = card_make_as(id, host, addr, listeners);
     free(id);
     return card;
 }
@@ -287,8 +288,8 @@ static size_t keep_texts(struct layout *l, char *texts)
     return at;
 }
 
-int meet(struct layout *l, int rank, int size, struct ddp_value *cards,
-         struct ddp_err *err)
+int layout_from_cards(struct layout *l, int rank, int size, struct ddp_value *cards,
+                      struct ddp_err *err)
 {
     size_t n = (size_t)size;
     int rc = 0;
@@ -329,7 +330,7 @@ void layout_finish(struct layout *l)
     free(l->members);
     free(l->by_host);
     free(l->host_start);
-    free(l->outer);
+    free(l->world_ranks);
     *l = (struct layout){0};
 }
 
@@ -342,8 +343,9 @@ const int *layout_host(const struct layout *l, int h, int *n)
 const char *layout_who(const struct layout *l, int rank, char *text, size_t size)
 {
     const char *host = l->members[rank].host_name;
-    if (l->outer)
-        snprintf(text, size, "rank %d (%d in all) on %s", rank, l->outer[rank], host);
+    if (l->world_ranks)
+        snprintf(text, size, "rank %d (%d in all) on %s", rank, l->world_ranks[rank],
+                 host);
     else
         snprintf(text, size, "rank %d on %s", rank, host);
     return text;

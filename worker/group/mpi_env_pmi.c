@@ -1,4 +1,4 @@
-/* worker/group/outer_pmi.c - PMI-1, as a client: lines on the descriptor PMI_FD
+/* worker/group/mpi_env_pmi.c - PMI-1, as a client: lines on the descriptor PMI_FD
  *
  *   cmd=init pmi_version=1 pmi_subversion=1     cmd=response_to_init ... rc=0
  *   cmd=get_my_kvsname                          cmd=my_kvsname kvsname=K
@@ -11,7 +11,7 @@
  * Hydra; and who has said finalize cannot begin again. So it is said at the very end, and
  * only if the descriptor is still the one that it was: MPI may have closed it.
  */
-#include "worker/group/outer.h"
+#include "worker/group/mpi_env.h"
 
 #include "common/duration.h"
 #include "common/err.h"
@@ -128,8 +128,8 @@ static int join(int64_t deadline_ms, struct ddp_err *err)
     return 0;
 }
 
-int outer_share_pmi(const char *key, int rank, int size, char value[OUTER_VALUE],
-                    int64_t deadline_ms, struct ddp_err *err)
+int mpi_env_share_pmi(const char *key, int rank, int size, char value[MPI_ENV_VALUE],
+                      int64_t deadline_ms, struct ddp_err *err)
 {
     char text[LINE + 512], line[LINE];
     const char *world = getenv("PMI_SIZE");
@@ -148,8 +148,8 @@ int outer_share_pmi(const char *key, int rank, int size, char value[OUTER_VALUE]
     if (ask(text, "get_result", line, deadline_ms, err) < 0)
         return -1;
     const char *got = strstr(line, " value=");
-    if (!got || strlen(got + 7) >= OUTER_VALUE)
+    if (!got || strlen(got + 7) >= MPI_ENV_VALUE)
         return err_set(err, "the launcher's PMI does not give what rank 0 has put");
-    snprintf(value, OUTER_VALUE, "%s", got + 7);
+    snprintf(value, MPI_ENV_VALUE, "%s", got + 7);
     return 0;
 }

@@ -1,17 +1,18 @@
-/* worker/group/meet_file.c - file:///path: a file that all ranks see
+/* worker/group/bootstrap_file.c - file:///path: a file that all ranks see
  *
- * The file begins with "ddpgroup meeting 1, SIZE ranks, NAME" and has a record per rank:
- * "rank BYTES\n" and the card. Two kinds of locks (open file description locks: they
- * belong to an open file, end with the process, and work over NFS) go with it:
+ * The file begins with "ddpgroup meeting 1, SIZE ranks, NAME" and has a record per
+ * rank: "rank", the card's bytes, a newline and the card. Two kinds of locks (open file
+ * description locks: they belong to an open file, are released with the process, and
+ * work over NFS) protect it:
  *
- *   byte 0         whoever reads or writes holds it
- *   byte 1 + rank  held by a rank from its coming until it has everybody's card
+ * byte 0: held while reading or writing;
+ * byte 1 + rank: held by a rank from writing its record until it has read all cards.
  *
- * So a record whose rank holds no lock is left over from a run that died, or from one
- * that met and did not clean up: the file is emptied, and those who were in it and live
- * write their record again. The last to read removes the file.
+ * A record whose rank holds no lock is left over from a run that died or did not clean
+ * up: the file is truncated, and the live ranks write their records again. The last
+ * rank to read removes the file.
  */
-#include "worker/group/meeting.h"
+#include "worker/group/bootstrap.h"
 
 #include "common/duration.h"
 #include "common/err.h"
@@ -29,21 +30,21 @@
 enum {
     PAUSE_MIN_US = 500,
     PAUSE_MAX_US = 20000,
-    FILE_BYTES = 64 << 20, /* more than any meeting's */
-    SEATS = 1024           /* looked at, at least, where another size is written down */
+    FILE_BYTES = 64 << 20, /* more than any set of cards takes */
+    SEATS = 1024           /* locks checked, at least, where the file has another size */
 };
 
 static const char title[] = "ddpgroup meeting 1, ";
 
 struct book {
-    const struct meeting *m;
+    const struct bootstrap *m;
     int fd;     /* -1: not open */
     char *text; /* owned: what is in it */
     size_t size;
     struct ddp_value
         *cards; /* data borrowed from `text` while reading; NULL: not there */
     int present;
-    bool readable; /* it is a meeting of ours */
+    bool readable; /* it has our format */
 };
 
 static int lock_byte(int fd, off_t byte, short type)
@@ -78,8 +79,8 @@ static void close_book(struct book *b)
     b->fd = -1;
 }
 
-/* 0: open and locked; 1: not now. The file may have been removed meanwhile: one without a
- * name is nobody's meeting any more. */
+/* 0: open and locked; 1: not now. The file may have been removed meanwhile; one without
+ * a name is not used any more. */
 static int enter(struct book *b, struct ddp_err *err)
 {
     struct stat st;
@@ -124,12 +125,12 @@ static int read_text(struct book *b, struct ddp_err *err)
     return 0;
 }
 
-static char *first_line(const struct meeting *m)
+static char *first_line(const struct bootstrap *m)
 {
     return xasprintf("%s%d ranks, %s\n", title, m->size, m->name);
 }
 
-/* Find the records; `readable` is whether it makes sense to the last byte. */
+/* Find the records; `readable`: the file is well-formed to its end. */
 static void parse(struct book *b)
 {
     char *line = first_line(b->m);
@@ -201,14 +202,15 @@ static bool alone_there(const struct book *b)
     return true;
 }
 
-/* A meeting of others is under way, or of ours but complete without me: not my turn. */
+/* Is the file in use by another group, or complete without this rank? */
 static bool is_theirs(const struct book *b, const char *card)
 {
     bool over = b->readable && b->present == b->m->size && !is_mine(b, card);
     return (over || !b->readable) && b->size > 0 && !alone_there(b);
 }
 
-/* Is anything in it of ranks that are no more? Once all are there they may leave. */
+/* Has it records of ranks that have ended? Once all records are there, ranks may leave.
+ */
 static bool is_stale(const struct book *b, const char *card)
 {
     if (!b->readable)
@@ -221,10 +223,10 @@ static bool is_stale(const struct book *b, const char *card)
     }
     const struct ddp_value *mine = &b->cards[b->m->rank];
     return mine->data &&
-           !is_mine(b, card); /* I hold the lock, so whoever wrote it is not */
+           !is_mine(b, card); /* this rank holds the lock, so the writer does not */
 }
 
-/* 1: all are here; 0: not yet; -1. Called with the book held. */
+/* 1: all records are there; 0: not yet; -1. Called with byte 0 locked. */
 static int look(struct book *b, const char *card, struct ddp_err *err)
 {
     if (read_text(b, err) < 0)
@@ -244,7 +246,7 @@ static int look(struct book *b, const char *card, struct ddp_err *err)
     return b->present == b->m->size;
 }
 
-/* 0: the seat of my rank is mine; 1: somebody has it. */
+/* 0: this rank's lock is ours; 1: another process has it. */
 static int sit_down(struct book *b, struct ddp_err *err)
 {
     if (lock_byte(b->fd, 1 + b->m->rank, F_WRLCK) == 0)
@@ -276,7 +278,7 @@ static int late(const struct book *b, bool seated, struct ddp_err *err)
                    b->m->size, b->m->place, text, missing > 8 ? ", ..." : "");
 }
 
-static int meet_there(struct book *b, const char *card, struct ddp_err *err)
+static int connect_as_named(struct book *b, const char *card, struct ddp_err *err)
 {
     bool seated = false;
     for (int64_t pause_us = PAUSE_MIN_US;; pause_a_little(&pause_us)) {
@@ -295,7 +297,7 @@ static int meet_there(struct book *b, const char *card, struct ddp_err *err)
         rc = seated ? look(b, card, err) : 0;
         if (rc != 0) {
             for (int r = 0; r < b->m->size && rc > 0; r++)
-                meeting_keep(&b->cards[r], b->cards[r].data, b->cards[r].size);
+                bootstrap_keep(&b->cards[r], b->cards[r].data, b->cards[r].size);
             lock_byte(b->fd, 1 + b->m->rank, F_UNLCK);
             if (rc > 0 && alone_there(b))
                 unlink(b->m->place);
@@ -305,11 +307,11 @@ static int meet_there(struct book *b, const char *card, struct ddp_err *err)
     }
 }
 
-int meeting_file(const struct meeting *m, const char *card, struct ddp_value *cards,
-                 struct ddp_err *err)
+int bootstrap_file(const struct bootstrap *m, const char *card, struct ddp_value *cards,
+                   struct ddp_err *err)
 {
     struct book b = {.m = m, .fd = -1, .cards = cards};
-    int rc = meet_there(&b, card, err);
+    int rc = connect_as_named(&b, card, err);
     if (rc < 0) /* they point into the text */
         memset(cards, 0, (size_t)m->size * sizeof *cards);
     close_book(&b);

@@ -1,5 +1,5 @@
-/* worker/group/watch.c - see watch.h */
-#include "worker/group/watch.h"
+/* worker/group/failure_watch.c - see failure_watch.h */
+#include "worker/group/failure_watch.h"
 
 #include "common/mem.h"
 #include "worker/group/backend.h"
@@ -24,7 +24,7 @@ void watch_enter(struct ddp_group *g, const struct call *call)
         shm_leave_word(g->shm, call->number, call->what, call->bytes);
 }
 
-/* My likes, so that not all of a host watch the same one. */
+/* Ranks with our number on their hosts, so that the work is spread. */
 void watch_choose(struct ddp_group *g)
 {
     const struct layout *l = &g->layout;
@@ -48,7 +48,7 @@ bool watch_came(const struct ddp_group *g, int local)
     return shm_word(g->shm, local, number, &what, &bytes) >= number;
 }
 
-/* Not if it has not come so far, or is so far ahead that nobody knows any more. */
+/* False if it has not come so far, or is too far ahead to know. */
 static bool differs(const struct ddp_group *g, int local, uint64_t number,
                     struct ddp_err *err)
 {
@@ -88,7 +88,7 @@ bool watch_review(struct ddp_group *g, struct ddp_err *err)
     return false;
 }
 
-/* Whoever has me as its like. */
+/* The ranks that watch this one. */
 void watch_leave(struct ddp_group *g)
 {
     const struct layout *l = &g->layout;

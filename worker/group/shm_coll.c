@@ -1,22 +1,23 @@
-/* worker/group/local.c - collectives through shared memory
+/* worker/group/shm_coll.c - collectives through shared memory
  *
- * Every collective is a row of steps. In a step each rank does its share alone (reduce,
- * copy out); between two steps all wait for each other. The first of these meetings is
- * the announcement, which also carries the arguments, so that ranks that disagree are
- * told, and the data themselves when they are few. What a rank gives to the next but one
- * meeting it copies in after it has announced that it comes to the next, so that nobody
- * waits for it.
+ * A collective is a sequence of steps. In a step each rank does its share alone
+ * (reduce, copy out); a barrier separates steps. The first barrier is the announcement:
+ * it carries the arguments, so that mismatches are found, and the data themselves when
+ * they are short. A rank copies in the data for step t + 1 after it has signalled the
+ * barrier before step t, so that nobody waits for the copy.
  *
- *   few bytes       announce with the data; then each rank reduces all of them, in rank
- *                   order: one meeting
- *   in the arena    step 0: each rank reduces its slice of everybody's buffers into
- *                   everybody's buffers; meet: nothing is copied
- *   elsewhere       before step t: copy chunk t to my staging room; in it: copy the
- *                   others' slices of chunk t-2 out; reduce my slice of chunk t-1 over
- * all staging rooms
+ * short data: announced with the arguments; then each rank reduces all of them, in rank
+ * order: one barrier.
  *
- * While chunk t is copied in others may still be in step t-1, and read chunks t-3 and
- * t-2; t-1 is waiting: hence SHM_STAGES.
+ * buffers in the arena: in step 0 each rank reduces its slice of all buffers into all
+ * buffers; nothing is copied.
+ *
+ * private buffers: before step t, copy chunk t into this rank's staging buffer; in step
+ * t, copy the other ranks' slices of chunk t-2 out, and reduce this rank's slice of
+ * chunk t-1 over all staging buffers.
+ *
+ * While chunk t is copied in, others may still be in step t-1 and read chunks t-3 and
+ * t-2, and t-1 is waiting: hence SHM_STAGES.
  */
 #include "worker/group/coll.h"
 
@@ -25,10 +26,10 @@
 
 #include <string.h>
 
-/* Bytes per rank and step: a few of everybody's fit the caches. */
+/* Bytes per rank and step: those of all ranks together fit the caches. */
 enum { LOCAL_CHUNK = 262144 };
 
-int local_check(const struct shm *s, const struct coll *c, struct ddp_err *err)
+int shm_coll_check(const struct shm *s, const struct coll *c, struct ddp_err *err)
 {
     for (int i = 0; i < s->n; i++) {
         const struct shm_post *p = &s->rank[i].post[s->seq & 1];
@@ -43,7 +44,7 @@ int local_check(const struct shm *s, const struct coll *c, struct ddp_err *err)
 
 /* ---- few bytes ---- */
 
-/* What a local rank gives, in bytes. */
+/* The bytes that a local rank contributes. */
 static size_t gives(const struct shm *s, const struct coll *c, int local)
 {
     if (c->kind == COLL_ALL_GATHER)
@@ -53,7 +54,7 @@ static size_t gives(const struct shm *s, const struct coll *c, int local)
     return coll_bytes(c);
 }
 
-/* Does what each gives fit beside the announcements? */
+/* Do the contributions fit beside the announcements? */
 static bool is_eager(const struct coll *c, int n)
 {
     return c->kind != COLL_BARRIER && coll_most(c, n) > 0 &&
@@ -61,7 +62,7 @@ static bool is_eager(const struct coll *c, int n)
                SHM_EAGER / (c->kind == COLL_REDUCE_SCATTER ? (size_t)n : 1);
 }
 
-/* My own where I have it: the line in which I showed it is on its way to the others. */
+/* This rank's own buffer: the line it was announced in is on its way to the others. */
 static const char *eager_data(const struct shm *s, const struct coll *c, int local)
 {
     const struct shm_rank *r = &s->rank[local];
@@ -116,26 +117,26 @@ struct range range_slice(struct range r, enum ddp_type type, int i, int n)
     return (struct range){r.at + from, to - from};
 }
 
-char *local_direct(const struct shm *s, int local)
+char *shm_coll_direct(const struct shm *s, int local)
 {
     int64_t where = s->rank[local].post[s->seq & 1].where;
     return where >= 0 ? s->base + where : NULL;
 }
 
-/* My slice of everybody's buffers, in one pass, or in mine first and from there to the
- * others: what stands here of "apart" is what all_reduce_slice() says. */
+/* Reduce this rank's slice of all buffers: in one pass, or into its own buffer first
+ * and then copied; see all_reduce_slice(). */
 static void all_reduce_in_arena(struct shm *s, struct coll *c, unsigned t)
 {
     if (t > 0)
         return;
     size_t size = type_size(c->type);
     struct range mine = range_slice((struct range){0, c->count}, c->type, s->me, s->n);
-    bool apart = ways_begin(&s->giving, mine.n * size) == 1;
+    bool apart = autotune_begin(&s->giving, mine.n * size) == 1;
     size_t most = apart ? LOCAL_CHUNK / size : mine.n;
     for (size_t done = 0, n; done < mine.n; done += n) {
         n = mine.n - done < most ? mine.n - done : most;
         for (int i = 0; i < s->n; i++) {
-            s->out[i] = local_direct(s, i) + (mine.at + done) * size;
+            s->out[i] = shm_coll_direct(s, i) + (mine.at + done) * size;
             s->in[i] = s->out[i];
         }
         void *const *out = apart ? &s->out[s->me] : s->out;
@@ -144,10 +145,10 @@ static void all_reduce_in_arena(struct shm *s, struct coll *c, unsigned t)
             if (i != s->me)
                 memcpy(s->out[i], s->out[s->me], n * size);
     }
-    ways_end(&s->giving, mine.n * size);
+    autotune_end(&s->giving, mine.n * size);
 }
 
-/* All but my own slice, which nobody else reads. */
+/* All but this rank's slice, which nobody else reads. */
 static void all_reduce_give(struct shm *s, struct coll *c, unsigned t)
 {
     size_t size = type_size(c->type);
@@ -160,9 +161,10 @@ static void all_reduce_give(struct shm *s, struct coll *c, unsigned t)
            (r.at + r.n - behind) * size);
 }
 
-/* My slice of a chunk, where it was and on my stage. One pass is best where the others
- * share a cache with me. Elsewhere each line of the stage must first be taken back from
- * who read it last, which a copy, as it writes whole lines, can do without. */
+/* Reduce this rank's slice of a chunk, in the user's buffer and in the staging buffer.
+ * One pass is best where the ranks share a cache. Elsewhere each line of the staging
+ * buffer must first be fetched from its last reader, which a copy of whole lines
+ * avoids. */
 static void all_reduce_slice(struct shm *s, struct coll *c, unsigned k)
 {
     struct range r = coll_chunk(c, k), of = range_slice(r, c->type, s->me, s->n);
@@ -172,11 +174,11 @@ static void all_reduce_slice(struct shm *s, struct coll *c, unsigned k)
         s->in[i] = shm_stage(s, i, k) + skip;
     s->in[s->me] = mine;
     void *out[2] = {mine, shm_stage(s, s->me, k) + skip};
-    bool apart = ways_begin(&s->showing, of.n * size) == 1;
+    bool apart = autotune_begin(&s->showing, of.n * size) == 1;
     reduce_many(out, apart ? 1 : 2, s->in, s->n, of.n, c->type, c->op, s->n);
     if (apart)
         memcpy(out[1], mine, of.n * size);
-    ways_end(&s->showing, of.n * size);
+    autotune_end(&s->showing, of.n * size);
 }
 
 static void all_reduce_staged(struct shm *s, struct coll *c, unsigned t)
@@ -198,7 +200,7 @@ static void broadcast_give(struct shm *s, struct coll *c, unsigned t)
 {
     size_t size = type_size(c->type);
     struct range r = coll_chunk(c, t);
-    if (s->ranks[s->me] == c->root && !local_direct(s, s->me))
+    if (s->ranks[s->me] == c->root && !shm_coll_direct(s, s->me))
         memcpy(shm_stage(s, s->me, t), (const char *)c->send + r.at * size, r.n * size);
 }
 
@@ -206,7 +208,7 @@ static void broadcast_take(struct shm *s, struct coll *c, unsigned t)
 {
     size_t size = type_size(c->type);
     int root = s->layout->members[c->root].local;
-    const char *there = local_direct(s, root);
+    const char *there = shm_coll_direct(s, root);
     if (s->me == root || t == 0)
         return;
     struct range r = coll_chunk(c, t - 1);
@@ -218,17 +220,17 @@ static void reduce_give(struct shm *s, struct coll *c, unsigned t)
 {
     size_t size = type_size(c->type);
     struct range r = coll_chunk(c, t);
-    if (!local_direct(s, s->me))
+    if (!shm_coll_direct(s, s->me))
         memcpy(shm_stage(s, s->me, t), (const char *)c->send + r.at * size, r.n * size);
 }
 
-/* The slices of a chunk meet in the stages of those who have reduced them; the root,
- * which alone may write where it reads, has its own at once. */
+/* Each rank reduces its slice into its staging buffer; the root writes its own in
+ * place. */
 static void reduce_share(struct shm *s, struct coll *c, unsigned t)
 {
     size_t size = type_size(c->type);
     bool root = s->ranks[s->me] == c->root;
-    unsigned lead = local_all_direct(s) ? 0 : 1;
+    unsigned lead = shm_coll_all_direct(s) ? 0 : 1;
     if (root && t > lead) {
         unsigned k = t - lead - 1;
         struct range r = coll_chunk(c, k);
@@ -244,7 +246,7 @@ static void reduce_share(struct shm *s, struct coll *c, unsigned t)
     unsigned k = t - lead;
     struct range r = coll_chunk(c, k), of = range_slice(r, c->type, s->me, s->n);
     for (int i = 0; i < s->n; i++) {
-        const char *there = local_direct(s, i);
+        const char *there = shm_coll_direct(s, i);
         s->in[i] =
             there ? there + of.at * size : shm_stage(s, i, k) + (of.at - r.at) * size;
     }
@@ -260,7 +262,7 @@ static void all_gather_give(struct shm *s, struct coll *c, unsigned t)
     char *recv = c->recv;
     struct range b = coll_block(c, s->me), r = coll_part(c, s->me, t);
     const char *mine = (const char *)c->send + (r.at - b.at) * size;
-    if (!local_direct(s, s->me))
+    if (!shm_coll_direct(s, s->me))
         memcpy(shm_stage(s, s->me, t), mine, r.n * size);
     if (recv + r.at * size != mine)
         memcpy(recv + r.at * size, mine, r.n * size);
@@ -270,7 +272,7 @@ static void all_gather_take(struct shm *s, struct coll *c, unsigned t)
 {
     size_t size = type_size(c->type);
     for (int i = 0; i < s->n && t > 0; i++) {
-        const char *there = local_direct(s, i);
+        const char *there = shm_coll_direct(s, i);
         struct range b = coll_block(c, i), r = coll_part(c, i, t - 1);
         if (i != s->me)
             memcpy((char *)c->recv + r.at * size,
@@ -279,12 +281,12 @@ static void all_gather_take(struct shm *s, struct coll *c, unsigned t)
     }
 }
 
-/* A chunk is a part of every rank's block; the parts lie side by side in the stage. */
+/* A chunk has a part of each rank's block, side by side in the staging buffer. */
 static void reduce_scatter_give(struct shm *s, struct coll *c, unsigned t)
 {
     size_t size = type_size(c->type);
     const char *send = c->send;
-    for (int i = 0; i < s->n && !local_direct(s, s->me); i++) {
+    for (int i = 0; i < s->n && !shm_coll_direct(s, s->me); i++) {
         struct range r = coll_part(c, i, t);
         if (i != s->me)
             memcpy(shm_stage(s, s->me, t) + (size_t)i * c->chunk * size,
@@ -299,7 +301,7 @@ static void reduce_scatter_take(struct shm *s, struct coll *c, unsigned t)
         return;
     struct range b = coll_block(c, s->me), r = coll_part(c, s->me, t - 1);
     for (int i = 0; i < s->n; i++) {
-        const char *there = i == s->me ? c->send : local_direct(s, i);
+        const char *there = i == s->me ? c->send : shm_coll_direct(s, i);
         s->in[i] = there ? there + r.at * size
                          : shm_stage(s, i, t - 1) + (size_t)s->me * c->chunk * size;
     }
@@ -321,8 +323,8 @@ static const struct {
 
 static void give_nothing(struct shm *s, struct coll *c, unsigned t) {}
 
-/* Elements per chunk: a chunk of everybody's fits the caches, and there are enough of
- * them that the steps overlap. */
+/* Elements per chunk: the chunks of all ranks fit the caches, and there are enough of
+ * them for the steps to overlap. */
 static size_t chunk_elements(const struct shm *s, const struct coll *c)
 {
     size_t room = LOCAL_CHUNK, size = type_size(c->type), line = SHM_LINE / size;
@@ -334,10 +336,10 @@ static size_t chunk_elements(const struct shm *s, const struct coll *c)
     return chunk ? chunk : line;
 }
 
-bool local_all_direct(const struct shm *s)
+bool shm_coll_all_direct(const struct shm *s)
 {
     for (int i = 0; i < s->n; i++) {
-        if (!local_direct(s, i))
+        if (!shm_coll_direct(s, i))
             return false;
     }
     return true;
@@ -345,17 +347,17 @@ bool local_all_direct(const struct shm *s)
 
 static void plan(struct shm *s, struct coll *c)
 {
-    bool all_direct = local_all_direct(s), any_direct = false;
+    bool all_direct = shm_coll_all_direct(s), any_direct = false;
     for (int i = 0; i < s->n; i++)
-        any_direct = any_direct || local_direct(s, i);
+        any_direct = any_direct || shm_coll_direct(s, i);
     bool whole = c->kind == COLL_BROADCAST
-                     ? local_direct(s, s->layout->members[c->root].local) != NULL
+                     ? shm_coll_direct(s, s->layout->members[c->root].local) != NULL
                      : all_direct && c->kind != COLL_REDUCE;
     size_t most = coll_most(c, s->n);
     c->t = 0;
     c->chunk = whole ? most : chunk_elements(s, c);
     unsigned nchunks = (unsigned)((most + c->chunk - 1) / c->chunk);
-    /* a buffer that others read is given back only when all have read it */
+    /* a buffer that others read is returned when all have read it */
     c->nsteps = nchunks + 1 + (any_direct ? 1 : 0);
     c->give = shares[c->kind].give;
     c->work = shares[c->kind].work;
@@ -370,8 +372,8 @@ static void plan(struct shm *s, struct coll *c)
     }
 }
 
-/* `nsmall` bytes go with the announcement. */
-void local_announce(struct shm *s, struct coll *c, size_t nsmall)
+/* `nsmall` bytes of data are announced with the arguments. */
+void shm_coll_announce(struct shm *s, struct coll *c, size_t nsmall)
 {
     int size = s->layout->size;
     bool speaks = c->kind != COLL_BROADCAST || s->ranks[s->me] == c->root;
@@ -383,19 +385,19 @@ void local_announce(struct shm *s, struct coll *c, size_t nsmall)
              speaks ? nsmall : 0);
 }
 
-int local_advance(struct shm *s, struct coll *c, struct ddp_err *err)
+int shm_coll_advance(struct shm *s, struct coll *c, struct ddp_err *err)
 {
     bool eager = is_eager(c, s->n);
     for (;;) {
         switch (c->state) {
         case COLL_NEW:
-            local_announce(s, c, eager ? gives(s, c, s->me) : 0);
+            shm_coll_announce(s, c, eager ? gives(s, c, s->me) : 0);
             c->state = COLL_ANNOUNCED;
             break;
         case COLL_ANNOUNCED:
             if (!shm_all_posted(s))
                 return ADVANCE_LATER;
-            if (local_check(s, c, err) < 0)
+            if (shm_coll_check(s, c, err) < 0)
                 return ADVANCE_ERROR;
             if (eager)
                 eager_finish(s, c);
@@ -422,7 +424,7 @@ int local_advance(struct shm *s, struct coll *c, struct ddp_err *err)
     }
 }
 
-bool local_reached(const struct shm *s, const struct coll *c, int local)
+bool shm_coll_reached(const struct shm *s, const struct coll *c, int local)
 {
     const struct shm_rank *r = &s->rank[local];
     if (c->state == COLL_ANNOUNCED)

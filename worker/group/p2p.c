@@ -1,14 +1,14 @@
-/* worker/group/messages.c - see messages.h
+/* worker/group/p2p.c - see p2p.h
  *
- * What can be done at once is done where it is asked for: a message to a rank of this
- * host, with nothing before it and room for it, is in its memory when messages_send()
- * returns. The rest is done by messages_progress(), in order.
+ * A message to a rank of this host, if nothing is queued before it and the ring has
+ * room, is written inside p2p_send(). Everything else is done by p2p_progress(), in
+ * order.
  */
-#include "worker/group/messages.h"
+#include "worker/group/p2p.h"
 
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/group/breaking.h"
+#include "worker/group/failure.h"
 #include "worker/group/mailbox.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ enum { GATHER = 16 }; /* messages that go in one call */
 static void sent(struct ddp_group *g, struct mailbox *b)
 {
     struct ddp_request *r = b->out.first;
-    row_remove(&b->out, r);
+    queue_remove(&b->out, r);
     b->out_at = 0;
     message_end(g, r);
 }
@@ -52,7 +52,7 @@ static void send_near(struct ddp_group *g, struct mailbox *b)
     }
 }
 
-/* The first messages to be sent, or what is left of them; returns how many pieces. */
+/* The headers and unsent data of the first queued messages; returns how many pieces. */
 static int gather(const struct mailbox *b, struct label *labels, struct iovec *io)
 {
     int n = 0;
@@ -113,7 +113,7 @@ static int wrong_size(const struct mailbox *b, const struct ddp_request *r, size
                    b->rank, bytes, r->tag, r->bytes);
 }
 
-/* Are these two, the one sent and the one asked for, the same message? */
+/* Do the message and the receive agree in size and kind? */
 static int fits(const struct mailbox *b, const struct ddp_request *r, size_t bytes,
                 uint32_t what, struct ddp_err *err)
 {
@@ -124,7 +124,7 @@ static int fits(const struct mailbox *b, const struct ddp_request *r, size_t byt
     return coll_disagree(r->group->layout.rank, &here, b->rank, &there, err);
 }
 
-/* The label is complete: where does the message go? */
+/* The header is complete: find the receive, or buffer the message as unexpected. */
 static int address(struct ddp_group *g, struct mailbox *b, struct ddp_err *err)
 {
     const struct label *l = &b->label;
@@ -168,8 +168,8 @@ static void arrived(struct ddp_group *g, struct mailbox *b)
         parcel_hand_over(b, p, p->taker);
 }
 
-/* Only as long as somebody waits for a message of this rank: the others stay in the
- * stream, which holds its sender back. */
+/* Data are read only while a receive needs them; else they stay in the stream, which
+ * blocks the sender. */
 static bool wanted(const struct ddp_group *g, const struct mailbox *b)
 {
     return mailbox_needed(b) || (g->any.first && !b->left);
@@ -198,7 +198,7 @@ static int recv_near(struct ddp_group *g, struct mailbox *b, struct ddp_err *err
     return 1;
 }
 
-/* As much as has come; into memory that one mailbox after the other uses. */
+/* Read what has arrived into a buffer that mailboxes take in turn. */
 static ssize_t read_ahead(struct ddp_group *g, struct mailbox *b, struct ddp_err *err)
 {
     struct ahead *a = g->spare ? g->spare : xcalloc(1, sizeof *a);
@@ -220,8 +220,8 @@ static void all_read(struct ddp_group *g, struct mailbox *b)
     b->ahead = NULL;
 }
 
-/* From a connection. What is long goes where it belongs; for what is short, all that has
- * come is read at once, so that a message takes one call, or less. */
+/* Read from a connection. Long data are read in place; for short data everything that
+ * has arrived is read at once, so that a message takes at most one call. */
 static ssize_t stream_recv(struct ddp_group *g, struct mailbox *b, void *data,
                            size_t size, struct ddp_err *err)
 {
@@ -266,7 +266,7 @@ static int recv_label(struct ddp_group *g, struct mailbox *b, int *culprit,
         err_set(err, "rank %d sends something that is not a message", b->rank);
     else if (address(g, b, err) == 0)
         return 1;
-    *culprit = -1; /* it lives */
+    *culprit = -1; /* the rank is alive */
     return -1;
 }
 
@@ -317,14 +317,14 @@ static int all_have_left(const struct ddp_group *g, int *culprit, struct ddp_err
     return err_set(err, "a message from anybody is awaited, but all others have left");
 }
 
-int messages_progress(struct ddp_group *g, int *culprit, struct ddp_err *err)
+int p2p_progress(struct ddp_group *g, int *culprit, struct ddp_err *err)
 {
     if (g->npending == 0)
         return 0;
     for (struct mailbox *b = g->mailboxes; b; b = b->next) {
         *culprit = b->rank;
         if (b->rank == g->layout.rank)
-            continue; /* to oneself leads no stream: send_to_self() did it all */
+            continue; /* a message to oneself was copied by send_to_self() */
         if (send_some(g, b, err) < 0 || recv_some(g, b, culprit, err) < 0)
             return -1;
     }
@@ -336,7 +336,7 @@ static void send_to_self(struct ddp_group *g, struct mailbox *b, struct ddp_requ
 {
     struct parcel *p = parcel_make(g, b, r->tag, r->what, r->bytes);
     if (!p)
-        abort(); /* like xcalloc(): the user chose the size and has it twice already */
+        abort(); /* like xcalloc(): the user has this size twice already */
     if (r->bytes > 0)
         memcpy(p->data, r->data, r->bytes);
     p->complete = true;
@@ -349,7 +349,7 @@ static void send_to_self(struct ddp_group *g, struct mailbox *b, struct ddp_requ
         parcel_hand_over(b, p, asked);
 }
 
-void messages_send(struct ddp_group *g, struct ddp_request *r)
+void p2p_send(struct ddp_group *g, struct ddp_request *r)
 {
     struct mailbox *b = mailbox_of(g, r->peer);
     g->npending++;
@@ -357,14 +357,14 @@ void messages_send(struct ddp_group *g, struct ddp_request *r)
         send_to_self(g, b, r);
         return;
     }
-    row_append(&b->out, r);
+    queue_append(&b->out, r);
     struct ddp_err err;
     bool first = b->out.first == r;
     if (first && send_some(g, b, &err) < 0)
-        group_lost(g, b->rank, &err);
+        group_rank_lost(g, b->rank, &err);
 }
 
-void messages_recv(struct ddp_group *g, struct ddp_request *r)
+void p2p_recv(struct ddp_group *g, struct ddp_request *r)
 {
     struct ddp_err err;
     struct parcel *p = parcel_find(g, r);
@@ -372,7 +372,7 @@ void messages_recv(struct ddp_group *g, struct ddp_request *r)
     g->npending++;
     r->serial = ++g->serial;
     if (!p) {
-        row_append(r->any ? &g->any : &b->asked, r);
+        queue_append(r->any ? &g->any : &b->asked, r);
         if (b->asked.first == r && b->local >= 0 && !b->left && recv_near(g, b, &err) < 0)
             group_break(g, -1, &err);
     } else if (fits(b, r, p->bytes, p->what, &err) < 0) {
@@ -384,18 +384,21 @@ void messages_recv(struct ddp_group *g, struct ddp_request *r)
     }
 }
 
-bool messages_cancel(struct ddp_group *g, struct ddp_request *r)
+bool p2p_cancel(struct ddp_group *g, struct ddp_request *r)
 {
     struct mailbox *b = mailbox_of(g, r->peer);
     bool under_way = b->out.first == r && b->out_at > 0;
-    struct row *row = r->kind == REQUEST_SEND ? &b->out : r->any ? &g->any : &b->asked;
-    bool off = !under_way && row_remove(row, r); /* what is coming in is in no row */
+    struct request_queue *row = r->kind == REQUEST_SEND ? &b->out
+                                : r->any                ? &g->any
+                                                        : &b->asked;
+    bool off =
+        !under_way && queue_remove(row, r); /* a message being received is in no queue */
     g->npending -= off;
     return off;
 }
 
-/* After this nobody waits for me: said where there is a stream, and room in it. */
-void messages_say_goodbye(struct ddp_group *g)
+/* Sent where there is a stream, and room in it, so that nobody waits for this rank. */
+void p2p_say_goodbye(struct ddp_group *g)
 {
     struct label bye = {.magic = LABEL_BYE};
     struct iovec io = {&bye, sizeof bye};
@@ -408,7 +411,7 @@ void messages_say_goodbye(struct ddp_group *g)
 
 /* ---- what is waited for ---- */
 
-bool messages_ready(const struct ddp_group *g)
+bool p2p_ready(const struct ddp_group *g)
 {
     for (struct mailbox *b = g->npending ? g->mailboxes : NULL; b; b = b->next) {
         if (b->local < 0 || b->rank == g->layout.rank)
@@ -421,7 +424,7 @@ bool messages_ready(const struct ddp_group *g)
     return false;
 }
 
-bool messages_await(const struct ddp_group *g, int rank)
+bool p2p_await(const struct ddp_group *g, int rank)
 {
     for (const struct mailbox *b = g->npending ? g->mailboxes : NULL; b; b = b->next) {
         bool me = b->rank == g->layout.rank;
@@ -432,30 +435,30 @@ bool messages_await(const struct ddp_group *g, int rank)
     return false;
 }
 
-bool messages_need(const struct ddp_group *g, int rank)
+bool p2p_need(const struct ddp_group *g, int rank)
 {
     const struct mailbox *b = g->mailbox ? g->mailbox[rank] : NULL;
     return b && (mailbox_needed(b) || b->out.first);
 }
 
-void messages_left(struct ddp_group *g, int rank)
+void p2p_left(struct ddp_group *g, int rank)
 {
     mailbox_of(g, rank)->left = true;
 }
 
-void messages_drop(struct ddp_group *g)
+void p2p_drop(struct ddp_group *g)
 {
     g->npending = 0;
-    g->any = (struct row){NULL, NULL};
+    g->any = (struct request_queue){NULL, NULL};
     for (struct mailbox *b = g->mailboxes; b; b = b->next) {
-        b->out = b->asked = (struct row){NULL, NULL};
+        b->out = b->asked = (struct request_queue){NULL, NULL};
         b->into = NULL;
         for (struct parcel *p = b->parcels; p; p = p->next)
             p->taker = NULL;
     }
 }
 
-void messages_destroy(struct ddp_group *g)
+void p2p_destroy(struct ddp_group *g)
 {
     while (g->mailboxes) {
         struct mailbox *b = g->mailboxes;

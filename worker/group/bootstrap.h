@@ -1,0 +1,60 @@
+/* worker/group/bootstrap.h - how the ranks of a group exchange their cards
+ *
+ * env://: the store at MASTER_ADDR:MASTER_PORT, one fence
+ * tcp://host:port: rank 0 listens there until all ranks have connected
+ * file:///path: a file that all hosts see, guarded by locks
+ * launcher://: through the launcher's PMIx or PMI, or by the job's number
+ * a parent group: messages of the group that a new one is made from (subgroup.c)
+ *
+ * Each method takes one card (layout.h) and returns the cards of all ranks.
+ */
+#ifndef WORKER_GROUP_BOOTSTRAP_H
+#define WORKER_GROUP_BOOTSTRAP_H
+
+#include "worker/group/layout.h"
+
+struct bootstrap {
+    const char *place;       /* the URL without its scheme */
+    const char *name;        /* of the group, with a counter of groups of this name */
+    const char *master_addr; /* env:// */
+    int master_port;
+    int rank, size;
+    int64_t deadline_ms;
+    char made[300]; /* `place`, when made from MASTER_ADDR and MASTER_PORT */
+};
+
+/* Exchanges cards: `cards` has room for m->size; the texts are malloc'ed, with a NUL
+ * after each. */
+typedef int (*bootstrap_fn)(const struct bootstrap *m, const char *card,
+                            struct ddp_value *cards, struct ddp_err *err);
+
+int bootstrap_store(const struct bootstrap *m, const char *card, struct ddp_value *cards,
+                    struct ddp_err *err);
+int bootstrap_tcp(const struct bootstrap *m, const char *card, struct ddp_value *cards,
+                  struct ddp_err *err);
+int bootstrap_file(const struct bootstrap *m, const char *card, struct ddp_value *cards,
+                   struct ddp_err *err);
+
+int bootstrap_launcher(const struct bootstrap *m, const char *card,
+                       struct ddp_value *cards, struct ddp_err *err);
+
+/* tcp://, when rank 0 listens already and the others have its address. */
+int bootstrap_tcp_serve(const struct bootstrap *m, int listener, const char *card,
+                        struct ddp_value *cards, struct ddp_err *err);
+int bootstrap_tcp_connect(const struct bootstrap *m, const char *addr, int port,
+                          const char *card, struct ddp_value *cards, struct ddp_err *err);
+
+/* Choose by the scheme of `url` (NULL: env:// when MASTER_ADDR is known, else
+ * launcher://). Fills m->place and `toward`, an address that the others are expected to
+ * be reached by, or NULL; it is borrowed from `host`. */
+bootstrap_fn bootstrap_find(struct bootstrap *m, const char *url, char host[256],
+                            const char **toward, struct ddp_err *err);
+
+/* "host:port" or "[address]:port" */
+int bootstrap_parse_address(const char *place, char host[256], int *port,
+                            struct ddp_err *err);
+
+/* Copy a card into `value`. */
+void bootstrap_keep(struct ddp_value *value, const char *card, size_t size);
+
+#endif

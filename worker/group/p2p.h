@@ -1,0 +1,37 @@
+/* worker/group/p2p.h - point-to-point messages
+ *
+ * Each pair of ranks has one stream per direction (a ring in shared memory, or a
+ * connection). Messages are sent whole and in order. A message that arrives before a
+ * receive with its tag is posted is buffered as unexpected.
+ */
+#ifndef WORKER_GROUP_P2P_H
+#define WORKER_GROUP_P2P_H
+
+#include "worker/group/group.h"
+
+/* Start a request; it ends when its buffer may be reused, or is filled. */
+void p2p_send(struct ddp_group *g, struct ddp_request *r);
+void p2p_recv(struct ddp_group *g, struct ddp_request *r);
+
+/* Cancel a request of which nothing has been sent or received: true if it was. */
+bool p2p_cancel(struct ddp_group *g, struct ddp_request *r);
+/* Tell other hosts that the group ends without an error. */
+void p2p_say_goodbye(struct ddp_group *g);
+
+/* 0, or -1 with `*culprit`, the rank to blame or -1. */
+int p2p_progress(struct ddp_group *g, int *culprit, struct ddp_err *err);
+
+/* Can progress be made with a rank of this host: data to read, or room to write? */
+bool p2p_ready(const struct ddp_group *g);
+/* Is data expected from this rank, or unsent to it? -1: any rank of this host. */
+bool p2p_await(const struct ddp_group *g, int rank);
+/* The same, but a receive from any source does not count. */
+bool p2p_need(const struct ddp_group *g, int rank);
+/* The rank has left without an error: receives from any source no longer wait for it.
+ */
+void p2p_left(struct ddp_group *g, int rank);
+
+void p2p_drop(struct ddp_group *g);    /* requests in flight, which stay the user's */
+void p2p_destroy(struct ddp_group *g); /* and everything else */
+
+#endif

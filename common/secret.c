@@ -12,6 +12,11 @@
 #include <string.h>
 #include <sys/random.h>
 
+_Static_assert(crypto_kx_PUBLICKEYBYTES == SECRET_SIZE &&
+                   crypto_kx_SECRETKEYBYTES == SECRET_SIZE &&
+                   crypto_kx_SESSIONKEYBYTES == SECRET_SIZE,
+               "all keys have one size");
+
 static int ready(struct ddp_err *err)
 {
     return sodium_init() < 0 ? err_set(err, "libsodium cannot be used here") : 0;
@@ -59,6 +64,23 @@ void secret_derive(const struct secret *key, const char *label, const void *a, s
     crypto_generichash_update(&st, b, nb);
     crypto_generichash_final(&st, out->bytes, SECRET_SIZE);
     sodium_memzero(&st, sizeof st);
+}
+
+void exchange_make(struct exchange *x)
+{
+    crypto_kx_keypair(x->public, x->private);
+}
+
+int exchange_finish(struct exchange *x, bool listens,
+                    const unsigned char theirs[SECRET_SIZE], struct secret *down,
+                    struct secret *up)
+{
+    int rc = listens ? crypto_kx_server_session_keys(up->bytes, down->bytes, x->public,
+                                                     x->private, theirs)
+                     : crypto_kx_client_session_keys(down->bytes, up->bytes, x->public,
+                                                     x->private, theirs);
+    sodium_memzero(x->private, sizeof x->private);
+    return rc;
 }
 
 bool secret_equal(const struct secret *a, const struct secret *b)

@@ -88,6 +88,7 @@ static int drive(struct opts *opts)
 {
     struct ddp_err err;
     cli_warn(opts);
+    unsetenv("DDPRUN_KEY"); /* is for peers, and not for the ranks */
     if (!opts->store_port)
         opts->store_port = opts->master_port;
     struct alloc *alloc = alloc_read(opts, &err);

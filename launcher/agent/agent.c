@@ -109,7 +109,7 @@ static int watch_above(struct agent *a, const struct agent_setup *s, struct ddp_
 static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp_err *err)
 {
     a->node = s->node;
-    a->key = s->key;
+    a->relays = s->relays;
     a->log_level = s->log_level;
     a->own = s->own;
     a->code = s->own ? EXIT_CANNOT_START : 0; /* until the head says how it went */

@@ -25,7 +25,7 @@ struct agent_setup {
     bool stdio;                   /* it is stdin, and what is written goes to stdout */
     unsigned node;                /* our number */
     const struct link_keys *keys; /* NULL: a bare link */
-    const struct secret *key; /* of the job, for agents below us; NULL: none will be */
+    bool relays;                  /* it may be told to start others below it */
     int lifelines[2];         /* the end of one of them is the end; -1: none */
     const struct agent_orders *orders; /* NULL: wait for them */
     const char *log_level;             /* NULL: the default */

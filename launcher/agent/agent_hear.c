@@ -238,12 +238,12 @@ static void on_up(const struct frame *f, void *arg)
 static int hear_hosts(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct msg_hosts m = {0};
-    if (a->relay || !a->key)
+    if (a->relay || !a->relays)
         return err_set(err, "a 'hosts' out of turn");
     if (msg_hosts_unpack(f, &m, err) < 0)
         return -1;
     struct ddp_err why;
-    a->relay = relay_create(a->loop, a->reap, a->node, a->key, a->log_level, &m, on_up,
+    a->relay = relay_create(a->loop, a->reap, a->node, a->log_level, &m, on_up,
                             agent_check, a, &why);
     if (!a->relay)
         agent_cannot(a, UINT32_MAX, EXIT_CANNOT_START, why.text);

@@ -39,7 +39,7 @@ struct agent {
     struct event *mate_gone;    /* owned; NULL: no other ddprun waits on this machine */
     struct relay *relay;        /* owned; NULL: nobody is below */
     struct probe *probe;        /* owned; NULL: this is no --preflight */
-    const struct secret *key;   /* borrowed: for those below */
+    bool relays;                /* it may start agents below it */
     const char *log_level;      /* borrowed */
     const struct msg_job *own;  /* borrowed: a peer's; NULL */
     int code;                   /* to end with */

@@ -22,10 +22,13 @@ static int prove(int in, int out, const struct summons *s, int64_t deadline_ms,
     unsigned char offer[HANDSHAKE_OFFER], answer[HANDSHAKE_ANSWER],
         proof[HANDSHAKE_PROOF];
     struct handshake h;
+    struct secret key = s->key;
     int rc = 0;
     if (sock_read_all(in, offer, sizeof offer, deadline_ms) < 0)
         return err_errno(err, "it says nothing");
-    if (handshake_answer(&h, &s->key, s->node, offer, answer, err) < 0)
+    if (s->of_job)
+        handshake_node_key(&s->key, s->node, &key);
+    if (handshake_answer(&h, &key, s->node, offer, answer, err) < 0)
         rc = -1;
     else if (sock_write_all(out, answer, sizeof answer, deadline_ms) < 0 ||
              sock_read_all(in, proof, sizeof proof, deadline_ms) < 0)
@@ -33,6 +36,7 @@ static int prove(int in, int out, const struct summons *s, int64_t deadline_ms,
     else
         rc = handshake_confirm(&h, proof, keys, err);
     secret_wipe(&h, sizeof h);
+    secret_wipe(&key, sizeof key);
     return rc;
 }
 

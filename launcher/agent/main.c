@@ -52,7 +52,7 @@ static int be_agent(int guard, void *arg)
         .stdio = stdio,
         .node = s->node,
         .keys = &keys,
-        .key = &s->key,
+        .relays = true,
         .lifelines = {s->detached || stdio ? -1 : STDIN_FILENO, guard},
         .log_level = s->log_level};
     return agent_run(&setup);

@@ -160,8 +160,7 @@ static void start_one(unsigned node, void *arg)
 }
 
 struct relay *relay_create(struct loop *loop, struct reap *reap, unsigned self,
-                           const struct secret *key, const char *log_level,
-                           struct msg_hosts *hosts,
+                           const char *log_level, struct msg_hosts *hosts,
                            void (*up)(const struct frame *f, void *arg),
                            void (*idle)(void *arg), void *arg, struct ddp_err *err)
 {
@@ -170,8 +169,11 @@ struct relay *relay_create(struct loop *loop, struct reap *reap, unsigned self,
         .loop = loop, .self = self, .hosts = *hosts, .up = up, .idle = idle, .arg = arg};
     *hosts = (struct msg_hosts){0};
     r->routes = xcalloc(r->hosts.nhosts, sizeof *r->routes);
-    r->starter = starter_create(loop, reap, &transport_ssh, &r->hosts, key, log_level,
-                                &starter_events, r, err);
+    struct secret key; /* of those below us alone */
+    if (secret_make(&key, err) == 0)
+        r->starter = starter_create(loop, reap, &transport_ssh, &r->hosts, &key,
+                                    log_level, &starter_events, r, err);
+    secret_wipe(&key, sizeof key);
     if (!r->starter) {
         relay_destroy(r);
         return NULL;

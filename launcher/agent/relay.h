@@ -14,8 +14,7 @@ struct relay;
 
 /* `hosts` is taken over. `up` sends a frame upwards. */
 struct relay *relay_create(struct loop *loop, struct reap *reap, unsigned self,
-                           const struct secret *key, const char *log_level,
-                           struct msg_hosts *hosts,
+                           const char *log_level, struct msg_hosts *hosts,
                            void (*up)(const struct frame *f, void *arg),
                            void (*idle)(void *arg), void *arg, struct ddp_err *err);
 void relay_destroy(struct relay *r);

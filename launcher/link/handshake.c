@@ -29,76 +29,88 @@ static int check_head(const unsigned char *p, struct ddp_err *err)
     return 0;
 }
 
+void handshake_node_key(const struct secret *job, unsigned node, struct secret *key)
+{
+    const unsigned char number[NODE] = {(unsigned char)(node >> 8), (unsigned char)node};
+    secret_derive(job, "ddprun node", number, sizeof number, NULL, 0, key);
+}
+
 /* What the caller proves covers its number, so that nobody can speak for another node. */
-static void caller_proof(const struct secret *key, const struct secret *listener,
-                         const unsigned char node_and_nonce[NODE + SECRET_SIZE],
+static void caller_proof(const struct secret *key, const unsigned char *listener,
+                         const unsigned char node_and_public[NODE + SECRET_SIZE],
                          struct secret *proof)
 {
-    secret_derive(key, "ddprun caller", listener->bytes, SECRET_SIZE, node_and_nonce,
+    secret_derive(key, "ddprun caller", listener, SECRET_SIZE, node_and_public,
                   NODE + SECRET_SIZE, proof);
 }
 
-static void listener_proof(const struct secret *key, const struct secret *caller,
-                           const struct secret *listener, struct secret *proof)
+static void listener_proof(const struct secret *key, const unsigned char *caller,
+                           const unsigned char *listener, struct secret *proof)
 {
-    secret_derive(key, "ddprun listener", caller->bytes, SECRET_SIZE, listener->bytes,
-                  SECRET_SIZE, proof);
+    secret_derive(key, "ddprun listener", caller, SECRET_SIZE, listener, SECRET_SIZE,
+                  proof);
 }
 
-static void derive_keys(const struct secret *key, const struct secret *listener,
-                        const struct secret *caller, struct seal *down, struct seal *up)
+/* The link's keys need both: the ephemeral secrets and the node's key. */
+static int derive_keys(struct handshake *h, bool listens, struct seal *down,
+                       struct seal *up, struct ddp_err *err)
 {
+    struct secret secret_down, secret_up;
+    if (exchange_finish(&h->own, listens, h->theirs, &secret_down, &secret_up) < 0)
+        return err_set(err, "its public key is none");
     *down = *up = (struct seal){0};
-    secret_derive(key, "ddprun down", listener->bytes, SECRET_SIZE, caller->bytes,
-                  SECRET_SIZE, &down->key);
-    secret_derive(key, "ddprun up", listener->bytes, SECRET_SIZE, caller->bytes,
-                  SECRET_SIZE, &up->key);
+    secret_derive(&h->key, "ddprun down", secret_down.bytes, SECRET_SIZE, NULL, 0,
+                  &down->key);
+    secret_derive(&h->key, "ddprun up", secret_up.bytes, SECRET_SIZE, NULL, 0, &up->key);
+    secret_wipe(&secret_down, sizeof secret_down);
+    secret_wipe(&secret_up, sizeof secret_up);
+    return 0;
 }
 
-int handshake_offer(struct handshake *h, const struct secret *key,
-                    unsigned char offer[HANDSHAKE_OFFER], struct ddp_err *err)
+void handshake_offer(struct handshake *h, const struct secret *job,
+                     unsigned char offer[HANDSHAKE_OFFER])
 {
-    *h = (struct handshake){.key = *key};
-    if (secret_make(&h->here, err) < 0)
-        return -1;
+    *h = (struct handshake){.key = *job};
+    exchange_make(&h->own);
     put_head(offer);
-    memcpy(offer + HEAD, h->here.bytes, SECRET_SIZE);
-    return 0;
+    memcpy(offer + HEAD, h->own.public, SECRET_SIZE);
 }
 
 int handshake_check(struct handshake *h, const unsigned char answer[HANDSHAKE_ANSWER],
                     unsigned char proof[HANDSHAKE_PROOF], unsigned *node,
                     struct link_keys *keys, struct ddp_err *err)
 {
-    struct secret given, right;
+    struct secret given, right, job = h->key;
     if (check_head(answer, err) < 0)
         return -1;
-    caller_proof(&h->key, &h->here, answer + HEAD, &right);
-    memcpy(h->there.bytes, answer + HEAD + NODE, SECRET_SIZE);
+    *node = (unsigned)(answer[HEAD] << 8 | answer[HEAD + 1]);
+    handshake_node_key(&job, *node, &h->key);
+    secret_wipe(&job, sizeof job);
+    caller_proof(&h->key, h->own.public, answer + HEAD, &right);
+    memcpy(h->theirs, answer + HEAD + NODE, SECRET_SIZE);
     memcpy(given.bytes, answer + HEAD + NODE + SECRET_SIZE, SECRET_SIZE);
     if (!secret_equal(&given, &right))
         return err_set(err, "it does not know the key of this job");
-    *node = h->node = (unsigned)(answer[HEAD] << 8 | answer[HEAD + 1]);
-    listener_proof(&h->key, &h->there, &h->here, &right);
+    listener_proof(&h->key, h->theirs, h->own.public, &right);
     memcpy(proof, right.bytes, SECRET_SIZE);
-    derive_keys(&h->key, &h->here, &h->there, &keys->out, &keys->in);
-    return 0;
+    return derive_keys(h, true, &keys->out, &keys->in, err);
 }
 
 int handshake_answer(struct handshake *h, const struct secret *key, unsigned node,
                      const unsigned char offer[HANDSHAKE_OFFER],
                      unsigned char answer[HANDSHAKE_ANSWER], struct ddp_err *err)
 {
-    *h = (struct handshake){.key = *key, .node = node};
+    *h = (struct handshake){.key = *key};
     struct secret proof;
-    if (check_head(offer, err) < 0 || secret_make(&h->here, err) < 0)
+    if (check_head(offer, err) < 0)
         return -1;
-    memcpy(h->there.bytes, offer + HEAD, SECRET_SIZE);
+    exchange_make(&h->own);
+    memcpy(h->theirs, offer + HEAD, SECRET_SIZE);
     put_head(answer);
     answer[HEAD] = (unsigned char)(node >> 8);
     answer[HEAD + 1] = (unsigned char)node;
-    memcpy(answer + HEAD + NODE, h->here.bytes, SECRET_SIZE);
-    caller_proof(key, &h->there, answer + HEAD, &proof);
+    memcpy(answer + HEAD + NODE, h->own.public, SECRET_SIZE);
+    caller_proof(key, h->theirs, answer + HEAD, &proof);
     memcpy(answer + HEAD + NODE + SECRET_SIZE, proof.bytes, SECRET_SIZE);
     return 0;
 }
@@ -108,9 +120,8 @@ int handshake_confirm(struct handshake *h, const unsigned char proof[HANDSHAKE_P
 {
     struct secret given, right;
     memcpy(given.bytes, proof, SECRET_SIZE);
-    listener_proof(&h->key, &h->here, &h->there, &right);
+    listener_proof(&h->key, h->own.public, h->theirs, &right);
     if (!secret_equal(&given, &right))
         return err_set(err, "the listener does not know the key of this job");
-    derive_keys(&h->key, &h->there, &h->here, &keys->in, &keys->out);
-    return 0;
+    return derive_keys(h, false, &keys->in, &keys->out, err);
 }

@@ -113,6 +113,7 @@ static int parse_seats(const char *rest, struct summons *s, struct ddp_err *err)
     int rc = hostlist_expand(end + 1, &names, err);
     if (rc == 0 && names.n > NODES_MAX - first)
         rc = err_set(err, "'%s' are too many seats", rest);
+    s->of_job = true;
     for (size_t i = 0; rc == 0 && i < names.n; i++)
         summons_add_seat(s, (unsigned)(first + i), names.v[i]);
     strv_finish(&names);

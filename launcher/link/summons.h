@@ -1,7 +1,7 @@
 /* launcher/link/summons.h - the few lines an agent is given, on its stdin as a rule
  *
  *     ddprun-agent 1            the protocol
- *     key HEX                   of the job
+ *     key HEX                   of the node; with seats of the job
  *     node N                    who you are
  *     name NAME                 and how you are called in the allocation
  *     seat N HOSTS              in the place of both: these hosts are nodes N, N+1, ...
@@ -26,6 +26,7 @@
 
 struct summons {
     struct secret key;
+    bool of_job; /* `key` is the job's: several nodes have the same words */
     unsigned node;
     char *name, *log_level; /* owned; log_level may be NULL; so may name, with seats */
     struct strv calls;      /* "ADDRESS PORT" */

@@ -16,7 +16,7 @@
 #include "launcher/alloc/sched.h"
 #include "launcher/peer/known.h"
 #include "launcher/signals.h"
-#include "launcher/spawn/guest.h"
+#include "launcher/spawn/accept.h"
 #include "launcher/spawn/program.h"
 
 #include <errno.h>
@@ -42,9 +42,9 @@ struct assembly {
     const struct opts *opts;   /* borrowed */
     const struct outer *outer; /* borrowed */
     struct loop *loop;         /* owned */
-    struct guests *guests;     /* owned */
+    struct acceptor *acceptor; /* owned */
     struct signals *signals;   /* owned */
-    struct known *known;       /* owned; NULL: everybody who knows the key */
+    struct hostset *known;     /* owned; NULL: everybody who knows the key */
     struct event *deadline;    /* owned */
     struct entry **list;       /* owned, and what it points to */
     size_t n;
@@ -165,8 +165,8 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     entry_read(arg);
 }
 
-static bool on_guest(unsigned rank, int fd, const struct link_keys *keys,
-                     const char *here, void *arg)
+static bool on_accepted(unsigned rank, int fd, const struct link_keys *keys,
+                        const char *here, void *arg)
 {
     struct assembly *a = arg;
     if (rank == 0 || rank >= (unsigned)a->outer->size)
@@ -181,15 +181,10 @@ static bool on_guest(unsigned rank, int fd, const struct link_keys *keys,
     return true;
 }
 
-static bool on_knows(const struct sockaddr *from, void *arg)
+static bool is_known(const struct sockaddr *from, void *arg)
 {
-    struct assembly *a = arg;
-    char text[64];
-    if (known_has(a->known, from))
-        return true;
-    sock_name(from, text, sizeof text);
-    log_warn("%s knocks, and is none of the job's hosts", text);
-    return false;
+    const struct assembly *a = arg;
+    return hostset_has(a->known, from);
 }
 
 /* --- who has not come --------------------------------------------------------------- */
@@ -286,7 +281,7 @@ static const struct signals_events signals_events = {on_end_signal, on_other_sig
 
 /* --- the whole ---------------------------------------------------------------------- */
 
-static int open_doors(struct assembly *a, struct peer_key *k, struct ddp_err *err)
+static int listen_for_peers(struct assembly *a, struct peer_key *k, struct ddp_err *err)
 {
     int port = a->opts->master_port ? a->opts->master_port : PEER_PORT;
     if (k->card && !a->outer->by_hand)
@@ -294,12 +289,13 @@ static int open_doors(struct assembly *a, struct peer_key *k, struct ddp_err *er
     if (!(a->loop = loop_create(err)) ||
         !(a->signals = signals_create(a->loop, &signals_events, a, err)))
         return -1;
-    if (k->open && !(a->known = known_create(a->opts, a->outer, err)))
+    if (k->open && !(a->known = known_hosts(a->opts, a->outer, err)))
         return -1;
-    const struct guests_where where = {(size_t)a->outer->size, port,
-                                       a->known ? on_knows : NULL};
-    a->guests = guests_create_at(a->loop, &k->key, &where, on_guest, a, err);
-    if (!a->guests)
+    const struct acceptor_options options = {.expected = (size_t)a->outer->size,
+                                             .port = port,
+                                             .knows = a->known ? is_known : NULL};
+    a->acceptor = acceptor_create(a->loop, &k->key, &options, on_accepted, a, err);
+    if (!a->acceptor)
         return err_prefix(err, "peers cannot meet here; --master-port, on all of them, "
                                "names another port");
     a->deadline = evtimer_new(loop_base(a->loop), on_deadline, a);
@@ -316,7 +312,7 @@ static int leave_card(struct assembly *a, struct peer_key *k, struct ddp_err *er
     char addr[64], name[] = "head";
     struct summons s = {.key = k->key, .name = name};
     struct strv calls = {0};
-    guests_calls(a->guests, &calls);
+    acceptor_addresses(a->acceptor, &calls);
     int rc = 0;
     if (a->opts->interface) {
         int port;
@@ -390,8 +386,8 @@ static void finish(struct assembly *a)
     for (size_t i = 0; i < a->n; i++)
         entry_free(a->list[i]);
     free(a->list);
-    guests_destroy(a->guests);
-    known_destroy(a->known);
+    acceptor_destroy(a->acceptor);
+    hostset_destroy(a->known);
     if (a->deadline)
         event_free(a->deadline);
     signals_destroy(a->signals);
@@ -410,7 +406,8 @@ int assembly_gather(const struct opts *opts, const struct outer *o, struct peer_
     self->note.slots_from = xstrdup(own->slots_from);
     a.copies = (int)own->copies;
     if (a.copies < o->size) {
-        if (open_doors(&a, k, &a.why) < 0 || (k->card && leave_card(&a, k, &a.why) < 0))
+        if (listen_for_peers(&a, k, &a.why) < 0 ||
+            (k->card && leave_card(&a, k, &a.why) < 0))
             code = EXIT_CANNOT_START;
         else
             code = loop_run(a.loop);

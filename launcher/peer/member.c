@@ -96,6 +96,7 @@ static int try_card(struct member *m, struct ddp_err *err)
         return check_home(m, err) < 0 ? -1 : 0;
     }
     s.node = (unsigned)m->outer->rank;
+    s.of_job = true;
     if (m->head) { /* where the user says it is, first */
         struct strv calls = {0};
         strv_pushf(&calls, "%s %d", m->head, m->port);
@@ -110,7 +111,8 @@ static int try_card(struct member *m, struct ddp_err *err)
 
 static int try_address(struct member *m, struct ddp_err *err)
 {
-    struct summons s = {.key = m->k->key, .node = (unsigned)m->outer->rank};
+    struct summons s = {
+        .key = m->k->key, .of_job = true, .node = (unsigned)m->outer->rank};
     strv_pushf(&s.calls, "%s %d", m->head, m->port);
     m->fd = call_home(&s, NULL, m->deadline_ms, &m->keys, err);
     strv_finish(&s.calls);

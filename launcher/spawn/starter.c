@@ -14,9 +14,10 @@
 #include "common/hostlist.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/link/handshake.h"
 #include "launcher/link/summons.h"
+#include "launcher/spawn/accept.h"
 #include "launcher/spawn/carrier.h"
-#include "launcher/spawn/guest.h"
 #include "launcher/spawn/package.h"
 #include "launcher/spawn/summons_file.h"
 
@@ -62,7 +63,7 @@ struct starter {
     const char *log_level; /* borrowed, may be NULL */
     struct starter_events events;
     void *arg;
-    struct guests *guests; /* owned: the listener and the callers */
+    struct acceptor *acceptor; /* owned: the listener and the callers */
     struct strv calls;     /* where we can be called */
     struct strv env;       /* of the carriers; empty: ours */
     char *path;            /* owned: the carriers' program */
@@ -181,8 +182,8 @@ static void on_said(const char *line, void *arg)
 static void on_linked(int fd, void *arg)
 {
     struct load *load = arg;
-    if (load->starter->guests && !load->starter->stopped)
-        guests_add(load->starter->guests, fd);
+    if (load->starter->acceptor && !load->starter->stopped)
+        acceptor_add(load->starter->acceptor, fd);
     else
         close(fd);
 }
@@ -258,6 +259,7 @@ static char *write_summons(const struct starter *s, const unsigned *nodes, size_
             summons_add_seat(&m, nodes[i], s->hosts->hosts[nodes[i]].name);
     } else {
         m.node = nodes[0];
+        handshake_node_key(&s->key, m.node, &m.key);
         m.name = s->hosts->hosts[nodes[0]].name;
     }
     char *text = summons_write(&m);
@@ -369,8 +371,8 @@ void starter_queue(struct starter *s, unsigned node)
 
 /* --- calls -------------------------------------------------------------------------- */
 
-static bool on_guest(unsigned node, int fd, const struct link_keys *keys,
-                     const char *here, void *arg)
+static bool on_accepted(unsigned node, int fd, const struct link_keys *keys,
+                        const char *here, void *arg)
 {
     struct starter *s = arg;
     if (node >= s->hosts->nhosts || s->starts[node].state != START_RUNS || s->stopped)
@@ -440,8 +442,8 @@ bool starter_is_idle(const struct starter *s)
 
 void starter_close(struct starter *s)
 {
-    guests_destroy(s->guests);
-    s->guests = NULL;
+    acceptor_destroy(s->acceptor);
+    s->acceptor = NULL;
 }
 
 void starter_stop(struct starter *s)
@@ -484,17 +486,18 @@ struct starter *starter_create(struct loop *loop, struct reap *reap,
         s->starts[i] = (struct start){.starter = s, .node = i};
     if (transport->environment)
         transport->environment(environ, &s->env);
+    const struct acceptor_options where = {.expected = hosts->nhosts};
     s->path = transport_program(transport, hosts->ssh, err);
     if (agent_is_pushed(hosts->agent) && s->path && !(s->package = package_get(err))) {
         starter_destroy(s);
         return NULL;
     }
     if (!s->path ||
-        !(s->guests = guests_create(loop, key, hosts->nhosts, on_guest, s, err))) {
+        !(s->acceptor = acceptor_create(loop, key, &where, on_accepted, s, err))) {
         starter_destroy(s);
         return NULL;
     }
-    guests_calls(s->guests, &s->calls);
+    acceptor_addresses(s->acceptor, &s->calls);
     return s;
 }
 
@@ -510,7 +513,7 @@ void starter_destroy(struct starter *s)
             event_free(s->starts[i].timer);
         free(s->starts[i].doubt);
     }
-    guests_destroy(s->guests);
+    acceptor_destroy(s->acceptor);
     strv_finish(&s->calls);
     strv_finish(&s->env);
     secret_wipe(&s->key, sizeof s->key);

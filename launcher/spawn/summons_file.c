@@ -13,15 +13,16 @@
 #include <unistd.h>
 
 enum { READ_MS = 5000 };
+#define NAME ".ddprun-"
 
 /* Another host is to find it, whatever folder its agent starts in: an absolute path. */
 static char *summons_path(void)
 {
     const char *home = getenv("HOME");
     if (home && *home == '/')
-        return xasprintf("%s/.ddprun-XXXXXX", home);
+        return xasprintf("%s/" NAME "XXXXXX", home);
     char *here = getcwd(NULL, 0);
-    char *path = xasprintf("%s/.ddprun-XXXXXX", here ? here : "");
+    char *path = xasprintf("%s/" NAME "XXXXXX", here ? here : "");
     free(here);
     return path;
 }
@@ -63,10 +64,11 @@ int summons_file_read(const char *path, struct summons *s, struct ddp_err *err)
     if (fstat(fd, &st) < 0 || st.st_uid != getuid() || (st.st_mode & 077) ||
         !S_ISREG(st.st_mode))
         rc = err_set(err, "'%s' is not a file that only we can read", path);
-    if (rc == 0) {
+    if (rc == 0)
         rc = summons_read(fd, now_ms() + READ_MS, s, err);
+    const char *slash = strrchr(path, '/');
+    if (rc == 0 && strncmp(slash ? slash + 1 : path, NAME, strlen(NAME)) == 0)
         unlink(path);
-    }
     close(fd);
     return rc;
 }

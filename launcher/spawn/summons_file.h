@@ -11,7 +11,8 @@
 
 /* Returns the path, malloc'ed, or NULL with `err`. */
 char *summons_file_write(const char *words, struct ddp_err *err);
-/* Refuses a file that is not ours, or that others can read; removes it otherwise. */
+/* Refuses a file that is not ours, or that others can read. Removes it when it has the
+ * name and the words that summons_file_write() gives. */
 int summons_file_read(const char *path, struct summons *s, struct ddp_err *err);
 
 #endif

@@ -22,10 +22,12 @@ struct talk {
 static void begin(struct talk *t, const struct secret *callers_key)
 {
     struct ddp_err err;
+    struct secret own;
     *t = (struct talk){0};
     ck_ok(secret_make(&t->key, &err), err);
-    ck_ok(handshake_offer(&t->listener, &t->key, t->offer, &err), err);
-    ck_ok(handshake_answer(&t->caller, callers_key ? callers_key : &t->key, 7, t->offer,
+    handshake_offer(&t->listener, &t->key, t->offer);
+    handshake_node_key(&t->key, 7, &own);
+    ck_ok(handshake_answer(&t->caller, callers_key ? callers_key : &own, 7, t->offer,
                            t->answer, &err),
           err);
 }
@@ -56,6 +58,38 @@ START_TEST(who_does_not_know_the_key_stays_out)
 }
 END_TEST
 
+START_TEST(the_key_of_one_node_is_of_no_use_to_another)
+{
+    struct talk t;
+    struct ddp_err err;
+    struct secret other;
+    begin(&t, NULL);
+    handshake_node_key(&t.key, 8, &other);
+    ck_ok(handshake_answer(&t.caller, &other, 7, t.offer, t.answer, &err), err);
+    ck_assert_int_eq(
+        handshake_check(&t.listener, t.answer, t.proof, &t.node, &t.below, &err), -1);
+}
+END_TEST
+
+/* Who knows every key, and has every byte that was sent, has not the keys of the link. */
+START_TEST(the_keys_of_a_link_come_from_what_was_never_sent)
+{
+    struct talk t;
+    struct handshake replay;
+    struct ddp_err err;
+    struct link_keys guess;
+    begin(&t, NULL);
+    replay = t.listener;
+    exchange_make(&replay.own);
+    memcpy(replay.own.public, t.listener.own.public, SECRET_SIZE);
+    ck_ok(handshake_check(&t.listener, t.answer, t.proof, &t.node, &t.below, &err), err);
+    ck_ok(handshake_check(&replay, t.answer, t.proof, &t.node, &guess, &err), err);
+    ck_assert(!secret_equal(&guess.in.key, &t.below.in.key));
+    ck_assert(!secret_equal(&guess.out.key, &t.below.out.key));
+    ck_assert(memcmp(t.listener.own.private, (char[SECRET_SIZE]){0}, SECRET_SIZE) == 0);
+}
+END_TEST
+
 START_TEST(a_changed_bit_anywhere_in_the_answer_is_seen)
 {
     struct talk t;
@@ -74,7 +108,7 @@ START_TEST(an_answer_to_another_offer_is_of_no_use)
     struct ddp_err err;
     unsigned char offer[HANDSHAKE_OFFER];
     begin(&t, NULL);
-    ck_ok(handshake_offer(&fresh, &t.key, offer, &err), err);
+    handshake_offer(&fresh, &t.key, offer);
     ck_assert_int_eq(handshake_check(&fresh, t.answer, t.proof, &t.node, &t.below, &err),
                      -1);
 }
@@ -156,7 +190,7 @@ START_TEST(seats_are_found_by_the_name_of_the_host)
     char *text = summons_write(&s);
     ck_assert_ptr_nonnull(strstr(text, "\nseat 0 node[001-003]\nseat 5 login,a.x.org\n"));
     ck_ok(summons_parse(text, &t, &err), err);
-    ck_assert(t.detached);
+    ck_assert(t.detached && t.of_job);
     ck_assert_ptr_null(t.name);
     for (size_t i = 0; i < 5; i++) {
         ck_assert(summons_sit(&t, names[i]));
@@ -224,6 +258,8 @@ Suite *suite(void)
     TCase *t = tcase_create("handshake");
     tcase_add_test(t, who_knows_the_key_gets_in_and_both_have_the_same_keys);
     tcase_add_test(t, who_does_not_know_the_key_stays_out);
+    tcase_add_test(t, the_key_of_one_node_is_of_no_use_to_another);
+    tcase_add_test(t, the_keys_of_a_link_come_from_what_was_never_sent);
     tcase_add_loop_test(t, a_changed_bit_anywhere_in_the_answer_is_seen, 0,
                         HANDSHAKE_ANSWER);
     tcase_add_test(t, an_answer_to_another_offer_is_of_no_use);

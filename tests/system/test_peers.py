@@ -147,6 +147,11 @@ class Keys(Peers):
             self.all_end(launches, 0)
             self.assertEqual(self.said(launches[0])[:2], ["key=", "key="])
 
+    def test_the_secret_of_peers_is_not_for_ranks(self):
+        launch = self.run_to_end("-np", 1, "sh", "-c", "echo [$DDPRUN_KEY]",
+                                 env={"DDPRUN_KEY": "0123456789abcdef-secret"})
+        self.assertEqual(launch.out, "[]\n")
+
     def test_who_has_no_key_does_not_get_in(self):
         """Three starts that cannot succeed, at the same time."""
         homes = [self.path(f"home{k}") for k in range(2)]
@@ -166,7 +171,7 @@ class Keys(Peers):
         self.assertIn("--peer-key FILE or DDPRUN_KEY", apart[1].err)
         self.assertIn("missing: --node-rank 1", other[0].err)
         self.assertIn("the head has not been found", other[1].err)
-        self.assertIn("knocks, and is none of the job's hosts", strange[0].err)
+        self.assertIn("it is none of the job's hosts", strange[0].err)
 
     def test_keys_that_are_none_are_refused(self):
         loose = self.write("loose", "0123456789abcdef0123456789abcdef\n", 0o644)

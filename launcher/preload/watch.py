@@ -15,6 +15,29 @@ KEPT = {"__class__", "__del__", "__dict__", "__doc__", "__init__", "__init_subcl
         "__module__", "__new__", "__subclasshook__", "__weakref__", "__slots__"}
 
 
+# What these draw is for a name that is of no use to anybody afterwards: a file that is written
+# to see whether that can be done, a semaphore likewise.
+PASSING = {("tempfile", "_get_default_tempdir"), ("joblib._multiprocessing_helpers", "<module>")}
+PROCESS = ("multiprocessing.process", "multiprocess.process")  # the second one is dill's
+
+
+def callers():
+    frame = sys._getframe(2)
+    while frame:
+        yield frame.f_globals.get("__name__"), frame.f_code.co_name
+        frame = frame.f_back
+
+
+def referents():
+    """What any object refers to; the collector does not list containers of strings and the like."""
+    more = found = gc.get_referents(*gc.get_objects())
+    while more:
+        more = gc.get_referents(*[x for x in more if type(x) in (dict, tuple)
+                                  and not gc.is_tracked(x)])
+        found = found + more
+    return found
+
+
 class Environment:
     """Variables of `names` differ between the ranks; of those with '?' in front some ranks have
     none. os.environ shows the others as they are. A value that differs is an object without
@@ -137,25 +160,24 @@ class Chance:
     drawn may have been kept, or written somewhere, by whoever drew it: no ranks are forked."""
 
     def __init__(self):
-        self.drawn, self.made, self.renewed = {}, {}, []  # drawn: the bytes, and who did
+        self.drawn, self.made = {}, {}  # bytes and who drew them; generators and their states
+        self.renewed, self.names = [], []
 
     def __enter__(self):
         self.before = random.getstate()
         self.real = os.urandom, random._urandom, random.Random.seed
 
         def urandom(size):
-            frame = sys._getframe(1)
-            while frame.f_back and frame.f_globals.get("__name__") in (
-                    "random", "secrets", "uuid"):
-                frame = frame.f_back
-            drawn = self.real[0](size)
-            self.drawn[drawn] = frame.f_globals.get("__name__")
+            drawn, who = self.real[0](size), list(callers())
+            if PASSING.isdisjoint(who):
+                self.drawn[drawn] = next(
+                    module for module, _ in who if module not in ("random", "secrets", "uuid"))
             return drawn
 
         def seed(generator, a=None, version=2):
             self.real[2](generator, a, version)
             self.made.pop(id(generator), None)
-            if a is None:
+            if a is None and PASSING.isdisjoint(callers()):
                 self.made[id(generator)] = generator, random.Random.getstate(generator)
 
         self.mine = urandom
@@ -174,9 +196,11 @@ class Chance:
         if random.getstate() != self.before or any(
                 random.Random.getstate(g) != state for g, state in self.made.values()):
             return "an import has seeded the generator of 'random', or has drawn from one"
-        if "multiprocessing.process" in sys.modules:
-            process = sys.modules["multiprocessing.process"].current_process()
-            self.drawn.pop(bytes(process.authkey), None)
+        for name in PROCESS:
+            if name in sys.modules:
+                process = sys.modules[name].current_process()
+                self.drawn.pop(bytes(process.authkey), None)
+        self.identifiers()
         return self.numpy() or self.torch() or next(
             (f"import of '{who}' draws from the system's random numbers"
              for who in self.drawn.values()), None)
@@ -212,6 +236,25 @@ class Chance:
             del self.drawn[drawn]
         return None
 
+    def identifiers(self):
+        """A `uuid4().hex` or `str(uuid4())` that is a name in modules, and nowhere in the heap
+        is anything made of it; renew() makes another."""
+        uuid = sys.modules.get("uuid")
+        drawn = {d: uuid.UUID(bytes=d, version=4) for d in self.drawn if len(d) == 16 and uuid}
+        drawn = {d: value for d, value in drawn.items() if any(
+            x in (value.hex, str(value)) for x in vars(sys.modules[self.drawn[d]]).values()
+            if type(x) is str)} if drawn else {}
+        every = [x for x in referents() if type(x) is str] if drawn else ()
+        for d, value in drawn.items():
+            parts = value.hex[:8], value.hex[-8:]
+            made = [x for x in every if parts[0] in x or parts[1] in x]
+            text = made[0]
+            places = [(vars(module), name) for module in list(sys.modules.values())
+                      for name, x in list(getattr(module, "__dict__", {}).items()) if x is text]
+            if all(x is text for x in made) and len(places) == len(made):
+                self.names.append((places, "-" in text))
+                del self.drawn[d]
+
     @staticmethod
     def torch():
         """Its own generators begin with a constant, but for the default one; a seed that is
@@ -228,7 +271,7 @@ class Chance:
             return "an import has drawn from torch's generator"
         if any(type(g) is kind and g is not default and g is not fresh
                and g.initial_seed() >> 32 and g.initial_seed() != usual
-               for g in gc.get_referents(*gc.get_objects())):
+               for g in referents()):
             return "an import has left a generator of torch with a seed that may be a random one"
         return None
 
@@ -240,5 +283,10 @@ class Chance:
             generator.__init__()
         if hasattr(sys.modules.get("torch"), "default_generator"):
             sys.modules["torch"].default_generator.seed()
-        if "multiprocessing.process" in sys.modules:
-            sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
+        for name in PROCESS:
+            if name in sys.modules:
+                sys.modules[name].current_process().authkey = os.urandom(32)
+        for places, dashes in self.names:
+            value = sys.modules["uuid"].uuid4()
+            for names, name in places:
+                names[name] = str(value) if dashes else value.hex

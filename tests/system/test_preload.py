@@ -241,6 +241,11 @@ class Preload(LaunchTest):
                 ("import os; os.environ.pop('RANK', None)", "removes RANK"),
                 ("import os; token = os.urandom(9)", "'doubt' draws from the system's random"),
                 ("import uuid; job = f'run-{uuid.uuid1}-{uuid.uuid4()}'", "'doubt' draws from"),
+                ("import uuid; job = uuid.uuid4().hex; short = job[:8]", "'doubt' draws from"),
+                ("import uuid; job = str(uuid.uuid4()); file = {job: f'/tmp/{job}'}",
+                 "'doubt' draws from"),
+                ("import uuid; job = uuid.uuid4()", "'doubt' draws from"),
+                ("import tempfile; tempfile.NamedTemporaryFile()", "has drawn from one"),
                 ("import random; n = random.Random().random()", "has drawn from one"),
                 ("import random; r = random.Random(); r.random()", "has drawn from one"),
                 ("import random; n = random.SystemRandom().random()", "'doubt' draws from"),
@@ -297,9 +302,13 @@ class Preload(LaunchTest):
                    "class Mine(Random):\n    pass\n"
                    "own, mine, system = Random(), Mine(), SystemRandom()\n"
                    "given, late, early = Random(5), Random(), Random(5)\n"
-                   "late.seed(6); late.random(); given.gauss(0, 1); early.seed()\n",
-                   ("given.gauss(0, 1)", "late.random()", "urandom"),
-                   ("own.random()", "mine.random()", "system.random()", "early.random()"))
+                   "late.seed(6); late.random(); given.gauss(0, 1); early.seed()\n"
+                   "import tempfile, uuid\n"
+                   "folder, session, job = tempfile.gettempdir(), uuid.uuid4().hex, str(uuid.uuid4())\n"
+                   "from draws import session as again\n",
+                   ("given.gauss(0, 1)", "late.random()", "urandom", "folder", "session == draws.again",
+                    "uuid.UUID(draws.job).version"),
+                   ("session", "job", "tempfile.mktemp()", "own.random()", "mine.random()", "system.random()", "early.random()"))
 
     def test_private_generators_of_numpy(self):
         if subprocess.call([PYTHON, "-c", "import numpy"], stderr=subprocess.DEVNULL):
@@ -333,6 +342,8 @@ class Preload(LaunchTest):
                    ("torch.rand(1, generator=draws.plain)", "torch.rand(1, generator=draws.given)"),
                    ("torch.rand(1).item()",))
         for text, why in (("g = torch.Generator(); g.seed()", "may be a random one"),
+                          ("g = {'a': ({'b': torch.Generator()},)}; g['a'][0]['b'].seed()",
+                           "may be a random one"),
                           ("x = torch.rand(3)", "has drawn from torch"),
                           ("torch.manual_seed(5)", "has seeded torch")):
             with self.subTest(text=text):

@@ -1,10 +1,13 @@
 """lab slurm up|down - Debian's Slurm: slurmctld on node001, munged and slurmd on every host.
 
 Environment: LAB_SLURM_CPUS (40) each node claims, whatever the machine has; LAB_SLURM_EXTRA: more
-lines of slurm.conf. Partitions: dgx (node001-003, 8 GPUs each), gpu (004-005, 2), compute (the
-rest), and all. No accounting, no binding, no memory limits.
+lines of slurm.conf; LAB_SLURM_SITE: a site file of ddprun, whose partitions and limits are taken, with a
+few hosts for each kind of node. Partitions else: dgx (node001-003, 8 GPUs each), gpu (004-005, 2),
+compute (the rest), and all. No accounting, no binding, no memory limits.
 """
+import configparser
 import os
+import re
 import shutil
 import sys
 import time
@@ -61,28 +64,62 @@ kill -KILL $(named) 2>/dev/null
 rm -rf /run/slurm/* /run/munge/* /var/spool/slurmd /var/spool/slurmctld /run/lab/nvidia* /run/lab/pmix; :"""
 
 
-def configure(lab):
-    etc, cpus = f"{lab.state}/etc/slurm", int(os.environ.get("LAB_SLURM_CPUS", "40"))
-    nodes, gres, first = "", "AutoDetect=off\n", 1
+def node_lines(first, last, gpus, cpus, memory, feature):
+    """Lines of slurm.conf and gres.conf, and how the hosts are called there."""
+    hosts, sockets = f"node[{first:03}-{last:03}]", 2 - cpus % 2
+    line = (f"NodeName={hosts} CPUs={cpus} Boards=1 SocketsPerBoard={sockets} "
+            f"CoresPerSocket={cpus // sockets} ThreadsPerCore=1 RealMemory={memory} "
+            f"{f'Gres=gpu:{gpus}' if gpus else ''} Feature={feature} State=UNKNOWN\n")
+    gres = f"NodeName={hosts} Name=gpu File=/run/lab/nvidia[0-{gpus - 1}]\n" if gpus else ""
+    return line, gres, hosts
+
+
+def usual(size):
+    nodes, gres, first = "", "", 1
     for name, count, gpus in PARTITIONS:
-        last = min(first + count - 1, lab.size())
+        last = min(first + count - 1, size)
         if first > last:
             break
-        hosts = f"node[{first:03}-{last:03}]"
-        nodes += (f"NodeName={hosts} CPUs={cpus} Boards=1 SocketsPerBoard=2 CoresPerSocket={cpus // 2} "
-                  f"ThreadsPerCore=1 RealMemory=190000 {f'Gres=gpu:{gpus}' if gpus else ''} "
-                  f"Feature={name} State=UNKNOWN\n"
-                  f"PartitionName={name} Nodes={hosts} MaxTime=INFINITE State=UP\n")
-        if gpus:
-            gres += f"NodeName={hosts} Name=gpu File=/run/lab/nvidia[0-{gpus - 1}]\n"
+        line, devices, hosts = node_lines(first, last, gpus, int(os.environ.get("LAB_SLURM_CPUS", "40")),
+                                          190000, name)
+        nodes += line + f"PartitionName={name} Nodes={hosts} MaxTime=INFINITE State=UP\n"
+        gres += devices
         first = last + 1
-    nodes += "PartitionName=all Default=YES Nodes=ALL MaxTime=INFINITE State=UP\n"
+    return nodes + "PartitionName=all Default=YES Nodes=ALL MaxTime=INFINITE State=UP\n", gres
+
+
+def of_site(path, size):
+    """Partitions of one kind of node share hosts, as many as the lab has for each kind."""
+    site = configparser.ConfigParser(interpolation=None, inline_comment_prefixes=(";",))
+    site.read(path, encoding="utf-8")
+    partitions = {name.split(" ", 1)[1]: site[name] for name in site.sections() if name != "site"}
+    kinds = {}
+    for name, p in partitions.items():
+        kinds.setdefault((int(p.get("gpus", 0)), int(p.get("cores", 8))), []).append(name)
+    nodes, gres, each = "", "", size // len(kinds)
+    for i, ((gpus, cores), names) in enumerate(kinds.items()):
+        line, devices, hosts = node_lines(1 + i * each, (i + 1) * each, gpus, cores, 4000000, f"kind{i}")
+        nodes, gres = nodes + line, gres + devices
+        for name in names:
+            p = partitions[name]
+            amount, unit = re.match(r"(\d+)([dh]?)", p.get("time", "0")).groups()
+            minutes = int(amount) * {"d": 24 * 60, "h": 60, "": 0}[unit]
+            memory = {"G": 1024, "T": 1 << 20}.get(p.get("memory", " ")[-1], 0)
+            nodes += (f"PartitionName={name} Nodes={hosts} MaxTime={minutes or 'INFINITE'} "
+                      f"MaxNodes={p.get('nodes', 'UNLIMITED')} MaxMemPerNode="
+                      f"{int(float(p['memory'][:-1]) * memory) if memory else 'UNLIMITED'} State=UP\n")
+    return nodes + "PartitionName=all Nodes=ALL MaxTime=INFINITE State=UP\n", gres
+
+
+def configure(lab):
+    etc, path = f"{lab.state}/etc/slurm", os.environ.get("LAB_SLURM_SITE")
+    nodes, gres = of_site(path, lab.size()) if path else usual(lab.size())
     for path, text in (
             # what comes last counts twice in Slurm: a setting of CONF that is given again goes
             ("slurm.conf", "".join(line for line in CONF.splitlines(True) if not any(
                 x.split("=")[0] == line.split("=")[0] for x in extra()))
              + "\n".join(extra()) + "\n" + nodes),
-            ("gres.conf", gres),
+            ("gres.conf", "AutoDetect=off\n" + gres),
             # /tmp is one for all hosts
             ("mpi.conf", "PMIxCliTmpDirBase=/run/lab/pmix\n"),
             ("plugstack.conf", "include /etc/slurm/plugstack.conf.d/*.conf\n"),

@@ -35,7 +35,7 @@ static char *in_folder(const char *folder, uint64_t step)
                      len > 0 && folder[len - 1] == '/' ? "" : "/", step);
 }
 
-/* The file to resume from; the caller frees. NULL: the folder holds none. */
+/* The newest checkpoint in a folder; the caller frees. NULL: there is none. */
 static char *newest(const char *place)
 {
     if (!is_folder(place))
@@ -76,7 +76,7 @@ int checkpoint_prepare(const char *place, struct ddp_err *err)
 
 /* ---- what is in one ---- */
 
-/* One array of the file and where it lies in memory. */
+/* One array of the file, and its memory. */
 struct slot {
     char *name; /* owned */
     const struct param *param;
@@ -127,7 +127,7 @@ static void slots_free(struct slots *s)
 enum { PART_PATIENCE_MS = 5 * 60 * 1000, PART_LOOK_MS = 5 };
 
 struct checkpoint {
-    char *path; /* owned: the file that the whole goes by */
+    char *path; /* owned: the checkpoint's main file */
     uint64_t step;
     int rank, parts;
     bool in_folder;
@@ -216,7 +216,8 @@ static void put_meta(struct strv *meta, const struct checkpoint_info *info,
     }
 }
 
-/* Copies the arrays whose middle lies in this rank's part of all bytes. */
+/* Copy the arrays that this rank writes: those whose middle is in its share of all
+ * bytes. */
 static void copy_arrays(struct checkpoint *c, const struct slots *slots)
 {
     double all = (double)bytes_of(slots), at = 0;
@@ -268,7 +269,7 @@ void checkpoint_free(struct checkpoint *c)
     free(c);
 }
 
-/* Until the other ranks' parts are there. */
+/* Wait for the other ranks' parts. */
 static int await_parts(const struct checkpoint *c, const atomic_bool *cancelled,
                        struct ddp_err *err)
 {
@@ -288,7 +289,7 @@ static int await_parts(const struct checkpoint *c, const atomic_bool *cancelled,
     return 0;
 }
 
-/* Parts of earlier checkpoints of the same file, which it no longer is made of. */
+/* Remove parts of earlier checkpoints of the same file. */
 static void remove_old_parts(const struct checkpoint *c)
 {
     const char *slash = strrchr(c->path, '/'), *name = slash ? slash + 1 : c->path;
@@ -310,33 +311,33 @@ static void remove_old_parts(const struct checkpoint *c)
     free(folder);
 }
 
-/* The file that the whole goes by. What was claimed is replaced, unless it is a folder.
- */
+/* Write the main file. A locked file is replaced and the new one locked, unless the
+ * place is a folder. */
 static int write_main(struct checkpoint *c, const struct array *arrays, size_t n,
-                      struct claim *claim, struct ddp_err *err)
+                      struct lock *run_lock, struct ddp_err *err)
 {
     int lock;
     int rc = safetensors_write_locked(c->path, &c->meta, arrays, n, &lock, err);
-    struct claim made = {lock};
-    if (rc == 0 && claim && !c->in_folder) {
-        claim_finish(claim);
-        *claim = made;
+    struct lock made = {lock};
+    if (rc == 0 && run_lock && !c->in_folder) {
+        lock_release(run_lock);
+        *run_lock = made;
     } else {
-        claim_finish(&made);
+        lock_release(&made);
     }
     return rc;
 }
 
 int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled,
-                     struct claim *claim, char **path, struct ddp_err *err)
+                     struct lock *run_lock, char **path, struct ddp_err *err)
 {
     char *part = c->parts > 1 ? part_path(c->path, c->step, c->rank, c->parts) : NULL;
     int rc = part ? safetensors_write(part, &c->meta, c->arrays, c->n, err)
-                  : write_main(c, c->arrays, c->n, claim, err);
+                  : write_main(c, c->arrays, c->n, run_lock, err);
     if (rc == 0 && part && c->rank == 0) {
         rc = await_parts(c, cancelled, err);
         if (rc == 0)
-            rc = write_main(c, NULL, 0, claim, err);
+            rc = write_main(c, NULL, 0, run_lock, err);
     }
     free(part);
     if (rc < 0)
@@ -404,7 +405,7 @@ static int get_state(const struct safetensors *f, const struct optim *optim,
     return 0;
 }
 
-/* Steps that were left out are no updates. Older files say nothing of them. */
+/* Skipped steps are no updates. Older files have no count. */
 static int get_optim(const struct safetensors *f, const struct train_state *state,
                      struct optim *optim, struct ddp_err *err)
 {

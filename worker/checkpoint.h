@@ -16,8 +16,8 @@
 #define WORKER_CHECKPOINT_H
 
 #include "include/ddprun/err.h"
-#include "worker/claim.h"
 #include "worker/data/dataset.h"
+#include "worker/lock.h"
 #include "worker/nn/model.h"
 #include "worker/optim/optim.h"
 
@@ -59,10 +59,10 @@ int checkpoint_parts(const struct checkpoint_info *info, struct model *model,
 void checkpoint_clear(const char *place, const struct checkpoint_info *info, int parts);
 /* Write it; of several, rank 0's waits for the others' until `*cancelled` (may be NULL),
  * and then writes the file that makes them one, which takes the place of the file that is
- * claimed (`claim` may be NULL). `*path`, the caller's, is set on rank 0.
+ * locked (`run_lock` may be NULL). `*path`, the caller's, is set on rank 0.
  * Needs nothing but `c`: any thread may do it. */
 int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled,
-                     struct claim *claim, char **path, struct ddp_err *err);
+                     struct lock *run_lock, char **path, struct ddp_err *err);
 void checkpoint_free(struct checkpoint *c);
 
 /* All of that at once, from one rank. `data`, `ranks` and `batch_size` are told to

@@ -1,16 +1,16 @@
-/* worker/engine.h - who does the arithmetic of a step: this process's CPUs, or a GPU
+/* worker/engine.h - what computes a step: this process's CPUs, or a GPU
  *
- * The trainer decides which samples are learnt from at which rate; an engine does it:
- * batch, forward, backward, the sum over the ranks, the optimiser. Steps are handed in in
- * the order of the run, and their results come out in the same order, at once or later:
- * a GPU that is always one step behind never waits for the host.
+ * The trainer decides which samples are used at which learning rate; an engine does the
+ * step: batch, forward, backward, reduction over the ranks, optimiser. Steps are
+ * submitted in order, and results come in the same order, at once or later: a GPU that
+ * is one step behind never waits for the host.
  *
- * The job's model and optimiser are the host's copy, which checkpoints are read into and
- * written from. push() and pull() move it; for an engine that works on the host's copy
- * itself they do nothing.
+ * The job's model and optimiser are the host's copy, which checkpoints are read into
+ * and written from. push() and pull() move it; for an engine that works on the host's
+ * copy they do nothing.
  *
- * An engine that can fail on one rank alone says so when it is opened; afterwards a
- * failure is every rank's, as the group's are.
+ * An error that only one rank has is reported when the engine is opened; later errors
+ * are every rank's, as the group's are.
  */
 #ifndef WORKER_ENGINE_H
 #define WORKER_ENGINE_H
@@ -26,7 +26,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What it is made from: borrowed, and there until it is closed. */
+/* What an engine is made from: borrowed, until it is closed. */
 struct engine_job {
     struct ddp_group *group; /* its arena: room for the model three times, 1 MiB */
     struct model *model;
@@ -47,7 +47,7 @@ struct engine_job {
     bool skip_bad;       /* a step whose gradients are not finite is left out */
     int stages;          /* of the model, 1 or 2, */
     int micro;           /* and the micro-batches that go through them */
-    struct trace *trace; /* NULL: nobody watches */
+    struct trace *trace; /* NULL: no trace */
     bool profile;        /* ranges are marked for a profiler */
     double tune; /* seconds in which the fastest algorithms may be looked for; 0: none */
 };
@@ -61,8 +61,8 @@ struct engine_step {
     uint64_t position;      /* samples of the epoch dealt by then, with this step's */
     uint64_t dropout_seed;  /* another one on each rank */
     uint64_t augment_key;   /* of the epoch: augment.h */
-    bool stop, interrupted; /* this rank was told to stop; by SIGINT, */
-    bool warned;            /* by SIGUSR1 */
+    bool stop, interrupted; /* this rank got a signal; SIGINT, */
+    bool warned;            /* SIGUSR1 */
 };
 
 struct engine_result {
@@ -74,7 +74,7 @@ struct engine_result {
     int depth;      /* and how far through the model that is */
 };
 
-/* What a rank's devices are good for, and what the run has taken of them. */
+/* Capabilities of a rank's devices, and what the run uses of them. */
 struct engine_device {
     double peak; /* FLOP/s in the precision that the products are made in; 0: not known */
     size_t bytes; /* of their memory */
@@ -101,7 +101,7 @@ struct engine_type {
     /* Wait for the next result: 1, or 0 when all have been given out, and what ranks
      * remember apart (a model's buffers) is the mean of all. To be called until then, on
      * every rank, before anything else than step(). */
-    int (*settle)(struct engine *e, struct engine_result *result, struct ddp_err *err);
+    int (*drain)(struct engine *e, struct engine_result *result, struct ddp_err *err);
     /* The mean loss of samples which[0..n) of `part` (one of the job's), n of at most
      * batch_size, and how many were right. */
     int (*evaluate)(struct engine *e, const struct samples *part, const uint32_t *which,
@@ -114,15 +114,15 @@ struct engine_type {
     void (*plan_text)(const struct engine *e, char *text, size_t size);
     void (*use_plan)(struct engine *e, const char *text);
     /* By which algorithms it computes, where these were measured, and such a text of an
-     * earlier run: every rank, before get_ready(); NULL: there is no choice. */
+     * earlier run: every rank, before prepare(); NULL: there is no choice. */
     void (*algorithms_text)(const struct engine *e, char *text, size_t size);
     int (*use_algorithms)(struct engine *e, const char *text, struct ddp_err *err);
-    /* For a person, behind get_ready(), from line 0 on: what came of it. False: that was
-     * all. */
+    /* For a person, behind prepare(), from line 0 on: what came of it. False:
+     * that was all. */
     bool (*tell_tuned)(const struct engine *e, size_t line, char *text, size_t size);
     /* Every rank, behind push() and use_plan(), NULL: there is nothing to do. What a step
      * of so many samples, of this rank and of all, takes the first time is done now. */
-    int (*get_ready)(struct engine *e, int mine, int all, struct ddp_err *err);
+    int (*prepare)(struct engine *e, int mine, int all, struct ddp_err *err);
     /* NULL: nobody knows. */
     void (*device)(const struct engine *e, struct engine_device *out);
 };

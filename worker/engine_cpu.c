@@ -1,8 +1,8 @@
-/* worker/engine_cpu.c - see engine.h: the rank's own CPUs, on the host's copy of the
- * model
+/* worker/engine_cpu.c - the engine of the rank's own CPUs (engine.h), on the host's
+ * copy of the model
  *
- * Gradients are reduced bucket by bucket while backward goes on: with several batches to
- * a step, while the last of them goes back. A step is over when step() returns.
+ * Gradients are reduced bucket by bucket during backward; with several batches per
+ * step, during the last one's. A step is complete when step() returns.
  */
 #include "worker/engine.h"
 
@@ -22,15 +22,17 @@
 struct engine {
     struct engine_job job;
     struct reducer *reducer;   /* owned; has the gradients */
-    struct pipeline *pipeline; /* owned; NULL: the model is in one piece */
+    struct pipeline *pipeline; /* owned; NULL: one stage */
     struct batch_buf batch;
-    float *extra;            /* owned: gradients of a batch that is not a step's first */
-    bool first, last;        /* batch of the step that is under way */
-    bool none;               /* of it are this rank's: others share the norms with us */
-    struct ddp_group *norms; /* owned: what they are summed in; NULL: each for itself */
+    float *extra;     /* owned: gradients of a batch that is not a step's first */
+    bool first, last; /* batch of the current step */
+    bool none;        /* this rank has no samples in it, but takes part in the norms */
+    struct ddp_group
+        *norms; /* owned: the group that norms are summed in; NULL: no sums */
     struct ddp_err norms_err;
     bool norms_failed; /* in this step: norms_err says why */
-    bool apart; /* the ranks' buffers: steps were taken since they were made alike */
+    bool apart;        /* buffers (running statistics) of the ranks differ since the last
+                          averaging */
     char text[160];
 };
 
@@ -49,7 +51,7 @@ static void span_first(const char *layer, char phase, int64_t begin, int64_t end
     trace_span(trace, TRACE_COMPUTE, what, 0, begin, end);
 }
 
-struct stage_row { /* what a pipeline's stages pass along */
+struct stage_row { /* argument of the stages' trace callbacks */
     struct trace *trace;
     enum trace_row row;
 };
@@ -120,7 +122,7 @@ static void describe(struct engine *e)
     }
 }
 
-/* The layers cannot fail: what goes wrong shows at the end of the step. */
+/* Layers cannot report errors: they are kept until the end of the step. */
 static void sum_norms(double *v, size_t n, void *arg)
 {
     struct engine *e = arg;
@@ -134,7 +136,7 @@ static bool shares_norms(const struct engine_job *job)
     return job->sync_norms && ddp_group_size(job->group) > 1;
 }
 
-/* A group beside the job's, so that a norm need not wait for buckets of gradients. */
+/* A group of its own, so that a norm need not wait for buckets of gradients. */
 static int share_norms(struct engine *e, struct ddp_err *err)
 {
     int size = ddp_group_size(e->job.group);
@@ -151,7 +153,7 @@ static int share_norms(struct engine *e, struct ddp_err *err)
     return 0;
 }
 
-/* What a rank can do, or cannot, without the others. */
+/* What a rank sets up without the others. */
 static int make_own(struct engine *e, struct ddp_err *err)
 {
     const struct engine_job *job = &e->job;
@@ -195,7 +197,7 @@ static struct engine *cpu_open(const struct engine_job *job, struct ddp_err *err
     if (shares_norms(job)) {
         if (rc < 0)
             err_prefix(err, "rank %d", ddp_group_rank(job->group));
-        /* nobody waits in share_norms() for one that does not come */
+        /* no rank waits in share_norms() for one that has failed */
         rc = replica_agree(job->group, rc, NULL, err);
     }
     if (rc < 0 || share_norms(e, err) < 0) {
@@ -220,7 +222,7 @@ static size_t cpu_buckets(const struct engine *e)
 
 /* ---- a step ---- */
 
-/* A range of a batch's gradients is final: of the step's, once all batches are in. */
+/* A range of a batch's gradients is final; of the step's after the last batch. */
 static void on_ready(size_t offset, size_t count, void *arg)
 {
     struct engine *e = arg;
@@ -247,7 +249,7 @@ static float run_batch(struct engine *e, const struct model_pass *pass, int *cor
     return loss;
 }
 
-/* One batch of this rank's: samples which[0..n). */
+/* One batch of this rank: samples which[0..n). */
 static void take_batch(struct engine *e, const struct engine_step *s, int i,
                        const uint32_t *which, int n, struct engine_result *result)
 {
@@ -302,7 +304,7 @@ static void run_batches(struct engine *e, const struct engine_step *s,
     }
 }
 
-/* The norm of the step's gradients: each rank adds up its part of them. */
+/* The norm of the step's gradients: each rank sums its part. */
 static int gradient_norm(struct engine *e, double *norm, struct ddp_err *err)
 {
     size_t n;
@@ -329,7 +331,7 @@ static void scale_gradients(struct engine *e, float by)
         e->job.kernels->scale(reducer_sums(e->reducer, i), (int64_t)pieces[i].count, by);
 }
 
-/* As torch.nn.utils.clip_grad_norm_ does it. */
+/* As torch.nn.utils.clip_grad_norm_. */
 static int clip(struct engine *e, struct step_sums *sums, struct ddp_err *err)
 {
     double norm, most = e->job.clip_norm;
@@ -397,7 +399,7 @@ static int cpu_step(struct engine *e, const struct engine_step *s,
     return 1;
 }
 
-static int cpu_settle(struct engine *e, struct engine_result *result, struct ddp_err *err)
+static int cpu_drain(struct engine *e, struct engine_result *result, struct ddp_err *err)
 {
     bool apart = e->apart;
     e->apart = false;
@@ -434,7 +436,7 @@ static void cpu_plan_text(const struct engine *e, char *text, size_t size)
 
 static void cpu_use_plan(struct engine *e, const char *text)
 {
-    reducer_use_plan(e->reducer, text); /* of another model: we make our own */
+    reducer_use_plan(e->reducer, text); /* of another model: it is ignored */
 }
 
 const struct engine_type engine_cpu = {
@@ -445,7 +447,7 @@ const struct engine_type engine_cpu = {
     .describe = cpu_describe,
     .buckets = cpu_buckets,
     .step = cpu_step,
-    .settle = cpu_settle,
+    .drain = cpu_drain,
     .evaluate = cpu_evaluate,
     .push = cpu_push,
     .pull = cpu_pull,

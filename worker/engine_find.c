@@ -1,8 +1,8 @@
-/* worker/engine_find.c - see engine.h: which engine, and why
+/* worker/engine_find.c - choose an engine (engine.h)
  *
- * The GPU's is a shared object, ddp-engine-cuda.so, so that ddp-train runs where there is
- * neither CUDA nor a driver. It is looked for beside the program, then where it is
- * installed; DDP_ENGINE names another file. It is never closed: CUDA does not like that.
+ * The GPU engine is a shared object, ddp-engine-cuda.so, so that ddp-train runs without
+ * CUDA and a driver. It is searched beside the program, then where it is installed;
+ * DDP_ENGINE names another file. It is never closed, which CUDA does not support.
  */
 #include "worker/engine.h"
 
@@ -24,8 +24,8 @@
 static void *open_object(struct ddp_err *err)
 {
     const char *named = getenv("DDP_ENGINE");
-    char *path = named && *named ? xstrdup(named)
-                                 : installed_file(INSTALLED_PLUGIN, OBJECT, F_OK);
+    char *path =
+        named && *named ? xstrdup(named) : installed_file(INSTALLED_PLUGIN, OBJECT, F_OK);
     void *object = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
     if (!path)
         err_set(err, "this build has no engine for GPUs");
@@ -35,7 +35,7 @@ static void *open_object(struct ddp_err *err)
     return object;
 }
 
-/* Is there a driver at all? To ask CUDA takes a tenth of a second. */
+/* Is there a driver? Asking CUDA takes a tenth of a second. */
 static bool has_driver(void)
 {
     static const char *const devices[] = {"/dev/nvidiactl", "/dev/dxg", "/dev/nvmap"};
@@ -78,7 +78,7 @@ const struct engine_type *engine_find(const char *name, struct ddp_group *group,
             snprintf(why, size, "every rank has a GPU");
         return cuda;
     }
-    if (name || culprit < 0) { /* nothing to fall back to, or nobody to do it with */
+    if (name || culprit < 0) { /* asked for by name, or no rank to blame: no fallback */
         err_set(err, "no engine '%s': %s", name ? name : "cuda", reason.text);
         return NULL;
     }

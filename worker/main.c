@@ -1,13 +1,13 @@
-/* worker/main.c - ddp-train: the life of a training run, as a list
+/* worker/main.c - ddp-train: the phases of a training run
  *
- * One rank of it; the launcher starts as many as it was asked for, each finds the others
- * through its environment, and without a launcher it is alone. What is shown comes from
- * rank 0; an error comes from the rank that has it.
+ * This is one rank. The launcher starts as many as were asked for; each finds the
+ * others through its environment, or is alone. Rank 0 prints the output; an error is
+ * printed by the rank that has it.
  */
 #include "common/stdout.h"
 #include "worker/config.h"
 #include "worker/run.h"
-#include "worker/stop.h"
+#include "worker/signals.h"
 
 #include <stdio.h>
 
@@ -25,16 +25,16 @@ int main(int argc, char **argv)
         complain(&err);
         return EXIT_USAGE;
     }
-    stop_install();
+    signals_install();
     struct run *run = run_create(&config);
     int code = EXIT_FAILED;
     if (run_open(run, &err) == 0 && run_train(run, &err) == 0 &&
         run_finish(run, &err) == 0)
         code = run_exit_code(run);
-    else if (run_blames_us(run))
+    else if (run_is_culprit(run))
         complain(&err);
     else
-        run_let_go_first(run);
+        run_wait_for_culprit(run);
     run_destroy(run);
     return code;
 }

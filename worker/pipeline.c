@@ -156,7 +156,7 @@ static void run_stage(struct stage *s)
     /* p->n may be the next step's once the last of this one's has gone back */
     int n = p->n, stage = (int)(s - p->stages);
     for (int k = 0; k < 2 * n; k++) {
-        struct turn t = turn_of(stage, PIPELINE_STAGES, n, k);
+        struct pipeline_step t = pipeline_step_at(stage, PIPELINE_STAGES, n, k);
         (t.back ? backward : forward)(s, t.micro);
     }
 }
@@ -189,9 +189,10 @@ static void cut(struct pipeline *p, const struct model_pass *pass)
     const struct batch *b = pass->batch;
     size_t in, out;
     model_io(p->model, &in, &out);
-    p->n = turn_parts(b->n, p->micro);
+    p->n = pipeline_micro_batches(b->n, p->micro);
     for (int m = 0; m < p->n; m++) {
-        int from = turn_first(b->n, p->n, m), to = turn_first(b->n, p->n, m + 1);
+        int from = pipeline_first_sample(b->n, p->n, m),
+            to = pipeline_first_sample(b->n, p->n, m + 1);
         struct batch *part = &p->batches[m];
         *part = (struct batch){.x = b->x + (size_t)from * in, .n = to - from};
         if (b->labels)
@@ -253,7 +254,7 @@ struct pipeline *pipeline_create(struct model *model, int max_batch, int micro,
     *p = (struct pipeline){.model = model,
                            .k = kernels,
                            .max_batch = max_batch,
-                           .micro = turn_parts(max_batch, micro),
+                           .micro = pipeline_micro_batches(max_batch, micro),
                            .threads =
                                threads > PIPELINE_STAGES ? threads / PIPELINE_STAGES : 1,
                            .lock = PTHREAD_MUTEX_INITIALIZER,

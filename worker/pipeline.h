@@ -1,25 +1,25 @@
-/* worker/pipeline.h - one model over two engines of a rank: model parallel, pipelined
+/* worker/pipeline.h - pipeline parallelism within a rank
  *
- * The layers are cut in two stages of about equal work. A batch is cut in micro-batches;
- * while the second stage has one of them, the first has the next. Each stage is a thread
- * with its own share of the rank's CPUs: the caller is the first stage.
+ * The layers are split into two stages of about equal work, a batch into micro-batches;
+ * while the second stage works on one, the first works on the next. Each stage is a
+ * thread with its share of the rank's CPUs; the caller is the first stage.
  *
- * Every micro-batch has activations of its own (a view of the model), and its gradients
- * are added up in their order, so that the result does not depend on which thread was
- * faster. Which stage does what after what is in turns.h.
+ * Each micro-batch has activations of its own (a view of the model). Gradients are
+ * added in the order of micro-batches, so the result does not depend on thread timing.
+ * The order of work is pipeline_schedule.h's.
  */
 #ifndef WORKER_PIPELINE_H
 #define WORKER_PIPELINE_H
 
 #include "worker/nn/model.h"
-#include "worker/turns.h"
+#include "worker/pipeline_schedule.h"
 
 #include <stdbool.h>
 
 struct pipeline;
 
-/* For batches of up to max_batch in up to `micro` pieces; `threads` CPUs for both stages
- * together. The gradients go to model_grads(model) as it then is. */
+/* For batches of up to max_batch in up to `micro` micro-batches; `threads`: CPUs of
+ * both stages together. Gradients are written to model_grads(model). */
 struct pipeline *pipeline_create(struct model *model, int max_batch, int micro,
                                  int threads, const struct kernels *kernels,
                                  struct ddp_err *err);

@@ -5,12 +5,12 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/place.h"
-#include "worker/alike.h"
+#include "worker/config_agreement.h"
 #include "worker/ddp/replica.h"
 #include "worker/group/env.h"
 #include "worker/report/plot.h"
 #include "worker/safetensors.h"
-#include "worker/stop.h"
+#include "worker/signals.h"
 
 #include <inttypes.h>
 #include <libgen.h>
@@ -21,8 +21,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How long the rank that has the error may take to say so, and then to end. */
-enum { LET_GO_MS = 10000, GONE_MS = 50 };
+/* How long to wait for the culprit to print its error, and then to exit. */
+enum { CULPRIT_MS = 10000, GONE_MS = 50 };
 
 struct run *run_create(const struct train_config *config)
 {
@@ -53,16 +53,16 @@ void run_destroy(struct run *run)
     free(run);
 }
 
-bool run_blames_us(const struct run *run)
+bool run_is_culprit(const struct run *run)
 {
     return run->culprit < 0 || run->culprit == run->rank;
 }
 
-void run_let_go_first(struct run *run)
+void run_wait_for_culprit(struct run *run)
 {
     struct ddp_err ignored;
-    /* It has left the group and is about to end. */
-    if (ddp_monitored_barrier(run->group, LET_GO_MS, &ignored) < 0)
+    /* It has left the group and is about to exit. */
+    if (ddp_monitored_barrier(run->group, CULPRIT_MS, &ignored) < 0)
         poll(NULL, 0, GONE_MS);
 }
 
@@ -79,7 +79,7 @@ int run_exit_code(const struct run *run)
 
 /* ---- opening ---- */
 
-/* What a rank can do before it knows the others. */
+/* What a rank does before it joins the group. */
 static int prepare(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
@@ -133,7 +133,7 @@ static int load_checkpoint(struct run *run, struct ddp_err *err)
     return 0;
 }
 
-/* What is written at the end is not to fail there, after hours. */
+/* Check output files now, so that they do not fail after hours of training. */
 static int check_place(const char *what, const char *path, enum place_use use,
                        struct ddp_err *err)
 {
@@ -141,7 +141,7 @@ static int check_place(const char *what, const char *path, enum place_use use,
     return why ? err_set(err, "cannot write the %s '%s': %s", what, path, why) : 0;
 }
 
-/* What only rank 0 does, and may fail at. */
+/* Files that only rank 0 opens. */
 static int prepare_files(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
@@ -149,7 +149,7 @@ static int prepare_files(struct run *run, struct ddp_err *err)
         return 0;
     progress_init(&run->progress, stdout, c->progress, c->epochs);
     if (c->checkpoint &&
-        (checkpoint_prepare(c->checkpoint, err) < 0 || saver_claim(run->saver, err) < 0))
+        (checkpoint_prepare(c->checkpoint, err) < 0 || saver_lock(run->saver, err) < 0))
         return -1;
     if ((c->plot_given && check_place("picture", c->plot, PLACE_WRITTEN, err) < 0) ||
         check_place("logits", c->logits, PLACE_REPLACED, err) < 0 ||
@@ -160,8 +160,8 @@ static int prepare_files(struct run *run, struct ddp_err *err)
     return metrics_open(&run->metrics, c->log, run->resumed, err);
 }
 
-/* All ranks begin with rank 0's weights, optimiser and position. */
-static int begin_alike(struct run *run, struct ddp_err *err)
+/* All ranks start with rank 0's weights, optimiser and position. */
+static int broadcast_start(struct run *run, struct ddp_err *err)
 {
     uint8_t whole = run->resumed_whole;
     if (ddp_broadcast(run->group, &run->state, sizeof run->state, DDP_U8, 0, err) < 0 ||
@@ -218,7 +218,7 @@ static int open_engine(struct run *run, struct ddp_err *err)
     run->engine_type =
         engine_find(c->engine, run->group, run->engine_why, sizeof run->engine_why, err);
     if (!run->engine_type) {
-        run->culprit = 0; /* who tells what everybody knows */
+        run->culprit = 0; /* rank 0 prints what all ranks know */
         return -1;
     }
     if (run->engine_type == &engine_cpu && c->profile) {
@@ -229,19 +229,19 @@ static int open_engine(struct run *run, struct ddp_err *err)
     return replica_agree(run->group, run->engine ? 0 : -1, &run->culprit, err);
 }
 
-/* What can be had before the clock runs. */
-static int get_ready(struct run *run, struct ddp_err *err)
+/* Set up what must not count as training time. */
+static int prepare_training(struct run *run, struct ddp_err *err)
 {
     int mine[2], all[2];
     const struct engine_type *type = run->engine_type;
     sampler_shares(&run->sampler, mine, all);
     if (type->device)
         type->device(run->engine, &run->device);
-    if (!type->get_ready || run->state.epoch > run->c->epochs)
+    if (!type->prepare || run->state.epoch > run->c->epochs)
         return 0;
-    return type->get_ready(run->engine, mine[0], all[0], err) < 0
+    return type->prepare(run->engine, mine[0], all[0], err) < 0
                ? -1
-               : type->get_ready(run->engine, mine[1], all[1], err);
+               : type->prepare(run->engine, mine[1], all[1], err);
 }
 
 int run_open(struct run *run, struct ddp_err *err)
@@ -250,7 +250,7 @@ int run_open(struct run *run, struct ddp_err *err)
     struct ddp_err why;
     int rc = prepare(run, &why);
     if (join(run, err) < 0) {
-        if (rc < 0) /* what failed first */
+        if (rc < 0) /* the first failure */
             *err = why;
         return -1;
     }
@@ -258,8 +258,8 @@ int run_open(struct run *run, struct ddp_err *err)
         *err = why;
         return -1;
     }
-    run->culprit = 0; /* who tells what everybody has found */
-    if (alike_check(run->group, c, &run->data, run->model, err) < 0)
+    run->culprit = 0; /* rank 0 prints what all ranks have found */
+    if (config_agreement_check(run->group, c, &run->data, run->model, err) < 0)
         return -1;
     run->culprit = -1;
     if (open_engine(run, err) < 0)
@@ -270,7 +270,7 @@ int run_open(struct run *run, struct ddp_err *err)
     if (replica_agree(run->group, rc, &run->culprit, err) < 0)
         return -1;
     run->culprit = 0;
-    if (begin_alike(run, err) < 0 || run->engine_type->push(run->engine, err) < 0)
+    if (broadcast_start(run, err) < 0 || run->engine_type->push(run->engine, err) < 0)
         return -1;
     if (run->resumed_whole && run->state.ranks == run->size && !c->bucket_given &&
         *run->state.buckets && run->engine_type->use_plan)
@@ -282,7 +282,7 @@ int run_open(struct run *run, struct ddp_err *err)
         return -1;
     sampler_init(&run->sampler, (uint32_t)run->data.train.n, run->rank, run->size,
                  c->batch_size * c->accumulate, run->state.seed);
-    if (get_ready(run, err) < 0)
+    if (prepare_training(run, err) < 0)
         return -1;
     run->in_order = xcalloc(run->data.test.n, sizeof *run->in_order);
     for (size_t i = 0; i < run->data.test.n; i++)
@@ -298,7 +298,7 @@ int run_open(struct run *run, struct ddp_err *err)
 
 /* ---- on the way ---- */
 
-/* What is under way is over, and everybody knows how it went. */
+/* Wait for the checkpoint in flight, and agree on its outcome. */
 static int saved(struct run *run, struct ddp_err *err)
 {
     int rc = saver_part(run->saver, err);
@@ -331,7 +331,7 @@ int run_save(struct run *run, struct ddp_err *err)
         run->engine_type->algorithms_text(run->engine, info.state.algorithms,
                                           sizeof info.state.algorithms);
     saver_clear(run->saver, &info, run->model, &run->optim);
-    /* Nobody's part of another file is in the way any more. */
+    /* No rank's part of another file is in the way any more. */
     if (ddp_barrier(run->group, err) < 0)
         return -1;
     return saver_start(run->saver, &info, run->model, &run->optim, err);
@@ -368,7 +368,7 @@ static char *plot_title(const struct run *run)
 {
     const struct train_config *c = run->c;
     char *copy = xstrdup(c->data), *title;
-    const char *data = basename(copy); /* of a path: its end says most */
+    const char *data = basename(copy); /* the last component of a path */
     const char *s = run->size == 1 ? "" : "s";
     if (run->last.epoch > 0 && isfinite(run->last.test_accuracy))
         title = xasprintf("%s on %s, %d rank%s: %.2f %% after epoch %d", c->model->name,
@@ -379,8 +379,8 @@ static char *plot_title(const struct run *run)
     return title;
 }
 
-/* The picture's file. Under the default name nobody asked to replace a file of an earlier
- * run, so "ddp-train.2.svg" and so on; malloc'ed. */
+/* The plot's file. A default name does not replace a file of an earlier run: then
+ * "ddp-train.2.svg" and so on. malloc'ed. */
 static char *plot_file(const struct train_config *c)
 {
     char *file = xstrdup(c->plot);
@@ -426,7 +426,7 @@ static int write_files(struct run *run, struct ddp_err *err)
     return rc == 0 ? progress_check(&run->progress, err) : rc;
 }
 
-/* Rank 0 writes what all ranks have noted. */
+/* Rank 0 writes the traces of all ranks. */
 static int write_trace(struct run *run, struct ddp_err *err)
 {
     size_t size = (size_t)run->size, len, all = 0;
@@ -461,6 +461,6 @@ int run_finish(struct run *run, struct ddp_err *err)
     if (rc == 0)
         rc = write_files(run, err);
     if (run->end == RUN_STOPPED)
-        stop_over();
+        signals_ignore();
     return replica_agree(run->group, rc, &run->culprit, err);
 }

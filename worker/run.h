@@ -1,8 +1,8 @@
-/* worker/run.h - one training run as this rank has it: everything, in one place
+/* worker/run.h - the state of one training run on this rank
  *
- * run.c puts it together and takes it apart, train.c makes it go, summary.c tells about
- * it. A call that fails does so on every rank, with the same error; run_blames_us() says
- * which of them shows it.
+ * run.c sets it up and tears it down, train.c runs it, summary.c reports on it. A call
+ * that fails does so on every rank, with the same error; run_is_culprit() says which
+ * rank prints it.
  */
 #ifndef WORKER_RUN_H
 #define WORKER_RUN_H
@@ -31,7 +31,7 @@ struct run {
 
     struct ddp_group *group; /* owned */
     int rank, size;
-    int culprit; /* whose error it is: a rank, -1: everybody sees it for himself */
+    int culprit; /* the rank whose error it is; -1: each prints its own */
 
     const struct kernels *kernels;
     struct dataset data;
@@ -39,22 +39,22 @@ struct run {
     struct optim optim;
     const struct engine_type *engine_type;
     struct engine *engine; /* owned; NULL until it is open */
-    char engine_why[200];  /* it was chosen */
+    char engine_why[200];  /* why it was chosen */
     struct engine_device device;
     struct sampler sampler;
     uint32_t *in_order; /* owned: 0, 1, 2, ... for walking the test set */
 
-    struct train_state state; /* the same on every rank */
+    struct train_state state; /* identical on every rank */
     bool resumed, resumed_whole;
     enum run_end end;
-    int stopped_by;           /* the signal of RUN_STOPPED, at whichever rank */
+    int stopped_by;           /* the signal of RUN_STOPPED, on whichever rank */
     struct epoch_report last; /* epoch 0: there is none yet */
     uint64_t checksum;        /* of the parameters, with --check-replicas */
     uint64_t skipped;         /* steps, with --on-nan skip */
     struct trace *trace;      /* owned; NULL without --trace */
 
     int64_t began_ns, train_ns;
-    uint64_t images; /* trained on in this process's life, over all ranks */
+    uint64_t images; /* trained on by this process, over all ranks */
 
     /* rank 0 only; elsewhere they are closed and silent */
     struct progress progress;
@@ -70,19 +70,19 @@ void run_destroy(struct run *run);
 int run_open(struct run *run, struct ddp_err *err);
 /* All of the training; in train.c. */
 int run_train(struct run *run, struct ddp_err *err);
-/* The picture, the log's end, the last words. */
+/* The plot, the end of the log, the summary. */
 int run_finish(struct run *run, struct ddp_err *err);
 
-/* Begin to write a checkpoint if one was asked for; training may go on meanwhile. Whether
- * it could be written shows at the next one, or at the end. */
+/* Start writing a checkpoint if one was asked for; training continues meanwhile. A
+ * failure is reported by the next call, or at the end. */
 int run_save(struct run *run, struct ddp_err *err);
 
-bool run_blames_us(const struct run *run);
-/* Wait until the rank that run_blames_us() has ended: what a launcher tells of is the
- * rank that ended first, so let it be the one with the words. */
-void run_let_go_first(struct run *run);
+bool run_is_culprit(const struct run *run);
+/* Wait until the culprit has exited: launchers report the rank that ends first, which
+ * should be the one with the error. */
+void run_wait_for_culprit(struct run *run);
 int run_exit_code(const struct run *run);
-/* What the ranks' devices do at that rate, of what they could; NaN: nobody knows. */
+/* Percent of the devices' peak at this rate; NaN: unknown. */
 double run_peak_percent(const struct run *run, double images_per_s);
 
 /* in summary.c: the table at the start, and the words at the end */

@@ -10,12 +10,12 @@
 #include <stdlib.h>
 
 struct saver {
-    const char *place;  /* borrowed */
-    struct claim claim; /* rank 0's: from the start, and while it writes the thread's */
+    const char *place;    /* borrowed */
+    struct lock run_lock; /* rank 0's; while the thread writes, it is the thread's */
     pthread_t thread;
     bool leads;                  /* this is rank 0 */
-    bool writing;                /* the thread is there */
-    bool waits;                  /* for the other ranks' parts */
+    bool writing;                /* the thread runs */
+    bool waits;                  /* it waits for the other ranks' parts */
     struct checkpoint *snapshot; /* owned */
     atomic_bool cancelled;
     int rc;             /* the thread's */
@@ -29,23 +29,23 @@ struct saver *saver_create(const char *place)
 {
     struct saver *s = xcalloc(1, sizeof *s);
     s->place = place;
-    s->claim = claim_none();
+    s->run_lock = lock_none();
     return s;
 }
 
-int saver_claim(struct saver *s, struct ddp_err *err)
+int saver_lock(struct saver *s, struct ddp_err *err)
 {
-    return claim_take(&s->claim, s->place, err);
+    return lock_take(&s->run_lock, s->place, err);
 }
 
 static void *write_it(void *arg)
 {
     struct saver *s = arg;
-    if (s->leads && claim_take(&s->claim, s->place, &s->why) < 0)
+    if (s->leads && lock_take(&s->run_lock, s->place, &s->why) < 0)
         s->rc = err_prefix(&s->why, "no checkpoint");
     else
-        s->rc = checkpoint_write(s->snapshot, &s->cancelled, s->leads ? &s->claim : NULL,
-                                 &s->written, &s->why);
+        s->rc = checkpoint_write(s->snapshot, &s->cancelled,
+                                 s->leads ? &s->run_lock : NULL, &s->written, &s->why);
     return NULL;
 }
 
@@ -64,7 +64,7 @@ int saver_start(struct saver *s, const struct checkpoint_info *info, struct mode
     s->leads = info->rank == 0;
     atomic_store(&s->cancelled, false);
     if (s->snapshot) {
-        sigset_t all, before; /* signals are the training thread's */
+        sigset_t all, before; /* signals are handled by the training thread */
         s->waits = info->rank == 0 && checkpoint_parts(info, model, optim) > 1;
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -123,7 +123,7 @@ void saver_destroy(struct saver *s)
         return;
     saver_cancel(s);
     join(s, &ignored);
-    claim_finish(&s->claim);
+    lock_release(&s->run_lock);
     free(s->path);
     free(s);
 }

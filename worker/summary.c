@@ -1,7 +1,6 @@
-/* worker/summary.c - what a run tells a person: the table at the start, the words at the
- * end
+/* worker/summary.c - a run's configuration table at the start, its summary at the end
  *
- * Rank 0 only: the others' progress is silent.
+ * Rank 0 only.
  */
 #include "worker/run.h"
 
@@ -78,7 +77,7 @@ double run_peak_percent(const struct run *run, double images_per_s)
     return peak > 0 ? 100 * images_per_s * model_flop(run->model) / peak : (double)NAN;
 }
 
-/* As JSON has it; 0 or less, or not a number: not known. */
+/* As a JSON number; null for 0 or less, or NaN. */
 static const char *number(double x, char text[32])
 {
     snprintf(text, 32, x > 0 ? "%.9g" : "null", x);
@@ -102,7 +101,7 @@ static void log_config(struct run *run)
         number(run->device.peak, peak));
 }
 
-/* What --tune came to. */
+/* The outcome of --tune. */
 static void tell_tuned(struct run *run)
 {
     char line[256];
@@ -205,7 +204,7 @@ static void log_result(struct run *run)
                  number((double)run->device.bytes, bytes));
 }
 
-/* The most this rank has had, with what the ranks of the host share. */
+/* Peak memory of this rank, and what the ranks of the host share. */
 static void tell_memory(struct run *run)
 {
     struct rusage usage;
@@ -221,7 +220,7 @@ static void tell_memory(struct run *run)
         (double)(model_param_count(run->model) * sizeof(float)) / (1 << 20));
 }
 
-/* Of what the devices could compute, where that is known. */
+/* Percent of the devices' peak, where it is known. */
 static void tell_share(struct run *run)
 {
     double percent = run_peak_percent(run, images_per_s(run));

@@ -1,15 +1,15 @@
-/* worker/train.c - epoch, step, evaluate: the loop to be read
+/* worker/train.c - the training loop: epoch, step, evaluate
  *
- * Every rank walks through it in lockstep. What decides where it goes (a target reached,
- * a signal, a loss that is not a number) is a sum over the ranks, so all of them go the
- * same way.
+ * All ranks run it in lockstep. Whatever decides its course (a target reached, a
+ * signal, a loss that is not finite) is a sum over the ranks, so all ranks take the
+ * same branch.
  */
 #include "worker/run.h"
 
 #include "common/duration.h"
 #include "common/err.h"
 #include "worker/ddp/replica.h"
-#include "worker/stop.h"
+#include "worker/signals.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* What an epoch adds up to, over all ranks. */
+/* Sums of an epoch over all ranks. */
 struct tally {
     double loss; /* the sum over its samples */
     double correct;
@@ -30,7 +30,7 @@ static double seconds_since(int64_t ns)
     return (double)(now_ns() - ns) / 1e9;
 }
 
-/* Epochs done, with the fraction of the one under way. */
+/* Epochs completed, with the fraction of the current one. */
 static double epochs_at(const struct run *run, uint64_t position)
 {
     return (double)(run->state.epoch - 1) + (double)position / (double)run->data.train.n;
@@ -43,14 +43,14 @@ static double learning_rate(const struct run *run)
                                         run->c->epochs);
 }
 
-/* What is not a number has no sign for people. */
+/* NaN is printed without a sign. */
 static double shown(double loss)
 {
     return isnan(loss) ? (double)NAN : loss;
 }
 
-/* With --sync-batch-norm one rank's bad number is soon everybody's. Where it stands
- * nearest to the data it began. */
+/* With --sync-batch-norm a bad number spreads to all ranks. The rank where it is
+ * nearest to the data has caused it. */
 static int began_here(const struct run *run, const struct engine_result *result,
                       bool *here, struct ddp_err *err)
 {
@@ -85,9 +85,10 @@ static int refuse_bad_loss(struct run *run, const struct engine_result *result,
 
 /* ---- a step ---- */
 
-/* Hand a step to the engine; returns 1 with the next result, 0 when there is none yet. */
-static int give_step(struct run *run, int mine, int all, struct engine_result *result,
-                     struct ddp_err *err)
+/* Submit a step to the engine; returns 1 with the next result, 0 when there is none
+ * yet. */
+static int submit_step(struct run *run, int mine, int all, struct engine_result *result,
+                       struct ddp_err *err)
 {
     struct engine_step s = {
         .which = run->sampler.picked,
@@ -98,9 +99,9 @@ static int give_step(struct run *run, int mine, int all, struct engine_result *r
         .position = run->sampler.position,
         .dropout_seed = run->state.seed + ((uint64_t)run->rank << 32),
         .augment_key = augment_key(run->state.seed, (uint64_t)run->state.epoch),
-        .stop = stop_signal() != 0,
-        .interrupted = stop_signal() == SIGINT,
-        .warned = stop_signal() == SIGUSR1,
+        .stop = signals_stop_requested() != 0,
+        .interrupted = signals_stop_requested() == SIGINT,
+        .warned = signals_stop_requested() == SIGUSR1,
     };
     run->state.step++;
     run->state.position = s.position;
@@ -159,12 +160,12 @@ static int take_result(struct run *run, struct tally *t,
     return 0;
 }
 
-/* Everything that was handed in has been done. */
-static int settle(struct run *run, struct tally *t, struct ddp_err *err)
+/* Wait for all submitted steps. */
+static int drain_steps(struct run *run, struct tally *t, struct ddp_err *err)
 {
     struct engine_result result;
     int rc;
-    while ((rc = run->engine_type->settle(run->engine, &result, err)) > 0) {
+    while ((rc = run->engine_type->drain(run->engine, &result, err)) > 0) {
         if (take_result(run, t, &result, err) < 0)
             return -1;
     }
@@ -173,7 +174,7 @@ static int settle(struct run *run, struct tally *t, struct ddp_err *err)
 
 /* ---- an epoch ---- */
 
-/* From state.position to the end of the epoch, or until somebody is told to stop. */
+/* From state.position to the end of the epoch, or until a rank is told to stop. */
 static int train_epoch(struct run *run, struct tally *t, struct ddp_err *err)
 {
     int mine, all;
@@ -182,21 +183,21 @@ static int train_epoch(struct run *run, struct tally *t, struct ddp_err *err)
     *t = (struct tally){.began_ns = now_ns()};
     while (run->end == RUN_GOING && (all = sampler_next(&run->sampler, &mine)) > 0) {
         struct engine_result result;
-        int rc = give_step(run, mine, all, &result, err);
+        int rc = submit_step(run, mine, all, &result, err);
         if (rc < 0 || (rc > 0 && take_result(run, t, &result, err) < 0))
             return -1;
         if (every && run->state.step % every == 0 && run->end == RUN_GOING &&
-            (settle(run, t, err) < 0 || run_save(run, err) < 0))
+            (drain_steps(run, t, err) < 0 || run_save(run, err) < 0))
             return -1;
     }
-    if (settle(run, t, err) < 0)
+    if (drain_steps(run, t, err) < 0)
         return -1;
     run->train_ns += now_ns() - t->began_ns;
     run->images += t->samples;
     return 0;
 }
 
-/* Each rank takes its share of the test set; the counts are summed exactly. */
+/* Each rank evaluates its share of the test set; the counts are summed exactly. */
 static int evaluate(struct run *run, struct epoch_report *r, struct ddp_err *err)
 {
     const struct samples *test = &run->data.test;
@@ -253,7 +254,7 @@ static int end_epoch(struct run *run, const struct tally *t, struct ddp_err *err
     if (run->rank == 0)
         tell_epoch(run, &r);
     if (run->c->check_replicas) {
-        run->culprit = 0; /* rank 0 tells what everybody has seen */
+        run->culprit = 0; /* rank 0 prints what all ranks have seen */
         if (run->engine_type->pull(run->engine, err) < 0 ||
             replica_check(run->group, run->model, &run->checksum, err) < 0)
             return -1;
@@ -283,7 +284,7 @@ int run_train(struct run *run, struct ddp_err *err)
         run->end = RUN_ALL_EPOCHS;
     if (run->last.epoch > 0)
         return 0;
-    /* No epoch was left, or none was asked for: how good is what we have? */
+    /* No epoch was left, or none was asked for: evaluate the model as it is. */
     run->last.epoch = (int)run->state.epoch - 1;
     run->last.loss = run->last.train_accuracy = run->last.images_per_s = NAN;
     run->last.peak_percent = NAN;

@@ -69,10 +69,10 @@ int engine_find_bad(struct engine *e, const struct slot *slot,
     if (bring_back(e, slot, err) < 0)
         return -1;
     for (int i = 0; i < batches; i++) {
-        int k = batch_part(e, n, i), parts = k > 0 ? turn_parts(k, e->micro) : 1;
+        int k = batch_part(e, n, i), parts = k > 0 ? pipeline_micro_batches(k, e->micro) : 1;
         for (int m = 0; m < parts; m++) {
-            int at = turn_first(k, parts, m);
-            if (look_at(e, i * e->job.batch_size + at, turn_first(k, parts, m + 1) - at,
+            int at = pipeline_first_sample(k, parts, m);
+            if (look_at(e, i * e->job.batch_size + at, pipeline_first_sample(k, parts, m + 1) - at,
                         i + (m << 8), result, err) < 0)
                 return -1;
         }

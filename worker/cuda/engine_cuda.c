@@ -180,7 +180,7 @@ static int make_alike(struct engine *e, struct ddp_err *err)
                : engine_arrive(e, "copying the model", err);
 }
 
-static int cuda_settle(struct engine *e, struct engine_result *result,
+static int cuda_drain(struct engine *e, struct engine_result *result,
                        struct ddp_err *err)
 {
     return e->given == e->taken ? make_alike(e, err) : take_out(e, result, err);
@@ -280,7 +280,7 @@ static bool cuda_tell_tuned(const struct engine *e, size_t line, char *text, siz
     return agree_tell(e, line, text, size);
 }
 
-static int cuda_get_ready(struct engine *e, int mine, int all, struct ddp_err *err)
+static int cuda_prepare(struct engine *e, int mine, int all, struct ddp_err *err)
 {
     if (agree_algorithms(e, mine, engine_batches(e, mine, all), err) < 0)
         return -1;
@@ -310,7 +310,7 @@ const struct engine_type ddp_engine = {
     .describe = cuda_describe,
     .buckets = cuda_buckets,
     .step = cuda_take_step,
-    .settle = cuda_settle,
+    .drain = cuda_drain,
     .evaluate = cuda_evaluate,
     .push = cuda_push,
     .pull = cuda_pull,
@@ -319,6 +319,6 @@ const struct engine_type ddp_engine = {
     .algorithms_text = cuda_algorithms_text,
     .use_algorithms = cuda_use_algorithms,
     .tell_tuned = cuda_tell_tuned,
-    .get_ready = cuda_get_ready,
+    .prepare = cuda_prepare,
     .device = cuda_device,
 };

@@ -16,7 +16,7 @@
 #include "worker/cuda/layers.h"
 #include "worker/cuda/tune.h"
 #include "worker/engine.h"
-#include "worker/turns.h"
+#include "worker/pipeline_schedule.h"
 
 #include <stdbool.h>
 #include <stddef.h>

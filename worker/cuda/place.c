@@ -164,7 +164,7 @@ static int cut_layers(struct engine *e, struct ddp_err *err)
         return err_set(err, "--stages %d: model '%s' has %d layer", e->nstages,
                        model_type(m)->name, model_layers(m));
     model_split(m, e->nstages, first);
-    e->micro = e->nstages > 1 ? turn_parts(batch, e->job.micro) : 1;
+    e->micro = e->nstages > 1 ? pipeline_micro_batches(batch, e->job.micro) : 1;
     e->max_micro = (batch + e->micro - 1) / e->micro;
     for (int i = 0; i < e->nstages; i++) {
         struct stage *s = &e->stages[i];

@@ -1,7 +1,7 @@
 /* worker/cuda/stages.c - see engine_impl.h: a batch on its way through the stages
  *
  * Stages are on the rank's two devices, or both on its only one, and take turns as
- * worker/turns.h has it: the host puts each turn on its stage's main stream, and what one
+ * worker/pipeline_schedule.h has it: the host puts each turn on its stage's main stream, and what one
  * stage hands over to the other goes by a third stream, so that the next turn need not
  * wait for it.
  *
@@ -286,14 +286,14 @@ int batch_part(const struct engine *e, int n, int i)
 /* Micro-batches of a batch of k samples; nobody's samples are one, too. */
 static int parts_of(const struct engine *e, int k)
 {
-    return k > 0 ? turn_parts(k, e->micro) : 1;
+    return k > 0 ? pipeline_micro_batches(k, e->micro) : 1;
 }
 
 static struct flight flight_of(const struct engine *e, int i, int k, int parts, int m)
 {
-    int at = turn_first(k, parts, m);
+    int at = pipeline_first_sample(k, parts, m);
     return (struct flight){.from = i * e->job.batch_size + at,
-                           .k = turn_first(k, parts, m + 1) - at,
+                           .k = pipeline_first_sample(k, parts, m + 1) - at,
                            .set = m % e->nstages,
                            /* as worker/pipeline.c draws: by batch << 40, micro << 48 */
                            .batch = i + (m << 8)};
@@ -301,7 +301,7 @@ static struct flight flight_of(const struct engine *e, int i, int k, int parts, 
 
 /* Both ways, what a batch of none writes is nothing: into gradients that are that, or are
  * not the step's. */
-static int take_turn(struct stage *s, struct turn t, const struct flight *f, int i, int n,
+static int take_turn(struct stage *s, struct pipeline_step t, const struct flight *f, int i, int n,
                      bool last, struct ddp_err *err)
 {
     if (!t.back)
@@ -314,7 +314,7 @@ static int take_turn(struct stage *s, struct turn t, const struct flight *f, int
 
 /* May a stage take this turn, when all have come so far? */
 static bool may_go(const struct engine *e, const int *forth, const int *back, int s,
-                   struct turn t)
+                   struct pipeline_step t)
 {
     return t.back ? s == e->nstages - 1 || back[s + 1] > t.micro
                   : s == 0 || forth[s - 1] > t.micro;
@@ -328,7 +328,7 @@ int stages_put_batch(struct engine *e, int i, int n, int batches, struct ddp_err
         int taken = forth[s] + back[s];
         if (taken == 2 * parts)
             continue;
-        struct turn t = turn_of(s, e->nstages, parts, taken);
+        struct pipeline_step t = pipeline_step_at(s, e->nstages, parts, taken);
         if (!may_go(e, forth, back, s, t))
             continue;
         struct flight f = flight_of(e, i, k, parts, t.micro);

@@ -71,7 +71,7 @@ float emu_exchange(float *at, float v)
     return v;
 }
 
-static void turn_of(unsigned t)
+static void pipeline_step_at(unsigned t)
 {
     state.thread = emu_indices[EMU_THREAD].x = t;
     state.stack = stacks + t * STACK;
@@ -79,7 +79,7 @@ static void turn_of(unsigned t)
 
 static void resume(unsigned t)
 {
-    turn_of(t);
+    pipeline_step_at(t);
     in_context = true;
     if (_setjmp(scheduler) == 0)
         _longjmp(contexts[t].at, 1);
@@ -100,7 +100,7 @@ static void start_thread(unsigned t)
     entry.uc_stack.ss_size = STACK;
     entry.uc_link = nullptr;
     makecontext(&entry, thread_main, 0);
-    turn_of(t);
+    pipeline_step_at(t);
     in_context = true;
     if (_setjmp(scheduler) == 0)
         setcontext(&entry);
@@ -167,7 +167,7 @@ static void run_block(unsigned block)
         start_thread(0);
         for (unsigned t = 1; t < threads && !synced;
              t++) { /* nobody waits: plain calls */
-            turn_of(t);
+            pipeline_step_at(t);
             running->call(running->closure);
         }
         if (!synced || contexts[0].finished)

@@ -1,9 +1,9 @@
-/* worker/alike.c - see alike.h
+/* worker/config_agreement.c - see config_agreement.h
  *
  * Every rank writes down what it has; all compare a checksum. Only where that differs are
  * the words looked at: rank 0's, and those of the lowest rank that has others.
  */
-#include "worker/alike.h"
+#include "worker/config_agreement.h"
 
 #include "common/err.h"
 #include "common/mem.h"
@@ -123,9 +123,9 @@ static int find_other(struct ddp_group *group, uint64_t mine, int *other,
     return rc;
 }
 
-int alike_check(struct ddp_group *group, const struct train_config *c,
-                const struct dataset *data, const struct model *model,
-                struct ddp_err *err)
+int config_agreement_check(struct ddp_group *group, const struct train_config *c,
+                           const struct dataset *data, const struct model *model,
+                           struct ddp_err *err)
 {
     int other;
     struct words mine = {0};

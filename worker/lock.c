@@ -1,5 +1,5 @@
-/* worker/claim.c - see claim.h */
-#include "worker/claim.h"
+/* worker/lock.c - see lock.h */
+#include "worker/lock.h"
 
 #include "common/err.h"
 
@@ -17,7 +17,7 @@ static bool is_one(int a, int b)
            x.st_ino == y.st_ino;
 }
 
-int claim_take(struct claim *c, const char *place, struct ddp_err *err)
+int lock_take(struct lock *c, const char *place, struct ddp_err *err)
 {
     int fd = open(place, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
@@ -33,12 +33,12 @@ int claim_take(struct claim *c, const char *place, struct ddp_err *err)
                        "--checkpoint",
                        place);
     }
-    claim_finish(c);
+    lock_release(c);
     c->fd = fd;
     return 0;
 }
 
-void claim_finish(struct claim *c)
+void lock_release(struct lock *c)
 {
     if (c->fd >= 0)
         close(c->fd);

@@ -2,7 +2,7 @@
  * nobody waits for ever, and no stage has more under way than it may. */
 #include "tests/support/suite.h"
 
-#include "worker/turns.h"
+#include "worker/pipeline_schedule.h"
 
 enum { MOST = 9, STAGES = 4 };
 
@@ -16,7 +16,7 @@ static int walk(int stages, int n)
             int k = forth[s] + back[s];
             if (k == 2 * n)
                 continue;
-            struct turn t = turn_of(s, stages, n, k);
+            struct pipeline_step t = pipeline_step_at(s, stages, n, k);
             bool can =
                 t.back ? forth[s] > t.micro && (s == stages - 1 || back[s + 1] > t.micro)
                        : s == 0 || forth[s - 1] > t.micro;
@@ -43,7 +43,8 @@ END_TEST
 START_TEST(the_last_stage_turns_round_at_once)
 {
     for (int k = 0; k < 2 * MOST; k++) {
-        struct turn t = turn_of(PIPELINE_STAGES - 1, PIPELINE_STAGES, MOST, k);
+        struct pipeline_step t =
+            pipeline_step_at(PIPELINE_STAGES - 1, PIPELINE_STAGES, MOST, k);
         ck_assert_int_eq(t.back, k % 2);
         ck_assert_int_eq(t.micro, k / 2);
     }
@@ -53,12 +54,13 @@ END_TEST
 START_TEST(a_batch_is_cut_evenly)
 {
     for (int n = 1; n <= MOST; n++) {
-        int parts = turn_parts(n, 4);
+        int parts = pipeline_micro_batches(n, 4);
         ck_assert_int_eq(parts, n < 4 ? n : 4);
-        ck_assert_int_eq(turn_first(n, parts, 0), 0);
-        ck_assert_int_eq(turn_first(n, parts, parts), n);
+        ck_assert_int_eq(pipeline_first_sample(n, parts, 0), 0);
+        ck_assert_int_eq(pipeline_first_sample(n, parts, parts), n);
         for (int m = 0; m < parts; m++) {
-            int count = turn_first(n, parts, m + 1) - turn_first(n, parts, m);
+            int count = pipeline_first_sample(n, parts, m + 1) -
+                        pipeline_first_sample(n, parts, m);
             ck_assert_int_ge(count, n / parts);
             ck_assert_int_le(count, (n + parts - 1) / parts);
         }

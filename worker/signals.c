@@ -1,5 +1,5 @@
-/* worker/stop.c - see stop.h */
-#include "worker/stop.h"
+/* worker/signals.c - see signals.h */
+#include "worker/signals.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@ static void on_ask(int signal)
     if (!asked)
         asked = signal;
     pressed = 1;
-    alarm(STOP_PATIENCE_S);
+    alarm(SIGNALS_PATIENCE_S);
 }
 
 static void on_warning(int signal)
@@ -35,7 +35,7 @@ static void handle(int signal, void (*fn)(int))
     sigaction(signal, &action, NULL);
 }
 
-void stop_install(void)
+void signals_install(void)
 {
     handle(SIGTERM, on_ask);
     handle(SIGINT, on_ask);
@@ -45,12 +45,12 @@ void stop_install(void)
     handle(SIGPIPE, SIG_IGN);
 }
 
-int stop_signal(void)
+int signals_stop_requested(void)
 {
     return asked;
 }
 
-void stop_over(void)
+void signals_ignore(void)
 {
     handle(SIGTERM, SIG_IGN);
     handle(SIGINT, SIG_IGN);

@@ -1,0 +1,26 @@
+/* worker/signals.h - SIGTERM, SIGINT and SIGUSR1: finish the step, then stop
+ *
+ * The first signal requests a stop; the trainer checks signals_stop_requested() once
+ * per step and tells the other ranks, so that all stop after the same step. A second
+ * signal, or SIGNALS_PATIENCE_S without an end (a peer is gone, a disk hangs), ends the
+ * process at once.
+ *
+ * SIGUSR1 is a scheduler's warning before the end of the job: it requests a stop, too,
+ * but without a deadline of its own. SIGTERM after it counts as a first signal.
+ */
+#ifndef WORKER_SIGNALS_H
+#define WORKER_SIGNALS_H
+
+enum { SIGNALS_PATIENCE_S = 30 };
+
+/* Also ignores SIGXFSZ and SIGPIPE, so that such writes fail instead. */
+void signals_install(void);
+
+/* 0, or the signal that requested the stop. */
+int signals_stop_requested(void);
+
+/* The exit code is settled: later signals do not change it. A process that hangs still
+ * ends after SIGNALS_PATIENCE_S. */
+void signals_ignore(void);
+
+#endif

@@ -107,7 +107,7 @@ class Push(LaunchTest):
         self.assertTrue(path.startswith("/dev/shm/ddprun-"), path)
         self.assertEqual(os.listdir(folder), [])
 
-    @unittest.skipUnless(shutil.which("tcsh"), "no tcsh here; apt-get install tcsh")
+    @unittest.skipUnless(shutil.which("tcsh"), "no tcsh; needs package tcsh")
     def test_a_login_shell_of_another_kind(self):
         (path,) = self.agents("tcsh1")
         self.assertTrue(path.startswith(self.homes), path)

@@ -312,7 +312,7 @@ class Preload(LaunchTest):
 
     def test_private_generators_of_numpy(self):
         if subprocess.call([PYTHON, "-c", "import numpy"], stderr=subprocess.DEVNULL):
-            self.skipTest("there is no NumPy")
+            self.skipTest("there is no NumPy; needs package python3-numpy")
         self.drawn("import numpy.random as n\n"
                    "own, new = n.RandomState(), n.default_rng()\n"
                    "kinds = [n.Generator(k()) for k in (n.MT19937, n.PCG64, n.Philox, n.SFC64)]\n"
@@ -336,7 +336,7 @@ class Preload(LaunchTest):
 
     def test_private_generators_of_torch(self):
         if subprocess.call([PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL):
-            self.skipTest("there is no torch")
+            self.skipTest("there is no torch; needs torch")
         self.drawn("import torch\nplain, given = torch.Generator(), torch.Generator()\n"
                    "given.manual_seed(5)\n",
                    ("torch.rand(1, generator=draws.plain)", "torch.rand(1, generator=draws.given)"),
@@ -352,7 +352,7 @@ class Preload(LaunchTest):
 
     def test_a_real_tqdm(self):
         if subprocess.call([sys.executable, "-c", "import tqdm"], stderr=subprocess.DEVNULL):
-            self.skipTest("there is no tqdm")
+            self.skipTest("there is no tqdm; needs package python3-tqdm")
         self.both(sys.executable, "-c", "import tqdm; print(tqdm.tqdm)", modules="tqdm")
 
     def test_a_file_beside_the_script_hides_a_module(self):

@@ -88,7 +88,7 @@ class Store(LaunchTest):
         self.assert_ended(launch, 0)
         self.assertIn("sum 1\n", launch.out)
 
-    @unittest.skipUnless(os.geteuid() == 0, "only root can be another user")
+    @unittest.skipUnless(os.geteuid() == 0, "only root can be another user; needs root")
     def test_a_rank_that_changes_its_user_belongs(self):
         self.as_rank("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 

@@ -1,6 +1,6 @@
 /* launcher/agent/hosting.c - see hosting.h
  *
- * Open questions are a short list: a ticket waits there until its answer comes or, after
+ * Open questions are a table: a ticket waits there until its answer comes or, after
  * ASK_MS, until it is refused (the server's own deadline is longer, so that a ticket is
  * never used after its end).
  */
@@ -21,17 +21,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <utlist.h>
+#include <uthash.h>
 
 enum { ASK_MS = 5000, SERVER_ASK_MS = 20000 };
 
 struct question {
-    struct hosting *hosting; /* borrowed: whose list it is on */
+    struct hosting *hosting; /* borrowed: whose table it is in */
     struct server_ticket *ticket;
     uint32_t id;
     unsigned scope;         /* of the attempt it was asked in */
     struct event *deadline; /* owned */
-    struct question *prev, *next;
+    UT_hash_handle hh;
 };
 
 struct hosting {
@@ -46,13 +46,13 @@ struct hosting {
     void *arg;
     struct refusals refusals;
     uint32_t last_id;
-    struct question *questions; /* owned */
+    struct question *questions; /* owned, by id */
 };
 
 static void question_end(struct question *q, bool yes, const char *why)
 {
     struct hosting *h = q->hosting;
-    DL_DELETE(h->questions, q);
+    HASH_DEL(h->questions, q);
     server_admit(q->ticket, yes, q->scope, why);
     event_free(q->deadline);
     free(q);
@@ -66,7 +66,7 @@ static void on_ask_deadline(evutil_socket_t fd, short what, void *arg)
 void hosting_vouched(struct hosting *h, const struct msg_vouched *answer)
 {
     struct question *q;
-    DL_SEARCH_SCALAR(h->questions, q, id, answer->id);
+    HASH_FIND(hh, h->questions, &answer->id, sizeof answer->id, q);
     if (q)
         question_end(q, answer->yes, answer->why ? answer->why : "not of this job");
 }
@@ -90,7 +90,7 @@ static void ask_elsewhere(struct hosting *h, struct server_ticket *ticket,
         abort();
     struct timeval tv = {ASK_MS / 1000, 0};
     event_add(q->deadline, &tv);
-    DL_APPEND(h->questions, q);
+    HASH_ADD(hh, h->questions, id, sizeof q->id, q);
     struct msg_vouch v = {.id = q->id};
     store_address(&v.peer, peer);
     store_address(&v.local, local);

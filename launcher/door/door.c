@@ -8,15 +8,20 @@
  *            stays one (an orphan goes to the agent, which is a subreaper), and a
  * stranger never becomes one sockets  which of them held which socket, by inode
  *
- * A look reads the descriptors of those of our processes whose number of descriptors has
- * changed (st_size of /proc/PID/fd, Linux 6.2 and later; older kernels say 0, and all are
- * read). When that does not find the socket, /proc is read for new processes; and when
- * that does not either, everything is forgotten and looked at once more. What another
- * user's connection costs is bounded: after such a look failed, the next ones of that
- * user are refused for PAUSE_MS without one.
+ * An open /proc/PID of each of our processes is kept: it never leads to another process
+ * that gets the same number, so that whose descendant it is was asked for good.
  *
- * What is remembered is never believed alone: the descriptor must still be that socket,
- * and the way up from its holder must still lead to the ancestor.
+ * Most connections are the newest descriptor of a rank, so the last numbers of each of
+ * our processes are tried first (st_size of /proc/PID/fd is their count, from Linux 6.2
+ * on).
+ *
+ * A look reads the descriptors of those of our processes whose number of descriptors has
+ * changed (older kernels say 0, and all are read). When that does not find the socket,
+ * /proc is read for new processes; and when that does not either, everything is forgotten
+ * and looked at once more. What another user's connection costs is bounded: after such a
+ * look failed, the next ones of that user are refused for PAUSE_MS without one.
+ *
+ * What is remembered is never believed alone: the descriptor must still be that socket.
  *
  * The user of the socket does not matter where the holder is found: ranks may have
  * changed theirs (setpriv, mapped ids). The kernel hides the descriptors of processes
@@ -53,7 +58,8 @@ struct proc {
     bool present; /* seen in this look */
     bool read;    /* its descriptors have been read */
     bool hidden;  /* they may not be */
-    int64_t nfds; /* as it was then */
+    int dir;      /* owned: its /proc/PID; -1: not open */
+    int64_t nfds; /* as it was then, or when the newest of them were */
     UT_hash_handle hh;
 };
 
@@ -67,12 +73,15 @@ struct held_socket {
 /* ms, and users: for how long another user is refused without a look, and how many */
 enum { PAUSE_MS = 50, PAUSES = 16 };
 
+enum { DIRS_MAX = 1024 }; /* more of our processes than that are asked by number */
+
 struct door {
     pid_t ancestor;
     struct pause {
         uid_t uid;
         int64_t until_ms;
     } pauses[PAUSES];
+    int ndirs;                   /* of `procs` that are open */
     int netlink;                 /* owned, -1: none */
     struct proc *procs;          /* owned, by pid */
     struct held_socket *sockets; /* owned, by inode */
@@ -127,10 +136,56 @@ static enum kinship kin_of(struct door *d, struct proc *p, int up)
     return p->kin;
 }
 
+static struct proc *proc_add(struct door *d, pid_t pid, pid_t parent)
+{
+    struct proc *p = xcalloc(1, sizeof *p);
+    *p = (struct proc){.pid = pid, .parent = parent, .dir = -1};
+    HASH_ADD_INT(d->procs, pid, p);
+    return p;
+}
+
 static void drop_proc(struct door *d, struct proc *p)
 {
     HASH_DEL(d->procs, p);
+    if (p->dir >= 0) {
+        close(p->dir);
+        d->ndirs--;
+    }
     free(p);
+}
+
+/* It is one of ours by what was read of it; is it still, now that we hold it? */
+static void proc_keep(struct door *d, struct proc *p)
+{
+    char path[32];
+    if (p->dir >= 0 || d->ndirs >= DIRS_MAX)
+        return;
+    snprintf(path, sizeof path, "/proc/%d", (int)p->pid);
+    p->dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    d->ndirs += p->dir >= 0;
+    if (!leads_to(p->pid, d->ancestor))
+        drop_proc(d, p);
+}
+
+/* The ancestor's own children, which most ranks are; of its first thread, which starts
+ * them. */
+static void look_for_children(struct door *d)
+{
+    char path[48];
+    int pid;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)d->ancestor,
+             (int)d->ancestor);
+    FILE *f = fopen(path, "re");
+    while (f && fscanf(f, "%d", &pid) == 1) {
+        struct proc *p = proc_find(d, pid);
+        if (p)
+            continue;
+        p = proc_add(d, pid, d->ancestor);
+        p->kin = KIN_OURS;
+        proc_keep(d, p);
+    }
+    if (f)
+        fclose(f);
 }
 
 /* Bring `procs` up to date with /proc. */
@@ -145,12 +200,8 @@ static void look_for_processes(struct door *d)
             continue;
         pid_t pid = atoi(e->d_name);
         p = proc_find(d, pid);
-        if (!p) {
-            p = xcalloc(1, sizeof *p);
-            p->pid = pid;
-            p->parent = parent_of(pid);
-            HASH_ADD_INT(d->procs, pid, p);
-        }
+        if (!p)
+            p = proc_add(d, pid, parent_of(pid));
         p->present = true;
     }
     if (dir)
@@ -159,8 +210,10 @@ static void look_for_processes(struct door *d)
         if (!p->present)
             drop_proc(d, p);
     }
-    for (p = d->procs; p; p = p->hh.next)
-        kin_of(d, p, 0);
+    HASH_ITER (hh, d->procs, p, next) {
+        if (kin_of(d, p, 0) == KIN_OURS)
+            proc_keep(d, p);
+    }
 }
 
 /* ---- sockets ---- */
@@ -192,16 +245,49 @@ static bool socket_at(int dirfd, const char *name, uint64_t *inode)
     return true;
 }
 
+/* The open /proc/PID and a name below it; where it is not open, /proc and a longer name.
+ */
+static int below(const struct proc *p, char name[48], const char *what, int number)
+{
+    int n = p->dir >= 0 ? 0 : snprintf(name, 48, "/proc/%d/", (int)p->pid);
+    if (number < 0)
+        snprintf(name + n, 48 - (size_t)n, "%s", what);
+    else
+        snprintf(name + n, 48 - (size_t)n, "%s/%d", what, number);
+    return p->dir >= 0 ? p->dir : AT_FDCWD;
+}
+
+/* The newest descriptors, if their number has changed. */
+static void glance_at(struct door *d, struct proc *p)
+{
+    enum { NEWEST = 2 };
+    char name[48];
+    struct stat st;
+    uint64_t inode;
+    int at = below(p, name, "fd", -1);
+    if (fstatat(at, name, &st, 0) < 0 || st.st_size == p->nfds)
+        return;
+    p->read = false;
+    p->nfds = st.st_size;
+    for (int fd = (int)st.st_size - 1; fd > 2 && fd >= st.st_size - NEWEST; fd--) {
+        at = below(p, name, "fd", fd);
+        if (socket_at(at, name, &inode))
+            remember(d, inode, p->pid, fd);
+    }
+}
+
 /* Read the descriptors of one process, unless their number says that nothing happened. */
 static void look_at(struct door *d, struct proc *p)
 {
-    char path[32];
+    char name[48];
     struct stat st;
-    snprintf(path, sizeof path, "/proc/%d/fd", (int)p->pid);
-    if (stat(path, &st) < 0 || (p->read && st.st_size > 0 && st.st_size == p->nfds))
+    int at = below(p, name, "fd", -1);
+    if (fstatat(at, name, &st, 0) < 0 ||
+        (p->read && st.st_size > 0 && st.st_size == p->nfds))
         return;
-    DIR *dir = opendir(path);
-    p->hidden = !dir && errno == EACCES;
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    p->hidden = fd < 0 && errno == EACCES;
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir)
         return;
     uint64_t inode;
@@ -246,11 +332,15 @@ static pid_t holder_known(struct door *d, uint64_t inode)
     HASH_FIND(hh, d->sockets, &inode, sizeof inode, s);
     if (!s)
         return 0;
-    char path[48];
+    const struct proc *p = proc_find(d, s->pid);
+    if (!p || p->kin != KIN_OURS)
+        return 0;
+    char name[48];
     uint64_t now;
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)s->pid, s->fd);
-    bool holds = socket_at(AT_FDCWD, path, &now) && now == inode;
-    return holds && leads_to(s->pid, d->ancestor) ? s->pid : 0;
+    int at = below(p, name, "fd", s->fd);
+    if (!socket_at(at, name, &now) || now != inode)
+        return 0;
+    return p->dir >= 0 || leads_to(s->pid, d->ancestor) ? s->pid : 0;
 }
 
 /* Looks that cost more and more, until one of them finds it. */
@@ -258,6 +348,13 @@ static pid_t find_holder(struct door *d, uint64_t inode)
 {
     pid_t holder = holder_known(d, inode);
     if (holder)
+        return holder;
+    look_for_children(d);
+    for (struct proc *p = d->procs; p; p = p->hh.next) {
+        if (p->kin == KIN_OURS)
+            glance_at(d, p);
+    }
+    if ((holder = holder_known(d, inode)) != 0)
         return holder;
     look_at_all(d, KIN_OURS);
     if ((holder = holder_known(d, inode)) != 0)

@@ -27,6 +27,7 @@ enum {
     FLOOD_MS = 300,
     PIECE = 256 << 10,
     CONNECT_MS = 4000,
+    TOKEN_MS = 1000,
     STUCK_S = 4
 };
 enum { SAYS_PING = 'p', SAYS_FLOOD = 'f' };
@@ -72,7 +73,9 @@ static void serve_one(int fd, const struct secret *token)
     struct secret shown;
     char message[MESSAGE];
     set_limits(fd);
-    if (!take(fd, shown.bytes, SECRET_SIZE) || !secret_equal(&shown, token))
+    /* whoever connects keeps the neighbour waiting for that long at most */
+    if (sock_read_all(fd, shown.bytes, SECRET_SIZE, now_ms() + TOKEN_MS) < 0 ||
+        !secret_equal(&shown, token))
         return;
     while (take(fd, message, sizeof message)) {
         if (message[0] == SAYS_FLOOD) {

@@ -338,6 +338,37 @@ START_TEST(a_file_of_summons_is_for_its_user_alone)
 }
 END_TEST
 
+/* --summons names any file; only what summons_file_write() has made is removed. */
+START_TEST(a_file_that_is_none_of_ours_stays)
+{
+    struct summons s = {.node = 3, .name = xstrdup("n3")}, t = {0};
+    struct ddp_err err;
+    char *home = temp_dir(), *precious = xasprintf("%s/precious", home),
+         *other = xasprintf("%s/.ddprun-other", home);
+    setenv("HOME", home, 1);
+    strv_push(&s.calls, "10.0.0.1 4711");
+    char *words = summons_write(&s), *path = summons_file_write(words, &err);
+    ck_assert_msg(path != NULL, "%s", err.text);
+    ck_assert_int_eq(rename(path, precious), 0);
+    ck_ok(summons_file_read(precious, &t, &err), err);
+    ck_assert_int_eq(access(precious, F_OK), 0);
+    FILE *f = fopen(other, "w");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_gt(fputs("a private key\nend\n", f), 0);
+    fclose(f);
+    ck_assert_int_eq(chmod(other, 0600), 0);
+    ck_assert_int_eq(summons_file_read(other, &t, &err), -1);
+    ck_assert_int_eq(access(other, F_OK), 0);
+    free(words);
+    free(path);
+    free(precious);
+    free(other);
+    free(home);
+    summons_finish(&s);
+    summons_finish(&t);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("transport");
@@ -350,6 +381,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, what_srun_says_of_a_host, 0, ARRAY_LEN(lines));
     tcase_add_loop_test(t, what_an_early_end_means, 0, ARRAY_LEN(ends));
     tcase_add_test(t, a_file_of_summons_is_for_its_user_alone);
+    tcase_add_test(t, a_file_that_is_none_of_ours_stays);
     suite_add_tcase(s, t);
     return s;
 }

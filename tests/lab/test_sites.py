@@ -92,6 +92,78 @@ class Slurm(SiteTest):
         self.assertGreaterEqual(self.jobs, 20)
 
 
+# ABCI's qsub turned its resource types into whole nodes by such a verifier (JSV), and refused what
+# was beyond their limits. A host of the lab has 8 slots.
+VERIFIER = """#!/usr/bin/env python3
+import sys
+LIMITS = {limits}  # of a job: nodes, seconds, node-seconds
+def seconds(text):
+    parts = [int(x or 0) for x in text.split(":")]
+    return sum(x * 60 ** i for i, x in enumerate(reversed(parts)))
+given = {{}}
+for line in sys.stdin:
+    word, _, rest = line.strip().partition(" ")
+    if word == "START":
+        given = {{}}
+        print("STARTED", flush=True)
+    elif word == "PARAM":
+        given.update([rest.split(" ", 1)])
+    elif word == "BEGIN":
+        asked = dict(x.split("=") for x in given["l_hard"].split(","))
+        kind = next(iter(LIMITS.keys() & asked.keys()))
+        n, time = int(asked.pop(kind)), seconds(asked["h_rt"])
+        most, longest, product = LIMITS[kind]
+        if n > most or time > longest or n * time > product:
+            print(f"RESULT STATE REJECT over the limits of {{kind}}", flush=True)
+            continue
+        print("PARAM l_hard", ",".join(f"{{k}}={{v}}" for k, v in asked.items()))
+        print(f"PARAM pe_name whole\\nPARAM pe_min {{8 * n}}\\nPARAM pe_max {{8 * n}}")
+        print("RESULT STATE CORRECT", flush=True)
+    elif word == "QUIT":
+        sys.exit()
+"""
+
+
+class GridEngine(SiteTest):
+    @classmethod
+    def setUpClass(cls):
+        set_up("sge", "sge_qmaster")
+        types = " ".join(t for site in sites_of("sge") for t in read_site(site)[1])
+        hosts.LAB_HOSTS(
+            "exec", "node001", "bash", "-c",
+            f"qconf -sc | sed '/^#/d' >/run/complex; for r in {types}; do "
+            "echo $r $r INT '<=' YES NO 0 0; done >>/run/complex; qconf -Mc /run/complex; "
+            "qconf -sp mpi_4 | sed 's/mpi_4/whole/; s/^\\(allocation_rule *\\).*/\\18/' >/run/whole; "
+            "qconf -Ap /run/whole; qconf -aattr queue pe_list whole all.q")
+
+    @classmethod
+    def tearDownClass(cls):
+        hosts.LAB_HOSTS("sge", "down")
+
+    def submit(self, name):
+        return self.alice(f"qsub -terse -jsv ./verifier -v SGE_LOCALDIR=/tmp {name}").strip()
+
+    def write_verifier(self, site):
+        limits = {name: (int(p["nodes"]), int(p["time"][:-1]) * 3600,
+                         int(p.get("node-hours", 1000000)) * 3600)
+                  for name, p in read_site(site)[1].items()}
+        os.chmod(self.write("verifier", VERIFIER.format(limits=limits)), 0o755)
+
+    def test_every_resource_type_runs_as_many_ranks_as_promised(self):
+        for site in sites_of("sge"):
+            self.write_verifier(site)
+            self.run_partitions(site)
+            for partition, p in read_site(site)[1].items():
+                with self.subTest(site=site, partition=partition):
+                    hours = int(p["time"][:-1])
+                    self.assertIn(f"a job in {partition} runs for at most", self.made(
+                        site, partition, f"--time {hours}h1m", fails=True))
+                    self.write("over.sh", "#$ -S /bin/bash\n:\n")
+                    self.assertIn("over the limits", self.alice(
+                        f"qsub -jsv ./verifier -l {partition}=1,h_rt={hours}:01:00 over.sh", fails=True))
+        self.assertGreaterEqual(self.jobs, 9)
+
+
 def setUpModule():
     hosts.set_up()
 

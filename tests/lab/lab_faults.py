@@ -11,6 +11,8 @@
   crash                       the cable first, then kill, as when power fails: silence
   shutdown, boot              SIGTERM for everybody, a second, then kill; start again
   sshd-stop, sshd-hang, sshd-start   port 22 refuses; accepts and says nothing; serves
+  dns [silent], dns-off       names come from a name server of the host's own, which may not
+                              answer; from /etc/hosts again
   readonly DIR, noexec DIR    no write, no exec below the folder, in this host only
   full DIR                    an empty folder on a full disk of 64 KiB in its place
   slow DIR [MS]               the folder behind a file server that takes MS (10) for an answer
@@ -38,6 +40,14 @@ done
 [ $how != full ] || cat /dev/zero >"$dir/.full" 2>/dev/null || :"""
 SSHD_START = 'kill -CONT "$(cat /run/sshd.pid)" 2>/dev/null || exec /usr/sbin/sshd -f /etc/ssh/sshd_config'
 PID_FILE = "/run/lab/fs.pid"
+NAMES = """set -e
+mkdir -p /run/lab/dns; cd /run/lab/dns
+[ -e all ] || cp /etc/hosts all
+/usr/bin/python3 -I "$0" all $1 >pid
+echo 127.0.0.1 localhost >hosts; echo nameserver 127.0.0.1 >resolv.conf; echo hosts: files dns >nsswitch.conf
+for f in hosts resolv.conf nsswitch.conf; do mount --bind $f /etc/$f; done"""
+NAMES_OFF = """for f in hosts resolv.conf nsswitch.conf; do umount /etc/$f; done
+kill $(cat /run/lab/dns/pid)"""
 CABLE = ("drop", "delay", "jitter", "loss", "rate")
 
 
@@ -111,7 +121,7 @@ def fault(lab, words):
         sys.exit(f"lab: {host.name} is down")
     faults = Faults(host)
     port = f"v{host.number}"
-    note, done = {what: ""}, None
+    note, done = {what: "".join(args)}, None
     if what in ("kill", "crash", "shutdown"):
         end(lab, host, what)
         return
@@ -129,6 +139,10 @@ def fault(lab, words):
     elif what == "sshd-start":
         host.script(SSHD_START)
         note = {"sshd-stop": None, "sshd-hang": None}
+    elif what in ("dns", "dns-off"):
+        here = os.path.join(os.path.dirname(__file__), "lab_dns.py")
+        host.run("bash", "-c", NAMES if what == "dns" else NAMES_OFF, here, *args)
+        done = "dns"
     elif what in ("drop", "undrop", "delay", "loss", "rate", "clear"):
         note = {"undrop": {"drop": None}, "clear": dict.fromkeys(CABLE),
                 "drop": {"drop": (args or ["both"])[0]},
@@ -148,7 +162,7 @@ def fault(lab, words):
         note = {k: None for k in faults.known if k.endswith(" " + args[0])}
     else:
         sys.exit(f"lab: no fault '{what}'; `lab fault --help` lists them")
-    if done and what not in done:
+    if done and what not in (done, done.split()[0]):
         note = {done: None}
     faults.set(**note)
     if set(note) & set(CABLE):

@@ -103,6 +103,30 @@ class LabItself(unittest.TestCase):
             ("bash -c '", "'"))).split()
         self.assertGreater(int(seconds[1]) - int(seconds[0]), 200_000_000)
 
+    def test_processes_that_stand_still_and_end(self):
+        self.lab("up", "2")
+        self.lab("fault", "node002", "freeze")
+        self.assertEqual(self.on("node001", "timeout 1 ssh node002 true || echo none"), "none\n")
+        self.lab("fault", "node002", "thaw")
+        self.assertEqual(self.on("node001", "ssh node002 echo here"), "here\n")
+        self.lab("fault", "node002", "sshd-hang")
+        self.assertEqual(self.on("node001", "timeout 1 ssh node002 true || echo none"), "none\n")
+        self.lab("fault", "node002", "shutdown")
+        self.lab("fault", "node002", "boot")
+        self.assertEqual(self.on("node001", "ssh node002 echo here"), "here\n")
+
+    def test_a_name_server(self):
+        self.lab("up", "2")
+        self.lab("fault", "node001", "dns")
+        said = self.on("node001", "getent hosts node002; getent hosts node077 || echo none; "
+                                  "grep -c node /etc/hosts; ssh node002 hostname")
+        self.assertEqual(said.split(), ["10.77.0.2", "node002", "none", "0", "node002"])
+        self.lab("fault", "node001", "dns-off")
+        self.lab("fault", "node001", "dns", "silent")
+        self.assertEqual(self.on("node001", "timeout 1 getent hosts node002; echo $?"), "124\n")
+        self.lab("fault", "node001", "dns-off")
+        self.assertEqual(self.on("node001", "getent hosts node002").split()[0], "10.77.0.2")
+
     def test_folders_that_are_broken(self):
         work = os.path.join(self.folder.name, "work")
         os.mkdir(work)

@@ -1,8 +1,9 @@
 /* launcher/end.c - how a job ends
  *
- * The first cause makes it end: everything that runs is asked to, then made to. When
- * every node has ended its ranks there is another attempt, or the user is told, the
- * agents leave and the output is written out. Every step has its deadline.
+ * The first cause makes it end: everything that runs is told to, in steps. When every
+ * node has ended its ranks there is another attempt, or the user is told, the agents
+ * leave and the output is written out. The limits of the states on that way are here;
+ * the table of states is in job.c.
  */
 #define LOG_SUBSYS "job"
 #include "launcher/job_impl.h"
@@ -11,16 +12,23 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/policy/grace.h"
 #include "launcher/spawn/program.h"
 #include "launcher/spawn/starter.h"
 
 #include <signal.h>
 #include <stdlib.h>
 
-/* Deadlines of the end, ms: for the headline when ranks are slow to end; for agents to
- * leave; for a reader to take the output once the user wants the end (by a signal or
- * --timeout; without that there is none). */
-enum { REPORT_MS = 500, LEAVE_MS = 3000, HURRY_MS = 2000 };
+/* ms: until the headline when ranks are slow to end; for agents to leave; for a reader to
+ * take the rest of the output once a signal or --timeout wants the end; and how much
+ * longer than its own steps an agent may take. */
+enum {
+    REPORT_MS = 500,
+    REPORT_SIGNAL_MS = 100,
+    LEAVE_MS = 3000,
+    HURRY_MS = 2000,
+    AGENT_LATE_MS = 3000
+};
 
 void job_arm(struct event *timer, int64_t ms)
 {
@@ -33,14 +41,20 @@ void job_end(struct job *j, int sig, int64_t grace_ms)
     pack_u32(&k, (uint32_t)sig);
     pack_u32(&k, (uint32_t)(grace_ms > 0 ? grace_ms : 0));
     pack_u8(&k, j->restart.pending);
+    pack_u32(&k, j->hurried ? HURRY_MS : 0);
     job_send(j, NODE_ALL, MSG_END, &k);
     pack_finish(&k);
-    if (j->state < JOB_ENDING) {
-        job_move(j, JOB_ENDING,
-                 j->cause.kind == CAUSE_NONE ? "all ranks are done" : "something failed");
-        if (j->cause.kind != CAUSE_NONE)
-            job_arm(j->report_timer, REPORT_MS);
-    }
+    j->end_sig = sig;
+    j->end_grace_ms = grace_ms;
+    if (j->state >= JOB_TERMINATING)
+        job_limit(j);
+    else if (j->cause.kind == CAUSE_NONE)
+        job_move(j, JOB_DRAINING, "all ranks have exited");
+    else
+        job_move(j, JOB_TERMINATING, "something failed");
+    if (j->cause.kind != CAUSE_NONE && !j->reported)
+        job_arm(j->report_timer,
+                j->cause.kind == CAUSE_SIGNAL ? REPORT_SIGNAL_MS : REPORT_MS);
     job_check(j);
 }
 
@@ -61,21 +75,21 @@ void job_fail(struct job *j, struct cause c)
     if (cancelled)
         forget_cause(j);
     bool first = cause_before(&c, &j->cause) && !restart_ignores(&j->restart, &c);
-    if (c.kind == CAUSE_SIGNAL || c.kind == CAUSE_TIME)
-        job_arm(j->hurry, HURRY_MS);
+    bool hurried = c.kind == CAUSE_SIGNAL || c.kind == CAUSE_TIME;
+    j->hurried |= hurried;
     if (!j->reported && first) {
         free(j->cause.text);
         j->cause = c;
     } else {
         free(c.text);
     }
-    if (j->state < JOB_ENDING || cancelled) {
+    if (j->state < JOB_TERMINATING && !cancelled)
+        restart_asked(&j->restart, &c);
+    if (j->state < JOB_TERMINATING || (hurried && j->state <= JOB_DRAINING) || cancelled) {
         bool by_int = c.kind == CAUSE_SIGNAL && c.status == SIGINT;
-        if (cancelled)
-            job_arm(j->report_timer, REPORT_MS);
-        else
-            restart_asked(&j->restart, &c);
         job_end(j, by_int ? SIGINT : SIGTERM, j->opts->grace_ms);
+    } else if (hurried) {
+        job_limit(j);
     }
 }
 
@@ -109,7 +123,6 @@ static void job_leave(struct job *j)
     pack_finish(&k);
     if (j->starter)
         starter_stop(j->starter);
-    job_arm(j->leave_timer, LEAVE_MS);
     job_check(j);
 }
 
@@ -158,14 +171,16 @@ static void job_again(struct job *j)
 
 void job_check(struct job *j)
 {
+    bool ending = j->state == JOB_TERMINATING || j->state == JOB_DRAINING;
     if (j->state == JOB_RUNNING && j->running == 0)
         job_end(j, SIGTERM, j->opts->grace_ms);
-    else if (j->state == JOB_ENDING && all_ended(j) && j->restart.pending)
+    else if (ending && all_ended(j) && j->restart.pending)
         job_again(j);
-    else if (j->state == JOB_ENDING && all_ended(j))
+    else if (ending && all_ended(j))
         job_leave(j);
+    else if (j->state == JOB_TERMINATING && j->running == 0)
+        job_move(j, JOB_DRAINING, "all ranks have exited");
     else if (j->state == JOB_LEAVING && all_left(j)) {
-        event_del(j->leave_timer);
         if (j->opts->report && j->ready_ns > 0)
             job_report_summary(j);
         job_move(j, JOB_FLUSHING, "every agent has left");
@@ -174,29 +189,59 @@ void job_check(struct job *j)
         job_done(j);
 }
 
-/* Agents that do not leave are made to: ours by a signal, others by their lifelines. */
-static void on_leave_deadline(evutil_socket_t fd, short what, void *arg)
+/* --- limits ------------------------------------------------------------------------- */
+
+int64_t job_limit_terminating(const struct job *j)
 {
-    struct job *j = arg;
+    return grace_longest_ms(j->end_sig, j->end_grace_ms) + AGENT_LATE_MS;
+}
+
+/* An agent keeps its own limits; ours is for one that does not. */
+int64_t job_limit_draining(const struct job *j)
+{
+    return j->hurried ? job_limit_terminating(j) + HURRY_MS : 0;
+}
+
+int64_t job_limit_leaving(const struct job *j)
+{
+    return LEAVE_MS;
+}
+
+int64_t job_limit_flushing(const struct job *j)
+{
+    return j->hurried ? HURRY_MS : 0;
+}
+
+void job_late_terminating(struct job *j)
+{
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        if (job_node_there(&j->nodes[i]) && !j->nodes[i].ended)
+            job_node_lost(j, i, "its agent does not end the ranks");
+    }
+}
+
+void job_late_draining(struct job *j)
+{
+    job_late_terminating(j);
+}
+
+/* Agents that do not leave are made to: ours by a signal, others by their lifelines. */
+void job_late_leaving(struct job *j)
+{
     if (j->local_pid > 0)
         kill(j->local_pid, SIGKILL);
     if (j->starter)
         starter_kill(j->starter);
     for (size_t i = 0; i < j->alloc->nnodes; i++)
         j->nodes[i].via = NULL;
-    job_arm(j->leave_timer, LEAVE_MS);
+    job_limit(j);
     job_check(j);
 }
 
-/* The ranks have had their time to end; now the reader has had his. */
-static void on_hurry(evutil_socket_t fd, short what, void *arg)
+/* The rest of the output is dropped. */
+void job_late_flushing(struct job *j)
 {
-    struct job *j = arg;
-    job_arm(j->hurry, HURRY_MS);
-    if (j->state == JOB_ENDING && j->running == 0)
-        job_end(j, SIGKILL, 0);
-    if (j->state == JOB_FLUSHING)
-        job_done(j); /* without the rest of the output */
+    job_done(j);
 }
 
 static void on_report(evutil_socket_t fd, short what, void *arg)
@@ -215,9 +260,5 @@ int job_open_timers(struct job *j, struct ddp_err *err)
     struct event_base *base = loop_base(j->loop);
     j->timeout = evtimer_new(base, on_timeout, j);
     j->report_timer = evtimer_new(base, on_report, j);
-    j->leave_timer = evtimer_new(base, on_leave_deadline, j);
-    j->hurry = evtimer_new(base, on_hurry, j);
-    return j->timeout && j->report_timer && j->leave_timer && j->hurry
-               ? 0
-               : err_set(err, "cannot make an event");
+    return j->timeout && j->report_timer ? 0 : err_set(err, "cannot make an event");
 }

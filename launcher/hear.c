@@ -119,7 +119,7 @@ static int hear_told(struct job *j, unsigned node, const struct frame *f,
     int sig = (int)unpack_u32(&u);
     if (unpack_end(&u, f->type, err) < 0 || sig < 1 || sig >= NSIG)
         return err_set(err, "a signal that there is not");
-    log_info("%s has been told to end by %s", j->nodes[node].host->name,
+    log_info("%s was interrupted (%s)", j->nodes[node].host->name,
              signal_name(sig));
     char *who =
         j->peers ? xasprintf("ddprun on %s was ", j->nodes[node].host->name) : NULL;
@@ -159,7 +159,16 @@ static int hear_spawned(struct job *j, unsigned node, const struct frame *f,
 static int hear_ended(struct job *j, unsigned node, const struct frame *f,
                       struct ddp_err *err)
 {
-    j->nodes[node].ended = true;
+    struct job_node *n = &j->nodes[node];
+    n->ended = true;
+    for (int r = 0; j->plan && r < j->plan->nranks; r++) {
+        if (j->plan->ranks[r].node == n->place && j->ranks[r].state != RANK_EXITED &&
+            j->state != JOB_GATHERING) { /* it cannot be ended, as its agent has said */
+            j->ranks[r].state = RANK_EXITED;
+            j->ranks[r].left = j->spawned_ns > 0;
+            j->running--;
+        }
+    }
     job_check(j);
     return 0;
 }

@@ -2,11 +2,14 @@
  *
  * Its states, and the loop they are run through in.
  *
- *     new -> gathering -> preparing -> running -> ending -> leaving -> flushing -> done
- *      |                    ^             ^         ^ |
- *      |                    |             |         | +---- with --max-restarts: back to
- *      |                    +-------------|---------|-----  preparing
- *      +--------- all on this machine ----+         +---- from any state, on failure
+ *     new -> gathering -> preparing -> running -> draining -> leaving -> flushing -> done
+ *      |                    ^  ^          ^         |  ^
+ *      |                    |  +----------|---------+  |    with --max-restarts
+ *      |                    |             |            |
+ *      +--------- all on this machine ----+       terminating <- any before, on failure
+ *
+ * Each state has a limit, or may last as long as the ranks or a reader of their output
+ * like; a signal and --timeout end it then. The table says what follows a limit.
  */
 #define LOG_SUBSYS "job"
 #include "launcher/job_impl.h"
@@ -26,8 +29,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const state_names[] = {"new",    "gathering", "preparing", "running",
-                                          "ending", "leaving",   "flushing",  "done"};
+static const struct {
+    const char *name;
+    int64_t (*limit_ms)(const struct job *j); /* NULL, or 0: none */
+    void (*late)(struct job *j);
+} states[] = {
+    [JOB_NEW] = {"new", NULL, NULL},
+    [JOB_GATHERING] = {"gathering", job_limit_gathering, job_late_gathering},
+    [JOB_PREPARING] = {"preparing", NULL, NULL},
+    [JOB_RUNNING] = {"running", NULL, NULL}, /* --timeout is for all attempts together */
+    [JOB_TERMINATING] = {"terminating", job_limit_terminating, job_late_terminating},
+    [JOB_DRAINING] = {"draining", job_limit_draining, job_late_draining},
+    [JOB_LEAVING] = {"leaving", job_limit_leaving, job_late_leaving},
+    [JOB_FLUSHING] = {"flushing", job_limit_flushing, job_late_flushing},
+    [JOB_DONE] = {"done", NULL, NULL},
+};
 
 /* ms, for what an agent that was killed has left; and for lines that are said last */
 enum { ORPHANS_MS = 3000, LAST_MS = 100 };
@@ -38,8 +54,25 @@ enum { SAME_ORDER_MS = 5000 };
 
 void job_move(struct job *j, enum job_state to, const char *why)
 {
-    log_debug("%s -> %s: %s", state_names[j->state], state_names[to], why);
+    log_debug("%s -> %s: %s", states[j->state].name, states[to].name, why);
     j->state = to;
+    job_limit(j);
+}
+
+void job_limit(struct job *j)
+{
+    int64_t ms = states[j->state].limit_ms ? states[j->state].limit_ms(j) : 0;
+    if (ms > 0)
+        job_arm(j->limit, ms);
+    else
+        event_del(j->limit);
+}
+
+static void on_limit(evutil_socket_t fd, short what, void *arg)
+{
+    struct job *j = arg;
+    log_debug("%s takes too long", states[j->state].name);
+    states[j->state].late(j);
 }
 
 /* --- signals ------------------------------------------------------------------------ */
@@ -58,7 +91,7 @@ static void on_end_signal(int sig, void *arg)
                                    .status = sig,
                                    .code = 128 + sig,
                                    .at_ns = now_ns()});
-    else if (j->interrupts == 2 && j->state <= JOB_ENDING)
+    else if (j->interrupts == 2 && j->state <= JOB_DRAINING)
         job_end(j, SIGKILL, 0);
     else
         loop_stop(j->loop, 128 + sig); /* agents end with us: their links close */
@@ -163,6 +196,7 @@ static int job_open(struct job *j, struct ddp_err *err)
 {
     if (!(j->loop = loop_create(err)) || !(j->reap = reap_create(j->loop, err)) ||
         !(j->signals = signals_create(j->loop, &signals_events, j, err)) ||
+        !(j->limit = evtimer_new(loop_base(j->loop), on_limit, j)) ||
         job_open_timers(j, err) < 0 || job_open_absent(j, err) < 0 ||
         watch_mates(j, err) < 0)
         return -1;
@@ -256,9 +290,8 @@ struct job *job_create(const struct opts *opts, struct alloc *alloc, struct peer
 
 static void free_events(struct job *j)
 {
-    struct event *events[] = {j->timeout,   j->report_timer,    j->leave_timer,
-                              j->settle,    j->gather_deadline,
-                              j->mate_gone, j->patience,         j->hurry};
+    struct event *events[] = {j->timeout, j->report_timer, j->limit,
+                              j->settle,  j->mate_gone,    j->patience};
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
         if (events[i])
             event_free(events[i]);

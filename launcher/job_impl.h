@@ -29,9 +29,10 @@ enum job_state {
     JOB_GATHERING, /* agents are being started */
     JOB_PREPARING, /* they are all there; the store's port is being bound */
     JOB_RUNNING,   /* ranks are being started, or run */
-    JOB_ENDING,    /* they are done, or are made to be */
-    JOB_LEAVING,   /* nothing runs any more; agents leave */
-    JOB_FLUSHING,  /* what is left of the output is written */
+    JOB_TERMINATING, /* they are told to end */
+    JOB_DRAINING,    /* they have exited; what is left of them ends, their output arrives */
+    JOB_LEAVING,     /* agents leave */
+    JOB_FLUSHING,    /* what is left of the output is written */
     JOB_DONE
 };
 
@@ -61,6 +62,7 @@ struct job_rank {
     bool told;     /* it had been told to end before it did */
     bool bad;      /* it ended badly, and was not */
     bool unheard;  /* its node was lost before its end was heard of */
+    bool left;     /* nothing ends it, SIGKILL neither: left behind */
     char *error;   /* owned: its exception, as it wrote it down; NULL */
 };
 
@@ -89,7 +91,8 @@ struct job {
     uint64_t send_round; /* what goes to all nodes goes once over each link */
     struct link *local;  /* borrowed: the one to our own agent; NULL: none */
     pid_t local_pid;     /* 0: none, or reaped */
-    struct event *timeout, *report_timer, *leave_timer; /* owned */
+    struct event *timeout, *report_timer; /* owned */
+    struct event *limit;                  /* owned: of the present state (job.c) */
     struct event *mate_gone; /* owned; NULL: no other ddprun waits on this machine */
 
     /* for agents on other hosts; all owned */
@@ -100,7 +103,7 @@ struct job {
     struct starter *starter; /* NULL: there are none */
     struct peers *peers;     /* borrowed: who has come by itself; NULL: nobody */
     char *here;              /* the address by which the first of them reached us */
-    struct event *settle, *gather_deadline;
+    struct event *settle;
     struct heartbeat *heartbeat; /* NULL: every rank is on this machine */
     struct preflight *preflight; /* owned; NULL: this is a job that runs */
 
@@ -113,7 +116,9 @@ struct job {
     int64_t told_ms; /* when, last */
     bool reported;
     bool output_failed;
-    struct event *hurry; /* owned: told to end, or out of time: its reader is too slow */
+    int end_sig;           /* the first that ranks are told to end by */
+    int64_t end_grace_ms;  /* and what they have then */
+    bool hurried;          /* a signal or --timeout wants the end: no reader is waited for */
     int verdict;       /* exit code of a job without a cause: of --preflight */
     int spawned_nodes; /* nodes that have started all their ranks */
     int64_t created_ns;
@@ -123,10 +128,19 @@ struct job {
 
 /* job.c */
 void job_move(struct job *j, enum job_state to, const char *why); /* writes `state` */
+void job_limit(struct job *j); /* the limit of the present state begins anew */
 void job_started(struct job *j, const char *why);
 
-/* end.c
- *
+/* end.c: limits of states in ms, 0: none, and what follows from them */
+int64_t job_limit_terminating(const struct job *j);
+int64_t job_limit_draining(const struct job *j);
+int64_t job_limit_leaving(const struct job *j);
+int64_t job_limit_flushing(const struct job *j);
+void job_late_terminating(struct job *j);
+void job_late_draining(struct job *j);
+void job_late_leaving(struct job *j);
+void job_late_flushing(struct job *j);
+/*
  * Something went wrong at `c->at_ns`: takes c->text over. The first makes the job end. */
 void job_fail(struct job *j, struct cause c);
 /* The same, now, for a cause without a rank. */
@@ -164,6 +178,8 @@ void job_share_of(const struct job *j, int place, struct msg_share *share);
 void job_store_wanted(const struct job *j, const char *addr, struct msg_store *store);
 void job_hosts(const struct job *j, struct msg_hosts *hosts);
 int job_gather(struct job *j, struct ddp_err *err);
+int64_t job_limit_gathering(const struct job *j);
+void job_late_gathering(struct job *j);
 int job_take_peers(struct job *j, struct ddp_err *err);
 void job_unreached(struct job *j, unsigned node, const char *line);
 void job_ended_early(struct job *j, unsigned node, const char *why); /* before HELLO */

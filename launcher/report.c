@@ -51,11 +51,17 @@ static bool failed_too(int rank, void *arg)
            (r->bad || (sig && sig != SIGTERM && sig != SIGKILL && sig != SIGINT));
 }
 
-static bool ended_by_us(int rank, void *arg)
+static bool stopped_by_us(int rank, void *arg)
 {
     const struct job *j = arg;
     const struct job_rank *r = &j->ranks[rank];
     return r->told && rank != j->cause.rank && !failed_too(rank, arg);
+}
+
+static bool left_behind(int rank, void *arg)
+{
+    const struct job *j = arg;
+    return j->ranks[rank].left;
 }
 
 static bool unheard_of(int rank, void *arg)
@@ -83,24 +89,27 @@ static char *no_word(struct job *j)
     return text;
 }
 
-/* "; rank 2 failed after it; ranks 0-1,4 ended by us" */
+/* "; rank 2 failed after it; ddprun stopped ranks 0-1,4" */
 static char *fates(struct job *j)
 {
     char *text = j->plan ? no_word(j) : xstrdup("");
     static const struct {
         bool (*in)(int rank, void *arg);
-        const char *what;
+        const char *what; /* %s: "ranks 0-1,4" */
     } sets[] = {
-        {failed_too, "failed after it"},
-        {ended_by_us, "ended by us"},
-        {still_runs, "being ended"},
+        {failed_too, "%s failed after it"},
+        {stopped_by_us, "ddprun stopped %s"},
+        {still_runs, "stopping %s"},
+        {left_behind, "%s left behind"},
     };
     /* from the last to the first */
     for (size_t i = ARRAY_LEN(sets); j->plan && i-- > 0;) {
         char *set = cause_rank_set(j->plan->nranks, sets[i].in, j);
         if (!set)
             continue;
-        char *longer = xasprintf("; %s %s%s", set, sets[i].what, text);
+        char *what = xasprintf(sets[i].what, set);
+        char *longer = xasprintf("; %s%s", what, text);
+        free(what);
         free(set);
         free(text);
         text = longer;
@@ -109,6 +118,14 @@ static char *fates(struct job *j)
 }
 
 /* --- the headline ------------------------------------------------------------------- */
+
+#define HURRY_HINT "; press Ctrl-C again to kill at once"
+
+/* Ranks take their time, and it was the user's terminal that told us to end. */
+static bool may_hurry(const struct job *j)
+{
+    return j->cause.status == SIGINT && j->interrupts == 1 && j->state == JOB_TERMINATING;
+}
 
 static char *what_happened(const struct job *j)
 {
@@ -129,11 +146,11 @@ static char *what_happened(const struct job *j)
         return text;
     }
     case CAUSE_TIME:
-        return xasprintf("--timeout of %.4g s is over",
+        return xasprintf("timed out after %.4g s (--timeout)",
                          (double)j->opts->timeout_ms / 1e3);
     case CAUSE_SIGNAL:
-        return xasprintf("%stold to end by %s", c->text ? c->text : "",
-                         signal_name(c->status));
+        return xasprintf("%sinterrupted (%s)%s", c->text ? c->text : "",
+                         signal_name(c->status), may_hurry(j) ? HURRY_HINT : "");
     case CAUSE_CANNOT:
     case CAUSE_NODE:
         return xstrdup(c->text);

@@ -329,11 +329,13 @@ void job_ended_early(struct job *j, unsigned node, const char *why)
     free(line);
 }
 
-static void on_deadline(evutil_socket_t fd, short what, void *arg)
+int64_t job_limit_gathering(const struct job *j)
 {
-    struct job *j = arg;
-    if (j->state != JOB_GATHERING)
-        return;
+    return j->opts->start_timeout_ms;
+}
+
+void job_late_gathering(struct job *j)
+{
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         struct job_node *n = &j->nodes[i];
         if (n->wanted && !n->joined && !n->trouble)
@@ -377,10 +379,8 @@ int job_gather(struct job *j, struct ddp_err *err)
     job_move(j, JOB_GATHERING, "agents are wanted on other hosts");
     struct event_base *base = loop_base(j->loop);
     j->settle = evtimer_new(base, on_settle, j);
-    j->gather_deadline = evtimer_new(base, on_deadline, j);
-    if (!j->settle || !j->gather_deadline)
+    if (!j->settle)
         return err_set(err, "cannot make an event");
-    job_arm(j->gather_deadline, j->opts->start_timeout_ms);
     job_hosts(j, &j->hosts);
     if (secret_make(&j->key, err) < 0)
         return -1;
@@ -420,10 +420,8 @@ int job_take_peers(struct job *j, struct ddp_err *err)
     job_move(j, JOB_GATHERING, "every node has come by itself");
     struct event_base *base = loop_base(j->loop);
     j->settle = evtimer_new(base, on_settle, j);
-    j->gather_deadline = evtimer_new(base, on_deadline, j);
-    if (!j->settle || !j->gather_deadline)
+    if (!j->settle)
         return err_set(err, "cannot make an event");
-    job_arm(j->gather_deadline, j->opts->start_timeout_ms);
     j->here = common_address(j->peers);
     for (size_t i = 0; i < j->peers->n; i++) {
         struct peer *p = &j->peers->list[i];
@@ -470,7 +468,6 @@ static unsigned master_of(const struct job *j)
 static void job_place(struct job *j)
 {
     struct ddp_err err;
-    event_del(j->gather_deadline);
     event_del(j->settle);
     if (j->starter)
         starter_close(j->starter);

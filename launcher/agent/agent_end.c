@@ -1,21 +1,32 @@
 /* launcher/agent/agent_end.c - how everything on a node ends
  *
- * Ranks are asked, then made to (policy/grace.h), with whatever has left their process
- * groups; when no process is left, output is drained, with a deadline; then the launcher
- * is told. Who is cut off from it does the same at once.
+ *     state         ends when                     limit
+ *     active        the launcher says END, or     none
+ *                   the link to it breaks
+ *     terminating   no process of the job is      the steps of policy/grace.h; then what
+ *                   left                          is left is named, and left behind
+ *     draining      all output is sent            none while there is any; END may set
+ *                                                 one; then streams are closed
+ *     ended         AGAIN, or LEAVE               the launcher's
+ *
+ * Processes that have left a rank's process group are found by a look through /proc.
+ * An agent without a launcher goes through the same states, with KILL at once.
  */
 #define LOG_SUBSYS "agent"
 #include "launcher/agent/agent_impl.h"
 
 #include "common/err.h"
+#include "common/mem.h"
 #include "launcher/agent/sweep.h"
 
+#include <limits.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
 
-/* When no process of the job is left, a stream that stays open without a byte is closed
- * after this: a process elsewhere holds its other end. What has been written is delivered
- * first, however long its reader takes. */
-enum { DRAIN_MS = 2000 };
+/* ms: in `draining` a stream that stays open without a byte is closed after this: a
+ * process elsewhere holds its other end. */
+enum { IDLE_STREAM_MS = 2000 };
 
 /* ms: how long ranks have to go before a look for what has left their groups. It costs
  * one or two ms, and most jobs are gone by then. */
@@ -53,17 +64,24 @@ static bool nothing_left(struct agent *a)
     return others && sweep_signal(0, spare_others, a) == 0;
 }
 
+static void agent_move(struct agent *a, enum agent_state to)
+{
+    static const char *const names[] = {"active", "terminating", "draining", "ended"};
+    log_debug("%s -> %s", names[a->state], names[to]);
+    a->state = to;
+}
+
 static void agent_stop_if_alone(struct agent *a)
 {
-    if (a->gone && !a->up && (!a->relay || relay_is_idle(a->relay)))
+    if (a->state >= AGENT_DRAINING && !a->up && (!a->relay || relay_is_idle(a->relay)))
         loop_stop(a->loop, 0);
 }
 
 void agent_drained(struct agent *a)
 {
-    if (!a->gone || a->ended || (a->ranks && !ranks_drained(a->ranks)))
+    if (a->state != AGENT_DRAINING || (a->ranks && !ranks_drained(a->ranks)))
         return;
-    a->ended = true;
+    agent_move(a, AGENT_ENDED);
     event_del(a->drain);
     if (a->up)
         link_send(a->up, MSG_ENDED, a->node, NULL, 0, NULL, 0);
@@ -71,31 +89,59 @@ void agent_drained(struct agent *a)
 
 static void arm_drain(struct agent *a)
 {
-    event_add(a->drain, &(struct timeval){DRAIN_MS / 1000, 0});
+    uint32_t ms = a->drain_ms > 0 ? a->drain_ms : IDLE_STREAM_MS;
+    event_add(a->drain, &(struct timeval){ms / 1000, ms % 1000 * 1000});
 }
 
-/* No process of the job is left; of their output there may be. */
-static void agent_gone(struct agent *a)
+static void agent_drain(struct agent *a)
 {
-    a->gone = true;
+    grace_done(a->grace);
+    agent_move(a, AGENT_DRAINING);
     arm_drain(a);
     agent_drained(a);
+}
+
+static void on_drain_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct agent *a = arg;
+    bool all = a->drain_ms > 0 || !a->up; /* without a launcher nobody reads it */
+    if (a->ranks && a->state == AGENT_DRAINING)
+        ranks_cut(a->ranks, !all);
+    if (a->relay && !a->up)
+        relay_stop(a->relay, true);
+    agent_drained(a);
+    if (a->state != AGENT_ENDED)
+        arm_drain(a);
 }
 
 void agent_check(void *arg)
 {
     struct agent *a = arg;
-    if (!a->gone && grace_began(a->grace) && nothing_left(a)) {
-        grace_done(a->grace);
-        agent_gone(a);
-    }
+    if (a->state == AGENT_TERMINATING && nothing_left(a))
+        agent_drain(a);
+    agent_stop_if_alone(a);
+}
+
+/* They hang in the kernel, or belong to another user. */
+static void on_unkillable(void *arg)
+{
+    struct agent *a = arg;
+    char host[HOST_NAME_MAX + 1] = "", *who = sweep_describe(spare_others, a);
+    gethostname(host, sizeof host - 1);
+    char *line = xasprintf("ddprun: warning: left behind on %s, as SIGKILL does not end it: "
+                           "%s",
+                           host, who ? who : "a process that cannot be seen");
+    agent_log(LOG_WARN, line, a);
+    free(line);
+    free(who);
+    agent_drain(a);
     agent_stop_if_alone(a);
 }
 
 static void on_strays(evutil_socket_t fd, short what, void *arg)
 {
     struct agent *a = arg;
-    if (!a->gone && reap_now(a->reap))
+    if (a->state == AGENT_TERMINATING && reap_now(a->reap))
         sweep_signal(a->strays_sig, pass_live_groups, a);
 }
 
@@ -118,32 +164,15 @@ static void end_with(int sig, void *arg)
     agent_check(a);
 }
 
-static void on_drain_deadline(evutil_socket_t fd, short what, void *arg)
+void agent_end(struct agent *a, int sig, uint32_t grace_ms, uint32_t drain_ms)
 {
-    struct agent *a = arg;
-    if (a->ranks)
-        ranks_cut(a->ranks, a->up != NULL); /* without a launcher nobody reads it */
-    if (a->relay && !a->up)
-        relay_stop(a->relay, true);
-    agent_drained(a);
-    if (!a->ended)
-        arm_drain(a);
-}
-
-void agent_cut_output(struct agent *a)
-{
-    if (!a->gone || a->ended)
-        return;
-    if (a->ranks)
-        ranks_cut(a->ranks, false);
-    agent_drained(a);
-}
-
-void agent_end(struct agent *a, int sig, uint32_t grace_ms)
-{
-    if (!grace_began(a->grace) && nothing_left(a))
-        agent_gone(a); /* the usual end */
-    else
+    bool usual = a->state == AGENT_ACTIVE && nothing_left(a);
+    a->drain_ms = drain_ms;
+    if (a->state == AGENT_ACTIVE)
+        agent_move(a, AGENT_TERMINATING);
+    if (usual || a->state == AGENT_DRAINING)
+        agent_drain(a);
+    else if (a->state == AGENT_TERMINATING)
         grace_begin(a->grace, sig, grace_ms);
 }
 
@@ -151,7 +180,8 @@ void agent_end_renew(struct agent *a)
 {
     event_del(a->strays);
     grace_renew(a->grace);
-    a->gone = a->ended = a->again = false;
+    agent_move(a, AGENT_ACTIVE);
+    a->again = false;
 }
 
 void agent_cut_off(struct agent *a)
@@ -162,11 +192,11 @@ void agent_cut_off(struct agent *a)
     a->again = false;
     if (a->ranks)
         ranks_stop_starting(a->ranks, false);
-    if (a->relay) {
+    if (a->relay)
         relay_stop(a->relay, false);
-        event_add(a->drain, &(struct timeval){DRAIN_MS / 1000, 0});
-    }
-    grace_begin(a->grace, SIGKILL, 0);
+    if (a->state < AGENT_DRAINING)
+        agent_end(a, SIGKILL, 0, 0);
+    arm_drain(a);
     agent_check(a);
 }
 
@@ -178,8 +208,8 @@ void agent_orphaned(struct agent *a, const char *why)
 
 int agent_end_open(struct agent *a, struct ddp_err *err)
 {
-    a->grace = grace_create(a->loop, end_with, a);
-    a->drain = evtimer_new(loop_base(a->loop), on_drain_deadline, a);
+    a->grace = grace_create(a->loop, end_with, on_unkillable, a);
+    a->drain = evtimer_new(loop_base(a->loop), on_drain_timer, a);
     a->strays = evtimer_new(loop_base(a->loop), on_strays, a);
     return a->drain && a->strays ? 0 : err_set(err, "cannot make an event");
 }

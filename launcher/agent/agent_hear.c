@@ -43,7 +43,7 @@ static int serve_store(struct agent *a, const struct msg_store *want)
 static int hear_store(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct msg_store m = {0};
-    if (a->hosting && !a->ended)
+    if (a->hosting && a->state != AGENT_ENDED)
         return err_set(err, "a second 'store'");
     if (msg_store_unpack(f, &m, err) < 0)
         return -1;
@@ -140,16 +140,14 @@ static int hear_end(struct agent *a, const struct frame *f, struct ddp_err *err)
     int sig = (int)unpack_u32(&u);
     uint32_t grace_ms = unpack_u32(&u);
     a->again = unpack_u8(&u) != 0;
+    uint32_t drain_ms = unpack_u32(&u);
     if (unpack_end(&u, f->type, err) < 0)
         return -1;
     if (a->ranks)
         ranks_stop_starting(a->ranks, a->again);
     probe_destroy(a->probe);
     a->probe = NULL;
-    if (!a->ended) /* else between two attempts */
-        agent_end(a, sig, grace_ms);
-    if (sig == SIGKILL)
-        agent_cut_output(a);
+    agent_end(a, sig, grace_ms, drain_ms);
     return 0;
 }
 
@@ -159,7 +157,7 @@ static int hear_again(struct agent *a, const struct frame *f, struct ddp_err *er
     uint32_t attempt = unpack_u32(&u), port = unpack_u32(&u);
     if (unpack_end(&u, f->type, err) < 0)
         return -1;
-    if (!a->ranks || !a->ended)
+    if (!a->ranks || a->state != AGENT_ENDED)
         return err_set(err, "an 'again' out of turn");
     agent_end_renew(a);
     a->job.attempt = attempt;

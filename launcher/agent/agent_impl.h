@@ -45,8 +45,13 @@ struct agent {
     int code;                   /* to end with */
     bool again;                 /* another attempt may follow this end */
     bool suspended;             /* the launcher has been stopped: its silence is fine */
-    bool gone;                  /* asked to end, and no process is left */
-    bool ended;                 /* and all output is sent */
+    enum agent_state {
+        AGENT_ACTIVE,
+        AGENT_TERMINATING, /* every process of the job is told to end */
+        AGENT_DRAINING,    /* none is left, or can be ended; their output is sent */
+        AGENT_ENDED        /* ... and has been */
+    } state;
+    uint32_t drain_ms; /* limit of DRAINING; 0: none */
 };
 
 /* agent.c: how long the launcher may be silent */
@@ -66,10 +71,10 @@ void agent_follow(struct agent *a, const struct agent_orders *o);
 
 /* agent_end.c */
 int agent_end_open(struct agent *a, struct ddp_err *err);
-void agent_end(struct agent *a, int sig, uint32_t grace_ms); /* whatever runs here */
-void agent_end_renew(struct agent *a);                       /* for another attempt */
-/* No process is left, and nobody waits for the rest of the output any more. */
-void agent_cut_output(struct agent *a);
+/* Whatever runs here; output then has `drain_ms` (0: no limit). Again: a later step of
+ * the escalation, or another limit. */
+void agent_end(struct agent *a, int sig, uint32_t grace_ms, uint32_t drain_ms);
+void agent_end_renew(struct agent *a); /* for another attempt */
 /* Something has ended: has everything? `arg` is the agent. */
 void agent_check(void *arg);
 void agent_drained(struct agent *a); /* a stream of a rank has ended */

@@ -75,7 +75,7 @@ static void on_exited(const struct msg_exit *how, void *arg)
     struct agent *a = arg;
     struct msg_exit m = *how;
     struct pack k = {0};
-    m.told = grace_began(a->grace);
+    m.told = a->state != AGENT_ACTIVE;
     msg_exit_pack(&m, &k);
     agent_send(a, MSG_EXIT, &k);
 }

@@ -18,12 +18,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+enum { DESCRIBED = 4, FUTILE = 3 };
+
 struct proc {
     pid_t pid, parent, group;
+    char state;
     bool ours;
     enum sweep_rule rule;
 };
@@ -46,7 +50,8 @@ static bool proc_read(const char *pid, struct proc *p)
     char state;
     if (!end || sscanf(end + 1, " %c %d %d", &state, &parent, &group) != 3)
         return false;
-    *p = (struct proc){.pid = atoi(pid), .parent = parent, .group = group};
+    *p = (struct proc){
+        .pid = atoi(pid), .parent = parent, .group = group, .state = state};
     return state != 'Z';
 }
 
@@ -89,11 +94,13 @@ static bool is_ours(const struct proc *list, size_t n, pid_t pid, pid_t self)
     return p && p->ours;
 }
 
-int sweep_signal(int sig, enum sweep_rule (*rule)(pid_t pid, pid_t group, void *arg),
-                 void *arg)
+/* All processes, our descendants marked. */
+static struct proc *look_for_ours(enum sweep_rule (*rule)(pid_t pid, pid_t group,
+                                                          void *arg),
+                                  void *arg, size_t *count)
 {
-    size_t n;
-    struct proc *list = look(&n);
+    struct proc *list = look(count);
+    size_t n = *count;
     pid_t self = getpid();
     for (size_t i = 0; i < n; i++) {
         if (list[i].pid != self && rule)
@@ -107,6 +114,14 @@ int sweep_signal(int sig, enum sweep_rule (*rule)(pid_t pid, pid_t group, void *
                 found = list[i].ours = true;
         }
     }
+    return list;
+}
+
+int sweep_signal(int sig, enum sweep_rule (*rule)(pid_t pid, pid_t group, void *arg),
+                 void *arg)
+{
+    size_t n;
+    struct proc *list = look_for_ours(rule, arg, &n);
     int sent = 0;
     for (size_t i = 0; i < n; i++) {
         if (list[i].ours && list[i].rule == SWEEP_TAKE && kill(list[i].pid, sig) == 0)
@@ -116,17 +131,70 @@ int sweep_signal(int sig, enum sweep_rule (*rule)(pid_t pid, pid_t group, void *
     return sent;
 }
 
+/* The first line of a file of /proc; "" where it may not be read. */
+static void proc_line(pid_t pid, const char *name, char *text, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, size - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+}
+
+static void describe(const struct proc *p, FILE *out)
+{
+    char path[64], name[64], wchan[64];
+    struct stat st;
+    proc_line(p->pid, "comm", name, sizeof name);
+    proc_line(p->pid, "wchan", wchan, sizeof wchan);
+    snprintf(path, sizeof path, "/proc/%d", (int)p->pid);
+    fprintf(out, "process %d (%s)", (int)p->pid, name);
+    if (stat(path, &st) == 0 && st.st_uid != geteuid())
+        fprintf(out, " of uid %u", (unsigned)st.st_uid);
+    fprintf(out, ", state %c", p->state);
+    if (wchan[0] && strcmp(wchan, "0") != 0)
+        fprintf(out, " in %s", wchan);
+}
+
+char *sweep_describe(enum sweep_rule (*rule)(pid_t pid, pid_t group, void *arg), void *arg)
+{
+    size_t n, found = 0, size;
+    char *text = NULL;
+    struct proc *list = look_for_ours(rule, arg, &n);
+    FILE *out = open_memstream(&text, &size);
+    if (!out)
+        abort(); /* as mem.h does when memory is gone */
+    for (size_t i = 0; i < n; i++) {
+        if (!list[i].ours || list[i].rule != SWEEP_TAKE || found++ >= DESCRIBED)
+            continue;
+        fputs(found > 1 ? "; " : "", out);
+        describe(&list[i], out);
+    }
+    if (found > DESCRIBED)
+        fprintf(out, "; and %zu more", found - DESCRIBED);
+    fclose(out);
+    free(list);
+    if (found > 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
 bool sweep_out(int64_t deadline_ms)
 {
+    int futile = 0; /* looks in a row that found nobody whom we may signal */
     for (int64_t pause_ms = 1;; pause_ms = pause_ms < 50 ? pause_ms * 2 : 50) {
         pid_t pid;
         while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
             ;
         if (pid < 0 && errno == ECHILD)
             return true;
-        if (now_ms() >= deadline_ms)
+        if (now_ms() >= deadline_ms || futile == FUTILE)
             return false;
-        sweep_signal(SIGKILL, NULL, NULL);
+        futile = sweep_signal(SIGKILL, NULL, NULL) > 0 ? 0 : futile + 1;
         nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000}, NULL);
     }
 }

@@ -22,8 +22,12 @@ enum sweep_rule {
 int sweep_signal(int sig, enum sweep_rule (*rule)(pid_t pid, pid_t group, void *arg),
                  void *arg);
 
-/* For the last moment: KILL descendants and reap until none is left, or until
- * `deadline_ms`. Returns whether none is left. */
+/* Who is left, for people: "process 4711 (sleep) of user root, state S in
+ * hrtimer_nanosleep", joined by "; "; malloc'ed, NULL when nobody is. */
+char *sweep_describe(enum sweep_rule (*rule)(pid_t pid, pid_t group, void *arg), void *arg);
+
+/* For the last moment: KILL descendants and reap until none is left, none can be
+ * signalled, or `deadline_ms`. Returns whether none is left. */
 bool sweep_out(int64_t deadline_ms);
 
 #endif

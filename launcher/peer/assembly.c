@@ -266,7 +266,7 @@ static void on_end_signal(int sig, void *arg)
 {
     struct assembly *a = arg;
     char *who = one_each(a) ? missing_ranks(a) : those_here(a);
-    err_set(&a->why, "told to end by %s while %s: %s", signal_name(sig),
+    err_set(&a->why, "interrupted (%s) while %s: %s", signal_name(sig),
             one_each(a) ? "these were missing" : "only these were here", who);
     free(who);
     loop_stop(a->loop, 128 + sig);

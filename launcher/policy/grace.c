@@ -2,6 +2,7 @@
 #define LOG_SUBSYS "grace"
 #include "launcher/policy/grace.h"
 
+#include "common/duration.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/signame.h"
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TERM_AFTER_INT_MS = 2000, KILL_AGAIN_MS = 100 };
+enum { KILL_AGAIN_MS = 100 };
 
 /* Each step: what is sent, and how long it has to work (0: the grace time). */
 static const struct step {
@@ -26,14 +27,18 @@ enum { STEP_NONE = -1, STEP_INT, STEP_TERM, STEP_KILL };
 struct grace {
     struct event *timer; /* owned */
     void (*act)(int sig, void *arg);
+    void (*unkillable)(void *arg);
     void *arg;
     int step;
+    int64_t killed_ms; /* the first KILL, monotonic */
     int64_t grace_ms;
     bool asked_by_int;
 };
 
 static void enter(struct grace *g, int step)
 {
+    if (step == STEP_KILL && g->step != STEP_KILL)
+        g->killed_ms = now_ms();
     g->step = step;
     int64_t ms = steps[step].wait_ms ? steps[step].wait_ms : g->grace_ms;
     if (step == STEP_TERM && g->asked_by_int && ms > TERM_AFTER_INT_MS)
@@ -48,7 +53,18 @@ static void enter(struct grace *g, int step)
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct grace *g = arg;
-    enter(g, g->step < STEP_KILL ? g->step + 1 : STEP_KILL);
+    if (g->step < STEP_KILL)
+        enter(g, g->step + 1);
+    else if (now_ms() - g->killed_ms < UNKILLABLE_MS)
+        enter(g, STEP_KILL);
+    else
+        g->unkillable(g->arg);
+}
+
+int64_t grace_longest_ms(int sig, int64_t grace_ms)
+{
+    int64_t after_int_ms = grace_ms < TERM_AFTER_INT_MS ? grace_ms : TERM_AFTER_INT_MS;
+    return grace_ms + (sig == SIGINT ? after_int_ms : 0) + UNKILLABLE_MS;
 }
 
 void grace_begin(struct grace *g, int sig, int64_t grace_ms)
@@ -59,11 +75,6 @@ void grace_begin(struct grace *g, int sig, int64_t grace_ms)
     g->grace_ms = grace_ms;
     g->asked_by_int |= step == STEP_INT;
     enter(g, step);
-}
-
-bool grace_began(const struct grace *g)
-{
-    return g->step != STEP_NONE;
 }
 
 void grace_done(struct grace *g)
@@ -78,10 +89,12 @@ void grace_renew(struct grace *g)
     g->asked_by_int = false;
 }
 
-struct grace *grace_create(struct loop *loop, void (*act)(int sig, void *arg), void *arg)
+struct grace *grace_create(struct loop *loop, void (*act)(int sig, void *arg),
+                           void (*unkillable)(void *arg), void *arg)
 {
     struct grace *g = xcalloc(1, sizeof *g);
-    *g = (struct grace){.act = act, .arg = arg, .step = STEP_NONE};
+    *g = (struct grace){
+        .act = act, .unkillable = unkillable, .arg = arg, .step = STEP_NONE};
     g->timer = evtimer_new(loop_base(loop), on_timer, g);
     if (!g->timer)
         abort();

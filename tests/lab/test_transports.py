@@ -90,7 +90,7 @@ class Srun(TransportTest):
         self.as_user("scancel", "-s", "USR1", job)
         self.wait_for("warned\n", 3)
         self.as_user("scancel", job)
-        self.wait_for("told to end by SIGTERM")
+        self.wait_for("interrupted (SIGTERM)")
         self.wait_for("saved\n", 3)
         self.assertEqual(self.said().count("warned\n"), 3, self.said())
         self.assert_nobody()
@@ -189,7 +189,7 @@ class TimeLimit(TransportTest):
         self.marks.append(self.job_mark)
         self.wait_for("warned\n", 2)
         self.wait_for("DUE TO TIME LIMIT")
-        self.wait_for("told to end by SIGTERM")
+        self.wait_for("interrupted (SIGTERM)")
         self.wait_for("saved\n", 2)
         self.assert_nobody()
 

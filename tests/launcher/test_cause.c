@@ -82,7 +82,7 @@ END_TEST
 
 struct seen {
     struct loop *loop;
-    int sigs[8], n, stop_at;
+    int sigs[128], n, stop_at;
 };
 
 static void on_act(int sig, void *arg)
@@ -91,6 +91,12 @@ static void on_act(int sig, void *arg)
     s->sigs[s->n++] = sig;
     if (s->n == s->stop_at)
         loop_stop(s->loop, 0);
+}
+
+static void on_unkillable(void *arg)
+{
+    struct seen *s = arg;
+    loop_stop(s->loop, 7);
 }
 
 static const struct {
@@ -108,13 +114,26 @@ START_TEST(who_does_not_listen_is_killed_and_killed_again)
 {
     struct ddp_err err;
     struct seen s = {.loop = loop_create(&err), .stop_at = 3};
-    struct grace *g = grace_create(s.loop, on_act, &s);
-    ck_assert(!grace_began(g));
+    struct grace *g = grace_create(s.loop, on_act, on_unkillable, &s);
     grace_begin(g, steps[_i].sig, steps[_i].grace_ms);
     loop_run(s.loop);
-    ck_assert(grace_began(g));
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(s.sigs[i], steps[_i].sigs[i]);
+    grace_destroy(g);
+    loop_destroy(s.loop);
+}
+END_TEST
+
+START_TEST(what_is_not_killed_is_given_up)
+{
+    struct ddp_err err;
+    struct seen s = {.loop = loop_create(&err), .stop_at = 99};
+    struct grace *g = grace_create(s.loop, on_act, on_unkillable, &s);
+    int64_t began = now_ms();
+    grace_begin(g, SIGTERM, 5);
+    ck_assert_int_eq(loop_run(s.loop), 7);
+    ck_assert_int_ge(now_ms() - began, UNKILLABLE_MS);
+    ck_assert_int_gt(s.n, 10);
     grace_destroy(g);
     loop_destroy(s.loop);
 }
@@ -124,7 +143,7 @@ START_TEST(asking_again_never_goes_back)
 {
     struct ddp_err err;
     struct seen s = {.loop = loop_create(&err), .stop_at = 99};
-    struct grace *g = grace_create(s.loop, on_act, &s);
+    struct grace *g = grace_create(s.loop, on_act, on_unkillable, &s);
     grace_begin(g, SIGTERM, 60000);
     grace_begin(g, SIGTERM, 60000);
     grace_begin(g, SIGINT, 60000);
@@ -133,7 +152,6 @@ START_TEST(asking_again_never_goes_back)
     ck_assert_int_eq(s.n, 2);
     ck_assert_int_eq(s.sigs[1], SIGKILL);
     grace_renew(g);
-    ck_assert(!grace_began(g));
     grace_begin(g, SIGTERM, 60000);
     ck_assert_int_eq(s.sigs[2], SIGTERM);
     grace_destroy(g);
@@ -198,6 +216,8 @@ Suite *suite(void)
     t = tcase_create("grace");
     tcase_add_loop_test(t, who_does_not_listen_is_killed_and_killed_again, 0,
                         ARRAY_LEN(steps));
+    tcase_set_timeout(t, 30);
+    tcase_add_test(t, what_is_not_killed_is_given_up);
     tcase_add_test(t, asking_again_never_goes_back);
     suite_add_tcase(s, t);
     t = tcase_create("restart");

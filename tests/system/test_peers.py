@@ -72,7 +72,7 @@ class ByHand(Peers):
         self.assertEqual(sorted(t.wait() for t in twice), [0, 125])
 
     def test_each_that_is_told_to_end_ends_all(self):
-        for who, text in ((1, "was told to end by SIGTERM"), (0, "told to end by SIGTERM")):
+        for who, text in ((1, "was interrupted (SIGTERM)"), (0, "interrupted (SIGTERM)")):
             with self.subTest(who):
                 self.port = free_port()
                 launches = self.nodes(

@@ -41,7 +41,7 @@ class Restart(LaunchTest):
         lines = ours(launch)
         for i, code in ((0, 3), (1, 4)):
             self.assertRegex(lines[3 * i], rf"^ddprun: rank 1 on \S+ exited with status {code} "
-                             rf"\(after \d+\.\d s\), attempt {i + 1} of 3; ranks 0,2 ended by us$")
+                             rf"\(after \d+\.\d s\), attempt {i + 1} of 3; ddprun stopped ranks 0,2$")
             self.assertEqual(lines[3 * i + 1], "ddprun: the last lines of rank 1:")
             self.assertEqual(lines[3 * i + 2], f"{AGAIN}{i + 2} of 3")
         self.assertEqual(launch.err.count("\n    oops"), 2)
@@ -78,7 +78,7 @@ class Restart(LaunchTest):
     def test_what_is_not_forgiven(self):
         for command, code, words in (
                 ((self.path("nowhere"),), 127, "nowhere"),
-                (("--timeout", "1", "sh", "-c", "sleep 0.3; exit 1"), 124, "--timeout of 1 s")):
+                (("--timeout", "1", "sh", "-c", "sleep 0.3; exit 1"), 124, "timed out after 1 s (--timeout)")):
             launch = self.run_to_end("-np", 2, "--max-restarts", 1000, *command)
             self.assert_ended(launch, code)
             self.assertIn(words, ours(launch)[-1])
@@ -103,7 +103,7 @@ class Restart(LaunchTest):
         self.wait_for(launch, AGAIN + "3 ", "err")
         launch.signal(signal.SIGTERM)
         self.assertEqual(launch.wait(), 143, launch.err[-1000:])
-        self.assertIn("told to end by SIGTERM", ours(launch)[-1])
+        self.assertIn("interrupted (SIGTERM)", ours(launch)[-1])
 
     def test_the_agent_is_killed_in_a_later_attempt(self):
         launch = self.start_sh(2, f'[ ${N} = 0 ] && exit 3; echo up; sleep 60',

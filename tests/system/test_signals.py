@@ -3,12 +3,13 @@
 import os
 import pty
 import select
+import shutil
 import signal
 import time
 import unittest
 
 from launch import (DDPRUN, DEADLINE, PATIENT, LaunchTest, main, marked, parent_of,
-                    who_is_left)
+                    read_proc, wait_until, who_is_left)
 
 STUBBORN = "trap '' TERM INT HUP; echo up; while :; do sleep 60; done"
 
@@ -57,6 +58,49 @@ class Ranks(LaunchTest):
         self.leaves("(setsid sleep 60 </dev/null >/dev/null 2>&1 &) ; exit 0")
 
 
+@unittest.skipIf(os.geteuid() != 0, "needs root, to make a program of another user")
+class Unkillable(LaunchTest):
+    """A child of a rank that belongs to root, in a launch of an ordinary user's."""
+
+    def setUp(self):
+        super().setUp()
+        os.chmod(self.folder.name, 0o777)
+        shutil.copy(shutil.which("setpriv"), self.path("become"))
+        os.chmod(self.path("become"), 0o4755)
+        for program in (DDPRUN, os.path.join(os.path.dirname(DDPRUN), "ddprun-agent")):
+            shutil.copy(program, self.folder.name)
+
+    def leave(self, then, *options):
+        """`then` follows in rank 0; the other ends well."""
+        return self.start(
+            "--reuid", "65534", "--regid", "65534", "--clear-groups", self.path("ddprun"),
+            "-np", 2, "--grace", "1s", *options, "sh", "-c",
+            f"[ $RANK = 0 ] || exit 0; {self.path('become')} --reuid 0 sleep 45 & "
+            f"sleep 0.3; {then}", command=["setpriv"], cwd="/", env={"HOME": "/"})
+
+    def left(self, launch, rc, seconds=20):
+        launch.wait(40)
+        for pid, line in marked(self.mark).items():
+            if "sleep 45" in line:
+                os.kill(pid, signal.SIGKILL)
+        self.assert_ended(launch, rc)
+        self.assertLess(launch.seconds, seconds)  # INT or TERM, 1 s, KILL, 5 s
+        self.assertRegex(launch.err, r"(?m)^ddprun: warning: left behind on \S+, as SIGKILL does not "
+                                     r"end it: process \d+ \(sleep\) of uid 0, state S")
+
+    def test_a_job_that_went_well_ends_well(self):
+        self.left(self.leave("exit 0"), 0)
+
+    def test_a_failure_keeps_its_code(self):
+        self.left(self.leave("exit 3"), 3)
+
+    def test_a_rank_itself(self):
+        launch = self.leave(f"exec {self.path('become')} --reuid 0 sleep 45",
+                            "--timeout", "2s")
+        self.left(launch, 124)
+        self.assertIn("rank 0", launch.err)
+
+
 class Launcher(LaunchTest):
     def running(self, script, *options, np=2):
         launch = self.start_sh(np, script, *options)
@@ -97,6 +141,42 @@ class Launcher(LaunchTest):
         launch.wait()
         self.assert_ended(launch, 130)
 
+    def test_ctrl_c_says_what_another_would_do(self):
+        launch = self.running("trap 'sleep 1; exit 0' INT; echo up; while :; do sleep 0.1; done",
+                              *PATIENT)
+        launch.signal(signal.SIGINT)
+        launch.wait()
+        self.assert_ended(launch, 130)
+        self.assertEqual(launch.err, "ddprun: interrupted (SIGINT); press Ctrl-C again to kill at "
+                                     "once; stopping ranks 0-1\n")
+
+    def test_one_that_ignores_ctrl_c_is_killed_two_seconds_after_term(self):
+        launch = self.running(
+            "trap '' INT; trap 'date +%s.%N >$RANK.term' TERM; echo up; while :; do sleep 0.05; done",
+            "--grace", "3s", "--wdir", self.folder.name)
+        began = time.monotonic()
+        launch.signal(signal.SIGINT)
+        launch.wait()
+        self.assert_ended(launch, 130)
+        self.assertGreater(time.monotonic() - began, 5)  # INT, 3 s, TERM, 2 s, KILL
+        self.assertTrue(os.path.exists(self.path("1.term")))
+
+    def test_a_second_sigterm_after_a_while_is_now(self):
+        launch = self.running(STUBBORN, "--grace", "60s")
+        launch.signal(signal.SIGTERM)
+        time.sleep(5.5)  # a scheduler's and a script's are closer together
+        launch.signal(signal.SIGTERM)
+        launch.wait(20)
+        self.assert_ended(launch, 143)
+
+    def test_hup_and_quit_end_the_job(self):
+        for sig in (signal.SIGHUP, signal.SIGQUIT):
+            with self.subTest(sig):
+                launch = self.running("echo up; exec sleep 60")
+                launch.signal(sig)
+                launch.wait(20)
+                self.assert_ended(launch, 128 + sig)
+
     def test_sigterm_ends_the_job(self):
         launch = self.running("echo up; exec sleep 60")
         launch.signal(signal.SIGTERM)
@@ -115,11 +195,38 @@ class Launcher(LaunchTest):
         self.assertEqual(launch.out.count("saved\n"), 2)
 
     def test_other_signals_are_passed_on(self):
-        launch = self.running("trap 'echo got; exit 0' USR1; echo up; while :; do sleep 0.1; done")
-        launch.signal(signal.SIGUSR1)
+        for name in ("USR1", "USR2", "WINCH", "URG", "ALRM"):
+            with self.subTest(name):
+                launch = self.running(
+                    f"trap 'echo got; exit 0' {name}; echo up; while :; do sleep 0.1; done")
+                launch.signal(getattr(signal, "SIG" + name))
+                launch.wait()
+                self.assert_ended(launch, 0)
+                self.assertEqual(launch.out.count("got\n"), 2)
+
+    def test_ctrl_z_stops_the_ranks_and_fg_goes_on(self):
+        launch = self.running(
+            "echo up; until [ -e end ]; do date >>$RANK.ticks; sleep 0.1; done; echo done",
+            "--wdir", self.folder.name)
+
+        def state(pid):
+            return read_proc(pid, "stat").rpartition(b")")[2].split()[:1]
+
+        def ticks():
+            return [os.path.getsize(self.path(f"{rank}.ticks")) for rank in range(2)]
+
+        launch.signal(signal.SIGTSTP)
+        self.assertTrue(wait_until(lambda: state(launch.process.pid) == [b"T"]))
+        time.sleep(0.5)
+        before = ticks()
+        time.sleep(1)
+        self.assertEqual(ticks(), before)
+        launch.signal(signal.SIGCONT)
+        self.assertTrue(wait_until(lambda: ticks() != before))
+        self.write("end", "")
         launch.wait()
         self.assert_ended(launch, 0)
-        self.assertEqual(launch.out.count("got\n"), 2)
+        self.assertEqual(launch.out.count("done\n"), 2)
 
     def test_a_launcher_killed_leaves_nobody(self):
         launch = self.running(f"(setsid sleep 60 &); {STUBBORN}", np=4)

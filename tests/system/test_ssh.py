@@ -182,7 +182,7 @@ class SshTest(LaunchTest):
         )
         self.assert_ended(run, 5)
         self.assertIn("ddprun: rank 2 on n2 exited with status 5", run.err)
-        self.assertIn("ranks 0-1,3 ended by us", run.err)
+        self.assertIn("ddprun stopped ranks 0-1,3", run.err)
         self.assertTrue(run.err.rstrip().endswith("why"), run.err)
 
     def test_killing_an_agent_ends_all(self):
@@ -190,7 +190,7 @@ class SshTest(LaunchTest):
         self.assertTrue(wait_until(lambda: run.out.count("here") == 2), run.err)
         os.kill(self.agents()[0], 9)
         self.assertEqual(run.wait(), 125)
-        self.assertRegex(run.err, r"n[12] is lost: its agent has ended; rank [01] ended by us")
+        self.assertRegex(run.err, r"n[12] is lost: its agent has ended; ddprun stopped rank [01]")
 
     def test_killing_the_launcher_ends_all(self):
         run = self.start_hosts(
@@ -218,7 +218,7 @@ class SshTest(LaunchTest):
         self.assertEqual(run.wait(), 125)
         self.assertLess(time.monotonic() - began, 45)
         self.assertRegex(run.err, r"n[12] is lost: nothing heard from it for 3 s")
-        self.assertRegex(run.err, r"; rank [01] .*; no word of rank [01] \(n[12]\)\n")
+        self.assertRegex(run.err, r"; ddprun stopped rank [01]; no word of rank [01] \(n[12]\)\n")
 
     # --- slow is not dead
 

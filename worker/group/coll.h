@@ -1,8 +1,8 @@
-/* worker/group/coll.h - one collective under way
+/* worker/group/coll.h - a collective in flight
  *
- * A collective is described once and then advanced, by whichever call of the user comes
- * by, until it is done; nothing in here waits. Collectives of a group are advanced in the
- * order in which they were started, one at a time.
+ * A collective is described once and then advanced by the progress engine until it is
+ * done; nothing here waits. Collectives of a group are advanced in the order they were
+ * started, one at a time (NCCL: any number, nccl.c).
  */
 #ifndef WORKER_GROUP_COLL_H
 #define WORKER_GROUP_COLL_H
@@ -23,7 +23,7 @@ enum coll_kind {
     COLL_ALL_TO_ALL
 };
 
-/* Stands where a kind does, but is none: messages by which a group is made. */
+/* Not a collective: messages of a bootstrap. */
 enum { COLL_BOOTSTRAP = 15 };
 
 enum coll_state { COLL_NEW, COLL_ANNOUNCED, COLL_WORKS, COLL_WAITS };
@@ -32,7 +32,7 @@ enum coll_state { COLL_NEW, COLL_ANNOUNCED, COLL_WORKS, COLL_WAITS };
 enum { ADVANCE_ERROR = -1, ADVANCE_LATER = 0, ADVANCE_DONE = 1 };
 
 struct coll;
-/* What a rank gives to step t of a collective, and its share in it. */
+/* Copies in the data for step t, or does this rank's share of it. */
 typedef void (*coll_work_fn)(struct shm *s, struct coll *c, unsigned t);
 
 struct coll {
@@ -41,13 +41,13 @@ struct coll {
     enum coll_kind kind;
     const void *send;
     void *recv;
-    size_t count;      /* elements of a block, or of the whole where there are none */
-    size_t *starts;    /* owned, or NULL: where the blocks begin that differ, size + 1 */
+    size_t count;   /* elements of a block, or in all where there are no blocks */
+    size_t *starts; /* owned, or NULL: offsets of blocks of different sizes, size + 1 */
     size_t *starts_in; /* likewise: all_to_all, in recv */
     enum ddp_type type;
     enum ddp_op op;
     int root;      /* global rank */
-    bool internal; /* our own, in host memory whatever the backend */
+    bool internal; /* the library's own, in host memory whatever the backend */
     uint64_t number;
 
     /* within a host */
@@ -57,12 +57,12 @@ struct coll {
     size_t chunk; /* elements per step */
 
     /* between hosts */
-    bool on_tcp;   /* the host's operation is under way: hier.h */
+    bool on_tcp;   /* the operation between hosts is in flight: hier.h */
     char *scratch; /* owned */
 
     /* by messages */
     struct ddp_request *items; /* owned */
-    size_t nitems, nended;     /* the first `nended` are known to have ended */
+    size_t nitems, nended;     /* the first `nended` have ended */
 };
 
 struct range {
@@ -73,49 +73,46 @@ struct range {
 const char *coll_name(const struct coll *c, char *text, size_t size);
 /* Bytes of `count` elements. */
 size_t coll_bytes(const struct coll *c);
-/* Does it reduce, has it a root, is it made of messages? */
+/* Does it reduce, has it a root, is it made of p2p messages? */
 bool coll_reduces(enum coll_kind kind);
 bool coll_has_root(enum coll_kind kind);
 bool coll_by_messages(enum coll_kind kind);
-/* Blocks that differ: `counts` of them. */
+/* Offsets of blocks of these sizes. */
 size_t *coll_starts(const size_t *counts, int n);
 /* Elements of the largest block. */
 size_t coll_most(const struct coll *c, int n);
-/* Block i, and its k-th chunk; empty behind the end. */
+/* Block i, and its k-th chunk; empty beyond the end. */
 struct range coll_block(const struct coll *c, int i);
 struct range coll_part(const struct coll *c, int i, size_t k);
-/* Bytes that must be the same on all of `size` ranks: of all blocks together; 0 where
- * ranks may differ. */
+/* Bytes that must agree on all of `size` ranks, of all blocks together; 0 where they
+ * may differ. */
 uint64_t coll_agreed(const struct coll *c, int size);
-/* Kind, type, operation and root in one word, and that word and the bytes as a text. */
+/* Kind, type, operation and root in one word, and its text. */
 uint32_t coll_what(const struct coll *c);
 void coll_describe(uint32_t what, uint64_t bytes, char *text, size_t size);
 struct call coll_call(const struct coll *c, int size);
 bool coll_same(const struct call *a, const struct call *b);
-/* Two ranks call different things: the same words, whichever of them says it. Returns -1.
- */
+/* Sets the error for a mismatch; the text is the same on both ranks. Returns -1. */
 int coll_disagree(int rank, const struct call *mine, int other, const struct call *theirs,
                   struct ddp_err *err);
-void coll_finish(
-    struct coll *c); /* frees what it owns; when it has ended, or never will */
+void coll_finish(struct coll *c); /* when it has ended, or never will */
 
-/* Through the memory of this host, all ranks of the group being on it. */
+/* For groups within one host. */
 int shm_coll_advance(struct shm *s, struct coll *c, struct ddp_err *err);
 
-/* The k-th chunk; empty behind the end. */
+/* The k-th chunk; empty beyond the end. */
 struct range coll_chunk(const struct coll *c, size_t k);
-/* Slice i of n, in whole cache lines so that no two ranks write to the same one. */
+/* Slice i of n, in whole cache lines, so that no line has two writers. */
 struct range range_slice(struct range r, enum ddp_type type, int i, int n);
-/* The buffer of a local rank that has it in the arena, else NULL; while all of this host
- * are in the collective. */
+/* A local rank's buffer when it is in the arena, else NULL; valid while all ranks of
+ * the host are in the collective. */
 char *shm_coll_direct(const struct shm *s, int local);
 bool shm_coll_all_direct(const struct shm *s);
 void shm_coll_announce(struct shm *s, struct coll *c, size_t nsmall);
 
-/* Do the ranks of this host, all of which have announced, mean the same? */
+/* Have all ranks of this host announced the same call? */
 int shm_coll_check(const struct shm *s, const struct coll *c, struct ddp_err *err);
-/* The local ranks that `c` waits for have it reached; asked by whoever is about to sleep
- * or to blame somebody. */
+/* Has this local rank reached what `c` waits for? */
 bool shm_coll_reached(const struct shm *s, const struct coll *c, int local);
 
 #endif

@@ -1,8 +1,8 @@
-/* worker/group/env.h - who am I, by the variables of whichever launcher started me
+/* worker/group/env.h - rank and size from the launcher's environment variables
  *
- * The table is common/starter.h's. A launcher's variables are taken as a set: rank and
- * size come from the same launcher. Half a set is an error that names the missing
- * variable, since a rank that guesses becomes a world of its own.
+ * The table is common/starter.h's. A launcher's variables are used as a set: rank and
+ * size come from the same launcher. An incomplete set is an error that names the
+ * missing variable, since a rank that guesses becomes a group of its own.
  */
 #ifndef WORKER_GROUP_ENV_H
 #define WORKER_GROUP_ENV_H
@@ -21,8 +21,8 @@ struct env_place {
 int env_place(struct env_place *place, const char *(*get)(const char *name),
               struct ddp_err *err);
 
-/* Has a launcher started us that runs no store, and leaves it to rank 0, as PyTorch's
- * programs do it under srun and mpirun? */
+/* Does the launcher run no store and leave it to rank 0, as PyTorch's programs do under
+ * srun and mpirun? */
 bool env_makes_no_store(const char *(*get)(const char *name));
 
 /* The process environment, as a `get`. */

@@ -21,7 +21,7 @@ bool watch_blind(const struct ddp_group *g)
 void watch_enter(struct ddp_group *g, const struct call *call)
 {
     if (g->shm && watch_wanted(g))
-        shm_leave_word(g->shm, call->number, call->what, call->bytes);
+        shm_record_call(g->shm, call->number, call->what, call->bytes);
 }
 
 /* Ranks with our number on their hosts, so that the work is spread. */
@@ -45,7 +45,7 @@ bool watch_came(const struct ddp_group *g, int local)
 {
     uint64_t number = g->first ? g->first->coll.number : 0, bytes;
     uint32_t what;
-    return shm_word(g->shm, local, number, &what, &bytes) >= number;
+    return shm_recorded_call(g->shm, local, number, &what, &bytes) >= number;
 }
 
 /* False if it has not come so far, or is too far ahead to know. */
@@ -55,7 +55,7 @@ static bool differs(const struct ddp_group *g, int local, uint64_t number,
     const struct call *mine = &g->calls[number % CALLS];
     struct call theirs = {.number = number};
     if (mine->number != number ||
-        shm_word(g->shm, local, number, &theirs.what, &theirs.bytes) != number ||
+        shm_recorded_call(g->shm, local, number, &theirs.what, &theirs.bytes) != number ||
         coll_same(mine, &theirs))
         return false;
     coll_disagree(g->layout.rank, mine, g->shm->ranks[local], &theirs, err);

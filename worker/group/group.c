@@ -1,4 +1,4 @@
-/* worker/group/group.c - groups from meeting to parting (include/ddprun/group.h) */
+/* worker/group/group.c - creation and destruction of groups (include/ddprun/group.h) */
 #include "worker/group/group.h"
 
 #include "common/duration.h"
@@ -19,9 +19,9 @@
 
 enum { DEFAULT_TIMEOUT_MS = 300000, DEFAULT_ARENA = 64 << 20, TCP_SPIN_NS = 20000 };
 
-/* The how-manieth group of this name a rank makes is part of the name in the store, so
- * that a second one does not meet the cards of the first. All ranks count alike. Kept for
- * the life of the process. */
+/* Counts the groups of a name that a rank creates. The count is part of the key in the
+ * store, so that a second group does not read the first one's cards. All ranks count
+ * alike. Kept for the life of the process. */
 static unsigned next_generation(const char *name, int rank)
 {
     static struct seen {
@@ -83,8 +83,8 @@ static int bootstrap_all(struct ddp_group *g, const struct ddp_group_options *o,
     if (!card)
         return -1;
     struct ddp_value *cards = xcalloc((size_t)p->size, sizeof *cards);
-    /* torchrun's store outlives its ranks: those it starts again must not read what the
-     * dead have left there */
+    /* torchrun's store outlives its ranks: restarted ranks must not read what the
+     * previous attempt has left there */
     const char *attempt = getenv("TORCHELASTIC_RESTART_COUNT");
     m.name = key = xasprintf("%s/group/%u.%s", g->name, next_generation(g->name, p->rank),
                              attempt && *attempt ? attempt : "0");
@@ -98,8 +98,8 @@ static int bootstrap_all(struct ddp_group *g, const struct ddp_group_options *o,
     return rc;
 }
 
-int group_settle(struct ddp_group *g, struct listeners *listeners, int64_t deadline_ms,
-                 struct ddp_err *err)
+int group_connect(struct ddp_group *g, struct listeners *listeners, int64_t deadline_ms,
+                  struct ddp_err *err)
 {
     int nlocal;
     layout_host(&g->layout, g->layout.members[g->layout.rank].host, &nlocal);
@@ -125,12 +125,12 @@ static int join(struct ddp_group *g, const struct ddp_group_options *o,
         return -1;
     int rc = bootstrap_all(g, o, p, &listeners, deadline_ms, err);
     if (rc == 0)
-        rc = group_settle(g, &listeners, deadline_ms, err);
+        rc = group_connect(g, &listeners, deadline_ms, err);
     listeners_close(&listeners);
     return rc;
 }
 
-/* NULL: the layout does. "shm" and "tcp" only say what to prefer there. */
+/* NULL: chosen by the layout. "shm" and "tcp" are preferences. */
 static int choose(const char *name, const struct backend **backend, struct ddp_err *err)
 {
     static const struct backend *const named[] = {&backend_nccl, &backend_mpi};
@@ -148,7 +148,7 @@ static int choose(const char *name, const struct backend **backend, struct ddp_e
                          name);
 }
 
-/* The others must not wait for one that cannot come. */
+/* Tell the others that this rank cannot join. */
 static int cannot_open(struct ddp_group *g, struct ddp_err *err)
 {
     char who[128];
@@ -213,7 +213,7 @@ void ddp_group_destroy(struct ddp_group *g)
     group_leave_family(g);
     if (g->backend && g->backend->close)
         g->backend->close(g);
-    p2p_say_goodbye(g);
+    p2p_announce_leave(g);
     watch_leave(g);
     p2p_destroy(g);
     hier_destroy(g->hier);

@@ -1,19 +1,21 @@
 /* worker/group/hier.c - see hier.h
  *
- * A rank that shares its host works in the steps of shm_coll.c, with one difference: a step
- * may contain an operation on the network, so that it ends later than it began. The cut
- * into chunks depends on the sizes alone, never on where a rank keeps its buffer: it must
- * be the same on all hosts.
+ * A rank that shares its host works in the steps of shm_coll.c, with one difference: a
+ * step may contain an operation between hosts, so that it ends later than it began. The
+ * chunks depend on the sizes alone, never on where a buffer is: they must be the same
+ * on all hosts.
  *
- *   all_reduce at step t    copy chunk t to the staging room (or it is in the arena);
- *                           channels reduce their slice of chunk t-1 over the host, then
- *                           over the hosts; everybody copies the slices of chunk t-2
- *   reduce at step t        likewise, but into room of our own, and only the root takes
- *   broadcast at step t     the speakers pass chunk t from host to host; the others copy
- *                           chunk t-1 from theirs
+ * all_reduce, step t: copy chunk t to the staging buffer (or it is in the arena);
+ * channels reduce their slice of chunk t-1 over the host, then over the hosts; all
+ * ranks copy out the slices of chunk t-2.
  *
- * all_gather and reduce_scatter: hier_blocks.c. A rank alone on its host has no stages
- * and meets nobody between the steps; what it gives is in its own buffer.
+ * reduce, step t: likewise, but into scratch memory, and only the root copies out.
+ *
+ * broadcast, step t: one rank per host forwards chunk t from host to host; the others
+ * copy chunk t-1 from its staging buffer.
+ *
+ * all_gather and reduce_scatter: hier_blocks.c. A rank alone on its host has no staging
+ * buffers and no barriers between the steps; its data are in its own buffer.
  */
 #include "worker/group/hier.h"
 
@@ -84,7 +86,7 @@ static bool in_blocks(const struct coll *c)
 
 /* ---- alone on this host ---- */
 
-/* A whole reduce at once, in the root's buffer or in room of our own. */
+/* A whole reduce in one step, in the root's buffer or scratch memory. */
 static void start_alone_reduce(struct hier *h, struct coll *c)
 {
     size_t size = type_size(c->type);
@@ -156,7 +158,7 @@ static void copy_slices_out(const struct hier *h, struct coll *c, unsigned chunk
     }
 }
 
-/* My slice of a chunk over the ranks of this host, to where it goes on from. */
+/* Reduce this rank's slice of a chunk over the ranks of this host. */
 static void reduce_slice(struct hier *h, struct coll *c, unsigned chunk, bool whole)
 {
     struct shm *s = h->shm;
@@ -205,7 +207,8 @@ static void all_reduce_end(struct hier *h, struct coll *c, unsigned t)
                of.n * size);
 }
 
-/* The result of each channel of the root's host is on its stage; the root takes it. */
+/* The results are in the staging buffers of the channels of the root's host; the root
+ * copies them. */
 static void reduce_begin(struct hier *h, struct coll *c, unsigned t)
 {
     size_t size = type_size(c->type);
@@ -330,8 +333,8 @@ static int together_advance(struct hier *h, struct coll *c, int *culprit,
 
 /* ---- all ---- */
 
-/* Together, the last step has no share: until then a buffer in the arena is read by
- * others. */
+/* On shared hosts the last step has no work: until then others read a buffer in the
+ * arena. */
 static int prepare(struct hier *h, struct coll *c, struct ddp_err *err)
 {
     choose_speakers(h, c);
@@ -353,7 +356,7 @@ int hier_advance(struct hier *h, struct coll *c, int *culprit, struct ddp_err *e
 {
     *culprit = -1;
     if (coll_most(c, h->layout->size) == 0)
-        c->kind = COLL_BARRIER; /* nothing to move, but everybody has come */
+        c->kind = COLL_BARRIER; /* no data, but all ranks must come */
     if (c->chunk == 0 && prepare(h, c, err) < 0)
         return ADVANCE_ERROR;
     return h->shm ? together_advance(h, c, culprit, err)

@@ -1,11 +1,12 @@
-/* worker/group/hier.h - collectives of groups that span hosts
+/* worker/group/hier.h - hierarchical collectives of groups that span hosts
  *
- * First within each host, then between hosts, then within again, chunk by chunk. As many
- * ranks of each host as the smallest host has ("channels") speak to their likes on the
- * other hosts, each for its own slice, so that several connections share the load.
+ * First within each host, then between hosts, then within again, chunk by chunk. As
+ * many ranks of each host as the smallest host has ("channels") talk to their
+ * counterparts on the other hosts, each for its own slice, so that several connections
+ * share the load.
  *
- * With one rank per host there is no "within". The order of a reduction is: the ranks of
- * a host in rank order, then the hosts as tcp_coll.h says.
+ * With one rank per host there is no "within". The order of a reduction is: the ranks
+ * of a host in rank order, then the hosts as in tcp_coll.h.
  */
 #ifndef WORKER_GROUP_HIER_H
 #define WORKER_GROUP_HIER_H
@@ -18,11 +19,12 @@ struct hier {
     struct shm *shm; /* NULL: alone on this host */
     int host, local; /* mine */
     int nchannels;
-    int most_local;   /* ranks on the host that has most */
-    bool flat;        /* one rank on every host */
-    int *team;        /* owned: my likes on every host; NULL when I am no channel */
-    int *speakers;    /* owned: one rank of every host, for broadcasts and barriers */
-    struct tcp_op op; /* of the collective that is under way, between hosts */
+    int most_local; /* ranks of the largest host */
+    bool flat;      /* one rank on every host */
+    int *team;      /* owned: this rank's counterparts on all hosts; NULL: this rank is no
+                       channel */
+    int *speakers;  /* owned: one rank of every host, for broadcasts and barriers */
+    struct tcp_op op; /* the current operation between hosts */
 };
 
 struct hier *hier_create(const struct layout *layout, struct tcp *tcp, struct shm *shm);
@@ -34,7 +36,7 @@ int hier_advance(struct hier *h, struct coll *c, int *culprit, struct ddp_err *e
 /* ---- inside hier.c and hier_blocks.c ---- */
 
 struct head hier_head(const struct hier *h, const struct coll *c);
-/* Ranks of this host that share memory with me, myself included. */
+/* Number of ranks on this host. */
 int hier_nlocal(const struct hier *h);
 
 /* all_gather and reduce_scatter: the chunks, and the two halves of a step, between which

@@ -1,18 +1,19 @@
 /* worker/group/hier_blocks.c - all_gather and reduce_scatter over several hosts
  *
- * Every rank has a block, and a chunk is a part of every block. Around the ring of hosts
- * travel, per channel, its slices of the chunk of all blocks: every byte crosses a link
+ * Every rank has a block, and a chunk is a part of every block. Each channel sends its
+ * slices of a chunk of all blocks around the ring of hosts: every byte crosses a link
  * between hosts once per host, whatever the number of ranks.
  *
- *   all_gather at step t      everybody puts its part of chunk t on its stage, and takes
- *                             the parts of this host of chunk t-1; channels send theirs
- * of chunk t-1 around and show what has come on their stage; everybody takes that of
- * chunk t-2 reduce_scatter at step t  everybody puts chunk t of all blocks on its stage;
- * channels reduce their slices of chunk t-1 over the host and then over the hosts, and
- * show the result; everybody takes its own of chunk t-2
+ * all_gather, step t: all ranks copy their part of chunk t to their staging buffers,
+ * and copy out this host's parts of chunk t-1; channels send theirs of chunk t-1 around
+ * the ring and publish what they receive; all ranks copy out that of chunk t-2.
  *
- * A stage has two regions: what a rank gives, and what a channel shows. A rank alone on
- * its host does the same without stages.
+ * reduce_scatter, step t: all ranks copy chunk t of all blocks to their staging
+ * buffers; channels reduce their slices of chunk t-1 over the host, then over the
+ * hosts, and publish the result; all ranks copy out their own part of chunk t-2.
+ *
+ * A staging buffer has two regions: a rank's own data, and what a channel publishes. A
+ * rank alone on its host does the same without staging buffers.
  */
 #include "worker/group/hier.h"
 
@@ -54,13 +55,14 @@ static size_t slice_room(const struct hier *h, const struct coll *c)
     return (c->chunk / line + n) / n * line;
 }
 
-/* What a rank gives lies before what a channel shows; in elements. */
+/* Size of the region of a rank's own data, in elements; the published region follows.
+ */
 static size_t given_room(const struct hier *h, const struct coll *c)
 {
     return c->kind == COLL_ALL_GATHER ? c->chunk : c->chunk * (size_t)h->layout->size;
 }
 
-/* As many elements as fit the stages of the host that has the most ranks: the same on all
+/* As many elements as fit the staging buffers of the largest host: the same on all
  * hosts. */
 static size_t fitting(const struct hier *h, const struct coll *c)
 {
@@ -128,8 +130,8 @@ static void start_ring(struct hier *h, struct coll *c, unsigned k)
 
 /* ---- all_gather ---- */
 
-/* What a channel shows of chunk k: the slices of all ranks of other hosts, in a row. With
- * `put` I am the channel, otherwise I take them. */
+/* Published data of chunk k: the slices of all ranks of other hosts, in a row. With
+ * `put` this rank is the channel and writes, otherwise it reads. */
 static void pass_shown(const struct hier *h, const struct coll *c, int channel,
                        unsigned k, bool put)
 {
@@ -222,7 +224,7 @@ static void scatter_begin(struct hier *h, struct coll *c, unsigned t)
     }
 }
 
-/* Mine or, when others share the host, theirs: finished and where they look for it. */
+/* This rank's result; or, on a shared host, published results. */
 static void scatter_end(struct hier *h, struct coll *c, unsigned k)
 {
     size_t size = type_size(c->type), room = slice_room(h, c);

@@ -23,7 +23,7 @@ struct mailbox *mailbox_of(struct ddp_group *g, int rank)
     b = g->mailbox[rank] = xcalloc(1, sizeof *b);
     b->rank = rank;
     b->local = local_of(g, rank);
-    b->behind = &b->parcels;
+    b->behind = &b->unexpected;
     if (b->local >= 0) {
         b->ring_out = ring_writer(shm_ring(g->shm, g->shm->me, b->local));
         b->ring_in = ring_reader(shm_ring(g->shm, b->local, g->shm->me));
@@ -35,9 +35,9 @@ struct mailbox *mailbox_of(struct ddp_group *g, int rank)
 
 void mailbox_free(struct mailbox *b)
 {
-    while (b->parcels) {
-        struct parcel *p = b->parcels;
-        b->parcels = p->next;
+    while (b->unexpected) {
+        struct unexpected *p = b->unexpected;
+        b->unexpected = p->next;
         free(p);
     }
     free(b->ahead);
@@ -72,7 +72,7 @@ bool queue_remove(struct request_queue *row, struct ddp_request *r)
     return true;
 }
 
-/* The user's tags and the numbers of collectives are two things. */
+/* Tags of users and numbers of collectives are separate. */
 static bool answers(const struct ddp_request *r, int tag, uint32_t what)
 {
     return r->tag == tag && (r->what == 0) == (what == 0);
@@ -86,54 +86,54 @@ static struct ddp_request *find(const struct request_queue *row, int tag, uint32
     return r;
 }
 
-struct ddp_request *mailbox_take_asked(struct ddp_group *g, struct mailbox *b, int tag,
-                                       uint32_t what)
+struct ddp_request *mailbox_take_posted(struct ddp_group *g, struct mailbox *b, int tag,
+                                        uint32_t what)
 {
-    struct ddp_request *of = find(&b->asked, tag, what), *any = find(&g->any, tag, what);
+    struct ddp_request *of = find(&b->posted, tag, what), *any = find(&g->any, tag, what);
     if (any && (!of || any->serial < of->serial)) {
         queue_remove(&g->any, any);
         any->peer = b->rank;
         return any;
     }
     if (of)
-        queue_remove(&b->asked, of);
+        queue_remove(&b->posted, of);
     return of;
 }
 
 bool mailbox_needed(const struct mailbox *b)
 {
-    return b->asked.first || b->into || (b->parcel && b->parcel->taker);
+    return b->posted.first || b->into || (b->arriving && b->arriving->taker);
 }
 
 /* ---- what came unasked ---- */
 
-struct parcel *parcel_make(struct ddp_group *g, struct mailbox *b, int tag, uint32_t what,
-                           size_t bytes)
+struct unexpected *unexpected_add(struct ddp_group *g, struct mailbox *b, int tag,
+                                  uint32_t what, size_t bytes)
 {
-    struct parcel *p = bytes < SIZE_MAX / 2 ? malloc(sizeof *p + bytes) : NULL;
+    struct unexpected *p = bytes < SIZE_MAX / 2 ? malloc(sizeof *p + bytes) : NULL;
     if (!p)
         return NULL;
-    *p =
-        (struct parcel){.tag = tag, .what = what, .bytes = bytes, .serial = ++g->parcels};
+    *p = (struct unexpected){
+        .tag = tag, .what = what, .bytes = bytes, .serial = ++g->nunexpected};
     *b->behind = p;
     b->behind = &p->next;
     return p;
 }
 
-static struct parcel *find_of(const struct mailbox *b, const struct ddp_request *r)
+static struct unexpected *find_of(const struct mailbox *b, const struct ddp_request *r)
 {
-    struct parcel *p = b->parcels;
+    struct unexpected *p = b->unexpected;
     while (p && (!answers(r, p->tag, p->what) || p->taker))
         p = p->next;
     return p;
 }
 
-/* What came first, of whomever; from now on all may send me something. */
-static struct parcel *find_any(struct ddp_group *g, struct ddp_request *r)
+/* The first to arrive from any peer; creates all mailboxes. */
+static struct unexpected *find_any(struct ddp_group *g, struct ddp_request *r)
 {
-    struct parcel *first = NULL;
+    struct unexpected *first = NULL;
     for (int i = 0; i < g->layout.size; i++) {
-        struct parcel *p = find_of(mailbox_of(g, i), r);
+        struct unexpected *p = find_of(mailbox_of(g, i), r);
         if (p && (!first || p->serial < first->serial)) {
             first = p;
             r->peer = i;
@@ -142,17 +142,17 @@ static struct parcel *find_any(struct ddp_group *g, struct ddp_request *r)
     return first;
 }
 
-struct parcel *parcel_find(struct ddp_group *g, struct ddp_request *r)
+struct unexpected *unexpected_find(struct ddp_group *g, struct ddp_request *r)
 {
     return r->any ? find_any(g, r) : find_of(mailbox_of(g, r->peer), r);
 }
 
-void parcel_hand_over(struct mailbox *b, struct parcel *p, struct ddp_request *r)
+void unexpected_deliver(struct mailbox *b, struct unexpected *p, struct ddp_request *r)
 {
     if (p->bytes > 0)
         memcpy(r->data, p->data, p->bytes);
     message_end(r->group, r);
-    struct parcel **at = &b->parcels;
+    struct unexpected **at = &b->unexpected;
     while (*at != p)
         at = &(*at)->next;
     *at = p->next;

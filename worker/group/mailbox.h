@@ -1,7 +1,7 @@
-/* worker/group/mailbox.h - what a rank has with another one: messages asked for, messages
- * to be sent, and messages that came before anybody asked for them
+/* worker/group/mailbox.h - per peer: messages to send, posted receives, unexpected
+ * messages
  *
- * Inside p2p.c; the group owns them all.
+ * Internal to p2p.c; owned by the group.
  */
 #ifndef WORKER_GROUP_MAILBOX_H
 #define WORKER_GROUP_MAILBOX_H
@@ -9,27 +9,27 @@
 #include "worker/group/group.h"
 #include "worker/group/ring.h"
 
-/* What a message is; precedes it in a connection. */
-struct label {
+/* Precedes a message on a connection. */
+struct p2p_header {
     uint32_t magic, tag;
     uint64_t bytes;
     uint32_t what, unused; /* as in struct ddp_request */
 };
 
-/* A message that came, or is coming, unasked. */
-struct parcel {
-    struct parcel *next;
+/* A message that arrived, or is arriving, before its receive was posted. */
+struct unexpected {
+    struct unexpected *next;
     int tag;
     uint32_t what;
-    uint64_t serial; /* in the order in which they came, from whomever */
+    uint64_t serial; /* order of arrival, over all peers */
     size_t bytes;
     bool complete;
-    struct ddp_request *taker; /* who has asked for it meanwhile */
+    struct ddp_request *taker; /* a receive that was posted meanwhile */
     char data[];
 };
 
-/* Bytes of a connection that came with others which were asked for: some messages of a
- * few KiB, or a few hundred short ones. */
+/* Read-ahead of a connection: some messages of a few KiB, or a few hundred short ones.
+ */
 enum { AHEAD = 20480 };
 struct ahead {
     size_t at, end;
@@ -39,41 +39,42 @@ struct ahead {
 struct mailbox {
     struct mailbox *next; /* all that exist */
     int rank;
-    int local;                /* its number where it shares our memory, else -1 */
+    int local;                /* its number on our host, -1: on another host */
     struct ring_out ring_out; /* then */
     struct ring_in ring_in;
-    struct request_queue out;         /* to be sent */
-    size_t out_at;                    /* bytes of the first that are sent */
-    struct request_queue asked;       /* to be received */
-    struct parcel *parcels, **behind; /* owned, in the order they came; their end */
-    struct ahead *ahead;              /* owned: read too much; NULL: nothing is left */
-    struct label label;               /* of the message coming in */
-    size_t label_got, got;            /* bytes of it */
-    struct ddp_request *into;         /* where it goes: asked for, */
-    struct parcel *parcel;            /* or not */
-    bool left;                        /* has said goodbye: there will be no more */
+    struct request_queue out;    /* to be sent */
+    size_t out_at;               /* bytes of the first that are sent */
+    struct request_queue posted; /* to be received */
+    struct unexpected *unexpected,
+        **behind;                /* owned, in the order of arrival; their end */
+    struct ahead *ahead;         /* owned: read ahead; NULL: nothing */
+    struct p2p_header header;    /* of the message being received */
+    size_t header_got, got;      /* bytes of it */
+    struct ddp_request *into;    /* its destination: a posted receive, */
+    struct unexpected *arriving; /* or an unexpected message */
+    bool left;                   /* has left: no more messages will come */
 };
 
-/* Made when first asked for. */
+/* Created at first use. */
 struct mailbox *mailbox_of(struct ddp_group *g, int rank);
 void mailbox_free(struct mailbox *b);
 
-/* Take the first request for this message out of its row; NULL: nobody has asked. */
-struct ddp_request *mailbox_take_asked(struct ddp_group *g, struct mailbox *b, int tag,
-                                       uint32_t what);
-/* Is a message of this very rank awaited? */
+/* Dequeue the first receive that matches; NULL: none is posted. */
+struct ddp_request *mailbox_take_posted(struct ddp_group *g, struct mailbox *b, int tag,
+                                        uint32_t what);
+/* Is there a receive from this very rank? */
 bool mailbox_needed(const struct mailbox *b);
 
-/* A place for a message of `bytes`, the last of those in the mailbox; NULL: no memory. */
-struct parcel *parcel_make(struct ddp_group *g, struct mailbox *b, int tag, uint32_t what,
-                           size_t bytes);
-/* The first that answers this request, and of those from anybody the first that came,
- * which makes `r` one of a peer; NULL: none. */
-struct parcel *parcel_find(struct ddp_group *g, struct ddp_request *r);
-/* The parcel is complete: its bytes are the request's now, which ends. */
-void parcel_hand_over(struct mailbox *b, struct parcel *p, struct ddp_request *r);
+/* Queue an unexpected message of `bytes`; NULL: no memory. */
+struct unexpected *unexpected_add(struct ddp_group *g, struct mailbox *b, int tag,
+                                  uint32_t what, size_t bytes);
+/* The first unexpected message that matches `r`; for any source, of the first to
+ * arrive, and sets r->peer. NULL: none. */
+struct unexpected *unexpected_find(struct ddp_group *g, struct ddp_request *r);
+/* The message is complete: copy it to the request, which ends. */
+void unexpected_deliver(struct mailbox *b, struct unexpected *p, struct ddp_request *r);
 
-/* The message of this request is through. */
+/* The request's message is complete. */
 static inline void message_end(struct ddp_group *g, struct ddp_request *r)
 {
     r->ended = true;

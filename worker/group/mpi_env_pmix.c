@@ -1,9 +1,9 @@
 /* worker/group/mpi_env_pmix.c - PMIx, as a client
  *
- * libpmix is loaded when it is wanted: the library must load where there is none, and it
- * has to be the one that MPI in the same process uses. PMIx counts how often it was
- * initialized, so that ours and MPI's do not disturb each other; we let go at the end of
- * the process, since to mpirun one that has come and does not leave has crashed.
+ * libpmix is loaded when it is needed: our library must load without it, and it has to
+ * be the one that MPI in the same process uses. PMIx counts its initialisations, so
+ * ours and MPI's do not conflict. We finalise at process exit, since mpirun takes a
+ * client that exits without it for crashed.
  */
 #include "worker/group/mpi_env.h"
 
@@ -18,7 +18,7 @@
 #include <string.h>
 
 static struct {
-    void *library; /* never closed: its threads are in it */
+    void *library; /* never closed: its threads run in it */
     bool joined;
     pmix_proc_t self;
     pmix_status_t (*init)(pmix_proc_t *proc, pmix_info_t info[], size_t n);

@@ -122,7 +122,7 @@ static int finish_connecting(struct nccl_channel *c, struct ddp_err *err)
     return nccl_check(rc, "connecting two ranks", err);
 }
 
-/* As far as it goes now. */
+/* Continue setting the channel up, as far as possible without waiting. */
 static int connect_channel(struct ddp_group *g, struct nccl_channel *c,
                            struct ddp_err *err)
 {
@@ -140,7 +140,7 @@ static int connect_channel(struct ddp_group *g, struct nccl_channel *c,
 
 /* ---- messages ---- */
 
-/* The mark of the first that waits stands behind it: it is in flight. */
+/* Mark the first waiting request, which is in flight now. */
 static int set_off(struct nccl *n, struct nccl_channel *c, cuda_stream s,
                    struct ddp_err *err)
 {
@@ -164,7 +164,7 @@ static int start_message(struct nccl *n, struct nccl_channel *c, struct ddp_err 
     return nccl_check(rc, "a message", err) < 0 ? -1 : set_off(n, c, q->stream, err);
 }
 
-/* Whoever of both is looked at first. */
+/* Copy matched messages to oneself; either channel may come first. */
 static int start_copies(struct nccl *n, int me, struct ddp_err *err)
 {
     struct nccl_channel *out = channel_of(n, me, REQUEST_SEND);
@@ -189,7 +189,7 @@ static int end_messages(struct ddp_group *g, struct nccl_channel *c, struct ddp_
         int rc = nccl_passed(g->foreign, r, c->queue.comm, err);
         if (rc <= 0)
             return rc;
-        queue_remove(&c->in_flight, r); /* whoever waits may take it away at once */
+        queue_remove(&c->in_flight, r); /* the waiting caller may reuse it at once */
         r->ended = true;
         g->npending--;
     }
@@ -235,7 +235,8 @@ bool nccl_p2p_cancel(struct ddp_group *g, struct ddp_request *r)
     return off;
 }
 
-/* The data do not pass here, and the end of a peer on another host would not show. */
+/* The data do not pass through us, so the end of a peer on another host would not show.
+ */
 void nccl_p2p_watch(struct ddp_group *g)
 {
     const struct nccl *n = g->foreign;

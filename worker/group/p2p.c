@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LABEL_MAGIC = 0x6d706464, LABEL_BYE = 0x62706464 };
+enum { HEADER_MAGIC = 0x6d706464, HEADER_BYE = 0x62706464 };
 
 enum { GATHER = 16 }; /* messages that go in one call */
 
@@ -53,16 +53,17 @@ static void send_near(struct ddp_group *g, struct mailbox *b)
 }
 
 /* The headers and unsent data of the first queued messages; returns how many pieces. */
-static int gather(const struct mailbox *b, struct label *labels, struct iovec *io)
+static int gather(const struct mailbox *b, struct p2p_header *headers, struct iovec *io)
 {
     int n = 0;
     size_t skip = b->out_at;
     const struct ddp_request *r = b->out.first;
     for (int i = 0; r && i < GATHER; i++, r = r->next, skip = 0) {
-        labels[i] = (struct label){LABEL_MAGIC, (uint32_t)r->tag, r->bytes, r->what, 0};
-        size_t head = sizeof labels[i], body = skip > head ? skip - head : 0;
+        headers[i] =
+            (struct p2p_header){HEADER_MAGIC, (uint32_t)r->tag, r->bytes, r->what, 0};
+        size_t head = sizeof headers[i], body = skip > head ? skip - head : 0;
         if (skip < head)
-            io[n++] = (struct iovec){(char *)&labels[i] + skip, head - skip};
+            io[n++] = (struct iovec){(char *)&headers[i] + skip, head - skip};
         if (r->bytes > body)
             io[n++] = (struct iovec){r->data + body, r->bytes - body};
     }
@@ -73,15 +74,15 @@ static int gather(const struct mailbox *b, struct label *labels, struct iovec *i
 static int send_far(struct ddp_group *g, struct mailbox *b, struct ddp_err *err)
 {
     while (b->out.first) {
-        struct label labels[GATHER];
+        struct p2p_header headers[GATHER];
         struct iovec io[2 * GATHER];
-        int nio = gather(b, labels, io);
+        int nio = gather(b, headers, io);
         ssize_t n = tcp_send(g->tcp, b->rank, TCP_MESSAGE, io, nio, err);
         if (n <= 0)
             return (int)n;
         size_t left = (size_t)n, whole;
         while (left > 0 &&
-               b->out_at + left >= (whole = sizeof *labels + b->out.first->bytes)) {
+               b->out_at + left >= (whole = sizeof *headers + b->out.first->bytes)) {
             left -= whole - b->out_at;
             sent(g, b);
         }
@@ -127,15 +128,15 @@ static int fits(const struct mailbox *b, const struct ddp_request *r, size_t byt
 /* The header is complete: find the receive, or buffer the message as unexpected. */
 static int address(struct ddp_group *g, struct mailbox *b, struct ddp_err *err)
 {
-    const struct label *l = &b->label;
+    const struct p2p_header *l = &b->header;
     if (l->tag > INT32_MAX)
         return err_set(err, "rank %d sends something that is not a message", b->rank);
     b->got = 0;
-    b->into = mailbox_take_asked(g, b, (int)l->tag, l->what);
+    b->into = mailbox_take_posted(g, b, (int)l->tag, l->what);
     if (b->into)
         return fits(b, b->into, l->bytes, l->what, err);
-    b->parcel = parcel_make(g, b, (int)l->tag, l->what, l->bytes);
-    if (!b->parcel)
+    b->arriving = unexpected_add(g, b, (int)l->tag, l->what, l->bytes);
+    if (!b->arriving)
         return err_set(err,
                        "no memory for a message of %llu bytes with tag %u from rank %d, "
                        "which nobody has asked for yet",
@@ -145,27 +146,27 @@ static int address(struct ddp_group *g, struct mailbox *b, struct ddp_err *err)
 
 static char *place(const struct mailbox *b)
 {
-    return (b->into ? b->into->data : b->parcel->data) + b->got;
+    return (b->into ? b->into->data : b->arriving->data) + b->got;
 }
 
 static bool is_addressed(const struct mailbox *b)
 {
-    return b->into || b->parcel;
+    return b->into || b->arriving;
 }
 
 static void arrived(struct ddp_group *g, struct mailbox *b)
 {
-    b->label_got = 0;
+    b->header_got = 0;
     if (b->into) {
         message_end(g, b->into);
         b->into = NULL;
         return;
     }
-    struct parcel *p = b->parcel;
-    b->parcel = NULL;
+    struct unexpected *p = b->arriving;
+    b->arriving = NULL;
     p->complete = true;
     if (p->taker)
-        parcel_hand_over(b, p, p->taker);
+        unexpected_deliver(b, p, p->taker);
 }
 
 /* Data are read only while a receive needs them; else they stay in the stream, which
@@ -182,8 +183,8 @@ static int recv_near(struct ddp_group *g, struct mailbox *b, struct ddp_err *err
     if (!slot)
         return 0;
     if (!is_addressed(b)) {
-        b->label =
-            (struct label){.tag = slot->tag, .bytes = slot->bytes, .what = slot->what};
+        b->header = (struct p2p_header){
+            .tag = slot->tag, .bytes = slot->bytes, .what = slot->what};
         if (address(g, b, err) < 0)
             return -1;
     }
@@ -191,7 +192,7 @@ static int recv_near(struct ddp_group *g, struct mailbox *b, struct ddp_err *err
     bool room = ring_take(&b->ring_in, slot, place(b));
     g->shm->moves++;
     b->got += n;
-    if (b->got == b->label.bytes)
+    if (b->got == b->header.bytes)
         arrived(g, b);
     if (room)
         shm_wake(g->shm, b->local);
@@ -249,20 +250,20 @@ static int has_left(const struct ddp_group *g, const struct mailbox *b,
                    layout_who(&g->layout, b->rank, who, sizeof who));
 }
 
-static int recv_label(struct ddp_group *g, struct mailbox *b, int *culprit,
-                      struct ddp_err *err)
+static int recv_header(struct ddp_group *g, struct mailbox *b, int *culprit,
+                       struct ddp_err *err)
 {
-    ssize_t n = stream_recv(g, b, (char *)&b->label + b->label_got,
-                            sizeof b->label - b->label_got, err);
+    ssize_t n = stream_recv(g, b, (char *)&b->header + b->header_got,
+                            sizeof b->header - b->header_got, err);
     if (n <= 0)
         return (int)n;
-    b->label_got += (size_t)n;
-    if (b->label_got < sizeof b->label)
+    b->header_got += (size_t)n;
+    if (b->header_got < sizeof b->header)
         return 1;
-    b->left = b->label.magic == LABEL_BYE;
+    b->left = b->header.magic == HEADER_BYE;
     if (b->left)
         return 1;
-    if (b->label.magic != LABEL_MAGIC)
+    if (b->header.magic != HEADER_MAGIC)
         err_set(err, "rank %d sends something that is not a message", b->rank);
     else if (address(g, b, err) == 0)
         return 1;
@@ -270,22 +271,22 @@ static int recv_label(struct ddp_group *g, struct mailbox *b, int *culprit,
     return -1;
 }
 
-/* From a connection, a label or some of a message: 1, 0 when nothing has come, or -1. */
+/* Read a header or data from a connection: 1, 0 when nothing has arrived, or -1. */
 static int recv_far(struct ddp_group *g, struct mailbox *b, int *culprit,
                     struct ddp_err *err)
 {
-    if (b->label_got < sizeof b->label) {
-        int rc = recv_label(g, b, culprit, err);
+    if (b->header_got < sizeof b->header) {
+        int rc = recv_header(g, b, culprit, err);
         if (rc <= 0 || !is_addressed(b))
             return rc;
     }
-    if (b->got < b->label.bytes) {
-        ssize_t n = stream_recv(g, b, place(b), b->label.bytes - b->got, err);
+    if (b->got < b->header.bytes) {
+        ssize_t n = stream_recv(g, b, place(b), b->header.bytes - b->got, err);
         if (n <= 0)
             return (int)n;
         b->got += (size_t)n;
     }
-    if (b->got == b->label.bytes)
+    if (b->got == b->header.bytes)
         arrived(g, b);
     return 1;
 }
@@ -331,22 +332,22 @@ int p2p_progress(struct ddp_group *g, int *culprit, struct ddp_err *err)
     return g->any.first ? all_have_left(g, culprit, err) : 0;
 }
 
-/* To myself: a parcel that is complete at once. */
+/* To this rank itself: an unexpected message, complete at once. */
 static void send_to_self(struct ddp_group *g, struct mailbox *b, struct ddp_request *r)
 {
-    struct parcel *p = parcel_make(g, b, r->tag, r->what, r->bytes);
+    struct unexpected *p = unexpected_add(g, b, r->tag, r->what, r->bytes);
     if (!p)
         abort(); /* like xcalloc(): the user has this size twice already */
     if (r->bytes > 0)
         memcpy(p->data, r->data, r->bytes);
     p->complete = true;
     message_end(g, r);
-    struct ddp_request *asked = mailbox_take_asked(g, b, r->tag, r->what);
+    struct ddp_request *asked = mailbox_take_posted(g, b, r->tag, r->what);
     struct ddp_err err;
     if (asked && fits(b, asked, p->bytes, p->what, &err) < 0)
         group_break(g, -1, &err);
     else if (asked)
-        parcel_hand_over(b, p, asked);
+        unexpected_deliver(b, p, asked);
 }
 
 void p2p_send(struct ddp_group *g, struct ddp_request *r)
@@ -367,18 +368,19 @@ void p2p_send(struct ddp_group *g, struct ddp_request *r)
 void p2p_recv(struct ddp_group *g, struct ddp_request *r)
 {
     struct ddp_err err;
-    struct parcel *p = parcel_find(g, r);
+    struct unexpected *p = unexpected_find(g, r);
     struct mailbox *b = mailbox_of(g, r->peer);
     g->npending++;
     r->serial = ++g->serial;
     if (!p) {
-        queue_append(r->any ? &g->any : &b->asked, r);
-        if (b->asked.first == r && b->local >= 0 && !b->left && recv_near(g, b, &err) < 0)
+        queue_append(r->any ? &g->any : &b->posted, r);
+        if (b->posted.first == r && b->local >= 0 && !b->left &&
+            recv_near(g, b, &err) < 0)
             group_break(g, -1, &err);
     } else if (fits(b, r, p->bytes, p->what, &err) < 0) {
         group_break(g, -1, &err);
     } else if (p->complete) {
-        parcel_hand_over(b, p, r);
+        unexpected_deliver(b, p, r);
     } else {
         p->taker = r;
     }
@@ -390,7 +392,7 @@ bool p2p_cancel(struct ddp_group *g, struct ddp_request *r)
     bool under_way = b->out.first == r && b->out_at > 0;
     struct request_queue *row = r->kind == REQUEST_SEND ? &b->out
                                 : r->any                ? &g->any
-                                                        : &b->asked;
+                                                        : &b->posted;
     bool off =
         !under_way && queue_remove(row, r); /* a message being received is in no queue */
     g->npending -= off;
@@ -398,9 +400,9 @@ bool p2p_cancel(struct ddp_group *g, struct ddp_request *r)
 }
 
 /* Sent where there is a stream, and room in it, so that nobody waits for this rank. */
-void p2p_say_goodbye(struct ddp_group *g)
+void p2p_announce_leave(struct ddp_group *g)
 {
-    struct label bye = {.magic = LABEL_BYE};
+    struct p2p_header bye = {.magic = HEADER_BYE};
     struct iovec io = {&bye, sizeof bye};
     struct ddp_err unwanted;
     for (const struct mailbox *b = g->mailboxes; b && g->tcp && !g->broken; b = b->next) {
@@ -424,7 +426,7 @@ bool p2p_ready(const struct ddp_group *g)
     return false;
 }
 
-bool p2p_await(const struct ddp_group *g, int rank)
+bool p2p_awaits(const struct ddp_group *g, int rank)
 {
     for (const struct mailbox *b = g->npending ? g->mailboxes : NULL; b; b = b->next) {
         bool me = b->rank == g->layout.rank;
@@ -435,7 +437,7 @@ bool p2p_await(const struct ddp_group *g, int rank)
     return false;
 }
 
-bool p2p_need(const struct ddp_group *g, int rank)
+bool p2p_needs(const struct ddp_group *g, int rank)
 {
     const struct mailbox *b = g->mailbox ? g->mailbox[rank] : NULL;
     return b && (mailbox_needed(b) || b->out.first);
@@ -451,9 +453,9 @@ void p2p_drop(struct ddp_group *g)
     g->npending = 0;
     g->any = (struct request_queue){NULL, NULL};
     for (struct mailbox *b = g->mailboxes; b; b = b->next) {
-        b->out = b->asked = (struct request_queue){NULL, NULL};
+        b->out = b->posted = (struct request_queue){NULL, NULL};
         b->into = NULL;
-        for (struct parcel *p = b->parcels; p; p = p->next)
+        for (struct unexpected *p = b->unexpected; p; p = p->next)
             p->taker = NULL;
     }
 }

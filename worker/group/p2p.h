@@ -16,7 +16,7 @@ void p2p_recv(struct ddp_group *g, struct ddp_request *r);
 /* Cancel a request of which nothing has been sent or received: true if it was. */
 bool p2p_cancel(struct ddp_group *g, struct ddp_request *r);
 /* Tell other hosts that the group ends without an error. */
-void p2p_say_goodbye(struct ddp_group *g);
+void p2p_announce_leave(struct ddp_group *g);
 
 /* 0, or -1 with `*culprit`, the rank to blame or -1. */
 int p2p_progress(struct ddp_group *g, int *culprit, struct ddp_err *err);
@@ -24,9 +24,9 @@ int p2p_progress(struct ddp_group *g, int *culprit, struct ddp_err *err);
 /* Can progress be made with a rank of this host: data to read, or room to write? */
 bool p2p_ready(const struct ddp_group *g);
 /* Is data expected from this rank, or unsent to it? -1: any rank of this host. */
-bool p2p_await(const struct ddp_group *g, int rank);
+bool p2p_awaits(const struct ddp_group *g, int rank);
 /* The same, but a receive from any source does not count. */
-bool p2p_need(const struct ddp_group *g, int rank);
+bool p2p_needs(const struct ddp_group *g, int rank);
 /* The rank has left without an error: receives from any source no longer wait for it.
  */
 void p2p_left(struct ddp_group *g, int rank);

@@ -1,8 +1,8 @@
-/* worker/group/progress.c - advancing, waiting, and what can go wrong meanwhile
+/* worker/group/progress.c - the progress engine: advancing, waiting, detecting failures
  *
- * A wait first spins, since the others are mostly a few microseconds away, then sleeps:
- * on a futex for ranks of this host, in poll() for others. Every LOOK_MS of it it looks
- * whether those that it waits for still live; failure.h has what follows when they do
+ * A wait spins first, since the others are mostly a few microseconds away, then sleeps:
+ * on a futex for ranks of this host, in poll() for others. Every LOOK_MS it checks
+ * whether the ranks it waits for are alive; failure.h has what follows when they are
  * not.
  */
 #include "worker/group/group.h"
@@ -23,12 +23,12 @@
 
 enum {
     LOOK_MS = 100,
-    CAUSE_MS = 600,  /* for what made somebody else's library fail to be found */
-    SILENT_MS = 150, /* without anything coming, before others are told what we call */
-    BOTH_MS = 1,     /* between looks at the one while sleeping on the other */
-    GLANCE_MS = 5,   /* between looks for that cause */
-    KIN_US = 50,     /* between turns of several groups */
-    MOMENT_NS = 50000
+    CAUSE_MS = 600,  /* to find the cause of an error of NCCL or MPI */
+    SILENT_MS = 150, /* without progress, before our call is reported to others */
+    MIXED_MS = 1,    /* between checks of one transport while sleeping on the other */
+    GLANCE_MS = 5,   /* between checks for that cause */
+    KIN_US = 50,     /* between progress calls when several groups are busy */
+    RECHECK_NS = 50000
 };
 
 static inline void cpu_relax(void)
@@ -42,7 +42,7 @@ static inline void cpu_relax(void)
 
 /* ---- advancing ---- */
 
-/* What is not data, or ours, goes as if there were no other backend. */
+/* Barriers and internal collectives never use NCCL or MPI. */
 static int advance(struct ddp_group *g, struct coll *c, int *culprit, struct ddp_err *err)
 {
     bool ours = (c->internal || c->kind == COLL_BARRIER) && g->backend->open;
@@ -115,7 +115,7 @@ static bool is_busy(const struct ddp_group *g)
     return !g->broken && (g->first || g->npending > 0);
 }
 
-/* The collective, or the part of it, that is waiting for ranks of this host. */
+/* The current collective, while it waits for ranks of this host. */
 static const struct coll *local_wait(const struct ddp_group *g)
 {
     if (!g->first || !g->shm)
@@ -127,18 +127,18 @@ static const struct coll *local_wait(const struct ddp_group *g)
 static bool awaited(const struct ddp_group *g, int local)
 {
     if (watch_blind(g))
-        return true; /* of whom we cannot know: of all */
+        return true; /* unknown, so possibly any */
     const struct coll *c = local_wait(g);
     return (c && !shm_coll_reached(g->shm, c, local)) ||
-           p2p_await(g, g->shm->ranks[local]);
+           p2p_awaits(g, g->shm->ranks[local]);
 }
 
-/* Do we wait for it only as one of those that may send us something? */
+/* Do we wait for it only as a possible source of a receive from any? */
 static bool dispensable(const struct ddp_group *g, int local)
 {
     const struct coll *c = local_wait(g);
     return (!c || shm_coll_reached(g->shm, c, local)) &&
-           !p2p_need(g, g->shm->ranks[local]);
+           !p2p_needs(g, g->shm->ranks[local]);
 }
 
 struct sleeper {
@@ -161,26 +161,26 @@ static bool something_to_do(void *arg)
 
 static void sleep_some(struct ddp_group *g)
 {
-    bool blind = watch_blind(g); /* what it waits for does not wake us */
+    bool blind = watch_blind(g); /* completions wake nobody */
     for (const struct ddp_group *o = g->family; o != g; o = o->family)
         blind = blind || is_busy(o);
     if (blind) {
         nanosleep(&(struct timespec){.tv_nsec = KIN_US * 1000}, NULL);
         return;
     }
-    bool local = local_wait(g) || (g->shm && p2p_await(g, -1));
+    bool local = local_wait(g) || (g->shm && p2p_awaits(g, -1));
     bool remote = g->tcp && (tcp_interested(g->tcp) || !local);
     if (remote) {
-        tcp_sleep(g->tcp, local ? BOTH_MS : LOOK_MS);
+        tcp_sleep(g->tcp, local ? MIXED_MS : LOOK_MS);
         return;
     }
     struct shm *s = g->shm;
-    if (!s) { /* a group of one that waits for a message from itself */
+    if (!s) { /* a group of one waits for its own message */
         poll(NULL, 0, LOOK_MS);
         return;
     }
     struct sleeper z = {g, s->arrived < s->n ? s->arrived : 0};
-    bool any = p2p_await(g, -1);
+    bool any = p2p_awaits(g, -1);
     shm_sleep(s, any ? SHM_ANY : (unsigned)z.lagging, LOOK_MS, something_to_do, &z);
 }
 
@@ -201,14 +201,14 @@ static int look_around_host(struct ddp_group *g, const bool *ended, struct ddp_e
         bool left = false;
         if (i == s->me || !awaited(g, i) || !shm_is_gone(s, i, &left))
             continue;
-        /* it may have done its part and gone just now */
+        /* it may have done its part before it went */
         if (group_progress(g, err) < 0)
             return -1;
         if (*ended || !awaited(g, i))
             continue;
         bool came = !watch_blind(g) || !g->first || watch_came(g, i);
         if (left && came && dispensable(g, i)) {
-            if (p2p_await(g, s->ranks[i])) /* else what it has sent is unread */
+            if (p2p_awaits(g, s->ranks[i])) /* otherwise its messages are not read yet */
                 p2p_left(g, s->ranks[i]);
             continue;
         }
@@ -227,12 +227,12 @@ static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *e
     int first, culprit = tcp_look(g->tcp, err);
     if (culprit < 0)
         return 0;
-    struct ddp_err how = *err; /* its last words may have come before it went */
+    struct ddp_err how = *err; /* its last data may have arrived before it went */
     if (group_progress(g, err) < 0)
         return -1;
     if (!*ended && watch_blind(g) && group_failure_told_soon(g, &first, err))
         return group_forward_failure(g, first, err);
-    watch_choose(g); /* it may have said by now that it leaves in order */
+    watch_choose(g); /* it may have announced its leave meanwhile */
     *err = how;
     return *ended || !tcp_still_needs(g->tcp, culprit) ? 0
                                                        : group_rank_lost(g, culprit, err);
@@ -241,7 +241,7 @@ static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *e
 enum { NAMED = 4, LISTED = 1024 };
 
 /* "rank 3 on node02, rank 5 on node02 and 7 more" */
-static void name_some(const struct ddp_group *g, int *ranks, int n, char *text,
+static void list_some(const struct ddp_group *g, int *ranks, int n, char *text,
                       size_t size)
 {
     size_t at = (size_t)snprintf(text, size, "%s", n ? "" : "the others");
@@ -259,14 +259,13 @@ static int by_number(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
-/* All of them, where a few would be named: "ranks 1, 4-7 and 9". What there is no room
- * for is counted. */
-static void name_all(const struct ddp_group *g, int *ranks, int n, char *text,
+/* All of them, in ranges: "ranks 1, 4-7 and 9". Those that do not fit are counted. */
+static void list_all(const struct ddp_group *g, int *ranks, int n, char *text,
                      size_t size)
 {
     enum { TAIL = 32 };
     if (n <= NAMED) {
-        name_some(g, ranks, n, text, size);
+        list_some(g, ranks, n, text, size);
         return;
     }
     qsort(ranks, (size_t)n, sizeof *ranks, by_number);
@@ -283,7 +282,7 @@ static void name_all(const struct ddp_group *g, int *ranks, int n, char *text,
         snprintf(text + at, size - at, " and %d more", n - i);
 }
 
-/* Who has not entered the collective that we are in: on this host, then elsewhere. */
+/* Ranks that have not entered the current collective: on this host, then elsewhere. */
 static int list_late(struct ddp_group *g, int *ranks)
 {
     int n = 0;
@@ -301,7 +300,7 @@ static int list_late(struct ddp_group *g, int *ranks)
     return n;
 }
 
-/* Of whom we need something that has not come; they may themselves be waiting. */
+/* Ranks that data are expected from; they may be waiting themselves. */
 static int list_awaited(const struct ddp_group *g, int *ranks)
 {
     int n = g->tcp ? tcp_awaited(g->tcp, ranks, LISTED) : 0;
@@ -312,7 +311,7 @@ static int list_awaited(const struct ddp_group *g, int *ranks)
     return n;
 }
 
-/* How long a wait may take, and how much to say when it has taken longer. */
+/* Limits of a wait, and the detail of its error. */
 struct patience {
     int64_t timeout_ms, began, looked, moved;
     bool monitored;
@@ -326,29 +325,30 @@ static int expired(struct ddp_group *g, const struct patience *p, struct ddp_err
     group_current_call(g, what, sizeof what);
     int *ranks = xcalloc(LISTED, sizeof *ranks), late = list_late(g, ranks);
     if (group_failure_told(g, &culprit,
-                           err)) { /* somebody whose deadline passed before ours */
+                           err)) { /* a rank whose deadline passed before ours */
         free(ranks);
         return group_forward_failure(g, culprit, err);
     }
     if (late > 0) {
-        (p->monitored ? name_all : name_some)(g, ranks, late, names, sizeof names);
+        (p->monitored ? list_all : list_some)(g, ranks, late, names, sizeof names);
         err_set(err, "%s: %s %s not come within %g s", what, names,
                 late > 1 ? "have" : "has", seconds);
     } else {
-        name_some(g, ranks, list_awaited(g, ranks), names, sizeof names);
+        list_some(g, ranks, list_awaited(g, ranks), names, sizeof names);
         err_set(err, "%s: nothing from %s within %g s", what, names, seconds);
     }
     free(ranks);
     return group_break(g, -1, err);
 }
 
-/* Has somebody who waits said that he calls what I have called otherwise? */
+/* Has a waiting rank reported a call that differs from ours? */
 static bool contradicted(struct ddp_group *g, struct ddp_err *err)
 {
     int other;
     struct said_calls said;
     while (g->tcp && tcp_recv_calls(g->tcp, &other, &said)) {
-        for (int i = CALLS_SAID - 1; i >= 0; i--) { /* the earliest says most */
+        for (int i = CALLS_SAID - 1; i >= 0;
+             i--) { /* the earliest mismatch is the cause */
             const struct call *theirs = &said.call[i];
             const struct call *mine = &g->calls[theirs->number % CALLS];
             if (theirs->number > 0 && mine->number == theirs->number &&
@@ -361,7 +361,7 @@ static bool contradicted(struct ddp_group *g, struct ddp_err *err)
     return watch_review(g, err);
 }
 
-/* To those on other hosts that I wait for, or watch. */
+/* Report our calls to ranks of other hosts that we wait for or watch. */
 static void say_calls(struct ddp_group *g)
 {
     struct said_calls mine = {0};
@@ -381,8 +381,8 @@ static int dead_of_host(const struct ddp_group *g)
     return -1;
 }
 
-/* Who has seen another one fail may call something else because of that: what made them
- * disagree goes before that they do. */
+/* A rank that has seen a failure may call something else because of it: the failure is
+ * reported rather than the mismatch. */
 static int disagree(struct ddp_group *g, struct ddp_err *err)
 {
     int first = dead_of_host(g);
@@ -397,7 +397,7 @@ static int disagree(struct ddp_group *g, struct ddp_err *err)
     return group_break(g, -1, err);
 }
 
-/* What may be behind it, if it can be seen now: then broken, with -1. */
+/* Look for a cause: -1 with the group broken if one is found now. */
 static int find_cause(struct ddp_group *g, struct ddp_err *err)
 {
     int culprit;
@@ -435,17 +435,17 @@ int group_failed(struct ddp_group *g, struct ddp_err *err)
     return group_break(g, -1, err);
 }
 
-/* Has it been asked a moment ago whether other hosts have something to tell? That takes a
- * call of the system, and what comes a moment later could as well have come after it. */
+/* Were other hosts polled a moment ago? Polling is a system call, and a report that
+ * comes a moment later could have come after it anyway. */
 static bool checked_just_now(struct ddp_group *g)
 {
     int64_t now = now_ns();
-    bool lately = now - g->asked_ns < MOMENT_NS;
+    bool lately = now - g->asked_ns < RECHECK_NS;
     g->asked_ns = lately ? g->asked_ns : now;
     return lately;
 }
 
-/* Asked for each message: what costs nothing to know comes first. */
+/* Called for each message, so the free checks come first. */
 static bool no_new_failure(struct ddp_group *g)
 {
     if (g->broken || watch_due(g))
@@ -475,14 +475,14 @@ int group_check_failures(struct ddp_group *g, struct ddp_err *err)
     return no_new_failure(g) ? 0 : check_reports(g, err);
 }
 
-/* The same in the middle of a wait. */
+/* The same during a wait. */
 static int hear(struct ddp_group *g, const bool *ended, struct ddp_err *err)
 {
     int culprit;
     struct ddp_err theirs;
     if (!group_failure_told(g, &culprit, &theirs))
         return contradicted(g, err) ? disagree(g, err) : 0;
-    if (group_progress(g, err) < 0) /* what failed may come after what we wait for */
+    if (group_progress(g, err) < 0) /* the failure may come after what we wait for */
         return -1;
     if (*ended)
         return 0;
@@ -490,13 +490,13 @@ static int hear(struct ddp_group *g, const bool *ended, struct ddp_err *err)
     return group_forward_failure(g, culprit, err);
 }
 
-/* Whatever has moved since the group was made. */
+/* A counter of data moved. */
 static uint64_t moves(const struct ddp_group *g)
 {
     return (g->shm ? g->shm->moves : 0) + (g->tcp ? tcp_moves(g->tcp) : 0);
 }
 
-/* Those that are waited for: do they live, and do they know what we are waiting in? */
+/* Check that the awaited ranks are alive and report our call to them. */
 static int look(struct ddp_group *g, const bool *ended, bool silent, struct ddp_err *err)
 {
     if (look_around(g, ended, err) < 0)
@@ -510,8 +510,7 @@ static int look(struct ddp_group *g, const bool *ended, bool silent, struct ddp_
     return 0;
 }
 
-/* What a long wait must not forget, whether it sleeps or not: what others have to tell,
- * whether they live, and the deadline. */
+/* Done every turn of a long wait: reports, liveness, the deadline. */
 static int attend(struct ddp_group *g, struct patience *p, const bool *ended,
                   struct ddp_err *err)
 {
@@ -543,17 +542,17 @@ int group_poll(struct ddp_group *g, const bool *ended, struct ddp_err *err)
     return look(g, ended, silent, err);
 }
 
-/* Others may wait for what we have started in another group of the family. */
+/* Other ranks may wait for operations of another group of the family. */
 static void progress_family(struct ddp_group *g)
 {
-    struct ddp_err unwanted; /* its own calls will tell */
+    struct ddp_err unwanted; /* reported by that group's own calls */
     for (struct ddp_group *o = g->family; o != g; o = o->family) {
         if (is_busy(o))
             group_progress(o, &unwanted);
     }
 }
 
-/* Spins for as long as something moves, and a while longer, then sleeps between looks. */
+/* Spin while data move, and for spin_ns more, then sleep between checks. */
 static int wait_until(struct ddp_group *g, const bool *ended, struct patience patience,
                       struct ddp_err *err)
 {

@@ -1,4 +1,4 @@
-/* worker/group/request.c - messages, and what is under way: the public calls */
+/* worker/group/request.c - requests and point-to-point messages: the public calls */
 #include "worker/group/request.h"
 
 #include "common/err.h"
@@ -29,14 +29,14 @@ static int check_message(struct ddp_group *g, const void *buf, size_t bytes, int
     return bytes > 0 ? group_check_memory(g, buf, err) : 0;
 }
 
-/* Everything that a message has; not the rest, which would cost more than the message. */
+/* The fields of a message; clearing the rest would cost more than the message. */
 static void describe(struct ddp_request *r, enum request_kind kind, struct ddp_group *g,
                      const void *buf, size_t bytes, int peer, int tag, int *source)
 {
     r->kind = kind;
     r->ended = false;
     r->group = g;
-    r->data = (char *)(uintptr_t)buf; /* what is to be sent is only read */
+    r->data = (char *)(uintptr_t)buf; /* send buffers are only read */
     r->bytes = bytes;
     r->any = peer == ANYBODY;
     r->peer = peer == ANYBODY ? 0 : peer;
@@ -58,7 +58,7 @@ static void post(struct ddp_group *g, struct ddp_request *r)
 struct ddp_request *request_set_off(struct ddp_group *g, struct ddp_request *r)
 {
     struct ddp_err unwanted;
-    bool rest = !r->ended || g->first; /* a message may be through, and that was all */
+    bool rest = !r->ended || g->first; /* a message may be complete already */
     if (rest)
         group_progress(g, &unwanted);
     return r;
@@ -96,7 +96,7 @@ int ddp_recv_any(struct ddp_group *g, void *buf, size_t bytes, int tag, int *sou
 
 /* ---- without waiting ---- */
 
-/* One that the user gets: given back ones first, as messages may be many and short. */
+/* A request for the user: freed ones are reused, as messages may be many and short. */
 static struct ddp_request *take(struct ddp_group *g)
 {
     struct ddp_request *r = g->idle;

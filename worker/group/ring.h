@@ -1,16 +1,16 @@
-/* worker/group/ring.h - messages from one rank of a host to another, in their memory
+/* worker/group/ring.h - a single-producer, single-consumer ring of messages between two
+ * ranks of a host
  *
- * A message is a row of pieces. A piece is a slot, one cache line that says what it is
- * and that it is there, by its number, and that carries up to RING_INLINE bytes itself;
- * the bytes of a longer piece lie in one place of the room behind the slots. So a short
- * message is one line that goes from one CPU to the other, and nothing else moves: the
- * writer knows its own place, and the reader gives slots and room back a quarter of them
- * at a time.
+ * A message is a sequence of pieces. A piece has a slot, one cache line with its
+ * header, its sequence number (which publishes it) and up to RING_INLINE bytes; longer
+ * pieces have their bytes in a contiguous area behind the slots. So a short message
+ * moves one cache line: the writer knows its own position, and the reader returns slots
+ * and area a quarter at a time.
  *
- * Numbers of slots and places in the room count on and never wrap. A piece that would
- * reach over the end of the room begins at its start; both sides reckon alike.
+ * Positions count up and never wrap. A piece that would cross the end of the area
+ * starts at its beginning; both sides compute this alike.
  *
- * Nothing here wakes anybody: see shm_wake().
+ * Nothing here wakes a sleeper: see shm_wake().
  */
 #ifndef WORKER_GROUP_RING_H
 #define WORKER_GROUP_RING_H
@@ -28,13 +28,13 @@ enum {
     RING_SLOTS = 256,
     RING_ROOM = 65536,
     RING_PIECE = RING_ROOM / 8, /* bytes of a piece, at most */
-    RING_FETCHED = 4,           /* lines of room, by a reader that waits */
+    RING_FETCHED = 4,           /* lines prefetched by a waiting reader */
     RING_SHORT = 2 * RING_LINE, /* bytes of a short message */
-    RING_KEPT = 4               /* a quarter is read before it is given back */
+    RING_KEPT = 4               /* a quarter is read before it is returned */
 };
 
 struct ring_slot {
-    alignas(RING_LINE) _Atomic uint32_t number; /* 1 + how many were before it */
+    alignas(RING_LINE) _Atomic uint32_t number; /* 1 + its index; publishes the slot */
     uint32_t size;                              /* bytes of this piece */
     uint64_t bytes;                             /* of the whole message */
     uint32_t tag, what;                         /* as in struct ddp_request */
@@ -58,7 +58,7 @@ struct ring_out {
 struct ring_in {
     struct ring *ring;
     uint64_t at, room_at;             /* what comes next */
-    uint64_t slots_given, room_given; /* the writer knows that I have read these */
+    uint64_t slots_given, room_given; /* returned to the writer */
 };
 
 static inline struct ring_out ring_writer(struct ring *r)
@@ -71,7 +71,7 @@ static inline struct ring_in ring_reader(struct ring *r)
     return (struct ring_in){.ring = r};
 }
 
-/* Have a line that is about to be written taken from who has read it. */
+/* Prefetch a line for writing. */
 static inline void ring_own(const void *line)
 {
 #if defined(__x86_64__)
@@ -81,7 +81,7 @@ static inline void ring_own(const void *line)
 #endif
 }
 
-/* Where `size` bytes go that may begin at `at`; a slot's own need no room. */
+/* Position of `size` bytes at or after `at`; inline data take none. */
 static inline uint64_t ring_place(uint64_t at, size_t size)
 {
     uint64_t left = RING_ROOM - at % RING_ROOM;
@@ -94,7 +94,7 @@ static inline uint64_t ring_behind(uint64_t place, size_t size)
                               : place;
 }
 
-/* May a piece of `size` bytes be written now? */
+/* Is there room for a piece of `size` bytes? */
 static inline bool ring_has_room(struct ring_out *o, size_t size)
 {
     uint64_t end = ring_behind(ring_place(o->room_at, size), size);
@@ -107,9 +107,9 @@ static inline bool ring_has_room(struct ring_out *o, size_t size)
     return o->at < o->slots_end && end <= o->room_end;
 }
 
-/* After a short message, what one soon to come will need, if it is like it: stores wait
- * for their lines one after the other, and with some on their way a row of messages is up
- * to three times as fast where CPUs share no cache. Of long ones enough are under way. */
+/* After a short message, prefetch the lines of the next one: stores wait for their
+ * lines one by one, and with some in flight a sequence of messages is up to three times
+ * as fast where CPUs share no cache. Long messages have enough in flight. */
 static inline void ring_own_ahead(const struct ring_out *o, size_t size)
 {
     if (size > RING_SHORT)
@@ -120,7 +120,7 @@ static inline void ring_own_ahead(const struct ring_out *o, size_t size)
         ring_own(&o->ring->room[(o->room_at + k) % RING_ROOM]);
 }
 
-/* Write a piece that there is room for. */
+/* Write a piece; there must be room. */
 static inline void ring_write(struct ring_out *o, uint32_t tag, uint32_t what,
                               uint64_t bytes, const char *data, size_t size)
 {
@@ -138,8 +138,8 @@ static inline void ring_write(struct ring_out *o, uint32_t tag, uint32_t what,
     ring_own_ahead(o, size);
 }
 
-/* The next piece, once it is there; else NULL. Its first lines of room are fetched while
- * waiting, so that they come together with the slot and not after it. */
+/* The next piece, or NULL. Its first lines of data are prefetched while waiting, in
+ * parallel with the slot. */
 static inline const struct ring_slot *ring_peek(const struct ring_in *i)
 {
     const struct ring_slot *slot = &i->ring->slots[i->at % RING_SLOTS];
@@ -151,8 +151,7 @@ static inline const struct ring_slot *ring_peek(const struct ring_in *i)
     return NULL;
 }
 
-/* Take the piece that has been peeked at. True when room was given back, which the
- * writer may be waiting for. */
+/* Consume the piece. True when space was returned, which the writer may wait for. */
 static inline bool ring_take(struct ring_in *i, const struct ring_slot *slot, char *to)
 {
     size_t size = slot->size;

@@ -1,12 +1,11 @@
 /* worker/group/shm.c - see shm.h
  *
- * The announcing store and the look at `asleep` that follows must not change places, nor
- * on the other side the store to `asleep` and the look at what is waited for. A barrier
- * between the first two would make each message wait until its line has come from the
- * other CPU. So it is the sleeper, who has time, that has the kernel make one on all CPUs
- * on which a rank runs (membarrier), between its two; where a rank's kernel cannot,
- * `asleep` is looked at by a read-modify-write, of which there is an order. Everything
- * else is release and acquire.
+ * The announcing store and the load of `asleep` after it must not be reordered, nor, on
+ * the other side, the store to `asleep` and the load of what is waited for. A barrier
+ * on the announcing side would delay each message until its cache line has arrived. So
+ * the sleeper, which has time, issues one on all CPUs of the ranks (membarrier) between
+ * its two; where a kernel has none, `asleep` is read by a read-modify-write, which is
+ * ordered. Everything else is acquire and release.
  */
 #include "worker/group/shm.h"
 
@@ -36,7 +35,7 @@ void *shm_arena_alloc(struct shm *s, size_t bytes, struct ddp_err *err)
         return NULL;
     }
     char *p = s->arena + s->arena_used;
-    /* take the pages now: later a lack of memory would be a SIGBUS, not an error */
+    /* allocate the pages now: a lack of memory would be SIGBUS later */
     size_t page = (size_t)sysconf(_SC_PAGESIZE), skip = (size_t)(p - s->base) % page;
 #ifdef MADV_POPULATE_WRITE
     if (room > 0 && madvise(p - skip, room + skip, MADV_POPULATE_WRITE) < 0 &&
@@ -148,24 +147,24 @@ bool shm_all_stepped(struct shm *s)
     return true;
 }
 
-void shm_leave_word(struct shm *s, uint64_t number, uint32_t what, uint64_t bytes)
+void shm_record_call(struct shm *s, uint64_t number, uint32_t what, uint64_t bytes)
 {
-    struct shm_word *w = &s->rank[s->me].words[number % SHM_WORDS];
+    struct shm_call *w = &s->rank[s->me].words[number % SHM_WORDS];
     atomic_store(&w->number, 0);
     atomic_store_explicit(&w->what, what, memory_order_release);
     atomic_store_explicit(&w->bytes, bytes, memory_order_release);
     atomic_store_explicit(&w->number, number, memory_order_release);
 }
 
-uint64_t shm_word(const struct shm *s, int local, uint64_t number, uint32_t *what,
-                  uint64_t *bytes)
+uint64_t shm_recorded_call(const struct shm *s, int local, uint64_t number,
+                           uint32_t *what, uint64_t *bytes)
 {
-    const struct shm_word *w = &s->rank[local].words[number % SHM_WORDS];
+    const struct shm_call *w = &s->rank[local].words[number % SHM_WORDS];
     uint64_t before = atomic_load_explicit(&w->number, memory_order_acquire);
     *what = atomic_load_explicit(&w->what, memory_order_acquire);
     *bytes = atomic_load_explicit(&w->bytes, memory_order_acquire);
     uint64_t after = atomic_load_explicit(&w->number, memory_order_relaxed);
-    return before == after ? before : 0; /* it is just being written: look again */
+    return before == after ? before : 0; /* it is being written: try again */
 }
 
 void shm_sleep(struct shm *s, unsigned local, int ms, bool (*ready)(void *arg), void *arg)
@@ -202,8 +201,8 @@ int shm_gone(const struct shm *s, bool *left)
     return -1;
 }
 
-/* Written in a place of my own and then published by one store: of a rank that dies on
- * the way nothing is seen, and another one can be the first. */
+/* Written to this rank's own block and then published by one store: a rank that dies in
+ * between has no effect, and another one can be first. */
 void shm_fail(struct shm *s, int culprit, const char *why)
 {
     uint32_t none = 0;
@@ -214,7 +213,7 @@ void shm_fail(struct shm *s, int culprit, const char *why)
     strncpy(me->why, why, sizeof me->why - 1);
     if (!atomic_compare_exchange_strong(&s->head->failed, &none, 1 + (uint32_t)s->me))
         return;                      /* another rank was first */
-    for (int i = 0; i < s->n; i++) { /* whoever they wait for, they must look up */
+    for (int i = 0; i < s->n; i++) { /* wake all, whatever they wait for */
         _Atomic uint32_t *asleep = &s->rank[i].asleep;
         if (i != s->me && atomic_exchange(asleep, 0) != 0)
             syscall(SYS_futex, asleep, FUTEX_WAKE, 1, NULL, NULL, 0);

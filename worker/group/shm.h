@@ -1,26 +1,26 @@
-/* worker/group/shm.h - the memory that the ranks of one host share
+/* worker/group/shm.h - the shared memory of the ranks of one host
  *
- * One anonymous memory file (memfd) per group and host, made by the host's first rank and
- * handed to the others over a unix socket: nothing has a name in a file system, so
- * nothing is left behind however the ranks end. In it: a control block per rank, small
- * data next to the word that announces them, staging room for data that live elsewhere,
- * byte rings for messages, and each rank's arena. Untouched parts cost no memory.
+ * One anonymous memory file (memfd) per group and host, created by the host's first
+ * rank and passed to the others over a unix socket: it has no name in a file system, so
+ * nothing is left behind however the ranks end. It has a control block per rank, small
+ * data next to the word that announces them, staging buffers for private data, rings
+ * for messages, and each rank's arena. Untouched parts cost no memory.
  *
- * Ranks tell each other about progress by two words each: `post[op & 1].seq`, "I have
- * entered collective number seq, with these arguments", and `step`, a count that goes on
- * within long collectives. Whoever waits spins for a while and then sleeps on its own
- * `asleep` word, which the rank that it waits for clears.
+ * Ranks signal progress by two words each: `post[op & 1].seq` ("entered collective
+ * number seq, with these arguments") and `step`, a counter within long collectives. A
+ * waiting rank spins for a while and then sleeps on its own `asleep` word, which the
+ * rank it waits for clears.
  *
- * Each rank holds a POSIX record lock on its own byte of the file for as long as it
- * lives; the kernel lets go of it when the process ends in whatever way, and forked
- * children do not inherit it. A sleeper looks at the lock of whom it waits for.
+ * Each rank holds a POSIX record lock on its own byte of the file; the kernel releases
+ * it when the process ends for whatever reason, and forked children do not inherit it.
+ * A sleeper checks the lock of the rank it waits for.
  */
 #ifndef WORKER_GROUP_SHM_H
 #define WORKER_GROUP_SHM_H
 
+#include "worker/group/autotune.h"
 #include "worker/group/layout.h"
 #include "worker/group/ring.h"
-#include "worker/group/autotune.h"
 
 #include <sched.h>
 #include <stdalign.h>
@@ -34,7 +34,7 @@ enum {
     SHM_CHUNK = 4 << 20, /* bytes of a staged collective per rank and step, at most */
     SHM_STAGES = 4,      /* chunks under way at once */
     SHM_LINE = 64,
-    SHM_WORDS = 64,         /* of what a rank has called last, for failure_watch.h */
+    SHM_WORDS = 64,         /* latest calls per rank, for failure_watch.h */
     SHM_CPUS = CPU_SETSIZE, /* CPU numbers looked at to find whether ranks share CPUs */
 };
 
@@ -47,9 +47,10 @@ struct shm_post {
     char data[SHM_INLINE];
 };
 
-/* What a rank calls whose data go another way (failure_watch.h): it may be overwritten while it
- * is read, and counts when its number, written last, is the same before and after. */
-struct shm_word {
+/* A call whose data another library moves (failure_watch.h). It may be overwritten
+ * while it is read: it is valid when its number, written last, is the same before and
+ * after. */
+struct shm_call {
     _Atomic uint64_t number, bytes;
     _Atomic uint32_t what;
 };
@@ -59,13 +60,13 @@ struct shm_rank {
     alignas(SHM_LINE) _Atomic uint32_t step;
     /* 0, or 1 + local rank that is waited for, or SHM_ANY; a futex */
     alignas(SHM_LINE) _Atomic uint32_t asleep;
-    alignas(SHM_LINE) _Atomic uint32_t left; /* has taken its leave in order */
-    bool unheard;                            /* its kernel has no barrier for others */
+    alignas(SHM_LINE) _Atomic uint32_t left; /* has left without an error */
+    bool unheard;                            /* its kernel has no membarrier() */
     uint64_t process;                        /* tells processes apart */
     unsigned char cpus[SHM_CPUS / 8];
     alignas(SHM_LINE) char eager[2][SHM_EAGER];
-    alignas(SHM_LINE) struct shm_word words[SHM_WORDS]; /* by number */
-    int32_t culprit; /* why it failed: read when it was the first. Global rank, or -1 */
+    alignas(SHM_LINE) struct shm_call words[SHM_WORDS]; /* by number */
+    int32_t culprit; /* why it failed; valid if it failed first. Global rank, or -1 */
     char why[512];
 };
 
@@ -92,16 +93,16 @@ struct shm {
     char *arena;           /* mine */
     size_t arena_bytes, arena_used;
     ptrdiff_t arena_stride; /* from one rank's to the next's */
-    uint32_t seq; /* collectives entered; of the last one I have announced this: */
+    uint32_t seq;           /* collectives entered; the last announced: */
     uint32_t what;
     uint64_t agreed;
-    uint32_t steps;  /* my step word, and everybody's when nothing is under way */
+    uint32_t steps;  /* this rank's step word, and all ranks' between collectives */
     const void **in; /* owned scratch, [n] */
     void **out;      /* owned scratch, [n] */
-    bool barriers;   /* the kernel makes one of us wait for the others' stores */
-    int arrived;     /* ranks below this are known to have what is waited for */
+    bool barriers;   /* membarrier() is available on all ranks */
+    int arrived;     /* ranks below this have reached what is waited for */
     int64_t spin_ns;
-    uint64_t moves;      /* steps that I have made, and pieces of messages in or out */
+    uint64_t moves;          /* steps made, and pieces of messages sent or received */
     struct autotune showing; /* a result: at once, or in a copy of its own */
     struct autotune giving;  /* the same to the others' buffers in the arena */
 };
@@ -128,38 +129,37 @@ static inline struct ring *shm_ring(const struct shm *s, int from, int to)
     return &s->rings[(size_t)from * (size_t)s->n + (size_t)to];
 }
 
-/* Let the ranks that this one waits for be made to finish their stores: false where the
- * kernel cannot. */
+/* Register for membarrier(); false where the kernel has none. */
 bool shm_join_barriers(void);
-/* Announce; wakes who sleeps for it. */
+/* Announce a call; wakes ranks that sleep for it. */
 void shm_post(struct shm *s, uint32_t what, uint64_t bytes, int64_t where,
               const void *small, size_t nsmall);
 void shm_step(struct shm *s);
-void shm_wake(struct shm *s, int local); /* after writing to what `local` may wait for */
+void shm_wake(struct shm *s, int local); /* after writing what `local` may wait for */
 
-/* Has everybody entered my current collective, or come to my step? Otherwise the local
- * rank that lags is s->arrived. */
+/* Have all ranks entered the current collective, or reached the current step? If not,
+ * s->arrived is a local rank that lags. */
 bool shm_all_posted(struct shm *s);
 bool shm_all_stepped(struct shm *s);
 
-/* Leave word of what I call, and read that of a local rank: which collective stands where
- * `number` belongs. Less: it has not come so far. More: it is far ahead, and what it
- * called is forgotten. */
-void shm_leave_word(struct shm *s, uint64_t number, uint32_t what, uint64_t bytes);
-uint64_t shm_word(const struct shm *s, int local, uint64_t number, uint32_t *what,
-                  uint64_t *bytes);
+/* Record this rank's call, and read a local rank's: returns the number found in the
+ * place of `number`. Less: it has not come so far. More: it is far ahead, and the
+ * record is overwritten. */
+void shm_record_call(struct shm *s, uint64_t number, uint32_t what, uint64_t bytes);
+uint64_t shm_recorded_call(const struct shm *s, int local, uint64_t number,
+                           uint32_t *what, uint64_t *bytes);
 
-/* One turn of waiting for `local` (or SHM_ANY): sleeps until woken or `ms` have passed,
- * unless `ready(arg)` says that there is something to do. */
+/* Sleep once for `local` (or SHM_ANY): until woken, or `ms` have passed, unless
+ * `ready(arg)`. */
 void shm_sleep(struct shm *s, unsigned local, int ms, bool (*ready)(void *arg),
                void *arg);
 
-/* The local rank that is gone without having said so, or that has left; -1: none. */
+/* A local rank that died or left; -1: none. */
 int shm_gone(const struct shm *s, bool *left);
 bool shm_is_gone(const struct shm *s, int local, bool *left);
 
-/* The first failure of any rank of this host is everybody's: after shm_fail(), whoever
- * was first, shm_failed() tells it. */
+/* The first failure on this host is every rank's: shm_fail() records one if it is the
+ * first, shm_failed() returns the first. */
 void shm_fail(struct shm *s, int culprit, const char *why);
 bool shm_failed(const struct shm *s, int *culprit, struct ddp_err *err);
 

@@ -1,15 +1,12 @@
-/* worker/group/shm_join.c - how the ranks of a host come to share a segment
+/* worker/group/shm_join.c - how the ranks of a host set up their shared memory
  *
- *   leader (local rank 0)                     others
- *     makes the memory file
- *     accepts, checks user and secret  <---   connect, "it is me, local rank i"
- *     file descriptor                  --->   map it, fill in the control block, lock
- *     waits for everybody              <---   done
- *     "go", or why not                 --->   the segment is complete
+ * The others connect to the leader (local rank 0) and send their local rank and token.
+ * The leader creates the memory file, checks user and token, and passes the descriptor;
+ * the others map it, fill in their control blocks, take their locks and report "done".
+ * When all have, the leader sends "go", or the error.
  *
- * One packet each way per line. A rank that dies on the way closes its socket, and one
- * that dies before it has connected closes its door, so that nobody waits for the
- * deadline.
+ * Each message is one packet. A rank that dies closes its socket, or, before it has
+ * connected, its listening socket, so that no rank waits for the deadline.
  */
 #include "worker/group/shm.h"
 
@@ -41,7 +38,7 @@ struct hello {
 
 enum { HUGE_PAGE = 2 << 20, PAGE = 4096, LOOK_MS = 100 };
 
-static const char go[] = "go"; /* anything else is an error's text */
+static const char go[] = "go"; /* anything else is an error text */
 
 static size_t align_up(size_t n, size_t to)
 {
@@ -112,7 +109,7 @@ static int map_segment(struct shm *s, size_t bytes, size_t arena_bytes,
     return 0;
 }
 
-/* My control block, and the lock that says that I live. */
+/* Fill in this rank's control block, and take the lock that shows it is alive. */
 static int move_in(struct shm *s, struct ddp_err *err)
 {
     struct shm_rank *me = &s->rank[s->me];
@@ -132,9 +129,9 @@ static int move_in(struct shm *s, struct ddp_err *err)
     return 0;
 }
 
-/* Spinning pays while everybody has a CPU to itself; otherwise it keeps the one that is
- * waited for from running. Then all sleep often, which is dear where the kernel makes
- * barriers: who wakes others makes one. */
+/* Spinning pays while each rank has a CPU; otherwise it keeps the awaited rank from
+ * running. Then all sleep often, and membarrier(), which is expensive, moves to the
+ * waking side. */
 static void choose_waiting(struct shm *s)
 {
     int ncpus = 0;
@@ -222,7 +219,7 @@ static socklen_t door_of(const struct member *m, struct sockaddr_un *sa)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
 }
 
-/* Every rank has a door of its own, which closes when its process ends. */
+/* Is the rank's listening socket open? It closes when the process ends. */
 static bool door_is_open(const struct member *m)
 {
     struct sockaddr_un sa;
@@ -235,7 +232,7 @@ static bool door_is_open(const struct member *m)
     return !closed;
 }
 
-/* Until somebody connects, the deadline passes, or one that is missing has ended. */
+/* Wait until a rank connects, the deadline passes, or a missing rank has ended. */
 static int await_comer(const struct shm *s, const struct listeners *listeners,
                        const int *conns, int64_t deadline_ms, struct ddp_err *err)
 {
@@ -257,7 +254,7 @@ static int await_comer(const struct shm *s, const struct listeners *listeners,
     }
 }
 
-/* Whoever connects is one of us: same user, right secret, a rank that is not here yet. */
+/* Accept a connection: same user, right token, a rank that has not connected yet. */
 static int admit(const struct shm *s, int conn, const struct listeners *listeners,
                  const int *conns, int64_t deadline_ms)
 {
@@ -355,7 +352,7 @@ static int connect_leader(const struct shm *s, struct ddp_err *err)
     return conn;
 }
 
-/* Map what the leader has made, after a look at its first page. */
+/* Map the leader's file, after checking its first page. */
 static int map_given(struct shm *s, struct ddp_err *err)
 {
     struct shm_head head;
@@ -367,7 +364,7 @@ static int map_given(struct shm *s, struct ddp_err *err)
     return map_segment(s, head.bytes, head.arena_bytes, err);
 }
 
-/* The leader's last word. */
+/* Wait for the leader's "go". */
 static int be_let_go(const struct shm *s, int conn, int64_t deadline_ms,
                      struct ddp_err *err)
 {

@@ -1,10 +1,10 @@
-/* worker/group/subgroup.c - groups made from others
+/* worker/group/subgroup.c - groups made from a parent group
  *
- * The members meet by messages of the group that they already are in: along a tree of
- * them cards go up and all cards down, so that nobody speaks with more than a few.
- * Messages between two ranks arrive in order, so that several groups, made one after the
- * other, do not mix. The list of members goes along as a number, so that those who
- * disagree are told.
+ * The bootstrap uses messages of the parent: cards are gathered up a binomial tree of
+ * the members, and all cards broadcast down, so that no rank talks to more than log2 of
+ * them. Messages between two ranks are ordered, so groups made one after the other do
+ * not mix. A hash of the member list is sent along, so that different lists are
+ * reported.
  */
 #include "worker/group/subgroup.h"
 
@@ -18,9 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is not known of a member yet. Every member gets everybody's. */
+/* What the parent does not know of a member. */
 struct card {
-    uint64_t members; /* a number made of the list */
+    uint64_t members; /* a hash of the list */
     int32_t port;
     unsigned char token[TOKEN_BYTES];
     char unix_name[sizeof((struct listeners *)NULL)->unix_name];
@@ -68,8 +68,7 @@ static int await_message(struct ddp_group *g, enum request_kind kind, int peer,
     return group_wait(g, &r.ended, err);
 }
 
-/* Member i of a binomial tree answers for itself and those behind it, so many in all: as
- * many as its lowest bit is worth. */
+/* How many members the subtree of member i has: the value of its lowest bit. */
 static int span(int i, int n)
 {
     int low = i & -i;
@@ -86,7 +85,7 @@ static int agree(struct ddp_group *g, const int *ranks, const struct card *mine,
     return group_break(g, -1, err);
 }
 
-/* Up the tree: from each below me what it and those behind it have. */
+/* Gather: from each child the cards of its subtree. */
 static int collect(struct ddp_group *g, const int *ranks, int n, int me,
                    struct card *cards, struct ddp_err *err)
 {
@@ -104,7 +103,7 @@ static int collect(struct ddp_group *g, const int *ranks, int n, int me,
                                    err);
 }
 
-/* And down again: everything, to all below me at once. */
+/* Broadcast: all cards to all children at once. */
 static int spread(struct ddp_group *g, const int *ranks, int n, int me,
                   struct card *cards, struct ddp_err *err)
 {
@@ -120,7 +119,7 @@ static int spread(struct ddp_group *g, const int *ranks, int n, int me,
     return rc;
 }
 
-/* Numbers in the outermost group. */
+/* Ranks in the first group of the family. */
 static int *world_ranks(const struct ddp_group *g, const int *ranks, int n)
 {
     int *world = xcalloc((size_t)n, sizeof *world);
@@ -129,7 +128,7 @@ static int *world_ranks(const struct ddp_group *g, const int *ranks, int n)
     return world;
 }
 
-/* A card as others write it, with what is known of the member since it met us first. */
+/* A member's card, with what the parent knows of it. */
 static char *whole_card(const struct ddp_group *g, int rank, const struct card *c)
 {
     const struct member *m = &g->layout.members[rank];
@@ -207,7 +206,7 @@ static int settle(struct ddp_group *g, struct ddp_group *sub, const int *ranks, 
         return -1;
     int rc = subgroup_bootstrap(g, sub, ranks, n, me, &listeners, err);
     if (rc == 0)
-        rc = group_settle(sub, &listeners, now_ms() + sub->timeout_ms, err);
+        rc = group_connect(sub, &listeners, now_ms() + sub->timeout_ms, err);
     listeners_close(&listeners);
     return rc;
 }

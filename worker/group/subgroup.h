@@ -1,4 +1,5 @@
-/* worker/group/subgroup.h - groups made from others, and what they have in common */
+/* worker/group/subgroup.h - groups made from a parent group, and the family they form
+ */
 #ifndef WORKER_GROUP_SUBGROUP_H
 #define WORKER_GROUP_SUBGROUP_H
 

@@ -40,8 +40,8 @@ struct said_calls {
     struct call call[CALLS_SAID];
 };
 
-/* Takes the listening socket out of `listeners`. `entered` counts the collectives that this
- * rank has entered. Both pointers are borrowed. */
+/* Takes the listening socket out of `listeners`. `entered` counts the collectives that
+ * this rank has entered. Both pointers are borrowed. */
 struct tcp *tcp_create(const struct layout *layout, struct listeners *listeners,
                        const uint64_t *entered);
 void tcp_destroy(struct tcp *n); /* NULL is fine */

@@ -1,9 +1,9 @@
 /* worker/group/mpi/mpi.c - collectives by the MPI library that the job runs under
  *
- * The ranks meet by MPI, too, so that neither a store nor MASTER_ADDR is needed. Barriers
- * and messages are ours: they hear of the dead and have deadlines. MPI itself does not
- * tell of either; a collective of MPI that others do not join ends with our deadline, and
- * the process then ends without MPI_Finalize, which would wait.
+ * The bootstrap uses MPI, too, so that neither a store nor MASTER_ADDR is needed.
+ * Barriers and messages are ours: they detect failures and have deadlines. MPI reports
+ * neither; a collective of MPI that others do not join ends at our deadline, and the
+ * process then exits without MPI_Finalize, which would wait.
  */
 #include "worker/group/mpi/mpi.h"
 
@@ -101,7 +101,7 @@ int mpi_begin(int *rank, int *size, struct ddp_err *err)
 }
 
 int bootstrap_mpi(const struct bootstrap *m, const char *card, struct ddp_value *cards,
-                struct ddp_err *err)
+                  struct ddp_err *err)
 {
     char mine[CARD_ROOM] = "", *all = xcalloc((size_t)m->size, CARD_ROOM);
     snprintf(mine, sizeof mine, "%s", card);
@@ -116,9 +116,9 @@ int bootstrap_mpi(const struct bootstrap *m, const char *card, struct ddp_value 
 
 /* ---- the backend ---- */
 
-/* The call by which the ranks of a communicator meet. */
+/* MPI_Comm_create_group(), which waits for all members. */
 struct making {
-    const int *ranks; /* owned; not freed by who gives the call up */
+    const int *ranks; /* owned; leaked when the call is given up */
     int n, rc;
     void *comm;
     struct ddp_err why;
@@ -166,7 +166,7 @@ static void mpi_close(struct ddp_group *g)
     g->foreign = NULL;
 }
 
-/* Elements of the result that are mine. */
+/* Elements of the result on this rank. */
 static size_t result(const struct ddp_group *g, const struct coll *c)
 {
     if (c->kind == COLL_REDUCE && c->root != g->layout.rank)

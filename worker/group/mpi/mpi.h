@@ -4,10 +4,10 @@
 
 #include "worker/group/bootstrap.h"
 
-/* Load the link to the MPI that this process runs under, and MPI_Init. */
+/* Load the shim for the MPI that this process runs under, and call MPI_Init. */
 int mpi_begin(int *rank, int *size, struct ddp_err *err);
 /* A bootstrap_fn; after mpi_begin(). */
 int bootstrap_mpi(const struct bootstrap *m, const char *card, struct ddp_value *cards,
-                struct ddp_err *err);
+                  struct ddp_err *err);
 
 #endif

@@ -14,8 +14,8 @@
 static const struct {
     const char *name;
     double ms;
-} units[] = {{"d", 24 * 3600e3}, {"h", 3600e3}, {"m", 60e3}, {"min", 60e3},
-             {"s", 1e3},         {"ms", 1}};
+} units[] = {{"d", 24 * 3600e3}, {"h", 3600e3}, {"m", 60e3},
+             {"min", 60e3},      {"s", 1e3},    {"ms", 1}};
 
 /* "1d12h30m": units from large to small, each at most once; a bare number is seconds. */
 static bool with_units(const char *text, double *ms)

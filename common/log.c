@@ -17,9 +17,9 @@
 #include <unistd.h>
 
 const char *const log_subsystems[] = {
-    "agent", "grace", "heartbeat", "input", "job", "mpi", "options", "output", "peers",
-    "pmi", "pmix", "preflight", "preload", "pulse", "ranks", "relay", "script", "start",
-    "store", "worker", NULL};
+    "agent",  "grace", "heartbeat", "input", "job",       "mpi",     "options",
+    "output", "peers", "pmi",       "pmix",  "preflight", "preload", "pulse",
+    "ranks",  "relay", "script",    "start", "store",     "worker",  NULL};
 
 static const struct {
     const char *name;
@@ -82,8 +82,7 @@ static int rule_parse(const char *item, size_t len, struct ddp_err *err)
     if (!log_subsystems[known])
         return unknown_subsystem(item, n, err);
     if (n >= sizeof state.rules[0].subsys || state.nrules == ARRAY_LEN(state.rules))
-        return err_set(err, "log level '%.*s' is one too many", (int)len,
-                       item);
+        return err_set(err, "log level '%.*s' is one too many", (int)len, item);
     memcpy(state.rules[state.nrules].subsys, item, n);
     state.rules[state.nrules].subsys[n] = '\0';
     state.rules[state.nrules++].threshold = level;

@@ -218,7 +218,9 @@ static int read_foreign(struct reading *r, const struct foreign *f, const char *
     switch (f->answer) {
     case FOREIGN_OURS:
         strv_pushf(&opts->texts, "--%s%s%s", f->text, f->values || f->fixed ? "=" : "",
-                   f->values ? values[0] : f->fixed ? f->fixed : "");
+                   f->values  ? values[0]
+                   : f->fixed ? f->fixed
+                              : "");
         word = opts->texts.v[opts->texts.n - 1];
         o = match(word, &values[0]);
         return read_option(r, o, word, values[0], opts, err);
@@ -270,11 +272,12 @@ static int check_one_program(const struct opts *opts, struct ddp_err *err)
         word++;
     if (!*word || opts->end_said)
         return 0;
-    return err_set(err,
-                   "': %s' would start a second program, and all ranks run one: let it "
-                   "choose by RANK, as in sh -c '[ $RANK -lt 2 ] && exec a || exec b' ('--' "
-                   "before the program gives it the ':')",
-                   word[1]);
+    return err_set(
+        err,
+        "': %s' would start a second program, and all ranks run one: let it "
+        "choose by RANK, as in sh -c '[ $RANK -lt 2 ] && exec a || exec b' ('--' "
+        "before the program gives it the ':')",
+        word[1]);
 }
 
 int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
@@ -315,9 +318,10 @@ void cli_warn(const struct opts *opts)
         size_t dashes = strspn(*word, "-"), len = strcspn(*word, "=");
         bool option = dashes == 2 || strcmp(*word, "-np") == 0;
         if (option && spelling_is(late, *word + dashes, len - dashes))
-            log_warn("'%.*s' follows the program and was passed to %s; put ddprun's options "
-                     "before it",
-                     (int)len, *word, opts->argv[0]);
+            log_warn(
+                "'%.*s' follows the program and was passed to %s; put ddprun's options "
+                "before it",
+                (int)len, *word, opts->argv[0]);
     }
 }
 

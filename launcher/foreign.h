@@ -1,8 +1,8 @@
-/* launcher/foreign.h - options of mpirun, mpiexec, torchrun and horovodrun that ddprun does
- * not have under their names
+/* launcher/foreign.h - options of mpirun, mpiexec, torchrun and horovodrun that ddprun
+ * does not have under their names
  *
- * Private to the front. Each either means one of ours, becomes a variable of the ranks, has
- * no effect here, or is refused with what to write instead.
+ * Private to the front. Each either means one of ours, becomes a variable of the ranks,
+ * has no effect here, or is refused with what to write instead.
  */
 #ifndef LAUNCHER_FOREIGN_H
 #define LAUNCHER_FOREIGN_H
@@ -16,7 +16,7 @@ struct foreign {
     const char *names; /* separated by blanks, no dashes */
     int values;        /* words that follow it: 0, 1 or 2 */
     enum {
-        FOREIGN_OURS,     /* is our option `text`, with `fixed` if it takes no value itself */
+        FOREIGN_OURS, /* is our option `text`, with `fixed` if it takes no value itself */
         FOREIGN_VARIABLE, /* `text` and its values make "NAME=VALUE" for the ranks */
         FOREIGN_IGNORED,  /* changes nothing that ddprun does */
         FOREIGN_REFUSED,  /* `text` is what to do */

@@ -109,9 +109,12 @@ static void show_usual(help_line_fn line, void *arg)
     say(line, arg, "  %-22s  %s", "all", "every option");
     say(line, arg, "  %-22s  %s", "OPTION", "one option, as in --help timeout");
     say(line, arg, "%s", "");
-    say(line, arg, "Options stand before the program. One dash or two, '_' or '-': both work.");
-    say(line, arg, "Exit code: of the first rank that failed, 128+signal; 124 --timeout,");
-    say(line, arg, "125 cannot start, 126 not executable, 127 not found, 2 usage. See ddprun(1).");
+    say(line, arg,
+        "Options stand before the program. One dash or two, '_' or '-': both work.");
+    say(line, arg,
+        "Exit code: of the first rank that failed, 128+signal; 124 --timeout,");
+    say(line, arg,
+        "125 cannot start, 126 not executable, 127 not found, 2 usage. See ddprun(1).");
 }
 
 /* The options of one topic, or of all. */

@@ -9,8 +9,9 @@
 
 typedef void (*help_line_fn)(const char *text, void *arg);
 
-/* Calls `line` for each line about `topic`: NULL for the usual options and the topics, "all"
- * for every option, a topic's name, or an option's. Returns -1 when there is no such topic. */
+/* Calls `line` for each line about `topic`: NULL for the usual options and the topics,
+ * "all" for every option, a topic's name, or an option's. Returns -1 when there is no
+ * such topic. */
 int help_show(const char *topic, help_line_fn line, void *arg, struct ddp_err *err);
 
 #endif

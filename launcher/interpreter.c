@@ -31,19 +31,20 @@ static bool in_path(const char *path, const char *name)
     return found;
 }
 
-/* The python of an active environment, with the reason in `*why` (malloc'ed both); a name for
- * PATH if none is active. Where both kinds are active and PATH lists only one of them, that
- * one: the other is what the shell has left behind. */
+/* The python of an active environment, with the reason in `*why` (malloc'ed both); a name
+ * for PATH if none is active. Where both kinds are active and PATH lists only one of
+ * them, that one: the other is what the shell has left behind. */
 static char *find_python(get_env_fn get_env, char **why)
 {
     static const struct {
         const char *variable, *kind;
-    } kinds[] = {{"VIRTUAL_ENV", "virtual environment"}, {"CONDA_PREFIX", "conda environment"}};
+    } kinds[] = {{"VIRTUAL_ENV", "virtual environment"},
+                 {"CONDA_PREFIX", "conda environment"}};
     const char *path = get_env("PATH");
     for (int listed = 1; listed >= 0; listed--) {
         for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
             const char *dir = get_env(kinds[i].variable);
-            if (!dir || *dir != '/' || 
+            if (!dir || *dir != '/' ||
                 (listed && python_env_place(path, dir) == NOT_IN_PATH))
                 continue;
             char *python = xasprintf("%s/bin/python3", dir);
@@ -55,11 +56,12 @@ static char *find_python(get_env_fn get_env, char **why)
         }
     }
     *why = xstrdup("PATH");
-    return xstrdup(!in_path(path, "python3") && in_path(path, "python") ? "python" : "python3");
+    return xstrdup(!in_path(path, "python3") && in_path(path, "python") ? "python"
+                                                                        : "python3");
 }
 
-/* The words behind "#!" of the file's first line: an interpreter and at most one argument, as
- * the kernel has it. None if it does not begin so. */
+/* The words behind "#!" of the file's first line: an interpreter and at most one
+ * argument, as the kernel has it. None if it does not begin so. */
 static void read_first_line(const char *file, struct strv *words)
 {
     char line[256] = "", *rest = NULL;
@@ -82,15 +84,16 @@ static bool ends_in(const char *name, const char *end)
 }
 
 /* What to put in front of the script `file`, which is `name` on the command line. */
-static void choose(struct opts *opts, get_env_fn get_env, const char *name, const char *file,
-                   struct strv *argv)
+static void choose(struct opts *opts, get_env_fn get_env, const char *name,
+                   const char *file, struct strv *argv)
 {
     struct strv first = {0};
     char *why = NULL;
     read_first_line(file, &first);
     if (first.n > 0 && runs(file)) {
         /* the kernel starts it; without a slash it would be looked for in PATH */
-        strv_push_nodup(argv, strchr(name, '/') ? xstrdup(name) : xasprintf("./%s", name));
+        strv_push_nodup(argv,
+                        strchr(name, '/') ? xstrdup(name) : xasprintf("./%s", name));
         strv_finish(&first);
         return;
     }

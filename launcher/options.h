@@ -25,8 +25,8 @@ struct word {
 
 struct option {
     const char *names; /* separated by blanks, no dashes; the first is the one shown */
-    const char *arg;   /* NULL: takes none; "[=...]": only behind '='; "[...]": the next word if
-                          it is one of `words` */
+    const char *arg;   /* NULL: takes none; "[=...]": only behind '='; "[...]": the next
+                          word if   it is one of `words` */
     size_t at;         /* offset in struct opts */
     read_fn read;
     long min, max;            /* of a number */

@@ -234,10 +234,12 @@ static void warn_of_slots(const char *p, size_t len)
     size_t digits = 0;
     while (digits < len && isdigit((unsigned char)p[len - 1 - digits]))
         digits++;
-    if (digits > 0 && digits < len && p[len - digits - 1] == ':' && is_v6(p, len - digits - 1))
-        log_warn("'%.*s' is one IPv6 address; write [%.*s]:%.*s for %.*s slots, or [%.*s]",
-                 (int)len, p, (int)(len - digits - 1), p, (int)digits, p + len - digits,
-                 (int)digits, p + len - digits, (int)len, p);
+    if (digits > 0 && digits < len && p[len - digits - 1] == ':' &&
+        is_v6(p, len - digits - 1))
+        log_warn(
+            "'%.*s' is one IPv6 address; write [%.*s]:%.*s for %.*s slots, or [%.*s]",
+            (int)len, p, (int)(len - digits - 1), p, (int)digits, p + len - digits,
+            (int)digits, p + len - digits, (int)len, p);
 }
 
 int host_word(const struct host_place *place, const char *p, const char *end,

@@ -232,7 +232,8 @@ static void on_note(const struct env_note *n, void *arg)
     static const char *const what[] = {[ENV_SET] = "set",
                                        [ENV_REPLACED] = "replaced",
                                        [ENV_KEPT] = "kept",
-                                       [ENV_REMOVED] = "removed, as another launcher set it"};
+                                       [ENV_REMOVED] =
+                                           "removed, as another launcher set it"};
     const struct notes *x = arg;
     say(x->line, x->arg, "  %s is %s (here '%s'%s)", n->name, what[n->origin],
         n->old ? n->old : "", n->user ? ", with -x" : "");

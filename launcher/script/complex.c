@@ -26,19 +26,21 @@ int complex_amount(const struct request *r, const char *asked, int *amount,
     int64_t all = (int64_t)r->nodes * r->gpus;
     *amount = r->gpus;
     if (s->consumable == CONSUMABLE_JOB && r->nodes > 1 && !whole)
-        return err_set(err,
-                       "%s: gpu-consumable = JOB takes GPUs from the job's first host only, "
-                       "not from %d nodes; write -N 1, or whole-nodes = yes in the site "
-                       "file if a job has its nodes to itself",
-                       s->name, r->nodes);
+        return err_set(
+            err,
+            "%s: gpu-consumable = JOB takes GPUs from the job's first host only, "
+            "not from %d nodes; write -N 1, or whole-nodes = yes in the site "
+            "file if a job has its nodes to itself",
+            s->name, r->nodes);
     if (s->consumable != CONSUMABLE_SLOT)
         return 0;
     if (all % slots != 0)
-        return err_set(err,
-                       "%s: gpu-consumable = YES is multiplied by the slots, and %d slots "
-                       "do not divide %d GPUs; ask for {{all_gpus}} slots in the site "
-                       "file's request, or write JOB or HOST if 'qconf -sc' says so",
-                       s->name, slots, (int)all);
+        return err_set(
+            err,
+            "%s: gpu-consumable = YES is multiplied by the slots, and %d slots "
+            "do not divide %d GPUs; ask for {{all_gpus}} slots in the site "
+            "file's request, or write JOB or HOST if 'qconf -sc' says so",
+            s->name, slots, (int)all);
     *amount = (int)(all / slots);
     return 0;
 }

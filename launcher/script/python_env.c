@@ -1,7 +1,7 @@
 /* launcher/script/python_env.c - see pyenv.h
  *
- * Both may be active, a venv made inside a conda environment most often. They are entered in
- * the order that their folders have in PATH: the last one entered stands first there.
+ * Both may be active, a venv made inside a conda environment most often. They are entered
+ * in the order that their folders have in PATH: the last one entered stands first there.
  */
 #include "launcher/script/python_env.h"
 
@@ -44,16 +44,17 @@ static char *enter_prefix(const char *prefix)
 /* "activate" of conda, mamba or micromamba, which is a function of the shell. */
 static char *enter_conda(get_env_fn get_env, const char *prefix)
 {
-    const char *conda = path_of(get_env, "CONDA_EXE"), *mamba = path_of(get_env, "MAMBA_EXE");
+    const char *conda = path_of(get_env, "CONDA_EXE"),
+               *mamba = path_of(get_env, "MAMBA_EXE");
     const char *exe = conda ? conda : mamba;
     if (!exe || access(exe, X_OK) != 0)
         return enter_prefix(prefix);
     char *program = script_quote(exe), *dir = script_quote(prefix);
     const char *name = conda ? "conda" : strrchr(exe, '/') + 1;
-    char *lines = xasprintf("eval \"$(%s %s)\"\n"
-                            "%s activate %s || exit 1",
-                            program, conda ? "shell.bash hook" : "shell hook --shell bash",
-                            name, dir);
+    char *lines = xasprintf(
+        "eval \"$(%s %s)\"\n"
+        "%s activate %s || exit 1",
+        program, conda ? "shell.bash hook" : "shell hook --shell bash", name, dir);
     free(program);
     free(dir);
     return lines;
@@ -63,9 +64,10 @@ static char *enter_venv(const char *prefix)
 {
     char *file = xasprintf("%s/bin/activate", prefix), *quoted = script_quote(file);
     char *dir = script_quote(prefix);
-    char *lines = readable(file)
-                      ? xasprintf("source %s", quoted)
-                      : xasprintf("export VIRTUAL_ENV=%s PATH=%s/bin:\"$PATH\"", dir, dir);
+    char *lines =
+        readable(file)
+            ? xasprintf("source %s", quoted)
+            : xasprintf("export VIRTUAL_ENV=%s PATH=%s/bin:\"$PATH\"", dir, dir);
     free(dir);
     free(quoted);
     free(file);
@@ -77,7 +79,8 @@ size_t python_env_place(const char *path, const char *prefix)
     size_t len = strlen(prefix), at = 0;
     for (const char *p = path ? path : ""; *p; at++) {
         size_t n = strcspn(p, ":");
-        if (n == len + 4 && strncmp(p, prefix, len) == 0 && strncmp(p + len, "/bin", 4) == 0)
+        if (n == len + 4 && strncmp(p, prefix, len) == 0 &&
+            strncmp(p + len, "/bin", 4) == 0)
             return at;
         p += n + (p[n] == ':');
     }
@@ -95,8 +98,9 @@ static bool usable(const char *prefix)
 static void add(struct python_env *env, char *says, char *lines, bool first)
 {
     char *old_says = env->says, *old = env->lines;
-    env->says = old ? xasprintf("%s, then %s", first ? says : old_says, first ? old_says : says)
-                    : xstrdup(says);
+    env->says =
+        old ? xasprintf("%s, then %s", first ? says : old_says, first ? old_says : says)
+            : xstrdup(says);
     env->lines = old ? xasprintf("%s\n%s", first ? lines : old, first ? old : lines)
                      : xstrdup(lines);
     free(old_says);

@@ -1,7 +1,9 @@
-/* launcher/script/python_env.h - the Python environment that is active, as lines of a script
+/* launcher/script/python_env.h - the Python environment that is active, as lines of a
+ * script
  *
- * A job does not have the shell of the front end: what `activate` did there has to be done
- * again. conda, mamba, micromamba and pixi set CONDA_PREFIX; venv and uv set VIRTUAL_ENV.
+ * A job does not have the shell of the front end: what `activate` did there has to be
+ * done again. conda, mamba, micromamba and pixi set CONDA_PREFIX; venv and uv set
+ * VIRTUAL_ENV.
  */
 #ifndef LAUNCHER_SCRIPT_PYENV_H
 #define LAUNCHER_SCRIPT_PYENV_H
@@ -15,7 +17,8 @@
 size_t python_env_place(const char *path, const char *prefix);
 
 struct python_env {
-    char *says;  /* "conda environment 'x' (/opt/conda/envs/x)"; owned; NULL: none is active */
+    char *says;  /* "conda environment 'x' (/opt/conda/envs/x)"; owned; NULL: none is
+                    active */
     char *lines; /* of bash, which enter it; owned */
 };
 

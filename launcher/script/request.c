@@ -137,10 +137,11 @@ static int count_ranks(const struct opts *opts, struct request *r, struct ddp_er
         r->ranks_per_node = (opts->np + r->nodes - 1) / r->nodes;
     }
     if (r->gpus > 0 && r->ranks_per_node > r->gpus && !opts->oversubscribe)
-        return err_set(err,
-                       "%d ranks on the %d GPU%s of a node; write --nproc-per-node %d, or "
-                       "--oversubscribe",
-                       r->ranks_per_node, r->gpus, r->gpus == 1 ? "" : "s", r->gpus);
+        return err_set(
+            err,
+            "%d ranks on the %d GPU%s of a node; write --nproc-per-node %d, or "
+            "--oversubscribe",
+            r->ranks_per_node, r->gpus, r->gpus == 1 ? "" : "s", r->gpus);
     if ((int64_t)r->nodes * r->ranks_per_node > INT_MAX)
         return err_set(err, "%d nodes with %d ranks each are too many", r->nodes,
                        r->ranks_per_node);

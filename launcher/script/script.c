@@ -110,9 +110,9 @@ static bool passed(const struct opts *opts, const char *name)
     return false;
 }
 
-/* The promise of the script's head, repeated to ddprun: it starts no rank where the job got
- * fewer hosts, or hosts with fewer GPUs. --scaling runs several sizes, so it pins only the
- * ranks per node. */
+/* The promise of the script's head, repeated to ddprun: it starts no rank where the job
+ * got fewer hosts, or hosts with fewer GPUs. --scaling runs several sizes, so it pins
+ * only the ranks per node. */
 static char *pinned_ranks(const struct opts *opts, const struct request *r)
 {
     if (opts->scaling)
@@ -146,7 +146,7 @@ static void set_options(struct strv *values, const struct opts *opts,
     set_number(values, "timeout", timeout && opts->requeue ? until_s : 0);
     if (!passed(opts, "output-filename"))
         script_append(&text, opts->requeue ? "--output-filename \"$log/start-$starts\""
-                                    : "--output-filename \"$log\"");
+                                           : "--output-filename \"$log\"");
     char *given = script_quote_all(opts->passed.v);
     if (*given)
         script_append(&text, given);
@@ -214,8 +214,8 @@ static char *fill_site_text(const struct site *s, const char *key, const char *t
     return out;
 }
 
-/* The site's request for nodes, CPUs and GPUs. For Grid Engine {{gpus}} is the amount that
- * its complex wants, which depends on the slots that the same request asks for. */
+/* The site's request for nodes, CPUs and GPUs. For Grid Engine {{gpus}} is the amount
+ * that its complex wants, which depends on the slots that the same request asks for. */
 static char *fill_request(struct strv *values, const struct request *r, const char *asks,
                           struct ddp_err *err)
 {

@@ -12,10 +12,10 @@
 
 /* What a script needs to know beside the options. All borrowed. */
 struct script_place {
-    const char *ddprun;   /* its path, NULL: where every shell looks */
+    const char *ddprun;                  /* its path, NULL: where every shell looks */
     const struct python_env *python_env; /* the Python environment to enter; NULL: none */
-    const char *file;     /* where the script is going to stand; NULL: not known */
-    char *const *words;   /* the command that has asked for it: for the remark */
+    const char *file;   /* where the script is going to stand; NULL: not known */
+    char *const *words; /* the command that has asked for it: for the remark */
 };
 
 struct script {

@@ -40,8 +40,8 @@ struct site {
     char *title;
     char *closed; /* when the cluster was switched off, "October 2024"; NULL: it runs */
     enum scheduler scheduler;
-    bool account;       /* a job must name one */
-    char *account_hint; /* how to find it */
+    bool account;               /* a job must name one */
+    char *account_hint;         /* how to find it */
     enum consumable consumable; /* of the GPUs' complex; Grid Engine */
     char *request;      /* lines that ask for nodes, CPUs and GPUs: template text */
     char *submit;       /* further words of the submitting command: template text */
@@ -55,8 +55,8 @@ struct site {
 };
 
 /* `name` is one of those that come with ddprun, a file NAME.ini in
- * ~/.config/ddprun/site or /etc/ddprun/site, or the path of a file (with a '/' or ending in ".ini"). Returns NULL
- * with one line: file, line, column and what is wrong there. */
+ * ~/.config/ddprun/site or /etc/ddprun/site, or the path of a file (with a '/' or ending
+ * in ".ini"). Returns NULL with one line: file, line, column and what is wrong there. */
 struct site *site_read(const char *name, struct ddp_err *err);
 void site_destroy(struct site *s); /* NULL is fine */
 

@@ -74,7 +74,8 @@ int memory_parse(const char *text, int64_t *mb, struct ddp_err *err)
 {
     int64_t bytes;
     if (*text && !text[strspn(text, "0123456789.")])
-        return err_set(err, "'%.40s' has no unit; write %.20sM or %.20sG", text, text, text);
+        return err_set(err, "'%.40s' has no unit; write %.20sM or %.20sG", text, text,
+                       text);
     if (size_parse(text, &bytes, err) < 0)
         return -1;
     if (bytes < 1 << 20)

@@ -13,8 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What duration_parse() takes, but for a bare number, to whole seconds: at least one and at
- * most ten years. */
+/* What duration_parse() takes, but for a bare number, to whole seconds: at least one and
+ * at most ten years. */
 int walltime_parse(const char *text, int64_t *seconds, struct ddp_err *err);
 
 /* As the scheduler's script has it: Slurm [D-]HH:MM:SS, Grid Engine and PBS HH:MM:SS, LSF
@@ -24,7 +24,8 @@ char *walltime_text(enum scheduler scheduler, int64_t seconds);
 /* As --time takes it back: "2h", "5d", "1d12h". */
 void walltime_say(int64_t seconds, char *out, size_t size);
 
-/* What size_parse() takes, but for a bare number, to MiB: Slurm's is MiB, others' are bytes. */
+/* What size_parse() takes, but for a bare number, to MiB: Slurm's is MiB, others' are
+ * bytes. */
 int memory_parse(const char *text, int64_t *mb, struct ddp_err *err);
 
 #endif

@@ -2,8 +2,9 @@
 #ifndef LAUNCHER_SCRIPT_WORDS_H
 #define LAUNCHER_SCRIPT_WORDS_H
 
-/* Like shell_quote(), but never with a line break or another control character in it: Grid
- * Engine obeys "#$" at the start of any line, also within a quoted word. The caller frees. */
+/* Like shell_quote(), but never with a line break or another control character in it:
+ * Grid Engine obeys "#$" at the start of any line, also within a quoted word. The caller
+ * frees. */
 char *script_quote(const char *word);
 
 /* All of them, separated by blanks; NULL is none. The caller frees. */

@@ -67,9 +67,10 @@ static const struct {
      "^openib prog",
      4, 0, "a:2,b:2", NULL, "prog"},
     {"--allow-run-as-root --pernode --report-bindings -q prog", 0, 1, NULL, NULL, "prog"},
-    {"-perhost 2 -genv I_MPI_DEBUG 5 -genvall -bootstrap ssh -l -n 4 prog", 4, 2, NULL, NULL,
+    {"-perhost 2 -genv I_MPI_DEBUG 5 -genvall -bootstrap ssh -l -n 4 prog", 4, 2, NULL,
+     NULL, "prog"},
+    {"-np 4 -H a:2,b:2 --gloo --network-interface eth0 prog", 4, 0, "a:2,b:2", NULL,
      "prog"},
-    {"-np 4 -H a:2,b:2 --gloo --network-interface eth0 prog", 4, 0, "a:2,b:2", NULL, "prog"},
     {"-np 4 --mpi --timeline-filename t --autotune prog", 4, 0, NULL, NULL, "prog"},
     {"--mpi pmi -np 4 prog", 4, 0, NULL, NULL, "prog"},
     {"--mpi prog", 0, 0, NULL, NULL, "prog"},
@@ -156,8 +157,9 @@ static const struct {
     {"--redirects=3 prog", "unknown here: '--redirects': use --output-filename, and "
                            "--output-from (try ddprun --help)"},
     {"-genv A", "-genv takes two values (try ddprun --help)"},
-    {"--perhost x prog", "--nproc-per-node takes a whole number from 1 to 10000000, not 'x' "
-                         "(try ddprun --help)"},
+    {"--perhost x prog",
+     "--nproc-per-node takes a whole number from 1 to 10000000, not 'x' "
+     "(try ddprun --help)"},
 };
 
 static const struct {
@@ -208,7 +210,8 @@ START_TEST(foreign_options_are_translated)
     free(ignored);
     opts_finish(&o);
     ck_assert_int_eq(parse("-np 2 a : -np 3 b", &o, &err), -1);
-    ck_assert_msg(strstr(err.text, "': -np' would start a second program"), "%s", err.text);
+    ck_assert_msg(strstr(err.text, "': -np' would start a second program"), "%s",
+                  err.text);
     opts_finish(&o);
 }
 END_TEST

@@ -95,7 +95,8 @@ static const struct {
      "'2:00' is hours and minutes for LSF, minutes and seconds for the others; "
      "write 2:00:00 or 00:2:00"},
     {"", 0, "is not a duration"},
-    {"2hours", 0, "'2hours' is not a duration: write 90s, 5m, 1h30m, 250ms, 1d12h or "
+    {"2hours", 0,
+     "'2hours' is not a duration: write 90s, 5m, 1h30m, 250ms, 1d12h or "
      "36:00:00"},
     {"2m1h", 0, "is not a duration"},
     {"-2h", 0, "is not a duration"},
@@ -271,9 +272,11 @@ static const struct {
     {0, -1, 0, 10, 1, 0, NULL, "#SBATCH --nodes=3\n", false},
     {0, -1, 0, 10, 1, 0, NULL, "-np 10 --nnodes 3 --nproc-per-node 4 --grace", false},
     {0, -1, 0, 2, 1, 0, NULL, "#SBATCH --gres=gpu:2\n", false},
-    {2, -1, 3, 0, 1, 0, NULL, "ddprun -np 6 --nnodes 2 --nproc-per-node 3 --grace", false},
+    {2, -1, 3, 0, 1, 0, NULL, "ddprun -np 6 --nnodes 2 --nproc-per-node 3 --grace",
+     false},
     {2, -1, 8, 0, 1, 0, NULL,
-     "8 ranks on the 4 GPUs of a node; write --nproc-per-node 4, or --oversubscribe", true},
+     "8 ranks on the 4 GPUs of a node; write --nproc-per-node 4, or --oversubscribe",
+     true},
     {50, 0, 0, 0, 1, 0, NULL, "#SBATCH --partition=cpu\n", false},
     {8, 8, 0, 0, 1, 0, "big", "#SBATCH --nodes=8\n", false},
     {5, 4, 0, 0, 1, 0, NULL, "only big has room for this job, and others may take", true},
@@ -348,8 +351,8 @@ static const struct {
     const char *line; /* of the script, or the complaint */
     bool wrong;
 } complexes[] = {
-    {"request =\n -pe x {{all_gpus}}\n -l gpu={{gpus}}", 4, 4, "#$ -pe x 16\n#$ -l gpu=1\n",
-     false},
+    {"request =\n -pe x {{all_gpus}}\n -l gpu={{gpus}}", 4, 4,
+     "#$ -pe x 16\n#$ -l gpu=1\n", false},
     {"request =\n -pe x {{nodes}}\n -l gpu={{gpus}}", 4, 4, "#$ -pe x 4\n#$ -l gpu=4\n",
      false},
     {"request =\n -l gpu={{gpus}}", 1, 2, "#$ -l gpu=2\n", false},

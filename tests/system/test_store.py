@@ -98,6 +98,23 @@ class Store(LaunchTest):
             self.skipTest("no user namespaces here")
         self.as_rank(*own)
 
+    @unittest.skipUnless(os.geteuid() == 0, "only root can make networks")
+    def test_a_rank_in_a_network_of_its_own_is_told_why(self):
+        name = f"dss{os.getpid() % 1000000}"
+        self.addCleanup(subprocess.run, ["ip", "netns", "del", name], check=False)
+        for command in (
+            f"netns add {name}", f"link add {name}a type veth peer name {name}b netns {name}",
+            f"addr add 10.213.8.1/30 dev {name}a", f"link set {name}a up",
+            f"-n {name} addr add 10.213.8.2/30 dev {name}b", f"-n {name} link set {name}b up",
+        ):
+            subprocess.run(["ip", *command.split()], check=True)
+        launch = self.run_to_end(
+            "-np", 1, "--master-addr", "10.213.8.1", "ip", "netns", "exec", name,
+            "/usr/bin/python3", "-c", ADD + 'print("sum", add("/n", 1))')
+        self.assertEqual(launch.rc, 1, launch.err)
+        self.assertRegex(launch.err, "refused a connection from 10.213.8.2:[0-9]+ to the store: "
+                                     ".*a container needs its host's network")
+
     @unittest.skipUnless(os.geteuid() == 0, "needs a folder that other users can read")
     def test_a_rank_whose_program_cannot_be_read_belongs(self):
         """Its descriptors are hidden from the agent, which is not root here."""

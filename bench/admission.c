@@ -5,7 +5,7 @@
  *
  *     bench/admission [RANKS [CONNECTIONS]]
  */
-#include "launcher/door/door.h"
+#include "launcher/admission/admission.h"
 
 #include "common/duration.h"
 #include "common/sock.h"
@@ -51,7 +51,7 @@ int main(int argc, char **argv)
     int listener = sock_listen("127.0.0.1", 0, &port, &err),
         *go = calloc((size_t)ranks, sizeof *go);
     double *us = calloc((size_t)ranks, sizeof *us);
-    struct door *d = door_create(getpid());
+    struct admission *d = admission_create(getpid());
     if (listener < 0 || !go || !us)
         return 1;
     for (int i = 0; i < ranks; i++) {
@@ -79,8 +79,8 @@ int main(int argc, char **argv)
             int fd = accept(listener, (struct sockaddr *)&from, &n);
             getsockname(fd, (struct sockaddr *)&to, &m);
             double began = cpu_us();
-            if (door_check(d, (struct sockaddr *)&from, (struct sockaddr *)&to, &err) !=
-                0)
+            if (admission_check(d, (struct sockaddr *)&from, (struct sockaddr *)&to,
+                                &err) != 0)
                 printf("refused: %s\n", err.text);
             us[i] = cpu_us() - began;
             sum += us[i];

@@ -55,7 +55,7 @@ struct opts {
     enum mpi_serve mpi;     /* what MPI programs find here */
     enum store_mode store;
     int store_port;        /* 0: any free one */
-    bool store_open;       /* --store-open: no door */
+    bool store_open;       /* --store-open: everybody is admitted */
     const char *interface; /* --interface: store, Gloo and NCCL together; NULL: choose */
     const char *master_addr; /* --master-addr; NULL: choose */
     int master_port;         /* --master-port; 0: not said */

@@ -307,8 +307,8 @@ static int program_run(const struct opts *o, struct ddp_err *err)
         goto out;
     so.notice = on_notice;
     so.refused = on_refused;
-    so.notice_arg = so.door_arg = &p;
-    so.door = o->open ? NULL : on_connection;
+    so.notice_arg = so.ask_arg = &p;
+    so.ask = o->open ? NULL : on_connection;
     so.local_only = !o->open && !so.addr && o->allow.n == 0;
     p.server = server_create(p.loop, &so, err);
     if (!p.server) {

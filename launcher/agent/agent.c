@@ -120,7 +120,7 @@ static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp
     reap_after(a->reap, agent_check, a);
     if (agent_end_open(a, err) < 0)
         return -1;
-    a->door = door_create(getpid());
+    a->admission = admission_create(getpid());
     a->up = link_create(a->loop, s->fd, FRAME_DOWN, s->keys, &link_events, a);
     if (s->stdio)
         link_write_to(a->up, STDOUT_FILENO);
@@ -133,7 +133,7 @@ static void agent_destroy(struct agent *a)
     relay_destroy(a->relay);
     ranks_destroy(a->ranks);
     hosting_destroy(a->hosting);
-    door_destroy(a->door);
+    admission_destroy(a->admission);
     link_destroy(a->up);
     grace_destroy(a->grace);
     outside_destroy(a->outside);

@@ -28,7 +28,7 @@ static int serve_store(struct agent *a, const struct msg_store *want)
     if (a->hosting)
         rc = hosting_renew(a->hosting, &err);
     else
-        a->hosting = hosting_create(a->loop, want, a->door, on_ask, a, &err);
+        a->hosting = hosting_create(a->loop, want, a->admission, on_ask, a, &err);
     if (!a->hosting || rc < 0) {
         agent_cannot(a, UINT32_MAX, EXIT_CANNOT_START, err.text);
         return -1;
@@ -199,8 +199,8 @@ static int hear_vouch(struct agent *a, const struct frame *f, struct ddp_err *er
     struct ddp_err why = {""};
     if (msg_vouch_unpack(f, &m, err) < 0)
         return -1;
-    bool yes = door_check(a->door, (struct sockaddr *)&m.peer,
-                          (struct sockaddr *)&m.local, &why) == 0;
+    bool yes = admission_check(a->admission, (struct sockaddr *)&m.peer,
+                               (struct sockaddr *)&m.local, &why) == 0;
     struct msg_vouched answer = {.id = m.id, .yes = yes};
     answer.why = yes ? NULL : xstrdup(why.text);
     struct pack k = {0};

@@ -7,12 +7,12 @@
 #define LAUNCHER_AGENT_AGENT_IMPL_H
 
 #include "common/log.h"
+#include "launcher/admission/admission.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/hosting.h"
 #include "launcher/agent/outside.h"
 #include "launcher/agent/ranks.h"
 #include "launcher/agent/relay.h"
-#include "launcher/door/door.h"
 #include "launcher/link/heartbeat.h"
 #include "launcher/policy/grace.h"
 #include "launcher/preflight/probe.h"
@@ -23,7 +23,7 @@ struct agent {
     struct link *up;   /* owned; NULL when it has ended */
     unsigned node;
     struct outside *outside;    /* owned */
-    struct door *door;          /* owned */
+    struct admission *admission; /* owned */
     struct hosting *hosting;    /* owned; the master node's */
     struct msg_job job;         /* owned */
     struct ranks *ranks;        /* owned; NULL until there is work */

@@ -13,7 +13,7 @@
 #include "common/mem.h"
 #include "common/refusals.h"
 #include "common/sock.h"
-#include "launcher/door/door.h"
+#include "launcher/admission/admission.h"
 #include "rendezvous/server/server.h"
 
 #include <ctype.h>
@@ -37,11 +37,11 @@ struct question {
 struct hosting {
     struct loop *loop;     /* borrowed */
     struct server *server; /* owned; NULL when only a port was wanted */
-    struct door *door;     /* borrowed */
+    struct admission *admission; /* borrowed */
     char *addr;            /* owned: for the ranks */
     char *listen;          /* owned: the same in numbers; NULL: every interface */
     int port, wanted_port; /* the latter 0: any */
-    unsigned scope;        /* of this attempt's keys; without a door it is always 0 */
+    unsigned scope;        /* of this attempt's keys; 0 for an open store */
     void (*ask)(const struct msg_vouch *v, void *arg);
     void *arg;
     struct refusals refusals;
@@ -97,13 +97,13 @@ static void ask_elsewhere(struct hosting *h, struct server_ticket *ticket,
     h->ask(&v, h->arg);
 }
 
-static void on_knock(struct server_ticket *ticket, const struct sockaddr *peer,
-                     const struct sockaddr *local, void *arg)
+static void on_connection(struct server_ticket *ticket, const struct sockaddr *peer,
+                          const struct sockaddr *local, void *arg)
 {
     struct hosting *h = arg;
     struct ddp_err err = {""};
-    int answer = door_check(h->door, peer, local, &err);
-    if (answer == DOOR_ELSEWHERE)
+    int answer = admission_check(h->admission, peer, local, &err);
+    if (answer == ADMISSION_ELSEWHERE)
         ask_elsewhere(h, ticket, peer, local);
     else
         server_admit(ticket, answer == 0, h->scope, err.text);
@@ -188,9 +188,9 @@ static int serve(struct hosting *h, const struct msg_store *want, struct ddp_err
     struct server_options options = {
         .addr = h->listen,
         .port = (int)want->port,
-        .door = want->open ? NULL : on_knock,
-        .door_arg = h,
-        .door_timeout_ms = SERVER_ASK_MS,
+        .ask = want->open ? NULL : on_connection,
+        .ask_arg = h,
+        .ask_timeout_ms = SERVER_ASK_MS,
         .notice = on_notice,
         .refused = on_refused,
         .notice_arg = h,
@@ -217,13 +217,13 @@ static int find_port(struct hosting *h, struct ddp_err *err)
 }
 
 struct hosting *hosting_create(struct loop *loop, const struct msg_store *want,
-                               struct door *door,
+                               struct admission *admission,
                                void (*ask)(const struct msg_vouch *v, void *arg),
                                void *arg, struct ddp_err *err)
 {
     struct hosting *h = xcalloc(1, sizeof *h);
     *h = (struct hosting){.loop = loop,
-                          .door = door,
+                          .admission = admission,
                           .ask = ask,
                           .arg = arg,
                           .wanted_port = (int)want->port,

@@ -10,13 +10,13 @@
 #include "common/loop.h"
 #include "launcher/link/message.h"
 
-struct door;
+struct admission;
 struct hosting;
 
 /* With `want->serve` the store listens when this returns; without it only a free port has
- * been found. `door` is borrowed. */
+ * been found. `admission` is borrowed. */
 struct hosting *hosting_create(struct loop *loop, const struct msg_store *want,
-                               struct door *door,
+                               struct admission *admission,
                                void (*ask)(const struct msg_vouch *v, void *arg),
                                void *arg, struct ddp_err *err);
 void hosting_destroy(struct hosting *h);

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* All that others could see: the store's door finds the machine of a client by these. */
+/* All that others could see: the store finds the machine of a client by these. */
 static void list_addresses(struct strv *out)
 {
     struct ifaddrs *list;

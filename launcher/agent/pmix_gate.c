@@ -5,8 +5,8 @@
 #include "common/duration.h"
 #include "common/log.h"
 #include "common/refusals.h"
+#include "launcher/admission/admission.h"
 #include "launcher/agent/pmix_turns.h"
-#include "launcher/door/door.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,13 +23,13 @@
 
 static int gate = -1;   /* owned until libpmix has taken it */
 static int theirs = -1; /* the number libpmix has for it */
-static struct door *door;
+static struct admission *admission;
 static struct refusals refusals; /* of the thread that accepts */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
 static bool is_open;
-static bool knocks;    /* there is a thread that does */
-static int knock_port; /* where its knock comes from; 0: none is under way */
+static bool connecting; /* there is a thread that does */
+static int own_port;    /* of its connection; 0: none is under way */
 static int first = -1; /* owned: what the agent has accepted and nobody has taken yet */
 
 static void pause_ms(void)
@@ -69,7 +69,7 @@ bool pmix_gate_empties(int64_t deadline_ms)
  * one that has waited for its turn may come in, we connect ourselves, and accept()
  * returns it in the place of ours. */
 
-static void knock(void)
+static void connect_self(void)
 {
     struct sockaddr_in to, from = {.sin_family = AF_INET};
     socklen_t n = sizeof to, nfrom = sizeof from;
@@ -81,57 +81,56 @@ static void knock(void)
         syscall(SYS_bind, s, &from, sizeof from) == 0 &&
         getsockname(s, (struct sockaddr *)&from, &nfrom) == 0) {
         pthread_mutex_lock(&lock);
-        knock_port = ntohs(from.sin_port);
+        own_port = ntohs(from.sin_port);
         pthread_mutex_unlock(&lock);
         if (connect(s, (struct sockaddr *)&to, n) < 0) {
             pthread_mutex_lock(&lock);
-            knock_port = 0;
+            own_port = 0;
             pthread_mutex_unlock(&lock);
         }
     }
     close(s);
 }
 
-static bool is_knock(const struct sockaddr_storage *peer)
+static bool is_own(const struct sockaddr_storage *peer)
 {
     const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)peer;
     pthread_mutex_lock(&lock);
-    bool is =
-        knock_port && peer->ss_family == AF_INET && ntohs(in->sin_port) == knock_port;
+    bool is = own_port && peer->ss_family == AF_INET && ntohs(in->sin_port) == own_port;
     if (is)
-        knock_port = 0;
+        own_port = 0;
     pthread_mutex_unlock(&lock);
     return is;
 }
 
-static void *knock_for_those_who_wait(void *arg)
+static void *connect_for_waiting(void *arg)
 {
     for (;;) {
         pthread_mutex_lock(&lock);
-        bool under_way = knock_port != 0;
+        bool under_way = own_port != 0;
         bool has_first = first >= 0;
-        knocks = under_way || has_first || turns_kept() > 0;
-        bool go_on = knocks;
+        connecting = under_way || has_first || turns_kept() > 0;
+        bool go_on = connecting;
         pthread_mutex_unlock(&lock);
         if (!go_on)
             return NULL;
         if (!under_way && (has_first || turns_ready()))
-            knock();
+            connect_self();
         pause_ms();
     }
 }
 
-static void begin_to_knock(void)
+static void begin_connecting(void)
 {
     pthread_t thread;
     sigset_t all, before;
     pthread_mutex_lock(&lock);
-    if (!knocks) {
+    if (!connecting) {
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before); /* a thread inherits it */
-        knocks = pthread_create(&thread, NULL, knock_for_those_who_wait, NULL) == 0;
+        connecting = pthread_create(&thread, NULL, connect_for_waiting, NULL) == 0;
         pthread_sigmask(SIG_SETMASK, &before, NULL);
-        if (knocks)
+        if (connecting)
             pthread_detach(thread);
     }
     pthread_mutex_unlock(&lock);
@@ -144,7 +143,7 @@ void pmix_gate_open(void)
     bool has_first = first >= 0;
     pthread_mutex_unlock(&lock);
     if (has_first)
-        begin_to_knock();
+        begin_connecting();
 }
 
 /* ---- between libpmix and the C library ---- */
@@ -158,7 +157,7 @@ void pmix_gate_set(int fd, int first_fd, pid_t ancestor)
 {
     gate = fd;
     first = first_fd;
-    door = door_create(ancestor);
+    admission = admission_create(ancestor);
 }
 
 int bind(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
@@ -182,8 +181,8 @@ static bool admitted(int s, pid_t *who)
     if (getpeername(s, (struct sockaddr *)&peer, &npeer) < 0 ||
         getsockname(s, (struct sockaddr *)&here, &nhere) < 0)
         return false;
-    if (door_holder(door, (struct sockaddr *)&peer, (struct sockaddr *)&here, who,
-                    &why) == 0)
+    if (admission_holder(admission, (struct sockaddr *)&peer, (struct sockaddr *)&here,
+                         who, &why) == 0)
         return true;
     char *line = refusals_line(&refusals, (struct sockaddr *)&peer, "PMIx", why.text);
     if (line)
@@ -202,7 +201,7 @@ static int admit(int s)
     }
     if (turns_arrive(s, who))
         return s;
-    begin_to_knock();
+    begin_connecting();
     return -1;
 }
 
@@ -229,7 +228,7 @@ int accept(int fd, __SOCKADDR_ARG addr, socklen_t *restrict len)
     int s = (int)syscall(SYS_accept4, fd, &peer, &npeer, SOCK_CLOEXEC);
     if (s < 0)
         return s;
-    if (is_knock(&peer)) {
+    if (is_own(&peer)) {
         close(s);
         s = take_first();
         if (s < 0)

@@ -1,7 +1,7 @@
 /* launcher/agent/pmix_server.h - libpmix, spoken to in frames
  *
  * Part of ddprun-pmix, a process of its own beside each agent that has ranks which use
- * PMIx: it is started when the first of them knocks, so that nobody else pays for it,
+ * PMIx: it is started when the first of them connects, so that nobody else pays for it,
  * libpmix need not be there on machines where nobody does, and a libpmix that hangs or
  * aborts takes no agent with it. One server serves one world (libpmix cannot be
  * initialized twice in a process).

@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <utlist.h>
 
-/* A program at the door, or inside. */
+/* A program at the admission, or inside. */
 struct visitor {
     int fd;
     ino_t socket; /* which it was: the number may be another descriptor's meanwhile */

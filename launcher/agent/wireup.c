@@ -22,9 +22,9 @@
 #include "common/mem.h"
 #include "common/refusals.h"
 #include "common/sock.h"
+#include "launcher/admission/admission.h"
 #include "launcher/agent/leftover.h"
 #include "launcher/agent/pmi_server.h"
-#include "launcher/door/door.h"
 #include "launcher/link/link.h"
 #include "launcher/spawn/child.h"
 
@@ -63,7 +63,7 @@ struct wireup {
     int gate;           /* owned: listens for ranks until the server has it; -1: none */
     int first;   /* owned: the connection that the server was started for; -1: none */
     bool wanted; /* an MPI program waits for the server */
-    struct door *door; /* owned; NULL: PMIx is not served */
+    struct admission *admission; /* owned; NULL: PMIx is not served */
     struct refusals refusals;
     struct event *accepting, *deadline, *absence; /* owned */
     pid_t server;                             /* 0: not started, or it has ended */
@@ -344,8 +344,8 @@ static void on_accept(evutil_socket_t fd, short what, void *arg)
     if (s < 0)
         return;
     if (getsockname(s, (struct sockaddr *)&to, &nto) == 0 &&
-        door_check(w->door, (struct sockaddr *)&from, (struct sockaddr *)&to, &why) ==
-            0) {
+        admission_check(w->admission, (struct sockaddr *)&from, (struct sockaddr *)&to,
+                        &why) == 0) {
         w->first = s;
         start_if_needed(w);
         return;
@@ -463,7 +463,7 @@ static int open_gate(struct wireup *w, struct ddp_err *err)
         event_new(loop_base(w->loop), w->gate, EV_READ | EV_PERSIST, on_accept, w);
     if (!w->accepting || event_add(w->accepting, NULL) < 0)
         return err_set(err, "cannot watch a socket");
-    w->door = door_create(getpid());
+    w->admission = admission_create(getpid());
     w->nspace = xasprintf("ddprun-%.100s", w->job->id);
     w->uri = xasprintf("%s-server.%u;tcp4://127.0.0.1:%d", w->nspace, w->share->node_rank,
                        port);
@@ -520,7 +520,7 @@ void wireup_destroy(struct wireup *w)
         return;
     close_gate(w);
     drop_first(w);
-    door_destroy(w->door);
+    admission_destroy(w->admission);
     if (w->link)
         link_close(w->link);
     if (w->server > 0) {

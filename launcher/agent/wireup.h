@@ -1,9 +1,9 @@
 /* launcher/agent/wireup.h - what ranks that are MPI programs need of their launcher
  *
  * Two services, of which a rank uses the one that its MPI knows: PMIx (Open MPI), served
- * by a process that is started when the first rank knocks (pmix_server.h), and PMI-1 and
- * PMI-2 (MPICH and its kin), served here (pmi_server.h) over a descriptor that every rank
- * is given. Neither costs a rank that uses none of them more than some variables.
+ * by a process that is started when the first rank connects (pmix_server.h), and PMI-1
+ * and PMI-2 (MPICH and its kin), served here (pmi_server.h) over a descriptor that every
+ * rank is given. Neither costs a rank that uses none of them more than some variables.
  *
  * Owner: the node's ranks, for one start of them.
  */
@@ -41,7 +41,7 @@ unsigned wireup_serves(const struct wireup *w); /* enum mpi_serve */
 int wireup_open(struct wireup *w, uint32_t local);
 void wireup_started(struct wireup *w, uint32_t local);
 
-/* Ranks are about to be started that will knock: the server may start with them. */
+/* Ranks are about to be started that will connect: the server may start with them. */
 void wireup_expect(struct wireup *w);
 
 /* A rank has ended. Who has joined and ends well without having left is told of, and who

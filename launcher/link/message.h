@@ -42,7 +42,7 @@ struct msg_store {
     char *addr;      /* owned: to listen on and to be MASTER_ADDR; NULL: choose */
     char *interface; /* owned: choose the address of this one; NULL: any */
     uint32_t port;   /* 0: any free one */
-    bool open;       /* no door */
+    bool open;       /* everybody is admitted */
     bool serve;      /* false: only find a port that is free (--store rank0) */
     char *wish;      /* owned: MASTER_ADDR as the user has it set; NULL */
     bool alone;      /* no other node: loopback is as good as any address */

@@ -189,15 +189,16 @@ struct mates *mates_lead(const struct outer *o, int64_t deadline_ms, struct ddp_
     m->fds = xcalloc((size_t)m->n, sizeof *m->fds);
     memset(m->fds, -1, (size_t)m->n * sizeof *m->fds);
     fill_report(o, &reports[0]);
-    int door = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), have = 1, rc = 0;
-    if (door < 0 || bind(door, (struct sockaddr *)&sa, len) < 0 || listen(door, 512) < 0)
+    int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), have = 1, rc = 0;
+    if (listener < 0 || bind(listener, (struct sockaddr *)&sa, len) < 0 ||
+        listen(listener, 512) < 0)
         rc = err_errno(err, "cannot listen for the other copies on this node");
     while (rc == 0 && have < m->n) {
-        if (!wait_readable(door, deadline_ms)) {
+        if (!wait_readable(listener, deadline_ms)) {
             rc = missing(m, o, err);
             break;
         }
-        int fd = accept4(door, NULL, NULL, SOCK_CLOEXEC);
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (fd >= 0 && admit(m, fd, deadline_ms, reports))
             have++;
         else if (fd >= 0)
@@ -205,8 +206,8 @@ struct mates *mates_lead(const struct outer *o, int64_t deadline_ms, struct ddp_
         else if (errno != EINTR && errno != EAGAIN && errno != ECONNABORTED)
             rc = err_errno(err, "cannot hear the other copies on this node");
     }
-    if (door >= 0)
-        close(door);
+    if (listener >= 0)
+        close(listener);
     if (rc == 0 && (rc = watch(m, err)) == 0)
         take_over(reports, m->n);
     free(reports);

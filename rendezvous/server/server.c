@@ -49,7 +49,7 @@ static const char no_descriptor[] = "no file descriptor is left: raise 'ulimit -
 static void server_turn_away(struct server *s)
 {
     int fd = -1;
-    if (door_evict(s, no_descriptor))
+    if (ticket_evict(s, no_descriptor))
         return;
     if (s->spare_fd >= 0) {
         close(s->spare_fd);
@@ -75,11 +75,11 @@ static void server_take(struct server *s, int fd, const union peer *peer)
     char why[64];
     snprintf(why, sizeof why, "%zu connections are the limit", s->max_connections);
     bool full = s->max_connections && s->nconns + s->nwaiting >= s->max_connections;
-    if (full && !door_evict(s, why)) {
+    if (full && !ticket_evict(s, why)) {
         close(fd);
         server_refuse(s, peer, why);
-    } else if (s->door) {
-        door_knock(s, fd, peer);
+    } else if (s->ask) {
+        ticket_create(s, fd, peer);
     } else {
         conn_start(s, fd, peer, 0);
     }
@@ -192,9 +192,9 @@ static void server_configure(struct server *s, const struct server_options *o)
         limits->max_value > REQUEST_MAX / 2 ? limits->max_value * 2 : REQUEST_MAX;
     s->host.rule = rule_of(o->dialect);
     s->max_connections = o->max_connections;
-    s->door = o->door;
-    s->door_arg = o->door_arg;
-    s->door_timeout_ms = o->door_timeout_ms ? o->door_timeout_ms : DOOR_TIMEOUT_MS;
+    s->ask = o->ask;
+    s->ask_arg = o->ask_arg;
+    s->ask_timeout_ms = o->ask_timeout_ms ? o->ask_timeout_ms : ASK_TIMEOUT_MS;
     s->notice = o->notice;
     s->on_refused = o->refused;
     s->notice_arg = o->notice_arg;
@@ -240,7 +240,7 @@ struct server *server_create(struct loop *loop, const struct server_options *opt
     spare_open(s);
     event_assign(&s->resume, base, -1, 0, on_resume, s);
     event_assign(&s->drain_timer, base, -1, 0, on_drain_timer, s);
-    door_init(s);
+    tickets_init(s);
     int rc = server_listen(s, options, err);
     event_assign(&s->accepting, base, s->fd, EV_READ | EV_PERSIST, on_accept, s);
     if (rc == 0 && event_add(&s->accepting, NULL) < 0)
@@ -262,7 +262,7 @@ void server_destroy(struct server *s)
     s->on_refused = NULL;
     server_stop_listening(s);
     event_del(&s->drain_timer);
-    door_finish(s);
+    tickets_finish(s);
     server_close_all(s);
     s->drained = NULL;
     loop_unpost(s->loop, s);

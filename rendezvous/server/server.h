@@ -19,12 +19,12 @@
 struct server;
 struct server_ticket; /* a connection that waits to be admitted */
 
-/* Asked once for each new connection when there is a door. `peer` and `local` are the
- * two ends as accept() gave them (an IPv4 client of a dual-stack listener is v4-mapped).
- * The answer is given now or later through server_admit(); a connection without an answer
- * is closed after `door_timeout_ms`. */
-typedef void (*server_door_fn)(struct server_ticket *ticket, const struct sockaddr *peer,
-                               const struct sockaddr *local, void *arg);
+/* Called once for each new connection. `peer` and `local` are the two ends as accept()
+ * gave them (an IPv4 client of a dual-stack listener is v4-mapped). The answer is given
+ * now or later through server_admit(); a connection without an answer is closed after
+ * `ask_timeout_ms`. */
+typedef void (*server_ask_fn)(struct server_ticket *ticket, const struct sockaddr *peer,
+                              const struct sockaddr *local, void *arg);
 
 /* How a client speaks that does not begin with the magic of PyTorch >= 2.2. */
 enum server_dialect {
@@ -40,9 +40,9 @@ struct server_options {
     int port;               /* 0: any */
     int listen_fd;          /* > 0: a socket that listens already, taken over; else 0 */
     size_t max_connections; /* 0: as many as descriptors allow */
-    server_door_fn door;    /* NULL: everybody is admitted, to scope 0 */
-    void *door_arg;
-    int64_t door_timeout_ms; /* 0: 10 s */
+    server_ask_fn ask;      /* NULL: everybody is admitted, to scope 0 */
+    void *ask_arg;
+    int64_t ask_timeout_ms;  /* 0: 10 s */
     bool local_only;         /* where the kernel allows it, only this machine connects */
     /* Both may be NULL. A client was closed, in one line: "10.0.0.7:4711: closed: ...";
      * a connection was refused: as often as somebody tries. */
@@ -71,7 +71,7 @@ void server_drain(struct server *s, int64_t grace_ms,
 
 int server_port(const struct server *s);
 
-/* The answer to a door_fn. Each scope is a key space of its own: give every attempt of a
+/* The answer to it. Each scope is a key space of its own: give every attempt of a
  * job another one. The ticket is gone afterwards; server_destroy() ends open ones. */
 void server_admit(struct server_ticket *ticket, bool admitted, unsigned scope,
                   const char *why_not);

@@ -1,4 +1,4 @@
-/* rendezvous/server/server_impl.h - what server.c, conn.c and door.c share
+/* rendezvous/server/server_impl.h - what server.c, conn.c and admission.c share
  *
  * The server owns connections and tickets. A connection that has ended moves to `dead`
  * and is freed at the end of the loop's turn, so nobody is freed inside his own callback.
@@ -18,7 +18,7 @@ enum {
     OUTPUT_MAX = 64 << 20,   /* so much unasked-for output ends it */
     ACCEPT_BURST = 64,       /* connections accepted in one turn */
     ACCEPT_PAUSE_MS = 100,   /* when the system has no room for another */
-    DOOR_TIMEOUT_MS = 10000,
+    ASK_TIMEOUT_MS = 10000,
     TICKETS_MAX = 64 << 10, /* connections that wait to be admitted */
 };
 
@@ -56,7 +56,7 @@ struct server {
     struct store *store;
     struct session_host host;
     int fd, port, spare_fd; /* spare_fd: given up to refuse politely when there is none */
-    struct event accepting, resume, door_timer, drain_timer;
+    struct event accepting, resume, ask_timer, drain_timer;
     struct conn *conns, *dead, *news, *news_tail;
     struct server_ticket *tickets, *tickets_tail;
     uint8_t *input;        /* owned, INPUT_ROOM, shared by all connections */
@@ -66,9 +66,9 @@ struct server {
     size_t max_connections, nconns, nwaiting; /* tickets with a descriptor */
     size_t max_held, held; /* bytes of unfinished requests, all connections together */
     uint64_t accepted, refused;
-    server_door_fn door;
-    void *door_arg;
-    int64_t door_timeout_ms;
+    server_ask_fn ask;
+    void *ask_arg;
+    int64_t ask_timeout_ms;
     void (*notice)(const char *line, void *arg);
     void (*on_refused)(const struct sockaddr *peer, const char *why, void *arg);
     void *notice_arg;
@@ -90,11 +90,11 @@ void conn_close(struct conn *c, const char *why); /* NULL: no notice; twice is f
 void conn_news(struct server *s);                 /* feeds those that there is news for */
 void conn_host_init(struct session_host *h);
 
-/* door.c. door_knock() takes the descriptor. door_evict() closes the connection that has
- * waited longest to be admitted; false: none waits. */
-bool door_evict(struct server *s, const char *why);
-void door_knock(struct server *s, int fd, const union peer *peer);
-void door_init(struct server *s);
-void door_finish(struct server *s);
+/* admission.c. ticket_create() takes the descriptor. ticket_evict() closes the connection
+ * that has waited longest to be admitted; false: none waits. */
+bool ticket_evict(struct server *s, const char *why);
+void ticket_create(struct server *s, int fd, const union peer *peer);
+void tickets_init(struct server *s);
+void tickets_finish(struct server *s);
 
 #endif

@@ -242,7 +242,7 @@ class Ends(LabTest):
         self.assert_ended(launch, 130)
         self.assertEqual(launch.out.count("bye\n"), 3)
 
-    def knock(self, name):
+    def send_junk(self, name):
         """Bytes that are none of ours for every port that `name` listens on."""
         listening = hosts.LAB_HOSTS("exec", "node001", "ss", "-ltnpH")
         ports = {int(m[1]) for m in re.finditer(rf":(\d+) .*\"{name}\"", listening)}
@@ -263,7 +263,7 @@ class Ends(LabTest):
         go = self.path("go")
         launch = self.start_on((1, 2), f"echo up; until [ -e {go} ]; do sleep 0.1; done; echo done")
         self.assertTrue(wait_until(lambda: launch.out.count("up\n") == 2), launch.err)
-        self.knock("ddprun-agent")
+        self.send_junk("ddprun-agent")
         self.write("go", "")
         launch.wait()
         self.assert_ended(launch, 0)
@@ -276,7 +276,7 @@ class Ends(LabTest):
         launch = self.start_on((2, 3), "echo up", "--agent", agent)
         self.assertTrue(wait_until(
             lambda: '"ddprun"' in hosts.LAB_HOSTS("exec", "node001", "ss", "-ltnpH")))
-        self.knock("ddprun")
+        self.send_junk("ddprun")
         self.write("go", "")
         launch.wait()
         self.assert_ended(launch, 0)

@@ -23,7 +23,7 @@ MAY = {
     "launcher/script": ["launcher/opts.h"] + BASE,
     # a size of a series may be a batch job
     "launcher/scaling": ["launcher/script", "launcher/opts.h"] + BASE,
-    "launcher/door": BASE,
+    "launcher/admission": BASE,
     "launcher/link": BASE,
     "launcher": ["launcher", "rendezvous/server", "rendezvous/client"] + BASE,
     # inside slurmstepd: the table of the contract, and the reader of Slurm's counts

@@ -1,4 +1,4 @@
-/* The server's border with the launcher: door, tickets, scopes, notices, drain. */
+/* The server's border with the launcher: admission, tickets, scopes, notices, drain. */
 #include "tests/support/suite.h"
 
 #include "common/duration.h"
@@ -23,8 +23,8 @@ static char peers[8][64], locals[8][64], notices[8][200];
 static int nnotices;
 static long drained;
 
-static void on_knock(struct server_ticket *t, const struct sockaddr *peer,
-                     const struct sockaddr *local, void *arg)
+static void on_connection(struct server_ticket *t, const struct sockaddr *peer,
+                          const struct sockaddr *local, void *arg)
 {
     ck_assert_ptr_eq(arg, &ntickets);
     sock_name(peer, peers[ntickets], sizeof peers[0]);
@@ -56,7 +56,7 @@ static void start(struct server_options o)
     o.addr = o.listen_fd ? NULL : "127.0.0.1";
     o.notice = on_notice;
     o.refused = on_refused;
-    o.door_arg = &ntickets;
+    o.ask_arg = &ntickets;
     s = server_create(l, &o, &err);
     ck_assert_msg(s != NULL, "%s", err.text);
 }
@@ -120,7 +120,7 @@ static bool silent(int fd)
     return recv(fd, &byte, 1, 0) < 0 && errno == EAGAIN;
 }
 
-START_TEST(without_a_door_everybody_is_in_scope_0)
+START_TEST(an_open_server_has_everybody_in_scope_0)
 {
     start((struct server_options){0});
     for (int i = 1; i <= 3; i++) {
@@ -138,9 +138,9 @@ START_TEST(without_a_door_everybody_is_in_scope_0)
 }
 END_TEST
 
-START_TEST(the_door_is_told_both_ends)
+START_TEST(whoever_is_asked_is_told_both_ends)
 {
-    start((struct server_options){.door = on_knock});
+    start((struct server_options){.ask = on_connection});
     answer_at_once = 1;
     int fd = connected();
     ask(fd);
@@ -157,9 +157,9 @@ START_TEST(the_door_is_told_both_ends)
 }
 END_TEST
 
-START_TEST(who_waits_at_the_door_is_served_once_he_is_in)
+START_TEST(what_waits_is_served_once_it_is_admitted)
 {
-    start((struct server_options){.door = on_knock});
+    start((struct server_options){.ask = on_connection});
     int fd = connected();
     ask(fd);
     UNTIL(ntickets == 1)
@@ -172,7 +172,7 @@ END_TEST
 
 START_TEST(each_scope_has_its_own_keys)
 {
-    start((struct server_options){.door = on_knock});
+    start((struct server_options){.ask = on_connection});
     int fds[4];
     for (int i = 0; i < 4; i++) {
         fds[i] = connected();
@@ -188,7 +188,7 @@ END_TEST
 
 START_TEST(who_is_refused_is_closed_and_named)
 {
-    start((struct server_options){.door = on_knock});
+    start((struct server_options){.ask = on_connection});
     answer_at_once = -1;
     int fd = connected();
     ck_assert_int_eq(answer(fd), -1);
@@ -203,7 +203,7 @@ END_TEST
 /* Who has waited longest to be admitted makes room; who was admitted stays. */
 START_TEST(the_oldest_stranger_gives_way)
 {
-    start((struct server_options){.door = on_knock, .max_connections = 3});
+    start((struct server_options){.ask = on_connection, .max_connections = 3});
     int fds[4];
     for (int i = 0; i < 4; i++) {
         fds[i] = connected();
@@ -227,7 +227,7 @@ END_TEST
 /* The ticket stays valid: the answer may come too late. */
 START_TEST(who_gets_no_answer_is_closed_in_time)
 {
-    start((struct server_options){.door = on_knock, .door_timeout_ms = 20});
+    start((struct server_options){.ask = on_connection, .ask_timeout_ms = 20});
     int fd = connected();
     UNTIL(ntickets == 1)
     ck_assert_int_eq(answer(fd), -1);
@@ -240,7 +240,7 @@ END_TEST
 
 START_TEST(who_left_while_waiting_is_forgotten)
 {
-    start((struct server_options){.door = on_knock});
+    start((struct server_options){.ask = on_connection});
     int fd = connected();
     UNTIL(ntickets == 1)
     close(fd);
@@ -251,7 +251,7 @@ END_TEST
 
 START_TEST(destroying_the_server_ends_open_tickets)
 {
-    start((struct server_options){.door = on_knock});
+    start((struct server_options){.ask = on_connection});
     int fd = connected();
     UNTIL(ntickets == 1)
     server_destroy(s);
@@ -264,7 +264,7 @@ END_TEST
 START_TEST(dropping_a_scope_closes_its_waiters_and_forgets_its_keys)
 {
     static const char wait[] = "\x06\x01\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0/no";
-    start((struct server_options){.door = on_knock});
+    start((struct server_options){.ask = on_connection});
     int fds[3];
     for (int i = 0; i < 3; i++) {
         fds[i] = connected();
@@ -359,9 +359,9 @@ Suite *suite(void)
     TCase *t = tcase_create("server");
     tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, without_a_door_everybody_is_in_scope_0);
-    tcase_add_test(t, the_door_is_told_both_ends);
-    tcase_add_test(t, who_waits_at_the_door_is_served_once_he_is_in);
+    tcase_add_test(t, an_open_server_has_everybody_in_scope_0);
+    tcase_add_test(t, whoever_is_asked_is_told_both_ends);
+    tcase_add_test(t, what_waits_is_served_once_it_is_admitted);
     tcase_add_test(t, each_scope_has_its_own_keys);
     tcase_add_test(t, who_is_refused_is_closed_and_named);
     tcase_add_test(t, the_oldest_stranger_gives_way);

@@ -1,4 +1,4 @@
-/* launcher/door/door.h - does this connection belong to the job?
+/* launcher/admission/admission.h - does this connection belong to the job?
  *
  * A stock TCPStore client cannot prove anything, so the kernel is asked: which socket on
  * this machine has these two ends (sock_diag), and which process holds it (/proc/PID/fd).
@@ -8,8 +8,8 @@
  * The agent of the node that a connection comes from is the one that can tell; the master
  * node's agent asks it over the links (VOUCH frames, doc/agent.md).
  */
-#ifndef LAUNCHER_DOOR_DOOR_H
-#define LAUNCHER_DOOR_DOOR_H
+#ifndef LAUNCHER_ADMISSION_ADMISSION_H
+#define LAUNCHER_ADMISSION_ADMISSION_H
 
 #include "include/ddprun/err.h"
 
@@ -17,22 +17,22 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-struct door; /* what is known about one tree of processes; one per agent */
+struct admission; /* what is known about one tree of processes; one per agent */
 
-struct door *door_create(pid_t ancestor);
-void door_destroy(struct door *d);
+struct admission *admission_create(pid_t ancestor);
+void admission_destroy(struct admission *d);
 
 /* Is the socket whose local end is `from` and whose remote end is `to` held by a
- * descendant of the ancestor? 0 yes; -1 no, and DOOR_ELSEWHERE when there is no such
+ * descendant of the ancestor? 0 yes; -1 no, and ADMISSION_ELSEWHERE when there is no such
  * socket in the network of this process, both with the reason. Answers at once: what one
  * look into /proc has found is kept for the next call, so that hundreds of ranks that
  * connect together cost one look, not hundreds. */
-enum { DOOR_ELSEWHERE = 1 };
-int door_check(struct door *d, const struct sockaddr *from, const struct sockaddr *to,
-               struct ddp_err *err);
+enum { ADMISSION_ELSEWHERE = 1 };
+int admission_check(struct admission *d, const struct sockaddr *from,
+                    const struct sockaddr *to, struct ddp_err *err);
 
 /* The same, and which process it is. */
-int door_holder(struct door *d, const struct sockaddr *from, const struct sockaddr *to,
-                pid_t *holder, struct ddp_err *err);
+int admission_holder(struct admission *d, const struct sockaddr *from,
+                     const struct sockaddr *to, pid_t *holder, struct ddp_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* launcher/door/door.c - see door.h
+/* launcher/admission/admission.c - see admission.h
  *
  * From a socket to its holder there is no short way: /proc/PID/fd of every candidate has
  * to be read. What is kept between calls, so that 256 ranks that connect one after the
@@ -30,7 +30,7 @@
  * hold the socket, it is taken to be that one's: of these users the kernel lets any
  * process trace us, so that there is nothing to defend against them.
  */
-#include "launcher/door/door.h"
+#include "launcher/admission/admission.h"
 
 #include "common/duration.h"
 #include "common/err.h"
@@ -75,7 +75,7 @@ enum { PAUSE_MS = 50, PAUSES = 16 };
 
 enum { DIRS_MAX = 1024 }; /* more of our processes than that are asked by number */
 
-struct door {
+struct admission {
     pid_t ancestor;
     struct pause {
         uid_t uid;
@@ -118,14 +118,14 @@ static bool leads_to(pid_t pid, pid_t ancestor)
     return false;
 }
 
-static struct proc *proc_find(struct door *d, pid_t pid)
+static struct proc *proc_find(struct admission *d, pid_t pid)
 {
     struct proc *p;
     HASH_FIND_INT(d->procs, &pid, p);
     return p;
 }
 
-static enum kinship kin_of(struct door *d, struct proc *p, int up)
+static enum kinship kin_of(struct admission *d, struct proc *p, int up)
 {
     if (p->kin == KIN_UNKNOWN) {
         struct proc *parent = proc_find(d, p->parent);
@@ -136,7 +136,7 @@ static enum kinship kin_of(struct door *d, struct proc *p, int up)
     return p->kin;
 }
 
-static struct proc *proc_add(struct door *d, pid_t pid, pid_t parent)
+static struct proc *proc_add(struct admission *d, pid_t pid, pid_t parent)
 {
     struct proc *p = xcalloc(1, sizeof *p);
     *p = (struct proc){.pid = pid, .parent = parent, .dir = -1};
@@ -144,7 +144,7 @@ static struct proc *proc_add(struct door *d, pid_t pid, pid_t parent)
     return p;
 }
 
-static void drop_proc(struct door *d, struct proc *p)
+static void drop_proc(struct admission *d, struct proc *p)
 {
     HASH_DEL(d->procs, p);
     if (p->dir >= 0) {
@@ -155,7 +155,7 @@ static void drop_proc(struct door *d, struct proc *p)
 }
 
 /* It is one of ours by what was read of it; is it still, now that we hold it? */
-static void proc_keep(struct door *d, struct proc *p)
+static void proc_keep(struct admission *d, struct proc *p)
 {
     char path[32];
     if (p->dir >= 0 || d->ndirs >= DIRS_MAX)
@@ -169,7 +169,7 @@ static void proc_keep(struct door *d, struct proc *p)
 
 /* The ancestor's own children, which most ranks are; of its first thread, which starts
  * them. */
-static void look_for_children(struct door *d)
+static void look_for_children(struct admission *d)
 {
     char path[48];
     int pid;
@@ -189,7 +189,7 @@ static void look_for_children(struct door *d)
 }
 
 /* Bring `procs` up to date with /proc. */
-static void look_for_processes(struct door *d)
+static void look_for_processes(struct admission *d)
 {
     struct proc *p, *next;
     for (p = d->procs; p; p = p->hh.next)
@@ -218,7 +218,7 @@ static void look_for_processes(struct door *d)
 
 /* ---- sockets ---- */
 
-static void remember(struct door *d, uint64_t inode, pid_t pid, int fd)
+static void remember(struct admission *d, uint64_t inode, pid_t pid, int fd)
 {
     struct held_socket *s;
     HASH_FIND(hh, d->sockets, &inode, sizeof inode, s);
@@ -258,7 +258,7 @@ static int below(const struct proc *p, char name[48], const char *what, int numb
 }
 
 /* The newest descriptors, if their number has changed. */
-static void glance_at(struct door *d, struct proc *p)
+static void glance_at(struct admission *d, struct proc *p)
 {
     enum { NEWEST = 2 };
     char name[48];
@@ -277,7 +277,7 @@ static void glance_at(struct door *d, struct proc *p)
 }
 
 /* Read the descriptors of one process, unless their number says that nothing happened. */
-static void look_at(struct door *d, struct proc *p)
+static void look_at(struct admission *d, struct proc *p)
 {
     char name[48];
     struct stat st;
@@ -305,7 +305,7 @@ static void look_at(struct door *d, struct proc *p)
     p->nfds = st.st_size;
 }
 
-static void look_at_all(struct door *d, enum kinship kin)
+static void look_at_all(struct admission *d, enum kinship kin)
 {
     for (struct proc *p = d->procs; p; p = p->hh.next) {
         if (p->kin == kin)
@@ -313,7 +313,7 @@ static void look_at_all(struct door *d, enum kinship kin)
     }
 }
 
-static void forget(struct door *d)
+static void forget(struct admission *d)
 {
     struct proc *p, *next;
     HASH_ITER (hh, d->procs, p, next)
@@ -326,7 +326,7 @@ static void forget(struct door *d)
 }
 
 /* The one of our processes that holds the socket now, as far as we remember; or 0. */
-static pid_t holder_known(struct door *d, uint64_t inode)
+static pid_t holder_known(struct admission *d, uint64_t inode)
 {
     struct held_socket *s;
     HASH_FIND(hh, d->sockets, &inode, sizeof inode, s);
@@ -344,7 +344,7 @@ static pid_t holder_known(struct door *d, uint64_t inode)
 }
 
 /* Looks that cost more and more, until one of them finds it. */
-static pid_t find_holder(struct door *d, uint64_t inode)
+static pid_t find_holder(struct admission *d, uint64_t inode)
 {
     pid_t holder = holder_known(d, inode);
     if (holder)
@@ -390,7 +390,7 @@ static bool runs_as(pid_t pid, uid_t uid)
 
 /* One of our processes whose descriptors are hidden, and who may hold the socket; 0:
  * there is none. To be called after find_holder(). */
-static pid_t find_hidden(struct door *d, const struct sock_owner *owner)
+static pid_t find_hidden(struct admission *d, const struct sock_owner *owner)
 {
     pid_t hidden = 0;
     if (owner->uid != geteuid() && owner->uid != 0)
@@ -407,7 +407,7 @@ static pid_t find_hidden(struct door *d, const struct sock_owner *owner)
     return elsewhere ? 0 : hidden;
 }
 
-static struct pause *pause_of(struct door *d, uid_t uid)
+static struct pause *pause_of(struct admission *d, uid_t uid)
 {
     struct pause *oldest = &d->pauses[0];
     for (struct pause *p = d->pauses; p < d->pauses + PAUSES; p++) {
@@ -420,12 +420,12 @@ static struct pause *pause_of(struct door *d, uid_t uid)
     return oldest;
 }
 
-int door_holder(struct door *d, const struct sockaddr *from, const struct sockaddr *to,
-                pid_t *holder, struct ddp_err *err)
+int admission_holder(struct admission *d, const struct sockaddr *from,
+                     const struct sockaddr *to, pid_t *holder, struct ddp_err *err)
 {
     struct sock_owner owner;
     if (sockdiag_find(d->netlink, from, to, &owner, err) < 0)
-        return DOOR_ELSEWHERE;
+        return ADMISSION_ELSEWHERE;
     if (owner.inode == 0)
         return err_set(err, "its socket has been closed already");
     bool own = owner.uid == geteuid();
@@ -445,24 +445,24 @@ int door_holder(struct door *d, const struct sockaddr *from, const struct sockad
                    (unsigned)owner.uid);
 }
 
-int door_check(struct door *d, const struct sockaddr *from, const struct sockaddr *to,
-               struct ddp_err *err)
+int admission_check(struct admission *d, const struct sockaddr *from,
+                    const struct sockaddr *to, struct ddp_err *err)
 {
     pid_t unwanted;
-    return door_holder(d, from, to, &unwanted, err);
+    return admission_holder(d, from, to, &unwanted, err);
 }
 
 /* ---- create, destroy ---- */
 
-struct door *door_create(pid_t ancestor)
+struct admission *admission_create(pid_t ancestor)
 {
-    struct door *d = xcalloc(1, sizeof *d);
+    struct admission *d = xcalloc(1, sizeof *d);
     d->ancestor = ancestor;
     d->netlink = sockdiag_open();
     return d;
 }
 
-void door_destroy(struct door *d)
+void admission_destroy(struct admission *d)
 {
     if (!d)
         return;

@@ -1,4 +1,4 @@
-/* rendezvous/server/door.c - connections that wait to be admitted
+/* rendezvous/server/admission.c - connections that wait to be admitted
  *
  * Nothing is read from them: what they send stays in the kernel's buffer, whose size is
  * the cap, and is served once they are in. All have the same time to wait, so the list in
@@ -19,7 +19,7 @@ static void ticket_remove(struct server_ticket *t)
     *(t->next ? &t->next->prev : &s->tickets_tail) = t->prev;
 }
 
-static void door_watch(struct server *s)
+static void tickets_watch(struct server *s)
 {
     const struct server_ticket *t = s->tickets;
     while (t && t->fd < 0)
@@ -30,7 +30,7 @@ static void door_watch(struct server *s)
     struct timeval tv = {0};
     if (ms > 0)
         tv = (struct timeval){ms / 1000, ms % 1000 * 1000};
-    event_add(&s->door_timer, &tv);
+    event_add(&s->ask_timer, &tv);
 }
 
 /* The ticket itself stays until it is answered: somebody still holds it. */
@@ -43,7 +43,7 @@ static void ticket_close(struct server_ticket *t, const char *why)
     server_refuse(s, &t->peer, why);
 }
 
-bool door_evict(struct server *s, const char *why)
+bool ticket_evict(struct server *s, const char *why)
 {
     struct server_ticket *t = s->nwaiting > 0 ? s->tickets : NULL;
     while (t && t->fd < 0)
@@ -53,7 +53,7 @@ bool door_evict(struct server *s, const char *why)
     return t != NULL;
 }
 
-static void on_door_timer(evutil_socket_t fd, short what, void *arg)
+static void on_deadline(evutil_socket_t fd, short what, void *arg)
 {
     struct server *s = arg;
     int64_t now = now_ms();
@@ -61,10 +61,10 @@ static void on_door_timer(evutil_socket_t fd, short what, void *arg)
         if (t->fd >= 0)
             ticket_close(t, "nobody vouched for it in time");
     }
-    door_watch(s);
+    tickets_watch(s);
 }
 
-void door_knock(struct server *s, int fd, const union peer *peer)
+void ticket_create(struct server *s, int fd, const union peer *peer)
 {
     union peer local = {0};
     socklen_t len = sizeof local;
@@ -73,19 +73,19 @@ void door_knock(struct server *s, int fd, const union peer *peer)
         return;
     }
     if (s->nwaiting >= TICKETS_MAX)
-        door_evict(s, "too many others wait to be admitted");
+        ticket_evict(s, "too many others wait to be admitted");
     struct server_ticket *t = xcalloc(1, sizeof *t);
     *t = (struct server_ticket){.server = s,
                                 .fd = fd,
                                 .peer = *peer,
-                                .deadline_ms = now_ms() + s->door_timeout_ms,
+                                .deadline_ms = now_ms() + s->ask_timeout_ms,
                                 .prev = s->tickets_tail};
     *(t->prev ? &t->prev->next : &s->tickets) = t;
     s->tickets_tail = t;
     s->nwaiting++;
-    if (!event_pending(&s->door_timer, EV_TIMEOUT, NULL))
-        door_watch(s);
-    s->door(t, &t->peer.sa, &local.sa, s->door_arg);
+    if (!event_pending(&s->ask_timer, EV_TIMEOUT, NULL))
+        tickets_watch(s);
+    s->ask(t, &t->peer.sa, &local.sa, s->ask_arg);
 }
 
 void server_admit(struct server_ticket *ticket, bool admitted, unsigned scope,
@@ -102,14 +102,14 @@ void server_admit(struct server_ticket *ticket, bool admitted, unsigned scope,
     free(ticket);
 }
 
-void door_init(struct server *s)
+void tickets_init(struct server *s)
 {
-    event_assign(&s->door_timer, loop_base(s->loop), -1, 0, on_door_timer, s);
+    event_assign(&s->ask_timer, loop_base(s->loop), -1, 0, on_deadline, s);
 }
 
-void door_finish(struct server *s)
+void tickets_finish(struct server *s)
 {
-    event_del(&s->door_timer);
+    event_del(&s->ask_timer);
     while (s->tickets) {
         struct server_ticket *t = s->tickets;
         if (t->fd >= 0)

@@ -5,7 +5,7 @@
 #include "common/mem.h"
 #include "common/sock.h"
 #include "common/sockdiag.h"
-#include "launcher/door/door.h"
+#include "launcher/admission/admission.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -122,10 +122,10 @@ static void check_family(int i, int depth)
     in_port_t port = at.any.sa_family == AF_INET ? at.in.sin_port : at.in6.sin6_port;
     connect_from_child(families[i].connect_family, families[i].connect_addr, port, depth);
     take(listener, &peer, &local);
-    struct door *d = door_create(getpid());
-    ck_ok(door_check(d, &peer.any, &local.any, &err), err);
-    ck_ok(door_check(d, &peer.any, &local.any, &err), err); /* remembered */
-    door_destroy(d);
+    struct admission *d = admission_create(getpid());
+    ck_ok(admission_check(d, &peer.any, &local.any, &err), err);
+    ck_ok(admission_check(d, &peer.any, &local.any, &err), err); /* remembered */
+    admission_destroy(d);
 
     struct sock_owner by_netlink, by_tables;
     int netlink = sockdiag_open();
@@ -160,10 +160,10 @@ START_TEST(a_stranger_of_the_same_user_does_not)
     }
     int fd = connect_to(AF_INET, "127.0.0.1", at.in.sin_port);
     take(listener, &peer, &local);
-    struct door *d = door_create(agent);
-    ck_assert_int_eq(door_check(d, &peer.any, &local.any, &err), -1);
+    struct admission *d = admission_create(agent);
+    ck_assert_int_eq(admission_check(d, &peer.any, &local.any, &err), -1);
     ck_assert_str_eq(err.text, "no process of this job holds its socket");
-    door_destroy(d);
+    admission_destroy(d);
     close(fd);
     kill(agent, SIGKILL);
 }
@@ -175,14 +175,15 @@ START_TEST(what_is_closed_or_was_never_there_is_refused)
     int listener = listen_on(AF_INET, "127.0.0.1", &at);
     close(connect_to(AF_INET, "127.0.0.1", at.in.sin_port));
     take(listener, &peer, &local);
-    struct door *d = door_create(getpid());
-    ck_assert_int_eq(door_check(d, &peer.any, &local.any, &err), -1);
+    struct admission *d = admission_create(getpid());
+    ck_assert_int_eq(admission_check(d, &peer.any, &local.any, &err), -1);
     peer.in.sin_port = htons(1);
-    ck_assert_int_eq(door_check(d, &peer.any, &local.any, &err), DOOR_ELSEWHERE);
+    ck_assert_int_eq(admission_check(d, &peer.any, &local.any, &err),
+                     ADMISSION_ELSEWHERE);
     ck_assert_ptr_nonnull(strstr(err.text, "no connection from 127.0.0.1:1 to "));
     struct sock_owner owner;
     ck_assert_int_eq(sockdiag_find(-1, &peer.any, &local.any, &owner, &err), -1);
-    door_destroy(d);
+    admission_destroy(d);
 }
 END_TEST
 
@@ -193,9 +194,10 @@ START_TEST(a_listener_is_no_connection)
     int listener = listen_on(AF_INET, "127.0.0.1", &at);
     ck_assert_int_ge(listener, 0);
     elsewhere.in.sin_port = htons(9);
-    struct door *d = door_create(getpid());
-    ck_assert_int_eq(door_check(d, &at.any, &elsewhere.any, &err), DOOR_ELSEWHERE);
-    door_destroy(d);
+    struct admission *d = admission_create(getpid());
+    ck_assert_int_eq(admission_check(d, &at.any, &elsewhere.any, &err),
+                     ADMISSION_ELSEWHERE);
+    admission_destroy(d);
 }
 END_TEST
 
@@ -205,14 +207,14 @@ START_TEST(a_descriptor_passed_on_counts_for_its_holder)
     int listener = listen_on(AF_INET, "127.0.0.1", &at);
     int fd = connect_to(AF_INET, "127.0.0.1", at.in.sin_port);
     take(listener, &peer, &local);
-    struct door *d = door_create(getpid());
-    ck_ok(door_check(d, &peer.any, &local.any, &err), err);
+    struct admission *d = admission_create(getpid());
+    ck_ok(admission_check(d, &peer.any, &local.any, &err), err);
     int moved = dup(fd); /* what was remembered is stale now */
     close(fd);
-    ck_ok(door_check(d, &peer.any, &local.any, &err), err);
+    ck_ok(admission_check(d, &peer.any, &local.any, &err), err);
     close(moved);
-    ck_assert_int_eq(door_check(d, &peer.any, &local.any, &err), -1);
-    door_destroy(d);
+    ck_assert_int_eq(admission_check(d, &peer.any, &local.any, &err), -1);
+    admission_destroy(d);
 }
 END_TEST
 
@@ -269,11 +271,11 @@ static int answer_to(void (*change)(void), bool ours, void (*other)(void))
         pause();
     }
     take(listener, &peer, &local);
-    struct door *d = door_create(agent);
-    int answer = door_check(d, &peer.any, &local.any, &err);
-    if (answer != door_check(d, &peer.any, &local.any, &err))
+    struct admission *d = admission_create(agent);
+    int answer = admission_check(d, &peer.any, &local.any, &err);
+    if (answer != admission_check(d, &peer.any, &local.any, &err))
         answer = -9;
-    door_destroy(d);
+    admission_destroy(d);
     kill(pid, SIGKILL);
     if (!ours)
         kill(agent, SIGKILL);
@@ -322,20 +324,20 @@ START_TEST(many_children_one_after_the_other)
 {
     union addr at, peer, local;
     int listener = listen_on(AF_INET, "127.0.0.1", &at);
-    struct door *d = door_create(getpid());
+    struct admission *d = admission_create(getpid());
     for (int i = 0; i < 64; i++) {
         connect_from_child(AF_INET, "127.0.0.1", at.in.sin_port, 0);
         take(listener, &peer, &local);
-        ck_ok(door_check(d, &peer.any, &local.any, &err), err);
+        ck_ok(admission_check(d, &peer.any, &local.any, &err), err);
     }
-    door_destroy(d);
+    admission_destroy(d);
 }
 END_TEST
 
 Suite *suite(void)
 {
-    Suite *s = suite_create("door");
-    TCase *t = tcase_create("door");
+    Suite *s = suite_create("admission");
+    TCase *t = tcase_create("admission");
     tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, setup, NULL);
     tcase_add_loop_test(t, a_child_belongs_whatever_its_family, 0, ARRAY_LEN(families));

@@ -32,6 +32,7 @@ enum { IMPORT_S = 300, FORK_S = 30 };
 struct preload {
     struct reap *reap;          /* borrowed */
     pid_t pid;                  /* of the helper; 0: it has ended */
+    pid_t importer;             /* it, or its descendant that ranks are forked from */
     int wire;                   /* owned: packets to and from it */
     int output;                 /* owned: what it writes, which is nothing */
     int go;                     /* owned: to the rank that waits; -1: none */
@@ -152,11 +153,14 @@ static void on_packet(evutil_socket_t fd, short what, void *arg)
         be_over(p, text + 3);
     } else if (strncmp(text, "would ", 6) == 0 && p->tell.would) {
         p->tell.would(text + 6, p->arg);
-    } else if (strcmp(text, "ready") == 0 && ioctl(p->output, FIONREAD, &written) == 0 &&
+    } else if (strncmp(text, "left ", 5) == 0) {
+        log_info("an import is left to the ranks: %s", text + 5);
+    } else if (strncmp(text, "ready ", 6) == 0 && ioctl(p->output, FIONREAD, &written) == 0 &&
                written > 0) {
         be_over(p, "an import has written something");
-    } else if (strcmp(text, "ready") == 0) {
+    } else if (strncmp(text, "ready ", 6) == 0) {
         int64_t ms = now_ms() - p->began_ms;
+        p->importer = (pid_t)atoi(text + 6);
         log_info("imported in %.1f s: the ranks are forked", (double)ms / 1000);
         event_del(p->events[2]);
         p->tell.ready(ms, p->arg);
@@ -241,6 +245,11 @@ void preload_drop(struct preload *p)
 pid_t preload_pid(const struct preload *p)
 {
     return p->pid;
+}
+
+pid_t preload_importer(const struct preload *p)
+{
+    return p->pid ? p->importer : 0;
 }
 
 static int start(struct preload *p, const struct preload_spec *spec, const char *folder,

@@ -62,6 +62,8 @@ void preload_go(struct preload *p); /* the one that was forked last may run */
 /* The one that was asked for last, and of which nothing was heard yet, is not wanted. */
 void preload_drop(struct preload *p);
 pid_t preload_pid(const struct preload *p); /* of the helper; 0: it has ended */
+/* It, or its descendant, that the ranks are forked from; 0: it has ended, or is not ready. */
+pid_t preload_importer(const struct preload *p);
 
 /* Does its name or its first line say so? Cheap. */
 bool preload_is_python(const char *path);

@@ -81,7 +81,8 @@ static pid_t rank_at(size_t i, void *arg)
 
 static pid_t helper_of(void *arg)
 {
-    return ranks_helper(arg);
+    const struct ranks *r = arg;
+    return r->preload ? preload_importer(r->preload) : 0;
 }
 
 static void on_saved(const struct msg_saved *m, void *arg)

@@ -14,6 +14,7 @@ import sys
 HERE = os.path.dirname(__file__)
 LOADED = frozenset(sys.modules)  # by Python's start-up
 PR_SET_PDEATHSIG, SIGKILL = 1, 9
+REFUSED = 75  # the status of a child whose imports are refused
 EXTRA_FD = 63  # the number that a rank knows its PMI_FD by
 
 
@@ -43,8 +44,8 @@ def part(name, **space):
 # --- checks: why ranks must not be forked from here; None when they may ----------------
 
 
-def take_steps(steps, variables):
-    """Why not, or None."""
+def take_steps(steps, variables, fork_before):
+    """Why not, or None: all are done, or those before which `fork_before` has said so."""
     with variables:
         for kind, name, *more in steps:
             variables.reader = f"import of '{name}'" if kind == "import" else "the script"
@@ -56,6 +57,8 @@ def take_steps(steps, variables):
             if kind == "warn":
                 getattr(sys.modules["warnings"], name)(*more[0], **more[1])
                 continue
+            if fork_before(name):
+                return None
             try:
                 __import__(name, {}, {}, more[0], 0)
             except BaseException as e:  # whatever it is, a plain rank shall show it
@@ -190,10 +193,10 @@ def broken_fork():
         debug and sys.version_info < (3, 9)) else None
 
 
-def why_not(steps, folders, variables, chance):
+def why_not(steps, folders, variables, chance, fork_before):
     folder, before = os.getcwd(), list(getattr(sys.modules.get("warnings"), "filters", ()))
     with chance:
-        why = broken_fork() or take_steps(steps, variables)
+        why = broken_fork() or take_steps(steps, variables, fork_before)
     return (why or hidden_module(folders) or filters(steps, before) or chance.why_not() or children() or count_threads()
             or open_files() or shared_memory() or cuda() or timers() or (
                 "an import has changed the directory" if os.getcwd() != folder else None))
@@ -267,6 +270,7 @@ class Helper:
         self.agent = agent
         self.own = {}
         self.kept = {}
+        self.has_imported = self.is_child = False
         self.libraries = self.chance = None
         self.ctypes = ctypes
         atexit.register(self.leave_imported)  # the first to come is the last to be called
@@ -292,8 +296,30 @@ class Helper:
         self.wire.send(os.fsencode(text)[:1000])
 
     def give_up(self, why):
-        self.tell(f"no {why}")
-        os._exit(0)
+        self.tell(f"left {why}" if self.is_child else f"no {why}")
+        os._exit(REFUSED if self.is_child else 0)
+
+    def fork_before(self, name):
+        """Before a further package is imported: a child goes on. If that is refused, this process
+        is as it was, and serves the ranks with what it has imported: True."""
+        top = name.partition(".")[0]
+        if top in sys.modules or top in getattr(sys, "stdlib_module_names", ()):
+            return False
+        first, self.has_imported = not self.has_imported, True
+        if first or count_threads():
+            return False
+        parent = os.getpid()
+        pid = self.chance.fork()
+        if pid == 0:
+            self.is_child = True
+            self.prctl(PR_SET_PDEATHSIG, SIGKILL)
+            if os.getppid() != parent:
+                os._exit(0)
+            return False
+        _, status = os.waitpid(pid, 0)
+        if not os.WIFEXITED(status) or os.WEXITSTATUS(status) != REFUSED:
+            os._exit(0)  # it has served them
+        return True
 
     def prepare(self):
         _, (modules, apart, *entries) = self.hear()
@@ -318,7 +344,8 @@ class Helper:
         before = dict(os.environ)
         watch = part("watch.py")
         self.chance = watch["Chance"]()
-        why = why_not(steps, folders, watch["Environment"](apart.split(","), self.give_up), self.chance)
+        why = why_not(steps, folders, watch["Environment"](apart.split(","), self.give_up),
+                      self.chance, self.fork_before)
         after = dict(os.environ)
         self.own.update({name: after.get(name) for name in {**before, **after}
                          if before.get(name) != after.get(name)})
@@ -328,7 +355,7 @@ class Helper:
             self.give_up(why)
         self.code = code_descriptors()
         self.freeze()
-        self.tell("ready")
+        self.tell(f"ready {os.getpid()}")
 
     def freeze(self):
         """What is imported stays to the end anyway. Were the collector to look at it, now and

@@ -192,6 +192,13 @@ class Chance:
                     type(holder) is dict) else ():
                 holder[name] = self.real[0]
 
+    def fork(self):
+        """os.fork(), in whose child `random` seeds itself."""
+        unused = random.getstate() == self.before
+        pid = os.fork()
+        self.before = random.getstate() if unused else self.before
+        return pid
+
     def why_not(self):
         if random.getstate() != self.before or any(
                 random.Random.getstate(g) != state for g, state in self.made.values()):

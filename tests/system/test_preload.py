@@ -355,6 +355,49 @@ class Preload(LaunchTest):
             self.skipTest("there is no tqdm; needs package python3-tqdm")
         self.both(sys.executable, "-c", "import tqdm; print(tqdm.tqdm)", modules="tqdm")
 
+    def test_what_is_refused_is_left_to_the_ranks(self):
+        """What was imported before it is shared."""
+        self.write("first.py", "import os, random; pid = os.getpid()\nown = random.Random()\n")
+        self.write("third.py", "import os; pid = os.getpid()\n")
+        prints = ("import os, random, first, doubt, third; me = os.getpid(); print(first.pid == me,"
+                  " third.pid == me, doubt.x, '|', random.random(), first.own.random())")
+        for text, why, third in (
+                ("x = 1", "", "False"),
+                ("import os; x = os.environ['RANK'] and 1", "import of 'doubt' reads RANK", "True"),
+                ("import os; x = 1; n = os.environ['RANK']", "'doubt' keeps RANK", "True"),
+                ("import random; x = random.random() and 1", "has drawn from one", "True"),
+                ("import threading, time\nthreading.Thread(target=time.sleep, args=(9,),"
+                 " daemon=True).start(); x = 1", "has started threads (2 now)", "True"),
+                ("import first\nif not hasattr(first, 'again'): first.again = 1; raise OSError\n"
+                 "x = 1", "cannot import 'doubt': OSError", None)):
+            with self.subTest(text=text):
+                self.write("doubt.py", text + "\n")
+                launch = self.run_to_end("-np", 3, "-v", "--preload", "first,doubt,third", PYTHON,
+                                         "-c", prints, env={"PYTHONPATH": self.folder.name})
+                self.assertIn(FORKED, launch.err)
+                self.assertIn(why, launch.err)
+                self.assertEqual("left to the ranks" in launch.err, bool(why), launch.err)
+                if third is None:  # the ranks come to the same error by themselves
+                    self.assertIn("OSError", launch.err)
+                    continue
+                self.assert_ended(launch, 0)
+                lines = [line.partition("] ")[2].split("|") for line in launch.out.splitlines()]
+                self.assertEqual([line[0] for line in lines], [f"False {third} 1 "] * 3)
+                self.assertEqual(len({n for line in lines for n in line[1].split()}), 6)
+
+    def test_another_attempt_is_forked_from_a_child(self):
+        self.write("first.py", "import os; pid = os.getpid()\n")
+        self.write("second.py", "import os; pid = os.getpid()\n")
+        text = ("import os, sys, first, second; n = os.environ['TORCHELASTIC_RESTART_COUNT']\n"
+                "print(n, first.pid, second.pid, flush=True); sys.exit(n == '0')")
+        launch = self.run_to_end("-np", 2, "-v", "--max-restarts", 1, "--preload", "first,second",
+                                 PYTHON, "-c", text, env={"PYTHONPATH": self.folder.name})
+        self.assert_ended(launch, 0)
+        said = [line.split()[-3:] for line in launch.out.splitlines()]
+        self.assertEqual({words[0] for words in said}, {"0", "1"})
+        self.assertEqual(len({tuple(words[1:]) for words in said}), 1)
+        self.assertNotEqual(said[0][1], said[0][2])
+
     def test_a_file_beside_the_script_hides_a_module(self):
         self.write("colorsys.py", "mine = 1\n")
         script = self.write("s.py", "import colorsys; print(colorsys.mine)\n")
@@ -448,7 +491,8 @@ class Preload(LaunchTest):
     def test_the_agent_is_killed(self):
         """While it imports, and when the ranks run."""
         self.write("slow.py", "import time; time.sleep(60)\n")
-        for modules in ("slow", "json"):
+        self.write("first.py", "")
+        for modules in ("slow", "first,slow", "json"):
             launch = self.start("-np", 2, "--preload", modules, PYTHON, "-c",
                                 "import time; print('up', flush=True); time.sleep(60)",
                                 env={"PYTHONPATH": self.folder.name})

@@ -302,7 +302,8 @@ class ByHand(Started):
         self.assertIn("MASTER_ADDR=localhost is not kept", launch.err)
 
     def test_one_that_is_cut_off_is_named(self):
-        launches = self.peers(3, "sh", "-c", "echo up; sleep 60", address="node001")
+        launches = self.peers(3, "--node-timeout", "5s", "sh", "-c", "echo up; sleep 60",
+                              address="node001")
         self.assertTrue(wait_until(lambda: launches[0].out.count("up\n") == 3))
         self.fault(2, "link-down")
         try:

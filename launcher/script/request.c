@@ -1,7 +1,7 @@
 /* launcher/script/request.c - see request.h
  *
- * First the numbers, each from the user, else from the partition, else a plain default;
- * then the limits, one function each, in the order in which a person would ask.
+ * First the numbers, each from the user, else from the partition, else a default; then
+ * the limits, one function each.
  */
 #include "launcher/script/request.h"
 
@@ -40,14 +40,14 @@ static bool fits(const struct partition *p, int nodes, int gpus, int64_t time_s)
            (p->time_s == 0 || time_s <= p->time_s);
 }
 
-/* GPU nodes for a job that wants no GPUs. */
+/* Would a job without GPUs occupy GPU nodes? */
 static bool wasted(const struct partition *p, int gpus)
 {
     return gpus == 0 && p->gpus > 0;
 }
 
-/* Another partition that has what this one lacks, for the end of a complaint: of those
- * the one with the fewest GPUs. */
+/* For the end of a message: another partition in which the job fits, the one with the
+ * fewest GPUs; else "". */
 static const char *instead(const struct request *r)
 {
     static char text[160];
@@ -63,7 +63,7 @@ static const char *instead(const struct request *r)
     return text;
 }
 
-/* The roomiest for jobs of this kind, though none is roomy enough: to complain about. */
+/* The largest partition for this kind of job, to name in the message if none fits. */
 static const struct partition *nearest(const struct site *s, int gpus)
 {
     const struct partition *best = NULL;
@@ -81,7 +81,7 @@ static const struct partition *nearest(const struct site *s, int gpus)
     return best ? best : &s->partitions[0];
 }
 
-/* The one that is named; else the first that fits; else the first, to complain about. */
+/* The partition of --partition, else the first that fits, else the nearest one. */
 static int choose_partition(const struct opts *opts, struct request *r,
                             struct ddp_err *err)
 {
@@ -117,7 +117,7 @@ static int at_least(int a, int b)
     return a > b ? a : b;
 }
 
-/* Nodes, GPUs and ranks, from two or three of them. */
+/* Computes nodes, GPUs and ranks from those that were given. */
 static int count_ranks(const struct opts *opts, struct request *r, struct ddp_err *err)
 {
     int have = r->partition ? r->partition->gpus : -1;
@@ -157,7 +157,7 @@ static int count_ranks(const struct opts *opts, struct request *r, struct ddp_er
     return 0;
 }
 
-/* A job's share of a node goes by its GPUs; without GPUs it has the node. */
+/* CPUs and memory in proportion to the GPUs used; a job without GPUs gets whole nodes. */
 static void share_node(const struct opts *opts, struct request *r)
 {
     const struct partition *p = r->partition;
@@ -286,7 +286,7 @@ static int check_warning(const struct request *r, struct ddp_err *err)
         err, "--warning is not shorter than the job itself; write --warning %s", half);
 }
 
-/* Never by accident on nodes that others may take back. */
+/* A preemptible partition is used only if --partition names it. */
 static int check_preemption(const struct opts *opts, const struct request *r,
                             struct ddp_err *err)
 {
@@ -320,8 +320,9 @@ static bool name_char(char c)
     return isalnum((unsigned char)c) || c == '_' || c == '-' || c == '.';
 }
 
-/* A name that all four take: Grid Engine and PBS want no digit first, PBS at most 15
- * characters. One that the user chose is refused; one made of the program's is bent. */
+/* A job name that all schedulers accept: no leading digit (Grid Engine, PBS), at most 15
+ * characters (PBS). A name of the user that does not comply is refused; one derived from
+ * the program is changed. */
 static int name_job(const struct opts *opts, struct request *r, struct ddp_err *err)
 {
     const char *given = opts->job_name;

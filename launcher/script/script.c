@@ -1,8 +1,8 @@
 /* launcher/script/script.c - see script.h
  *
- * Everything a template can name is set in one place per topic below; a name that is left
- * out there is a mistake that template_fill() reports. Values that come from the user are
- * quoted for bash, on one line each (words.h).
+ * The values of a template are set below, one function per topic; template_fill() reports
+ * a name that has no value. Values from the user are quoted for bash, on one line each
+ * (words.h).
  */
 #define LOG_SUBSYS "script"
 #include "launcher/script/script.h"
@@ -39,7 +39,7 @@ static bool mentions(const char *text, const char *place)
     return text && strstr(text, place);
 }
 
-/* 0 is "not known", an empty value. */
+/* 0 means "not known" and sets an empty value. */
 static void set_number(struct strv *values, const char *name, int64_t n)
 {
     char text[24] = "";
@@ -66,7 +66,7 @@ static void set_times(struct strv *values, const struct request *r)
 {
     enum scheduler scheduler = r->site->scheduler;
     char *time = walltime_text(scheduler, r->time_s);
-    /* Slurm can warn the script alone. What the others send before the end, if anything,
+    /* Slurm can signal only the script. What the others send before the end, if anything,
      * goes to every process of the job, and ranks would die of it. */
     set(values, "time_signal", scheduler == SCHED_SLURM ? "USR1" : "");
     set(values, "end_signals", scheduler == SCHED_LSF ? "INT TERM" : "TERM");
@@ -76,7 +76,7 @@ static void set_times(struct strv *values, const struct request *r)
     free(time);
 }
 
-/* Slurm: 0 means all of the node's. */
+/* For Slurm 0 means all memory of the node. */
 static void set_memory(struct strv *values, const struct request *r)
 {
     char text[32] = "";
@@ -88,7 +88,7 @@ static void set_memory(struct strv *values, const struct request *r)
     set(values, "memory", text);
 }
 
-/* What the request leaves to the scheduler's defaults, so that the script can say so. */
+/* Flags for what the request leaves to the scheduler's defaults: the script says so. */
 static void set_unknown(struct strv *values, const struct request *r, const char *asks)
 {
     bool whole = r->partition && r->partition->whole;
@@ -121,7 +121,7 @@ static char *pinned_ranks(const struct opts *opts, const struct request *r)
                      r->ranks_per_node);
 }
 
-/* What stands between ddprun and the program. */
+/* The options between ddprun and the program. */
 static void set_options(struct strv *values, const struct opts *opts,
                         const struct request *r)
 {
@@ -203,7 +203,8 @@ static void set_title(struct strv *values, const struct request *r)
     free(title);
 }
 
-/* --- what the site words itself ----------------------------------------------------- */
+/* --- the site's request and submit words ---------------------------------------------
+ */
 
 static char *fill_site_text(const struct site *s, const char *key, const char *text,
                             const struct strv *values, struct ddp_err *err)
@@ -232,7 +233,7 @@ static char *fill_request(struct strv *values, const struct request *r, const ch
     return fill_site_text(r->site, "request", asks, values, err);
 }
 
-/* Account and partition stand in the script, unless the site has them elsewhere. */
+/* Account and partition get lines of their own unless the site's templates name them. */
 static int set_request(struct strv *values, const struct request *r, struct strv *submit,
                        struct ddp_err *err)
 {
@@ -291,7 +292,7 @@ static void set_submission(struct strv *values, const struct script_place *place
 
 /* --- the script --------------------------------------------------------------------- */
 
-/* --site, or the plain one of --script. */
+/* The site of --site, else the generic site of --script's scheduler. */
 static struct site *script_site(const struct opts *opts, struct ddp_err *err)
 {
     const char *name = opts->site ? opts->site : scheduler_names[opts->script];
@@ -372,7 +373,7 @@ void script_finish(struct script *s)
 
 /* --- from the command line ---------------------------------------------------------- */
 
-/* Where every shell on every node looks, whatever a login has added to its PATH. */
+/* Is it where PATH of every shell on every node looks? */
 static bool found_anyway(const char *program)
 {
     return strcmp(program, "/usr/bin/ddprun") == 0 ||
@@ -385,7 +386,7 @@ static const char *get_env(const char *name)
     return getenv(name);
 }
 
-/* The job would run the python3 of the system, and not find the packages. */
+/* Without an environment the job runs the system's python3, which lacks the packages. */
 static void warn_of_no_environment(const struct opts *opts, const struct site *site,
                                    const struct python_env *env)
 {
@@ -399,7 +400,7 @@ static void warn_of_no_environment(const struct opts *opts, const struct site *s
                  program);
 }
 
-/* Where our standard output goes, when that is a file; the caller frees. */
+/* The file that our standard output is redirected to, or NULL; the caller frees. */
 static char *output_file(void)
 {
     struct stat st;

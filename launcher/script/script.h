@@ -10,18 +10,18 @@
 #include "launcher/script/python_env.h"
 #include "launcher/script/site.h"
 
-/* What a script needs to know beside the options. All borrowed. */
+/* What a script needs beside the options. All borrowed. */
 struct script_place {
-    const char *ddprun;                  /* its path, NULL: where every shell looks */
+    const char *ddprun;                  /* its path; NULL: in the default PATH */
     const struct python_env *python_env; /* the Python environment to enter; NULL: none */
-    const char *file;   /* where the script is going to stand; NULL: not known */
-    char *const *words; /* the command that has asked for it: for the remark */
+    const char *file;                    /* the script's path; NULL: not known */
+    char *const *words; /* the command line, for the comment in the script */
 };
 
 struct script {
     struct site *site;  /* owned */
     char *text;         /* owned */
-    struct strv submit; /* the command that takes it on its standard input */
+    struct strv submit; /* the command that reads it from stdin */
 };
 
 int script_make(const struct opts *opts, const struct script_place *place,

@@ -1,8 +1,8 @@
 /* launcher/script/site.c - see site.h
  *
- * inih reads the ini; it knows neither columns nor who a line belongs to when it calls
- * back, so the lines go through a reader of ours, which remembers the present one. What a
- * key is, where it goes and how it is read is one table.
+ * inih parses the file, but tells no columns. So it reads the lines through next_line(),
+ * which keeps the current one for messages. One table has the keys, their members and how
+ * they are read.
  */
 #include "launcher/script/site.h"
 
@@ -29,7 +29,7 @@ static int read_text(const char *text, void *to, struct ddp_err *err)
 {
     char **out = to;
     char *old = *out;
-    /* the further lines of a value come one by one */
+    /* inih passes the continuation lines of a value one by one */
     *out = old && *old ? xasprintf("%s\n%s", old, text) : xstrdup(text);
     free(old);
     return 0;
@@ -41,7 +41,7 @@ static int read_count(const char *text, void *to, struct ddp_err *err)
     errno = 0;
     long n = strtol(text, &end, 10);
     if (end == text || *end || errno || n < 0 || n > 1000000)
-        return err_set(err, "a whole number is wanted, not '%.60s'", text);
+        return err_set(err, "expected a whole number, not '%.60s'", text);
     *(int *)to = (int)n;
     return 0;
 }
@@ -50,7 +50,7 @@ static int read_yes(const char *text, void *to, struct ddp_err *err)
 {
     bool yes = strcmp(text, "yes") == 0;
     if (!yes && strcmp(text, "no") != 0)
-        return err_set(err, "yes or no is wanted, not '%.60s'", text);
+        return err_set(err, "expected yes or no, not '%.60s'", text);
     *(bool *)to = yes;
     return 0;
 }
@@ -70,7 +70,7 @@ static int read_hours(const char *text, void *to, struct ddp_err *err)
     char *end;
     double hours = strtod(text, &end);
     if (end == text || *end || !(hours > 0 && hours < 1e9))
-        return err_set(err, "a number is wanted, not '%.60s'", text);
+        return err_set(err, "expected a number, not '%.60s'", text);
     *(double *)to = hours;
     return 0;
 }
@@ -83,7 +83,7 @@ static int read_scheduler(const char *text, void *to, struct ddp_err *err)
             return 0;
         }
     }
-    return err_set(err, "slurm, sge, pbs or lsf is wanted, not '%.60s'", text);
+    return err_set(err, "expected slurm, sge, pbs or lsf, not '%.60s'", text);
 }
 
 /* As `qconf -sc` has it; HOST is Univa's and Altair's. */
@@ -96,38 +96,38 @@ static int read_consumable(const char *text, void *to, struct ddp_err *err)
             return 0;
         }
     }
-    return err_set(err, "YES, JOB or HOST is wanted, not '%.60s'", text);
+    return err_set(err, "expected YES, JOB or HOST, not '%.60s'", text);
 }
 
-/* It stands between double quotes in the script: a path and $NAMES, no commands. */
+/* The script has it in double quotes: a path and $NAMES, no command substitution. */
 static int read_path(const char *text, void *to, struct ddp_err *err)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                   "0123456789_./${}-";
     if (text[strspn(text, allowed)] || strstr(text, "$$"))
-        return err_set(err, "a path, perhaps with $NAME in it, is wanted, not '%.60s'",
+        return err_set(err, "expected a path, perhaps with $NAME in it, not '%.60s'",
                        text);
     return read_text(text, to, err);
 }
 
-/* Words that the script has between no quotes at all. */
+/* The script has these words without quotes. */
 static int read_words(const char *text, void *to, struct ddp_err *err)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                   "0123456789_./+-@: ";
     if (text[strspn(text, allowed)])
-        return err_set(err, "names are wanted, separated by blanks, not '%.60s'", text);
+        return err_set(err, "expected names, separated by blanks, not '%.60s'", text);
     return read_text(text, to, err);
 }
 
-/* NAME=value, which the script exports; one a line. */
+/* NAME=value, which the script exports; one per line. */
 static int read_export(const char *text, void *to, struct ddp_err *err)
 {
     static const char name[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
                                "0123456789";
     size_t len = strspn(text, name);
     if (*text && (len == 0 || text[len] != '=' || strpbrk(text, "`$\"\\'();&|<>")))
-        return err_set(err, "NAME=value is wanted, not '%.60s'", text);
+        return err_set(err, "expected NAME=value, not '%.60s'", text);
     return *text ? read_text(text, to, err) : 0;
 }
 
@@ -171,12 +171,12 @@ static const struct key partition_keys[] = {
 struct reading {
     struct site *site;
     const char *rest; /* of the file's text */
-    char line[512];   /* the present one */
+    char line[512];   /* the current one */
     int number;
-    char key[64];      /* the last one, to know its further lines by */
-    int key_line;      /* where it began */
-    char section[128]; /* it stood in */
-    bool failed;       /* err has the first complaint */
+    char key[64];      /* the last key, to recognise its continuation lines */
+    int key_line;      /* where that key began */
+    char section[128]; /* of that key */
+    bool failed;       /* err has the first error */
     struct ddp_err *err;
 };
 
@@ -188,7 +188,7 @@ static void complain(struct reading *r, const char *at, const char *why)
     r->failed = true;
 }
 
-/* inih's way to get a line; it cuts longer ones in two, which we do not let it. */
+/* Gives inih the next line. It would split one that is too long, so that is an error. */
 static char *next_line(char *to, int size, void *arg)
 {
     struct reading *r = arg;
@@ -234,7 +234,7 @@ static struct partition *add_partition(struct site *s, const char *name)
     return p;
 }
 
-/* Which struct and keys a section is about. */
+/* The keys of a section, and the struct they fill. */
 static const struct key *find_section(struct reading *r, const char *section, void **base)
 {
     *base = r->site;
@@ -268,7 +268,7 @@ static int on_value(void *arg, const char *section, const char *name, const char
     }
     bool goes_on = r->line[0] == ' ' || r->line[0] == '\t';
     if (!goes_on && strcmp(r->key, name) == 0 && strcmp(r->section, section) == 0) {
-        err_set(&why, "'%s' is there already, in line %d", name, r->key_line);
+        err_set(&why, "'%s' was given already, in line %d", name, r->key_line);
         complain(r, strstr(r->line, name), why.text);
         return 0;
     }
@@ -286,7 +286,7 @@ static int on_value(void *arg, const char *section, const char *name, const char
     return 0;
 }
 
-/* What cannot be seen in one line. */
+/* Checks that concern more than one line. */
 static int check(const struct site *s, struct ddp_err *err)
 {
     if (s->scheduler == SCHED_NONE)
@@ -336,7 +336,7 @@ static char *read_file(const char *path, struct ddp_err *err)
     return NULL;
 }
 
-/* Where sites of a user, then of a machine, are looked for. The caller frees. */
+/* Directory 0: the user's site files; 1: the machine's. The caller frees. */
 static char *folder(int i)
 {
     const char *home = getenv("HOME"), *config = getenv("XDG_CONFIG_HOME");
@@ -347,7 +347,7 @@ static char *folder(int i)
     return home && *home == '/' ? xasprintf("%s/.config/ddprun/site", home) : NULL;
 }
 
-/* The file of a site that is named: its path, or NULL. The caller frees. */
+/* The path of the site file for `name`, or NULL. The caller frees. */
 static char *find_file(const char *name)
 {
     if (strchr(name, '/') ||
@@ -433,7 +433,7 @@ const struct partition *site_partition(const struct site *s, const char *name)
 
 typedef void (*line_fn)(const char *text, void *arg);
 
-/* " with 4 GPUs, 64 cores each", as far as it is known. */
+/* " with 4 GPUs, 64 cores each": what is known of a node. */
 static void say_node(const struct partition *p, char *out, size_t size)
 {
     size_t n = 0;

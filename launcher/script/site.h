@@ -2,7 +2,7 @@
  *
  * A site file is ini, with one section [site] and a [partition NAME] for each partition,
  * queue or resource type; templates/site/README.md is its manual. It holds no code.
- * A limit that a file does not tell is not checked.
+ * A limit that a file leaves out is not checked.
  */
 #ifndef LAUNCHER_SCRIPT_SITE_H
 #define LAUNCHER_SCRIPT_SITE_H
@@ -20,36 +20,36 @@ extern const char *const scheduler_names[];
 /* What Grid Engine multiplies the amount of a complex by: sge_complex(5). */
 enum consumable { CONSUMABLE_SLOT, CONSUMABLE_JOB, CONSUMABLE_HOST };
 
-/* A number that is 0 is not known. Strings are owned, NULL: not said. */
+/* 0 means "not known" for numbers. Strings are owned; NULL: not given. */
 struct partition {
     char *name;
-    int nodes;         /* that one job can have */
+    int nodes;         /* per job */
     int gpus;          /* of a node; -1: not known */
     int cores;         /* of a node */
-    int64_t memory_mb; /* of a node, as much as jobs can have */
-    int64_t time_s;    /* the longest job */
-    double node_hours; /* nodes x time of one job */
-    bool whole;        /* a job has its nodes for itself, whatever it asks for */
+    int64_t memory_mb; /* of a node, available to jobs */
+    int64_t time_s;    /* longest job */
+    double node_hours; /* of one job: nodes x hours */
+    bool whole;        /* jobs get whole nodes */
     bool preemptible;  /* jobs are put back in the queue when others need the nodes */
     char *request;     /* instead of the site's */
 };
 
 struct site {
-    char *name; /* as it was asked for */
-    char *file; /* where it stands, for complaints */
+    char *name; /* as given to --site */
+    char *file; /* its path, for messages */
     char *title;
-    char *closed; /* when the cluster was switched off, "October 2024"; NULL: it runs */
+    char *closed; /* when the cluster was shut down, "October 2024"; NULL: in service */
     enum scheduler scheduler;
     bool account;               /* a job must name one */
-    char *account_hint;         /* how to find it */
+    char *account_hint;         /* how users find theirs */
     enum consumable consumable; /* of the GPUs' complex; Grid Engine */
     char *request;      /* lines that ask for nodes, CPUs and GPUs: template text */
-    char *submit;       /* further words of the submitting command: template text */
-    char *modules_init; /* a file that makes the command 'module' */
+    char *submit;       /* more arguments of the submit command: template text */
+    char *modules_init; /* a file that defines the command 'module' */
     char *modules;      /* to load, separated by blanks */
     char *scratch;      /* a path, with $VARIABLES of the job */
     char *interface;    /* of the fast network, for --interface */
-    char *exports;      /* NAME=value for every job, one a line */
+    char *exports;      /* NAME=value for every job, one per line */
     struct partition *partitions; /* in the file's order; the first is the default */
     size_t npartitions;
 };

@@ -1,7 +1,7 @@
 /* launcher/script/submit.c - see submit.h
  *
- * The script waits in a memory file, which the command reads as its input, so there is
- * one pipe to listen to and nothing to deadlock on.
+ * The command reads the script from a memfd as its stdin, so there is only one pipe, the
+ * command's output, and no deadlock.
  */
 #include "launcher/script/submit.h"
 
@@ -34,7 +34,7 @@ void submit_command(enum scheduler scheduler, const struct strv *more, struct st
     strv_push_all(argv, more->v);
 }
 
-/* A file without a name that holds `text`, at its start; -1 with an error. */
+/* A memfd that holds `text`, positioned at its start; -1 with an error. */
 static int text_file(const char *text, struct ddp_err *err)
 {
     int fd = memfd_create("script", MFD_CLOEXEC);
@@ -42,12 +42,12 @@ static int text_file(const char *text, struct ddp_err *err)
     if (fd < 0 || write(fd, text, size) != (ssize_t)size || lseek(fd, 0, SEEK_SET) < 0) {
         if (fd >= 0)
             close(fd);
-        return err_errno(err, "no room for the script");
+        return err_errno(err, "cannot hold the script in memory");
     }
     return fd;
 }
 
-/* Runs it; what it says on either stream, which the caller frees, or NULL. */
+/* Runs the command. Returns its stdout and stderr, which the caller frees, or NULL. */
 static char *run(const char *const *argv, const char *script, int *status,
                  struct ddp_err *err)
 {
@@ -68,21 +68,21 @@ static char *run(const char *const *argv, const char *script, int *status,
     errno = why;
     if (why == ENOENT)
         err_set(err,
-                "there is no '%s' here: submit where the scheduler's commands are, such "
-                "as a login node",
+                "no command '%s' here: submit on a login node, where the scheduler's "
+                "commands are",
                 argv[0]);
     else if (why != ETIMEDOUT)
         err_errno(err, "cannot run '%s'", argv[0]);
     else if (n > 0)
-        err_set(err, "%s does not end, though it has said '%.200s'", argv[0], said);
+        err_set(err, "%s does not end; its output: '%.200s'", argv[0], said);
     else
         err_set(err, "%s has not answered for %d s", argv[0], ANSWER_MS / 1000);
     free(said);
     return NULL;
 }
 
-/* The line that says most is the first: sbatch's reason comes before its summary. Without
- * the program's own name. */
+/* The first line of the output has the reason, as sbatch's summary follows it. Without
+ * the command's name. */
 static void first_line(char *said, const char *name, struct ddp_err *err)
 {
     char *line = said;
@@ -94,11 +94,11 @@ static void first_line(char *said, const char *name, struct ddp_err *err)
         line += len + 1 + strspn(line + len + 1, " ");
     if (strncmp(line, "error: ", 7) == 0)
         line += 7;
-    err_set(err, "%s refuses the job: %s", name, *line ? line : "it does not say why");
+    err_set(err, "%s refuses the job: %s", name, *line ? line : "no reason given");
 }
 
-/* The number in what was said: the last line's first word for sbatch ("12;cluster") and
- * qsub, the one in angle brackets for bsub ("Job <12> is submitted"). */
+/* The job's number in the output: the last line's first word for sbatch ("12;cluster")
+ * and qsub, the one in angle brackets for bsub ("Job <12> is submitted"). */
 static char *find_id(enum scheduler scheduler, const char *said)
 {
     if (scheduler == SCHED_LSF) {
@@ -115,7 +115,8 @@ static char *find_id(enum scheduler scheduler, const char *said)
     return n > 0 ? xstrndup(line, n) : NULL;
 }
 
-/* Runs it; what it said when it took the script, which the caller frees, or NULL. */
+/* Submits. Returns the output if the script was accepted, which the caller frees, or
+ * NULL. */
 static char *offer(const struct strv *argv, const char *script, struct ddp_err *err)
 {
     int status;
@@ -127,8 +128,7 @@ static char *offer(const struct strv *argv, const char *script, struct ddp_err *
     return NULL;
 }
 
-/* Slurm takes jobs that can never start, and leaves them waiting. Asked first, it says
- * so. */
+/* Slurm accepts jobs that can never start and leaves them pending; --test-only tells. */
 static int ask_first(const struct strv *argv, const char *script, struct ddp_err *err)
 {
     struct strv ask = {0};
@@ -149,7 +149,7 @@ char *submit(enum scheduler scheduler, const struct strv *argv, const char *scri
     char *said = offer(argv, script, err);
     char *id = said ? find_id(scheduler, said) : NULL;
     if (said && !id)
-        err_set(err, "%s does not tell the job's number: '%.200s'", argv->v[0], said);
+        err_set(err, "no job number in the output of %s: '%.200s'", argv->v[0], said);
     free(said);
     return id;
 }

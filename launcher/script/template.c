@@ -1,8 +1,7 @@
 /* launcher/script/template.c - see template.h
  *
- * One pass over the lines. Sections nest to a small depth: for each, whether its lines
- * are written. A value is never looked at for places of its own, so nothing that a user
- * types can become part of the template.
+ * One pass over the lines with a small stack of sections. Values are not searched for
+ * "{{", so nothing that a user types can become part of the template.
  */
 #include "launcher/script/template.h"
 
@@ -35,7 +34,7 @@ struct fill {
     int nopen;
 };
 
-/* "{{name}}" in a line. */
+/* One "{{name}}" in a line. */
 struct place {
     const char *start, *end; /* from the first '{' to behind the last '}' */
     char name[64];
@@ -77,7 +76,7 @@ static bool writing(const struct fill *f)
     return true;
 }
 
-/* --- lines that steer --------------------------------------------------------------- */
+/* --- sections, partials, comments --------------------------------------------------- */
 
 static int open_section(struct fill *f, const struct place *p, const char *line)
 {
@@ -125,7 +124,7 @@ static int include(struct fill *f, const struct place *p, const char *line)
     return fill_text(&inner, text);
 }
 
-/* Is the place all that stands in the line, and one that steers? */
+/* Is this tag alone in its line, and not a value? */
 static bool steers(const struct place *p, const char *line, const char *end)
 {
     return line + strspn(line, " \t") == p->start && p->end == end &&
@@ -143,7 +142,7 @@ static int steer(struct fill *f, const struct place *p, const char *line)
     case '>':
         return writing(f) ? include(f, p, line) : 0;
     default:
-        return 0; /* a remark */
+        return 0; /* a comment */
     }
 }
 
@@ -157,7 +156,7 @@ static size_t count_lines(const char *value)
     return n;
 }
 
-/* The k-th line of a value; the only one, where it has one. */
+/* The k-th line of a value, or its only one. */
 static void write_value(FILE *out, const char *value, size_t k)
 {
     if (count_lines(value) == 1)
@@ -191,7 +190,7 @@ static int write_line(struct fill *f, const char *line, const char *end)
 {
     size_t copies;
     if (count_copies(f, line, end, &copies) < 0)
-        return -1; /* also where it is not written: a wrong name is wrong always */
+        return -1; /* unknown names are errors in skipped lines, too */
     for (size_t k = 0; k < copies && writing(f); k++) {
         struct place p;
         const char *at = line;

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import textwrap
 import unittest
 
 DDPRUN = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "ddprun"
@@ -21,6 +22,7 @@ def ddprun(*args, **env):
         env={**os.environ, **NO_PYTHON, **env})
 
 
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 # nothing is active, whoever runs the tests
 NO_PYTHON = {"VIRTUAL_ENV": "", "CONDA_PREFIX": "", "CONDA_EXE": "", "MAMBA_EXE": ""}
 
@@ -59,6 +61,21 @@ class Scripts(unittest.TestCase):
         self.assert_lines(
             self.made("--script", "lsf", *ask),
             '#BSUB -n 16', '#BSUB -R "span[ptile=4]"', '#BSUB -gpu "num=4"', "#BSUB -W 02:00")
+
+    def test_site_files_in_the_pages_are_right(self):
+        for page, ask, lines in (
+                ("doc/sge.md", ["--gpus-per-node", "4"], ["#$ -pe mpi_fill 16", "#$ -l gpu=1"]),
+                ("doc/sge.md", ["--gpus-per-node", "0"], ["#$ -pe mpi_fill 32"]),
+                ("templates/site/README.md", [], ["#SBATCH --gpus-per-node=4",
+                                                  "#SBATCH --cpus-per-task=16"])):
+            with open(os.path.join(SOURCE, page), encoding="utf-8") as text:
+                example = re.search(r"(?:^    .*\n|^\n)*^    \[site\]\n(?:^    .*\n|^\n)*", text.read(),
+                                    re.MULTILINE)[0]
+            with tempfile.NamedTemporaryFile("w", suffix=".ini", encoding="utf-8") as site:
+                site.write(textwrap.dedent(example))
+                site.flush()
+                self.assert_lines(self.made("--site", site.name, "--submit", "--dry-run", "--account",
+                                            "a", "-N", "4", *ask, "true"), *lines)
 
     def test_cpus_and_memory_are_asked_for_or_it_is_said_why_not(self):
         for scheduler, unknown, asked in (
@@ -327,7 +344,7 @@ class Scripts(unittest.TestCase):
         (["--script", "pbs", "--requeue", "true"],
          "a PBS job that is to go on submits its own script: write it to a file first"),
         (["--script", "slurm", "--submit", "true"],
-         "there is no 'sbatch' here: submit where the scheduler's commands are"),
+         "no command 'sbatch' here: submit on a login node, where the scheduler's commands are"),
     ]
 
     def test_what_is_wrong_is_one_line(self):

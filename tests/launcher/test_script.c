@@ -168,30 +168,30 @@ static const struct {
     {"", ": [site] must say scheduler = slurm, sge, pbs or lsf"},
     {"nodes = 3\n", ":1:1: a section must come first: [site]"},
     {"[site]\nscheduler = torque\n",
-     ":2:13: scheduler: slurm, sge, pbs or lsf is wanted, not "
+     ":2:13: scheduler: expected slurm, sge, pbs or lsf, not "
      "'torque'"},
     {"[site]\nschedular = slurm\n", ":2:1: unknown key 'schedular' in [site]"},
     {"[site]\nscheduler = slurm\n[partition g]\nnodes = many\n",
-     ":4:9: nodes: a whole number is wanted, not 'many'"},
+     ":4:9: nodes: expected a whole number, not 'many'"},
     {"[site]\nscheduler = slurm\n[partition g]\n  gpus = -1\n",
-     ":4:10: gpus: a whole number is wanted, not '-1'"},
+     ":4:10: gpus: expected a whole number, not '-1'"},
     {"[site]\nscheduler = slurm\n[partition g]\ntime = 120\n",
      ":4:8: time: '120' is minutes for Slurm and LSF"},
     {"[site]\nscheduler = slurm\n[partition g]\nmemory = 64\n",
      ":4:10: memory: '64' has no unit; write 64M or 64G"},
     {"[site]\nscheduler = slurm\n[partition g]\nnodes = 1\nnodes = 2\n",
-     ":5:1: 'nodes' is there already, in line 4"},
+     ":5:1: 'nodes' was given already, in line 4"},
     {"[site]\nscheduler = slurm\n[queue g]\nnodes = 1\n",
      ":4:1: a section is [site] or [partition NAME], not [queue g]"},
     {"[site]\nscheduler = slurm\nscratch = $(rm -rf /)\n",
-     ":3:11: scratch: a path, perhaps"},
+     ":3:11: scratch: expected a path, perhaps"},
     {"[site]\nscheduler = slurm\nmodules = a ; touch x\n",
      NULL}, /* "; " begins a remark */
-    {"[site]\nscheduler = slurm\nmodules = a;b\n", ":3:11: modules: names are wanted"},
+    {"[site]\nscheduler = slurm\nmodules = a;b\n", ":3:11: modules: expected names"},
     {"[site]\nscheduler = slurm\nexport = A=`x`\n",
-     ":3:10: export: NAME=value is wanted"},
+     ":3:10: export: expected NAME=value"},
     {"[site]\nscheduler = slurm\naccount-required = true\n",
-     ":3:20: account-required: yes or no is wanted, not 'true'"},
+     ":3:20: account-required: expected yes or no, not 'true'"},
     {"[site]\nscheduler = slurm\njust words\n",
      ":3:1: 'just words' is neither [section] nor "
      "key = value"},
@@ -366,7 +366,7 @@ static const struct {
     {"gpu-consumable = JOB\nrequest =\n -pe x {{slots}}\n -l gpu={{gpus}}", 4, 4,
      "JOB takes GPUs from the job's first host only, not from 4 nodes; write -N 1", true},
     {"gpu-consumable = NO\nrequest = -l gpu={{gpus}}", 1, 4,
-     "YES, JOB or HOST is wanted, not 'NO'", true},
+     "expected YES, JOB or HOST, not 'NO'", true},
 };
 
 START_TEST(gpus_are_asked_for_as_their_complex_is_defined)

@@ -154,8 +154,10 @@ static void job_again(struct job *j)
     char *line = xasprintf("ddprun: all ranks are started again%s", label);
     job_say(j, line);
     free(line);
+    line = xasprintf("--- ddprun%s ---\n", label);
+    output_renew(j->output, line);
+    free(line);
     free(label);
-    output_renew(j->output);
     job_forget_meetings(j);
     job_forget_absent(j);
     for (int r = 0; r < j->plan->nranks; r++) {

@@ -173,11 +173,11 @@ static void say_error(struct job *j)
     free(line);
 }
 
-/* With a single rank its last lines stand right above. */
+/* Unless they stand right above, as those of a single rank do. */
 static void say_last_lines(struct job *j)
 {
     bool of_rank = j->cause.kind == CAUSE_EXIT || j->cause.kind == CAUSE_ABORT;
-    if (!of_rank || j->plan->nranks < 2)
+    if (!of_rank || j->plan->nranks < 2 || output_tail_stands(j->output, j->cause.rank))
         return;
     char *tail = output_tail(j->output, j->cause.rank);
     if (tail[0]) {

@@ -29,7 +29,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PARTIAL_MAX = 64 << 10, TAIL_SIZE = 4096, TAIL_LINES = 20, PROMPT_MS = 100 };
+/* A line is held until its end comes. Beyond LINE_MAX_HELD it is printed as it comes, so
+ * that a stream without lines does not fill the memory. */
+enum { LINE_MAX_HELD = 256 << 20, SHOWN_MAX = 64 << 10 };
+enum { TAIL_SIZE = 4096, TAIL_LINES = 20, PROMPT_MS = 100 };
 enum { USUAL_COLUMNS = 80 }; /* of a terminal that does not know its own */
 
 #define CLEAR_LINE "\033[K"
@@ -40,6 +43,7 @@ struct stream {
     int64_t since_ms; /* when the first byte of `partial` came (wall clock) */
     char *tail;       /* owned: a ring of TAIL_SIZE bytes, NULL before the first */
     uint64_t nbytes;  /* fed since the start; the ring's end is nbytes % TAIL_SIZE */
+    uint64_t shown_at; /* lines of its screen when its last one was printed there */
 };
 
 struct rank {
@@ -53,6 +57,7 @@ struct rank {
 struct screen {
     bool drawn;          /* a piece that ended in '\r': to be cleared away */
     struct stream *open; /* borrowed: whose partial line it is; NULL: nobody's */
+    uint64_t lines;      /* that have been ended there */
 };
 
 struct output {
@@ -129,7 +134,7 @@ static char *put_head(struct output *o, int rank, enum out_stream which, char *p
         *p++ = '\n';
     if (screen->drawn)
         p = stpcpy(p, CLEAR_LINE);
-    *screen = (struct screen){0};
+    *screen = (struct screen){.lines = screen->lines};
     if (o->times)
         p += put_time(o, p, st->npartial > 0 ? st->since_ms : wall_ms());
     return mempcpy(p, r->tag, r->ntag);
@@ -157,6 +162,8 @@ static void emit(struct output *o, int rank, enum out_stream which, const char *
     sink_commit(sink, (size_t)(p - start));
     screen->drawn = end == '\r';
     screen->open = end == '\0' ? st : NULL;
+    screen->lines += end == '\n';
+    st->shown_at = screen->lines;
     st->npartial = 0;
 }
 
@@ -199,10 +206,10 @@ static void feed_lines(struct output *o, int rank, enum out_stream which,
         if (n > 0) {
             emit(o, rank, which, data, n - 1, '\n');
         } else {
-            n = size < PARTIAL_MAX - st->npartial ? size : PARTIAL_MAX - st->npartial;
+            n = size;
             hold(st, data, n);
-            if (st->npartial == PARTIAL_MAX)
-                emit(o, rank, which, "", 0, '\n');
+            if (st->npartial > LINE_MAX_HELD || screen_of(o, which)->open == st)
+                emit(o, rank, which, "", 0, '\0');
         }
         data += n;
         size -= n;
@@ -221,11 +228,11 @@ static void feed_terminal(struct output *o, int rank, enum out_stream which,
     st->partial = NULL; /* emit() is to see nothing held */
     st->npartial = st->room = 0;
     while ((n = ended_piece(all + done, nall - done, true)) > 0 ||
-           nall - done >= PARTIAL_MAX) {
+           nall - done >= SHOWN_MAX) {
         char *piece = all + done;
-        size_t len = n ? n - 1 : PARTIAL_MAX;
-        char end = n && piece[len] == '\r' ? '\r' : '\n';
-        done += n ? n : PARTIAL_MAX;
+        size_t len = n ? n - 1 : SHOWN_MAX;
+        char end = n ? piece[len] : '\0'; /* a long one is shown, and goes on */
+        done += n ? n : SHOWN_MAX;
         while (len > 0 && (*piece == '\r' || piece[len - 1] == '\r')) {
             piece += *piece == '\r';
             len--;
@@ -290,14 +297,24 @@ static char *last_lines(const struct stream *st)
     return text;
 }
 
+static enum out_stream tail_stream(const struct rank *r)
+{
+    return r->streams[OUT_STDERR].nbytes > 0 ? OUT_STDERR : OUT_STDOUT;
+}
+
 char *output_tail(const struct output *o, int rank)
 {
-    const struct stream *streams = o->ranks[rank].streams;
-    if (streams[OUT_STDERR].nbytes > 0)
-        return last_lines(&streams[OUT_STDERR]);
-    if (streams[OUT_STDOUT].nbytes > 0)
-        return last_lines(&streams[OUT_STDOUT]);
-    return xstrdup("");
+    const struct rank *r = &o->ranks[rank];
+    const struct stream *st = &r->streams[tail_stream(r)];
+    return st->nbytes > 0 ? last_lines(st) : xstrdup("");
+}
+
+bool output_tail_stands(struct output *o, int rank)
+{
+    const struct rank *r = &o->ranks[rank];
+    enum out_stream which = tail_stream(r);
+    return !r->silent && o->sinks[which] == o->sinks[OUT_STDERR] &&
+           screen_of(o, which)->lines - r->streams[which].shown_at < TAIL_LINES;
 }
 
 /* ---- verbs ---- */
@@ -328,8 +345,10 @@ void output_end(struct output *o, int rank, enum out_stream stream)
         emit(o, rank, stream, "", 0, '\n');
 }
 
-void output_renew(struct output *o)
+void output_renew(struct output *o, const char *mark)
 {
+    if (o->files)
+        rankfiles_mark(o->files, mark);
     for (int r = 0; r < o->nranks; r++) {
         o->ranks[r].streams[OUT_STDOUT].nbytes = 0;
         o->ranks[r].streams[OUT_STDERR].nbytes = 0;
@@ -344,7 +363,7 @@ void output_say(struct output *o, const char *line)
         sink_put(s, CLEAR_LINE, strlen(CLEAR_LINE));
     else if (sink_midline(s))
         sink_put(s, "\n", 1);
-    *screen = (struct screen){0};
+    *screen = (struct screen){.lines = screen->lines};
     sink_put(s, line, strlen(line));
     sink_put(s, "\n", 1);
 }
@@ -352,8 +371,9 @@ void output_say(struct output *o, const char *line)
 void output_typed(struct output *o)
 {
     for (int i = OUT_STDOUT; i <= OUT_STDERR; i++) {
+        struct screen *screen = screen_of(o, (enum out_stream)i);
         if (sink_terminal(o->sinks[i]))
-            *screen_of(o, (enum out_stream)i) = (struct screen){0};
+            *screen = (struct screen){.lines = screen->lines};
     }
 }
 

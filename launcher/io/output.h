@@ -2,9 +2,9 @@
  *
  * Bytes come in pieces of any size; what goes out is whole lines, each with its tag at
  * its true start: "[3] " or, with more than one host, "[3 node02] ", and the time its
- * first byte came before it. A partial line is held until its end comes, until it has
- * grown to 64 KiB, or until its stream ends (in the latter two a newline is added on the
- * terminal, not in per-rank files). On a terminal a carriage return ends a piece as well,
+ * first byte came before it. A partial line is held until its end comes, or until its
+ * stream ends (a newline is then added on the terminal, not in per-rank files). One of
+ * more than 256 MiB is printed as it comes. On a terminal a carriage return ends a piece as well,
  * so that progress bars move, and a partial line is shown after a moment, so that
  * questions can be read. stdout and stderr are kept apart. With neither tags nor
  * times, bytes pass through untouched and at once.
@@ -49,8 +49,9 @@ void output_feed(struct output *o, int rank, enum out_stream stream, const void 
 /* The stream of this rank has ended. */
 void output_end(struct output *o, int rank, enum out_stream stream);
 
-/* All ranks begin anew: their last lines are of the past. */
-void output_renew(struct output *o);
+/* All ranks begin anew: their last lines are of the past, and in files of theirs `mark`
+ * (a line, with its newline) stands before what is to come. */
+void output_renew(struct output *o, const char *mark);
 
 size_t output_room(const struct output *o); /* bytes that may be fed now */
 
@@ -74,6 +75,9 @@ void output_on_lost(struct output *o,
 /* The last lines of a rank's stderr (stdout when that is empty), at most 20 lines or
  * 4 KiB; malloc'ed, "" when there are none. */
 char *output_tail(const struct output *o, int rank);
+/* Do they stand where our own lines go, with fewer than 20 of other ranks behind them?
+ * Then nobody needs them twice. */
+bool output_tail_stands(struct output *o, int rank);
 
 /* Nothing more is fed: ends all lines. Is everything written, to files as well? If not,
  * `on_room` is called when it is. */

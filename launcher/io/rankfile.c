@@ -333,16 +333,30 @@ void rankfiles_open(struct rankfiles *f, struct loop *loop, void (*drained)(void
                               &(struct writer_events){on_drained, on_failed, f});
 }
 
+static void queue(struct rankfiles *f, struct rankfile *file, const void *data,
+                  size_t size)
+{
+    struct record r = {file, size};
+    char *p = writer_reserve(f->writer, sizeof r + size);
+    memcpy(mempcpy(p, &r, sizeof r), data, size);
+    writer_commit(f->writer, sizeof r + size);
+}
+
 void rankfiles_write(struct rankfiles *f, int rank, enum out_stream stream,
                      const void *data, size_t size)
 {
     struct rankfile *file = &f->files[f->split ? rank * 2 + (int)stream : rank];
     if (!file->path)
         file->path = path_of(f, rank, stream);
-    struct record r = {file, size};
-    char *p = writer_reserve(f->writer, sizeof r + size);
-    memcpy(mempcpy(p, &r, sizeof r), data, size);
-    writer_commit(f->writer, sizeof r + size);
+    queue(f, file, data, size);
+}
+
+void rankfiles_mark(struct rankfiles *f, const char *line)
+{
+    for (int i = 0; i < f->nranks * 2; i++) {
+        if (f->files[i].path)
+            queue(f, &f->files[i], line, strlen(line));
+    }
 }
 
 size_t rankfiles_pending(const struct rankfiles *f)

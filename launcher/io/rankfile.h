@@ -1,6 +1,7 @@
 /* launcher/io/rankfile.h - the bytes of each rank in files of its own (--output-filename)
  *
- * Files hold exactly what the rank wrote: no tags, no times. They are made when the first
+ * Files hold exactly what the rank wrote: no tags, no times; only a new attempt of all
+ * ranks (--max-restarts) is marked. They are made when the first
  * byte comes, with the folders above them; what an earlier launch left is overwritten.
  */
 #ifndef LAUNCHER_IO_RANKFILE_H
@@ -28,6 +29,8 @@ void rankfiles_destroy(struct rankfiles *f);
  * (writer.h), of which `drained` is called as of a writer. */
 void rankfiles_open(struct rankfiles *f, struct loop *loop, void (*drained)(void *arg),
                     void *arg);
+/* `line` in each file that has been written. */
+void rankfiles_mark(struct rankfiles *f, const char *line);
 size_t rankfiles_pending(const struct rankfiles *f); /* bytes that are not written yet */
 bool rankfiles_finish(struct rankfiles *f);          /* as writer_finish() */
 bool rankfiles_flush(struct rankfiles *f, int64_t deadline_ms); /* as writer_wait() */

@@ -49,8 +49,14 @@ class Exit(LaunchTest):
         self.first_failure("exit 200", 200, "200")
 
     def test_the_last_lines_stand_below_the_cause(self):
+        # where the others have written much since; else they stand right above it
         launch = self.first_failure("echo why >&2; exit 5", 5)
-        self.assertIn("why", launch.err)
+        self.assertEqual(launch.err.count("why"), 1)
+        launch = self.sh(2, "[ $RANK = 1 ] && { echo why >&2; touch why; sleep 1; exit 5; }; "
+                         "until [ -e why ]; do sleep 0.05; done; seq 100 >&2; sleep 60",
+                         "--wdir", self.folder.name)
+        self.assert_ended(launch, 5)
+        self.assertIn("\nddprun: the last lines of rank 1:\n    why\n", launch.err)
 
     def test_the_exception_that_a_rank_wrote_down_stands_below_the_cause(self):
         said = r'{"message": {"message": "ValueError: boom\n", "extraInfo": {}}}'

@@ -51,6 +51,13 @@ class Lines(LaunchTest):
         launch = self.sh(2, "printf last")
         self.assertEqual(sorted(launch.out.splitlines()), ["[0] last", "[1] last"])
 
+    def test_a_long_line_is_one_line(self):
+        launch = self.sh(3, "for i in 1 2; do head -c 2000000 /dev/zero | tr '\\0' $RANK; echo; done")
+        self.assert_ended(launch, 0)
+        self.assertTrue(sorted(launch.out.splitlines()) ==
+                        [f"[{r}] " + str(r) * 2_000_000 for r in (0, 0, 1, 1, 2, 2)],
+                        [line[:20] for line in launch.out.splitlines()])
+
     def test_tags_on_and_off(self):
         on = self.sh(1, "echo x", "--tag-output=on")
         self.assertEqual(on.out, "[0] x\n")

@@ -40,19 +40,27 @@ class Restart(LaunchTest):
         self.assertEqual(said(launch), [f"{r} {n} 2" for r in range(3) for n in range(3)])
         lines = ours(launch)
         for i, code in ((0, 3), (1, 4)):
-            self.assertRegex(lines[3 * i], rf"^ddprun: rank 1 on \S+ exited with status {code} "
+            self.assertRegex(lines[2 * i], rf"^ddprun: rank 1 on \S+ exited with status {code} "
                              rf"\(after \d+\.\d s\), attempt {i + 1} of 3; ddprun stopped ranks 0,2$")
-            self.assertEqual(lines[3 * i + 1], "ddprun: the last lines of rank 1:")
-            self.assertEqual(lines[3 * i + 2], f"{AGAIN}{i + 2} of 3")
-        self.assertEqual(launch.err.count("\n    oops"), 2)
-        self.assertIn("in 3 attempts, ", lines[6])
-        self.assertEqual(len(lines), 7)
+            self.assertEqual(lines[2 * i + 1], f"{AGAIN}{i + 2} of 3")
+        self.assertEqual(launch.err.count("oops"), 2)  # each failure's last line once
+        self.assertIn("in 3 attempts, ", lines[4])
+        self.assertEqual(len(lines), 5)
+
+    def test_attempts_are_marked_in_files(self):
+        launch = self.fails(1, f'echo attempt ${N}', 3, options=[
+            "--max-restarts", 1, "--output-filename", self.path("out")])
+        self.assert_ended(launch, 0)
+        for rank in range(3):
+            with open(self.path("out", f"rank.{rank}.out"), encoding="utf-8") as f:
+                self.assertEqual(
+                    f.read(), "attempt 0\n--- ddprun, attempt 2 of 2 ---\nattempt 1\n")
 
     def test_when_there_are_no_more(self):
         for options in (["--max-restarts", 1], ["--max-restarts=1", "--store", "rank0"]):
             launch = self.fails(9, 'echo $MASTER_PORT', options=options)
             self.assert_ended(launch, 4)
-            self.assertIn("attempt 2 of 2", ours(launch)[3])
+            self.assertIn("attempt 2 of 2", ours(launch)[2])
             self.assertEqual(launch.err.count(AGAIN), 1)
             # with a store of its own rank 0 gets another port, which nobody may hold any more
             self.assertEqual(len(set(said(launch))), 1 + ("rank0" in options))

@@ -116,22 +116,22 @@ START_TEST(every_split_gives_the_same_lines)
 }
 END_TEST
 
-START_TEST(a_line_without_end_is_folded_at_64_kib)
+START_TEST(a_long_line_is_held_until_its_end)
 {
     to_files();
-    make(&(struct opts){.tag_output = TAG_ON}, 1, false);
-    char *big = xcalloc(1, 70001);
-    memset(big, 'x', 70000);
-    feed(0, OUT_STDOUT, big);
-    turn();
-    char *text = slurp("out");
-    ck_assert_uint_eq(strlen(text), 4 + 65536 + 1);
-    free(text);
+    make(&(struct opts){.tag_output = TAG_ON}, 2, false);
+    char *big = xcalloc(1, 200001);
+    memset(big, 'x', 200000);
+    for (int i = 0; i < 2; i++) {
+        feed(0, OUT_STDOUT, big);
+        feed(1, OUT_STDOUT, "between\n");
+    }
+    assert_wrote("out", "[1] between\n[1] between\n");
     feed(0, OUT_STDOUT, "\n");
     turn();
-    text = slurp("out");
-    ck_assert_uint_eq(strlen(text), 70000 + 2 * 5);
-    ck_assert_int_eq(strncmp(text + 4 + 65536, "\n[0] x", 6), 0);
+    char *text = slurp("out");
+    ck_assert_uint_eq(strlen(text), 24 + 400000 + 5);
+    ck_assert_int_eq(strncmp(text + 24, "[0] xxx", 7), 0);
     free(text);
     free(big);
 }
@@ -341,7 +341,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, lines_have_the_shape_the_options_say, 0, ARRAY_LEN(shapes));
     tcase_add_test(t, a_tag_never_stands_in_mid_line);
     tcase_add_loop_test(t, every_split_gives_the_same_lines, 0, 19);
-    tcase_add_test(t, a_line_without_end_is_folded_at_64_kib);
+    tcase_add_test(t, a_long_line_is_held_until_its_end);
     tcase_add_test(t, without_tags_bytes_pass_at_once);
     tcase_add_test(t, our_own_line_starts_a_line);
     tcase_add_test(t, times_are_those_of_the_first_byte);

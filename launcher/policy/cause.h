@@ -30,8 +30,11 @@ struct cause {
     char *text;        /* owned by whoever keeps the cause, or NULL */
 };
 
-/* Is `a` the earlier one? At the same moment a death by signal comes before an exit
- * status: a rank that crashes makes others fail, seldom the other way round. A rank that
+/* Is `a` the earlier one? The rule: by the time of the end, which on one node is in the
+ * order of the kernel's own reports (spawn/reap.c), and between nodes by their clocks,
+ * brought to one scale by the quickest ping. Where two times are the same, a death by
+ * signal comes before an exit status: a rank that crashes makes others fail, seldom the
+ * other way round; else the one that was told first stays. A rank that
  * dies of the signal that we are told to end by, just before or after it, has got it from
  * where we have: a scheduler tells all processes of a job. */
 bool cause_before(const struct cause *a, const struct cause *b);

@@ -1,6 +1,11 @@
 /* launcher/spawn/reap.c - see reap.h
  *
- * A table from pid to who wants to know. A child can be reaped before anybody watches it
+ * In which order did children end? wait4() goes by the order of their birth, and SIGCHLD
+ * is one signal for many. But each child that is watched has a pidfd in an epoll of their
+ * own, whose list of what is ready is in the order in which the kernel put it there: that
+ * of their ends. So the first cause is known also where several ends are found at once.
+ *
+ * A table leads from pid to who wants to know. A child can be reaped before anybody watches it
  * (it ended while its siblings were still being started, and somebody called reap_now()),
  * so reap_now() is never called between a fork and its reap_watch(): both happen in one
  * turn of the loop, and SIGCHLD is heard only between turns.
@@ -14,12 +19,16 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 #include <uthash.h>
 
 struct watch {
     pid_t pid;
+    int pidfd; /* owned, in `order`; -1: the kernel knows none (before 5.3) */
     reap_fn fn;
     void *arg;
     UT_hash_handle hh;
@@ -30,28 +39,63 @@ struct reap {
     bool posted;           /* a look at the end of this turn */
     struct event *sigchld; /* owned */
     struct watch *watches; /* owned: the table */
+    int order;             /* owned: an epoll */
     void (*after)(void *arg);
     void *after_arg;
 };
+
+static void forget(struct reap *r, struct watch *w)
+{
+    HASH_DEL(r->watches, w);
+    if (w->pidfd >= 0)
+        close(w->pidfd);
+    free(w);
+}
+
+/* One that has ended. */
+static void reap_one(struct reap *r, pid_t pid, int64_t at_ns)
+{
+    int status;
+    struct rusage used;
+    struct watch *w;
+    if (wait4(pid, &status, WNOHANG, &used) != pid)
+        return;
+    HASH_FIND_INT(r->watches, &pid, w);
+    if (!w)
+        return;
+    reap_fn fn = w->fn;
+    void *arg = w->arg;
+    forget(r, w);
+    fn(pid, status, at_ns, &used, arg);
+}
+
+/* Those that are watched, in the order in which they ended. */
+static void reap_in_order(struct reap *r, int64_t *at_ns)
+{
+    struct epoll_event ended[64];
+    int n;
+    while ((n = epoll_wait(r->order, ended, ARRAY_LEN(ended), 0)) > 0) {
+        for (int i = 0; i < n; i++)
+            reap_one(r, (pid_t)ended[i].data.u32, (*at_ns)++);
+    }
+}
 
 bool reap_now(struct reap *r)
 {
     int64_t at_ns = now_ns();
     for (;;) {
-        int status;
-        struct rusage used;
-        pid_t pid = wait4(-1, &status, WNOHANG, &used);
-        if (pid < 0 && errno == EINTR)
+        siginfo_t any = {0};
+        reap_in_order(r, &at_ns);
+        int rc = waitid(P_ALL, 0, &any, WEXITED | WNOHANG | WNOWAIT);
+        if (rc < 0 && errno == EINTR)
             continue;
-        if (pid <= 0)
-            return pid == 0;
+        if (rc < 0 || any.si_pid == 0)
+            return rc == 0;
         struct watch *w;
-        HASH_FIND_INT(r->watches, &pid, w);
-        if (!w)
-            continue;
-        HASH_DEL(r->watches, w);
-        w->fn(pid, status, at_ns, &used, w->arg);
-        free(w);
+        HASH_FIND_INT(r->watches, &any.si_pid, w);
+        if (w && w->pidfd >= 0) /* it has ended since: its order is known, too */
+            reap_in_order(r, &at_ns);
+        reap_one(r, any.si_pid, at_ns);
     }
 }
 
@@ -78,6 +122,11 @@ void reap_watch(struct reap *r, pid_t pid, reap_fn fn, void *arg)
 {
     struct watch *w = xcalloc(1, sizeof *w);
     *w = (struct watch){.pid = pid, .fn = fn, .arg = arg};
+    w->pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* is close-on-exec */
+    struct epoll_event ended = {.events = EPOLLIN | EPOLLONESHOT,
+                                .data.u32 = (uint32_t)pid};
+    if (w->pidfd >= 0)
+        epoll_ctl(r->order, EPOLL_CTL_ADD, w->pidfd, &ended);
     HASH_ADD_INT(r->watches, pid, w);
 }
 
@@ -85,10 +134,8 @@ void reap_forget(struct reap *r, pid_t pid)
 {
     struct watch *w;
     HASH_FIND_INT(r->watches, &pid, w);
-    if (w) {
-        HASH_DEL(r->watches, w);
-        free(w);
-    }
+    if (w)
+        forget(r, w);
 }
 
 void reap_after(struct reap *r, void (*fn)(void *arg), void *arg)
@@ -101,9 +148,10 @@ struct reap *reap_create(struct loop *loop, struct ddp_err *err)
 {
     struct reap *r = xcalloc(1, sizeof *r);
     r->loop = loop;
+    r->order = epoll_create1(EPOLL_CLOEXEC);
     r->sigchld =
         event_new(loop_base(loop), SIGCHLD, EV_SIGNAL | EV_PERSIST, on_sigchld, r);
-    if (!r->sigchld || event_add(r->sigchld, NULL) < 0) {
+    if (r->order < 0 || !r->sigchld || event_add(r->sigchld, NULL) < 0) {
         err_set(err, "cannot listen for SIGCHLD");
         reap_destroy(r);
         return NULL;
@@ -122,9 +170,10 @@ void reap_destroy(struct reap *r)
         return;
     struct watch *w, *next;
     HASH_ITER (hh, r->watches, w, next) {
-        HASH_DEL(r->watches, w);
-        free(w);
+        forget(r, w);
     }
+    if (r->order >= 0)
+        close(r->order);
     loop_unpost(r->loop, r);
     if (r->sigchld)
         event_free(r->sigchld);

@@ -16,8 +16,8 @@
 
 struct reap;
 
-/* `at_ns` (monotonic) is the same for all that are found in one go: which of them ended
- * first is not known. */
+/* `at_ns` (monotonic): when it was found; of several that are found in one go a later one
+ * ended later. Only before Linux 5.3 they have the same time: their order is not known. */
 typedef void (*reap_fn)(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
                         void *arg);
 

@@ -1,9 +1,11 @@
 """How a launch ends: exit codes, and the one line that says who was first."""
 
 import os
+import signal
+import time
 import unittest
 
-from launch import LaunchTest, main
+from launch import DDPRUN, LaunchTest, main, marked, parent_of, wait_until
 
 
 class Exit(LaunchTest):
@@ -87,6 +89,23 @@ class Exit(LaunchTest):
     def test_every_rank_fails_at_once(self):
         launch = self.sh(8, "exit 4")
         self.assert_ended(launch, 4)
+
+    def test_the_first_of_many_that_are_found_at_once(self):
+        """The agent stands still while they end, and hears of all of them in one moment."""
+        for first in (0, 3, 7):
+            launch = self.start_sh(8, f"echo up; until [ -e go{first} ]; do sleep 0.02; done; "
+                                   f"[ $RANK = {first} ] && exit 5; sleep 0.0$((9 - RANK)); "
+                                   "sleep 0.3; exit 4", "--wdir", self.folder.name)
+            self.assertTrue(wait_until(lambda launch=launch: launch.out.count("up") == 8))
+            ours = [p for p, line in marked(self.mark).items() if line.startswith(DDPRUN + " ")]
+            agent = next(pid for pid in ours if parent_of(pid) in ours)
+            os.kill(agent, signal.SIGSTOP)
+            self.write(f"go{first}", "")
+            time.sleep(1.5)
+            os.kill(agent, signal.SIGCONT)
+            launch.wait()
+            self.assert_ended(launch, 5)
+            self.assertIn(f"ddprun: rank {first} on ", launch.err)
 
     def test_a_failure_after_others_have_ended_well(self):
         launch = self.sh(4, '[ $RANK = 3 ] || exit 0; sleep 0.3; exit 11')

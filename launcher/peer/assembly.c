@@ -171,6 +171,11 @@ static bool on_accepted(unsigned rank, int fd, const struct link_keys *keys,
     struct assembly *a = arg;
     if (rank == 0 || rank >= (unsigned)a->outer->size)
         return false;
+    /* an earlier one that has said nothing yet gives way: no more entries than ranks */
+    for (size_t i = a->n; i-- > 0;) {
+        if (a->list[i]->rank == rank && !a->list[i]->heard)
+            drop(a, a->list[i]);
+    }
     struct entry *e = add(a, rank);
     e->fd = fd;
     e->keys = *keys;

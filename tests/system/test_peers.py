@@ -1,6 +1,7 @@
 """Several ddprun, one per "node": here all on one machine, and told so by hand or by the
 variables of a launcher that is played."""
 
+import hashlib
 import json
 import os
 import signal
@@ -207,6 +208,38 @@ class Keys(Peers):
                     os.unlink(self.path("imported"))
                     self.fail(head.err + peer.err)
                 self.assertEqual(os.path.exists(self.path("own")), "--preflight" not in options)
+
+    def test_strangers_that_can_prove_the_public_key_are_bounded(self):
+        """Without a secret a stranger on a host of the job can; it then says nothing."""
+        def keyed(key, label, *data):
+            return hashlib.blake2b(b"\0".join((label, b"".join(data))), key=key,
+                                   digest_size=32).digest()
+
+        head = self.node(0, 2, "--peer-key", "none", "-H", "127.0.0.1", "sh", "-c", SAY)
+        job = keyed(bytes(32), b"ddprun open", f"by hand 127.0.0.1 {self.port}".encode())
+        rank = (1).to_bytes(2, "big")
+        key, mine = keyed(job, b"ddprun node", rank), os.urandom(32)
+        strangers = []
+        for _ in range(50):
+            self.assertTrue(wait_until(lambda: self.connect(strangers)))
+            offer = strangers[-1].recv(40, socket.MSG_WAITALL)
+            proof = keyed(key, b"ddprun caller", offer[8:], rank, mine)
+            strangers[-1].sendall(b"DDPRUN\0\1" + rank + mine + proof)
+            self.assertEqual(len(strangers[-1].recv(32, socket.MSG_WAITALL)), 32)
+        sockets = [name for name in os.listdir(f"/proc/{head.process.pid}/fd")
+                   if "socket" in os.readlink(f"/proc/{head.process.pid}/fd/{name}")]
+        self.assertLess(len(sockets), 20)
+        peer = self.node(1, 2, "--peer-key", "none", "-H", "127.0.0.1", "sh", "-c", SAY)
+        self.all_end([head, peer], 0)
+        for stranger in strangers:
+            stranger.close()
+
+    def connect(self, connections):
+        try:
+            connections.append(socket.create_connection(("127.0.0.1", self.port), 10))
+        except ConnectionRefusedError:
+            return False
+        return True
 
     def test_open_only_to_the_hosts_of_the_job(self):
         launches = self.nodes(2, "--peer-key", "none", "-H", "127.0.0.1", "sh", "-c", SAY)

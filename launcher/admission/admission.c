@@ -32,6 +32,7 @@
  */
 #include "launcher/admission/admission.h"
 
+#include "common/ancestry.h"
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
@@ -89,143 +90,114 @@ struct admission {
 
 /* ---- processes ---- */
 
-/* The parent of a process, 0 when it is gone. Field 4 of /proc/PID/stat, counted from the
- * last ')': a program may have any name. */
-static pid_t parent_of(pid_t pid)
-{
-    char path[32], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    const char *p = strrchr(text, ')');
-    int parent = 0;
-    return p && sscanf(p + 1, " %*c %d", &parent) == 1 ? parent : 0;
-}
-
-/* Straight from /proc, nothing remembered. The bound stops a chain that pids re-used
- * underneath us have closed to a ring. */
-static bool leads_to(pid_t pid, pid_t ancestor)
-{
-    for (int up = 0; pid > 1 && up < 1000; up++) {
-        if (pid == ancestor)
-            return true;
-        pid = parent_of(pid);
-    }
-    return false;
-}
-
-static struct proc *proc_find(struct admission *d, pid_t pid)
+static struct proc *proc_find(struct admission *a, pid_t pid)
 {
     struct proc *p;
-    HASH_FIND_INT(d->procs, &pid, p);
+    HASH_FIND_INT(a->procs, &pid, p);
     return p;
 }
 
-static enum kinship kin_of(struct admission *d, struct proc *p, int up)
+static enum kinship kin_of(struct admission *a, struct proc *p, int up)
 {
     if (p->kin == KIN_UNKNOWN) {
-        struct proc *parent = proc_find(d, p->parent);
-        p->kin = p->pid == d->ancestor   ? KIN_OURS
+        struct proc *parent = proc_find(a, p->parent);
+        p->kin = p->pid == a->ancestor   ? KIN_OURS
                  : !parent || up == 1000 ? KIN_STRANGER
-                                         : kin_of(d, parent, up + 1);
+                                         : kin_of(a, parent, up + 1);
     }
     return p->kin;
 }
 
-static struct proc *proc_add(struct admission *d, pid_t pid, pid_t parent)
+static struct proc *proc_add(struct admission *a, pid_t pid, pid_t parent)
 {
     struct proc *p = xcalloc(1, sizeof *p);
     *p = (struct proc){.pid = pid, .parent = parent, .dir = -1};
-    HASH_ADD_INT(d->procs, pid, p);
+    HASH_ADD_INT(a->procs, pid, p);
     return p;
 }
 
-static void drop_proc(struct admission *d, struct proc *p)
+static void drop_proc(struct admission *a, struct proc *p)
 {
-    HASH_DEL(d->procs, p);
+    HASH_DEL(a->procs, p);
     if (p->dir >= 0) {
         close(p->dir);
-        d->ndirs--;
+        a->ndirs--;
     }
     free(p);
 }
 
 /* It is one of ours by what was read of it; is it still, now that we hold it? */
-static void proc_keep(struct admission *d, struct proc *p)
+static void proc_keep(struct admission *a, struct proc *p)
 {
     char path[32];
-    if (p->dir >= 0 || d->ndirs >= DIRS_MAX)
+    if (p->dir >= 0 || a->ndirs >= DIRS_MAX)
         return;
     snprintf(path, sizeof path, "/proc/%d", (int)p->pid);
     p->dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    d->ndirs += p->dir >= 0;
-    if (!leads_to(p->pid, d->ancestor))
-        drop_proc(d, p);
+    a->ndirs += p->dir >= 0;
+    if (!ancestry_leads(p->pid, a->ancestor))
+        drop_proc(a, p);
 }
 
 /* The ancestor's own children, which most ranks are; of its first thread, which starts
  * them. */
-static void look_for_children(struct admission *d)
+static void look_for_children(struct admission *a)
 {
     char path[48];
     int pid;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)d->ancestor,
-             (int)d->ancestor);
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)a->ancestor,
+             (int)a->ancestor);
     FILE *f = fopen(path, "re");
     while (f && fscanf(f, "%d", &pid) == 1) {
-        struct proc *p = proc_find(d, pid);
+        struct proc *p = proc_find(a, pid);
         if (p)
             continue;
-        p = proc_add(d, pid, d->ancestor);
+        p = proc_add(a, pid, a->ancestor);
         p->kin = KIN_OURS;
-        proc_keep(d, p);
+        proc_keep(a, p);
     }
     if (f)
         fclose(f);
 }
 
 /* Bring `procs` up to date with /proc. */
-static void look_for_processes(struct admission *d)
+static void look_for_processes(struct admission *a)
 {
     struct proc *p, *next;
-    for (p = d->procs; p; p = p->hh.next)
+    for (p = a->procs; p; p = p->hh.next)
         p->present = false;
     DIR *dir = opendir("/proc");
     for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
         if (!isdigit((unsigned char)e->d_name[0]))
             continue;
         pid_t pid = atoi(e->d_name);
-        p = proc_find(d, pid);
+        p = proc_find(a, pid);
         if (!p)
-            p = proc_add(d, pid, parent_of(pid));
+            p = proc_add(a, pid, ancestry_parent(pid, NULL));
         p->present = true;
     }
     if (dir)
         closedir(dir);
-    HASH_ITER (hh, d->procs, p, next) {
+    HASH_ITER (hh, a->procs, p, next) {
         if (!p->present)
-            drop_proc(d, p);
+            drop_proc(a, p);
     }
-    HASH_ITER (hh, d->procs, p, next) {
-        if (kin_of(d, p, 0) == KIN_OURS)
-            proc_keep(d, p);
+    HASH_ITER (hh, a->procs, p, next) {
+        if (kin_of(a, p, 0) == KIN_OURS)
+            proc_keep(a, p);
     }
 }
 
 /* ---- sockets ---- */
 
-static void remember(struct admission *d, uint64_t inode, pid_t pid, int fd)
+static void remember(struct admission *a, uint64_t inode, pid_t pid, int fd)
 {
     struct held_socket *s;
-    HASH_FIND(hh, d->sockets, &inode, sizeof inode, s);
+    HASH_FIND(hh, a->sockets, &inode, sizeof inode, s);
     if (!s) {
         s = xcalloc(1, sizeof *s);
         s->inode = inode;
-        HASH_ADD(hh, d->sockets, inode, sizeof s->inode, s);
+        HASH_ADD(hh, a->sockets, inode, sizeof s->inode, s);
     }
     s->pid = pid;
     s->fd = fd;
@@ -258,7 +230,7 @@ static int below(const struct proc *p, char name[48], const char *what, int numb
 }
 
 /* The newest descriptors, if their number has changed. */
-static void glance_at(struct admission *d, struct proc *p)
+static void glance_at(struct admission *a, struct proc *p)
 {
     enum { NEWEST = 2 };
     char name[48];
@@ -272,12 +244,12 @@ static void glance_at(struct admission *d, struct proc *p)
     for (int fd = (int)st.st_size - 1; fd > 2 && fd >= st.st_size - NEWEST; fd--) {
         at = below(p, name, "fd", fd);
         if (socket_at(at, name, &inode))
-            remember(d, inode, p->pid, fd);
+            remember(a, inode, p->pid, fd);
     }
 }
 
 /* Read the descriptors of one process, unless their number says that nothing happened. */
-static void look_at(struct admission *d, struct proc *p)
+static void look_at(struct admission *a, struct proc *p)
 {
     char name[48];
     struct stat st;
@@ -296,7 +268,7 @@ static void look_at(struct admission *d, struct proc *p)
             continue;
         errno = 0;
         if (socket_at(dirfd(dir), e->d_name, &inode))
-            remember(d, inode, p->pid, atoi(e->d_name));
+            remember(a, inode, p->pid, atoi(e->d_name));
         else
             p->hidden |= errno == EACCES;
     }
@@ -305,34 +277,34 @@ static void look_at(struct admission *d, struct proc *p)
     p->nfds = st.st_size;
 }
 
-static void look_at_all(struct admission *d, enum kinship kin)
+static void look_at_all(struct admission *a, enum kinship kin)
 {
-    for (struct proc *p = d->procs; p; p = p->hh.next) {
+    for (struct proc *p = a->procs; p; p = p->hh.next) {
         if (p->kin == kin)
-            look_at(d, p);
+            look_at(a, p);
     }
 }
 
-static void forget(struct admission *d)
+static void forget(struct admission *a)
 {
     struct proc *p, *next;
-    HASH_ITER (hh, d->procs, p, next)
-        drop_proc(d, p);
+    HASH_ITER (hh, a->procs, p, next)
+        drop_proc(a, p);
     struct held_socket *s, *after;
-    HASH_ITER (hh, d->sockets, s, after) {
-        HASH_DEL(d->sockets, s);
+    HASH_ITER (hh, a->sockets, s, after) {
+        HASH_DEL(a->sockets, s);
         free(s);
     }
 }
 
 /* The one of our processes that holds the socket now, as far as we remember; or 0. */
-static pid_t holder_known(struct admission *d, uint64_t inode)
+static pid_t holder_known(struct admission *a, uint64_t inode)
 {
     struct held_socket *s;
-    HASH_FIND(hh, d->sockets, &inode, sizeof inode, s);
+    HASH_FIND(hh, a->sockets, &inode, sizeof inode, s);
     if (!s)
         return 0;
-    const struct proc *p = proc_find(d, s->pid);
+    const struct proc *p = proc_find(a, s->pid);
     if (!p || p->kin != KIN_OURS)
         return 0;
     char name[48];
@@ -340,33 +312,33 @@ static pid_t holder_known(struct admission *d, uint64_t inode)
     int at = below(p, name, "fd", s->fd);
     if (!socket_at(at, name, &now) || now != inode)
         return 0;
-    return p->dir >= 0 || leads_to(s->pid, d->ancestor) ? s->pid : 0;
+    return p->dir >= 0 || ancestry_leads(s->pid, a->ancestor) ? s->pid : 0;
 }
 
 /* Looks that cost more and more, until one of them finds it. */
-static pid_t find_holder(struct admission *d, uint64_t inode)
+static pid_t find_holder(struct admission *a, uint64_t inode)
 {
-    pid_t holder = holder_known(d, inode);
+    pid_t holder = holder_known(a, inode);
     if (holder)
         return holder;
-    look_for_children(d);
-    for (struct proc *p = d->procs; p; p = p->hh.next) {
+    look_for_children(a);
+    for (struct proc *p = a->procs; p; p = p->hh.next) {
         if (p->kin == KIN_OURS)
-            glance_at(d, p);
+            glance_at(a, p);
     }
-    if ((holder = holder_known(d, inode)) != 0)
+    if ((holder = holder_known(a, inode)) != 0)
         return holder;
-    look_at_all(d, KIN_OURS);
-    if ((holder = holder_known(d, inode)) != 0)
+    look_at_all(a, KIN_OURS);
+    if ((holder = holder_known(a, inode)) != 0)
         return holder;
-    look_for_processes(d);
-    look_at_all(d, KIN_OURS);
-    if ((holder = holder_known(d, inode)) != 0)
+    look_for_processes(a);
+    look_at_all(a, KIN_OURS);
+    if ((holder = holder_known(a, inode)) != 0)
         return holder;
-    forget(d);
-    look_for_processes(d);
-    look_at_all(d, KIN_OURS);
-    return holder_known(d, inode);
+    forget(a);
+    look_for_processes(a);
+    look_at_all(a, KIN_OURS);
+    return holder_known(a, inode);
 }
 
 /* Is one of the user ids of the process `uid`? */
@@ -390,27 +362,27 @@ static bool runs_as(pid_t pid, uid_t uid)
 
 /* One of our processes whose descriptors are hidden, and who may hold the socket; 0:
  * there is none. To be called after find_holder(). */
-static pid_t find_hidden(struct admission *d, const struct sock_owner *owner)
+static pid_t find_hidden(struct admission *a, const struct sock_owner *owner)
 {
     pid_t hidden = 0;
     if (owner->uid != geteuid() && owner->uid != 0)
         return 0;
-    for (const struct proc *p = d->procs; p && !hidden; p = p->hh.next) {
+    for (const struct proc *p = a->procs; p && !hidden; p = p->hh.next) {
         if (p->kin == KIN_OURS && p->hidden && runs_as(p->pid, owner->uid))
             hidden = p->pid;
     }
     if (!hidden)
         return 0;
     struct held_socket *elsewhere;
-    look_at_all(d, KIN_STRANGER);
-    HASH_FIND(hh, d->sockets, &owner->inode, sizeof owner->inode, elsewhere);
+    look_at_all(a, KIN_STRANGER);
+    HASH_FIND(hh, a->sockets, &owner->inode, sizeof owner->inode, elsewhere);
     return elsewhere ? 0 : hidden;
 }
 
-static struct pause *pause_of(struct admission *d, uid_t uid)
+static struct pause *pause_of(struct admission *a, uid_t uid)
 {
-    struct pause *oldest = &d->pauses[0];
-    for (struct pause *p = d->pauses; p < d->pauses + PAUSES; p++) {
+    struct pause *oldest = &a->pauses[0];
+    for (struct pause *p = a->pauses; p < a->pauses + PAUSES; p++) {
         if (p->until_ms > 0 && p->uid == uid)
             return p;
         if (p->until_ms < oldest->until_ms)
@@ -420,21 +392,21 @@ static struct pause *pause_of(struct admission *d, uid_t uid)
     return oldest;
 }
 
-int admission_holder(struct admission *d, const struct sockaddr *from,
+int admission_holder(struct admission *a, const struct sockaddr *from,
                      const struct sockaddr *to, pid_t *holder, struct ddp_err *err)
 {
     struct sock_owner owner;
-    if (sockdiag_find(d->netlink, from, to, &owner, err) < 0)
+    if (sockdiag_find(a->netlink, from, to, &owner, err) < 0)
         return ADMISSION_ELSEWHERE;
     if (owner.inode == 0)
         return err_set(err, "its socket has been closed already");
     bool own = owner.uid == geteuid();
-    struct pause *pause = own ? NULL : pause_of(d, owner.uid);
+    struct pause *pause = own ? NULL : pause_of(a, owner.uid);
     *holder = 0;
     if (!pause || now_ms() >= pause->until_ms) {
-        *holder = find_holder(d, owner.inode);
+        *holder = find_holder(a, owner.inode);
         if (*holder == 0)
-            *holder = find_hidden(d, &owner);
+            *holder = find_hidden(a, &owner);
     }
     if (*holder != 0)
         return 0;
@@ -445,29 +417,29 @@ int admission_holder(struct admission *d, const struct sockaddr *from,
                    (unsigned)owner.uid);
 }
 
-int admission_check(struct admission *d, const struct sockaddr *from,
+int admission_check(struct admission *a, const struct sockaddr *from,
                     const struct sockaddr *to, struct ddp_err *err)
 {
     pid_t unwanted;
-    return admission_holder(d, from, to, &unwanted, err);
+    return admission_holder(a, from, to, &unwanted, err);
 }
 
 /* ---- create, destroy ---- */
 
 struct admission *admission_create(pid_t ancestor)
 {
-    struct admission *d = xcalloc(1, sizeof *d);
-    d->ancestor = ancestor;
-    d->netlink = sockdiag_open();
-    return d;
+    struct admission *a = xcalloc(1, sizeof *a);
+    a->ancestor = ancestor;
+    a->netlink = sockdiag_open();
+    return a;
 }
 
-void admission_destroy(struct admission *d)
+void admission_destroy(struct admission *a)
 {
-    if (!d)
+    if (!a)
         return;
-    forget(d);
-    if (d->netlink >= 0)
-        close(d->netlink);
-    free(d);
+    forget(a);
+    if (a->netlink >= 0)
+        close(a->netlink);
+    free(a);
 }

@@ -1,6 +1,7 @@
 /* launcher/agent/pmix_turns.c - see pmix_turns.h */
 #include "launcher/agent/pmix_turns.h"
 
+#include "common/ancestry.h"
 #include "common/duration.h"
 #include "common/mem.h"
 
@@ -58,33 +59,6 @@ static bool rank_of(pid_t pid, unsigned *rank)
     return found;
 }
 
-/* 0: it is gone. */
-static pid_t parent_of(pid_t pid)
-{
-    char path[48], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *f = fopen(path, "re");
-    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-    if (f)
-        fclose(f);
-    text[n] = '\0';
-    const char *name_end = strrchr(text, ')');
-    int parent = 0;
-    return name_end && sscanf(name_end + 1, " %*c %d", &parent) == 1 ? parent : 0;
-}
-
-/* Or is the same. */
-static bool descends(pid_t pid, pid_t from)
-{
-    enum { DEEP = 64 };
-    for (int i = 0; i < DEEP && pid > 1; i++) {
-        if (pid == from)
-            return true;
-        pid = parent_of(pid);
-    }
-    return false;
-}
-
 static bool stays(const struct visitor *v)
 {
     struct stat st;
@@ -116,7 +90,7 @@ static unsigned turn_of(const struct visitor *v)
     for (int fd = 0; fd < FD_SETSIZE; fd++) {
         const struct visitor *in = &inside[fd];
         if (in->ranked && in->rank == v->rank && stays(in) && !hung_up(in) &&
-            descends(v->pid, in->pid))
+            ancestry_leads(v->pid, in->pid))
             return in->turn;
     }
     return ++visits_of(v->rank)->n;

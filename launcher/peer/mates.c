@@ -7,6 +7,7 @@
 #define LOG_SUBSYS "peers"
 #include "launcher/peer/mates.h"
 
+#include "common/ancestry.h"
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
@@ -313,33 +314,15 @@ int mates_follow(const struct outer *o, int64_t deadline_ms, struct ddp_err *err
 
 /* --- binding ------------------------------------------------------------------------ */
 
-static pid_t parent_of(pid_t pid, char comm[32])
-{
-    char path[64], line[512] = "";
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return 0;
-    size_t n = fread(line, 1, sizeof line - 1, f);
-    fclose(f);
-    line[n] = '\0';
-    const char *open = strchr(line, '('), *close = strrchr(line, ')');
-    int parent = 0;
-    if (!open || !close || sscanf(close + 1, " %*c %d", &parent) != 1)
-        return 0;
-    snprintf(comm, 32, "%.*s", (int)(close - open - 1), open + 1);
-    return parent;
-}
-
 void mates_unbind(void)
 {
     /* the beginnings of their names: Debian has mpirun.openmpi */
     static const char *const daemons[] = {"orted",   "orterun", "mpirun",
                                           "mpiexec", "prte",    "hydra_pmi_prox"};
-    char comm[32];
+    char comm[ANCESTRY_NAME] = "";
     pid_t pid = getppid();
     for (int depth = 0; depth < 8 && pid > 1; depth++) {
-        pid_t parent = parent_of(pid, comm);
+        pid_t parent = ancestry_parent(pid, comm);
         for (size_t i = 0; i < ARRAY_LEN(daemons); i++) {
             cpu_set_t ours, theirs;
             if (strncmp(comm, daemons[i], strlen(daemons[i])) != 0)

@@ -144,9 +144,10 @@ class Spank(test_sched.JobTest):
         connect = self.client()
         for option, lengths in (("--ddp", [0, 0, 4]), ("--ddp=open", [4, 4, 4])):
             with self.subTest(option):
-                said = []
+                said, go = [], os.path.join(self.folder.name, f"go{option}")
                 step = threading.Thread(target=lambda: said.append(self.srun(
-                    f"srun {option} -p dgx -N2 -n2 sh -c 'sleep 4; echo done $RANK'")))
+                    f"srun {option} -p dgx -N2 -n2 sh -c "
+                    f"'until [ -e {go} ]; do sleep 0.1; done; echo done $RANK'")))
                 step.start()
                 self.assertTrue(wait_until(self.stores))
                 port = re.search("--port ([0-9]+)", self.stores()[0]).group(1)
@@ -156,6 +157,7 @@ class Spank(test_sched.JobTest):
                                                "node001", port).split()[-1])
                            for user, host in where]
                 finally:
+                    self.write(os.path.basename(go), "")
                     step.join()
                 self.assertEqual(got, lengths, said)
                 self.assertIn("done 1", said[0])

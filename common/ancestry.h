@@ -1,0 +1,16 @@
+/* common/ancestry.h - whose child is a process? By /proc, nothing remembered */
+#ifndef COMMON_ANCESTRY_H
+#define COMMON_ANCESTRY_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+enum { ANCESTRY_NAME = 32 };
+
+/* The parent of a process, and its program's name (may be NULL), cut by the kernel after
+ * 15 bytes; 0 when it is gone. */
+pid_t ancestry_parent(pid_t pid, char name[ANCESTRY_NAME]);
+/* Or is it the same? */
+bool ancestry_leads(pid_t pid, pid_t ancestor);
+
+#endif

@@ -75,28 +75,33 @@ static void tell_loop(struct writer *w, bool failed)
         eventfd_write(w->wake_fd, 1);
 }
 
+/* Locked, but not while it writes. There is a chunk. */
+static void write_first(struct writer *w)
+{
+    struct chunk *c = w->queue;
+    DL_DELETE(w->queue, c);
+    w->busy = true;
+    pthread_mutex_unlock(&w->lock);
+    int error = w->target.put(w->target.to, c->data, c->size);
+    pthread_mutex_lock(&w->lock);
+    w->busy = false;
+    w->pending -= c->size;
+    bool first = error && !w->error;
+    w->error = first ? error : w->error;
+    free(c);
+    if (!w->end)
+        tell_loop(w, first);
+}
+
 static void *write_chunks(void *arg)
 {
     struct writer *w = arg;
     pthread_mutex_lock(&w->lock);
     while (!w->end) {
-        struct chunk *c = w->queue;
-        if (!c) {
+        if (w->queue)
+            write_first(w);
+        else
             pthread_cond_wait(&w->work, &w->lock);
-            continue;
-        }
-        DL_DELETE(w->queue, c);
-        w->busy = true;
-        pthread_mutex_unlock(&w->lock);
-        int error = w->target.put(w->target.to, c->data, c->size);
-        pthread_mutex_lock(&w->lock);
-        w->busy = false;
-        w->pending -= c->size;
-        bool first = error && !w->error;
-        w->error = first ? error : w->error;
-        free(c);
-        if (!w->end)
-            tell_loop(w, first);
     }
     bool abandoned = w->abandoned;
     pthread_mutex_unlock(&w->lock);
@@ -107,15 +112,19 @@ static void *write_chunks(void *arg)
 
 /* ---- in the loop ---- */
 
+/* Where no thread is to be had (see 'ulimit -u') the loop waits for this chunk, and the
+ * next one asks again. */
 static void start(struct writer *w)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* a thread inherits it */
-    if (pthread_create(&w->thread, NULL, write_chunks, w) != 0)
-        abort(); /* as mem.h does when memory is gone */
+    w->started = pthread_create(&w->thread, NULL, write_chunks, w) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    w->started = true;
+    pthread_mutex_lock(&w->lock);
+    while (!w->started && w->queue)
+        write_first(w);
+    pthread_mutex_unlock(&w->lock);
 }
 
 static void hand_over(struct writer *w)

@@ -174,8 +174,8 @@ class Pbs(ScriptTest):
                           120)
 
     def test_a_node_that_dies(self):
-        number = self.job(f"{NODES}:ncpus=1", "mkdir out; $ddprun --output-filename out "
-                                              "sh -c 'echo up; exec sleep 300' 2>err")
+        number = self.job(f"{NODES}:ncpus=1", "mkdir out; $ddprun --node-timeout 5s --output-filename "
+                                              "out sh -c 'echo up; exec sleep 300' 2>err")
         self.assertTrue(wait_until(lambda: all(
             "up" in self.said(f"out/rank.{rank}.out") for rank in range(NODES)), 60),
             self.said("err") + self.alice("ls -lR; qstat -f"))

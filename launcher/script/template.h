@@ -4,7 +4,7 @@
  *     {{#name}} ... {{/name}} these lines only where `name` has a value
  *     {{^name}} ... {{/name}} these lines only where it has none
  *     {{> file}}              the lines of another template
- *     {{! words}}             a remark; nothing is written
+ *     {{! words}}             a comment; nothing is written
  *
  * The last four stand alone in their line. One rule does the rest: a line is written once
  * for each line of the values in it. So a line whose value is empty is left out, and a

@@ -126,8 +126,9 @@ static void drop_proc(struct admission *a, struct proc *p)
     free(p);
 }
 
-/* It is one of ours by what was read of it; is it still, now that we hold it? */
-static void proc_keep(struct admission *a, struct proc *p)
+/* It is one of ours by what was read of it. Unless that is `sure`: is it still, now that
+ * we hold it? */
+static void proc_keep(struct admission *a, struct proc *p, bool sure)
 {
     char path[32];
     if (p->dir >= 0 || a->ndirs >= DIRS_MAX)
@@ -135,7 +136,7 @@ static void proc_keep(struct admission *a, struct proc *p)
     snprintf(path, sizeof path, "/proc/%d", (int)p->pid);
     p->dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     a->ndirs += p->dir >= 0;
-    if (!ancestry_leads(p->pid, a->ancestor))
+    if (!sure && !ancestry_leads(p->pid, a->ancestor))
         drop_proc(a, p);
 }
 
@@ -154,7 +155,7 @@ static void look_for_children(struct admission *a)
             continue;
         p = proc_add(a, pid, a->ancestor);
         p->kin = KIN_OURS;
-        proc_keep(a, p);
+        proc_keep(a, p, a->ancestor == getpid()); /* who alone reaps it */
     }
     if (f)
         fclose(f);
@@ -184,7 +185,7 @@ static void look_for_processes(struct admission *a)
     }
     HASH_ITER (hh, a->procs, p, next) {
         if (kin_of(a, p, 0) == KIN_OURS)
-            proc_keep(a, p);
+            proc_keep(a, p, false);
     }
 }
 

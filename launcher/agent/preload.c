@@ -36,7 +36,7 @@ struct preload {
     int wire;                   /* owned: packets to and from it */
     int output;                 /* owned: what it writes, which is nothing */
     int go;                     /* owned: to the rank that waits; -1: none */
-    struct event *events[3];    /* owned: readable wire, readable output, deadline */
+    struct event *events[2];    /* owned: readable wire, deadline */
     struct preload_events tell; /* whom */
     void *arg;
     int64_t began_ms;
@@ -148,7 +148,7 @@ static void on_packet(evutil_socket_t fd, short what, void *arg)
         p->dropped > 0) { /* what was dropped may well have failed: it was ended */
         p->dropped--;
         if (p->go < 0)
-            event_del(p->events[2]);
+            event_del(p->events[1]);
     } else if (strncmp(text, "no ", 3) == 0) {
         be_over(p, text + 3);
     } else if (strncmp(text, "would ", 6) == 0 && p->tell.would) {
@@ -162,32 +162,16 @@ static void on_packet(evutil_socket_t fd, short what, void *arg)
         int64_t ms = now_ms() - p->began_ms;
         p->importer = (pid_t)atoi(text + 6);
         log_info("imported in %.1f s: the ranks are forked", (double)ms / 1000);
-        event_del(p->events[2]);
+        event_del(p->events[1]);
         p->tell.ready(ms, p->arg);
     } else if (strncmp(text, "pid ", 4) == 0 && p->go >= 0 &&
                is_child((pid_t)atoi(text + 4))) {
-        event_del(p->events[2]);
+        event_del(p->events[1]);
         p->tell.forked((pid_t)atoi(text + 4), p->arg);
     } else {
         be_over(p, n > 0 ? "the helper has said what cannot be"
                          : "the interpreter that imports has ended");
     }
-}
-
-static void on_output(evutil_socket_t fd, short what, void *arg)
-{
-    struct preload *p = arg;
-    char text[200];
-    ssize_t n = read(p->output, text, sizeof text - 1);
-    if (n <= 0) { /* on_packet() hears of its end */
-        event_del(p->events[1]);
-        return;
-    }
-    text[n] = '\0';
-    text[strcspn(text, "\n")] = '\0';
-    char *why = xasprintf("an import has written '%s'", text);
-    be_over(p, why);
-    free(why);
 }
 
 static void on_deadline(evutil_socket_t fd, short what, void *arg)
@@ -226,7 +210,7 @@ void preload_fork(struct preload *p, const int streams[3], int extra, const char
             close(done[i]);
     }
     /* what could not be asked for will not be answered */
-    event_add(p->events[2], &(struct timeval){good ? FORK_S : 0, 0});
+    event_add(p->events[1], &(struct timeval){good ? FORK_S : 0, 0});
 }
 
 void preload_go(struct preload *p)
@@ -292,7 +276,10 @@ static int set_up(struct preload *p, struct loop *loop, const struct preload_spe
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wires) < 0)
         return err_errno(why, "cannot make a socket");
     p->wire = wires[0];
-    int rc = pipe2(outs, O_CLOEXEC) < 0 ? err_errno(why, "cannot make a pipe") : 0;
+    /* the helper looks at it itself; it does not wait when it has filled it */
+    int rc = pipe2(outs, O_CLOEXEC | O_NONBLOCK) < 0
+                 ? err_errno(why, "cannot make a pipe")
+                 : 0;
     p->output = outs[0];
     if (rc == 0)
         rc = start(p, spec, folder, common, wires[1], outs[1], why);
@@ -308,13 +295,11 @@ static int set_up(struct preload *p, struct loop *loop, const struct preload_spe
         close(text);
     struct event_base *base = loop_base(loop);
     p->events[0] = event_new(base, p->wire, EV_READ | EV_PERSIST, on_packet, p);
-    p->events[1] = event_new(base, p->output, EV_READ | EV_PERSIST, on_output, p);
-    p->events[2] = evtimer_new(base, on_deadline, p);
-    if (!p->events[0] || !p->events[1] || !p->events[2])
+    p->events[1] = evtimer_new(base, on_deadline, p);
+    if (!p->events[0] || !p->events[1])
         abort();
     event_add(p->events[0], NULL);
-    event_add(p->events[1], NULL);
-    event_add(p->events[2], &(struct timeval){IMPORT_S, 0});
+    event_add(p->events[1], &(struct timeval){IMPORT_S, 0});
     return rc;
 }
 

@@ -10,6 +10,8 @@ Python 3.8 and later, standard library only.
 """
 import os
 import sys
+import time
+import zlib
 
 HERE = os.path.dirname(__file__)
 LOADED = frozenset(sys.modules)  # by Python's start-up
@@ -47,7 +49,7 @@ def part(name, **space):
 def take_steps(steps, variables, fork_before):
     """Why not, or None: all are done, or those before which `fork_before` has said so."""
     with variables:
-        for kind, name, *more in steps:
+        for i, (kind, name, *more) in enumerate(steps):
             variables.reader = f"import of '{name}'" if kind == "import" else "the script"
             if kind == "set":
                 value, also = more
@@ -57,7 +59,7 @@ def take_steps(steps, variables, fork_before):
             if kind == "warn":
                 getattr(sys.modules["warnings"], name)(*more[0], **more[1])
                 continue
-            if fork_before(name):
+            if fork_before(i, name):
                 return None
             try:
                 __import__(name, {}, {}, more[0], 0)
@@ -166,6 +168,20 @@ def shared_memory():
     return None
 
 
+def written():
+    """What stands in the pipe, which is emptied."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    pipe = os.open("/proc/self/fd/1", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        text = os.fsdecode(os.read(pipe, 1 << 20)).strip()
+    except BlockingIOError:
+        return None
+    finally:
+        os.close(pipe)
+    return f"an import has written '{text.splitlines()[0][:200]}'" if text else None
+
+
 def children():
     try:
         os.waitpid(-1, os.WNOHANG)
@@ -197,7 +213,7 @@ def why_not(steps, folders, variables, chance, fork_before):
     folder, before = os.getcwd(), list(getattr(sys.modules.get("warnings"), "filters", ()))
     with chance:
         why = broken_fork() or take_steps(steps, variables, fork_before)
-    return (why or hidden_module(folders) or filters(steps, before) or chance.why_not() or children() or count_threads()
+    return (written() or why or hidden_module(folders) or filters(steps, before) or chance.why_not() or children() or count_threads()
             or open_files() or shared_memory() or cuda() or timers() or (
                 "an import has changed the directory" if os.getcwd() != folder else None))
 
@@ -262,6 +278,49 @@ def renew_threads():
             main._set_native_id()
 
 
+class Memory:
+    """A file that says how many steps of a script were good in an earlier launch, so that a
+    refused import is paid for once. It holds for a day, with the same packages."""
+
+    def __init__(self, steps, folders):
+        tops = {step[1].partition(".")[0] for step in steps if step[0] == "import"}
+        specs = [finder.find_spec(top, None) for finder in sys.meta_path for top in sorted(tops)]
+        times = [os.stat(path).st_mtime_ns for path in (
+            HERE, *sys.path, *(spec.origin or "" for spec in specs if spec))
+            if os.path.exists(path)]
+        self.key = f"{sys.version} {sys.executable} {sys.path} {folders} {times} {steps}".replace("\n", " ")
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(
+            os.environ.get("HOME") or "/nonexistent", ".cache")
+        self.folder = os.path.join(home, "ddprun", "preload")
+        self.path = os.path.join(self.folder, f"{zlib.crc32(os.fsencode(self.key)):08x}")
+
+    def good(self, steps):
+        """Those that are left, and why there are none."""
+        try:
+            with open(self.path, encoding="utf-8", errors="surrogateescape") as f:
+                key, count, why = f.read().split("\n")[:3]
+                fresh = 0 <= time.time() - os.fstat(f.fileno()).st_mtime < 86400
+                count = int(count)
+        except (OSError, ValueError):
+            return steps, None
+        if key != self.key or not fresh:
+            return steps, None
+        self.key = None  # what has been found out before is not written again
+        return steps[:count], None if count else f"{why} ('{self.path}' says so)"
+
+    def keep(self, count, why):
+        if self.key is None:
+            return
+        try:
+            os.makedirs(self.folder, 0o700, exist_ok=True)
+            with open(f"{self.path}.{os.getpid()}", "w", encoding="utf-8",
+                      errors="surrogateescape") as f:
+                f.write(f"{self.key}\n{count}\n{why}\n")
+            os.rename(f"{self.path}.{os.getpid()}", self.path)
+        except OSError:
+            pass  # it is only slower
+
+
 class Helper:
     def __init__(self, agent):
         import _socket
@@ -271,6 +330,7 @@ class Helper:
         self.own = {}
         self.kept = {}
         self.has_imported = self.is_child = False
+        self.memory, self.forked_at = None, 0
         self.libraries = self.chance = None
         self.ctypes = ctypes
         atexit.register(self.leave_imported)  # the first to come is the last to be called
@@ -296,10 +356,14 @@ class Helper:
         self.wire.send(os.fsencode(text)[:1000])
 
     def give_up(self, why):
+        if self.memory:
+            self.memory.keep(self.forked_at, why)
+        if self.is_child:
+            written()  # the parent has not
         self.tell(f"left {why}" if self.is_child else f"no {why}")
         os._exit(REFUSED if self.is_child else 0)
 
-    def fork_before(self, name):
+    def fork_before(self, i, name):
         """Before a further package is imported: a child goes on. If that is refused, this process
         is as it was, and serves the ranks with what it has imported: True."""
         top = name.partition(".")[0]
@@ -311,7 +375,7 @@ class Helper:
         parent = os.getpid()
         pid = self.chance.fork()
         if pid == 0:
-            self.is_child = True
+            self.is_child, self.forked_at = True, i
             self.prctl(PR_SET_PDEATHSIG, SIGKILL)
             if os.getppid() != parent:
                 os._exit(0)
@@ -337,6 +401,10 @@ class Helper:
             folders = [script_folder()]
         if why:
             self.give_up(why)
+        self.memory = Memory(steps, folders)
+        steps, why = self.memory.good(steps)
+        if why:
+            self.give_up(why)
         if modules == "?":
             self.tell("would " + ", ".join(dict.fromkeys(
                 step[1] for step in steps if step[0] == "import")))
@@ -349,8 +417,6 @@ class Helper:
         after = dict(os.environ)
         self.own.update({name: after.get(name) for name in {**before, **after}
                          if before.get(name) != after.get(name)})
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()  # the agent looks whether anything has been written
         if why:
             self.give_up(why)
         self.code = code_descriptors()

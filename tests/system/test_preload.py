@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -23,6 +24,13 @@ ALLOWED = {"modules", "chance"}
 # of the job, not of the rank
 OF_THE_JOB = ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE",
               "DDPRUN_TEST_MARK", "PMIX_NAMESPACE", "PMIX_SERVER_")
+
+
+def setUpModule():
+    """What is remembered of refused imports is the tests' own."""
+    folder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(folder.cleanup)
+    os.environ["XDG_CACHE_HOME"] = folder.name
 
 
 def flat(value, path=""):
@@ -366,6 +374,9 @@ class Preload(LaunchTest):
                 ("import os; x = os.environ['RANK'] and 1", "import of 'doubt' reads RANK", "True"),
                 ("import os; x = 1; n = os.environ['RANK']", "'doubt' keeps RANK", "True"),
                 ("import random; x = random.random() and 1", "has drawn from one", "True"),
+                ("print('hello'); x = 1", "an import has written 'hello'", "True"),
+                ("import os; print('hello', flush=True); x = os.environ['RANK'] + '1' and 1",
+                 "import of 'doubt' reads RANK", "True"),
                 ("import threading, time\nthreading.Thread(target=time.sleep, args=(9,),"
                  " daemon=True).start(); x = 1", "has started threads (2 now)", "True"),
                 ("import first\nif not hasattr(first, 'again'): first.again = 1; raise OSError\n"
@@ -382,8 +393,32 @@ class Preload(LaunchTest):
                     continue
                 self.assert_ended(launch, 0)
                 lines = [line.partition("] ")[2].split("|") for line in launch.out.splitlines()]
+                lines = [line for line in lines if line != ["hello"]]
                 self.assertEqual([line[0] for line in lines], [f"False {third} 1 "] * 3)
                 self.assertEqual(len({n for line in lines for n in line[1].split()}), 6)
+
+    def test_a_refused_import_is_paid_once(self):
+        """In the next launch it is not tried again, until something has changed."""
+        count = self.write("count", "")
+        self.write("first.py", "")
+        for modules, text, why, forked in (
+                ("doubt", "print('hello')", "an import has written 'hello'", False),
+                ("first,doubt", "print('hello')", "an import has written 'hello'", True),
+                ("first,doubt", "f = open('/dev/zero')", "has left '/dev/zero' open", True)):
+            with self.subTest(modules=modules, text=text):
+                self.write("doubt.py", f"open('{count}', 'a').write('d')\n{text}\n")
+                imports = []
+                for again in (False, True):
+                    self.write("count", "")
+                    launch = self.run_to_end("-np", 2, "-v", "--preload", modules, PYTHON, "-c",
+                                             "pass", env={"PYTHONPATH": self.folder.name})
+                    self.assert_ended(launch, 0)
+                    self.assertEqual(FORKED in launch.err, forked, launch.err)
+                    self.assertEqual(why in launch.err, not (forked and again), launch.err)
+                    self.assertEqual("says so" in launch.err, again and not forked, launch.err)
+                    with open(count, encoding="ascii") as f:
+                        imports.append(f.read())
+                self.assertEqual(imports, ["d", ""])
 
     def test_another_attempt_is_forked_from_a_child(self):
         self.write("first.py", "import os; pid = os.getpid()\n")

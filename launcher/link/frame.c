@@ -143,6 +143,8 @@ void pack_bytes(struct pack *k, const void *p, size_t n)
         memcpy(grow(k, n), p, n);
 }
 
+#define CLIPPED " ..."
+
 void pack_str(struct pack *k, const char *s)
 {
     if (!s) {
@@ -152,6 +154,21 @@ void pack_str(struct pack *k, const char *s)
     size_t n = strlen(s);
     pack_u32(k, (uint32_t)n);
     pack_bytes(k, s, n);
+}
+
+void pack_text(struct pack *k, const char *s, size_t max)
+{
+    size_t n = strnlen(s, max + 1);
+    bool whole = n <= max;
+    if (!whole) {
+        n = max - strlen(CLIPPED);
+        while (n > 0 && ((unsigned char)s[n] & 0xc0) == 0x80) /* not within UTF-8 */
+            n--;
+    }
+    pack_u32(k, (uint32_t)(whole ? n : n + strlen(CLIPPED)));
+    pack_bytes(k, s, n);
+    if (!whole)
+        pack_bytes(k, CLIPPED, strlen(CLIPPED));
 }
 
 void pack_strs(struct pack *k, char *const *v, size_t n)

@@ -97,6 +97,8 @@ void pack_u32(struct pack *k, uint32_t v);
 void pack_u64(struct pack *k, uint64_t v);
 void pack_bytes(struct pack *k, const void *p, size_t n); /* bare: no length */
 void pack_str(struct pack *k, const char *s);             /* u32 length; NULL: ~0 */
+/* As pack_str(), of a text whose length is not ours to choose: at most `max` bytes. */
+void pack_text(struct pack *k, const char *s, size_t max);
 void pack_strs(struct pack *k, char *const *v, size_t n); /* u32 count, then each */
 void pack_finish(struct pack *k);
 

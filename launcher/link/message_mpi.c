@@ -60,12 +60,15 @@ int msg_peer_unpack(const struct frame *f, struct msg_peer *m, struct ddp_err *e
     return unpack_end(&u, f->type, err);
 }
 
+/* of a frame of 4 KiB */
+enum { ABORT_TEXT_MAX = 4000 };
+
 void msg_abort_pack(const struct msg_abort *m, struct pack *k)
 {
     pack_u32(k, m->rank);
     pack_u32(k, (uint32_t)m->code);
     pack_u64(k, (uint64_t)m->at_ns);
-    pack_str(k, m->text);
+    pack_text(k, m->text, ABORT_TEXT_MAX); /* the program's own words */
 }
 
 int msg_abort_unpack(const struct frame *f, struct msg_abort *m, struct ddp_err *err)

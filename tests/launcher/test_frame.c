@@ -36,6 +36,31 @@ static const struct {
      "a frame 'out' of 4294967295 bytes, over its limit of 65552"},
 };
 
+START_TEST(words_of_a_program_fit_into_their_frame)
+{
+    char text[20001];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    memcpy(text + 3995, "\xe2\x82\xac", 3); /* one character across the end of the room */
+    struct msg_abort m = {.rank = 1, .code = 3, .text = text}, again = {0};
+    struct pack k = {0}, whole = {0};
+    uint8_t head[FRAME_HEAD];
+    struct frame f;
+    struct ddp_err err;
+    msg_abort_pack(&m, &k);
+    frame_head(head, MSG_ABORT, 0, k.n);
+    pack_bytes(&whole, head, sizeof head);
+    pack_bytes(&whole, k.p, k.n);
+    ck_assert_int_eq(frame_parse(whole.p, whole.n, FRAME_UP, &f, &err), (long)whole.n);
+    ck_assert_int_eq(msg_abort_unpack(&f, &again, &err), 0);
+    ck_assert_uint_eq(strlen(again.text), 3995 + strlen(" ..."));
+    ck_assert_str_eq(again.text + 3994, "x ...");
+    msg_abort_finish(&again);
+    pack_finish(&k);
+    pack_finish(&whole);
+}
+END_TEST
+
 START_TEST(a_frame_that_cannot_be_is_refused_by_its_head)
 {
     struct ddp_err err;
@@ -374,6 +399,7 @@ Suite *suite(void)
 {
     Suite *s = suite_create("frame");
     TCase *t = tcase_create("frames");
+    tcase_add_test(t, words_of_a_program_fit_into_their_frame);
     tcase_add_loop_test(t, a_frame_that_cannot_be_is_refused_by_its_head, 0,
                         ARRAY_LEN(refused));
     tcase_add_test(t, every_beginning_of_a_frame_wants_more);

@@ -258,6 +258,7 @@ int job_run(struct job *j, const struct local_agent *local)
     int code = loop_run(j->loop);
     if (j->output) /* the last lines, where the loop was stopped before they were written */
         output_flush(j->output, now_ms() + LAST_MS);
+    job_pass_error_on(j);
     sweep_out(now_ms() + ORPHANS_MS); /* orphans of an agent that was killed are ours */
     return code;
 }

@@ -216,6 +216,9 @@ void job_hear(struct job *j, struct link *l, const struct frame *f);
 void job_say(struct job *j, const char *line);
 void job_report_failure(struct job *j);       /* the headline and the last lines, once */
 void job_report_summary(struct job *j);       /* --report */
+/* Leave the first failure's exception to an agent above us (TORCHELASTIC_ERROR_FILE of our
+ * own), as torchrun does. Writes a file: not in the loop. */
+void job_pass_error_on(const struct job *j);
 const char *job_host_of(int rank, void *arg); /* for tags: NULL on a single host */
 
 #endif

@@ -3,6 +3,7 @@
  * One line first: what happened, where, when, and what became of the others; then the
  * last lines of the rank it happened to. Everything else was a consequence.
  */
+#define LOG_SUBSYS "job"
 #include "launcher/job_impl.h"
 
 #include "common/duration.h"
@@ -11,11 +12,13 @@
 #include "common/mem.h"
 #include "common/signame.h"
 
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 
 const char *job_host_of(int rank, void *arg)
 {
@@ -171,6 +174,23 @@ static void say_error(struct job *j)
     char *line = xasprintf("ddprun: rank %d says: %s", j->cause.rank, error);
     job_say(j, line);
     free(line);
+}
+
+void job_pass_error_on(const struct job *j)
+{
+    const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+    const char *error =
+        j->cause.kind == CAUSE_EXIT ? j->ranks[j->cause.rank].error : NULL;
+    if (!path || !error)
+        return;
+    char *now = xasprintf("%lld", (long long)time(NULL));
+    json_t *root = json_pack("{s:{s:s, s:i, s:{s:s, s:i}}}", "message", "message", error,
+                             "errorCode", j->cause.code, "extraInfo", "timestamp", now,
+                             "rank", j->cause.rank);
+    if (!root || json_dump_file(root, path, 0) < 0)
+        log_warn("cannot write TORCHELASTIC_ERROR_FILE, '%s'", path);
+    json_decref(root);
+    free(now);
 }
 
 /* Unless they stand right above, as those of a single rank do. */

@@ -1,5 +1,6 @@
 """How a launch ends: exit codes, and the one line that says who was first."""
 
+import json
 import os
 import signal
 import time
@@ -65,6 +66,18 @@ class Exit(LaunchTest):
         write = f"""printf '%s' '{said}' > "$TORCHELASTIC_ERROR_FILE"; exit 5"""
         launch = self.first_failure(write, 5)
         self.assertEqual(launch.err.splitlines()[1], "ddprun: rank 1 says: ValueError: boom")
+
+    def test_the_exception_is_passed_on_to_an_agent_above(self):
+        said = r'{"message": {"message": "ValueError: boom \"x\"\n", "extraInfo": {}}}'
+        outer = self.path("outer.json")
+        launch = self.sh(2, f"""[ $RANK = 1 ] || exec sleep 60
+                         printf '%s' '{said}' > "$TORCHELASTIC_ERROR_FILE"; exit 5""",
+                         env={"TORCHELASTIC_ERROR_FILE": outer})
+        self.assert_ended(launch, 5)
+        with open(outer, encoding="utf-8") as f:
+            message = json.load(f)["message"]
+        self.assertEqual((message["message"], message["errorCode"]), ('ValueError: boom "x"', 5))
+        self.assertGreater(int(message["extraInfo"]["timestamp"]), 1.6e9)  # as torchrun reads it
 
     def test_an_exception_that_did_not_end_the_rank_is_not_shown(self):
         launch = self.sh(2, """echo '{"message": "x"}' > "$TORCHELASTIC_ERROR_FILE" """)

@@ -267,6 +267,16 @@ class GridEngine(ScriptTest):
             self.assertEqual(len([x for x in os.listdir(os.path.join(
                 self.folder.name, "logs", f"{name}-{number}")) if x.endswith(".out")]), 4 * nodes)
 
+    def test_a_python_file_runs_in_the_environment_that_was_active(self):
+        """Grid Engine's jobs get nothing of the environment of qsub."""
+        self.write("show.py", "import os, sys\nprint(os.environ['RANK'], sys.prefix)\n")
+        number = self.alice(
+            "/usr/bin/python3 -m venv --without-pip venv; source venv/bin/activate; "
+            f"{hosts.LAB_HOSTS.ddprun} --site ./lab_sge.ini --submit -N 2 --nproc-per-node 2 "
+            "--time 5m show.py --lr 0.1").strip()
+        for rank in range(4):
+            self.wait_for(f"logs/show-{number}/rank.{rank}.out", f"^{rank} {self.folder.name}/venv$")
+
     def test_the_page_about_grid_engine_is_true(self):
         self.page("sge.md", 1 + 1 + 1 + 2)
 

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { GLANCE_MS = 5 }; /* between looks at who else may have failed */
+enum { POLL_MS = 5 }; /* between checks for failures of other ranks */
 
 static int shm_advance(struct ddp_group *g, struct coll *c, int *culprit,
                        struct ddp_err *err)
@@ -43,7 +43,7 @@ static const void *await_aside(struct ddp_group *g, struct aside *a, const char 
     const void *done;
     bool ended = false;
     int64_t until = now_ms() + g->timeout_ms;
-    while (!(done = aside_done(a, GLANCE_MS))) {
+    while (!(done = aside_done(a, POLL_MS))) {
         if (group_poll(g, &ended, err) < 0)
             return NULL;
         if (now_ms() < until)

@@ -8,8 +8,8 @@
 #include <stdio.h>
 
 enum {
-    NEWS_MS = 200, /* for the report to arrive when a connection has closed */
-    GLANCE_MS = 5  /* between checks for it on this host */
+    REPORT_MS = 200, /* for the report to arrive when a connection has closed */
+    POLL_MS = 5      /* between checks for it on this host */
 };
 
 bool group_failure_told(struct ddp_group *g, int *culprit, struct ddp_err *theirs)
@@ -59,11 +59,11 @@ const char *group_current_call(const struct ddp_group *g, char *text, size_t siz
 
 bool group_failure_told_soon(struct ddp_group *g, int *culprit, struct ddp_err *theirs)
 {
-    int64_t until = now_ms() + NEWS_MS;
+    int64_t until = now_ms() + REPORT_MS;
     while (!group_failure_told(g, culprit, theirs)) {
         if (!g->tcp || now_ms() >= until)
             return false;
-        tcp_await_connection(g->tcp, GLANCE_MS);
+        tcp_await_connection(g->tcp, POLL_MS);
     }
     return true;
 }

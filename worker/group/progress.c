@@ -26,8 +26,8 @@ enum {
     CAUSE_MS = 600,  /* to find the cause of an error of NCCL or MPI */
     SILENT_MS = 150, /* without progress, before our call is reported to others */
     MIXED_MS = 1,    /* between checks of one transport while sleeping on the other */
-    GLANCE_MS = 5,   /* between checks for that cause */
-    KIN_US = 50,     /* between progress calls when several groups are busy */
+    POLL_MS = 5,     /* between checks for that cause */
+    FAMILY_US = 50,  /* between progress calls when several groups are busy */
     RECHECK_NS = 50000
 };
 
@@ -165,7 +165,7 @@ static void sleep_some(struct ddp_group *g)
     for (const struct ddp_group *o = g->family; o != g; o = o->family)
         blind = blind || is_busy(o);
     if (blind) {
-        nanosleep(&(struct timespec){.tv_nsec = KIN_US * 1000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = FAMILY_US * 1000}, NULL);
         return;
     }
     bool local = local_wait(g) || (g->shm && p2p_awaits(g, -1));
@@ -427,7 +427,7 @@ int group_failed(struct ddp_group *g, struct ddp_err *err)
             *err = why;
             return -1;
         }
-        poll(NULL, 0, GLANCE_MS);
+        poll(NULL, 0, POLL_MS);
     }
     char who[128];
     if (!g->broken && g->layout.size > 1)

@@ -24,7 +24,7 @@ def bench(folder, *words, gpus=True, engine=ENGINE):
          "--data", "digits",
          "--python", "/nowhere/python3", "--seconds", "0.01", "--images", "8", "--seeds", "1",
          "--epochs", "1", "--cases", "mlp:16:fp32,cnn:2:bf16", "--compiled", "mlp:16:fp32",
-         "--graphed", "mlp:16:fp32", "--data", "digits", "--tuned", "cnn:2:bf16", "--tune", "1", "--hidden", "mlp:8:fp32", *words],
+         "--graphed", "mlp:16:fp32", "--tuned", "cnn:2:bf16", "--tune", "1", "--hidden", "mlp:8:fp32", *words],
         env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=500)
     assert run.stderr == "", run.stderr
     with open("report.md") as f:

@@ -25,10 +25,12 @@
  *
  * The user of the socket does not matter where the holder is found: ranks may have
  * changed theirs (setpriv, mapped ids). The kernel hides the descriptors of processes
- * that are not dumpable (programs of mode 0711). When the job has such a process of the
- * socket's user, this is our own user or root, and no process outside the job is seen to
- * hold the socket, it is taken to be that one's: of these users the kernel lets any
- * process trace us, so that there is nothing to defend against them.
+ * that are not dumpable (programs of mode 0711), and of users who are not the agent's.
+ * When the job has such a process of the socket's user and no process outside the job is
+ * seen to hold the socket, it is taken to be that one's, for two kinds of users: our own
+ * and root, whose processes the kernel lets trace us, so that there is nothing to defend
+ * against them; and ids that are mapped into the user namespace of our process, which are
+ * nobody else's.
  */
 #include "launcher/admission/admission.h"
 
@@ -361,15 +363,34 @@ static bool runs_as(pid_t pid, uid_t uid)
     return yes;
 }
 
+static size_t read_uid_map(const char *path, char text[4096])
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, 4096);
+    if (fd >= 0)
+        close(fd);
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* Is it in another user namespace than we are? The ids in there were given to the user
+ * who made it (subuid(5)). */
+static bool has_mapped_ids(pid_t pid)
+{
+    char path[32], theirs[4096], ours[4096];
+    snprintf(path, sizeof path, "/proc/%d/uid_map", (int)pid);
+    size_t n = read_uid_map(path, theirs), m = read_uid_map("/proc/self/uid_map", ours);
+    return n > 0 && m > 0 && (n != m || memcmp(theirs, ours, n) != 0);
+}
+
 /* One of our processes whose descriptors are hidden, and who may hold the socket; 0:
  * there is none. To be called after find_holder(). */
 static pid_t find_hidden(struct admission *a, const struct sock_owner *owner)
 {
     pid_t hidden = 0;
-    if (owner->uid != geteuid() && owner->uid != 0)
-        return 0;
+    bool may_trace_us = owner->uid == geteuid() || owner->uid == 0;
     for (const struct proc *p = a->procs; p && !hidden; p = p->hh.next) {
-        if (p->kin == KIN_OURS && p->hidden && runs_as(p->pid, owner->uid))
+        if (p->kin == KIN_OURS && p->hidden && runs_as(p->pid, owner->uid) &&
+            (may_trace_us || has_mapped_ids(p->pid)))
             hidden = p->pid;
     }
     if (!hidden)

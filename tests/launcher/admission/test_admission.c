@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -308,6 +309,53 @@ START_TEST(descent_decides_whatever_the_namespaces)
 }
 END_TEST
 
+static int to_helper[2], from_helper[2];
+
+/* As a rootless container does it: another id of this user's, by a helper that may. */
+static void be_mapped(void)
+{
+    char byte;
+    pid_t self = getpid();
+    if (unshare(CLONE_NEWUSER) < 0 || write(to_helper[1], &self, sizeof self) < 0 ||
+        read(from_helper[0], &byte, 1) != 1 || setresuid(1, 1, 1) < 0)
+        _exit(1);
+}
+
+static void be_the_helper(void)
+{
+    pid_t pid;
+    while (read(to_helper[0], &pid, sizeof pid) == sizeof pid) {
+        char path[64], map[64];
+        snprintf(path, sizeof path, "/proc/%d/uid_map", (int)pid);
+        FILE *f = fopen(path, "w");
+        snprintf(map, sizeof map, "0 %d 1\n1 100000 1000\n", OTHER_USER);
+        if (!f || fputs(map, f) < 0 || fclose(f) != 0 ||
+            write(from_helper[1], "", 1) != 1)
+            _exit(1);
+    }
+    _exit(0);
+}
+
+START_TEST(an_id_that_is_mapped_to_one_of_the_users_belongs)
+{
+    if (geteuid() != 0)
+        return;
+    ck_assert_int_eq(pipe(to_helper) + pipe(from_helper), 0);
+    if (fork() == 0)
+        be_the_helper();
+    be_another_user();
+    prctl(PR_SET_DUMPABLE, 1);
+    int probe = fork(), status;
+    if (probe == 0)
+        _exit(unshare(CLONE_NEWUSER) < 0);
+    waitpid(probe, &status, 0);
+    if (status != 0)
+        return; /* ordinary users may have no namespaces */
+    ck_assert_int_eq(answer_to(be_mapped, true, change_nothing), 0);
+    ck_assert_int_eq(answer_to(be_mapped, false, change_nothing), -1);
+}
+END_TEST
+
 START_TEST(one_that_hides_its_descriptors_belongs_if_no_stranger_is_seen)
 {
     if (geteuid() == 0) {
@@ -348,6 +396,7 @@ Suite *suite(void)
     tcase_add_test(t, a_descriptor_passed_on_counts_for_its_holder);
     tcase_add_test(t, descent_decides_whatever_the_user);
     tcase_add_test(t, descent_decides_whatever_the_namespaces);
+    tcase_add_test(t, an_id_that_is_mapped_to_one_of_the_users_belongs);
     tcase_add_test(t, one_that_hides_its_descriptors_belongs_if_no_stranger_is_seen);
     tcase_add_test(t, many_children_one_after_the_other);
     suite_add_tcase(s, t);

@@ -5,9 +5,10 @@ machine. What they are put into, and what is said where there is no place for th
 import glob
 import os
 import shutil
+import subprocess
 import unittest
 
-from launch import LaunchTest, main
+from launch import DDPRUN, LaunchTest, main
 
 # a host is a home of its own; the name says what is wrong with it
 FAKE_SSH = r"""#!/bin/sh
@@ -97,6 +98,20 @@ class Push(LaunchTest):
         self.assertRegex(run.err, r"cannot start on noplace1: no folder for the agent: none of .*/\.cache /dev/shm "
                          r"/tmp /var/tmp lets us write \d+ MiB and run programs\n")
         self.assertEqual(run.err.count("\n"), 1)
+
+    def test_an_agent_that_does_not_run_there(self):
+        folder = self.path("bin")
+        os.mkdir(folder)
+        shutil.copy(DDPRUN, folder)
+        with open(folder + "/ddprun-agent", "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\necho \"libc.so.6: version 'GLIBC_9.9' not found\" >&2\nexit 1\n")
+        os.chmod(file.name, 0o755)
+        run = subprocess.run([folder + "/ddprun", "--ssh", self.ssh, "--agent", "push", "-H", "n1",
+                              "true"], env={**os.environ, "HOMES": self.homes}, text=True,
+                             capture_output=True, timeout=30, check=False)
+        self.assertEqual(run.returncode, 125)
+        self.assertEqual(run.stderr, "ddprun: cannot start on n1: the agent does not run there: "
+                         "libc.so.6: version 'GLIBC_9.9' not found\n")
 
     @unittest.skipUnless(os.getuid() == 0, "needs another user's folder: root")
     def test_a_strangers_folder_is_left_alone(self):

@@ -25,9 +25,9 @@ except ImportError:
     print("no module yaml: the conda recipe is not parsed")
 
 options = set(re.findall(r"option\('(\w+)'", text_of("meson_options.txt"))) | {
-    "werror", "prefer_static", "pkgconfig.relocatable", "python.purelibdir"}
+    "werror", "prefer_static"}
 for name in ("packaging/spack/package.py", "packaging/conda/meta.yaml", "tools/release", "doc/install.md"):
-    unknown = set(re.findall(r"-D([a-z_.]+)=", text_of(name))) - options
+    unknown = set(re.findall(r"-D([a-z_]+)=", text_of(name))) - options
     faults += [f"{name}: -D{option} is no option" for option in sorted(unknown)]
 for name in ("packaging/apptainer.def", "doc/install.md"):
     others = set(re.findall(r"ddprun[-_](\d+\.\d+\.\d+)", text_of(name))) - {version}

@@ -30,8 +30,9 @@
 
 extern char **environ;
 
-/* started in one turn of the loop; what the first ones say waits no longer than that */
-enum { BATCH = 64 };
+/* Started in one turn of the loop, which stands still meanwhile (spawn/child.c): so many,
+ * and no more once that has taken so long, in ms, as from a slow file system. */
+enum { BATCH = 64, BATCH_MS = 50 };
 
 /* ms: how long file systems may take to find the program, how often that is looked at,
  * and how long nothing else is done meanwhile: nearly always that suffices */
@@ -395,7 +396,9 @@ static void start_batch(struct ranks *r)
             ranks_fork_next(r);
         return;
     }
-    for (int i = 0; i < BATCH && r->next < (int)r->share.nlocal; i++, r->next++) {
+    int64_t end_ms = now_ms() + BATCH_MS;
+    for (int i = 0; i < BATCH && r->next < (int)r->share.nlocal && now_ms() < end_ms;
+         i++, r->next++) {
         if (start_one(r, (uint32_t)r->next) < 0)
             return;
     }

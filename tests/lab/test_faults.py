@@ -3,6 +3,7 @@
 Whatever happens: one line says which host and why, the launch ends, nobody is left."""
 
 import os
+import shutil
 import signal
 import time
 import unittest
@@ -128,6 +129,17 @@ class Disk(FaultTest):
     def test_under_our_stdout(self):
         self.stalled(command=f'mkdir {self.path("out")}; exec "$0" "$@" >{self.path("out", "all")}',
                      files=("all",))
+
+    def test_a_program_that_is_slow_to_start(self):
+        """Each rank's takes a while to load: the agent answers between two of them."""
+        self.addCleanup(self.heal, 2)
+        shutil.copy("/bin/echo", self.folder.name)
+        self.fault(2, "slow", self.folder.name, "40")
+        self.addCleanup(self.fault, 2, "mend", self.folder.name)
+        launch = self.run_to_end(
+            "-H", "node001:1,node002:24", "--node-timeout", "4s", self.path("echo"), "up")
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out.count("up"), 25)
 
     def test_a_signal_ends_what_it_holds_up(self):
         self.addCleanup(self.heal, 1)

@@ -1,9 +1,7 @@
 /* launcher/agent/pmix_gate.c - see pmix_gate.h */
-#define LOG_SUBSYS "pmix"
 #include "launcher/agent/pmix_gate.h"
 
 #include "common/duration.h"
-#include "common/log.h"
 #include "common/refusals.h"
 #include "launcher/admission/admission.h"
 #include "launcher/agent/pmix_turns.h"
@@ -28,6 +26,7 @@ static struct refusals refusals; /* of the thread that accepts */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
 static bool is_open;
+static char *refused;   /* owned: a line for the log, which is the loop's; NULL: none */
 static bool connecting; /* there is a thread that does */
 static int own_port;    /* of its connection; 0: none is under way */
 static int first = -1; /* owned: what the agent has accepted and nobody has taken yet */
@@ -47,6 +46,15 @@ static bool opens(void)
     if (!is)
         pause_ms();
     return is;
+}
+
+char *pmix_gate_refused(void)
+{
+    pthread_mutex_lock(&lock);
+    char *line = refused;
+    refused = NULL;
+    pthread_mutex_unlock(&lock);
+    return line;
 }
 
 bool pmix_gate_empties(int64_t deadline_ms)
@@ -185,9 +193,12 @@ static bool admitted(int s, pid_t *who)
                          who, &why) == 0)
         return true;
     char *line = refusals_line(&refusals, (struct sockaddr *)&peer, "PMIx", why.text);
-    if (line)
-        log_warn("%s", line);
-    free(line);
+    if (line) {
+        pthread_mutex_lock(&lock);
+        free(refused);
+        refused = line;
+        pthread_mutex_unlock(&lock);
+    }
     return false;
 }
 

@@ -28,6 +28,9 @@ void pmix_gate_set(int fd, int first, pid_t ancestor);
 /* libpmix knows the ranks now: they may come in. It would refuse one that it does not. */
 void pmix_gate_open(void);
 
+/* What was refused, to be logged and freed; NULL: nothing since the last call. */
+char *pmix_gate_refused(void);
+
 /* Wait until libpmix has hung up on everybody who has come in: when all ranks are gone it
  * does so by itself, and removes what they have left in /dev/shm. Returns whether it did
  * until `deadline_ms`. */

@@ -101,10 +101,15 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
         pmix_calls_take(arg, handle);
 }
 
-/* It may wait for ever, as programs that need each other's MPI_Init may. */
+/* Log what was refused, and a rank that waits: it may for ever, as programs that need
+ * each other's MPI_Init may. */
 static void on_look(evutil_socket_t fd, short what, void *arg)
 {
     unsigned rank, of;
+    char *refused = pmix_gate_refused();
+    if (refused)
+        log_warn("%s", refused);
+    free(refused);
     while (turns_late(LATE_S * INT64_C(1000), &rank, &of))
         log_warn("rank %u has waited %d s to begin its next MPI program: rank %u's "
                  "earlier one is still connected",

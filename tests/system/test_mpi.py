@@ -227,6 +227,27 @@ class Strangers(launch.LaunchTest):
         self.assertRegex(launched.err, "refused a connection from 127.0.0.1:[0-9]+ to PMIx: ")
         self.assertEqual(launched.err.count("refused"), 1)  # once a minute
 
+    @unittest.skipUnless(mpi.OPENMPI.mpicc, "no Open MPI")
+    def test_a_stranger_at_the_server_is_refused(self):
+        """Once the server runs, it is asked by a stranger, and an MPI program goes on."""
+        program = mpi.OPENMPI.compile(self.folder.name)
+        launched = self.start(
+            "-np", 2, "--tag-output=off", "sh", "-c",
+            f"{program} hello; echo $PMIX_SERVER_URI41; read line; exec {program} hello",
+            stdin=b"", env={**mpi.QUICK, "TMPDIR": self.folder.name})
+        self.wait_for(launched, ";tcp4:")
+        port = int(launched.out.partition(";tcp4://127.0.0.1:")[2].split()[0])
+        with socket.create_connection(("127.0.0.1", port), 30) as stranger:
+            stranger.settimeout(30)
+            try:
+                self.assertEqual(stranger.recv(1), b"")
+            except ConnectionResetError:
+                pass
+        self.wait_for(launched, "to PMIx: no process of this job holds its socket", "err")
+        launched.input = b"\n"
+        launched.wait()
+        self.assert_ended(launched, 0)
+
     def test_a_server_that_fails_ends_no_job_without_mpi(self):
         """A rank connects, but does not speak PMIx."""
         launched = self.run_to_end(

@@ -530,14 +530,15 @@ static int choose_ranks(struct output *o, const struct opts *opts)
     return n;
 }
 
-static void open_sinks(struct output *o, struct loop *loop)
+static int open_sinks(struct output *o, struct loop *loop, struct ddp_err *err)
 {
     struct sink_events out = {on_drained, on_stdout_lost, o};
     struct sink_events to_err = {on_drained, on_stderr_lost, o};
-    o->sinks[OUT_STDOUT] = sink_create(loop, STDOUT_FILENO, "stdout", &out);
+    o->sinks[OUT_STDOUT] = sink_create(loop, STDOUT_FILENO, "stdout", &out, err);
     o->sinks[OUT_STDERR] = sink_same(STDOUT_FILENO, STDERR_FILENO)
                                ? o->sinks[OUT_STDOUT]
-                               : sink_create(loop, STDERR_FILENO, "stderr", &to_err);
+                               : sink_create(loop, STDERR_FILENO, "stderr", &to_err, err);
+    return o->sinks[OUT_STDOUT] && o->sinks[OUT_STDERR] ? 0 : -1;
 }
 
 struct output *output_create(struct loop *loop, const struct opts *opts, int nranks,
@@ -559,9 +560,12 @@ struct output *output_create(struct loop *loop, const struct opts *opts, int nra
     o->raw = shown < 2 && !o->tags && !o->times;
     if (opts->output_filename)
         o->files = rankfiles_create(opts->output_filename, nranks, host_of, arg, err);
-    if (o->files)
-        rankfiles_open(o->files, loop, on_drained, o);
-    open_sinks(o, loop);
+    if ((opts->output_filename && !o->files) ||
+        (o->files && rankfiles_open(o->files, loop, on_drained, o, err) < 0) ||
+        open_sinks(o, loop, err) < 0) {
+        output_destroy(o);
+        return NULL;
+    }
     if (sink_terminal(o->sinks[OUT_STDOUT]) || sink_terminal(o->sinks[OUT_STDERR]))
         o->prompt = evtimer_new(loop_base(loop), on_prompt, o);
     return o;

@@ -324,13 +324,14 @@ static void on_failed(int error, void *arg)
               f->failed, strerror(error));
 }
 
-void rankfiles_open(struct rankfiles *f, struct loop *loop, void (*drained)(void *arg),
-                    void *arg)
+int rankfiles_open(struct rankfiles *f, struct loop *loop, void (*drained)(void *arg),
+                   void *arg, struct ddp_err *err)
 {
     f->drained = drained;
     f->drained_arg = arg;
     f->writer = writer_create(loop, &(struct writer_target){put_records, release, f},
-                              &(struct writer_events){on_drained, on_failed, f});
+                              &(struct writer_events){on_drained, on_failed, f}, err);
+    return f->writer ? 0 : -1;
 }
 
 static void queue(struct rankfiles *f, struct rankfile *file, const void *data,

@@ -26,9 +26,9 @@ int rankfiles_check_paths(const struct rankfiles *f, struct ddp_err *err);
 void rankfiles_destroy(struct rankfiles *f);
 
 /* Before the first rankfiles_write(): they are written by a thread of their own
- * (writer.h), of which `drained` is called as of a writer. */
-void rankfiles_open(struct rankfiles *f, struct loop *loop, void (*drained)(void *arg),
-                    void *arg);
+ * (writer.h), of which `drained` is called as of a writer. -1 with `err`. */
+int rankfiles_open(struct rankfiles *f, struct loop *loop, void (*drained)(void *arg),
+                   void *arg, struct ddp_err *err);
 /* `line` in each file that has been written. */
 void rankfiles_mark(struct rankfiles *f, const char *line);
 size_t rankfiles_pending(const struct rankfiles *f); /* bytes that are not written yet */

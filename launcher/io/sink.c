@@ -117,7 +117,7 @@ bool sink_redraws(int fd)
 }
 
 struct sink *sink_create(struct loop *loop, int fd, const char *name,
-                         const struct sink_events *events)
+                         const struct sink_events *events, struct ddp_err *err)
 {
     struct sink *s = xcalloc(1, sizeof *s);
     struct target *t = xcalloc(1, sizeof *t);
@@ -126,7 +126,12 @@ struct sink *sink_create(struct loop *loop, int fd, const char *name,
     s->events = *events;
     s->terminal = sink_redraws(fd);
     s->writer = writer_create(loop, &(struct writer_target){put, free, t},
-                              &(struct writer_events){on_drained, on_failed, s});
+                              &(struct writer_events){on_drained, on_failed, s}, err);
+    if (!s->writer) {
+        free(t);
+        free(s);
+        return NULL;
+    }
     return s;
 }
 

@@ -19,9 +19,10 @@ struct sink_events {
     void *arg;
 };
 
-/* `fd` is borrowed and left as it is; `name` ("stdout") is borrowed for messages. */
+/* `fd` is borrowed and left as it is; `name` ("stdout") is borrowed for messages. NULL
+ * with `err`. */
 struct sink *sink_create(struct loop *loop, int fd, const char *name,
-                         const struct sink_events *events);
+                         const struct sink_events *events, struct ddp_err *err);
 void sink_destroy(struct sink *s); /* what still waits is gone */
 
 /* Room for `size` bytes at the end of the queue, to be filled and then committed. */

@@ -7,6 +7,7 @@
 #include "launcher/io/writer.h"
 
 #include "common/duration.h"
+#include "common/err.h"
 #include "common/mem.h"
 
 #include <pthread.h>
@@ -232,8 +233,13 @@ bool writer_wait(struct writer *w, int64_t deadline_ms)
 }
 
 struct writer *writer_create(struct loop *loop, const struct writer_target *target,
-                             const struct writer_events *events)
+                             const struct writer_events *events, struct ddp_err *err)
 {
+    int wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (wake_fd < 0) {
+        err_errno(err, "cannot write output");
+        return NULL;
+    }
     struct writer *w = xcalloc(1, sizeof *w);
     *w = (struct writer){.loop = loop, .target = *target, .events = *events};
     pthread_condattr_t steady;
@@ -243,9 +249,9 @@ struct writer *writer_create(struct loop *loop, const struct writer_target *targ
     pthread_cond_init(&w->idle, &steady);
     pthread_condattr_destroy(&steady);
     pthread_mutex_init(&w->lock, NULL);
-    w->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    w->wake_fd = wake_fd;
     w->wake = event_new(loop_base(loop), w->wake_fd, EV_READ | EV_PERSIST, on_wake, w);
-    if (w->wake_fd < 0 || !w->wake || event_add(w->wake, NULL) < 0)
+    if (!w->wake || event_add(w->wake, NULL) < 0)
         abort(); /* as mem.h does when memory is gone */
     return w;
 }

@@ -12,6 +12,7 @@
 #define LAUNCHER_IO_WRITER_H
 
 #include "common/loop.h"
+#include "include/ddprun/err.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,8 +38,9 @@ struct writer_events {
 
 enum { WRITER_LOW = 1 << 20, WRITER_HIGH = 4 << 20 };
 
+/* NULL with `err`; the target then stays the caller's. */
 struct writer *writer_create(struct loop *loop, const struct writer_target *target,
-                             const struct writer_events *events);
+                             const struct writer_events *events, struct ddp_err *err);
 /* What still waits is lost. A `put` that is under way goes on in its thread, which
  * releases the target when it returns, if ever: the process is about to end. */
 void writer_destroy(struct writer *w);

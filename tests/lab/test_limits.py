@@ -45,7 +45,9 @@ class Limited(LabTest):
         self.assertEqual((codes[0], codes[-1]), (125, 0), codes)
 
     def test_few_open_files(self):
-        self.until_it_works((6, 8, 10, 14, 18, 22, 26, 30, 40, 63, 64), "ulimit -n {}", "ulimit -n", 3,
+        self.until_it_works((*range(4, 28), 63, 64), "ulimit -n {}", "ulimit -n", 2, "-np", "2",
+                            "--stdin", "all", "echo", "fine")
+        self.until_it_works((10, 14, 18, 20, 22, 23, 24, 63, 64), "ulimit -n {}", "ulimit -n", 3,
                             "-H", self.hosts(1, 2, 3), "echo", "fine")
 
     def test_few_open_files_by_default(self):

@@ -53,7 +53,8 @@ static void setup(void)
     loop = loop_create(&err);
     ck_assert_ptr_nonnull(loop);
     writer = writer_create(loop, &(struct writer_target){put, release, NULL},
-                           &(struct writer_events){on_drained, on_failed, NULL});
+                           &(struct writer_events){on_drained, on_failed, NULL}, &err);
+    ck_assert_ptr_nonnull(writer);
 }
 
 static void teardown(void)

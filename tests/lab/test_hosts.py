@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import socket
+import threading
 import time
 import unittest
 
@@ -277,10 +278,33 @@ class Ends(LabTest):
         self.assertTrue(wait_until(
             lambda: '"ddprun"' in hosts.LAB_HOSTS("exec", "node001", "ss", "-ltnpH")))
         self.send_junk("ddprun")
+        held = threading.Thread(target=self.hold_connections, args=("ddprun", 500))
+        held.start()
+        self.assertTrue(wait_until(lambda: os.path.exists(self.path("held"))))
         self.write("go", "")
         launch.wait()
+        held.join()
         self.assert_ended(launch, 0)
         self.assertEqual(launch.out.count("up\n"), 2)
+        self.assertRegex(launch.err, r"refused a connection from 10\.77\.0\.4:\d+ to the agents' port")
+
+    def hold_connections(self, name, n):
+        """`n` connections from another host that send a byte now and then, until "go"."""
+        listening = hosts.LAB_HOSTS("exec", "node001", "ss", "-ltnpH")
+        port = int(re.search(rf":(\d+) .*\"{name}\"", listening)[1])
+        code = (
+            "import os, socket, sys, time\n"
+            f"all = [socket.create_connection(('10.77.0.1', {port}), 9) for _ in range({n})]\n"
+            f"open({self.path('held')!r}, 'w').close()\n"
+            f"while not os.path.exists({self.path('go')!r}):\n"
+            "    time.sleep(0.2)\n"
+            "end = time.monotonic() + 2\n"
+            "while time.monotonic() < end:\n"
+            "    for s in all:\n"
+            "        try:\n            s.send(b'D')\n"
+            "        except OSError:\n            pass\n"
+            "    time.sleep(0.2)\n")
+        hosts.LAB_HOSTS("exec", "-l", "node004", "python3", "-c", code)
 
 
 if __name__ == "__main__":

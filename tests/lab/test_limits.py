@@ -41,7 +41,8 @@ class Limited(LabTest):
                     continue
                 for line in launch.err.splitlines():
                     self.assertTrue(line.startswith("ddprun"), launch.err)
-                    self.assertIn(what, line)
+                    self.assertIn("too many", line.lower())
+                self.assertIn(what, launch.err)
         self.assertEqual((codes[0], codes[-1]), (125, 0), codes)
 
     def test_few_open_files(self):

@@ -25,7 +25,7 @@ except ImportError:
     print("no module yaml: the conda recipe is not parsed")
 
 options = set(re.findall(r"option\('(\w+)'", text_of("meson_options.txt"))) | {
-    "werror", "prefer_static"}
+    "werror", "prefer_static", "b_pie"}
 for name in ("packaging/spack/package.py", "packaging/conda/meta.yaml", "tools/release", "doc/install.md"):
     unknown = set(re.findall(r"-D([a-z_]+)=", text_of(name))) - options
     faults += [f"{name}: -D{option} is no option" for option in sorted(unknown)]

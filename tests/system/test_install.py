@@ -107,6 +107,16 @@ class Install(unittest.TestCase):
         self.assertIn(here, plan)
         self.assertIn("[1]", output_of(self.ddprun, "-np", "2", "--bind-to", "core", "sh", "-c", "echo x"))
 
+    def test_what_was_moved_finds_its_python_half(self):
+        """The prefix that was configured has nothing: a destdir is an installation that was moved."""
+        script = os.path.join(self.folder.name, "script.py")
+        with open(script, "w", encoding="utf-8") as file:
+            file.write("print('ran')\n")
+        told = subprocess.run([self.ddprun, "-np", "2", "--preload", "json", "-v", sys.executable, script],
+                              capture_output=True, text=True, timeout=60, check=True)
+        self.assertEqual(told.stdout.count("ran"), 2)
+        self.assertIn("the ranks are forked", told.stderr)
+
     def test_a_training_runs(self):
         shown = output_of(self.ddprun, "-np", "2", self.find("bin/ddp-train"), "--epochs", "1",
                           "--plot", "none")

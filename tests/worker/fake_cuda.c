@@ -1,9 +1,9 @@
 /* tests/worker/fake_cuda.c - a libcuda without a GPU, for the tests of the nccl backend
  *
- * "Device memory" is memory that is remembered to be such. A stream is a thread, which
- * does what fake_nccl.c gives it (fake_cuda_run()), one thing after the other; an event
- * behind it says that it is done only when it is asked the second time: whoever does not
- * ask again would read too early on a real one. */
+ * "Device memory" is host memory that is recorded as such. A stream is a thread that
+ * runs the tasks of fake_cuda_run() in order. An event reports completion at the second
+ * query at the earliest, so that code that does not query again reads too early.
+ */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -43,8 +43,9 @@ struct stream {
 FAKE int cuMemAlloc_v2(uint64_t *at, size_t bytes);
 FAKE int cuMemFree_v2(uint64_t at);
 FAKE int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, struct stream *s);
-FAKE /* What is not remembered any more is not device memory. */
-int cuMemFree_v2(uint64_t at)
+FAKE /* Freed memory is no longer device memory. */
+    int
+    cuMemFree_v2(uint64_t at)
 {
     for (int i = 0; i < nblocks; i++) {
         if (blocks[i].at == at)
@@ -88,7 +89,7 @@ int cuPointerGetAttribute(void *data, int attribute, uint64_t p)
             return 0;
         }
     }
-    return INVALID; /* as it is for memory that CUDA does not know */
+    return INVALID; /* as CUDA does for memory it does not know */
 }
 
 int cuInit(unsigned flags)
@@ -157,7 +158,7 @@ int cuStreamCreate(struct stream **made, unsigned flags)
                : INVALID;
 }
 
-/* What is in it is done before it goes. */
+/* Queued tasks run first. */
 int cuStreamDestroy_v2(struct stream *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -178,7 +179,7 @@ void fake_cuda_run(struct stream *s, void (*run)(void *arg), void *arg)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* A copy that waits for its turn in the stream. */
+/* A copy queued in a stream. */
 struct copy {
     uint64_t to, from;
     size_t bytes;
@@ -205,8 +206,8 @@ int cuEventCreate(struct event **e, unsigned flags)
     return 0;
 }
 
-/* Never one that a stream still has to pass: ours are destroyed after what they stand
- * behind has been given up. */
+/* Waits until the stream has passed it: callers destroy events after what they mark has
+ * been given up. */
 int cuEventDestroy_v2(struct event *e)
 {
     while (atomic_load(&e->passed) != atomic_load(&e->recorded))

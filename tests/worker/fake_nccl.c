@@ -1,14 +1,16 @@
 /* tests/worker/fake_nccl.c - a libnccl that reduces through shared memory
  *
- * Between groupStart and groupEnd operations are noted; at the end all of them go into
- * the stream, where first every rank shows what it gives, then everybody takes what it
- * wants, then all meet; messages alone go from one to the other. It is an NCCL in what is
- * called and what comes out, in that ranks that do not call the same wait until they are
- * aborted, and in that nobody compares operations. The rank in FAKE_NCCL_DEAF never comes
- * out of ncclCommInitRank. A process with FAKE_NCCL_DIES=n is killed at the n-th thing
- * that it does: when it hands something over, and when it has shown what it gives; one
- * with FAKE_NCCL_FAILS=n gets an error there. With FAKE_NCCL_ABORT_HANGS ncclCommAbort()
- * never returns. */
+ * Operations between groupStart and groupEnd are collected, and put into the stream at
+ * the end. There each rank publishes its data, then each reads what it needs, then all
+ * synchronise; a group of messages alone is exchanged pair by pair. Like NCCL it waits
+ * until it is aborted when ranks call different things, and does not compare
+ * operations.
+ *
+ * Faults: the rank in FAKE_NCCL_DEAF never returns from ncclCommInitRank.
+ * FAKE_NCCL_DIES=n kills the process at its n-th event: each group is one when it is
+ * submitted and one when its data are published. FAKE_NCCL_FAILS=n returns an error
+ * there. With FAKE_NCCL_ABORT_HANGS ncclCommAbort() never returns.
+ */
 #include "worker/group/reduce.h"
 
 #include <dlfcn.h>
@@ -40,11 +42,11 @@ struct note {
     void *out;
     size_t count;
     int type, op, peer; /* or root */
-    size_t shown_at;    /* where in my room */
+    size_t shown_at;    /* offset in this rank's area */
     bool done;
 };
 
-/* On its way from one rank to another. */
+/* A message in flight. */
 struct letter {
     _Atomic size_t bytes; /* 1 + so many; 0: none */
     char data[LETTER];
@@ -65,19 +67,19 @@ struct shared {
 struct comm {
     struct shared *all;
     int rank, size;
-    _Atomic int busy, aborted, error; /* things in the stream */
+    _Atomic int busy, aborted, error; /* groups in the stream */
     struct comm *next;
 };
 
-/* What one rank has put between groupStart and groupEnd. */
+/* The operations of one group. */
 struct batch {
     struct comm *comm;
     int n;
     struct note notes[NOTES];
 };
 
-static struct comm *_Atomic all_comms; /* none goes: a stream may still look at it */
-static _Thread_local struct comm *current; /* what a thread has begun is its own */
+static struct comm *_Atomic all_comms;     /* never freed: a stream may still use it */
+static _Thread_local struct comm *current; /* groups are per thread */
 static _Thread_local void *current_stream;
 static _Thread_local struct note notes[NOTES];
 static _Thread_local int nnotes, depth;
@@ -108,7 +110,7 @@ static int another_thing(void)
     return fails && atoi(fails) == number ? SYSTEM_ERROR : 0;
 }
 
-/* As real ones do: until the others come, or somebody gives it up. */
+/* Wait for all ranks, or an abort. */
 static int meet(struct comm *c)
 {
     unsigned turn = atomic_load(&c->all->turn);
@@ -165,7 +167,7 @@ static const char *shown(const struct comm *c, int rank, int i)
     return c->all->room[rank] + c->all->list[rank].notes[i].shown_at;
 }
 
-/* One that the other side has not come for stays undone. */
+/* Does nothing while the other side is not ready. */
 static int try_letter(struct comm *c, struct note *n)
 {
     bool out = n->kind == SEND;
@@ -355,10 +357,10 @@ int ncclCommInitRank(struct comm **comm, int size, struct nccl_id id, int rank)
     close(fd);
     *comm = c;
     if (atomic_fetch_add(&c->all->came, 1) == size - 1)
-        shm_unlink(id.bytes); /* all have it */
+        shm_unlink(id.bytes); /* all ranks have mapped it */
     const char *deaf = getenv("FAKE_NCCL_DEAF");
     while (deaf && atoi(deaf) == rank)
-        pause(); /* one that never comes to meet the others */
+        pause(); /* never returns */
     return meet(c);
 }
 

@@ -59,7 +59,7 @@ static void play(const struct team *t, int rank, int port,
     }
     fn(g, arg);
     ddp_group_destroy(g);
-    exit(0); /* not _exit: the leak checker looks now */
+    exit(0); /* not _exit(): LeakSanitizer runs at exit */
 }
 
 void team_fail(struct ddp_group *g, const char *file, int line, const char *fmt, ...)
@@ -87,7 +87,7 @@ static int wait_for(pid_t pid, int64_t deadline_ms)
     }
 }
 
-/* fork(), which here must not fail: who is -1 is everybody when it is killed. */
+/* fork() that must not fail: killing pid -1 would kill every process. */
 static pid_t must_fork(void)
 {
     pid_t pid = fork();
@@ -95,7 +95,7 @@ static pid_t must_fork(void)
     return pid;
 }
 
-/* A team at play. */
+/* A team that is running. */
 struct playing {
     const struct team *team;
     pid_t server, ranks[TEAM_MAX];
@@ -122,7 +122,7 @@ static void team_start(struct playing *p, const struct team *t,
     }
 }
 
-/* How many ranks did not end as they should. */
+/* Returns how many ranks did not end as expected. */
 static int team_wait(struct playing *p)
 {
     const struct team *t = p->team;

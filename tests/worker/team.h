@@ -1,8 +1,8 @@
-/* tests/worker/team.h - a few processes that form a process group
+/* tests/worker/team.h - a process group of forked ranks, for tests
  *
- * Each rank is a forked process with the variables a launcher would set, and meets the
- * others at a store server that the test program runs. Hosts are pretended: a layout such
- * as "aab" puts ranks 0 and 1 on one host and rank 2 on another one.
+ * Each rank is a forked process with the variables a launcher would set; the bootstrap
+ * uses a store server that the test program runs. Several hosts are simulated: the
+ * layout "aab" puts ranks 0 and 1 on one host and rank 2 on another.
  */
 #ifndef TESTS_WORKER_TEAM_H
 #define TESTS_WORKER_TEAM_H
@@ -18,20 +18,20 @@ struct team {
     const char *backend; /* as in ddp_group_options */
     const char *meeting; /* likewise */
     int64_t timeout_ms;  /* of the group; 0: 60 s */
-    int expect_dead;     /* 1 + a rank that is to die by a signal */
+    int expect_dead;     /* 1 + a rank that a signal kills */
 };
 
-/* Runs `fn` in every rank and fails the test unless all leave with 0 in good time. `fn`
- * checks with team_check(): Check's own assertions belong to the parent. */
+/* Runs `fn` in every rank and fails the test unless all exit with 0 in time. `fn` uses
+ * team_check(): Check's own assertions belong to the parent. */
 void team_run(const struct team *team, void (*fn)(struct ddp_group *g, const void *arg),
               const void *arg);
 
-/* The same for `n` teams (at most 8) side by side, where most of their time is spent
- * waiting; `args` has an argument for each, or is NULL. */
+/* The same for `n` teams (at most 8) at once, where they mostly wait; `args` has an
+ * argument for each, or is NULL. */
 void teams_run(const struct team *teams, size_t n,
                void (*fn)(struct ddp_group *g, const void *arg), const void *const *args);
 
-/* In a rank: give up with a line on stderr when `ok` is not true. */
+/* In a rank: exit with a message on stderr unless `ok`. */
 #define team_check(g, ok, ...)                             \
     do {                                                   \
         if (!(ok))                                         \

@@ -1,5 +1,5 @@
-/* What a group says when a rank dies, leaves, stays away or calls something else: all
- * others tell the same cause, soon, and can be destroyed. */
+/* When a rank dies, leaves, does not come or calls something else, all other ranks
+ * report the same cause in time, and the group can be destroyed. */
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
@@ -25,8 +25,8 @@ static const struct team teams[] = {
     {.size = 6, .layout = "aabbcc"},
 };
 
-/* A failure is told within a second where there are CPUs enough; the deadline of the
- * groups is 60 s. */
+/* A failure is reported within a second where there are enough CPUs; the deadline of
+ * the groups is 60 s. */
 enum { VICTIM = 1, SOON_MS = 3000, PATIENCE_MS = 20000 };
 
 #define ok(rc) team_check(g, (rc) == 0, "%s", err.text)

@@ -34,8 +34,8 @@ extern char **environ;
  * and no more once that has taken so long, in ms, as from a slow file system. */
 enum { BATCH = 64, BATCH_MS = 50 };
 
-/* ms: how long file systems may take to find the program, how often that is looked at,
- * and how long nothing else is done meanwhile: nearly always that suffices */
+/* ms: the limit for finding the program, the interval at which the thread is checked, and
+ * how long the loop blocks for it at first, which nearly always suffices */
 enum { SEARCH_MS = 20000, SEARCH_POLL_MS = 50, SEARCH_WAIT_MS = 20 };
 
 static const char *host_shown(const struct ranks *r)
@@ -248,7 +248,7 @@ struct search {
     char *name, *dir, *path; /* owned by the thread */
 };
 
-/* What prepare() will ask of the file systems. Who hangs in one is this thread. */
+/* In a thread: touches the files that prepare() needs, and may hang in a file system. */
 static void search(void *arg)
 {
     struct search *s = arg;
@@ -260,7 +260,7 @@ static void search(void *arg)
     free(s->path);
 }
 
-/* True: prepare() will not wait long. Else the starter comes back, or it is given up. */
+/* True: prepare() will not hang. Otherwise the starter is called again, or gives up. */
 static bool files_answer(struct ranks *r)
 {
     if (r->searched)
@@ -272,7 +272,7 @@ static bool files_answer(struct ranks *r)
         struct search s = {xstrdup(r->job->argv.v[0]), xstrdup(r->job->wdir),
                            path ? xstrdup(path) : NULL};
         r->search = aside_begin(search, &s, sizeof s, NULL);
-        if (!r->search) /* no thread to be had: it is found out the other way */
+        if (!r->search) /* no thread: prepare() may hang */
             search(&s);
         r->search_until_ms = now_ms() + SEARCH_MS;
         wait_ms = SEARCH_WAIT_MS;

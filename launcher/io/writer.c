@@ -76,7 +76,7 @@ static void tell_loop(struct writer *w, bool failed)
         eventfd_write(w->wake_fd, 1);
 }
 
-/* Locked, but not while it writes. There is a chunk. */
+/* Locked, except while it writes. The queue is not empty. */
 static void write_first(struct writer *w)
 {
     struct chunk *c = w->queue;
@@ -113,8 +113,8 @@ static void *write_chunks(void *arg)
 
 /* ---- in the loop ---- */
 
-/* Where no thread is to be had (see 'ulimit -u') the loop waits for this chunk, and the
- * next one asks again. */
+/* If no thread can be created (see 'ulimit -u'), the loop writes this chunk itself, and
+ * the next chunk tries again. */
 static void start(struct writer *w)
 {
     sigset_t all, before;

@@ -71,7 +71,7 @@ static void default_signals(void)
     }
 }
 
-/* dup2() and F_DUPFD have other names for a descriptor that is beyond the limit. */
+/* dup2() and F_DUPFD report a descriptor above the limit as EBADF and EINVAL. */
 static int beyond_limit(void)
 {
     if (errno == EBADF || errno == EINVAL)

@@ -17,7 +17,7 @@ def names(path):
 
 
 def answer(question, known):
-    """To a question for A or AAAA, as resolvers ask."""
+    """The reply to a query of type A or AAAA."""
     labels, at = [], 12
     while question[at]:
         labels.append(question[at + 1:at + 1 + question[at]].decode("ascii", "replace").lower())
@@ -37,7 +37,7 @@ def main():
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     s.bind(("127.0.0.1", 53))
     pid = os.fork()
-    if pid:  # who has started us goes on
+    if pid:  # bound: the parent returns
         print(pid)
         return
     null = os.open("/dev/null", os.O_RDWR)

@@ -1,6 +1,6 @@
-"""lab fault HOST WHAT [ARG...] - what a launcher has to live with.
+"""lab fault HOST WHAT [ARG...] - break and repair a host.
 
-  link-down, link-up          pull and plug the cable: peers hear nothing
+  link-down, link-up          pull and plug the cable: silence
   drop [in|out], undrop       lose everything to the host, from it, or both
   delay MS [JITTER]           each frame is late by so much, both ways
   loss PERCENT, rate MBIT     lose frames; carry so few Mbit/s
@@ -52,7 +52,7 @@ CABLE = ("drop", "delay", "jitter", "loss", "rate")
 
 
 class Faults:
-    """What is broken at a host, kept in its folder until it ends."""
+    """The faults of a host, in a file of its folder, until it is restarted."""
 
     def __init__(self, host):
         self.path, self.known = f"{host.path}/faults", {}
@@ -68,8 +68,8 @@ class Faults:
 
 
 def cable(lab, host, faults):
-    """v<n>, the host's port, is in the bridge; or a process carries its frames to w<n>, whose
-    other end x<n> is in the bridge instead."""
+    """Without faults v<n>, the host's port, is in the bridge. Otherwise a process copies its frames
+    to w<n>, whose peer x<n> is in the bridge."""
     port, ours, far = (f"{letter}{host.number}" for letter in "vwx")
     for pid, words in lab.ours(("lab-wire",)).items():
         if words[1] == host.name:

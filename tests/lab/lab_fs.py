@@ -1,8 +1,8 @@
 """A folder behind a slow file server: every answer takes MS more.      lab_fs.py FOLDER MS PIDFILE
 
 Mounts the folder over itself by the kernel's FUSE protocol. Stopped (SIGSTOP), it is a server that
-does not answer: whoever touches the folder hangs, as with NFS. What programs for the lab's hosts
-do in a folder works; hard links, extended attributes and locks do not.
+does not answer, so every access to the folder hangs, as with NFS. No hard links, extended
+attributes or locks.
 """
 import ctypes
 import errno
@@ -56,7 +56,7 @@ class Server:
             try:
                 os.write(self.device, struct.pack("<IiQ", 16 + len(answer), -error, unique) + answer)
             except OSError:
-                pass  # who asked is gone
+                pass  # the caller is gone
 
     # answers
 
@@ -220,7 +220,7 @@ VERBS = {
 
 os.umask(0)
 server = Server(sys.argv[1], float(sys.argv[2]) / 1e3)
-if os.fork() == 0:  # mounted: who has started us goes on
+if os.fork() == 0:  # mounted: the parent returns
     for fd in range(3):
         os.dup2(server.root, fd)
     with open(sys.argv[3], "w", encoding="ascii") as pid_file:

@@ -10,7 +10,7 @@ import time
 
 SLOTS, GPUS = 8, 4
 PES = {"mpi": "$round_robin", "mpi_fill": "$fill_up", "mpi_4": "4", "smp": "$pe_slots"}
-# what differs from what Grid Engine says of itself
+# changes to the configuration that Grid Engine starts with
 GLOBAL = {
     "execd_spool_dir": "/var/spool/gridengine/execd", "mailer": "/bin/true",
     "min_uid": "0", "min_gid": "0", "load_report_time": "00:00:02", "max_unheard": "00:00:20",
@@ -74,7 +74,7 @@ class Master:
 
 
 def configure(master, names):
-    """Of a new cell. One qconf takes 70 ms, so lists are given at once."""
+    """Configure a new cell. One qconf takes 70 ms, so lists go in one call."""
     master.qconf("-as", "node001")
     master.qconf("-ah", ",".join(names))
     master.put("-Mconf", "global", changed(master.qconf("-sconf"), GLOBAL))
@@ -103,7 +103,7 @@ def up(lab):
         configure(master, names)
     lab.everywhere(workers, EXECD_UP)
 
-    def reported():  # who has has a load, not '-'
+    def reported():  # a host that has reported shows a load instead of '-'
         lines = [x.split() for x in hosts[0].run("qhost", check=False).splitlines()]
         return sum(x[0].startswith("node") and x[3] != "-" for x in lines if len(x) > 3) >= len(names)
     lab.wait("the load of all execution hosts", reported)

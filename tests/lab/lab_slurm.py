@@ -23,13 +23,13 @@ SlurmctldPidFile=/run/slurm/slurmctld.pid
 SlurmdPidFile=/run/slurm/slurmd.pid
 SlurmctldLogFile=/var/log/slurm/slurmctld.log
 SlurmdLogFile=/var/log/slurm/slurmd.log
-# no control groups: those of all hosts would have one name
+# no control groups: all hosts would use the same path
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 SwitchType=switch/none
 MpiDefault=none
-# CPUs and memory are what stands here, not what the machine has
+# believe this file about CPUs and memory, not the machine
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
@@ -46,7 +46,7 @@ JobCompType=jobcomp/none
 """
 PARTITIONS = (("dgx", 3, 8), ("gpu", 2, 2), ("compute", 1000, 0))  # hosts, GPUs of each
 
-# gres.conf takes devices for GPUs, which nobody opens: /dev/null by other names
+# gres.conf wants device files; nothing opens them, so they are /dev/null by other names
 NODE_UP = """set -e
 [ ! -s /run/slurm/slurmd.pid ] || exit 0
 setpriv --reuid munge --regid munge --clear-groups munged --num-threads=2
@@ -55,7 +55,7 @@ for i in 0 1 2 3 4 5 6 7; do [ -e /run/lab/nvidia$i ] || mknod -m 666 /run/lab/n
 mkdir -p /var/spool/slurmd /var/spool/slurmctld; chown slurm: /var/spool/slurmctld
 [ $(hostname) != node001 ] || slurmctld"""
 
-# the daemons, and what they left of job steps: all processes here are this host's
+# the daemons and what is left of job steps; only this host's processes are visible here
 NODE_DOWN = """named() { for p in /proc/[0-9]*; do case $(cat $p/comm 2>/dev/null) in
 slurmd|slurmctld|slurmstepd|munged) echo ${p#/proc/} ;; esac; done; }
 kill $(named) 2>/dev/null
@@ -115,7 +115,7 @@ def configure(lab):
     etc, path = f"{lab.state}/etc/slurm", os.environ.get("LAB_SLURM_SITE")
     nodes, gres = of_site(path, lab.size()) if path else usual(lab.size())
     for path, text in (
-            # what comes last counts twice in Slurm: a setting of CONF that is given again goes
+            # a setting may not occur twice: LAB_SLURM_EXTRA replaces those of CONF
             ("slurm.conf", "".join(line for line in CONF.splitlines(True) if not any(
                 x.split("=")[0] == line.split("=")[0] for x in extra()))
              + "\n".join(extra()) + "\n" + nodes),

@@ -38,7 +38,7 @@ class Direction:
         self.free = self.last = 0.0
 
     def due(self, size):
-        """When a frame that has just come goes on; None: never. No frame overtakes another."""
+        """When to send a frame that has just arrived; None: drop it. Frames stay in order."""
         now = time.monotonic()
         if self.dropped or random.random() < self.loss:
             return None

@@ -1,4 +1,4 @@
-"""The lab itself: hosts come up, are what they say, break and are mended, and leave nothing."""
+"""The lab itself: hosts, faults, repeated and interrupted starts; `down` leaves nothing."""
 
 import os
 import signal

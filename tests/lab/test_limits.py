@@ -1,5 +1,5 @@
-"""Hosts that refuse what a launch takes: few files, few processes, folders that cannot be written
-to or run from, a full disk. One clear line, the right code, and nobody is left."""
+"""Limits of hosts: open files, processes, read-only and noexec folders, full disks, file servers
+that are slow or do not answer. One clear line, the right exit code, no process left."""
 
 import os
 import shutil
@@ -10,13 +10,13 @@ from hosts import LAB, LabTest, Remote, main, node
 setUpModule = hosts.set_up
 tearDownModule = hosts.tear_down
 
-# a user of our own: processes are counted for each user of the machine
+# a user id of this test only: the kernel counts processes per user
 NOBODY = 54000 + os.getpid() % 1000
 
 
 class Limited(LabTest):
     def within(self, limit, *args, user="alice", become=()):
-        """ddprun under limits that a shell sets."""
+        """Run ddprun under limits set by a shell."""
         launch = Remote.__new__(Remote)
         super(Remote, launch).__init__(
             self.mark, ["bash", "-c", f'{limit}; exec "$0" "$@"', hosts.LAB_HOSTS.ddprun, *args],
@@ -29,7 +29,7 @@ class Limited(LabTest):
         return launch
 
     def until_it_works(self, limits, command, what, ranks, *args, **how):
-        """Ever more of something; what does not suffice is refused, and says so."""
+        """Raise a limit step by step: ddprun fails with a clear line, until it works."""
         codes = []
         for n in limits:
             with self.subTest(n):
@@ -52,7 +52,7 @@ class Limited(LabTest):
                             "-H", self.hosts(1, 2, 3), "echo", "fine")
 
     def test_few_open_files_by_default(self):
-        """What is only a default ddprun raises for itself, and not for the ranks."""
+        """ddprun raises its soft limit, but not that of the ranks."""
         launch = self.within("ulimit -Sn 40", "-H", self.hosts(1, 2), "sh", "-c",
                              "[ $RANK = 1 ] || ulimit -n")
         self.assert_ended(launch, 0)
@@ -90,7 +90,7 @@ class Folders(LabTest):
         self.broken("noexec", "/tmp", (1, 2), hosts.LAB_HOSTS.folder)
         launch = self.run_to_end(
             "-H", self.hosts(1, 2, slots=2), "--preload", "json", "/usr/bin/python3", "-c",
-            "print('fine')")  # nothing of ours is run from there
+            "print('fine')")  # ddprun executes nothing in /tmp
         self.assert_ended(launch, 0)
         self.assertEqual(launch.out.count("] fine\n"), 4, launch.out + launch.err)
         launch = self.run_to_end("-H", self.hosts(3, 2), program)
@@ -115,7 +115,7 @@ class Folders(LabTest):
 
 
 class FileServers(LabTest):
-    """A working directory behind a file server that takes its time, or does not answer."""
+    """A working directory behind a file server that is slow or does not answer."""
 
     def test_a_slow_one(self):
         work = self.path("work")

@@ -10,14 +10,14 @@ from launch import wait_until, who_is_left
 setUpModule = hosts.set_up
 tearDownModule = hosts.tear_down
 
-# ends a rank badly: by itself, or by PMI's own word
+# how the first rank fails: by its exit status, or by PMI's abort
 EXIT = "exit 7"
 ABORT = ("printf 'cmd=init pmi_version=1 pmi_subversion=1\\ncmd=abort exitcode=7\\n' >&$PMI_FD; "
          "exec sleep 60")
 
 
 class FirstCause(LabTest):
-    """Uptimes differ by days; what ends first is the cause, although it is heard of last."""
+    """Uptimes differ by days. The first failure is the cause, although its report arrives last."""
 
     def first_is(self, first, second, end):
         self.addCleanup(self.heal, first)
@@ -34,7 +34,7 @@ class FirstCause(LabTest):
             lambda: all(f" {node(n)}] up" in launch.out
                         for n in (first, second))), launch.err)
         self.fault(first, "delay", "150")
-        # a ping before the delay has told the clocks apart; the agent's word now takes 150 ms
+        # the clock offset is known from pings before; messages now take 150 ms
         self.write("go.new", str(int(time.time() * 1000) + 1500))
         os.rename(self.path("go.new"), go)
         launch.wait()
@@ -61,10 +61,10 @@ class FirstCause(LabTest):
 
 
 class Cut(LabTest):
-    """Hosts that do not hear each other for a while."""
+    """Hosts that cannot reach each other for a while."""
 
     def counting(self, numbers, *options, **how):
-        """Each rank writes a line every 0.1 s, and does not end when it is asked to."""
+        """Each rank writes a line every 0.1 s and ignores SIGTERM."""
         return self.start_on(
             numbers, "trap '' TERM; (setsid sleep 300 &); for i in $(seq 3000); do echo line $i; "
             "sleep 0.1; done", "--grace",
@@ -74,8 +74,8 @@ class Cut(LabTest):
         self.assertTrue(wait_until(lambda: launch.out.count("] line 10\n") == ranks), launch.err)
 
     def test_partitions_that_heal_too_late(self):
-        """Side by side: cut in both directions and in one. Each is declared lost and ends the job;
-        what runs there ends when the network is back, and nothing of it is heard of any more."""
+        """In parallel: cut in both directions and in one. Each node is declared lost and ends its job;
+        its processes end at the latest when the network is back."""
         cut = {2: (), 3: ("in",), 4: ("out",)}
         launches = {}
         for n in cut:
@@ -90,14 +90,14 @@ class Cut(LabTest):
             self.assertEqual(launch.rc, 125, launch.err)
             self.assertRegex(launch.err.splitlines()[0], f"{node(n)} (is )?lost")
             self.assertEqual(len(launch.err.splitlines()), 1, launch.err)
-        self.assertTrue(wait_until(lambda: not self.on_host(4)))  # it still hears what to do
+        self.assertTrue(wait_until(lambda: not self.on_host(4)))  # it still receives what we send
         for n in (2, 3):
             self.fault(n, "undrop")
         self.assertEqual(who_is_left(*self.marks), {})
 
     def test_half_open_connections(self):
-        """Power fails and the host is back before anybody misses it: what others think is a
-        connection is none. The launcher's host and another one, side by side."""
+        """A host loses power and boots again before its silence is noticed, so its peers hold
+        half-open connections. A rank's host and a launcher's host, in parallel."""
         self.addCleanup(self.heal, 3)
         self.addCleanup(self.heal, 4)
         rank, launcher = self.counting((1, 3)), self.counting((2, 5), host=4)

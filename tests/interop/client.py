@@ -20,7 +20,7 @@ sys.stdin.read()
 def main():
     python = jobs.newest_torch()
     if not python:
-        jobs.skip("no PyTorch 2.15 to host a store")
+        jobs.skip("no PyTorch 2.15 to host a store; needs torch")
     good = True
     for kind in ("libuv", "legacy"):
         host = subprocess.Popen([python, "-c", HOST, kind], stdin=subprocess.PIPE,

@@ -117,7 +117,7 @@ def main():
     ddprun, where = os.path.abspath(sys.argv[1]), sys.argv[2]
     lab = os.path.join(jobs.HERE, "../lab/lab")
     if where == "hosts" and os.geteuid() != 0:
-        jobs.skip("the lab's namespaces need root")
+        jobs.skip("the lab makes namespaces; needs root")
     torches = jobs.find_torches()
     with tempfile.TemporaryDirectory(prefix="ddprun-interop-") as directory:
         env = dict(os.environ, CHECK_DIR=directory)
@@ -127,7 +127,7 @@ def main():
         up = subprocess.run([lab, "up", "2"], env=env, stdin=subprocess.DEVNULL)
         try:
             if up.returncode != 0:
-                jobs.skip("the lab does not come up here")
+                sys.exit("the lab does not come up")
             good = hosts(ddprun, torches, lab, env)
         finally:
             subprocess.run([lab, "down"], env=env, stdin=subprocess.DEVNULL)

@@ -49,7 +49,7 @@ packages=("${build_packages[@]}")
 need "${packages[@]}"
 case $all in
 --all)
-    jobs=('build=*' 'build-asan=unit,wire,asan')
+    jobs=('build=*' 'build-asan=unit,wire,asan' 'build-tsan=tsan')
     configure build
     packages+=("${other_packages[@]}")
     groups "${jobs[0]}"
@@ -78,4 +78,5 @@ case $all in
 esac
 [ ${#jobs[@]} = 1 ] ||
     configure build-asan -Db_sanitize=address,undefined -Db_lundef=false -Dcuda=disabled
+[ ${#jobs[@]} -lt 3 ] || configure build-tsan -Db_sanitize=thread -Db_lundef=false -Dcuda=disabled
 exec python3 tests/run.py run ${all:+--strict} "${jobs[@]}"

@@ -3,6 +3,7 @@ that are slow or do not answer. One clear line, the right exit code, no process 
 
 import os
 import shutil
+import unittest
 
 import hosts
 from hosts import LAB, LabTest, Remote, main, node
@@ -114,6 +115,7 @@ class Folders(LabTest):
         self.assertIn("No space left on device", line)
 
 
+@unittest.skipUnless(os.path.exists("/dev/fuse"), "no FUSE; needs system with /dev/fuse")
 class FileServers(LabTest):
     """A working directory behind a file server that is slow or does not answer."""
 

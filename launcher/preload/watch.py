@@ -15,9 +15,12 @@ KEPT = {"__class__", "__del__", "__dict__", "__doc__", "__init__", "__init_subcl
         "__module__", "__new__", "__subclasshook__", "__weakref__", "__slots__"}
 
 
-# What these draw is for a name that is of no use to anybody afterwards: a file that is written
-# to see whether that can be done, a semaphore likewise.
-PASSING = {("tempfile", "_get_default_tempdir"), ("joblib._multiprocessing_helpers", "<module>")}
+# What these draw may be the same in all ranks: the name of a file that is written to see whether
+# that can be done, of a semaphore likewise, the number of the first anonymous symbol, and names of
+# attributes that hold the state of modules.
+KNOWN = {("tempfile", "_get_default_tempdir"), ("joblib._multiprocessing_helpers", "<module>"),
+         ("sympy.core.symbol", "Dummy"),
+         ("torch.distributed._composable.contract", "generate_state_key")}
 PROCESS = ("multiprocessing.process", "multiprocess.process")  # the second one is dill's
 
 
@@ -169,7 +172,7 @@ class Chance:
 
         def urandom(size):
             drawn, who = self.real[0](size), list(callers())
-            if PASSING.isdisjoint(who):
+            if KNOWN.isdisjoint(who):
                 self.drawn[drawn] = next(
                     module for module, _ in who if module not in ("random", "secrets", "uuid"))
             return drawn
@@ -177,8 +180,9 @@ class Chance:
         def seed(generator, a=None, version=2):
             self.real[2](generator, a, version)
             self.made.pop(id(generator), None)
-            if a is None and PASSING.isdisjoint(callers()):
-                self.made[id(generator)] = generator, random.Random.getstate(generator)
+            if a is None:
+                self.made[id(generator)] = generator, KNOWN.isdisjoint(
+                    callers()) and random.Random.getstate(generator)
 
         self.mine = urandom
         os.urandom = random._urandom = urandom
@@ -201,7 +205,7 @@ class Chance:
 
     def why_not(self):
         if random.getstate() != self.before or any(
-                random.Random.getstate(g) != state for g, state in self.made.values()):
+                state and random.Random.getstate(g) != state for g, state in self.made.values()):
             return "an import has seeded the generator of 'random', or has drawn from one"
         for name in PROCESS:
             if name in sys.modules:

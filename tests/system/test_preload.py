@@ -313,10 +313,13 @@ class Preload(LaunchTest):
                    "late.seed(6); late.random(); given.gauss(0, 1); early.seed()\n"
                    "import tempfile, uuid\n"
                    "folder, session, job = tempfile.gettempdir(), uuid.uuid4().hex, str(uuid.uuid4())\n"
-                   "from draws import session as again\n",
+                   "from draws import session as again\n"
+                   "__name__ = 'sympy.core.symbol'\nclass Dummy:\n"
+                   "    prng = Random(); first = prng.random()\n__name__ = 'draws'\n",
                    ("given.gauss(0, 1)", "late.random()", "urandom", "folder", "session == draws.again",
                     "uuid.UUID(draws.job).version"),
-                   ("session", "job", "tempfile.mktemp()", "own.random()", "mine.random()", "system.random()", "early.random()"))
+                   ("session", "job", "tempfile.mktemp()", "Dummy.prng.random()", "own.random()",
+                    "mine.random()", "system.random()", "early.random()"))
 
     def test_private_generators_of_numpy(self):
         if subprocess.call([PYTHON, "-c", "import numpy"], stderr=subprocess.DEVNULL):

@@ -55,6 +55,14 @@ class Works(LabTest):
             sorted(launch.out.splitlines()), ["[0 node002] node002", "[1 node003] node003"]
         )
 
+    def test_nothing_installed_on_the_other_hosts(self):
+        for _ in range(2):  # the second time it is there
+            launch = self.on((2, 3), "readlink /proc/$PPID/exe", "--agent", "push")
+            self.assert_ended(launch, 0)
+            self.assertEqual(launch.err, "")
+            for line in launch.out.splitlines():
+                self.assertRegex(line, r"/ddprun-\d+/[0-9a-f]{64}/ddprun-agent$")
+
     def test_a_hostfile(self):
         path = self.write("hosts", "node001 slots=1\nnode002:2\nnode003 slots=1\n")
         launch = self.run_to_end("--hostfile", path, "sh", "-c", "echo $RANK $(hostname)")

@@ -41,6 +41,9 @@ class Push(LaunchTest):
     def remove_new(self):
         for path in set(glob.glob("/dev/shm/ddprun-*/*")) - self.before:
             shutil.rmtree(path)
+        for folder in glob.glob(f"/dev/shm/ddprun-{os.getuid()}"):
+            if not os.listdir(folder):
+                os.rmdir(folder)
 
     def agents(self, hosts, *args):
         """Where the agent of each rank lies; of hosts with one rank each."""

@@ -165,17 +165,30 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     entry_read(arg);
 }
 
+/* Of those who have proved to be `rank` and said nothing yet, a few may wait; strangers
+ * can be among them where the key is public. */
+static void make_room(struct assembly *a, unsigned rank)
+{
+    enum { SILENT_MAX = 4 };
+    struct entry *silent = NULL;
+    int n = 0;
+    for (size_t i = 0; i < a->n; i++) {
+        if (a->list[i]->rank != rank || a->list[i]->heard)
+            continue;
+        n++;
+        silent = silent ? silent : a->list[i];
+    }
+    if (n >= SILENT_MAX)
+        drop(a, silent);
+}
+
 static bool on_accepted(unsigned rank, int fd, const struct link_keys *keys,
                         const char *here, void *arg)
 {
     struct assembly *a = arg;
     if (rank == 0 || rank >= (unsigned)a->outer->size)
         return false;
-    /* an earlier one that has said nothing yet gives way: no more entries than ranks */
-    for (size_t i = a->n; i-- > 0;) {
-        if (a->list[i]->rank == rank && !a->list[i]->heard)
-            drop(a, a->list[i]);
-    }
+    make_room(a, rank);
     struct entry *e = add(a, rank);
     e->fd = fd;
     e->keys = *keys;

@@ -112,7 +112,7 @@ class MidLaunch(test_sched.JobTest):
         self.assert_nobody()
         self.write("work/go", "")
         self.assertEqual(who_is_left(*self.marks), {})
-        self.assertNotIn("up", self.said())
+        self.assertNotIn("up", self.said().split())
 
     def test_scancel(self):
         if not shutil.which("slurmctld", path=os.environ["PATH"] + ":/usr/sbin"):

@@ -38,7 +38,7 @@ class Lab:
         os.chmod(folder, 0o755)
         for name in ("ddprun", "ddprun-agent", "ssh_config"):
             shutil.copy(f"{build}/launcher/{name}", folder)
-        self.env = {**os.environ, "LAB_STATE": f"{folder}/state"}
+        self.env = {**os.environ, "LAB_STATE": f"{folder}/state", "LAB_OWNER": str(os.getpid())}
         self("up", str(hosts))
         self.group = self.find_group()
 

@@ -123,7 +123,7 @@ def main():
         env = dict(os.environ, CHECK_DIR=directory)
         if where == "here":
             sys.exit(not here(ddprun, torches, env))
-        env["LAB_STATE"] = os.path.join(directory, "lab")
+        env.update(LAB_STATE=os.path.join(directory, "lab"), LAB_OWNER=str(os.getpid()))
         up = subprocess.run([lab, "up", "2"], env=env, stdin=subprocess.DEVNULL)
         try:
             if up.returncode != 0:

@@ -42,7 +42,8 @@ class Lab:
             shutil.copytree(python_half, os.path.join(self.bin, "preload"))
         self.ddprun = os.path.join(self.bin, os.path.basename(launch.DDPRUN))
         self.env = {
-            **os.environ, "LAB_STATE": os.path.join(self.folder, "state"), "LAB_DECOY": "1"
+            **os.environ, "LAB_STATE": os.path.join(self.folder, "state"), "LAB_DECOY": "1",
+            "LAB_OWNER": str(os.getpid())
         }
         try:
             self("up", str(HOSTS))

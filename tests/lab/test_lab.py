@@ -20,7 +20,7 @@ class LabItself(unittest.TestCase):
         self.addCleanup(self.lab, "down")
 
     def lab(self, *words, check=True, **how):
-        done = subprocess.run([LAB, *words], env={**os.environ, "LAB_STATE": self.state}, text=True,
+        done = subprocess.run([LAB, *words], text=True, env={"LAB_OWNER": str(os.getpid()), **os.environ, "LAB_STATE": self.state},
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100,
                               check=False, **how)
         if check:
@@ -82,6 +82,15 @@ class LabItself(unittest.TestCase):
         self.lab("up", "2")
         subprocess.run(["rm", "-r", self.state], check=True)
         self.assertTrue(marked(self.state))
+
+    def test_an_owner_that_is_killed(self):
+        owner = subprocess.Popen(["sleep", "100"])
+        os.environ["LAB_OWNER"] = str(owner.pid)
+        self.addCleanup(os.environ.pop, "LAB_OWNER")
+        self.lab("up", "2")
+        owner.kill()
+        owner.wait()
+        self.assertTrue(wait_until(lambda: not os.path.exists(self.state), 20))
 
     def test_faults(self):
         self.lab("up", "2")

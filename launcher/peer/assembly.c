@@ -370,9 +370,14 @@ static void add_node(const struct assembly *a, const struct entry *e, struct pee
     }
 }
 
-/* Everybody gets its number, and its connection goes to the job. */
+/* Everybody gets its number, and its connection goes to the job. Who has only proved the
+ * key and said nothing is none of them. */
 static void hand_over(struct assembly *a, struct peers *p)
 {
+    for (size_t i = a->n; i-- > 0;) {
+        if (!a->list[i]->heard)
+            drop(a, a->list[i]);
+    }
     qsort(a->list, a->n, sizeof *a->list, by_rank);
     p->alloc = xcalloc(1, sizeof *p->alloc);
     p->alloc->source = a->outer->by;

@@ -146,6 +146,8 @@ class LabItself(unittest.TestCase):
                 self.lab("fault", "node001", broken, work)
                 self.assertIn(said, self.on("node001", f"seq 99999 | tee {work}/x >/dev/null; true"))
                 self.lab("fault", "node001", "mend", work)
+        if not os.path.exists("/dev/fuse"):
+            self.skipTest("no FUSE, so no slow folder; needs system with /dev/fuse")
         self.lab("fault", "node001", "slow", work, "1")
         self.on("node001", f"cd {work}; mkdir d; seq 99999 >d/a; mv d/a b; ln -s b c; cp /bin/true t; "
                            "./t; chmod 600 b; head -c 9 b >s; truncate -s 4 s; rm t; rmdir d")

@@ -24,6 +24,9 @@ KNOWN = {("tempfile", "_get_default_tempdir"), ("joblib._multiprocessing_helpers
 PROCESS = ("multiprocessing.process", "multiprocess.process")  # the second one is dill's
 
 
+STANDARD = getattr(sys, "stdlib_module_names", ())
+
+
 def callers():
     frame = sys._getframe(2)
     while frame:
@@ -39,6 +42,12 @@ def referents():
                                   and not gc.is_tracked(x)])
         found = found + more
     return found
+
+
+# What comes with torch, and makes no generators of it: the heap need not be searched for them.
+TORCH_AND_ITS_OWN = set("""astunparse certifi cuda cython_runtime dill filelock fsspec functorch
+    jinja2 markupsafe mpmath networkx numpy nvidia packaging six sympy torch torchgen tqdm triton
+    typing_extensions yaml""".split())
 
 
 class Environment:
@@ -167,7 +176,7 @@ class Chance:
         self.renewed, self.names = [], []
 
     def __enter__(self):
-        self.before = random.getstate()
+        self.before, self.loaded = random.getstate(), set(sys.modules)
         self.real = os.urandom, random._urandom, random.Random.seed
 
         def urandom(size):
@@ -266,8 +275,7 @@ class Chance:
                 self.names.append((places, "-" in text))
                 del self.drawn[d]
 
-    @staticmethod
-    def torch():
+    def torch(self):
         """Its own generators begin with a constant, but for the default one; a seed that is
         given is a small number."""
         torch = sys.modules.get("torch")
@@ -280,6 +288,10 @@ class Chance:
         if not torch.equal(fresh.manual_seed(default.initial_seed()).get_state(),
                            default.get_state()):
             return "an import has drawn from torch's generator"
+        tops = {name.partition(".")[0] for name in set(sys.modules) - self.loaded}
+        tops -= TORCH_AND_ITS_OWN
+        if all(top in STANDARD or top.startswith("_") for top in tops):
+            return None
         if any(type(g) is kind and g is not default and g is not fresh
                and g.initial_seed() >> 32 and g.initial_seed() != usual
                for g in referents()):

@@ -97,7 +97,7 @@ class MidLaunch(test_sched.JobTest):
     def begun(self):
         """Until ddprun has asked for an agent on another host."""
         self.assertTrue(wait_until(self.asked, 90), self.said())
-        self.assertNotIn("up", self.said())
+        self.assertNotIn("up", self.said().split())
 
     def job(self):
         work = self.path("work")

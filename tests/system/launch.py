@@ -24,8 +24,8 @@ DDPRUN = os.environ.get("DDPRUN", "ddprun")
 DEADLINE = 50.0
 # for ranks that do something when they are told to end: the usual five seconds pass, too
 PATIENT = ("--grace", "40s")
-# less than the half minute after which an agent that hears nothing ends by itself: who is to go
-# with a launcher has to be told, or to see its link end
+# less than the minute (--node-timeout) after which an agent that hears nothing ends by itself:
+# who is to go with a launcher has to be told, or to see its link end
 GONE = 20.0
 
 

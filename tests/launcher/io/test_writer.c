@@ -11,7 +11,7 @@
 
 /* What the thread is given; it waits in put() while `stalled`. */
 static struct {
-    atomic_bool stalled, released;
+    atomic_bool stalled, released, asked;
     atomic_int error; /* that put() returns */
     char got[1 << 16];
     atomic_size_t n;
@@ -23,6 +23,7 @@ static int drained, failed;
 
 static int put(void *to, const char *data, size_t size)
 {
+    disk.asked = true;
     while (disk.stalled)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     if (disk.n + size <= sizeof disk.got)
@@ -150,7 +151,8 @@ START_TEST(one_that_is_stuck_is_left_behind)
     disk.stalled = true;
     text("a");
     turn();
-    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); /* it is in put() */
+    while (!disk.asked) /* until it is in put() */
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     int64_t began = now_ms();
     writer_destroy(writer);
     writer = NULL;

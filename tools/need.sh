@@ -18,7 +18,7 @@ torch_packages=(python3-torch python3-numpy python3-venv ca-certificates)
 clang_packages=(clang libclang-rt-14-dev)
 shellcheck_packages=(shellcheck)
 # what single tests and optional parts use
-other_packages=(g++ scdoc binutils tcsh python3-tqdm)
+other_packages=(g++ groff-base zsh binutils tcsh python3-tqdm)
 
 missing() {
     local p

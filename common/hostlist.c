@@ -7,7 +7,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
-#include "common/shown.h"
+#include "common/sanitize.h"
 
 #include <ctype.h>
 #include <stdbool.h>
@@ -58,7 +58,7 @@ static int digits(struct scan *s, long *value, int *width)
     *width = (int)(s->p - start);
     if (*width == 0 && s->p < s->end && isprint((unsigned char)*s->p))
         return err_set(s->err, "a number is wanted here, not '%s'",
-                       SHOWN(((char[]){*s->p, 0})));
+                       SANITIZED(((char[]){*s->p, 0})));
     return *width ? 0 : err_set(s->err, "a number is wanted here");
 }
 
@@ -107,7 +107,7 @@ static int scan_bracket(struct scan *s, struct bracket *b, long *names)
             break;
         if (*s->p != ',')
             return err_set(s->err, "'%s' inside brackets; numbers, '-' and ',' only",
-                           SHOWN(((char[]){*s->p, 0})));
+                           SANITIZED(((char[]){*s->p, 0})));
         s->p++;
     }
     s->p++;
@@ -205,7 +205,7 @@ int hostlist_expand(const char *text, struct strv *names, struct ddp_err *err)
              len++)
             inside = p[len] == '[' || (inside && p[len] != ']');
         if (hostlist_term(p, len, names, &at, err) < 0)
-            return err_prefix(err, "'%s': column %zu", SHOWN(text),
+            return err_prefix(err, "'%s': column %zu", SANITIZED(text),
                               (size_t)(p - text) + at + 1);
         p += len;
     }

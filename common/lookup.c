@@ -1,8 +1,8 @@
 /* common/lookup.c - see lookup.h */
 #include "common/lookup.h"
 
-#include "common/aside.h"
 #include "common/duration.h"
+#include "common/offload.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -40,14 +40,14 @@ int lookup(const char *name, const char *service, int type, int64_t deadline_ms,
     q.hints.ai_flags = 0;
     snprintf(q.name, sizeof q.name, "%s", name);
     snprintf(q.service, sizeof q.service, "%s", service ? service : "");
-    struct aside *a = aside_begin(ask, &q, sizeof q, NULL);
+    struct offload *a = offload_begin(ask, &q, sizeof q, NULL);
     if (!a) /* no more processes: then without a deadline */
         return getaddrinfo(name, service, &q.hints, list);
-    const struct question *done = aside_done(a, left);
+    const struct question *done = offload_wait(a, left);
     rc = done ? done->rc : LOOKUP_LATE;
     if (rc == 0)
         *list = done->list;
-    aside_end(a);
+    offload_end(a);
     return rc;
 }
 

@@ -3,7 +3,7 @@
  * getaddrinfo() waits for name servers that do not answer as long as /etc/resolv.conf
  * says, for one after the other and in one domain after the other: minutes, in which an
  * agent would be taken for dead. Numbers are read at once; for a name it is called in a
- * thread of its own (common/aside.h), which is given up.
+ * thread of its own (common/offload.h), which is given up.
  */
 #ifndef COMMON_LOOKUP_H
 #define COMMON_LOOKUP_H

@@ -8,8 +8,8 @@
  */
 #include "launcher/contract.h"
 
+#include "common/ambient_launcher.h"
 #include "common/mem.h"
-#include "common/starter.h"
 #include "launcher/envfwd.h"
 
 #include <stdbool.h>
@@ -425,7 +425,7 @@ void contract_print(void (*line)(const char *text, void *arg), void *arg)
     line("a copy of ddprun, or ddp-train, under another launcher takes its rank from the "
          "first of:",
          arg);
-    starter_print(line, arg);
+    ambient_launcher_print(line, arg);
     line("not carried to other hosts, unless given with -x:", arg);
     envfwd_print(line, arg);
 }

@@ -2,13 +2,13 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "launcher/alloc/source.h"
-#include "launcher/cli.h"
+#include "launcher/cli/cli.h"
+#include "launcher/cli/dryrun.h"
+#include "launcher/cli/interpreter.h"
 #include "launcher/contract.h"
-#include "launcher/dryrun.h"
 #include "launcher/fetch/fetch.h"
-#include "launcher/interpreter.h"
-#include "launcher/job.h"
-#include "launcher/peer/mates.h"
+#include "launcher/job/job.h"
+#include "launcher/peer/local_copies.h"
 #include "launcher/peer/peer.h"
 #include "launcher/scaling/scaling.h"
 #include "launcher/script/script.h"
@@ -51,7 +51,7 @@ static void on_line(const char *text, void *arg)
 }
 
 static int launch(const struct opts *opts, struct alloc *alloc, struct peers *peers,
-                  struct mates **mates)
+                  struct local_copies **mates)
 {
     struct ddp_err err;
     struct local_agent local = {.fd = -1};
@@ -63,7 +63,7 @@ static int launch(const struct opts *opts, struct alloc *alloc, struct peers *pe
     if (side < 0)
         failed(&err, code);
     if (side == 0) { /* the copies on this node hear from the launcher */
-        mates_forget(*mates);
+        local_copies_forget(*mates);
         *mates = NULL;
     }
     if (side >= 0)
@@ -73,7 +73,7 @@ static int launch(const struct opts *opts, struct alloc *alloc, struct peers *pe
 }
 
 static int run(struct opts *opts, struct alloc *alloc, struct peers *peers,
-               struct mates **mates)
+               struct local_copies **mates)
 {
     struct ddp_err err;
     if (opts->dry_run)
@@ -92,17 +92,17 @@ static int drive(struct opts *opts)
     if (!opts->store_port)
         opts->store_port = opts->master_port;
     struct alloc *alloc = alloc_read(opts, &err);
-    struct mates *none = NULL;
+    struct local_copies *none = NULL;
     int code = alloc ? run(opts, alloc, NULL, &none) : failed(&err, EXIT_USAGE);
     alloc_destroy(alloc);
     return code;
 }
 
 /* One of several that something else has started. */
-static int take_part(struct opts *opts, struct outer *outer)
+static int take_part(struct opts *opts, struct ambient_job *outer)
 {
     struct peers peers = {.mate_gone = -1};
-    struct mates *mates = NULL;
+    struct local_copies *mates = NULL;
     int code;
     if (peer_take_part(opts, outer, &peers, &mates, &code)) {
         code = run(opts, peers.alloc, &peers, &mates);
@@ -114,15 +114,15 @@ static int take_part(struct opts *opts, struct outer *outer)
 static int start(struct opts *opts)
 {
     struct ddp_err err;
-    struct outer outer = {0};
+    struct ambient_job outer = {0};
     int code;
     interpreter_choose(opts, get_env);
     if (log_setup("ddprun", NULL, job_log_level(opts), &err) < 0 ||
-        outer_find(opts, get_env, &outer, &err) < 0)
+        ambient_job_find(opts, get_env, &outer, &err) < 0)
         code = failed(&err, EXIT_USAGE);
     else
         code = outer.by ? take_part(opts, &outer) : drive(opts);
-    outer_finish(&outer);
+    ambient_job_finish(&outer);
     return code;
 }
 

@@ -7,7 +7,7 @@
 #include "common/hostset.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/place.h"
+#include "common/output_path.h"
 #include "common/refusals.h"
 #include "common/size.h"
 #include "common/sockdiag.h"
@@ -267,7 +267,7 @@ static int announce(const char *path, int port, struct ddp_err *err)
         return printf("%d\n", port) < 0 || fflush(stdout) != 0
                    ? err_errno(err, "cannot print the port")
                    : 0;
-    const char *why = place_refuses(path, PLACE_REPLACED);
+    const char *why = output_path_check(path, OUTPUT_PATH_REPLACED);
     if (why)
         return err_set(err, "cannot write the port to '%s': %s", path, why);
     char *aside = xasprintf("%s.%d", path, (int)getpid());

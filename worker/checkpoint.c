@@ -4,7 +4,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "common/place.h"
+#include "common/output_path.h"
 #include "common/strv.h"
 #include "worker/safetensors.h"
 
@@ -70,7 +70,8 @@ int checkpoint_prepare(const char *place, struct ddp_err *err)
     bool folder = is_folder(place);
     if (folder && mkdir(place, 0777) < 0 && errno != EEXIST)
         return err_errno(err, "cannot make the folder '%s' for checkpoints", place);
-    const char *why = place_refuses(place, folder ? PLACE_FOLDER : PLACE_REPLACED);
+    const char *why =
+        output_path_check(place, folder ? OUTPUT_PATH_FOLDER : OUTPUT_PATH_REPLACED);
     return why ? err_set(err, "cannot write checkpoints to '%s': %s", place, why) : 0;
 }
 

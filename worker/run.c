@@ -4,7 +4,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "common/place.h"
+#include "common/output_path.h"
 #include "worker/config_agreement.h"
 #include "worker/ddp/replica.h"
 #include "worker/group/env.h"
@@ -134,10 +134,10 @@ static int load_checkpoint(struct run *run, struct ddp_err *err)
 }
 
 /* Check output files now, so that they do not fail after hours of training. */
-static int check_place(const char *what, const char *path, enum place_use use,
+static int check_place(const char *what, const char *path, enum output_path_use use,
                        struct ddp_err *err)
 {
-    const char *why = path ? place_refuses(path, use) : NULL;
+    const char *why = path ? output_path_check(path, use) : NULL;
     return why ? err_set(err, "cannot write the %s '%s': %s", what, path, why) : 0;
 }
 
@@ -151,9 +151,10 @@ static int prepare_files(struct run *run, struct ddp_err *err)
     if (c->checkpoint &&
         (checkpoint_prepare(c->checkpoint, err) < 0 || saver_lock(run->saver, err) < 0))
         return -1;
-    if ((c->plot_given && check_place("picture", c->plot, PLACE_WRITTEN, err) < 0) ||
-        check_place("logits", c->logits, PLACE_REPLACED, err) < 0 ||
-        check_place("trace", c->trace, PLACE_WRITTEN, err) < 0)
+    if ((c->plot_given &&
+         check_place("picture", c->plot, OUTPUT_PATH_WRITTEN, err) < 0) ||
+        check_place("logits", c->logits, OUTPUT_PATH_REPLACED, err) < 0 ||
+        check_place("trace", c->trace, OUTPUT_PATH_WRITTEN, err) < 0)
         return -1;
     if (load_checkpoint(run, err) < 0)
         return -1;

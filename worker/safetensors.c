@@ -9,7 +9,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
-#include "common/place.h"
+#include "common/output_path.h"
 #include "worker/group/half.h"
 
 #include <assert.h>
@@ -152,7 +152,7 @@ int safetensors_write_locked(const char *path, const struct strv *metadata,
                              struct ddp_err *err)
 {
     *lock = -1;
-    const char *why_not = place_refuses(path, PLACE_REPLACED);
+    const char *why_not = output_path_check(path, OUTPUT_PATH_REPLACED);
     if (why_not)
         return err_set(err, "cannot write '%s': %s", path, why_not);
     char *part = xasprintf("%s.part", path), *header = NULL;

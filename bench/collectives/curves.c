@@ -5,7 +5,7 @@
  * A line of the input is "NAME BYTES MICROSECONDS MEGABYTES-PER-SECOND"; the lines of one
  * name are together, by bytes.
  */
-#include "common/figure.h"
+#include "common/svg_plot.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -67,7 +67,7 @@ static void draw(FILE *out, int k, const char *what, const struct curve *curves,
                  size_t at)
 {
     struct panel p = {.out = out,
-                      .top = figure_panel(k),
+                      .top = svg_plot_panel(k),
                       .log = true,
                       .xlog = true,
                       .what = what,
@@ -87,18 +87,18 @@ int main(int argc, char **argv)
 {
     static struct curve curves[CURVES];
     struct ddp_err err;
-    struct figure f;
+    struct svg_plot f;
     size_t n = read_curves(stdin, curves);
     if (argc != 2 || n == 0) {
         fprintf(stderr, "usage: curves FILE.svg <lines of 'name bytes us mb/s'\n");
         return 2;
     }
-    int rc = figure_open(&f, argv[1], "messages between two ranks of one host", style, 2,
-                         &err);
+    int rc = svg_plot_open(&f, argv[1], "messages between two ranks of one host", style,
+                           2, &err);
     if (rc == 0) {
         draw(f.out, 0, "latency, microseconds", curves, n, offsetof(struct curve, us));
         draw(f.out, 1, "bandwidth, MB/s", curves, n, offsetof(struct curve, mbs));
-        rc = figure_close(&f, &err);
+        rc = svg_plot_close(&f, &err);
     }
     if (rc < 0)
         fprintf(stderr, "%s\n", err.text);

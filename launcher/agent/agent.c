@@ -9,7 +9,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "launcher/peers.h"
+#include "launcher/job/peers.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -49,7 +49,8 @@ static void on_lifeline(evutil_socket_t fd, short what, void *arg)
 }
 
 /* A launcher that is silent on a machine that is up has been stopped, or waits for a
- * disk: it will go on, or end, and that closes the link. The ranks need not end for it. */
+ * disk: it will go on, or end, and that closes the link. The ranks need not end for it.
+ */
 static void on_beat(void *arg)
 {
     struct agent *a = arg;
@@ -115,7 +116,7 @@ static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp
     a->code = s->own ? EXIT_CANNOT_START : 0; /* until the head says how it went */
     if (!(a->loop = loop_create(err)) || !(a->reap = reap_create(a->loop, err)))
         return -1;
-    if (!(a->outside = outside_create(a->loop, on_told, a, err)))
+    if (!(a->outside = ext_signals_create(a->loop, on_told, a, err)))
         return -1;
     reap_after(a->reap, agent_check, a);
     if (agent_end_open(a, err) < 0)
@@ -132,11 +133,11 @@ static void agent_destroy(struct agent *a)
     probe_destroy(a->probe);
     relay_destroy(a->relay);
     ranks_destroy(a->ranks);
-    hosting_destroy(a->hosting);
+    store_host_destroy(a->hosting);
     admission_destroy(a->admission);
     link_destroy(a->up);
     grace_destroy(a->grace);
-    outside_destroy(a->outside);
+    ext_signals_destroy(a->outside);
     heartbeat_destroy(a->heartbeat);
     struct event *events[] = {a->drain, a->strays, a->lifelines[0], a->lifelines[1],
                               a->mate_gone};

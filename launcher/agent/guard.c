@@ -3,7 +3,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
-#include "launcher/agent/sweep.h"
+#include "launcher/agent/kill_tree.h"
 #include "launcher/spawn/program.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SWEEP_MS = 10000 };
+enum { KILL_TREE_MS = 10000 };
 
 static int failed(const struct ddp_err *err)
 {
@@ -48,7 +48,7 @@ static int guard_agent(pid_t agent)
         if (pid == 0 && sigwait(&heard, &sig) == 0 && sig != SIGCHLD)
             kill(agent, sig);
     }
-    sweep_out(now_ms() + SWEEP_MS);
+    kill_tree_reap(now_ms() + KILL_TREE_MS);
     return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_CANNOT_START;
 }
 

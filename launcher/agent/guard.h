@@ -10,8 +10,8 @@
 
 /* Fork; `be_agent`, in a session of its own, gets the lifeline and returns the exit code
  * of the child. Returns in both processes, with the exit code of each. A signal that
- * means the end is passed on to the agent (outside.h). `argv0` (may be NULL) is written
- * over, so that `pkill -9 -f` strikes one of the two only. */
+ * means the end is passed on to the agent (ext_signals.h). `argv0` (may be NULL) is
+ * written over, so that `pkill -9 -f` strikes one of the two only. */
 int guard_part(int (*be_agent)(int lifeline, void *arg), void *arg, char *argv0);
 
 #endif

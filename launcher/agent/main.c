@@ -8,13 +8,13 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "launcher/agent/agent.h"
-#include "launcher/agent/call.h"
+#include "launcher/agent/connect.h"
+#include "launcher/agent/ext_signals.h"
 #include "launcher/agent/guard.h"
-#include "launcher/agent/outside.h"
-#include "launcher/link/summons.h"
+#include "launcher/link/bootstrap.h"
+#include "launcher/spawn/bootstrap_file.h"
 #include "launcher/spawn/child.h"
 #include "launcher/spawn/program.h"
-#include "launcher/spawn/summons_file.h"
 #include "launcher/spawn/transport.h"
 
 #include <limits.h>
@@ -35,14 +35,14 @@ static int failed(const char *name, const struct ddp_err *err)
 
 static int be_agent(int guard, void *arg)
 {
-    struct summons *s = arg;
+    struct bootstrap *s = arg;
     struct ddp_err err;
     struct link_keys keys;
     const char *from = getenv("SLURM_LAUNCH_NODE_IPADDR");
     if (s->seats.n == 0 || !from)
         from = getenv("SSH_CONNECTION");
-    int fd = call_home(s, from, now_ms() + CALL_MS, &keys, &err);
-    bool stdio = fd < 0 && !s->detached && call_by_stdio(s, &keys) == 0;
+    int fd = connect_launcher(s, from, now_ms() + CALL_MS, &keys, &err);
+    bool stdio = fd < 0 && !s->detached && connect_by_stdio(s, &keys) == 0;
     if (fd < 0 && !stdio)
         return failed(s->name, &err);
     if (stdio)
@@ -66,18 +66,18 @@ static bool is_spare(int argc, char **argv)
            strcmp(id, "0") != 0;
 }
 
-static int read_summons(const char *path, struct summons *s, struct ddp_err *err)
+static int read_summons(const char *path, struct bootstrap *s, struct ddp_err *err)
 {
     char own[HOST_NAME_MAX + 1] = "";
-    int rc = path ? summons_file_read(path, s, err)
-                  : summons_read(STDIN_FILENO, now_ms() + SUMMONS_MS, s, err);
+    int rc = path ? bootstrap_file_read(path, s, err)
+                  : bootstrap_read(STDIN_FILENO, now_ms() + SUMMONS_MS, s, err);
     if (rc < 0 || s->seats.n == 0)
         return rc;
     srun_unset_settings(); /* they are no business of the ranks */
     /* by Slurm's name for it first: the machine may call itself otherwise */
     const char *slurm = getenv("SLURMD_NODENAME");
     gethostname(own, sizeof own - 1);
-    if ((slurm && summons_sit(s, slurm)) || summons_sit(s, own))
+    if ((slurm && bootstrap_take_node(s, slurm)) || bootstrap_take_node(s, own))
         return 0;
     return err_set(err, "there is no work for a host called '%s'", slurm ? slurm : own);
 }
@@ -85,7 +85,7 @@ static int read_summons(const char *path, struct summons *s, struct ddp_err *err
 int main(int argc, char **argv)
 {
     struct ddp_err err;
-    struct summons s = {0};
+    struct bootstrap s = {0};
     const char *path = argc == 3 && strcmp(argv[1], "--summons") == 0 ? argv[2] : NULL;
     if (is_spare(argc, argv))
         return 0;
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
                DDPRUN_VERSION);
         return strcmp(argv[1], "--version") == 0 ? 0 : 2;
     }
-    outside_deafen();
+    ext_signals_hold();
     int code;
     if (child_init(&err) < 0 || read_summons(path, &s, &err) < 0 ||
         log_setup("ddprun", s.name, s.log_level, &err) < 0)
@@ -102,6 +102,6 @@ int main(int argc, char **argv)
     else
         code = guard_part(be_agent, &s, argv[0]);
     child_finish();
-    summons_finish(&s);
+    bootstrap_finish(&s);
     return code;
 }

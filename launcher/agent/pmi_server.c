@@ -9,7 +9,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "launcher/agent/leftover.h"
+#include "launcher/agent/shm_cleanup.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -319,7 +319,7 @@ void pmi_server_destroy(struct pmi_server *s)
     if (!s)
         return;
     if (s->asked)
-        leftover_mpich(s->space, s->share->node_rank); /* a name is not used again */
+        shm_cleanup_mpich(s->space, s->share->node_rank); /* a name is not used again */
     for (uint32_t i = 0; i < s->share->nlocal; i++) {
         struct pmi_client *c = &s->clients[i];
         client_close(c);

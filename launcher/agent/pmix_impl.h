@@ -1,7 +1,7 @@
 /* launcher/agent/pmix_impl.h - what the files of the PMIx server share
  *
  * pmix_server.c: its life, and what is done about each call; pmix_calls.c: libpmix's
- * threads; pmix_meet.c: what waits for other nodes.
+ * threads; pmix_fence.c: what waits for other nodes.
  */
 #ifndef LAUNCHER_AGENT_PMIX_IMPL_H
 #define LAUNCHER_AGENT_PMIX_IMPL_H
@@ -68,7 +68,7 @@ void pmix_calls_take(struct pmix_server *s,
 pmix_status_t pmix_calls_ask(struct pmix_server *s, uint32_t node, uint32_t id,
                              uint32_t rank);
 
-/* pmix_meet.c: a call begins; it is answered by what is heard of the other nodes. */
+/* pmix_fence.c: a call begins; it is answered by what is heard of the other nodes. */
 void pmix_fence(struct pmix_server *s, const struct pmix_call *c);
 void pmix_modex(struct pmix_server *s, const struct pmix_call *c);
 int pmix_hear_fence(struct pmix_server *s, const struct frame *f, struct ddp_err *err);

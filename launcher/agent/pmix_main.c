@@ -7,7 +7,7 @@
 #define LOG_SUBSYS "pmix"
 #include "common/err.h"
 #include "common/log.h"
-#include "launcher/agent/pmix_gate.h"
+#include "launcher/agent/pmix_listener.h"
 #include "launcher/agent/pmix_server.h"
 #include "launcher/contract.h"
 #include "launcher/spawn/child.h"
@@ -113,7 +113,7 @@ int main(int argc, char **argv)
     int first_fd = fcntl(CHILD_EXTRA_FD, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     if (first_fd >= 0)
         close(CHILD_EXTRA_FD);
-    pmix_gate_set(gate_fd, first_fd, getppid());
+    pmix_listener_set(gate_fd, first_fd, getppid());
     s.link = link_create(s.loop, link_fd, FRAME_DOWN, NULL, &events, &s);
     log_sink(on_log_line, &s);
     loop_run(s.loop);

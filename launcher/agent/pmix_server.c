@@ -12,8 +12,8 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "launcher/agent/pmix_gate.h"
-#include "launcher/agent/pmix_turns.h"
+#include "launcher/agent/pmix_listener.h"
+#include "launcher/agent/pmix_sessions.h"
 #include "launcher/agent/pmix_world.h"
 #include "launcher/contract.h"
 
@@ -106,11 +106,11 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
 static void on_look(evutil_socket_t fd, short what, void *arg)
 {
     unsigned rank, of;
-    char *refused = pmix_gate_refused();
+    char *refused = pmix_listener_refused();
     if (refused)
         log_warn("%s", refused);
     free(refused);
-    while (turns_late(LATE_S * INT64_C(1000), &rank, &of))
+    while (sessions_late(LATE_S * INT64_C(1000), &rank, &of))
         log_warn("rank %u has waited %d s to begin its next MPI program: rank %u's "
                  "earlier one is still connected",
                  rank, LATE_S, of);
@@ -217,7 +217,7 @@ struct pmix_server *pmix_server_create(struct loop *loop, struct link *link,
              make_dirs(s, err) == 0 && init_library(s, err) == 0 &&
              pmix_world_register(&s->serve, &s->map, s->ranks_dir, err) == 0 &&
              check_environment(s, err) == 0) {
-        pmix_gate_open();
+        pmix_listener_open();
         event_add(s->look, &(struct timeval){.tv_sec = LATE_S / 2});
         return s;
     }
@@ -249,7 +249,7 @@ static void on_gone(pmix_status_t status, void *arg)
 
 static bool let_go(struct pmix_server *s)
 {
-    if (!pmix_gate_empties(now_ms() + GO_MS / 2))
+    if (!pmix_listener_empties(now_ms() + GO_MS / 2))
         log_debug("a rank that is gone is still connected");
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);

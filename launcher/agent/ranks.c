@@ -6,17 +6,17 @@
 #define LOG_SUBSYS "ranks"
 #include "launcher/agent/ranks.h"
 
-#include "common/aside.h"
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/offload.h"
 #include "launcher/agent/error_file.h"
 #include "launcher/agent/machine.h"
 #include "launcher/agent/mpi_kind.h"
+#include "launcher/agent/mpi_service.h"
+#include "launcher/agent/preload_report.h"
 #include "launcher/agent/ranks_impl.h"
-#include "launcher/agent/savings.h"
-#include "launcher/agent/wireup.h"
 #include "launcher/agent/worker_proc.h"
 #include "launcher/contract.h"
 #include "launcher/place/bind.h"
@@ -74,7 +74,7 @@ static void stop_wireup_if_alone(struct ranks *r)
         if (r->workers[i] ? worker_state(r->workers[i]) != WORKER_EXITED : !r->stopped)
             return;
     }
-    wireup_stop(r->wireup);
+    mpi_service_stop(r->wireup);
 }
 
 static void on_exited(struct worker_proc *w, const struct msg_exit *how, void *arg)
@@ -89,7 +89,7 @@ static void on_exited(struct worker_proc *w, const struct msg_exit *how, void *a
         close(r->error_files[local]);
         r->error_files[local] = -1;
     }
-    wireup_exited(r->wireup, local, how);
+    mpi_service_exited(r->wireup, local, how);
     r->events.exited(how, r->arg);
     stop_wireup_if_alone(r);
 }
@@ -191,8 +191,8 @@ void ranks_env(struct ranks *r, uint32_t local, bool note, struct strv *env)
         .rank_names = job->rank_names,
         .store = (enum store_mode)job->store_mode,
     };
-    wireup_tell(r->wireup, &facts);
-    facts.crowded = wireup_serves(r->wireup) & MPI_PMIX && crowded(r);
+    mpi_service_tell(r->wireup, &facts);
+    facts.crowded = mpi_service_serves(r->wireup) & MPI_PMIX && crowded(r);
     contract_apply(&facts, &r->base, &job->user_set, env, note ? on_env_note : NULL, r);
 }
 
@@ -232,13 +232,13 @@ static int look_for_mpi(struct ranks *r)
                                      library, sizeof library);
     if (kind == MPI_UNSEEN)
         return 0;
-    if (mpi_kind_check(kind, r->job->argv.v[0], library, wireup_serves(r->wireup),
+    if (mpi_kind_check(kind, r->job->argv.v[0], library, mpi_service_serves(r->wireup),
                        r->job->nranks, &err) < 0) {
         give_up(r, EXIT_CANNOT_START, err.text);
         return -1;
     }
     if (kind == MPI_WANTS_PMIX)
-        wireup_expect(r->wireup);
+        mpi_service_expect(r->wireup);
     return 0;
 }
 
@@ -271,13 +271,13 @@ static bool files_answer(struct ranks *r)
         const char *path = strv_env_get(&r->base, "PATH");
         struct search s = {xstrdup(r->job->argv.v[0]), xstrdup(r->job->wdir),
                            path ? xstrdup(path) : NULL};
-        r->search = aside_begin(search, &s, sizeof s, NULL);
+        r->search = offload_begin(search, &s, sizeof s, NULL);
         if (!r->search) /* no thread: prepare() may hang */
             search(&s);
         r->search_until_ms = now_ms() + SEARCH_MS;
         wait_ms = SEARCH_WAIT_MS;
     }
-    r->searched = !r->search || aside_done(r->search, wait_ms);
+    r->searched = !r->search || offload_wait(r->search, wait_ms);
     if (r->searched)
         return true;
     if (now_ms() < r->search_until_ms) {
@@ -359,7 +359,7 @@ static int start_one(struct ranks *r, uint32_t local)
         .env = env.v,
         .cpus = b->cpus,
         .cpus_size = b->cpus_size,
-        .extra = wireup_open(r->wireup, local),
+        .extra = mpi_service_open(r->wireup, local),
         .group = true,
     };
     int rank = (int)r->share.ranks[local].rank;
@@ -376,7 +376,7 @@ static int start_one(struct ranks *r, uint32_t local)
         worker_destroy(w);
         give_up(r, code, err.text);
     }
-    wireup_started(r->wireup, local);
+    mpi_service_started(r->wireup, local);
     strv_finish(&env);
     return rc;
 }
@@ -454,8 +454,8 @@ static void on_wireup_failed(const char *text, void *arg)
 
 static void open_wireup(struct ranks *r)
 {
-    static const struct wireup_events events = {on_wireup_send, on_wireup_failed};
-    r->wireup = wireup_create(r->loop, r->reap, r->job, &r->share, &events, r);
+    static const struct mpi_service_events events = {on_wireup_send, on_wireup_failed};
+    r->wireup = mpi_service_create(r->loop, r->reap, r->job, &r->share, &events, r);
 }
 
 void ranks_again(struct ranks *r)
@@ -464,7 +464,7 @@ void ranks_again(struct ranks *r)
         worker_destroy(r->workers[i]);
         r->workers[i] = NULL;
     }
-    wireup_destroy(r->wireup);
+    mpi_service_destroy(r->wireup);
     open_wireup(r);
     r->next = 0;
     r->stopped = r->between = false;
@@ -473,12 +473,12 @@ void ranks_again(struct ranks *r)
 
 bool ranks_has_server(const struct ranks *r, pid_t pid)
 {
-    return wireup_is_server(r->wireup, pid);
+    return mpi_service_is_server(r->wireup, pid);
 }
 
 int ranks_hear(struct ranks *r, const struct frame *f, struct ddp_err *err)
 {
-    return wireup_hear(r->wireup, f, err);
+    return mpi_service_hear(r->wireup, f, err);
 }
 
 void ranks_signal(struct ranks *r, int sig)
@@ -495,7 +495,7 @@ bool ranks_running(const struct ranks *r)
         if (r->workers[i] && worker_state(r->workers[i]) == WORKER_RUNS)
             return true;
     }
-    return wireup_has_server(r->wireup);
+    return mpi_service_has_server(r->wireup);
 }
 
 bool ranks_has_group(const struct ranks *r, pid_t group)
@@ -578,19 +578,19 @@ void ranks_destroy(struct ranks *r)
     if (!r)
         return;
     ranks_end_forking(r);
-    savings_destroy(r->savings);
+    preload_report_destroy(r->savings);
     for (uint32_t i = 0; i < r->share.nlocal; i++) {
         worker_destroy(r->workers[i]);
         if (r->error_files[i] >= 0)
             close(r->error_files[i]);
     }
-    wireup_destroy(r->wireup);
+    mpi_service_destroy(r->wireup);
     free(r->error_files);
     binding_finish(r->bindings, (int)r->share.nlocal);
     free(r->bindings);
     free(r->workers);
     free(r->taken);
-    aside_end(r->search);
+    offload_end(r->search);
     event_free(r->starter);
     evbuffer_free(r->early);
     free(r->path);

@@ -10,9 +10,9 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/agent/mpi_service.h"
 #include "launcher/agent/preload.h"
-#include "launcher/agent/savings.h"
-#include "launcher/agent/wireup.h"
+#include "launcher/agent/preload_report.h"
 #include "launcher/place/bind.h"
 
 #include <stdlib.h>
@@ -63,9 +63,9 @@ void ranks_fork_next(struct ranks *r)
         return;
     }
     ranks_env(r, (uint32_t)r->next, ranks_tells_notes(r, (uint32_t)r->next), &env);
-    preload_fork(r->preload, theirs, wireup_open(r->wireup, (uint32_t)r->next),
+    preload_fork(r->preload, theirs, mpi_service_open(r->wireup, (uint32_t)r->next),
                  r->bindings[r->next].cpus_text, &env);
-    wireup_started(r->wireup, (uint32_t)r->next);
+    mpi_service_started(r->wireup, (uint32_t)r->next);
     strv_finish(&env);
     for (size_t i = 0; i < ARRAY_LEN(theirs); i++) {
         if (theirs[i] >= 0)
@@ -96,11 +96,11 @@ static void on_saved(const struct msg_saved *m, void *arg)
 
 static void on_ready(int64_t import_ms, void *arg)
 {
-    static const struct savings_events events = {rank_at, helper_of, on_saved};
+    static const struct preload_report_events events = {rank_at, helper_of, on_saved};
     struct ranks *r = arg;
     r->ready = true;
     if (r->job->report)
-        r->savings = savings_create(r->loop, import_ms, &events, r);
+        r->savings = preload_report_create(r->loop, import_ms, &events, r);
     if (!r->stopped)
         ranks_fork_next(r);
 }
@@ -119,7 +119,7 @@ static void on_forked(pid_t pid, void *arg)
     r->halfway = NULL;
     r->next++;
     if (r->savings)
-        savings_forked(r->savings);
+        preload_report_forked(r->savings);
     preload_go(r->preload);
     if (r->next < (int)r->share.nlocal) {
         ranks_fork_next(r);
@@ -128,7 +128,7 @@ static void on_forked(pid_t pid, void *arg)
     if (!may_come_again(r))
         ranks_end_forking(r);
     if (r->savings)
-        savings_all(r->savings);
+        preload_report_all(r->savings);
     r->events.spawned(r->arg);
 }
 

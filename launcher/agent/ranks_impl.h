@@ -12,14 +12,14 @@ struct ranks {
     struct msg_share share;    /* owned */
     struct ranks_events events;
     void *arg;
-    struct event *starter;        /* owned: the next batch */
-    struct aside *search;    /* owned: for the program, in a thread; NULL: not begun */
-    int64_t search_until_ms; /* monotonic */
-    bool searched;           /* and it has returned */
-    char *path;                   /* owned: of the program; NULL: not looked for yet */
-    char *gloo_interface;         /* owned, or NULL */
-    struct strv base;             /* environment without what is a rank's own */
-    struct binding *bindings;     /* owned, by local rank */
+    struct event *starter;    /* owned: the next batch */
+    struct offload *search;   /* owned: for the program, in a thread; NULL: not begun */
+    int64_t search_until_ms;  /* monotonic */
+    bool searched;            /* and it has returned */
+    char *path;               /* owned: of the program; NULL: not looked for yet */
+    char *gloo_interface;     /* owned, or NULL */
+    struct strv base;         /* environment without what is a rank's own */
+    struct binding *bindings; /* owned, by local rank */
     struct worker_proc **workers; /* owned, by local rank; NULL: not started */
     int *error_files;             /* owned, by local rank; -1: none */
     uint64_t *taken;              /* owned: input each of them has taken */
@@ -28,10 +28,10 @@ struct ranks {
     struct preload *preload;     /* owned: ranks are forked from it; NULL: they are not */
     bool ready;                  /* and it has imported */
     struct worker_proc *halfway; /* owned: being forked */
-    struct savings *savings;     /* owned; NULL: nobody asks */
-    struct wireup *wireup;       /* owned: for those that are MPI programs */
-    struct evbuffer *early;      /* owned: input that came before all were started */
-    bool early_end;              /* and nothing comes after it, or has come */
+    struct preload_report *savings; /* owned; NULL: nobody asks */
+    struct mpi_service *wireup;     /* owned: for those that are MPI programs */
+    struct evbuffer *early;         /* owned: input that came before all were started */
+    bool early_end;                 /* and nothing comes after it, or has come */
     bool stopped;
     bool between;    /* two attempts: input is kept for the next */
     uint64_t credit; /* bytes of output that may be sent */

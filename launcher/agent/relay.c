@@ -4,7 +4,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
-#include "launcher/spawn/starter.h"
+#include "launcher/spawn/node_starter.h"
 #include "launcher/spawn/tree.h"
 
 #include <stdlib.h>
@@ -21,10 +21,10 @@ struct branch {
 struct relay {
     struct loop *loop; /* borrowed */
     unsigned self;
-    struct msg_hosts hosts;  /* owned */
-    struct starter *starter; /* owned */
-    struct branch *branches; /* owned */
-    struct branch **routes;  /* owned, by node; NULL: not below us, or not yet */
+    struct msg_hosts hosts;       /* owned */
+    struct node_starter *starter; /* owned */
+    struct branch *branches;      /* owned */
+    struct branch **routes;       /* owned, by node; NULL: not below us, or not yet */
     void (*up)(const struct frame *f, void *arg);
     void (*idle)(void *arg);
     void *arg;
@@ -110,12 +110,13 @@ static void on_idle(void *arg)
     r->idle(r->arg);
 }
 
-static const struct starter_events starter_events = {on_joined, on_failed, on_idle};
+static const struct node_starter_events node_starter_events = {on_joined, on_failed,
+                                                               on_idle};
 
 void relay_down(struct relay *r, const struct frame *f)
 {
     if (f->type == MSG_JOB) /* it comes when all have joined */
-        starter_close(r->starter);
+        node_starter_close(r->starter);
     if (f->node != NODE_ALL) {
         if (f->node < r->hosts.nhosts && r->routes[f->node])
             link_send(r->routes[f->node]->link, f->type, f->node, f->body, f->size, NULL,
@@ -130,19 +131,19 @@ void relay_down(struct relay *r, const struct frame *f)
 
 bool relay_has_ssh(const struct relay *r, pid_t pid)
 {
-    return starter_has_carrier(r->starter, pid);
+    return node_starter_has_carrier(r->starter, pid);
 }
 
 bool relay_is_idle(const struct relay *r)
 {
-    return starter_is_idle(r->starter);
+    return node_starter_is_idle(r->starter);
 }
 
 void relay_stop(struct relay *r, bool kill)
 {
-    starter_stop(r->starter);
+    node_starter_stop(r->starter);
     if (kill)
-        starter_kill(r->starter);
+        node_starter_kill(r->starter);
     struct branch *b, *next;
     DL_FOREACH_SAFE (r->branches, b, next) {
         DL_DELETE(r->branches, b);
@@ -156,7 +157,7 @@ void relay_stop(struct relay *r, bool kill)
 static void start_one(unsigned node, void *arg)
 {
     struct relay *r = arg;
-    starter_queue(r->starter, node);
+    node_starter_queue(r->starter, node);
 }
 
 struct relay *relay_create(struct loop *loop, struct reap *reap, unsigned self,
@@ -171,15 +172,15 @@ struct relay *relay_create(struct loop *loop, struct reap *reap, unsigned self,
     r->routes = xcalloc(r->hosts.nhosts, sizeof *r->routes);
     struct secret key; /* of those below us alone */
     if (secret_make(&key, err) == 0)
-        r->starter = starter_create(loop, reap, &transport_ssh, &r->hosts, &key,
-                                    log_level, &starter_events, r, err);
+        r->starter = node_starter_create(loop, reap, &transport_ssh, &r->hosts, &key,
+                                         log_level, &node_starter_events, r, err);
     secret_wipe(&key, sizeof key);
     if (!r->starter) {
         relay_destroy(r);
         return NULL;
     }
     log_debug("starts %u below", tree_below(&r->hosts, self, start_one, r));
-    starter_go(r->starter);
+    node_starter_go(r->starter);
     return r;
 }
 
@@ -193,7 +194,7 @@ void relay_destroy(struct relay *r)
         link_destroy(b->link);
         free(b);
     }
-    starter_destroy(r->starter);
+    node_starter_destroy(r->starter);
     msg_hosts_finish(&r->hosts);
     free(r->routes);
     free(r);

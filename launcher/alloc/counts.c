@@ -5,7 +5,7 @@
 #include "launcher/alloc/sched.h"
 
 #include "common/err.h"
-#include "common/shown.h"
+#include "common/sanitize.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ int sched_counts(const char *name, const char *text, int *counts, size_t n,
         }
         if (count == 0 || times == 0 || (*p && *p != ','))
             return err_set(err, "%s='%s': '4(x2),1' is the form, and this is not it",
-                           name, SHOWN(text));
+                           name, SANITIZED(text));
         for (; times > 0; times--, have++) {
             if (have < n)
                 counts[have] = count;
@@ -46,6 +46,6 @@ int sched_counts(const char *name, const char *text, int *counts, size_t n,
     }
     if (have != n)
         return err_set(err, "%s='%s' speaks of %zu nodes, the list of nodes has %zu",
-                       name, SHOWN(text), have, n);
+                       name, SANITIZED(text), have, n);
     return 0;
 }

@@ -35,7 +35,7 @@ static int read_pairs(const char *text, struct alloc *a, struct ddp_err *err)
             rc = err_set(err,
                          "LSB_MCPU_HOSTS='%s': host and number in turn is the form, and "
                          "'%s' has no number",
-                         SHOWN(text), SHOWN(host));
+                         SANITIZED(text), SANITIZED(host));
         } else {
             const struct host_entry e = {.host = text + (host - copy),
                                          .host_len = strlen(host),
@@ -54,7 +54,7 @@ static int read_pairs(const char *text, struct alloc *a, struct ddp_err *err)
         free(from);
     }
     if (rc == 0 && a->nnodes == 0)
-        rc = err_set(err, "LSB_MCPU_HOSTS='%s' names no host", SHOWN(text));
+        rc = err_set(err, "LSB_MCPU_HOSTS='%s' names no host", SANITIZED(text));
     return rc;
 }
 

@@ -53,7 +53,7 @@ static int read_list(const char *where, const json_t *list, struct strv *hosts,
     for (i = 1; i < hosts->n; i++) {
         if (strcmp(hosts->v[i - 1], hosts->v[i]) == 0)
             return err_set(err, "%s: '%s' is in the list twice", where,
-                           SHOWN(hosts->v[i]));
+                           SANITIZED(hosts->v[i]));
     }
     return 0;
 }
@@ -68,7 +68,7 @@ static int find_current(const char *where, const char *name, const struct strv *
         }
     }
     return err_set(err, "%s: the current host '%s' is not in the list", where,
-                   SHOWN(name ? name : ""));
+                   SANITIZED(name ? name : ""));
 }
 
 static int read_file(const char *path, struct strv *hosts, int *current,
@@ -77,7 +77,8 @@ static int read_file(const char *path, struct strv *hosts, int *current,
     json_error_t why;
     json_t *root = json_load_file(path, 0, &why);
     if (!root)
-        return err_set(err, "%s:%d:%d: %s", path, why.line, why.column, SHOWN(why.text));
+        return err_set(err, "%s:%d:%d: %s", path, why.line, why.column,
+                       SANITIZED(why.text));
     int rc = read_list(path, json_object_get(root, "hosts"), hosts, err);
     if (rc == 0)
         rc = find_current(path, json_string_value(json_object_get(root, "current_host")),
@@ -91,8 +92,8 @@ static int read_variables(struct strv *hosts, int *current, struct ddp_err *err)
     json_error_t why;
     json_t *list = json_loads(sched_env("SM_HOSTS"), 0, &why);
     if (!list)
-        return err_set(err, "SM_HOSTS='%s': %s", SHOWN(sched_env("SM_HOSTS")),
-                       SHOWN(why.text));
+        return err_set(err, "SM_HOSTS='%s': %s", SANITIZED(sched_env("SM_HOSTS")),
+                       SANITIZED(why.text));
     int rc = read_list("SM_HOSTS", list, hosts, err);
     if (rc == 0)
         rc = find_current("SM_CURRENT_HOST", sched_env("SM_CURRENT_HOST"), hosts, current,

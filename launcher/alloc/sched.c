@@ -23,7 +23,7 @@ int sched_host_name(const char *variable, const char *host, struct ddp_err *err)
         p++;
     if (!*p && *host && *host != '-')
         return 0;
-    return err_set(err, "%s: '%s' is no name of a host", variable, SHOWN(host));
+    return err_set(err, "%s: '%s' is no name of a host", variable, SANITIZED(host));
 }
 
 struct alloc_node *sched_add(struct alloc *alloc, const char *variable, const char *host,
@@ -43,7 +43,7 @@ int sched_gpus(const char *name, const char *text, struct ddp_err *err)
         if (n == 0 || at != end)
             return err_set(err,
                            "%s='%s': '4' or 'v100:4' is the form, and this is not it",
-                           name, SHOWN(text));
+                           name, SANITIZED(text));
         sum += n;
         if (!*end)
             return sum > SCHED_COUNT_MAX ? SCHED_COUNT_MAX : (int)sum;

@@ -7,7 +7,7 @@
 #ifndef LAUNCHER_ALLOC_SCHED_H
 #define LAUNCHER_ALLOC_SCHED_H
 
-#include "common/shown.h"
+#include "common/sanitize.h"
 #include "launcher/alloc/alloc.h"
 
 /* The environment's value, NULL when it is unset or empty. */

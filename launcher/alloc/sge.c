@@ -35,7 +35,8 @@ static int read_line(struct hostbook *book, const struct host_place *place,
     int rc = 0;
     if (host && (!slots || *end || n < 1 || n > SLOTS_MAX)) {
         rc = err_set(err, "%s:%ld: '%s %s': a host and a number of slots is the form",
-                     place->source, place->line, SHOWN(host), slots ? SHOWN(slots) : "");
+                     place->source, place->line, SANITIZED(host),
+                     slots ? SANITIZED(slots) : "");
     } else if (host) { /* else the line is blank */
         const char *at = place->text + (host - copy);
         rc = host_word(place, at, at + strlen(host), &e, err);
@@ -94,7 +95,8 @@ static int check_number(const char *file, const struct alloc *a, struct ddp_err 
         err,
         "NHOSTS=%s, but %s=%s names %zu host%s: variables of two jobs? -H names "
         "the hosts",
-        SHOWN(text), file, SHOWN(sched_env(file)), a->nnodes, a->nnodes == 1 ? "" : "s");
+        SANITIZED(text), file, SANITIZED(sched_env(file)), a->nnodes,
+        a->nnodes == 1 ? "" : "s");
 }
 
 static int read_sge(const struct opts *opts, struct alloc *a, struct ddp_err *err)

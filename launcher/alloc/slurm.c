@@ -51,7 +51,7 @@ static int add_nodes(const char *name, const char *list, struct alloc *a,
     if (rc < 0)
         err_prefix(err, "%s", name);
     else if (names.n == 0)
-        rc = err_set(err, "%s='%s' names no node", name, SHOWN(list));
+        rc = err_set(err, "%s='%s' names no node", name, SANITIZED(list));
     for (size_t i = 0; rc == 0 && i < names.n; i++)
         rc = sched_add(a, name, names.v[i], err) ? 0 : -1;
     strv_finish(&names);
@@ -104,11 +104,11 @@ static int tasks_of(const struct names *v, struct alloc *a, size_t first,
     long total = strtol(ntasks, NULL, 10);
     if (rc == 0 && total < (long)n)
         rc = err_set(err, "%s=%s: fewer tasks than the %zu nodes; -H names those to use",
-                     v->ntasks, SHOWN(ntasks), n);
+                     v->ntasks, SANITIZED(ntasks), n);
     if (rc == 0)
         lower_to(counts, n, total);
     for (size_t i = 0; rc == 0 && i < n; i++) {
-        char *from = xasprintf("%s=%s", v->tasks, SHOWN(tasks));
+        char *from = xasprintf("%s=%s", v->tasks, SANITIZED(tasks));
         sched_slots_else(&a->nodes[first + i], counts[i], from);
         free(from);
     }
@@ -118,7 +118,7 @@ static int tasks_of(const struct names *v, struct alloc *a, size_t first,
 
 static void all_have(struct alloc *a, int slots, const char *name, const char *value)
 {
-    char *from = xasprintf("%s=%s", name, SHOWN(value));
+    char *from = xasprintf("%s=%s", name, SANITIZED(value));
     for (size_t i = 0; i < a->nnodes; i++)
         sched_slots(&a->nodes[i], slots, from);
     free(from);
@@ -169,7 +169,7 @@ static int gpus_of(struct alloc *a, struct ddp_err *err)
             "SLURM_GPUS=%s over %zu nodes, %d of them on this one: which nodes "
             "have the others is not said; submit with --gpus-per-node, or say "
             "-H node:GPUS,...",
-            SHOWN(total), a->nnodes, n);
+            SANITIZED(total), a->nnodes, n);
     all_have(a, n, name, text);
     return 1;
 }
@@ -195,7 +195,7 @@ static int read_step(struct alloc *a, struct ddp_err *err)
             err,
             "srun has started %s copies of ddprun (SLURM_STEP_NUM_TASKS=%s), and "
             "each would make a world of its own; start it once, without srun",
-            SHOWN(tasks), SHOWN(tasks));
+            SANITIZED(tasks), SANITIZED(tasks));
     return add_nodes(v.nodelist, sched_env(v.nodelist), a, err);
 }
 

@@ -13,7 +13,7 @@
 enum { FILE_MAX = 4096, SHORTEST = 16 };
 
 static void make_key(const char *label, const void *secret, size_t n,
-                     const struct outer *o, struct secret *key)
+                     const struct ambient_job *o, struct secret *key)
 {
     struct secret none = {{0}};
     secret_derive(&none, label, secret, n, o->id, strlen(o->id), key);
@@ -29,7 +29,7 @@ static int check_length(const char *where, size_t n, struct ddp_err *err)
                          where, SHORTEST);
 }
 
-static int from_file(const char *path, const struct outer *o, struct peer_key *k,
+static int from_file(const char *path, const struct ambient_job *o, struct peer_key *k,
                      struct ddp_err *err)
 {
     char text[FILE_MAX];
@@ -59,7 +59,7 @@ static bool is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-int peer_key_find(const struct opts *opts, const struct outer *o, bool addressed,
+int peer_key_find(const struct opts *opts, const struct ambient_job *o, bool addressed,
                   struct peer_key *k, struct ddp_err *err)
 {
     const char *where = opts->peer_key, *given = getenv("DDPRUN_KEY");
@@ -80,13 +80,13 @@ int peer_key_find(const struct opts *opts, const struct outer *o, bool addressed
         make_key("ddprun starter", o->secret, strlen(o->secret), o, &k->key);
         return 0;
     }
-    k->card = card_create(where, o->id, err);
+    k->card = meeting_file_create(where, o->id, err);
     return k->card ? secret_make(&k->key, err) : -1;
 }
 
 void peer_key_finish(struct peer_key *k)
 {
-    card_destroy(k->card);
+    meeting_file_destroy(k->card);
     secret_wipe(&k->key, sizeof k->key);
     *k = (struct peer_key){0};
 }

@@ -10,17 +10,17 @@
 #define LAUNCHER_PEER_KEY_H
 
 #include "common/secret.h"
-#include "launcher/peer/card.h"
-#include "launcher/peer/outer.h"
+#include "launcher/peer/ambient_job.h"
+#include "launcher/peer/meeting_file.h"
 
 struct peer_key {
-    struct card *card; /* owned; NULL: they know the key, and where the head is */
-    struct secret key; /* the head's fresh one for its card, or the common one */
-    bool open;         /* the key is no secret */
+    struct meeting_file *card; /* owned; NULL: they know the key, and where the head is */
+    struct secret key;         /* the head's fresh one for its card, or the common one */
+    bool open;                 /* the key is no secret */
 };
 
 /* `addressed`: where the head is can be told without a card. */
-int peer_key_find(const struct opts *opts, const struct outer *o, bool addressed,
+int peer_key_find(const struct opts *opts, const struct ambient_job *o, bool addressed,
                   struct peer_key *k, struct ddp_err *err);
 void peer_key_finish(struct peer_key *k);
 

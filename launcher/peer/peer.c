@@ -7,9 +7,9 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/alloc/sched.h"
-#include "launcher/peer/assembly.h"
-#include "launcher/peer/mates.h"
-#include "launcher/peer/member.h"
+#include "launcher/peer/gather.h"
+#include "launcher/peer/join.h"
+#include "launcher/peer/local_copies.h"
 #include "launcher/peer/pmi.h"
 #include "launcher/spawn/program.h"
 
@@ -27,7 +27,7 @@ static int failed(const struct ddp_err *err, int code)
 }
 
 /* What the scheduler says of this machine: on each its own. */
-static void own_slots(struct note_here *n)
+static void own_slots(struct join_request *n)
 {
     static const char *const names[] = {"SLURM_GPUS_ON_NODE", "SM_NUM_GPUS"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
@@ -41,25 +41,26 @@ static void own_slots(struct note_here *n)
     }
 }
 
-static void describe(const struct outer *o, struct note_here *n)
+static void describe(const struct ambient_job *o, struct join_request *n)
 {
     char name[HOST_NAME_MAX + 1] = "";
     gethostname(name, sizeof name - 1);
-    *n = (struct note_here){.copies = (uint32_t)o->local_size,
-                            .host = xstrdup(name[0] ? name : "localhost")};
+    *n = (struct join_request){.copies = (uint32_t)o->local_size,
+                               .host = xstrdup(name[0] ? name : "localhost")};
     own_slots(n);
 }
 
 /* Where the head is, as far as it can be told without its card. */
-static const char *head_address(const struct opts *opts, const struct outer *o)
+static const char *head_address(const struct opts *opts, const struct ambient_job *o)
 {
     if (opts->master_addr)
         return opts->master_addr;
     return o->hosts.n > 0 ? o->hosts.v[0] : NULL;
 }
 
-static int lead(struct opts *opts, const struct outer *o, const struct note_here *own,
-                const struct mates *mates, struct peers *peers)
+static int lead(struct opts *opts, const struct ambient_job *o,
+                const struct join_request *own, const struct local_copies *mates,
+                struct peers *peers)
 {
     struct ddp_err err = {""};
     struct peer_key k = {0};
@@ -78,16 +79,16 @@ static int lead(struct opts *opts, const struct outer *o, const struct note_here
                 "shuts others out\n",
                 o->size);
     if (code == 0 && o->rank > 0)
-        code = member_run(opts, o, &k, own, k.card && !o->by_hand ? NULL : head,
-                          mates_gone_fd(mates));
+        code = join_run(opts, o, &k, own, k.card && !o->by_hand ? NULL : head,
+                        local_copies_gone_fd(mates));
     else if (code == 0)
-        code = assembly_gather(opts, o, &k, own, peers, &err);
+        code = gather_peers(opts, o, &k, own, peers, &err);
     peer_key_finish(&k);
     return failed(&err, code);
 }
 
 /* The plan of a dry run, without meeting anybody. */
-static int suppose(const struct outer *o, struct peers *peers)
+static int suppose(const struct ambient_job *o, struct peers *peers)
 {
     int nodes = o->local_size == o->size ? 1 : o->local_size == 1 ? o->size : 0;
     if (o->rank > 0)
@@ -104,7 +105,7 @@ static int suppose(const struct outer *o, struct peers *peers)
         char *name =
             o->hosts.n > (size_t)i ? xstrdup(o->hosts.v[i]) : xasprintf("node%d", i);
         struct alloc_node *node = alloc_add(peers->alloc, name);
-        struct note_here own = {0};
+        struct join_request own = {0};
         node->local = i == 0;
         own_slots(&own);
         if (nodes == 1)
@@ -117,11 +118,11 @@ static int suppose(const struct outer *o, struct peers *peers)
     return 1;
 }
 
-int peer_take_part(struct opts *opts, struct outer *o, struct peers *peers,
-                   struct mates **mates, int *code)
+int peer_take_part(struct opts *opts, struct ambient_job *o, struct peers *peers,
+                   struct local_copies **mates, int *code)
 {
     struct ddp_err err = {""};
-    struct note_here own;
+    struct join_request own;
     int64_t deadline_ms = now_ms() + opts->start_timeout_ms;
     *code = 0;
     if (opts->dry_run)
@@ -133,31 +134,31 @@ int peer_take_part(struct opts *opts, struct outer *o, struct peers *peers,
     log_info("%s has started %d copies (%s): this is rank %d, %d of %d on this node",
              o->by, o->size, o->size_var, o->rank, o->local_rank + 1, o->local_size);
     if (o->local_rank > 0) {
-        *code = mates_follow(o, deadline_ms, &err);
+        *code = local_copies_follow(o, deadline_ms, &err);
         failed(&err, 0);
         return 0;
     }
     if (o->local_size == 1) {
-        mates_unbind();
-    } else if (!(*mates = mates_lead(o, deadline_ms, &err))) {
+        local_copies_unbind();
+    } else if (!(*mates = local_copies_lead(o, deadline_ms, &err))) {
         *code = failed(&err, EXIT_CANNOT_START);
         return 0;
     }
     describe(o, &own);
     *code = lead(opts, o, &own, *mates, peers);
-    note_here_finish(&own);
+    join_request_finish(&own);
     if (o->rank == 0 && peers->alloc) {
         opts->master_addr = NULL; /* it has said where to meet */
-        peers->mate_gone = mates_gone_fd(*mates);
+        peers->mate_gone = local_copies_gone_fd(*mates);
         return 1;
     }
-    mates_end(*mates, *code);
+    local_copies_end(*mates, *code);
     *mates = NULL;
     return 0;
 }
 
-void peer_over(struct peers *peers, struct mates *mates, int code)
+void peer_over(struct peers *peers, struct local_copies *mates, int code)
 {
     peers_finish(peers);
-    mates_end(mates, code);
+    local_copies_end(mates, code);
 }

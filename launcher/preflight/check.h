@@ -3,7 +3,7 @@
  * A row has two halves. `look` runs on each node, in a process of its own that is killed
  * when it takes too long, and says what it finds: a value for people, a key that has to
  * be the same on all hosts, a number to be compared with the others', or a problem. What
- * findings mean beside those of other hosts is judged at the launcher (board.h), by the
+ * findings mean beside those of other hosts is judged at the launcher (results.h), by the
  * rest of the row. A new check is a function, a number and a row in checks.c.
  */
 #ifndef LAUNCHER_PREFLIGHT_CHECK_H
@@ -67,7 +67,7 @@ struct check {
 
 extern const struct check checks[CHECKS];
 
-/* For looks: say what is found (found.c). `item` and `key` may be NULL. */
+/* For looks: say what is found (finding.c). `item` and `key` may be NULL. */
 void found_value(const struct ask *ask, const char *item, const char *key,
                  const char *value, ...) __attribute__((format(printf, 4, 5)));
 void found_number(const struct ask *ask, const char *item, int64_t number);
@@ -77,19 +77,19 @@ void found_remark(const struct ask *ask, const char *remark, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* The looks, one line each in checks.c's table. */
-void look_user(const struct ask *ask); /* look_machine.c */
+void look_user(const struct ask *ask); /* check_machine.c */
 void look_cpus(const struct ask *ask);
 void look_gpus(const struct ask *ask);
 void look_clock(const struct ask *ask);
 void look_limits(const struct ask *ask);
-void look_shm(const struct ask *ask); /* look_files.c */
+void look_shm(const struct ask *ask); /* check_files.c */
 void look_tmp(const struct ask *ask);
 void look_wdir(const struct ask *ask);
-void look_program(const struct ask *ask);   /* look_program.c */
-void look_libraries(const struct ask *ask); /* look_libraries.c */
+void look_program(const struct ask *ask);   /* check_program.c */
+void look_libraries(const struct ask *ask); /* check_libraries.c */
 void look_python(const struct ask *ask);
-void look_names(const struct ask *ask); /* look_net.c */
+void look_names(const struct ask *ask); /* check_net.c */
 void look_port(const struct ask *ask);
-void look_ring(const struct ask *ask); /* ring.c */
+void look_ring(const struct ask *ask); /* bandwidth.c */
 
 #endif

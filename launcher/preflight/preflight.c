@@ -10,8 +10,8 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "launcher/job_impl.h"
-#include "launcher/preflight/board.h"
+#include "launcher/job/job_impl.h"
+#include "launcher/preflight/results.h"
 #include "launcher/spawn/program.h"
 
 #include <signal.h>
@@ -27,7 +27,7 @@ enum round { ROUND_START, ROUND_NODES, ROUND_RING, ROUND_AGAIN, ROUND_DONE };
 
 struct preflight {
     struct job *job; /* borrowed */
-    struct board *board;
+    struct results *board;
     const char **names; /* owned; the names are the allocation's */
     enum round round;
     struct msg_probe ask; /* owned */
@@ -49,7 +49,7 @@ static void add(struct preflight *p, unsigned node, enum check_row check,
                 struct msg_found f)
 {
     f.check = check;
-    board_add(p->board, node, &f);
+    results_add(p->board, node, &f);
 }
 
 /* "no route to it" of "node03: no route to it": the line has the host's name already. */
@@ -110,7 +110,7 @@ int preflight_hear(struct preflight *p, unsigned node, const struct frame *f,
     }
     if (m.check == CHECK_CLOCK && !m.problem)
         m.number = clock_ahead(&p->job->nodes[node], m.number);
-    board_add(p->board, node, &m);
+    results_add(p->board, node, &m);
     return 0;
 }
 
@@ -150,8 +150,8 @@ static void ask_ring(struct preflight *p, bool only_odd)
     p->ask.phase = PROBE_RING;
     for (unsigned i = 0; i < n; i++) {
         if (!is_there(p, i) || p->nodes[i].late ||
-            (only_odd && !board_is_odd(p->board, i, CHECK_LATENCY) &&
-             !board_is_odd(p->board, i, CHECK_BANDWIDTH)))
+            (only_odd && !results_is_odd(p->board, i, CHECK_LATENCY) &&
+             !results_is_odd(p->board, i, CHECK_BANDWIDTH)))
             continue;
         unsigned next = (i + 1) % n;
         while (next != i && (!is_there(p, next) || !p->nodes[next].addr))
@@ -182,12 +182,12 @@ static void preflight_finish(struct preflight *p)
 {
     struct job *j = p->job;
     size_t hosts, all = 0;
-    board_judge(p->board);
-    board_table(p->board, on_line, NULL);
+    results_judge(p->board);
+    results_table(p->board, on_line, NULL);
     if (fflush(stdout) != 0)
         j->verdict = 1;
-    board_problems(p->board, on_problem, j);
-    size_t faults = board_faults(p->board, &hosts);
+    results_problems(p->board, on_problem, j);
+    size_t faults = results_faults(p->board, &hosts);
     for (size_t i = 0; i < j->alloc->nnodes; i++)
         all += j->nodes[i].wanted;
     if (faults > 0) {
@@ -317,7 +317,7 @@ struct preflight *preflight_create(struct job *j)
     p->nodes = xcalloc(j->alloc->nnodes, sizeof *p->nodes);
     for (size_t i = 0; i < j->alloc->nnodes; i++)
         p->names[i] = j->alloc->nodes[i].name;
-    p->board = board_create(p->names, j->alloc->nnodes);
+    p->board = results_create(p->names, j->alloc->nnodes);
     p->late = evtimer_new(loop_base(j->loop), on_late, p);
     if (!p->late)
         abort(); /* as mem.h does when memory is gone */
@@ -329,7 +329,7 @@ void preflight_destroy(struct preflight *p)
     if (!p)
         return;
     event_free(p->late);
-    board_destroy(p->board);
+    results_destroy(p->board);
     for (size_t i = 0; i < p->job->alloc->nnodes; i++)
         free(p->nodes[i].addr);
     free(p->nodes);

@@ -11,8 +11,8 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/sock.h"
+#include "launcher/preflight/bandwidth.h"
 #include "launcher/preflight/check.h"
-#include "launcher/preflight/ring.h"
 
 #include <errno.h>
 #include <event2/buffer.h>
@@ -260,11 +260,11 @@ static void probe_look_from(struct probe *p, size_t first)
 static void probe_serve(struct probe *p)
 {
     struct ddp_err err;
-    int port, fd = ring_listen(&port, &err);
+    int port, fd = bandwidth_listen(&port, &err);
     pid_t agent = getpid(), pid = fd < 0 ? -1 : fork();
     if (pid == 0) {
         settle(agent);
-        ring_serve(fd, &p->m.token);
+        bandwidth_serve(fd, &p->m.token);
     }
     if (pid < 0 && fd >= 0)
         err_errno(&err, "cannot start a process");

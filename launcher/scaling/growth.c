@@ -2,8 +2,8 @@
 #include "launcher/scaling/growth.h"
 
 #include "common/err.h"
-#include "common/figure.h"
 #include "common/mem.h"
+#include "common/svg_plot.h"
 
 #include <errno.h>
 #include <math.h>
@@ -241,8 +241,8 @@ static void draw_series(const struct panel *p, const struct growth *t,
 static int draw(const struct growth *t, const char *path, const char *title,
                 struct ddp_err *err)
 {
-    struct figure f;
-    if (figure_open(&f, path, title, style, 2, err) < 0)
+    struct svg_plot f;
+    if (svg_plot_open(&f, path, title, style, 2, err) < 0)
         return -1;
     double hi = 1, lo = INFINITY, best = 1, most = 100, ticks[SIZES_MAX];
     int nticks = 0;
@@ -266,7 +266,7 @@ static int draw(const struct growth *t, const char *path, const char *title,
                       .along = "ranks",
                       .xticks = ticks,
                       .nxticks = nticks};
-    p.top = figure_panel(0);
+    p.top = svg_plot_panel(0);
     p.what = "speed-up";
     p.log = p.xlog;
     p.lo = p.log ? fmin(lo, 1) : 0;
@@ -275,7 +275,7 @@ static int draw(const struct growth *t, const char *path, const char *title,
     panel_axes(&p);
     panel_line(&p, "ideal", ends, ends, 2);
     draw_series(&p, t, pick_speedup);
-    p.top = figure_panel(1);
+    p.top = svg_plot_panel(1);
     p.what = "efficiency";
     p.unit = "%";
     p.log = false;
@@ -284,7 +284,7 @@ static int draw(const struct growth *t, const char *path, const char *title,
     panel_axes(&p);
     panel_line(&p, "ideal", ends, hundred, 2);
     draw_series(&p, t, pick_efficiency);
-    return figure_close(&f, err);
+    return svg_plot_close(&f, err);
 }
 
 /* --- files -------------------------------------------------------------------------- */

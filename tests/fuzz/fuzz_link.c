@@ -6,9 +6,9 @@
  * when a refusal has no text.
  */
 #include "common/mem.h"
+#include "launcher/link/bootstrap.h"
 #include "launcher/link/message.h"
 #include "launcher/link/rankmap.h"
-#include "launcher/link/summons.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>
@@ -145,11 +145,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         at += (size_t)n;
     }
     char *text = xstrndup((const char *)data + 1, size - 1);
-    struct summons s = {0};
+    struct bootstrap s = {0};
     struct ddp_err err = {""};
-    if (summons_parse(text, &s, &err) < 0 && !err.text[0])
+    if (bootstrap_parse(text, &s, &err) < 0 && !err.text[0])
         fail("summons refused without a word", 0);
-    summons_finish(&s);
+    bootstrap_finish(&s);
     free(text);
     return 0;
 }

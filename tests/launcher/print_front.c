@@ -5,8 +5,8 @@
  */
 #include "common/hostlist.h"
 #include "common/log.h"
+#include "launcher/cli/help.h"
 #include "launcher/contract.h"
-#include "launcher/help.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
-#include "launcher/cli.h"
-#include "launcher/help.h"
-#include "launcher/options.h"
+#include "launcher/cli/cli.h"
+#include "launcher/cli/help.h"
+#include "launcher/cli/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>

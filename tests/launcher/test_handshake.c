@@ -1,8 +1,8 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
+#include "launcher/link/bootstrap.h"
 #include "launcher/link/handshake.h"
-#include "launcher/link/summons.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -141,25 +141,25 @@ END_TEST
 
 /* --- summons ------------------------------------------------------------------------ */
 
-static struct summons example(void)
+static struct bootstrap example(void)
 {
-    struct summons s = {.node = 3, .name = xstrdup("n3"), .log_level = xstrdup("info")};
+    struct bootstrap s = {.node = 3, .name = xstrdup("n3"), .log_level = xstrdup("info")};
     memset(s.key.bytes, 0xa5, sizeof s.key.bytes);
     strv_push(&s.calls, "10.0.0.1 4711");
     strv_push(&s.calls, "fd00::1 4711");
     return s;
 }
 
-START_TEST(summons_are_read_as_written_and_not_a_byte_more)
+START_TEST(bootstrap_are_read_as_written_and_not_a_byte_more)
 {
-    struct summons s = example(), t = {0};
+    struct bootstrap s = example(), t = {0};
     struct ddp_err err;
     int p[2];
-    char *text = summons_write(&s), rest;
+    char *text = bootstrap_write(&s), rest;
     ck_assert_int_eq(pipe2(p, O_NONBLOCK), 0);
     ck_assert_int_eq(write(p[1], text, strlen(text)), (ssize_t)strlen(text));
     ck_assert_int_eq(write(p[1], "X", 1), 1);
-    ck_ok(summons_read(p[0], INT64_MAX / 2, &t, &err), err);
+    ck_ok(bootstrap_read(p[0], INT64_MAX / 2, &t, &err), err);
     ck_assert_int_eq(read(p[0], &rest, 1), 1);
     ck_assert_int_eq(rest, 'X');
     ck_assert(secret_equal(&s.key, &t.key));
@@ -171,8 +171,8 @@ START_TEST(summons_are_read_as_written_and_not_a_byte_more)
     close(p[0]);
     close(p[1]);
     free(text);
-    summons_finish(&s);
-    summons_finish(&t);
+    bootstrap_finish(&s);
+    bootstrap_finish(&t);
 }
 END_TEST
 
@@ -182,30 +182,30 @@ START_TEST(seats_are_found_by_the_name_of_the_host)
     static const char *const names[] = {"node001", "node002", "node003", "login",
                                         "a.x.org"};
     static const unsigned nodes[] = {0, 1, 2, 5, 6};
-    struct summons s = {.detached = true}, t = {0};
+    struct bootstrap s = {.detached = true}, t = {0};
     struct ddp_err err;
     strv_push(&s.calls, "10.0.0.1 4711");
     for (size_t i = 0; i < 5; i++)
-        summons_add_seat(&s, nodes[i], names[i]);
-    char *text = summons_write(&s);
+        bootstrap_add_node(&s, nodes[i], names[i]);
+    char *text = bootstrap_write(&s);
     ck_assert_ptr_nonnull(strstr(text, "\nseat 0 node[001-003]\nseat 5 login,a.x.org\n"));
-    ck_ok(summons_parse(text, &t, &err), err);
+    ck_ok(bootstrap_parse(text, &t, &err), err);
     ck_assert(t.detached && t.of_job);
     ck_assert_ptr_null(t.name);
     for (size_t i = 0; i < 5; i++) {
-        ck_assert(summons_sit(&t, names[i]));
+        ck_assert(bootstrap_take_node(&t, names[i]));
         ck_assert_str_eq(t.name, names[i]);
         ck_assert_uint_eq(t.node, nodes[i]);
     }
-    ck_assert(summons_sit(&t, "node002.cluster"));
+    ck_assert(bootstrap_take_node(&t, "node002.cluster"));
     ck_assert_uint_eq(t.node, 1);
-    ck_assert(summons_sit(&t, "a"));
+    ck_assert(bootstrap_take_node(&t, "a"));
     ck_assert_uint_eq(t.node, 6);
-    ck_assert(!summons_sit(&t, "node004"));
-    ck_assert(!summons_sit(&t, "a.y.org"));
+    ck_assert(!bootstrap_take_node(&t, "node004"));
+    ck_assert(!bootstrap_take_node(&t, "a.y.org"));
     free(text);
-    summons_finish(&s);
-    summons_finish(&t);
+    bootstrap_finish(&s);
+    bootstrap_finish(&t);
 }
 END_TEST
 
@@ -229,26 +229,26 @@ static const struct {
 
 START_TEST(other_words_on_stdin_are_refused)
 {
-    struct summons s = {0};
+    struct bootstrap s = {0};
     struct ddp_err err;
-    ck_assert_int_eq(summons_parse(bad_summons[_i].text, &s, &err), -1);
+    ck_assert_int_eq(bootstrap_parse(bad_summons[_i].text, &s, &err), -1);
     ck_assert_str_eq(err.text, bad_summons[_i].error);
-    summons_finish(&s);
+    bootstrap_finish(&s);
 }
 END_TEST
 
-START_TEST(summons_that_end_early_are_refused)
+START_TEST(bootstrap_that_end_early_are_refused)
 {
-    struct summons s = {0};
+    struct bootstrap s = {0};
     struct ddp_err err;
     int p[2];
     ck_assert_int_eq(pipe2(p, O_NONBLOCK), 0);
     ck_assert_int_eq(write(p[1], "ddprun-agent 1\n", 15), 15);
     close(p[1]);
-    ck_assert_int_eq(summons_read(p[0], INT64_MAX / 2, &s, &err), -1);
+    ck_assert_int_eq(bootstrap_read(p[0], INT64_MAX / 2, &s, &err), -1);
     ck_assert_str_eq(err.text, "the words on stdin end early: it is started by ddprun");
     close(p[0]);
-    summons_finish(&s);
+    bootstrap_finish(&s);
 }
 END_TEST
 
@@ -267,10 +267,10 @@ Suite *suite(void)
     tcase_add_test(t, another_version_is_named);
     suite_add_tcase(s, t);
     t = tcase_create("summons");
-    tcase_add_test(t, summons_are_read_as_written_and_not_a_byte_more);
+    tcase_add_test(t, bootstrap_are_read_as_written_and_not_a_byte_more);
     tcase_add_test(t, seats_are_found_by_the_name_of_the_host);
     tcase_add_loop_test(t, other_words_on_stdin_are_refused, 0, ARRAY_LEN(bad_summons));
-    tcase_add_test(t, summons_that_end_early_are_refused);
+    tcase_add_test(t, bootstrap_that_end_early_are_refused);
     suite_add_tcase(s, t);
     return s;
 }

@@ -2,7 +2,7 @@
 
 #include "common/mem.h"
 #include "launcher/agent/preload.h"
-#include "launcher/agent/savings.h"
+#include "launcher/agent/preload_report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,7 +136,8 @@ static const struct {
 START_TEST(a_rollup_is_read)
 {
     long anonymous, fair;
-    ck_assert_int_eq(savings_read(rollups[_i].text, &anonymous, &fair), rollups[_i].rc);
+    ck_assert_int_eq(preload_report_read(rollups[_i].text, &anonymous, &fair),
+                     rollups[_i].rc);
     if (rollups[_i].rc == 0) {
         ck_assert_int_eq(anonymous, rollups[_i].anonymous);
         ck_assert_int_eq(fair, rollups[_i].fair);

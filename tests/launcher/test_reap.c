@@ -3,7 +3,7 @@
 
 #include "common/duration.h"
 #include "common/mem.h"
-#include "launcher/agent/sweep.h"
+#include "launcher/agent/kill_tree.h"
 #include "launcher/spawn/child.h"
 #include "launcher/spawn/program.h"
 #include "launcher/spawn/reap.h"
@@ -257,9 +257,9 @@ START_TEST(strays_are_found_and_ended)
     pid_t pid = child_spawn(&spec, &step);
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
     ck_assert(reap_now(r));
-    ck_assert_int_eq(sweep_signal(0, NULL, NULL), 2);
-    ck_assert(sweep_out(now_ms() + 20000));
-    ck_assert_int_eq(sweep_signal(0, NULL, NULL), 0);
+    ck_assert_int_eq(kill_tree_signal(0, NULL, NULL), 2);
+    ck_assert(kill_tree_reap(now_ms() + 20000));
+    ck_assert_int_eq(kill_tree_signal(0, NULL, NULL), 0);
     ck_assert(!reap_now(r));
     reap_destroy(r);
     loop_destroy(loop);

@@ -1,8 +1,8 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
+#include "launcher/spawn/bootstrap_file.h"
 #include "launcher/spawn/diagnose.h"
-#include "launcher/spawn/summons_file.h"
 #include "launcher/spawn/transport.h"
 
 #include <stdio.h>
@@ -299,73 +299,73 @@ END_TEST
 
 START_TEST(a_file_of_summons_is_for_its_user_alone)
 {
-    struct summons s = {.node = 3, .name = xstrdup("n3")}, t = {0};
+    struct bootstrap s = {.node = 3, .name = xstrdup("n3")}, t = {0};
     struct ddp_err err;
     struct stat st;
     char *home = temp_dir();
     setenv("HOME", home, 1);
     memset(s.key.bytes, 0xa5, sizeof s.key.bytes);
     strv_push(&s.calls, "10.0.0.1 4711");
-    char *words = summons_write(&s), *path = summons_file_write(words, &err);
+    char *words = bootstrap_write(&s), *path = bootstrap_file_write(words, &err);
     ck_assert_msg(path != NULL, "%s", err.text);
     ck_assert_int_eq(stat(path, &st), 0);
     ck_assert_int_eq(st.st_mode & 07777, 0600);
     ck_assert_int_eq(chmod(path, 0640), 0);
-    ck_assert_int_eq(summons_file_read(path, &t, &err), -1);
+    ck_assert_int_eq(bootstrap_file_read(path, &t, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "is not a file that only we can read"));
     ck_assert_int_eq(chmod(path, 0600), 0);
-    ck_ok(summons_file_read(path, &t, &err), err);
+    ck_ok(bootstrap_file_read(path, &t, &err), err);
     ck_assert(secret_equal(&s.key, &t.key));
     ck_assert_str_eq(t.name, "n3");
-    ck_assert_int_eq(summons_file_read(path, &t, &err), -1);
+    ck_assert_int_eq(bootstrap_file_read(path, &t, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.text, "is the home directory not shared?"));
     setenv("HOME", "/nonesuch", 1);
-    ck_assert_ptr_null(summons_file_write(words, &err));
+    ck_assert_ptr_null(bootstrap_file_write(words, &err));
     free(path);
     /* without a home: where others find it, wherever they look from */
     unsetenv("HOME");
     ck_assert_int_eq(chdir(home), 0);
-    path = summons_file_write(words, &err);
+    path = bootstrap_file_write(words, &err);
     ck_assert_msg(path != NULL, "%s", err.text);
     ck_assert_int_eq(path[0], '/');
     ck_assert_int_eq(chdir("/"), 0);
-    ck_ok(summons_file_read(path, &t, &err), err);
+    ck_ok(bootstrap_file_read(path, &t, &err), err);
     free(words);
     free(path);
     free(home);
-    summons_finish(&s);
-    summons_finish(&t);
+    bootstrap_finish(&s);
+    bootstrap_finish(&t);
 }
 END_TEST
 
-/* --summons names any file; only what summons_file_write() has made is removed. */
+/* --summons names any file; only what bootstrap_file_write() has made is removed. */
 START_TEST(a_file_that_is_none_of_ours_stays)
 {
-    struct summons s = {.node = 3, .name = xstrdup("n3")}, t = {0};
+    struct bootstrap s = {.node = 3, .name = xstrdup("n3")}, t = {0};
     struct ddp_err err;
     char *home = temp_dir(), *precious = xasprintf("%s/precious", home),
          *other = xasprintf("%s/.ddprun-other", home);
     setenv("HOME", home, 1);
     strv_push(&s.calls, "10.0.0.1 4711");
-    char *words = summons_write(&s), *path = summons_file_write(words, &err);
+    char *words = bootstrap_write(&s), *path = bootstrap_file_write(words, &err);
     ck_assert_msg(path != NULL, "%s", err.text);
     ck_assert_int_eq(rename(path, precious), 0);
-    ck_ok(summons_file_read(precious, &t, &err), err);
+    ck_ok(bootstrap_file_read(precious, &t, &err), err);
     ck_assert_int_eq(access(precious, F_OK), 0);
     FILE *f = fopen(other, "w");
     ck_assert_ptr_nonnull(f);
     ck_assert_int_gt(fputs("a private key\nend\n", f), 0);
     fclose(f);
     ck_assert_int_eq(chmod(other, 0600), 0);
-    ck_assert_int_eq(summons_file_read(other, &t, &err), -1);
+    ck_assert_int_eq(bootstrap_file_read(other, &t, &err), -1);
     ck_assert_int_eq(access(other, F_OK), 0);
     free(words);
     free(path);
     free(precious);
     free(other);
     free(home);
-    summons_finish(&s);
-    summons_finish(&t);
+    bootstrap_finish(&s);
+    bootstrap_finish(&t);
 }
 END_TEST
 

@@ -1,9 +1,9 @@
 /* worker/cuda/comm.c - see comm.h */
 #include "worker/cuda/comm.h"
 
-#include "common/aside.h"
 #include "common/duration.h"
 #include "common/mem.h"
+#include "common/offload.h"
 
 #include <dlfcn.h>
 #include <nccl.h>
@@ -41,7 +41,7 @@ struct comm {
 #undef MEMBER
     int lanes, devices[COMM_LANES];
     ncclComm_t nccl[COMM_LANES];
-    struct aside *ending[COMM_LANES]; /* ncclCommAbort() is at work there */
+    struct offload *ending[COMM_LANES]; /* ncclCommAbort() is at work there */
     /* From the next rank: why it, or one behind it, could not meet the others. Else it
      * never comes, and its error is a death. It goes with the group. */
     struct ddp_request *watch;
@@ -213,13 +213,13 @@ static void call_init(void *copy)
 }
 
 /* Wait for what was begun: at most so long, and while everybody is there. */
-static int await_init(struct comm *c, int lane, struct aside *a, int64_t timeout_ms,
+static int await_init(struct comm *c, int lane, struct offload *a, int64_t timeout_ms,
                       struct ddp_err *err)
 {
     enum { LOOK_MS = 5 };
     const struct init *done;
     int64_t began = now_ns();
-    while (!(done = aside_done(a, LOOK_MS))) {
+    while (!(done = offload_wait(a, LOOK_MS))) {
         if (look_at_next(c, "meeting for NCCL", err) < 0)
             return -1;
         if (now_ns() - began > timeout_ms * INT64_C(1000000))
@@ -244,11 +244,11 @@ static int init_nccl(struct comm *c, int lane, const ncclUniqueId *id, int64_t t
                      .rank = c->rank,
                      .id = *id,
                      .rc = ncclSuccess};
-    struct aside *a = aside_begin(call_init, &i, sizeof i, err);
+    struct offload *a = offload_begin(call_init, &i, sizeof i, err);
     if (!a)
         return -1;
     int rc = await_init(c, lane, a, timeout_ms, err);
-    aside_end(a);
+    offload_end(a);
     return rc;
 }
 
@@ -324,7 +324,7 @@ void comm_give_up(struct comm *c)
         struct ending e = {c->ncclCommAbort, c->nccl[i]};
         if (!c->nccl[i])
             continue;
-        c->ending[i] = aside_begin(call_abort, &e, sizeof e, &ignored);
+        c->ending[i] = offload_begin(call_abort, &e, sizeof e, &ignored);
         c->unended = c->unended || !c->ending[i];
         c->nccl[i] = NULL;
     }
@@ -344,9 +344,9 @@ bool comm_destroy(struct comm *c, bool under_way)
         if (c->nccl[i])
             c->ncclCommDestroy(c->nccl[i]);
         int64_t left = ENDS_WITHIN_MS - (now_ns() - began) / 1000000;
-        if (c->ending[i] && !aside_done(c->ending[i], left > 0 ? left : 0))
+        if (c->ending[i] && !offload_wait(c->ending[i], left > 0 ? left : 0))
             ended = false;
-        aside_end(c->ending[i]);
+        offload_end(c->ending[i]);
     }
     free(c);
     return ended;

@@ -3,8 +3,8 @@
  * libnccl.so.2 is opened by name when it is needed, 2.18 or newer, so that one GPU needs
  * none. The ranks meet through the job's group, which also tells when one of them has
  * died or could not come: NCCL itself would wait for it. Its call to meet has no
- * deadline; it is made aside (common/aside.h) and given up after `timeout_ms`, or when it
- * is known that somebody will not come.
+ * deadline; it is made aside (common/offload.h) and given up after `timeout_ms`, or when
+ * it is known that somebody will not come.
  *
  * A rank with stages on two devices has a lane for each: ranks sum up between devices of
  * the same lane.

@@ -1,9 +1,9 @@
 /* worker/group/backend.c - see backend.h */
 #include "worker/group/backend.h"
 
-#include "common/aside.h"
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/offload.h"
 #include "worker/group/alltoall.h"
 
 #include <string.h>
@@ -37,13 +37,13 @@ const struct backend *backend_of_layout(const struct layout *l)
     return l->nhosts == l->size ? &backend_tcp : &backend_hier;
 }
 
-static const void *await_aside(struct ddp_group *g, struct aside *a, const char *what,
+static const void *await_aside(struct ddp_group *g, struct offload *a, const char *what,
                                const char *hint, struct ddp_err *err)
 {
     const void *done;
     bool ended = false;
     int64_t until = now_ms() + g->timeout_ms;
-    while (!(done = aside_done(a, POLL_MS))) {
+    while (!(done = offload_wait(a, POLL_MS))) {
         if (group_poll(g, &ended, err) < 0)
             return NULL;
         if (now_ms() < until)
@@ -59,7 +59,7 @@ static const void *await_aside(struct ddp_group *g, struct aside *a, const char 
 int backend_aside(struct ddp_group *g, void (*call)(void *copy), void *arg, size_t bytes,
                   const char *what, const char *hint, struct ddp_err *err)
 {
-    struct aside *a = aside_begin(call, arg, bytes, err);
+    struct offload *a = offload_begin(call, arg, bytes, err);
     if (!a)
         return -1;
     g->npending++; /* so that it is looked whether the others live */
@@ -68,6 +68,6 @@ int backend_aside(struct ddp_group *g, void (*call)(void *copy), void *arg, size
         g->npending--;
     if (done)
         memcpy(arg, done, bytes);
-    aside_end(a);
+    offload_end(a);
     return done ? 0 : -1;
 }

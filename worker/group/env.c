@@ -1,8 +1,8 @@
 /* worker/group/env.c - see env.h */
 #include "worker/group/env.h"
 
+#include "common/ambient_launcher.h"
 #include "common/err.h"
-#include "common/starter.h"
 
 #include <stdlib.h>
 
@@ -15,8 +15,8 @@ int env_place(struct env_place *place, const char *(*get)(const char *name),
               struct ddp_err *err)
 {
     *place = (struct env_place){.size = 1, .local_rank = -1};
-    const struct starter *s = starter_find(get);
-    const char *task = s ? NULL : starter_pbs_task(get);
+    const struct ambient_launcher *s = ambient_launcher_find(get);
+    const char *task = s ? NULL : ambient_launcher_pbs_task(get);
     if (task)
         return err_set(
             err,
@@ -26,7 +26,8 @@ int env_place(struct env_place *place, const char *(*get)(const char *name),
             task);
     if (!s)
         return 0;
-    if (starter_place(s, get, &place->rank, &place->size, &place->local_rank, err) < 0)
+    if (ambient_launcher_place(s, get, &place->rank, &place->size, &place->local_rank,
+                               err) < 0)
         return -1;
     place->launcher = s->name;
     return 0;
@@ -34,6 +35,6 @@ int env_place(struct env_place *place, const char *(*get)(const char *name),
 
 bool env_makes_no_store(const char *(*get)(const char *name))
 {
-    const struct starter *s = starter_find(get);
-    return s && s != &starters[0];
+    const struct ambient_launcher *s = ambient_launcher_find(get);
+    return s && s != &ambient_launchers[0];
 }

@@ -1,7 +1,7 @@
 /* worker/group/env.h - rank and size from the launcher's environment variables
  *
- * The table is common/starter.h's. A launcher's variables are used as a set: rank and
- * size come from the same launcher. An incomplete set is an error that names the
+ * The table is common/ambient_launcher.h's. A launcher's variables are used as a set:
+ * rank and size come from the same launcher. An incomplete set is an error that names the
  * missing variable, since a rank that guesses becomes a group of its own.
  */
 #ifndef WORKER_GROUP_ENV_H

@@ -127,13 +127,13 @@ static void call_end(void *copy)
     e->call(e->comm);
 }
 
-struct aside *nccl_end(struct nccl_queue *q, bool abort)
+struct offload *nccl_end(struct nccl_queue *q, bool abort)
 {
     struct ddp_err ignored;
     struct ending e = {abort ? nccl_api.abort : nccl_api.destroy, cuda_context(),
                        q->comm};
     q->comm = NULL;
-    return e.comm ? aside_begin(call_end, &e, sizeof e, &ignored) : NULL;
+    return e.comm ? offload_begin(call_end, &e, sizeof e, &ignored) : NULL;
 }
 
 /* What a call that has not returned may still use stays. */
@@ -144,12 +144,12 @@ static void nccl_close(struct ddp_group *g)
         return;
     int64_t deadline_ms = now_ms() + END_MS;
     bool any = n->coll.comm != NULL;
-    struct aside *a = nccl_end(&n->coll, g->broken);
+    struct offload *a = nccl_end(&n->coll, g->broken);
     bool ended = nccl_p2p_close(n, g->broken, deadline_ms);
     int64_t left_ms = deadline_ms - now_ms();
-    if (any && !(a && aside_done(a, left_ms > 0 ? left_ms : 0)))
+    if (any && !(a && offload_wait(a, left_ms > 0 ? left_ms : 0)))
         ended = false;
-    aside_end(a);
+    offload_end(a);
     for (size_t i = 0; i < n->nevents && ended; i++)
         cuda_event_destroy(n->events[i]);
     if (ended)

@@ -2,7 +2,7 @@
 #ifndef WORKER_GROUP_NCCL_IMPL_H
 #define WORKER_GROUP_NCCL_IMPL_H
 
-#include "common/aside.h"
+#include "common/offload.h"
 #include "worker/group/backend.h"
 #include "worker/group/cuda.h"
 
@@ -59,8 +59,8 @@ int nccl_mark(struct nccl *n, struct ddp_request *r, cuda_stream s, struct ddp_e
  * the communicator did (NULL: none is used). */
 int nccl_passed(struct nccl *n, struct ddp_request *r, void *comm, struct ddp_err *err);
 /* Destroy or abort the communicator in a thread of its own, since either may wait for
- * ever; aside_end() is the caller's. NULL: there was none, or no thread. */
-struct aside *nccl_end(struct nccl_queue *q, bool abort);
+ * ever; offload_end() is the caller's. NULL: there was none, or no thread. */
+struct offload *nccl_end(struct nccl_queue *q, bool abort);
 
 /* Point-to-point messages: nccl_p2p.c. */
 void nccl_p2p_post(struct ddp_group *g, struct ddp_request *r);

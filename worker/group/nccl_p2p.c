@@ -35,7 +35,7 @@ struct nccl_channel {
     struct nccl_id id;
     struct ddp_request exchange; /* of the id */
     uint64_t byte;               /* owned: device memory, to connect with */
-    struct aside *connecting;    /* owned; it uses queue.stream and byte */
+    struct offload *connecting;  /* owned; it uses queue.stream and byte */
     struct request_queue waiting, in_flight;
 };
 
@@ -81,7 +81,7 @@ static int begin_connecting(struct nccl_channel *c, struct ddp_err *err)
                             .sends = c->kind == REQUEST_SEND,
                             .stream = c->queue.stream,
                             .byte = (void *)(uintptr_t)c->byte};
-    c->connecting = aside_begin(call_connect, &begun, sizeof begun, err);
+    c->connecting = offload_begin(call_connect, &begun, sizeof begun, err);
     c->state = CHANNEL_CONNECTS;
     return c->connecting ? 0 : -1;
 }
@@ -111,13 +111,13 @@ static int begin_exchange(struct ddp_group *g, struct nccl_channel *c,
 
 static int finish_connecting(struct nccl_channel *c, struct ddp_err *err)
 {
-    const struct connect *done = aside_done(c->connecting, 0);
+    const struct connect *done = offload_wait(c->connecting, 0);
     if (!done)
         return 0;
     int rc = done->rc;
     c->queue.comm = done->comm;
     c->state = CHANNEL_READY;
-    aside_end(c->connecting);
+    offload_end(c->connecting);
     c->connecting = NULL;
     return nccl_check(rc, "connecting two ranks", err);
 }
@@ -265,8 +265,8 @@ bool nccl_p2p_close(struct nccl *n, bool abort, int64_t deadline_ms)
         int64_t left_ms = deadline_ms - now_ms();
         n->channels = c->next;
         bool ended =
-            !c->connecting || aside_done(c->connecting, left_ms > 0 ? left_ms : 0);
-        aside_end(c->connecting);
+            !c->connecting || offload_wait(c->connecting, left_ms > 0 ? left_ms : 0);
+        offload_end(c->connecting);
         if (ended)
             cuda_stream_destroy(c->queue.stream);
         if (ended)

@@ -2,7 +2,7 @@
 #include "worker/report/metrics.h"
 
 #include "common/err.h"
-#include "common/place.h"
+#include "common/output_path.h"
 
 #include <errno.h>
 #include <math.h>
@@ -15,7 +15,7 @@ int metrics_open(struct metrics *m, const char *path, bool append, struct ddp_er
     if (!path)
         return 0;
     const char *why;
-    m->out = place_open(path, append, &why);
+    m->out = output_path_open(path, append, &why);
     if (!m->out)
         return err_set(err, "cannot write the log '%s': %s", path, why);
     setvbuf(m->out, NULL, _IOLBF, BUFSIZ);

@@ -5,8 +5,8 @@
  */
 #include "worker/report/plot.h"
 
-#include "common/figure.h"
 #include "common/mem.h"
+#include "common/svg_plot.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -143,7 +143,7 @@ int plot_write(const char *path, const char *title, const struct history *h,
                struct ddp_err *err)
 {
     bool accuracy = false;
-    struct panel p = {.top = figure_panel(0), .along = "epochs"};
+    struct panel p = {.top = svg_plot_panel(0), .along = "epochs"};
     if (h->nsteps > 0) {
         p.xlo = floor(h->steps[0].at);
         p.xhi = h->steps[h->nsteps - 1].at;
@@ -154,15 +154,15 @@ int plot_write(const char *path, const char *title, const struct history *h,
     }
     if (!(p.xhi > p.xlo))
         p.xhi = p.xlo + 1;
-    struct figure f;
-    if (figure_open(&f, path, title, style, accuracy ? 2 : 1, err) < 0)
+    struct svg_plot f;
+    if (svg_plot_open(&f, path, title, style, accuracy ? 2 : 1, err) < 0)
         return -1;
     p.out = f.out;
     draw_loss(&p, h);
     if (accuracy) {
-        p.top = figure_panel(1);
+        p.top = svg_plot_panel(1);
         p.log = false;
         draw_accuracy(&p, h);
     }
-    return figure_close(&f, err);
+    return svg_plot_close(&f, err);
 }

@@ -4,7 +4,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "common/place.h"
+#include "common/output_path.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -122,7 +122,7 @@ char *trace_text(struct trace *t, size_t *len)
 int trace_write(const char *path, const char *texts, size_t len, struct ddp_err *err)
 {
     const char *why;
-    FILE *f = place_open(path, false, &why);
+    FILE *f = output_path_open(path, false, &why);
     if (!f)
         return err_set(err, "cannot write the trace '%s': %s", path, why);
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", f);

@@ -1,7 +1,7 @@
 #include "tests/support/suite.h"
 
-#include "common/figure.h"
 #include "common/mem.h"
+#include "common/svg_plot.h"
 #include "worker/report/history.h"
 #include "worker/report/metrics.h"
 #include "worker/report/plot.h"
@@ -45,7 +45,7 @@ static const struct {
 START_TEST(ticks_are_round_and_few)
 {
     double ticks[16];
-    int n = figure_ticks(axes[_i].lo, axes[_i].hi, ticks, axes[_i].room);
+    int n = svg_plot_ticks(axes[_i].lo, axes[_i].hi, ticks, axes[_i].room);
     ck_assert_int_eq(n, axes[_i].n);
     ck_assert_double_eq_tol(ticks[0], axes[_i].first, 1e-12);
     ck_assert_double_eq_tol(ticks[1], axes[_i].second, 1e-12);

@@ -1,0 +1,106 @@
+/* common/offload.c - see offload.h */
+#include "common/offload.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct offload {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool returned, left; /* the second of both lets go of it */
+    void (*call)(void *copy);
+    void *copy; /* owned */
+};
+
+static void let_go(struct offload *a)
+{
+    pthread_cond_destroy(&a->changed);
+    pthread_mutex_destroy(&a->lock);
+    free(a->copy);
+    free(a);
+}
+
+static void *run_call(void *arg)
+{
+    struct offload *a = arg;
+    a->call(a->copy);
+    pthread_mutex_lock(&a->lock);
+    a->returned = true;
+    bool last = a->left;
+    pthread_cond_signal(&a->changed);
+    pthread_mutex_unlock(&a->lock);
+    if (last)
+        let_go(a);
+    return NULL;
+}
+
+static struct offload *create(void (*call)(void *copy), const void *arg, size_t bytes)
+{
+    struct offload *a = xcalloc(1, sizeof *a);
+    pthread_condattr_t steady;
+    pthread_condattr_init(&steady);
+    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
+    pthread_cond_init(&a->changed, &steady);
+    pthread_condattr_destroy(&steady);
+    pthread_mutex_init(&a->lock, NULL);
+    a->call = call;
+    a->copy = xcalloc(1, bytes);
+    memcpy(a->copy, arg, bytes);
+    return a;
+}
+
+struct offload *offload_begin(void (*call)(void *copy), const void *arg, size_t bytes,
+                              struct ddp_err *err)
+{
+    struct offload *a = create(call, arg, bytes);
+    sigset_t all, before;
+    pthread_t thread;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* a thread inherits it */
+    int rc = pthread_create(&thread, NULL, run_call, a);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0) {
+        errno = rc;
+        err_errno(err, "no thread could be started");
+        let_go(a);
+        return NULL;
+    }
+    pthread_detach(thread);
+    return a;
+}
+
+const void *offload_wait(struct offload *a, int64_t wait_ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t ns = until.tv_nsec + wait_ms % 1000 * INT64_C(1000000);
+    until.tv_sec += (time_t)(wait_ms / 1000 + ns / INT64_C(1000000000));
+    until.tv_nsec = (long)(ns % INT64_C(1000000000));
+    pthread_mutex_lock(&a->lock);
+    int rc = 0;
+    while (!a->returned && rc == 0)
+        rc = pthread_cond_timedwait(&a->changed, &a->lock, &until);
+    bool returned = a->returned;
+    pthread_mutex_unlock(&a->lock);
+    return returned ? a->copy : NULL;
+}
+
+void offload_end(struct offload *a)
+{
+    if (!a)
+        return;
+    pthread_mutex_lock(&a->lock);
+    a->left = true;
+    bool last = a->returned;
+    pthread_mutex_unlock(&a->lock);
+    if (last)
+        let_go(a);
+}

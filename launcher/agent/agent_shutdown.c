@@ -1,0 +1,218 @@
+/* launcher/agent/agent_shutdown.c - how everything on a node ends
+ *
+ *     state         ends when                     limit
+ *     active        the launcher says END, or     none
+ *                   the link to it breaks
+ *     terminating   no process of the job is      the steps of policy/grace.h; then what
+ *                   left                          is left is named, and left behind
+ *     draining      all output is sent            none while there is any; END may set
+ *                                                 one; then streams are closed
+ *     ended         AGAIN, or LEAVE               the launcher's
+ *
+ * Processes that have left a rank's process group are found by a look through /proc.
+ * An agent without a launcher goes through the same states, with KILL at once.
+ */
+#define LOG_SUBSYS "agent"
+#include "launcher/agent/agent_impl.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/agent/kill_tree.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ms: in `draining` a stream that stays open without a byte is closed after this: a
+ * process elsewhere holds its other end. */
+enum { IDLE_STREAM_MS = 2000 };
+
+/* ms: how long ranks have to go before a look for what has left their groups. It costs
+ * one or two ms, and most jobs are gone by then. */
+enum { STRAYS_MS = 10 };
+
+/* The agents below are not ours to end, nor what an ssh may have below it here; and the
+ * interpreter that ranks are forked from stays for the next attempt. */
+static enum kill_tree_rule spare_others(pid_t pid, pid_t group, void *arg)
+{
+    struct agent *a = arg;
+    if (a->ranks && ranks_has_server(a->ranks, pid))
+        return KILL_TREE_SPARE; /* it cleans up behind the ranks, and then goes by itself
+                                 */
+    bool ssh = a->relay && relay_has_ssh(a->relay, pid);
+    return ssh || (a->ranks && ranks_helper(a->ranks) == pid) ? KILL_TREE_SPARE
+                                                              : KILL_TREE_TAKE;
+}
+
+/* A rank that runs gets its signals with its whole group. */
+static enum kill_tree_rule pass_live_groups(pid_t pid, pid_t group, void *arg)
+{
+    struct agent *a = arg;
+    if (a->ranks && ranks_has_group(a->ranks, group))
+        return KILL_TREE_PASS;
+    return spare_others(pid, group, arg);
+}
+
+/* Is any process of the job left here? */
+static bool nothing_left(struct agent *a)
+{
+    if (!reap_now(a->reap))
+        return true;
+    if (a->ranks && ranks_running(a->ranks)) /* one may have ended since */
+        return false;
+    bool others = (a->relay && !relay_is_idle(a->relay)) ||
+                  (a->ranks && ranks_helper(a->ranks) > 0);
+    return others && kill_tree_signal(0, spare_others, a) == 0;
+}
+
+static void agent_move(struct agent *a, enum agent_state to)
+{
+    static const char *const names[] = {"active", "terminating", "draining", "ended"};
+    log_debug("%s -> %s", names[a->state], names[to]);
+    a->state = to;
+}
+
+static void agent_stop_if_alone(struct agent *a)
+{
+    if (a->state >= AGENT_DRAINING && !a->up && (!a->relay || relay_is_idle(a->relay)))
+        loop_stop(a->loop, 0);
+}
+
+void agent_drained(struct agent *a)
+{
+    if (a->state != AGENT_DRAINING || (a->ranks && !ranks_drained(a->ranks)))
+        return;
+    agent_move(a, AGENT_ENDED);
+    event_del(a->drain);
+    if (a->up)
+        link_send(a->up, MSG_ENDED, a->node, NULL, 0, NULL, 0);
+}
+
+static void arm_drain(struct agent *a)
+{
+    uint32_t ms = a->drain_ms > 0 ? a->drain_ms : IDLE_STREAM_MS;
+    event_add(a->drain, &(struct timeval){ms / 1000, ms % 1000 * 1000});
+}
+
+static void agent_drain(struct agent *a)
+{
+    grace_done(a->grace);
+    agent_move(a, AGENT_DRAINING);
+    arm_drain(a);
+    agent_drained(a);
+}
+
+static void on_drain_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct agent *a = arg;
+    bool all = a->drain_ms > 0 || !a->up; /* without a launcher nobody reads it */
+    if (a->ranks && a->state == AGENT_DRAINING)
+        ranks_cut(a->ranks, !all);
+    if (a->relay && !a->up)
+        relay_stop(a->relay, true);
+    agent_drained(a);
+    if (a->state != AGENT_ENDED)
+        arm_drain(a);
+}
+
+void agent_check(void *arg)
+{
+    struct agent *a = arg;
+    if (a->state == AGENT_TERMINATING && nothing_left(a))
+        agent_drain(a);
+    agent_stop_if_alone(a);
+}
+
+/* They hang in the kernel, or belong to another user. */
+static void on_unkillable(void *arg)
+{
+    struct agent *a = arg;
+    char host[HOST_NAME_MAX + 1] = "", *who = kill_tree_describe(spare_others, a);
+    gethostname(host, sizeof host - 1);
+    char *line =
+        xasprintf("ddprun: warning: left behind on %s, as SIGKILL does not end it: "
+                  "%s",
+                  host, who ? who : "a process that cannot be seen");
+    agent_log(LOG_WARN, line, a);
+    free(line);
+    free(who);
+    agent_drain(a);
+    agent_stop_if_alone(a);
+}
+
+static void on_strays(evutil_socket_t fd, short what, void *arg)
+{
+    struct agent *a = arg;
+    if (a->state == AGENT_TERMINATING && reap_now(a->reap))
+        kill_tree_signal(a->strays_sig, pass_live_groups, a);
+}
+
+/* The ranks by their process groups, what has left those one by one. */
+static void end_with(int sig, void *arg)
+{
+    struct agent *a = arg;
+    if (a->ranks) {
+        ranks_stop_starting(a->ranks, a->again);
+        ranks_signal(a->ranks, sig);
+        if (sig != SIGKILL)
+            ranks_signal(a->ranks, SIGCONT); /* who is stopped hears nothing */
+    }
+    if (sig != SIGKILL) {
+        a->strays_sig = sig;
+        event_add(a->strays, &(struct timeval){0, STRAYS_MS * 1000});
+    } else if (reap_now(a->reap)) {
+        kill_tree_signal(sig, spare_others, a);
+    }
+    agent_check(a);
+}
+
+void agent_end(struct agent *a, int sig, uint32_t grace_ms, uint32_t drain_ms)
+{
+    bool usual = a->state == AGENT_ACTIVE && nothing_left(a);
+    a->drain_ms = drain_ms;
+    if (a->state == AGENT_ACTIVE)
+        agent_move(a, AGENT_TERMINATING);
+    if (usual || a->state == AGENT_DRAINING)
+        agent_drain(a);
+    else if (a->state == AGENT_TERMINATING)
+        grace_begin(a->grace, sig, grace_ms);
+}
+
+void agent_end_renew(struct agent *a)
+{
+    event_del(a->strays);
+    grace_renew(a->grace);
+    agent_move(a, AGENT_ACTIVE);
+    a->again = false;
+}
+
+void agent_cut_off(struct agent *a)
+{
+    log_sink(NULL, NULL);
+    link_close(a->up);
+    a->up = NULL;
+    a->again = false;
+    if (a->ranks)
+        ranks_stop_starting(a->ranks, false);
+    if (a->relay)
+        relay_stop(a->relay, false);
+    if (a->state < AGENT_DRAINING)
+        agent_end(a, SIGKILL, 0, 0);
+    arm_drain(a);
+    agent_check(a);
+}
+
+void agent_orphaned(struct agent *a, const char *why)
+{
+    log_debug("the launcher is gone: %s", why ? why : "it closed the link");
+    agent_cut_off(a);
+}
+
+int agent_end_open(struct agent *a, struct ddp_err *err)
+{
+    a->grace = grace_create(a->loop, end_with, on_unkillable, a);
+    a->drain = evtimer_new(loop_base(a->loop), on_drain_timer, a);
+    a->strays = evtimer_new(loop_base(a->loop), on_strays, a);
+    return a->drain && a->strays ? 0 : err_set(err, "cannot make an event");
+}

@@ -1,0 +1,95 @@
+/* launcher/agent/connect.c - see connect.h */
+#include "launcher/agent/connect.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "common/sock.h"
+#include "launcher/link/handshake.h"
+#include "launcher/spawn/transport_proc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* for one address: the others shall have their turn, too */
+enum { TRY_MS = 4000 };
+
+static int prove(int in, int out, const struct bootstrap *s, int64_t deadline_ms,
+                 struct link_keys *keys, struct ddp_err *err)
+{
+    unsigned char offer[HANDSHAKE_OFFER], answer[HANDSHAKE_ANSWER],
+        proof[HANDSHAKE_PROOF];
+    struct handshake h;
+    struct secret key = s->key;
+    int rc = 0;
+    if (sock_read_all(in, offer, sizeof offer, deadline_ms) < 0)
+        return err_errno(err, "it says nothing");
+    if (s->of_job)
+        handshake_node_key(&s->key, s->node, &key);
+    if (handshake_answer(&h, &key, s->node, offer, answer, err) < 0)
+        rc = -1;
+    else if (sock_write_all(out, answer, sizeof answer, deadline_ms) < 0 ||
+             sock_read_all(in, proof, sizeof proof, deadline_ms) < 0)
+        rc = err_errno(err, "it does not take the key");
+    else
+        rc = handshake_confirm(&h, proof, keys, err);
+    secret_wipe(&h, sizeof h);
+    secret_wipe(&key, sizeof key);
+    return rc;
+}
+
+/* "ADDRESS PORT" */
+static int call_one(const struct bootstrap *s, const char *whom, int64_t deadline_ms,
+                    struct link_keys *keys, struct ddp_err *err)
+{
+    char addr[256];
+    int port;
+    if (sscanf(whom, "%255s %d", addr, &port) != 2)
+        return err_set(err, "'%s' is no address and port", whom);
+    int64_t until = now_ms() + TRY_MS < deadline_ms ? now_ms() + TRY_MS : deadline_ms;
+    int fd = sock_connect(addr, port, until, false, err);
+    if (fd < 0)
+        return -1;
+    if (prove(fd, fd, s, until, keys, err) < 0) {
+        close(fd);
+        return err_prefix(err, "'%s' port %d", addr, port);
+    }
+    return fd;
+}
+
+int connect_launcher(const struct bootstrap *s, const char *from, int64_t deadline_ms,
+                     struct link_keys *keys, struct ddp_err *err)
+{
+    struct strv whom = {0};
+    char addr[64], port[16];
+    if (from && sscanf(from, "%63s", addr) == 1 &&
+        sscanf(s->calls.v[0], "%*s %15s", port) == 1)
+        strv_pushf(&whom, "%s %s", addr, port);
+    for (size_t i = 0; i < s->calls.n; i++) {
+        if (whom.n == 0 || strcmp(whom.v[0], s->calls.v[i]) != 0)
+            strv_push(&whom, s->calls.v[i]);
+    }
+    int fd = -1;
+    for (size_t i = 0; i < whom.n && fd < 0; i++) {
+        struct ddp_err why;
+        fd = call_one(s, whom.v[i], deadline_ms, keys, &why);
+        if (i == 0 && fd < 0)
+            *err = why; /* of the likeliest address */
+    }
+    strv_finish(&whom);
+    return fd < 0 ? err_prefix(err, "cannot call back") : fd;
+}
+
+int connect_by_stdio(const struct bootstrap *s, struct link_keys *keys)
+{
+    static const char line[] = TRANSPORT_PROC_LINK;
+    int64_t until = now_ms() + TRY_MS;
+    struct ddp_err err;
+    sock_set_nonblock(STDIN_FILENO, true);
+    sock_set_nonblock(STDOUT_FILENO, true);
+    if (sock_write_all(STDOUT_FILENO, line, sizeof line - 1, until) < 0)
+        return -1;
+    return prove(STDIN_FILENO, STDOUT_FILENO, s, until, keys, &err);
+}

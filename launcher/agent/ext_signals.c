@@ -1,0 +1,68 @@
+/* launcher/agent/ext_signals.c - see ext_signals.h */
+#include "launcher/agent/ext_signals.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+static const int ends[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+static const int warnings[] = {SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU};
+
+struct ext_signals {
+    void (*told)(int sig, void *arg);
+    void *arg;
+    struct event *events[ARRAY_LEN(ends)]; /* owned */
+};
+
+static void on_signal(evutil_socket_t sig, short what, void *arg)
+{
+    struct ext_signals *o = arg;
+    o->told((int)sig, o->arg);
+}
+
+static void block_ends(int how)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+        sigaddset(&set, ends[i]);
+    sigprocmask(how, &set, NULL);
+}
+
+void ext_signals_hold(void)
+{
+    block_ends(SIG_BLOCK);
+    for (size_t i = 0; i < ARRAY_LEN(warnings); i++)
+        signal(warnings[i], SIG_IGN);
+}
+
+struct ext_signals *ext_signals_create(struct loop *loop,
+                                       void (*told)(int sig, void *arg), void *arg,
+                                       struct ddp_err *err)
+{
+    struct ext_signals *o = xcalloc(1, sizeof *o);
+    *o = (struct ext_signals){.told = told, .arg = arg};
+    ext_signals_hold();
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        o->events[i] =
+            event_new(loop_base(loop), ends[i], EV_SIGNAL | EV_PERSIST, on_signal, o);
+        if (!o->events[i] || event_add(o->events[i], NULL) < 0) {
+            err_set(err, "cannot listen for signals");
+            ext_signals_destroy(o);
+            return NULL;
+        }
+    }
+    block_ends(SIG_UNBLOCK);
+    return o;
+}
+
+void ext_signals_destroy(struct ext_signals *o)
+{
+    for (size_t i = 0; o && i < ARRAY_LEN(ends); i++) {
+        if (o->events[i])
+            event_free(o->events[i]);
+    }
+    free(o);
+}

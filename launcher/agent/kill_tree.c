@@ -1,0 +1,202 @@
+/* launcher/agent/kill_tree.c - see kill_tree.h
+ *
+ * The look gives a list of (pid, parent, group). A process is ours when its chain of
+ * parents reaches us; marking goes round until nothing new is found, which for the flat
+ * trees of real jobs is two or three rounds. What forks while we look is missed and is
+ * found by the next look: callers repeat with SIGKILL until wait() has nothing left.
+ */
+#include "launcher/agent/kill_tree.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { DESCRIBED = 4, FUTILE = 3 };
+
+struct proc {
+    pid_t pid, parent, group;
+    char state;
+    bool ours;
+    enum kill_tree_rule rule;
+};
+
+/* "PID (NAME) STATE PPID PGRP ...": the name may hold blanks and brackets. */
+static bool proc_read(const char *pid, struct proc *p)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    const char *end = strrchr(text, ')');
+    int parent, group;
+    char state;
+    if (!end || sscanf(end + 1, " %c %d %d", &state, &parent, &group) != 3)
+        return false;
+    *p =
+        (struct proc){.pid = atoi(pid), .parent = parent, .group = group, .state = state};
+    return state != 'Z';
+}
+
+static int by_pid(const void *a, const void *b)
+{
+    const struct proc *p = a, *q = b;
+    return (p->pid > q->pid) - (p->pid < q->pid);
+}
+
+static struct proc *look(size_t *n)
+{
+    struct proc *list = NULL;
+    size_t room = 0;
+    *n = 0;
+    DIR *dir = opendir("/proc");
+    if (!dir)
+        return NULL;
+    for (struct dirent *d; (d = readdir(dir));) {
+        struct proc p;
+        if (!isdigit((unsigned char)d->d_name[0]) || !proc_read(d->d_name, &p))
+            continue;
+        if (*n == room) {
+            room = room ? room * 2 : 256;
+            list = xrealloc(list, room, sizeof *list);
+        }
+        list[(*n)++] = p;
+    }
+    closedir(dir);
+    if (*n > 0)
+        qsort(list, *n, sizeof *list, by_pid);
+    return list;
+}
+
+static bool is_ours(const struct proc *list, size_t n, pid_t pid, pid_t self)
+{
+    if (pid == self)
+        return true;
+    struct proc key = {.pid = pid};
+    const struct proc *p = n ? bsearch(&key, list, n, sizeof *list, by_pid) : NULL;
+    return p && p->ours;
+}
+
+/* All processes, our descendants marked. */
+static struct proc *look_for_ours(enum kill_tree_rule (*rule)(pid_t pid, pid_t group,
+                                                              void *arg),
+                                  void *arg, size_t *count)
+{
+    struct proc *list = look(count);
+    size_t n = *count;
+    pid_t self = getpid();
+    for (size_t i = 0; i < n; i++) {
+        if (list[i].pid != self && rule)
+            list[i].rule = rule(list[i].pid, list[i].group, arg);
+    }
+    for (bool found = true; found;) {
+        found = false;
+        for (size_t i = 0; i < n; i++) {
+            if (!list[i].ours && list[i].pid != self && list[i].rule != KILL_TREE_SPARE &&
+                is_ours(list, n, list[i].parent, self))
+                found = list[i].ours = true;
+        }
+    }
+    return list;
+}
+
+int kill_tree_signal(int sig,
+                     enum kill_tree_rule (*rule)(pid_t pid, pid_t group, void *arg),
+                     void *arg)
+{
+    size_t n;
+    struct proc *list = look_for_ours(rule, arg, &n);
+    int sent = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (list[i].ours && list[i].rule == KILL_TREE_TAKE && kill(list[i].pid, sig) == 0)
+            sent++;
+    }
+    free(list);
+    return sent;
+}
+
+/* The first line of a file of /proc; "" where it may not be read. */
+static void proc_line(pid_t pid, const char *name, char *text, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, size - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+}
+
+static void describe(const struct proc *p, FILE *out)
+{
+    char path[64], name[64], wchan[64];
+    struct stat st;
+    proc_line(p->pid, "comm", name, sizeof name);
+    proc_line(p->pid, "wchan", wchan, sizeof wchan);
+    snprintf(path, sizeof path, "/proc/%d", (int)p->pid);
+    fprintf(out, "process %d (%s)", (int)p->pid, name);
+    if (stat(path, &st) == 0 && st.st_uid != geteuid())
+        fprintf(out, " of uid %u", (unsigned)st.st_uid);
+    fprintf(out, ", state %c", p->state);
+    if (wchan[0] && strcmp(wchan, "0") != 0)
+        fprintf(out, " in %s", wchan);
+}
+
+char *kill_tree_describe(enum kill_tree_rule (*rule)(pid_t pid, pid_t group, void *arg),
+                         void *arg)
+{
+    size_t n, found = 0, size;
+    char *text = NULL;
+    struct proc *list = look_for_ours(rule, arg, &n);
+    FILE *out = open_memstream(&text, &size);
+    if (!out)
+        abort(); /* as mem.h does when memory is gone */
+    for (size_t i = 0; i < n; i++) {
+        if (!list[i].ours || list[i].rule != KILL_TREE_TAKE || found++ >= DESCRIBED)
+            continue;
+        fputs(found > 1 ? "; " : "", out);
+        describe(&list[i], out);
+    }
+    if (found > DESCRIBED)
+        fprintf(out, "; and %zu more", found - DESCRIBED);
+    fclose(out);
+    free(list);
+    if (found > 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+bool kill_tree_reap(int64_t deadline_ms)
+{
+    int futile = 0; /* looks in a row that found nobody whom we may signal */
+    for (int64_t pause_ms = 1;; pause_ms = pause_ms < 50 ? pause_ms * 2 : 50) {
+        pid_t pid;
+        while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+            ;
+        if (pid < 0 && errno == ECHILD)
+            return true;
+        if (now_ms() >= deadline_ms || futile == FUTILE)
+            return false;
+        futile = kill_tree_signal(SIGKILL, NULL, NULL) > 0 ? 0 : futile + 1;
+        nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000}, NULL);
+    }
+}

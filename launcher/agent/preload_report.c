@@ -1,0 +1,108 @@
+/* launcher/agent/preload_report.c - see preload_report.h */
+#include "launcher/agent/preload_report.h"
+
+#include "common/mem.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ms: the second look, and from where on the time between two of them grows no more */
+enum { SECOND_MS = 1000, SELDOM_MS = 60000 };
+
+struct preload_report {
+    struct event *timer; /* owned */
+    int64_t wait_ms;
+    struct preload_report_events events;
+    void *arg;
+    struct msg_saved saved; /* as told last */
+};
+
+static int read_kib(const char *text, const char *name, long *kib)
+{
+    const char *at = strstr(text, name);
+    return at && sscanf(at + strlen(name), "%ld kB", kib) == 1 ? 0 : -1;
+}
+
+int preload_report_read(const char *text, long *anonymous, long *fair)
+{
+    return read_kib(text, "\nAnonymous:", anonymous) == 0 &&
+                   read_kib(text, "\nPss_Anon:", fair) == 0
+               ? 0
+               : -1;
+}
+
+static int look_at(pid_t pid, long *anonymous, long *fair)
+{
+    char path[40], text[2048];
+    snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return preload_report_read(text, anonymous, fair);
+}
+
+/* KiB; -1: somebody has ended, or it cannot be told. */
+static long look(struct preload_report *s)
+{
+    long anonymous, fair, saved = 0;
+    pid_t pid;
+    for (size_t i = 0; (pid = s->events.rank(i, s->arg)) >= 0; i++) {
+        if (pid == 0 || look_at(pid, &anonymous, &fair) < 0)
+            return -1;
+        saved += anonymous - fair;
+    }
+    pid = s->events.helper(s->arg);
+    if (pid > 0 && look_at(pid, &anonymous, &fair) == 0)
+        saved -= fair;
+    return saved > 0 ? saved : 0;
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct preload_report *s = arg;
+    long kib = look(s);
+    if (kib < 0)
+        return;
+    s->saved.kib = (uint64_t)kib;
+    s->events.tell(&s->saved, s->arg);
+    event_add(s->timer, &(struct timeval){s->wait_ms / 1000, s->wait_ms % 1000 * 1000});
+    s->wait_ms = s->wait_ms * 2 < SELDOM_MS ? s->wait_ms * 2 : SELDOM_MS;
+}
+
+void preload_report_forked(struct preload_report *s)
+{
+    s->saved.forks++;
+}
+
+void preload_report_all(struct preload_report *s)
+{
+    s->wait_ms = SECOND_MS;
+    on_timer(-1, 0, s);
+    s->events.tell(&s->saved, s->arg); /* that they were forked is told in any case */
+}
+
+struct preload_report *preload_report_create(struct loop *loop, int64_t import_ms,
+                                             const struct preload_report_events *events,
+                                             void *arg)
+{
+    struct preload_report *s = xcalloc(1, sizeof *s);
+    *s = (struct preload_report){
+        .events = *events, .arg = arg, .saved.import_ms = (uint32_t)import_ms};
+    s->timer = evtimer_new(loop_base(loop), on_timer, s);
+    if (!s->timer)
+        abort();
+    return s;
+}
+
+void preload_report_destroy(struct preload_report *s)
+{
+    if (!s)
+        return;
+    event_free(s->timer);
+    free(s);
+}

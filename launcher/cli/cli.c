@@ -1,0 +1,337 @@
+/* launcher/cli/cli.c - see cli.h
+ *
+ * Not argp: getopt_long, on which it stands, accepts every unambiguous beginning of an
+ * option ("--t 5"), cannot treat underscores as dashes, and its errors are either printed
+ * in its own words or lost. A hundred lines of our own do what mpirun's users expect.
+ */
+#define LOG_SUBSYS "options"
+#include "launcher/cli/cli.h"
+
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/cli/foreign.h"
+#include "launcher/cli/help.h"
+#include "launcher/cli/options.h"
+#include "launcher/cli/spelling.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef DDPRUN_VERSION
+#define DDPRUN_VERSION "unknown"
+#endif
+
+static void print_line(const char *text, void *arg)
+{
+    fprintf(arg, "%s\n", text);
+}
+
+/* --- parsing ------------------------------------------------------------------------ */
+
+static const struct option *find_option(const char *name, size_t len)
+{
+    for (size_t i = 0; len > 0 && i < options_len; i++) {
+        if (spelling_is(options[i].names, name, len))
+            return &options[i];
+    }
+    return NULL;
+}
+
+/* The option that `word` is, and its argument when it is in the same word: --np=4, -n4.
+ */
+static const struct option *match(const char *word, const char **value)
+{
+    const char *name = word + (word[1] == '-' ? 2 : 1);
+    size_t len = strcspn(name, "=");
+    const struct option *o = find_option(name, len);
+    *value = o && name[len] ? name + len + 1 : NULL;
+    if (o || word[1] == '-')
+        return o;
+    o = find_option(name, 1);
+    if (!o || !o->arg)
+        return NULL;
+    if (strcmp(o->arg, "N") == 0 && isalpha((unsigned char)name[1]))
+        return NULL; /* -nnp: a slip in a long name, and no number */
+    *value = name + 1;
+    return o;
+}
+
+static int take(const struct option *o, const char *word, const char *value,
+                struct opts *opts, struct ddp_err *err)
+{
+    char name[64];
+    size_t len = strcspn(word, "=");
+    snprintf(name, sizeof name, "%.*s", (int)(len < 60 ? len : 60), word);
+    if (value && !o->arg)
+        return err_set(err, "%s takes no value (try ddprun --help)", name);
+    if (!value && o->arg && o->arg[0] == '[')
+        value = o->arg[1] == '=' ? "on" : o->words[0].text;
+    struct ddp_err why;
+    if (o->read(o, name, value, opts, &why) == 0)
+        return 0;
+    return err_set(err, "%s (try ddprun --help)", why.text);
+}
+
+static void set_defaults(struct opts *opts)
+{
+    *opts = (struct opts){
+        .rank_names = NAMES_ALL,
+        .mpi = MPI_AUTO,
+        .node_rank = -1,
+        .tree_width = 32,
+        .ssh_window = 64,
+        .start_timeout_ms = 60000,
+        .preload = "",
+        .node_timeout_ms = 60000,
+        .grace_ms = 5000,
+        .gpus_per_node = -1,
+        .scaling_dir = "scaling",
+    };
+}
+
+/* --help [TOPIC], --version: 1 when it has been printed, -1 with an error. */
+static int answer(const struct option *o, const char *topic, struct ddp_err *err)
+{
+    if (spelling_is(o->names, "version", 7))
+        puts("ddprun " DDPRUN_VERSION);
+    else if (help_show(topic, print_line, stdout, err) < 0)
+        return -1;
+    return fflush(stdout) == 0 ? 1 : err_errno(err, "cannot write");
+}
+
+static bool wants_script(const struct opts *opts)
+{
+    return opts->script != SCHED_NONE || opts->submit;
+}
+
+/* Options whose meaning depends on others, which may stand behind them. */
+static int settle(struct opts *opts, const char *hosts_option, const char *script_option,
+                  struct ddp_err *err)
+{
+    int *means = wants_script(opts) ? &opts->nnodes : &opts->per_node;
+    if (opts->letter_n && *means && *means != opts->letter_n)
+        return err_set(err, "-N %d and %s %d contradict each other (try ddprun --help)",
+                       opts->letter_n,
+                       wants_script(opts) ? "--nnodes" : "--nproc-per-node", *means);
+    if (opts->letter_n)
+        *means = opts->letter_n;
+    if (wants_script(opts) && hosts_option)
+        return err_set(err,
+                       "%s and a batch script: the scheduler chooses the hosts; "
+                       "leave it out",
+                       hosts_option);
+    if (opts->scaling && opts->np)
+        return err_set(err, "--scaling says how many ranks there are; leave -np out");
+    if (!wants_script(opts) && script_option)
+        return err_set(err,
+                       "%s is for a batch script: --script slurm, sge, pbs or lsf, or "
+                       "--submit",
+                       script_option);
+    return 0;
+}
+
+static bool wants_program(const struct opts *opts)
+{
+    return !opts->show_env && !opts->preflight && !opts->list_sites && !opts->fetch_data;
+}
+
+static int check_fetch(const struct opts *opts, struct ddp_err *err)
+{
+    if (!opts->fetch_data && (opts->data_dir || opts->data_mirror || opts->data_sets))
+        return err_set(err, "%s goes with --fetch-data (try ddprun --help)",
+                       opts->data_dir      ? "--data-dir"
+                       : opts->data_mirror ? "--data-mirror"
+                                           : "--data-sets");
+    if (opts->fetch_data && opts->argv[0])
+        return err_set(err, "--fetch-data starts nothing, so '%.80s' cannot follow",
+                       opts->argv[0]);
+    return 0;
+}
+
+/* The words that are being read, and what was found out about them so far. */
+struct reading {
+    char **argv;
+    int argc, i; /* the present one */
+    const char *hosts_option, *script_option;
+    struct strv refused; /* what to say about other launchers' options */
+};
+
+/* The next word, as a value of `word`; NULL with an error when there is none. */
+static const char *next_value(struct reading *r, const char *word, const char *arg,
+                              struct ddp_err *err)
+{
+    if (r->i + 1 < r->argc)
+        return r->argv[++r->i];
+    err_set(err, "%s takes %s (try ddprun --help)", word, arg);
+    return NULL;
+}
+
+static bool is_word(const struct word *words, const char *text)
+{
+    while (words->text && strcmp(words->text, text) != 0)
+        words++;
+    return words->text != NULL;
+}
+
+/* Option `o`, spelled `word`, with `value` (NULL: none yet). */
+static int read_option(struct reading *r, const struct option *o, const char *word,
+                       const char *value, struct opts *opts, struct ddp_err *err)
+{
+    bool optional = o->arg && o->arg[0] == '[';
+    if (o->arg && !optional && !value && !(value = next_value(r, word, o->arg, err)))
+        return -1;
+    if (optional && o->arg[1] != '=' && !value && r->i + 1 < r->argc &&
+        is_word(o->words, r->argv[r->i + 1]))
+        value = r->argv[++r->i];
+    if (take(o, word, value, opts, err) < 0)
+        return -1;
+    if (o->where == NOT_IN_SCRIPT)
+        r->hosts_option = word;
+    if (o->where == SCRIPT_ONLY)
+        r->script_option = word;
+    if (o->where == JOB_TOO || o->where == NOT_IN_SCRIPT) {
+        strv_push(&opts->passed, word);
+        if (value == r->argv[r->i]) /* else it is part of the word */
+            strv_push(&opts->passed, value);
+    }
+    return 0;
+}
+
+static int read_foreign(struct reading *r, const struct foreign *f, const char *word,
+                        struct opts *opts, struct ddp_err *err)
+{
+    const char *values[2] = {strchr(word, '='), NULL};
+    const struct option *o;
+    char *variable;
+    int n = 0;
+    if (f->values > 0 && values[0]) {
+        values[0]++;
+        n++;
+    }
+    for (; n < f->values; n++) {
+        if (!(values[n] = next_value(r, word, n ? "two values" : "a value", err)))
+            return -1;
+    }
+    switch (f->answer) {
+    case FOREIGN_OURS:
+        strv_pushf(&opts->texts, "--%s%s%s", f->text, f->values || f->fixed ? "=" : "",
+                   f->values  ? values[0]
+                   : f->fixed ? f->fixed
+                              : "");
+        word = opts->texts.v[opts->texts.n - 1];
+        o = match(word, &values[0]);
+        return read_option(r, o, word, values[0], opts, err);
+    case FOREIGN_VARIABLE:
+        variable = foreign_variable(f, values);
+        strv_push(&opts->export_env, variable);
+        strv_push(&opts->passed, "-x");
+        strv_push_nodup(&opts->passed, variable);
+        break;
+    case FOREIGN_IGNORED:
+        strv_pushf(&opts->ignored, "%.*s", (int)strcspn(word, "="), word);
+        break;
+    case FOREIGN_REFUSED:
+        foreign_complain(f, word, &r->refused);
+    }
+    return 0;
+}
+
+/* Options up to the program. Returns 1 when all that was asked has been printed. */
+static int read_words(struct reading *r, struct opts *opts, struct ddp_err *err)
+{
+    for (r->i = 1; r->i < r->argc; r->i++) {
+        const char *word = r->argv[r->i], *value;
+        if (word[0] != '-' || !word[1])
+            break;
+        if (strcmp(word, "--") == 0) {
+            opts->end_said = true;
+            r->i++;
+            break;
+        }
+        const struct option *o = match(word, &value);
+        const struct foreign *f = o ? NULL : foreign_find(word);
+        if (!o && !f)
+            return spelling_unknown(word, err);
+        if (o && !o->read)
+            return answer(o, value ? value : r->argv[r->i + 1], err);
+        if ((f ? read_foreign(r, f, word, opts, err)
+               : read_option(r, o, word, value, opts, err)) < 0)
+            return -1;
+    }
+    return r->refused.n > 0 ? foreign_refuse(&r->refused, err) : 0;
+}
+
+/* mpirun's "-np 1 a : -np 3 b" */
+static int check_one_program(const struct opts *opts, struct ddp_err *err)
+{
+    char *const *word = opts->argv;
+    while (*word && !(strcmp(*word, ":") == 0 && word[1] && word[1][0] == '-'))
+        word++;
+    if (!*word || opts->end_said)
+        return 0;
+    return err_set(
+        err,
+        "': %s' would start a second program, and all ranks run one: let it "
+        "choose by RANK, as in sh -c '[ $RANK -lt 2 ] && exec a || exec b' ('--' "
+        "before the program gives it the ':')",
+        word[1]);
+}
+
+int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
+{
+    struct reading r = {.argv = argv, .argc = argc};
+    set_defaults(opts);
+    int rc = read_words(&r, opts, err);
+    strv_finish(&r.refused);
+    if (rc != 0)
+        return rc;
+    opts->argv = argv + r.i;
+    if (r.i == argc && wants_program(opts))
+        return err_set(err, "no program given (try ddprun --help)");
+    if (check_fetch(opts, err) < 0 || check_one_program(opts, err) < 0)
+        return -1;
+    return settle(opts, r.hosts_option, r.script_option, err);
+}
+
+static void warn_of_ignored(const struct opts *opts)
+{
+    char *names = shell_join(opts->ignored.v);
+    if (opts->ignored.n > 0)
+        log_warn("ignored, as ddprun does without: %s", names);
+    free(names);
+}
+
+void cli_warn(const struct opts *opts)
+{
+    bool said = opts->np || opts->per_node || opts->hosts || opts->hostfile;
+    const char *late =
+        wants_script(opts) ? "submit script site" : "np nproc-per-node hostfile";
+    warn_of_ignored(opts);
+    if (opts->end_said) /* by "--": what follows is meant for the program */
+        return;
+    if (!wants_script(opts) && said) /* the program may start others itself */
+        return;
+    for (char *const *word = opts->argv + 1; *opts->argv && *word; word++) {
+        size_t dashes = strspn(*word, "-"), len = strcspn(*word, "=");
+        bool option = dashes == 2 || strcmp(*word, "-np") == 0;
+        if (option && spelling_is(late, *word + dashes, len - dashes))
+            log_warn(
+                "'%.*s' follows the program and was passed to %s; put ddprun's options "
+                "before it",
+                (int)len, *word, opts->argv[0]);
+    }
+}
+
+void opts_finish(struct opts *opts)
+{
+    strv_finish(&opts->export_env);
+    strv_finish(&opts->passed);
+    strv_finish(&opts->texts);
+    strv_finish(&opts->ignored);
+    strv_finish(&opts->interpreted);
+    free(opts->interpreter);
+    *opts = (struct opts){0};
+}

@@ -1,0 +1,161 @@
+/* launcher/cli/help.c - see help.h */
+#include "launcher/cli/help.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/cli/options.h"
+#include "launcher/cli/spelling.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WIDTH = 80, INDENT = 10 };
+
+/* What most launches need, in a few words each. */
+static const struct {
+    const char *names, *doc;
+} usual[] = {
+    {"-np N", "start N ranks; default: one per slot, or per GPU"},
+    {"-H n1:4,n2:4", "hosts and their slots"},
+    {"--hostfile FILE", "hosts and their slots, one per line"},
+    {"--nproc-per-node N", "ranks on each host"},
+    {"--nnodes N", "use the first N hosts"},
+    {"-m", "the program is a Python module, as in 'python -m'"},
+    {"-x NAME[=VALUE]", "pass a variable to all ranks"},
+    {"--bind-to WHAT", "CPUs of a rank: none, core, numa, socket, hwthread"},
+    {"--interface NAME", "network interface of the store, Gloo and NCCL"},
+    {"--output-filename DIR", "write each rank's output to files, too"},
+    {"--timeout TIME", "stop the job after 90, 5m, 1h30m"},
+    {"--max-restarts N", "restart all ranks up to N times when one fails"},
+    {"--script SCHEDULER", "print a batch script: slurm, sge, pbs or lsf"},
+    {"--submit", "submit that script"},
+    {"--preflight", "check every host, start nothing"},
+    {"--dry-run", "print plan, environment and commands, start nothing"},
+    {"-v, --verbose", "say what is decided and why"},
+    {"-V, --version", "print the version"},
+};
+
+static void say(help_line_fn line, void *arg, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void say(help_line_fn line, void *arg, const char *fmt, ...)
+{
+    char text[200];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    line(text, arg);
+}
+
+/* "-n, --np N" into `out`: short names first. */
+static void spell(const struct option *o, char *out, size_t size)
+{
+    size_t n = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (const char *p = o->names; *p; p += strspn(p, " ")) {
+            size_t len = strcspn(p, " ");
+            if ((len == 1) == (pass == 0))
+                n += (size_t)snprintf(out + n, size - n, "%s%s%.*s", n ? ", " : "",
+                                      len == 1 ? "-" : "--", (int)len, p);
+            p += len;
+        }
+    }
+    if (o->arg)
+        snprintf(out + n, size - n, "%s%s", strncmp(o->arg, "[=", 2) == 0 ? "" : " ",
+                 o->arg);
+}
+
+/* `text` wrapped, each line indented. */
+static void wrap(const char *text, help_line_fn line, void *arg)
+{
+    while (*text) {
+        size_t len = strlen(text), n = len;
+        if (len > WIDTH - INDENT) {
+            for (n = WIDTH - INDENT; n > 0 && text[n] != ' '; n--)
+                ;
+        }
+        say(line, arg, "%*s%.*s", INDENT, "", (int)n, text);
+        text += n;
+        text += strspn(text, " ");
+    }
+}
+
+static void show_option(const struct option *o, help_line_fn line, void *arg)
+{
+    char names[160];
+    spell(o, names, sizeof names);
+    say(line, arg, "  %s", names);
+    wrap(o->doc, line, arg);
+}
+
+static void show_usual(help_line_fn line, void *arg)
+{
+    say(line, arg, "usage: ddprun [options] program [args...]");
+    say(line, arg, "       ddprun -np 4 train.py        4 ranks on this machine");
+    say(line, arg, "       ddprun --hostfile hosts ./a  a rank per slot of these hosts");
+    say(line, arg, "%s", "");
+    for (size_t i = 0; i < ARRAY_LEN(usual); i++)
+        say(line, arg, "  %-22s  %s", usual[i].names, usual[i].doc);
+    say(line, arg, "%s", "");
+    say(line, arg, "Topics, for --help TOPIC:");
+    for (size_t i = 0; i < options_len; i++) {
+        if (!options[i].names)
+            say(line, arg, "  %-22s  %s", options[i].arg, options[i].doc);
+    }
+    say(line, arg, "  %-22s  %s", "all", "every option");
+    say(line, arg, "  %-22s  %s", "OPTION", "one option, as in --help timeout");
+    say(line, arg, "%s", "");
+    say(line, arg,
+        "Options stand before the program. One dash or two, '_' or '-': both work.");
+    say(line, arg,
+        "Exit code: of the first rank that failed, 128+signal; 124 --timeout,");
+    say(line, arg,
+        "125 cannot start, 126 not executable, 127 not found, 2 usage. See ddprun(1).");
+}
+
+/* The options of one topic, or of all. */
+static bool show_topic(const char *topic, help_line_fn line, void *arg)
+{
+    bool all = strcmp(topic, "all") == 0, shown = false, in = false;
+    for (size_t i = 0; i < options_len; i++) {
+        const struct option *o = &options[i];
+        if (!o->names) {
+            in = all || strcmp(topic, o->arg) == 0;
+            if (in && shown)
+                say(line, arg, "%s", "");
+            if (in)
+                say(line, arg, "%s (%s)", o->doc, o->arg);
+            shown |= in;
+        } else if (in) {
+            show_option(o, line, arg);
+        }
+    }
+    return shown;
+}
+
+int help_show(const char *topic, help_line_fn line, void *arg, struct ddp_err *err)
+{
+    if (!topic) {
+        show_usual(line, arg);
+        return 0;
+    }
+    if (show_topic(topic, line, arg))
+        return 0;
+    const char *name = topic + strspn(topic, "-");
+    for (size_t i = 0; i < options_len; i++) {
+        if (spelling_is(options[i].names, name, strlen(name))) {
+            show_option(&options[i], line, arg);
+            return 0;
+        }
+    }
+    char topics[200] = "";
+    for (size_t i = 0, n = 0; i < options_len && n < sizeof topics; i++) {
+        if (!options[i].names)
+            n += (size_t)snprintf(topics + n, sizeof topics - n, "%s, ", options[i].arg);
+    }
+    return err_set(err, "no help about '%.40s'; topics: %sall", topic, topics);
+}

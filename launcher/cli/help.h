@@ -1,0 +1,17 @@
+/* launcher/cli/help.h - --help: the usual options on a screen, the rest by topic
+ *
+ * Private to the front. All of it is made from the table of options.
+ */
+#ifndef LAUNCHER_CLI_HELP_H
+#define LAUNCHER_CLI_HELP_H
+
+#include "include/ddprun/err.h"
+
+typedef void (*help_line_fn)(const char *text, void *arg);
+
+/* Calls `line` for each line about `topic`: NULL for the usual options and the topics,
+ * "all" for every option, a topic's name, or an option's. Returns -1 when there is no
+ * such topic. */
+int help_show(const char *topic, help_line_fn line, void *arg, struct ddp_err *err);
+
+#endif

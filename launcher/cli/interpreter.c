@@ -1,0 +1,143 @@
+/* launcher/cli/interpreter.c - see interpreter.h */
+#include "launcher/cli/interpreter.h"
+
+#include "common/mem.h"
+#include "launcher/script/python_env.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef const char *(*get_env_fn)(const char *name);
+
+static bool runs(const char *path)
+{
+    struct stat st;
+    return access(path, X_OK) == 0 && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static bool in_path(const char *path, const char *name)
+{
+    bool found = false;
+    for (const char *p = path ? path : ""; *p && !found;) {
+        size_t n = strcspn(p, ":");
+        char *file = xasprintf("%.*s/%s", (int)n, p, name);
+        found = runs(file);
+        free(file);
+        p += n + (p[n] == ':');
+    }
+    return found;
+}
+
+/* The python of an active environment, with the reason in `*why` (malloc'ed both); a name
+ * for PATH if none is active. Where both kinds are active and PATH lists only one of
+ * them, that one: the other is what the shell has left behind. */
+static char *find_python(get_env_fn get_env, char **why)
+{
+    static const struct {
+        const char *variable, *kind;
+    } kinds[] = {{"VIRTUAL_ENV", "virtual environment"},
+                 {"CONDA_PREFIX", "conda environment"}};
+    const char *path = get_env("PATH");
+    for (int listed = 1; listed >= 0; listed--) {
+        for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+            const char *dir = get_env(kinds[i].variable);
+            if (!dir || *dir != '/' ||
+                (listed && python_env_place(path, dir) == NOT_IN_PATH))
+                continue;
+            char *python = xasprintf("%s/bin/python3", dir);
+            if (runs(python)) {
+                *why = xasprintf("%s %s", kinds[i].kind, dir);
+                return python;
+            }
+            free(python);
+        }
+    }
+    *why = xstrdup("PATH");
+    return xstrdup(!in_path(path, "python3") && in_path(path, "python") ? "python"
+                                                                        : "python3");
+}
+
+/* The words behind "#!" of the file's first line: an interpreter and at most one
+ * argument, as the kernel has it. None if it does not begin so. */
+static void read_first_line(const char *file, struct strv *words)
+{
+    char line[256] = "", *rest = NULL;
+    FILE *f = fopen(file, "re");
+    bool is = f && fgets(line, sizeof line, f) && strncmp(line, "#!", 2) == 0;
+    if (f)
+        fclose(f);
+    const char *interpreter = is ? strtok_r(line + 2, " \t\r\n", &rest) : NULL;
+    const char *argument = interpreter ? strtok_r(NULL, "\r\n", &rest) : NULL;
+    if (interpreter)
+        strv_push(words, interpreter);
+    if (argument && argument[strspn(argument, " \t")])
+        strv_push(words, argument + strspn(argument, " \t"));
+}
+
+static bool ends_in(const char *name, const char *end)
+{
+    size_t n = strlen(name), len = strlen(end);
+    return n > len && strcmp(name + n - len, end) == 0;
+}
+
+/* What to put in front of the script `file`, which is `name` on the command line. */
+static void choose(struct opts *opts, get_env_fn get_env, const char *name,
+                   const char *file, struct strv *argv)
+{
+    struct strv first = {0};
+    char *why = NULL;
+    read_first_line(file, &first);
+    if (first.n > 0 && runs(file)) {
+        /* the kernel starts it; without a slash it would be looked for in PATH */
+        strv_push_nodup(argv,
+                        strchr(name, '/') ? xstrdup(name) : xasprintf("./%s", name));
+        strv_finish(&first);
+        return;
+    }
+    if (ends_in(name, ".py")) {
+        strv_push_nodup(argv, find_python(get_env, &why));
+    } else if (ends_in(name, ".jl")) {
+        strv_push(argv, "julia");
+    } else if (first.n > 0) {
+        strv_push_all(argv, first.v);
+        why = xstrdup("its first line");
+    } else {
+        strv_push(argv, "bash");
+    }
+    opts->interpreter = xasprintf("%s, from %s", argv->v[0], why ? why : "PATH");
+    strv_push(argv, name);
+    free(why);
+    strv_finish(&first);
+}
+
+void interpreter_choose(struct opts *opts, get_env_fn get_env)
+{
+    const char *name = opts->argv[0];
+    struct strv argv = {0};
+    if (!name || opts->no_python)
+        return;
+    if (opts->module) {
+        char *why = NULL;
+        strv_push_nodup(&argv, find_python(get_env, &why));
+        opts->interpreter = xasprintf("%s, from %s", argv.v[0], why);
+        strv_push(&argv, "-m");
+        strv_push(&argv, name);
+        free(why);
+    } else if (ends_in(name, ".py") || ends_in(name, ".sh") || ends_in(name, ".jl")) {
+        struct stat st;
+        char *file = *name == '/' || !opts->wdir ? xstrdup(name)
+                                                 : xasprintf("%s/%s", opts->wdir, name);
+        if (stat(file, &st) == 0 && S_ISREG(st.st_mode))
+            choose(opts, get_env, name, file, &argv);
+        free(file);
+    }
+    if (argv.n == 0)
+        return;
+    strv_push_all(&argv, opts->argv + 1);
+    strv_finish(&opts->interpreted);
+    opts->interpreted = argv;
+    opts->argv = opts->interpreted.v;
+}

@@ -1,0 +1,71 @@
+/* launcher/job/heartbeat.c - are the nodes alive, and what do their clocks say
+ *
+ * A ping a second to each node behind a network. A node that is silent for --node-timeout
+ * is lost (link/heartbeat.h). The pong with the shortest round trip gives the best offset
+ * of the node's clock to ours, which puts the ends of ranks on different nodes into one
+ * order.
+ */
+#define LOG_SUBSYS "pulse"
+#include "launcher/job/job_impl.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <stdlib.h>
+
+void job_ping(struct job *j, unsigned node)
+{
+    struct pack k = {0};
+    pack_u64(&k, (uint64_t)now_ns());
+    pack_u32(&k, (uint32_t)j->opts->node_timeout_ms);
+    job_send(j, node, MSG_PING, &k);
+    pack_finish(&k);
+}
+
+int job_hear_pong(struct job *j, unsigned node, const struct frame *f,
+                  struct ddp_err *err)
+{
+    struct unpack u = {.p = f->body, .n = f->size};
+    int64_t sent = (int64_t)unpack_u64(&u), theirs = (int64_t)unpack_u64(&u);
+    if (unpack_end(&u, f->type, err) < 0)
+        return -1;
+    struct job_node *n = &j->nodes[node];
+    int64_t trip = now_ns() - sent;
+    if (trip < 0 || sent <= 0)
+        return err_set(err, "a 'pong' to no ping of ours");
+    if (n->via != j->local && (n->best_trip_ns == 0 || trip < n->best_trip_ns)) {
+        n->best_trip_ns = trip;
+        n->ahead_ns = theirs - sent - trip / 2;
+        log_debug("%s: clock %.3f ms ahead, trip %.3f ms", n->host->name,
+                  (double)n->ahead_ns / 1e6, (double)trip / 1e6);
+    }
+    return 0;
+}
+
+static void on_beat(void *arg)
+{
+    struct job *j = arg;
+    job_ping(j, NODE_ALL);
+    for (unsigned i = 0; i < j->alloc->nnodes && j->state < JOB_LEAVING; i++) {
+        struct job_node *n = &j->nodes[i];
+        if (!job_node_there(n) || n->via == j->local)
+            continue;
+        if (heartbeat_count(j->heartbeat, &n->silence, n->heard_ms) <
+            j->opts->node_timeout_ms)
+            continue;
+        char *why =
+            xasprintf("nothing heard from it for %.4g s (--node-timeout); is it up, "
+                      "and the network to it?",
+                      (double)j->opts->node_timeout_ms / 1e3);
+        job_node_lost(j, i, why);
+        free(why);
+    }
+}
+
+int job_start_pulse(struct job *j, struct ddp_err *err)
+{
+    j->heartbeat = heartbeat_create(j->loop, on_beat, j, err);
+    return j->heartbeat ? 0 : -1;
+}

@@ -1,0 +1,108 @@
+/* launcher/job/input.c - see input.h
+ *
+ * The poller takes pipes, sockets and terminals, but neither files nor /dev/null: these
+ * are always readable and are read when there is credit, a piece a turn.
+ */
+#define LOG_SUBSYS "input"
+#include "launcher/job/input.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/link/frame.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct input {
+    struct loop *loop; /* borrowed */
+    int fd;            /* borrowed */
+    bool polled;       /* the poller takes it */
+    bool ended;
+    struct event *ready; /* owned: readable, or for files the next turn */
+    size_t credit;
+    void (*send)(const void *data, size_t n, void *arg);
+    void *arg;
+};
+
+/* A read from a terminal of somebody else would stop us (or fail, as the signal for it is
+ * ignored). */
+static bool is_ours(const struct input *in)
+{
+    pid_t owner = tcgetpgrp(in->fd);
+    return owner < 0 || owner == getpgrp();
+}
+
+static void input_arm(struct input *in)
+{
+    if (in->ended || in->credit == 0 || !is_ours(in))
+        return;
+    if (in->polled)
+        event_add(in->ready, NULL);
+    else
+        event_add(in->ready, &(struct timeval){0});
+}
+
+static void input_read(struct input *in)
+{
+    static char piece[PIECE_MAX];
+    size_t n = in->credit < sizeof piece ? in->credit : sizeof piece;
+    struct pollfd p = {.fd = in->fd, .events = POLLIN};
+    /* the descriptor is shared with whoever started us: it is not made non-blocking */
+    if (!is_ours(in) || (in->polled && poll(&p, 1, 0) <= 0))
+        return input_arm(in);
+    ssize_t got = read(in->fd, piece, n);
+    if (got < 0 && (errno == EINTR || errno == EAGAIN || errno == EIO))
+        return input_arm(in);
+    if (got <= 0) {
+        log_debug("stdin has ended");
+        in->ended = true;
+        in->send(NULL, 0, in->arg);
+        return;
+    }
+    in->credit -= (size_t)got;
+    in->send(piece, (size_t)got, in->arg);
+    input_arm(in);
+}
+
+static void on_ready(evutil_socket_t fd, short what, void *arg)
+{
+    input_read(arg);
+}
+
+void input_credit(struct input *in, size_t n)
+{
+    in->credit += n;
+    input_arm(in);
+}
+
+void input_continue(struct input *in)
+{
+    input_arm(in);
+}
+
+struct input *input_create(struct loop *loop, int fd,
+                           void (*send)(const void *data, size_t n, void *arg), void *arg)
+{
+    struct input *in = xcalloc(1, sizeof *in);
+    *in = (struct input){.loop = loop, .fd = fd, .send = send, .arg = arg};
+    struct stat st;
+    in->polled = fstat(fd, &st) == 0 &&
+                 (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode) || isatty(fd));
+    in->ready = in->polled ? event_new(loop_base(loop), fd, EV_READ, on_ready, in)
+                           : evtimer_new(loop_base(loop), on_ready, in);
+    if (!in->ready)
+        abort();
+    return in;
+}
+
+void input_destroy(struct input *in)
+{
+    if (!in)
+        return;
+    event_free(in->ready);
+    free(in);
+}

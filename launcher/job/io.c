@@ -1,0 +1,105 @@
+/* launcher/job/io.c - the ranks' output to ours, and our input to them
+ *
+ * Both with credit: nodes may send as much output as can be written, and we read as much
+ * input as they have taken.
+ */
+#include "launcher/job/job_impl.h"
+
+#include "common/duration.h"
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static void on_room(void *arg)
+{
+    struct job *j = arg;
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].owed == 0)
+            continue;
+        struct pack k = {0};
+        pack_u32(&k, j->nodes[i].owed);
+        j->nodes[i].owed = 0;
+        job_send(j, i, MSG_CREDIT, &k);
+        pack_finish(&k);
+    }
+    if (j->state == JOB_FLUSHING)
+        job_check(j);
+}
+
+static void on_output_lost(enum out_stream stream, bool reader_left, const char *why,
+                           void *arg)
+{
+    struct job *j = arg;
+    if (reader_left && stream == OUT_STDOUT) {
+        /* as for any program in a pipe */
+        j->output_failed = true;
+        job_fail_text(j, CAUSE_OUTPUT, 128 + SIGPIPE, NULL);
+    } else if (!reader_left) {
+        j->output_failed = true;
+        char *line = xasprintf("ddprun: %s", why);
+        job_say(j, line);
+        free(line);
+    }
+}
+
+static bool gets_input(const struct job *j, size_t node)
+{
+    const struct job_node *n = &j->nodes[node];
+    return n->place >= 0 && job_node_there(n) &&
+           (j->opts->input == INPUT_ALL || n->place == j->plan->ranks[0].node);
+}
+
+static void on_input(const void *data, size_t size, void *arg)
+{
+    struct job *j = arg;
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        if (!gets_input(j, i))
+            continue;
+        link_send(j->nodes[i].via, MSG_INPUT, i, data, size, NULL, 0);
+        j->nodes[i].input_sent += (uint32_t)size;
+    }
+    j->input_window -= size;
+    const char *bytes = data;
+    if (size > 0 && bytes[size - 1] == '\n' && isatty(STDIN_FILENO))
+        output_typed(j->output);
+}
+
+/* The node that lags most sets how much more may be read. */
+void job_input_more(struct job *j)
+{
+    size_t behind = 0;
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (gets_input(j, i) && j->nodes[i].input_sent > behind)
+            behind = j->nodes[i].input_sent;
+    }
+    if (j->input && behind + j->input_window < INPUT_CREDIT) {
+        size_t more = INPUT_CREDIT - behind - j->input_window;
+        j->input_window += more;
+        input_credit(j->input, more);
+    }
+}
+
+/* Through the queue of our stderr, so that they never stand in a rank's line. */
+static void on_log_line(enum log_level level, const char *line, void *arg)
+{
+    job_say(arg, line);
+}
+
+int job_open_streams(struct job *j, struct ddp_err *err)
+{
+    j->output =
+        output_create(j->loop, j->opts, j->plan->nranks, job_host_of, on_room, j, err);
+    if (!j->output)
+        return -1;
+    output_on_lost(j->output, on_output_lost, j);
+    log_sink(on_log_line, j);
+    if (j->opts->store_open)
+        job_say(j, "ddprun: --store-open: whoever reaches the store's port may read and "
+                   "change its keys");
+    if (j->opts->input != INPUT_NONE)
+        j->input = input_create(j->loop, STDIN_FILENO, on_input, j);
+    return 0;
+}

@@ -1,0 +1,337 @@
+/* launcher/job/job.c - see job.h
+ *
+ * Its states, and the loop they are run through in.
+ *
+ *     new -> gathering -> preparing -> running -> draining -> leaving -> flushing -> done
+ *      |                    ^  ^          ^         |  ^
+ *      |                    |  +----------|---------+  |    with --max-restarts
+ *      |                    |             |            |
+ *      +--------- all on this machine ----+       terminating <- any before, on failure
+ *
+ * Each state has a limit, or may last as long as the ranks or a reader of their output
+ * like; a signal and --timeout end it then. The table says what follows a limit.
+ */
+#define LOG_SUBSYS "job"
+#include "launcher/job/job_impl.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/agent/agent.h"
+#include "launcher/agent/kill_tree.h"
+#include "launcher/job/signals.h"
+#include "launcher/preflight/preflight.h"
+#include "launcher/spawn/node_starter.h"
+#include "launcher/spawn/program.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const struct {
+    const char *name;
+    int64_t (*limit_ms)(const struct job *j); /* NULL, or 0: none */
+    void (*late)(struct job *j);
+} states[] = {
+    [JOB_NEW] = {"new", NULL, NULL},
+    [JOB_GATHERING] = {"gathering", job_limit_gathering, job_late_gathering},
+    [JOB_PREPARING] = {"preparing", NULL, NULL},
+    [JOB_RUNNING] = {"running", NULL, NULL}, /* --timeout is for all attempts together */
+    [JOB_TERMINATING] = {"terminating", job_limit_terminating, job_late_terminating},
+    [JOB_DRAINING] = {"draining", job_limit_draining, job_late_draining},
+    [JOB_LEAVING] = {"leaving", job_limit_leaving, job_late_leaving},
+    [JOB_FLUSHING] = {"flushing", job_limit_flushing, job_late_flushing},
+    [JOB_DONE] = {"done", NULL, NULL},
+};
+
+/* ms, for what an agent that was killed has left; and for lines that are said last */
+enum { ORPHANS_MS = 3000, LAST_MS = 100 };
+
+/* A scheduler tells every process of its job to end, and the job's script tells us once
+ * more: a TERM so soon after the first order is no second one. */
+enum { SAME_ORDER_MS = 5000 };
+
+void job_move(struct job *j, enum job_state to, const char *why)
+{
+    log_debug("%s -> %s: %s", states[j->state].name, states[to].name, why);
+    j->state = to;
+    job_limit(j);
+}
+
+void job_limit(struct job *j)
+{
+    int64_t ms = states[j->state].limit_ms ? states[j->state].limit_ms(j) : 0;
+    if (ms > 0)
+        job_arm(j->limit, ms);
+    else
+        event_del(j->limit);
+}
+
+static void on_limit(evutil_socket_t fd, short what, void *arg)
+{
+    struct job *j = arg;
+    log_debug("%s takes too long", states[j->state].name);
+    states[j->state].late(j);
+}
+
+/* --- signals ------------------------------------------------------------------------ */
+
+static void on_end_signal(int sig, void *arg)
+{
+    struct job *j = arg;
+    int64_t now = now_ms();
+    if (sig == SIGTERM && j->interrupts == 1 && now - j->told_ms < SAME_ORDER_MS)
+        return;
+    j->told_ms = now;
+    j->interrupts++;
+    if (j->interrupts == 1)
+        job_fail(j, (struct cause){.kind = CAUSE_SIGNAL,
+                                   .rank = -1,
+                                   .status = sig,
+                                   .code = 128 + sig,
+                                   .at_ns = now_ns()});
+    else if (j->interrupts == 2 && j->state <= JOB_DRAINING)
+        job_end(j, SIGKILL, 0);
+    else
+        loop_stop(j->loop, 128 + sig); /* agents end with us: their links close */
+}
+
+static void on_pass_signal(int sig, void *arg)
+{
+    struct pack k = {0};
+    pack_u32(&k, (uint32_t)sig);
+    job_send(arg, NODE_ALL, MSG_SIGNAL, &k);
+    pack_finish(&k);
+}
+
+/* The ranks are no terminal's foreground, so the kernel would ignore a TSTP for them. */
+static void on_stop_signal(void *arg)
+{
+    struct job *j = arg;
+    on_pass_signal(SIGSTOP, j);
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (job_node_there(&j->nodes[i]))
+            link_flush(j->nodes[i].via, now_ms() + 200);
+    }
+}
+
+static void on_continued(void *arg)
+{
+    struct job *j = arg;
+    on_pass_signal(SIGCONT, j);
+    if (j->input)
+        input_continue(j->input);
+}
+
+static const struct signals_events signals_events = {
+    on_end_signal,
+    on_pass_signal,
+    on_stop_signal,
+    on_continued,
+};
+
+/* --- running ------------------------------------------------------------------------ */
+
+const char *job_log_level(const struct opts *opts)
+{
+    return opts->log_level || !opts->verbose ? opts->log_level : "info";
+}
+
+bool job_wants_local_agent(const struct job *j)
+{
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (job_forks(j, i) && j->nodes[i].wanted)
+            return true;
+    }
+    return false;
+}
+
+static unsigned local_node(const struct job *j)
+{
+    unsigned i = 0;
+    while (!job_forks(j, i) || !j->nodes[i].wanted)
+        i++;
+    return i;
+}
+
+int job_be_agent(struct job *j, const struct local_agent *self)
+{
+    struct agent_setup setup = {
+        .fd = self->fd, .node = local_node(j), .lifelines = {-1, -1}};
+    struct msg_store store = {0};
+    struct msg_share share = {0};
+    struct agent_orders orders = {.store = &store, .job = &j->job, .share = &share};
+    if (job_all_here(j)) {
+        job_store_wanted(j, "127.0.0.1", &store);
+        job_share_of(j, 0, &share);
+        setup.orders = &orders;
+    }
+    int code = agent_run(&setup);
+    msg_store_finish(&store);
+    msg_share_finish(&share);
+    return code;
+}
+
+static void on_mate_gone(evutil_socket_t fd, short what, void *arg)
+{
+    struct job *j = arg;
+    job_fail_text(j, CAUSE_NODE, EXIT_CANNOT_START,
+                  xasprintf(MATE_GONE, j->alloc->nodes[0].name));
+}
+
+static int watch_mates(struct job *j, struct ddp_err *err)
+{
+    if (!j->peers || j->peers->mate_gone < 0)
+        return 0;
+    j->mate_gone =
+        event_new(loop_base(j->loop), j->peers->mate_gone, EV_READ, on_mate_gone, j);
+    if (!j->mate_gone || event_add(j->mate_gone, NULL) < 0)
+        return err_set(err, "cannot watch the other copies on this node");
+    return 0;
+}
+
+/* The loop and everything in it. */
+static int job_open(struct job *j, struct ddp_err *err)
+{
+    if (!(j->loop = loop_create(err)) || !(j->reap = reap_create(j->loop, err)) ||
+        !(j->signals = signals_create(j->loop, &signals_events, j, err)) ||
+        !(j->limit = evtimer_new(loop_base(j->loop), on_limit, j)) ||
+        job_open_timers(j, err) < 0 || job_open_absent(j, err) < 0 ||
+        watch_mates(j, err) < 0)
+        return -1;
+    if (j->opts->preflight)
+        j->preflight = preflight_create(j);
+    return 0;
+}
+
+void job_started(struct job *j, const char *why)
+{
+    job_move(j, JOB_RUNNING, why);
+    j->started_ns = now_ns();
+    if (j->opts->timeout_ms > 0 && j->restart.attempt == 0) /* it is for all of them */
+        job_arm(j->timeout, j->opts->timeout_ms);
+    job_input_more(j);
+}
+
+static void on_local_exit(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
+                          void *arg)
+{
+    struct job *j = arg;
+    j->local_pid = 0;
+    if (j->state < JOB_LEAVING) {
+        /* what it leaves behind is ours now, and nobody else will end it */
+        kill_tree_signal(SIGKILL, NULL, NULL);
+        log_debug("our own agent has ended with status 0x%x", (unsigned)status);
+    }
+    job_check(j);
+}
+
+static void watch_local(struct job *j, const struct local_agent *local)
+{
+    unsigned node = local_node(j);
+    j->local_pid = local->pid;
+    j->local = job_add_link(j, local->fd, NULL, node);
+    if (job_all_here(j)) { /* it does not say hello */
+        j->nodes[node].via = j->local;
+        j->nodes[node].joined = true;
+    }
+    reap_watch(j->reap, local->pid, on_local_exit, j);
+}
+
+int job_run(struct job *j, const struct local_agent *local)
+{
+    struct ddp_err err;
+    int rc = job_open(j, &err);
+    if (rc == 0 && local->pid > 0)
+        watch_local(j, local);
+    if (rc == 0 && job_all_here(j)) {
+        if ((rc = job_open_streams(j, &err)) == 0)
+            job_started(j, "the agent has its orders");
+    } else if (rc == 0 && (rc = job_start_pulse(j, &err)) == 0) {
+        rc = j->peers ? job_take_peers(j, &err) : job_gather(j, &err);
+    }
+    if (rc < 0) {
+        fprintf(stderr, "ddprun: %s\n", err.text); /* agents end as their links close */
+        return EXIT_CANNOT_START;
+    }
+    int code = loop_run(j->loop);
+    if (j->output) /* the last lines, where the loop was stopped before they were written
+                    */
+        output_flush(j->output, now_ms() + LAST_MS);
+    job_pass_error_on(j);
+    kill_tree_reap(now_ms() +
+                   ORPHANS_MS); /* orphans of an agent that was killed are ours */
+    return code;
+}
+
+/* --- life --------------------------------------------------------------------------- */
+
+struct job *job_create(const struct opts *opts, struct alloc *alloc, struct peers *peers,
+                       struct ddp_err *err)
+{
+    if (alloc->nnodes > NODES_MAX) {
+        err_set(err, "%zu hosts are too many: %d are possible", alloc->nnodes, NODES_MAX);
+        return NULL;
+    }
+    struct job *j = xcalloc(1, sizeof *j);
+    *j = (struct job){
+        .opts = opts, .alloc = alloc, .peers = peers, .created_ns = now_ns()};
+    j->restart.max = opts->max_restarts;
+    j->nodes = xcalloc(alloc->nnodes, sizeof *j->nodes);
+    for (size_t i = 0; i < alloc->nnodes; i++) {
+        j->nodes[i].host = &alloc->nodes[i];
+        j->nodes[i].place = -1;
+    }
+    if (job_choose_transport(j, err) < 0 || job_describe(j, err) < 0 ||
+        job_plan(j, err) < 0) {
+        job_destroy(j);
+        return NULL;
+    }
+    return j;
+}
+
+static void free_events(struct job *j)
+{
+    struct event *events[] = {j->timeout, j->report_timer, j->limit,
+                              j->settle,  j->mate_gone,    j->patience};
+    for (size_t i = 0; i < ARRAY_LEN(events); i++) {
+        if (events[i])
+            event_free(events[i]);
+    }
+}
+
+void job_destroy(struct job *j)
+{
+    if (!j)
+        return;
+    job_close_links(j);
+    preflight_destroy(j->preflight);
+    node_starter_destroy(j->starter);
+    msg_hosts_finish(&j->hosts);
+    secret_wipe(&j->key, sizeof j->key);
+    free(j->here);
+    input_destroy(j->input);
+    if (j->output)
+        log_sink(NULL, NULL);
+    output_destroy(j->output);
+    signals_destroy(j->signals);
+    heartbeat_destroy(j->heartbeat);
+    free_events(j);
+    reap_destroy(j->reap);
+    loop_destroy(j->loop);
+    msg_job_finish(&j->job);
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        msg_hello_finish(&j->nodes[i].hello);
+        free(j->nodes[i].trouble);
+    }
+    free(j->nodes);
+    address_map_finish(&j->addresses);
+    for (int i = 0; j->ranks && i < j->plan->nranks; i++)
+        free(j->ranks[i].error);
+    free(j->ranks);
+    job_forget_meetings(j);
+    plan_destroy(j->plan);
+    free(j->cause.text);
+    free(j);
+}

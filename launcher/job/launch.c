@@ -1,0 +1,550 @@
+/* launcher/job/launch.c - from an allocation to ranks that run
+ *
+ * With slots known the plan comes first and only its nodes are started; else, and where
+ * the nodes have come by themselves, every node is asked for its GPUs, and the plan
+ * follows. Then the node of rank 0 binds the store's port, and with that all nodes get
+ * their orders.
+ *
+ * Hosts that do not start are collected for a moment: who has three misspelt names in his
+ * hostfile shall not have to try three times.
+ */
+#define LOG_SUBSYS "start"
+#include "launcher/job/job_impl.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/installed.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/agent/agent.h"
+#include "launcher/envfwd.h"
+#include "launcher/link/rankmap.h"
+#include "launcher/place/bind.h"
+#include "launcher/preflight/preflight.h"
+#include "launcher/spawn/node_starter.h"
+#include "launcher/spawn/package.h"
+#include "launcher/spawn/program.h"
+#include "launcher/spawn/tree.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* how long the other hosts may still fail after the first one has */
+enum { SETTLE_MS = 3000 };
+
+/* --- what is to be run -------------------------------------------------------------- */
+
+static char *make_id(void)
+{
+    uint32_t r[2];
+    if (getrandom(r, sizeof r, GRND_NONBLOCK) != (ssize_t)sizeof r)
+        memcpy(r, &(uint64_t){(uint64_t)now_ns() ^ (uint64_t)getpid()}, sizeof r);
+    return xasprintf("%08x%08x", r[0], r[1]);
+}
+
+/* One machine of its own needs nobody to carry an agent to it, unless that was asked for:
+ * a fork takes no time. */
+int job_choose_transport(struct job *j, struct ddp_err *err)
+{
+    j->transport = transport_choose(j->opts->start, j->alloc->source, j->transport_why,
+                                    sizeof j->transport_why, err);
+    if (j->transport && !j->transport->talks && j->opts->agent &&
+        agent_is_pushed(j->opts->agent))
+        return err_set(err,
+                       "--agent push goes by ssh, and these hosts are started by %s: "
+                       "--start ssh, or install ddprun there",
+                       j->transport->name);
+    return j->transport ? 0 : -1;
+}
+
+bool job_forks(const struct job *j, size_t node)
+{
+    bool alone = j->alloc->nnodes == 1 && j->opts->start == BY_DEFAULT;
+    return j->alloc->nodes[node].local && (alone || !j->transport->at_once);
+}
+
+bool job_all_here(const struct job *j)
+{
+    return j->alloc->nnodes == 1 && job_forks(j, 0) && !j->opts->preflight;
+}
+
+static void keep_user_set(struct msg_job *job)
+{
+    struct strv env = {0};
+    for (size_t i = 0; i < job->user_set.n; i++) {
+        const char *name = job->user_set.v[i], *value = strv_env_get(&job->env, name);
+        if (value)
+            strv_pushf(&env, "%s=%s", name, value);
+    }
+    strv_finish(&job->env);
+    job->env = env;
+}
+
+int job_describe(struct job *j, struct ddp_err *err)
+{
+    const struct opts *o = j->opts;
+    struct strv missing = {0};
+    bool travels = !job_all_here(j);
+    envfwd_collect(environ, &o->export_env, travels, &j->job.env, &j->job.user_set,
+                   &missing);
+    for (size_t i = 0; i < missing.n; i++)
+        log_warn("-x %s: not set here, so there is nothing to export", missing.v[i]);
+    strv_finish(&missing);
+    if (j->peers && travels) /* each node has an environment of its own */
+        keep_user_set(&j->job);
+    strv_push_all(&j->job.argv, o->argv);
+    /* as the user came here, by the links in $PWD: on other hosts the same path exists,
+     * the one behind it may not */
+    j->job.wdir = o->wdir ? realpath(o->wdir, NULL) : get_current_dir_name();
+    if (!j->job.wdir && o->wdir)
+        j->job.wdir = xstrdup(o->wdir); /* it may exist on the nodes only */
+    if (!j->job.wdir)
+        return err_errno(err, "cannot tell the current directory");
+    j->job.id = make_id();
+    j->job.master_addr = xstrdup("");
+    j->job.interface = xstrdup(o->interface);
+    j->job.preload = xstrdup(o->preload);
+    j->job.rank_names = o->rank_names;
+    j->job.store_mode = o->store;
+    j->job.bind_to = o->bind_to;
+    j->job.input = o->input;
+    j->job.mpi = o->mpi;
+    j->job.env_complete = !travels;
+    j->job.report = o->report;
+    j->job.max_restarts = (uint32_t)o->max_restarts;
+    return 0;
+}
+
+/* Of the names that stand in tags: none on one host. */
+static int widest_host(const struct plan *plan)
+{
+    size_t widest = 0;
+    for (int p = 0; p < plan->nnodes && plan->nnodes > 1; p++) {
+        size_t len = strlen(plan->nodes[p].host->name);
+        widest = len > widest ? len : widest;
+    }
+    return (int)widest;
+}
+
+/* Slots are known: the plan, and from it who of the nodes does what. */
+static int make_plan(struct job *j, struct ddp_err *err)
+{
+    j->plan = plan_make(j->opts, j->alloc, err);
+    if (!j->plan || output_check(j->opts, j->plan->nranks, err) < 0 ||
+        output_check_files(j->opts, j->plan->nranks, job_host_of, j, err) < 0) {
+        plan_destroy(j->plan);
+        j->plan = NULL; /* there are no ranks of it */
+        return -1;
+    }
+    j->ranks = xcalloc((size_t)j->plan->nranks, sizeof *j->ranks);
+    j->running = j->plan->nranks;
+    j->job.nranks = (uint32_t)j->plan->nranks;
+    j->job.columns =
+        (uint32_t)output_columns(j->opts, j->plan->nranks, widest_host(j->plan));
+    j->job.nnodes = (uint32_t)j->plan->nnodes;
+    for (int p = 0; p < j->plan->nnodes; p++)
+        j->nodes[j->plan->nodes[p].host - j->alloc->nodes].place = p;
+    for (int p = 0; p < j->plan->nnodes; p++)
+        rankmap_push(&j->job.map, j->plan->nodes[p].host->name, j->plan->nodes[p].ranks,
+                     j->plan->nodes[p].nlocal);
+    return 0;
+}
+
+int job_plan(struct job *j, struct ddp_err *err)
+{
+    bool known = !j->peers || job_all_here(j); /* peers hear why, once they are here */
+    if (job_all_here(j))
+        alloc_resolve(j->alloc, 0, topo_gpus());
+    for (size_t i = 0; i < j->alloc->nnodes && !job_all_here(j); i++)
+        known &= j->alloc->nodes[i].slots > 0;
+    if (known && make_plan(j, err) < 0)
+        return -1;
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        j->nodes[i].wanted = !known || j->nodes[i].place >= 0;
+    return 0;
+}
+
+void job_share_of(const struct job *j, int place, struct msg_share *share)
+{
+    const struct plan_node *pn = &j->plan->nodes[place];
+    *share = (struct msg_share){.host = xstrdup(pn->host->name),
+                                .node_rank = (uint32_t)place,
+                                .nlocal = (uint32_t)pn->nlocal};
+    share->ranks = xcalloc(share->nlocal, sizeof *share->ranks);
+    for (int i = 0; i < pn->nlocal; i++) {
+        int r = pn->ranks[i];
+        share->ranks[i] =
+            (struct share_rank){.rank = (uint32_t)r,
+                                .cross_rank = (uint32_t)plan_cross_rank(j->plan, r),
+                                .cross_size = (uint32_t)plan_cross_size(j->plan, r)};
+    }
+}
+
+/* What stands in the environment, or in -x, is kept where it is of use. */
+static const char *users_master_addr(const struct job *j)
+{
+    const char *said = strv_env_get(&j->job.env, "MASTER_ADDR");
+    said = said ? said : getenv("MASTER_ADDR");
+    return said && *said ? said : NULL;
+}
+
+void job_store_wanted(const struct job *j, const char *addr, struct msg_store *store)
+{
+    const struct opts *o = j->opts;
+    const char *wish = o->master_addr || o->interface ? NULL : users_master_addr(j);
+    if (o->master_addr)
+        addr = o->master_addr;
+    else if (o->interface)
+        addr = NULL;
+    *store = (struct msg_store){.addr = xstrdup(addr),
+                                .interface = xstrdup(o->interface),
+                                .port = (uint32_t)o->store_port,
+                                .open = o->store_open,
+                                .serve = o->store == STORE_LAUNCHER,
+                                .wish = xstrdup(wish),
+                                .alone = j->plan->nnodes == 1};
+}
+
+/* --- gathering ---------------------------------------------------------------------- */
+
+static char *agent_path(const struct opts *o)
+{
+    if (o->agent)
+        return xstrdup(o->agent);
+    char *ours = installed_file(INSTALLED_PROGRAM, "ddprun-agent", X_OK),
+         *real = ours ? realpath(ours, NULL) : NULL;
+    free(ours);
+    return real ? real : installed_default(INSTALLED_PROGRAM, "ddprun-agent");
+}
+
+void job_hosts(const struct job *j, struct msg_hosts *hosts)
+{
+    const struct opts *o = j->opts;
+    bool flat = o->tree_width == 0 || !j->transport->tree;
+    *hosts = (struct msg_hosts){.width = flat ? NODES_MAX : (uint32_t)o->tree_width,
+                                .window = (uint32_t)o->ssh_window,
+                                .timeout_ms = (uint32_t)o->start_timeout_ms,
+                                .agent = agent_path(o),
+                                .ssh = xstrdup(o->ssh ? o->ssh : "ssh"),
+                                .nhosts = (uint32_t)j->alloc->nnodes};
+    hosts->hosts = xcalloc(hosts->nhosts, sizeof *hosts->hosts);
+    for (uint32_t i = 0; i < hosts->nhosts; i++) {
+        const struct alloc_node *n = &j->alloc->nodes[i];
+        hosts->hosts[i] =
+            (struct host){.name = xstrdup(n->name),
+                          .user = xstrdup(n->user),
+                          .port = (uint32_t)n->port,
+                          .started = job_forks(j, i) || !j->nodes[i].wanted};
+    }
+}
+
+/* Joined, failed, or not wanted: nothing more is to be expected of any node. */
+static bool settled(const struct job *j)
+{
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        const struct job_node *n = &j->nodes[i];
+        if (n->wanted && !n->joined && !n->trouble)
+            return false;
+    }
+    return true;
+}
+
+static const char *first_trouble(const struct job *j)
+{
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].trouble)
+            return j->nodes[i].trouble;
+    }
+    return NULL;
+}
+
+static void job_place(struct job *j);
+
+/* One more node has said yes or no. */
+static void gather_check(struct job *j)
+{
+    const char *trouble = first_trouble(j);
+    if (j->state != JOB_GATHERING || !settled(j))
+        return;
+    if (j->preflight)
+        preflight_begin(j->preflight);
+    else if (trouble)
+        job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START,
+                      xasprintf("cannot start on %s", trouble));
+    else
+        job_place(j);
+}
+
+static void on_settle(evutil_socket_t fd, short what, void *arg)
+{
+    struct job *j = arg;
+    const char *trouble = first_trouble(j);
+    if (j->state == JOB_GATHERING && trouble)
+        job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START,
+                      xasprintf("cannot start on %s", trouble));
+}
+
+static void node_failed(struct job *j, unsigned node, const char *line)
+{
+    struct job_node *n = &j->nodes[node];
+    if (j->state != JOB_GATHERING || n->trouble)
+        return; /* its link tells, if it had one */
+    n->trouble = xstrdup(line);
+    if (!j->preflight) /* which wants to know of every host */
+        job_arm(j->settle, SETTLE_MS);
+    gather_check(j);
+}
+
+static void on_failed(unsigned node, const char *line, void *arg)
+{
+    node_failed(arg, node, line);
+}
+
+/* An agent could not start one of those below it: here ssh may work where there it did
+ * not (keys that exist on the front end only). */
+void job_unreached(struct job *j, unsigned node, const char *line)
+{
+    struct job_node *n = &j->nodes[node];
+    if (j->state != JOB_GATHERING || n->joined)
+        return;
+    if (n->tried_from_here) {
+        node_failed(j, node, line);
+        return;
+    }
+    log_info("%s; trying from here", line);
+    n->tried_from_here = true;
+    node_starter_queue(j->starter, node);
+    node_starter_go(j->starter);
+}
+
+void job_ended_early(struct job *j, unsigned node, const char *why)
+{
+    char *line = xasprintf("%s: the agent broke off while it was starting: %s",
+                           j->nodes[node].host->name, why);
+    node_failed(j, node, line);
+    free(line);
+}
+
+int64_t job_limit_gathering(const struct job *j)
+{
+    return j->opts->start_timeout_ms;
+}
+
+void job_late_gathering(struct job *j)
+{
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        struct job_node *n = &j->nodes[i];
+        if (n->wanted && !n->joined && !n->trouble)
+            n->trouble = j->starter ? node_starter_missing(j->starter, i)
+                                    : xasprintf("%s: has come, and then said nothing",
+                                                n->host->name);
+    }
+    gather_check(j);
+}
+
+static void on_joined(unsigned node, int fd, const struct link_keys *keys,
+                      const char *here, void *arg)
+{
+    struct job *j = arg;
+    if (!j->here && here[0])
+        j->here = xstrdup(here);
+    struct link *l = job_add_link(j, fd, keys, node);
+    if (tree_below(&j->hosts, node, NULL, NULL) > 0) {
+        struct pack k = {0};
+        msg_hosts_pack(&j->hosts, &k);
+        link_send_pack(l, MSG_HOSTS, node, &k);
+        pack_finish(&k);
+    }
+}
+
+static void on_idle(void *arg)
+{
+    job_check(arg);
+}
+
+static void start_one(unsigned node, void *arg)
+{
+    struct job *j = arg;
+    j->nodes[node].tried_from_here = true;
+    node_starter_queue(j->starter, node);
+}
+
+int job_gather(struct job *j, struct ddp_err *err)
+{
+    static const struct node_starter_events events = {on_joined, on_failed, on_idle};
+    job_move(j, JOB_GATHERING, "agents are wanted on other hosts");
+    struct event_base *base = loop_base(j->loop);
+    j->settle = evtimer_new(base, on_settle, j);
+    if (!j->settle)
+        return err_set(err, "cannot make an event");
+    job_hosts(j, &j->hosts);
+    if (secret_make(&j->key, err) < 0)
+        return -1;
+    j->starter = node_starter_create(j->loop, j->reap, j->transport, &j->hosts, &j->key,
+                                     job_log_level(j->opts), &events, j, err);
+    if (!j->starter)
+        return -1;
+    unsigned n = tree_below(&j->hosts, TREE_ROOT, start_one, j);
+    node_starter_go(j->starter);
+    log_debug("%u agents are started from here, by %s", n, j->transport->name);
+    return 0;
+}
+
+/* The address by which most of the others have come is the one for all. */
+static char *common_address(const struct peers *p)
+{
+    const char *best = NULL;
+    size_t most = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        size_t same = 0;
+        for (size_t k = 0; p->list[i].here && k < p->n; k++)
+            same += p->list[k].here && strcmp(p->list[i].here, p->list[k].here) == 0;
+        if (same > most) {
+            most = same;
+            best = p->list[i].here;
+        }
+    }
+    if (best && most + 1 < p->n)
+        log_warn("%zu of %zu peers have come by %s, the others by another network: "
+                 "--interface names one for all",
+                 most, p->n - 1, best);
+    return xstrdup(best);
+}
+
+int job_take_peers(struct job *j, struct ddp_err *err)
+{
+    job_move(j, JOB_GATHERING, "every node has come by itself");
+    struct event_base *base = loop_base(j->loop);
+    j->settle = evtimer_new(base, on_settle, j);
+    if (!j->settle)
+        return err_set(err, "cannot make an event");
+    j->here = common_address(j->peers);
+    for (size_t i = 0; i < j->peers->n; i++) {
+        struct peer *p = &j->peers->list[i];
+        if (p->fd < 0)
+            continue; /* our own */
+        j->nodes[i].via = job_add_link(j, p->fd, &p->keys, (unsigned)i);
+        j->nodes[i].heard_ms = now_ms();
+        p->fd = -1;
+    }
+    return 0;
+}
+
+/* --- everybody is here -------------------------------------------------------------- */
+
+void job_hello(struct job *j, unsigned node, struct link *l, struct msg_hello *hello)
+{
+    struct job_node *n = &j->nodes[node];
+    if (j->state > JOB_GATHERING) { /* too late: the job has ended before it began */
+        if (!n->via)                /* else it hears that when all are told */
+            link_send(l, MSG_LEAVE, node, (const unsigned char[4]){0}, 4, NULL, 0);
+        return;
+    }
+    n->via = l;
+    n->joined = true;
+    n->hello = *hello;
+    n->heard_ms = now_ms();
+    *hello = (struct msg_hello){0};
+    for (size_t i = 0; i < n->hello.addrs.n; i++)
+        address_map_add(&j->addresses, n->hello.addrs.v[i], node);
+    log_debug("%s (%s) has joined: version %s, %u CPUs, %u GPUs, at %s", n->host->name,
+              n->hello.hostname, n->hello.version, n->hello.ncpus, n->hello.ngpus,
+              n->hello.addr ? n->hello.addr : "this machine");
+    job_ping(j, node);
+    if (j->preflight)
+        preflight_joined(j->preflight, node);
+    gather_check(j);
+}
+
+static unsigned master_of(const struct job *j)
+{
+    return (unsigned)(j->plan->nodes[0].host - j->alloc->nodes);
+}
+
+static void job_place(struct job *j)
+{
+    struct ddp_err err;
+    event_del(j->settle);
+    if (j->starter)
+        node_starter_close(j->starter);
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].joined)
+            alloc_resolve(j->alloc, i, (int)j->nodes[i].hello.ngpus);
+    }
+    int code = !j->plan && make_plan(j, &err) < 0 ? EXIT_USAGE
+               : job_open_streams(j, &err) < 0    ? EXIT_CANNOT_START
+                                                  : 0;
+    if (code != 0) {
+        job_fail_text(j, CAUSE_CANNOT, code, xstrdup(err.text));
+        return;
+    }
+    job_move(j, JOB_PREPARING, "every agent has joined");
+    job_send_store(j);
+}
+
+void job_send_store(struct job *j)
+{
+    /* an address that others have reached its machine by, when there are others */
+    unsigned master = master_of(j);
+    const char *addr = j->nodes[master].hello.addr;
+    if (j->plan->nnodes == 1)
+        addr = "127.0.0.1";
+    else if (!addr && j->nodes[master].host->local)
+        addr = j->here; /* else it has no address that we know of, and chooses */
+    struct msg_store store;
+    struct pack k = {0};
+    job_store_wanted(j, addr, &store);
+    msg_store_pack(&store, &k);
+    job_send(j, master, MSG_STORE, &k);
+    pack_finish(&k);
+    msg_store_finish(&store);
+}
+
+static void send_orders(struct job *j)
+{
+    struct pack k = {0};
+    msg_job_pack(&j->job, &k);
+    job_send(j, NODE_ALL, MSG_JOB, &k);
+    pack_finish(&k);
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        struct msg_share share;
+        if (j->nodes[i].place < 0)
+            continue;
+        job_share_of(j, j->nodes[i].place, &share);
+        msg_share_pack(&share, &k);
+        job_send(j, i, MSG_SHARE, &k);
+        pack_finish(&k);
+        msg_share_finish(&share);
+    }
+}
+
+static void send_again(struct job *j)
+{
+    struct pack k = {0};
+    pack_u32(&k, (uint32_t)j->restart.attempt);
+    pack_u32(&k, j->job.master_port);
+    job_send(j, NODE_ALL, MSG_AGAIN, &k);
+    pack_finish(&k);
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        j->nodes[i].ended = false;
+}
+
+void job_store_ready(struct job *j, char *addr, uint32_t port)
+{
+    log_info("MASTER_ADDR=%s MASTER_PORT=%u", addr, port);
+    free(j->job.master_addr);
+    j->job.master_addr = addr;
+    j->job.master_port = port;
+    if (j->state != JOB_PREPARING)
+        return;
+    if (j->restart.attempt > 0)
+        send_again(j);
+    else
+        send_orders(j);
+    job_started(j, "every node has its orders");
+}

@@ -1,0 +1,347 @@
+/* launcher/job/messages.c - what the agents say, and what the job makes of it
+ *
+ * A table from message to handler. An agent speaks for its own node and for no other: a
+ * frame is taken only from the link by which its node is reached. A frame that cannot be
+ * read closes the link, and every node behind it is lost.
+ */
+#define LOG_SUBSYS "job"
+#include "launcher/job/job_impl.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/signame.h"
+#include "common/sock.h"
+#include "launcher/preflight/preflight.h"
+#include "launcher/spawn/program.h"
+
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Output that may be fed before its node gets credit for it. */
+enum { OWED_MAX = OUTPUT_CREDIT / 4 };
+
+static const uint32_t ASKED_SEVERAL = 0x80000000u;
+
+bool job_rank_is_of(const struct job *j, uint32_t rank, unsigned node)
+{
+    return j->plan && rank < (uint32_t)j->plan->nranks &&
+           j->plan->ranks[rank].node == j->nodes[node].place;
+}
+
+static int hear_out(struct job *j, unsigned node, const struct frame *f,
+                    struct ddp_err *err)
+{
+    struct unpack u = {.p = f->body, .n = f->size};
+    uint32_t rank = unpack_u32(&u);
+    unsigned stream = unpack_u8(&u);
+    if (u.bad || !job_rank_is_of(j, rank, node) || stream > OUT_STDERR)
+        return err_set(err, "output of a rank it does not have");
+    if (u.n == 0) {
+        output_end(j->output, (int)rank, (enum out_stream)stream);
+        return 0;
+    }
+    struct job_node *n = &j->nodes[node];
+    output_feed(j->output, (int)rank, (enum out_stream)stream, u.p, u.n);
+    n->owed += (uint32_t)u.n;
+    if (n->owed >= OWED_MAX && output_room(j->output) > 0) {
+        struct pack k = {0};
+        pack_u32(&k, n->owed);
+        n->owed = 0;
+        job_send(j, node, MSG_CREDIT, &k);
+        pack_finish(&k);
+    }
+    return 0;
+}
+
+static int hear_exit(struct job *j, unsigned node, const struct frame *f,
+                     struct ddp_err *err)
+{
+    struct msg_exit m;
+    if (msg_exit_unpack(f, &m, err) < 0)
+        return -1;
+    if (!job_rank_is_of(j, m.rank, node) || j->ranks[m.rank].state == RANK_EXITED)
+        return err_set(err, "the end of a rank it does not have");
+    struct job_rank *r = &j->ranks[m.rank];
+    r->state = RANK_EXITED;
+    r->status = m.status;
+    r->at_ns = m.at_ns - j->nodes[node].ahead_ns;
+    r->told = m.told;
+    r->bad = m.status != 0 && !m.told;
+    j->running--;
+    if (r->at_ns > j->last_exit_ns)
+        j->last_exit_ns = r->at_ns;
+    log_debug("rank %u has ended with status 0x%x", m.rank, (unsigned)m.status);
+    if (r->bad)
+        job_fail(j, (struct cause){.kind = CAUSE_EXIT,
+                                   .rank = (int)m.rank,
+                                   .status = m.status,
+                                   .code = cause_exit_code(m.status),
+                                   .at_ns = r->at_ns,
+                                   .peak_kib = m.peak_kib});
+    job_check(j);
+    return 0;
+}
+
+static int hear_error(struct job *j, unsigned node, const struct frame *f,
+                      struct ddp_err *err)
+{
+    struct unpack u = {.p = f->body, .n = f->size};
+    uint32_t rank = unpack_u32(&u);
+    char *text = unpack_str(&u);
+    if (unpack_end(&u, f->type, err) < 0 || !job_rank_is_of(j, rank, node)) {
+        free(text);
+        return err_set(err, "the error of a rank it does not have");
+    }
+    free(j->ranks[rank].error);
+    j->ranks[rank].error = text;
+    return 0;
+}
+
+static int hear_cannot(struct job *j, unsigned node, const struct frame *f,
+                       struct ddp_err *err)
+{
+    struct msg_cannot m = {0};
+    if (msg_cannot_unpack(f, &m, err) < 0)
+        return -1;
+    job_fail_text(j, CAUSE_CANNOT, (int)m.code, m.text);
+    return 0;
+}
+
+/* A scheduler has told the agents to end; it tells us too, or it does not. */
+static int hear_told(struct job *j, unsigned node, const struct frame *f,
+                     struct ddp_err *err)
+{
+    struct unpack u = {.p = f->body, .n = f->size};
+    int sig = (int)unpack_u32(&u);
+    if (unpack_end(&u, f->type, err) < 0 || sig < 1 || sig >= NSIG)
+        return err_set(err, "a signal that there is not");
+    log_info("%s was interrupted (%s)", j->nodes[node].host->name, signal_name(sig));
+    char *who =
+        j->peers ? xasprintf("ddprun on %s was ", j->nodes[node].host->name) : NULL;
+    job_fail(j, (struct cause){.kind = CAUSE_SIGNAL,
+                               .rank = -1,
+                               .status = sig,
+                               .code = 128 + sig,
+                               .at_ns = now_ns(),
+                               .text = who});
+    return 0;
+}
+
+static int hear_credit(struct job *j, unsigned node, const struct frame *f,
+                       struct ddp_err *err)
+{
+    struct unpack u = {.p = f->body, .n = f->size};
+    uint32_t n = unpack_u32(&u);
+    if (unpack_end(&u, f->type, err) < 0)
+        return -1;
+    if (n > j->nodes[node].input_sent)
+        return err_set(err, "more input taken than it was sent");
+    j->nodes[node].input_sent -= n;
+    job_input_more(j);
+    return 0;
+}
+
+static int hear_spawned(struct job *j, unsigned node, const struct frame *f,
+                        struct ddp_err *err)
+{
+    if (++j->spawned_nodes == j->plan->nnodes)
+        j->spawned_ns = now_ns();
+    if (j->restart.attempt == 0)
+        j->ready_ns = j->spawned_ns;
+    return 0;
+}
+
+static int hear_ended(struct job *j, unsigned node, const struct frame *f,
+                      struct ddp_err *err)
+{
+    struct job_node *n = &j->nodes[node];
+    n->ended = true;
+    for (int r = 0; j->plan && r < j->plan->nranks; r++) {
+        if (j->plan->ranks[r].node == n->place && j->ranks[r].state != RANK_EXITED &&
+            j->state != JOB_GATHERING) { /* it cannot be ended, as its agent has said */
+            j->ranks[r].state = RANK_EXITED;
+            j->ranks[r].left = j->spawned_ns > 0;
+            j->running--;
+        }
+    }
+    job_check(j);
+    return 0;
+}
+
+static int hear_saved(struct job *j, unsigned node, const struct frame *f,
+                      struct ddp_err *err)
+{
+    return msg_saved_unpack(f, &j->nodes[node].saved, err);
+}
+
+static int hear_log(struct job *j, unsigned node, const struct frame *f,
+                    struct ddp_err *err)
+{
+    struct unpack u = {.p = f->body, .n = f->size};
+    unpack_u8(&u);
+    char *line = xstrndup((const char *)u.p, u.n);
+    job_say(j, line);
+    free(line);
+    return 0;
+}
+
+static int hear_ready(struct job *j, unsigned node, const struct frame *f,
+                      struct ddp_err *err)
+{
+    struct unpack u = {.p = f->body, .n = f->size};
+    char *addr = unpack_str(&u);
+    uint32_t port = unpack_u32(&u);
+    if (unpack_end(&u, f->type, err) < 0 || !addr) {
+        free(addr);
+        return -1;
+    }
+    job_store_ready(j, addr, port);
+    return 0;
+}
+
+static int hear_unreached(struct job *j, unsigned node, const struct frame *f,
+                          struct ddp_err *err)
+{
+    struct msg_node m = {0};
+    if (msg_node_unpack(f, &m, err) < 0)
+        return -1;
+    if (m.node < j->alloc->nnodes)
+        job_unreached(j, m.node, m.text);
+    msg_node_finish(&m);
+    return 0;
+}
+
+/* An agent in the tree has lost one below it. */
+static int hear_lost(struct job *j, unsigned node, const struct frame *f,
+                     struct ddp_err *err)
+{
+    struct msg_node m = {0};
+    if (msg_node_unpack(f, &m, err) < 0)
+        return -1;
+    if (m.node < j->alloc->nnodes && j->nodes[m.node].via == j->nodes[node].via) {
+        j->nodes[m.node].via = NULL;
+        if (j->state < JOB_LEAVING)
+            job_node_lost(j, m.node, m.text);
+        job_check(j);
+    }
+    msg_node_finish(&m);
+    return 0;
+}
+
+static void send_vouched(struct job *j, unsigned node, struct msg_vouched *m)
+{
+    struct pack k = {0};
+    msg_vouched_pack(m, &k);
+    job_send(j, node, MSG_VOUCHED, &k);
+    pack_finish(&k);
+}
+
+/* The store's node asks who is behind a connection: its machine's agent knows. Where
+ * several machines have the address (a docker0 on each), all are asked, a mark in the
+ * question's number says so, and only a yes is passed back. */
+static int hear_vouch(struct job *j, unsigned node, const struct frame *f,
+                      struct ddp_err *err)
+{
+    struct msg_vouch m;
+    if (msg_vouch_unpack(f, &m, err) < 0)
+        return -1;
+    char addr[INET6_ADDRSTRLEN];
+    sock_addr((struct sockaddr *)&m.peer, addr, sizeof addr);
+    const unsigned *nodes;
+    size_t n = address_map_find(&j->addresses, addr, &nodes), asked = 0;
+    for (size_t i = 0; i < n; i++)
+        asked += nodes[i] != node;
+    if (asked == 0) {
+        struct msg_vouched no = {
+            .id = m.id,
+            .why = xasprintf("no process on the job's hosts has the other end at %s; a "
+                             "container needs its host's network (docker run --network "
+                             "host)",
+                             addr)};
+        send_vouched(j, node, &no);
+        msg_vouched_finish(&no);
+        return 0;
+    }
+    m.id |= asked > 1 ? ASKED_SEVERAL : 0;
+    struct pack k = {0};
+    msg_vouch_pack(&m, &k);
+    for (size_t i = 0; i < n; i++) {
+        if (nodes[i] != node)
+            job_send(j, nodes[i], MSG_VOUCH, &k);
+    }
+    pack_finish(&k);
+    return 0;
+}
+
+/* --preflight: what an agent has found where it is. */
+static int hear_found(struct job *j, unsigned node, const struct frame *f,
+                      struct ddp_err *err)
+{
+    return j->preflight ? preflight_hear(j->preflight, node, f, err)
+                        : err_set(err, "a finding that nobody asked for");
+}
+
+static int hear_vouched(struct job *j, unsigned node, const struct frame *f,
+                        struct ddp_err *err)
+{
+    struct msg_vouched m = {0};
+    if (msg_vouched_unpack(f, &m, err) < 0)
+        return -1;
+    bool several = m.id & ASKED_SEVERAL;
+    m.id &= ~ASKED_SEVERAL;
+    if (j->plan && (m.yes || !several))
+        send_vouched(j, (unsigned)(j->plan->nodes[0].host - j->alloc->nodes), &m);
+    msg_vouched_finish(&m);
+    return 0;
+}
+
+static int hear_hello(struct job *j, unsigned node, struct link *l, const struct frame *f)
+{
+    struct ddp_err err;
+    struct msg_hello m = {0};
+    struct job_node *n = &j->nodes[node];
+    if (n->joined || !n->wanted || (n->via && n->via != l))
+        return 0;
+    if (msg_hello_unpack(f, &m, &err) < 0) {
+        n->via = l;
+        job_drop_link(j, l, err.text);
+        return -1;
+    }
+    job_hello(j, node, l, &m);
+    return 0;
+}
+
+static int (*const verbs[MSG_TYPES])(struct job *j, unsigned node, const struct frame *f,
+                                     struct ddp_err *err) = {
+    [MSG_READY] = hear_ready,         [MSG_SPAWNED] = hear_spawned,
+    [MSG_CANNOT] = hear_cannot,       [MSG_OUT] = hear_out,
+    [MSG_CREDIT] = hear_credit,       [MSG_EXIT] = hear_exit,
+    [MSG_ENDED] = hear_ended,         [MSG_LOG] = hear_log,
+    [MSG_UNREACHED] = hear_unreached, [MSG_LOST] = hear_lost,
+    [MSG_PONG] = job_hear_pong,       [MSG_VOUCH] = hear_vouch,
+    [MSG_VOUCHED] = hear_vouched,     [MSG_ERROR] = hear_error,
+    [MSG_FOUND] = hear_found,         [MSG_TOLD] = hear_told,
+    [MSG_FENCE] = job_hear_fence,     [MSG_PEER] = job_hear_peer,
+    [MSG_ABORT] = job_hear_abort,     [MSG_SAVED] = hear_saved,
+    [MSG_MEMBER] = job_hear_member,
+};
+
+void job_hear(struct job *j, struct link *l, const struct frame *f)
+{
+    struct ddp_err err;
+    if (f->node < j->alloc->nnodes && f->type == MSG_HELLO) {
+        hear_hello(j, f->node, l, f);
+        return;
+    }
+    if (f->node >= j->alloc->nnodes || j->nodes[f->node].via != l || !verbs[f->type]) {
+        log_debug("frame '%s' out of place", msg_name(f->type));
+        return;
+    }
+    j->nodes[f->node].heard_ms = now_ms();
+    if (verbs[f->type](j, f->node, f, &err) < 0)
+        job_drop_link(j, l, err.text);
+}

@@ -1,0 +1,127 @@
+/* launcher/job/nodes.c - the links to agents, and the nodes that are reached by them
+ *
+ * A link may lead to many nodes: in a tree to all below the first.
+ */
+#include "launcher/job/job_impl.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/preflight/preflight.h"
+#include "launcher/spawn/program.h"
+
+#include <stdlib.h>
+#include <utlist.h>
+
+bool job_node_there(const struct job_node *n)
+{
+    return n->via && !n->lost;
+}
+
+void job_send(struct job *j, unsigned node, enum msg_type type, const struct pack *k)
+{
+    if (node != NODE_ALL) {
+        if (job_node_there(&j->nodes[node]))
+            link_send_pack(j->nodes[node].via, type, node, k);
+        return;
+    }
+    j->send_round++;
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (job_node_there(&j->nodes[i]) && link_first(j->nodes[i].via, j->send_round))
+            link_send_pack(j->nodes[i].via, type, NODE_ALL, k);
+    }
+}
+
+/* To a node that is not lost. */
+static bool leads_anywhere(const struct job *j, const struct link *l)
+{
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].via == l && !j->nodes[i].lost)
+            return true;
+    }
+    return false;
+}
+
+void job_node_lost(struct job *j, unsigned node, const char *why)
+{
+    struct job_node *n = &j->nodes[node];
+    if (n->lost)
+        return;
+    n->lost = true;
+    for (int r = 0; j->plan && r < j->plan->nranks; r++) {
+        if (n->place == j->plan->ranks[r].node && j->ranks[r].state != RANK_EXITED) {
+            j->ranks[r].state = RANK_EXITED;
+            j->ranks[r].unheard = true;
+            j->running--;
+        }
+    }
+    if (j->preflight && j->state == JOB_PREPARING)
+        preflight_lost(j->preflight, node, why);
+    else if (j->state < JOB_LEAVING)
+        job_fail_text(j, CAUSE_NODE, EXIT_CANNOT_START,
+                      xasprintf("%s is lost: %s", n->host->name, why));
+    if (n->via && !leads_anywhere(j, n->via))
+        job_drop_link(j, n->via, why);
+    else
+        job_check(j);
+}
+
+static void on_frame(struct link *l, const struct frame *f, void *arg)
+{
+    job_hear(arg, l, f);
+}
+
+/* Returns the node that it leads to first. */
+static unsigned forget_link(struct job *j, struct link *l)
+{
+    struct job_link *jl;
+    LL_SEARCH_SCALAR(j->links, jl, link, l);
+    LL_DELETE(j->links, jl);
+    unsigned node = jl->node;
+    free(jl);
+    if (l == j->local)
+        j->local = NULL;
+    return node;
+}
+
+void job_drop_link(struct job *j, struct link *l, const char *why)
+{
+    unsigned first = forget_link(j, l);
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].via != l)
+            continue;
+        j->nodes[i].via = NULL;
+        if (j->state < JOB_LEAVING)
+            job_node_lost(j, i, why);
+    }
+    link_close(l);
+    if (!j->nodes[first].joined)
+        job_ended_early(j, first, why);
+    job_check(j);
+}
+
+static void on_link_closed(struct link *l, const char *why, void *arg)
+{
+    job_drop_link(arg, l, why ? why : "its agent has ended");
+}
+
+struct link *job_add_link(struct job *j, int fd, const struct link_keys *keys,
+                          unsigned node)
+{
+    static const struct link_events events = {on_frame, on_link_closed, NULL};
+    struct job_link *jl = xcalloc(1, sizeof *jl);
+    jl->node = node;
+    jl->link = link_create(j->loop, fd, FRAME_UP, keys, &events, j);
+    LL_PREPEND(j->links, jl);
+    return jl->link;
+}
+
+void job_close_links(struct job *j)
+{
+    struct job_link *jl, *next;
+    LL_FOREACH_SAFE(j->links, jl, next)
+    {
+        link_destroy(jl->link);
+        free(jl);
+    }
+    j->links = NULL;
+}

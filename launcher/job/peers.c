@@ -1,0 +1,18 @@
+/* launcher/job/peers.c - see peers.h */
+#include "launcher/job/peers.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+void peers_finish(struct peers *p)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        if (p->list[i].fd >= 0)
+            close(p->list[i].fd);
+        free(p->list[i].here);
+        secret_wipe(&p->list[i].keys, sizeof p->list[i].keys);
+    }
+    free(p->list);
+    alloc_destroy(p->alloc);
+    *p = (struct peers){0};
+}

@@ -1,0 +1,325 @@
+/* launcher/job/report.c - the lines a user reads when something has failed
+ *
+ * One line first: what happened, where, when, and what became of the others; then the
+ * last lines of the rank it happened to. Everything else was a consequence.
+ */
+#define LOG_SUBSYS "job"
+#include "launcher/job/job_impl.h"
+
+#include "common/duration.h"
+#include "common/hostlist.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/signame.h"
+
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+
+const char *job_host_of(int rank, void *arg)
+{
+    const struct job *j = arg;
+    if (j->plan->nnodes < 2)
+        return NULL;
+    return j->plan->nodes[j->plan->ranks[rank].node].host->name;
+}
+
+void job_say(struct job *j, const char *line)
+{
+    if (j->output)
+        output_say(j->output, line);
+    else
+        fprintf(stderr, "%s\n", line);
+}
+
+/* --- sets of ranks ------------------------------------------------------------------ */
+
+static bool still_runs(int rank, void *arg)
+{
+    const struct job *j = arg;
+    return j->spawned_ns > 0 && j->ranks[rank].state != RANK_EXITED;
+}
+
+/* By itself, before it was told to end, or by a signal that is none of ours. */
+static bool failed_too(int rank, void *arg)
+{
+    const struct job *j = arg;
+    const struct job_rank *r = &j->ranks[rank];
+    int sig = WIFSIGNALED(r->status) ? WTERMSIG(r->status) : 0;
+    return r->state == RANK_EXITED && rank != j->cause.rank &&
+           (r->bad || (sig && sig != SIGTERM && sig != SIGKILL && sig != SIGINT));
+}
+
+static bool stopped_by_us(int rank, void *arg)
+{
+    const struct job *j = arg;
+    const struct job_rank *r = &j->ranks[rank];
+    return r->told && rank != j->cause.rank && !failed_too(rank, arg);
+}
+
+static bool left_behind(int rank, void *arg)
+{
+    const struct job *j = arg;
+    return j->ranks[rank].left;
+}
+
+static bool unheard_of(int rank, void *arg)
+{
+    const struct job *j = arg;
+    return j->spawned_ns > 0 && j->ranks[rank].unheard;
+}
+
+/* "; no word of ranks 4-7 (node[003-004])": their hosts end them, when they can. */
+static char *no_word(struct job *j)
+{
+    char *set = cause_rank_set(j->plan->nranks, unheard_of, j);
+    if (!set)
+        return xstrdup("");
+    struct strv lost = {0};
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].lost)
+            strv_push(&lost, j->alloc->nodes[i].name);
+    }
+    char *hosts = hostlist_compress(lost.v, lost.n);
+    char *text = xasprintf("; no word of %s (%s)", set, hosts);
+    strv_finish(&lost);
+    free(hosts);
+    free(set);
+    return text;
+}
+
+/* "; rank 2 failed after it; ddprun stopped ranks 0-1,4" */
+static char *fates(struct job *j)
+{
+    char *text = j->plan ? no_word(j) : xstrdup("");
+    static const struct {
+        bool (*in)(int rank, void *arg);
+        const char *what; /* %s: "ranks 0-1,4" */
+    } sets[] = {
+        {failed_too, "%s failed after it"},
+        {stopped_by_us, "ddprun stopped %s"},
+        {still_runs, "stopping %s"},
+        {left_behind, "%s left behind"},
+    };
+    /* from the last to the first */
+    for (size_t i = ARRAY_LEN(sets); j->plan && i-- > 0;) {
+        char *set = cause_rank_set(j->plan->nranks, sets[i].in, j);
+        if (!set)
+            continue;
+        char *what = xasprintf(sets[i].what, set);
+        char *longer = xasprintf("; %s%s", what, text);
+        free(what);
+        free(set);
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
+/* --- the headline ------------------------------------------------------------------- */
+
+#define HURRY_HINT "; press Ctrl-C again to kill at once"
+
+/* Ranks take their time, and it was the user's terminal that told us to end. */
+static bool may_hurry(const struct job *j)
+{
+    return j->cause.status == SIGINT && j->interrupts == 1 && j->state == JOB_TERMINATING;
+}
+
+static char *what_happened(const struct job *j)
+{
+    const struct cause *c = &j->cause;
+    /* it may have ended before we heard that all were started */
+    int64_t after_ns = c->at_ns - j->started_ns;
+    double after_s = after_ns > 0 ? (double)after_ns / 1e9 : 0;
+    switch (c->kind) {
+    case CAUSE_EXIT:
+    case CAUSE_ABORT: {
+        const struct plan_node *pn = &j->plan->nodes[j->plan->ranks[c->rank].node];
+        char *death = c->kind == CAUSE_EXIT ? cause_of_death(c) : xstrdup(c->text);
+        char *label = restart_label(&j->restart);
+        char *text = xasprintf("rank %d on %s %s (after %.1f s)%s", c->rank,
+                               pn->host->name, death, after_s, label);
+        free(label);
+        free(death);
+        return text;
+    }
+    case CAUSE_TIME:
+        return xasprintf("timed out after %.4g s (--timeout)",
+                         (double)j->opts->timeout_ms / 1e3);
+    case CAUSE_SIGNAL:
+        return xasprintf("%sinterrupted (%s)%s", c->text ? c->text : "",
+                         signal_name(c->status), may_hurry(j) ? HURRY_HINT : "");
+    case CAUSE_CANNOT:
+    case CAUSE_NODE:
+        return xstrdup(c->text);
+    case CAUSE_NONE:
+    case CAUSE_OUTPUT: /* the reader of our stdout has gone: it knows */
+        break;
+    }
+    return NULL;
+}
+
+/* The exception that Python had, when PyTorch's @record has written it down. */
+static void say_error(struct job *j)
+{
+    const char *error =
+        j->cause.kind == CAUSE_EXIT ? j->ranks[j->cause.rank].error : NULL;
+    if (!error)
+        return;
+    char *line = xasprintf("ddprun: rank %d says: %s", j->cause.rank, error);
+    job_say(j, line);
+    free(line);
+}
+
+void job_pass_error_on(const struct job *j)
+{
+    const char *path = getenv("TORCHELASTIC_ERROR_FILE");
+    const char *error =
+        j->cause.kind == CAUSE_EXIT ? j->ranks[j->cause.rank].error : NULL;
+    if (!path || !error)
+        return;
+    char *now = xasprintf("%lld", (long long)time(NULL));
+    json_t *root = json_pack("{s:{s:s, s:i, s:{s:s, s:i}}}", "message", "message", error,
+                             "errorCode", j->cause.code, "extraInfo", "timestamp", now,
+                             "rank", j->cause.rank);
+    if (!root || json_dump_file(root, path, 0) < 0)
+        log_warn("cannot write TORCHELASTIC_ERROR_FILE, '%s'", path);
+    json_decref(root);
+    free(now);
+}
+
+/* Unless they stand right above, as those of a single rank do. */
+static void say_last_lines(struct job *j)
+{
+    bool of_rank = j->cause.kind == CAUSE_EXIT || j->cause.kind == CAUSE_ABORT;
+    if (!of_rank || j->plan->nranks < 2 || output_tail_stands(j->output, j->cause.rank))
+        return;
+    char *tail = output_tail(j->output, j->cause.rank);
+    if (tail[0]) {
+        char *head = xasprintf("ddprun: the last lines of rank %d:", j->cause.rank);
+        job_say(j, head);
+        free(head);
+    }
+    for (char *line = tail, *next; line && *line; line = next) {
+        next = strchr(line, '\n');
+        if (next)
+            *next++ = '\0';
+        char *shown = xasprintf("    %s", line);
+        job_say(j, shown);
+        free(shown);
+    }
+    free(tail);
+}
+
+/* "the name cannot be resolved" of "node03: the name cannot be resolved". */
+static const char *reason_of(const struct job *j, size_t node)
+{
+    const char *trouble = j->nodes[node].trouble, *name = j->alloc->nodes[node].name;
+    size_t n = strlen(name);
+    return strncmp(trouble, name, n) == 0 && strncmp(trouble + n, ": ", 2) == 0
+               ? trouble + n + 2
+               : trouble;
+}
+
+static bool is_headline(const struct job *j, size_t node)
+{
+    return j->cause.text && strstr(j->cause.text, j->nodes[node].trouble);
+}
+
+/* All hosts from `first` on that have its reason, marked in `said`. */
+static char *hosts_like(const struct job *j, size_t first, bool *said)
+{
+    struct strv names = {0};
+    for (size_t i = first; i < j->alloc->nnodes; i++) {
+        if (!j->nodes[i].trouble || said[i] || is_headline(j, i) ||
+            strcmp(reason_of(j, i), reason_of(j, first)) != 0)
+            continue;
+        said[i] = true;
+        strv_push(&names, j->alloc->nodes[i].name);
+    }
+    char *list = hostlist_compress(names.v, names.n);
+    strv_finish(&names);
+    return list;
+}
+
+/* Of the other hosts that do not start: a line for each reason, not for each of a
+ * hundred that have the same. */
+static void say_other_troubles(struct job *j)
+{
+    bool *said = xcalloc(j->alloc->nnodes + 1, sizeof *said);
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (!j->nodes[i].trouble || said[i] || is_headline(j, i))
+            continue;
+        char *hosts = hosts_like(j, i, said);
+        char *line = xasprintf("ddprun: cannot start on %s: %s", hosts, reason_of(j, i));
+        job_say(j, line);
+        free(line);
+        free(hosts);
+    }
+    free(said);
+}
+
+void job_report_failure(struct job *j)
+{
+    char *what = j->reported ? NULL : what_happened(j);
+    if (!what)
+        return;
+    j->reported = true;
+    char *rest = fates(j);
+    char *line = xasprintf("ddprun: %s%s", what, rest);
+    job_say(j, line);
+    say_error(j);
+    say_last_lines(j);
+    say_other_troubles(j);
+    free(line);
+    free(rest);
+    free(what);
+}
+
+/* By hosts that have forked their ranks. */
+static void say_savings(struct job *j)
+{
+    double import_s = 0, spared_s = 0, mib = 0;
+    int hosts = 0;
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        const struct msg_saved *m = &j->nodes[i].saved;
+        double s = m->import_ms / 1e3;
+        if (m->forks == 0)
+            continue;
+        hosts++;
+        import_s = s > import_s ? s : import_s;
+        spared_s += s * (m->forks - 1);
+        mib += (double)m->kib / 1024;
+    }
+    if (hosts == 0)
+        return;
+    char *line = xasprintf("ddprun: imported once%s, in %.1f s: saves %.1f s of other "
+                           "imports and %.0f MiB",
+                           hosts > 1 ? " on each host" : "", import_s, spared_s, mib);
+    job_say(j, line);
+    free(line);
+}
+
+void job_report_summary(struct job *j)
+{
+    say_savings(j);
+    const struct plan *p = j->plan;
+    /* the last may have ended before we heard that it was started */
+    int64_t ran_ns = j->last_exit_ns > j->ready_ns ? j->last_exit_ns - j->ready_ns : 0;
+    int attempts = j->restart.attempt + 1;
+    char *several = attempts > 1 ? xasprintf(" in %d attempts", attempts) : xstrdup("");
+    char *line = xasprintf(
+        "ddprun: %d rank%s on %d host%s: all started after %.1f ms, ran for "
+        "%.3f s%s, %.3f s in all",
+        p->nranks, p->nranks == 1 ? "" : "s", p->nnodes, p->nnodes == 1 ? "" : "s",
+        (double)(j->ready_ns - j->created_ns) / 1e6, (double)ran_ns / 1e9, several,
+        (double)(now_ns() - j->created_ns) / 1e9);
+    job_say(j, line);
+    free(several);
+    free(line);
+}

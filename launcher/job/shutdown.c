@@ -1,0 +1,267 @@
+/* launcher/job/shutdown.c - how a job ends
+ *
+ * The first cause makes it end: everything that runs is told to, in steps. When every
+ * node has ended its ranks there is another attempt, or the user is told, the agents
+ * leave and the output is written out. The limits of the states on that way are here;
+ * the table of states is in job.c.
+ */
+#define LOG_SUBSYS "job"
+#include "launcher/job/job_impl.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/policy/grace.h"
+#include "launcher/spawn/node_starter.h"
+#include "launcher/spawn/program.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+/* ms: until the headline when ranks are slow to end; for agents to leave; for a reader to
+ * take the rest of the output once a signal or --timeout wants the end; and how much
+ * longer than its own steps an agent may take. */
+enum {
+    REPORT_MS = 500,
+    REPORT_SIGNAL_MS = 100,
+    LEAVE_MS = 3000,
+    HURRY_MS = 2000,
+    AGENT_LATE_MS = 3000
+};
+
+void job_arm(struct event *timer, int64_t ms)
+{
+    event_add(timer, &(struct timeval){ms / 1000, ms % 1000 * 1000});
+}
+
+void job_end(struct job *j, int sig, int64_t grace_ms)
+{
+    struct pack k = {0};
+    pack_u32(&k, (uint32_t)sig);
+    pack_u32(&k, (uint32_t)(grace_ms > 0 ? grace_ms : 0));
+    pack_u8(&k, j->restart.pending);
+    pack_u32(&k, j->hurried ? HURRY_MS : 0);
+    job_send(j, NODE_ALL, MSG_END, &k);
+    pack_finish(&k);
+    j->end_sig = sig;
+    j->end_grace_ms = grace_ms;
+    if (j->state >= JOB_TERMINATING)
+        job_limit(j);
+    else if (j->cause.kind == CAUSE_NONE)
+        job_move(j, JOB_DRAINING, "all ranks have exited");
+    else
+        job_move(j, JOB_TERMINATING, "something failed");
+    if (j->cause.kind != CAUSE_NONE && !j->reported)
+        job_arm(j->report_timer,
+                j->cause.kind == CAUSE_SIGNAL ? REPORT_SIGNAL_MS : REPORT_MS);
+    job_check(j);
+}
+
+/* The present attempt's failure is told; the next cause will be another's. */
+static void forget_cause(struct job *j)
+{
+    job_report_failure(j);
+    event_del(j->report_timer);
+    free(j->cause.text);
+    j->cause = (struct cause){0};
+    j->reported = false;
+}
+
+void job_fail(struct job *j, struct cause c)
+{
+    /* no other attempt any more: what is in its way is what ends the job */
+    bool cancelled = restart_cancelled(&j->restart, &c);
+    if (cancelled)
+        forget_cause(j);
+    bool first = cause_before(&c, &j->cause) && !restart_ignores(&j->restart, &c);
+    bool hurried = c.kind == CAUSE_SIGNAL || c.kind == CAUSE_TIME;
+    j->hurried |= hurried;
+    if (!j->reported && first) {
+        free(j->cause.text);
+        j->cause = c;
+    } else {
+        free(c.text);
+    }
+    if (j->state < JOB_TERMINATING && !cancelled)
+        restart_asked(&j->restart, &c);
+    if (j->state < JOB_TERMINATING || (hurried && j->state <= JOB_DRAINING) ||
+        cancelled) {
+        bool by_int = c.kind == CAUSE_SIGNAL && c.status == SIGINT;
+        job_end(j, by_int ? SIGINT : SIGTERM, j->opts->grace_ms);
+    } else if (hurried) {
+        job_limit(j);
+    }
+}
+
+void job_fail_text(struct job *j, enum cause_kind kind, int code, char *text)
+{
+    job_fail(
+        j, (struct cause){
+               .kind = kind, .rank = -1, .code = code, .at_ns = now_ns(), .text = text});
+}
+
+static int exit_code(const struct job *j)
+{
+    return j->cause.kind != CAUSE_NONE ? j->cause.code
+           : j->output_failed          ? 1
+                                       : j->verdict;
+}
+
+static void job_done(struct job *j)
+{
+    job_move(j, JOB_DONE, "nothing is left");
+    loop_stop(j->loop, exit_code(j));
+}
+
+static void job_leave(struct job *j)
+{
+    job_report_failure(j);
+    job_move(j, JOB_LEAVING, "every node has ended its ranks");
+    struct pack k = {0};
+    pack_u32(&k, (uint32_t)exit_code(j));
+    job_send(j, NODE_ALL, MSG_LEAVE, &k);
+    pack_finish(&k);
+    if (j->starter)
+        node_starter_stop(j->starter);
+    job_check(j);
+}
+
+static bool all_ended(const struct job *j)
+{
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (job_node_there(&j->nodes[i]) && !j->nodes[i].ended)
+            return false;
+    }
+    return true;
+}
+
+static bool all_left(const struct job *j)
+{
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].via)
+            return false;
+    }
+    return j->local_pid == 0 && (!j->starter || node_starter_is_idle(j->starter));
+}
+
+/* All ranks once more, on the same agents. The store is first, as ever: its key space,
+ * or with --store rank0 its port, is a new one (launch.c goes on from there). */
+static void job_again(struct job *j)
+{
+    forget_cause(j);
+    restart_next(&j->restart);
+    char *label = restart_label(&j->restart);
+    char *line = xasprintf("ddprun: all ranks are started again%s", label);
+    job_say(j, line);
+    free(line);
+    line = xasprintf("--- ddprun%s ---\n", label);
+    output_renew(j->output, line);
+    free(line);
+    free(label);
+    job_forget_meetings(j);
+    job_forget_absent(j);
+    for (int r = 0; r < j->plan->nranks; r++) {
+        free(j->ranks[r].error);
+        j->ranks[r] = (struct job_rank){0};
+    }
+    j->running = j->plan->nranks;
+    j->spawned_nodes = 0;
+    j->spawned_ns = j->last_exit_ns = 0;
+    job_move(j, JOB_PREPARING, "another attempt begins");
+    job_send_store(j);
+}
+
+void job_check(struct job *j)
+{
+    bool ending = j->state == JOB_TERMINATING || j->state == JOB_DRAINING;
+    if (j->state == JOB_RUNNING && j->running == 0)
+        job_end(j, SIGTERM, j->opts->grace_ms);
+    else if (ending && all_ended(j) && j->restart.pending)
+        job_again(j);
+    else if (ending && all_ended(j))
+        job_leave(j);
+    else if (j->state == JOB_TERMINATING && j->running == 0)
+        job_move(j, JOB_DRAINING, "all ranks have exited");
+    else if (j->state == JOB_LEAVING && all_left(j)) {
+        if (j->opts->report && j->ready_ns > 0)
+            job_report_summary(j);
+        job_move(j, JOB_FLUSHING, "every agent has left");
+    }
+    if (j->state == JOB_FLUSHING && (!j->output || output_finish(j->output)))
+        job_done(j);
+}
+
+/* --- limits ------------------------------------------------------------------------- */
+
+int64_t job_limit_terminating(const struct job *j)
+{
+    return grace_longest_ms(j->end_sig, j->end_grace_ms) + AGENT_LATE_MS;
+}
+
+/* An agent keeps its own limits; ours is for one that does not. */
+int64_t job_limit_draining(const struct job *j)
+{
+    return j->hurried ? job_limit_terminating(j) + HURRY_MS : 0;
+}
+
+int64_t job_limit_leaving(const struct job *j)
+{
+    return LEAVE_MS;
+}
+
+int64_t job_limit_flushing(const struct job *j)
+{
+    return j->hurried ? HURRY_MS : 0;
+}
+
+void job_late_terminating(struct job *j)
+{
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        if (job_node_there(&j->nodes[i]) && !j->nodes[i].ended)
+            job_node_lost(j, i, "its agent does not end the ranks");
+    }
+}
+
+void job_late_draining(struct job *j)
+{
+    job_late_terminating(j);
+}
+
+/* Agents that do not leave are made to: ours by a signal, others by their lifelines. */
+void job_late_leaving(struct job *j)
+{
+    if (j->local_pid > 0)
+        kill(j->local_pid, SIGKILL);
+    if (j->starter)
+        node_starter_kill(j->starter);
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        j->nodes[i].via = NULL;
+    job_limit(j);
+    job_check(j);
+}
+
+/* The rest of the output is dropped. */
+void job_late_flushing(struct job *j)
+{
+    job_done(j);
+}
+
+static void on_report(evutil_socket_t fd, short what, void *arg)
+{
+    job_report_failure(arg);
+}
+
+static void on_timeout(evutil_socket_t fd, short what, void *arg)
+{
+    struct job *j = arg;
+    job_fail_text(j, CAUSE_TIME, 124, NULL);
+}
+
+int job_open_timers(struct job *j, struct ddp_err *err)
+{
+    struct event_base *base = loop_base(j->loop);
+    j->timeout = evtimer_new(base, on_timeout, j);
+    j->report_timer = evtimer_new(base, on_report, j);
+    return j->timeout && j->report_timer ? 0 : err_set(err, "cannot make an event");
+}

@@ -1,0 +1,222 @@
+/* launcher/link/bootstrap.c - see bootstrap.h */
+#include "launcher/link/bootstrap.h"
+
+#include "common/err.h"
+#include "common/hostlist.h"
+#include "common/mem.h"
+#include "common/sock.h"
+#include "launcher/link/message.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+/* seats are lists, but names without numbers are written out */
+enum { SUMMONS_MAX = 4 << 20 };
+
+/* --- seats -------------------------------------------------------------------------- */
+
+void bootstrap_add_node(struct bootstrap *s, unsigned node, const char *name)
+{
+    strv_pushf(&s->seats, "%u %s", node, name);
+}
+
+static const char *seat_name(const char *seat)
+{
+    return strchr(seat, ' ') + 1;
+}
+
+/* Nodes that follow each other make one line, their names one list. */
+static void write_seats(FILE *f, const struct strv *seats)
+{
+    for (size_t i = 0; i < seats->n;) {
+        struct strv names = {0};
+        unsigned long first = strtoul(seats->v[i], NULL, 10);
+        for (; i < seats->n && strtoul(seats->v[i], NULL, 10) == first + names.n; i++)
+            strv_push(&names, seat_name(seats->v[i]));
+        char *list = hostlist_compress(names.v, names.n);
+        fprintf(f, "seat %lu %s\n", first, list);
+        free(list);
+        strv_finish(&names);
+    }
+}
+
+bool bootstrap_is_host(const char *name, const char *own)
+{
+    size_t n = strcspn(own, ".");
+    return strcasecmp(name, own) == 0 ||
+           (n == strcspn(name, ".") && strncasecmp(name, own, n) == 0 &&
+            (!name[n] || !own[n]));
+}
+
+bool bootstrap_take_node(struct bootstrap *s, const char *name)
+{
+    for (size_t i = 0; i < s->seats.n; i++) {
+        if (!bootstrap_is_host(seat_name(s->seats.v[i]), name))
+            continue;
+        free(s->name);
+        s->name = xstrdup(seat_name(s->seats.v[i]));
+        s->node = (unsigned)strtoul(s->seats.v[i], NULL, 10);
+        return true;
+    }
+    return s->seats.n == 0;
+}
+
+/* --- words -------------------------------------------------------------------------- */
+
+char *bootstrap_write(const struct bootstrap *s)
+{
+    char hex[SECRET_SIZE * 2 + 1], *text = NULL;
+    size_t size;
+    secret_to_hex(&s->key, hex);
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        abort(); /* as mem.h does when memory is gone */
+    fprintf(f, "ddprun-agent %d\nkey %s\n", LINK_PROTOCOL, hex);
+    if (s->seats.n > 0)
+        write_seats(f, &s->seats);
+    else
+        fprintf(f, "node %u\nname %s\n", s->node, s->name);
+    if (s->log_level)
+        fprintf(f, "log %s\n", s->log_level);
+    for (size_t i = 0; i < s->calls.n; i++)
+        fprintf(f, "call %s\n", s->calls.v[i]);
+    if (s->detached)
+        fputs("detached yes\n", f);
+    fputs("end\n", f);
+    fclose(f);
+    secret_wipe(hex, sizeof hex);
+    return text;
+}
+
+static int parse_number(const char *text, unsigned long max, unsigned long *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoul(text, &end, 10);
+    return errno || end == text || *end || *out > max ? -1 : 0;
+}
+
+/* "N HOSTS" */
+static int parse_seats(const char *rest, struct bootstrap *s, struct ddp_err *err)
+{
+    struct strv names = {0};
+    char *end;
+    unsigned long first = strtoul(rest, &end, 10);
+    if (end == rest || *end != ' ' || first > NODES_MAX)
+        return err_set(err, "'%s' are not seats", rest);
+    int rc = hostlist_expand(end + 1, &names, err);
+    if (rc == 0 && names.n > NODES_MAX - first)
+        rc = err_set(err, "'%s' are too many seats", rest);
+    s->of_job = true;
+    for (size_t i = 0; rc == 0 && i < names.n; i++)
+        bootstrap_add_node(s, (unsigned)(first + i), names.v[i]);
+    strv_finish(&names);
+    return rc;
+}
+
+/* One line, cut into its word and the rest. */
+static int parse_line(struct bootstrap *s, const char *word, const char *rest,
+                      bool *has_key, struct ddp_err *err)
+{
+    unsigned long n;
+    if (strcmp(word, "ddprun-agent") == 0) {
+        if (parse_number(rest, UINT32_MAX, &n) < 0 || n != LINK_PROTOCOL)
+            return err_set(err, "versions differ: it speaks protocol '%s', this one %d",
+                           rest, LINK_PROTOCOL);
+    } else if (strcmp(word, "key") == 0) {
+        *has_key = true;
+        return secret_from_hex(rest, &s->key, err);
+    } else if (strcmp(word, "node") == 0) {
+        if (parse_number(rest, NODES_MAX, &n) < 0)
+            return err_set(err, "'%s' is not the number of a node", rest);
+        s->node = (unsigned)n;
+    } else if (strcmp(word, "name") == 0) {
+        free(s->name);
+        s->name = xstrdup(rest);
+    } else if (strcmp(word, "log") == 0) {
+        free(s->log_level);
+        s->log_level = xstrdup(rest);
+    } else if (strcmp(word, "seat") == 0) {
+        return parse_seats(rest, s, err);
+    } else if (strcmp(word, "detached") == 0) {
+        s->detached = true;
+    } else if (strcmp(word, "call") == 0) {
+        strv_push(&s->calls, rest);
+    } else {
+        return err_set(err, "'%s' is nothing an agent knows", word);
+    }
+    return 0;
+}
+
+int bootstrap_parse(const char *text, struct bootstrap *s, struct ddp_err *err)
+{
+    char *copy = xstrdup(text), *save = NULL;
+    bool has_key = false, first = true;
+    int rc = 0;
+    for (char *line = strtok_r(copy, "\n", &save); line && rc == 0;
+         line = strtok_r(NULL, "\n", &save)) {
+        if (strcmp(line, "end") == 0)
+            break;
+        char *rest = strchr(line, ' ');
+        if (!rest || (first && strncmp(line, "ddprun-agent ", 13) != 0)) {
+            rc = err_set(err, "these are not the words of a launcher");
+            break;
+        }
+        *rest++ = '\0';
+        first = false;
+        rc = parse_line(s, line, rest, &has_key, err);
+    }
+    if (rc == 0 && (!has_key || (!s->name && s->seats.n == 0) || s->calls.n == 0))
+        rc = err_set(err, "no key, no name or nobody to call");
+    secret_wipe(copy, strlen(text));
+    free(copy);
+    return rc;
+}
+
+/* No realloc(), which would leave the key behind somewhere. */
+static char *longer(char *text, size_t *room)
+{
+    char *more = xcalloc(2, *room);
+    memcpy(more, text, *room);
+    secret_wipe(text, *room);
+    free(text);
+    *room *= 2;
+    return more;
+}
+
+/* A byte at a time, as what comes after the last line is not ours to take. */
+int bootstrap_read(int fd, int64_t deadline_ms, struct bootstrap *s, struct ddp_err *err)
+{
+    size_t room = 1 << 12, n = 0;
+    char *text = xcalloc(1, room);
+    int rc = 1;
+    while (rc == 1) {
+        if (sock_await(fd, POLLIN, deadline_ms) < 0)
+            rc = err_set(err, "nobody says on stdin what to do: it is started by ddprun");
+        else if (n == SUMMONS_MAX || read(fd, text + n, 1) != 1)
+            rc = err_set(err, "the words on stdin end early: it is started by ddprun");
+        else if (text[n++] == '\n' && n >= 5 && memcmp(text + n - 5, "\nend\n", 5) == 0)
+            rc = bootstrap_parse(text, s, err);
+        else if (n == room - 1)
+            text = longer(text, &room);
+    }
+    secret_wipe(text, room);
+    free(text);
+    return rc;
+}
+
+void bootstrap_finish(struct bootstrap *s)
+{
+    secret_wipe(&s->key, sizeof s->key);
+    free(s->name);
+    free(s->log_level);
+    strv_finish(&s->calls);
+    strv_finish(&s->seats);
+    *s = (struct bootstrap){0};
+}

@@ -1,0 +1,279 @@
+/* launcher/peer/ambient_job.c - see ambient_job.h
+ *
+ * Who has told our rank is common/ambient_launcher.h's table; what ddprun needs beside
+ * it, above all a name for this one start, is the table here.
+ */
+#include "launcher/peer/ambient_job.h"
+
+#include "common/err.h"
+#include "common/hostlist.h"
+#include "common/mem.h"
+#include "launcher/alloc/sagemaker.h"
+#include "launcher/alloc/sched.h"
+#include "launcher/link/frame.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Each starter by the name of its variable for the rank. `id`: variables whose values
+ * together name one start; those that are not set are left out, but one must be there.
+ * `node`: where the starter's daemon for a node is named, of which one machine may have
+ * several (flux start --test-size, slurmd -N). */
+static const struct start_row {
+    const char *rank;
+    const char *id[4];
+    const char *secret, *node;
+} rows[] = {
+    /* the transport key is 128 random bits that mpirun makes for each job, and gives to
+     * its ranks alone */
+    {"OMPI_COMM_WORLD_RANK",
+     {"PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri"},
+     "OMPI_MCA_orte_precondition_transports",
+     NULL},
+    {"JSM_NAMESPACE_RANK", {"LSB_JOBID", "LS_JOBPID", "JSM_JSRUN_PID"}, NULL, NULL},
+    {"MV2_COMM_WORLD_RANK", {"MPIRUN_ID", "MPIRUN_HOST"}, NULL, NULL},
+    {"PMI_RANK", {NULL}, NULL, NULL},
+    {"PALS_RANKID", {"PALS_APID", "PBS_JOBID"}, NULL, NULL},
+    {"FLUX_TASK_RANK", {"FLUX_JOB_ID", "FLUX_KVS_NAMESPACE"}, NULL, "FLUX_URI"},
+    {"SLURM_PROCID",
+     {"SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"},
+     NULL,
+     "SLURMD_NODENAME"},
+};
+
+static const struct start_row *row_of(const struct ambient_launcher *s)
+{
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        if (strcmp(rows[i].rank, s->rank) == 0)
+            return &rows[i];
+    }
+    return NULL;
+}
+
+static void name_start(const struct start_row *row, ambient_launcher_get get,
+                       struct ambient_job *o)
+{
+    o->id = xstrdup("");
+    for (size_t i = 0; i < ARRAY_LEN(row->id) && row->id[i]; i++) {
+        const char *value = get(row->id[i]);
+        if (!value)
+            continue;
+        char *longer = xasprintf("%s%s=%s ", o->id, row->id[i], value);
+        free(o->id);
+        o->id = longer;
+    }
+    o->secret = row->secret ? get(row->secret) : NULL;
+    o->node = row->node ? get(row->node) : NULL;
+}
+
+/* --- how many copies are on this machine -------------------------------------------- */
+
+static int read_int(const char *name, ambient_launcher_get get, int *value,
+                    struct ddp_err *err)
+{
+    const char *text = get(name);
+    char *end;
+    long n = text ? strtol(text, &end, 10) : -1;
+    if (!text || *end || n < 0 || n > 1 << 20)
+        return err_set(err, "%s is '%s', which is no number", name, text ? text : "");
+    *value = (int)n;
+    return 0;
+}
+
+/* srun tells it for all nodes at once, and their names. */
+static int slurm_local(ambient_launcher_get get, struct ambient_job *o,
+                       struct ddp_err *err)
+{
+    int nodes, node;
+    const char *tasks = get("SLURM_STEP_TASKS_PER_NODE"),
+               *list = get("SLURM_STEP_NODELIST");
+    if (read_int("SLURM_STEP_NUM_NODES", get, &nodes, err) < 0 ||
+        read_int("SLURM_NODEID", get, &node, err) < 0)
+        return -1;
+    if (node >= nodes || !tasks || !list)
+        return err_set(err,
+                       "SLURM_NODEID=%d of SLURM_STEP_NUM_NODES=%d: half a step's "
+                       "variables",
+                       node, nodes);
+    int *counts = xcalloc((size_t)nodes, sizeof *counts);
+    int rc = sched_counts("SLURM_STEP_TASKS_PER_NODE", tasks, counts, (size_t)nodes, err);
+    if (rc == 0)
+        o->local_size = counts[node];
+    if (rc == 0 && o->size == nodes)
+        rc = hostlist_expand(list, &o->hosts, err);
+    free(counts);
+    return rc;
+}
+
+static int even_local(const char *nodes_var, ambient_launcher_get get,
+                      struct ambient_job *o, struct ddp_err *err)
+{
+    int nodes;
+    if (read_int(nodes_var, get, &nodes, err) < 0)
+        return -1;
+    if (nodes < 1 || o->size % nodes != 0)
+        return err_set(err,
+                       "%s has started %d copies of ddprun on %d nodes (%s=%d): how many "
+                       "are on this one is not said; start one per node",
+                       o->by, o->size, nodes, o->size_var, o->size);
+    o->local_size = o->size / nodes;
+    return 0;
+}
+
+static int find_local(const struct ambient_launcher *s, ambient_launcher_get get,
+                      struct ambient_job *o, struct ddp_err *err)
+{
+    if (s->local_size)
+        return read_int(s->local_size, get, &o->local_size, err);
+    if (strcmp(s->rank, "SLURM_PROCID") == 0)
+        return slurm_local(get, o, err);
+    return even_local("FLUX_JOB_NNODES", get, o, err);
+}
+
+/* --- the ways of being started ------------------------------------------------------ */
+
+static int by_hand(const struct opts *opts, struct ambient_job *o, struct ddp_err *err)
+{
+    if (opts->nnodes == 0)
+        return err_set(err, "--node-rank %d of how many? --nnodes says it",
+                       opts->node_rank);
+    if (opts->node_rank >= opts->nnodes)
+        return err_set(err, "--node-rank %d of --nnodes %d: they count from 0",
+                       opts->node_rank, opts->nnodes);
+    if (opts->hostfile || opts->alloc)
+        return err_set(err,
+                       "--node-rank says that ddprun is started on each node: %s "
+                       "has no place beside it",
+                       opts->hostfile ? "--hostfile" : "--alloc");
+    if (opts->nnodes == 1)
+        return 0;
+    *o = (struct ambient_job){.by = "--node-rank",
+                              .size_var = "--nnodes",
+                              .by_hand = true,
+                              .rank = opts->node_rank,
+                              .size = opts->nnodes,
+                              .local_size = 1};
+    o->id = xasprintf("by hand %s %d", opts->master_addr ? opts->master_addr : "",
+                      opts->master_port);
+    return 0;
+}
+
+static int by_sagemaker(struct ambient_job *o, struct ddp_err *err)
+{
+    int rank;
+    if (sagemaker_hosts(&o->hosts, &rank, err) < 0)
+        return -1;
+    if (o->hosts.n < 2)
+        return 0;
+    o->by = "SageMaker";
+    o->size_var = "hosts";
+    o->apart = true;
+    o->rank = rank;
+    o->size = (int)o->hosts.n;
+    o->local_size = 1;
+    o->id = xstrdup("sagemaker");
+    for (size_t i = 0; i < o->hosts.n; i++) {
+        char *longer = xasprintf("%s %s", o->id, o->hosts.v[i]);
+        free(o->id);
+        o->id = longer;
+    }
+    return 0;
+}
+
+static int refuse(const struct ambient_job *o, const char *instead, struct ddp_err *err)
+{
+    return err_set(err,
+                   "%s has started %d copies of ddprun (%s=%d), and each would make a "
+                   "world of its own: %s; --alloc local if that is meant",
+                   o->by, o->size, o->size_var, o->size, instead);
+}
+
+static int by_starter(const struct ambient_launcher *s, const struct opts *opts,
+                      ambient_launcher_get get, struct ambient_job *o,
+                      struct ddp_err *err)
+{
+    const struct start_row *row = row_of(s);
+    o->by = s->name;
+    o->size_var = s->size;
+    if (ambient_launcher_place(s, get, &o->rank, &o->size, &o->local_rank, err) < 0)
+        return err_prefix(err, "%s has started this ddprun", s->name);
+    if (!row)
+        return refuse(o, "start it once, or with the number of ranks (-np)", err);
+    if (opts->hosts || opts->hostfile)
+        return refuse(o,
+                      opts->hosts ? "start it once, or without -H"
+                                  : "start it once, or without --hostfile",
+                      err);
+    if (o->local_rank < 0 || o->size >= NODES_MAX)
+        return refuse(o, "start it once", err);
+    name_start(row, get, o);
+    if (!o->id[0] && strcmp(s->rank, "PMI_RANK") != 0)
+        return refuse(
+            o, "and nothing in their environment says that they belong together", err);
+    if (find_local(s, get, o, err) < 0)
+        return -1;
+    if (o->local_rank >= o->local_size)
+        return err_set(err, "%s=%d, but %d copies are on this node", s->local_rank,
+                       o->local_rank, o->local_size);
+    return 0;
+}
+
+/* Inside a rank of ddprun or torchrun a launch with a number of its own is a program's
+ * choice, and a world of its own. RANK alone may be something that a user has exported.
+ */
+static bool nested(const struct opts *opts, ambient_launcher_get get, bool *meant)
+{
+    *meant = opts->np > 0 || opts->hosts || opts->hostfile;
+    return get("TORCHELASTIC_RUN_ID") && get("RANK") && get("WORLD_SIZE");
+}
+
+static bool speaks(const struct ambient_launcher *s, ambient_launcher_get get)
+{
+    const char *size = get(s->size);
+    return (!s->needs || get(s->needs)) && get(s->rank) && size && strcmp(size, "1") != 0;
+}
+
+/* On the job's first node pbsdsh's copies do not even find $PBS_NODEFILE. */
+static int by_pbsdsh(const struct opts *opts, ambient_launcher_get get,
+                     struct ddp_err *err)
+{
+    const char *task = ambient_launcher_pbs_task(get);
+    if (!task || opts->hosts || opts->hostfile)
+        return 0;
+    return err_set(
+        err,
+        "PBS_TASKNUM=%s: this is not the job's first process; if pbsdsh has "
+        "started several copies of ddprun, each would make a world of its own: "
+        "start it once, from the job script; --alloc %s if it is the only one",
+        task, get("PBS_NODEFILE") ? "pbs" : "local");
+}
+
+int ambient_job_find(const struct opts *opts, ambient_launcher_get get,
+                     struct ambient_job *o, struct ddp_err *err)
+{
+    bool meant, inside = nested(opts, get, &meant);
+    *o = (struct ambient_job){0};
+    if (opts->node_rank >= 0)
+        return by_hand(opts, o, err);
+    /* told where its hosts come from: that is one world, and here */
+    if (opts->alloc || (inside && meant))
+        return 0;
+    for (size_t i = 0; i < ambient_launchers_len; i++) {
+        bool rank_row = strcmp(ambient_launchers[i].rank, "RANK") == 0;
+        if (speaks(&ambient_launchers[i], get) && (!rank_row || inside))
+            return by_starter(&ambient_launchers[i], opts, get, o, err);
+    }
+    if (by_pbsdsh(opts, get, err) < 0)
+        return -1;
+    if (sagemaker_here() && !opts->hosts && !opts->hostfile)
+        return by_sagemaker(o, err);
+    return 0;
+}
+
+void ambient_job_finish(struct ambient_job *o)
+{
+    free(o->id);
+    strv_finish(&o->hosts);
+    *o = (struct ambient_job){0};
+}

@@ -1,0 +1,346 @@
+/* launcher/peer/local_copies.c - see local_copies.h
+ *
+ * One message each way. A mate says: its CPUs, and its GPUs as CUDA_VISIBLE_DEVICES has
+ * them, which differ where the starter gives each task its own. The leader says: the
+ * code.
+ */
+#define LOG_SUBSYS "peers"
+#include "launcher/peer/local_copies.h"
+
+#include "common/ancestry.h"
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/secret.h"
+#include "launcher/spawn/program.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RETRY_MS = 20, GPUS_MAX = 2048 };
+
+struct report {
+    int32_t local_rank;
+    cpu_set_t cpus;
+    char gpus[GPUS_MAX]; /* "" none said */
+};
+
+struct local_copies {
+    int *fds; /* owned, by local rank; [0] is ours: -1 */
+    int n;
+    int gone; /* owned: an epoll of them all, which is itself a descriptor to wait for */
+};
+
+static socklen_t address(const struct ambient_job *o, struct sockaddr_un *sa)
+{
+    struct secret none = {{0}}, name;
+    char hex[SECRET_SIZE * 2 + 1];
+    char *where = xasprintf("%u %s", (unsigned)geteuid(), o->node ? o->node : "");
+    secret_derive(&none, "ddprun mates", o->id, strlen(o->id), where, strlen(where),
+                  &name);
+    free(where);
+    secret_to_hex(&name, hex);
+    *sa = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int n = snprintf(sa->sun_path + 1, sizeof sa->sun_path - 1, "ddprun-%.40s", hex);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+/* The other end's process; 0: of another user, or of none that can be seen. */
+static pid_t peer_pid(int fd, bool *ours)
+{
+    struct ucred c = {0};
+    socklen_t len = sizeof c;
+    *ours = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &len) == 0 && c.uid == geteuid();
+    return *ours ? c.pid : 0;
+}
+
+static int64_t left_ms(int64_t deadline_ms)
+{
+    int64_t left = deadline_ms - now_ms();
+    return left > 0 ? left : 0;
+}
+
+static bool wait_readable(int fd, int64_t deadline_ms)
+{
+    for (;;) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int n = poll(&p, 1, (int)left_ms(deadline_ms));
+        if (n > 0)
+            return true;
+        if (n == 0 || errno != EINTR)
+            return false;
+    }
+}
+
+/* --- the leader --------------------------------------------------------------------- */
+
+static bool listed(const char *list, const char *word, size_t len)
+{
+    for (const char *p = list; *p; p += strspn(p, ",")) {
+        size_t n = strcspn(p, ",");
+        if (n == len && memcmp(p, word, n) == 0)
+            return true;
+        p += n;
+    }
+    return false;
+}
+
+/* Each task's own devices become those of all, in the order of the tasks. */
+static void join_gpus(char *all, size_t size, const char *more)
+{
+    for (const char *p = more; *p; p += strspn(p, ",")) {
+        size_t n = strcspn(p, ","), have = strlen(all);
+        if (!listed(all, p, n) && have + n + 2 < size)
+            snprintf(all + have, size - have, "%s%.*s", have ? "," : "", (int)n, p);
+        p += n;
+    }
+}
+
+static void take_over(const struct report *reports, int n)
+{
+    cpu_set_t cpus, had;
+    char gpus[GPUS_MAX * 4] = "";
+    CPU_ZERO(&cpus);
+    sched_getaffinity(0, sizeof had, &had);
+    for (int i = 0; i < n; i++) {
+        CPU_OR(&cpus, &cpus, &reports[i].cpus);
+        join_gpus(gpus, sizeof gpus, reports[i].gpus);
+    }
+    if (!CPU_EQUAL(&cpus, &had) && sched_setaffinity(0, sizeof cpus, &cpus) == 0)
+        log_info("%d copies have %d CPUs together", n, CPU_COUNT(&cpus));
+    if (*gpus)
+        setenv("CUDA_VISIBLE_DEVICES", gpus, 1);
+}
+
+static void fill_report(const struct ambient_job *o, struct report *r)
+{
+    const char *gpus = getenv("CUDA_VISIBLE_DEVICES");
+    *r = (struct report){.local_rank = o->local_rank};
+    sched_getaffinity(0, sizeof r->cpus, &r->cpus);
+    if (gpus && strlen(gpus) < sizeof r->gpus)
+        strcpy(r->gpus, gpus);
+}
+
+/* One mate's report, from a caller who may be anybody. */
+static bool admit(struct local_copies *m, int fd, int64_t deadline_ms,
+                  struct report *reports)
+{
+    struct report r;
+    bool ours;
+    peer_pid(fd, &ours);
+    if (!ours || !wait_readable(fd, deadline_ms) ||
+        recv(fd, &r, sizeof r, 0) != (ssize_t)sizeof r || r.local_rank < 1 ||
+        r.local_rank >= m->n || m->fds[r.local_rank] >= 0)
+        return false;
+    r.gpus[sizeof r.gpus - 1] = '\0';
+    m->fds[r.local_rank] = fd;
+    reports[r.local_rank] = r;
+    return true;
+}
+
+static int missing(const struct local_copies *m, const struct ambient_job *o,
+                   struct ddp_err *err)
+{
+    int i = 1, n = 0;
+    for (int k = m->n - 1; k > 0; k--) {
+        n += m->fds[k] < 0;
+        i = m->fds[k] < 0 ? k : i;
+    }
+    return err_set(
+        err,
+        "%s has started %d copies of ddprun on this node, and %d of them, such "
+        "as the one with local rank %d, have not been heard of; "
+        "--start-timeout waits longer",
+        o->by, m->n, n, i);
+}
+
+/* They have nothing more to say: what is heard of them is their end. */
+static int watch(struct local_copies *m, struct ddp_err *err)
+{
+    struct epoll_event end = {.events = EPOLLRDHUP};
+    bool all = (m->gone = epoll_create1(EPOLL_CLOEXEC)) >= 0;
+    for (int i = 1; i < m->n && all; i++)
+        all = epoll_ctl(m->gone, EPOLL_CTL_ADD, m->fds[i], &end) == 0;
+    return all ? 0 : err_errno(err, "cannot watch the other copies on this node");
+}
+
+int local_copies_gone_fd(const struct local_copies *m)
+{
+    return m ? m->gone : -1;
+}
+
+struct local_copies *local_copies_lead(const struct ambient_job *o, int64_t deadline_ms,
+                                       struct ddp_err *err)
+{
+    struct sockaddr_un sa;
+    socklen_t len = address(o, &sa);
+    struct local_copies *m = xcalloc(1, sizeof *m);
+    struct report *reports = xcalloc((size_t)o->local_size, sizeof *reports);
+    *m = (struct local_copies){.n = o->local_size, .gone = -1};
+    m->fds = xcalloc((size_t)m->n, sizeof *m->fds);
+    memset(m->fds, -1, (size_t)m->n * sizeof *m->fds);
+    fill_report(o, &reports[0]);
+    int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), have = 1, rc = 0;
+    if (listener < 0 || bind(listener, (struct sockaddr *)&sa, len) < 0 ||
+        listen(listener, 512) < 0)
+        rc = err_errno(err, "cannot listen for the other copies on this node");
+    while (rc == 0 && have < m->n) {
+        if (!wait_readable(listener, deadline_ms)) {
+            rc = missing(m, o, err);
+            break;
+        }
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd >= 0 && admit(m, fd, deadline_ms, reports))
+            have++;
+        else if (fd >= 0)
+            close(fd);
+        else if (errno != EINTR && errno != EAGAIN && errno != ECONNABORTED)
+            rc = err_errno(err, "cannot hear the other copies on this node");
+    }
+    if (listener >= 0)
+        close(listener);
+    if (rc == 0 && (rc = watch(m, err)) == 0)
+        take_over(reports, m->n);
+    free(reports);
+    if (rc == 0)
+        return m;
+    local_copies_end(m, EXIT_CANNOT_START);
+    return NULL;
+}
+
+void local_copies_forget(struct local_copies *m)
+{
+    for (int i = 1; m && i < m->n; i++) {
+        if (m->fds[i] >= 0)
+            close(m->fds[i]);
+    }
+    if (m && m->gone >= 0)
+        close(m->gone);
+    if (m)
+        free(m->fds);
+    free(m);
+}
+
+void local_copies_end(struct local_copies *m, int code)
+{
+    int32_t word = code;
+    for (int i = 1; m && i < m->n; i++) {
+        if (m->fds[i] >= 0)
+            send(m->fds[i], &word, sizeof word, MSG_NOSIGNAL);
+    }
+    local_copies_forget(m);
+}
+
+/* --- the others --------------------------------------------------------------------- */
+
+static int connect_leader(const struct ambient_job *o, int64_t deadline_ms,
+                          struct ddp_err *err)
+{
+    struct sockaddr_un sa;
+    socklen_t len = address(o, &sa);
+    for (;;) {
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        if (fd >= 0 && connect(fd, (struct sockaddr *)&sa, len) == 0)
+            return fd;
+        if (fd >= 0)
+            close(fd);
+        if (left_ms(deadline_ms) == 0)
+            return err_set(err,
+                           "%s has started %d copies of ddprun on this node, and the "
+                           "first of them, which leads, has not been heard of",
+                           o->by, o->local_size);
+        nanosleep(&(struct timespec){.tv_nsec = RETRY_MS * 1000000L}, NULL);
+    }
+}
+
+static volatile sig_atomic_t leader;
+
+/* Several of us may pass on what their starter has told all: TERM, and not INT, of which
+ * a second one would mean "at once". */
+static void on_end(int sig)
+{
+    int saved = errno;
+    if (leader > 0)
+        kill(leader, SIGTERM);
+    errno = saved;
+}
+
+static void pass_ends_on(pid_t to)
+{
+    struct sigaction end = {.sa_handler = on_end, .sa_flags = SA_RESTART},
+                     none = {.sa_handler = SIG_IGN};
+    leader = to;
+    sigaction(SIGTERM, &end, NULL);
+    sigaction(SIGINT, &end, NULL);
+    sigaction(SIGHUP, &end, NULL);
+    sigaction(SIGQUIT, &end, NULL);
+    sigaction(SIGUSR1, &none, NULL); /* the leader has got them, too */
+    sigaction(SIGUSR2, &none, NULL);
+}
+
+int local_copies_follow(const struct ambient_job *o, int64_t deadline_ms,
+                        struct ddp_err *err)
+{
+    struct report r;
+    int32_t code;
+    bool ours;
+    fill_report(o, &r);
+    int fd = connect_leader(o, deadline_ms, err);
+    if (fd < 0)
+        return EXIT_CANNOT_START;
+    pid_t pid = peer_pid(fd, &ours);
+    ssize_t n = -1;
+    if (!ours) {
+        err_set(err, "the place to meet the other copies on this node is another user's");
+    } else if (send(fd, &r, sizeof r, MSG_NOSIGNAL) == (ssize_t)sizeof r) {
+        pass_ends_on(pid);
+        do
+            n = recv(fd, &code, sizeof code, 0);
+        while (n < 0 && errno == EINTR);
+    }
+    close(fd);
+    if (ours && n != (ssize_t)sizeof code)
+        err_set(err, "the copy of ddprun that leads on this node has been ended");
+    return n == (ssize_t)sizeof code ? code : EXIT_CANNOT_START;
+}
+
+/* --- binding ------------------------------------------------------------------------ */
+
+void local_copies_unbind(void)
+{
+    /* the beginnings of their names: Debian has mpirun.openmpi */
+    static const char *const daemons[] = {"orted",   "orterun", "mpirun",
+                                          "mpiexec", "prte",    "hydra_pmi_prox"};
+    char comm[ANCESTRY_NAME] = "";
+    pid_t pid = getppid();
+    for (int depth = 0; depth < 8 && pid > 1; depth++) {
+        pid_t parent = ancestry_parent(pid, comm);
+        for (size_t i = 0; i < ARRAY_LEN(daemons); i++) {
+            cpu_set_t ours, theirs;
+            if (strncmp(comm, daemons[i], strlen(daemons[i])) != 0)
+                continue;
+            if (sched_getaffinity(pid, sizeof theirs, &theirs) == 0 &&
+                sched_getaffinity(0, sizeof ours, &ours) == 0 &&
+                CPU_COUNT(&theirs) > CPU_COUNT(&ours) &&
+                sched_setaffinity(0, sizeof theirs, &theirs) == 0)
+                log_info("bound to %d CPU%s by %s: taking its %d for all ranks",
+                         CPU_COUNT(&ours), CPU_COUNT(&ours) == 1 ? "" : "s", comm,
+                         CPU_COUNT(&theirs));
+            return;
+        }
+        pid = parent;
+    }
+}

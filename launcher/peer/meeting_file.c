@@ -1,0 +1,147 @@
+/* launcher/peer/meeting_file.c - see meeting_file.h */
+#include "launcher/peer/meeting_file.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { CARD_MAX = 16 << 10 };
+
+struct meeting_file {
+    char *folder, *path; /* owned */
+    bool left;
+};
+
+static const char *home(void)
+{
+    const char *dir = getenv("HOME");
+    const struct passwd *pw = dir && *dir ? NULL : getpwuid(geteuid());
+    return pw ? pw->pw_dir : dir;
+}
+
+static int check_folder(const char *folder, struct ddp_err *err)
+{
+    struct stat st;
+    if (mkdir(folder, 0700) < 0 && errno != EEXIST)
+        return err_set(err, "cannot make '%s': %s; --peer-key names another folder",
+                       folder, strerror(errno));
+    if (stat(folder, &st) < 0)
+        return err_errno(err, "cannot look at '%s'", folder);
+    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022))
+        return err_set(err, "'%s' is not a folder of ours that nobody else may write to",
+                       folder);
+    return 0;
+}
+
+struct meeting_file *meeting_file_create(const char *folder, const char *id,
+                                         struct ddp_err *err)
+{
+    struct secret none = {{0}}, name;
+    char hex[SECRET_SIZE * 2 + 1];
+    unsigned uid = (unsigned)geteuid();
+    struct meeting_file *c = xcalloc(1, sizeof *c);
+    if (!folder && !home()) {
+        err_set(err, "no home folder to meet in; --peer-key names another place");
+        free(c);
+        return NULL;
+    }
+    c->folder = folder ? xstrdup(folder) : xasprintf("%s/.ddprun", home());
+    secret_derive(&none, "ddprun card", id, strlen(id), &uid, sizeof uid, &name);
+    secret_to_hex(&name, hex);
+    c->path = xasprintf("%s/peers-%.32s", c->folder, hex);
+    if (check_folder(c->folder, err) < 0) {
+        err_prefix(err, "peers cannot meet");
+        meeting_file_destroy(c);
+        return NULL;
+    }
+    return c;
+}
+
+void meeting_file_destroy(struct meeting_file *c)
+{
+    if (!c)
+        return;
+    if (c->left)
+        unlink(c->path);
+    free(c->folder);
+    free(c->path);
+    free(c);
+}
+
+const char *meeting_file_path(const struct meeting_file *c)
+{
+    return c->path;
+}
+
+/* Written aside and renamed: a reader sees all of it or nothing. */
+int meeting_file_leave(struct meeting_file *c, const struct bootstrap *s,
+                       struct ddp_err *err)
+{
+    char *aside = xasprintf("%s.%d", c->path, (int)getpid()), *text = bootstrap_write(s);
+    size_t n = strlen(text);
+    unlink(aside);
+    int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int rc = fd >= 0 && write(fd, text, n) == (ssize_t)n && fsync(fd) == 0 ? 0 : -1;
+    if (fd >= 0)
+        rc |= close(fd);
+    if (rc == 0)
+        rc = rename(aside, c->path);
+    if (rc < 0) {
+        err_set(err,
+                "cannot write '%s' for the peers: %s; --peer-key names another folder",
+                c->path, strerror(errno));
+        unlink(aside);
+    }
+    c->left = rc == 0;
+    secret_wipe(text, n);
+    free(text);
+    free(aside);
+    return rc;
+}
+
+/* Over NFS a name that was not there a moment ago is remembered as absent; reading the
+ * folder makes the client ask again. */
+static void look_again(const char *folder)
+{
+    DIR *d = opendir(folder);
+    while (d && readdir(d))
+        ;
+    if (d)
+        closedir(d);
+}
+
+int meeting_file_read(const struct meeting_file *c, struct bootstrap *s,
+                      struct ddp_err *err)
+{
+    look_again(c->folder);
+    int fd = open(c->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return errno == ENOENT || errno == ESTALE
+                   ? 0
+                   : err_errno(err, "cannot read the head's card '%s'", c->path);
+    struct stat st;
+    char *text = xcalloc(1, CARD_MAX + 1);
+    int rc = -1;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
+        (st.st_mode & 077))
+        err_set(err, "'%s' is not a file that its owner, we, alone can read", c->path);
+    else if (read(fd, text, CARD_MAX) <= 0)
+        rc = 0; /* being written on a file system where that can be seen */
+    else
+        rc = bootstrap_parse(text, s, err) < 0
+                 ? err_prefix(err, "the head's card '%s'", c->path)
+                 : 1;
+    secret_wipe(text, CARD_MAX);
+    free(text);
+    close(fd);
+    return rc;
+}

@@ -1,0 +1,135 @@
+/* launcher/preflight/check_program.c - is the program there, and the same everywhere
+ *
+ * The program itself, the interpreter of a script, and every argument that is a file: in
+ * `python3 train.py` it is train.py that matters.
+ */
+#include "launcher/preflight/run.h"
+
+#include "common/digest.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/spawn/program.h"
+
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A data set among the arguments is not read as a whole by every host. */
+enum { WHOLE_MAX = 64 << 20, ARGS_MAX = 8 };
+
+char *run_output(const char *const *argv, char *const *env, const char *dir)
+{
+    enum { MOST = 256 << 10 };
+    int out[2];
+    if (pipe2(out, O_CLOEXEC) < 0)
+        return NULL;
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(out[1], STDOUT_FILENO);
+        dup2(out[1], STDERR_FILENO);
+        if (chdir(dir) == 0 || chdir("/") == 0)
+            execve(argv[0], (char *const *)(uintptr_t)argv, env);
+        _exit(EXIT_NOT_FOUND);
+    }
+    close(out[1]);
+    char *text = xcalloc(1, MOST + 1);
+    size_t have = 0;
+    while (pid > 0 && have < MOST) {
+        ssize_t n = read(out[0], text + have, MOST - have);
+        if (n <= 0)
+            break;
+        have += (size_t)n;
+    }
+    close(out[0]);
+    int status = 0;
+    if (pid < 0 || waitpid(pid, &status, 0) != pid ||
+        (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_NOT_FOUND && have == 0)) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+char *program_path(const struct ask *ask, bool aloud)
+{
+    struct ddp_err err;
+    int code;
+    if (ask->probe->argv.n == 0)
+        return NULL;
+    char *path = program_find(ask->probe->argv.v[0], ask->probe->wdir,
+                              strv_env_get(ask->env, "PATH"), NULL, &code, &err);
+    /* a directory that is not there has had its own line */
+    if (!path && aloud && access(ask->probe->wdir, X_OK) == 0)
+        found_problem(ask, "%s; copy it there, or put it where all hosts see it",
+                      err.text);
+    return path;
+}
+
+char *program_interpreter(const struct ask *ask, const char *path)
+{
+    char line[300] = "";
+    FILE *f = fopen(path, "re");
+    if (f && !fgets(line, sizeof line, f))
+        line[0] = '\0';
+    if (f)
+        fclose(f);
+    if (strncmp(line, "#!", 2) != 0)
+        return NULL;
+    char *save, *word = strtok_r(line + 2, " \t\r\n", &save);
+    const char *slash = word ? strrchr(word, '/') : NULL;
+    if (slash && strcmp(slash, "/env") == 0)
+        word = strtok_r(NULL, " \t\r\n", &save);
+    if (word && strcmp(word, "-S") == 0)
+        word = strtok_r(NULL, " \t\r\n", &save);
+    int code;
+    return word ? program_find(word, ask->probe->wdir, strv_env_get(ask->env, "PATH"),
+                               NULL, &code, NULL)
+                : NULL;
+}
+
+static void say_file(const struct ask *ask, const char *name, const char *path)
+{
+    char sum[DIGEST_TEXT];
+    struct ddp_err err;
+    struct stat st;
+    int64_t size;
+    if (stat(path, &st) == 0 && st.st_size > WHOLE_MAX) {
+        char *key = xasprintf("%lld bytes", (long long)st.st_size);
+        found_value(ask, name, key, "'%s', %s", name, key);
+        free(key);
+    } else if (digest_file(path, sum, &size, &err) < 0) {
+        found_problem(ask, "%s", err.text);
+    } else {
+        found_value(ask, name, sum, "'%s', %lld bytes, sha256 %.12s", name,
+                    (long long)size, sum);
+    }
+}
+
+void look_program(const struct ask *ask)
+{
+    char *path = program_path(ask, true);
+    if (!path)
+        return;
+    say_file(ask, ask->probe->argv.v[0], path);
+    char *interpreter = program_interpreter(ask, path);
+    if (interpreter)
+        say_file(ask, interpreter, interpreter);
+    free(interpreter);
+    free(path);
+    for (size_t i = 1, seen = 0; i < ask->probe->argv.n && seen < ARGS_MAX; i++) {
+        const char *word = ask->probe->argv.v[i];
+        struct stat st;
+        char *file =
+            word[0] == '/' ? xstrdup(word) : xasprintf("%s/%s", ask->probe->wdir, word);
+        if (word[0] && stat(file, &st) == 0 && S_ISREG(st.st_mode)) {
+            say_file(ask, word, file);
+            seen++;
+        }
+        free(file);
+    }
+}

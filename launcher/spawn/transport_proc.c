@@ -1,0 +1,295 @@
+/* launcher/spawn/transport_proc.c - see transport_proc.h */
+#include "launcher/spawn/transport_proc.h"
+
+#include "common/mem.h"
+#include "common/secret.h"
+#include "common/sock.h"
+#include "launcher/spawn/child.h"
+#include "launcher/spawn/package.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { SAID_MAX = 4096, HEARD_MAX = 64 };
+
+struct transport_proc {
+    struct reap *reap; /* borrowed */
+    struct transport_proc_events events;
+    void *arg;
+    pid_t pid;                     /* 0: it has ended */
+    int in;                        /* owned: the other end of its stdin; -1 */
+    struct event *writable;        /* owned: while there are words to be written */
+    const struct package *package; /* borrowed: to be written before them, if asked for */
+    size_t package_left;           /* bytes of it */
+    char *words;                   /* owned, wiped: those; NULL: all written */
+    size_t nwords, written;
+    struct event *answer;   /* owned: it may write something there, too */
+    char heard[HEARD_MAX];  /* the last it wrote */
+    int err;                /* owned: its stderr; -1 */
+    struct event *readable; /* owned */
+    char said[SAID_MAX + 1];
+    size_t nsaid, told; /* so much of it has been told */
+};
+
+/* --- what it is told ---------------------------------------------------------------- */
+
+static void forget_words(struct transport_proc *c)
+{
+    if (c->words)
+        secret_wipe(c->words, c->nwords);
+    free(c->words);
+    c->words = NULL;
+    if (c->writable)
+        event_free(c->writable);
+    c->writable = NULL;
+}
+
+static void stop_answers(struct transport_proc *c)
+{
+    if (c->answer)
+        event_free(c->answer);
+    c->answer = NULL;
+}
+
+void transport_proc_let_go(struct transport_proc *c)
+{
+    forget_words(c);
+    stop_answers(c);
+    if (c->in >= 0)
+        close(c->in);
+    c->in = -1;
+}
+
+/* All of them fit into the pipe, but for thousands of hosts; a package does not. */
+static void on_writable(evutil_socket_t fd, short what, void *arg)
+{
+    struct transport_proc *c = arg;
+    bool first = c->package_left > 0;
+    const char *from = first ? c->package->bytes + c->package->n - c->package_left
+                             : c->words + c->written;
+    ssize_t n = write(c->in, from, first ? c->package_left : c->nwords - c->written);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n > 0 && first)
+        c->package_left -= (size_t)n;
+    else if (n > 0)
+        c->written += (size_t)n;
+    if (n <= 0 || c->written == c->nwords) /* who has closed it says why on stderr */
+        forget_words(c);
+}
+
+static void send_words(struct transport_proc *c)
+{
+    if (event_add(c->writable, NULL) < 0)
+        abort(); /* as mem.h does when memory is gone */
+    on_writable(c->in, EV_WRITE, c);
+}
+
+static bool heard(const struct transport_proc *c, const char *line)
+{
+    size_t n = strlen(line);
+    return memcmp(c->heard + HEARD_MAX - n, line, n) == 0;
+}
+
+/* The words before a line of ours are of no interest, and nothing comes behind it before
+ * we have said something. A byte at a time: it is a few of them once, if at all. */
+static void on_answer(evutil_socket_t fd, short what, void *arg)
+{
+    struct transport_proc *c = arg;
+    char byte;
+    ssize_t got;
+    while ((got = read(c->in, &byte, 1)) == 1) {
+        memmove(c->heard, c->heard + 1, HEARD_MAX - 1);
+        c->heard[HEARD_MAX - 1] = byte;
+        if (heard(c, TRANSPORT_PROC_LINK)) {
+            int link = c->in;
+            stop_answers(c);
+            forget_words(c);
+            c->in = -1;
+            c->events.linked(link, c->arg);
+            return;
+        }
+        bool wanted = heard(c, PACKAGE_WANTED);
+        if (c->package && c->writable && (wanted || heard(c, PACKAGE_IS_THERE))) {
+            c->package_left = wanted ? c->package->n : 0;
+            c->package = wanted ? c->package : NULL;
+            send_words(c);
+        }
+    }
+    if (got == 0 || (errno != EAGAIN && errno != EINTR))
+        stop_answers(c); /* its end comes by SIGCHLD */
+}
+
+/* --- what it says ------------------------------------------------------------------- */
+
+static void tell_lines(struct transport_proc *c, bool rest)
+{
+    char *end;
+    while ((end = strpbrk(c->said + c->told, "\r\n")) ||
+           (rest && c->said[c->told] && (end = c->said + c->nsaid))) {
+        char *line = xstrndup(c->said + c->told, (size_t)(end - c->said) - c->told);
+        c->told = (size_t)(end - c->said) + (*end != '\0');
+        if (line[0])
+            c->events.said(line, c->arg);
+        free(line);
+    }
+}
+
+static void stop_listening(struct transport_proc *c)
+{
+    if (c->err < 0)
+        return;
+    event_free(c->readable);
+    close(c->err);
+    c->err = -1;
+}
+
+/* Returns whether there may be more. */
+static bool hear(struct transport_proc *c)
+{
+    char piece[1024];
+    ssize_t n = read(c->err, piece, sizeof piece);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n <= 0) {
+        stop_listening(c);
+        return false;
+    }
+    size_t add = (size_t)n;
+    size_t drop = c->nsaid + add > SAID_MAX ? c->nsaid + add - SAID_MAX : 0;
+    c->nsaid -= drop;
+    c->told = c->told > drop ? c->told - drop : 0;
+    memmove(c->said, c->said + drop, c->nsaid);
+    memcpy(c->said + c->nsaid, piece, add);
+    c->nsaid += add;
+    c->said[c->nsaid] = '\0';
+    tell_lines(c, false);
+    return true;
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+    hear(arg);
+}
+
+static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
+                       void *arg)
+{
+    struct transport_proc *c = arg;
+    c->pid = 0;
+    while (c->err >= 0 && hear(c))
+        continue;
+    tell_lines(c, true);
+    stop_listening(c);
+    transport_proc_let_go(c);
+    c->events.ended(status, c->arg);
+}
+
+/* --- life --------------------------------------------------------------------------- */
+
+static void listen_to(struct transport_proc *c, struct loop *loop, bool talks)
+{
+    sock_set_nonblock(c->err, true);
+    c->readable =
+        event_new(loop_base(loop), c->err, EV_READ | EV_PERSIST, on_readable, c);
+    if (!c->readable || event_add(c->readable, NULL) < 0)
+        abort(); /* as mem.h does when memory is gone */
+    if (!c->words)
+        return;
+    sock_set_nonblock(c->in, true);
+    if (talks) {
+        c->answer = event_new(loop_base(loop), c->in, EV_READ | EV_PERSIST, on_answer, c);
+        if (!c->answer || event_add(c->answer, NULL) < 0)
+            abort();
+    }
+    c->writable =
+        event_new(loop_base(loop), c->in, EV_WRITE | EV_PERSIST, on_writable, c);
+    if (!c->writable)
+        abort();
+    if (!c->package)
+        send_words(c);
+}
+
+/* Its stdin and, when it talks, its stdout; and our end of that. */
+static int make_ends(const struct transport_proc_spec *spec, int in[2])
+{
+    if (!spec->words)
+        return 0;
+    return spec->talks ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in)
+                       : pipe2(in, O_CLOEXEC);
+}
+
+struct transport_proc *transport_proc_create(struct loop *loop, struct reap *reap,
+                                             const struct transport_proc_spec *spec,
+                                             const struct transport_proc_events *events,
+                                             void *arg)
+{
+    int in[2] = {-1, -1}, err[2] = {-1, -1};
+    enum child_step step;
+    struct transport_proc *c = xcalloc(1, sizeof *c);
+    *c = (struct transport_proc){.reap = reap, .events = *events, .arg = arg};
+    if (make_ends(spec, in) == 0 && pipe2(err, O_CLOEXEC) == 0) {
+        const struct child_spec child = {.path = spec->path,
+                                         .argv = spec->argv,
+                                         .env = spec->env,
+                                         .in = in[0],
+                                         .out = spec->words && spec->talks ? in[0] : -1,
+                                         .err = err[1],
+                                         .session = true};
+        c->pid = child_spawn(&child, &step);
+    } else {
+        c->pid = -1;
+    }
+    int error = errno;
+    close(in[0]);
+    close(err[1]);
+    c->in = in[1];
+    c->err = err[0];
+    if (c->pid < 0) {
+        close(c->err);
+        transport_proc_let_go(c);
+        free(c);
+        errno = error;
+        return NULL;
+    }
+    c->package = spec->package;
+    c->words = spec->words ? xstrdup(spec->words) : NULL;
+    c->nwords = spec->words ? strlen(spec->words) : 0;
+    reap_watch(reap, c->pid, on_exit_of, c);
+    listen_to(c, loop, spec->words && spec->talks);
+    return c;
+}
+
+void transport_proc_destroy(struct transport_proc *c)
+{
+    if (!c)
+        return;
+    if (c->pid > 0) {
+        kill(c->pid, SIGKILL);
+        reap_forget(c->reap, c->pid);
+    }
+    transport_proc_let_go(c);
+    stop_listening(c);
+    free(c);
+}
+
+void transport_proc_signal(struct transport_proc *c, int sig)
+{
+    if (c->pid > 0)
+        kill(c->pid, sig);
+}
+
+pid_t transport_proc_pid(const struct transport_proc *c)
+{
+    return c->pid;
+}
+
+const char *transport_proc_said(const struct transport_proc *c)
+{
+    return c->said;
+}

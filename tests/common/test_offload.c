@@ -1,0 +1,87 @@
+/* tests/common/test_offload.c - see common/offload.h */
+#include "common/offload.h"
+
+#include "tests/support/suite.h"
+
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <time.h>
+
+enum { ENOUGH_MS = 30000 };
+
+struct sum {
+    int a, b, sum;
+    sem_t *may; /* NULL: at once */
+    atomic_bool *over;
+};
+
+static void add(void *copy)
+{
+    struct sum *s = copy;
+    if (s->may)
+        sem_wait(s->may);
+    s->sum = s->a + s->b;
+    if (s->over)
+        atomic_store(s->over, true);
+}
+
+START_TEST(a_call_works_on_a_copy_and_gives_it_back)
+{
+    struct ddp_err err;
+    struct sum given = {2, 3, 0, NULL, NULL};
+    struct offload *a = offload_begin(add, &given, sizeof given, &err);
+    ck_assert_ptr_nonnull(a);
+    const struct sum *done = offload_wait(a, ENOUGH_MS);
+    ck_assert_ptr_nonnull(done);
+    ck_assert_int_eq(done->sum, 5);
+    ck_assert_int_eq(given.sum, 0);
+    ck_assert_ptr_eq(offload_wait(a, 0), done);
+    offload_end(a);
+}
+END_TEST
+
+START_TEST(it_is_not_waited_for_longer_than_asked)
+{
+    sem_t may;
+    sem_init(&may, 0, 0);
+    struct sum given = {2, 3, 0, &may, NULL};
+    struct offload *a = offload_begin(add, &given, sizeof given, NULL);
+    ck_assert_ptr_null(offload_wait(a, 0));
+    ck_assert_ptr_null(offload_wait(a, 2));
+    sem_post(&may);
+    const struct sum *done = offload_wait(a, ENOUGH_MS);
+    ck_assert_ptr_nonnull(done);
+    ck_assert_int_eq(done->sum, 5);
+    offload_end(a);
+    sem_destroy(&may);
+}
+END_TEST
+
+START_TEST(a_call_that_was_given_up_ends_by_itself)
+{
+    static sem_t may;
+    static atomic_bool over;
+    sem_init(&may, 0, 0);
+    struct sum given = {2, 3, 0, &may, &over};
+    struct offload *a = offload_begin(add, &given, sizeof given, NULL);
+    offload_end(a);
+    ck_assert(!atomic_load(&over));
+    sem_post(&may);
+    for (int ms = 0; !atomic_load(&over) && ms < ENOUGH_MS; ms++)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    ck_assert(atomic_load(&over));
+    offload_end(NULL);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("aside");
+    TCase *t = tcase_create("aside");
+    tcase_add_test(t, a_call_works_on_a_copy_and_gives_it_back);
+    tcase_add_test(t, it_is_not_waited_for_longer_than_asked);
+    tcase_add_test(t, a_call_that_was_given_up_ends_by_itself);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,345 @@
+/* Which start is this: alone, one of several, or one that would become several worlds? */
+#include "tests/support/suite.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+#include "launcher/peer/ambient_job.h"
+#include "launcher/peer/join_message.h"
+#include "launcher/peer/pmi.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* "A=1 B=2": no blanks in values. */
+static void set_all(const char *env)
+{
+    clearenv();
+    char *copy = xstrdup(env), *save = NULL;
+    for (char *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+        char *eq = strchr(w, '=');
+        *eq = '\0';
+        setenv(w, eq + 1, 1);
+    }
+    free(copy);
+}
+
+static const char *get(const char *name)
+{
+    return getenv(name);
+}
+
+/* "srun 3/8 local 1/4 id", with the hosts behind it where they are known, and the node.
+ */
+static char *describe(const struct ambient_job *o)
+{
+    if (!o->by)
+        return xstrdup("alone");
+    char *text = xasprintf("%s %d/%d local %d/%d '%s'", o->by, o->rank, o->size,
+                           o->local_rank, o->local_size, o->id);
+    for (size_t i = 0; i < o->hosts.n; i++) {
+        char *longer = xasprintf("%s %s", text, o->hosts.v[i]);
+        free(text);
+        text = longer;
+    }
+    if (o->node) {
+        char *longer = xasprintf("%s at %s", text, o->node);
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
+#define STEP \
+    "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_NUM_NODES=2 "
+#define OMPI                                                                      \
+    "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=1 " \
+    "OMPI_COMM_WORLD_LOCAL_SIZE=2 "
+#define RANK "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 "
+
+static const struct {
+    const char *env;
+    struct opts opts;
+    const char *found; /* NULL: refused, with `what` in the line */
+    const char *what;
+} cases[] = {
+    {"HOME=/", {.node_rank = -1}, "alone", NULL},
+    /* a batch script's shell is no task */
+    {"SLURM_JOB_ID=7 SLURM_PROCID=0 SLURM_NTASKS=8", {.node_rank = -1}, "alone", NULL},
+    {STEP "SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0",
+     {.node_rank = -1},
+     "alone",
+     NULL},
+    {STEP "SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_LOCALID=0 SLURM_NODEID=1 "
+          "SLURM_STEP_TASKS_PER_NODE=1(x2)",
+     {.node_rank = -1},
+     "srun 1/2 local 0/1 'SLURM_JOB_ID=7 SLURM_STEP_ID=0 ' n1 n2",
+     NULL},
+    {STEP "SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=5 SLURM_LOCALID=1 SLURM_NODEID=1 "
+          "SLURM_STEP_TASKS_PER_NODE=4(x2) SLURM_RESTART_COUNT=2",
+     {.node_rank = -1},
+     "srun 5/8 local 1/4 'SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_RESTART_COUNT=2 '",
+     NULL},
+    {STEP "SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=5 SLURM_LOCALID=1 SLURM_NODEID=1 "
+          "SLURM_STEP_TASKS_PER_NODE=4",
+     {.node_rank = -1},
+     NULL,
+     "SLURM_STEP_TASKS_PER_NODE='4' speaks of 1 nodes"},
+    {STEP "SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=9 SLURM_LOCALID=1 SLURM_NODEID=1",
+     {.node_rank = -1},
+     NULL,
+     "SLURM_PROCID is 9, but SLURM_STEP_NUM_TASKS is only 8"},
+    /* the step of srun's daemons around mpirun's ranks is not asked */
+    {OMPI STEP "PMIX_NAMESPACE=99 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1",
+     {.node_rank = -1},
+     "mpirun (Open MPI) 3/4 local 1/2 'PMIX_NAMESPACE=99 '",
+     NULL},
+    {OMPI,
+     {.node_rank = -1},
+     NULL,
+     "nothing in their environment says that they belong together"},
+    {OMPI "PMIX_NAMESPACE=99",
+     {.node_rank = -1, .hosts = "n1"},
+     NULL,
+     "has started 4 copies of ddprun (OMPI_COMM_WORLD_SIZE=4)"},
+    {OMPI "PMIX_NAMESPACE=99", {.node_rank = -1, .alloc = "local"}, "alone", NULL},
+    {"PMI_RANK=1 PMI_SIZE=2 PMI_FD=6 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2",
+     {.node_rank = -1},
+     "mpiexec (Hydra) 1/2 local 1/2 ''",
+     NULL},
+    {"PMI_RANK=1 PMI_SIZE=2", {.node_rank = -1}, NULL, "has started 2 copies"},
+    {"FLUX_TASK_RANK=3 FLUX_JOB_SIZE=4 FLUX_TASK_LOCAL_ID=1 FLUX_JOB_NNODES=2 "
+     "FLUX_JOB_ID=f1 FLUX_KVS_NAMESPACE=job-7 FLUX_URI=local:///x", /* a broker's */
+     {.node_rank = -1},
+     "flux run 3/4 local 1/2 'FLUX_JOB_ID=f1 FLUX_KVS_NAMESPACE=job-7 ' at local:///x",
+     NULL},
+    {"FLUX_TASK_RANK=3 FLUX_JOB_SIZE=4 FLUX_TASK_LOCAL_ID=1 FLUX_JOB_NNODES=3 "
+     "FLUX_JOB_ID=f1",
+     {.node_rank = -1},
+     NULL,
+     "start one per node"},
+    {"PALS_RANKID=1 PALS_SIZE=2 PALS_LOCAL_RANKID=0 PALS_LOCAL_SIZE=1 PALS_APID=a",
+     {.node_rank = -1},
+     "mpiexec (PALS) 1/2 local 0/1 'PALS_APID=a '",
+     NULL},
+    /* ranks of ddprun and torchrun: all names at once */
+    {RANK OMPI "TORCHELASTIC_RUN_ID=r PMIX_NAMESPACE=99",
+     {.node_rank = -1},
+     NULL,
+     "ddprun or torchrun has started 2 copies of ddprun (WORLD_SIZE=2)"},
+    {RANK OMPI "TORCHELASTIC_RUN_ID=r PMIX_NAMESPACE=99",
+     {.node_rank = -1, .np = 3},
+     "alone",
+     NULL},
+    /* exported by hand: not a launcher's */
+    {RANK, {.node_rank = -1}, "alone", NULL},
+    {"HOME=/",
+     {.node_rank = 1, .nnodes = 4, .master_addr = "h", .master_port = 7},
+     "--node-rank 1/4 local 0/1 'by hand h 7'",
+     NULL},
+    {"HOME=/", {.node_rank = 0, .nnodes = 1}, "alone", NULL},
+    {"HOME=/", {.node_rank = 0}, NULL, "--nnodes says it"},
+    {"HOME=/", {.node_rank = 4, .nnodes = 4}, NULL, "they count from 0"},
+    {"PBS_JOBID=7.h PBS_NODEFILE=/x PBS_NODENUM=0 PBS_TASKNUM=1",
+     {.node_rank = -1},
+     "alone",
+     NULL},
+    /* pbsdsh of OpenPBS 23 on the second node, and on the first */
+    {"PBS_JOBID=7.h PBS_NODEFILE=/x PBS_NODENUM=1 PBS_TASKNUM=20000001",
+     {.node_rank = -1},
+     NULL,
+     "PBS_TASKNUM=20000001: this is not the job's first process"},
+    {"PBS_JOBID=7.h PBS_NODENUM=0 PBS_TASKNUM=00000002",
+     {.node_rank = -1},
+     NULL,
+     "--alloc local if it is the only one"},
+    {"SM_HOSTS=[\"algo-10\",\"algo-1\",\"algo-2\"] SM_CURRENT_HOST=algo-2",
+     {.node_rank = -1},
+     "SageMaker 1/3 local 0/1 'sagemaker algo-1 algo-2 algo-10' algo-1 algo-2 algo-10",
+     NULL},
+    {"SM_HOSTS=[\"algo-1\"] SM_CURRENT_HOST=algo-1", {.node_rank = -1}, "alone", NULL},
+    {"SM_HOSTS=[\"algo-1\",\"algo-1\"] SM_CURRENT_HOST=algo-1",
+     {.node_rank = -1},
+     NULL,
+     "'algo-1' is in the list twice"},
+    {"SM_HOSTS=[\"algo-1\",2] SM_CURRENT_HOST=algo-1",
+     {.node_rank = -1},
+     NULL,
+     "host 1 of the list is no name"},
+    {"SM_HOSTS=[\"algo-1\" SM_CURRENT_HOST=algo-1", {.node_rank = -1}, NULL, "SM_HOSTS="},
+    {"SM_HOSTS=[\"algo-1\",\"algo-2\"] SM_CURRENT_HOST=algo-3",
+     {.node_rank = -1},
+     NULL,
+     "the current host 'algo-3' is not in the list"},
+};
+
+START_TEST(starts_are_told_apart)
+{
+    struct ambient_job o;
+    struct ddp_err err = {""};
+    set_all(cases[_i].env);
+    int rc = ambient_job_find(&cases[_i].opts, get, &o, &err);
+    if (cases[_i].found) {
+        char *text = describe(&o);
+        ck_assert_msg(rc == 0, "%s", err.text);
+        ck_assert_str_eq(text, cases[_i].found);
+        free(text);
+    } else {
+        ck_assert_int_eq(rc, -1);
+        ck_assert_msg(strstr(err.text, cases[_i].what) != NULL, "'%s'", err.text);
+    }
+    ambient_job_finish(&o);
+}
+END_TEST
+
+/* What a real PBS gives to the script of a job, and to what pbsdsh starts in it. */
+static const struct {
+    const char *file, *what; /* NULL: it is the only one */
+} recorded[] = {
+    {"job.env", NULL},
+    {"pbsdsh.first.env", "PBS_TASKNUM=00000002: this is not the job's first process"},
+    {"pbsdsh.second.env", "PBS_TASKNUM=40000001: this is not the job's first process"},
+};
+
+START_TEST(the_tasks_of_a_real_pbs_are_told_apart)
+{
+    char *path = xasprintf("%s/openpbs-23.06/%s", RECORDED_DIR, recorded[_i].file);
+    FILE *f = fopen(path, "r");
+    ck_assert_msg(f != NULL, "'%s' is not there", path);
+    char line[1024];
+    clearenv();
+    while (fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = '\0';
+        char *eq = strchr(line, '=');
+        ck_assert_ptr_nonnull(eq);
+        *eq = '\0';
+        setenv(line, eq + 1, 1);
+    }
+    fclose(f);
+    free(path);
+    struct opts opts = {.node_rank = -1};
+    struct ambient_job o;
+    struct ddp_err err = {""};
+    int rc = ambient_job_find(&opts, get, &o, &err);
+    ck_assert_int_eq(rc, recorded[_i].what ? -1 : 0);
+    ck_assert_msg(!recorded[_i].what || strstr(err.text, recorded[_i].what), "'%s'",
+                  err.text);
+    ambient_job_finish(&o);
+}
+END_TEST
+
+static void write_config(const char *text)
+{
+    char *dir = temp_dir(), *path = xasprintf("%s/resourceconfig.json", dir);
+    FILE *f = fopen(path, "w");
+    ck_assert_ptr_nonnull(f);
+    fputs(text, f);
+    fclose(f);
+    clearenv();
+    setenv("DDPRUN_RESOURCECONFIG", path, 1);
+    free(path);
+    free(dir);
+}
+
+START_TEST(sagemakers_file_comes_before_its_variables)
+{
+    struct opts opts = {.node_rank = -1};
+    struct ambient_job o;
+    struct ddp_err err = {""};
+    write_config("{\"current_host\": \"algo-12\", \"hosts\": [\"algo-1\", \"algo-10\", "
+                 "\"algo-12\", \"algo-2\"], \"network_interface_name\": \"eth0\"}");
+    setenv("SM_HOSTS", "[\"other\"]", 1);
+    setenv("SM_CURRENT_HOST", "other", 1);
+    ck_assert_msg(ambient_job_find(&opts, get, &o, &err) == 0, "%s", err.text);
+    ck_assert_int_eq(o.rank, 3);
+    ck_assert_str_eq(o.hosts.v[1], "algo-2");
+    ck_assert_str_eq(o.hosts.v[2], "algo-10");
+    ck_assert(o.apart);
+    ambient_job_finish(&o);
+    write_config("{\"current_host\": \"algo-1\", \"hosts\": [\"algo-1\",");
+    ck_assert_int_eq(ambient_job_find(&opts, get, &o, &err), -1);
+    ck_assert_msg(strstr(err.text, "resourceconfig.json:1:") != NULL, "%s", err.text);
+    ambient_job_finish(&o);
+}
+END_TEST
+
+START_TEST(notes_arrive_whole_or_not_at_all)
+{
+    struct seal out = {.key = {{7}}}, in = {.key = {{7}}}, other = {.key = {{8}}};
+    char host[] = "n1";
+    struct join_request here = {.copies = 4, .slots = 8, .host = host}, got;
+    struct join_reply answer = {.welcome = true, .node = 3, .nnodes = 9}, heard;
+    unsigned char bytes[JOIN_SIZE];
+    struct ddp_err err;
+    join_request_seal(&here, &out, bytes);
+    ck_assert_int_eq(join_request_open(bytes, &other, &got, &err), -1);
+    ck_assert_int_eq(join_request_open(bytes, &in, &got, &err), 0);
+    ck_assert_uint_eq(got.copies, 4);
+    ck_assert_str_eq(got.host, "n1");
+    ck_assert_ptr_null(got.slots_from);
+    join_request_finish(&got);
+    ck_assert_int_eq(join_request_open(bytes, &in, &got, &err), -1); /* not twice */
+    in = (struct seal){.key = {{7}}};
+    out = in;
+    join_reply_seal(&answer, &out, bytes);
+    ck_assert_int_eq(join_reply_open(bytes, &in, &heard, &err), 0);
+    ck_assert_uint_eq(heard.node, 3);
+    here.copies = 0;
+    join_request_seal(&here, &out, bytes);
+    ck_assert_int_eq(join_request_open(bytes, &in, &got, &err), -1);
+}
+END_TEST
+
+/* All a proxy says, at once; what we ask stays in the socket. */
+static const struct {
+    const char *answers, *name; /* or what is in the line that refuses them */
+} proxies[] = {
+    {"cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"
+     "cmd=my_kvsname kvsname=kvs_12_0\ncmd=finalize_ack\n",
+     "hydra kvs_12_0"},
+    {"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n"
+     "cmd=my_kvsname rc=0 kvsname=kvs_12_0_vm\ncmd=finalize_ack rc=0\n",
+     "hydra kvs_12_0_vm"},
+    {"cmd=response_to_init rc=0\ncmd=my_kvsname rc=0\ncmd=finalize_ack\n",
+     "does not name its store: 'cmd=my_kvsname rc=0'"},
+    {"cmd=response_to_init rc=0\ncmd=what\n",
+     "answers 'cmd=what' to 'cmd=get_my_kvsname'"},
+    {"cmd=response_to_init rc=0\n", "does not answer"},
+};
+
+START_TEST(a_proxy_names_its_start)
+{
+    int pair[2];
+    char number[16];
+    struct ddp_err err = {""};
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    snprintf(number, sizeof number, "%d", pair[0]);
+    setenv("PMI_FD", number, 1);
+    size_t n = strlen(proxies[_i].answers);
+    ck_assert_int_eq(write(pair[1], proxies[_i].answers, n), (ssize_t)n);
+    shutdown(pair[1], SHUT_WR);
+    char *name = pmi_space_name(now_ms() + 10000, &err);
+    ck_assert_msg(strstr(name ? name : err.text, proxies[_i].name) != NULL, "%s%s",
+                  name ? name : "", err.text);
+    ck_assert_int_eq(name != NULL, strncmp(proxies[_i].name, "hydra ", 6) == 0);
+    free(name);
+    close(pair[0]);
+    close(pair[1]);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("outer");
+    TCase *t = tcase_create("outer");
+    tcase_add_loop_test(t, starts_are_told_apart, 0, ARRAY_LEN(cases));
+    tcase_add_loop_test(t, the_tasks_of_a_real_pbs_are_told_apart, 0,
+                        ARRAY_LEN(recorded));
+    tcase_add_test(t, sagemakers_file_comes_before_its_variables);
+    tcase_add_test(t, notes_arrive_whole_or_not_at_all);
+    tcase_add_loop_test(t, a_proxy_names_its_start, 0, ARRAY_LEN(proxies));
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,200 @@
+/* tests/launcher/test_pmix_sessions.c - programs of ranks that come, go, and wait for
+ * each other
+ *
+ * A program is a shell with PMIX_RANK in its environment, its connection half a
+ * socketpair.
+ */
+#include "common/mem.h"
+#include "launcher/agent/pmix_sessions.h"
+#include "tests/support/suite.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct program {
+    pid_t pid, child; /* the latter was started by it */
+    int fd;
+};
+
+static int others[FD_SETSIZE]; /* the client's ends, by ours */
+
+static int connection(void)
+{
+    int pair[2];
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    ck_assert_int_lt(pair[0], FD_SETSIZE);
+    others[pair[0]] = pair[1];
+    return pair[0];
+}
+
+static void hang_up(int fd)
+{
+    close(others[fd]);
+}
+
+/* A process that looks as a rank does, and has started another. */
+static struct program begin(const char *rank)
+{
+    int said[2];
+    char text[32] = "";
+    struct program p = {.fd = connection()};
+    ck_assert_int_eq(pipe(said), 0);
+    p.pid = fork();
+    ck_assert_int_ge(p.pid, 0);
+    if (p.pid == 0) {
+        dup2(said[1], 1);
+        setenv("PMIX_RANK", rank, 1);
+        execl("/bin/sh", "sh", "-c", "sleep 60 & echo $!; wait", NULL);
+        _exit(127);
+    }
+    close(said[1]);
+    FILE *f = fdopen(said[0], "r");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_ptr_nonnull(fgets(text, sizeof text, f));
+    fclose(f);
+    p.child = (pid_t)atoi(text);
+    return p;
+}
+
+static void end(const struct program *p)
+{
+    kill(p->child, SIGKILL);
+    kill(p->pid, SIGKILL);
+    waitpid(p->pid, NULL, 0);
+}
+
+START_TEST(nobodys_second_comes_in_before_everybodys_first_has_gone)
+{
+    struct program a = begin("0"), b = begin("1"), c = begin("2");
+    int a2 = connection(), b2 = connection(), a3 = connection();
+    ck_assert(sessions_arrive(a.fd, a.pid));
+    ck_assert(sessions_arrive(b.fd, b.pid));
+    close(a.fd); /* as libpmix does when its client has gone */
+    ck_assert(!sessions_inside(a.fd));
+    ck_assert(!sessions_arrive(a2, a.pid));
+    ck_assert(!sessions_arrive(a3, a.pid));
+    ck_assert_uint_eq(sessions_kept(), 2);
+    ck_assert_int_eq(sessions_take(), -1);
+    unsigned rank, of;
+    ck_assert(!sessions_late(600000, &rank, &of));
+    for (int i = 0; i < 2; i++) { /* the second and the third */
+        ck_assert(sessions_late(0, &rank, &of));
+        ck_assert_uint_eq(rank, 0);
+        ck_assert_uint_eq(of, 1);
+    }
+    ck_assert(!sessions_late(0, &rank, &of)); /* once for each */
+    /* who waits keeps nobody else waiting */
+    ck_assert(sessions_arrive(c.fd, c.pid));
+    close(b.fd);
+    ck_assert(!sessions_arrive(b2, b.pid));
+    ck_assert(!sessions_ready());
+    close(c.fd);
+    ck_assert(sessions_ready());
+    ck_assert_int_eq(sessions_take(), a2);
+    ck_assert_int_eq(sessions_take(), b2);
+    ck_assert_int_eq(sessions_take(), -1); /* the third has both of them before it */
+    close(a2);
+    ck_assert(!sessions_ready());
+    close(b2);
+    ck_assert_int_eq(sessions_take(), a3);
+    ck_assert_uint_eq(sessions_kept(), 0);
+    ck_assert(sessions_inside(a3));
+    close(a3);
+    end(&a);
+    end(&b);
+    end(&c);
+}
+END_TEST
+
+START_TEST(what_a_program_has_started_is_no_next_one)
+{
+    struct program a = begin("0"), b = begin("1");
+    int child = connection(), b2 = connection();
+    ck_assert(sessions_arrive(a.fd, a.pid));
+    ck_assert(sessions_arrive(b.fd, b.pid));
+    ck_assert(sessions_arrive(child, a.child));
+    close(b.fd);
+    ck_assert(!sessions_arrive(b2, b.pid));
+    close(a.fd);
+    ck_assert(!sessions_ready()); /* the first's child is inside */
+    close(child);
+    ck_assert_int_eq(sessions_take(), b2);
+    close(b2);
+    end(&a);
+    end(&b);
+}
+END_TEST
+
+START_TEST(who_has_left_has_started_a_next_one)
+{
+    struct program a = begin("0"), b = begin("1");
+    int again = connection(), next = connection();
+    ck_assert(sessions_arrive(a.fd, a.pid));
+    ck_assert(sessions_arrive(b.fd, b.pid));
+    ck_assert(sessions_arrive(again, a.pid)); /* for itself it would wait for ever */
+    hang_up(a.fd);
+    hang_up(again);
+    ck_assert(!sessions_arrive(next, a.child)); /* libpmix has not hung up yet */
+    close(a.fd);
+    close(again);
+    close(b.fd);
+    ck_assert_int_eq(sessions_take(), next);
+    end(&a);
+    end(&b);
+}
+END_TEST
+
+START_TEST(who_hangs_up_while_it_waits_has_not_come)
+{
+    struct program a = begin("0"), b = begin("1");
+    int gone = connection(), a2 = connection(), b2 = connection();
+    ck_assert(sessions_arrive(a.fd, a.pid));
+    ck_assert(sessions_arrive(b.fd, b.pid));
+    close(a.fd);
+    ck_assert(!sessions_arrive(gone, a.pid));
+    hang_up(gone);
+    ck_assert(!sessions_arrive(a2, a.pid)); /* it tries again */
+    ck_assert_uint_eq(sessions_kept(), 1);
+    close(b.fd);
+    ck_assert(sessions_arrive(b2, b.pid));
+    ck_assert_int_eq(sessions_take(), a2); /* beside it, as it is no third one */
+    end(&a);
+    end(&b);
+}
+END_TEST
+
+START_TEST(a_number_that_another_descriptor_has_got_is_nobody_inside)
+{
+    struct program a = begin("0"), b = begin("1");
+    int b2 = connection(), other = connection();
+    ck_assert(sessions_arrive(a.fd, a.pid));
+    ck_assert(sessions_arrive(b.fd, b.pid));
+    close(b.fd);
+    ck_assert(!sessions_arrive(b2, b.pid));
+    ck_assert_int_eq(dup2(other, a.fd), a.fd);
+    ck_assert(!sessions_inside(a.fd));
+    ck_assert_int_eq(sessions_take(), b2);
+    end(&a);
+    end(&b);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("turns");
+    TCase *t = tcase_create("turns");
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, nobodys_second_comes_in_before_everybodys_first_has_gone);
+    tcase_add_test(t, what_a_program_has_started_is_no_next_one);
+    tcase_add_test(t, who_has_left_has_started_a_next_one);
+    tcase_add_test(t, who_hangs_up_while_it_waits_has_not_come);
+    tcase_add_test(t, a_number_that_another_descriptor_has_got_is_nobody_inside);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,228 @@
+/* --preflight: what the findings of several hosts mean beside each other */
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/preflight/results.h"
+#include "tests/support/suite.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[] = {"n1", "n2", "n3", "n4"};
+enum { HOSTS = 4 };
+
+struct finding {
+    unsigned node;
+    const char *check, *item, *value, *key;
+    long long number;
+    const char *problem;
+};
+
+static uint32_t row(const char *name)
+{
+    for (uint32_t i = 0; i < CHECKS; i++) {
+        if (strcmp(checks[i].name, name) == 0)
+            return i;
+    }
+    ck_abort_msg("no check '%s'", name);
+}
+
+static void put(struct results *b, struct finding f)
+{
+    struct msg_found m = {.check = row(f.check),
+                          .item = xstrdup(f.item),
+                          .value = xstrdup(f.value),
+                          .key = xstrdup(f.key),
+                          .number = f.number,
+                          .problem = xstrdup(f.problem)};
+    results_add(b, f.node, &m);
+}
+
+static void append(const char *line, void *arg)
+{
+    char **text = arg, *longer = xasprintf("%s%s\n", *text, line);
+    free(*text);
+    *text = longer;
+}
+
+static void expect_problems(struct results *b, const char *expected, size_t faults,
+                            size_t bad_hosts)
+{
+    char *text = xstrdup("");
+    size_t hosts;
+    results_judge(b);
+    results_problems(b, append, &text);
+    ck_assert_str_eq(text, expected);
+    ck_assert_uint_eq(results_faults(b, &hosts), faults);
+    ck_assert_uint_eq(hosts, bad_hosts);
+    free(text);
+    results_destroy(b);
+}
+
+START_TEST(the_majority_is_right)
+{
+    struct results *b = results_create(names, HOSTS);
+    for (unsigned i = 0; i < HOSTS; i++)
+        put(b, (struct finding){i, "user", .value = i == 2 ? "bob (7)" : "al (5)",
+                                .key = i == 2 ? "7" : "5"});
+    expect_problems(b,
+                    "n3: user: bob (7), and al (5) on n[1-2,4]; files of one will not be "
+                    "readable for the other\n",
+                    1, 1);
+}
+END_TEST
+
+START_TEST(of_two_as_many_the_first_host_is_right)
+{
+    struct results *b = results_create(names, HOSTS);
+    for (unsigned i = 0; i < HOSTS; i++)
+        put(b, (struct finding){i, "user", .value = i % 2 ? "b" : "a",
+                                .key = i % 2 ? "b" : "a"});
+    expect_problems(b,
+                    "n[2,4]: user: b, and a on n[1,3]; files of one will not be readable "
+                    "for the other\n",
+                    1, 2);
+}
+END_TEST
+
+START_TEST(of_many_items_three_are_named)
+{
+    static const char *const items[] = {"la", "lb", "lc", "ld", "le"};
+    struct results *b = results_create(names, 2);
+    for (unsigned i = 0; i < 2; i++) {
+        for (size_t k = 0; k < ARRAY_LEN(items); k++)
+            put(b, (struct finding){i, "libraries", items[k], i ? "/y" : "/x",
+                                    i && k != 1 ? "new" : "old"});
+    }
+    expect_problems(
+        b,
+        "n2: libraries: la: /y, lc: /y, ld: /y and 1 more, and /x on n1; load "
+        "the same modules, or give LD_LIBRARY_PATH with -x\n",
+        1, 1);
+}
+END_TEST
+
+START_TEST(a_host_with_a_problem_has_no_vote)
+{
+    struct results *b = results_create(names, HOSTS);
+    put(b, (struct finding){0, "directory", .value = "'/x'", .key = "1"});
+    put(b, (struct finding){1, "directory", .problem = "not there"});
+    put(b, (struct finding){2, "directory", .problem = "not there"});
+    put(b, (struct finding){3, "directory", .value = "'/x'", .key = "1"});
+    expect_problems(b, "n[2-3]: directory: not there\n", 1, 2);
+}
+END_TEST
+
+START_TEST(a_remark_is_no_fault)
+{
+    struct results *b = results_create(names, 2);
+    put(b, (struct finding){0, "cpus", .value = "8 CPUs", .key = "8"});
+    put(b, (struct finding){1, "cpus", .value = "4 CPUs", .key = "4"});
+    expect_problems(
+        b, "note: n2: cpus: 4 CPUs, and 8 CPUs on n1; the slowest host sets the pace\n",
+        0, 0);
+}
+END_TEST
+
+START_TEST(hosts_with_one_problem_share_its_line)
+{
+    struct results *b = results_create(names, HOSTS);
+    put(b, (struct finding){1, "port", .problem = "none left"});
+    put(b, (struct finding){2, "port", .problem = "none left"});
+    put(b, (struct finding){3, "port", .problem = "broken"});
+    expect_problems(b, "n[2-3]: port: none left\nn4: port: broken\n", 2, 3);
+}
+END_TEST
+
+/* Seconds of the clocks of four hosts, and whether one is wrong. */
+static const struct {
+    const char *check;
+    long long numbers[HOSTS];
+    const char *bad; /* hosts that stand out */
+} odd[] = {
+    {"clock", {0, 999000000, -999000000, 5}, ""},
+    {"clock", {0, 3000000000, -2000000000, 5}, "n2 n3 "},
+    {"latency", {30000, 31000, 29000, 1900000}, ""}, /* many times slower, and fast */
+    {"latency", {30000, 31000, 29000, 50000000}, "n4 "},
+    {"latency", {30000, 31000, 52000000, 50000000}, "n3 n4 "},
+    {"latency", {50000000, 51000000, 52000000, 50000000}, ""}, /* a wide network */
+    {"bandwidth", {1200000000, 1100000000, 1300000000, 500000000}, ""},
+    {"bandwidth", {1200000000, 1100000000, 1300000000, 200000000}, "n4 "},
+    {"bandwidth", {11000000, 11000000, 11000000, 11000000}, "n1 n2 n3 n4 "},
+};
+
+START_TEST(numbers_that_stand_out)
+{
+    struct results *b = results_create(names, HOSTS);
+    char bad[40] = "";
+    for (unsigned i = 0; i < HOSTS; i++)
+        put(b, (struct finding){i, odd[_i].check, "peer", .number = odd[_i].numbers[i]});
+    for (unsigned i = 0; i < HOSTS; i++) {
+        if (results_is_odd(b, i, row(odd[_i].check))) {
+            strcat(bad, names[i]);
+            strcat(bad, " ");
+        }
+    }
+    ck_assert_str_eq(bad, odd[_i].bad);
+    size_t hosts;
+    results_judge(b);
+    results_faults(b, &hosts);
+    ck_assert_uint_eq(hosts, strlen(odd[_i].bad) / 3);
+    results_destroy(b);
+}
+END_TEST
+
+START_TEST(a_second_measurement_counts_if_it_is_better)
+{
+    struct results *b = results_create(names, HOSTS);
+    uint32_t rate = CHECK_BANDWIDTH;
+    for (unsigned i = 0; i < HOSTS; i++)
+        put(b, (struct finding){i, "bandwidth", "p", .number = i ? 1000000000 : 1000000});
+    ck_assert(results_is_odd(b, 0, rate));
+    put(b, (struct finding){0, "bandwidth", "p", .number = 900000000});
+    ck_assert(!results_is_odd(b, 0, rate));
+    put(b, (struct finding){0, "bandwidth", "p", .number = 1000000});
+    ck_assert(!results_is_odd(b, 0, rate));
+    results_destroy(b);
+}
+END_TEST
+
+START_TEST(the_table_folds)
+{
+    struct results *b = results_create(names, HOSTS);
+    for (unsigned i = 0; i < HOSTS; i++) {
+        put(b, (struct finding){i, "latency", "p", .number = 20000 + 10000 * (int)i});
+        put(b, (struct finding){i, "names", "a", "1.2.3.4", "1.2.3.4"});
+        put(b, (struct finding){i, "gpus", .value = i ? "none" : "4 x A100",
+                                .key = i ? "none" : "4"});
+    }
+    put(b, (struct finding){3, "port", .problem = "none left"});
+    char *text = xstrdup("");
+    results_judge(b);
+    results_table(b, append, &text);
+    ck_assert_str_eq(text, "  check       hosts   found\n"
+                           "! gpus        n1      4 x A100\n"
+                           "              n[2-4]  none\n"
+                           "  names       n[1-4]  1, alike\n"
+                           "! port        n4      see below\n"
+                           "  latency     n[1-4]  0.02 to 0.05 ms\n");
+    free(text);
+    results_destroy(b);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("board");
+    TCase *tc = tcase_create("board");
+    suite_add_tcase(s, tc);
+    tcase_add_test(tc, the_majority_is_right);
+    tcase_add_test(tc, of_two_as_many_the_first_host_is_right);
+    tcase_add_test(tc, of_many_items_three_are_named);
+    tcase_add_test(tc, a_host_with_a_problem_has_no_vote);
+    tcase_add_test(tc, a_remark_is_no_fault);
+    tcase_add_test(tc, hosts_with_one_problem_share_its_line);
+    tcase_add_loop_test(tc, numbers_that_stand_out, 0, ARRAY_LEN(odd));
+    tcase_add_test(tc, a_second_measurement_counts_if_it_is_better);
+    tcase_add_test(tc, the_table_folds);
+    return s;
+}

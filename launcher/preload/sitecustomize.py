@@ -280,15 +280,17 @@ def renew_threads():
 
 class Memory:
     """A file that says how many steps of a script were good in an earlier launch, so that a
-    refused import is paid for once. It holds for a day, with the same packages."""
+    refused import is paid for once. It holds for a day, with the same packages and for ranks
+    whose variables differ in the same names (`apart`)."""
 
-    def __init__(self, steps, folders):
+    def __init__(self, steps, folders, apart):
         tops = {step[1].partition(".")[0] for step in steps if step[0] == "import"}
         specs = [finder.find_spec(top, None) for finder in sys.meta_path for top in sorted(tops)]
         times = [os.stat(path).st_mtime_ns for path in (
             HERE, *sys.path, *(spec.origin or "" for spec in specs if spec))
             if os.path.exists(path)]
-        self.key = f"{sys.version} {sys.executable} {sys.path} {folders} {times} {steps}".replace("\n", " ")
+        self.key = f"{sys.version} {sys.executable} {sys.path} {folders} {times} {apart} {steps}".replace(
+            "\n", " ")
         home = os.environ.get("XDG_CACHE_HOME") or os.path.join(
             os.environ.get("HOME") or "/nonexistent", ".cache")
         self.folder = os.path.join(home, "ddprun", "preload")
@@ -401,7 +403,7 @@ class Helper:
             folders = [script_folder()]
         if why:
             self.give_up(why)
-        self.memory = Memory(steps, folders)
+        self.memory = Memory(steps, folders, apart)
         steps, why = self.memory.good(steps)
         if why:
             self.give_up(why)

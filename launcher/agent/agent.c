@@ -1,6 +1,6 @@
 /* launcher/agent/agent.c - see agent.h
  *
- * Its life, and what tells it that nobody is above any more.
+ * Creation and destruction, and detecting the loss of the parent.
  */
 #define LOG_SUBSYS "agent"
 #include "launcher/agent/agent_impl.h"
@@ -17,17 +17,17 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* --- who is above ------------------------------------------------------------------- */
+/* --- watching the parent ------------------------------------------------------------ */
 
 static void on_closed(struct link *l, const char *why, void *arg)
 {
     agent_orphaned(arg, why);
 }
 
-static const struct link_events link_events = {agent_hear, on_closed, NULL};
+static const struct link_events link_events = {agent_on_frame, on_closed, NULL};
 
-/* The launcher ends the job; without one everything is being ended already. */
-static void on_told(int sig, void *arg)
+/* Report the signal: the launcher then ends the job. */
+static void on_ext_signal(int sig, void *arg)
 {
     struct pack k = {0};
     pack_u32(&k, (uint32_t)sig);
@@ -48,9 +48,8 @@ static void on_lifeline(evutil_socket_t fd, short what, void *arg)
         agent_orphaned(a, "a lifeline has ended");
 }
 
-/* A launcher that is silent on a machine that is up has been stopped, or waits for a
- * disk: it will go on, or end, and that closes the link. The ranks need not end for it.
- */
+/* If the launcher's machine answers, a silent launcher is stopped or blocked on I/O: it
+ * resumes, or exits and closes the link. Do not kill the ranks for that. */
 static void on_beat(void *arg)
 {
     struct agent *a = arg;
@@ -61,7 +60,7 @@ static void on_beat(void *arg)
         agent_orphaned(a, "nothing is heard from it");
 }
 
-static void on_mate_gone(evutil_socket_t fd, short what, void *arg)
+static void on_copy_gone(evutil_socket_t fd, short what, void *arg)
 {
     char host[HOST_NAME_MAX + 1] = "";
     gethostname(host, sizeof host - 1);
@@ -70,12 +69,13 @@ static void on_mate_gone(evutil_socket_t fd, short what, void *arg)
     free(line);
 }
 
-static int watch_mates(struct agent *a, const struct agent_setup *s, struct ddp_err *err)
+static int watch_local_copies(struct agent *a, const struct agent_setup *s,
+                              struct ddp_err *err)
 {
     if (!s->own || s->mate_gone < 0)
         return 0;
-    a->mate_gone = event_new(loop_base(a->loop), s->mate_gone, EV_READ, on_mate_gone, a);
-    if (!a->mate_gone || event_add(a->mate_gone, NULL) < 0)
+    a->copy_gone = event_new(loop_base(a->loop), s->mate_gone, EV_READ, on_copy_gone, a);
+    if (!a->copy_gone || event_add(a->copy_gone, NULL) < 0)
         return err_set(err, "cannot watch the other copies on this node");
     return 0;
 }
@@ -88,8 +88,8 @@ void agent_set_timeout(struct agent *a, int64_t ms)
     link_keepalive(a->up, ms);
 }
 
-/* What tells of the end of those above, beside the link itself. */
-static int watch_above(struct agent *a, const struct agent_setup *s, struct ddp_err *err)
+/* Lifelines and heartbeat; the link itself reports its own end. */
+static int watch_parent(struct agent *a, const struct agent_setup *s, struct ddp_err *err)
 {
     for (size_t i = 0; i < ARRAY_LEN(a->lifelines); i++) {
         if (s->lifelines[i] < 0)
@@ -100,12 +100,12 @@ static int watch_above(struct agent *a, const struct agent_setup *s, struct ddp_
             return err_set(err, "cannot watch a lifeline");
     }
     a->remote = s->keys != NULL;
-    agent_set_timeout(a, NODE_TIMEOUT_MS); /* until a ping says otherwise */
+    agent_set_timeout(a, NODE_TIMEOUT_MS); /* until a ping carries the job's own */
     a->heartbeat = heartbeat_create(a->loop, on_beat, a, err);
     return a->heartbeat ? 0 : -1;
 }
 
-/* --- life --------------------------------------------------------------------------- */
+/* --- creation and destruction ------------------------------------------------------- */
 
 static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp_err *err)
 {
@@ -113,19 +113,19 @@ static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp
     a->relays = s->relays;
     a->log_level = s->log_level;
     a->own = s->own;
-    a->code = s->own ? EXIT_CANNOT_START : 0; /* until the head says how it went */
+    a->code = s->own ? EXIT_CANNOT_START : 0; /* until LEAVE carries the job's */
     if (!(a->loop = loop_create(err)) || !(a->reap = reap_create(a->loop, err)))
         return -1;
-    if (!(a->outside = ext_signals_create(a->loop, on_told, a, err)))
+    if (!(a->ext_signals = ext_signals_create(a->loop, on_ext_signal, a, err)))
         return -1;
     reap_after(a->reap, agent_check, a);
-    if (agent_end_open(a, err) < 0)
+    if (agent_shutdown_init(a, err) < 0)
         return -1;
     a->admission = admission_create(getpid());
     a->up = link_create(a->loop, s->fd, FRAME_DOWN, s->keys, &link_events, a);
     if (s->stdio)
         link_write_to(a->up, STDOUT_FILENO);
-    return watch_above(a, s, err) < 0 ? -1 : watch_mates(a, s, err);
+    return watch_parent(a, s, err) < 0 ? -1 : watch_local_copies(a, s, err);
 }
 
 static void agent_destroy(struct agent *a)
@@ -133,14 +133,14 @@ static void agent_destroy(struct agent *a)
     probe_destroy(a->probe);
     relay_destroy(a->relay);
     ranks_destroy(a->ranks);
-    store_host_destroy(a->hosting);
+    store_host_destroy(a->store);
     admission_destroy(a->admission);
     link_destroy(a->up);
     grace_destroy(a->grace);
-    ext_signals_destroy(a->outside);
+    ext_signals_destroy(a->ext_signals);
     heartbeat_destroy(a->heartbeat);
     struct event *events[] = {a->drain, a->strays, a->lifelines[0], a->lifelines[1],
-                              a->mate_gone};
+                              a->copy_gone};
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
         if (events[i])
             event_free(events[i]);
@@ -160,7 +160,7 @@ int agent_run(const struct agent_setup *setup)
     if (child_init(&err) == 0 && agent_create(&a, setup, &err) == 0) {
         log_sink(agent_log, &a);
         if (setup->orders)
-            agent_follow(&a, setup->orders);
+            agent_execute(&a, setup->orders);
         else
             agent_hello(&a, setup->fd);
         code = loop_run(a.loop);

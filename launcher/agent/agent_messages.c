@@ -1,7 +1,7 @@
-/* launcher/agent/agent_messages.c - what the launcher says to an agent
+/* launcher/agent/agent_messages.c - an agent's handlers for messages from the launcher
  *
- * Frames come in through a table from message type to verb. A verb that fails means that
- * the two do not understand each other: the agent then ends as if the launcher were gone.
+ * A table maps the message type to its handler. A handler fails only on a protocol error:
+ * the agent then shuts down as if the launcher were lost.
  */
 #define LOG_SUBSYS "agent"
 #include "launcher/agent/agent_impl.h"
@@ -14,7 +14,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-static void on_ask(const struct msg_vouch *v, void *arg)
+static void ask_vouch(const struct msg_vouch *v, void *arg)
 {
     struct pack k = {0};
     msg_vouch_pack(v, &k);
@@ -25,25 +25,25 @@ static int serve_store(struct agent *a, const struct msg_store *want)
 {
     struct ddp_err err;
     int rc = 0;
-    if (a->hosting)
-        rc = store_host_renew(a->hosting, &err);
+    if (a->store)
+        rc = store_host_renew(a->store, &err);
     else
-        a->hosting = store_host_create(a->loop, want, a->admission, on_ask, a, &err);
-    if (!a->hosting || rc < 0) {
+        a->store = store_host_create(a->loop, want, a->admission, ask_vouch, a, &err);
+    if (!a->store || rc < 0) {
         agent_cannot(a, UINT32_MAX, EXIT_CANNOT_START, err.text);
         return -1;
     }
     struct pack k = {0};
-    pack_str(&k, store_host_addr(a->hosting));
-    pack_u32(&k, (uint32_t)store_host_port(a->hosting));
+    pack_str(&k, store_host_addr(a->store));
+    pack_u32(&k, (uint32_t)store_host_port(a->store));
     agent_send(a, MSG_READY, &k);
     return 0;
 }
 
-static int hear_store(struct agent *a, const struct frame *f, struct ddp_err *err)
+static int handle_store(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct msg_store m = {0};
-    if (a->hosting && a->state != AGENT_ENDED)
+    if (a->store && a->state != AGENT_ENDED)
         return err_set(err, "a second 'store'");
     if (msg_store_unpack(f, &m, err) < 0)
         return -1;
@@ -59,8 +59,8 @@ static void replace(struct strv *v, const struct strv *by)
         strv_push_all(v, by->v);
 }
 
-/* A peer whose head is not the right one must not run a program of its choice: the
- * command, the environment, the folder and the modules are this host's own. */
+/* A peer that joined the wrong head must not run that head's program: command,
+ * environment, directory and preloaded modules are this host's own. */
 static void run_own(struct msg_job *job, const struct msg_job *own)
 {
     replace(&job->argv, &own->argv);
@@ -81,7 +81,7 @@ static void probe_own(struct msg_probe *probe, const struct msg_job *own)
     probe->wdir = xstrdup(own->wdir);
 }
 
-static int hear_job(struct agent *a, const struct frame *f, struct ddp_err *err)
+static int handle_job(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     if (a->job.id)
         return err_set(err, "a second 'job'");
@@ -92,7 +92,7 @@ static int hear_job(struct agent *a, const struct frame *f, struct ddp_err *err)
     return 0;
 }
 
-static int hear_share(struct agent *a, const struct frame *f, struct ddp_err *err)
+static int handle_share(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct msg_share m = {0};
     if (!a->job.id || a->ranks)
@@ -104,14 +104,14 @@ static int hear_share(struct agent *a, const struct frame *f, struct ddp_err *er
     return 0;
 }
 
-static int hear_input(struct agent *a, const struct frame *f, struct ddp_err *err)
+static int handle_input(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     if (a->ranks)
         ranks_input(a->ranks, f->body, f->size);
     return 0;
 }
 
-static int hear_credit(struct agent *a, const struct frame *f, struct ddp_err *err)
+static int handle_credit(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct unpack u = {.p = f->body, .n = f->size};
     uint32_t n = unpack_u32(&u);
@@ -122,7 +122,7 @@ static int hear_credit(struct agent *a, const struct frame *f, struct ddp_err *e
     return 0;
 }
 
-static int hear_signal(struct agent *a, const struct frame *f, struct ddp_err *err)
+static int handle_signal(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct unpack u = {.p = f->body, .n = f->size};
     int sig = (int)unpack_u32(&u);
@@ -134,7 +134,7 @@ static int hear_signal(struct agent *a, const struct frame *f, struct ddp_err *e
     return 0;
 }
 
-static int hear_end(struct agent *a, const struct frame *f, struct ddp_err *err)
+static int handle_end(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct unpack u = {.p = f->body, .n = f->size};
     int sig = (int)unpack_u32(&u);
@@ -151,7 +151,7 @@ static int hear_end(struct agent *a, const struct frame *f, struct ddp_err *err)
     return 0;
 }
 
-static int hear_again(struct agent *a, const struct frame *f, struct ddp_err *err)
+static int handle_again(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct unpack u = {.p = f->body, .n = f->size};
     uint32_t attempt = unpack_u32(&u), port = unpack_u32(&u);
@@ -159,14 +159,14 @@ static int hear_again(struct agent *a, const struct frame *f, struct ddp_err *er
         return -1;
     if (!a->ranks || a->state != AGENT_ENDED)
         return err_set(err, "an 'again' out of turn");
-    agent_end_renew(a);
+    agent_shutdown_reset(a);
     a->job.attempt = attempt;
     a->job.master_port = port;
     ranks_again(a->ranks);
     return 0;
 }
 
-static int hear_leave(struct agent *a, const struct frame *f, struct ddp_err *err)
+static int handle_leave(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct unpack u = {.p = f->body, .n = f->size};
     int code = (int)unpack_u32(&u);
@@ -178,7 +178,7 @@ static int hear_leave(struct agent *a, const struct frame *f, struct ddp_err *er
     return 0;
 }
 
-static int hear_ping(struct agent *a, const struct frame *f, struct ddp_err *err)
+static int handle_ping(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct unpack u = {.p = f->body, .n = f->size};
     uint64_t t = unpack_u64(&u);
@@ -193,7 +193,7 @@ static int hear_ping(struct agent *a, const struct frame *f, struct ddp_err *err
     return 0;
 }
 
-static int hear_vouch(struct agent *a, const struct frame *f, struct ddp_err *err)
+static int handle_vouch(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct msg_vouch m;
     struct ddp_err why = {""};
@@ -210,18 +210,18 @@ static int hear_vouch(struct agent *a, const struct frame *f, struct ddp_err *er
     return 0;
 }
 
-static int hear_vouched(struct agent *a, const struct frame *f, struct ddp_err *err)
+static int handle_vouched(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct msg_vouched m = {0};
     if (msg_vouched_unpack(f, &m, err) < 0)
         return -1;
-    if (a->hosting)
-        store_host_vouched(a->hosting, &m);
+    if (a->store)
+        store_host_vouched(a->store, &m);
     msg_vouched_finish(&m);
     return 0;
 }
 
-static int hear_wireup(struct agent *a, const struct frame *f, struct ddp_err *err)
+static int handle_mpi(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     return a->ranks ? ranks_hear(a->ranks, f, err) : 0;
 }
@@ -233,7 +233,7 @@ static void on_up(const struct frame *f, void *arg)
         link_send(a->up, f->type, f->node, f->body, f->size, NULL, 0);
 }
 
-static int hear_hosts(struct agent *a, const struct frame *f, struct ddp_err *err)
+static int handle_hosts(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct msg_hosts m = {0};
     if (a->relay || !a->relays)
@@ -249,15 +249,15 @@ static int hear_hosts(struct agent *a, const struct frame *f, struct ddp_err *er
     return 0;
 }
 
-static void on_found(const struct pack *found, void *arg)
+static void on_results(const struct pack *found, void *arg)
 {
     struct agent *a = arg;
     if (a->up)
         link_send_pack(a->up, MSG_FOUND, a->node, found);
 }
 
-/* --preflight: questions instead of orders. */
-static int hear_probe(struct agent *a, const struct frame *f, struct ddp_err *err)
+/* --preflight: run checks, start no ranks. */
+static int handle_probe(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct msg_probe m = {0};
     if (msg_probe_unpack(f, &m, err) < 0)
@@ -266,24 +266,26 @@ static int hear_probe(struct agent *a, const struct frame *f, struct ddp_err *er
     if (a->own)
         probe_own(&m, a->own);
     if (!a->probe)
-        a->probe = probe_create(a->loop, a->reap, a->node, &m, on_found, a);
+        a->probe = probe_create(a->loop, a->reap, a->node, &m, on_results, a);
     else
         fine = probe_go_on(a->probe, &m);
     msg_probe_finish(&m);
     return fine ? 0 : err_set(err, "a 'probe' out of turn");
 }
 
-static int (*const verbs[MSG_TYPES])(struct agent *a, const struct frame *f,
-                                     struct ddp_err *err) = {
-    [MSG_HOSTS] = hear_hosts,   [MSG_STORE] = hear_store,  [MSG_JOB] = hear_job,
-    [MSG_SHARE] = hear_share,   [MSG_INPUT] = hear_input,  [MSG_CREDIT] = hear_credit,
-    [MSG_SIGNAL] = hear_signal, [MSG_END] = hear_end,      [MSG_LEAVE] = hear_leave,
-    [MSG_PING] = hear_ping,     [MSG_VOUCH] = hear_vouch,  [MSG_VOUCHED] = hear_vouched,
-    [MSG_PROBE] = hear_probe,   [MSG_FENCE] = hear_wireup, [MSG_PEER] = hear_wireup,
-    [MSG_AGAIN] = hear_again,
+static int (*const handlers[MSG_TYPES])(struct agent *a, const struct frame *f,
+                                        struct ddp_err *err) = {
+    [MSG_HOSTS] = handle_hosts,   [MSG_STORE] = handle_store,
+    [MSG_JOB] = handle_job,       [MSG_SHARE] = handle_share,
+    [MSG_INPUT] = handle_input,   [MSG_CREDIT] = handle_credit,
+    [MSG_SIGNAL] = handle_signal, [MSG_END] = handle_end,
+    [MSG_LEAVE] = handle_leave,   [MSG_PING] = handle_ping,
+    [MSG_VOUCH] = handle_vouch,   [MSG_VOUCHED] = handle_vouched,
+    [MSG_PROBE] = handle_probe,   [MSG_FENCE] = handle_mpi,
+    [MSG_PEER] = handle_mpi,      [MSG_AGAIN] = handle_again,
 };
 
-void agent_hear(struct link *l, const struct frame *f, void *arg)
+void agent_on_frame(struct link *l, const struct frame *f, void *arg)
 {
     struct agent *a = arg;
     struct ddp_err err;
@@ -292,19 +294,19 @@ void agent_hear(struct link *l, const struct frame *f, void *arg)
         relay_down(a->relay, f);
     if (f->node != a->node && f->node != NODE_ALL)
         return;
-    if (verbs[f->type] && verbs[f->type](a, f, &err) < 0)
+    if (handlers[f->type] && handlers[f->type](a, f, &err) < 0)
         agent_orphaned(a, err.text);
 }
 
-/* The store first: its port is part of what the ranks are told. */
-void agent_follow(struct agent *a, const struct agent_orders *o)
+/* The store first: the ranks' environment contains its port. */
+void agent_execute(struct agent *a, const struct agent_orders *o)
 {
     if (serve_store(a, o->store) < 0)
         return;
     a->job = *o->job;
     *o->job = (struct msg_job){0};
     free(a->job.master_addr);
-    a->job.master_addr = xstrdup(store_host_addr(a->hosting));
-    a->job.master_port = (uint32_t)store_host_port(a->hosting);
+    a->job.master_addr = xstrdup(store_host_addr(a->store));
+    a->job.master_port = (uint32_t)store_host_port(a->store);
     a->ranks = ranks_create(a->loop, a->reap, &a->job, o->share, &agent_ranks_events, a);
 }

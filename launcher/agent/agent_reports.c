@@ -1,6 +1,6 @@
-/* launcher/agent/agent_reports.c - what an agent tells the launcher
+/* launcher/agent/agent_reports.c - messages from an agent to the launcher
  *
- * Without a link nobody is told anything: the launcher is gone, or has let us go.
+ * Without a link they are dropped: the launcher is lost, or has sent LEAVE.
  */
 #include "launcher/agent/agent_impl.h"
 
@@ -47,7 +47,7 @@ void agent_hello(struct agent *a, int fd)
     msg_hello_finish(&m);
 }
 
-/* --- what the ranks do -------------------------------------------------------------- */
+/* --- events of the ranks ------------------------------------------------------------ */
 
 static void on_out(int rank, unsigned stream, const void *data, size_t n, void *arg)
 {

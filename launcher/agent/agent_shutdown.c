@@ -1,16 +1,16 @@
-/* launcher/agent/agent_shutdown.c - how everything on a node ends
+/* launcher/agent/agent_shutdown.c - shutdown of all processes on a node
  *
  *     state         ends when                     limit
- *     active        the launcher says END, or     none
+ *     active        the launcher sends END, or    none
  *                   the link to it breaks
- *     terminating   no process of the job is      the steps of policy/grace.h; then what
- *                   left                          is left is named, and left behind
- *     draining      all output is sent            none while there is any; END may set
+ *     terminating   no process of the job is      the steps of policy/grace.h; processes
+ *                   left                          that remain are reported and left
+ *     draining      all output is sent            none while output flows, unless END set
  *                                                 one; then streams are closed
  *     ended         AGAIN, or LEAVE               the launcher's
  *
- * Processes that have left a rank's process group are found by a look through /proc.
- * An agent without a launcher goes through the same states, with KILL at once.
+ * Processes that have left their rank's process group are found by a scan of /proc.
+ * An agent without a launcher passes through the same states, with SIGKILL at once.
  */
 #define LOG_SUBSYS "agent"
 #include "launcher/agent/agent_impl.h"
@@ -24,28 +24,27 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* ms: in `draining` a stream that stays open without a byte is closed after this: a
- * process elsewhere holds its other end. */
+/* ms: in `draining`, a stream that stays open and idle is closed after this: a process
+ * that is not of the job holds its other end. */
 enum { IDLE_STREAM_MS = 2000 };
 
-/* ms: how long ranks have to go before a look for what has left their groups. It costs
- * one or two ms, and most jobs are gone by then. */
+/* ms: delay before the scan for processes outside the ranks' groups. The scan takes one
+ * or two ms, and most jobs have ended by then. */
 enum { STRAYS_MS = 10 };
 
-/* The agents below are not ours to end, nor what an ssh may have below it here; and the
- * interpreter that ranks are forked from stays for the next attempt. */
+/* Spare the ssh processes to the agents below, with their children, and the interpreter
+ * that ranks are forked from, which serves the next attempt, too. */
 static enum kill_tree_rule spare_others(pid_t pid, pid_t group, void *arg)
 {
     struct agent *a = arg;
     if (a->ranks && ranks_has_server(a->ranks, pid))
-        return KILL_TREE_SPARE; /* it cleans up behind the ranks, and then goes by itself
-                                 */
+        return KILL_TREE_SPARE; /* it cleans up after the ranks, then exits by itself */
     bool ssh = a->relay && relay_has_ssh(a->relay, pid);
     return ssh || (a->ranks && ranks_helper(a->ranks) == pid) ? KILL_TREE_SPARE
                                                               : KILL_TREE_TAKE;
 }
 
-/* A rank that runs gets its signals with its whole group. */
+/* A running rank gets its signals with its whole group. */
 static enum kill_tree_rule pass_live_groups(pid_t pid, pid_t group, void *arg)
 {
     struct agent *a = arg;
@@ -106,7 +105,8 @@ static void agent_drain(struct agent *a)
 static void on_drain_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct agent *a = arg;
-    bool all = a->drain_ms > 0 || !a->up; /* without a launcher nobody reads it */
+    bool all =
+        a->drain_ms > 0 || !a->up; /* without a launcher the output has no reader */
     if (a->ranks && a->state == AGENT_DRAINING)
         ranks_cut(a->ranks, !all);
     if (a->relay && !a->up)
@@ -124,7 +124,7 @@ void agent_check(void *arg)
     agent_stop_if_alone(a);
 }
 
-/* They hang in the kernel, or belong to another user. */
+/* Processes that survive SIGKILL hang in the kernel, or belong to another user. */
 static void on_unkillable(void *arg)
 {
     struct agent *a = arg;
@@ -148,7 +148,7 @@ static void on_strays(evutil_socket_t fd, short what, void *arg)
         kill_tree_signal(a->strays_sig, pass_live_groups, a);
 }
 
-/* The ranks by their process groups, what has left those one by one. */
+/* Signal the ranks by process group, and each process outside those groups by pid. */
 static void end_with(int sig, void *arg)
 {
     struct agent *a = arg;
@@ -156,7 +156,7 @@ static void end_with(int sig, void *arg)
         ranks_stop_starting(a->ranks, a->again);
         ranks_signal(a->ranks, sig);
         if (sig != SIGKILL)
-            ranks_signal(a->ranks, SIGCONT); /* who is stopped hears nothing */
+            ranks_signal(a->ranks, SIGCONT); /* a stopped process handles no signals */
     }
     if (sig != SIGKILL) {
         a->strays_sig = sig;
@@ -179,7 +179,7 @@ void agent_end(struct agent *a, int sig, uint32_t grace_ms, uint32_t drain_ms)
         grace_begin(a->grace, sig, grace_ms);
 }
 
-void agent_end_renew(struct agent *a)
+void agent_shutdown_reset(struct agent *a)
 {
     event_del(a->strays);
     grace_renew(a->grace);
@@ -209,7 +209,7 @@ void agent_orphaned(struct agent *a, const char *why)
     agent_cut_off(a);
 }
 
-int agent_end_open(struct agent *a, struct ddp_err *err)
+int agent_shutdown_init(struct agent *a, struct ddp_err *err)
 {
     a->grace = grace_create(a->loop, end_with, on_unkillable, a);
     a->drain = evtimer_new(loop_base(a->loop), on_drain_timer, a);

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* for one address: the others shall have their turn, too */
+/* limit for one address, so that the others are tried, too */
 enum { TRY_MS = 4000 };
 
 static int prove(int in, int out, const struct bootstrap *s, int64_t deadline_ms,
@@ -41,13 +41,13 @@ static int prove(int in, int out, const struct bootstrap *s, int64_t deadline_ms
 }
 
 /* "ADDRESS PORT" */
-static int call_one(const struct bootstrap *s, const char *whom, int64_t deadline_ms,
-                    struct link_keys *keys, struct ddp_err *err)
+static int connect_one(const struct bootstrap *s, const char *addrs, int64_t deadline_ms,
+                       struct link_keys *keys, struct ddp_err *err)
 {
     char addr[256];
     int port;
-    if (sscanf(whom, "%255s %d", addr, &port) != 2)
-        return err_set(err, "'%s' is no address and port", whom);
+    if (sscanf(addrs, "%255s %d", addr, &port) != 2)
+        return err_set(err, "'%s' is no address and port", addrs);
     int64_t until = now_ms() + TRY_MS < deadline_ms ? now_ms() + TRY_MS : deadline_ms;
     int fd = sock_connect(addr, port, until, false, err);
     if (fd < 0)
@@ -62,23 +62,23 @@ static int call_one(const struct bootstrap *s, const char *whom, int64_t deadlin
 int connect_launcher(const struct bootstrap *s, const char *from, int64_t deadline_ms,
                      struct link_keys *keys, struct ddp_err *err)
 {
-    struct strv whom = {0};
+    struct strv addrs = {0};
     char addr[64], port[16];
     if (from && sscanf(from, "%63s", addr) == 1 &&
         sscanf(s->calls.v[0], "%*s %15s", port) == 1)
-        strv_pushf(&whom, "%s %s", addr, port);
+        strv_pushf(&addrs, "%s %s", addr, port);
     for (size_t i = 0; i < s->calls.n; i++) {
-        if (whom.n == 0 || strcmp(whom.v[0], s->calls.v[i]) != 0)
-            strv_push(&whom, s->calls.v[i]);
+        if (addrs.n == 0 || strcmp(addrs.v[0], s->calls.v[i]) != 0)
+            strv_push(&addrs, s->calls.v[i]);
     }
     int fd = -1;
-    for (size_t i = 0; i < whom.n && fd < 0; i++) {
+    for (size_t i = 0; i < addrs.n && fd < 0; i++) {
         struct ddp_err why;
-        fd = call_one(s, whom.v[i], deadline_ms, keys, &why);
+        fd = connect_one(s, addrs.v[i], deadline_ms, keys, &why);
         if (i == 0 && fd < 0)
             *err = why; /* of the likeliest address */
     }
-    strv_finish(&whom);
+    strv_finish(&addrs);
     return fd < 0 ? err_prefix(err, "cannot call back") : fd;
 }
 

@@ -1,6 +1,6 @@
-/* launcher/agent/connect.h - an agent calls whoever has started it
+/* launcher/agent/connect.h - an agent's connection to its parent
  *
- * Blocking: until it has a link an agent has nothing else to do.
+ * Blocking: an agent without a link has nothing else to do.
  */
 #ifndef LAUNCHER_AGENT_CONNECT_H
 #define LAUNCHER_AGENT_CONNECT_H
@@ -8,15 +8,16 @@
 #include "launcher/link/bootstrap.h"
 #include "launcher/link/link.h"
 
-/* Connect and prove the key, trying first the address that ssh, or Slurm, says whoever
- * started us has (`from`: what SSH_CONNECTION or SLURM_LAUNCH_NODE_IPADDR begins with, or
- * NULL), then those of the summons.
- * Returns the connected socket with the keys of the link, or -1. */
+/* Connect and authenticate. Tries the parent's address as ssh or Slurm gives it first
+ * (`from`: SSH_CONNECTION, whose first word is used, or SLURM_LAUNCH_NODE_IPADDR; or
+ * NULL), then those of the bootstrap data. Returns the connected socket and the keys of
+ * the link, or -1. */
 int connect_launcher(const struct bootstrap *s, const char *from, int64_t deadline_ms,
                      struct link_keys *keys, struct ddp_err *err);
 
-/* For want of that: speak through what ssh has opened, our stdin and stdout. Says so with
- * TRANSPORT_PROC_LINK, and proves the key likewise. 0, or -1: nobody takes it up. */
+/* Fallback: use stdin and stdout, which ssh forwards, as the link. Announces that with
+ * TRANSPORT_PROC_LINK and authenticates the same way. 0, or -1: the parent did not
+ * accept. */
 int connect_by_stdio(const struct bootstrap *s, struct link_keys *keys);
 
 #endif

@@ -1,7 +1,7 @@
 /* launcher/agent/elf_needs.c - see elf_needs.h
  *
- * Four small reads: head, program headers, dynamic section, strings. Everything in the
- * file is taken for a lie until it is checked: it is a user's.
+ * Four small reads: ELF header, program headers, dynamic section, strings. The file is
+ * untrusted input: every offset and size is checked.
  */
 #include "launcher/agent/elf_needs.h"
 
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* More than any program has; a size over it is taken for a broken file. */
+/* More than any program has: a file that exceeds them is treated as broken. */
 enum { HEADERS_MAX = 512, DYNAMIC_MAX = 64 << 10, STRINGS_MAX = 4 << 20 };
 
 typedef ElfW(Ehdr) head_t;
@@ -45,7 +45,7 @@ static bool is_ours(const head_t *h)
            h->e_phnum > 0 && h->e_phnum <= HEADERS_MAX;
 }
 
-/* Where in the file the byte is that will be at this address; 0: nowhere. */
+/* The file offset that is mapped at address `addr`; 0: none. */
 static uint64_t file_offset(const segment_t *seg, size_t n, uint64_t addr)
 {
     for (size_t i = 0; i < n; i++) {
@@ -133,7 +133,7 @@ void elf_finish(struct elf_needs *needs)
     *needs = (struct elf_needs){0};
 }
 
-/* One folder of a list; $ORIGIN is the folder of the program. */
+/* One directory of a list; $ORIGIN is the program's directory. */
 static char *in_folder(const char *path, const char *folder, size_t len, const char *name)
 {
     static const char *const origins[] = {"$ORIGIN", "${ORIGIN}"};

@@ -1,7 +1,7 @@
 /* launcher/agent/error_file.c - see error_file.h
  *
- * Of JSON only what is needed to find one string: strings are skipped as strings, and
- * whatever else by the depth of its brackets.
+ * Only as much JSON parsing as finding one string takes: other values are skipped by
+ * counting brackets outside strings.
  */
 #include "launcher/agent/error_file.h"
 
@@ -15,7 +15,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* a message with a call stack takes a few KiB; a line of ours not more than this */
+/* bytes: a message with a call stack takes a few KiB; limit of the line we report */
 enum { JSON_MAX = 256 << 10, LINE_MAX_BYTES = 400 };
 
 int error_file_open(char path[ERROR_FILE_PATH])
@@ -24,7 +24,7 @@ int error_file_open(char path[ERROR_FILE_PATH])
     int fd = memfd_create("error-file", MFD_CLOEXEC);
     if (fd < 0)
         return -1;
-    /* descriptors that are few are for the ranks' pipes */
+    /* keep half of a low limit for the ranks' pipes */
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && (rlim_t)fd >= files.rlim_cur / 2) {
         close(fd);
         return -1;
@@ -74,8 +74,7 @@ static void put_utf8(FILE *f, int u)
         fputc(0x80 | (u >> 6 * more & 0x3f), f);
 }
 
-/* What stands behind "\u": one code point, of two halves where it is beyond the first
- * 65536. */
+/* Decode the digits after "\u": one code point, from a surrogate pair if above 0xffff. */
 static bool put_escaped(struct cursor *c, FILE *f)
 {
     int u = hex4(c->p, c->end), low;
@@ -87,13 +86,13 @@ static bool put_escaped(struct cursor *c, FILE *f)
         c->p += 6;
         u = 0x10000 + ((u & 0x3ff) << 10 | (low & 0x3ff));
     } else if ((u & 0xf800) == 0xd800) {
-        u = '?'; /* half a pair */
+        u = '?'; /* an unpaired surrogate */
     }
     put_utf8(f, u);
     return true;
 }
 
-/* Behind the opening quote; up to and with the closing one, into `f`. */
+/* From behind the opening quote to the closing one, which is consumed; into `f`. */
 static bool read_string(struct cursor *c, FILE *f)
 {
     static const char from[] = "nrtbf", to[] = "\n\r\t\b\f";
@@ -130,7 +129,7 @@ static char *string_of(struct cursor *c)
     return NULL;
 }
 
-/* Over a value of any kind. */
+/* Skip a value of any type. */
 static bool skip_value(struct cursor *c)
 {
     int depth = 0;
@@ -154,8 +153,8 @@ static bool skip_value(struct cursor *c)
     return depth == 0;
 }
 
-/* The string under "message" of the object that begins here; where an object stands under
- * it, the one in there. */
+/* The string "message" of the object that begins here; if "message" is itself an object,
+ * the string "message" in it. */
 static char *find_message(struct cursor *c)
 {
     bool more = take(c, '{');
@@ -182,7 +181,7 @@ char *error_file_message(const char *json, size_t n)
     text[strcspn(text, "\r\n")] = '\0';
     size_t len = strlen(text);
     while (len > LINE_MAX_BYTES || (len > 0 && text[len] && (text[len] & 0xc0) == 0x80))
-        len--; /* not within a character */
+        len--; /* do not cut within a UTF-8 character */
     text[len] = '\0';
     for (char *p = text; *p; p++) {
         if ((unsigned char)*p < ' ' || *p == 0x7f)

@@ -1,13 +1,12 @@
-/* launcher/agent/error_file.h - where a rank tells its exception: TORCHELASTIC_ERROR_FILE
+/* launcher/agent/error_file.h - a rank's exception, from its TORCHELASTIC_ERROR_FILE
  *
  * PyTorch's @record writes a JSON object there when the function it decorates raises:
  *
  *     {"message": {"message": "ValueError: boom", "extraInfo": {...}}}
  *
  * (torch/distributed/elastic/multiprocessing/errors; the inner object may also be a bare
- * string.) The file is one in memory, held by the agent and named by its descriptor,
- * /proc/PID/fd/N. So there is no directory to be made, nobody else's file to be met, and
- * nothing that could be left behind, however the agent ends.
+ * string.) The file is a memfd of the agent, named /proc/PID/fd/N: it needs no directory,
+ * collides with no other file, and leaves nothing behind however the agent ends.
  */
 #ifndef LAUNCHER_AGENT_ERROR_FILE_H
 #define LAUNCHER_AGENT_ERROR_FILE_H
@@ -16,15 +15,15 @@
 
 enum { ERROR_FILE_PATH = 40 };
 
-/* A descriptor, to be closed, and the name by which others of the user open it. -1: there
- * is none to spare; a rank does without. */
+/* Returns a descriptor, which the caller closes, and the path by which other processes of
+ * the user open it. -1: too few descriptors are free; the rank then gets no error file.
+ */
 int error_file_open(char path[ERROR_FILE_PATH]);
 
-/* The first line of what was written there, malloc'ed; NULL: nothing, or nothing we can
- * read. */
+/* The first line of the message in the file, malloc'ed; NULL: empty or malformed. */
 char *error_file_read(int fd);
 
-/* The same, of text. Control characters come out as blanks. */
+/* The same for JSON text. Control characters are replaced by blanks. */
 char *error_file_message(const char *json, size_t n);
 
 #endif

@@ -31,21 +31,21 @@ static void call_itself_guard(char *argv0)
         memcpy(argv0 + n - strlen("agent"), "guard", strlen("guard"));
 }
 
-/* Until the agent has ended; what we are told the agent is told. */
+/* Wait until the agent has exited; forward termination signals to it. */
 static int guard_agent(pid_t agent)
 {
     static const int ends[] = {SIGHUP, SIGINT, SIGTERM, SIGQUIT};
-    sigset_t heard;
-    sigemptyset(&heard);
-    sigaddset(&heard, SIGCHLD);
+    sigset_t awaited;
+    sigemptyset(&awaited);
+    sigaddset(&awaited, SIGCHLD);
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        sigaddset(&heard, ends[i]);
+        sigaddset(&awaited, ends[i]);
     int status = 0, sig;
     for (;;) {
         pid_t pid = waitpid(-1, &status, WNOHANG);
         if (pid == agent || (pid < 0 && errno == ECHILD))
             break;
-        if (pid == 0 && sigwait(&heard, &sig) == 0 && sig != SIGCHLD)
+        if (pid == 0 && sigwait(&awaited, &sig) == 0 && sig != SIGCHLD)
             kill(agent, sig);
     }
     kill_tree_reap(now_ms() + KILL_TREE_MS);
@@ -74,8 +74,8 @@ int guard_part(int (*be_agent)(int lifeline, void *arg), void *arg, char *argv0)
         return guard_agent(pid);
     }
     sigprocmask(SIG_SETMASK, &ours, NULL);
-    /* Grid Engine kills a task by its process group, and would have both of us so; and
-     * Ctrl-C is for the guardian */
+    /* Grid Engine kills a task by its process group, which must not hold both processes;
+     * and Ctrl-C must reach the guard only. */
     setsid();
     return be_agent(guard[0], arg);
 }

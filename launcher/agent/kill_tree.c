@@ -1,9 +1,10 @@
 /* launcher/agent/kill_tree.c - see kill_tree.h
  *
- * The look gives a list of (pid, parent, group). A process is ours when its chain of
- * parents reaches us; marking goes round until nothing new is found, which for the flat
- * trees of real jobs is two or three rounds. What forks while we look is missed and is
- * found by the next look: callers repeat with SIGKILL until wait() has nothing left.
+ * The scan lists (pid, parent, group). A process is a descendant when its chain of
+ * parents reaches us; marking repeats until nothing new is found, which takes two or
+ * three passes for the flat trees of real jobs. A process forked during the scan is
+ * missed and found by the next one: callers repeat with SIGKILL until wait() has nothing
+ * left.
  */
 #include "launcher/agent/kill_tree.h"
 
@@ -32,7 +33,7 @@ struct proc {
     enum kill_tree_rule rule;
 };
 
-/* "PID (NAME) STATE PPID PGRP ...": the name may hold blanks and brackets. */
+/* "PID (NAME) STATE PPID PGRP ...": the name may contain blanks and parentheses. */
 static bool proc_read(const char *pid, struct proc *p)
 {
     char path[64], text[512];
@@ -61,7 +62,7 @@ static int by_pid(const void *a, const void *b)
     return (p->pid > q->pid) - (p->pid < q->pid);
 }
 
-static struct proc *look(size_t *n)
+static struct proc *scan(size_t *n)
 {
     struct proc *list = NULL;
     size_t room = 0;
@@ -95,11 +96,11 @@ static bool is_ours(const struct proc *list, size_t n, pid_t pid, pid_t self)
 }
 
 /* All processes, our descendants marked. */
-static struct proc *look_for_ours(enum kill_tree_rule (*rule)(pid_t pid, pid_t group,
-                                                              void *arg),
-                                  void *arg, size_t *count)
+static struct proc *scan_descendants(enum kill_tree_rule (*rule)(pid_t pid, pid_t group,
+                                                                 void *arg),
+                                     void *arg, size_t *count)
 {
-    struct proc *list = look(count);
+    struct proc *list = scan(count);
     size_t n = *count;
     pid_t self = getpid();
     for (size_t i = 0; i < n; i++) {
@@ -122,7 +123,7 @@ int kill_tree_signal(int sig,
                      void *arg)
 {
     size_t n;
-    struct proc *list = look_for_ours(rule, arg, &n);
+    struct proc *list = scan_descendants(rule, arg, &n);
     int sent = 0;
     for (size_t i = 0; i < n; i++) {
         if (list[i].ours && list[i].rule == KILL_TREE_TAKE && kill(list[i].pid, sig) == 0)
@@ -132,7 +133,7 @@ int kill_tree_signal(int sig,
     return sent;
 }
 
-/* The first line of a file of /proc; "" where it may not be read. */
+/* The first line of /proc/PID/NAME; "" if it cannot be read. */
 static void proc_line(pid_t pid, const char *name, char *text, size_t size)
 {
     char path[64];
@@ -165,10 +166,10 @@ char *kill_tree_describe(enum kill_tree_rule (*rule)(pid_t pid, pid_t group, voi
 {
     size_t n, found = 0, size;
     char *text = NULL;
-    struct proc *list = look_for_ours(rule, arg, &n);
+    struct proc *list = scan_descendants(rule, arg, &n);
     FILE *out = open_memstream(&text, &size);
     if (!out)
-        abort(); /* as mem.h does when memory is gone */
+        abort(); /* out of memory, as mem.h does */
     for (size_t i = 0; i < n; i++) {
         if (!list[i].ours || list[i].rule != KILL_TREE_TAKE || found++ >= DESCRIBED)
             continue;
@@ -187,7 +188,7 @@ char *kill_tree_describe(enum kill_tree_rule (*rule)(pid_t pid, pid_t group, voi
 
 bool kill_tree_reap(int64_t deadline_ms)
 {
-    int futile = 0; /* looks in a row that found nobody whom we may signal */
+    int futile = 0; /* consecutive scans that found no process we may signal */
     for (int64_t pause_ms = 1;; pause_ms = pause_ms < 50 ? pause_ms * 2 : 50) {
         pid_t pid;
         while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)

@@ -1,7 +1,7 @@
-/* launcher/agent/kill_tree.h - every process below this one, wherever it has crept
+/* launcher/agent/kill_tree.h - signal every descendant of this process
  *
- * A rank's children may leave its session and its process group; being descendants of a
- * subreaper they cannot leave the tree. Found by one look through /proc.
+ * A rank's children may leave its session and its process group, but as descendants of a
+ * subreaper they stay in its process tree, which one scan of /proc finds.
  */
 #ifndef LAUNCHER_AGENT_KILL_TREE_H
 #define LAUNCHER_AGENT_KILL_TREE_H
@@ -10,26 +10,26 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Who is to be left out of it. */
+/* What to do with a descendant. */
 enum kill_tree_rule {
     KILL_TREE_TAKE,
-    KILL_TREE_PASS, /* not this one */
-    KILL_TREE_SPARE /* neither this one nor anything below it */
+    KILL_TREE_PASS, /* skip it */
+    KILL_TREE_SPARE /* skip it and its descendants */
 };
 
-/* Send `sig` to each descendant of this process, as `rule` allows (NULL: to all). Returns
- * how many got it. */
+/* Send `sig` to each descendant of this process that `rule` takes (NULL: to all). Returns
+ * how many were signalled. */
 int kill_tree_signal(int sig,
                      enum kill_tree_rule (*rule)(pid_t pid, pid_t group, void *arg),
                      void *arg);
 
-/* Who is left, for people: "process 4711 (sleep) of user root, state S in
- * hrtimer_nanosleep", joined by "; "; malloc'ed, NULL when nobody is. */
+/* The remaining processes as text: "process 4711 (sleep) of uid 0, state S in
+ * hrtimer_nanosleep", joined by "; "; malloc'ed, NULL when none is left. */
 char *kill_tree_describe(enum kill_tree_rule (*rule)(pid_t pid, pid_t group, void *arg),
                          void *arg);
 
-/* For the last moment: KILL descendants and reap until none is left, none can be
- * signalled, or `deadline_ms`. Returns whether none is left. */
+/* SIGKILL descendants and reap them until none is left, none can be signalled, or
+ * `deadline_ms`. Returns whether none is left. */
 bool kill_tree_reap(int64_t deadline_ms);
 
 #endif

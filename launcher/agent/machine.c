@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* All that others could see: the store finds the machine of a client by these. */
+/* All non-loopback addresses: the store finds a client's node by them. */
 static void list_addresses(struct strv *out)
 {
     struct ifaddrs *list;
@@ -69,11 +69,11 @@ static bool is_loopback(const struct sockaddr *sa)
                &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr);
 }
 
-/* For one name: who is silent for 5 s is taken for dead. */
+/* ms, for one name: the lookup blocks the loop, and with it the heartbeats. */
 enum { LOOK_UP_MS = 2000 };
 
-/* Does our own name stand for a loopback address, or for none at all? The first answer is
- * what Gloo takes, and loopback is what it falls back to. */
+/* Does our host name resolve to a loopback address, or not at all? Gloo takes the first
+ * address, and falls back to loopback. */
 static bool name_is_loopback(void)
 {
     char host[256] = "";
@@ -86,7 +86,7 @@ static bool name_is_loopback(void)
     return yes;
 }
 
-/* Our end of the way to `addr`: connecting a datagram socket sends nothing. */
+/* The local address used to reach `addr`: connecting a datagram socket sends nothing. */
 static int address_toward(const char *addr, struct sockaddr_storage *ours)
 {
     struct addrinfo *list;

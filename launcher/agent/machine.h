@@ -1,16 +1,15 @@
-/* launcher/agent/machine.h - what a node says of itself in its first words */
+/* launcher/agent/machine.h - a node's description of itself, for HELLO */
 #ifndef LAUNCHER_AGENT_MACHINE_H
 #define LAUNCHER_AGENT_MACHINE_H
 
 #include "launcher/link/message.h"
 
-/* Fill a zeroed hello; `fd` is the link's socket. */
+/* Fill `m`, overwriting it; `fd` is the link's socket. */
 void machine_describe(int fd, struct msg_hello *m);
 
-/* The interface over which this machine reaches `master_addr`, when Gloo, left alone,
- * would choose another: it takes the address that the machine's own name stands for, and
- * Debian's installer writes a 127.0.1.1 for that into /etc/hosts. Malloc'ed; NULL when
- * nothing need be said. */
+/* The interface over which this machine reaches `master_addr`, if Gloo's default would be
+ * wrong: Gloo uses the address that the host name resolves to, which Debian's installer
+ * sets to 127.0.1.1 in /etc/hosts. malloc'ed; NULL when Gloo's default is right. */
 char *machine_gloo_interface(const char *master_addr);
 
 #endif

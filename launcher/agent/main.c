@@ -1,7 +1,7 @@
-/* launcher/agent/main.c - ddprun-agent: the agent of a host, and its guardian (guard.h)
+/* launcher/agent/main.c - ddprun-agent: the agent of a host, and its guard (guard.h)
  *
- * Started by ssh, or by a scheduler's own way. It reads its summons, forks, and the child
- * becomes the agent.
+ * Started by ssh or a scheduler. It reads its bootstrap data and forks; the child becomes
+ * the agent.
  */
 #define LOG_SUBSYS "agent"
 #include "common/duration.h"
@@ -23,9 +23,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SUMMONS_MS = 30000, CALL_MS = 20000 };
+enum { BOOTSTRAP_MS = 30000, CONNECT_MS = 20000 };
 
-/* `name`: of this host, once it is known: several may share a stderr. */
+/* `name`: this host's, NULL until it is known: several agents may share a stderr. */
 static int failed(const char *name, const struct ddp_err *err)
 {
     fprintf(stderr, "ddprun-agent: %s%s%s\n", name ? name : "", name ? ": " : "",
@@ -41,7 +41,7 @@ static int be_agent(int guard, void *arg)
     const char *from = getenv("SLURM_LAUNCH_NODE_IPADDR");
     if (s->seats.n == 0 || !from)
         from = getenv("SSH_CONNECTION");
-    int fd = connect_launcher(s, from, now_ms() + CALL_MS, &keys, &err);
+    int fd = connect_launcher(s, from, now_ms() + CONNECT_MS, &keys, &err);
     bool stdio = fd < 0 && !s->detached && connect_by_stdio(s, &keys) == 0;
     if (fd < 0 && !stdio)
         return failed(s->name, &err);
@@ -58,7 +58,8 @@ static int be_agent(int guard, void *arg)
     return agent_run(&setup);
 }
 
-/* Slurm has several tasks of the step on this node (spawn/srun.c): one is the agent. */
+/* Slurm may start several tasks of the step on a node (spawn/srun.c): task 0 is the
+ * agent. */
 static bool is_spare(int argc, char **argv)
 {
     const char *id = getenv("SLURM_LOCALID");
@@ -66,15 +67,15 @@ static bool is_spare(int argc, char **argv)
            strcmp(id, "0") != 0;
 }
 
-static int read_summons(const char *path, struct bootstrap *s, struct ddp_err *err)
+static int read_bootstrap(const char *path, struct bootstrap *s, struct ddp_err *err)
 {
     char own[HOST_NAME_MAX + 1] = "";
     int rc = path ? bootstrap_file_read(path, s, err)
-                  : bootstrap_read(STDIN_FILENO, now_ms() + SUMMONS_MS, s, err);
+                  : bootstrap_read(STDIN_FILENO, now_ms() + BOOTSTRAP_MS, s, err);
     if (rc < 0 || s->seats.n == 0)
         return rc;
-    srun_unset_settings(); /* they are no business of the ranks */
-    /* by Slurm's name for it first: the machine may call itself otherwise */
+    srun_unset_settings(); /* the ranks must not inherit them */
+    /* Slurm's name for the node first: it may differ from the host name */
     const char *slurm = getenv("SLURMD_NODENAME");
     gethostname(own, sizeof own - 1);
     if ((slurm && bootstrap_take_node(s, slurm)) || bootstrap_take_node(s, own))
@@ -96,7 +97,7 @@ int main(int argc, char **argv)
     }
     ext_signals_hold();
     int code;
-    if (child_init(&err) < 0 || read_summons(path, &s, &err) < 0 ||
+    if (child_init(&err) < 0 || read_bootstrap(path, &s, &err) < 0 ||
         log_setup("ddprun", s.name, s.log_level, &err) < 0)
         code = failed(s.name, &err);
     else

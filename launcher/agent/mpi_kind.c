@@ -1,8 +1,8 @@
 /* launcher/agent/mpi_kind.c - see mpi_kind.h
  *
- * Names that tell: Open MPI's library is libmpi.so with 0 or 1 (to 1.8), 12 (1.10), 20
- * (2) or 40 (3 to 5). 12 is also the number that MPICH, Intel MPI and MVAPICH have agreed
- * on: there the library's own needs decide, Open MPI's has a libopen-pal.
+ * By soname: Open MPI's libmpi.so has version 0 or 1 (up to 1.8), 12 (1.10), 20 (2) or 40
+ * (3 to 5). MPICH, Intel MPI and MVAPICH use 12 as well: there Open MPI's library is
+ * recognised by needing libopen-pal.
  */
 #include "launcher/agent/mpi_kind.h"
 
@@ -16,7 +16,7 @@
 #include <string.h>
 
 static const struct {
-    const char *name; /* or its beginning */
+    const char *name; /* a prefix */
     enum mpi_kind kind;
 } names[] = {
     {"libmpi.so.40", MPI_WANTS_PMIX},  {"libpmix.so.", MPI_WANTS_PMIX},
@@ -31,7 +31,7 @@ static bool begins(const char *text, const char *beginning)
     return strncmp(text, beginning, strlen(beginning)) == 0;
 }
 
-/* Is it Open MPI's, of the two that have this name? */
+/* Whether the library of this name is Open MPI's. */
 static bool is_open_mpi(const char *path, const struct elf_needs *needs,
                         const char *library_path, const char *library)
 {

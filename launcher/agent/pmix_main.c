@@ -38,7 +38,7 @@ static void on_log_line(enum log_level level, const char *line, void *arg)
     pack_finish(&k);
 }
 
-static int hear(struct server *s, const struct frame *f, struct ddp_err *err)
+static int handle(struct server *s, const struct frame *f, struct ddp_err *err)
 {
     struct msg_serve serve = {0};
     if (f->type != MSG_SERVE)
@@ -54,7 +54,7 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
 {
     struct server *s = arg;
     struct ddp_err err = {""};
-    if (hear(s, f, &err) == 0)
+    if (handle(s, f, &err) == 0)
         return;
     struct msg_cannot m = {.rank = UINT32_MAX, .text = err.text};
     struct pack k = {0};

@@ -141,7 +141,7 @@ static void take_addr(struct store_host *h, const char *addr, const char *own)
     h->listen = xstrdup(own);
 }
 
-/* For all names: who is silent for 5 s is taken for dead. */
+/* ms, for all names: the lookup blocks the loop, and with it the heartbeats. */
 enum { LOOK_UP_MS = 3000 };
 
 /* The user's own: kept when all ranks reach this machine by it. */

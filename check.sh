@@ -39,7 +39,7 @@ list() { local IFS=,; echo "$*"; }
 groups() {
     local group
     for group in $(python3 tests/run.py needs "$@"); do
-        group=${group}_packages[@]
+        group="${group}_packages[@]"
         packages+=("${!group}")
     done
     need "${packages[@]}"
@@ -61,9 +61,12 @@ case $all in
     configure build-coverage -Db_coverage=true -Dcuda=disabled
     packages+=(gcovr)
     groups build-coverage=unit,wire,system,quick
-    python3 tests/run.py run build-coverage=unit,wire,system,quick
-    exec gcovr --root . --object-directory build-coverage --exclude 'tests/.*' --exclude 'bench/.*' \
+    status=0
+    python3 tests/run.py run build-coverage=unit,wire,system,quick || status=$?
+    gcovr --root . --object-directory build-coverage --exclude 'tests/.*' --exclude 'bench/.*' \
         --exclude 'examples/.*' --print-summary -o build-coverage/coverage.txt
+    echo "each file: build-coverage/coverage.txt"
+    exit $status
     ;;
 *)
     configure build

@@ -1,4 +1,4 @@
-/* examples/example.h - what every example does when a call fails */
+/* examples/example.h - error handling of the examples */
 #ifndef EXAMPLES_EXAMPLE_H
 #define EXAMPLES_EXAMPLE_H
 
@@ -9,7 +9,7 @@
 
 static struct ddp_err err;
 
-/* One line on stderr, and a status that ends the job. */
+/* On failure, print one line to stderr and exit with a status that ends the job. */
 static inline void check(int ok)
 {
     if (!ok) {

@@ -2,7 +2,7 @@
  *
  *     ddprun -np 4 build/examples/groups
  *
- * Even and odd ranks become two groups that add at the same time, without mixing.
+ * Even and odd ranks form two groups that reduce at the same time, independently.
  */
 #include "examples/example.h"
 
@@ -13,10 +13,10 @@ int main(void)
     int rank = ddp_group_rank(all), size = ddp_group_size(all);
     check(ddp_group_split(all, rank % 2, rank, &half, &err) == 0);
 
-    int sums[2] = {rank, 1}; /* of the ranks, and how many */
+    int sums[2] = {rank, 1}; /* sum of the ranks, and their number */
     check(ddp_all_reduce(half, sums, 2, DDP_I32, DDP_SUM, &err) == 0);
 
-    /* rank 0 of the whole prints what each rank has */
+    /* rank 0 of all prints the result of each rank */
     int *table = malloc((size_t)size * sizeof sums);
     check(table && ddp_gather(all, sums, table, 2, DDP_I32, 0, &err) == 0);
     for (int r = 0; rank == 0 && r < size; r++)

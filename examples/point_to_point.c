@@ -1,4 +1,4 @@
-/* examples/point_to_point.c - a token goes around
+/* examples/point_to_point.c - a token is passed around a ring
  *
  *     ddprun -np 4 build/examples/point_to_point
  */

@@ -1,10 +1,10 @@
-/* examples/ring_allreduce.c - an all-reduce made by hand from messages, and ours
+/* examples/ring_allreduce.c - an all-reduce built from messages, compared with ours
  *
  *     ddprun -np 4 build/examples/ring_allreduce
  *
- * The vector is cut into as many slices as there are ranks. Each slice travels once
- * around the ring and is added to at every stop; then it travels around once more,
- * finished. isend lets both neighbours send at the same time, whatever the size.
+ * The vector is split into one slice per rank. Each slice is sent once around the
+ * ring and added to at every rank (reduce-scatter), then the finished slices are sent
+ * around once more (all-gather). With isend both neighbours send at the same time.
  */
 #include "examples/example.h"
 

@@ -1,8 +1,8 @@
-/* examples/scatter_gather.c - rank 0 deals out work and collects the results
+/* examples/scatter_gather.c - rank 0 distributes work and collects the results
  *
  *     ddprun -np 4 build/examples/scatter_gather
  *
- * Ten numbers are dealt as evenly as they can be (scatterv), squared where they arrive,
+ * Ten numbers are distributed evenly (scatterv), squared on each rank,
  * collected (gatherv), and their sum is reduced to rank 0.
  */
 #include "examples/example.h"

@@ -1,9 +1,9 @@
-/* examples/sgd.c - data parallel training in sixty lines: each rank has its share of the
+/* examples/sgd.c - data-parallel training in sixty lines: each rank has its share of the
  * data, gradients are averaged, and all ranks keep the same model
  *
  *     ddprun -np 4 build/examples/sgd
  *
- * The model is y = w x + b, the data are points near y = 3 x - 2. Every rank looks at its
+ * The model is y = w x + b, the data are points near y = 3 x - 2. Every rank processes its
  * share of a batch; the average of the shares' gradients is the batch's, so the numbers
  * are the same for 1, 2 and 4 ranks.
  */
@@ -15,7 +15,7 @@ struct point {
     double x, y;
 };
 
-/* The same on every rank, and everywhere: no library's generator. */
+/* The same on every rank and machine: not the C library's generator. */
 static void make_points(struct point *p)
 {
     unsigned seed = 42;

@@ -1,13 +1,14 @@
 """ddpgroup.py - process groups of ddprun for Python, by ctypes: nothing to install
 
     import ddpgroup
-    group = ddpgroup.Group()          # who and where: from the environment
+    group = ddpgroup.Group()          # rank, size, rendezvous: from the environment
     x = group.array(1000, "float32")  # in memory that the ranks of a host share
     group.all_reduce(x)
 
-Arrays are numpy's, contiguous; every call fills them in place and raises ddpgroup.Error
-with the library's text. The library is looked for at $DDPGROUP_LIBRARY, in a build
-directory, in the lib/ that this module is installed under, and where the system looks. include/ddprun/group.h says what the calls promise.
+Arrays are contiguous numpy arrays; every call works in place and raises ddpgroup.Error
+with the library's error text. The library is searched at $DDPGROUP_LIBRARY, in a build
+directory, in the lib/ above this module, and in the system's library path.
+include/ddprun/group.h documents the calls.
 """
 import ctypes as c
 import glob
@@ -101,14 +102,14 @@ class Group:
         return (c.c_size_t * self.size)(*counts)
 
     def array(self, shape, dtype="float32"):
-        """Zeros in the arena; they live as long as the group does."""
+        """An array of zeros in the arena, valid until the group is closed."""
         count = int(np.prod(shape))
         nbytes = count * np.dtype(dtype).itemsize
         at = self._made(_lib.ddp_arena_alloc, self._g, c.c_size_t(nbytes))
         return np.frombuffer((c.c_char * nbytes).from_address(at), dtype).reshape(shape)
 
     def split(self, colour, key=0):
-        """The group of my colour, or None for a negative one."""
+        """The subgroup of this rank's colour, or None for a negative colour."""
         sub = c.c_void_p()
         self._call(_lib.ddp_group_split, colour, key, c.byref(sub))
         return Group(_pointer=sub.value) if sub.value else None

@@ -223,7 +223,7 @@ static int handle_vouched(struct agent *a, const struct frame *f, struct ddp_err
 
 static int handle_mpi(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
-    return a->ranks ? ranks_hear(a->ranks, f, err) : 0;
+    return a->ranks ? ranks_on_frame(a->ranks, f, err) : 0;
 }
 
 static void on_up(const struct frame *f, void *arg)

@@ -70,7 +70,7 @@ static bool is_loopback(const struct sockaddr *sa)
 }
 
 /* ms, for one name: the lookup blocks the loop, and with it the heartbeats. */
-enum { LOOK_UP_MS = 2000 };
+enum { LOOKUP_MS = 2000 };
 
 /* Does our host name resolve to a loopback address, or not at all? Gloo takes the first
  * address, and falls back to loopback. */
@@ -79,7 +79,7 @@ static bool name_is_loopback(void)
     char host[256] = "";
     struct addrinfo *list;
     gethostname(host, sizeof host - 1);
-    if (lookup(host, NULL, SOCK_STREAM, now_ms() + LOOK_UP_MS, &list) != 0)
+    if (lookup(host, NULL, SOCK_STREAM, now_ms() + LOOKUP_MS, &list) != 0)
         return true;
     bool yes = is_loopback(list->ai_addr);
     freeaddrinfo(list);
@@ -90,7 +90,7 @@ static bool name_is_loopback(void)
 static int address_toward(const char *addr, struct sockaddr_storage *ours)
 {
     struct addrinfo *list;
-    if (lookup(addr, "9", SOCK_DGRAM, now_ms() + LOOK_UP_MS, &list) != 0)
+    if (lookup(addr, "9", SOCK_DGRAM, now_ms() + LOOKUP_MS, &list) != 0)
         return -1;
     int fd = socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     socklen_t len = sizeof *ours;

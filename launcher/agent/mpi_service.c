@@ -1,16 +1,18 @@
 /* launcher/agent/mpi_service.c - see mpi_service.h
  *
- * The agent accepts the first connection of a process of the job and hands it to the PMIx
- * server that it starts for it. Connections of all others are closed and start nothing. A
- * server that fails ends the job only when an MPI program wants it: one whose file says
- * so (mpi_service_expect()), or one that has spoken PMIx on that first connection.
+ * The agent accepts the first connection from a process of the job, starts the PMIx
+ * server and passes it that connection. Connections of other processes are closed and
+ * start nothing. A server that fails ends the job only if an MPI program needs it: one
+ * whose libraries say so (mpi_service_expect()), or one that spoke PMIx on that first
+ * connection.
  *
- * The PMIx server is a branch below this agent: its frames FENCE, PEER, ABORT and LOG go
- * up as they are, FENCE and PEER for its service come down to it.
+ * The PMIx server is like an agent below this one: its FENCE, PEER, ABORT and LOG frames
+ * are forwarded to the parent unchanged, and FENCE and PEER for its service to the
+ * server.
  *
- * Did a rank that has exited with 0 leave MPI before? It was answered only when the
- * server had told so, but its end may be seen before those words are read. So the server
- * is asked, and its answer comes behind them.
+ * Whether a rank that exited with 0 has left MPI: the server reports that before it
+ * answers the rank, but the exit may be reaped before the report is read. So the agent
+ * asks the server (MEMBER_ASKED), whose answer comes after any such report.
  */
 #define LOG_SUBSYS "mpi"
 #include "launcher/agent/mpi_service.h"
@@ -40,14 +42,14 @@
 
 extern char **environ;
 
-/* ms: the PMIx server's own limit for its end is half of it; and how long what the server
- * has told of a rank may be on its way when the rank has ended */
+/* ms: limit for the PMIx server's exit (twice its own limit); how long a report of the
+ * server may still be in transit after the rank it concerns has exited */
 enum { STOP_MS = 2000, ABSENCE_MS = 1000 };
 
-struct member {
-    bool joined;       /* and has not left */
-    bool ever;         /* has joined */
-    bool exited, well; /* with 0 */
+struct mpi_rank {
+    bool joined;       /* is in MPI: has initialized it and not left */
+    bool ever;         /* has been in MPI */
+    bool exited, well; /* well: with status 0 */
     int64_t exited_ns; /* when */
 };
 
@@ -60,25 +62,25 @@ struct mpi_service {
     void *arg;
     char *program;      /* owned: the PMIx server's; NULL: PMIx is not served */
     char *nspace, *uri; /* owned, likewise */
-    int gate;           /* owned: listens for ranks until the server has it; -1: none */
+    int listen_fd;      /* owned: until it is passed to the server; -1: none */
     int first;   /* owned: the connection that the server was started for; -1: none */
-    bool wanted; /* an MPI program waits for the server */
+    bool wanted; /* an MPI program needs the server */
     struct admission *admission; /* owned; NULL: PMIx is not served */
     struct refusals refusals;
     struct event *accepting, *deadline, *absence; /* owned */
-    pid_t server;                                 /* 0: not started, or it has ended */
+    pid_t server;                                 /* 0: not started, or exited */
     struct link *link;                            /* owned: to the server */
-    bool served;                                  /* it has been started, ever */
+    bool served;                                  /* the server has been started once */
     bool stopped;
-    struct member *members; /* owned, by local rank */
-    bool present;           /* some of them are in MPI: it is told */
+    struct mpi_rank *ranks; /* owned, by local rank */
+    bool present;           /* reported: some of them are in MPI */
     struct pmi_server *pmi; /* owned; NULL: PMI is not served */
 };
 
-/* --- what goes up ------------------------------------------------------------------- */
+/* --- reports to the parent ---------------------------------------------------------- */
 
-static void tell_abort(struct mpi_service *w, uint32_t rank, int code, int64_t at_ns,
-                       const char *text)
+static void report_abort(struct mpi_service *w, uint32_t rank, int code, int64_t at_ns,
+                         const char *text)
 {
     struct msg_abort m = {
         .rank = rank, .code = code, .at_ns = at_ns, .text = xstrdup(text)};
@@ -89,7 +91,7 @@ static void tell_abort(struct mpi_service *w, uint32_t rank, int code, int64_t a
     msg_abort_finish(&m);
 }
 
-static void tell_member(struct mpi_service *w, uint32_t local, enum member_state state)
+static void report_member(struct mpi_service *w, uint32_t local, enum member_state state)
 {
     struct msg_member m = {w->share->ranks[local].rank, state};
     struct pack k = {0};
@@ -98,62 +100,63 @@ static void tell_member(struct mpi_service *w, uint32_t local, enum member_state
     pack_finish(&k);
 }
 
-static void tell_presence(struct mpi_service *w)
+static void report_presence(struct mpi_service *w)
 {
     uint32_t i = 0, n = w->share->nlocal;
-    while (i < n && (!w->members[i].joined || w->members[i].exited))
+    while (i < n && (!w->ranks[i].joined || w->ranks[i].exited))
         i++;
     if (w->present == (i < n))
         return;
     w->present = i < n;
-    tell_member(w, w->present ? i : 0, w->present ? MEMBER_JOINED : MEMBER_LEFT);
+    report_member(w, w->present ? i : 0, w->present ? MEMBER_JOINED : MEMBER_LEFT);
 }
 
-/* One of those that have ended well without MPI is enough: who is in it waits for all. */
+/* One rank that exited with 0 without MPI is enough: MPI ranks wait for all others. */
 static void on_absence(evutil_socket_t fd, short what, void *arg)
 {
     struct mpi_service *w = arg;
     uint32_t i = 0, n = w->share->nlocal;
-    while (i < n && (!w->members[i].well || w->members[i].ever))
+    while (i < n && (!w->ranks[i].well || w->ranks[i].ever))
         i++;
     if (i < n)
-        tell_member(w, i, MEMBER_ABSENT);
+        report_member(w, i, MEMBER_ABSENT);
 }
 
-static void on_member(uint32_t local, bool joined, void *arg)
+static void on_membership(uint32_t local, bool joined, void *arg)
 {
     struct mpi_service *w = arg;
-    w->members[local].joined = joined;
-    w->members[local].ever |= joined;
-    tell_presence(w);
+    w->ranks[local].joined = joined;
+    w->ranks[local].ever |= joined;
+    report_presence(w);
 }
 
 static const char left_open[] = "exited with status 0 without calling MPI_Finalize";
 
-static int hear_member(struct mpi_service *w, const struct frame *f, struct ddp_err *err)
+static int handle_member(struct mpi_service *w, const struct frame *f,
+                         struct ddp_err *err)
 {
     struct msg_member m;
     if (msg_member_unpack(f, &m, err) < 0)
         return -1;
     for (uint32_t i = 0; i < w->share->nlocal; i++) {
-        struct member *member = &w->members[i];
+        struct mpi_rank *r = &w->ranks[i];
         if (w->share->ranks[i].rank != m.rank)
             continue;
         if (m.state != MEMBER_ASKED)
-            on_member(i, m.state == MEMBER_JOINED, w);
-        else if (member->joined && member->exited)
-            tell_abort(w, m.rank, 1, member->exited_ns, left_open);
+            on_membership(i, m.state == MEMBER_JOINED, w);
+        else if (r->joined && r->exited)
+            report_abort(w, m.rank, 1, r->exited_ns, left_open);
     }
     return 0;
 }
 
-static void pass_up(struct mpi_service *w, const struct frame *f)
+static void forward_up(struct mpi_service *w, const struct frame *f)
 {
     const struct pack body = {.n = 0};
     w->events.send(f->type, &body, f->body, f->size, w->arg);
 }
 
-/* Every libpmix from version 2 on begins with a header of ones: its handshake. */
+/* From version 2 on, libpmix's handshake starts with eight bytes of 0xff. */
 static bool speaks_pmix(int fd)
 {
     static const unsigned char ones[] = {255, 255, 255, 255, 255, 255, 255, 255};
@@ -182,7 +185,7 @@ static void fail(struct mpi_service *w, const char *text)
     }
 }
 
-static void hear_cannot(struct mpi_service *w, const struct frame *f)
+static void handle_cannot(struct mpi_service *w, const struct frame *f)
 {
     struct msg_cannot m = {0};
     struct ddp_err err;
@@ -198,23 +201,23 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
     struct ddp_err err = {""};
     switch ((int)f->type) {
     case MSG_LOG:
-        pass_up(w, f);
+        forward_up(w, f);
         break;
     case MSG_FENCE:
     case MSG_PEER:
     case MSG_ABORT:
         w->wanted = true;
         drop_first(w);
-        pass_up(w, f);
+        forward_up(w, f);
         break;
     case MSG_MEMBER:
         w->wanted = true;
         drop_first(w);
-        if (hear_member(w, f, &err) < 0)
+        if (handle_member(w, f, &err) < 0)
             w->events.failed(err.text, w->arg);
         break;
     case MSG_CANNOT:
-        hear_cannot(w, f);
+        handle_cannot(w, f);
         break;
     default:
         log_debug("frame '%s' out of place", msg_name(f->type));
@@ -223,20 +226,20 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
 
 /* --- the server --------------------------------------------------------------------- */
 
-static void close_gate(struct mpi_service *w)
+static void close_listener(struct mpi_service *w)
 {
     if (w->accepting)
         event_free(w->accepting);
     w->accepting = NULL;
-    if (w->gate >= 0)
-        close(w->gate);
-    w->gate = -1;
+    if (w->listen_fd >= 0)
+        close(w->listen_fd);
+    w->listen_fd = -1;
 }
 
 static void on_server_closed(struct link *l, const char *why, void *arg)
 {
     struct mpi_service *w = arg;
-    link_close(w->link); /* its end is told of when it is reaped */
+    link_close(w->link); /* its exit is handled when it is reaped */
     w->link = NULL;
 }
 
@@ -295,7 +298,7 @@ static int start_server(struct mpi_service *w, struct ddp_err *err)
                               .argv = argv,
                               .env = environ,
                               .in = pair[1],
-                              .out = w->gate,
+                              .out = w->listen_fd,
                               .err = STDERR_FILENO,
                               .extra = w->first,
                               .group = true};
@@ -313,17 +316,17 @@ static int start_server(struct mpi_service *w, struct ddp_err *err)
     reap_watch(w->reap, w->server, on_server_exit, w);
     w->link = link_create(w->loop, pair[0], FRAME_UP, NULL, &link_events, w);
     send_orders(w);
-    close_gate(w);
+    close_listener(w);
     return 0;
 }
 
 static void start_if_needed(struct mpi_service *w)
 {
     struct ddp_err err;
-    if (w->stopped || w->gate < 0)
+    if (w->stopped || w->listen_fd < 0)
         return;
     if (start_server(w, &err) < 0) {
-        close_gate(w);
+        close_listener(w);
         fail(w, err.text);
     }
 }
@@ -340,7 +343,7 @@ static void on_accept(evutil_socket_t fd, short what, void *arg)
     struct sockaddr_storage from, to;
     socklen_t nfrom = sizeof from, nto = sizeof to;
     struct ddp_err why;
-    int s = accept4(w->gate, (struct sockaddr *)&from, &nfrom, SOCK_CLOEXEC);
+    int s = accept4(w->listen_fd, (struct sockaddr *)&from, &nfrom, SOCK_CLOEXEC);
     if (s < 0)
         return;
     if (getsockname(s, (struct sockaddr *)&to, &nto) == 0 &&
@@ -369,7 +372,7 @@ void mpi_service_stop(struct mpi_service *w)
     if (w->stopped)
         return;
     w->stopped = true;
-    close_gate(w);
+    close_listener(w);
     drop_first(w);
     if (w->link)
         link_close(w->link);
@@ -392,18 +395,18 @@ bool mpi_service_is_server(const struct mpi_service *w, pid_t pid)
 
 void mpi_service_exited(struct mpi_service *w, uint32_t local, const struct msg_exit *how)
 {
-    struct member *m = &w->members[local];
+    struct mpi_rank *m = &w->ranks[local];
     bool open = w->pmi && pmi_server_exited(w->pmi, local);
     m->exited = true;
     m->exited_ns = how->at_ns;
     m->well = how->status == 0;
-    tell_presence(w);
+    report_presence(w);
     if (!m->well)
         return;
     if (!m->ever && !evtimer_pending(w->absence, NULL))
         event_add(w->absence, &(struct timeval){ABSENCE_MS / 1000, 0});
     if (open) {
-        tell_abort(w, how->rank, 1, how->at_ns, left_open);
+        report_abort(w, how->rank, 1, how->at_ns, left_open);
     } else if (m->joined && w->link) {
         struct msg_member asked = {how->rank, MEMBER_ASKED};
         struct pack k = {0};
@@ -424,7 +427,7 @@ void mpi_service_started(struct mpi_service *w, uint32_t local)
         pmi_server_started(w->pmi, local);
 }
 
-void mpi_service_tell(const struct mpi_service *w, struct rank_facts *facts)
+void mpi_service_facts(const struct mpi_service *w, struct rank_facts *facts)
 {
     facts->pmix_nspace = w->nspace;
     facts->pmix_uri = w->uri;
@@ -437,13 +440,14 @@ unsigned mpi_service_serves(const struct mpi_service *w)
     return (w->nspace ? MPI_PMIX : 0U) | (w->pmi ? MPI_PMI : 0U);
 }
 
-int mpi_service_hear(struct mpi_service *w, const struct frame *f, struct ddp_err *err)
+int mpi_service_on_frame(struct mpi_service *w, const struct frame *f,
+                         struct ddp_err *err)
 {
     struct unpack u = {.p = f->body, .n = f->size};
     if (f->type == MSG_PEER)
         unpack_u32(&u);
     if (unpack_u32(&u) == SERVICE_PMI)
-        return w->pmi ? pmi_server_hear(w->pmi, f, err) : 0;
+        return w->pmi ? pmi_server_on_frame(w->pmi, f, err) : 0;
     if (!w->link)
         mpi_service_expect(w); /* another node asks before a rank here has */
     if (w->link)
@@ -453,14 +457,14 @@ int mpi_service_hear(struct mpi_service *w, const struct frame *f, struct ddp_er
 
 /* --- life --------------------------------------------------------------------------- */
 
-static int open_gate(struct mpi_service *w, struct ddp_err *err)
+static int open_listener(struct mpi_service *w, struct ddp_err *err)
 {
     int port;
-    w->gate = sock_listen("127.0.0.1", 0, &port, err);
-    if (w->gate < 0)
+    w->listen_fd = sock_listen("127.0.0.1", 0, &port, err);
+    if (w->listen_fd < 0)
         return -1;
     w->accepting =
-        event_new(loop_base(w->loop), w->gate, EV_READ | EV_PERSIST, on_accept, w);
+        event_new(loop_base(w->loop), w->listen_fd, EV_READ | EV_PERSIST, on_accept, w);
     if (!w->accepting || event_add(w->accepting, NULL) < 0)
         return err_set(err, "cannot watch a socket");
     w->admission = admission_create(getpid());
@@ -472,7 +476,7 @@ static int open_gate(struct mpi_service *w, struct ddp_err *err)
 
 static void on_pmi_abort(uint32_t rank, int code, const char *text, void *arg)
 {
-    tell_abort(arg, rank, code, now_ns(), text);
+    report_abort(arg, rank, code, now_ns(), text);
 }
 
 static void on_pmi_send(enum msg_type type, const struct pack *head, const void *data,
@@ -495,20 +499,21 @@ struct mpi_service *mpi_service_create(struct loop *loop, struct reap *reap,
                               .share = share,
                               .events = *events,
                               .arg = arg,
-                              .gate = -1,
+                              .listen_fd = -1,
                               .first = -1};
-    w->members = xcalloc(share->nlocal, sizeof *w->members);
+    w->ranks = xcalloc(share->nlocal, sizeof *w->ranks);
     w->deadline = evtimer_new(loop_base(loop), on_stop_deadline, w);
     w->absence = evtimer_new(loop_base(loop), on_absence, w);
     if (!w->deadline || !w->absence)
         abort();
     if (job->mpi & MPI_PMIX)
         w->program = installed_file(INSTALLED_PROGRAM, "ddprun-pmix", X_OK);
-    if (w->program && open_gate(w, &err) < 0) {
+    if (w->program && open_listener(w, &err) < 0) {
         log_warn("PMIx is not served: %s", err.text);
-        close_gate(w);
+        close_listener(w);
     }
-    static const struct pmi_events pmi_events = {on_pmi_send, on_member, on_pmi_abort};
+    static const struct pmi_events pmi_events = {on_pmi_send, on_membership,
+                                                 on_pmi_abort};
     /* PMI_FD means nothing without PMI_RANK */
     if (job->mpi & MPI_PMI && job->rank_names & NAMES_PMI)
         w->pmi = pmi_server_create(loop, job, share, &pmi_events, w);
@@ -519,7 +524,7 @@ void mpi_service_destroy(struct mpi_service *w)
 {
     if (!w)
         return;
-    close_gate(w);
+    close_listener(w);
     drop_first(w);
     admission_destroy(w->admission);
     if (w->link)
@@ -536,6 +541,6 @@ void mpi_service_destroy(struct mpi_service *w)
     free(w->program);
     free(w->nspace);
     free(w->uri);
-    free(w->members);
+    free(w->ranks);
     free(w);
 }

@@ -1,11 +1,11 @@
-/* launcher/agent/mpi_service.h - what ranks that are MPI programs need of their launcher
+/* launcher/agent/mpi_service.h - process management services for MPI programs
  *
- * Two services, of which a rank uses the one that its MPI knows: PMIx (Open MPI), served
- * by a process that is started when the first rank connects (pmix_server.h), and PMI-1
- * and PMI-2 (MPICH and its kin), served here (pmi_server.h) over a descriptor that every
- * rank is given. Neither costs a rank that uses none of them more than some variables.
+ * Two services: PMIx (Open MPI), by a process that is started when the first rank
+ * connects (pmix_server.h), and PMI-1 and PMI-2 (MPICH and its derivatives), in the agent
+ * (pmi_server.h), over a descriptor that every rank inherits. A rank that uses neither
+ * only gets some environment variables and that descriptor.
  *
- * Owner: the node's ranks, for one start of them.
+ * Owner: the node's ranks; one object per attempt.
  */
 #ifndef LAUNCHER_AGENT_MPI_SERVICE_H
 #define LAUNCHER_AGENT_MPI_SERVICE_H
@@ -17,44 +17,45 @@
 struct mpi_service;
 
 struct mpi_service_events {
-    /* a frame for above: its body is `head` and then the data */
+    /* send a frame to the parent: its body is `head` followed by the data */
     void (*send)(enum msg_type type, const struct pack *head, const void *data,
                  size_t size, void *arg);
-    /* MPI cannot be served, so that the job has to end: why */
+    /* MPI cannot be served, and the job must end; `text` is the reason */
     void (*failed)(const char *text, void *arg);
 };
 
-/* `job` and `share` are borrowed. What is in `job->mpi` is served as far as this build
- * and this machine can. */
+/* `job` and `share` are borrowed. Serves those of `job->mpi` that this build and this
+ * machine support. */
 struct mpi_service *mpi_service_create(struct loop *loop, struct reap *reap,
                                        const struct msg_job *job,
                                        const struct msg_share *share,
                                        const struct mpi_service_events *events,
                                        void *arg);
-/* Ends the PMIx server at once, if it has not ended. */
+/* Kills the PMIx server if it still runs. */
 void mpi_service_destroy(struct mpi_service *w);
 
-/* Fill in what the ranks' environment has of it. */
-void mpi_service_tell(const struct mpi_service *w, struct rank_facts *facts);
+/* Set the fields of `facts` that the services put into the ranks' environment. */
+void mpi_service_facts(const struct mpi_service *w, struct rank_facts *facts);
 unsigned mpi_service_serves(const struct mpi_service *w); /* enum mpi_serve */
 
-/* The rank's end of PMI, for the time of its start: borrowed, closed by
- * mpi_service_started(). -1: it has none. */
+/* The PMI descriptor to be inherited by the rank: borrowed, closed by
+ * mpi_service_started(). -1: none. */
 int mpi_service_open(struct mpi_service *w, uint32_t local);
 void mpi_service_started(struct mpi_service *w, uint32_t local);
 
-/* Ranks are about to be started that will connect: the server may start with them. */
+/* Start the PMIx server now: the ranks about to start will connect to it. */
 void mpi_service_expect(struct mpi_service *w);
 
-/* A rank has ended. Who has joined and ends well without having left is told of, and who
- * ends well and has never joined. */
+/* A rank has exited. Reports a rank that exits with 0 while in MPI (no MPI_Finalize), or
+ * without having been in MPI at all. */
 void mpi_service_exited(struct mpi_service *w, uint32_t local,
                         const struct msg_exit *how);
 
-/* FENCE or PEER from above. */
-int mpi_service_hear(struct mpi_service *w, const struct frame *f, struct ddp_err *err);
+/* Handle a FENCE or PEER frame from the parent. */
+int mpi_service_on_frame(struct mpi_service *w, const struct frame *f,
+                         struct ddp_err *err);
 
-/* No rank is left: the server goes, within two seconds, by itself or not. */
+/* No rank is left: close the PMIx server's link; after two seconds it is killed. */
 void mpi_service_stop(struct mpi_service *w);
 bool mpi_service_has_server(const struct mpi_service *w);
 bool mpi_service_is_server(const struct mpi_service *w, pid_t pid);

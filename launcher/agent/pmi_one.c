@@ -1,6 +1,6 @@
-/* launcher/agent/pmi_one.c - the verbs of PMI-1, lines of words
+/* launcher/agent/pmi_one.c - the commands of PMI-1
  *
- * A client of PMI-2 begins here, too: its first line says that it goes on otherwise.
+ * A PMI-2 client starts here, too: its first line, in PMI-1 format, requests version 2.
  */
 #include "launcher/agent/pmi_impl.h"
 
@@ -9,11 +9,11 @@
 
 static void one_init(struct pmi_client *c, const struct pmi_request *r)
 {
-    bool second = strcmp(pmi_text(r, "pmi_version"), "2") == 0;
+    bool pmi2 = strcmp(pmi_text(r, "pmi_version"), "2") == 0;
     pmi_join(c, true);
     pmi_answer(c, "cmd=response_to_init pmi_version=%d pmi_subversion=%d rc=0\n",
-               second ? 2 : 1, second ? 0 : 1);
-    c->second = second;
+               pmi2 ? 2 : 1, pmi2 ? 0 : 1);
+    c->pmi2 = pmi2;
 }
 
 static void one_maxes(struct pmi_client *c, const struct pmi_request *r)
@@ -29,7 +29,7 @@ static void one_appnum(struct pmi_client *c, const struct pmi_request *r)
 
 static void one_name(struct pmi_client *c, const struct pmi_request *r)
 {
-    pmi_answer(c, "cmd=my_kvsname kvsname=%s rc=0\n", c->server->space);
+    pmi_answer(c, "cmd=my_kvsname kvsname=%s rc=0\n", c->server->kvsname);
 }
 
 static void one_universe(struct pmi_client *c, const struct pmi_request *r)
@@ -74,7 +74,7 @@ static void one_abort(struct pmi_client *c, const struct pmi_request *r)
 
 static void one_spawn(struct pmi_client *c, const struct pmi_request *r)
 {
-    /* lines "mcmd=spawn", words, "endcmd": the words are not known and pass unanswered */
+    /* lines "mcmd=spawn", words, "endcmd": lines without a command get no answer */
     pmi_refuse_spawn(c);
     pmi_answer(c, "cmd=spawn_result rc=-1 status=not_supported\n");
 }

@@ -1,7 +1,7 @@
 /* launcher/agent/pmi_server.c - see pmi_server.h
  *
- * A client waits for each answer before it asks again, so that an answer always fits into
- * its socket.
+ * A client waits for each answer before its next request, so an answer always fits into
+ * the socket's buffer.
  */
 #define LOG_SUBSYS "pmi"
 #include "launcher/agent/pmi_impl.h"
@@ -22,7 +22,7 @@
 
 static const struct pmi_dialect *dialect(const struct pmi_client *c)
 {
-    return c->second ? &pmi_two : &pmi_one;
+    return c->pmi2 ? &pmi_two : &pmi_one;
 }
 
 /* --- answers ------------------------------------------------------------------------ */
@@ -39,7 +39,7 @@ static void client_close(struct pmi_client *c)
 
 void pmi_answer(struct pmi_client *c, const char *fmt, ...)
 {
-    char text[PMI_REQUEST_MAX + 16], *body = text + (c->second ? 6 : 0);
+    char text[PMI_REQUEST_MAX + 16], *body = text + (c->pmi2 ? 6 : 0);
     char length[7];
     va_list ap;
     va_start(ap, fmt);
@@ -50,7 +50,7 @@ void pmi_answer(struct pmi_client *c, const char *fmt, ...)
         client_close(c);
         return;
     }
-    if (c->second) {
+    if (c->pmi2) {
         snprintf(length, sizeof length, "%6d", n);
         memcpy(text, length, 6);
         n += 6;
@@ -66,8 +66,8 @@ void pmi_answer(struct pmi_client *c, const char *fmt, ...)
 void pmi_put(struct pmi_server *s, const char *key, const char *value)
 {
     pmi_keys_put(&s->keys, key, value);
-    pack_str(&s->news, key);
-    pack_str(&s->news, value);
+    pack_str(&s->unsent, key);
+    pack_str(&s->unsent, value);
 }
 
 static void barrier_over(struct pmi_server *s)
@@ -88,7 +88,7 @@ static void barrier_check(struct pmi_server *s)
         return;
     uint32_t number = s->barriers++;
     if (s->job->nnodes == 1) {
-        pack_finish(&s->news);
+        pack_finish(&s->unsent);
         barrier_over(s);
         return;
     }
@@ -97,9 +97,9 @@ static void barrier_check(struct pmi_server *s)
     struct msg_fence m = {.service = SERVICE_PMI, .key = key, .nkey = sizeof key};
     struct pack k = {0};
     msg_fence_pack_head(&m, &k);
-    s->events.send(MSG_FENCE, &k, s->news.p, s->news.n, s->arg);
+    s->events.send(MSG_FENCE, &k, s->unsent.p, s->unsent.n, s->arg);
     pack_finish(&k);
-    pack_finish(&s->news);
+    pack_finish(&s->unsent);
 }
 
 void pmi_barrier_enter(struct pmi_client *c)
@@ -113,7 +113,7 @@ void pmi_barrier_enter(struct pmi_client *c)
     barrier_check(c->server);
 }
 
-int pmi_server_hear(struct pmi_server *s, const struct frame *f, struct ddp_err *err)
+int pmi_server_on_frame(struct pmi_server *s, const struct frame *f, struct ddp_err *err)
 {
     struct msg_fence m = {0};
     if (f->type != MSG_FENCE)
@@ -135,7 +135,7 @@ int pmi_server_hear(struct pmi_server *s, const struct frame *f, struct ddp_err 
     return 0;
 }
 
-/* --- requests of both --------------------------------------------------------------- */
+/* --- requests of both versions ------------------------------------------------------ */
 
 static void client_forget_waits(struct pmi_client *c)
 {
@@ -154,7 +154,7 @@ void pmi_join(struct pmi_client *c, bool joined)
     struct pmi_server *s = c->server;
     c->joined = joined;
     c->program += joined;
-    client_forget_waits(c); /* of this program, or of one that has left without a word */
+    client_forget_waits(c); /* of this program, or of one that exited without finalize */
     s->events.member((uint32_t)(c - s->clients), joined, s->arg);
 }
 
@@ -181,20 +181,20 @@ void pmi_abort(struct pmi_client *c, int code, const char *text)
 static void handle(struct pmi_client *c, struct pmi_request *r)
 {
     const char *name = pmi_word(r, "cmd");
-    if (!name && !c->second)
+    if (!name && !c->pmi2)
         name = pmi_word(r, "mcmd");
     if (!name)
-        return; /* a line of a request of many */
-    const char *thread = c->second ? pmi_word(r, "thrid") : NULL;
+        return; /* part of a multi-line request */
+    const char *thread = c->pmi2 ? pmi_word(r, "thrid") : NULL;
     free(c->thread);
     c->thread = xstrdup(thread);
-    c->server->asked = true;
+    c->server->used = true;
     const struct pmi_command *k = dialect(c)->commands;
     while (k->name && strcmp(k->name, name) != 0)
         k++;
     log_trace("rank %u: %s", c->rank, name);
     if (k->name)
-        k->verb(c, r);
+        k->handle(c, r);
     else
         dialect(c)->unknown(c, name);
 }
@@ -203,11 +203,10 @@ static void read_requests(struct pmi_client *c)
 {
     size_t done = 0;
     for (;;) {
-        long n = pmi_request_size(c->buffer + done, c->fill - done, c->second);
+        long n = pmi_request_size(c->buffer + done, c->fill - done, c->pmi2);
         if (n < 0) {
             log_warn(
-                "rank %u has said on its PMI_FD what is not PMI: it is not listened to "
-                "any more",
+                "rank %u wrote to its PMI_FD what is not PMI: the connection is closed",
                 c->rank);
             client_close(c);
         }
@@ -216,7 +215,7 @@ static void read_requests(struct pmi_client *c)
         struct pmi_request r;
         char *text = c->buffer + done;
         done += (size_t)n;
-        pmi_request_read(&r, text, (size_t)n, c->second);
+        pmi_request_read(&r, text, (size_t)n, c->pmi2);
         handle(c, &r);
     }
     c->fill -= done;
@@ -235,7 +234,7 @@ static bool client_read(struct pmi_client *c)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
     if (n <= 0) {
-        client_close(c); /* nobody has the other end any more */
+        client_close(c); /* the other end is closed */
         return false;
     }
     c->fill += (size_t)n;
@@ -252,39 +251,39 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     client_read(arg);
 }
 
-/* --- life --------------------------------------------------------------------------- */
+/* --- creation and destruction ------------------------------------------------------- */
 
 int pmi_server_open(struct pmi_server *s, uint32_t local)
 {
     int pair[2];
     struct pmi_client *c = &s->clients[local];
-    client_close(c); /* of a start that has come to nothing */
+    client_close(c); /* left by a failed start of this rank */
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
         log_warn("rank %u gets no PMI: %s", c->rank, strerror(errno));
         return -1;
     }
     c->fd = pair[0];
-    c->theirs = pair[1];
+    c->rank_fd = pair[1];
     c->readable =
         event_new(loop_base(s->loop), c->fd, EV_READ | EV_PERSIST, on_readable, c);
     if (!c->readable || event_add(c->readable, NULL) < 0)
         abort();
-    return c->theirs;
+    return c->rank_fd;
 }
 
 void pmi_server_started(struct pmi_server *s, uint32_t local)
 {
     struct pmi_client *c = &s->clients[local];
-    if (c->theirs >= 0)
-        close(c->theirs);
-    c->theirs = -1;
+    if (c->rank_fd >= 0)
+        close(c->rank_fd);
+    c->rank_fd = -1;
 }
 
 bool pmi_server_exited(struct pmi_server *s, uint32_t local)
 {
     struct pmi_client *c = &s->clients[local];
     while (client_read(c))
-        ; /* its last words */
+        ; /* requests sent before it exited */
     return c->joined;
 }
 
@@ -301,11 +300,11 @@ struct pmi_server *pmi_server_create(struct loop *loop, const struct msg_job *jo
     struct pmi_server *s = xcalloc(1, sizeof *s);
     *s = (struct pmi_server){
         .loop = loop, .job = job, .share = share, .events = *events, .arg = arg};
-    s->space = xasprintf("ddprun_%.100s_%u", job->id, job->attempt);
+    s->kvsname = xasprintf("ddprun_%.100s_%u", job->id, job->attempt);
     s->clients = xcalloc(share->nlocal, sizeof *s->clients);
     for (uint32_t i = 0; i < share->nlocal; i++)
         s->clients[i] = (struct pmi_client){
-            .server = s, .rank = share->ranks[i].rank, .fd = -1, .theirs = -1};
+            .server = s, .rank = share->ranks[i].rank, .fd = -1, .rank_fd = -1};
     char *mapping = pmi_mapping(&map);
     if (mapping)
         pmi_keys_put(&s->keys, "PMI_process_mapping", mapping);
@@ -318,8 +317,8 @@ void pmi_server_destroy(struct pmi_server *s)
 {
     if (!s)
         return;
-    if (s->asked)
-        shm_cleanup_mpich(s->space, s->share->node_rank); /* a name is not used again */
+    if (s->used)
+        shm_cleanup_mpich(s->kvsname, s->share->node_rank); /* names are not reused */
     for (uint32_t i = 0; i < s->share->nlocal; i++) {
         struct pmi_client *c = &s->clients[i];
         client_close(c);
@@ -331,8 +330,8 @@ void pmi_server_destroy(struct pmi_server *s)
     }
     pmi_keys_clear(&s->keys);
     pmi_keys_clear(&s->node);
-    pack_finish(&s->news);
+    pack_finish(&s->unsent);
     free(s->clients);
-    free(s->space);
+    free(s->kvsname);
     free(s);
 }

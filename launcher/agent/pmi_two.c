@@ -1,7 +1,7 @@
-/* launcher/agent/pmi_two.c - the verbs of PMI-2
+/* launcher/agent/pmi_two.c - the commands of PMI-2
  *
- * A client may have threads that ask, each by a name of its own ("thrid"), which its
- * answer carries, at once or when what it waits for has come.
+ * Several threads of a client may send requests, each with its own id ("thrid"), which
+ * the answer repeats. A request that must wait is answered later.
  */
 #include "launcher/agent/pmi_impl.h"
 
@@ -12,8 +12,7 @@
 #include <string.h>
 #include <utlist.h>
 
-/* "cmd=NAME-response;thrid=...;" and the rest; values that may hold a ';' are the
- * caller's to double. */
+/* Send "cmd=NAME-response;thrid=...;" and `rest`. The caller doubles a ';' in values. */
 static void answer(struct pmi_client *c, const char *name, const char *rest)
 {
     pmi_answer(c, "cmd=%s-response;%s%s%s%s", name, c->thread ? "thrid=" : "",
@@ -54,7 +53,7 @@ static void two_fullinit(struct pmi_client *c, const struct pmi_request *r)
 
 static void two_getid(struct pmi_client *c, const struct pmi_request *r)
 {
-    char *rest = xasprintf("jobid=%s;rc=0;", c->server->space);
+    char *rest = xasprintf("jobid=%s;rc=0;", c->server->kvsname);
     answer(c, "job-getid", rest);
     free(rest);
 }
@@ -76,14 +75,14 @@ static bool can_be_put(const char *key, const char *value)
     return *key && strlen(key) <= PMI_KEY_MAX && strlen(value) <= PMI_VALUE_MAX;
 }
 
-/* A rank may be a script of several MPI programs, the n-th of each rank together: what
- * the first have said must not be taken for what the second have not said yet. */
+/* A rank may be a script that runs several MPI programs, the n-th ones of all ranks
+ * forming one MPI job: attributes are kept apart by program number. */
 static char *node_key(const struct pmi_client *c, const char *key)
 {
     return xasprintf("%u %s", c->program, key);
 }
 
-static void tell_waiting(struct pmi_client *c, const char *key, const char *value)
+static void answer_waiting(struct pmi_client *c, const char *key, const char *value)
 {
     struct pmi_wait *w, *next;
     LL_FOREACH_SAFE(c->waits_node, w, next)
@@ -111,7 +110,7 @@ static void two_putnode(struct pmi_client *c, const struct pmi_request *r)
     pmi_keys_put(&s->node, mine, value);
     answer(c, "info-putnodeattr", "rc=0;");
     for (uint32_t i = 0; i < s->share->nlocal; i++)
-        tell_waiting(&s->clients[i], mine, value);
+        answer_waiting(&s->clients[i], mine, value);
     free(mine);
 }
 
@@ -148,7 +147,7 @@ static void two_finalize(struct pmi_client *c, const struct pmi_request *r)
 {
     pmi_join(c, false);
     answer(c, "finalize", "rc=0;");
-    c->second = false; /* the next program on it begins anew */
+    c->pmi2 = false; /* the rank's next program starts with PMI-1's init */
 }
 
 static void two_abort(struct pmi_client *c, const struct pmi_request *r)

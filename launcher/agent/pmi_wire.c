@@ -10,7 +10,7 @@
 
 enum { LENGTH_DIGITS = 6 };
 
-static long second_size(const char *data, size_t size)
+static long pmi2_size(const char *data, size_t size)
 {
     long n = 0;
     for (size_t i = 0; i < LENGTH_DIGITS && i < size; i++) {
@@ -25,10 +25,10 @@ static long second_size(const char *data, size_t size)
     return size - LENGTH_DIGITS < (size_t)n ? 0 : n + LENGTH_DIGITS;
 }
 
-long pmi_request_size(const char *data, size_t size, bool second)
+long pmi_request_size(const char *data, size_t size, bool pmi2)
 {
-    if (second)
-        return second_size(data, size);
+    if (pmi2)
+        return pmi2_size(data, size);
     const char *end = memchr(data, '\n', size);
     if (end)
         return end - data + 1 <= PMI_REQUEST_MAX ? end - data + 1 : -1;
@@ -44,8 +44,8 @@ static void add_word(struct pmi_request *r, char *word, char *equals)
     r->words[r->n++].value = equals + 1;
 }
 
-/* Words end at blanks, but a value that is called so goes on to the end of the line. */
-static void read_first(struct pmi_request *r, char *text)
+/* Words end at blanks, except that "value=" extends to the end of the line. */
+static void read_pmi1(struct pmi_request *r, char *text)
 {
     text[strcspn(text, "\r\n")] = '\0';
     for (char *p = text + strspn(text, " "); *p; p += strspn(p, " ")) {
@@ -60,8 +60,8 @@ static void read_first(struct pmi_request *r, char *text)
     }
 }
 
-/* Undoes the doubling as it goes. */
-static void read_second(struct pmi_request *r, char *text)
+/* Undoes the doubling of ';' in place. */
+static void read_pmi2(struct pmi_request *r, char *text)
 {
     for (char *p = text; *p;) {
         char *word = p, *to = p, *equals = NULL;
@@ -79,16 +79,16 @@ static void read_second(struct pmi_request *r, char *text)
     }
 }
 
-void pmi_request_read(struct pmi_request *r, char *text, size_t size, bool second)
+void pmi_request_read(struct pmi_request *r, char *text, size_t size, bool pmi2)
 {
     r->n = 0;
-    if (second) {
-        /* there is no room for a NUL behind it: where the length stood there is */
+    if (pmi2) {
+        /* move over the length digits to make room for a final NUL */
         memmove(text, text + LENGTH_DIGITS, size - LENGTH_DIGITS);
         text[size - LENGTH_DIGITS] = '\0';
-        read_second(r, text);
+        read_pmi2(r, text);
     } else {
-        read_first(r, text);
+        read_pmi1(r, text);
     }
 }
 
@@ -110,7 +110,7 @@ const char *pmi_text(const struct pmi_request *r, const char *name)
 /* --- the mapping -------------------------------------------------------------------- */
 
 struct run {
-    uint32_t node, n; /* so many ranks one after the other */
+    uint32_t node, n; /* n consecutive ranks on this node */
 };
 
 static size_t runs_of(const struct rankmap *map, struct run *runs)
@@ -125,7 +125,7 @@ static size_t runs_of(const struct rankmap *map, struct run *runs)
     return n;
 }
 
-/* The length of what repeats itself; the last time it may be cut short. */
+/* The shortest period of the runs; the last repetition may be incomplete. */
 static size_t period_of(const struct run *runs, size_t n)
 {
     for (size_t p = 1; p < n; p++) {

@@ -1,12 +1,11 @@
-/* launcher/agent/pmix_calls.c - on libpmix's own threads
+/* launcher/agent/pmix_calls.c - callbacks that run in libpmix's threads
  *
- * A call is copied, put on a list and waited for by nobody; an eventfd tells the loop,
- * which does the work and answers by the callback that came with it (those may be called
- * from any thread).
+ * A callback copies its arguments into a queue, wakes the loop by an eventfd and returns.
+ * The loop does the work and calls the completion function, which any thread may do.
  *
- * Known of libpmix 4.2 and heeded here: job_control has to be there or files of dead
- * ranks stay; the data of a fence are ours to free, whatever its header says;
- * client_connected2 comes without a callback.
+ * For libpmix 4.2: without a job_control callback, files of dead ranks are not removed;
+ * the server frees the data of a fence, whatever libpmix's header says;
+ * client_connected2 has no completion function.
  */
 #include "launcher/agent/pmix_impl.h"
 
@@ -16,7 +15,7 @@
 #include <sys/eventfd.h>
 #include <utlist.h>
 
-/* libpmix's callbacks carry no word of ours. */
+/* libpmix's callbacks have no user argument. */
 static struct pmix_server *self;
 
 static pmix_status_t post(struct pmix_call c)
@@ -27,7 +26,7 @@ static pmix_status_t post(struct pmix_call c)
     DL_APPEND(self->calls, copy);
     pthread_mutex_unlock(&self->lock);
     if (first && eventfd_write(self->wake_fd, 1) < 0)
-        abort(); /* it is ours, and never full */
+        abort(); /* cannot fail: the counter never overflows */
     return PMIX_SUCCESS;
 }
 
@@ -96,14 +95,14 @@ static pmix_status_t on_modex(const pmix_proc_t *proc, const pmix_info_t info[],
         .kind = CALL_MODEX, .rank = proc->rank, .answer.give = give, .cbdata = cbdata});
 }
 
-/* What another node wants to know of a rank of ours. */
-struct question {
+/* A modex request of another node about a local rank. */
+struct modex_request {
     uint32_t node, id;
 };
 
 static void on_committed(pmix_status_t status, char *data, size_t size, void *cbdata)
 {
-    struct question *q = cbdata;
+    struct modex_request *q = cbdata;
     post((struct pmix_call){.kind = CALL_ANSWER,
                             .status = status,
                             .data = size > 0 ? xmemdup(data, size) : NULL,
@@ -126,7 +125,7 @@ static pmix_status_t on_spawn(const pmix_proc_t *proc, const pmix_info_t info[],
     return PMIX_SUCCESS;
 }
 
-/* Connected or parted: within one job there is nothing to be done about it. */
+/* Connect and disconnect: within one job they need no action. */
 static pmix_status_t on_connect(const pmix_proc_t procs[], size_t nprocs,
                                 const pmix_info_t info[], size_t ninfo,
                                 pmix_op_cbfunc_t done, void *cbdata)
@@ -164,8 +163,8 @@ pmix_status_t pmix_calls_ask(struct pmix_server *s, uint32_t node, uint32_t id,
 {
     pmix_proc_t proc;
     PMIX_LOAD_PROCID(&proc, s->serve.nspace, rank);
-    struct question *q = xcalloc(1, sizeof *q);
-    *q = (struct question){node, id};
+    struct modex_request *q = xcalloc(1, sizeof *q);
+    *q = (struct modex_request){node, id};
     pmix_status_t rc = PMIx_server_dmodex_request(&proc, on_committed, q);
     if (rc != PMIX_SUCCESS)
         free(q);

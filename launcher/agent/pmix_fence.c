@@ -1,8 +1,8 @@
-/* launcher/agent/pmix_fence.c - what ranks of several nodes bring together
+/* launcher/agent/pmix_fence.c - fence and direct modex across nodes
  *
- * A fence goes up with what the ranks here have said and comes back with what all have;
- * a modex is one question to the node of one rank, and its answer. Until then libpmix's
- * callback is kept.
+ * A fence sends the data of the local ranks and returns with that of all; a direct modex
+ * is a request to the node of one rank, and its answer. Until then libpmix's completion
+ * function is kept.
  */
 #define LOG_SUBSYS "pmix"
 #include "launcher/agent/pmix_impl.h"
@@ -25,7 +25,7 @@ struct pmix_pending {
     struct pmix_pending *prev, *next;
 };
 
-/* How often the same ranks have met: each server counts for itself. */
+/* The number of fences of one set of ranks: each server counts its own. */
 struct pmix_count {
     uint32_t *ranks, nranks; /* owned */
     uint32_t n;
@@ -132,7 +132,7 @@ static void pending_free(struct pmix_pending *p)
     free(p);
 }
 
-int pmix_hear_fence(struct pmix_server *s, const struct frame *f, struct ddp_err *err)
+int pmix_on_fence(struct pmix_server *s, const struct frame *f, struct ddp_err *err)
 {
     struct msg_fence m = {0};
     if (msg_fence_unpack(f, &m, err) < 0)
@@ -157,8 +157,8 @@ static void answer_peer(struct pmix_server *s, uint32_t node, uint32_t id, uint3
         pmix_answer_peer(s, node, id, (int)rc, NULL, 0);
 }
 
-static void hear_answer(struct pmix_server *s, uint32_t id, int status,
-                        const struct unpack *u)
+static void handle_answer(struct pmix_server *s, uint32_t id, int status,
+                          const struct unpack *u)
 {
     struct pmix_pending *p;
     DL_SEARCH_SCALAR(s->modexes, p, id, id);
@@ -169,7 +169,7 @@ static void hear_answer(struct pmix_server *s, uint32_t id, int status,
     pending_free(p);
 }
 
-int pmix_hear_peer(struct pmix_server *s, const struct frame *f, struct ddp_err *err)
+int pmix_on_peer(struct pmix_server *s, const struct frame *f, struct ddp_err *err)
 {
     struct msg_peer m = {0};
     if (msg_peer_unpack(f, &m, err) < 0)
@@ -182,6 +182,6 @@ int pmix_hear_peer(struct pmix_server *s, const struct frame *f, struct ddp_err 
     if (what == PEER_ASKS)
         answer_peer(s, m.node, id, number);
     else
-        hear_answer(s, id, (int)number, &u);
+        handle_answer(s, id, (int)number, &u);
     return 0;
 }

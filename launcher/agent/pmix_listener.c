@@ -19,26 +19,26 @@
 #include <time.h>
 #include <unistd.h>
 
-static int gate = -1;   /* owned until libpmix has taken it */
-static int theirs = -1; /* the number libpmix has for it */
+static int listen_fd = -1;  /* owned: the listening socket, until libpmix's bind() */
+static int library_fd = -1; /* libpmix's descriptor for it */
 static struct admission *admission;
 static struct refusals refusals; /* of the thread that accepts */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
 static bool is_open;
-static char *refused;   /* owned: a line for the log, which is the loop's; NULL: none */
-static bool connecting; /* there is a thread that does */
-static int own_port;    /* of its connection; 0: none is under way */
-static int first = -1;  /* owned: what the agent has accepted and nobody has taken yet */
+static char *refused;   /* owned: a line for the loop to log; NULL: none */
+static bool connecting; /* the thread connect_for_waiting() runs */
+static int own_port;    /* local port of its connection in flight; 0: none */
+static int first = -1;  /* owned: the agent's accepted connection, until admitted */
 
 static void pause_ms(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-/* Waits a little only, as libpmix will ask again: from its 5th version on the thread that
- * listens is the one that hears of the ranks, too. */
-static bool opens(void)
+/* Waits for 1 ms only, and libpmix retries: since libpmix 5 the listening thread also
+ * handles the ranks' messages, so it must not block. */
+static bool wait_open(void)
 {
     pthread_mutex_lock(&lock);
     bool is = is_open;
@@ -60,7 +60,7 @@ char *pmix_listener_refused(void)
 bool pmix_listener_empties(int64_t deadline_ms)
 {
     for (int fd = 0; fd < FD_SETSIZE;) {
-        bool waits = sessions_inside(fd);
+        bool waits = sessions_active(fd);
         if (waits && now_ms() >= deadline_ms)
             return false;
         if (waits)
@@ -73,9 +73,9 @@ bool pmix_listener_empties(int64_t deadline_ms)
 
 /* ---- connections that were accepted before ----
  *
- * libpmix calls accept() when there is a connection. So, when the agent's first one or
- * one that has waited for its turn may come in, we connect ourselves, and accept()
- * returns it in the place of ours. */
+ * libpmix calls accept() only when a connection arrives. So, to hand over the agent's
+ * first connection or a queued one, this process connects to itself, and accept() returns
+ * the handed-over connection in place of its own. */
 
 static void connect_self(void)
 {
@@ -84,8 +84,8 @@ static void connect_self(void)
     from.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (s < 0)
-        return; /* there will be another time */
-    if (getsockname(theirs, (struct sockaddr *)&to, &n) == 0 &&
+        return; /* the caller retries */
+    if (getsockname(library_fd, (struct sockaddr *)&to, &n) == 0 &&
         syscall(SYS_bind, s, &from, sizeof from) == 0 &&
         getsockname(s, (struct sockaddr *)&from, &nfrom) == 0) {
         pthread_mutex_lock(&lock);
@@ -117,7 +117,7 @@ static void *connect_for_waiting(void *arg)
         pthread_mutex_lock(&lock);
         bool under_way = own_port != 0;
         bool has_first = first >= 0;
-        connecting = under_way || has_first || sessions_kept() > 0;
+        connecting = under_way || has_first || sessions_queued() > 0;
         bool go_on = connecting;
         pthread_mutex_unlock(&lock);
         if (!go_on)
@@ -154,7 +154,7 @@ void pmix_listener_open(void)
         begin_connecting();
 }
 
-/* ---- between libpmix and the C library ---- */
+/* ---- overrides of C library functions, for libpmix ---- */
 
 /* glibc declares the second parameter as a union of pointers that C callers never see */
 #define EXPORT __attribute__((visibility("default")))
@@ -163,24 +163,24 @@ EXPORT int accept(int fd, __SOCKADDR_ARG addr, socklen_t *restrict len);
 
 void pmix_listener_set(int fd, int first_fd, pid_t ancestor)
 {
-    gate = fd;
+    listen_fd = fd;
     first = first_fd;
     admission = admission_create(ancestor);
 }
 
 int bind(int fd, __CONST_SOCKADDR_ARG addr, socklen_t len)
 {
-    if (gate < 0 || addr.__sockaddr__->sa_family != AF_INET)
+    if (listen_fd < 0 || addr.__sockaddr__->sa_family != AF_INET)
         return (int)syscall(SYS_bind, fd, addr.__sockaddr__, len);
-    if (dup3(gate, fd, O_CLOEXEC) < 0)
+    if (dup3(listen_fd, fd, O_CLOEXEC) < 0)
         return -1;
-    close(gate);
-    gate = -1;
-    theirs = fd;
+    close(listen_fd);
+    listen_fd = -1;
+    library_fd = fd;
     return 0;
 }
 
-/* Which process of the job is at the other end of `s`? */
+/* Whether a process of the job, `who`, is at the other end of `s`. */
 static bool admitted(int s, pid_t *who)
 {
     struct sockaddr_storage peer, here;
@@ -202,7 +202,7 @@ static bool admitted(int s, pid_t *who)
     return false;
 }
 
-/* Takes `s`. Returns it when it may come in now, else -1. */
+/* Takes ownership of `s`. Returns it if it may enter now, else -1: closed or queued. */
 static int admit(int s)
 {
     pid_t who;
@@ -210,7 +210,7 @@ static int admit(int s)
         close(s);
         return -1;
     }
-    if (sessions_arrive(s, who))
+    if (sessions_admit(s, who))
         return s;
     begin_connecting();
     return -1;
@@ -225,12 +225,12 @@ static int take_first(void)
     return s >= 0 ? admit(s) : -1;
 }
 
-/* Called by libpmix's listening thread only, which goes on after EAGAIN. */
+/* Called by libpmix's listening thread only, which continues after EAGAIN. */
 int accept(int fd, __SOCKADDR_ARG addr, socklen_t *restrict len)
 {
-    if (fd != theirs)
+    if (fd != library_fd)
         return (int)syscall(SYS_accept4, fd, addr.__sockaddr__, len, SOCK_CLOEXEC);
-    if (!opens()) {
+    if (!wait_open()) {
         errno = EAGAIN;
         return -1;
     }

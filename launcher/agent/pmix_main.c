@@ -1,8 +1,8 @@
 /* launcher/agent/pmix_main.c - ddprun-pmix: the PMIx server of a node's agent
  *
- * Started by the agent, never by hand: 0 is its link to the agent, 1 the socket that
- * ranks connect to, CHILD_EXTRA_FD the first connection, when a rank was first. The
- * agent's end of the link is the end of it.
+ * Started by the agent only: descriptor 0 is its link to the agent, 1 the listening
+ * socket for the ranks, CHILD_EXTRA_FD the first rank's connection, if there is one yet.
+ * It exits when the agent closes the link.
  */
 #define LOG_SUBSYS "pmix"
 #include "common/err.h"
@@ -42,7 +42,7 @@ static int handle(struct server *s, const struct frame *f, struct ddp_err *err)
 {
     struct msg_serve serve = {0};
     if (f->type != MSG_SERVE)
-        return s->pmix ? pmix_server_hear(s->pmix, f, err)
+        return s->pmix ? pmix_server_on_frame(s->pmix, f, err)
                        : err_set(err, "a frame '%s' out of turn", msg_name(f->type));
     if (s->pmix || msg_serve_unpack(f, &serve, err) < 0)
         return -1;
@@ -70,8 +70,8 @@ static void on_closed(struct link *l, const char *why, void *arg)
     loop_stop(s->loop, 0);
 }
 
-/* What an outer PMIx has left would tell libpmix to be somebody else's; and what ours is
- * to be like stands in the ranks' environment already (contract.c). */
+/* Remove an outer launcher's PMIx variables, which would make libpmix a client of it; and
+ * use the settings that are already in the ranks' environment (contract.c). */
 static void settle_environment(void)
 {
     char name[256];
@@ -102,22 +102,22 @@ int main(int argc, char **argv)
                DDPRUN_VERSION);
         return strcmp(argv[1], "--version") == 0 ? 0 : 2;
     }
-    prctl(PR_SET_PDEATHSIG, 0); /* the link tells, and there are files to be removed */
+    prctl(PR_SET_PDEATHSIG, 0); /* exit on a closed link instead, after removing files */
     signal(SIGPIPE, SIG_IGN);
     settle_environment();
     int link_fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    int gate_fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    if (dup2(STDERR_FILENO, STDOUT_FILENO) < 0 || link_fd < 0 || gate_fd < 0 ||
+    int listen_fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (dup2(STDERR_FILENO, STDOUT_FILENO) < 0 || link_fd < 0 || listen_fd < 0 ||
         !(s.loop = loop_create(&err)))
         return 1;
     int first_fd = fcntl(CHILD_EXTRA_FD, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     if (first_fd >= 0)
         close(CHILD_EXTRA_FD);
-    pmix_listener_set(gate_fd, first_fd, getppid());
+    pmix_listener_set(listen_fd, first_fd, getppid());
     s.link = link_create(s.loop, link_fd, FRAME_DOWN, NULL, &events, &s);
     log_sink(on_log_line, &s);
     loop_run(s.loop);
     if (s.pmix)
         pmix_server_destroy(s.pmix);
-    _exit(0); /* libpmix's threads may be anywhere: nothing is taken from under them */
+    _exit(0); /* libpmix's threads still run: no exit handlers, no destructors */
 }

@@ -1,9 +1,10 @@
 /* launcher/agent/pmix_server.c - see pmix_server.h
  *
- * libpmix calls on threads of its own (pmix_calls.c); everything here runs in the loop.
+ * libpmix's callbacks run in its threads (pmix_calls.c); everything here runs in the
+ * loop.
  *
- * Known of libpmix 4.2 and heeded here: a client is never deregistered one by one (that
- * breaks the descriptors of those that come after it).
+ * For libpmix 4.2: clients are never deregistered one by one, which breaks the
+ * descriptors of later clients.
  */
 #define LOG_SUBSYS "pmix"
 #include "launcher/agent/pmix_impl.h"
@@ -26,11 +27,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ms: libpmix's to let go of its ranks, and the agent's to hear that one has left; s: a
- * rank's until it is told that its next program has to wait */
-enum { GO_MS = 1000, TELL_MS = 1000, LATE_S = 10 };
+/* ms: limit for libpmix to deregister its ranks; limit for sending a rank's MEMBER_LEFT
+ * to the agent; s: how long a rank's next program waits before a warning */
+enum { DEREGISTER_MS = 1000, FLUSH_MS = 1000, LATE_S = 10 };
 
-/* --- what libpmix wants ------------------------------------------------------------- */
+/* --- requests of libpmix ------------------------------------------------------------ */
 
 void pmix_send(struct pmix_server *s, enum msg_type type, struct pack *k,
                const void *data, size_t size)
@@ -70,7 +71,7 @@ static void handle(struct pmix_server *s, struct pmix_call *c)
     case CALL_LEFT:
         log_debug("rank %u leaves", c->rank);
         send_member(s, c->rank, MEMBER_LEFT);
-        link_flush(s->link, now_ms() + TELL_MS); /* before it may exit */
+        link_flush(s->link, now_ms() + FLUSH_MS); /* before the rank is answered */
         break;
     case CALL_ABORT:
         if (c->answer.done)
@@ -101,9 +102,9 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
         pmix_calls_take(arg, handle);
 }
 
-/* Log what was refused, and a rank that waits: it may for ever, as programs that need
- * each other's MPI_Init may. */
-static void on_look(evutil_socket_t fd, short what, void *arg)
+/* Warn of refused connections, and of a program that waits to be admitted: two programs
+ * that need each other's MPI_Init wait forever. */
+static void on_check(evutil_socket_t fd, short what, void *arg)
 {
     unsigned rank, of;
     char *refused = pmix_listener_refused();
@@ -116,20 +117,21 @@ static void on_look(evutil_socket_t fd, short what, void *arg)
                  rank, LATE_S, of);
 }
 
-int pmix_server_hear(struct pmix_server *s, const struct frame *f, struct ddp_err *err)
+int pmix_server_on_frame(struct pmix_server *s, const struct frame *f,
+                         struct ddp_err *err)
 {
     struct msg_member m;
     if (f->type == MSG_FENCE)
-        return pmix_hear_fence(s, f, err);
+        return pmix_on_fence(s, f, err);
     if (f->type == MSG_PEER)
-        return pmix_hear_peer(s, f, err);
+        return pmix_on_peer(s, f, err);
     if (f->type != MSG_MEMBER || msg_member_unpack(f, &m, err) < 0)
         return err_set(err, "a frame '%s' is not for a PMIx server", msg_name(f->type));
     send_member(s, m.rank, MEMBER_ASKED);
     return 0;
 }
 
-/* --- life --------------------------------------------------------------------------- */
+/* --- creation and destruction ------------------------------------------------------- */
 
 static int init_library(struct pmix_server *s, struct ddp_err *err)
 {
@@ -156,7 +158,8 @@ static int init_library(struct pmix_server *s, struct ddp_err *err)
                      : err_set(err, "libpmix does not start: %s", PMIx_Error_string(rc));
 }
 
-/* What ranks were told before this server was there must be what it would have told. */
+/* The ranks' environment was made before this server existed: check that it equals what
+ * libpmix would have set. */
 static int check_environment(struct pmix_server *s, struct ddp_err *err)
 {
     const struct {
@@ -210,15 +213,15 @@ struct pmix_server *pmix_server_create(struct loop *loop, struct link *link,
     if (s->wake_fd >= 0)
         s->wake =
             event_new(loop_base(loop), s->wake_fd, EV_READ | EV_PERSIST, on_wake, s);
-    s->look = event_new(loop_base(loop), -1, EV_PERSIST, on_look, s);
-    if (!s->wake || !s->look || event_add(s->wake, NULL) < 0)
+    s->check = event_new(loop_base(loop), -1, EV_PERSIST, on_check, s);
+    if (!s->wake || !s->check || event_add(s->wake, NULL) < 0)
         err_errno(err, "cannot make an event");
     else if (rankmap_read(&s->map, &s->serve.map, s->serve.nranks, err) == 0 &&
              make_dirs(s, err) == 0 && init_library(s, err) == 0 &&
              pmix_world_register(&s->serve, &s->map, s->ranks_dir, err) == 0 &&
              check_environment(s, err) == 0) {
         pmix_listener_open();
-        event_add(s->look, &(struct timeval){.tv_sec = LATE_S / 2});
+        event_add(s->check, &(struct timeval){.tv_sec = LATE_S / 2});
         return s;
     }
     pmix_server_destroy(s);
@@ -232,41 +235,42 @@ static int remove_entry(const char *path, const struct stat *st, int type,
     return 0;
 }
 
-/* The answer to a call that may never come: the process does not wait for it for ever. */
+/* Completion of the deregistration, which is awaited with a limit. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t cond;
     bool done;
-} gone = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+} deregistered = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
 
-static void on_gone(pmix_status_t status, void *arg)
+static void on_deregistered(pmix_status_t status, void *arg)
 {
-    pthread_mutex_lock(&gone.lock);
-    gone.done = true;
-    pthread_cond_signal(&gone.cond);
-    pthread_mutex_unlock(&gone.lock);
+    pthread_mutex_lock(&deregistered.lock);
+    deregistered.done = true;
+    pthread_cond_signal(&deregistered.cond);
+    pthread_mutex_unlock(&deregistered.lock);
 }
 
-static bool let_go(struct pmix_server *s)
+static bool deregister(struct pmix_server *s)
 {
-    if (!pmix_listener_empties(now_ms() + GO_MS / 2))
-        log_debug("a rank that is gone is still connected");
+    if (!pmix_listener_empties(now_ms() + DEREGISTER_MS / 2))
+        log_debug("an exited rank is still connected");
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += GO_MS / 1000; /* seconds are good enough */
-    PMIx_server_deregister_nspace(s->serve.nspace, on_gone, NULL);
-    pthread_mutex_lock(&gone.lock);
-    while (!gone.done && pthread_cond_timedwait(&gone.cond, &gone.lock, &until) == 0)
+    until.tv_sec += DEREGISTER_MS / 1000; /* seconds are good enough */
+    PMIx_server_deregister_nspace(s->serve.nspace, on_deregistered, NULL);
+    pthread_mutex_lock(&deregistered.lock);
+    while (!deregistered.done &&
+           pthread_cond_timedwait(&deregistered.cond, &deregistered.lock, &until) == 0)
         ;
-    bool done = gone.done;
-    pthread_mutex_unlock(&gone.lock);
+    bool done = deregistered.done;
+    pthread_mutex_unlock(&deregistered.lock);
     return done;
 }
 
 void pmix_server_destroy(struct pmix_server *s)
 {
-    /* libpmix ends with the process: its threads may still call, and find us */
-    if (s->inited && !let_go(s))
+    /* do not finalize libpmix or free `s`: its threads may still call until exit */
+    if (s->inited && !deregister(s))
         log_debug("libpmix does not let go of its ranks");
     if (s->dir)
         nftw(s->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);

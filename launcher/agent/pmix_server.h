@@ -1,13 +1,12 @@
-/* launcher/agent/pmix_server.h - libpmix, spoken to in frames
+/* launcher/agent/pmix_server.h - a PMIx server, connected to the agent by a link
  *
- * Part of ddprun-pmix, a process of its own beside each agent that has ranks which use
- * PMIx: it is started when the first of them connects, so that nobody else pays for it,
- * libpmix need not be there on machines where nobody does, and a libpmix that hangs or
- * aborts takes no agent with it. One server serves one world (libpmix cannot be
- * initialized twice in a process).
+ * Part of ddprun-pmix, a separate process per agent. It is started when the first rank
+ * connects, so other jobs do not pay for it, libpmix is required only where it is used,
+ * and a libpmix that hangs or aborts does not affect the agent. One process serves one
+ * namespace (libpmix cannot be initialized twice).
  *
- * What libpmix asks of its host goes up as FENCE, PEER, ABORT and MEMBER, what the other
- * nodes answer comes down; the bytes that ranks exchange are never looked into.
+ * libpmix's requests to its host become FENCE, PEER, ABORT and MEMBER frames to the
+ * agent; the answers of other nodes arrive as frames. The ranks' data is opaque.
  */
 #ifndef LAUNCHER_AGENT_PMIX_SERVER_H
 #define LAUNCHER_AGENT_PMIX_SERVER_H
@@ -17,14 +16,15 @@
 
 struct pmix_server;
 
-/* Taken over: what is in `serve`, and `link`'s frames are passed to pmix_server_hear().
- * There is one in a process. */
+/* Takes over the contents of `serve`; `link` is borrowed, and the caller passes its
+ * frames to pmix_server_on_frame(). At most one per process. */
 struct pmix_server *pmix_server_create(struct loop *loop, struct link *link,
                                        struct msg_serve *serve, struct ddp_err *err);
-/* Lets go of all ranks. libpmix gets a moment for it; when it does not answer it is left
- * alone, and the process must end without another call to it. */
+/* Deregister all ranks, waiting a limited time for libpmix. After a timeout the process
+ * must exit without another call to libpmix. */
 void pmix_server_destroy(struct pmix_server *s);
 
-int pmix_server_hear(struct pmix_server *s, const struct frame *f, struct ddp_err *err);
+int pmix_server_on_frame(struct pmix_server *s, const struct frame *f,
+                         struct ddp_err *err);
 
 #endif

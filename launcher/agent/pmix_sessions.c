@@ -15,43 +15,42 @@
 #include <unistd.h>
 #include <utlist.h>
 
-/* A program at the admission, or inside. */
-struct visitor {
+/* A connection of an MPI program, queued or active. */
+struct client {
     int fd;
-    ino_t socket; /* which it was: the number may be another descriptor's meanwhile */
+    ino_t socket; /* its inode: detects that `fd` has been closed and reused */
     pid_t pid;
     bool ranked; /* its rank is known */
     unsigned rank;
-    unsigned turn; /* the how-manieth of its rank it is, from 1 */
-    int64_t since; /* kept */
-    bool told;     /* it has been told of */
-    struct visitor *prev, *next;
+    unsigned session; /* session number, from 1; 0: unused */
+    int64_t since;    /* ms, monotonic: when it was queued */
+    bool reported;    /* returned by sessions_late() */
+    struct client *prev, *next;
 };
 
-/* How many programs of a rank have come. */
-struct visits {
+/* The number of programs that a rank has run. */
+struct rank_count {
     unsigned rank, n;
-    struct visits *next;
+    struct rank_count *next;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct visitor
-    inside[FD_SETSIZE];       /* by `fd`: more than that libpmix cannot have */
-static struct visitor *kept;  /* owned, in the order in which they came */
-static struct visits *visits; /* owned, until the process ends */
+static struct client active[FD_SETSIZE]; /* by `fd`: libpmix cannot have more */
+static struct client *queued;            /* owned, in order of arrival */
+static struct rank_count *counts;        /* owned; never freed */
 
-/* --- who is it ---------------------------------------------------------------------- */
+/* --- identification ----------------------------------------------------------------- */
 
-/* Which rank a process was started as, by what the contract put into its environment. */
+/* The rank of a process, from PMIX_RANK in its initial environment (contract.c). */
 static bool rank_of(pid_t pid, unsigned *rank)
 {
     char path[48];
     char *text = NULL;
-    size_t room = 0;
+    size_t size = 0;
     bool found = false;
     snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
     FILE *f = fopen(path, "re");
-    while (f && !found && getdelim(&text, &room, '\0', f) > 0)
+    while (f && !found && getdelim(&text, &size, '\0', f) > 0)
         found = sscanf(text, "PMIX_RANK=%u", rank) == 1;
     if (f)
         fclose(f);
@@ -59,120 +58,121 @@ static bool rank_of(pid_t pid, unsigned *rank)
     return found;
 }
 
-static bool stays(const struct visitor *v)
+static bool is_open(const struct client *v)
 {
     struct stat st;
-    return v->turn > 0 && fstat(v->fd, &st) == 0 && st.st_ino == v->socket;
+    return v->session > 0 && fstat(v->fd, &st) == 0 && st.st_ino == v->socket;
 }
 
-/* Has the other end been closed? We may have to close ours yet. */
-static bool hung_up(const struct visitor *v)
+/* Whether the other end has been closed; ours may still be open. */
+static bool hung_up(const struct client *v)
 {
     return poll(&(struct pollfd){.fd = v->fd, .events = POLLRDHUP}, 1, 0) > 0;
 }
 
-static struct visits *visits_of(unsigned rank)
+static struct rank_count *count_of(unsigned rank)
 {
-    struct visits *n;
-    LL_SEARCH_SCALAR(visits, n, rank, rank);
+    struct rank_count *n;
+    LL_SEARCH_SCALAR(counts, n, rank, rank);
     if (!n) {
         n = xcalloc(1, sizeof *n);
         n->rank = rank;
-        LL_PREPEND(visits, n);
+        LL_PREPEND(counts, n);
     }
     return n;
 }
 
-static unsigned turn_of(const struct visitor *v)
+static unsigned session_of(const struct client *v)
 {
     if (!v->ranked)
         return 1;
     for (int fd = 0; fd < FD_SETSIZE; fd++) {
-        const struct visitor *in = &inside[fd];
-        if (in->ranked && in->rank == v->rank && stays(in) && !hung_up(in) &&
+        const struct client *in = &active[fd];
+        if (in->ranked && in->rank == v->rank && is_open(in) && !hung_up(in) &&
             ancestry_leads(v->pid, in->pid))
-            return in->turn;
+            return in->session;
     }
-    return ++visits_of(v->rank)->n;
+    return ++count_of(v->rank)->n;
 }
 
-/* Who has hung up while it waited has not come: libpmix 3 tries again after 4 s, and
- * would be taken for its rank's next program. */
-static void forget_the_gone(void)
+/* Forget queued programs that have disconnected: libpmix 3 reconnects after 4 s, and
+ * would count as its rank's next program. */
+static void forget_disconnected(void)
 {
-    struct visitor *v, *next;
-    DL_FOREACH_SAFE (kept, v, next) {
+    struct client *v, *next;
+    DL_FOREACH_SAFE (queued, v, next) {
         if (!hung_up(v))
             continue;
-        struct visits *n = visits_of(v->rank);
-        n->n -= n->n == v->turn;
-        DL_DELETE(kept, v);
+        struct rank_count *n = count_of(v->rank);
+        n->n -= n->n == v->session;
+        DL_DELETE(queued, v);
         close(v->fd);
         free(v);
     }
 }
 
-/* --- turns -------------------------------------------------------------------------- */
+/* --- sessions ----------------------------------------------------------------------- */
 
-/* libpmix closes a descriptor before it does what follows from it, but in the thread that
- * will also hear who comes in now. */
-static const struct visitor *earlier_inside(const struct visitor *v)
+/* libpmix closes a descriptor before it handles the disconnection, but in the thread that
+ * handles new clients, too; so that order is safe. */
+static const struct client *earlier_active(const struct client *v)
 {
-    for (int fd = 0; v->turn > 1 && fd < FD_SETSIZE; fd++) {
-        if (inside[fd].turn > 0 && inside[fd].turn < v->turn && stays(&inside[fd]))
-            return &inside[fd];
+    for (int fd = 0; v->session > 1 && fd < FD_SETSIZE; fd++) {
+        if (active[fd].session > 0 && active[fd].session < v->session &&
+            is_open(&active[fd]))
+            return &active[fd];
     }
     return NULL;
 }
 
-static bool may_enter(const struct visitor *v)
+static bool may_enter(const struct client *v)
 {
-    if (earlier_inside(v))
+    if (earlier_active(v))
         return false;
-    const struct visitor *other;
-    DL_FOREACH (kept, other) {
-        if (other->turn < v->turn)
+    const struct client *other;
+    DL_FOREACH (queued, other) {
+        if (other->session < v->session)
             return false;
     }
     return true;
 }
 
-static void enter(const struct visitor *v)
+static void enter(const struct client *v)
 {
     if (v->fd < FD_SETSIZE)
-        inside[v->fd] = *v;
+        active[v->fd] = *v;
 }
 
-static struct visitor *next_ready(void)
+static struct client *next_ready(void)
 {
-    struct visitor *v;
-    forget_the_gone();
-    DL_FOREACH (kept, v) {
+    struct client *v;
+    forget_disconnected();
+    DL_FOREACH (queued, v) {
         if (may_enter(v))
             return v;
     }
     return NULL;
 }
 
-bool sessions_arrive(int fd, pid_t who)
+bool sessions_admit(int fd, pid_t who)
 {
     struct stat st;
-    struct visitor v = {.fd = fd, .pid = who};
+    struct client v = {.fd = fd, .pid = who};
     v.ranked = rank_of(who, &v.rank);
     if (fstat(fd, &st) == 0)
         v.socket = st.st_ino;
     pthread_mutex_lock(&lock);
     if (fd < FD_SETSIZE)
-        inside[fd].turn = 0; /* who had the number has gone */
-    forget_the_gone();
-    v.turn = turn_of(&v);
+        active[fd].session = 0; /* the descriptor's former connection is closed */
+    forget_disconnected();
+    v.session = session_of(&v);
     bool may = may_enter(&v);
     if (may) {
         enter(&v);
     } else {
         v.since = now_ms();
-        struct visitor *copy = xmemdup(&v, sizeof v);
-        DL_APPEND(kept, copy);
+        struct client *copy = xmemdup(&v, sizeof v);
+        DL_APPEND(queued, copy);
     }
     pthread_mutex_unlock(&lock);
     return may;
@@ -181,10 +181,10 @@ bool sessions_arrive(int fd, pid_t who)
 int sessions_take(void)
 {
     pthread_mutex_lock(&lock);
-    struct visitor *v = next_ready();
+    struct client *v = next_ready();
     int fd = v ? v->fd : -1;
     if (v) {
-        DL_DELETE(kept, v);
+        DL_DELETE(queued, v);
         enter(v);
         free(v);
     }
@@ -192,12 +192,12 @@ int sessions_take(void)
     return fd;
 }
 
-size_t sessions_kept(void)
+size_t sessions_queued(void)
 {
     size_t n;
-    const struct visitor *v;
+    const struct client *v;
     pthread_mutex_lock(&lock);
-    DL_COUNT(kept, v, n);
+    DL_COUNT(queued, v, n);
     pthread_mutex_unlock(&lock);
     return n;
 }
@@ -212,14 +212,14 @@ bool sessions_ready(void)
 
 bool sessions_late(int64_t ms, unsigned *rank, unsigned *of)
 {
-    struct visitor *v;
-    const struct visitor *earlier = NULL;
+    struct client *v;
+    const struct client *earlier = NULL;
     pthread_mutex_lock(&lock);
-    forget_the_gone();
-    DL_FOREACH (kept, v) {
-        if (v->told || now_ms() - v->since < ms || !(earlier = earlier_inside(v)))
+    forget_disconnected();
+    DL_FOREACH (queued, v) {
+        if (v->reported || now_ms() - v->since < ms || !(earlier = earlier_active(v)))
             continue;
-        v->told = true;
+        v->reported = true;
         *rank = v->rank;
         *of = earlier->rank;
         break;
@@ -228,10 +228,10 @@ bool sessions_late(int64_t ms, unsigned *rank, unsigned *of)
     return earlier != NULL;
 }
 
-bool sessions_inside(int fd)
+bool sessions_active(int fd)
 {
     pthread_mutex_lock(&lock);
-    bool in = fd < FD_SETSIZE && stays(&inside[fd]);
+    bool in = fd < FD_SETSIZE && is_open(&active[fd]);
     pthread_mutex_unlock(&lock);
     return in;
 }

@@ -1,16 +1,16 @@
-/* launcher/agent/pmix_sessions.h - whose turn it is at the PMIx server
+/* launcher/agent/pmix_sessions.h - order in which MPI programs may enter the PMIx server
  *
- * A rank may be a script that runs one MPI program after the other, and libpmix knows a
- * rank by its number alone. The n-th programs of all ranks belong together; none of them
- * comes in while an earlier one of any rank is still inside, that is, until libpmix has
- * closed its connection, or is still to come in. Who has to wait is kept aside, and keeps
- * nobody else waiting: the others may be what the earlier one waits for. Who hangs up
- * while it is kept is forgotten, and its turn is that of the next who comes.
+ * A rank may be a script that runs several MPI programs in turn, and libpmix identifies a
+ * client by its rank only. The n-th programs of all ranks form session n. A program is
+ * admitted only when no program of an earlier session is active (libpmix has closed its
+ * connection) or queued. Otherwise its connection is queued, which delays no other:
+ * programs of the earlier session may need them. A queued program that disconnects is
+ * forgotten, and the rank's next connection takes its session number.
  *
- * A program that was started by one that is inside is no next one, as that one may wait
- * for it: it comes in at once. So does another connection of one that is inside.
+ * A program started by an active one joins that one's session and is admitted at once, as
+ * its parent may wait for it. So is another connection of an active program.
  *
- * Calls may come from any thread.
+ * Thread-safe.
  */
 #ifndef LAUNCHER_AGENT_PMIX_SESSIONS_H
 #define LAUNCHER_AGENT_PMIX_SESSIONS_H
@@ -20,23 +20,22 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* The process `who` has come by the connection `fd`. Returns whether it may go in; else
- * `fd` is kept, until sessions_take() gives it back. */
-bool sessions_arrive(int fd, pid_t who);
+/* The process `who` has connected by `fd`. Returns whether it is admitted; if not, `fd`
+ * is queued until sessions_take() returns it. */
+bool sessions_admit(int fd, pid_t who);
 
-/* One that was kept, and may go in now: its connection, the caller's; -1: there is none.
- */
+/* Dequeue a connection that may enter now; the caller owns it. -1: none. */
 int sessions_take(void);
 
-/* How many are kept; is there one for sessions_take()? */
-size_t sessions_kept(void);
+/* The number of queued connections; whether sessions_take() would return one. */
+size_t sessions_queued(void);
 bool sessions_ready(void);
 
-/* Has a program been kept for so long? Then whose it is, and for whose it waits: ranks.
- * Each is told of once. */
+/* Whether a program has been queued for `ms`: its rank, and the rank it waits for.
+ * Returns each program once. */
 bool sessions_late(int64_t ms, unsigned *rank, unsigned *of);
 
-/* Is anybody inside whose descriptor is `fd`? */
-bool sessions_inside(int fd);
+/* Whether `fd` is the connection of an active program. */
+bool sessions_active(int fd);
 
 #endif

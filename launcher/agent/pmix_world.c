@@ -1,7 +1,7 @@
 /* launcher/agent/pmix_world.c - see pmix_world.h
  *
- * Blocking calls: they are made before any rank is served, and with nobody connected
- * nothing in libpmix waits for anything but its own thread.
+ * These calls block, but briefly: no rank is connected yet, so libpmix waits only for its
+ * own thread.
  */
 #include "launcher/agent/pmix_world.h"
 
@@ -20,7 +20,7 @@ static int failed(pmix_status_t rc, const char *what, struct ddp_err *err)
     return err_set(err, "PMIx cannot %s: %s", what, PMIx_Error_string(rc));
 }
 
-/* libpmix copies what it is given. */
+/* libpmix copies the values. */
 static void add_u32(void *list, const char *key, uint32_t v)
 {
     PMIx_Info_list_add(list, key, &v, PMIX_UINT32);
@@ -41,7 +41,7 @@ static void add_text(void *list, const char *key, const char *v)
     PMIx_Info_list_add(list, key, v, PMIX_STRING);
 }
 
-/* An array in an array. */
+/* Add a nested array; frees `inner`. */
 static void add_list(void *list, const char *key, void *inner)
 {
     pmix_data_array_t array;
@@ -71,7 +71,7 @@ static void add_proc(void *list, const struct rankmap *map, uint32_t node, uint3
                      uint32_t local)
 {
     void *proc = PMIx_Info_list_start();
-    add_rank(proc, PMIX_RANK, rank); /* it has to be the first */
+    add_rank(proc, PMIX_RANK, rank); /* must be the first entry */
     add_rank(proc, PMIX_GLOBAL_RANK, rank);
     add_rank(proc, PMIX_APP_RANK, rank);
     add_u32(proc, PMIX_APPNUM, 0);
@@ -102,7 +102,7 @@ static void add_node(void *list, const struct rankmap *map, uint32_t node)
     free(peers);
 }
 
-/* Long lists come back as a compressed blob with zero bytes inside: a PMIX_REGEX. */
+/* libpmix may compress long lists to a blob that contains zero bytes: use PMIX_REGEX. */
 static int add_maps(void *list, const struct rankmap *map, struct ddp_err *err)
 {
     char *names = NULL, *sets = NULL, *regex = NULL, *ppn = NULL;

@@ -191,7 +191,7 @@ void ranks_env(struct ranks *r, uint32_t local, bool note, struct strv *env)
         .rank_names = job->rank_names,
         .store = (enum store_mode)job->store_mode,
     };
-    mpi_service_tell(r->wireup, &facts);
+    mpi_service_facts(r->wireup, &facts);
     facts.crowded = mpi_service_serves(r->wireup) & MPI_PMIX && crowded(r);
     contract_apply(&facts, &r->base, &job->user_set, env, note ? on_env_note : NULL, r);
 }
@@ -476,9 +476,9 @@ bool ranks_has_server(const struct ranks *r, pid_t pid)
     return mpi_service_is_server(r->wireup, pid);
 }
 
-int ranks_hear(struct ranks *r, const struct frame *f, struct ddp_err *err)
+int ranks_on_frame(struct ranks *r, const struct frame *f, struct ddp_err *err)
 {
-    return mpi_service_hear(r->wireup, f, err);
+    return mpi_service_on_frame(r->wireup, f, err);
 }
 
 void ranks_signal(struct ranks *r, int sig)

@@ -52,7 +52,7 @@ void ranks_cut(struct ranks *r, bool idle_only);          /* as worker_cut() */
 /* Not a rank, but the PMIx server that serves them. */
 bool ranks_has_server(const struct ranks *r, pid_t pid);
 /* FENCE or PEER from above. */
-int ranks_hear(struct ranks *r, const struct frame *f, struct ddp_err *err);
+int ranks_on_frame(struct ranks *r, const struct frame *f, struct ddp_err *err);
 
 void ranks_credit(struct ranks *r, uint32_t n); /* so many more bytes of output */
 void ranks_input(struct ranks *r, const void *data, size_t n);

@@ -17,25 +17,25 @@ static void remove_memory(const char *name)
 }
 
 /* FNV-1a */
-static uint32_t world_of(const char *space)
+static uint32_t world_of(const char *kvsname)
 {
     uint32_t h = 2166136261u;
-    for (const char *p = space; *p; p++)
+    for (const char *p = kvsname; *p; p++)
         h = (h ^ (uint8_t)*p) * 16777619u;
     return h;
 }
 
-void shm_cleanup_mpich(const char *space, uint32_t node)
+void shm_cleanup_mpich(const char *kvsname, uint32_t node)
 {
     static const char *const names[] = {"mpich_shm", "mpich_vci"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         char name[64];
-        snprintf(name, sizeof name, "/%s_%x_%u", names[i], world_of(space), node);
+        snprintf(name, sizeof name, "/%s_%x_%u", names[i], world_of(kvsname), node);
         remove_memory(name);
     }
 }
 
-/* Bob Jenkins' one-at-a-time hash; Open MPI wants this bit for itself. */
+/* Bob Jenkins' one-at-a-time hash; Open MPI reserves bit 15. */
 static uint32_t jobid_of(const char *nspace)
 {
     uint32_t h = 0;
@@ -63,6 +63,6 @@ void shm_cleanup_openmpi(const char *nspace, uint32_t nlocal)
         }
         if (!strchr(host, '.'))
             break;
-        *strchr(host, '.') = '\0'; /* it may have been told to keep the domain, or not */
+        *strchr(host, '.') = '\0'; /* Open MPI may be set to strip the domain */
     }
 }

@@ -1,20 +1,19 @@
-/* launcher/agent/shm_cleanup.h - memory that MPI programs leave behind when they are
- * killed
+/* launcher/agent/shm_cleanup.h - remove shared memory that killed MPI programs leave
  *
- * Ranks of a node share memory under a name in /dev/shm, which they remove themselves
- * when they end in order. Both MPIs make the names from what we have told them, so that
- * ours are known and nobody else's is touched. To be called when no rank is left.
+ * The ranks of a node share segments in /dev/shm, which they remove when they exit
+ * normally. Both MPIs derive the names from identifiers that we chose, so the job's
+ * segments are known and no others are touched. Call when no rank is left.
  */
 #ifndef LAUNCHER_AGENT_SHM_CLEANUP_H
 #define LAUNCHER_AGENT_SHM_CLEANUP_H
 
 #include <stdint.h>
 
-/* MPICH 5: by the name of the store of keys (its world_id), and the node. */
-void shm_cleanup_mpich(const char *space, uint32_t node);
-/* Open MPI 4 (btl/vader): by the PMIx namespace, for each of the node's `nlocal` ranks.
- * The PMIx server removes what a rank has asked it to remove; this is for what was made
- * before the server was asked, or when it was gone. */
+/* MPICH 5: named by the key-value space (hashed to its world_id), and the node. */
+void shm_cleanup_mpich(const char *kvsname, uint32_t node);
+/* Open MPI 4 (btl/vader): named by the PMIx namespace, for each of the `nlocal` local
+ * ranks. The PMIx server removes what ranks have registered with it; this covers segments
+ * that were not registered yet, or whose server has exited. */
 void shm_cleanup_openmpi(const char *nspace, uint32_t nlocal);
 
 #endif

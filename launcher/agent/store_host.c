@@ -1,8 +1,8 @@
 /* launcher/agent/store_host.c - see store_host.h
  *
- * Open questions are a table: a ticket waits there until its answer comes or, after
- * ASK_MS, until it is refused (the server's own deadline is longer, so that a ticket is
- * never used after its end).
+ * Connections whose node has been asked wait in a table for the answer, and are refused
+ * after ASK_MS. The server's own deadline is longer, so a ticket is never used after it
+ * has expired.
  */
 #define LOG_SUBSYS "store"
 #include "launcher/agent/store_host.h"
@@ -25,8 +25,8 @@
 
 enum { ASK_MS = 5000, SERVER_ASK_MS = 20000 };
 
-struct question {
-    struct store_host *hosting; /* borrowed: whose table it is in */
+struct query {
+    struct store_host *owner; /* borrowed: the owner of its table */
     struct server_ticket *ticket;
     uint32_t id;
     unsigned scope;         /* of the attempt it was asked in */
@@ -46,13 +46,13 @@ struct store_host {
     void *arg;
     struct refusals refusals;
     uint32_t last_id;
-    struct question *questions; /* owned, by id */
+    struct query *queries; /* owned, by id */
 };
 
-static void question_end(struct question *q, bool yes, const char *why)
+static void query_end(struct query *q, bool yes, const char *why)
 {
-    struct store_host *h = q->hosting;
-    HASH_DEL(h->questions, q);
+    struct store_host *h = q->owner;
+    HASH_DEL(h->queries, q);
     server_admit(q->ticket, yes, q->scope, why);
     event_free(q->deadline);
     free(q);
@@ -60,18 +60,18 @@ static void question_end(struct question *q, bool yes, const char *why)
 
 static void on_ask_deadline(evutil_socket_t fd, short what, void *arg)
 {
-    question_end(arg, false, "no answer from the node it comes from");
+    query_end(arg, false, "no answer from the node it comes from");
 }
 
 void store_host_vouched(struct store_host *h, const struct msg_vouched *answer)
 {
-    struct question *q;
-    HASH_FIND(hh, h->questions, &answer->id, sizeof answer->id, q);
+    struct query *q;
+    HASH_FIND(hh, h->queries, &answer->id, sizeof answer->id, q);
     if (q)
-        question_end(q, answer->yes, answer->why ? answer->why : "not of this job");
+        query_end(q, answer->yes, answer->why ? answer->why : "not of this job");
 }
 
-static void store_address(struct sockaddr_storage *to, const struct sockaddr *from)
+static void copy_address(struct sockaddr_storage *to, const struct sockaddr *from)
 {
     *to = (struct sockaddr_storage){0};
     memcpy(to, from,
@@ -79,21 +79,21 @@ static void store_address(struct sockaddr_storage *to, const struct sockaddr *fr
                                       : sizeof(struct sockaddr_in6));
 }
 
-static void ask_elsewhere(struct store_host *h, struct server_ticket *ticket,
-                          const struct sockaddr *peer, const struct sockaddr *local)
+static void ask_other_nodes(struct store_host *h, struct server_ticket *ticket,
+                            const struct sockaddr *peer, const struct sockaddr *local)
 {
-    struct question *q = xcalloc(1, sizeof *q);
-    *q = (struct question){
-        .hosting = h, .ticket = ticket, .id = ++h->last_id, .scope = h->scope};
+    struct query *q = xcalloc(1, sizeof *q);
+    *q = (struct query){
+        .owner = h, .ticket = ticket, .id = ++h->last_id, .scope = h->scope};
     q->deadline = evtimer_new(loop_base(h->loop), on_ask_deadline, q);
     if (!q->deadline)
         abort();
     struct timeval tv = {ASK_MS / 1000, 0};
     event_add(q->deadline, &tv);
-    HASH_ADD(hh, h->questions, id, sizeof q->id, q);
+    HASH_ADD(hh, h->queries, id, sizeof q->id, q);
     struct msg_vouch v = {.id = q->id};
-    store_address(&v.peer, peer);
-    store_address(&v.local, local);
+    copy_address(&v.peer, peer);
+    copy_address(&v.local, local);
     h->ask(&v, h->arg);
 }
 
@@ -104,7 +104,7 @@ static void on_connection(struct server_ticket *ticket, const struct sockaddr *p
     struct ddp_err err = {""};
     int answer = admission_check(h->admission, peer, local, &err);
     if (answer == ADMISSION_ELSEWHERE)
-        ask_elsewhere(h, ticket, peer, local);
+        ask_other_nodes(h, ticket, peer, local);
     else
         server_admit(ticket, answer == 0, h->scope, err.text);
 }
@@ -132,27 +132,28 @@ static char *lower(const char *s)
     return t;
 }
 
-/* Listen on the address that the others know by this name. Where the name stands for
- * loopback here (Debian writes 127.0.1.1 into /etc/hosts) they know another one: then on
- * every interface. */
-static void take_addr(struct store_host *h, const char *addr, const char *own)
+/* `addr` is what the ranks connect to, `own` the local address to listen on. NULL: every
+ * interface, for a name that resolves to loopback here only (Debian writes 127.0.1.1 into
+ * /etc/hosts). */
+static void set_addr(struct store_host *h, const char *addr, const char *own)
 {
     h->addr = lower(addr);
     h->listen = xstrdup(own);
 }
 
 /* ms, for all names: the lookup blocks the loop, and with it the heartbeats. */
-enum { LOOK_UP_MS = 3000 };
+enum { LOOKUP_MS = 3000 };
 
-/* The user's own: kept when all ranks reach this machine by it. */
-static bool take_wish(struct store_host *h, const struct msg_store *want, int64_t until)
+/* The user's MASTER_ADDR: kept if all ranks reach this machine by it. */
+static bool take_user_addr(struct store_host *h, const struct msg_store *want,
+                           int64_t until)
 {
     char own[INET6_ADDRSTRLEN];
     if (!want->wish)
         return false;
     enum sock_own is = sock_own_addr(want->wish, until, own, sizeof own);
     if (is == SOCK_OWN || (is == SOCK_LOOPBACK && want->alone)) {
-        take_addr(h, want->wish, own);
+        set_addr(h, want->wish, own);
         return true;
     }
     log_warn("MASTER_ADDR=%s is not kept: %s; --master-addr insists", want->wish,
@@ -166,20 +167,20 @@ static int choose_addr(struct store_host *h, const struct msg_store *want,
                        struct ddp_err *err)
 {
     char text[INET6_ADDRSTRLEN];
-    int64_t until = now_ms() + LOOK_UP_MS;
-    if (take_wish(h, want, until))
+    int64_t until = now_ms() + LOOKUP_MS;
+    if (take_user_addr(h, want, until))
         return 0;
     if (want->addr) {
         enum sock_own is = sock_own_addr(want->addr, until, text, sizeof text);
         bool hidden = !want->alone && is == SOCK_LOOPBACK && strcmp(text, want->addr);
         if (is == SOCK_UNKNOWN)
             return err_set(err, "'%s' cannot be resolved on rank 0's host", want->addr);
-        take_addr(h, want->addr, hidden ? NULL : is == SOCK_OWN ? text : want->addr);
+        set_addr(h, want->addr, hidden ? NULL : is == SOCK_OWN ? text : want->addr);
         return 0;
     }
     if (sock_interface_addr(want->interface, text, sizeof text, err) < 0)
         return -1;
-    take_addr(h, text, text);
+    set_addr(h, text, text);
     return 0;
 }
 
@@ -205,8 +206,8 @@ static int serve(struct store_host *h, const struct msg_store *want, struct ddp_
     return 0;
 }
 
-/* A port for rank 0 to listen on: free now, and by the kernel's order of handing out
- * ports unlikely to be given to anybody else within the next moments. */
+/* A port for rank 0 to listen on: free now, and by the kernel's allocation order unlikely
+ * to be assigned to another process soon. */
 static int find_port(struct store_host *h, struct ddp_err *err)
 {
     int fd = sock_listen(h->listen, h->wanted_port, &h->port, err);
@@ -252,8 +253,8 @@ void store_host_destroy(struct store_host *h)
 {
     if (!h)
         return;
-    while (h->questions)
-        question_end(h->questions, false, "the job has ended");
+    while (h->queries)
+        query_end(h->queries, false, "the job has ended");
     server_destroy(h->server);
     free(h->addr);
     free(h->listen);

@@ -73,13 +73,13 @@ START_TEST(nobodys_second_comes_in_before_everybodys_first_has_gone)
 {
     struct program a = begin("0"), b = begin("1"), c = begin("2");
     int a2 = connection(), b2 = connection(), a3 = connection();
-    ck_assert(sessions_arrive(a.fd, a.pid));
-    ck_assert(sessions_arrive(b.fd, b.pid));
+    ck_assert(sessions_admit(a.fd, a.pid));
+    ck_assert(sessions_admit(b.fd, b.pid));
     close(a.fd); /* as libpmix does when its client has gone */
-    ck_assert(!sessions_inside(a.fd));
-    ck_assert(!sessions_arrive(a2, a.pid));
-    ck_assert(!sessions_arrive(a3, a.pid));
-    ck_assert_uint_eq(sessions_kept(), 2);
+    ck_assert(!sessions_active(a.fd));
+    ck_assert(!sessions_admit(a2, a.pid));
+    ck_assert(!sessions_admit(a3, a.pid));
+    ck_assert_uint_eq(sessions_queued(), 2);
     ck_assert_int_eq(sessions_take(), -1);
     unsigned rank, of;
     ck_assert(!sessions_late(600000, &rank, &of));
@@ -90,9 +90,9 @@ START_TEST(nobodys_second_comes_in_before_everybodys_first_has_gone)
     }
     ck_assert(!sessions_late(0, &rank, &of)); /* once for each */
     /* who waits keeps nobody else waiting */
-    ck_assert(sessions_arrive(c.fd, c.pid));
+    ck_assert(sessions_admit(c.fd, c.pid));
     close(b.fd);
-    ck_assert(!sessions_arrive(b2, b.pid));
+    ck_assert(!sessions_admit(b2, b.pid));
     ck_assert(!sessions_ready());
     close(c.fd);
     ck_assert(sessions_ready());
@@ -103,8 +103,8 @@ START_TEST(nobodys_second_comes_in_before_everybodys_first_has_gone)
     ck_assert(!sessions_ready());
     close(b2);
     ck_assert_int_eq(sessions_take(), a3);
-    ck_assert_uint_eq(sessions_kept(), 0);
-    ck_assert(sessions_inside(a3));
+    ck_assert_uint_eq(sessions_queued(), 0);
+    ck_assert(sessions_active(a3));
     close(a3);
     end(&a);
     end(&b);
@@ -116,11 +116,11 @@ START_TEST(what_a_program_has_started_is_no_next_one)
 {
     struct program a = begin("0"), b = begin("1");
     int child = connection(), b2 = connection();
-    ck_assert(sessions_arrive(a.fd, a.pid));
-    ck_assert(sessions_arrive(b.fd, b.pid));
-    ck_assert(sessions_arrive(child, a.child));
+    ck_assert(sessions_admit(a.fd, a.pid));
+    ck_assert(sessions_admit(b.fd, b.pid));
+    ck_assert(sessions_admit(child, a.child));
     close(b.fd);
-    ck_assert(!sessions_arrive(b2, b.pid));
+    ck_assert(!sessions_admit(b2, b.pid));
     close(a.fd);
     ck_assert(!sessions_ready()); /* the first's child is inside */
     close(child);
@@ -135,12 +135,12 @@ START_TEST(who_has_left_has_started_a_next_one)
 {
     struct program a = begin("0"), b = begin("1");
     int again = connection(), next = connection();
-    ck_assert(sessions_arrive(a.fd, a.pid));
-    ck_assert(sessions_arrive(b.fd, b.pid));
-    ck_assert(sessions_arrive(again, a.pid)); /* for itself it would wait for ever */
+    ck_assert(sessions_admit(a.fd, a.pid));
+    ck_assert(sessions_admit(b.fd, b.pid));
+    ck_assert(sessions_admit(again, a.pid)); /* for itself it would wait for ever */
     hang_up(a.fd);
     hang_up(again);
-    ck_assert(!sessions_arrive(next, a.child)); /* libpmix has not hung up yet */
+    ck_assert(!sessions_admit(next, a.child)); /* libpmix has not hung up yet */
     close(a.fd);
     close(again);
     close(b.fd);
@@ -154,15 +154,15 @@ START_TEST(who_hangs_up_while_it_waits_has_not_come)
 {
     struct program a = begin("0"), b = begin("1");
     int gone = connection(), a2 = connection(), b2 = connection();
-    ck_assert(sessions_arrive(a.fd, a.pid));
-    ck_assert(sessions_arrive(b.fd, b.pid));
+    ck_assert(sessions_admit(a.fd, a.pid));
+    ck_assert(sessions_admit(b.fd, b.pid));
     close(a.fd);
-    ck_assert(!sessions_arrive(gone, a.pid));
+    ck_assert(!sessions_admit(gone, a.pid));
     hang_up(gone);
-    ck_assert(!sessions_arrive(a2, a.pid)); /* it tries again */
-    ck_assert_uint_eq(sessions_kept(), 1);
+    ck_assert(!sessions_admit(a2, a.pid)); /* it tries again */
+    ck_assert_uint_eq(sessions_queued(), 1);
     close(b.fd);
-    ck_assert(sessions_arrive(b2, b.pid));
+    ck_assert(sessions_admit(b2, b.pid));
     ck_assert_int_eq(sessions_take(), a2); /* beside it, as it is no third one */
     end(&a);
     end(&b);
@@ -173,12 +173,12 @@ START_TEST(a_number_that_another_descriptor_has_got_is_nobody_inside)
 {
     struct program a = begin("0"), b = begin("1");
     int b2 = connection(), other = connection();
-    ck_assert(sessions_arrive(a.fd, a.pid));
-    ck_assert(sessions_arrive(b.fd, b.pid));
+    ck_assert(sessions_admit(a.fd, a.pid));
+    ck_assert(sessions_admit(b.fd, b.pid));
     close(b.fd);
-    ck_assert(!sessions_arrive(b2, b.pid));
+    ck_assert(!sessions_admit(b2, b.pid));
     ck_assert_int_eq(dup2(other, a.fd), a.fd);
-    ck_assert(!sessions_inside(a.fd));
+    ck_assert(!sessions_active(a.fd));
     ck_assert_int_eq(sessions_take(), b2);
     end(&a);
     end(&b);

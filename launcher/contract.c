@@ -1,10 +1,10 @@
 /* launcher/contract.c - see contract.h
  *
- * Two tables: what we set, and what another launcher has left behind. A row of the first
- * is one of three kinds. IDENTITY must be true or the job falls apart, so it replaces
- * whatever is there, even a value of -x (and says so). DEFAULT gives way to a value that
- * the user has. WISH follows an option of ours: it replaces the environment's value, but
- * not one of -x.
+ * Two tables: variables that ddprun sets, and variables of another launcher that it
+ * removes. A row of the first has one of three kinds. IDENTITY is required for the job to
+ * work: it replaces any value, even one of -x (with a warning). DEFAULT is set only if
+ * the user has not set it. WISH follows an option of ddprun: it replaces the
+ * environment's value, but not one of -x.
  */
 #include "launcher/contract.h"
 
@@ -17,13 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* From here on a rank fetches its peers' addresses with one request, not 3 per peer
- * (facts: init is 3N^2 + 2N requests in all, 4N with the switch). */
+/* From this size on a rank fetches its peers' addresses with one request instead of 3 per
+ * peer (measured for N ranks: 3N^2 + 2N store requests, 4N with the API). */
 #define MANY_RANKS 16
 
 enum kind { IDENTITY, DEFAULT, WISH };
 
-/* The value, perhaps written into `buf`, or NULL: not set for these facts. */
+/* Returns the value, possibly in `buf`, or NULL: not set for these facts. */
 typedef const char *(*value_fn)(const struct rank_facts *f, char buf[32]);
 
 #define NUMBER(name, expression)                                      \
@@ -40,7 +40,7 @@ typedef const char *(*value_fn)(const struct rank_facts *f, char buf[32]);
 
 NUMBER(rank, f->rank)
 NUMBER(size, f->size)
-/* a rank that sees one device only finds it as device 0, as under torchrun */
+/* a rank that sees only one device has it as device 0, as under torchrun */
 NUMBER(device_rank, f->gpu ? 0 : f->local_rank)
 NUMBER(local_rank, f->local_rank)
 NUMBER(local_size, f->local_size)
@@ -62,7 +62,7 @@ TEXT(gpu, f->gpu)
 TEXT(one, "1")
 TEXT(columns, f->columns > 0 ? (snprintf(buf, 32, "%d", f->columns), buf) : NULL)
 TEXT(role_name, "default")
-/* compared with this very text by all versions of torch */
+/* torch compares with this exact text */
 TEXT(agent_store, f->store == STORE_LAUNCHER ? "True" : "False")
 TEXT(pmix_nspace, f->pmix_nspace)
 TEXT(pmix_rank, f->pmix_nspace ? rank(f, buf) : NULL)
@@ -82,7 +82,7 @@ static const struct row {
     const char *name;
     value_fn value;
     enum kind kind;
-    unsigned names; /* enum rank_names that it belongs to; 0: always */
+    unsigned names; /* enum rank_names, or-ed; 0: always set */
     const char *meaning;
 } rows[] = {
     {"RANK", rank, IDENTITY, 0, "number of this rank, from 0"},
@@ -170,12 +170,12 @@ static const struct row {
     {"MPI_LOCALNRANKS", local_size, IDENTITY, NAMES_PMI, "the same as LOCAL_WORLD_SIZE"},
 };
 
-/* What another launcher around ddprun has left, and what it would do to a rank. A name
- * that ends in '*' is the beginning of names. A value given with -x stays. */
+/* Variables of another launcher around ddprun, and the harm they would do to a rank. '*'
+ * at the end of a name matches any rest. A value given with -x stays. */
 static const struct {
     const char *name;
     const char *harm;
-} leftovers[] = {
+} inherited[] = {
     {"PMIX_*", "an outer PMIx server would be asked, and answer for another world"},
     {"PMI_*", "an outer MPICH's descriptor or port, closed here"},
     {"PMI2_*", "likewise"},
@@ -234,17 +234,16 @@ static bool fits(const char *pattern, const char *name, size_t len)
     return n == len && memcmp(pattern, name, n) == 0;
 }
 
-/* Can a table have this name? Looks at its first two bytes only, which are enough to say
- * no to most of an environment: with 256 ranks on a host the tables are asked 20,000
- * times. */
-static bool perhaps_known(const char *name)
+/* May a table have this name? A filter by the first two bytes, which exclude most of an
+ * environment: 256 ranks on a host make some 20,000 lookups. */
+static bool may_be_known(const char *name)
 {
     static unsigned char pairs[256][256 / 8];
     static bool filled;
     const unsigned char *n = (const unsigned char *)name;
-    for (size_t i = 0; !filled && i < ARRAY_LEN(rows) + ARRAY_LEN(leftovers); i++) {
+    for (size_t i = 0; !filled && i < ARRAY_LEN(rows) + ARRAY_LEN(inherited); i++) {
         size_t k = i - ARRAY_LEN(rows);
-        const char *p = i < ARRAY_LEN(rows) ? rows[i].name : leftovers[k].name;
+        const char *p = i < ARRAY_LEN(rows) ? rows[i].name : inherited[k].name;
         const unsigned char a = (unsigned char)p[0], b = (unsigned char)p[1];
         pairs[a][b / 8] |= (unsigned char)(1 << b % 8);
     }
@@ -252,10 +251,10 @@ static bool perhaps_known(const char *name)
     return n[0] && pairs[n[0]][n[1] / 8] >> n[1] % 8 & 1;
 }
 
-static bool is_leftover(const char *name, size_t len)
+static bool is_inherited(const char *name, size_t len)
 {
-    for (size_t i = 0; perhaps_known(name) && i < ARRAY_LEN(leftovers); i++) {
-        if (fits(leftovers[i].name, name, len))
+    for (size_t i = 0; may_be_known(name) && i < ARRAY_LEN(inherited); i++) {
+        if (fits(inherited[i].name, name, len))
             return true;
     }
     return false;
@@ -279,8 +278,8 @@ struct apply {
     void *arg;
 };
 
-static void tell(const struct apply *a, const char *name, enum env_origin origin,
-                 const char *old, bool user)
+static void report_change(const struct apply *a, const char *name, enum env_origin origin,
+                          const char *old, bool user)
 {
     struct env_note n = {name, origin, old, user};
     if (a->note)
@@ -296,28 +295,28 @@ static const char *value_of(const struct row *row, const struct rank_facts *f,
     return row->value(f, buf);
 }
 
-/* What a value that is there already is worth against ours. */
+/* Does the present value `old` (NULL: none) take precedence over ours? */
 static bool stays(const struct apply *a, const struct row *row, const char *old,
                   bool user)
 {
     const struct rank_facts *f = a->facts;
     if (old && !user && row->value == ncpus && f->local_size > 1 &&
         strtol(old, NULL, 10) > f->ncpus && envfwd_of_chunk(a->base->v, old))
-        return false; /* what PBS gives to all ranks of a node together */
+        return false; /* PBS: the CPUs of all ranks of the node */
     return old && (row->kind == DEFAULT || (row->kind == WISH && user));
 }
 
 static const struct row *find_row(const char *name, size_t len)
 {
-    for (size_t i = 0; perhaps_known(name) && i < ARRAY_LEN(rows); i++) {
+    for (size_t i = 0; may_be_known(name) && i < ARRAY_LEN(rows); i++) {
         if (fits(rows[i].name, name, len))
             return &rows[i];
     }
     return NULL;
 }
 
-/* Pass through what is not in the tables; tell of what is dropped or kept. */
-static void carry(const struct apply *a, const char *entry, struct strv *env)
+/* Copy an entry unless a table replaces or removes it; report what was decided. */
+static void copy_entry(const struct apply *a, const char *entry, struct strv *env)
 {
     char buf[32];
     const char *equals = strchr(entry, '=');
@@ -330,22 +329,22 @@ static void carry(const struct apply *a, const char *entry, struct strv *env)
     const char *value = row ? value_of(row, a->facts, buf) : NULL;
     if (value && !stays(a, row, old, user)) {
         if (strcmp(value, old) != 0)
-            tell(a, row->name, ENV_REPLACED, old, user);
+            report_change(a, row->name, ENV_REPLACED, old, user);
         return; /* set below, from the table */
     }
-    if (!value && !user && is_leftover(entry, len)) {
+    if (!value && !user && is_inherited(entry, len)) {
         char *name = xstrndup(entry, len);
-        tell(a, name, ENV_REMOVED, old, false);
+        report_change(a, name, ENV_REMOVED, old, false);
         free(name);
         return;
     }
     if (value && strcmp(value, old) != 0)
-        tell(a, row->name, ENV_KEPT, old, user);
+        report_change(a, row->name, ENV_KEPT, old, user);
     strv_push(env, entry);
 }
 
-/* "NAME=value". No printf: this is done some fifty times a rank. */
-static char *join(const char *name, const char *value)
+/* "NAME=value", malloc'ed. No printf: called some fifty times per rank. */
+static char *make_entry(const char *name, const char *value)
 {
     char *entry = xcalloc(strlen(name) + strlen(value) + 2, 1);
     stpcpy(stpcpy(stpcpy(entry, name), "="), value);
@@ -361,7 +360,7 @@ void contract_apply(const struct rank_facts *facts, const struct strv *base,
     bool there[ARRAY_LEN(rows)] = {false};
     for (size_t i = 0; i < base->n; i++) {
         size_t before = env->n;
-        carry(&a, base->v[i], env);
+        copy_entry(&a, base->v[i], env);
         const struct row *row =
             env->n > before ? find_row(base->v[i], strcspn(base->v[i], "=")) : NULL;
         if (row)
@@ -370,12 +369,12 @@ void contract_apply(const struct rank_facts *facts, const struct strv *base,
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         const char *value = there[i] ? NULL : value_of(&rows[i], facts, buf);
         if (value)
-            strv_push_nodup(env, join(rows[i].name, value));
+            strv_push_nodup(env, make_entry(rows[i].name, value));
     }
 }
 
 void contract_each(const struct rank_facts *facts,
-                   void (*row)(const char *name, const char *value, bool gives_way,
+                   void (*row)(const char *name, const char *value, bool is_default,
                                void *arg),
                    void *arg)
 {
@@ -417,8 +416,8 @@ void contract_print(void (*line)(const char *text, void *arg), void *arg)
         }
     }
     line("removed when an outer launcher has left them:", arg);
-    for (size_t i = 0; i < ARRAY_LEN(leftovers); i++) {
-        char *text = xasprintf("  %-32s %s", leftovers[i].name, leftovers[i].harm);
+    for (size_t i = 0; i < ARRAY_LEN(inherited); i++) {
+        char *text = xasprintf("  %-32s %s", inherited[i].name, inherited[i].harm);
         line(text, arg);
         free(text);
     }

@@ -1,7 +1,7 @@
 /* launcher/contract.h - the environment of a rank: one table (doc/contract.md)
  *
- * The table is the only place that knows the names. --show-env and --dry-run print from
- * it, the agent builds from it, the documentation test compares with it.
+ * Only the table has the names. --show-env and --dry-run print it, the agent builds each
+ * rank's environment from it, a test compares the documentation with it.
  */
 #ifndef LAUNCHER_CONTRACT_H
 #define LAUNCHER_CONTRACT_H
@@ -12,13 +12,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What ranks are told of their PMIx server before it runs; the server is made to be like
- * that. Its store of keys is the one that leaves no files behind. */
+/* PMIx settings that ranks get before their server runs; the server is started with the
+ * same. The "hash" store leaves no files behind. */
 #define CONTRACT_PMIX_SECURITY "native"
 #define CONTRACT_PMIX_BUFFERS  "PMIX_BFROP_BUFFER_NON_DESC"
 #define CONTRACT_PMIX_STORE    "hash"
 
-/* What a rank's variables are computed from; filled by the agent, or by --dry-run. */
+/* Input of the table; filled by the agent, or by --dry-run. */
 struct rank_facts {
     int rank, size;
     int local_rank, local_size;
@@ -29,15 +29,15 @@ struct rank_facts {
     int master_port;
     const char *job_id; /* TORCHELASTIC_RUN_ID */
     int restart_count, max_restarts;
-    int ncpus;                  /* CPUs this rank was given */
-    int columns;                /* of the terminal that its lines end on; 0: none */
-    const char *gpu;            /* CUDA_VISIBLE_DEVICES when narrowed, NULL: untouched */
+    int ncpus;   /* CPUs this rank was given */
+    int columns; /* terminal columns for its output, without the tag; 0: no terminal */
+    const char *gpu; /* CUDA_VISIBLE_DEVICES with --virtual-local-rank; NULL: unchanged */
     const char *interface;      /* GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, or NULL */
-    const char *gloo_interface; /* without it: GLOO_SOCKET_IFNAME alone, or NULL */
+    const char *gloo_interface; /* without it: GLOO_SOCKET_IFNAME only, or NULL */
     const char *error_file;     /* TORCHELASTIC_ERROR_FILE, or NULL: not set */
-    const char *pmix_nspace;    /* the world's name in PMIx, or NULL: it is not served */
+    const char *pmix_nspace;    /* the job's PMIx namespace, or NULL: no PMIx */
     const char *pmix_uri;       /* where its server listens */
-    int pmi_fd;                 /* the rank's end of PMI-1 and PMI-2; 0: not served */
+    int pmi_fd;                 /* the rank's end of PMI-1 and PMI-2; 0: no PMI */
     bool crowded;               /* more ranks on this node than CPUs for them */
     unsigned rank_names;        /* enum rank_names */
     enum store_mode store;
@@ -46,36 +46,36 @@ struct rank_facts {
 /* Why a variable has the value it has. */
 enum env_origin {
     ENV_SET,      /* ours */
-    ENV_REPLACED, /* ours, in the place of another launcher's or an outer value */
-    ENV_KEPT,     /* the user's own value, which a default of ours would have replaced */
-    ENV_REMOVED   /* an outer launcher's, which would mislead a rank */
+    ENV_REPLACED, /* ours, instead of a value from the environment or -x */
+    ENV_KEPT,     /* the user's value, instead of our default */
+    ENV_REMOVED   /* another launcher's, which would mislead a rank */
 };
 
 struct env_note {
-    const char *name; /* borrowed for the time of the call */
+    const char *name; /* borrowed during the call */
     enum env_origin origin;
     const char *old; /* borrowed from `base`, may be NULL */
-    bool user;       /* the value was given with -x: ENV_REPLACED is worth a warning */
+    bool user;       /* `old` was given with -x: ENV_REPLACED needs a warning */
 };
 
-/* `base` (the user's environment with -x applied) turned into the rank's. `note` (may be
- * NULL) hears of everything that did not simply pass through. The user's own values are
- * those given with -x: `user_set` lists their names. */
+/* Build the rank's environment `env` from `base`, the user's with -x applied. `user_set`
+ * has the names given with -x. `note` (may be NULL) is called for every variable that was
+ * not just copied. */
 void contract_apply(const struct rank_facts *facts, const struct strv *base,
                     const struct strv *user_set, struct strv *env,
                     void (*note)(const struct env_note *n, void *arg), void *arg);
 
-/* The rows of the table that have a value for these facts, for who cannot hand over a
- * whole environment (spank/). `gives_way`: a value that is there already stays. */
+/* The rows of the table that have a value for these facts, for a caller that sets
+ * variables one by one (spank/). `is_default`: only if it is not set yet. */
 void contract_each(const struct rank_facts *facts,
-                   void (*row)(const char *name, const char *value, bool gives_way,
+                   void (*row)(const char *name, const char *value, bool is_default,
                                void *arg),
                    void *arg);
 
-/* Is the name of this "NAME=value" one that the table sets? */
+/* Is the name of `entry` ("NAME=value") in the table? */
 bool contract_knows(const char *entry);
 
-/* The table, a row a line: name, meaning, when. For --help and doc/contract.md. */
+/* The table, one row per line: name, meaning, when. For --help and doc/contract.md. */
 void contract_print(void (*line)(const char *text, void *arg), void *arg);
 
 #endif

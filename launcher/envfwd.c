@@ -1,7 +1,7 @@
 /* launcher/envfwd.c - see envfwd.h
  *
- * The default is to carry everything, as Hydra, srun and horovodrun do: a variable that
- * is missing on half of the hosts costs a user a day, one too many costs a few bytes.
+ * The default is to forward everything, as Hydra, srun and horovodrun do: a variable that
+ * is missing on some hosts is hard to find, a superfluous one costs a few bytes.
  */
 #include "launcher/envfwd.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A name, or the beginning of names when it ends in '*'. */
+/* '*' at the end of a name matches any rest. */
 static const struct {
     const char *name;
     const char *why;
@@ -114,7 +114,7 @@ bool envfwd_of_chunk(char *const *env, const char *threads)
     return chunk && threads && strcmp(chunk, threads) == 0;
 }
 
-/* The value that -x gives `name`: its own, or the one of the environment. */
+/* Apply one -x: "NAME=value", or "NAME" with the value of the environment. */
 static void export_one(const char *what, char *const *environ_, struct strv *env,
                        struct strv *user_set, struct strv *missing)
 {

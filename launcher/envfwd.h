@@ -1,8 +1,9 @@
-/* launcher/envfwd.h - which of the user's variables travel, and what -x adds
+/* launcher/envfwd.h - environment forwarding: which variables ranks on other hosts get,
+ * and -x
  *
- * Ranks see the environment ddprun was started in, on every host. Left behind are the
- * names that are true only of one machine or one session; envfwd.c has the table, a
- * reason a row. Names need not be identifiers: no shell carries them.
+ * Ranks on all hosts get ddprun's environment, without the variables that describe one
+ * machine or one login session; envfwd.c has the table with a reason per row. Names need
+ * not be shell identifiers: no shell is involved.
  */
 #ifndef LAUNCHER_ENVFWD_H
 #define LAUNCHER_ENVFWD_H
@@ -11,21 +12,21 @@
 
 #include <stdbool.h>
 
-/* The environment `environ_` with -x applied ("NAME" or "NAME=value" each). For a remote
- * host (`travels`) the machine-bound names stay behind, unless -x names them.
+/* The environment `environ_` with -x applied ("NAME" or "NAME=value" each). For
+ * remote hosts (`travels`) machine-bound names are dropped, unless -x names them.
  * `user_set` (may be NULL) gets the names given with -x that have a value, `missing`
- * (may be NULL) those given without one and not set here: there is nothing to export. */
+ * (may be NULL) those without one: not set here, so nothing is exported. */
 void envfwd_collect(char *const *environ_, const struct strv *export_env, bool travels,
                     struct strv *env, struct strv *user_set, struct strv *missing);
 
-/* Has PBS made this value of OMP_NUM_THREADS? It is the CPUs of a whole chunk ($NCPUS),
- * however many ranks (mpiprocs) share these, and each node has its own. */
+/* Did PBS set OMP_NUM_THREADS to `threads`? PBS sets it to the CPUs of a chunk ($NCPUS),
+ * regardless of how many ranks (mpiprocs) share them; it differs by node. */
 bool envfwd_of_chunk(char *const *env, const char *threads);
 
-/* The table, a row a line, for --show-env. */
+/* The table, one row per line, for --show-env. */
 void envfwd_print(void (*line)(const char *text, void *arg), void *arg);
 
-/* Why `name` stays on its machine, or NULL when it travels. */
+/* Why `name` is not forwarded to other hosts, or NULL: it is. */
 const char *envfwd_stays(const char *name);
 
 #endif

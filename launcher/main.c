@@ -1,4 +1,4 @@
-/* launcher/main.c - ddprun: the life of a launch, as a list */
+/* launcher/main.c - ddprun */
 #include "common/err.h"
 #include "common/log.h"
 #include "launcher/alloc/source.h"
@@ -29,7 +29,7 @@ static int failed(const struct ddp_err *err, int code)
     return code;
 }
 
-/* Whoever starts us with 0, 1 or 2 closed shall not find our sockets there. */
+/* If 0, 1 or 2 are closed, keep our sockets from getting these numbers. */
 static void fill_std_fds(void)
 {
     int fd;
@@ -51,7 +51,7 @@ static void on_line(const char *text, void *arg)
 }
 
 static int launch(const struct opts *opts, struct alloc *alloc, struct peers *peers,
-                  struct local_copies **mates)
+                  struct local_copies **copies)
 {
     struct ddp_err err;
     struct local_agent local = {.fd = -1};
@@ -62,33 +62,33 @@ static int launch(const struct opts *opts, struct alloc *alloc, struct peers *pe
     int side = job_wants_local_agent(job) ? local_fork(&local, &err) : 1;
     if (side < 0)
         failed(&err, code);
-    if (side == 0) { /* the copies on this node hear from the launcher */
-        local_copies_forget(*mates);
-        *mates = NULL;
+    if (side == 0) { /* only the launcher serves the copies on this node */
+        local_copies_forget(*copies);
+        *copies = NULL;
     }
     if (side >= 0)
-        code = side == 0 ? job_be_agent(job, &local) : job_run(job, &local);
+        code = side == 0 ? job_run_agent(job, &local) : job_run(job, &local);
     job_destroy(job);
     return code;
 }
 
 static int run(struct opts *opts, struct alloc *alloc, struct peers *peers,
-               struct local_copies **mates)
+               struct local_copies **copies)
 {
     struct ddp_err err;
     if (opts->dry_run)
         return dryrun(opts, alloc, &err) < 0 ? failed(&err, EXIT_USAGE) : 0;
     if (child_init(&err) < 0)
         return failed(&err, EXIT_CANNOT_START);
-    return launch(opts, alloc, peers, mates);
+    return launch(opts, alloc, peers, copies);
 }
 
-/* The only ddprun of its job: it finds its hosts, and starts an agent on each. */
+/* The only ddprun of the job: find the hosts and start an agent on each. */
 static int drive(struct opts *opts)
 {
     struct ddp_err err;
     cli_warn(opts);
-    unsetenv("DDPRUN_KEY"); /* is for peers, and not for the ranks */
+    unsetenv("DDPRUN_KEY"); /* for peers only: not passed to ranks */
     if (!opts->store_port)
         opts->store_port = opts->master_port;
     struct alloc *alloc = alloc_read(opts, &err);
@@ -98,15 +98,15 @@ static int drive(struct opts *opts)
     return code;
 }
 
-/* One of several that something else has started. */
-static int take_part(struct opts *opts, struct ambient_job *outer)
+/* One of several instances, started by another launcher on each node. */
+static int take_part(struct opts *opts, struct ambient_job *ambient)
 {
     struct peers peers = {.mate_gone = -1};
-    struct local_copies *mates = NULL;
+    struct local_copies *copies = NULL;
     int code;
-    if (peer_take_part(opts, outer, &peers, &mates, &code)) {
-        code = run(opts, peers.alloc, &peers, &mates);
-        peer_over(&peers, mates, code);
+    if (peer_take_part(opts, ambient, &peers, &copies, &code)) {
+        code = run(opts, peers.alloc, &peers, &copies);
+        peer_over(&peers, copies, code);
     }
     return code;
 }
@@ -114,15 +114,15 @@ static int take_part(struct opts *opts, struct ambient_job *outer)
 static int start(struct opts *opts)
 {
     struct ddp_err err;
-    struct ambient_job outer = {0};
+    struct ambient_job ambient = {0};
     int code;
     interpreter_choose(opts, get_env);
     if (log_setup("ddprun", NULL, job_log_level(opts), &err) < 0 ||
-        ambient_job_find(opts, get_env, &outer, &err) < 0)
+        ambient_job_find(opts, get_env, &ambient, &err) < 0)
         code = failed(&err, EXIT_USAGE);
     else
-        code = outer.by ? take_part(opts, &outer) : drive(opts);
-    ambient_job_finish(&outer);
+        code = ambient.by ? take_part(opts, &ambient) : drive(opts);
+    ambient_job_finish(&ambient);
     return code;
 }
 
@@ -131,7 +131,7 @@ int main(int argc, char **argv)
     struct opts opts;
     struct ddp_err err;
     fill_std_fds();
-    signal(SIGCHLD, SIG_DFL); /* who ignores it, as our parent may, hears of no end */
+    signal(SIGCHLD, SIG_DFL); /* inherited SIG_IGN would discard exit statuses */
     int rc = cli_parse(argc, argv, &opts, &err), code = 0;
     if (rc < 0) {
         code = failed(&err, EXIT_USAGE);

@@ -1,4 +1,4 @@
-/* launcher/opts.h - everything a user can ask of ddprun, as cli.c has read it
+/* launcher/opts.h - all options of ddprun, filled by cli_parse()
  *
  * Immutable once cli_parse() has returned. Strings are owned by the struct's strv members
  * or borrowed from argv, which outlives everything.
@@ -25,41 +25,41 @@ enum tag_output {
     TAG_AUTO,
     TAG_OFF,
     TAG_ON
-}; /* AUTO: on when more than one rank speaks */
+}; /* AUTO: on with more than one rank */
 enum store_mode { STORE_LAUNCHER, STORE_RANK0 };
 enum rank_names { NAMES_OMPI = 1, NAMES_SLURM = 2, NAMES_PMI = 4, NAMES_ALL = 7 };
-/* how agents get to other hosts (spawn/transport.h); DEFAULT: by the allocation */
+/* how agents are started on other hosts (spawn/transport.h); DEFAULT: by the allocation */
 enum start_by { BY_DEFAULT, BY_SSH, BY_SRUN, BY_QRSH, BY_BLAUNCH, BY_TMRSH };
 enum mpi_serve { MPI_NONE = 0, MPI_PMIX = 1, MPI_PMI = 2, MPI_AUTO = 3 };
 enum input_to { INPUT_RANK0, INPUT_ALL, INPUT_NONE };
 enum scheduler { SCHED_NONE, SCHED_SLURM, SCHED_SGE, SCHED_PBS, SCHED_LSF };
 
 struct opts {
-    /* who runs where */
-    int np;               /* 0: all slots */
+    /* placement */
+    int np;               /* -np; 0: all slots */
     int per_node;         /* --nproc-per-node, -ppn; 0: slots */
-    int nnodes;           /* --nnodes: the first so many; 0: all */
+    int nnodes;           /* --nnodes: use the first N; 0: all */
     const char *hostfile; /* NULL: none */
     const char *hosts;    /* -H; NULL: none */
-    const char *alloc;    /* --alloc: a source's name; NULL: look */
-    int node_rank; /* --node-rank: this is node k of --nnodes, each with a ddprun of
-                      its own; -1: not so */
+    const char *alloc;    /* --alloc: name of a source; NULL: detect */
+    int node_rank; /* --node-rank: this is node k of --nnodes, ddprun is started on
+                      each; -1: not given */
     bool oversubscribe;
     enum map_by map_by;
     int ppr; /* for MAP_PPR */
     enum bind_to bind_to;
 
-    /* what they see */
+    /* environment of the ranks */
     struct strv export_env; /* -x: "NAME" or "NAME=value" */
     unsigned rank_names;    /* enum rank_names, or-ed */
-    enum mpi_serve mpi;     /* what MPI programs find here */
+    enum mpi_serve mpi;     /* services for MPI programs */
     enum store_mode store;
     int store_port;        /* 0: any free one */
-    bool store_open;       /* --store-open: everybody is admitted */
+    bool store_open;       /* --store-open: no admission control */
     const char *interface; /* --interface: store, Gloo and NCCL together; NULL: choose */
     const char *master_addr; /* --master-addr; NULL: choose */
-    int master_port;         /* --master-port; 0: not said */
-    const char *peer_key;    /* --peer-key: none, a file, or a folder; NULL: our home */
+    int master_port;         /* --master-port; 0: not given */
+    const char *peer_key;    /* --peer-key: none, a file, or a directory; NULL: ~/.ddprun */
     const char *wdir;        /* NULL: where ddprun was started */
 
     /* output and input */
@@ -69,52 +69,52 @@ struct opts {
     const char *output_from;     /* idset of ranks that reach the terminal; NULL: all */
     enum input_to input;
 
-    /* how it is started and watched */
+    /* launch and supervision */
     const char *agent;        /* path of ddprun-agent on the nodes; NULL: beside ddprun */
     enum start_by start;      /* --start */
     const char *ssh;          /* --ssh: the command, split at blanks; NULL: "ssh" */
     int tree_width;           /* k of the k-ary tree; 0: flat; default 32 */
-    int ssh_window;           /* how many ssh at once; default 64 */
-    int64_t start_timeout_ms; /* every agent has joined by then; default 60 s */
+    int ssh_window;           /* concurrent ssh processes; default 64 */
+    int64_t start_timeout_ms; /* for all agents to join; default 60 s */
     int64_t timeout_ms;       /* --timeout of the whole job; 0: none */
-    int64_t node_timeout_ms;  /* a node silent for so long is lost; default 60 s */
+    int64_t node_timeout_ms;  /* silence after which a node is lost; default 60 s */
     int64_t grace_ms;         /* TERM to KILL; default 5 s */
-    int max_restarts;         /* of all ranks, when one has failed; default 0 */
+    int max_restarts;         /* restarts of all ranks after a failure; default 0 */
     bool dry_run, show_env, verbose, report, preflight;
     const char *log_level;
-    /* modules that ranks of a node share, "torch,numpy"; "": as the script says
-     * (default); NULL: none */
+    /* --preload: modules imported once per node, "torch,numpy"; "": those the script imports
+     * first (default); NULL: none */
     const char *preload;
 
-    /* a batch script instead of a launch */
-    enum scheduler script; /* --script; SCHED_NONE: the site's */
+    /* --script: a batch script instead of a launch */
+    enum scheduler script; /* SCHED_NONE: the site's */
     bool submit, list_sites;
     const char *site;      /* --site: a name or a file; NULL: the scheduler's plain one */
     const char *partition; /* NULL: the site's */
     const char *account, *job_name, *modules; /* NULL: none, the program's, the site's */
-    const char *requeue;     /* words for a program that goes on; NULL: started once */
+    const char *requeue;     /* arguments for a requeued program; NULL: no requeue */
     int gpus_per_node;       /* -1: those of the partition's nodes */
     int cpus_per_task;       /* 0: a rank's share of the node */
-    int letter_n;            /* -N until we know what it means; 0: not said */
+    int letter_n;            /* -N: per_node, or nnodes with --script; 0: not given */
     int64_t walltime_s;      /* --time; 0: an hour */
-    int64_t warning_ms;      /* --warning: SIGTERM so long before; 0: two minutes */
+    int64_t warning_ms;      /* --warning: from SIGTERM to the limit; 0: two minutes */
     int64_t memory_mb;       /* of a node; 0: the site's */
     const char *scaling;     /* --scaling: sizes; NULL: one launch */
-    const char *scaling_dir; /* where its table stands */
-    struct strv passed;      /* options for ddprun inside the job, as they were given */
+    const char *scaling_dir; /* directory of its table */
+    struct strv passed;      /* options for the ddprun inside the job, verbatim */
 
     /* data sets, before a job; --fetch-data */
-    const char *fetch_data;  /* its name; NULL: this is no fetching */
-    const char *data_dir;    /* where to; NULL: a folder of that name */
-    const char *data_mirror; /* URL of the folder with the files; NULL: the table's */
-    const char *data_sets;   /* another table; NULL: the one that is installed */
+    const char *fetch_data;  /* its name; NULL: no --fetch-data */
+    const char *data_dir;    /* target; NULL: a directory of that name */
+    const char *data_mirror; /* URL of a directory of the files; NULL: the table's */
+    const char *data_sets;   /* another table; NULL: the installed one */
 
-    struct strv texts; /* owns what is no part of argv: a host cut out of "host:port" */
-    struct strv ignored; /* options of other launchers that have no effect here */
-    bool end_said;     /* by a "--" in front of the program */
+    struct strv texts; /* owns strings cut out of argv: the host of "host:port" */
+    struct strv ignored; /* options of other launchers without effect here */
+    bool end_marked;     /* "--" in front of the program */
     bool module;       /* -m: the program is a Python module */
-    bool no_python;    /* --no-python: the program is run as it is */
-    char *interpreter; /* which one was put in front of the program, and why; owned; NULL */
+    bool no_python;    /* --no-python: run the program without an interpreter */
+    char *interpreter; /* owned: the interpreter that was added, and why; NULL: none */
     struct strv interpreted; /* owns argv then */
     char *const *argv; /* the program and its arguments, NULL-terminated, borrowed */
 };

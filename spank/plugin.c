@@ -208,9 +208,9 @@ extern PUBLIC int slurm_spank_user_init(spank_t sp, int argc, char *argv[])
 
 /* --- slurmstepd, in each task ------------------------------------------------------- */
 
-static void set_variable(const char *name, const char *value, bool gives_way, void *arg)
+static void set_variable(const char *name, const char *value, bool is_default, void *arg)
 {
-    spank_setenv(arg, name, value, !gives_way);
+    spank_setenv(arg, name, value, !is_default);
 }
 
 static int cpus_of_task(spank_t sp)

@@ -1,8 +1,8 @@
 /* launcher/cli/cli.c - see cli.h
  *
- * Not argp: getopt_long, on which it stands, accepts every unambiguous beginning of an
- * option ("--t 5"), cannot treat underscores as dashes, and its errors are either printed
- * in its own words or lost. A hundred lines of our own do what mpirun's users expect.
+ * Not argp: it uses getopt_long, which accepts every unambiguous prefix of an option
+ * ("--t 5"), does not treat underscores as dashes, and prints its errors in its own words
+ * or not at all.
  */
 #define LOG_SUBSYS "options"
 #include "launcher/cli/cli.h"
@@ -40,7 +40,7 @@ static const struct option *find_option(const char *name, size_t len)
     return NULL;
 }
 
-/* The option that `word` is, and its argument when it is in the same word: --np=4, -n4.
+/* The option of `word`; `*value` is its argument in the same word (--np=4, -n4), or NULL.
  */
 static const struct option *match(const char *word, const char **value)
 {
@@ -54,7 +54,7 @@ static const struct option *match(const char *word, const char **value)
     if (!o || !o->arg)
         return NULL;
     if (strcmp(o->arg, "N") == 0 && isalpha((unsigned char)name[1]))
-        return NULL; /* -nnp: a slip in a long name, and no number */
+        return NULL; /* -nnp: a misspelt name, not -n with a number */
     *value = name + 1;
     return o;
 }
@@ -107,9 +107,9 @@ static bool wants_script(const struct opts *opts)
     return opts->script != SCHED_NONE || opts->submit;
 }
 
-/* Options whose meaning depends on others, which may stand behind them. */
-static int settle(struct opts *opts, const char *hosts_option, const char *script_option,
-                  struct ddp_err *err)
+/* Checks after parsing: options that depend on or exclude each other. */
+static int check_options(struct opts *opts, const char *hosts_option,
+                         const char *script_option, struct ddp_err *err)
 {
     int *means = wants_script(opts) ? &opts->nnodes : &opts->per_node;
     if (opts->letter_n && *means && *means != opts->letter_n)
@@ -151,15 +151,15 @@ static int check_fetch(const struct opts *opts, struct ddp_err *err)
     return 0;
 }
 
-/* The words that are being read, and what was found out about them so far. */
+/* Parser state. */
 struct reading {
     char **argv;
-    int argc, i; /* the present one */
+    int argc, i; /* i: the current word */
     const char *hosts_option, *script_option;
-    struct strv refused; /* what to say about other launchers' options */
+    struct strv refused; /* messages about other launchers' options */
 };
 
-/* The next word, as a value of `word`; NULL with an error when there is none. */
+/* The next word, as the value of option `word`; NULL with an error if there is none. */
 static const char *next_value(struct reading *r, const char *word, const char *arg,
                               struct ddp_err *err)
 {
@@ -176,7 +176,7 @@ static bool is_word(const struct word *words, const char *text)
     return words->text != NULL;
 }
 
-/* Option `o`, spelled `word`, with `value` (NULL: none yet). */
+/* Store option `o`, spelled `word`; `value` NULL: take the next word if it needs one. */
 static int read_option(struct reading *r, const struct option *o, const char *word,
                        const char *value, struct opts *opts, struct ddp_err *err)
 {
@@ -239,7 +239,7 @@ static int read_foreign(struct reading *r, const struct foreign *f, const char *
     return 0;
 }
 
-/* Options up to the program. Returns 1 when all that was asked has been printed. */
+/* Parse the options up to the program. Returns 1 after --help or --version. */
 static int read_words(struct reading *r, struct opts *opts, struct ddp_err *err)
 {
     for (r->i = 1; r->i < r->argc; r->i++) {
@@ -247,7 +247,7 @@ static int read_words(struct reading *r, struct opts *opts, struct ddp_err *err)
         if (word[0] != '-' || !word[1])
             break;
         if (strcmp(word, "--") == 0) {
-            opts->end_said = true;
+            opts->end_marked = true;
             r->i++;
             break;
         }
@@ -264,13 +264,13 @@ static int read_words(struct reading *r, struct opts *opts, struct ddp_err *err)
     return r->refused.n > 0 ? foreign_refuse(&r->refused, err) : 0;
 }
 
-/* mpirun's "-np 1 a : -np 3 b" */
+/* Reject mpirun's "-np 1 a : -np 3 b". */
 static int check_one_program(const struct opts *opts, struct ddp_err *err)
 {
     char *const *word = opts->argv;
     while (*word && !(strcmp(*word, ":") == 0 && word[1] && word[1][0] == '-'))
         word++;
-    if (!*word || opts->end_said)
+    if (!*word || opts->end_marked)
         return 0;
     return err_set(
         err,
@@ -293,7 +293,7 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
         return err_set(err, "no program given (try ddprun --help)");
     if (check_fetch(opts, err) < 0 || check_one_program(opts, err) < 0)
         return -1;
-    return settle(opts, r.hosts_option, r.script_option, err);
+    return check_options(opts, r.hosts_option, r.script_option, err);
 }
 
 static void warn_of_ignored(const struct opts *opts)
@@ -310,9 +310,9 @@ void cli_warn(const struct opts *opts)
     const char *late =
         wants_script(opts) ? "submit script site" : "np nproc-per-node hostfile";
     warn_of_ignored(opts);
-    if (opts->end_said) /* by "--": what follows is meant for the program */
+    if (opts->end_marked) /* after "--" everything is the program's */
         return;
-    if (!wants_script(opts) && said) /* the program may start others itself */
+    if (!wants_script(opts) && said) /* the program may be a launcher itself */
         return;
     for (char *const *word = opts->argv + 1; *opts->argv && *word; word++) {
         size_t dashes = strspn(*word, "-"), len = strcspn(*word, "=");

@@ -1,8 +1,7 @@
 /* launcher/cli/dryrun.c - see dryrun.h
  *
- * The plan and the commands come from the same calls as those of a launch. Other hosts
- * are not asked for their GPUs, since that would take an agent there; where their number
- * matters the text says what was assumed.
+ * The plan and the commands come from the functions that a launch uses. GPU counts of
+ * other hosts are unknown, as that takes an agent there; the text says what was assumed.
  */
 #include "launcher/cli/dryrun.h"
 
@@ -44,10 +43,10 @@ struct commands {
     const struct transport *transport;
     const struct msg_hosts *hosts;
     struct strv lines;
-    const char *from; /* the host that starts those in turn */
+    const char *from; /* the host that runs the command */
 };
 
-static void say_command(struct commands *c, const unsigned *nodes, size_t n)
+static void add_line(struct commands *c, const unsigned *nodes, size_t n)
 {
     struct strv argv = {0};
     c->transport->command(c->hosts, nodes, n, &argv);
@@ -60,10 +59,10 @@ static void say_command(struct commands *c, const unsigned *nodes, size_t n)
 
 static void add_command(unsigned node, void *arg)
 {
-    say_command(arg, &node, 1);
+    add_line(arg, &node, 1);
 }
 
-/* One line for each process, and what is different in its environment. */
+/* One line per transport process. */
 static void add_commands_at_once(struct commands *c)
 {
     unsigned *nodes = xcalloc(c->hosts->nhosts + 1, sizeof *nodes);
@@ -76,7 +75,7 @@ static void add_commands_at_once(struct commands *c)
                 nodes[n++] = i;
         }
         if (n > 0)
-            say_command(c, nodes, n);
+            add_line(c, nodes, n);
     }
     free(nodes);
 }
@@ -89,7 +88,7 @@ static void push_joined(const char *title, const struct strv *words, struct strv
     free(text);
 }
 
-/* What a transport changes in our environment. */
+/* The changes that the transport makes to the environment of its command. */
 static void add_environment(struct commands *c)
 {
     struct strv env = {0};
@@ -117,7 +116,7 @@ static void add_environment(struct commands *c)
     strv_finish(&env);
 }
 
-/* Who runs what to get an agent on each host. */
+/* The commands that start the agents, and the host that runs each. */
 static void find_commands(const struct job *j, struct strv *lines)
 {
     struct msg_hosts hosts;
@@ -144,7 +143,7 @@ static void find_commands(const struct job *j, struct strv *lines)
     msg_hosts_finish(&hosts);
 }
 
-/* The bindings of this machine's ranks, by its place in the plan. */
+/* Bindings of the ranks on this machine: `own`, and at its index in the plan. */
 static int bind_here(const struct job *j, struct binding *own,
                      const struct binding **by_place, struct ddp_err *err)
 {
@@ -184,7 +183,7 @@ static void on_over(const char *why, void *arg)
     loop_stop(a->loop, 0);
 }
 
-/* The interpreter is asked, here, as an agent would ask it. */
+/* Ask the interpreter of this machine, as an agent does; malloc'ed. */
 static char *ask_interpreter(const struct job *j, const char *path)
 {
     static const struct preload_events events = {.over = on_over, .would = on_would};
@@ -209,7 +208,7 @@ static char *ask_interpreter(const struct job *j, const char *path)
     return a.answer;
 }
 
-/* What will become of Python ranks, malloc'ed; NULL when they are none. */
+/* How Python ranks will be started, malloc'ed; NULL if the program is not Python. */
 static char *python_ranks(const struct job *j)
 {
     struct ddp_err err;

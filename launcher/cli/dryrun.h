@@ -1,5 +1,4 @@
-/* launcher/cli/dryrun.h - --dry-run: everything up to the point where something would
- * start
+/* launcher/cli/dryrun.h - --dry-run: print the plan, start nothing
  */
 #ifndef LAUNCHER_CLI_DRYRUN_H
 #define LAUNCHER_CLI_DRYRUN_H
@@ -7,8 +6,8 @@
 #include "launcher/alloc/alloc.h"
 #include "launcher/opts.h"
 
-/* Prints hosts, ranks, environment and commands to stdout. `alloc` gets its open slots
- * settled as far as that goes without asking anybody. Fails as the launch would. */
+/* Prints hosts, ranks, environment and commands to stdout. Sets unknown slots in `alloc`:
+ * this machine's by its GPUs, others' by an assumption. Fails as the launch would. */
 int dryrun(const struct opts *opts, struct alloc *alloc, struct ddp_err *err);
 
 #endif

@@ -14,7 +14,7 @@
 
 enum { WIDTH = 80, INDENT = 10 };
 
-/* What most launches need, in a few words each. */
+/* The options for most launches. */
 static const struct {
     const char *names, *doc;
 } usual[] = {
@@ -51,7 +51,7 @@ static void say(help_line_fn line, void *arg, const char *fmt, ...)
     line(text, arg);
 }
 
-/* "-n, --np N" into `out`: short names first. */
+/* Write "-n, --np N" to `out`, short names first. */
 static void spell(const struct option *o, char *out, size_t size)
 {
     size_t n = 0;
@@ -69,7 +69,7 @@ static void spell(const struct option *o, char *out, size_t size)
                  o->arg);
 }
 
-/* `text` wrapped, each line indented. */
+/* Print `text` wrapped and indented. */
 static void wrap(const char *text, help_line_fn line, void *arg)
 {
     while (*text) {
@@ -117,7 +117,7 @@ static void show_usual(help_line_fn line, void *arg)
         "125 cannot start, 126 not executable, 127 not found, 2 usage. See ddprun(1).");
 }
 
-/* The options of one topic, or of all. */
+/* Print the options of one topic, or of all. Returns false for an unknown topic. */
 static bool show_topic(const char *topic, help_line_fn line, void *arg)
 {
     bool all = strcmp(topic, "all") == 0, shown = false, in = false;

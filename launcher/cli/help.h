@@ -1,6 +1,7 @@
-/* launcher/cli/help.h - --help: the usual options on a screen, the rest by topic
+/* launcher/cli/help.h - --help: the usual options on one screen, the others by topic
  *
- * Private to the front. All of it is made from the table of options.
+ * Private to launcher/cli/. Except for the list of usual options, printed from the table
+ * in options.c.
  */
 #ifndef LAUNCHER_CLI_HELP_H
 #define LAUNCHER_CLI_HELP_H

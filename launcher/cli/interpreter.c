@@ -31,9 +31,9 @@ static bool in_path(const char *path, const char *name)
     return found;
 }
 
-/* The python of an active environment, with the reason in `*why` (malloc'ed both); a name
- * for PATH if none is active. Where both kinds are active and PATH lists only one of
- * them, that one: the other is what the shell has left behind. */
+/* Python of the active environment, or a name to find in PATH; the reason in `*why`. Both
+ * malloc'ed. If both kinds are set and PATH has only one of them, that one is active: the
+ * other variable is stale. */
 static char *find_python(get_env_fn get_env, char **why)
 {
     static const struct {
@@ -60,8 +60,8 @@ static char *find_python(get_env_fn get_env, char **why)
                                                                         : "python3");
 }
 
-/* The words behind "#!" of the file's first line: an interpreter and at most one
- * argument, as the kernel has it. None if it does not begin so. */
+/* Append the words after "#!" in the file's first line: interpreter and at most one
+ * argument, as the kernel splits it. None without "#!". */
 static void read_first_line(const char *file, struct strv *words)
 {
     char line[256] = "", *rest = NULL;
@@ -83,7 +83,7 @@ static bool ends_in(const char *name, const char *end)
     return n > len && strcmp(name + n - len, end) == 0;
 }
 
-/* What to put in front of the script `file`, which is `name` on the command line. */
+/* Build `argv` for the script `file`, which is `name` on the command line. */
 static void choose(struct opts *opts, get_env_fn get_env, const char *name,
                    const char *file, struct strv *argv)
 {
@@ -91,7 +91,7 @@ static void choose(struct opts *opts, get_env_fn get_env, const char *name,
     char *why = NULL;
     read_first_line(file, &first);
     if (first.n > 0 && runs(file)) {
-        /* the kernel starts it; without a slash it would be looked for in PATH */
+        /* run by the kernel; without a slash execvp() would search PATH */
         strv_push_nodup(argv,
                         strchr(name, '/') ? xstrdup(name) : xasprintf("./%s", name));
         strv_finish(&first);

@@ -34,7 +34,7 @@ static int read_number(const struct option *o, const char *name, const char *tex
     return 0;
 }
 
-/* torchrun's words for "as many as it has GPUs", which is our default. */
+/* torchrun's auto and gpu mean one rank per GPU, which is our default. */
 static int read_per_node(const struct option *o, const char *name, const char *text,
                          struct opts *opts, struct ddp_err *err)
 {
@@ -44,7 +44,7 @@ static int read_per_node(const struct option *o, const char *name, const char *t
     return 0;
 }
 
-/* torchrun's MIN:MAX is for hosts that come and go. */
+/* torchrun's MIN:MAX (elastic) is not supported. */
 static int read_nnodes(const struct option *o, const char *name, const char *text,
                        struct opts *opts, struct ddp_err *err)
 {
@@ -56,7 +56,7 @@ static int read_nnodes(const struct option *o, const char *name, const char *tex
     return read_number(o, name, text, opts, err);
 }
 
-/* The schedulers' notation, which has days and colons. */
+/* In the schedulers' notation, with days and colons. */
 static int read_walltime(const struct option *o, const char *name, const char *text,
                          struct opts *opts, struct ddp_err *err)
 {
@@ -71,7 +71,7 @@ static int read_memory(const struct option *o, const char *name, const char *tex
                                                          : 0;
 }
 
-/* Words for a shell, which they reach as they are: no quotes, nothing to expand. */
+/* Unquoted words of the batch script: no quotes, nothing that the shell expands. */
 static int read_requeue(const struct option *o, const char *name, const char *text,
                         struct opts *opts, struct ddp_err *err)
 {
@@ -135,7 +135,7 @@ static int read_span(const struct option *o, const char *name, const char *text,
     return 0;
 }
 
-/* "a, b or c" for complaints. */
+/* "a, b or c", for error messages. */
 static void list_words(const struct word *w, char *out, size_t size)
 {
     size_t n = 0;

@@ -1,8 +1,7 @@
-/* launcher/cli/options.h - the table of options: names, argument, where it goes, how it
- * is read, what it means
+/* launcher/cli/options.h - the table of options
  *
- * Private to the front: cli.c parses the command line and prints --help by it, the manual
- * is compared with it. A new option is a member of struct opts and a row in options.c.
+ * Private to launcher/cli/: the parser and --help use it, a test compares the manual with
+ * it. A new option is a member of struct opts and a row in options.c.
  */
 #ifndef LAUNCHER_CLI_OPTIONS_H
 #define LAUNCHER_CLI_OPTIONS_H
@@ -14,7 +13,7 @@
 
 struct option;
 
-/* Reads `text` into the struct opts; `name` is how the user spelled the option. */
+/* Parses `text` into `opts`; `name` is the option as the user spelled it. */
 typedef int (*read_fn)(const struct option *o, const char *name, const char *text,
                        struct opts *opts, struct ddp_err *err);
 
@@ -25,22 +24,22 @@ struct word {
 
 struct option {
     const char *names; /* separated by blanks, no dashes; the first is the one shown */
-    const char *arg;   /* NULL: takes none; "[=...]": only behind '='; "[...]": the next
-                          word if   it is one of `words` */
-    size_t at;         /* offset in struct opts */
+    const char *arg; /* NULL: none; "[=...]": optional, after '=' only; "[...]": optional,
+                        the next word if it is one of `words` */
+    size_t at;       /* offset in struct opts */
     read_fn read;
     long min, max;            /* of a number */
-    const struct word *words; /* of a choice, ended by a NULL text */
+    const struct word *words; /* of a choice; ends with a NULL text */
     const char *doc;
     enum {
-        JOB_TOO,       /* in a script: for the ddprun of the job */
-        HERE,          /* not for that one */
-        SCRIPT_ONLY,   /* nor for a launch */
-        NOT_IN_SCRIPT, /* for a launch only */
+        JOB_TOO,       /* with --script: passed to the ddprun in the job */
+        HERE,          /* with --script: not passed on */
+        SCRIPT_ONLY,   /* with --script only */
+        NOT_IN_SCRIPT, /* not with --script */
     } where;
 };
 
-/* A row without names begins a topic of --help: `arg` is its name. */
+/* A row without names begins a --help topic with the name `arg`. */
 extern const struct option options[];
 extern const size_t options_len;
 

@@ -21,8 +21,8 @@ bool spelling_is(const char *names, const char *name, size_t len)
     return false;
 }
 
-/* How far apart two words are, roughly: enough to guess at a slip. Letters that have
- * changed places are one slip. */
+/* Edit distance with transpositions (optimal string alignment); INT_MAX for long words.
+ */
 static int distance(const char *a, size_t alen, const char *b, size_t blen)
 {
     int rows[3][64];
@@ -50,7 +50,7 @@ int spelling_unknown(const char *word, struct ddp_err *err)
 {
     const char *name = word + strspn(word, "-"), *best = NULL;
     size_t len = strcspn(name, "="), best_len = 0;
-    /* short words are all alike */
+    /* short words are too similar */
     int least = len > 8 ? 4 : len > 4 ? 3 : len > 1 ? 2 : 0;
     for (size_t i = 0; i < options_len; i++) {
         for (const char *p = options[i].names; p && *p; p += strspn(p, " ")) {

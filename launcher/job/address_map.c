@@ -25,7 +25,7 @@ void address_map_add(struct address_map *m, const char *addr, unsigned node)
         HASH_ADD_STR(m->entries, addr, e);
     }
     if (e->n > 0 && e->nodes[e->n - 1] == node)
-        return; /* on two interfaces of it */
+        return; /* two interfaces of one node */
     e->nodes = xrealloc(e->nodes, e->n + 1, sizeof *e->nodes);
     e->nodes[e->n++] = node;
 }

@@ -1,7 +1,7 @@
-/* launcher/job/address_map.h - which nodes have an address
+/* launcher/job/address_map.h - from an IP address to the nodes that have it
  *
- * Filled from what agents say of their machines (HELLO); a look-up costs one hash,
- * however many nodes there are. Several nodes may have one address: a docker0 on each.
+ * Filled from the addresses in each agent's HELLO. A lookup is one hash-table access.
+ * Several nodes may share an address (a docker0 on each).
  */
 #ifndef LAUNCHER_JOB_ADDRESS_MAP_H
 #define LAUNCHER_JOB_ADDRESS_MAP_H
@@ -12,9 +12,10 @@ struct address_map {
     struct address_entry *entries; /* owned */
 };
 
-/* `addr` in numbers, without port; copied. */
+/* `addr` is numeric, without port; copied. */
 void address_map_add(struct address_map *m, const char *addr, unsigned node);
-/* How many nodes have it; `*nodes` is borrowed until the next address_map_add(). */
+/* Returns the number of nodes with `addr`; `*nodes` is borrowed until the next
+ * address_map_add(). */
 size_t address_map_find(const struct address_map *m, const char *addr,
                         const unsigned **nodes);
 void address_map_finish(struct address_map *m);

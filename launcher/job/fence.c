@@ -1,9 +1,9 @@
-/* launcher/job/fence.c - what nodes tell each other, by way of the launcher
+/* launcher/job/fence.c - data that nodes exchange through the launcher (PMIx, PMI)
  *
- * MPI programs start by exchanging their addresses. Each node's agent brings what its
- * ranks have to say (FENCE), and when the last node of those that meet has, everybody
- * gets all of it: collected here, passed down once per link, never looked into. PEER goes
- * from one node to one other. ABORT is a rank's own wish to end the job.
+ * MPI programs start by exchanging their addresses. Each agent sends the data of its
+ * ranks (FENCE); when the last participating node has arrived, all of them get the
+ * concatenated data, once per link. The launcher does not parse it. PEER goes from one
+ * node to another. ABORT is a rank's request to end the job.
  */
 #define LOG_SUBSYS "job"
 #include "launcher/job/job_impl.h"
@@ -17,14 +17,14 @@
 #include <string.h>
 #include <utlist.h>
 
-struct meeting {
-    uint8_t *key; /* owned: the frame up to its status */
+struct fence {
+    uint8_t *key; /* owned: the frame's bytes before the status, which identify it */
     size_t nkey;
     int32_t status;
-    struct pack data; /* what has been brought so far */
-    uint32_t missing;
-    bool *came; /* owned, by node rank */
-    struct meeting *prev, *next;
+    struct pack data; /* of the nodes that have arrived */
+    uint32_t missing; /* nodes that have not arrived */
+    bool *arrived;    /* owned, by node rank */
+    struct fence *prev, *next;
 };
 
 static unsigned node_of_place(const struct job *j, uint32_t place)
@@ -32,29 +32,29 @@ static unsigned node_of_place(const struct job *j, uint32_t place)
     return (unsigned)(j->plan->nodes[place].host - j->alloc->nodes);
 }
 
-static void meeting_free(struct meeting *m)
+static void fence_free(struct fence *m)
 {
     pack_finish(&m->data);
     free(m->key);
-    free(m->came);
+    free(m->arrived);
     free(m);
 }
 
-void job_forget_meetings(struct job *j)
+void job_reset_fences(struct job *j)
 {
-    struct meeting *m, *next;
-    DL_FOREACH_SAFE (j->meetings, m, next) {
-        DL_DELETE(j->meetings, m);
-        meeting_free(m);
+    struct fence *m, *next;
+    DL_FOREACH_SAFE (j->fences, m, next) {
+        DL_DELETE(j->fences, m);
+        fence_free(m);
     }
 }
 
-static struct meeting *meeting_at(struct job *j, const struct frame *f,
-                                  const struct msg_fence *m)
+static struct fence *fence_find(struct job *j, const struct frame *f,
+                                const struct msg_fence *m)
 {
     size_t nkey = f->size - m->ndata - sizeof m->status;
-    struct meeting *at;
-    DL_FOREACH (j->meetings, at) {
+    struct fence *at;
+    DL_FOREACH (j->fences, at) {
         if (at->nkey == nkey && memcmp(at->key, f->body, nkey) == 0)
             return at;
     }
@@ -62,13 +62,13 @@ static struct meeting *meeting_at(struct job *j, const struct frame *f,
     at->key = xmemdup(f->body, nkey);
     at->nkey = nkey;
     at->missing = m->nnodes > 0 ? m->nnodes : (uint32_t)j->plan->nnodes;
-    at->came = xcalloc((size_t)j->plan->nnodes, sizeof *at->came);
-    DL_APPEND(j->meetings, at);
+    at->arrived = xcalloc((size_t)j->plan->nnodes, sizeof *at->arrived);
+    DL_APPEND(j->fences, at);
     return at;
 }
 
-/* Everybody is there: all get the same. */
-static void meeting_over(struct job *j, struct meeting *at, const struct msg_fence *m)
+/* All nodes have arrived: send the data to each. */
+static void fence_complete(struct job *j, struct fence *at, const struct msg_fence *m)
 {
     struct pack k = {0};
     pack_bytes(&k, at->key, at->nkey);
@@ -76,20 +76,20 @@ static void meeting_over(struct job *j, struct meeting *at, const struct msg_fen
     pack_bytes(&k, at->data.p, at->data.n);
     if (k.n > FENCE_MAX)
         job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START,
-                      xasprintf("the ranks have %zu MiB to tell each other at once: the "
-                                "limit is %d",
+                      xasprintf("the ranks exchange %zu MiB in one fence; the limit is "
+                                "%d MiB",
                                 k.n >> 20, FENCE_MAX >> 20));
     else if (m->nnodes == 0)
         job_send(j, NODE_ALL, MSG_FENCE, &k);
     for (uint32_t i = 0; i < m->nnodes && k.n <= FENCE_MAX; i++)
         job_send(j, node_of_place(j, m->nodes[i]), MSG_FENCE, &k);
     pack_finish(&k);
-    DL_DELETE(j->meetings, at);
-    meeting_free(at);
+    DL_DELETE(j->fences, at);
+    fence_free(at);
 }
 
-int job_hear_fence(struct job *j, unsigned node, const struct frame *f,
-                   struct ddp_err *err)
+int job_handle_fence(struct job *j, unsigned node, const struct frame *f,
+                     struct ddp_err *err)
 {
     struct msg_fence m = {0};
     if (msg_fence_unpack(f, &m, err) < 0)
@@ -99,34 +99,34 @@ int job_hear_fence(struct job *j, unsigned node, const struct frame *f,
     for (uint32_t i = 0; i < m.nnodes; i++) {
         invited |= m.nodes[i] == (uint32_t)place;
         if (!j->plan || m.nodes[i] >= (uint32_t)j->plan->nnodes)
-            rc = err_set(err, "a fence with a node that is not there");
+            rc = err_set(err, "a fence with an unknown node");
     }
     if (rc == 0 && (place < 0 || !invited))
-        rc = err_set(err, "a fence that it does not belong to");
-    struct meeting *at = rc == 0 ? meeting_at(j, f, &m) : NULL;
-    if (at && at->came[place])
-        rc = err_set(err, "twice at the same fence");
+        rc = err_set(err, "a fence of other nodes");
+    struct fence *at = rc == 0 ? fence_find(j, f, &m) : NULL;
+    if (at && at->arrived[place])
+        rc = err_set(err, "it joined the same fence twice");
     if (rc == 0) {
-        at->came[place] = true;
+        at->arrived[place] = true;
         at->status = at->status ? at->status : m.status;
         pack_bytes(&at->data, m.data, m.ndata);
-        log_trace("a fence of %zu bytes by now, %u nodes are missing", at->data.n,
+        log_trace("fence: %zu bytes so far, waiting for %u nodes", at->data.n,
                   at->missing - 1);
         if (--at->missing == 0)
-            meeting_over(j, at, &m);
+            fence_complete(j, at, &m);
     }
     msg_fence_finish(&m);
     return rc;
 }
 
-int job_hear_peer(struct job *j, unsigned node, const struct frame *f,
-                  struct ddp_err *err)
+int job_handle_peer(struct job *j, unsigned node, const struct frame *f,
+                    struct ddp_err *err)
 {
     struct msg_peer m;
     if (msg_peer_unpack(f, &m, err) < 0)
         return -1;
     if (!j->plan || m.node >= (uint32_t)j->plan->nnodes || j->nodes[node].place < 0)
-        return err_set(err, "a word for a node that is not there");
+        return err_set(err, "a peer message for an unknown node");
     unsigned to = node_of_place(j, m.node);
     struct pack k = {0};
     m.node = (uint32_t)j->nodes[node].place;
@@ -137,15 +137,15 @@ int job_hear_peer(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
-int job_hear_abort(struct job *j, unsigned node, const struct frame *f,
-                   struct ddp_err *err)
+int job_handle_abort(struct job *j, unsigned node, const struct frame *f,
+                     struct ddp_err *err)
 {
     struct msg_abort m = {0};
     if (msg_abort_unpack(f, &m, err) < 0)
         return -1;
     if (!job_rank_is_of(j, m.rank, node)) {
         msg_abort_finish(&m);
-        return err_set(err, "the wish of a rank it does not have");
+        return err_set(err, "an abort of another node's rank");
     }
     int code = m.code & 0xff;
     job_fail(j, (struct cause){.kind = CAUSE_ABORT,

@@ -1,11 +1,11 @@
-/* launcher/job/heartbeat.c - are the nodes alive, and what do their clocks say
+/* launcher/job/heartbeat.c - node liveness and clock offsets
  *
- * A ping a second to each node behind a network. A node that is silent for --node-timeout
- * is lost (link/heartbeat.h). The pong with the shortest round trip gives the best offset
- * of the node's clock to ours, which puts the ends of ranks on different nodes into one
- * order.
+ * One ping per second to each remote node. A node that is silent for --node-timeout is
+ * declared lost (link/heartbeat.h). The pong with the shortest round-trip time (RTT)
+ * gives the node's clock offset, by which the exits of ranks on different nodes are
+ * ordered.
  */
-#define LOG_SUBSYS "pulse"
+#define LOG_SUBSYS "heartbeat"
 #include "launcher/job/job_impl.h"
 
 #include "common/duration.h"
@@ -24,22 +24,22 @@ void job_ping(struct job *j, unsigned node)
     pack_finish(&k);
 }
 
-int job_hear_pong(struct job *j, unsigned node, const struct frame *f,
-                  struct ddp_err *err)
+int job_handle_pong(struct job *j, unsigned node, const struct frame *f,
+                    struct ddp_err *err)
 {
     struct unpack u = {.p = f->body, .n = f->size};
     int64_t sent = (int64_t)unpack_u64(&u), theirs = (int64_t)unpack_u64(&u);
     if (unpack_end(&u, f->type, err) < 0)
         return -1;
     struct job_node *n = &j->nodes[node];
-    int64_t trip = now_ns() - sent;
-    if (trip < 0 || sent <= 0)
-        return err_set(err, "a 'pong' to no ping of ours");
-    if (n->via != j->local && (n->best_trip_ns == 0 || trip < n->best_trip_ns)) {
-        n->best_trip_ns = trip;
-        n->ahead_ns = theirs - sent - trip / 2;
-        log_debug("%s: clock %.3f ms ahead, trip %.3f ms", n->host->name,
-                  (double)n->ahead_ns / 1e6, (double)trip / 1e6);
+    int64_t rtt = now_ns() - sent;
+    if (rtt < 0 || sent <= 0)
+        return err_set(err, "a pong without a ping");
+    if (n->via != j->local && (n->best_rtt_ns == 0 || rtt < n->best_rtt_ns)) {
+        n->best_rtt_ns = rtt;
+        n->ahead_ns = theirs - sent - rtt / 2;
+        log_debug("%s: clock %.3f ms ahead, RTT %.3f ms", n->host->name,
+                  (double)n->ahead_ns / 1e6, (double)rtt / 1e6);
     }
     return 0;
 }
@@ -64,7 +64,7 @@ static void on_beat(void *arg)
     }
 }
 
-int job_start_pulse(struct job *j, struct ddp_err *err)
+int job_start_heartbeat(struct job *j, struct ddp_err *err)
 {
     j->heartbeat = heartbeat_create(j->loop, on_beat, j, err);
     return j->heartbeat ? 0 : -1;

@@ -1,7 +1,7 @@
 /* launcher/job/input.c - see input.h
  *
- * The poller takes pipes, sockets and terminals, but neither files nor /dev/null: these
- * are always readable and are read when there is credit, a piece a turn.
+ * epoll accepts pipes, sockets and terminals, but not regular files or /dev/null. These
+ * are always readable: while there is credit, each loop iteration reads one piece.
  */
 #define LOG_SUBSYS "input"
 #include "launcher/job/input.h"
@@ -20,16 +20,16 @@
 struct input {
     struct loop *loop; /* borrowed */
     int fd;            /* borrowed */
-    bool polled;       /* the poller takes it */
+    bool polled;       /* epoll accepts `fd` */
     bool ended;
-    struct event *ready; /* owned: readable, or for files the next turn */
+    struct event *ready; /* owned: read event, or for files a timer of 0 */
     size_t credit;
     void (*send)(const void *data, size_t n, void *arg);
     void *arg;
 };
 
-/* A read from a terminal of somebody else would stop us (or fail, as the signal for it is
- * ignored). */
+/* Reading the terminal from the background would stop ddprun (or fail with EIO, as
+ * SIGTTIN is ignored). */
 static bool is_ours(const struct input *in)
 {
     pid_t owner = tcgetpgrp(in->fd);
@@ -51,7 +51,7 @@ static void input_read(struct input *in)
     static char piece[PIECE_MAX];
     size_t n = in->credit < sizeof piece ? in->credit : sizeof piece;
     struct pollfd p = {.fd = in->fd, .events = POLLIN};
-    /* the descriptor is shared with whoever started us: it is not made non-blocking */
+    /* not made non-blocking: the open file is shared with the parent process */
     if (!is_ours(in) || (in->polled && poll(&p, 1, 0) <= 0))
         return input_arm(in);
     ssize_t got = read(in->fd, piece, n);

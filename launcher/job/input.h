@@ -1,8 +1,8 @@
-/* launcher/job/input.h - our stdin, carried to the ranks that take it
+/* launcher/job/input.h - forwards ddprun's stdin to the ranks that read it
  *
- * Read only as far as the nodes have room for it. Reading never stops us: when the
- * terminal belongs to somebody else (ddprun in the background) nothing is read until it
- * is ours again.
+ * Flow control: stdin is read only up to the credit of the nodes. A read never stops
+ * ddprun with SIGTTIN: while another process group has the terminal (ddprun in the
+ * background), nothing is read.
  */
 #ifndef LAUNCHER_JOB_INPUT_H
 #define LAUNCHER_JOB_INPUT_H
@@ -13,16 +13,17 @@
 
 struct input;
 
-/* `fd` is borrowed. `send` gets pieces of at most PIECE_MAX bytes, and at last none. */
+/* `fd` is borrowed. `send` gets at most PIECE_MAX bytes per call, and n == 0 at the end
+ * of the input. */
 struct input *input_create(struct loop *loop, int fd,
                            void (*send)(const void *data, size_t n, void *arg),
                            void *arg);
 void input_destroy(struct input *in);
 
-/* So many more bytes may be sent. */
+/* Add `n` bytes of credit. */
 void input_credit(struct input *in, size_t n);
 
-/* We have been continued: perhaps the terminal is ours now. */
+/* After SIGCONT: ddprun may have the terminal again. */
 void input_continue(struct input *in);
 
 #endif

@@ -1,7 +1,8 @@
-/* launcher/job/io.c - the ranks' output to ours, and our input to them
+/* launcher/job/io.c - rank output to ddprun's stdout and stderr, and its stdin to the
+ * ranks
  *
- * Both with credit: nodes may send as much output as can be written, and we read as much
- * input as they have taken.
+ * Both directions use credit: a node sends only as much output as can be written, and
+ * stdin is read only as fast as the nodes consume it.
  */
 #include "launcher/job/job_impl.h"
 
@@ -17,11 +18,11 @@ static void on_room(void *arg)
 {
     struct job *j = arg;
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
-        if (j->nodes[i].owed == 0)
+        if (j->nodes[i].uncredited == 0)
             continue;
         struct pack k = {0};
-        pack_u32(&k, j->nodes[i].owed);
-        j->nodes[i].owed = 0;
+        pack_u32(&k, j->nodes[i].uncredited);
+        j->nodes[i].uncredited = 0;
         job_send(j, i, MSG_CREDIT, &k);
         pack_finish(&k);
     }
@@ -34,7 +35,7 @@ static void on_output_lost(enum out_stream stream, bool reader_left, const char 
 {
     struct job *j = arg;
     if (reader_left && stream == OUT_STDOUT) {
-        /* as for any program in a pipe */
+        /* exit as a program that SIGPIPE ended */
         j->output_failed = true;
         job_fail_text(j, CAUSE_OUTPUT, 128 + SIGPIPE, NULL);
     } else if (!reader_left) {
@@ -67,7 +68,7 @@ static void on_input(const void *data, size_t size, void *arg)
         output_typed(j->output);
 }
 
-/* The node that lags most sets how much more may be read. */
+/* The slowest node limits how much more may be read. */
 void job_input_more(struct job *j)
 {
     size_t behind = 0;
@@ -82,7 +83,7 @@ void job_input_more(struct job *j)
     }
 }
 
-/* Through the queue of our stderr, so that they never stand in a rank's line. */
+/* Log lines go through the stderr queue, so they never split a line of a rank. */
 static void on_log_line(enum log_level level, const char *line, void *arg)
 {
     job_say(arg, line);

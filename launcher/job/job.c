@@ -1,6 +1,6 @@
 /* launcher/job/job.c - see job.h
  *
- * Its states, and the loop they are run through in.
+ * The state machine and its event loop.
  *
  *     new -> gathering -> preparing -> running -> draining -> leaving -> flushing -> done
  *      |                    ^  ^          ^         |  ^
@@ -8,8 +8,8 @@
  *      |                    |             |            |
  *      +--------- all on this machine ----+       terminating <- any before, on failure
  *
- * Each state has a limit, or may last as long as the ranks or a reader of their output
- * like; a signal and --timeout end it then. The table says what follows a limit.
+ * A state has a time limit, or lasts as long as the ranks (or the reader of their output)
+ * need; a signal or --timeout then ends it. `late` is called when the limit has passed.
  */
 #define LOG_SUBSYS "job"
 #include "launcher/job/job_impl.h"
@@ -45,12 +45,12 @@ static const struct {
     [JOB_DONE] = {"done", NULL, NULL},
 };
 
-/* ms, for what an agent that was killed has left; and for lines that are said last */
+/* ms: to kill orphans of an agent that was killed; to write the last lines */
 enum { ORPHANS_MS = 3000, LAST_MS = 100 };
 
-/* A scheduler tells every process of its job to end, and the job's script tells us once
- * more: a TERM so soon after the first order is no second one. */
-enum { SAME_ORDER_MS = 5000 };
+/* A scheduler sends SIGTERM to every process of its job, and the job's script forwards
+ * it: a second SIGTERM within SAME_SIGNAL_MS is the same request. */
+enum { SAME_SIGNAL_MS = 5000 };
 
 void job_move(struct job *j, enum job_state to, const char *why)
 {
@@ -71,7 +71,7 @@ void job_limit(struct job *j)
 static void on_limit(evutil_socket_t fd, short what, void *arg)
 {
     struct job *j = arg;
-    log_debug("%s takes too long", states[j->state].name);
+    log_debug("%s: time limit passed", states[j->state].name);
     states[j->state].late(j);
 }
 
@@ -81,9 +81,9 @@ static void on_end_signal(int sig, void *arg)
 {
     struct job *j = arg;
     int64_t now = now_ms();
-    if (sig == SIGTERM && j->interrupts == 1 && now - j->told_ms < SAME_ORDER_MS)
+    if (sig == SIGTERM && j->interrupts == 1 && now - j->interrupted_ms < SAME_SIGNAL_MS)
         return;
-    j->told_ms = now;
+    j->interrupted_ms = now;
     j->interrupts++;
     if (j->interrupts == 1)
         job_fail(j, (struct cause){.kind = CAUSE_SIGNAL,
@@ -94,7 +94,7 @@ static void on_end_signal(int sig, void *arg)
     else if (j->interrupts == 2 && j->state <= JOB_DRAINING)
         job_end(j, SIGKILL, 0);
     else
-        loop_stop(j->loop, 128 + sig); /* agents end with us: their links close */
+        loop_stop(j->loop, 128 + sig); /* agents exit when their links close */
 }
 
 static void on_pass_signal(int sig, void *arg)
@@ -105,7 +105,7 @@ static void on_pass_signal(int sig, void *arg)
     pack_finish(&k);
 }
 
-/* The ranks are no terminal's foreground, so the kernel would ignore a TSTP for them. */
+/* SIGSTOP, as the kernel discards SIGTSTP for orphaned process groups. */
 static void on_stop_signal(void *arg)
 {
     struct job *j = arg;
@@ -155,7 +155,7 @@ static unsigned local_node(const struct job *j)
     return i;
 }
 
-int job_be_agent(struct job *j, const struct local_agent *self)
+int job_run_agent(struct job *j, const struct local_agent *self)
 {
     struct agent_setup setup = {
         .fd = self->fd, .node = local_node(j), .lifelines = {-1, -1}};
@@ -173,32 +173,32 @@ int job_be_agent(struct job *j, const struct local_agent *self)
     return code;
 }
 
-static void on_mate_gone(evutil_socket_t fd, short what, void *arg)
+static void on_copy_ended(evutil_socket_t fd, short what, void *arg)
 {
     struct job *j = arg;
     job_fail_text(j, CAUSE_NODE, EXIT_CANNOT_START,
                   xasprintf(MATE_GONE, j->alloc->nodes[0].name));
 }
 
-static int watch_mates(struct job *j, struct ddp_err *err)
+static int watch_copies(struct job *j, struct ddp_err *err)
 {
     if (!j->peers || j->peers->mate_gone < 0)
         return 0;
-    j->mate_gone =
-        event_new(loop_base(j->loop), j->peers->mate_gone, EV_READ, on_mate_gone, j);
-    if (!j->mate_gone || event_add(j->mate_gone, NULL) < 0)
-        return err_set(err, "cannot watch the other copies on this node");
+    j->copy_ended =
+        event_new(loop_base(j->loop), j->peers->mate_gone, EV_READ, on_copy_ended, j);
+    if (!j->copy_ended || event_add(j->copy_ended, NULL) < 0)
+        return err_set(err, "cannot watch the other copies of ddprun on this node");
     return 0;
 }
 
-/* The loop and everything in it. */
+/* Create the loop and its events. */
 static int job_open(struct job *j, struct ddp_err *err)
 {
     if (!(j->loop = loop_create(err)) || !(j->reap = reap_create(j->loop, err)) ||
         !(j->signals = signals_create(j->loop, &signals_events, j, err)) ||
         !(j->limit = evtimer_new(loop_base(j->loop), on_limit, j)) ||
         job_open_timers(j, err) < 0 || job_open_absent(j, err) < 0 ||
-        watch_mates(j, err) < 0)
+        watch_copies(j, err) < 0)
         return -1;
     if (j->opts->preflight)
         j->preflight = preflight_create(j);
@@ -209,7 +209,8 @@ void job_started(struct job *j, const char *why)
 {
     job_move(j, JOB_RUNNING, why);
     j->started_ns = now_ns();
-    if (j->opts->timeout_ms > 0 && j->restart.attempt == 0) /* it is for all of them */
+    if (j->opts->timeout_ms > 0 &&
+        j->restart.attempt == 0) /* for all attempts together */
         job_arm(j->timeout, j->opts->timeout_ms);
     job_input_more(j);
 }
@@ -220,7 +221,7 @@ static void on_local_exit(pid_t pid, int status, int64_t at_ns, const struct rus
     struct job *j = arg;
     j->local_pid = 0;
     if (j->state < JOB_LEAVING) {
-        /* what it leaves behind is ours now, and nobody else will end it */
+        /* its ranks were reparented to us (subreaper): kill them */
         kill_tree_signal(SIGKILL, NULL, NULL);
         log_debug("our own agent has ended with status 0x%x", (unsigned)status);
     }
@@ -232,7 +233,7 @@ static void watch_local(struct job *j, const struct local_agent *local)
     unsigned node = local_node(j);
     j->local_pid = local->pid;
     j->local = job_add_link(j, local->fd, NULL, node);
-    if (job_all_here(j)) { /* it does not say hello */
+    if (job_all_here(j)) { /* it sends no HELLO */
         j->nodes[node].via = j->local;
         j->nodes[node].joined = true;
     }
@@ -247,21 +248,19 @@ int job_run(struct job *j, const struct local_agent *local)
         watch_local(j, local);
     if (rc == 0 && job_all_here(j)) {
         if ((rc = job_open_streams(j, &err)) == 0)
-            job_started(j, "the agent has its orders");
-    } else if (rc == 0 && (rc = job_start_pulse(j, &err)) == 0) {
+            job_started(j, "the agent has its assignment");
+    } else if (rc == 0 && (rc = job_start_heartbeat(j, &err)) == 0) {
         rc = j->peers ? job_take_peers(j, &err) : job_gather(j, &err);
     }
     if (rc < 0) {
-        fprintf(stderr, "ddprun: %s\n", err.text); /* agents end as their links close */
+        fprintf(stderr, "ddprun: %s\n", err.text); /* agents exit as their links close */
         return EXIT_CANNOT_START;
     }
     int code = loop_run(j->loop);
-    if (j->output) /* the last lines, where the loop was stopped before they were written
-                    */
+    if (j->output) /* the loop may have stopped before the last lines were written */
         output_flush(j->output, now_ms() + LAST_MS);
     job_pass_error_on(j);
-    kill_tree_reap(now_ms() +
-                   ORPHANS_MS); /* orphans of an agent that was killed are ours */
+    kill_tree_reap(now_ms() + ORPHANS_MS); /* our children, if an agent was killed */
     return code;
 }
 
@@ -294,7 +293,7 @@ struct job *job_create(const struct opts *opts, struct alloc *alloc, struct peer
 static void free_events(struct job *j)
 {
     struct event *events[] = {j->timeout, j->report_timer, j->limit,
-                              j->settle,  j->mate_gone,    j->patience};
+                              j->settle,  j->copy_ended,   j->absent_timer};
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
         if (events[i])
             event_free(events[i]);
@@ -330,7 +329,7 @@ void job_destroy(struct job *j)
     for (int i = 0; j->ranks && i < j->plan->nranks; i++)
         free(j->ranks[i].error);
     free(j->ranks);
-    job_forget_meetings(j);
+    job_reset_fences(j);
     plan_destroy(j->plan);
     free(j->cause.text);
     free(j);

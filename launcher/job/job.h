@@ -1,11 +1,12 @@
 /* launcher/job/job.h - one launch, from its allocation to its exit code
  *
- * The life of a job is a list of states; job.c has the table. Everything happens in one
- * loop; whatever goes wrong is offered to the job as a cause (policy/cause.h), the first
- * of which decides the line the user reads and the exit code.
+ * A job is a state machine (table in job.c) in one event loop. Every failure is passed to
+ * the job as a cause (policy/cause.h); the earliest one decides the error line and the
+ * exit code.
  *
- * job_create() opens nothing and may be followed by a fork: the agent of this machine is
- * such a fork, made before the loop exists, and finds its orders in the same struct.
+ * job_create() opens no descriptors, so the process may fork after it: the agent of this
+ * machine is such a fork, made before the loop exists, and reads its node assignment from
+ * the same struct.
  */
 #ifndef LAUNCHER_JOB_JOB_H
 #define LAUNCHER_JOB_JOB_H
@@ -17,22 +18,22 @@
 
 struct job;
 
-/* All are borrowed for the job's life. With `peers` (NULL: none) the nodes of the
- * allocation have come by themselves, and nobody is started. Fails with one line when the
- * plan cannot be had. */
+/* All are borrowed for the job's lifetime. With `peers` (NULL: none) every node has
+ * already connected and no agent is started on other hosts. Fails with one line when
+ * there is no valid plan. */
 struct job *job_create(const struct opts *opts, struct alloc *alloc, struct peers *peers,
                        struct ddp_err *err);
 void job_destroy(struct job *j);
 
-/* What log_setup() is to get: --log-level, or what --verbose means; NULL: quiet. */
+/* Argument for log_setup(): --log-level, or the level of --verbose; NULL: quiet. */
 const char *job_log_level(const struct opts *opts);
 
-/* Does the allocation have this machine in it, so that an agent is to be forked? */
+/* Does the job use this machine, so that an agent must be forked? */
 bool job_wants_local_agent(const struct job *j);
 
-/* In the forked child: be that agent. In the parent: run the job to its end. Both return
- * the exit code of their process. */
-int job_be_agent(struct job *j, const struct local_agent *self);
+/* job_run_agent() is for the forked child, job_run() for the parent: it runs the job to
+ * its end. Both return the exit code of their process. */
+int job_run_agent(struct job *j, const struct local_agent *self);
 int job_run(struct job *j, const struct local_agent *local);
 
 #endif

@@ -1,11 +1,12 @@
-/* launcher/job/job_impl.h - what the files of the job share
+/* launcher/job/job_impl.h - private header of launcher/job/
  *
- * job.c: states and the loop; launch.c: up to running; nodes.c: who is reached how;
- * messages.c: what agents say; io.c: output and input; heartbeat.c: who is alive;
- * fence.c: what nodes tell each other; mpi_absent.c: who never comes to that; shutdown.c:
- * from the first failure to leaving; report.c: what the user reads.
+ * job.c: states and the event loop; launch.c: from the allocation to running ranks;
+ * nodes.c: links to agents; messages.c: handlers of agents' messages; io.c: output and
+ * input; heartbeat.c: liveness; fence.c: data exchanged between nodes; mpi_absent.c:
+ * ranks that never call MPI_Init; shutdown.c: from the first failure to the exit;
+ * report.c: lines for the user.
  *
- * Owner: struct job owns all of it. Nodes are numbered as in the allocation, ranks as the
+ * struct job owns all of it. Nodes are numbered as in the allocation, ranks as the
  * program sees them.
  */
 #ifndef LAUNCHER_JOB_JOB_IMPL_H
@@ -27,30 +28,30 @@
 enum job_state {
     JOB_NEW,
     JOB_GATHERING,   /* agents are being started */
-    JOB_PREPARING,   /* they are all there; the store's port is being bound */
-    JOB_RUNNING,     /* ranks are being started, or run */
-    JOB_TERMINATING, /* they are told to end */
-    JOB_DRAINING, /* they have exited; what is left of them ends, their output arrives */
-    JOB_LEAVING,  /* agents leave */
-    JOB_FLUSHING, /* what is left of the output is written */
+    JOB_PREPARING,   /* all have joined; the store's port is being bound */
+    JOB_RUNNING,     /* ranks are being started, or are running */
+    JOB_TERMINATING, /* ranks are being stopped, by escalating signals */
+    JOB_DRAINING, /* ranks have exited; their orphans are killed, their output arrives */
+    JOB_LEAVING,  /* agents exit */
+    JOB_FLUSHING, /* the rest of the output is written */
     JOB_DONE
 };
 
 struct job_node {
     const struct alloc_node *host; /* borrowed from the allocation */
-    int place;                     /* in plan.nodes; -1: it has no rank */
-    struct link *via;       /* borrowed: the link it is reached by; NULL: not there */
-    struct msg_hello hello; /* what it said of itself */
-    char *trouble;          /* owned: why it does not start, one line; NULL */
+    int place;                     /* index in plan.nodes; -1: no rank on it */
+    struct link *via;              /* borrowed: the link to it; NULL: not connected */
+    struct msg_hello hello;        /* its agent's description of the machine */
+    char *trouble;                 /* owned: why it does not start, one line; or NULL */
     bool wanted, tried_from_here, joined, lost, ended;
-    uint32_t owed;       /* output fed since it got credit last */
-    uint32_t input_sent; /* input it has not taken yet */
+    uint32_t uncredited; /* bytes of output not yet returned as credit */
+    uint32_t input_sent; /* bytes of input it has not consumed */
     struct msg_saved saved;
-    uint32_t in_mpi;  /* 1 + one of its ranks that is; 0: none */
-    int64_t heard_ms; /* monotonic */
+    uint32_t in_mpi;  /* 1 + one of its ranks that is in MPI; 0: none */
+    int64_t heard_ms; /* its last frame; monotonic */
     struct silence silence;
-    int64_t ahead_ns;     /* its clock minus ours */
-    int64_t best_trip_ns; /* of the ping that told so */
+    int64_t ahead_ns;    /* clock offset: its clock minus ours */
+    int64_t best_rtt_ns; /* of the ping that gave ahead_ns */
 };
 
 enum rank_state { RANK_NEW, RANK_RUNS, RANK_EXITED };
@@ -58,12 +59,12 @@ enum rank_state { RANK_NEW, RANK_RUNS, RANK_EXITED };
 struct job_rank {
     enum rank_state state;
     int status;
-    int64_t at_ns; /* of its end, on our clock */
-    bool told;     /* it had been told to end before it did */
-    bool bad;      /* it ended badly, and was not */
-    bool unheard;  /* its node was lost before its end was heard of */
-    bool left;     /* nothing ends it, SIGKILL neither: left behind */
-    char *error;   /* owned: its exception, as it wrote it down; NULL */
+    int64_t at_ns;    /* of its exit, on our clock */
+    bool stopped;     /* it had been signalled by us before it exited */
+    bool failed;      /* it failed without having been signalled */
+    bool end_unknown; /* its node was lost before its exit was reported */
+    bool left_behind; /* it survived SIGKILL */
+    char *error;      /* owned: its exception, from TORCHELASTIC_ERROR_FILE; NULL */
 };
 
 struct job {
@@ -80,47 +81,47 @@ struct job {
     struct loop *loop;     /* owned */
     struct reap *reap;     /* owned */
     struct output *output; /* owned */
-    struct input *input;   /* owned; NULL: nobody takes input */
+    struct input *input;   /* owned; NULL: no rank reads input */
     size_t input_window;
     struct signals *signals; /* owned */
     struct job_link {
         struct link *link; /* owned */
-        unsigned node;     /* that it leads to first */
+        unsigned node;     /* whose agent is at its other end */
         struct job_link *next;
     } * links;           /* owned: all of them */
-    uint64_t send_round; /* what goes to all nodes goes once over each link */
-    struct link *local;  /* borrowed: the one to our own agent; NULL: none */
+    uint64_t send_round; /* number of the last broadcast: each link gets it once */
+    struct link *local;  /* borrowed: the link to our own agent; NULL: none */
     pid_t local_pid;     /* 0: none, or reaped */
     struct event *timeout, *report_timer; /* owned */
     struct event *limit;                  /* owned: of the present state (job.c) */
-    struct event *mate_gone; /* owned; NULL: no other ddprun waits on this machine */
+    struct event *copy_ended; /* owned; NULL: no other ddprun waits on this machine */
 
     /* for agents on other hosts; all owned */
     struct secret key;
     struct msg_hosts hosts;
-    const struct transport *transport; /* borrowed: how they get there */
+    const struct transport *transport; /* borrowed: how they are started */
     char transport_why[200];
-    struct node_starter *starter; /* NULL: there are none */
-    struct peers *peers;          /* borrowed: who has come by itself; NULL: nobody */
-    char *here;                   /* the address by which the first of them reached us */
+    struct node_starter *starter; /* NULL: no agents to start */
+    struct peers *peers; /* borrowed: nodes that connected by themselves, or NULL */
+    char *here;          /* our address that the first of them connected to */
     struct event *settle;
-    struct heartbeat *heartbeat; /* NULL: every rank is on this machine */
-    struct preflight *preflight; /* owned; NULL: this is a job that runs */
+    struct heartbeat *heartbeat; /* NULL: all ranks are on this machine */
+    struct preflight *preflight; /* owned; NULL: ranks are started */
 
-    struct meeting *meetings; /* owned: of nodes that wait for others (fence.c) */
-    uint32_t absent; /* 1 + a rank that never came to MPI; 0: none (mpi_absent.c) */
-    struct event *patience; /* owned, likewise */
-    struct cause cause;     /* the first one of this attempt */
+    struct fence *fences;       /* owned: those that nodes wait in (fence.c) */
+    uint32_t absent;            /* 1 + a rank that never called MPI_Init; 0: none */
+    struct event *absent_timer; /* owned (mpi_absent.c) */
+    struct cause cause;         /* the earliest one of this attempt */
     struct restart restart;
-    int interrupts;  /* how often we were told to end */
-    int64_t told_ms; /* when, last */
+    int interrupts;         /* signals to end that ddprun has got */
+    int64_t interrupted_ms; /* the last of them; monotonic */
     bool reported;
     bool output_failed;
-    int end_sig;          /* the first that ranks are told to end by */
-    int64_t end_grace_ms; /* and what they have then */
-    bool hurried;      /* a signal or --timeout wants the end: no reader is waited for */
-    int verdict;       /* exit code of a job without a cause: of --preflight */
-    int spawned_nodes; /* nodes that have started all their ranks */
+    int end_sig;          /* the first signal of the escalation */
+    int64_t end_grace_ms; /* time to the next one */
+    bool hurried;      /* ended by a signal or --timeout: do not wait for a slow reader */
+    int verdict;       /* exit code without a cause, set by --preflight */
+    int spawned_nodes; /* nodes that have started all of their ranks */
     int64_t created_ns;
     int64_t started_ns, spawned_ns, last_exit_ns; /* of this attempt */
     int64_t ready_ns;                             /* spawned_ns of the first */
@@ -128,10 +129,10 @@ struct job {
 
 /* job.c */
 void job_move(struct job *j, enum job_state to, const char *why); /* writes `state` */
-void job_limit(struct job *j); /* the limit of the present state begins anew */
+void job_limit(struct job *j); /* restart the time limit of the present state */
 void job_started(struct job *j, const char *why);
 
-/* shutdown.c: limits of states in ms, 0: none, and what follows from them */
+/* shutdown.c: time limits of states in ms (0: none), and handlers for when they pass */
 int64_t job_limit_terminating(const struct job *j);
 int64_t job_limit_draining(const struct job *j);
 int64_t job_limit_leaving(const struct job *j);
@@ -140,40 +141,40 @@ void job_late_terminating(struct job *j);
 void job_late_draining(struct job *j);
 void job_late_leaving(struct job *j);
 void job_late_flushing(struct job *j);
-/*
- * Something went wrong at `c->at_ns`: takes c->text over. The first makes the job end. */
+
+/* Report a failure; takes c.text over. The first one starts the shutdown of the job. */
 void job_fail(struct job *j, struct cause c);
-/* The same, now, for a cause without a rank. */
+/* The same for a failure now, of no rank; takes `text` over. */
 void job_fail_text(struct job *j, enum cause_kind kind, int code, char *text);
-void job_end(struct job *j, int sig, int64_t grace_ms); /* everything that runs */
-void job_check(struct job *j); /* has the state reached its aim? */
+void job_end(struct job *j, int sig, int64_t grace_ms); /* stop all ranks */
+void job_check(struct job *j); /* go on to the next state if this one is complete */
 int job_open_timers(struct job *j, struct ddp_err *err);
 void job_arm(struct event *timer, int64_t ms);
 
 /* nodes.c
  *
- * To one node, or with NODE_ALL to each that is there, once per link. */
+ * Send to one node, or with NODE_ALL to all connected nodes, once per link. */
 void job_send(struct job *j, unsigned node, enum msg_type type, const struct pack *k);
 bool job_node_there(const struct job_node *n);
 void job_node_lost(struct job *j, unsigned node, const char *why);
-/* Add a link to the agent of `node`; it leads there, and to those below it, once their
- * HELLOs have come. */
+/* Add a link to the agent of `node`. HELLOs tell which nodes are reached over it: `node`,
+ * and those below it in the tree. */
 struct link *job_add_link(struct job *j, int fd, const struct link_keys *keys,
                           unsigned node);
-/* Close it: the nodes that it leads to are lost, or do not start. */
+/* Close it: the nodes reached over it are lost, or have failed to start. */
 void job_drop_link(struct job *j, struct link *l, const char *why);
 void job_close_links(struct job *j);
 
 /* io.c */
 int job_open_streams(struct job *j, struct ddp_err *err);
-void job_input_more(struct job *j); /* as far as the nodes have taken it */
+void job_input_more(struct job *j); /* as much as the nodes have consumed */
 
 /* launch.c, in the order of a launch */
-bool job_forks(const struct job *j, size_t node); /* is our own agent that node's */
+bool job_forks(const struct job *j, size_t node); /* is its agent a fork of ours? */
 bool job_all_here(const struct job *j);
 int job_choose_transport(struct job *j, struct ddp_err *err);
 int job_describe(struct job *j, struct ddp_err *err);
-int job_plan(struct job *j, struct ddp_err *err); /* as far as slots are known */
+int job_plan(struct job *j, struct ddp_err *err); /* if slots are known */
 void job_share_of(const struct job *j, int place, struct msg_share *share);
 void job_store_wanted(const struct job *j, const char *addr, struct msg_store *store);
 void job_hosts(const struct job *j, struct msg_hosts *hosts);
@@ -188,36 +189,36 @@ void job_send_store(struct job *j);
 void job_store_ready(struct job *j, char *addr, uint32_t port); /* takes `addr` over */
 
 /* heartbeat.c */
-int job_start_pulse(struct job *j, struct ddp_err *err);
+int job_start_heartbeat(struct job *j, struct ddp_err *err);
 void job_ping(struct job *j, unsigned node);
-int job_hear_pong(struct job *j, unsigned node, const struct frame *f,
-                  struct ddp_err *err);
-
-/* fence.c: what nodes tell each other. */
-int job_hear_fence(struct job *j, unsigned node, const struct frame *f,
-                   struct ddp_err *err);
-int job_hear_peer(struct job *j, unsigned node, const struct frame *f,
-                  struct ddp_err *err);
-int job_hear_abort(struct job *j, unsigned node, const struct frame *f,
-                   struct ddp_err *err);
-void job_forget_meetings(struct job *j);
-
-/* mpi_absent.c: what MEMBER brings */
-int job_open_absent(struct job *j, struct ddp_err *err);
-int job_hear_member(struct job *j, unsigned node, const struct frame *f,
+int job_handle_pong(struct job *j, unsigned node, const struct frame *f,
                     struct ddp_err *err);
-void job_forget_absent(struct job *j);
 
-/* messages.c: a frame from below. */
+/* fence.c: messages between nodes */
+int job_handle_fence(struct job *j, unsigned node, const struct frame *f,
+                     struct ddp_err *err);
+int job_handle_peer(struct job *j, unsigned node, const struct frame *f,
+                    struct ddp_err *err);
+int job_handle_abort(struct job *j, unsigned node, const struct frame *f,
+                     struct ddp_err *err);
+void job_reset_fences(struct job *j);
+
+/* mpi_absent.c */
+int job_open_absent(struct job *j, struct ddp_err *err);
+int job_handle_member(struct job *j, unsigned node, const struct frame *f,
+                      struct ddp_err *err);
+void job_reset_absent(struct job *j);
+
+/* messages.c: a frame from an agent */
 bool job_rank_is_of(const struct job *j, uint32_t rank, unsigned node);
-void job_hear(struct job *j, struct link *l, const struct frame *f);
+void job_handle_frame(struct job *j, struct link *l, const struct frame *f);
 
-/* report.c: the lines for the user. */
+/* report.c: lines for the user */
 void job_say(struct job *j, const char *line);
 void job_report_failure(struct job *j); /* the headline and the last lines, once */
 void job_report_summary(struct job *j); /* --report */
-/* Leave the first failure's exception to an agent above us (TORCHELASTIC_ERROR_FILE of
- * our own), as torchrun does. Writes a file: not in the loop. */
+/* Write the failed rank's exception to our own TORCHELASTIC_ERROR_FILE, for a launcher
+ * above ddprun, as torchrun does. Blocks on a file: not for the event loop. */
 void job_pass_error_on(const struct job *j);
 const char *job_host_of(int rank, void *arg); /* for tags: NULL on a single host */
 

@@ -1,12 +1,11 @@
-/* launcher/job/launch.c - from an allocation to ranks that run
+/* launcher/job/launch.c - from the allocation to running ranks
  *
- * With slots known the plan comes first and only its nodes are started; else, and where
- * the nodes have come by themselves, every node is asked for its GPUs, and the plan
- * follows. Then the node of rank 0 binds the store's port, and with that all nodes get
- * their orders.
+ * If all slots are known, the plan is made first and agents are started on its nodes
+ * only. Otherwise, and when the nodes connect by themselves, every agent reports its GPU
+ * count and the plan follows. Then the node of rank 0 binds the store's port, and all
+ * nodes get the job and their node assignments.
  *
- * Hosts that do not start are collected for a moment: who has three misspelt names in his
- * hostfile shall not have to try three times.
+ * Start-up failures are collected for SETTLE_MS and reported together.
  */
 #define LOG_SUBSYS "start"
 #include "launcher/job/job_impl.h"
@@ -34,7 +33,7 @@
 
 extern char **environ;
 
-/* how long the other hosts may still fail after the first one has */
+/* from the first failed host to the report: others may still fail */
 enum { SETTLE_MS = 3000 };
 
 /* --- what is to be run -------------------------------------------------------------- */
@@ -47,8 +46,6 @@ static char *make_id(void)
     return xasprintf("%08x%08x", r[0], r[1]);
 }
 
-/* One machine of its own needs nobody to carry an agent to it, unless that was asked for:
- * a fork takes no time. */
 int job_choose_transport(struct job *j, struct ddp_err *err)
 {
     j->transport = transport_choose(j->opts->start, j->alloc->source, j->transport_why,
@@ -62,6 +59,7 @@ int job_choose_transport(struct job *j, struct ddp_err *err)
     return j->transport ? 0 : -1;
 }
 
+/* A job on this machine alone forks its agent, unless --start asks for a transport. */
 bool job_forks(const struct job *j, size_t node)
 {
     bool alone = j->alloc->nnodes == 1 && j->opts->start == BY_DEFAULT;
@@ -98,8 +96,7 @@ int job_describe(struct job *j, struct ddp_err *err)
     if (j->peers && travels) /* each node has an environment of its own */
         keep_user_set(&j->job);
     strv_push_all(&j->job.argv, o->argv);
-    /* as the user came here, by the links in $PWD: on other hosts the same path exists,
-     * the one behind it may not */
+    /* $PWD, with symbolic links unresolved: other hosts may have only that path */
     j->job.wdir = o->wdir ? realpath(o->wdir, NULL) : get_current_dir_name();
     if (!j->job.wdir && o->wdir)
         j->job.wdir = xstrdup(o->wdir); /* it may exist on the nodes only */
@@ -120,7 +117,7 @@ int job_describe(struct job *j, struct ddp_err *err)
     return 0;
 }
 
-/* Of the names that stand in tags: none on one host. */
+/* Of the host names in tags; 0 on a single host, which has none. */
 static int widest_host(const struct plan *plan)
 {
     size_t widest = 0;
@@ -131,14 +128,14 @@ static int widest_host(const struct plan *plan)
     return (int)widest;
 }
 
-/* Slots are known: the plan, and from it who of the nodes does what. */
+/* With all slots known: the plan, and each node's part of it. */
 static int make_plan(struct job *j, struct ddp_err *err)
 {
     j->plan = plan_make(j->opts, j->alloc, err);
     if (!j->plan || output_check(j->opts, j->plan->nranks, err) < 0 ||
         output_check_files(j->opts, j->plan->nranks, job_host_of, j, err) < 0) {
         plan_destroy(j->plan);
-        j->plan = NULL; /* there are no ranks of it */
+        j->plan = NULL; /* it has no j->ranks */
         return -1;
     }
     j->ranks = xcalloc((size_t)j->plan->nranks, sizeof *j->ranks);
@@ -157,7 +154,8 @@ static int make_plan(struct job *j, struct ddp_err *err)
 
 int job_plan(struct job *j, struct ddp_err *err)
 {
-    bool known = !j->peers || job_all_here(j); /* peers hear why, once they are here */
+    bool known = !j->peers ||
+                 job_all_here(j); /* peers can be told of an error only once connected */
     if (job_all_here(j))
         alloc_resolve(j->alloc, 0, topo_gpus());
     for (size_t i = 0; i < j->alloc->nnodes && !job_all_here(j); i++)
@@ -185,7 +183,7 @@ void job_share_of(const struct job *j, int place, struct msg_share *share)
     }
 }
 
-/* What stands in the environment, or in -x, is kept where it is of use. */
+/* MASTER_ADDR of -x, or of our environment. */
 static const char *users_master_addr(const struct job *j)
 {
     const char *said = strv_env_get(&j->job.env, "MASTER_ADDR");
@@ -243,7 +241,7 @@ void job_hosts(const struct job *j, struct msg_hosts *hosts)
     }
 }
 
-/* Joined, failed, or not wanted: nothing more is to be expected of any node. */
+/* Has every node joined or failed, or is not wanted? */
 static bool settled(const struct job *j)
 {
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
@@ -265,7 +263,7 @@ static const char *first_trouble(const struct job *j)
 
 static void job_place(struct job *j);
 
-/* One more node has said yes or no. */
+/* Called after each node that joined or failed. */
 static void gather_check(struct job *j)
 {
     const char *trouble = first_trouble(j);
@@ -293,9 +291,9 @@ static void node_failed(struct job *j, unsigned node, const char *line)
 {
     struct job_node *n = &j->nodes[node];
     if (j->state != JOB_GATHERING || n->trouble)
-        return; /* its link tells, if it had one */
+        return; /* a lost link is reported by job_node_lost() */
     n->trouble = xstrdup(line);
-    if (!j->preflight) /* which wants to know of every host */
+    if (!j->preflight) /* preflight waits for every host */
         job_arm(j->settle, SETTLE_MS);
     gather_check(j);
 }
@@ -305,8 +303,8 @@ static void on_failed(unsigned node, const char *line, void *arg)
     node_failed(arg, node, line);
 }
 
-/* An agent could not start one of those below it: here ssh may work where there it did
- * not (keys that exist on the front end only). */
+/* An agent could not start one below it. ssh may work from here (keys that exist on the
+ * front end only). */
 void job_unreached(struct job *j, unsigned node, const char *line)
 {
     struct job_node *n = &j->nodes[node];
@@ -316,7 +314,7 @@ void job_unreached(struct job *j, unsigned node, const char *line)
         node_failed(j, node, line);
         return;
     }
-    log_info("%s; trying from here", line);
+    log_info("%s; trying from this host", line);
     n->tried_from_here = true;
     node_starter_queue(j->starter, node);
     node_starter_go(j->starter);
@@ -340,9 +338,10 @@ void job_late_gathering(struct job *j)
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         struct job_node *n = &j->nodes[i];
         if (n->wanted && !n->joined && !n->trouble)
-            n->trouble = j->starter ? node_starter_missing(j->starter, i)
-                                    : xasprintf("%s: has come, and then said nothing",
-                                                n->host->name);
+            n->trouble = j->starter
+                             ? node_starter_missing(j->starter, i)
+                             : xasprintf("%s: connected, but did not identify itself",
+                                         n->host->name);
     }
     gather_check(j);
 }
@@ -377,7 +376,7 @@ static void start_one(unsigned node, void *arg)
 int job_gather(struct job *j, struct ddp_err *err)
 {
     static const struct node_starter_events events = {on_joined, on_failed, on_idle};
-    job_move(j, JOB_GATHERING, "agents are wanted on other hosts");
+    job_move(j, JOB_GATHERING, "starting agents on other hosts");
     struct event_base *base = loop_base(j->loop);
     j->settle = evtimer_new(base, on_settle, j);
     if (!j->settle)
@@ -391,11 +390,11 @@ int job_gather(struct job *j, struct ddp_err *err)
         return -1;
     unsigned n = tree_below(&j->hosts, TREE_ROOT, start_one, j);
     node_starter_go(j->starter);
-    log_debug("%u agents are started from here, by %s", n, j->transport->name);
+    log_debug("starting %u agents from here, by %s", n, j->transport->name);
     return 0;
 }
 
-/* The address by which most of the others have come is the one for all. */
+/* Our address that most peers have connected to; malloc'ed. */
 static char *common_address(const struct peers *p)
 {
     const char *best = NULL;
@@ -410,15 +409,15 @@ static char *common_address(const struct peers *p)
         }
     }
     if (best && most + 1 < p->n)
-        log_warn("%zu of %zu peers have come by %s, the others by another network: "
-                 "--interface names one for all",
+        log_warn("%zu of %zu peers have connected to %s, the others to another address: "
+                 "choose one network with --interface",
                  most, p->n - 1, best);
     return xstrdup(best);
 }
 
 int job_take_peers(struct job *j, struct ddp_err *err)
 {
-    job_move(j, JOB_GATHERING, "every node has come by itself");
+    job_move(j, JOB_GATHERING, "all nodes have connected by themselves");
     struct event_base *base = loop_base(j->loop);
     j->settle = evtimer_new(base, on_settle, j);
     if (!j->settle)
@@ -435,13 +434,13 @@ int job_take_peers(struct job *j, struct ddp_err *err)
     return 0;
 }
 
-/* --- everybody is here -------------------------------------------------------------- */
+/* --- all agents have joined --------------------------------------------------------- */
 
 void job_hello(struct job *j, unsigned node, struct link *l, struct msg_hello *hello)
 {
     struct job_node *n = &j->nodes[node];
-    if (j->state > JOB_GATHERING) { /* too late: the job has ended before it began */
-        if (!n->via)                /* else it hears that when all are told */
+    if (j->state > JOB_GATHERING) { /* too late: the launch has failed */
+        if (!n->via)                /* else it gets the LEAVE to all */
             link_send(l, MSG_LEAVE, node, (const unsigned char[4]){0}, 4, NULL, 0);
         return;
     }
@@ -489,13 +488,13 @@ static void job_place(struct job *j)
 
 void job_send_store(struct job *j)
 {
-    /* an address that others have reached its machine by, when there are others */
+    /* an address of its machine that others have connected to */
     unsigned master = master_of(j);
     const char *addr = j->nodes[master].hello.addr;
     if (j->plan->nnodes == 1)
         addr = "127.0.0.1";
     else if (!addr && j->nodes[master].host->local)
-        addr = j->here; /* else it has no address that we know of, and chooses */
+        addr = j->here; /* else NULL: the node chooses */
     struct msg_store store;
     struct pack k = {0};
     job_store_wanted(j, addr, &store);
@@ -523,7 +522,7 @@ static void send_orders(struct job *j)
     }
 }
 
-static void send_again(struct job *j)
+static void send_restart(struct job *j)
 {
     struct pack k = {0};
     pack_u32(&k, (uint32_t)j->restart.attempt);
@@ -543,8 +542,8 @@ void job_store_ready(struct job *j, char *addr, uint32_t port)
     if (j->state != JOB_PREPARING)
         return;
     if (j->restart.attempt > 0)
-        send_again(j);
+        send_restart(j);
     else
         send_orders(j);
-    job_started(j, "every node has its orders");
+    job_started(j, "every node has its assignment");
 }

@@ -1,8 +1,8 @@
-/* launcher/job/messages.c - what the agents say, and what the job makes of it
+/* launcher/job/messages.c - handlers of the agents' messages, in a table by message type
  *
- * A table from message to handler. An agent speaks for its own node and for no other: a
- * frame is taken only from the link by which its node is reached. A frame that cannot be
- * read closes the link, and every node behind it is lost.
+ * An agent may send for its own node only: a frame is accepted only from the link over
+ * which its node is reached. An invalid frame closes the link, and every node reached
+ * over it is lost.
  */
 #define LOG_SUBSYS "job"
 #include "launcher/job/job_impl.h"
@@ -21,9 +21,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Output that may be fed before its node gets credit for it. */
-enum { OWED_MAX = OUTPUT_CREDIT / 4 };
+/* bytes of output after which a node gets credit for them */
+enum { UNCREDITED_MAX = OUTPUT_CREDIT / 4 };
 
+/* A bit in a VOUCH's id: several agents were asked. */
 static const uint32_t ASKED_SEVERAL = 0x80000000u;
 
 bool job_rank_is_of(const struct job *j, uint32_t rank, unsigned node)
@@ -32,50 +33,50 @@ bool job_rank_is_of(const struct job *j, uint32_t rank, unsigned node)
            j->plan->ranks[rank].node == j->nodes[node].place;
 }
 
-static int hear_out(struct job *j, unsigned node, const struct frame *f,
-                    struct ddp_err *err)
+static int handle_out(struct job *j, unsigned node, const struct frame *f,
+                      struct ddp_err *err)
 {
     struct unpack u = {.p = f->body, .n = f->size};
     uint32_t rank = unpack_u32(&u);
     unsigned stream = unpack_u8(&u);
     if (u.bad || !job_rank_is_of(j, rank, node) || stream > OUT_STDERR)
-        return err_set(err, "output of a rank it does not have");
+        return err_set(err, "output of another node's rank");
     if (u.n == 0) {
         output_end(j->output, (int)rank, (enum out_stream)stream);
         return 0;
     }
     struct job_node *n = &j->nodes[node];
     output_feed(j->output, (int)rank, (enum out_stream)stream, u.p, u.n);
-    n->owed += (uint32_t)u.n;
-    if (n->owed >= OWED_MAX && output_room(j->output) > 0) {
+    n->uncredited += (uint32_t)u.n;
+    if (n->uncredited >= UNCREDITED_MAX && output_room(j->output) > 0) {
         struct pack k = {0};
-        pack_u32(&k, n->owed);
-        n->owed = 0;
+        pack_u32(&k, n->uncredited);
+        n->uncredited = 0;
         job_send(j, node, MSG_CREDIT, &k);
         pack_finish(&k);
     }
     return 0;
 }
 
-static int hear_exit(struct job *j, unsigned node, const struct frame *f,
-                     struct ddp_err *err)
+static int handle_exit(struct job *j, unsigned node, const struct frame *f,
+                       struct ddp_err *err)
 {
     struct msg_exit m;
     if (msg_exit_unpack(f, &m, err) < 0)
         return -1;
     if (!job_rank_is_of(j, m.rank, node) || j->ranks[m.rank].state == RANK_EXITED)
-        return err_set(err, "the end of a rank it does not have");
+        return err_set(err, "the exit of another node's rank, or a second one");
     struct job_rank *r = &j->ranks[m.rank];
     r->state = RANK_EXITED;
     r->status = m.status;
     r->at_ns = m.at_ns - j->nodes[node].ahead_ns;
-    r->told = m.told;
-    r->bad = m.status != 0 && !m.told;
+    r->stopped = m.told;
+    r->failed = m.status != 0 && !m.told;
     j->running--;
     if (r->at_ns > j->last_exit_ns)
         j->last_exit_ns = r->at_ns;
     log_debug("rank %u has ended with status 0x%x", m.rank, (unsigned)m.status);
-    if (r->bad)
+    if (r->failed)
         job_fail(j, (struct cause){.kind = CAUSE_EXIT,
                                    .rank = (int)m.rank,
                                    .status = m.status,
@@ -86,23 +87,23 @@ static int hear_exit(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
-static int hear_error(struct job *j, unsigned node, const struct frame *f,
-                      struct ddp_err *err)
+static int handle_error(struct job *j, unsigned node, const struct frame *f,
+                        struct ddp_err *err)
 {
     struct unpack u = {.p = f->body, .n = f->size};
     uint32_t rank = unpack_u32(&u);
     char *text = unpack_str(&u);
     if (unpack_end(&u, f->type, err) < 0 || !job_rank_is_of(j, rank, node)) {
         free(text);
-        return err_set(err, "the error of a rank it does not have");
+        return err_set(err, "the exception of another node's rank");
     }
     free(j->ranks[rank].error);
     j->ranks[rank].error = text;
     return 0;
 }
 
-static int hear_cannot(struct job *j, unsigned node, const struct frame *f,
-                       struct ddp_err *err)
+static int handle_cannot(struct job *j, unsigned node, const struct frame *f,
+                         struct ddp_err *err)
 {
     struct msg_cannot m = {0};
     if (msg_cannot_unpack(f, &m, err) < 0)
@@ -111,14 +112,14 @@ static int hear_cannot(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
-/* A scheduler has told the agents to end; it tells us too, or it does not. */
-static int hear_told(struct job *j, unsigned node, const struct frame *f,
-                     struct ddp_err *err)
+/* A scheduler has sent the agents a signal to end; ddprun may not get one. */
+static int handle_told(struct job *j, unsigned node, const struct frame *f,
+                       struct ddp_err *err)
 {
     struct unpack u = {.p = f->body, .n = f->size};
     int sig = (int)unpack_u32(&u);
     if (unpack_end(&u, f->type, err) < 0 || sig < 1 || sig >= NSIG)
-        return err_set(err, "a signal that there is not");
+        return err_set(err, "an invalid signal");
     log_info("%s was interrupted (%s)", j->nodes[node].host->name, signal_name(sig));
     char *who =
         j->peers ? xasprintf("ddprun on %s was ", j->nodes[node].host->name) : NULL;
@@ -131,22 +132,22 @@ static int hear_told(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
-static int hear_credit(struct job *j, unsigned node, const struct frame *f,
-                       struct ddp_err *err)
+static int handle_credit(struct job *j, unsigned node, const struct frame *f,
+                         struct ddp_err *err)
 {
     struct unpack u = {.p = f->body, .n = f->size};
     uint32_t n = unpack_u32(&u);
     if (unpack_end(&u, f->type, err) < 0)
         return -1;
     if (n > j->nodes[node].input_sent)
-        return err_set(err, "more input taken than it was sent");
+        return err_set(err, "more input credit than it was sent");
     j->nodes[node].input_sent -= n;
     job_input_more(j);
     return 0;
 }
 
-static int hear_spawned(struct job *j, unsigned node, const struct frame *f,
-                        struct ddp_err *err)
+static int handle_spawned(struct job *j, unsigned node, const struct frame *f,
+                          struct ddp_err *err)
 {
     if (++j->spawned_nodes == j->plan->nnodes)
         j->spawned_ns = now_ns();
@@ -155,16 +156,16 @@ static int hear_spawned(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
-static int hear_ended(struct job *j, unsigned node, const struct frame *f,
-                      struct ddp_err *err)
+static int handle_ended(struct job *j, unsigned node, const struct frame *f,
+                        struct ddp_err *err)
 {
     struct job_node *n = &j->nodes[node];
     n->ended = true;
     for (int r = 0; j->plan && r < j->plan->nranks; r++) {
         if (j->plan->ranks[r].node == n->place && j->ranks[r].state != RANK_EXITED &&
-            j->state != JOB_GATHERING) { /* it cannot be ended, as its agent has said */
+            j->state != JOB_GATHERING) { /* it survived SIGKILL */
             j->ranks[r].state = RANK_EXITED;
-            j->ranks[r].left = j->spawned_ns > 0;
+            j->ranks[r].left_behind = j->spawned_ns > 0;
             j->running--;
         }
     }
@@ -172,14 +173,14 @@ static int hear_ended(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
-static int hear_saved(struct job *j, unsigned node, const struct frame *f,
-                      struct ddp_err *err)
+static int handle_saved(struct job *j, unsigned node, const struct frame *f,
+                        struct ddp_err *err)
 {
     return msg_saved_unpack(f, &j->nodes[node].saved, err);
 }
 
-static int hear_log(struct job *j, unsigned node, const struct frame *f,
-                    struct ddp_err *err)
+static int handle_log(struct job *j, unsigned node, const struct frame *f,
+                      struct ddp_err *err)
 {
     struct unpack u = {.p = f->body, .n = f->size};
     unpack_u8(&u);
@@ -189,8 +190,8 @@ static int hear_log(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
-static int hear_ready(struct job *j, unsigned node, const struct frame *f,
-                      struct ddp_err *err)
+static int handle_ready(struct job *j, unsigned node, const struct frame *f,
+                        struct ddp_err *err)
 {
     struct unpack u = {.p = f->body, .n = f->size};
     char *addr = unpack_str(&u);
@@ -203,8 +204,8 @@ static int hear_ready(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
-static int hear_unreached(struct job *j, unsigned node, const struct frame *f,
-                          struct ddp_err *err)
+static int handle_unreached(struct job *j, unsigned node, const struct frame *f,
+                            struct ddp_err *err)
 {
     struct msg_node m = {0};
     if (msg_node_unpack(f, &m, err) < 0)
@@ -215,9 +216,9 @@ static int hear_unreached(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
-/* An agent in the tree has lost one below it. */
-static int hear_lost(struct job *j, unsigned node, const struct frame *f,
-                     struct ddp_err *err)
+/* An agent has lost the link to one below it. */
+static int handle_lost(struct job *j, unsigned node, const struct frame *f,
+                       struct ddp_err *err)
 {
     struct msg_node m = {0};
     if (msg_node_unpack(f, &m, err) < 0)
@@ -240,11 +241,11 @@ static void send_vouched(struct job *j, unsigned node, struct msg_vouched *m)
     pack_finish(&k);
 }
 
-/* The store's node asks who is behind a connection: its machine's agent knows. Where
- * several machines have the address (a docker0 on each), all are asked, a mark in the
- * question's number says so, and only a yes is passed back. */
-static int hear_vouch(struct job *j, unsigned node, const struct frame *f,
-                      struct ddp_err *err)
+/* The store's node asks whether a connection comes from a rank of the job; the agent of
+ * the connecting machine knows. If several machines have that address (a docker0 on
+ * each), all are asked: the id gets ASKED_SEVERAL, and only a yes is passed back. */
+static int handle_vouch(struct job *j, unsigned node, const struct frame *f,
+                        struct ddp_err *err)
 {
     struct msg_vouch m;
     if (msg_vouch_unpack(f, &m, err) < 0)
@@ -277,16 +278,16 @@ static int hear_vouch(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
-/* --preflight: what an agent has found where it is. */
-static int hear_found(struct job *j, unsigned node, const struct frame *f,
-                      struct ddp_err *err)
+/* --preflight: an agent's findings on its node. */
+static int handle_found(struct job *j, unsigned node, const struct frame *f,
+                        struct ddp_err *err)
 {
     return j->preflight ? preflight_hear(j->preflight, node, f, err)
-                        : err_set(err, "a finding that nobody asked for");
+                        : err_set(err, "a preflight finding without --preflight");
 }
 
-static int hear_vouched(struct job *j, unsigned node, const struct frame *f,
-                        struct ddp_err *err)
+static int handle_vouched(struct job *j, unsigned node, const struct frame *f,
+                          struct ddp_err *err)
 {
     struct msg_vouched m = {0};
     if (msg_vouched_unpack(f, &m, err) < 0)
@@ -299,7 +300,8 @@ static int hear_vouched(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
-static int hear_hello(struct job *j, unsigned node, struct link *l, const struct frame *f)
+static int handle_hello(struct job *j, unsigned node, struct link *l,
+                        const struct frame *f)
 {
     struct ddp_err err;
     struct msg_hello m = {0};
@@ -315,33 +317,33 @@ static int hear_hello(struct job *j, unsigned node, struct link *l, const struct
     return 0;
 }
 
-static int (*const verbs[MSG_TYPES])(struct job *j, unsigned node, const struct frame *f,
-                                     struct ddp_err *err) = {
-    [MSG_READY] = hear_ready,         [MSG_SPAWNED] = hear_spawned,
-    [MSG_CANNOT] = hear_cannot,       [MSG_OUT] = hear_out,
-    [MSG_CREDIT] = hear_credit,       [MSG_EXIT] = hear_exit,
-    [MSG_ENDED] = hear_ended,         [MSG_LOG] = hear_log,
-    [MSG_UNREACHED] = hear_unreached, [MSG_LOST] = hear_lost,
-    [MSG_PONG] = job_hear_pong,       [MSG_VOUCH] = hear_vouch,
-    [MSG_VOUCHED] = hear_vouched,     [MSG_ERROR] = hear_error,
-    [MSG_FOUND] = hear_found,         [MSG_TOLD] = hear_told,
-    [MSG_FENCE] = job_hear_fence,     [MSG_PEER] = job_hear_peer,
-    [MSG_ABORT] = job_hear_abort,     [MSG_SAVED] = hear_saved,
-    [MSG_MEMBER] = job_hear_member,
+static int (*const handlers[MSG_TYPES])(struct job *j, unsigned node,
+                                        const struct frame *f, struct ddp_err *err) = {
+    [MSG_READY] = handle_ready,         [MSG_SPAWNED] = handle_spawned,
+    [MSG_CANNOT] = handle_cannot,       [MSG_OUT] = handle_out,
+    [MSG_CREDIT] = handle_credit,       [MSG_EXIT] = handle_exit,
+    [MSG_ENDED] = handle_ended,         [MSG_LOG] = handle_log,
+    [MSG_UNREACHED] = handle_unreached, [MSG_LOST] = handle_lost,
+    [MSG_PONG] = job_handle_pong,       [MSG_VOUCH] = handle_vouch,
+    [MSG_VOUCHED] = handle_vouched,     [MSG_ERROR] = handle_error,
+    [MSG_FOUND] = handle_found,         [MSG_TOLD] = handle_told,
+    [MSG_FENCE] = job_handle_fence,     [MSG_PEER] = job_handle_peer,
+    [MSG_ABORT] = job_handle_abort,     [MSG_SAVED] = handle_saved,
+    [MSG_MEMBER] = job_handle_member,
 };
 
-void job_hear(struct job *j, struct link *l, const struct frame *f)
+void job_handle_frame(struct job *j, struct link *l, const struct frame *f)
 {
     struct ddp_err err;
     if (f->node < j->alloc->nnodes && f->type == MSG_HELLO) {
-        hear_hello(j, f->node, l, f);
+        handle_hello(j, f->node, l, f);
         return;
     }
-    if (f->node >= j->alloc->nnodes || j->nodes[f->node].via != l || !verbs[f->type]) {
-        log_debug("frame '%s' out of place", msg_name(f->type));
+    if (f->node >= j->alloc->nnodes || j->nodes[f->node].via != l || !handlers[f->type]) {
+        log_debug("unexpected frame '%s' ignored", msg_name(f->type));
         return;
     }
     j->nodes[f->node].heard_ms = now_ms();
-    if (verbs[f->type](j, f->node, f, &err) < 0)
+    if (handlers[f->type](j, f->node, f, &err) < 0)
         job_drop_link(j, l, err.text);
 }

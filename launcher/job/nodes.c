@@ -1,6 +1,6 @@
-/* launcher/job/nodes.c - the links to agents, and the nodes that are reached by them
+/* launcher/job/nodes.c - the links to agents, and which nodes are reached over each
  *
- * A link may lead to many nodes: in a tree to all below the first.
+ * In a launch tree, a link leads to its agent's node and to all nodes below it.
  */
 #include "launcher/job/job_impl.h"
 
@@ -31,8 +31,8 @@ void job_send(struct job *j, unsigned node, enum msg_type type, const struct pac
     }
 }
 
-/* To a node that is not lost. */
-static bool leads_anywhere(const struct job *j, const struct link *l)
+/* Does `l` lead to a node that is not lost? */
+static bool has_live_node(const struct job *j, const struct link *l)
 {
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         if (j->nodes[i].via == l && !j->nodes[i].lost)
@@ -50,7 +50,7 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
     for (int r = 0; j->plan && r < j->plan->nranks; r++) {
         if (n->place == j->plan->ranks[r].node && j->ranks[r].state != RANK_EXITED) {
             j->ranks[r].state = RANK_EXITED;
-            j->ranks[r].unheard = true;
+            j->ranks[r].end_unknown = true;
             j->running--;
         }
     }
@@ -59,7 +59,7 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
     else if (j->state < JOB_LEAVING)
         job_fail_text(j, CAUSE_NODE, EXIT_CANNOT_START,
                       xasprintf("%s is lost: %s", n->host->name, why));
-    if (n->via && !leads_anywhere(j, n->via))
+    if (n->via && !has_live_node(j, n->via))
         job_drop_link(j, n->via, why);
     else
         job_check(j);
@@ -67,10 +67,10 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
 
 static void on_frame(struct link *l, const struct frame *f, void *arg)
 {
-    job_hear(arg, l, f);
+    job_handle_frame(arg, l, f);
 }
 
-/* Returns the node that it leads to first. */
+/* Returns the node whose agent is at its other end. */
 static unsigned forget_link(struct job *j, struct link *l)
 {
     struct job_link *jl;

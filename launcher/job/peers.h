@@ -1,7 +1,6 @@
-/* launcher/job/peers.h - nodes that have come by themselves, each with its connection
+/* launcher/job/peers.h - the connected nodes of a job that runs ddprun on every node
  *
- * Made by launcher/peer/ where a ddprun runs on every node, taken by the job, which then
- * has nobody to start.
+ * Filled by launcher/peer/ and used by the job, which then starts no agents.
  */
 #ifndef LAUNCHER_JOB_PEERS_H
 #define LAUNCHER_JOB_PEERS_H
@@ -10,20 +9,19 @@
 #include "launcher/link/link.h"
 
 struct peers {
-    struct alloc
-        *alloc; /* owned: the nodes, as they have come; the first is the head's */
+    struct alloc *alloc; /* owned: the nodes as they joined; the first is the head's */
     size_t n;
     struct peer {
-        int fd;                /* owned until the job takes it; -1: the head's own node */
+        int fd; /* owned until the job takes it over; -1: the head's own node */
         struct link_keys keys; /* of the link */
-        char *here;            /* owned: the address by which it reached us; NULL: own */
-    } * list;                  /* owned, by node */
+        char *here; /* owned: the head's address that it connected to; NULL: head */
+    } * list;       /* owned, by node */
     /* borrowed: readable when another copy of ddprun on this machine, which waits for the
-     * job's exit code, has ended before it; -1: there is none */
+     * job's exit code, has exited too early; -1: no other copy */
     int mate_gone;
 };
 
-/* The line for it. */
+/* Its error message; %s: the host. */
 #define MATE_GONE \
     "a copy of ddprun on %s, which waited for the end of the job, has ended before it"
 

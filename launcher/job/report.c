@@ -1,7 +1,7 @@
-/* launcher/job/report.c - the lines a user reads when something has failed
+/* launcher/job/report.c - the failure report, and the summary of --report
  *
- * One line first: what happened, where, when, and what became of the others; then the
- * last lines of the rank it happened to. Everything else was a consequence.
+ * The headline: what failed, where, when, and the state of the other ranks; then the last
+ * lines of output of the failed rank. Consequences of the failure are not reported.
  */
 #define LOG_SUBSYS "job"
 #include "launcher/job/job_impl.h"
@@ -44,39 +44,39 @@ static bool still_runs(int rank, void *arg)
     return j->spawned_ns > 0 && j->ranks[rank].state != RANK_EXITED;
 }
 
-/* By itself, before it was told to end, or by a signal that is none of ours. */
+/* Before ddprun signalled it, or by a signal that ddprun does not send. */
 static bool failed_too(int rank, void *arg)
 {
     const struct job *j = arg;
     const struct job_rank *r = &j->ranks[rank];
     int sig = WIFSIGNALED(r->status) ? WTERMSIG(r->status) : 0;
     return r->state == RANK_EXITED && rank != j->cause.rank &&
-           (r->bad || (sig && sig != SIGTERM && sig != SIGKILL && sig != SIGINT));
+           (r->failed || (sig && sig != SIGTERM && sig != SIGKILL && sig != SIGINT));
 }
 
 static bool stopped_by_us(int rank, void *arg)
 {
     const struct job *j = arg;
     const struct job_rank *r = &j->ranks[rank];
-    return r->told && rank != j->cause.rank && !failed_too(rank, arg);
+    return r->stopped && rank != j->cause.rank && !failed_too(rank, arg);
 }
 
 static bool left_behind(int rank, void *arg)
 {
     const struct job *j = arg;
-    return j->ranks[rank].left;
+    return j->ranks[rank].left_behind;
 }
 
-static bool unheard_of(int rank, void *arg)
+static bool end_unknown(int rank, void *arg)
 {
     const struct job *j = arg;
-    return j->spawned_ns > 0 && j->ranks[rank].unheard;
+    return j->spawned_ns > 0 && j->ranks[rank].end_unknown;
 }
 
-/* "; no word of ranks 4-7 (node[003-004])": their hosts end them, when they can. */
-static char *no_word(struct job *j)
+/* "; no word of ranks 4-7 (node[003-004])": on lost nodes, whose agents stop them. */
+static char *unknown_ends(struct job *j)
 {
-    char *set = cause_rank_set(j->plan->nranks, unheard_of, j);
+    char *set = cause_rank_set(j->plan->nranks, end_unknown, j);
     if (!set)
         return xstrdup("");
     struct strv lost = {0};
@@ -93,9 +93,9 @@ static char *no_word(struct job *j)
 }
 
 /* "; rank 2 failed after it; ddprun stopped ranks 0-1,4" */
-static char *fates(struct job *j)
+static char *other_ranks(struct job *j)
 {
-    char *text = j->plan ? no_word(j) : xstrdup("");
+    char *text = j->plan ? unknown_ends(j) : xstrdup("");
     static const struct {
         bool (*in)(int rank, void *arg);
         const char *what; /* %s: "ranks 0-1,4" */
@@ -124,7 +124,7 @@ static char *fates(struct job *j)
 
 #define HURRY_HINT "; press Ctrl-C again to kill at once"
 
-/* Ranks take their time, and it was the user's terminal that told us to end. */
+/* Ranks still run after the first Ctrl-C. */
 static bool may_hurry(const struct job *j)
 {
     return j->cause.status == SIGINT && j->interrupts == 1 && j->state == JOB_TERMINATING;
@@ -133,7 +133,7 @@ static bool may_hurry(const struct job *j)
 static char *what_happened(const struct job *j)
 {
     const struct cause *c = &j->cause;
-    /* it may have ended before we heard that all were started */
+    /* negative if it exited before all ranks were reported as started */
     int64_t after_ns = c->at_ns - j->started_ns;
     double after_s = after_ns > 0 ? (double)after_ns / 1e9 : 0;
     switch (c->kind) {
@@ -158,14 +158,14 @@ static char *what_happened(const struct job *j)
     case CAUSE_NODE:
         return xstrdup(c->text);
     case CAUSE_NONE:
-    case CAUSE_OUTPUT: /* the reader of our stdout has gone: it knows */
+    case CAUSE_OUTPUT: /* the reader of stdout closed it: no message */
         break;
     }
     return NULL;
 }
 
-/* The exception that Python had, when PyTorch's @record has written it down. */
-static void say_error(struct job *j)
+/* The Python exception, if PyTorch's @record wrote it to the error file. */
+static void report_exception(struct job *j)
 {
     const char *error =
         j->cause.kind == CAUSE_EXIT ? j->ranks[j->cause.rank].error : NULL;
@@ -193,8 +193,8 @@ void job_pass_error_on(const struct job *j)
     free(now);
 }
 
-/* Unless they stand right above, as those of a single rank do. */
-static void say_last_lines(struct job *j)
+/* Unless they are already the last lines on the terminal, as with a single rank. */
+static void report_last_lines(struct job *j)
 {
     bool of_rank = j->cause.kind == CAUSE_EXIT || j->cause.kind == CAUSE_ABORT;
     if (!of_rank || j->plan->nranks < 2 || output_tail_stands(j->output, j->cause.rank))
@@ -209,9 +209,9 @@ static void say_last_lines(struct job *j)
         next = strchr(line, '\n');
         if (next)
             *next++ = '\0';
-        char *shown = xasprintf("    %s", line);
-        job_say(j, shown);
-        free(shown);
+        char *indented = xasprintf("    %s", line);
+        job_say(j, indented);
+        free(indented);
     }
     free(tail);
 }
@@ -231,15 +231,16 @@ static bool is_headline(const struct job *j, size_t node)
     return j->cause.text && strstr(j->cause.text, j->nodes[node].trouble);
 }
 
-/* All hosts from `first` on that have its reason, marked in `said`. */
-static char *hosts_like(const struct job *j, size_t first, bool *said)
+/* The hosts from `first` on with the same reason, malloc'ed; they are set in `reported`.
+ */
+static char *hosts_with_reason(const struct job *j, size_t first, bool *reported)
 {
     struct strv names = {0};
     for (size_t i = first; i < j->alloc->nnodes; i++) {
-        if (!j->nodes[i].trouble || said[i] || is_headline(j, i) ||
+        if (!j->nodes[i].trouble || reported[i] || is_headline(j, i) ||
             strcmp(reason_of(j, i), reason_of(j, first)) != 0)
             continue;
-        said[i] = true;
+        reported[i] = true;
         strv_push(&names, j->alloc->nodes[i].name);
     }
     char *list = hostlist_compress(names.v, names.n);
@@ -247,21 +248,20 @@ static char *hosts_like(const struct job *j, size_t first, bool *said)
     return list;
 }
 
-/* Of the other hosts that do not start: a line for each reason, not for each of a
- * hundred that have the same. */
-static void say_other_troubles(struct job *j)
+/* Other hosts that did not start: one line per reason. */
+static void report_other_hosts(struct job *j)
 {
-    bool *said = xcalloc(j->alloc->nnodes + 1, sizeof *said);
+    bool *reported = xcalloc(j->alloc->nnodes + 1, sizeof *reported);
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (!j->nodes[i].trouble || said[i] || is_headline(j, i))
+        if (!j->nodes[i].trouble || reported[i] || is_headline(j, i))
             continue;
-        char *hosts = hosts_like(j, i, said);
+        char *hosts = hosts_with_reason(j, i, reported);
         char *line = xasprintf("ddprun: cannot start on %s: %s", hosts, reason_of(j, i));
         job_say(j, line);
         free(line);
         free(hosts);
     }
-    free(said);
+    free(reported);
 }
 
 void job_report_failure(struct job *j)
@@ -270,19 +270,19 @@ void job_report_failure(struct job *j)
     if (!what)
         return;
     j->reported = true;
-    char *rest = fates(j);
+    char *rest = other_ranks(j);
     char *line = xasprintf("ddprun: %s%s", what, rest);
     job_say(j, line);
-    say_error(j);
-    say_last_lines(j);
-    say_other_troubles(j);
+    report_exception(j);
+    report_last_lines(j);
+    report_other_hosts(j);
     free(line);
     free(rest);
     free(what);
 }
 
-/* By hosts that have forked their ranks. */
-static void say_savings(struct job *j)
+/* What --preload saved, over the hosts that have forked their ranks. */
+static void report_preload(struct job *j)
 {
     double import_s = 0, spared_s = 0, mib = 0;
     int hosts = 0;
@@ -307,9 +307,9 @@ static void say_savings(struct job *j)
 
 void job_report_summary(struct job *j)
 {
-    say_savings(j);
+    report_preload(j);
     const struct plan *p = j->plan;
-    /* the last may have ended before we heard that it was started */
+    /* the last rank may exit before its start is reported */
     int64_t ran_ns = j->last_exit_ns > j->ready_ns ? j->last_exit_ns - j->ready_ns : 0;
     int attempts = j->restart.attempt + 1;
     char *several = attempts > 1 ? xasprintf(" in %d attempts", attempts) : xstrdup("");

@@ -1,9 +1,9 @@
-/* launcher/job/shutdown.c - how a job ends
+/* launcher/job/shutdown.c - ends the job, or restarts its ranks
  *
- * The first cause makes it end: everything that runs is told to, in steps. When every
- * node has ended its ranks there is another attempt, or the user is told, the agents
- * leave and the output is written out. The limits of the states on that way are here;
- * the table of states is in job.c.
+ * The first cause starts the escalating shutdown of all ranks (policy/grace.h). When
+ * every node reports that its ranks have ended, they are restarted (--max-restarts), or
+ * the failure is reported, the agents exit and the rest of the output is written. The
+ * time limits of these states are here; the table of states is in job.c.
  */
 #define LOG_SUBSYS "job"
 #include "launcher/job/job_impl.h"
@@ -19,9 +19,9 @@
 #include <signal.h>
 #include <stdlib.h>
 
-/* ms: until the headline when ranks are slow to end; for agents to leave; for a reader to
- * take the rest of the output once a signal or --timeout wants the end; and how much
- * longer than its own steps an agent may take. */
+/* ms: to the headline when ranks are slow to exit (after a signal: REPORT_SIGNAL_MS); for
+ * agents to exit; for a reader to consume the rest of the output after a signal or
+ * --timeout; and how much longer than its own steps an agent may take. */
 enum {
     REPORT_MS = 500,
     REPORT_SIGNAL_MS = 100,
@@ -58,7 +58,7 @@ void job_end(struct job *j, int sig, int64_t grace_ms)
     job_check(j);
 }
 
-/* The present attempt's failure is told; the next cause will be another's. */
+/* Report this attempt's failure, and reset the cause for the next one. */
 static void forget_cause(struct job *j)
 {
     job_report_failure(j);
@@ -70,7 +70,7 @@ static void forget_cause(struct job *j)
 
 void job_fail(struct job *j, struct cause c)
 {
-    /* no other attempt any more: what is in its way is what ends the job */
+    /* the pending restart is cancelled: `c` ends the job */
     bool cancelled = restart_cancelled(&j->restart, &c);
     if (cancelled)
         forget_cause(j);
@@ -110,7 +110,7 @@ static int exit_code(const struct job *j)
 
 static void job_done(struct job *j)
 {
-    job_move(j, JOB_DONE, "nothing is left");
+    job_move(j, JOB_DONE, "all output is written");
     loop_stop(j->loop, exit_code(j));
 }
 
@@ -145,9 +145,9 @@ static bool all_left(const struct job *j)
     return j->local_pid == 0 && (!j->starter || node_starter_is_idle(j->starter));
 }
 
-/* All ranks once more, on the same agents. The store is first, as ever: its key space,
- * or with --store rank0 its port, is a new one (launch.c goes on from there). */
-static void job_again(struct job *j)
+/* Restart all ranks on the same agents. The store comes first: it gets a new key space,
+ * or with --store rank0 a new port (launch.c continues from there). */
+static void restart_ranks(struct job *j)
 {
     forget_cause(j);
     restart_next(&j->restart);
@@ -159,8 +159,8 @@ static void job_again(struct job *j)
     output_renew(j->output, line);
     free(line);
     free(label);
-    job_forget_meetings(j);
-    job_forget_absent(j);
+    job_reset_fences(j);
+    job_reset_absent(j);
     for (int r = 0; r < j->plan->nranks; r++) {
         free(j->ranks[r].error);
         j->ranks[r] = (struct job_rank){0};
@@ -168,7 +168,7 @@ static void job_again(struct job *j)
     j->running = j->plan->nranks;
     j->spawned_nodes = 0;
     j->spawned_ns = j->last_exit_ns = 0;
-    job_move(j, JOB_PREPARING, "another attempt begins");
+    job_move(j, JOB_PREPARING, "next attempt");
     job_send_store(j);
 }
 
@@ -178,7 +178,7 @@ void job_check(struct job *j)
     if (j->state == JOB_RUNNING && j->running == 0)
         job_end(j, SIGTERM, j->opts->grace_ms);
     else if (ending && all_ended(j) && j->restart.pending)
-        job_again(j);
+        restart_ranks(j);
     else if (ending && all_ended(j))
         job_leave(j);
     else if (j->state == JOB_TERMINATING && j->running == 0)
@@ -199,7 +199,7 @@ int64_t job_limit_terminating(const struct job *j)
     return grace_longest_ms(j->end_sig, j->end_grace_ms) + AGENT_LATE_MS;
 }
 
-/* An agent keeps its own limits; ours is for one that does not. */
+/* Agents have their own limits; this one is for an agent that hangs. */
 int64_t job_limit_draining(const struct job *j)
 {
     return j->hurried ? job_limit_terminating(j) + HURRY_MS : 0;
@@ -228,7 +228,7 @@ void job_late_draining(struct job *j)
     job_late_terminating(j);
 }
 
-/* Agents that do not leave are made to: ours by a signal, others by their lifelines. */
+/* Kill agents that do not exit: ours by SIGKILL, others by closing their lifelines. */
 void job_late_leaving(struct job *j)
 {
     if (j->local_pid > 0)

@@ -26,8 +26,8 @@ struct signals {
     struct signals_events events;
     void *arg;
     struct event *ev[ARRAY_LEN(table)]; /* owned; NULL: the signal is ignored */
-    int fd;             /* owned: of those that are sent all the same; -1 */
-    struct event *sent; /* owned */
+    int fd;                             /* owned: signalfd of ignored INT and QUIT; -1 */
+    struct event *sent;                 /* owned */
 };
 
 static void on_signal(evutil_socket_t sig, short what, void *arg)
@@ -53,10 +53,10 @@ static void on_signal(evutil_socket_t sig, short what, void *arg)
     }
 }
 
-/* Shells without job control start what is in the background with INT and QUIT ignored,
- * so that Ctrl-C does not reach it. A `kill -INT` means us all the same: blocked signals
- * are kept even while they are ignored, and signalfd tells who has sent them. Children
- * get their signals set back (spawn/child.c). */
+/* Shells without job control start background processes with INT and QUIT ignored, so
+ * that Ctrl-C does not end them; `kill -INT` still should. The kernel queues a blocked
+ * signal even while it is ignored, and signalfd reports its sender: SI_KERNEL is the
+ * terminal. Signal dispositions are reset in children (spawn/child.c). */
 static void on_sent(evutil_socket_t fd, short what, void *arg)
 {
     struct signals *s = arg;
@@ -79,7 +79,7 @@ static int listen_to_senders(struct signals *s, struct loop *loop,
     return s->sent ? event_add(s->sent, NULL) : -1;
 }
 
-/* What nohup lets be ignored stays so. */
+/* A signal that is ignored at startup, as by nohup, stays ignored. */
 static bool ignored(int sig)
 {
     struct sigaction sa;
@@ -90,21 +90,21 @@ struct signals *signals_create(struct loop *loop, const struct signals_events *e
                                void *arg, struct ddp_err *err)
 {
     struct signals *s = xcalloc(1, sizeof *s);
-    sigset_t unheard;
-    sigemptyset(&unheard);
+    sigset_t ignored_set;
+    sigemptyset(&ignored_set);
     s->events = *events;
     s->arg = arg;
     s->fd = -1;
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* of a file at its limit write() says so */
-    /* in the background, reading or writing the terminal must not stop us: a stopped
-     * launcher hears of no failure */
+    signal(SIGXFSZ, SIG_IGN); /* write() reports EFBIG instead */
+    /* terminal I/O from the background must not stop ddprun: a stopped launcher does not
+     * detect failures */
     signal(SIGTTIN, SIG_IGN);
     signal(SIGTTOU, SIG_IGN);
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         if (ignored(table[i].sig)) {
             if (table[i].sig == SIGINT || table[i].sig == SIGQUIT)
-                sigaddset(&unheard, table[i].sig);
+                sigaddset(&ignored_set, table[i].sig);
             continue;
         }
         s->ev[i] = event_new(loop_base(loop), table[i].sig, EV_SIGNAL | EV_PERSIST,
@@ -115,7 +115,7 @@ struct signals *signals_create(struct loop *loop, const struct signals_events *e
             return NULL;
         }
     }
-    if (listen_to_senders(s, loop, &unheard) < 0) {
+    if (listen_to_senders(s, loop, &ignored_set) < 0) {
         err_errno(err, "cannot listen for signals that are ignored");
         signals_destroy(s);
         return NULL;

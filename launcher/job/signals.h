@@ -1,8 +1,7 @@
-/* launcher/job/signals.h - the signals that ddprun gets, as calls
+/* launcher/job/signals.h - signals to ddprun, delivered as callbacks from the event loop
  *
- * Those that mean the end (INT, TERM, HUP, QUIT), those that are passed on (USR1, USR2,
- * WINCH and a few more), and the pair TSTP and CONT, which stops and continues the ranks
- * and then ddprun itself.
+ * INT, TERM, HUP and QUIT end the job; USR1, USR2, WINCH and a few more are forwarded to
+ * the ranks; TSTP and CONT stop and continue the ranks, and then ddprun itself.
  */
 #ifndef LAUNCHER_JOB_SIGNALS_H
 #define LAUNCHER_JOB_SIGNALS_H
@@ -14,7 +13,7 @@ struct signals;
 struct signals_events {
     void (*end)(int sig, void *arg);
     void (*pass)(int sig, void *arg);
-    void (*stop)(void *arg); /* stop the ranks: we stop when this returns */
+    void (*stop)(void *arg); /* stop the ranks; ddprun stops when this returns */
     void (*continued)(void *arg);
 };
 

@@ -11,25 +11,25 @@
 #include <string.h>
 #include <sys/wait.h>
 
-/* From here on the kernel's out-of-memory killer is worth a thought. */
+/* peak memory from which the out-of-memory killer is suspected */
 enum { LARGE_KIB = 1 << 20 };
 
-/* How far the same signal to all processes of a job may be apart, on several nodes. */
+/* ns: skew of one signal that a scheduler sends to all processes of a job */
 enum { SAME_SIGNAL_NS = 2000000000 };
 
-/* Is `told` the signal that the rank of `died` has died of? */
-static bool is_cause_of(const struct cause *told, const struct cause *died)
+/* Did the rank of `died` die of the signal `sent`? */
+static bool caused_by_signal(const struct cause *sent, const struct cause *died)
 {
-    int64_t apart = told->at_ns - died->at_ns;
-    return told->kind == CAUSE_SIGNAL && died->kind == CAUSE_EXIT &&
-           WIFSIGNALED(died->status) && WTERMSIG(died->status) == told->status &&
+    int64_t apart = sent->at_ns - died->at_ns;
+    return sent->kind == CAUSE_SIGNAL && died->kind == CAUSE_EXIT &&
+           WIFSIGNALED(died->status) && WTERMSIG(died->status) == sent->status &&
            apart < SAME_SIGNAL_NS && apart > -SAME_SIGNAL_NS;
 }
 
 bool cause_before(const struct cause *a, const struct cause *b)
 {
-    if (is_cause_of(a, b) || is_cause_of(b, a))
-        return is_cause_of(a, b);
+    if (caused_by_signal(a, b) || caused_by_signal(b, a))
+        return caused_by_signal(a, b);
     if (b->kind == CAUSE_NONE || a->at_ns != b->at_ns)
         return b->kind == CAUSE_NONE || a->at_ns < b->at_ns;
     return a->kind == CAUSE_EXIT && b->kind == CAUSE_EXIT && WIFSIGNALED(a->status) &&
@@ -41,7 +41,7 @@ int cause_exit_code(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* "SIGSEGV (segmentation fault)": the system's own word for it, in lower case. */
+/* "SIGSEGV (segmentation fault)": the text of strsignal() in lower case. */
 static void name_signal(int sig, char *text, size_t size)
 {
     char words[64];

@@ -13,7 +13,7 @@
 
 enum { KILL_AGAIN_MS = 100 };
 
-/* Each step: what is sent, and how long it has to work (0: the grace time). */
+/* A signal, and the ms until the next step (0: the grace time). */
 static const struct step {
     int sig;
     int64_t wait_ms;
@@ -32,7 +32,7 @@ struct grace {
     int step;
     int64_t killed_ms; /* the first KILL, monotonic */
     int64_t grace_ms;
-    bool asked_by_int;
+    bool began_with_int;
 };
 
 static void enter(struct grace *g, int step)
@@ -41,7 +41,7 @@ static void enter(struct grace *g, int step)
         g->killed_ms = now_ms();
     g->step = step;
     int64_t ms = steps[step].wait_ms ? steps[step].wait_ms : g->grace_ms;
-    if (step == STEP_TERM && g->asked_by_int && ms > TERM_AFTER_INT_MS)
+    if (step == STEP_TERM && g->began_with_int && ms > TERM_AFTER_INT_MS)
         ms = TERM_AFTER_INT_MS;
     struct timeval tv = {ms / 1000, ms % 1000 * 1000};
     event_add(g->timer, &tv);
@@ -73,7 +73,7 @@ void grace_begin(struct grace *g, int sig, int64_t grace_ms)
     if (step <= g->step)
         return;
     g->grace_ms = grace_ms;
-    g->asked_by_int |= step == STEP_INT;
+    g->began_with_int |= step == STEP_INT;
     enter(g, step);
 }
 
@@ -86,7 +86,7 @@ void grace_renew(struct grace *g)
 {
     event_del(g->timer);
     g->step = STEP_NONE;
-    g->asked_by_int = false;
+    g->began_with_int = false;
 }
 
 struct grace *grace_create(struct loop *loop, void (*act)(int sig, void *arg),

@@ -1,10 +1,10 @@
 /* launcher/policy/grace.h - escalating shutdown: SIGINT, SIGTERM, SIGKILL
  *
- * The steps are a table: after an INT (the user's Ctrl-C) the ranks have the grace time
- * to write a checkpoint, then they get TERM and a short while, then KILL. After a TERM
- * the grace time comes next, then KILL. With no grace at all KILL comes at once. KILL is
- * repeated until the owner says that nothing is left, for UNKILLABLE_MS at most: what is
- * left then hangs in the kernel, or belongs to another user.
+ * After INT (the user's Ctrl-C) the ranks have the grace time to write a checkpoint, then
+ * TERM_AFTER_INT_MS after TERM, then they get KILL. After TERM they have the grace time,
+ * then KILL. A grace time of 0 means KILL at once. KILL is repeated until grace_done(),
+ * for at most UNKILLABLE_MS: processes that survive hang in the kernel, or belong to
+ * another user.
  */
 #ifndef LAUNCHER_POLICY_GRACE_H
 #define LAUNCHER_POLICY_GRACE_H
@@ -16,24 +16,24 @@
 
 struct grace;
 
-/* ms: TERM to KILL after an INT (or the grace time, when that is shorter); and from the
- * first KILL until what is left is given up */
+/* ms: from TERM to KILL after INT (or the grace time if shorter); from the first KILL
+ * until the remaining processes are given up */
 enum { TERM_AFTER_INT_MS = 2000, UNKILLABLE_MS = 5000 };
 
-/* `act` is to send a signal to everything; `unkillable` is called once when that has not
- * helped: the last step. */
+/* `act` sends a signal to all processes; `unkillable` is called once, when UNKILLABLE_MS
+ * have passed. */
 struct grace *grace_create(struct loop *loop, void (*act)(int sig, void *arg),
                            void (*unkillable)(void *arg), void *arg);
-/* All steps together, from the first signal on, in ms. */
+/* ms of all steps together, starting with `sig`. */
 int64_t grace_longest_ms(int sig, int64_t grace_ms);
 void grace_destroy(struct grace *g);
 
-/* Begin with `sig`. Again with another: goes on to the later of the two steps, never
- * back; a grace of 0 goes straight to KILL. */
+/* Begin with `sig`. A second call may only advance to a later step; a grace time of 0
+ * goes straight to KILL. */
 void grace_begin(struct grace *g, int sig, int64_t grace_ms);
 
-/* Nothing is left: no more steps. */
+/* All processes have exited: stop. */
 void grace_done(struct grace *g);
-void grace_renew(struct grace *g); /* as if it had never begun */
+void grace_renew(struct grace *g); /* stop, and reset for the next attempt */
 
 #endif

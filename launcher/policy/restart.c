@@ -3,7 +3,7 @@
 
 #include "common/mem.h"
 
-static bool forgiven(const struct cause *c)
+static bool may_restart(const struct cause *c)
 {
     return c->kind == CAUSE_EXIT || c->kind == CAUSE_ABORT;
 }
@@ -11,14 +11,14 @@ static bool forgiven(const struct cause *c)
 bool restart_asked(struct restart *r, const struct cause *c)
 {
     bool left = r->attempt < r->max;
-    r->pending = forgiven(c) && left;
-    r->over = !forgiven(c) && left;
+    r->pending = may_restart(c) && left;
+    r->over = !may_restart(c) && left;
     return r->pending;
 }
 
 bool restart_cancelled(struct restart *r, const struct cause *c)
 {
-    if (!r->pending || forgiven(c))
+    if (!r->pending || may_restart(c))
         return false;
     r->pending = false;
     r->over = true;
@@ -27,7 +27,7 @@ bool restart_cancelled(struct restart *r, const struct cause *c)
 
 bool restart_ignores(const struct restart *r, const struct cause *c)
 {
-    return r->over && forgiven(c);
+    return r->over && may_restart(c);
 }
 
 void restart_next(struct restart *r)

@@ -1,10 +1,9 @@
-/* launcher/policy/restart.h - may a job that has failed begin again?
+/* launcher/policy/restart.h - restart policy (--max-restarts)
  *
- * An attempt is one life of all ranks; --max-restarts N allows N more after the first.
- * Only the bad end of a rank is forgiven. What a second attempt would meet again (a lost
- * node, a program that cannot be started), or what somebody wants (a signal, --timeout,
- * nobody reads the output any more) is the end of the job, also when it comes while an
- * attempt is being ended so that the next can begin.
+ * An attempt is one run of all ranks; --max-restarts N allows N more after the first.
+ * Only a failed or aborting rank is followed by a restart. A failure that would recur (a
+ * lost node, a program that cannot be started) or a request to end (a signal, --timeout,
+ * closed stdout) ends the job, even while ranks are being stopped for a restart.
  */
 #ifndef LAUNCHER_POLICY_RESTART_H
 #define LAUNCHER_POLICY_RESTART_H
@@ -14,19 +13,20 @@
 struct restart {
     int max;      /* --max-restarts */
     int attempt;  /* from 0: TORCHELASTIC_RESTART_COUNT */
-    bool pending; /* this attempt is being ended, and another one follows */
-    bool over;    /* none follows, although one might have: there is another cause */
+    bool pending; /* this attempt is being stopped, another one follows */
+    bool over;    /* attempts are left, but the cause allows no restart */
 };
 
-/* The first failure of this attempt. Returns whether another follows: then `pending`. */
+/* Report the first failure of this attempt. Returns `pending`: whether another follows.
+ */
 bool restart_asked(struct restart *r, const struct cause *c);
 
-/* One more failure. Returns whether it ends the job although another attempt was to
- * follow, which is no longer `pending` then. */
+/* Report a later failure. Returns whether it cancels a pending restart and ends the job.
+ */
 bool restart_cancelled(struct restart *r, const struct cause *c);
 
-/* Would this have been forgiven, so that it cannot be what ended the job? It may have
- * happened before that, and be told later. */
+/* Would `c` have led to a restart, although the job ends? Then it cannot be the cause,
+ * even if it happened earlier and was reported late. */
 bool restart_ignores(const struct restart *r, const struct cause *c);
 
 /* The next attempt begins. */

@@ -55,7 +55,7 @@ struct check {
     const char *name;
     enum probe_phase phase;
     void (*look)(const struct ask *ask);
-    /* Keys have to be alike: this follows "... differs from that on HOSTS; ". */
+    /* Keys must be equal: this follows "VALUE, but VALUE on HOSTS; ". */
     const char *unlike;
     bool unlike_is_remark;
     bool folds; /* many items: only their number is shown */

@@ -57,8 +57,8 @@ static void look_back(const struct ask *ask, const char *name, const struct addr
                      "Hadoop, Kerberos) ask: see /etc/hosts, reverse DNS",
                      addr, name);
     else if (!same_host(back, name))
-        found_remark(ask, "'%s' is %s there, which is called '%s' when asked back", name,
-                     addr, back);
+        found_remark(ask, "'%s' is %s there, whose reverse lookup gives '%s'", name, addr,
+                     back);
 }
 
 static void look_at(const struct ask *ask, unsigned other)
@@ -112,7 +112,7 @@ void look_port(const struct ask *ask)
     int fd = sock_listen(NULL, port, &bound, &err);
     if (fd < 0)
         found_problem(ask, "%s; %s", err.text,
-                      port ? "leave --store-port away, and a free one is found"
+                      port ? "omit --store-port to use a free port"
                            : "is there no free port left (ss -s)?");
     else
         found_value(ask, NULL, NULL, ours ? "%d is free" : "free ones", bound);

@@ -65,8 +65,7 @@ char *program_path(const struct ask *ask, bool aloud)
                               strv_env_get(ask->env, "PATH"), NULL, &code, &err);
     /* a directory that is not there has had its own line */
     if (!path && aloud && access(ask->probe->wdir, X_OK) == 0)
-        found_problem(ask, "%s; copy it there, or put it where all hosts see it",
-                      err.text);
+        found_problem(ask, "%s; copy it there, or use a shared directory", err.text);
     return path;
 }
 

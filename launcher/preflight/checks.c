@@ -43,7 +43,7 @@ static char *range_space(int64_t least, int64_t most)
 static char *range_clock(int64_t least, int64_t most)
 {
     return range((double)(least / 100000) / 10, (double)(most / 100000) / 10, "%+.1f",
-                 "ms beside ours");
+                 "ms offset");
 }
 
 /* ns of the wall clock beside the launcher's */
@@ -52,20 +52,20 @@ static char *odd_clock(int64_t ahead_ns, int64_t median, size_t nhosts, const ch
     double s = (double)ahead_ns / 1e9;
     if (s > -1 && s < 1)
         return NULL;
-    return xasprintf("its clock is %.1f s %s ours; set it by NTP (chronyc tracking): "
-                     "files seem to come from the future, munge and Kerberos refuse",
+    return xasprintf("its clock is %.1f s %s the launcher's; set it by NTP (chronyc "
+                     "tracking): file times, munge and Kerberos depend on it",
                      s < 0 ? -s : s, s < 0 ? "behind" : "ahead of");
 }
 
-/* ns there and back. On a quiet network all pairs are alike; on one machine that plays
- * several hosts they are not, and a millisecond hurts nobody. */
+/* Round trip in ns. On a quiet network all pairs are equal; several hosts on one machine
+ * are not, and a millisecond is harmless. */
 static char *odd_latency(int64_t ns, int64_t median, size_t nhosts, const char *item)
 {
     enum { TIMES = 5, SMALL_NS = 2000000 };
     if (ns < SMALL_NS || (nhosts > 2 && ns < TIMES * median))
         return NULL;
-    return xasprintf("%.1f ms to %s and back, where half of the hosts need %.3g ms or "
-                     "less; another network (--interface), or a bad cable?",
+    return xasprintf("%.1f ms round trip to %s; the median of the hosts is %.3g ms; "
+                     "another network (--interface), or a bad cable?",
                      (double)ns / 1e6, item, (double)median / 1e6);
 }
 
@@ -74,7 +74,7 @@ static char *odd_rate(int64_t rate, int64_t median, size_t nhosts, const char *i
     enum { TIMES = 5, SLOW = 12500000 }; /* 100 Mb/s */
     if (rate > SLOW && (nhosts < 3 || rate > median / TIMES))
         return NULL;
-    return xasprintf("only %.3g Gb/s to %s, where half of the hosts have %.3g or more; "
+    return xasprintf("only %.3g Gb/s to %s; the median of the hosts is %.3g; "
                      "another network (--interface), or a bad cable?",
                      (double)rate * 8e-9, item, (double)median * 8e-9);
 }
@@ -87,7 +87,7 @@ const struct check checks[CHECKS] = {
     [CHECK_USER] = {.name = "user",
                     .phase = PROBE_NODE,
                     .look = look_user,
-                    .unlike = "files of one will not be readable for the other"},
+                    .unlike = "hosts cannot read each other's files"},
     [CHECK_CLOCK] = {.name = "clock",
                      .phase = PROBE_NODE,
                      .look = look_clock,
@@ -96,24 +96,24 @@ const struct check checks[CHECKS] = {
     [CHECK_CPUS] = {.name = "cpus",
                     .phase = PROBE_NODE,
                     .look = look_cpus,
-                    .unlike = "the slowest host sets the pace",
+                    .unlike = "the slowest host limits the job",
                     .unlike_is_remark = true},
     [CHECK_GPUS] =
         {.name = "gpus",
          .phase = PROBE_NODE,
          .look = look_gpus,
-         .unlike = "one GPU or driver less shows only in the middle of a run; leave such "
-                   "hosts out with -H ^HOST"},
+         .unlike = "the job may fail in the middle of a run; exclude such hosts with -H "
+                   "^HOST"},
     [CHECK_DIRECTORY] =
         {.name = "directory",
          .phase = PROBE_NODE,
          .look = look_wdir,
-         .unlike = "they do not share it: what one writes the others do not see",
+         .unlike = "the directory is not shared: hosts do not see each other's files",
          .unlike_is_remark = true},
     [CHECK_PROGRAM] = {.name = "program",
                        .phase = PROBE_NODE,
                        .look = look_program,
-                       .unlike = "copy it again, or put it where all hosts see the same"},
+                       .unlike = "copy it again, or use a shared directory"},
     [CHECK_LIBRARIES] = {.name = "libraries",
                          .phase = PROBE_NODE,
                          .look = look_libraries,

@@ -227,7 +227,7 @@ static void judge_keys(struct results *b, uint32_t check)
             snprintf(more, sizeof more, " and %d more", u->n - NAMED);
         struct msg_found f = {.check = check,
                               .remark = checks[check].unlike_is_remark,
-                              .problem = xasprintf("%s%s, and %s on %s; %s", u->names,
+                              .problem = xasprintf("%s%s, but %s on %s; %s", u->names,
                                                    more, b->list[u->like].f.value, hosts,
                                                    checks[check].unlike)};
         results_add(b, node, &f);
@@ -316,7 +316,7 @@ static void rows_of_numbers(struct rows *rows, const struct results *b, uint32_t
     }
 }
 
-/* "17 alike": how many items each host has. */
+/* "17, equal": how many items each host has. */
 static void rows_of_counts(struct rows *rows, const struct results *b, uint32_t check)
 {
     int *count = xcalloc(b->nhosts, sizeof *count);
@@ -333,7 +333,7 @@ static void rows_of_counts(struct rows *rows, const struct results *b, uint32_t 
             done[n] |= in[n];
         }
         add_row(rows, b, check, in, fault,
-                xasprintf("%d%s", count[first], fault ? "" : ", alike"));
+                xasprintf("%d%s", count[first], fault ? "" : ", equal"));
     }
     free(count);
     free(in);

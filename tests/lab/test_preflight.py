@@ -94,7 +94,7 @@ class Preflight(LabTest):
         self.assert_problem(launch, 3, "/tmp", "is full there")
         self.assert_problem(launch, 4, "names", "no answer after 10 s")
         self.assert_problem(launch, 5, "reached", "refused")
-        self.assert_problem(launch, 6, "latency", "ms to node007")
+        self.assert_problem(launch, 6, "latency", "ms round trip to node007")
         self.assert_problem(launch, 7, "clock", "3600.0 s ahead")
         for fit in (1, 8):
             said = [p for p in self.problems(launch, fit) if not p.startswith(self.NETWORK)]

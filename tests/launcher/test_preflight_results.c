@@ -65,8 +65,8 @@ START_TEST(the_majority_is_right)
         put(b, (struct finding){i, "user", .value = i == 2 ? "bob (7)" : "al (5)",
                                 .key = i == 2 ? "7" : "5"});
     expect_problems(b,
-                    "n3: user: bob (7), and al (5) on n[1-2,4]; files of one will not be "
-                    "readable for the other\n",
+                    "n3: user: bob (7), but al (5) on n[1-2,4]; hosts cannot read each "
+                    "other's files\n",
                     1, 1);
 }
 END_TEST
@@ -78,8 +78,8 @@ START_TEST(of_two_as_many_the_first_host_is_right)
         put(b, (struct finding){i, "user", .value = i % 2 ? "b" : "a",
                                 .key = i % 2 ? "b" : "a"});
     expect_problems(b,
-                    "n[2,4]: user: b, and a on n[1,3]; files of one will not be readable "
-                    "for the other\n",
+                    "n[2,4]: user: b, but a on n[1,3]; hosts cannot read each other's "
+                    "files\n",
                     1, 2);
 }
 END_TEST
@@ -95,7 +95,7 @@ START_TEST(of_many_items_three_are_named)
     }
     expect_problems(
         b,
-        "n2: libraries: la: /y, lc: /y, ld: /y and 1 more, and /x on n1; load "
+        "n2: libraries: la: /y, lc: /y, ld: /y and 1 more, but /x on n1; load "
         "the same modules, or give LD_LIBRARY_PATH with -x\n",
         1, 1);
 }
@@ -118,7 +118,7 @@ START_TEST(a_remark_is_no_fault)
     put(b, (struct finding){0, "cpus", .value = "8 CPUs", .key = "8"});
     put(b, (struct finding){1, "cpus", .value = "4 CPUs", .key = "4"});
     expect_problems(
-        b, "note: n2: cpus: 4 CPUs, and 8 CPUs on n1; the slowest host sets the pace\n",
+        b, "note: n2: cpus: 4 CPUs, but 8 CPUs on n1; the slowest host limits the job\n",
         0, 0);
 }
 END_TEST
@@ -202,7 +202,7 @@ START_TEST(the_table_folds)
     ck_assert_str_eq(text, "  check       hosts   found\n"
                            "! gpus        n1      4 x A100\n"
                            "              n[2-4]  none\n"
-                           "  names       n[1-4]  1, alike\n"
+                           "  names       n[1-4]  1, equal\n"
                            "! port        n4      see below\n"
                            "  latency     n[1-4]  0.02 to 0.05 ms\n");
     free(text);

@@ -45,7 +45,7 @@ static void on_lifeline(evutil_socket_t fd, short what, void *arg)
             event_del(a->lifelines[i]);
     }
     if (a->up)
-        agent_orphaned(a, "a lifeline has ended");
+        agent_orphaned(a, "a lifeline was closed");
 }
 
 /* If the launcher's machine answers, a silent launcher is stopped or blocked on I/O: it
@@ -57,7 +57,7 @@ static void on_beat(void *arg)
         return;
     int64_t heard_ms = link_host_answers(a->up) ? now_ms() : link_heard_ms(a->up);
     if (heartbeat_count(a->heartbeat, &a->silence, heard_ms) >= a->node_timeout_ms)
-        agent_orphaned(a, "nothing is heard from it");
+        agent_orphaned(a, "no heartbeat within the node timeout");
 }
 
 static void on_copy_gone(evutil_socket_t fd, short what, void *arg)

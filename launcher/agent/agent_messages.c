@@ -96,7 +96,7 @@ static int handle_share(struct agent *a, const struct frame *f, struct ddp_err *
 {
     struct msg_share m = {0};
     if (!a->job.id || a->ranks)
-        return err_set(err, "a 'share' out of turn");
+        return err_set(err, "an unexpected 'share'");
     if (msg_share_unpack(f, &m, err) < 0)
         return -1;
     a->ranks = ranks_create(a->loop, a->reap, &a->job, &m, &agent_ranks_events, a);
@@ -158,7 +158,7 @@ static int handle_again(struct agent *a, const struct frame *f, struct ddp_err *
     if (unpack_end(&u, f->type, err) < 0)
         return -1;
     if (!a->ranks || a->state != AGENT_ENDED)
-        return err_set(err, "an 'again' out of turn");
+        return err_set(err, "an unexpected 'again'");
     agent_shutdown_reset(a);
     a->job.attempt = attempt;
     a->job.master_port = port;
@@ -237,7 +237,7 @@ static int handle_hosts(struct agent *a, const struct frame *f, struct ddp_err *
 {
     struct msg_hosts m = {0};
     if (a->relay || !a->relays)
-        return err_set(err, "a 'hosts' out of turn");
+        return err_set(err, "an unexpected 'hosts'");
     if (msg_hosts_unpack(f, &m, err) < 0)
         return -1;
     struct ddp_err why;
@@ -270,7 +270,7 @@ static int handle_probe(struct agent *a, const struct frame *f, struct ddp_err *
     else
         fine = probe_go_on(a->probe, &m);
     msg_probe_finish(&m);
-    return fine ? 0 : err_set(err, "a 'probe' out of turn");
+    return fine ? 0 : err_set(err, "an unexpected 'probe'");
 }
 
 static int (*const handlers[MSG_TYPES])(struct agent *a, const struct frame *f,
@@ -289,7 +289,7 @@ void agent_on_frame(struct link *l, const struct frame *f, void *arg)
 {
     struct agent *a = arg;
     struct ddp_err err;
-    log_trace("heard '%s', %zu bytes", msg_name(f->type), f->size);
+    log_trace("received '%s', %zu bytes", msg_name(f->type), f->size);
     if (f->node != a->node && a->relay)
         relay_down(a->relay, f);
     if (f->node != a->node && f->node != NODE_ALL)

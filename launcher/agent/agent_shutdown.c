@@ -205,7 +205,7 @@ void agent_cut_off(struct agent *a)
 
 void agent_orphaned(struct agent *a, const char *why)
 {
-    log_debug("the launcher is gone: %s", why ? why : "it closed the link");
+    log_debug("lost the launcher: %s", why ? why : "it closed the link");
     agent_cut_off(a);
 }
 

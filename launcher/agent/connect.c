@@ -25,14 +25,14 @@ static int prove(int in, int out, const struct bootstrap *s, int64_t deadline_ms
     struct secret key = s->key;
     int rc = 0;
     if (sock_read_all(in, offer, sizeof offer, deadline_ms) < 0)
-        return err_errno(err, "it says nothing");
+        return err_errno(err, "no handshake received");
     if (s->of_job)
         handshake_node_key(&s->key, s->node, &key);
     if (handshake_answer(&h, &key, s->node, offer, answer, err) < 0)
         rc = -1;
     else if (sock_write_all(out, answer, sizeof answer, deadline_ms) < 0 ||
              sock_read_all(in, proof, sizeof proof, deadline_ms) < 0)
-        rc = err_errno(err, "it does not take the key");
+        rc = err_errno(err, "the handshake was not completed");
     else
         rc = handshake_confirm(&h, proof, keys, err);
     secret_wipe(&h, sizeof h);

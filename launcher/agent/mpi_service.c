@@ -220,7 +220,7 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
         handle_cannot(w, f);
         break;
     default:
-        log_debug("frame '%s' out of place", msg_name(f->type));
+        log_debug("unexpected frame '%s'", msg_name(f->type));
     }
 }
 

@@ -130,7 +130,7 @@ int pmi_server_on_frame(struct pmi_server *s, const struct frame *f, struct ddp_
     }
     msg_fence_finish(&m);
     if (u.bad)
-        return err_set(err, "what another node has put is cut short");
+        return err_set(err, "truncated PMI data from another node");
     barrier_over(s);
     return 0;
 }

@@ -178,7 +178,7 @@ int pmix_on_peer(struct pmix_server *s, const struct frame *f, struct ddp_err *e
     unsigned what = unpack_u8(&u);
     uint32_t id = unpack_u32(&u), number = unpack_u32(&u);
     if (u.bad)
-        return err_set(err, "a word of another PMIx server that is cut short");
+        return err_set(err, "a truncated message from another PMIx server");
     if (what == PEER_ASKS)
         answer_peer(s, m.node, id, number);
     else

@@ -43,7 +43,7 @@ static int handle(struct server *s, const struct frame *f, struct ddp_err *err)
     struct msg_serve serve = {0};
     if (f->type != MSG_SERVE)
         return s->pmix ? pmix_server_on_frame(s->pmix, f, err)
-                       : err_set(err, "a frame '%s' out of turn", msg_name(f->type));
+                       : err_set(err, "unexpected frame '%s'", msg_name(f->type));
     if (s->pmix || msg_serve_unpack(f, &serve, err) < 0)
         return -1;
     s->pmix = pmix_server_create(s->loop, s->link, &serve, err);

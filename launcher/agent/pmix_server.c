@@ -172,7 +172,7 @@ static int check_environment(struct pmix_server *s, struct ddp_err *err)
     pmix_proc_t proc;
     PMIX_LOAD_PROCID(&proc, s->serve.nspace, 0);
     if (PMIx_server_setup_fork(&proc, &env.v) != PMIX_SUCCESS)
-        return err_set(err, "libpmix does not say what its clients need");
+        return err_set(err, "libpmix does not return its clients' environment");
     while (env.v && env.v[env.n])
         env.n++;
     int rc = 0;
@@ -271,7 +271,7 @@ void pmix_server_destroy(struct pmix_server *s)
 {
     /* do not finalize libpmix or free `s`: its threads may still call until exit */
     if (s->inited && !deregister(s))
-        log_debug("libpmix does not let go of its ranks");
+        log_debug("libpmix has not deregistered its ranks in time");
     if (s->dir)
         nftw(s->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }

@@ -1,7 +1,7 @@
 /* launcher/agent/preload.c - see preload.h
  *
- * Requests are one packet with descriptors on it; their text travels in a memory file, so
- * that no request ever has to wait for room. The helper's answers are short packets.
+ * A request is one packet that carries descriptors; its text is in a memfd, so that sending
+ * never blocks on a full socket. The helper's answers are short packets.
  */
 #define LOG_SUBSYS "preload"
 #include "launcher/agent/preload.h"
@@ -26,26 +26,26 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Imports from a shared file system that is under load take minutes; a fork does not. */
+/* Imports from a loaded shared file system may take minutes; a fork does not. */
 enum { IMPORT_S = 300, FORK_S = 30 };
 
 struct preload {
     struct reap *reap;          /* borrowed */
-    pid_t pid;                  /* of the helper; 0: it has ended */
-    pid_t importer;             /* it, or its descendant that ranks are forked from */
-    int wire;                   /* owned: packets to and from it */
-    int output;                 /* owned: what it writes, which is nothing */
-    int go;                     /* owned: to the rank that waits; -1: none */
+    pid_t pid;                  /* of the helper; 0: exited */
+    pid_t importer;             /* the helper, or its descendant that forks the ranks */
+    int wire;                   /* owned: socket to the helper */
+    int output;                 /* owned: its stdout and stderr, expected to stay empty */
+    int go;                     /* owned: pipe to the rank that waits; -1: none */
     struct event *events[2];    /* owned: readable wire, deadline */
-    struct preload_events tell; /* whom */
+    struct preload_events callbacks;
     void *arg;
     int64_t began_ms;
-    unsigned dropped; /* answers that are still to come, and not wanted */
+    unsigned dropped; /* number of cancelled requests whose answers are still to come */
     bool over;
 };
 
-/* The folder of sitecustomize.py; no ':', since it goes into PYTHONPATH. */
-static char *find_folder(struct ddp_err *why)
+/* The directory of sitecustomize.py; without ':', as it goes into PYTHONPATH. */
+static char *find_directory(struct ddp_err *why)
 {
     char *file = installed_file(INSTALLED_PROGRAM, "preload/sitecustomize.py", R_OK);
     if (file && !strchr(file, ':')) {
@@ -57,7 +57,7 @@ static char *find_folder(struct ddp_err *why)
     return NULL;
 }
 
-/* --- talking ------------------------------------------------------------------------ */
+/* --- protocol ----------------------------------------------------------------------- */
 
 static int write_all(int fd, const void *data, size_t n)
 {
@@ -73,7 +73,7 @@ static int write_all(int fd, const void *data, size_t n)
     return 0;
 }
 
-/* `a`, `b` if there is one, and `env`, each with its NUL, in a memory file. */
+/* A memfd with `a`, `b` unless NULL, and `env`, each with its NUL. -1: errno. */
 static int text_file(const char *a, const char *b, const struct strv *env)
 {
     int fd = memfd_create("ddprun-preload", MFD_CLOEXEC);
@@ -116,7 +116,7 @@ static void close_go(struct preload *p)
     p->go = -1;
 }
 
-static void be_over(struct preload *p, const char *why)
+static void finish(struct preload *p, const char *why)
 {
     if (p->over)
         return;
@@ -124,11 +124,10 @@ static void be_over(struct preload *p, const char *why)
     for (size_t i = 0; i < ARRAY_LEN(p->events); i++)
         event_del(p->events[i]);
     close_go(p);
-    p->tell.over(why, p->arg);
+    p->callbacks.over(why, p->arg);
 }
 
-/* Is it alive or at least not waited for, and ours? What the helper says is not enough.
- */
+/* Whether `pid` is our child, running or not yet reaped. The helper's word is not trusted. */
 static bool is_child(pid_t pid)
 {
     siginfo_t info;
@@ -145,38 +144,38 @@ static void on_packet(evutil_socket_t fd, short what, void *arg)
     text[n > 0 ? n : 0] = '\0';
     int written = 0;
     if (n > 0 &&
-        p->dropped > 0) { /* what was dropped may well have failed: it was ended */
+        p->dropped > 0) { /* any answer, failures included: the rank was cancelled */
         p->dropped--;
         if (p->go < 0)
             event_del(p->events[1]);
     } else if (strncmp(text, "no ", 3) == 0) {
-        be_over(p, text + 3);
-    } else if (strncmp(text, "would ", 6) == 0 && p->tell.would) {
-        p->tell.would(text + 6, p->arg);
+        finish(p, text + 3);
+    } else if (strncmp(text, "would ", 6) == 0 && p->callbacks.would) {
+        p->callbacks.would(text + 6, p->arg);
     } else if (strncmp(text, "left ", 5) == 0) {
         log_info("an import is left to the ranks: %s", text + 5);
     } else if (strncmp(text, "ready ", 6) == 0 && ioctl(p->output, FIONREAD, &written) == 0 &&
                written > 0) {
-        be_over(p, "an import has written something");
+        finish(p, "an import has written something");
     } else if (strncmp(text, "ready ", 6) == 0) {
         int64_t ms = now_ms() - p->began_ms;
         p->importer = (pid_t)atoi(text + 6);
         log_info("imported in %.1f s: the ranks are forked", (double)ms / 1000);
         event_del(p->events[1]);
-        p->tell.ready(ms, p->arg);
+        p->callbacks.ready(ms, p->arg);
     } else if (strncmp(text, "pid ", 4) == 0 && p->go >= 0 &&
                is_child((pid_t)atoi(text + 4))) {
         event_del(p->events[1]);
-        p->tell.forked((pid_t)atoi(text + 4), p->arg);
+        p->callbacks.forked((pid_t)atoi(text + 4), p->arg);
     } else {
-        be_over(p, n > 0 ? "the helper has said what cannot be"
+        finish(p, n > 0 ? "the helper sent an invalid answer"
                          : "the interpreter that imports has ended");
     }
 }
 
 static void on_deadline(evutil_socket_t fd, short what, void *arg)
 {
-    be_over(arg, "the interpreter that imports does not answer");
+    finish(arg, "the interpreter that imports does not answer");
 }
 
 static void on_ended(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
@@ -186,7 +185,7 @@ static void on_ended(pid_t pid, int status, int64_t at_ns, const struct rusage *
     p->pid = 0;
 }
 
-/* --- verbs -------------------------------------------------------------------------- */
+/* --- requests ----------------------------------------------------------------------- */
 
 void preload_fork(struct preload *p, const int streams[3], int extra, const char *cpus,
                   const struct strv *env)
@@ -201,7 +200,7 @@ void preload_fork(struct preload *p, const int streams[3], int extra, const char
         fds[n++] = extra;
     fds[n++] = text;
     if (good)
-        send_fds(p->wire, fds, (size_t)n); /* a failure is its end: on_packet() */
+        send_fds(p->wire, fds, (size_t)n); /* fails only if it exited: on_packet() */
     close_go(p);
     p->go = go[1];
     const int done[] = {null, text, go[0]};
@@ -209,20 +208,20 @@ void preload_fork(struct preload *p, const int streams[3], int extra, const char
         if (done[i] >= 0)
             close(done[i]);
     }
-    /* what could not be asked for will not be answered */
+    /* no answer will follow a failed request: time out at once */
     event_add(p->events[1], &(struct timeval){good ? FORK_S : 0, 0});
 }
 
 void preload_go(struct preload *p)
 {
     if (write(p->go, "g", 1) != 1)
-        log_debug("the rank that was to go has ended");
+        log_debug("the forked rank has exited before it was let run");
     close_go(p);
 }
 
 void preload_drop(struct preload *p)
 {
-    close_go(p); /* it ends by itself */
+    close_go(p); /* the rank exits when the pipe closes */
     p->dropped++;
 }
 
@@ -236,13 +235,13 @@ pid_t preload_importer(const struct preload *p)
     return p->pid ? p->importer : 0;
 }
 
-static int start(struct preload *p, const struct preload_spec *spec, const char *folder,
-                 const struct strv *common, int wire, int output, struct ddp_err *why)
+static int spawn_helper(struct preload *p, const struct preload_spec *spec,
+                        const char *dir, const struct strv *common, int wire, int output, struct ddp_err *why)
 {
     struct strv env = {0};
     strv_push_all(&env, common->v);
     const char *path = strv_env_get(common, "PYTHONPATH");
-    char *longer = path && *path ? xasprintf("%s:%s", folder, path) : xstrdup(folder);
+    char *longer = path && *path ? xasprintf("%s:%s", dir, path) : xstrdup(dir);
     strv_env_set(&env, "PYTHONPATH", longer);
     char *self = xasprintf("%d", (int)getpid());
     strv_env_set(&env, "DDPRUN_PRELOAD", self);
@@ -267,22 +266,22 @@ static int start(struct preload *p, const struct preload_spec *spec, const char 
     return rc;
 }
 
-/* The helper, its first request, and what is heard of it. */
-static int set_up(struct preload *p, struct loop *loop, const struct preload_spec *spec,
-                  const char *folder, const struct strv *common, const char *apart,
-                  struct ddp_err *why)
+/* Start the helper, send the first request and watch for answers. */
+static int start_helper(struct preload *p, struct loop *loop,
+                        const struct preload_spec *spec, const char *dir,
+                        const struct strv *common, const char *apart, struct ddp_err *why)
 {
     int wires[2] = {-1, -1}, outs[2] = {-1, -1};
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wires) < 0)
         return err_errno(why, "cannot make a socket");
     p->wire = wires[0];
-    /* the helper looks at it itself; it does not wait when it has filled it */
+    /* non-blocking: a helper that fills the pipe must not hang */
     int rc = pipe2(outs, O_CLOEXEC | O_NONBLOCK) < 0
                  ? err_errno(why, "cannot make a pipe")
                  : 0;
     p->output = outs[0];
     if (rc == 0)
-        rc = start(p, spec, folder, common, wires[1], outs[1], why);
+        rc = spawn_helper(p, spec, dir, common, wires[1], outs[1], why);
     close(wires[1]);
     if (outs[1] >= 0)
         close(outs[1]);
@@ -290,7 +289,7 @@ static int set_up(struct preload *p, struct loop *loop, const struct preload_spe
         return rc;
     int text = text_file(spec->modules, apart, common);
     if (text < 0 || send_fds(p->wire, &text, 1) < 0)
-        rc = err_errno(why, "cannot say what is to be imported");
+        rc = err_errno(why, "cannot send the modules to be imported");
     if (text >= 0)
         close(text);
     struct event_base *base = loop_base(loop);
@@ -309,25 +308,25 @@ struct preload *preload_create(struct loop *loop, struct reap *reap,
                                struct ddp_err *why)
 {
     struct strv common = {0};
-    char *apart = NULL, *folder = NULL;
+    char *apart = NULL, *dir = NULL;
     struct preload *p = xcalloc(1, sizeof *p);
     *p = (struct preload){.reap = reap,
                           .wire = -1,
                           .output = -1,
                           .go = -1,
-                          .tell = *events,
+                          .callbacks = *events,
                           .arg = arg,
                           .began_ms = now_ms()};
     if (preload_fits(spec->path, spec->argv, why) < 0 ||
         preload_common(spec->envs, spec->nenvs, &common, &apart, why) < 0 ||
-        !(folder = find_folder(why)) ||
-        set_up(p, loop, spec, folder, &common, apart, why) < 0) {
+        !(dir = find_directory(why)) ||
+        start_helper(p, loop, spec, dir, &common, apart, why) < 0) {
         preload_destroy(p);
         p = NULL;
     }
     strv_finish(&common);
     free(apart);
-    free(folder);
+    free(dir);
     return p;
 }
 

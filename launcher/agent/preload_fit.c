@@ -1,7 +1,7 @@
 /* launcher/agent/preload_fit.c - see preload.h
  *
- * What can be told of a command and of its ranks' environments before an interpreter is
- * started. A program that is no Python costs an open() and a read() here, once a node.
+ * Checks of a command and of its ranks' environments before an interpreter is started.
+ * For a program that is not Python they cost an open() and a read(), once per node.
  */
 #include "launcher/agent/preload.h"
 
@@ -23,8 +23,8 @@ static bool is_python(const char *path)
     return name[6 + strspn(name + 6, "0123456789.t")] == '\0';
 }
 
-/* The words between the interpreter and the script. -E, -I and -S would pass our folder
- * by, and the script would run in the helper: only what is known to be harmless passes.
+/* Options between the interpreter and the script. With -E, -I or -S Python ignores our
+ * directory, and the helper would run the script: accept only options known as harmless.
  */
 static int check_flags(char *const *word, struct ddp_err *why)
 {
@@ -41,8 +41,8 @@ static int check_flags(char *const *word, struct ddp_err *why)
     return *word ? 0 : err_set(why, "no script");
 }
 
-/* pip writes this where the path of the interpreter is too long for a first line, or has
- * a blank in it: a shell that becomes the interpreter, and a string to Python. */
+/* pip writes this if the interpreter's path is too long for a #! line or contains a
+ * blank: an exec for the shell, and a string literal for Python. */
 static bool is_trampoline(const char *text)
 {
     char path[512];
@@ -51,7 +51,8 @@ static bool is_trampoline(const char *text)
            is_python(path);
 }
 
-/* What the file says of itself: 1 a Python script, 0 none, -1 with the reason. */
+/* 1: a Python script; 0: not a script; -1: another script, or unreadable, with the
+ * reason. */
 static int read_first_line(const char *path, struct ddp_err *why)
 {
     char text[1024];
@@ -110,8 +111,8 @@ static bool read_at_load(const char *name)
     return false;
 }
 
-/* Names of `env` that not all of the others have with this value; with '?' in front where
- * one has none. */
+/* Append to `apart` the names in `env` whose value is not the same in all of `envs`, with
+ * a leading '?' if one lacks it; to `common`, unless NULL, the other variables. */
 static void add_apart(const struct strv *env, const struct strv *envs, int n,
                       struct strv *common, struct strv *apart)
 {

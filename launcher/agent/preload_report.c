@@ -9,15 +9,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ms: the second look, and from where on the time between two of them grows no more */
-enum { SECOND_MS = 1000, SELDOM_MS = 60000 };
+/* ms: delay of the second measurement; upper limit of the interval, which doubles */
+enum { FIRST_INTERVAL_MS = 1000, INTERVAL_MAX_MS = 60000 };
 
 struct preload_report {
     struct event *timer; /* owned */
-    int64_t wait_ms;
+    int64_t interval_ms;
     struct preload_report_events events;
     void *arg;
-    struct msg_saved saved; /* as told last */
+    struct msg_saved saved; /* as last reported */
 };
 
 static int read_kib(const char *text, const char *name, long *kib)
@@ -34,7 +34,7 @@ int preload_report_read(const char *text, long *anonymous, long *fair)
                : -1;
 }
 
-static int look_at(pid_t pid, long *anonymous, long *fair)
+static int read_memory(pid_t pid, long *anonymous, long *fair)
 {
     char path[40], text[2048];
     snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)pid);
@@ -46,18 +46,18 @@ static int look_at(pid_t pid, long *anonymous, long *fair)
     return preload_report_read(text, anonymous, fair);
 }
 
-/* KiB; -1: somebody has ended, or it cannot be told. */
-static long look(struct preload_report *s)
+/* KiB saved; -1: a rank has exited, or its memory cannot be read. */
+static long measure(struct preload_report *s)
 {
     long anonymous, fair, saved = 0;
     pid_t pid;
     for (size_t i = 0; (pid = s->events.rank(i, s->arg)) >= 0; i++) {
-        if (pid == 0 || look_at(pid, &anonymous, &fair) < 0)
+        if (pid == 0 || read_memory(pid, &anonymous, &fair) < 0)
             return -1;
         saved += anonymous - fair;
     }
     pid = s->events.helper(s->arg);
-    if (pid > 0 && look_at(pid, &anonymous, &fair) == 0)
+    if (pid > 0 && read_memory(pid, &anonymous, &fair) == 0)
         saved -= fair;
     return saved > 0 ? saved : 0;
 }
@@ -65,13 +65,15 @@ static long look(struct preload_report *s)
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct preload_report *s = arg;
-    long kib = look(s);
+    long kib = measure(s);
     if (kib < 0)
         return;
     s->saved.kib = (uint64_t)kib;
-    s->events.tell(&s->saved, s->arg);
-    event_add(s->timer, &(struct timeval){s->wait_ms / 1000, s->wait_ms % 1000 * 1000});
-    s->wait_ms = s->wait_ms * 2 < SELDOM_MS ? s->wait_ms * 2 : SELDOM_MS;
+    s->events.report(&s->saved, s->arg);
+    event_add(s->timer,
+              &(struct timeval){s->interval_ms / 1000, s->interval_ms % 1000 * 1000});
+    s->interval_ms =
+        s->interval_ms * 2 < INTERVAL_MAX_MS ? s->interval_ms * 2 : INTERVAL_MAX_MS;
 }
 
 void preload_report_forked(struct preload_report *s)
@@ -81,9 +83,9 @@ void preload_report_forked(struct preload_report *s)
 
 void preload_report_all(struct preload_report *s)
 {
-    s->wait_ms = SECOND_MS;
+    s->interval_ms = FIRST_INTERVAL_MS;
     on_timer(-1, 0, s);
-    s->events.tell(&s->saved, s->arg); /* that they were forked is told in any case */
+    s->events.report(&s->saved, s->arg); /* reports the forks even if measuring failed */
 }
 
 struct preload_report *preload_report_create(struct loop *loop, int64_t import_ms,

@@ -1,7 +1,7 @@
 /* launcher/agent/ranks.c - see ranks.h
  *
- * What is the same for all ranks (the program's path, the directory, the base of the
- * environment, who gets which CPUs) is settled once, before the first one is started.
+ * The program's path, the directory, the common environment and the CPU bindings are
+ * determined once, before the first rank is started.
  */
 #define LOG_SUBSYS "ranks"
 #include "launcher/agent/ranks.h"
@@ -30,20 +30,20 @@
 
 extern char **environ;
 
-/* Started in one turn of the loop, which stands still meanwhile (spawn/child.c): so many,
- * and no more once that has taken so long, in ms, as from a slow file system. */
+/* Limits of one batch: ranks, and ms (a slow file system). Starting a rank blocks the
+ * loop (spawn/child.c). */
 enum { BATCH = 64, BATCH_MS = 50 };
 
 /* ms: the limit for finding the program, the interval at which the thread is checked, and
  * how long the loop blocks for it at first, which nearly always suffices */
 enum { SEARCH_MS = 20000, SEARCH_POLL_MS = 50, SEARCH_WAIT_MS = 20 };
 
-static const char *host_shown(const struct ranks *r)
+static const char *host_label(const struct ranks *r)
 {
     return r->job->nnodes > 1 ? r->share.host : NULL;
 }
 
-/* --- what a worker tells ------------------------------------------------------------ */
+/* --- events of a rank's process ----------------------------------------------------- */
 
 static size_t on_credit(size_t n, void *arg)
 {
@@ -59,7 +59,7 @@ static void on_out(struct worker_proc *w, unsigned stream, const void *data, siz
     r->events.out(worker_rank(w), stream, data, n, r->arg);
 }
 
-static void tell_error(struct ranks *r, int rank, int fd)
+static void report_error(struct ranks *r, int rank, int fd)
 {
     char *text = error_file_read(fd);
     if (text)
@@ -67,14 +67,14 @@ static void tell_error(struct ranks *r, int rank, int fd)
     free(text);
 }
 
-/* Nobody is left, or will come, who could need it. */
-static void stop_wireup_if_alone(struct ranks *r)
+/* Stop the MPI services when no rank runs or will be started. */
+static void stop_mpi_if_done(struct ranks *r)
 {
     for (uint32_t i = 0; i < r->share.nlocal; i++) {
         if (r->workers[i] ? worker_state(r->workers[i]) != WORKER_EXITED : !r->stopped)
             return;
     }
-    mpi_service_stop(r->wireup);
+    mpi_service_stop(r->mpi);
 }
 
 static void on_exited(struct worker_proc *w, const struct msg_exit *how, void *arg)
@@ -85,13 +85,13 @@ static void on_exited(struct worker_proc *w, const struct msg_exit *how, void *a
         local++;
     if (r->error_files[local] >= 0) {
         if (how->status != 0)
-            tell_error(r, (int)how->rank, r->error_files[local]);
+            report_error(r, (int)how->rank, r->error_files[local]);
         close(r->error_files[local]);
         r->error_files[local] = -1;
     }
-    mpi_service_exited(r->wireup, local, how);
+    mpi_service_exited(r->mpi, local, how);
     r->events.exited(how, r->arg);
-    stop_wireup_if_alone(r);
+    stop_mpi_if_done(r);
 }
 
 bool ranks_takes_input(const struct ranks *r, uint32_t rank)
@@ -99,7 +99,7 @@ bool ranks_takes_input(const struct ranks *r, uint32_t rank)
     return r->job->input == INPUT_ALL || (r->job->input == INPUT_RANK0 && rank == 0);
 }
 
-/* The slowest of those that take input sets the pace. */
+/* Report the minimum over the ranks that take input: the slowest one limits the rate. */
 static void count_taken(struct ranks *r, uint32_t local, size_t n)
 {
     uint64_t least = UINT64_MAX;
@@ -108,9 +108,9 @@ static void count_taken(struct ranks *r, uint32_t local, size_t n)
         if (ranks_takes_input(r, r->share.ranks[i].rank) && r->taken[i] < least)
             least = r->taken[i];
     }
-    if (least != UINT64_MAX && least > r->told) {
-        r->events.taken((uint32_t)(least - r->told), r->arg);
-        r->told = least;
+    if (least != UINT64_MAX && least > r->reported) {
+        r->events.taken((uint32_t)(least - r->reported), r->arg);
+        r->reported = least;
     }
 }
 
@@ -130,26 +130,27 @@ const struct worker_events ranks_worker_events = {
     on_taken,
 };
 
-/* --- preparing and starting --------------------------------------------------------- */
+/* --- preparation -------------------------------------------------------------------- */
 
 static void on_env_note(const struct env_note *n, void *arg)
 {
     static const char *const what[] = {"set", "replaced", "kept as it was", "removed"};
     const struct ranks *r = arg;
     if (n->user && n->origin == ENV_REPLACED && r->share.node_rank == 0)
-        log_warn("-x %s=%s is not kept: ranks are told apart by it", n->name, n->old);
+        log_warn("-x %s=%s is ignored: ddprun sets it for each rank", n->name, n->old);
     else if (n->origin != ENV_SET)
         log_info("environment: %s %s%s%s%s", n->name, what[n->origin],
                  n->old ? " ('" : "", n->old ? n->old : "", n->old ? "')" : "");
 }
 
-/* One is enough, and the last: an outer launcher's rank 0 is right for the first. */
-bool ranks_tells_notes(const struct ranks *r, uint32_t local)
+/* Notes for one rank suffice: the last, as for the first an outer launcher's variables
+ * may be right by chance (rank 0). */
+bool ranks_logs_env(const struct ranks *r, uint32_t local)
 {
     return local + 1 == r->share.nlocal && r->job->attempt == 0;
 }
 
-/* More ranks than CPUs for them: who waits by spinning then keeps others from working. */
+/* More ranks than CPUs: a rank that waits by spinning would then delay the others. */
 static bool crowded(const struct ranks *r)
 {
     cpu_set_t own;
@@ -157,14 +158,15 @@ static bool crowded(const struct ranks *r)
            (uint32_t)CPU_COUNT(&own) < r->share.nlocal;
 }
 
-/* With `note` the user is told what of his own environment is changed. */
+/* The environment of a rank. With `note`, changes to the user's own variables are logged.
+ */
 void ranks_env(struct ranks *r, uint32_t local, bool note, struct strv *env)
 {
     const struct msg_job *job = r->job;
     const struct share_rank *sr = &r->share.ranks[local];
     const struct binding *b = &r->bindings[local];
     char error_file[ERROR_FILE_PATH];
-    if (r->error_files[local] >= 0) /* of an environment that nobody has got */
+    if (r->error_files[local] >= 0) /* of an environment that was not used */
         close(r->error_files[local]);
     r->error_files[local] = error_file_open(error_file);
     struct rank_facts facts = {
@@ -191,12 +193,13 @@ void ranks_env(struct ranks *r, uint32_t local, bool note, struct strv *env)
         .rank_names = job->rank_names,
         .store = (enum store_mode)job->store_mode,
     };
-    mpi_service_facts(r->wireup, &facts);
-    facts.crowded = mpi_service_serves(r->wireup) & MPI_PMIX && crowded(r);
+    mpi_service_facts(r->mpi, &facts);
+    facts.crowded = mpi_service_serves(r->mpi) & MPI_PMIX && crowded(r);
     contract_apply(&facts, &r->base, &job->user_set, env, note ? on_env_note : NULL, r);
 }
 
-/* This machine's own variables, and over them those that came along. */
+/* The agent's own variables, overridden by those from the launcher; or only the latter.
+ */
 static void make_base(struct ranks *r)
 {
     if (!r->job->env_complete) {
@@ -221,8 +224,8 @@ static void give_up(struct ranks *r, int code, const char *text)
     r->events.cannot(rank, code, text, r->arg);
 }
 
-/* Is it an MPI program that would not find the others? One that will is expected. */
-static int look_for_mpi(struct ranks *r)
+/* Fail for an MPI program whose ranks would not find each other; start PMIx if needed. */
+static int check_mpi(struct ranks *r)
 {
     char library[64];
     struct ddp_err err;
@@ -232,23 +235,23 @@ static int look_for_mpi(struct ranks *r)
                                      library, sizeof library);
     if (kind == MPI_UNSEEN)
         return 0;
-    if (mpi_kind_check(kind, r->job->argv.v[0], library, mpi_service_serves(r->wireup),
+    if (mpi_kind_check(kind, r->job->argv.v[0], library, mpi_service_serves(r->mpi),
                        r->job->nranks, &err) < 0) {
         give_up(r, EXIT_CANNOT_START, err.text);
         return -1;
     }
     if (kind == MPI_WANTS_PMIX)
-        mpi_service_expect(r->wireup);
+        mpi_service_expect(r->mpi);
     return 0;
 }
 
-/* --- a file server that does not answer ------------------------------------------- */
+/* --- file servers that do not answer ---------------------------------------------- */
 
 struct search {
     char *name, *dir, *path; /* owned by the thread */
 };
 
-/* In a thread: touches the files that prepare() needs, and may hang in a file system. */
+/* In a thread, as it may hang in a file system: access the files that prepare() needs. */
 static void search(void *arg)
 {
     struct search *s = arg;
@@ -260,7 +263,7 @@ static void search(void *arg)
     free(s->path);
 }
 
-/* True: prepare() will not hang. Otherwise the starter is called again, or gives up. */
+/* True: prepare() will not hang. Otherwise re-arms the starter, or gives up. */
 static bool files_answer(struct ranks *r)
 {
     if (r->searched)
@@ -289,7 +292,7 @@ static bool files_answer(struct ranks *r)
         &err,
         "cannot start in directory '%s'%s%s: its file system, or one of PATH, has not "
         "answered for %d s",
-        r->job->wdir, host_shown(r) ? " on " : "", host_shown(r) ? r->share.host : "",
+        r->job->wdir, host_label(r) ? " on " : "", host_label(r) ? r->share.host : "",
         SEARCH_MS / 1000);
     give_up(r, EXIT_CANNOT_START, err.text);
     return false;
@@ -300,16 +303,16 @@ static int prepare(struct ranks *r)
     struct ddp_err err;
     int code;
     r->path = program_find(r->job->argv.v[0], r->job->wdir,
-                           strv_env_get(&r->base, "PATH"), host_shown(r), &code, &err);
+                           strv_env_get(&r->base, "PATH"), host_label(r), &code, &err);
     if (!r->path) {
         give_up(r, code, err.text);
         return -1;
     }
-    if (look_for_mpi(r) < 0)
+    if (check_mpi(r) < 0)
         return -1;
     if (bind_node((enum bind_to)r->job->bind_to, (int)r->share.nlocal, r->bindings,
                   &err) < 0) {
-        if (host_shown(r))
+        if (host_label(r))
             err_prefix(&err, "%s", r->share.host);
         give_up(r, EXIT_CANNOT_START, err.text);
         return -1;
@@ -317,11 +320,11 @@ static int prepare(struct ranks *r)
     if (r->job->nnodes > 1 && !r->job->interface) {
         r->gloo_interface = machine_gloo_interface(r->job->master_addr);
         if (r->gloo_interface)
-            log_info("this machine's name stands for a loopback address: Gloo is told to "
-                     "use %s",
-                     r->gloo_interface);
+            log_info(
+                "this host's name resolves to a loopback address: Gloo is set to use %s",
+                r->gloo_interface);
     }
-    /* in the usual case the agent stands there already, and so will its children */
+    /* the children inherit the directory; usually the agent is in it already */
     if (chdir(r->job->wdir) < 0) {
         err_errno(&err, "cannot start in directory '%s'", r->job->wdir);
         give_up(r, EXIT_CANNOT_START, err.text);
@@ -330,7 +333,7 @@ static int prepare(struct ranks *r)
     return 0;
 }
 
-/* It runs: what has come for it meanwhile is its. At most INPUT_CREDIT waits here. */
+/* The rank runs: pass it the input received so far, which is at most INPUT_CREDIT. */
 void ranks_started(struct ranks *r, struct worker_proc *w)
 {
     uint32_t local = (uint32_t)r->next;
@@ -346,12 +349,12 @@ void ranks_started(struct ranks *r, struct worker_proc *w)
         evbuffer_drain(r->early, n);
 }
 
-/* --- started the plain way ---------------------------------------------------------- */
+/* --- starting ----------------------------------------------------------------------- */
 
 static int start_one(struct ranks *r, uint32_t local)
 {
     struct strv env = {0};
-    ranks_env(r, local, ranks_tells_notes(r, local), &env);
+    ranks_env(r, local, ranks_logs_env(r, local), &env);
     const struct binding *b = &r->bindings[local];
     struct child_spec spec = {
         .path = r->path,
@@ -359,7 +362,7 @@ static int start_one(struct ranks *r, uint32_t local)
         .env = env.v,
         .cpus = b->cpus,
         .cpus_size = b->cpus_size,
-        .extra = mpi_service_open(r->wireup, local),
+        .extra = mpi_service_open(r->mpi, local),
         .group = true,
     };
     int rank = (int)r->share.ranks[local].rank;
@@ -371,12 +374,12 @@ static int start_one(struct ranks *r, uint32_t local)
         ranks_started(r, w);
     } else {
         struct ddp_err err;
-        int code = program_failed(r->job->argv.v[0], r->path, r->job->wdir, host_shown(r),
+        int code = program_failed(r->job->argv.v[0], r->path, r->job->wdir, host_label(r),
                                   step, &err);
         worker_destroy(w);
         give_up(r, code, err.text);
     }
-    mpi_service_started(r->wireup, local);
+    mpi_service_started(r->mpi, local);
     strv_finish(&env);
     return rc;
 }
@@ -391,8 +394,8 @@ static void start_batch(struct ranks *r)
         if (ranks_may_fork(r))
             ranks_start_forking(r);
     }
-    if (r->preload) { /* else it tells when */
-        if (r->ready && !r->halfway)
+    if (r->preload) { /* its events fork the other ranks */
+        if (r->ready && !r->forking)
             ranks_fork_next(r);
         return;
     }
@@ -413,9 +416,9 @@ static void on_start(evutil_socket_t fd, short what, void *arg)
     start_batch(arg);
 }
 
-/* --- verbs -------------------------------------------------------------------------- */
+/* --- interface ---------------------------------------------------------------------- */
 
-/* All that takes input has taken what has come so far, or never will. */
+/* Discard the buffered input, counting it as taken by the ranks that never started. */
 static void forget_input(struct ranks *r)
 {
     size_t n = evbuffer_get_length(r->early);
@@ -436,26 +439,26 @@ void ranks_stop_starting(struct ranks *r, bool again)
     if (again && !r->between && r->next > 0)
         forget_input(r);
     r->between |= again;
-    stop_wireup_if_alone(r);
+    stop_mpi_if_done(r);
 }
 
-static void on_wireup_send(enum msg_type type, const struct pack *head, const void *data,
-                           size_t size, void *arg)
+static void on_mpi_send(enum msg_type type, const struct pack *head, const void *data,
+                        size_t size, void *arg)
 {
     struct ranks *r = arg;
     r->events.send(type, head, data, size, r->arg);
 }
 
-static void on_wireup_failed(const char *text, void *arg)
+static void on_mpi_failed(const char *text, void *arg)
 {
     struct ranks *r = arg;
     r->events.cannot(UINT32_MAX, EXIT_CANNOT_START, text, r->arg);
 }
 
-static void open_wireup(struct ranks *r)
+static void open_mpi(struct ranks *r)
 {
-    static const struct mpi_service_events events = {on_wireup_send, on_wireup_failed};
-    r->wireup = mpi_service_create(r->loop, r->reap, r->job, &r->share, &events, r);
+    static const struct mpi_service_events events = {on_mpi_send, on_mpi_failed};
+    r->mpi = mpi_service_create(r->loop, r->reap, r->job, &r->share, &events, r);
 }
 
 void ranks_again(struct ranks *r)
@@ -464,8 +467,8 @@ void ranks_again(struct ranks *r)
         worker_destroy(r->workers[i]);
         r->workers[i] = NULL;
     }
-    mpi_service_destroy(r->wireup);
-    open_wireup(r);
+    mpi_service_destroy(r->mpi);
+    open_mpi(r);
     r->next = 0;
     r->stopped = r->between = false;
     event_active(r->starter, EV_TIMEOUT, 0);
@@ -473,12 +476,12 @@ void ranks_again(struct ranks *r)
 
 bool ranks_has_server(const struct ranks *r, pid_t pid)
 {
-    return mpi_service_is_server(r->wireup, pid);
+    return mpi_service_is_server(r->mpi, pid);
 }
 
 int ranks_on_frame(struct ranks *r, const struct frame *f, struct ddp_err *err)
 {
-    return mpi_service_on_frame(r->wireup, f, err);
+    return mpi_service_on_frame(r->mpi, f, err);
 }
 
 void ranks_signal(struct ranks *r, int sig)
@@ -495,7 +498,7 @@ bool ranks_running(const struct ranks *r)
         if (r->workers[i] && worker_state(r->workers[i]) == WORKER_RUNS)
             return true;
     }
-    return mpi_service_has_server(r->wireup);
+    return mpi_service_has_server(r->mpi);
 }
 
 bool ranks_has_group(const struct ranks *r, pid_t group)
@@ -564,7 +567,7 @@ struct ranks *ranks_create(struct loop *loop, struct reap *reap,
     r->taken = xcalloc(share->nlocal, sizeof *r->taken);
     r->error_files = xcalloc(share->nlocal, sizeof *r->error_files);
     memset(r->error_files, 0xff, share->nlocal * sizeof *r->error_files);
-    open_wireup(r);
+    open_mpi(r);
     r->starter = evtimer_new(loop_base(loop), on_start, r);
     r->early = evbuffer_new();
     if (!r->starter || !r->early)
@@ -578,13 +581,13 @@ void ranks_destroy(struct ranks *r)
     if (!r)
         return;
     ranks_end_forking(r);
-    preload_report_destroy(r->savings);
+    preload_report_destroy(r->report);
     for (uint32_t i = 0; i < r->share.nlocal; i++) {
         worker_destroy(r->workers[i]);
         if (r->error_files[i] >= 0)
             close(r->error_files[i]);
     }
-    mpi_service_destroy(r->wireup);
+    mpi_service_destroy(r->mpi);
     free(r->error_files);
     binding_finish(r->bindings, (int)r->share.nlocal);
     free(r->bindings);

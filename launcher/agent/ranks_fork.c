@@ -1,8 +1,8 @@
 /* launcher/agent/ranks_fork.c - ranks that are forked from an interpreter (preload.h)
  *
- * One at a time: a rank has its streams and its environment asked for, is told by its
- * pid, entered in the books, and only then let go. Whatever speaks against it, ranks.c
- * goes on with those that are not started yet, the plain way.
+ * One at a time: request a rank with its streams and environment, receive its pid, record
+ * it, and only then let the rank run, so that an early exit is not missed. After any
+ * failure ranks.c starts the remaining ranks normally.
  */
 #define LOG_SUBSYS "ranks"
 #include "launcher/agent/ranks_impl.h"
@@ -21,19 +21,19 @@
 
 void ranks_end_forking(struct ranks *r)
 {
-    worker_destroy(r->halfway);
-    r->halfway = NULL;
+    worker_destroy(r->forking);
+    r->forking = NULL;
     preload_destroy(r->preload);
     r->preload = NULL;
 }
 
-/* That of an attempt that is being ended; the interpreter goes on with the next one's. */
+/* For an attempt that is being ended; the interpreter is kept for the next one. */
 void ranks_drop_fork(struct ranks *r)
 {
-    if (!r->halfway)
+    if (!r->forking)
         return;
-    worker_destroy(r->halfway);
-    r->halfway = NULL;
+    worker_destroy(r->forking);
+    r->forking = NULL;
     preload_drop(r->preload);
 }
 
@@ -42,7 +42,7 @@ pid_t ranks_helper(const struct ranks *r)
     return r->preload ? preload_pid(r->preload) : 0;
 }
 
-static void go_on_plainly(struct ranks *r, const char *why)
+static void start_normally(struct ranks *r, const char *why)
 {
     bool now = r->next < (int)r->share.nlocal;
     log_info("%s: %sthe ranks import by themselves, as %s", r->share.host,
@@ -57,15 +57,15 @@ void ranks_fork_next(struct ranks *r)
     const struct share_rank *sr = &r->share.ranks[r->next];
     struct strv env = {0};
     int theirs[3];
-    r->halfway = worker_create(r->loop, r->reap, (int)sr->rank, &ranks_worker_events, r);
-    if (worker_open(r->halfway, ranks_takes_input(r, sr->rank), theirs) < 0) {
-        go_on_plainly(r, "a pipe cannot be made");
+    r->forking = worker_create(r->loop, r->reap, (int)sr->rank, &ranks_worker_events, r);
+    if (worker_open(r->forking, ranks_takes_input(r, sr->rank), theirs) < 0) {
+        start_normally(r, "a pipe cannot be made");
         return;
     }
-    ranks_env(r, (uint32_t)r->next, ranks_tells_notes(r, (uint32_t)r->next), &env);
-    preload_fork(r->preload, theirs, mpi_service_open(r->wireup, (uint32_t)r->next),
+    ranks_env(r, (uint32_t)r->next, ranks_logs_env(r, (uint32_t)r->next), &env);
+    preload_fork(r->preload, theirs, mpi_service_open(r->mpi, (uint32_t)r->next),
                  r->bindings[r->next].cpus_text, &env);
-    mpi_service_started(r->wireup, (uint32_t)r->next);
+    mpi_service_started(r->mpi, (uint32_t)r->next);
     strv_finish(&env);
     for (size_t i = 0; i < ARRAY_LEN(theirs); i++) {
         if (theirs[i] >= 0)
@@ -100,12 +100,12 @@ static void on_ready(int64_t import_ms, void *arg)
     struct ranks *r = arg;
     r->ready = true;
     if (r->job->report)
-        r->savings = preload_report_create(r->loop, import_ms, &events, r);
+        r->report = preload_report_create(r->loop, import_ms, &events, r);
     if (!r->stopped)
         ranks_fork_next(r);
 }
 
-/* Another attempt is forked from it as well. */
+/* Whether the interpreter may be needed for another attempt. */
 static bool may_come_again(const struct ranks *r)
 {
     return r->job->attempt < r->job->max_restarts;
@@ -114,12 +114,12 @@ static bool may_come_again(const struct ranks *r)
 static void on_forked(pid_t pid, void *arg)
 {
     struct ranks *r = arg;
-    worker_adopt(r->halfway, pid);
-    ranks_started(r, r->halfway);
-    r->halfway = NULL;
+    worker_adopt(r->forking, pid);
+    ranks_started(r, r->forking);
+    r->forking = NULL;
     r->next++;
-    if (r->savings)
-        preload_report_forked(r->savings);
+    if (r->report)
+        preload_report_forked(r->report);
     preload_go(r->preload);
     if (r->next < (int)r->share.nlocal) {
         ranks_fork_next(r);
@@ -127,17 +127,18 @@ static void on_forked(pid_t pid, void *arg)
     }
     if (!may_come_again(r))
         ranks_end_forking(r);
-    if (r->savings)
-        preload_report_all(r->savings);
+    if (r->report)
+        preload_report_all(r->report);
     r->events.spawned(r->arg);
 }
 
 static void on_over(const char *why, void *arg)
 {
-    go_on_plainly(arg, why);
+    start_normally(arg, why);
 }
 
-/* What libraries find out while they load must be true of all ranks. */
+/* Libraries evaluate CPUs and OpenMP places while loading: these must be equal for all.
+ */
 static int same_cpus(const struct ranks *r, struct ddp_err *why)
 {
     for (uint32_t i = 1; i < r->share.nlocal; i++) {
@@ -156,7 +157,8 @@ static int same_cpus(const struct ranks *r, struct ddp_err *why)
     return 0;
 }
 
-/* That of a rank in another attempt, so that what changes then is known as well. */
+/* A rank's environment in another attempt, with "?" for values that change between
+ * attempts. */
 static void later_env(const struct ranks *r, const struct strv *env, struct strv *later)
 {
     strv_push_all(later, env->v);
@@ -172,7 +174,7 @@ static void later_env(const struct ranks *r, const struct strv *env, struct strv
     }
 }
 
-/* By itself it is not even thought of, or spoken of, where it could not be of use. */
+/* In automatic mode, do not try, or log a reason, where preloading has no benefit. */
 bool ranks_may_fork(const struct ranks *r)
 {
     const char *modules = r->job->preload;

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <utlist.h>
 
-/* A link downwards: to a child, and through it to all below. */
+/* The link to a child, and through it to all nodes below that. */
 struct branch {
-    struct relay *relay; /* borrowed: whose list it is on */
+    struct relay *relay; /* borrowed: the owner */
     struct link *link;   /* owned */
     unsigned node;       /* at its other end */
     struct branch *prev, *next;
@@ -24,14 +24,14 @@ struct relay {
     struct msg_hosts hosts;       /* owned */
     struct node_starter *starter; /* owned */
     struct branch *branches;      /* owned */
-    struct branch **routes;       /* owned, by node; NULL: not below us, or not yet */
+    struct branch **routes;       /* owned, by node; NULL: not below us, or not joined */
     void (*up)(const struct frame *f, void *arg);
     void (*idle)(void *arg);
     void *arg;
 };
 
-static void tell_about(struct relay *r, enum msg_type type, unsigned node,
-                       const char *text)
+static void report_node(struct relay *r, enum msg_type type, unsigned node,
+                        const char *text)
 {
     struct msg_node m = {.node = node, .text = xstrdup(text)};
     struct pack k = {0};
@@ -54,12 +54,12 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
         r->up(f, r->arg);
 }
 
-/* It has proved the key, and did not say HELLO. */
-static void tell_ended_early(struct relay *r, unsigned node, const char *why)
+/* The agent was authenticated, but the link closed before its HELLO. */
+static void report_early_end(struct relay *r, unsigned node, const char *why)
 {
     char *line = xasprintf("%s: the agent broke off while it was starting: %s",
                            r->hosts.hosts[node].name, why ? why : "it has ended");
-    tell_about(r, MSG_UNREACHED, node, line);
+    report_node(r, MSG_UNREACHED, node, line);
     free(line);
 }
 
@@ -68,12 +68,12 @@ static void on_closed(struct link *l, const char *why, void *arg)
     struct branch *b = arg;
     struct relay *r = b->relay;
     if (r->routes[b->node] != b)
-        tell_ended_early(r, b->node, why);
+        report_early_end(r, b->node, why);
     for (unsigned i = 0; i < r->hosts.nhosts; i++) {
         if (r->routes[i] != b)
             continue;
         r->routes[i] = NULL;
-        tell_about(r, MSG_LOST, i, why ? why : "its agent has ended");
+        report_node(r, MSG_LOST, i, why ? why : "its agent has ended");
     }
     DL_DELETE(r->branches, b);
     link_close(l);
@@ -101,7 +101,7 @@ static void on_joined(unsigned node, int fd, const struct link_keys *keys,
 
 static void on_failed(unsigned node, const char *line, void *arg)
 {
-    tell_about(arg, MSG_UNREACHED, node, line);
+    report_node(arg, MSG_UNREACHED, node, line);
 }
 
 static void on_idle(void *arg)
@@ -115,7 +115,7 @@ static const struct node_starter_events node_starter_events = {on_joined, on_fai
 
 void relay_down(struct relay *r, const struct frame *f)
 {
-    if (f->type == MSG_JOB) /* it comes when all have joined */
+    if (f->type == MSG_JOB) /* sent when all nodes have joined */
         node_starter_close(r->starter);
     if (f->node != NODE_ALL) {
         if (f->node < r->hosts.nhosts && r->routes[f->node])
@@ -170,7 +170,7 @@ struct relay *relay_create(struct loop *loop, struct reap *reap, unsigned self,
         .loop = loop, .self = self, .hosts = *hosts, .up = up, .idle = idle, .arg = arg};
     *hosts = (struct msg_hosts){0};
     r->routes = xcalloc(r->hosts.nhosts, sizeof *r->routes);
-    struct secret key; /* of those below us alone */
+    struct secret key; /* for the agents below only */
     if (secret_make(&key, err) == 0)
         r->starter = node_starter_create(loop, reap, &transport_ssh, &r->hosts, &key,
                                          log_level, &node_starter_events, r, err);
@@ -179,7 +179,7 @@ struct relay *relay_create(struct loop *loop, struct reap *reap, unsigned self,
         relay_destroy(r);
         return NULL;
     }
-    log_debug("starts %u below", tree_below(&r->hosts, self, start_one, r));
+    log_debug("starting %u agents below", tree_below(&r->hosts, self, start_one, r));
     node_starter_go(r->starter);
     return r;
 }

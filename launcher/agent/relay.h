@@ -1,7 +1,7 @@
-/* launcher/agent/relay.h - an agent in the middle of the tree
+/* launcher/agent/relay.h - an inner node of the agent tree
  *
- * Starts the agents below it by ssh and passes frames between them and what is above.
- * Routes are learned: a node is reached by the link its HELLO came from.
+ * Starts the agents below this one by ssh and forwards frames between them and the
+ * parent. Routes are learned: a node is reached by the link on which its HELLO arrived.
  */
 #ifndef LAUNCHER_AGENT_RELAY_H
 #define LAUNCHER_AGENT_RELAY_H
@@ -12,7 +12,8 @@
 
 struct relay;
 
-/* `hosts` is taken over. `up` sends a frame upwards. */
+/* `hosts` is taken over. `up` sends a frame to the parent; `idle` is called when no ssh
+ * is left. */
 struct relay *relay_create(struct loop *loop, struct reap *reap, unsigned self,
                            const char *log_level, struct msg_hosts *hosts,
                            void (*up)(const struct frame *f, void *arg),
@@ -21,11 +22,12 @@ void relay_destroy(struct relay *r);
 
 void relay_down(struct relay *r, const struct frame *f);
 
-/* One of the ssh that run here: no process of the job. */
+/* Whether `pid` is one of the ssh processes, which are not part of the job. */
 bool relay_has_ssh(const struct relay *r, pid_t pid);
 bool relay_is_idle(const struct relay *r); /* no ssh is left */
 
-/* Let go of everything below; it ends by itself. `kill`: what is left of the ssh, too. */
+/* Close the links to the agents below, which then shut down. `kill`: kill the ssh, too.
+ */
 void relay_stop(struct relay *r, bool kill);
 
 #endif

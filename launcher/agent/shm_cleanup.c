@@ -13,7 +13,7 @@
 static void remove_memory(const char *name)
 {
     if (shm_unlink(name) == 0)
-        log_debug("the ranks have left '%s'", name);
+        log_debug("removed '%s', which the ranks left behind", name);
 }
 
 /* FNV-1a */

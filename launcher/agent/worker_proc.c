@@ -1,6 +1,6 @@
 /* launcher/agent/worker_proc.c - see worker_proc.h
  *
- * One buffer for reading serves all ranks: what is read is passed on at once.
+ * All ranks share one read buffer: data is passed on at once.
  */
 #define LOG_SUBSYS "worker"
 #include "launcher/agent/worker_proc.h"
@@ -20,11 +20,11 @@
 static const char *const state_names[] = {"new", "runs", "exited"};
 
 struct stream {
-    struct worker_proc *worker; /* borrowed: the one it is part of */
+    struct worker_proc *worker; /* borrowed: the owner */
     unsigned number;            /* 0 stdout, 1 stderr */
     int fd;                     /* owned; -1: ended */
     struct event *readable;     /* owned */
-    bool paused;                /* for want of credit */
+    bool paused;                /* out of credit */
 };
 
 struct worker_proc {
@@ -35,13 +35,13 @@ struct worker_proc {
     pid_t pid;
     struct worker_events events;
     void *arg;
-    int ours[3]; /* owned: ends of its streams until it runs; -1: none */
+    int ours[3]; /* owned: our ends of its streams until it runs; -1: none */
     struct stream out[2];
     struct {
         int fd;                 /* owned; -1: none, or closed */
-        struct evbuffer *wait;  /* owned: what the pipe has not taken yet */
+        struct evbuffer *wait;  /* owned: not written yet, the pipe being full */
         struct event *writable; /* owned */
-        bool end;               /* nothing comes after what waits */
+        bool end;               /* end of file follows `wait` */
     } in;
 };
 
@@ -128,7 +128,7 @@ static void input_write(struct worker_proc *w)
     if (before > 0) {
         int n = evbuffer_write(w->in.wait, w->in.fd);
         if (n < 0 && errno != EAGAIN && errno != EINTR) {
-            input_close(w); /* EPIPE: it reads no more */
+            input_close(w); /* EPIPE: the rank has closed its stdin */
             return;
         }
         if (n > 0)
@@ -173,7 +173,7 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
     w->events.exited(w, &how, w->arg);
 }
 
-/* Our ends are non-blocking, the rank's are not: a pipe's two ends are two files. */
+/* Our end is non-blocking, the rank's is not: O_NONBLOCK is per end of a pipe. */
 static int make_pipe(int *ours, int *theirs, bool we_write)
 {
     int p[2];

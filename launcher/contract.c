@@ -97,13 +97,13 @@ static const struct row {
     {"ROLE_RANK", rank, IDENTITY, 0, "the same as RANK"},
     {"ROLE_WORLD_SIZE", size, IDENTITY, 0, "the same as WORLD_SIZE"},
     {"MASTER_ADDR", master_addr, IDENTITY, 0,
-     "address of the host of rank 0; yours, where others reach it by that"},
+     "address of the host of rank 0; your own value if other hosts can reach it by that"},
     {"MASTER_PORT", master_port, IDENTITY, 0,
      "port of the store; with --store rank0 a free port"},
     {"TORCHELASTIC_RUN_ID", job_id, IDENTITY, 0, "name of this job"},
     {"TORCHELASTIC_RESTART_COUNT", restart_count, IDENTITY, 0,
      "how often the job was restarted"},
-    {"TORCHELASTIC_MAX_RESTARTS", max_restarts, IDENTITY, 0, "how often it may be"},
+    {"TORCHELASTIC_MAX_RESTARTS", max_restarts, IDENTITY, 0, "value of --max-restarts"},
     {"TORCHELASTIC_USE_AGENT_STORE", agent_store, IDENTITY, 0,
      "True: the store runs already; False with --store rank0"},
     {"TORCHELASTIC_ERROR_FILE", error_file, WISH, 0,
@@ -115,22 +115,22 @@ static const struct row {
      "1 from 16 ranks on: peers' addresses in one request"},
     {"PYTHONUNBUFFERED", one, DEFAULT, 0, "1: lines appear when they are printed"},
     {"DDPRUN_COLUMNS", columns, WISH, 0,
-     "where output ends on a terminal: its columns, less those of the tag"},
+     "if output goes to a terminal: its columns without the tag"},
     {"CUDA_VISIBLE_DEVICES", gpu, WISH, 0,
      "with --virtual-local-rank: the one GPU of this rank; else untouched"},
     {"GLOO_SOCKET_IFNAME", gloo_interface, WISH, 0,
-     "with --interface: that one; over several hosts: a host's way to the master where "
-     "its own name stands for 127.0.1.1"},
+     "with --interface: that one; on several hosts, if a host's name resolves to "
+     "127.0.1.1: its interface towards the master"},
     {"NCCL_SOCKET_IFNAME", interface, WISH, 0, "with --interface: that one"},
     {"HOROVOD_RANK", rank, IDENTITY, 0, "the same as RANK"},
     {"HOROVOD_SIZE", size, IDENTITY, 0, "the same as WORLD_SIZE"},
     {"HOROVOD_LOCAL_RANK", local_rank, IDENTITY, 0, "the same as LOCAL_RANK"},
     {"HOROVOD_LOCAL_SIZE", local_size, IDENTITY, 0, "the same as LOCAL_WORLD_SIZE"},
     {"HOROVOD_CROSS_RANK", cross_rank, IDENTITY, 0,
-     "place of this host among those that have this LOCAL_RANK"},
+     "number of this host among those that have this LOCAL_RANK"},
     {"HOROVOD_CROSS_SIZE", cross_size, IDENTITY, 0, "number of those hosts"},
     {"HOROVOD_HOSTNAME", hostname, IDENTITY, 0, "name of this host in the host list"},
-    {"PMIX_NAMESPACE", pmix_nspace, IDENTITY, 0, "name of this world, to a PMIx server"},
+    {"PMIX_NAMESPACE", pmix_nspace, IDENTITY, 0, "PMIx namespace of this job"},
     {"PMIX_RANK", pmix_rank, IDENTITY, 0, "the same as RANK"},
     {"PMIX_SERVER_URI41", pmix_uri, IDENTITY, 0, "where the host's PMIx server listens"},
     {"PMIX_SERVER_URI4", pmix_uri, IDENTITY, 0, "the same, for PMIx 4.0"},
@@ -138,18 +138,17 @@ static const struct row {
     {"PMIX_SERVER_URI21", pmix_uri, IDENTITY, 0, "the same, for PMIx 2.1"},
     {"PMIX_SERVER_URI2", pmix_uri, IDENTITY, 0, "the same, for PMIx 2.0"},
     {"PMIX_HOSTNAME", pmix_host, IDENTITY, 0, "name of this host in the host list"},
-    {"PMIX_SECURITY_MODE", pmix_security, IDENTITY, 0, "how ranks say who they are"},
-    {"PMIX_BFROP_BUFFER_TYPE", pmix_buffers, IDENTITY, 0, "how ranks pack their data"},
-    {"PMIX_GDS_MODULE", pmix_store, IDENTITY, 0, "where ranks keep their data"},
-    {"PMIX_VERSION", pmix_version, IDENTITY, 0, "of the server"},
+    {"PMIX_SECURITY_MODE", pmix_security, IDENTITY, 0, "authentication of ranks"},
+    {"PMIX_BFROP_BUFFER_TYPE", pmix_buffers, IDENTITY, 0, "encoding of PMIx messages"},
+    {"PMIX_GDS_MODULE", pmix_store, IDENTITY, 0, "storage of PMIx data in a rank"},
+    {"PMIX_VERSION", pmix_version, IDENTITY, 0, "version of the server"},
     {"OMPI_MCA_schizo", no_schizo, DEFAULT, 0,
-     "makes Open MPI 4 ask PMIx who it is, instead of being alone"},
+     "makes Open MPI 4 use PMIx instead of starting as a singleton"},
     {"OMPI_MCA_mpi_yield_when_idle", one_if_crowded, DEFAULT, 0,
-     "1 where a host has more ranks than CPUs: ranks that wait give way"},
-    {"PMI_FD", pmi_fd, IDENTITY, NAMES_PMI,
-     "this rank's end of PMI-1 and PMI-2, for MPICH"},
+     "1 if a host has more ranks than CPUs: waiting ranks yield the CPU"},
+    {"PMI_FD", pmi_fd, IDENTITY, NAMES_PMI, "descriptor of PMI-1 and PMI-2, for MPICH"},
     {"MPIR_CVAR_PMI_VERSION", pmi_version, DEFAULT, NAMES_PMI,
-     "1, or x for PMIx: MPICH 5 does not choose where it finds both"},
+     "1, or x for PMIx: MPICH 5 does not choose if both are offered"},
     {"OMPI_COMM_WORLD_RANK", rank, IDENTITY, NAMES_OMPI, "the same as RANK"},
     {"OMPI_COMM_WORLD_SIZE", size, IDENTITY, NAMES_OMPI, "the same as WORLD_SIZE"},
     {"OMPI_COMM_WORLD_LOCAL_RANK", local_rank, IDENTITY, NAMES_OMPI,
@@ -176,7 +175,7 @@ static const struct {
     const char *name;
     const char *harm;
 } inherited[] = {
-    {"PMIX_*", "an outer PMIx server would be asked, and answer for another world"},
+    {"PMIX_*", "the outer job's PMIx server, which does not know these ranks"},
     {"PMI_*", "an outer MPICH's descriptor or port, closed here"},
     {"PMI2_*", "likewise"},
     {"MPI_LOCAL*", "an outer MPICH's local rank"},
@@ -415,7 +414,7 @@ void contract_print(void (*line)(const char *text, void *arg), void *arg)
             free(text);
         }
     }
-    line("removed when an outer launcher has left them:", arg);
+    line("removed if set by an outer launcher:", arg);
     for (size_t i = 0; i < ARRAY_LEN(inherited); i++) {
         char *text = xasprintf("  %-32s %s", inherited[i].name, inherited[i].harm);
         line(text, arg);

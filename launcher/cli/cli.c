@@ -40,7 +40,7 @@ static const struct option *find_option(const char *name, size_t len)
     return NULL;
 }
 
-/* The option of `word`; `*value` is its argument in the same word (--np=4, -n4), or NULL.
+/* The option of `word`; `*value`: its argument in the same word (--np=4, -n4), or NULL.
  */
 static const struct option *match(const char *word, const char **value)
 {
@@ -124,7 +124,7 @@ static int check_options(struct opts *opts, const char *hosts_option,
                        "leave it out",
                        hosts_option);
     if (opts->scaling && opts->np)
-        return err_set(err, "--scaling says how many ranks there are; leave -np out");
+        return err_set(err, "--scaling sets the number of ranks; leave out -np");
     if (!wants_script(opts) && script_option)
         return err_set(err,
                        "%s is for a batch script: --script slurm, sge, pbs or lsf, or "
@@ -300,19 +300,19 @@ static void warn_of_ignored(const struct opts *opts)
 {
     char *names = shell_join(opts->ignored.v);
     if (opts->ignored.n > 0)
-        log_warn("ignored, as ddprun does without: %s", names);
+        log_warn("ignored, as they have no effect in ddprun: %s", names);
     free(names);
 }
 
 void cli_warn(const struct opts *opts)
 {
-    bool said = opts->np || opts->per_node || opts->hosts || opts->hostfile;
+    bool placed = opts->np || opts->per_node || opts->hosts || opts->hostfile;
     const char *late =
         wants_script(opts) ? "submit script site" : "np nproc-per-node hostfile";
     warn_of_ignored(opts);
     if (opts->end_marked) /* after "--" everything is the program's */
         return;
-    if (!wants_script(opts) && said) /* the program may be a launcher itself */
+    if (!wants_script(opts) && placed) /* the program may be a launcher itself */
         return;
     for (char *const *word = opts->argv + 1; *opts->argv && *word; word++) {
         size_t dashes = strspn(*word, "-"), len = strcspn(*word, "=");

@@ -109,8 +109,8 @@ static void add_environment(struct commands *c)
             strv_push(&without, name);
         free(name);
     }
-    push_joined("  its environment has also ", &with, &c->lines);
-    push_joined("  and has not ", &without, &c->lines);
+    push_joined("  added to its environment: ", &with, &c->lines);
+    push_joined("  removed from its environment: ", &without, &c->lines);
     strv_finish(&with);
     strv_finish(&without);
     strv_finish(&env);

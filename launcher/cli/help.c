@@ -34,7 +34,7 @@ static const struct {
     {"--submit", "submit that script"},
     {"--preflight", "check every host, start nothing"},
     {"--dry-run", "print plan, environment and commands, start nothing"},
-    {"-v, --verbose", "say what is decided and why"},
+    {"-v, --verbose", "print decisions and their reasons"},
     {"-V, --version", "print the version"},
 };
 
@@ -110,7 +110,7 @@ static void show_usual(help_line_fn line, void *arg)
     say(line, arg, "  %-22s  %s", "OPTION", "one option, as in --help timeout");
     say(line, arg, "%s", "");
     say(line, arg,
-        "Options stand before the program. One dash or two, '_' or '-': both work.");
+        "Options precede the program; one dash or two, '_' or '-': both work.");
     say(line, arg,
         "Exit code: of the first rank that failed, 128+signal; 124 --timeout,");
     say(line, arg,

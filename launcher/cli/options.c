@@ -372,7 +372,7 @@ const struct option options[] = {
     {"master-port", "PORT", AT(master_port), read_number, 1, 65535, NULL,
      "the same; with --node-rank the port at which the hosts meet (default: 29400)"},
     {"store-open", NULL, AT(store_open), read_flag, 0, 0, NULL,
-     "serve everybody who can reach the store; default: this job only"},
+     "serve any client that can reach the store; default: this job only"},
     {"master-addr rdzv-endpoint", "ADDRESS[:PORT]", AT(master_addr), read_master, 0, 0,
      NULL, "MASTER_ADDR; default: an address of rank 0's host that all hosts can reach"},
     {"interface network-interface iface", "NAME", AT(interface), read_text, 0, 0, NULL,

@@ -14,8 +14,7 @@
 /* Is `name` (`len` bytes, in which '_' counts as '-') one of `names` (NULL: none)? */
 bool spelling_is(const char *names, const char *name, size_t len);
 
-/* Sets `err` to a line about an unknown option, with the nearest known one. Returns -1.
- */
+/* Sets `err` to a line about an unknown option, with the nearest one. Returns -1. */
 int spelling_unknown(const char *word, struct ddp_err *err);
 
 #endif

@@ -52,10 +52,11 @@ int job_choose_transport(struct job *j, struct ddp_err *err)
                                     sizeof j->transport_why, err);
     if (j->transport && !j->transport->talks && j->opts->agent &&
         agent_is_pushed(j->opts->agent))
-        return err_set(err,
-                       "--agent push goes by ssh, and these hosts are started by %s: "
-                       "--start ssh, or install ddprun there",
-                       j->transport->name);
+        return err_set(
+            err,
+            "--agent push needs ssh, but agents on these hosts are started by %s: "
+            "use --start ssh, or install ddprun there",
+            j->transport->name);
     return j->transport ? 0 : -1;
 }
 
@@ -101,7 +102,7 @@ int job_describe(struct job *j, struct ddp_err *err)
     if (!j->job.wdir && o->wdir)
         j->job.wdir = xstrdup(o->wdir); /* it may exist on the nodes only */
     if (!j->job.wdir)
-        return err_errno(err, "cannot tell the current directory");
+        return err_errno(err, "cannot determine the current directory");
     j->job.id = make_id();
     j->job.master_addr = xstrdup("");
     j->job.interface = xstrdup(o->interface);
@@ -154,8 +155,8 @@ static int make_plan(struct job *j, struct ddp_err *err)
 
 int job_plan(struct job *j, struct ddp_err *err)
 {
-    bool known = !j->peers ||
-                 job_all_here(j); /* peers can be told of an error only once connected */
+    /* not yet with peers: an error could not be sent to them before they connect */
+    bool known = !j->peers || job_all_here(j);
     if (job_all_here(j))
         alloc_resolve(j->alloc, 0, topo_gpus());
     for (size_t i = 0; i < j->alloc->nnodes && !job_all_here(j); i++)

@@ -73,7 +73,7 @@ static bool end_unknown(int rank, void *arg)
     return j->spawned_ns > 0 && j->ranks[rank].end_unknown;
 }
 
-/* "; no word of ranks 4-7 (node[003-004])": on lost nodes, whose agents stop them. */
+/* "; no exit status of ranks 4-7 (node[003-004])": of lost nodes. */
 static char *unknown_ends(struct job *j)
 {
     char *set = cause_rank_set(j->plan->nranks, end_unknown, j);
@@ -85,7 +85,7 @@ static char *unknown_ends(struct job *j)
             strv_push(&lost, j->alloc->nodes[i].name);
     }
     char *hosts = hostlist_compress(lost.v, lost.n);
-    char *text = xasprintf("; no word of %s (%s)", set, hosts);
+    char *text = xasprintf("; no exit status of %s (%s)", set, hosts);
     strv_finish(&lost);
     free(hosts);
     free(set);

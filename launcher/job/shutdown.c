@@ -110,7 +110,7 @@ static int exit_code(const struct job *j)
 
 static void job_done(struct job *j)
 {
-    job_move(j, JOB_DONE, "all output is written");
+    job_move(j, JOB_DONE, "no output is left");
     loop_stop(j->loop, exit_code(j));
 }
 
@@ -219,7 +219,7 @@ void job_late_terminating(struct job *j)
 {
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         if (job_node_there(&j->nodes[i]) && !j->nodes[i].ended)
-            job_node_lost(j, i, "its agent does not end the ranks");
+            job_node_lost(j, i, "its agent does not stop the ranks");
     }
 }
 

@@ -47,7 +47,7 @@ class Srun(TransportTest):
         self.assertIn("code 0", said)
         self.assertIn("other hosts by srun: the way of slurm", said)
         self.assertIn("srun -N2 -n2 --ntasks-per-node=1 '--nodelist=node[001-002]'", said)
-        self.assertRegex(said, "and has not .*SLURM_EXACT")
+        self.assertRegex(said, "removed from its environment: .*SLURM_EXACT")
 
     def test_gpus_of_tasks_on_uneven_nodes(self):
         said = self.batch(

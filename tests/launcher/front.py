@@ -134,7 +134,7 @@ def options_behind_the_program_are_told_of():
         (out, err))
     code, out, err = run("--standalone", "--rdzv-id", "7", "-np", "1", "echo", "a")
     expect("ignored", (code, out, err) == (
-        0, "a\n", "ddprun options: ignored, as ddprun does without: --standalone --rdzv-id\n"),
+        0, "a\n", "ddprun options: ignored, as they have no effect in ddprun: --standalone --rdzv-id\n"),
         (out, err))
     code, out, err = run("-np", "1", "--mpi", "echo", "a")
     expect("horovodrun --mpi", (code, out, err) == (0, "a\n", ""), (out, err))

@@ -218,7 +218,7 @@ class SshTest(LaunchTest):
         self.assertEqual(run.wait(), 125)
         self.assertLess(time.monotonic() - began, 45)
         self.assertRegex(run.err, r"n[12] is lost: nothing heard from it for 3 s")
-        self.assertRegex(run.err, r"; ddprun stopped rank [01]; no word of rank [01] \(n[12]\)\n")
+        self.assertRegex(run.err, r"; ddprun stopped rank [01]; no exit status of rank [01] \(n[12]\)\n")
 
     # --- slow is not dead
 

@@ -1,7 +1,7 @@
 /* launcher/peer/ambient_job.c - see ambient_job.h
  *
- * Who has told our rank is common/ambient_launcher.h's table; what ddprun needs beside
- * it, above all a name for this one start, is the table here.
+ * common/ambient_launcher.h's table gives rank and size; the table here adds what else
+ * ddprun needs, above all an id of the start.
  */
 #include "launcher/peer/ambient_job.h"
 
@@ -16,17 +16,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Each starter by the name of its variable for the rank. `id`: variables whose values
- * together name one start; those that are not set are left out, but one must be there.
- * `node`: where the starter's daemon for a node is named, of which one machine may have
- * several (flux start --test-size, slurmd -N). */
-static const struct start_row {
+/* Each launcher by its rank variable. `id`: variables whose values together identify one
+ * start; unset ones are skipped, but one must be set. `node`: the variable that names the
+ * launcher's node daemon, of which one machine may have several (flux start --test-size,
+ * slurmd -N). */
+static const struct launcher_row {
     const char *rank;
     const char *id[4];
     const char *secret, *node;
 } rows[] = {
-    /* the transport key is 128 random bits that mpirun makes for each job, and gives to
-     * its ranks alone */
+    /* 128 random bits that mpirun makes for each job and gives to its ranks only */
     {"OMPI_COMM_WORLD_RANK",
      {"PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri"},
      "OMPI_MCA_orte_precondition_transports",
@@ -42,7 +41,7 @@ static const struct start_row {
      "SLURMD_NODENAME"},
 };
 
-static const struct start_row *row_of(const struct ambient_launcher *s)
+static const struct launcher_row *row_of(const struct ambient_launcher *s)
 {
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         if (strcmp(rows[i].rank, s->rank) == 0)
@@ -51,7 +50,7 @@ static const struct start_row *row_of(const struct ambient_launcher *s)
     return NULL;
 }
 
-static void name_start(const struct start_row *row, ambient_launcher_get get,
+static void set_job_id(const struct launcher_row *row, ambient_launcher_get get,
                        struct ambient_job *o)
 {
     o->id = xstrdup("");
@@ -67,7 +66,7 @@ static void name_start(const struct start_row *row, ambient_launcher_get get,
     o->node = row->node ? get(row->node) : NULL;
 }
 
-/* --- how many copies are on this machine -------------------------------------------- */
+/* --- instances on this machine ------------------------------------------------------ */
 
 static int read_int(const char *name, ambient_launcher_get get, int *value,
                     struct ddp_err *err)
@@ -81,7 +80,7 @@ static int read_int(const char *name, ambient_launcher_get get, int *value,
     return 0;
 }
 
-/* srun tells it for all nodes at once, and their names. */
+/* srun gives the counts of all nodes, and their names. */
 static int slurm_local(ambient_launcher_get get, struct ambient_job *o,
                        struct ddp_err *err)
 {
@@ -131,7 +130,7 @@ static int find_local(const struct ambient_launcher *s, ambient_launcher_get get
     return even_local("FLUX_JOB_NNODES", get, o, err);
 }
 
-/* --- the ways of being started ------------------------------------------------------ */
+/* --- one function per kind of start ------------------------------------------------- */
 
 static int by_hand(const struct opts *opts, struct ambient_job *o, struct ddp_err *err)
 {
@@ -193,7 +192,7 @@ static int by_starter(const struct ambient_launcher *s, const struct opts *opts,
                       ambient_launcher_get get, struct ambient_job *o,
                       struct ddp_err *err)
 {
-    const struct start_row *row = row_of(s);
+    const struct launcher_row *row = row_of(s);
     o->by = s->name;
     o->size_var = s->size;
     if (ambient_launcher_place(s, get, &o->rank, &o->size, &o->local_rank, err) < 0)
@@ -207,7 +206,7 @@ static int by_starter(const struct ambient_launcher *s, const struct opts *opts,
                       err);
     if (o->local_rank < 0 || o->size >= NODES_MAX)
         return refuse(o, "start it once", err);
-    name_start(row, get, o);
+    set_job_id(row, get, o);
     if (!o->id[0] && strcmp(s->rank, "PMI_RANK") != 0)
         return refuse(
             o, "and nothing in their environment says that they belong together", err);
@@ -219,22 +218,22 @@ static int by_starter(const struct ambient_launcher *s, const struct opts *opts,
     return 0;
 }
 
-/* Inside a rank of ddprun or torchrun a launch with a number of its own is a program's
- * choice, and a world of its own. RANK alone may be something that a user has exported.
- */
+/* Inside a rank of ddprun or torchrun, a launch with its own -np, -H or --hostfile is a
+ * job of its own. RANK alone may be exported by the user. */
 static bool nested(const struct opts *opts, ambient_launcher_get get, bool *meant)
 {
     *meant = opts->np > 0 || opts->hosts || opts->hostfile;
     return get("TORCHELASTIC_RUN_ID") && get("RANK") && get("WORLD_SIZE");
 }
 
-static bool speaks(const struct ambient_launcher *s, ambient_launcher_get get)
+static bool is_set(const struct ambient_launcher *s, ambient_launcher_get get)
 {
     const char *size = get(s->size);
     return (!s->needs || get(s->needs)) && get(s->rank) && size && strcmp(size, "1") != 0;
 }
 
-/* On the job's first node pbsdsh's copies do not even find $PBS_NODEFILE. */
+/* On the job's first node, instances started by pbsdsh do not have $PBS_NODEFILE either.
+ */
 static int by_pbsdsh(const struct opts *opts, ambient_launcher_get get,
                      struct ddp_err *err)
 {
@@ -256,12 +255,12 @@ int ambient_job_find(const struct opts *opts, ambient_launcher_get get,
     *o = (struct ambient_job){0};
     if (opts->node_rank >= 0)
         return by_hand(opts, o, err);
-    /* told where its hosts come from: that is one world, and here */
+    /* --alloc, or a nested launch: a job of its own */
     if (opts->alloc || (inside && meant))
         return 0;
     for (size_t i = 0; i < ambient_launchers_len; i++) {
         bool rank_row = strcmp(ambient_launchers[i].rank, "RANK") == 0;
-        if (speaks(&ambient_launchers[i], get) && (!rank_row || inside))
+        if (is_set(&ambient_launchers[i], get) && (!rank_row || inside))
             return by_starter(&ambient_launchers[i], opts, get, o, err);
     }
     if (by_pbsdsh(opts, get, err) < 0)

@@ -1,8 +1,7 @@
 /* launcher/peer/join.c - see join.h
  *
- * Until the head has answered, everything here waits in plain sight: one process, one
- * connection, and the usual death by a signal. After that it is an agent and its
- * guardian, as on a host that was reached by ssh.
+ * Until the head has replied this is one process with one connection and default signal
+ * actions. After that it is an agent and its guard process, as on a host reached by ssh.
  */
 #define LOG_SUBSYS "peers"
 #include "launcher/peer/join.h"
@@ -28,24 +27,24 @@
 
 extern char **environ;
 
-/* ms: between two looks for the head; how long its answer may lag behind its own
- * deadline; and for how long a head that is there may be without a card that we can see
- */
-enum { LOOK_MS = 100, ANSWER_MS = 15000, CARD_MS = 5000 };
+/* ms: between attempts to find the head; the head's reply may be this late after the
+ * deadline; a listening head may be this long without a visible meeting file */
+enum { POLL_MS = 100, REPLY_MS = 15000, FILE_MS = 5000 };
 
-struct member {
-    const struct opts *opts; /* borrowed, as all up to `own` */
-    const struct ambient_job *outer;
+struct joiner {
+    const struct opts *opts; /* borrowed, as all up to `head` */
+    const struct ambient_job *job;
     const struct peer_key *k;
-    const char *head; /* NULL: by the card alone */
+    const char *head; /* NULL: only the meeting file has its address */
     int port;
-    int64_t deadline_ms, seen_ms; /* seen: the head, but no card */
+    int64_t deadline_ms;
+    int64_t listening_ms; /* head_listens() since, without a meeting file; 0: not yet */
     struct link_keys keys;
     int fd;
     struct msg_job own; /* owned */
-    int mate_gone;      /* borrowed */
+    int local_gone_fd;  /* borrowed */
     unsigned node;
-    bool refused; /* by the head, which has told its own user why */
+    bool refused; /* by the head, which has told its user why */
 };
 
 static void pause_ms(long ms)
@@ -55,8 +54,8 @@ static void pause_ms(long ms)
 
 /* --- finding the head --------------------------------------------------------------- */
 
-/* Does a ddprun wait there? Its offer comes unasked. */
-static bool somebody_waits(const struct member *m)
+/* Does a ddprun listen there? A listener sends its offer first. */
+static bool head_listens(const struct joiner *m)
 {
     char magic[6] = "";
     int fd = sock_connect(m->head, m->port, now_ms() + 2000, false, NULL);
@@ -67,37 +66,40 @@ static bool somebody_waits(const struct member *m)
     return yes;
 }
 
-/* A head without a card: its home is not ours, or its name was written differently. */
-static int check_home(struct member *m, struct ddp_err *err)
+/* The head listens but its meeting file is not visible: the directory is not shared, or
+ * the file name differs (--master-addr is part of it). */
+static int check_shared_folder(struct joiner *m, struct ddp_err *err)
 {
-    if (!m->head || (m->seen_ms == 0 && !somebody_waits(m)))
+    if (!m->head || (m->listening_ms == 0 && !head_listens(m)))
         return 0;
-    if (m->seen_ms == 0)
-        m->seen_ms = now_ms();
-    if (now_ms() - m->seen_ms < CARD_MS)
+    if (m->listening_ms == 0)
+        m->listening_ms = now_ms();
+    if (now_ms() - m->listening_ms < FILE_MS)
         return 0;
-    return err_set(err,
-                   "the head waits at '%s' port %d, but its card is not here ('%s'): if "
-                   "the nodes have no common home, give all of them one secret with "
-                   "--peer-key FILE or DDPRUN_KEY; and --master-addr must be the same "
-                   "text on all",
-                   m->head, m->port, meeting_file_path(m->k->card));
+    return err_set(
+        err,
+        "the head listens at '%s' port %d, but its file '%s' is not visible here: if "
+        "the nodes have no common home, give all of them one secret with "
+        "--peer-key FILE or DDPRUN_KEY; and --master-addr must be the same "
+        "text on all",
+        m->head, m->port, meeting_file_path(m->k->meeting_file));
 }
 
-/* Returns 1 when called, 0 to look again, -1 when there is no use in that. */
-static int try_card(struct member *m, struct ddp_err *err)
+/* Returns 1 when connected, 0 to try again, -1 on a permanent error. */
+static int try_meeting_file(struct joiner *m, struct ddp_err *err)
 {
     struct bootstrap s = {0};
-    int found = meeting_file_read(m->k->card, &s, err);
+    int found = meeting_file_read(m->k->meeting_file, &s, err);
     if (found < 0)
         return -1;
     if (found == 0) {
-        err_set(err, "the head has left no card at '%s'", meeting_file_path(m->k->card));
-        return check_home(m, err) < 0 ? -1 : 0;
+        err_set(err, "the head has written no file '%s'",
+                meeting_file_path(m->k->meeting_file));
+        return check_shared_folder(m, err) < 0 ? -1 : 0;
     }
-    s.node = (unsigned)m->outer->rank;
+    s.node = (unsigned)m->job->rank;
     s.of_job = true;
-    if (m->head) { /* where the user says it is, first */
+    if (m->head) { /* the user's address first */
         struct strv calls = {0};
         strv_pushf(&calls, "%s %d", m->head, m->port);
         strv_push_all(&calls, s.calls.v);
@@ -109,10 +111,10 @@ static int try_card(struct member *m, struct ddp_err *err)
     return m->fd >= 0;
 }
 
-static int try_address(struct member *m, struct ddp_err *err)
+static int try_address(struct joiner *m, struct ddp_err *err)
 {
     struct bootstrap s = {
-        .key = m->k->key, .of_job = true, .node = (unsigned)m->outer->rank};
+        .key = m->k->key, .of_job = true, .node = (unsigned)m->job->rank};
     strv_pushf(&s.calls, "%s %d", m->head, m->port);
     m->fd = connect_launcher(&s, NULL, m->deadline_ms, &m->keys, err);
     strv_finish(&s.calls);
@@ -120,13 +122,13 @@ static int try_address(struct member *m, struct ddp_err *err)
     return m->fd >= 0;
 }
 
-static int find_head(struct member *m, struct ddp_err *err)
+static int find_head(struct joiner *m, struct ddp_err *err)
 {
     int rc = 0;
     while (rc == 0 && now_ms() < m->deadline_ms) {
-        rc = m->k->card ? try_card(m, err) : try_address(m, err);
+        rc = m->k->meeting_file ? try_meeting_file(m, err) : try_address(m, err);
         if (rc == 0)
-            pause_ms(LOOK_MS);
+            pause_ms(POLL_MS);
     }
     if (rc > 0)
         return 0;
@@ -137,36 +139,36 @@ static int find_head(struct member *m, struct ddp_err *err)
 
 /* --- joining it --------------------------------------------------------------------- */
 
-/* Say who we are, and wait for everybody else to do so. */
-static int join(struct member *m, const struct join_request *own, int *code,
+/* Send the join request and wait for the reply, which comes when all have joined. */
+static int join(struct joiner *m, const struct join_request *own, int *code,
                 struct ddp_err *err)
 {
     unsigned char bytes[JOIN_SIZE];
-    struct join_reply answer;
+    struct join_reply reply;
     join_request_seal(own, &m->keys.out, bytes);
-    int64_t until = m->deadline_ms + ANSWER_MS;
+    int64_t until = m->deadline_ms + REPLY_MS;
     if (sock_write_all(m->fd, bytes, sizeof bytes, until) < 0 ||
         sock_read_all(m->fd, bytes, sizeof bytes, until) < 0)
-        return err_errno(err, "the head, which was there, has gone");
-    if (join_reply_open(bytes, &m->keys.in, &answer, err) < 0)
+        return err_errno(err, "lost the connection to the head");
+    if (join_reply_open(bytes, &m->keys.in, &reply, err) < 0)
         return err_prefix(err, "the head");
-    m->node = answer.node;
-    if (answer.welcome) {
-        log_info("this is node %u of %u; its output appears at the head", answer.node,
-                 answer.nnodes);
-        free(answer.why);
+    m->node = reply.node;
+    if (reply.welcome) {
+        log_info("this is node %u of %u; its output appears at the head", reply.node,
+                 reply.nnodes);
+        free(reply.why);
         return 0;
     }
     m->refused = true;
-    *code = (int)answer.code;
-    err_set(err, "%s", answer.why);
-    free(answer.why);
+    *code = (int)reply.code;
+    err_set(err, "%s", reply.why);
+    free(reply.why);
     return -1;
 }
 
-/* --- and being the agent ------------------------------------------------------------ */
+/* --- running as an agent ------------------------------------------------------------ */
 
-static int describe(struct member *m, struct ddp_err *err)
+static int describe(struct joiner *m, struct ddp_err *err)
 {
     const struct opts *o = m->opts;
     struct strv missing = {0};
@@ -181,40 +183,40 @@ static int describe(struct member *m, struct ddp_err *err)
     return 0;
 }
 
-static int be_agent(int lifeline, void *arg)
+static int run_agent(int lifeline, void *arg)
 {
-    struct member *m = arg;
+    struct joiner *m = arg;
     struct agent_setup setup = {.fd = m->fd,
                                 .node = m->node,
                                 .keys = &m->keys,
                                 .lifelines = {lifeline, -1},
                                 .log_level = m->opts->log_level,
                                 .own = &m->own,
-                                .mate_gone = m->mate_gone};
+                                .mate_gone = m->local_gone_fd};
     return agent_run(&setup);
 }
 
 int join_run(const struct opts *opts, const struct ambient_job *o,
              const struct peer_key *k, const struct join_request *own, const char *head,
-             int mate_gone)
+             int local_gone_fd)
 {
     struct ddp_err err = {""};
-    struct member m = {.opts = opts,
-                       .outer = o,
+    struct joiner m = {.opts = opts,
+                       .job = o,
                        .k = k,
                        .head = head,
                        .port = opts->master_port ? opts->master_port : PEER_PORT,
                        .deadline_ms = now_ms() + opts->start_timeout_ms,
                        .fd = -1,
-                       .mate_gone = mate_gone};
+                       .local_gone_fd = local_gone_fd};
     int code = EXIT_CANNOT_START;
     if (describe(&m, &err) == 0 && find_head(&m, &err) == 0 &&
         join(&m, own, &code, &err) == 0) {
         if (o->by_hand)
             fprintf(stderr, "ddprun: this is node %u of %d; output appears on node 0\n",
                     m.node, o->size);
-        ext_signals_hold(); /* until the agent listens */
-        code = guard_part(be_agent, &m, NULL);
+        ext_signals_hold(); /* until the agent handles signals */
+        code = guard_part(run_agent, &m, NULL);
     } else if (!m.refused || o->by_hand) {
         fprintf(stderr, "ddprun: %s\n", err.text);
     }

@@ -20,11 +20,11 @@ static int get(const unsigned char in[JOIN_SIZE], struct seal *s,
                unsigned char plain[JOIN_PLAIN], struct ddp_err *err)
 {
     if (seal_open(s, label, sizeof label, in, JOIN_SIZE, plain) < 0)
-        return err_set(err, "its first words are not sealed with our key");
+        return err_set(err, "its join message is not sealed with our key");
     return 0;
 }
 
-/* A name that is too long for a note is none of a machine's. */
+/* Cuts texts longer than any host name or reason needs to be. */
 static void pack_short(struct pack *k, const char *text, size_t max)
 {
     char *cut = text ? xstrndup(text, max) : NULL;
@@ -59,7 +59,7 @@ int join_request_open(const unsigned char in[JOIN_SIZE], struct seal *s,
     if (!u.bad && n->host && n->copies > 0 && n->copies < NODES_MAX && n->slots < 1 << 20)
         return 0;
     join_request_finish(n);
-    return err_set(err, "its first words make no sense");
+    return err_set(err, "its join request is malformed");
 }
 
 void join_request_finish(struct join_request *n)
@@ -99,5 +99,5 @@ int join_reply_open(const unsigned char in[JOIN_SIZE], struct seal *s,
         return 0;
     free(n->why);
     n->why = NULL;
-    return err_set(err, "the head's answer makes no sense");
+    return err_set(err, "the head's reply is malformed");
 }

@@ -1,11 +1,10 @@
-/* launcher/peer/join_message.h - what the head and a peer say to each other before the
- * job
+/* launcher/peer/join_message.h - join request and reply of a peer and the head
  *
- * One record of a fixed size each way, sealed with the keys of the handshake, whose
- * counts go on in the link that follows (link/link.h).
+ * One record of a fixed size each way, sealed with the handshake's keys; the link that
+ * follows (link/link.h) continues their nonce counters.
  *
- *     peer -> head   here     how many copies its machine has, its name, its slots
- *     head -> peer   answer   which node it is; or why there will be no job
+ *     peer -> head   request   instances on its machine, host name, slots
+ *     head -> peer   reply     its node number, or why the job does not start
  */
 #ifndef LAUNCHER_PEER_JOIN_MESSAGE_H
 #define LAUNCHER_PEER_JOIN_MESSAGE_H
@@ -17,10 +16,10 @@
 enum { JOIN_PLAIN = 1024, JOIN_SIZE = JOIN_PLAIN + SEAL_EXTRA };
 
 struct join_request {
-    uint32_t copies;  /* of ddprun on this machine */
-    uint32_t slots;   /* that its scheduler gives it there; 0: not said */
-    char *host;       /* owned: as the machine calls itself */
-    char *slots_from; /* owned, or NULL: who said so */
+    uint32_t copies;  /* instances of ddprun on this machine */
+    uint32_t slots;   /* from its scheduler; 0: unknown */
+    char *host;       /* owned: gethostname() */
+    char *slots_from; /* owned, or NULL: the source of `slots`, for messages */
 };
 void join_request_seal(const struct join_request *n, struct seal *s,
                        unsigned char out[JOIN_SIZE]);
@@ -31,8 +30,8 @@ void join_request_finish(struct join_request *n);
 struct join_reply {
     bool welcome;
     uint32_t node, nnodes;
-    uint32_t code; /* exit code, when not */
-    char *why;     /* owned: when not */
+    uint32_t code; /* exit code if not welcome */
+    char *why;     /* owned: the reason if not welcome */
 };
 void join_reply_seal(const struct join_reply *n, struct seal *s,
                      unsigned char out[JOIN_SIZE]);

@@ -80,13 +80,13 @@ int peer_key_find(const struct opts *opts, const struct ambient_job *o, bool add
         make_key("ddprun starter", o->secret, strlen(o->secret), o, &k->key);
         return 0;
     }
-    k->card = meeting_file_create(where, o->id, err);
-    return k->card ? secret_make(&k->key, err) : -1;
+    k->meeting_file = meeting_file_create(where, o->id, err);
+    return k->meeting_file ? secret_make(&k->key, err) : -1;
 }
 
 void peer_key_finish(struct peer_key *k)
 {
-    meeting_file_destroy(k->card);
+    meeting_file_destroy(k->meeting_file);
     secret_wipe(&k->key, sizeof k->key);
     *k = (struct peer_key){0};
 }

@@ -1,10 +1,10 @@
-/* launcher/peer/key.h - how the copies of one start know each other
+/* launcher/peer/key.h - the key by which instances of one start authenticate each other
  *
- * In order: --peer-key; DDPRUN_KEY; what the starter itself has given to its ranks alone;
- * and else a card in the home folder. With a secret there is no card: all make the same
- * key from it and the name of the start. --peer-key none makes it from the name alone,
- * which is no secret: then the head lets in only who comes from one of the job's hosts,
- * and says so. doc/peers.md argues the choice.
+ * In order: --peer-key; DDPRUN_KEY; a secret that the outer launcher gives to its ranks
+ * only; else a meeting file in the home directory. With a secret there is no meeting
+ * file: every instance derives the same key from the secret and the id of the start.
+ * --peer-key none derives it from the id alone, which is public: then the head accepts
+ * only connections from the job's hosts, and warns. doc/peers.md gives the reasons.
  */
 #ifndef LAUNCHER_PEER_KEY_H
 #define LAUNCHER_PEER_KEY_H
@@ -14,12 +14,12 @@
 #include "launcher/peer/meeting_file.h"
 
 struct peer_key {
-    struct meeting_file *card; /* owned; NULL: they know the key, and where the head is */
-    struct secret key;         /* the head's fresh one for its card, or the common one */
-    bool open;                 /* the key is no secret */
+    struct meeting_file *meeting_file; /* owned; NULL: key and address are known */
+    struct secret key; /* random, for the head's meeting file, or the derived one */
+    bool open;         /* the key is public */
 };
 
-/* `addressed`: where the head is can be told without a card. */
+/* `addressed`: the head's address is known without a meeting file. */
 int peer_key_find(const struct opts *opts, const struct ambient_job *o, bool addressed,
                   struct peer_key *k, struct ddp_err *err);
 void peer_key_finish(struct peer_key *k);

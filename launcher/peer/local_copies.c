@@ -1,8 +1,8 @@
 /* launcher/peer/local_copies.c - see local_copies.h
  *
- * One message each way. A mate says: its CPUs, and its GPUs as CUDA_VISIBLE_DEVICES has
- * them, which differ where the starter gives each task its own. The leader says: the
- * code.
+ * One message each way. An instance reports its CPUs and its GPUs (CUDA_VISIBLE_DEVICES),
+ * which differ where the outer launcher binds each task to its own. The leader sends the
+ * exit code.
  */
 #define LOG_SUBSYS "peers"
 #include "launcher/peer/local_copies.h"
@@ -35,13 +35,13 @@ enum { RETRY_MS = 20, GPUS_MAX = 2048 };
 struct report {
     int32_t local_rank;
     cpu_set_t cpus;
-    char gpus[GPUS_MAX]; /* "" none said */
+    char gpus[GPUS_MAX]; /* "": not set */
 };
 
 struct local_copies {
-    int *fds; /* owned, by local rank; [0] is ours: -1 */
+    int *fds; /* owned, by local rank; [0] is the leader itself: -1 */
     int n;
-    int gone; /* owned: an epoll of them all, which is itself a descriptor to wait for */
+    int gone_fd; /* owned: an epoll of all of them; readable when one has ended */
 };
 
 static socklen_t address(const struct ambient_job *o, struct sockaddr_un *sa)
@@ -58,7 +58,7 @@ static socklen_t address(const struct ambient_job *o, struct sockaddr_un *sa)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-/* The other end's process; 0: of another user, or of none that can be seen. */
+/* The process at the other end; 0: of another user, or in another PID namespace. */
 static pid_t peer_pid(int fd, bool *ours)
 {
     struct ucred c = {0};
@@ -87,7 +87,7 @@ static bool wait_readable(int fd, int64_t deadline_ms)
 
 /* --- the leader --------------------------------------------------------------------- */
 
-static bool listed(const char *list, const char *word, size_t len)
+static bool has_item(const char *list, const char *word, size_t len)
 {
     for (const char *p = list; *p; p += strspn(p, ",")) {
         size_t n = strcspn(p, ",");
@@ -98,18 +98,18 @@ static bool listed(const char *list, const char *word, size_t len)
     return false;
 }
 
-/* Each task's own devices become those of all, in the order of the tasks. */
+/* Append the devices of one instance to those of all, in task order. */
 static void join_gpus(char *all, size_t size, const char *more)
 {
     for (const char *p = more; *p; p += strspn(p, ",")) {
         size_t n = strcspn(p, ","), have = strlen(all);
-        if (!listed(all, p, n) && have + n + 2 < size)
+        if (!has_item(all, p, n) && have + n + 2 < size)
             snprintf(all + have, size - have, "%s%.*s", have ? "," : "", (int)n, p);
         p += n;
     }
 }
 
-static void take_over(const struct report *reports, int n)
+static void adopt_resources(const struct report *reports, int n)
 {
     cpu_set_t cpus, had;
     char gpus[GPUS_MAX * 4] = "";
@@ -134,7 +134,7 @@ static void fill_report(const struct ambient_job *o, struct report *r)
         strcpy(r->gpus, gpus);
 }
 
-/* One mate's report, from a caller who may be anybody. */
+/* Receive one instance's report; the caller may be any process. */
 static bool admit(struct local_copies *m, int fd, int64_t deadline_ms,
                   struct report *reports)
 {
@@ -162,24 +162,24 @@ static int missing(const struct local_copies *m, const struct ambient_job *o,
     return err_set(
         err,
         "%s has started %d copies of ddprun on this node, and %d of them, such "
-        "as the one with local rank %d, have not been heard of; "
+        "as the one with local rank %d, have not reported; "
         "--start-timeout waits longer",
         o->by, m->n, n, i);
 }
 
-/* They have nothing more to say: what is heard of them is their end. */
+/* After its report an instance sends nothing: only its end is waited for. */
 static int watch(struct local_copies *m, struct ddp_err *err)
 {
     struct epoll_event end = {.events = EPOLLRDHUP};
-    bool all = (m->gone = epoll_create1(EPOLL_CLOEXEC)) >= 0;
+    bool all = (m->gone_fd = epoll_create1(EPOLL_CLOEXEC)) >= 0;
     for (int i = 1; i < m->n && all; i++)
-        all = epoll_ctl(m->gone, EPOLL_CTL_ADD, m->fds[i], &end) == 0;
+        all = epoll_ctl(m->gone_fd, EPOLL_CTL_ADD, m->fds[i], &end) == 0;
     return all ? 0 : err_errno(err, "cannot watch the other copies on this node");
 }
 
 int local_copies_gone_fd(const struct local_copies *m)
 {
-    return m ? m->gone : -1;
+    return m ? m->gone_fd : -1;
 }
 
 struct local_copies *local_copies_lead(const struct ambient_job *o, int64_t deadline_ms,
@@ -189,7 +189,7 @@ struct local_copies *local_copies_lead(const struct ambient_job *o, int64_t dead
     socklen_t len = address(o, &sa);
     struct local_copies *m = xcalloc(1, sizeof *m);
     struct report *reports = xcalloc((size_t)o->local_size, sizeof *reports);
-    *m = (struct local_copies){.n = o->local_size, .gone = -1};
+    *m = (struct local_copies){.n = o->local_size, .gone_fd = -1};
     m->fds = xcalloc((size_t)m->n, sizeof *m->fds);
     memset(m->fds, -1, (size_t)m->n * sizeof *m->fds);
     fill_report(o, &reports[0]);
@@ -208,12 +208,12 @@ struct local_copies *local_copies_lead(const struct ambient_job *o, int64_t dead
         else if (fd >= 0)
             close(fd);
         else if (errno != EINTR && errno != EAGAIN && errno != ECONNABORTED)
-            rc = err_errno(err, "cannot hear the other copies on this node");
+            rc = err_errno(err, "cannot accept the other copies on this node");
     }
     if (listener >= 0)
         close(listener);
     if (rc == 0 && (rc = watch(m, err)) == 0)
-        take_over(reports, m->n);
+        adopt_resources(reports, m->n);
     free(reports);
     if (rc == 0)
         return m;
@@ -227,8 +227,8 @@ void local_copies_forget(struct local_copies *m)
         if (m->fds[i] >= 0)
             close(m->fds[i]);
     }
-    if (m && m->gone >= 0)
-        close(m->gone);
+    if (m && m->gone_fd >= 0)
+        close(m->gone_fd);
     if (m)
         free(m->fds);
     free(m);
@@ -236,10 +236,10 @@ void local_copies_forget(struct local_copies *m)
 
 void local_copies_end(struct local_copies *m, int code)
 {
-    int32_t word = code;
+    int32_t message = code;
     for (int i = 1; m && i < m->n; i++) {
         if (m->fds[i] >= 0)
-            send(m->fds[i], &word, sizeof word, MSG_NOSIGNAL);
+            send(m->fds[i], &message, sizeof message, MSG_NOSIGNAL);
     }
     local_copies_forget(m);
 }
@@ -260,7 +260,7 @@ static int connect_leader(const struct ambient_job *o, int64_t deadline_ms,
         if (left_ms(deadline_ms) == 0)
             return err_set(err,
                            "%s has started %d copies of ddprun on this node, and the "
-                           "first of them, which leads, has not been heard of",
+                           "first of them does not answer",
                            o->by, o->local_size);
         nanosleep(&(struct timespec){.tv_nsec = RETRY_MS * 1000000L}, NULL);
     }
@@ -268,9 +268,9 @@ static int connect_leader(const struct ambient_job *o, int64_t deadline_ms,
 
 static volatile sig_atomic_t leader;
 
-/* Several of us may pass on what their starter has told all: TERM, and not INT, of which
- * a second one would mean "at once". */
-static void on_end(int sig)
+/* Several instances may forward one signal: as TERM, since a second INT would mean "at
+ * once". */
+static void on_end_signal(int sig)
 {
     int saved = errno;
     if (leader > 0)
@@ -278,16 +278,16 @@ static void on_end(int sig)
     errno = saved;
 }
 
-static void pass_ends_on(pid_t to)
+static void forward_end_signals(pid_t to)
 {
-    struct sigaction end = {.sa_handler = on_end, .sa_flags = SA_RESTART},
+    struct sigaction end = {.sa_handler = on_end_signal, .sa_flags = SA_RESTART},
                      none = {.sa_handler = SIG_IGN};
     leader = to;
     sigaction(SIGTERM, &end, NULL);
     sigaction(SIGINT, &end, NULL);
     sigaction(SIGHUP, &end, NULL);
     sigaction(SIGQUIT, &end, NULL);
-    sigaction(SIGUSR1, &none, NULL); /* the leader has got them, too */
+    sigaction(SIGUSR1, &none, NULL); /* the leader gets them itself */
     sigaction(SIGUSR2, &none, NULL);
 }
 
@@ -304,9 +304,9 @@ int local_copies_follow(const struct ambient_job *o, int64_t deadline_ms,
     pid_t pid = peer_pid(fd, &ours);
     ssize_t n = -1;
     if (!ours) {
-        err_set(err, "the place to meet the other copies on this node is another user's");
+        err_set(err, "another user listens at this job's socket on this node");
     } else if (send(fd, &r, sizeof r, MSG_NOSIGNAL) == (ssize_t)sizeof r) {
-        pass_ends_on(pid);
+        forward_end_signals(pid);
         do
             n = recv(fd, &code, sizeof code, 0);
         while (n < 0 && errno == EINTR);
@@ -321,7 +321,7 @@ int local_copies_follow(const struct ambient_job *o, int64_t deadline_ms,
 
 void local_copies_unbind(void)
 {
-    /* the beginnings of their names: Debian has mpirun.openmpi */
+    /* prefixes: Debian has mpirun.openmpi */
     static const char *const daemons[] = {"orted",   "orterun", "mpirun",
                                           "mpiexec", "prte",    "hydra_pmi_prox"};
     char comm[ANCESTRY_NAME] = "";

@@ -1,10 +1,10 @@
-/* launcher/peer/local_copies.h - the copies of ddprun on one machine
+/* launcher/peer/local_copies.h - several instances of ddprun on one machine
  *
- * The one with local rank 0 leads: it waits until the others have reported, takes over
- * what they were given (CPUs, GPUs), and at the end tells them the exit code. They do
- * nothing but wait for it; a signal that means the end is passed on to it. When it dies
- * they end, too, and when one of them dies it ends the job. They meet at an abstract unix
- * socket, and trust its user alone.
+ * The instance with local rank 0 is the leader: it waits for the others' reports, takes
+ * their CPUs and GPUs, and sends them the exit code at the end. The others only wait, and
+ * forward termination signals to the leader. If the leader dies they end; if one of them
+ * dies the leader stops the job. They meet at an abstract Unix socket and accept only
+ * their own user.
  */
 #ifndef LAUNCHER_PEER_LOCAL_COPIES_H
 #define LAUNCHER_PEER_LOCAL_COPIES_H
@@ -13,23 +13,23 @@
 
 struct local_copies;
 
-/* Wait for the other local_size - 1. NULL with `err` when one has not come in time. */
+/* Wait for the other local_size - 1. NULL with `err` when one does not report in time. */
 struct local_copies *local_copies_lead(const struct ambient_job *o, int64_t deadline_ms,
                                        struct ddp_err *err);
-/* Readable as soon as one of them has ended; -1: there are none (NULL is fine). Borrowed,
- * and never read from. */
+/* Readable when one of them has ended; -1: there are none (NULL is fine). Borrowed; never
+ * read from it. */
 int local_copies_gone_fd(const struct local_copies *m);
-/* Give them the code, and forget them. NULL is fine. */
+/* Send them the exit code and free `m`. NULL is fine. */
 void local_copies_end(struct local_copies *m, int code);
-/* The same without a word: in a fork of the leader, which is not who tells them. */
+/* Free `m` without sending: in a fork of the leader. */
 void local_copies_forget(struct local_copies *m);
 
-/* The life of another one: until it is told the code, which is returned. */
+/* The other instances: wait for the exit code and return it. */
 int local_copies_follow(const struct ambient_job *o, int64_t deadline_ms,
                         struct ddp_err *err);
 
-/* mpirun and Hydra bind each copy to a core or two, where one copy is to start ranks on
- * all: take the CPUs of the starter's daemon instead. */
+/* mpirun and Hydra bind each instance to one or two cores. An instance that starts all
+ * ranks of the node takes the CPUs of the outer launcher's daemon instead. */
 void local_copies_unbind(void);
 
 #endif

@@ -14,11 +14,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CARD_MAX = 16 << 10 };
+enum { FILE_MAX = 16 << 10 };
 
 struct meeting_file {
     char *folder, *path; /* owned */
-    bool left;
+    bool written;
 };
 
 static const char *home(void)
@@ -35,7 +35,7 @@ static int check_folder(const char *folder, struct ddp_err *err)
         return err_set(err, "cannot make '%s': %s; --peer-key names another folder",
                        folder, strerror(errno));
     if (stat(folder, &st) < 0)
-        return err_errno(err, "cannot look at '%s'", folder);
+        return err_errno(err, "cannot stat '%s'", folder);
     if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022))
         return err_set(err, "'%s' is not a folder of ours that nobody else may write to",
                        folder);
@@ -50,7 +50,9 @@ struct meeting_file *meeting_file_create(const char *folder, const char *id,
     unsigned uid = (unsigned)geteuid();
     struct meeting_file *c = xcalloc(1, sizeof *c);
     if (!folder && !home()) {
-        err_set(err, "no home folder to meet in; --peer-key names another place");
+        err_set(
+            err,
+            "no home directory for the peers' file; choose a directory with --peer-key");
         free(c);
         return NULL;
     }
@@ -70,7 +72,7 @@ void meeting_file_destroy(struct meeting_file *c)
 {
     if (!c)
         return;
-    if (c->left)
+    if (c->written)
         unlink(c->path);
     free(c->folder);
     free(c->path);
@@ -82,35 +84,34 @@ const char *meeting_file_path(const struct meeting_file *c)
     return c->path;
 }
 
-/* Written aside and renamed: a reader sees all of it or nothing. */
-int meeting_file_leave(struct meeting_file *c, const struct bootstrap *s,
+/* Written to a temporary file and renamed: readers see all of it or nothing. */
+int meeting_file_write(struct meeting_file *c, const struct bootstrap *s,
                        struct ddp_err *err)
 {
-    char *aside = xasprintf("%s.%d", c->path, (int)getpid()), *text = bootstrap_write(s);
+    char *tmp = xasprintf("%s.%d", c->path, (int)getpid()), *text = bootstrap_write(s);
     size_t n = strlen(text);
-    unlink(aside);
-    int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    unlink(tmp);
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     int rc = fd >= 0 && write(fd, text, n) == (ssize_t)n && fsync(fd) == 0 ? 0 : -1;
     if (fd >= 0)
         rc |= close(fd);
     if (rc == 0)
-        rc = rename(aside, c->path);
+        rc = rename(tmp, c->path);
     if (rc < 0) {
         err_set(err,
                 "cannot write '%s' for the peers: %s; --peer-key names another folder",
                 c->path, strerror(errno));
-        unlink(aside);
+        unlink(tmp);
     }
-    c->left = rc == 0;
+    c->written = rc == 0;
     secret_wipe(text, n);
     free(text);
-    free(aside);
+    free(tmp);
     return rc;
 }
 
-/* Over NFS a name that was not there a moment ago is remembered as absent; reading the
- * folder makes the client ask again. */
-static void look_again(const char *folder)
+/* NFS caches that a name is absent; reading the directory makes the client ask again. */
+static void refresh_folder(const char *folder)
 {
     DIR *d = opendir(folder);
     while (d && readdir(d))
@@ -122,25 +123,25 @@ static void look_again(const char *folder)
 int meeting_file_read(const struct meeting_file *c, struct bootstrap *s,
                       struct ddp_err *err)
 {
-    look_again(c->folder);
+    refresh_folder(c->folder);
     int fd = open(c->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return errno == ENOENT || errno == ESTALE
                    ? 0
-                   : err_errno(err, "cannot read the head's card '%s'", c->path);
+                   : err_errno(err, "cannot read the head's file '%s'", c->path);
     struct stat st;
-    char *text = xcalloc(1, CARD_MAX + 1);
+    char *text = xcalloc(1, FILE_MAX + 1);
     int rc = -1;
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
         (st.st_mode & 077))
         err_set(err, "'%s' is not a file that its owner, we, alone can read", c->path);
-    else if (read(fd, text, CARD_MAX) <= 0)
-        rc = 0; /* being written on a file system where that can be seen */
+    else if (read(fd, text, FILE_MAX) <= 0)
+        rc = 0; /* still being written, on a file system without atomic rename */
     else
         rc = bootstrap_parse(text, s, err) < 0
-                 ? err_prefix(err, "the head's card '%s'", c->path)
+                 ? err_prefix(err, "the head's file '%s'", c->path)
                  : 1;
-    secret_wipe(text, CARD_MAX);
+    secret_wipe(text, FILE_MAX);
     free(text);
     close(fd);
     return rc;

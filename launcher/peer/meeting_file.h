@@ -1,9 +1,9 @@
-/* launcher/peer/meeting_file.h - the card that the head leaves for its peers
+/* launcher/peer/meeting_file.h - the file through which peers find the head
  *
- * A file in a folder that all nodes share (default: ~/.ddprun, mode 0700), readable by
- * its owner alone: the summons of link/bootstrap.h, with a fresh key and where to call.
- * Its name is a hash of what names this one start, so that starts do not meet each
- * other's. Who can read it is who may join; it is taken away when everybody has.
+ * In a directory that all nodes share (default: ~/.ddprun, mode 0700), readable by its
+ * owner only: bootstrap lines (link/bootstrap.h) with a random key and the head's
+ * addresses. Its name is a hash of the start's id, so concurrent starts do not conflict.
+ * Whoever can read it may join; it is removed when all peers have joined.
  */
 #ifndef LAUNCHER_PEER_MEETING_FILE_H
 #define LAUNCHER_PEER_MEETING_FILE_H
@@ -12,19 +12,18 @@
 
 struct meeting_file;
 
-/* `folder` NULL: ~/.ddprun. It is made when it is not there, and refused when it is not
- * ours or others may write to it. */
+/* `folder` NULL: ~/.ddprun. Created if missing; refused if it belongs to another user or
+ * others may write to it. */
 struct meeting_file *meeting_file_create(const char *folder, const char *id,
                                          struct ddp_err *err);
-void meeting_file_destroy(
-    struct meeting_file *c); /* and take back what meeting_file_leave() left */
+void meeting_file_destroy(struct meeting_file *c); /* also removes the file */
 const char *meeting_file_path(const struct meeting_file *c);
 
-int meeting_file_leave(struct meeting_file *c, const struct bootstrap *s,
+int meeting_file_write(struct meeting_file *c, const struct bootstrap *s,
                        struct ddp_err *err);
 
-/* Returns 1 with the summons, 0 when there is no card (yet), -1 when there is one that
- * cannot be trusted or read. */
+/* Returns 1 with `s` filled, 0 when there is no file yet, -1 when it cannot be read or is
+ * not private to this user. */
 int meeting_file_read(const struct meeting_file *c, struct bootstrap *s,
                       struct ddp_err *err);
 

@@ -26,7 +26,7 @@ static int failed(const struct ddp_err *err, int code)
     return code;
 }
 
-/* What the scheduler says of this machine: on each its own. */
+/* This node's slots from its scheduler; each node has its own. */
 static void own_slots(struct join_request *n)
 {
     static const char *const names[] = {"SLURM_GPUS_ON_NODE", "SM_NUM_GPUS"};
@@ -50,7 +50,7 @@ static void describe(const struct ambient_job *o, struct join_request *n)
     own_slots(n);
 }
 
-/* Where the head is, as far as it can be told without its card. */
+/* The head's address if known without its meeting file, else NULL. */
 static const char *head_address(const struct opts *opts, const struct ambient_job *o)
 {
     if (opts->master_addr)
@@ -59,7 +59,7 @@ static const char *head_address(const struct opts *opts, const struct ambient_jo
 }
 
 static int lead(struct opts *opts, const struct ambient_job *o,
-                const struct join_request *own, const struct local_copies *mates,
+                const struct join_request *own, const struct local_copies *copies,
                 struct peers *peers)
 {
     struct ddp_err err = {""};
@@ -68,34 +68,34 @@ static int lead(struct opts *opts, const struct ambient_job *o,
     int code = 0;
     if (o->local_size < o->size && peer_key_find(opts, o, head != NULL, &k, &err) < 0)
         code = EXIT_CANNOT_START;
-    else if (o->rank > 0 && !k.card && !head)
-        code = EXIT_CANNOT_START, err_set(&err, "--master-addr, on all nodes, says where "
-                                                "rank 0's is: nothing else does");
-    unsetenv("DDPRUN_KEY"); /* is for us, and not for the ranks */
+    else if (o->rank > 0 && !k.meeting_file && !head)
+        code = EXIT_CANNOT_START, err_set(&err, "give --master-addr, rank 0's host, on "
+                                                "all nodes");
+    unsetenv("DDPRUN_KEY"); /* not for the ranks */
     if (code == 0 && k.open && o->rank == 0)
         fprintf(stderr,
-                "ddprun: nothing secret is shared by the %d hosts: whoever comes from "
-                "one of their addresses may join this job; DDPRUN_KEY, the same on all, "
-                "shuts others out\n",
+                "ddprun: nothing secret is shared by the %d hosts: any process at "
+                "one of their addresses may join this job; to prevent that, set the same "
+                "DDPRUN_KEY on all\n",
                 o->size);
     if (code == 0 && o->rank > 0)
-        code = join_run(opts, o, &k, own, k.card && !o->by_hand ? NULL : head,
-                        local_copies_gone_fd(mates));
+        code = join_run(opts, o, &k, own, k.meeting_file && !o->by_hand ? NULL : head,
+                        local_copies_gone_fd(copies));
     else if (code == 0)
         code = gather_peers(opts, o, &k, own, peers, &err);
     peer_key_finish(&k);
     return failed(&err, code);
 }
 
-/* The plan of a dry run, without meeting anybody. */
-static int suppose(const struct ambient_job *o, struct peers *peers)
+/* The plan of a dry run, without connecting to the others. */
+static int plan_dry_run(const struct ambient_job *o, struct peers *peers)
 {
     int nodes = o->local_size == o->size ? 1 : o->local_size == 1 ? o->size : 0;
     if (o->rank > 0)
         return 0;
     if (nodes == 0) {
         printf("%s has started %d copies of ddprun, %d of them on this node: the plan is "
-               "made when all have met\n",
+               "made when all have joined\n",
                o->by, o->size, o->local_size);
         return 0;
     }
@@ -119,14 +119,14 @@ static int suppose(const struct ambient_job *o, struct peers *peers)
 }
 
 int peer_take_part(struct opts *opts, struct ambient_job *o, struct peers *peers,
-                   struct local_copies **mates, int *code)
+                   struct local_copies **copies, int *code)
 {
     struct ddp_err err = {""};
     struct join_request own;
     int64_t deadline_ms = now_ms() + opts->start_timeout_ms;
     *code = 0;
     if (opts->dry_run)
-        return suppose(o, peers);
+        return plan_dry_run(o, peers);
     if (!o->id[0] && !(o->id = (free(o->id), pmi_space_name(deadline_ms, &err)))) {
         *code = failed(&err, EXIT_CANNOT_START);
         return 0;
@@ -140,25 +140,25 @@ int peer_take_part(struct opts *opts, struct ambient_job *o, struct peers *peers
     }
     if (o->local_size == 1) {
         local_copies_unbind();
-    } else if (!(*mates = local_copies_lead(o, deadline_ms, &err))) {
+    } else if (!(*copies = local_copies_lead(o, deadline_ms, &err))) {
         *code = failed(&err, EXIT_CANNOT_START);
         return 0;
     }
     describe(o, &own);
-    *code = lead(opts, o, &own, *mates, peers);
+    *code = lead(opts, o, &own, *copies, peers);
     join_request_finish(&own);
     if (o->rank == 0 && peers->alloc) {
-        opts->master_addr = NULL; /* it has said where to meet */
-        peers->mate_gone = local_copies_gone_fd(*mates);
+        opts->master_addr = NULL; /* was the head's address, not the store's */
+        peers->mate_gone = local_copies_gone_fd(*copies);
         return 1;
     }
-    local_copies_end(*mates, *code);
-    *mates = NULL;
+    local_copies_end(*copies, *code);
+    *copies = NULL;
     return 0;
 }
 
-void peer_over(struct peers *peers, struct local_copies *mates, int code)
+void peer_over(struct peers *peers, struct local_copies *copies, int code)
 {
     peers_finish(peers);
-    local_copies_end(mates, code);
+    local_copies_end(copies, code);
 }

@@ -40,7 +40,7 @@ static int read_line(int fd, char *line, size_t size, int64_t deadline_ms)
     return 0;
 }
 
-/* Ask, and read the answer, which has to begin with `expected`. */
+/* Send a request and read the response, which must begin with `expected`. */
 static int ask(int fd, const char *question, const char *expected, char *line,
                size_t size, int64_t deadline_ms, struct ddp_err *err)
 {

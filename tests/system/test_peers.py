@@ -67,7 +67,7 @@ class ByHand(Peers):
     def test_a_number_given_twice_is_refused(self):
         head = self.node(0, 3, "true")
         twice = [self.node(1, 3, "true") for _ in range(2)]
-        self.assertTrue(wait_until(lambda: any("is here twice" in t.err for t in twice)))
+        self.assertTrue(wait_until(lambda: any("joined twice" in t.err for t in twice)))
         last = self.node(2, 3, "true")
         self.all_end([head, last], 0)
         self.assertEqual(sorted(t.wait() for t in twice), [0, 125])

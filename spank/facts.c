@@ -24,8 +24,8 @@ const char *env_value(char *const *env, const char *name)
 
 int step_port(uint32_t job, uint32_t step)
 {
-    /* steps of one job, and of jobs that follow each other, run at the same time: up to
-     * STEPS of each of some two hundred have a port of their own */
+    /* concurrent steps of one job and of consecutive jobs need different ports: up to
+     * STEPS steps each of about two hundred jobs have their own */
     enum { STEPS = 61 };
     return PORT_FIRST + (int)(((uint64_t)job * STEPS + step) % PORT_COUNT);
 }
@@ -40,7 +40,7 @@ static char *lower(const char *name, size_t len)
     return copy;
 }
 
-/* The first name in the file that says which task goes where; NULL: none. */
+/* The first name in the host file of -m arbitrary; NULL: none. */
 static char *first_in_file(const char *path)
 {
     char line[300] = "";
@@ -84,7 +84,7 @@ char *step_master(char *const *env, struct ddp_err *err)
     return name;
 }
 
-/* --- the numbers -------------------------------------------------------------------- */
+/* --- ranks and sizes ---------------------------------------------------------------- */
 
 static int number(char *const *env, const char *name, const char *other, int *out,
                   struct ddp_err *err)
@@ -103,8 +103,8 @@ static int number(char *const *env, const char *name, const char *other, int *ou
     return 0;
 }
 
-/* Among the nodes that have a task of this local rank: how many they are, and how many
- * of them stand before ours. */
+/* The number of nodes that have a task of this local rank, and how many of them precede
+ * ours. */
 static int cross(char *const *env, struct rank_facts *f, struct ddp_err *err)
 {
     static const char name[] = "SLURM_STEP_TASKS_PER_NODE";

@@ -1,17 +1,16 @@
 /* spank/plugin.c - ddprun_spank.so: `srun --ddp ./train.py`
  *
- * A plugin of Slurm's (spank(8)): every task of a step gets the environment of a rank
- * (doc/contract.md), and the node of rank 0 runs the store. doc/spank.md tells how it is
- * installed and what it does.
+ * A Slurm plugin (spank(8)): every task of a step gets the environment of a rank
+ * (doc/contract.md), and the node of rank 0 runs the store. doc/spank.md describes
+ * installation and use.
  *
  * The same object is loaded by srun, by sbatch and salloc, and by slurmstepd on each
- * node, where it runs as root between hooks. Two rules follow. Steps that nobody has
- * asked about - batch, extern, interactive, and all without --ddp - are not touched. And
- * every hook returns success whatever happens: a failure in some of them makes Slurm
- * drain the node, which takes it from everybody. What goes wrong is said to the user
- * instead.
+ * node, where it runs as root between hooks. Two rules follow. Steps without --ddp, and
+ * batch, extern and interactive steps, are not touched. And every hook returns success: a
+ * failure in some of them makes Slurm drain the node for all users. Errors are reported
+ * to the user instead.
  */
-#include <stdint.h> /* spank.h uses its types and does not include it */
+#include <stdint.h> /* spank.h needs it and does not include it */
 
 #include "common/err.h"
 #include "common/mem.h"
@@ -31,7 +30,7 @@
 
 #define PUBLIC __attribute__((visibility("default")))
 
-/* SPANK_PLUGIN() defines these; they have to be seen */
+/* defined by SPANK_PLUGIN(); must be exported */
 extern PUBLIC const char plugin_name[], plugin_type[];
 extern PUBLIC const unsigned int plugin_version, spank_plugin_version;
 SPANK_PLUGIN(ddprun, 1)
@@ -40,14 +39,14 @@ SPANK_PLUGIN(ddprun, 1)
 enum { PORT_TRIES = 32 };
 
 static bool wanted;       /* --ddp */
-static bool is_open;      /* --ddp=open: the store admits everybody */
-static bool store_failed; /* slurmstepd of rank 0's node: there is none */
-static char *stored_path; /* of ddpstored */
+static bool is_open;      /* --ddp=open: the store admits every connection */
+static bool store_failed; /* in slurmstepd of rank 0's node: no store */
+static char *stored_path; /* path of ddpstored */
 
 static int on_option(int val, const char *optarg, int remote)
 {
     wanted = true;
-    /* "(null)" is how Slurm hands an option without a value from sbatch to srun */
+    /* Slurm passes an option without a value from sbatch to srun as "(null)" */
     bool none = !optarg || !*optarg || strcmp(optarg, "(null)") == 0;
     is_open = !none && strcmp(optarg, "open") == 0;
     if (none || is_open)
@@ -66,7 +65,7 @@ static struct spank_option ddp_option = {
     .cb = on_option,
 };
 
-/* Batch, extern, interactive and the like: everything that srun has not made for a
+/* False for batch, extern, interactive and other steps that srun has not made for a
  * program. */
 static bool is_ordinary_step(spank_t sp, uint32_t *job, uint32_t *step)
 {
@@ -75,8 +74,8 @@ static bool is_ordinary_step(spank_t sp, uint32_t *job, uint32_t *step)
            *step <= SLURM_MAX_NORMAL_STEP_ID;
 }
 
-/* Each component of a heterogeneous step has a job number of its own; the variable has
- * the first one's everywhere. */
+/* Each component of a heterogeneous step has its own job number; the variable has the
+ * first component's on all. */
 static void name_leader(const char *het_size, const char *job_id, uint32_t *job)
 {
     if (het_size && job_id)
@@ -89,7 +88,7 @@ static char **job_env(spank_t sp)
     return spank_get_item(sp, S_JOB_ENV, &env) == ESPANK_SUCCESS ? env : NULL;
 }
 
-/* --- everywhere --------------------------------------------------------------------- */
+/* --- all contexts ------------------------------------------------------------------- */
 
 extern PUBLIC int slurm_spank_init(spank_t sp, int argc, char *argv[])
 {
@@ -125,10 +124,10 @@ static bool is_free(int port)
     return is;
 }
 
-/* srun alone speaks to all nodes, by the environment it hands to the tasks: it settles
- * the port. Where it runs on the first node, as in a batch script, that one is free.
- * Values of MASTER_ADDR and MASTER_PORT stay, if they are the user's own and not those of
- * a launcher in whose rank we are. */
+/* Only srun reaches all nodes, through the environment of the tasks: it chooses the port.
+ * If srun runs on the first node, as in a batch script, that port is free. MASTER_ADDR
+ * and MASTER_PORT are kept if the user has set them, but not if a surrounding launcher
+ * has. */
 extern PUBLIC int slurm_spank_local_user_init(spank_t sp, int argc, char *argv[])
 {
     uint32_t job, step;
@@ -166,8 +165,8 @@ static bool is_this_node(const char *name)
            (n == strcspn(name, ".") && strncasecmp(name, own, n) == 0);
 }
 
-/* Is this the node of rank 0? By the node's place in the step's list, as Slurm's name for
- * it may not be its own; in another order than that list's, by name. */
+/* Is this the node of rank 0? By its index in the step's list, as Slurm's node name may
+ * differ from the host name; with -m arbitrary, by name. */
 static bool has_rank0(spank_t sp, char *const *env)
 {
     struct ddp_err err;
@@ -247,7 +246,7 @@ extern PUBLIC int slurm_spank_task_init(spank_t sp, int argc, char *argv[])
     facts.ncpus = cpus_of_task(sp);
     facts.restart_count = facts.max_restarts = (int)restarts;
     facts.store = store_failed ? STORE_RANK0 : STORE_LAUNCHER;
-    /* what env points into is set anew on the way */
+    /* spank_setenv() replaces the strings that env points to */
     char *name = xstrdup(facts.hostname);
     facts.hostname = name;
     contract_each(&facts, set_variable, sp);
@@ -259,7 +258,7 @@ extern PUBLIC int slurm_spank_task_init(spank_t sp, int argc, char *argv[])
 
 /* --- the end of the step ------------------------------------------------------------ */
 
-/* A task may have failed because the store has refused it. */
+/* The store's messages: a task may have failed because the store refused it. */
 extern PUBLIC int slurm_spank_task_exit(spank_t sp, int argc, char *argv[])
 {
     char text[1000], *save;

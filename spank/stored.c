@@ -1,8 +1,8 @@
 /* spank/stored.c - see stored.h
  *
  * slurmstepd has threads: between fork and exec the child calls nothing that takes a
- * lock. Whom to end is known by a descriptor, not by number: slurmstepd reaps whatever
- * ends.
+ * lock. The child is killed through a pidfd, not by pid: slurmstepd reaps all its
+ * children.
  */
 #include "spank/stored.h"
 
@@ -22,9 +22,9 @@
 enum { OPEN_MS = 10000 };
 
 static int stored_pidfd = -1;
-static int stored_out = -1; /* stays open: what it says later shall not kill it */
+static int stored_out = -1; /* kept open: a later write of ddpstored must not fail */
 
-/* In slurmstepd the user's rights are on loan; here they are for good. */
+/* slurmstepd has switched to the user temporarily; make it permanent here. */
 static int be_the_user(void)
 {
     uid_t uid = geteuid();
@@ -34,7 +34,7 @@ static int be_the_user(void)
 
 static void run_stored(char *program, char *port, char *hosts, int out, pid_t parent)
 {
-    /* clients that are there may finish; KILL comes with the end of the step */
+    /* --grace: existing clients may finish; SIGKILL comes at the end of the step */
     char *argv[] = {program,        (char[]){"--port"},
                     port,           (char[]){"--grace"},
                     (char[]){"1h"}, hosts ? (char[]){"--allow"} : (char[]){"--open"},
@@ -55,7 +55,7 @@ static void run_stored(char *program, char *port, char *hosts, int out, pid_t pa
     _exit(127);
 }
 
-/* Its first line: the port, or why there is none. */
+/* Read its first line: the port, or an error message. */
 static int read_line(int fd, char *line, size_t size)
 {
     size_t n = 0;
@@ -88,7 +88,7 @@ int stored_start(char *program, int port, char *hosts, struct ddp_err *err)
         return err_errno(err, "cannot run '%s'", program);
     if (pipe2(out, O_CLOEXEC) < 0)
         return err_errno(err, "cannot make a pipe");
-    /* its lines are read when a task ends: until then they must not stop it */
+    /* its output is read when a task ends: it must not block before */
     fcntl(out[1], F_SETFL, O_NONBLOCK);
     snprintf(text, sizeof text, "%d", port);
     pid_t self = getpid(), pid = fork();

@@ -1,7 +1,7 @@
 /* spank/stored.h - the store of a step: a ddpstored beside the step's tasks
  *
- * A child of slurmstepd on the node of rank 0, as the user; made before the tasks are,
- * and ended with the step. Should slurmstepd be killed, the kernel ends it.
+ * A child of slurmstepd on the node of rank 0, run as the user; started before the tasks
+ * and killed with the step. If slurmstepd is killed, the kernel kills it.
  */
 #ifndef SPANK_STORED_H
 #define SPANK_STORED_H
@@ -11,10 +11,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* `hosts` may connect, as ddpstored's --allow names them; NULL: everybody. Returns when
- * the port is open, or -1 with what ddpstored said. */
+/* `hosts` may connect, in the syntax of ddpstored's --allow; NULL: all. Returns 0 when
+ * the port is open, or -1 with ddpstored's message. */
 int stored_start(char *program, int port, char *hosts, struct ddp_err *err);
-/* What it has said since: lines in `text`. Does not wait; false: nothing. */
+/* Its output since the last call, as lines in `text`. Does not wait; false: none. */
 bool stored_said(char *text, size_t size);
 void stored_stop(void);
 

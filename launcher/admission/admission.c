@@ -1,36 +1,36 @@
 /* launcher/admission/admission.c - see admission.h
  *
- * From a socket to its holder there is no short way: /proc/PID/fd of every candidate has
- * to be read. What is kept between calls, so that 256 ranks that connect one after the
- * other do not cost 256 looks at everything:
+ * The kernel has no query from a socket to its holder: /proc/PID/fd of every candidate
+ * must be read. Cached between calls, so that 256 ranks that connect one after the other
+ * do not cost 256 full scans:
  *
- *   procs    all processes seen so far, by pid, with "ours" decided once: a descendant
- *            stays one (an orphan goes to the agent, which is a subreaper), and a
- * stranger never becomes one sockets  which of them held which socket, by inode
+ *   procs    all processes seen so far, by pid. Whether one is ours is decided once: a
+ *            descendant stays one (orphans are reparented to the agent, a subreaper), and
+ *            a stranger never becomes one
+ *   sockets  the process and descriptor that held a socket, by inode
  *
- * An open /proc/PID of each of our processes is kept: it never leads to another process
- * that gets the same number, so that whose descendant it is was asked for good.
+ * /proc/PID of each of our processes is kept open: it never refers to another process
+ * that reuses the pid, so the ancestry need not be checked again.
  *
- * Most connections are the newest descriptor of a rank, so the last numbers of each of
- * our processes are tried first (st_size of /proc/PID/fd is their count, from Linux 6.2
- * on).
+ * Most connections are the newest descriptor of a rank, so the highest descriptors of
+ * each of our processes are tried first (st_size of /proc/PID/fd is their count since
+ * Linux 6.2).
  *
- * A look reads the descriptors of those of our processes whose number of descriptors has
- * changed (older kernels say 0, and all are read). When that does not find the socket,
- * /proc is read for new processes; and when that does not either, everything is forgotten
- * and looked at once more. What another user's connection costs is bounded: after such a
- * look failed, the next ones of that user are refused for PAUSE_MS without one.
+ * A scan reads the descriptors of those of our processes whose descriptor count has
+ * changed (older kernels report 0, and all are read). If it does not find the socket,
+ * /proc is read for new processes; then the cache is dropped and everything scanned once
+ * more. The cost of another user's connections is bounded: after a failed scan, further
+ * ones of that user are refused for PAUSE_MS without a scan.
  *
- * What is remembered is never believed alone: the descriptor must still be that socket.
+ * A cached holder is always verified: its descriptor must still be that socket.
  *
- * The user of the socket does not matter where the holder is found: ranks may have
- * changed theirs (setpriv, mapped ids). The kernel hides the descriptors of processes
- * that are not dumpable (programs of mode 0711), and of users who are not the agent's.
- * When the job has such a process of the socket's user and no process outside the job is
- * seen to hold the socket, it is taken to be that one's, for two kinds of users: our own
- * and root, whose processes the kernel lets trace us, so that there is nothing to defend
- * against them; and ids that are mapped into the user namespace of our process, which are
- * nobody else's.
+ * The socket's user does not matter if the holder is found: ranks may have changed theirs
+ * (setpriv, mapped ids). The kernel hides the descriptors of processes that are not
+ * dumpable (programs of mode 0711), and of users other than the agent's. If the job has
+ * such a process of the socket's user, and no visible process outside the job holds the
+ * socket, that process is taken as the holder, for two kinds of users: our own and root,
+ * whose processes can trace us anyway; and ids mapped into a user namespace of our
+ * process, which nobody else has.
  */
 #include "launcher/admission/admission.h"
 
@@ -53,16 +53,16 @@
 #include <unistd.h>
 #include <uthash.h>
 
-enum kinship { KIN_UNKNOWN, KIN_OURS, KIN_STRANGER };
+enum membership { KIN_UNKNOWN, KIN_OURS, KIN_STRANGER };
 
 struct proc {
     pid_t pid, parent;
-    enum kinship kin;
-    bool present; /* seen in this look */
+    enum membership kin;
+    bool present; /* seen in this scan */
     bool read;    /* its descriptors have been read */
-    bool hidden;  /* they may not be */
+    bool hidden;  /* some of them cannot be read */
     int dir;      /* owned: its /proc/PID; -1: not open */
-    int64_t nfds; /* as it was then, or when the newest of them were */
+    int64_t nfds; /* descriptor count at that time, or at the last look at the newest */
     UT_hash_handle hh;
 };
 
@@ -73,10 +73,10 @@ struct held_socket {
     UT_hash_handle hh;
 };
 
-/* ms, and users: for how long another user is refused without a look, and how many */
+/* for how long (ms), and for how many users, requests are refused without a scan */
 enum { PAUSE_MS = 50, PAUSES = 16 };
 
-enum { DIRS_MAX = 1024 }; /* more of our processes than that are asked by number */
+enum { DIRS_MAX = 1024 }; /* beyond it /proc/PID is opened by number each time */
 
 struct admission {
     pid_t ancestor;
@@ -84,13 +84,13 @@ struct admission {
         uid_t uid;
         int64_t until_ms;
     } pauses[PAUSES];
-    int ndirs;                   /* of `procs` that are open */
+    int ndirs;                   /* open directories of `procs` */
     int netlink;                 /* owned, -1: none */
     struct proc *procs;          /* owned, by pid */
     struct held_socket *sockets; /* owned, by inode */
 };
 
-/* ---- processes ---- */
+/* ---- processes --------------------------------------------------------------------- */
 
 static struct proc *proc_find(struct admission *a, pid_t pid)
 {
@@ -99,7 +99,7 @@ static struct proc *proc_find(struct admission *a, pid_t pid)
     return p;
 }
 
-static enum kinship kin_of(struct admission *a, struct proc *p, int up)
+static enum membership kin_of(struct admission *a, struct proc *p, int up)
 {
     if (p->kin == KIN_UNKNOWN) {
         struct proc *parent = proc_find(a, p->parent);
@@ -128,8 +128,8 @@ static void drop_proc(struct admission *a, struct proc *p)
     free(p);
 }
 
-/* It is one of ours by what was read of it. Unless that is `sure`: is it still, now that
- * we hold it? */
+/* Keep /proc/PID of one of our processes open. Unless `sure`, verify afterwards that the
+ * pid was not reused. */
 static void proc_keep(struct admission *a, struct proc *p, bool sure)
 {
     char path[32];
@@ -142,9 +142,9 @@ static void proc_keep(struct admission *a, struct proc *p, bool sure)
         drop_proc(a, p);
 }
 
-/* The ancestor's own children, which most ranks are; of its first thread, which starts
+/* The ancestor's own children, which most ranks are; of its main thread, which starts
  * them. */
-static void look_for_children(struct admission *a)
+static void scan_children(struct admission *a)
 {
     char path[48];
     int pid;
@@ -157,14 +157,14 @@ static void look_for_children(struct admission *a)
             continue;
         p = proc_add(a, pid, a->ancestor);
         p->kin = KIN_OURS;
-        proc_keep(a, p, a->ancestor == getpid()); /* who alone reaps it */
+        proc_keep(a, p, a->ancestor == getpid()); /* only this process reaps it */
     }
     if (f)
         fclose(f);
 }
 
-/* Bring `procs` up to date with /proc. */
-static void look_for_processes(struct admission *a)
+/* Update `procs` from /proc. */
+static void scan_processes(struct admission *a)
 {
     struct proc *p, *next;
     for (p = a->procs; p; p = p->hh.next)
@@ -191,9 +191,9 @@ static void look_for_processes(struct admission *a)
     }
 }
 
-/* ---- sockets ---- */
+/* ---- sockets ----------------------------------------------------------------------- */
 
-static void remember(struct admission *a, uint64_t inode, pid_t pid, int fd)
+static void cache_socket(struct admission *a, uint64_t inode, pid_t pid, int fd)
 {
     struct held_socket *s;
     HASH_FIND(hh, a->sockets, &inode, sizeof inode, s);
@@ -220,9 +220,9 @@ static bool socket_at(int dirfd, const char *name, uint64_t *inode)
     return true;
 }
 
-/* The open /proc/PID and a name below it; where it is not open, /proc and a longer name.
- */
-static int below(const struct proc *p, char name[48], const char *what, int number)
+/* A directory descriptor and a path relative to it for `what` of a process: the open
+ * /proc/PID, else AT_FDCWD and the full path. */
+static int proc_path(const struct proc *p, char name[48], const char *what, int number)
 {
     int n = p->dir >= 0 ? 0 : snprintf(name, 48, "/proc/%d/", (int)p->pid);
     if (number < 0)
@@ -232,31 +232,31 @@ static int below(const struct proc *p, char name[48], const char *what, int numb
     return p->dir >= 0 ? p->dir : AT_FDCWD;
 }
 
-/* The newest descriptors, if their number has changed. */
-static void glance_at(struct admission *a, struct proc *p)
+/* Read the newest descriptors, if their count has changed. */
+static void read_newest(struct admission *a, struct proc *p)
 {
     enum { NEWEST = 2 };
     char name[48];
     struct stat st;
     uint64_t inode;
-    int at = below(p, name, "fd", -1);
+    int at = proc_path(p, name, "fd", -1);
     if (fstatat(at, name, &st, 0) < 0 || st.st_size == p->nfds)
         return;
     p->read = false;
     p->nfds = st.st_size;
     for (int fd = (int)st.st_size - 1; fd > 2 && fd >= st.st_size - NEWEST; fd--) {
-        at = below(p, name, "fd", fd);
+        at = proc_path(p, name, "fd", fd);
         if (socket_at(at, name, &inode))
-            remember(a, inode, p->pid, fd);
+            cache_socket(a, inode, p->pid, fd);
     }
 }
 
-/* Read the descriptors of one process, unless their number says that nothing happened. */
-static void look_at(struct admission *a, struct proc *p)
+/* Read all descriptors of one process, unless their count is unchanged. */
+static void read_descriptors(struct admission *a, struct proc *p)
 {
     char name[48];
     struct stat st;
-    int at = below(p, name, "fd", -1);
+    int at = proc_path(p, name, "fd", -1);
     if (fstatat(at, name, &st, 0) < 0 ||
         (p->read && st.st_size > 0 && st.st_size == p->nfds))
         return;
@@ -271,7 +271,7 @@ static void look_at(struct admission *a, struct proc *p)
             continue;
         errno = 0;
         if (socket_at(dirfd(dir), e->d_name, &inode))
-            remember(a, inode, p->pid, atoi(e->d_name));
+            cache_socket(a, inode, p->pid, atoi(e->d_name));
         else
             p->hidden |= errno == EACCES;
     }
@@ -280,15 +280,15 @@ static void look_at(struct admission *a, struct proc *p)
     p->nfds = st.st_size;
 }
 
-static void look_at_all(struct admission *a, enum kinship kin)
+static void read_all(struct admission *a, enum membership kin)
 {
     for (struct proc *p = a->procs; p; p = p->hh.next) {
         if (p->kin == kin)
-            look_at(a, p);
+            read_descriptors(a, p);
     }
 }
 
-static void forget(struct admission *a)
+static void drop_cache(struct admission *a)
 {
     struct proc *p, *next;
     HASH_ITER (hh, a->procs, p, next)
@@ -300,8 +300,8 @@ static void forget(struct admission *a)
     }
 }
 
-/* The one of our processes that holds the socket now, as far as we remember; or 0. */
-static pid_t holder_known(struct admission *a, uint64_t inode)
+/* Our process that holds the socket according to the cache, verified; or 0. */
+static pid_t cached_holder(struct admission *a, uint64_t inode)
 {
     struct held_socket *s;
     HASH_FIND(hh, a->sockets, &inode, sizeof inode, s);
@@ -312,39 +312,39 @@ static pid_t holder_known(struct admission *a, uint64_t inode)
         return 0;
     char name[48];
     uint64_t now;
-    int at = below(p, name, "fd", s->fd);
+    int at = proc_path(p, name, "fd", s->fd);
     if (!socket_at(at, name, &now) || now != inode)
         return 0;
     return p->dir >= 0 || ancestry_leads(s->pid, a->ancestor) ? s->pid : 0;
 }
 
-/* Looks that cost more and more, until one of them finds it. */
+/* Increasingly expensive scans, until one finds the holder. */
 static pid_t find_holder(struct admission *a, uint64_t inode)
 {
-    pid_t holder = holder_known(a, inode);
+    pid_t holder = cached_holder(a, inode);
     if (holder)
         return holder;
-    look_for_children(a);
+    scan_children(a);
     for (struct proc *p = a->procs; p; p = p->hh.next) {
         if (p->kin == KIN_OURS)
-            glance_at(a, p);
+            read_newest(a, p);
     }
-    if ((holder = holder_known(a, inode)) != 0)
+    if ((holder = cached_holder(a, inode)) != 0)
         return holder;
-    look_at_all(a, KIN_OURS);
-    if ((holder = holder_known(a, inode)) != 0)
+    read_all(a, KIN_OURS);
+    if ((holder = cached_holder(a, inode)) != 0)
         return holder;
-    look_for_processes(a);
-    look_at_all(a, KIN_OURS);
-    if ((holder = holder_known(a, inode)) != 0)
+    scan_processes(a);
+    read_all(a, KIN_OURS);
+    if ((holder = cached_holder(a, inode)) != 0)
         return holder;
-    forget(a);
-    look_for_processes(a);
-    look_at_all(a, KIN_OURS);
-    return holder_known(a, inode);
+    drop_cache(a);
+    scan_processes(a);
+    read_all(a, KIN_OURS);
+    return cached_holder(a, inode);
 }
 
-/* Is one of the user ids of the process `uid`? */
+/* Is `uid` one of the process's user ids? */
 static bool runs_as(pid_t pid, uid_t uid)
 {
     char path[32], line[256];
@@ -372,8 +372,8 @@ static size_t read_uid_map(const char *path, char text[4096])
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Is it in another user namespace than we are? The ids in there were given to the user
- * who made it (subuid(5)). */
+/* Is the process in another user namespace? Its ids were given to the user who created
+ * that (subuid(5)). */
 static bool has_mapped_ids(pid_t pid)
 {
     char path[32], theirs[4096], ours[4096];
@@ -382,8 +382,8 @@ static bool has_mapped_ids(pid_t pid)
     return n > 0 && m > 0 && (n != m || memcmp(theirs, ours, n) != 0);
 }
 
-/* One of our processes whose descriptors are hidden, and who may hold the socket; 0:
- * there is none. To be called after find_holder(). */
+/* One of our processes with hidden descriptors that may hold the socket; 0: none. Call
+ * after find_holder(). */
 static pid_t find_hidden(struct admission *a, const struct sock_owner *owner)
 {
     pid_t hidden = 0;
@@ -396,7 +396,7 @@ static pid_t find_hidden(struct admission *a, const struct sock_owner *owner)
     if (!hidden)
         return 0;
     struct held_socket *elsewhere;
-    look_at_all(a, KIN_STRANGER);
+    read_all(a, KIN_STRANGER);
     HASH_FIND(hh, a->sockets, &owner->inode, sizeof owner->inode, elsewhere);
     return elsewhere ? 0 : hidden;
 }
@@ -446,7 +446,7 @@ int admission_check(struct admission *a, const struct sockaddr *from,
     return admission_holder(a, from, to, &unwanted, err);
 }
 
-/* ---- create, destroy ---- */
+/* ---- create, destroy --------------------------------------------------------------- */
 
 struct admission *admission_create(pid_t ancestor)
 {
@@ -460,7 +460,7 @@ void admission_destroy(struct admission *a)
 {
     if (!a)
         return;
-    forget(a);
+    drop_cache(a);
     if (a->netlink >= 0)
         close(a->netlink);
     free(a);

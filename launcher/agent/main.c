@@ -39,7 +39,7 @@ static int be_agent(int guard, void *arg)
     struct ddp_err err;
     struct link_keys keys;
     const char *from = getenv("SLURM_LAUNCH_NODE_IPADDR");
-    if (s->seats.n == 0 || !from)
+    if (s->nodes.n == 0 || !from)
         from = getenv("SSH_CONNECTION");
     int fd = connect_launcher(s, from, now_ms() + CONNECT_MS, &keys, &err);
     bool stdio = fd < 0 && !s->detached && connect_by_stdio(s, &keys) == 0;
@@ -72,7 +72,7 @@ static int read_bootstrap(const char *path, struct bootstrap *s, struct ddp_err 
     char own[HOST_NAME_MAX + 1] = "";
     int rc = path ? bootstrap_file_read(path, s, err)
                   : bootstrap_read(STDIN_FILENO, now_ms() + BOOTSTRAP_MS, s, err);
-    if (rc < 0 || s->seats.n == 0)
+    if (rc < 0 || s->nodes.n == 0)
         return rc;
     srun_unset_settings(); /* the ranks must not inherit them */
     /* Slurm's name for the node first: it may differ from the host name */

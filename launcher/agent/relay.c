@@ -131,7 +131,7 @@ void relay_down(struct relay *r, const struct frame *f)
 
 bool relay_has_ssh(const struct relay *r, pid_t pid)
 {
-    return node_starter_has_carrier(r->starter, pid);
+    return node_starter_has_process(r->starter, pid);
 }
 
 bool relay_is_idle(const struct relay *r)

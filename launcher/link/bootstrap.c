@@ -16,29 +16,29 @@
 #include <strings.h>
 #include <unistd.h>
 
-/* seats are lists, but names without numbers are written out */
-enum { SUMMONS_MAX = 4 << 20 };
+/* node lists are compressed, but names without numbers are written in full */
+enum { BOOTSTRAP_MAX = 4 << 20 };
 
-/* --- seats -------------------------------------------------------------------------- */
+/* --- node assignments --------------------------------------------------------------- */
 
 void bootstrap_add_node(struct bootstrap *s, unsigned node, const char *name)
 {
-    strv_pushf(&s->seats, "%u %s", node, name);
+    strv_pushf(&s->nodes, "%u %s", node, name);
 }
 
-static const char *seat_name(const char *seat)
+static const char *node_name(const char *assignment)
 {
-    return strchr(seat, ' ') + 1;
+    return strchr(assignment, ' ') + 1;
 }
 
-/* Nodes that follow each other make one line, their names one list. */
-static void write_seats(FILE *f, const struct strv *seats)
+/* Consecutive nodes make one line, with their names as one list. */
+static void write_nodes(FILE *f, const struct strv *nodes)
 {
-    for (size_t i = 0; i < seats->n;) {
+    for (size_t i = 0; i < nodes->n;) {
         struct strv names = {0};
-        unsigned long first = strtoul(seats->v[i], NULL, 10);
-        for (; i < seats->n && strtoul(seats->v[i], NULL, 10) == first + names.n; i++)
-            strv_push(&names, seat_name(seats->v[i]));
+        unsigned long first = strtoul(nodes->v[i], NULL, 10);
+        for (; i < nodes->n && strtoul(nodes->v[i], NULL, 10) == first + names.n; i++)
+            strv_push(&names, node_name(nodes->v[i]));
         char *list = hostlist_compress(names.v, names.n);
         fprintf(f, "seat %lu %s\n", first, list);
         free(list);
@@ -56,18 +56,18 @@ bool bootstrap_is_host(const char *name, const char *own)
 
 bool bootstrap_take_node(struct bootstrap *s, const char *name)
 {
-    for (size_t i = 0; i < s->seats.n; i++) {
-        if (!bootstrap_is_host(seat_name(s->seats.v[i]), name))
+    for (size_t i = 0; i < s->nodes.n; i++) {
+        if (!bootstrap_is_host(node_name(s->nodes.v[i]), name))
             continue;
         free(s->name);
-        s->name = xstrdup(seat_name(s->seats.v[i]));
-        s->node = (unsigned)strtoul(s->seats.v[i], NULL, 10);
+        s->name = xstrdup(node_name(s->nodes.v[i]));
+        s->node = (unsigned)strtoul(s->nodes.v[i], NULL, 10);
         return true;
     }
-    return s->seats.n == 0;
+    return s->nodes.n == 0;
 }
 
-/* --- words -------------------------------------------------------------------------- */
+/* --- text --------------------------------------------------------------------------- */
 
 char *bootstrap_write(const struct bootstrap *s)
 {
@@ -78,8 +78,8 @@ char *bootstrap_write(const struct bootstrap *s)
     if (!f)
         abort(); /* as mem.h does when memory is gone */
     fprintf(f, "ddprun-agent %d\nkey %s\n", LINK_PROTOCOL, hex);
-    if (s->seats.n > 0)
-        write_seats(f, &s->seats);
+    if (s->nodes.n > 0)
+        write_nodes(f, &s->nodes);
     else
         fprintf(f, "node %u\nname %s\n", s->node, s->name);
     if (s->log_level)
@@ -103,16 +103,16 @@ static int parse_number(const char *text, unsigned long max, unsigned long *out)
 }
 
 /* "N HOSTS" */
-static int parse_seats(const char *rest, struct bootstrap *s, struct ddp_err *err)
+static int parse_nodes(const char *rest, struct bootstrap *s, struct ddp_err *err)
 {
     struct strv names = {0};
     char *end;
     unsigned long first = strtoul(rest, &end, 10);
     if (end == rest || *end != ' ' || first > NODES_MAX)
-        return err_set(err, "'%s' are not seats", rest);
+        return err_set(err, "'%s' is no node assignment", rest);
     int rc = hostlist_expand(end + 1, &names, err);
     if (rc == 0 && names.n > NODES_MAX - first)
-        rc = err_set(err, "'%s' are too many seats", rest);
+        rc = err_set(err, "'%s' has too many nodes", rest);
     s->of_job = true;
     for (size_t i = 0; rc == 0 && i < names.n; i++)
         bootstrap_add_node(s, (unsigned)(first + i), names.v[i]);
@@ -120,7 +120,7 @@ static int parse_seats(const char *rest, struct bootstrap *s, struct ddp_err *er
     return rc;
 }
 
-/* One line, cut into its word and the rest. */
+/* Parse one line, split into its keyword and the rest. */
 static int parse_line(struct bootstrap *s, const char *word, const char *rest,
                       bool *has_key, struct ddp_err *err)
 {
@@ -143,13 +143,13 @@ static int parse_line(struct bootstrap *s, const char *word, const char *rest,
         free(s->log_level);
         s->log_level = xstrdup(rest);
     } else if (strcmp(word, "seat") == 0) {
-        return parse_seats(rest, s, err);
+        return parse_nodes(rest, s, err);
     } else if (strcmp(word, "detached") == 0) {
         s->detached = true;
     } else if (strcmp(word, "call") == 0) {
         strv_push(&s->calls, rest);
     } else {
-        return err_set(err, "'%s' is nothing an agent knows", word);
+        return err_set(err, "unknown bootstrap line '%s'", word);
     }
     return 0;
 }
@@ -165,21 +165,21 @@ int bootstrap_parse(const char *text, struct bootstrap *s, struct ddp_err *err)
             break;
         char *rest = strchr(line, ' ');
         if (!rest || (first && strncmp(line, "ddprun-agent ", 13) != 0)) {
-            rc = err_set(err, "these are not the words of a launcher");
+            rc = err_set(err, "this is not the bootstrap of a launcher");
             break;
         }
         *rest++ = '\0';
         first = false;
         rc = parse_line(s, line, rest, &has_key, err);
     }
-    if (rc == 0 && (!has_key || (!s->name && s->seats.n == 0) || s->calls.n == 0))
-        rc = err_set(err, "no key, no name or nobody to call");
+    if (rc == 0 && (!has_key || (!s->name && s->nodes.n == 0) || s->calls.n == 0))
+        rc = err_set(err, "no key, no name or no address to call");
     secret_wipe(copy, strlen(text));
     free(copy);
     return rc;
 }
 
-/* No realloc(), which would leave the key behind somewhere. */
+/* realloc() would leave a copy of the key in freed memory. */
 static char *longer(char *text, size_t *room)
 {
     char *more = xcalloc(2, *room);
@@ -190,7 +190,7 @@ static char *longer(char *text, size_t *room)
     return more;
 }
 
-/* A byte at a time, as what comes after the last line is not ours to take. */
+/* Byte by byte: what follows the last line is not to be consumed. */
 int bootstrap_read(int fd, int64_t deadline_ms, struct bootstrap *s, struct ddp_err *err)
 {
     size_t room = 1 << 12, n = 0;
@@ -198,9 +198,11 @@ int bootstrap_read(int fd, int64_t deadline_ms, struct bootstrap *s, struct ddp_
     int rc = 1;
     while (rc == 1) {
         if (sock_await(fd, POLLIN, deadline_ms) < 0)
-            rc = err_set(err, "nobody says on stdin what to do: it is started by ddprun");
-        else if (n == SUMMONS_MAX || read(fd, text + n, 1) != 1)
-            rc = err_set(err, "the words on stdin end early: it is started by ddprun");
+            rc = err_set(
+                err, "no bootstrap lines on stdin: this program is started by ddprun");
+        else if (n == BOOTSTRAP_MAX || read(fd, text + n, 1) != 1)
+            rc = err_set(
+                err, "incomplete bootstrap on stdin: this program is started by ddprun");
         else if (text[n++] == '\n' && n >= 5 && memcmp(text + n - 5, "\nend\n", 5) == 0)
             rc = bootstrap_parse(text, s, err);
         else if (n == room - 1)
@@ -217,6 +219,6 @@ void bootstrap_finish(struct bootstrap *s)
     free(s->name);
     free(s->log_level);
     strv_finish(&s->calls);
-    strv_finish(&s->seats);
+    strv_finish(&s->nodes);
     *s = (struct bootstrap){0};
 }

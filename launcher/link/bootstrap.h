@@ -1,19 +1,19 @@
-/* launcher/link/bootstrap.h - the few lines an agent is given, on its stdin as a rule
+/* launcher/link/bootstrap.h - the lines that tell an agent its key, node and launcher
  *
  *     ddprun-agent 1            the protocol
- *     key HEX                   of the node; with seats of the job
- *     node N                    who you are
- *     name NAME                 and how you are called in the allocation
- *     seat N HOSTS              in the place of both: these hosts are nodes N, N+1, ...
- *     log LEVELS                only if any
+ *     key HEX                   the node's key; with seat lines the job's
+ *     node N                    its node number
+ *     name NAME                 its name in the allocation
+ *     seat N HOSTS              instead of both: these hosts are nodes N, N+1, ...
+ *     log LEVELS                optional
  *     call ADDRESS PORT         where to call back; several, in order of preference
- *     detached                  the end of stdin means nothing
+ *     detached yes              ignore EOF on stdin
  *     end
  *
- * Nothing of it is in the arguments or the environment, where others could read it. After
- * the last line stdin stays open: its end is the end of whoever started the agent, unless
- * they say "detached". Where one process starts all agents and each gets the same words
- * they have seats, and each agent finds its own by the name of its host.
+ * Given on stdin or in a file, not in arguments or environment, which others could read.
+ * After the last line stdin stays open: EOF means that the agent's starter has ended,
+ * unless "detached" is set. If one process starts all agents with the same lines, these
+ * assign node numbers to hosts, and each agent finds its own by its host name.
  */
 #ifndef LAUNCHER_LINK_BOOTSTRAP_H
 #define LAUNCHER_LINK_BOOTSTRAP_H
@@ -26,25 +26,25 @@
 
 struct bootstrap {
     struct secret key;
-    bool of_job; /* `key` is the job's: several nodes have the same words */
+    bool of_job; /* `key` is the job's: several nodes get the same lines */
     unsigned node;
-    char *name, *log_level; /* owned; log_level may be NULL; so may name, with seats */
+    char *name, *log_level; /* owned; log_level may be NULL; so may name, with `nodes` */
     struct strv calls;      /* "ADDRESS PORT" */
-    struct strv seats;      /* "N NAME" */
+    struct strv nodes;      /* node assignments: "N NAME" */
     bool detached;
 };
 
 void bootstrap_add_node(struct bootstrap *s, unsigned node, const char *name);
-/* Are these one host, where one of them may be without its domain? */
+/* Do both names mean the same host? One of them may lack the domain. */
 bool bootstrap_is_host(const char *name, const char *own);
-/* Take the seat of the host called `name`, with or without its domain. Returns whether
- * there is one; a summons without seats has been for this host anyway. */
+/* Take the node assigned to the host `name`, with or without its domain. Returns whether
+ * there is one; without assignments `s` is for this host. */
 bool bootstrap_take_node(struct bootstrap *s, const char *name);
 
 char *
 bootstrap_write(const struct bootstrap *s); /* the text; the caller wipes and frees */
 int bootstrap_parse(const char *text, struct bootstrap *s, struct ddp_err *err);
-/* Read them from `fd`, not a byte more, until `deadline_ms`. */
+/* Read the lines from `fd`, not a byte more, until `deadline_ms`. */
 int bootstrap_read(int fd, int64_t deadline_ms, struct bootstrap *s, struct ddp_err *err);
 void bootstrap_finish(struct bootstrap *s);
 

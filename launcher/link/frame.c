@@ -1,7 +1,7 @@
 /* launcher/link/frame.c - see frame.h
  *
- * The table below is the whole protocol as far as a relay needs it: who may send what and
- * how large it may be. What is in a body is message.c's business.
+ * The table below is all of the protocol that a relay needs: the allowed directions and
+ * the maximum size of each type. message.c has the bodies.
  */
 #include "launcher/link/frame.h"
 
@@ -95,7 +95,7 @@ long frame_parse(const uint8_t *data, size_t size, enum frame_way way, struct fr
         return err_set(err, "a frame '%s' of %zu bytes, over its limit of %zu",
                        rows[type].name, body, rows[type].max);
     if (size - FRAME_HEAD < body) {
-        f->size = body; /* so that the reader knows how much to wait for */
+        f->size = body; /* tells the reader how much to wait for */
         return 0;
     }
     *f = (struct frame){.type = (enum msg_type)type,
@@ -162,7 +162,8 @@ void pack_text(struct pack *k, const char *s, size_t max)
     bool whole = n <= max;
     if (!whole) {
         n = max - strlen(CLIPPED);
-        while (n > 0 && ((unsigned char)s[n] & 0xc0) == 0x80) /* not within UTF-8 */
+        while (n > 0 &&
+               ((unsigned char)s[n] & 0xc0) == 0x80) /* not within a UTF-8 character */
             n--;
     }
     pack_u32(k, (uint32_t)(whole ? n : n + strlen(CLIPPED)));
@@ -222,7 +223,7 @@ uint64_t unpack_u64(struct unpack *u)
     return take(u, 8);
 }
 
-/* A text with a NUL inside would mean one thing here and another at its end: refused. */
+/* Refuses a text with a NUL inside: its length would be ambiguous. */
 char *unpack_str(struct unpack *u)
 {
     uint32_t n = unpack_u32(u);
@@ -241,7 +242,7 @@ char *unpack_str(struct unpack *u)
 void unpack_strs(struct unpack *u, struct strv *out)
 {
     uint32_t n = unpack_u32(u);
-    /* each takes four bytes at least, so a wild count ends before it costs anything */
+    /* each takes at least four bytes, so an invalid count ends early */
     for (uint32_t i = 0; i < n && !u->bad; i++) {
         char *s = unpack_str(u);
         if (s)

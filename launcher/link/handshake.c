@@ -35,7 +35,8 @@ void handshake_node_key(const struct secret *job, unsigned node, struct secret *
     secret_derive(job, "ddprun node", number, sizeof number, NULL, 0, key);
 }
 
-/* What the caller proves covers its number, so that nobody can speak for another node. */
+/* The caller's proof covers its node number, so that it cannot impersonate another node.
+ */
 static void caller_proof(const struct secret *key, const unsigned char *listener,
                          const unsigned char node_and_public[NODE + SECRET_SIZE],
                          struct secret *proof)
@@ -51,13 +52,13 @@ static void listener_proof(const struct secret *key, const unsigned char *caller
                   proof);
 }
 
-/* The link's keys need both: the ephemeral secrets and the node's key. */
+/* The link's keys depend on both the ephemeral secrets and the node's key. */
 static int derive_keys(struct handshake *h, bool listens, struct seal *down,
                        struct seal *up, struct ddp_err *err)
 {
     struct secret secret_down, secret_up;
     if (exchange_finish(&h->own, listens, h->theirs, &secret_down, &secret_up) < 0)
-        return err_set(err, "its public key is none");
+        return err_set(err, "its public key is invalid");
     *down = *up = (struct seal){0};
     secret_derive(&h->key, "ddprun down", secret_down.bytes, SECRET_SIZE, NULL, 0,
                   &down->key);

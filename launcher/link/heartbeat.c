@@ -1,7 +1,7 @@
 /* launcher/link/heartbeat.c - see heartbeat.h
  *
- * A beat counts for BEAT_MS at most, however long ago the one before was: a process that
- * was stopped for an hour finds its peers silent for one beat more.
+ * One beat adds at most BEAT_MS of silence, however late it is: a process that was
+ * stopped for an hour counts its peers silent for one more beat only.
  */
 #define LOG_SUBSYS "heartbeat"
 #include "launcher/link/heartbeat.h"
@@ -28,7 +28,7 @@ static void on_beat(evutil_socket_t fd, short what, void *arg)
     struct heartbeat *h = arg;
     int64_t now = now_ms(), elapsed_ms = now - h->last_ms;
     if (elapsed_ms > BEAT_MS + LATE_MS)
-        log_info("this process stood still for %.1f s: stopped, blocked, or without a CPU",
+        log_info("this process did not run for %.1f s: stopped, blocked, or without a CPU",
                  (double)(elapsed_ms - BEAT_MS) / 1e3);
     h->elapsed_ms = elapsed_ms < BEAT_MS ? elapsed_ms : BEAT_MS;
     h->last_ms = now;

@@ -1,9 +1,9 @@
 /* launcher/link/link.c - see link.h
  *
- * Three buffers: `out` holds frames as they are sent, `wire` the records made from them
- * (the same buffer's content moves over unchanged on a bare link), `in` what has been
- * received and opened. A bufferevent would add a fourth and its own ideas of when to
- * write; what is needed is one write per turn, so the two events are ours.
+ * Three buffers: `out` holds frames to be sent, `wire` the records made from them (or the
+ * same bytes on a plain link), `in` what has been received and decrypted. A bufferevent
+ * would add a fourth buffer and write when it decides to; one write per loop iteration is
+ * wanted, so this file has its own two events.
  */
 #include "launcher/link/link.h"
 
@@ -24,8 +24,8 @@ enum { RECORD_HEAD = 4, RECORD_MAX = 64 << 10, READ_MAX = 256 << 10 };
 
 struct link {
     struct loop *loop; /* borrowed */
-    int fd;            /* owned: read from */
-    int out_fd;        /* owned: written to; the same one for a socket */
+    int fd;            /* owned: for reading */
+    int out_fd;        /* owned: for writing; equal to fd for a socket */
     enum frame_way way;
     struct link_events events;
     void *arg;
@@ -33,10 +33,10 @@ struct link {
     struct link_keys keys;
     struct event *readable, *writable; /* owned */
     struct evbuffer *out, *wire, *in;  /* owned */
-    struct evbuffer *records;          /* owned: sealed input, NULL on a bare link */
+    struct evbuffer *records;          /* owned: encrypted input, NULL on a plain link */
     bool flush_posted, over_high, closed, freeing;
     int64_t heard_ms;
-    uint64_t round; /* the last that link_first() was asked about */
+    uint64_t round; /* the last argument of link_first() */
 };
 
 static void seal_out(struct link *l)
@@ -79,7 +79,7 @@ static void broken(struct link *l, const char *why)
     l->events.closed(l, why, l->arg);
 }
 
-/* Opens whole records; 0 or -1 when one is not genuine. */
+/* Decrypt all complete records; -1 when one is not authentic. */
 static int open_records(struct link *l)
 {
     for (;;) {
@@ -102,8 +102,8 @@ static int open_records(struct link *l)
     }
 }
 
-/* Hands over every whole frame. The whole head is made contiguous first, then exactly
- * the frame, so that a large frame is moved once and not at every read. */
+/* Pass on every complete frame. The header is made contiguous first, then the frame, so
+ * that a large frame is moved once and not at every read. */
 static void deliver(struct link *l)
 {
     while (!l->closed) {
@@ -150,7 +150,7 @@ static void link_readable(struct link *l)
     deliver(l);
 }
 
-/* Returns -1 when the link is broken. */
+/* Returns -1 on a write error. */
 static int write_some(struct link *l)
 {
     seal_out(l);
@@ -171,7 +171,7 @@ static void link_writable(struct link *l)
     if (l->closed)
         return;
     if (write_some(l) < 0) {
-        /* what the peer said last is still to be read: its end comes through there */
+        /* the peer's last frames are still to be read; the read side reports the end */
         evbuffer_drain(l->wire, evbuffer_get_length(l->wire));
         event_del(l->writable);
         return;
@@ -323,14 +323,14 @@ static void link_free(void *arg)
     free(l);
 }
 
-/* Returns whether there is anything left to free. */
+/* Returns whether `l` is still to be freed. */
 static bool link_shut(struct link *l)
 {
     if (!l || l->freeing)
         return false;
     l->freeing = true;
     if (!l->closed) {
-        write_some(l); /* a last word, if it fits */
+        write_some(l); /* send queued frames if the socket takes them */
         stop(l);
     }
     return true;

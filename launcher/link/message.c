@@ -1,7 +1,7 @@
 /* launcher/link/message.c - see message.h
  *
- * Pack and unpack of a message stand together and name the fields in the same order: that
- * order is the format. Those of MPI programs are in message_mpi.c.
+ * Pack and unpack of a message are adjacent and list the fields in the same order, which
+ * is the format. Those of MPI programs are in message_mpi.c.
  */
 #include "launcher/link/message_impl.h"
 

@@ -1,5 +1,4 @@
-/* launcher/link/message_impl.h - what unpacking a message begins and ends with
- */
+/* launcher/link/message_impl.h - begin and end of unpacking a message */
 #ifndef LAUNCHER_LINK_MESSAGE_IMPL_H
 #define LAUNCHER_LINK_MESSAGE_IMPL_H
 
@@ -10,7 +9,7 @@ static inline struct unpack body_of(const struct frame *f)
     return (struct unpack){.p = f->body, .n = f->size};
 }
 
-/* All or nothing: `finish` frees what a broken message had given so far. */
+/* On failure `finish` frees what was unpacked so far. */
 #define UNPACK_END(u, f, m, finish, err)            \
     do {                                            \
         if (unpack_end(&(u), (f)->type, err) < 0) { \

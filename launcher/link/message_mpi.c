@@ -1,5 +1,4 @@
-/* launcher/link/message_mpi.c - see message.h: what MPI programs have to tell each other,
- * and what a PMIx server is told
+/* launcher/link/message_mpi.c - see message.h: messages of MPI programs and PMIx servers
  */
 #include "launcher/link/message_impl.h"
 
@@ -60,7 +59,7 @@ int msg_peer_unpack(const struct frame *f, struct msg_peer *m, struct ddp_err *e
     return unpack_end(&u, f->type, err);
 }
 
-/* of a frame of 4 KiB */
+/* fits a frame of 4 KiB */
 enum { ABORT_TEXT_MAX = 4000 };
 
 void msg_abort_pack(const struct msg_abort *m, struct pack *k)
@@ -68,7 +67,7 @@ void msg_abort_pack(const struct msg_abort *m, struct pack *k)
     pack_u32(k, m->rank);
     pack_u32(k, (uint32_t)m->code);
     pack_u64(k, (uint64_t)m->at_ns);
-    pack_text(k, m->text, ABORT_TEXT_MAX); /* the program's own words */
+    pack_text(k, m->text, ABORT_TEXT_MAX); /* the program's own text */
 }
 
 int msg_abort_unpack(const struct frame *f, struct msg_abort *m, struct ddp_err *err)

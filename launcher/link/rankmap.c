@@ -24,7 +24,7 @@ static int read_node(struct rankmap *m, uint32_t node, const char *text,
     struct rankmap_node *n = &m->nodes[node];
     size_t len = strcspn(text, " ");
     if (text[len] != ' ' || text[len + 1] == '\0')
-        return err_set(err, "a node of the map without a name: '%s'", text);
+        return err_set(err, "no host name in the rank map: '%s'", text);
     n->host = text + len + 1;
     char *ranks = xstrndup(text, len);
     int rc = idset_parse(ranks, &n->ranks, err);

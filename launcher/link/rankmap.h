@@ -1,7 +1,7 @@
-/* launcher/link/rankmap.h - which rank runs where: msg_job's map, taken apart
+/* launcher/link/rankmap.h - parse msg_job's map: the node of each rank
  *
- * One text for each node that has ranks, by node rank: "0-3,8 HOST". A set instead of a
- * number per rank, since ranks of a host mostly follow each other.
+ * One text for each node that has ranks, by node rank: "0-3,8 HOST". Ranges, since the
+ * ranks of a host are mostly consecutive.
  */
 #ifndef LAUNCHER_LINK_RANKMAP_H
 #define LAUNCHER_LINK_RANKMAP_H
@@ -21,7 +21,8 @@ struct rankmap {
     uint32_t *node_of; /* owned: by rank */
 };
 
-/* `map` is borrowed as long as the result. Every rank of `nranks` must be there once. */
+/* `map` is borrowed while the result is used. Each of the `nranks` ranks must occur once.
+ */
 int rankmap_read(struct rankmap *m, const struct strv *map, uint32_t nranks,
                  struct ddp_err *err);
 void rankmap_finish(struct rankmap *m);

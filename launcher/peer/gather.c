@@ -312,7 +312,7 @@ static int listen_for_peers(struct gather *a, struct peer_key *k, struct ddp_err
         return -1;
     const struct acceptor_options options = {.expected = (size_t)a->job->size,
                                              .port = port,
-                                             .knows = a->allowed ? is_allowed : NULL};
+                                             .allowed = a->allowed ? is_allowed : NULL};
     a->acceptor = acceptor_create(a->loop, &k->key, &options, on_accepted, a, err);
     if (!a->acceptor)
         return err_prefix(err, "cannot listen for peers; choose another port with "

@@ -1,8 +1,8 @@
 /* launcher/spawn/accept.c - see accept.h
  *
- * All callers have the same time, so that the list in order of coming is also in order of
- * deadlines, and one timer does. Callers are counted by address to know whose entry gives
- * way; those that come through a process of our own (ssh) have none, and stay.
+ * All callers have the same time limit, so the list in order of arrival is also in order
+ * of deadlines, and one timer is enough. Callers are counted by address to find the entry
+ * to close; those that come through our own child (ssh) have no address and are kept.
  */
 #define LOG_SUBSYS "start"
 #include "launcher/spawn/accept.h"
@@ -34,10 +34,10 @@ struct source {
 };
 
 struct caller {
-    struct acceptor *acceptor; /* borrowed: whose list it is on */
+    struct acceptor *acceptor; /* borrowed: owner of the list */
     int fd;                    /* owned */
     struct sockaddr_storage from;
-    struct source *source;  /* borrowed; NULL: a process of ours */
+    struct source *source;  /* borrowed; NULL: our own child */
     struct event *readable; /* owned */
     int64_t deadline_ms;
     struct handshake shake;
@@ -54,13 +54,13 @@ struct acceptor {
     void *arg;
     int fd, port;
     struct event *acceptable; /* owned */
-    struct event *again;    /* owned: the pause is over in which no descriptor was left */
-    struct event *late;     /* owned: at the deadline of the oldest caller */
-    struct caller *list;    /* owned, the oldest first */
-    struct source *sources; /* owned */
+    struct event *again;      /* owned: end of the pause after descriptors ran out */
+    struct event *late;       /* owned: at the deadline of the oldest caller */
+    struct caller *list;      /* owned, the oldest first */
+    struct source *sources;   /* owned */
     size_t n, max;
     struct refusals refusals;
-    bool paused; /* once */
+    bool paused; /* a warning was logged */
 };
 
 /* --- the table of callers ----------------------------------------------------------- */
@@ -96,7 +96,7 @@ static struct source *source_enter(struct acceptor *a, const struct sockaddr *fr
     return s;
 }
 
-/* `why` NULL: it has gone by itself, or is let in. */
+/* `why` NULL: it closed the connection, or is accepted. */
 static void caller_end(struct caller *c, const char *why)
 {
     struct acceptor *a = c->acceptor;
@@ -155,7 +155,7 @@ static void caller_check(struct caller *c)
         caller_end(c, err.text);
         return;
     }
-    /* 32 bytes into an empty buffer: they fit or the connection is dead */
+    /* 32 bytes fit an empty send buffer; a short write means a dead connection */
     if (write(c->fd, proof, sizeof proof) != (ssize_t)sizeof proof) {
         caller_end(c, NULL);
         return;
@@ -219,11 +219,11 @@ void acceptor_add(struct acceptor *a, int fd)
 
 /* --- the listener ------------------------------------------------------------------- */
 
-/* Who connects goes on doing so: without a pause the loop would do nothing but look. */
+/* The connections stay pending: without a pause the loop would spin. */
 static void pause_accepting(struct acceptor *a)
 {
     if (!a->paused)
-        log_warn("agents that call back have to wait: %s (raise 'ulimit -n')",
+        log_warn("agents that connect back have to wait: %s (raise 'ulimit -n')",
                  strerror(errno));
     a->paused = true;
     event_del(a->acceptable);
@@ -243,7 +243,7 @@ static void on_acceptable(evutil_socket_t listener, short what, void *arg)
             pause_accepting(a);
         if (fd < 0)
             return;
-        if (!a->options.knows || a->options.knows(sa, a->arg)) {
+        if (!a->options.allowed || a->options.allowed(sa, a->arg)) {
             caller_create(a, fd, &from);
         } else {
             refuse(a, sa, "it is none of the job's hosts");
@@ -262,7 +262,7 @@ void acceptor_addresses(const struct acceptor *a, struct strv *out)
 {
     char first[INET6_ADDRSTRLEN] = "";
     struct ifaddrs *list;
-    /* the address that looks best first; then the rest, whatever they are good for */
+    /* the preferred address first, then all others */
     if (sock_interface_addr(NULL, first, sizeof first, NULL) == 0)
         strv_pushf(out, "%s %d", first, a->port);
     if (getifaddrs(&list) == 0) {
@@ -279,7 +279,7 @@ void acceptor_addresses(const struct acceptor *a, struct strv *out)
         }
         freeifaddrs(list);
     }
-    strv_pushf(out, "127.0.0.1 %d", a->port); /* "hosts" that are this machine */
+    strv_pushf(out, "127.0.0.1 %d", a->port); /* for "hosts" on this machine */
 }
 
 struct acceptor *acceptor_create(struct loop *loop, const struct secret *key,

@@ -1,10 +1,10 @@
 /* launcher/spawn/blaunch.c - agents as tasks of an LSF job, one blaunch each
  *
- * blaunch(1): "blaunch [-n] host command", from any host of the job; the remote task is
- * LSF's own, which ends it with the job, and its stdin is ours unless -n is given.
- * Without -no-shell a shell of the user's reads the command; its start-up files may set
- * what the agent needs, as with ssh, so it stays. Written from IBM's manual, and tested
- * with a stand-in that does what the manual says: no LSF was at hand.
+ * blaunch(1): "blaunch [-n] host command", from any host of the job. LSF owns the remote
+ * task and ends it with the job; its stdin is ours unless -n is given. Without -no-shell
+ * the user's shell reads the command; its start-up files may set what the agent needs, as
+ * with ssh, so -no-shell is not used. Written from IBM's manual and tested with a
+ * stand-in that behaves as the manual says; no LSF was available.
  */
 #include "launcher/spawn/transport.h"
 
@@ -22,11 +22,11 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
     free(quoted);
 }
 
-static void diagnose(const struct host *host, const char *agent, const char *said,
+static void diagnose(const struct host *host, const char *agent, const char *output,
                      int status, struct diagnosis *d)
 {
     *d = (struct diagnosis){0};
-    diagnose_otherwise(host, agent, "blaunch", said, status, d);
+    diagnose_otherwise(host, agent, "blaunch", output, status, d);
 }
 
 const struct transport transport_blaunch = {.name = "blaunch",

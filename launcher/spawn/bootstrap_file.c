@@ -15,7 +15,7 @@
 enum { READ_MS = 5000 };
 #define NAME ".ddprun-"
 
-/* Another host is to find it, whatever folder its agent starts in: an absolute path. */
+/* An absolute path: another host opens it, from any directory. */
 static char *bootstrap_path(void)
 {
     const char *home = getenv("HOME");
@@ -27,23 +27,24 @@ static char *bootstrap_path(void)
     return path;
 }
 
-char *bootstrap_file_write(const char *words, struct ddp_err *err)
+char *bootstrap_file_write(const char *text, struct ddp_err *err)
 {
     char *path = bootstrap_path();
     int fd = mkostemp(path, O_CLOEXEC); /* 0600 */
-    size_t n = strlen(words);
+    size_t n = strlen(text);
     if (fd < 0) {
-        err_errno(err,
-                  "cannot write the summons for agents to '%s' (--start ssh needs none)",
-                  path);
+        err_errno(
+            err,
+            "cannot write the bootstrap file '%s' for agents (--start ssh needs none)",
+            path);
         free(path);
         return NULL;
     }
-    ssize_t done = write(fd, words, n);
+    ssize_t done = write(fd, text, n);
     if (done >= 0 && done != (ssize_t)n)
-        errno = ENOSPC; /* part of so few bytes: there was no room for the rest */
+        errno = ENOSPC; /* a short write of so few bytes: the disk is full */
     if (close(fd) < 0 || done != (ssize_t)n) {
-        err_errno(err, "cannot write the summons for agents to '%s'", path);
+        err_errno(err, "cannot write the bootstrap file '%s' for agents", path);
         unlink(path);
         free(path);
         return NULL;
@@ -57,7 +58,7 @@ int bootstrap_file_read(const char *path, struct bootstrap *s, struct ddp_err *e
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return err_errno(err,
-                         "cannot read the summons in '%s': is the home directory not "
+                         "cannot read the bootstrap file '%s': is the home directory not "
                          "shared? --start ssh needs none",
                          path);
     int rc = 0;

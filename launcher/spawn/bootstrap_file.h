@@ -1,8 +1,9 @@
-/* launcher/spawn/bootstrap_file.h - summons for agents that are given no stdin
+/* launcher/spawn/bootstrap_file.h - bootstrap lines for agents without stdin
  *
- * A file that only its user can read, in his home directory, which the hosts of a cluster
- * share; its name stands in the agent's arguments, where others may see it, and nothing
- * else does. Whoever reads it removes it; what nobody has read goes with its carrier.
+ * A file in the user's home directory, which the hosts of a cluster share, readable only
+ * by the user. The agent's arguments, which others can see, name the file and nothing
+ * else. The reader removes it; the starter removes an unread one when the transport
+ * process has ended.
  */
 #ifndef LAUNCHER_SPAWN_BOOTSTRAP_FILE_H
 #define LAUNCHER_SPAWN_BOOTSTRAP_FILE_H
@@ -10,9 +11,9 @@
 #include "launcher/link/bootstrap.h"
 
 /* Returns the path, malloc'ed, or NULL with `err`. */
-char *bootstrap_file_write(const char *words, struct ddp_err *err);
-/* Refuses a file that is not ours, or that others can read. Removes it when it has the
- * name and the words that bootstrap_file_write() gives. */
+char *bootstrap_file_write(const char *text, struct ddp_err *err);
+/* Refuses a file of another user, or one that others can read. Removes it if its name is
+ * one that bootstrap_file_write() makes and it was read. */
 int bootstrap_file_read(const char *path, struct bootstrap *s, struct ddp_err *err);
 
 #endif

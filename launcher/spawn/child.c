@@ -1,19 +1,18 @@
 /* launcher/spawn/child.c - see child.h
  *
- * The rules of this house: between clone() and execve() the child runs in our memory on a
- * stack of its own, while we stand still. It may therefore call only what changes nothing
- * of ours: plain system calls, no malloc, no stdio, no lock. Signals are blocked
- * throughout, so that no handler of ours runs in it; their dispositions are a copy, and
- * are set back before the mask is lifted.
+ * Between clone() and execve() the child runs in our memory on its own stack, while this
+ * process is suspended. It may only call what changes nothing of ours: plain system
+ * calls, no malloc, no stdio, no lock. Signals are blocked throughout, so none of our
+ * handlers runs in it; its signal actions are a copy, and are reset before the mask is.
  *
  * The descriptor table is shared as well (CLONE_FILES) until the child takes a private
  * copy of its lowest part with close_range(CLOSE_RANGE_UNSHARE): with hundreds of pipes
- * open, copying the whole table and closing it again at exec costs more than all else.
- * That is why the three ends, and what is given beside them, are first moved to low
- * places, which this process holds for that from child_init() on.
+ * open, copying the whole table and closing it again at exec costs more than everything
+ * else. Therefore the three standard descriptors and the extra one are first moved to low
+ * slots, which this process reserves from child_init() on.
  *
- * PR_SET_PDEATHSIG belongs to the thread that forks: in ddprun its main one, that of the
- * loop. Others only write (io/writer.c), with signals blocked.
+ * PR_SET_PDEATHSIG belongs to the thread that forks: in ddprun the main thread, which
+ * runs the loop. Other threads only write (io/writer.c), with signals blocked.
  */
 #include "launcher/spawn/child.h"
 
@@ -35,20 +34,20 @@
 
 enum { STACK_SIZE = 64 << 10, STREAMS = 3, SLOTS = STREAMS + 1, SIGNALS = 32 };
 
-/* Made once: children are made one after the other. */
+/* Allocated once: only one child is started at a time. */
 static char *stack;     /* mapped */
-static int slot;        /* the first of the places */
-static int holder = -1; /* /dev/null: what is in them between two children */
+static int slot;        /* the first reserved descriptor */
+static int holder = -1; /* /dev/null, which fills the slots between two children */
 static bool has_unshare;
 static struct rlimit
-    files; /* the limit we came with: ours is raised, the children's not */
+    files; /* the limit at start: ours is raised, the children keep this one */
 
-/* What parent and child tell each other through the memory they share. */
+/* Passed between parent and child through shared memory. */
 struct talk {
     const struct child_spec *spec;
     pid_t parent;
-    const sigset_t *mask; /* ours, to be the child's */
-    enum child_step step; /* the child's: where it failed */
+    const sigset_t *mask; /* the parent's, for the child */
+    enum child_step step; /* set by the child: the failed step */
     int error;            /* and why */
 };
 
@@ -59,7 +58,7 @@ static _Noreturn void fail(struct talk *t, enum child_step step)
     _exit(127);
 }
 
-/* The real-time signals are left out: nobody here touches them. */
+/* Real-time signals are left out: nothing here changes their actions. */
 static void default_signals(void)
 {
     for (int sig = 1; sig < SIGNALS; sig++) {
@@ -97,7 +96,7 @@ static int child_main(void *arg)
         fail(t, CHILD_SETUP);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         fail(t, CHILD_SETUP);
-    if (getppid() != t->parent) /* it died before the line above: nobody will tell us */
+    if (getppid() != t->parent) /* the parent died before prctl(): no signal will come */
         _exit(127);
     if ((spec->session && setsid() < 0) || (spec->group && setpgid(0, 0) < 0))
         fail(t, CHILD_SETUP);
@@ -139,7 +138,7 @@ pid_t child_spawn(const struct child_spec *spec, enum child_step *step)
     pid_t pid = clone(child_main, stack + STACK_SIZE, flags, &t);
     int error = pid < 0 ? errno : t.error;
     sigprocmask(SIG_SETMASK, &ours, NULL);
-    fill_slots(-1, -1, -1, -1); /* or a pipe of this child would stay open */
+    fill_slots(-1, -1, -1, -1); /* else a pipe of this child would stay open */
     if (pid >= 0 && t.step == CHILD_OK)
         return pid;
     if (pid >= 0)
@@ -149,13 +148,13 @@ pid_t child_spawn(const struct child_spec *spec, enum child_step *step)
     return -1;
 }
 
-/* Does this kernel know CLOSE_RANGE_UNSHARE (5.9)? Asked about a range that is empty. */
+/* Does this kernel support CLOSE_RANGE_UNSHARE (5.9)? Tested with an empty range. */
 static bool unshare_works(void)
 {
     return syscall(SYS_close_range, ~0U, ~0U, CLOSE_RANGE_UNSHARE) == 0;
 }
 
-/* So many in a row that nobody uses. */
+/* Find consecutive unused descriptors. */
 static int free_slots(void)
 {
     for (int fd = STDERR_FILENO + 1, run = 0;; fd++) {
@@ -165,7 +164,7 @@ static int free_slots(void)
     }
 }
 
-/* What we were started with beyond 0 to 2 is nobody's business but ours. */
+/* Descriptors above 2 that we inherited are not for our children. */
 static void close_inherited_on_exec(void)
 {
     if (syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC) == 0)

@@ -8,14 +8,14 @@
 #include <string.h>
 #include <sys/wait.h>
 
-void said_last_line(const char *said, const char *host, char *out, size_t size)
+void last_output_line(const char *output, const char *host, char *out, size_t size)
 {
     static const char agent[] = "ddprun-agent: ";
-    const char *end = said + strlen(said);
-    while (end > said && strchr("\n\r \t", end[-1]))
+    const char *end = output + strlen(output);
+    while (end > output && strchr("\n\r \t", end[-1]))
         end--;
     const char *start = end;
-    while (start > said && start[-1] != '\n')
+    while (start > output && start[-1] != '\n')
         start--;
     size_t n = host ? strlen(host) : 0;
     if (strncmp(start, agent, strlen(agent)) == 0) {
@@ -38,11 +38,11 @@ bool diagnose_no_agent(const char *agent, int code, char *out, size_t size)
 }
 
 void diagnose_otherwise(const struct host *host, const char *agent, const char *program,
-                        const char *said, int status, struct diagnosis *d)
+                        const char *output, int status, struct diagnosis *d)
 {
     char why[400];
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-    said_last_line(said, host->name, why, sizeof why);
+    last_output_line(output, host->name, why, sizeof why);
     if (WIFSIGNALED(status))
         snprintf(why, sizeof why, "%s died of %s", program,
                  signal_name(WTERMSIG(status)));

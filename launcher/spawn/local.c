@@ -10,8 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Ctrl-C is for the launcher, which tells the agent what to do about it; and its stdin
- * is the launcher's to read. */
+/* Ctrl-C goes to the launcher, which instructs the agent; stdin is the launcher's to
+ * read. */
 static void settle(void)
 {
     setsid();

@@ -1,7 +1,7 @@
 /* launcher/spawn/local.h - the agent of this machine: a fork of the launcher
  *
- * No exec, no connection, no key: a socketpair made before the fork. It is made first of
- * all, while there is little to copy and no loop to leave behind.
+ * No exec, no connection, no key: a socketpair made before the fork. The fork is done
+ * first, while there is little memory to copy and no event loop.
  */
 #ifndef LAUNCHER_SPAWN_LOCAL_H
 #define LAUNCHER_SPAWN_LOCAL_H
@@ -15,8 +15,8 @@ struct local_agent {
     int fd;    /* this side's end of the link, owned */
 };
 
-/* Returns like fork(): 1 in the launcher, 0 in the agent (in a session of its own, with
- * stdin at /dev/null), -1 with `err`. */
+/* Returns 1 in the launcher, 0 in the agent (in a new session, with stdin at /dev/null),
+ * -1 with `err`. */
 int local_fork(struct local_agent *a, struct ddp_err *err);
 
 #endif

@@ -1,9 +1,9 @@
 /* launcher/spawn/node_starter.c - see node_starter.h
  *
- * A host's start is a small machine: queued -> starting -> joined, or failed. A load is a
- * carrier (an ssh, an srun) and the hosts it brings agents to: one, or all of them. Who
- * fails is told by the end of the carrier, or, where it carries many and goes on for the
- * others, by what it says of one of them.
+ * A host's start is a state machine: queued -> starting -> joined, or failed. A batch is
+ * a transport process (an ssh, an srun) and the hosts it starts agents on: one, or all. A
+ * failed host is found by the end of the process, or, where one process serves many hosts
+ * and continues for the others, by its stderr.
  */
 #define LOG_SUBSYS "start"
 #include "launcher/spawn/node_starter.h"
@@ -31,27 +31,27 @@
 
 extern char **environ;
 
-/* DOUBT_MS: so long after a line that blames a host one may come that tells it better. */
+/* DOUBT_MS: after a line that blames a host, wait for a more specific one. */
 enum { TRIES = 3, AGAIN_MS = 400, DOUBT_MS = 400 };
 
 enum start_state { START_NOT, START_QUEUED, START_RUNS, START_JOINED, START_FAILED };
 
 struct start {
-    struct node_starter *starter; /* borrowed: the one it is part of */
+    struct node_starter *starter; /* borrowed: owner */
     unsigned node;
     enum start_state state;
-    struct load *load;   /* borrowed: what carries it; NULL: nothing does now */
-    struct event *timer; /* owned: until the next try, or until a doubt is sure */
-    char *doubt;         /* owned: why it seems not to start; NULL */
+    struct batch *batch; /* borrowed: its transport process; NULL: none now */
+    struct event *timer; /* owned: until the next try, or until `doubt` is final */
+    char *doubt;         /* owned: the likely reason it does not start; NULL */
     int tries;
 };
 
-struct load {
-    struct node_starter *starter;   /* borrowed: whose list it is on */
-    struct transport_proc *carrier; /* owned */
-    char *bootstrap_path;           /* owned, removed with the load; NULL: none */
-    bool blamed;                    /* one host, for sure: the others fail in its wake */
-    struct load *prev, *next;
+struct batch {
+    struct node_starter *starter; /* borrowed: owner of the list */
+    struct transport_proc *proc;  /* owned */
+    char *bootstrap_path;         /* owned, removed with the batch; NULL: none */
+    bool blamed;                  /* one host certainly failed: the others fail with it */
+    struct batch *prev, *next;
 };
 
 struct node_starter {
@@ -64,12 +64,12 @@ struct node_starter {
     struct node_starter_events events;
     void *arg;
     struct acceptor *acceptor;     /* owned: the listener and the callers */
-    struct strv calls;             /* where we can be called */
-    struct strv env;               /* of the carriers; empty: ours */
-    char *path;                    /* owned: the carriers' program */
-    const struct package *package; /* borrowed: that the carriers bring; NULL: none */
+    struct strv calls;             /* our addresses */
+    struct strv env;               /* of the transport processes; empty: ours */
+    char *path;                    /* owned: the transport's program */
+    const struct package *package; /* borrowed: sent before the input; NULL: none */
     struct start *starts;          /* owned, one per host */
-    struct load *loads;            /* owned */
+    struct batch *batches;         /* owned */
     unsigned starting;
     bool stopped;
 };
@@ -83,8 +83,8 @@ static const struct host *host_of(const struct start *st)
 
 static void start_let_go(struct start *st)
 {
-    if (st->load && !st->starter->transport->at_once)
-        transport_proc_let_go(st->load->carrier);
+    if (st->batch && !st->starter->transport->at_once)
+        transport_proc_close_stdin(st->batch->proc);
 }
 
 static void start_fail(struct start *st, const char *line)
@@ -110,9 +110,9 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     struct start *st = arg;
     if (st->state != START_RUNS || st->starter->stopped)
         return;
-    if (st->doubt && !(st->load && st->load->blamed))
+    if (st->doubt && !(st->batch && st->batch->blamed))
         start_fail(st, st->doubt);
-    else if (!st->load)
+    else if (!st->batch)
         start_run(st);
 }
 
@@ -125,12 +125,12 @@ static void start_arm(struct start *st, int64_t ms)
     event_add(st->timer, &(struct timeval){ms / 1000, ms % 1000 * 1000});
 }
 
-/* --- what carriers say and how they end --------------------------------------------- */
+/* --- output and end of transport processes ------------------------------------------ */
 
 /* "NAME: why" for each of the hosts blamed. */
-static void blame_hosts(struct load *load, const struct blame *b)
+static void blame_hosts(struct batch *batch, const struct blame *b)
 {
-    struct node_starter *s = load->starter;
+    struct node_starter *s = batch->starter;
     struct ddp_err err;
     struct strv names = {0};
     if (hostlist_expand(b->hosts, &names, &err) < 0)
@@ -138,12 +138,12 @@ static void blame_hosts(struct load *load, const struct blame *b)
     for (unsigned i = 0; i < s->hosts->nhosts; i++) {
         struct start *st = &s->starts[i];
         bool meant = false;
-        for (size_t k = 0; k < names.n && st->load == load; k++)
+        for (size_t k = 0; k < names.n && st->batch == batch; k++)
             meant |= bootstrap_is_host(names.v[k], host_of(st)->name);
         if (!meant || st->state != START_RUNS ||
-            (!b->sure && (st->doubt || load->blamed)))
+            (!b->sure && (st->doubt || batch->blamed)))
             continue;
-        load->blamed |= b->sure;
+        batch->blamed |= b->sure;
         free(st->doubt);
         st->doubt = xasprintf("%s: %s", host_of(st)->name, b->text);
         if (b->sure)
@@ -154,102 +154,103 @@ static void blame_hosts(struct load *load, const struct blame *b)
     strv_finish(&names);
 }
 
-static unsigned count_in(const struct load *load, enum start_state state)
+static unsigned count_in(const struct batch *batch, enum start_state state)
 {
     unsigned n = 0;
-    for (unsigned i = 0; i < load->starter->hosts->nhosts; i++) {
-        const struct start *st = &load->starter->starts[i];
-        n += st->load == load && st->state == state;
+    for (unsigned i = 0; i < batch->starter->hosts->nhosts; i++) {
+        const struct start *st = &batch->starter->starts[i];
+        n += st->batch == batch && st->state == state;
     }
     return n;
 }
 
-static void on_said(const char *line, void *arg)
+static void on_line(const char *line, void *arg)
 {
-    struct load *load = arg;
-    struct node_starter *s = load->starter;
+    struct batch *batch = arg;
+    struct node_starter *s = batch->starter;
     struct blame b = {0};
     if (s->transport->blame && s->transport->blame(line, s->hosts->agent, &b))
-        blame_hosts(load, &b);
+        blame_hosts(batch, &b);
     free(b.hosts);
-    if (count_in(load, START_RUNS) == 0 && !s->stopped)
+    if (count_in(batch, START_RUNS) == 0 && !s->stopped)
         log_info("%s: %s", s->transport->name, line);
     else
         log_debug("%s: %s", s->transport->name, line);
 }
 
-/* What ssh has opened lets the agent's answers through, and nothing else does. */
+/* An agent that cannot connect back is reached through ssh's own stdio. */
 static void on_linked(int fd, void *arg)
 {
-    struct load *load = arg;
-    if (load->starter->acceptor && !load->starter->stopped)
-        acceptor_add(load->starter->acceptor, fd);
+    struct batch *batch = arg;
+    if (batch->starter->acceptor && !batch->starter->stopped)
+        acceptor_add(batch->starter->acceptor, fd);
     else
         close(fd);
 }
 
-static bool all_joined(const struct load *load)
+static bool all_joined(const struct batch *batch)
 {
-    return count_in(load, START_RUNS) == 0 && count_in(load, START_FAILED) == 0;
+    return count_in(batch, START_RUNS) == 0 && count_in(batch, START_FAILED) == 0;
 }
 
-/* Nobody is blamed by name: then all that have not come have this reason. */
-static bool anyone_doubted(const struct load *load)
+/* If no host is blamed by name, the reason applies to all that have not joined. */
+static bool anyone_doubted(const struct batch *batch)
 {
-    for (unsigned i = 0; i < load->starter->hosts->nhosts; i++) {
-        const struct start *st = &load->starter->starts[i];
-        if (st->load == load && (st->doubt || st->state == START_FAILED))
+    for (unsigned i = 0; i < batch->starter->hosts->nhosts; i++) {
+        const struct start *st = &batch->starter->starts[i];
+        if (st->batch == batch && (st->doubt || st->state == START_FAILED))
             return true;
     }
     return false;
 }
 
-static void start_lost_carrier(struct start *st, const char *said, int status)
+static void start_lost_proc(struct start *st, const char *output, int status)
 {
     struct node_starter *s = st->starter;
     struct diagnosis d;
-    s->transport->diagnose(host_of(st), s->hosts->agent, said, status, &d);
-    st->load = NULL;
+    s->transport->diagnose(host_of(st), s->hosts->agent, output, status, &d);
+    st->batch = NULL;
     if (d.again && st->tries < TRIES && !s->stopped)
         start_arm(st, (int64_t)AGAIN_MS * st->tries);
     else
         start_fail(st, d.text);
 }
 
-static void load_destroy(struct load *load)
+static void batch_destroy(struct batch *batch)
 {
-    DL_DELETE(load->starter->loads, load);
-    transport_proc_destroy(load->carrier);
-    if (load->bootstrap_path)
-        unlink(load->bootstrap_path);
-    free(load->bootstrap_path);
-    free(load);
+    DL_DELETE(batch->starter->batches, batch);
+    transport_proc_destroy(batch->proc);
+    if (batch->bootstrap_path)
+        unlink(batch->bootstrap_path);
+    free(batch->bootstrap_path);
+    free(batch);
 }
 
 static void on_ended(int status, void *arg)
 {
-    struct load *load = arg;
-    struct node_starter *s = load->starter;
-    bool doubted = anyone_doubted(load);
+    struct batch *batch = arg;
+    struct node_starter *s = batch->starter;
+    bool doubted = anyone_doubted(batch);
     for (unsigned i = 0; i < s->hosts->nhosts; i++) {
         struct start *st = &s->starts[i];
-        if (st->load != load)
+        if (st->batch != batch)
             continue;
-        if (st->state == START_RUNS && st->doubt && !load->blamed)
+        if (st->state == START_RUNS && st->doubt && !batch->blamed)
             start_fail(st, st->doubt);
         else if (st->state == START_RUNS && !doubted)
-            start_lost_carrier(st, transport_proc_said(load->carrier), status);
-        st->load = NULL;
+            start_lost_proc(st, transport_proc_stderr(batch->proc), status);
+        st->batch = NULL;
     }
-    load_destroy(load);
-    if (!s->loads)
+    batch_destroy(batch);
+    if (!s->batches)
         s->events.idle(s->arg);
 }
 
 /* --- starting ----------------------------------------------------------------------- */
 
-/* What the agents of `nodes` are told: the caller wipes and frees. */
-static char *write_summons(const struct node_starter *s, const unsigned *nodes, size_t n)
+/* The bootstrap lines for the agents of `nodes`; the caller wipes and frees. */
+static char *write_bootstrap(const struct node_starter *s, const unsigned *nodes,
+                             size_t n)
 {
     struct bootstrap m = {.key = s->key, .calls = s->calls, .log_level = NULL};
     m.log_level = s->log_level ? xstrdup(s->log_level) : NULL;
@@ -264,59 +265,58 @@ static char *write_summons(const struct node_starter *s, const unsigned *nodes, 
     }
     char *text = bootstrap_write(&m);
     free(m.log_level);
-    strv_finish(&m.seats);
+    strv_finish(&m.nodes);
     secret_wipe(&m.key, sizeof m.key);
     return text;
 }
 
-/* The process, with its words on stdin or in a file. NULL with `err`. */
-static struct load *load_create(struct node_starter *s, const unsigned *nodes, size_t n,
-                                struct ddp_err *err)
+/* The process, with its bootstrap lines on stdin or in a file. NULL with `err`. */
+static struct batch *batch_create(struct node_starter *s, const unsigned *nodes, size_t n,
+                                  struct ddp_err *err)
 {
-    static const struct transport_proc_events events = {on_said, on_linked, on_ended};
-    struct load *load = xcalloc(1, sizeof *load);
-    load->starter = s;
+    static const struct transport_proc_events events = {on_line, on_linked, on_ended};
+    struct batch *batch = xcalloc(1, sizeof *batch);
+    batch->starter = s;
     struct strv argv = {0};
     s->transport->command(s->hosts, nodes, n, &argv);
-    char *words = write_summons(s, nodes, n);
+    char *text = write_bootstrap(s, nodes, n);
     int rc = 0;
     if (s->transport->by_file) {
-        load->bootstrap_path = bootstrap_file_write(words, err);
-        rc = load->bootstrap_path ? 0 : -1;
+        batch->bootstrap_path = bootstrap_file_write(text, err);
+        rc = batch->bootstrap_path ? 0 : -1;
         strv_push(&argv, "--summons");
-        strv_push(&argv, load->bootstrap_path ? load->bootstrap_path : "");
+        strv_push(&argv, batch->bootstrap_path ? batch->bootstrap_path : "");
     }
     const struct transport_proc_spec spec = {.path = s->path,
                                              .argv = argv.v,
                                              .env = s->env.n > 0 ? s->env.v : environ,
-                                             .words =
-                                                 s->transport->by_file ? NULL : words,
+                                             .input = s->transport->by_file ? NULL : text,
                                              .package = s->package,
                                              .talks = s->transport->talks};
     if (rc == 0 &&
-        !(load->carrier = transport_proc_create(s->loop, s->reap, &spec, &events, load)))
+        !(batch->proc = transport_proc_create(s->loop, s->reap, &spec, &events, batch)))
         err_errno(err, "cannot run '%s'", s->path);
-    secret_wipe(words, strlen(words));
-    free(words);
+    secret_wipe(text, strlen(text));
+    free(text);
     strv_finish(&argv);
-    DL_APPEND(s->loads, load);
-    if (!load->carrier) {
-        load_destroy(load);
+    DL_APPEND(s->batches, batch);
+    if (!batch->proc) {
+        batch_destroy(batch);
         return NULL;
     }
-    return load;
+    return batch;
 }
 
 static void run_together(struct node_starter *s, const unsigned *nodes, size_t n)
 {
     struct ddp_err err;
-    struct load *load = load_create(s, nodes, n, &err);
+    struct batch *batch = batch_create(s, nodes, n, &err);
     for (size_t i = 0; i < n; i++) {
         struct start *st = &s->starts[nodes[i]];
-        st->load = load;
+        st->batch = batch;
         st->tries++;
     }
-    for (size_t i = 0; i < n && !load; i++) {
+    for (size_t i = 0; i < n && !batch; i++) {
         struct start *st = &s->starts[nodes[i]];
         char *line = xasprintf("%s: %s", host_of(st)->name, err.text);
         start_fail(st, line);
@@ -329,7 +329,7 @@ static void start_run(struct start *st)
     run_together(st->starter, &st->node, 1);
 }
 
-/* All that are queued, by as many processes as the transport wants. */
+/* Start all queued hosts, by as many processes as the transport needs. */
 static void go_at_once(struct node_starter *s)
 {
     unsigned *nodes = xcalloc(s->hosts->nhosts, sizeof *nodes);
@@ -370,7 +370,7 @@ void node_starter_queue(struct node_starter *s, unsigned node)
     s->starts[node].state = START_QUEUED;
 }
 
-/* --- calls -------------------------------------------------------------------------- */
+/* --- connections -------------------------------------------------------------------- */
 
 static bool on_accepted(unsigned node, int fd, const struct link_keys *keys,
                         const char *here, void *arg)
@@ -380,15 +380,15 @@ static bool on_accepted(unsigned node, int fd, const struct link_keys *keys,
         return false;
     s->starts[node].state = START_JOINED;
     s->starting--;
-    log_debug("%s has called", s->hosts->hosts[node].name);
+    log_debug("%s has connected", s->hosts->hosts[node].name);
     s->events.joined(node, fd, keys, here, s->arg);
     node_starter_go(s);
     return true;
 }
 
-/* --- verbs -------------------------------------------------------------------------- */
+/* --- control ------------------------------------------------------------------------ */
 
-/* Of one whose time is up while it was being started. */
+/* For a host that was starting at the timeout. */
 static char *missing_start(const struct start *st)
 {
     const struct node_starter *s = st->starter;
@@ -396,15 +396,16 @@ static char *missing_start(const struct start *st)
     char last[300] = "";
     if (s->transport == &transport_ssh)
         return xasprintf(
-            "%s: ssh has not come through in time: does sshd there answer, "
+            "%s: ssh has not connected in time: does its sshd answer, "
             "and can the agent reach us at '%s'? --start-timeout waits longer",
             name, s->calls.v[0]);
-    if (st->load)
-        said_last_line(transport_proc_said(st->load->carrier), name, last, sizeof last);
-    return xasprintf("%s: started by %s, its agent has not called in time%s%s%s; can it "
-                     "reach us at '%s'? --start-timeout waits longer",
-                     name, s->transport->name, last[0] ? " ('" : "", last,
-                     last[0] ? "')" : "", s->calls.v[0]);
+    if (st->batch)
+        last_output_line(transport_proc_stderr(st->batch->proc), name, last, sizeof last);
+    return xasprintf(
+        "%s: started by %s, its agent has not connected in time%s%s%s; can it "
+        "reach us at '%s'? --start-timeout waits longer",
+        name, s->transport->name, last[0] ? " ('" : "", last, last[0] ? "')" : "",
+        s->calls.v[0]);
 }
 
 char *node_starter_missing(const struct node_starter *s, unsigned node)
@@ -413,24 +414,23 @@ char *node_starter_missing(const struct node_starter *s, unsigned node)
     const char *name = s->hosts->hosts[node].name;
     switch (st->state) {
     case START_QUEUED:
-        return xasprintf(
-            "%s: its turn has not come; --ssh-window lets more start at once", name);
+        return xasprintf("%s: not started yet; --ssh-window starts more at once", name);
     case START_RUNS:
         return missing_start(st);
     case START_JOINED:
-        return xasprintf("%s: has called, and then said nothing", name);
-    case START_NOT: /* another agent was to start it */
+        return xasprintf("%s: its agent has connected, but sent nothing", name);
+    case START_NOT: /* another agent starts it */
     case START_FAILED:
         break;
     }
-    return xasprintf("%s: whoever was to start it has not said a word about it", name);
+    return xasprintf("%s: the agent that starts it has not reported", name);
 }
 
-bool node_starter_has_carrier(const struct node_starter *s, pid_t pid)
+bool node_starter_has_process(const struct node_starter *s, pid_t pid)
 {
-    const struct load *load;
-    DL_FOREACH (s->loads, load) {
-        if (transport_proc_pid(load->carrier) == pid)
+    const struct batch *batch;
+    DL_FOREACH (s->batches, batch) {
+        if (transport_proc_pid(batch->proc) == pid)
             return true;
     }
     return false;
@@ -438,7 +438,7 @@ bool node_starter_has_carrier(const struct node_starter *s, pid_t pid)
 
 bool node_starter_is_idle(const struct node_starter *s)
 {
-    return !s->loads;
+    return !s->batches;
 }
 
 void node_starter_close(struct node_starter *s)
@@ -450,20 +450,20 @@ void node_starter_close(struct node_starter *s)
 void node_starter_stop(struct node_starter *s)
 {
     s->stopped = true;
-    struct load *load;
-    DL_FOREACH (s->loads, load) {
-        transport_proc_let_go(load->carrier);
-        /* it may be waiting for a connection, where it does not look at its stdin */
-        if (!all_joined(load))
-            transport_proc_signal(load->carrier, SIGTERM);
+    struct batch *batch;
+    DL_FOREACH (s->batches, batch) {
+        transport_proc_close_stdin(batch->proc);
+        /* it may be waiting for a connection, without reading its stdin */
+        if (!all_joined(batch))
+            transport_proc_signal(batch->proc, SIGTERM);
     }
 }
 
 void node_starter_kill(struct node_starter *s)
 {
-    struct load *load;
-    DL_FOREACH (s->loads, load) {
-        transport_proc_signal(load->carrier, SIGKILL);
+    struct batch *batch;
+    DL_FOREACH (s->batches, batch) {
+        transport_proc_signal(batch->proc, SIGKILL);
     }
 }
 
@@ -507,9 +507,9 @@ void node_starter_destroy(struct node_starter *s)
 {
     if (!s)
         return;
-    struct load *load, *next;
-    DL_FOREACH_SAFE (s->loads, load, next)
-        load_destroy(load);
+    struct batch *batch, *next;
+    DL_FOREACH_SAFE (s->batches, batch, next)
+        batch_destroy(batch);
     for (unsigned i = 0; i < s->hosts->nhosts; i++) {
         if (s->starts[i].timer)
             event_free(s->starts[i].timer);

@@ -1,9 +1,10 @@
-/* launcher/spawn/node_starter.h - start agents on other hosts and take their calls
+/* launcher/spawn/node_starter.h - start agents on other hosts and accept their
+ * connections
  *
- * Runs what the transport says - an ssh per host, at most `window` at a time that have
- * not called back yet, or one srun for all - hands out the summons, listens for the calls
- * and lets in who proves the key. Used by the launcher, and in a tree by agents for those
- * below them.
+ * Runs the transport's processes - an ssh per host, at most `window` at a time that have
+ * not connected back, or one srun for all - passes the bootstrap lines, listens, and
+ * accepts agents that prove the key. Used by the launcher, and in a tree by agents for
+ * their children.
  *
  * Owner: the job, or an agent. Hosts and key are borrowed.
  */
@@ -18,13 +19,13 @@
 struct node_starter;
 
 struct node_starter_events {
-    /* An agent has called and proved the key; `fd` is the callee's to own, `here` the
-     * address by which it reached us (borrowed). */
+    /* An agent has connected and proved the key; the callee owns `fd`; `here` is the
+     * local address it connected to (borrowed). */
     void (*joined)(unsigned node, int fd, const struct link_keys *keys, const char *here,
                    void *arg);
-    /* It does not start: one line with host, cause, and what to try. Once per host. */
+    /* Its start failed: one line with host, cause, and what to try. Once per host. */
     void (*failed)(unsigned node, const char *line, void *arg);
-    /* The last process that carried agents has ended. */
+    /* The last transport process has ended. */
     void (*idle)(void *arg);
 };
 
@@ -35,23 +36,23 @@ struct node_starter *node_starter_create(struct loop *loop, struct reap *reap,
                                          const struct node_starter_events *events,
                                          void *arg, struct ddp_err *err);
 
-/* Put a host in the queue; and begin with those that are there. */
+/* Queue a host; start the queued ones. */
 void node_starter_queue(struct node_starter *s, unsigned node);
 void node_starter_go(struct node_starter *s);
 
-/* Where a host stands that has not joined, for the line when time is up: malloc'ed. */
+/* The state of a host that has not joined, for the timeout message: malloc'ed. */
 char *node_starter_missing(const struct node_starter *s, unsigned node);
 
-bool node_starter_has_carrier(const struct node_starter *s,
-                              pid_t pid); /* is it one of them */
+/* Is `pid` one of its transport processes? */
+bool node_starter_has_process(const struct node_starter *s, pid_t pid);
 bool node_starter_is_idle(const struct node_starter *s);
 
-/* Everybody is there: nobody else is let in, and nobody need listen. */
+/* All have joined: stop listening. */
 void node_starter_close(struct node_starter *s);
 
-/* Start nothing more and let go of everything: the lifelines end. */
+/* Start nothing more and close the lifelines of all agents. */
 void node_starter_stop(struct node_starter *s);
-/* And of those carriers that do not end by that. */
+/* Kill the transport processes that have not ended. */
 void node_starter_kill(struct node_starter *s);
 void node_starter_destroy(struct node_starter *s);
 

@@ -18,11 +18,11 @@ bool agent_is_pushed(const char *agent)
     return strcmp(agent, AGENT_PUSH) == 0;
 }
 
-/* Of a build folder these, too, and not what else lies there. */
+/* Only these files of a build directory. */
 static const char *const files[] = {"ddprun-agent", "ddprun-topo", "ddprun-pmix",
                                     "ssh_config", "preload/sitecustomize.py"};
 
-/* -C folder files...: owners, times and modes do not matter */
+/* -C directory files...: owners, times and modes are normalized */
 static const char *const tar[] = {
     "tar",       "-c",        "--sort=name",     "--mtime=@0",
     "--owner=0", "--group=0", "--numeric-owner", "--mode=u=rwX,go=",
@@ -38,7 +38,7 @@ static char *make_archive(const char *folder, size_t *n, struct ddp_err *err)
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         char *path = xasprintf("%s/%s", folder, files[i]);
         if (access(path, R_OK) == 0) {
-            const char *slash = strchr(files[i], '/'); /* all of a folder */
+            const char *slash = strchr(files[i], '/'); /* the whole directory */
             strv_pushf(&argv, "%.*s", slash ? (int)(slash - files[i]) : 100, files[i]);
         }
         free(path);
@@ -74,9 +74,9 @@ const struct package *package_get(struct ddp_err *err)
     return &made;
 }
 
-/* One line, without ' and !, so that it means the same to sh and csh. $h and $n are the
- * hash and the number of bytes, $a the agent once it is there. A folder is tried for the
- * right to run programs in it, and for its free space, before anything is asked for. */
+/* One line without ' and !, so that sh and csh read the same. $h and $n are the hash and
+ * the number of bytes, $a the agent's path. A directory is tested for execute permission
+ * and free space before the archive is requested. */
 static const char script[] =
     "umask 077; u=ddprun-$(id -u); "
     "set -- \"${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}\" /dev/shm /tmp /var/tmp; "

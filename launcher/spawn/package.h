@@ -1,9 +1,9 @@
-/* launcher/spawn/package.h - --agent push: the agent's files, copied by the ssh that starts it
+/* launcher/spawn/package.h - --agent push: copy the agent's files by ssh
  *
  * What an agent runs (libexec/ddprun) is an archive of some MiB. ssh runs a shell command
  * that looks for it, by its hash, in a few folders of the user; if it is in none, the
  * command asks for it, receives it on stdin, checks the hash, and keeps it for the next
- * time. Either way the agent then reads its orders from the same stdin.
+ * time. In both cases the agent then reads its bootstrap lines from the same stdin.
  */
 #ifndef LAUNCHER_SPAWN_PACKAGE_H
 #define LAUNCHER_SPAWN_PACKAGE_H
@@ -14,12 +14,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* As --agent has it: no path. */
+/* The value of --agent. */
 #define AGENT_PUSH "push"
 bool agent_is_pushed(const char *agent);
 
-/* Written by the shell command to its stdout, a line of its own; nothing may be sent
- * before one of them. */
+/* The shell command writes one of them to its stdout, on a line of its own; send nothing
+ * before that. */
 #define PACKAGE_IS_THERE "\nddprun-agent: is there\n"
 #define PACKAGE_WANTED   "\nddprun-agent: send\n"
 
@@ -29,11 +29,11 @@ struct package {
     char hash[DIGEST_TEXT];
 };
 
-/* Made at the first call, from the files beside this program, by tar(1); never freed. Equal
- * files make equal bytes. NULL with `err`. */
+/* Made at the first call from the files beside this program, by tar(1); never freed.
+ * Equal files make equal bytes. NULL with `err`. */
 const struct package *package_get(struct ddp_err *err);
 
-/* For a shell of any kind on the other host. The caller frees. */
+/* For any shell on the other host. The caller frees. */
 char *package_command(const struct package *p);
 
 #endif

@@ -17,7 +17,7 @@
 
 static const char default_path[] = "/usr/local/bin:/usr/bin:/bin";
 
-/* " on node02", or nothing where only one host is there. */
+/* " on node02", or "" when there is only one host. */
 static const char *on_host(const char *host, char *text, size_t size)
 {
     text[0] = '\0';
@@ -31,7 +31,7 @@ static char *join(const char *dir, const char *name)
     return name[0] == '/' ? xstrdup(name) : xasprintf("%s/%s", dir, name);
 }
 
-/* 0, or the errno that execve() would end with. */
+/* 0, or the errno that execve() would fail with. */
 static int usable(const char *path)
 {
     struct stat st;
@@ -42,7 +42,7 @@ static int usable(const char *path)
     return access(path, X_OK) < 0 ? errno : 0;
 }
 
-/* The first entry of the path that can be run; `*why` tells what was in the way. */
+/* The first executable match in the path; else NULL and the reason in `*why`. */
 static char *search(const char *name, const char *dir, const char *path_env, int *why)
 {
     *why = ENOENT;
@@ -56,7 +56,7 @@ static char *search(const char *name, const char *dir, const char *path_env, int
         if (error == 0)
             return file;
         if (error == EACCES)
-            *why = EACCES; /* as execvp(): there, but not for us, unless another is */
+            *why = EACCES; /* as execvp(): found but not permitted, unless a later entry works */
         free(file);
         p += n;
         if (*p == '\0')
@@ -70,7 +70,7 @@ static bool is_python(const char *name)
     return dot && strcmp(dot, ".py") == 0;
 }
 
-/* Of a file that is there, and that we may not run. */
+/* For an existing file that we may not execute. */
 static void advice_no_right(const char *name, const struct stat *st, char *text,
                             size_t size)
 {
@@ -81,7 +81,7 @@ static void advice_no_right(const char *name, const struct stat *st, char *text,
                  name);
         return;
     }
-    /* by number: a name may have to be asked for, of a server that does not answer */
+    /* by number: a user name may need a name service that does not answer */
     char owner[24] = "root";
     if (st->st_uid != 0)
         snprintf(owner, sizeof owner, "user %u", (unsigned)st->st_uid);
@@ -89,7 +89,7 @@ static void advice_no_right(const char *name, const struct stat *st, char *text,
              (unsigned)st->st_mode & 07777, owner);
 }
 
-/* What to try, behind the line; written into `text`. */
+/* Advice appended to the error line, written into `text`. */
 static const char *advice(const char *name, const char *path, int why, const char *dir,
                           char *text, size_t size)
 {
@@ -150,7 +150,7 @@ static void cannot_enter(const char *dir, const char *host, struct ddp_err *err)
 char *program_find(const char *name, const char *dir, const char *path_env,
                    const char *host, int *code, struct ddp_err *err)
 {
-    /* where we are we need not enter */
+    /* the current directory needs no check */
     if (strcmp(dir, ".") != 0 && access(dir, X_OK) < 0) {
         cannot_enter(dir, host, err);
         *code = EXIT_CANNOT_START;
@@ -172,8 +172,8 @@ char *program_find(const char *name, const char *dir, const char *path_env,
     return NULL;
 }
 
-/* What the first line of a script asks for and does not get. Windows ends it with a CR,
- * which nobody sees and which makes a name of its own. */
+/* Why the interpreter of a script is not found. A Windows line end (CR) becomes part of
+ * its name, invisibly. */
 static char *interpreter_of(const char *path, const char *name)
 {
     char line[200] = "";
@@ -202,7 +202,7 @@ int program_failed(const char *name, const char *path, const char *dir, const ch
     on_host(host, on, sizeof on);
     switch (step) {
     case CHILD_EXEC:
-        /* the file is there, or it would not have been found: its interpreter is not */
+        /* the file was found, so its interpreter is missing */
         if (why == ENOENT) {
             char *wanted = interpreter_of(path, name);
             err_set(err, "cannot run '%s'%s: %s", name, on, wanted);

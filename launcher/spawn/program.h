@@ -1,6 +1,6 @@
-/* launcher/spawn/program.h - which file a program's name means, and why it cannot be run
+/* launcher/spawn/program.h - find a program, and explain why it cannot run
  *
- * Looked for once per node, not once per rank.
+ * Searched once per node, not once per rank.
  */
 #ifndef LAUNCHER_SPAWN_PROGRAM_H
 #define LAUNCHER_SPAWN_PROGRAM_H
@@ -15,14 +15,15 @@ enum {
     EXIT_NOT_FOUND = 127
 };
 
-/* Find `name` as a shell would: with a slash in it, it is a path (relative to `dir`),
- * else it is looked for in `path_env` (the ranks' PATH; NULL: the system's default).
- * Returns the path (malloc'ed), or NULL with the exit code and the line to show. `host`
- * is named in it unless it is NULL. */
+/* Find `name` as a shell would: with a slash it is a path (relative to `dir`), else it is
+ * searched in `path_env` (the ranks' PATH; NULL: the system's default). Returns the path
+ * (malloc'ed), or NULL with the exit code and the error line, which names `host` unless
+ * it is NULL. */
 char *program_find(const char *name, const char *dir, const char *path_env,
                    const char *host, int *code, struct ddp_err *err);
 
-/* The line and the exit code for a child_spawn() that failed with `step` and errno. */
+/* The error line and the exit code for a child_spawn() that failed with `step` and errno.
+ */
 int program_failed(const char *name, const char *path, const char *dir, const char *host,
                    enum child_step step, struct ddp_err *err);
 

@@ -1,14 +1,13 @@
 /* launcher/spawn/qrsh.c - agents as tasks of a Grid Engine job, one qrsh -inherit each
  *
- * Tight integration (sge_pe(5)): what is started is under the job's limits and
- * accounting, and qdel ends it. Each costs a second or more whatever it runs, most of it
- * waiting, so they run side by side. Only the host of the job script may start tasks:
- * never a tree.
+ * Tight integration (sge_pe(5)): the tasks are under the job's limits and accounting, and
+ * qdel ends them. Each start takes a second or more, mostly waiting, so they run
+ * concurrently. Only the host of the job script may start tasks: never a tree.
  *
- * qrsh joins the arguments with blanks and a shell there reads them again, as with ssh.
- * Its options are few with -inherit: -cwd is none of them, hence PWD (the ranks go to
- * their directory by themselves), and the path of libraries, which no login shell sets.
- * -V, which carries everything, stumbles over functions that bash exports.
+ * qrsh joins the arguments with blanks and a remote shell reads them again, as with ssh.
+ * With -inherit it has few options: no -cwd, hence PWD (the ranks change to their
+ * directory themselves), and the library path, since no login shell sets it. -V, which
+ * passes everything, fails on functions exported by bash.
  */
 #include "launcher/spawn/transport.h"
 
@@ -34,7 +33,7 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
 }
 
 static const struct {
-    const char *words; /* of qrsh, 8.1.9 */
+    const char *words; /* in the output of qrsh 8.1.9 */
     const char *cause;
 } reasons[] = {
     {"didn't accept task",
@@ -46,17 +45,17 @@ static const struct {
     {"got select error", "its execution daemon does not answer; is the host up?"},
 };
 
-static void diagnose(const struct host *host, const char *agent, const char *said,
+static void diagnose(const struct host *host, const char *agent, const char *output,
                      int status, struct diagnosis *d)
 {
     *d = (struct diagnosis){0};
-    for (size_t i = 0; strstr(said, "error: ") && i < ARRAY_LEN(reasons); i++) {
-        if (strstr(said, reasons[i].words)) {
+    for (size_t i = 0; strstr(output, "error: ") && i < ARRAY_LEN(reasons); i++) {
+        if (strstr(output, reasons[i].words)) {
             snprintf(d->text, sizeof d->text, "%s: %s", host->name, reasons[i].cause);
             return;
         }
     }
-    diagnose_otherwise(host, agent, "qrsh", said, status, d);
+    diagnose_otherwise(host, agent, "qrsh", output, status, d);
 }
 
 const struct transport transport_qrsh = {.name = "qrsh",

@@ -1,14 +1,14 @@
 /* launcher/spawn/reap.c - see reap.h
  *
- * In which order did children end? wait4() goes by the order of their birth, and SIGCHLD
- * is one signal for many. But each child that is watched has a pidfd in an epoll of their
- * own, whose list of what is ready is in the order in which the kernel put it there: that
- * of their ends. So the first cause is known also where several ends are found at once.
+ * In which order did children end? wait4() returns them in the order of creation, and
+ * SIGCHLD is one signal for many. But each watched child has a pidfd in one epoll, whose
+ * ready list is in the order of the ends. So the first cause is known even if several
+ * ends are found at once.
  *
- * A table leads from pid to who wants to know. A child can be reaped before anybody watches it
- * (it ended while its siblings were still being started, and somebody called reap_now()),
- * so reap_now() is never called between a fork and its reap_watch(): both happen in one
- * turn of the loop, and SIGCHLD is heard only between turns.
+ * A table maps pids to watchers. A child could be reaped before it is watched (it ended
+ * while its siblings were being started, and reap_now() was called), so reap_now() is
+ * never called between a fork and its reap_watch(): both happen in one iteration of the
+ * loop, and SIGCHLD is handled only between iterations.
  */
 #include "launcher/spawn/reap.h"
 
@@ -28,7 +28,7 @@
 
 struct watch {
     pid_t pid;
-    int pidfd; /* owned, in `order`; -1: the kernel knows none (before 5.3) */
+    int pidfd; /* owned, in `order`; -1: not supported (before 5.3) */
     reap_fn fn;
     void *arg;
     UT_hash_handle hh;
@@ -36,7 +36,7 @@ struct watch {
 
 struct reap {
     struct loop *loop;     /* borrowed */
-    bool posted;           /* a look at the end of this turn */
+    bool posted;           /* a pass at the end of this iteration */
     struct event *sigchld; /* owned */
     struct watch *watches; /* owned: the table */
     int order;             /* owned: an epoll */
@@ -52,7 +52,7 @@ static void forget(struct reap *r, struct watch *w)
     free(w);
 }
 
-/* One that has ended. */
+/* Reap one ended child. */
 static void reap_one(struct reap *r, pid_t pid, int64_t at_ns)
 {
     int status;
@@ -69,7 +69,7 @@ static void reap_one(struct reap *r, pid_t pid, int64_t at_ns)
     fn(pid, status, at_ns, &used, arg);
 }
 
-/* Those that are watched, in the order in which they ended. */
+/* Reap watched children in the order in which they ended. */
 static void reap_in_order(struct reap *r, int64_t *at_ns)
 {
     struct epoll_event ended[64];
@@ -93,7 +93,7 @@ bool reap_now(struct reap *r)
             return rc == 0;
         struct watch *w;
         HASH_FIND_INT(r->watches, &any.si_pid, w);
-        if (w && w->pidfd >= 0) /* it has ended since: its order is known, too */
+        if (w && w->pidfd >= 0) /* ended meanwhile: its order is known, too */
             reap_in_order(r, &at_ns);
         reap_one(r, any.si_pid, at_ns);
     }
@@ -108,8 +108,8 @@ static void on_turn_end(void *arg)
         r->after(r->after_arg);
 }
 
-/* libevent calls once for each signal it has counted, and each wait4() looks at all
- * children: with hundreds of them that would be the most expensive thing we do. */
+/* libevent calls this once per counted signal, and each wait4() checks all children: with
+ * hundreds of them that would be the largest cost. */
 static void on_sigchld(evutil_socket_t sig, short what, void *arg)
 {
     struct reap *r = arg;
@@ -122,7 +122,7 @@ void reap_watch(struct reap *r, pid_t pid, reap_fn fn, void *arg)
 {
     struct watch *w = xcalloc(1, sizeof *w);
     *w = (struct watch){.pid = pid, .fn = fn, .arg = arg};
-    w->pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* is close-on-exec */
+    w->pidfd = (int)syscall(SYS_pidfd_open, pid, 0); /* close-on-exec by default */
     struct epoll_event ended = {.events = EPOLLIN | EPOLLONESHOT,
                                 .data.u32 = (uint32_t)pid};
     if (w->pidfd >= 0)

@@ -1,8 +1,8 @@
 /* launcher/spawn/reap.h - the only place that waits for children
  *
- * SIGCHLD wakes the loop; everything that has ended is reaped in one go and told to who
- * watches that pid. Children nobody watches are descendants that were handed to us as
- * their subreaper: reaped, counted, forgotten.
+ * SIGCHLD wakes the loop; all ended children are reaped in one pass and reported to the
+ * watchers of their pids. Children without a watcher are descendants reparented to us as
+ * their subreaper: reaped and ignored.
  */
 #ifndef LAUNCHER_SPAWN_REAP_H
 #define LAUNCHER_SPAWN_REAP_H
@@ -16,8 +16,8 @@
 
 struct reap;
 
-/* `at_ns` (monotonic): when it was found; of several that are found in one go a later one
- * ended later. Only before Linux 5.3 they have the same time: their order is not known. */
+/* `at_ns` (monotonic): when its end was found; of several in one pass a later one ended
+ * later. Before Linux 5.3 they have the same time: their order is unknown. */
 typedef void (*reap_fn)(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
                         void *arg);
 
@@ -25,14 +25,14 @@ typedef void (*reap_fn)(pid_t pid, int status, int64_t at_ns, const struct rusag
 struct reap *reap_create(struct loop *loop, struct ddp_err *err);
 void reap_destroy(struct reap *r);
 
-/* Call `fn` once when `pid`, a child of ours that has just been made, has ended. */
+/* Call `fn` once when `pid`, a child just started, has ended. */
 void reap_watch(struct reap *r, pid_t pid, reap_fn fn, void *arg);
 void reap_forget(struct reap *r, pid_t pid);
 
-/* Call `fn` after each go, when all that were found have been told: NULL for none. */
+/* Call `fn` after each pass, when all watchers have been called: NULL for none. */
 void reap_after(struct reap *r, void (*fn)(void *arg), void *arg);
 
-/* Reap now what has ended already. Returns whether any child is left. */
+/* Reap children that have already ended. Returns whether any child is left. */
 bool reap_now(struct reap *r);
 
 #endif

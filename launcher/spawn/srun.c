@@ -1,23 +1,23 @@
 /* launcher/spawn/srun.c - agents as the tasks of one step of a Slurm job
  *
- * One srun starts one task on each node: Slurm's own daemons fan out, and what runs is
- * under its limits, its accounting and its signals, with the GPUs of the job on each node
- * in CUDA_VISIBLE_DEVICES. The step must run whatever the job was asked for with: beside
- * other steps, with everything the job has on the node, one task a node. Slurm 23.11 has
- * one option for that, and says in a variable of every job that it has it; before that it
- * takes several settings, and these change from version to version. As an option that a
- * version does not know ends srun, and a variable it does not know does nothing, all but
- * the oldest options are given as variables.
+ * One srun starts one task on each node: Slurm's daemons fan out, and the tasks are under
+ * its limits, accounting and signals, with the job's GPUs on each node in
+ * CUDA_VISIBLE_DEVICES. The step must run whatever options the job was submitted with:
+ * beside other steps, with all resources of the job on the node, one task per node. Slurm
+ * 23.11 has one option for that, and a variable in every job shows it; before that it
+ * takes several settings, which change from version to version. An unknown option makes
+ * srun fail, an unknown variable is ignored: so all but the oldest options are given as
+ * variables.
  *
- * Most of srun's options are read from SLURM_* variables as well, and the batch script's
- * own environment is full of those: what a job was submitted with (SLURM_NTASKS,
- * SLURM_GPUS_PER_TASK, SLURM_CPUS_PER_TASK, ...), and in a step what that step has. They
- * stay here; srun asks the controller for the job by its number. The ranks get them all
- * the same, from the launcher.
+ * Most of srun's options are also read from SLURM_* variables, and the batch script's
+ * environment is full of those: what the job was submitted with (SLURM_NTASKS,
+ * SLURM_GPUS_PER_TASK, SLURM_CPUS_PER_TASK, ...), and in a step the step's. They are not
+ * passed to srun, which gets the job's data from the controller by its number. The ranks
+ * get them from the launcher.
  *
- * A job with --gpus-per-task gives a step as many GPUs as it has tasks: one agent a node
- * would have one of them. There the step has as many tasks as the job; on each node the
- * first is the agent, and the others end at once (agent/main.c).
+ * A job with --gpus-per-task gives a step as many GPUs as it has tasks: one agent per
+ * node would have one of them. There the step has as many tasks as the job; on each node
+ * the first is the agent, and the others exit at once (agent/main.c).
  */
 #include "common/hostlist.h"
 #include "common/mem.h"
@@ -29,24 +29,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of srun's own variables, those that are no options of a step. */
+/* srun's variables that are not options of a step. */
 static const char *const kept[] = {
     "SLURM_CONF",     "SLURM_JOB_ID",   "SLURM_JOBID", "SLURM_WORKING_CLUSTER",
     "SLURM_CLUSTERS", "SLURM_HET_SIZE", "SLURM_JWT",   "SLURM_UMASK"};
 
-/* Beginnings of names: options of plugins, and the components of a heterogeneous job. */
+/* Prefixes: options of plugins, and the components of a heterogeneous job. */
 static const char *const kept_families[] = {"SLURM_SPANK_", "_SLURM_SPANK_",
                                             "SLURM_JOB_ID_HET_GROUP_"};
 
 static const char *const settings[] = {
     "SLURM_OVERLAP=1",      /* beside other steps */
-    "SLURM_MEM_PER_NODE=0", /* all the memory that the job has there */
+    "SLURM_MEM_PER_NODE=0", /* all memory of the job on the node */
     "SLURM_CPU_BIND=none",  /* the agent binds ranks */
-    "SLURM_MEM_BIND=none",   "SLURM_MPI_TYPE=none", /* agents are no MPI program */
+    "SLURM_MEM_BIND=none",   "SLURM_MPI_TYPE=none", /* agents do not use MPI */
     "SLURM_EXPORT_ENV=ALL",  /* a job with --export=NONE would lose its PATH */
-    "SLURM_STDINMODE=all",   /* the summons, to each of them */
-    "SLURM_KILL_BAD_EXIT=0", /* we say who ends when, */
-    "SLURM_WAIT=0",          /* also when one ends early */
+    "SLURM_STDINMODE=all",   /* the bootstrap lines, to each task */
+    "SLURM_KILL_BAD_EXIT=0", /* ddprun decides when tasks end, */
+    "SLURM_WAIT=0",          /* also after one has ended early */
     "SLURM_WORKING_DIR=/",   /* exists everywhere */
 };
 
@@ -96,7 +96,7 @@ static int components(void)
     return n > 1 && n <= TRANSPORT_PARTS ? n : 1;
 }
 
-/* A step is one of a component; each gets its own srun. */
+/* A step belongs to one component; each component gets its own srun. */
 static unsigned part(const char *host)
 {
     for (int i = 0; i < components() && components() > 1; i++) {
@@ -121,13 +121,12 @@ static unsigned part(const char *host)
 
 static bool has_external_launcher(void)
 {
-    /* set by Slurm in every job, for the mpirun of Open MPI */
+    /* set by Slurm in every job, for Open MPI's mpirun */
     const char *hint = getenv("OMPI_MCA_plm_slurm_args");
     return hint && strstr(hint, "--external-launcher");
 }
 
-/* As many tasks as the job has, where they bring its GPUs; else one for each of n nodes.
- */
+/* As many tasks as the job if they bring its GPUs; else one for each of n nodes. */
 static unsigned long tasks_for(size_t n)
 {
     const char *per_task = getenv("SLURM_GPUS_PER_TASK");
@@ -137,7 +136,7 @@ static unsigned long tasks_for(size_t n)
     return per_task && whole && all > n && all <= 1 << 20 ? all : n;
 }
 
-/* A short list; but text behind a bracket is something only 23.11 and later read. */
+/* A compressed list; but only 23.11 and later read text after a bracket. */
 static void push_nodelist(const struct strv *names, struct strv *argv)
 {
     char *list = hostlist_compress(names->v, names->n);
@@ -183,7 +182,7 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
     strv_finish(&names);
 }
 
-/* --- what it says ------------------------------------------------------------------- */
+/* --- its messages ------------------------------------------------------------------- */
 
 static void accuse(struct blame *b, const char *hosts, size_t n, bool sure)
 {
@@ -257,11 +256,11 @@ static bool blame(const char *line, const char *agent, struct blame *b)
     return blame_exit(line, agent, b) || blame_launch(line, b) || blame_node(line, b);
 }
 
-static void diagnose(const struct host *host, const char *agent, const char *said,
+static void diagnose(const struct host *host, const char *agent, const char *output,
                      int status, struct diagnosis *d)
 {
     *d = (struct diagnosis){0};
-    diagnose_otherwise(host, agent, "srun", said, status, d);
+    diagnose_otherwise(host, agent, "srun", output, status, d);
 }
 
 const struct transport transport_srun = {.name = "srun",

@@ -1,7 +1,7 @@
 /* launcher/spawn/ssh.c - see ssh.h
  *
- * ssh has no exit codes for its reasons, only words: OpenSSH's, looked for in a table.
- * What is not in it is shown as ssh said it.
+ * ssh has one exit code for all failures; the reason is in its messages: OpenSSH's are
+ * looked up in a table. A message that is not in the table is shown as it is.
  */
 #include "launcher/spawn/ssh.h"
 
@@ -21,7 +21,7 @@
 
 enum { CONNECT_TIMEOUT_S = 10, VERSION_MS = 5000, SSH_FAILED = 255 };
 
-/* "OpenSSH_9.2p1 ...": 9; 0 for anything else. Asked once, and not of a wrapper. */
+/* "OpenSSH_9.2p1 ...": 9; 0 for anything else. Run once, and not for a wrapper. */
 static int ssh_version(void)
 {
     static int version = -1;
@@ -32,17 +32,17 @@ static int ssh_version(void)
                        .err_too = true,
                        .answer_ms = VERSION_MS,
                        .most = 64};
-    char *said;
+    char *output;
     size_t n;
     int status;
-    if (helper_ask(&h, &said, &n, &status) == 0)
-        sscanf(said, "OpenSSH_%d", &version);
-    free(said);
+    if (helper_ask(&h, &output, &n, &status) == 0)
+        sscanf(output, "OpenSSH_%d", &version);
+    free(output);
     return version;
 }
 
-/* The user's and the site's configuration, and behind them a key exchange that is cheap:
- * see ssh_config, which is installed beside the agent. */
+/* The user's and the site's configuration, then a cheap key exchange: see ssh_config,
+ * which is installed beside the agent. */
 static void push_config(const char *ssh, const char *agent, struct strv *argv)
 {
     const char *slash = strrchr(agent, '/');
@@ -80,7 +80,7 @@ void ssh_command(const struct host *host, const char *ssh, const char *agent,
     }
     strv_push(argv, "--");
     strv_push(argv, host->name);
-    /* a shell reads this at the other end; exec, so that it does not stay */
+    /* the remote shell reads this; exec replaces the shell */
     struct ddp_err err;
     const struct package *pushed = agent_is_pushed(agent) ? package_get(&err) : NULL;
     char *quoted = shell_quote(agent);
@@ -91,7 +91,7 @@ void ssh_command(const struct host *host, const char *ssh, const char *agent,
 }
 
 static const struct reason {
-    const char *words; /* of ssh */
+    const char *words; /* part of ssh's message */
     const char *cause, *advice;
     bool again;
 } reasons[] = {
@@ -121,10 +121,10 @@ static const struct reason {
      "is it overloaded (MaxStartups), or are we not welcome (AllowUsers)?", true},
 };
 
-/* "permission denied (publickey,password)": the methods that were tried stand behind. */
-static void add_methods(const char *said, char *out, size_t size)
+/* "permission denied (publickey,password)": the attempted methods follow. */
+static void add_methods(const char *output, char *out, size_t size)
 {
-    const char *p = strstr(said, "Permission denied (");
+    const char *p = strstr(output, "Permission denied (");
     size_t n = p ? strcspn(p, ")") : 0;
     size_t have = strlen(out);
     if (p && p[n] == ')')
@@ -133,7 +133,7 @@ static void add_methods(const char *said, char *out, size_t size)
                  p + strlen("Permission denied "));
 }
 
-/* What has to stand behind "ssh" to go the way that ssh_command() goes. */
+/* The ssh arguments that reach `host` as ssh_command() does. */
 static char *login_of(const struct host *host)
 {
     char *port = host->port ? xasprintf("-p %u ", host->port) : xstrdup("");
@@ -143,7 +143,7 @@ static char *login_of(const struct host *host)
     return login;
 }
 
-/* `advice` with the host's name for HOST, and user and port too for LOGIN. */
+/* `advice` with the host's name for HOST, and its user and port for LOGIN. */
 static void add_advice(const char *advice, const struct host *host, char *out,
                        size_t size)
 {
@@ -163,15 +163,15 @@ static void add_advice(const char *advice, const struct host *host, char *out,
     free(login);
 }
 
-static bool by_table(const struct host *host, const char *said, struct diagnosis *d)
+static bool by_table(const struct host *host, const char *output, struct diagnosis *d)
 {
     for (size_t i = 0; i < ARRAY_LEN(reasons); i++) {
         const struct reason *r = &reasons[i];
-        if (!strstr(said, r->words))
+        if (!strstr(output, r->words))
             continue;
         snprintf(d->text, sizeof d->text, "%s: %s", host->name, r->cause);
         if (strcmp(r->words, "Permission denied") == 0)
-            add_methods(said, d->text, sizeof d->text);
+            add_methods(output, d->text, sizeof d->text);
         add_advice(r->advice, host, d->text, sizeof d->text);
         d->again = r->again;
         return true;
@@ -179,23 +179,23 @@ static bool by_table(const struct host *host, const char *said, struct diagnosis
     return false;
 }
 
-void ssh_diagnose(const struct host *host, const char *agent, const char *said,
+void ssh_diagnose(const struct host *host, const char *agent, const char *output,
                   int status, struct diagnosis *d)
 {
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     *d = (struct diagnosis){0};
-    if (code == SSH_FAILED && by_table(host, said, d))
+    if (code == SSH_FAILED && by_table(host, output, d))
         return;
     char last[300];
-    said_last_line(said, host->name, last, sizeof last);
-    diagnose_otherwise(host, agent, "ssh", said, status, d);
+    last_output_line(output, host->name, last, sizeof last);
+    diagnose_otherwise(host, agent, "ssh", output, status, d);
     if (!last[0] && WIFEXITED(status) && code != SSH_FAILED && code != EXIT_NOT_FOUND &&
         code != EXIT_NOT_EXECUTABLE)
         add_advice("does a start-up file of the shell there exit?", host, d->text,
                    sizeof d->text);
 }
 
-/* --- the row ------------------------------------------------------------------------ */
+/* --- the transport ------------------------------------------------------------------ */
 
 static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t n,
                     struct strv *argv)

@@ -1,19 +1,20 @@
-/* launcher/spawn/ssh.h - the ssh command for one host, and what its failure means
+/* launcher/spawn/ssh.h - the ssh command for one host, and the diagnosis of its failure
  *
- * The user's own ssh is run: it knows his configuration, agent, jump hosts and Kerberos.
+ * The user's own ssh is run: it has the user's configuration, agent, jump hosts and
+ * Kerberos.
  */
 #ifndef LAUNCHER_SPAWN_SSH_H
 #define LAUNCHER_SPAWN_SSH_H
 
 #include "launcher/spawn/transport.h"
 
-/* The arguments to start an agent on `host`: never asks for anything (BatchMode), and
- * gives up connecting after a while. `ssh` (borrowed) is a command, split at blanks. */
+/* The arguments to start an agent on `host`: never prompts (BatchMode), and limits the
+ * time to connect. `ssh` (borrowed) is a command, split at blanks. */
 void ssh_command(const struct host *host, const char *ssh, const char *agent,
                  struct strv *argv);
 
-/* What `said` (its stderr) and its wait status mean. */
-void ssh_diagnose(const struct host *host, const char *agent, const char *said,
+/* Explain `output` (its stderr) and its wait status. */
+void ssh_diagnose(const struct host *host, const char *agent, const char *output,
                   int status, struct diagnosis *d);
 
 #endif

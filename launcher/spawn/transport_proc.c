@@ -15,35 +15,35 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SAID_MAX = 4096, HEARD_MAX = 64 };
+enum { TEXT_MAX = 4096, ANSWER_MAX = 64 };
 
 struct transport_proc {
     struct reap *reap; /* borrowed */
     struct transport_proc_events events;
     void *arg;
     pid_t pid;                     /* 0: it has ended */
-    int in;                        /* owned: the other end of its stdin; -1 */
-    struct event *writable;        /* owned: while there are words to be written */
-    const struct package *package; /* borrowed: to be written before them, if asked for */
+    int in;                        /* owned: our end of its stdin; -1 */
+    struct event *writable;        /* owned: while there is input to write */
+    const struct package *package; /* borrowed: written before the input, if requested */
     size_t package_left;           /* bytes of it */
-    char *words;                   /* owned, wiped: those; NULL: all written */
-    size_t nwords, written;
-    struct event *answer;   /* owned: it may write something there, too */
-    char heard[HEARD_MAX];  /* the last it wrote */
+    char *input;                   /* owned, wiped: the input; NULL: all written */
+    size_t ninput, written;
+    struct event *answer;   /* owned: reads its stdout */
+    char tail[ANSWER_MAX];  /* the end of its stdout */
     int err;                /* owned: its stderr; -1 */
     struct event *readable; /* owned */
-    char said[SAID_MAX + 1];
-    size_t nsaid, told; /* so much of it has been told */
+    char text[TEXT_MAX + 1];
+    size_t ntext, delivered; /* bytes of `text`; bytes delivered as lines */
 };
 
-/* --- what it is told ---------------------------------------------------------------- */
+/* --- its input ---------------------------------------------------------------------- */
 
-static void forget_words(struct transport_proc *c)
+static void drop_input(struct transport_proc *c)
 {
-    if (c->words)
-        secret_wipe(c->words, c->nwords);
-    free(c->words);
-    c->words = NULL;
+    if (c->input)
+        secret_wipe(c->input, c->ninput);
+    free(c->input);
+    c->input = NULL;
     if (c->writable)
         event_free(c->writable);
     c->writable = NULL;
@@ -56,86 +56,87 @@ static void stop_answers(struct transport_proc *c)
     c->answer = NULL;
 }
 
-void transport_proc_let_go(struct transport_proc *c)
+void transport_proc_close_stdin(struct transport_proc *c)
 {
-    forget_words(c);
+    drop_input(c);
     stop_answers(c);
     if (c->in >= 0)
         close(c->in);
     c->in = -1;
 }
 
-/* All of them fit into the pipe, but for thousands of hosts; a package does not. */
+/* The input fits the pipe except for thousands of hosts; a package does not. */
 static void on_writable(evutil_socket_t fd, short what, void *arg)
 {
     struct transport_proc *c = arg;
     bool first = c->package_left > 0;
     const char *from = first ? c->package->bytes + c->package->n - c->package_left
-                             : c->words + c->written;
-    ssize_t n = write(c->in, from, first ? c->package_left : c->nwords - c->written);
+                             : c->input + c->written;
+    ssize_t n = write(c->in, from, first ? c->package_left : c->ninput - c->written);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n > 0 && first)
         c->package_left -= (size_t)n;
     else if (n > 0)
         c->written += (size_t)n;
-    if (n <= 0 || c->written == c->nwords) /* who has closed it says why on stderr */
-        forget_words(c);
+    if (n <= 0 || c->written == c->ninput) /* EPIPE: its stderr has the reason */
+        drop_input(c);
 }
 
-static void send_words(struct transport_proc *c)
+static void start_input(struct transport_proc *c)
 {
     if (event_add(c->writable, NULL) < 0)
         abort(); /* as mem.h does when memory is gone */
     on_writable(c->in, EV_WRITE, c);
 }
 
-static bool heard(const struct transport_proc *c, const char *line)
+static bool tail_is(const struct transport_proc *c, const char *line)
 {
     size_t n = strlen(line);
-    return memcmp(c->heard + HEARD_MAX - n, line, n) == 0;
+    return memcmp(c->tail + ANSWER_MAX - n, line, n) == 0;
 }
 
-/* The words before a line of ours are of no interest, and nothing comes behind it before
- * we have said something. A byte at a time: it is a few of them once, if at all. */
+/* Output before one of our marker lines is ignored, and none follows a marker before we
+ * have written something. Read byte by byte: the output is short. */
 static void on_answer(evutil_socket_t fd, short what, void *arg)
 {
     struct transport_proc *c = arg;
     char byte;
     ssize_t got;
     while ((got = read(c->in, &byte, 1)) == 1) {
-        memmove(c->heard, c->heard + 1, HEARD_MAX - 1);
-        c->heard[HEARD_MAX - 1] = byte;
-        if (heard(c, TRANSPORT_PROC_LINK)) {
+        memmove(c->tail, c->tail + 1, ANSWER_MAX - 1);
+        c->tail[ANSWER_MAX - 1] = byte;
+        if (tail_is(c, TRANSPORT_PROC_LINK)) {
             int link = c->in;
             stop_answers(c);
-            forget_words(c);
+            drop_input(c);
             c->in = -1;
             c->events.linked(link, c->arg);
             return;
         }
-        bool wanted = heard(c, PACKAGE_WANTED);
-        if (c->package && c->writable && (wanted || heard(c, PACKAGE_IS_THERE))) {
+        bool wanted = tail_is(c, PACKAGE_WANTED);
+        if (c->package && c->writable && (wanted || tail_is(c, PACKAGE_IS_THERE))) {
             c->package_left = wanted ? c->package->n : 0;
             c->package = wanted ? c->package : NULL;
-            send_words(c);
+            start_input(c);
         }
     }
     if (got == 0 || (errno != EAGAIN && errno != EINTR))
-        stop_answers(c); /* its end comes by SIGCHLD */
+        stop_answers(c); /* SIGCHLD reports its end */
 }
 
-/* --- what it says ------------------------------------------------------------------- */
+/* --- its stderr --------------------------------------------------------------------- */
 
 static void tell_lines(struct transport_proc *c, bool rest)
 {
     char *end;
-    while ((end = strpbrk(c->said + c->told, "\r\n")) ||
-           (rest && c->said[c->told] && (end = c->said + c->nsaid))) {
-        char *line = xstrndup(c->said + c->told, (size_t)(end - c->said) - c->told);
-        c->told = (size_t)(end - c->said) + (*end != '\0');
+    while ((end = strpbrk(c->text + c->delivered, "\r\n")) ||
+           (rest && c->text[c->delivered] && (end = c->text + c->ntext))) {
+        char *line =
+            xstrndup(c->text + c->delivered, (size_t)(end - c->text) - c->delivered);
+        c->delivered = (size_t)(end - c->text) + (*end != '\0');
         if (line[0])
-            c->events.said(line, c->arg);
+            c->events.line(line, c->arg);
         free(line);
     }
 }
@@ -149,8 +150,8 @@ static void stop_listening(struct transport_proc *c)
     c->err = -1;
 }
 
-/* Returns whether there may be more. */
-static bool hear(struct transport_proc *c)
+/* Returns whether there may be more to read. */
+static bool read_stderr(struct transport_proc *c)
 {
     char piece[1024];
     ssize_t n = read(c->err, piece, sizeof piece);
@@ -161,20 +162,20 @@ static bool hear(struct transport_proc *c)
         return false;
     }
     size_t add = (size_t)n;
-    size_t drop = c->nsaid + add > SAID_MAX ? c->nsaid + add - SAID_MAX : 0;
-    c->nsaid -= drop;
-    c->told = c->told > drop ? c->told - drop : 0;
-    memmove(c->said, c->said + drop, c->nsaid);
-    memcpy(c->said + c->nsaid, piece, add);
-    c->nsaid += add;
-    c->said[c->nsaid] = '\0';
+    size_t drop = c->ntext + add > TEXT_MAX ? c->ntext + add - TEXT_MAX : 0;
+    c->ntext -= drop;
+    c->delivered = c->delivered > drop ? c->delivered - drop : 0;
+    memmove(c->text, c->text + drop, c->ntext);
+    memcpy(c->text + c->ntext, piece, add);
+    c->ntext += add;
+    c->text[c->ntext] = '\0';
     tell_lines(c, false);
     return true;
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
-    hear(arg);
+    read_stderr(arg);
 }
 
 static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
@@ -182,15 +183,15 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
 {
     struct transport_proc *c = arg;
     c->pid = 0;
-    while (c->err >= 0 && hear(c))
+    while (c->err >= 0 && read_stderr(c))
         continue;
     tell_lines(c, true);
     stop_listening(c);
-    transport_proc_let_go(c);
+    transport_proc_close_stdin(c);
     c->events.ended(status, c->arg);
 }
 
-/* --- life --------------------------------------------------------------------------- */
+/* --- start and end ------------------------------------------------------------------ */
 
 static void listen_to(struct transport_proc *c, struct loop *loop, bool talks)
 {
@@ -199,7 +200,7 @@ static void listen_to(struct transport_proc *c, struct loop *loop, bool talks)
         event_new(loop_base(loop), c->err, EV_READ | EV_PERSIST, on_readable, c);
     if (!c->readable || event_add(c->readable, NULL) < 0)
         abort(); /* as mem.h does when memory is gone */
-    if (!c->words)
+    if (!c->input)
         return;
     sock_set_nonblock(c->in, true);
     if (talks) {
@@ -212,13 +213,13 @@ static void listen_to(struct transport_proc *c, struct loop *loop, bool talks)
     if (!c->writable)
         abort();
     if (!c->package)
-        send_words(c);
+        start_input(c);
 }
 
-/* Its stdin and, when it talks, its stdout; and our end of that. */
+/* Make its stdin, its stdout if it talks, and our end of them. */
 static int make_ends(const struct transport_proc_spec *spec, int in[2])
 {
-    if (!spec->words)
+    if (!spec->input)
         return 0;
     return spec->talks ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in)
                        : pipe2(in, O_CLOEXEC);
@@ -238,7 +239,7 @@ struct transport_proc *transport_proc_create(struct loop *loop, struct reap *rea
                                          .argv = spec->argv,
                                          .env = spec->env,
                                          .in = in[0],
-                                         .out = spec->words && spec->talks ? in[0] : -1,
+                                         .out = spec->input && spec->talks ? in[0] : -1,
                                          .err = err[1],
                                          .session = true};
         c->pid = child_spawn(&child, &step);
@@ -252,16 +253,16 @@ struct transport_proc *transport_proc_create(struct loop *loop, struct reap *rea
     c->err = err[0];
     if (c->pid < 0) {
         close(c->err);
-        transport_proc_let_go(c);
+        transport_proc_close_stdin(c);
         free(c);
         errno = error;
         return NULL;
     }
     c->package = spec->package;
-    c->words = spec->words ? xstrdup(spec->words) : NULL;
-    c->nwords = spec->words ? strlen(spec->words) : 0;
+    c->input = spec->input ? xstrdup(spec->input) : NULL;
+    c->ninput = spec->input ? strlen(spec->input) : 0;
     reap_watch(reap, c->pid, on_exit_of, c);
-    listen_to(c, loop, spec->words && spec->talks);
+    listen_to(c, loop, spec->input && spec->talks);
     return c;
 }
 
@@ -273,7 +274,7 @@ void transport_proc_destroy(struct transport_proc *c)
         kill(c->pid, SIGKILL);
         reap_forget(c->reap, c->pid);
     }
-    transport_proc_let_go(c);
+    transport_proc_close_stdin(c);
     stop_listening(c);
     free(c);
 }
@@ -289,7 +290,7 @@ pid_t transport_proc_pid(const struct transport_proc *c)
     return c->pid;
 }
 
-const char *transport_proc_said(const struct transport_proc *c)
+const char *transport_proc_stderr(const struct transport_proc *c)
 {
-    return c->said;
+    return c->text;
 }

@@ -6,7 +6,7 @@
 unsigned tree_below(const struct msg_hosts *hosts, unsigned node,
                     void (*each)(unsigned node, void *arg), void *arg)
 {
-    /* the place of `node` in the row; the launcher stands before the first */
+    /* the index of `node` in the row; the launcher is -1 */
     int64_t place = -1;
     for (unsigned i = 0; node != TREE_ROOT && i < node && i < hosts->nhosts; i++)
         place += !hosts->hosts[i].started;

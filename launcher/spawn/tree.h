@@ -1,17 +1,17 @@
-/* launcher/spawn/tree.h - who starts whom
+/* launcher/spawn/tree.h - the start-up tree: which node starts which
  *
- * The hosts that are to be started stand in a row; the launcher starts the first k of
- * them, and the one at place i those at k(i+1) to k(i+1)+k-1: a k-ary tree by numbers
- * alone. With a row no longer than k the launcher starts them all: that is "flat".
+ * The hosts to be started are numbered in a row; the launcher starts the first k, and
+ * host i starts hosts k(i+1) to k(i+1)+k-1: a k-ary tree computed from numbers alone. If
+ * the row is no longer than k the launcher starts all of them: the tree is flat.
  */
 #ifndef LAUNCHER_SPAWN_TREE_H
 #define LAUNCHER_SPAWN_TREE_H
 
 #include "launcher/link/message.h"
 
-enum { TREE_ROOT = NODE_ALL }; /* the launcher, which is no node */
+enum { TREE_ROOT = NODE_ALL }; /* the launcher, not a node */
 
-/* Call `each` for those that `node` starts. Returns how many. */
+/* Call `each` for every node that `node` starts. Returns how many. */
 unsigned tree_below(const struct msg_hosts *hosts, unsigned node,
                     void (*each)(unsigned node, void *arg), void *arg);
 

@@ -1,8 +1,8 @@
 /* rendezvous/server/admission.c - connections that wait to be admitted
  *
  * Nothing is read from them: what they send stays in the kernel's buffer, whose size is
- * the cap, and is served once they are in. All have the same time to wait, so the list in
- * order of coming is also in order of deadlines and one timer does.
+ * the limit, and is served after admission. All have the same time limit, so the list in
+ * order of arrival is also in order of deadlines and one timer is enough.
  */
 #include "rendezvous/server/server_impl.h"
 
@@ -33,7 +33,8 @@ static void tickets_watch(struct server *s)
     event_add(&s->ask_timer, &tv);
 }
 
-/* The ticket itself stays until it is answered: somebody still holds it. */
+/* Closes the connection; the ticket stays until it is answered, as the callee still holds
+ * it. */
 static void ticket_close(struct server_ticket *t, const char *why)
 {
     struct server *s = t->server;
@@ -69,7 +70,7 @@ void ticket_create(struct server *s, int fd, const union peer *peer)
     union peer local = {0};
     socklen_t len = sizeof local;
     if (getsockname(fd, &local.sa, &len) < 0) {
-        close(fd); /* it has gone already */
+        close(fd); /* the client has disconnected */
         return;
     }
     if (s->nwaiting >= TICKETS_MAX)

@@ -1,12 +1,12 @@
-/* rendezvous/server/conn.c - one client: a socket, a session, and what is left over
+/* rendezvous/server/conn.c - one client: a socket, a session, and buffered leftovers
  *
- * The short way, which nearly all requests take: one recv() into the buffer that all
- * connections share, requests executed where they lie, all replies in one send(). Only
- * half a request, or replies that the socket has no room for, are kept by the connection.
- * bufferevents would cost two copies and a timeout more per request, so there are none.
+ * The fast path of nearly all requests: one recv() into the buffer that all connections
+ * share, requests executed in place, all replies in one send(). A connection stores only
+ * incomplete requests, and replies that the socket did not take. bufferevents would cost
+ * two copies and a timeout per request, so they are not used.
  *
- * While more than OUTPUT_MARK bytes wait to be sent the session begins no request and
- * nothing is read: a slow reader holds up itself.
+ * While more than OUTPUT_MARK bytes wait to be sent the session executes no request and
+ * nothing is read: a slow reader delays only itself.
  */
 #include "rendezvous/server/server_impl.h"
 
@@ -18,15 +18,15 @@
 #include <unistd.h>
 
 enum {
-    PIECES = 64,           /* of one sendmsg() */
-    SENT_MAX = 4 << 20,    /* bytes in one turn */
-    HELD_SMALL = 16 << 10, /* up to here what is held goes in front of the next recv() */
-    HELD_KEPT = 64,        /* a buffer up to here stays when it is empty */
+    PIECES = 64,           /* per sendmsg() */
+    SENT_MAX = 4 << 20,    /* bytes per loop iteration */
+    HELD_SMALL = 16 << 10, /* leftovers up to this are put before the next recv() */
+    HELD_KEPT = 64,        /* an empty buffer up to this size is kept */
 };
 
 static void on_event(evutil_socket_t fd, short what, void *arg);
 
-/* -- what it listens to -------------------------------------------------------------- */
+/* -- events -------------------------------------------------------------------------- */
 
 static bool conn_paused(const struct conn *c)
 {
@@ -62,8 +62,8 @@ static ssize_t send_some(int fd, const struct out *out)
     return sendmsg(fd, &m, MSG_NOSIGNAL);
 }
 
-/* Sends until all is gone, the socket is full, or others should have their turn; -1: the
- * connection is broken. */
+/* Send until all is sent, the socket is full, or other connections should be served; -1:
+ * the connection is broken. */
 static int conn_send(struct conn *c, struct out *out)
 {
     size_t sent = 0;
@@ -80,7 +80,7 @@ static int conn_send(struct conn *c, struct out *out)
     return 0;
 }
 
-/* What the socket does not take becomes the connection's own. */
+/* Output that the socket does not take moves to the connection. */
 static int conn_flush(struct conn *c, struct out *out)
 {
     if (conn_send(c, out) < 0)
@@ -96,8 +96,7 @@ static int conn_flush(struct conn *c, struct out *out)
     return 0;
 }
 
-/* -- input that is left over -----------------------------------------------------------
- */
+/* -- incomplete input ---------------------------------------------------------------- */
 
 static void held_clear(struct conn *c)
 {
@@ -126,7 +125,7 @@ static int held_grow(struct conn *c, size_t room)
     return 0;
 }
 
-/* `in` is the server's buffer, or held itself. */
+/* `in` is the server's buffer, or `held` itself. */
 static int held_keep(struct conn *c, const uint8_t *in, size_t n)
 {
     if (n == 0) {
@@ -144,8 +143,7 @@ static int held_keep(struct conn *c, const uint8_t *in, size_t n)
     return 0;
 }
 
-/* -- feeding ---------------------------------------------------------------------------
- */
+/* -- feeding ------------------------------------------------------------------------- */
 
 static void conn_feed(struct conn *c, const uint8_t *in, size_t n)
 {
@@ -159,7 +157,7 @@ static void conn_feed(struct conn *c, const uint8_t *in, size_t n)
     if (used < 0) {
         conn_close(c, err.text);
     } else if (sent < 0) {
-        conn_close(c, NULL); /* it has gone */
+        conn_close(c, NULL); /* the client has disconnected */
     } else if (held_keep(c, in + used, n - (size_t)used) < 0) {
         conn_close(c, "no memory for its request");
     } else if (c->leaving && !c->backlog && !c->session.stalled) {
@@ -170,7 +168,7 @@ static void conn_feed(struct conn *c, const uint8_t *in, size_t n)
         conn_listen_to(c);
     }
     if (out == s->output && out_left(out) > 0)
-        out_finish(out); /* what a closed connection did not take */
+        out_finish(out); /* unsent output of a closed connection */
 }
 
 static void conn_feed_held(struct conn *c)
@@ -180,9 +178,9 @@ static void conn_feed_held(struct conn *c)
 
 void conn_news(struct server *s)
 {
-    if (s->telling || s->feeding)
+    if (s->notifying || s->feeding)
         return;
-    s->telling = true;
+    s->notifying = true;
     while (s->news) {
         struct conn *c = s->news;
         s->news = c->news_next;
@@ -194,7 +192,7 @@ void conn_news(struct server *s)
         else
             conn_feed_held(c);
     }
-    s->telling = false;
+    s->notifying = false;
 }
 
 static struct conn *conn_of(struct session *session)
@@ -231,10 +229,9 @@ void conn_host_init(struct session_host *h)
     h->out = session_out;
 }
 
-/* -- reading ---------------------------------------------------------------------------
- */
+/* -- reading ------------------------------------------------------------------------- */
 
-/* The place to read to, with what is held in front of it at `*in`. */
+/* The buffer to read into, with the held input in front of it at `*in`. */
 static uint8_t *read_place(struct conn *c, uint8_t **in, size_t *room)
 {
     if (c->nheld <= HELD_SMALL) {
@@ -252,7 +249,7 @@ static uint8_t *read_place(struct conn *c, uint8_t **in, size_t *room)
     return *in + c->nheld;
 }
 
-/* What has waited goes first; that may make room for requests that were held. */
+/* Send the backlog first; that may allow held requests to proceed. */
 static void conn_write(struct conn *c)
 {
     if (c->backlog && conn_flush(c, c->backlog) < 0)
@@ -292,8 +289,7 @@ static void on_event(evutil_socket_t fd, short what, void *arg)
     conn_news(s);
 }
 
-/* -- life ------------------------------------------------------------------------------
- */
+/* -- start and end ------------------------------------------------------------------- */
 
 void conn_start(struct server *s, int fd, const union peer *peer, unsigned scope)
 {

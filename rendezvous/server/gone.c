@@ -1,7 +1,7 @@
-/* rendezvous/server/gone.c - connections that have ended, and what is said of them
+/* rendezvous/server/gone.c - closed connections: notices, deferred free, end of a drain
  *
- * Callers of a connection that ends may still hold it: it is freed when the loop's turn
- * is over. A drain that has waited for the last of them is over then, too.
+ * Callers up the stack may still hold a closed connection: it is freed at the end of the
+ * loop iteration. A drain ends when the last connection is freed.
  */
 #include "rendezvous/server/server_impl.h"
 

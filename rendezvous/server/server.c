@@ -16,8 +16,8 @@ static const struct {
 } defaults = {8 << 10, 8 << 20, 128 << 10, (size_t)8 << 30};
 
 enum {
-    REQUEST_MAX = 64 << 20, /* or twice the largest value */
-    /* a host that has died is noticed after 60 + 4 * 15 s */
+    REQUEST_MAX = 64 << 20, /* or twice the largest allowed value */
+    /* a failed host is detected after 60 + 4 * 15 s */
     KEEPALIVE_IDLE_S = 60,
     KEEPALIVE_INTERVAL_S = 15,
     KEEPALIVE_COUNT = 4,
@@ -28,7 +28,7 @@ static struct timeval timeval_of(int64_t ms)
     return (struct timeval){ms / 1000, ms % 1000 * 1000};
 }
 
-/* -- connections that come ----------------------------------------------------------- */
+/* -- accepting ----------------------------------------------------------------------- */
 
 static void spare_open(struct server *s)
 {
@@ -43,9 +43,9 @@ static void on_resume(evutil_socket_t fd, short what, void *arg)
 
 static const char no_descriptor[] = "no file descriptor is left: raise 'ulimit -n'";
 
-/* No descriptor is left: a connection that was not admitted yet gives way. Without one,
- * the descriptor kept for this is used to take the client and close it, rather than leave
- * it waiting in the backlog; without that, a pause. */
+/* No descriptor is left: evict a connection that is not admitted yet. If there is none,
+ * use the spare descriptor to accept the client and close it, rather than leave it in the
+ * backlog; without a spare, pause. */
 static void server_turn_away(struct server *s)
 {
     int fd = -1;
@@ -100,11 +100,11 @@ static void on_accept(evutil_socket_t listener, short what, void *arg)
                    errno == ENOMEM) {
             server_turn_away(s);
             break;
-        } /* anything else concerns a client that has given up */
+        } /* other errors concern a client that has disconnected */
     }
 }
 
-/* -- verbs --------------------------------------------------------------------------- */
+/* -- control ------------------------------------------------------------------------- */
 
 int server_port(const struct server *s)
 {
@@ -200,7 +200,7 @@ static void server_configure(struct server *s, const struct server_options *o)
     s->notice_arg = o->notice_arg;
 }
 
-/* Options that accepted sockets inherit from the listening one. */
+/* Options that accepted sockets inherit from the listener. */
 static int server_listen(struct server *s, const struct server_options *o,
                          struct ddp_err *err)
 {
@@ -217,7 +217,7 @@ static int server_listen(struct server *s, const struct server_options *o,
             return -1;
     }
     static const char loopback[] = "lo";
-    if (o->local_only) /* Linux before 5.7 wants a privilege for it */
+    if (o->local_only) /* Linux before 5.7 requires a privilege for it */
         setsockopt(s->fd, SOL_SOCKET, SO_BINDTODEVICE, loopback, sizeof loopback);
     sock_set_nodelay(s->fd);
     sock_set_keepalive(s->fd, KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT);
@@ -246,7 +246,7 @@ struct server *server_create(struct loop *loop, const struct server_options *opt
     if (rc == 0 && event_add(&s->accepting, NULL) < 0)
         rc = err_set(err, "the event loop does not take the listening socket");
     if (rc < 0) {
-        int error = errno; /* of the port: our caller has advice on it */
+        int error = errno; /* of the port: the caller adds advice */
         server_destroy(s);
         errno = error;
         return NULL;

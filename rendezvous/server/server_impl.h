@@ -1,7 +1,7 @@
-/* rendezvous/server/server_impl.h - what server.c, conn.c and admission.c share
+/* rendezvous/server/server_impl.h - shared by server.c, conn.c, admission.c and gone.c
  *
- * The server owns connections and tickets. A connection that has ended moves to `dead`
- * and is freed at the end of the loop's turn, so nobody is freed inside his own callback.
+ * The server owns connections and tickets. A closed connection moves to `dead` and is
+ * freed at the end of the loop iteration, so none is freed inside its own callback.
  */
 #ifndef RENDEZVOUS_SERVER_SERVER_IMPL_H
 #define RENDEZVOUS_SERVER_SERVER_IMPL_H
@@ -14,15 +14,15 @@
 
 enum {
     INPUT_ROOM = 256 << 10,  /* read at once */
-    OUTPUT_MARK = 256 << 10, /* so much unsent output stops a client's requests */
-    OUTPUT_MAX = 64 << 20,   /* so much unasked-for output ends it */
-    ACCEPT_BURST = 64,       /* connections accepted in one turn */
-    ACCEPT_PAUSE_MS = 100,   /* when the system has no room for another */
+    OUTPUT_MARK = 256 << 10, /* unsent output that pauses a client's requests */
+    OUTPUT_MAX = 64 << 20,   /* unsolicited output that closes it */
+    ACCEPT_BURST = 64,       /* connections accepted per iteration */
+    ACCEPT_PAUSE_MS = 100,   /* after running out of descriptors or memory */
     ASK_TIMEOUT_MS = 10000,
     TICKETS_MAX = 64 << 10, /* connections that wait to be admitted */
 };
 
-union peer { /* a sockaddr_storage in each connection would be wasteful */
+union peer { /* smaller than a sockaddr_storage */
     struct sockaddr sa;
     struct sockaddr_in in;
     struct sockaddr_in6 in6;
@@ -34,19 +34,19 @@ struct conn {
     struct conn *news_next;
     struct session session;
     struct event event;
-    struct out *backlog; /* owned: replies the socket had no room for; or NULL */
-    uint8_t *held;       /* owned: input that is not used up yet */
+    struct out *backlog; /* owned: replies not yet sent; or NULL */
+    uint8_t *held;       /* owned: input not consumed yet */
     size_t nheld, held_room;
     int fd;
     short wanted;                   /* EV_READ, EV_WRITE */
-    bool has_news, closed, leaving; /* leaving: it has said its last, we not yet */
+    bool has_news, closed, leaving; /* leaving: EOF from the client, replies pending */
     union peer peer;
 };
 
 struct server_ticket {
     struct server *server;             /* borrowed; owner */
     struct server_ticket *prev, *next; /* in server->tickets, oldest first */
-    int fd;                            /* -1: its time was up, only the answer is due */
+    int fd;                            /* -1: timed out, only the answer is pending */
     int64_t deadline_ms;
     union peer peer;
 };
@@ -55,14 +55,14 @@ struct server {
     struct loop *loop; /* borrowed */
     struct store *store;
     struct session_host host;
-    int fd, port, spare_fd; /* spare_fd: given up to refuse politely when there is none */
+    int fd, port, spare_fd; /* spare_fd: closed to accept and refuse when none is left */
     struct event accepting, resume, ask_timer, drain_timer;
     struct conn *conns, *dead, *news, *news_tail;
     struct server_ticket *tickets, *tickets_tail;
-    uint8_t *input;        /* owned, INPUT_ROOM, shared by all connections */
-    struct out *output;    /* owned: replies of the connection being fed */
-    struct conn *feeding;  /* borrowed: whose they are */
-    bool telling, reaping; /* inside conn_news(); server_reap() is posted */
+    uint8_t *input;          /* owned, INPUT_ROOM, shared by all connections */
+    struct out *output;      /* owned: replies of the current connection */
+    struct conn *feeding;    /* borrowed: the current connection */
+    bool notifying, reaping; /* inside conn_news(); server_reap() is posted */
     size_t max_connections, nconns, nwaiting; /* tickets with a descriptor */
     size_t max_held, held; /* bytes of unfinished requests, all connections together */
     uint64_t accepted, refused;
@@ -79,19 +79,19 @@ struct server {
 /* gone.c */
 void server_closed(struct server *s, const union peer *peer, const char *why);
 void server_refuse(struct server *s, const union peer *peer, const char *why);
-void server_conn_gone(struct server *s, struct conn *c); /* moves it to `dead` */
-void server_reap(void *server);                          /* frees those */
-/* Who drains the server hears that it is over, and how many had to be closed. */
+void server_conn_gone(struct server *s, struct conn *c); /* move it to `dead` */
+void server_reap(void *server);                          /* free those */
+/* Call the drain's `done` with the number of connections that had to be closed. */
 void server_drained(struct server *s, size_t closed);
 
-/* conn.c. conn_start() takes the descriptor. */
+/* conn.c. conn_start() takes ownership of the descriptor. */
 void conn_start(struct server *s, int fd, const union peer *peer, unsigned scope);
-void conn_close(struct conn *c, const char *why); /* NULL: no notice; twice is fine */
-void conn_news(struct server *s);                 /* feeds those that there is news for */
+void conn_close(struct conn *c, const char *why); /* NULL: no notice; idempotent */
+void conn_news(struct server *s);                 /* deliver the store's events */
 void conn_host_init(struct session_host *h);
 
-/* admission.c. ticket_create() takes the descriptor. ticket_evict() closes the connection
- * that has waited longest to be admitted; false: none waits. */
+/* admission.c. ticket_create() takes ownership of the descriptor. ticket_evict() closes
+ * the connection that has waited longest for admission; false: none waits. */
 bool ticket_evict(struct server *s, const char *why);
 void ticket_create(struct server *s, int fd, const union peer *peer);
 void tickets_init(struct server *s);

@@ -139,7 +139,7 @@ START_TEST(another_version_is_named)
 }
 END_TEST
 
-/* --- summons ------------------------------------------------------------------------ */
+/* --- bootstrap ---------------------------------------------------------------------- */
 
 static struct bootstrap example(void)
 {
@@ -176,7 +176,7 @@ START_TEST(bootstrap_are_read_as_written_and_not_a_byte_more)
 }
 END_TEST
 
-/* One text for many hosts: each finds its seat by its name. */
+/* One text for many hosts: each finds its node by its name. */
 START_TEST(seats_are_found_by_the_name_of_the_host)
 {
     static const char *const names[] = {"node001", "node002", "node003", "login",
@@ -213,26 +213,27 @@ END_TEST
 
 static const struct {
     const char *text, *error;
-} bad_summons[] = {
-    {"ls -l\n", "these are not the words of a launcher"},
-    {KEY "end\n", "these are not the words of a launcher"},
+} bad_bootstrap[] = {
+    {"ls -l\n", "this is not the bootstrap of a launcher"},
+    {KEY "end\n", "this is not the bootstrap of a launcher"},
     {"ddprun-agent 2\nend\n", "versions differ: it speaks protocol '2', this one 1"},
     {"ddprun-agent 1\nkey 12\nend\n", "the key is not 64 hexadecimal digits"},
     {"ddprun-agent 1\n" KEY "node -1\nend\n", "'-1' is not the number of a node"},
     {"ddprun-agent 1\n" KEY "node 70000\nend\n", "'70000' is not the number of a node"},
-    {"ddprun-agent 1\n" KEY "node 1\nname n\nend\n", "no key, no name or nobody to call"},
-    {"ddprun-agent 1\n" KEY "seat x n\n", "'x n' are not seats"},
+    {"ddprun-agent 1\n" KEY "node 1\nname n\nend\n",
+     "no key, no name or no address to call"},
+    {"ddprun-agent 1\n" KEY "seat x n\n", "'x n' is no node assignment"},
     {"ddprun-agent 1\n" KEY "seat 65000 n[1-2000]\n",
-     "'65000 n[1-2000]' are too many seats"},
-    {"ddprun-agent 1\nfoo bar\nend\n", "'foo' is nothing an agent knows"},
+     "'65000 n[1-2000]' has too many nodes"},
+    {"ddprun-agent 1\nfoo bar\nend\n", "unknown bootstrap line 'foo'"},
 };
 
 START_TEST(other_words_on_stdin_are_refused)
 {
     struct bootstrap s = {0};
     struct ddp_err err;
-    ck_assert_int_eq(bootstrap_parse(bad_summons[_i].text, &s, &err), -1);
-    ck_assert_str_eq(err.text, bad_summons[_i].error);
+    ck_assert_int_eq(bootstrap_parse(bad_bootstrap[_i].text, &s, &err), -1);
+    ck_assert_str_eq(err.text, bad_bootstrap[_i].error);
     bootstrap_finish(&s);
 }
 END_TEST
@@ -246,7 +247,8 @@ START_TEST(bootstrap_that_end_early_are_refused)
     ck_assert_int_eq(write(p[1], "ddprun-agent 1\n", 15), 15);
     close(p[1]);
     ck_assert_int_eq(bootstrap_read(p[0], INT64_MAX / 2, &s, &err), -1);
-    ck_assert_str_eq(err.text, "the words on stdin end early: it is started by ddprun");
+    ck_assert_str_eq(err.text,
+                     "incomplete bootstrap on stdin: this program is started by ddprun");
     close(p[0]);
     bootstrap_finish(&s);
 }
@@ -266,10 +268,10 @@ Suite *suite(void)
     tcase_add_test(t, a_listener_that_does_not_know_the_key_is_found_out);
     tcase_add_test(t, another_version_is_named);
     suite_add_tcase(s, t);
-    t = tcase_create("summons");
+    t = tcase_create("bootstrap");
     tcase_add_test(t, bootstrap_are_read_as_written_and_not_a_byte_more);
     tcase_add_test(t, seats_are_found_by_the_name_of_the_host);
-    tcase_add_loop_test(t, other_words_on_stdin_are_refused, 0, ARRAY_LEN(bad_summons));
+    tcase_add_loop_test(t, other_words_on_stdin_are_refused, 0, ARRAY_LEN(bad_bootstrap));
     tcase_add_test(t, bootstrap_that_end_early_are_refused);
     suite_add_tcase(s, t);
     return s;

@@ -32,7 +32,7 @@ static const struct {
     {{"0 a"}, 2, NULL, "a map of 1 ranks for a job of 2"},
     {{"0-1 a", "1-2 b"}, 3, NULL, "rank 1 is twice in the map"},
     {{"0-5 a"}, 2, NULL, "rank 2 is twice in the map, or not of the job"},
-    {{"0-1"}, 2, NULL, "a node of the map without a name: '0-1'"},
+    {{"0-1"}, 2, NULL, "no host name in the rank map: '0-1'"},
     {{"0-x a"}, 2, NULL, "x"},
 };
 

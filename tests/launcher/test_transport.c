@@ -294,10 +294,10 @@ START_TEST(what_an_early_end_means)
 }
 END_TEST
 
-/* --- summons in a file -----------------------------------------------------------------
+/* --- bootstrap file -----------------------------------------------------------------
  */
 
-START_TEST(a_file_of_summons_is_for_its_user_alone)
+START_TEST(a_bootstrap_file_is_for_its_user_alone)
 {
     struct bootstrap s = {.node = 3, .name = xstrdup("n3")}, t = {0};
     struct ddp_err err;
@@ -380,7 +380,7 @@ Suite *suite(void)
     tcase_add_test(t, srun_is_given_none_of_its_options_by_accident);
     tcase_add_loop_test(t, what_srun_says_of_a_host, 0, ARRAY_LEN(lines));
     tcase_add_loop_test(t, what_an_early_end_means, 0, ARRAY_LEN(ends));
-    tcase_add_test(t, a_file_of_summons_is_for_its_user_alone);
+    tcase_add_test(t, a_bootstrap_file_is_for_its_user_alone);
     tcase_add_test(t, a_file_that_is_none_of_ours_stays);
     suite_add_tcase(s, t);
     return s;

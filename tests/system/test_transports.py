@@ -127,7 +127,7 @@ class Pbs(TransportTest):
         self.env["HOME"] = "/nonesuch"
         run = self.inside("true")
         self.assert_ended(run, 125)
-        self.assertIn("cannot write the summons for agents to '/nonesuch/.ddprun-", run.err)
+        self.assertIn("cannot write the bootstrap file '/nonesuch/.ddprun-", run.err)
 
     def test_killed(self):
         """The tasks outlive pbs_tmrsh, and end with the launcher all the same."""

@@ -282,7 +282,7 @@ static int handle_vouch(struct job *j, unsigned node, const struct frame *f,
 static int handle_found(struct job *j, unsigned node, const struct frame *f,
                         struct ddp_err *err)
 {
-    return j->preflight ? preflight_hear(j->preflight, node, f, err)
+    return j->preflight ? preflight_on_message(j->preflight, node, f, err)
                         : err_set(err, "a preflight finding without --preflight");
 }
 

@@ -1,6 +1,6 @@
 /* launcher/preflight/bandwidth.c - see bandwidth.h
  *
- * Plain blocking calls with time limits: both ends run in processes that do nothing else.
+ * Blocking calls with time limits: both ends run in processes of their own.
  */
 #include "launcher/preflight/bandwidth.h"
 
@@ -20,17 +20,17 @@
 #include <unistd.h>
 
 enum {
-    MESSAGE = 64, /* bytes; the first says what it is */
+    MESSAGE = 64, /* bytes; the first is the type */
     PINGS = 500,
-    WARM = 20, /* not counted */
+    WARM = 20, /* warm-up round trips, not counted */
     PING_MS = 200,
-    FLOOD_MS = 300,
+    STREAM_MS = 300,
     PIECE = 256 << 10,
     CONNECT_MS = 4000,
     TOKEN_MS = 1000,
     STUCK_S = 4
 };
-enum { SAYS_PING = 'p', SAYS_FLOOD = 'f' };
+enum { TYPE_PING = 'p', TYPE_STREAM = 'f' };
 
 static void set_limits(int fd)
 {
@@ -41,7 +41,7 @@ static void set_limits(int fd)
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof tv);
 }
 
-static bool take(int fd, void *p, size_t n)
+static bool recv_all(int fd, void *p, size_t n)
 {
     ssize_t got = recv(fd, p, n, MSG_WAITALL);
     if (got >= 0 && got < (ssize_t)n)
@@ -49,14 +49,14 @@ static bool take(int fd, void *p, size_t n)
     return got == (ssize_t)n;
 }
 
-static bool give(int fd, const void *p, size_t n)
+static bool send_all(int fd, const void *p, size_t n)
 {
     return send(fd, p, n, MSG_NOSIGNAL) == (ssize_t)n;
 }
 
-/* --- the serving end ---------------------------------------------------------------- */
+/* --- server ------------------------------------------------------------------------- */
 
-static void swallow(int fd)
+static void receive_stream(int fd)
 {
     static char piece[PIECE];
     uint64_t total = 0;
@@ -65,24 +65,24 @@ static void swallow(int fd)
         total += n > 0 ? (uint64_t)n : 0;
     }
     total = htobe64(total);
-    give(fd, &total, sizeof total);
+    send_all(fd, &total, sizeof total);
 }
 
 static void serve_one(int fd, const struct secret *token)
 {
-    struct secret shown;
+    struct secret token_got;
     char message[MESSAGE];
     set_limits(fd);
-    /* whoever connects keeps the neighbour waiting for that long at most */
-    if (sock_read_all(fd, shown.bytes, SECRET_SIZE, now_ms() + TOKEN_MS) < 0 ||
-        !secret_equal(&shown, token))
+    /* a stranger blocks the server for at most TOKEN_MS */
+    if (sock_read_all(fd, token_got.bytes, SECRET_SIZE, now_ms() + TOKEN_MS) < 0 ||
+        !secret_equal(&token_got, token))
         return;
-    while (take(fd, message, sizeof message)) {
-        if (message[0] == SAYS_FLOOD) {
-            swallow(fd);
+    while (recv_all(fd, message, sizeof message)) {
+        if (message[0] == TYPE_STREAM) {
+            receive_stream(fd);
             return;
         }
-        if (!give(fd, message, sizeof message))
+        if (!send_all(fd, message, sizeof message))
             return;
     }
 }
@@ -97,15 +97,15 @@ _Noreturn void bandwidth_serve(int fd, const struct secret *token)
     for (;;) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
         poll(&p, 1, -1);
-        int caller = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-        if (caller < 0)
+        int client = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+        if (client < 0)
             continue;
-        serve_one(caller, token);
-        close(caller);
+        serve_one(client, token);
+        close(client);
     }
 }
 
-/* --- the measuring end -------------------------------------------------------------- */
+/* --- client ------------------------------------------------------------------------- */
 
 static int by_size(const void *a, const void *b)
 {
@@ -113,38 +113,39 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median of there and back, ns; -1 with errno. */
+/* Median round-trip time, ns; -1 with errno. */
 static int64_t measure_latency(int fd)
 {
-    char message[MESSAGE] = {SAYS_PING};
+    char message[MESSAGE] = {TYPE_PING};
     int64_t took[PINGS];
     int n = 0;
     for (int64_t until = now_ms() + PING_MS, i = 0;
          n < PINGS && (n == 0 || now_ms() < until); i++) {
         int64_t start = now_ns();
-        if (!give(fd, message, sizeof message) || !take(fd, message, sizeof message))
+        if (!send_all(fd, message, sizeof message) ||
+            !recv_all(fd, message, sizeof message))
             return -1;
-        if (i >= WARM || now_ns() - start > 1000000) /* slow ways need no warming */
+        if (i >= WARM || now_ns() - start > 1000000) /* slow links need no warm-up */
             took[n++] = now_ns() - start;
     }
     qsort(took, (size_t)n, sizeof *took, by_size);
     return took[n / 2];
 }
 
-/* Bytes a second; -1 with errno. The other end's count is what has arrived. */
+/* Bytes per second, by the receiver's count; -1 with errno. */
 static int64_t measure_rate(int fd)
 {
     static char piece[PIECE];
-    char message[MESSAGE] = {SAYS_FLOOD};
+    char message[MESSAGE] = {TYPE_STREAM};
     uint64_t arrived = 0;
-    if (!give(fd, message, sizeof message))
+    if (!send_all(fd, message, sizeof message))
         return -1;
-    int64_t start = now_ns(), until = now_ms() + FLOOD_MS;
+    int64_t start = now_ns(), until = now_ms() + STREAM_MS;
     while (now_ms() < until) {
         if (send(fd, piece, sizeof piece, MSG_NOSIGNAL) < 0)
             return -1;
     }
-    if (shutdown(fd, SHUT_WR) < 0 || !take(fd, &arrived, sizeof arrived))
+    if (shutdown(fd, SHUT_WR) < 0 || !recv_all(fd, &arrived, sizeof arrived))
         return -1;
     return (int64_t)((double)be64toh(arrived) * 1e9 / (double)(now_ns() - start));
 }
@@ -152,21 +153,21 @@ static int64_t measure_rate(int fd)
 static int64_t measure(int fd, const struct secret *token, int64_t *rate)
 {
     set_limits(fd);
-    int64_t ns = give(fd, token->bytes, SECRET_SIZE) ? measure_latency(fd) : -1;
+    int64_t ns = send_all(fd, token->bytes, SECRET_SIZE) ? measure_latency(fd) : -1;
     *rate = ns < 0 ? -1 : measure_rate(fd);
     return *rate < 0 ? -1 : ns;
 }
 
-void look_ring(const struct ask *ask)
+void check_bandwidth(const struct check_ctx *ctx)
 {
-    const struct msg_probe *m = ask->probe;
+    const struct msg_probe *m = ctx->probe;
     struct ddp_err err;
     int64_t rate = 0;
     if (!m->addr)
         return;
     int fd = sock_connect(m->addr, (int)m->port, now_ms() + CONNECT_MS, false, &err);
     if (fd < 0) {
-        found_problem(ask,
+        found_problem(ctx,
                       "%s of %s; a firewall between the hosts, or another network "
                       "(--interface)?",
                       err.text, m->peer);
@@ -174,13 +175,13 @@ void look_ring(const struct ask *ask)
     }
     int64_t ns = measure(fd, &m->token, &rate);
     if (ns < 0) {
-        found_problem(ask,
+        found_problem(ctx,
                       "the connection to %s (%s) breaks off: %s; small packets go "
                       "and large ones do not (MTU), or packets are lost?",
                       m->peer, m->addr, errno == EAGAIN ? "no answer" : strerror(errno));
     } else {
-        found_number(ask, m->peer, ns);
-        struct ask other = *ask;
+        found_number(ctx, m->peer, ns);
+        struct check_ctx other = *ctx;
         other.check = CHECK_BANDWIDTH;
         found_number(&other, m->peer, rate);
     }

@@ -1,9 +1,9 @@
-/* launcher/preflight/bandwidth.h - the way to a neighbour, measured
+/* launcher/preflight/bandwidth.h - measure latency and bandwidth to the next node
  *
- * Each node listens, and measures the way to the next: first messages of 64 bytes there
- * and back, one at a time; then as many bytes as go in a third of a second. All nodes do
- * that at once, as in an all-reduce. Whoever calls shows 32 bytes that only the nodes of
- * this job have.
+ * Each node listens, and measures the connection to the next: first the round-trip time
+ * of 64-byte messages, one at a time; then as many bytes as go through in STREAM_MS. All
+ * nodes measure at once, as in a ring all-reduce. The connecting node authenticates with
+ * the job's token, 32 bytes.
  */
 #ifndef LAUNCHER_PREFLIGHT_BANDWIDTH_H
 #define LAUNCHER_PREFLIGHT_BANDWIDTH_H
@@ -14,8 +14,8 @@
 /* Listen; `*port` gets the port. */
 int bandwidth_listen(int *port, struct ddp_err *err);
 
-/* Serve whoever calls `fd` and shows `token`, one after the other, for ever: in a process
- * of its own. */
+/* Serve connections to `fd` that send `token`, one after the other, for ever; the caller
+ * is a process that does nothing else. */
 _Noreturn void bandwidth_serve(int fd, const struct secret *token);
 
 #endif

@@ -1,10 +1,10 @@
-/* launcher/preflight/check.h - the table of what --preflight looks at
+/* launcher/preflight/check.h - the table of --preflight's checks
  *
- * A row has two halves. `look` runs on each node, in a process of its own that is killed
- * when it takes too long, and says what it finds: a value for people, a key that has to
- * be the same on all hosts, a number to be compared with the others', or a problem. What
- * findings mean beside those of other hosts is judged at the launcher (results.h), by the
- * rest of the row. A new check is a function, a number and a row in checks.c.
+ * A row has two halves. `run` runs on each node, in a child process that is killed when
+ * it takes too long, and reports findings: a value to print, a key that must be the same
+ * on all hosts, a number to compare with the other hosts', or a problem. The launcher
+ * compares the findings of all hosts (results.h) by the rest of the row. A new check is a
+ * function, an enum value and a row in checks.c.
  */
 #ifndef LAUNCHER_PREFLIGHT_CHECK_H
 #define LAUNCHER_PREFLIGHT_CHECK_H
@@ -13,9 +13,9 @@
 #include "launcher/link/message.h"
 
 enum probe_phase {
-    PROBE_LAUNCHER, /* found by the launcher: no `look` */
-    PROBE_NODE,     /* what a node is and has */
-    PROBE_RING      /* the way to its neighbour */
+    PROBE_LAUNCHER, /* filled in by the launcher: no `run` */
+    PROBE_NODE,     /* checks of one node */
+    PROBE_NEIGHBOUR /* the connection to the next node */
 };
 
 /* The rows, in the order of the lines. */
@@ -40,13 +40,13 @@ enum check_row {
     CHECKS
 };
 
-/* What a look may know. All borrowed. */
-struct ask {
+/* The input of a check. All borrowed. */
+struct check_ctx {
     const struct msg_probe *probe;
-    unsigned self;          /* our node's number */
-    const struct strv *env; /* that ranks would have here */
-    const char *root;       /* in front of /proc and /sys: "" but in tests */
-    uint32_t check;         /* the row that asks */
+    unsigned self;          /* this node's number */
+    const struct strv *env; /* the environment of ranks on this node */
+    const char *root;       /* prefix of /proc and /sys: "" except in tests */
+    uint32_t check;         /* the row that runs */
     void (*found)(const struct msg_found *f, void *arg);
     void *arg;
 };
@@ -54,42 +54,44 @@ struct ask {
 struct check {
     const char *name;
     enum probe_phase phase;
-    void (*look)(const struct ask *ask);
-    /* Keys must be equal: this follows "VALUE, but VALUE on HOSTS; ". */
-    const char *unlike;
-    bool unlike_is_remark;
-    bool folds; /* many items: only their number is shown */
-    char *(*range)(int64_t least, int64_t most); /* for people; malloc'ed; NULL: none */
-    /* A number that stands out from the median of all: the sentence, malloc'ed, with
-     * what to try; NULL: it does not. */
-    char *(*odd)(int64_t number, int64_t median, size_t nhosts, const char *item);
+    void (*run)(const struct check_ctx *ctx);
+    /* Not NULL: keys must be equal on all hosts. The text ends the line about a host
+     * whose key differs ("VALUE, but OTHER on HOSTS; "). */
+    const char *mismatch;
+    bool mismatch_is_remark;
+    bool count_only; /* many items: the table shows only their number */
+    char *(*range)(int64_t least,
+                   int64_t most); /* printable, malloc'ed; NULL: no numbers */
+    /* The problem text (malloc'ed, with what to try) if `number` is an outlier beside the
+     * median of all hosts; NULL if not. */
+    char *(*outlier)(int64_t number, int64_t median, size_t nhosts, const char *item);
 };
 
 extern const struct check checks[CHECKS];
 
-/* For looks: say what is found (finding.c). `item` and `key` may be NULL. */
-void found_value(const struct ask *ask, const char *item, const char *key,
+/* For checks: report a finding (finding.c). `item` and `key` may be NULL. */
+void found_value(const struct check_ctx *ctx, const char *item, const char *key,
                  const char *value, ...) __attribute__((format(printf, 4, 5)));
-void found_number(const struct ask *ask, const char *item, int64_t number);
-void found_problem(const struct ask *ask, const char *problem, ...)
+void found_number(const struct check_ctx *ctx, const char *item, int64_t number);
+void found_problem(const struct check_ctx *ctx, const char *problem, ...)
     __attribute__((format(printf, 2, 3)));
-void found_remark(const struct ask *ask, const char *remark, ...)
+void found_remark(const struct check_ctx *ctx, const char *remark, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The looks, one line each in checks.c's table. */
-void look_user(const struct ask *ask); /* check_machine.c */
-void look_cpus(const struct ask *ask);
-void look_gpus(const struct ask *ask);
-void look_clock(const struct ask *ask);
-void look_limits(const struct ask *ask);
-void look_shm(const struct ask *ask); /* check_files.c */
-void look_tmp(const struct ask *ask);
-void look_wdir(const struct ask *ask);
-void look_program(const struct ask *ask);   /* check_program.c */
-void look_libraries(const struct ask *ask); /* check_libraries.c */
-void look_python(const struct ask *ask);
-void look_names(const struct ask *ask); /* check_net.c */
-void look_port(const struct ask *ask);
-void look_ring(const struct ask *ask); /* bandwidth.c */
+/* The checks, a row each in checks.c. */
+void check_user(const struct check_ctx *ctx); /* check_machine.c */
+void check_cpus(const struct check_ctx *ctx);
+void check_gpus(const struct check_ctx *ctx);
+void check_clock(const struct check_ctx *ctx);
+void check_limits(const struct check_ctx *ctx);
+void check_shm(const struct check_ctx *ctx); /* check_files.c */
+void check_tmp(const struct check_ctx *ctx);
+void check_wdir(const struct check_ctx *ctx);
+void check_program(const struct check_ctx *ctx);   /* check_program.c */
+void check_libraries(const struct check_ctx *ctx); /* check_libraries.c */
+void check_python(const struct check_ctx *ctx);
+void check_names(const struct check_ctx *ctx); /* check_net.c */
+void check_port(const struct check_ctx *ctx);
+void check_bandwidth(const struct check_ctx *ctx); /* bandwidth.c */
 
 #endif

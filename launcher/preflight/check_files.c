@@ -47,7 +47,8 @@ static double free_mib(const char *path)
                : 0;
 }
 
-/* Can `bytes` really be written in `folder`? statvfs() knows no quotas. 0, or errno. */
+/* Write `bytes` to a temporary file in `folder`: statvfs() ignores quotas. 0, or errno.
+ */
 static int try_to_write(const char *folder, size_t bytes)
 {
     static const char zeros[64 << 10];
@@ -61,15 +62,16 @@ static int try_to_write(const char *folder, size_t bytes)
         if (sent != (ssize_t)sizeof zeros)
             why = sent < 0 ? errno : ENOSPC;
     }
-    if (why == 0 && fsync(fd) < 0) /* NFS says only now that it is full */
+    if (why == 0 && fsync(fd) < 0) /* NFS reports a full disk only now */
         why = errno;
     if (fd >= 0)
         close(fd);
     return why;
 }
 
-/* The same on all hosts that share it: its number on its file system, and its birth,
- * since two file systems may number alike. Hosts see one NFS under different devices. */
+/* Equal on all hosts that share the directory: inode number and creation time, since
+ * inode numbers of two file systems may be equal. st_dev is not used: it differs between
+ * the clients of one NFS. */
 static char *identity_of(const char *path)
 {
     struct statx st = {0};
@@ -79,66 +81,66 @@ static char *identity_of(const char *path)
                      (long long)st.stx_btime.tv_sec, st.stx_btime.tv_nsec);
 }
 
-void look_wdir(const struct ask *ask)
+void check_wdir(const struct check_ctx *ctx)
 {
-    const char *dir = ask->probe->wdir;
+    const char *dir = ctx->probe->wdir;
     struct stat st;
     if (stat(dir, &st) < 0) {
-        found_problem(ask,
+        found_problem(ctx,
                       "the working directory '%s' cannot be used there: %s; is home "
                       "shared with this host? --wdir names another",
                       dir, strerror(errno));
         return;
     }
     if (!S_ISDIR(st.st_mode) || chdir(dir) < 0) {
-        found_problem(ask, "the working directory '%s' cannot be used there: %s", dir,
+        found_problem(ctx, "the working directory '%s' cannot be used there: %s", dir,
                       S_ISDIR(st.st_mode) ? strerror(errno) : "not a directory");
         return;
     }
     int why = try_to_write(dir, 1);
     char *key = identity_of(dir);
-    found_value(ask, NULL, key, "'%s', %s%s", dir, kind_of(dir),
+    found_value(ctx, NULL, key, "'%s', %s%s", dir, kind_of(dir),
                 why ? ", not writable" : "");
     free(key);
     if (why == ENOSPC || why == EDQUOT || why == EIO)
-        found_problem(ask, "nothing can be written in the working directory '%s': %s",
+        found_problem(ctx, "nothing can be written in the working directory '%s': %s",
                       dir, strerror(why));
     else if (why)
-        found_remark(ask,
+        found_remark(ctx,
                      "the working directory '%s' is not writable there (%s): "
                      "checkpoints have to go elsewhere",
                      dir, strerror(why));
 }
 
-static void look_space(const struct ask *ask, const char *dir, double least_mib,
-                       const char *cure)
+static void check_space(const struct check_ctx *ctx, const char *dir, double least_mib,
+                        const char *cure)
 {
     int why = try_to_write(dir, MIB);
     double mib = free_mib(dir);
     if (why == ENOSPC || why == EDQUOT) {
-        found_problem(ask, "'%s' is full there (%s); %s", dir, strerror(why), cure);
+        found_problem(ctx, "'%s' is full there (%s); %s", dir, strerror(why), cure);
     } else if (why) {
-        found_problem(ask, "nothing can be written in '%s' there: %s; %s", dir,
+        found_problem(ctx, "nothing can be written in '%s' there: %s; %s", dir,
                       strerror(why), cure);
     } else {
-        found_number(ask, NULL, (int64_t)(mib * MIB));
+        found_number(ctx, NULL, (int64_t)(mib * MIB));
         if (mib < least_mib)
-            found_problem(ask, "only %.0f MiB free in '%s' there; %s", mib, dir, cure);
+            found_problem(ctx, "only %.0f MiB free in '%s' there; %s", mib, dir, cure);
     }
 }
 
-void look_tmp(const struct ask *ask)
+void check_tmp(const struct check_ctx *ctx)
 {
-    const char *dir = strv_env_get(ask->env, "TMPDIR");
-    look_space(ask, dir && *dir ? dir : "/tmp", 16,
-               "clear it, or name another with -x TMPDIR=...");
+    const char *dir = strv_env_get(ctx->env, "TMPDIR");
+    check_space(ctx, dir && *dir ? dir : "/tmp", 16,
+                "clear it, or name another with -x TMPDIR=...");
 }
 
-/* PyTorch's data loaders, NCCL and our own groups all live there; containers begin with
+/* Used by PyTorch's data loaders, NCCL and ddp groups; the default in containers is
  * 64 MiB. */
-void look_shm(const struct ask *ask)
+void check_shm(const struct check_ctx *ctx)
 {
-    look_space(ask, "/dev/shm", 256,
-               "clear it, or make it larger (docker run --shm-size=8g, mount -o "
-               "remount,size=50%)");
+    check_space(ctx, "/dev/shm", 256,
+                "clear it, or make it larger (docker run --shm-size=8g, mount -o "
+                "remount,size=50%)");
 }

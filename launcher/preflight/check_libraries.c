@@ -1,10 +1,9 @@
-/* launcher/preflight/check_libraries.c - what a program is linked with, and Python's
- * modules
+/* launcher/preflight/check_libraries.c - shared libraries of the program, and Python
+ * packages
  *
- * The dynamic linker itself is asked (its --list, as ldd does it), with the environment
- * that ranks would have; the program is not run. Libraries are compared by their build
- * id, which the linker has made from what is in them: hundreds of megabytes of PyTorch
- * need not be read by every host for that.
+ * Runs the dynamic linker with --list, as ldd does, with the environment of ranks; the
+ * program is not run. Libraries are compared by their build id, a hash of their contents
+ * made at link time, so that hosts need not read hundreds of megabytes of PyTorch.
  */
 #include "launcher/preflight/run.h"
 
@@ -50,7 +49,7 @@ static void image_close(struct image *m)
         munmap((void *)(uintptr_t)m->p, m->n);
 }
 
-/* The n-th program header; false behind the last, and when it is not in the file. */
+/* The n-th program header; false past the last, or when it is outside the file. */
 static bool image_segment(const struct image *m, unsigned n, Elf64_Phdr *out)
 {
     Elf64_Ehdr head;
@@ -62,7 +61,7 @@ static bool image_segment(const struct image *m, unsigned n, Elf64_Phdr *out)
     return out->p_offset <= m->n && out->p_filesz <= m->n - out->p_offset;
 }
 
-/* The dynamic linker that `path` asks for; malloc'ed, NULL: static, or no ELF. */
+/* PT_INTERP of `path`, malloc'ed; NULL: static, or no ELF. */
 static char *linker_of(const char *path)
 {
     struct image m;
@@ -87,7 +86,7 @@ static char *build_id(const char *path)
     bool elf = image_open(&m, path);
     for (unsigned i = 0; elf && !id && image_segment(&m, i, &seg); i++) {
         size_t at = seg.p_offset, end = at + seg.p_filesz;
-        /* padding may lead behind the end */
+        /* padding may exceed the segment */
         while (seg.p_type == PT_NOTE && !id && at <= end &&
                end - at >= sizeof(Elf64_Nhdr)) {
             Elf64_Nhdr note;
@@ -111,55 +110,56 @@ static char *build_id(const char *path)
 
 /* --- libraries ---------------------------------------------------------------------- */
 
-static void say_library(const struct ask *ask, const char *name, const char *path)
+static void report_library(const struct check_ctx *ctx, const char *name,
+                           const char *path)
 {
     char sum[DIGEST_TEXT];
     char *id = build_id(path);
     if (!id && digest_file(path, sum, NULL, NULL) == 0)
         id = xstrdup(sum);
     if (id)
-        found_value(ask, name, id, "%s", path);
+        found_value(ctx, name, id, "%s", path);
     free(id);
 }
 
 /* "libm.so.6 => /lib/libm.so.6 (0x...)", "libx.so => not found", "/lib/ld.so (0x...)",
  * "prog: /lib/libc.so.6: version `GLIBC_2.38' not found (required by prog)" */
-static void hear_line(const struct ask *ask, char *line)
+static void parse_line(const struct check_ctx *ctx, char *line)
 {
     char *arrow = strstr(line, " => ");
     line += strspn(line, " \t");
     if (arrow && strncmp(arrow + 4, "not found", 9) == 0) {
-        found_problem(ask,
+        found_problem(ctx,
                       "the program needs '%.*s', which is not found there; load its "
                       "module, or give LD_LIBRARY_PATH with -x",
                       (int)(arrow - line), line);
     } else if (arrow && arrow[4] == '/') {
         char *path = xstrndup(arrow + 4, strcspn(arrow + 4, " ("));
         *arrow = '\0';
-        say_library(ask, line, path);
+        report_library(ctx, line, path);
         free(path);
     } else if (strstr(line, "not found") || strstr(line, "error while loading")) {
-        found_problem(ask, "%s; a program built for a newer system?", line);
+        found_problem(ctx, "%s; a program built for a newer system?", line);
     }
 }
 
-void look_libraries(const struct ask *ask)
+void check_libraries(const struct check_ctx *ctx)
 {
-    char *path = program_path(ask, false);
+    char *path = program_path(ctx, false);
     char *linker = path ? linker_of(path) : NULL;
-    if (path && !linker) { /* a script: its interpreter is what is linked */
-        char *interpreter = program_interpreter(ask, path);
+    if (path && !linker) { /* a script: take its interpreter */
+        char *interpreter = program_interpreter(ctx, path);
         linker = interpreter ? linker_of(interpreter) : NULL;
         free(path);
         path = interpreter;
     }
     const char *argv[] = {linker, "--list", path, NULL};
-    char *text = linker ? run_output(argv, ask->env->v, ask->probe->wdir) : NULL;
+    char *text = linker ? run_output(argv, ctx->env->v, ctx->probe->wdir) : NULL;
     for (char *save, *line = text ? strtok_r(text, "\n", &save) : NULL; line;
          line = strtok_r(NULL, "\n", &save))
-        hear_line(ask, line);
+        parse_line(ctx, line);
     if (linker && !text)
-        found_problem(ask,
+        found_problem(ctx,
                       "the dynamic linker '%s' that the program asks for is not "
                       "there; a program built for another system?",
                       linker);
@@ -170,18 +170,18 @@ void look_libraries(const struct ask *ask)
 
 /* --- Python ------------------------------------------------------------------------- */
 
-static const char question[] = "import sys\n"
-                               "try:\n"
-                               "    from importlib.metadata import version\n"
-                               "except ImportError:\n"
-                               "    version = None\n"
-                               "said = ['Python ' + sys.version.split()[0]]\n"
-                               "for name in ('torch', 'numpy', 'horovod', 'mpi4py'):\n"
-                               "    try:\n"
-                               "        said.append(name + ' ' + version(name))\n"
-                               "    except Exception:\n"
-                               "        pass\n"
-                               "print(', '.join(said))\n";
+static const char script[] = "import sys\n"
+                             "try:\n"
+                             "    from importlib.metadata import version\n"
+                             "except ImportError:\n"
+                             "    version = None\n"
+                             "found = ['Python ' + sys.version.split()[0]]\n"
+                             "for name in ('torch', 'numpy', 'horovod', 'mpi4py'):\n"
+                             "    try:\n"
+                             "        found.append(name + ' ' + version(name))\n"
+                             "    except Exception:\n"
+                             "        pass\n"
+                             "print(', '.join(found))\n";
 
 static bool is_python(const char *path)
 {
@@ -189,22 +189,22 @@ static bool is_python(const char *path)
     return base && strncmp(base, "/python", 7) == 0;
 }
 
-/* The versions that PyTorch programs stumble over, from the packages' own records: an
- * import would take seconds. */
-void look_python(const struct ask *ask)
+/* Versions of packages that commonly cause failures, from their metadata: an import would
+ * take seconds. */
+void check_python(const struct check_ctx *ctx)
 {
-    char *path = program_path(ask, false);
+    char *path = program_path(ctx, false);
     char *interpreter =
-        path && !is_python(path) ? program_interpreter(ask, path) : xstrdup(path);
+        path && !is_python(path) ? program_interpreter(ctx, path) : xstrdup(path);
     if (is_python(interpreter)) {
-        const char *argv[] = {interpreter, "-c", question, NULL};
-        char *text = run_output(argv, ask->env->v, ask->probe->wdir);
+        const char *argv[] = {interpreter, "-c", script, NULL};
+        char *text = run_output(argv, ctx->env->v, ctx->probe->wdir);
         char *end = text ? text + strcspn(text, "\n") : NULL;
         if (end && strncmp(text, "Python ", 7) == 0) {
             *end = '\0';
-            found_value(ask, NULL, text, "%s", text);
+            found_value(ctx, NULL, text, "%s", text);
         } else {
-            found_problem(ask, "'%s' does not work there: %.*s", interpreter,
+            found_problem(ctx, "'%s' does not work there: %.*s", interpreter,
                           end ? (int)(end - text) : 12, text ? text : "cannot start");
         }
         free(text);

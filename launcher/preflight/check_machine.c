@@ -1,4 +1,4 @@
-/* launcher/preflight/check_machine.c - what a node is: user, clock, CPUs, GPUs, limits */
+/* launcher/preflight/check_machine.c - user, clock, CPUs, GPUs, limits */
 #include "launcher/preflight/check.h"
 
 #include "common/mem.h"
@@ -14,46 +14,46 @@
 #include <time.h>
 #include <unistd.h>
 
-void look_user(const struct ask *ask)
+void check_user(const struct check_ctx *ctx)
 {
     char key[32];
     const struct passwd *pw = getpwuid(getuid());
     snprintf(key, sizeof key, "%u", (unsigned)getuid());
-    found_value(ask, NULL, key, "%s (uid %s)", pw ? pw->pw_name : "without a name", key);
+    found_value(ctx, NULL, key, "%s (uid %s)", pw ? pw->pw_name : "without a name", key);
 }
 
-/* How far the clock on the wall is ahead of the monotonic one; the launcher knows by its
- * pings how the monotonic ones stand to each other. */
-void look_clock(const struct ask *ask)
+/* Wall clock minus monotonic clock; the launcher knows the offset between the monotonic
+ * clocks from its heartbeats. */
+void check_clock(const struct check_ctx *ctx)
 {
     struct timespec wall, mono;
     clock_gettime(CLOCK_REALTIME, &wall);
     clock_gettime(CLOCK_MONOTONIC, &mono);
-    found_number(ask, NULL,
+    found_number(ctx, NULL,
                  (wall.tv_sec - mono.tv_sec) * 1000000000LL + wall.tv_nsec -
                      mono.tv_nsec);
 }
 
-void look_cpus(const struct ask *ask)
+void check_cpus(const struct check_ctx *ctx)
 {
     struct idset cpus = {0};
     struct sysinfo info;
     char key[64];
     sysview_cpus(&cpus);
-    int n = (int)idset_count(&cpus), quota = sysview_quota(ask->root);
+    int n = (int)idset_count(&cpus), quota = sysview_quota(ctx->root);
     idset_finish(&cpus);
     double gib = sysinfo(&info) == 0
                      ? (double)info.totalram * info.mem_unit / (double)(1 << 30)
                      : 0;
     snprintf(key, sizeof key, "%d CPU%s, %.0f GiB", n, n == 1 ? "" : "s", gib);
-    found_value(ask, NULL, key, "%s", key);
+    found_value(ctx, NULL, key, "%s", key);
     if (quota > 0 && quota < n)
-        found_remark(ask, "its control group allows %d of %d CPUs", quota, n);
+        found_remark(ctx, "its control group allows %d of %d CPUs", quota, n);
 }
 
 /* --- GPUs --------------------------------------------------------------------------- */
 
-/* Behind `label` in a file of "Label: text" lines; malloc'ed, or NULL. */
+/* The text after `label` in a file of "Label: text" lines; malloc'ed, or NULL. */
 static char *field_of(const char *path, const char *label)
 {
     char line[512];
@@ -86,7 +86,7 @@ static char *driver_version(const char *root)
     return version;
 }
 
-/* Of the first GPU: hosts with several kinds are not made. */
+/* The model of the first GPU; the GPUs of a host are assumed alike. */
 static char *model_of_gpus(const char *root)
 {
     char *folder = xasprintf("%s/proc/driver/nvidia/gpus", root), *model = NULL;
@@ -104,8 +104,7 @@ static char *model_of_gpus(const char *root)
     return model;
 }
 
-/* NVIDIA's display and 3D controllers on the PCI bus, whether a driver has them or not.
- */
+/* NVIDIA display and 3D controllers on the PCI bus, with or without a driver. */
 static int count_pci_gpus(const char *root)
 {
     char *folder = xasprintf("%s/sys/bus/pci/devices", root);
@@ -131,24 +130,24 @@ static int count_pci_gpus(const char *root)
     return n;
 }
 
-void look_gpus(const struct ask *ask)
+void check_gpus(const struct check_ctx *ctx)
 {
     struct strv seen = {0};
-    sysview_gpus(ask->root, strv_env_get(ask->env, "CUDA_VISIBLE_DEVICES"), &seen);
-    int n = (int)seen.n, there = count_pci_gpus(ask->root);
+    sysview_gpus(ctx->root, strv_env_get(ctx->env, "CUDA_VISIBLE_DEVICES"), &seen);
+    int n = (int)seen.n, there = count_pci_gpus(ctx->root);
     strv_finish(&seen);
-    char *driver = driver_version(ask->root), *model = model_of_gpus(ask->root);
+    char *driver = driver_version(ctx->root), *model = model_of_gpus(ctx->root);
     char *text = n == 0 ? xstrdup("none")
                         : xasprintf("%d x %s, driver %s", n, model ? model : "NVIDIA",
                                     driver ? driver : "of unknown version");
-    found_value(ask, NULL, text, "%s", text);
+    found_value(ctx, NULL, text, "%s", text);
     if (there > 0 && !driver)
-        found_problem(ask,
+        found_problem(ctx,
                       "%d NVIDIA GPU%s on its PCI bus, but no driver is loaded; "
                       "see 'dmesg | grep -i nvrm' there",
                       there, there == 1 ? "" : "s");
     else if (n > 0 && !driver)
-        found_remark(ask, "the driver's version cannot be read there");
+        found_remark(ctx, "the driver's version cannot be read there");
     free(text);
     free(model);
     free(driver);
@@ -181,9 +180,9 @@ static bool has_infiniband(const char *root)
     return some;
 }
 
-/* As they are for ranks. The agent raises its own limit of files, never above the hard
- * one; ranks get the soft one that it came with, so the hard one is what counts here. */
-void look_limits(const struct ask *ask)
+/* The limits of ranks. The agent raises its own soft limit of open files up to the hard
+ * one and gives ranks the soft limit it was started with: so the hard one is checked. */
+void check_limits(const struct check_ctx *ctx)
 {
     enum { FILES = 1024, STACK = 1 << 20 };
     struct rlimit files, procs, stack, memlock, size;
@@ -199,20 +198,20 @@ void look_limits(const struct ask *ask)
     print_limit(memlock.rlim_cur, true, m);
     char *text =
         xasprintf("%s files, %s processes, stack %s, locked memory %s", f, p, s, m);
-    found_value(ask, NULL, text, "%s", text);
+    found_value(ctx, NULL, text, "%s", text);
     free(text);
     if (files.rlim_max < FILES)
-        found_problem(ask,
+        found_problem(ctx,
                       "only %s open files are allowed there (ulimit -Hn); %d or "
                       "more are needed",
                       f, FILES);
     if (stack.rlim_cur != RLIM_INFINITY && stack.rlim_cur < STACK)
-        found_problem(ask, "the stack is limited to %s there; ulimit -s 8192", s);
+        found_problem(ctx, "the stack is limited to %s there; ulimit -s 8192", s);
     if (size.rlim_cur != RLIM_INFINITY)
-        found_problem(ask, "address space is limited there (ulimit -v): CUDA and PyTorch "
+        found_problem(ctx, "address space is limited there (ulimit -v): CUDA and PyTorch "
                            "reserve far more than they use; ulimit -v unlimited");
-    if (memlock.rlim_cur != RLIM_INFINITY && has_infiniband(ask->root))
-        found_problem(ask,
+    if (memlock.rlim_cur != RLIM_INFINITY && has_infiniband(ctx->root))
+        found_problem(ctx,
                       "locked memory is limited to %s there, and it has "
                       "InfiniBand: RDMA fails; ulimit -l unlimited (limits.conf)",
                       m);

@@ -1,4 +1,4 @@
-/* launcher/preflight/check_net.c - names, both ways, and ports of a node */
+/* launcher/preflight/check_net.c - forward and reverse name resolution, and ports */
 #include "launcher/preflight/check.h"
 
 #include "common/err.h"
@@ -11,17 +11,17 @@
 #include <string.h>
 #include <unistd.h>
 
-/* All names on few hosts; on many the master's and the neighbours', so that a name server
- * is not asked n^2 questions. */
+/* Up to ALL_UP_TO hosts resolve all names; beyond that the master's and the neighbours',
+ * to avoid n^2 queries to a name server. */
 enum { ALL_UP_TO = 32, NEAR = 2 };
 
-static bool is_asked(const struct ask *ask, unsigned other)
+static bool is_resolved(const struct check_ctx *ctx, unsigned other)
 {
-    const struct strv *names = &ask->probe->names;
-    unsigned n = (unsigned)names->n, away = (other + n - ask->self) % (n ? n : 1);
+    const struct strv *names = &ctx->probe->names;
+    unsigned n = (unsigned)names->n, away = (other + n - ctx->self) % (n ? n : 1);
     if (!names->v[other][0])
         return false;
-    return n <= ALL_UP_TO || other == ask->probe->master || away <= NEAR ||
+    return n <= ALL_UP_TO || other == ctx->probe->master || away <= NEAR ||
            away >= n - NEAR;
 }
 
@@ -36,89 +36,91 @@ static int resolve(const char *name, struct addrinfo **list)
     return getaddrinfo(name, NULL, &hints, list);
 }
 
-/* The first label of both: a short name and the full one are the same host. */
+/* Compares the first labels: a short name and its full name are the same host. */
 static bool same_host(const char *a, const char *b)
 {
     size_t n = strcspn(a, ".");
     return n == strcspn(b, ".") && strncasecmp(a, b, n) == 0;
 }
 
-static void look_back(const struct ask *ask, const char *name, const struct addrinfo *a)
+static void check_reverse(const struct check_ctx *ctx, const char *name,
+                          const struct addrinfo *a)
 {
     char back[NI_MAXHOST], addr[INET6_ADDRSTRLEN];
     sock_addr(a->ai_addr, addr, sizeof addr);
-    if (strcmp(addr, name) == 0) /* the host list has addresses in it, not names */
+    if (strcmp(addr, name) == 0) /* the host list has addresses, not names */
         return;
     int rc =
         getnameinfo(a->ai_addr, a->ai_addrlen, back, sizeof back, NULL, 0, NI_NAMEREQD);
     if (rc != 0)
-        found_remark(ask,
+        found_remark(ctx,
                      "the address %s of '%s' has no name there; some programs (MPI, "
                      "Hadoop, Kerberos) ask: see /etc/hosts, reverse DNS",
                      addr, name);
     else if (!same_host(back, name))
-        found_remark(ask, "'%s' is %s there, whose reverse lookup gives '%s'", name, addr,
+        found_remark(ctx, "'%s' is %s there, whose reverse lookup gives '%s'", name, addr,
                      back);
 }
 
-static void look_at(const struct ask *ask, unsigned other)
+static void check_name(const struct check_ctx *ctx, unsigned other)
 {
-    const char *name = ask->probe->names.v[other];
+    const char *name = ctx->probe->names.v[other];
     struct addrinfo *list = NULL;
     char addr[INET6_ADDRSTRLEN];
     int rc = resolve(name, &list);
     if (rc != 0) {
-        found_problem(ask, "'%s' does not resolve there: %s; see /etc/hosts and DNS",
+        found_problem(ctx, "'%s' does not resolve there: %s; see /etc/hosts and DNS",
                       name, gai_strerror(rc));
         return;
     }
     sock_addr(list->ai_addr, addr, sizeof addr);
-    if (other == ask->self) {
+    if (other == ctx->self) {
         if (is_loopback(addr))
-            found_remark(ask,
+            found_remark(ctx,
                          "its own name '%s' is %s there; ranks are given the right "
                          "interface, other programs take this one",
                          name, addr);
     } else {
-        /* from several addresses one host takes the first, another the second */
-        found_value(ask, name,
+        /* the order of several addresses differs between hosts: not compared */
+        found_value(ctx, name,
                     list->ai_next && list->ai_next->ai_family == AF_INET ? "several"
                                                                          : addr,
                     "%s", addr);
         if (is_loopback(addr))
-            found_problem(ask, "'%s' is %s there, which is no way to it; see /etc/hosts",
+            found_problem(ctx,
+                          "'%s' resolves to %s there, a loopback address; see /etc/hosts",
                           name, addr);
         else
-            look_back(ask, name, list);
+            check_reverse(ctx, name, list);
     }
     freeaddrinfo(list);
 }
 
-void look_names(const struct ask *ask)
+void check_names(const struct check_ctx *ctx)
 {
-    for (unsigned i = 0; i < ask->probe->names.n; i++) {
-        if (is_asked(ask, i))
-            look_at(ask, i);
+    for (unsigned i = 0; i < ctx->probe->names.n; i++) {
+        if (is_resolved(ctx, i))
+            check_name(ctx, i);
     }
 }
 
-/* Whether ranks could listen at all, and on the store's port where it is given. */
-void look_port(const struct ask *ask)
+/* Can ranks listen: on any free port, on the master on --store-port if given. */
+void check_port(const struct check_ctx *ctx)
 {
     struct ddp_err err;
-    bool ours = ask->probe->store_port && ask->probe->master == ask->self;
-    int port = ours ? (int)ask->probe->store_port : 0, bound;
+    bool ours = ctx->probe->store_port && ctx->probe->master == ctx->self;
+    int port = ours ? (int)ctx->probe->store_port : 0, bound;
     char addr[INET6_ADDRSTRLEN];
     int fd = sock_listen(NULL, port, &bound, &err);
     if (fd < 0)
-        found_problem(ask, "%s; %s", err.text,
+        found_problem(ctx, "%s; %s", err.text,
                       port ? "omit --store-port to use a free port"
-                           : "is there no free port left (ss -s)?");
+                           : "no free port left? (ss -s)");
     else
-        found_value(ask, NULL, NULL, ours ? "%d is free" : "free ones", bound);
+        found_value(ctx, NULL, NULL, ours ? "%d is free" : "free ones", bound);
     if (fd >= 0)
         close(fd);
-    if (ask->probe->interface &&
-        sock_interface_addr(ask->probe->interface, addr, sizeof addr, &err) < 0)
-        found_problem(ask, "%s there; see 'ip addr', --interface", err.text);
+    if (ctx->probe->interface &&
+        sock_interface_addr(ctx->probe->interface, addr, sizeof addr, &err) < 0)
+        found_problem(ctx, "%s there; see 'ip addr', --interface", err.text);
 }

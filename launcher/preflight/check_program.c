@@ -1,7 +1,7 @@
-/* launcher/preflight/check_program.c - is the program there, and the same everywhere
+/* launcher/preflight/check_program.c - the program: found, and the same on all hosts
  *
- * The program itself, the interpreter of a script, and every argument that is a file: in
- * `python3 train.py` it is train.py that matters.
+ * Compares the program, the interpreter of a script, and every argument that is a file
+ * (train.py in `python3 train.py`).
  */
 #include "launcher/preflight/run.h"
 
@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A data set among the arguments is not read as a whole by every host. */
+/* Larger files (a data set among the arguments) are compared by size only. */
 enum { WHOLE_MAX = 64 << 20, ARGS_MAX = 8 };
 
 char *run_output(const char *const *argv, char *const *env, const char *dir)
@@ -55,21 +55,21 @@ char *run_output(const char *const *argv, char *const *env, const char *dir)
     return text;
 }
 
-char *program_path(const struct ask *ask, bool aloud)
+char *program_path(const struct check_ctx *ctx, bool report)
 {
     struct ddp_err err;
     int code;
-    if (ask->probe->argv.n == 0)
+    if (ctx->probe->argv.n == 0)
         return NULL;
-    char *path = program_find(ask->probe->argv.v[0], ask->probe->wdir,
-                              strv_env_get(ask->env, "PATH"), NULL, &code, &err);
-    /* a directory that is not there has had its own line */
-    if (!path && aloud && access(ask->probe->wdir, X_OK) == 0)
-        found_problem(ask, "%s; copy it there, or use a shared directory", err.text);
+    char *path = program_find(ctx->probe->argv.v[0], ctx->probe->wdir,
+                              strv_env_get(ctx->env, "PATH"), NULL, &code, &err);
+    /* a missing working directory is reported by check_wdir() */
+    if (!path && report && access(ctx->probe->wdir, X_OK) == 0)
+        found_problem(ctx, "%s; copy it there, or use a shared directory", err.text);
     return path;
 }
 
-char *program_interpreter(const struct ask *ask, const char *path)
+char *program_interpreter(const struct check_ctx *ctx, const char *path)
 {
     char line[300] = "";
     FILE *f = fopen(path, "re");
@@ -86,12 +86,12 @@ char *program_interpreter(const struct ask *ask, const char *path)
     if (word && strcmp(word, "-S") == 0)
         word = strtok_r(NULL, " \t\r\n", &save);
     int code;
-    return word ? program_find(word, ask->probe->wdir, strv_env_get(ask->env, "PATH"),
+    return word ? program_find(word, ctx->probe->wdir, strv_env_get(ctx->env, "PATH"),
                                NULL, &code, NULL)
                 : NULL;
 }
 
-static void say_file(const struct ask *ask, const char *name, const char *path)
+static void report_file(const struct check_ctx *ctx, const char *name, const char *path)
 {
     char sum[DIGEST_TEXT];
     struct ddp_err err;
@@ -99,34 +99,34 @@ static void say_file(const struct ask *ask, const char *name, const char *path)
     int64_t size;
     if (stat(path, &st) == 0 && st.st_size > WHOLE_MAX) {
         char *key = xasprintf("%lld bytes", (long long)st.st_size);
-        found_value(ask, name, key, "'%s', %s", name, key);
+        found_value(ctx, name, key, "'%s', %s", name, key);
         free(key);
     } else if (digest_file(path, sum, &size, &err) < 0) {
-        found_problem(ask, "%s", err.text);
+        found_problem(ctx, "%s", err.text);
     } else {
-        found_value(ask, name, sum, "'%s', %lld bytes, sha256 %.12s", name,
+        found_value(ctx, name, sum, "'%s', %lld bytes, sha256 %.12s", name,
                     (long long)size, sum);
     }
 }
 
-void look_program(const struct ask *ask)
+void check_program(const struct check_ctx *ctx)
 {
-    char *path = program_path(ask, true);
+    char *path = program_path(ctx, true);
     if (!path)
         return;
-    say_file(ask, ask->probe->argv.v[0], path);
-    char *interpreter = program_interpreter(ask, path);
+    report_file(ctx, ctx->probe->argv.v[0], path);
+    char *interpreter = program_interpreter(ctx, path);
     if (interpreter)
-        say_file(ask, interpreter, interpreter);
+        report_file(ctx, interpreter, interpreter);
     free(interpreter);
     free(path);
-    for (size_t i = 1, seen = 0; i < ask->probe->argv.n && seen < ARGS_MAX; i++) {
-        const char *word = ask->probe->argv.v[i];
+    for (size_t i = 1, seen = 0; i < ctx->probe->argv.n && seen < ARGS_MAX; i++) {
+        const char *word = ctx->probe->argv.v[i];
         struct stat st;
         char *file =
-            word[0] == '/' ? xstrdup(word) : xasprintf("%s/%s", ask->probe->wdir, word);
+            word[0] == '/' ? xstrdup(word) : xasprintf("%s/%s", ctx->probe->wdir, word);
         if (word[0] && stat(file, &st) == 0 && S_ISREG(st.st_mode)) {
-            say_file(ask, word, file);
+            report_file(ctx, word, file);
             seen++;
         }
         free(file);

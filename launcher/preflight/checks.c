@@ -6,9 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- numbers and what stands out ---------------------------------------------------- */
+/* --- numbers and outliers ------------------------------------------------------------
+ */
 
-/* "3" or "3 to 5", as far as the digits that are shown tell them apart. */
+/* "3", or "3 to 5" if the two differ in the printed digits. */
 static char *range(double least, double most, const char *format, const char *unit)
 {
     char from[32], to[32];
@@ -39,15 +40,16 @@ static char *range_space(int64_t least, int64_t most)
     return range((double)least / gib, (double)most / gib, "%.3g", "GiB free");
 }
 
-/* Ahead or behind matters to a person; hundredths of a millisecond do not. */
+/* Signed, to a tenth of a millisecond. */
 static char *range_clock(int64_t least, int64_t most)
 {
     return range((double)(least / 100000) / 10, (double)(most / 100000) / 10, "%+.1f",
                  "ms offset");
 }
 
-/* ns of the wall clock beside the launcher's */
-static char *odd_clock(int64_t ahead_ns, int64_t median, size_t nhosts, const char *item)
+/* ahead_ns: the node's wall clock minus the launcher's */
+static char *outlier_clock(int64_t ahead_ns, int64_t median, size_t nhosts,
+                           const char *item)
 {
     double s = (double)ahead_ns / 1e9;
     if (s > -1 && s < 1)
@@ -57,9 +59,9 @@ static char *odd_clock(int64_t ahead_ns, int64_t median, size_t nhosts, const ch
                      s < 0 ? -s : s, s < 0 ? "behind" : "ahead of");
 }
 
-/* Round trip in ns. On a quiet network all pairs are equal; several hosts on one machine
- * are not, and a millisecond is harmless. */
-static char *odd_latency(int64_t ns, int64_t median, size_t nhosts, const char *item)
+/* ns: round-trip time. Below SMALL_NS nothing is reported: with several "hosts" on one
+ * machine the pairs differ by more than TIMES, and a millisecond does no harm. */
+static char *outlier_latency(int64_t ns, int64_t median, size_t nhosts, const char *item)
 {
     enum { TIMES = 5, SMALL_NS = 2000000 };
     if (ns < SMALL_NS || (nhosts > 2 && ns < TIMES * median))
@@ -69,9 +71,9 @@ static char *odd_latency(int64_t ns, int64_t median, size_t nhosts, const char *
                      (double)ns / 1e6, item, (double)median / 1e6);
 }
 
-static char *odd_rate(int64_t rate, int64_t median, size_t nhosts, const char *item)
+static char *outlier_rate(int64_t rate, int64_t median, size_t nhosts, const char *item)
 {
-    enum { TIMES = 5, SLOW = 12500000 }; /* 100 Mb/s */
+    enum { TIMES = 5, SLOW = 12500000 }; /* bytes/s: 100 Mb/s */
     if (rate > SLOW && (nhosts < 3 || rate > median / TIMES))
         return NULL;
     return xasprintf("only %.3g Gb/s to %s; the median of the hosts is %.3g; "
@@ -86,70 +88,71 @@ const struct check checks[CHECKS] = {
     [CHECK_AGENT] = {.name = "agent", .phase = PROBE_LAUNCHER},
     [CHECK_USER] = {.name = "user",
                     .phase = PROBE_NODE,
-                    .look = look_user,
-                    .unlike = "hosts cannot read each other's files"},
+                    .run = check_user,
+                    .mismatch = "hosts cannot read each other's files"},
     [CHECK_CLOCK] = {.name = "clock",
                      .phase = PROBE_NODE,
-                     .look = look_clock,
+                     .run = check_clock,
                      .range = range_clock,
-                     .odd = odd_clock},
+                     .outlier = outlier_clock},
     [CHECK_CPUS] = {.name = "cpus",
                     .phase = PROBE_NODE,
-                    .look = look_cpus,
-                    .unlike = "the slowest host limits the job",
-                    .unlike_is_remark = true},
+                    .run = check_cpus,
+                    .mismatch = "the slowest host limits the job",
+                    .mismatch_is_remark = true},
     [CHECK_GPUS] =
         {.name = "gpus",
          .phase = PROBE_NODE,
-         .look = look_gpus,
-         .unlike = "the job may fail in the middle of a run; exclude such hosts with -H "
-                   "^HOST"},
+         .run = check_gpus,
+         .mismatch =
+             "the job may fail in the middle of a run; exclude such hosts with -H "
+             "^HOST"},
     [CHECK_DIRECTORY] =
         {.name = "directory",
          .phase = PROBE_NODE,
-         .look = look_wdir,
-         .unlike = "the directory is not shared: hosts do not see each other's files",
-         .unlike_is_remark = true},
+         .run = check_wdir,
+         .mismatch = "the directory is not shared: hosts do not see each other's files",
+         .mismatch_is_remark = true},
     [CHECK_PROGRAM] = {.name = "program",
                        .phase = PROBE_NODE,
-                       .look = look_program,
-                       .unlike = "copy it again, or use a shared directory"},
+                       .run = check_program,
+                       .mismatch = "copy it again, or use a shared directory"},
     [CHECK_LIBRARIES] = {.name = "libraries",
                          .phase = PROBE_NODE,
-                         .look = look_libraries,
-                         .folds = true,
-                         .unlike =
+                         .run = check_libraries,
+                         .count_only = true,
+                         .mismatch =
                              "load the same modules, or give LD_LIBRARY_PATH with -x"},
     [CHECK_PYTHON] = {.name = "python",
                       .phase = PROBE_NODE,
-                      .look = look_python,
-                      .unlike = "activate the same environment everywhere"},
+                      .run = check_python,
+                      .mismatch = "activate the same environment everywhere"},
     [CHECK_TMP] = {.name = "/tmp",
                    .phase = PROBE_NODE,
-                   .look = look_tmp,
+                   .run = check_tmp,
                    .range = range_space},
     [CHECK_SHM] = {.name = "/dev/shm",
                    .phase = PROBE_NODE,
-                   .look = look_shm,
+                   .run = check_shm,
                    .range = range_space},
     [CHECK_LIMITS] = {.name = "limits",
                       .phase = PROBE_NODE,
-                      .look = look_limits,
-                      .unlike = "see /etc/security/limits.conf there",
-                      .unlike_is_remark = true},
+                      .run = check_limits,
+                      .mismatch = "see /etc/security/limits.conf there",
+                      .mismatch_is_remark = true},
     [CHECK_NAMES] = {.name = "names",
                      .phase = PROBE_NODE,
-                     .look = look_names,
-                     .folds = true,
-                     .unlike = "make /etc/hosts or DNS agree"},
-    [CHECK_PORT] = {.name = "port", .phase = PROBE_NODE, .look = look_port},
+                     .run = check_names,
+                     .count_only = true,
+                     .mismatch = "make /etc/hosts or DNS agree"},
+    [CHECK_PORT] = {.name = "port", .phase = PROBE_NODE, .run = check_port},
     [CHECK_LATENCY] = {.name = "latency",
-                       .phase = PROBE_RING,
-                       .look = look_ring,
+                       .phase = PROBE_NEIGHBOUR,
+                       .run = check_bandwidth,
                        .range = range_ms,
-                       .odd = odd_latency},
+                       .outlier = outlier_latency},
     [CHECK_BANDWIDTH] = {.name = "bandwidth",
-                         .phase = PROBE_RING,
+                         .phase = PROBE_NEIGHBOUR,
                          .range = range_rate,
-                         .odd = odd_rate},
+                         .outlier = outlier_rate},
 };

@@ -7,14 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void say(const struct ask *ask, struct msg_found f)
+static void submit(const struct check_ctx *ctx, struct msg_found f)
 {
-    f.check = ask->check;
-    ask->found(&f, ask->arg);
+    f.check = ctx->check;
+    ctx->found(&f, ctx->arg);
     msg_found_finish(&f);
 }
 
-void found_value(const struct ask *ask, const char *item, const char *key,
+void found_value(const struct check_ctx *ctx, const char *item, const char *key,
                  const char *value, ...)
 {
     va_list ap;
@@ -23,15 +23,15 @@ void found_value(const struct ask *ask, const char *item, const char *key,
     if (vasprintf(&f.value, value, ap) < 0)
         abort();
     va_end(ap);
-    say(ask, f);
+    submit(ctx, f);
 }
 
-void found_number(const struct ask *ask, const char *item, int64_t number)
+void found_number(const struct check_ctx *ctx, const char *item, int64_t number)
 {
-    say(ask, (struct msg_found){.item = xstrdup(item), .number = number});
+    submit(ctx, (struct msg_found){.item = xstrdup(item), .number = number});
 }
 
-void found_problem(const struct ask *ask, const char *problem, ...)
+void found_problem(const struct check_ctx *ctx, const char *problem, ...)
 {
     va_list ap;
     struct msg_found f = {0};
@@ -39,10 +39,10 @@ void found_problem(const struct ask *ask, const char *problem, ...)
     if (vasprintf(&f.problem, problem, ap) < 0)
         abort();
     va_end(ap);
-    say(ask, f);
+    submit(ctx, f);
 }
 
-void found_remark(const struct ask *ask, const char *remark, ...)
+void found_remark(const struct check_ctx *ctx, const char *remark, ...)
 {
     va_list ap;
     struct msg_found f = {.remark = true};
@@ -50,5 +50,5 @@ void found_remark(const struct ask *ask, const char *remark, ...)
     if (vasprintf(&f.problem, remark, ap) < 0)
         abort();
     va_end(ap);
-    say(ask, f);
+    submit(ctx, f);
 }

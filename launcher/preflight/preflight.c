@@ -1,7 +1,8 @@
 /* launcher/preflight/preflight.c - see preflight.h
  *
- * Three rounds: each host by itself; the ring; and the ring once more for those who were
- * slow in it, since on a network that others use one slow measurement proves nothing.
+ * Three rounds: the checks of each node; the connection of each node to the next; and
+ * that measurement once more for outliers, since one slow measurement on a shared network
+ * proves nothing.
  */
 #define LOG_SUBSYS "preflight"
 #include "launcher/preflight/preflight.h"
@@ -20,24 +21,24 @@
 #include <string.h>
 #include <time.h>
 
-/* A round's: far above what looks may take that are killed one by one. */
+/* Deadline of a round; several checks may time out within it. */
 enum { ROUND_MS = 90000 };
 
-enum round { ROUND_START, ROUND_NODES, ROUND_RING, ROUND_AGAIN, ROUND_DONE };
+enum round { ROUND_START, ROUND_NODES, ROUND_NEIGHBOURS, ROUND_REPEAT, ROUND_DONE };
 
 struct preflight {
     struct job *job; /* borrowed */
-    struct results *board;
+    struct results *results;
     const char **names; /* owned; the names are the allocation's */
     enum round round;
-    struct msg_probe ask; /* owned */
+    struct msg_probe request; /* owned */
     struct pre_node {
         bool asked, answered; /* in this round */
-        bool late;            /* once: its answers no longer say to which round */
-        char *addr;           /* owned: where its end of the ring listens; NULL */
+        bool timed_out; /* has missed a deadline: its answers no longer name a round */
+        char *addr;     /* owned: where its bandwidth server listens; NULL */
         uint32_t port;
-    } * nodes;          /* owned */
-    struct event *late; /* owned */
+    } * nodes;           /* owned */
+    struct event *timer; /* owned */
     int64_t created_ns;
 };
 
@@ -49,10 +50,10 @@ static void add(struct preflight *p, unsigned node, enum check_row check,
                 struct msg_found f)
 {
     f.check = check;
-    results_add(p->board, node, &f);
+    results_add(p->results, node, &f);
 }
 
-/* "no route to it" of "node03: no route to it": the line has the host's name already. */
+/* `text` without a leading "NAME: ": the line names the host already. */
 static const char *without_name(const char *text, const char *name)
 {
     size_t n = strlen(name);
@@ -60,8 +61,9 @@ static const char *without_name(const char *text, const char *name)
                                                                           : text;
 }
 
-/* Their wall clock beside ours, from how far it is ahead of their monotonic one. */
-static int64_t clock_ahead(const struct job_node *n, int64_t theirs)
+/* The node's wall clock minus ours, ns. `theirs`: its wall clock minus its monotonic one.
+ */
+static int64_t clock_offset(const struct job_node *n, int64_t theirs)
 {
     struct timespec wall, mono;
     clock_gettime(CLOCK_REALTIME, &wall);
@@ -71,29 +73,29 @@ static int64_t clock_ahead(const struct job_node *n, int64_t theirs)
     return theirs + n->ahead_ns - ours;
 }
 
-static void note_port(struct preflight *p, unsigned node, const char *key)
+static void set_server_addr(struct preflight *p, unsigned node, const char *key)
 {
     char addr[64] = "";
     struct pre_node *pn = &p->nodes[node];
     const struct job_node *n = &p->job->nodes[node];
     if (sscanf(key, "%u %63s", &pn->port, addr) < 1 || pn->port > 65535)
         return;
-    const char *by_link = n->hello.addr      ? n->hello.addr
-                          : n->host->local   ? p->job->here
-                          : n->hello.addrs.n ? n->hello.addrs.v[0]
-                                             : NULL;
+    const char *link_addr = n->hello.addr      ? n->hello.addr
+                            : n->host->local   ? p->job->here
+                            : n->hello.addrs.n ? n->hello.addrs.v[0]
+                                               : NULL;
     free(pn->addr);
-    pn->addr = xstrdup(addr[0] ? addr : by_link);
+    pn->addr = xstrdup(addr[0] ? addr : link_addr);
 }
 
-int preflight_hear(struct preflight *p, unsigned node, const struct frame *f,
-                   struct ddp_err *err)
+int preflight_on_message(struct preflight *p, unsigned node, const struct frame *f,
+                         struct ddp_err *err)
 {
     struct msg_found m = {0};
     if (msg_found_unpack(f, &m, err) < 0)
         return -1;
     if (m.check == FOUND_END) {
-        if (!p->nodes[node].late)
+        if (!p->nodes[node].timed_out)
             p->nodes[node].answered = true;
         msg_found_finish(&m);
         preflight_next(p);
@@ -104,66 +106,66 @@ int preflight_hear(struct preflight *p, unsigned node, const struct frame *f,
         return err_set(err, "a finding of an unknown check");
     }
     if (m.key && m.check == CHECK_LATENCY) {
-        note_port(p, node, m.key);
+        set_server_addr(p, node, m.key);
         msg_found_finish(&m);
         return 0;
     }
     if (m.check == CHECK_CLOCK && !m.problem)
-        m.number = clock_ahead(&p->job->nodes[node], m.number);
-    results_add(p->board, node, &m);
+        m.number = clock_offset(&p->job->nodes[node], m.number);
+    results_add(p->results, node, &m);
     return 0;
 }
 
 /* --- rounds ------------------------------------------------------------------------- */
 
-static bool is_there(const struct preflight *p, unsigned node)
+static bool is_connected(const struct preflight *p, unsigned node)
 {
     return p->job->nodes[node].via && !p->job->nodes[node].lost;
 }
 
-static void ask_node(struct preflight *p, unsigned node)
+static void send_probe(struct preflight *p, unsigned node)
 {
     struct pack k = {0};
     p->nodes[node].asked = true;
     p->nodes[node].answered = false;
-    msg_probe_pack(&p->ask, &k);
+    msg_probe_pack(&p->request, &k);
     job_send(p->job, node, MSG_PROBE, &k);
     pack_finish(&k);
 }
 
-static void ask_nodes(struct preflight *p)
+static void probe_nodes(struct preflight *p)
 {
-    p->ask.phase = PROBE_NODE;
+    p->request.phase = PROBE_NODE;
     for (unsigned i = 0; i < p->job->alloc->nnodes; i++) {
-        if (is_there(p, i))
-            ask_node(p, i);
+        if (is_connected(p, i))
+            send_probe(p, i);
     }
 }
 
-/* Each about the next that is there and listens; the last about the first. Who was late
- * may answer the others, and is asked nothing more. */
-static void ask_ring(struct preflight *p, bool only_odd)
+/* Each node measures the next connected one that listens, the last node the first. A node
+ * that missed a deadline still serves the others, but is not probed again. */
+static void probe_neighbours(struct preflight *p, bool only_outliers)
 {
     unsigned n = (unsigned)p->job->alloc->nnodes;
-    strv_finish(&p->ask.argv);
-    strv_finish(&p->ask.env);
-    p->ask.phase = PROBE_RING;
+    strv_finish(&p->request.argv);
+    strv_finish(&p->request.env);
+    p->request.phase = PROBE_NEIGHBOUR;
     for (unsigned i = 0; i < n; i++) {
-        if (!is_there(p, i) || p->nodes[i].late ||
-            (only_odd && !results_is_odd(p->board, i, CHECK_LATENCY) &&
-             !results_is_odd(p->board, i, CHECK_BANDWIDTH)))
+        if (!is_connected(p, i) || p->nodes[i].timed_out ||
+            (only_outliers && !results_is_outlier(p->results, i, CHECK_LATENCY) &&
+             !results_is_outlier(p->results, i, CHECK_BANDWIDTH)))
             continue;
         unsigned next = (i + 1) % n;
-        while (next != i && (!is_there(p, next) || !p->nodes[next].addr))
+        while (next != i && (!is_connected(p, next) || !p->nodes[next].addr))
             next = (next + 1) % n;
         if (next == i)
             continue;
-        p->ask.peer = (char *)(uintptr_t)p->names[next];
-        p->ask.addr = p->nodes[next].addr;
-        p->ask.port = p->nodes[next].port;
-        ask_node(p, i);
+        p->request.peer = (char *)(uintptr_t)p->names[next];
+        p->request.addr = p->nodes[next].addr;
+        p->request.port = p->nodes[next].port;
+        send_probe(p, i);
     }
-    p->ask.peer = p->ask.addr = NULL; /* they were borrowed */
+    p->request.peer = p->request.addr = NULL; /* borrowed */
 }
 
 static void on_line(const char *line, void *arg)
@@ -182,12 +184,12 @@ static void preflight_finish(struct preflight *p)
 {
     struct job *j = p->job;
     size_t hosts, all = 0;
-    results_judge(p->board);
-    results_table(p->board, on_line, NULL);
+    results_judge(p->results);
+    results_table(p->results, on_line, NULL);
     if (fflush(stdout) != 0)
         j->verdict = 1;
-    results_problems(p->board, on_problem, j);
-    size_t faults = results_faults(p->board, &hosts);
+    results_problems(p->results, on_problem, j);
+    size_t faults = results_faults(p->results, &hosts);
     for (size_t i = 0; i < j->alloc->nnodes; i++)
         all += j->nodes[i].wanted;
     if (faults > 0) {
@@ -204,7 +206,7 @@ static void preflight_finish(struct preflight *p)
 static bool all_answered(const struct preflight *p)
 {
     for (unsigned i = 0; i < p->job->alloc->nnodes; i++) {
-        if (p->nodes[i].asked && !p->nodes[i].answered && is_there(p, i))
+        if (p->nodes[i].asked && !p->nodes[i].answered && is_connected(p, i))
             return false;
     }
     return true;
@@ -216,9 +218,9 @@ static void enter(struct preflight *p, enum round round)
     for (unsigned i = 0; i < p->job->alloc->nnodes; i++)
         p->nodes[i].asked = false;
     if (round == ROUND_NODES)
-        ask_nodes(p);
-    else if (round == ROUND_RING || round == ROUND_AGAIN)
-        ask_ring(p, round == ROUND_AGAIN);
+        probe_nodes(p);
+    else if (round == ROUND_NEIGHBOURS || round == ROUND_REPEAT)
+        probe_neighbours(p, round == ROUND_REPEAT);
     else if (round == ROUND_DONE)
         preflight_finish(p);
 }
@@ -226,19 +228,19 @@ static void enter(struct preflight *p, enum round round)
 static void preflight_next(struct preflight *p)
 {
     while (p->job->state == JOB_PREPARING && p->round < ROUND_DONE && all_answered(p)) {
-        job_arm(p->late, ROUND_MS);
+        job_arm(p->timer, ROUND_MS);
         enter(p, p->round + 1);
     }
 }
 
-static void on_late(evutil_socket_t fd, short what, void *arg)
+static void on_timeout(evutil_socket_t fd, short what, void *arg)
 {
     struct preflight *p = arg;
     for (unsigned i = 0; i < p->job->alloc->nnodes; i++) {
         struct pre_node *pn = &p->nodes[i];
-        if (!pn->asked || pn->answered || !is_there(p, i))
+        if (!pn->asked || pn->answered || !is_connected(p, i))
             continue;
-        pn->answered = pn->late = true;
+        pn->answered = pn->timed_out = true;
         add(p, i, CHECK_AGENT,
             (struct msg_found){.problem = xasprintf("has not answered all questions in "
                                                     "%d s; is it overloaded?",
@@ -247,7 +249,8 @@ static void on_late(evutil_socket_t fd, short what, void *arg)
     preflight_next(p);
 }
 
-/* --- verbs -------------------------------------------------------------------------- */
+/* --- interface
+ * -------------------------------------------------------------------------- */
 
 void preflight_joined(struct preflight *p, unsigned node)
 {
@@ -270,10 +273,10 @@ void preflight_lost(struct preflight *p, unsigned node, const char *why)
     preflight_next(p);
 }
 
-static void fill_question(struct preflight *p)
+static void fill_request(struct preflight *p)
 {
     struct job *j = p->job;
-    struct msg_probe *m = &p->ask;
+    struct msg_probe *m = &p->request;
     strv_push_all(&m->argv, j->job.argv.v);
     strv_push_all(&m->env, j->job.env.v);
     m->wdir = xstrdup(j->job.wdir);
@@ -281,7 +284,7 @@ static void fill_question(struct preflight *p)
     m->store_port = (uint32_t)j->opts->store_port;
     for (unsigned i = 0; i < j->alloc->nnodes; i++)
         strv_push(&m->names, j->nodes[i].wanted ? p->names[i] : "");
-    /* rank 0 is on the first host that has any */
+    /* rank 0 is on the first host with ranks */
     while (m->master + 1 < j->alloc->nnodes && !j->nodes[m->master].wanted)
         m->master++;
     for (unsigned i = 0; j->plan && i < j->alloc->nnodes; i++) {
@@ -294,15 +297,15 @@ void preflight_begin(struct preflight *p)
 {
     struct job *j = p->job;
     struct ddp_err err;
-    job_move(j, JOB_PREPARING, "every agent has joined, or will not");
+    job_move(j, JOB_PREPARING, "every agent has joined or failed");
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         if (j->nodes[i].trouble)
             add(p, i, CHECK_REACHED,
                 (struct msg_found){
                     .problem = xstrdup(without_name(j->nodes[i].trouble, p->names[i]))});
     }
-    fill_question(p);
-    if (secret_make(&p->ask.token, &err) < 0) {
+    fill_request(p);
+    if (secret_make(&p->request.token, &err) < 0) {
         job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START, xstrdup(err.text));
         return;
     }
@@ -317,9 +320,9 @@ struct preflight *preflight_create(struct job *j)
     p->nodes = xcalloc(j->alloc->nnodes, sizeof *p->nodes);
     for (size_t i = 0; i < j->alloc->nnodes; i++)
         p->names[i] = j->alloc->nodes[i].name;
-    p->board = results_create(p->names, j->alloc->nnodes);
-    p->late = evtimer_new(loop_base(j->loop), on_late, p);
-    if (!p->late)
+    p->results = results_create(p->names, j->alloc->nnodes);
+    p->timer = evtimer_new(loop_base(j->loop), on_timeout, p);
+    if (!p->timer)
         abort(); /* as mem.h does when memory is gone */
     return p;
 }
@@ -328,12 +331,12 @@ void preflight_destroy(struct preflight *p)
 {
     if (!p)
         return;
-    event_free(p->late);
-    results_destroy(p->board);
+    event_free(p->timer);
+    results_destroy(p->results);
     for (size_t i = 0; i < p->job->alloc->nnodes; i++)
         free(p->nodes[i].addr);
     free(p->nodes);
     free(p->names);
-    msg_probe_finish(&p->ask);
+    msg_probe_finish(&p->request);
     free(p);
 }

@@ -1,8 +1,8 @@
 /* launcher/preflight/probe.c - see probe.h
  *
- * The child writes records into a pipe: four bytes of length in this machine's order, and
- * the body of a finding. Before each look a record of its number alone says that it
- * begins; so the agent knows which one hangs, or has died.
+ * The child writes records into a pipe: four bytes of length in host byte order, and
+ * the packed body of a finding. Before each check it writes a record that holds only the
+ * check's number, so the agent knows which check hangs or crashed.
  */
 #define LOG_SUBSYS "preflight"
 #include "launcher/preflight/probe.h"
@@ -28,25 +28,25 @@
 
 extern char **environ;
 
-enum { LOOK_S = 10 };
+enum { CHECK_TIMEOUT_S = 10 };
 
 struct probe {
     struct loop *loop;  /* borrowed */
     struct reap *reap;  /* borrowed */
     struct msg_probe m; /* owned */
-    struct strv env;    /* owned: what ranks would have */
+    struct strv env;    /* owned: the environment of ranks */
     unsigned self;
-    pid_t looker, server;          /* 0: none */
-    int fd;                        /* owned: the looker's pipe; -1 */
-    struct event *readable, *late; /* owned */
-    struct evbuffer *in;           /* owned */
-    size_t current;                /* the look that runs */
-    bool whole;                    /* the looker has come to its end */
+    pid_t child, server;            /* 0: none */
+    int fd;                         /* owned: read end of the child's pipe; -1: none */
+    struct event *readable, *timer; /* owned */
+    struct evbuffer *in;            /* owned */
+    size_t current;                 /* the running check */
+    bool complete;                  /* the child has run all checks */
     probe_fn fn;
     void *arg;
 };
 
-static void probe_look_from(struct probe *p, size_t first);
+static void probe_run_from(struct probe *p, size_t first);
 
 /* --- the child ---------------------------------------------------------------------- */
 
@@ -59,7 +59,7 @@ static void write_record(int fd, const void *body, size_t n)
     for (size_t at = 0; at < sizeof size + n;) {
         ssize_t sent = write(fd, record + at, sizeof size + n - at);
         if (sent < 0 && errno != EINTR)
-            _exit(1); /* nobody reads */
+            _exit(1); /* the agent is gone */
         at += sent > 0 ? (size_t)sent : 0;
     }
     free(record);
@@ -78,9 +78,9 @@ static void write_found(const struct msg_found *f, void *arg)
     pack_finish(&k);
 }
 
-/* As a program of its own: it dies with the agent, has its group to itself, so that what
- * it starts is killed with it, and takes signals as anybody does. */
-static void settle(pid_t agent)
+/* In the child: die with the agent, be the leader of a process group so that descendants
+ * can be killed too, and restore the default signal actions. */
+static void child_setup(pid_t agent)
 {
     sigset_t none;
     sigemptyset(&none);
@@ -96,28 +96,28 @@ static void settle(pid_t agent)
     log_setup("ddprun", NULL, "error", NULL);
 }
 
-static _Noreturn void look_from(struct probe *p, size_t first, int fd)
+static _Noreturn void run_checks_from(struct probe *p, size_t first, int fd)
 {
-    struct ask ask = {.probe = &p->m,
-                      .self = p->self,
-                      .env = &p->env,
-                      .root = "",
-                      .found = write_found,
-                      .arg = &fd};
+    struct check_ctx ctx = {.probe = &p->m,
+                            .self = p->self,
+                            .env = &p->env,
+                            .root = "",
+                            .found = write_found,
+                            .arg = &fd};
     for (size_t i = first; i < CHECKS; i++) {
-        if (checks[i].phase != p->m.phase || !checks[i].look)
+        if (checks[i].phase != p->m.phase || !checks[i].run)
             continue;
         write_begin(fd, (uint32_t)i);
-        ask.check = (uint32_t)i;
-        checks[i].look(&ask);
+        ctx.check = (uint32_t)i;
+        checks[i].run(&ctx);
     }
     write_begin(fd, FOUND_END);
     _exit(0);
 }
 
-/* --- what it says ------------------------------------------------------------------- */
+/* --- records from the child --------------------------------------------------------- */
 
-static void tell(struct probe *p, struct msg_found f)
+static void report(struct probe *p, struct msg_found f)
 {
     struct pack k = {0};
     msg_found_pack(&f, &k);
@@ -126,11 +126,11 @@ static void tell(struct probe *p, struct msg_found f)
     msg_found_finish(&f);
 }
 
-static void probe_let_go(struct probe *p)
+static void probe_close_pipe(struct probe *p)
 {
     if (p->fd < 0)
         return;
-    event_del(p->late);
+    event_del(p->timer);
     event_free(p->readable);
     p->readable = NULL;
     close(p->fd);
@@ -142,34 +142,35 @@ static void kill_group(pid_t pid)
 {
     if (pid > 0) {
         kill(-pid, SIGKILL);
-        kill(pid, SIGKILL); /* it may not have its group yet */
+        kill(pid, SIGKILL); /* it may not have called setpgid() yet */
     }
 }
 
-/* The looker is done, or done for: `why` is a sentence about the look it died of. */
-static void probe_looked(struct probe *p, char *why)
+/* The child has ended or is to be killed. `why`: the problem with the current check,
+ * taken over; NULL if the child was through. */
+static void probe_child_done(struct probe *p, char *why)
 {
     size_t next = p->current + 1;
-    bool whole = p->whole;
-    kill_group(p->looker);
-    probe_let_go(p);
-    if (!whole)
-        tell(p, (struct msg_found){.check = (uint32_t)p->current, .problem = why});
-    if (!whole && next < CHECKS)
-        probe_look_from(p, next);
+    bool complete = p->complete;
+    kill_group(p->child);
+    probe_close_pipe(p);
+    if (!complete)
+        report(p, (struct msg_found){.check = (uint32_t)p->current, .problem = why});
+    if (!complete && next < CHECKS)
+        probe_run_from(p, next);
     else
-        tell(p, (struct msg_found){.check = FOUND_END});
+        report(p, (struct msg_found){.check = FOUND_END});
 }
 
-static void hear_record(struct probe *p, const unsigned char *body, size_t n)
+static void handle_record(struct probe *p, const unsigned char *body, size_t n)
 {
     uint32_t number;
     if (n == sizeof number) {
         memcpy(&number, body, sizeof number);
-        p->whole = number == FOUND_END;
-        if (!p->whole && number < CHECKS)
+        p->complete = number == FOUND_END;
+        if (!p->complete && number < CHECKS)
             p->current = number;
-        event_add(p->late, &(struct timeval){LOOK_S, 0});
+        event_add(p->timer, &(struct timeval){CHECK_TIMEOUT_S, 0});
         return;
     }
     struct pack k = {0};
@@ -188,82 +189,85 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     while (evbuffer_copyout(p->in, &size, sizeof size) == sizeof size &&
            evbuffer_get_length(p->in) >= sizeof size + size) {
         unsigned char *record = evbuffer_pullup(p->in, (ssize_t)(sizeof size + size));
-        hear_record(p, record + sizeof size, size);
+        handle_record(p, record + sizeof size, size);
         evbuffer_drain(p->in, sizeof size + size);
     }
-    if (got <= 0 || p->whole)
-        probe_looked(p, p->whole ? NULL
-                                 : xstrdup("the check itself has died there; "
-                                           "see 'dmesg'"));
+    if (got <= 0 || p->complete)
+        probe_child_done(p, p->complete ? NULL
+                                        : xstrdup("the check itself has died there; "
+                                                  "see 'dmesg'"));
 }
 
-static void on_late(evutil_socket_t fd, short what, void *arg)
+static void on_timeout(evutil_socket_t fd, short what, void *arg)
 {
     struct probe *p = arg;
-    probe_looked(p, xasprintf("no answer after %d s: something hangs there, such as a "
-                              "file server or a name server",
-                              LOOK_S));
+    probe_child_done(p,
+                     xasprintf("no answer after %d s: something hangs there, such as a "
+                               "file server or a name server",
+                               CHECK_TIMEOUT_S));
 }
 
-/* --- verbs -------------------------------------------------------------------------- */
+/* --- interface
+ * -------------------------------------------------------------------------- */
 
 static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
                        void *arg)
 {
     struct probe *p = arg;
-    p->looker = p->looker == pid ? 0 : p->looker;
+    p->child = p->child == pid ? 0 : p->child;
     p->server = p->server == pid ? 0 : p->server;
 }
 
-static void cannot(struct probe *p, const char *what)
+static void report_failure(struct probe *p, const char *what)
 {
-    tell(p, (struct msg_found){.check = (uint32_t)p->current,
-                               .problem = xasprintf("%s: %s", what, strerror(errno))});
-    tell(p, (struct msg_found){.check = FOUND_END});
+    report(p, (struct msg_found){.check = (uint32_t)p->current,
+                                 .problem = xasprintf("%s: %s", what, strerror(errno))});
+    report(p, (struct msg_found){.check = FOUND_END});
 }
 
-static void probe_look_from(struct probe *p, size_t first)
+static void probe_run_from(struct probe *p, size_t first)
 {
     int ends[2];
     pid_t agent = getpid();
-    p->whole = false;
+    p->complete = false;
     p->current = first;
     if (pipe2(ends, O_CLOEXEC) < 0) {
-        cannot(p, "cannot make a pipe");
+        report_failure(p, "cannot make a pipe");
         return;
     }
     pid_t pid = fork();
     if (pid == 0) {
-        settle(agent);
-        look_from(p, first, ends[1]);
+        child_setup(agent);
+        run_checks_from(p, first, ends[1]);
     }
     close(ends[1]);
     if (pid < 0) {
         close(ends[0]);
-        cannot(p, "cannot start a process");
+        report_failure(p, "cannot start a process");
         return;
     }
-    if (p->looker > 0) /* killed, and not reaped yet */
-        reap_forget(p->reap, p->looker);
-    p->looker = pid;
+    if (p->child > 0) /* killed but not reaped yet */
+        reap_forget(p->reap, p->child);
+    p->child = pid;
     reap_watch(p->reap, pid, on_exit_of, p);
     p->fd = ends[0];
     evutil_make_socket_nonblocking(p->fd);
     p->readable =
         event_new(loop_base(p->loop), p->fd, EV_READ | EV_PERSIST, on_readable, p);
     if (!p->readable || event_add(p->readable, NULL) < 0 ||
-        event_add(p->late, &(struct timeval){LOOK_S, 0}) < 0)
+        event_add(p->timer, &(struct timeval){CHECK_TIMEOUT_S, 0}) < 0)
         abort(); /* as mem.h does when memory is gone */
 }
 
-/* Our end of the ring; the launcher passes the port on to the node before us. */
+/* Start the bandwidth server; the launcher passes its port to the node before this one.
+ */
 static void probe_serve(struct probe *p)
 {
     struct ddp_err err;
     int port, fd = bandwidth_listen(&port, &err);
     pid_t agent = getpid(), pid = fd < 0 ? -1 : fork();
     if (pid == 0) {
-        settle(agent);
+        child_setup(agent);
         bandwidth_serve(fd, &p->m.token);
     }
     if (pid < 0 && fd >= 0)
@@ -271,7 +275,8 @@ static void probe_serve(struct probe *p)
     if (fd >= 0)
         close(fd);
     if (pid < 0) {
-        tell(p, (struct msg_found){.check = CHECK_LATENCY, .problem = xstrdup(err.text)});
+        report(p,
+               (struct msg_found){.check = CHECK_LATENCY, .problem = xstrdup(err.text)});
         return;
     }
     p->server = pid;
@@ -279,8 +284,8 @@ static void probe_serve(struct probe *p)
     char addr[INET6_ADDRSTRLEN] = "";
     if (p->m.interface)
         sock_interface_addr(p->m.interface, addr, sizeof addr, NULL);
-    tell(p, (struct msg_found){.check = CHECK_LATENCY,
-                               .key = xasprintf("%d %s", port, addr)});
+    report(p, (struct msg_found){.check = CHECK_LATENCY,
+                                 .key = xasprintf("%d %s", port, addr)});
 }
 
 struct probe *probe_create(struct loop *loop, struct reap *reap, unsigned self,
@@ -295,9 +300,9 @@ struct probe *probe_create(struct loop *loop, struct reap *reap, unsigned self,
                         .fn = fn,
                         .arg = arg};
     *m = (struct msg_probe){0};
-    p->late = evtimer_new(loop_base(loop), on_late, p);
+    p->timer = evtimer_new(loop_base(loop), on_timeout, p);
     p->in = evbuffer_new();
-    if (!p->late || !p->in)
+    if (!p->timer || !p->in)
         abort(); /* as mem.h does when memory is gone */
     strv_push_all(&p->env, environ);
     for (size_t i = 0; i < p->m.env.n; i++) {
@@ -309,7 +314,7 @@ struct probe *probe_create(struct loop *loop, struct reap *reap, unsigned self,
         free(name);
     }
     probe_serve(p);
-    probe_look_from(p, 0);
+    probe_run_from(p, 0);
     return p;
 }
 
@@ -320,7 +325,7 @@ bool probe_go_on(struct probe *p, struct msg_probe *m)
     msg_probe_finish(&p->m);
     p->m = *m;
     *m = (struct msg_probe){0};
-    probe_look_from(p, 0);
+    probe_run_from(p, 0);
     return true;
 }
 
@@ -328,15 +333,15 @@ void probe_destroy(struct probe *p)
 {
     if (!p)
         return;
-    pid_t children[] = {p->looker, p->server};
+    pid_t children[] = {p->child, p->server};
     for (size_t i = 0; i < ARRAY_LEN(children); i++) {
         if (children[i] > 0) {
             kill_group(children[i]);
             reap_forget(p->reap, children[i]);
         }
     }
-    probe_let_go(p);
-    event_free(p->late);
+    probe_close_pipe(p);
+    event_free(p->timer);
     evbuffer_free(p->in);
     msg_probe_finish(&p->m);
     strv_finish(&p->env);

@@ -1,10 +1,11 @@
-/* launcher/preflight/probe.h - the agent's half of --preflight
+/* launcher/preflight/probe.h - the agent's side of --preflight
  *
- * Looks run in a child process, so that one that blocks (a dead file server, a name
- * server that does not answer) holds up neither the agent nor the other looks: it is
- * killed after a while, said to hang, and the next child goes on behind it.
+ * Checks run in a child process, so that one that blocks (a dead file server, a name
+ * server that does not answer) delays neither the agent nor the other checks: it is
+ * killed after CHECK_TIMEOUT_S, reported as hanging, and a new child continues with the
+ * next.
  *
- * Owner: the agent. The question is taken over.
+ * Owner: the agent. probe_create() and probe_go_on() take over `*m`.
  */
 #ifndef LAUNCHER_PREFLIGHT_PROBE_H
 #define LAUNCHER_PREFLIGHT_PROBE_H
@@ -14,13 +15,13 @@
 
 struct probe;
 
-/* A finding, packed as MSG_FOUND's body. The last of a phase is FOUND_END. */
+/* A finding, packed as MSG_FOUND's body. FOUND_END ends a phase. */
 typedef void (*probe_fn)(const struct pack *found, void *arg);
 
 /* `self` is the node's number. Starts with phase PROBE_NODE. */
 struct probe *probe_create(struct loop *loop, struct reap *reap, unsigned self,
                            struct msg_probe *m, probe_fn fn, void *arg);
-/* The next question; false when the one before is not answered yet. */
+/* Run the next phase; false when the phase before is still running. */
 bool probe_go_on(struct probe *p, struct msg_probe *m);
 /* Kills its children. NULL is fine. */
 void probe_destroy(struct probe *p);

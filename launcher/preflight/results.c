@@ -1,8 +1,7 @@
 /* launcher/preflight/results.c - see results.h
  *
- * One flat array of findings; every question walks it. 256 hosts with 100 libraries each
- * are 25,600 entries, sorted once before they are judged, so that what is compared stands
- * together.
+ * One flat array of findings, searched linearly: 256 hosts with 100 libraries each are
+ * 25,600 entries. It is sorted by check and item before the comparison of keys.
  */
 #include "launcher/preflight/results.h"
 
@@ -23,7 +22,7 @@ struct results {
     size_t nhosts;
     struct entry *list; /* owned */
     size_t n, room;
-    bool *faults; /* owned: per host and check; NULL until they are judged */
+    bool *faults; /* owned: [node * CHECKS + check]; NULL before results_judge() */
 };
 
 /* NULL sorts first and equals NULL. */
@@ -44,7 +43,7 @@ static bool is_number(const struct msg_found *f)
     return f->check < CHECKS && checks[f->check].range && !f->problem && !f->key;
 }
 
-/* For ring and disk alike: less latency, more bandwidth. */
+/* Less latency, more bandwidth. */
 static bool is_better(const struct msg_found *a, const struct msg_found *b)
 {
     return a->check == CHECK_BANDWIDTH ? a->number > b->number : a->number < b->number;
@@ -52,7 +51,7 @@ static bool is_better(const struct msg_found *a, const struct msg_found *b)
 
 void results_add(struct results *b, unsigned node, struct msg_found *f)
 {
-    bool again = is_number(f) && checks[f->check].phase == PROBE_RING;
+    bool again = is_number(f) && checks[f->check].phase == PROBE_NEIGHBOUR;
     for (size_t i = 0; again && i < b->n; i++) {
         struct entry *e = &b->list[i];
         if (e->node != node || e->f.check != f->check || !is_number(&e->f) ||
@@ -71,7 +70,7 @@ void results_add(struct results *b, unsigned node, struct msg_found *f)
     *f = (struct msg_found){0};
 }
 
-/* --- what stands out ---------------------------------------------------------------- */
+/* --- outliers ----------------------------------------------------------------------- */
 
 static int by_number(const void *a, const void *b)
 {
@@ -88,22 +87,22 @@ static int64_t median_of(const struct results *b, uint32_t check, size_t *n)
             numbers[(*n)++] = b->list[i].f.number;
     }
     qsort(numbers, *n, sizeof *numbers, by_number);
-    /* of an even number the better one: two slow hosts of four do not make it normal */
+    /* of an even number the better one: two slow hosts of four do not set the median */
     size_t at = check == CHECK_BANDWIDTH ? *n / 2 : (*n - 1) / 2;
     int64_t median = *n ? numbers[at] : 0;
     free(numbers);
     return median;
 }
 
-bool results_is_odd(const struct results *b, unsigned node, uint32_t check)
+bool results_is_outlier(const struct results *b, unsigned node, uint32_t check)
 {
     size_t n;
     int64_t median = median_of(b, check, &n);
     char *why = NULL;
-    for (size_t i = 0; i < b->n && !why && checks[check].odd; i++) {
+    for (size_t i = 0; i < b->n && !why && checks[check].outlier; i++) {
         const struct entry *e = &b->list[i];
         if (e->node == node && e->f.check == check && is_number(&e->f))
-            why = checks[check].odd(e->f.number, median, n, e->f.item);
+            why = checks[check].outlier(e->f.number, median, n, e->f.item);
     }
     free(why);
     return why != NULL;
@@ -117,7 +116,7 @@ static void judge_numbers(struct results *b, uint32_t check)
         const struct entry e = b->list[i];
         if (e.f.check != check || !is_number(&e.f))
             continue;
-        char *why = checks[check].odd(e.f.number, median, nhosts, e.f.item);
+        char *why = checks[check].outlier(e.f.number, median, nhosts, e.f.item);
         if (why) {
             struct msg_found f = {.check = check, .problem = why};
             results_add(b, e.node, &f);
@@ -125,7 +124,7 @@ static void judge_numbers(struct results *b, uint32_t check)
     }
 }
 
-/* --- what is not alike -------------------------------------------------------------- */
+/* --- mismatches --------------------------------------------------------------------- */
 
 static int by_item(const void *a, const void *b)
 {
@@ -136,17 +135,17 @@ static int by_item(const void *a, const void *b)
     return c ? c : (x->node > y->node) - (x->node < y->node);
 }
 
-/* What one host has otherwise than most others: collected over the items of a check. */
-struct unlike {
-    char *names; /* owned: "libm.so.6 (...), libc.so.6 (...)"; NULL: it is like them */
+/* One host's differences from the majority, over the items of a check. */
+struct mismatch {
+    char *names; /* owned: "libm.so.6 (...), libc.so.6 (...)"; NULL: none */
     int n;
     size_t like; /* an entry of the majority */
 };
 
 enum { NAMED = 3 };
 
-static void note_unlike(struct unlike *u, const struct entry *e, size_t like,
-                        const char *what)
+static void add_mismatch(struct mismatch *u, const struct entry *e, size_t like,
+                         const char *what)
 {
     const char *name = e->f.item;
     if (u->n++ >= NAMED)
@@ -160,8 +159,8 @@ static void note_unlike(struct unlike *u, const struct entry *e, size_t like,
     u->like = like;
 }
 
-/* Of the entries first..last (one item, a host each; problems among them, without a key)
- * the key that most hosts have; of two as frequent the one of the first host. */
+/* Index of an entry with the most frequent key among first..last (one item, one entry per
+ * host; problems have no key). On a tie the first host's. */
 static size_t find_majority(const struct results *b, size_t first, size_t last)
 {
     size_t best = first, most = 0;
@@ -181,13 +180,13 @@ static size_t find_majority(const struct results *b, size_t first, size_t last)
 }
 
 static void judge_item(const struct results *b, size_t first, size_t last,
-                       struct unlike *unlike)
+                       struct mismatch *mismatch)
 {
     size_t best = find_majority(b, first, last);
     for (size_t i = first; i < last; i++) {
         const struct entry *e = &b->list[i];
         if (e->f.key && compare_text(e->f.key, b->list[best].f.key) != 0)
-            note_unlike(&unlike[e->node], e, best, e->f.value ? e->f.value : "?");
+            add_mismatch(&mismatch[e->node], e, best, e->f.value ? e->f.value : "?");
     }
 }
 
@@ -208,7 +207,7 @@ static char *hosts_with_key(const struct results *b, size_t like)
 
 static void judge_keys(struct results *b, uint32_t check)
 {
-    struct unlike *unlike = xcalloc(b->nhosts, sizeof *unlike);
+    struct mismatch *mismatch = xcalloc(b->nhosts, sizeof *mismatch);
     qsort(b->list, b->n, sizeof *b->list, by_item);
     for (size_t i = 0, end; i < b->n; i = end) {
         for (end = i + 1; end < b->n && b->list[end].f.check == b->list[i].f.check &&
@@ -216,33 +215,33 @@ static void judge_keys(struct results *b, uint32_t check)
              end++)
             ;
         if (b->list[i].f.check == check)
-            judge_item(b, i, end, unlike);
+            judge_item(b, i, end, mismatch);
     }
     for (unsigned node = 0; node < b->nhosts; node++) {
-        struct unlike *u = &unlike[node];
+        struct mismatch *u = &mismatch[node];
         if (u->n == 0)
             continue;
         char *hosts = hosts_with_key(b, u->like), more[40] = "";
         if (u->n > NAMED)
             snprintf(more, sizeof more, " and %d more", u->n - NAMED);
         struct msg_found f = {.check = check,
-                              .remark = checks[check].unlike_is_remark,
+                              .remark = checks[check].mismatch_is_remark,
                               .problem = xasprintf("%s%s, but %s on %s; %s", u->names,
                                                    more, b->list[u->like].f.value, hosts,
-                                                   checks[check].unlike)};
+                                                   checks[check].mismatch)};
         results_add(b, node, &f);
         free(hosts);
         free(u->names);
     }
-    free(unlike);
+    free(mismatch);
 }
 
 void results_judge(struct results *b)
 {
     for (uint32_t c = 0; c < CHECKS; c++) {
-        if (checks[c].unlike)
+        if (checks[c].mismatch)
             judge_keys(b, c);
-        if (checks[c].odd)
+        if (checks[c].outlier)
             judge_numbers(b, c);
     }
     qsort(b->list, b->n, sizeof *b->list, by_item);
@@ -272,7 +271,7 @@ static char *hosts_text(const struct results *b, const bool *in)
     return text;
 }
 
-/* The lines of one check, collected before they are printed: their hosts set the width.
+/* The lines of the table, collected before printing: the column width depends on them.
  */
 struct row {
     uint32_t check;
@@ -295,7 +294,7 @@ static void add_row(struct rows *rows, const struct results *b, uint32_t check,
     rows->width = width > rows->width ? width : rows->width;
 }
 
-/* From the least to the most of those without a problem, and of those with one. */
+/* One range of the hosts without a problem, one of those with a problem. */
 static void rows_of_numbers(struct rows *rows, const struct results *b, uint32_t check)
 {
     for (int bad = 0; bad < 2; bad++) {
@@ -316,7 +315,7 @@ static void rows_of_numbers(struct rows *rows, const struct results *b, uint32_t
     }
 }
 
-/* "17, equal": how many items each host has. */
+/* "17, equal": the number of items of each host. */
 static void rows_of_counts(struct rows *rows, const struct results *b, uint32_t check)
 {
     int *count = xcalloc(b->nhosts, sizeof *count);
@@ -348,7 +347,7 @@ static void rows_of_values(struct rows *rows, const struct results *b, uint32_t 
         if (done[i] || f->check != check || !f->value)
             continue;
         memset(in, 0, b->nhosts * sizeof *in);
-        bool fault = true; /* with those who have none, it is not this that is wrong */
+        bool fault = true; /* of the row, if every host in it has a fault */
         for (size_t k = i; k < b->n; k++) {
             const struct entry *e = &b->list[k];
             if (e->f.check != check || compare_text(e->f.value, f->value) != 0)
@@ -362,18 +361,18 @@ static void rows_of_values(struct rows *rows, const struct results *b, uint32_t 
     free(in);
 }
 
-/* Hosts that had nothing to say but what is wrong. */
+/* Hosts that reported a problem and no value. */
 static void rows_of_problems(struct rows *rows, const struct results *b, uint32_t check)
 {
     bool *in = xcalloc(b->nhosts, sizeof *in), some = false;
     for (unsigned n = 0; n < b->nhosts; n++) {
-        bool said = false;
+        bool printed = false;
         for (size_t i = 0; i < b->n; i++) {
             const struct entry *e = &b->list[i];
-            said |=
+            printed |=
                 e->node == n && e->f.check == check && (e->f.value || is_number(&e->f));
         }
-        in[n] = !said && has_fault(b, n, check);
+        in[n] = !printed && has_fault(b, n, check);
         some |= in[n];
     }
     if (some)
@@ -385,7 +384,7 @@ void results_table(const struct results *b, results_line_fn line, void *arg)
 {
     struct rows rows = {.width = 5};
     for (uint32_t c = 0; c < CHECKS; c++) {
-        if (checks[c].folds)
+        if (checks[c].count_only)
             rows_of_counts(&rows, b, c);
         else if (checks[c].range)
             rows_of_numbers(&rows, b, c);
@@ -413,7 +412,7 @@ void results_table(const struct results *b, results_line_fn line, void *arg)
 
 /* --- problems ----------------------------------------------------------------------- */
 
-static void print_problem(const struct results *b, size_t first, bool *said, bool *in,
+static void print_problem(const struct results *b, size_t first, bool *printed, bool *in,
                           results_line_fn line, void *arg)
 {
     const struct msg_found *f = &b->list[first].f;
@@ -421,7 +420,7 @@ static void print_problem(const struct results *b, size_t first, bool *said, boo
     for (size_t k = first; k < b->n; k++) {
         const struct msg_found *g = &b->list[k].f;
         if (g->check == f->check && g->problem && strcmp(g->problem, f->problem) == 0)
-            said[k] = in[b->list[k].node] = true;
+            printed[k] = in[b->list[k].node] = true;
     }
     char *hosts = hosts_text(b, in);
     char *text = xasprintf("%s%s: %s: %s", f->remark ? "note: " : "", hosts,
@@ -433,15 +432,16 @@ static void print_problem(const struct results *b, size_t first, bool *said, boo
 
 void results_problems(const struct results *b, results_line_fn line, void *arg)
 {
-    bool *said = xcalloc(b->n + 1, sizeof *said), *in = xcalloc(b->nhosts, sizeof *in);
+    bool *printed = xcalloc(b->n + 1, sizeof *printed),
+         *in = xcalloc(b->nhosts, sizeof *in);
     for (int remarks = 0; remarks < 2; remarks++) {
         for (size_t i = 0; i < b->n; i++) {
             const struct msg_found *f = &b->list[i].f;
-            if (f->problem && !said[i] && f->remark == remarks)
-                print_problem(b, i, said, in, line, arg);
+            if (f->problem && !printed[i] && f->remark == remarks)
+                print_problem(b, i, printed, in, line, arg);
         }
     }
-    free(said);
+    free(printed);
     free(in);
 }
 
@@ -467,7 +467,8 @@ size_t results_faults(const struct results *b, size_t *hosts)
     return lines;
 }
 
-/* --- life --------------------------------------------------------------------------- */
+/* --- create and destroy
+ * --------------------------------------------------------------------------- */
 
 struct results *results_create(const char *const *names, size_t n)
 {

@@ -1,9 +1,8 @@
-/* launcher/preflight/results.h - the findings of all hosts, judged and printed
+/* launcher/preflight/results.h - compare and print the findings of all hosts
  *
- * What one host says is worth little; side by side the findings are. Hosts that say the
- * same share a line of the table, and a problem that many have is one line, too. The
- * odd one out is found by the majority: which of two programs is the right one nobody
- * knows, but that they differ is plain.
+ * Hosts with the same finding share a line of the table, and a problem of several hosts
+ * is one line. A host whose key differs from the majority's is reported: which of two
+ * versions is the right one is not known, only that they differ.
  */
 #ifndef LAUNCHER_PREFLIGHT_RESULTS_H
 #define LAUNCHER_PREFLIGHT_RESULTS_H
@@ -16,24 +15,24 @@ struct results;
 struct results *results_create(const char *const *names, size_t n);
 void results_destroy(struct results *b);
 
-/* Takes the finding over. One that is there already (same host, check and item) gives way
- * when it has a number that is worse: a second measurement counts if it is better. */
+/* Takes over `*f`. A number for a PROBE_NEIGHBOUR check that has one already (same host
+ * and item) replaces it only if it is better: the better of two measurements counts. */
 void results_add(struct results *b, unsigned node, struct msg_found *f);
 
-/* Compare the hosts: adds problems. Call it once, when all is there. */
+/* Compare the hosts and add the problems found. Call once, after the last add. */
 void results_judge(struct results *b);
 
-/* Would results_judge() find this host's number odd, as far as is known? */
-bool results_is_odd(const struct results *b, unsigned node, uint32_t check);
+/* Would results_judge() report this host's number, given the findings so far? */
+bool results_is_outlier(const struct results *b, unsigned node, uint32_t check);
 
 typedef void (*results_line_fn)(const char *line, void *arg);
 
-/* The table, and the problems with their hosts: a line each. When all is judged, as
- * are the following. */
+/* The table, and the problems with their hosts, by lines. This and the functions below
+ * need results_judge() first. */
 void results_table(const struct results *b, results_line_fn line, void *arg);
 void results_problems(const struct results *b, results_line_fn line, void *arg);
 
-/* Problems that are no mere remarks, and the hosts that have some. */
+/* The number of problems (without remarks), and of hosts that have any. */
 size_t results_faults(const struct results *b, size_t *hosts);
 
 #endif

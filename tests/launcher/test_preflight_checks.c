@@ -59,30 +59,30 @@ static void keep(const struct msg_found *f, void *arg)
     *text = longer;
 }
 
-/* What the look says, a finding a line. */
-static char *say(const char *visible)
+/* The findings of the check, one per line. */
+static char *run_check(const char *visible)
 {
     const struct msg_probe probe = {0};
     struct strv env = {0};
     char *text = xstrdup("");
     if (visible)
         strv_env_set(&env, "CUDA_VISIBLE_DEVICES", visible);
-    struct ask ask = {.probe = &probe,
-                      .env = &env,
-                      .root = root,
-                      .check = CHECK_GPUS,
-                      .found = keep,
-                      .arg = &text};
-    look_gpus(&ask);
+    struct check_ctx ctx = {.probe = &probe,
+                            .env = &env,
+                            .root = root,
+                            .check = CHECK_GPUS,
+                            .found = keep,
+                            .arg = &text};
+    check_gpus(&ctx);
     strv_finish(&env);
     return text;
 }
 
 static void expect(const char *visible, const char *expected)
 {
-    char *said = say(visible);
-    ck_assert_str_eq(said, expected);
-    free(said);
+    char *found = run_check(visible);
+    ck_assert_str_eq(found, expected);
+    free(found);
 }
 
 START_TEST(a_node_without_gpus)

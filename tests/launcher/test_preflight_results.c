@@ -157,7 +157,7 @@ START_TEST(numbers_that_stand_out)
     for (unsigned i = 0; i < HOSTS; i++)
         put(b, (struct finding){i, odd[_i].check, "peer", .number = odd[_i].numbers[i]});
     for (unsigned i = 0; i < HOSTS; i++) {
-        if (results_is_odd(b, i, row(odd[_i].check))) {
+        if (results_is_outlier(b, i, row(odd[_i].check))) {
             strcat(bad, names[i]);
             strcat(bad, " ");
         }
@@ -177,11 +177,11 @@ START_TEST(a_second_measurement_counts_if_it_is_better)
     uint32_t rate = CHECK_BANDWIDTH;
     for (unsigned i = 0; i < HOSTS; i++)
         put(b, (struct finding){i, "bandwidth", "p", .number = i ? 1000000000 : 1000000});
-    ck_assert(results_is_odd(b, 0, rate));
+    ck_assert(results_is_outlier(b, 0, rate));
     put(b, (struct finding){0, "bandwidth", "p", .number = 900000000});
-    ck_assert(!results_is_odd(b, 0, rate));
+    ck_assert(!results_is_outlier(b, 0, rate));
     put(b, (struct finding){0, "bandwidth", "p", .number = 1000000});
-    ck_assert(!results_is_odd(b, 0, rate));
+    ck_assert(!results_is_outlier(b, 0, rate));
     results_destroy(b);
 }
 END_TEST

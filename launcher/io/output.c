@@ -2,16 +2,15 @@
  *
  * A stream (one of two per rank) holds at most one partial line; whole lines that arrive
  * in one piece go from the caller's buffer to the sink in one copy. Our stdout and stderr
- * share one sink when they lead to the same place (`2>&1`): two queues would tear each
- * other's lines there.
+ * share one sink when they refer to the same file (`2>&1`): two queues would interleave
+ * within lines.
  *
- * On a terminal somebody is looking, so two things are different. A carriage return ends
- * a piece too, as progress bars draw with it: each redrawing appears under its tag, and
- * the next line clears it away. And a partial line that nothing follows for PROMPT_MS is
- * shown as it is, since it may be a question; it goes on where it stopped, or, when
- * somebody else has written meanwhile, on a line of its own.
+ * A terminal differs in two ways. A carriage return ends a piece too, since progress bars
+ * use it: each update is printed under its tag, and the next line erases it. And a partial
+ * line that gets no more bytes for PROMPT_MS is printed, since it may be a prompt; the rest
+ * follows on the same line, or on a new line if another stream has written since.
  *
- * The tail of a stream is a ring of its last TAIL_SIZE bytes, whatever the options say.
+ * The tail of a stream is a ring buffer of its last TAIL_SIZE bytes, kept with any options.
  */
 #include "launcher/io/output.h"
 
@@ -29,42 +28,42 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A line is held until its end comes. Beyond LINE_MAX_HELD it is printed as it comes, so
- * that a stream without lines does not fill the memory. */
+/* A line is held until it is complete. Beyond LINE_MAX_HELD bytes it is printed as it
+ * arrives, so that a stream without newlines does not exhaust the memory. */
 enum { LINE_MAX_HELD = 256 << 20, SHOWN_MAX = 64 << 10 };
 enum { TAIL_SIZE = 4096, TAIL_LINES = 20, PROMPT_MS = 100 };
-enum { USUAL_COLUMNS = 80 }; /* of a terminal that does not know its own */
+enum { USUAL_COLUMNS = 80 }; /* of a terminal that reports no width */
 
 #define CLEAR_LINE "\033[K"
 
 struct stream {
-    char *partial; /* owned: the line that has no end yet */
+    char *partial; /* owned: the incomplete line */
     size_t npartial, room;
-    int64_t since_ms; /* when the first byte of `partial` came (wall clock) */
-    char *tail;       /* owned: a ring of TAIL_SIZE bytes, NULL before the first */
-    uint64_t nbytes;  /* fed since the start; the ring's end is nbytes % TAIL_SIZE */
-    uint64_t shown_at; /* lines of its screen when its last one was printed there */
+    int64_t since_ms; /* when the first byte of `partial` arrived (wall clock) */
+    char *tail;       /* owned: ring buffer of TAIL_SIZE bytes, NULL before the first */
+    uint64_t nbytes;  /* fed since the start; the ring buffer's end is nbytes % TAIL_SIZE */
+    uint64_t shown_at; /* screen.lines when its last line was printed */
 };
 
 struct rank {
-    bool silent; /* --output-from leaves it out */
+    bool silent; /* excluded by --output-from */
     size_t ntag;
     char *tag; /* owned: "[3 node02] ", "" without tags; NULL until it is needed */
     struct stream streams[2];
 };
 
-/* What stands in the last line of a sink. */
+/* The last line of a sink. */
 struct screen {
-    bool drawn;          /* a piece that ended in '\r': to be cleared away */
-    struct stream *open; /* borrowed: whose partial line it is; NULL: nobody's */
-    uint64_t lines;      /* that have been ended there */
+    bool drawn;          /* it ended in '\r': erase it before the next line */
+    struct stream *open; /* borrowed: the stream of this partial line; NULL: none */
+    uint64_t lines;      /* completed lines */
 };
 
 struct output {
-    struct sink *sinks[2];    /* owned; may be one and the same */
-    struct screen screens[2]; /* of each; the first when they are one */
-    struct event *prompt;     /* owned: shows partial lines; NULL without a terminal */
-    bool raw;                 /* one rank, no times: bytes pass as they are */
+    struct sink *sinks[2];    /* owned; may be the same one */
+    struct screen screens[2]; /* one per sink; only the first if the sinks are the same */
+    struct event *prompt;     /* owned: prints partial lines; NULL without a terminal */
+    bool raw;                 /* one rank at most, no tags, no times: bytes pass unchanged */
     bool tags, times;
     int nranks;
     struct rank *ranks;      /* owned */
@@ -74,7 +73,7 @@ struct output {
     void *arg;
     void (*lost)(enum out_stream stream, bool reader_left, const char *why, void *arg);
     void *lost_arg;
-    char second[24], zone[8]; /* the time of `second_s`, written out */
+    char second[24], zone[8]; /* `second_s` as text */
     time_t second_s;
 };
 
@@ -87,7 +86,7 @@ static int64_t wall_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* "2026-11-21T05:44:26.123+0100 "; the slow part is done once a second. */
+/* "2026-11-21T05:44:26.123+0100 "; strftime() runs once per second. */
 static size_t put_time(struct output *o, char *to, int64_t ms)
 {
     time_t s = (time_t)(ms / 1000);
@@ -124,7 +123,7 @@ static struct screen *screen_of(struct output *o, enum out_stream which)
     return &o->screens[o->sinks[OUT_STDOUT] == o->sinks[OUT_STDERR] ? 0 : which];
 }
 
-/* The start of a line: time and tag, after what stood there before. */
+/* Start a line: end or erase what is on the screen's line, then time and tag. */
 static char *put_head(struct output *o, int rank, enum out_stream which, char *p)
 {
     struct rank *r = &o->ranks[rank];
@@ -140,8 +139,8 @@ static char *put_head(struct output *o, int rank, enum out_stream which, char *p
     return mempcpy(p, r->tag, r->ntag);
 }
 
-/* One line: what was held, then `text`, then `end`: '\n', '\r', or '\0' for a line that
- * is to go on. */
+/* Print one line: the held bytes, then `text`, then `end`: '\n', '\r', or '\0' for a line
+ * that will be continued. */
 static void emit(struct output *o, int rank, enum out_stream which, const char *text,
                  size_t size, char end)
 {
@@ -179,9 +178,9 @@ static void hold(struct stream *st, const char *data, size_t size)
     st->npartial += size;
 }
 
-/* How many bytes of `data` make the first piece that has ended, its end included; 0: none
- * has. "\r\n" and "\r\r\n" (a terminal's echo of one) are a line's end, a '\r' before
- * anything else is a redrawing; one at the very end may still become either. */
+/* Length of the first complete piece of `data` with its terminator; 0: none. "\r\n" and
+ * "\r\r\n" (a terminal's echo of one) end a line, a '\r' before another byte is a redraw;
+ * one at the very end is undecided. */
 static size_t ended_piece(const char *data, size_t size, bool terminal)
 {
     const char *nl = memchr(data, '\n', size);
@@ -216,8 +215,8 @@ static void feed_lines(struct output *o, int rank, enum out_stream which,
     }
 }
 
-/* As feed_lines(), but everything goes through `partial`: a redrawing may have begun in
- * an earlier piece. */
+/* As feed_lines(), but all bytes go through `partial`: a redraw may have begun in an
+ * earlier call. */
 static void feed_terminal(struct output *o, int rank, enum out_stream which,
                           const char *data, size_t size)
 {
@@ -225,13 +224,13 @@ static void feed_terminal(struct output *o, int rank, enum out_stream which,
     hold(st, data, size);
     char *all = st->partial;
     size_t nall = st->npartial, done = 0, n;
-    st->partial = NULL; /* emit() is to see nothing held */
+    st->partial = NULL; /* emit() must see no held bytes */
     st->npartial = st->room = 0;
     while ((n = ended_piece(all + done, nall - done, true)) > 0 ||
            nall - done >= SHOWN_MAX) {
         char *piece = all + done;
         size_t len = n ? n - 1 : SHOWN_MAX;
-        char end = n ? piece[len] : '\0'; /* a long one is shown, and goes on */
+        char end = n ? piece[len] : '\0'; /* a long one is printed in parts */
         done += n ? n : SHOWN_MAX;
         while (len > 0 && (*piece == '\r' || piece[len - 1] == '\r')) {
             piece += *piece == '\r';
@@ -268,7 +267,7 @@ static void keep_tail(struct stream *st, const char *data, size_t size)
     size_t n = size < TAIL_SIZE ? size : TAIL_SIZE;
     data += size - n;
     st->nbytes += size;
-    size_t end = (size_t)(st->nbytes % TAIL_SIZE); /* where the ring ends afterwards */
+    size_t end = (size_t)(st->nbytes % TAIL_SIZE); /* end in the ring buffer afterwards */
     size_t behind = n < end ? n : end;             /* of the new bytes, before `end` */
     memcpy(st->tail + end - behind, data + n - behind, behind);
     memcpy(st->tail + TAIL_SIZE - (n - behind), data, n - behind);
@@ -287,7 +286,7 @@ static char *last_lines(const struct stream *st)
             break;
         start--;
     }
-    if (start == 0 && st->nbytes > TAIL_SIZE) { /* the first line has lost its start */
+    if (start == 0 && st->nbytes > TAIL_SIZE) { /* the first line is truncated */
         const char *nl = memchr(text, '\n', n);
         if (nl && nl + 1 < text + n)
             start = (size_t)(nl + 1 - text);
@@ -317,7 +316,7 @@ bool output_tail_stands(struct output *o, int rank)
            screen_of(o, which)->lines - r->streams[which].shown_at < TAIL_LINES;
 }
 
-/* ---- verbs ---- */
+/* ---- interface ---- */
 
 void output_feed(struct output *o, int rank, enum out_stream stream, const void *data,
                  size_t size)
@@ -457,7 +456,7 @@ static void on_stderr_lost(bool reader_left, const char *why, void *arg)
 
 /* ---- create, destroy ---- */
 
-/* --output-from, when it names ranks that are there. */
+/* Parse --output-from; error if it names ranks that do not exist. */
 static int ranks_shown(const struct opts *opts, int nranks, struct idset *set,
                        struct ddp_err *err)
 {
@@ -492,7 +491,7 @@ int output_check_files(const struct opts *opts, int nranks,
     return rc;
 }
 
-/* Is a line tagged when so many ranks reach the terminal? */
+/* Are lines tagged, given the number of ranks printed? */
 static bool with_tags(const struct opts *opts, int shown)
 {
     return opts->tag_output == TAG_ON || (opts->tag_output == TAG_AUTO && shown > 1);
@@ -515,7 +514,7 @@ int output_columns(const struct opts *opts, int nranks, int host_width)
     return columns > used ? columns - used : 0;
 }
 
-/* Returns how many ranks reach the terminal. */
+/* Applies --output-from; returns the number of ranks printed. */
 static int choose_ranks(struct output *o, const struct opts *opts)
 {
     struct idset set = {0};

@@ -1,17 +1,17 @@
-/* launcher/io/output.h - from the bytes of many ranks to lines on our stdout and stderr
+/* launcher/io/output.h - merge the output of all ranks into lines on stdout and stderr
  *
- * Bytes come in pieces of any size; what goes out is whole lines, each with its tag at
- * its true start: "[3] " or, with more than one host, "[3 node02] ", and the time its
- * first byte came before it. A partial line is held until its end comes, or until its
- * stream ends (a newline is then added on the terminal, not in per-rank files). One of
- * more than 256 MiB is printed as it comes. On a terminal a carriage return ends a piece as well,
- * so that progress bars move, and a partial line is shown after a moment, so that
- * questions can be read. stdout and stderr are kept apart. With neither tags nor
- * times, bytes pass through untouched and at once.
+ * Input is pieces of any size, output is whole lines, each with the arrival time of its
+ * first byte (if asked for) and its tag: "[3] " or, with more than one host,
+ * "[3 node02] ". A partial line is held until it is complete or its stream ends (a newline
+ * is then added on the terminal, not in per-rank files). One of more than 256 MiB is
+ * printed as it arrives. On a terminal a carriage return ends a piece as well, so that
+ * progress bars move, and a partial line is printed after a short time, so that prompts
+ * can be read. stdout and stderr are kept apart. With neither tags nor times, bytes pass
+ * through unchanged and at once.
  *
  * Writing never blocks the loop: threads write (writer.h). When our stdout, or a disk with
- * per-rank files, is slow, output_room() goes to zero and the sources are to wait (links
- * stop giving credit); nothing is dropped.
+ * per-rank files, is slow, output_room() goes to zero and the sources must pause (links
+ * stop granting credit); nothing is dropped.
  */
 #ifndef LAUNCHER_IO_OUTPUT_H
 #define LAUNCHER_IO_OUTPUT_H
@@ -25,22 +25,23 @@
 struct output;
 enum out_stream { OUT_STDOUT, OUT_STDERR };
 
-/* Do the options make sense for so many ranks (--output-from, --output-filename)? To be
- * asked before anything is started. 0, or -1 with `err`. */
+/* Check --output-from and --output-filename against the number of ranks, before anything
+ * is started. 0, or -1 with `err`. */
 int output_check(const struct opts *opts, int nranks, struct ddp_err *err);
-/* And can the files of --output-filename be written? `host_of` as for output_create(). */
+/* Check that the files of --output-filename can be written. `host_of` as for
+ * output_create(). */
 int output_check_files(const struct opts *opts, int nranks,
                        const char *(*host_of)(int rank, void *arg), void *arg,
                        struct ddp_err *err);
 
-/* How long a line of a rank may be on the terminal behind our stdout, so that it stays
- * one line under its tag; 0: there is no terminal, or one that cannot redraw a line.
+/* Columns left for a line of a rank behind its tag on the terminal at our stdout; 0: no
+ * terminal, or one that cannot redraw a line.
  * `host_width` is the length of the longest host name in tags, 0 without host names. */
 int output_columns(const struct opts *opts, int nranks, int host_width);
 
 /* Fails as output_check() does. `host_of` names the host of a rank for tags when there is
- * more than one host, else NULL. `on_room` is called when room has come back after
- * output_room() was 0. */
+ * more than one host, else NULL. `on_room` is called when output_room() becomes
+ * positive again. */
 struct output *output_create(struct loop *loop, const struct opts *opts, int nranks,
                              const char *(*host_of)(int rank, void *arg),
                              void (*on_room)(void *arg), void *arg, struct ddp_err *err);
@@ -49,24 +50,23 @@ void output_feed(struct output *o, int rank, enum out_stream stream, const void 
 /* The stream of this rank has ended. */
 void output_end(struct output *o, int rank, enum out_stream stream);
 
-/* All ranks begin anew: their last lines are of the past, and in files of theirs `mark`
- * (a line, with its newline) stands before what is to come. */
+/* A new attempt of all ranks: discard the tails, and write `mark` (a line with its
+ * newline) to the per-rank files. */
 void output_renew(struct output *o, const char *mark);
 
 size_t output_room(const struct output *o); /* bytes that may be fed now */
 
-/* A line of the launcher's own, without its newline, for our stderr: it comes at a true
- * line start, behind everything that has been fed before. */
+/* Print a line of the launcher (without newline) to our stderr, at a line start, after
+ * everything fed so far. */
 void output_say(struct output *o, const char *line);
 
-/* The user has pressed Enter: a terminal's cursor is at a line start, whatever we wrote.
- */
+/* The user has pressed Enter: the terminal's cursor is at a line start. */
 void output_typed(struct output *o);
 
-/* Tell once per stream of ours that it takes nothing more: its reader has left (EPIPE, as
- * in `| head -1`) or writing failed (`why`: "cannot write to stdout: No space left on
- * device"). What is fed for it from then on is discarded. Called from the loop. The
- * process ignores SIGPIPE. */
+/* Set the callback for a lost stdout or stderr, called once per stream from the loop: its
+ * reader has closed (EPIPE, as in `| head -1`) or writing failed (`why`: "cannot write to
+ * stdout: No space left on device"). Later output for it is discarded. The process ignores
+ * SIGPIPE. */
 void output_on_lost(struct output *o,
                     void (*lost)(enum out_stream stream, bool reader_left,
                                  const char *why, void *arg),
@@ -75,15 +75,15 @@ void output_on_lost(struct output *o,
 /* The last lines of a rank's stderr (stdout when that is empty), at most 20 lines or
  * 4 KiB; malloc'ed, "" when there are none. */
 char *output_tail(const struct output *o, int rank);
-/* Do they stand where our own lines go, with fewer than 20 of other ranks behind them?
- * Then nobody needs them twice. */
+/* Are those lines already printed to our stderr, followed by fewer than 20 lines of other
+ * ranks? Then they need not be repeated. */
 bool output_tail_stands(struct output *o, int rank);
 
-/* Nothing more is fed: ends all lines. Is everything written, to files as well? If not,
- * `on_room` is called when it is. */
+/* End all lines; nothing is fed afterwards. Returns whether everything is written, files
+ * included; if not, `on_room` is called when it is. */
 bool output_finish(struct output *o);
-/* Write out everything, waiting if it must be (blocking, bounded by `deadline_ms`).
- * Returns -1 when our stdout is gone (EPIPE) or time ran out. */
+/* Write everything, blocking until `deadline_ms` at most. -1: stdout is closed (EPIPE), or
+ * time-out. */
 int output_flush(struct output *o, int64_t deadline_ms);
 void output_destroy(struct output *o); /* after output_flush() */
 

@@ -1,9 +1,8 @@
 /* launcher/io/rankfile.c - see rankfile.h
  *
- * The loop puts records into the queue of a writer, whose thread makes, opens and writes
- * the files, one write() a record: whoever follows a file sees it grow. At most MAX_OPEN
- * files are open; beyond that the one that was opened first gives way and is opened again
- * when needed.
+ * The loop puts records into the queue of a writer, whose thread creates, opens and writes
+ * the files, one write() per record, so that `tail -f` sees them grow. At most MAX_OPEN
+ * files are open; beyond that the one opened first is closed, and reopened when needed.
  */
 #include "launcher/io/rankfile.h"
 
@@ -29,14 +28,14 @@
 enum { MAX_OPEN = 256 };
 
 struct rankfile {
-    char *path; /* owned; NULL: nothing has been put for it */
-    /* the thread's */
+    char *path; /* owned; NULL: nothing written to it */
+    /* used by the writer's thread only */
     int slot;   /* index into `open`, -1: not open now */
-    bool begun; /* made already: not to be cut again */
+    bool begun; /* created: do not truncate it again */
     bool given_up;
 };
 
-/* What is put into the queue, before the bytes. */
+/* The header of an entry in the queue; the bytes follow. */
 struct record {
     struct rankfile *file;
     size_t size;
@@ -44,7 +43,7 @@ struct record {
 
 struct rankfiles {
     char *pattern; /* owned */
-    bool split;    /* the two streams have files of their own */
+    bool split;    /* separate files for stdout and stderr */
     int nranks;
     long start_s;
     const char *(*host_of)(int rank, void *arg);
@@ -53,12 +52,12 @@ struct rankfiles {
     void (*drained)(void *);
     void *drained_arg;
     struct writer *writer; /* owned; NULL: not open */
-    /* the thread's */
+    /* used by the writer's thread only */
     struct {
         int fd;
         struct rankfile *file; /* borrowed from files; NULL: free */
     } open[MAX_OPEN];
-    int hand;           /* the slot that gives way next */
+    int hand;           /* the slot to reuse next */
     const char *failed; /* the first path that could not be written; NULL: none */
 };
 
@@ -73,7 +72,7 @@ static const char *host_name(const struct rankfiles *f, int rank, char own[256])
     return own;
 }
 
-/* The pattern filled in; owned by the caller. */
+/* The pattern expanded; owned by the caller. */
 static char *path_of(const struct rankfiles *f, int rank, enum out_stream stream)
 {
     char *path = NULL, own[256];
@@ -139,7 +138,8 @@ int rankfiles_check(const char *pattern, int nranks, struct ddp_err *err)
     return 0;
 }
 
-/* The kernel's folders have modes as if something could be made there. */
+/* What directory modes do not show: nothing can be created in /proc and /sys, or on a full
+ * file system. 0, or errno. */
 static int device_trouble(const char *folder)
 {
     struct statfs fs;
@@ -150,8 +150,8 @@ static int device_trouble(const char *folder)
     return fs.f_blocks > 0 && fs.f_bavail == 0 ? ENOSPC : 0;
 }
 
-/* 0, or what would keep us from making a file in `folder`, or `folder` itself: the
- * nearest one above that is there decides. */
+/* Can a file be created in `folder`, or `folder` itself: checks the nearest existing
+ * parent. 0, or errno. */
 static int folder_trouble(const char *folder)
 {
     char *path = xstrdup(folder);
@@ -178,7 +178,7 @@ static int folder_trouble(const char *folder)
     return why;
 }
 
-/* The same for one file; `folder` is the last one that was found fine. */
+/* The same for one file; `*folder` caches the last folder that passed. */
 static int path_trouble(const char *path, char **folder)
 {
     struct stat st;
@@ -214,7 +214,7 @@ static void make_folders(char *path)
 {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        mkdir(path, 0777); /* what goes wrong here, open() says better */
+        mkdir(path, 0777); /* open() reports the error better */
         *slash = '/';
     }
 }
@@ -228,8 +228,7 @@ static void shut(struct rankfiles *f, int slot)
     }
 }
 
-/* 0, or what errno said. O_NONBLOCK: a FIFO without a reader is an error then, and does
- * not hold us up. */
+/* 0, or errno. O_NONBLOCK: a FIFO without a reader then fails instead of blocking. */
 static int open_file(struct rankfiles *f, struct rankfile *file)
 {
     int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
@@ -250,7 +249,7 @@ static int open_file(struct rankfiles *f, struct rankfile *file)
     return 0;
 }
 
-/* 0, or what errno said. */
+/* 0, or errno. */
 static int write_all(int fd, const char *data, size_t size)
 {
     while (size > 0) {
@@ -282,7 +281,7 @@ static int put_record(struct rankfiles *f, const struct record *r, const char *d
     return why;
 }
 
-/* Of a writer, in its thread. */
+/* The writer's `put`, in its thread. */
 static int put_records(void *to, const char *data, size_t size)
 {
     int first = 0;
@@ -399,7 +398,7 @@ struct rankfiles *rankfiles_create(const char *pattern, int nranks,
 void rankfiles_destroy(struct rankfiles *f)
 {
     if (f && f->writer)
-        writer_destroy(f->writer); /* which releases it */
+        writer_destroy(f->writer); /* its thread releases `f` */
     else if (f)
         release(f);
 }

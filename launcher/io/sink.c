@@ -1,7 +1,7 @@
 /* launcher/io/sink.c - see sink.h
  *
- * A regular file is written through the descriptor that we were given: another open file
- * would have an offset of its own, and `(ddprun ...; echo done) >log` would overwrite
+ * A regular file is written through the inherited descriptor: a newly opened one would
+ * have its own offset, and `(ddprun ...; echo done) >log` would overwrite
  * itself.
  */
 #include "launcher/io/sink.h"
@@ -21,10 +21,10 @@ struct sink {
     struct sink_events events;
     struct writer *writer; /* owned */
     bool terminal, midline;
-    bool lost; /* nothing can be written any more */
+    bool lost; /* writing has failed for good */
 };
 
-/* In the writer's thread. */
+/* Used by the writer's thread only. */
 struct target {
     int fd; /* borrowed */
     bool lost;
@@ -38,7 +38,7 @@ static int put(void *to, const char *data, size_t size)
         if (n >= 0) {
             data += n;
             size -= (size_t)n;
-        } else if (errno == EAGAIN) { /* another process has made it non-blocking */
+        } else if (errno == EAGAIN) { /* another process has set O_NONBLOCK */
             poll(&(struct pollfd){.fd = t->fd, .events = POLLOUT}, 1, -1);
         } else if (errno != EINTR) {
             t->lost = true;

@@ -1,7 +1,7 @@
 /* launcher/io/writer.c - see writer.h
  *
- * One lock, held for moments only. The thread is started by the first chunk; it tells the
- * loop through an eventfd, and only what the loop has asked for. A chunk counts as pending
+ * One lock, never held during I/O. The first chunk starts the thread, which wakes the loop
+ * through an eventfd, and only for events the loop waits for. A chunk counts as pending
  * until all of it is written.
  */
 #include "launcher/io/writer.h"
@@ -19,7 +19,8 @@
 #include <unistd.h>
 #include <utlist.h>
 
-/* bytes: a chunk is handed over before the end of the turn; the least that is allocated */
+/* bytes: a chunk of CHUNK is queued at once, without waiting for the end of the loop
+ * iteration; CHUNK_LEAST is the smallest allocation */
 enum { CHUNK = 256 << 10, CHUNK_LEAST = 4 << 10 };
 
 struct chunk {
@@ -32,23 +33,23 @@ struct writer {
     struct loop *loop; /* borrowed */
     struct writer_target target;
     struct writer_events events;
-    struct chunk *filling; /* owned; NULL: nothing is being collected */
+    struct chunk *filling; /* owned; NULL: nothing collected */
     struct event *wake;    /* owned */
-    bool posted;           /* a handover is due at the end of this turn */
-    bool told;             /* `failed` has been called */
+    bool posted;           /* to be queued at the end of this loop iteration */
+    bool reported;             /* `failed` has been called */
     bool started;
     pthread_t thread;
-    pthread_mutex_t lock; /* for all that follows */
+    pthread_mutex_t lock; /* protects everything below */
     pthread_cond_t work, idle;
     struct chunk *queue;   /* owned */
     atomic_size_t pending; /* bytes in `filling`, in the queue, or being written */
     int wake_fd;           /* owned */
-    bool full;             /* has been above WRITER_HIGH and not yet below WRITER_LOW */
-    bool finishing;        /* the loop waits for the last byte */
-    bool end;              /* the thread is to end */
-    bool abandoned;        /* and to free everything then */
+    bool full;             /* was above WRITER_HIGH and not yet below WRITER_LOW since */
+    bool finishing;        /* writer_finish(): call `drained` when all is written */
+    bool end;              /* the thread must exit */
+    bool abandoned;        /* ... and free everything then */
     bool busy;             /* in put() */
-    int error;             /* the first one of put() */
+    int error;             /* the first error of put() */
 };
 
 /* ---- in the thread ---- */
@@ -66,8 +67,8 @@ static void free_shared(struct writer *w)
     free(w);
 }
 
-/* Locked. Is there anything that the loop wants to know? */
-static void tell_loop(struct writer *w, bool failed)
+/* With the lock held. Wake the loop if an event it waits for has occurred. */
+static void wake_loop(struct writer *w, bool failed)
 {
     bool empty = w->pending == 0;
     if (empty)
@@ -76,7 +77,7 @@ static void tell_loop(struct writer *w, bool failed)
         eventfd_write(w->wake_fd, 1);
 }
 
-/* Locked, except while it writes. The queue is not empty. */
+/* With the lock held, released while writing. The queue is not empty. */
 static void write_first(struct writer *w)
 {
     struct chunk *c = w->queue;
@@ -91,7 +92,7 @@ static void write_first(struct writer *w)
     w->error = first ? error : w->error;
     free(c);
     if (!w->end)
-        tell_loop(w, first);
+        wake_loop(w, first);
 }
 
 static void *write_chunks(void *arg)
@@ -119,7 +120,7 @@ static void start(struct writer *w)
 {
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* a thread inherits it */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* inherited by the thread */
     w->started = pthread_create(&w->thread, NULL, write_chunks, w) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_mutex_lock(&w->lock);
@@ -182,16 +183,16 @@ size_t writer_pending(const struct writer *w)
     return w->pending;
 }
 
-/* Calls what is due. */
-static void tell_owner(struct writer *w)
+/* Call the due callbacks. */
+static void call_owner(struct writer *w)
 {
     pthread_mutex_lock(&w->lock);
-    int error = w->told ? 0 : w->error;
+    int error = w->reported ? 0 : w->error;
     bool drained = (w->full && w->pending < WRITER_LOW) || (w->finishing && w->pending == 0);
     if (drained)
         w->full = w->finishing = false;
     pthread_mutex_unlock(&w->lock);
-    w->told |= error != 0;
+    w->reported |= error != 0;
     if (error)
         w->events.failed(error, w->events.arg);
     if (drained)
@@ -202,7 +203,7 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
 {
     eventfd_t count;
     eventfd_read(fd, &count);
-    tell_owner(arg);
+    call_owner(arg);
 }
 
 bool writer_finish(struct writer *w)
@@ -211,10 +212,10 @@ bool writer_finish(struct writer *w)
     pthread_mutex_lock(&w->lock);
     bool written = w->pending == 0;
     w->finishing = !written;
-    w->full &= !written; /* the caller sees that */
+    w->full &= !written; /* the caller sees it by the return value */
     pthread_mutex_unlock(&w->lock);
     if (written)
-        tell_owner(w);
+        call_owner(w);
     return written;
 }
 
@@ -228,7 +229,7 @@ bool writer_wait(struct writer *w, int64_t deadline_ms)
         rc = pthread_cond_timedwait(&w->idle, &w->lock, &until);
     bool written = w->pending == 0;
     pthread_mutex_unlock(&w->lock);
-    tell_owner(w);
+    call_owner(w);
     return written;
 }
 

@@ -1,9 +1,10 @@
-/* launcher/io/writer.h - writes in a thread of its own: the loop never waits for a disk
+/* launcher/io/writer.h - a queue with a writer thread, so that the loop never waits for
+ * I/O
  *
- * Bytes are collected during a turn of the loop and handed over at its end as one chunk.
- * A file system that does not answer, or a reader that does not read, holds up the thread
- * and nothing else. The queue is bounded by its owner: above WRITER_HIGH nothing more
- * should be put until `drained` is called.
+ * Bytes are collected during an iteration of the loop and queued at its end as one chunk.
+ * A file system that does not answer, or a reader that does not read, blocks the thread
+ * only. The owner bounds the queue: above WRITER_HIGH it should put nothing more until
+ * `drained` is called.
  *
  * Owner: the creator, in the thread of the loop; all calls and events happen there. Only
  * `put` and `release` run in the writer's thread.
@@ -21,15 +22,15 @@
 struct writer;
 
 struct writer_target {
-    /* Write all of a chunk, however long that takes. 0, or an errno, after which further
-     * chunks are put all the same: what is to become of them is the target's affair. */
+    /* Write all of a chunk; may block. 0, or an errno; later chunks are still put, and
+     * the target decides what to do with them. */
     int (*put)(void *to, const char *data, size_t size);
-    void (*release)(void *to); /* no more chunks: free it */
+    void (*release)(void *to); /* free `to`; no more chunks follow */
     void *to;
 };
 
 struct writer_events {
-    /* Fewer than WRITER_LOW bytes wait, after WRITER_HIGH; or none, after
+    /* The queue fell below WRITER_LOW after exceeding WRITER_HIGH, or is empty after
      * writer_finish(). */
     void (*drained)(void *arg);
     void (*failed)(int error, void *arg); /* the first error of `put`, once */
@@ -38,23 +39,23 @@ struct writer_events {
 
 enum { WRITER_LOW = 1 << 20, WRITER_HIGH = 4 << 20 };
 
-/* NULL with `err`; the target then stays the caller's. */
+/* NULL with `err`; the caller then still owns the target. */
 struct writer *writer_create(struct loop *loop, const struct writer_target *target,
                              const struct writer_events *events, struct ddp_err *err);
-/* What still waits is lost. A `put` that is under way goes on in its thread, which
- * releases the target when it returns, if ever: the process is about to end. */
+/* Discards queued bytes. A running `put` continues in its thread, which releases the
+ * target when it returns, if ever: the process is about to exit. */
 void writer_destroy(struct writer *w);
 
-/* Room for `size` bytes behind what has been put, to be filled and then committed. */
+/* Reserve `size` bytes at the end of the queue, to be filled and then committed. */
 char *writer_reserve(struct writer *w, size_t size);
 void writer_commit(struct writer *w, size_t size);
 
-size_t writer_pending(const struct writer *w); /* bytes that are not written yet */
+size_t writer_pending(const struct writer *w); /* bytes not written yet */
 
-/* Is everything written? If not, `drained` is called when it is. Events that are due are
- * called first. */
+/* Is everything written? If not, `drained` is called when it is. Due callbacks are called
+ * first. */
 bool writer_finish(struct writer *w);
-/* Wait until everything is written, or until `deadline_ms`. Returns whether it is. */
+/* Block until everything is written or `deadline_ms`. Returns whether it is. */
 bool writer_wait(struct writer *w, int64_t deadline_ms);
 
 #endif

@@ -56,11 +56,11 @@ void alloc_resolve(struct alloc *a, size_t i, int ngpus)
 {
     assert(i < a->nnodes);
     struct alloc_node *node = &a->nodes[i];
-    if (node->slots_by == SLOTS_SAID)
+    if (node->slots_by == SLOTS_GIVEN)
         return;
     if (ngpus == 0 && node->slots_else > 0) {
-        node->slots = node->slots_else; /* slots_from says who said so */
-        node->slots_by = SLOTS_SAID;
+        node->slots = node->slots_else; /* slots_from names the source */
+        node->slots_by = SLOTS_GIVEN;
         return;
     }
     free(node->slots_from);
@@ -70,7 +70,7 @@ void alloc_resolve(struct alloc *a, size_t i, int ngpus)
         node->slots_from = xasprintf("%d GPU%s", ngpus, ngpus > 1 ? "s" : "");
     } else if (a->nnodes == 1 && node->local) {
         node->slots = 0;
-        node->slots_by = SLOTS_UNSAID;
+        node->slots_by = SLOTS_UNSET;
         node->slots_from = xstrdup("no GPU: -np decides");
     } else {
         node->slots = 1;

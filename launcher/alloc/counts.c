@@ -1,6 +1,6 @@
 /* launcher/alloc/counts.c - see sched.h: Slurm's lists of counts
  *
- * A file of its own, as the plugin for Slurm (spank/) needs it and nothing else here.
+ * A separate file: the Slurm plugin (spank/) links it and nothing else of this folder.
  */
 #include "launcher/alloc/sched.h"
 
@@ -34,8 +34,8 @@ int sched_counts(const char *name, const char *text, int *counts, size_t n,
                 times = 0;
         }
         if (count == 0 || times == 0 || (*p && *p != ','))
-            return err_set(err, "%s='%s': '4(x2),1' is the form, and this is not it",
-                           name, SANITIZED(text));
+            return err_set(err, "%s='%s': expected the form '4(x2),1'", name,
+                           SANITIZED(text));
         for (; times > 0; times--, have++) {
             if (have < n)
                 counts[have] = count;
@@ -45,7 +45,7 @@ int sched_counts(const char *name, const char *text, int *counts, size_t n,
         p++;
     }
     if (have != n)
-        return err_set(err, "%s='%s' speaks of %zu nodes, the list of nodes has %zu",
-                       name, SANITIZED(text), have, n);
+        return err_set(err, "%s='%s' counts %zu nodes, but the node list has %zu", name,
+                       SANITIZED(text), have, n);
     return 0;
 }

@@ -23,10 +23,10 @@ static int read_idset(const json_t *text, struct idset *set, struct ddp_err *err
 {
     if (json_is_string(text))
         return idset_parse(json_string_value(text), set, err);
-    return err_set(err, "no set of numbers where one belongs");
+    return err_set(err, "expected an idset");
 }
 
-/* What one entry of R_lite gives to each of its ranks, in the order of ranks. */
+/* Assign the GPUs of one entry of R_lite to its broker ranks' nodes. */
 static int add_gpus(const json_t *entry, const struct idset *all, struct alloc *a,
                     struct ddp_err *err)
 {
@@ -58,7 +58,7 @@ static int add_names(const json_t *list, struct alloc *a, struct ddp_err *err)
         const char *text = json_string_value(item);
         if (rc == 0)
             rc = text ? hostlist_expand(text, &names, err)
-                      : err_set(err, "a name of a node that is no text");
+                      : err_set(err, "a node name that is not a string");
     }
     for (i = 0; rc == 0 && i < names.n; i++)
         alloc_add(a, names.v[i]);
@@ -101,10 +101,10 @@ int flux_parse(const char *text, size_t size, struct alloc *a, struct ddp_err *e
     return rc < 0 ? err_prefix(err, "Flux's list of resources") : 0;
 }
 
-/* --- asking for it ------------------------------------------------------------------ */
+/* --- query ------------------------------------------------------------------ */
 
-/* What a job's tasks find in FLUX_URI is the instance that runs the job, with all its
- * nodes; the script of a batch job is the first process of an instance of its own. */
+/* In a job's tasks FLUX_URI is the instance that runs the job, with all its nodes; the
+ * script of a batch job is the initial program of its own instance. */
 static int read_flux(const struct opts *opts, struct alloc *a, struct ddp_err *err)
 {
     const char *job = sched_env("FLUX_JOB_ID");

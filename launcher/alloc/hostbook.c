@@ -1,8 +1,8 @@
 /* launcher/alloc/hostbook.c - see hostbook.h
  *
- * A hash from the first label, in lower case, to the nodes that share it, which are
- * chained: nearly always one. It is open-addressed and holds numbers only, so that a
- * million lines are a million cache misses and not ten (uthash: twice the time in all).
+ * A hash table from the first label, in lower case, to a chain of the nodes that share
+ * it: nearly always one. It is open-addressed and holds indices only, for one cache miss
+ * per line of a hostfile (uthash takes twice the time).
  */
 #include "launcher/alloc/hostbook.h"
 
@@ -16,23 +16,23 @@
 #include <string.h>
 #include <strings.h>
 
-/* Brackets can name more hosts in a line than there are in the world. */
+/* Limits what bracket expressions may expand to. */
 #define NAMES_MAX HOSTLIST_MAX
 
-/* A place in the table; free when `node` is FREE. */
+/* An entry of the hash table; unused when `node` is FREE. */
 struct slot {
     uint32_t hash;
-    uint32_t node; /* one with this first label; the others follow by note.next */
+    uint32_t node; /* one with this first label; the others follow by host_info.next */
 };
 
 #define FREE UINT32_MAX
 
-/* What the book remembers of a node beside what the allocation says. */
-struct note {
-    long next; /* node with the same first label, -1: none */
-    long line; /* first mention */
-    int bare;  /* mentions without a number */
-    bool said;
+/* Data of a node beyond its struct alloc_node. */
+struct host_info {
+    long next;      /* node with the same first label, -1: none */
+    long line;      /* first mention */
+    int bare;       /* mentions without a number of slots */
+    bool has_slots; /* given explicitly */
 };
 
 struct hostbook {
@@ -40,12 +40,12 @@ struct hostbook {
     enum repeat repeat;
     struct slot *slots; /* owned; nslots is a power of two, never more than half full */
     size_t nslots, used;
-    struct note *notes; /* owned; by node */
+    struct host_info *infos; /* owned; by node */
     size_t room;
     long nnames; /* entered, repeats too */
 };
 
-/* The part of a name that a short form would have; addresses have no short form. */
+/* Length of a name's first label; addresses have no short form. */
 static size_t label_len(const char *name)
 {
     size_t len = strlen(name), dot = strcspn(name, ".");
@@ -63,7 +63,7 @@ static uint32_t hash_of(const char *name, size_t len)
     return (uint32_t)(h ^ h >> 32);
 }
 
-/* Where the label of `name` is in the table, or belongs. */
+/* The slot with the label of `name`, or the unused one where it belongs. */
 static struct slot *slot_of(const struct hostbook *b, const char *name, uint32_t hash)
 {
     size_t i = hash & (b->nslots - 1), len = label_len(name);
@@ -101,13 +101,13 @@ static bool same_host(const char *a, const char *b)
     return strcasecmp(a, b) == 0 || !strchr(a, '.') || !strchr(b, '.');
 }
 
-/* Node `node` has come; its name is known to be none of the book's. */
-static void enter(struct hostbook *b, size_t node, long line)
+/* Add node `node`, whose name is not in the table. */
+static void add_node(struct hostbook *b, size_t node, long line)
 {
     if (node >= b->room) {
         b->room = b->room ? b->room * 2 : 64;
         b->room = b->room > node ? b->room : node + 1;
-        b->notes = xrealloc(b->notes, b->room, sizeof *b->notes);
+        b->infos = xrealloc(b->infos, b->room, sizeof *b->infos);
     }
     if (b->used * 2 >= b->nslots)
         grow(b);
@@ -115,8 +115,8 @@ static void enter(struct hostbook *b, size_t node, long line)
     uint32_t hash = hash_of(name, label_len(name));
     struct slot *s = slot_of(b, name, hash);
     b->used += s->node == FREE;
-    b->notes[node] =
-        (struct note){.next = s->node == FREE ? -1 : (long)s->node, .line = line};
+    b->infos[node] =
+        (struct host_info){.next = s->node == FREE ? -1 : (long)s->node, .line = line};
     *s = (struct slot){hash, (uint32_t)node};
 }
 
@@ -126,7 +126,7 @@ struct hostbook *hostbook_create(struct alloc *a, enum repeat repeat)
     b->a = a;
     b->repeat = repeat;
     for (size_t i = 0; i < a->nnodes; i++)
-        enter(b, i, 0);
+        add_node(b, i, 0);
     return b;
 }
 
@@ -135,18 +135,18 @@ void hostbook_destroy(struct hostbook *b)
     if (!b)
         return;
     free(b->slots);
-    free(b->notes);
+    free(b->infos);
     free(b);
 }
 
-/* How many nodes `name` can mean; `*node` is the first of them. */
+/* The number of nodes that `name` matches; `*node` is the first. */
 static int matches(const struct hostbook *b, const char *name, size_t *node)
 {
     int n = 0;
     if (b->used == 0)
         return 0;
     uint32_t first = slot_of(b, name, hash_of(name, label_len(name)))->node;
-    for (long i = first == FREE ? -1 : (long)first; i >= 0; i = b->notes[i].next) {
+    for (long i = first == FREE ? -1 : (long)first; i >= 0; i = b->infos[i].next) {
         const char *other = b->a->nodes[i].name;
         if (!same_host(name, other))
             continue;
@@ -181,30 +181,30 @@ static void set_from(struct alloc_node *node, const struct host_place *place,
                      const char *how, int slots)
 {
     free(node->slots_from);
-    node->slots_by = SLOTS_SAID;
+    node->slots_by = SLOTS_GIVEN;
     node->slots_from =
         place->line ? xasprintf("%s:%ld: %s%d", place->source, place->line, how, slots)
                     : xasprintf("%s: %s%d", place->source, how, slots);
 }
 
-/* A host that is there already: its numbers add up, or contradict each other. */
+/* A repeated host: add its slots, or report the contradiction. */
 static int merge_slots(struct hostbook *b, size_t i, const struct host_place *place,
                        const struct host_entry *e, struct ddp_err *err)
 {
     struct alloc_node *node = &b->a->nodes[i];
-    struct note *note = &b->notes[i];
-    if ((e->slots || note->said) && b->repeat == REPEAT_REFUSED)
+    struct host_info *info = &b->infos[i];
+    if ((e->slots || info->has_slots) && b->repeat == REPEAT_REFUSED)
         return host_complain(place, e->slots && e->slots_at ? e->slots_at : e->host, err,
-                             "'%s' is there already, in line %ld; say its slots once",
-                             node->name, note->line);
+                             "'%s' is already listed in line %ld; give its slots once",
+                             node->name, info->line);
     long slots =
-        (long)(note->said ? node->slots : note->bare) + (e->slots ? e->slots : 1);
+        (long)(info->has_slots ? node->slots : info->bare) + (e->slots ? e->slots : 1);
     if (slots > SLOTS_MAX)
         return host_complain(place, e->host, err, "more than %d slots for '%s'",
                              SLOTS_MAX, node->name);
     node->slots = (int)slots;
-    note->said = note->said || e->slots;
-    note->bare += e->slots == 0;
+    info->has_slots = info->has_slots || e->slots;
+    info->bare += e->slots == 0;
     set_from(node, place, "named again, adds up to ", node->slots);
     return 0;
 }
@@ -245,10 +245,10 @@ static int add_name(struct hostbook *b, const char *name, const struct host_plac
     } else {
         struct alloc_node *node = alloc_add(b->a, name);
         i = b->a->nnodes - 1;
-        enter(b, i, place->line);
+        add_node(b, i, place->line);
         node->slots = e->slots;
-        b->notes[i].said = e->slots > 0;
-        b->notes[i].bare = e->slots == 0;
+        b->infos[i].has_slots = e->slots > 0;
+        b->infos[i].bare = e->slots == 0;
         if (e->slots)
             set_from(node, place, "slots=", e->slots);
     }

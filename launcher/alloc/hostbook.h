@@ -1,9 +1,9 @@
-/* launcher/alloc/hostbook.h - hosts collected into an allocation, each once
+/* launcher/alloc/hostbook.h - add hosts to an allocation, merging repeats
  *
- * Knows a host again by its name or, when one of the two is written without a domain, by
- * its first label ("n1" and "n1.cluster"). Repeats add up.
+ * Two names are the same host if they are equal or, when one of them has no domain, if
+ * their first labels are ("n1" and "n1.cluster"). The slots of repeats are added.
  *
- * Owner: the source that reads; the allocation is borrowed and outlives the book.
+ * Owner: the source that reads; the allocation is borrowed and outlives the hostbook.
  */
 #ifndef LAUNCHER_ALLOC_HOSTBOOK_H
 #define LAUNCHER_ALLOC_HOSTBOOK_H
@@ -13,20 +13,20 @@
 
 struct hostbook;
 
-/* What an explicit number of slots for a host that is there already means: a list (-H
- * n1:2,n1:2) adds up, a file that says it twice contradicts itself. */
+/* A second explicit number of slots for a host: added in a list (-H n1:2,n1:2), an error
+ * in a file. */
 enum repeat { REPEAT_ADDS, REPEAT_REFUSED };
 
-/* Nodes that `a` has already are entered. */
+/* Starts with the nodes that `a` has already. */
 struct hostbook *hostbook_create(struct alloc *a, enum repeat repeat);
 void hostbook_destroy(struct hostbook *b);
 
-/* Expand the entry's brackets and enter each name. */
+/* Expand the entry's brackets and add each name. */
 int hostbook_add(struct hostbook *b, const struct host_place *place,
                  const struct host_entry *e, struct ddp_err *err);
 
-/* The index of a host; -1 when it is not there, or when more than one could be meant:
- * `place` and `at` are for the complaint that is then set. */
+/* The index of a host; -1 with `err` when it is missing or ambiguous (`place` and `at`
+ * are the position in the message). */
 long hostbook_find(struct hostbook *b, const char *name, const struct host_place *place,
                    const char *at, struct ddp_err *err);
 

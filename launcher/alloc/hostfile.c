@@ -1,13 +1,13 @@
-/* launcher/alloc/hostfile.c - --hostfile: a host a line, with its slots and login
+/* launcher/alloc/hostfile.c - --hostfile: one host per line, with slots and login
  *
  *     # Open MPI:  n1 slots=4 max_slots=8     MPICH:  n1:4     both are understood
  *     n[01-16].cluster slots=4   // Slurm's brackets
  *     user@n2 port=2222          comments: #, // and C's
  *     [fe80::1]:4
- *     ^n07                       left out again
+ *     ^n07                       excluded
  *
- * Comments are blanked in a copy of the line, so that columns stay what they are; the
- * complaint shows the original.
+ * Comments are blanked in a copy of the line, so that columns are kept; error messages
+ * show the original.
  */
 #include "common/err.h"
 #include "common/mem.h"
@@ -24,7 +24,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FILE_MAX (256L << 20) /* bytes; a longer one is not a hostfile */
+#define FILE_MAX (256L << 20) /* bytes */
 
 struct excluded {
     struct host_place place;
@@ -34,11 +34,11 @@ struct excluded {
 struct reader {
     struct alloc *alloc;
     struct hostbook *book;
-    struct host_place place;   /* the line in work */
+    struct host_place place;   /* the current line */
     char *blanked;             /* owned: that line without comments */
     size_t room;               /* of blanked */
-    bool in_comment;           /* between the marks of a C comment, */
-    struct host_place comment; /* which was opened here */
+    bool in_comment;           /* inside a C comment, */
+    struct host_place comment; /* which begins here */
     const char *comment_at;
     struct excluded *excluded; /* owned */
     size_t nexcluded;
@@ -46,8 +46,8 @@ struct reader {
 
 /* --- the file ----------------------------------------------------------------------- */
 
-/* All of it, also from a pipe. The caller frees. */
-static char *slurp(const char *path, size_t *size, struct ddp_err *err)
+/* The whole file, also from a pipe. The caller frees. */
+static char *read_all(const char *path, size_t *size, struct ddp_err *err)
 {
     struct stat st;
     char *text = NULL;
@@ -94,7 +94,7 @@ fail:
 
 /* --- a line ------------------------------------------------------------------------- */
 
-/* The line in work without its comments, in r->blanked; returns its end. */
+/* Copy the current line without comments to r->blanked; returns its end. */
 static const char *blank_comments(struct reader *r)
 {
     const char *line = r->place.text;
@@ -144,7 +144,7 @@ static const struct {
     {"cores", KEY_HINT},    {"cores_per_socket", KEY_HINT},
 };
 
-/* Equal but for case, and with '-' for '_'. */
+/* Equal without regard to case, '-' counts as '_'. */
 static bool key_is(const char *name, const char *p, size_t len)
 {
     for (; len > 0 && *name; len--, name++, p++) {
@@ -154,8 +154,8 @@ static bool key_is(const char *name, const char *p, size_t len)
     return len == 0 && !*name;
 }
 
-/* A place in the blanked line, as one in the line that is shown. */
-static const char *shown(const struct reader *r, const char *p)
+/* Map a position in the blanked line to one in the original. */
+static const char *original(const struct reader *r, const char *p)
 {
     return r->place.text + (p - r->blanked);
 }
@@ -164,11 +164,12 @@ static int set_number(struct reader *r, const char *p, const char *end, const ch
                       int max, int *field, struct ddp_err *err)
 {
     int value;
-    if (host_number(&r->place, shown(r, p), shown(r, end), what, 1, max, &value, err) < 0)
+    if (host_number(&r->place, original(r, p), original(r, end), what, 1, max, &value,
+                    err) < 0)
         return -1;
     if (*field && *field != value)
-        return host_complain(&r->place, shown(r, p), err, "%s: %d was said before", what,
-                             *field);
+        return host_complain(&r->place, original(r, p), err, "%s: already set to %d",
+                             what, *field);
     *field = value;
     return 0;
 }
@@ -182,13 +183,13 @@ static int set_key(struct reader *r, struct host_entry *e, const char *key,
         i++;
     if (i == ARRAY_LEN(keys))
         return host_complain(
-            &r->place, shown(r, key), err,
+            &r->place, original(r, key), err,
             "unknown setting '%.*s'; slots, max_slots, port and username "
             "are known",
             (int)(key_len > 40 ? 40 : key_len), key);
     switch (keys[i].key) {
     case KEY_SLOTS:
-        e->slots_at = shown(r, p);
+        e->slots_at = original(r, p);
         return set_number(r, p, end, keys[i].name, SLOTS_MAX, &e->slots, err);
     case KEY_MAX:
         return set_number(r, p, end, keys[i].name, SLOTS_MAX, &e->max_slots, err);
@@ -196,10 +197,10 @@ static int set_key(struct reader *r, struct host_entry *e, const char *key,
         return set_number(r, p, end, "port", 65535, &e->port, err);
     case KEY_USER:
         if (e->user)
-            return host_complain(&r->place, shown(r, p), err, "a second login name");
-        if (host_login(&r->place, shown(r, p), shown(r, end), err) < 0)
+            return host_complain(&r->place, original(r, p), err, "a second login name");
+        if (host_login(&r->place, original(r, p), original(r, end), err) < 0)
             return -1;
-        e->user = shown(r, p);
+        e->user = original(r, p);
         e->user_len = (size_t)(end - p);
         return 0;
     case KEY_HINT:
@@ -213,7 +214,7 @@ static const char *skip_blanks(const char *p)
     return p + strspn(p, " ");
 }
 
-/* The settings behind the host: key = value, blanks around '=' allowed. */
+/* The settings after the host: key = value, blanks around '=' allowed. */
 static int read_settings(struct reader *r, const char *p, struct host_entry *e,
                          struct ddp_err *err)
 {
@@ -221,7 +222,7 @@ static int read_settings(struct reader *r, const char *p, struct host_entry *e,
         size_t key_len = strcspn(p, " =");
         const char *equals = skip_blanks(p + key_len);
         if (*equals != '=' || key_len == 0)
-            return host_complain(&r->place, shown(r, p), err,
+            return host_complain(&r->place, original(r, p), err,
                                  "'%.*s' is not a setting such as slots=4; a line names "
                                  "one host",
                                  (int)(key_len > 40 ? 40 : key_len), p);
@@ -243,9 +244,9 @@ static int read_line(struct reader *r, struct ddp_err *err)
     struct host_entry e;
     if (end - p == 4 && memcmp(p, "rank", 4) == 0 && strchr(end, '='))
         return host_complain(
-            &r->place, shown(r, p), err,
+            &r->place, original(r, p), err,
             "a line of a rankfile; a hostfile begins a line with a host");
-    if (host_word(&r->place, shown(r, p), shown(r, end), &e, err) < 0 ||
+    if (host_word(&r->place, original(r, p), original(r, end), &e, err) < 0 ||
         read_settings(r, end, &e, err) < 0)
         return -1;
     if (e.max_slots && e.slots > e.max_slots)
@@ -260,7 +261,7 @@ static int read_line(struct reader *r, struct ddp_err *err)
     return 0;
 }
 
-/* --- the whole ---------------------------------------------------------------------- */
+/* --- interface ---------------------------------------------------------------------- */
 
 struct excluding {
     struct reader *r;
@@ -295,7 +296,7 @@ static int exclude(struct reader *r, struct ddp_err *err)
 static int read_lines(struct reader *r, const char *text, size_t size,
                       struct ddp_err *err)
 {
-    static const char bom[] = "\xef\xbb\xbf"; /* some editors put it in front */
+    static const char bom[] = "\xef\xbb\xbf"; /* written by some editors */
     const char *end = text + size;
     if (size >= 3 && memcmp(text, bom, 3) == 0)
         text += 3;
@@ -344,7 +345,7 @@ static bool detect(const struct opts *opts)
 int hostfile_read(const char *path, struct alloc *alloc, struct ddp_err *err)
 {
     size_t size;
-    char *text = slurp(path, &size, err);
+    char *text = read_all(path, &size, err);
     if (!text)
         return -1;
     int rc = hostfile_parse(path, text, size, alloc, err);

@@ -1,14 +1,14 @@
-/* launcher/alloc/hosts.h - what the sources that people write share with source.c */
+/* launcher/alloc/hosts.h - hostfile and -H, for source.c */
 #ifndef LAUNCHER_ALLOC_HOSTS_H
 #define LAUNCHER_ALLOC_HOSTS_H
 
 #include "launcher/alloc/alloc.h"
 
-/* A file has given the hosts; -H picks among them, in its own order, and may lower their
- * slots ("^host" leaves one out). A host that is not in the file is refused by name. */
+/* -H beside a hostfile or a scheduler: select nodes of `alloc`, in the order of -H,
+ * possibly with fewer slots ("^host" excludes one). Other hosts are refused by name. */
 int hosts_arg_filter(const struct opts *opts, struct alloc *alloc, struct ddp_err *err);
 
-/* The text of a hostfile into `alloc`; `source` is its name in complaints. */
+/* Parse the text of a hostfile into `alloc`; `source` is its name in messages. */
 int hostfile_parse(const char *source, const char *text, size_t size, struct alloc *alloc,
                    struct ddp_err *err);
 

@@ -1,8 +1,8 @@
 /* launcher/alloc/hosts_arg.c - -H n1:4,n2,user@n[3-8]:2
  *
- * Alone it makes the allocation; beside a hostfile it picks from it. Items are separated
- * by commas outside brackets; one comma at the end is forgiven, since lists are often
- * made by a loop, but an empty item in the middle is a host that got lost.
+ * Alone it is the allocation; beside a hostfile it selects from it. Items are separated
+ * by commas outside brackets; one comma at the end is allowed, since lists are often made
+ * by a loop, but an empty item in the middle is an error.
  */
 #include "common/err.h"
 #include "common/mem.h"
@@ -28,7 +28,7 @@ static bool blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* Read each item of -H and hand it on. */
+/* Parse each item of -H and pass it to `fn`. */
 static int each_item(const char *text, item_fn fn, void *arg, struct ddp_err *err)
 {
     struct host_place place = {"-H", 0, text, strlen(text)};
@@ -86,10 +86,10 @@ struct filter {
     const struct opts *opts;
     struct alloc *all;
     struct hostbook *book;
-    size_t *order; /* nodes that are named, in the order of -H */
+    size_t *order; /* selected nodes, in the order of -H */
     size_t nnamed;
     bool *named, *excluded;
-    const struct host_place *place; /* of the item in work */
+    const struct host_place *place; /* of the current item */
     const struct host_entry *e;
 };
 
@@ -102,8 +102,8 @@ static int pick_name(const char *name, void *arg, struct ddp_err *err)
     if (i < 0)
         return host_complain(
             f->place, e->host, err,
-            f->opts->hostfile ? "'%s' is not in the hostfile '%s' (or not clearly)"
-                              : "'%s' is not in the allocation of %s (or not clearly)",
+            f->opts->hostfile ? "'%s' is not in the hostfile '%s', or ambiguous"
+                              : "'%s' is not in the allocation of %s, or ambiguous",
             name, f->opts->hostfile ? f->opts->hostfile : f->all->source);
     struct alloc_node *node = &f->all->nodes[i];
     if (e->exclude) {
@@ -126,7 +126,7 @@ static int pick_name(const char *name, void *arg, struct ddp_err *err)
                              name, node->slots, node->slots == 1 ? "" : "s",
                              f->opts->hostfile ? "the hostfile" : "the allocation");
     node->slots = e->slots;
-    node->slots_by = SLOTS_SAID;
+    node->slots_by = SLOTS_GIVEN;
     free(node->slots_from);
     node->slots_from = xasprintf("-H: slots=%d", e->slots);
     return 0;
@@ -141,8 +141,8 @@ static int pick_item(const struct host_place *place, const struct host_entry *e,
     return host_each_name(place, e, pick_name, f, err);
 }
 
-/* Named nodes come first, in the order they were named; the rest is dropped. When -H
- * only excludes, everything else stays. */
+/* Keep the selected nodes in the order of -H, and drop the rest. If -H only excludes,
+ * keep everything else. */
 static void apply(struct filter *f)
 {
     struct alloc *a = f->all;
@@ -161,7 +161,7 @@ static void apply(struct filter *f)
             picked[n++] = a->nodes[i];
             a->nodes[i] = (struct alloc_node){0};
         }
-        alloc_keep(a, keep); /* frees what was not picked */
+        alloc_keep(a, keep); /* frees the nodes not selected */
         free(a->nodes);
         a->nodes = picked;
         a->nnodes = n;

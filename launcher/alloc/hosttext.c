@@ -1,7 +1,7 @@
 /* launcher/alloc/hosttext.c - see hosttext.h
  *
- * Names end up in an ssh command line, so a leading dash and anything that is not a
- * host name character are refused here, once, for all sources that people write.
+ * Names are used in an ssh command line: a leading dash and any character that is not
+ * valid in a host name are refused here, for hostfiles and -H.
  */
 #define LOG_SUBSYS "options"
 #include "launcher/alloc/hosttext.h"
@@ -19,7 +19,7 @@
 #include <strings.h>
 
 #define NAME_MAX_LEN 253 /* of a host name, RFC 1123 */
-#define SHOWN        96  /* bytes of a line that a complaint shows */
+#define SHOWN        96  /* most bytes of a line in a message */
 
 /* A character of UTF-8 takes one column, whatever its bytes. */
 static bool starts_column(char c)
@@ -70,7 +70,7 @@ int host_complain(const struct host_place *place, const char *at, struct ddp_err
     int column = columns(place->text, at) + 1;
     if (place->line == 0)
         return err_set(err, "%.60s: column %d: %s%s", place->source, column, what, shown);
-    /* the end of a long path says more than its beginning */
+    /* the end of a long path matters more */
     size_t len = strlen(place->source);
     const char *source = len > 100 ? place->source + len - 100 : place->source;
     return err_set(err, "%s:%ld:%d: %s%s", source, place->line, column, what, shown);
@@ -132,7 +132,7 @@ bool host_is_address(const char *name, size_t len)
     return is_v4(name, len) || is_v6(name, len);
 }
 
-/* Characters of a name; brackets and what is in them is hostlist.c's to judge. */
+/* Check the characters of a name; hostlist.c checks brackets and their contents. */
 static int check_name(const struct host_place *place, struct host_entry *e,
                       struct ddp_err *err)
 {
@@ -184,7 +184,7 @@ int host_login(const struct host_place *place, const char *p, const char *end,
     return 0;
 }
 
-/* user@ in front; `*p` moves behind it. */
+/* Parse user@ and move `*p` behind it. */
 static int take_user(const struct host_place *place, const char **p, const char *end,
                      struct host_entry *e, struct ddp_err *err)
 {
@@ -202,7 +202,7 @@ static int take_user(const struct host_place *place, const char **p, const char 
     return 0;
 }
 
-/* ":N" behind the host, from the colon on. `*` and "auto" leave it to the node. */
+/* Parse ":N" after the host; `p` is at the colon. `*` and "auto": decided on the node. */
 static int take_slots(const struct host_place *place, const char *p, const char *end,
                       struct host_entry *e, struct ddp_err *err)
 {

@@ -1,9 +1,9 @@
-/* launcher/alloc/hosttext.h - one host as people write it, in a file or behind -H
+/* launcher/alloc/hosttext.h - parse one host of a hostfile or of -H
  *
  *     [^] [user@] host [:N]      host: name | IPv4 | IPv6 | [IPv6] | n[01-16,20]-ib
  *
- * One grammar for the host files of Open MPI, MPICH and Horovod and for -H. What cannot
- * be read is shown: the place, the line, a caret below the offending byte.
+ * One grammar for the host files of Open MPI, MPICH and Horovod and for -H. Errors show
+ * the position, the line, and a caret below the offending byte.
  */
 #ifndef LAUNCHER_ALLOC_HOSTTEXT_H
 #define LAUNCHER_ALLOC_HOSTTEXT_H
@@ -13,12 +13,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define SLOTS_MAX 1000000 /* of one host; more is a slip of the finger */
+#define SLOTS_MAX 1000000 /* of one host; more is a typing error */
 
-/* Where a text came from, for complaints. All borrowed. */
+/* Position of a text, for messages. All borrowed. */
 struct host_place {
     const char *source; /* "hosts", "-H" */
-    long line;          /* from 1; 0: the source is one line, as -H is */
+    long line;          /* from 1; 0: the source is one line (-H) */
     const char *text;   /* the whole line, no newline */
     size_t len;
 };
@@ -27,30 +27,31 @@ struct host_entry {
     bool exclude;     /* ^host */
     const char *host; /* the name or bracket expression, borrowed */
     size_t host_len;
-    bool literal;     /* an address: nothing to expand, nothing to cut at a dot */
+    bool literal;     /* an address: no brackets, no domain */
     const char *user; /* borrowed, NULL: none */
     size_t user_len;
-    int slots;            /* 0: not said */
+    int slots;            /* 0: not given */
     int max_slots;        /* 0: none */
     int port;             /* 0: none */
-    const char *slots_at; /* where `slots` was read, borrowed */
+    const char *slots_at; /* position of `slots` in the text, borrowed */
 };
 
-/* "hosts:3:7: " and the sentence, the line below, a caret under `at`. Long lines are cut
- * to what surrounds the caret. Returns -1. */
+/* Set `err` to "hosts:3:7: " and the message, the line, and a caret under `at`. Long
+ * lines are cut around the caret. Returns -1. */
 int host_complain(const struct host_place *place, const char *at, struct ddp_err *err,
                   const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
-/* The word from `p` to `end` (no blanks in it). The entry's other fields become 0. */
+/* Parse the word from `p` to `end` (no blanks in it). Unused fields become 0. */
 int host_word(const struct host_place *place, const char *p, const char *end,
               struct host_entry *e, struct ddp_err *err);
 
-/* A whole number from `min` to `max`, and nothing else; `what` names it in a complaint.
+/* Parse a whole number from `min` to `max`, and nothing else; `what` names it in the
+ * error.
  */
 int host_number(const struct host_place *place, const char *p, const char *end,
                 const char *what, int min, int max, int *value, struct ddp_err *err);
 
-/* May [p, end) be the login name that ssh is given? */
+/* Check that [p, end) is safe as a login name for ssh. */
 int host_login(const struct host_place *place, const char *p, const char *end,
                struct ddp_err *err);
 

@@ -1,4 +1,4 @@
-/* launcher/alloc/local.c - nothing was said: this machine */
+/* launcher/alloc/local.c - the default: this machine */
 #include "common/err.h"
 #include "launcher/alloc/source.h"
 

@@ -1,8 +1,8 @@
 /* launcher/alloc/lsf.c - the allocation of an LSF job
  *
  * $LSB_MCPU_HOSTS is "host1 4 host2 4"; a host that serves two parts of a compound
- * request comes twice, and its slots add up. $LSB_DJOB_HOSTFILE, a host a line for each
- * slot, stands in where that is too long to be set.
+ * request is listed twice, and its slots are added. If that is too long to be set,
+ * $LSB_DJOB_HOSTFILE is used: one line with the host per slot.
  */
 #include "common/err.h"
 #include "common/mem.h"
@@ -33,7 +33,7 @@ static int read_pairs(const char *text, struct alloc *a, struct ddp_err *err)
         long n = slots ? strtol(slots, &end, 10) : 0;
         if (!slots || *end || n < 1 || n > SLOTS_MAX) {
             rc = err_set(err,
-                         "LSB_MCPU_HOSTS='%s': host and number in turn is the form, and "
+                         "LSB_MCPU_HOSTS='%s': expected host and number in turn, but "
                          "'%s' has no number",
                          SANITIZED(text), SANITIZED(host));
         } else {

@@ -1,9 +1,8 @@
 /* launcher/alloc/pbs.c - the allocation of a PBS job (PBS Pro, OpenPBS, Torque)
  *
- * $PBS_NODEFILE has a host a line, once for each of its MPI processes ("mpiprocs" of a
- * chunk, which is 1 unless it is asked for). Repeats need not stand together. A file that
- * has each host once is that of a job whose user has not spoken of ranks, and is free to
- * do so now.
+ * $PBS_NODEFILE has one host per line, once for each of its MPI processes ("mpiprocs" of
+ * a chunk, by default 1). Repeats need not be adjacent. If each host is listed once, the
+ * job did not set the number of ranks, and ddprun's options may.
  */
 #include "launcher/alloc/sched.h"
 #include "launcher/alloc/source.h"
@@ -31,6 +30,6 @@ const struct alloc_source alloc_pbs = {
     .detect = detect,
     .read = read_pbs,
     .job_var = "PBS_JOBID",
-    .at_home = true,
+    .on_own_node = true,
     .slots_hint = "mpiprocs=N in the job's select",
 };

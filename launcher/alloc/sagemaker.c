@@ -116,9 +116,9 @@ static bool detect(const struct opts *opts)
     return sagemaker_here();
 }
 
-/* With several hosts this is not asked: each has a ddprun of its own, and they meet
- * (launcher/peer). What remains is a job of one, or --alloc sagemaker on the first, with
- * an sshd in every container. */
+/* Not called for several hosts, each of which runs its own ddprun that joins the others
+ * (launcher/peer): only for a job of one host, or --alloc sagemaker on the first host,
+ * with an sshd in every container. */
 static int read_sagemaker(const struct opts *opts, struct alloc *a, struct ddp_err *err)
 {
     struct strv hosts = {0};

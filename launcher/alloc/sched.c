@@ -41,9 +41,8 @@ int sched_gpus(const char *name, const char *text, struct ddp_err *err)
         const char *at = colon ? colon + 1 : p;
         int n = sched_number(&at);
         if (n == 0 || at != end)
-            return err_set(err,
-                           "%s='%s': '4' or 'v100:4' is the form, and this is not it",
-                           name, SANITIZED(text));
+            return err_set(err, "%s='%s': expected '4' or 'v100:4'", name,
+                           SANITIZED(text));
         sum += n;
         if (!*end)
             return sum > SCHED_COUNT_MAX ? SCHED_COUNT_MAX : (int)sum;
@@ -55,7 +54,7 @@ void sched_slots(struct alloc_node *node, int slots, const char *from)
 {
     free(node->slots_from);
     node->slots = slots;
-    node->slots_by = SLOTS_SAID;
+    node->slots_by = SLOTS_GIVEN;
     node->slots_else = 0;
     node->slots_from = xstrdup(from);
 }
@@ -64,7 +63,7 @@ void sched_slots_else(struct alloc_node *node, int slots, const char *from)
 {
     free(node->slots_from);
     node->slots = 0;
-    node->slots_by = SLOTS_UNSAID;
+    node->slots_by = SLOTS_UNSET;
     node->slots_else = slots;
     node->slots_from = xstrdup(from);
 }

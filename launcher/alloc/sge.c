@@ -1,10 +1,10 @@
 /* launcher/alloc/sge.c - the allocation of a Grid Engine job
  *
- * $PE_HOSTFILE: "host slots queue@host processors", blanks or tabs between, a line for
- * each queue instance, so that a host may come twice, short or with its domain: its slots
- * add up (sge_pe(5)). The first line is the master's. What a slot is differs from site to
- * site (a core, a hardware thread: 80 on a node of 4 GPUs); it counts on nodes without
- * GPUs only. ABCI has the hosts' names in the file $SGE_JOB_HOSTLIST, too.
+ * $PE_HOSTFILE: "host slots queue@host processors", separated by blanks or tabs, one line
+ * per queue instance: a host may be listed twice, short or with its domain, and its slots
+ * are added (sge_pe(5)). The first line is the master's. The meaning of a slot depends on
+ * the site (a core, a hardware thread: 80 on a node of 4 GPUs); it is used on nodes
+ * without GPUs only. ABCI has the host names in the file $SGE_JOB_HOSTLIST, too.
  */
 #include "common/err.h"
 #include "common/mem.h"
@@ -23,7 +23,7 @@ static bool detect(const struct opts *opts)
            sched_env("JOB_ID") && sched_env("SGE_ROOT");
 }
 
-/* "host slots ...": into the book, where a host that comes again adds up. */
+/* Add "host slots ..." to the hostbook; slots of a repeated host are added. */
 static int read_line(struct hostbook *book, const struct host_place *place,
                      struct ddp_err *err)
 {
@@ -34,10 +34,10 @@ static int read_line(struct hostbook *book, const struct host_place *place,
     struct host_entry e;
     int rc = 0;
     if (host && (!slots || *end || n < 1 || n > SLOTS_MAX)) {
-        rc = err_set(err, "%s:%ld: '%s %s': a host and a number of slots is the form",
+        rc = err_set(err, "%s:%ld: '%s %s': expected a host and a number of slots",
                      place->source, place->line, SANITIZED(host),
                      slots ? SANITIZED(slots) : "");
-    } else if (host) { /* else the line is blank */
+    } else if (host) { /* else a blank line */
         const char *at = place->text + (host - copy);
         rc = host_word(place, at, at + strlen(host), &e, err);
         e.slots = (int)n;
@@ -84,8 +84,8 @@ static int read_pe_hostfile(const char *path, struct alloc *a, struct ddp_err *e
     return rc;
 }
 
-/* A number that goes with another file tells of variables that have come along, as into
- * the tasks of qrsh -V. */
+/* A number of hosts that does not match the file: variables inherited from another job,
+ * as in tasks of qrsh -V. */
 static int check_number(const char *file, const struct alloc *a, struct ddp_err *err)
 {
     const char *text = sched_env("NHOSTS");

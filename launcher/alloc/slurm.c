@@ -1,13 +1,13 @@
 /* launcher/alloc/slurm.c - the allocation of a Slurm job
  *
- * Two sets of variables must not be mixed: the job's, and those of the step in which we
- * may stand, where srun has overwritten some of the job's names but not its list of nodes
+ * Two sets of variables must not be mixed: the job's, and the step's if ddprun runs in a
+ * step, where srun has overwritten some of the job's variables but not its list of nodes
  * (sbatch(1), srun(1), "OUTPUT ENVIRONMENT VARIABLES"). In a step only the step's own set
- * is consistent. A step of several tasks has started several of us: that would become
- * several worlds, and is refused.
+ * is consistent. A step of several tasks has started several instances of ddprun, each of
+ * which would start the whole job: refused.
  *
- * Slots: GPUs as they were asked for per node; else tasks, if tasks were asked for (a job
- * without -n has its CPUs in SLURM_TASKS_PER_NODE: not used); else what the nodes have.
+ * Slots: the GPUs requested per node; else tasks, if tasks were requested (without -n
+ * SLURM_TASKS_PER_NODE counts CPUs and is not used); else the GPUs found on the nodes.
  */
 #include "common/err.h"
 #include "common/hostlist.h"
@@ -20,8 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Step ids from here on are not steps that srun made for a program: interactive, batch,
- * extern, pending. */
+/* Step ids from here on are special: interactive, batch, extern, pending. */
 #define STEP_SPECIAL 0xfffffff0UL
 
 static const char *job_nodelist(void)
@@ -74,9 +73,9 @@ static long sum_up_to(const int *counts, size_t n, int most)
     return sum;
 }
 
-/* srun spreads -n tasks evenly when fewer were asked for than fit: no node has more than
- * it needs to, and the first ones have the rest. */
-static void lower_to(int *counts, size_t n, long total)
+/* srun spreads -n tasks evenly when fewer are requested than fit; the first nodes get the
+ * remainder. */
+static void limit_total(int *counts, size_t n, long total)
 {
     int low = 0, high = INT_MAX; /* the sum fits up to low, and not up to high */
     if (sum_up_to(counts, n, high) <= total)
@@ -97,7 +96,7 @@ static int tasks_of(const struct names *v, struct alloc *a, size_t first,
 {
     const char *tasks = sched_env(v->tasks), *ntasks = sched_env(v->ntasks);
     if (!tasks || !ntasks)
-        return 0; /* nobody has asked for tasks */
+        return 0; /* no tasks requested */
     size_t n = a->nnodes - first;
     int *counts = xcalloc(n, sizeof *counts);
     int rc = sched_counts(v->tasks, tasks, counts, n, err);
@@ -106,7 +105,7 @@ static int tasks_of(const struct names *v, struct alloc *a, size_t first,
         rc = err_set(err, "%s=%s: fewer tasks than the %zu nodes; -H names those to use",
                      v->ntasks, SANITIZED(ntasks), n);
     if (rc == 0)
-        lower_to(counts, n, total);
+        limit_total(counts, n, total);
     for (size_t i = 0; rc == 0 && i < n; i++) {
         char *from = xasprintf("%s=%s", v->tasks, SANITIZED(tasks));
         sched_slots_else(&a->nodes[first + i], counts[i], from);
@@ -116,7 +115,7 @@ static int tasks_of(const struct names *v, struct alloc *a, size_t first,
     return rc;
 }
 
-static void all_have(struct alloc *a, int slots, const char *name, const char *value)
+static void set_all_slots(struct alloc *a, int slots, const char *name, const char *value)
 {
     char *from = xasprintf("%s=%s", name, SANITIZED(value));
     for (size_t i = 0; i < a->nnodes; i++)
@@ -124,39 +123,39 @@ static void all_have(struct alloc *a, int slots, const char *name, const char *v
     free(from);
 }
 
-/* Slurm before 19.05 gives only the devices of this node, and --gres, by which they were
- * asked for, is a number per node. */
+/* Slurm before 19.05 gives only the device list of this node; --gres, which requested
+ * them, is a number per node. */
 static int gpus_by_list(struct alloc *a)
 {
     static const char *const names[] = {"SLURM_JOB_GPUS", "SLURM_STEP_GPUS",
                                         "CUDA_VISIBLE_DEVICES"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         const char *text = sched_env(names[i]);
-        /* the last one may be a user's, on a front end */
+        /* on a front end the variable may be set by the user */
         if (!text || strcmp(text, "NoDevFiles") == 0 || !sched_env("SLURMD_NODENAME"))
             continue;
         int n = 1;
         for (const char *p = strchr(text, ','); p; p = strchr(p + 1, ','))
             n++;
-        all_have(a, n, names[i], text);
+        set_all_slots(a, n, names[i], text);
         return 1;
     }
     return 0;
 }
 
-/* Returns 1 when the GPUs have been told, 0 when nothing is known, -1 on error. */
+/* Set the slots from the job's GPUs. 1: set, 0: unknown, -1: error. */
 static int gpus_of(struct alloc *a, struct ddp_err *err)
 {
     const char *per_node = sched_env("SLURM_GPUS_PER_NODE");
     const char *total = sched_env("SLURM_GPUS"), *here = sched_env("SLURM_GPUS_ON_NODE");
     if (sched_env("SLURM_GPUS_PER_TASK"))
-        return 0; /* a task has its GPUs: tasks count */
+        return 0; /* GPUs per task: tasks count */
     const char *name = per_node ? "SLURM_GPUS_PER_NODE" : "SLURM_GPUS_ON_NODE";
     const char *text = per_node ? per_node : here;
     if (!text)
         return gpus_by_list(a);
     if (strcmp(text, "0") == 0)
-        return 0; /* none were asked for: tasks count */
+        return 0; /* none requested: tasks count */
     int n = sched_gpus(name, text, err);
     if (n <= 0)
         return n;
@@ -167,10 +166,10 @@ static int gpus_of(struct alloc *a, struct ddp_err *err)
         return err_set(
             err,
             "SLURM_GPUS=%s over %zu nodes, %d of them on this one: which nodes "
-            "have the others is not said; submit with --gpus-per-node, or say "
+            "have the others is unknown; submit with --gpus-per-node, or give "
             "-H node:GPUS,...",
             SANITIZED(total), a->nnodes, n);
-    all_have(a, n, name, text);
+    set_all_slots(a, n, name, text);
     return 1;
 }
 
@@ -199,8 +198,7 @@ static int read_step(struct alloc *a, struct ddp_err *err)
     return add_nodes(v.nodelist, sched_env(v.nodelist), a, err);
 }
 
-/* All components together make the world; GPUs differ between them and are asked for on
- * the nodes. */
+/* The job runs on all components; GPUs differ between them and are found on the nodes. */
 static int read_het(int size, struct alloc *a, struct ddp_err *err)
 {
     for (int i = 0; i < size; i++) {
@@ -219,8 +217,8 @@ static int read_het(int size, struct alloc *a, struct ddp_err *err)
     return 0;
 }
 
-/* With -m arbitrary the order of ranks is that of a file, and rank 0's node need not be
- * the first of the job's. */
+/* With -m arbitrary a file gives the order of ranks, and rank 0's node need not be the
+ * job's first. */
 static int read_job(struct alloc *a, struct ddp_err *err)
 {
     static const struct names v = {"SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE",

@@ -17,8 +17,8 @@
 #include <strings.h>
 #include <unistd.h>
 
-/* In order: what was asked for first, this machine last. Beside a scheduler's allocation,
- * -H picks among its nodes. */
+/* In order of precedence: explicit options first, this machine last. Beside a scheduler's
+ * allocation, -H selects from its nodes. */
 static const struct alloc_source *const sources[] = {
     &alloc_hostfile, &alloc_slurm,     &alloc_sge,       &alloc_pbs,   &alloc_lsf,
     &alloc_flux,     &alloc_sagemaker, &alloc_hosts_arg, &alloc_local,
@@ -27,7 +27,7 @@ static const struct alloc_source *const sources[] = {
 /* --- which of the nodes is this machine --------------------------------------------- */
 
 /* 127.0.0.1, ::1 or an address of one of our interfaces. Other addresses of 127/8 count
- * as hosts of their own: that is how several are played on one machine. */
+ * as separate hosts, to simulate several hosts on one machine. */
 static bool is_own_address(const char *name, const struct ifaddrs *all)
 {
     struct in_addr v4;
@@ -56,7 +56,7 @@ static bool is_own_name(const char *name, const char *own)
     size_t len = strcspn(own, ".");
     if (strcasecmp(name, "localhost") == 0 || strcasecmp(name, own) == 0)
         return true;
-    /* one of them is written without a domain */
+    /* one of them has no domain */
     return strncasecmp(name, own, len) == 0 &&
            (name[len] == '\0' || (name[len] == '.' && own[len] == '\0'));
 }
@@ -80,8 +80,8 @@ static void find_local(struct alloc *a)
         freeifaddrs(all);
 }
 
-/* "localhost", our name and our addresses may stand side by side: one machine, one node,
- * whose slots add up as those of a host named twice. */
+/* Merge "localhost", our name and our addresses into one node; their slots are added, as
+ * for a repeated host. */
 static void fold_local(struct alloc *a)
 {
     struct alloc_node *first = NULL;
@@ -91,11 +91,11 @@ static void fold_local(struct alloc *a)
         keep[i] = !n->local || !first;
         if (n->local && first && first->slots_else > 0 && n->slots_else > 0) {
             first->slots_else +=
-                n->slots_else; /* a scheduler's numbers: GPUs go before */
+                n->slots_else; /* a scheduler's numbers: GPUs take precedence */
         } else if (n->local && first) {
             int slots = (first->slots ? first->slots : 1) + (n->slots ? n->slots : 1);
             first->slots = slots < SLOTS_MAX ? slots : SLOTS_MAX;
-            first->slots_by = SLOTS_SAID;
+            first->slots_by = SLOTS_GIVEN;
             free(first->slots_from);
             first->slots_from = xasprintf("'%s' and '%s' are one machine: %d",
                                           first->name, n->name, first->slots);
@@ -118,7 +118,7 @@ static const struct alloc_source *source_named(const struct opts *opts,
             continue;
         if (sources[i]->detect(opts))
             return sources[i];
-        err_set(err, "--alloc %s: nothing of it here; %s", opts->alloc,
+        err_set(err, "--alloc %s: not found here; %s", opts->alloc,
                 sources[i]->job_var ? "is this inside one of its jobs?"
                                     : "that option is not given");
         return NULL;
@@ -130,7 +130,7 @@ static const struct alloc_source *source_named(const struct opts *opts,
     return NULL;
 }
 
-/* The first that has something to say; two schedulers at once contradict each other. */
+/* The first source that detects itself; two schedulers at once are an error. */
 static const struct alloc_source *source_found(const struct opts *opts,
                                                struct ddp_err *err)
 {
@@ -149,10 +149,10 @@ static const struct alloc_source *source_found(const struct opts *opts,
         }
         found = s;
     }
-    return found; /* the last one always detects itself */
+    return found; /* the last one always applies */
 }
 
-/* A node may go by a name that this machine does not use for itself. */
+/* Find this machine among the nodes by address: a node's name may differ from its own. */
 static bool find_by_address(struct alloc *a)
 {
     enum { LOOK_UPS = 16, LOOK_UP_MS = 10000 };
@@ -167,7 +167,7 @@ static bool find_by_address(struct alloc *a)
     return false;
 }
 
-/* The variables of a job that came along to a machine outside of it, by ssh say. */
+/* Refuse a job's variables inherited on a machine outside of the job, by ssh say. */
 static int check_here(const struct alloc_source *s, struct alloc *a, struct ddp_err *err)
 {
     const char *node = s->node_var ? getenv(s->node_var) : NULL;
@@ -175,13 +175,13 @@ static int check_here(const struct alloc_source *s, struct alloc *a, struct ddp_
         if (a->nodes[i].local)
             return 0;
     }
-    if ((!node && !s->at_home) || find_by_address(a))
-        return 0; /* a front end, in front of its allocation */
-    return err_set(
-        err,
-        "%s=%s, but this machine is not one of the job's: variables that came "
-        "along from there? --alloc %s uses them all the same, --alloc local not",
-        node ? s->node_var : s->job_var, node ? node : getenv(s->job_var), s->name);
+    if ((!node && !s->on_own_node) || find_by_address(a))
+        return 0; /* a front end, outside its allocation */
+    return err_set(err,
+                   "%s=%s, but this machine is not one of the job's: inherited "
+                   "variables? --alloc %s uses them anyway, --alloc local ignores them",
+                   node ? s->node_var : s->job_var, node ? node : getenv(s->job_var),
+                   s->name);
 }
 
 struct alloc *alloc_read(const struct opts *opts, struct ddp_err *err)

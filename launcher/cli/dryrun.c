@@ -25,7 +25,7 @@ static void settle_slots(struct alloc *a)
 {
     for (size_t i = 0; i < a->nnodes; i++) {
         struct alloc_node *n = &a->nodes[i];
-        if (n->slots_by != SLOTS_UNSAID)
+        if (n->slots_by != SLOTS_UNSET)
             continue;
         char *otherwise = n->slots_else ? xstrdup(n->slots_from) : NULL;
         alloc_resolve(a, i, n->local ? topo_gpus() : 0);

@@ -1,7 +1,7 @@
 /* launcher/place/bind.c - see bind.h
  *
- * First the cheap questions, then the expensive ones. Most launches on a small machine
- * end after the affinity mask and one file; hwloc is not even mapped.
+ * Cheap checks first: most launches on a small machine need only the affinity mask and
+ * one file; ddprun-topo is not run.
  */
 #include "launcher/place/bind.h"
 
@@ -14,7 +14,7 @@
 
 #include <stdlib.h>
 
-/* What needs no topology: everybody may run everywhere, and counts his share. */
+/* Without topology: ranks are not bound, and each counts an equal share of the CPUs. */
 static void share(int ncpus, int nlocal, struct binding *out)
 {
     for (int i = 0; i < nlocal; i++) {
@@ -40,7 +40,7 @@ static void set_cpus(struct binding *b, const struct cpu_share *s)
     b->numa = s->numa;
 }
 
-/* Only a number tells which device it is; a UUID would need the driver. */
+/* -1 for a UUID: only the driver could resolve it. */
 static int gpu_numa(const struct strv *gpus, int local_rank)
 {
     char *end;
@@ -68,7 +68,7 @@ static int bind_by_topology(enum bind_to policy, int nlocal, const struct idset 
     for (int i = 0; i < nlocal; i++) {
         if (rc == 0 && shares[i].cpus.n > 0)
             set_cpus(&out[i], &shares[i]);
-        /* a quota below the number of CPUs is what there is to run on */
+        /* a quota below the number of CPUs limits the CPUs per rank */
         int most = quota / nlocal > 1 ? quota / nlocal : 1;
         if (quota && out[i].ncpus > most)
             out[i].ncpus = most;
@@ -96,7 +96,7 @@ int bind_node(enum bind_to policy, int nlocal, struct binding *out, struct ddp_e
     policy &= ~(enum bind_to)BIND_ONE_GPU;
     int rc = 0;
     if (policy == BIND_AUTO) {
-        /* a share near the GPU is worth asking for; failing to get it is no failure */
+        /* binding near the GPU is optional: errors are ignored */
         if (nlocal <= ncpus && (gpus.n > 0 || sysview_numa_nodes("") > 1))
             bind_by_topology(policy, nlocal, &allowed, &gpus, quota, out, NULL);
     } else if (policy != BIND_NONE) {

@@ -1,8 +1,8 @@
 /* launcher/place/cpubind.c - see cpubind.h
  *
- * CPUs stand in topological order, so a share is a stretch [from, to) of that order, cut
- * where a core ends. A group is a stretch that some of the ranks divide among them: one
- * NUMA node for those whose GPU is there, or the whole machine.
+ * CPUs are in topological order, so a rank's share is a range [from, to) of that order,
+ * cut at core boundaries. A group is a range divided among some of the ranks: one NUMA
+ * node for the ranks whose GPU is attached to it, or the whole machine.
  */
 #include "launcher/place/cpubind.h"
 
@@ -11,11 +11,11 @@
 
 #include <stdlib.h>
 
-struct stretch {
+struct range {
     int from, to;
 };
 
-static int count_cores(const struct topo *t, struct stretch s)
+static int count_cores(const struct topo *t, struct range s)
 {
     int n = 0;
     for (int i = s.from; i < s.to; i++)
@@ -23,8 +23,8 @@ static int count_cores(const struct topo *t, struct stretch s)
     return n;
 }
 
-/* The position where the k-th core of the stretch begins. */
-static int core_at(const struct topo *t, struct stretch s, int k)
+/* The index of the first CPU of the k-th core in the range. */
+static int core_at(const struct topo *t, struct range s, int k)
 {
     int i = s.from;
     for (; i < s.to; i++) {
@@ -36,57 +36,57 @@ static int core_at(const struct topo *t, struct stretch s, int k)
     return s.to;
 }
 
-/* The k-th of n parts: whole cores where there are enough, else hardware threads. More
- * ranks than threads share them. */
-static struct stretch part(const struct topo *t, struct stretch s, int k, int n)
+/* The k-th of n parts: whole cores if there are enough, else hardware threads. With more
+ * ranks than threads, ranks share threads. */
+static struct range part(const struct topo *t, struct range s, int k, int n)
 {
     long cores = count_cores(t, s), pus = s.to - s.from;
     if (cores >= n)
-        return (struct stretch){core_at(t, s, (int)(k * cores / n)),
-                                core_at(t, s, (int)((k + 1) * cores / n))};
+        return (struct range){core_at(t, s, (int)(k * cores / n)),
+                              core_at(t, s, (int)((k + 1) * cores / n))};
     int from = s.from + (int)(k * pus / n), to = s.from + (int)((k + 1) * pus / n);
-    return (struct stretch){from, to > from ? to : from + 1};
+    return (struct range){from, to > from ? to : from + 1};
 }
 
-/* Where NUMA node `numa` stands in the order; empty when it has none of our CPUs, or
- * does not stand together. */
-static struct stretch numa_stretch(const struct topo *t, int numa)
+/* The range of NUMA node `numa`; empty when it has none of our CPUs, or they are not
+ * contiguous. */
+static struct range numa_range(const struct topo *t, int numa)
 {
-    struct stretch s = {0, 0};
+    struct range s = {0, 0};
     for (int i = 0; i < t->npus; i++) {
         if (t->pus[i].numa != numa)
             continue;
         if (s.to > 0 && s.to != i)
-            return (struct stretch){0, 0};
+            return (struct range){0, 0};
         s.from = s.to ? s.from : i;
         s.to = i + 1;
     }
     return s;
 }
 
-/* Can each rank have a thread of the NUMA node it should be near? */
+/* Does each NUMA node have at least one thread per rank that should be near it? */
 static bool all_near(const struct topo *t, const int *near, int nlocal)
 {
     for (int i = 0; i < nlocal; i++) {
         int there = 0;
         for (int k = 0; k < nlocal; k++)
             there += near[k] == near[i];
-        struct stretch s = numa_stretch(t, near[i]);
+        struct range s = numa_range(t, near[i]);
         if (near[i] < 0 || s.to - s.from < there)
             return false;
     }
     return true;
 }
 
-static struct stretch near_share(const struct topo *t, const int *near, int rank,
-                                 int nlocal)
+static struct range near_share(const struct topo *t, const int *near, int rank,
+                               int nlocal)
 {
     int before = 0, there = 0;
     for (int k = 0; k < nlocal; k++) {
         there += near[k] == near[rank];
         before += near[k] == near[rank] && k < rank;
     }
-    return part(t, numa_stretch(t, near[rank]), before, there);
+    return part(t, numa_range(t, near[rank]), before, there);
 }
 
 static int key(const struct topo_pu *pu, enum bind_to policy)
@@ -94,9 +94,9 @@ static int key(const struct topo_pu *pu, enum bind_to policy)
     return policy == BIND_SOCKET ? pu->socket : pu->numa;
 }
 
-/* All CPUs of the NUMA node or socket that each share begins in, and the fair part of
- * them that each rank may count as its own. */
-static void widen(enum bind_to policy, const struct topo *t, const struct stretch *shares,
+/* Extend each share to the NUMA node or socket it begins in; a rank counts its equal part
+ * of those CPUs as its own. */
+static void widen(enum bind_to policy, const struct topo *t, const struct range *shares,
                   int nlocal, struct cpu_share *out)
 {
     for (int i = 0; i < nlocal; i++) {
@@ -113,7 +113,7 @@ static void widen(enum bind_to policy, const struct topo *t, const struct stretc
     }
 }
 
-static void take(const struct topo *t, struct stretch s, struct cpu_share *out)
+static void take(const struct topo *t, struct range s, struct cpu_share *out)
 {
     for (int i = s.from; i < s.to; i++)
         idset_add(&out->cpus, t->pus[i].cpu, t->pus[i].cpu);
@@ -136,7 +136,7 @@ static int numa_of(const struct topo *t, const struct idset *cpus)
 static int check(enum bind_to policy, const struct topo *t, int nlocal,
                  struct ddp_err *err)
 {
-    int cores = count_cores(t, (struct stretch){0, t->npus});
+    int cores = count_cores(t, (struct range){0, t->npus});
     if (t->npus == 0)
         return err_set(err, "cannot bind: the CPUs we may use are not in the topology");
     if (policy == BIND_CORE && nlocal > cores)
@@ -155,13 +155,13 @@ int cpubind(enum bind_to policy, const struct topo *t, const int *near, int nloc
 {
     if (check(policy, t, nlocal, err) < 0)
         return -1;
-    struct stretch *shares = xcalloc((size_t)nlocal, sizeof *shares);
+    struct range *shares = xcalloc((size_t)nlocal, sizeof *shares);
     bool by_gpu = all_near(t, near, nlocal);
     for (int i = 0; i < nlocal; i++) {
         shares[i] = by_gpu ? near_share(t, near, i, nlocal)
-                           : part(t, (struct stretch){0, t->npus}, i, nlocal);
+                           : part(t, (struct range){0, t->npus}, i, nlocal);
         if (policy == BIND_CORE)
-            shares[i].to = core_at(t, (struct stretch){shares[i].from, t->npus}, 1);
+            shares[i].to = core_at(t, (struct range){shares[i].from, t->npus}, 1);
         else if (policy == BIND_HWTHREAD)
             shares[i].to = shares[i].from + 1;
     }

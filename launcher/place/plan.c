@@ -1,7 +1,7 @@
 /* launcher/place/plan.c - see plan.h
  *
- * Three steps: how many ranks each node may have (caps), how many it gets (counts), who
- * they are (numbers). --map-by decides the last two; all refusals are in the first.
+ * Three steps: how many ranks each node may have (caps), how many it gets (counts), and
+ * their rank numbers. --map-by decides the last two.
  */
 #include "launcher/place/plan.h"
 
@@ -15,9 +15,9 @@
 struct draft {
     const struct opts *opts;
     const struct alloc *alloc;
-    size_t nnodes; /* of the allocation that are used */
-    int *caps;     /* owned; ranks a node may have */
-    int *counts;   /* owned; ranks it gets */
+    size_t nnodes; /* nodes of the allocation that are used */
+    int *caps;     /* owned; most ranks per node */
+    int *counts;   /* owned; ranks per node */
     long total;    /* sum of caps */
     int np;
     const char *np_from;
@@ -33,12 +33,12 @@ static const char *ranks(long n)
     return n == 1 ? "rank" : "ranks";
 }
 
-/* What one node may have, by its slots and --nproc-per-node. */
+/* The most ranks on one node, by its slots and --nproc-per-node. */
 static int cap_of(const struct draft *d, const struct alloc_node *node, int *cap,
                   struct ddp_err *err)
 {
     int wanted = per_node(d->opts);
-    bool counted = node->slots_by == SLOTS_SAID || node->slots_by == SLOTS_GPUS;
+    bool counted = node->slots_by == SLOTS_GIVEN || node->slots_by == SLOTS_GPUS;
     *cap = wanted ? wanted : node->slots;
     if (*cap == 0) /* one local machine without GPU */
         *cap = d->opts->np ? d->opts->np : 1;
@@ -109,8 +109,8 @@ static int find_np(struct draft *d, struct ddp_err *err)
                    d->alloc->slots_hint ? d->alloc->slots_hint : "slots=N or host:N");
 }
 
-/* One after the other from each node in turn. */
-static void deal(struct draft *d, int left)
+/* Round robin: one rank on each node with room, repeatedly. */
+static void place_round_robin(struct draft *d, int left)
 {
     while (left > 0) {
         for (size_t i = 0; i < d->nnodes && left > 0; i++) {
@@ -122,8 +122,8 @@ static void deal(struct draft *d, int left)
     }
 }
 
-/* --oversubscribe: every node its slots, again and again, up to max_slots. */
-static int pour(struct draft *d, struct ddp_err *err)
+/* --oversubscribe: fill each node's slots, repeatedly, up to max_slots. */
+static int place_oversubscribed(struct draft *d, struct ddp_err *err)
 {
     int left = d->np, before;
     do {
@@ -143,15 +143,15 @@ static int pour(struct draft *d, struct ddp_err *err)
                    d->np - left);
 }
 
-/* How many ranks each node gets. Those asked for by --nnodes share evenly; else block
+/* The number of ranks on each node. With --nnodes they are spread evenly; else "block"
  * fills one node after the other. */
 static int find_counts(struct draft *d, struct ddp_err *err)
 {
     int left = d->np;
     if (d->np > d->total)
-        return pour(d, err);
+        return place_oversubscribed(d, err);
     if (d->opts->map_by == MAP_CYCLIC || (d->opts->nnodes && d->opts->np)) {
-        deal(d, left);
+        place_round_robin(d, left);
         return 0;
     }
     for (size_t i = 0; i < d->nnodes && left > 0; i++) {
@@ -176,7 +176,7 @@ static struct plan *number_ranks(const struct draft *d)
         n->nlocal = d->counts[i];
         n->ranks = xcalloc((size_t)n->nlocal, sizeof *n->ranks);
     }
-    /* block: a node's ranks in one go; cyclic: one from each node, and again */
+    /* block: all ranks of a node in sequence; cyclic: one per node, repeatedly */
     bool cyclic = d->opts->map_by == MAP_CYCLIC;
     int *dealt = xcalloc((size_t)p->nnodes, sizeof *dealt);
     for (int rank = 0, node = 0; rank < p->nranks;) {

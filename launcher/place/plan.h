@@ -1,12 +1,12 @@
-/* launcher/place/plan.h - which rank runs where, with which CPUs and which GPU
+/* launcher/place/plan.h - the mapping of ranks to nodes
  *
- * A value: made by plan_make() from the options and the allocation, then const. Ranks are
+ * Immutable: made by plan_make() from the options and the allocation. Ranks are
  * numbered 0..nranks-1; a node's ranks have local ranks 0..n-1 in rank order. Nodes
  * without a rank are left out. Node 0 is the node of rank 0: the master node.
  *
- * CPUs and GPUs of a node are known only there. The plan therefore says how many share
- * the node and the policy; the agent turns that into CPU sets and devices (cpubind.h,
- * gpubind.h) and, for --dry-run, the launcher does the same for this machine.
+ * CPUs and GPUs of a node are known only there. The plan therefore gives the number of
+ * ranks on the node; the agent assigns CPU sets and devices (bind.h) and, for --dry-run,
+ * the launcher does the same for this machine.
  */
 #ifndef LAUNCHER_PLACE_PLAN_H
 #define LAUNCHER_PLACE_PLAN_H
@@ -20,8 +20,8 @@ struct plan_rank {
 
 struct plan_node {
     const struct alloc_node *host; /* borrowed from the allocation */
-    int nlocal;                    /* ranks here */
-    int *ranks;                    /* owned: their numbers, by local rank */
+    int nlocal;                    /* ranks on this node */
+    int *ranks;                    /* owned: rank numbers, by local rank */
 };
 
 struct plan {
@@ -32,13 +32,13 @@ struct plan {
     const char *np_from; /* where the number of ranks came from: "-np", "slots" */
 };
 
-/* More ranks than slots is refused with both numbers and the option that settles it. */
+/* NULL with `err`: more ranks than slots, say; it names the option that allows it. */
 struct plan *plan_make(const struct opts *opts, const struct alloc *alloc,
                        struct ddp_err *err);
 void plan_destroy(struct plan *p);
 
-/* CROSS_RANK and CROSS_SIZE in Horovod's sense: the place of this rank's node among the
- * nodes that have its local rank, and their number. */
+/* CROSS_RANK and CROSS_SIZE as in Horovod: the index of this rank's node among the nodes
+ * that have its local rank, and the number of those nodes. */
 int plan_cross_rank(const struct plan *p, int rank);
 int plan_cross_size(const struct plan *p, int rank);
 

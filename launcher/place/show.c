@@ -47,7 +47,7 @@ static bool same_text(const char *a, const char *b)
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-/* Neighbours of which the same is to be said: one line of the file, most often. */
+/* May the two share a row: most often they come from one line of the hostfile. */
 static bool alike(const struct alloc_node *a, const struct alloc_node *b)
 {
     return a->slots == b->slots && a->local == b->local && a->port == b->port &&
@@ -212,8 +212,8 @@ static struct rank_facts facts_of(const struct show *s, int rank)
     return f;
 }
 
-/* Numbers that are not known before the start come out as 0: say so instead. */
-static void name_unknown(struct strv *env, const struct rank_facts *f)
+/* Replace values that are known only at the start (0 until then) by a description. */
+static void describe_unknown(struct strv *env, const struct rank_facts *f)
 {
     if (f->master_port == 0 && strv_env_get(env, "MASTER_PORT"))
         strv_env_set(env, "MASTER_PORT", "(any free port)");
@@ -245,7 +245,7 @@ static void rank_env(const struct show *s, int rank, const struct notes *notes,
     struct rank_facts f = facts_of(s, rank);
     struct notes copy = notes ? *notes : (struct notes){0};
     contract_apply(&f, s->env, s->user_set, env, notes ? on_note : NULL, &copy);
-    name_unknown(env, &f);
+    describe_unknown(env, &f);
 }
 
 static bool has_entry(const struct strv *env, const char *entry)
@@ -257,7 +257,7 @@ static bool has_entry(const struct strv *env, const char *entry)
     return false;
 }
 
-/* Ours, or named with -x: worth its value. */
+/* Is the value printed: set by ddprun or named with -x. */
 static bool is_shown(const struct show *s, const char *entry)
 {
     size_t len = strcspn(entry, "=");
@@ -269,9 +269,9 @@ static bool is_shown(const struct show *s, const char *entry)
     return contract_knows(entry);
 }
 
-/* Names of what passes through, several in a line. */
-static void say_inherited(const struct show *s, const struct strv *env, show_fn line,
-                          void *arg)
+/* The names of inherited variables, several per line. */
+static void print_inherited(const struct show *s, const struct strv *env, show_fn line,
+                            void *arg)
 {
     char text[WIDTH + 1] = "";
     size_t used = 0;
@@ -292,8 +292,8 @@ static void say_inherited(const struct show *s, const struct strv *env, show_fn 
 }
 
 /* The entries of `env` that are not in `first`, in one line. */
-static void say_difference(int rank, const struct strv *env, const struct strv *first,
-                           show_fn line, void *arg)
+static void print_difference(int rank, const struct strv *env, const struct strv *first,
+                             show_fn line, void *arg)
 {
     char *text = NULL;
     size_t size = 0;
@@ -317,9 +317,9 @@ static void show_environment(const struct show *s, show_fn line, void *arg)
         if (is_shown(s, first.v[i]))
             say(line, arg, "  %s", first.v[i]);
     }
-    say_inherited(s, &first, line, arg);
+    print_inherited(s, &first, line, arg);
     struct strv again = {0};
-    /* of the last one: what is left of an outer launcher's rank 0 is seen there */
+    /* of the last rank: shows what an outer launcher's rank 0 has left behind */
     rank_env(s, s->plan->nranks - 1, &(struct notes){line, arg}, &again);
     strv_finish(&again);
     if (s->plan->nranks > 1)
@@ -327,7 +327,7 @@ static void show_environment(const struct show *s, show_fn line, void *arg)
     for (int i = 1; i < s->plan->nranks; i++) {
         struct strv env = {0};
         rank_env(s, i, NULL, &env);
-        say_difference(i, &env, &first, line, arg);
+        print_difference(i, &env, &first, line, arg);
         strv_finish(&env);
     }
     strv_finish(&first);

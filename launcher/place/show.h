@@ -1,8 +1,7 @@
-/* launcher/place/show.h - --dry-run: what would happen, and where each number came from
+/* launcher/place/show.h - --dry-run: print the plan, and the source of each number
  *
- * Printed from the very values that a launch uses: the allocation, the plan, the
- * bindings, the contract. Text for people; every line is given to `line` without its
- * newline.
+ * Uses the same data as a launch: the allocation, the plan, the bindings, the contract.
+ * `line` gets each line without its newline.
  */
 #ifndef LAUNCHER_PLACE_SHOW_H
 #define LAUNCHER_PLACE_SHOW_H
@@ -20,21 +19,21 @@ struct show {
     const struct opts *opts;
     const struct alloc *alloc;
     const struct plan *plan;
-    /* By node of the plan: bindings by local rank, or NULL where they are found out on
-     * the host itself. The array itself may be NULL. */
+    /* By node of the plan: bindings by local rank, or NULL if they are decided on the
+     * node. The array itself may be NULL. */
     const struct binding *const *bindings;
-    /* What all ranks share; the rest is filled in from the plan. NULL and a port of 0 are
-     * shown as chosen at start. */
+    /* Facts common to all ranks; the rest is filled in from the plan. NULL and a port of
+     * 0 are printed as chosen at start. */
     const struct rank_facts *facts;
-    const struct strv *env, *user_set; /* as contract_apply() gets them */
-    /* What would be run, in order: "n1: ssh ... ddprun-agent ..."; NULL-terminated. */
+    const struct strv *env, *user_set; /* as for contract_apply() */
+    /* The commands to be run, in order: "n1: ssh ... ddprun-agent ..."; NULL-terminated.
+     */
     char *const *commands;
-    const char *python; /* what becomes of Python ranks; NULL: they are none */
+    const char *python; /* how Python ranks are started; NULL: not Python */
 };
 
-/* Hosts, ranks, their environment and the commands: rank 0 in full, of the others what
- * differs. Inherited variables by name only: their values may be secret, and are what
- * they are. */
+/* Hosts, ranks, environment and commands: rank 0 in full, of the other ranks the
+ * differences. Inherited variables by name only: their values may be secret. */
 void show_dry_run(const struct show *s, show_fn line, void *arg);
 
 #endif

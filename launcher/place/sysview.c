@@ -1,7 +1,7 @@
 /* launcher/place/sysview.c - see sysview.h
  *
- * No scan of the PCI bus: a server has hundreds of devices and each sysfs file costs as
- * much as all of this together, while a GPU without its driver is of no use anyway.
+ * No scan of the PCI bus: a server has hundreds of devices, each sysfs file costs as much
+ * as all of this together, and a GPU without a driver is useless anyway.
  */
 #include "launcher/place/sysview.h"
 
@@ -91,7 +91,7 @@ int sysview_quota(const char *root)
         if (strncmp(line, "0::", 3) == 0)
             path = line + 3;
     }
-    /* the narrowest of this group and those above it */
+    /* the smallest quota of this group and its ancestors */
     while (path) {
         int cpus = quota_of(root, strcmp(path, "/") == 0 ? "" : path);
         least = cpus && (!least || cpus < least) ? cpus : least;
@@ -105,7 +105,8 @@ int sysview_quota(const char *root)
 
 /* --- GPUs --------------------------------------------------------------------------- */
 
-/* Entries of a directory: all but dot files, or those of "nvidiaN". */
+/* The number of entries of a directory: all but dot files or, with `devices`, "nvidiaN".
+ */
 static int count_entries(const char *root, const char *path, bool devices)
 {
     char full[1024];
@@ -134,7 +135,7 @@ static int count_gpus(const char *root)
     return n;
 }
 
-/* As CUDA reads the variable: the list ends at the first entry that is no device. */
+/* As CUDA parses the variable: the list ends at the first invalid entry. */
 static void pick_visible(const char *visible, int count, struct strv *gpus)
 {
     for (const char *p = visible; *p;) {
@@ -157,7 +158,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The driver names its entries by PCI address, which is the order of their numbers. */
+/* The driver names its entries by PCI address; sorted, they are in index order. */
 int sysview_gpu_numa(const char *root, int index)
 {
     char path[1024], text[32];

@@ -33,7 +33,7 @@ int topo_load(struct topo *t, struct ddp_err *err)
         err_errno(err, "cannot bind: cannot run '%.200s'", path);
     else if (status != 0)
         rc = err_set(err, "cannot bind: '%.200s' failed", path);
-    else if (n == TEXT_MAX) /* what is missing would be CPUs that nobody gets */
+    else if (n == TEXT_MAX) /* truncated: the missing CPUs would not be used */
         rc = err_set(err, "cannot bind: '%.200s' says more than %d bytes", path,
                      TEXT_MAX - 1);
     else

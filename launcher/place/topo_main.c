@@ -1,18 +1,17 @@
-/* launcher/place/topo_main.c - ddprun-topo: the CPUs of this machine, a line each
+/* launcher/place/topo_main.c - ddprun-topo: print the CPUs of this machine, one per line
  *
  *     ddprun-topo                         cpu core numa socket
  *     ddprun-topo --synthetic "pack:2 numa:2 core:8 pu:2"
  *     ddprun-topo --xml file.xml
  *
- * The only user of hwloc; topo.h says why it is a program.
+ * The only user of hwloc; see topo.h.
  */
 #include <hwloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* hwloc opens all its plugins, OpenCL's and X11's among them, before it is asked for
- * anything. CPUs need none. */
+/* hwloc loads all its plugins at start, OpenCL's and X11's too. CPUs need none. */
 static void no_plugins(void)
 {
     setenv("HWLOC_PLUGINS_PATH", "/dev/null", 1);

@@ -31,7 +31,7 @@ static void check_nodes(const struct alloc *a)
         if (n->slots < 0 || n->port < 0 || n->port > 65535 || n->max_slots < 0 ||
             (n->max_slots && n->slots > n->max_slots))
             fail("numbers out of range", n->name);
-        if ((n->slots > 0) != (n->slots_by == SLOTS_SAID) || !n->slots != !n->slots_from)
+        if ((n->slots > 0) != (n->slots_by == SLOTS_GIVEN) || !n->slots != !n->slots_from)
             fail("slots from nowhere", n->name);
     }
 }

@@ -86,7 +86,7 @@ static const struct {
           "SLURM_STEP_TASKS_PER_NODE=4",
      {.node_rank = -1},
      NULL,
-     "SLURM_STEP_TASKS_PER_NODE='4' speaks of 1 nodes"},
+     "SLURM_STEP_TASKS_PER_NODE='4' counts 1 nodes"},
     {STEP "SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=9 SLURM_LOCALID=1 SLURM_NODEID=1",
      {.node_rank = -1},
      NULL,

@@ -141,25 +141,25 @@ static const struct {
     {"slots=4\n", "hosts:1:1: a host name comes first, then its settings\n"
                   "  slots=4\n"
                   "  ^"},
-    {"n1 slots=4 slots=5\n", "hosts:1:18: slots: 4 was said before\n"
+    {"n1 slots=4 slots=5\n", "hosts:1:18: slots: already set to 4\n"
                              "  n1 slots=4 slots=5\n"
                              "                   ^"},
-    {"n1:4 slots=5\n", "hosts:1:12: slots: 4 was said before\n"
+    {"n1:4 slots=5\n", "hosts:1:12: slots: already set to 4\n"
                        "  n1:4 slots=5\n"
                        "             ^"},
     {"n1 slots=4 max_slots=2\n", "hosts:1:10: 4 slots are more than max_slots=2\n"
                                  "  n1 slots=4 max_slots=2\n"
                                  "           ^"},
     {"n1 slots=2\nn2\nn1\n",
-     "hosts:3:1: 'n1' is there already, in line 1; say its slots once\n"
+     "hosts:3:1: 'n1' is already listed in line 1; give its slots once\n"
      "  n1\n"
      "  ^"},
     {"n1\nn1 slots=2\n",
-     "hosts:2:10: 'n1' is there already, in line 1; say its slots once\n"
+     "hosts:2:10: 'n1' is already listed in line 1; give its slots once\n"
      "  n1 slots=2\n"
      "           ^"},
     {"n1 slots=2\nn1.cluster slots=2\n",
-     "hosts:2:18: 'n1' is there already, in line 1; say its slots once\n"
+     "hosts:2:18: 'n1' is already listed in line 1; give its slots once\n"
      "  n1.cluster slots=2\n"
      "                   ^"},
     {"n1.a\nn1.b\nn1\n", "hosts:3:1: 'n1' could be more than one of the hosts; write its "

@@ -23,7 +23,7 @@ static struct alloc *alloc_of(const char *text)
         struct alloc_node *n = alloc_add(a, name);
         n->slots = slots;
         n->max_slots = max;
-        n->slots_by = slots ? SLOTS_SAID : SLOTS_UNSAID;
+        n->slots_by = slots ? SLOTS_GIVEN : SLOTS_UNSET;
         n->slots_from = slots ? xasprintf("hosts:%zu", a->nnodes) : NULL;
     }
     free(copy);
@@ -155,7 +155,7 @@ static void check_plan(const struct opts *o, const struct alloc *a, const struct
         ck_assert(pn->host >= a->nodes && pn->host < a->nodes + a->nnodes);
         if (n > 0)
             ck_assert(pn->host > p->nodes[n - 1].host); /* in the order of the hosts */
-        if (!o->oversubscribe && pn->host->slots_by == SLOTS_SAID)
+        if (!o->oversubscribe && pn->host->slots_by == SLOTS_GIVEN)
             ck_assert_int_le(pn->nlocal, pn->host->slots);
         if (pn->host->max_slots)
             ck_assert_int_le(pn->nlocal, pn->host->max_slots);

@@ -89,11 +89,11 @@ static const struct {
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_TASKS_PER_NODE=40(x2)", "n1; n2",
      NULL}, /* CPUs */
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-3] SLURM_TASKS_PER_NODE=2 SLURM_NTASKS=2",
-     NULL, "speaks of 1 nodes, the list of nodes has 3"},
+     NULL, "counts 1 nodes, but the node list has 3"},
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_TASKS_PER_NODE=2(x3) SLURM_NTASKS=6",
-     NULL, "speaks of 3 nodes, the list of nodes has 2"},
+     NULL, "counts 3 nodes, but the node list has 2"},
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_TASKS_PER_NODE=2(x2 SLURM_NTASKS=4",
-     NULL, "'4(x2),1' is the form"},
+     NULL, "expected the form '4(x2),1'"},
     /* before 19.05: the devices of this node are all that is said */
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=vm,n2 SLURM_JOB_GPUS=0,1,4 SLURMD_NODENAME=vm",
      "vm 3; n2 3", NULL},
@@ -180,7 +180,7 @@ START_TEST(the_user_settles_what_the_variables_leave_open)
             "PBS_NODEFILE=/x");
     check(&opts, "slurm", "n1");
     opts.alloc = "sge";
-    check_refused(&opts, "--alloc sge: nothing of it here");
+    check_refused(&opts, "--alloc sge: not found here");
     opts.alloc = "nqs";
     check_refused(&opts, "'nqs' is not one of");
     opts = (struct opts){.alloc = "hosts", .hosts = "other:2"};
@@ -357,7 +357,7 @@ static const struct {
      NULL, "2 names of nodes for 3 ranks"},
     {"{\"execution\": {\"R_lite\": [{\"rank\": \"0-\"}], \"nodelist\": [\"a\"]}}", NULL,
      "Flux's list of resources: "},
-    {"{\"execution\": {\"nodelist\": [7]}}", NULL, "a name of a node that is no text"},
+    {"{\"execution\": {\"nodelist\": [7]}}", NULL, "a node name that is not a string"},
     {"{\"version\": 1}", NULL, "no list of nodes"},
     {"", NULL, "Flux's list of resources: line 1"},
 };

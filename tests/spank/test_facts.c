@@ -77,7 +77,7 @@ static const struct {
      0,
      0,
      0,
-     "SLURM_STEP_TASKS_PER_NODE='1' speaks of 1 nodes, the list of nodes has 2"},
+     "SLURM_STEP_TASKS_PER_NODE='1' counts 1 nodes, but the node list has 2"},
 };
 
 static void copy_env(const char *const *from, struct strv *env)

@@ -1,7 +1,7 @@
 /* launcher/fetch/catalog.c - see catalog.h
  *
- * libinih reads; every line of every set is checked, also of those that are not wanted: a
- * slip in the file shall show when it is made.
+ * Parsed by libinih. Every line of every set is checked, not only the wanted one's, so
+ * that an error in the file is found early.
  */
 #include "launcher/fetch/catalog.h"
 
@@ -18,8 +18,8 @@
 struct reading {
     const char *wanted;
     struct data_set *out;
-    struct strv names;   /* of all sets, for the complaint */
-    struct ddp_err *err; /* set by the first line that is wrong */
+    struct strv names;   /* of all sets, for the error message */
+    struct ddp_err *err; /* set by the first invalid line */
 };
 
 static bool is_sha256(const char *text)
@@ -82,7 +82,8 @@ static int take_line(struct reading *r, const char *section, const char *name,
     return 0;
 }
 
-/* libinih wants 0 for "wrong", and then tells the number of the first such line. */
+/* libinih's handler: returning 0 makes ini_parse() return the number of the first such
+ * line. */
 static int on_line(void *arg, const char *section, const char *name, const char *value)
 {
     struct reading *r = arg;

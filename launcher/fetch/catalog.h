@@ -1,6 +1,7 @@
-/* launcher/fetch/catalog.h - which data sets are known, and what their files have to be
+/* launcher/fetch/catalog.h - the known data sets: URLs, and sizes and checksums of their
+ * files
  *
- * An ini file: datasets.ini beside this is what is installed, --data-sets names another.
+ * An ini file: datasets.ini in this folder is installed, --data-sets names another.
  */
 #ifndef LAUNCHER_FETCH_CATALOG_H
 #define LAUNCHER_FETCH_CATALOG_H
@@ -10,18 +11,18 @@
 
 struct data_file {
     char *name;    /* owned: no '/', no leading '.' */
-    int64_t bytes; /* its size */
+    int64_t bytes; /* file size */
     char sha256[DIGEST_TEXT];
 };
 
 struct data_set {
     char *name, *about;      /* owned; `about` may be NULL */
-    struct strv urls;        /* folders, in the order in which they are tried */
+    struct strv urls;        /* folders, in the order of attempts */
     struct data_file *files; /* owned */
     size_t nfiles;
 };
 
-/* The set `name` of the file `path`. Malformed lines are told with file and line. */
+/* The set `name` of the file `path`. -1 with `err`, which has file and line. */
 int catalog_find(const char *path, const char *name, struct data_set *out,
                  struct ddp_err *err);
 void data_set_finish(struct data_set *s);

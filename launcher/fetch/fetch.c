@@ -1,7 +1,7 @@
 /* launcher/fetch/fetch.c - see fetch.h
  *
- * FILE.part grows until it has the right size; FILE appears by rename. The lock is on
- * FILE.part, so that two that fetch into one folder do not write into each other's.
+ * Downloads to FILE.part, then renames it to FILE. FILE.part is locked against another
+ * ddprun that fetches into the same folder.
  */
 #include "launcher/fetch/fetch.h"
 
@@ -32,8 +32,8 @@ extern char **environ;
 enum { CURL_CANNOT_RESUME = 33, SAID_MAX = 400 };
 
 struct fetch {
-    char *curl;         /* owned: path */
-    const char *mirror; /* borrowed; NULL: the set's own */
+    char *curl;         /* owned: path of curl(1) */
+    const char *mirror; /* borrowed; NULL: the set's URLs */
     const char *folder; /* borrowed */
     const struct data_set *set;
 };
@@ -46,7 +46,7 @@ static int64_t size_of(const char *path)
     return stat(path, &st) == 0 ? (int64_t)st.st_size : -1;
 }
 
-/* Is this what it should be? The size first: it costs nothing. */
+/* Check size, then SHA-256. */
 static int verify(const char *path, const struct data_file *f, struct ddp_err *err)
 {
     char sum[DIGEST_TEXT];
@@ -79,7 +79,7 @@ static int make_folders(const char *folder, struct ddp_err *err)
     return rc;
 }
 
-/* On the disk before it has its name: what is there is right, also after a power cut. */
+/* fsync() before rename(): FILE is complete even after a power failure. */
 static int give_name(int fd, const char *part, const char *path, struct ddp_err *err)
 {
     if (fsync(fd) < 0 || rename(part, path) < 0)
@@ -89,7 +89,7 @@ static int give_name(int fd, const char *part, const char *path, struct ddp_err 
 
 /* --- curl --------------------------------------------------------------------------- */
 
-/* The end of what it says on stderr, without its own "curl: (22) ". */
+/* Keep the end of curl's stderr, without the prefix "curl: (22) ". */
 static void keep_last(const char *said, size_t n, char *text, size_t size)
 {
     while (n > 0 && strchr("\r\n ", said[n - 1]))
@@ -103,7 +103,7 @@ static void keep_last(const char *said, size_t n, char *text, size_t size)
     snprintf(text, size, "%.*s", (int)(n - start - (size_t)skip), p + skip);
 }
 
-/* Returns curl's exit code, -1 when there is none; `text` is what it said last. */
+/* Returns curl's exit code, -1 if it did not exit; `text` gets the end of its stderr. */
 static int run_curl(const struct fetch *f, const char *url, const char *part,
                     const char *most, bool resume, char *text, size_t size)
 {
@@ -156,7 +156,8 @@ static int run_curl(const struct fetch *f, const char *url, const char *part,
     return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* From one folder on the net into FILE.part, whole or not; what went wrong in `err`. */
+/* Download from one URL into FILE.part, resuming it. -1 with `err`; FILE.part may then be
+ * incomplete. */
 static int download(const struct fetch *f, const struct data_file *file, const char *from,
                     const char *part, struct ddp_err *err)
 {
@@ -171,12 +172,13 @@ static int download(const struct fetch *f, const struct data_file *file, const c
     int rc = code == 0  ? 0
              : code < 0 ? err_set(err, "curl cannot be run, or was killed")
                         : err_set(err, "'%s': %s", url,
-                                  said[0] ? said : "curl has ended without a word");
+                                  said[0] ? said : "curl failed without a message");
     free(url);
     return rc;
 }
 
-/* What is wrong with a file that has come whole cannot be resumed: it goes. */
+/* Download and verify; a complete file with a wrong checksum is emptied, as resuming
+ * cannot repair it. */
 static int try_one(const struct fetch *f, const struct data_file *file, const char *from,
                    const char *part, struct ddp_err *err)
 {
@@ -188,21 +190,21 @@ static int try_one(const struct fetch *f, const struct data_file *file, const ch
         return 0;
     if (truncate(part, 0) < 0)
         return err_errno(err, "cannot write '%s'", part);
-    return err_prefix(err, "'%s' from '%s' is not what it has to be", file->name, from);
+    return err_prefix(err, "'%s' from '%s' is wrong", file->name, from);
 }
 
 static int try_all(const struct fetch *f, const struct data_file *file, const char *part,
                    struct ddp_err *err)
 {
     if (size_of(part) == file->bytes && verify(part, file, err) == 0)
-        return 0; /* broken off between the last byte and the rename */
+        return 0; /* interrupted between the last byte and the rename */
     if (f->mirror)
         return try_one(f, file, f->mirror, part, err);
     for (size_t i = 0; i < f->set->urls.n; i++) {
         struct ddp_err why;
         if (try_one(f, file, f->set->urls.v[i], part, &why) == 0)
             return 0;
-        if (i == 0) /* the first place's reason: the others are second best */
+        if (i == 0) /* report the error of the first URL */
             *err = why;
     }
     return -1;
@@ -225,8 +227,7 @@ static int fetch_file(const struct fetch *f, const struct data_file *file,
             rc = err_set(err, "'%s' is being fetched by another ddprun", part);
         else if ((rc = try_all(f, file, part, err)) == 0 &&
                  (rc = give_name(fd, part, path, err)) == 0)
-            printf("%s: %lld bytes, SHA-256 as it has to be\n", path,
-                   (long long)file->bytes);
+            printf("%s: %lld bytes, SHA-256 verified\n", path, (long long)file->bytes);
         if (fd >= 0 && size_of(part) == 0)
             unlink(part);
         if (fd >= 0)
@@ -239,7 +240,7 @@ static int fetch_file(const struct fetch *f, const struct data_file *file,
     return rc;
 }
 
-/* --- all of it ---------------------------------------------------------------------- */
+/* --- interface ---------------------------------------------------------------------- */
 
 static char *table_path(void)
 {

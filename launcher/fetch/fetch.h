@@ -1,9 +1,10 @@
-/* launcher/fetch/fetch.h - --fetch-data: a data set on the front end, before the job
+/* launcher/fetch/fetch.h - --fetch-data: download a data set on the front end, before the
+ * job
  *
- * Compute nodes have no internet. On the front end this brings the files of a known data
- * set into a folder, by curl(1): resumed where an earlier try broke off, checked for size
- * and SHA-256, and given their names only then. So a file that is there is right, and
- * whoever calls it twice waits for nothing.
+ * Compute nodes often have no internet access. Downloads the files of a known data set
+ * into a folder by curl(1): resumes an interrupted download, checks size and SHA-256, and
+ * only then gives the file its name. So an existing file is correct and is not fetched
+ * again.
  */
 #ifndef LAUNCHER_FETCH_FETCH_H
 #define LAUNCHER_FETCH_FETCH_H
@@ -11,8 +12,7 @@
 #include "include/ddprun/err.h"
 #include "launcher/opts.h"
 
-/* Prints a line per file on stdout. `err` is one line: the first file that could not be
- * had, and why. */
+/* Print a line per file on stdout. -1 with `err`: the first file that failed, and why. */
 int fetch_data(const struct opts *opts, struct ddp_err *err);
 
 #endif

@@ -13,8 +13,8 @@
 
 /* --- numbers ------------------------------------------------------------------------ */
 
-/* Work by second. Rates are the program's own; times are compared by the work that was
- * done in them, which is one, or one for each rank. */
+/* Work per second: the program's own rate, or else 1 / time (strong scaling) or
+ * ranks / time (weak scaling). */
 static double throughput(const struct row *r, bool by_rate)
 {
     if (by_rate)
@@ -22,7 +22,7 @@ static double throughput(const struct row *r, bool by_rate)
     return (r->series == SERIES_WEAK ? r->ranks : 1) / r->seconds;
 }
 
-/* Rates count where every run of the series has said one, in the same unit. */
+/* Rates are used if every run of the series has printed one, in the same unit. */
 static bool all_have_rates(const struct row *rows, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -125,8 +125,8 @@ int growth_load(struct growth *t, const char *folder, struct ddp_err *err)
         line[strcspn(line, "\n")] = '\0';
         bool head = number++ == 0;
         if (head ? strcmp(line, heading) != 0 : !read_row(line, &r))
-            rc = err_set(err, "%s:%d:1: not a line of ours; move the file away", path,
-                         number);
+            rc = err_set(err, "%s:%d:1: not a line of this table; move the file away",
+                         path, number);
         else if (!head)
             growth_add(t, &r);
     }
@@ -139,7 +139,7 @@ int growth_load(struct growth *t, const char *folder, struct ddp_err *err)
 /* --- text --------------------------------------------------------------------------- */
 
 /* "12,345", "3.21" */
-static void say_rate(double value, char *out, size_t size)
+static void format_rate(double value, char *out, size_t size)
 {
     if (value < 1000) {
         snprintf(out, size, "%.4g", value);
@@ -178,7 +178,7 @@ void growth_print(const struct growth *t, void (*line)(const char *text, void *a
             line(text, arg);
         }
         if (r->rate.value > 0)
-            say_rate(r->rate.value, rate, sizeof rate);
+            format_rate(r->rate.value, rate, sizeof rate);
         else
             snprintf(rate, sizeof rate, "-");
         snprintf(text, sizeof text, "%8d %10.2f %14s %9.2f %9.0f %%%s", r->ranks,
@@ -193,7 +193,7 @@ static void to_file(const char *text, void *arg)
     fprintf(arg, "%s\n", text);
 }
 
-/* --- picture ------------------------------------------------------------------------ */
+/* --- plot ------------------------------------------------------------------------ */
 
 static const char style[] =
     "polyline,path.strong,path.weak,path.ideal{fill:none;stroke-width:2}\n"
@@ -252,7 +252,7 @@ static int draw(const struct growth *t, const char *path, const char *title,
         best = fmax(best, t->rows[i].speedup);
         most = fmax(most, t->rows[i].efficiency * 100);
         if (i > 0 && t->rows[i].series != t->rows[0].series && ranks <= hi)
-            continue; /* its number is there */
+            continue; /* labelled already */
         hi = fmax(hi, ranks);
         if (nticks < SIZES_MAX)
             ticks[nticks++] = ranks;
@@ -289,7 +289,7 @@ static int draw(const struct growth *t, const char *path, const char *title,
 
 /* --- files -------------------------------------------------------------------------- */
 
-/* Written aside and renamed: who looks meanwhile sees the old one or the new one. */
+/* Write to a temporary file and rename it: readers see the old or the new one. */
 static int put_file(const struct growth *t, const char *path, bool csv,
                     struct ddp_err *err)
 {
@@ -319,7 +319,7 @@ int growth_save(const struct growth *t, const char *folder, const char *title,
         rc = err_errno(err, "cannot write '%s'", svg);
     if (rc == 0)
         rc = put_file(t, txt, false, err);
-    if (rc == 0) /* last: who sees a row in it finds it in the others too */
+    if (rc == 0) /* last: a row in it is in the other files too */
         rc = put_file(t, csv, true, err);
     free(aside);
     free(csv);

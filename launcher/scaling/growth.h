@@ -1,11 +1,11 @@
-/* launcher/scaling/growth.h - what was measured, and what follows from it
+/* launcher/scaling/growth.h - the scaling table: speed-up and efficiency by number of
+ * ranks
  *
- * Speed-up: how many times more work is done in a second than by one rank; where the
- * smallest size is not one rank, that size counts as itself. Efficiency: speed-up by
- * ranks. The base is the smallest size of the series.
+ * Speed-up: work per second relative to the smallest size of the series, times the ranks
+ * of that size (so it is 1 for one rank). Efficiency: speed-up divided by ranks.
  *
- * The table lives in a folder, as scaling.csv, and is written anew with each run, beside
- * scaling.txt for people and scaling.svg: jobs that measure a size each make one table.
+ * The table is kept in a folder as scaling.csv, with scaling.txt and scaling.svg, and is
+ * rewritten after each run, so that jobs of one size each share a table.
  */
 #ifndef LAUNCHER_SCALING_GROWTH_H
 #define LAUNCHER_SCALING_GROWTH_H
@@ -16,9 +16,9 @@
 struct row {
     enum series series;
     int ranks;
-    double seconds;             /* the run, from its start to its end */
-    struct rate rate;           /* as the program said it */
-    double speedup, efficiency; /* made by growth_add() */
+    double seconds;             /* wall time of the run */
+    struct rate rate;           /* printed by the program */
+    double speedup, efficiency; /* computed by growth_add() */
 };
 
 struct growth {
@@ -26,18 +26,20 @@ struct growth {
     size_t n;
 };
 
-/* Adds the run, or replaces an earlier one of its size; numbers are made anew. */
+/* Add the run or replace an earlier one of its size, and recompute speed-up and
+ * efficiency.
+ */
 void growth_add(struct growth *t, const struct row *row);
 void growth_finish(struct growth *t);
 
-/* Reads what `folder` has from earlier; nothing is fine. */
+/* Read the table of `folder`, if there is one. */
 int growth_load(struct growth *t, const char *folder, struct ddp_err *err);
 
 /* Writes all three files; `title` is the command. */
 int growth_save(const struct growth *t, const char *folder, const char *title,
                 struct ddp_err *err);
 
-/* The table for people, a line a call. */
+/* Print the table as text, one call per line. */
 void growth_print(const struct growth *t, void (*line)(const char *text, void *arg),
                   void *arg);
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is counted in training; bytes and bits are not work done. */
+/* Units of training; bytes and bits are not work done. */
 static const char *const units[] = {"images",  "imgs",       "img",       "samples",
                                     "tokens",  "examples",   "sequences", "items",
                                     "steps",   "iterations", "iters",     "it",
@@ -24,7 +24,7 @@ static bool known(const char *word, size_t len)
     return false;
 }
 
-/* The number that ends before `end`: "12,345", "3.2e4". False: there is none. */
+/* The number that ends before `end`: "12,345", "3.2e4". False: none. */
 static bool number_before(const char *line, const char *end, double *value)
 {
     char text[40];

@@ -1,7 +1,7 @@
-/* launcher/scaling/rate.h - how fast a program says it was
+/* launcher/scaling/rate.h - find a throughput in a program's output
  *
- * Programs tell people: "speed  12,345 images/s", "throughput: 3.2e4 tokens/sec". The
- * last such number of the output counts. Without one the time of the run does.
+ * Such as "speed  12,345 images/s", "throughput: 3.2e4 tokens/sec". The last one of the
+ * output counts; without one the wall time is used.
  */
 #ifndef LAUNCHER_SCALING_RATE_H
 #define LAUNCHER_SCALING_RATE_H
@@ -9,11 +9,11 @@
 #include <stdbool.h>
 
 struct rate {
-    double value;  /* 0: none was said */
+    double value;  /* 0: none found */
     char unit[24]; /* "images/s" */
 };
 
-/* Looks at one line; a rate in it replaces that of earlier ones. */
+/* Parse one line; a rate in it replaces an earlier one. */
 void rate_read(struct rate *r, const char *line);
 
 #endif

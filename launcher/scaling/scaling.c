@@ -1,7 +1,7 @@
 /* launcher/scaling/scaling.c - see scaling.h
  *
- * Our child for each size is this very program with the options it was given, so whatever
- * ddprun can do is measured as it is. It dies with us.
+ * Each size runs ddprun itself as a child with the given options, so that everything
+ * ddprun can do can be measured. The child dies with the parent.
  */
 #include "launcher/scaling/scaling.h"
 
@@ -30,14 +30,15 @@ struct measuring {
     const struct opts *opts;
     struct work work;
     const char *folder;
-    char *command;  /* as the user wrote it */
-    char title[96]; /* of the picture */
+    char *command;  /* as given by the user */
+    char title[96]; /* of the plot */
 };
 
 /* --- the folder --------------------------------------------------------------------- */
 
-/* One table for one command: another one in the same folder is refused. */
-static int claim(struct measuring *m, struct ddp_err *err)
+/* Reserve the folder for this command: one with the table of another command is refused.
+ */
+static int reserve_folder(struct measuring *m, struct ddp_err *err)
 {
     char *path = xasprintf("%s/command.txt", m->folder), *had = NULL;
     size_t room = 0;
@@ -47,7 +48,7 @@ static int claim(struct measuring *m, struct ddp_err *err)
     FILE *f = rc == 0 ? fopen(path, "re") : NULL;
     ssize_t len = f ? getdelim(&had, &room, '\0', f) : 0;
     if (len > 0) {
-        had[len - 1] = '\0'; /* the line's end; the command may have others */
+        had[len - 1] = '\0'; /* the final newline; the command may contain others */
         if (strcmp(had, m->command) != 0)
             rc = err_set(err,
                          "'%s' has the table of another command, '%.150s'; write "
@@ -65,9 +66,9 @@ static int claim(struct measuring *m, struct ddp_err *err)
     return rc;
 }
 
-/* Jobs of several sizes may end at once. Where no lock is to be had, as the file system
- * has none or another machine died with it, the last one wins. */
-static int take_turns(const char *folder)
+/* Lock the folder: jobs of several sizes may end at once. If no lock can be taken (not
+ * supported, or held by a crashed machine), the last writer wins. */
+static int lock_folder(const char *folder)
 {
     int lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int64_t until = now_ms() + LOCK_MS;
@@ -80,7 +81,7 @@ static int take_turns(const char *folder)
 static int record(struct measuring *m, const struct row *rows, int n, struct growth *t,
                   struct ddp_err *err)
 {
-    int lock = take_turns(m->folder);
+    int lock = lock_folder(m->folder);
     growth_finish(t);
     int rc = growth_load(t, m->folder, err);
     for (int i = 0; rc == 0 && i < n; i++)
@@ -113,12 +114,12 @@ static int make_command(const struct measuring *m, enum series series, int ranks
     return work_command(m->opts->argv, series, ranks, argv, err);
 }
 
-/* In the child: never returns. */
-static void become(char *const *argv, int log, pid_t parent)
+/* In the child: exec; never returns. */
+static void exec_child(char *const *argv, int log, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
-        _exit(128 + SIGTERM); /* it died before that */
+        _exit(128 + SIGTERM); /* the parent died before prctl() */
     dup2(log, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
     execv("/proc/self/exe", argv);
@@ -126,13 +127,13 @@ static void become(char *const *argv, int log, pid_t parent)
     _exit(125);
 }
 
-/* Runs it with all it says in `path`. Returns the exit code, -1 with an error. */
+/* Run it with all output to `path`. Returns the exit code, -1 with an error. */
 static int run(char *const *argv, const char *path, double *seconds, struct ddp_err *err)
 {
     int log = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), status;
     if (log < 0)
         return err_errno(err, "cannot create '%s'", path);
-    /* Ctrl-C is for the run: who has started it waits for its end in order */
+    /* Ctrl-C is for the child: wait for its orderly end */
     void (*on_int)(int) = signal(SIGINT, SIG_IGN),
          (*on_quit)(int) = signal(SIGQUIT, SIG_IGN);
     int64_t start = now_ns();
@@ -140,7 +141,7 @@ static int run(char *const *argv, const char *path, double *seconds, struct ddp_
     if (pid == 0) {
         signal(SIGINT, on_int);
         signal(SIGQUIT, on_quit);
-        become(argv, log, parent);
+        exec_child(argv, log, parent);
     }
     close(log);
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -155,8 +156,8 @@ static int run(char *const *argv, const char *path, double *seconds, struct ddp_
 
 enum { TAIL_LINES = 5 };
 
-/* The rate in what was said; where the run has failed, its last lines on stderr. */
-static void look_at(const char *path, struct rate *rate, bool failed)
+/* Find the rate in the output; if the run has failed, print its last lines on stderr. */
+static void read_output(const char *path, struct rate *rate, bool failed)
 {
     FILE *in = fopen(path, "re");
     char *line = NULL, *tail[TAIL_LINES] = {0};
@@ -176,7 +177,7 @@ static void look_at(const char *path, struct rate *rate, bool failed)
         fclose(in);
 }
 
-/* One size of one series, or of all that are the same at it. */
+/* Run one size of one series, or of `both` (one rank is the same in both). */
 static int measure(struct measuring *m, enum series series, int ranks, bool both,
                    struct growth *t, struct ddp_err *err)
 {
@@ -190,7 +191,7 @@ static int measure(struct measuring *m, enum series series, int ranks, bool both
         fprintf(stderr, "ddprun: with %d rank%s it ended with %d; '%s' ends with\n",
                 ranks, ranks == 1 ? "" : "s", code, path);
     if (code >= 0)
-        look_at(path, &rows[0].rate, code > 0);
+        read_output(path, &rows[0].rate, code > 0);
     if (code == 0) {
         rows[1] = rows[0];
         rows[1].series = SERIES_WEAK;
@@ -208,12 +209,12 @@ static int measure(struct measuring *m, enum series series, int ranks, bool both
     return code;
 }
 
-/* --- all of them -------------------------------------------------------------------- */
+/* --- all sizes -------------------------------------------------------------------- */
 
 typedef int (*size_fn)(struct measuring *m, enum series series, int ranks, bool both,
                        void *arg, struct ddp_err *err);
 
-/* Each size of each series once; one rank is the same in both. */
+/* Call `fn` for each size of each series; one rank is the same in both: once. */
 static int for_each(struct measuring *m, size_fn fn, void *arg, struct ddp_err *err)
 {
     int rc = 0;
@@ -276,7 +277,7 @@ int scaling_run(const struct opts *opts, struct ddp_err *err)
     int rc = start(&m, opts, err);
     if (rc == 0 && opts->dry_run) {
         rc = for_each(&m, check_size, &m, err);
-    } else if (rc == 0 && (rc = claim(&m, err)) == 0) {
+    } else if (rc == 0 && (rc = reserve_folder(&m, err)) == 0) {
         rc = for_each(&m, measure_size, &t, err);
         growth_print(&t, on_line, NULL);
         if (t.n > 0)
@@ -296,7 +297,7 @@ struct submission {
     char *const *words;
 };
 
-/* As the same command, with these sizes, inside the job. */
+/* Submit a job that runs this command with these sizes. */
 static int submit_sizes(const struct submission *s, const char *sizes, int ranks,
                         const char *suffix, struct ddp_err *err)
 {

@@ -1,7 +1,7 @@
-/* launcher/scaling/scaling.h - --scaling: the same work with more and more ranks
+/* launcher/scaling/scaling.h - --scaling: measure the program at several numbers of ranks
  *
- * Each size is a ddprun of its own, run here one after the other, or, with --submit, each
- * a batch job. What a run says goes to a file; its rate, or its time, into the table.
+ * Each size is a separate run of ddprun, one after the other, or, with --submit, a batch
+ * job. The output of a run goes to a file; its rate, or its time, into the table.
  */
 #ifndef LAUNCHER_SCALING_SCALING_H
 #define LAUNCHER_SCALING_SCALING_H
@@ -9,12 +9,12 @@
 #include "include/ddprun/err.h"
 #include "launcher/opts.h"
 
-/* Runs all sizes and prints the table. Returns the exit code: 0, or that of the run that
- * failed, whose last lines have been shown; -1 with one line in `err` when nothing could
- * be run, or the table not be written. */
+/* Run all sizes and print the table. Returns the exit code: 0, or that of the run that
+ * failed, whose last lines have been printed; -1 with `err` when nothing could be run or
+ * the table not written. */
 int scaling_run(const struct opts *opts, struct ddp_err *err);
 
-/* A batch job for each size, or with --script alone one script that runs them all. */
+/* Submit a batch job per size, or with --script alone print one script that runs all. */
 int scaling_submit(const struct opts *opts, char *const *words, struct ddp_err *err);
 
 #endif

@@ -30,11 +30,10 @@ static int read_sizes(const char *text, struct work *w, struct ddp_err *err)
         errno = 0;
         long n = isdigit((unsigned char)*p) ? strtol(p, &end, 10) : 0;
         if (n < 1 || n > 10000000 || errno || (*end && *end != ','))
-            return err_set(err,
-                           "numbers of ranks such as 1,2,4,8 are wanted, not '%.60s'", p);
+            return err_set(err, "expected numbers of ranks such as 1,2,4,8, not '%.60s'",
+                           p);
         if (w->nsizes > 0 && n <= w->sizes[w->nsizes - 1])
-            return err_set(err,
-                           "%ld stands behind %d; write the sizes from small to large", n,
+            return err_set(err, "%ld follows %d; write the sizes from small to large", n,
                            w->sizes[w->nsizes - 1]);
         if (w->nsizes == SIZES_MAX)
             return err_set(err, "more than %d sizes", SIZES_MAX);
@@ -60,7 +59,7 @@ int work_read(const char *text, char *const *argv, struct work *w, struct ddp_er
     return read_sizes(text, w, err);
 }
 
-/* The number of a mark for this many ranks: 0 or more, -1 on error. */
+/* The value of a mark for this number of ranks: >= 0, -1 on error. */
 static long amount(long one, bool of_each, enum series series, int ranks,
                    struct ddp_err *err)
 {
@@ -77,7 +76,7 @@ static long amount(long one, bool of_each, enum series series, int ranks,
     return one / ranks;
 }
 
-/* `word` with its marks replaced; the caller frees. */
+/* `word` with its marks replaced; the caller frees. NULL with `err`. */
 static char *replace(const char *word, enum series series, int ranks, struct ddp_err *err)
 {
     const char *each = strstr(word, per_rank), *all = strstr(word, total);
@@ -90,7 +89,7 @@ static char *replace(const char *word, enum series series, int ranks, struct ddp
     errno = 0;
     long one = isdigit((unsigned char)*digits) ? strtol(digits, &end, 10) : -1;
     if (one < 0 || errno || *end != '}') {
-        err_set(err, "'%.60s': {per-rank:64} or {total:1000} is the form", mark);
+        err_set(err, "'%.60s': expected {per-rank:64} or {total:1000}", mark);
         return NULL;
     }
     long n = amount(one, of_each, series, ranks, err);

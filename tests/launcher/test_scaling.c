@@ -24,8 +24,8 @@ static const struct {
     {"1,4", "{other}", 1, 0, 2, "{other}", "{other}", NULL},
     {"4", "{per-rank:6}", 1, 1, 1, NULL, "6", "no whole number for each of 4 ranks; write a "
                                               "multiple of 4"},
-    {"4", "{per-rank:x}", 1, 1, 1, NULL, NULL, "{per-rank:64} or {total:1000} is the form"},
-    {"4", "{total:1", 1, 1, 1, NULL, NULL, "{per-rank:64} or {total:1000} is the form"},
+    {"4", "{per-rank:x}", 1, 1, 1, NULL, NULL, "expected {per-rank:64} or {total:1000}"},
+    {"4", "{total:1", 1, 1, 1, NULL, NULL, "expected {per-rank:64} or {total:1000}"},
     {"4", "{total:9223372036854775807}", 1, 1, 1, "9223372036854775807", NULL, "too much"},
 };
 
@@ -62,13 +62,13 @@ END_TEST
 static const struct {
     const char *text, *error;
 } bad_sizes[] = {
-    {"", "numbers of ranks such as 1,2,4,8 are wanted, not ''"},
+    {"", "expected numbers of ranks such as 1,2,4,8, not ''"},
     {"1,,2", "not ',2'"},
     {"1,2,", "not ''"},
     {"0,1", "not '0,1'"},
     {"1,two", "not 'two'"},
-    {"4,2", "2 stands behind 4; write the sizes from small to large"},
-    {"2,2", "2 stands behind 2"},
+    {"4,2", "2 follows 4; write the sizes from small to large"},
+    {"2,2", "2 follows 2"},
     {"loose:1,2", "not 'loose:1,2'"},
     {"99999999999", "not '99999999999'"},
 };
@@ -181,7 +181,7 @@ START_TEST(the_table_is_read_back)
     fputs("loose,1,2,,,1,1\n", f);
     fclose(f);
     ck_assert_int_eq(growth_load(&back, dir, &err), -1);
-    ck_assert_msg(strstr(err.text, "scaling.csv:5:1: not a line of ours"), "%s", err.text);
+    ck_assert_msg(strstr(err.text, "scaling.csv:5:1: not a line of this table"), "%s", err.text);
     ck_assert_int_eq(growth_save(&t, "/nonexistent", "", &err), -1);
     growth_finish(&back);
     growth_finish(&t);

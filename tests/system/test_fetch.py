@@ -109,7 +109,7 @@ class Fetch(LaunchTest):
         self.assert_ended(launch, 0)
         self.assertEqual(self.content(), self.files)
         self.assertEqual(launch.err, "")
-        self.assertEqual(launch.out.count("SHA-256 as it has to be"), 2)
+        self.assertEqual(launch.out.count("SHA-256 verified"), 2)
         again = self.fetch(mirror.url)
         self.assert_ended(again, 0)
         self.assertEqual(again.out.count("is there already"), 2)

@@ -61,7 +61,7 @@ class Scaling(LaunchTest):
     def test_what_cannot_be_is_refused_before_anything_runs(self):
         for args, expected in (
                 (["--scaling", "1,3", "prog", "{per-rank:8}"], "write a multiple of 3"),
-                (["--scaling", "2,1", "prog"], "--scaling: 1 stands behind 2"),
+                (["--scaling", "2,1", "prog"], "--scaling: 1 follows 2"),
                 (["-np", "2", "--scaling", "1", "prog"], "leave -np out")):
             done = self.scale(*args)
             self.assert_ended(done, 2)

@@ -1,19 +1,18 @@
-"""What a Python script is sure to do before anything else, read from its text.
+"""Static analysis of a Python script: the imports it certainly executes first.
 
-Run by sitecustomize.py beside it, which passes `LOADED`, the modules of Python's start-up,
-and `folder`, what Python will put in front of sys.path (None: nothing). The rules are in
-doc/preload.md; in short: nothing of the script is run, statements that cannot change what an
-import does are passed over, and the first other one is the end. Standard library only, and of
-that only what is loaded anyway: compile() makes the tree, and its nodes are known by the names
-of their classes.
+Run by sitecustomize.py, which passes `LOADED`, the modules of Python's start-up, and `folder`,
+which Python will insert as sys.path[0] (None: none). The rules are in doc/preload.md; in short:
+the script is not run, statements that cannot affect an import are skipped, and the first other
+statement ends the scan. Standard library only, and of it only modules that are loaded anyway:
+compile() makes the syntax tree, and nodes are identified by the names of their classes.
 """
 import _ast
 import builtins
 import os
 import sys
 
-# Calls that do not change what a later import does: the function, or all below that name, and
-# methods of what it returns. BUT: less these.
+# Calls that do not affect later imports: the function or everything below that name, and methods
+# of its result. BUT: exceptions.
 HARMLESS = """
     abc argparse ast base64 builtins calendar collections colorsys contextlib.asynccontextmanager
     contextlib.contextmanager contextlib.nullcontext contextlib.suppress copy dataclasses
@@ -42,21 +41,21 @@ BUT = """
     builtins.exec builtins.exit builtins.globals builtins.input builtins.locals builtins.quit
     builtins.setattr builtins.vars functools.reduce logging.getLogger()
     """.split()
-# Functions that these are given are not called before the imports.
+# These do not call a function passed to them before the imports.
 CALLED_LATER = """
     collections.defaultdict dataclasses functools.lru_cache functools.partial functools.wraps
     typing
     """.split()
-CALLED_NOW = ("builtins.filter", "builtins.map", "re")  # what may be a function is called by them
-# What builtins return whose methods are harmless as well: objects of Python's own types.
+CALLED_NOW = ("builtins.filter", "builtins.map", "re")  # these call a function passed to them
+# Builtins that return objects of Python's own types, whose methods are harmless too.
 OBJECT = "builtins.object"
 MAKING = set("""bool bytes dict enumerate float frozenset int len list open range repr set sorted
     str sum tuple zip object.format object.join object.lower object.read object.readlines
     object.replace object.split object.strip object.upper""".split())
 WRITING = {"chmod", "mkdir", "open", "rename", "replace", "rmdir", "symlink_to", "touch", "unlink",
            "write_bytes", "write_text"}  # methods of pathlib.Path
-PATHS = ("builtins.str", "os.getcwd", "os.path", "pathlib")  # what is made of them can be told
-FLAGS = ("torch.backends",)  # attributes that a constant may be assigned to
+PATHS = ("builtins.str", "os.getcwd", "os.path", "pathlib")  # their results can be computed here
+FLAGS = ("torch.backends",)  # a constant may be assigned to their attributes
 OWN = "?"  # the origin of the script's own functions and classes
 
 
@@ -64,7 +63,7 @@ STANDARD = getattr(sys, "stdlib_module_names", ())
 
 
 class Unsure(Exception):
-    """Why it cannot be said what comes next."""
+    """The next statement cannot be analysed; the text says why."""
 
 
 class Absent(Unsure):
@@ -72,7 +71,7 @@ class Absent(Unsure):
 
 
 def command():
-    """What the interpreter is to run: ("c", text), ("m", module) or ("", path)."""
+    """What the interpreter will run: ("c", text), ("m", module) or ("", path)."""
     words = getattr(sys, "orig_argv", None)
     if words is None:  # before 3.10
         with open("/proc/self/cmdline", "rb") as f:
@@ -138,7 +137,7 @@ def file_of(folder, name):
 
 
 def find(top):
-    """The spec of a module, by the path as it is, without the script's folder."""
+    """The spec of a top-level module, by the current sys.path, without the script's folder."""
     for finder in sys.meta_path:
         spec = finder.find_spec(top, None)
         if spec:
@@ -147,8 +146,8 @@ def find(top):
 
 
 class Module:
-    """One that is followed: the names in it, and where they come from: "os.path", for what
-    an import has given, "argparse.ArgumentParser()", for what a call has returned."""
+    """A module being analysed: its names and their origins: "os.path" for an import,
+    "argparse.ArgumentParser()" for the result of a call."""
 
     def __init__(self, path, package, main):
         self.where, self.package, self.main = os.path.basename(path), package, main
@@ -178,7 +177,7 @@ class Module:
         return None
 
     def element(self, node):
-        """The origin of what it yields: lines, names, numbers."""
+        """The origin of the elements of an iterable: lines, names, numbers."""
         path = self.origin(node.func if kind_of(node) == "Call" else node) or ""
         return OBJECT if path.endswith(".__dict__") or path in (
             "builtins.open", "builtins.range", "builtins.object.split") else None
@@ -187,7 +186,7 @@ class Module:
         return self.origin(node) in paths
 
     def harmless(self, node):
-        """Does its value come about without a change to what imports do?"""
+        """Can it be evaluated without an effect on later imports?"""
         kind = kind_of(node)
         if kind == "Call":
             return self.harmless_call(node)
@@ -226,7 +225,7 @@ class Module:
         return any(text_of(mode) is None or set(text_of(mode)) & set("wax+") for mode in modes)
 
     def value(self, node, path):
-        """Of an expression that is made of paths only; else None. `path`: sys.path."""
+        """The value of an expression of paths only; else None. `path`: sys.path."""
         known = {"os": os, "sys": type("sys", (), {"path": path})}
         space = {}
         for part in walk(node):
@@ -242,11 +241,11 @@ class Module:
                     return None
         try:
             return eval(compile(_ast.Expression(node), "", "eval"), space)
-        except Exception:  # the script will say it
+        except Exception:  # the script will raise it
             return None
 
     def bind(self, target, origin, sure=True):
-        """Under a condition it may have been another."""
+        """Set the origin of a name. Not `sure` (under a condition): unknown if it had another."""
         if kind_of(target) == "Name":
             old = self.names.get(target.id, origin)
             self.names[target.id] = origin if sure or old == origin else None
@@ -259,10 +258,9 @@ class Module:
 
 
 class Scan:
-    """Follows a script from its first line on, as long as its statements only import, or
-    are harmless; modules that lie beside it are followed in the same way. What is
-    to be done before it goes on is in `steps`: ("import", name, names it is asked for), or
-    ("set", variable, value, whether also when there is one)."""
+    """Follows a script from its first line while its statements are imports or harmless, and
+    the modules beside it in the same way. Collects `steps`: ("import", name, imported names),
+    ("set", variable, value, overwrite) and ("warn", function, args, kwargs)."""
 
     def __init__(self, folder):
         self.folders, self.later = [] if folder is None else [folder], []
@@ -281,7 +279,7 @@ class Scan:
             self.file(what, main=True)
 
     def main_module(self, name):
-        """As runpy does it: the packages around it first."""
+        """As runpy: the parent packages first."""
         source, package = self.local(name)
         around = name if package else name.rpartition(".")[0]
         if source:
@@ -327,11 +325,11 @@ class Scan:
                 raise Unsure(f"line {node.lineno} of {m.where} may do anything")
 
     def branch(self, statements, m):
-        """What may be done or not: no more than what is harmless."""
+        """Statements that may or may not be executed: only harmless ones are accepted."""
         self.branches += 1
         try:
             self.body(statements, m)
-        except Absent as e:  # only if it comes to that
+        except Absent as e:  # it may not be executed
             raise Unsure(str(e)) from None
         finally:
             self.branches -= 1
@@ -375,7 +373,7 @@ class Scan:
         return True
 
     def target(self, node, value, m):
-        """Is it one of the script's own, or one that no import looks at?"""
+        """Is the target the script's own, or one that does not affect imports?"""
         kind = kind_of(node)
         if kind in ("Tuple", "List"):
             if not all(self.target(part, None, m) for part in node.elts):
@@ -400,7 +398,7 @@ class Scan:
         return m.harmless(node.test)
 
     def add_folder(self, method, args, m):
-        """What is in it is taken for the script's own."""
+        """Treat modules in a folder added to sys.path as the script's own."""
         folder = m.value(args[-1], self.folders) if args else None
         if not isinstance(folder, str) or len(args) != 1 + method.endswith("insert"):
             return False
@@ -412,7 +410,7 @@ class Scan:
         return True
 
     def filter_warnings(self, name, call, m):
-        """Done in the interpreter as well: imports may warn."""
+        """Record a filter for the helper too: imports may warn."""
         args = [("", arg) for arg in call.args] + [(k.arg, k.value) for k in call.keywords]
         done = [], {}
         for key, arg in args:
@@ -435,7 +433,7 @@ class Scan:
         return True
 
     def decorated(self, node, m):
-        """Only by what is known: it is called with the function or class."""
+        """Are all decorators known ones? A decorator is called with the function or class."""
         known = all(m.harmless(d) if kind_of(d) == "Call" else
                     below(m.origin(d) or "", HARMLESS) and not below(m.origin(d), BUT) or
                     kind_of(d) == "Attribute" and d.attr in ("setter", "deleter")
@@ -455,8 +453,8 @@ class Scan:
     see_AsyncFunctionDef = see_FunctionDef
 
     def see_ClassDef(self, node, m):
-        """Its bases see it being made: those of libraries do no more than take note of it; one
-        of the script's own might do anything, in these methods."""
+        """Creating a class calls methods of its bases: those of libraries only register it; the
+        script's own might do anything, in `watching`."""
         bases = [m.origin(base) for base in node.bases]
         watching = ("__init_subclass__", "__new__", "__init__") if any(
             below(base or "", ("enum",)) for base in bases) else ("__init_subclass__",)
@@ -486,7 +484,7 @@ class Scan:
         return True
 
     def see_For(self, node, m):
-        """Twice: what it has bound is there when it comes again."""
+        """Scan the body twice: the second time with the names bound by the first."""
         m.bind(node.target, m.element(node.iter), False)
         if not m.harmless(node.iter):
             return False
@@ -503,8 +501,8 @@ class Scan:
         return True
 
     def see_Try(self, node, m):
-        """Whatever an import may raise, it does so before any rank is forked. Only of what is
-        not there it is known that a handler comes next."""
+        """An import that raises does so before any rank is forked. Only for a missing module it is
+        known that the handler is executed next."""
         errors = ("builtins.ImportError", "builtins.ModuleNotFoundError")
         for part in node.body + node.orelse:
             if kind_of(part) not in ("Import", "ImportFrom", "Pass") and not (
@@ -557,7 +555,7 @@ class Scan:
         return True
 
     def local(self, name):
-        """In the folders of the script's own: source, and whether it is a package."""
+        """Find a module in the script's folders: source, and whether it is a package."""
         for folder in self.folders:
             source, package = file_of(folder, name)
             if source:
@@ -574,13 +572,14 @@ class Scan:
                    for f in self.folders + self.later)
 
     def locate(self, top):
-        """Does the script find it beside itself? A folder is a package when no other is."""
+        """Is it found in the script's folders? A plain folder is a package only if no other
+        module has the name."""
         if top in LOADED or top in sys.builtin_module_names:
             return False
         return bool(self.local(top)[0]) or self.is_folder(top) and not find(top)
 
     def parents(self, name):
-        """A package is imported before what is in it."""
+        """Follow the parent packages first."""
         parts = name.split(".") if name else []
         for i in range(1, len(parts) + 1):
             followed = self.follow(".".join(parts[:i]))
@@ -599,11 +598,11 @@ class Scan:
         return self.read[source]
 
     def module(self, name, wanted):
-        """The Module, when it is one of the script's own."""
+        """Handle an import; returns the Module if it is the script's own."""
         top = name.partition(".")[0]
         if self.locate(top):
             followed = self.parents(name)
-            for part in wanted:  # of a package; else it is a name in it
+            for part in wanted:  # a submodule; else a name in the module
                 if self.local(f"{name}.{part}")[0]:
                     self.follow(f"{name}.{part}")
             return followed
@@ -619,7 +618,7 @@ class Scan:
 
 
 def needs_torch(top):
-    """Does the package that brings this module say that it does, if only for an extra?"""
+    """Does the metadata of this module's package require torch, if only for an extra?"""
     for folder in sys.path:
         try:
             names = os.listdir(folder or ".")
@@ -642,8 +641,8 @@ def needs_torch(top):
 
 
 def first_steps():
-    """(steps, None, folders that hide modules), or (None, why not, ...): what the script is
-    sure to do first, when torch is among it, or comes with it."""
+    """(steps, None, the script's folders), if the script certainly imports torch or a package that
+    requires it; else (None, why not, ())."""
     scan, end = Scan(folder), "it ends"
     try:
         scan.script()

@@ -1,11 +1,11 @@
-"""One interpreter imports, the ranks of a node are forked from it: the Python side.
+"""Preload helper: imports modules once per node; ranks are forked from it.
 
-ddprun-agent runs the user's own command line with this folder in front of PYTHONPATH, so
-Python's start-up imports this file before it looks at the script. It imports what is
-wanted, answers the agent's requests by forking, and never returns: it ends here. A forked
-rank does return, and the interpreter goes on with the script as if nothing had been.
+ddprun-agent runs the user's command line with this folder first in PYTHONPATH, so Python's
+start-up imports this file before it reads the script. The helper imports the modules,
+forks a rank at each request of the agent, and never returns. In a forked rank begin()
+returns, and the interpreter continues with the script as usual.
 
-Protocol, what is checked, and what differs from a fresh interpreter: doc/preload.md.
+Protocol, checks, and differences from a fresh interpreter: doc/preload.md.
 Python 3.8 and later, standard library only.
 """
 import os
@@ -14,14 +14,14 @@ import time
 import zlib
 
 HERE = os.path.dirname(__file__)
-LOADED = frozenset(sys.modules)  # by Python's start-up
+LOADED = frozenset(sys.modules)  # modules of Python's start-up
 PR_SET_PDEATHSIG, SIGKILL = 1, 9
-REFUSED = 75  # the status of a child whose imports are refused
-EXTRA_FD = 63  # the number that a rank knows its PMI_FD by
+REFUSED = 75  # exit status of a child whose imports failed a check
+EXTRA_FD = 63  # the number of PMI_FD in a rank
 
 
-def step_aside():
-    """Nothing shall show that this folder was on the path; what it hid is imported."""
+def remove_folder():
+    """Remove this folder from the path, and import the sitecustomize that it hid, if any."""
     if HERE in sys.path:
         sys.path.remove(HERE)
     sys.path_importer_cache.pop(HERE, None)
@@ -31,23 +31,24 @@ def step_aside():
     except ImportError as e:
         if e.name != "sitecustomize":
             raise
-        return e  # there is none, which is to be said when all else is done
+        return e  # there is none: to be raised at the end, as Python expects
     return None
 
 
-def part(name, **space):
-    """What is defined in a file beside this one, and no module of that name."""
+def run_file(name, **space):
+    """Run a file of this folder without making it a module; returns its globals."""
     path = os.path.join(HERE, name)
     with open(path, encoding="utf-8") as f:
         exec(compile(f.read(), path, "exec"), space)
     return space
 
 
-# --- checks: why ranks must not be forked from here; None when they may ----------------
+# --- checks: each returns why ranks must not be forked, or None ------------------------
 
 
-def take_steps(steps, variables, fork_before):
-    """Why not, or None: all are done, or those before which `fork_before` has said so."""
+def run_steps(steps, variables, fork_before):
+    """Run the steps, until `fork_before` returns True. Returns why ranks must not be forked, or
+    None."""
     with variables:
         for i, (kind, name, *more) in enumerate(steps):
             variables.reader = f"import of '{name}'" if kind == "import" else "the script"
@@ -63,7 +64,7 @@ def take_steps(steps, variables, fork_before):
                 return None
             try:
                 __import__(name, {}, {}, more[0], 0)
-            except BaseException as e:  # whatever it is, a plain rank shall show it
+            except BaseException as e:  # whatever it is, a rank started without preload reports it
                 return f"cannot import '{name}': {type(e).__name__}: {e}"
             why = variables.why_not()
             if why:
@@ -72,7 +73,7 @@ def take_steps(steps, variables, fork_before):
 
 
 def script_folder():
-    """What Python will put in front of sys.path; None for nothing."""
+    """The folder that Python will insert as sys.path[0]; None: none."""
     script = sys.argv[0] if sys.argv else ""
     if getattr(sys.flags, "safe_path", False):
         return None
@@ -82,7 +83,7 @@ def script_folder():
 
 
 def hidden_module(folders):
-    """A module found elsewhere than the script would find it."""
+    """Was a module imported that a file in the script's folders would hide?"""
     loaded = {name.partition(".")[0] for name in set(sys.modules) - LOADED}
     try:
         paths = [os.path.join(folder, name) for folder in folders if folder is not None
@@ -98,8 +99,8 @@ def hidden_module(folders):
 
 
 def filters(steps, before):
-    """The script sets its filters again, and they come to stand before those of imports, not
-    behind: the same, if all do the same."""
+    """In a rank the script sets its filters again, which moves them before those of the
+    imports. Harmless only if all filters have the same action."""
     given = {step[2][0] for step in steps if step[0] == "warn"}
     added = [f for f in sys.modules["warnings"].filters if f not in before] if given else []
     return "the script and an import filter warnings" if (
@@ -111,8 +112,8 @@ def threads():
 
 
 def count_threads():
-    """Libraries that survive a fork (OpenBLAS) take their threads down before it, and a
-    fork that is only tried shows it."""
+    """Fork-safe libraries (OpenBLAS) stop their threads before a fork, so a trial fork comes
+    first."""
     if threads() > 1:
         pid = os.fork()
         if pid == 0:
@@ -122,7 +123,7 @@ def count_threads():
 
 
 def code_files():
-    """What is mapped to be run, as /proc names it."""
+    """Paths of executable mappings, from /proc/self/maps."""
     with open("/proc/self/maps") as maps:
         lines = [line.split(maxsplit=5) for line in maps]
     return {words[5].strip() for words in lines if len(words) > 5 and "x" in words[1]}
@@ -135,18 +136,18 @@ def read_only(fd):
 
 
 def descriptors():
-    """Beyond the first three: number, and what it is open on."""
+    """(number, target) of open descriptors except 0, 1, 2."""
     for fd in os.listdir("/proc/self/fd"):
         try:
             if int(fd) > 2:
                 yield int(fd), os.readlink(f"/proc/self/fd/{fd}")
         except OSError:
-            pass  # the one that lists them
+            pass  # the descriptor of listdir() itself
 
 
 def code_descriptors():
-    """libffi keeps its own library open, to map it again: each rank needs that, under the
-    same number."""
+    """libffi keeps its own library open, to map it again: each rank needs this descriptor,
+    under the same number."""
     code = code_files()
     return {fd for fd, target in descriptors() if target in code and read_only(fd)}
 
@@ -169,7 +170,7 @@ def shared_memory():
 
 
 def written():
-    """What stands in the pipe, which is emptied."""
+    """Did an import write output? stdout and stderr are a pipe, which is emptied."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     pipe = os.open("/proc/self/fd/1", os.O_RDONLY | os.O_NONBLOCK)
@@ -203,22 +204,23 @@ def timers():
 
 
 def broken_fork():
-    """Before 3.9 a fork mixes up Python's allocators, and its debugging one notices."""
+    """Before 3.9 a fork mixes up Python's allocators, which the debug allocator reports."""
     debug = sys.flags.dev_mode or "debug" in os.environ.get("PYTHONMALLOC", "")
     return "Python 3.8 cannot fork and debug memory" if (
         debug and sys.version_info < (3, 9)) else None
 
 
-def why_not(steps, folders, variables, chance, fork_before):
+def why_not(steps, folders, variables, random_numbers, fork_before):
     folder, before = os.getcwd(), list(getattr(sys.modules.get("warnings"), "filters", ()))
-    with chance:
-        why = broken_fork() or take_steps(steps, variables, fork_before)
-    return (written() or why or hidden_module(folders) or filters(steps, before) or chance.why_not() or children() or count_threads()
-            or open_files() or shared_memory() or cuda() or timers() or (
+    with random_numbers:
+        why = broken_fork() or run_steps(steps, variables, fork_before)
+    return (written() or why or hidden_module(folders) or filters(steps, before)
+            or random_numbers.why_not() or children() or count_threads() or open_files()
+            or shared_memory() or cuda() or timers() or (
                 "an import has changed the directory" if os.getcwd() != folder else None))
 
 
-# Libraries that leave nothing to be done at the end of a process but to free memory.
+# Libraries whose destructors only free memory.
 PLAIN_FOLDERS = ("torch", "numpy", "numpy.libs", "lib-dynload")
 PLAIN_LIBRARIES = (
     "ld-linux", "libc.", "libm.", "libdl.", "libpthread.", "librt.", "libutil.", "libgcc_s.",
@@ -242,8 +244,8 @@ def only_plain(paths):
 
 
 def set_environment(entries, own):
-    """All of it, in this order. `own`: what Python and imports have added (LC_CTYPE in a C
-    locale), or, with None, removed."""
+    """Replace the environment by `entries`, in this order. `own`: variables that Python or an
+    import has set (LC_CTYPE in a C locale) or, with None, removed."""
     for name in list(os.environ):
         del os.environ[name]
     for entry in entries:
@@ -258,7 +260,8 @@ def set_environment(entries, own):
 
 
 def renew_stdin():
-    """Python settles at its start whether it can seek: the helper's was a socket."""
+    """Reopen sys.stdin: at start-up Python decided for the helper's stdin, a socket, whether it
+    is seekable."""
     old = sys.stdin
     if old is None or old is not sys.__stdin__:
         return
@@ -278,26 +281,26 @@ def renew_threads():
             main._set_native_id()
 
 
-class Memory:
-    """A file that says how many steps of a script were good in an earlier launch, so that a
-    refused import is paid for once. It holds for a day, with the same packages and for ranks
-    whose variables differ in the same names (`apart`)."""
+class Cache:
+    """Cache file with the number of steps of a script that passed the checks in an earlier
+    launch, so that a failing import costs time only once. Valid for a day, with unchanged
+    packages, and for the same set of variables that differ between ranks (`differing`)."""
 
-    def __init__(self, steps, folders, apart):
+    def __init__(self, steps, folders, differing):
         tops = {step[1].partition(".")[0] for step in steps if step[0] == "import"}
         specs = [finder.find_spec(top, None) for finder in sys.meta_path for top in sorted(tops)]
         times = [os.stat(path).st_mtime_ns for path in (
             HERE, *sys.path, *(spec.origin or "" for spec in specs if spec))
             if os.path.exists(path)]
-        self.key = f"{sys.version} {sys.executable} {sys.path} {folders} {times} {apart} {steps}".replace(
-            "\n", " ")
+        self.key = (f"{sys.version} {sys.executable} {sys.path} {folders} {times} {differing} "
+                    f"{steps}").replace("\n", " ")
         home = os.environ.get("XDG_CACHE_HOME") or os.path.join(
             os.environ.get("HOME") or "/nonexistent", ".cache")
         self.folder = os.path.join(home, "ddprun", "preload")
         self.path = os.path.join(self.folder, f"{zlib.crc32(os.fsencode(self.key)):08x}")
 
-    def good(self, steps):
-        """Those that are left, and why there are none."""
+    def passed(self, steps):
+        """(steps to run, None), or ([], why) if none passed."""
         try:
             with open(self.path, encoding="utf-8", errors="surrogateescape") as f:
                 key, count, why = f.read().split("\n")[:3]
@@ -307,10 +310,10 @@ class Memory:
             return steps, None
         if key != self.key or not fresh:
             return steps, None
-        self.key = None  # what has been found out before is not written again
-        return steps[:count], None if count else f"{why} ('{self.path}' says so)"
+        self.key = None  # do not write the same result again
+        return steps[:count], None if count else f"{why} (cached in '{self.path}')"
 
-    def keep(self, count, why):
+    def store(self, count, why):
         if self.key is None:
             return
         try:
@@ -320,7 +323,7 @@ class Memory:
                 f.write(f"{self.key}\n{count}\n{why}\n")
             os.rename(f"{self.path}.{os.getpid()}", self.path)
         except OSError:
-            pass  # it is only slower
+            pass  # without the cache the next launch is only slower
 
 
 class Helper:
@@ -332,16 +335,16 @@ class Helper:
         self.own = {}
         self.kept = {}
         self.has_imported = self.is_child = False
-        self.memory, self.forked_at = None, 0
-        self.libraries = self.chance = None
+        self.cache, self.forked_at = None, 0
+        self.libraries = self.random_numbers = None
         self.ctypes = ctypes
-        atexit.register(self.leave_imported)  # the first to come is the last to be called
+        atexit.register(self.skip_module_teardown)  # registered first, called last
         self.prctl = ctypes.CDLL(None).prctl
         self.socket = _socket
         self.wire = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, 0)
 
-    def hear(self):
-        """The descriptors and the strings of the next request; the agent's end is ours."""
+    def receive(self):
+        """Receive a request: its descriptors and strings. Exits when the agent has closed."""
         room = self.socket.CMSG_SPACE(6 * 4)
         data, extra, _, _ = self.wire.recvmsg(16, room, self.socket.MSG_CMSG_CLOEXEC)
         if not data:
@@ -354,20 +357,21 @@ class Helper:
             f.seek(0)
             return fds, os.fsdecode(f.read()).split("\0")[:-1]
 
-    def tell(self, text):
+    def send(self, text):
         self.wire.send(os.fsencode(text)[:1000])
 
     def give_up(self, why):
-        if self.memory:
-            self.memory.keep(self.forked_at, why)
+        if self.cache:
+            self.cache.store(self.forked_at, why)
         if self.is_child:
-            written()  # the parent has not
-        self.tell(f"left {why}" if self.is_child else f"no {why}")
+            written()  # empty the pipe: the parent has not
+        self.send(f"left {why}" if self.is_child else f"no {why}")
         os._exit(REFUSED if self.is_child else 0)
 
     def fork_before(self, i, name):
-        """Before a further package is imported: a child goes on. If that is refused, this process
-        is as it was, and serves the ranks with what it has imported: True."""
+        """Called before step `i`, which imports module `name`. Forks for each further package:
+        the child continues with it. If the child's imports fail a check, the parent, which is
+        unchanged, serves the ranks with what it has imported: True. Otherwise False."""
         top = name.partition(".")[0]
         if top in sys.modules or top in getattr(sys, "stdlib_module_names", ()):
             return False
@@ -375,7 +379,7 @@ class Helper:
         if first or count_threads():
             return False
         parent = os.getpid()
-        pid = self.chance.fork()
+        pid = self.random_numbers.fork()
         if pid == 0:
             self.is_child, self.forked_at = True, i
             self.prctl(PR_SET_PDEATHSIG, SIGKILL)
@@ -384,38 +388,38 @@ class Helper:
             return False
         _, status = os.waitpid(pid, 0)
         if not os.WIFEXITED(status) or os.WEXITSTATUS(status) != REFUSED:
-            os._exit(0)  # it has served them
+            os._exit(0)  # the child has served the ranks
         return True
 
     def prepare(self):
-        _, (modules, apart, *entries) = self.hear()
+        _, (modules, differing, *entries) = self.receive()
         known = dict(entry.partition("=")[::2] for entry in entries)
         ours = ("DDPRUN_PRELOAD", "PYTHONPATH")
         self.own = {name: value for name, value in os.environ.items()
                     if known.get(name) != value and name not in ours}
         set_environment(entries, self.own)
-        self.missing = step_aside()
+        self.missing = remove_folder()
         if modules in ("", "?"):
-            scan = part("first_steps.py", LOADED=LOADED, folder=script_folder())
+            scan = run_file("first_steps.py", LOADED=LOADED, folder=script_folder())
             steps, why, folders = scan["first_steps"]()
         else:
             steps, why = [("import", name, ()) for name in modules.split(",")], None
             folders = [script_folder()]
         if why:
             self.give_up(why)
-        self.memory = Memory(steps, folders, apart)
-        steps, why = self.memory.good(steps)
+        self.cache = Cache(steps, folders, differing)
+        steps, why = self.cache.passed(steps)
         if why:
             self.give_up(why)
         if modules == "?":
-            self.tell("would " + ", ".join(dict.fromkeys(
+            self.send("would " + ", ".join(dict.fromkeys(
                 step[1] for step in steps if step[0] == "import")))
             os._exit(0)
         before = dict(os.environ)
-        watch = part("watch.py")
-        self.chance = watch["Chance"]()
-        why = why_not(steps, folders, watch["Environment"](apart.split(","), self.give_up),
-                      self.chance, self.fork_before)
+        watch = run_file("watch.py")
+        self.random_numbers = watch["RandomNumbers"]()
+        why = why_not(steps, folders, watch["Environment"](differing.split(","), self.give_up),
+                      self.random_numbers, self.fork_before)
         after = dict(os.environ)
         self.own.update({name: after.get(name) for name in {**before, **after}
                          if before.get(name) != after.get(name)})
@@ -423,55 +427,56 @@ class Helper:
             self.give_up(why)
         self.code = code_descriptors()
         self.freeze()
-        self.tell(f"ready {os.getpid()}")
+        self.send(f"ready {os.getpid()}")
 
     def freeze(self):
-        """What is imported stays to the end anyway. Were the collector to look at it, now and
-        then and at the end, each rank would have to copy nearly all of it."""
+        """Exclude the imported objects from garbage collection: a collection writes to them, so
+        each rank would copy nearly all their pages. They live to the end anyway."""
         import gc
         self.kept = {name: module for name, module in sys.modules.items()
                      if name not in ("__main__", "builtins", "sys")}
-        self.ctypes.pythonapi.Py_IncRef(self.ctypes.py_object(self.kept))  # for good
+        self.ctypes.pythonapi.Py_IncRef(self.ctypes.py_object(self.kept))  # never released
         found = libraries()
         self.libraries = found if only_plain(found) else None
         gc.freeze()
 
-    def leave_imported(self):
-        """At the end of a rank, when all else is done and written: Python goes on to take
-        its modules apart, piece by piece, of which the shared ones would have to be copied
-        first. That is most of what a short rank pays, and of no use: the kernel takes the
-        memory back in one go. So Python is not to find them. Where a thread or a device may
-        still be at work it is all done as ever: somebody may rely on the order."""
+    def skip_module_teardown(self):
+        """At exit of a rank, after all other handlers: hide the preloaded modules from Python,
+        which would destroy them one by one and so copy their shared pages. That is most of the
+        cost of a short rank, and useless: the kernel frees the memory anyway. Not done while
+        a thread or a device may be active, since it may depend on the order."""
         dist = sys.modules.get("torch.distributed")
         if threads() > 1 or cuda() or (
                 dist is not None and dist.is_available() and dist.is_initialized()):
             return
         import gc
         import io
-        for thing in gc.get_objects():  # none of the frozen: files that only they know of
+        # flush files that only the modules refer to; frozen objects are not listed
+        for thing in gc.get_objects():
             if type(thing) in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
                 try:
                     thing.flush()
                 except (OSError, ValueError):
-                    pass  # closed, or it is told when Python does it again
+                    pass  # closed, or reported when Python flushes it again
         for name, module in self.kept.items():
             if sys.modules.get(name) is module:
                 del sys.modules[name]
         if self.libraries is not None and libraries() == self.libraries:
-            self.leave_at_once()
+            self.skip_destructors()
 
-    def leave_at_once(self):
-        """The same for C++: when Python has ended, exit() first flushes and then goes, without
-        the destructors of libraries that only give memory back (libtorch takes its table of
-        operators apart, entry by entry). Handlers are called the last one first."""
+    def skip_destructors(self):
+        """The same for C++: after Python has finished, exit() flushes stdio and calls _exit(),
+        without the destructors of libraries that only free memory (libtorch destroys its
+        operator table entry by entry). exit() calls handlers in reverse order."""
         libc, pointer = self.ctypes.CDLL(None), self.ctypes.c_void_p
         on_exit, at_exit = (getattr(libc, name, None) for name in ("on_exit", "__cxa_atexit"))
         if on_exit and at_exit:
             on_exit(self.ctypes.cast(libc._exit, pointer), None)
             at_exit(self.ctypes.cast(libc.fflush, pointer), None, None)
 
-    def be_rank(self, fds, cpus, entries, report):
-        """In the new process: all that a rank is, up to the go."""
+    def set_up_rank(self, fds, cpus, entries, report):
+        """In the new process: set up process group, descriptors, affinity and environment of the
+        rank."""
         os.setpgid(0, 0)
         self.wire.detach()
         for fd in (0, 1, 2):
@@ -490,10 +495,10 @@ class Helper:
         set_environment(entries, self.own)
         renew_stdin()
         renew_threads()
-        self.chance.renew()
+        self.random_numbers.renew()
 
     def wait_for_go(self, go):
-        """The agent has it in its books. Only now is it our parent for certain."""
+        """Wait until the agent has recorded the pid. Only now it is certainly our parent."""
         went = os.read(go, 1)
         os.close(go)
         self.prctl(PR_SET_PDEATHSIG, SIGKILL)
@@ -501,15 +506,15 @@ class Helper:
             os._exit(127)
 
     def fork_rank(self, fds, cpus, entries):
-        """True in the rank. It is forked twice: its parent ends at once, and the kernel
-        hands it to the agent."""
+        """True in the rank. Double fork: the intermediate process exits at once, and the rank is
+        reparented to the agent, the subreaper."""
         answer, report = os.pipe()
-        middle = os.fork()
-        if middle == 0 and os.fork() > 0:
+        intermediate = os.fork()
+        if intermediate == 0 and os.fork() > 0:
             os._exit(0)
-        if middle == 0:
+        if intermediate == 0:
             try:
-                self.be_rank(fds, cpus, entries, report)
+                self.set_up_rank(fds, cpus, entries, report)
                 os.write(report, b"%d" % os.getpid())
                 os.close(report)
                 self.wait_for_go(fds[3])
@@ -520,34 +525,34 @@ class Helper:
         for fd in (report, *fds):
             os.close(fd)
         with open(answer, "rb") as f:
-            said = os.fsdecode(f.read())
-        os.waitpid(middle, 0)
-        self.tell(f"pid {said}" if said.isdigit() else f"no {said or 'a fork has failed'}")
+            result = os.fsdecode(f.read())
+        os.waitpid(intermediate, 0)
+        self.send(f"pid {result}" if result.isdigit() else f"no {result or 'a fork has failed'}")
         return False
 
     def serve(self):
-        """Returns in a rank only."""
+        """Serve requests; returns in a rank only."""
         try:
             self.prepare()
             while True:
-                fds, (cpus, *entries) = self.hear()
+                fds, (cpus, *entries) = self.receive()
                 why = count_threads()
                 if why:
-                    self.tell(f"no {why}")
+                    self.send(f"no {why}")
                 elif self.fork_rank(fds, cpus, entries):
                     return
         except BaseException as e:
             try:
-                self.tell(f"no {type(e).__name__}: {e}")
+                self.send(f"no {type(e).__name__}: {e}")
             finally:
                 os._exit(1)
 
 
 def begin():
-    """Processes that imports start find this file too: only the agent's own child obeys."""
+    """Processes started by imports also load this file: only the agent's own child serves."""
     agent = os.getppid()
     if os.environ.get("DDPRUN_PRELOAD") != str(agent):
-        return step_aside()
+        return remove_folder()
     helper = Helper(agent)
     helper.serve()
     return helper.missing

@@ -1,7 +1,7 @@
-"""What an import takes that is not the same for all ranks: variables, and random numbers.
+"""Detect imports that use per-rank data: environment variables and random numbers.
 
-Run by sitecustomize.py beside it. Each class is a context that the imports run in; `why_not()`
-says afterwards what speaks against ranks that are forked, or None. Standard library only.
+Run by sitecustomize.py. Each class is a context manager for the imports; `why_not()` then
+returns why ranks must not be forked, or None. Standard library only.
 """
 import gc
 import os
@@ -15,13 +15,13 @@ KEPT = {"__class__", "__del__", "__dict__", "__doc__", "__init__", "__init_subcl
         "__module__", "__new__", "__subclasshook__", "__weakref__", "__slots__"}
 
 
-# What these draw may be the same in all ranks: the name of a file that is written to see whether
-# that can be done, of a semaphore likewise, the number of the first anonymous symbol, and names of
+# Random numbers that may be equal in all ranks, by their callers: names of a file and a semaphore
+# created to test whether that is possible, the number of the first anonymous symbol, and names of
 # attributes that hold the state of modules.
 KNOWN = {("tempfile", "_get_default_tempdir"), ("joblib._multiprocessing_helpers", "<module>"),
          ("sympy.core.symbol", "Dummy"),
          ("torch.distributed._composable.contract", "generate_state_key")}
-PROCESS = ("multiprocessing.process", "multiprocess.process")  # the second one is dill's
+PROCESS = ("multiprocessing.process", "multiprocess.process")  # the second belongs to dill
 
 
 STANDARD = getattr(sys, "stdlib_module_names", ())
@@ -35,7 +35,7 @@ def callers():
 
 
 def referents():
-    """What any object refers to; the collector does not list containers of strings and the like."""
+    """All objects that any object refers to; gc does not list containers of only strings, say."""
     more = found = gc.get_referents(*gc.get_objects())
     while more:
         more = gc.get_referents(*[x for x in more if type(x) in (dict, tuple)
@@ -44,18 +44,18 @@ def referents():
     return found
 
 
-# What comes with torch, and makes no generators of it: the heap need not be searched for them.
+# Packages that come with torch and create no torch generators: no search of the heap for them.
 TORCH_AND_ITS_OWN = set("""astunparse certifi cuda cython_runtime dill filelock fsspec functorch
     jinja2 markupsafe mpmath networkx numpy nvidia packaging six sympy torch torchgen tqdm triton
     typing_extensions yaml""".split())
 
 
 class Environment:
-    """Variables of `names` differ between the ranks; of those with '?' in front some ranks have
-    none. os.environ shows the others as they are. A value that differs is an object without
-    content: it may be passed around and dropped, as those do that look for a name among all
-    variables. Whatever reads it ends the sharing by `give_up`, which does not return: each of
-    its own operations, and the TypeError of a C function that wants a string."""
+    """The variables `names` differ between the ranks; those prefixed with '?' are unset in some
+    ranks. os.environ returns the others unchanged. A differing value is replaced by a
+    placeholder, which may be passed around and dropped, as by code that searches all variables
+    for a name. Reading it calls `give_up`, which does not return: by any operation on it, or by
+    the TypeError of a C function that expects a string."""
 
     def __init__(self, names, give_up):
         self.some = {name[1:] for name in names if name.startswith("?")}
@@ -86,19 +86,19 @@ class Environment:
         return type("value", (), {**body, "__init__": begin, "__del__": end})
 
     def trace_errors(self):
-        """From here on, in the functions that run, and in those they call."""
-        def look(frame, event, what):
+        """Trace TypeErrors in the running functions and in those they call."""
+        def trace(frame, event, what):
             frame.f_trace_lines = False
             if event == "exception" and issubclass(what[0], TypeError):
                 self.stop(f"reads {', '.join(self.alive.values())}")
-            return look
+            return trace
 
         self.trace = sys.gettrace()
         frame = sys._getframe()
         while frame:
-            frame.f_trace, frame.f_trace_lines = look, False
+            frame.f_trace, frame.f_trace_lines = trace, False
             frame = frame.f_back
-        sys.settrace(look)
+        sys.settrace(trace)
 
     def __enter__(self):
         kind, real = self.kind, {}
@@ -165,14 +165,14 @@ class Environment:
         return f"{self.reader} keeps {names}" if names else None
 
 
-class Chance:
-    """What the imports draw from the operating system's random numbers: a rank must draw for
-    itself. Generators that have seeded themselves and were not used yet are seeded again in
-    each rank, by renew(); those that were given a seed stay as they are. All else that was
-    drawn may have been kept, or written somewhere, by whoever drew it: no ranks are forked."""
+class RandomNumbers:
+    """Random numbers that imports draw from the operating system: each rank must draw its own.
+    Generators that seeded themselves and were not used yet are seeded again in each rank, by
+    renew(); explicitly seeded ones are not changed. Any other random number may have been
+    stored by the code that drew it: no ranks are forked."""
 
     def __init__(self):
-        self.drawn, self.made = {}, {}  # bytes and who drew them; generators and their states
+        self.drawn, self.made = {}, {}  # {bytes: module that drew them}; {id: (generator, state)}
         self.renewed, self.names = [], []
 
     def __enter__(self):
@@ -206,7 +206,7 @@ class Chance:
                 holder[name] = self.real[0]
 
     def fork(self):
-        """os.fork(), in whose child `random` seeds itself."""
+        """os.fork(); Python seeds `random` again in the child."""
         unused = random.getstate() == self.before
         pid = os.fork()
         self.before = random.getstate() if unused else self.before
@@ -226,8 +226,8 @@ class Chance:
              for who in self.drawn.values()), None)
 
     def numpy(self):
-        """What has no seed draws the entropy of its SeedSequence. RandomState(5) does so as
-        well, and then forgets it."""
+        """An unseeded generator draws the entropy of its SeedSequence. RandomState(5) does so as
+        well and discards it."""
         numpy = sys.modules.get("numpy.random")
         if not numpy:
             return None
@@ -257,8 +257,8 @@ class Chance:
         return None
 
     def identifiers(self):
-        """A `uuid4().hex` or `str(uuid4())` that is a name in modules, and nowhere in the heap
-        is anything made of it; renew() makes another."""
+        """Accept a `uuid4().hex` or `str(uuid4())` that is a global of modules, if no other string
+        in the heap contains a part of it; renew() replaces it."""
         uuid = sys.modules.get("uuid")
         drawn = {d: uuid.UUID(bytes=d, version=4) for d in self.drawn if len(d) == 16 and uuid}
         drawn = {d: value for d, value in drawn.items() if any(
@@ -276,8 +276,8 @@ class Chance:
                 del self.drawn[d]
 
     def torch(self):
-        """Its own generators begin with a constant, but for the default one; a seed that is
-        given is a small number."""
+        """torch seeds its generators with a constant, except the default one. A seed above 32 bits
+        is taken for random, a smaller one for explicit."""
         torch = sys.modules.get("torch")
         if not hasattr(torch, "default_generator"):
             return None
@@ -299,7 +299,7 @@ class Chance:
         return None
 
     def renew(self):
-        """In a rank: as if all were made there. `random` sees to its own."""
+        """In a rank: draw new random numbers. Python itself seeds `random` after a fork."""
         for generator, _ in self.made.values():
             random.Random.seed(generator)
         for generator in self.renewed:

@@ -418,7 +418,7 @@ class Preload(LaunchTest):
                     self.assert_ended(launch, 0)
                     self.assertEqual(FORKED in launch.err, forked, launch.err)
                     self.assertEqual(why in launch.err, not (forked and again), launch.err)
-                    self.assertEqual("says so" in launch.err, again and not forked, launch.err)
+                    self.assertEqual("cached in" in launch.err, again and not forked, launch.err)
                     with open(count, encoding="ascii") as f:
                         imports.append(f.read())
                 self.assertEqual(imports, ["d", ""])

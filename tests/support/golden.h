@@ -1,7 +1,7 @@
-/* tests/support/golden.h - compare a text with the file that holds what it should be
+/* tests/support/golden.h - compare a text with a file of expected output
  *
- * The files lie in tests/data (GOLDEN_DIR, given by meson). UPDATE_GOLDEN=1 writes them
- * anew; what has changed is then seen by git.
+ * The files are in tests/data (GOLDEN_DIR, set by meson). UPDATE_GOLDEN=1 rewrites them;
+ * git then shows the changes.
  */
 #ifndef TESTS_SUPPORT_GOLDEN_H
 #define TESTS_SUPPORT_GOLDEN_H

@@ -9,8 +9,7 @@
 
 int main(void)
 {
-    /* a deadline is for what hangs: Check's own four seconds pass while a busy machine
-     * stands still */
+    /* only for hangs: Check's default of 4 s is too short on a busy machine */
     setenv("CK_DEFAULT_TIMEOUT", "60", 0);
     SRunner *r = srunner_create(suite());
     srunner_run_all(r, CK_ENV);

@@ -1,7 +1,7 @@
-/* tests/support/suite.h - what every unit test program shares
+/* tests/support/suite.h - main() and helpers of the unit tests
  *
  * A test program defines `Suite *suite(void)`; main() is in suite.c and runs it in fork
- * mode, so that a crash or a leak is pinned to its own test.
+ * mode, so that a crash or a leak is attributed to its test.
  */
 #ifndef TESTS_SUPPORT_SUITE_H
 #define TESTS_SUPPORT_SUITE_H
@@ -15,8 +15,8 @@ Suite *suite(void);
 /* Fails the test with the error text when `rc` is not 0. */
 #define ck_ok(rc, err) ck_assert_msg((rc) == 0, "%s", (err).text)
 
-/* A fresh directory below $TMPDIR; removed with all it holds when the test process ends.
- * The text is the caller's to free. */
+/* A fresh directory below $TMPDIR; removed with its contents when the test process ends.
+ * The caller frees the text. */
 char *temp_dir(void);
 
 #endif

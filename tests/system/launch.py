@@ -1,8 +1,8 @@
-"""What the launch tests share: run ddprun with a deadline, and see that nobody is left.
+"""Helpers of the launch tests: run ddprun with a deadline, and check for leftover processes.
 
-Every launch carries a mark in its environment, which its agents, ranks and their children
-inherit, whatever sessions and parents they choose. After each test nobody with that mark
-may be alive, and a launch that outlives its deadline is a failure that shows who hung.
+Every launch has a mark in its environment, which agents, ranks and their children inherit
+independently of sessions and parents. After each test no process with that mark may be
+alive; a launch that exceeds its deadline fails and lists its processes.
 """
 
 import glob
@@ -18,14 +18,13 @@ import unittest
 import uuid
 
 DDPRUN = os.environ.get("DDPRUN", "ddprun")
-# seconds. Nothing here needs more than a few: what is longer is a machine that stands still for
-# a while. Shorter than the minute that ranks sleep when somebody shall end them, so that a
-# launch which waits for such a rank is one that hangs
+# seconds. Tests need a few; the rest allows for an overloaded machine. Shorter than the minute for
+# which ranks sleep that are to be killed, so that a launch that waits for such a rank is a hang
 DEADLINE = 50.0
-# for ranks that do something when they are told to end: the usual five seconds pass, too
+# for ranks that handle SIGTERM: the default of five seconds is too short on a loaded machine
 PATIENT = ("--grace", "40s")
-# less than the minute (--node-timeout) after which an agent that hears nothing ends by itself:
-# who is to go with a launcher has to be told, or to see its link end
+# seconds; less than the --node-timeout of a minute after which an agent without heartbeats exits:
+# an agent must exit because of a message or a closed link
 GONE = 20.0
 
 
@@ -34,11 +33,11 @@ def read_proc(pid, name):
         with open(f"/proc/{pid}/{name}", "rb") as f:
             return f.read()
     except OSError:
-        return b""  # gone meanwhile, or not ours
+        return b""  # exited, or not ours
 
 
 def marked(*marks):
-    """The processes that carry one of `marks`, as {pid: command line}; no zombies."""
+    """The processes with one of `marks`, as {pid: command line}; no zombies."""
     found = {}
     for path in glob.glob("/proc/[0-9]*"):
         pid = int(path[6:])
@@ -52,8 +51,8 @@ def marked(*marks):
 
 
 def read_all(file):
-    """What is in a file that another process is writing. Never seek() there: the offset is
-    shared, and what is written next would go over what was written first."""
+    """Contents of a file that another process is writing. Never seek(): the offset is shared, and
+    the next write would overwrite earlier output."""
     return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
 
 
@@ -62,7 +61,7 @@ def parent_of(pid):
 
 
 def end_all(*marks):
-    """Whatever happened: nobody with such a mark stays."""
+    """Kill all processes with one of `marks`."""
     for _ in range(500):
         alive = marked(*marks)
         for pid in alive:
@@ -76,8 +75,8 @@ def end_all(*marks):
 
 
 def wait_until(condition, deadline=DEADLINE):
-    """Poll `condition` until it holds; its last value. What is dear to look at is looked at
-    half of the time at most: the other half is for what is waited for."""
+    """Poll `condition` until it is true; returns its last value. Polling takes half of the time at
+    most, however slow `condition` is."""
     end = time.monotonic() + deadline
     while True:
         began = time.monotonic()
@@ -88,20 +87,20 @@ def wait_until(condition, deadline=DEADLINE):
 
 
 def who_is_left(*marks, deadline=GONE):
-    """Who carries one of `marks` and does not end in time, as {pid: command line}."""
+    """Processes with one of `marks` that do not exit in time, as {pid: command line}."""
     left = {}
 
-    def look():
+    def none_left():
         left.clear()
         left.update(marked(*marks))
         return not left
 
-    wait_until(look, deadline)
+    wait_until(none_left, deadline)
     return left
 
 
 def free_port():
-    """One that nobody has, and that the kernel gives nobody who asks for any."""
+    """A free port outside of the kernel's ephemeral range."""
     with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as f:
         first = int(f.read().split()[0])
     while True:
@@ -151,7 +150,7 @@ class Launch:
         self.process.send_signal(signum)
 
     def wait(self, deadline=DEADLINE):
-        """The exit code; a launch that hangs is ended and raises."""
+        """Returns the exit code; a launch that hangs is killed, and raises."""
         try:
             self.process.communicate(
                 self.input.encode() if isinstance(self.input, str) else self.input,
@@ -191,7 +190,7 @@ class LaunchTest(unittest.TestCase):
             launch.end()
             for file in launch.files:
                 file.close()
-        self.assertEqual(left, {}, "somebody is left")
+        self.assertEqual(left, {}, "processes are left")
 
     def path(self, *names):
         return os.path.join(self.folder.name, *names)
@@ -226,7 +225,7 @@ class LaunchTest(unittest.TestCase):
         self.assertNotIn("(after -", launch.err)
 
     def wait_for(self, launch, text, stream="out"):
-        """Until `text` has come out of the launch."""
+        """Wait until `text` is in the output of the launch."""
         if not wait_until(lambda: text in getattr(launch, stream)):
             self.fail(f"no {text!r} in {launch.out!r} and {launch.err!r}")
 

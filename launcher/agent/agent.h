@@ -26,7 +26,7 @@ struct agent_setup {
     unsigned node;                /* node number of this agent */
     const struct link_keys *keys; /* NULL: an unauthenticated link */
     bool relays;                  /* it may start other agents below it */
-    int lifelines[2];         /* it stops when either of them closes; -1: none */
+    int lifelines[2];             /* it stops when either of them closes; -1: none */
     const struct agent_orders *orders; /* NULL: wait for them */
     const char *log_level;             /* NULL: the default */
     /* Only for a peer: command line, environment and directory of its own ddprun, which

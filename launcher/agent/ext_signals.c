@@ -11,7 +11,7 @@ static const int ends[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 static const int warnings[] = {SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU};
 
 struct ext_signals {
-    void (*told)(int sig, void *arg);
+    void (*on_end)(int sig, void *arg);
     void *arg;
     struct event *events[ARRAY_LEN(ends)]; /* owned */
 };
@@ -19,7 +19,7 @@ struct ext_signals {
 static void on_signal(evutil_socket_t sig, short what, void *arg)
 {
     struct ext_signals *o = arg;
-    o->told((int)sig, o->arg);
+    o->on_end((int)sig, o->arg);
 }
 
 static void block_ends(int how)
@@ -39,11 +39,11 @@ void ext_signals_hold(void)
 }
 
 struct ext_signals *ext_signals_create(struct loop *loop,
-                                       void (*told)(int sig, void *arg), void *arg,
+                                       void (*on_end)(int sig, void *arg), void *arg,
                                        struct ddp_err *err)
 {
     struct ext_signals *o = xcalloc(1, sizeof *o);
-    *o = (struct ext_signals){.told = told, .arg = arg};
+    *o = (struct ext_signals){.on_end = on_end, .arg = arg};
     ext_signals_hold();
     for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
         o->events[i] =

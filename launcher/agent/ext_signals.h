@@ -14,9 +14,9 @@ struct ext_signals;
 /* Ignore warnings, and block termination signals until ext_signals_create(). */
 void ext_signals_hold(void);
 
-/* `told` is called for each TERM, INT, HUP and QUIT. */
+/* `on_end` is called for each TERM, INT, HUP and QUIT. */
 struct ext_signals *ext_signals_create(struct loop *loop,
-                                       void (*told)(int sig, void *arg), void *arg,
+                                       void (*on_end)(int sig, void *arg), void *arg,
                                        struct ddp_err *err);
 void ext_signals_destroy(struct ext_signals *o);
 

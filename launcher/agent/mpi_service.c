@@ -455,7 +455,7 @@ int mpi_service_on_frame(struct mpi_service *w, const struct frame *f,
     return 0;
 }
 
-/* --- life --------------------------------------------------------------------------- */
+/* --- creation and destruction ------------------------------------------------------- */
 
 static int open_listener(struct mpi_service *w, struct ddp_err *err)
 {

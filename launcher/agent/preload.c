@@ -1,7 +1,7 @@
 /* launcher/agent/preload.c - see preload.h
  *
- * A request is one packet that carries descriptors; its text is in a memfd, so that sending
- * never blocks on a full socket. The helper's answers are short packets.
+ * A request is one packet that carries descriptors; its text is in a memfd, so that
+ * sending never blocks on a full socket. The helper's answers are short packets.
  */
 #define LOG_SUBSYS "preload"
 #include "launcher/agent/preload.h"
@@ -30,13 +30,13 @@
 enum { IMPORT_S = 300, FORK_S = 30 };
 
 struct preload {
-    struct reap *reap;          /* borrowed */
-    pid_t pid;                  /* of the helper; 0: exited */
-    pid_t importer;             /* the helper, or its descendant that forks the ranks */
-    int wire;                   /* owned: socket to the helper */
-    int output;                 /* owned: its stdout and stderr, expected to stay empty */
-    int go;                     /* owned: pipe to the rank that waits; -1: none */
-    struct event *events[2];    /* owned: readable wire, deadline */
+    struct reap *reap;       /* borrowed */
+    pid_t pid;               /* of the helper; 0: exited */
+    pid_t importer;          /* the helper, or its descendant that forks the ranks */
+    int wire;                /* owned: socket to the helper */
+    int output;              /* owned: its stdout and stderr, expected to stay empty */
+    int go;                  /* owned: pipe to the rank that waits; -1: none */
+    struct event *events[2]; /* owned: readable wire, deadline */
     struct preload_events callbacks;
     void *arg;
     int64_t began_ms;
@@ -127,7 +127,8 @@ static void finish(struct preload *p, const char *why)
     p->callbacks.over(why, p->arg);
 }
 
-/* Whether `pid` is our child, running or not yet reaped. The helper's word is not trusted. */
+/* Whether `pid` is our child, running or not yet reaped. The helper's word is not
+ * trusted. */
 static bool is_child(pid_t pid)
 {
     siginfo_t info;
@@ -154,8 +155,8 @@ static void on_packet(evutil_socket_t fd, short what, void *arg)
         p->callbacks.would(text + 6, p->arg);
     } else if (strncmp(text, "left ", 5) == 0) {
         log_info("an import is left to the ranks: %s", text + 5);
-    } else if (strncmp(text, "ready ", 6) == 0 && ioctl(p->output, FIONREAD, &written) == 0 &&
-               written > 0) {
+    } else if (strncmp(text, "ready ", 6) == 0 &&
+               ioctl(p->output, FIONREAD, &written) == 0 && written > 0) {
         finish(p, "an import has written something");
     } else if (strncmp(text, "ready ", 6) == 0) {
         int64_t ms = now_ms() - p->began_ms;
@@ -169,7 +170,7 @@ static void on_packet(evutil_socket_t fd, short what, void *arg)
         p->callbacks.forked((pid_t)atoi(text + 4), p->arg);
     } else {
         finish(p, n > 0 ? "the helper sent an invalid answer"
-                         : "the interpreter that imports has ended");
+                        : "the interpreter that imports has ended");
     }
 }
 
@@ -236,7 +237,8 @@ pid_t preload_importer(const struct preload *p)
 }
 
 static int spawn_helper(struct preload *p, const struct preload_spec *spec,
-                        const char *dir, const struct strv *common, int wire, int output, struct ddp_err *why)
+                        const char *dir, const struct strv *common, int wire, int output,
+                        struct ddp_err *why)
 {
     struct strv env = {0};
     strv_push_all(&env, common->v);

@@ -2,8 +2,8 @@
  *
  * Owner: the agent's ranks. The helper is the user's own command with ddprun's directory
  * first in PYTHONPATH (launcher/preload/sitecustomize.py; protocol: doc/preload.md).
- * Any doubt and any failure of the helper leads to preload_events.over, and the ranks that
- * are not forked yet are started normally.
+ * Any doubt and any failure of the helper leads to preload_events.over, and the ranks
+ * that are not forked yet are started normally.
  */
 #ifndef LAUNCHER_AGENT_PRELOAD_H
 #define LAUNCHER_AGENT_PRELOAD_H
@@ -17,8 +17,8 @@
 
 struct preload;
 
-/* In place of modules. AUTO: the imports at the script's beginning, if torch is among them
- * (see doc/preload.md). ASK: only report these, by `would` or `over`. */
+/* In place of modules. AUTO: the imports at the script's beginning, if torch is among
+ * them (see doc/preload.md). ASK: only report these, by `would` or `over`. */
 #define PRELOAD_AUTO ""
 #define PRELOAD_ASK  "?"
 
@@ -68,13 +68,13 @@ pid_t preload_importer(const struct preload *p);
 /* Whether the file is Python by its name or its first line. Cheap. */
 bool preload_is_python(const char *path);
 
-/* 0 if the command is a Python that would import sitecustomize from our directory; -1: no,
- * with the reason. */
+/* 0 if the command is a Python that would import sitecustomize from our directory; -1:
+ * no, with the reason. */
 int preload_fits(const char *path, char *const *argv, struct ddp_err *why);
 
-/* `common`: the variables that are equal in all of `envs`; `apart`: the names of the others,
- * comma-separated, "?NAME" if some lack it. -1 if they differ in a variable that libraries
- * read while loading. */
+/* `common`: the variables that are equal in all of `envs`; `apart`: the names of the
+ * others, comma-separated, "?NAME" if some lack it. -1 if they differ in a variable that
+ * libraries read while loading. */
 int preload_common(const struct strv *envs, int n, struct strv *common, char **apart,
                    struct ddp_err *why);
 

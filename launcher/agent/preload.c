@@ -11,6 +11,7 @@
 #include "common/installed.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/sock.h"
 #include "launcher/spawn/child.h"
 
 #include <errno.h>
@@ -27,7 +28,7 @@
 #include <unistd.h>
 
 /* Imports from a loaded shared file system may take minutes; a fork does not. */
-enum { IMPORT_S = 300, FORK_S = 30 };
+enum { IMPORT_S = 300, FORK_S = 30, WRITE_MS = 1000 /* to a memfd */ };
 
 struct preload {
     struct reap *reap;       /* borrowed */
@@ -59,29 +60,16 @@ static char *find_directory(struct ddp_err *why)
 
 /* --- protocol ----------------------------------------------------------------------- */
 
-static int write_all(int fd, const void *data, size_t n)
-{
-    for (const char *p = data; n > 0;) {
-        ssize_t put = write(fd, p, n);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put <= 0)
-            return -1;
-        p += put;
-        n -= (size_t)put;
-    }
-    return 0;
-}
-
 /* A memfd with `a`, `b` unless NULL, and `env`, each with its NUL. -1: errno. */
 static int text_file(const char *a, const char *b, const struct strv *env)
 {
     int fd = memfd_create("ddprun-preload", MFD_CLOEXEC);
-    int rc = fd < 0 ? -1 : write_all(fd, a, strlen(a) + 1);
+    int64_t until = now_ms() + WRITE_MS;
+    int rc = fd < 0 ? -1 : sock_write_all(fd, a, strlen(a) + 1, until);
     if (rc == 0 && b)
-        rc = write_all(fd, b, strlen(b) + 1);
+        rc = sock_write_all(fd, b, strlen(b) + 1, until);
     for (size_t i = 0; rc == 0 && i < env->n; i++)
-        rc = write_all(fd, env->v[i], strlen(env->v[i]) + 1);
+        rc = sock_write_all(fd, env->v[i], strlen(env->v[i]) + 1, until);
     if (rc < 0 && fd >= 0) {
         close(fd);
         fd = -1;

@@ -3,7 +3,7 @@
  * Two tables: variables that ddprun sets, and variables of another launcher that it
  * removes. A row of the first has one of three kinds. IDENTITY is required for the job to
  * work: it replaces any value, even one of -x (with a warning). DEFAULT is set only if
- * the user has not set it. WISH follows an option of ddprun: it replaces the
+ * the user has not set it. OPTION follows an option of ddprun: it replaces the
  * environment's value, but not one of -x.
  */
 #include "launcher/contract.h"
@@ -21,7 +21,7 @@
  * peer (measured for N ranks: 3N^2 + 2N store requests, 4N with the API). */
 #define MANY_RANKS 16
 
-enum kind { IDENTITY, DEFAULT, WISH };
+enum kind { IDENTITY, DEFAULT, OPTION };
 
 /* Returns the value, possibly in `buf`, or NULL: not set for these facts. */
 typedef const char *(*value_fn)(const struct rank_facts *f, char buf[32]);
@@ -106,7 +106,7 @@ static const struct row {
     {"TORCHELASTIC_MAX_RESTARTS", max_restarts, IDENTITY, 0, "value of --max-restarts"},
     {"TORCHELASTIC_USE_AGENT_STORE", agent_store, IDENTITY, 0,
      "True: the store runs already; False with --store rank0"},
-    {"TORCHELASTIC_ERROR_FILE", error_file, WISH, 0,
+    {"TORCHELASTIC_ERROR_FILE", error_file, OPTION, 0,
      "where torch's @record writes the exception of this rank"},
     {"OMP_NUM_THREADS", ncpus, DEFAULT, 0, "the CPUs this rank was given"},
     {"TORCH_NCCL_ASYNC_ERROR_HANDLING", one, DEFAULT, 0,
@@ -114,14 +114,14 @@ static const struct row {
     {"GLOO_ENABLE_STORE_V2_API", one_if_many, DEFAULT, 0,
      "1 from 16 ranks on: peers' addresses in one request"},
     {"PYTHONUNBUFFERED", one, DEFAULT, 0, "1: lines appear when they are printed"},
-    {"DDPRUN_COLUMNS", columns, WISH, 0,
+    {"DDPRUN_COLUMNS", columns, OPTION, 0,
      "if output goes to a terminal: its columns without the tag"},
-    {"CUDA_VISIBLE_DEVICES", gpu, WISH, 0,
+    {"CUDA_VISIBLE_DEVICES", gpu, OPTION, 0,
      "with --virtual-local-rank: the one GPU of this rank; else untouched"},
-    {"GLOO_SOCKET_IFNAME", gloo_interface, WISH, 0,
+    {"GLOO_SOCKET_IFNAME", gloo_interface, OPTION, 0,
      "with --interface: that one; on several hosts, if a host's name resolves to "
      "127.0.1.1: its interface towards the master"},
-    {"NCCL_SOCKET_IFNAME", interface, WISH, 0, "with --interface: that one"},
+    {"NCCL_SOCKET_IFNAME", interface, OPTION, 0, "with --interface: that one"},
     {"HOROVOD_RANK", rank, IDENTITY, 0, "the same as RANK"},
     {"HOROVOD_SIZE", size, IDENTITY, 0, "the same as WORLD_SIZE"},
     {"HOROVOD_LOCAL_RANK", local_rank, IDENTITY, 0, "the same as LOCAL_RANK"},
@@ -302,7 +302,7 @@ static bool stays(const struct apply *a, const struct row *row, const char *old,
     if (old && !user && row->value == ncpus && f->local_size > 1 &&
         strtol(old, NULL, 10) > f->ncpus && envfwd_of_chunk(a->base->v, old))
         return false; /* PBS: the CPUs of all ranks of the node */
-    return old && (row->kind == DEFAULT || (row->kind == WISH && user));
+    return old && (row->kind == DEFAULT || (row->kind == OPTION && user));
 }
 
 static const struct row *find_row(const char *name, size_t len)
@@ -401,8 +401,9 @@ void contract_print(void (*line)(const char *text, void *arg), void *arg)
         {NAMES_SLURM, "with --rank-names slurm (default):"},
         {NAMES_PMI, "with --rank-names pmi (default):"},
     };
-    static const char *const kinds[] = {
-        [IDENTITY] = "", [DEFAULT] = " [unless set]", [WISH] = " [unless given with -x]"};
+    static const char *const kinds[] = {[IDENTITY] = "",
+                                        [DEFAULT] = " [unless set]",
+                                        [OPTION] = " [unless given with -x]"};
     for (size_t g = 0; g < ARRAY_LEN(groups); g++) {
         line(groups[g].title, arg);
         for (size_t i = 0; i < ARRAY_LEN(rows); i++) {

@@ -84,7 +84,7 @@ static int run(struct opts *opts, struct alloc *alloc, struct peers *peers,
 }
 
 /* The only ddprun of the job: find the hosts and start an agent on each. */
-static int drive(struct opts *opts)
+static int run_alone(struct opts *opts)
 {
     struct ddp_err err;
     cli_warn(opts);
@@ -99,7 +99,7 @@ static int drive(struct opts *opts)
 }
 
 /* One of several instances, started by another launcher on each node. */
-static int take_part(struct opts *opts, struct ambient_job *ambient)
+static int run_as_peer(struct opts *opts, struct ambient_job *ambient)
 {
     struct peers peers = {.mate_gone = -1};
     struct local_copies *copies = NULL;
@@ -121,7 +121,7 @@ static int start(struct opts *opts)
         ambient_job_find(opts, get_env, &ambient, &err) < 0)
         code = failed(&err, EXIT_USAGE);
     else
-        code = ambient.by ? take_part(opts, &ambient) : drive(opts);
+        code = ambient.by ? run_as_peer(opts, &ambient) : run_alone(opts);
     ambient_job_finish(&ambient);
     return code;
 }

@@ -122,7 +122,7 @@ static void find_commands(const struct job *j, struct strv *lines)
     struct msg_hosts hosts;
     job_hosts(j, &hosts);
     struct commands c = {.transport = j->transport, .hosts = &hosts, .from = "here"};
-    if (!job_all_here(j))
+    if (!job_is_local(j))
         strv_pushf(&c.lines, "other hosts by %s: %s", j->transport->name,
                    j->transport_why);
     if (job_wants_local_agent(j))

@@ -50,7 +50,7 @@ static void on_beat(void *arg)
     job_ping(j, NODE_ALL);
     for (unsigned i = 0; i < j->alloc->nnodes && j->state < JOB_LEAVING; i++) {
         struct job_node *n = &j->nodes[i];
-        if (!job_node_there(n) || n->via == j->local)
+        if (!job_node_connected(n) || n->via == j->local)
             continue;
         if (heartbeat_count(j->heartbeat, &n->silence, n->heard_ms) <
             j->opts->node_timeout_ms)

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static void on_room(void *arg)
+static void on_output_space(void *arg)
 {
     struct job *j = arg;
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
@@ -49,7 +49,7 @@ static void on_output_lost(enum out_stream stream, bool reader_left, const char 
 static bool gets_input(const struct job *j, size_t node)
 {
     const struct job_node *n = &j->nodes[node];
-    return n->place >= 0 && job_node_there(n) &&
+    return n->place >= 0 && job_node_connected(n) &&
            (j->opts->input == INPUT_ALL || n->place == j->plan->ranks[0].node);
 }
 
@@ -91,8 +91,8 @@ static void on_log_line(enum log_level level, const char *line, void *arg)
 
 int job_open_streams(struct job *j, struct ddp_err *err)
 {
-    j->output =
-        output_create(j->loop, j->opts, j->plan->nranks, job_host_of, on_room, j, err);
+    j->output = output_create(j->loop, j->opts, j->plan->nranks, job_host_of,
+                              on_output_space, j, err);
     if (!j->output)
         return -1;
     output_on_lost(j->output, on_output_lost, j);

@@ -111,7 +111,7 @@ static void on_stop_signal(void *arg)
     struct job *j = arg;
     on_pass_signal(SIGSTOP, j);
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (job_node_there(&j->nodes[i]))
+        if (job_node_connected(&j->nodes[i]))
             link_flush(j->nodes[i].via, now_ms() + 200);
     }
 }
@@ -141,7 +141,7 @@ const char *job_log_level(const struct opts *opts)
 bool job_wants_local_agent(const struct job *j)
 {
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (job_forks(j, i) && j->nodes[i].wanted)
+        if (job_forks_agent(j, i) && j->nodes[i].wanted)
             return true;
     }
     return false;
@@ -150,7 +150,7 @@ bool job_wants_local_agent(const struct job *j)
 static unsigned local_node(const struct job *j)
 {
     unsigned i = 0;
-    while (!job_forks(j, i) || !j->nodes[i].wanted)
+    while (!job_forks_agent(j, i) || !j->nodes[i].wanted)
         i++;
     return i;
 }
@@ -162,7 +162,7 @@ int job_run_agent(struct job *j, const struct local_agent *self)
     struct msg_store store = {0};
     struct msg_share share = {0};
     struct agent_orders orders = {.store = &store, .job = &j->job, .share = &share};
-    if (job_all_here(j)) {
+    if (job_is_local(j)) {
         job_store_wanted(j, "127.0.0.1", &store);
         job_share_of(j, 0, &share);
         setup.orders = &orders;
@@ -232,7 +232,7 @@ static void watch_local(struct job *j, const struct local_agent *local)
     unsigned node = local_node(j);
     j->local_pid = local->pid;
     j->local = job_add_link(j, local->fd, NULL, node);
-    if (job_all_here(j)) { /* it sends no HELLO */
+    if (job_is_local(j)) { /* it sends no HELLO */
         j->nodes[node].via = j->local;
         j->nodes[node].joined = true;
     }
@@ -245,7 +245,7 @@ int job_run(struct job *j, const struct local_agent *local)
     int rc = job_open(j, &err);
     if (rc == 0 && local->pid > 0)
         watch_local(j, local);
-    if (rc == 0 && job_all_here(j)) {
+    if (rc == 0 && job_is_local(j)) {
         if ((rc = job_open_streams(j, &err)) == 0)
             job_started(j, "the agent has its assignment");
     } else if (rc == 0 && (rc = job_start_heartbeat(j, &err)) == 0) {

@@ -155,7 +155,7 @@ void job_arm(struct event *timer, int64_t ms);
  *
  * Send to one node, or with NODE_ALL to all connected nodes, once per link. */
 void job_send(struct job *j, unsigned node, enum msg_type type, const struct pack *k);
-bool job_node_there(const struct job_node *n);
+bool job_node_connected(const struct job_node *n);
 void job_node_lost(struct job *j, unsigned node, const char *why);
 /* Add a link to the agent of `node`. HELLOs tell which nodes are reached over it: `node`,
  * and those below it in the tree. */
@@ -170,8 +170,8 @@ int job_open_streams(struct job *j, struct ddp_err *err);
 void job_input_more(struct job *j); /* as much as the nodes have consumed */
 
 /* launch.c, in the order of a launch */
-bool job_forks(const struct job *j, size_t node); /* is its agent a fork of ours? */
-bool job_all_here(const struct job *j);
+bool job_forks_agent(const struct job *j, size_t node); /* is its agent a fork of ours? */
+bool job_is_local(const struct job *j);
 int job_choose_transport(struct job *j, struct ddp_err *err);
 int job_describe(struct job *j, struct ddp_err *err);
 int job_plan(struct job *j, struct ddp_err *err); /* if slots are known */
@@ -183,8 +183,9 @@ int64_t job_limit_gathering(const struct job *j);
 void job_late_gathering(struct job *j);
 int job_take_peers(struct job *j, struct ddp_err *err);
 void job_unreached(struct job *j, unsigned node, const char *line);
-void job_ended_early(struct job *j, unsigned node, const char *why); /* before HELLO */
-void job_hello(struct job *j, unsigned node, struct link *l, struct msg_hello *hello);
+void job_start_failed(struct job *j, unsigned node, const char *why); /* before HELLO */
+void job_node_joined(struct job *j, unsigned node, struct link *l,
+                     struct msg_hello *hello);
 void job_send_store(struct job *j);
 void job_store_ready(struct job *j, char *addr, uint32_t port); /* takes `addr` over */
 

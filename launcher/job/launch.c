@@ -61,15 +61,15 @@ int job_choose_transport(struct job *j, struct ddp_err *err)
 }
 
 /* A job on this machine alone forks its agent, unless --start asks for a transport. */
-bool job_forks(const struct job *j, size_t node)
+bool job_forks_agent(const struct job *j, size_t node)
 {
     bool alone = j->alloc->nnodes == 1 && j->opts->start == BY_DEFAULT;
     return j->alloc->nodes[node].local && (alone || !j->transport->at_once);
 }
 
-bool job_all_here(const struct job *j)
+bool job_is_local(const struct job *j)
 {
-    return j->alloc->nnodes == 1 && job_forks(j, 0) && !j->opts->preflight;
+    return j->alloc->nnodes == 1 && job_forks_agent(j, 0) && !j->opts->preflight;
 }
 
 static void keep_user_set(struct msg_job *job)
@@ -88,7 +88,7 @@ int job_describe(struct job *j, struct ddp_err *err)
 {
     const struct opts *o = j->opts;
     struct strv missing = {0};
-    bool travels = !job_all_here(j);
+    bool travels = !job_is_local(j);
     envfwd_collect(environ, &o->export_env, travels, &j->job.env, &j->job.user_set,
                    &missing);
     for (size_t i = 0; i < missing.n; i++)
@@ -156,10 +156,10 @@ static int make_plan(struct job *j, struct ddp_err *err)
 int job_plan(struct job *j, struct ddp_err *err)
 {
     /* not yet with peers: an error could not be sent to them before they connect */
-    bool known = !j->peers || job_all_here(j);
-    if (job_all_here(j))
+    bool known = !j->peers || job_is_local(j);
+    if (job_is_local(j))
         alloc_resolve(j->alloc, 0, topo_gpus());
-    for (size_t i = 0; i < j->alloc->nnodes && !job_all_here(j); i++)
+    for (size_t i = 0; i < j->alloc->nnodes && !job_is_local(j); i++)
         known &= j->alloc->nodes[i].slots > 0;
     if (known && make_plan(j, err) < 0)
         return -1;
@@ -187,9 +187,9 @@ void job_share_of(const struct job *j, int place, struct msg_share *share)
 /* MASTER_ADDR of -x, or of our environment. */
 static const char *users_master_addr(const struct job *j)
 {
-    const char *said = strv_env_get(&j->job.env, "MASTER_ADDR");
-    said = said ? said : getenv("MASTER_ADDR");
-    return said && *said ? said : NULL;
+    const char *text = strv_env_get(&j->job.env, "MASTER_ADDR");
+    text = text ? text : getenv("MASTER_ADDR");
+    return text && *text ? text : NULL;
 }
 
 void job_store_wanted(const struct job *j, const char *addr, struct msg_store *store)
@@ -238,7 +238,7 @@ void job_hosts(const struct job *j, struct msg_hosts *hosts)
             (struct host){.name = xstrdup(n->name),
                           .user = xstrdup(n->user),
                           .port = (uint32_t)n->port,
-                          .started = job_forks(j, i) || !j->nodes[i].wanted};
+                          .started = job_forks_agent(j, i) || !j->nodes[i].wanted};
     }
 }
 
@@ -321,7 +321,7 @@ void job_unreached(struct job *j, unsigned node, const char *line)
     node_starter_go(j->starter);
 }
 
-void job_ended_early(struct job *j, unsigned node, const char *why)
+void job_start_failed(struct job *j, unsigned node, const char *why)
 {
     char *line = xasprintf("%s: the agent broke off while it was starting: %s",
                            j->nodes[node].host->name, why);
@@ -437,7 +437,8 @@ int job_take_peers(struct job *j, struct ddp_err *err)
 
 /* --- all agents have joined --------------------------------------------------------- */
 
-void job_hello(struct job *j, unsigned node, struct link *l, struct msg_hello *hello)
+void job_node_joined(struct job *j, unsigned node, struct link *l,
+                     struct msg_hello *hello)
 {
     struct job_node *n = &j->nodes[node];
     if (j->state > JOB_GATHERING) { /* too late: the launch has failed */
@@ -505,7 +506,7 @@ void job_send_store(struct job *j)
     msg_store_finish(&store);
 }
 
-static void send_orders(struct job *j)
+static void send_assignments(struct job *j)
 {
     struct pack k = {0};
     msg_job_pack(&j->job, &k);
@@ -545,6 +546,6 @@ void job_store_ready(struct job *j, char *addr, uint32_t port)
     if (j->restart.attempt > 0)
         send_restart(j);
     else
-        send_orders(j);
+        send_assignments(j);
     job_started(j, "every node has its assignment");
 }

@@ -313,7 +313,7 @@ static int handle_hello(struct job *j, unsigned node, struct link *l,
         job_drop_link(j, l, err.text);
         return -1;
     }
-    job_hello(j, node, l, &m);
+    job_node_joined(j, node, l, &m);
     return 0;
 }
 

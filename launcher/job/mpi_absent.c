@@ -20,7 +20,7 @@ enum { ABSENT_MS = 2000 };
 static uint32_t rank_in_mpi(const struct job *j)
 {
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
-        if (j->nodes[i].in_mpi && job_node_there(&j->nodes[i]))
+        if (j->nodes[i].in_mpi && job_node_connected(&j->nodes[i]))
             return j->nodes[i].in_mpi;
     }
     return 0;

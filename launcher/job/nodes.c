@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <utlist.h>
 
-bool job_node_there(const struct job_node *n)
+bool job_node_connected(const struct job_node *n)
 {
     return n->via && !n->lost;
 }
@@ -20,13 +20,14 @@ bool job_node_there(const struct job_node *n)
 void job_send(struct job *j, unsigned node, enum msg_type type, const struct pack *k)
 {
     if (node != NODE_ALL) {
-        if (job_node_there(&j->nodes[node]))
+        if (job_node_connected(&j->nodes[node]))
             link_send_pack(j->nodes[node].via, type, node, k);
         return;
     }
     j->send_round++;
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (job_node_there(&j->nodes[i]) && link_first(j->nodes[i].via, j->send_round))
+        if (job_node_connected(&j->nodes[i]) &&
+            link_first(j->nodes[i].via, j->send_round))
             link_send_pack(j->nodes[i].via, type, NODE_ALL, k);
     }
 }
@@ -95,7 +96,7 @@ void job_drop_link(struct job *j, struct link *l, const char *why)
     }
     link_close(l);
     if (!j->nodes[first].joined)
-        job_ended_early(j, first, why);
+        job_start_failed(j, first, why);
     job_check(j);
 }
 

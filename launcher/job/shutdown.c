@@ -108,13 +108,13 @@ static int exit_code(const struct job *j)
                                        : j->verdict;
 }
 
-static void job_done(struct job *j)
+static void finish(struct job *j)
 {
     job_move(j, JOB_DONE, "no output is left");
     loop_stop(j->loop, exit_code(j));
 }
 
-static void job_leave(struct job *j)
+static void release_agents(struct job *j)
 {
     job_report_failure(j);
     job_move(j, JOB_LEAVING, "every node has ended its ranks");
@@ -130,7 +130,7 @@ static void job_leave(struct job *j)
 static bool all_ended(const struct job *j)
 {
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (job_node_there(&j->nodes[i]) && !j->nodes[i].ended)
+        if (job_node_connected(&j->nodes[i]) && !j->nodes[i].ended)
             return false;
     }
     return true;
@@ -180,7 +180,7 @@ void job_check(struct job *j)
     else if (ending && all_ended(j) && j->restart.pending)
         restart_ranks(j);
     else if (ending && all_ended(j))
-        job_leave(j);
+        release_agents(j);
     else if (j->state == JOB_TERMINATING && j->running == 0)
         job_move(j, JOB_DRAINING, "all ranks have exited");
     else if (j->state == JOB_LEAVING && all_left(j)) {
@@ -189,7 +189,7 @@ void job_check(struct job *j)
         job_move(j, JOB_FLUSHING, "every agent has left");
     }
     if (j->state == JOB_FLUSHING && (!j->output || output_finish(j->output)))
-        job_done(j);
+        finish(j);
 }
 
 /* --- limits ------------------------------------------------------------------------- */
@@ -218,7 +218,7 @@ int64_t job_limit_flushing(const struct job *j)
 void job_late_terminating(struct job *j)
 {
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
-        if (job_node_there(&j->nodes[i]) && !j->nodes[i].ended)
+        if (job_node_connected(&j->nodes[i]) && !j->nodes[i].ended)
             job_node_lost(j, i, "its agent does not stop the ranks");
     }
 }
@@ -244,7 +244,7 @@ void job_late_leaving(struct job *j)
 /* The rest of the output is dropped. */
 void job_late_flushing(struct job *j)
 {
-    job_done(j);
+    finish(j);
 }
 
 static void on_report(evutil_socket_t fd, short what, void *arg)

@@ -101,7 +101,7 @@ static int run_alone(struct opts *opts)
 /* One of several instances, started by another launcher on each node. */
 static int run_as_peer(struct opts *opts, struct ambient_job *ambient)
 {
-    struct peers peers = {.mate_gone = -1};
+    struct peers peers = {.copies_gone_fd = -1};
     struct local_copies *copies = NULL;
     int code;
     if (peer_take_part(opts, ambient, &peers, &copies, &code)) {

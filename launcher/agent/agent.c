@@ -64,7 +64,7 @@ static void on_copy_gone(evutil_socket_t fd, short what, void *arg)
 {
     char host[HOST_NAME_MAX + 1] = "";
     gethostname(host, sizeof host - 1);
-    char *line = xasprintf(MATE_GONE, host);
+    char *line = xasprintf(COPY_GONE, host);
     agent_cannot(arg, UINT32_MAX, EXIT_CANNOT_START, line);
     free(line);
 }
@@ -72,9 +72,10 @@ static void on_copy_gone(evutil_socket_t fd, short what, void *arg)
 static int watch_local_copies(struct agent *a, const struct agent_setup *s,
                               struct ddp_err *err)
 {
-    if (!s->own || s->mate_gone < 0)
+    if (!s->own || s->copies_gone_fd < 0)
         return 0;
-    a->copy_gone = event_new(loop_base(a->loop), s->mate_gone, EV_READ, on_copy_gone, a);
+    a->copy_gone =
+        event_new(loop_base(a->loop), s->copies_gone_fd, EV_READ, on_copy_gone, a);
     if (!a->copy_gone || event_add(a->copy_gone, NULL) < 0)
         return err_set(err, "cannot watch the other copies on this node");
     return 0;

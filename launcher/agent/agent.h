@@ -34,7 +34,7 @@ struct agent_setup {
      * exits with the job's exit code. Borrowed; NULL: not a peer.
      */
     const struct msg_job *own;
-    int mate_gone; /* only for a peer: as in struct peers; borrowed */
+    int copies_gone_fd; /* only for a peer: as in struct peers; borrowed */
 };
 
 /* Run an agent until no process of the job is left. Returns its exit code. */

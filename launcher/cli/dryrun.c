@@ -52,7 +52,7 @@ static void add_line(struct commands *c, const unsigned *nodes, size_t n)
     c->transport->command(c->hosts, nodes, n, &argv);
     char *text = shell_join(argv.v);
     strv_pushf(&c->lines, "%s: %s%s", c->from, text,
-               c->transport->by_file ? " --summons FILE" : "");
+               c->transport->by_file ? " --bootstrap FILE" : "");
     free(text);
     strv_finish(&argv);
 }

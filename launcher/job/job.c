@@ -173,20 +173,20 @@ int job_run_agent(struct job *j, const struct local_agent *self)
     return code;
 }
 
-static void on_copy_ended(evutil_socket_t fd, short what, void *arg)
+static void on_copy_gone(evutil_socket_t fd, short what, void *arg)
 {
     struct job *j = arg;
     job_fail_text(j, CAUSE_NODE, EXIT_CANNOT_START,
-                  xasprintf(MATE_GONE, j->alloc->nodes[0].name));
+                  xasprintf(COPY_GONE, j->alloc->nodes[0].name));
 }
 
 static int watch_copies(struct job *j, struct ddp_err *err)
 {
-    if (!j->peers || j->peers->mate_gone < 0)
+    if (!j->peers || j->peers->copies_gone_fd < 0)
         return 0;
-    j->copy_ended =
-        event_new(loop_base(j->loop), j->peers->mate_gone, EV_READ, on_copy_ended, j);
-    if (!j->copy_ended || event_add(j->copy_ended, NULL) < 0)
+    j->copy_gone =
+        event_new(loop_base(j->loop), j->peers->copies_gone_fd, EV_READ, on_copy_gone, j);
+    if (!j->copy_gone || event_add(j->copy_gone, NULL) < 0)
         return err_set(err, "cannot watch the other copies of ddprun on this node");
     return 0;
 }
@@ -292,7 +292,7 @@ struct job *job_create(const struct opts *opts, struct alloc *alloc, struct peer
 static void free_events(struct job *j)
 {
     struct event *events[] = {j->timeout, j->report_timer, j->limit,
-                              j->settle,  j->copy_ended,   j->absent_timer};
+                              j->settle,  j->copy_gone,    j->absent_timer};
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
         if (events[i])
             event_free(events[i]);

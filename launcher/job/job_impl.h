@@ -94,7 +94,7 @@ struct job {
     pid_t local_pid;     /* 0: none, or reaped */
     struct event *timeout, *report_timer; /* owned */
     struct event *limit;                  /* owned: of the present state (job.c) */
-    struct event *copy_ended; /* owned; NULL: no other ddprun waits on this machine */
+    struct event *copy_gone; /* owned; NULL: no other ddprun waits on this machine */
 
     /* for agents on other hosts; all owned */
     struct secret key;

@@ -18,11 +18,11 @@ struct peers {
     } * list;       /* owned, by node */
     /* borrowed: readable when another copy of ddprun on this machine, which waits for the
      * job's exit code, has exited too early; -1: no other copy */
-    int mate_gone;
+    int copies_gone_fd;
 };
 
 /* Its error message; %s: the host. */
-#define MATE_GONE \
+#define COPY_GONE \
     "a copy of ddprun on %s, which waited for the end of the job, has ended before it"
 
 void peers_finish(struct peers *p);

@@ -192,7 +192,7 @@ static int run_agent(int lifeline, void *arg)
                                 .lifelines = {lifeline, -1},
                                 .log_level = m->opts->log_level,
                                 .own = &m->own,
-                                .mate_gone = m->local_gone_fd};
+                                .copies_gone_fd = m->local_gone_fd};
     return agent_run(&setup);
 }
 

@@ -149,7 +149,7 @@ int peer_take_part(struct opts *opts, struct ambient_job *o, struct peers *peers
     join_request_finish(&own);
     if (o->rank == 0 && peers->alloc) {
         opts->master_addr = NULL; /* was the head's address, not the store's */
-        peers->mate_gone = local_copies_gone_fd(*copies);
+        peers->copies_gone_fd = local_copies_gone_fd(*copies);
         return 1;
     }
     local_copies_end(*copies, *code);

@@ -284,7 +284,7 @@ static struct batch *batch_create(struct node_starter *s, const unsigned *nodes,
     if (s->transport->by_file) {
         batch->bootstrap_path = bootstrap_file_write(text, err);
         rc = batch->bootstrap_path ? 0 : -1;
-        strv_push(&argv, "--summons");
+        strv_push(&argv, "--bootstrap");
         strv_push(&argv, batch->bootstrap_path ? batch->bootstrap_path : "");
     }
     const struct transport_proc_spec spec = {.path = s->path,

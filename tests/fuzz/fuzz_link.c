@@ -148,7 +148,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct bootstrap s = {0};
     struct ddp_err err = {""};
     if (bootstrap_parse(text, &s, &err) < 0 && !err.text[0])
-        fail("summons refused without a word", 0);
+        fail("bootstrap refused without a word", 0);
     bootstrap_finish(&s);
     free(text);
     return 0;
@@ -255,13 +255,13 @@ static const struct {
     {MSG_SERVE, FRAME_DOWN, seed_serve},
 };
 
-static const char summons[] = "\1ddprun-agent 1\nnode 3\nname n3\ncall 10.0.0.1 1\nend\n";
+static const char bootstrap[] = "\1ddprun-agent 1\nnode 3\nname n3\ncall 10.0.0.1 1\nend\n";
 
 size_t fuzz_seed(unsigned n, uint8_t *data, size_t room)
 {
     if (n % (ARRAY_LEN(seeds) + 1) == ARRAY_LEN(seeds)) {
-        memcpy(data, summons, sizeof summons - 1 < room ? sizeof summons - 1 : room);
-        return sizeof summons - 1 < room ? sizeof summons - 1 : room;
+        memcpy(data, bootstrap, sizeof bootstrap - 1 < room ? sizeof bootstrap - 1 : room);
+        return sizeof bootstrap - 1 < room ? sizeof bootstrap - 1 : room;
     }
     const size_t i = n % (ARRAY_LEN(seeds) + 1);
     struct pack k = {0};

@@ -113,7 +113,7 @@ class Pbs(ScriptTest):
                      rf"\[2 {second}\] rank 2/3 local 0 on {second} node 1 threads 2\n",
                      "code 0\n", rf"by ssh 2 in {self.folder.name}\n", rf"picked {second}\n",
                      f"rank 2 on {second} exited with status 5", "code 5\n", "hosts: 2 from pbs\n",
-                     f"here: pbs_tmrsh {second} .*ddprun-agent --summons FILE\n",
+                     f"here: pbs_tmrsh {second} .*ddprun-agent --bootstrap FILE\n",
                      f"cannot start on {second}: the agent '/nonesuch/agent' is not there",
                      r"PBS_TASKNUM=[1-9A-F]000000.: this is not the job's first process",
                      "PBS_TASKNUM=0000000.: this is not the job's first process"):

@@ -338,7 +338,7 @@ START_TEST(a_bootstrap_file_is_for_its_user_alone)
 }
 END_TEST
 
-/* --summons names any file; only what bootstrap_file_write() has made is removed. */
+/* --bootstrap names any file; only what bootstrap_file_write() has made is removed. */
 START_TEST(a_file_that_is_none_of_ours_stays)
 {
     struct bootstrap s = {.node = 3, .name = xstrdup("n3")}, t = {0};

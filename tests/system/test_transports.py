@@ -104,7 +104,7 @@ class Pbs(TransportTest):
         nodes = self.write("nodes", "n1\nn2\nn1\n")
         return {"PBS_JOBID": "7.x", "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_NODEFILE": nodes}
 
-    def summons(self):
+    def bootstrap_files(self):
         return glob.glob(self.path(".ddprun-*"))
 
     def test_agents_are_tasks_of_the_job(self):
@@ -116,14 +116,14 @@ class Pbs(TransportTest):
         self.assertEqual(lines, ["0 0", "1 0", "2 1"])
         for line, host in zip(self.started(), ("n1", "n2")):
             # the name of a file is all that others can see
-            self.assertRegex(line, rf"^{host} \S*ddprun-agent --summons {self.folder.name}/\.ddprun-\w+$")
-        self.assertEqual(self.summons(), [])
+            self.assertRegex(line, rf"^{host} \S*ddprun-agent --bootstrap {self.folder.name}/\.ddprun-\w+$")
+        self.assertEqual(self.bootstrap_files(), [])
 
     def test_an_agent_that_fails_says_so_in_the_job_s_file(self):
         run = self.inside("--agent", "/bin/false", "--start-timeout", "40s", "true")
         self.assert_ended(run, 125)
         self.assertIn("cannot start on n1: pbs_tmrsh ended with status 1", run.err)
-        self.assertEqual(self.summons(), [])
+        self.assertEqual(self.bootstrap_files(), [])
         self.env["HOME"] = "/nonesuch"
         run = self.inside("true")
         self.assert_ended(run, 125)
@@ -133,7 +133,7 @@ class Pbs(TransportTest):
         """The tasks outlive pbs_tmrsh, and end with the launcher all the same."""
         run = self.start("--alloc", self.source, "sh", "-c", "echo up; sleep 100", env=self.env)
         self.assertTrue(wait_until(lambda: run.out.count("up\n") == 3), run.err)
-        self.assertEqual(self.summons(), [])
+        self.assertEqual(self.bootstrap_files(), [])
         run.signal(signal.SIGKILL)
         run.wait()
         self.assertEqual(who_is_left(run.mark), {})

@@ -427,7 +427,7 @@ class Preload(LaunchTest):
         self.write("first.py", "import os; pid = os.getpid()\n")
         self.write("second.py", "import os; pid = os.getpid()\n")
         text = ("import os, sys, first, second; n = os.environ['TORCHELASTIC_RESTART_COUNT']\n"
-                "print(n, first.pid, second.pid, flush=True); sys.exit(n == '0')")
+                "print(f'{n} {first.pid} {second.pid}', flush=True); sys.exit(n == '0')")
         launch = self.run_to_end("-np", 2, "-v", "--max-restarts", 1, "--preload", "first,second",
                                  PYTHON, "-c", text, env={"PYTHONPATH": self.folder.name})
         self.assert_ended(launch, 0)

@@ -156,8 +156,8 @@ static bool take_user_addr(struct store_host *h, const struct msg_store *want,
         set_addr(h, want->wish, own);
         return true;
     }
-    log_warn("MASTER_ADDR=%s is not kept: %s; --master-addr insists", want->wish,
-             is == SOCK_LOOPBACK  ? "other hosts do not reach this one by it"
+    log_warn("MASTER_ADDR=%s is ignored: %s; --master-addr overrides this", want->wish,
+             is == SOCK_LOOPBACK  ? "other hosts cannot reach this one by it"
              : is == SOCK_FOREIGN ? "it is not an address of rank 0's host"
                                   : "it cannot be resolved on rank 0's host");
     return false;
@@ -198,8 +198,9 @@ static int serve(struct store_host *h, const struct msg_store *want, struct ddp_
     };
     h->server = server_create(h->loop, &options, err);
     if (!h->server && want->port)
-        return err_prefix(err, "the store cannot have its port (without --store-port and "
-                               "--master-port it takes a free one)");
+        return err_prefix(err,
+                          "the store cannot listen on its port (without --store-port "
+                          "and --master-port it uses a free one)");
     if (!h->server)
         return err_prefix(err, "the store cannot listen");
     h->port = server_port(h->server);

@@ -268,7 +268,7 @@ static bool listed(const struct strv *names, const char *name, size_t len)
     return false;
 }
 
-/* One application of the table. */
+/* Arguments of contract_apply(). */
 struct apply {
     const struct rank_facts *facts;
     const struct strv *base;
@@ -285,7 +285,7 @@ static void report_change(const struct apply *a, const char *name, enum env_orig
         a->note(&n, a->arg);
 }
 
-/* The value the row has for these facts, or NULL when it is not ours to set. */
+/* The value of the row for these facts, or NULL: not set. */
 static const char *value_of(const struct row *row, const struct rank_facts *f,
                             char buf[32])
 {

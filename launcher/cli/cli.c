@@ -40,8 +40,7 @@ static const struct option *find_option(const char *name, size_t len)
     return NULL;
 }
 
-/* The option of `word`; `*value`: its argument in the same word (--np=4, -n4), or NULL.
- */
+/* The option of `word`; `*value`: its argument in that word (--np=4, -n4), or NULL. */
 static const struct option *match(const char *word, const char **value)
 {
     const char *name = word + (word[1] == '-' ? 2 : 1);

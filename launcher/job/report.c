@@ -105,7 +105,7 @@ static char *other_ranks(struct job *j)
         {still_runs, "stopping %s"},
         {left_behind, "%s left behind"},
     };
-    /* from the last to the first */
+    /* prepends, so from the last row to the first */
     for (size_t i = ARRAY_LEN(sets); j->plan && i-- > 0;) {
         char *set = cause_rank_set(j->plan->nranks, sets[i].in, j);
         if (!set)
@@ -231,8 +231,7 @@ static bool is_headline(const struct job *j, size_t node)
     return j->cause.text && strstr(j->cause.text, j->nodes[node].trouble);
 }
 
-/* The hosts from `first` on with the same reason, malloc'ed; they are set in `reported`.
- */
+/* The hosts from `first` on with its reason, malloc'ed; marks them in `reported`. */
 static char *hosts_with_reason(const struct job *j, size_t first, bool *reported)
 {
     struct strv names = {0};

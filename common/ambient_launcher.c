@@ -24,17 +24,17 @@ const struct ambient_launcher ambient_launchers[] = {
      "PALS_SIZE"},
     {"flux run", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", NULL,
      "FLUX_TASK_RANK"},
-    /* a batch script's shell has SLURM_PROCID=0 and the job's SLURM_NTASKS without being
-     * one of the tasks; only those of srun have SLURM_STEP_NUM_TASKS */
+    /* a batch script has SLURM_PROCID=0 and the job's SLURM_NTASKS but is not a task;
+     * only srun's tasks have SLURM_STEP_NUM_TASKS */
     {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL,
      "SLURM_STEP_NUM_TASKS"},
-    /* any other speaker of PMI: the local rank is not told */
+    /* any other PMI launcher: no local rank */
     {"a PMI launcher", "PMI_RANK", "PMI_SIZE", NULL, NULL, "PMI_SIZE"},
 };
 const size_t ambient_launchers_len = ARRAY_LEN(ambient_launchers);
 
-/* A script that exports WORLD_SIZE (or RANK=0) alone has half a set; a whole one behind
- * it says the rest, unless it says something else. */
+/* A script that exports only WORLD_SIZE (or RANK=0) gives half a set; a later complete
+ * set is used, unless it contradicts. */
 static bool agrees(const struct ambient_launcher *half,
                    const struct ambient_launcher *whole, ambient_launcher_get get)
 {

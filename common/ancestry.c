@@ -6,7 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Field 4 of /proc/PID/stat, counted from the last ')': a program may have any name. */
+/* Field 4 of /proc/PID/stat, counted from the last ')': the program's name may contain
+ * any character. */
 pid_t ancestry_parent(pid_t pid, char name[ANCESTRY_NAME])
 {
     char path[32], text[512];
@@ -25,7 +26,7 @@ pid_t ancestry_parent(pid_t pid, char name[ANCESTRY_NAME])
     return parent;
 }
 
-/* The bound stops a chain that pids re-used underneath us have closed to a ring. */
+/* The bound ends a loop that pid reuse may have formed. */
 bool ancestry_leads(pid_t pid, pid_t ancestor)
 {
     for (int up = 0; pid > 1 && up < 1000; up++) {

@@ -1,4 +1,4 @@
-/* common/ancestry.h - whose child is a process? By /proc, nothing remembered */
+/* common/ancestry.h - parents of processes, from /proc, without a cache */
 #ifndef COMMON_ANCESTRY_H
 #define COMMON_ANCESTRY_H
 
@@ -8,9 +8,9 @@
 enum { ANCESTRY_NAME = 32 };
 
 /* The parent of a process, and its program's name (may be NULL), cut by the kernel after
- * 15 bytes; 0 when it is gone. */
+ * 15 bytes; 0 when it has ended. */
 pid_t ancestry_parent(pid_t pid, char name[ANCESTRY_NAME]);
-/* Or is it the same? */
+/* Is `ancestor` the process itself or one of its ancestors? */
 bool ancestry_leads(pid_t pid, pid_t ancestor);
 
 #endif

@@ -43,7 +43,7 @@ static bool with_units(const char *text, double *ms)
     return true;
 }
 
-/* "[D-]H:MM:SS", as all schedulers have it but for Slurm's days. */
+/* "[D-]H:MM:SS", as in all schedulers; the days are Slurm's. */
 static bool with_colons(const char *text, double *ms)
 {
     unsigned d = 0, h, m, s;

@@ -1,4 +1,4 @@
-/* common/duration.h - spans of time and the clock that deadlines are kept by */
+/* common/duration.h - durations, and the monotonic clock for deadlines */
 #ifndef COMMON_DURATION_H
 #define COMMON_DURATION_H
 
@@ -7,8 +7,7 @@
 #include <stdint.h>
 
 /* "90", "90s", "5m", "1.5h", "250ms", "1h30m", "1d12h", "36:00:00", "1-12:00:00" to
- * milliseconds; a bare number is seconds. Negative, empty, or with anything behind: an
- * error. */
+ * milliseconds; a bare number is seconds. Negative, empty or trailing text: an error. */
 int duration_parse(const char *text, int64_t *ms, struct ddp_err *err);
 
 /* Monotonic milliseconds and nanoseconds. */

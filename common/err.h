@@ -9,16 +9,16 @@
 
 #include "include/ddprun/err.h"
 
-/* The sentence itself. */
+/* Set the message. */
 int err_set(struct ddp_err *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The sentence, then ": " and what errno says, with what to try where that is the same
- * for all who may meet it (too many open files). */
+/* Set the message, then ": " and the text of errno, with advice where it is the same for
+ * all callers (too many open files). */
 int err_errno(struct ddp_err *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Put "where: " in front of a sentence that a callee has set. */
+/* Prepend "where: " to the message of a callee. */
 int err_prefix(struct ddp_err *err, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -15,9 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* END_MS: between the end of its output and its own. KILLED_MS: for the kernel to end it;
- * one that hangs in there is init's when we are gone. Looks for its end are 0.1 ms apart
- * at first, as who has closed its output is nearly always about to end. */
+/* END_MS: from the end of its output to its exit. KILLED_MS: for the kernel to end it
+ * after SIGKILL; a process stuck in the kernel is left to init. The exit is polled every
+ * 0.1 ms at first, since a process that closed its output nearly always exits at once. */
 enum {
     END_MS = 5000,
     KILLED_MS = 2000,
@@ -28,7 +28,7 @@ enum {
 
 extern char **environ;
 
-/* Its output can be read from `*out`; 0, or -1 with errno. */
+/* Start it with its output readable from `*out`; 0, or -1 with errno. */
 static int start(const struct helper *h, pid_t *pid, int *out)
 {
     int ends[2];
@@ -55,8 +55,8 @@ static int start(const struct helper *h, pid_t *pid, int *out)
     return -1;
 }
 
-/* All it says until it closes its output: 0; -1 when the deadline has passed. */
-static int listen_to(const struct helper *h, int fd, char **said, size_t *n)
+/* Read all output until EOF: 0; -1 after the deadline. */
+static int listen_to(const struct helper *h, int fd, char **output, size_t *n)
 {
     int64_t deadline_ms = now_ms() + h->answer_ms;
     char dropped[PIECE];
@@ -64,13 +64,13 @@ static int listen_to(const struct helper *h, int fd, char **said, size_t *n)
     for (;;) {
         if (*n < h->most && *n == room) {
             room = room * 2 + PIECE < h->most ? room * 2 + PIECE : h->most;
-            *said = xrealloc(*said, room + 1, 1);
+            *output = xrealloc(*output, room + 1, 1);
         }
         if (sock_await(fd, POLLIN, deadline_ms) < 0)
             return -1;
         bool keep = *n < room;
         ssize_t got =
-            keep ? read(fd, *said + *n, room - *n) : read(fd, dropped, sizeof dropped);
+            keep ? read(fd, *output + *n, room - *n) : read(fd, dropped, sizeof dropped);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
@@ -91,17 +91,17 @@ static int look_for_end(pid_t pid, int64_t deadline_ms, int *status)
     }
 }
 
-int helper_ask(const struct helper *h, char **said, size_t *n, int *status)
+int helper_ask(const struct helper *h, char **output, size_t *n, int *status)
 {
     pid_t pid;
     int out;
-    *said = NULL;
+    *output = NULL;
     *n = 0;
     if (start(h, &pid, &out) < 0)
         return -1;
-    *said = xcalloc(1, 1);
-    int rc = listen_to(h, out, said, n);
-    (*said)[*n] = '\0';
+    *output = xcalloc(1, 1);
+    int rc = listen_to(h, out, output, n);
+    (*output)[*n] = '\0';
     close(out);
     if (rc == 0 && look_for_end(pid, now_ms() + END_MS, status) == 0)
         return 0;

@@ -1,7 +1,7 @@
-/* common/helper.h - a command that is run for its answer (qsub, flux), with a deadline
+/* common/helper.h - run a command (qsub, flux) for its output, with a deadline
  *
- * One that says nothing, or has closed its output and does not end, must not keep us.
- * The process must not ignore SIGCHLD, or it would never hear of an end.
+ * A command that prints nothing, or closes its output and does not exit, must not block
+ * us. The calling process must not ignore SIGCHLD: then no exit status is kept.
  */
 #ifndef COMMON_HELPER_H
 #define COMMON_HELPER_H
@@ -11,20 +11,18 @@
 #include <stdint.h>
 
 struct helper {
-    const char *const
-        *argv;         /* [0] is looked for in PATH, unless there is a slash in it */
-    bool reads;        /* `in` is its stdin, else there is nothing to read */
-    int in;            /* borrowed */
-    bool err_too;      /* its stderr is heard as its stdout is, else it is ours */
-    int64_t answer_ms; /* from now until its output is closed */
-    size_t most;       /* bytes; what it says beyond them is dropped */
+    const char *const *argv; /* [0] is searched in PATH, unless it contains a slash */
+    bool reads;              /* `in` is its stdin, else /dev/null */
+    int in;                  /* borrowed */
+    bool err_too;            /* its stderr is captured like its stdout, else it is ours */
+    int64_t answer_ms;       /* from the start until EOF on its output */
+    size_t most;             /* bytes; further output is dropped */
 };
 
 /* Runs it to its end. Returns 0 with its wait status, or -1 with errno: why it cannot be
- * run, or ETIMEDOUT when it had to be killed. `said` has what was heard, with a '\0'
- * behind it (`n` bytes without that), which the caller frees: also after ETIMEDOUT, as
- * who has said something and does not end may have done its work; NULL when it was not
- * run. */
-int helper_ask(const struct helper *h, char **said, size_t *n, int *status);
+ * run, or ETIMEDOUT when it had to be killed. `output` is its output followed by '\0'
+ * (`n` bytes without that), freed by the caller: also after ETIMEDOUT, since a command
+ * that printed but did not exit may have done its work; NULL when it was not run. */
+int helper_ask(const struct helper *h, char **output, size_t *n, int *status);
 
 #endif

@@ -1,7 +1,7 @@
 /* common/hostlist.c - see hostlist.h
  *
- * A term is cut into pieces: text, then a bracket of ranges, then text, ... The names are
- * counted off like an odometer whose wheels are the brackets.
+ * A term is split into text, a bracket of ranges, text, ... The names are enumerated like
+ * an odometer, with one digit per bracket.
  */
 #include "common/hostlist.h"
 
@@ -24,11 +24,11 @@ struct range {
 };
 
 struct bracket {
-    const char *before; /* text in front of it, borrowed */
+    const char *before; /* text before it, borrowed */
     size_t before_len;
     struct range *ranges; /* owned */
     size_t nranges, room;
-    size_t which; /* the odometer: range, and number in it */
+    size_t which; /* current position: range, and number in it */
     long value;
 };
 
@@ -40,7 +40,7 @@ struct term {
     long count;
 };
 
-/* A reader's place in the term; `p` is where a failure points. */
+/* A parser's position in the term; `p` is where an error is reported. */
 struct scan {
     const char *p, *end;
     struct ddp_err *err;
@@ -90,7 +90,7 @@ static int scan_range(struct scan *s, struct bracket *b)
     return 0;
 }
 
-/* From behind the '[' to behind the ']'. */
+/* Parse from after '[' to after ']'. */
 static int scan_bracket(struct scan *s, struct bracket *b, long *names)
 {
     const char *open = s->p - 1;
@@ -144,7 +144,7 @@ static int scan_term(struct scan *s, struct term *t)
     return 0;
 }
 
-/* Turn one wheel; true when it has come round. */
+/* Advance one bracket; true when it has wrapped. */
 static bool turn(struct bracket *b)
 {
     if (b->value < b->ranges[b->which].hi) {
@@ -213,7 +213,7 @@ int hostlist_expand(const char *text, struct strv *names, struct ddp_err *err)
 }
 
 /* The last run of digits of `name`: its offset and length; false when there is none, or
- * when it is too long to count with. */
+ * it is too long for an integer. */
 static bool last_number(const char *name, size_t *at, size_t *len)
 {
     size_t end = strlen(name);
@@ -226,7 +226,7 @@ static bool last_number(const char *name, size_t *at, size_t *len)
     return *len > 0 && *len <= DIGITS_MAX;
 }
 
-/* Do a and b differ in their last number only, and would one width write both? */
+/* Do a and b differ only in their last number, and does one width format both? */
 static bool siblings(const char *a, const char *b, size_t *at, size_t *alen, size_t *blen)
 {
     size_t bat;

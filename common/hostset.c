@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <uthash.h>
 
-/* ms: for all names together, and between two tries */
+/* ms: for all names together, and between two attempts */
 enum { LOOK_UP_MS = 2000, RETRY_MS = 5000 };
 
 struct address {

@@ -1,8 +1,8 @@
-/* common/hostset.h - does this address belong to one of these hosts?
+/* common/hostset.h - does an address belong to one of a set of hosts?
  *
- * Names are resolved once; those that could not be resolved are tried again, every few
- * seconds at most, when an unknown address asks: in a cloud the name of a host may exist
- * a little later than the host. An answer costs one hash lookup, however many hosts.
+ * Names are resolved once; unresolved ones are retried, every few seconds at most, when
+ * an unknown address is queried: in a cloud a host's name may appear a little later than
+ * the host. A query costs one hash lookup, however many hosts.
  */
 #ifndef COMMON_HOSTSET_H
 #define COMMON_HOSTSET_H
@@ -18,7 +18,7 @@ struct hostset;
 struct hostset *hostset_create(const struct strv *names);
 void hostset_destroy(struct hostset *s); /* NULL is fine */
 
-/* May wait for a name server, for 2 s at most. Ports do not matter. */
+/* May wait for a name server, at most 2 s. Ports are ignored. */
 bool hostset_has(struct hostset *s, const struct sockaddr *addr);
 
 #endif

@@ -1,7 +1,7 @@
 /* common/idset.c - see idset.h
  *
- * A sorted array of spans. Adding at the end, which is what parsing and counting up do,
- * costs nothing; elsewhere it moves the tail.
+ * A sorted array of spans. Adding at the end, as parsing and counting up do, is O(1);
+ * elsewhere it moves the tail.
  */
 #include "common/idset.h"
 
@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first span that ends at `id` - 1 or later: where `id` is, or would be joined. */
+/* The first span that ends at `id` - 1 or later: it contains `id`, or would be merged
+ * with it. */
 static size_t find(const struct idset *set, int id)
 {
     size_t lo = 0, hi = set->n;
@@ -80,8 +81,8 @@ void idset_finish(struct idset *set)
     *set = (struct idset){0};
 }
 
-/* A decimal number at *p, which moves behind it; -1 when there is none or it is too big.
- */
+/* Parse a decimal number at *p, which moves behind it; -1 when there is none or it is too
+ * large. */
 static int number(const char **p)
 {
     long n = 0;

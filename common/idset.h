@@ -1,6 +1,6 @@
-/* common/idset.h - sets of small numbers as people write them: "0-3,8"
+/* common/idset.h - sets of small numbers in list notation: "0-3,8"
  *
- * Ranks, CPUs, GPUs. Spans are kept sorted, apart and merged, so that equal sets have
+ * Ranks, CPUs, GPUs. Spans are kept sorted, disjoint and merged, so that equal sets have
  * equal texts. A zeroed struct is the empty set.
  */
 #ifndef COMMON_IDSET_H
@@ -22,8 +22,8 @@ struct idset {
     size_t n, room;
 };
 
-/* Adds what `text` names to `set`: numbers and lo-hi, separated by commas. Blanks around
- * them are fine; anything else is refused with its column. */
+/* Add `text` to `set`: numbers and lo-hi, separated by commas. Blanks around them are
+ * allowed; anything else is an error that gives the column. */
 int idset_parse(const char *text, struct idset *set, struct ddp_err *err);
 
 void idset_add(struct idset *set, int lo, int hi);

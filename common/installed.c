@@ -10,8 +10,8 @@
 
 enum { PLACES = 4 };
 
-/* Relative to the folder of the program: in a build folder, as installed; the last one is
- * absolute. FROM_BIN_* come from meson.build. */
+/* Relative to the program's directory: in a build directory, and as installed; the last
+ * one is absolute. FROM_BIN_* come from meson.build. */
 static const char *const places[][PLACES] = {
     [INSTALLED_PROGRAM] = {".", "..", FROM_BIN_TO_LIBEXEC, DDPRUN_LIBEXECDIR},
     [INSTALLED_DATA] = {"fetch", ".", FROM_BIN_TO_DATA, DDPRUN_DATADIR},

@@ -1,23 +1,23 @@
-/* common/installed.h - files of this installation, found from the running program
+/* common/installed.h - find files of this installation from the running program
  *
  * An installation may be moved as a whole (a tarball, a virtual environment): a file is
- * looked for relative to the program, as in a build folder and as installed, and only then
- * at the prefix that was configured.
+ * searched relative to the program, as in a build directory and as installed, and then at
+ * the configured prefix.
  */
 #ifndef COMMON_INSTALLED_H
 #define COMMON_INSTALLED_H
 
 enum installed_kind {
-    INSTALLED_PROGRAM, /* what ddprun runs itself: libexec/ddprun */
+    INSTALLED_PROGRAM, /* programs that ddprun runs: libexec/ddprun */
     INSTALLED_DATA,    /* share/ddprun */
     INSTALLED_PLUGIN,  /* lib/ddprun */
 };
 
-/* The path of `name` (malloc'ed) that access(2) grants `mode` (X_OK, R_OK); NULL: there is
+/* The path of `name` (malloc'ed) for which access(2) grants `mode` (X_OK, R_OK); NULL:
  * none. */
 char *installed_file(enum installed_kind kind, const char *name, int mode);
 
-/* Where `name` would be at the configured prefix (malloc'ed): for messages and for other
+/* The path of `name` at the configured prefix (malloc'ed): for messages and for other
  * hosts, which may have it there. */
 char *installed_default(enum installed_kind kind, const char *name);
 

@@ -1,8 +1,8 @@
 /* common/log.c - see log.h
  *
- * The one place with mutable process-wide state: a threshold, a few thresholds by
- * subsystem, and where lines go. A line is written with one write(), so that lines of
- * several processes on one terminal do not mix.
+ * The only mutable process-wide state: a threshold, some thresholds by subsystem, and the
+ * sink. A line is written with one write(), so that lines of several processes on one
+ * terminal do not mix.
  */
 #include "common/log.h"
 
@@ -142,7 +142,7 @@ void log_write(enum log_level level, const char *subsys, const char *fmt, ...)
     } else {
         line[len] = '\n';
         if (write(STDERR_FILENO, line, len + 1) < 0) {
-            /* nobody is left to be told */
+            /* a failed write to stderr cannot be reported */
         }
     }
     errno = saved;

@@ -1,8 +1,8 @@
-/* common/log.h - what the programs say on stderr: "ddprun[node03] spawn: text"
+/* common/log.h - log lines of the programs on stderr: "ddprun[node03] spawn: text"
  *
- * Programs only; libraries take a callback from their caller instead. Quiet by default:
- * the threshold is LOG_WARN until log_setup() says otherwise. Each .c that logs states
- * its subsystem once at the top: `#define LOG_SUBSYS "spawn"`.
+ * Programs only; libraries take a callback from their caller instead. The threshold is
+ * LOG_WARN until log_setup() sets another. Each .c that logs defines its subsystem once
+ * at the top: `#define LOG_SUBSYS "spawn"`.
  */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
@@ -20,8 +20,8 @@ extern const char *const log_subsystems[];
 int log_setup(const char *program, const char *host, const char *levels,
               struct ddp_err *err);
 
-/* Send finished lines (no newline) elsewhere than stderr, e.g. up an agent's link.
- * NULL restores stderr. */
+/* Send complete lines (without newline) elsewhere than to stderr, e.g. up an agent's
+ * link. NULL restores stderr. */
 void log_sink(void (*fn)(enum log_level level, const char *line, void *arg), void *arg);
 
 void log_write(enum log_level level, const char *subsys, const char *fmt, ...)

@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Longer ones the resolver refuses. */
+/* The resolver refuses longer names. */
 enum { NAME_MAX_ASKED = 1025 };
 
-/* One question; a late answer is nobody's, and stays. */
+/* One query; a late result is never read, and is not freed. */
 struct question {
     char name[NAME_MAX_ASKED + 1], service[32];
     bool has_service;
@@ -35,13 +35,13 @@ int lookup(const char *name, const char *service, int type, int64_t deadline_ms,
     if (rc != EAI_NONAME || strlen(name) > NAME_MAX_ASKED)
         return rc;
     int64_t left = deadline_ms - now_ms();
-    if (left <= 0) /* of many names: no thread for each that comes too late */
+    if (left <= 0) /* late already: no thread for each of many names */
         return LOOKUP_LATE;
     q.hints.ai_flags = 0;
     snprintf(q.name, sizeof q.name, "%s", name);
     snprintf(q.service, sizeof q.service, "%s", service ? service : "");
     struct offload *a = offload_begin(ask, &q, sizeof q, NULL);
-    if (!a) /* no more processes: then without a deadline */
+    if (!a) /* no thread: resolve without a deadline */
         return getaddrinfo(name, service, &q.hints, list);
     const struct question *done = offload_wait(a, left);
     rc = done ? done->rc : LOOKUP_LATE;

@@ -1,9 +1,9 @@
-/* common/lookup.h - the addresses of a name, with a deadline
+/* common/lookup.h - resolve a host name, with a deadline
  *
- * getaddrinfo() waits for name servers that do not answer as long as /etc/resolv.conf
- * says, for one after the other and in one domain after the other: minutes, in which an
- * agent would be taken for dead. Numbers are read at once; for a name it is called in a
- * thread of its own (common/offload.h), which is given up.
+ * getaddrinfo() waits for unresponsive name servers as long as /etc/resolv.conf says, one
+ * after the other and domain by domain: minutes, in which an agent would be declared
+ * lost. Numeric addresses are parsed at once; for a name it is called in a thread
+ * (common/offload.h), which is abandoned at the deadline.
  */
 #ifndef COMMON_LOOKUP_H
 #define COMMON_LOOKUP_H
@@ -18,7 +18,7 @@ enum { LOOKUP_LATE = 1 }; /* the others are negative */
 int lookup(const char *name, const char *service, int type, int64_t deadline_ms,
            struct addrinfo **list);
 
-/* What to say of it, behind a colon. */
+/* The error text, to follow a colon. */
 const char *lookup_error(int code);
 
 #endif

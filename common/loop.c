@@ -1,8 +1,8 @@
 /* common/loop.c - see loop.h
  *
- * libevent 2.1 has no hook between two polls, so the queue is an array that one event,
- * made active by the first post of a turn, runs through. What is posted while it runs is
- * run in the same pass.
+ * libevent 2.1 has no hook between two polls, so the queue is an array processed by one
+ * event, which the first post of an iteration activates. Functions posted while it runs
+ * are run in the same pass.
  */
 #include "common/loop.h"
 
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 struct posted {
-    void (*fn)(void *arg); /* NULL: withdrawn */
+    void (*fn)(void *arg); /* NULL: cancelled by loop_unpost() */
     void *arg;
 };
 
@@ -68,7 +68,7 @@ int loop_run(struct loop *l)
 {
     while (!l->stopped && event_base_loop(l->base, EVLOOP_ONCE) == 0)
         ;
-    on_turn(-1, 0, l); /* the turn in which it was stopped has an end, too */
+    on_turn(-1, 0, l); /* run what the last iteration has posted */
     return l->code;
 }
 
@@ -81,7 +81,7 @@ void loop_stop(struct loop *l, int code)
     }
 }
 
-/* libevent wants three, and may end the process itself when it gets fewer. */
+/* libevent needs three, and may abort with fewer */
 static bool has_descriptors(void)
 {
     int pairs[2][2];

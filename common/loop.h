@@ -1,7 +1,7 @@
-/* common/loop.h - what the programs add to libevent: one end-of-turn queue
+/* common/loop.h - an event loop (libevent) with a queue of deferred calls
  *
- * Nobody is freed inside his own callback: what must happen when the current callback
- * has returned is posted, and runs before the loop sleeps again. One thread only.
+ * No object is freed inside its own callback: what must happen after the current callback
+ * is posted, and runs before the loop sleeps again. One thread only.
  */
 #ifndef COMMON_LOOP_H
 #define COMMON_LOOP_H
@@ -13,14 +13,14 @@
 struct loop; /* one event_base and its queue; made in main(), passed as an argument */
 
 struct loop *loop_create(struct ddp_err *err);
-/* Frees the queue unrun; the base goes too. */
+/* Frees the queue without running it, and the base. */
 void loop_destroy(struct loop *l);
 
 struct event_base *loop_base(struct loop *l); /* borrowed */
 
-/* Run `fn(arg)` once at the end of this turn of the loop. */
+/* Run `fn(arg)` once at the end of this iteration. */
 void loop_post(struct loop *l, void (*fn)(void *arg), void *arg);
-/* Forget what was posted for `arg` and has not run yet. */
+/* Cancel the calls posted for `arg` that have not run yet. */
 void loop_unpost(struct loop *l, const void *arg);
 
 /* Run until loop_stop(). Returns the argument of the first loop_stop(). */

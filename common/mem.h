@@ -1,7 +1,7 @@
-/* common/mem.h - memory that is always there: these say so and abort when it is gone
+/* common/mem.h - allocation that aborts with a message when memory runs out
  *
- * For sizes that we choose. Sizes that come off the wire or out of a file use plain
- * malloc, and the caller answers for NULL. Everything is freed with free().
+ * For sizes that the program chooses. Sizes from the network or from files use plain
+ * malloc, and the caller handles NULL. Everything is freed with free().
  */
 #ifndef COMMON_MEM_H
 #define COMMON_MEM_H

@@ -15,7 +15,7 @@
 struct offload {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool returned, left; /* the second of both lets go of it */
+    bool returned, left; /* call returned, owner left: the second one frees */
     void (*call)(void *copy);
     void *copy; /* owned */
 };
@@ -64,7 +64,7 @@ struct offload *offload_begin(void (*call)(void *copy), const void *arg, size_t 
     sigset_t all, before;
     pthread_t thread;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* a thread inherits it */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* inherited by the thread */
     int rc = pthread_create(&thread, NULL, run_call, a);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc != 0) {

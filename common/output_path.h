@@ -1,5 +1,4 @@
-/* common/output_path.h - can a result be written there: asked before the work, not after
- * it */
+/* common/output_path.h - check that a result can be written, before computing it */
 #ifndef COMMON_OUTPUT_PATH_H
 #define COMMON_OUTPUT_PATH_H
 
@@ -8,17 +7,17 @@
 
 enum output_path_use {
     OUTPUT_PATH_WRITTEN,  /* opened and written: a file, /dev/stdout, a pipe */
-    OUTPUT_PATH_REPLACED, /* written aside and renamed: a file, and nothing that is no
-                           * file, since root would have a device replaced by one */
-    OUTPUT_PATH_FOLDER    /* files are made in it */
+    OUTPUT_PATH_REPLACED, /* written to a temporary file and renamed: regular files only,
+                             since root could replace a device by one */
+    OUTPUT_PATH_FOLDER    /* files are created in it */
 };
 
-/* NULL, or why `path` cannot be used so: "Is a directory". A file that is not there yet
- * needs a folder that is. */
+/* NULL, or why `path` cannot be used like this: "Is a directory". A new file needs an
+ * existing directory. */
 const char *output_path_check(const char *path, enum output_path_use use);
 
-/* For writing, at its end or from its beginning; NULL, and why not. Nobody is waited for
- * who may read from a pipe some day. */
+/* Open for appending or for overwriting; NULL, and why not. Does not wait for the reader
+ * of a FIFO. */
 FILE *output_path_open(const char *path, bool append, const char **why);
 
 #endif

@@ -1,6 +1,6 @@
-/* common/refusals.h - one line a minute about connections that were refused
+/* common/refusals.h - rate-limited log line about refused connections
  *
- * A stranger may connect as often as it likes: the user hears of it, but not each time.
+ * A stranger may connect any number of times: the user gets one line a minute.
  */
 #ifndef COMMON_REFUSALS_H
 #define COMMON_REFUSALS_H
@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 
 struct refusals {
-    int64_t next_ms; /* monotonic: no line before */
+    int64_t next_ms; /* monotonic: earliest time of the next line */
     unsigned held;   /* refused since the last line */
 };
 

@@ -1,6 +1,6 @@
-/* common/sanitize.h - a text from elsewhere, as it may stand in a line for people
+/* common/sanitize.h - make untrusted text safe to print in a message
  *
- * Its first part, and nothing that a terminal would obey.
+ * Its first part, without terminal control characters.
  *
  *     err_set(err, "%s='%s' names no node", name, SANITIZED(value));
  */
@@ -14,7 +14,7 @@ struct sanitized {
 /* Returns out->text. */
 const char *sanitize(const char *text, struct sanitized *out);
 
-/* For one call: it is gone at the end of the block. */
+/* The buffer is valid until the end of the enclosing block. */
 #define SANITIZED(value) sanitize(value, &(struct sanitized){{0}})
 
 #endif

@@ -1,7 +1,7 @@
 /* common/secret.c - see secret.h
  *
- * sodium_init() only picks the fastest code for this CPU and may be left out by those who
- * never seal anything: it is called where the first key is made or read.
+ * sodium_init() only selects the fastest code for this CPU and is not needed by programs
+ * that never seal anything: it is called when the first key is made or read.
  */
 #include "common/secret.h"
 
@@ -58,7 +58,7 @@ void secret_derive(const struct secret *key, const char *label, const void *a, s
 {
     crypto_generichash_state st;
     crypto_generichash_init(&st, key->bytes, SECRET_SIZE, SECRET_SIZE);
-    /* the label with its NUL, so that no label is the beginning of another */
+    /* includes the label's NUL, so that no label is a prefix of another */
     crypto_generichash_update(&st, (const unsigned char *)label, strlen(label) + 1);
     crypto_generichash_update(&st, a, na);
     crypto_generichash_update(&st, b, nb);

@@ -2,7 +2,7 @@
 #ifndef COMMON_SIGNAME_H
 #define COMMON_SIGNAME_H
 
-/* "SIGTERM"; "SIGRT" for those without a name of their own. Static. */
+/* "SIGTERM"; "SIGRT" for real-time signals. Static. */
 const char *signal_name(int sig);
 
 #endif

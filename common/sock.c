@@ -140,7 +140,7 @@ static int listen_on(const struct sockaddr *sa, socklen_t len, bool dual)
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
     if (sa->sa_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){!dual}, sizeof(int));
-    /* the kernel cuts the backlog down to its somaxconn */
+    /* the kernel limits the backlog to somaxconn */
     if (bind(fd, sa, len) < 0 || listen(fd, 1 << 20) < 0) {
         int saved = errno;
         close(fd);
@@ -161,7 +161,7 @@ static int listen_anywhere(int port)
     return fd;
 }
 
-enum { LISTEN_MS = 10000 }; /* to look up the name */
+enum { LISTEN_MS = 10000 }; /* to resolve the name */
 
 static int listen_named(const char *addr, int port, struct ddp_err *err)
 {
@@ -199,7 +199,7 @@ int sock_listen(const char *addr, int port, int *bound, struct ddp_err *err)
     return fd;
 }
 
-/* One attempt at one address; 0 pending time left counts as a timeout. */
+/* One attempt at one address; no time left counts as a timeout. */
 static int connect_one(const struct addrinfo *a, int64_t deadline_ms)
 {
     int fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -251,7 +251,7 @@ int sock_connect(const char *host, int port, int64_t deadline_ms, bool retry,
         nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
         fd = connect_list(list, deadline_ms);
         if (fd < 0 && errno == ETIMEDOUT)
-            errno = why; /* what kept it from connecting, not that time is up */
+            errno = why; /* the connection error rather than the timeout */
     }
     int saved = errno;
     freeaddrinfo(list);

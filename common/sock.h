@@ -1,7 +1,7 @@
-/* common/sock.h - TCP sockets: listen, connect with a deadline, name an address
+/* common/sock.h - TCP sockets: listen, connect with a deadline, format an address
  *
- * Every descriptor that is returned is non-blocking and close-on-exec, with TCP_NODELAY
- * where that applies. Nothing here asks a name server for the name of a peer.
+ * Every returned descriptor is non-blocking and close-on-exec, with TCP_NODELAY where
+ * applicable. Nothing here resolves addresses to names.
  */
 #ifndef COMMON_SOCK_H
 #define COMMON_SOCK_H
@@ -12,9 +12,9 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-/* Listen on `addr` (a name, an address, or NULL: every interface, both families where
- * the machine has them) and `port` (0: any free one). The backlog is the kernel's
- * somaxconn. Returns the descriptor or -1; `*bound` (may be NULL) gets the port. */
+/* Listen on `addr` (a name, an address, or NULL: every interface, both families if
+ * available) and `port` (0: any free one). The backlog is the kernel's somaxconn. Returns
+ * the descriptor or -1; `*bound` (may be NULL) gets the port. */
 int sock_listen(const char *addr, int port, int *bound, struct ddp_err *err);
 
 /* Connect to a host, trying each of its addresses, until `deadline_ms` (now_ms() scale).
@@ -23,26 +23,26 @@ int sock_listen(const char *addr, int port, int *bound, struct ddp_err *err);
 int sock_connect(const char *host, int port, int64_t deadline_ms, bool retry,
                  struct ddp_err *err);
 
-/* "10.0.0.1:4711" or "[fe80::1]:4711"; IPv4 inside IPv6 is written as IPv4. */
+/* "10.0.0.1:4711" or "[fe80::1]:4711"; IPv4-mapped addresses are written as IPv4. */
 void sock_name(const struct sockaddr *sa, char *text, size_t size);
 /* The same without the port and without brackets. */
 void sock_addr(const struct sockaddr *sa, char *text, size_t size);
 int sock_port(const struct sockaddr *sa);
 
-/* Wait for poll()'s `events` on any descriptor, until `deadline_ms`: 0, or -1 with errno.
- * A hang-up is an event. */
+/* Wait for poll()'s `events` on a descriptor, until `deadline_ms`: 0, or -1 with errno. A
+ * hang-up counts as an event. */
 int sock_await(int fd, short events, int64_t deadline_ms);
-/* All `n` bytes, until `deadline_ms`. -1 with errno: ETIMEDOUT, or ECONNRESET where the
- * other end has hung up. */
+/* Read or write all `n` bytes, until `deadline_ms`. -1 with errno: ETIMEDOUT, or
+ * ECONNRESET when the peer has closed. */
 int sock_read_all(int fd, void *p, size_t n, int64_t deadline_ms);
 int sock_write_all(int fd, const void *p, size_t n, int64_t deadline_ms);
 
 int sock_set_nonblock(int fd, bool on);
 void sock_set_nodelay(int fd);
 void sock_set_keepalive(int fd, int idle_s, int interval_s, int count);
-/* Does a segment or a probe of a TCP connection wait for its acknowledgement? If none
- * does, the kernel at the other end is up as far as ours knows, whatever the process does
- * there. Always true where there is no such kernel to ask (pipes). */
+/* Is a segment or a probe of a TCP connection unacknowledged? If not, the peer's kernel
+ * is up as far as ours knows, whatever its process does. Always true where there is no
+ * such kernel (pipes). */
 bool sock_unanswered(int fd);
 
 /* The address of the interface `name` (NULL: the first that is up, not loopback, and not
@@ -50,9 +50,8 @@ bool sock_unanswered(int fd);
  * Returns 0 with the text, -1 when there is none. */
 int sock_interface_addr(const char *name, char *text, size_t size, struct ddp_err *err);
 
-/* What is `name` to this machine: an address of one of its interfaces (in numbers, in
- * `text`), loopback and nothing better (likewise), another machine's, or not to be
- * resolved until then. */
+/* Classify `name`: an address of one of this machine's interfaces (numeric, in `text`),
+ * only a loopback address (likewise), another machine's, or not resolved in time. */
 enum sock_own { SOCK_OWN, SOCK_LOOPBACK, SOCK_FOREIGN, SOCK_UNKNOWN };
 enum sock_own sock_own_addr(const char *name, int64_t deadline_ms, char *text,
                             size_t size);

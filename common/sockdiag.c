@@ -48,12 +48,12 @@ static struct end end_of(const struct sockaddr *sa)
     return e;
 }
 
-/* ---- netlink ---- */
+/* ---- netlink ----------------------------------------------------------------------- */
 
 int sockdiag_open(void)
 {
     int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-    struct timeval second = {1, 0}; /* the answer is there when send() returns */
+    struct timeval second = {1, 0}; /* the reply is ready when send() returns */
     if (fd >= 0)
         setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof second);
     return fd;
@@ -66,7 +66,7 @@ struct query {
 
 static struct query query_make(const struct end *from, const struct end *to)
 {
-    static uint32_t nth; /* tells a late answer from ours */
+    static uint32_t nth; /* identifies late replies */
     struct query q = {
         .head = {.nlmsg_len = sizeof q,
                  .nlmsg_type = SOCK_DIAG_BY_FAMILY,
@@ -85,7 +85,7 @@ static struct query query_make(const struct end *from, const struct end *to)
     return q;
 }
 
-/* 1: found, 0: there is no such connection, -1: netlink does not tell. */
+/* 1: found, 0: no such connection, -1: netlink failed. */
 static int ask_netlink(int netlink, const struct end *from, const struct end *to,
                        struct sock_owner *owner)
 {
@@ -111,16 +111,16 @@ static int ask_netlink(int netlink, const struct end *from, const struct end *to
         reply.head.nlmsg_len < NLMSG_LENGTH(sizeof(struct inet_diag_msg)))
         return -1;
     const struct inet_diag_msg *m = NLMSG_DATA(&reply.head);
-    if (m->id.idiag_dport != to->port) /* the listener on that port, not a connection */
+    if (m->id.idiag_dport != to->port) /* the listener on that port, not the connection */
         return 0;
     owner->uid = m->idiag_uid;
     owner->inode = m->idiag_inode;
     return 1;
 }
 
-/* ---- /proc/net ---- */
+/* ---- /proc/net --------------------------------------------------------------------- */
 
-/* An end as the tables write it: addresses in words of host order, then the port. */
+/* An end in the tables' format: the address in words of host order, then the port. */
 static void end_text(const struct end *e, bool mapped, char text[48])
 {
     unsigned port = ntohs(e->port);

@@ -1,5 +1,4 @@
-/* common/sockdiag.h - ask the kernel who owns one TCP connection of this machine
- */
+/* common/sockdiag.h - query the owner of a local TCP connection from the kernel */
 #ifndef COMMON_SOCKDIAG_H
 #define COMMON_SOCKDIAG_H
 
@@ -17,8 +16,8 @@ struct sock_owner {
 /* A netlink socket for sockdiag_find(); -1 where there is none (some containers). */
 int sockdiag_open(void);
 
-/* The established connection with the local end `from` and the remote end `to`. IPv4
- * within IPv6 is IPv4. `netlink` -1: /proc/net/tcp and tcp6 are read instead. */
+/* The established connection with the local end `from` and the remote end `to`.
+ * IPv4-mapped addresses are IPv4. `netlink` -1: read /proc/net/tcp and tcp6 instead. */
 int sockdiag_find(int netlink, const struct sockaddr *from, const struct sockaddr *to,
                   struct sock_owner *owner, struct ddp_err *err);
 

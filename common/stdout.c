@@ -12,7 +12,7 @@ static const char *whose;
 
 static void at_the_end(void)
 {
-    /* closed by who started us: nobody wants it */
+    /* closed by our parent: the output is not wanted */
     if (fcntl(STDOUT_FILENO, F_GETFD) < 0)
         return;
     errno = 0;

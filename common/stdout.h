@@ -1,13 +1,13 @@
-/* common/stdout.h - what was written to stdout has arrived, or the exit code says
- * otherwise
+/* common/stdout.h - report a failed write to stdout in the exit code
  *
- * exit() throws away what a full disk did not take, and says 0. */
+ * exit() ignores output that a full disk did not take, and returns 0.
+ */
 #ifndef COMMON_STDOUT_H
 #define COMMON_STDOUT_H
 
-/* From here on a normal end writes out what is left on stdout, and where that fails says
- * so in one line in the name of `program`, a literal, and ends with EXIT_FAILURE. For a
- * main(), before whatever prints and exits by itself (argp's --help). */
+/* From now on a normal exit flushes stdout; if that fails, it prints one line in the name
+ * of `program` (a literal) and exits with EXIT_FAILURE. Call it in main() before anything
+ * that prints and exits by itself (argp's --help). */
 void stdout_must_arrive(const char *program);
 
 #endif

@@ -17,16 +17,16 @@ void strv_push(struct strv *s, const char *str);
 void strv_push_nodup(struct strv *s, char *str);
 void strv_pushf(struct strv *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-void strv_push_all(struct strv *s, char *const *strs); /* up to the NULL */
+void strv_push_all(struct strv *s, char *const *strs); /* up to NULL */
 void strv_finish(struct strv *s);                      /* frees; s is empty afterwards */
 
-/* "NAME=value" entries. */
+/* For "NAME=value" entries. */
 const char *strv_env_get(const struct strv *s, const char *name); /* borrowed, or NULL */
 void strv_env_set(struct strv *s, const char *name, const char *value); /* NULL removes */
 
-/* One word as a POSIX shell reads it back; the caller frees. */
+/* Quote one word for a POSIX shell; the caller frees. */
 char *shell_quote(const char *word);
-/* All words, joined by blanks; the caller frees. */
+/* Quote all words and join them with blanks; the caller frees. */
 char *shell_join(char *const *words);
 
 #endif

@@ -11,8 +11,8 @@ enum {
     LEFT = 64,
     RIGHT = 24,
     TOP = 72,
-    PANEL = 220, /* height of one */
-    GAP = 72,    /* below each: its axis */
+    PANEL = 220, /* height of a panel */
+    GAP = 72,    /* below each panel, for its axis */
 };
 
 /* --- axes --------------------------------------------------------------------------- */
@@ -32,7 +32,7 @@ int svg_plot_ticks(double lo, double hi, double *ticks, int room)
     return n;
 }
 
-/* 1, 2 and 5 of each decade; only the decades where there are many. */
+/* 1, 2 and 5 of each decade; only powers of ten if there are many. */
 static int log_ticks(double lo, double hi, double *ticks, int room)
 {
     static const int factors[] = {1, 2, 5};
@@ -47,7 +47,7 @@ static int log_ticks(double lo, double hi, double *ticks, int room)
     return n;
 }
 
-/* Where `value` lies between the ends, from 0 to 1. */
+/* The position of `value` between the ends, from 0 to 1. */
 static double part_of(double value, double lo, double hi, bool log_axis)
 {
     double v = value < lo ? lo : value > hi ? hi : value;
@@ -145,7 +145,7 @@ void panel_legend(const struct panel *p, int right, const char *class, const cha
             p->top - 10, name);
 }
 
-/* --- the picture -------------------------------------------------------------------- */
+/* --- the figure --------------------------------------------------------------------- */
 
 static const char base_style[] = "svg{background:#fff}\n"
                                  "text{font:12px system-ui,sans-serif;fill:#57606a}\n"

@@ -49,8 +49,8 @@ static void run_stored(char *program, char *port, char *hosts, int out, pid_t pa
         getppid() == parent && dup2(null, 0) == 0 && dup2(out, 1) == 1 &&
         dup2(out, 2) == 2 && close_range(3, ~0u, 0) == 0)
         execve(program, argv, env);
-    static const char words[] = "it cannot be run\n";
-    if (write(2, words, sizeof words - 1) < 0)
+    static const char message[] = "it cannot be run\n";
+    if (write(2, message, sizeof message - 1) < 0)
         _exit(126);
     _exit(127);
 }
@@ -104,7 +104,7 @@ int stored_start(char *program, int port, char *hosts, struct ddp_err *err)
     if (read_line(out[0], line, sizeof line) == 0 && strcmp(line, text) == 0)
         return 0;
     stored_stop();
-    return err_set(err, "%s", line[0] ? line : "ddpstored says nothing");
+    return err_set(err, "%s", line[0] ? line : "ddpstored gave no message");
 }
 
 bool stored_said(char *text, size_t size)

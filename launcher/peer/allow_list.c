@@ -13,7 +13,7 @@ struct hostset *allow_list_hosts(const struct opts *opts, const struct ambient_j
     struct alloc a = {0};
     struct strv names = {0};
     if (!opts->hosts)
-        err_set(err, "--peer-key none: -H names the hosts, as nobody else is let in");
+        err_set(err, "--peer-key none needs -H: only the hosts it names may join");
     else if (alloc_hosts_arg.read(opts, &a, err) == 0) {
         for (size_t i = 0; i < a.nnodes; i++)
             strv_push(&names, a.nodes[i].name);

@@ -112,10 +112,11 @@ static int even_local(const char *nodes_var, ambient_launcher_get get,
     if (read_int(nodes_var, get, &nodes, err) < 0)
         return -1;
     if (nodes < 1 || o->size % nodes != 0)
-        return err_set(err,
-                       "%s has started %d copies of ddprun on %d nodes (%s=%d): how many "
-                       "are on this one is not said; start one per node",
-                       o->by, o->size, nodes, o->size_var, o->size);
+        return err_set(
+            err,
+            "%s has started %d copies of ddprun on %d nodes (%s=%d): the number "
+            "on this one is unknown; start one per node",
+            o->by, o->size, nodes, o->size_var, o->size);
     o->local_size = o->size / nodes;
     return 0;
 }
@@ -135,15 +136,14 @@ static int find_local(const struct ambient_launcher *s, ambient_launcher_get get
 static int by_hand(const struct opts *opts, struct ambient_job *o, struct ddp_err *err)
 {
     if (opts->nnodes == 0)
-        return err_set(err, "--node-rank %d of how many? --nnodes says it",
-                       opts->node_rank);
+        return err_set(err, "--node-rank %d needs --nnodes", opts->node_rank);
     if (opts->node_rank >= opts->nnodes)
         return err_set(err, "--node-rank %d of --nnodes %d: they count from 0",
                        opts->node_rank, opts->nnodes);
     if (opts->hostfile || opts->alloc)
         return err_set(err,
-                       "--node-rank says that ddprun is started on each node: %s "
-                       "has no place beside it",
+                       "--node-rank means that ddprun is started on each node: "
+                       "leave out %s",
                        opts->hostfile ? "--hostfile" : "--alloc");
     if (opts->nnodes == 1)
         return 0;
@@ -183,8 +183,8 @@ static int by_sagemaker(struct ambient_job *o, struct ddp_err *err)
 static int refuse(const struct ambient_job *o, const char *instead, struct ddp_err *err)
 {
     return err_set(err,
-                   "%s has started %d copies of ddprun (%s=%d), and each would make a "
-                   "world of its own: %s; --alloc local if that is meant",
+                   "%s has started %d copies of ddprun (%s=%d), and each would run "
+                   "as a job of its own: %s; --alloc local if that is meant",
                    o->by, o->size, o->size_var, o->size, instead);
 }
 
@@ -208,8 +208,7 @@ static int by_starter(const struct ambient_launcher *s, const struct opts *opts,
         return refuse(o, "start it once", err);
     set_job_id(row, get, o);
     if (!o->id[0] && strcmp(s->rank, "PMI_RANK") != 0)
-        return refuse(
-            o, "and nothing in their environment says that they belong together", err);
+        return refuse(o, "no variable identifies their common start", err);
     if (find_local(s, get, o, err) < 0)
         return -1;
     if (o->local_rank >= o->local_size)
@@ -243,7 +242,7 @@ static int by_pbsdsh(const struct opts *opts, ambient_launcher_get get,
     return err_set(
         err,
         "PBS_TASKNUM=%s: this is not the job's first process; if pbsdsh has "
-        "started several copies of ddprun, each would make a world of its own: "
+        "started several copies of ddprun, each would run as a job of its own: "
         "start it once, from the job script; --alloc %s if it is the only one",
         task, get("PBS_NODEFILE") ? "pbs" : "local");
 }

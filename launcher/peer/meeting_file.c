@@ -37,8 +37,9 @@ static int check_folder(const char *folder, struct ddp_err *err)
     if (stat(folder, &st) < 0)
         return err_errno(err, "cannot stat '%s'", folder);
     if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022))
-        return err_set(err, "'%s' is not a folder of ours that nobody else may write to",
-                       folder);
+        return err_set(
+            err, "'%s' must be a directory of this user that others cannot write to",
+            folder);
     return 0;
 }
 
@@ -134,7 +135,7 @@ int meeting_file_read(const struct meeting_file *c, struct bootstrap *s,
     int rc = -1;
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
         (st.st_mode & 077))
-        err_set(err, "'%s' is not a file that its owner, we, alone can read", c->path);
+        err_set(err, "'%s' must be a file of this user that others cannot read", c->path);
     else if (read(fd, text, FILE_MAX) <= 0)
         rc = 0; /* still being written, on a file system without atomic rename */
     else

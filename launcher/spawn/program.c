@@ -64,7 +64,7 @@ static char *search(const char *name, const char *dir, const char *path_env, int
     }
 }
 
-static bool is_python(const char *name)
+static bool is_python_script(const char *name)
 {
     const char *dot = strrchr(name, '.');
     return dot && strcmp(dot, ".py") == 0;
@@ -77,7 +77,7 @@ static void advice_no_right(const char *name, const struct stat *st, char *text,
     uid_t me = geteuid();
     if (me == 0 || me == st->st_uid) {
         snprintf(text, size,
-                 is_python(name) ? "; try 'python3 %s' or chmod +x" : "; try chmod +x",
+                 is_python_script(name) ? "; try 'python3 %s' or chmod +x" : "; try chmod +x",
                  name);
         return;
     }
@@ -98,7 +98,7 @@ static const char *advice(const char *name, const char *path, int why, const cha
     if (why == ENOENT && !strchr(name, '/')) {
         char *here = join(dir, name);
         bool there = stat(here, &st) == 0 && S_ISREG(st.st_mode);
-        if (there && is_python(name) && access(here, X_OK) < 0)
+        if (there && is_python_script(name) && access(here, X_OK) < 0)
             snprintf(text, size, " in PATH; the one in '%s' is meant by 'python3 %s'",
                      dir, name);
         else if (there)

@@ -60,7 +60,7 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
     int64_t now = now_ms();
     for (struct server_ticket *t = s->tickets; t && t->deadline_ms <= now; t = t->next) {
         if (t->fd >= 0)
-            ticket_close(t, "nobody vouched for it in time");
+            ticket_close(t, "it was not admitted in time");
     }
     tickets_watch(s);
 }

@@ -99,7 +99,7 @@ static const struct {
     {OMPI,
      {.node_rank = -1},
      NULL,
-     "nothing in their environment says that they belong together"},
+     "no variable identifies their common start"},
     {OMPI "PMIX_NAMESPACE=99",
      {.node_rank = -1, .hosts = "n1"},
      NULL,

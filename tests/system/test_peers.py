@@ -180,7 +180,7 @@ class Keys(Peers):
         for args, line in ((("--peer-key", loose), "can be read by others"),
                            (("--peer-key", short), "too short"),
                            (("--peer-key", self.path("none-there")), "cannot read"),
-                           (("--peer-key", "none"), "-H names the hosts")):
+                           (("--peer-key", "none"), "--peer-key none needs -H")):
             launch = self.node(0, 2, *args, "true")
             self.all_end([launch], 125)
             self.assertIn(line, launch.err)

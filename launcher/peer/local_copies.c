@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/secret.h"
+#include "common/sock.h"
 #include "launcher/spawn/program.h"
 
 #include <errno.h>
@@ -65,24 +66,6 @@ static pid_t peer_pid(int fd, bool *ours)
     socklen_t len = sizeof c;
     *ours = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &len) == 0 && c.uid == geteuid();
     return *ours ? c.pid : 0;
-}
-
-static int64_t left_ms(int64_t deadline_ms)
-{
-    int64_t left = deadline_ms - now_ms();
-    return left > 0 ? left : 0;
-}
-
-static bool wait_readable(int fd, int64_t deadline_ms)
-{
-    for (;;) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int n = poll(&p, 1, (int)left_ms(deadline_ms));
-        if (n > 0)
-            return true;
-        if (n == 0 || errno != EINTR)
-            return false;
-    }
 }
 
 /* --- the leader --------------------------------------------------------------------- */
@@ -141,7 +124,7 @@ static bool admit(struct local_copies *m, int fd, int64_t deadline_ms,
     struct report r;
     bool ours;
     peer_pid(fd, &ours);
-    if (!ours || !wait_readable(fd, deadline_ms) ||
+    if (!ours || sock_await(fd, POLLIN, deadline_ms) < 0 ||
         recv(fd, &r, sizeof r, 0) != (ssize_t)sizeof r || r.local_rank < 1 ||
         r.local_rank >= m->n || m->fds[r.local_rank] >= 0)
         return false;
@@ -198,7 +181,7 @@ struct local_copies *local_copies_lead(const struct ambient_job *o, int64_t dead
         listen(listener, 512) < 0)
         rc = err_errno(err, "cannot listen for the other copies on this node");
     while (rc == 0 && have < m->n) {
-        if (!wait_readable(listener, deadline_ms)) {
+        if (sock_await(listener, POLLIN, deadline_ms) < 0) {
             rc = missing(m, o, err);
             break;
         }
@@ -257,7 +240,7 @@ static int connect_leader(const struct ambient_job *o, int64_t deadline_ms,
             return fd;
         if (fd >= 0)
             close(fd);
-        if (left_ms(deadline_ms) == 0)
+        if (now_ms() >= deadline_ms)
             return err_set(err,
                            "%s has started %d copies of ddprun on this node, and the "
                            "first of them does not answer",

@@ -1,9 +1,9 @@
 /* launcher/peer/pmi.c - see pmi.h */
 #include "launcher/peer/pmi.h"
 
-#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/sock.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -18,14 +18,7 @@ static int read_line(int fd, char *line, size_t size, int64_t deadline_ms)
 {
     size_t n = 0;
     while (n < size - 1) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int64_t left = deadline_ms - now_ms();
-        int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
-        if (ready < 0 && errno == EINTR)
-            continue;
-        if (ready == 0)
-            errno = ETIMEDOUT;
-        if (ready <= 0)
+        if (sock_await(fd, POLLIN, deadline_ms) < 0)
             return -1;
         ssize_t got = read(fd, line + n, 1);
         if (got < 0 && (errno == EINTR || errno == EAGAIN))

@@ -140,7 +140,7 @@ static const struct {
      "--node-rank 1/4 local 0/1 'by hand h 7'",
      NULL},
     {"HOME=/", {.node_rank = 0, .nnodes = 1}, "alone", NULL},
-    {"HOME=/", {.node_rank = 0}, NULL, "--nnodes says it"},
+    {"HOME=/", {.node_rank = 0}, NULL, "needs --nnodes"},
     {"HOME=/", {.node_rank = 4, .nnodes = 4}, NULL, "they count from 0"},
     {"PBS_JOBID=7.h PBS_NODEFILE=/x PBS_NODENUM=0 PBS_TASKNUM=1",
      {.node_rank = -1},
@@ -332,8 +332,8 @@ END_TEST
 
 Suite *suite(void)
 {
-    Suite *s = suite_create("outer");
-    TCase *t = tcase_create("outer");
+    Suite *s = suite_create("ambient_job");
+    TCase *t = tcase_create("ambient_job");
     tcase_add_loop_test(t, starts_are_told_apart, 0, ARRAY_LEN(cases));
     tcase_add_loop_test(t, the_tasks_of_a_real_pbs_are_told_apart, 0,
                         ARRAY_LEN(recorded));

@@ -107,7 +107,7 @@ class ByHand(Peers):
 
     def test_what_cannot_be_is_refused(self):
         for args, line in (
-            (("--node-rank", 1, "true"), "--nnodes says it"),
+            (("--node-rank", 1, "true"), "needs --nnodes"),
             (("--node-rank", 2, "--nnodes", 2, "true"), "they count from 0"),
             (("--node-rank", 0, "--nnodes", 2, "--hostfile", "x", "true"), "--hostfile"),
             (("--node-rank", 0, "--nnodes", 2, "--master-addr", "h:0", "true"), "'h:0'"),

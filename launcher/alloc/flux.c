@@ -110,14 +110,14 @@ static int read_flux(const struct opts *opts, struct alloc *a, struct ddp_err *e
     const char *job = sched_env("FLUX_JOB_ID");
     const char *instance[] = {"flux", "resource", "R", "-s", "up", NULL},
                *task[] = {"flux", "job", "info", job, "R", NULL};
-    const char *asked = job ? "flux job info" : "flux resource R";
+    const char *command = job ? "flux job info" : "flux resource R";
     struct helper h = {
         .argv = job ? task : instance, .answer_ms = ASK_MS, .most = ANSWER_MAX};
     char *text;
     size_t size;
     int status, rc = helper_ask(&h, &text, &size, &status);
     if (rc < 0 && errno == ETIMEDOUT)
-        err_set(err, "'%s' has not answered within %d s; -H names the nodes", asked,
+        err_set(err, "'%s' has not answered within %d s; -H names the nodes", command,
                 ASK_MS / 1000);
     else if (rc < 0)
         err_errno(err, "FLUX_URI is set, but 'flux' cannot be run to ask for the nodes");
@@ -125,7 +125,7 @@ static int read_flux(const struct opts *opts, struct alloc *a, struct ddp_err *e
         rc = err_set(err,
                      "'%s' has failed (status %d); is this inside an allocation of Flux? "
                      "--alloc local if it is not",
-                     asked,
+                     command,
                      WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
     else
         rc = flux_parse(text, size, a, err);

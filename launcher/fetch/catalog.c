@@ -54,7 +54,7 @@ static int take_line(struct reading *r, const char *section, const char *name,
     bool ours = strcmp(section, r->wanted) == 0;
     struct data_set *s = r->out;
     if (!*section)
-        return err_set(err, "'%s' stands before the first [name]", name);
+        return err_set(err, "'%s' is before the first [name]", name);
     if (r->names.n == 0 || strcmp(r->names.v[r->names.n - 1], section) != 0)
         strv_push(&r->names, section);
     if (strcmp(name, "about") == 0) {
@@ -77,7 +77,7 @@ static int take_line(struct reading *r, const char *section, const char *name,
             free(f.name);
         }
     } else {
-        return err_set(err, "'%s' is none of about, url and file", name);
+        return err_set(err, "'%s': expected about, url or file", name);
     }
     return 0;
 }

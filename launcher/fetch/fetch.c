@@ -29,7 +29,7 @@
 extern char **environ;
 
 /* curl's own exit code for "the server cannot resume" */
-enum { CURL_CANNOT_RESUME = 33, SAID_MAX = 400 };
+enum { CURL_CANNOT_RESUME = 33, MESSAGE_MAX = 400 };
 
 struct fetch {
     char *curl;         /* owned: path of curl(1) */
@@ -90,14 +90,14 @@ static int give_name(int fd, const char *part, const char *path, struct ddp_err 
 /* --- curl --------------------------------------------------------------------------- */
 
 /* Keep the end of curl's stderr, without the prefix "curl: (22) ". */
-static void keep_last(const char *said, size_t n, char *text, size_t size)
+static void keep_last(const char *message, size_t n, char *text, size_t size)
 {
-    while (n > 0 && strchr("\r\n ", said[n - 1]))
+    while (n > 0 && strchr("\r\n ", message[n - 1]))
         n--;
     size_t start = n;
-    while (start > 0 && said[start - 1] != '\n')
+    while (start > 0 && message[start - 1] != '\n')
         start--;
-    const char *p = said + start;
+    const char *p = message + start;
     int skip = 0;
     sscanf(p, "curl: (%*d) %n", &skip);
     snprintf(text, size, "%.*s", (int)(n - start - (size_t)skip), p + skip);
@@ -127,7 +127,7 @@ static int run_curl(const struct fetch *f, const char *url, const char *part,
                           "--",
                           url,
                           NULL};
-    char said[4096];
+    char message[4096];
     size_t have = 0;
     int out[2];
     enum child_step step;
@@ -142,17 +142,17 @@ static int run_curl(const struct fetch *f, const char *url, const char *part,
     pid_t pid = child_spawn(&spec, &step);
     close(out[1]);
     for (ssize_t n = 1; pid > 0 && n > 0; have += n > 0 ? (size_t)n : 0) {
-        if (have > sizeof said / 2) {
-            memmove(said, said + sizeof said / 4, have - sizeof said / 4);
-            have -= sizeof said / 4;
+        if (have > sizeof message / 2) {
+            memmove(message, message + sizeof message / 4, have - sizeof message / 4);
+            have -= sizeof message / 4;
         }
-        n = read(out[0], said + have, sizeof said - have);
+        n = read(out[0], message + have, sizeof message - have);
     }
     close(out[0]);
     int status = 0;
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
-    keep_last(said, have, text, size);
+    keep_last(message, have, text, size);
     return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
@@ -161,18 +161,18 @@ static int run_curl(const struct fetch *f, const char *url, const char *part,
 static int download(const struct fetch *f, const struct data_file *file, const char *from,
                     const char *part, struct ddp_err *err)
 {
-    char said[SAID_MAX], most[32];
+    char message[MESSAGE_MAX], most[32];
     size_t n = strlen(from);
     snprintf(most, sizeof most, "%lld", (long long)file->bytes);
     char *url = xasprintf("%s%s%s", from, n && from[n - 1] == '/' ? "" : "/", file->name);
     bool resume = size_of(part) > 0;
-    int code = run_curl(f, url, part, most, resume, said, sizeof said);
+    int code = run_curl(f, url, part, most, resume, message, sizeof message);
     if (resume && code == CURL_CANNOT_RESUME && truncate(part, 0) == 0)
-        code = run_curl(f, url, part, most, false, said, sizeof said);
+        code = run_curl(f, url, part, most, false, message, sizeof message);
     int rc = code == 0  ? 0
              : code < 0 ? err_set(err, "curl cannot be run, or was killed")
                         : err_set(err, "'%s': %s", url,
-                                  said[0] ? said : "curl failed without a message");
+                                  message[0] ? message : "curl failed without a message");
     free(url);
     return rc;
 }

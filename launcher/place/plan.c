@@ -103,7 +103,7 @@ static int find_np(struct draft *d, struct ddp_err *err)
                        d->np, per_node(o), d->nnodes, d->total);
     return err_set(err,
                    "%d ranks, but %zu host%s %ld slot%s; --oversubscribe allows more, "
-                   "%s says how many belong there",
+                   "%s sets the slots",
                    d->np, d->nnodes, d->nnodes == 1 ? " has" : "s have", d->total,
                    d->total == 1 ? "" : "s",
                    d->alloc->slots_hint ? d->alloc->slots_hint : "slots=N or host:N");

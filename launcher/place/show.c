@@ -12,10 +12,10 @@
 
 #define WIDTH 88
 
-static void say(show_fn line, void *arg, const char *fmt, ...)
+static void print_line(show_fn line, void *arg, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-static void say(show_fn line, void *arg, const char *fmt, ...)
+static void print_line(show_fn line, void *arg, const char *fmt, ...)
 {
     char *text = NULL;
     va_list ap;
@@ -101,9 +101,10 @@ static void say_row(const struct show *s, const struct host_row *row, int width,
     if (n->port)
         snprintf(login + strlen(login), sizeof login - strlen(login), "  (port %d)",
                  n->port);
-    say(line, arg, "  %-*s  %-6s  %-5s  %-12s  %s%s", width, row->names,
-        n->local ? "local" : "remote", slots, row->ranks,
-        n->slots_from ? n->slots_from : "decided on the node: its GPUs, else 1", login);
+    print_line(line, arg, "  %-*s  %-6s  %-5s  %-12s  %s%s", width, row->names,
+               n->local ? "local" : "remote", slots, row->ranks,
+               n->slots_from ? n->slots_from : "decided on the node: its GPUs, else 1",
+               login);
 }
 
 static void show_hosts(const struct show *s, show_fn line, void *arg)
@@ -117,11 +118,11 @@ static void show_hosts(const struct show *s, show_fn line, void *arg)
         width = len > width ? len : width;
     }
     if (strcmp(s->alloc->source, "local") == 0)
-        say(line, arg, "hosts: this machine");
+        print_line(line, arg, "hosts: this machine");
     else
-        say(line, arg, "hosts: %zu from %s", s->alloc->nnodes, s->alloc->source);
-    say(line, arg, "  %-*s  %-6s  %-5s  %-12s  %s", width, "host", "reach", "slots",
-        "ranks", "slots from");
+        print_line(line, arg, "hosts: %zu from %s", s->alloc->nnodes, s->alloc->source);
+    print_line(line, arg, "  %-*s  %-6s  %-5s  %-12s  %s", width, "host", "reach",
+               "slots", "ranks", "slots from");
     for (size_t i = 0; i < nrows; i++) {
         say_row(s, &rows[i], width, line, arg);
         free(rows[i].names);
@@ -160,12 +161,12 @@ static void show_ranks(const struct show *s, show_fn line, void *arg)
         [BIND_AUTO] = "auto", [BIND_NONE] = "none",     [BIND_CORE] = "core",
         [BIND_NUMA] = "numa", [BIND_SOCKET] = "socket", [BIND_HWTHREAD] = "hwthread"};
     int width = longest_name(s->alloc);
-    say(line, arg, "ranks: %d on %d host%s (from %s; --map-by %s, --bind-to %s)",
-        s->plan->nranks, s->plan->nnodes, s->plan->nnodes == 1 ? "" : "s",
-        s->plan->np_from, maps[s->opts->map_by],
-        binds[s->opts->bind_to & ~(enum bind_to)BIND_ONE_GPU]);
-    say(line, arg, "  %-6s  %-*s  %-5s  %-5s  %s", "rank", width, "host", "local", "GPU",
-        "CPUs");
+    print_line(line, arg, "ranks: %d on %d host%s (from %s; --map-by %s, --bind-to %s)",
+               s->plan->nranks, s->plan->nnodes, s->plan->nnodes == 1 ? "" : "s",
+               s->plan->np_from, maps[s->opts->map_by],
+               binds[s->opts->bind_to & ~(enum bind_to)BIND_ONE_GPU]);
+    print_line(line, arg, "  %-6s  %-*s  %-5s  %-5s  %s", "rank", width, "host", "local",
+               "GPU", "CPUs");
     for (int i = 0; i < s->plan->nranks; i++) {
         const struct plan_rank *r = &s->plan->ranks[i];
         const struct binding *b = binding_of(s, i);
@@ -175,8 +176,8 @@ static void show_ranks(const struct show *s, show_fn line, void *arg)
             snprintf(gpu, sizeof gpu, "?");
         else if (b->gpu >= 0)
             snprintf(gpu, sizeof gpu, "%d", b->gpu);
-        say(line, arg, "  %-6d  %-*s  %-5d  %-5s  %s", i, width,
-            s->plan->nodes[r->node].host->name, r->local_rank, gpu, cpus);
+        print_line(line, arg, "  %-6d  %-*s  %-5d  %-5s  %s", i, width,
+                   s->plan->nodes[r->node].host->name, r->local_rank, gpu, cpus);
     }
 }
 
@@ -235,8 +236,8 @@ static void on_note(const struct env_note *n, void *arg)
                                        [ENV_REMOVED] =
                                            "removed, as another launcher set it"};
     const struct notes *x = arg;
-    say(x->line, x->arg, "  %s is %s (here '%s'%s)", n->name, what[n->origin],
-        n->old ? n->old : "", n->user ? ", with -x" : "");
+    print_line(x->line, x->arg, "  %s is %s (here '%s'%s)", n->name, what[n->origin],
+               n->old ? n->old : "", n->user ? ", with -x" : "");
 }
 
 static void rank_env(const struct show *s, int rank, const struct notes *notes,
@@ -275,20 +276,20 @@ static void print_inherited(const struct show *s, const struct strv *env, show_f
 {
     char text[WIDTH + 1] = "";
     size_t used = 0;
-    say(line, arg, "  inherited:");
+    print_line(line, arg, "  inherited:");
     for (size_t i = 0; i < env->n; i++) {
         int len = (int)strcspn(env->v[i], "=");
         if (is_shown(s, env->v[i]))
             continue;
         if (used && used + (size_t)len + 1 > WIDTH - 4) {
-            say(line, arg, "    %s", text);
+            print_line(line, arg, "    %s", text);
             used = 0;
         }
         int n = snprintf(text + used, sizeof text - used, "%s%.*s", used ? " " : "", len,
                          env->v[i]);
         used += (size_t)n < sizeof text - used ? (size_t)n : sizeof text - used - 1;
     }
-    say(line, arg, "    %s", used ? text : "nothing");
+    print_line(line, arg, "    %s", used ? text : "nothing");
 }
 
 /* The entries of `env` that are not in `first`, in one line. */
@@ -304,18 +305,18 @@ static void print_difference(int rank, const struct strv *env, const struct strv
     }
     if (!out || fclose(out) != 0)
         abort();
-    say(line, arg, "  %d:%s", rank, text);
+    print_line(line, arg, "  %d:%s", rank, text);
     free(text);
 }
 
 static void show_environment(const struct show *s, show_fn line, void *arg)
 {
     struct strv first = {0};
-    say(line, arg, "environment of rank 0:");
+    print_line(line, arg, "environment of rank 0:");
     rank_env(s, 0, NULL, &first);
     for (size_t i = 0; i < first.n; i++) {
         if (is_shown(s, first.v[i]))
-            say(line, arg, "  %s", first.v[i]);
+            print_line(line, arg, "  %s", first.v[i]);
     }
     print_inherited(s, &first, line, arg);
     struct strv again = {0};
@@ -323,7 +324,7 @@ static void show_environment(const struct show *s, show_fn line, void *arg)
     rank_env(s, s->plan->nranks - 1, &(struct notes){line, arg}, &again);
     strv_finish(&again);
     if (s->plan->nranks > 1)
-        say(line, arg, "environment of the other ranks, differences:");
+        print_line(line, arg, "environment of the other ranks, differences:");
     for (int i = 1; i < s->plan->nranks; i++) {
         struct strv env = {0};
         rank_env(s, i, NULL, &env);
@@ -337,15 +338,15 @@ static void show_environment(const struct show *s, show_fn line, void *arg)
 
 static void show_commands(const struct show *s, show_fn line, void *arg)
 {
-    say(line, arg, "commands:");
+    print_line(line, arg, "commands:");
     for (char *const *c = s->commands; c && *c; c++)
-        say(line, arg, "  %s", *c);
+        print_line(line, arg, "  %s", *c);
     char *program = shell_join(s->opts->argv);
-    say(line, arg, "  each rank: %s", program);
+    print_line(line, arg, "  each rank: %s", program);
     if (s->opts->interpreter)
-        say(line, arg, "  interpreter: %s", s->opts->interpreter);
+        print_line(line, arg, "  interpreter: %s", s->opts->interpreter);
     if (s->python)
-        say(line, arg, "  Python ranks: %s", s->python);
+        print_line(line, arg, "  Python ranks: %s", s->python);
     free(program);
 }
 
@@ -355,5 +356,5 @@ void show_dry_run(const struct show *s, show_fn line, void *arg)
     show_ranks(s, line, arg);
     show_environment(s, line, arg);
     show_commands(s, line, arg);
-    say(line, arg, "nothing was started (--dry-run)");
+    print_line(line, arg, "nothing was started (--dry-run)");
 }

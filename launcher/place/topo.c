@@ -34,7 +34,7 @@ int topo_load(struct topo *t, struct ddp_err *err)
     else if (status != 0)
         rc = err_set(err, "cannot bind: '%.200s' failed", path);
     else if (n == TEXT_MAX) /* truncated: the missing CPUs would not be used */
-        rc = err_set(err, "cannot bind: '%.200s' says more than %d bytes", path,
+        rc = err_set(err, "cannot bind: '%.200s' prints more than %d bytes", path,
                      TEXT_MAX - 1);
     else
         rc = topo_parse(text, t, err);

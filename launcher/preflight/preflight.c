@@ -242,7 +242,7 @@ static void on_timeout(evutil_socket_t fd, short what, void *arg)
             continue;
         pn->answered = pn->timed_out = true;
         add(p, i, CHECK_AGENT,
-            (struct msg_found){.problem = xasprintf("has not answered all questions in "
+            (struct msg_found){.problem = xasprintf("has not finished its checks within "
                                                     "%d s; is it overloaded?",
                                                     ROUND_MS / 1000)});
     }

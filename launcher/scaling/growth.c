@@ -293,17 +293,17 @@ static int draw(const struct growth *t, const char *path, const char *title,
 static int put_file(const struct growth *t, const char *path, bool csv,
                     struct ddp_err *err)
 {
-    char *aside = xasprintf("%s.new", path);
-    FILE *out = fopen(aside, "we");
-    int rc = out ? 0 : err_errno(err, "cannot create '%s'", aside);
+    char *temporary = xasprintf("%s.new", path);
+    FILE *out = fopen(temporary, "we");
+    int rc = out ? 0 : err_errno(err, "cannot create '%s'", temporary);
     if (out && csv)
         write_csv(t, out);
     else if (out)
         growth_print(t, to_file, out);
     bool bad = out && ferror(out);
-    if (out && (fclose(out) != 0 || bad || rename(aside, path) < 0))
+    if (out && (fclose(out) != 0 || bad || rename(temporary, path) < 0))
         rc = err_errno(err, "cannot write '%s'", path);
-    free(aside);
+    free(temporary);
     return rc;
 }
 
@@ -313,15 +313,15 @@ int growth_save(const struct growth *t, const char *folder, const char *title,
     char *csv = xasprintf("%s/scaling.csv", folder);
     char *txt = xasprintf("%s/scaling.txt", folder);
     char *svg = xasprintf("%s/scaling.svg", folder);
-    char *aside = xasprintf("%s.new", svg);
-    int rc = draw(t, aside, title, err);
-    if (rc == 0 && rename(aside, svg) < 0)
+    char *temporary = xasprintf("%s.new", svg);
+    int rc = draw(t, temporary, title, err);
+    if (rc == 0 && rename(temporary, svg) < 0)
         rc = err_errno(err, "cannot write '%s'", svg);
     if (rc == 0)
         rc = put_file(t, txt, false, err);
     if (rc == 0) /* last: a row in it is in the other files too */
         rc = put_file(t, csv, true, err);
-    free(aside);
+    free(temporary);
     free(csv);
     free(txt);
     free(svg);

@@ -40,20 +40,20 @@ struct measuring {
  */
 static int reserve_folder(struct measuring *m, struct ddp_err *err)
 {
-    char *path = xasprintf("%s/command.txt", m->folder), *had = NULL;
+    char *path = xasprintf("%s/command.txt", m->folder), *old = NULL;
     size_t room = 0;
     int rc = 0;
     if (mkdir(m->folder, 0777) < 0 && errno != EEXIST)
         rc = err_errno(err, "cannot make the folder '%s'", m->folder);
     FILE *f = rc == 0 ? fopen(path, "re") : NULL;
-    ssize_t len = f ? getdelim(&had, &room, '\0', f) : 0;
+    ssize_t len = f ? getdelim(&old, &room, '\0', f) : 0;
     if (len > 0) {
-        had[len - 1] = '\0'; /* the final newline; the command may contain others */
-        if (strcmp(had, m->command) != 0)
+        old[len - 1] = '\0'; /* the final newline; the command may contain others */
+        if (strcmp(old, m->command) != 0)
             rc = err_set(err,
                          "'%s' has the table of another command, '%.150s'; write "
                          "--scaling-dir DIR",
-                         m->folder, had);
+                         m->folder, old);
     } else if (rc == 0) {
         FILE *out = fopen(path, "we");
         if (!out || fprintf(out, "%s\n", m->command) < 0 || fclose(out) != 0)
@@ -61,7 +61,7 @@ static int reserve_folder(struct measuring *m, struct ddp_err *err)
     }
     if (f)
         fclose(f);
-    free(had);
+    free(old);
     free(path);
     return rc;
 }
@@ -260,11 +260,11 @@ static int start(struct measuring *m, const struct opts *opts, struct ddp_err *e
     *m = (struct measuring){.opts = opts, .folder = opts->scaling_dir};
     m->command = shell_join(opts->argv);
     const char *slash = strrchr(opts->argv[0], '/');
-    const char *said = slash ? m->command + (slash + 1 - opts->argv[0]) : m->command;
+    const char *rest = slash ? m->command + (slash + 1 - opts->argv[0]) : m->command;
     bool plain =
         slash && strstr(m->command, slash) == m->command + (slash - opts->argv[0]);
-    snprintf(m->title, sizeof m->title, "%.80s%s", plain ? said : m->command,
-             strlen(plain ? said : m->command) > 80 ? " ..." : "");
+    snprintf(m->title, sizeof m->title, "%.80s%s", plain ? rest : m->command,
+             strlen(plain ? rest : m->command) > 80 ? " ..." : "");
     return work_read(opts->scaling, opts->argv, &m->work, err) < 0
                ? err_prefix(err, "--scaling")
                : for_each(m, check_size, NULL, err);

@@ -73,12 +73,12 @@ static const struct {
      {.np = 5},
      NULL,
      "5 ranks, but 2 hosts have 4 slots; --oversubscribe allows more, slots=N or host:N "
-     "says how many belong there"},
+     "sets the slots"},
     {"a:1",
      {.np = 2},
      NULL,
-     "2 ranks, but 1 host has 1 slot; --oversubscribe allows more, slots=N or host:N says "
-     "how many belong there"},
+     "2 ranks, but 1 host has 1 slot; --oversubscribe allows more, slots=N or host:N sets "
+     "the slots"},
     {"a:2/2 b:2/3",
      {.np = 6, .oversubscribe = true},
      NULL,

@@ -101,7 +101,7 @@ int flux_parse(const char *text, size_t size, struct alloc *a, struct ddp_err *e
     return rc < 0 ? err_prefix(err, "Flux's list of resources") : 0;
 }
 
-/* --- query ------------------------------------------------------------------ */
+/* --- query -------------------------------------------------------------------------- */
 
 /* In a job's tasks FLUX_URI is the instance that runs the job, with all its nodes; the
  * script of a batch job is the initial program of its own instance. */

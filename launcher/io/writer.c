@@ -253,7 +253,7 @@ struct writer *writer_create(struct loop *loop, const struct writer_target *targ
     w->wake_fd = wake_fd;
     w->wake = event_new(loop_base(loop), w->wake_fd, EV_READ | EV_PERSIST, on_wake, w);
     if (!w->wake || event_add(w->wake, NULL) < 0)
-        abort(); /* as mem.h does when memory is gone */
+        abort(); /* out of memory, as in mem.h */
     return w;
 }
 

@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- numbers and outliers ------------------------------------------------------------
- */
+/* --- numbers and outliers ----------------------------------------------------------- */
 
 /* "3", or "3 to 5" if the two differ in the printed digits. */
 static char *range(double least, double most, const char *format, const char *unit)

@@ -33,7 +33,7 @@ struct preflight {
     enum round round;
     struct msg_probe request; /* owned */
     struct pre_node {
-        bool asked, answered; /* in this round */
+        bool probed, answered; /* in this round */
         bool timed_out; /* has missed a deadline: its answers no longer name a round */
         char *addr;     /* owned: where its bandwidth server listens; NULL */
         uint32_t port;
@@ -126,7 +126,7 @@ static bool is_connected(const struct preflight *p, unsigned node)
 static void send_probe(struct preflight *p, unsigned node)
 {
     struct pack k = {0};
-    p->nodes[node].asked = true;
+    p->nodes[node].probed = true;
     p->nodes[node].answered = false;
     msg_probe_pack(&p->request, &k);
     job_send(p->job, node, MSG_PROBE, &k);
@@ -206,7 +206,7 @@ static void preflight_finish(struct preflight *p)
 static bool all_answered(const struct preflight *p)
 {
     for (unsigned i = 0; i < p->job->alloc->nnodes; i++) {
-        if (p->nodes[i].asked && !p->nodes[i].answered && is_connected(p, i))
+        if (p->nodes[i].probed && !p->nodes[i].answered && is_connected(p, i))
             return false;
     }
     return true;
@@ -216,7 +216,7 @@ static void enter(struct preflight *p, enum round round)
 {
     p->round = round;
     for (unsigned i = 0; i < p->job->alloc->nnodes; i++)
-        p->nodes[i].asked = false;
+        p->nodes[i].probed = false;
     if (round == ROUND_NODES)
         probe_nodes(p);
     else if (round == ROUND_NEIGHBOURS || round == ROUND_REPEAT)
@@ -238,7 +238,7 @@ static void on_timeout(evutil_socket_t fd, short what, void *arg)
     struct preflight *p = arg;
     for (unsigned i = 0; i < p->job->alloc->nnodes; i++) {
         struct pre_node *pn = &p->nodes[i];
-        if (!pn->asked || pn->answered || !is_connected(p, i))
+        if (!pn->probed || pn->answered || !is_connected(p, i))
             continue;
         pn->answered = pn->timed_out = true;
         add(p, i, CHECK_AGENT,
@@ -249,8 +249,7 @@ static void on_timeout(evutil_socket_t fd, short what, void *arg)
     preflight_next(p);
 }
 
-/* --- interface
- * -------------------------------------------------------------------------- */
+/* --- interface ---------------------------------------------------------------------- */
 
 void preflight_joined(struct preflight *p, unsigned node)
 {
@@ -323,7 +322,7 @@ struct preflight *preflight_create(struct job *j)
     p->results = results_create(p->names, j->alloc->nnodes);
     p->timer = evtimer_new(loop_base(j->loop), on_timeout, p);
     if (!p->timer)
-        abort(); /* as mem.h does when memory is gone */
+        abort(); /* out of memory, as in mem.h */
     return p;
 }
 

@@ -207,8 +207,7 @@ static void on_timeout(evutil_socket_t fd, short what, void *arg)
                                CHECK_TIMEOUT_S));
 }
 
-/* --- interface
- * -------------------------------------------------------------------------- */
+/* --- interface ---------------------------------------------------------------------- */
 
 static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
                        void *arg)
@@ -256,7 +255,7 @@ static void probe_run_from(struct probe *p, size_t first)
         event_new(loop_base(p->loop), p->fd, EV_READ | EV_PERSIST, on_readable, p);
     if (!p->readable || event_add(p->readable, NULL) < 0 ||
         event_add(p->timer, &(struct timeval){CHECK_TIMEOUT_S, 0}) < 0)
-        abort(); /* as mem.h does when memory is gone */
+        abort(); /* out of memory, as in mem.h */
 }
 
 /* Start the bandwidth server; the launcher passes its port to the node before this one.
@@ -303,7 +302,7 @@ struct probe *probe_create(struct loop *loop, struct reap *reap, unsigned self,
     p->timer = evtimer_new(loop_base(loop), on_timeout, p);
     p->in = evbuffer_new();
     if (!p->timer || !p->in)
-        abort(); /* as mem.h does when memory is gone */
+        abort(); /* out of memory, as in mem.h */
     strv_push_all(&p->env, environ);
     for (size_t i = 0; i < p->m.env.n; i++) {
         char *name = xstrdup(p->m.env.v[i]), *eq = strchr(name, '=');

@@ -467,8 +467,7 @@ size_t results_faults(const struct results *b, size_t *hosts)
     return lines;
 }
 
-/* --- create and destroy
- * --------------------------------------------------------------------------- */
+/* --- create and destroy ------------------------------------------------------------- */
 
 struct results *results_create(const char *const *names, size_t n)
 {

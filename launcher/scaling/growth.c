@@ -193,7 +193,7 @@ static void to_file(const char *text, void *arg)
     fprintf(arg, "%s\n", text);
 }
 
-/* --- plot ------------------------------------------------------------------------ */
+/* --- plot --------------------------------------------------------------------------- */
 
 static const char style[] =
     "polyline,path.strong,path.weak,path.ideal{fill:none;stroke-width:2}\n"

@@ -209,7 +209,7 @@ static int measure(struct measuring *m, enum series series, int ranks, bool both
     return code;
 }
 
-/* --- all sizes -------------------------------------------------------------------- */
+/* --- all sizes ---------------------------------------------------------------------- */
 
 typedef int (*size_fn)(struct measuring *m, enum series series, int ranks, bool both,
                        void *arg, struct ddp_err *err);

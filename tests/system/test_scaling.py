@@ -62,7 +62,7 @@ class Scaling(LaunchTest):
         for args, expected in (
                 (["--scaling", "1,3", "prog", "{per-rank:8}"], "write a multiple of 3"),
                 (["--scaling", "2,1", "prog"], "--scaling: 1 follows 2"),
-                (["-np", "2", "--scaling", "1", "prog"], "leave -np out")):
+                (["-np", "2", "--scaling", "1", "prog"], "leave out -np")):
             done = self.scale(*args)
             self.assert_ended(done, 2)
             self.assertIn(expected, done.err)

@@ -24,7 +24,8 @@ struct cpu_share {
  * numa      the whole NUMA node in which the share begins, shared with other ranks
  * socket    likewise the whole socket
  *
- * Fails for core and hwthread when there are more ranks than cores or threads. */
+ * Fails when there are more ranks than cores (core) or hardware threads (auto, hwthread).
+ */
 int cpubind(enum bind_to policy, const struct topo *t, const int *near, int nlocal,
             struct cpu_share *out, struct ddp_err *err);
 

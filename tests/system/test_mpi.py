@@ -320,7 +320,7 @@ class Pmi(launch.LaunchTest):
         for what in ("lines", "lengths"):
             with self.subTest(what):
                 launched = self.run_to_end("-np", 2, "python3", client, what)
-                self.assertIn("rank 1 has said on its PMI_FD what is not PMI", launched.err)
+                self.assertIn("rank 1 wrote to its PMI_FD what is not PMI", launched.err)
                 self.assertNotIn("Error", launched.out + launched.err)
 
 

@@ -170,6 +170,7 @@ static const struct {
     {"--master_addr h:29500 prog", "h", 29500},
     {"--master-addr h --master-port 7 prog", "h", 7},
     {"--rdzv-endpoint 10.0.0.1:29400 prog", "10.0.0.1", 29400},
+    {"--rdzv-endpoint localhost:0 prog", "localhost", 0},
     {"--master-addr [fd77::1]:7 prog", "fd77::1", 7},
     {"--master-addr [fd77::1] prog", "fd77::1", 0},
     {"--master-addr fd77::1 prog", "fd77::1", 0},

@@ -124,9 +124,13 @@ void log_write(enum log_level level, const char *subsys, const char *fmt, ...)
         return;
     int saved = errno;
     char line[2048];
-    int n = state.host ? snprintf(line, sizeof line, "%s[%s] %s: ", state.program,
-                                  state.host, subsys)
-                       : snprintf(line, sizeof line, "%s %s: ", state.program, subsys);
+    const char *host = state.host ? state.host : "", *open = *host ? "[" : "",
+               *close = *host ? "]" : "";
+    int n = level <= LOG_WARN
+                ? snprintf(line, sizeof line, "%s%s%s%s: %s: ", state.program, open, host,
+                           close, level == LOG_WARN ? "warning" : "error")
+                : snprintf(line, sizeof line, "%s%s%s%s %s: ", state.program, open, host,
+                           close, subsys);
     if (n < 0 || (size_t)n >= sizeof line - 2)
         return;
     va_list ap;

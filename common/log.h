@@ -1,4 +1,7 @@
-/* common/log.h - log lines of the programs on stderr: "ddprun[node03] spawn: text"
+/* common/log.h - log lines of the programs on stderr
+ *
+ *     ddprun[node03]: warning: text          errors and warnings, for users
+ *     ddprun[node03] spawn: text             from LOG_INFO on, with the subsystem
  *
  * Programs only; libraries take a callback from their caller instead. The threshold is
  * LOG_WARN until log_setup() sets another. Each .c that logs defines its subsystem once

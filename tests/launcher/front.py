@@ -120,10 +120,10 @@ def options_behind_the_program_are_told_of():
     """The program gets them; who has said in front how many ranks there are means it."""
     code, out, err = run("echo", "-np", "2")
     expect("late -np", code == 0 and out == "-np 2\n" and
-           re.fullmatch(r"ddprun options: '-np' follows the program and was passed to echo.*\n", err), (out, err))
+           re.fullmatch(r"ddprun: warning: '-np' follows the program and was passed to echo.*\n", err), (out, err))
     code, out, err = run("echo", "--nproc_per_node=2", "-n", "4", "--np-x")
     expect("late --nproc_per_node=", code == 0 and err.count("\n") == 1 and
-           err.startswith("ddprun options: '--nproc_per_node' follows the program and"), err)
+           err.startswith("ddprun: warning: '--nproc_per_node' follows the program and"), err)
     code, out, err = run("-np", "1", "echo", "-np", "2")
     expect("the program's -np", code == 0 and out == "-np 2\n" and not err, (out, err))
     code, out, err = run("--", "echo", "-np", "2", ":", "-np", "1")
@@ -134,7 +134,7 @@ def options_behind_the_program_are_told_of():
         (out, err))
     code, out, err = run("--standalone", "--rdzv-id", "7", "-np", "1", "echo", "a")
     expect("ignored", (code, out, err) == (
-        0, "a\n", "ddprun options: ignored, as they have no effect in ddprun: --standalone --rdzv-id\n"),
+        0, "a\n", "ddprun: warning: ignored, as they have no effect in ddprun: --standalone --rdzv-id\n"),
         (out, err))
     code, out, err = run("-np", "1", "--mpi", "echo", "a")
     expect("horovodrun --mpi", (code, out, err) == (0, "a\n", ""), (out, err))

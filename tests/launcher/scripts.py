@@ -305,7 +305,7 @@ class Scripts(unittest.TestCase):
                         env={**os.environ, **NO_PYTHON, "VIRTUAL_ENV": f"{folder}/venv",
                              **(conda if len(files) % 2 else {"CONDA_PREFIX": f"{folder}/env"})})
                 self.assertEqual(done.returncode, 0, done.stderr)
-                self.assertRegex(done.stderr, rb"^(ddprun script: ABCI 2.0, AIST was closed in "
+                self.assertRegex(done.stderr, rb"^(ddprun: warning: ABCI 2.0, AIST was closed in "
                                  rb"October 2024\n)?$")
                 with open(files[-1], encoding="utf-8") as made:
                     self.assertNotIn("{{", made.read())

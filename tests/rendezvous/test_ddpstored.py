@@ -461,7 +461,7 @@ class Stored(unittest.TestCase):
             r = self.run_once("--port", "0", preexec_fn=lambda n=n: resource.setrlimit(
                 resource.RLIMIT_NOFILE, (n, n)))
             self.assertEqual(r.returncode, 125)
-            self.assertRegex(r.stderr, r"^ddpstored store: cannot make an event loop: [^\n]*"
+            self.assertRegex(r.stderr, r"^ddpstored: error: cannot make an event loop: [^\n]*"
                                        r"Too many open files; see 'ulimit -n'\n$")
 
     def test_a_port_in_use_is_one_clear_line(self):

@@ -310,7 +310,7 @@ START_TEST(a_file_that_cannot_be_written_is_said_once)
     feed(1, OUT_STDOUT, "c\n");
     assert_wrote("out", "[0] a\n[1] b\n[1] c\n");
     assert_wrote(
-        "err", "ddprun output: cannot write '/dev/full/x/rank.0.out': Not a directory: "
+        "err", "ddprun: error: cannot write '/dev/full/x/rank.0.out': Not a directory: "
                "files of --output-filename are incomplete from here on, the terminal is "
                "not\n");
 }

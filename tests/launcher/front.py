@@ -234,7 +234,7 @@ def a_topology_without_end(folder):
                           timeout=150, capture_output=True, text=True,
                           stdin=subprocess.DEVNULL)
     expect("a topology without end", done.returncode == 125 and done.stderr.count("\n") == 1 and
-           "ddprun-topo' says more than 1048575 bytes" in done.stderr, done)
+           "ddprun-topo' prints more than 1048575 bytes" in done.stderr, done)
 
 
 def topology():

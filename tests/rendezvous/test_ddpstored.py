@@ -6,6 +6,7 @@ usage: test_ddpstored.py DDPSTORED
 import os
 import random
 import resource
+import shutil
 import signal
 import socket
 import struct
@@ -407,7 +408,9 @@ class Stored(unittest.TestCase):
             "    sys.exit(0 if s.recv(4) == hello[6:] else 9)\n"
             "except OSError:\n"
             "    sys.exit(9)\n")
-        code = subprocess.run([*prefix, "python3", "-c", program], cwd="/", timeout=PATIENCE,
+        # another user may not enter the folder of an interpreter of root's own
+        python = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
+        code = subprocess.run([*prefix, python, "-c", program], cwd="/", timeout=PATIENCE,
                               check=False).returncode
         self.assertIn(code, (0, 9))
         return code == 0

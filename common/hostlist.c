@@ -145,7 +145,7 @@ static int scan_term(struct scan *s, struct term *t)
 }
 
 /* Advance one bracket; true when it has wrapped. */
-static bool turn(struct bracket *b)
+static bool advance(struct bracket *b)
 {
     if (b->value < b->ranges[b->which].hi) {
         b->value++;
@@ -173,11 +173,11 @@ static void expand(struct term *t, size_t len, struct strv *names)
     for (long i = 0; i < t->count; i++) {
         strv_push_nodup(names,
                         name_of(t, len + (size_t)t->nbrackets * (DIGITS_MAX + 2) + 1));
-        int last = t->nbrackets - 1, wheel = 0;
-        if (last < 0 || !turn(&t->b[last]))
+        int last = t->nbrackets - 1, digit = 0;
+        if (last < 0 || !advance(&t->b[last]))
             continue;
-        while (wheel < last && turn(&t->b[wheel]))
-            wheel++;
+        while (digit < last && advance(&t->b[digit]))
+            digit++;
     }
 }
 

@@ -21,14 +21,14 @@ struct posted {
 
 struct loop {
     struct event_base *base; /* owned */
-    struct event *turn;      /* owned: runs the queue */
+    struct event *deferred;  /* owned: runs the queue */
     struct posted *queue;    /* owned */
     size_t n, room;
     bool stopped;
     int code;
 };
 
-static void on_turn(evutil_socket_t fd, short what, void *arg)
+static void run_queue(evutil_socket_t fd, short what, void *arg)
 {
     struct loop *l = arg;
     for (size_t i = 0; i < l->n; i++) {
@@ -47,7 +47,7 @@ void loop_post(struct loop *l, void (*fn)(void *arg), void *arg)
         l->queue = xrealloc(l->queue, l->room, sizeof *l->queue);
     }
     if (l->n == 0)
-        event_active(l->turn, 0, 0);
+        event_active(l->deferred, 0, 0);
     l->queue[l->n++] = (struct posted){fn, arg};
 }
 
@@ -68,7 +68,7 @@ int loop_run(struct loop *l)
 {
     while (!l->stopped && event_base_loop(l->base, EVLOOP_ONCE) == 0)
         ;
-    on_turn(-1, 0, l); /* run what the last iteration has posted */
+    run_queue(-1, 0, l); /* run what the last iteration has posted */
     return l->code;
 }
 
@@ -102,8 +102,8 @@ struct loop *loop_create(struct ddp_err *err)
     struct loop *l = xcalloc(1, sizeof *l);
     l->base = event_base_new();
     if (l->base)
-        l->turn = event_new(l->base, -1, 0, on_turn, l);
-    if (!l->turn) {
+        l->deferred = event_new(l->base, -1, 0, run_queue, l);
+    if (!l->deferred) {
         err_set(err, "cannot make an event loop");
         loop_destroy(l);
         return NULL;
@@ -115,8 +115,8 @@ void loop_destroy(struct loop *l)
 {
     if (!l)
         return;
-    if (l->turn)
-        event_free(l->turn);
+    if (l->deferred)
+        event_free(l->deferred);
     if (l->base)
         event_base_free(l->base);
     free(l->queue);

@@ -2,7 +2,7 @@
  *
  * For library calls that block without a time limit and cannot be cancelled:
  *
- *     struct offload *a = offload_begin(meet, &what, sizeof what, err);
+ *     struct offload *a = offload_begin(call, &what, sizeof what, err);
  *     while (!(done = offload_wait(a, 20)) && now_ms() < deadline)
  *         ... check for failed peers
  *     offload_end(a);

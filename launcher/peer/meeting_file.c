@@ -62,7 +62,7 @@ struct meeting_file *meeting_file_create(const char *folder, const char *id,
     secret_to_hex(&name, hex);
     c->path = xasprintf("%s/peers-%.32s", c->folder, hex);
     if (check_folder(c->folder, err) < 0) {
-        err_prefix(err, "peers cannot meet");
+        err_prefix(err, "cannot write the peers' file");
         meeting_file_destroy(c);
         return NULL;
     }

@@ -35,8 +35,7 @@ static void diagnose(const struct host *host, const char *agent, const char *out
                  host->name);
     else if (!output[0] && WIFEXITED(status) && WEXITSTATUS(status) == 125)
         snprintf(d->text, sizeof d->text,
-                 "%s: the agent there has failed; why stands in the job's own error file",
-                 host->name);
+                 "%s: the agent there has failed; see the job's error file", host->name);
     else if (!output[0] && WIFEXITED(status) && WEXITSTATUS(status) == MOM_CANNOT_RUN)
         diagnose_otherwise(host, agent, "pbs_tmrsh", output,
                            W_EXITCODE(EXIT_NOT_FOUND, 0), d);

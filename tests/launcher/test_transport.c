@@ -272,7 +272,7 @@ static const struct {
     {&transport_tmrsh, "pbs_tmrsh: host \"n3\" is not a node in job <7>\n", 255 << 8,
      "n3: PBS says it is not a node of this job"},
     {&transport_tmrsh, "", 125 << 8,
-     "n3: the agent there has failed; why stands in the job's own error file"},
+     "n3: the agent there has failed; see the job's error file"},
     {&transport_tmrsh, "", 254 << 8, /* MOM's, when exec has failed */
      "n3: the agent '/agent' is not there; install ddprun in the same place, or name its "
      "agent by --agent"},

@@ -137,7 +137,7 @@ class SshTest(LaunchTest):
         run = self.hosts("n1:1,silent:1", "--start-timeout", "5", script="echo ran")
         self.assert_ended(run, 125)
         self.assertEqual(run.out, "")
-        self.assertIn("cannot start on silent: ssh has not come through", run.err)
+        self.assertIn("cannot start on silent: ssh has not connected in time", run.err)
         self.assertEqual(len(run.err.splitlines()), 1, run.err)
 
     def test_an_agent_that_ends_while_it_starts_is_noticed(self):

@@ -270,12 +270,15 @@ static int read_master(const struct option *o, const char *name, const char *tex
         len = (size_t)(colon - text);
     }
     long port = colon ? strtol(colon + 1, &end, 10) : 0;
-    if (len == 0 || (colon && (end == colon + 1 || *end || port < 0 || port > 65535)))
+    /* torchrun's pages have localhost:0 for one node: any free port */
+    long least =
+        len == strlen("localhost") && strncmp(host, "localhost", len) == 0 ? 0 : 1;
+    if (len == 0 || (colon && (end == colon + 1 || *end || port < least || port > 65535)))
         return err_set(err, "%s takes an address, or address:port, not '%.80s'", name,
                        text);
     strv_push_nodup(&opts->texts, xstrndup(host, len));
     opts->master_addr = opts->texts.v[opts->texts.n - 1];
-    if (port) /* 0, as in torchrun's localhost:0: any free port */
+    if (port)
         opts->master_port = (int)port;
     return 0;
 }

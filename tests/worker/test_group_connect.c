@@ -5,8 +5,11 @@
 
 #include "common/duration.h"
 
+#include <linux/sockios.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,6 +21,24 @@ int __wrap_listen(int fd, int backlog);
 int __wrap_listen(int fd, int backlog)
 {
     return __real_listen(fd, getpid() == tester ? backlog : 1);
+}
+
+/* Until then the kernel of a rank has no acknowledgement for what the rank has sent. */
+static int64_t unacked_until_ms;
+
+int __real_ioctl(int fd, unsigned long request, ...);
+int __wrap_ioctl(int fd, unsigned long request, ...);
+
+int __wrap_ioctl(int fd, unsigned long request, ...)
+{
+    va_list ap;
+    va_start(ap, request);
+    void *arg = va_arg(ap, void *);
+    va_end(ap);
+    int rc = __real_ioctl(fd, request, arg);
+    if (request == SIOCOUTQ && now_ms() < unacked_until_ms)
+        *(int *)arg = 1;
+    return rc;
 }
 
 #define ok(rc) team_check(g, (rc) == 0, "%s", err.text)
@@ -61,12 +82,34 @@ START_TEST(lost_syns_are_waited_out)
 }
 END_TEST
 
+/* Two ranks connect to each other at the same time, and acknowledgements are late: each
+ * accepts the other's connection while its own waits. */
+static void crossing_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    int other = 1 - ddp_group_rank(g), word = 7, came = -1;
+    unacked_until_ms = now_ms() + 300;
+    struct ddp_request *out = ddp_isend(g, &word, sizeof word, other, 0, &err);
+    team_check(g, out, "%s", err.text);
+    ok(ddp_recv(g, &came, sizeof came, other, 0, &err));
+    team_check(g, came == word, "%d", came);
+    ok(ddp_wait(out, &err));
+    ok(ddp_barrier(g, &err));
+}
+
+START_TEST(connections_that_cross_are_both_kept)
+{
+    team_run(&(struct team){.size = 2, .layout = "ab"}, crossing_case, NULL);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("group connect");
     TCase *t = tcase_create("connect");
     tcase_set_timeout(t, 100);
     tcase_add_test(t, lost_syns_are_waited_out);
+    tcase_add_test(t, connections_that_cross_are_both_kept);
     suite_add_tcase(s, t);
     return s;
 }

@@ -171,13 +171,15 @@ void tcp_await_connection(const struct tcp *n, int ms)
 /* ---- sending and receiving ---- */
 
 /* Make streams[rank].out[ch] usable: our own stream, the one the peer has opened, or a
- * new one. 1, 0 when it is not connected yet, or -1. */
+ * new one. A connection on which the hello has been sent is not given up for the peer's:
+ * the peer may have accepted it, and would take its end for ours. 1, 0 when it is not
+ * connected yet, or -1. */
 static int stream_to(struct tcp *n, int rank, enum tcp_channel ch, struct ddp_err *err)
 {
     struct streams *s = &n->streams[rank];
     if (s->out[ch] >= 0)
         return 1;
-    if (s->in[ch] < 0)
+    if (s->in[ch] < 0 || tcp_has_greeted(n, rank, ch))
         return tcp_connect(n, rank, ch, FIRST_MS, err);
     tcp_forget_connecting(n, rank, ch);
     s->out[ch] = s->in[ch];

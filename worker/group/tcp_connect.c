@@ -98,12 +98,24 @@ static struct connecting **find(struct tcp *n, int rank, enum tcp_channel ch)
     return at;
 }
 
-bool tcp_is_connecting(const struct tcp *n, int rank, enum tcp_channel ch)
+static const struct connecting *connecting_to(const struct tcp *n, int rank,
+                                              enum tcp_channel ch)
 {
     const struct connecting *c = n->connecting;
     while (c && (c->rank != rank || c->ch != ch))
         c = c->next;
-    return c != NULL;
+    return c;
+}
+
+bool tcp_is_connecting(const struct tcp *n, int rank, enum tcp_channel ch)
+{
+    return connecting_to(n, rank, ch) != NULL;
+}
+
+bool tcp_has_greeted(const struct tcp *n, int rank, enum tcp_channel ch)
+{
+    const struct connecting *c = connecting_to(n, rank, ch);
+    return c && c->greeted;
 }
 
 static void forget(struct connecting **at)

@@ -123,6 +123,8 @@ int tcp_gone(const struct tcp *n, int rank, const char *how, struct ddp_err *err
 int tcp_connect(struct tcp *n, int rank, enum tcp_channel ch, int wait_ms,
                 struct ddp_err *err);
 bool tcp_is_connecting(const struct tcp *n, int rank, enum tcp_channel ch);
+/* Has the hello of this connection been sent? The peer may have accepted it then. */
+bool tcp_has_greeted(const struct tcp *n, int rank, enum tcp_channel ch);
 void tcp_forget_connecting(struct tcp *n, int rank, enum tcp_channel ch);
 void tcp_forget_all_connecting(struct tcp *n);
 /* A non-blocking connect: the descriptor, or -1 with errno. */

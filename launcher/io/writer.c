@@ -44,7 +44,8 @@ struct writer {
     struct chunk *queue;   /* owned */
     atomic_size_t pending; /* bytes in `filling`, in the queue, or being written */
     int wake_fd;           /* owned */
-    bool full;             /* was above WRITER_HIGH and not yet below WRITER_LOW since */
+    atomic_bool full;      /* was above WRITER_HIGH and not yet below WRITER_LOW since;
+                              only the loop sets and clears it */
     bool finishing;        /* writer_finish(): call `drained` when all is written */
     bool end;              /* the thread must exit */
     bool abandoned;        /* ... and free everything then */
@@ -137,7 +138,6 @@ static void hand_over(struct writer *w)
     w->filling = NULL;
     pthread_mutex_lock(&w->lock);
     DL_APPEND(w->queue, c);
-    w->full |= w->pending >= WRITER_HIGH;
     pthread_cond_signal(&w->work);
     pthread_mutex_unlock(&w->lock);
     if (!w->started)
@@ -169,7 +169,9 @@ char *writer_reserve(struct writer *w, size_t size)
 void writer_commit(struct writer *w, size_t size)
 {
     w->filling->size += size;
-    w->pending += size;
+    /* not in hand_over(): the owner may have seen a size that is smaller by then */
+    if ((w->pending += size) >= WRITER_HIGH)
+        w->full = true;
     if (w->filling->size >= CHUNK) {
         hand_over(w);
     } else if (!w->posted) {
@@ -268,12 +270,12 @@ void writer_destroy(struct writer *w)
     bool stuck = w->busy;
     w->end = true;
     w->abandoned = stuck;
+    if (stuck)
+        pthread_detach(w->thread); /* once unlocked, it frees the rest at any time */
     pthread_cond_signal(&w->work);
     pthread_mutex_unlock(&w->lock);
-    if (stuck) {
-        pthread_detach(w->thread); /* it frees the rest */
+    if (stuck)
         return;
-    }
     if (w->started)
         pthread_join(w->thread, NULL);
     free_shared(w);

@@ -122,6 +122,28 @@ START_TEST(nobody_waits_for_a_disk_that_stands_still)
 }
 END_TEST
 
+/* The owner stops at WRITER_HIGH even if the queue is smaller at the end of the
+ * iteration. */
+START_TEST(whoever_saw_it_full_is_told_that_it_drained)
+{
+    disk.stalled = true;
+    size_t piece = 64 << 10;
+    while (writer_pending(writer) < WRITER_HIGH) {
+        if (writer_pending(writer) + piece >= WRITER_HIGH)
+            turn(); /* the last piece is alone in its chunk */
+        memset(writer_reserve(writer, piece), 'x', piece);
+        writer_commit(writer, piece);
+    }
+    disk.stalled = false;
+    for (int64_t end = now_ms() + 10000;
+         writer_pending(writer) > piece && now_ms() < end;)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    ck_assert_uint_eq(writer_pending(writer), piece);
+    turn_until(&drained);
+    ck_assert_int_eq(drained, 1);
+}
+END_TEST
+
 START_TEST(the_end_is_told_when_everything_is_written)
 {
     disk.stalled = true;
@@ -165,6 +187,42 @@ START_TEST(one_that_is_stuck_is_left_behind)
 }
 END_TEST
 
+static atomic_int releases;
+
+static int put_briefly(void *to, const char *data, size_t size)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    return 0;
+}
+
+static void count_release(void *to)
+{
+    releases++;
+}
+
+/* For the thread sanitizer: the thread may free the writer while it is being destroyed.
+ */
+START_TEST(one_that_is_just_writing_may_be_destroyed)
+{
+    enum { ROUNDS = 200 };
+    struct ddp_err err;
+    for (int i = 0; i < ROUNDS; i++) {
+        struct writer *w =
+            writer_create(loop, &(struct writer_target){put_briefly, count_release, NULL},
+                          &(struct writer_events){on_drained, on_failed, NULL}, &err);
+        ck_assert_ptr_nonnull(w);
+        *writer_reserve(w, 1) = 'x';
+        writer_commit(w, 1);
+        turn();
+        nanosleep(&(struct timespec){.tv_nsec = i * 1000}, NULL);
+        writer_destroy(w);
+    }
+    for (int64_t end = now_ms() + 10000; releases < ROUNDS && now_ms() < end;)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    ck_assert_int_eq(releases, ROUNDS);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("writer");
@@ -172,9 +230,11 @@ Suite *suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, order_is_kept);
     tcase_add_test(t, nobody_waits_for_a_disk_that_stands_still);
+    tcase_add_test(t, whoever_saw_it_full_is_told_that_it_drained);
     tcase_add_test(t, the_end_is_told_when_everything_is_written);
     tcase_add_test(t, an_error_is_told_once);
     tcase_add_test(t, one_that_is_stuck_is_left_behind);
+    tcase_add_test(t, one_that_is_just_writing_may_be_destroyed);
     suite_add_tcase(s, t);
     return s;
 }

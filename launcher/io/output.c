@@ -28,9 +28,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A line is held until it is complete. Beyond LINE_MAX_HELD bytes it is printed as it
- * arrives, so that a stream without newlines does not exhaust the memory. */
-enum { LINE_MAX_HELD = 256 << 20, SHOWN_MAX = 64 << 10 };
+/* bytes: a line is held until it is complete. While all streams together hold more than
+ * HELD_MAX, one longer than SHOWN_MAX is printed as it arrives, so that streams without
+ * newlines do not exhaust the memory. */
+enum { HELD_MAX = 256 << 20, SHOWN_MAX = 64 << 10 };
 enum { TAIL_SIZE = 4096, TAIL_LINES = 20, PROMPT_MS = 100 };
 enum { USUAL_COLUMNS = 80 }; /* of a terminal that reports no width */
 
@@ -67,6 +68,7 @@ struct output {
     bool tags, times;
     int nranks;
     struct rank *ranks;      /* owned */
+    size_t held;             /* bytes of all partial lines */
     struct rankfiles *files; /* owned, or NULL */
     const char *(*host_of)(int rank, void *arg);
     void (*on_room)(void *arg);
@@ -163,10 +165,16 @@ static void emit(struct output *o, int rank, enum out_stream which, const char *
     screen->open = end == '\0' ? st : NULL;
     screen->lines += end == '\n';
     st->shown_at = screen->lines;
+    o->held -= st->npartial;
     st->npartial = 0;
+    if (st->room > SHOWN_MAX) {
+        free(st->partial);
+        st->partial = NULL;
+        st->room = 0;
+    }
 }
 
-static void hold(struct stream *st, const char *data, size_t size)
+static void hold(struct output *o, struct stream *st, const char *data, size_t size)
 {
     if (st->npartial == 0)
         st->since_ms = wall_ms();
@@ -176,6 +184,7 @@ static void hold(struct stream *st, const char *data, size_t size)
     }
     memcpy(st->partial + st->npartial, data, size);
     st->npartial += size;
+    o->held += size;
 }
 
 /* Length of the first complete piece of `data` with its terminator; 0: none. "\r\n" and
@@ -206,8 +215,9 @@ static void feed_lines(struct output *o, int rank, enum out_stream which,
             emit(o, rank, which, data, n - 1, '\n');
         } else {
             n = size;
-            hold(st, data, n);
-            if (st->npartial > LINE_MAX_HELD || screen_of(o, which)->open == st)
+            hold(o, st, data, n);
+            bool too_long = o->held > HELD_MAX && st->npartial > SHOWN_MAX;
+            if (too_long || screen_of(o, which)->open == st)
                 emit(o, rank, which, "", 0, '\0');
         }
         data += n;
@@ -221,11 +231,12 @@ static void feed_terminal(struct output *o, int rank, enum out_stream which,
                           const char *data, size_t size)
 {
     struct stream *st = &o->ranks[rank].streams[which];
-    hold(st, data, size);
+    hold(o, st, data, size);
     char *all = st->partial;
     size_t nall = st->npartial, done = 0, n;
     st->partial = NULL; /* emit() must see no held bytes */
     st->npartial = st->room = 0;
+    o->held -= nall;
     while ((n = ended_piece(all + done, nall - done, true)) > 0 ||
            nall - done >= SHOWN_MAX) {
         char *piece = all + done;
@@ -240,7 +251,7 @@ static void feed_terminal(struct output *o, int rank, enum out_stream which,
             emit(o, rank, which, piece, len, end);
     }
     if (done < nall) {
-        hold(st, all + done, nall - done);
+        hold(o, st, all + done, nall - done);
         event_add(o->prompt, &(struct timeval){0, PROMPT_MS * 1000});
     }
     free(all);

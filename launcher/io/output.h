@@ -3,11 +3,11 @@
  * Input is pieces of any size, output is whole lines, each with the arrival time of its
  * first byte (if asked for) and its tag: "[3] " or, with more than one host,
  * "[3 node02] ". A partial line is held until it is complete or its stream ends (a newline
- * is then added on the terminal, not in per-rank files). One of more than 256 MiB is
- * printed as it arrives. On a terminal a carriage return ends a piece as well, so that
- * progress bars move, and a partial line is printed after a short time, so that prompts
- * can be read. stdout and stderr are kept apart. With neither tags nor times, bytes pass
- * through unchanged and at once.
+ * is then added on the terminal, not in per-rank files). While all ranks together hold
+ * more than 256 MiB, long ones are printed as they arrive. On a terminal a carriage return
+ * ends a piece as well, so that progress bars move, and a partial line is printed after a
+ * short time, so that prompts can be read. stdout and stderr are kept apart. With neither
+ * tags nor times, bytes pass through unchanged and at once.
  *
  * Writing never blocks the loop: threads write (writer.h). When our stdout, or a disk with
  * per-rank files, is slow, output_room() goes to zero and the sources must pause (links

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Both streams to files of their own: out and err in a fresh folder. */
@@ -134,6 +135,28 @@ START_TEST(a_long_line_is_held_until_its_end)
     ck_assert_int_eq(strncmp(text + 24, "[0] xxx", 7), 0);
     free(text);
     free(big);
+}
+END_TEST
+
+START_TEST(all_held_lines_together_have_a_limit)
+{
+    enum { PIECE = 4 << 20, PIECES = 31 };
+    to_files();
+    make(&(struct opts){0}, 3, false);
+    char *piece = xcalloc(1, PIECE);
+    feed(2, OUT_STDERR, "short");
+    for (int i = 0; i < 2 * PIECES; i++)
+        output_feed(output, i % 2, OUT_STDOUT, piece, PIECE);
+    assert_wrote("out", "");
+    for (int i = 0; i < 4; i++)
+        output_feed(output, 2, OUT_STDOUT, piece, PIECE);
+    feed(2, OUT_STDERR, "short");
+    turn();
+    struct stat st;
+    ck_assert_int_eq(fstat(STDOUT_FILENO, &st), 0);
+    ck_assert_int_eq(st.st_size, 4 + 4 * PIECE); /* of rank 2, behind its tag */
+    assert_wrote("err", "");
+    free(piece);
 }
 END_TEST
 
@@ -342,6 +365,7 @@ Suite *suite(void)
     tcase_add_test(t, a_tag_never_stands_in_mid_line);
     tcase_add_loop_test(t, every_split_gives_the_same_lines, 0, 19);
     tcase_add_test(t, a_long_line_is_held_until_its_end);
+    tcase_add_test(t, all_held_lines_together_have_a_limit);
     tcase_add_test(t, without_tags_bytes_pass_at_once);
     tcase_add_test(t, our_own_line_starts_a_line);
     tcase_add_test(t, times_are_those_of_the_first_byte);

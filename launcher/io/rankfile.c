@@ -228,7 +228,7 @@ static void shut(struct rankfiles *f, int slot)
     }
 }
 
-/* 0, or errno. O_NONBLOCK: a FIFO without a reader then fails instead of blocking. */
+/* 0, or errno. O_NONBLOCK: opening a FIFO without a reader fails instead of blocking. */
 static int open_file(struct rankfiles *f, struct rankfile *file)
 {
     int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
@@ -242,6 +242,7 @@ static int open_file(struct rankfiles *f, struct rankfile *file)
     int fd = open(file->path, flags, 0666);
     if (fd < 0)
         return errno;
+    fcntl(fd, F_SETFL, O_APPEND); /* write() waits for a slow reader */
     f->open[slot].fd = fd;
     f->open[slot].file = file;
     file->slot = slot;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Our stdout becomes the writing end; returns the reading end. */
@@ -83,6 +84,32 @@ START_TEST(a_slow_reader_takes_our_room_and_loses_nothing)
     turn();
     ck_assert_int_eq(rooms, 1);
     ck_assert_uint_gt(output_room(output), 1 << 20);
+}
+END_TEST
+
+START_TEST(a_slow_reader_of_a_fifo_gets_everything)
+{
+    char *folder = temp_dir();
+    char *pattern = xasprintf("%s/%%r", folder), *path = xasprintf("%s/0", folder);
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    int reader = open(path, O_RDONLY | O_NONBLOCK);
+    ck_assert_int_ge(reader, 0);
+    ck_assert_int_eq(fcntl(reader, F_SETFL, 0), 0);
+    stuck = true;
+    stdout_pipe();
+    make(&(struct opts){.output_filename = pattern, .output_from = "1"}, 2, false);
+    enum { SIZE = 200000 };
+    char *big = xcalloc(1, SIZE);
+    output_feed(output, 0, OUT_STDOUT, big, SIZE);
+    turn();
+    for (ssize_t got = 0, n; got < SIZE; got += n) {
+        n = read(reader, big, SIZE);
+        ck_assert_int_gt(n, 0);
+    }
+    free(big);
+    free(path);
+    free(pattern);
+    free(folder);
 }
 END_TEST
 
@@ -161,6 +188,7 @@ Suite *suite(void)
     TCase *t = tcase_create("output_readers");
     tcase_add_checked_fixture(t, output_setup, output_teardown);
     tcase_add_loop_test(t, a_slow_reader_takes_our_room_and_loses_nothing, 0, READERS);
+    tcase_add_test(t, a_slow_reader_of_a_fifo_gets_everything);
     tcase_add_test(t, flushing_ends_at_its_deadline);
     tcase_add_test(t, a_reader_that_leaves_is_told_once);
     tcase_add_test(t, a_full_disk_is_told_once);

@@ -45,8 +45,9 @@ static const struct {
     [JOB_DONE] = {"done", NULL, NULL},
 };
 
-/* ms: to kill orphans of an agent that was killed; to write the last lines */
-enum { ORPHANS_MS = 3000, LAST_MS = 100 };
+/* ms: to kill orphans of an agent that was killed; to write the last lines; to send
+ * SIGSTOP to all nodes before we stop */
+enum { ORPHANS_MS = 3000, LAST_MS = 100, STOP_MS = 200 };
 
 /* A scheduler sends SIGTERM to every process of its job, and the job's script forwards
  * it: a second SIGTERM within SAME_SIGNAL_MS is the same request. */
@@ -109,10 +110,11 @@ static void on_pass_signal(int sig, void *arg)
 static void on_stop_signal(void *arg)
 {
     struct job *j = arg;
+    int64_t deadline_ms = now_ms() + STOP_MS;
     on_pass_signal(SIGSTOP, j);
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         if (job_node_connected(&j->nodes[i]))
-            link_flush(j->nodes[i].via, now_ms() + 200);
+            link_flush(j->nodes[i].via, deadline_ms);
     }
 }
 

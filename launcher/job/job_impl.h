@@ -119,9 +119,10 @@ struct job {
     bool output_failed;
     int end_sig;          /* the first signal of the escalation */
     int64_t end_grace_ms; /* time to the next one */
-    bool hurried;      /* ended by a signal or --timeout: do not wait for a slow reader */
-    int verdict;       /* exit code without a cause, set by --preflight */
-    int spawned_nodes; /* nodes that have started all of their ranks */
+    bool hurried; /* ended by a signal or --timeout: do not wait for a slow reader */
+    bool agents_killed, agents_hang; /* in JOB_LEAVING, after one and two limits */
+    int verdict;                     /* exit code without a cause, set by --preflight */
+    int spawned_nodes;               /* nodes that have started all of their ranks */
     int64_t created_ns;
     int64_t started_ns, spawned_ns, last_exit_ns; /* of this attempt */
     int64_t ready_ns;                             /* spawned_ns of the first */

@@ -142,7 +142,8 @@ static bool all_left(const struct job *j)
         if (j->nodes[i].via)
             return false;
     }
-    return j->local_pid == 0 && (!j->starter || node_starter_is_idle(j->starter));
+    return j->agents_hang ||
+           (j->local_pid == 0 && (!j->starter || node_starter_is_idle(j->starter)));
 }
 
 /* Restart all ranks on the same agents. The store comes first: it gets a new key space,
@@ -228,9 +229,12 @@ void job_late_draining(struct job *j)
     job_late_terminating(j);
 }
 
-/* Kill agents that do not exit: ours by SIGKILL, others by closing their lifelines. */
+/* Kill agents that do not exit: ours by SIGKILL, others by closing their lifelines. Those
+ * that SIGKILL does not end, as they hang in the kernel, are not waited for. */
 void job_late_leaving(struct job *j)
 {
+    j->agents_hang = j->agents_killed;
+    j->agents_killed = true;
     if (j->local_pid > 0)
         kill(j->local_pid, SIGKILL);
     if (j->starter)

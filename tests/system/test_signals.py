@@ -1,5 +1,6 @@
 """Ranks that do not want to go, signals to the launcher, and the death of its parts."""
 
+import ctypes
 import os
 import pty
 import select
@@ -255,6 +256,28 @@ class Launcher(LaunchTest):
         launch.wait()
         self.assertNotEqual(launch.rc, 0)
         self.assertIn("agent", launch.err)
+
+    def test_an_agent_that_hangs_in_the_kernel_is_not_waited_for(self):
+        """A tracer that does not wait for the agent keeps its end from ddprun, too."""
+        seize, go_on, ptrace = 0x4206, 7, ctypes.CDLL(None).ptrace
+        launch = self.running("echo up; sleep 1")
+        (agent,) = self.agents()
+        if ptrace(seize, agent, None, None) < 0:
+            self.skipTest("ptrace is not permitted; needs CAP_SYS_PTRACE")
+        end = time.monotonic() + DEADLINE
+        while launch.process.poll() is None and time.monotonic() < end:
+            try:
+                stop = os.waitid(os.P_PID, agent, os.WSTOPPED | os.WNOHANG)
+            except ChildProcessError:  # a zombie
+                stop = None
+            if stop:
+                ptrace(go_on, agent, None, ctypes.c_void_p(stop.si_status & 0xff))
+            time.sleep(0.01)
+        ended = launch.process.poll() is not None
+        os.waitpid(agent, 0)
+        launch.wait()
+        self.assertTrue(ended, "it waits for its agent")
+        self.assert_ended(launch, 0)
 
     def test_ctrl_c_in_front_of_a_background_launch(self):
         go = self.path("go")  # their end waits for what is typed meanwhile

@@ -10,6 +10,7 @@
 #include "common/output_path.h"
 #include "common/refusals.h"
 #include "common/size.h"
+#include "common/sock.h"
 #include "common/sockdiag.h"
 #include "common/stdout.h"
 #include "rendezvous/server/server.h"
@@ -17,6 +18,7 @@
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -196,16 +198,27 @@ static void on_notice(const char *line, void *arg)
     log_warn("%s", line);
 }
 
+static bool is_own_address(const struct sockaddr *addr)
+{
+    char text[INET6_ADDRSTRLEN], own[INET6_ADDRSTRLEN];
+    sock_addr(addr, text, sizeof text);
+    enum sock_own is = sock_own_addr(text, now_ms(), own, sizeof own);
+    return is == SOCK_OWN || is == SOCK_LOOPBACK;
+}
+
 /* On this machine the kernel knows whose the other end is; of other machines only their
- * address is known. */
+ * address is known. A client here that has closed its socket already cannot be
+ * identified: the kernel reports user 0, or no socket after a reset. */
 static void on_connection(struct server_ticket *ticket, const struct sockaddr *peer,
                           const struct sockaddr *local, void *arg)
 {
     struct program *p = arg;
     struct sock_owner owner;
     char why[160] = "it comes from another machine, which --allow does not name";
-    bool yes;
-    if (sockdiag_find(p->netlink, peer, local, &owner, NULL) == 0) {
+    bool yes = false, found = sockdiag_find(p->netlink, peer, local, &owner, NULL) == 0;
+    if (found ? owner.inode == 0 : is_own_address(peer)) {
+        snprintf(why, sizeof why, "its socket has been closed already");
+    } else if (found) {
         yes = owner.uid == geteuid() || owner.uid == 0;
         snprintf(why, sizeof why,
                  "its user is %u, ddpstored's is %u; --open admits everybody",

@@ -430,6 +430,26 @@ class Stored(unittest.TestCase):
         self.start("--open")
         self.assertTrue(self.served(nobody, "127.0.0.1"))
 
+    def test_a_closed_socket_is_nobodys(self):
+        """The kernel reports user 0 for it, or nothing after a reset; its request waits."""
+        reset = struct.pack("ii", 1, 0)
+        for options, linger in (((), None), (("--allow", "127.0.0.1"), reset)):
+            with self.subTest(options):
+                self.start(*options)
+                self.daemon.send_signal(signal.SIGSTOP)
+                os.waitpid(self.daemon.pid, os.WUNTRACED)
+                early = self.client(hello=False)
+                early.sock.sendall(HELLO + bytes([SET]) + text("k") + text("v"))
+                if linger:
+                    early.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                early.sock.close()
+                self.daemon.send_signal(signal.SIGCONT)
+                late = self.client()
+                late.send(CHECK, keys("k"))
+                self.assertEqual(late.read(1), b"\1")
+                self.assert_says("its socket has been closed already")
+                self.stop()
+
     @unittest.skipUnless(os.geteuid() == 0, "only root can make networks")
     def test_another_machine_is_refused(self):
         name = f"dst{os.getpid() % 1000000}"

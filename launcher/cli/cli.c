@@ -211,6 +211,8 @@ static int read_foreign(struct reading *r, const struct foreign *f, const char *
         n++;
     }
     for (; n < f->values; n++) {
+        if (n == 1 && strchr(values[0], '='))
+            break; /* mpiexec takes -genv NAME VALUE and -genv NAME=VALUE */
         if (!(values[n] = next_value(r, word, n ? "two values" : "a value", err)))
             return -1;
     }

@@ -113,7 +113,8 @@ const struct foreign *foreign_find(const char *word)
 char *foreign_variable(const struct foreign *f, const char *const *values)
 {
     if (f->values == 2)
-        return xasprintf("%s%s=%s", f->text, values[0], values[1]);
+        return xasprintf("%s%s%s%s", f->text, values[0], values[1] ? "=" : "",
+                         values[1] ? values[1] : "");
     return xasprintf("%s=%s", f->text, f->values == 1 ? values[0] : "1");
 }
 

@@ -193,16 +193,19 @@ START_TEST(foreign_options_are_translated)
 {
     struct opts o;
     struct ddp_err err;
-    ck_ok(parse("--mca btl ^tcp -env A 1 --cycle-time-ms=5 --autotune --log-dir d "
-                "--prepend-rank --rdzv_id 7 --standalone prog",
-                &o, &err),
-          err);
+    ck_ok(
+        parse(
+            "--mca btl ^tcp -env A 1 -genv B=2 --cycle-time-ms=5 --autotune --log-dir d "
+            "--prepend-rank --rdzv_id 7 --standalone prog",
+            &o, &err),
+        err);
     char *exported = shell_join(o.export_env.v), *passed = shell_join(o.passed.v),
          *ignored = shell_join(o.ignored.v);
-    ck_assert_str_eq(exported, "'OMPI_MCA_btl=^tcp' A=1 HOROVOD_CYCLE_TIME=5 "
+    ck_assert_str_eq(exported, "'OMPI_MCA_btl=^tcp' A=1 B=2 HOROVOD_CYCLE_TIME=5 "
                                "HOROVOD_AUTOTUNE=1");
-    ck_assert_str_eq(passed, "-x 'OMPI_MCA_btl=^tcp' -x A=1 -x HOROVOD_CYCLE_TIME=5 -x "
-                             "HOROVOD_AUTOTUNE=1 --output-filename=d --tag-output=on");
+    ck_assert_str_eq(passed,
+                     "-x 'OMPI_MCA_btl=^tcp' -x A=1 -x B=2 -x HOROVOD_CYCLE_TIME=5 "
+                     "-x HOROVOD_AUTOTUNE=1 --output-filename=d --tag-output=on");
     ck_assert_str_eq(ignored, "--rdzv_id --standalone");
     ck_assert_str_eq(o.output_filename, "d");
     ck_assert_int_eq(o.tag_output, TAG_ON);

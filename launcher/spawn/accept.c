@@ -27,6 +27,9 @@
 
 enum { CALLERS_MAX = 256, PROVE_MS = 10000, PAUSE_MS = 200 };
 
+/* per loop iteration, so that a flood does not hold up the job's links */
+enum { ACCEPT_BURST = 64 };
+
 struct source {
     char addr[INET6_ADDRSTRLEN];
     size_t n; /* callers from there */
@@ -233,7 +236,7 @@ static void pause_accepting(struct acceptor *a)
 static void on_acceptable(evutil_socket_t listener, short what, void *arg)
 {
     struct acceptor *a = arg;
-    for (;;) {
+    for (int i = 0; i < ACCEPT_BURST; i++) {
         struct sockaddr_storage from;
         socklen_t len = sizeof from;
         struct sockaddr *sa = (struct sockaddr *)&from;

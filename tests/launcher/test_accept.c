@@ -122,6 +122,31 @@ static int call_from(const char *addr)
     return fd;
 }
 
+/* A flood must leave time for other events. */
+START_TEST(an_iteration_accepts_a_limited_number)
+{
+    enum { FLOOD = 200 };
+    struct secret key;
+    struct ddp_err err;
+    int fds[FLOOD], offered = 0;
+    char byte;
+    struct acceptor *a = acceptor_start(&(struct acceptor_options){0}, &key);
+    for (int i = 0; i < FLOOD; i++) {
+        fds[i] = sock_connect("127.0.0.1", port, now_ms() + 20000, false, &err);
+        ck_assert_msg(fds[i] >= 0, "%s", err.text);
+    }
+    event_base_loop(loop_base(loop), EVLOOP_ONCE | EVLOOP_NONBLOCK);
+    for (int i = 0; i < FLOOD; i++) {
+        offered += recv(fds[i], &byte, 1, MSG_DONTWAIT) == 1;
+        close(fds[i]);
+    }
+    ck_assert_int_gt(offered, 0);
+    ck_assert_int_lt(offered, FLOOD);
+    acceptor_destroy(a);
+    loop_destroy(loop);
+}
+END_TEST
+
 static bool closed(int fd)
 {
     unsigned char byte[HANDSHAKE_OFFER];
@@ -196,6 +221,7 @@ Suite *suite(void)
     Suite *s = suite_create("accept");
     TCase *t = tcase_create("accept");
     tcase_set_timeout(t, 60);
+    tcase_add_test(t, an_iteration_accepts_a_limited_number);
     tcase_add_test(t, a_trickle_does_not_renew_the_deadline);
     tcase_add_test(t, strangers_that_fill_the_table_keep_no_agent_out);
     tcase_add_test(t, who_calls_waits_for_a_descriptor_and_the_loop_rests);

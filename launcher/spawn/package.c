@@ -76,11 +76,12 @@ const struct package *package_get(struct ddp_err *err)
 
 /* One line without ' and !, so that sh and csh read the same. $h and $n are the hash and
  * the number of bytes, $a the agent's path. A directory is tested for execute permission
- * and free space before the archive is requested. */
+ * and free space before the archive is requested. Hosts may share a home: mv fails if
+ * another one was faster, and only an agent that does not run is removed. */
 static const char script[] =
     "umask 077; u=ddprun-$(id -u); "
     "set -- \"${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}\" /dev/shm /tmp /var/tmp; "
-    "for d; do a=$d/$u/$h/ddprun-agent; "
+    "for d; do a=$d/$u/$h/ddprun-agent; if [ -L \"$d/$u\" ]; then continue; fi; "
     "if [ -O \"$a\" ] && [ -O \"$d/$u\" ] && \"$a\" --version >/dev/null 2>&1; then "
     "echo; echo \"ddprun-agent: is there\"; exec \"$a\"; fi; done; "
     "for d; do p=$d/$u; mkdir -p -m 700 \"$p\" 2>/dev/null; "
@@ -92,8 +93,8 @@ static const char script[] =
     "echo; echo \"ddprun-agent: send\"; head -c $n >\"$w/tar\"; s=$(sha256sum <\"$w/tar\"); "
     "if [ \"$s\" = \"$h  -\" ] && tar -xf \"$w/tar\" -C \"$w\"; then "
     "rm -f \"$w/tar\" \"$w/try\"; a=$p/$h/ddprun-agent; "
-    "if \"$a\" --version; then rm -rf \"$w\"; else rm -rf \"$p/$h\"; mv -T \"$w\" "
-    "\"$p/$h\"; fi >/dev/null 2>&1; "
+    "if mv -T \"$w\" \"$p/$h\" || \"$a\" --version; then rm -rf \"$w\"; "
+    "else rm -rf \"$p/$h\"; mv -T \"$w\" \"$p/$h\"; fi >/dev/null 2>&1; "
     "\"$a\" --version >/dev/null 2>&1 && exec \"$a\"; "
     "echo \"the agent does not run there: $(\"$a\" --version 2>&1 | tail -n 1)\" >&2; "
     "exit 125; fi; "

@@ -15,7 +15,7 @@ FAKE_SSH = r"""#!/bin/sh
 while [ "$1" != -- ]; do shift; done
 host=$2 command=$3
 unset SSH_CONNECTION XDG_CACHE_HOME
-export HOME="$HOMES/$host"
+export HOME="$HOMES/${host%-*}" PATH="$HOMES/tools:$PATH"
 mkdir -p "$HOME"
 noexec() { echo "mkdir -p $1 && mount -t tmpfs -o noexec none $1 && "; }
 case $host in
@@ -26,6 +26,11 @@ noplace*) exec unshare -rm sh -c "$(for d in "$HOME/.cache" /dev/shm /var/tmp /t
 tcsh*) exec tcsh -f -c "$command" ;;
 esac
 exec sh -c "$command"
+"""
+# the removal of an agent takes its time, as on a network file system
+SLOW_RM = f"""#!/bin/sh
+case $* in */new.*) ;; *) sleep 0.3 ;; esac
+exec {shutil.which("rm")} "$@"
 """
 AGENT = "readlink /proc/$PPID/exe"
 
@@ -77,6 +82,22 @@ class Push(LaunchTest):
             file.truncate(5000)
         self.assertEqual(self.agents("n1"), [path])
         self.assertGreater(os.path.getsize(path), 5000)
+
+    def test_hosts_that_share_a_home(self):
+        """All of them copy the agent at the same time; none removes another one's."""
+        os.makedirs(self.homes + "/tools")
+        self.write("homes/tools/rm", SLOW_RM, 0o755)
+        paths = self.agents(",".join(f"n1-{i}" for i in range(4)))
+        self.assertEqual(paths, paths[:1] * 4)
+        self.assertEqual(glob.glob(self.homes + "/*/.cache/ddprun-*/new.*"), [])
+
+    def test_a_link_is_not_followed(self):
+        (path,) = self.agents("n1")
+        folder = os.path.dirname(os.path.dirname(path))
+        os.rename(folder, self.path("away"))
+        os.symlink(self.path("away"), folder)
+        (path,) = self.agents("n1")
+        self.assertTrue(path.startswith("/dev/shm/ddprun-"), path)
 
     def test_ranks_have_cpus_and_python_halves(self):
         run = self.run_to_end("--ssh", self.ssh, "--agent", "push", "-H", "n1:2", "--bind-to", "core",

@@ -50,15 +50,6 @@ static struct end end_of(const struct sockaddr *sa)
 
 /* ---- netlink ----------------------------------------------------------------------- */
 
-int sockdiag_open(void)
-{
-    int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-    struct timeval second = {1, 0}; /* the reply is ready when send() returns */
-    if (fd >= 0)
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof second);
-    return fd;
-}
-
 struct query {
     struct nlmsghdr head;
     struct inet_diag_req_v2 ask;
@@ -83,6 +74,36 @@ static struct query query_make(const struct end *from, const struct end *to)
     memcpy(q.ask.id.idiag_src, from->addr, sizeof from->addr);
     memcpy(q.ask.id.idiag_dst, to->addr, sizeof to->addr);
     return q;
+}
+
+/* Without the kernel module tcp_diag every connection is reported as absent. This asks
+ * for all sockets in none of the states: an empty list if the module is there. */
+bool sockdiag_serves_tcp(int netlink)
+{
+    struct query q = query_make(&(struct end){.family = AF_INET}, &(struct end){0});
+    struct {
+        struct nlmsghdr head;
+        int error;
+        char rest[512];
+    } reply;
+    q.head.nlmsg_flags |= NLM_F_DUMP;
+    q.ask.idiag_states = 0;
+    return send(netlink, &q, sizeof q, 0) == (ssize_t)sizeof q &&
+           recv(netlink, &reply, sizeof reply, 0) >= (ssize_t)NLMSG_LENGTH(sizeof(int)) &&
+           reply.head.nlmsg_type == NLMSG_DONE && reply.error == 0;
+}
+
+int sockdiag_open(void)
+{
+    int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+    struct timeval second = {1, 0}; /* the reply is ready when send() returns */
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof second);
+    if (sockdiag_serves_tcp(fd))
+        return fd;
+    close(fd);
+    return -1;
 }
 
 /* 1: found, 0: no such connection, -1: netlink failed. */

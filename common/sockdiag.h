@@ -4,6 +4,7 @@
 
 #include "include/ddprun/err.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -13,8 +14,10 @@ struct sock_owner {
     uint64_t inode; /* as in "socket:[4711]" below /proc/PID/fd */
 };
 
-/* A netlink socket for sockdiag_find(); -1 where there is none (some containers). */
+/* A netlink socket for sockdiag_find(); -1 where there is none (some containers) or the
+ * kernel has no module for it. */
 int sockdiag_open(void);
+bool sockdiag_serves_tcp(int netlink); /* for tests */
 
 /* The established connection with the local end `from` and the remote end `to`.
  * IPv4-mapped addresses are IPv4. `netlink` -1: read /proc/net/tcp and tcp6 instead. */

@@ -8,6 +8,8 @@
 #include "launcher/admission/admission.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
+#include <linux/netlink.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
@@ -185,6 +187,35 @@ START_TEST(what_is_closed_or_was_never_there_is_refused)
     struct sock_owner owner;
     ck_assert_int_eq(sockdiag_find(-1, &peer.any, &local.any, &owner, &err), -1);
     admission_destroy(d);
+}
+END_TEST
+
+static bool serves_tcp(struct nlmsghdr *head, int error)
+{
+    int pair[2];
+    struct {
+        struct nlmsghdr head;
+        int error;
+    } reply = {*head, error};
+    reply.head.nlmsg_len = sizeof reply;
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair), 0);
+    ck_assert_int_eq(send(pair[1], &reply, sizeof reply, 0), sizeof reply);
+    bool yes = sockdiag_serves_tcp(pair[0]);
+    close(pair[0]);
+    close(pair[1]);
+    return yes;
+}
+
+/* As the kernel replies without tcp_diag, and without inet_diag. */
+START_TEST(a_kernel_without_the_module_is_noticed)
+{
+    struct nlmsghdr done = {.nlmsg_type = NLMSG_DONE}, bad = {.nlmsg_type = NLMSG_ERROR};
+    ck_assert(serves_tcp(&done, 0));
+    ck_assert(!serves_tcp(&done, -ENOENT));
+    ck_assert(!serves_tcp(&bad, -ENOENT));
+    int netlink = sockdiag_open();
+    ck_assert_int_ge(netlink, 0);
+    close(netlink);
 }
 END_TEST
 
@@ -392,6 +423,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, an_orphaned_grandchild_belongs, 0, ARRAY_LEN(families));
     tcase_add_test(t, a_stranger_of_the_same_user_does_not);
     tcase_add_test(t, what_is_closed_or_was_never_there_is_refused);
+    tcase_add_test(t, a_kernel_without_the_module_is_noticed);
     tcase_add_test(t, a_listener_is_no_connection);
     tcase_add_test(t, a_descriptor_passed_on_counts_for_its_holder);
     tcase_add_test(t, descent_decides_whatever_the_user);

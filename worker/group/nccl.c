@@ -39,9 +39,11 @@ static const int nccl_ops[] = {
     [DDP_SUM] = 0, [DDP_PRODUCT] = 1, [DDP_MAX] = 2,  [DDP_MIN] = 3,
     [DDP_AVG] = 4, [DDP_BAND] = -1,   [DDP_BOR] = -1, [DDP_BXOR] = -1};
 
+/* The library, and what is abandoned, are the process's. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
 static int load(struct ddp_err *err)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static const struct {
         const char *name;
         void *to;
@@ -136,12 +138,24 @@ struct offload *nccl_end(struct nccl_queue *q, bool abort)
     return e.comm ? offload_begin(call_end, &e, sizeof e, &ignored) : NULL;
 }
 
-/* What a call that has not returned may still use stays. */
+/* Groups whose calls to NCCL had not returned when they were closed: what such a call may
+ * still use is kept until the process ends. */
+static struct nccl *abandoned;
+
+static void nccl_abandon(struct nccl *n)
+{
+    pthread_mutex_lock(&lock);
+    n->next = abandoned;
+    abandoned = n;
+    pthread_mutex_unlock(&lock);
+}
+
 static void nccl_close(struct ddp_group *g)
 {
     struct nccl *n = g->foreign;
     if (!n)
         return;
+    g->foreign = NULL;
     int64_t deadline_ms = now_ms() + END_MS;
     bool any = n->coll.comm != NULL;
     struct offload *a = nccl_end(&n->coll, g->broken);
@@ -150,14 +164,16 @@ static void nccl_close(struct ddp_group *g)
     if (any && !(a && offload_wait(a, left_ms > 0 ? left_ms : 0)))
         ended = false;
     offload_end(a);
-    for (size_t i = 0; i < n->nevents && ended; i++)
+    if (!ended) {
+        nccl_abandon(n);
+        return;
+    }
+    for (size_t i = 0; i < n->nevents; i++)
         cuda_event_destroy(n->events[i]);
-    if (ended)
-        cuda_stream_destroy(n->coll.stream);
+    cuda_stream_destroy(n->coll.stream);
     free(n->events);
     free(n->idle);
     free(n);
-    g->foreign = NULL;
 }
 
 static int device_of_rank(const struct ddp_group *g)

@@ -49,6 +49,7 @@ struct nccl {
     struct nccl_channel *channels; /* owned: one for each peer and direction in use */
     cuda_event *events, *idle;     /* owned: all that were made, and those not in use */
     size_t nevents, nidle;
+    struct nccl *next; /* among the abandoned: nccl.c */
 };
 
 /* 0, or -1 with "`what`: " and NCCL's text. */

@@ -5,6 +5,7 @@
 #include "common/mem.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,7 +103,10 @@ START_TEST(a_slow_reader_of_a_fifo_gets_everything)
     char *big = xcalloc(1, SIZE);
     output_feed(output, 0, OUT_STDOUT, big, SIZE);
     turn();
+    /* read() alone would return 0 as long as the writer's thread has not opened it */
+    struct pollfd p = {.fd = reader, .events = POLLIN};
     for (ssize_t got = 0, n; got < SIZE; got += n) {
+        ck_assert_int_eq(poll(&p, 1, 10000), 1);
         n = read(reader, big, SIZE);
         ck_assert_int_gt(n, 0);
     }

@@ -200,7 +200,7 @@ START_TEST(who_is_refused_is_closed_and_named)
 }
 END_TEST
 
-/* Who has waited longest to be admitted makes room; who was admitted stays. */
+/* The connection that has waited longest for admission is closed; admitted ones stay. */
 START_TEST(the_oldest_stranger_gives_way)
 {
     start((struct server_options){.ask = on_connection, .max_connections = 3});

@@ -243,7 +243,8 @@ static void monitored_case(struct ddp_group *g, const void *arg)
         return;
     }
     /* long enough for rank 1 to come on a busy machine */
-    team_check(g, ddp_monitored_barrier(g, 2000, &err) == -1, "met who is not there");
+    team_check(g, ddp_monitored_barrier(g, 2000, &err) == -1,
+               "the barrier passed without all ranks");
     team_check(g, strstr(err.text, "barrier #2: ranks 2-7 have not come within 2 s"),
                "%s", err.text);
     check_broken(g, &err);

@@ -32,7 +32,9 @@ struct backend {
      * NULL. */
     void (*watch)(struct ddp_group *g);
     bool on_device; /* takes CUDA memory only */
-    bool sleepless; /* a completion wakes nobody, and does not show who is waited for */
+    /* Its completions wake no sleeping rank, and a pending request does not tell which
+     * ranks it waits for: its groups use failure_watch.h. */
+    bool sleepless;
 };
 
 extern const struct backend backend_shm, backend_tcp, backend_hier, backend_nccl,

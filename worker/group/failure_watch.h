@@ -1,8 +1,8 @@
 /* worker/group/failure_watch.h - failure detection while NCCL or MPI moves the data
  *
- * During a collective of NCCL or MPI we see neither who is waited for nor any progress,
- * and neither library reports a rank that has died or calls something else. So groups
- * of these backends watch each other:
+ * NCCL and MPI show neither the progress of a collective nor the rank it waits for, and
+ * do not report a rank that has died or calls something else. So the ranks of a group
+ * with one of these backends watch each other:
  *
  * on a host, every rank records what it calls in shared memory, and a rank that has
  * waited for a while compares it with its own call;

@@ -14,7 +14,7 @@ enum { PLACES = 4 };
  * one is absolute. FROM_BIN_* come from meson.build. */
 static const char *const places[][PLACES] = {
     [INSTALLED_PROGRAM] = {".", "..", FROM_BIN_TO_LIBEXEC, DDPRUN_LIBEXECDIR},
-    [INSTALLED_DATA] = {"fetch", ".", FROM_BIN_TO_DATA, DDPRUN_DATADIR},
+    [INSTALLED_DATA] = {"tools/fetch", ".", FROM_BIN_TO_DATA, DDPRUN_DATADIR},
     [INSTALLED_PLUGIN] = {"cuda", ".", FROM_BIN_TO_LIB, DDPRUN_LIBDIR},
 };
 

@@ -6,14 +6,14 @@
 #include "launcher/cli/dryrun.h"
 #include "launcher/cli/interpreter.h"
 #include "launcher/contract.h"
-#include "launcher/fetch/fetch.h"
 #include "launcher/job/job.h"
 #include "launcher/peer/local_copies.h"
 #include "launcher/peer/peer.h"
-#include "launcher/scaling/scaling.h"
-#include "launcher/script/script.h"
-#include "launcher/spawn/child.h"
-#include "launcher/spawn/program.h"
+#include "launcher/tools/fetch/fetch.h"
+#include "launcher/tools/scaling/scaling.h"
+#include "launcher/tools/script/script.h"
+#include "launcher/transport/child.h"
+#include "launcher/transport/program.h"
 
 #include <fcntl.h>
 #include <signal.h>

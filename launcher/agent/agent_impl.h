@@ -12,10 +12,10 @@
 #include "launcher/agent/ext_signals.h"
 #include "launcher/agent/ranks.h"
 #include "launcher/agent/relay.h"
-#include "launcher/agent/store_host.h"
 #include "launcher/link/heartbeat.h"
+#include "launcher/plugins/preflight/probe.h"
+#include "launcher/plugins/store/store_host.h"
 #include "launcher/policy/grace.h"
-#include "launcher/preflight/probe.h"
 
 struct agent {
     struct loop *loop; /* owned */

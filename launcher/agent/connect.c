@@ -6,7 +6,7 @@
 #include "common/mem.h"
 #include "common/sock.h"
 #include "launcher/link/handshake.h"
-#include "launcher/spawn/transport_proc.h"
+#include "launcher/transport/transport_proc.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "launcher/agent/kill_tree.h"
-#include "launcher/spawn/program.h"
+#include "launcher/transport/program.h"
 
 #include <errno.h>
 #include <fcntl.h>

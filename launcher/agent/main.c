@@ -12,10 +12,10 @@
 #include "launcher/agent/ext_signals.h"
 #include "launcher/agent/guard.h"
 #include "launcher/link/bootstrap.h"
-#include "launcher/spawn/bootstrap_file.h"
-#include "launcher/spawn/child.h"
-#include "launcher/spawn/program.h"
-#include "launcher/spawn/transport.h"
+#include "launcher/transport/bootstrap_file.h"
+#include "launcher/transport/child.h"
+#include "launcher/transport/program.h"
+#include "launcher/transport/transport.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -13,13 +13,13 @@
 #include "common/offload.h"
 #include "launcher/agent/error_file.h"
 #include "launcher/agent/machine.h"
-#include "launcher/agent/mpi_kind.h"
-#include "launcher/agent/mpi_service.h"
-#include "launcher/agent/preload_report.h"
 #include "launcher/agent/ranks_impl.h"
 #include "launcher/agent/worker_proc.h"
 #include "launcher/contract.h"
 #include "launcher/place/bind.h"
+#include "launcher/plugins/mpi/mpi_kind.h"
+#include "launcher/plugins/mpi/mpi_service.h"
+#include "launcher/plugins/preload/preload_report.h"
 
 #include <errno.h>
 #include <event2/buffer.h>

@@ -7,8 +7,8 @@
 #define LAUNCHER_AGENT_RANKS_H
 
 #include "launcher/link/message.h"
-#include "launcher/spawn/program.h"
-#include "launcher/spawn/reap.h"
+#include "launcher/transport/program.h"
+#include "launcher/transport/reap.h"
 
 struct ranks;
 

@@ -10,10 +10,10 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "launcher/agent/mpi_service.h"
-#include "launcher/agent/preload.h"
-#include "launcher/agent/preload_report.h"
 #include "launcher/place/bind.h"
+#include "launcher/plugins/mpi/mpi_service.h"
+#include "launcher/plugins/preload/preload.h"
+#include "launcher/plugins/preload/preload_report.h"
 
 #include <stdlib.h>
 #include <string.h>

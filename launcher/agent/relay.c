@@ -4,8 +4,8 @@
 
 #include "common/log.h"
 #include "common/mem.h"
-#include "launcher/spawn/node_starter.h"
-#include "launcher/spawn/tree.h"
+#include "launcher/transport/node_starter.h"
+#include "launcher/transport/tree.h"
 
 #include <stdlib.h>
 #include <utlist.h>

@@ -8,7 +8,7 @@
 
 #include "launcher/link/link.h"
 #include "launcher/link/message.h"
-#include "launcher/spawn/reap.h"
+#include "launcher/transport/reap.h"
 
 struct relay;
 

@@ -11,8 +11,8 @@
 #define LAUNCHER_AGENT_WORKER_PROC_H
 
 #include "launcher/link/message.h"
-#include "launcher/spawn/child.h"
-#include "launcher/spawn/reap.h"
+#include "launcher/transport/child.h"
+#include "launcher/transport/reap.h"
 
 enum worker_state { WORKER_NEW, WORKER_RUNS, WORKER_EXITED };
 

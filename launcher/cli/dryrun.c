@@ -7,12 +7,12 @@
 
 #include "common/err.h"
 #include "common/mem.h"
-#include "launcher/agent/preload.h"
 #include "launcher/job/job_impl.h"
 #include "launcher/place/show.h"
-#include "launcher/spawn/child.h"
-#include "launcher/spawn/program.h"
-#include "launcher/spawn/tree.h"
+#include "launcher/plugins/preload/preload.h"
+#include "launcher/transport/child.h"
+#include "launcher/transport/program.h"
+#include "launcher/transport/tree.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "launcher/cli/interpreter.h"
 
 #include "common/mem.h"
-#include "launcher/script/python_env.h"
+#include "launcher/tools/script/python_env.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "common/err.h"
 #include "common/idset.h"
 #include "common/mem.h"
-#include "launcher/script/walltime.h"
+#include "launcher/tools/script/walltime.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "launcher/spawn/program.h"
+#include "launcher/transport/program.h"
 
 #include <stdlib.h>
 #include <string.h>

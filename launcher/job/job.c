@@ -21,9 +21,9 @@
 #include "launcher/agent/agent.h"
 #include "launcher/agent/kill_tree.h"
 #include "launcher/job/signals.h"
-#include "launcher/preflight/preflight.h"
-#include "launcher/spawn/node_starter.h"
-#include "launcher/spawn/program.h"
+#include "launcher/plugins/preflight/preflight.h"
+#include "launcher/transport/node_starter.h"
+#include "launcher/transport/program.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -14,7 +14,7 @@
 #include "launcher/alloc/alloc.h"
 #include "launcher/job/peers.h"
 #include "launcher/opts.h"
-#include "launcher/spawn/local.h"
+#include "launcher/transport/local.h"
 
 struct job;
 

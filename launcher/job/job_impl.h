@@ -22,8 +22,8 @@
 #include "launcher/place/plan.h"
 #include "launcher/policy/cause.h"
 #include "launcher/policy/restart.h"
-#include "launcher/spawn/reap.h"
-#include "launcher/spawn/transport.h"
+#include "launcher/transport/reap.h"
+#include "launcher/transport/transport.h"
 
 enum job_state {
     JOB_NEW,

@@ -19,11 +19,11 @@
 #include "launcher/envfwd.h"
 #include "launcher/link/rankmap.h"
 #include "launcher/place/bind.h"
-#include "launcher/preflight/preflight.h"
-#include "launcher/spawn/node_starter.h"
-#include "launcher/spawn/package.h"
-#include "launcher/spawn/program.h"
-#include "launcher/spawn/tree.h"
+#include "launcher/plugins/preflight/preflight.h"
+#include "launcher/transport/node_starter.h"
+#include "launcher/transport/package.h"
+#include "launcher/transport/program.h"
+#include "launcher/transport/tree.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,8 +13,8 @@
 #include "common/mem.h"
 #include "common/signame.h"
 #include "common/sock.h"
-#include "launcher/preflight/preflight.h"
-#include "launcher/spawn/program.h"
+#include "launcher/plugins/preflight/preflight.h"
+#include "launcher/transport/program.h"
 
 #include <netinet/in.h>
 #include <signal.h>

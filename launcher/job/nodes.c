@@ -6,8 +6,8 @@
 
 #include "common/log.h"
 #include "common/mem.h"
-#include "launcher/preflight/preflight.h"
-#include "launcher/spawn/program.h"
+#include "launcher/plugins/preflight/preflight.h"
+#include "launcher/transport/program.h"
 
 #include <stdlib.h>
 #include <utlist.h>

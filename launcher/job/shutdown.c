@@ -13,8 +13,8 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/policy/grace.h"
-#include "launcher/spawn/node_starter.h"
-#include "launcher/spawn/program.h"
+#include "launcher/transport/node_starter.h"
+#include "launcher/transport/program.h"
 
 #include <signal.h>
 #include <stdlib.h>

@@ -16,8 +16,8 @@
 #include "launcher/alloc/sched.h"
 #include "launcher/job/signals.h"
 #include "launcher/peer/allow_list.h"
-#include "launcher/spawn/accept.h"
-#include "launcher/spawn/program.h"
+#include "launcher/transport/accept.h"
+#include "launcher/transport/program.h"
 
 #include <errno.h>
 #include <stdio.h>

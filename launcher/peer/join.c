@@ -17,7 +17,7 @@
 #include "launcher/agent/guard.h"
 #include "launcher/envfwd.h"
 #include "launcher/peer/allow_list.h"
-#include "launcher/spawn/program.h"
+#include "launcher/transport/program.h"
 
 #include <stdio.h>
 #include <stdlib.h>

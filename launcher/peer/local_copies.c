@@ -14,7 +14,7 @@
 #include "common/mem.h"
 #include "common/secret.h"
 #include "common/sock.h"
-#include "launcher/spawn/program.h"
+#include "launcher/transport/program.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -11,7 +11,7 @@
 #include "launcher/peer/join.h"
 #include "launcher/peer/local_copies.h"
 #include "launcher/peer/pmi.h"
-#include "launcher/spawn/program.h"
+#include "launcher/transport/program.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * the size of a request is more than what has come or than PMI_REQUEST_MAX, and when a
  * word of it lies outside its bytes.
  */
-#include "launcher/agent/pmi_wire.h"
+#include "launcher/plugins/mpi/pmi_wire.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * Aborts when a site that was accepted has a partition without a name or numbers below
  * "not known", and when a refusal has no words, several lines, or was cut short.
  */
-#include "launcher/script/site.h"
+#include "launcher/tools/script/site.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "common/duration.h"
 #include "common/sock.h"
 #include "launcher/link/handshake.h"
-#include "launcher/spawn/accept.h"
+#include "launcher/transport/accept.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -3,10 +3,10 @@
 
 #include "common/mem.h"
 #include "launcher/agent/elf_needs.h"
-#include "launcher/agent/mpi_kind.h"
-#include "launcher/agent/pmi_wire.h"
 #include "launcher/link/rankmap.h"
 #include "launcher/opts.h"
+#include "launcher/plugins/mpi/mpi_kind.h"
+#include "launcher/plugins/mpi/pmi_wire.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * socketpair.
  */
 #include "common/mem.h"
-#include "launcher/agent/pmix_sessions.h"
+#include "launcher/plugins/mpi/pmix_sessions.h"
 #include "tests/support/suite.h"
 
 #include <signal.h>

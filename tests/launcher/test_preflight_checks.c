@@ -1,7 +1,7 @@
 /* --preflight: what a node says of its GPUs, read from a tree of files as the driver and
  * the PCI bus show them */
 #include "common/mem.h"
-#include "launcher/preflight/check.h"
+#include "launcher/plugins/preflight/check.h"
 #include "tests/support/suite.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* --preflight: what the findings of several hosts mean beside each other */
 #include "common/err.h"
 #include "common/mem.h"
-#include "launcher/preflight/results.h"
+#include "launcher/plugins/preflight/results.h"
 #include "tests/support/suite.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
-#include "launcher/agent/preload.h"
-#include "launcher/agent/preload_report.h"
+#include "launcher/plugins/preload/preload.h"
+#include "launcher/plugins/preload/preload_report.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,9 +4,9 @@
 #include "common/duration.h"
 #include "common/mem.h"
 #include "launcher/agent/kill_tree.h"
-#include "launcher/spawn/child.h"
-#include "launcher/spawn/program.h"
-#include "launcher/spawn/reap.h"
+#include "launcher/transport/child.h"
+#include "launcher/transport/program.h"
+#include "launcher/transport/reap.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,14 +1,15 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
-#include "launcher/scaling/growth.h"
+#include "launcher/tools/scaling/growth.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* --- the work of each size ------------------------------------------------------------ */
+/* --- the work of each size ------------------------------------------------------------
+ */
 
 static const struct {
     const char *text, *mark; /* --scaling, a word of the program */
@@ -22,11 +23,13 @@ static const struct {
     {"1,4", "n={total:1000}", 1, 1, 2, "n=1000", "n=4000", NULL},
     {"1,4", "{total:3}/{per-rank:8}.", 1, 1, 2, "3/2.", "12/8.", NULL},
     {"1,4", "{other}", 1, 0, 2, "{other}", "{other}", NULL},
-    {"4", "{per-rank:6}", 1, 1, 1, NULL, "6", "no whole number for each of 4 ranks; write a "
-                                              "multiple of 4"},
+    {"4", "{per-rank:6}", 1, 1, 1, NULL, "6",
+     "no whole number for each of 4 ranks; write a "
+     "multiple of 4"},
     {"4", "{per-rank:x}", 1, 1, 1, NULL, NULL, "expected {per-rank:64} or {total:1000}"},
     {"4", "{total:1", 1, 1, 1, NULL, NULL, "expected {per-rank:64} or {total:1000}"},
-    {"4", "{total:9223372036854775807}", 1, 1, 1, "9223372036854775807", NULL, "too much"},
+    {"4", "{total:9223372036854775807}", 1, 1, 1, "9223372036854775807", NULL,
+     "too much"},
 };
 
 static void check_command(const char *word, enum series series, const char *expected,
@@ -37,7 +40,8 @@ static void check_command(const char *word, enum series series, const char *expe
     char *copy = xstrdup(word), *argv[] = {copy, NULL};
     int rc = work_command(argv, series, 4, &out, &err);
     if (expected)
-        ck_assert_msg(rc == 0 && strcmp(out.v[0], expected) == 0, "%s: %s", word, err.text);
+        ck_assert_msg(rc == 0 && strcmp(out.v[0], expected) == 0, "%s: %s", word,
+                      err.text);
     else
         ck_assert_msg(rc == -1 && strstr(err.text, error), "%s: %s", word, err.text);
     strv_finish(&out);
@@ -82,7 +86,8 @@ START_TEST(sizes_grow)
 }
 END_TEST
 
-/* --- rates ---------------------------------------------------------------------------- */
+/* --- rates ----------------------------------------------------------------------------
+ */
 
 static const struct {
     const char *line;
@@ -107,14 +112,17 @@ START_TEST(the_last_rate_of_a_line_counts)
 {
     struct rate r = {0};
     rate_read(&r, lines[_i].line);
-    ck_assert_msg(fabs(r.value - lines[_i].value) < 1e-9 && strcmp(r.unit, lines[_i].unit) == 0,
+    ck_assert_msg(fabs(r.value - lines[_i].value) < 1e-9 &&
+                      strcmp(r.unit, lines[_i].unit) == 0,
                   "%s: %g %s", lines[_i].line, r.value, r.unit);
 }
 END_TEST
 
-/* --- numbers -------------------------------------------------------------------------- */
+/* --- numbers --------------------------------------------------------------------------
+ */
 
-static void add(struct growth *t, enum series series, int ranks, double seconds, double rate)
+static void add(struct growth *t, enum series series, int ranks, double seconds,
+                double rate)
 {
     struct row r = {.series = series, .ranks = ranks, .seconds = seconds};
     r.rate.value = rate;
@@ -181,7 +189,8 @@ START_TEST(the_table_is_read_back)
     fputs("loose,1,2,,,1,1\n", f);
     fclose(f);
     ck_assert_int_eq(growth_load(&back, dir, &err), -1);
-    ck_assert_msg(strstr(err.text, "scaling.csv:5:1: not a line of this table"), "%s", err.text);
+    ck_assert_msg(strstr(err.text, "scaling.csv:5:1: not a line of this table"), "%s",
+                  err.text);
     ck_assert_int_eq(growth_save(&t, "/nonexistent", "", &err), -1);
     growth_finish(&back);
     growth_finish(&t);

@@ -1,10 +1,10 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
-#include "launcher/script/embedded.h"
-#include "launcher/script/script.h"
-#include "launcher/script/template.h"
-#include "launcher/script/walltime.h"
+#include "launcher/tools/script/embedded.h"
+#include "launcher/tools/script/script.h"
+#include "launcher/tools/script/template.h"
+#include "launcher/tools/script/walltime.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -188,8 +188,7 @@ static const struct {
     {"[site]\nscheduler = slurm\nmodules = a ; touch x\n",
      NULL}, /* "; " begins a remark */
     {"[site]\nscheduler = slurm\nmodules = a;b\n", ":3:11: modules: expected names"},
-    {"[site]\nscheduler = slurm\nexport = A=`x`\n",
-     ":3:10: export: expected NAME=value"},
+    {"[site]\nscheduler = slurm\nexport = A=`x`\n", ":3:10: export: expected NAME=value"},
     {"[site]\nscheduler = slurm\naccount-required = true\n",
      ":3:20: account-required: expected yes or no, not 'true'"},
     {"[site]\nscheduler = slurm\njust words\n",

@@ -1,9 +1,9 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
-#include "launcher/spawn/diagnose.h"
-#include "launcher/spawn/ssh.h"
-#include "launcher/spawn/tree.h"
+#include "launcher/transport/diagnose.h"
+#include "launcher/transport/ssh.h"
+#include "launcher/transport/tree.h"
 
 #include <stdlib.h>
 #include <string.h>

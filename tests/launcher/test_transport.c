@@ -1,9 +1,9 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
-#include "launcher/spawn/bootstrap_file.h"
-#include "launcher/spawn/diagnose.h"
-#include "launcher/spawn/transport.h"
+#include "launcher/transport/bootstrap_file.h"
+#include "launcher/transport/diagnose.h"
+#include "launcher/transport/transport.h"
 
 #include <stdio.h>
 #include <stdlib.h>

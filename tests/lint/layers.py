@@ -20,9 +20,9 @@ MAY = {
     "launcher/alloc": ["launcher/opts.h"] + BASE,
     "launcher/place": ["launcher/alloc", "launcher/opts.h", "launcher/contract.h"] + BASE,
     "launcher/io": ["launcher/opts.h"] + BASE,
-    "launcher/script": ["launcher/opts.h"] + BASE,
+    "launcher/tools/script": ["launcher/opts.h"] + BASE,
     # a size of a series may be a batch job
-    "launcher/scaling": ["launcher/script", "launcher/opts.h"] + BASE,
+    "launcher/tools/scaling": ["launcher/tools/script", "launcher/opts.h"] + BASE,
     "launcher/admission": BASE,
     "launcher/link": BASE,
     "launcher": ["launcher", "rendezvous/server", "rendezvous/client"] + BASE,

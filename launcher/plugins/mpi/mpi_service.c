@@ -1,0 +1,546 @@
+/* launcher/plugins/mpi/mpi_service.c - see mpi_service.h
+ *
+ * The agent accepts the first connection from a process of the job, starts the PMIx
+ * server and passes it that connection. Connections of other processes are closed and
+ * start nothing. A server that fails ends the job only if an MPI program needs it: one
+ * whose libraries say so (mpi_service_expect()), or one that spoke PMIx on that first
+ * connection.
+ *
+ * The PMIx server is like an agent below this one: its FENCE, PEER, ABORT and LOG frames
+ * are forwarded to the parent unchanged, and FENCE and PEER for its service to the
+ * server.
+ *
+ * Whether a rank that exited with 0 has left MPI: the server reports that before it
+ * answers the rank, but the exit may be reaped before the report is read. So the agent
+ * asks the server (MEMBER_ASKED), whose answer comes after any such report.
+ */
+#define LOG_SUBSYS "mpi"
+#include "launcher/plugins/mpi/mpi_service.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/installed.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/refusals.h"
+#include "common/sock.h"
+#include "launcher/admission/admission.h"
+#include "launcher/agent/shm_cleanup.h"
+#include "launcher/link/link.h"
+#include "launcher/plugins/mpi/pmi_server.h"
+#include "launcher/transport/child.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* ms: limit for the PMIx server's exit (twice its own limit); how long a report of the
+ * server may still be in transit after the rank it concerns has exited */
+enum { STOP_MS = 2000, ABSENCE_MS = 1000 };
+
+struct mpi_rank {
+    bool joined;       /* is in MPI: has initialized it and not left */
+    bool ever;         /* has been in MPI */
+    bool exited, well; /* well: with status 0 */
+    int64_t exited_ns; /* when */
+};
+
+struct mpi_service {
+    struct loop *loop;             /* borrowed */
+    struct reap *reap;             /* borrowed */
+    const struct msg_job *job;     /* borrowed */
+    const struct msg_share *share; /* borrowed */
+    struct mpi_service_events events;
+    void *arg;
+    char *program;      /* owned: the PMIx server's; NULL: PMIx is not served */
+    char *nspace, *uri; /* owned, likewise */
+    int listen_fd;      /* owned: until it is passed to the server; -1: none */
+    int first;   /* owned: the connection that the server was started for; -1: none */
+    bool wanted; /* an MPI program needs the server */
+    struct admission *admission; /* owned; NULL: PMIx is not served */
+    struct refusals refusals;
+    struct event *accepting, *deadline, *absence; /* owned */
+    pid_t server;                                 /* 0: not started, or exited */
+    struct link *link;                            /* owned: to the server */
+    bool served;                                  /* the server has been started once */
+    bool stopped;
+    struct mpi_rank *ranks; /* owned, by local rank */
+    bool present;           /* reported: some of them are in MPI */
+    struct pmi_server *pmi; /* owned; NULL: PMI is not served */
+};
+
+/* --- reports to the parent ---------------------------------------------------------- */
+
+static void report_abort(struct mpi_service *w, uint32_t rank, int code, int64_t at_ns,
+                         const char *text)
+{
+    struct msg_abort m = {
+        .rank = rank, .code = code, .at_ns = at_ns, .text = xstrdup(text)};
+    struct pack k = {0};
+    msg_abort_pack(&m, &k);
+    w->events.send(MSG_ABORT, &k, NULL, 0, w->arg);
+    pack_finish(&k);
+    msg_abort_finish(&m);
+}
+
+static void report_member(struct mpi_service *w, uint32_t local, enum member_state state)
+{
+    struct msg_member m = {w->share->ranks[local].rank, state};
+    struct pack k = {0};
+    msg_member_pack(&m, &k);
+    w->events.send(MSG_MEMBER, &k, NULL, 0, w->arg);
+    pack_finish(&k);
+}
+
+static void report_presence(struct mpi_service *w)
+{
+    uint32_t i = 0, n = w->share->nlocal;
+    while (i < n && (!w->ranks[i].joined || w->ranks[i].exited))
+        i++;
+    if (w->present == (i < n))
+        return;
+    w->present = i < n;
+    report_member(w, w->present ? i : 0, w->present ? MEMBER_JOINED : MEMBER_LEFT);
+}
+
+/* One rank that exited with 0 without MPI is enough: MPI ranks wait for all others. */
+static void on_absence(evutil_socket_t fd, short what, void *arg)
+{
+    struct mpi_service *w = arg;
+    uint32_t i = 0, n = w->share->nlocal;
+    while (i < n && (!w->ranks[i].well || w->ranks[i].ever))
+        i++;
+    if (i < n)
+        report_member(w, i, MEMBER_ABSENT);
+}
+
+static void on_membership(uint32_t local, bool joined, void *arg)
+{
+    struct mpi_service *w = arg;
+    w->ranks[local].joined = joined;
+    w->ranks[local].ever |= joined;
+    report_presence(w);
+}
+
+static const char left_open[] = "exited with status 0 without calling MPI_Finalize";
+
+static int handle_member(struct mpi_service *w, const struct frame *f,
+                         struct ddp_err *err)
+{
+    struct msg_member m;
+    if (msg_member_unpack(f, &m, err) < 0)
+        return -1;
+    for (uint32_t i = 0; i < w->share->nlocal; i++) {
+        struct mpi_rank *r = &w->ranks[i];
+        if (w->share->ranks[i].rank != m.rank)
+            continue;
+        if (m.state != MEMBER_ASKED)
+            on_membership(i, m.state == MEMBER_JOINED, w);
+        else if (r->joined && r->exited)
+            report_abort(w, m.rank, 1, r->exited_ns, left_open);
+    }
+    return 0;
+}
+
+static void forward_up(struct mpi_service *w, const struct frame *f)
+{
+    const struct pack body = {.n = 0};
+    w->events.send(f->type, &body, f->body, f->size, w->arg);
+}
+
+/* From version 2 on, libpmix's handshake starts with eight bytes of 0xff. */
+static bool speaks_pmix(int fd)
+{
+    static const unsigned char ones[] = {255, 255, 255, 255, 255, 255, 255, 255};
+    unsigned char head[sizeof ones];
+    return fd >= 0 &&
+           recv(fd, head, sizeof head, MSG_PEEK | MSG_DONTWAIT) == sizeof head &&
+           memcmp(head, ones, sizeof ones) == 0;
+}
+
+static void drop_first(struct mpi_service *w)
+{
+    if (w->first >= 0)
+        close(w->first);
+    w->first = -1;
+}
+
+static void fail(struct mpi_service *w, const char *text)
+{
+    bool missed = w->wanted || speaks_pmix(w->first);
+    drop_first(w);
+    if (missed) {
+        w->events.failed(text, w->arg);
+    } else {
+        log_warn("%s", text);
+        mpi_service_stop(w);
+    }
+}
+
+static void handle_cannot(struct mpi_service *w, const struct frame *f)
+{
+    struct msg_cannot m = {0};
+    struct ddp_err err;
+    if (msg_cannot_unpack(f, &m, &err) < 0)
+        return;
+    fail(w, m.text);
+    msg_cannot_finish(&m);
+}
+
+static void on_frame(struct link *l, const struct frame *f, void *arg)
+{
+    struct mpi_service *w = arg;
+    struct ddp_err err = {""};
+    switch ((int)f->type) {
+    case MSG_LOG:
+        forward_up(w, f);
+        break;
+    case MSG_FENCE:
+    case MSG_PEER:
+    case MSG_ABORT:
+        w->wanted = true;
+        drop_first(w);
+        forward_up(w, f);
+        break;
+    case MSG_MEMBER:
+        w->wanted = true;
+        drop_first(w);
+        if (handle_member(w, f, &err) < 0)
+            w->events.failed(err.text, w->arg);
+        break;
+    case MSG_CANNOT:
+        handle_cannot(w, f);
+        break;
+    default:
+        log_debug("unexpected frame '%s'", msg_name(f->type));
+    }
+}
+
+/* --- the server --------------------------------------------------------------------- */
+
+static void close_listener(struct mpi_service *w)
+{
+    if (w->accepting)
+        event_free(w->accepting);
+    w->accepting = NULL;
+    if (w->listen_fd >= 0)
+        close(w->listen_fd);
+    w->listen_fd = -1;
+}
+
+static void on_server_closed(struct link *l, const char *why, void *arg)
+{
+    struct mpi_service *w = arg;
+    link_close(w->link); /* its exit is handled when it is reaped */
+    w->link = NULL;
+}
+
+static const struct link_events link_events = {on_frame, on_server_closed, NULL};
+
+static void on_server_exit(pid_t pid, int status, int64_t at_ns,
+                           const struct rusage *used, void *arg)
+{
+    struct mpi_service *w = arg;
+    w->server = 0;
+    event_del(w->deadline);
+    if (w->stopped)
+        return;
+    char text[200];
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+        snprintf(text, sizeof text,
+                 "a rank on %.60s asks for PMIx, but ddprun-pmix does not run there: is "
+                 "libpmix.so.2 (package libpmix2) installed on it",
+                 w->share->host);
+    else
+        snprintf(text, sizeof text, "the PMIx server on %.60s has ended with %s %d",
+                 w->share->host, WIFSIGNALED(status) ? "signal" : "status",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    fail(w, text);
+}
+
+static const char *tmpdir_of(const struct mpi_service *w)
+{
+    const char *dir = getenv("TMPDIR");
+    return dir && dir[0] == '/' ? dir : "/tmp";
+}
+
+static void send_orders(struct mpi_service *w)
+{
+    struct msg_serve m = {.nspace = xstrdup(w->nspace),
+                          .host = xstrdup(w->share->host),
+                          .uri = xstrdup(w->uri),
+                          .tmpdir = xstrdup(tmpdir_of(w)),
+                          .node = w->share->node_rank,
+                          .nranks = w->job->nranks};
+    struct pack k = {0};
+    strv_push_all(&m.map, w->job->map.v);
+    msg_serve_pack(&m, &k);
+    link_send_pack(w->link, MSG_SERVE, 0, &k);
+    pack_finish(&k);
+    msg_serve_finish(&m);
+}
+
+static int start_server(struct mpi_service *w, struct ddp_err *err)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+        return err_errno(err, "cannot make a socketpair");
+    char *argv[] = {w->program, NULL};
+    struct child_spec spec = {.path = w->program,
+                              .argv = argv,
+                              .env = environ,
+                              .in = pair[1],
+                              .out = w->listen_fd,
+                              .err = STDERR_FILENO,
+                              .extra = w->first,
+                              .group = true};
+    enum child_step step;
+    w->server = child_spawn(&spec, &step);
+    close(pair[1]);
+    if (w->server < 0) {
+        w->server = 0;
+        err_errno(err, "cannot start '%s'", w->program);
+        close(pair[0]);
+        return -1;
+    }
+    w->served = true;
+    log_debug("PMIx server started as process %d", (int)w->server);
+    reap_watch(w->reap, w->server, on_server_exit, w);
+    w->link = link_create(w->loop, pair[0], FRAME_UP, NULL, &link_events, w);
+    send_orders(w);
+    close_listener(w);
+    return 0;
+}
+
+static void start_if_needed(struct mpi_service *w)
+{
+    struct ddp_err err;
+    if (w->stopped || w->listen_fd < 0)
+        return;
+    if (start_server(w, &err) < 0) {
+        close_listener(w);
+        fail(w, err.text);
+    }
+}
+
+void mpi_service_expect(struct mpi_service *w)
+{
+    w->wanted = true;
+    start_if_needed(w);
+}
+
+static void on_accept(evutil_socket_t fd, short what, void *arg)
+{
+    struct mpi_service *w = arg;
+    struct sockaddr_storage from, to;
+    socklen_t nfrom = sizeof from, nto = sizeof to;
+    struct ddp_err why;
+    int s = accept4(w->listen_fd, (struct sockaddr *)&from, &nfrom, SOCK_CLOEXEC);
+    if (s < 0)
+        return;
+    if (getsockname(s, (struct sockaddr *)&to, &nto) == 0 &&
+        admission_check(w->admission, (struct sockaddr *)&from, (struct sockaddr *)&to,
+                        &why) == 0) {
+        w->first = s;
+        start_if_needed(w);
+        return;
+    }
+    close(s);
+    char *line = refusals_line(&w->refusals, (struct sockaddr *)&from, "PMIx", why.text);
+    if (line)
+        log_warn("%s", line);
+    free(line);
+}
+
+static void on_stop_deadline(evutil_socket_t fd, short what, void *arg)
+{
+    struct mpi_service *w = arg;
+    if (w->server > 0)
+        kill(w->server, SIGKILL);
+}
+
+void mpi_service_stop(struct mpi_service *w)
+{
+    if (w->stopped)
+        return;
+    w->stopped = true;
+    close_listener(w);
+    drop_first(w);
+    if (w->link)
+        link_close(w->link);
+    w->link = NULL;
+    if (w->server > 0)
+        event_add(w->deadline, &(struct timeval){STOP_MS / 1000, 0});
+}
+
+bool mpi_service_has_server(const struct mpi_service *w)
+{
+    return w->server > 0;
+}
+
+bool mpi_service_is_server(const struct mpi_service *w, pid_t pid)
+{
+    return w->server > 0 && w->server == pid;
+}
+
+/* --- the ranks ---------------------------------------------------------------------- */
+
+void mpi_service_exited(struct mpi_service *w, uint32_t local, const struct msg_exit *how)
+{
+    struct mpi_rank *m = &w->ranks[local];
+    bool open = w->pmi && pmi_server_exited(w->pmi, local);
+    m->exited = true;
+    m->exited_ns = how->at_ns;
+    m->well = how->status == 0;
+    report_presence(w);
+    if (!m->well)
+        return;
+    if (!m->ever && !evtimer_pending(w->absence, NULL))
+        event_add(w->absence, &(struct timeval){ABSENCE_MS / 1000, 0});
+    if (open) {
+        report_abort(w, how->rank, 1, how->at_ns, left_open);
+    } else if (m->joined && w->link) {
+        struct msg_member asked = {how->rank, MEMBER_ASKED};
+        struct pack k = {0};
+        msg_member_pack(&asked, &k);
+        link_send_pack(w->link, MSG_MEMBER, 0, &k);
+        pack_finish(&k);
+    }
+}
+
+int mpi_service_open(struct mpi_service *w, uint32_t local)
+{
+    return w->pmi ? pmi_server_open(w->pmi, local) : -1;
+}
+
+void mpi_service_started(struct mpi_service *w, uint32_t local)
+{
+    if (w->pmi)
+        pmi_server_started(w->pmi, local);
+}
+
+void mpi_service_facts(const struct mpi_service *w, struct rank_facts *facts)
+{
+    facts->pmix_nspace = w->nspace;
+    facts->pmix_uri = w->uri;
+    if (w->pmi)
+        facts->pmi_fd = CHILD_EXTRA_FD;
+}
+
+unsigned mpi_service_serves(const struct mpi_service *w)
+{
+    return (w->nspace ? MPI_PMIX : 0U) | (w->pmi ? MPI_PMI : 0U);
+}
+
+int mpi_service_on_frame(struct mpi_service *w, const struct frame *f,
+                         struct ddp_err *err)
+{
+    struct unpack u = {.p = f->body, .n = f->size};
+    if (f->type == MSG_PEER)
+        unpack_u32(&u);
+    if (unpack_u32(&u) == SERVICE_PMI)
+        return w->pmi ? pmi_server_on_frame(w->pmi, f, err) : 0;
+    if (!w->link)
+        mpi_service_expect(w); /* another node asks before a rank here has */
+    if (w->link)
+        link_send(w->link, f->type, f->node, f->body, f->size, NULL, 0);
+    return 0;
+}
+
+/* --- creation and destruction ------------------------------------------------------- */
+
+static int open_listener(struct mpi_service *w, struct ddp_err *err)
+{
+    int port;
+    w->listen_fd = sock_listen("127.0.0.1", 0, &port, err);
+    if (w->listen_fd < 0)
+        return -1;
+    w->accepting =
+        event_new(loop_base(w->loop), w->listen_fd, EV_READ | EV_PERSIST, on_accept, w);
+    if (!w->accepting || event_add(w->accepting, NULL) < 0)
+        return err_set(err, "cannot watch a socket");
+    w->admission = admission_create(getpid());
+    w->nspace = xasprintf("ddprun-%.100s", w->job->id);
+    w->uri = xasprintf("%s-server.%u;tcp4://127.0.0.1:%d", w->nspace, w->share->node_rank,
+                       port);
+    return 0;
+}
+
+static void on_pmi_abort(uint32_t rank, int code, const char *text, void *arg)
+{
+    report_abort(arg, rank, code, now_ns(), text);
+}
+
+static void on_pmi_send(enum msg_type type, const struct pack *head, const void *data,
+                        size_t size, void *arg)
+{
+    struct mpi_service *w = arg;
+    w->events.send(type, head, data, size, w->arg);
+}
+
+struct mpi_service *mpi_service_create(struct loop *loop, struct reap *reap,
+                                       const struct msg_job *job,
+                                       const struct msg_share *share,
+                                       const struct mpi_service_events *events, void *arg)
+{
+    struct mpi_service *w = xcalloc(1, sizeof *w);
+    struct ddp_err err;
+    *w = (struct mpi_service){.loop = loop,
+                              .reap = reap,
+                              .job = job,
+                              .share = share,
+                              .events = *events,
+                              .arg = arg,
+                              .listen_fd = -1,
+                              .first = -1};
+    w->ranks = xcalloc(share->nlocal, sizeof *w->ranks);
+    w->deadline = evtimer_new(loop_base(loop), on_stop_deadline, w);
+    w->absence = evtimer_new(loop_base(loop), on_absence, w);
+    if (!w->deadline || !w->absence)
+        abort();
+    if (job->mpi & MPI_PMIX)
+        w->program = installed_file(INSTALLED_PROGRAM, "ddprun-pmix", X_OK);
+    if (w->program && open_listener(w, &err) < 0) {
+        log_warn("PMIx is not served: %s", err.text);
+        close_listener(w);
+    }
+    static const struct pmi_events pmi_events = {on_pmi_send, on_membership,
+                                                 on_pmi_abort};
+    /* PMI_FD means nothing without PMI_RANK */
+    if (job->mpi & MPI_PMI && job->rank_names & NAMES_PMI)
+        w->pmi = pmi_server_create(loop, job, share, &pmi_events, w);
+    return w;
+}
+
+void mpi_service_destroy(struct mpi_service *w)
+{
+    if (!w)
+        return;
+    close_listener(w);
+    drop_first(w);
+    admission_destroy(w->admission);
+    if (w->link)
+        link_close(w->link);
+    if (w->server > 0) {
+        reap_forget(w->reap, w->server);
+        kill(w->server, SIGKILL);
+    }
+    if (w->served)
+        shm_cleanup_openmpi(w->nspace, w->share->nlocal);
+    event_free(w->deadline);
+    event_free(w->absence);
+    pmi_server_destroy(w->pmi);
+    free(w->program);
+    free(w->nspace);
+    free(w->uri);
+    free(w->ranks);
+    free(w);
+}

@@ -1,0 +1,83 @@
+/* launcher/plugins/mpi/pmi_impl.h - definitions shared by the files of the PMI server
+ *
+ * pmi_server.c: clients, requests, barrier; pmi_one.c, pmi_two.c: commands of PMI-1,
+ * PMI-2.
+ */
+#ifndef LAUNCHER_PLUGINS_MPI_PMI_IMPL_H
+#define LAUNCHER_PLUGINS_MPI_PMI_IMPL_H
+
+#include "launcher/plugins/mpi/pmi_keys.h"
+#include "launcher/plugins/mpi/pmi_server.h"
+#include "launcher/plugins/mpi/pmi_wire.h"
+
+/* PMI-2: a client thread waiting for a node attribute. */
+struct pmi_wait {
+    char *key;    /* owned: as pmi_two.c's node_key() */
+    char *thread; /* owned: as in pmi_client */
+    struct pmi_wait *next;
+};
+
+/* One rank. */
+struct pmi_client {
+    struct pmi_server *server; /* borrowed */
+    uint32_t rank;
+    int fd, rank_fd;        /* owned: ours and the rank's end; -1: closed */
+    struct event *readable; /* owned */
+    char *buffer;           /* owned: an incomplete request, or NULL */
+    size_t fill;
+    bool pmi2;        /* it speaks PMI-2 */
+    bool joined;      /* it has sent init, and not finalize or abort */
+    bool waits;       /* in the barrier */
+    unsigned program; /* ordinal of the rank's current MPI program, from 1 */
+    char *thread;     /* owned: PMI-2's "thrid" of the request being answered */
+    char *parked;     /* owned: "thrid" of the request that waits in the barrier */
+    struct pmi_wait *waits_node; /* owned */
+};
+
+struct pmi_server {
+    struct loop *loop;             /* borrowed */
+    const struct msg_job *job;     /* borrowed */
+    const struct msg_share *share; /* borrowed */
+    struct pmi_events events;
+    void *arg;
+    char *kvsname;              /* owned: name of the key-value space, one per attempt */
+    struct pmi_client *clients; /* owned, by local rank */
+    struct pmi_keys *keys; /* owned: this node's, and others' as of the last barrier */
+    struct pmi_keys *node; /* owned: PMI-2 node attributes, by pmi_two.c's node_key() */
+    struct pack unsent;    /* put on this node since the last barrier */
+    uint32_t waiting;      /* clients in the barrier */
+    uint32_t barriers;
+    bool used; /* a rank has sent a request: there are MPI programs */
+};
+
+struct pmi_command {
+    const char *name;
+    void (*handle)(struct pmi_client *c, const struct pmi_request *r);
+};
+
+/* A version of the protocol. */
+struct pmi_dialect {
+    const struct pmi_command *commands; /* ends with an entry without a name */
+    void (*unknown)(struct pmi_client *c, const char *name);
+    void (*barrier_over)(struct pmi_client *c); /* answer a client that waited in it */
+};
+
+extern const struct pmi_dialect pmi_one, pmi_two;
+
+/* Send an answer, with the length prefix of PMI-2. Closes a client that does not read, or
+ * whose answer exceeds PMI_REQUEST_MAX. */
+void pmi_answer(struct pmi_client *c, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Make a key visible here at once, and on all nodes after the next barrier. */
+void pmi_put(struct pmi_server *s, const char *key, const char *value);
+
+/* The client is answered by the dialect's barrier_over(). */
+void pmi_barrier_enter(struct pmi_client *c);
+
+/* The client enters MPI, or leaves it. Drops its waiting threads. */
+void pmi_join(struct pmi_client *c, bool joined);
+void pmi_refuse_spawn(struct pmi_client *c);
+void pmi_abort(struct pmi_client *c, int code, const char *text); /* "": no text */
+
+#endif

@@ -1,0 +1,337 @@
+/* launcher/plugins/mpi/pmi_server.c - see pmi_server.h
+ *
+ * A client waits for each answer before its next request, so an answer always fits into
+ * the socket's buffer.
+ */
+#define LOG_SUBSYS "pmi"
+#include "launcher/plugins/mpi/pmi_impl.h"
+
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/agent/shm_cleanup.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <utlist.h>
+
+static const struct pmi_dialect *dialect(const struct pmi_client *c)
+{
+    return c->pmi2 ? &pmi_two : &pmi_one;
+}
+
+/* --- answers ------------------------------------------------------------------------ */
+
+static void client_close(struct pmi_client *c)
+{
+    if (c->readable)
+        event_free(c->readable);
+    c->readable = NULL;
+    if (c->fd >= 0)
+        close(c->fd);
+    c->fd = -1;
+}
+
+void pmi_answer(struct pmi_client *c, const char *fmt, ...)
+{
+    char text[PMI_REQUEST_MAX + 16], *body = text + (c->pmi2 ? 6 : 0);
+    char length[7];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(body, PMI_REQUEST_MAX, fmt, ap);
+    va_end(ap);
+    if (n < 0 || n >= PMI_REQUEST_MAX) {
+        log_debug("rank %u asks for an answer that is too long", c->rank);
+        client_close(c);
+        return;
+    }
+    if (c->pmi2) {
+        snprintf(length, sizeof length, "%6d", n);
+        memcpy(text, length, 6);
+        n += 6;
+    }
+    if (c->fd >= 0 && send(c->fd, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) != n) {
+        log_debug("rank %u does not read its answer", c->rank);
+        client_close(c);
+    }
+}
+
+/* --- the barrier -------------------------------------------------------------------- */
+
+void pmi_put(struct pmi_server *s, const char *key, const char *value)
+{
+    pmi_keys_put(&s->keys, key, value);
+    pack_str(&s->unsent, key);
+    pack_str(&s->unsent, value);
+}
+
+static void barrier_over(struct pmi_server *s)
+{
+    s->waiting = 0;
+    for (uint32_t i = 0; i < s->share->nlocal; i++) {
+        struct pmi_client *c = &s->clients[i];
+        if (!c->waits)
+            continue;
+        c->waits = false;
+        dialect(c)->barrier_over(c);
+    }
+}
+
+static void barrier_check(struct pmi_server *s)
+{
+    if (s->waiting < s->share->nlocal)
+        return;
+    uint32_t number = s->barriers++;
+    if (s->job->nnodes == 1) {
+        pack_finish(&s->unsent);
+        barrier_over(s);
+        return;
+    }
+    uint8_t key[4] = {(uint8_t)(number >> 24), (uint8_t)(number >> 16),
+                      (uint8_t)(number >> 8), (uint8_t)number};
+    struct msg_fence m = {.service = SERVICE_PMI, .key = key, .nkey = sizeof key};
+    struct pack k = {0};
+    msg_fence_pack_head(&m, &k);
+    s->events.send(MSG_FENCE, &k, s->unsent.p, s->unsent.n, s->arg);
+    pack_finish(&k);
+    pack_finish(&s->unsent);
+}
+
+void pmi_barrier_enter(struct pmi_client *c)
+{
+    if (c->waits)
+        return;
+    c->waits = true;
+    c->parked = c->thread;
+    c->thread = NULL;
+    c->server->waiting++;
+    barrier_check(c->server);
+}
+
+int pmi_server_on_frame(struct pmi_server *s, const struct frame *f, struct ddp_err *err)
+{
+    struct msg_fence m = {0};
+    if (f->type != MSG_FENCE)
+        return err_set(err, "a frame '%s' is not for PMI", msg_name(f->type));
+    if (msg_fence_unpack(f, &m, err) < 0)
+        return -1;
+    struct unpack u = {.p = m.data, .n = m.ndata};
+    while (u.n > 0 && !u.bad) {
+        char *key = unpack_str(&u), *value = unpack_str(&u);
+        if (key && value)
+            pmi_keys_put(&s->keys, key, value);
+        free(key);
+        free(value);
+    }
+    msg_fence_finish(&m);
+    if (u.bad)
+        return err_set(err, "truncated PMI data from another node");
+    barrier_over(s);
+    return 0;
+}
+
+/* --- requests of both versions ------------------------------------------------------ */
+
+static void client_forget_waits(struct pmi_client *c)
+{
+    struct pmi_wait *w, *next;
+    LL_FOREACH_SAFE(c->waits_node, w, next)
+    {
+        free(w->key);
+        free(w->thread);
+        free(w);
+    }
+    c->waits_node = NULL;
+}
+
+void pmi_join(struct pmi_client *c, bool joined)
+{
+    struct pmi_server *s = c->server;
+    c->joined = joined;
+    c->program += joined;
+    client_forget_waits(c); /* of this program, or of one that exited without finalize */
+    s->events.member((uint32_t)(c - s->clients), joined, s->arg);
+}
+
+void pmi_refuse_spawn(struct pmi_client *c)
+{
+    log_error(
+        "rank %u asks for more processes: MPI_Comm_spawn is not supported, start all "
+        "ranks at once",
+        c->rank);
+}
+
+void pmi_abort(struct pmi_client *c, int code, const char *text)
+{
+    struct pmi_server *s = c->server;
+    char *line = xasprintf("called MPI_Abort with code %d%s%.200s%s", code,
+                           *text ? " and '" : "", text, *text ? "'" : "");
+    pmi_join(c, false);
+    s->events.abort(c->rank, code, line, s->arg);
+    free(line);
+}
+
+/* --- reading ------------------------------------------------------------------------ */
+
+static void handle(struct pmi_client *c, struct pmi_request *r)
+{
+    const char *name = pmi_word(r, "cmd");
+    if (!name && !c->pmi2)
+        name = pmi_word(r, "mcmd");
+    if (!name)
+        return; /* part of a multi-line request */
+    const char *thread = c->pmi2 ? pmi_word(r, "thrid") : NULL;
+    free(c->thread);
+    c->thread = xstrdup(thread);
+    c->server->used = true;
+    const struct pmi_command *k = dialect(c)->commands;
+    while (k->name && strcmp(k->name, name) != 0)
+        k++;
+    log_trace("rank %u: %s", c->rank, name);
+    if (k->name)
+        k->handle(c, r);
+    else
+        dialect(c)->unknown(c, name);
+}
+
+static void read_requests(struct pmi_client *c)
+{
+    size_t done = 0;
+    for (;;) {
+        long n = pmi_request_size(c->buffer + done, c->fill - done, c->pmi2);
+        if (n < 0) {
+            log_warn(
+                "rank %u wrote to its PMI_FD what is not PMI: the connection is closed",
+                c->rank);
+            client_close(c);
+        }
+        if (n <= 0)
+            break;
+        struct pmi_request r;
+        char *text = c->buffer + done;
+        done += (size_t)n;
+        pmi_request_read(&r, text, (size_t)n, c->pmi2);
+        handle(c, &r);
+    }
+    c->fill -= done;
+    memmove(c->buffer, c->buffer + done, c->fill);
+}
+
+/* Returns whether more may come. */
+static bool client_read(struct pmi_client *c)
+{
+    if (c->fd < 0)
+        return false;
+    if (!c->buffer)
+        c->buffer = xcalloc(PMI_REQUEST_MAX + 16, 1);
+    ssize_t n =
+        recv(c->fd, c->buffer + c->fill, PMI_REQUEST_MAX + 16 - c->fill, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return false;
+    if (n <= 0) {
+        client_close(c); /* the other end is closed */
+        return false;
+    }
+    c->fill += (size_t)n;
+    read_requests(c);
+    if (c->fill == 0) {
+        free(c->buffer);
+        c->buffer = NULL;
+    }
+    return true;
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+    client_read(arg);
+}
+
+/* --- creation and destruction ------------------------------------------------------- */
+
+int pmi_server_open(struct pmi_server *s, uint32_t local)
+{
+    int pair[2];
+    struct pmi_client *c = &s->clients[local];
+    client_close(c); /* left by a failed start of this rank */
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
+        log_warn("rank %u gets no PMI: %s", c->rank, strerror(errno));
+        return -1;
+    }
+    c->fd = pair[0];
+    c->rank_fd = pair[1];
+    c->readable =
+        event_new(loop_base(s->loop), c->fd, EV_READ | EV_PERSIST, on_readable, c);
+    if (!c->readable || event_add(c->readable, NULL) < 0)
+        abort();
+    return c->rank_fd;
+}
+
+void pmi_server_started(struct pmi_server *s, uint32_t local)
+{
+    struct pmi_client *c = &s->clients[local];
+    if (c->rank_fd >= 0)
+        close(c->rank_fd);
+    c->rank_fd = -1;
+}
+
+bool pmi_server_exited(struct pmi_server *s, uint32_t local)
+{
+    struct pmi_client *c = &s->clients[local];
+    while (client_read(c))
+        ; /* requests sent before it exited */
+    return c->joined;
+}
+
+struct pmi_server *pmi_server_create(struct loop *loop, const struct msg_job *job,
+                                     const struct msg_share *share,
+                                     const struct pmi_events *events, void *arg)
+{
+    struct rankmap map;
+    struct ddp_err err;
+    if (rankmap_read(&map, &job->map, job->nranks, &err) < 0) {
+        log_error("%s", err.text);
+        return NULL;
+    }
+    struct pmi_server *s = xcalloc(1, sizeof *s);
+    *s = (struct pmi_server){
+        .loop = loop, .job = job, .share = share, .events = *events, .arg = arg};
+    s->kvsname = xasprintf("ddprun_%.100s_%u", job->id, job->attempt);
+    s->clients = xcalloc(share->nlocal, sizeof *s->clients);
+    for (uint32_t i = 0; i < share->nlocal; i++)
+        s->clients[i] = (struct pmi_client){
+            .server = s, .rank = share->ranks[i].rank, .fd = -1, .rank_fd = -1};
+    char *mapping = pmi_mapping(&map);
+    if (mapping)
+        pmi_keys_put(&s->keys, "PMI_process_mapping", mapping);
+    free(mapping);
+    rankmap_finish(&map);
+    return s;
+}
+
+void pmi_server_destroy(struct pmi_server *s)
+{
+    if (!s)
+        return;
+    if (s->used)
+        shm_cleanup_mpich(s->kvsname, s->share->node_rank); /* names are not reused */
+    for (uint32_t i = 0; i < s->share->nlocal; i++) {
+        struct pmi_client *c = &s->clients[i];
+        client_close(c);
+        pmi_server_started(s, i);
+        free(c->buffer);
+        client_forget_waits(c);
+        free(c->thread);
+        free(c->parked);
+    }
+    pmi_keys_clear(&s->keys);
+    pmi_keys_clear(&s->node);
+    pack_finish(&s->unsent);
+    free(s->clients);
+    free(s->kvsname);
+    free(s);
+}

@@ -1,0 +1,43 @@
+/* launcher/plugins/mpi/pmi_server.h - PMI-1 and PMI-2 for the ranks of one node
+ *
+ * What MPICH and its derivatives expect of Hydra: rank and size, put and get of key-value
+ * pairs, and a barrier that makes all puts visible everywhere. One descriptor per rank,
+ * created before the rank starts; its first line selects the protocol version. Across
+ * nodes, a barrier is a FENCE of the agents, with the puts since the last one as data.
+ */
+#ifndef LAUNCHER_PLUGINS_MPI_PMI_SERVER_H
+#define LAUNCHER_PLUGINS_MPI_PMI_SERVER_H
+
+#include "common/loop.h"
+#include "launcher/link/message.h"
+
+#include <stdbool.h>
+
+struct pmi_server;
+
+struct pmi_events {
+    void (*send)(enum msg_type type, const struct pack *head, const void *data,
+                 size_t size, void *arg);
+    /* a rank has entered or left MPI */
+    void (*member)(uint32_t local, bool joined, void *arg);
+    /* a rank aborts the job: its exit code and a text like "called MPI_Abort ..." */
+    void (*abort)(uint32_t rank, int code, const char *text, void *arg);
+};
+
+/* `job` and `share` are borrowed. */
+struct pmi_server *pmi_server_create(struct loop *loop, const struct msg_job *job,
+                                     const struct msg_share *share,
+                                     const struct pmi_events *events, void *arg);
+void pmi_server_destroy(struct pmi_server *s);
+
+/* The rank's end, borrowed until pmi_server_started(); -1: out of descriptors. */
+int pmi_server_open(struct pmi_server *s, uint32_t local);
+void pmi_server_started(struct pmi_server *s, uint32_t local);
+
+/* The rank has exited. Returns whether it was still in MPI. */
+bool pmi_server_exited(struct pmi_server *s, uint32_t local);
+
+/* Handle the result of a FENCE. */
+int pmi_server_on_frame(struct pmi_server *s, const struct frame *f, struct ddp_err *err);
+
+#endif

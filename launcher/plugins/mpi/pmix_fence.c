@@ -1,0 +1,187 @@
+/* launcher/plugins/mpi/pmix_fence.c - fence and direct modex across nodes
+ *
+ * A fence sends the data of the local ranks and returns with that of all; a direct modex
+ * is a request to the node of one rank, and its answer. Until then libpmix's completion
+ * function is kept.
+ */
+#define LOG_SUBSYS "pmix"
+#include "launcher/plugins/mpi/pmix_impl.h"
+
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+/* A fence or a modex that has not been answered. */
+struct pmix_pending {
+    uint8_t *key; /* owned: of a fence */
+    size_t nkey;
+    uint32_t id; /* of a modex */
+    pmix_modex_cbfunc_t give;
+    void *cbdata;
+    struct pmix_pending *prev, *next;
+};
+
+/* The number of fences of one set of ranks: each server counts its own. */
+struct pmix_count {
+    uint32_t *ranks, nranks; /* owned */
+    uint32_t n;
+    struct pmix_count *next;
+};
+
+static uint32_t count_of(struct pmix_server *s, const struct pmix_call *c)
+{
+    struct pmix_count *n;
+    LL_FOREACH (s->counts, n) {
+        if (n->nranks == c->nranks &&
+            (c->nranks == 0 || memcmp(n->ranks, c->ranks, 4 * (size_t)c->nranks) == 0))
+            return n->n++;
+    }
+    n = xcalloc(1, sizeof *n);
+    n->nranks = c->nranks;
+    n->ranks = c->nranks ? xmemdup(c->ranks, 4 * (size_t)c->nranks) : NULL;
+    LL_PREPEND(s->counts, n);
+    return n->n++;
+}
+
+/* The nodes of those ranks, each once, in order. */
+static void nodes_of(const struct pmix_server *s, const struct pmix_call *c,
+                     struct msg_fence *m)
+{
+    bool *in = xcalloc(s->map.nnodes, sizeof *in);
+    for (uint32_t i = 0; i < c->nranks; i++) {
+        if (c->ranks[i] < s->map.nranks)
+            in[s->map.node_of[c->ranks[i]]] = true;
+    }
+    m->nodes = c->nranks ? xcalloc(s->map.nnodes, sizeof *m->nodes) : NULL;
+    for (uint32_t i = 0; m->nodes && i < s->map.nnodes; i++) {
+        if (in[i])
+            m->nodes[m->nnodes++] = i;
+    }
+    free(in);
+}
+
+void pmix_fence(struct pmix_server *s, const struct pmix_call *c)
+{
+    struct pack key = {0}, k = {0};
+    uint32_t number = count_of(s, c);
+    pack_u32(&key, number);
+    for (uint32_t i = 0; i < c->nranks; i++)
+        pack_u32(&key, c->ranks[i]);
+    struct pmix_pending *p = xcalloc(1, sizeof *p);
+    *p = (struct pmix_pending){
+        .key = key.p, .nkey = key.n, .give = c->answer.give, .cbdata = c->cbdata};
+    DL_APPEND(s->fences, p);
+    struct msg_fence m = {.service = SERVICE_PMIX,
+                          .key = key.p,
+                          .nkey = (uint32_t)key.n,
+                          .status = c->status};
+    nodes_of(s, c, &m);
+    msg_fence_pack_head(&m, &k);
+    log_debug("fence %u of %u ranks brings %zu bytes, status %d", number, c->nranks,
+              c->size, c->status);
+    pmix_send(s, MSG_FENCE, &k, c->data, c->size);
+    msg_fence_finish(&m);
+}
+
+enum { PEER_ASKS, PEER_ANSWERS };
+
+static void send_peer(struct pmix_server *s, uint32_t node, unsigned what, uint32_t id,
+                      uint32_t number, const void *data, size_t size)
+{
+    struct msg_peer m = {.node = node, .service = SERVICE_PMIX};
+    struct pack k = {0};
+    msg_peer_pack_head(&m, &k);
+    pack_u8(&k, what);
+    pack_u32(&k, id);
+    pack_u32(&k, number);
+    pmix_send(s, MSG_PEER, &k, data, size);
+}
+
+void pmix_answer_peer(struct pmix_server *s, uint32_t node, uint32_t id, int status,
+                      const void *data, size_t size)
+{
+    send_peer(s, node, PEER_ANSWERS, id, (uint32_t)status, data, size);
+}
+
+void pmix_modex(struct pmix_server *s, const struct pmix_call *c)
+{
+    if (c->rank >= s->map.nranks) {
+        c->answer.give(PMIX_ERR_NOT_FOUND, NULL, 0, c->cbdata, NULL, NULL);
+        return;
+    }
+    struct pmix_pending *p = xcalloc(1, sizeof *p);
+    *p = (struct pmix_pending){
+        .id = ++s->last_id, .give = c->answer.give, .cbdata = c->cbdata};
+    DL_APPEND(s->modexes, p);
+    send_peer(s, s->map.node_of[c->rank], PEER_ASKS, p->id, c->rank, NULL, 0);
+}
+
+static void give(struct pmix_pending *p, int status, const void *data, size_t size)
+{
+    void *copy = size > 0 ? xmemdup(data, size) : NULL;
+    p->give(status, copy, size, p->cbdata, free, copy);
+}
+
+static void pending_free(struct pmix_pending *p)
+{
+    free(p->key);
+    free(p);
+}
+
+int pmix_on_fence(struct pmix_server *s, const struct frame *f, struct ddp_err *err)
+{
+    struct msg_fence m = {0};
+    if (msg_fence_unpack(f, &m, err) < 0)
+        return -1;
+    struct pmix_pending *p, *next;
+    DL_FOREACH_SAFE (s->fences, p, next) {
+        if (p->nkey != m.nkey || memcmp(p->key, m.key, m.nkey) != 0)
+            continue;
+        DL_DELETE(s->fences, p);
+        give(p, m.status, m.data, m.ndata);
+        pending_free(p);
+        break;
+    }
+    msg_fence_finish(&m);
+    return 0;
+}
+
+static void answer_peer(struct pmix_server *s, uint32_t node, uint32_t id, uint32_t rank)
+{
+    pmix_status_t rc = pmix_calls_ask(s, node, id, rank);
+    if (rc != PMIX_SUCCESS)
+        pmix_answer_peer(s, node, id, (int)rc, NULL, 0);
+}
+
+static void handle_answer(struct pmix_server *s, uint32_t id, int status,
+                          const struct unpack *u)
+{
+    struct pmix_pending *p;
+    DL_SEARCH_SCALAR(s->modexes, p, id, id);
+    if (!p)
+        return;
+    DL_DELETE(s->modexes, p);
+    give(p, status, u->p, u->n);
+    pending_free(p);
+}
+
+int pmix_on_peer(struct pmix_server *s, const struct frame *f, struct ddp_err *err)
+{
+    struct msg_peer m = {0};
+    if (msg_peer_unpack(f, &m, err) < 0)
+        return -1;
+    struct unpack u = {.p = m.data, .n = m.ndata};
+    unsigned what = unpack_u8(&u);
+    uint32_t id = unpack_u32(&u), number = unpack_u32(&u);
+    if (u.bad)
+        return err_set(err, "a truncated message from another PMIx server");
+    if (what == PEER_ASKS)
+        answer_peer(s, m.node, id, number);
+    else
+        handle_answer(s, id, (int)number, &u);
+    return 0;
+}

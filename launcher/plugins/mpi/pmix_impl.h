@@ -1,0 +1,84 @@
+/* launcher/plugins/mpi/pmix_impl.h - definitions shared by the files of the PMIx server
+ *
+ * pmix_server.c: creation, and handling of calls in the loop; pmix_calls.c: callbacks in
+ * libpmix's threads; pmix_fence.c: operations that wait for other nodes.
+ */
+#ifndef LAUNCHER_PLUGINS_MPI_PMIX_IMPL_H
+#define LAUNCHER_PLUGINS_MPI_PMIX_IMPL_H
+
+#include "launcher/link/rankmap.h"
+#include "launcher/plugins/mpi/pmix_server.h"
+
+#include <pmix_server.h>
+#include <pthread.h>
+
+enum pmix_call_kind {
+    CALL_JOINED,
+    CALL_LEFT,
+    CALL_ABORT,
+    CALL_FENCE,
+    CALL_MODEX,
+    CALL_ANSWER
+};
+
+/* One callback of libpmix, queued for the loop. */
+struct pmix_call {
+    enum pmix_call_kind kind;
+    uint32_t rank;           /* the calling rank; CALL_MODEX: the rank asked about */
+    int status;              /* CALL_ABORT, CALL_FENCE, CALL_ANSWER */
+    char *text;              /* owned: CALL_ABORT */
+    void *data;              /* owned */
+    size_t size;             /* of `data` */
+    uint32_t *ranks, nranks; /* owned: CALL_FENCE: the participants; none: all */
+    uint32_t node, id;       /* CALL_ANSWER: the requesting node, its request id */
+    union {
+        pmix_op_cbfunc_t done;
+        pmix_modex_cbfunc_t give;
+    } answer; /* NULL: no answer expected */
+    void *cbdata;
+    struct pmix_call *prev, *next;
+};
+
+struct pmix_server {
+    struct loop *loop;      /* borrowed */
+    struct link *link;      /* borrowed */
+    struct msg_serve serve; /* owned */
+    struct rankmap map;     /* owned */
+    char *dir;              /* owned: the server's directory; NULL: not created */
+    /* owned: a subdirectory for the ranks' files. Ranks ask libpmix to remove it when
+     * they finalize; the server's own files, such as the topology, must outlive that. */
+    char *ranks_dir;
+    pthread_mutex_t lock;                  /* of `calls` */
+    struct pmix_call *calls;               /* owned: not handled yet */
+    int wake_fd;                           /* owned */
+    struct event *wake;                    /* owned */
+    struct event *check;                   /* owned: timer for warnings */
+    struct pmix_pending *fences, *modexes; /* owned: not answered yet */
+    struct pmix_count *counts;             /* owned: number of fences per set of ranks */
+    uint32_t last_id;
+    bool inited;
+};
+
+/* pmix_calls.c: the callbacks for PMIx_server_init(). */
+pmix_server_module_t *pmix_calls_begin(struct pmix_server *s);
+/* In the loop: handle all queued calls, in order. */
+void pmix_calls_take(struct pmix_server *s,
+                     void (*handle)(struct pmix_server *s, struct pmix_call *c));
+/* Ask libpmix for the data that the local `rank` has committed; a CALL_ANSWER follows. */
+pmix_status_t pmix_calls_ask(struct pmix_server *s, uint32_t node, uint32_t id,
+                             uint32_t rank);
+
+/* pmix_fence.c: start an operation; it completes with the frames from other nodes. */
+void pmix_fence(struct pmix_server *s, const struct pmix_call *c);
+void pmix_modex(struct pmix_server *s, const struct pmix_call *c);
+int pmix_on_fence(struct pmix_server *s, const struct frame *f, struct ddp_err *err);
+int pmix_on_peer(struct pmix_server *s, const struct frame *f, struct ddp_err *err);
+/* Answer the modex request `id` of `node`. */
+void pmix_answer_peer(struct pmix_server *s, uint32_t node, uint32_t id, int status,
+                      const void *data, size_t size);
+
+/* pmix_server.c: send a frame to the agent; frees `k`. */
+void pmix_send(struct pmix_server *s, enum msg_type type, struct pack *k,
+               const void *data, size_t size);
+
+#endif

@@ -1,0 +1,40 @@
+/* launcher/plugins/mpi/pmix_listener.h - make libpmix listen on the agent's socket
+ *
+ * The ranks' environment contains the port before the server exists: the agent binds it,
+ * and starts the server only when the first rank connects, so a launch without MPI costs
+ * one socket. libpmix, however, always opens its own socket. So this program defines
+ * bind() and accept(), which libpmix resolves before the C library's: libpmix's first
+ * internet socket is replaced by the agent's, and a connection from outside the job is
+ * closed before libpmix, which a silent client can block, sees it.
+ *
+ * A rank may be a script that runs several MPI programs in turn. libpmix identifies a
+ * client by its rank only. If a rank's first program disconnects late, libpmix treats
+ * that as the rank's exit from a fence of the other ranks' second programs: the fence
+ * completes without it, and files that the others need are removed. So a second program
+ * is admitted only after every rank's first has left
+ * (launcher/plugins/mpi/pmix_sessions.h).
+ */
+#ifndef LAUNCHER_PLUGINS_MPI_PMIX_LISTENER_H
+#define LAUNCHER_PLUGINS_MPI_PMIX_LISTENER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Call before libpmix is initialized. `fd` is the listening socket, `first` (-1: none) a
+ * connection that the agent has accepted; takes ownership of both. Only descendants of
+ * `ancestor` are admitted. */
+void pmix_listener_set(int fd, int first, pid_t ancestor);
+
+/* Admit connections from now on: libpmix, which rejects unknown ranks, knows all of them.
+ */
+void pmix_listener_open(void);
+
+/* A log line about refused connections, malloc'ed; NULL: none since the last call. */
+char *pmix_listener_refused(void);
+
+/* Wait until libpmix has closed all connections: it does so when all ranks have exited,
+ * and removes their files in /dev/shm. Returns whether that happened by `deadline_ms`. */
+bool pmix_listener_empties(int64_t deadline_ms);
+
+#endif

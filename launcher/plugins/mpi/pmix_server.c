@@ -1,0 +1,277 @@
+/* launcher/plugins/mpi/pmix_server.c - see pmix_server.h
+ *
+ * libpmix's callbacks run in its threads (pmix_calls.c); everything here runs in the
+ * loop.
+ *
+ * For libpmix 4.2: clients are never deregistered one by one, which breaks the
+ * descriptors of later clients.
+ */
+#define LOG_SUBSYS "pmix"
+#include "launcher/plugins/mpi/pmix_impl.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/contract.h"
+#include "launcher/plugins/mpi/pmix_listener.h"
+#include "launcher/plugins/mpi/pmix_sessions.h"
+#include "launcher/plugins/mpi/pmix_world.h"
+
+#include <ftw.h>
+#include <pmix.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ms: limit for libpmix to deregister its ranks; limit for sending a rank's MEMBER_LEFT
+ * to the agent; s: how long a rank's next program waits before a warning */
+enum { DEREGISTER_MS = 1000, FLUSH_MS = 1000, LATE_S = 10 };
+
+/* --- requests of libpmix ------------------------------------------------------------ */
+
+void pmix_send(struct pmix_server *s, enum msg_type type, struct pack *k,
+               const void *data, size_t size)
+{
+    link_send(s->link, type, s->serve.node, k->p, k->n, data, size);
+    pack_finish(k);
+}
+
+static void send_member(struct pmix_server *s, uint32_t rank, enum member_state state)
+{
+    struct msg_member m = {rank, state};
+    struct pack k = {0};
+    msg_member_pack(&m, &k);
+    pmix_send(s, MSG_MEMBER, &k, NULL, 0);
+}
+
+static void send_abort(struct pmix_server *s, const struct pmix_call *c)
+{
+    /* Open MPI passes "N/A" for no text at all */
+    bool said = c->text && c->text[0] && strcmp(c->text, "N/A") != 0;
+    struct msg_abort m = {.rank = c->rank, .code = c->status, .at_ns = now_ns()};
+    m.text = xasprintf("called MPI_Abort with code %d%s%s%s", c->status,
+                       said ? " and '" : "", said ? c->text : "", said ? "'" : "");
+    struct pack k = {0};
+    msg_abort_pack(&m, &k);
+    pmix_send(s, MSG_ABORT, &k, NULL, 0);
+    msg_abort_finish(&m);
+}
+
+static void handle(struct pmix_server *s, struct pmix_call *c)
+{
+    switch (c->kind) {
+    case CALL_JOINED:
+        log_debug("rank %u has joined", c->rank);
+        send_member(s, c->rank, MEMBER_JOINED);
+        break;
+    case CALL_LEFT:
+        log_debug("rank %u leaves", c->rank);
+        send_member(s, c->rank, MEMBER_LEFT);
+        link_flush(s->link, now_ms() + FLUSH_MS); /* before the rank is answered */
+        break;
+    case CALL_ABORT:
+        if (c->answer.done)
+            send_abort(s, c);
+        else
+            log_error("rank %u asks for more processes ('%s'): MPI_Comm_spawn is not "
+                      "supported, start all ranks at once",
+                      c->rank, c->text);
+        break;
+    case CALL_FENCE:
+        pmix_fence(s, c);
+        return;
+    case CALL_MODEX:
+        pmix_modex(s, c);
+        return;
+    case CALL_ANSWER:
+        pmix_answer_peer(s, c->node, c->id, c->status, c->data, c->size);
+        return;
+    }
+    if (c->answer.done)
+        c->answer.done(PMIX_SUCCESS, c->cbdata);
+}
+
+static void on_wake(evutil_socket_t fd, short what, void *arg)
+{
+    eventfd_t n;
+    if (eventfd_read(fd, &n) == 0)
+        pmix_calls_take(arg, handle);
+}
+
+/* Warn of refused connections, and of a program that waits to be admitted: two programs
+ * that need each other's MPI_Init wait forever. */
+static void on_check(evutil_socket_t fd, short what, void *arg)
+{
+    unsigned rank, of;
+    char *refused = pmix_listener_refused();
+    if (refused)
+        log_warn("%s", refused);
+    free(refused);
+    while (sessions_late(LATE_S * INT64_C(1000), &rank, &of))
+        log_warn("rank %u has waited %d s to begin its next MPI program: rank %u's "
+                 "earlier one is still connected",
+                 rank, LATE_S, of);
+}
+
+int pmix_server_on_frame(struct pmix_server *s, const struct frame *f,
+                         struct ddp_err *err)
+{
+    struct msg_member m;
+    if (f->type == MSG_FENCE)
+        return pmix_on_fence(s, f, err);
+    if (f->type == MSG_PEER)
+        return pmix_on_peer(s, f, err);
+    if (f->type != MSG_MEMBER || msg_member_unpack(f, &m, err) < 0)
+        return err_set(err, "a frame '%s' is not for a PMIx server", msg_name(f->type));
+    send_member(s, m.rank, MEMBER_ASKED);
+    return 0;
+}
+
+/* --- creation and destruction ------------------------------------------------------- */
+
+static int init_library(struct pmix_server *s, struct ddp_err *err)
+{
+    char name[PMIX_MAX_NSLEN];
+    bool no = false, yes = true;
+    pmix_rank_t rank = s->serve.node;
+    snprintf(name, sizeof name, "%s-server", s->serve.nspace);
+    void *list = PMIx_Info_list_start();
+    PMIx_Info_list_add(list, PMIX_SERVER_NSPACE, name, PMIX_STRING);
+    PMIx_Info_list_add(list, PMIX_SERVER_RANK, &rank, PMIX_PROC_RANK);
+    PMIx_Info_list_add(list, PMIX_SERVER_TMPDIR, s->dir, PMIX_STRING);
+    PMIx_Info_list_add(list, PMIX_SYSTEM_TMPDIR, s->dir, PMIX_STRING);
+    PMIx_Info_list_add(list, PMIX_HOSTNAME, s->serve.host, PMIX_STRING);
+    PMIx_Info_list_add(list, PMIX_SERVER_TOOL_SUPPORT, &no, PMIX_BOOL);
+    PMIx_Info_list_add(list, PMIX_SERVER_SHARE_TOPOLOGY, &yes, PMIX_BOOL);
+    pmix_data_array_t array = {0};
+    pmix_status_t rc = PMIx_Info_list_convert(list, &array);
+    PMIx_Info_list_release(list);
+    if (rc == PMIX_SUCCESS)
+        rc = PMIx_server_init(pmix_calls_begin(s), array.array, array.size);
+    s->inited = rc == PMIX_SUCCESS;
+    PMIX_DATA_ARRAY_DESTRUCT(&array);
+    return s->inited ? 0
+                     : err_set(err, "libpmix does not start: %s", PMIx_Error_string(rc));
+}
+
+/* The ranks' environment was made before this server existed: check that it equals what
+ * libpmix would have set. */
+static int check_environment(struct pmix_server *s, struct ddp_err *err)
+{
+    const struct {
+        const char *name, *value;
+    } told[] = {{"PMIX_SERVER_URI41", s->serve.uri},
+                {"PMIX_SECURITY_MODE", CONTRACT_PMIX_SECURITY},
+                {"PMIX_BFROP_BUFFER_TYPE", CONTRACT_PMIX_BUFFERS},
+                {"PMIX_GDS_MODULE", CONTRACT_PMIX_STORE}};
+    struct strv env = {0};
+    pmix_proc_t proc;
+    PMIX_LOAD_PROCID(&proc, s->serve.nspace, 0);
+    if (PMIx_server_setup_fork(&proc, &env.v) != PMIX_SUCCESS)
+        return err_set(err, "libpmix does not return its clients' environment");
+    while (env.v && env.v[env.n])
+        env.n++;
+    int rc = 0;
+    for (size_t i = 0; i < ARRAY_LEN(told) && rc == 0; i++) {
+        const char *want = strv_env_get(&env, told[i].name);
+        if (want && strcmp(want, told[i].value) != 0)
+            rc = err_set(err, "libpmix %s wants %s=%s, the ranks have '%s'",
+                         PMIx_Get_version(), told[i].name, want, told[i].value);
+    }
+    strv_finish(&env);
+    return rc;
+}
+
+static int make_dirs(struct pmix_server *s, struct ddp_err *err)
+{
+    char *dir = xasprintf("%s/ddprun-mpi-XXXXXX", s->serve.tmpdir);
+    if (!mkdtemp(dir)) {
+        err_errno(err, "cannot make a directory in '%s' for MPI's session files",
+                  s->serve.tmpdir);
+        free(dir);
+        return -1;
+    }
+    s->dir = dir; /* removed from now on */
+    s->ranks_dir = xasprintf("%s/ranks", dir);
+    return mkdir(s->ranks_dir, 0700) == 0
+               ? 0
+               : err_errno(err, "cannot make the directory '%s'", s->ranks_dir);
+}
+
+struct pmix_server *pmix_server_create(struct loop *loop, struct link *link,
+                                       struct msg_serve *serve, struct ddp_err *err)
+{
+    struct pmix_server *s = xcalloc(1, sizeof *s);
+    *s = (struct pmix_server){.loop = loop, .link = link, .serve = *serve};
+    *serve = (struct msg_serve){0};
+    pthread_mutex_init(&s->lock, NULL);
+    s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->wake_fd >= 0)
+        s->wake =
+            event_new(loop_base(loop), s->wake_fd, EV_READ | EV_PERSIST, on_wake, s);
+    s->check = event_new(loop_base(loop), -1, EV_PERSIST, on_check, s);
+    if (!s->wake || !s->check || event_add(s->wake, NULL) < 0)
+        err_errno(err, "cannot make an event");
+    else if (rankmap_read(&s->map, &s->serve.map, s->serve.nranks, err) == 0 &&
+             make_dirs(s, err) == 0 && init_library(s, err) == 0 &&
+             pmix_world_register(&s->serve, &s->map, s->ranks_dir, err) == 0 &&
+             check_environment(s, err) == 0) {
+        pmix_listener_open();
+        event_add(s->check, &(struct timeval){.tv_sec = LATE_S / 2});
+        return s;
+    }
+    pmix_server_destroy(s);
+    return NULL;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type,
+                        struct FTW *ftw)
+{
+    remove(path);
+    return 0;
+}
+
+/* Completion of the deregistration, which is awaited with a limit. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool done;
+} deregistered = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+
+static void on_deregistered(pmix_status_t status, void *arg)
+{
+    pthread_mutex_lock(&deregistered.lock);
+    deregistered.done = true;
+    pthread_cond_signal(&deregistered.cond);
+    pthread_mutex_unlock(&deregistered.lock);
+}
+
+static bool deregister(struct pmix_server *s)
+{
+    if (!pmix_listener_empties(now_ms() + DEREGISTER_MS / 2))
+        log_debug("an exited rank is still connected");
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += DEREGISTER_MS / 1000; /* seconds are good enough */
+    PMIx_server_deregister_nspace(s->serve.nspace, on_deregistered, NULL);
+    pthread_mutex_lock(&deregistered.lock);
+    while (!deregistered.done &&
+           pthread_cond_timedwait(&deregistered.cond, &deregistered.lock, &until) == 0)
+        ;
+    bool done = deregistered.done;
+    pthread_mutex_unlock(&deregistered.lock);
+    return done;
+}
+
+void pmix_server_destroy(struct pmix_server *s)
+{
+    /* do not finalize libpmix or free `s`: its threads may still call until exit */
+    if (s->inited && !deregister(s))
+        log_debug("libpmix has not deregistered its ranks in time");
+    if (s->dir)
+        nftw(s->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}

@@ -1,0 +1,194 @@
+/* launcher/plugins/mpi/pmix_world.c - see pmix_world.h
+ *
+ * These calls block, but briefly: no rank is connected yet, so libpmix waits only for its
+ * own thread.
+ */
+#include "launcher/plugins/mpi/pmix_world.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <pmix.h>
+#include <pmix_server.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int failed(pmix_status_t rc, const char *what, struct ddp_err *err)
+{
+    return err_set(err, "PMIx cannot %s: %s", what, PMIx_Error_string(rc));
+}
+
+/* libpmix copies the values. */
+static void add_u32(void *list, const char *key, uint32_t v)
+{
+    PMIx_Info_list_add(list, key, &v, PMIX_UINT32);
+}
+
+static void add_u16(void *list, const char *key, uint16_t v)
+{
+    PMIx_Info_list_add(list, key, &v, PMIX_UINT16);
+}
+
+static void add_rank(void *list, const char *key, pmix_rank_t v)
+{
+    PMIx_Info_list_add(list, key, &v, PMIX_PROC_RANK);
+}
+
+static void add_text(void *list, const char *key, const char *v)
+{
+    PMIx_Info_list_add(list, key, v, PMIX_STRING);
+}
+
+/* Add a nested array; frees `inner`. */
+static void add_list(void *list, const char *key, void *inner)
+{
+    pmix_data_array_t array;
+    PMIx_Info_list_convert(inner, &array);
+    PMIx_Info_list_add(list, key, &array, PMIX_DATA_ARRAY);
+    PMIX_DATA_ARRAY_DESTRUCT(&array);
+    PMIx_Info_list_release(inner);
+}
+
+static char *peers_of(const struct rankmap_node *n)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        abort();
+    for (size_t i = 0, k = 0; i < n->ranks.n; i++) {
+        for (int r = n->ranks.spans[i].lo; r <= n->ranks.spans[i].hi; r++)
+            fprintf(f, "%s%d", k++ ? "," : "", r);
+    }
+    if (fclose(f) != 0)
+        abort();
+    return text;
+}
+
+static void add_proc(void *list, const struct rankmap *map, uint32_t node, uint32_t rank,
+                     uint32_t local)
+{
+    void *proc = PMIx_Info_list_start();
+    add_rank(proc, PMIX_RANK, rank); /* must be the first entry */
+    add_rank(proc, PMIX_GLOBAL_RANK, rank);
+    add_rank(proc, PMIX_APP_RANK, rank);
+    add_u32(proc, PMIX_APPNUM, 0);
+    add_u16(proc, PMIX_LOCAL_RANK, (uint16_t)local);
+    add_u16(proc, PMIX_NODE_RANK, (uint16_t)local);
+    add_u32(proc, PMIX_NODEID, node);
+    add_text(proc, PMIX_HOSTNAME, map->nodes[node].host);
+    add_list(list, PMIX_PROC_DATA, proc);
+}
+
+static void add_node(void *list, const struct rankmap *map, uint32_t node)
+{
+    const struct rankmap_node *n = &map->nodes[node];
+    char *peers = peers_of(n);
+    void *info = PMIx_Info_list_start();
+    add_text(info, PMIX_HOSTNAME, n->host);
+    add_u32(info, PMIX_NODEID, node);
+    add_u32(info, PMIX_LOCAL_SIZE, n->nranks);
+    add_u32(info, PMIX_NODE_SIZE, n->nranks);
+    add_rank(info, PMIX_LOCALLDR, (pmix_rank_t)n->ranks.spans[0].lo);
+    add_text(info, PMIX_LOCAL_PEERS, peers);
+    add_list(list, PMIX_NODE_INFO_ARRAY, info);
+    uint32_t local = 0;
+    for (size_t i = 0; i < n->ranks.n; i++) {
+        for (int r = n->ranks.spans[i].lo; r <= n->ranks.spans[i].hi; r++)
+            add_proc(list, map, node, (uint32_t)r, local++);
+    }
+    free(peers);
+}
+
+/* libpmix may compress long lists to a blob that contains zero bytes: use PMIX_REGEX. */
+static int add_maps(void *list, const struct rankmap *map, struct ddp_err *err)
+{
+    char *names = NULL, *sets = NULL, *regex = NULL, *ppn = NULL;
+    size_t nnames, nsets;
+    FILE *f = open_memstream(&names, &nnames), *g = open_memstream(&sets, &nsets);
+    if (!f || !g)
+        abort();
+    for (uint32_t i = 0; i < map->nnodes; i++) {
+        char *peers = peers_of(&map->nodes[i]);
+        fprintf(f, "%s%s", i ? "," : "", map->nodes[i].host);
+        fprintf(g, "%s%s", i ? ";" : "", peers);
+        free(peers);
+    }
+    if (fclose(f) != 0 || fclose(g) != 0)
+        abort();
+    pmix_status_t rc = PMIx_generate_regex(names, &regex);
+    if (rc == PMIX_SUCCESS)
+        rc = PMIx_generate_ppn(sets, &ppn);
+    if (rc == PMIX_SUCCESS) {
+        PMIx_Info_list_add(list, PMIX_NODE_MAP, regex, PMIX_REGEX);
+        PMIx_Info_list_add(list, PMIX_PROC_MAP, ppn, PMIX_REGEX);
+    }
+    free(regex);
+    free(ppn);
+    free(names);
+    free(sets);
+    return rc == PMIX_SUCCESS ? 0 : failed(rc, "write down the map", err);
+}
+
+static int add_job(void *list, const struct msg_serve *s, const struct rankmap *map,
+                   const char *dir, struct ddp_err *err)
+{
+    const struct rankmap_node *here = &map->nodes[s->node];
+    char *peers = peers_of(here);
+    add_text(list, PMIX_JOBID, s->nspace);
+    add_u32(list, PMIX_UNIV_SIZE, s->nranks);
+    add_u32(list, PMIX_MAX_PROCS, s->nranks);
+    add_u32(list, PMIX_JOB_SIZE, s->nranks);
+    add_u32(list, PMIX_JOB_NUM_APPS, 1);
+    add_u32(list, PMIX_NUM_NODES, map->nnodes);
+    add_u32(list, PMIX_NODEID, s->node);
+    add_u32(list, PMIX_NODE_SIZE, here->nranks);
+    add_u32(list, PMIX_LOCAL_SIZE, here->nranks);
+    add_text(list, PMIX_LOCAL_PEERS, peers);
+    add_rank(list, PMIX_LOCALLDR, (pmix_rank_t)here->ranks.spans[0].lo);
+    add_text(list, PMIX_TMPDIR, dir);
+    add_text(list, PMIX_NSDIR, dir);
+    free(peers);
+    return add_maps(list, map, err);
+}
+
+static int register_clients(const struct msg_serve *s, const struct rankmap *map,
+                            struct ddp_err *err)
+{
+    const struct idset *ranks = &map->nodes[s->node].ranks;
+    pmix_proc_t proc;
+    for (size_t i = 0; i < ranks->n; i++) {
+        for (int r = ranks->spans[i].lo; r <= ranks->spans[i].hi; r++) {
+            PMIX_LOAD_PROCID(&proc, s->nspace, (pmix_rank_t)r);
+            pmix_status_t rc = PMIx_server_register_client(&proc, geteuid(), getegid(),
+                                                           NULL, NULL, NULL);
+            if (rc != PMIX_SUCCESS && rc != PMIX_OPERATION_SUCCEEDED)
+                return failed(rc, "register a rank", err);
+        }
+    }
+    return 0;
+}
+
+int pmix_world_register(const struct msg_serve *s, const struct rankmap *map,
+                        const char *dir, struct ddp_err *err)
+{
+    void *list = PMIx_Info_list_start();
+    int rc = add_job(list, s, map, dir, err);
+    for (uint32_t i = 0; rc == 0 && i < map->nnodes; i++)
+        add_node(list, map, i);
+    pmix_data_array_t array = {0};
+    if (rc == 0 && PMIx_Info_list_convert(list, &array) != PMIX_SUCCESS)
+        rc = err_set(err, "PMIx cannot convert a list");
+    PMIx_Info_list_release(list);
+    if (rc == 0) {
+        pmix_status_t st =
+            PMIx_server_register_nspace(s->nspace, (int)map->nodes[s->node].nranks,
+                                        array.array, array.size, NULL, NULL);
+        if (st != PMIX_SUCCESS && st != PMIX_OPERATION_SUCCEEDED)
+            rc = failed(st, "register the job", err);
+        PMIX_DATA_ARRAY_DESTRUCT(&array);
+    }
+    return rc < 0 ? rc : register_clients(s, map, err);
+}

@@ -1,0 +1,157 @@
+/* launcher/plugins/preflight/checks.c - see check.h */
+#include "launcher/plugins/preflight/check.h"
+
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* --- numbers and outliers ----------------------------------------------------------- */
+
+/* "3", or "3 to 5" if the two differ in the printed digits. */
+static char *range(double least, double most, const char *format, const char *unit)
+{
+    char from[32], to[32];
+    snprintf(from, sizeof from, format, least + 0.0);
+    snprintf(to, sizeof to, format, most + 0.0);
+    return strcmp(from, to) == 0 ? xasprintf("%s %s", to, unit)
+                                 : xasprintf("%s to %s %s", from, to, unit);
+}
+
+static char *range_ms(int64_t least, int64_t most)
+{
+    return range((double)least / 1e6, (double)most / 1e6, "%.2f", "ms");
+}
+
+static char *range_s(int64_t least, int64_t most)
+{
+    return range((double)least / 1e9, (double)most / 1e9, "%.2f", "s after the start");
+}
+
+static char *range_rate(int64_t least, int64_t most)
+{
+    return range((double)least * 8e-9, (double)most * 8e-9, "%.3g", "Gb/s");
+}
+
+static char *range_space(int64_t least, int64_t most)
+{
+    double gib = (double)(1 << 30);
+    return range((double)least / gib, (double)most / gib, "%.3g", "GiB free");
+}
+
+/* Signed, to a tenth of a millisecond. */
+static char *range_clock(int64_t least, int64_t most)
+{
+    return range((double)(least / 100000) / 10, (double)(most / 100000) / 10, "%+.1f",
+                 "ms offset");
+}
+
+/* ahead_ns: the node's wall clock minus the launcher's */
+static char *outlier_clock(int64_t ahead_ns, int64_t median, size_t nhosts,
+                           const char *item)
+{
+    double s = (double)ahead_ns / 1e9;
+    if (s > -1 && s < 1)
+        return NULL;
+    return xasprintf("its clock is %.1f s %s the launcher's; set it by NTP (chronyc "
+                     "tracking): file times, munge and Kerberos depend on it",
+                     s < 0 ? -s : s, s < 0 ? "behind" : "ahead of");
+}
+
+/* ns: round-trip time. Below SMALL_NS nothing is reported: with several "hosts" on one
+ * machine the pairs differ by more than TIMES, and a millisecond does no harm. */
+static char *outlier_latency(int64_t ns, int64_t median, size_t nhosts, const char *item)
+{
+    enum { TIMES = 5, SMALL_NS = 2000000 };
+    if (ns < SMALL_NS || (nhosts > 2 && ns < TIMES * median))
+        return NULL;
+    return xasprintf("%.1f ms round trip to %s; the median of the hosts is %.3g ms; "
+                     "another network (--interface), or a bad cable?",
+                     (double)ns / 1e6, item, (double)median / 1e6);
+}
+
+static char *outlier_rate(int64_t rate, int64_t median, size_t nhosts, const char *item)
+{
+    enum { TIMES = 5, SLOW = 12500000 }; /* bytes/s: 100 Mb/s */
+    if (rate > SLOW && (nhosts < 3 || rate > median / TIMES))
+        return NULL;
+    return xasprintf("only %.3g Gb/s to %s; the median of the hosts is %.3g; "
+                     "another network (--interface), or a bad cable?",
+                     (double)rate * 8e-9, item, (double)median * 8e-9);
+}
+
+/* --- the table ---------------------------------------------------------------------- */
+
+const struct check checks[CHECKS] = {
+    [CHECK_REACHED] = {.name = "reached", .phase = PROBE_LAUNCHER, .range = range_s},
+    [CHECK_AGENT] = {.name = "agent", .phase = PROBE_LAUNCHER},
+    [CHECK_USER] = {.name = "user",
+                    .phase = PROBE_NODE,
+                    .run = check_user,
+                    .mismatch = "hosts cannot read each other's files"},
+    [CHECK_CLOCK] = {.name = "clock",
+                     .phase = PROBE_NODE,
+                     .run = check_clock,
+                     .range = range_clock,
+                     .outlier = outlier_clock},
+    [CHECK_CPUS] = {.name = "cpus",
+                    .phase = PROBE_NODE,
+                    .run = check_cpus,
+                    .mismatch = "the slowest host limits the job",
+                    .mismatch_is_remark = true},
+    [CHECK_GPUS] =
+        {.name = "gpus",
+         .phase = PROBE_NODE,
+         .run = check_gpus,
+         .mismatch =
+             "the job may fail in the middle of a run; exclude such hosts with -H "
+             "^HOST"},
+    [CHECK_DIRECTORY] =
+        {.name = "directory",
+         .phase = PROBE_NODE,
+         .run = check_wdir,
+         .mismatch = "the directory is not shared: hosts do not see each other's files",
+         .mismatch_is_remark = true},
+    [CHECK_PROGRAM] = {.name = "program",
+                       .phase = PROBE_NODE,
+                       .run = check_program,
+                       .mismatch = "copy it again, or use a shared directory"},
+    [CHECK_LIBRARIES] = {.name = "libraries",
+                         .phase = PROBE_NODE,
+                         .run = check_libraries,
+                         .count_only = true,
+                         .mismatch =
+                             "load the same modules, or give LD_LIBRARY_PATH with -x"},
+    [CHECK_PYTHON] = {.name = "python",
+                      .phase = PROBE_NODE,
+                      .run = check_python,
+                      .mismatch = "activate the same environment everywhere"},
+    [CHECK_TMP] = {.name = "/tmp",
+                   .phase = PROBE_NODE,
+                   .run = check_tmp,
+                   .range = range_space},
+    [CHECK_SHM] = {.name = "/dev/shm",
+                   .phase = PROBE_NODE,
+                   .run = check_shm,
+                   .range = range_space},
+    [CHECK_LIMITS] = {.name = "limits",
+                      .phase = PROBE_NODE,
+                      .run = check_limits,
+                      .mismatch = "see /etc/security/limits.conf there",
+                      .mismatch_is_remark = true},
+    [CHECK_NAMES] = {.name = "names",
+                     .phase = PROBE_NODE,
+                     .run = check_names,
+                     .count_only = true,
+                     .mismatch = "make /etc/hosts or DNS agree"},
+    [CHECK_PORT] = {.name = "port", .phase = PROBE_NODE, .run = check_port},
+    [CHECK_LATENCY] = {.name = "latency",
+                       .phase = PROBE_NEIGHBOUR,
+                       .run = check_bandwidth,
+                       .range = range_ms,
+                       .outlier = outlier_latency},
+    [CHECK_BANDWIDTH] = {.name = "bandwidth",
+                         .phase = PROBE_NEIGHBOUR,
+                         .range = range_rate,
+                         .outlier = outlier_rate},
+};

@@ -1,0 +1,54 @@
+/* launcher/plugins/preflight/finding.c - see check.h */
+#include "launcher/plugins/preflight/check.h"
+
+#include "common/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static void submit(const struct check_ctx *ctx, struct msg_found f)
+{
+    f.check = ctx->check;
+    ctx->found(&f, ctx->arg);
+    msg_found_finish(&f);
+}
+
+void found_value(const struct check_ctx *ctx, const char *item, const char *key,
+                 const char *value, ...)
+{
+    va_list ap;
+    struct msg_found f = {.item = xstrdup(item), .key = xstrdup(key)};
+    va_start(ap, value);
+    if (vasprintf(&f.value, value, ap) < 0)
+        abort();
+    va_end(ap);
+    submit(ctx, f);
+}
+
+void found_number(const struct check_ctx *ctx, const char *item, int64_t number)
+{
+    submit(ctx, (struct msg_found){.item = xstrdup(item), .number = number});
+}
+
+void found_problem(const struct check_ctx *ctx, const char *problem, ...)
+{
+    va_list ap;
+    struct msg_found f = {0};
+    va_start(ap, problem);
+    if (vasprintf(&f.problem, problem, ap) < 0)
+        abort();
+    va_end(ap);
+    submit(ctx, f);
+}
+
+void found_remark(const struct check_ctx *ctx, const char *remark, ...)
+{
+    va_list ap;
+    struct msg_found f = {.remark = true};
+    va_start(ap, remark);
+    if (vasprintf(&f.problem, remark, ap) < 0)
+        abort();
+    va_end(ap);
+    submit(ctx, f);
+}

@@ -1,0 +1,341 @@
+/* launcher/plugins/preflight/preflight.c - see preflight.h
+ *
+ * Three rounds: the checks of each node; the connection of each node to the next; and
+ * that measurement once more for outliers, since one slow measurement on a shared network
+ * proves nothing.
+ */
+#define LOG_SUBSYS "preflight"
+#include "launcher/plugins/preflight/preflight.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/job/job_impl.h"
+#include "launcher/plugins/preflight/results.h"
+#include "launcher/transport/program.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Deadline of a round; several checks may time out within it. */
+enum { ROUND_MS = 90000 };
+
+enum round { ROUND_START, ROUND_NODES, ROUND_NEIGHBOURS, ROUND_REPEAT, ROUND_DONE };
+
+struct preflight {
+    struct job *job; /* borrowed */
+    struct results *results;
+    const char **names; /* owned; the names are the allocation's */
+    enum round round;
+    struct msg_probe request; /* owned */
+    struct pre_node {
+        bool probed, answered; /* in this round */
+        bool timed_out; /* has missed a deadline: its answers no longer name a round */
+        char *addr;     /* owned: where its bandwidth server listens; NULL */
+        uint32_t port;
+    } * nodes;           /* owned */
+    struct event *timer; /* owned */
+    int64_t created_ns;
+};
+
+static void preflight_next(struct preflight *p);
+
+/* --- findings ----------------------------------------------------------------------- */
+
+static void add(struct preflight *p, unsigned node, enum check_row check,
+                struct msg_found f)
+{
+    f.check = check;
+    results_add(p->results, node, &f);
+}
+
+/* `text` without a leading "NAME: ": the line names the host already. */
+static const char *without_name(const char *text, const char *name)
+{
+    size_t n = strlen(name);
+    return strncmp(text, name, n) == 0 && strncmp(text + n, ": ", 2) == 0 ? text + n + 2
+                                                                          : text;
+}
+
+/* The node's wall clock minus ours, ns. `theirs`: its wall clock minus its monotonic one.
+ */
+static int64_t clock_offset(const struct job_node *n, int64_t theirs)
+{
+    struct timespec wall, mono;
+    clock_gettime(CLOCK_REALTIME, &wall);
+    clock_gettime(CLOCK_MONOTONIC, &mono);
+    int64_t ours =
+        (wall.tv_sec - mono.tv_sec) * 1000000000LL + wall.tv_nsec - mono.tv_nsec;
+    return theirs + n->ahead_ns - ours;
+}
+
+static void set_server_addr(struct preflight *p, unsigned node, const char *key)
+{
+    char addr[64] = "";
+    struct pre_node *pn = &p->nodes[node];
+    const struct job_node *n = &p->job->nodes[node];
+    if (sscanf(key, "%u %63s", &pn->port, addr) < 1 || pn->port > 65535)
+        return;
+    const char *link_addr = n->hello.addr      ? n->hello.addr
+                            : n->host->local   ? p->job->here
+                            : n->hello.addrs.n ? n->hello.addrs.v[0]
+                                               : NULL;
+    free(pn->addr);
+    pn->addr = xstrdup(addr[0] ? addr : link_addr);
+}
+
+int preflight_on_message(struct preflight *p, unsigned node, const struct frame *f,
+                         struct ddp_err *err)
+{
+    struct msg_found m = {0};
+    if (msg_found_unpack(f, &m, err) < 0)
+        return -1;
+    if (m.check == FOUND_END) {
+        if (!p->nodes[node].timed_out)
+            p->nodes[node].answered = true;
+        msg_found_finish(&m);
+        preflight_next(p);
+        return 0;
+    }
+    if (m.check >= CHECKS) {
+        msg_found_finish(&m);
+        return err_set(err, "a finding of an unknown check");
+    }
+    if (m.key && m.check == CHECK_LATENCY) {
+        set_server_addr(p, node, m.key);
+        msg_found_finish(&m);
+        return 0;
+    }
+    if (m.check == CHECK_CLOCK && !m.problem)
+        m.number = clock_offset(&p->job->nodes[node], m.number);
+    results_add(p->results, node, &m);
+    return 0;
+}
+
+/* --- rounds ------------------------------------------------------------------------- */
+
+static bool is_connected(const struct preflight *p, unsigned node)
+{
+    return p->job->nodes[node].via && !p->job->nodes[node].lost;
+}
+
+static void send_probe(struct preflight *p, unsigned node)
+{
+    struct pack k = {0};
+    p->nodes[node].probed = true;
+    p->nodes[node].answered = false;
+    msg_probe_pack(&p->request, &k);
+    job_send(p->job, node, MSG_PROBE, &k);
+    pack_finish(&k);
+}
+
+static void probe_nodes(struct preflight *p)
+{
+    p->request.phase = PROBE_NODE;
+    for (unsigned i = 0; i < p->job->alloc->nnodes; i++) {
+        if (is_connected(p, i))
+            send_probe(p, i);
+    }
+}
+
+/* Each node measures the next connected one that listens, the last node the first. A node
+ * that missed a deadline still serves the others, but is not probed again. */
+static void probe_neighbours(struct preflight *p, bool only_outliers)
+{
+    unsigned n = (unsigned)p->job->alloc->nnodes;
+    strv_finish(&p->request.argv);
+    strv_finish(&p->request.env);
+    p->request.phase = PROBE_NEIGHBOUR;
+    for (unsigned i = 0; i < n; i++) {
+        if (!is_connected(p, i) || p->nodes[i].timed_out ||
+            (only_outliers && !results_is_outlier(p->results, i, CHECK_LATENCY) &&
+             !results_is_outlier(p->results, i, CHECK_BANDWIDTH)))
+            continue;
+        unsigned next = (i + 1) % n;
+        while (next != i && (!is_connected(p, next) || !p->nodes[next].addr))
+            next = (next + 1) % n;
+        if (next == i)
+            continue;
+        p->request.peer = (char *)(uintptr_t)p->names[next];
+        p->request.addr = p->nodes[next].addr;
+        p->request.port = p->nodes[next].port;
+        send_probe(p, i);
+    }
+    p->request.peer = p->request.addr = NULL; /* borrowed */
+}
+
+static void on_line(const char *line, void *arg)
+{
+    puts(line);
+}
+
+static void on_problem(const char *line, void *arg)
+{
+    char *text = xasprintf("ddprun: %s", line);
+    job_say(arg, text);
+    free(text);
+}
+
+static void preflight_finish(struct preflight *p)
+{
+    struct job *j = p->job;
+    size_t hosts, all = 0;
+    results_judge(p->results);
+    results_table(p->results, on_line, NULL);
+    if (fflush(stdout) != 0)
+        j->verdict = 1;
+    results_problems(p->results, on_problem, j);
+    size_t faults = results_faults(p->results, &hosts);
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        all += j->nodes[i].wanted;
+    if (faults > 0) {
+        j->verdict = 1;
+        char *line =
+            xasprintf("ddprun: preflight: %zu problem%s on %zu of %zu host%s", faults,
+                      faults == 1 ? "" : "s", hosts, all, all == 1 ? "" : "s");
+        job_say(j, line);
+        free(line);
+    }
+    job_end(j, SIGTERM, 0);
+}
+
+static bool all_answered(const struct preflight *p)
+{
+    for (unsigned i = 0; i < p->job->alloc->nnodes; i++) {
+        if (p->nodes[i].probed && !p->nodes[i].answered && is_connected(p, i))
+            return false;
+    }
+    return true;
+}
+
+static void enter(struct preflight *p, enum round round)
+{
+    p->round = round;
+    for (unsigned i = 0; i < p->job->alloc->nnodes; i++)
+        p->nodes[i].probed = false;
+    if (round == ROUND_NODES)
+        probe_nodes(p);
+    else if (round == ROUND_NEIGHBOURS || round == ROUND_REPEAT)
+        probe_neighbours(p, round == ROUND_REPEAT);
+    else if (round == ROUND_DONE)
+        preflight_finish(p);
+}
+
+static void preflight_next(struct preflight *p)
+{
+    while (p->job->state == JOB_PREPARING && p->round < ROUND_DONE && all_answered(p)) {
+        job_arm(p->timer, ROUND_MS);
+        enter(p, p->round + 1);
+    }
+}
+
+static void on_timeout(evutil_socket_t fd, short what, void *arg)
+{
+    struct preflight *p = arg;
+    for (unsigned i = 0; i < p->job->alloc->nnodes; i++) {
+        struct pre_node *pn = &p->nodes[i];
+        if (!pn->probed || pn->answered || !is_connected(p, i))
+            continue;
+        pn->answered = pn->timed_out = true;
+        add(p, i, CHECK_AGENT,
+            (struct msg_found){.problem = xasprintf("has not finished its checks within "
+                                                    "%d s; is it overloaded?",
+                                                    ROUND_MS / 1000)});
+    }
+    preflight_next(p);
+}
+
+/* --- interface ---------------------------------------------------------------------- */
+
+void preflight_joined(struct preflight *p, unsigned node)
+{
+    const struct job_node *n = &p->job->nodes[node];
+    if (n->via != p->job->local)
+        add(p, node, CHECK_REACHED,
+            (struct msg_found){.number = now_ns() - p->created_ns});
+    struct msg_found f = {.value = xasprintf("version %s", n->hello.version)};
+    if (strcmp(n->hello.version, DDPRUN_VERSION) != 0)
+        f.problem = xasprintf("is of version %s, and ddprun here of %s; install one "
+                              "version everywhere",
+                              n->hello.version, DDPRUN_VERSION);
+    add(p, node, CHECK_AGENT, f);
+}
+
+void preflight_lost(struct preflight *p, unsigned node, const char *why)
+{
+    add(p, node, CHECK_AGENT,
+        (struct msg_found){.problem = xasprintf("is lost: %s", why)});
+    preflight_next(p);
+}
+
+static void fill_request(struct preflight *p)
+{
+    struct job *j = p->job;
+    struct msg_probe *m = &p->request;
+    strv_push_all(&m->argv, j->job.argv.v);
+    strv_push_all(&m->env, j->job.env.v);
+    m->wdir = xstrdup(j->job.wdir);
+    m->interface = xstrdup(j->opts->interface);
+    m->store_port = (uint32_t)j->opts->store_port;
+    for (unsigned i = 0; i < j->alloc->nnodes; i++)
+        strv_push(&m->names, j->nodes[i].wanted ? p->names[i] : "");
+    /* rank 0 is on the first host with ranks */
+    while (m->master + 1 < j->alloc->nnodes && !j->nodes[m->master].wanted)
+        m->master++;
+    for (unsigned i = 0; j->plan && i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].place == 0)
+            m->master = i;
+    }
+}
+
+void preflight_begin(struct preflight *p)
+{
+    struct job *j = p->job;
+    struct ddp_err err;
+    job_move(j, JOB_PREPARING, "every agent has joined or failed");
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].trouble)
+            add(p, i, CHECK_REACHED,
+                (struct msg_found){
+                    .problem = xstrdup(without_name(j->nodes[i].trouble, p->names[i]))});
+    }
+    fill_request(p);
+    if (secret_make(&p->request.token, &err) < 0) {
+        job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START, xstrdup(err.text));
+        return;
+    }
+    preflight_next(p);
+}
+
+struct preflight *preflight_create(struct job *j)
+{
+    struct preflight *p = xcalloc(1, sizeof *p);
+    *p = (struct preflight){.job = j, .created_ns = now_ns()};
+    p->names = xcalloc(j->alloc->nnodes, sizeof *p->names);
+    p->nodes = xcalloc(j->alloc->nnodes, sizeof *p->nodes);
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        p->names[i] = j->alloc->nodes[i].name;
+    p->results = results_create(p->names, j->alloc->nnodes);
+    p->timer = evtimer_new(loop_base(j->loop), on_timeout, p);
+    if (!p->timer)
+        abort(); /* out of memory, as in mem.h */
+    return p;
+}
+
+void preflight_destroy(struct preflight *p)
+{
+    if (!p)
+        return;
+    event_free(p->timer);
+    results_destroy(p->results);
+    for (size_t i = 0; i < p->job->alloc->nnodes; i++)
+        free(p->nodes[i].addr);
+    free(p->nodes);
+    free(p->names);
+    msg_probe_finish(&p->request);
+    free(p);
+}

@@ -1,0 +1,348 @@
+/* launcher/plugins/preflight/probe.c - see probe.h
+ *
+ * The child writes records into a pipe: four bytes of length in host byte order, and
+ * the packed body of a finding. Before each check it writes a record that holds only the
+ * check's number, so the agent knows which check hangs or crashed.
+ */
+#define LOG_SUBSYS "preflight"
+#include "launcher/plugins/preflight/probe.h"
+
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/sock.h"
+#include "launcher/plugins/preflight/bandwidth.h"
+#include "launcher/plugins/preflight/check.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+#include <event2/event.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { CHECK_TIMEOUT_S = 10 };
+
+struct probe {
+    struct loop *loop;  /* borrowed */
+    struct reap *reap;  /* borrowed */
+    struct msg_probe m; /* owned */
+    struct strv env;    /* owned: the environment of ranks */
+    unsigned self;
+    pid_t child, server;            /* 0: none */
+    int fd;                         /* owned: read end of the child's pipe; -1: none */
+    struct event *readable, *timer; /* owned */
+    struct evbuffer *in;            /* owned */
+    size_t current;                 /* the running check */
+    bool complete;                  /* the child has run all checks */
+    probe_fn fn;
+    void *arg;
+};
+
+static void probe_run_from(struct probe *p, size_t first);
+
+/* --- the child ---------------------------------------------------------------------- */
+
+static void write_record(int fd, const void *body, size_t n)
+{
+    uint32_t size = (uint32_t)n;
+    char *record = xcalloc(1, sizeof size + n);
+    memcpy(record, &size, sizeof size);
+    memcpy(record + sizeof size, body, n);
+    for (size_t at = 0; at < sizeof size + n;) {
+        ssize_t sent = write(fd, record + at, sizeof size + n - at);
+        if (sent < 0 && errno != EINTR)
+            _exit(1); /* the agent is gone */
+        at += sent > 0 ? (size_t)sent : 0;
+    }
+    free(record);
+}
+
+static void write_begin(int fd, uint32_t number)
+{
+    write_record(fd, &number, sizeof number);
+}
+
+static void write_found(const struct msg_found *f, void *arg)
+{
+    struct pack k = {0};
+    msg_found_pack(f, &k);
+    write_record(*(int *)arg, k.p, k.n);
+    pack_finish(&k);
+}
+
+/* In the child: die with the agent, be the leader of a process group so that descendants
+ * can be killed too, and restore the default signal actions. */
+static void child_setup(pid_t agent)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != agent)
+        _exit(1);
+    setpgid(0, 0);
+    signal(SIGPIPE, SIG_DFL);
+    signal(SIGCHLD, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    log_sink(NULL, NULL);
+    log_setup("ddprun", NULL, "error", NULL);
+}
+
+static _Noreturn void run_checks_from(struct probe *p, size_t first, int fd)
+{
+    struct check_ctx ctx = {.probe = &p->m,
+                            .self = p->self,
+                            .env = &p->env,
+                            .root = "",
+                            .found = write_found,
+                            .arg = &fd};
+    for (size_t i = first; i < CHECKS; i++) {
+        if (checks[i].phase != p->m.phase || !checks[i].run)
+            continue;
+        write_begin(fd, (uint32_t)i);
+        ctx.check = (uint32_t)i;
+        checks[i].run(&ctx);
+    }
+    write_begin(fd, FOUND_END);
+    _exit(0);
+}
+
+/* --- records from the child --------------------------------------------------------- */
+
+static void report(struct probe *p, struct msg_found f)
+{
+    struct pack k = {0};
+    msg_found_pack(&f, &k);
+    p->fn(&k, p->arg);
+    pack_finish(&k);
+    msg_found_finish(&f);
+}
+
+static void probe_close_pipe(struct probe *p)
+{
+    if (p->fd < 0)
+        return;
+    event_del(p->timer);
+    event_free(p->readable);
+    p->readable = NULL;
+    close(p->fd);
+    p->fd = -1;
+    evbuffer_drain(p->in, evbuffer_get_length(p->in));
+}
+
+static void kill_group(pid_t pid)
+{
+    if (pid > 0) {
+        kill(-pid, SIGKILL);
+        kill(pid, SIGKILL); /* it may not have called setpgid() yet */
+    }
+}
+
+/* The child has ended or is to be killed. `why`: the problem with the current check,
+ * taken over; NULL if the child was through. */
+static void probe_child_done(struct probe *p, char *why)
+{
+    size_t next = p->current + 1;
+    bool complete = p->complete;
+    kill_group(p->child);
+    probe_close_pipe(p);
+    if (!complete)
+        report(p, (struct msg_found){.check = (uint32_t)p->current, .problem = why});
+    if (!complete && next < CHECKS)
+        probe_run_from(p, next);
+    else
+        report(p, (struct msg_found){.check = FOUND_END});
+}
+
+static void handle_record(struct probe *p, const unsigned char *body, size_t n)
+{
+    uint32_t number;
+    if (n == sizeof number) {
+        memcpy(&number, body, sizeof number);
+        p->complete = number == FOUND_END;
+        if (!p->complete && number < CHECKS)
+            p->current = number;
+        event_add(p->timer, &(struct timeval){CHECK_TIMEOUT_S, 0});
+        return;
+    }
+    struct pack k = {0};
+    pack_bytes(&k, body, n);
+    p->fn(&k, p->arg);
+    pack_finish(&k);
+}
+
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+    struct probe *p = arg;
+    uint32_t size;
+    int got = evbuffer_read(p->in, fd, -1);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    while (evbuffer_copyout(p->in, &size, sizeof size) == sizeof size &&
+           evbuffer_get_length(p->in) >= sizeof size + size) {
+        unsigned char *record = evbuffer_pullup(p->in, (ssize_t)(sizeof size + size));
+        handle_record(p, record + sizeof size, size);
+        evbuffer_drain(p->in, sizeof size + size);
+    }
+    if (got <= 0 || p->complete)
+        probe_child_done(p, p->complete ? NULL
+                                        : xstrdup("the check itself has died there; "
+                                                  "see 'dmesg'"));
+}
+
+static void on_timeout(evutil_socket_t fd, short what, void *arg)
+{
+    struct probe *p = arg;
+    probe_child_done(p,
+                     xasprintf("no answer after %d s: something hangs there, such as a "
+                               "file server or a name server",
+                               CHECK_TIMEOUT_S));
+}
+
+/* --- interface ---------------------------------------------------------------------- */
+
+static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
+                       void *arg)
+{
+    struct probe *p = arg;
+    p->child = p->child == pid ? 0 : p->child;
+    p->server = p->server == pid ? 0 : p->server;
+}
+
+static void report_failure(struct probe *p, const char *what)
+{
+    report(p, (struct msg_found){.check = (uint32_t)p->current,
+                                 .problem = xasprintf("%s: %s", what, strerror(errno))});
+    report(p, (struct msg_found){.check = FOUND_END});
+}
+
+static void probe_run_from(struct probe *p, size_t first)
+{
+    int ends[2];
+    pid_t agent = getpid();
+    p->complete = false;
+    p->current = first;
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        report_failure(p, "cannot make a pipe");
+        return;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        child_setup(agent);
+        run_checks_from(p, first, ends[1]);
+    }
+    close(ends[1]);
+    if (pid < 0) {
+        close(ends[0]);
+        report_failure(p, "cannot start a process");
+        return;
+    }
+    if (p->child > 0) /* killed but not reaped yet */
+        reap_forget(p->reap, p->child);
+    p->child = pid;
+    reap_watch(p->reap, pid, on_exit_of, p);
+    p->fd = ends[0];
+    evutil_make_socket_nonblocking(p->fd);
+    p->readable =
+        event_new(loop_base(p->loop), p->fd, EV_READ | EV_PERSIST, on_readable, p);
+    if (!p->readable || event_add(p->readable, NULL) < 0 ||
+        event_add(p->timer, &(struct timeval){CHECK_TIMEOUT_S, 0}) < 0)
+        abort(); /* out of memory, as in mem.h */
+}
+
+/* Start the bandwidth server; the launcher passes its port to the node before this one.
+ */
+static void probe_serve(struct probe *p)
+{
+    struct ddp_err err;
+    int port, fd = bandwidth_listen(&port, &err);
+    pid_t agent = getpid(), pid = fd < 0 ? -1 : fork();
+    if (pid == 0) {
+        child_setup(agent);
+        bandwidth_serve(fd, &p->m.token);
+    }
+    if (pid < 0 && fd >= 0)
+        err_errno(&err, "cannot start a process");
+    if (fd >= 0)
+        close(fd);
+    if (pid < 0) {
+        report(p,
+               (struct msg_found){.check = CHECK_LATENCY, .problem = xstrdup(err.text)});
+        return;
+    }
+    p->server = pid;
+    reap_watch(p->reap, pid, on_exit_of, p);
+    char addr[INET6_ADDRSTRLEN] = "";
+    if (p->m.interface)
+        sock_interface_addr(p->m.interface, addr, sizeof addr, NULL);
+    report(p, (struct msg_found){.check = CHECK_LATENCY,
+                                 .key = xasprintf("%d %s", port, addr)});
+}
+
+struct probe *probe_create(struct loop *loop, struct reap *reap, unsigned self,
+                           struct msg_probe *m, probe_fn fn, void *arg)
+{
+    struct probe *p = xcalloc(1, sizeof *p);
+    *p = (struct probe){.loop = loop,
+                        .reap = reap,
+                        .m = *m,
+                        .self = self,
+                        .fd = -1,
+                        .fn = fn,
+                        .arg = arg};
+    *m = (struct msg_probe){0};
+    p->timer = evtimer_new(loop_base(loop), on_timeout, p);
+    p->in = evbuffer_new();
+    if (!p->timer || !p->in)
+        abort(); /* out of memory, as in mem.h */
+    strv_push_all(&p->env, environ);
+    for (size_t i = 0; i < p->m.env.n; i++) {
+        char *name = xstrdup(p->m.env.v[i]), *eq = strchr(name, '=');
+        if (eq) {
+            *eq = '\0';
+            strv_env_set(&p->env, name, eq + 1);
+        }
+        free(name);
+    }
+    probe_serve(p);
+    probe_run_from(p, 0);
+    return p;
+}
+
+bool probe_go_on(struct probe *p, struct msg_probe *m)
+{
+    if (p->fd >= 0)
+        return false;
+    msg_probe_finish(&p->m);
+    p->m = *m;
+    *m = (struct msg_probe){0};
+    probe_run_from(p, 0);
+    return true;
+}
+
+void probe_destroy(struct probe *p)
+{
+    if (!p)
+        return;
+    pid_t children[] = {p->child, p->server};
+    for (size_t i = 0; i < ARRAY_LEN(children); i++) {
+        if (children[i] > 0) {
+            kill_group(children[i]);
+            reap_forget(p->reap, children[i]);
+        }
+    }
+    probe_close_pipe(p);
+    event_free(p->timer);
+    evbuffer_free(p->in);
+    msg_probe_finish(&p->m);
+    strv_finish(&p->env);
+    free(p);
+}

@@ -1,0 +1,489 @@
+/* launcher/plugins/preflight/results.c - see results.h
+ *
+ * One flat array of findings, searched linearly: 256 hosts with 100 libraries each are
+ * 25,600 entries. It is sorted by check and item before the comparison of keys.
+ */
+#include "launcher/plugins/preflight/results.h"
+
+#include "common/hostlist.h"
+#include "common/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct entry {
+    unsigned node;
+    struct msg_found f; /* owned */
+};
+
+struct results {
+    const char *const *names; /* borrowed */
+    size_t nhosts;
+    struct entry *list; /* owned */
+    size_t n, room;
+    bool *faults; /* owned: [node * CHECKS + check]; NULL before results_judge() */
+};
+
+/* NULL sorts first and equals NULL. */
+static int compare_text(const char *a, const char *b)
+{
+    return !a || !b ? (a != NULL) - (b != NULL) : strcmp(a, b);
+}
+
+static bool is_fault(const struct entry *e)
+{
+    return e->f.problem && !e->f.remark;
+}
+
+/* --- adding ------------------------------------------------------------------------- */
+
+static bool is_number(const struct msg_found *f)
+{
+    return f->check < CHECKS && checks[f->check].range && !f->problem && !f->key;
+}
+
+/* Less latency, more bandwidth. */
+static bool is_better(const struct msg_found *a, const struct msg_found *b)
+{
+    return a->check == CHECK_BANDWIDTH ? a->number > b->number : a->number < b->number;
+}
+
+void results_add(struct results *b, unsigned node, struct msg_found *f)
+{
+    bool again = is_number(f) && checks[f->check].phase == PROBE_NEIGHBOUR;
+    for (size_t i = 0; again && i < b->n; i++) {
+        struct entry *e = &b->list[i];
+        if (e->node != node || e->f.check != f->check || !is_number(&e->f) ||
+            compare_text(e->f.item, f->item) != 0)
+            continue;
+        if (is_better(f, &e->f))
+            e->f.number = f->number;
+        msg_found_finish(f);
+        return;
+    }
+    if (b->n == b->room) {
+        b->room = b->room ? 2 * b->room : 256;
+        b->list = xrealloc(b->list, b->room, sizeof *b->list);
+    }
+    b->list[b->n++] = (struct entry){.node = node, .f = *f};
+    *f = (struct msg_found){0};
+}
+
+/* --- outliers ----------------------------------------------------------------------- */
+
+static int by_number(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int64_t median_of(const struct results *b, uint32_t check, size_t *n)
+{
+    int64_t *numbers = xcalloc(b->n + 1, sizeof *numbers);
+    *n = 0;
+    for (size_t i = 0; i < b->n; i++) {
+        if (b->list[i].f.check == check && is_number(&b->list[i].f))
+            numbers[(*n)++] = b->list[i].f.number;
+    }
+    qsort(numbers, *n, sizeof *numbers, by_number);
+    /* of an even number the better one: two slow hosts of four do not set the median */
+    size_t at = check == CHECK_BANDWIDTH ? *n / 2 : (*n - 1) / 2;
+    int64_t median = *n ? numbers[at] : 0;
+    free(numbers);
+    return median;
+}
+
+bool results_is_outlier(const struct results *b, unsigned node, uint32_t check)
+{
+    size_t n;
+    int64_t median = median_of(b, check, &n);
+    char *why = NULL;
+    for (size_t i = 0; i < b->n && !why && checks[check].outlier; i++) {
+        const struct entry *e = &b->list[i];
+        if (e->node == node && e->f.check == check && is_number(&e->f))
+            why = checks[check].outlier(e->f.number, median, n, e->f.item);
+    }
+    free(why);
+    return why != NULL;
+}
+
+static void judge_numbers(struct results *b, uint32_t check)
+{
+    size_t nhosts, n = b->n;
+    int64_t median = median_of(b, check, &nhosts);
+    for (size_t i = 0; i < n; i++) {
+        const struct entry e = b->list[i];
+        if (e.f.check != check || !is_number(&e.f))
+            continue;
+        char *why = checks[check].outlier(e.f.number, median, nhosts, e.f.item);
+        if (why) {
+            struct msg_found f = {.check = check, .problem = why};
+            results_add(b, e.node, &f);
+        }
+    }
+}
+
+/* --- mismatches --------------------------------------------------------------------- */
+
+static int by_item(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+    if (x->f.check != y->f.check)
+        return x->f.check < y->f.check ? -1 : 1;
+    int c = compare_text(x->f.item, y->f.item);
+    return c ? c : (x->node > y->node) - (x->node < y->node);
+}
+
+/* One host's differences from the majority, over the items of a check. */
+struct mismatch {
+    char *names; /* owned: "libm.so.6 (...), libc.so.6 (...)"; NULL: none */
+    int n;
+    size_t like; /* an entry of the majority */
+};
+
+enum { NAMED = 3 };
+
+static void add_mismatch(struct mismatch *u, const struct entry *e, size_t like,
+                         const char *what)
+{
+    const char *name = e->f.item;
+    if (u->n++ >= NAMED)
+        return;
+    char *longer = u->names ? xasprintf("%s, ", u->names) : xstrdup("");
+    free(u->names);
+    u->names = name && e->f.value && strstr(e->f.value, name) == NULL
+                   ? xasprintf("%s%s: %s", longer, name, what)
+                   : xasprintf("%s%s", longer, what);
+    free(longer);
+    u->like = like;
+}
+
+/* Index of an entry with the most frequent key among first..last (one item, one entry per
+ * host; problems have no key). On a tie the first host's. */
+static size_t find_majority(const struct results *b, size_t first, size_t last)
+{
+    size_t best = first, most = 0;
+    for (size_t i = first; i < last; i++) {
+        size_t same = 0;
+        const char *key = b->list[i].f.key;
+        for (size_t k = first; key && k < last; k++)
+            same += compare_text(key, b->list[k].f.key) == 0;
+        if (same > most) {
+            most = same;
+            best = i;
+        }
+        if (most > (last - first) / 2)
+            break;
+    }
+    return best;
+}
+
+static void judge_item(const struct results *b, size_t first, size_t last,
+                       struct mismatch *mismatch)
+{
+    size_t best = find_majority(b, first, last);
+    for (size_t i = first; i < last; i++) {
+        const struct entry *e = &b->list[i];
+        if (e->f.key && compare_text(e->f.key, b->list[best].f.key) != 0)
+            add_mismatch(&mismatch[e->node], e, best, e->f.value ? e->f.value : "?");
+    }
+}
+
+static char *hosts_with_key(const struct results *b, size_t like)
+{
+    struct strv names = {0};
+    const struct msg_found *f = &b->list[like].f;
+    for (size_t i = 0; i < b->n; i++) {
+        const struct msg_found *g = &b->list[i].f;
+        if (g->check == f->check && g->key && compare_text(g->item, f->item) == 0 &&
+            strcmp(g->key, f->key) == 0)
+            strv_push(&names, b->names[b->list[i].node]);
+    }
+    char *text = hostlist_compress(names.v, names.n);
+    strv_finish(&names);
+    return text;
+}
+
+static void judge_keys(struct results *b, uint32_t check)
+{
+    struct mismatch *mismatch = xcalloc(b->nhosts, sizeof *mismatch);
+    qsort(b->list, b->n, sizeof *b->list, by_item);
+    for (size_t i = 0, end; i < b->n; i = end) {
+        for (end = i + 1; end < b->n && b->list[end].f.check == b->list[i].f.check &&
+                          compare_text(b->list[end].f.item, b->list[i].f.item) == 0;
+             end++)
+            ;
+        if (b->list[i].f.check == check)
+            judge_item(b, i, end, mismatch);
+    }
+    for (unsigned node = 0; node < b->nhosts; node++) {
+        struct mismatch *u = &mismatch[node];
+        if (u->n == 0)
+            continue;
+        char *hosts = hosts_with_key(b, u->like), more[40] = "";
+        if (u->n > NAMED)
+            snprintf(more, sizeof more, " and %d more", u->n - NAMED);
+        struct msg_found f = {.check = check,
+                              .remark = checks[check].mismatch_is_remark,
+                              .problem = xasprintf("%s%s, but %s on %s; %s", u->names,
+                                                   more, b->list[u->like].f.value, hosts,
+                                                   checks[check].mismatch)};
+        results_add(b, node, &f);
+        free(hosts);
+        free(u->names);
+    }
+    free(mismatch);
+}
+
+void results_judge(struct results *b)
+{
+    for (uint32_t c = 0; c < CHECKS; c++) {
+        if (checks[c].mismatch)
+            judge_keys(b, c);
+        if (checks[c].outlier)
+            judge_numbers(b, c);
+    }
+    qsort(b->list, b->n, sizeof *b->list, by_item);
+    b->faults = xcalloc(b->nhosts * CHECKS, sizeof *b->faults);
+    for (size_t i = 0; i < b->n; i++) {
+        const struct entry *e = &b->list[i];
+        b->faults[e->node * CHECKS + e->f.check] |= is_fault(e);
+    }
+}
+
+/* --- printing ----------------------------------------------------------------------- */
+
+static bool has_fault(const struct results *b, unsigned node, uint32_t check)
+{
+    return b->faults[node * CHECKS + check];
+}
+
+static char *hosts_text(const struct results *b, const bool *in)
+{
+    struct strv names = {0};
+    for (size_t i = 0; i < b->nhosts; i++) {
+        if (in[i])
+            strv_push(&names, b->names[i]);
+    }
+    char *text = hostlist_compress(names.v, names.n);
+    strv_finish(&names);
+    return text;
+}
+
+/* The lines of the table, collected before printing: the column width depends on them.
+ */
+struct row {
+    uint32_t check;
+    bool fault;
+    char *hosts, *text; /* owned */
+};
+struct rows {
+    struct row *v;
+    size_t n;
+    int width;
+};
+
+static void add_row(struct rows *rows, const struct results *b, uint32_t check,
+                    const bool *in, bool fault, char *text)
+{
+    rows->v = xrealloc(rows->v, rows->n + 1, sizeof *rows->v);
+    struct row *r = &rows->v[rows->n++];
+    *r = (struct row){check, fault, hosts_text(b, in), text};
+    int width = (int)strlen(r->hosts);
+    rows->width = width > rows->width ? width : rows->width;
+}
+
+/* One range of the hosts without a problem, one of those with a problem. */
+static void rows_of_numbers(struct rows *rows, const struct results *b, uint32_t check)
+{
+    for (int bad = 0; bad < 2; bad++) {
+        bool *in = xcalloc(b->nhosts, sizeof *in), some = false;
+        int64_t least = INT64_MAX, most = INT64_MIN;
+        for (size_t i = 0; i < b->n; i++) {
+            const struct entry *e = &b->list[i];
+            if (e->f.check != check || !is_number(&e->f) ||
+                has_fault(b, e->node, check) != bad)
+                continue;
+            in[e->node] = some = true;
+            least = e->f.number < least ? e->f.number : least;
+            most = e->f.number > most ? e->f.number : most;
+        }
+        if (some)
+            add_row(rows, b, check, in, bad, checks[check].range(least, most));
+        free(in);
+    }
+}
+
+/* "17, equal": the number of items of each host. */
+static void rows_of_counts(struct rows *rows, const struct results *b, uint32_t check)
+{
+    int *count = xcalloc(b->nhosts, sizeof *count);
+    bool *in = xcalloc(b->nhosts, sizeof *in), *done = xcalloc(b->nhosts, sizeof *done);
+    for (size_t i = 0; i < b->n; i++)
+        count[b->list[i].node] += b->list[i].f.check == check && b->list[i].f.key;
+    for (unsigned first = 0; first < b->nhosts; first++) {
+        if (done[first] || count[first] == 0)
+            continue;
+        bool fault = has_fault(b, first, check);
+        for (unsigned n = 0; n < b->nhosts; n++) {
+            in[n] =
+                !done[n] && count[n] == count[first] && has_fault(b, n, check) == fault;
+            done[n] |= in[n];
+        }
+        add_row(rows, b, check, in, fault,
+                xasprintf("%d%s", count[first], fault ? "" : ", equal"));
+    }
+    free(count);
+    free(in);
+    free(done);
+}
+
+static void rows_of_values(struct rows *rows, const struct results *b, uint32_t check)
+{
+    bool *done = xcalloc(b->n + 1, sizeof *done), *in = xcalloc(b->nhosts, sizeof *in);
+    for (size_t i = 0; i < b->n; i++) {
+        const struct msg_found *f = &b->list[i].f;
+        if (done[i] || f->check != check || !f->value)
+            continue;
+        memset(in, 0, b->nhosts * sizeof *in);
+        bool fault = true; /* of the row, if every host in it has a fault */
+        for (size_t k = i; k < b->n; k++) {
+            const struct entry *e = &b->list[k];
+            if (e->f.check != check || compare_text(e->f.value, f->value) != 0)
+                continue;
+            done[k] = in[e->node] = true;
+            fault &= has_fault(b, e->node, check);
+        }
+        add_row(rows, b, check, in, fault, xstrdup(f->value));
+    }
+    free(done);
+    free(in);
+}
+
+/* Hosts that reported a problem and no value. */
+static void rows_of_problems(struct rows *rows, const struct results *b, uint32_t check)
+{
+    bool *in = xcalloc(b->nhosts, sizeof *in), some = false;
+    for (unsigned n = 0; n < b->nhosts; n++) {
+        bool printed = false;
+        for (size_t i = 0; i < b->n; i++) {
+            const struct entry *e = &b->list[i];
+            printed |=
+                e->node == n && e->f.check == check && (e->f.value || is_number(&e->f));
+        }
+        in[n] = !printed && has_fault(b, n, check);
+        some |= in[n];
+    }
+    if (some)
+        add_row(rows, b, check, in, true, xstrdup("see below"));
+    free(in);
+}
+
+void results_table(const struct results *b, results_line_fn line, void *arg)
+{
+    struct rows rows = {.width = 5};
+    for (uint32_t c = 0; c < CHECKS; c++) {
+        if (checks[c].count_only)
+            rows_of_counts(&rows, b, c);
+        else if (checks[c].range)
+            rows_of_numbers(&rows, b, c);
+        else
+            rows_of_values(&rows, b, c);
+        rows_of_problems(&rows, b, c);
+    }
+    rows.width = rows.width > 40 ? 40 : rows.width;
+    char *head = xasprintf("  %-10s  %-*s  %s", "check", rows.width, "hosts", "found");
+    line(head, arg);
+    free(head);
+    for (size_t i = 0; i < rows.n; i++) {
+        struct row *r = &rows.v[i];
+        bool first = i == 0 || rows.v[i - 1].check != r->check;
+        char *text =
+            xasprintf("%c %-10s  %-*s  %s", r->fault ? '!' : ' ',
+                      first ? checks[r->check].name : "", rows.width, r->hosts, r->text);
+        line(text, arg);
+        free(text);
+        free(r->hosts);
+        free(r->text);
+    }
+    free(rows.v);
+}
+
+/* --- problems ----------------------------------------------------------------------- */
+
+static void print_problem(const struct results *b, size_t first, bool *printed, bool *in,
+                          results_line_fn line, void *arg)
+{
+    const struct msg_found *f = &b->list[first].f;
+    memset(in, 0, b->nhosts * sizeof *in);
+    for (size_t k = first; k < b->n; k++) {
+        const struct msg_found *g = &b->list[k].f;
+        if (g->check == f->check && g->problem && strcmp(g->problem, f->problem) == 0)
+            printed[k] = in[b->list[k].node] = true;
+    }
+    char *hosts = hosts_text(b, in);
+    char *text = xasprintf("%s%s: %s: %s", f->remark ? "note: " : "", hosts,
+                           checks[f->check].name, f->problem);
+    line(text, arg);
+    free(text);
+    free(hosts);
+}
+
+void results_problems(const struct results *b, results_line_fn line, void *arg)
+{
+    bool *printed = xcalloc(b->n + 1, sizeof *printed),
+         *in = xcalloc(b->nhosts, sizeof *in);
+    for (int remarks = 0; remarks < 2; remarks++) {
+        for (size_t i = 0; i < b->n; i++) {
+            const struct msg_found *f = &b->list[i].f;
+            if (f->problem && !printed[i] && f->remark == remarks)
+                print_problem(b, i, printed, in, line, arg);
+        }
+    }
+    free(printed);
+    free(in);
+}
+
+static void count_line(const char *line, void *arg)
+{
+    if (strncmp(line, "note: ", 6) != 0)
+        ++*(size_t *)arg;
+}
+
+size_t results_faults(const struct results *b, size_t *hosts)
+{
+    size_t lines = 0;
+    bool *in = xcalloc(b->nhosts, sizeof *in);
+    *hosts = 0;
+    results_problems(b, count_line, &lines);
+    for (size_t i = 0; i < b->n; i++) {
+        if (is_fault(&b->list[i]) && !in[b->list[i].node]) {
+            in[b->list[i].node] = true;
+            ++*hosts;
+        }
+    }
+    free(in);
+    return lines;
+}
+
+/* --- create and destroy ------------------------------------------------------------- */
+
+struct results *results_create(const char *const *names, size_t n)
+{
+    struct results *b = xcalloc(1, sizeof *b);
+    b->names = names;
+    b->nhosts = n;
+    return b;
+}
+
+void results_destroy(struct results *b)
+{
+    if (!b)
+        return;
+    for (size_t i = 0; i < b->n; i++)
+        msg_found_finish(&b->list[i].f);
+    free(b->list);
+    free(b->faults);
+    free(b);
+}

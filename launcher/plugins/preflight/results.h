@@ -1,0 +1,38 @@
+/* launcher/plugins/preflight/results.h - compare and print the findings of all hosts
+ *
+ * Hosts with the same finding share a line of the table, and a problem of several hosts
+ * is one line. A host whose key differs from the majority's is reported: which of two
+ * versions is the right one is not known, only that they differ.
+ */
+#ifndef LAUNCHER_PLUGINS_PREFLIGHT_RESULTS_H
+#define LAUNCHER_PLUGINS_PREFLIGHT_RESULTS_H
+
+#include "launcher/plugins/preflight/check.h"
+
+struct results;
+
+/* `names` of all hosts, by node number; borrowed. */
+struct results *results_create(const char *const *names, size_t n);
+void results_destroy(struct results *b);
+
+/* Takes over `*f`. A number for a PROBE_NEIGHBOUR check that has one already (same host
+ * and item) replaces it only if it is better: the better of two measurements counts. */
+void results_add(struct results *b, unsigned node, struct msg_found *f);
+
+/* Compare the hosts and add the problems found. Call once, after the last add. */
+void results_judge(struct results *b);
+
+/* Would results_judge() report this host's number, given the findings so far? */
+bool results_is_outlier(const struct results *b, unsigned node, uint32_t check);
+
+typedef void (*results_line_fn)(const char *line, void *arg);
+
+/* The table, and the problems with their hosts, by lines. This and the functions below
+ * need results_judge() first. */
+void results_table(const struct results *b, results_line_fn line, void *arg);
+void results_problems(const struct results *b, results_line_fn line, void *arg);
+
+/* The number of problems (without remarks), and of hosts that have any. */
+size_t results_faults(const struct results *b, size_t *hosts);
+
+#endif

@@ -1,0 +1,341 @@
+/* launcher/plugins/preload/preload.c - see preload.h
+ *
+ * A request is one packet that carries descriptors; its text is in a memfd, so that
+ * sending never blocks on a full socket. The helper's answers are short packets.
+ */
+#define LOG_SUBSYS "preload"
+#include "launcher/plugins/preload/preload.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/installed.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/sock.h"
+#include "launcher/transport/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Imports from a loaded shared file system may take minutes; a fork does not. */
+enum { IMPORT_S = 300, FORK_S = 30, WRITE_MS = 1000 /* to a memfd */ };
+
+struct preload {
+    struct reap *reap;       /* borrowed */
+    pid_t pid;               /* of the helper; 0: exited */
+    pid_t importer;          /* the helper, or its descendant that forks the ranks */
+    int wire;                /* owned: socket to the helper */
+    int output;              /* owned: its stdout and stderr, expected to stay empty */
+    int go;                  /* owned: pipe to the rank that waits; -1: none */
+    struct event *events[2]; /* owned: readable wire, deadline */
+    struct preload_events callbacks;
+    void *arg;
+    int64_t began_ms;
+    unsigned dropped; /* number of cancelled requests whose answers are still to come */
+    bool over;
+};
+
+/* The directory of sitecustomize.py; without ':', as it goes into PYTHONPATH. */
+static char *find_directory(struct ddp_err *why)
+{
+    char *file = installed_file(INSTALLED_PROGRAM, "preload/sitecustomize.py", R_OK);
+    if (file && !strchr(file, ':')) {
+        *strrchr(file, '/') = '\0';
+        return file;
+    }
+    free(file);
+    err_set(why, "its Python half is not beside ddprun's programs");
+    return NULL;
+}
+
+/* --- protocol ----------------------------------------------------------------------- */
+
+/* A memfd with `a`, `b` unless NULL, and `env`, each with its NUL. -1: errno. */
+static int text_file(const char *a, const char *b, const struct strv *env)
+{
+    int fd = memfd_create("ddprun-preload", MFD_CLOEXEC);
+    int64_t until = now_ms() + WRITE_MS;
+    int rc = fd < 0 ? -1 : sock_write_all(fd, a, strlen(a) + 1, until);
+    if (rc == 0 && b)
+        rc = sock_write_all(fd, b, strlen(b) + 1, until);
+    for (size_t i = 0; rc == 0 && i < env->n; i++)
+        rc = sock_write_all(fd, env->v[i], strlen(env->v[i]) + 1, until);
+    if (rc < 0 && fd >= 0) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+static int send_fds(int wire, const int *fds, size_t n)
+{
+    char what = 'r';
+    union {
+        char room[CMSG_SPACE(6 * sizeof(int))];
+        struct cmsghdr align;
+    } u = {{0}};
+    struct iovec iov = {&what, 1};
+    struct msghdr m = {.msg_iov = &iov,
+                       .msg_iovlen = 1,
+                       .msg_control = u.room,
+                       .msg_controllen = CMSG_SPACE(n * sizeof(int))};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(n * sizeof(int));
+    memcpy(CMSG_DATA(c), fds, n * sizeof(int));
+    return sendmsg(wire, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == 1 ? 0 : -1;
+}
+
+static void close_go(struct preload *p)
+{
+    if (p->go >= 0)
+        close(p->go);
+    p->go = -1;
+}
+
+static void finish(struct preload *p, const char *why)
+{
+    if (p->over)
+        return;
+    p->over = true;
+    for (size_t i = 0; i < ARRAY_LEN(p->events); i++)
+        event_del(p->events[i]);
+    close_go(p);
+    p->callbacks.over(why, p->arg);
+}
+
+/* Whether `pid` is our child, running or not yet reaped. The helper's word is not
+ * trusted. */
+static bool is_child(pid_t pid)
+{
+    siginfo_t info;
+    return pid > 1 && waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+static void on_packet(evutil_socket_t fd, short what, void *arg)
+{
+    struct preload *p = arg;
+    char text[1024];
+    ssize_t n = recv(p->wire, text, sizeof text - 1, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    text[n > 0 ? n : 0] = '\0';
+    int written = 0;
+    if (n > 0 &&
+        p->dropped > 0) { /* any answer, failures included: the rank was cancelled */
+        p->dropped--;
+        if (p->go < 0)
+            event_del(p->events[1]);
+    } else if (strncmp(text, "no ", 3) == 0) {
+        finish(p, text + 3);
+    } else if (strncmp(text, "would ", 6) == 0 && p->callbacks.would) {
+        p->callbacks.would(text + 6, p->arg);
+    } else if (strncmp(text, "left ", 5) == 0) {
+        log_info("an import is left to the ranks: %s", text + 5);
+    } else if (strncmp(text, "ready ", 6) == 0 &&
+               ioctl(p->output, FIONREAD, &written) == 0 && written > 0) {
+        finish(p, "an import has written something");
+    } else if (strncmp(text, "ready ", 6) == 0) {
+        int64_t ms = now_ms() - p->began_ms;
+        p->importer = (pid_t)atoi(text + 6);
+        log_info("imported in %.1f s: the ranks are forked", (double)ms / 1000);
+        event_del(p->events[1]);
+        p->callbacks.ready(ms, p->arg);
+    } else if (strncmp(text, "pid ", 4) == 0 && p->go >= 0 &&
+               is_child((pid_t)atoi(text + 4))) {
+        event_del(p->events[1]);
+        p->callbacks.forked((pid_t)atoi(text + 4), p->arg);
+    } else {
+        finish(p, n > 0 ? "the helper sent an invalid answer"
+                        : "the interpreter that imports has ended");
+    }
+}
+
+static void on_deadline(evutil_socket_t fd, short what, void *arg)
+{
+    finish(arg, "the interpreter that imports does not answer");
+}
+
+static void on_ended(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
+                     void *arg)
+{
+    struct preload *p = arg;
+    p->pid = 0;
+}
+
+/* --- requests ----------------------------------------------------------------------- */
+
+void preload_fork(struct preload *p, const int streams[3], int extra, const char *cpus,
+                  const struct strv *env)
+{
+    int go[2] = {-1, -1}, null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int text = text_file(cpus ? cpus : "", NULL, env), fds[6], n = 4;
+    bool good = null >= 0 && text >= 0 && pipe2(go, O_CLOEXEC) == 0;
+    for (int i = 0; i < 3; i++)
+        fds[i] = streams[i] < 0 ? null : streams[i];
+    fds[3] = go[0];
+    if (extra >= 0)
+        fds[n++] = extra;
+    fds[n++] = text;
+    if (good)
+        send_fds(p->wire, fds, (size_t)n); /* fails only if it exited: on_packet() */
+    close_go(p);
+    p->go = go[1];
+    const int done[] = {null, text, go[0]};
+    for (size_t i = 0; i < ARRAY_LEN(done); i++) {
+        if (done[i] >= 0)
+            close(done[i]);
+    }
+    /* no answer will follow a failed request: time out at once */
+    event_add(p->events[1], &(struct timeval){good ? FORK_S : 0, 0});
+}
+
+void preload_go(struct preload *p)
+{
+    if (write(p->go, "g", 1) != 1)
+        log_debug("the forked rank has exited before it was let run");
+    close_go(p);
+}
+
+void preload_drop(struct preload *p)
+{
+    close_go(p); /* the rank exits when the pipe closes */
+    p->dropped++;
+}
+
+pid_t preload_pid(const struct preload *p)
+{
+    return p->pid;
+}
+
+pid_t preload_importer(const struct preload *p)
+{
+    return p->pid ? p->importer : 0;
+}
+
+static int spawn_helper(struct preload *p, const struct preload_spec *spec,
+                        const char *dir, const struct strv *common, int wire, int output,
+                        struct ddp_err *why)
+{
+    struct strv env = {0};
+    strv_push_all(&env, common->v);
+    const char *path = strv_env_get(common, "PYTHONPATH");
+    char *longer = path && *path ? xasprintf("%s:%s", dir, path) : xstrdup(dir);
+    strv_env_set(&env, "PYTHONPATH", longer);
+    char *self = xasprintf("%d", (int)getpid());
+    strv_env_set(&env, "DDPRUN_PRELOAD", self);
+    struct child_spec child = {.path = spec->path,
+                               .argv = spec->argv,
+                               .env = env.v,
+                               .in = wire,
+                               .out = output,
+                               .err = output,
+                               .cpus = spec->cpus,
+                               .cpus_size = spec->cpus_size,
+                               .group = true};
+    enum child_step step;
+    p->pid = child_spawn(&child, &step);
+    int rc = p->pid < 0 ? err_errno(why, "cannot start '%s'", spec->path) : 0;
+    p->pid = p->pid < 0 ? 0 : p->pid;
+    if (p->pid > 0)
+        reap_watch(p->reap, p->pid, on_ended, p);
+    free(longer);
+    free(self);
+    strv_finish(&env);
+    return rc;
+}
+
+/* Start the helper, send the first request and watch for answers. */
+static int start_helper(struct preload *p, struct loop *loop,
+                        const struct preload_spec *spec, const char *dir,
+                        const struct strv *common, const char *apart, struct ddp_err *why)
+{
+    int wires[2] = {-1, -1}, outs[2] = {-1, -1};
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wires) < 0)
+        return err_errno(why, "cannot make a socket");
+    p->wire = wires[0];
+    /* non-blocking: a helper that fills the pipe must not hang */
+    int rc = pipe2(outs, O_CLOEXEC | O_NONBLOCK) < 0
+                 ? err_errno(why, "cannot make a pipe")
+                 : 0;
+    p->output = outs[0];
+    if (rc == 0)
+        rc = spawn_helper(p, spec, dir, common, wires[1], outs[1], why);
+    close(wires[1]);
+    if (outs[1] >= 0)
+        close(outs[1]);
+    if (rc < 0)
+        return rc;
+    int text = text_file(spec->modules, apart, common);
+    if (text < 0 || send_fds(p->wire, &text, 1) < 0)
+        rc = err_errno(why, "cannot send the modules to be imported");
+    if (text >= 0)
+        close(text);
+    struct event_base *base = loop_base(loop);
+    p->events[0] = event_new(base, p->wire, EV_READ | EV_PERSIST, on_packet, p);
+    p->events[1] = evtimer_new(base, on_deadline, p);
+    if (!p->events[0] || !p->events[1])
+        abort();
+    event_add(p->events[0], NULL);
+    event_add(p->events[1], &(struct timeval){IMPORT_S, 0});
+    return rc;
+}
+
+struct preload *preload_create(struct loop *loop, struct reap *reap,
+                               const struct preload_spec *spec,
+                               const struct preload_events *events, void *arg,
+                               struct ddp_err *why)
+{
+    struct strv common = {0};
+    char *apart = NULL, *dir = NULL;
+    struct preload *p = xcalloc(1, sizeof *p);
+    *p = (struct preload){.reap = reap,
+                          .wire = -1,
+                          .output = -1,
+                          .go = -1,
+                          .callbacks = *events,
+                          .arg = arg,
+                          .began_ms = now_ms()};
+    if (preload_fits(spec->path, spec->argv, why) < 0 ||
+        preload_common(spec->envs, spec->nenvs, &common, &apart, why) < 0 ||
+        !(dir = find_directory(why)) ||
+        start_helper(p, loop, spec, dir, &common, apart, why) < 0) {
+        preload_destroy(p);
+        p = NULL;
+    }
+    strv_finish(&common);
+    free(apart);
+    free(dir);
+    return p;
+}
+
+void preload_destroy(struct preload *p)
+{
+    if (!p)
+        return;
+    if (p->pid > 0) {
+        reap_forget(p->reap, p->pid);
+        kill(p->pid, SIGKILL);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(p->events); i++) {
+        if (p->events[i])
+            event_free(p->events[i]);
+    }
+    close_go(p);
+    if (p->wire >= 0)
+        close(p->wire);
+    if (p->output >= 0)
+        close(p->output);
+    free(p);
+}

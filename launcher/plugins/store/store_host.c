@@ -1,0 +1,273 @@
+/* launcher/plugins/store/store_host.c - see store_host.h
+ *
+ * Connections whose node has been asked wait in a table for the answer, and are refused
+ * after ASK_MS. The server's own deadline is longer, so a ticket is never used after it
+ * has expired.
+ */
+#define LOG_SUBSYS "store"
+#include "launcher/plugins/store/store_host.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/refusals.h"
+#include "common/sock.h"
+#include "launcher/admission/admission.h"
+#include "rendezvous/server/server.h"
+
+#include <ctype.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uthash.h>
+
+enum { ASK_MS = 5000, SERVER_ASK_MS = 20000 };
+
+struct query {
+    struct store_host *owner; /* borrowed: the owner of its table */
+    struct server_ticket *ticket;
+    uint32_t id;
+    unsigned scope;         /* of the attempt it was asked in */
+    struct event *deadline; /* owned */
+    UT_hash_handle hh;
+};
+
+struct store_host {
+    struct loop *loop;           /* borrowed */
+    struct server *server;       /* owned; NULL when only a port was wanted */
+    struct admission *admission; /* borrowed */
+    char *addr;                  /* owned: for the ranks */
+    char *listen;                /* owned: the same in numbers; NULL: every interface */
+    int port, wanted_port;       /* the latter 0: any */
+    unsigned scope;              /* of this attempt's keys; 0 for an open store */
+    void (*ask)(const struct msg_vouch *v, void *arg);
+    void *arg;
+    struct refusals refusals;
+    uint32_t last_id;
+    struct query *queries; /* owned, by id */
+};
+
+static void query_end(struct query *q, bool yes, const char *why)
+{
+    struct store_host *h = q->owner;
+    HASH_DEL(h->queries, q);
+    server_admit(q->ticket, yes, q->scope, why);
+    event_free(q->deadline);
+    free(q);
+}
+
+static void on_ask_deadline(evutil_socket_t fd, short what, void *arg)
+{
+    query_end(arg, false, "no answer from the node it comes from");
+}
+
+void store_host_vouched(struct store_host *h, const struct msg_vouched *answer)
+{
+    struct query *q;
+    HASH_FIND(hh, h->queries, &answer->id, sizeof answer->id, q);
+    if (q)
+        query_end(q, answer->yes, answer->why ? answer->why : "not of this job");
+}
+
+static void copy_address(struct sockaddr_storage *to, const struct sockaddr *from)
+{
+    *to = (struct sockaddr_storage){0};
+    memcpy(to, from,
+           from->sa_family == AF_INET ? sizeof(struct sockaddr_in)
+                                      : sizeof(struct sockaddr_in6));
+}
+
+static void ask_other_nodes(struct store_host *h, struct server_ticket *ticket,
+                            const struct sockaddr *peer, const struct sockaddr *local)
+{
+    struct query *q = xcalloc(1, sizeof *q);
+    *q = (struct query){
+        .owner = h, .ticket = ticket, .id = ++h->last_id, .scope = h->scope};
+    q->deadline = evtimer_new(loop_base(h->loop), on_ask_deadline, q);
+    if (!q->deadline)
+        abort();
+    struct timeval tv = {ASK_MS / 1000, 0};
+    event_add(q->deadline, &tv);
+    HASH_ADD(hh, h->queries, id, sizeof q->id, q);
+    struct msg_vouch v = {.id = q->id};
+    copy_address(&v.peer, peer);
+    copy_address(&v.local, local);
+    h->ask(&v, h->arg);
+}
+
+static void on_connection(struct server_ticket *ticket, const struct sockaddr *peer,
+                          const struct sockaddr *local, void *arg)
+{
+    struct store_host *h = arg;
+    struct ddp_err err = {""};
+    int answer = admission_check(h->admission, peer, local, &err);
+    if (answer == ADMISSION_ELSEWHERE)
+        ask_other_nodes(h, ticket, peer, local);
+    else
+        server_admit(ticket, answer == 0, h->scope, err.text);
+}
+
+static void on_notice(const char *line, void *arg)
+{
+    log_info("%s", line);
+}
+
+static void on_refused(const struct sockaddr *peer, const char *why, void *arg)
+{
+    struct store_host *h = arg;
+    char *line = refusals_line(&h->refusals, peer, "the store", why);
+    if (line)
+        log_warn("%s", line);
+    free(line);
+}
+
+/* PyTorch compares MASTER_ADDR as text with lower-case names. */
+static char *lower(const char *s)
+{
+    char *t = xstrdup(s);
+    for (char *p = t; *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+    return t;
+}
+
+/* `addr` is what the ranks connect to, `own` the local address to listen on. NULL: every
+ * interface, for a name that resolves to loopback here only (Debian writes 127.0.1.1 into
+ * /etc/hosts). */
+static void set_addr(struct store_host *h, const char *addr, const char *own)
+{
+    h->addr = lower(addr);
+    h->listen = xstrdup(own);
+}
+
+/* ms, for all names: the lookup blocks the loop, and with it the heartbeats. */
+enum { LOOKUP_MS = 3000 };
+
+/* The user's MASTER_ADDR: kept if all ranks reach this machine by it. */
+static bool take_user_addr(struct store_host *h, const struct msg_store *want,
+                           int64_t until)
+{
+    char own[INET6_ADDRSTRLEN];
+    if (!want->wish)
+        return false;
+    enum sock_own is = sock_own_addr(want->wish, until, own, sizeof own);
+    if (is == SOCK_OWN || (is == SOCK_LOOPBACK && want->alone)) {
+        set_addr(h, want->wish, own);
+        return true;
+    }
+    log_warn("MASTER_ADDR=%s is ignored: %s; --master-addr overrides this", want->wish,
+             is == SOCK_LOOPBACK  ? "other hosts cannot reach this one by it"
+             : is == SOCK_FOREIGN ? "it is not an address of rank 0's host"
+                                  : "it cannot be resolved on rank 0's host");
+    return false;
+}
+
+static int choose_addr(struct store_host *h, const struct msg_store *want,
+                       struct ddp_err *err)
+{
+    char text[INET6_ADDRSTRLEN];
+    int64_t until = now_ms() + LOOKUP_MS;
+    if (take_user_addr(h, want, until))
+        return 0;
+    if (want->addr) {
+        enum sock_own is = sock_own_addr(want->addr, until, text, sizeof text);
+        bool hidden = !want->alone && is == SOCK_LOOPBACK && strcmp(text, want->addr);
+        if (is == SOCK_UNKNOWN)
+            return err_set(err, "'%s' cannot be resolved on rank 0's host", want->addr);
+        set_addr(h, want->addr, hidden ? NULL : is == SOCK_OWN ? text : want->addr);
+        return 0;
+    }
+    if (sock_interface_addr(want->interface, text, sizeof text, err) < 0)
+        return -1;
+    set_addr(h, text, text);
+    return 0;
+}
+
+static int serve(struct store_host *h, const struct msg_store *want, struct ddp_err *err)
+{
+    struct server_options options = {
+        .addr = h->listen,
+        .port = (int)want->port,
+        .ask = want->open ? NULL : on_connection,
+        .ask_arg = h,
+        .ask_timeout_ms = SERVER_ASK_MS,
+        .notice = on_notice,
+        .refused = on_refused,
+        .notice_arg = h,
+    };
+    h->server = server_create(h->loop, &options, err);
+    if (!h->server && want->port)
+        return err_prefix(err,
+                          "the store cannot listen on its port (without --store-port "
+                          "and --master-port it uses a free one)");
+    if (!h->server)
+        return err_prefix(err, "the store cannot listen");
+    h->port = server_port(h->server);
+    return 0;
+}
+
+/* A port for rank 0 to listen on: free now, and by the kernel's allocation order unlikely
+ * to be assigned to another process soon. */
+static int find_port(struct store_host *h, struct ddp_err *err)
+{
+    int fd = sock_listen(h->listen, h->wanted_port, &h->port, err);
+    if (fd < 0)
+        return -1;
+    close(fd);
+    return 0;
+}
+
+struct store_host *store_host_create(struct loop *loop, const struct msg_store *want,
+                                     struct admission *admission,
+                                     void (*ask)(const struct msg_vouch *v, void *arg),
+                                     void *arg, struct ddp_err *err)
+{
+    struct store_host *h = xcalloc(1, sizeof *h);
+    *h = (struct store_host){.loop = loop,
+                             .admission = admission,
+                             .ask = ask,
+                             .arg = arg,
+                             .wanted_port = (int)want->port,
+                             .scope = want->open ? 0 : 1};
+    if (choose_addr(h, want, err) < 0 ||
+        (want->serve ? serve(h, want, err) : find_port(h, err)) < 0) {
+        store_host_destroy(h);
+        return NULL;
+    }
+    log_debug("%s port %d %s", h->addr, h->port,
+              want->serve ? "serves the store" : "is left to rank 0");
+    return h;
+}
+
+int store_host_renew(struct store_host *h, struct ddp_err *err)
+{
+    if (!h->server)
+        return find_port(h, err);
+    server_drop_scope(h->server, h->scope);
+    if (h->scope > 0)
+        h->scope++;
+    return 0;
+}
+
+void store_host_destroy(struct store_host *h)
+{
+    if (!h)
+        return;
+    while (h->queries)
+        query_end(h->queries, false, "the job has ended");
+    server_destroy(h->server);
+    free(h->addr);
+    free(h->listen);
+    free(h);
+}
+
+const char *store_host_addr(const struct store_host *h)
+{
+    return h->addr;
+}
+
+int store_host_port(const struct store_host *h)
+{
+    return h->port;
+}

@@ -1,0 +1,382 @@
+/* launcher/tools/script/request.c - see request.h
+ *
+ * First the numbers, each from the user, else from the partition, else a default; then
+ * the limits, one function each.
+ */
+#include "launcher/tools/script/request.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/tools/script/walltime.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEFAULT_TIME_S = 3600, WARNING_S = 120, NAME_MAX_LEN = 15 };
+
+/* --- which partition ---------------------------------------------------------------- */
+
+/* "dgx, dgx-preempt, gpu" */
+static void list_partitions(const struct site *s, char *out, size_t size)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->npartitions && n < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%s", i ? ", " : "",
+                              s->partitions[i].name);
+}
+
+static int64_t wanted_time(const struct opts *opts)
+{
+    return opts->walltime_s ? opts->walltime_s : DEFAULT_TIME_S;
+}
+
+static bool fits(const struct partition *p, int nodes, int gpus, int64_t time_s)
+{
+    return (p->nodes == 0 || nodes <= p->nodes) && (p->gpus < 0 || gpus <= p->gpus) &&
+           (p->time_s == 0 || time_s <= p->time_s);
+}
+
+/* Would a job without GPUs occupy GPU nodes? */
+static bool wasted(const struct partition *p, int gpus)
+{
+    return gpus == 0 && p->gpus > 0;
+}
+
+/* For the end of a message: another partition in which the job fits, the one with the
+ * fewest GPUs; else "". */
+static const char *instead(const struct request *r)
+{
+    static char text[160];
+    const struct partition *best = NULL;
+    for (size_t i = 0; i < r->site->npartitions; i++) {
+        const struct partition *p = &r->site->partitions[i];
+        if (p != r->partition && fits(p, r->nodes, r->gpus, r->time_s) &&
+            !wasted(p, r->gpus) && (!best || p->gpus < best->gpus))
+            best = p;
+    }
+    snprintf(text, sizeof text, "%s%s", best ? ", or --partition " : "",
+             best ? best->name : "");
+    return text;
+}
+
+/* The largest partition for this kind of job, to name in the message if none fits. */
+static const struct partition *nearest(const struct site *s, int gpus)
+{
+    const struct partition *best = NULL;
+    for (size_t i = 0; i < s->npartitions; i++) {
+        const struct partition *p = &s->partitions[i];
+        bool has = p->gpus < 0 || p->gpus >= gpus;
+        bool best_has = best && (best->gpus < 0 || best->gpus >= gpus);
+        int nodes = p->nodes ? p->nodes : INT_MAX;
+        int most = !best ? 0 : best->nodes ? best->nodes : INT_MAX;
+        bool roomier = has ? nodes > most : p->gpus > (best ? best->gpus : 0);
+        if (!wasted(p, gpus) &&
+            (!best || (has && !best_has) || (has == best_has && roomier)))
+            best = p;
+    }
+    return best ? best : &s->partitions[0];
+}
+
+/* The partition of --partition, else the first that fits, else the nearest one. */
+static int choose_partition(const struct opts *opts, struct request *r,
+                            struct ddp_err *err)
+{
+    const struct site *s = r->site;
+    if (opts->partition) {
+        char all[300];
+        r->partition_name = opts->partition;
+        r->partition = site_partition(s, opts->partition);
+        if (r->partition || s->npartitions == 0)
+            return 0;
+        list_partitions(s, all, sizeof all);
+        return err_set(err, "%s has no partition '%s'; write --partition with one of %s",
+                       s->name, opts->partition, all);
+    }
+    int nodes = opts->nnodes ? opts->nnodes : 1;
+    int gpus = opts->gpus_per_node > 0 ? opts->gpus_per_node : 0;
+    for (size_t i = 0; i < s->npartitions && !r->partition; i++) {
+        const struct partition *p = &s->partitions[i];
+        if (fits(p, nodes, gpus, wanted_time(opts)) && !p->preemptible &&
+            !wasted(p, opts->gpus_per_node))
+            r->partition = p;
+    }
+    if (!r->partition && s->npartitions > 0)
+        r->partition = nearest(s, opts->gpus_per_node);
+    r->partition_name = r->partition ? r->partition->name : NULL;
+    return 0;
+}
+
+/* --- numbers ------------------------------------------------------------------------ */
+
+static int at_least(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+/* Computes nodes, GPUs and ranks from those that were given. */
+static int count_ranks(const struct opts *opts, struct request *r, struct ddp_err *err)
+{
+    int have = r->partition ? r->partition->gpus : -1;
+    r->gpus = opts->gpus_per_node >= 0 ? opts->gpus_per_node : at_least(have, 0);
+    int per_node = opts->map_by == MAP_PPR ? opts->ppr : opts->per_node;
+    r->ranks_per_node = per_node ? per_node : at_least(r->gpus, 1);
+    r->nodes = opts->nnodes ? opts->nnodes : 1;
+    if (opts->np && !opts->nnodes && !per_node && r->gpus == 0) {
+        r->ranks_per_node = opts->np; /* one node, as without a scheduler */
+    } else if (opts->np && !opts->nnodes) {
+        r->nodes = (opts->np + r->ranks_per_node - 1) / r->ranks_per_node;
+        if (opts->np < r->ranks_per_node) {
+            r->ranks_per_node = opts->np;
+            r->gpus = opts->gpus_per_node >= 0 || r->gpus < opts->np ? r->gpus : opts->np;
+        }
+    } else if (opts->np && !per_node && r->gpus == 0) {
+        r->ranks_per_node = (opts->np + r->nodes - 1) / r->nodes;
+    }
+    if (r->gpus > 0 && r->ranks_per_node > r->gpus && !opts->oversubscribe)
+        return err_set(
+            err,
+            "%d ranks on the %d GPU%s of a node; write --nproc-per-node %d, or "
+            "--oversubscribe",
+            r->ranks_per_node, r->gpus, r->gpus == 1 ? "" : "s", r->gpus);
+    if ((int64_t)r->nodes * r->ranks_per_node > INT_MAX)
+        return err_set(err, "%d nodes with %d ranks each are too many", r->nodes,
+                       r->ranks_per_node);
+    int room = r->nodes * r->ranks_per_node;
+    r->ranks = opts->np ? opts->np : room;
+    if (r->ranks > room)
+        return err_set(err, "%d ranks on %d node%s of %d are too many; write -N %d",
+                       r->ranks, r->nodes, r->nodes == 1 ? "" : "s", r->ranks_per_node,
+                       (r->ranks + r->ranks_per_node - 1) / r->ranks_per_node);
+    if (r->ranks < r->nodes)
+        return err_set(err, "%d rank%s cannot be on %d nodes; write -N %d", r->ranks,
+                       r->ranks == 1 ? "" : "s", r->nodes, r->ranks);
+    return 0;
+}
+
+/* CPUs and memory in proportion to the GPUs used; a job without GPUs gets whole nodes. */
+static void share_node(const struct opts *opts, struct request *r)
+{
+    const struct partition *p = r->partition;
+    bool part = p && !p->whole && p->gpus > 0 && r->gpus > 0 && r->gpus < p->gpus;
+    int cores = p ? p->cores : 0;
+    if (part)
+        cores = cores * r->gpus / p->gpus;
+    r->cpus_per_rank =
+        opts->cpus_per_task ? opts->cpus_per_task : cores / r->ranks_per_node;
+    if (r->cpus_per_rank == 0 && cores > 0)
+        r->cpus_per_rank = 1;
+    r->cpus_per_node = opts->cpus_per_task || cores == 0
+                           ? at_least(r->cpus_per_rank, 1) * r->ranks_per_node
+                           : cores;
+    r->memory_said = opts->memory_mb > 0;
+    if (r->memory_said)
+        r->memory_mb = opts->memory_mb;
+    else if (part)
+        r->memory_mb = p->memory_mb * r->gpus / p->gpus;
+    else if (p && p->cores > 0)
+        r->memory_mb = -1;
+}
+
+/* --- limits ------------------------------------------------------------------------- */
+
+static int check_gpus(const struct request *r, struct ddp_err *err)
+{
+    const struct partition *p = r->partition;
+    if (p->gpus < 0 || r->gpus <= p->gpus)
+        return 0;
+    if (p->gpus == 0)
+        return err_set(err, "%s: the nodes of %s have no GPUs; write --gpus-per-node 0%s",
+                       r->site->name, p->name, instead(r));
+    char more[32] = "";
+    int nodes = (r->nodes * r->gpus + p->gpus - 1) / p->gpus;
+    if (p->nodes == 0 || nodes <= p->nodes)
+        snprintf(more, sizeof more, " -N %d", nodes);
+    return err_set(err,
+                   "%s: a node of %s has %d GPU%s, not %d; write --gpus-per-node %d%s%s",
+                   r->site->name, p->name, p->gpus, p->gpus == 1 ? "" : "s", r->gpus,
+                   p->gpus, more, instead(r));
+}
+
+static int check_nodes(const struct opts *opts, const struct request *r,
+                       struct ddp_err *err)
+{
+    const struct partition *p = r->partition;
+    if (p->nodes == 0 || r->nodes <= p->nodes)
+        return 0;
+    char where[100] = "";
+    if (!opts->partition)
+        snprintf(where, sizeof where, "--partition %s ", p->name);
+    return err_set(err, "%s: a job in %s has at most %d node%s, not %d; write %s-N %d%s",
+                   r->site->name, p->name, p->nodes, p->nodes == 1 ? "" : "s", r->nodes,
+                   where, p->nodes, instead(r));
+}
+
+static int check_cores(const struct opts *opts, const struct request *r,
+                       struct ddp_err *err)
+{
+    const struct partition *p = r->partition;
+    int64_t wanted = (int64_t)r->ranks_per_node * at_least(r->cpus_per_rank, 1);
+    if (p->cores == 0 || wanted <= p->cores)
+        return 0;
+    if (!opts->cpus_per_task || r->ranks_per_node > p->cores)
+        return err_set(err,
+                       "%s: a node of %s has %d cores, too few for %d ranks; write "
+                       "--nproc-per-node %d",
+                       r->site->name, p->name, p->cores, r->ranks_per_node, p->cores);
+    return err_set(err,
+                   "%s: a node of %s has %d cores, not %d ranks x %d = %" PRId64
+                   "; write --cpus-per-task %d",
+                   r->site->name, p->name, p->cores, r->ranks_per_node, r->cpus_per_rank,
+                   wanted, p->cores / r->ranks_per_node);
+}
+
+static int check_memory(const struct request *r, struct ddp_err *err)
+{
+    const struct partition *p = r->partition;
+    if (p->memory_mb == 0 || r->memory_mb <= p->memory_mb)
+        return 0;
+    return err_set(err,
+                   "%s: a node of %s has %" PRId64 "G for jobs; write --mem %" PRId64 "G",
+                   r->site->name, p->name, p->memory_mb / 1024, p->memory_mb / 1024);
+}
+
+static int check_time(const struct request *r, struct ddp_err *err)
+{
+    const struct partition *p = r->partition;
+    char wanted[40], allowed[40];
+    walltime_say(r->time_s, wanted, sizeof wanted);
+    if (p->time_s > 0 && r->time_s > p->time_s) {
+        walltime_say(p->time_s, allowed, sizeof allowed);
+        return err_set(err,
+                       "%s: a job in %s runs for at most %s, not %s; write --time %s%s",
+                       r->site->name, p->name, allowed, wanted, allowed, instead(r));
+    }
+    double hours = (double)r->time_s / 3600 * r->nodes;
+    if (p->node_hours > 0 && hours > p->node_hours) {
+        walltime_say((int64_t)(p->node_hours / r->nodes * 3600), allowed, sizeof allowed);
+        return err_set(err,
+                       "%s: a job in %s has at most %g node-hours, not %d x %s; write "
+                       "--time %s",
+                       r->site->name, p->name, p->node_hours, r->nodes, wanted, allowed);
+    }
+    return 0;
+}
+
+static int check_account(const struct request *r, struct ddp_err *err)
+{
+    const struct site *s = r->site;
+    if (!s->account || r->account)
+        return 0;
+    return err_set(err, "%s: a job must name an account; write --account NAME%s%s%s",
+                   s->name, s->account_hint ? " (" : "",
+                   s->account_hint ? s->account_hint : "", s->account_hint ? ")" : "");
+}
+
+static int check_warning(const struct request *r, struct ddp_err *err)
+{
+    char half[40];
+    if (r->warning_s < r->time_s)
+        return 0;
+    walltime_say(at_least((int)(r->time_s / 4), 1), half, sizeof half);
+    return err_set(
+        err, "--warning is not shorter than the job itself; write --warning %s", half);
+}
+
+/* A preemptible partition is used only if --partition names it. */
+static int check_preemption(const struct opts *opts, const struct request *r,
+                            struct ddp_err *err)
+{
+    const struct partition *p = r->partition;
+    if (!p->preemptible || opts->partition)
+        return 0;
+    return err_set(
+        err,
+        "%s: only %s has room for this job, and others may take its nodes at any "
+        "time; write --partition %s --requeue",
+        r->site->name, p->name, p->name);
+}
+
+static int check(const struct opts *opts, const struct request *r, struct ddp_err *err)
+{
+    if (check_account(r, err) < 0 || check_warning(r, err) < 0)
+        return -1;
+    if (!r->partition)
+        return 0;
+    return check_gpus(r, err) < 0 || check_nodes(opts, r, err) < 0 ||
+                   check_cores(opts, r, err) < 0 || check_memory(r, err) < 0 ||
+                   check_time(r, err) < 0 || check_preemption(opts, r, err) < 0
+               ? -1
+               : 0;
+}
+
+/* --- name --------------------------------------------------------------------------- */
+
+static bool name_char(char c)
+{
+    return isalnum((unsigned char)c) || c == '_' || c == '-' || c == '.';
+}
+
+/* A job name that all schedulers accept: no leading digit (Grid Engine, PBS), at most 15
+ * characters (PBS). A name of the user that does not comply is refused; one derived from
+ * the program is changed. */
+static int name_job(const struct opts *opts, struct request *r, struct ddp_err *err)
+{
+    const char *given = opts->job_name;
+    if (given) {
+        size_t len = 0;
+        while (name_char(given[len]))
+            len++;
+        if (given[len] || !isalpha((unsigned char)given[0]))
+            return err_set(err,
+                           "--job-name '%.60s': a letter, then letters, digits, '-', '_' "
+                           "and '.' are what all schedulers take",
+                           given);
+        if (r->site->scheduler == SCHED_PBS && len > NAME_MAX_LEN)
+            return err_set(err, "--job-name '%.60s' has %zu characters; PBS takes %d",
+                           given, len, NAME_MAX_LEN);
+        r->name = xstrdup(given);
+        return 0;
+    }
+    /* the script's, where the program is an interpreter */
+    const char *program = opts->argv[0] ? opts->argv[0] : "job";
+    const char *base = strrchr(program, '/') ? strrchr(program, '/') + 1 : program;
+    bool python = strncmp(base, "python", 6) == 0;
+    if (python && opts->argv[1] && opts->argv[1][0] != '-') {
+        base =
+            strrchr(opts->argv[1], '/') ? strrchr(opts->argv[1], '/') + 1 : opts->argv[1];
+    }
+    r->name = xasprintf("%s%.*s", isalpha((unsigned char)*base) ? "" : "job-",
+                        NAME_MAX_LEN - 4, base);
+    char *dot = strchr(r->name + 1, '.');
+    if (dot)
+        *dot = '\0';
+    for (char *c = r->name; *c; c++)
+        *c = name_char(*c) ? *c : '-';
+    return 0;
+}
+
+int request_make(const struct opts *opts, const struct site *site, struct request *r,
+                 struct ddp_err *err)
+{
+    *r = (struct request){.site = site, .account = opts->account};
+    r->time_s = wanted_time(opts);
+    r->warning_s = opts->warning_ms ? opts->warning_ms / 1000 : WARNING_S;
+    if (!opts->warning_ms && r->warning_s > r->time_s / 4)
+        r->warning_s = at_least((int)(r->time_s / 4), 1);
+    if (choose_partition(opts, r, err) < 0 || count_ranks(opts, r, err) < 0)
+        return -1;
+    share_node(opts, r);
+    if (check(opts, r, err) < 0)
+        return -1;
+    return name_job(opts, r, err);
+}
+
+void request_finish(struct request *r)
+{
+    free(r->name);
+    *r = (struct request){0};
+}

@@ -1,0 +1,447 @@
+/* launcher/tools/script/script.c - see script.h
+ *
+ * The values of a template are set below, one function per topic; template_fill() reports
+ * a name that has no value. Values from the user are quoted for bash, on one line each
+ * (words.h).
+ */
+#define LOG_SUBSYS "script"
+#include "launcher/tools/script/script.h"
+
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/tools/script/complex.h"
+#include "launcher/tools/script/embedded.h"
+#include "launcher/tools/script/python_env.h"
+#include "launcher/tools/script/request.h"
+#include "launcher/tools/script/submit.h"
+#include "launcher/tools/script/template.h"
+#include "launcher/tools/script/walltime.h"
+#include "launcher/tools/script/words.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- values ------------------------------------------------------------------------- */
+
+static void set(struct strv *values, const char *name, const char *value)
+{
+    strv_env_set(values, name, value ? value : "");
+}
+
+static bool mentions(const char *text, const char *place)
+{
+    return text && strstr(text, place);
+}
+
+/* 0 means "not known" and sets an empty value. */
+static void set_number(struct strv *values, const char *name, int64_t n)
+{
+    char text[24] = "";
+    if (n != 0)
+        snprintf(text, sizeof text, "%" PRId64, n);
+    set(values, name, text);
+}
+
+static void set_numbers(struct strv *values, const struct request *r)
+{
+    set_number(values, "nodes", r->nodes);
+    set_number(values, "gpus", r->gpus);
+    set_number(values, "ranks", r->ranks);
+    set_number(values, "ranks_per_node", r->ranks_per_node);
+    set_number(values, "cpus_per_rank", r->cpus_per_rank);
+    set_number(values, "threads", r->cpus_per_rank > 0 ? r->cpus_per_rank : 1);
+    set_number(values, "cpus_per_node", r->cpus_per_node);
+    set_number(values, "slots", (int64_t)r->nodes * r->cpus_per_node);
+    set_number(values, "all_ranks", (int64_t)r->nodes * r->ranks_per_node);
+    set_number(values, "all_gpus", (int64_t)r->nodes * r->gpus);
+}
+
+static void set_times(struct strv *values, const struct request *r)
+{
+    enum scheduler scheduler = r->site->scheduler;
+    char *time = walltime_text(scheduler, r->time_s);
+    /* Slurm can signal only the script. What the others send before the end, if anything,
+     * goes to every process of the job, and ranks would die of it. */
+    set(values, "time_signal", scheduler == SCHED_SLURM ? "USR1" : "");
+    set(values, "end_signals", scheduler == SCHED_LSF ? "INT TERM" : "TERM");
+    set(values, "time", time);
+    set_number(values, "warning", r->warning_s);
+    set_number(values, "grace", r->warning_s * 3 / 4 > 0 ? r->warning_s * 3 / 4 : 1);
+    free(time);
+}
+
+/* For Slurm 0 means all memory of the node. */
+static void set_memory(struct strv *values, const struct request *r)
+{
+    char text[32] = "";
+    if (r->memory_mb > 0)
+        snprintf(text, sizeof text, "%" PRId64 "%s", r->memory_mb,
+                 r->site->scheduler == SCHED_PBS ? "mb" : "M");
+    else if (r->memory_mb < 0 && r->site->scheduler == SCHED_SLURM)
+        snprintf(text, sizeof text, "0");
+    set(values, "memory", text);
+}
+
+/* Flags for what the request leaves to the scheduler's defaults: the script says so. */
+static void set_unknown(struct strv *values, const struct request *r, const char *asks)
+{
+    bool whole = r->partition && r->partition->whole;
+    bool memory = r->site->scheduler == SCHED_SLURM ? *strv_env_get(values, "memory")
+                                                    : mentions(asks, "{{memory}}");
+    set(values, "cpus_unknown", r->cpus_per_rank == 0 && !whole ? "yes" : "");
+    set(values, "memory_unknown", !memory && !whole ? "yes" : "");
+}
+
+static bool passed(const struct opts *opts, const char *name)
+{
+    for (size_t i = 0; i < opts->passed.n; i++) {
+        const char *word = opts->passed.v[i];
+        size_t len = strcspn(word, "=");
+        word += strspn(word, "-");
+        if (strlen(name) <= len && strncmp(word, name, strlen(name)) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The promise of the script's head, repeated to ddprun: it starts no rank where the job
+ * got fewer hosts, or hosts with fewer GPUs. --scaling runs several sizes, so it pins
+ * only the ranks per node. */
+static char *pinned_ranks(const struct opts *opts, const struct request *r)
+{
+    if (opts->scaling)
+        return xasprintf("--nproc-per-node %d", r->ranks_per_node);
+    return xasprintf("-np %d --nnodes %d --nproc-per-node %d", r->ranks, r->nodes,
+                     r->ranks_per_node);
+}
+
+/* The options between ddprun and the program. */
+static void set_options(struct strv *values, const struct opts *opts,
+                        const struct request *r)
+{
+    char *word, *text = pinned_ranks(opts, r);
+    if (r->site->interface && !passed(opts, "interface")) {
+        word = xasprintf("--interface %s", r->site->interface);
+        script_append(&text, word);
+        free(word);
+    }
+    if (!passed(opts, "grace")) {
+        word = xasprintf("--grace %ss", strv_env_get(values, "grace"));
+        script_append(&text, word);
+        free(word);
+    }
+    bool timeout = r->site->scheduler != SCHED_SLURM && !passed(opts, "timeout");
+    int64_t until_s = r->time_s - r->warning_s;
+    if (timeout) {
+        word = xasprintf("--timeout \"$((%" PRId64 " - SECONDS))s\"", until_s);
+        script_append(&text, word);
+        free(word);
+    }
+    set_number(values, "timeout", timeout && opts->requeue ? until_s : 0);
+    if (!passed(opts, "output-filename"))
+        script_append(&text, opts->requeue ? "--output-filename \"$log/start-$starts\""
+                                           : "--output-filename \"$log\"");
+    char *given = script_quote_all(opts->passed.v);
+    if (*given)
+        script_append(&text, given);
+    set(values, "options", text);
+    free(given);
+    free(text);
+}
+
+static void set_program(struct strv *values, const struct opts *opts)
+{
+    char *text = script_quote_all(opts->argv);
+    if (opts->requeue) {
+        char *more = xasprintf("${resume:+%s}", opts->requeue);
+        script_append(&text, more);
+        free(more);
+    }
+    set(values, "program_and_more", text);
+    set(values, "requeue", opts->requeue);
+    free(text);
+}
+
+static void set_surroundings(struct strv *values, const struct opts *opts,
+                             const struct script_place *place, const struct site *site)
+{
+    const char *modules = opts->modules ? opts->modules : site->modules;
+    set(values, "modules", modules);
+    set(values, "modules_init", modules ? site->modules_init : NULL);
+    set(values, "scratch", site->scratch);
+    set(values, "exports", site->exports);
+    set(values, "pbs", site->scheduler == SCHED_PBS ? "yes" : "");
+    set(values, "environment", place->python_env ? place->python_env->says : NULL);
+    set(values, "activate", place->python_env ? place->python_env->lines : NULL);
+    char *dir = place->ddprun ? xstrdup(place->ddprun) : NULL;
+    if (dir)
+        *strrchr(dir, '/') = '\0';
+    char *path = dir ? script_quote(dir) : NULL;
+    set(values, "path", path);
+    free(path);
+    free(dir);
+}
+
+/* "train: 16 ranks on 4 nodes of dgx, 2h at most (ThaiSC TARA)" */
+static void set_title(struct strv *values, const struct request *r)
+{
+    char time[40];
+    walltime_say(r->time_s, time, sizeof time);
+    char *title = xasprintf("%s: %d rank%s on %d node%s%s%s, at most %s (%s)", r->name,
+                            r->ranks, r->ranks == 1 ? "" : "s", r->nodes,
+                            r->nodes == 1 ? "" : "s", r->partition_name ? " of " : "",
+                            r->partition_name ? r->partition_name : "", time,
+                            r->site->title ? r->site->title : r->site->name);
+    set(values, "title", title);
+    set(values, "name", r->name);
+    free(title);
+}
+
+/* --- the site's request and submit words ---------------------------------------------
+ */
+
+static char *fill_site_text(const struct site *s, const char *key, const char *text,
+                            const struct strv *values, struct ddp_err *err)
+{
+    char *name = xasprintf("%s, %s", s->file, key);
+    char *out = template_fill(name, text ? text : "", values, NULL, NULL, err);
+    free(name);
+    return out;
+}
+
+/* The site's request for nodes, CPUs and GPUs. For Grid Engine {{gpus}} is the amount
+ * that its complex wants, which depends on the slots that the same request asks for. */
+static char *fill_request(struct strv *values, const struct request *r, const char *asks,
+                          struct ddp_err *err)
+{
+    int amount;
+    char *text = fill_site_text(r->site, "request", asks, values, err);
+    if (!text || r->site->scheduler != SCHED_SGE || r->gpus == 0 ||
+        !mentions(asks, "{{gpus}}"))
+        return text;
+    int rc = complex_amount(r, text, &amount, err);
+    free(text);
+    if (rc < 0)
+        return NULL;
+    set_number(values, "gpus", amount);
+    return fill_site_text(r->site, "request", asks, values, err);
+}
+
+/* Account and partition get lines of their own unless the site's templates name them. */
+static int set_request(struct strv *values, const struct request *r, struct strv *submit,
+                       struct ddp_err *err)
+{
+    const struct site *s = r->site;
+    const struct partition *p = r->partition;
+    const char *asks = p && p->request ? p->request : s->request;
+    set_unknown(values, r, asks);
+    set(values, "account", r->account);
+    set(values, "partition", r->partition_name);
+    set(values, "gpus_unasked",
+        r->gpus > 0 && !mentions(asks, "{{gpus}}") && !(p && p->whole) ? "yes" : "");
+    if (r->memory_said && s->scheduler != SCHED_SLURM && !mentions(asks, "{{memory}}"))
+        return err_set(err,
+                       "--mem: how memory is asked for is not known of site %s; leave it "
+                       "out, or write a site file whose request names {{memory}}",
+                       s->name);
+    char *request = fill_request(values, r, asks, err);
+    char *words = request ? fill_site_text(s, "submit", s->submit, values, err) : NULL;
+    if (words) {
+        set(values, "request", request);
+        for (char *w = strtok(words, " \n"); w; w = strtok(NULL, " \n"))
+            strv_push(submit, w);
+    }
+    if (mentions(s->submit, "{{account}}") || mentions(asks, "{{account}}"))
+        set(values, "account", "");
+    if (mentions(s->submit, "{{partition}}") || mentions(asks, "{{partition}}"))
+        set(values, "partition", "");
+    int rc = words ? 0 : -1;
+    free(request);
+    free(words);
+    return rc;
+}
+
+static void set_submission(struct strv *values, const struct script_place *place,
+                           const struct site *s, const struct strv *words)
+{
+    const char *file = place->file ? place->file : "job.sh";
+    char *more = script_quote_all(words->v), *name = script_quote(file),
+         *asked = script_quote_all(place->words + 1);
+    char *made = xasprintf("ddprun %s", asked);
+    char *line = xasprintf("%s %s%s%s%s", submit_program(s->scheduler), more,
+                           *more ? " " : "", s->scheduler == SCHED_LSF ? "< " : "", name);
+    set(values, "submit_line", line);
+    char *again =
+        xasprintf("%s%s%s", submit_program(s->scheduler), *more ? " " : "", more);
+    set(values, "submit_words", again);
+    free(again);
+    set(values, "script_file", name);
+    set(values, "command", made);
+    free(line);
+    free(made);
+    free(asked);
+    free(name);
+    free(more);
+}
+
+/* --- the script --------------------------------------------------------------------- */
+
+/* The site of --site, else the generic site of --script's scheduler. */
+static struct site *script_site(const struct opts *opts, struct ddp_err *err)
+{
+    const char *name = opts->site ? opts->site : scheduler_names[opts->script];
+    if (!*name) {
+        err_set(err, "which scheduler? write --script slurm, sge, pbs or lsf, or --site "
+                     "NAME (--list-sites)");
+        return NULL;
+    }
+    struct site *s = site_read(name, err);
+    if (s && opts->script != SCHED_NONE && opts->script != s->scheduler) {
+        err_set(err, "site %s has %s, not %s; write --script %s", name,
+                scheduler_names[s->scheduler], scheduler_names[opts->script],
+                scheduler_names[s->scheduler]);
+        site_destroy(s);
+        return NULL;
+    }
+    return s;
+}
+
+static const char *find_template(const char *name, void *arg, struct ddp_err *err)
+{
+    const char *text = embedded_text(name);
+    if (!text)
+        err_set(err, "there is no template '%s'", name);
+    return text;
+}
+
+static char *fill(const struct opts *opts, const struct script_place *place,
+                  const struct request *r, struct strv *submit, struct ddp_err *err)
+{
+    struct strv values = {0};
+    struct strv more = {0};
+    char *file = NULL, *text = NULL;
+    set_title(&values, r);
+    set_numbers(&values, r);
+    set_times(&values, r);
+    set_memory(&values, r);
+    if (set_request(&values, r, &more, err) == 0) {
+        set_options(&values, opts, r);
+        set_program(&values, opts);
+        set_surroundings(&values, opts, place, r->site);
+        set_submission(&values, place, r->site, &more);
+        file = xasprintf("%s.sh.in", scheduler_names[r->site->scheduler]);
+        text =
+            template_fill(file, embedded_text(file), &values, find_template, NULL, err);
+        submit_command(r->site->scheduler, &more, submit);
+    }
+    free(file);
+    strv_finish(&more);
+    strv_finish(&values);
+    return text;
+}
+
+int script_make(const struct opts *opts, const struct script_place *place,
+                struct script *s, struct ddp_err *err)
+{
+    struct request r = {0};
+    *s = (struct script){.site = script_site(opts, err)};
+    if (!s->site)
+        return -1;
+    if (opts->requeue && s->site->scheduler == SCHED_PBS && !place->file)
+        return err_set(err,
+                       "a PBS job that is to go on submits its own script: write it to "
+                       "a file first (ddprun --script pbs ... > job.sh; qsub job.sh)");
+    if (request_make(opts, s->site, &r, err) == 0)
+        s->text = fill(opts, place, &r, &s->submit, err);
+    request_finish(&r);
+    return s->text ? 0 : -1;
+}
+
+void script_finish(struct script *s)
+{
+    site_destroy(s->site);
+    free(s->text);
+    strv_finish(&s->submit);
+    *s = (struct script){0};
+}
+
+/* --- from the command line ---------------------------------------------------------- */
+
+/* Is it where PATH of every shell on every node looks? */
+static bool found_anyway(const char *program)
+{
+    return strcmp(program, "/usr/bin/ddprun") == 0 ||
+           strcmp(program, "/bin/ddprun") == 0 ||
+           strcmp(program, "/usr/local/bin/ddprun") == 0;
+}
+
+static const char *get_env(const char *name)
+{
+    return getenv(name);
+}
+
+/* Without an environment the job runs the system's python3, which lacks the packages. */
+static void warn_of_no_environment(const struct opts *opts, const struct site *site,
+                                   const struct python_env *env)
+{
+    const char *program = opts->argv[0];
+    size_t len = strlen(program);
+    bool python = opts->module || strncmp(program, "python", 6) == 0 ||
+                  (len > 3 && strcmp(program + len - 3, ".py") == 0);
+    if (python && !env->says && !opts->modules && !site->modules)
+        log_warn("no Python environment is active here, so the job runs '%s' with the "
+                 "system's; activate one and make the script again, or give --modules",
+                 program);
+}
+
+/* The file that our standard output is redirected to, or NULL; the caller frees. */
+static char *output_file(void)
+{
+    struct stat st;
+    char path[PATH_MAX];
+    if (fstat(STDOUT_FILENO, &st) < 0 || !S_ISREG(st.st_mode))
+        return NULL;
+    ssize_t n = readlink("/proc/self/fd/1", path, sizeof path - 1);
+    return n > 0 ? xstrndup(path, (size_t)n) : NULL;
+}
+
+int script_run(const struct opts *opts, char *const *words, struct ddp_err *err)
+{
+    char *self = realpath("/proc/self/exe", NULL);
+    struct python_env env;
+    python_env_find(get_env, &env);
+    char *file = opts->submit ? NULL : output_file();
+    struct script_place place = {.ddprun = self && !found_anyway(self) ? self : NULL,
+                                 .python_env = &env,
+                                 .file = file,
+                                 .words = words};
+    struct script s;
+    int rc = script_make(opts, &place, &s, err);
+    if (rc == 0 && s.site->closed)
+        log_warn("%s was closed in %s", s.site->title ? s.site->title : s.site->name,
+                 s.site->closed);
+    if (rc == 0)
+        warn_of_no_environment(opts, s.site, &env);
+    if (rc == 0 && opts->submit && !opts->dry_run) {
+        char *id = submit(s.site->scheduler, &s.submit, s.text, err);
+        rc = id ? 0 : -1;
+        if (id)
+            puts(id);
+        free(id);
+    } else if (rc == 0) {
+        fputs(s.text, stdout);
+    }
+    if (rc == 0 && fflush(stdout) != 0)
+        rc = err_errno(err, "cannot write");
+    script_finish(&s);
+    free(file);
+    python_env_finish(&env);
+    free(self);
+    return rc;
+}

@@ -1,0 +1,31 @@
+/* launcher/tools/script/walltime.h - how long a job may run, and how much memory it may
+ * have: from people's words to the scheduler's
+ *
+ * A bare number is minutes for Slurm and LSF, seconds for Grid Engine and PBS; "2:00" is
+ * two minutes here and two hours there. Neither is understood: a unit settles it.
+ */
+#ifndef LAUNCHER_TOOLS_SCRIPT_WALLTIME_H
+#define LAUNCHER_TOOLS_SCRIPT_WALLTIME_H
+
+#include "include/ddprun/err.h"
+#include "launcher/tools/script/site.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What duration_parse() takes, but for a bare number, to whole seconds: at least one and
+ * at most ten years. */
+int walltime_parse(const char *text, int64_t *seconds, struct ddp_err *err);
+
+/* As the scheduler's script has it: Slurm [D-]HH:MM:SS, Grid Engine and PBS HH:MM:SS, LSF
+ * HH:MM (minutes rounded up). The caller frees. */
+char *walltime_text(enum scheduler scheduler, int64_t seconds);
+
+/* As --time takes it back: "2h", "5d", "1d12h". */
+void walltime_say(int64_t seconds, char *out, size_t size);
+
+/* What size_parse() takes, but for a bare number, to MiB: Slurm's is MiB, others' are
+ * bytes. */
+int memory_parse(const char *text, int64_t *mb, struct ddp_err *err);
+
+#endif

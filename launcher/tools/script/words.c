@@ -1,0 +1,48 @@
+/* launcher/tools/script/words.c - see words.h */
+#include "launcher/tools/script/words.h"
+
+#include "common/mem.h"
+#include "common/strv.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+char *script_quote(const char *word)
+{
+    const char *p = word;
+    while (*p && !iscntrl((unsigned char)*p))
+        p++;
+    if (!*p)
+        return shell_quote(word);
+    char *out = xcalloc(strlen(word) * 4 + 4, 1), *o = stpcpy(out, "$'");
+    for (; *word; word++) {
+        if (*word == '\'' || *word == '\\')
+            o += sprintf(o, "\\%c", *word);
+        else if (iscntrl((unsigned char)*word))
+            o += sprintf(o, "\\%03o", (unsigned char)*word);
+        else
+            *o++ = *word;
+    }
+    *o++ = '\'';
+    return out;
+}
+
+void script_append(char **text, const char *word)
+{
+    char *longer = xasprintf("%s%s%s", *text, **text ? " " : "", word);
+    free(*text);
+    *text = longer;
+}
+
+char *script_quote_all(char *const *words)
+{
+    char *text = xstrdup("");
+    for (; words && *words; words++) {
+        char *q = script_quote(*words);
+        script_append(&text, q);
+        free(q);
+    }
+    return text;
+}

@@ -1,0 +1,16 @@
+/* launcher/tools/script/words.h - words of a user as words of a batch script */
+#ifndef LAUNCHER_TOOLS_SCRIPT_WORDS_H
+#define LAUNCHER_TOOLS_SCRIPT_WORDS_H
+
+/* Like shell_quote(), but never with a line break or another control character in it:
+ * Grid Engine obeys "#$" at the start of any line, also within a quoted word. The caller
+ * frees. */
+char *script_quote(const char *word);
+
+/* All of them, separated by blanks; NULL is none. The caller frees. */
+char *script_quote_all(char *const *words);
+
+/* Appends a blank and `word` to `*text`, which is malloc'ed. */
+void script_append(char **text, const char *word);
+
+#endif

@@ -1,0 +1,222 @@
+/* launcher/transport/child.c - see child.h
+ *
+ * Between clone() and execve() the child runs in our memory on its own stack, while this
+ * process is suspended. It may only call what changes nothing of ours: plain system
+ * calls, no malloc, no stdio, no lock. Signals are blocked throughout, so none of our
+ * handlers runs in it; its signal actions are a copy, and are reset before the mask is.
+ *
+ * The descriptor table is shared as well (CLONE_FILES) until the child takes a private
+ * copy of its lowest part with close_range(CLOSE_RANGE_UNSHARE): with hundreds of pipes
+ * open, copying the whole table and closing it again at exec costs more than everything
+ * else. Therefore the three standard descriptors and the extra one are first moved to low
+ * slots, which this process reserves from child_init() on.
+ *
+ * PR_SET_PDEATHSIG belongs to the thread that forks: in ddprun the main thread, which
+ * runs the loop. Other threads only write (io/writer.c), with signals blocked.
+ */
+#include "launcher/transport/child.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { STACK_SIZE = 64 << 10, STREAMS = 3, SLOTS = STREAMS + 1, SIGNALS = 32 };
+
+/* Allocated once: only one child is started at a time. */
+static char *stack;     /* mapped */
+static int slot;        /* the first reserved descriptor */
+static int holder = -1; /* /dev/null, which fills the slots between two children */
+static bool has_unshare;
+static struct rlimit
+    files; /* the limit at start: ours is raised, the children keep this one */
+
+/* Passed between parent and child through shared memory. */
+struct talk {
+    const struct child_spec *spec;
+    pid_t parent;
+    const sigset_t *mask; /* the parent's, for the child */
+    enum child_step step; /* set by the child: the failed step */
+    int error;            /* and why */
+};
+
+static _Noreturn void fail(struct talk *t, enum child_step step)
+{
+    t->error = errno;
+    t->step = step;
+    _exit(127);
+}
+
+/* Real-time signals are left out: nothing here changes their actions. */
+static void default_signals(void)
+{
+    for (int sig = 1; sig < SIGNALS; sig++) {
+        struct sigaction sa;
+        if (sigaction(sig, NULL, &sa) < 0 || sa.sa_handler == SIG_DFL)
+            continue;
+        sa = (struct sigaction){.sa_handler = SIG_DFL};
+        sigaction(sig, &sa, NULL);
+    }
+}
+
+/* dup2() and F_DUPFD report a descriptor above the limit as EBADF and EINVAL. */
+static int beyond_limit(void)
+{
+    if (errno == EBADF || errno == EINVAL)
+        errno = EMFILE;
+    return -1;
+}
+
+static int take_streams(bool extra)
+{
+    for (int fd = 0; fd < STREAMS; fd++) {
+        if (dup2(slot + fd, fd) < 0) /* clears close-on-exec */
+            return -1;
+    }
+    return extra && dup2(slot + STREAMS, CHILD_EXTRA_FD) < 0 ? beyond_limit() : 0;
+}
+
+static int child_main(void *arg)
+{
+    struct talk *t = arg;
+    const struct child_spec *spec = t->spec;
+    if (has_unshare &&
+        syscall(SYS_close_range, slot + SLOTS, ~0U, CLOSE_RANGE_UNSHARE) < 0)
+        fail(t, CHILD_SETUP);
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+        fail(t, CHILD_SETUP);
+    if (getppid() != t->parent) /* the parent died before prctl(): no signal will come */
+        _exit(127);
+    if ((spec->session && setsid() < 0) || (spec->group && setpgid(0, 0) < 0))
+        fail(t, CHILD_SETUP);
+    default_signals();
+    if (take_streams(spec->extra > 0) < 0)
+        fail(t, CHILD_SETUP);
+    if (files.rlim_cur < files.rlim_max && setrlimit(RLIMIT_NOFILE, &files) < 0)
+        fail(t, CHILD_SETUP);
+    if (spec->cpus && sched_setaffinity(0, spec->cpus_size, spec->cpus) < 0)
+        fail(t, CHILD_CPUS);
+    if (spec->dir && chdir(spec->dir) < 0)
+        fail(t, CHILD_DIR);
+    sigprocmask(SIG_SETMASK, t->mask, NULL);
+    execve(spec->path, spec->argv, spec->env);
+    fail(t, CHILD_EXEC);
+}
+
+static int fill_slots(int in, int out, int err, int extra)
+{
+    const int ends[SLOTS] = {in, out, err, extra > 0 ? extra : -1};
+    for (int i = 0; i < SLOTS; i++) {
+        if (dup3(ends[i] < 0 ? holder : ends[i], slot + i, O_CLOEXEC) < 0)
+            return beyond_limit();
+    }
+    return 0;
+}
+
+pid_t child_spawn(const struct child_spec *spec, enum child_step *step)
+{
+    sigset_t all, none, ours;
+    sigfillset(&all);
+    sigemptyset(&none);
+    struct talk t = {.spec = spec, .parent = getpid(), .mask = &none};
+    *step = CHILD_SETUP;
+    if (fill_slots(spec->in, spec->out, spec->err, spec->extra) < 0)
+        return -1;
+    sigprocmask(SIG_SETMASK, &all, &ours);
+    int flags = CLONE_VM | CLONE_VFORK | SIGCHLD | (has_unshare ? CLONE_FILES : 0);
+    pid_t pid = clone(child_main, stack + STACK_SIZE, flags, &t);
+    int error = pid < 0 ? errno : t.error;
+    sigprocmask(SIG_SETMASK, &ours, NULL);
+    fill_slots(-1, -1, -1, -1); /* else a pipe of this child would stay open */
+    if (pid >= 0 && t.step == CHILD_OK)
+        return pid;
+    if (pid >= 0)
+        waitpid(pid, NULL, 0);
+    *step = pid < 0 ? CHILD_CLONE : t.step;
+    errno = error;
+    return -1;
+}
+
+/* Does this kernel support CLOSE_RANGE_UNSHARE (5.9)? Tested with an empty range. */
+static bool unshare_works(void)
+{
+    return syscall(SYS_close_range, ~0U, ~0U, CLOSE_RANGE_UNSHARE) == 0;
+}
+
+/* Find consecutive unused descriptors. */
+static int free_slots(void)
+{
+    for (int fd = STDERR_FILENO + 1, run = 0;; fd++) {
+        run = fcntl(fd, F_GETFD) < 0 ? run + 1 : 0;
+        if (run == SLOTS)
+            return fd - SLOTS + 1;
+    }
+}
+
+/* Descriptors above 2 that we inherited are not for our children. */
+static void close_inherited_on_exec(void)
+{
+    if (syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC) == 0)
+        return;
+    for (int fd = STDERR_FILENO + 1; fd < 1024; fd++)
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+static void raise_file_limit(void)
+{
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+        files.rlim_cur = files.rlim_max = 0;
+    struct rlimit most = {files.rlim_max, files.rlim_max};
+    if (files.rlim_cur < files.rlim_max && setrlimit(RLIMIT_NOFILE, &most) < 0)
+        files.rlim_cur = files.rlim_max;
+}
+
+int child_init(struct ddp_err *err)
+{
+    if (stack)
+        return 0;
+    void *p = mmap(NULL, STACK_SIZE, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    if (p == MAP_FAILED)
+        return err_errno(err, "no memory for the stack of children");
+    close_inherited_on_exec();
+    slot = free_slots();
+    int low = open("/dev/null", O_RDWR | O_CLOEXEC);
+    holder = low < 0 ? -1 : fcntl(low, F_DUPFD_CLOEXEC, slot + SLOTS);
+    if (low >= 0 && holder < 0)
+        beyond_limit();
+    if (holder < 0 || fill_slots(-1, -1, -1, -1) < 0) {
+        err_errno(err, "cannot open '/dev/null'");
+        munmap(p, STACK_SIZE);
+        return -1;
+    }
+    if (low >= slot + SLOTS || low < slot)
+        close(low); /* else fill_slots() has replaced it */
+    has_unshare = unshare_works();
+    raise_file_limit();
+    stack = p;
+    return 0;
+}
+
+void child_finish(void)
+{
+    if (!stack)
+        return;
+    munmap(stack, STACK_SIZE);
+    stack = NULL;
+    for (int i = 0; i < SLOTS; i++)
+        close(slot + i);
+    close(holder);
+    holder = -1;
+}

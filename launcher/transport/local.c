@@ -1,0 +1,44 @@
+/* launcher/transport/local.c - see local.h */
+#include "launcher/transport/local.h"
+
+#include "common/err.h"
+#include "common/sock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Ctrl-C goes to the launcher, which instructs the agent; stdin is the launcher's to
+ * read. */
+static void settle(void)
+{
+    setsid();
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        dup2(fd, STDIN_FILENO);
+        close(fd);
+    }
+}
+
+int local_fork(struct local_agent *a, struct ddp_err *err)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+        return err_errno(err, "cannot make a socketpair");
+    a->pid = fork();
+    if (a->pid < 0) {
+        err_set(err, "cannot fork: %s",
+                errno == EAGAIN ? "too many processes; see 'ulimit -u'"
+                                : strerror(errno));
+        close(pair[0]);
+        close(pair[1]);
+        return -1;
+    }
+    a->fd = pair[a->pid == 0];
+    close(pair[a->pid != 0]);
+    if (a->pid == 0)
+        settle();
+    return a->pid != 0;
+}

@@ -1,0 +1,22 @@
+/* launcher/transport/local.h - the agent of this machine: a fork of the launcher
+ *
+ * No exec, no connection, no key: a socketpair made before the fork. The fork is done
+ * first, while there is little memory to copy and no event loop.
+ */
+#ifndef LAUNCHER_TRANSPORT_LOCAL_H
+#define LAUNCHER_TRANSPORT_LOCAL_H
+
+#include "include/ddprun/err.h"
+
+#include <sys/types.h>
+
+struct local_agent {
+    pid_t pid; /* in the launcher; 0 in the agent */
+    int fd;    /* this side's end of the link, owned */
+};
+
+/* Returns 1 in the launcher, 0 in the agent (in a new session, with stdin at /dev/null),
+ * -1 with `err`. */
+int local_fork(struct local_agent *a, struct ddp_err *err);
+
+#endif

@@ -1,0 +1,67 @@
+/* launcher/transport/qrsh.c - agents as tasks of a Grid Engine job, one qrsh -inherit
+ * each
+ *
+ * Tight integration (sge_pe(5)): the tasks are under the job's limits and accounting, and
+ * qdel ends them. Each start takes a second or more, mostly waiting, so they run
+ * concurrently. Only the host of the job script may start tasks: never a tree.
+ *
+ * qrsh joins the arguments with blanks and a remote shell reads them again, as with ssh.
+ * With -inherit it has few options: no -cwd, hence PWD (the ranks change to their
+ * directory themselves), and the library path, since no login shell sets it. -V, which
+ * passes everything, fails on functions exported by bash.
+ */
+#include "launcher/transport/transport.h"
+
+#include "common/mem.h"
+#include "launcher/transport/diagnose.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t n,
+                    struct strv *argv)
+{
+    strv_push(argv, "qrsh");
+    strv_push(argv, "-inherit");
+    strv_push(argv, "-v");
+    strv_push(argv, getenv("LD_LIBRARY_PATH") ? "PWD,LD_LIBRARY_PATH" : "PWD");
+    strv_push(argv, hosts->hosts[nodes[0]].name);
+    char *quoted = shell_quote(hosts->agent);
+    strv_pushf(argv, "exec %s", quoted);
+    free(quoted);
+}
+
+static const struct {
+    const char *words; /* in the output of qrsh 8.1.9 */
+    const char *cause;
+} reasons[] = {
+    {"didn't accept task",
+     "Grid Engine starts no task of this job there: has its parallel environment "
+     "'control_slaves TRUE'? --start ssh does without"},
+    {"can't resolve host name", "Grid Engine cannot resolve the name"},
+    {"can't find connection", "its execution daemon does not answer; is the host up?"},
+    {"got send error", "its execution daemon does not answer; is the host up?"},
+    {"got select error", "its execution daemon does not answer; is the host up?"},
+};
+
+static void diagnose(const struct host *host, const char *agent, const char *output,
+                     int status, struct diagnosis *d)
+{
+    *d = (struct diagnosis){0};
+    for (size_t i = 0; strstr(output, "error: ") && i < ARRAY_LEN(reasons); i++) {
+        if (strstr(output, reasons[i].words)) {
+            snprintf(d->text, sizeof d->text, "%s: %s", host->name, reasons[i].cause);
+            return;
+        }
+    }
+    diagnose_otherwise(host, agent, "qrsh", output, status, d);
+}
+
+const struct transport transport_qrsh = {.name = "qrsh",
+                                         .program = "qrsh",
+                                         .source = "sge",
+                                         .lifeline = true,
+                                         .command = command,
+                                         .diagnose = diagnose};

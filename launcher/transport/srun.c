@@ -1,0 +1,274 @@
+/* launcher/transport/srun.c - agents as the tasks of one step of a Slurm job
+ *
+ * One srun starts one task on each node: Slurm's daemons fan out, and the tasks are under
+ * its limits, accounting and signals, with the job's GPUs on each node in
+ * CUDA_VISIBLE_DEVICES. The step must run whatever options the job was submitted with:
+ * beside other steps, with all resources of the job on the node, one task per node. Slurm
+ * 23.11 has one option for that, and a variable in every job shows it; before that it
+ * takes several settings, which change from version to version. An unknown option makes
+ * srun fail, an unknown variable is ignored: so all but the oldest options are given as
+ * variables.
+ *
+ * Most of srun's options are also read from SLURM_* variables, and the batch script's
+ * environment is full of those: what the job was submitted with (SLURM_NTASKS,
+ * SLURM_GPUS_PER_TASK, SLURM_CPUS_PER_TASK, ...), and in a step the step's. They are not
+ * passed to srun, which gets the job's data from the controller by its number. The ranks
+ * get them from the launcher.
+ *
+ * A job with --gpus-per-task gives a step as many GPUs as it has tasks: one agent per
+ * node would have one of them. There the step has as many tasks as the job; on each node
+ * the first is the agent, and the others exit at once (agent/main.c).
+ */
+#include "common/hostlist.h"
+#include "common/mem.h"
+#include "launcher/envfwd.h"
+#include "launcher/transport/diagnose.h"
+#include "launcher/transport/transport.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* srun's variables that are not options of a step. */
+static const char *const kept[] = {
+    "SLURM_CONF",     "SLURM_JOB_ID",   "SLURM_JOBID", "SLURM_WORKING_CLUSTER",
+    "SLURM_CLUSTERS", "SLURM_HET_SIZE", "SLURM_JWT",   "SLURM_UMASK"};
+
+/* Prefixes: options of plugins, and the components of a heterogeneous job. */
+static const char *const kept_families[] = {"SLURM_SPANK_", "_SLURM_SPANK_",
+                                            "SLURM_JOB_ID_HET_GROUP_"};
+
+static const char *const settings[] = {
+    "SLURM_OVERLAP=1",      /* beside other steps */
+    "SLURM_MEM_PER_NODE=0", /* all memory of the job on the node */
+    "SLURM_CPU_BIND=none",  /* the agent binds ranks */
+    "SLURM_MEM_BIND=none",   "SLURM_MPI_TYPE=none", /* agents do not use MPI */
+    "SLURM_EXPORT_ENV=ALL",  /* a job with --export=NONE would lose its PATH */
+    "SLURM_STDINMODE=all",   /* the bootstrap lines, to each task */
+    "SLURM_KILL_BAD_EXIT=0", /* ddprun decides when tasks end, */
+    "SLURM_WAIT=0",          /* also after one has ended early */
+    "SLURM_WORKING_DIR=/",   /* exists everywhere */
+};
+
+static bool is_option(const char *entry)
+{
+    size_t len = strcspn(entry, "=");
+    bool ours = strncmp(entry, "SLURM_", 6) == 0 || strncmp(entry, "SRUN_", 5) == 0 ||
+                strncmp(entry, "_SLURM_", 7) == 0;
+    for (size_t i = 0; ours && i < ARRAY_LEN(kept); i++) {
+        if (strlen(kept[i]) == len && memcmp(kept[i], entry, len) == 0)
+            return false;
+    }
+    for (size_t i = 0; ours && i < ARRAY_LEN(kept_families); i++) {
+        if (strncmp(entry, kept_families[i], strlen(kept_families[i])) == 0)
+            return false;
+    }
+    return ours;
+}
+
+static void environment(char *const *ours, struct strv *env)
+{
+    for (char *const *e = ours; *e; e++) {
+        char *name = xstrndup(*e, strcspn(*e, "="));
+        if (!is_option(*e) && !envfwd_stays(name))
+            strv_push(env, *e);
+        free(name);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(settings); i++)
+        strv_push(env, settings[i]);
+}
+
+void srun_unset_settings(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
+        char *name = xstrndup(settings[i], strcspn(settings[i], "="));
+        unsetenv(name);
+        free(name);
+    }
+}
+
+/* --- heterogeneous jobs ------------------------------------------------------------- */
+
+static int components(void)
+{
+    const char *size = getenv("SLURM_HET_SIZE");
+    int n = size ? atoi(size) : 1;
+    return n > 1 && n <= TRANSPORT_PARTS ? n : 1;
+}
+
+/* A step belongs to one component; each component gets its own srun. */
+static unsigned part(const char *host)
+{
+    for (int i = 0; i < components() && components() > 1; i++) {
+        struct ddp_err err;
+        struct strv names = {0};
+        char *name = xasprintf("SLURM_JOB_NODELIST_HET_GROUP_%d", i);
+        const char *list = getenv(name);
+        bool in = false;
+        if (list && hostlist_expand(list, &names, &err) == 0) {
+            for (size_t k = 0; k < names.n; k++)
+                in |= strcmp(names.v[k], host) == 0;
+        }
+        strv_finish(&names);
+        free(name);
+        if (in)
+            return (unsigned)i;
+    }
+    return 0;
+}
+
+/* --- the command -------------------------------------------------------------------- */
+
+static bool has_external_launcher(void)
+{
+    /* set by Slurm in every job, for Open MPI's mpirun */
+    const char *hint = getenv("OMPI_MCA_plm_slurm_args");
+    return hint && strstr(hint, "--external-launcher");
+}
+
+/* As many tasks as the job if they bring its GPUs; else one for each of n nodes. */
+static unsigned long tasks_for(size_t n)
+{
+    const char *per_task = getenv("SLURM_GPUS_PER_TASK");
+    const char *tasks = getenv("SLURM_NTASKS"), *nodes = getenv("SLURM_JOB_NUM_NODES");
+    unsigned long all = tasks ? strtoul(tasks, NULL, 10) : 0;
+    bool whole = nodes && strtoul(nodes, NULL, 10) == n;
+    return per_task && whole && all > n && all <= 1 << 20 ? all : n;
+}
+
+/* A compressed list; but only 23.11 and later read text after a bracket. */
+static void push_nodelist(const struct strv *names, struct strv *argv)
+{
+    char *list = hostlist_compress(names->v, names->n);
+    const char *p = strchr(list, ']');
+    while (p && (!p[1] || p[1] == ','))
+        p = strchr(p + 1, ']');
+    if (!p) {
+        strv_pushf(argv, "--nodelist=%s", list);
+        free(list);
+        return;
+    }
+    free(list);
+    list = xasprintf("--nodelist=%s", names->v[0]);
+    for (size_t i = 1; i < names->n; i++) {
+        char *more = xasprintf("%s,%s", list, names->v[i]);
+        free(list);
+        list = more;
+    }
+    strv_push_nodup(argv, list);
+}
+
+static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t n,
+                    struct strv *argv)
+{
+    struct strv names = {0};
+    for (size_t i = 0; i < n; i++)
+        strv_push(&names, hosts->hosts[nodes[i]].name);
+    bool external = has_external_launcher();
+    unsigned long tasks = external ? n : tasks_for(n);
+    strv_push(argv, "srun");
+    strv_pushf(argv, "-N%zu", n);
+    strv_pushf(argv, "-n%lu", tasks);
+    if (tasks == n)
+        strv_push(argv, "--ntasks-per-node=1");
+    push_nodelist(&names, argv);
+    if (external)
+        strv_push(argv, "--external-launcher");
+    if (components() > 1)
+        strv_pushf(argv, "--het-group=%u", part(names.v[0]));
+    strv_push(argv, hosts->agent);
+    if (tasks != n)
+        strv_push(argv, "--once-per-node");
+    strv_finish(&names);
+}
+
+/* --- its messages ------------------------------------------------------------------- */
+
+static void accuse(struct blame *b, const char *hosts, size_t n, bool sure)
+{
+    free(b->hosts);
+    b->hosts = xstrndup(hosts, n);
+    b->sure = sure;
+}
+
+/* "srun: error: node[002-003]: tasks 1-2: Exited with exit code 2" */
+static bool blame_exit(const char *line, const char *agent, struct blame *b)
+{
+    static const char exited[] = "Exited with exit code ";
+    const char *host = line, *colon = strstr(line, ": task");
+    const char *fate = colon ? strstr(colon + 2, ": ") : NULL;
+    if (!fate || memchr(host, ' ', (size_t)(colon - host)))
+        return false;
+    fate += 2;
+    int code =
+        strncmp(fate, exited, strlen(exited)) == 0 ? atoi(fate + strlen(exited)) : 0;
+    accuse(b, host, (size_t)(colon - host), false);
+    /* slurmstepd ends with the errno of its exec: ENOENT, EACCES */
+    int as_shell = code == 2 ? 127 : code == 13 ? 126 : 0;
+    if (!diagnose_no_agent(agent, as_shell, b->text, sizeof b->text))
+        snprintf(b->text, sizeof b->text, "its agent has ended early: '%s'", fate);
+    return true;
+}
+
+/* "srun: error: Task launch for StepId=2.0 failed on node node002: Communication ..." */
+static bool blame_launch(const char *line, struct blame *b)
+{
+    const char *host = strstr(line, "failed on node ");
+    const char *colon = host ? strstr(host, ": ") : NULL;
+    if (strncmp(line, "Task launch for ", strlen("Task launch for ")) != 0 || !colon)
+        return false;
+    host += strlen("failed on node ");
+    accuse(b, host, (size_t)(colon - host), true);
+    snprintf(b->text, sizeof b->text, "Slurm cannot start a task there: %s", colon + 2);
+    return true;
+}
+
+/* "srun: error: Node failure on node002" */
+static bool blame_node(const char *line, struct blame *b)
+{
+    static const char words[] = "Node failure on ";
+    if (strncmp(line, words, strlen(words)) != 0)
+        return false;
+    accuse(b, line + strlen(words), strlen(line + strlen(words)), true);
+    snprintf(b->text, sizeof b->text, "Slurm says that the node has failed");
+    return true;
+}
+
+/* "ddprun-agent: node002: cannot call back ..." */
+static bool blame_agent(const char *line, struct blame *b)
+{
+    static const char words[] = "ddprun-agent: ";
+    const char *host = line + strlen(words), *colon;
+    if (strncmp(line, words, strlen(words)) != 0 || !(colon = strstr(host, ": ")) ||
+        memchr(host, ' ', (size_t)(colon - host)))
+        return false;
+    accuse(b, host, (size_t)(colon - host), true);
+    snprintf(b->text, sizeof b->text, "%s", colon + 2);
+    return true;
+}
+
+static bool blame(const char *line, const char *agent, struct blame *b)
+{
+    static const char error[] = "srun: error: ";
+    if (strncmp(line, error, strlen(error)) != 0)
+        return blame_agent(line, b);
+    line += strlen(error);
+    return blame_exit(line, agent, b) || blame_launch(line, b) || blame_node(line, b);
+}
+
+static void diagnose(const struct host *host, const char *agent, const char *output,
+                     int status, struct diagnosis *d)
+{
+    *d = (struct diagnosis){0};
+    diagnose_otherwise(host, agent, "srun", output, status, d);
+}
+
+const struct transport transport_srun = {.name = "srun",
+                                         .program = "srun",
+                                         .source = "slurm",
+                                         .at_once = true,
+                                         .command = command,
+                                         .environment = environment,
+                                         .part = part,
+                                         .blame = blame,
+                                         .diagnose = diagnose};

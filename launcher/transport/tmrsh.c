@@ -1,0 +1,51 @@
+/* launcher/transport/tmrsh.c - agents as tasks of a PBS job, one pbs_tmrsh each
+ *
+ * "pbs_tmrsh host command ..." asks the job's MOM, through the task manager interface, to
+ * run the command on a host of $PBS_NODEFILE, waits for it, and exits with its status
+ * (255: its own failure). No shell reads the command. The task has no stdin, its output
+ * goes to the job's own files, and it does not end with pbs_tmrsh. Hence the bootstrap
+ * file, and an agent that ends only with its link. This is the behaviour of OpenPBS 23;
+ * if its MOM cannot run a command it prints nothing readable, and the task ends with 254.
+ */
+#include "launcher/transport/transport.h"
+
+#include "launcher/transport/diagnose.h"
+#include "launcher/transport/program.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t n,
+                    struct strv *argv)
+{
+    strv_push(argv, "pbs_tmrsh");
+    strv_push(argv, hosts->hosts[nodes[0]].name);
+    strv_push(argv, hosts->agent);
+}
+
+enum { MOM_CANNOT_RUN = 254 };
+
+static void diagnose(const struct host *host, const char *agent, const char *output,
+                     int status, struct diagnosis *d)
+{
+    *d = (struct diagnosis){0};
+    if (strstr(output, "is not a node in job"))
+        snprintf(d->text, sizeof d->text, "%s: PBS says it is not a node of this job",
+                 host->name);
+    else if (!output[0] && WIFEXITED(status) && WEXITSTATUS(status) == 125)
+        snprintf(d->text, sizeof d->text,
+                 "%s: the agent there has failed; see the job's error file", host->name);
+    else if (!output[0] && WIFEXITED(status) && WEXITSTATUS(status) == MOM_CANNOT_RUN)
+        diagnose_otherwise(host, agent, "pbs_tmrsh", output,
+                           W_EXITCODE(EXIT_NOT_FOUND, 0), d);
+    else
+        diagnose_otherwise(host, agent, "pbs_tmrsh", output, status, d);
+}
+
+const struct transport transport_tmrsh = {.name = "tmrsh",
+                                          .program = "pbs_tmrsh",
+                                          .source = "pbs",
+                                          .by_file = true,
+                                          .command = command,
+                                          .diagnose = diagnose};

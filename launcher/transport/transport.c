@@ -1,0 +1,58 @@
+/* launcher/transport/transport.c - see transport.h */
+#include "launcher/transport/transport.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/transport/program.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The table, in the order of enum start_by. */
+static const struct transport *const transports[] = {
+    [BY_SSH] = &transport_ssh,     [BY_SRUN] = &transport_srun,
+    [BY_QRSH] = &transport_qrsh,   [BY_BLAUNCH] = &transport_blaunch,
+    [BY_TMRSH] = &transport_tmrsh,
+};
+
+char *transport_program(const struct transport *t, const char *ssh, struct ddp_err *err)
+{
+    int code;
+    char *word = t->program ? xstrdup(t->program) : xstrndup(ssh, strcspn(ssh, " \t"));
+    char *path = program_find(word, ".", getenv("PATH"), NULL, &code, err);
+    free(word);
+    return path;
+}
+
+const struct transport *transport_choose(enum start_by asked, const char *source,
+                                         char *why, size_t size, struct ddp_err *err)
+{
+    if (asked != BY_DEFAULT) {
+        const struct transport *t = transports[asked];
+        snprintf(why, size, "--start %s", t->name);
+        if (t->source && strcmp(t->source, source) != 0) {
+            err_set(err,
+                    "--start %s starts on the hosts of a job of its scheduler only, and "
+                    "these come from '%s'",
+                    t->name, source);
+            return NULL;
+        }
+        return t;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(transports); i++) {
+        const struct transport *t = transports[i];
+        if (!t || !t->source || strcmp(t->source, source) != 0)
+            continue;
+        struct ddp_err none;
+        char *path = transport_program(t, NULL, &none);
+        snprintf(why, size,
+                 path ? "the way of %s; --start ssh is the other one"
+                      : "the hosts are those of %s, but its '%s' is not in PATH",
+                 source, t->program);
+        free(path);
+        return path ? t : &transport_ssh;
+    }
+    snprintf(why, size, "hosts from %s", source);
+    return &transport_ssh;
+}

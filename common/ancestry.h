@@ -7,6 +7,14 @@
 
 enum { ANCESTRY_NAME = 32 };
 
+struct ancestry_proc {
+    pid_t pid, parent, group;
+    char state; /* as in /proc/PID/stat: 'Z' for a zombie */
+    char name[ANCESTRY_NAME];
+};
+
+/* What /proc/PID/stat says; false when the process has ended. */
+bool ancestry_read(pid_t pid, struct ancestry_proc *p);
 /* The parent of a process, and its program's name (may be NULL), cut by the kernel after
  * 15 bytes; 0 when it has ended. */
 pid_t ancestry_parent(pid_t pid, char name[ANCESTRY_NAME]);

@@ -80,6 +80,14 @@ void strv_env_set(struct strv *s, const char *name, const char *value)
     }
 }
 
+bool strv_env_match(const char *pattern, const char *name, size_t len)
+{
+    size_t n = strlen(pattern);
+    if (pattern[n - 1] == '*')
+        return len >= n - 1 && memcmp(pattern, name, n - 1) == 0;
+    return n == len && memcmp(pattern, name, n) == 0;
+}
+
 char *shell_quote(const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -6,6 +6,7 @@
 #ifndef COMMON_STRV_H
 #define COMMON_STRV_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct strv {
@@ -23,6 +24,9 @@ void strv_finish(struct strv *s);                      /* frees; s is empty afte
 /* For "NAME=value" entries. */
 const char *strv_env_get(const struct strv *s, const char *name); /* borrowed, or NULL */
 void strv_env_set(struct strv *s, const char *name, const char *value); /* NULL removes */
+/* Does the first `len` bytes of `name` match? '*' at the pattern's end matches any rest.
+ */
+bool strv_env_match(const char *pattern, const char *name, size_t len);
 
 /* Quote one word for a POSIX shell; the caller frees. */
 char *shell_quote(const char *word);

@@ -225,14 +225,6 @@ static const struct {
     {"HOROVOD_ELASTIC", "waits for an outer horovodrun's driver"},
 };
 
-static bool fits(const char *pattern, const char *name, size_t len)
-{
-    size_t n = strlen(pattern);
-    if (pattern[n - 1] == '*')
-        return len >= n - 1 && memcmp(pattern, name, n - 1) == 0;
-    return n == len && memcmp(pattern, name, n) == 0;
-}
-
 /* May a table have this name? A filter by the first two bytes, which exclude most of an
  * environment: 256 ranks on a host make some 20,000 lookups. */
 static bool may_be_known(const char *name)
@@ -253,7 +245,7 @@ static bool may_be_known(const char *name)
 static bool is_inherited(const char *name, size_t len)
 {
     for (size_t i = 0; may_be_known(name) && i < ARRAY_LEN(inherited); i++) {
-        if (fits(inherited[i].name, name, len))
+        if (strv_env_match(inherited[i].name, name, len))
             return true;
     }
     return false;
@@ -308,7 +300,7 @@ static bool stays(const struct apply *a, const struct row *row, const char *old,
 static const struct row *find_row(const char *name, size_t len)
 {
     for (size_t i = 0; may_be_known(name) && i < ARRAY_LEN(rows); i++) {
-        if (fits(rows[i].name, name, len))
+        if (strv_env_match(rows[i].name, name, len))
             return &rows[i];
     }
     return NULL;

@@ -66,18 +66,10 @@ static size_t name_len(const char *entry)
     return strcspn(entry, "=");
 }
 
-static bool fits(const char *pattern, const char *name, size_t len)
-{
-    size_t n = strlen(pattern);
-    if (pattern[n - 1] == '*')
-        return len >= n - 1 && memcmp(pattern, name, n - 1) == 0;
-    return n == len && memcmp(pattern, name, n) == 0;
-}
-
 static const char *why_stays(const char *name, size_t len)
 {
     for (size_t i = 0; i < ARRAY_LEN(stays); i++) {
-        if (fits(stays[i].name, name, len))
+        if (strv_env_match(stays[i].name, name, len))
             return stays[i].why;
     }
     return NULL;

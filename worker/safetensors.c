@@ -10,6 +10,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/output_path.h"
+#include "common/write_all.h"
 #include "worker/group/half.h"
 
 #include <assert.h>
@@ -67,20 +68,6 @@ static char *make_header(const struct strv *metadata, const struct array *arrays
     padded = xasprintf("%-*s", (int)((strlen(text) + 7) / 8 * 8), text);
     free(text);
     return padded;
-}
-
-static int write_all(int fd, const void *data, size_t n)
-{
-    for (const char *p = data; n > 0;) {
-        ssize_t done = write(fd, p, n);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done < 0)
-            return -1;
-        p += done;
-        n -= (size_t)done;
-    }
-    return 0;
 }
 
 static int write_content(int fd, const char *header, const struct array *arrays, size_t n)

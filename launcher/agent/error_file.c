@@ -1,13 +1,9 @@
-/* launcher/agent/error_file.c - see error_file.h
- *
- * Only as much JSON parsing as finding one string takes: other values are skipped by
- * counting brackets outside strings.
- */
+/* launcher/agent/error_file.c - see error_file.h */
 #include "launcher/agent/error_file.h"
 
 #include "common/mem.h"
 
-#include <stdbool.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,149 +29,33 @@ int error_file_open(char path[ERROR_FILE_PATH])
     return fd;
 }
 
-struct cursor {
-    const char *p, *end;
-};
-
-static void skip_blanks(struct cursor *c)
+/* Python writes undecodable bytes of file names as unpaired surrogates, which jansson
+ * rejects: make them question marks. */
+static void replace_unpaired(char *json)
 {
-    while (c->p < c->end && strchr(" \t\r\n", *c->p) && *c->p)
-        c->p++;
-}
-
-static bool take(struct cursor *c, char what)
-{
-    skip_blanks(c);
-    if (c->p == c->end || *c->p != what)
-        return false;
-    c->p++;
-    return true;
-}
-
-static int hex4(const char *p, const char *end)
-{
-    int v = 0;
-    for (int i = 0; i < 4; i++) {
-        static const char digits[] = "0123456789abcdef";
-        const char *d = p + i < end && p[i] ? strchr(digits, p[i] | 0x20) : NULL;
-        if (!d)
-            return -1;
-        v = v << 4 | (int)(d - digits);
-    }
-    return v;
-}
-
-static void put_utf8(FILE *f, int u)
-{
-    int more = u < 0x80 ? 0 : u < 0x800 ? 1 : u < 0x10000 ? 2 : 3;
-    static const int lead[] = {0, 0xc0, 0xe0, 0xf0};
-    fputc(lead[more] | u >> 6 * more, f);
-    while (more-- > 0)
-        fputc(0x80 | (u >> 6 * more & 0x3f), f);
-}
-
-/* Decode the digits after "\u": one code point, from a surrogate pair if above 0xffff. */
-static bool put_escaped(struct cursor *c, FILE *f)
-{
-    int u = hex4(c->p, c->end), low;
-    if (u < 0)
-        return false;
-    c->p += 4;
-    if ((u & 0xfc00) == 0xd800 && c->end - c->p >= 6 && c->p[0] == '\\' &&
-        c->p[1] == 'u' && ((low = hex4(c->p + 2, c->end)) & 0xfc00) == 0xdc00) {
-        c->p += 6;
-        u = 0x10000 + ((u & 0x3ff) << 10 | (low & 0x3ff));
-    } else if ((u & 0xf800) == 0xd800) {
-        u = '?'; /* an unpaired surrogate */
-    }
-    put_utf8(f, u);
-    return true;
-}
-
-/* From behind the opening quote to the closing one, which is consumed; into `f`. */
-static bool read_string(struct cursor *c, FILE *f)
-{
-    static const char from[] = "nrtbf", to[] = "\n\r\t\b\f";
-    while (c->p < c->end && *c->p != '"') {
-        char b = *c->p++;
-        if (b != '\\') {
-            fputc(b, f);
+    for (char *p = json; (p = strchr(p, '\\')) && p[1]; p += 2) {
+        unsigned u, low = 0;
+        if (sscanf(p, "\\u%4x", &u) != 1 || (u & 0xf800) != 0xd800)
             continue;
-        }
-        if (c->p == c->end)
-            return false;
-        b = *c->p++;
-        const char *e = b ? strchr(from, b) : NULL;
-        if (b == 'u' && !put_escaped(c, f))
-            return false;
-        if (b != 'u')
-            fputc(e ? to[e - from] : b, f);
+        if (u < 0xdc00 && sscanf(p + 6, "\\u%4x", &low) == 1 && (low & 0xfc00) == 0xdc00)
+            p += 6;
+        else
+            memcpy(p + 2, "003f", 4);
     }
-    return take(c, '"');
-}
-
-static char *string_of(struct cursor *c)
-{
-    char *text = NULL;
-    size_t size;
-    FILE *f = open_memstream(&text, &size);
-    if (!f)
-        return NULL;
-    bool good = read_string(c, f);
-    fclose(f);
-    if (good)
-        return text;
-    free(text);
-    return NULL;
-}
-
-/* Skip a value of any type. */
-static bool skip_value(struct cursor *c)
-{
-    int depth = 0;
-    do {
-        skip_blanks(c);
-        if (c->p == c->end)
-            return false;
-        char b = *c->p++;
-        if (b == '"') {
-            char *s = string_of(c);
-            if (!s)
-                return false;
-            free(s);
-        } else if (b == '{' || b == '[') {
-            depth++;
-        } else if (b == '}' || b == ']') {
-            depth--;
-        }
-        skip_blanks(c);
-    } while (depth > 0 || (c->p < c->end && *c->p != ',' && *c->p != '}'));
-    return depth == 0;
-}
-
-/* The string "message" of the object that begins here; if "message" is itself an object,
- * the string "message" in it. */
-static char *find_message(struct cursor *c)
-{
-    bool more = take(c, '{');
-    while (more) {
-        char *key = take(c, '"') ? string_of(c) : NULL;
-        bool found = key && strcmp(key, "message") == 0;
-        free(key);
-        if (!key || !take(c, ':'))
-            return NULL;
-        if (found && take(c, '"'))
-            return string_of(c);
-        if (!found || !take(c, '{'))
-            more = skip_value(c) && take(c, ',');
-    }
-    return NULL;
 }
 
 char *error_file_message(const char *json, size_t n)
 {
-    struct cursor c = {json, json + n};
-    char *text = find_message(&c);
+    json_error_t why;
+    char *copy = xstrndup(json, n);
+    replace_unpaired(copy);
+    json_t *root = json_loads(copy, 0, &why);
+    const json_t *message = json_object_get(root, "message");
+    if (json_is_object(message))
+        message = json_object_get(message, "message");
+    char *text = xstrdup(json_string_value(message));
+    json_decref(root);
+    free(copy);
     if (!text)
         return NULL;
     text[strcspn(text, "\r\n")] = '\0';

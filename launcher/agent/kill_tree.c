@@ -8,6 +8,7 @@
  */
 #include "launcher/agent/kill_tree.h"
 
+#include "common/ancestry.h"
 #include "common/duration.h"
 #include "common/mem.h"
 
@@ -27,39 +28,15 @@
 enum { DESCRIBED = 4, FUTILE = 3 };
 
 struct proc {
-    pid_t pid, parent, group;
-    char state;
+    struct ancestry_proc is;
     bool ours;
     enum kill_tree_rule rule;
 };
 
-/* "PID (NAME) STATE PPID PGRP ...": the name may contain blanks and parentheses. */
-static bool proc_read(const char *pid, struct proc *p)
-{
-    char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%.20s/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (n <= 0)
-        return false;
-    text[n] = '\0';
-    const char *end = strrchr(text, ')');
-    int parent, group;
-    char state;
-    if (!end || sscanf(end + 1, " %c %d %d", &state, &parent, &group) != 3)
-        return false;
-    *p =
-        (struct proc){.pid = atoi(pid), .parent = parent, .group = group, .state = state};
-    return state != 'Z';
-}
-
 static int by_pid(const void *a, const void *b)
 {
     const struct proc *p = a, *q = b;
-    return (p->pid > q->pid) - (p->pid < q->pid);
+    return (p->is.pid > q->is.pid) - (p->is.pid < q->is.pid);
 }
 
 static struct proc *scan(size_t *n)
@@ -71,8 +48,9 @@ static struct proc *scan(size_t *n)
     if (!dir)
         return NULL;
     for (struct dirent *d; (d = readdir(dir));) {
-        struct proc p;
-        if (!isdigit((unsigned char)d->d_name[0]) || !proc_read(d->d_name, &p))
+        struct proc p = {0};
+        if (!isdigit((unsigned char)d->d_name[0]) ||
+            !ancestry_read(atoi(d->d_name), &p.is) || p.is.state == 'Z')
             continue;
         if (*n == room) {
             room = room ? room * 2 : 256;
@@ -90,7 +68,7 @@ static bool is_ours(const struct proc *list, size_t n, pid_t pid, pid_t self)
 {
     if (pid == self)
         return true;
-    struct proc key = {.pid = pid};
+    struct proc key = {.is.pid = pid};
     const struct proc *p = n ? bsearch(&key, list, n, sizeof *list, by_pid) : NULL;
     return p && p->ours;
 }
@@ -104,14 +82,15 @@ static struct proc *scan_descendants(enum kill_tree_rule (*rule)(pid_t pid, pid_
     size_t n = *count;
     pid_t self = getpid();
     for (size_t i = 0; i < n; i++) {
-        if (list[i].pid != self && rule)
-            list[i].rule = rule(list[i].pid, list[i].group, arg);
+        if (list[i].is.pid != self && rule)
+            list[i].rule = rule(list[i].is.pid, list[i].is.group, arg);
     }
     for (bool found = true; found;) {
         found = false;
         for (size_t i = 0; i < n; i++) {
-            if (!list[i].ours && list[i].pid != self && list[i].rule != KILL_TREE_SPARE &&
-                is_ours(list, n, list[i].parent, self))
+            if (!list[i].ours && list[i].is.pid != self &&
+                list[i].rule != KILL_TREE_SPARE &&
+                is_ours(list, n, list[i].is.parent, self))
                 found = list[i].ours = true;
         }
     }
@@ -126,37 +105,37 @@ int kill_tree_signal(int sig,
     struct proc *list = scan_descendants(rule, arg, &n);
     int sent = 0;
     for (size_t i = 0; i < n; i++) {
-        if (list[i].ours && list[i].rule == KILL_TREE_TAKE && kill(list[i].pid, sig) == 0)
+        if (list[i].ours && list[i].rule == KILL_TREE_TAKE &&
+            kill(list[i].is.pid, sig) == 0)
             sent++;
     }
     free(list);
     return sent;
 }
 
-/* The first line of /proc/PID/NAME; "" if it cannot be read. */
-static void proc_line(pid_t pid, const char *name, char *text, size_t size)
+/* The kernel function in which a process sleeps; "" if it cannot be read. */
+static void read_wchan(int pid, char *text, size_t size)
 {
     char path[64];
-    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    snprintf(path, sizeof path, "/proc/%d/wchan", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? 0 : read(fd, text, size - 1);
     if (fd >= 0)
         close(fd);
     text[n > 0 ? n : 0] = '\0';
-    text[strcspn(text, "\n")] = '\0';
 }
 
 static void describe(const struct proc *p, FILE *out)
 {
-    char path[64], name[64], wchan[64];
+    char path[64], wchan[64];
     struct stat st;
-    proc_line(p->pid, "comm", name, sizeof name);
-    proc_line(p->pid, "wchan", wchan, sizeof wchan);
-    snprintf(path, sizeof path, "/proc/%d", (int)p->pid);
-    fprintf(out, "process %d (%s)", (int)p->pid, name);
+    int pid = (int)p->is.pid;
+    read_wchan(pid, wchan, sizeof wchan);
+    snprintf(path, sizeof path, "/proc/%d", pid);
+    fprintf(out, "process %d (%s)", pid, p->is.name);
     if (stat(path, &st) == 0 && st.st_uid != geteuid())
         fprintf(out, " of uid %u", (unsigned)st.st_uid);
-    fprintf(out, ", state %c", p->state);
+    fprintf(out, ", state %c", p->is.state);
     if (wchan[0] && strcmp(wchan, "0") != 0)
         fprintf(out, " in %s", wchan);
 }

@@ -1,14 +1,16 @@
 /* launcher/io/rankfile.c - see rankfile.h
  *
- * The loop puts records into the queue of a writer, whose thread creates, opens and writes
- * the files, one write() per record, so that `tail -f` sees them grow. At most MAX_OPEN
- * files are open; beyond that the one opened first is closed, and reopened when needed.
+ * The loop puts records into the queue of a writer, whose thread creates, opens and
+ * writes the files, one write() per record, so that `tail -f` sees them grow. At most
+ * MAX_OPEN files are open; beyond that the one opened first is closed, and reopened when
+ * needed.
  */
 #include "launcher/io/rankfile.h"
 
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/write_all.h"
 #include "launcher/io/writer.h"
 
 #include <errno.h>
@@ -138,8 +140,8 @@ int rankfiles_check(const char *pattern, int nranks, struct ddp_err *err)
     return 0;
 }
 
-/* What directory modes do not show: nothing can be created in /proc and /sys, or on a full
- * file system. 0, or errno. */
+/* What directory modes do not show: nothing can be created in /proc and /sys, or on a
+ * full file system. 0, or errno. */
 static int device_trouble(const char *folder)
 {
     struct statfs fs;
@@ -250,29 +252,14 @@ static int open_file(struct rankfiles *f, struct rankfile *file)
     return 0;
 }
 
-/* 0, or errno. */
-static int write_all(int fd, const char *data, size_t size)
-{
-    while (size > 0) {
-        ssize_t n = write(fd, data, size);
-        if (n < 0 && errno != EINTR)
-            return errno;
-        if (n > 0) {
-            data += n;
-            size -= (size_t)n;
-        }
-    }
-    return 0;
-}
-
 static int put_record(struct rankfiles *f, const struct record *r, const char *data)
 {
     struct rankfile *file = r->file;
     if (file->given_up)
         return 0;
     int why = file->slot < 0 ? open_file(f, file) : 0;
-    if (why == 0)
-        why = write_all(f->open[file->slot].fd, data, r->size);
+    if (why == 0 && write_all(f->open[file->slot].fd, data, r->size) < 0)
+        why = errno;
     if (why != 0) {
         file->given_up = true;
         if (file->slot >= 0)
@@ -319,9 +306,10 @@ static void on_drained(void *arg)
 static void on_failed(int error, void *arg)
 {
     const struct rankfiles *f = arg;
-    log_error("cannot write '%s': %s: files of --output-filename are incomplete from here "
-              "on, the terminal is not",
-              f->failed, strerror(error));
+    log_error(
+        "cannot write '%s': %s: files of --output-filename are incomplete from here "
+        "on, the terminal is not",
+        f->failed, strerror(error));
 }
 
 int rankfiles_open(struct rankfiles *f, struct loop *loop, void (*drained)(void *arg),

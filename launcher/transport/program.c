@@ -232,3 +232,10 @@ int program_failed(const char *name, const char *path, const char *dir, const ch
     }
     return EXIT_CANNOT_START;
 }
+
+bool program_is_python(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    return strncmp(name, "python", 6) == 0 &&
+           name[6 + strspn(name + 6, "0123456789.t")] == '\0';
+}

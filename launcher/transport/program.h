@@ -8,6 +8,8 @@
 #include "include/ddprun/err.h"
 #include "launcher/transport/child.h"
 
+#include <stdbool.h>
+
 enum {
     EXIT_USAGE = 2,
     EXIT_CANNOT_START = 125,
@@ -26,5 +28,8 @@ char *program_find(const char *name, const char *dir, const char *path_env,
  */
 int program_failed(const char *name, const char *path, const char *dir, const char *host,
                    enum child_step step, struct ddp_err *err);
+
+/* Does this path or name have the name of a Python interpreter: python, python3.11? */
+bool program_is_python(const char *path);
 
 #endif

@@ -1,8 +1,8 @@
 /* What MPI programs need: maps, PMI's two dialects, and which MPI a program has. */
 #include "tests/support/suite.h"
 
+#include "common/elf_file.h"
 #include "common/mem.h"
-#include "launcher/agent/elf_needs.h"
 #include "launcher/link/rankmap.h"
 #include "launcher/opts.h"
 #include "launcher/plugins/mpi/mpi_kind.h"
@@ -161,17 +161,17 @@ END_TEST
 
 START_TEST(this_program_names_its_libraries)
 {
-    struct elf_needs needs;
-    ck_assert_int_eq(elf_read("/proc/self/exe", &needs), 0);
+    struct elf elf;
+    ck_assert_int_eq(elf_read("/proc/self/exe", &elf), 0);
     bool libc = false;
-    for (size_t i = 0; i < needs.names.n; i++)
-        libc |= strcmp(needs.names.v[i], "libc.so.6") == 0;
+    for (size_t i = 0; i < elf.needs.n; i++)
+        libc |= strcmp(elf.needs.v[i], "libc.so.6") == 0;
     ck_assert(libc);
-    char *found = elf_find("/proc/self/exe", &needs, NULL, "libc.so.6");
+    char *found = elf_find("/proc/self/exe", &elf, NULL, "libc.so.6");
     ck_assert_ptr_nonnull(found);
-    ck_assert_ptr_null(elf_find("/proc/self/exe", &needs, "/nowhere", "libnone.so.1"));
+    ck_assert_ptr_null(elf_find("/proc/self/exe", &elf, "/nowhere", "libnone.so.1"));
     free(found);
-    elf_finish(&needs);
+    elf_finish(&elf);
     char library[64];
     ck_assert_int_eq(mpi_kind_of("/proc/self/exe", NULL, library, sizeof library),
                      MPI_UNSEEN);
@@ -192,15 +192,15 @@ START_TEST(a_broken_program_is_survived)
     for (size_t i = 0; i < n; i += i < 64 ? 1 : 29) {
         for (int how = 0; how < 2; how++) {
             unsigned char was = head[i];
-            struct elf_needs needs;
+            struct elf elf;
             head[i] = (unsigned char)~was;
             f = fopen(path, "w");
             ck_assert_ptr_nonnull(f);
             ck_assert_uint_eq(fwrite(head, 1, how ? n : i, f), how ? n : i);
             fclose(f);
             head[i] = was;
-            if (elf_read(path, &needs) == 0)
-                elf_finish(&needs);
+            if (elf_read(path, &elf) == 0)
+                elf_finish(&elf);
         }
     }
     free(path);

@@ -6,9 +6,9 @@
  */
 #include "launcher/plugins/mpi/mpi_kind.h"
 
+#include "common/elf_file.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "launcher/agent/elf_needs.h"
 #include "launcher/opts.h"
 
 #include <stdio.h>
@@ -32,15 +32,15 @@ static bool begins(const char *text, const char *beginning)
 }
 
 /* Whether the library of this name is Open MPI's. */
-static bool is_open_mpi(const char *path, const struct elf_needs *needs,
-                        const char *library_path, const char *library)
+static bool is_open_mpi(const char *path, const struct elf *elf, const char *library_path,
+                        const char *library)
 {
-    struct elf_needs own;
+    struct elf own;
     bool found = false;
-    char *file = elf_find(path, needs, library_path, library);
+    char *file = elf_find(path, elf, library_path, library);
     if (file && elf_read(file, &own) == 0) {
-        for (size_t i = 0; i < own.names.n; i++)
-            found |= begins(own.names.v[i], "libopen-pal.so");
+        for (size_t i = 0; i < own.needs.n; i++)
+            found |= begins(own.needs.v[i], "libopen-pal.so");
         elf_finish(&own);
     }
     free(file);
@@ -59,21 +59,21 @@ static enum mpi_kind kind_of_name(const char *name)
 enum mpi_kind mpi_kind_of(const char *path, const char *library_path, char *library,
                           size_t size)
 {
-    struct elf_needs needs;
+    struct elf elf;
     enum mpi_kind kind = MPI_UNSEEN;
     library[0] = '\0';
-    if (elf_read(path, &needs) < 0)
+    if (elf_read(path, &elf) < 0)
         return kind;
-    for (size_t i = 0; i < needs.names.n && kind == MPI_UNSEEN; i++) {
-        const char *name = needs.names.v[i];
+    for (size_t i = 0; i < elf.needs.n && kind == MPI_UNSEEN; i++) {
+        const char *name = elf.needs.v[i];
         kind = kind_of_name(name);
         if (kind == MPI_WANTS_PMI && begins(name, "libmpi.so.12") &&
-            is_open_mpi(path, &needs, library_path, name))
+            is_open_mpi(path, &elf, library_path, name))
             kind = MPI_TOO_OLD;
         if (kind != MPI_UNSEEN)
             snprintf(library, size, "%s", name);
     }
-    elf_finish(&needs);
+    elf_finish(&elf);
     return kind;
 }
 

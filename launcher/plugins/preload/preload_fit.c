@@ -7,21 +7,13 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "launcher/transport/program.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static bool is_python(const char *path)
-{
-    const char *name = strrchr(path, '/');
-    name = name ? name + 1 : path;
-    if (strncmp(name, "python", 6) != 0)
-        return false;
-    return name[6 + strspn(name + 6, "0123456789.t")] == '\0';
-}
 
 /* Options between the interpreter and the script. With -E, -I or -S Python ignores our
  * directory, and the helper would run the script: accept only options known as harmless.
@@ -48,7 +40,7 @@ static bool is_trampoline(const char *text)
     char path[512];
     return (sscanf(text, "#!/bin/sh\n'''exec' \"%511[^\"]\" ", path) == 1 ||
             sscanf(text, "#!/bin/sh\n'''exec' %511s ", path) == 1) &&
-           is_python(path);
+           program_is_python(path);
 }
 
 /* 1: a Python script; 0: not a script; -1: another script, or unreadable, with the
@@ -71,7 +63,7 @@ static int read_first_line(const char *path, struct ddp_err *why)
     char *rest, *word = strtok_r(text + 2, " \t", &rest);
     if (word && strcmp(word, "/usr/bin/env") == 0)
         word = strtok_r(NULL, " \t", &rest);
-    if (!word || !is_python(word))
+    if (!word || !program_is_python(word))
         return err_set(why, "'%s' is not a Python script", path);
     word = strtok_r(NULL, " \t", &rest);
     if (word)
@@ -82,7 +74,7 @@ static int read_first_line(const char *path, struct ddp_err *why)
 bool preload_is_python(const char *path)
 {
     struct ddp_err why;
-    return is_python(path) || read_first_line(path, &why) == 1;
+    return program_is_python(path) || read_first_line(path, &why) == 1;
 }
 
 int preload_fits(const char *path, char *const *argv, struct ddp_err *why)
@@ -90,8 +82,8 @@ int preload_fits(const char *path, char *const *argv, struct ddp_err *why)
     int script = read_first_line(path, why);
     if (script != 0)
         return script < 0 ? -1 : 0;
-    return is_python(path) ? check_flags(argv + 1, why)
-                           : err_set(why, "'%s' is not a Python", path);
+    return program_is_python(path) ? check_flags(argv + 1, why)
+                                   : err_set(why, "'%s' is not a Python", path);
 }
 
 /* --- the environments --------------------------------------------------------------- */

@@ -1,0 +1,29 @@
+/* common/elf_file.h - what an ELF file says about itself
+ *
+ * The shared libraries it needs and where they are, like ldd but without running
+ * anything. Only files of this machine's word size and byte order.
+ */
+#ifndef COMMON_ELF_FILE_H
+#define COMMON_ELF_FILE_H
+
+#include "common/strv.h"
+
+/* All owned; a pointer is NULL when the file has no such entry. */
+struct elf {
+    struct strv needs; /* DT_NEEDED: "libmpi.so.40" */
+    char *runpath;     /* DT_RUNPATH, else DT_RPATH */
+    char *interpreter; /* PT_INTERP: the dynamic linker */
+    char *build_id; /* GNU build id, in hex: a hash of the contents, made at link time */
+};
+
+/* 0; -1: not such a file, or unreadable. */
+int elf_read(const char *path, struct elf *elf);
+void elf_finish(struct elf *elf);
+
+/* Where the loader would find `name` for a program at `path`: in its runpath,
+ * `library_path` (LD_LIBRARY_PATH, may be NULL), then the system's directories; the
+ * loader's cache is not read. malloc'ed; NULL: in none of them. */
+char *elf_find(const char *path, const struct elf *elf, const char *library_path,
+               const char *name);
+
+#endif

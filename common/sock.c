@@ -132,7 +132,8 @@ void sock_name(const struct sockaddr *sa, char *text, size_t size)
     snprintf(text, size, strchr(addr, ':') ? "[%s]:%d" : "%s:%d", addr, sock_port(sa));
 }
 
-static int listen_on(const struct sockaddr *sa, socklen_t len, bool dual)
+/* Bound, and listening if `backlog` > 0. */
+static int listen_on(const struct sockaddr *sa, socklen_t len, bool dual, int backlog)
 {
     int fd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
@@ -140,8 +141,7 @@ static int listen_on(const struct sockaddr *sa, socklen_t len, bool dual)
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
     if (sa->sa_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &(int){!dual}, sizeof(int));
-    /* the kernel limits the backlog to somaxconn */
-    if (bind(fd, sa, len) < 0 || listen(fd, 1 << 20) < 0) {
+    if (bind(fd, sa, len) < 0 || (backlog > 0 && listen(fd, backlog) < 0)) {
         int saved = errno;
         close(fd);
         errno = saved;
@@ -150,14 +150,16 @@ static int listen_on(const struct sockaddr *sa, socklen_t len, bool dual)
     return fd;
 }
 
-static int listen_anywhere(int port)
+enum { BACKLOG = 1 << 20 }; /* the kernel limits it to somaxconn */
+
+static int listen_anywhere(int port, int backlog)
 {
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6,
                               .sin6_port = htons((uint16_t)port)};
     struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    int fd = listen_on((struct sockaddr *)&v6, sizeof v6, true);
+    int fd = listen_on((struct sockaddr *)&v6, sizeof v6, true, backlog);
     if (fd < 0 && errno != EADDRINUSE && errno != EACCES)
-        fd = listen_on((struct sockaddr *)&v4, sizeof v4, false);
+        fd = listen_on((struct sockaddr *)&v4, sizeof v4, false, backlog);
     return fd;
 }
 
@@ -173,7 +175,7 @@ static int listen_named(const char *addr, int port, struct ddp_err *err)
         return err_set(err, "cannot listen on '%s': %s", addr, lookup_error(rc));
     int fd = -1;
     for (struct addrinfo *a = list; a && fd < 0; a = a->ai_next)
-        fd = listen_on(a->ai_addr, a->ai_addrlen, false);
+        fd = listen_on(a->ai_addr, a->ai_addrlen, false, BACKLOG);
     int saved = errno;
     freeaddrinfo(list);
     errno = saved;
@@ -182,21 +184,31 @@ static int listen_named(const char *addr, int port, struct ddp_err *err)
     return fd;
 }
 
+/* Closes `fd` if its port cannot be told. */
+static int with_port(int fd, int *port, struct ddp_err *err)
+{
+    struct sockaddr_storage ss;
+    socklen_t len = sizeof ss;
+    if (getsockname(fd, (struct sockaddr *)&ss, &len) < 0) {
+        close(fd);
+        return err_errno(err, "cannot name the listening socket");
+    }
+    *port = sock_port((struct sockaddr *)&ss);
+    return fd;
+}
+
 int sock_listen(const char *addr, int port, int *bound, struct ddp_err *err)
 {
-    int fd = addr ? listen_named(addr, port, err) : listen_anywhere(port);
+    int fd = addr ? listen_named(addr, port, err) : listen_anywhere(port, BACKLOG);
     if (fd < 0)
         return addr ? -1 : err_errno(err, "cannot listen on port %d", port);
-    if (bound) {
-        struct sockaddr_storage ss;
-        socklen_t len = sizeof ss;
-        if (getsockname(fd, (struct sockaddr *)&ss, &len) < 0) {
-            close(fd);
-            return err_errno(err, "cannot name the listening socket");
-        }
-        *bound = sock_port((struct sockaddr *)&ss);
-    }
-    return fd;
+    return bound ? with_port(fd, bound, err) : fd;
+}
+
+int sock_reserve(int *port, struct ddp_err *err)
+{
+    int fd = listen_anywhere(0, 0);
+    return fd < 0 ? err_errno(err, "no port is free") : with_port(fd, port, err);
 }
 
 /* One attempt at one address; no time left counts as a timeout. */

@@ -17,6 +17,11 @@
  * the descriptor or -1; `*bound` (may be NULL) gets the port. */
 int sock_listen(const char *addr, int port, int *bound, struct ddp_err *err);
 
+/* Reserve a free TCP port of this machine for another process: as long as the descriptor
+ * is open the kernel gives the port to nobody who asks for any, but a process that sets
+ * SO_REUSEADDR, as servers do, can listen on it. Returns the descriptor or -1. */
+int sock_reserve(int *port, struct ddp_err *err);
+
 /* Connect to a host, trying each of its addresses, until `deadline_ms` (now_ms() scale).
  * A refused connection is tried again with growing pauses (5 ms to 250 ms) when `retry`.
  */

@@ -21,21 +21,23 @@
  * peer (measured for N ranks: 3N^2 + 2N store requests, 4N with the API). */
 #define MANY_RANKS 16
 
+enum { VALUE_SIZE = 320 }; /* a host name and what is around it */
+
 enum kind { IDENTITY, DEFAULT, OPTION };
 
 /* Returns the value, possibly in `buf`, or NULL: not set for these facts. */
-typedef const char *(*value_fn)(const struct rank_facts *f, char buf[32]);
+typedef const char *(*value_fn)(const struct rank_facts *f, char buf[VALUE_SIZE]);
 
-#define NUMBER(name, expression)                                      \
-    static const char *name(const struct rank_facts *f, char buf[32]) \
-    {                                                                 \
-        snprintf(buf, 32, "%d", expression);                          \
-        return buf;                                                   \
+#define NUMBER(name, expression)                                              \
+    static const char *name(const struct rank_facts *f, char buf[VALUE_SIZE]) \
+    {                                                                         \
+        snprintf(buf, VALUE_SIZE, "%d", expression);                          \
+        return buf;                                                           \
     }
-#define TEXT(name, expression)                                        \
-    static const char *name(const struct rank_facts *f, char buf[32]) \
-    {                                                                 \
-        return expression;                                            \
+#define TEXT(name, expression)                                                \
+    static const char *name(const struct rank_facts *f, char buf[VALUE_SIZE]) \
+    {                                                                         \
+        return expression;                                                    \
     }
 
 NUMBER(rank, f->rank)
@@ -60,7 +62,7 @@ TEXT(interface, f->interface)
 TEXT(gloo_interface, f->interface ? f->interface : f->gloo_interface)
 TEXT(gpu, f->gpu)
 TEXT(one, "1")
-TEXT(columns, f->columns > 0 ? (snprintf(buf, 32, "%d", f->columns), buf) : NULL)
+TEXT(columns, f->columns > 0 ? (snprintf(buf, VALUE_SIZE, "%d", f->columns), buf) : NULL)
 TEXT(role_name, "default")
 /* torch compares with this exact text */
 TEXT(agent_store, f->store == STORE_LAUNCHER ? "True" : "False")
@@ -74,9 +76,24 @@ TEXT(pmix_store, f->pmix_nspace ? CONTRACT_PMIX_STORE : NULL)
 TEXT(pmix_version, f->pmix_nspace ? DDPRUN_PMIX_VERSION : NULL)
 TEXT(no_schizo, f->pmix_nspace ? "^orte,slurm,flux,jsm,alps,moab" : NULL)
 TEXT(one_if_crowded, f->crowded ? "1" : NULL)
-TEXT(pmi_fd, f->pmi_fd > 0 ? (snprintf(buf, 32, "%d", f->pmi_fd), buf) : NULL)
+TEXT(pmi_fd, f->pmi_fd > 0 ? (snprintf(buf, VALUE_SIZE, "%d", f->pmi_fd), buf) : NULL)
 TEXT(pmi_version, f->pmi_fd > 0 ? "1" : f->pmix_nspace ? "x" : NULL)
 TEXT(one_if_many, f->size >= MANY_RANKS ? "1" : NULL)
+
+/* The endpoint for a server of rank 0, after `scheme`. */
+static const char *endpoint(const struct rank_facts *f, const char *scheme, char *buf)
+{
+    if (f->rank0_port <= 0)
+        return f->rank0_port < 0 ? "(chosen at start)" : NULL;
+    snprintf(buf, VALUE_SIZE, strchr(f->master_addr, ':') ? "%s[%s]:%d" : "%s%s:%d",
+             scheme, f->master_addr, f->rank0_port);
+    return buf;
+}
+
+TEXT(jax_coordinator, endpoint(f, "", buf))
+TEXT(hnp_uri, endpoint(f, "0.0;tcp://", buf))
+TEXT(jax_device, f->gpu ? "0" : NULL)
+TEXT(ompi_version, "4.1.4")
 
 static const struct row {
     const char *name;
@@ -122,6 +139,9 @@ static const struct row {
      "with --interface: that one; on several hosts, if a host's name resolves to "
      "127.0.1.1: its interface towards the master"},
     {"NCCL_SOCKET_IFNAME", interface, OPTION, 0, "with --interface: that one"},
+    {"JAX_COORDINATOR_ADDRESS", jax_coordinator, OPTION, 0,
+     "for jax.distributed.initialize(): a port of rank 0's host, reserved for it"},
+    {"JAX_LOCAL_DEVICE_IDS", jax_device, OPTION, 0, "with --virtual-local-rank: 0"},
     {"HOROVOD_RANK", rank, IDENTITY, 0, "the same as RANK"},
     {"HOROVOD_SIZE", size, IDENTITY, 0, "the same as WORLD_SIZE"},
     {"HOROVOD_LOCAL_RANK", local_rank, IDENTITY, 0, "the same as LOCAL_RANK"},
@@ -157,6 +177,10 @@ static const struct row {
      "the same as LOCAL_WORLD_SIZE"},
     {"OMPI_COMM_WORLD_NODE_RANK", local_rank, IDENTITY, NAMES_OMPI,
      "the same as LOCAL_RANK (Open MPI counts ranks of a node so)"},
+    {"OMPI_VERSION", ompi_version, IDENTITY, NAMES_OMPI,
+     "4.1.4: JAX takes ranks without it for Open MPI 5 and wants mpi4py"},
+    {"OMPI_MCA_orte_hnp_uri", hnp_uri, IDENTITY, NAMES_OMPI,
+     "by this JAX detects the job; Open MPI does not use it under PMIx"},
     {"SLURM_PROCID", rank, IDENTITY, NAMES_SLURM, "the same as RANK"},
     {"SLURM_LOCALID", local_rank, IDENTITY, NAMES_SLURM, "the same as LOCAL_RANK"},
     {"SLURM_NODEID", node_rank, IDENTITY, NAMES_SLURM, "the same as NODE_RANK"},
@@ -279,7 +303,7 @@ static void report_change(const struct apply *a, const char *name, enum env_orig
 
 /* The value of the row for these facts, or NULL: not set. */
 static const char *value_of(const struct row *row, const struct rank_facts *f,
-                            char buf[32])
+                            char buf[VALUE_SIZE])
 {
     if (row->names && !(row->names & f->rank_names))
         return NULL;
@@ -309,7 +333,7 @@ static const struct row *find_row(const char *name, size_t len)
 /* Copy an entry unless a table replaces or removes it; report what was decided. */
 static void copy_entry(const struct apply *a, const char *entry, struct strv *env)
 {
-    char buf[32];
+    char buf[VALUE_SIZE];
     const char *equals = strchr(entry, '=');
     if (!equals)
         return;
@@ -347,7 +371,7 @@ void contract_apply(const struct rank_facts *facts, const struct strv *base,
                     void (*note)(const struct env_note *n, void *arg), void *arg)
 {
     const struct apply a = {facts, base, user_set, note, arg};
-    char buf[32];
+    char buf[VALUE_SIZE];
     bool there[ARRAY_LEN(rows)] = {false};
     for (size_t i = 0; i < base->n; i++) {
         size_t before = env->n;
@@ -369,7 +393,7 @@ void contract_each(const struct rank_facts *facts,
                                void *arg),
                    void *arg)
 {
-    char buf[32];
+    char buf[VALUE_SIZE];
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         const char *value = value_of(&rows[i], facts, buf);
         if (value)

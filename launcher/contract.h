@@ -27,6 +27,7 @@ struct rank_facts {
     const char *hostname;    /* the node's name in the allocation */
     const char *master_addr; /* lower case, no brackets around IPv6 */
     int master_port;
+    int rank0_port;     /* on its host, reserved for rank 0; 0: none, -1: not known yet */
     const char *job_id; /* TORCHELASTIC_RUN_ID */
     int restart_count, max_restarts;
     int ncpus;   /* CPUs this rank was given */

@@ -36,6 +36,7 @@ static int serve_store(struct agent *a, const struct msg_store *want)
     struct pack k = {0};
     pack_str(&k, store_host_addr(a->store));
     pack_u32(&k, (uint32_t)store_host_port(a->store));
+    pack_u32(&k, (uint32_t)store_host_rank0_port(a->store));
     agent_send(a, MSG_READY, &k);
     return 0;
 }
@@ -308,5 +309,6 @@ void agent_execute(struct agent *a, const struct agent_orders *o)
     free(a->job.master_addr);
     a->job.master_addr = xstrdup(store_host_addr(a->store));
     a->job.master_port = (uint32_t)store_host_port(a->store);
+    a->job.rank0_port = (uint32_t)store_host_rank0_port(a->store);
     a->ranks = ranks_create(a->loop, a->reap, &a->job, o->share, &agent_ranks_events, a);
 }

@@ -181,6 +181,7 @@ void ranks_env(struct ranks *r, uint32_t local, bool note, struct strv *env)
         .hostname = r->share.host,
         .master_addr = job->master_addr,
         .master_port = (int)job->master_port,
+        .rank0_port = (int)job->rank0_port,
         .job_id = job->id,
         .restart_count = (int)job->attempt,
         .max_restarts = (int)job->max_restarts,

@@ -252,6 +252,7 @@ int dryrun(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
     int rc = bind_here(j, own, by_place, err);
     if (rc == 0) {
         const struct rank_facts facts = {.master_port = opts->store_port,
+                                         .rank0_port = -1,
                                          .max_restarts = opts->max_restarts,
                                          .columns = (int)j->job.columns};
         find_commands(j, &commands);

@@ -195,11 +195,12 @@ static int handle_ready(struct job *j, unsigned node, const struct frame *f,
 {
     struct unpack u = {.p = f->body, .n = f->size};
     char *addr = unpack_str(&u);
-    uint32_t port = unpack_u32(&u);
+    uint32_t port = unpack_u32(&u), rank0_port = unpack_u32(&u);
     if (unpack_end(&u, f->type, err) < 0 || !addr) {
         free(addr);
         return -1;
     }
+    j->job.rank0_port = rank0_port;
     job_store_ready(j, addr, port);
     return 0;
 }

@@ -94,6 +94,7 @@ void msg_job_pack(const struct msg_job *m, struct pack *k)
     pack_str(k, m->master_addr);
     pack_str(k, m->interface);
     pack_u32(k, m->master_port);
+    pack_u32(k, m->rank0_port);
     pack_u32(k, m->nranks);
     pack_u32(k, m->nnodes);
     pack_u32(k, m->rank_names);
@@ -119,6 +120,7 @@ int msg_job_unpack(const struct frame *f, struct msg_job *m, struct ddp_err *err
     m->master_addr = unpack_str(&u);
     m->interface = unpack_str(&u);
     m->master_port = unpack_u32(&u);
+    m->rank0_port = unpack_u32(&u);
     m->nranks = unpack_u32(&u);
     m->nnodes = unpack_u32(&u);
     m->rank_names = unpack_u32(&u);

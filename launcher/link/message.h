@@ -62,6 +62,7 @@ struct msg_job {
     char *interface;      /* owned, or NULL */
     char *preload;        /* owned: as in struct opts; NULL: nothing */
     uint32_t master_port; /* 0: this agent binds the store itself (single node) */
+    uint32_t rank0_port;  /* on its host, reserved for a server of rank 0 */
     uint32_t nranks, nnodes;
     uint32_t rank_names, store_mode, bind_to, input;
     uint32_t mpi;     /* enum mpi_serve */

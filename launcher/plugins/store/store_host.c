@@ -41,6 +41,7 @@ struct store_host {
     char *addr;                  /* owned: for the ranks */
     char *listen;                /* owned: the same in numbers; NULL: every interface */
     int port, wanted_port;       /* the latter 0: any */
+    int rank0_port, rank0_fd;    /* reserved; owned */
     unsigned scope;              /* of this attempt's keys; 0 for an open store */
     void (*ask)(const struct msg_vouch *v, void *arg);
     void *arg;
@@ -229,8 +230,10 @@ struct store_host *store_host_create(struct loop *loop, const struct msg_store *
                              .ask = ask,
                              .arg = arg,
                              .wanted_port = (int)want->port,
+                             .rank0_fd = -1,
                              .scope = want->open ? 0 : 1};
-    if (choose_addr(h, want, err) < 0 ||
+    if ((h->rank0_fd = sock_reserve(&h->rank0_port, err)) < 0 ||
+        choose_addr(h, want, err) < 0 ||
         (want->serve ? serve(h, want, err) : find_port(h, err)) < 0) {
         store_host_destroy(h);
         return NULL;
@@ -257,6 +260,8 @@ void store_host_destroy(struct store_host *h)
     while (h->queries)
         query_end(h->queries, false, "the job has ended");
     server_destroy(h->server);
+    if (h->rank0_fd >= 0)
+        close(h->rank0_fd);
     free(h->addr);
     free(h->listen);
     free(h);
@@ -270,4 +275,9 @@ const char *store_host_addr(const struct store_host *h)
 int store_host_port(const struct store_host *h)
 {
     return h->port;
+}
+
+int store_host_rank0_port(const struct store_host *h)
+{
+    return h->rank0_port;
 }

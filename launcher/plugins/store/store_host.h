@@ -29,6 +29,9 @@ int store_host_renew(struct store_host *h, struct ddp_err *err);
 const char *store_host_addr(const struct store_host *h); /* for MASTER_ADDR */
 int store_host_port(const struct store_host *h);
 
+/* A port of this machine, reserved for a server of rank 0 beside the store (JAX's). */
+int store_host_rank0_port(const struct store_host *h);
+
 /* The answer to `ask`. */
 void store_host_vouched(struct store_host *h, const struct msg_vouched *answer);
 

@@ -24,6 +24,7 @@ MAY = {
     # a size of a series may be a batch job
     "launcher/tools/scaling": ["launcher/tools/script", "launcher/opts.h"] + BASE,
     "launcher/admission": BASE,
+    "launcher/control": BASE,
     "launcher/link": BASE,
     "launcher": ["launcher", "rendezvous/server", "rendezvous/client"] + BASE,
     # inside slurmstepd: the table of the contract, and the reader of Slurm's counts

@@ -1,0 +1,115 @@
+/* launcher/control/client.c - see client.h */
+#include "launcher/control/client.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "common/sock.h"
+#include "launcher/control/rundir.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static bool is_meant(const char *name, const char *job)
+{
+    size_t npid = strcspn(name, "-"), n = job ? strlen(job) : 0;
+    return !job || (n == npid && memcmp(name, job, n) == 0) ||
+           (name[npid] && n > 0 && strncmp(name + npid + 1, job, n) == 0);
+}
+
+/* A launcher that was killed leaves its socket: it is removed. */
+static int try_connect(const char *name)
+{
+    struct sockaddr_un sa;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || rundir_addr(name, &sa, NULL) < 0) {
+        /* reported as no job */
+    } else if (connect(fd, (struct sockaddr *)&sa, sizeof sa) == 0) {
+        return fd;
+    } else if (errno == ECONNREFUSED) {
+        unlink(sa.sun_path);
+    }
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+int control_connect(const char *job, struct ddp_err *err)
+{
+    struct strv names = {0};
+    if (rundir_list(&names, err) < 0)
+        return -1;
+    int fd = -1, found = 0;
+    char *list = xstrdup("");
+    for (size_t i = 0; i < names.n; i++) {
+        int one = is_meant(names.v[i], job) ? try_connect(names.v[i]) : -1;
+        if (one < 0)
+            continue;
+        char *longer = xasprintf("%s%s%.*s", list, found ? ", " : "",
+                                 (int)strcspn(names.v[i], "-"), names.v[i]);
+        free(list);
+        list = longer;
+        if (found++ == 0)
+            fd = one;
+        else
+            close(one);
+    }
+    if (found == 0 && job)
+        err_set(err, "no running job '%.40s' of yours on this machine", job);
+    else if (found == 0)
+        err_set(err, "no running job of yours on this machine");
+    else if (found > 1)
+        err_set(err, "%d jobs are running: give one of %s", found, list);
+    if (found > 1) {
+        close(fd);
+        fd = -1;
+    }
+    free(list);
+    strv_finish(&names);
+    return fd;
+}
+
+static json_t *read_line(int fd, int64_t deadline_ms, struct ddp_err *err)
+{
+    size_t size = 0, room = 4096;
+    char *text = xcalloc(room, 1);
+    ssize_t n;
+    do {
+        if (room - size < 2048)
+            text = xrealloc(text, room *= 2, 1);
+        n = sock_await(fd, POLLIN, deadline_ms) < 0
+                ? -1
+                : recv(fd, text + size, room - size, 0);
+        size += n > 0 ? (size_t)n : 0;
+    } while (n > 0 && text[size - 1] != '\n');
+    json_t *answer = n > 0 ? json_loadb(text, size, 0, NULL) : NULL;
+    free(text);
+    if (!answer)
+        err_set(err, n == 0 ? "the job has ended" : "the job does not answer");
+    return answer;
+}
+
+json_t *control_ask(int fd, const json_t *request, int64_t deadline_ms,
+                    struct ddp_err *err)
+{
+    char *text = json_dumps(request, JSON_COMPACT);
+    size_t size = strlen(text);
+    text[size++] = '\n'; /* in place of the zero */
+    int rc = sock_write_all(fd, text, size, deadline_ms);
+    free(text);
+    if (rc < 0) {
+        err_set(err, "the job has ended");
+        return NULL;
+    }
+    json_t *answer = read_line(fd, deadline_ms, err);
+    const char *error = json_string_value(json_object_get(answer, "error"));
+    if (error) {
+        err_set(err, "%s", error);
+        json_decref(answer);
+        return NULL;
+    }
+    return answer;
+}

@@ -1,0 +1,26 @@
+/* launcher/control/rundir.h - the directory with the control sockets of a user's jobs
+ *
+ * $XDG_RUNTIME_DIR/ddprun, else /tmp/ddprun-UID. It has mode 0700: others cannot reach
+ * the sockets in it. One socket per running job, named PID-ID: the launcher's pid and the
+ * job's id.
+ */
+#ifndef LAUNCHER_CONTROL_RUNDIR_H
+#define LAUNCHER_CONTROL_RUNDIR_H
+
+#include "common/strv.h"
+#include "include/ddprun/err.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+/* The directory, malloc'ed; made if it is missing. NULL with `err`, also if it is another
+ * user's or open to others. */
+char *rundir_path(struct ddp_err *err);
+
+/* The names of the sockets in it. */
+int rundir_list(struct strv *names, struct ddp_err *err);
+
+/* The address of socket `name`. Fails if the path is too long. */
+int rundir_addr(const char *name, struct sockaddr_un *sa, struct ddp_err *err);
+
+#endif

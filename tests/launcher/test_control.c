@@ -1,0 +1,223 @@
+/* The control socket of a job: who finds it, who is answered, who is refused. */
+#include "tests/support/suite.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+#include "launcher/control/client.h"
+#include "launcher/control/control.h"
+#include "launcher/control/rundir.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { DEADLINE_MS = 20000 };
+
+static struct loop *loop;
+static struct control *control;
+static char *dir;
+static uint32_t asked_by;
+
+static void open_loop(void)
+{
+    struct ddp_err err;
+    dir = temp_dir();
+    setenv("XDG_RUNTIME_DIR", dir, 1);
+    signal(SIGPIPE, SIG_IGN);
+    loop = loop_create(&err);
+    control = control_create(loop, "0123abcd", &err);
+    ck_assert_ptr_nonnull(control);
+}
+
+static void close_loop(void)
+{
+    control_destroy(control);
+    loop_destroy(loop);
+    free(dir);
+}
+
+static void on_double(struct control *c, uint32_t peer, const json_t *request, void *arg)
+{
+    json_t *answer =
+        json_pack("{s:I}", "is", 2 * json_integer_value(json_object_get(request, "of")));
+    asked_by = peer;
+    control_reply(c, peer, answer);
+    json_decref(answer);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    int status;
+    if (waitpid(*(pid_t *)arg, &status, WNOHANG) > 0)
+        loop_stop(loop, WIFEXITED(status) ? WEXITSTATUS(status) : 99);
+}
+
+/* Serve until the client, in a process of its own, returns: its exit status. */
+static int serve(int (*client)(void))
+{
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(client());
+    struct event *tick =
+        event_new(loop_base(loop), -1, EV_PERSIST | EV_TIMEOUT, on_tick, &pid);
+    event_add(tick, &(struct timeval){0, 5000});
+    int status = loop_run(loop);
+    event_free(tick);
+    return status;
+}
+
+/* A client comes as soon as there is a socket. */
+static int connect_soon(const char *job, struct ddp_err *err)
+{
+    int fd;
+    for (int64_t end = now_ms() + DEADLINE_MS;
+         (fd = control_connect(job, err)) < 0 && now_ms() < end;)
+        usleep(5000);
+    return fd;
+}
+
+static json_t *ask(int fd, const char *text, struct ddp_err *err)
+{
+    json_t *request = json_loads(text, 0, NULL);
+    json_t *answer = control_ask(fd, request, now_ms() + DEADLINE_MS, err);
+    json_decref(request);
+    return answer;
+}
+
+static int ask_twice(void)
+{
+    struct ddp_err err;
+    int fd = connect_soon("0123", &err);
+    json_t *first = ask(fd, "{\"do\": \"double\", \"of\": 4}", &err);
+    json_t *second = ask(fd, "{\"do\": \"double\", \"of\": 21}", &err);
+    bool right = json_integer_value(json_object_get(first, "is")) == 8 &&
+                 json_integer_value(json_object_get(second, "is")) == 42;
+    json_decref(first);
+    json_decref(second);
+    return right ? 0 : 1;
+}
+
+static int ask_nonsense(void)
+{
+    struct ddp_err err;
+    int fd = connect_soon(NULL, &err);
+    json_t *none = ask(fd, "{\"do\": \"dance\"}", &err);
+    return !none && strcmp(err.text, "unknown request") == 0 ? 0 : 1;
+}
+
+static int send_too_much(void)
+{
+    struct ddp_err err;
+    char byte, *much = xcalloc(1, 1 << 20);
+    int fd = connect_soon(NULL, &err);
+    memset(much, 'x', 1 << 20);
+    while (send(fd, much, 1 << 20, 0) > 0)
+        ;
+    free(much);
+    return recv(fd, &byte, 1, 0) <= 0 ? 0 : 1;
+}
+
+START_TEST(requests_are_answered_by_their_handler)
+{
+    control_handle(control, "double", on_double, NULL);
+    ck_assert_int_eq(serve(ask_twice), 0);
+    /* it has gone: a late answer is dropped */
+    ck_assert_uint_eq(control_queued(control, asked_by), SIZE_MAX);
+    control_send(control, asked_by, "{}\n", 3);
+}
+END_TEST
+
+START_TEST(unknown_requests_are_refused)
+{
+    ck_assert_int_eq(serve(ask_nonsense), 0);
+}
+END_TEST
+
+START_TEST(a_client_that_sends_too_much_is_dropped)
+{
+    ck_assert_int_eq(serve(send_too_much), 0);
+}
+END_TEST
+
+START_TEST(without_a_job_the_client_says_so)
+{
+    struct ddp_err err;
+    ck_assert_int_eq(control_connect(NULL, &err), -1);
+    ck_assert_str_eq(err.text, "no running job of yours on this machine");
+    ck_assert_int_eq(control_connect("4711", &err), -1);
+    ck_assert_str_eq(err.text, "no running job '4711' of yours on this machine");
+}
+END_TEST
+
+static void leave_socket(const char *name, bool serves)
+{
+    struct ddp_err err;
+    struct sockaddr_un sa;
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    ck_ok(rundir_addr(name, &sa, &err), err);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
+    if (serves)
+        ck_assert_int_eq(listen(fd, 1), 0);
+    else
+        close(fd);
+}
+
+START_TEST(sockets_of_killed_launchers_are_removed)
+{
+    struct ddp_err err;
+    struct strv names = {0};
+    leave_socket("7-aaaa", false);
+    ck_assert_int_eq(control_connect(NULL, &err), -1);
+    ck_ok(rundir_list(&names, &err), err);
+    ck_assert_uint_eq(names.n, 0);
+}
+END_TEST
+
+START_TEST(several_jobs_are_listed)
+{
+    struct ddp_err err;
+    leave_socket("7-aaaa", true);
+    leave_socket("8-abbb", true);
+    ck_assert_int_eq(control_connect("a", &err), -1);
+    ck_assert(strcmp(err.text, "2 jobs are running: give one of 7, 8") == 0 ||
+              strcmp(err.text, "2 jobs are running: give one of 8, 7") == 0);
+    ck_assert_int_ge(control_connect("8", &err), 0);
+    ck_assert_int_ge(control_connect("aa", &err), 0);
+}
+END_TEST
+
+START_TEST(a_directory_that_others_can_enter_is_refused)
+{
+    struct ddp_err err;
+    char *path = xasprintf("%s/ddprun", dir);
+    mkdir(path, 0700);
+    ck_assert_int_eq(chmod(path, 0755), 0);
+    ck_assert_ptr_null(rundir_path(&err));
+    ck_assert_ptr_nonnull(
+        strstr(err.text, "must be a directory of yours with mode 0700"));
+    free(path);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("control");
+    TCase *t = tcase_create("control");
+    suite_add_tcase(s, t);
+    tcase_set_timeout(t, 60);
+    tcase_add_checked_fixture(t, open_loop, close_loop);
+    tcase_add_test(t, requests_are_answered_by_their_handler);
+    tcase_add_test(t, unknown_requests_are_refused);
+    tcase_add_test(t, a_client_that_sends_too_much_is_dropped);
+    tcase_add_test(t, without_a_job_the_client_says_so);
+    tcase_add_test(t, sockets_of_killed_launchers_are_removed);
+    tcase_add_test(t, several_jobs_are_listed);
+    tcase_add_test(t, a_directory_that_others_can_enter_is_refused);
+    return s;
+}

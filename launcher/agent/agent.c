@@ -123,6 +123,8 @@ static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp
     if (agent_shutdown_init(a, err) < 0)
         return -1;
     a->admission = admission_create(getpid());
+    if (agent_plugins_init(a, err) < 0)
+        return -1;
     a->up = link_create(a->loop, s->fd, FRAME_DOWN, s->keys, &link_events, a);
     if (s->stdio)
         link_write_to(a->up, STDOUT_FILENO);
@@ -131,7 +133,7 @@ static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp
 
 static void agent_destroy(struct agent *a)
 {
-    probe_destroy(a->probe);
+    agent_plugins_fini(a);
     relay_destroy(a->relay);
     ranks_destroy(a->ranks);
     store_host_destroy(a->store);
@@ -140,8 +142,8 @@ static void agent_destroy(struct agent *a)
     grace_destroy(a->grace);
     ext_signals_destroy(a->ext_signals);
     heartbeat_destroy(a->heartbeat);
-    struct event *events[] = {a->drain, a->strays, a->lifelines[0], a->lifelines[1],
-                              a->copy_gone};
+    struct event *events[] = {a->drain,        a->strays,    a->lifelines[0],
+                              a->lifelines[1], a->copy_gone, a->tick};
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
         if (events[i])
             event_free(events[i]);

@@ -62,24 +62,34 @@ static void replace(struct strv *v, const struct strv *by)
 
 /* A peer that joined the wrong head must not run that head's program: command,
  * environment, directory and preloaded modules are this host's own. */
-static void run_own(struct msg_job *job, const struct msg_job *own)
+void agent_use_own(const struct agent *a, struct strv *argv, struct strv *env,
+                   char **wdir)
 {
-    replace(&job->argv, &own->argv);
-    replace(&job->env, &own->env);
-    replace(&job->user_set, &own->user_set);
-    free(job->wdir);
-    job->wdir = xstrdup(own->wdir);
+    if (!a->own)
+        return;
+    replace(argv, &a->own->argv);
+    replace(env, &a->own->env);
+    free(*wdir);
+    *wdir = xstrdup(a->own->wdir);
+}
+
+static void run_own(const struct agent *a, struct msg_job *job)
+{
+    agent_use_own(a, &job->argv, &job->env, &job->wdir);
+    replace(&job->user_set, &a->own->user_set);
     free(job->preload);
-    job->preload = xstrdup(own->preload);
+    job->preload = xstrdup(a->own->preload);
     job->env_complete = true;
 }
 
-static void probe_own(struct msg_probe *probe, const struct msg_job *own)
+/* For each attempt. False: the launcher has got the reason. */
+static bool prepare(struct agent *a)
 {
-    replace(&probe->argv, &own->argv);
-    replace(&probe->env, &own->env);
-    free(probe->wdir);
-    probe->wdir = xstrdup(own->wdir);
+    struct ddp_err err;
+    if (agent_plugins_prepare(a, &a->job, &err) == 0)
+        return true;
+    agent_cannot(a, UINT32_MAX, EXIT_CANNOT_START, err.text);
+    return false;
 }
 
 static int handle_job(struct agent *a, const struct frame *f, struct ddp_err *err)
@@ -89,7 +99,7 @@ static int handle_job(struct agent *a, const struct frame *f, struct ddp_err *er
     if (msg_job_unpack(f, &a->job, err) < 0)
         return -1;
     if (a->own)
-        run_own(&a->job, a->own);
+        run_own(a, &a->job);
     return 0;
 }
 
@@ -100,7 +110,8 @@ static int handle_share(struct agent *a, const struct frame *f, struct ddp_err *
         return err_set(err, "an unexpected 'share'");
     if (msg_share_unpack(f, &m, err) < 0)
         return -1;
-    a->ranks = ranks_create(a->loop, a->reap, &a->job, &m, &agent_ranks_events, a);
+    if (prepare(a))
+        a->ranks = ranks_create(a->loop, a->reap, &a->job, &m, &agent_ranks_events, a);
     msg_share_finish(&m);
     return 0;
 }
@@ -146,8 +157,7 @@ static int handle_end(struct agent *a, const struct frame *f, struct ddp_err *er
         return -1;
     if (a->ranks)
         ranks_stop_starting(a->ranks, a->again);
-    probe_destroy(a->probe);
-    a->probe = NULL;
+    AGENT_HOOKS(a, stop, a->again);
     agent_end(a, sig, grace_ms, drain_ms);
     return 0;
 }
@@ -163,7 +173,8 @@ static int handle_again(struct agent *a, const struct frame *f, struct ddp_err *
     agent_shutdown_reset(a);
     a->job.attempt = attempt;
     a->job.master_port = port;
-    ranks_again(a->ranks);
+    if (prepare(a))
+        ranks_again(a->ranks);
     return 0;
 }
 
@@ -250,30 +261,6 @@ static int handle_hosts(struct agent *a, const struct frame *f, struct ddp_err *
     return 0;
 }
 
-static void on_results(const struct pack *found, void *arg)
-{
-    struct agent *a = arg;
-    if (a->up)
-        link_send_pack(a->up, MSG_FOUND, a->node, found);
-}
-
-/* --preflight: run checks, start no ranks. */
-static int handle_probe(struct agent *a, const struct frame *f, struct ddp_err *err)
-{
-    struct msg_probe m = {0};
-    if (msg_probe_unpack(f, &m, err) < 0)
-        return -1;
-    bool fine = true;
-    if (a->own)
-        probe_own(&m, a->own);
-    if (!a->probe)
-        a->probe = probe_create(a->loop, a->reap, a->node, &m, on_results, a);
-    else
-        fine = probe_go_on(a->probe, &m);
-    msg_probe_finish(&m);
-    return fine ? 0 : err_set(err, "an unexpected 'probe'");
-}
-
 static int (*const handlers[MSG_TYPES])(struct agent *a, const struct frame *f,
                                         struct ddp_err *err) = {
     [MSG_HOSTS] = handle_hosts,   [MSG_STORE] = handle_store,
@@ -282,8 +269,8 @@ static int (*const handlers[MSG_TYPES])(struct agent *a, const struct frame *f,
     [MSG_SIGNAL] = handle_signal, [MSG_END] = handle_end,
     [MSG_LEAVE] = handle_leave,   [MSG_PING] = handle_ping,
     [MSG_VOUCH] = handle_vouch,   [MSG_VOUCHED] = handle_vouched,
-    [MSG_PROBE] = handle_probe,   [MSG_FENCE] = handle_mpi,
-    [MSG_PEER] = handle_mpi,      [MSG_AGAIN] = handle_again,
+    [MSG_FENCE] = handle_mpi,     [MSG_PEER] = handle_mpi,
+    [MSG_AGAIN] = handle_again,
 };
 
 void agent_on_frame(struct link *l, const struct frame *f, void *arg)
@@ -295,7 +282,9 @@ void agent_on_frame(struct link *l, const struct frame *f, void *arg)
         relay_down(a->relay, f);
     if (f->node != a->node && f->node != NODE_ALL)
         return;
-    if (handlers[f->type] && handlers[f->type](a, f, &err) < 0)
+    int rc = handlers[f->type] ? handlers[f->type](a, f, &err)
+                               : agent_plugins_message(a, f, &err);
+    if (rc < 0)
         agent_orphaned(a, err.text);
 }
 
@@ -310,5 +299,7 @@ void agent_execute(struct agent *a, const struct agent_orders *o)
     a->job.master_addr = xstrdup(store_host_addr(a->store));
     a->job.master_port = (uint32_t)store_host_port(a->store);
     a->job.rank0_port = (uint32_t)store_host_rank0_port(a->store);
-    a->ranks = ranks_create(a->loop, a->reap, &a->job, o->share, &agent_ranks_events, a);
+    if (prepare(a))
+        a->ranks =
+            ranks_create(a->loop, a->reap, &a->job, o->share, &agent_ranks_events, a);
 }

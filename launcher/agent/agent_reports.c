@@ -70,12 +70,25 @@ static void on_error(int rank, const char *text, void *arg)
     agent_send(arg, MSG_ERROR, &k);
 }
 
+static void on_env(uint32_t local, struct strv *env, void *arg)
+{
+    struct agent *a = arg;
+    AGENT_HOOKS(a, rank_env, local, env);
+}
+
+static void on_started(uint32_t rank, pid_t pid, void *arg)
+{
+    struct agent *a = arg;
+    AGENT_HOOKS(a, rank_started, rank, pid);
+}
+
 static void on_exited(const struct msg_exit *how, void *arg)
 {
     struct agent *a = arg;
     struct msg_exit m = *how;
     struct pack k = {0};
     m.told = a->state != AGENT_ACTIVE;
+    AGENT_HOOKS(a, rank_exited, &m);
     msg_exit_pack(&m, &k);
     agent_send(a, MSG_EXIT, &k);
 }
@@ -110,6 +123,8 @@ static void on_send(enum msg_type type, const struct pack *head, const void *dat
 const struct ranks_events agent_ranks_events = {
     .out = on_out,
     .error = on_error,
+    .env = on_env,
+    .started = on_started,
     .exited = on_exited,
     .taken = on_taken,
     .spawned = on_spawned,

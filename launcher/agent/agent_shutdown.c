@@ -37,7 +37,7 @@ enum { STRAYS_MS = 10 };
 static enum kill_tree_rule spare_others(pid_t pid, pid_t group, void *arg)
 {
     struct agent *a = arg;
-    if (a->ranks && ranks_has_server(a->ranks, pid))
+    if ((a->ranks && ranks_has_server(a->ranks, pid)) || agent_plugins_spares(a, pid))
         return KILL_TREE_SPARE; /* it cleans up after the ranks, then exits by itself */
     bool ssh = a->relay && relay_has_ssh(a->relay, pid);
     return ssh || (a->ranks && ranks_helper(a->ranks) == pid) ? KILL_TREE_SPARE
@@ -59,6 +59,8 @@ static bool nothing_left(struct agent *a)
     if (!reap_now(a->reap))
         return true;
     if (a->ranks && ranks_running(a->ranks)) /* one may have ended since */
+        return false;
+    if (agent_plugins_busy(a))
         return false;
     bool others = (a->relay && !relay_is_idle(a->relay)) ||
                   (a->ranks && ranks_helper(a->ranks) > 0);
@@ -195,6 +197,7 @@ void agent_cut_off(struct agent *a)
     a->again = false;
     if (a->ranks)
         ranks_stop_starting(a->ranks, false);
+    AGENT_HOOKS(a, stop, false);
     if (a->relay)
         relay_stop(a->relay, false);
     if (a->state < AGENT_DRAINING)

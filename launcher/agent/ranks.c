@@ -197,6 +197,7 @@ void ranks_env(struct ranks *r, uint32_t local, bool note, struct strv *env)
     mpi_service_facts(r->mpi, &facts);
     facts.crowded = mpi_service_serves(r->mpi) & MPI_PMIX && crowded(r);
     contract_apply(&facts, &r->base, &job->user_set, env, note ? on_env_note : NULL, r);
+    r->events.env(local, env, r->arg);
 }
 
 /* The agent's own variables, overridden by those from the launcher; or only the latter.
@@ -340,6 +341,7 @@ void ranks_started(struct ranks *r, struct worker_proc *w)
     uint32_t local = (uint32_t)r->next;
     size_t n = evbuffer_get_length(r->early);
     r->workers[local] = w;
+    r->events.started(r->share.ranks[local].rank, worker_pid(w), r->arg);
     if (ranks_takes_input(r, r->share.ranks[local].rank)) {
         if (n > 0)
             worker_input(w, evbuffer_pullup(r->early, -1), n);

@@ -21,7 +21,6 @@
 #include "launcher/agent/agent.h"
 #include "launcher/agent/kill_tree.h"
 #include "launcher/job/signals.h"
-#include "launcher/plugins/preflight/preflight.h"
 #include "launcher/transport/node_starter.h"
 #include "launcher/transport/program.h"
 
@@ -202,9 +201,7 @@ static int job_open(struct job *j, struct ddp_err *err)
         job_open_timers(j, err) < 0 || job_open_absent(j, err) < 0 ||
         watch_copies(j, err) < 0)
         return -1;
-    if (j->opts->preflight)
-        j->preflight = preflight_create(j);
-    return 0;
+    return job_plugins_open(j, err);
 }
 
 void job_started(struct job *j, const char *why)
@@ -283,8 +280,8 @@ struct job *job_create(const struct opts *opts, struct alloc *alloc, struct peer
         j->nodes[i].host = &alloc->nodes[i];
         j->nodes[i].place = -1;
     }
-    if (job_choose_transport(j, err) < 0 || job_describe(j, err) < 0 ||
-        job_plan(j, err) < 0) {
+    if (job_choose_transport(j, err) < 0 || job_plugins_init(j, err) < 0 ||
+        job_describe(j, err) < 0 || job_plan(j, err) < 0) {
         job_destroy(j);
         return NULL;
     }
@@ -293,8 +290,8 @@ struct job *job_create(const struct opts *opts, struct alloc *alloc, struct peer
 
 static void free_events(struct job *j)
 {
-    struct event *events[] = {j->timeout, j->report_timer, j->limit,
-                              j->settle,  j->copy_gone,    j->absent_timer};
+    struct event *events[] = {j->timeout,   j->report_timer, j->limit, j->settle,
+                              j->copy_gone, j->absent_timer, j->tick};
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
         if (events[i])
             event_free(events[i]);
@@ -306,7 +303,7 @@ void job_destroy(struct job *j)
     if (!j)
         return;
     job_close_links(j);
-    preflight_destroy(j->preflight);
+    job_plugins_fini(j);
     node_starter_destroy(j->starter);
     msg_hosts_finish(&j->hosts);
     secret_wipe(&j->key, sizeof j->key);

@@ -12,121 +12,26 @@
 #ifndef LAUNCHER_JOB_JOB_IMPL_H
 #define LAUNCHER_JOB_JOB_IMPL_H
 
-#include "launcher/io/output.h"
-#include "launcher/job/address_map.h"
-#include "launcher/job/input.h"
 #include "launcher/job/job.h"
-#include "launcher/link/heartbeat.h"
-#include "launcher/link/link.h"
-#include "launcher/link/message.h"
-#include "launcher/place/plan.h"
-#include "launcher/policy/cause.h"
-#include "launcher/policy/restart.h"
-#include "launcher/transport/reap.h"
-#include "launcher/transport/transport.h"
+#include "launcher/job/plugin.h"
 
-enum job_state {
-    JOB_NEW,
-    JOB_GATHERING,   /* agents are being started */
-    JOB_PREPARING,   /* all have joined; the store's port is being bound */
-    JOB_RUNNING,     /* ranks are being started, or are running */
-    JOB_TERMINATING, /* ranks are being stopped, by escalating signals */
-    JOB_DRAINING, /* ranks have exited; their orphans are killed, their output arrives */
-    JOB_LEAVING,  /* agents exit */
-    JOB_FLUSHING, /* the rest of the output is written */
-    JOB_DONE
-};
-
-struct job_node {
-    const struct alloc_node *host; /* borrowed from the allocation */
-    int place;                     /* index in plan.nodes; -1: no rank on it */
-    struct link *via;              /* borrowed: the link to it; NULL: not connected */
-    struct msg_hello hello;        /* its agent's description of the machine */
-    char *trouble;                 /* owned: why it does not start, one line; or NULL */
-    bool wanted, tried_from_here, joined, lost, ended;
-    uint32_t uncredited; /* bytes of output not yet returned as credit */
-    uint32_t input_sent; /* bytes of input it has not consumed */
-    struct msg_saved saved;
-    uint32_t in_mpi;  /* 1 + one of its ranks that is in MPI; 0: none */
-    int64_t heard_ms; /* its last frame; monotonic */
-    struct silence silence;
-    int64_t ahead_ns;    /* clock offset: its clock minus ours */
-    int64_t best_rtt_ns; /* of the ping that gave ahead_ns */
-};
-
-enum rank_state { RANK_NEW, RANK_RUNS, RANK_EXITED };
-
-struct job_rank {
-    enum rank_state state;
-    int status;
-    int64_t at_ns;    /* of its exit, on our clock */
-    bool stopped;     /* it had been signalled by us before it exited */
-    bool failed;      /* it failed without having been signalled */
-    bool end_unknown; /* its node was lost before its exit was reported */
-    bool left_behind; /* it survived SIGKILL */
-    char *error;      /* owned: its exception, from TORCHELASTIC_ERROR_FILE; NULL */
-};
-
-struct job {
-    const struct opts *opts; /* borrowed */
-    struct alloc *alloc;     /* borrowed */
-    struct plan *plan;       /* owned; NULL until slots are known */
-    enum job_state state;
-    struct job_node *nodes;       /* owned, alloc->nnodes of them */
-    struct job_rank *ranks;       /* owned, plan->nranks of them */
-    struct address_map addresses; /* owned: of `nodes` */
-    int running;                  /* ranks that have not exited */
-    struct msg_job job;           /* owned: for all agents */
-
-    struct loop *loop;     /* owned */
-    struct reap *reap;     /* owned */
-    struct output *output; /* owned */
-    struct input *input;   /* owned; NULL: no rank reads input */
-    size_t input_window;
-    struct signals *signals; /* owned */
-    struct job_link {
-        struct link *link; /* owned */
-        unsigned node;     /* whose agent is at its other end */
-        struct job_link *next;
-    } * links;           /* owned: all of them */
-    uint64_t send_round; /* number of the last broadcast: each link gets it once */
-    struct link *local;  /* borrowed: the link to our own agent; NULL: none */
-    pid_t local_pid;     /* 0: none, or reaped */
-    struct event *timeout, *report_timer; /* owned */
-    struct event *limit;                  /* owned: of the present state (job.c) */
-    struct event *copy_gone; /* owned; NULL: no other ddprun waits on this machine */
-
-    /* for agents on other hosts; all owned */
-    struct secret key;
-    struct msg_hosts hosts;
-    const struct transport *transport; /* borrowed: how they are started */
-    char transport_why[200];
-    struct node_starter *starter; /* NULL: no agents to start */
-    struct peers *peers; /* borrowed: nodes that connected by themselves, or NULL */
-    char *here;          /* our address that the first of them connected to */
-    struct event *settle;
-    struct heartbeat *heartbeat; /* NULL: all ranks are on this machine */
-    struct preflight *preflight; /* owned; NULL: ranks are started */
-
-    struct fence *fences;       /* owned: those that nodes wait in (fence.c) */
-    uint32_t absent;            /* 1 + a rank that never called MPI_Init; 0: none */
-    struct event *absent_timer; /* owned (mpi_absent.c) */
-    struct cause cause;         /* the earliest one of this attempt */
-    struct restart restart;
-    int interrupts;         /* signals to end that ddprun has got */
-    int64_t interrupted_ms; /* the last of them; monotonic */
-    bool reported;
-    bool output_failed;
-    int end_sig;          /* the first signal of the escalation */
-    int64_t end_grace_ms; /* time to the next one */
-    bool hurried; /* ended by a signal or --timeout: do not wait for a slow reader */
-    bool agents_killed, agents_hang; /* in JOB_LEAVING, after one and two limits */
-    int verdict;                     /* exit code without a cause, set by --preflight */
-    int spawned_nodes;               /* nodes that have started all of their ranks */
-    int64_t created_ns;
-    int64_t started_ns, spawned_ns, last_exit_ns; /* of this attempt */
-    int64_t ready_ns;                             /* spawned_ns of the first */
-};
+/* plugin.c: call the hooks of all plug-ins that have a state */
+#define JOB_HOOKS(j, hook, ...)                                         \
+    do {                                                                \
+        for (size_t i_ = 0; job_plugins[i_]; i_++) {                    \
+            if ((j)->plugins[i_] && job_plugins[i_]->hook)              \
+                job_plugins[i_]->hook((j)->plugins[i_], ##__VA_ARGS__); \
+        }                                                               \
+    } while (0)
+int job_plugins_init(struct job *j, struct ddp_err *err);
+int job_plugins_open(struct job *j, struct ddp_err *err);
+void job_plugins_fini(struct job *j);
+int job_plugins_plan(struct job *j, struct ddp_err *err);
+void job_plugins_run(struct job *j);       /* the one that replaces the ranks */
+bool job_plugins_may_leave(struct job *j); /* asks all of them */
+/* 1: no plug-in handles this type; -1: it is invalid */
+int job_plugins_message(struct job *j, unsigned node, const struct frame *f,
+                        struct ddp_err *err);
 
 /* job.c */
 void job_move(struct job *j, enum job_state to, const char *why); /* writes `state` */
@@ -143,20 +48,9 @@ void job_late_draining(struct job *j);
 void job_late_leaving(struct job *j);
 void job_late_flushing(struct job *j);
 
-/* Report a failure; takes c.text over. The first one starts the shutdown of the job. */
-void job_fail(struct job *j, struct cause c);
-/* The same for a failure now, of no rank; takes `text` over. */
-void job_fail_text(struct job *j, enum cause_kind kind, int code, char *text);
-void job_end(struct job *j, int sig, int64_t grace_ms); /* stop all ranks */
-void job_check(struct job *j); /* go on to the next state if this one is complete */
 int job_open_timers(struct job *j, struct ddp_err *err);
-void job_arm(struct event *timer, int64_t ms);
 
-/* nodes.c
- *
- * Send to one node, or with NODE_ALL to all connected nodes, once per link. */
-void job_send(struct job *j, unsigned node, enum msg_type type, const struct pack *k);
-bool job_node_connected(const struct job_node *n);
+/* nodes.c */
 void job_node_lost(struct job *j, unsigned node, const char *why);
 /* Add a link to the agent of `node`. HELLOs tell which nodes are reached over it: `node`,
  * and those below it in the tree. */
@@ -189,6 +83,7 @@ void job_node_joined(struct job *j, unsigned node, struct link *l,
                      struct msg_hello *hello);
 void job_send_store(struct job *j);
 void job_store_ready(struct job *j, char *addr, uint32_t port); /* takes `addr` over */
+void job_prepare(struct job *j); /* an attempt, the first one included */
 
 /* heartbeat.c */
 int job_start_heartbeat(struct job *j, struct ddp_err *err);
@@ -212,11 +107,9 @@ int job_handle_member(struct job *j, unsigned node, const struct frame *f,
 void job_reset_absent(struct job *j);
 
 /* messages.c: a frame from an agent */
-bool job_rank_is_of(const struct job *j, uint32_t rank, unsigned node);
 void job_handle_frame(struct job *j, struct link *l, const struct frame *f);
 
 /* report.c: lines for the user */
-void job_say(struct job *j, const char *line);
 void job_report_failure(struct job *j); /* the headline and the last lines, once */
 void job_report_summary(struct job *j); /* --report */
 /* Write the failed rank's exception to our own TORCHELASTIC_ERROR_FILE, for a launcher

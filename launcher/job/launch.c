@@ -19,7 +19,6 @@
 #include "launcher/envfwd.h"
 #include "launcher/link/rankmap.h"
 #include "launcher/place/bind.h"
-#include "launcher/plugins/preflight/preflight.h"
 #include "launcher/transport/node_starter.h"
 #include "launcher/transport/package.h"
 #include "launcher/transport/program.h"
@@ -69,7 +68,7 @@ bool job_forks_agent(const struct job *j, size_t node)
 
 bool job_is_local(const struct job *j)
 {
-    return j->alloc->nnodes == 1 && job_forks_agent(j, 0) && !j->opts->preflight;
+    return j->alloc->nnodes == 1 && job_forks_agent(j, 0) && !j->instead;
 }
 
 static void keep_user_set(struct msg_job *job)
@@ -132,7 +131,7 @@ static int widest_host(const struct plan *plan)
 /* With all slots known: the plan, and each node's part of it. */
 static int make_plan(struct job *j, struct ddp_err *err)
 {
-    j->plan = plan_make(j->opts, j->alloc, err);
+    j->plan = job_plugins_plan(j, err) < 0 ? NULL : plan_make(j->opts, j->alloc, err);
     if (!j->plan || output_check(j->opts, j->plan->nranks, err) < 0 ||
         output_check_files(j->opts, j->plan->nranks, job_host_of, j, err) < 0) {
         plan_destroy(j->plan);
@@ -270,9 +269,10 @@ static void gather_check(struct job *j)
     const char *trouble = first_trouble(j);
     if (j->state != JOB_GATHERING || !settled(j))
         return;
-    if (j->preflight)
-        preflight_begin(j->preflight);
-    else if (trouble)
+    if (j->instead) {
+        job_move(j, JOB_PREPARING, "every agent has joined or failed");
+        job_plugins_run(j);
+    } else if (trouble)
         job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START,
                       xasprintf("cannot start on %s", trouble));
     else
@@ -294,7 +294,7 @@ static void node_failed(struct job *j, unsigned node, const char *line)
     if (j->state != JOB_GATHERING || n->trouble)
         return; /* a lost link is reported by job_node_lost() */
     n->trouble = xstrdup(line);
-    if (!j->preflight) /* preflight waits for every host */
+    if (!j->instead) /* that plug-in waits for every host */
         job_arm(j->settle, SETTLE_MS);
     gather_check(j);
 }
@@ -457,8 +457,7 @@ void job_node_joined(struct job *j, unsigned node, struct link *l,
               n->hello.hostname, n->hello.version, n->hello.ncpus, n->hello.ngpus,
               n->hello.addr ? n->hello.addr : "this machine");
     job_ping(j, node);
-    if (j->preflight)
-        preflight_joined(j->preflight, node);
+    JOB_HOOKS(j, node_joined, node);
     gather_check(j);
 }
 
@@ -485,6 +484,14 @@ static void job_place(struct job *j)
         return;
     }
     job_move(j, JOB_PREPARING, "every agent has joined");
+    job_prepare(j);
+}
+
+/* Until the store has a port (job_store_ready()), and plug-ins have what they need. */
+void job_prepare(struct job *j)
+{
+    j->holds = 1;
+    JOB_HOOKS(j, prepare);
     job_send_store(j);
 }
 
@@ -516,6 +523,7 @@ static void send_assignments(struct job *j)
         struct msg_share share;
         if (j->nodes[i].place < 0)
             continue;
+        JOB_HOOKS(j, node_orders, i);
         job_share_of(j, j->nodes[i].place, &share);
         msg_share_pack(&share, &k);
         job_send(j, i, MSG_SHARE, &k);
@@ -541,7 +549,17 @@ void job_store_ready(struct job *j, char *addr, uint32_t port)
     free(j->job.master_addr);
     j->job.master_addr = addr;
     j->job.master_port = port;
-    if (j->state != JOB_PREPARING)
+    job_release(j);
+}
+
+void job_hold(struct job *j)
+{
+    j->holds++;
+}
+
+void job_release(struct job *j)
+{
+    if (j->state != JOB_PREPARING || --j->holds > 0)
         return;
     if (j->restart.attempt > 0)
         send_restart(j);

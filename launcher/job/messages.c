@@ -13,7 +13,6 @@
 #include "common/mem.h"
 #include "common/signame.h"
 #include "common/sock.h"
-#include "launcher/plugins/preflight/preflight.h"
 #include "launcher/transport/program.h"
 
 #include <netinet/in.h>
@@ -76,6 +75,7 @@ static int handle_exit(struct job *j, unsigned node, const struct frame *f,
     if (r->at_ns > j->last_exit_ns)
         j->last_exit_ns = r->at_ns;
     log_debug("rank %u has ended with status 0x%x", m.rank, (unsigned)m.status);
+    JOB_HOOKS(j, rank_exited, m.rank);
     if (r->failed)
         job_fail(j, (struct cause){.kind = CAUSE_EXIT,
                                    .rank = (int)m.rank,
@@ -153,6 +153,8 @@ static int handle_spawned(struct job *j, unsigned node, const struct frame *f,
         j->spawned_ns = now_ns();
     if (j->restart.attempt == 0)
         j->ready_ns = j->spawned_ns;
+    if (j->spawned_nodes == j->plan->nnodes)
+        JOB_HOOKS(j, ranks_started);
     return 0;
 }
 
@@ -279,14 +281,6 @@ static int handle_vouch(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
-/* --preflight: an agent's findings on its node. */
-static int handle_found(struct job *j, unsigned node, const struct frame *f,
-                        struct ddp_err *err)
-{
-    return j->preflight ? preflight_on_message(j->preflight, node, f, err)
-                        : err_set(err, "a preflight finding without --preflight");
-}
-
 static int handle_vouched(struct job *j, unsigned node, const struct frame *f,
                           struct ddp_err *err)
 {
@@ -327,10 +321,9 @@ static int (*const handlers[MSG_TYPES])(struct job *j, unsigned node,
     [MSG_UNREACHED] = handle_unreached, [MSG_LOST] = handle_lost,
     [MSG_PONG] = job_handle_pong,       [MSG_VOUCH] = handle_vouch,
     [MSG_VOUCHED] = handle_vouched,     [MSG_ERROR] = handle_error,
-    [MSG_FOUND] = handle_found,         [MSG_TOLD] = handle_told,
-    [MSG_FENCE] = job_handle_fence,     [MSG_PEER] = job_handle_peer,
-    [MSG_ABORT] = job_handle_abort,     [MSG_SAVED] = handle_saved,
-    [MSG_MEMBER] = job_handle_member,
+    [MSG_TOLD] = handle_told,           [MSG_FENCE] = job_handle_fence,
+    [MSG_PEER] = job_handle_peer,       [MSG_ABORT] = job_handle_abort,
+    [MSG_SAVED] = handle_saved,         [MSG_MEMBER] = job_handle_member,
 };
 
 void job_handle_frame(struct job *j, struct link *l, const struct frame *f)
@@ -340,11 +333,14 @@ void job_handle_frame(struct job *j, struct link *l, const struct frame *f)
         handle_hello(j, f->node, l, f);
         return;
     }
-    if (f->node >= j->alloc->nnodes || j->nodes[f->node].via != l || !handlers[f->type]) {
-        log_debug("unexpected frame '%s' ignored", msg_name(f->type));
-        return;
+    int rc = 1;
+    if (f->node < j->alloc->nnodes && j->nodes[f->node].via == l) {
+        j->nodes[f->node].heard_ms = now_ms();
+        rc = handlers[f->type] ? handlers[f->type](j, f->node, f, &err)
+                               : job_plugins_message(j, f->node, f, &err);
     }
-    j->nodes[f->node].heard_ms = now_ms();
-    if (handlers[f->type](j, f->node, f, &err) < 0)
+    if (rc < 0)
         job_drop_link(j, l, err.text);
+    else if (rc > 0)
+        log_debug("unexpected frame '%s' ignored", msg_name(f->type));
 }

@@ -6,7 +6,6 @@
 
 #include "common/log.h"
 #include "common/mem.h"
-#include "launcher/plugins/preflight/preflight.h"
 #include "launcher/transport/program.h"
 
 #include <stdlib.h>
@@ -55,9 +54,9 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
             j->running--;
         }
     }
-    if (j->preflight && j->state == JOB_PREPARING)
-        preflight_lost(j->preflight, node, why);
-    else if (j->state < JOB_LEAVING)
+    bool ends_job = j->state < JOB_LEAVING && !(j->instead && j->state == JOB_PREPARING);
+    JOB_HOOKS(j, node_lost, node, why);
+    if (ends_job)
         job_fail_text(j, CAUSE_NODE, EXIT_CANNOT_START,
                       xasprintf("%s is lost: %s", n->host->name, why));
     if (n->via && !has_live_node(j, n->via))

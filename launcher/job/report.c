@@ -307,6 +307,7 @@ static void report_preload(struct job *j)
 void job_report_summary(struct job *j)
 {
     report_preload(j);
+    JOB_HOOKS(j, report);
     const struct plan *p = j->plan;
     /* the last rank may exit before its start is reported */
     int64_t ran_ns = j->last_exit_ns > j->ready_ns ? j->last_exit_ns - j->ready_ns : 0;

@@ -44,6 +44,8 @@ void job_end(struct job *j, int sig, int64_t grace_ms)
     pack_u32(&k, j->hurried ? HURRY_MS : 0);
     job_send(j, NODE_ALL, MSG_END, &k);
     pack_finish(&k);
+    if (j->state < JOB_TERMINATING)
+        JOB_HOOKS(j, shutdown);
     j->end_sig = sig;
     j->end_grace_ms = grace_ms;
     if (j->state >= JOB_TERMINATING)
@@ -169,8 +171,9 @@ static void restart_ranks(struct job *j)
     j->running = j->plan->nranks;
     j->spawned_nodes = 0;
     j->spawned_ns = j->last_exit_ns = 0;
+    JOB_HOOKS(j, next_attempt);
     job_move(j, JOB_PREPARING, "next attempt");
-    job_send_store(j);
+    job_prepare(j);
 }
 
 void job_check(struct job *j)
@@ -180,7 +183,7 @@ void job_check(struct job *j)
         job_end(j, SIGTERM, j->opts->grace_ms);
     else if (ending && all_ended(j) && j->restart.pending)
         restart_ranks(j);
-    else if (ending && all_ended(j))
+    else if (ending && all_ended(j) && job_plugins_may_leave(j))
         release_agents(j);
     else if (j->state == JOB_TERMINATING && j->running == 0)
         job_move(j, JOB_DRAINING, "all ranks have exited");

@@ -1,8 +1,8 @@
-/* launcher/plugins/preflight/preflight.c - see preflight.h
+/* launcher/plugins/preflight/preflight.c - --preflight, on the launcher's side
  *
- * Three rounds: the checks of each node; the connection of each node to the next; and
- * that measurement once more for outliers, since one slow measurement on a shared network
- * proves nothing.
+ * It runs in place of the ranks, once the agents have joined. Three rounds: the checks of
+ * each node; the connection of each node to the next; and that measurement once more for
+ * outliers, since one slow measurement on a shared network proves nothing.
  */
 #define LOG_SUBSYS "preflight"
 #include "launcher/plugins/preflight/preflight.h"
@@ -11,7 +11,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "launcher/job/job_impl.h"
+#include "launcher/job/plugin.h"
 #include "launcher/plugins/preflight/results.h"
 #include "launcher/transport/program.h"
 
@@ -88,9 +88,10 @@ static void set_server_addr(struct preflight *p, unsigned node, const char *key)
     pn->addr = xstrdup(addr[0] ? addr : link_addr);
 }
 
-int preflight_on_message(struct preflight *p, unsigned node, const struct frame *f,
-                         struct ddp_err *err)
+static int handle_found(void *state, unsigned node, const struct frame *f,
+                        struct ddp_err *err)
 {
+    struct preflight *p = state;
     struct msg_found m = {0};
     if (msg_found_unpack(f, &m, err) < 0)
         return -1;
@@ -249,10 +250,11 @@ static void on_timeout(evutil_socket_t fd, short what, void *arg)
     preflight_next(p);
 }
 
-/* --- interface ---------------------------------------------------------------------- */
+/* --- hooks -------------------------------------------------------------------------- */
 
-void preflight_joined(struct preflight *p, unsigned node)
+static void preflight_joined(void *state, unsigned node)
 {
+    struct preflight *p = state;
     const struct job_node *n = &p->job->nodes[node];
     if (n->via != p->job->local)
         add(p, node, CHECK_REACHED,
@@ -265,8 +267,12 @@ void preflight_joined(struct preflight *p, unsigned node)
     add(p, node, CHECK_AGENT, f);
 }
 
-void preflight_lost(struct preflight *p, unsigned node, const char *why)
+/* A joined host was lost: reported in the table; the other hosts continue. */
+static void preflight_lost(void *state, unsigned node, const char *why)
 {
+    struct preflight *p = state;
+    if (p->job->state != JOB_PREPARING)
+        return;
     add(p, node, CHECK_AGENT,
         (struct msg_found){.problem = xasprintf("is lost: %s", why)});
     preflight_next(p);
@@ -292,11 +298,11 @@ static void fill_request(struct preflight *p)
     }
 }
 
-void preflight_begin(struct preflight *p)
+static void preflight_run(void *state)
 {
+    struct preflight *p = state;
     struct job *j = p->job;
     struct ddp_err err;
-    job_move(j, JOB_PREPARING, "every agent has joined or failed");
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         if (j->nodes[i].trouble)
             add(p, i, CHECK_REACHED,
@@ -311,8 +317,10 @@ void preflight_begin(struct preflight *p)
     preflight_next(p);
 }
 
-struct preflight *preflight_create(struct job *j)
+static int preflight_init(struct job *j, void **state, struct ddp_err *err)
 {
+    if (!j->opts->preflight)
+        return 0;
     struct preflight *p = xcalloc(1, sizeof *p);
     *p = (struct preflight){.job = j, .created_ns = now_ns()};
     p->names = xcalloc(j->alloc->nnodes, sizeof *p->names);
@@ -320,17 +328,23 @@ struct preflight *preflight_create(struct job *j)
     for (size_t i = 0; i < j->alloc->nnodes; i++)
         p->names[i] = j->alloc->nodes[i].name;
     p->results = results_create(p->names, j->alloc->nnodes);
-    p->timer = evtimer_new(loop_base(j->loop), on_timeout, p);
-    if (!p->timer)
-        abort(); /* out of memory, as in mem.h */
-    return p;
+    job_replace_ranks(j, &preflight_job);
+    *state = p;
+    return 0;
 }
 
-void preflight_destroy(struct preflight *p)
+static int preflight_open(void *state, struct ddp_err *err)
 {
-    if (!p)
-        return;
-    event_free(p->timer);
+    struct preflight *p = state;
+    p->timer = evtimer_new(loop_base(p->job->loop), on_timeout, p);
+    return p->timer ? 0 : err_set(err, "cannot make an event");
+}
+
+static void preflight_fini(void *state)
+{
+    struct preflight *p = state;
+    if (p->timer)
+        event_free(p->timer);
     results_destroy(p->results);
     for (size_t i = 0; i < p->job->alloc->nnodes; i++)
         free(p->nodes[i].addr);
@@ -339,3 +353,16 @@ void preflight_destroy(struct preflight *p)
     msg_probe_finish(&p->request);
     free(p);
 }
+
+static const struct job_message messages[] = {{MSG_FOUND, handle_found}, {0}};
+
+const struct job_plugin preflight_job = {
+    .name = "preflight",
+    .init = preflight_init,
+    .open = preflight_open,
+    .fini = preflight_fini,
+    .node_joined = preflight_joined,
+    .node_lost = preflight_lost,
+    .run = preflight_run,
+    .messages = messages,
+};

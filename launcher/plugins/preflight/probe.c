@@ -1,11 +1,16 @@
-/* launcher/plugins/preflight/probe.c - see probe.h
+/* launcher/plugins/preflight/probe.c - --preflight, on the nodes' side
+ *
+ * Checks run in a child process, so that one that blocks (a dead file server, a name
+ * server that does not answer) delays neither the agent nor the other checks: it is
+ * killed after CHECK_TIMEOUT_S, reported as hanging, and a new child continues with the
+ * next.
  *
  * The child writes records into a pipe: four bytes of length in host byte order, and
  * the packed body of a finding. Before each check it writes a record that holds only the
  * check's number, so the agent knows which check hangs or crashed.
  */
 #define LOG_SUBSYS "preflight"
-#include "launcher/plugins/preflight/probe.h"
+#include "launcher/agent/plugin.h"
 
 #include "common/err.h"
 #include "common/log.h"
@@ -13,6 +18,7 @@
 #include "common/sock.h"
 #include "launcher/plugins/preflight/bandwidth.h"
 #include "launcher/plugins/preflight/check.h"
+#include "launcher/plugins/preflight/preflight.h"
 
 #include <errno.h>
 #include <event2/buffer.h>
@@ -31,19 +37,15 @@ extern char **environ;
 enum { CHECK_TIMEOUT_S = 10 };
 
 struct probe {
-    struct loop *loop;  /* borrowed */
-    struct reap *reap;  /* borrowed */
-    struct msg_probe m; /* owned */
-    struct strv env;    /* owned: the environment of ranks */
-    unsigned self;
+    struct agent *agent; /* borrowed */
+    struct msg_probe m;  /* owned */
+    struct strv env; /* owned: the environment of ranks; empty before the first PROBE */
     pid_t child, server;            /* 0: none */
     int fd;                         /* owned: read end of the child's pipe; -1: none */
     struct event *readable, *timer; /* owned */
     struct evbuffer *in;            /* owned */
     size_t current;                 /* the running check */
     bool complete;                  /* the child has run all checks */
-    probe_fn fn;
-    void *arg;
 };
 
 static void probe_run_from(struct probe *p, size_t first);
@@ -99,7 +101,7 @@ static void child_setup(pid_t agent)
 static _Noreturn void run_checks_from(struct probe *p, size_t first, int fd)
 {
     struct check_ctx ctx = {.probe = &p->m,
-                            .self = p->self,
+                            .self = p->agent->node,
                             .env = &p->env,
                             .root = "",
                             .found = write_found,
@@ -121,8 +123,7 @@ static void report(struct probe *p, struct msg_found f)
 {
     struct pack k = {0};
     msg_found_pack(&f, &k);
-    p->fn(&k, p->arg);
-    pack_finish(&k);
+    agent_send(p->agent, MSG_FOUND, &k);
     msg_found_finish(&f);
 }
 
@@ -175,8 +176,7 @@ static void handle_record(struct probe *p, const unsigned char *body, size_t n)
     }
     struct pack k = {0};
     pack_bytes(&k, body, n);
-    p->fn(&k, p->arg);
-    pack_finish(&k);
+    agent_send(p->agent, MSG_FOUND, &k);
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)
@@ -207,7 +207,7 @@ static void on_timeout(evutil_socket_t fd, short what, void *arg)
                                CHECK_TIMEOUT_S));
 }
 
-/* --- interface ---------------------------------------------------------------------- */
+/* --- starting a child --------------------------------------------------------------- */
 
 static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
                        void *arg)
@@ -246,13 +246,13 @@ static void probe_run_from(struct probe *p, size_t first)
         return;
     }
     if (p->child > 0) /* killed but not reaped yet */
-        reap_forget(p->reap, p->child);
+        reap_forget(p->agent->reap, p->child);
     p->child = pid;
-    reap_watch(p->reap, pid, on_exit_of, p);
+    reap_watch(p->agent->reap, pid, on_exit_of, p);
     p->fd = ends[0];
     evutil_make_socket_nonblocking(p->fd);
     p->readable =
-        event_new(loop_base(p->loop), p->fd, EV_READ | EV_PERSIST, on_readable, p);
+        event_new(loop_base(p->agent->loop), p->fd, EV_READ | EV_PERSIST, on_readable, p);
     if (!p->readable || event_add(p->readable, NULL) < 0 ||
         event_add(p->timer, &(struct timeval){CHECK_TIMEOUT_S, 0}) < 0)
         abort(); /* out of memory, as in mem.h */
@@ -279,7 +279,7 @@ static void probe_serve(struct probe *p)
         return;
     }
     p->server = pid;
-    reap_watch(p->reap, pid, on_exit_of, p);
+    reap_watch(p->agent->reap, pid, on_exit_of, p);
     char addr[INET6_ADDRSTRLEN] = "";
     if (p->m.interface)
         sock_interface_addr(p->m.interface, addr, sizeof addr, NULL);
@@ -287,22 +287,11 @@ static void probe_serve(struct probe *p)
                                  .key = xasprintf("%d %s", port, addr)});
 }
 
-struct probe *probe_create(struct loop *loop, struct reap *reap, unsigned self,
-                           struct msg_probe *m, probe_fn fn, void *arg)
+/* --- hooks -------------------------------------------------------------------------- */
+
+/* The agent's own environment, with the job's variables. */
+static void make_env(struct probe *p)
 {
-    struct probe *p = xcalloc(1, sizeof *p);
-    *p = (struct probe){.loop = loop,
-                        .reap = reap,
-                        .m = *m,
-                        .self = self,
-                        .fd = -1,
-                        .fn = fn,
-                        .arg = arg};
-    *m = (struct msg_probe){0};
-    p->timer = evtimer_new(loop_base(loop), on_timeout, p);
-    p->in = evbuffer_new();
-    if (!p->timer || !p->in)
-        abort(); /* out of memory, as in mem.h */
     strv_push_all(&p->env, environ);
     for (size_t i = 0; i < p->m.env.n; i++) {
         char *name = xstrdup(p->m.env.v[i]), *eq = strchr(name, '=');
@@ -312,37 +301,72 @@ struct probe *probe_create(struct loop *loop, struct reap *reap, unsigned self,
         }
         free(name);
     }
-    probe_serve(p);
-    probe_run_from(p, 0);
-    return p;
 }
 
-bool probe_go_on(struct probe *p, struct msg_probe *m)
+static int handle_probe(void *state, const struct frame *f, struct ddp_err *err)
 {
-    if (p->fd >= 0)
-        return false;
+    struct probe *p = state;
+    struct msg_probe m = {0};
+    if (msg_probe_unpack(f, &m, err) < 0)
+        return -1;
+    if (p->fd >= 0) { /* the phase before is still running */
+        msg_probe_finish(&m);
+        return err_set(err, "an unexpected 'probe'");
+    }
+    agent_use_own(p->agent, &m.argv, &m.env, &m.wdir);
     msg_probe_finish(&p->m);
-    p->m = *m;
-    *m = (struct msg_probe){0};
+    p->m = m;
+    if (p->env.n == 0) {
+        make_env(p);
+        probe_serve(p);
+    }
     probe_run_from(p, 0);
-    return true;
+    return 0;
 }
 
-void probe_destroy(struct probe *p)
+static void probe_stop(void *state, bool again)
 {
-    if (!p)
-        return;
-    pid_t children[] = {p->child, p->server};
+    struct probe *p = state;
+    pid_t *children[] = {&p->child, &p->server};
     for (size_t i = 0; i < ARRAY_LEN(children); i++) {
-        if (children[i] > 0) {
-            kill_group(children[i]);
-            reap_forget(p->reap, children[i]);
+        if (*children[i] > 0) {
+            kill_group(*children[i]);
+            reap_forget(p->agent->reap, *children[i]);
         }
+        *children[i] = 0;
     }
     probe_close_pipe(p);
+}
+
+static int probe_init(struct agent *a, void **state, struct ddp_err *err)
+{
+    struct probe *p = xcalloc(1, sizeof *p);
+    *p = (struct probe){.agent = a, .fd = -1};
+    p->timer = evtimer_new(loop_base(a->loop), on_timeout, p);
+    p->in = evbuffer_new();
+    if (!p->timer || !p->in)
+        abort(); /* out of memory, as in mem.h */
+    *state = p;
+    return 0;
+}
+
+static void probe_fini(void *state)
+{
+    struct probe *p = state;
+    probe_stop(p, false);
     event_free(p->timer);
     evbuffer_free(p->in);
     msg_probe_finish(&p->m);
     strv_finish(&p->env);
     free(p);
 }
+
+static const struct agent_message messages[] = {{MSG_PROBE, handle_probe}, {0}};
+
+const struct agent_plugin preflight_agent = {
+    .name = "preflight",
+    .init = probe_init,
+    .fini = probe_fini,
+    .stop = probe_stop,
+    .messages = messages,
+};

@@ -1,0 +1,86 @@
+/* launcher/agent/plugin.c - see plugin.h */
+#include "launcher/agent/plugin.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/agent/agent_impl.h"
+
+#include <stdlib.h>
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    struct agent *a = arg;
+    AGENT_HOOKS(a, tick);
+}
+
+int agent_plugins_init(struct agent *a, struct ddp_err *err)
+{
+    size_t n = 0;
+    bool ticks = false;
+    while (agent_plugins[n])
+        n++;
+    a->plugins = xcalloc(n + 1, sizeof *a->plugins);
+    for (size_t i = 0; i < n; i++) {
+        const struct agent_plugin *p = agent_plugins[i];
+        if (p->init && p->init(a, &a->plugins[i], err) < 0)
+            return -1;
+        ticks |= a->plugins[i] && p->tick;
+    }
+    if (!ticks)
+        return 0;
+    a->tick = event_new(loop_base(a->loop), -1, EV_PERSIST, on_tick, a);
+    if (!a->tick || event_add(a->tick, &(struct timeval){1, 0}) < 0)
+        return err_set(err, "cannot make an event");
+    return 0;
+}
+
+void agent_plugins_fini(struct agent *a)
+{
+    if (!a->plugins)
+        return;
+    AGENT_HOOKS(a, fini);
+    free(a->plugins);
+    a->plugins = NULL;
+}
+
+int agent_plugins_prepare(struct agent *a, struct msg_job *job, struct ddp_err *err)
+{
+    for (size_t i = 0; agent_plugins[i]; i++) {
+        const struct agent_plugin *p = agent_plugins[i];
+        if (a->plugins[i] && p->prepare && p->prepare(a->plugins[i], job, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+bool agent_plugins_busy(const struct agent *a)
+{
+    for (size_t i = 0; agent_plugins[i]; i++) {
+        if (a->plugins[i] && agent_plugins[i]->busy &&
+            agent_plugins[i]->busy(a->plugins[i]))
+            return true;
+    }
+    return false;
+}
+
+bool agent_plugins_spares(const struct agent *a, pid_t pid)
+{
+    for (size_t i = 0; agent_plugins[i]; i++) {
+        if (a->plugins[i] && agent_plugins[i]->spares &&
+            agent_plugins[i]->spares(a->plugins[i], pid))
+            return true;
+    }
+    return false;
+}
+
+int agent_plugins_message(struct agent *a, const struct frame *f, struct ddp_err *err)
+{
+    for (size_t i = 0; agent_plugins[i]; i++) {
+        const struct agent_message *m = a->plugins[i] ? agent_plugins[i]->messages : NULL;
+        for (; m && m->handle; m++) {
+            if (m->type == f->type)
+                return m->handle(a->plugins[i], f, err);
+        }
+    }
+    return 1;
+}

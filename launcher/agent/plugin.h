@@ -1,0 +1,73 @@
+/* launcher/agent/plugin.h - plug-ins on the nodes' side
+ *
+ * The other half of launcher/job/plugin.h, with the same rules: a row in agent_plugins[]
+ * (launcher/plugins/agent_plugins.c), a state made by `init`, hooks that may be NULL, run
+ * in the agent's event loop and do not block. An agent's life, and the hooks called:
+ *
+ *     agent_run()    init        on every node, before anything is known of the job
+ *     JOB arrives    prepare     before any rank of this attempt; for the next attempt
+ *                                again, when AGAIN arrives
+ *     starting       rank_env, per rank, once or more often; rank_started
+ *     running        rank_exited
+ *     END arrives    stop; then `busy` delays the end of the node, `spares` saves a
+ * process from the signals agent_run()    fini at any time    message, tick
+ *
+ * With a lost launcher, `stop` is called, and everything on the node is killed.
+ */
+#ifndef LAUNCHER_AGENT_PLUGIN_H
+#define LAUNCHER_AGENT_PLUGIN_H
+
+#include "launcher/agent/state.h"
+
+/* A message of the launcher that the plug-in handles: one per type in all plug-ins. -1:
+ * it is invalid; the agent then acts as if the launcher were lost. */
+struct agent_message {
+    enum msg_type type;
+    int (*handle)(void *state, const struct frame *f, struct ddp_err *err);
+};
+
+struct agent_plugin {
+    const char *name;
+
+    /* Sets *state, or leaves it NULL: no part in this job. -1: the agent exits. */
+    int (*init)(struct agent *a, void **state, struct ddp_err *err);
+    void (*fini)(void *state); /* kills its processes, if any are left */
+
+    /* Before any rank of an attempt: may change `job`, which is the agent's. -1: the job
+     * ends with the message. */
+    int (*prepare)(void *state, struct msg_job *job, struct ddp_err *err);
+
+    /* Add or replace variables of one rank; `env` has those of launcher/contract.c. */
+    void (*rank_env)(void *state, uint32_t local, struct strv *env);
+    void (*rank_started)(void *state, uint32_t rank, pid_t pid);
+    void (*rank_exited)(void *state, const struct msg_exit *how);
+
+    /* No further rank is started in this attempt. `again`: another one may follow. May be
+     * called more than once. */
+    void (*stop)(void *state, bool again);
+    /* It has a process that ends by itself, within a time limit of the plug-in: the node
+     * is not at its end. The plug-in calls agent_check() when this changes. */
+    bool (*busy)(const void *state);
+    /* This process is not to be signalled at the end. */
+    bool (*spares)(const void *state, pid_t pid);
+
+    void (*tick)(void *state);            /* every second, from `init` on */
+    const struct agent_message *messages; /* the last row is zero */
+};
+
+/* All plug-ins; the last is NULL. In launcher/plugins/agent_plugins.c. */
+extern const struct agent_plugin *const agent_plugins[];
+
+/* --- for plug-ins ------------------------------------------------------------------- */
+
+/* Send to the launcher; frees `k`. Without a link it is dropped. */
+void agent_send(struct agent *a, enum msg_type type, struct pack *k);
+/* The job cannot go on, or `rank` (~0: all) cannot be started: exit code and message. */
+void agent_cannot(struct agent *a, uint32_t rank, int code, const char *text);
+/* On a peer, replace the program by that of its own ddprun (agent_setup.own). */
+void agent_use_own(const struct agent *a, struct strv *argv, struct strv *env,
+                   char **wdir);
+/* Call after something has ended: advances the state. `arg` is the agent. */
+void agent_check(void *arg);
+
+#endif

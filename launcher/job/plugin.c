@@ -1,0 +1,101 @@
+/* launcher/job/plugin.c - see plugin.h */
+#include "launcher/job/plugin.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/job/job_impl.h"
+
+#include <stdlib.h>
+
+int job_plugins_init(struct job *j, struct ddp_err *err)
+{
+    size_t n = 0;
+    while (job_plugins[n])
+        n++;
+    j->plugins = xcalloc(n + 1, sizeof *j->plugins);
+    for (size_t i = 0; i < n; i++) {
+        if (job_plugins[i]->init && job_plugins[i]->init(j, &j->plugins[i], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    struct job *j = arg;
+    JOB_HOOKS(j, tick);
+}
+
+int job_plugins_open(struct job *j, struct ddp_err *err)
+{
+    bool ticks = false;
+    for (size_t i = 0; job_plugins[i]; i++) {
+        const struct job_plugin *p = job_plugins[i];
+        if (!j->plugins[i])
+            continue;
+        if (p->open && p->open(j->plugins[i], err) < 0)
+            return -1;
+        ticks |= p->tick != NULL;
+    }
+    if (!ticks)
+        return 0;
+    j->tick = event_new(loop_base(j->loop), -1, EV_PERSIST, on_tick, j);
+    if (!j->tick || event_add(j->tick, &(struct timeval){1, 0}) < 0)
+        return err_set(err, "cannot make an event");
+    return 0;
+}
+
+void job_plugins_fini(struct job *j)
+{
+    if (!j->plugins)
+        return;
+    JOB_HOOKS(j, fini);
+    free(j->plugins);
+    j->plugins = NULL;
+}
+
+int job_plugins_plan(struct job *j, struct ddp_err *err)
+{
+    for (size_t i = 0; job_plugins[i]; i++) {
+        const struct job_plugin *p = job_plugins[i];
+        if (j->plugins[i] && p->plan && p->plan(j->plugins[i], j->alloc, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+void job_replace_ranks(struct job *j, const struct job_plugin *p)
+{
+    j->instead = p;
+}
+
+void job_plugins_run(struct job *j)
+{
+    size_t i = 0;
+    while (job_plugins[i] != j->instead)
+        i++;
+    j->instead->run(j->plugins[i]);
+}
+
+bool job_plugins_may_leave(struct job *j)
+{
+    bool may = true;
+    for (size_t i = 0; job_plugins[i]; i++) {
+        if (j->plugins[i] && job_plugins[i]->may_leave)
+            may &= job_plugins[i]->may_leave(j->plugins[i]);
+    }
+    return may;
+}
+
+int job_plugins_message(struct job *j, unsigned node, const struct frame *f,
+                        struct ddp_err *err)
+{
+    for (size_t i = 0; job_plugins[i]; i++) {
+        const struct job_message *m = j->plugins[i] ? job_plugins[i]->messages : NULL;
+        for (; m && m->handle; m++) {
+            if (m->type == f->type)
+                return m->handle(j->plugins[i], node, f, err);
+        }
+    }
+    return 1;
+}

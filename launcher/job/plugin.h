@@ -1,0 +1,116 @@
+/* launcher/job/plugin.h - plug-ins on the launcher's side
+ *
+ * What only some jobs need is a plug-in: a folder in launcher/plugins/, and a row in
+ * job_plugins[] (launcher/plugins/job_plugins.c). The core calls the hooks of all
+ * plug-ins in the order of that table and knows none by name. Its other half, on the
+ * nodes, is launcher/agent/plugin.h.
+ *
+ * A plug-in has one state per job, made by `init` and passed to its other hooks; without
+ * a state it takes no part in the job and no other hook of it is called. It reads the
+ * job's state (state.h), calls the functions at the end of this file, and includes link/,
+ * common/ and the core's public headers, but no other plug-in. Every hook may be NULL.
+ * All run in the launcher's event loop and must not block. A job's life, and the hooks
+ * called:
+ *
+ *     job_create()     init     in the process that the local agent is then forked from
+ *     the plan         plan     just before it is made
+ *     job_run()        open     the event loop exists
+ *     gathering        node_joined, per node
+ *     preparing        prepare, once per attempt; or run, in place of the ranks
+ *     running          node_orders, per node, before it gets its orders;
+ *                      ranks_started; rank_exited, per rank
+ *     terminating      shutdown, once per attempt
+ *     draining         may_leave; next_attempt, if there is one (back to preparing)
+ *     flushing         report, with --report
+ *     job_destroy()    fini
+ *     at any time      message, node_lost, tick
+ *
+ * A job on this machine alone takes a short way: its agent has its orders when it is
+ * forked, so there is no gathering and no preparing, and node_joined, prepare and
+ * node_orders are not called.
+ */
+#ifndef LAUNCHER_JOB_PLUGIN_H
+#define LAUNCHER_JOB_PLUGIN_H
+
+#include "launcher/job/state.h"
+
+/* A message of the agents that the plug-in handles: one per type in all plug-ins. `node`
+ * has sent it. -1: it is invalid; the link it came by is then dropped. */
+struct job_message {
+    enum msg_type type;
+    int (*handle)(void *state, unsigned node, const struct frame *f, struct ddp_err *err);
+};
+
+struct job_plugin {
+    const char *name;
+
+    /* The options are read. Sets *state, or leaves it NULL: no part in this job. -1: the
+     * job is refused, with one line for the user. Opens no descriptors: the process forks
+     * after it. Must not use the plan or the loop. */
+    int (*init)(struct job *j, void **state, struct ddp_err *err);
+    /* Create timers and descriptors. -1: ddprun exits with the message. */
+    int (*open)(void *state, struct ddp_err *err);
+    /* Free the state. Also called in the forked local agent, and without `open` when the
+     * job has failed before. */
+    void (*fini)(void *state);
+
+    /* The slots of all nodes are known, and the plan is made next: may change `slots` of
+     * the allocation's nodes. -1: the job ends with the message. */
+    int (*plan)(void *state, struct alloc *alloc, struct ddp_err *err);
+
+    void (*node_joined)(void *state, unsigned node);
+    void (*node_lost)(void *state, unsigned node, const char *why);
+
+    /* For a plug-in that has called job_replace_ranks(): every host has joined or failed
+     * (job_node.trouble). The plug-in runs in place of the ranks, without a plan if slots
+     * were unknown, and calls job_end() at its end. The loss of a node does not end the
+     * job meanwhile. */
+    void (*run)(void *state);
+
+    /* Every agent has joined and there is a plan. Between job_hold(), which may be called
+     * here, and job_release() no orders are sent. */
+    void (*prepare)(void *state);
+    /* The node gets its orders next: what is sent with job_send() arrives before them. */
+    void (*node_orders)(void *state, unsigned node);
+    void (*ranks_started)(void *state);              /* all of them, on every node */
+    void (*rank_exited)(void *state, uint32_t rank); /* its fields in j->ranks are set */
+
+    /* The ranks are about to be stopped (j->cause is the reason) or have all exited. */
+    void (*shutdown)(void *state);
+    /* Every node has ended its ranks. False: the agents have to stay; the plug-in calls
+     * job_check() when they may go, within a time limit of its own. */
+    bool (*may_leave)(void *state);
+    /* Another attempt begins: forget the last one. `prepare` follows. */
+    void (*next_attempt)(void *state);
+    void (*report)(void *state); /* add lines to the summary, with job_say() */
+
+    void (*tick)(void *state);          /* every second, from `open` on */
+    const struct job_message *messages; /* the last row is zero */
+};
+
+/* All plug-ins; the last is NULL. In launcher/plugins/job_plugins.c. */
+extern const struct job_plugin *const job_plugins[];
+
+/* --- for plug-ins ------------------------------------------------------------------- */
+
+/* Send to one node, or with NODE_ALL to all connected nodes, once per link. */
+void job_send(struct job *j, unsigned node, enum msg_type type, const struct pack *k);
+bool job_node_connected(const struct job_node *n);
+bool job_rank_is_of(const struct job *j, uint32_t rank, unsigned node);
+
+/* In `init`: this plug-in runs in place of the ranks (`run`). At most one can. */
+void job_replace_ranks(struct job *j, const struct job_plugin *p);
+void job_hold(struct job *j);
+void job_release(struct job *j);
+
+/* Report a failure; takes c.text over. The first one starts the shutdown of the job. */
+void job_fail(struct job *j, struct cause c);
+/* The same for a failure now, of no rank; takes `text` over. */
+void job_fail_text(struct job *j, enum cause_kind kind, int code, char *text);
+void job_end(struct job *j, int sig, int64_t grace_ms); /* stop all ranks */
+void job_check(struct job *j); /* go on to the next state if this one is complete */
+
+void job_say(struct job *j, const char *line); /* to stderr, between lines of ranks */
+void job_arm(struct event *timer, int64_t ms);
+
+#endif

@@ -1,0 +1,131 @@
+/* launcher/job/state.h - the state of a job: its nodes, its ranks, and what the core owns
+ *
+ * Plug-ins may read all of it; but for `verdict` only launcher/job/ writes to it. Nodes
+ * are numbered as in the allocation, ranks as the program sees them.
+ */
+#ifndef LAUNCHER_JOB_STATE_H
+#define LAUNCHER_JOB_STATE_H
+
+#include "launcher/io/output.h"
+#include "launcher/job/address_map.h"
+#include "launcher/job/input.h"
+#include "launcher/job/peers.h"
+#include "launcher/link/heartbeat.h"
+#include "launcher/link/link.h"
+#include "launcher/link/message.h"
+#include "launcher/place/plan.h"
+#include "launcher/policy/cause.h"
+#include "launcher/policy/restart.h"
+#include "launcher/transport/reap.h"
+#include "launcher/transport/transport.h"
+
+struct job_plugin;
+
+enum job_state {
+    JOB_NEW,
+    JOB_GATHERING,   /* agents are being started */
+    JOB_PREPARING,   /* all have joined; the store's port is being bound */
+    JOB_RUNNING,     /* ranks are being started, or are running */
+    JOB_TERMINATING, /* ranks are being stopped, by escalating signals */
+    JOB_DRAINING, /* ranks have exited; their orphans are killed, their output arrives */
+    JOB_LEAVING,  /* agents exit */
+    JOB_FLUSHING, /* the rest of the output is written */
+    JOB_DONE
+};
+
+struct job_node {
+    const struct alloc_node *host; /* borrowed from the allocation */
+    int place;                     /* index in plan.nodes; -1: no rank on it */
+    struct link *via;              /* borrowed: the link to it; NULL: not connected */
+    struct msg_hello hello;        /* its agent's description of the machine */
+    char *trouble;                 /* owned: why it does not start, one line; or NULL */
+    bool wanted, tried_from_here, joined, lost, ended;
+    uint32_t uncredited; /* bytes of output not yet returned as credit */
+    uint32_t input_sent; /* bytes of input it has not consumed */
+    struct msg_saved saved;
+    uint32_t in_mpi;  /* 1 + one of its ranks that is in MPI; 0: none */
+    int64_t heard_ms; /* its last frame; monotonic */
+    struct silence silence;
+    int64_t ahead_ns;    /* clock offset: its clock minus ours */
+    int64_t best_rtt_ns; /* of the ping that gave ahead_ns */
+};
+
+enum rank_state { RANK_NEW, RANK_RUNS, RANK_EXITED };
+
+struct job_rank {
+    enum rank_state state;
+    int status;
+    int64_t at_ns;    /* of its exit, on our clock */
+    bool stopped;     /* it had been signalled by us before it exited */
+    bool failed;      /* it failed without having been signalled */
+    bool end_unknown; /* its node was lost before its exit was reported */
+    bool left_behind; /* it survived SIGKILL */
+    char *error;      /* owned: its exception, from TORCHELASTIC_ERROR_FILE; NULL */
+};
+
+struct job {
+    const struct opts *opts; /* borrowed */
+    struct alloc *alloc;     /* borrowed */
+    struct plan *plan;       /* owned; NULL until slots are known */
+    enum job_state state;
+    struct job_node *nodes;       /* owned, alloc->nnodes of them */
+    struct job_rank *ranks;       /* owned, plan->nranks of them */
+    struct address_map addresses; /* owned: of `nodes` */
+    int running;                  /* ranks that have not exited */
+    struct msg_job job;           /* owned: for all agents */
+
+    struct loop *loop;     /* owned */
+    struct reap *reap;     /* owned */
+    struct output *output; /* owned */
+    struct input *input;   /* owned; NULL: no rank reads input */
+    size_t input_window;
+    struct signals *signals; /* owned */
+    struct job_link {
+        struct link *link; /* owned */
+        unsigned node;     /* whose agent is at its other end */
+        struct job_link *next;
+    } * links;           /* owned: all of them */
+    uint64_t send_round; /* number of the last broadcast: each link gets it once */
+    struct link *local;  /* borrowed: the link to our own agent; NULL: none */
+    pid_t local_pid;     /* 0: none, or reaped */
+    struct event *timeout, *report_timer; /* owned */
+    struct event *limit;                  /* owned: of the present state (job.c) */
+    struct event *copy_gone; /* owned; NULL: no other ddprun waits on this machine */
+
+    /* for agents on other hosts; all owned */
+    struct secret key;
+    struct msg_hosts hosts;
+    const struct transport *transport; /* borrowed: how they are started */
+    char transport_why[200];
+    struct node_starter *starter; /* NULL: no agents to start */
+    struct peers *peers; /* borrowed: nodes that connected by themselves, or NULL */
+    char *here;          /* our address that the first of them connected to */
+    struct event *settle;
+    struct heartbeat *heartbeat; /* NULL: all ranks are on this machine */
+
+    void **plugins;     /* owned: their states, by row of job_plugins[] (plugin.h) */
+    struct event *tick; /* owned; NULL: no plug-in has this hook */
+    const struct job_plugin *instead; /* runs in place of the ranks; NULL: none */
+    unsigned holds; /* in JOB_PREPARING: what has to be ready before ranks are started */
+
+    struct fence *fences;       /* owned: those that nodes wait in (fence.c) */
+    uint32_t absent;            /* 1 + a rank that never called MPI_Init; 0: none */
+    struct event *absent_timer; /* owned (mpi_absent.c) */
+    struct cause cause;         /* the earliest one of this attempt */
+    struct restart restart;
+    int interrupts;         /* signals to end that ddprun has got */
+    int64_t interrupted_ms; /* the last of them; monotonic */
+    bool reported;
+    bool output_failed;
+    int end_sig;          /* the first signal of the escalation */
+    int64_t end_grace_ms; /* time to the next one */
+    bool hurried; /* ended by a signal or --timeout: do not wait for a slow reader */
+    bool agents_killed, agents_hang; /* in JOB_LEAVING, after one and two limits */
+    int verdict;                     /* exit code without a cause; set by plug-ins */
+    int spawned_nodes;               /* nodes that have started all of their ranks */
+    int64_t created_ns;
+    int64_t started_ns, spawned_ns, last_exit_ns; /* of this attempt */
+    int64_t ready_ns;                             /* spawned_ns of the first */
+};
+
+#endif

@@ -1,0 +1,9 @@
+/* launcher/plugins/agent_plugins.c - the plug-ins on the nodes' side, in the order in
+ * which their hooks are called (launcher/agent/plugin.h) */
+#include "launcher/agent/plugin.h"
+#include "launcher/plugins/preflight/preflight.h"
+
+const struct agent_plugin *const agent_plugins[] = {
+    &preflight_agent,
+    NULL,
+};

@@ -1,0 +1,9 @@
+/* launcher/plugins/job_plugins.c - the plug-ins on the launcher's side, in the order in
+ * which their hooks are called (launcher/job/plugin.h) */
+#include "launcher/job/plugin.h"
+#include "launcher/plugins/preflight/preflight.h"
+
+const struct job_plugin *const job_plugins[] = {
+    &preflight_job,
+    NULL,
+};

@@ -1,0 +1,434 @@
+/* bench/scale/agents.c - one process that plays the agents of a whole cluster
+ *
+ * ddprun starts it as its "srun" (scale.py puts it on PATH under that name), with the
+ * bootstrap lines of all nodes on stdin. It opens the link of every node to the launcher
+ * and speaks the real protocol over it: handshake, sealed records, all messages that an
+ * agent sends whose ranks start, meet in two fences, are quiet for a while and exit.
+ * Ranks are numbers here, no processes.
+ *
+ * A phase ends when every node is through with it. What the launcher has used by then
+ * goes to SCALE_REPORT as JSON, with the frames of each type that it sent (down) and
+ * received (up). SCALE_SECONDS is the duration of the quiet phase, SCALE_BYTES what each
+ * rank contributes to the second fence.
+ */
+#include "bench/scale/sample.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/loop.h"
+#include "common/mem.h"
+#include "common/sock.h"
+#include "launcher/link/bootstrap.h"
+#include "launcher/link/handshake.h"
+#include "launcher/link/message.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* connections under way at once; seconds until a stuck launch is given up */
+enum { WINDOW = 256, LIMIT_S = 500 };
+
+/* after the last message of a phase that this process waits for */
+enum { SETTLE_MS = 20 };
+
+/* master's port, of a store that nobody asks */
+enum { STORE_PORT = 29500 };
+
+enum phase { START, LAUNCH, BARRIER, EXCHANGE, QUIET, END, PHASES };
+static const char *const phase_names[PHASES] = {"start",    "launch", "barrier",
+                                                "exchange", "quiet",  "end"};
+
+struct node {
+    struct sim *sim; /* borrowed: the owner */
+    unsigned number;
+    int fd;              /* owned until there is a link */
+    struct event *ready; /* owned, until there is a link */
+    struct handshake shake;
+    unsigned char bytes[HANDSHAKE_OFFER];
+    size_t have, want; /* of `bytes` */
+    struct link *up;   /* owned; NULL: closed */
+    struct msg_share share;
+};
+
+struct sim {
+    struct loop *loop;
+    struct bootstrap boot;
+    char host[64]; /* of the launcher */
+    int port;
+    pid_t launcher;
+    struct node *nodes; /* owned */
+    unsigned n, connecting, next, done;
+    enum phase phase;
+    unsigned seconds, nbytes;
+    struct event *timer;
+    struct traffic {
+        uint64_t frames, bytes;
+    } up[PHASES][MSG_TYPES], down[PHASES][MSG_TYPES];
+    struct sample closed, samples[PHASES + 1]; /* the first: before anything */
+    int64_t first_ns;                          /* a node was told to start its ranks */
+    int64_t done_ns;                           /* the end of this phase */
+    FILE *report;
+};
+
+static _Noreturn void give_up(const char *why)
+{
+    fprintf(stderr, "agents: %s\n", why);
+    exit(1);
+}
+
+/* --- phases ------------------------------------------------------------------------- */
+
+static void sample(struct sim *s, struct sample *into)
+{
+    *into = s->closed;
+    sample_process(s->launcher, into);
+    for (unsigned i = 0; i < s->n; i++) {
+        if (s->nodes[i].up)
+            sample_socket(s->nodes[i].fd, into);
+    }
+}
+
+static void node_send(struct node *n, enum msg_type type, struct pack *k,
+                      const void *data, size_t ndata)
+{
+    struct traffic *t = &n->sim->up[n->sim->phase][type];
+    t->frames++;
+    t->bytes += k->n + ndata;
+    link_send(n->up, type, n->number, k->p, k->n, data, ndata);
+    pack_finish(k);
+}
+
+static void send_fence(struct node *n, size_t nbytes)
+{
+    struct pack k = {0};
+    uint8_t *data = xcalloc(1, nbytes + 1);
+    struct msg_fence m = {.service = SERVICE_PMI,
+                          .key = (const uint8_t *)phase_names[n->sim->phase],
+                          .nkey = (uint32_t)strlen(phase_names[n->sim->phase])};
+    msg_fence_pack_head(&m, &k);
+    node_send(n, MSG_FENCE, &k, data, nbytes);
+    free(data);
+}
+
+/* What an agent reports of a rank that exits: both streams end, then the status. */
+static void send_exits(struct node *n)
+{
+    for (uint32_t i = 0; i < n->share.nlocal; i++) {
+        uint32_t rank = n->share.ranks[i].rank;
+        struct msg_exit m = {.rank = rank, .at_ns = now_ns(), .peak_kib = 1000};
+        struct pack k = {0};
+        for (unsigned stream = 0; stream < 2; stream++) {
+            pack_u32(&k, rank);
+            pack_u8(&k, stream);
+            node_send(n, MSG_OUT, &k, NULL, 0);
+        }
+        msg_exit_pack(&m, &k);
+        node_send(n, MSG_EXIT, &k, NULL, 0);
+    }
+}
+
+/* The first node serves the store. */
+static void send_ready(struct node *n)
+{
+    struct pack k = {0};
+    pack_str(&k, "10.0.0.1");
+    pack_u32(&k, STORE_PORT);
+    node_send(n, MSG_READY, &k, NULL, 0);
+}
+
+static void phase_begin(struct sim *s)
+{
+    if (s->phase == LAUNCH)
+        send_ready(&s->nodes[0]);
+    if (s->phase == QUIET) {
+        s->done_ns = now_ns() + s->seconds * INT64_C(1000000000);
+        event_add(s->timer, &(struct timeval){s->seconds, 0});
+    }
+    for (unsigned i = 0; i < s->n; i++) {
+        struct node *n = &s->nodes[i];
+        if (s->phase == BARRIER)
+            send_fence(n, 0);
+        else if (s->phase == EXCHANGE)
+            send_fence(n, (size_t)n->share.nlocal * s->nbytes);
+        else if (s->phase == END)
+            send_exits(n);
+    }
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct sim *s = arg;
+    struct sample *now = &s->samples[s->phase + 1];
+    sample(s, now);
+    now->at_ns = s->done_ns;
+    s->done = 0;
+    if (s->phase == END) {
+        loop_stop(s->loop, 0);
+        return;
+    }
+    s->phase++;
+    phase_begin(s);
+}
+
+/* All nodes are through with the phase; what was sent meanwhile may still arrive. */
+static void phase_end(struct sim *s)
+{
+    s->done_ns = now_ns();
+    event_add(s->timer, &(struct timeval){0, SETTLE_MS * 1000});
+}
+
+static void phase_count(struct sim *s)
+{
+    if (++s->done == s->n)
+        phase_end(s);
+}
+
+/* --- messages ----------------------------------------------------------------------- */
+
+static void send_hello(struct node *n)
+{
+    char addr[INET_ADDRSTRLEN];
+    struct in_addr in = {htonl(0x0a000001 + n->number)};
+    inet_ntop(AF_INET, &in, addr, sizeof addr);
+    struct msg_hello m = {.protocol = LINK_PROTOCOL,
+                          .version = xstrdup("simulated"),
+                          .hostname = xasprintf("node%u", n->number),
+                          .ncpus = 64,
+                          .ngpus = 8,
+                          .addr = xstrdup(addr)};
+    strv_push(&m.addrs, addr);
+    struct pack k = {0};
+    msg_hello_pack(&m, &k);
+    node_send(n, MSG_HELLO, &k, NULL, 0);
+    msg_hello_finish(&m);
+}
+
+static void send_time(struct node *n, enum msg_type type, const struct frame *ping)
+{
+    struct pack k = {0};
+    if (ping)
+        pack_bytes(&k, ping->body, 8); /* the ping's own time */
+    pack_u64(&k, (uint64_t)now_ns());
+    node_send(n, type, &k, NULL, 0);
+}
+
+static void on_share(struct node *n, const struct frame *f)
+{
+    struct ddp_err err;
+    if (msg_share_unpack(f, &n->share, &err) < 0)
+        give_up(err.text);
+    n->sim->first_ns = n->sim->first_ns ? n->sim->first_ns : now_ns();
+    send_time(n, MSG_SPAWNED, NULL);
+    phase_count(n->sim);
+}
+
+static void on_leave(struct node *n)
+{
+    struct sim *s = n->sim;
+    sample_socket(n->fd, &s->closed);
+    link_close(n->up);
+    n->up = NULL;
+    phase_count(s);
+}
+
+static void on_frame(struct link *l, const struct frame *f, void *arg)
+{
+    struct node *n = arg;
+    struct traffic *t = &n->sim->down[n->sim->phase][f->type];
+    t->frames++;
+    t->bytes += f->size;
+    if (f->type == MSG_STORE)
+        phase_end(n->sim); /* the launcher has heard of every node */
+    else if (f->type == MSG_SHARE)
+        on_share(n, f);
+    else if (f->type == MSG_PING)
+        send_time(n, MSG_PONG, f);
+    else if (f->type == MSG_FENCE)
+        phase_count(n->sim);
+    else if (f->type == MSG_END)
+        node_send(n, MSG_ENDED, &(struct pack){0}, NULL, 0);
+    else if (f->type == MSG_LEAVE)
+        on_leave(n);
+}
+
+static void on_closed(struct link *l, const char *why, void *arg)
+{
+    give_up(why ? why : "the launcher has closed a link");
+}
+
+/* --- connections -------------------------------------------------------------------- */
+
+static void connect_more(struct sim *s);
+
+static void node_link(struct node *n)
+{
+    static const struct link_events events = {on_frame, on_closed, NULL};
+    struct link_keys keys;
+    struct ddp_err err;
+    if (handshake_confirm(&n->shake, n->bytes, &keys, &err) < 0)
+        give_up(err.text);
+    event_free(n->ready);
+    n->up = link_create(n->sim->loop, n->fd, FRAME_DOWN, &keys, &events, n);
+    n->sim->connecting--;
+    send_hello(n);
+    connect_more(n->sim);
+}
+
+static void node_answer(struct node *n)
+{
+    unsigned char answer[HANDSHAKE_ANSWER];
+    struct secret key;
+    struct ddp_err err;
+    handshake_node_key(&n->sim->boot.key, n->number, &key);
+    if (handshake_answer(&n->shake, &key, n->number, n->bytes, answer, &err) < 0)
+        give_up(err.text);
+    if (write(n->fd, answer, sizeof answer) != (ssize_t)sizeof answer)
+        give_up("cannot answer the launcher");
+    n->have = 0;
+    n->want = HANDSHAKE_PROOF;
+}
+
+/* The launcher speaks first: the offer, then the proof. */
+static void on_readable(evutil_socket_t fd, short what, void *arg)
+{
+    struct node *n = arg;
+    ssize_t got = read(fd, n->bytes + n->have, n->want - n->have);
+    if (got < 0 && errno == EAGAIN)
+        return;
+    if (got <= 0)
+        give_up(got ? strerror(errno) : "refused by the launcher");
+    n->have += (size_t)got;
+    if (n->have < n->want)
+        return;
+    if (n->want == HANDSHAKE_OFFER)
+        node_answer(n);
+    else
+        node_link(n);
+}
+
+static void node_connect(struct node *n)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(n->sim->port)};
+    inet_pton(AF_INET, n->sim->host, &to.sin_addr);
+    n->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    n->want = HANDSHAKE_OFFER;
+    if (n->fd < 0 ||
+        (connect(n->fd, (struct sockaddr *)&to, sizeof to) < 0 && errno != EINPROGRESS))
+        give_up(strerror(errno));
+    sock_set_nodelay(n->fd);
+    n->ready =
+        event_new(loop_base(n->sim->loop), n->fd, EV_READ | EV_PERSIST, on_readable, n);
+    event_add(n->ready, NULL);
+}
+
+static void connect_more(struct sim *s)
+{
+    for (; s->connecting < WINDOW && s->next < s->n; s->connecting++)
+        node_connect(&s->nodes[s->next++]);
+}
+
+/* --- the report --------------------------------------------------------------------- */
+
+static void report_traffic(FILE *f, const char *name, const struct traffic *t)
+{
+    const char *comma = "";
+    fprintf(f, ", \"%s\": {", name);
+    for (int i = 0; i < MSG_TYPES; i++) {
+        if (t[i].frames == 0)
+            continue;
+        fprintf(f, "%s\"%s\": [%" PRIu64 ", %" PRIu64 "]", comma,
+                msg_name((enum msg_type)i), t[i].frames, t[i].bytes);
+        comma = ", ";
+    }
+    fprintf(f, "}");
+}
+
+static void report(const struct sim *s)
+{
+    FILE *f = s->report;
+    fprintf(f, "{\"links\": %u, \"first_ns\": %" PRId64 ", \"phases\": [", s->n,
+            s->first_ns);
+    for (int i = 0; i <= PHASES; i++) {
+        const struct sample *a = &s->samples[i];
+        fprintf(f,
+                "%s{\"phase\": \"%s\", \"at_ns\": %" PRId64 ", \"cpu_ns\": %" PRId64
+                ", \"rss_kib\": %ld, \"peak_kib\": %ld, \"fds\": %ld, \"up\": %" PRIu64
+                ", \"down\": %" PRIu64,
+                i ? ",\n" : "", i ? phase_names[i - 1] : "", a->at_ns, a->cpu_ns,
+                a->rss_kib, a->peak_kib, a->fds, a->up, a->down);
+        if (i) {
+            report_traffic(f, "frames_up", s->up[i - 1]);
+            report_traffic(f, "frames_down", s->down[i - 1]);
+        }
+        fprintf(f, "}");
+    }
+    fprintf(f, "]}\n");
+    if (fclose(f) != 0)
+        give_up("cannot write the report");
+}
+
+/* --- main --------------------------------------------------------------------------- */
+
+static unsigned number(const char *name, unsigned otherwise)
+{
+    const char *text = getenv(name);
+    return text ? (unsigned)strtoul(text, NULL, 10) : otherwise;
+}
+
+static void more_files(void)
+{
+    struct rlimit files;
+    getrlimit(RLIMIT_NOFILE, &files);
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+}
+
+static void sim_open(struct sim *s)
+{
+    struct ddp_err err;
+    const char *path = getenv("SCALE_REPORT");
+    if (!path || !(s->report = fopen(path, "we")))
+        give_up("SCALE_REPORT must name a file to write");
+    if (bootstrap_read(STDIN_FILENO, now_ms() + 30000, &s->boot, &err) < 0)
+        give_up(err.text);
+    /* the last address is the loopback one */
+    if (sscanf(s->boot.calls.v[s->boot.calls.n - 1], "%63s %d", s->host, &s->port) != 2 ||
+        !(s->loop = loop_create(&err)))
+        give_up("no address to call");
+    s->n = (unsigned)s->boot.nodes.n;
+    s->nodes = xcalloc(s->n, sizeof *s->nodes);
+    for (unsigned i = 0; i < s->n; i++) {
+        s->nodes[i].sim = s;
+        s->nodes[i].number = (unsigned)strtoul(s->boot.nodes.v[i], NULL, 10);
+        s->nodes[i].fd = -1;
+    }
+    s->launcher = getppid();
+    s->seconds = number("SCALE_SECONDS", 3);
+    s->nbytes = number("SCALE_BYTES", 64);
+    s->timer = evtimer_new(loop_base(s->loop), on_timer, s);
+}
+
+int main(void)
+{
+    static struct sim s;
+    alarm(LIMIT_S);
+    more_files();
+    sim_open(&s);
+    sample(&s, &s.samples[0]);
+    connect_more(&s);
+    int code = loop_run(s.loop);
+    report(&s);
+    for (unsigned i = 0; i < s.n; i++)
+        msg_share_finish(&s.nodes[i].share);
+    free(s.nodes);
+    event_free(s.timer);
+    bootstrap_finish(&s.boot);
+    loop_destroy(s.loop);
+    return code;
+}

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""scale.py [--nodes N ...] [--ranks R] [--seconds S] [--bytes B] [--check]
+
+Runs the real ddprun as in a Slurm job of N nodes, with bench/scale/agents.c as its "srun": one
+process that plays all agents, over real links. Prints what the launcher sent, received and used,
+and beside it what it should have by doc/scale.md, computed from the number of nodes, ranks and
+links alone. --check: exit code 1 if messages or bytes differ, or memory, descriptors exceed it.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+BUILD = pathlib.Path(os.environ.get("DDPRUN_BUILD", HERE.parents[1] / "build"))
+
+# a frame's header, and what sealing it as a record of its own adds
+FRAME = 8 + 20
+HANDSHAKE_UP, HANDSHAKE_DOWN = 74, 40 + 32
+# bodies of fixed size (doc/agent.md)
+BODY = {"ping": 12, "pong": 16, "spawned": 8, "out": 5, "exit": 25, "ended": 0, "end": 13,
+        "leave": 4, "input": 0}
+# KiB of memory: the program itself, its libraries, a link, a node, a rank
+BASE_KIB, LINK_KIB, NODE_KIB, RANK_KIB = 6000, 16, 2, 0.25
+BASE_FDS = 32
+
+
+def simulate(nodes, ranks, seconds, nbytes):
+    """The report of one launch, with the times of its start and end."""
+    with tempfile.TemporaryDirectory() as place:
+        os.symlink(BUILD / "bench/scale/scale-agents", f"{place}/srun")
+        env = {"PATH": f"{place}:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/"),
+               "SCALE_REPORT": f"{place}/report", "SCALE_SECONDS": str(seconds),
+               "SCALE_BYTES": str(nbytes), "SLURM_JOB_ID": "1",
+               "SLURM_JOB_NODELIST": f"n[00001-{nodes:05}]", "SLURM_JOB_NUM_NODES": str(nodes),
+               "SLURM_NTASKS": str(nodes * ranks), "SLURM_TASKS_PER_NODE": f"{ranks}(x{nodes})"}
+        began = time.monotonic_ns()
+        ran = subprocess.run([BUILD / "launcher/ddprun", "--start", "srun", "true"], env=env,
+                             stdin=subprocess.DEVNULL, timeout=600)
+        ended = time.monotonic_ns()
+        if ran.returncode != 0:
+            sys.exit(f"ddprun has ended with {ran.returncode}")
+        report = json.loads(pathlib.Path(f"{place}/report").read_text())
+        return report | {"began": began, "ended": ended}
+
+
+def paper(nodes, ranks, links, rounds):
+    """Frames of each phase: up, down."""
+    return {
+        "start": ({"hello": nodes, "pong": nodes}, {"ping": nodes, "store": 1}),
+        "launch": ({"ready": 1, "spawned": nodes}, {"job": links, "share": nodes}),
+        "barrier": ({"fence": nodes}, {"fence": links}),
+        "exchange": ({"fence": nodes}, {"fence": links}),
+        "quiet": ({"pong": nodes * rounds}, {"ping": links * rounds}),
+        "end": ({"out": 2 * nodes * ranks, "exit": nodes * ranks, "ended": nodes},
+                {"end": links, "leave": links}),
+    }
+
+
+def compare(phase, way, expected):
+    """Frames of a phase in one direction, measured and by paper, and bytes by paper. Heartbeats of
+    another phase than the quiet one, and the end of stdin, are counted as they came."""
+    seen = {name: n for name, (n, _) in phase[f"frames_{way}"].items()}
+    frames = dict(expected)
+    for name in {"ping", "pong", "input"} & seen.keys():
+        if name == "input" or phase["phase"] != "quiet":
+            frames[name] = seen[name]
+    body = {name: size / n for name, (n, size) in phase[f"frames_{way}"].items()} | BODY
+    return seen, frames, sum(n * (FRAME + body.get(name, 0)) for name, n in frames.items())
+
+
+class Table:
+    def __init__(self):
+        self.rows, self.bad = [], []
+
+    def row(self, what, measured, expected="", most=None):
+        """`most`: the largest ratio of measured to expected that is as it should be."""
+        self.rows.append((what, measured, expected))
+        if most is not None and measured > expected * most:
+            self.bad.append(f"{what}: {measured:,.0f}, not {expected:,.0f}")
+
+    def show(self):
+        for what, measured, expected in self.rows:
+            texts = [f"{v:,.0f}" if isinstance(v, (int, float)) and v >= 100 else
+                     f"{v:,.3g}" if isinstance(v, (int, float)) else v for v in (measured, expected)]
+            print(f"{what:44} {texts[0]:>16} {texts[1]:>16}")
+
+
+def table(nodes, ranks, seconds, nbytes):
+    report = simulate(nodes, ranks, seconds, nbytes)
+    t, links, phases = Table(), report["links"], report["phases"]
+    quiet = next(i for i, phase in enumerate(phases) if phase["phase"] == "quiet")
+    rounds = round(phases[quiet]["frames_down"].get("ping", [0])[0] / links)
+    wanted = paper(nodes, ranks, links, rounds)
+    if abs(rounds - seconds) > 1:
+        t.bad.append(f"{rounds} rounds of heartbeats in {seconds} s")
+    print(f"\n{nodes:,} nodes x {ranks} ranks, {links:,} links{'measured':>32} {'paper':>16}")
+    total = 0
+    for before, phase in zip(phases, phases[1:]):
+        name = phase["phase"]
+        for way, handshake in (("up", HANDSHAKE_UP), ("down", HANDSHAKE_DOWN)):
+            seen, frames, size = compare(phase, way, wanted[name][way == "down"])
+            size += handshake * links * (name == "start")
+            beat = links * (FRAME + BODY["pong"])  # may have left at the end of the phase before
+            measured = phase[way] - before[way]
+            total += measured
+            t.row(f"{name}, {way}: messages", sum(seen.values()), sum(frames.values()))
+            t.row(f"{name}, {way}: bytes", measured, size, 1 + beat / size)
+            for kind in sorted(seen.keys() | frames.keys()):
+                if seen.get(kind, 0) != frames.get(kind, 0):
+                    t.bad.append(f"{name}, {way}: {seen.get(kind, 0)} x {kind}, "
+                                 f"not {frames.get(kind, 0)}")
+        t.row(f"{name}: ms of CPU", (phase["cpu_ns"] - before["cpu_ns"]) / 1e6)
+    t.row("one round of heartbeats: ms of CPU",
+          (phases[quiet]["cpu_ns"] - phases[quiet - 1]["cpu_ns"]) / 1e6 / max(rounds, 1))
+    t.row("whole launch, both ways: MiB", total / 2**20)
+    memory = BASE_KIB + LINK_KIB * links + NODE_KIB * nodes + RANK_KIB * nodes * ranks
+    t.row("resident at the end: KiB", phases[-1]["rss_kib"], memory, 1)
+    t.row("resident, the most: KiB", phases[-1]["peak_kib"])
+    t.row("  KiB per node above its start",
+          (phases[-1]["rss_kib"] - phases[0]["rss_kib"]) / nodes)
+    t.row("descriptors", max(phase["fds"] for phase in phases), BASE_FDS + links, 1)
+    for what, at in (("first rank", report["first_ns"]), ("all ranks", phases[2]["at_ns"]),
+                     ("through a barrier of all", phases[3]["at_ns"]), ("exit", report["ended"])):
+        t.row(f"ms until {what}", (at - report["began"]) / 1e6)
+    t.show()
+    return t.bad
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[64, 256, 1000, 10000])
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--seconds", type=int, default=5)
+    parser.add_argument("--bytes", type=int, default=0, help="of each rank in the second fence")
+    parser.add_argument("--check", action="store_true")
+    opts = parser.parse_args()
+    bad = []
+    for nodes in opts.nodes:
+        bad += [f"{nodes} nodes: {line}"
+                for line in table(nodes, opts.ranks, opts.seconds, opts.bytes)]
+    if opts.check and bad:
+        sys.exit("\n".join(["not as on paper:"] + bad))
+
+
+if __name__ == "__main__":
+    main()

@@ -139,6 +139,7 @@ static void send_ready(struct node *n)
     struct pack k = {0};
     pack_str(&k, "10.0.0.1");
     pack_u32(&k, STORE_PORT);
+    pack_u32(&k, STORE_PORT + 1); /* for rank 0's own server */
     node_send(n, MSG_READY, &k, NULL, 0);
 }
 

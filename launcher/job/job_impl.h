@@ -51,6 +51,8 @@ void job_late_flushing(struct job *j);
 int job_open_timers(struct job *j, struct ddp_err *err);
 
 /* nodes.c */
+/* The number of its ranks: plan.nodes[n->place].ranks; 0 without a plan. */
+int job_ranks_on(const struct job *j, const struct job_node *n);
 void job_node_lost(struct job *j, unsigned node, const char *why);
 /* Add a link to the agent of `node`. HELLOs tell which nodes are reached over it: `node`,
  * and those below it in the tree. */

@@ -178,7 +178,7 @@ void job_share_of(const struct job *j, int place, struct msg_share *share)
         int r = pn->ranks[i];
         share->ranks[i] =
             (struct share_rank){.rank = (uint32_t)r,
-                                .cross_rank = (uint32_t)plan_cross_rank(j->plan, r),
+                                .cross_rank = (uint32_t)j->plan->ranks[r].cross_rank,
                                 .cross_size = (uint32_t)plan_cross_size(j->plan, r)};
     }
 }

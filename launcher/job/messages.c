@@ -163,13 +163,13 @@ static int handle_ended(struct job *j, unsigned node, const struct frame *f,
 {
     struct job_node *n = &j->nodes[node];
     n->ended = true;
-    for (int r = 0; j->plan && r < j->plan->nranks; r++) {
-        if (j->plan->ranks[r].node == n->place && j->ranks[r].state != RANK_EXITED &&
-            j->state != JOB_GATHERING) { /* it survived SIGKILL */
-            j->ranks[r].state = RANK_EXITED;
-            j->ranks[r].left_behind = j->spawned_ns > 0;
-            j->running--;
-        }
+    for (int i = 0; i < job_ranks_on(j, n) && j->state != JOB_GATHERING; i++) {
+        struct job_rank *r = &j->ranks[j->plan->nodes[n->place].ranks[i]];
+        if (r->state == RANK_EXITED)
+            continue;
+        r->state = RANK_EXITED; /* it survived SIGKILL */
+        r->left_behind = j->spawned_ns > 0;
+        j->running--;
     }
     job_check(j);
     return 0;

@@ -16,6 +16,11 @@ bool job_node_connected(const struct job_node *n)
     return n->via && !n->lost;
 }
 
+int job_ranks_on(const struct job *j, const struct job_node *n)
+{
+    return j->plan && n->place >= 0 ? j->plan->nodes[n->place].nlocal : 0;
+}
+
 void job_send(struct job *j, unsigned node, enum msg_type type, const struct pack *k)
 {
     if (node != NODE_ALL) {
@@ -47,12 +52,13 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
     if (n->lost)
         return;
     n->lost = true;
-    for (int r = 0; j->plan && r < j->plan->nranks; r++) {
-        if (n->place == j->plan->ranks[r].node && j->ranks[r].state != RANK_EXITED) {
-            j->ranks[r].state = RANK_EXITED;
-            j->ranks[r].end_unknown = true;
-            j->running--;
-        }
+    for (int i = 0; i < job_ranks_on(j, n); i++) {
+        struct job_rank *r = &j->ranks[j->plan->nodes[n->place].ranks[i]];
+        if (r->state == RANK_EXITED)
+            continue;
+        r->state = RANK_EXITED;
+        r->end_unknown = true;
+        j->running--;
     }
     bool ends_job = j->state < JOB_LEAVING && !(j->instead && j->state == JOB_PREPARING);
     JOB_HOOKS(j, node_lost, node, why);

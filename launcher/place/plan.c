@@ -161,6 +161,18 @@ static int find_counts(struct draft *d, struct ddp_err *err)
     return 0;
 }
 
+static void number_across(struct plan *p)
+{
+    int widest = 0;
+    for (int i = 0; i < p->nnodes; i++)
+        widest = p->nodes[i].nlocal > widest ? p->nodes[i].nlocal : widest;
+    p->cross_sizes = xcalloc((size_t)widest, sizeof *p->cross_sizes);
+    for (int i = 0; i < p->nnodes; i++) {
+        for (int k = 0; k < p->nodes[i].nlocal; k++)
+            p->ranks[p->nodes[i].ranks[k]].cross_rank = p->cross_sizes[k]++;
+    }
+}
+
 static struct plan *number_ranks(const struct draft *d)
 {
     struct plan *p = xcalloc(1, sizeof *p);
@@ -183,12 +195,13 @@ static struct plan *number_ranks(const struct draft *d)
         struct plan_node *n = &p->nodes[node];
         int stop = cyclic ? dealt[node] + 1 : n->nlocal;
         for (; dealt[node] < stop && dealt[node] < n->nlocal; rank++) {
-            p->ranks[rank] = (struct plan_rank){node, dealt[node]};
+            p->ranks[rank] = (struct plan_rank){.node = node, .local_rank = dealt[node]};
             n->ranks[dealt[node]++] = rank;
         }
         node = (node + 1) % p->nnodes;
     }
     free(dealt);
+    number_across(p);
     return p;
 }
 
@@ -214,21 +227,11 @@ void plan_destroy(struct plan *p)
         free(p->nodes[i].ranks);
     free(p->nodes);
     free(p->ranks);
+    free(p->cross_sizes);
     free(p);
-}
-
-int plan_cross_rank(const struct plan *p, int rank)
-{
-    int before = 0;
-    for (int i = 0; i < p->ranks[rank].node; i++)
-        before += p->nodes[i].nlocal > p->ranks[rank].local_rank;
-    return before;
 }
 
 int plan_cross_size(const struct plan *p, int rank)
 {
-    int all = 0;
-    for (int i = 0; i < p->nnodes; i++)
-        all += p->nodes[i].nlocal > p->ranks[rank].local_rank;
-    return all;
+    return p->cross_sizes[p->ranks[rank].local_rank];
 }

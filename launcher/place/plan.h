@@ -16,6 +16,7 @@
 struct plan_rank {
     int node;       /* index into plan.nodes */
     int local_rank; /* among the ranks of that node */
+    int cross_rank; /* its node's index among the nodes that have this local rank */
 };
 
 struct plan_node {
@@ -29,6 +30,7 @@ struct plan {
     int nranks;
     struct plan_node *nodes; /* owned */
     int nnodes;
+    int *cross_sizes; /* owned: by local rank, how many nodes have it */
     const char *np_from; /* where the number of ranks came from: "-np", "slots" */
 };
 
@@ -37,9 +39,7 @@ struct plan *plan_make(const struct opts *opts, const struct alloc *alloc,
                        struct ddp_err *err);
 void plan_destroy(struct plan *p);
 
-/* CROSS_RANK and CROSS_SIZE as in Horovod: the index of this rank's node among the nodes
- * that have its local rank, and the number of those nodes. */
-int plan_cross_rank(const struct plan *p, int rank);
+/* CROSS_SIZE as in Horovod: the number of nodes that have the local rank of `rank`. */
 int plan_cross_size(const struct plan *p, int rank);
 
 #endif

@@ -195,7 +195,7 @@ static struct rank_facts facts_of(const struct show *s, int rank)
     f.local_size = n->nlocal;
     f.node_rank = r->node;
     f.nnodes = s->plan->nnodes;
-    f.cross_rank = plan_cross_rank(s->plan, rank);
+    f.cross_rank = r->cross_rank;
     f.cross_size = plan_cross_size(s->plan, rank);
     f.hostname = n->host->name;
     f.ncpus = b ? b->ncpus : 0;

@@ -70,6 +70,7 @@ struct node_starter {
     const struct package *package; /* borrowed: sent before the input; NULL: none */
     struct start *starts;          /* owned, one per host */
     struct batch *batches;         /* owned */
+    unsigned first;                /* no host before this one is queued */
     unsigned starting;
     bool stopped;
 };
@@ -333,6 +334,7 @@ static void start_run(struct start *st)
 static void go_at_once(struct node_starter *s)
 {
     unsigned *nodes = xcalloc(s->hosts->nhosts, sizeof *nodes);
+    s->first = s->hosts->nhosts;
     for (unsigned part = 0; part < TRANSPORT_PARTS; part++) {
         size_t n = 0;
         for (unsigned i = 0; i < s->hosts->nhosts; i++) {
@@ -352,22 +354,22 @@ static void go_at_once(struct node_starter *s)
 
 void node_starter_go(struct node_starter *s)
 {
-    if (s->transport->at_once && !s->stopped)
+    if (s->transport->at_once && !s->stopped && s->first < s->hosts->nhosts)
         go_at_once(s);
-    for (unsigned i = 0; i < s->hosts->nhosts && !s->stopped; i++) {
-        if (s->starting >= s->hosts->window)
-            return;
-        if (s->starts[i].state != START_QUEUED)
+    while (s->first < s->hosts->nhosts && s->starting < s->hosts->window && !s->stopped) {
+        struct start *st = &s->starts[s->first++];
+        if (st->state != START_QUEUED)
             continue;
-        s->starts[i].state = START_RUNS;
+        st->state = START_RUNS;
         s->starting++;
-        start_run(&s->starts[i]);
+        start_run(st);
     }
 }
 
 void node_starter_queue(struct node_starter *s, unsigned node)
 {
     s->starts[node].state = START_QUEUED;
+    s->first = node < s->first ? node : s->first;
 }
 
 /* --- connections -------------------------------------------------------------------- */

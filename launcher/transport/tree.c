@@ -6,6 +6,8 @@
 unsigned tree_below(const struct msg_hosts *hosts, unsigned node,
                     void (*each)(unsigned node, void *arg), void *arg)
 {
+    if (node != TREE_ROOT && hosts->width >= hosts->nhosts)
+        return 0; /* flat */
     /* the index of `node` in the row; the launcher is -1 */
     int64_t place = -1;
     for (unsigned i = 0; node != TREE_ROOT && i < node && i < hosts->nhosts; i++)
@@ -17,7 +19,9 @@ unsigned tree_below(const struct msg_hosts *hosts, unsigned node,
     for (unsigned i = 0; i < hosts->nhosts; i++) {
         if (hosts->hosts[i].started)
             continue;
-        if (row >= first && row < first + hosts->width) {
+        if (row >= first + hosts->width)
+            break;
+        if (row >= first) {
             n++;
             if (each)
                 each(i, arg);

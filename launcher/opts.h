@@ -68,6 +68,7 @@ struct opts {
     const char *output_filename; /* directory or pattern of per-rank files; NULL: none */
     const char *output_from;     /* idset of ranks that reach the terminal; NULL: all */
     enum input_to input;
+    const char *events; /* --events: a path, "fd:N" or "-"; NULL: none */
 
     /* launch and supervision */
     const char *agent;        /* path of ddprun-agent on the nodes; NULL: beside ddprun */

@@ -8,6 +8,8 @@
 #include "launcher/tools/script/walltime.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -283,6 +285,22 @@ static int read_master(const struct option *o, const char *name, const char *tex
     return 0;
 }
 
+/* The descriptor is looked at now, before ddprun opens any of its own. */
+static int read_events(const struct option *o, const char *name, const char *text,
+                       struct opts *opts, struct ddp_err *err)
+{
+    char *end = NULL;
+    bool number = strncmp(text, "fd:", 3) == 0;
+    long fd = number ? strtol(text + 3, &end, 10) : 0;
+    if (number && (end == text + 3 || *end || fd < 0 || fd > INT_MAX))
+        return err_set(err, "%s fd:N takes the number of a descriptor, not '%.40s'", name,
+                       text + 3);
+    int flags = number ? fcntl((int)fd, F_GETFL) : O_WRONLY;
+    if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY)
+        return err_set(err, "%s: descriptor %ld is not open for writing", name, fd);
+    return read_text(o, name, text, opts, err);
+}
+
 /* --- the table ---------------------------------------------------------------------- */
 
 static const struct word map_words[] = {{"block", MAP_BLOCK},    {"slot", MAP_BLOCK},
@@ -396,6 +414,11 @@ const struct option options[] = {
      "show only these ranks, such as 0-3,8"},
     {"stdin", "rank0|all|none", AT(input), read_choice, 0, 0, input_words,
      "ranks that read the standard input: rank0 (default), all, none"},
+
+    {.arg = "watch", .doc = "Watch a running job"},
+    {"events", "FILE|fd:N|-", AT(events), read_events, 0, 0, NULL,
+     "append what happens to the job as JSON, an object per line, to this file, descriptor "
+     "or, with -, to the standard output"},
 
     {.arg = "launch", .doc = "Start, supervise, stop"},
     {"m module", NULL, AT(module), read_flag, 0, 0, NULL,

@@ -365,10 +365,10 @@ void output_renew(struct output *o, const char *mark)
     }
 }
 
-void output_say(struct output *o, const char *line)
+void output_line(struct output *o, enum out_stream which, const char *line)
 {
-    struct sink *s = o->sinks[OUT_STDERR];
-    struct screen *screen = screen_of(o, OUT_STDERR);
+    struct sink *s = o->sinks[which];
+    struct screen *screen = screen_of(o, which);
     if (screen->drawn)
         sink_put(s, CLEAR_LINE, strlen(CLEAR_LINE));
     else if (sink_midline(s))
@@ -376,6 +376,11 @@ void output_say(struct output *o, const char *line)
     *screen = (struct screen){.lines = screen->lines};
     sink_put(s, line, strlen(line));
     sink_put(s, "\n", 1);
+}
+
+void output_say(struct output *o, const char *line)
+{
+    output_line(o, OUT_STDERR, line);
 }
 
 void output_typed(struct output *o)

@@ -56,9 +56,10 @@ void output_renew(struct output *o, const char *mark);
 
 size_t output_room(const struct output *o); /* bytes that may be fed now */
 
-/* Print a line of the launcher (without newline) to our stderr, at a line start, after
- * everything fed so far. */
-void output_say(struct output *o, const char *line);
+/* Print a line of the launcher (without newline) to our stdout or stderr, at a line start,
+ * after everything fed so far. */
+void output_line(struct output *o, enum out_stream which, const char *line);
+void output_say(struct output *o, const char *line); /* the same to stderr */
 
 /* The user has pressed Enter: the terminal's cursor is at a line start. */
 void output_typed(struct output *o);

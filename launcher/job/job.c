@@ -20,6 +20,8 @@
 #include "common/mem.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/kill_tree.h"
+#include "launcher/control/control.h"
+#include "launcher/job/events.h"
 #include "launcher/job/signals.h"
 #include "launcher/transport/node_starter.h"
 #include "launcher/transport/program.h"
@@ -199,7 +201,8 @@ static int job_open(struct job *j, struct ddp_err *err)
         !(j->signals = signals_create(j->loop, &signals_events, j, err)) ||
         !(j->limit = evtimer_new(loop_base(j->loop), on_limit, j)) ||
         job_open_timers(j, err) < 0 || job_open_absent(j, err) < 0 ||
-        watch_copies(j, err) < 0)
+        watch_copies(j, err) < 0 ||
+        !(j->control = control_create(j->loop, j->job.id, err)))
         return -1;
     return job_plugins_open(j, err);
 }
@@ -255,6 +258,7 @@ int job_run(struct job *j, const struct local_agent *local)
         return EXIT_CANNOT_START;
     }
     int code = loop_run(j->loop);
+    JOB_HOOKS(j, end, code);
     if (j->output) /* the loop may have stopped before the last lines were written */
         output_flush(j->output, now_ms() + LAST_MS);
     job_pass_error_on(j);
@@ -304,6 +308,8 @@ void job_destroy(struct job *j)
         return;
     job_close_links(j);
     job_plugins_fini(j);
+    events_finish(j);
+    control_destroy(j->control);
     node_starter_destroy(j->starter);
     msg_hosts_finish(&j->hosts);
     secret_wipe(&j->key, sizeof j->key);

@@ -22,6 +22,7 @@
  *     terminating      shutdown, once per attempt
  *     draining         may_leave; next_attempt, if there is one (back to preparing)
  *     flushing         report, with --report
+ *     the exit         end
  *     job_destroy()    fini
  *     at any time      message, node_lost, tick
  *
@@ -82,6 +83,7 @@ struct job_plugin {
     bool (*may_leave)(void *state);
     /* Another attempt begins: forget the last one. `prepare` follows. */
     void (*next_attempt)(void *state);
+    void (*end)(void *state, int code); /* of ddprun; the loop has stopped */
     void (*report)(void *state); /* add lines to the summary, with job_say() */
 
     void (*tick)(void *state);          /* every second, from `open` on */

@@ -4,6 +4,7 @@
  * lines of output of the failed rank. Consequences of the failure are not reported.
  */
 #define LOG_SUBSYS "job"
+#include "launcher/job/events.h"
 #include "launcher/job/job_impl.h"
 
 #include "common/duration.h"
@@ -28,8 +29,28 @@ const char *job_host_of(int rank, void *arg)
     return j->plan->nodes[j->plan->ranks[rank].node].host->name;
 }
 
+/* The line as an event, without what is the same in all. */
+static void emit_line(struct job *j, const char *line)
+{
+    static const char *const levels[] = {"error", "warning", "note"};
+    const char *ours = "ddprun: ", *level = "info";
+    bool by_us = strncmp(line, ours, strlen(ours)) == 0;
+    const char *text = by_us ? line + strlen(ours) : line;
+    for (size_t i = 0; by_us && i < ARRAY_LEN(levels); i++) {
+        size_t n = strlen(levels[i]);
+        if (strncmp(text, levels[i], n) == 0 && strncmp(text + n, ": ", 2) == 0) {
+            level = levels[i];
+            text += n + 2;
+            break;
+        }
+    }
+    event_emit(j, "message", "{s:s, s:o}", "level", level, "text", event_text(text));
+}
+
 void job_say(struct job *j, const char *line)
 {
+    if (events_wanted(j))
+        emit_line(j, line);
     if (j->output)
         output_say(j->output, line);
     else
@@ -263,6 +284,28 @@ static void report_other_hosts(struct job *j)
     free(reported);
 }
 
+static void emit_failure(struct job *j, const char *what)
+{
+    static const char *const kinds[] = {
+        [CAUSE_NONE] = "none",     [CAUSE_EXIT] = "exit",    [CAUSE_ABORT] = "abort",
+        [CAUSE_CANNOT] = "start",  [CAUSE_NODE] = "host",    [CAUSE_TIME] = "timeout",
+        [CAUSE_SIGNAL] = "signal", [CAUSE_OUTPUT] = "output"};
+    const struct cause *c = &j->cause;
+    if (!events_wanted(j))
+        return;
+    bool of_rank = j->plan && c->rank >= 0;
+    char *tail = of_rank ? output_tail(j->output, c->rank) : NULL;
+    event_emit(
+        j, "failure", "{s:s, s:o, s:o, s:i, s:o, s:o, s:o, s:b}", "kind", kinds[c->kind],
+        "rank", of_rank ? json_integer(c->rank) : json_null(), "host",
+        of_rank ? event_text(j->plan->nodes[j->plan->ranks[c->rank].node].host->name)
+                : json_null(),
+        "code", c->code, "text", event_text(what), "error",
+        event_text(of_rank ? j->ranks[c->rank].error : NULL), "last_words",
+        event_text(tail), "restart", j->restart.pending);
+    free(tail);
+}
+
 void job_report_failure(struct job *j)
 {
     char *what = j->reported ? NULL : what_happened(j);
@@ -271,6 +314,7 @@ void job_report_failure(struct job *j)
     j->reported = true;
     char *rest = other_ranks(j);
     char *line = xasprintf("ddprun: %s%s", what, rest);
+    emit_failure(j, what);
     job_say(j, line);
     report_exception(j);
     report_last_lines(j);

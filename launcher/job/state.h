@@ -91,6 +91,8 @@ struct job {
     struct event *timeout, *report_timer; /* owned */
     struct event *limit;                  /* owned: of the present state (job.c) */
     struct event *copy_gone; /* owned; NULL: no other ddprun waits on this machine */
+    struct control *control; /* owned: requests of other programs */
+    struct subscriber *subscribers; /* owned: of events (events.h) */
 
     /* for agents on other hosts; all owned */
     struct secret key;

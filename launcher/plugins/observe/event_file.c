@@ -1,0 +1,192 @@
+/* launcher/plugins/observe/event_file.c - see event_file.h
+ *
+ * The file is opened in a thread, too, with a deadline: open() on a dead NFS server does
+ * not return.
+ */
+#include "launcher/plugins/observe/event_file.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/offload.h"
+#include "launcher/io/writer.h"
+#include "launcher/job/events.h"
+
+#include <errno.h>
+#include <event2/buffer.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOG_SUBSYS "job"
+
+/* ms: for open(); for what is queued at the end. Bytes queued at most. */
+enum { OPEN_MS = 10000, CLOSE_MS = 3000, QUEUED_MAX = 16 << 20 };
+
+struct event_file {
+    struct job *j;          /* borrowed */
+    const char *where;      /* borrowed */
+    struct writer *writer;  /* owned; NULL: our stdout */
+    struct evbuffer *early; /* owned: for stdout, until the job's output is open */
+    size_t dropped;         /* events since the last one that was queued */
+    bool failed;
+};
+
+/* Used by the writer's thread only. */
+struct target {
+    int fd; /* owned */
+    bool failed;
+};
+
+static int put(void *to, const char *data, size_t size)
+{
+    struct target *t = to;
+    while (size > 0 && !t->failed) {
+        ssize_t n = write(t->fd, data, size);
+        if (n >= 0) {
+            data += n;
+            size -= (size_t)n;
+        } else if (errno == EAGAIN) {
+            poll(&(struct pollfd){.fd = t->fd, .events = POLLOUT}, 1, -1);
+        } else if (errno != EINTR) {
+            t->failed = true;
+            return errno;
+        }
+    }
+    return 0;
+}
+
+static void release(void *to)
+{
+    struct target *t = to;
+    close(t->fd);
+    free(t);
+}
+
+static void on_drained(void *arg) {}
+
+static void on_failed(int error, void *arg)
+{
+    struct event_file *f = arg;
+    f->failed = true;
+    log_error("cannot write '%s' (--events): %s", f->where, strerror(error));
+}
+
+struct opening {
+    char path[PATH_MAX];
+    int fd, error;
+};
+
+/* O_NONBLOCK: a FIFO without a reader is an error instead of a wait. */
+static void open_path(void *copy)
+{
+    struct opening *o = copy;
+    o->fd = open(o->path,
+                 O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+    o->error = errno;
+}
+
+static int open_file(const char *path, struct ddp_err *err)
+{
+    struct opening *what = xcalloc(1, sizeof *what);
+    snprintf(what->path, sizeof what->path, "%s", path);
+    struct offload *call = offload_begin(open_path, what, sizeof *what, err);
+    free(what);
+    if (!call)
+        return -1;
+    const struct opening *done = offload_wait(call, OPEN_MS);
+    int fd = done ? done->fd : -1;
+    if (!done)
+        err_set(err, "--events: opening '%s' takes longer than %d s", path,
+                OPEN_MS / 1000);
+    else if (fd < 0)
+        err_set(err, "--events: cannot write '%s': %s", path, strerror(done->error));
+    offload_end(call);
+    return fd;
+}
+
+struct event_file *event_file_open(struct job *j, const char *where, struct ddp_err *err)
+{
+    struct event_file *f = xcalloc(1, sizeof *f);
+    *f = (struct event_file){.j = j, .where = where};
+    if (strcmp(where, "-") == 0) {
+        f->early = evbuffer_new();
+        return f;
+    }
+    bool number = strncmp(where, "fd:", 3) == 0; /* checked when options were read */
+    int fd = number ? fcntl(atoi(where + 3), F_DUPFD_CLOEXEC, 3) : open_file(where, err);
+    if (fd < 0) {
+        free(f);
+        return NULL;
+    }
+    struct target *t = xcalloc(1, sizeof *t);
+    t->fd = fd;
+    f->writer = writer_create(j->loop, &(struct writer_target){put, release, t},
+                              &(struct writer_events){on_drained, on_failed, f}, err);
+    if (f->writer)
+        return f;
+    release(t);
+    free(f);
+    return NULL;
+}
+
+/* Events that came before the job's output was open, then this one. */
+static void put_stdout(struct event_file *f, const char *line, size_t size)
+{
+    struct output *o = f->j->output;
+    evbuffer_add(f->early, line, size);
+    if (o) {
+        char *all = xstrndup((const char *)evbuffer_pullup(f->early, -1),
+                             evbuffer_get_length(f->early) - 1);
+        output_line(o, OUT_STDOUT, all);
+        evbuffer_drain(f->early, SIZE_MAX);
+        free(all);
+    }
+}
+
+static void queue(struct event_file *f, const char *line, size_t size)
+{
+    memcpy(writer_reserve(f->writer, size), line, size);
+    writer_commit(f->writer, size);
+}
+
+void event_file_put(const char *line, size_t size, void *file)
+{
+    struct event_file *f = file;
+    if (f->failed) {
+        /* reported */
+    } else if (!f->writer) {
+        put_stdout(f, line, size);
+    } else if (writer_pending(f->writer) > QUEUED_MAX) {
+        f->dropped++;
+    } else if (f->dropped > 0) {
+        size_t n = f->dropped;
+        f->dropped = 0; /* before the next call of this function */
+        event_emit(f->j, "dropped", "{s:I}", "events", (json_int_t)n);
+        queue(f, line, size);
+    } else {
+        queue(f, line, size);
+    }
+}
+
+void event_file_close(struct event_file *f)
+{
+    if (!f)
+        return;
+    if (f->writer && !writer_wait(f->writer, now_ms() + CLOSE_MS) && !f->failed)
+        fprintf(
+            stderr,
+            "ddprun: warning: '%s' (--events) is incomplete: it takes longer than %d s\n",
+            f->where, CLOSE_MS / 1000);
+    else if (f->early && evbuffer_get_length(f->early) > 0) /* the job did not get far */
+        evbuffer_write(f->early, STDOUT_FILENO);
+    if (f->early)
+        evbuffer_free(f->early);
+    writer_destroy(f->writer);
+    free(f);
+}

@@ -1,0 +1,219 @@
+/* launcher/plugins/observe/observe.c - events of a job's life (doc/events.md)
+ *
+ * Causes, restarts and lines for the user are events of the core (job/report.c).
+ */
+#include "launcher/plugins/observe/observe.h"
+
+#include "common/duration.h"
+#include "common/idset.h"
+#include "common/mem.h"
+#include "common/signame.h"
+#include "launcher/job/events.h"
+#include "launcher/plugins/observe/event_file.h"
+
+#include <pwd.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct observe {
+    struct job *j;           /* borrowed */
+    struct event_file *file; /* owned; NULL: no --events */
+    bool planned;            /* the plan was reported */
+    bool *started;           /* owned: ranks whose start was reported; NULL: none */
+};
+
+/* --- the job and its plan ----------------------------------------------------------- */
+
+static json_t *words(const struct strv *v)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < v->n; i++)
+        json_array_append_new(list, event_text(v->v[i]));
+    return list;
+}
+
+static void emit_job(struct observe *o)
+{
+    struct job *j = o->j;
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    event_emit(j, "job", "{s:s, s:o, s:o, s:s, s:i, s:i}", "version", DDPRUN_VERSION,
+               "command", words(&j->job.argv), "directory", event_text(j->job.wdir),
+               "host", host, "pid", (int)getpid(), "attempts", j->restart.max + 1);
+}
+
+static json_t *plan_node(const struct plan_node *n)
+{
+    json_t *ranks = json_array();
+    for (int i = 0; i < n->nlocal; i++)
+        json_array_append_new(ranks, json_integer(n->ranks[i]));
+    return json_pack("{s:o, s:o}", "host", event_text(n->host->name), "ranks", ranks);
+}
+
+/* As soon as there is one. */
+static void emit_plan(struct observe *o)
+{
+    struct job *j = o->j;
+    if (o->planned || !j->plan || !events_wanted(j))
+        return;
+    json_t *nodes = json_array();
+    for (int p = 0; p < j->plan->nnodes; p++)
+        json_array_append_new(nodes, plan_node(&j->plan->nodes[p]));
+    event_emit(j, "plan", "{s:i, s:i, s:s, s:o}", "ranks", j->plan->nranks, "hosts",
+               j->plan->nnodes, "source", j->alloc->source, "nodes", nodes);
+    o->planned = true;
+}
+
+/* --- nodes -------------------------------------------------------------------------- */
+
+static void on_node_joined(void *state, unsigned node)
+{
+    struct observe *o = state;
+    const struct job_node *n = &o->j->nodes[node];
+    event_emit(o->j, "node", "{s:i, s:o, s:s, s:i, s:i}", "node", (int)node, "host",
+               event_text(n->host->name), "state", "joined", "cpus", (int)n->hello.ncpus,
+               "gpus", (int)n->hello.ngpus);
+}
+
+static void on_node_lost(void *state, unsigned node, const char *why)
+{
+    struct observe *o = state;
+    event_emit(o->j, "host_lost", "{s:i, s:o, s:o}", "node", (int)node, "host",
+               event_text(o->j->nodes[node].host->name), "why", event_text(why));
+}
+
+static void on_prepare(void *state)
+{
+    emit_plan(state);
+}
+
+/* --- ranks -------------------------------------------------------------------------- */
+
+static const char *host_of(const struct observe *o, uint32_t rank)
+{
+    const struct plan *p = o->j->plan;
+    return p->nodes[p->ranks[rank].node].host->name;
+}
+
+/* A rank may exit before all of them are reported as started. */
+static void emit_start(struct observe *o, uint32_t rank)
+{
+    if (!o->started)
+        o->started = xcalloc((size_t)o->j->plan->nranks, sizeof *o->started);
+    if (!o->started[rank])
+        event_emit(o->j, "rank_start", "{s:i, s:o}", "rank", (int)rank, "host",
+                   event_text(host_of(o, rank)));
+    o->started[rank] = true;
+}
+
+static void on_ranks_started(void *state)
+{
+    struct observe *o = state;
+    struct job *j = o->j;
+    if (!events_wanted(j))
+        return;
+    for (int r = 0; r < j->plan->nranks; r++)
+        emit_start(o, (uint32_t)r);
+    event_emit(
+        j, "started", "{s:f}", "ms",
+        (double)(j->spawned_ns - (j->restart.attempt ? j->started_ns : j->created_ns)) /
+            1e6);
+}
+
+/* Why it ended: "exit" (by itself), "stopped" (ddprun had signalled it), "failed". */
+static const char *why_ended(const struct job_rank *r)
+{
+    return r->failed ? "failed" : r->stopped && r->status ? "stopped" : "exit";
+}
+
+static void on_rank_exited(void *state, uint32_t rank)
+{
+    struct observe *o = state;
+    const struct job_rank *r = &o->j->ranks[rank];
+    if (!events_wanted(o->j))
+        return;
+    emit_start(o, rank);
+    char *tail = r->failed ? output_tail(o->j->output, (int)rank) : NULL;
+    json_t *code =
+        WIFEXITED(r->status) ? json_integer(WEXITSTATUS(r->status)) : json_null();
+    json_t *sig = WIFSIGNALED(r->status) ? json_string(signal_name(WTERMSIG(r->status)))
+                                         : json_null();
+    event_emit(o->j, "rank_exit", "{s:i, s:o, s:s, s:o, s:o, s:o, s:o}", "rank",
+               (int)rank, "host", event_text(host_of(o, rank)), "why", why_ended(r),
+               "code", code, "signal", sig, "error", event_text(r->error), "last_words",
+               event_text(tail));
+    free(tail);
+}
+
+static void on_next_attempt(void *state)
+{
+    struct observe *o = state;
+    event_emit(o->j, "restart", "{s:i}", "of", o->j->restart.max + 1);
+    free(o->started);
+    o->started = NULL;
+}
+
+/* --- life --------------------------------------------------------------------------- */
+
+static int on_init(struct job *j, void **state, struct ddp_err *err)
+{
+    if (!j->opts->events)
+        return 0;
+    struct observe *o = xcalloc(1, sizeof *o);
+    o->j = j;
+    *state = o;
+    return 0;
+}
+
+static int on_open(void *state, struct ddp_err *err)
+{
+    struct observe *o = state;
+    o->file = event_file_open(o->j, o->j->opts->events, err);
+    if (!o->file)
+        return -1;
+    events_subscribe(o->j, event_file_put, o->file);
+    emit_job(o);
+    emit_plan(o);
+    return 0;
+}
+
+static double seconds(int64_t from_ns, int64_t to_ns)
+{
+    return from_ns > 0 && to_ns > from_ns ? (double)(to_ns - from_ns) / 1e9 : 0;
+}
+
+static void on_end(void *state, int code)
+{
+    struct observe *o = state;
+    const struct job *j = o->j;
+    event_emit(o->j, "end", "{s:i, s:i, s:i, s:i, s:f, s:f, s:f}", "code", code, "ranks",
+               j->plan ? j->plan->nranks : 0, "hosts", j->plan ? j->plan->nnodes : 0,
+               "attempts", j->restart.attempt + 1, "start_s",
+               seconds(j->created_ns, j->ready_ns), "run_s",
+               seconds(j->ready_ns, j->last_exit_ns), "total_s",
+               seconds(j->created_ns, now_ns()));
+}
+
+static void on_fini(void *state)
+{
+    struct observe *o = state;
+    events_unsubscribe(o->j, o->file);
+    event_file_close(o->file);
+    free(o->started);
+    free(o);
+}
+
+const struct job_plugin observe_job = {
+    .name = "observe",
+    .init = on_init,
+    .open = on_open,
+    .fini = on_fini,
+    .node_joined = on_node_joined,
+    .node_lost = on_node_lost,
+    .prepare = on_prepare,
+    .ranks_started = on_ranks_started,
+    .rank_exited = on_rank_exited,
+    .next_attempt = on_next_attempt,
+    .end = on_end,
+};

@@ -1,0 +1,139 @@
+"""--events: every event has the members of doc/events.md, and nothing holds up the job."""
+
+import json
+import os
+import pathlib
+import re
+
+import launch
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TYPES = {"integer": int, "number": (int, float), "string": str, "boolean": bool, "list": list,
+         "object": dict, "null": type(None)}
+
+
+def schema():
+    """The tables of doc/events.md: {event: {member: types}}, and those of all events."""
+    page = (ROOT / "doc/events.md").read_text(encoding="utf-8")
+    tables = {}
+    for section in re.split(r"^## ", page, flags=re.M)[1:]:
+        rows = re.findall(r"^\| `(\w+)` \| ([\w ]+?) \|", section, flags=re.M)
+        tables[section.split("\n")[0]] = {
+            name: [TYPES[word] for word in kinds.split(" or ")] for name, kinds in rows}
+    return tables, tables.pop("All events")
+
+
+def fits(value, kinds):
+    """bool is an int for Python, and not for JSON."""
+    return any(isinstance(value, kind) for kind in kinds) and (
+        not isinstance(value, bool) or bool in kinds)
+
+
+class Events(launch.LaunchTest):
+    def setUp(self):
+        super().setUp()
+        self.file = self.path("events")
+        self.tables, self.common = schema()
+
+    def check(self, lines):
+        """Parse and compare with the page; returns the events."""
+        events = [json.loads(line) for line in lines]
+        for event in events:
+            name = event["event"]
+            self.assertIn(name, self.tables, "not in doc/events.md")
+            wanted = {**self.common, **self.tables[name]}
+            self.assertEqual(set(event), set(wanted), name)
+            for member, kinds in wanted.items():
+                self.assertTrue(fits(event[member], kinds), f"{name}: {member} {event[member]!r}")
+        self.assertEqual({e["v"] for e in events}, {1})
+        return events
+
+    def events(self, *args, code=0):
+        done = self.run_to_end("--events", self.file, *args)
+        self.assertEqual(done.rc, code, done.err)
+        with open(self.file, encoding="utf-8") as f:
+            return self.check(f.read().splitlines()), done
+
+    def test_a_job_from_start_to_end(self):
+        events, _ = self.events("-np", 2, "true")
+        names = [e["event"] for e in events]
+        self.assertEqual(names[:2], ["job", "plan"])
+        self.assertEqual(names[-1], "end")
+        for name in ("rank_start", "rank_exit"):
+            self.assertEqual([e["rank"] for e in sorted(events, key=lambda e: e.get("rank", 0))
+                              if e["event"] == name], [0, 1])
+        job, plan, end = events[0], events[1], events[-1]
+        self.assertEqual(job["command"], ["true"])
+        self.assertEqual([n["ranks"] for n in plan["nodes"]], [[0, 1]])
+        self.assertEqual((end["code"], end["ranks"], end["attempts"]), (0, 2, 1))
+        self.assertLess(names.index("rank_start"), names.index("rank_exit"))
+
+    def test_a_failure_with_its_last_words_and_a_restart(self):
+        script = r"[ $RANK = 1 ] && { printf 'bad \377 byte\n' >&2; exit 3; }; sleep 60"
+        events, done = self.events("-np", 2, "--max-restarts", 1, "sh", "-c", script, code=3)
+        failed = [e for e in events if e["event"] == "rank_exit" and e["why"] == "failed"]
+        self.assertEqual([(e["rank"], e["code"], e["attempt"]) for e in failed],
+                         [(1, 3, 1), (1, 3, 2)])
+        stopped = [e for e in events if e["event"] == "rank_exit" and e["why"] == "stopped"]
+        self.assertEqual({(e["rank"], e["signal"]) for e in stopped}, {(0, "SIGTERM")})
+        failures = [e for e in events if e["event"] == "failure"]
+        self.assertEqual([e["restart"] for e in failures], [True, False])
+        self.assertEqual(failures[0]["last_words"], "bad \ufffd byte\n")
+        self.assertEqual([e["attempt"] for e in events if e["event"] == "restart"], [2])
+        # every line of ddprun is an event
+        texts = [e["text"] for e in events if e["event"] == "message"]
+        ours = re.findall(r"^ddprun: (.*)", done.err, flags=re.M)
+        self.assertEqual(len(ours), 3)
+        self.assertLessEqual(set(ours), set(texts))
+
+    def test_signals_and_timeouts(self):
+        events, _ = self.events("--timeout", "0.3", "sleep", "60", code=124)
+        self.assertEqual([e["kind"] for e in events if e["event"] == "failure"], ["timeout"])
+        events, _ = self.events("sh", "-c", "kill -SEGV $$", code=139)
+        self.assertEqual(events[-1]["code"], 139)
+        self.assertEqual([e["signal"] for e in events if e["event"] == "rank_exit"],
+                         ["SIGTERM", "SIGSEGV"], "the file is appended to")
+
+    def test_on_stdout_lines_stay_whole(self):
+        script = "printf 'half '; sleep 0.1; echo line"
+        done = self.run_to_end("--events", "-", "-np", 2, "sh", "-c", script)
+        lines = done.out.splitlines()
+        self.assertEqual(self.check([x for x in lines if x[0] == "{"])[-1]["code"], 0)
+        self.assertEqual(sorted(x for x in lines if x[0] != "{"),
+                         ["[0] half line", "[1] half line"])
+
+    def test_to_a_descriptor(self):
+        command = ["sh", "-c", f'exec "$0" "$@" 7>{self.file}', launch.DDPRUN]
+        done = self.run_to_end("--events", "fd:7", "true", command=command)
+        self.assert_ended(done, 0)
+        with open(self.file, encoding="utf-8") as f:
+            self.assertEqual(self.check(f.read().splitlines())[-1]["event"], "end")
+
+    def test_mistakes_are_one_line(self):
+        for where, why in (("fd:77", "--events: descriptor 77 is not open for writing"),
+                           ("fd:x", "--events fd:N takes the number of a descriptor, not 'x'"),
+                           (self.folder.name, f"cannot write '{self.folder.name}': Is a directory"),
+                           ("/nowhere/x", "cannot write '/nowhere/x': No such file")):
+            done = self.run_to_end("--events", where, "true")
+            self.assertIn(done.rc, (2, 125))
+            self.assertIn(why, done.err)
+            self.assertEqual(done.err.count("\n"), 1, done.err)
+
+    def test_a_reader_that_does_not_read_does_not_stop_the_job(self):
+        os.mkfifo(self.file)
+        reader = os.open(self.file, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        # more than a pipe holds
+        done = self.run_to_end("--events", self.file, "-np", 1, "--max-restarts", 100, "false")
+        self.assertEqual(done.rc, 1)
+        self.assertIn(f"warning: '{self.file}' (--events) is incomplete", done.err)
+
+    def test_the_page_has_what_the_source_has(self):
+        found = set()
+        for path in (ROOT / "launcher").rglob("*.c"):
+            found |= set(re.findall(r'event_emit\([^;"]*"(\w+)"', path.read_text()))
+        self.assertEqual(found, set(self.tables))
+
+
+if __name__ == "__main__":
+    launch.main()

@@ -389,7 +389,6 @@ void msg_probe_pack(const struct msg_probe *m, struct pack *k)
     pack_str(k, m->interface);
     pack_u32(k, m->store_port);
     pack_u32(k, m->master);
-    pack_bytes(k, m->token.bytes, SECRET_SIZE);
     pack_str(k, m->peer);
     pack_str(k, m->addr);
     pack_u32(k, m->port);
@@ -406,9 +405,6 @@ int msg_probe_unpack(const struct frame *f, struct msg_probe *m, struct ddp_err 
     m->interface = unpack_str(&u);
     m->store_port = unpack_u32(&u);
     m->master = unpack_u32(&u);
-    const uint8_t *token = unpack_bytes(&u, SECRET_SIZE);
-    if (token)
-        memcpy(m->token.bytes, token, SECRET_SIZE);
     m->peer = unpack_str(&u);
     m->addr = unpack_str(&u);
     m->port = unpack_u32(&u);

@@ -240,8 +240,7 @@ struct msg_probe {
     char *interface;     /* owned, or NULL */
     uint32_t store_port; /* must be free on node `master`; 0: any port */
     uint32_t master;
-    struct secret token; /* authenticates neighbours to each other */
-    char *peer, *addr;   /* owned: the neighbour and where it listens; or NULL */
+    char *peer, *addr; /* owned: the neighbour and where it listens; or NULL */
     uint32_t port;
 };
 void msg_probe_pack(const struct msg_probe *m, struct pack *k);

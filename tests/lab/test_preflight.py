@@ -17,15 +17,8 @@ class Preflight(LabTest):
         return self.run_to_end(
             "--preflight", "-H", hostlist or self.hosts(*numbers), *args, deadline=120, **how)
 
-    # what a busy machine can make true of any host
-    NETWORK = ("latency: ", "bandwidth: ")
-
     def fit(self, *args, **how):
-        """A look that finds nothing; once more where the machine was busy meanwhile."""
-        for _ in range(3):
-            launch = self.look(*args, **how)
-            if not any(self.is_slow(launch, n) for n in range(1, hosts.HOSTS + 1)):
-                break
+        launch = self.look(*args, **how)
         self.assert_ended(launch, 0)
         return launch
 
@@ -46,9 +39,6 @@ class Preflight(LabTest):
                 found.append(words[2])
         return found
 
-    def is_slow(self, launch, number):
-        return any(p.startswith(self.NETWORK) for p in self.problems(launch, number))
-
     def assert_problem(self, launch, number, *words):
         said = self.problems(launch, number)
         self.assertTrue(any(all(w in line for w in words) for line in said),
@@ -59,8 +49,8 @@ class Preflight(LabTest):
         checks = {line[2:].split()[0] for line in launch.out.splitlines() if line[2] != " "}
         self.assertLessEqual(
             {"reached", "agent", "user", "clock", "cpus", "gpus", "directory", "program",
-             "libraries", "/tmp", "/dev/shm", "limits", "names", "port", "latency",
-             "bandwidth"}, checks)
+             "libraries", "/tmp", "/dev/shm", "limits", "names", "port", "network"},
+            checks)
         self.assertNotIn("\n!", launch.out)
         self.assertNotIn("ddprun: node", launch.err)
 
@@ -81,8 +71,9 @@ class Preflight(LabTest):
         self.mount(4, "mount --bind /run/silent /etc/hosts", "/etc/hosts")
         self.addCleanup(self.heal, 5)
         self.fault(5, "sshd-stop")
-        self.addCleanup(self.fault, 6, "delay", "0")
-        self.fault(6, "delay", "25")
+        # the launcher reaches both, but not the one the other
+        self.addCleanup(self.inside, 6, "ip route del unreachable 10.77.0.7/32")
+        self.inside(6, "ip route add unreachable 10.77.0.7/32")
         shim = shutil.copy(os.environ["CLOCK_SHIFT"], hosts.LAB_HOSTS.folder)
         agent = self.write(
             "agent", f"#!/bin/sh\n[ $(hostname) = node007 ] && export LD_PRELOAD={shim} "
@@ -94,13 +85,11 @@ class Preflight(LabTest):
         self.assert_problem(launch, 3, "/tmp", "is full there")
         self.assert_problem(launch, 4, "names", "no answer after 10 s")
         self.assert_problem(launch, 5, "reached", "refused")
-        self.assert_problem(launch, 6, "latency", "ms round trip to node007")
+        self.assert_problem(launch, 6, "network", "No route to host", "node007", "firewall")
         self.assert_problem(launch, 7, "clock", "3600.0 s ahead")
         for fit in (1, 8):
-            said = [p for p in self.problems(launch, fit) if not p.startswith(self.NETWORK)]
-            self.assertEqual(said, [], launch.err)
-        slow = sum(self.is_slow(launch, fit) for fit in (1, 8))
-        self.assertIn(f"on {6 + slow} of 8 hosts", launch.err)
+            self.assertEqual(self.problems(launch, fit), [], launch.err)
+        self.assertIn("on 6 of 8 hosts", launch.err)
 
     def test_what_is_not_there(self):
         program = self.write("train", "#!/bin/sh\nexit 9\n", 0o755)
@@ -120,15 +109,15 @@ class Preflight(LabTest):
         self.addCleanup(self.heal, 3)
         self.inside(3, "mkfifo -m 666 /run/silent; mount --bind /run/silent /etc/hosts")
         launch = self.start("--preflight", "-H", self.hosts(1, 2, 3), "true")
-        # two of its processes are the agent and its guard; the third looks, and hangs
+        # the agent, and the process that looks, and hangs
         agent = hosts.LAB_HOSTS.bin + "/ddprun-agent"
         self.assertTrue(wait_until(lambda: sum(
-            agent in line for line in self.on_host(3).values()) > 2), self.on_host(3))
+            agent in line for line in self.on_host(3).values()) > 1), self.on_host(3))
         self.fault(3, "kill")
         launch.wait()
         self.assert_ended(launch, 1)
         self.assert_problem(launch, 3, "is lost")
-        self.assertIn("latency", launch.out)  # the others go on
+        self.assertIn("network", launch.out)  # the others go on
 
     def test_no_host_at_all(self):
         launch = self.look((), "true", hostlist="nosuch1,nosuch2", host=1)

@@ -37,7 +37,7 @@ class Hosts(LabTest):
         launch = self.run_to_end("--preflight", "-H", self.hosts(1, 2, 3), "--agent", agent)
         self.assert_ended(launch, 1)
         self.assertIn("node003: reached: ", launch.err)
-        self.assertIn("bandwidth", launch.out)
+        self.assertIn("network", launch.out)
 
     def tmp(self, what, number):
         """Broken, but for the places of the launch and the agent in it."""

@@ -2,7 +2,7 @@
  *
  * A row has two halves. `run` runs on each node, in a child process that is killed when
  * it takes too long, and reports findings: a value to print, a key that must be the same
- * on all hosts, a number to compare with the other hosts', or a problem. The launcher
+ * on all hosts, a number, or a problem. The launcher
  * compares the findings of all hosts (results.h) by the rest of the row. A new check is a
  * function, an enum value and a row in checks.c.
  */
@@ -35,8 +35,7 @@ enum check_row {
     CHECK_LIMITS,
     CHECK_NAMES,
     CHECK_PORT,
-    CHECK_LATENCY,
-    CHECK_BANDWIDTH,
+    CHECK_NETWORK,
     CHECKS
 };
 
@@ -62,9 +61,9 @@ struct check {
     bool count_only; /* many items: the table shows only their number */
     char *(*range)(int64_t least,
                    int64_t most); /* printable, malloc'ed; NULL: no numbers */
-    /* The problem text (malloc'ed, with what to try) if `number` is an outlier beside the
-     * median of all hosts; NULL if not. */
-    char *(*outlier)(int64_t number, int64_t median, size_t nhosts, const char *item);
+    /* The problem text (malloc'ed, with what to try) if `number` is a fault; else NULL.
+     */
+    char *(*fault)(int64_t number);
 };
 
 extern const struct check checks[CHECKS];
@@ -92,6 +91,6 @@ void check_libraries(const struct check_ctx *ctx); /* check_libraries.c */
 void check_python(const struct check_ctx *ctx);
 void check_names(const struct check_ctx *ctx); /* check_net.c */
 void check_port(const struct check_ctx *ctx);
-void check_bandwidth(const struct check_ctx *ctx); /* bandwidth.c */
+void check_network(const struct check_ctx *ctx);
 
 #endif

@@ -1,7 +1,7 @@
-/* launcher/plugins/preflight/check_net.c - forward and reverse name resolution, and ports
- */
+/* launcher/plugins/preflight/check_net.c - names, ports, and the way to the next host */
 #include "launcher/plugins/preflight/check.h"
 
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/sock.h"
@@ -124,4 +124,25 @@ void check_port(const struct check_ctx *ctx)
     if (ctx->probe->interface &&
         sock_interface_addr(ctx->probe->interface, addr, sizeof addr, &err) < 0)
         found_problem(ctx, "%s there; see 'ip addr', --interface", err.text);
+}
+
+/* Can a rank here reach one of the next host? */
+void check_network(const struct check_ctx *ctx)
+{
+    enum { CONNECT_MS = 4000 };
+    const struct msg_probe *m = ctx->probe;
+    struct ddp_err err;
+    int64_t start = now_ns();
+    if (!m->addr)
+        return;
+    int fd = sock_connect(m->addr, (int)m->port, now_ms() + CONNECT_MS, false, &err);
+    if (fd < 0) {
+        found_problem(ctx,
+                      "%s of %s; a firewall between the hosts, or another network "
+                      "(--interface)?",
+                      err.text, m->peer);
+        return;
+    }
+    found_number(ctx, m->peer, now_ns() - start);
+    close(fd);
 }

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- numbers and outliers ----------------------------------------------------------- */
+/* --- numbers ------------------------------------------------------------------------ */
 
 /* "3", or "3 to 5" if the two differ in the printed digits. */
 static char *range(double least, double most, const char *format, const char *unit)
@@ -20,17 +20,13 @@ static char *range(double least, double most, const char *format, const char *un
 
 static char *range_ms(int64_t least, int64_t most)
 {
-    return range((double)least / 1e6, (double)most / 1e6, "%.2f", "ms");
+    return range((double)least / 1e6, (double)most / 1e6, "%.2f",
+                 "ms to connect to the next host");
 }
 
 static char *range_s(int64_t least, int64_t most)
 {
     return range((double)least / 1e9, (double)most / 1e9, "%.2f", "s after the start");
-}
-
-static char *range_rate(int64_t least, int64_t most)
-{
-    return range((double)least * 8e-9, (double)most * 8e-9, "%.3g", "Gb/s");
 }
 
 static char *range_space(int64_t least, int64_t most)
@@ -47,8 +43,7 @@ static char *range_clock(int64_t least, int64_t most)
 }
 
 /* ahead_ns: the node's wall clock minus the launcher's */
-static char *outlier_clock(int64_t ahead_ns, int64_t median, size_t nhosts,
-                           const char *item)
+static char *fault_clock(int64_t ahead_ns)
 {
     double s = (double)ahead_ns / 1e9;
     if (s > -1 && s < 1)
@@ -56,28 +51,6 @@ static char *outlier_clock(int64_t ahead_ns, int64_t median, size_t nhosts,
     return xasprintf("its clock is %.1f s %s the launcher's; set it by NTP (chronyc "
                      "tracking): file times, munge and Kerberos depend on it",
                      s < 0 ? -s : s, s < 0 ? "behind" : "ahead of");
-}
-
-/* ns: round-trip time. Below SMALL_NS nothing is reported: with several "hosts" on one
- * machine the pairs differ by more than TIMES, and a millisecond does no harm. */
-static char *outlier_latency(int64_t ns, int64_t median, size_t nhosts, const char *item)
-{
-    enum { TIMES = 5, SMALL_NS = 2000000 };
-    if (ns < SMALL_NS || (nhosts > 2 && ns < TIMES * median))
-        return NULL;
-    return xasprintf("%.1f ms round trip to %s; the median of the hosts is %.3g ms; "
-                     "another network (--interface), or a bad cable?",
-                     (double)ns / 1e6, item, (double)median / 1e6);
-}
-
-static char *outlier_rate(int64_t rate, int64_t median, size_t nhosts, const char *item)
-{
-    enum { TIMES = 5, SLOW = 12500000 }; /* bytes/s: 100 Mb/s */
-    if (rate > SLOW && (nhosts < 3 || rate > median / TIMES))
-        return NULL;
-    return xasprintf("only %.3g Gb/s to %s; the median of the hosts is %.3g; "
-                     "another network (--interface), or a bad cable?",
-                     (double)rate * 8e-9, item, (double)median * 8e-9);
 }
 
 /* --- the table ---------------------------------------------------------------------- */
@@ -93,7 +66,7 @@ const struct check checks[CHECKS] = {
                      .phase = PROBE_NODE,
                      .run = check_clock,
                      .range = range_clock,
-                     .outlier = outlier_clock},
+                     .fault = fault_clock},
     [CHECK_CPUS] = {.name = "cpus",
                     .phase = PROBE_NODE,
                     .run = check_cpus,
@@ -145,13 +118,8 @@ const struct check checks[CHECKS] = {
                      .count_only = true,
                      .mismatch = "make /etc/hosts or DNS agree"},
     [CHECK_PORT] = {.name = "port", .phase = PROBE_NODE, .run = check_port},
-    [CHECK_LATENCY] = {.name = "latency",
+    [CHECK_NETWORK] = {.name = "network",
                        .phase = PROBE_NEIGHBOUR,
-                       .run = check_bandwidth,
-                       .range = range_ms,
-                       .outlier = outlier_latency},
-    [CHECK_BANDWIDTH] = {.name = "bandwidth",
-                         .phase = PROBE_NEIGHBOUR,
-                         .range = range_rate,
-                         .outlier = outlier_rate},
+                       .run = check_network,
+                       .range = range_ms},
 };

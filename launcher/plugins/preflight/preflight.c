@@ -1,8 +1,7 @@
 /* launcher/plugins/preflight/preflight.c - --preflight, on the launcher's side
  *
- * It runs in place of the ranks, once the agents have joined. Three rounds: the checks of
- * each node; the connection of each node to the next; and that measurement once more for
- * outliers, since one slow measurement on a shared network proves nothing.
+ * It runs in place of the ranks, once the agents have joined. Two rounds: the checks of
+ * each node, then a connection of each node to the next.
  */
 #define LOG_SUBSYS "preflight"
 #include "launcher/plugins/preflight/preflight.h"
@@ -24,7 +23,7 @@
 /* Deadline of a round; several checks may time out within it. */
 enum { ROUND_MS = 90000 };
 
-enum round { ROUND_START, ROUND_NODES, ROUND_NEIGHBOURS, ROUND_REPEAT, ROUND_DONE };
+enum round { ROUND_START, ROUND_NODES, ROUND_NEIGHBOURS, ROUND_DONE };
 
 struct preflight {
     struct job *job; /* borrowed */
@@ -35,7 +34,7 @@ struct preflight {
     struct pre_node {
         bool probed, answered; /* in this round */
         bool timed_out; /* has missed a deadline: its answers no longer name a round */
-        char *addr;     /* owned: where its bandwidth server listens; NULL */
+        char *addr;     /* owned: where it listens; NULL */
         uint32_t port;
     } * nodes;           /* owned */
     struct event *timer; /* owned */
@@ -73,7 +72,7 @@ static int64_t clock_offset(const struct job_node *n, int64_t theirs)
     return theirs + n->ahead_ns - ours;
 }
 
-static void set_server_addr(struct preflight *p, unsigned node, const char *key)
+static void set_addr(struct preflight *p, unsigned node, const char *key)
 {
     char addr[64] = "";
     struct pre_node *pn = &p->nodes[node];
@@ -106,8 +105,8 @@ static int handle_found(void *state, unsigned node, const struct frame *f,
         msg_found_finish(&m);
         return err_set(err, "a finding of an unknown check");
     }
-    if (m.key && m.check == CHECK_LATENCY) {
-        set_server_addr(p, node, m.key);
+    if (m.key && m.check == CHECK_NETWORK) {
+        set_addr(p, node, m.key);
         msg_found_finish(&m);
         return 0;
     }
@@ -143,18 +142,16 @@ static void probe_nodes(struct preflight *p)
     }
 }
 
-/* Each node measures the next connected one that listens, the last node the first. A node
- * that missed a deadline still serves the others, but is not probed again. */
-static void probe_neighbours(struct preflight *p, bool only_outliers)
+/* Each node connects to the next joined one that listens, the last node to the first. A
+ * node that missed a deadline is not probed again. */
+static void probe_neighbours(struct preflight *p)
 {
     unsigned n = (unsigned)p->job->alloc->nnodes;
     strv_finish(&p->request.argv);
     strv_finish(&p->request.env);
     p->request.phase = PROBE_NEIGHBOUR;
     for (unsigned i = 0; i < n; i++) {
-        if (!is_connected(p, i) || p->nodes[i].timed_out ||
-            (only_outliers && !results_is_outlier(p->results, i, CHECK_LATENCY) &&
-             !results_is_outlier(p->results, i, CHECK_BANDWIDTH)))
+        if (!is_connected(p, i) || p->nodes[i].timed_out)
             continue;
         unsigned next = (i + 1) % n;
         while (next != i && (!is_connected(p, next) || !p->nodes[next].addr))
@@ -220,8 +217,8 @@ static void enter(struct preflight *p, enum round round)
         p->nodes[i].probed = false;
     if (round == ROUND_NODES)
         probe_nodes(p);
-    else if (round == ROUND_NEIGHBOURS || round == ROUND_REPEAT)
-        probe_neighbours(p, round == ROUND_REPEAT);
+    else if (round == ROUND_NEIGHBOURS)
+        probe_neighbours(p);
     else if (round == ROUND_DONE)
         preflight_finish(p);
 }
@@ -302,7 +299,6 @@ static void preflight_run(void *state)
 {
     struct preflight *p = state;
     struct job *j = p->job;
-    struct ddp_err err;
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         if (j->nodes[i].trouble)
             add(p, i, CHECK_REACHED,
@@ -310,10 +306,6 @@ static void preflight_run(void *state)
                     .problem = xstrdup(without_name(j->nodes[i].trouble, p->names[i]))});
     }
     fill_request(p);
-    if (secret_make(&p->request.token, &err) < 0) {
-        job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START, xstrdup(err.text));
-        return;
-    }
     preflight_next(p);
 }
 

@@ -16,7 +16,6 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/sock.h"
-#include "launcher/plugins/preflight/bandwidth.h"
 #include "launcher/plugins/preflight/check.h"
 #include "launcher/plugins/preflight/preflight.h"
 
@@ -40,8 +39,9 @@ struct probe {
     struct agent *agent; /* borrowed */
     struct msg_probe m;  /* owned */
     struct strv env; /* owned: the environment of ranks; empty before the first PROBE */
-    pid_t child, server;            /* 0: none */
-    int fd;                         /* owned: read end of the child's pipe; -1: none */
+    pid_t child;     /* 0: none */
+    int fd;          /* owned: read end of the child's pipe; -1: none */
+    int listener;    /* owned: see probe_listen(); -1: none */
     struct event *readable, *timer; /* owned */
     struct evbuffer *in;            /* owned */
     size_t current;                 /* the running check */
@@ -214,7 +214,6 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
 {
     struct probe *p = arg;
     p->child = p->child == pid ? 0 : p->child;
-    p->server = p->server == pid ? 0 : p->server;
 }
 
 static void report_failure(struct probe *p, const char *what)
@@ -258,32 +257,22 @@ static void probe_run_from(struct probe *p, size_t first)
         abort(); /* out of memory, as in mem.h */
 }
 
-/* Start the bandwidth server; the launcher passes its port to the node before this one.
- */
-static void probe_serve(struct probe *p)
+/* Listen for the node before this one, which gets the port from the launcher. Nothing is
+ * accepted: its kernel and ours make the connection, and no byte is exchanged. */
+static void probe_listen(struct probe *p)
 {
     struct ddp_err err;
-    int port, fd = bandwidth_listen(&port, &err);
-    pid_t agent = getpid(), pid = fd < 0 ? -1 : fork();
-    if (pid == 0) {
-        child_setup(agent);
-        bandwidth_serve(fd, &p->m.token);
-    }
-    if (pid < 0 && fd >= 0)
-        err_errno(&err, "cannot start a process");
-    if (fd >= 0)
-        close(fd);
-    if (pid < 0) {
+    int port;
+    p->listener = sock_listen(NULL, 0, &port, &err);
+    if (p->listener < 0) {
         report(p,
-               (struct msg_found){.check = CHECK_LATENCY, .problem = xstrdup(err.text)});
+               (struct msg_found){.check = CHECK_NETWORK, .problem = xstrdup(err.text)});
         return;
     }
-    p->server = pid;
-    reap_watch(p->agent->reap, pid, on_exit_of, p);
     char addr[INET6_ADDRSTRLEN] = "";
     if (p->m.interface)
         sock_interface_addr(p->m.interface, addr, sizeof addr, NULL);
-    report(p, (struct msg_found){.check = CHECK_LATENCY,
+    report(p, (struct msg_found){.check = CHECK_NETWORK,
                                  .key = xasprintf("%d %s", port, addr)});
 }
 
@@ -318,7 +307,7 @@ static int handle_probe(void *state, const struct frame *f, struct ddp_err *err)
     p->m = m;
     if (p->env.n == 0) {
         make_env(p);
-        probe_serve(p);
+        probe_listen(p);
     }
     probe_run_from(p, 0);
     return 0;
@@ -327,21 +316,21 @@ static int handle_probe(void *state, const struct frame *f, struct ddp_err *err)
 static void probe_stop(void *state, bool again)
 {
     struct probe *p = state;
-    pid_t *children[] = {&p->child, &p->server};
-    for (size_t i = 0; i < ARRAY_LEN(children); i++) {
-        if (*children[i] > 0) {
-            kill_group(*children[i]);
-            reap_forget(p->agent->reap, *children[i]);
-        }
-        *children[i] = 0;
+    if (p->child > 0) {
+        kill_group(p->child);
+        reap_forget(p->agent->reap, p->child);
     }
+    p->child = 0;
+    if (p->listener >= 0)
+        close(p->listener);
+    p->listener = -1;
     probe_close_pipe(p);
 }
 
 static int probe_init(struct agent *a, void **state, struct ddp_err *err)
 {
     struct probe *p = xcalloc(1, sizeof *p);
-    *p = (struct probe){.agent = a, .fd = -1};
+    *p = (struct probe){.agent = a, .fd = -1, .listener = -1};
     p->timer = evtimer_new(loop_base(a->loop), on_timeout, p);
     p->in = evbuffer_new();
     if (!p->timer || !p->in)

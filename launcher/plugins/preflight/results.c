@@ -43,25 +43,8 @@ static bool is_number(const struct msg_found *f)
     return f->check < CHECKS && checks[f->check].range && !f->problem && !f->key;
 }
 
-/* Less latency, more bandwidth. */
-static bool is_better(const struct msg_found *a, const struct msg_found *b)
-{
-    return a->check == CHECK_BANDWIDTH ? a->number > b->number : a->number < b->number;
-}
-
 void results_add(struct results *b, unsigned node, struct msg_found *f)
 {
-    bool again = is_number(f) && checks[f->check].phase == PROBE_NEIGHBOUR;
-    for (size_t i = 0; again && i < b->n; i++) {
-        struct entry *e = &b->list[i];
-        if (e->node != node || e->f.check != f->check || !is_number(&e->f) ||
-            compare_text(e->f.item, f->item) != 0)
-            continue;
-        if (is_better(f, &e->f))
-            e->f.number = f->number;
-        msg_found_finish(f);
-        return;
-    }
     if (b->n == b->room) {
         b->room = b->room ? 2 * b->room : 256;
         b->list = xrealloc(b->list, b->room, sizeof *b->list);
@@ -70,57 +53,15 @@ void results_add(struct results *b, unsigned node, struct msg_found *f)
     *f = (struct msg_found){0};
 }
 
-/* --- outliers ----------------------------------------------------------------------- */
-
-static int by_number(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
-static int64_t median_of(const struct results *b, uint32_t check, size_t *n)
-{
-    int64_t *numbers = xcalloc(b->n + 1, sizeof *numbers);
-    *n = 0;
-    for (size_t i = 0; i < b->n; i++) {
-        if (b->list[i].f.check == check && is_number(&b->list[i].f))
-            numbers[(*n)++] = b->list[i].f.number;
-    }
-    qsort(numbers, *n, sizeof *numbers, by_number);
-    /* of an even number the better one: two slow hosts of four do not set the median */
-    size_t at = check == CHECK_BANDWIDTH ? *n / 2 : (*n - 1) / 2;
-    int64_t median = *n ? numbers[at] : 0;
-    free(numbers);
-    return median;
-}
-
-bool results_is_outlier(const struct results *b, unsigned node, uint32_t check)
-{
-    size_t n;
-    int64_t median = median_of(b, check, &n);
-    char *why = NULL;
-    for (size_t i = 0; i < b->n && !why && checks[check].outlier; i++) {
-        const struct entry *e = &b->list[i];
-        if (e->node == node && e->f.check == check && is_number(&e->f))
-            why = checks[check].outlier(e->f.number, median, n, e->f.item);
-    }
-    free(why);
-    return why != NULL;
-}
-
 static void judge_numbers(struct results *b, uint32_t check)
 {
-    size_t nhosts, n = b->n;
-    int64_t median = median_of(b, check, &nhosts);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0, n = b->n; i < n; i++) {
         const struct entry e = b->list[i];
-        if (e.f.check != check || !is_number(&e.f))
-            continue;
-        char *why = checks[check].outlier(e.f.number, median, nhosts, e.f.item);
-        if (why) {
-            struct msg_found f = {.check = check, .problem = why};
+        bool counts = e.f.check == check && is_number(&e.f);
+        char *why = counts ? checks[check].fault(e.f.number) : NULL;
+        struct msg_found f = {.check = check, .problem = why};
+        if (why)
             results_add(b, e.node, &f);
-        }
     }
 }
 
@@ -241,7 +182,7 @@ void results_judge(struct results *b)
     for (uint32_t c = 0; c < CHECKS; c++) {
         if (checks[c].mismatch)
             judge_keys(b, c);
-        if (checks[c].outlier)
+        if (checks[c].fault)
             judge_numbers(b, c);
     }
     qsort(b->list, b->n, sizeof *b->list, by_item);

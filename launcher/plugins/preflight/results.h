@@ -15,15 +15,11 @@ struct results;
 struct results *results_create(const char *const *names, size_t n);
 void results_destroy(struct results *b);
 
-/* Takes over `*f`. A number for a PROBE_NEIGHBOUR check that has one already (same host
- * and item) replaces it only if it is better: the better of two measurements counts. */
+/* Takes over `*f`. */
 void results_add(struct results *b, unsigned node, struct msg_found *f);
 
 /* Compare the hosts and add the problems found. Call once, after the last add. */
 void results_judge(struct results *b);
-
-/* Would results_judge() report this host's number, given the findings so far? */
-bool results_is_outlier(const struct results *b, unsigned node, uint32_t check);
 
 typedef void (*results_line_fn)(const char *line, void *arg);
 

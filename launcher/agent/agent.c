@@ -122,7 +122,6 @@ static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp
     reap_after(a->reap, agent_check, a);
     if (agent_shutdown_init(a, err) < 0)
         return -1;
-    a->admission = admission_create(getpid());
     if (agent_plugins_init(a, err) < 0)
         return -1;
     a->up = link_create(a->loop, s->fd, FRAME_DOWN, s->keys, &link_events, a);
@@ -136,8 +135,6 @@ static void agent_destroy(struct agent *a)
     agent_plugins_fini(a);
     relay_destroy(a->relay);
     ranks_destroy(a->ranks);
-    store_host_destroy(a->store);
-    admission_destroy(a->admission);
     link_destroy(a->up);
     grace_destroy(a->grace);
     ext_signals_destroy(a->ext_signals);

@@ -13,12 +13,18 @@
 #include "launcher/link/message.h"
 
 /* For a job on one machine: the orders are known when the agent is created, so none come
- * over the link. All borrowed. */
+ * over the link. Borrowed. */
 struct agent_orders {
-    struct msg_store *store;
-    struct msg_job *job; /* the agent fills in the store's address and port */
+    struct msg_job *job; /* taken over */
     struct msg_share *share;
+    struct agent_order { /* messages for plug-ins, which arrive before */
+        enum msg_type type;
+        struct pack body; /* owned */
+    } * first;            /* owned */
+    size_t nfirst;
 };
+void agent_orders_add(struct agent_orders *o, enum msg_type type, struct pack *k);
+void agent_orders_finish(struct agent_orders *o); /* frees `first` */
 
 struct agent_setup {
     int fd;                       /* the connection to the parent; ownership is taken */

@@ -14,45 +14,6 @@
 #include <signal.h>
 #include <stdlib.h>
 
-static void ask_vouch(const struct msg_vouch *v, void *arg)
-{
-    struct pack k = {0};
-    msg_vouch_pack(v, &k);
-    agent_send(arg, MSG_VOUCH, &k);
-}
-
-static int serve_store(struct agent *a, const struct msg_store *want)
-{
-    struct ddp_err err;
-    int rc = 0;
-    if (a->store)
-        rc = store_host_renew(a->store, &err);
-    else
-        a->store = store_host_create(a->loop, want, a->admission, ask_vouch, a, &err);
-    if (!a->store || rc < 0) {
-        agent_cannot(a, UINT32_MAX, EXIT_CANNOT_START, err.text);
-        return -1;
-    }
-    struct pack k = {0};
-    pack_str(&k, store_host_addr(a->store));
-    pack_u32(&k, (uint32_t)store_host_port(a->store));
-    pack_u32(&k, (uint32_t)store_host_rank0_port(a->store));
-    agent_send(a, MSG_READY, &k);
-    return 0;
-}
-
-static int handle_store(struct agent *a, const struct frame *f, struct ddp_err *err)
-{
-    struct msg_store m = {0};
-    if (a->store && a->state != AGENT_ENDED)
-        return err_set(err, "a second 'store'");
-    if (msg_store_unpack(f, &m, err) < 0)
-        return -1;
-    serve_store(a, &m);
-    msg_store_finish(&m);
-    return 0;
-}
-
 static void replace(struct strv *v, const struct strv *by)
 {
     strv_finish(v);
@@ -92,6 +53,12 @@ static bool prepare(struct agent *a)
     return false;
 }
 
+static void start_ranks(struct agent *a, const struct msg_share *share)
+{
+    if (prepare(a))
+        a->ranks = ranks_create(a->loop, a->reap, &a->job, share, &agent_ranks_events, a);
+}
+
 static int handle_job(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     if (a->job.id)
@@ -110,8 +77,7 @@ static int handle_share(struct agent *a, const struct frame *f, struct ddp_err *
         return err_set(err, "an unexpected 'share'");
     if (msg_share_unpack(f, &m, err) < 0)
         return -1;
-    if (prepare(a))
-        a->ranks = ranks_create(a->loop, a->reap, &a->job, &m, &agent_ranks_events, a);
+    start_ranks(a, &m);
     msg_share_finish(&m);
     return 0;
 }
@@ -205,34 +171,6 @@ static int handle_ping(struct agent *a, const struct frame *f, struct ddp_err *e
     return 0;
 }
 
-static int handle_vouch(struct agent *a, const struct frame *f, struct ddp_err *err)
-{
-    struct msg_vouch m;
-    struct ddp_err why = {""};
-    if (msg_vouch_unpack(f, &m, err) < 0)
-        return -1;
-    bool yes = admission_check(a->admission, (struct sockaddr *)&m.peer,
-                               (struct sockaddr *)&m.local, &why) == 0;
-    struct msg_vouched answer = {.id = m.id, .yes = yes};
-    answer.why = yes ? NULL : xstrdup(why.text);
-    struct pack k = {0};
-    msg_vouched_pack(&answer, &k);
-    agent_send(a, MSG_VOUCHED, &k);
-    msg_vouched_finish(&answer);
-    return 0;
-}
-
-static int handle_vouched(struct agent *a, const struct frame *f, struct ddp_err *err)
-{
-    struct msg_vouched m = {0};
-    if (msg_vouched_unpack(f, &m, err) < 0)
-        return -1;
-    if (a->store)
-        store_host_vouched(a->store, &m);
-    msg_vouched_finish(&m);
-    return 0;
-}
-
 static int handle_mpi(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     return a->ranks ? ranks_on_frame(a->ranks, f, err) : 0;
@@ -263,14 +201,12 @@ static int handle_hosts(struct agent *a, const struct frame *f, struct ddp_err *
 
 static int (*const handlers[MSG_TYPES])(struct agent *a, const struct frame *f,
                                         struct ddp_err *err) = {
-    [MSG_HOSTS] = handle_hosts,   [MSG_STORE] = handle_store,
-    [MSG_JOB] = handle_job,       [MSG_SHARE] = handle_share,
-    [MSG_INPUT] = handle_input,   [MSG_CREDIT] = handle_credit,
-    [MSG_SIGNAL] = handle_signal, [MSG_END] = handle_end,
-    [MSG_LEAVE] = handle_leave,   [MSG_PING] = handle_ping,
-    [MSG_VOUCH] = handle_vouch,   [MSG_VOUCHED] = handle_vouched,
-    [MSG_FENCE] = handle_mpi,     [MSG_PEER] = handle_mpi,
-    [MSG_AGAIN] = handle_again,
+    [MSG_HOSTS] = handle_hosts,   [MSG_JOB] = handle_job,
+    [MSG_SHARE] = handle_share,   [MSG_INPUT] = handle_input,
+    [MSG_CREDIT] = handle_credit, [MSG_SIGNAL] = handle_signal,
+    [MSG_END] = handle_end,       [MSG_LEAVE] = handle_leave,
+    [MSG_PING] = handle_ping,     [MSG_FENCE] = handle_mpi,
+    [MSG_PEER] = handle_mpi,      [MSG_AGAIN] = handle_again,
 };
 
 void agent_on_frame(struct link *l, const struct frame *f, void *arg)
@@ -288,18 +224,32 @@ void agent_on_frame(struct link *l, const struct frame *f, void *arg)
         agent_orphaned(a, err.text);
 }
 
-/* The store first: the ranks' environment contains its port. */
+void agent_orders_add(struct agent_orders *o, enum msg_type type, struct pack *k)
+{
+    o->first = xrealloc(o->first, o->nfirst + 1, sizeof *o->first);
+    o->first[o->nfirst++] = (struct agent_order){type, *k};
+    *k = (struct pack){0};
+}
+
+void agent_orders_finish(struct agent_orders *o)
+{
+    for (size_t i = 0; i < o->nfirst; i++)
+        pack_finish(&o->first[i].body);
+    free(o->first);
+    o->first = NULL;
+    o->nfirst = 0;
+}
+
 void agent_execute(struct agent *a, const struct agent_orders *o)
 {
-    if (serve_store(a, o->store) < 0)
-        return;
+    for (size_t i = 0; i < o->nfirst; i++) {
+        const struct frame f = {.type = o->first[i].type,
+                                .node = a->node,
+                                .body = o->first[i].body.p,
+                                .size = o->first[i].body.n};
+        agent_on_frame(a->up, &f, a);
+    }
     a->job = *o->job;
     *o->job = (struct msg_job){0};
-    free(a->job.master_addr);
-    a->job.master_addr = xstrdup(store_host_addr(a->store));
-    a->job.master_port = (uint32_t)store_host_port(a->store);
-    a->job.rank0_port = (uint32_t)store_host_rank0_port(a->store);
-    if (prepare(a))
-        a->ranks =
-            ranks_create(a->loop, a->reap, &a->job, o->share, &agent_ranks_events, a);
+    start_ranks(a, o->share);
 }

@@ -76,19 +76,19 @@ static void on_env(uint32_t local, struct strv *env, void *arg)
     AGENT_HOOKS(a, rank_env, local, env);
 }
 
-static void on_started(uint32_t rank, pid_t pid, void *arg)
+static void on_started(uint32_t local, pid_t pid, void *arg)
 {
     struct agent *a = arg;
-    AGENT_HOOKS(a, rank_started, rank, pid);
+    AGENT_HOOKS(a, rank_started, local, pid);
 }
 
-static void on_exited(const struct msg_exit *how, void *arg)
+static void on_exited(uint32_t local, const struct msg_exit *how, void *arg)
 {
     struct agent *a = arg;
     struct msg_exit m = *how;
     struct pack k = {0};
     m.told = a->state != AGENT_ACTIVE;
-    AGENT_HOOKS(a, rank_exited, &m);
+    AGENT_HOOKS(a, rank_exited, local, &m);
     msg_exit_pack(&m, &k);
     agent_send(a, MSG_EXIT, &k);
 }

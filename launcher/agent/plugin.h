@@ -39,8 +39,8 @@ struct agent_plugin {
 
     /* Add or replace variables of one rank; `env` has those of launcher/contract.c. */
     void (*rank_env)(void *state, uint32_t local, struct strv *env);
-    void (*rank_started)(void *state, uint32_t rank, pid_t pid);
-    void (*rank_exited)(void *state, const struct msg_exit *how);
+    void (*rank_started)(void *state, uint32_t local, pid_t pid);
+    void (*rank_exited)(void *state, uint32_t local, const struct msg_exit *how);
 
     /* No further rank is started in this attempt. `again`: another one may follow. May be
      * called more than once. */

@@ -90,7 +90,7 @@ static void on_exited(struct worker_proc *w, const struct msg_exit *how, void *a
         r->error_files[local] = -1;
     }
     mpi_service_exited(r->mpi, local, how);
-    r->events.exited(how, r->arg);
+    r->events.exited(local, how, r->arg);
     stop_mpi_if_done(r);
 }
 
@@ -341,7 +341,7 @@ void ranks_started(struct ranks *r, struct worker_proc *w)
     uint32_t local = (uint32_t)r->next;
     size_t n = evbuffer_get_length(r->early);
     r->workers[local] = w;
-    r->events.started(r->share.ranks[local].rank, worker_pid(w), r->arg);
+    r->events.started(local, worker_pid(w), r->arg);
     if (ranks_takes_input(r, r->share.ranks[local].rank)) {
         if (n > 0)
             worker_input(w, evbuffer_pullup(r->early, -1), n);

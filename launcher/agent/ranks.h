@@ -17,10 +17,10 @@ struct ranks_events {
     void (*out)(int rank, unsigned stream, const void *data, size_t n, void *arg);
     /* a failed rank's message from its error file; called before `exited` */
     void (*error)(int rank, const char *text, void *arg);
-    void (*exited)(const struct msg_exit *how, void *arg);
+    void (*exited)(uint32_t local, const struct msg_exit *how, void *arg);
     /* `env` has the variables of contract.c: add others, or replace them */
     void (*env)(uint32_t local, struct strv *env, void *arg);
-    void (*started)(uint32_t rank, pid_t pid, void *arg);
+    void (*started)(uint32_t local, pid_t pid, void *arg);
     /* every rank that takes input has taken `n` more bytes of it */
     void (*taken)(uint32_t n, void *arg);
     void (*spawned)(void *arg); /* all of them run */

@@ -6,14 +6,12 @@
 #define LAUNCHER_AGENT_STATE_H
 
 #include "common/loop.h"
-#include "launcher/admission/admission.h"
 #include "launcher/agent/ext_signals.h"
 #include "launcher/agent/ranks.h"
 #include "launcher/agent/relay.h"
 #include "launcher/link/heartbeat.h"
 #include "launcher/link/link.h"
 #include "launcher/link/message.h"
-#include "launcher/plugins/store/store_host.h"
 #include "launcher/policy/grace.h"
 #include "launcher/transport/reap.h"
 
@@ -23,8 +21,6 @@ struct agent {
     struct link *up;   /* owned: to the parent; NULL once closed */
     unsigned node;
     struct ext_signals *ext_signals; /* owned */
-    struct admission *admission;     /* owned */
-    struct store_host *store;        /* owned; NULL except on the master node */
     struct msg_job job;              /* owned */
     struct ranks *ranks;             /* owned; NULL until there is work */
     struct grace *grace;             /* owned */

@@ -97,10 +97,6 @@ int job_open_streams(struct job *j, struct ddp_err *err)
         return -1;
     output_on_lost(j->output, on_output_lost, j);
     log_sink(on_log_line, j);
-    if (j->opts->store_open)
-        job_say(j,
-                "ddprun: --store-open: any process that can reach the store's port can "
-                "read and change its keys");
     if (j->opts->input != INPUT_NONE)
         j->input = input_create(j->loop, STDIN_FILENO, on_input, j);
     return 0;

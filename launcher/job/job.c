@@ -162,16 +162,15 @@ int job_run_agent(struct job *j, const struct local_agent *self)
 {
     struct agent_setup setup = {
         .fd = self->fd, .node = local_node(j), .lifelines = {-1, -1}};
-    struct msg_store store = {0};
     struct msg_share share = {0};
-    struct agent_orders orders = {.store = &store, .job = &j->job, .share = &share};
+    struct agent_orders orders = {.job = &j->job, .share = &share};
     if (job_is_local(j)) {
-        job_store_wanted(j, "127.0.0.1", &store);
+        JOB_HOOKS(j, local_orders, &orders);
         job_share_of(j, 0, &share);
         setup.orders = &orders;
     }
     int code = agent_run(&setup);
-    msg_store_finish(&store);
+    agent_orders_finish(&orders);
     msg_share_finish(&share);
     return code;
 }
@@ -329,7 +328,6 @@ void job_destroy(struct job *j)
         free(j->nodes[i].trouble);
     }
     free(j->nodes);
-    address_map_finish(&j->addresses);
     for (int i = 0; j->ranks && i < j->plan->nranks; i++)
         free(j->ranks[i].error);
     free(j->ranks);

@@ -73,7 +73,6 @@ int job_choose_transport(struct job *j, struct ddp_err *err);
 int job_describe(struct job *j, struct ddp_err *err);
 int job_plan(struct job *j, struct ddp_err *err); /* if slots are known */
 void job_share_of(const struct job *j, int place, struct msg_share *share);
-void job_store_wanted(const struct job *j, const char *addr, struct msg_store *store);
 void job_hosts(const struct job *j, struct msg_hosts *hosts);
 int job_gather(struct job *j, struct ddp_err *err);
 int64_t job_limit_gathering(const struct job *j);
@@ -83,8 +82,6 @@ void job_unreached(struct job *j, unsigned node, const char *line);
 void job_start_failed(struct job *j, unsigned node, const char *why); /* before HELLO */
 void job_node_joined(struct job *j, unsigned node, struct link *l,
                      struct msg_hello *hello);
-void job_send_store(struct job *j);
-void job_store_ready(struct job *j, char *addr, uint32_t port); /* takes `addr` over */
 void job_prepare(struct job *j); /* an attempt, the first one included */
 
 /* heartbeat.c */

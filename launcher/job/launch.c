@@ -183,31 +183,6 @@ void job_share_of(const struct job *j, int place, struct msg_share *share)
     }
 }
 
-/* MASTER_ADDR of -x, or of our environment. */
-static const char *users_master_addr(const struct job *j)
-{
-    const char *text = strv_env_get(&j->job.env, "MASTER_ADDR");
-    text = text ? text : getenv("MASTER_ADDR");
-    return text && *text ? text : NULL;
-}
-
-void job_store_wanted(const struct job *j, const char *addr, struct msg_store *store)
-{
-    const struct opts *o = j->opts;
-    const char *wish = o->master_addr || o->interface ? NULL : users_master_addr(j);
-    if (o->master_addr)
-        addr = o->master_addr;
-    else if (o->interface)
-        addr = NULL;
-    *store = (struct msg_store){.addr = xstrdup(addr),
-                                .interface = xstrdup(o->interface),
-                                .port = (uint32_t)o->store_port,
-                                .open = o->store_open,
-                                .serve = o->store == STORE_LAUNCHER,
-                                .wish = xstrdup(wish),
-                                .alone = j->plan->nnodes == 1};
-}
-
 /* --- gathering ---------------------------------------------------------------------- */
 
 static char *agent_path(const struct opts *o)
@@ -451,19 +426,12 @@ void job_node_joined(struct job *j, unsigned node, struct link *l,
     n->hello = *hello;
     n->heard_ms = now_ms();
     *hello = (struct msg_hello){0};
-    for (size_t i = 0; i < n->hello.addrs.n; i++)
-        address_map_add(&j->addresses, n->hello.addrs.v[i], node);
     log_debug("%s (%s) has joined: version %s, %u CPUs, %u GPUs, at %s", n->host->name,
               n->hello.hostname, n->hello.version, n->hello.ncpus, n->hello.ngpus,
               n->hello.addr ? n->hello.addr : "this machine");
     job_ping(j, node);
     JOB_HOOKS(j, node_joined, node);
     gather_check(j);
-}
-
-static unsigned master_of(const struct job *j)
-{
-    return (unsigned)(j->plan->nodes[0].host - j->alloc->nodes);
 }
 
 static void job_place(struct job *j)
@@ -487,30 +455,11 @@ static void job_place(struct job *j)
     job_prepare(j);
 }
 
-/* Until the store has a port (job_store_ready()), and plug-ins have what they need. */
 void job_prepare(struct job *j)
 {
     j->holds = 1;
     JOB_HOOKS(j, prepare);
-    job_send_store(j);
-}
-
-void job_send_store(struct job *j)
-{
-    /* an address of its machine that others have connected to */
-    unsigned master = master_of(j);
-    const char *addr = j->nodes[master].hello.addr;
-    if (j->plan->nnodes == 1)
-        addr = "127.0.0.1";
-    else if (!addr && j->nodes[master].host->local)
-        addr = j->here; /* else NULL: the node chooses */
-    struct msg_store store;
-    struct pack k = {0};
-    job_store_wanted(j, addr, &store);
-    msg_store_pack(&store, &k);
-    job_send(j, master, MSG_STORE, &k);
-    pack_finish(&k);
-    msg_store_finish(&store);
+    job_release(j);
 }
 
 static void send_assignments(struct job *j)
@@ -541,15 +490,6 @@ static void send_restart(struct job *j)
     pack_finish(&k);
     for (size_t i = 0; i < j->alloc->nnodes; i++)
         j->nodes[i].ended = false;
-}
-
-void job_store_ready(struct job *j, char *addr, uint32_t port)
-{
-    log_info("MASTER_ADDR=%s MASTER_PORT=%u", addr, port);
-    free(j->job.master_addr);
-    j->job.master_addr = addr;
-    j->job.master_port = port;
-    job_release(j);
 }
 
 void job_hold(struct job *j)

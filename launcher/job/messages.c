@@ -12,19 +12,14 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/signame.h"
-#include "common/sock.h"
 #include "launcher/transport/program.h"
 
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* bytes of output after which a node gets credit for them */
 enum { UNCREDITED_MAX = OUTPUT_CREDIT / 4 };
-
-/* A bit in a VOUCH's id: several agents were asked. */
-static const uint32_t ASKED_SEVERAL = 0x80000000u;
 
 bool job_rank_is_of(const struct job *j, uint32_t rank, unsigned node)
 {
@@ -192,21 +187,6 @@ static int handle_log(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
-static int handle_ready(struct job *j, unsigned node, const struct frame *f,
-                        struct ddp_err *err)
-{
-    struct unpack u = {.p = f->body, .n = f->size};
-    char *addr = unpack_str(&u);
-    uint32_t port = unpack_u32(&u), rank0_port = unpack_u32(&u);
-    if (unpack_end(&u, f->type, err) < 0 || !addr) {
-        free(addr);
-        return -1;
-    }
-    j->job.rank0_port = rank0_port;
-    job_store_ready(j, addr, port);
-    return 0;
-}
-
 static int handle_unreached(struct job *j, unsigned node, const struct frame *f,
                             struct ddp_err *err)
 {
@@ -236,65 +216,6 @@ static int handle_lost(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
-static void send_vouched(struct job *j, unsigned node, struct msg_vouched *m)
-{
-    struct pack k = {0};
-    msg_vouched_pack(m, &k);
-    job_send(j, node, MSG_VOUCHED, &k);
-    pack_finish(&k);
-}
-
-/* The store's node asks whether a connection comes from a rank of the job; the agent of
- * the connecting machine knows. If several machines have that address (a docker0 on
- * each), all are asked: the id gets ASKED_SEVERAL, and only a yes is passed back. */
-static int handle_vouch(struct job *j, unsigned node, const struct frame *f,
-                        struct ddp_err *err)
-{
-    struct msg_vouch m;
-    if (msg_vouch_unpack(f, &m, err) < 0)
-        return -1;
-    char addr[INET6_ADDRSTRLEN];
-    sock_addr((struct sockaddr *)&m.peer, addr, sizeof addr);
-    const unsigned *nodes;
-    size_t n = address_map_find(&j->addresses, addr, &nodes), asked = 0;
-    for (size_t i = 0; i < n; i++)
-        asked += nodes[i] != node;
-    if (asked == 0) {
-        struct msg_vouched no = {
-            .id = m.id,
-            .why = xasprintf("no process on the job's hosts has the other end at %s; a "
-                             "container needs its host's network (docker run --network "
-                             "host)",
-                             addr)};
-        send_vouched(j, node, &no);
-        msg_vouched_finish(&no);
-        return 0;
-    }
-    m.id |= asked > 1 ? ASKED_SEVERAL : 0;
-    struct pack k = {0};
-    msg_vouch_pack(&m, &k);
-    for (size_t i = 0; i < n; i++) {
-        if (nodes[i] != node)
-            job_send(j, nodes[i], MSG_VOUCH, &k);
-    }
-    pack_finish(&k);
-    return 0;
-}
-
-static int handle_vouched(struct job *j, unsigned node, const struct frame *f,
-                          struct ddp_err *err)
-{
-    struct msg_vouched m = {0};
-    if (msg_vouched_unpack(f, &m, err) < 0)
-        return -1;
-    bool several = m.id & ASKED_SEVERAL;
-    m.id &= ~ASKED_SEVERAL;
-    if (j->plan && (m.yes || !several))
-        send_vouched(j, (unsigned)(j->plan->nodes[0].host - j->alloc->nodes), &m);
-    msg_vouched_finish(&m);
-    return 0;
-}
-
 static int handle_hello(struct job *j, unsigned node, struct link *l,
                         const struct frame *f)
 {
@@ -314,16 +235,15 @@ static int handle_hello(struct job *j, unsigned node, struct link *l,
 
 static int (*const handlers[MSG_TYPES])(struct job *j, unsigned node,
                                         const struct frame *f, struct ddp_err *err) = {
-    [MSG_READY] = handle_ready,         [MSG_SPAWNED] = handle_spawned,
-    [MSG_CANNOT] = handle_cannot,       [MSG_OUT] = handle_out,
-    [MSG_CREDIT] = handle_credit,       [MSG_EXIT] = handle_exit,
-    [MSG_ENDED] = handle_ended,         [MSG_LOG] = handle_log,
-    [MSG_UNREACHED] = handle_unreached, [MSG_LOST] = handle_lost,
-    [MSG_PONG] = job_handle_pong,       [MSG_VOUCH] = handle_vouch,
-    [MSG_VOUCHED] = handle_vouched,     [MSG_ERROR] = handle_error,
-    [MSG_TOLD] = handle_told,           [MSG_FENCE] = job_handle_fence,
-    [MSG_PEER] = job_handle_peer,       [MSG_ABORT] = job_handle_abort,
-    [MSG_SAVED] = handle_saved,         [MSG_MEMBER] = job_handle_member,
+    [MSG_SPAWNED] = handle_spawned,   [MSG_CANNOT] = handle_cannot,
+    [MSG_OUT] = handle_out,           [MSG_CREDIT] = handle_credit,
+    [MSG_EXIT] = handle_exit,         [MSG_ENDED] = handle_ended,
+    [MSG_LOG] = handle_log,           [MSG_UNREACHED] = handle_unreached,
+    [MSG_LOST] = handle_lost,         [MSG_PONG] = job_handle_pong,
+    [MSG_ERROR] = handle_error,       [MSG_TOLD] = handle_told,
+    [MSG_FENCE] = job_handle_fence,   [MSG_PEER] = job_handle_peer,
+    [MSG_ABORT] = job_handle_abort,   [MSG_SAVED] = handle_saved,
+    [MSG_MEMBER] = job_handle_member,
 };
 
 void job_handle_frame(struct job *j, struct link *l, const struct frame *f)

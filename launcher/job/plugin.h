@@ -28,7 +28,7 @@
  *
  * A job on this machine alone takes a short way: its agent has its orders when it is
  * forked, so there is no gathering and no preparing, and node_joined, prepare and
- * node_orders are not called.
+ * node_orders are not called, but local_orders is, in the agent's process.
  */
 #ifndef LAUNCHER_JOB_PLUGIN_H
 #define LAUNCHER_JOB_PLUGIN_H
@@ -41,6 +41,8 @@ struct job_message {
     enum msg_type type;
     int (*handle)(void *state, unsigned node, const struct frame *f, struct ddp_err *err);
 };
+
+struct agent_orders;
 
 struct job_plugin {
     const char *name;
@@ -69,10 +71,13 @@ struct job_plugin {
     void (*run)(void *state);
 
     /* Every agent has joined and there is a plan. Between job_hold(), which may be called
-     * here, and job_release() no orders are sent. */
+     * here, and job_release() no orders are sent. May change j->job, which is sent with
+     * them. */
     void (*prepare)(void *state);
     /* The node gets its orders next: what is sent with job_send() arrives before them. */
     void (*node_orders)(void *state, unsigned node);
+    /* The same for the agent of a job on this machine alone: agent_orders_add(). */
+    void (*local_orders)(void *state, struct agent_orders *orders);
     void (*ranks_started)(void *state);              /* all of them, on every node */
     void (*rank_exited)(void *state, uint32_t rank); /* its fields in j->ranks are set */
 

@@ -1,13 +1,13 @@
 /* launcher/job/state.h - the state of a job: its nodes, its ranks, and what the core owns
  *
- * Plug-ins may read all of it; but for `verdict` only launcher/job/ writes to it. Nodes
+ * Plug-ins may read all of it; but for `verdict` and `job` only launcher/job/ writes to
+ * it. Nodes
  * are numbered as in the allocation, ranks as the program sees them.
  */
 #ifndef LAUNCHER_JOB_STATE_H
 #define LAUNCHER_JOB_STATE_H
 
 #include "launcher/io/output.h"
-#include "launcher/job/address_map.h"
 #include "launcher/job/input.h"
 #include "launcher/job/peers.h"
 #include "launcher/link/heartbeat.h"
@@ -68,11 +68,10 @@ struct job {
     struct alloc *alloc;     /* borrowed */
     struct plan *plan;       /* owned; NULL until slots are known */
     enum job_state state;
-    struct job_node *nodes;       /* owned, alloc->nnodes of them */
-    struct job_rank *ranks;       /* owned, plan->nranks of them */
-    struct address_map addresses; /* owned: of `nodes` */
-    int running;                  /* ranks that have not exited */
-    struct msg_job job;           /* owned: for all agents */
+    struct job_node *nodes; /* owned, alloc->nnodes of them */
+    struct job_rank *ranks; /* owned, plan->nranks of them */
+    int running;            /* ranks that have not exited */
+    struct msg_job job;     /* owned: for all agents */
 
     struct loop *loop;     /* owned */
     struct reap *reap;     /* owned */

@@ -2,8 +2,10 @@
  * which their hooks are called (launcher/agent/plugin.h) */
 #include "launcher/agent/plugin.h"
 #include "launcher/plugins/preflight/preflight.h"
+#include "launcher/plugins/store/store.h"
 
 const struct agent_plugin *const agent_plugins[] = {
     &preflight_agent,
+    &store_agent,
     NULL,
 };

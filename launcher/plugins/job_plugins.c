@@ -3,9 +3,11 @@
 #include "launcher/job/plugin.h"
 #include "launcher/plugins/observe/observe.h"
 #include "launcher/plugins/preflight/preflight.h"
+#include "launcher/plugins/store/store.h"
 
 const struct job_plugin *const job_plugins[] = {
     &observe_job,
     &preflight_job,
+    &store_job,
     NULL,
 };

@@ -1,5 +1,5 @@
-/* launcher/job/address_map.c - see address_map.h */
-#include "launcher/job/address_map.h"
+/* launcher/plugins/store/address_map.c - see address_map.h */
+#include "launcher/plugins/store/address_map.h"
 
 #include "common/mem.h"
 

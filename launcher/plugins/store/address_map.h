@@ -1,10 +1,10 @@
-/* launcher/job/address_map.h - from an IP address to the nodes that have it
+/* launcher/plugins/store/address_map.h - from an IP address to the nodes that have it
  *
  * Filled from the addresses in each agent's HELLO. A lookup is one hash-table access.
  * Several nodes may share an address (a docker0 on each).
  */
-#ifndef LAUNCHER_JOB_ADDRESS_MAP_H
-#define LAUNCHER_JOB_ADDRESS_MAP_H
+#ifndef LAUNCHER_PLUGINS_STORE_ADDRESS_MAP_H
+#define LAUNCHER_PLUGINS_STORE_ADDRESS_MAP_H
 
 #include <stddef.h>
 

@@ -1,0 +1,137 @@
+/* launcher/plugins/store/store_agent.c - the job's store, on the nodes' side
+ *
+ * The agent of rank 0's node hosts it (store_host.h). Every agent vouches for connections
+ * that come from its machine.
+ */
+#include "common/err.h"
+#include "common/mem.h"
+#include "launcher/admission/admission.h"
+#include "launcher/agent/plugin.h"
+#include "launcher/plugins/store/store.h"
+#include "launcher/plugins/store/store_host.h"
+#include "launcher/transport/program.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+struct store_node {
+    struct agent *agent;         /* borrowed */
+    struct admission *admission; /* owned */
+    struct store_host *host;     /* owned; NULL except on the master node */
+};
+
+static void ask_vouch(const struct msg_vouch *v, void *arg)
+{
+    struct pack k = {0};
+    msg_vouch_pack(v, &k);
+    agent_send(arg, MSG_VOUCH, &k);
+}
+
+static void serve(struct store_node *s, const struct msg_store *want)
+{
+    struct ddp_err err;
+    int rc = 0;
+    if (s->host)
+        rc = store_host_renew(s->host, &err);
+    else
+        s->host = store_host_create(s->agent->loop, want, s->admission, ask_vouch,
+                                    s->agent, &err);
+    if (!s->host || rc < 0) {
+        agent_cannot(s->agent, UINT32_MAX, EXIT_CANNOT_START, err.text);
+        return;
+    }
+    struct pack k = {0};
+    pack_str(&k, store_host_addr(s->host));
+    pack_u32(&k, (uint32_t)store_host_port(s->host));
+    pack_u32(&k, (uint32_t)store_host_rank0_port(s->host));
+    agent_send(s->agent, MSG_READY, &k);
+}
+
+static int handle_store(void *state, const struct frame *f, struct ddp_err *err)
+{
+    struct store_node *s = state;
+    struct msg_store m = {0};
+    if (s->host && s->agent->state != AGENT_ENDED)
+        return err_set(err, "a second 'store'");
+    if (msg_store_unpack(f, &m, err) < 0)
+        return -1;
+    serve(s, &m);
+    msg_store_finish(&m);
+    return 0;
+}
+
+/* In a job on this machine alone, nobody but this agent knows the port. */
+static int store_prepare(void *state, struct msg_job *job, struct ddp_err *err)
+{
+    const struct store_node *s = state;
+    if (job->master_port)
+        return 0;
+    if (!s->host)
+        return err_set(err, "the store has no port");
+    free(job->master_addr);
+    job->master_addr = xstrdup(store_host_addr(s->host));
+    job->master_port = (uint32_t)store_host_port(s->host);
+    job->rank0_port = (uint32_t)store_host_rank0_port(s->host);
+    return 0;
+}
+
+static int handle_vouch(void *state, const struct frame *f, struct ddp_err *err)
+{
+    struct store_node *s = state;
+    struct msg_vouch m;
+    struct ddp_err why = {""};
+    if (msg_vouch_unpack(f, &m, err) < 0)
+        return -1;
+    bool yes = admission_check(s->admission, (struct sockaddr *)&m.peer,
+                               (struct sockaddr *)&m.local, &why) == 0;
+    struct msg_vouched answer = {.id = m.id, .yes = yes};
+    answer.why = yes ? NULL : xstrdup(why.text);
+    struct pack k = {0};
+    msg_vouched_pack(&answer, &k);
+    agent_send(s->agent, MSG_VOUCHED, &k);
+    msg_vouched_finish(&answer);
+    return 0;
+}
+
+static int handle_vouched(void *state, const struct frame *f, struct ddp_err *err)
+{
+    struct store_node *s = state;
+    struct msg_vouched m = {0};
+    if (msg_vouched_unpack(f, &m, err) < 0)
+        return -1;
+    if (s->host)
+        store_host_vouched(s->host, &m);
+    msg_vouched_finish(&m);
+    return 0;
+}
+
+static int store_init(struct agent *a, void **state, struct ddp_err *err)
+{
+    struct store_node *s = xcalloc(1, sizeof *s);
+    *s = (struct store_node){.agent = a, .admission = admission_create(getpid())};
+    *state = s;
+    return 0;
+}
+
+static void store_fini(void *state)
+{
+    struct store_node *s = state;
+    store_host_destroy(s->host);
+    admission_destroy(s->admission);
+    free(s);
+}
+
+static const struct agent_message messages[] = {
+    {MSG_STORE, handle_store},
+    {MSG_VOUCH, handle_vouch},
+    {MSG_VOUCHED, handle_vouched},
+    {0},
+};
+
+const struct agent_plugin store_agent = {
+    .name = "store",
+    .init = store_init,
+    .fini = store_fini,
+    .prepare = store_prepare,
+    .messages = messages,
+};

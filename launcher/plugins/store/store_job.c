@@ -1,0 +1,222 @@
+/* launcher/plugins/store/store_job.c - the job's store, on the launcher's side
+ *
+ * In each attempt the node of rank 0 is told to bind the store's port (STORE), and no
+ * rank is started before it has answered with address and port (READY).
+ *
+ * The agent that hosts the store asks whether a connection comes from a rank of the job
+ * (VOUCH); the agent of the connecting machine knows (VOUCHED).
+ */
+#define LOG_SUBSYS "store"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/sock.h"
+#include "launcher/agent/agent.h"
+#include "launcher/job/plugin.h"
+#include "launcher/plugins/store/address_map.h"
+#include "launcher/plugins/store/store.h"
+
+#include <netinet/in.h>
+#include <stdlib.h>
+
+struct store_job {
+    struct job *job;              /* borrowed */
+    struct address_map addresses; /* owned: of all nodes */
+};
+
+/* A bit in a VOUCH's id: several agents were asked. */
+static const uint32_t ASKED_SEVERAL = 0x80000000u;
+
+/* --- the port ----------------------------------------------------------------------- */
+
+/* MASTER_ADDR of -x, or of our environment. */
+static const char *users_master_addr(const struct job *j)
+{
+    const char *text = strv_env_get(&j->job.env, "MASTER_ADDR");
+    text = text ? text : getenv("MASTER_ADDR");
+    return text && *text ? text : NULL;
+}
+
+/* `addr`: the address to use when the user has no wish; NULL: the node chooses. */
+static void pack_wanted(const struct job *j, const char *addr, struct pack *k)
+{
+    const struct opts *o = j->opts;
+    const char *wish = o->master_addr || o->interface ? NULL : users_master_addr(j);
+    if (o->master_addr)
+        addr = o->master_addr;
+    else if (o->interface)
+        addr = NULL;
+    struct msg_store m = {.addr = xstrdup(addr),
+                          .interface = xstrdup(o->interface),
+                          .port = (uint32_t)o->store_port,
+                          .open = o->store_open,
+                          .serve = o->store == STORE_LAUNCHER,
+                          .wish = xstrdup(wish),
+                          .alone = j->plan->nnodes == 1};
+    msg_store_pack(&m, k);
+    msg_store_finish(&m);
+}
+
+static unsigned master_of(const struct job *j)
+{
+    return (unsigned)(j->plan->nodes[0].host - j->alloc->nodes);
+}
+
+static void store_prepare(void *state)
+{
+    struct job *j = ((struct store_job *)state)->job;
+    /* an address of its machine that others have connected to */
+    unsigned master = master_of(j);
+    const char *addr = j->nodes[master].hello.addr;
+    if (j->plan->nnodes == 1)
+        addr = "127.0.0.1";
+    else if (!addr && j->nodes[master].host->local)
+        addr = j->here; /* else NULL: the node chooses */
+    struct pack k = {0};
+    pack_wanted(j, addr, &k);
+    job_hold(j);
+    job_send(j, master, MSG_STORE, &k);
+    pack_finish(&k);
+}
+
+static void store_local_orders(void *state, struct agent_orders *orders)
+{
+    struct pack k = {0};
+    pack_wanted(((struct store_job *)state)->job, "127.0.0.1", &k);
+    agent_orders_add(orders, MSG_STORE, &k);
+}
+
+static int handle_ready(void *state, unsigned node, const struct frame *f,
+                        struct ddp_err *err)
+{
+    struct job *j = ((struct store_job *)state)->job;
+    struct unpack u = {.p = f->body, .n = f->size};
+    char *addr = unpack_str(&u);
+    uint32_t port = unpack_u32(&u), rank0_port = unpack_u32(&u);
+    if (unpack_end(&u, f->type, err) < 0 || !addr) {
+        free(addr);
+        return -1;
+    }
+    log_info("MASTER_ADDR=%s MASTER_PORT=%u", addr, port);
+    free(j->job.master_addr);
+    j->job.master_addr = addr;
+    j->job.master_port = port;
+    j->job.rank0_port = rank0_port;
+    job_release(j);
+    return 0;
+}
+
+/* --- admission ---------------------------------------------------------------------- */
+
+static void store_node_joined(void *state, unsigned node)
+{
+    struct store_job *s = state;
+    const struct strv *addrs = &s->job->nodes[node].hello.addrs;
+    for (size_t i = 0; i < addrs->n; i++)
+        address_map_add(&s->addresses, addrs->v[i], node);
+}
+
+static void send_vouched(struct job *j, unsigned node, struct msg_vouched *m)
+{
+    struct pack k = {0};
+    msg_vouched_pack(m, &k);
+    job_send(j, node, MSG_VOUCHED, &k);
+    pack_finish(&k);
+}
+
+/* If several machines have that address (a docker0 on
+ * each), all are asked: the id gets ASKED_SEVERAL, and only a yes is passed back. */
+static int handle_vouch(void *state, unsigned node, const struct frame *f,
+                        struct ddp_err *err)
+{
+    struct store_job *s = state;
+    struct msg_vouch m;
+    if (msg_vouch_unpack(f, &m, err) < 0)
+        return -1;
+    char addr[INET6_ADDRSTRLEN];
+    sock_addr((struct sockaddr *)&m.peer, addr, sizeof addr);
+    const unsigned *nodes;
+    size_t n = address_map_find(&s->addresses, addr, &nodes), asked = 0;
+    for (size_t i = 0; i < n; i++)
+        asked += nodes[i] != node;
+    if (asked == 0) {
+        struct msg_vouched no = {
+            .id = m.id,
+            .why = xasprintf("no process on the job's hosts has the other end at %s; a "
+                             "container needs its host's network (docker run --network "
+                             "host)",
+                             addr)};
+        send_vouched(s->job, node, &no);
+        msg_vouched_finish(&no);
+        return 0;
+    }
+    m.id |= asked > 1 ? ASKED_SEVERAL : 0;
+    struct pack k = {0};
+    msg_vouch_pack(&m, &k);
+    for (size_t i = 0; i < n; i++) {
+        if (nodes[i] != node)
+            job_send(s->job, nodes[i], MSG_VOUCH, &k);
+    }
+    pack_finish(&k);
+    return 0;
+}
+
+static int handle_vouched(void *state, unsigned node, const struct frame *f,
+                          struct ddp_err *err)
+{
+    struct job *j = ((struct store_job *)state)->job;
+    struct msg_vouched m = {0};
+    if (msg_vouched_unpack(f, &m, err) < 0)
+        return -1;
+    bool several = m.id & ASKED_SEVERAL;
+    m.id &= ~ASKED_SEVERAL;
+    if (j->plan && (m.yes || !several))
+        send_vouched(j, master_of(j), &m);
+    msg_vouched_finish(&m);
+    return 0;
+}
+
+/* --- life --------------------------------------------------------------------------- */
+
+static int store_init(struct job *j, void **state, struct ddp_err *err)
+{
+    struct store_job *s = xcalloc(1, sizeof *s);
+    s->job = j;
+    *state = s;
+    return 0;
+}
+
+static int store_open(void *state, struct ddp_err *err)
+{
+    struct job *j = ((struct store_job *)state)->job;
+    if (j->opts->store_open && !j->instead)
+        job_say(j,
+                "ddprun: --store-open: any process that can reach the store's port can "
+                "read and change its keys");
+    return 0;
+}
+
+static void store_fini(void *state)
+{
+    struct store_job *s = state;
+    address_map_finish(&s->addresses);
+    free(s);
+}
+
+static const struct job_message messages[] = {
+    {MSG_READY, handle_ready},
+    {MSG_VOUCH, handle_vouch},
+    {MSG_VOUCHED, handle_vouched},
+    {0},
+};
+
+const struct job_plugin store_job = {
+    .name = "store",
+    .init = store_init,
+    .open = store_open,
+    .fini = store_fini,
+    .node_joined = store_node_joined,
+    .prepare = store_prepare,
+    .local_orders = store_local_orders,
+    .messages = messages,
+};

@@ -1,0 +1,713 @@
+#!/usr/bin/env python3
+"""soak.py - launches with one fault each, at a random moment, and what may come of it.
+
+    sudo tests/soak/soak.py --build BUILD [--seconds S | --launches N] [--seed N] [--lanes N]
+                            [--only FAULT,...] [--first N] [--long]
+
+Launch N of a seed is always the same job with the same fault: `--seed S --first N --launches 1`
+runs it again. A lane is a thread with HOSTS hosts of a lab; lanes run side by side. After each
+launch are checked: the exit code, the line that names the first cause, every byte of output, and
+that no process, shared memory or file is left on any host. --long: processes are stopped and links
+cut for up to 90 s instead of 3. Exit: 0 when nothing was wrong, 1 otherwise.
+"""
+import argparse
+import collections
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+LAB = os.path.join(ROOT, "tests", "lab", "lab")
+HOSTS = 3       # per lane
+UID = 5001      # alice, the lab's user
+HANG = 120.0    # seconds; no job of the soak takes longer
+GONE = 10.0     # seconds until all processes of a job that has ended are gone
+TAG = re.compile(rb"\[(\d+)(?: [^\]]*)?\] (.*\n?)")
+
+
+def read(path):
+    try:
+        with open(path, "rb") as f:
+            return f.read()
+    except OSError:
+        return b""
+
+
+def line_of(seed, rank, i):
+    """Line `i` of a rank, as soak_rank.c writes it."""
+    h = ((seed * 1000003 + rank * 8191 + i * 127) & 0xFFFFFFFF) % 65521
+    size = 20000 if h % 97 == 0 else h % 200
+    text = ALPHABET[h % 26:h % 26 + size]
+    return b"%d %s\n" % (i, text)
+
+
+ALPHABET = bytes(97 + k % 26 for k in range(20026))
+
+
+class Wrong(Exception):
+    """What a launch did that it must not."""
+
+
+class Process:
+    def __init__(self, pid):
+        self.pid, self.line = pid, read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode()
+
+    def stat(self):
+        return read(f"/proc/{self.pid}/stat").rpartition(b")")[2].split() or [b"X", b"0"]
+
+    def parent(self):
+        return int(self.stat()[1])
+
+    def variable(self, name):
+        for item in read(f"/proc/{self.pid}/environ").split(b"\0"):
+            if item.startswith(name.encode() + b"="):
+                return item.partition(b"=")[2].decode()
+        return None
+
+    def kill(self, signum):
+        """False if it has ended before."""
+        if self.stat()[0] in b"ZX":
+            return False
+        try:
+            os.kill(self.pid, signum)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+class Lab:
+    def __init__(self, build, lanes):
+        self.folder = tempfile.mkdtemp(prefix="ddprun-soak-")
+        os.chmod(self.folder, 0o755)
+        self.state = os.path.join(self.folder, "state")
+        self.env = {**os.environ, "LAB_STATE": self.state, "LAB_OWNER": str(os.getpid())}
+        self.bin = os.path.join(self.folder, "bin")
+        os.mkdir(self.bin)
+        for name in ("launcher/ddprun", "launcher/ddprun-agent", "launcher/ddprun-topo",
+                     "tests/soak/soak_rank", "launcher/ssh_config"):
+            shutil.copy(os.path.join(build, name), self.bin)
+        self.hosts = lanes * HOSTS
+        mounts = [line.split() for line in read("/proc/mounts").decode().splitlines()]
+        self.cgroups = next((m[1] for m in mounts if m[2] == "cgroup2"), "/sys/fs/cgroup")
+        self.changes = threading.Lock()
+        self("up", str(self.hosts))
+
+    def __call__(self, *args):
+        with self.changes:
+            done = subprocess.run([LAB, *args], env=self.env, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200,
+                                  check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"lab {' '.join(args)}: {done.stdout.decode()}")
+        return done.stdout.decode()
+
+    def down(self):
+        try:
+            self("down")
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Host:
+    def __init__(self, lab, number):
+        self.lab, self.name = lab, f"node{number:03}"
+        self.folder = f"{lab.state}/hosts/{self.name}"
+        self.cgroup = f"{lab.cgroups}/lab{lab.state.replace('/', '-')}/{self.name}"
+
+    def init(self):
+        return int((read(f"{self.folder}/pid").split() or [b"0"])[0])
+
+    def processes(self):
+        """Those of the lab's user in the host's process namespace, which its control group holds."""
+        found = []
+        for pid in map(int, read(f"{self.cgroup}/cgroup.procs").split()):
+            try:
+                if os.stat(f"/proc/{pid}").st_uid == UID:
+                    found.append(Process(pid))
+            except OSError:
+                pass
+        return [p for p in found if p.line and p.stat()[0] not in b"ZX"]
+
+    def files(self):
+        """What a job could leave behind, in memory or in folders of temporary files."""
+        root, found = f"/proc/{self.init()}/root", []
+        for folder in ("/dev/shm", "/tmp", f"/run/user/{UID}", "/run"):
+            try:
+                names = os.listdir(root + folder)
+            except OSError:
+                continue
+            found += [f"{folder}/{n}" for n in names if folder == "/dev/shm" or (
+                "ddp" in n and not self.lab.folder.endswith(n) and "soak" not in n and
+                owner(f"{root}{folder}/{n}") == UID)]
+        return sorted(found)
+
+    def enter(self, *command, user=True):
+        become = ["setpriv", "--reuid", str(UID), "--regid", str(UID), "--clear-groups"] if user else []
+        return ["nsenter", "-t", str(self.init()), "-n", "-u", "-m", "-i", "-p", "-T", "--wdns=/",
+                "--", *become, *command]
+
+    def join(self):
+        with open(f"{self.cgroup}/cgroup.procs", "w", encoding="ascii") as f:
+            f.write("0")
+
+    def fault(self, *what):
+        self.lab("fault", self.name, *what)
+
+
+def owner(path):
+    try:
+        return os.lstat(path).st_uid
+    except OSError:
+        return None
+
+
+class Reader(threading.Thread):
+    """Reads a pipe: at once, slowly, or not at all for a while; or closes it."""
+
+    def __init__(self, file):
+        super().__init__(daemon=True)
+        self.file, self.data, self.way, self.until = file, bytearray(), "fast", 0.0
+        self.start()
+
+    def run(self):
+        fd = self.file.fileno()
+        while True:
+            if self.way == "closed":
+                self.file.close()
+                return
+            if time.monotonic() < self.until:
+                if self.way == "stopped":
+                    time.sleep(0.02)
+                    continue
+                time.sleep(0.005)
+            piece = os.read(fd, 4096 if self.way == "slow" else 1 << 16)
+            if not piece:
+                self.file.close()
+                return
+            self.data += piece
+
+
+class Job:
+    """One launch; everything about it follows from the seed and its number."""
+
+    def __init__(self, lane, seed, number, only, long):
+        self.lane, self.number = lane, number
+        self.r = random.Random(f"{seed} {number}")
+        self.fault = self.r.choice(only)
+        self.hosts = lane.hosts[:self.r.choice((1, 1, 1, 2, 3))]
+        if FAULTS[self.fault].hosts > len(self.hosts):
+            self.hosts = lane.hosts[:FAULTS[self.fault].hosts]
+        self.np = self.r.choice((1, 2, 3, 4, 6, 8)) if self.r.random() < 0.9 else self.r.choice((16, 32, 64))
+        self.np = max(self.np, len(self.hosts))
+        self.text_seed = self.r.randrange(1 << 30)
+        self.lines = self.r.choice((5, 20, 100, 400))
+        self.ms = self.r.choice((50, 200, 500, 1000))
+        self.long = long
+        self.flags = "m" + "".join(f for f in "tc" if self.r.random() < 0.2)
+        self.when = self.r.uniform(0, 0.15 + 0.2 * (len(self.hosts) > 1) + self.ms / 1000)
+        self.options, self.failures = ["--grace", "0.5s"], []
+        self.folder = os.path.join(lane.folder, "out")
+        self.process = self.out = self.err = None
+        self.missed = False
+
+    def span(self):
+        """Seconds for which something stands still."""
+        return self.r.uniform(0.2, 90.0 if self.long else 3.0)
+
+    def command(self):
+        slots = -(-self.np // len(self.hosts))
+        where = ",".join(f"{h.name}:{slots}" for h in self.hosts)
+        return [f"{self.lane.lab.bin}/ddprun", "-np", str(self.np), "-H", where, *self.options,
+                f"{self.lane.lab.bin}/soak_rank", str(self.text_seed), str(self.lines),
+                str(self.ms), self.flags, *self.failures]
+
+    def start(self):
+        head = self.lane.hosts[0]
+        env = {"PATH": "/usr/bin:/bin", "HOME": f"{self.lane.lab.state}/etc/home/alice", "LANG": "C",
+               "USER": "alice", "SOAK": "1"}
+        self.process = subprocess.Popen(
+            head.enter(*self.command()), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, env=env, preexec_fn=head.join)
+        self.out, self.err = Reader(self.process.stdout), Reader(self.process.stderr)
+        self.began = time.monotonic()
+
+    def wait(self):
+        """False if it hangs. nsenter stops itself when its child has been stopped."""
+        end = time.monotonic() + HANG
+        while time.monotonic() < end:
+            try:
+                self.process.wait(0.1)
+                return True
+            except subprocess.TimeoutExpired:
+                self.process.send_signal(signal.SIGCONT)
+        return False
+
+    # --- who is who ---
+
+    def everybody(self):
+        return [p for h in self.lane.hosts for p in h.processes()]
+
+    def ranks(self):
+        mine = f"{self.lane.lab.bin}/soak_rank "
+        found = {}
+        for p in self.everybody():
+            rank = p.variable("RANK") if p.line.startswith(mine) else None
+            # a child of the rank has the same variables
+            if rank is not None and not Process(p.parent()).line.startswith(mine):
+                found[int(rank)] = p
+        return found
+
+    def launcher(self):
+        """The ddprun whose parent is not one; its forked agent has the same command line."""
+        mine = [p for p in self.lane.hosts[0].processes()
+                if p.line.startswith(f"{self.lane.lab.bin}/ddprun -np")]
+        pids = {p.pid for p in mine}
+        return next((p for p in mine if p.parent() not in pids), None)
+
+    def agent(self, host):
+        launcher = self.launcher()
+        for p in host.processes():
+            if re.match(r"\S*/ddprun-agent\b", p.line) or (
+                    launcher and p.parent() == launcher.pid and p.line == launcher.line):
+                return p
+        return None
+
+    def pick(self, choices):
+        choices = list(choices)
+        return self.r.choice(choices) if choices else None
+
+    def text(self):
+        return bytes(self.err.data).decode(errors="replace") if self.err else ""
+
+
+class Expect:
+    """codes: allowed exit codes. names: what the headline must match. whole: all output arrives."""
+
+    def __init__(self, codes=(0,), names=None, whole=True, text=True):
+        self.codes, self.names, self.whole, self.text = codes, names, whole, text
+
+
+HEALTHY = Expect()
+Fault = collections.namedtuple("Fault", "run hosts before")
+FAULTS = {}
+
+
+def fault(hosts=1, before=None):
+    """Register a fault, which does its damage and returns what it expects, or None if what it was to
+    break had ended already. hosts: it needs. before: changes the job ahead of its start."""
+    def register(run):
+        FAULTS[run.__name__] = Fault(run, hosts, before)
+        return run
+    return register
+
+
+def for_a_while(job, *processes):
+    """Stopped and continued."""
+    stopped = [p for p in processes if p and p.kill(signal.SIGSTOP)]
+    time.sleep(job.span())
+    for p in stopped:
+        p.kill(signal.SIGCONT)
+    return HEALTHY if stopped else None
+
+
+@fault()
+def nothing(job):
+    return HEALTHY
+
+
+def failing(job):
+    rank, code = job.r.randrange(job.np), job.r.randrange(1, 120)
+    job.failures = [f"{rank}:{job.r.randrange(job.lines)}:{code}"]
+
+
+@fault(before=failing)
+def rank_fails(job):
+    rank, _, code = job.failures[0].split(":")
+    return Expect((int(code),), rf"rank {rank}\b", whole=False)
+
+
+@fault()
+def rank_killed(job):
+    ranks = job.ranks()
+    rank = job.pick(ranks)
+    signum = job.r.choice((signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT))
+    if rank is None or not ranks[rank].kill(signum):
+        return None
+    return Expect((128 + signum, 0), rf"rank {rank}\b", whole=False)
+
+
+@fault()
+def rank_stopped(job):
+    ranks = job.ranks()
+    return for_a_while(job, ranks.get(job.pick(ranks)))
+
+
+@fault()
+def all_ranks_stopped(job):
+    return for_a_while(job, *job.ranks().values())
+
+
+@fault()
+def agent_stopped(job):
+    return for_a_while(job, job.agent(job.pick(job.hosts)))
+
+
+@fault()
+def launcher_stopped(job):
+    return for_a_while(job, job.launcher())
+
+
+@fault()
+def agent_killed(job):
+    host = job.pick(job.hosts)
+    agent = job.agent(host)
+    if not agent or not agent.kill(signal.SIGKILL):
+        return None
+    return Expect((0, 125, 137), rf"{host.name}|agent", whole=False)
+
+
+@fault()
+def launcher_killed(job):
+    launcher = job.launcher()
+    if not launcher or not launcher.kill(signal.SIGKILL):
+        return None
+    return Expect((137, -9), None, whole=False, text=False)
+
+
+@fault()
+def interrupted(job):
+    launcher, signum = job.launcher(), job.r.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    if not launcher or not launcher.kill(signum):
+        return None
+    return Expect((128 + signum, 0, -signum), None, whole=False)
+
+
+@fault()
+def interrupted_twice(job):
+    launcher = job.launcher()
+    if not launcher or not launcher.kill(signal.SIGINT):
+        return None
+    time.sleep(job.r.uniform(0, 0.3))
+    launcher.kill(signal.SIGINT)
+    return Expect((130, 0, -2), None, whole=False)
+
+
+def limited(job):
+    job.options += ["--timeout", f"{job.r.randrange(50, 1500)}ms"]
+
+
+@fault(before=limited)
+def timed_out(job):
+    return Expect((0, 124), r"timed out|^$", whole=False)
+
+
+@fault(hosts=2)
+def ssh_killed(job):
+    ssh = job.pick(p for p in job.lane.hosts[0].processes() if re.match(r"(\S*/)?ssh\s", p.line))
+    if not ssh or not ssh.kill(signal.SIGKILL):
+        return None
+    return Expect((0, 125, 137), rf"node|ssh", whole=False)
+
+
+@fault(hosts=2)
+def link_cut_for_a_while(job):
+    host = job.pick(job.hosts)
+    host.fault("drop", job.r.choice(("both", "in", "out")))
+    time.sleep(job.span())
+    host.fault("undrop")
+    return HEALTHY
+
+
+@fault(hosts=2)
+def link_slow(job):
+    host = job.pick(job.hosts)
+    host.fault("delay", str(job.r.randrange(1, 60)), str(job.r.randrange(0, 20)))
+    job.wait()
+    host.fault("clear")
+    return HEALTHY
+
+
+def short_timeout(job):
+    job.options += ["--node-timeout", "2s"]
+
+
+@fault(hosts=2, before=short_timeout)
+def host_dies(job):
+    host = job.pick(job.hosts[1:])
+    host.fault(job.r.choice(("crash", "kill")))
+    job.wait()
+    job.lane.lab("up", str(job.lane.lab.hosts))
+    return Expect((0, 125, 137, 255), host.name, whole=False)
+
+
+def to_files(job):
+    job.options += ["--output-filename", job.folder + "/o"]
+
+
+@fault(before=to_files)
+def disk_full(job):
+    """The terminal still gets all."""
+    return Expect(names="No space left on device|^$")
+
+
+@fault(before=to_files)
+def disk_stalled(job):
+    job.lane.hosts[0].fault("stall", job.folder)
+    time.sleep(job.span())
+    job.lane.hosts[0].fault("unstall", job.folder)
+    return HEALTHY
+
+
+@fault()
+def reader_slow(job):
+    job.out.way, job.out.until = "slow", time.monotonic() + job.span()
+    return HEALTHY
+
+
+@fault()
+def reader_stopped(job):
+    job.out.way, job.out.until = "stopped", time.monotonic() + job.span()
+    return HEALTHY
+
+
+@fault()
+def reader_closed(job):
+    job.out.way = "closed"
+    return Expect((0, 141), r"^$", whole=False, text=False)
+
+
+STRANGER = """
+import os, random, socket, sys, time
+r, ports, held = random.Random(int(sys.argv[1])), set(), []
+for name in ("/proc/net/tcp", "/proc/net/tcp6"):
+    for line in open(name).read().splitlines()[1:]:
+        f = line.split()
+        if f[3] == "0A":
+            ports.add(int(f[1].rpartition(":")[2], 16))
+for port in ports - {22}:
+    for _ in range(r.randrange(1, 6)):
+        s = socket.socket()
+        s.settimeout(1)
+        try:
+            s.connect((sys.argv[2], port))
+            s.send(os.urandom(r.randrange(0, 300)))
+            held.append(s)
+        except OSError:
+            pass
+time.sleep(r.uniform(0, 1))
+"""
+
+
+@fault()
+def strangers(job):
+    """Another user of the host at every port; what they find open closes them or waits."""
+    host = job.pick(job.hosts)
+    subprocess.run(host.enter("python3", "-Ic", STRANGER, str(job.number),
+                              job.r.choice(("127.0.0.1", host.name)), user=False),
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=HANG, check=False)
+    return HEALTHY
+
+
+# --- a launch and its checks ------------------------------------------------------------------
+
+
+def split(job):
+    """What each rank has written, as far as it has arrived."""
+    data = bytes(job.out.data)
+    if job.np == 1:
+        return {0: data}
+    ranks = collections.defaultdict(bytes)
+    for line in data.splitlines(keepends=True):
+        m = TAG.fullmatch(line)
+        if not m:
+            raise Wrong(f"a line without a tag: {line[:100]!r}")
+        ranks[int(m[1])] += m[2]
+    return ranks
+
+
+def check_output(job, expect):
+    for rank, data in split(job).items():
+        whole = b"".join(line_of(job.text_seed, rank, i) for i in range(job.lines))
+        cut = data[:-1] if data.endswith(b"\n") else data  # ddprun ends a line that its rank did not
+        if not whole.startswith(data) and not whole.startswith(cut):
+            at = next(i for i, (a, b) in enumerate(zip(data, whole + bytes(1))) if a != b)
+            raise Wrong(f"rank {rank}: other bytes than it wrote, from {at} on: {data[at:at + 60]!r}")
+        if expect.whole and job.process.returncode == 0 and data != whole:
+            raise Wrong(f"rank {rank}: {len(whole) - len(data)} bytes are lost")
+    if expect.whole and job.process.returncode == 0 and len(split(job)) < job.np:
+        raise Wrong(f"output of {len(split(job))} of {job.np} ranks")
+
+
+def check(job, expect):
+    code = job.process.returncode
+    lines = job.text().splitlines()
+    if job.fault != "strangers":  # a rank that was killed while it joined looks like one
+        lines = [x for x in lines if "refused a connection" not in x or "closed already" not in x]
+    headline = next((x for x in lines if not x.startswith("ddprun: warning: ")), "")
+    if code not in expect.codes:
+        raise Wrong(f"exit code {code}, not one of {expect.codes}")
+    if expect.names and code != 0 and not re.search(expect.names, headline):
+        raise Wrong(f"the first line has no '{expect.names}'")
+    if code == 0 and expect.whole and expect.names is None and (
+            headline or lines and job.fault != "strangers"):
+        raise Wrong("a message of a job in which nothing was wrong")
+    if expect.text:
+        if code == 0:
+            expect = Expect(expect.codes, whole=True)
+        check_output(job, expect)
+
+
+def check_nothing_left(job, files):
+    end, began = time.monotonic() + GONE, time.monotonic()
+    while left := job.everybody():
+        if time.monotonic() > end:
+            lines = [f"{p.pid} {p.line}" for p in left]
+            for p in left:
+                p.kill(signal.SIGKILL)
+            raise Wrong(f"processes are left: {lines}")
+        time.sleep(0.01)
+    job.gone = time.monotonic() - began
+    for host, before in files.items():
+        after = [f for f in host.files() if f not in before]
+        if after:
+            raise Wrong(f"{host.name}: files are left: {after}")
+
+
+class Lane(threading.Thread):
+    def __init__(self, lab, index, run):
+        super().__init__()
+        self.lab, self.run_, self.folder = lab, run, os.path.join(lab.folder, f"lane{index}")
+        self.hosts = [Host(lab, index * HOSTS + i + 1) for i in range(HOSTS)]
+        os.makedirs(os.path.join(self.folder, "out"))
+        os.chown(os.path.join(self.folder, "out"), UID, UID)
+
+    def run(self):
+        while (number := self.run_.next()) is not None:
+            self.one(number)
+
+    def one(self, number):
+        job = Job(self, self.run_.args.seed, number, self.run_.only, self.run_.args.long)
+        what = FAULTS[job.fault]
+        if what.before:
+            what.before(job)
+        full, slow = job.fault == "disk_full", job.fault == "disk_stalled"
+        wrong = None
+        try:
+            if full:
+                self.hosts[0].fault("full", job.folder)
+                os.remove(f"/proc/{self.hosts[0].init()}/root{job.folder}/.full")  # 64 KiB
+            if slow:
+                self.hosts[0].fault("slow", job.folder, "0")
+            files = {h: h.files() for h in self.hosts}
+            job.start()
+            time.sleep(job.when)
+            expect = what.run(job)
+            job.missed = expect is None
+            if not job.wait():
+                raise Wrong(f"hangs: {[p.line[:200] for p in job.everybody()]}")
+            for reader in (job.out, job.err):
+                reader.join(GONE)
+            check(job, expect or HEALTHY)
+            check_nothing_left(job, files)
+        except Wrong as e:
+            wrong = str(e)
+        except Exception:  # pylint: disable=broad-except
+            wrong = "the soak itself: " + traceback.format_exc()
+        finally:
+            for p in job.everybody():
+                p.kill(signal.SIGCONT)
+                p.kill(signal.SIGKILL)
+            if job.process:
+                job.process.kill()
+                job.process.wait()
+            if full:
+                self.hosts[0].lab("exec", self.hosts[0].name, "umount", job.folder)
+            if slow:
+                self.hosts[0].fault("mend", job.folder)
+            subprocess.run(["find", job.folder, "-mindepth", "1", "-delete"], check=False)
+        self.run_.ended(job, wrong)
+
+
+class Run:
+    def __init__(self, args):
+        self.args, self.lock = args, threading.Lock()
+        self.only = args.only.split(",") if args.only else sorted(FAULTS)
+        for name in self.only:
+            if name not in FAULTS:
+                sys.exit(f"soak: no fault '{name}'; there are {', '.join(sorted(FAULTS))}")
+        self.number, self.began = args.first, time.monotonic()
+        self.done, self.missed, self.wrong = collections.Counter(), collections.Counter(), 0
+        self.gone = []
+
+    def next(self):
+        with self.lock:
+            n, seconds = self.number - self.args.first, time.monotonic() - self.began
+            if n >= self.args.launches if self.args.launches else seconds >= self.args.seconds:
+                return None
+            self.number += 1
+            return self.number - 1
+
+    def ended(self, job, wrong):
+        with self.lock:
+            self.done[job.fault] += 1
+            self.missed[job.fault] += job.missed
+            if job.fault == "launcher_killed" and not job.missed and not wrong:
+                self.gone.append(job.gone)
+            if wrong:
+                self.wrong += 1
+                print(f"launch {job.number} ({job.fault}, {job.np} ranks on {len(job.hosts)} hosts, after "
+                      f"{job.when:.3f} s): {wrong}\n    {' '.join(job.command())}\n    stderr: "
+                      f"{job.text()[-1500:]}", flush=True)
+
+    def report(self):
+        for name in self.only:
+            print(f"{self.done[name]:7} {name}" + (
+                f" ({self.missed[name]} too late)" if self.missed[name] else ""))
+        if self.gone:
+            print(f"after a killed launcher everybody was gone within {max(self.gone) * 1000:.0f} ms")
+        total = sum(self.done.values())
+        print(f"{total} launches in {time.monotonic() - self.began:.0f} s, {self.wrong} wrong "
+              f"(seed {self.args.seed})")
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    p.add_argument("--build", required=True)
+    p.add_argument("--seconds", type=float, default=60)
+    p.add_argument("--launches", type=int)
+    p.add_argument("--seed", type=int, default=int(time.time()))
+    p.add_argument("--lanes", type=int, default=2)
+    p.add_argument("--first", type=int, default=0)
+    p.add_argument("--only")
+    p.add_argument("--long", action="store_true")
+    args = p.parse_args()
+    if os.geteuid() != 0:
+        print("skipped: the lab makes namespaces; needs root")
+        sys.exit(77)
+    if not shutil.which("sshd", path="/usr/sbin:/usr/bin"):
+        print("skipped: no sshd; needs package openssh-server")
+        sys.exit(77)
+    run, lab = Run(args), Lab(args.build, args.lanes)
+    try:
+        lanes = [Lane(lab, i, run) for i in range(args.lanes)]
+        for lane in lanes:
+            lane.start()
+        for lane in lanes:
+            lane.join()
+    finally:
+        lab.down()
+    run.report()
+    sys.exit(1 if run.wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

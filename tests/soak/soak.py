@@ -2,13 +2,14 @@
 """soak.py - launches with one fault each, at a random moment, and what may come of it.
 
     sudo tests/soak/soak.py --build BUILD [--seconds S | --launches N] [--seed N] [--lanes N]
-                            [--only FAULT,...] [--first N] [--long]
+                            [--only FAULT,...] [--first N] [--long] [--launcher NAME]
 
 Launch N of a seed is always the same job with the same fault: `--seed S --first N --launches 1`
 runs it again. A lane is a thread with HOSTS hosts of a lab; lanes run side by side. After each
 launch are checked: the exit code, the line that names the first cause, every byte of output, and
 that no process, shared memory or file is left on any host. --long: processes are stopped and links
-cut for up to 90 s instead of 3. Exit: 0 when nothing was wrong, 1 otherwise.
+cut for up to 90 s instead of 3. --launcher: `slurm` (ddprun in an allocation of Slurm), or a peer, of
+which less is asked: `mpirun` (Open MPI), `torchrun` (one host). Exit: 0 when nothing was wrong.
 """
 import argparse
 import collections
@@ -31,7 +32,46 @@ HOSTS = 3       # per lane
 UID = 5001      # alice, the lab's user
 HANG = 120.0    # seconds; no job of the soak takes longer
 GONE = 10.0     # seconds until all processes of a job that has ended are gone
-TAG = re.compile(rb"\[(\d+)(?: [^\]]*)?\] (.*\n?)")
+
+
+class Launcher(collections.namedtuple("Launcher", "command tag rank main agent hosts ours")):
+    """command(job): its command line. tag: of a line of output, with the rank and the line. rank: its
+    variable. main, agent: what their command lines match. hosts: at most. ours: held to all promises."""
+
+
+def where(job):
+    slots = -(-job.np // len(job.hosts))
+    return ",".join(f"{h.name}:{slots}" for h in job.hosts)
+
+
+def program(job, flags):
+    return [f"{job.lane.lab.bin}/soak_rank", str(job.text_seed), str(job.lines), str(job.ms), flags,
+            *job.failures]
+
+
+def in_slurm(job):
+    per_host = -(-job.np // len(job.hosts))
+    return ["salloc", "-Q", "-p", "all", "-w", ",".join(h.name for h in job.hosts), "-n", str(job.np),
+            f"--ntasks-per-node={per_host}", "--oversubscribe", f"{job.lane.lab.bin}/ddprun", "-np",
+            str(job.np), *job.options, *program(job, job.flags)]
+
+
+OURS = {"tag": rb"\[(\d+)(?: [^\]]*)?\] (.*\n?)", "rank": "RANK", "main": r"\S*/ddprun -np",
+        "agent": r"\S*/ddprun-agent\b", "hosts": 3, "ours": True}
+LAUNCHERS = {
+    "ddprun": Launcher(command=lambda job: [
+        f"{job.lane.lab.bin}/ddprun", "-np", str(job.np), "-H", where(job), *job.options,
+        *program(job, job.flags)], **OURS),
+    "slurm": Launcher(command=in_slurm, **OURS),
+    "mpirun": Launcher(lambda job: [
+        "mpirun", "-np", str(job.np), "--host", where(job), "--tag-output", "--oversubscribe",
+        *program(job, job.flags.replace("m", "-"))], rb"\[1,(\d+)\]<stdout>: ?",
+        "OMPI_COMM_WORLD_RANK", "mpirun ", r"(\S*/)?orted\b", 3, False),
+    "torchrun": Launcher(lambda job: [
+        "python3", "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={job.np}",
+        "--no_python", *program(job, job.flags.replace("m", "-"))], None,
+        "RANK", "python3 -m torch.distributed.run", r"\0", 1, False),
+}
 
 
 def read(path):
@@ -203,9 +243,9 @@ class Job:
         self.lane, self.number = lane, number
         self.r = random.Random(f"{seed} {number}")
         self.fault = self.r.choice(only)
-        self.hosts = lane.hosts[:self.r.choice((1, 1, 1, 2, 3))]
-        if FAULTS[self.fault].hosts > len(self.hosts):
-            self.hosts = lane.hosts[:FAULTS[self.fault].hosts]
+        self.launched = lane.run_.launcher
+        many = max(self.r.choice((1, 1, 1, 2, 3)), FAULTS[self.fault].hosts)
+        self.hosts = lane.hosts[:min(many, self.launched.hosts)]
         self.np = self.r.choice((1, 2, 3, 4, 6, 8)) if self.r.random() < 0.9 else self.r.choice((16, 32, 64))
         self.np = max(self.np, len(self.hosts))
         self.text_seed = self.r.randrange(1 << 30)
@@ -223,19 +263,12 @@ class Job:
         """Seconds for which something stands still."""
         return self.r.uniform(0.2, 90.0 if self.long else 3.0)
 
-    def command(self):
-        slots = -(-self.np // len(self.hosts))
-        where = ",".join(f"{h.name}:{slots}" for h in self.hosts)
-        return [f"{self.lane.lab.bin}/ddprun", "-np", str(self.np), "-H", where, *self.options,
-                f"{self.lane.lab.bin}/soak_rank", str(self.text_seed), str(self.lines),
-                str(self.ms), self.flags, *self.failures]
-
     def start(self):
         head = self.lane.hosts[0]
         env = {"PATH": "/usr/bin:/bin", "HOME": f"{self.lane.lab.state}/etc/home/alice", "LANG": "C",
-               "USER": "alice", "SOAK": "1"}
+               "USER": "alice", "SOAK": "1", "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
-            head.enter(*self.command()), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            head.enter(*self.launched.command(self)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, env=env, preexec_fn=head.join)
         self.out, self.err = Reader(self.process.stdout), Reader(self.process.stderr)
         self.began = time.monotonic()
@@ -260,7 +293,7 @@ class Job:
         mine = f"{self.lane.lab.bin}/soak_rank "
         found = {}
         for p in self.everybody():
-            rank = p.variable("RANK") if p.line.startswith(mine) else None
+            rank = p.variable(self.launched.rank) if p.line.startswith(mine) else None
             # a child of the rank has the same variables
             if rank is not None and not Process(p.parent()).line.startswith(mine):
                 found[int(rank)] = p
@@ -269,14 +302,14 @@ class Job:
     def launcher(self):
         """The ddprun whose parent is not one; its forked agent has the same command line."""
         mine = [p for p in self.lane.hosts[0].processes()
-                if p.line.startswith(f"{self.lane.lab.bin}/ddprun -np")]
+                if re.match(self.launched.main, p.line)]
         pids = {p.pid for p in mine}
         return next((p for p in mine if p.parent() not in pids), None)
 
     def agent(self, host):
         launcher = self.launcher()
         for p in host.processes():
-            if re.match(r"\S*/ddprun-agent\b", p.line) or (
+            if re.match(self.launched.agent, p.line) or (
                     launcher and p.parent() == launcher.pid and p.line == launcher.line):
                 return p
         return None
@@ -380,7 +413,7 @@ def launcher_killed(job):
     launcher = job.launcher()
     if not launcher or not launcher.kill(signal.SIGKILL):
         return None
-    return Expect((137, -9), None, whole=False, text=False)
+    return Expect((137, -9, 0), None, whole=False, text=False)
 
 
 @fault()
@@ -523,11 +556,16 @@ def strangers(job):
 def split(job):
     """What each rank has written, as far as it has arrived."""
     data = bytes(job.out.data)
-    if job.np == 1:
+    if job.np == 1 and job.launched.ours:
         return {0: data}
     ranks = collections.defaultdict(bytes)
+    if not job.launched.ours:  # Open MPI puts tags into long lines, too
+        pieces = re.split(job.launched.tag, data)
+        for rank, text in zip(pieces[1::2], pieces[2::2]):
+            ranks[int(rank)] += text
+        return ranks
     for line in data.splitlines(keepends=True):
-        m = TAG.fullmatch(line)
+        m = re.fullmatch(job.launched.tag, line)
         if not m:
             raise Wrong(f"a line without a tag: {line[:100]!r}")
         ranks[int(m[1])] += m[2]
@@ -535,6 +573,11 @@ def split(job):
 
 
 def check_output(job, expect):
+    if not job.launched.tag:  # one rank's output cannot be told from another's
+        size = sum(len(line_of(job.text_seed, r, i)) for r in range(job.np) for i in range(job.lines))
+        if expect.whole and job.process.returncode == 0 and len(job.out.data) != size:
+            raise Wrong(f"{size - len(job.out.data)} bytes are lost")
+        return
     for rank, data in split(job).items():
         whole = b"".join(line_of(job.text_seed, rank, i) for i in range(job.lines))
         cut = data[:-1] if data.endswith(b"\n") else data  # ddprun ends a line that its rank did not
@@ -545,6 +588,16 @@ def check_output(job, expect):
             raise Wrong(f"rank {rank}: {len(whole) - len(data)} bytes are lost")
     if expect.whole and job.process.returncode == 0 and len(split(job)) < job.np:
         raise Wrong(f"output of {len(split(job))} of {job.np} ranks")
+
+
+def check_peer(job, expect):
+    code = job.process.returncode
+    if code != 0 and expect is HEALTHY:
+        raise Wrong(f"a healthy job was ended with {code}")
+    if code == 0 and 0 not in expect.codes:
+        raise Wrong("exit code 0 of a job that failed")
+    if expect.text:
+        check_output(job, Expect(expect.codes, whole=code == 0))
 
 
 def check(job, expect):
@@ -616,7 +669,7 @@ class Lane(threading.Thread):
                 raise Wrong(f"hangs: {[p.line[:200] for p in job.everybody()]}")
             for reader in (job.out, job.err):
                 reader.join(GONE)
-            check(job, expect or HEALTHY)
+            (check if self.run_.launcher.ours else check_peer)(job, expect or HEALTHY)
             check_nothing_left(job, files)
         except Wrong as e:
             wrong = str(e)
@@ -640,7 +693,10 @@ class Lane(threading.Thread):
 class Run:
     def __init__(self, args):
         self.args, self.lock = args, threading.Lock()
-        self.only = args.only.split(",") if args.only else sorted(FAULTS)
+        self.launcher = LAUNCHERS[args.launcher]
+        self.only = args.only.split(",") if args.only else sorted(
+            n for n, f in FAULTS.items() if f.hosts <= self.launcher.hosts and (
+                self.launcher.ours or f.before in (None, failing)))
         for name in self.only:
             if name not in FAULTS:
                 sys.exit(f"soak: no fault '{name}'; there are {', '.join(sorted(FAULTS))}")
@@ -665,7 +721,7 @@ class Run:
             if wrong:
                 self.wrong += 1
                 print(f"launch {job.number} ({job.fault}, {job.np} ranks on {len(job.hosts)} hosts, after "
-                      f"{job.when:.3f} s): {wrong}\n    {' '.join(job.command())}\n    stderr: "
+                      f"{job.when:.3f} s): {wrong}\n    {' '.join(job.launched.command(job))}\n    stderr: "
                       f"{job.text()[-1500:]}", flush=True)
 
     def report(self):
@@ -689,6 +745,7 @@ def main():
     p.add_argument("--first", type=int, default=0)
     p.add_argument("--only")
     p.add_argument("--long", action="store_true")
+    p.add_argument("--launcher", choices=LAUNCHERS, default="ddprun")
     args = p.parse_args()
     if os.geteuid() != 0:
         print("skipped: the lab makes namespaces; needs root")
@@ -698,6 +755,8 @@ def main():
         sys.exit(77)
     run, lab = Run(args), Lab(args.build, args.lanes)
     try:
+        if args.launcher == "slurm":
+            lab("slurm", "up")
         lanes = [Lane(lab, i, run) for i in range(args.lanes)]
         for lane in lanes:
             lane.start()

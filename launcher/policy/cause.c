@@ -17,6 +17,9 @@ enum { LARGE_KIB = 1 << 20 };
 /* ns: skew of one signal that a scheduler sends to all processes of a job */
 enum { SAME_SIGNAL_NS = 2000000000 };
 
+/* ns: ranks of other nodes fail when a node ends, and may be reported before it */
+enum { LOST_NODE_NS = 500000000 };
+
 /* Did the rank of `died` die of the signal `sent`? */
 static bool caused_by_signal(const struct cause *sent, const struct cause *died)
 {
@@ -26,10 +29,20 @@ static bool caused_by_signal(const struct cause *sent, const struct cause *died)
            apart < SAME_SIGNAL_NS && apart > -SAME_SIGNAL_NS;
 }
 
+/* Did the rank of `died` exit because the node of `lost` had ended? */
+static bool caused_by_loss(const struct cause *lost, const struct cause *died)
+{
+    int64_t apart = lost->at_ns - died->at_ns;
+    return lost->kind == CAUSE_NODE && died->kind == CAUSE_EXIT &&
+           WIFEXITED(died->status) && apart < LOST_NODE_NS && apart > -LOST_NODE_NS;
+}
+
 bool cause_before(const struct cause *a, const struct cause *b)
 {
     if (caused_by_signal(a, b) || caused_by_signal(b, a))
         return caused_by_signal(a, b);
+    if (caused_by_loss(a, b) || caused_by_loss(b, a))
+        return caused_by_loss(a, b);
     if (b->kind == CAUSE_NONE || a->at_ns != b->at_ns)
         return b->kind == CAUSE_NONE || a->at_ns < b->at_ns;
     return a->kind == CAUSE_EXIT && b->kind == CAUSE_EXIT && WIFSIGNALED(a->status) &&

@@ -35,7 +35,8 @@ struct cause {
  * times a death by signal precedes an exit status, as a crash makes other ranks fail and
  * seldom the reverse; otherwise `b`, reported first, stays. A signal to ddprun precedes
  * the death of a rank by the same signal at about the same time: a scheduler signals all
- * processes of a job. */
+ * processes of a job. The loss of a node precedes a rank's exit status at about the same
+ * time: it breaks the rank's connections, and its own is noticed no sooner than theirs. */
 bool cause_before(const struct cause *a, const struct cause *b);
 
 /* The exit code for a rank that ended with `status`: its own, or 128 + signal. */

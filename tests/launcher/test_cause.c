@@ -28,6 +28,20 @@ START_TEST(the_earlier_one_wins_and_a_signal_at_the_same_moment)
 }
 END_TEST
 
+START_TEST(a_lost_node_precedes_the_exits_that_it_causes)
+{
+    const int64_t ms = 1000000;
+    struct cause lost = {.kind = CAUSE_NODE, .at_ns = 1000 * ms},
+                 soon = exit_at(990 * ms, 3 << 8),
+                 long_before = exit_at(400 * ms, 3 << 8),
+                 crash = exit_at(990 * ms, SIGSEGV);
+    ck_assert(cause_before(&lost, &soon));
+    ck_assert(!cause_before(&soon, &lost));
+    ck_assert(cause_before(&long_before, &lost));
+    ck_assert(cause_before(&crash, &lost));
+}
+END_TEST
+
 static const struct {
     int status;
     uint64_t peak_kib;
@@ -210,6 +224,7 @@ Suite *suite(void)
     Suite *s = suite_create("cause");
     TCase *t = tcase_create("cause");
     tcase_add_test(t, the_earlier_one_wins_and_a_signal_at_the_same_moment);
+    tcase_add_test(t, a_lost_node_precedes_the_exits_that_it_causes);
     tcase_add_loop_test(t, a_death_has_words_and_a_code, 0, ARRAY_LEN(deaths));
     tcase_add_loop_test(t, ranks_are_named_by_spans, 0, ARRAY_LEN(sets));
     suite_add_tcase(s, t);

@@ -2,10 +2,11 @@
  *
  *     soak_rank SEED LINES MS FLAGS [RANK:LINE:CODE...]
  *
- * All ranks meet at the store, then write LINES lines over MS milliseconds. Line i of a rank
- * follows from SEED, its rank and i (line_of() in soak.py). Letters of FLAGS: m meet at the store
- * (from DDPRUN's variables), t ignore SIGTERM and SIGINT, c leave a child in a session of its own.
- * RANK:LINE:CODE: that rank exits with CODE before its line LINE. */
+ * All ranks meet at the store, then write LINES lines over MS milliseconds. Line i of a
+ * rank follows from SEED, its rank and i (line_of() in soak.py). Letters of FLAGS: m meet
+ * at the store (from DDPRUN's variables), t ignore SIGTERM and SIGINT, c leave a child in
+ * a session of its own. RANK:LINE:CODE: that rank exits with CODE before its line LINE.
+ */
 #include "include/ddprun/store.h"
 #include <signal.h>
 #include <stdio.h>
@@ -27,7 +28,8 @@ static void meet(int rank, int size)
     struct ddp_err err;
     struct ddp_store *s = ddp_store_connect(NULL, 0, 60000, &err);
     struct ddp_value *values = calloc((size_t)size, sizeof *values);
-    if (!s || !values || ddp_store_fence(s, "soak", rank, size, &rank, sizeof rank, values, &err) < 0) {
+    if (!s || !values ||
+        ddp_store_fence(s, "soak", rank, size, &rank, sizeof rank, values, &err) < 0) {
         fprintf(stderr, "%s\n", err.text);
         exit(3);
     }
@@ -74,7 +76,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < lines; i++) {
         for (int k = 5; k < argc; k++) {
             int who, line, code;
-            if (sscanf(argv[k], "%d:%d:%d", &who, &line, &code) == 3 && who == rank && line == i)
+            if (sscanf(argv[k], "%d:%d:%d", &who, &line, &code) == 3 && who == rank &&
+                line == i)
                 exit(code);
         }
         write_line(seed, rank, i);

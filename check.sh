@@ -12,7 +12,7 @@ usage: ./check.sh              the tests that take five minutes on two cores
        ./check.sh --coverage   the share of lines that the tests run
 
 Missing Debian packages are installed; no service of theirs is started or enabled. Suites: unit,
-wire, system, lab, interop, fuzz, lint, gpu, large; tests/README.md describes them. The exit
+wire, system, lab, soak, interop, fuzz, lint, gpu, large; tests/README.md describes them. The exit
 status is 0 if no test failed.
 END
 }

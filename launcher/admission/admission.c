@@ -22,7 +22,8 @@
  * more. The cost of another user's connections is bounded: after a failed scan, further
  * ones of that user are refused for PAUSE_MS without a scan.
  *
- * A cached holder is always verified: its descriptor must still be that socket.
+ * A cached holder that was read more than FRESH_MS ago is verified: its descriptor must
+ * still be that socket. (Until then the kernel cannot have given the inode to another.)
  *
  * The socket's user does not matter if the holder is found: ranks may have changed theirs
  * (setpriv, mapped ids). The kernel hides the descriptors of processes that are not
@@ -70,8 +71,11 @@ struct held_socket {
     uint64_t inode;
     pid_t pid;
     int fd;
+    int64_t read_ms; /* when it was seen there */
     UT_hash_handle hh;
 };
+
+enum { FRESH_MS = 1000 };
 
 /* for how long (ms), and for how many users, requests are refused without a scan */
 enum { PAUSE_MS = 50, PAUSES = 16 };
@@ -204,6 +208,7 @@ static void cache_socket(struct admission *a, uint64_t inode, pid_t pid, int fd)
     }
     s->pid = pid;
     s->fd = fd;
+    s->read_ms = now_ms();
 }
 
 static bool socket_at(int dirfd, const char *name, uint64_t *inode)
@@ -232,7 +237,8 @@ static int proc_path(const struct proc *p, char name[48], const char *what, int 
     return p->dir >= 0 ? p->dir : AT_FDCWD;
 }
 
-/* Read the newest descriptors, if their count has changed. */
+/* Read the newest descriptors, as many as have been added since the last look, but at
+ * most NEWEST. */
 static void read_newest(struct admission *a, struct proc *p)
 {
     enum { NEWEST = 2 };
@@ -242,9 +248,11 @@ static void read_newest(struct admission *a, struct proc *p)
     int at = proc_path(p, name, "fd", -1);
     if (fstatat(at, name, &st, 0) < 0 || st.st_size == p->nfds)
         return;
+    int64_t added = st.st_size - p->nfds;
+    int64_t looks = added > 0 && added < NEWEST ? added : NEWEST;
     p->read = false;
     p->nfds = st.st_size;
-    for (int fd = (int)st.st_size - 1; fd > 2 && fd >= st.st_size - NEWEST; fd--) {
+    for (int fd = (int)st.st_size - 1; fd > 2 && fd >= st.st_size - looks; fd--) {
         at = proc_path(p, name, "fd", fd);
         if (socket_at(at, name, &inode))
             cache_socket(a, inode, p->pid, fd);
@@ -310,6 +318,8 @@ static pid_t cached_holder(struct admission *a, uint64_t inode)
     const struct proc *p = proc_find(a, s->pid);
     if (!p || p->kin != KIN_OURS)
         return 0;
+    if (now_ms() - s->read_ms < FRESH_MS)
+        return s->pid;
     char name[48];
     uint64_t now;
     int at = proc_path(p, name, "fd", s->fd);

@@ -55,6 +55,7 @@ case $all in
     groups "${jobs[0]}"
     configure build
     tests/interop/torch-env.sh --make >/dev/null || true # its tests say what is missing
+    tests/interop/horovod-env.sh --make >/dev/null || true
     export DDP_TEST_LARGE=1
     ;;
 --coverage)

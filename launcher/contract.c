@@ -50,11 +50,13 @@ NUMBER(node_rank, f->node_rank)
 NUMBER(nnodes, f->nnodes)
 NUMBER(cross_rank, f->cross_rank)
 NUMBER(cross_size, f->cross_size)
-NUMBER(master_port, f->master_port)
 NUMBER(restart_count, f->restart_count)
 NUMBER(max_restarts, f->max_restarts)
 NUMBER(ncpus, f->ncpus)
 TEXT(master_addr, f->master_addr)
+TEXT(master_port, f->master_port > 0
+                      ? (snprintf(buf, VALUE_SIZE, "%d", f->master_port), buf)
+                      : "(any free port)")
 TEXT(hostname, f->hostname)
 TEXT(job_id, f->job_id)
 TEXT(error_file, f->error_file)
@@ -94,6 +96,10 @@ TEXT(jax_coordinator, endpoint(f, "", buf))
 TEXT(hnp_uri, endpoint(f, "0.0;tcp://", buf))
 TEXT(jax_device, f->gpu ? "0" : NULL)
 TEXT(ompi_version, "4.1.4")
+TEXT(gloo, f->store == STORE_LAUNCHER ? "gloo" : NULL)
+TEXT(hvd_addr, f->store == STORE_LAUNCHER ? f->master_addr : NULL)
+TEXT(hvd_port, f->store == STORE_LAUNCHER ? master_port(f, buf) : NULL)
+TEXT(hvd_interface, f->interface ? f->interface : f->nnodes == 1 ? "lo" : f->gloo_interface)
 
 static const struct row {
     const char *name;
@@ -150,6 +156,13 @@ static const struct row {
      "number of this host among those that have this LOCAL_RANK"},
     {"HOROVOD_CROSS_SIZE", cross_size, IDENTITY, 0, "number of those hosts"},
     {"HOROVOD_HOSTNAME", hostname, IDENTITY, 0, "name of this host in the host list"},
+    {"HOROVOD_CONTROLLER", gloo, DEFAULT, 0, "gloo; not set with --store rank0"},
+    {"HOROVOD_CPU_OPERATIONS", gloo, DEFAULT, 0, "the same"},
+    {"HOROVOD_GLOO_RENDEZVOUS_ADDR", hvd_addr, IDENTITY, 0,
+     "the same as MASTER_ADDR: the store serves Horovod, too"},
+    {"HOROVOD_GLOO_RENDEZVOUS_PORT", hvd_port, IDENTITY, 0, "the same as MASTER_PORT"},
+    {"HOROVOD_GLOO_IFACE", hvd_interface, OPTION, 0,
+     "lo on one host; else as GLOO_SOCKET_IFNAME"},
     {"PMIX_NAMESPACE", pmix_nspace, IDENTITY, 0, "PMIx namespace of this job"},
     {"PMIX_RANK", pmix_rank, IDENTITY, 0, "the same as RANK"},
     {"PMIX_SERVER_URI41", pmix_uri, IDENTITY, 0, "where the host's PMIx server listens"},

@@ -15,6 +15,9 @@ slurm_packages=(slurm-client slurm-wlm munge libslurm-dev "${ssh_packages[@]}")
 sge_packages=(gridengine-master gridengine-exec gridengine-client "${ssh_packages[@]}")
 numpy_packages=(python3-numpy)
 torch_packages=(python3-torch python3-numpy python3-venv ca-certificates)
+horovod_packages=("${torch_packages[@]}" libtorch-dev pybind11-dev python3-dev cmake
+    python3-setuptools python3-wheel python3-psutil python3-yaml python3-cloudpickle
+    python3-packaging python3-cffi)
 clang_packages=(clang libclang-rt-14-dev)
 shellcheck_packages=(shellcheck)
 # what single tests and optional parts use

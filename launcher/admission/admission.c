@@ -14,7 +14,8 @@
  *
  * Most connections are the newest descriptor of a rank, so the highest descriptors of
  * each of our processes are tried first (st_size of /proc/PID/fd is their count since
- * Linux 6.2).
+ * Linux 6.2). A process that opens a connection per request (Horovod: 10 N^2 of them)
+ * gets about the same descriptor each time, so that is tried before.
  *
  * A scan reads the descriptors of those of our processes whose descriptor count has
  * changed (older kernels report 0, and all are read). If it does not find the socket,
@@ -63,6 +64,7 @@ struct proc {
     bool read;    /* its descriptors have been read */
     bool hidden;  /* some of them cannot be read */
     int dir;      /* owned: its /proc/PID; -1: not open */
+    int last_fd;  /* of the socket found last; 0: none */
     int64_t nfds; /* descriptor count at that time, or at the last look at the newest */
     UT_hash_handle hh;
 };
@@ -80,7 +82,8 @@ enum { FRESH_MS = 1000 };
 /* for how long (ms), and for how many users, requests are refused without a scan */
 enum { PAUSE_MS = 50, PAUSES = 16 };
 
-enum { DIRS_MAX = 1024 }; /* beyond it /proc/PID is opened by number each time */
+enum { SOCKETS_MAX = 1 << 16 }; /* cached; then the cache is emptied */
+enum { DIRS_MAX = 1024 };       /* beyond it /proc/PID is opened by number each time */
 
 struct admission {
     pid_t ancestor;
@@ -197,9 +200,20 @@ static void scan_processes(struct admission *a)
 
 /* ---- sockets ----------------------------------------------------------------------- */
 
+static void drop_sockets(struct admission *a)
+{
+    struct held_socket *s, *after;
+    HASH_ITER (hh, a->sockets, s, after) {
+        HASH_DEL(a->sockets, s);
+        free(s);
+    }
+}
+
 static void cache_socket(struct admission *a, uint64_t inode, pid_t pid, int fd)
 {
     struct held_socket *s;
+    if (HASH_COUNT(a->sockets) >= SOCKETS_MAX)
+        drop_sockets(a);
     HASH_FIND(hh, a->sockets, &inode, sizeof inode, s);
     if (!s) {
         s = xcalloc(1, sizeof *s);
@@ -301,11 +315,7 @@ static void drop_cache(struct admission *a)
     struct proc *p, *next;
     HASH_ITER (hh, a->procs, p, next)
         drop_proc(a, p);
-    struct held_socket *s, *after;
-    HASH_ITER (hh, a->sockets, s, after) {
-        HASH_DEL(a->sockets, s);
-        free(s);
-    }
+    drop_sockets(a);
 }
 
 /* Our process that holds the socket according to the cache, verified; or 0. */
@@ -315,7 +325,7 @@ static pid_t cached_holder(struct admission *a, uint64_t inode)
     HASH_FIND(hh, a->sockets, &inode, sizeof inode, s);
     if (!s)
         return 0;
-    const struct proc *p = proc_find(a, s->pid);
+    struct proc *p = proc_find(a, s->pid);
     if (!p || p->kin != KIN_OURS)
         return 0;
     if (now_ms() - s->read_ms < FRESH_MS)
@@ -325,13 +335,39 @@ static pid_t cached_holder(struct admission *a, uint64_t inode)
     int at = proc_path(p, name, "fd", s->fd);
     if (!socket_at(at, name, &now) || now != inode)
         return 0;
-    return p->dir >= 0 || ancestry_leads(s->pid, a->ancestor) ? s->pid : 0;
+    if (p->dir < 0 && !ancestry_leads(s->pid, a->ancestor))
+        return 0;
+    p->last_fd = s->fd;
+    return s->pid;
+}
+
+/* Our process that has the socket where its last one was, or near that; or 0. */
+static pid_t repeated_holder(struct admission *a, uint64_t inode)
+{
+    enum { TRIES = 17 };
+    for (int i = 0; i < TRIES; i++) { /* 0, 1, -1, 2, ... further */
+        int more = i % 2 ? i / 2 + 1 : -(i / 2);
+        for (struct proc *p = a->procs; p; p = p->hh.next) {
+            char name[48];
+            uint64_t now;
+            if (p->last_fd == 0 || p->dir < 0)
+                continue;
+            int at = proc_path(p, name, "fd", p->last_fd + more);
+            if (socket_at(at, name, &now) && now == inode) {
+                p->last_fd += more;
+                return p->pid;
+            }
+        }
+    }
+    return 0;
 }
 
 /* Increasingly expensive scans, until one finds the holder. */
 static pid_t find_holder(struct admission *a, uint64_t inode)
 {
     pid_t holder = cached_holder(a, inode);
+    if (!holder)
+        holder = repeated_holder(a, inode);
     if (holder)
         return holder;
     scan_children(a);

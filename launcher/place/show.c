@@ -216,8 +216,6 @@ static struct rank_facts facts_of(const struct show *s, int rank)
 /* Replace values that are known only at the start (0 until then) by a description. */
 static void describe_unknown(struct strv *env, const struct rank_facts *f)
 {
-    if (f->master_port == 0 && strv_env_get(env, "MASTER_PORT"))
-        strv_env_set(env, "MASTER_PORT", "(any free port)");
     const char *threads = strv_env_get(env, "OMP_NUM_THREADS");
     if (f->ncpus == 0 && threads && strcmp(threads, "0") == 0)
         strv_env_set(env, "OMP_NUM_THREADS", "(its number of CPUs)");

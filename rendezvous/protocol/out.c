@@ -25,34 +25,27 @@ static int out_grow(struct out *o, size_t n)
     return 0;
 }
 
-/* Room for `n` flat bytes at the returned place, already counted in; NULL: broken. */
-static uint8_t *out_room(struct out *o, size_t n)
+void out_bytes(struct out *o, const void *data, size_t n)
 {
-    if (o->room - o->size < n && out_grow(o, n) < 0)
-        return NULL;
+    if (n == 0 || (o->room - o->size < n && out_grow(o, n) < 0))
+        return;
+    memcpy(o->data + o->size, data, n);
     o->size += n;
-    return o->data + o->size - n;
 }
 
 void out_u8(struct out *o, uint8_t v)
 {
-    uint8_t *p = out_room(o, 1);
-    if (p)
-        *p = v;
+    out_bytes(o, &v, sizeof v);
 }
 
 void out_u32(struct out *o, uint32_t v)
 {
-    uint8_t *p = out_room(o, sizeof v);
-    if (p)
-        memcpy(p, &v, sizeof v);
+    out_bytes(o, &v, sizeof v);
 }
 
 void out_u64(struct out *o, uint64_t v)
 {
-    uint8_t *p = out_room(o, sizeof v);
-    if (p)
-        memcpy(p, &v, sizeof v);
+    out_bytes(o, &v, sizeof v);
 }
 
 static void out_refer(struct out *o, struct blob *b, size_t size)
@@ -72,21 +65,19 @@ static void out_refer(struct out *o, struct blob *b, size_t size)
     o->ref_bytes += size;
 }
 
-void out_value(struct out *o, const struct view *v)
+void out_view(struct out *o, const struct view *v)
 {
     size_t n = v->bytes.size;
-    if (v->blob && (n > COPIED || o->size > FLAT_PLENTY)) {
-        out_u64(o, n);
+    if (v->blob && (n > COPIED || o->size > FLAT_PLENTY))
         out_refer(o, v->blob, n);
-        return;
-    }
-    uint64_t size = n;
-    uint8_t *p = out_room(o, sizeof size + n);
-    if (!p)
-        return;
-    memcpy(p, &size, sizeof size);
-    if (n > 0)
-        memcpy(p + sizeof size, v->bytes.data, n);
+    else
+        out_bytes(o, v->bytes.data, n);
+}
+
+void out_value(struct out *o, const struct view *v)
+{
+    out_u64(o, v->bytes.size);
+    out_view(o, v);
 }
 
 void out_blob(struct out *o, struct blob *b)

@@ -35,7 +35,9 @@ static inline size_t out_left(const struct out *o)
 void out_u8(struct out *o, uint8_t v);
 void out_u32(struct out *o, uint32_t v);
 void out_u64(struct out *o, uint64_t v);
-/* A value behind its length. */
+void out_bytes(struct out *o, const void *data, size_t n);
+/* A value; and a value behind its length. */
+void out_view(struct out *o, const struct view *v);
 void out_value(struct out *o, const struct view *v);
 /* The bytes of a whole blob. */
 void out_blob(struct out *o, struct blob *b);

@@ -2,12 +2,13 @@
  *
  * Two loops parse the input. session_feed() executes requests. While the client waits,
  * look_ahead() searches the held requests for a CANCEL_WAIT. Each has its own parser, so
- * no byte is parsed more than twice however the input arrives. A CANCEL_WAIT that was found
- * stays in the input; it is counted, and skipped when session_feed() reaches it.
+ * no byte is parsed more than twice however the input arrives. A CANCEL_WAIT that was
+ * found stays in the input; it is counted, and skipped when session_feed() reaches it.
  */
 #include "rendezvous/protocol/session.h"
 
 #include "common/err.h"
+#include "rendezvous/protocol/http.h"
 #include "rendezvous/protocol/reply_cache.h"
 
 #include <inttypes.h>
@@ -76,7 +77,8 @@ static void answer_get(struct session *s, struct bytes key, struct out *out)
     if (space_get(s->space, key, &v))
         out_value(out, &v);
     else
-        out_u64(out, 0); /* an empty value instead of closing; PyTorch clients wait first */
+        out_u64(out,
+                0); /* an empty value instead of closing; PyTorch clients wait first */
 }
 
 static int answer_add(struct session *s, const struct request *r, struct out *out,
@@ -322,6 +324,10 @@ static int wait_begun(struct session *s, const uint8_t *in, size_t used, size_t 
 ssize_t session_feed(struct session *s, const uint8_t *in, size_t n, struct out *out,
                      struct ddp_err *err)
 {
+    if (!s->dialect && n > 0)
+        s->http |= http_begins(in[0]);
+    if (s->http)
+        return http_feed(s, in, n, out, err);
     ssize_t begun = session_begin(s, in, n, out, err);
     if (begun < 0)
         return -1;
@@ -360,6 +366,19 @@ ssize_t session_feed(struct session *s, const uint8_t *in, size_t n, struct out 
 bool session_waits(const struct session *s)
 {
     return waiter_waits(&s->waiter);
+}
+
+bool session_holds(const struct session *s)
+{
+    return s->http && session_waits(s);
+}
+
+void session_expire(struct session *s)
+{
+    if (session_holds(s)) {
+        waiter_cancel(&s->waiter);
+        s->expired = true;
+    }
 }
 
 /* -- life -----------------------------------------------------------------------------

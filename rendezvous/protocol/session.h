@@ -44,6 +44,7 @@ struct session {
     size_t ahead;       /* bytes of held requests that have been searched */
     size_t cancelled;   /* CANCEL_WAITs in them that have taken effect already */
     bool ended, dropped;
+    bool http, expired; /* the first request is HTTP; ... a GET, held long enough */
     bool stalled; /* stopped at the host's output_mark with input left */
 };
 
@@ -57,6 +58,10 @@ void session_finish(struct session *s); /* cancels its wait and its watches */
 ssize_t session_feed(struct session *s, const uint8_t *in, size_t n, struct out *out,
                      struct ddp_err *err);
 bool session_waits(const struct session *s);
+/* Is its wait one that session_expire() should end after a while? */
+bool session_holds(const struct session *s);
+/* End such a wait; feed the session again. */
+void session_expire(struct session *s);
 
 void session_host_finish(struct session_host *h);
 

@@ -22,6 +22,7 @@ enum {
     SENT_MAX = 4 << 20,    /* bytes per loop iteration */
     HELD_SMALL = 16 << 10, /* leftovers up to this are put before the next recv() */
     HELD_KEPT = 64,        /* an empty buffer up to this size is kept */
+    HOLD_MS = 1000,        /* Horovod looks at the clock between two requests only */
 };
 
 static void on_event(evutil_socket_t fd, short what, void *arg);
@@ -37,14 +38,16 @@ static void conn_listen_to(struct conn *c)
 {
     bool stalled = c->session.stalled;
     short wanted = (short)((c->backlog || stalled ? EV_WRITE : 0) |
-                           (conn_paused(c) || stalled || c->leaving ? 0 : EV_READ));
+                           (conn_paused(c) || stalled || c->leaving ? 0 : EV_READ) |
+                           (session_holds(&c->session) ? EV_TIMEOUT : 0));
+    static const struct timeval hold = {HOLD_MS / 1000, HOLD_MS % 1000 * 1000};
     if (c->closed || wanted == c->wanted)
         return;
     if (c->wanted)
         event_del(&c->event);
     event_assign(&c->event, loop_base(c->server->loop), c->fd,
                  (short)(wanted | EV_PERSIST), on_event, c);
-    if (event_add(&c->event, NULL) < 0)
+    if (event_add(&c->event, wanted & EV_TIMEOUT ? &hold : NULL) < 0)
         conn_close(c, "the event loop does not take it");
     else
         c->wanted = wanted;
@@ -286,6 +289,10 @@ static void on_event(evutil_socket_t fd, short what, void *arg)
         conn_write(c);
     if ((what & EV_READ) && !c->closed && (c->wanted & EV_READ))
         conn_read(c);
+    if ((what & EV_TIMEOUT) && !c->closed) {
+        session_expire(&c->session);
+        conn_feed_held(c);
+    }
     conn_news(s);
 }
 

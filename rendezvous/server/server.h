@@ -1,7 +1,8 @@
 /* rendezvous/server/server.h - the store's TCP server, in the caller's event loop
  *
  * ddpstored runs one, and so does the agent of the job's first node. One listening port
- * serves every TCPStore dialect (detected from the first bytes, doc/tcpstore.md). Limits
+ * serves every TCPStore dialect and Horovod's HTTP (detected from the first bytes,
+ * doc/tcpstore.md). Limits
  * are checked before anything is allocated for a request, and a client that cannot be
  * served is closed at once.
  */

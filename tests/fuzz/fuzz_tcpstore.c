@@ -43,6 +43,11 @@ static size_t step(struct world *w, const uint8_t *data, size_t size)
     case 3:
         world_drop(w, (unsigned)who % 2);
         return 1;
+    case 4:
+        if (w->peers[who].open)
+            session_expire(&w->peers[who].session);
+        world_send(w, who, "", 0);
+        return 1;
     default:
         if (size < 2)
             return size;

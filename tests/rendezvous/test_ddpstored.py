@@ -291,11 +291,11 @@ class Stored(unittest.TestCase):
 
     def test_strangers_are_closed_at_once(self):
         self.start("--log-level", "warn")
-        for first in b"GET / HTTP/1.0\r\n\r\n", b"\x16\x03\x01", b"\0\1\2\3\4":
+        for first in b"OPTIONS / HTTP/1.0\r\n\r\n", b"\x16\x03\x01", b"\0\1\2\3\4":
             c = self.client(hello=False)
             c.sock.sendall(first)
             self.assertTrue(c.is_closed())
-        self.assert_says("closed: the first byte, 71, is not that of a TCPStore client")
+        self.assert_says("closed: the first byte, 79, is not that of a TCPStore client")
 
     def test_a_scan_allocates_nothing(self):
         self.start()

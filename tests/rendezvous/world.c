@@ -101,11 +101,13 @@ void world_send(struct world *w, int who, const void *bytes, size_t n)
     struct peer *p = &w->peers[who];
     if (!p->open && !p->closed)
         world_open(w, who, 0);
-    if (!p->open || n == 0)
+    if (!p->open)
         return;
-    p->held = xrealloc(p->held, p->nheld + n, 1);
-    memcpy(p->held + p->nheld, bytes, n);
-    p->nheld += n;
+    if (n > 0) {
+        p->held = xrealloc(p->held, p->nheld + n, 1);
+        memcpy(p->held + p->nheld, bytes, n);
+        p->nheld += n;
+    }
     world_feed(w, p);
     world_run(w);
 }

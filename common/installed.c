@@ -8,14 +8,15 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PLACES = 4 };
+enum { PLACES = 5 };
 
 /* Relative to the program's directory: in a build directory, and as installed; the last
- * one is absolute. FROM_BIN_* come from meson.build. */
+ * one is absolute. FROM_* come from meson.build. */
 static const char *const places[][PLACES] = {
-    [INSTALLED_PROGRAM] = {".", "..", FROM_BIN_TO_LIBEXEC, DDPRUN_LIBEXECDIR},
-    [INSTALLED_DATA] = {"tools/fetch", ".", FROM_BIN_TO_DATA, DDPRUN_DATADIR},
-    [INSTALLED_PLUGIN] = {"cuda", ".", FROM_BIN_TO_LIB, DDPRUN_LIBDIR},
+    [INSTALLED_PROGRAM] = {".", "..", FROM_BIN_TO_LIBEXEC, ".", DDPRUN_LIBEXECDIR},
+    [INSTALLED_DATA] = {"tools/fetch", ".", FROM_BIN_TO_DATA, FROM_LIBEXEC_TO_DATA,
+                        DDPRUN_DATADIR},
+    [INSTALLED_PLUGIN] = {"cuda", ".", FROM_BIN_TO_LIB, ".", DDPRUN_LIBDIR},
 };
 
 char *installed_file(enum installed_kind kind, const char *name, int mode)

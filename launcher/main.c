@@ -1,5 +1,6 @@
 /* launcher/main.c - ddprun */
 #include "common/err.h"
+#include "common/installed.h"
 #include "common/log.h"
 #include "launcher/alloc/source.h"
 #include "launcher/cli/cli.h"
@@ -9,9 +10,6 @@
 #include "launcher/job/job.h"
 #include "launcher/peer/local_copies.h"
 #include "launcher/peer/peer.h"
-#include "launcher/tools/fetch/fetch.h"
-#include "launcher/tools/scaling/scaling.h"
-#include "launcher/tools/script/script.h"
 #include "launcher/transport/child.h"
 #include "launcher/transport/program.h"
 
@@ -20,8 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-enum { EXIT_NOT_FETCHED = 1 };
 
 static int failed(const struct ddp_err *err, int code)
 {
@@ -126,6 +122,34 @@ static int start(struct opts *opts)
     return code;
 }
 
+/* Options whose work is a program of its own (launcher/tools/tool.h); NULL: a launch. */
+static const char *tool_of(const struct opts *o)
+{
+    bool script = o->script != SCHED_NONE || o->submit;
+    return o->list_sites   ? "ddprun-script"
+           : o->scaling    ? "ddprun-scaling"
+           : script        ? "ddprun-script"
+           : o->fetch_data ? "ddprun-fetch"
+                           : NULL;
+}
+
+static int exec_tool(const char *name, char **argv)
+{
+    struct ddp_err err;
+    char *path = installed_file(INSTALLED_PROGRAM, name, X_OK);
+    char *self = realpath("/proc/self/exe", NULL);
+    argv[0] = self ? self : argv[0];
+    if (path)
+        execv(path, argv);
+    if (path)
+        err_errno(&err, "cannot start '%s'", path);
+    else
+        err_set(&err, "'%s' is not installed beside ddprun", name);
+    free(path);
+    free(self);
+    return failed(&err, EXIT_CANNOT_START);
+}
+
 int main(int argc, char **argv)
 {
     struct opts opts;
@@ -139,23 +163,9 @@ int main(int argc, char **argv)
         contract_print(on_line, NULL);
         if (fflush(stdout) != 0 && err_errno(&err, "cannot write") < 0)
             code = failed(&err, EXIT_USAGE);
-    } else if (rc == 0 && opts.list_sites) {
-        site_list(on_line, NULL);
-        if (fflush(stdout) != 0 && err_errno(&err, "cannot write") < 0)
-            code = failed(&err, EXIT_USAGE);
-    } else if (rc == 0 && (opts.script != SCHED_NONE || opts.submit)) {
-        cli_warn(&opts);
-        rc = opts.scaling ? scaling_submit(&opts, argv, &err)
-                          : script_run(&opts, argv, &err);
-        code = rc < 0 ? failed(&err, EXIT_USAGE) : 0;
-    } else if (rc == 0 && opts.scaling) {
-        code = scaling_run(&opts, &err);
-        code = code < 0 ? failed(&err, EXIT_USAGE) : code;
-    } else if (rc == 0 && opts.fetch_data) {
-        if (child_init(&err) < 0 || fetch_data(&opts, &err) < 0)
-            code = failed(&err, EXIT_NOT_FETCHED);
     } else if (rc == 0) {
-        code = start(&opts);
+        const char *tool = tool_of(&opts);
+        code = tool ? exec_tool(tool, argv) : start(&opts);
     }
     child_finish();
     opts_finish(&opts);

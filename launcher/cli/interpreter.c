@@ -2,7 +2,6 @@
 #include "launcher/cli/interpreter.h"
 
 #include "common/mem.h"
-#include "launcher/tools/script/python_env.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +30,19 @@ static bool in_path(const char *path, const char *name)
     return found;
 }
 
+size_t interpreter_place(const char *path, const char *prefix)
+{
+    size_t len = strlen(prefix), at = 0;
+    for (const char *p = path ? path : ""; *p; at++) {
+        size_t n = strcspn(p, ":");
+        if (n == len + 4 && strncmp(p, prefix, len) == 0 &&
+            strncmp(p + len, "/bin", 4) == 0)
+            return at;
+        p += n + (p[n] == ':');
+    }
+    return NOT_IN_PATH;
+}
+
 /* Python of the active environment, or a name to find in PATH; the reason in `*why`. Both
  * malloc'ed. If both kinds are set and PATH has only one of them, that one is active: the
  * other variable is stale. */
@@ -45,7 +57,7 @@ static char *find_python(get_env_fn get_env, char **why)
         for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
             const char *dir = get_env(kinds[i].variable);
             if (!dir || *dir != '/' ||
-                (listed && python_env_place(path, dir) == NOT_IN_PATH))
+                (listed && interpreter_place(path, dir) == NOT_IN_PATH))
                 continue;
             char *python = xasprintf("%s/bin/python3", dir);
             if (runs(python)) {

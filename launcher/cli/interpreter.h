@@ -9,9 +9,17 @@
 
 #include "launcher/opts.h"
 
+#include <stddef.h>
+#include <stdint.h>
+
 /* Prepends the interpreter to opts->argv if one is needed, and sets opts->interpreter to
  * its name and the reason. The file is read on this machine, in --wdir: a program that
  * exists on other hosts only is not changed. `get_env` is getenv, or a test's. */
 void interpreter_choose(struct opts *opts, const char *(*get_env)(const char *name));
+
+#define NOT_IN_PATH SIZE_MAX
+
+/* Which entry of PATH is `prefix`/bin, from 0; NOT_IN_PATH. `path` may be NULL. */
+size_t interpreter_place(const char *path, const char *prefix);
 
 #endif

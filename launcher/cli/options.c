@@ -1,11 +1,11 @@
 /* launcher/cli/options.c - see options.h */
 #include "launcher/cli/options.h"
+#include "launcher/cli/walltime.h"
 
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/idset.h"
 #include "common/mem.h"
-#include "launcher/tools/script/walltime.h"
 
 #include <errno.h>
 #include <fcntl.h>

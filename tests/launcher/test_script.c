@@ -2,9 +2,9 @@
 
 #include "common/mem.h"
 #include "launcher/tools/script/embedded.h"
+#include "launcher/cli/walltime.h"
 #include "launcher/tools/script/script.h"
 #include "launcher/tools/script/template.h"
-#include "launcher/tools/script/walltime.h"
 
 #include <inttypes.h>
 #include <stdio.h>

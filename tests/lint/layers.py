@@ -20,9 +20,9 @@ MAY = {
     "launcher/alloc": ["launcher/opts.h"] + BASE,
     "launcher/place": ["launcher/alloc", "launcher/opts.h", "launcher/contract.h"] + BASE,
     "launcher/io": ["launcher/opts.h"] + BASE,
-    "launcher/tools/script": ["launcher/opts.h"] + BASE,
+    "launcher/tools/script": ["launcher/cli", "launcher/tools/tool.h", "launcher/opts.h"] + BASE,
     # a size of a series may be a batch job
-    "launcher/tools/scaling": ["launcher/tools/script", "launcher/opts.h"] + BASE,
+    "launcher/tools/scaling": ["launcher/cli", "launcher/tools/script", "launcher/tools/tool.h", "launcher/opts.h"] + BASE,
     "launcher/admission": BASE,
     "launcher/control": BASE,
     "launcher/link": BASE,

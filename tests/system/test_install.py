@@ -107,6 +107,17 @@ class Install(unittest.TestCase):
         self.assertIn(here, plan)
         self.assertIn("[1]", output_of(self.ddprun, "-np", "2", "--bind-to", "core", "sh", "-c", "echo x"))
 
+    def test_tools_are_found_and_find_their_data(self):
+        self.assertIn("slurm", output_of(self.ddprun, "--list-sites"))
+        script = output_of(self.ddprun, "--script", "slurm", "-np", "2", "./train")
+        self.assertIn(os.path.dirname(os.path.realpath(self.ddprun)), script)
+        sizes = output_of(self.ddprun, "--scaling", "strong:2", "--dry-run", "true")
+        self.assertIn("ddprun -np 2 -- true", sizes)
+        done = subprocess.run([self.ddprun, "--fetch-data", "nosuch"], capture_output=True,
+                              text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("mnist", done.stderr)  # from the installed table
+
     def test_what_was_moved_finds_its_python_half(self):
         """The prefix that was configured has nothing: a destdir is an installation that was moved."""
         script = os.path.join(self.folder.name, "script.py")

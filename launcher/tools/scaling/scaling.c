@@ -28,6 +28,7 @@ enum { LOCK_MS = 10000, LOCK_LOOK_MS = 20 };
 
 struct measuring {
     const struct opts *opts;
+    const char *ddprun; /* its path */
     struct work work;
     const char *folder;
     char *command;  /* as given by the user */
@@ -115,20 +116,21 @@ static int make_command(const struct measuring *m, enum series series, int ranks
 }
 
 /* In the child: exec; never returns. */
-static void exec_child(char *const *argv, int log, pid_t parent)
+static void exec_child(const char *path, char *const *argv, int log, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
         _exit(128 + SIGTERM); /* the parent died before prctl() */
     dup2(log, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
-    execv("/proc/self/exe", argv);
-    dprintf(STDERR_FILENO, "ddprun: cannot start itself: %s\n", strerror(errno));
+    execv(path, argv);
+    dprintf(STDERR_FILENO, "ddprun: cannot start '%s': %s\n", path, strerror(errno));
     _exit(125);
 }
 
 /* Run it with all output to `path`. Returns the exit code, -1 with an error. */
-static int run(char *const *argv, const char *path, double *seconds, struct ddp_err *err)
+static int run(const char *ddprun, char *const *argv, const char *path, double *seconds,
+               struct ddp_err *err)
 {
     int log = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), status;
     if (log < 0)
@@ -141,7 +143,7 @@ static int run(char *const *argv, const char *path, double *seconds, struct ddp_
     if (pid == 0) {
         signal(SIGINT, on_int);
         signal(SIGQUIT, on_quit);
-        exec_child(argv, log, parent);
+        exec_child(ddprun, argv, log, parent);
     }
     close(log);
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -186,7 +188,7 @@ static int measure(struct measuring *m, enum series series, int ranks, bool both
     char *path = xasprintf("%s/%s-%d.log", m->folder, series_names[series], ranks);
     int code = make_command(m, series, ranks, &argv, err);
     if (code == 0)
-        code = run(argv.v, path, &rows[0].seconds, err);
+        code = run(m->ddprun, argv.v, path, &rows[0].seconds, err);
     if (code > 0)
         fprintf(stderr, "ddprun: with %d rank%s it ended with %d; '%s' ends with\n",
                 ranks, ranks == 1 ? "" : "s", code, path);
@@ -255,9 +257,11 @@ static void on_line(const char *text, void *arg)
     puts(text);
 }
 
-static int start(struct measuring *m, const struct opts *opts, struct ddp_err *err)
+static int start(struct measuring *m, const struct opts *opts, char *const *words,
+                 struct ddp_err *err)
 {
-    *m = (struct measuring){.opts = opts, .folder = opts->scaling_dir};
+    *m =
+        (struct measuring){.opts = opts, .ddprun = words[0], .folder = opts->scaling_dir};
     m->command = shell_join(opts->argv);
     const char *slash = strrchr(opts->argv[0], '/');
     const char *rest = slash ? m->command + (slash + 1 - opts->argv[0]) : m->command;
@@ -270,11 +274,11 @@ static int start(struct measuring *m, const struct opts *opts, struct ddp_err *e
                : for_each(m, check_size, NULL, err);
 }
 
-int scaling_run(const struct opts *opts, struct ddp_err *err)
+int scaling_run(const struct opts *opts, char *const *words, struct ddp_err *err)
 {
     struct measuring m;
     struct growth t = {0};
-    int rc = start(&m, opts, err);
+    int rc = start(&m, opts, words, err);
     if (rc == 0 && opts->dry_run) {
         rc = for_each(&m, check_size, &m, err);
     } else if (rc == 0 && (rc = reserve_folder(&m, err)) == 0) {
@@ -334,7 +338,7 @@ int scaling_submit(const struct opts *opts, char *const *words, struct ddp_err *
 {
     struct measuring m;
     struct submission s = {opts, words};
-    int rc = start(&m, opts, err);
+    int rc = start(&m, opts, words, err);
     if (rc == 0 && opts->submit && !opts->dry_run)
         rc = for_each(&m, submit_size, &s, err);
     else if (rc == 0)

@@ -12,8 +12,8 @@
 
 /* Run all sizes and print the table. Returns the exit code: 0, or that of the run that
  * failed, whose last lines have been printed; -1 with `err` when nothing could be run or
- * the table not written. */
-int scaling_run(const struct opts *opts, struct ddp_err *err);
+ * the table not written. words[0] is ddprun's path. */
+int scaling_run(const struct opts *opts, char *const *words, struct ddp_err *err);
 
 /* Submit a batch job per size, or with --script alone print one script that runs all. */
 int scaling_submit(const struct opts *opts, char *const *words, struct ddp_err *err);

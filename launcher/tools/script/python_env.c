@@ -1,4 +1,4 @@
-/* launcher/tools/script/python_env.c - see pyenv.h
+/* launcher/tools/script/python_env.c - see python_env.h
  *
  * Both may be active, a venv made inside a conda environment most often. They are entered
  * in the order that their folders have in PATH: the last one entered stands first there.
@@ -6,6 +6,7 @@
 #include "launcher/tools/script/python_env.h"
 
 #include "common/mem.h"
+#include "launcher/cli/interpreter.h"
 #include "launcher/tools/script/words.h"
 
 #include <stdbool.h>
@@ -74,19 +75,6 @@ static char *enter_venv(const char *prefix)
     return lines;
 }
 
-size_t python_env_place(const char *path, const char *prefix)
-{
-    size_t len = strlen(prefix), at = 0;
-    for (const char *p = path ? path : ""; *p; at++) {
-        size_t n = strcspn(p, ":");
-        if (n == len + 4 && strncmp(p, prefix, len) == 0 &&
-            strncmp(p + len, "/bin", 4) == 0)
-            return at;
-        p += n + (p[n] == ':');
-    }
-    return NOT_IN_PATH;
-}
-
 static bool usable(const char *prefix)
 {
     char *bin = prefix ? xasprintf("%s/bin", prefix) : NULL;
@@ -120,8 +108,8 @@ void python_env_find(get_env_fn get_env, struct python_env *env)
     if (usable(conda))
         add(env, xasprintf("conda environment '%s' (%s)", name ? name : "", conda),
             enter_conda(get_env, conda),
-            env->says && python_env_place(get_env("PATH"), venv) <=
-                             python_env_place(get_env("PATH"), conda));
+            env->says && interpreter_place(get_env("PATH"), venv) <=
+                             interpreter_place(get_env("PATH"), conda));
 }
 
 void python_env_finish(struct python_env *env)

@@ -5,16 +5,8 @@
  * done again. conda, mamba, micromamba and pixi set CONDA_PREFIX; venv and uv set
  * VIRTUAL_ENV.
  */
-#ifndef LAUNCHER_SCRIPT_PYENV_H
-#define LAUNCHER_SCRIPT_PYENV_H
-
-#include <stddef.h>
-#include <stdint.h>
-
-#define NOT_IN_PATH SIZE_MAX
-
-/* Which entry of PATH is `prefix`/bin, from 0; NOT_IN_PATH. `path` may be NULL. */
-size_t python_env_place(const char *path, const char *prefix);
+#ifndef LAUNCHER_TOOLS_SCRIPT_PYTHON_ENV_H
+#define LAUNCHER_TOOLS_SCRIPT_PYTHON_ENV_H
 
 struct python_env {
     char *says;  /* "conda environment 'x' (/opt/conda/envs/x)"; owned; NULL: none is

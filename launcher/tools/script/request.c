@@ -4,10 +4,10 @@
  * the limits, one function each.
  */
 #include "launcher/tools/script/request.h"
+#include "launcher/cli/walltime.h"
 
 #include "common/err.h"
 #include "common/mem.h"
-#include "launcher/tools/script/walltime.h"
 
 #include <ctype.h>
 #include <inttypes.h>

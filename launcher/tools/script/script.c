@@ -10,13 +10,13 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/cli/walltime.h"
 #include "launcher/tools/script/complex.h"
 #include "launcher/tools/script/embedded.h"
 #include "launcher/tools/script/python_env.h"
 #include "launcher/tools/script/request.h"
 #include "launcher/tools/script/submit.h"
 #include "launcher/tools/script/template.h"
-#include "launcher/tools/script/walltime.h"
 #include "launcher/tools/script/words.h"
 
 #include <inttypes.h>
@@ -413,11 +413,10 @@ static char *output_file(void)
 
 int script_run(const struct opts *opts, char *const *words, struct ddp_err *err)
 {
-    char *self = realpath("/proc/self/exe", NULL);
     struct python_env env;
     python_env_find(get_env, &env);
     char *file = opts->submit ? NULL : output_file();
-    struct script_place place = {.ddprun = self && !found_anyway(self) ? self : NULL,
+    struct script_place place = {.ddprun = found_anyway(words[0]) ? NULL : words[0],
                                  .python_env = &env,
                                  .file = file,
                                  .words = words};
@@ -442,6 +441,5 @@ int script_run(const struct opts *opts, char *const *words, struct ddp_err *err)
     script_finish(&s);
     free(file);
     python_env_finish(&env);
-    free(self);
     return rc;
 }

@@ -28,7 +28,8 @@ int script_make(const struct opts *opts, const struct script_place *place,
                 struct script *s, struct ddp_err *err);
 void script_finish(struct script *s);
 
-/* --script and --submit: prints the script, or the number of the job. */
+/* --script and --submit: prints the script, or the number of the job. words[0] is
+ * ddprun's path. */
 int script_run(const struct opts *opts, char *const *words, struct ddp_err *err);
 
 #endif

@@ -8,8 +8,8 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "launcher/cli/walltime.h"
 #include "launcher/tools/script/embedded.h"
-#include "launcher/tools/script/walltime.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,14 +1,14 @@
-/* launcher/tools/script/walltime.h - how long a job may run, and how much memory it may
+/* launcher/cli/walltime.h - how long a job may run, and how much memory it may
  * have: from people's words to the scheduler's
  *
  * A bare number is minutes for Slurm and LSF, seconds for Grid Engine and PBS; "2:00" is
  * two minutes here and two hours there. Neither is understood: a unit settles it.
  */
-#ifndef LAUNCHER_TOOLS_SCRIPT_WALLTIME_H
-#define LAUNCHER_TOOLS_SCRIPT_WALLTIME_H
+#ifndef LAUNCHER_CLI_WALLTIME_H
+#define LAUNCHER_CLI_WALLTIME_H
 
 #include "include/ddprun/err.h"
-#include "launcher/tools/script/site.h"
+#include "launcher/opts.h"
 
 #include <stddef.h>
 #include <stdint.h>

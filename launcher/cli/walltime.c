@@ -1,5 +1,5 @@
-/* launcher/tools/script/walltime.c - see walltime.h */
-#include "launcher/tools/script/walltime.h"
+/* launcher/cli/walltime.c - see walltime.h */
+#include "launcher/cli/walltime.h"
 
 #include "common/duration.h"
 #include "common/err.h"

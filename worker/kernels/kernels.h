@@ -68,6 +68,22 @@ struct map_shape {
     int C, H, W;
 };
 
+/* c[M,N] = a[M,K] b[K,N] + bias[N] (NULL: none), or with `add` more by it. a's element
+ * (i, j) lies at a[i * ra + j * ca], b's at b[i * rb + j * cb]; one of each pair is 1. */
+struct gemm {
+    int M, N, K;
+    const float *a, *b, *bias;
+    size_t ra, ca, rb, cb;
+    float *c;
+    size_t ldc;
+    bool add;
+};
+
+/* Causal self-attention of T tokens: qkv[n,T,3,heads,D] to y[n,T,heads,D]. */
+struct attention_shape {
+    int T, heads, D;
+};
+
 struct linear_plan; /* made per layer by the engine; own their scratch memory */
 struct conv_plan;
 struct norm_plan;
@@ -162,13 +178,43 @@ struct kernels {
      * `image`, finite? */
     bool (*finite)(const float *v, size_t floats, bool image);
 
+    /* ---- sequences: rows of floats, one a token, in fp32 with every engine. `room` is
+     * of as many floats as the function beside it says, for the threads that there are
+     * ---- */
+    size_t (*gemm_room)(void);
+    void (*gemm)(const struct gemm *g, float *room);
+    /* y = w (x - mean) / sqrt(var + 1e-5) + bias, of each of n rows of C; kept[n,2] is
+     * for going back, where dx becomes more by its gradient with `add` */
+    void (*layer_norm)(int n, int C, const float *x, const float *w, const float *bias,
+                       float *y, float *kept);
+    void (*layer_norm_back)(int n, int C, const float *x, const float *w,
+                            const float *kept, const float *dy, float *dw, float *dbias,
+                            float *dx, bool add);
+    void (*column_sums)(int n, int C, const float *dy, float *sums);
+    /* PyTorch's approximate='tanh'; n < 2^31 */
+    void (*gelu)(int64_t n, const float *x, float *y);
+    void (*gelu_back)(int64_t n, const float *x, const float *dy, float *dx);
+    /* lse[n,heads,T] is for going back: it keeps the weights' sums, not the weights. */
+    size_t (*attention_room)(struct attention_shape s);
+    void (*attention)(struct attention_shape s, int n, const float *qkv, float *y,
+                      float *lse, float *room);
+    void (*attention_back)(struct attention_shape s, int n, const float *qkv,
+                           const float *y, const float *lse, const float *dy, float *dqkv,
+                           float *room);
+    /* found[n,2]: -log softmax(logits[n,V])[label], and 1 where the label is the most
+     * likely; logits become the gradient of the losses' sum times `scale`, 0: they do
+     * not. */
+    void (*token_loss)(int n, int V, float *logits, const uint32_t *labels, float scale,
+                       double *found);
+
     /* One optimiser step over n floats, with PyTorch's formulas: `decay` is the L2
      * penalty (weight_decay); the state blocks m, v, sq, acc start at zero; `step`
-     * counts from 1. m may be NULL when momentum is 0. */
+     * counts from 1. m may be NULL when momentum is 0. adam: w is first multiplied by
+     * `keep` (AdamW's 1 - lr * weight_decay). */
     void (*sgd)(float *w, const float *g, float *m, int64_t n, float lr, float momentum,
                 float decay);
     void (*adam)(float *w, const float *g, float *m, float *v, int64_t n, float lr,
-                 float b1, float b2, float eps, float decay, int64_t step);
+                 float b1, float b2, float eps, float decay, float keep, int64_t step);
     void (*adadelta)(float *w, const float *g, float *sq, float *acc, int64_t n, float lr,
                      float rho, float eps, float decay);
 };

@@ -321,7 +321,7 @@ static void sgd(float *w, const float *g, float *m, int64_t n, float lr, float m
 }
 
 static void adam(float *w, const float *g, float *m, float *v, int64_t n, float lr,
-                 float b1, float b2, float eps, float decay, int64_t step)
+                 float b1, float b2, float eps, float decay, float keep, int64_t step)
 {
     double unbias1 = 1 - pow((double)b1, (double)step);
     double unbias2 = 1 - pow((double)b2, (double)step);
@@ -330,7 +330,7 @@ static void adam(float *w, const float *g, float *m, float *v, int64_t n, float 
         m[i] = b1 * m[i] + (1 - b1) * d;
         v[i] = b2 * v[i] + (1 - b2) * d * d;
         double root = sqrt((double)v[i] / unbias2) + (double)eps;
-        w[i] -= (float)((double)lr / unbias1 * (double)m[i] / root);
+        w[i] = w[i] * keep - (float)((double)lr / unbias1 * (double)m[i] / root);
     }
 }
 
@@ -345,6 +345,8 @@ static void adadelta(float *w, const float *g, float *sq, float *acc, int64_t n,
         w[i] -= lr * delta;
     }
 }
+
+SEQUENCE_FUNCTIONS(simd)
 
 const struct kernels kernels_plain = {
     .name = "plain",
@@ -378,6 +380,7 @@ const struct kernels kernels_plain = {
     .sum_squares = sum_squares,
     .finite = all_finite,
     .sgd = sgd,
+    SEQUENCE_KERNELS(simd),
     .adam = adam,
     .adadelta = adadelta,
 };

@@ -2,7 +2,7 @@
 #ifndef WORKER_KERNELS_PLAIN_H
 #define WORKER_KERNELS_PLAIN_H
 
-#include "worker/kernels/kernels.h"
+#include "worker/kernels/sequence.h"
 
 struct norm_plan *plain_norm_plan(struct norm_shape s, struct ddp_err *err);
 void plain_norm_plan_free(struct norm_plan *p);

@@ -59,7 +59,7 @@ struct span { /* n elements, and whatever the loop needs */
     int64_t n;
     float *w, *a, *b;
     const float *g;
-    float lr, b1, b2, eps, decay, scale;
+    float lr, b1, b2, eps, decay, scale, keep;
     uint64_t key;
     uint32_t below;
 };
@@ -162,7 +162,7 @@ static void adam_part(int part, int parts, void *arg)
         float d = g[i] + s.decay * w[i];
         m[i] = s.b1 * m[i] + (1 - s.b1) * d;
         v[i] = s.b2 * v[i] + (1 - s.b2) * d * d;
-        w[i] -= s.lr * m[i] / (sqrtf(v[i]) * s.scale + s.eps);
+        w[i] = w[i] * s.keep - s.lr * m[i] / (sqrtf(v[i]) * s.scale + s.eps);
     }
 }
 
@@ -176,7 +176,7 @@ static double power(double b, int64_t n)
 }
 
 static void adam(float *w, const float *g, float *m, float *v, int64_t n, float lr,
-                 float b1, float b2, float eps, float decay, int64_t step)
+                 float b1, float b2, float eps, float decay, float keep, int64_t step)
 {
     double unbias1 = 1 - power((double)b1, step);
     double unbias2 = 1 - power((double)b2, step);
@@ -189,6 +189,7 @@ static void adam(float *w, const float *g, float *m, float *v, int64_t n, float 
                      .b2 = b2,
                      .eps = eps,
                      .decay = decay,
+                     .keep = keep,
                      .lr = (float)((double)lr / unbias1),
                      .scale = (float)(1 / sqrt(unbias2))};
     run(adam_part, &s);
@@ -324,6 +325,7 @@ const struct kernels NAMED(kernels) = {
     .dropout = dropout,
     .softmax_loss = softmax_loss,
     .mse_loss = mse_loss,
+    SEQUENCE_KERNELS(ENGINE),
     .add = add,
     .scale = scale,
     .sum_squares = sum_squares,

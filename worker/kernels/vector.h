@@ -18,10 +18,8 @@
 #ifndef WORKER_KERNELS_VECTOR_H
 #define WORKER_KERNELS_VECTOR_H
 
-#include "worker/kernels/kernels.h"
+#include "worker/kernels/sequence.h"
 
-#define JOIN_(a, b) a##_##b
-#define JOIN(a, b)  JOIN_(a, b)
 #if BF16
 #define TABLE JOIN(ENGINE, bf16)
 #else
@@ -155,6 +153,8 @@ void NAMED(norm_back)(struct norm_plan *p, int n, const float *x, const float *w
                       float *dshortcut);
 void NAMED(mean)(struct map_shape s, int n, const float *x, float *y);
 void NAMED(mean_back)(struct map_shape s, int n, const float *dy, float *dx);
+
+SEQUENCE_FUNCTIONS(ENGINE)
 
 struct conv_plan *NAMED(conv_plan)(struct conv_shape s, struct ddp_err *err);
 void NAMED(conv_plan_free)(struct conv_plan *p);

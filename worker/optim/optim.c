@@ -22,7 +22,7 @@ static void step_adam(struct optim *o, size_t at, size_t n, float *w, const floa
                       float lr)
 {
     o->kernels->adam(w, g, state(o, 0, at), state(o, 1, at), (int64_t)n, lr, 0.9f, 0.999f,
-                     1e-8f, o->settings.decay, (int64_t)o->steps);
+                     1e-8f, o->settings.decay, 1, (int64_t)o->steps);
 }
 
 static void step_adadelta(struct optim *o, size_t at, size_t n, float *w, const float *g,

@@ -306,7 +306,7 @@ START_TEST(optimisers_step_as_pytorchs_do)
         if (which < 2)
             k->sgd(w, g, which ? a : NULL, 3, 0.1f, which ? 0.9f : 0, decay);
         else if (which < 4)
-            k->adam(w, g, a, b, 3, 0.01f, 0.9f, 0.999f, 1e-8f, decay, step);
+            k->adam(w, g, a, b, 3, 0.01f, 0.9f, 0.999f, 1e-8f, decay, 1, step);
         else
             k->adadelta(w, g, a, b, 3, 1.0f, 0.9f, 1e-6f, decay);
         for (int i = 0; i < 3; i++)
@@ -337,7 +337,7 @@ START_TEST(optimisers_agree_on_long_blocks)
                     it->sgd(w[e], g, a[e], N, 0.1f, 0.9f, 0.01f);
                 else if (which == 1)
                     it->adam(w[e], g, a[e], b[e], N, 0.01f, 0.9f, 0.999f, 1e-8f, 0.01f,
-                             step);
+                             0.99f, step);
                 else
                     it->adadelta(w[e], g, a[e], b[e], N, 1, 0.9f, 1e-6f, 0.01f);
                 free(g);

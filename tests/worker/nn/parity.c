@@ -33,7 +33,7 @@ static void optimise(const struct kernels *k, const char *name, struct model *m,
     else if (strcmp(name, "slow sgd") == 0)
         k->sgd(w, g, state[0], n, 1e-3f, 0.9f, 1e-3f);
     else if (strcmp(name, "adam") == 0)
-        k->adam(w, g, state[0], state[1], n, 1e-3f, 0.9f, 0.999f, 1e-8f, 1e-3f, step);
+        k->adam(w, g, state[0], state[1], n, 1e-3f, 0.9f, 0.999f, 1e-8f, 1e-3f, 1, step);
     else
         k->adadelta(w, g, state[0], state[1], n, 1, 0.9f, 1e-6f, 1e-3f);
 }

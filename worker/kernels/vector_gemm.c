@@ -1,0 +1,167 @@
+/* worker/kernels/vector_gemm.c - products of matrices as large as a language model's
+ *
+ * c is made in tiles of TILE rows by BLOCK columns, held in registers. For DEEP steps of
+ * the sum at a time, a panel of b is copied side by side into the first cache and meets
+ * the rows of a, which were copied for TALL rows into the second: each number of b is
+ * then copied once for TALL rows, which costs a few percent.
+ *
+ * Threads share out the panels, so sums do not depend on how many there are. With bf16
+ * the numbers stay float32 here.
+ */
+#include "worker/kernels/vector.h"
+
+#include "worker/kernels/pool.h"
+
+#include <string.h>
+
+enum { DEEP = 192, TALL = 20 * TILE_MAX, PANEL = DEEP * BLOCK };
+
+/* Of one thread. */
+static size_t own_room(void)
+{
+    return PANEL + (size_t)TALL * DEEP;
+}
+
+size_t NAMED(gemm_room)(void)
+{
+    return own_room() * (size_t)pool_threads();
+}
+
+/* Rows [i, i + rows) of a, steps [k, k + deep) of the sum: tile after tile, in each of
+ * them what is multiplied with the same row of b side by side. */
+static void pack_a(const struct gemm *g, int i, int rows, int k, int deep, float *to)
+{
+    const float *from = g->a + (size_t)k * g->ca;
+    for (int j = 0, T; j < rows; j += T) {
+        T = next_tile(rows - j, TILE);
+        const float *tile = from + (size_t)(i + j) * g->ra;
+        if (g->ca == 1) {
+            for (int r = 0; r < T; r++)
+                for (int p = 0; p < deep; p++)
+                    to[p * T + r] = tile[(size_t)r * g->ra + (size_t)p];
+        } else {
+            for (int p = 0; p < deep; p++)
+                memcpy(to + p * T, tile + (size_t)p * g->ca, (size_t)T * sizeof(float));
+        }
+        to += T * deep;
+    }
+}
+
+/* Columns [j, j + BLOCK) of b, zeros beyond the last. */
+static void pack_b(const struct gemm *g, int j, int k, int deep, float *to)
+{
+    int width = at_most(BLOCK, g->N - j);
+    const float *from = g->b + (size_t)k * g->rb + (size_t)j * g->cb;
+    if (width < BLOCK)
+        memset(to, 0, (size_t)deep * BLOCK * sizeof(float));
+    if (g->cb != 1) {
+        transpose(from, g->cb, width, deep, to, BLOCK);
+        return;
+    }
+    for (int p = 0; p < deep; p++, from += g->rb, to += BLOCK) {
+        if (width == BLOCK) {
+            store(to, load(from));
+            store(to + VL, load(from + VL));
+        } else {
+            memcpy(to, from, (size_t)width * sizeof(float));
+        }
+    }
+}
+
+/* c[T][BLOCK] = a b, more by it where there is `start`, which is c, or one row for all of
+ * them (`ld` 0) */
+ALWAYS void gemm_tile(int T, int deep, const float *a, const float *b, const float *start,
+                      size_t ld, float *c, size_t ldc)
+{
+    vec sum[TILE_MAX][2];
+    UNROLL for (int j = 0; j < T; j++) sum[j][0] = sum[j][1] = (vec){0};
+    for (int p = 0; p < deep; p++, a += T, b += BLOCK) {
+        vec lo = load(b), hi = load(b + VL);
+        UNROLL for (int j = 0; j < T; j++)
+        {
+            sum[j][0] += a[j] * lo;
+            sum[j][1] += a[j] * hi;
+        }
+    }
+    UNROLL for (int j = 0; start && j < T; j++)
+    {
+        sum[j][0] += load(start + (size_t)j * ld);
+        sum[j][1] += load(start + (size_t)j * ld + VL);
+    }
+    UNROLL for (int j = 0; j < T; j++)
+    {
+        store(c + (size_t)j * ldc, sum[j][0]);
+        store(c + (size_t)j * ldc + VL, sum[j][1]);
+    }
+}
+
+/* A panel with all of its rows; the last one may be narrower. */
+static void run_panel(const struct gemm *g, int i, int rows, int j, int deep,
+                      const float *a, const float *b, bool more)
+{
+    int width = at_most(BLOCK, g->N - j);
+    float narrow[TILE_MAX * BLOCK], bias[BLOCK];
+    const float *row = !more && g->bias ? g->bias + j : NULL;
+    if (row && width < BLOCK) {
+        memcpy(bias, row, (size_t)width * sizeof(float));
+        row = bias;
+    }
+    for (int r = 0, T; r < rows; r += T, a += T * deep) {
+        T = next_tile(rows - r, TILE);
+        float *c = g->c + (size_t)(i + r) * g->ldc + j;
+        if (width == BLOCK) {
+            WITH_TILE(T, gemm_tile, deep, a, b, more ? c : row, more ? g->ldc : 0, c,
+                      g->ldc);
+            continue;
+        }
+        for (int k = 0; more && k < T; k++)
+            memcpy(narrow + k * BLOCK, c + (size_t)k * g->ldc,
+                   (size_t)width * sizeof(float));
+        WITH_TILE(T, gemm_tile, deep, a, b, more ? narrow : row, more ? BLOCK : 0, narrow,
+                  BLOCK);
+        for (int k = 0; k < T; k++)
+            memcpy(c + (size_t)k * g->ldc, narrow + k * BLOCK,
+                   (size_t)width * sizeof(float));
+    }
+}
+
+/* Columns [from, to), by the calling thread, whose room this is. */
+static void run_columns(const struct gemm *g, int from, int to, float *room)
+{
+    float *a = room + PANEL;
+    for (int k = 0; k < g->K; k += DEEP) {
+        int deep = at_most(DEEP, g->K - k);
+        for (int i = 0; i < g->M; i += TALL) {
+            int rows = at_most(TALL, g->M - i);
+            pack_a(g, i, rows, k, deep, a);
+            for (int j = from; j < to; j += BLOCK) {
+                pack_b(g, j, k, deep, room);
+                run_panel(g, i, rows, j, deep, a, room, g->add || k > 0);
+            }
+        }
+    }
+}
+
+void NAMED(gemm_alone)(const struct gemm *g, float *room)
+{
+    run_columns(g, 0, g->N, room);
+}
+
+struct call {
+    const struct gemm *g;
+    float *room;
+};
+
+static void gemm_part(int part, int parts, void *arg)
+{
+    const struct call *c = arg;
+    int from, to;
+    pool_share(c->g->N, BLOCK, part, parts, &from, &to);
+    if (from < to)
+        run_columns(c->g, from, to, c->room + (size_t)part * own_room());
+}
+
+void NAMED(gemm)(const struct gemm *g, float *room)
+{
+    pool_run(gemm_part, &(struct call){g, room});
+}

@@ -1,0 +1,507 @@
+/* worker/kernels/vector_seq.c - layers of a language model: rows of floats, each a token
+ *
+ * Threads share out rows, or pairs of sample and head. Whatever is summed over rows is
+ * summed by one thread for each column, in the order of rows.
+ */
+#include "worker/kernels/vector.h"
+
+#include "worker/kernels/pool.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- exp, of all lanes ---- */
+
+/* 2^n * 2^r with n whole and |r| <= 1/2: a polynomial of degree 6, 2 units in the last
+ * place. Not-a-number stays one. */
+ALWAYS vec vexp(vec x)
+{
+    const vec zero = {0}, lowest = zero - 87.3f, highest = zero + 88.7f;
+    x = pick(x < lowest, lowest, pick(x > highest, highest, x));
+    vec t = x * 1.44269504f + 12582912.0f; /* rounds to a whole number */
+    bits n = (bits)t - 0x4b400000;
+    t -= 12582912.0f;
+    vec r = x - t * 0.693359375f + t * 2.12194440e-4f;
+    vec p = zero + 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    /* in two steps: 2^128 is no float */
+    bits half = n >> 1;
+    p *= (vec)((half + 127) << 23);
+    return p * (vec)((n - half + 127) << 23);
+}
+
+ALWAYS float lanes_sum(vec v)
+{
+    float all = 0;
+    for (int i = 0; i < VL; i++)
+        all += v[i];
+    return all;
+}
+
+/* A vector of row[i..n), `fill` beyond its end. */
+ALWAYS vec load_tail(const float *row, int i, int n, float fill)
+{
+    float v[VL];
+    for (int k = 0; k < VL; k++)
+        v[k] = i + k < n ? row[i + k] : fill;
+    return load(v);
+}
+
+ALWAYS vec load_some(const float *row, int i, int n, float fill)
+{
+    return i + VL <= n ? load(row + i) : load_tail(row, i, n, fill);
+}
+
+ALWAYS void store_some(float *row, int i, int n, vec v)
+{
+    if (i + VL <= n)
+        store(row + i, v);
+    else
+        memcpy(row + i, &v, (size_t)(n - i) * sizeof(float));
+}
+
+/* ---- rows for threads ---- */
+
+struct rows {
+    int n, width;
+    const float *x, *w, *bias, *dy;
+    float *y, *dw, *dbias, *kept;
+    bool add;
+};
+
+/* ---- layer norm ---- */
+
+static void norm_row(const struct rows *a, int row)
+{
+    int C = a->width;
+    const float *x = a->x + (size_t)row * (size_t)C;
+    float *y = a->y + (size_t)row * (size_t)C;
+    vec sum = {0}, squares = {0};
+    for (int i = 0; i < C; i += VL)
+        sum += load_some(x, i, C, 0);
+    float mean = lanes_sum(sum) / (float)C;
+    for (int i = 0; i < C; i += VL) {
+        vec d = load_some(x, i, C, mean) - mean;
+        squares += d * d;
+    }
+    float scale = 1 / sqrtf(lanes_sum(squares) / (float)C + 1e-5f);
+    for (int i = 0; i < C; i += VL)
+        store_some(y, i, C,
+                   (load_some(x, i, C, 0) - mean) * scale * load_some(a->w, i, C, 0) +
+                       load_some(a->bias, i, C, 0));
+    a->kept[2 * row] = mean;
+    a->kept[2 * row + 1] = scale;
+}
+
+static void norm_part(int part, int parts, void *arg)
+{
+    const struct rows *a = arg;
+    int from, to;
+    pool_share(a->n, 1, part, parts, &from, &to);
+    for (int row = from; row < to; row++)
+        norm_row(a, row);
+}
+
+void NAMED(layer_norm)(int n, int C, const float *x, const float *w, const float *bias,
+                       float *y, float *kept)
+{
+    struct rows a = {
+        .n = n, .width = C, .x = x, .w = w, .bias = bias, .y = y, .kept = kept};
+    pool_run(norm_part, &a);
+}
+
+static void norm_back_row(const struct rows *a, int row)
+{
+    int C = a->width;
+    size_t at = (size_t)row * (size_t)C;
+    const float *x = a->x + at, *dy = a->dy + at;
+    float mean = a->kept[2 * row], scale = a->kept[2 * row + 1], *dx = a->y + at;
+    vec sum = {0}, along = {0}; /* of g = dy w, and of g times the normalised x */
+    for (int i = 0; i < C; i += VL) {
+        vec g = load_some(dy, i, C, 0) * load_some(a->w, i, C, 0);
+        sum += g;
+        along += g * (load_some(x, i, C, mean) - mean);
+    }
+    float mean_g = lanes_sum(sum) / (float)C;
+    float slope = lanes_sum(along) / (float)C * scale * scale;
+    for (int i = 0; i < C; i += VL) {
+        vec g = load_some(dy, i, C, 0) * load_some(a->w, i, C, 0);
+        vec d = (g - mean_g - (load_some(x, i, C, 0) - mean) * slope) * scale;
+        store_some(dx, i, C, a->add ? load_some(dx, i, C, 0) + d : d);
+    }
+}
+
+static void norm_back_part(int part, int parts, void *arg)
+{
+    const struct rows *a = arg;
+    int from, to;
+    pool_share(a->width, VL, part, parts, &from, &to);
+    for (int i = from; i < to; i += VL) {
+        vec dw = {0}, dbias = {0};
+        for (int row = 0; row < a->n; row++) {
+            size_t at = (size_t)row * (size_t)a->width;
+            vec dy = load_some(a->dy + at, i, to, 0);
+            float mean = a->kept[2 * row], scale = a->kept[2 * row + 1];
+            dw += dy * ((load_some(a->x + at, i, to, 0) - mean) * scale);
+            dbias += dy;
+        }
+        store_some(a->dw, i, to, dw);
+        store_some(a->dbias, i, to, dbias);
+    }
+    pool_share(a->n, 1, part, parts, &from, &to);
+    for (int row = from; row < to; row++)
+        norm_back_row(a, row);
+}
+
+void NAMED(layer_norm_back)(int n, int C, const float *x, const float *w,
+                            const float *kept, const float *dy, float *dw, float *dbias,
+                            float *dx, bool add)
+{
+    struct rows a = {.n = n,
+                     .width = C,
+                     .x = x,
+                     .w = w,
+                     .dy = dy,
+                     .y = dx,
+                     .dw = dw,
+                     .dbias = dbias,
+                     .kept = (float *)(uintptr_t)kept,
+                     .add = add};
+    pool_run(norm_back_part, &a);
+}
+
+void NAMED(column_sums)(int n, int C, const float *dy, float *sums)
+{
+    for (int i = 0; i < C; i += VL) {
+        vec sum = {0};
+        for (int row = 0; row < n; row++)
+            sum += load_some(dy + (size_t)row * (size_t)C, i, C, 0);
+        store_some(sums, i, C, sum);
+    }
+}
+
+/* ---- GELU: x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x + 0.044715 x^3) ---- */
+
+enum { CHUNK = 4096 };
+
+ALWAYS vec gelu_share(vec x) /* 1 / (1 + exp(-2 u)) */
+{
+    return 1.0f / (1.0f + vexp(x * (x * x * -0.0713548162726f - 1.59576912160573f)));
+}
+
+static void gelu_part(int part, int parts, void *arg)
+{
+    const struct rows *a = arg;
+    int from, to;
+    pool_share(a->n, CHUNK, part, parts, &from, &to);
+    for (int i = from; i < to; i += VL) {
+        vec x = load_some(a->x, i, to, 0);
+        store_some(a->y, i, to, x * gelu_share(x));
+    }
+}
+
+static void gelu_back_part(int part, int parts, void *arg)
+{
+    const struct rows *a = arg;
+    int from, to;
+    pool_share(a->n, CHUNK, part, parts, &from, &to);
+    for (int i = from; i < to; i += VL) {
+        vec x = load_some(a->x, i, to, 0), s = gelu_share(x);
+        vec slope = x * x * 0.2140644488178f + 1.59576912160573f; /* of 2 u */
+        store_some(a->y, i, to,
+                   load_some(a->dy, i, to, 0) * (s + x * s * (1.0f - s) * slope));
+    }
+}
+
+void NAMED(gelu)(int64_t n, const float *x, float *y)
+{
+    pool_run(gelu_part, &(struct rows){.n = (int)n, .x = x, .y = y});
+}
+
+void NAMED(gelu_back)(int64_t n, const float *x, const float *dy, float *dx)
+{
+    pool_run(gelu_back_part, &(struct rows){.n = (int)n, .x = x, .dy = dy, .y = dx});
+}
+
+/* ---- attention: for QUERIES queries at a time, all their weights in the cache ---- */
+
+enum { QUERIES = 64 };
+
+struct attention_call {
+    struct attention_shape s;
+    int n;
+    const float *qkv, *y, *dy;
+    float *out, *dqkv, *lse, *room;
+};
+
+static size_t attention_own(const struct attention_shape *s)
+{
+    size_t blocks = (size_t)round_up(s->T, BLOCK) * QUERIES;
+    return 2 * blocks + NAMED(gemm_room)() / (size_t)pool_threads();
+}
+
+size_t NAMED(attention_room)(struct attention_shape s)
+{
+    return attention_own(&s) * (size_t)pool_threads();
+}
+
+/* Logits of queries [q, q + count) against keys up to the last of them. */
+static void attention_logits(const struct attention_shape *s, const float *queries, int q,
+                             int count, const float *keys, float *p, float *room)
+{
+    size_t ld = 3 * (size_t)s->heads * (size_t)s->D, ldp = (size_t)round_up(s->T, BLOCK);
+    NAMED(gemm_alone)
+    (&(struct gemm){.M = count,
+                    .N = q + count,
+                    .K = s->D,
+                    .a = queries,
+                    .ra = ld,
+                    .ca = 1,
+                    .b = keys,
+                    .rb = 1,
+                    .cb = ld,
+                    .c = p,
+                    .ldc = ldp},
+     room);
+}
+
+/* Logits of one query to exp(scale * logit - shift): keys behind it have no weight.
+ * Returns the sum. */
+static float weigh(float *p, int keys, int all, float scale, float shift)
+{
+    vec sum = {0};
+    for (int i = 0; i < keys; i += VL) {
+        vec e = vexp(load_some(p, i, keys, -INFINITY) * scale - shift);
+        if (i + VL > keys)
+            for (int k = keys - i; k < VL; k++)
+                e[k] = 0;
+        sum += e;
+        store_some(p, i, keys, e);
+    }
+    memset(p + keys, 0, (size_t)(all - keys) * sizeof(float));
+    return lanes_sum(sum);
+}
+
+static float largest(const float *v, int n)
+{
+    vec most = load_some(v, 0, n, v[0]);
+    for (int i = VL; i < n; i += VL) {
+        vec x = load_some(v, i, n, v[0]);
+        most = pick(x > most, x, most);
+    }
+    float best = most[0];
+    for (int k = 1; k < VL; k++)
+        best = most[k] > best ? most[k] : best;
+    return best;
+}
+
+static void attention_head(const struct attention_call *a, int sample, int head,
+                           float *room)
+{
+    const struct attention_shape *s = &a->s;
+    size_t C = (size_t)s->heads * (size_t)s->D, ldp = (size_t)round_up(s->T, BLOCK);
+    size_t first = (size_t)sample * (size_t)s->T, column = (size_t)head * (size_t)s->D;
+    const float *qkv = a->qkv + first * 3 * C + column;
+    float *lse =
+        a->lse + ((size_t)sample * (size_t)s->heads + (size_t)head) * (size_t)s->T;
+    float *p = room, *rest = room + 2 * ldp * QUERIES, scale = 1 / sqrtf((float)s->D);
+    for (int q = 0; q < s->T; q += QUERIES) {
+        int count = at_most(QUERIES, s->T - q);
+        attention_logits(s, qkv + (size_t)q * 3 * C, q, count, qkv + C, p, rest);
+        for (int i = 0; i < count; i++) {
+            float *row = p + (size_t)i * ldp, most = largest(row, q + i + 1) * scale;
+            float sum = weigh(row, q + i + 1, q + count, scale, most);
+            lse[q + i] = most + logf(sum);
+            for (int k = 0; k <= q + i; k++)
+                row[k] *= 1 / sum;
+        }
+        NAMED(gemm_alone)
+        (&(struct gemm){.M = count,
+                        .N = s->D,
+                        .K = q + count,
+                        .a = p,
+                        .ra = ldp,
+                        .ca = 1,
+                        .b = qkv + 2 * C,
+                        .rb = 3 * C,
+                        .cb = 1,
+                        .c = a->out + (first + (size_t)q) * C + column,
+                        .ldc = C},
+         rest);
+    }
+}
+
+/* Of queries [q, q + count): weights p again, dp = dy v^T, the gradient of logits. */
+static void logits_back(const struct attention_call *a, size_t at, const float *lse,
+                        int q, int count, float *p, float *dp)
+{
+    const struct attention_shape *s = &a->s;
+    size_t C = (size_t)s->heads * (size_t)s->D, ldp = (size_t)round_up(s->T, BLOCK);
+    float scale = 1 / sqrtf((float)s->D);
+    for (int i = 0; i < count; i++, p += ldp, dp += ldp, at += C) {
+        vec dot = {0};
+        for (int d = 0; d < s->D; d += VL)
+            dot += load_some(a->dy + at, d, s->D, 0) * load_some(a->y + at, d, s->D, 0);
+        float mean = lanes_sum(dot);
+        weigh(p, q + i + 1, q + count, scale, lse[q + i]);
+        for (int k = 0; k < q + count; k++)
+            dp[k] = p[k] * (dp[k] - mean) * scale;
+    }
+}
+
+static void attention_head_back(const struct attention_call *a, int sample, int head,
+                                float *room)
+{
+    const struct attention_shape *s = &a->s;
+    int D = s->D;
+    size_t C = (size_t)s->heads * (size_t)D, ldp = (size_t)round_up(s->T, BLOCK);
+    size_t first = (size_t)sample * (size_t)s->T, column = (size_t)head * (size_t)D;
+    size_t ld = 3 * C, at = first * ld + column;
+    const float *qkv = a->qkv + at;
+    const float *lse =
+        a->lse + ((size_t)sample * (size_t)s->heads + (size_t)head) * (size_t)s->T;
+    float *dqkv = a->dqkv + at, *p = room, *dp = p + ldp * QUERIES,
+          *rest = dp + ldp * QUERIES;
+    for (int t = 0; t < s->T; t++)
+        for (size_t part = 1; part < 3; part++)
+            memset(dqkv + (size_t)t * ld + part * C, 0, (size_t)D * sizeof(float));
+    for (int q = 0; q < s->T; q += QUERIES) {
+        int count = at_most(QUERIES, s->T - q), keys = q + count;
+        const float *queries = qkv + (size_t)q * ld;
+        size_t rows = (first + (size_t)q) * C + column;
+        attention_logits(s, queries, q, count, qkv + C, p, rest);
+        NAMED(gemm_alone)
+        (&(struct gemm){.M = count,
+                        .N = keys,
+                        .K = D,
+                        .a = a->dy + rows,
+                        .ra = C,
+                        .ca = 1,
+                        .b = qkv + 2 * C,
+                        .rb = 1,
+                        .cb = ld,
+                        .c = dp,
+                        .ldc = ldp},
+         rest);
+        logits_back(a, rows, lse, q, count, p, dp);
+        NAMED(gemm_alone)
+        (&(struct gemm){.M = count,
+                        .N = D,
+                        .K = keys,
+                        .a = dp,
+                        .ra = ldp,
+                        .ca = 1,
+                        .b = qkv + C,
+                        .rb = ld,
+                        .cb = 1,
+                        .c = dqkv + (size_t)q * ld,
+                        .ldc = ld},
+         rest);
+        NAMED(gemm_alone)
+        (&(struct gemm){.M = keys,
+                        .N = D,
+                        .K = count,
+                        .a = dp,
+                        .ra = 1,
+                        .ca = ldp,
+                        .b = queries,
+                        .rb = ld,
+                        .cb = 1,
+                        .c = dqkv + C,
+                        .ldc = ld,
+                        .add = true},
+         rest);
+        NAMED(gemm_alone)
+        (&(struct gemm){.M = keys,
+                        .N = D,
+                        .K = count,
+                        .a = p,
+                        .ra = 1,
+                        .ca = ldp,
+                        .b = a->dy + rows,
+                        .rb = C,
+                        .cb = 1,
+                        .c = dqkv + 2 * C,
+                        .ldc = ld,
+                        .add = true},
+         rest);
+    }
+}
+
+static void attention_part(int part, int parts, void *arg)
+{
+    const struct attention_call *a = arg;
+    int from, to, heads = a->s.heads;
+    float *room = a->room + (size_t)part * attention_own(&a->s);
+    pool_share(a->n * heads, 1, part, parts, &from, &to);
+    for (int i = from; i < to; i++)
+        (a->dqkv ? attention_head_back : attention_head)(a, i / heads, i % heads, room);
+}
+
+void NAMED(attention)(struct attention_shape s, int n, const float *qkv, float *y,
+                      float *lse, float *room)
+{
+    pool_run(attention_part,
+             &(struct attention_call){
+                 .s = s, .n = n, .qkv = qkv, .out = y, .lse = lse, .room = room});
+}
+
+void NAMED(attention_back)(struct attention_shape s, int n, const float *qkv,
+                           const float *y, const float *lse, const float *dy, float *dqkv,
+                           float *room)
+{
+    pool_run(attention_part, &(struct attention_call){.s = s,
+                                                      .n = n,
+                                                      .qkv = qkv,
+                                                      .y = y,
+                                                      .dy = dy,
+                                                      .dqkv = dqkv,
+                                                      .lse = (float *)(uintptr_t)lse,
+                                                      .room = room});
+}
+
+/* ---- the loss of rows of logits, which become its gradient ---- */
+
+struct loss_call {
+    int n, V;
+    float *logits, scale; /* 0: no gradient is wanted */
+    const uint32_t *labels;
+    double *found;
+};
+
+static void loss_part(int part, int parts, void *arg)
+{
+    const struct loss_call *a = arg;
+    int from, to;
+    pool_share(a->n, 1, part, parts, &from, &to);
+    for (int i = from; i < to; i++) {
+        float *row = a->logits + (size_t)i * (size_t)a->V, most = largest(row, a->V);
+        float right = row[a->labels[i]], all = 0;
+        for (int v = 0; v < a->V; v += VL) {
+            vec e = vexp(load_some(row, v, a->V, -INFINITY) - most);
+            for (int k = a->V - v; k < VL; k++)
+                e[k] = 0;
+            all += lanes_sum(e);
+            if (a->scale != 0)
+                store_some(row, v, a->V, e);
+        }
+        a->found[2 * i] = log((double)all) + (double)most - (double)right;
+        a->found[2 * i + 1] = right >= most;
+        if (a->scale == 0)
+            continue;
+        for (int v = 0; v < a->V; v += VL)
+            store_some(row, v, a->V, load_some(row, v, a->V, 0) * (a->scale / all));
+        row[a->labels[i]] -= a->scale;
+    }
+}
+
+void NAMED(token_loss)(int n, int V, float *logits, const uint32_t *labels, float scale,
+                       double *found)
+{
+    pool_run(loss_part, &(struct loss_call){n, V, logits, scale, labels, found});
+}

@@ -22,12 +22,14 @@ enum key {
     KEY_MODEL = 0x100,
     KEY_DATA,
     KEY_EPOCHS,
+    KEY_STEPS,
     KEY_BATCH_SIZE,
     KEY_OPTIMIZER,
     KEY_LR,
     KEY_MOMENTUM,
     KEY_WEIGHT_DECAY,
     KEY_SCHEDULE,
+    KEY_WARMUP,
     KEY_NO_DROPOUT,
     KEY_SYNC_NORMS,
     KEY_AUGMENT,
@@ -44,6 +46,7 @@ enum key {
     KEY_LOG,
     KEY_PLOT,
     KEY_LOGITS,
+    KEY_SAMPLE,
     KEY_TRACE,
     KEY_PROFILE,
     KEY_PROGRESS,
@@ -64,13 +67,19 @@ enum key {
 
 static const struct argp_option options[] = {
     {NULL, 0, NULL, 0, "Model and data", 1},
-    {"model", KEY_MODEL, "NAME", 0, "linreg, toy, mlp, cnn (the default) or resnet18", 0},
+    {"model", KEY_MODEL, "NAME", 0,
+     "linreg, toy, mlp, cnn (the default), resnet18 or gpt2, also with other sizes than the "
+     "usual: gpt2:layers=12,heads=12,width=768,context=1024,vocab=50257",
+     0},
     {"data", KEY_DATA, "WHAT", 0,
      "digits: 1,797 handwritten digits inside the program (the default); synthetic: a line "
-     "with noise, for linreg; or a directory with MNIST's four files, plain or .gz",
+     "with noise, for linreg; or a directory with MNIST's four files, plain or .gz; for gpt2 "
+     "a file: tokens, if its name ends in .bin, else text, of which each byte is a token",
      0},
     {"epochs", KEY_EPOCHS, "N", 0,
      "Passes over the training data (default 20); 0 only evaluates", 0},
+    {"steps", KEY_STEPS, "N", 0, "End after N steps (default: when the epochs are done)",
+     0},
     {"batch-size", KEY_BATCH_SIZE, "N", 0, "Samples of each rank per step (default 32)",
      0},
     {"target-accuracy", KEY_TARGET, "PERCENT", 0,
@@ -81,17 +90,21 @@ static const struct argp_option options[] = {
 
     {NULL, 0, NULL, 0, "Training", 2},
     {"optimizer", KEY_OPTIMIZER, "NAME", 0,
-     "sgd, adam or adadelta (defaults: linreg and resnet18 sgd, toy and mlp adam, cnn "
-     "adadelta)",
+     "sgd, adam, adamw or adadelta (defaults: linreg and resnet18 sgd, toy and mlp adam, cnn "
+     "adadelta, gpt2 adamw)",
      0},
     {"lr", KEY_LR, "X", 0,
-     "Learning rate (defaults: sgd 0.01, adam 0.001, adadelta 1; linreg 0.05)", 0},
+     "Learning rate (defaults: sgd 0.01, adam and adamw 0.001, adadelta 1; linreg 0.05)",
+     0},
     {"momentum", KEY_MOMENTUM, "X", 0, "Momentum of sgd (default 0)", 0},
-    {"weight-decay", KEY_WEIGHT_DECAY, "X", 0, "L2 penalty (default 0)", 0},
+    {"weight-decay", KEY_WEIGHT_DECAY, "X", 0,
+     "L2 penalty (default 0); adamw's is of the weights (default 0.01)", 0},
     {"schedule", KEY_SCHEDULE, "HOW", 0,
      "Learning rate over time: constant (the default), step:FACTOR after each epoch, "
      "cosine or linear down to 0",
      0},
+    {"warmup", KEY_WARMUP, "STEPS", 0,
+     "Steps in which the learning rate rises (default 0)", 0},
     {"no-dropout", KEY_NO_DROPOUT, NULL, 0, "Train without dropout", 0},
     {"sync-batch-norm", KEY_SYNC_NORMS, NULL, 0,
      "Normalise over the samples of all ranks (default: each rank over its own)", 0},
@@ -129,6 +142,8 @@ static const struct argp_option options[] = {
      "Plot loss and accuracy as SVG (default ddp-train.svg; 'none' for none)", 0},
     {"logits", KEY_LOGITS, "FILE", 0,
      "Write the model's outputs for the test set as safetensors", 0},
+    {"sample", KEY_SAMPLE, "N", 0,
+     "At the end, write N tokens as the model goes on with a text", 0},
     {"trace", KEY_TRACE, "FILE", 0, "Write a timeline of each rank, for ui.perfetto.dev",
      0},
     {"profile", KEY_PROFILE, NULL, 0,
@@ -193,6 +208,15 @@ static int set_real(const char *text, double lo, double hi, float *out,
     return 0;
 }
 
+static int set_count(const char *text, uint64_t *out, struct ddp_err *err)
+{
+    long long n;
+    if (value_integer(text, 1, LLONG_MAX, &n, err) < 0)
+        return -1;
+    *out = (uint64_t)n;
+    return 0;
+}
+
 static int set_learning(int key, const char *text, struct parse *p)
 {
     struct train_config *c = p->c;
@@ -204,6 +228,10 @@ static int set_learning(int key, const char *text, struct parse *p)
     case KEY_EPOCHS:
         p->epochs_given = true;
         return value_int(text, 0, 1000000, &c->epochs, p->err);
+    case KEY_STEPS:
+        return set_count(text, &c->steps, p->err);
+    case KEY_WARMUP:
+        return set_count(text, &c->schedule.warmup, p->err);
     case KEY_BATCH_SIZE:
         return value_int(text, 1, 65536, &c->batch_size, p->err);
     case KEY_TARGET:
@@ -294,6 +322,8 @@ static int set_files(int key, const char *text, struct parse *p)
         return value_file(text, &c->plot, p->err);
     case KEY_LOGITS:
         return value_file(text, &c->logits, p->err);
+    case KEY_SAMPLE:
+        return value_int(text, 1, 1 << 20, &c->sample, p->err);
     }
     return 1;
 }
@@ -409,10 +439,36 @@ static int default_threads(void)
     return share > 0 ? share : 1;
 }
 
+/* What a model of tokens has, and has not. */
+static int check_tokens(const struct parse *p)
+{
+    const struct train_config *c = p->c;
+    if (c->model->task != TASK_TOKENS)
+        return c->sample ? err_set(p->err, "--sample: %s writes no text, gpt2 does",
+                                   c->model->name)
+                         : 0;
+    if (!c->data)
+        return err_set(p->err, "--model gpt2 needs --data FILE: a text, or tokens");
+    if (c->augment.pad || c->augment.flip || c->normalise.channels || c->logits)
+        return err_set(p->err, "--augment, --normalize and --logits are for images");
+    if (c->engine && strcmp(c->engine, "cuda") == 0)
+        return err_set(p->err, "--engine cuda: it has no gpt2 yet, cpu has");
+    if (c->precision != PRECISION_FP32)
+        return err_set(p->err, "--precision %s: gpt2 has fp32",
+                       precision_names[c->precision]);
+    if (c->stages > 1)
+        return err_set(p->err, "--stages: gpt2's first and last layers share weights");
+    return 0;
+}
+
 static int fill_in(struct parse *p)
 {
     struct train_config *c = p->c;
     bool line = c->model->task == TASK_REGRESS;
+    if (check_tokens(p) < 0)
+        return -1;
+    if (c->model->task == TASK_TOKENS)
+        c->engine = "cpu";
     if (!c->data)
         c->data = line ? "synthetic" : "digits";
     if (line != (strcmp(c->data, "synthetic") == 0))
@@ -429,6 +485,10 @@ static int fill_in(struct parse *p)
         c->optim = optim_find(c->model->optimizer);
     if (!isfinite(c->lr))
         c->lr = line ? 0.05 : c->optim->lr;
+    if (isnan(c->optim_settings.decay))
+        c->optim_settings.decay = (float)c->optim->decay;
+    if (c->steps && !p->epochs_given)
+        c->epochs = INT_MAX;
     if (c->optim_settings.momentum > 0 && strcmp(c->optim->name, "sgd") != 0)
         return err_set(p->err, "--momentum: %s has none, sgd does", c->optim->name);
     if (!p->epochs_given && !isfinite(c->target) && strcmp(c->data, "digits") == 0)
@@ -452,6 +512,12 @@ static int fill_in(struct parse *p)
     return 0;
 }
 
+void config_finish(struct train_config *c)
+{
+    model_type_free(c->model);
+    c->model = NULL;
+}
+
 int config_parse(int argc, char **argv, struct train_config *out, struct ddp_err *err)
 {
     static const char doc[] =
@@ -466,6 +532,7 @@ int config_parse(int argc, char **argv, struct train_config *out, struct ddp_err
         .epochs = 20,
         .batch_size = 32,
         .lr = NAN,
+        .optim_settings.decay = NAN,
         .target = NAN,
         .schedule_text = "constant",
         .augment_text = "none",

@@ -24,9 +24,10 @@ enum {
 };
 
 struct train_config {
-    const struct model_type *model;
+    const struct model_type *model; /* owned */
     const char *data;
     int epochs;
+    uint64_t steps; /* at most; 0: as many as the epochs have */
     int batch_size; /* of each rank */
     const struct optim_type *optim;
     struct optim_settings optim_settings;
@@ -48,6 +49,7 @@ struct train_config {
     bool resume_if_there;   /* the bare --resume: start anew where there is nothing */
 
     const char *log, *plot, *logits; /* files; NULL: none */
+    int sample;                      /* tokens to be written at the end */
     bool plot_given;                 /* a picture nobody asked for may fail */
     enum progress_mode progress;
 
@@ -73,5 +75,7 @@ struct train_config {
 
 /* -1 with one line for what is wrong. --help, --usage and --version end the process. */
 int config_parse(int argc, char **argv, struct train_config *out, struct ddp_err *err);
+
+void config_finish(struct train_config *c);
 
 #endif

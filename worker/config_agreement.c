@@ -59,12 +59,14 @@ static void say_learning(struct words *w, const struct train_config *c)
     say(w, "for --model", "%s", c->model->name);
     say(w, "for --batch-size", "%d", c->batch_size);
     say(w, "for --epochs", "%d", c->epochs);
+    say(w, "for --steps", "%" PRIu64, c->steps);
     say(w, "for --seed", "%" PRIu64, c->seed);
     say(w, "for --optimizer", "%s", c->optim->name);
     say(w, "for --lr", "%.9g", c->lr);
     say(w, "for --momentum", "%.9g", (double)c->optim_settings.momentum);
     say(w, "for --weight-decay", "%.9g", (double)c->optim_settings.decay);
     say(w, "for --schedule", "%s", c->schedule_text);
+    say(w, "for --warmup", "%" PRIu64, c->schedule.warmup);
     if (isfinite(c->target))
         say(w, "for --target-accuracy", "%.9g", c->target);
     else

@@ -61,18 +61,15 @@ static int find_word(const char *text, const char *const *names, struct ddp_err 
 
 int value_model(const char *text, const struct model_type **out, struct ddp_err *err)
 {
-    const char *names[16] = {NULL};
-    for (size_t i = 0; model_types[i] && i + 1 < ARRAY_LEN(names); i++)
-        names[i] = model_types[i]->name;
-    int which = find_word(text, names, err);
-    *out = which < 0 ? NULL : model_types[which];
-    return which < 0 ? -1 : 0;
+    model_type_free(*out);
+    *out = model_type_find(text, err);
+    return *out ? 0 : -1;
 }
 
 int value_optimizer(const char *text, const struct optim_type **out, struct ddp_err *err)
 {
     *out = optim_find(text);
-    return *out ? 0 : err_set(err, "'%s' is not one of sgd, adam, adadelta", text);
+    return *out ? 0 : err_set(err, "'%s' is not one of sgd, adam, adamw, adadelta", text);
 }
 
 int value_precision(const char *text, enum precision *out, struct ddp_err *err)

@@ -23,6 +23,7 @@ int main(int argc, char **argv)
     stdout_must_arrive("ddp-train");
     if (config_parse(argc, argv, &config, &err) < 0) {
         complain(&err);
+        config_finish(&config);
         return EXIT_USAGE;
     }
     signals_install();
@@ -36,5 +37,6 @@ int main(int argc, char **argv)
     else
         run_wait_for_culprit(run);
     run_destroy(run);
+    config_finish(&config);
     return code;
 }

@@ -85,9 +85,15 @@ static int prepare(struct run *run, struct ddp_err *err)
     const struct train_config *c = run->c;
     kernels_set_threads(c->threads);
     run->kernels = kernels_get_at(c->kernels, c->precision, err);
-    if (!run->kernels ||
-        dataset_load(c->data, &c->normalise, c->seed, &run->data, err) < 0)
+    if (!run->kernels)
         return -1;
+    int rc = c->model->task == TASK_TOKENS
+                 ? tokens_load(c->data, c->model->context, c->model->vocabulary,
+                               &run->data, err)
+                 : dataset_load(c->data, &c->normalise, c->seed, &run->data, err);
+    if (rc < 0)
+        return -1;
+    run->answers = run->data.task == TASK_TOKENS ? run->data.shape.W : 1;
     run->model =
         model_create(c->model->name, run->data.shape, c->batch_size, run->kernels, err);
     if (!run->model)
@@ -141,13 +147,26 @@ static int check_place(const char *what, const char *path, enum output_path_use 
     return why ? err_set(err, "cannot write the %s '%s': %s", what, path, why) : 0;
 }
 
+/* With --steps they may be fewer. */
+static int epochs_of(const struct run *run)
+{
+    const struct train_config *c = run->c;
+    uint64_t each = (uint64_t)run->size * (uint64_t)(c->batch_size * c->accumulate);
+    uint64_t steps = (run->data.train.n + each - 1) / each;
+    uint64_t epochs = (c->steps + steps - 1) / steps;
+    return c->steps && epochs < (uint64_t)c->epochs ? (int)epochs : c->epochs;
+}
+
 /* Files that only rank 0 opens. */
 static int prepare_files(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
     if (run->rank != 0)
         return 0;
-    progress_init(&run->progress, stdout, c->progress, c->epochs);
+    progress_init(&run->progress, stdout, c->progress, epochs_of(run));
+    run->progress.each = run->answers;
+    if (run->data.task != TASK_CLASSIFY)
+        run->progress.unit = run->data.task == TASK_TOKENS ? "tokens" : "samples";
     if (c->checkpoint &&
         (checkpoint_prepare(c->checkpoint, err) < 0 || saver_lock(run->saver, err) < 0))
         return -1;
@@ -422,6 +441,8 @@ static int write_files(struct run *run, struct ddp_err *err)
         rc = write_logits(run, err);
     run_tell_result(run, plot);
     free(plot);
+    if (c->sample)
+        run_sample(run);
     if (rc == 0)
         rc = metrics_close(&run->metrics, err);
     return rc == 0 ? progress_check(&run->progress, err) : rc;

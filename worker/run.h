@@ -35,6 +35,7 @@ struct run {
 
     const struct kernels *kernels;
     struct dataset data;
+    int answers;         /* of a sample: its tokens, or 1 */
     struct model *model; /* owned: the host's copy */
     struct optim optim;
     const struct engine_type *engine_type;
@@ -84,6 +85,9 @@ void run_wait_for_culprit(struct run *run);
 int run_exit_code(const struct run *run);
 /* Percent of the devices' peak at this rate; NaN: unknown. */
 double run_peak_percent(const struct run *run, double images_per_s);
+
+/* in sample.c: what the model makes of a text, for --sample */
+void run_sample(struct run *run);
 
 /* in summary.c: the table at the start, and the words at the end */
 void run_tell_config(struct run *run);

@@ -44,6 +44,10 @@ static void tell_data(struct run *run)
                      "data        %s: %s training and %s test images, %dx%d%s%s", d->name,
                      train, test, d->shape.W, d->shape.H, augmented ? ", " : "",
                      augmented ? run->c->augment_text : "");
+    else if (d->task == TASK_TOKENS)
+        progress_say(&run->progress,
+                     "data        %s: %s training and %s test samples of %d tokens",
+                     d->name, train, test, run->answers);
     else
         progress_say(&run->progress,
                      "data        %s: %s training and %s test points of y = %g x %c %g, "
@@ -60,6 +64,8 @@ static void tell_stop(struct run *run)
     if (isfinite(c->target))
         progress_say(&run->progress, "until       %g %% test accuracy, or %d epoch%s",
                      c->target, c->epochs, c->epochs == 1 ? "" : "s");
+    else if (c->steps)
+        progress_say(&run->progress, "until       step %" PRIu64, c->steps);
     else
         progress_say(&run->progress, "until       %d epoch%s", c->epochs,
                      c->epochs == 1 ? "" : "s");
@@ -160,6 +166,10 @@ static void tell_learned(struct run *run)
         progress_say(&run->progress,
                      "accuracy    %.2f %% of %s test images after %d epoch%s",
                      r->test_accuracy, n, r->epoch, r->epoch == 1 ? "" : "s");
+    else if (run->data.task == TASK_TOKENS)
+        progress_say(&run->progress,
+                     "learned     test loss %.4f, %.2f %% of the test tokens foretold",
+                     r->test_loss, r->test_accuracy);
     else {
         double slope = (double)model_weights(run->model)[0];
         double offset = (double)model_weights(run->model)[1];
@@ -244,10 +254,9 @@ void run_tell_result(struct run *run, const char *plot)
     progress_gap(p);
     tell_learned(run);
     if (run->images > 0) {
-        char *speed = grouped((uint64_t)images_per_s(run));
+        char *speed = grouped((uint64_t)(images_per_s(run) * p->each));
         progress_say(p, "speed       %s %s/s; %.2f s of training, %.2f s in all", speed,
-                     run->data.task == TASK_CLASSIFY ? "images" : "samples", training,
-                     all);
+                     p->unit, training, all);
         free(speed);
         tell_share(run);
         tell_memory(run);

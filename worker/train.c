@@ -38,9 +38,17 @@ static double epochs_at(const struct run *run, uint64_t position)
 
 static double learning_rate(const struct run *run)
 {
-    return run->c->lr * schedule_factor(&run->c->schedule,
-                                        epochs_at(run, run->state.position),
-                                        run->c->epochs);
+    const struct train_config *c = run->c;
+    double at = epochs_at(run, run->state.position);
+    double part = c->steps    ? (double)run->state.step / (double)c->steps
+                  : c->epochs ? at / c->epochs
+                              : 1;
+    return c->lr * schedule_factor(&c->schedule, at, part, run->state.step);
+}
+
+static bool steps_done(const struct run *run)
+{
+    return run->c->steps && run->state.step >= run->c->steps;
 }
 
 /* NaN is printed without a sign. */
@@ -181,7 +189,8 @@ static int train_epoch(struct run *run, struct tally *t, struct ddp_err *err)
     uint64_t every = (uint64_t)run->c->checkpoint_every;
     sampler_start(&run->sampler, (int)run->state.epoch, run->state.position);
     *t = (struct tally){.began_ns = now_ns()};
-    while (run->end == RUN_GOING && (all = sampler_next(&run->sampler, &mine)) > 0) {
+    while (run->end == RUN_GOING && !steps_done(run) &&
+           (all = sampler_next(&run->sampler, &mine)) > 0) {
         struct engine_result result;
         int rc = submit_step(run, mine, all, &result, err);
         if (rc < 0 || (rc > 0 && take_result(run, t, &result, err) < 0))
@@ -216,8 +225,9 @@ static int evaluate(struct run *run, struct epoch_report *r, struct ddp_err *err
     if (ddp_all_reduce(run->group, sums, 2, DDP_F64, DDP_SUM, err) < 0)
         return -1;
     r->test_loss = sums[0] / (double)test->n;
-    r->test_accuracy =
-        run->data.task == TASK_CLASSIFY ? 100 * sums[1] / (double)test->n : (double)NAN;
+    r->test_accuracy = run->data.task == TASK_REGRESS
+                           ? (double)NAN
+                           : 100 * sums[1] / ((double)test->n * run->answers);
     if (isfinite(r->test_loss))
         return 0;
     run->culprit = 0;
@@ -240,10 +250,11 @@ static int end_epoch(struct run *run, const struct tally *t, struct ddp_err *err
 {
     struct epoch_report r = {.step = run->state.step, .epoch = (int)run->state.epoch};
     double n = (double)t->samples;
-    bool classify = run->data.task == TASK_CLASSIFY;
+    bool counts = run->data.task != TASK_REGRESS;
     double seconds = seconds_since(t->began_ns);
     r.loss = n > 0 ? t->loss / n : (double)NAN;
-    r.train_accuracy = n > 0 && classify ? 100 * t->correct / n : (double)NAN;
+    r.train_accuracy =
+        n > 0 && counts ? 100 * t->correct / (n * run->answers) : (double)NAN;
     r.images_per_s = n > 0 ? n / seconds : (double)NAN;
     r.peak_percent = run_peak_percent(run, r.images_per_s);
     r.lr = learning_rate(run);
@@ -262,8 +273,10 @@ static int end_epoch(struct run *run, const struct tally *t, struct ddp_err *err
     }
     if (r.test_accuracy >= run->c->target) /* never so without a target: it is NaN */
         run->end = RUN_TARGET_REACHED;
-    run->state.epoch++;
-    run->state.position = 0;
+    if (run->state.position >= run->data.train.n) { /* --steps may end within an epoch */
+        run->state.epoch++;
+        run->state.position = 0;
+    }
     return run_save(run, err);
 }
 
@@ -271,7 +284,8 @@ static int end_epoch(struct run *run, const struct tally *t, struct ddp_err *err
 
 int run_train(struct run *run, struct ddp_err *err)
 {
-    while (run->end == RUN_GOING && run->state.epoch <= run->c->epochs) {
+    while (run->end == RUN_GOING && run->state.epoch <= run->c->epochs &&
+           !steps_done(run)) {
         struct tally t;
         if (train_epoch(run, &t, err) < 0)
             return -1;

@@ -153,7 +153,7 @@ static int layer_forward(struct layers *net, int i, const struct layers_plan *p,
         return 0;
     if (p->n == 0 && !(l->spec->kind == LAYER_NORM && net->sum))
         return 0;
-    switch (l->spec->kind) {
+    switch ((int)l->spec->kind) { /* images only */
     case LAYER_CONV:
         return conv_forward(net, i, &p->layers[i], err);
     case LAYER_LINEAR:
@@ -162,8 +162,6 @@ static int layer_forward(struct layers *net, int i, const struct layers_plan *p,
         return norm_forward(net, l, p->n, learn, err);
     case LAYER_MEAN:
         cuda_mean(input_of(net, l), map_in(net, l, p->n), l->y, net->stream);
-        return 0;
-    case LAYER_END:
         return 0;
     }
     return 0;
@@ -196,7 +194,7 @@ static int layer_back(struct layers *net, int i, const struct layers_plan *p,
         return 0;
     if (p->n == 0 && !(l->spec->kind == LAYER_NORM && net->sum))
         return 0;
-    switch (l->spec->kind) {
+    switch ((int)l->spec->kind) { /* images only */
     case LAYER_CONV:
         return conv_back(net, i, &p->layers[i], scale, err);
     case LAYER_LINEAR:
@@ -205,8 +203,6 @@ static int layer_back(struct layers *net, int i, const struct layers_plan *p,
         return norm_back(net, l, p->n, err);
     case LAYER_MEAN:
         cuda_mean_back(dy, map_in(net, l, p->n), gradient_of(net, l->in), net->stream);
-        return 0;
-    case LAYER_END:
         return 0;
     }
     return 0;

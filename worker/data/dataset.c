@@ -209,6 +209,10 @@ void batch_buf_init(struct batch_buf *b, const struct dataset *d, int room)
 {
     size_t per = (size_t)d->shape.C * (size_t)d->shape.H * (size_t)d->shape.W;
     size_t n = (size_t)room;
+    if (d->task == TASK_TOKENS) {
+        *b = (struct batch_buf){.tokens = xcalloc(n * (per + 1), sizeof *b->tokens)};
+        return;
+    }
     *b = (struct batch_buf){
         .x = xcalloc(n * per, sizeof *b->x),
         .labels = xcalloc(n, sizeof *b->labels),
@@ -221,6 +225,7 @@ void batch_buf_finish(struct batch_buf *b)
     free(b->x);
     free(b->labels);
     free(b->targets);
+    free(b->tokens);
     *b = (struct batch_buf){0};
 }
 
@@ -278,6 +283,10 @@ struct batch dataset_gather(const struct dataset *d, const struct samples *part,
 {
     if (d->task == TASK_REGRESS)
         return gather_points(d, part, which, n, buf);
+    if (d->task == TASK_TOKENS) {
+        tokens_gather(d, part, which, n, buf->tokens);
+        return (struct batch){.tokens = buf->tokens, .n = n};
+    }
     size_t per = (size_t)d->shape.C * (size_t)d->shape.H * (size_t)d->shape.W;
     float *to = buf->x;
     for (int i = 0; i < n; i++, to += per) {

@@ -18,13 +18,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One part. Images: pixels and labels; the line: inputs and targets. */
+/* One part. Images: pixels and labels; the line: inputs and targets; or tokens. */
 struct samples {
     size_t n;
-    uint8_t *pixels; /* owned, or in maps[0]: [n, C, H, W] */
-    uint8_t *labels; /* owned, or in maps[1]: [n] */
-    float *inputs;   /* owned, [n, C*H*W] */
-    float *targets;  /* owned, [n, outputs] */
+    uint8_t *pixels;    /* owned, or in maps[0]: [n, C, H, W] */
+    uint8_t *labels;    /* owned, or in maps[1]: [n] */
+    float *inputs;      /* owned, [n, C*H*W] */
+    float *targets;     /* owned, [n, outputs] */
+    const void *tokens; /* in maps[0] of the training part: [n * W + 1] */
     struct map {
         void *at; /* owned; NULL: there is none */
         size_t bytes;
@@ -32,10 +33,11 @@ struct samples {
 };
 
 struct dataset {
-    const char *name; /* "digits", "synthetic" or the folder; borrowed */
+    const char *name; /* "digits", "synthetic", the folder or the file; borrowed */
     enum task task;
     struct io_shape shape;
     struct samples train, test;
+    int token_bytes;                         /* 1, 2, 4 */
     struct normalise normal;                 /* numbers for each channel */
     float as_float[NORMALISE_CHANNELS][256]; /* a pixel of each, normalised */
 };
@@ -52,6 +54,16 @@ extern const struct line {
  * channels: what the training images say. `seed` is for what is drawn. */
 int dataset_load(const char *name, const struct normalise *normal, uint64_t seed,
                  struct dataset *out, struct ddp_err *err);
+/* TASK_TOKENS, from a file: samples are `context` tokens and the one behind them, of
+ * `vocabulary` different ones; the last tenth of them is for tests. A file whose name
+ * ends in ".bin" holds tokens of 16 bits, as nanoGPT writes them, or begins with llm.c's
+ * header, which says whether they have 16 or 32; any other file is text, and a byte a
+ * token. */
+int tokens_load(const char *name, int context, int vocabulary, struct dataset *out,
+                struct ddp_err *err);
+/* Samples which[0..n) of `part`, each with the token behind it. */
+void tokens_gather(const struct dataset *d, const struct samples *part,
+                   const uint32_t *which, int n, uint32_t *out);
 void dataset_finish(struct dataset *d); /* frees; a zeroed struct is fine */
 
 /* A batch of at most `room` samples, owning its arrays. */
@@ -59,6 +71,7 @@ struct batch_buf {
     float *x;
     uint8_t *labels;
     float *targets;
+    uint32_t *tokens;
 };
 void batch_buf_init(struct batch_buf *b, const struct dataset *d, int room);
 void batch_buf_finish(struct batch_buf *b);

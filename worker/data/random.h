@@ -14,7 +14,12 @@ struct random {
 };
 
 /* Streams of one seed; rng.h's other users: the model takes 0 for its first weights. */
-enum random_stream { STREAM_TRAIN_LINE = 1 << 20, STREAM_TEST_LINE, STREAM_ORDER };
+enum random_stream {
+    STREAM_SAMPLE = (1 << 20) - 1,
+    STREAM_TRAIN_LINE,
+    STREAM_TEST_LINE,
+    STREAM_ORDER /* and the epoch */
+};
 
 static inline struct random random_make(uint64_t seed, uint64_t stream)
 {

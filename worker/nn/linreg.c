@@ -6,5 +6,5 @@ const struct model_type model_linreg = {
     .summary = "linear regression, mean squared error",
     .task = TASK_REGRESS,
     .optimizer = "sgd",
-    .layers = {{LAYER_LINEAR, "linear"}},
+    .layers = LAYERS({LAYER_LINEAR, "linear"}),
 };

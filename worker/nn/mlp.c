@@ -6,7 +6,7 @@ const struct model_type model_mlp = {
     .summary = "two hidden layers of 512 with ReLU",
     .task = TASK_CLASSIFY,
     .optimizer = "adam",
-    .layers = {{LAYER_LINEAR, "fc1", .outputs = 512, .relu = true},
-               {LAYER_LINEAR, "fc2", .outputs = 512, .relu = true},
-               {LAYER_LINEAR, "fc3"}},
+    .layers = LAYERS({LAYER_LINEAR, "fc1", .outputs = 512, .relu = true},
+                     {LAYER_LINEAR, "fc2", .outputs = 512, .relu = true},
+                     {LAYER_LINEAR, "fc3"}),
 };

@@ -12,8 +12,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct model_type *const model_types[] = {
-    &model_linreg, &model_toy, &model_mlp, &model_cnn, &model_resnet18, NULL};
+static const struct model_type *const types[] = {&model_linreg, &model_toy, &model_mlp,
+                                                 &model_cnn, &model_resnet18};
+
+const struct model_type *model_type_find(const char *text, struct ddp_err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if (strcmp(types[i]->name, text) == 0)
+            return types[i];
+    if (strncmp(text, "gpt2", 4) == 0 && (!text[4] || text[4] == ':'))
+        return gpt2_make(text, err);
+    char names[128] = "";
+    for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof(names) - used, "%s, ", types[i]->name);
+    }
+    err_set(err, "unknown model '%s'; there are: %sgpt2", text, names);
+    return NULL;
+}
+
+void model_type_free(const struct model_type *type)
+{
+    if (!type || !type->made)
+        return;
+    for (const struct layer_spec *l = type->layers; l->kind != LAYER_END; l++)
+        free((void *)(uintptr_t)l->name);
+    free((void *)(uintptr_t)type->layers);
+    free((void *)(uintptr_t)type->name);
+    free((void *)(uintptr_t)type);
+}
 
 /* ---- making one ---- */
 
@@ -25,6 +52,7 @@ static struct model *create_type(const struct model_type *type, struct io_shape 
         err_set(err,
                 "model '%s' cannot have inputs of %dx%dx%d, %d outputs, batches of %d",
                 type->name, io.C, io.H, io.W, io.outputs, max_batch);
+        model_type_free(type);
         return NULL;
     }
     struct model *m = xcalloc(1, sizeof(*m));
@@ -43,17 +71,8 @@ static struct model *create_type(const struct model_type *type, struct io_shape 
 struct model *model_create(const char *name, struct io_shape io, int max_batch,
                            const struct kernels *kernels, struct ddp_err *err)
 {
-    for (const struct model_type *const *t = model_types; *t; t++)
-        if (strcmp((*t)->name, name) == 0)
-            return create_type(*t, io, max_batch, kernels, err);
-    char names[128] = "";
-    for (const struct model_type *const *t = model_types; *t; t++) {
-        size_t used = strlen(names);
-        snprintf(names + used, sizeof(names) - used, "%s%s", used ? ", " : "",
-                 (*t)->name);
-    }
-    err_set(err, "unknown model '%s'; there are: %s", name, names);
-    return NULL;
+    const struct model_type *type = model_type_find(name, err);
+    return type ? create_type(type, io, max_batch, kernels, err) : NULL;
 }
 
 struct model *model_create_view(struct model *of, int max_batch, struct ddp_err *err)
@@ -77,7 +96,7 @@ void model_destroy(struct model *m)
 {
     if (m == NULL)
         return;
-    for (int i = 0; i < MODEL_MAX_LAYERS; i++) {
+    for (int i = 0; m->layers && m->type->layers[i].kind != LAYER_END; i++) {
         struct layer *l = &m->layers[i];
         if (l->conv)
             m->k->conv_plan_free(l->conv);
@@ -86,6 +105,8 @@ void model_destroy(struct model *m)
         if (l->norm)
             m->k->norm_plan_free(l->norm);
         free(l->y);
+        free(l->kept);
+        free(l->room);
     }
     for (size_t i = 0; i < m->nparams; i++)
         free((void *)(uintptr_t)m->params[i].name);
@@ -96,8 +117,14 @@ void model_destroy(struct model *m)
     if (!m->of) {
         free(m->own_weights);
         free(m->buffer_block);
+        model_type_free(m->type);
     }
     free(m->own_grads);
+    free(m->layers);
+    free(m->params);
+    free(m->buffers);
+    free(m->room);
+    head_free(m->head);
     free(m);
 }
 
@@ -175,7 +202,7 @@ int model_products(const struct model *m, struct model_product out[MODEL_MAX_LAY
     int n = 0;
     for (int i = 0; i < m->nlayers; i++) {
         const struct layer *l = &m->layers[i];
-        if (l->linear)
+        if (l->linear && n < MODEL_MAX_LAYERS)
             out[n++] = (struct model_product){i, l->weight->offset, l->weight->dims[0],
                                               l->weight->dims[1],
                                               m->k->linear_factors(l->linear)};
@@ -217,9 +244,11 @@ double model_flop(const struct model *m)
     double flop = 0;
     for (int i = 0; i < m->nlayers; i++) {
         const struct layer *l = &m->layers[i];
-        if (l->conv || l->linear) /* nobody wants the gradient of the data */
+        if (l->op->product) /* nobody wants the gradient of the data */
             flop += 2 * l->work * (l->in >= 0 ? 3 : 2);
     }
+    if (m->head) /* logits */
+        flop += 6.0 * m->io.W * m->io.outputs * m->layers[0].spec->outputs;
     return flop;
 }
 
@@ -246,78 +275,21 @@ void model_split(const struct model *m, int parts, int *first)
 
 /* ---- first values ---- */
 
-/* Mean 0, variance 1 (Box and Muller, 1958). */
-static float normal(uint64_t key, uint64_t i)
+/* Box and Muller, 1958. */
+float model_normal(uint64_t key, uint64_t i)
 {
     double radius = sqrt(-2 * log(1 - (double)rng_uniform(key, 2 * i)));
     return (float)(radius * cos(2 * M_PI * (double)rng_uniform(key, 2 * i + 1)));
-}
-
-static void init_layer(struct model *m, const struct layer *l, uint64_t key)
-{
-    const struct param *w = l->weight;
-    if (l->norm) {
-        for (size_t i = 0; i < w->count; i++) {
-            m->weights[w->offset + i] = 1;
-            m->weights[l->bias->offset + i] = 0;
-            l->running[i] = 0;
-            l->running[w->count + i] = 1;
-        }
-        l->running[2 * w->count] = 0;
-        return;
-    }
-    size_t fan_in = w->count / (size_t)w->dims[0];
-    if (l->spec->bare) {
-        float deviation = sqrtf(2.0f / (float)(w->dims[0] * w->dims[2] * w->dims[3]));
-        for (size_t i = w->offset; i < w->offset + w->count; i++)
-            m->weights[i] = normal(key, i) * deviation;
-        return;
-    }
-    float bound = 1.0f / sqrtf((float)fan_in);
-    for (size_t i = w->offset; i < l->bias->offset + l->bias->count; i++)
-        m->weights[i] = (2 * rng_uniform(key, i) - 1) * bound;
 }
 
 void model_init(struct model *m, uint64_t seed)
 {
     for (int i = 0; i < m->nlayers; i++)
         if (m->layers[i].weight)
-            init_layer(m, &m->layers[i], rng_key(seed, 0));
+            m->layers[i].op->init(m, &m->layers[i], rng_key(seed, 0));
 }
 
 /* ---- forward ---- */
-
-static const float *input_of(const struct model *m, const struct layer *l,
-                             const struct batch *b)
-{
-    return l->in < 0 ? b->x : m->layers[l->in].y;
-}
-
-static void layer_forward(struct model *m, struct layer *l, const struct batch *b,
-                          bool learn)
-{
-    const float *x = input_of(m, l, b);
-    const float *w = l->weight ? m->weights + l->weight->offset : NULL;
-    const float *bias = l->bias ? m->weights + l->bias->offset : NULL;
-    switch (l->spec->kind) {
-    case LAYER_CONV:
-        m->k->conv(l->conv, b->n, x, w, bias, l->y);
-        return;
-    case LAYER_LINEAR:
-        m->k->linear(l->linear, b->n, x, w, bias, l->y);
-        return;
-    case LAYER_NORM:
-        m->k->norm(l->norm, b->n, x, w, bias, l->running, learn,
-                   l->shortcut < 0 ? NULL : m->layers[l->shortcut].y, l->y);
-        l->running[2 * l->weight->count] += learn;
-        return;
-    case LAYER_MEAN:
-        m->k->mean(m->layers[l->in].map, b->n, x, l->y);
-        return;
-    case LAYER_END:
-        return;
-    }
-}
 
 static const float *outputs(const struct model *m)
 {
@@ -327,7 +299,7 @@ static const float *outputs(const struct model *m)
 const float *model_forward(struct model *m, const struct batch *b)
 {
     for (int i = 0; i < m->nlayers; i++)
-        layer_forward(m, &m->layers[i], b, false);
+        m->layers[i].op->forward(m, &m->layers[i], b, false);
     return outputs(m);
 }
 
@@ -349,7 +321,7 @@ void model_pass_forward(struct model *m, const struct model_pass *p, int from, i
         int64_t began = look(m);
         if (p->batch->n == 0 && !l->norm)
             continue;
-        layer_forward(m, l, p->batch, true);
+        l->op->forward(m, l, p->batch, true);
         if (m->dropout && l->spec->dropout > 0)
             m->k->dropout(l->y, (int64_t)l->floats * p->batch->n, l->spec->dropout,
                           p->seed, p->step * MODEL_MAX_LAYERS + (uint64_t)i);
@@ -364,6 +336,8 @@ static float loss(const struct model *m, const struct batch *b, const float *y, 
                   float scale, int *correct)
 {
     *correct = 0;
+    if (m->head)
+        return head_loss(m, b, dy, scale, correct);
     if (m->type->task == TASK_CLASSIFY)
         return m->k->softmax_loss(y, b->labels, dy, b->n, m->io.outputs, scale, correct);
     return m->k->mse_loss(y, b->targets, dy, b->n, m->io.outputs, scale);
@@ -375,50 +349,13 @@ float model_pass_loss(struct model *m, const struct model_pass *p, int *correct)
                 p->scale, correct);
 }
 
-static float *gradient_of(const struct model *m, int layer)
-{
-    return layer < 0 ? NULL : m->slots[m->layers[layer].slot];
-}
-
-static void layer_back(struct model *m, const struct layer *l, const struct batch *b)
-{
-    const float *x = input_of(m, l, b), *dy = m->slots[l->slot];
-    float *dx = gradient_of(m, l->in);
-    const float *w = l->weight ? m->weights + l->weight->offset : NULL;
-    float *dw = l->weight ? m->grads + l->weight->offset : NULL;
-    float *dbias = l->bias ? m->grads + l->bias->offset : NULL;
-    float drop = m->dropout ? l->spec->dropout : 0;
-    float keep = drop > 0 ? rng_keep_scale(drop) : 1;
-    switch (l->spec->kind) {
-    case LAYER_CONV:
-        m->k->conv_back(l->conv, b->n, x, w, l->y, dy, keep, dw, dbias, dx);
-        return;
-    case LAYER_LINEAR:
-        if (l->factors)
-            m->k->linear_back_factors(l->linear, b->n, x, w, l->y, dy, keep, l->factors,
-                                      dbias, dx);
-        else
-            m->k->linear_back(l->linear, b->n, x, w, l->y, dy, keep, dw, dbias, dx);
-        return;
-    case LAYER_NORM:
-        m->k->norm_back(l->norm, b->n, x, w, l->y, dy, dw, dbias, dx,
-                        gradient_of(m, l->shortcut));
-        return;
-    case LAYER_MEAN:
-        m->k->mean_back(m->layers[l->in].map, b->n, dy, dx);
-        return;
-    case LAYER_END:
-        return;
-    }
-}
-
 void model_pass_back(struct model *m, const struct model_pass *p, int from, int to)
 {
     for (int i = to - 1; i >= from; i--) {
         const struct layer *l = &m->layers[i];
         int64_t began = look(m);
         if (p->batch->n > 0 || l->norm || l->factors)
-            layer_back(m, l, p->batch);
+            l->op->back(m, l, p->batch);
         seen(m, l, 'b', began);
         if (p->ready && l->weight)
             p->ready(l->weight->offset, l->weight->count + (l->bias ? l->bias->count : 0),
@@ -430,7 +367,7 @@ void model_idle(struct model *m)
 {
     for (int i = 0; i < m->nlayers; i++)
         if (m->layers[i].factors)
-            layer_back(m, &m->layers[i], &(struct batch){0});
+            m->layers[i].op->back(m, &m->layers[i], &(struct batch){0});
 }
 
 float model_train_step(struct model *m, const struct batch *b, float scale, uint64_t seed,
@@ -454,7 +391,7 @@ float model_evaluate(struct model *m, const struct batch *b, int *correct)
 int model_find_bad(struct model *m, const struct batch *b, char *text, size_t size)
 {
     size_t pixels = (size_t)(m->io.C * m->io.H * m->io.W);
-    if (!m->k->finite(b->x, pixels * (size_t)b->n, false)) {
+    if (b->x && !m->k->finite(b->x, pixels * (size_t)b->n, false)) {
         snprintf(text, size, "the data");
         return 0;
     }

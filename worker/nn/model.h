@@ -32,12 +32,12 @@ struct param {
     size_t offset, count; /* floats, in the blocks */
 };
 
-enum task { TASK_CLASSIFY, TASK_REGRESS };
+enum task { TASK_CLASSIFY, TASK_REGRESS, TASK_TOKENS };
 
 /* What the data look like. */
 struct io_shape {
-    int C, H, W; /* an input */
-    int outputs; /* classes, or regression targets */
+    int C, H, W; /* an input; tokens: 1, 1, how many */
+    int outputs; /* classes, regression targets, or different tokens */
 };
 
 struct model; /* an instance: layers, activations for up to max_batch */
@@ -46,10 +46,24 @@ struct batch {
     const float *x;        /* [n, C, H, W] */
     const uint8_t *labels; /* [n], TASK_CLASSIFY */
     const float *targets;  /* [n, outputs], TASK_REGRESS */
+    /* [n, W + 1], TASK_TOKENS: to learn is what follows each but the last */
+    const uint32_t *tokens;
     int n;
 };
 
-enum layer_kind { LAYER_END, LAYER_CONV, LAYER_LINEAR, LAYER_NORM, LAYER_MEAN };
+enum layer_kind {
+    LAYER_END,
+    LAYER_CONV,
+    LAYER_LINEAR,
+    LAYER_NORM,
+    LAYER_MEAN,
+    LAYER_EMBED,
+    LAYER_LAYER_NORM,
+    LAYER_DENSE,
+    LAYER_GELU,
+    LAYER_ATTENTION,
+    LAYER_KINDS
+};
 
 /* One layer with what follows it: its ReLU, its pooling, its dropout.
  *
@@ -57,6 +71,12 @@ enum layer_kind { LAYER_END, LAYER_CONV, LAYER_LINEAR, LAYER_NORM, LAYER_MEAN };
  * it has neither, and NORMs follow. NORM: batch normalisation. MEAN: of each channel's
  * image, the way from images to linear layers. Inputs come from the layer before, or from
  * the one `from` places back; a NORM adds what the layer `shortcut` places back gave out.
+ *
+ * Of tokens: EMBED, which is first, gives each `outputs` numbers, by what it is (name
+ * .weight) and by where it stands ("wpe.weight"), and what is left of the last layer is
+ * compared with the same numbers: tied weights. LAYER_NORM; DENSE, a linear layer whose
+ * weight lies as [inputs, outputs], as GPT-2's do, and may have a shortcut; GELU;
+ * ATTENTION, causal, with `size` heads, of the queries, keys and values before it.
  */
 struct layer_spec {
     enum layer_kind kind;
@@ -74,16 +94,24 @@ struct layer_spec {
 struct model_type {
     const char *name, *summary;
     enum task task;
-    const char *optimizer;                          /* the default */
-    struct layer_spec layers[MODEL_MAX_LAYERS + 1]; /* the last is LAYER_END */
+    const char *optimizer;           /* the default */
+    const struct layer_spec *layers; /* the last is LAYER_END */
+    int context, vocabulary;         /* TASK_TOKENS: of a sample, and of all */
+    bool made;                       /* from a text; by model_type_find() */
 };
 
-extern const struct model_type *const model_types[]; /* NULL-terminated */
+#define LAYERS(...) ((const struct layer_spec[]){__VA_ARGS__, {LAYER_END}})
+
+/* What `text` says: a name, for gpt2 with its sizes ("gpt2:layers=4,width=128"). NULL
+ * with `err` that lists the names. */
+const struct model_type *model_type_find(const char *text, struct ddp_err *err);
+void model_type_free(const struct model_type *type); /* NULL is fine */
+const struct model_type *gpt2_make(const char *text, struct ddp_err *err);
 extern const struct model_type model_linreg, model_toy, model_mlp, model_cnn,
     model_resnet18;
 
-/* An instance of the model called `name`, for batches of up to max_batch. NULL with `err`
- * when there is none of that name or the data do not fit it. */
+/* An instance of the model that `name` says, for batches of up to max_batch. NULL with
+ * `err` when there is none of that name or the data do not fit it. */
 struct model *model_create(const char *name, struct io_shape io, int max_batch,
                            const struct kernels *kernels, struct ddp_err *err);
 /* Another one over the same weights and buffers, which must outlive it, with activations
@@ -192,6 +220,10 @@ void model_observe(struct model *m, model_span_fn span, void *arg);
  * none.
  */
 int model_find_bad(struct model *m, const struct batch *b, char *text, size_t size);
+
+/* How likely each token is to follow tokens[0..n), n up to W: logits of all of them,
+ * until the next call. */
+const float *model_next(struct model *m, const uint32_t *tokens, int n);
 
 /* Loss and right answers without gradients and dropout. */
 float model_evaluate(struct model *m, const struct batch *b, int *correct);

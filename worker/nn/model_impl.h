@@ -12,8 +12,28 @@
 
 enum { MODEL_MAX_SLOTS = 8 };
 
+struct layer;
+
+/* What a layer is given: shapes on the way through the layers. */
+struct flow {
+    struct map_shape map;
+    bool image; /* in the engine's layout */
+};
+
+/* A kind of layers: what it has, and what it does. */
+struct op {
+    bool product; /* its work is multiplications */
+    int (*add)(struct model *m, int i, struct flow in, struct ddp_err *err);
+    void (*init)(struct model *m, const struct layer *l, uint64_t key); /* first values */
+    void (*forward)(struct model *m, struct layer *l, const struct batch *b, bool learn);
+    void (*back)(struct model *m, const struct layer *l, const struct batch *b);
+};
+extern const struct op op_conv, op_linear, op_norm, op_mean, op_embed, op_layer_norm,
+    op_dense, op_gelu, op_attention;
+
 struct layer {
     const struct layer_spec *spec;
+    const struct op *op;
     struct conv_plan *conv; /* one of the three, or none */
     struct linear_plan *linear;
     struct norm_plan *norm;
@@ -23,9 +43,11 @@ struct layer {
     int in, shortcut;                  /* layers; -1: the batch, none */
     struct map_shape map;              /* of y */
     bool image;                        /* y is in the engine's own layout */
+    bool adds;                         /* dx is added to what is there */
     double work;                       /* multiplications, per sample */
     size_t floats;                     /* of y, per sample */
     float *y;                          /* [max_batch, floats] */
+    float *kept, *room;                /* for going back; while at work; NULL: nothing */
     int slot;                          /* of y's gradient */
 };
 
@@ -35,18 +57,52 @@ struct model {
     struct io_shape io;
     int max_batch, nlayers;
     bool dropout;
-    struct layer layers[MODEL_MAX_LAYERS];
-    struct param params[2 * MODEL_MAX_LAYERS], buffers[3 * MODEL_MAX_LAYERS];
+    struct layer *layers;
+    struct param *params, *buffers;
     size_t nparams, nbuffers;
     size_t count, buffer_count; /* floats in the blocks */
     struct model *of;           /* whose weights and buffers these are; NULL: our own */
     float *weights, *own_weights, *grads, *own_grads, *buffer_block;
     float *slots[MODEL_MAX_SLOTS]; /* gradients of activations */
+    float *room;                   /* of products, in sequences */
+    struct head *head;             /* of a model of tokens; else NULL */
     model_span_fn span;            /* NULL: nobody watches */
     void *span_arg;
 };
 
 /* Layers, plans and memory of a model whose first fields are filled in. */
 int model_build(struct model *m, struct ddp_err *err);
+
+/* Give a layer a parameter, or a buffer, called LAYER.WHAT. */
+const struct param *model_add_param(struct model *m, const char *layer, const char *what,
+                                    int ndim, const int dims[4]);
+void model_add_buffer(struct model *m, const char *layer, const char *what, int ndim,
+                      const int dims[4]);
+
+/* A layer's input; the gradient of what a layer gave out, NULL: nobody wants it. */
+static inline const float *input_of(const struct model *m, const struct layer *l,
+                                    const struct batch *b)
+{
+    return l->in < 0 ? b->x : m->layers[l->in].y;
+}
+
+static inline float *gradient_of(const struct model *m, int layer)
+{
+    return layer < 0 ? NULL : m->slots[m->layers[layer].slot];
+}
+
+/* Does a layer after i use what layer `of` gave out? Its gradient is then there already,
+ * and i adds to it. */
+bool model_used_after(const struct model *m, int i, int of);
+
+/* Mean 0, variance 1. */
+float model_normal(uint64_t key, uint64_t i);
+
+/* The head of a model of tokens (head.c): logits, a piece of the rows at a time, their
+ * loss, and its gradients: `dy` of the last layer, and of the weights, NULL: none. */
+struct head *head_create(const struct model *m);
+void head_free(struct head *h);
+float head_loss(const struct model *m, const struct batch *b, float *dy, float scale,
+                int *correct);
 
 #endif

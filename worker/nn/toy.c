@@ -10,6 +10,6 @@ const struct model_type model_toy = {
     .summary = "the tutorial's two linear layers, 10 units between them",
     .task = TASK_CLASSIFY,
     .optimizer = "adam",
-    .layers = {{LAYER_LINEAR, "net1", .outputs = 10, .relu = true},
-               {LAYER_LINEAR, "net2"}},
+    .layers = LAYERS({LAYER_LINEAR, "net1", .outputs = 10, .relu = true},
+                     {LAYER_LINEAR, "net2"}),
 };

@@ -16,7 +16,7 @@ enum { OPTIM_STATES = 2 };
 
 struct optim_settings {
     float momentum; /* sgd */
-    float decay;    /* weight decay, added to the gradient (L2) */
+    float decay;    /* weight decay, added to the gradient (L2); adamw: of the weight */
 };
 
 struct optim;
@@ -24,13 +24,14 @@ struct optim;
 struct optim_type {
     const char *name;
     const char *states[OPTIM_STATES]; /* names; NULL: not used */
-    double lr;                        /* when the user gives none */
+    double lr, decay;                 /* when the user gives none */
     /* n floats of w and g, whose states begin at `at`. */
     void (*step)(struct optim *o, size_t at, size_t n, float *w, const float *g,
                  float lr);
 };
 
-/* sgd and adam as in PyTorch; adadelta with its rho 0.9 and eps 1e-6. NULL: no such. */
+/* sgd, adam and adamw as in PyTorch; adadelta with its rho 0.9 and eps 1e-6. NULL: no
+ * such. */
 const struct optim_type *optim_find(const char *name);
 
 struct optim {
@@ -64,16 +65,17 @@ void optim_piece(struct optim *o, size_t at, size_t n, float *w, const float *g,
 float *optim_whole(const struct optim *o, int state);
 float *optim_block(size_t n); /* one of n floats, zeroed; freed with free() */
 
-/* How the learning rate goes over a run of `epochs`, as a factor of --lr. */
+/* How the learning rate goes over a run, as a factor of --lr. */
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_COSINE, SCHEDULE_LINEAR };
 struct schedule {
     enum schedule_kind kind;
-    double gamma; /* SCHEDULE_STEP: times gamma after each epoch */
+    double gamma;    /* SCHEDULE_STEP: times gamma after each epoch */
+    uint64_t warmup; /* steps in which it rises to --lr */
 };
 
 /* "constant", "step:0.7", "cosine", "linear"; "step" is "step:0.7", PyTorch's example. */
 int schedule_parse(const char *text, struct schedule *out, struct ddp_err *err);
-/* `at` epochs have been done, fractions included. */
-double schedule_factor(const struct schedule *s, double at, int epochs);
+/* `at` epochs have been done, fractions included, this part of the run, and `steps`. */
+double schedule_factor(const struct schedule *s, double at, double part, uint64_t steps);
 
 #endif

@@ -13,7 +13,7 @@ static const char *const names[] = {"constant", "step", "cosine", "linear"};
 int schedule_parse(const char *text, struct schedule *out, struct ddp_err *err)
 {
     size_t len = strcspn(text, ":");
-    *out = (struct schedule){.gamma = 0.7};
+    *out = (struct schedule){.gamma = 0.7, .warmup = out->warmup};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         if (strlen(names[i]) != len || memcmp(names[i], text, len) != 0)
             continue;
@@ -32,9 +32,9 @@ int schedule_parse(const char *text, struct schedule *out, struct ddp_err *err)
     return err_set(err, "'%s' is not one of constant, step:FACTOR, cosine, linear", text);
 }
 
-double schedule_factor(const struct schedule *s, double at, int epochs)
+static double over_time(const struct schedule *s, double at, double part)
 {
-    double part = epochs > 0 && at < epochs ? at / epochs : 1;
+    part = part < 1 ? part : 1;
     switch (s->kind) {
     case SCHEDULE_STEP:
         return pow(s->gamma, floor(at));
@@ -46,4 +46,10 @@ double schedule_factor(const struct schedule *s, double at, int epochs)
         break;
     }
     return 1;
+}
+
+double schedule_factor(const struct schedule *s, double at, double part, uint64_t steps)
+{
+    double warm = steps < s->warmup ? (double)(steps + 1) / (double)s->warmup : 1;
+    return warm * over_time(s, at, part);
 }

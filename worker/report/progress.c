@@ -79,6 +79,8 @@ void progress_init(struct progress *p, FILE *out, enum progress_mode mode, int e
         .out = out,
         .bar = bar,
         .steps = mode != PROGRESS_NONE,
+        .unit = "images",
+        .each = 1,
         .blocks = shows_utf8(),
         .columns = columns > 0 ? columns : COLUMNS,
         .cells = bar_cells(columns > 0 ? columns : COLUMNS),
@@ -148,8 +150,8 @@ static void draw_bar(struct progress *p, const struct step_report *r, double par
 {
     char cells[3 * BAR_CELLS + 1];
     char tail[96];
-    int used = snprintf(tail, sizeof tail, "%3.0f %%  loss %.4f  %.0f images/s",
-                        part * 100, r->loss, r->images_per_s);
+    int used = snprintf(tail, sizeof tail, "%3.0f %%  loss %.4f  %.0f %s/s", part * 100,
+                        r->loss, r->images_per_s * p->each, p->unit);
     int room = p->columns - p->cells - 20; /* "epoch 123/123  " and a blank column */
     fprintf(p->out, "epoch %3d/%-3d  %s  %.*s\033[K\r", r->epoch, p->epochs,
             bar_text(p, part, cells),
@@ -174,8 +176,8 @@ void progress_step(struct progress *p, const struct step_report *r, size_t done,
     if (p->bar)
         draw_bar(p, r, part);
     else
-        progress_say(p, "epoch %3d/%d  %3.0f %%  loss %.4f  %.0f images/s", r->epoch,
-                     p->epochs, part * 100, r->loss, r->images_per_s);
+        progress_say(p, "epoch %3d/%d  %3.0f %%  loss %.4f  %.0f %s/s", r->epoch,
+                     p->epochs, part * 100, r->loss, r->images_per_s * p->each, p->unit);
 }
 
 /* The epoch's bar stays, full: a short run's would else hardly be seen. */
@@ -184,12 +186,13 @@ static void leave_bar(struct progress *p, const struct epoch_report *r)
     char cells[3 * BAR_CELLS + 1];
     bar_text(p, 1, cells);
     if (isfinite(r->test_accuracy))
-        progress_say(p, "epoch %3d/%-3d  %s  loss %.4f  accuracy %6.2f %%  %.0f images/s",
+        progress_say(p, "epoch %3d/%-3d  %s  loss %.4f  accuracy %6.2f %%  %.0f %s/s",
                      r->epoch, p->epochs, cells, r->loss, r->test_accuracy,
-                     r->images_per_s);
+                     r->images_per_s * p->each, p->unit);
     else
-        progress_say(p, "epoch %3d/%-3d  %s  loss %.6f  test loss %.6f  %.0f samples/s",
-                     r->epoch, p->epochs, cells, r->loss, r->test_loss, r->images_per_s);
+        progress_say(p, "epoch %3d/%-3d  %s  loss %.6f  test loss %.6f  %.0f %s/s",
+                     r->epoch, p->epochs, cells, r->loss, r->test_loss,
+                     r->images_per_s * p->each, p->unit);
 }
 
 void progress_epoch(struct progress *p, const struct epoch_report *r)
@@ -202,10 +205,11 @@ void progress_epoch(struct progress *p, const struct epoch_report *r)
     else if (isfinite(r->test_accuracy))
         progress_say(p,
                      "epoch %3d/%d  loss %.4f  test loss %.4f  test accuracy %6.2f %%  "
-                     "%.0f images/s",
+                     "%.0f %s/s",
                      r->epoch, p->epochs, r->loss, r->test_loss, r->test_accuracy,
-                     r->images_per_s);
+                     r->images_per_s * p->each, p->unit);
     else
-        progress_say(p, "epoch %3d/%d  loss %.6f  test loss %.6f  %.0f samples/s",
-                     r->epoch, p->epochs, r->loss, r->test_loss, r->images_per_s);
+        progress_say(p, "epoch %3d/%d  loss %.6f  test loss %.6f  %.0f %s/s", r->epoch,
+                     p->epochs, r->loss, r->test_loss, r->images_per_s * p->each,
+                     p->unit);
 }

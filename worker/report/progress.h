@@ -27,6 +27,8 @@ struct progress {
     int lost;           /* errno of what could not be shown, 0: nothing */
     bool gap;           /* the last line was empty */
     int epochs;         /* of the whole run */
+    const char *unit;   /* of speeds: "images" */
+    double each;        /* a sample is so many of them */
     int64_t last_ms;    /* when something was last shown */
 };
 

@@ -1,4 +1,5 @@
 """nets.py - the models as PyTorch has them, with its names; no dropout"""
+import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
@@ -86,6 +87,70 @@ class ResNet18(nn.Module):
         x = F.relu(self.bn1(self.conv1(x)))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return self.fc(x.mean((2, 3)))
+
+
+class Conv1D(nn.Module):
+    """A linear layer whose weight is [inputs, outputs]."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(inputs, outputs) * 0.02)
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, x):
+        return torch.addmm(self.bias, x.reshape(-1, x.size(-1)), self.weight).view(*x.shape[:-1], -1)
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.c_attn, self.c_proj = Conv1D(width, 3 * width), Conv1D(width, width)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (p.view(b, t, self.heads, -1).transpose(1, 2)
+                   for p in self.c_attn(x).split(c, 2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.c_proj(y.transpose(1, 2).reshape(b, t, c))
+
+
+class Feed(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.c_fc, self.c_proj = Conv1D(width, 4 * width), Conv1D(4 * width, width)
+
+    def forward(self, x):
+        return self.c_proj(F.gelu(self.c_fc(x), approximate="tanh"))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.ln_1, self.attn = nn.LayerNorm(width), Attention(width, heads)
+        self.ln_2, self.mlp = nn.LayerNorm(width), Feed(width)
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class Gpt2(nn.Module):
+    """With the names, shapes and order of Hugging Face's file."""
+
+    def __init__(self, layers, heads, width, context, vocab):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(vocab, width), nn.Embedding(context, width)
+        self.h = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.ln_f = nn.LayerNorm(width)
+        for table in (self.wte, self.wpe):
+            nn.init.normal_(table.weight, std=0.02)
+
+    def forward(self, tokens):
+        x = self.wte(tokens) + self.wpe.weight[:tokens.size(1)]
+        for block in self.h:
+            x = block(x)
+        return self.ln_f(x) @ self.wte.weight.T
 
 
 MODELS = {"toy": Toy, "resnet18": ResNet18, "linreg": Linreg, "mlp": Mlp, "cnn": Cnn}

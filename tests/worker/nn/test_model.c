@@ -388,7 +388,7 @@ static const struct {
      {1, 28, 28, 10},
      1,
      "unknown model 'resnet'; there are: linreg, toy, mlp, cnn, "
-     "resnet18"},
+     "resnet18, gpt2"},
     {"cnn",
      {1, 5, 28, 10},
      1,

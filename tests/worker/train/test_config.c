@@ -30,8 +30,19 @@ static const struct {
     {"--epochs -1", "--epochs: '-1' is not a whole number from 0 to 1000000"},
     {"--lr fast", "--lr: 'fast' is not a number from 0 to 1e+06"},
     {"--lr nan", "--lr: 'nan' is not a number from 0 to 1e+06"},
-    {"--model rnn", "--model: 'rnn' is not one of linreg, toy, mlp, cnn, resnet18"},
-    {"--optimizer lbfgs", "--optimizer: 'lbfgs' is not one of sgd, adam, adadelta"},
+    {"--model rnn",
+     "--model: unknown model 'rnn'; there are: linreg, toy, mlp, cnn, resnet18, gpt2"},
+    {"--model gpt2", "--model gpt2 needs --data FILE: a text, or tokens"},
+    {"--model gpt2 --data t --engine cuda", "--engine cuda: it has no gpt2 yet, cpu has"},
+    {"--model gpt2 --data t --stages 2",
+     "--stages: gpt2's first and last layers share weights"},
+    {"--model gpt2 --data t --precision bf16", "--precision bf16: gpt2 has fp32"},
+    {"--model gpt2 --data t --logits l",
+     "--augment, --normalize and --logits are for images"},
+    {"--sample 5", "--sample: cnn writes no text, gpt2 does"},
+    {"--steps 0", "--steps: '0' is not a whole number of 1 or more"},
+    {"--optimizer lbfgs",
+     "--optimizer: 'lbfgs' is not one of sgd, adam, adamw, adadelta"},
     {"--schedule step:2", "--schedule: '2' is not a factor above 0 and up to 1"},
     {"--schedule often",
      "--schedule: 'often' is not one of constant, step:FACTOR, cosine, linear"},
@@ -165,11 +176,12 @@ static const struct {
 
 START_TEST(schedules_lower_the_rate)
 {
-    struct schedule s;
+    struct schedule s = {0};
     struct ddp_err err;
     ck_ok(schedule_parse(schedules[_i].text, &s, &err), err);
-    ck_assert_double_eq_tol(schedule_factor(&s, schedules[_i].at, 10),
-                            schedules[_i].factor, 1e-12);
+    ck_assert_double_eq_tol(
+        schedule_factor(&s, schedules[_i].at, schedules[_i].at / 10, 0),
+        schedules[_i].factor, 1e-12);
 }
 END_TEST
 

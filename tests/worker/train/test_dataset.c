@@ -219,7 +219,8 @@ START_TEST(data_may_be_larger_than_memory)
                   16, 16 + (1 << 20)) ||
         !put_hole(dir, "data_batch_1.bin", "\1", 1, (uint64_t)3073 << 30)) {
         printf("skipped: no files of terabytes in '%s': %s; "
-               "needs system a file system for them\n", dir, strerror(errno));
+               "needs system a file system for them\n",
+               dir, strerror(errno));
         free(dir);
         return;
     }
@@ -345,6 +346,57 @@ START_TEST(spoilt_records_are_refused)
 }
 END_TEST
 
+/* ---- tokens ---- */
+
+static const struct {
+    const char *file;
+    size_t bytes;
+    int context, vocabulary;
+    const char *text; /* NULL: right */
+} texts[] = {
+    {"t.txt", 8, 4, 256, "'t.txt' has 8 tokens: of 4 each, that is not two samples"},
+    {"t.txt", 9, 4, 256, NULL},
+    {"t.bin", 18, 4, 1 << 16, NULL},
+    {"t.bin", 17, 4, 1 << 16, "'t.bin' has 8 tokens: of 4 each, that is not two samples"},
+    {"t.txt", 0, 4, 256, "no data in 't.txt': it is empty, or no file"},
+    {".", 0, 4, 256, "no data in '.': it is empty, or no file"},
+    {"none", 0, 4, 256, "no data in 'none': No such file or directory"},
+    {"t.txt", 100, 4, 99,
+     "'t.txt': there is a token 99, and the model has a vocabulary of 99"},
+};
+
+START_TEST(files_of_tokens_are_right_or_refused)
+{
+    struct dataset d;
+    struct ddp_err err;
+    if (strchr(texts[_i].file, '.') && texts[_i].file[1]) {
+        FILE *f = fopen(texts[_i].file, "wb");
+        for (size_t i = 0; i < texts[_i].bytes; i++)
+            fputc((int)i, f);
+        fclose(f);
+    }
+    int rc =
+        tokens_load(texts[_i].file, texts[_i].context, texts[_i].vocabulary, &d, &err);
+    if (texts[_i].text) {
+        ck_assert_int_eq(rc, -1);
+        ck_assert_str_eq(err.text, texts[_i].text);
+        return;
+    }
+    ck_ok(rc, err);
+    ck_assert_uint_eq(d.train.n, 1);
+    ck_assert_uint_eq(d.test.n, 1);
+    struct batch_buf buf;
+    batch_buf_init(&buf, &d, 1);
+    struct batch b = dataset_gather(&d, &d.test, NULL, &(uint32_t){0}, 1, &buf);
+    uint32_t wide = (uint32_t)d.token_bytes;
+    for (uint32_t i = 0; i < 5; i++) /* from the token that training has seen last */
+        ck_assert_uint_eq(b.tokens[i],
+                          wide == 1 ? 4 + i : (4 + i) * 2 + ((4 + i) * 2 + 1) * 256);
+    batch_buf_finish(&buf);
+    dataset_finish(&d);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("dataset");
@@ -362,6 +414,10 @@ Suite *suite(void)
     tcase_add_test(t, cifars_records_are_read);
     tcase_add_test(t, cifar_100_has_fine_labels);
     tcase_add_test(t, spoilt_records_are_refused);
+    suite_add_tcase(s, t);
+    t = tcase_create("tokens");
+    tcase_add_checked_fixture(t, in_an_empty_folder, clear_folder);
+    tcase_add_loop_test(t, files_of_tokens_are_right_or_refused, 0, ARRAY_LEN(texts));
     suite_add_tcase(s, t);
     return s;
 }

@@ -3,6 +3,8 @@ import json
 import os
 import random
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as xml
 
 from ranks import losses, main, rows, run, run_ok
@@ -170,6 +172,34 @@ def a_trace_shows_every_rank_at_work():
         assert all(e["dur"] >= 0 for e in mine)
 
 
+def a_language_model_learns_writes_and_goes_on():
+    text = "".join(f"{i} sheep and {i + 1} sheep make {2 * i + 1} sheep.\n" for i in range(900))
+    with open("sheep.txt", "w") as f:
+        f.write(text)
+    common = ("--model", "gpt2:layers=2,heads=2,width=32,context=32,vocab=128", "--data",
+              "sheep.txt", "--batch-size", 8, "--lr", 5e-3, "--warmup", 5, "--plot", "none")
+    out = run_ok(2, *common, "--steps", 60, "--log", "whole", "--sample", 80).out
+    sample = out[out.index("sample      of 96 tokens:\n") + 26:]
+    assert len(sample) > 90 and sample[:16] in text and "hee" in sample[16:], sample
+    far = losses("whole")
+    assert len(far) == 60 and far[0] > 4.5 and far[-1] < 1.5, far
+    run_ok(2, *common, "--steps", 25, "--checkpoint", "c", "--log", "parts")
+    run_ok(2, *common, "--steps", 60, "--resume", "c", "--log", "parts")
+    assert losses("parts") == far
+    # in numbers of 16 bits, with a header or without: the same tokens
+    tokens_py = os.path.join(sys.argv[2], "examples", "python", "tokens.py")
+    for options, cut in (((), 0), ((), 1024), (("--wide",), 0)):
+        subprocess.run([sys.executable, tokens_py, "--bytes", *options, "sheep.txt"], check=True,
+                       stdout=subprocess.DEVNULL)
+        with open("tokens.bin", "rb") as f:
+            data = f.read()[cut:]
+        with open("tokens.bin", "wb") as f:
+            f.write(data)
+        run_ok(2, *common, "--data", "tokens.bin", "--steps", 8, "--log", "again")
+        assert losses("again") == far[:8], options
+        os.remove("again")
+
+
 def a_run_repeats_to_the_bit():
     for i in (1, 2):
         run_ok(2, "--epochs", 2, "--plot", "none", "--log", f"log{i}", "--logits", f"out{i}")
@@ -213,6 +243,6 @@ main([a_residual_network_learns_and_goes_on, ranks_can_normalise_together,
       the_digits_are_learnt_to_97_percent, bf16_learns_as_fp32_does, the_known_line_is_found,
       one_rank_of_64_is_two_of_32_is_four_of_16, batches_can_be_added_up,
       two_stages_learn_as_one, ranks_can_share_out_the_optimizer,
-      a_trace_shows_every_rank_at_work, a_run_repeats_to_the_bit,
+      a_trace_shows_every_rank_at_work, a_language_model_learns_writes_and_goes_on, a_run_repeats_to_the_bit,
       buckets_and_backends_change_when_and_not_what, ranks_without_a_sample_take_part,
       a_target_out_of_reach_is_exit_code_3, nothing_is_left_in_the_way])

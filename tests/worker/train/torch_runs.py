@@ -11,6 +11,7 @@ Needs torch and nothing else. Exit 0 when all agree.
 """
 import gzip
 import json
+import math
 import os
 import random
 import struct
@@ -19,7 +20,7 @@ import sys
 import torch
 import torch.nn.functional as F
 
-from nets import MODELS
+from nets import Gpt2, MODELS
 from ranks import losses, main, run_ok
 
 DIGITS = os.path.join(sys.argv[2], "worker", "data", "digits")
@@ -230,6 +231,44 @@ def resnet18_learns_as_in_pytorch():
             assert far[0] < 1e-5 and far[1] < 1e-3 and sum(far) / len(far) < 3e-2, far
 
 
+def gpt2_learns_as_in_pytorch():
+    """100 steps: tokens of 16 bits from llm.c's header on, AdamW, clipping, warm-up."""
+    layers, heads, width, context, vocab = 2, 3, 48, 20, 301
+    random.seed(3)
+    tokens = [min(vocab - 1, int(random.expovariate(0.05)) * 7 % vocab) for _ in range(20 * 71)]
+    with open("tokens.bin", "wb") as f:
+        f.write(struct.pack("<256i", 20240520, 1, len(tokens), *[0] * 253))
+        f.write(struct.pack(f"<{len(tokens)}H", *tokens))
+    samples = [torch.tensor(tokens[i * context:(i + 1) * context + 1])
+               for i in range((len(tokens) - 1) // context)]
+    samples = samples[:len(samples) - len(samples) // 10]
+    net = Gpt2(layers, heads, width, context, vocab)
+    assert torch.equal(net(samples[0][None, :5]), net(samples[0][None, :9])[:, :5]), "causal"
+    runs = our_runs(net, (1, 2, 4), 8, "--model",
+                    f"gpt2:layers={layers},heads={heads},width={width},context={context},"
+                    f"vocab={vocab}", "--data", "tokens.bin", "--steps", 100, "--lr", 3e-3,
+                    "--warmup", 10, "--schedule", "cosine", "--clip-norm", 1)
+    opt = torch.optim.AdamW(net.parameters(), 3e-3)
+    theirs, epoch = [], 0
+    while len(theirs) < 100:
+        epoch += 1
+        dealt = order(len(samples), epoch)
+        for i in range(0, len(dealt), 8):
+            x = torch.stack([samples[s] for s in dealt[i:i + 8]])
+            step = len(theirs)
+            opt.param_groups[0]["lr"] = (3e-3 * min(1, (step + 1) / 10)
+                                         * 0.5 * (1 + math.cos(math.pi * step / 100)))
+            opt.zero_grad()
+            loss = F.cross_entropy(net(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 1)
+            opt.step()
+            theirs.append(loss.item())
+            if len(theirs) == 100:
+                break
+    beside("gpt2", runs, theirs, 1e-4)
+
+
 def logits_of_a_checkpoint_are_pytorchs():
     for name, optimizer, states in (("cnn", "adadelta", ("square_avg", "acc_delta")),
                                     ("mlp", "adam", ("exp_avg", "exp_avg_sq"))):
@@ -262,5 +301,5 @@ def logits_of_a_checkpoint_are_pytorchs():
 
 torch.set_num_threads(1)
 torch.manual_seed(2)
-main([mlp_learns_as_in_pytorch, cnn_learns_from_moved_colours_as_in_pytorch,
+main([mlp_learns_as_in_pytorch, gpt2_learns_as_in_pytorch, cnn_learns_from_moved_colours_as_in_pytorch,
       resnet18_learns_as_in_pytorch, logits_of_a_checkpoint_are_pytorchs])

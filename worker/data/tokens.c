@@ -1,0 +1,107 @@
+/* worker/data/tokens.c - texts as tokens, in a mapped file; see dataset.h */
+#include "worker/data/dataset.h"
+
+#include "common/err.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* llm.c's headers: 256 numbers of 32 bits, of which these two say what follows. */
+enum { HEADER = 1024, MAGIC_16 = 20240520, MAGIC_32 = 20240801 };
+
+static int map_file(const char *name, struct map *out, struct ddp_err *err)
+{
+    struct stat st;
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(err, "no data in '%s'", name);
+    int rc = fstat(fd, &st);
+    if (rc == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
+        out->at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        out->bytes = (size_t)st.st_size;
+        rc = out->at == MAP_FAILED ? -1 : 0;
+    } else if (rc == 0) {
+        close(fd);
+        return err_set(err, "no data in '%s': it is empty, or no file", name);
+    }
+    if (rc < 0) {
+        out->at = NULL;
+        err_errno(err, "no data in '%s'", name);
+    }
+    close(fd);
+    return rc;
+}
+
+/* How wide tokens are, and where they begin. */
+static size_t find_tokens(struct dataset *d, const struct map *map)
+{
+    const char *dot = strrchr(d->name, '.');
+    uint32_t magic = 0;
+    d->token_bytes = dot && strcmp(dot, ".bin") == 0 ? 2 : 1;
+    if (d->token_bytes == 1 || map->bytes < HEADER)
+        return 0;
+    memcpy(&magic, map->at, sizeof magic);
+    d->token_bytes = magic == MAGIC_32 ? 4 : 2;
+    return magic == MAGIC_16 || magic == MAGIC_32 ? HEADER : 0;
+}
+
+static uint32_t token(const struct dataset *d, const void *tokens, size_t i)
+{
+    const uint8_t *at = (const uint8_t *)tokens + i * (size_t)d->token_bytes;
+    uint16_t half;
+    uint32_t word;
+    if (d->token_bytes == 1)
+        return *at;
+    if (d->token_bytes == 2) {
+        memcpy(&half, at, sizeof half);
+        return half;
+    }
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+int tokens_load(const char *name, int context, int vocabulary, struct dataset *out,
+                struct ddp_err *err)
+{
+    *out = (struct dataset){
+        .name = name, .task = TASK_TOKENS, .shape = {1, 1, context, vocabulary}};
+    struct map *map = &out->train.maps[0];
+    if (map_file(name, map, err) < 0)
+        return -1;
+    size_t begin = find_tokens(out, map), bytes = (size_t)out->token_bytes;
+    size_t n = (map->bytes - begin) / bytes,
+           samples = n > 0 ? (n - 1) / (size_t)context : 0;
+    const uint8_t *at = (const uint8_t *)map->at + begin;
+    uint32_t most = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t t = token(out, at, i);
+        most = t > most ? t : most;
+    }
+    if (samples < 2 || samples > UINT32_MAX)
+        err_set(err, "'%s' has %zu tokens: of %d each, that is %s", name, n, context,
+                samples < 2 ? "not two samples" : "too many samples");
+    else if (most >= (uint32_t)vocabulary)
+        err_set(err, "'%s': there is a token %u, and the model has a vocabulary of %d",
+                name, most, vocabulary);
+    if (samples < 2 || samples > UINT32_MAX || most >= (uint32_t)vocabulary) {
+        dataset_finish(out);
+        return -1;
+    }
+    out->test.n = samples < 10 ? 1 : samples / 10;
+    out->train.n = samples - out->test.n;
+    out->train.tokens = at;
+    out->test.tokens = at + out->train.n * (size_t)context * bytes;
+    return 0;
+}
+
+void tokens_gather(const struct dataset *d, const struct samples *part,
+                   const uint32_t *which, int n, uint32_t *out)
+{
+    size_t W = (size_t)d->shape.W;
+    for (int s = 0; s < n; s++)
+        for (size_t i = 0; i <= W; i++)
+            *out++ = token(d, part->tokens, which[s] * W + i);
+}

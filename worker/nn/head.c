@@ -1,0 +1,131 @@
+/* worker/nn/head.c - from the last layer of a model of tokens to the loss
+ *
+ * Logits are products with the embedding's weight. All of a batch's would take more room
+ * than the rest of the model (50,257 a token), so they are made for some rows at a time,
+ * become their own gradients, and are used up at once: of the last layer and of the
+ * weight, to which the embedding then adds its part.
+ */
+#include "worker/kernels/scratch.h"
+#include "worker/nn/model_impl.h"
+
+enum { PIECE = 16 << 20 }; /* floats of logits at a time, about */
+
+struct head {
+    int rows;        /* at a time */
+    float *logits;   /* [rows, outputs] */
+    uint32_t *right; /* [rows] */
+    double *found;   /* [rows, 2] */
+    uint32_t *window;
+};
+
+struct head *head_create(const struct model *m)
+{
+    struct head *h = xcalloc(1, sizeof *h);
+    long all = (long)m->max_batch * m->io.W, piece = PIECE / m->io.outputs;
+    piece = piece < 64 ? 64 : piece;
+    h->rows = (int)(all < piece ? all : piece);
+    h->logits = scratch((size_t)h->rows * (size_t)m->io.outputs);
+    h->right = xcalloc((size_t)h->rows, sizeof *h->right);
+    h->found = xcalloc(2 * (size_t)h->rows, sizeof *h->found);
+    h->window = xcalloc((size_t)m->io.W + 1, sizeof *h->window);
+    return h;
+}
+
+void head_free(struct head *h)
+{
+    if (!h)
+        return;
+    free(h->logits);
+    free(h->right);
+    free(h->found);
+    free(h->window);
+    free(h);
+}
+
+/* The last layer's rows y to logits. */
+static void make_logits(const struct model *m, const float *y, int rows)
+{
+    int C = m->layers[0].spec->outputs, V = m->io.outputs;
+    m->k->gemm(&(struct gemm){.M = rows,
+                              .N = V,
+                              .K = C,
+                              .a = y,
+                              .ra = (size_t)C,
+                              .ca = 1,
+                              .b = m->weights + m->layers[0].weight->offset,
+                              .rb = 1,
+                              .cb = (size_t)C,
+                              .c = m->head->logits,
+                              .ldc = (size_t)V},
+               m->room);
+}
+
+/* Their gradients to the rows' and the weight's; `more`: to what is there. */
+static void logits_back(const struct model *m, const float *y, float *dy, int rows,
+                        bool more)
+{
+    const struct head *h = m->head;
+    const struct param *w = m->layers[0].weight;
+    int C = m->layers[0].spec->outputs, V = m->io.outputs;
+    struct gemm to_rows = {.M = rows,
+                           .N = C,
+                           .K = V,
+                           .a = h->logits,
+                           .ra = (size_t)V,
+                           .ca = 1,
+                           .b = m->weights + w->offset,
+                           .rb = (size_t)C,
+                           .cb = 1,
+                           .c = dy,
+                           .ldc = (size_t)C};
+    struct gemm to_weight = {.M = V,
+                             .N = C,
+                             .K = rows,
+                             .a = h->logits,
+                             .ra = 1,
+                             .ca = (size_t)V,
+                             .b = y,
+                             .rb = (size_t)C,
+                             .cb = 1,
+                             .c = m->grads + w->offset,
+                             .ldc = (size_t)C,
+                             .add = more};
+    m->k->gemm(&to_rows, m->room);
+    m->k->gemm(&to_weight, m->room);
+}
+
+float head_loss(const struct model *m, const struct batch *b, float *dy, float scale,
+                int *correct)
+{
+    struct head *h = m->head;
+    int T = m->io.W, all = b->n * T;
+    size_t C = (size_t)m->layers[0].spec->outputs;
+    const float *y = m->layers[m->nlayers - 1].y;
+    double loss = 0;
+    for (int from = 0; from < all; from += h->rows) {
+        int rows = all - from < h->rows ? all - from : h->rows;
+        for (int i = 0, r = from; i < rows; i++, r++)
+            h->right[i] =
+                b->tokens[(size_t)(r / T) * (size_t)(T + 1) + (size_t)(r % T) + 1];
+        make_logits(m, y + (size_t)from * C, rows);
+        m->k->token_loss(rows, m->io.outputs, h->logits, h->right,
+                         dy ? scale / (float)all : 0, h->found);
+        for (int i = 0; i < rows; i++) {
+            loss += h->found[2 * i];
+            *correct += h->found[2 * i + 1] > 0;
+        }
+        if (dy)
+            logits_back(m, y + (size_t)from * C, dy + (size_t)from * C, rows, from > 0);
+    }
+    return (float)(loss / all);
+}
+
+const float *model_next(struct model *m, const uint32_t *tokens, int n)
+{
+    struct head *h = m->head;
+    for (int i = 0; i < m->io.W; i++) /* attention is causal: what follows is not seen */
+        h->window[i] = i < n ? tokens[i] : 0;
+    const float *y = model_forward(m, &(struct batch){.tokens = h->window, .n = 1});
+    make_logits(m, y + (size_t)(n - 1) * (size_t)m->layers[0].spec->outputs, 1);
+    return h->logits;
+}

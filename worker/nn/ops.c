@@ -1,0 +1,222 @@
+/* worker/nn/ops.c - the kinds of layers of images: what each has, and what it does */
+#include "common/err.h"
+#include "worker/kernels/rng.h"
+#include "worker/nn/model_impl.h"
+
+#include <math.h>
+
+static const float *weights_at(const struct model *m, const struct param *p)
+{
+    return p ? m->weights + p->offset : NULL;
+}
+
+static float *grads_at(const struct model *m, const struct param *p)
+{
+    return p ? m->grads + p->offset : NULL;
+}
+
+/* What a gradient is multiplied with on its way back through dropout. */
+static float kept_scale(const struct model *m, const struct layer *l)
+{
+    float drop = m->dropout ? l->spec->dropout : 0;
+    return drop > 0 ? rng_keep_scale(drop) : 1;
+}
+
+static void init_uniform(struct model *m, const struct layer *l, uint64_t key)
+{
+    const struct param *w = l->weight;
+    float bound = 1.0f / sqrtf((float)(w->count / (size_t)w->dims[0]));
+    for (size_t i = w->offset; i < l->bias->offset + l->bias->count; i++)
+        m->weights[i] = (2 * rng_uniform(key, i) - 1) * bound;
+}
+
+/* ---- convolution ---- */
+
+static int too_small(const struct model *m, const struct layer *l, struct map_shape in,
+                     struct ddp_err *err)
+{
+    return err_set(err, "model '%s' needs larger images than %dx%d: '%s' is given %dx%d",
+                   m->type->name, m->io.H, m->io.W, l->spec->name, in.H, in.W);
+}
+
+static int add_conv(struct model *m, int i, struct flow in, struct ddp_err *err)
+{
+    struct layer *l = &m->layers[i];
+    const struct layer_spec *spec = l->spec;
+    int least = spec->pool ? spec->size + 1 : spec->size, pad = 2 * spec->pad;
+    if (in.map.H + pad < least || in.map.W + pad < least)
+        return too_small(m, l, in.map, err);
+    struct conv_shape s = {.B = m->max_batch,
+                           .C = in.map.C,
+                           .H = in.map.H,
+                           .W = in.map.W,
+                           .K = spec->outputs,
+                           .R = spec->size,
+                           .stride = spec->stride ? spec->stride : 1,
+                           .pad = spec->pad,
+                           .pool = spec->pool,
+                           .bare = spec->bare,
+                           .first = l->in < 0,
+                           .last = !spec->bare && spec[1].kind != LAYER_CONV,
+                           .adds = l->adds};
+    l->weight = model_add_param(m, spec->name, "weight", 4, (int[]){s.K, s.C, s.R, s.R});
+    if (!spec->bare)
+        l->bias = model_add_param(m, spec->name, "bias", 1, (int[4]){s.K});
+    l->conv = m->k->conv_plan(s, err);
+    if (l->conv == NULL)
+        return -1;
+    l->floats = m->k->conv_floats(l->conv);
+    l->image = !s.last;
+    int OH = (s.H + pad - s.R) / s.stride + 1, OW = (s.W + pad - s.R) / s.stride + 1;
+    l->work = (double)OH * OW * s.K * s.C * s.R * s.R;
+    l->map = (struct map_shape){s.K, spec->pool ? OH / 2 : OH, spec->pool ? OW / 2 : OW};
+    return 0;
+}
+
+static void init_conv(struct model *m, const struct layer *l, uint64_t key)
+{
+    const struct param *w = l->weight;
+    if (!l->spec->bare) {
+        init_uniform(m, l, key);
+        return;
+    }
+    float deviation = sqrtf(2.0f / (float)(w->dims[0] * w->dims[2] * w->dims[3]));
+    for (size_t i = w->offset; i < w->offset + w->count; i++)
+        m->weights[i] = model_normal(key, i) * deviation;
+}
+
+static void conv(struct model *m, struct layer *l, const struct batch *b, bool learn)
+{
+    m->k->conv(l->conv, b->n, input_of(m, l, b), weights_at(m, l->weight),
+               weights_at(m, l->bias), l->y);
+}
+
+static void conv_back(struct model *m, const struct layer *l, const struct batch *b)
+{
+    m->k->conv_back(l->conv, b->n, input_of(m, l, b), weights_at(m, l->weight), l->y,
+                    m->slots[l->slot], kept_scale(m, l), grads_at(m, l->weight),
+                    grads_at(m, l->bias), gradient_of(m, l->in));
+}
+
+const struct op op_conv = {true, add_conv, init_conv, conv, conv_back};
+
+/* ---- linear ---- */
+
+static int add_linear(struct model *m, int i, struct flow in, struct ddp_err *err)
+{
+    struct layer *l = &m->layers[i];
+    struct linear_shape s = {.B = m->max_batch,
+                             .C = in.map.C * in.map.H * in.map.W,
+                             .K = l->spec->outputs ? l->spec->outputs : m->io.outputs,
+                             .relu = l->spec->relu};
+    l->weight = model_add_param(m, l->spec->name, "weight", 2, (int[4]){s.K, s.C});
+    l->bias = model_add_param(m, l->spec->name, "bias", 1, (int[4]){s.K});
+    l->linear = m->k->linear_plan(s, err);
+    if (l->linear == NULL)
+        return -1;
+    l->floats = (size_t)s.K;
+    l->work = (double)s.K * s.C;
+    l->map = (struct map_shape){s.K, 1, 1};
+    return 0;
+}
+
+static void linear(struct model *m, struct layer *l, const struct batch *b, bool learn)
+{
+    m->k->linear(l->linear, b->n, input_of(m, l, b), weights_at(m, l->weight),
+                 weights_at(m, l->bias), l->y);
+}
+
+static void linear_back(struct model *m, const struct layer *l, const struct batch *b)
+{
+    const float *x = input_of(m, l, b), *w = weights_at(m, l->weight);
+    float *dy = m->slots[l->slot], *dx = gradient_of(m, l->in), keep = kept_scale(m, l);
+    float *dbias = grads_at(m, l->bias);
+    if (l->factors)
+        m->k->linear_back_factors(l->linear, b->n, x, w, l->y, dy, keep, l->factors,
+                                  dbias, dx);
+    else
+        m->k->linear_back(l->linear, b->n, x, w, l->y, dy, keep, grads_at(m, l->weight),
+                          dbias, dx);
+}
+
+const struct op op_linear = {true, add_linear, init_uniform, linear, linear_back};
+
+/* ---- batch normalisation ---- */
+
+static int add_norm(struct model *m, int i, struct flow in, struct ddp_err *err)
+{
+    struct layer *l = &m->layers[i];
+    const char *name = l->spec->name;
+    struct norm_shape s = {.B = m->max_batch,
+                           .C = in.map.C,
+                           .H = in.map.H,
+                           .W = in.map.W,
+                           .relu = l->spec->relu,
+                           .eps = 1e-5f,
+                           .momentum = 0.1f};
+    l->weight = model_add_param(m, name, "weight", 1, (int[4]){s.C});
+    l->bias = model_add_param(m, name, "bias", 1, (int[4]){s.C});
+    model_add_buffer(m, name, "running_mean", 1, (int[4]){s.C});
+    model_add_buffer(m, name, "running_var", 1, (int[4]){s.C});
+    model_add_buffer(m, name, "num_batches_tracked", 0, (int[4]){0});
+    l->norm = m->k->norm_plan(s, err);
+    if (l->norm == NULL)
+        return -1;
+    l->map = in.map;
+    l->image = true;
+    l->floats = m->k->map_floats(l->map);
+    l->work = 4 * (double)s.C * s.H * s.W;
+    return 0;
+}
+
+static void init_norm(struct model *m, const struct layer *l, uint64_t key)
+{
+    size_t C = l->weight->count;
+    for (size_t i = 0; i < C; i++) {
+        m->weights[l->weight->offset + i] = 1;
+        m->weights[l->bias->offset + i] = 0;
+        l->running[i] = 0;
+        l->running[C + i] = 1;
+    }
+    l->running[2 * C] = 0;
+}
+
+static void norm(struct model *m, struct layer *l, const struct batch *b, bool learn)
+{
+    m->k->norm(l->norm, b->n, input_of(m, l, b), weights_at(m, l->weight),
+               weights_at(m, l->bias), l->running, learn,
+               l->shortcut < 0 ? NULL : m->layers[l->shortcut].y, l->y);
+    l->running[2 * l->weight->count] += learn;
+}
+
+static void norm_back(struct model *m, const struct layer *l, const struct batch *b)
+{
+    m->k->norm_back(l->norm, b->n, input_of(m, l, b), weights_at(m, l->weight), l->y,
+                    m->slots[l->slot], grads_at(m, l->weight), grads_at(m, l->bias),
+                    gradient_of(m, l->in), gradient_of(m, l->shortcut));
+}
+
+const struct op op_norm = {false, add_norm, init_norm, norm, norm_back};
+
+/* ---- mean ---- */
+
+static int add_mean(struct model *m, int i, struct flow in, struct ddp_err *err)
+{
+    struct layer *l = &m->layers[i];
+    l->map = (struct map_shape){in.map.C, 1, 1};
+    l->floats = (size_t)in.map.C;
+    l->work = (double)in.map.C * in.map.H * in.map.W;
+    return 0;
+}
+
+static void mean(struct model *m, struct layer *l, const struct batch *b, bool learn)
+{
+    m->k->mean(m->layers[l->in].map, b->n, input_of(m, l, b), l->y);
+}
+
+static void mean_back(struct model *m, const struct layer *l, const struct batch *b)
+{
+    m->k->mean_back(m->layers[l->in].map, b->n, m->slots[l->slot], gradient_of(m, l->in));
+}
+
+const struct op op_mean = {false, add_mean, NULL, mean, mean_back};

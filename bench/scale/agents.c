@@ -94,25 +94,25 @@ static void sample(struct sim *s, struct sample *into)
     }
 }
 
-static void node_send(struct node *n, enum msg_type type, struct pack *k,
-                      const void *data, size_t ndata)
+/* node_send(n, MSG(...)) */
+static void node_send(struct node *n, enum msg_type type, const void *m)
 {
     struct traffic *t = &n->sim->up[n->sim->phase][type];
+    struct pack k = {0};
+    msg_pack(type, m, &k);
     t->frames++;
-    t->bytes += k->n + ndata;
-    link_send(n->up, type, n->number, k->p, k->n, data, ndata);
-    pack_finish(k);
+    t->bytes += k.n;
+    link_send_pack(n->up, type, n->number, &k);
+    pack_finish(&k);
 }
 
 static void send_fence(struct node *n, size_t nbytes)
 {
-    struct pack k = {0};
     uint8_t *data = xcalloc(1, nbytes + 1);
-    struct msg_fence m = {.service = SERVICE_PMI,
-                          .key = (const uint8_t *)phase_names[n->sim->phase],
-                          .nkey = (uint32_t)strlen(phase_names[n->sim->phase])};
-    msg_fence_pack_head(&m, &k);
-    node_send(n, MSG_FENCE, &k, data, nbytes);
+    const char *key = phase_names[n->sim->phase];
+    node_send(n, MSG(fence, .service = SERVICE_PMI, .key = (const uint8_t *)key,
+                     .nkey = (uint32_t)strlen(key), .data = data,
+                     .ndata = (uint32_t)nbytes));
     free(data);
 }
 
@@ -121,26 +121,16 @@ static void send_exits(struct node *n)
 {
     for (uint32_t i = 0; i < n->share.nlocal; i++) {
         uint32_t rank = n->share.ranks[i].rank;
-        struct msg_exit m = {.rank = rank, .at_ns = now_ns(), .peak_kib = 1000};
-        struct pack k = {0};
-        for (unsigned stream = 0; stream < 2; stream++) {
-            pack_u32(&k, rank);
-            pack_u8(&k, stream);
-            node_send(n, MSG_OUT, &k, NULL, 0);
-        }
-        msg_exit_pack(&m, &k);
-        node_send(n, MSG_EXIT, &k, NULL, 0);
+        for (unsigned stream = 0; stream < 2; stream++)
+            node_send(n, MSG(output, rank, stream));
+        node_send(n, MSG(exit, .rank = rank, .at_ns = now_ns(), .peak_kib = 1000));
     }
 }
 
 /* The first node serves the store. */
 static void send_ready(struct node *n)
 {
-    struct pack k = {0};
-    pack_str(&k, "10.0.0.1");
-    pack_u32(&k, STORE_PORT);
-    pack_u32(&k, STORE_PORT + 1); /* for rank 0's own server */
-    node_send(n, MSG_READY, &k, NULL, 0);
+    node_send(n, MSG(store_ready, (char[]){"10.0.0.1"}, STORE_PORT, STORE_PORT + 1));
 }
 
 static void phase_begin(struct sim *s)
@@ -204,19 +194,17 @@ static void send_hello(struct node *n)
                           .ngpus = 8,
                           .addr = xstrdup(addr)};
     strv_push(&m.addrs, addr);
-    struct pack k = {0};
-    msg_hello_pack(&m, &k);
-    node_send(n, MSG_HELLO, &k, NULL, 0);
+    node_send(n, MSG_HELLO, &m);
     msg_hello_finish(&m);
 }
 
-static void send_time(struct node *n, enum msg_type type, const struct frame *ping)
+static void on_ping(struct node *n, const struct frame *f)
 {
-    struct pack k = {0};
-    if (ping)
-        pack_bytes(&k, ping->body, 8); /* the ping's own time */
-    pack_u64(&k, (uint64_t)now_ns());
-    node_send(n, type, &k, NULL, 0);
+    struct msg_ping m;
+    struct ddp_err err;
+    if (msg_ping_unpack(f, &m, &err) < 0)
+        give_up(err.text);
+    node_send(n, MSG(pong, m.sent_ns, now_ns()));
 }
 
 static void on_share(struct node *n, const struct frame *f)
@@ -225,7 +213,7 @@ static void on_share(struct node *n, const struct frame *f)
     if (msg_share_unpack(f, &n->share, &err) < 0)
         give_up(err.text);
     n->sim->first_ns = n->sim->first_ns ? n->sim->first_ns : now_ns();
-    send_time(n, MSG_SPAWNED, NULL);
+    node_send(n, MSG(spawned));
     phase_count(n->sim);
 }
 
@@ -249,12 +237,12 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
     else if (f->type == MSG_SHARE)
         on_share(n, f);
     else if (f->type == MSG_PING)
-        send_time(n, MSG_PONG, f);
+        on_ping(n, f);
     else if (f->type == MSG_FENCE)
         phase_count(n->sim);
-    else if (f->type == MSG_END)
-        node_send(n, MSG_ENDED, &(struct pack){0}, NULL, 0);
-    else if (f->type == MSG_LEAVE)
+    else if (f->type == MSG_TERMINATE)
+        node_send(n, MSG(terminated));
+    else if (f->type == MSG_SHUTDOWN)
         on_leave(n);
 }
 

@@ -22,8 +22,8 @@ BUILD = pathlib.Path(os.environ.get("DDPRUN_BUILD", HERE.parents[1] / "build"))
 FRAME = 8 + 20
 HANDSHAKE_UP, HANDSHAKE_DOWN = 74, 40 + 32
 # bodies of fixed size (doc/agent.md)
-BODY = {"ping": 12, "pong": 16, "spawned": 8, "out": 5, "exit": 25, "ended": 0, "end": 13,
-        "leave": 4, "input": 0}
+BODY = {"ping": 12, "pong": 16, "spawned": 0, "output": 5, "exit": 25, "terminated": 0,
+        "terminate": 13, "shutdown": 4, "input": 0}
 # KiB of memory: the program itself, its libraries, a link, a node, a rank
 BASE_KIB, LINK_KIB, NODE_KIB, RANK_KIB = 6000, 16, 2, 0.25
 BASE_FDS = 32
@@ -52,12 +52,12 @@ def paper(nodes, ranks, links, rounds):
     """Frames of each phase: up, down."""
     return {
         "start": ({"hello": nodes, "pong": nodes}, {"ping": nodes, "store": 1}),
-        "launch": ({"ready": 1, "spawned": nodes}, {"job": links, "share": nodes}),
+        "launch": ({"store_ready": 1, "spawned": nodes}, {"job": links, "share": nodes}),
         "barrier": ({"fence": nodes}, {"fence": links}),
         "exchange": ({"fence": nodes}, {"fence": links}),
         "quiet": ({"pong": nodes * rounds}, {"ping": links * rounds}),
-        "end": ({"out": 2 * nodes * ranks, "exit": nodes * ranks, "ended": nodes},
-                {"end": links, "leave": links}),
+        "end": ({"output": 2 * nodes * ranks, "exit": nodes * ranks, "terminated": nodes},
+                {"terminate": links, "shutdown": links}),
     }
 
 

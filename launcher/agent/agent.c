@@ -29,9 +29,7 @@ static const struct link_events link_events = {agent_on_frame, on_closed, NULL};
 /* Report the signal: the launcher then ends the job. */
 static void on_ext_signal(int sig, void *arg)
 {
-    struct pack k = {0};
-    pack_u32(&k, (uint32_t)sig);
-    agent_send(arg, MSG_TOLD, &k);
+    agent_send(arg, MSG(interrupted, (uint32_t)sig));
 }
 
 static void on_lifeline(evutil_socket_t fd, short what, void *arg)

@@ -23,7 +23,7 @@ struct agent_orders {
     } * first;            /* owned */
     size_t nfirst;
 };
-void agent_orders_add(struct agent_orders *o, enum msg_type type, struct pack *k);
+void agent_orders_add(struct agent_orders *o, enum msg_type type, const void *m);
 void agent_orders_finish(struct agent_orders *o); /* frees `first` */
 
 struct agent_setup {

@@ -63,8 +63,9 @@ static int handle_job(struct agent *a, const struct frame *f, struct ddp_err *er
 {
     if (a->job.id)
         return err_set(err, "a second 'job'");
-    if (msg_job_unpack(f, &a->job, err) < 0)
-        return -1;
+    struct msg_job *m = f->m;
+    a->job = *m;
+    *m = (struct msg_job){0};
     if (a->own)
         run_own(a, &a->job);
     return 0;
@@ -72,102 +73,75 @@ static int handle_job(struct agent *a, const struct frame *f, struct ddp_err *er
 
 static int handle_share(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
-    struct msg_share m = {0};
     if (!a->job.id || a->ranks)
         return err_set(err, "an unexpected 'share'");
-    if (msg_share_unpack(f, &m, err) < 0)
-        return -1;
-    start_ranks(a, &m);
-    msg_share_finish(&m);
+    start_ranks(a, f->m);
     return 0;
 }
 
 static int handle_input(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
+    const struct msg_input *m = f->m;
     if (a->ranks)
-        ranks_input(a->ranks, f->body, f->size);
+        ranks_input(a->ranks, m->data, m->ndata);
     return 0;
 }
 
 static int handle_credit(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
-    struct unpack u = {.p = f->body, .n = f->size};
-    uint32_t n = unpack_u32(&u);
-    if (unpack_end(&u, f->type, err) < 0)
-        return -1;
+    const struct msg_credit *m = f->m;
     if (a->ranks)
-        ranks_credit(a->ranks, n);
+        ranks_credit(a->ranks, m->bytes);
     return 0;
 }
 
 static int handle_signal(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
-    struct unpack u = {.p = f->body, .n = f->size};
-    int sig = (int)unpack_u32(&u);
-    if (unpack_end(&u, f->type, err) < 0)
-        return -1;
+    int sig = (int)((const struct msg_signal *)f->m)->number;
     a->suspended = sig == SIGSTOP;
     if (a->ranks)
         ranks_signal(a->ranks, sig);
     return 0;
 }
 
-static int handle_end(struct agent *a, const struct frame *f, struct ddp_err *err)
+static int handle_terminate(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
-    struct unpack u = {.p = f->body, .n = f->size};
-    int sig = (int)unpack_u32(&u);
-    uint32_t grace_ms = unpack_u32(&u);
-    a->again = unpack_u8(&u) != 0;
-    uint32_t drain_ms = unpack_u32(&u);
-    if (unpack_end(&u, f->type, err) < 0)
-        return -1;
+    const struct msg_terminate *m = f->m;
+    a->again = m->again;
     if (a->ranks)
         ranks_stop_starting(a->ranks, a->again);
     AGENT_HOOKS(a, stop, a->again);
-    agent_end(a, sig, grace_ms, drain_ms);
+    agent_end(a, (int)m->number, m->grace_ms, m->drain_ms);
     return 0;
 }
 
-static int handle_again(struct agent *a, const struct frame *f, struct ddp_err *err)
+static int handle_restart(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
-    struct unpack u = {.p = f->body, .n = f->size};
-    uint32_t attempt = unpack_u32(&u), port = unpack_u32(&u);
-    if (unpack_end(&u, f->type, err) < 0)
-        return -1;
+    const struct msg_restart *m = f->m;
     if (!a->ranks || a->state != AGENT_ENDED)
-        return err_set(err, "an unexpected 'again'");
+        return err_set(err, "an unexpected 'restart'");
     agent_shutdown_reset(a);
-    a->job.attempt = attempt;
-    a->job.master_port = port;
+    a->job.attempt = m->attempt;
+    a->job.master_port = m->port;
     if (prepare(a))
         ranks_again(a->ranks);
     return 0;
 }
 
-static int handle_leave(struct agent *a, const struct frame *f, struct ddp_err *err)
+static int handle_shutdown(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
-    struct unpack u = {.p = f->body, .n = f->size};
-    int code = (int)unpack_u32(&u);
-    if (unpack_end(&u, f->type, err) < 0)
-        return -1;
+    const struct msg_shutdown *m = f->m;
     if (a->own)
-        a->code = code;
+        a->code = (int)m->code;
     agent_cut_off(a);
     return 0;
 }
 
 static int handle_ping(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
-    struct unpack u = {.p = f->body, .n = f->size};
-    uint64_t t = unpack_u64(&u);
-    uint32_t node_timeout_ms = unpack_u32(&u);
-    if (unpack_end(&u, f->type, err) < 0)
-        return -1;
-    agent_set_timeout(a, node_timeout_ms);
-    struct pack k = {0};
-    pack_u64(&k, t);
-    pack_u64(&k, (uint64_t)now_ns());
-    agent_send(a, MSG_PONG, &k);
+    const struct msg_ping *m = f->m;
+    agent_set_timeout(a, m->timeout_ms);
+    agent_send(a, MSG(pong, m->sent_ns, now_ns()));
     return 0;
 }
 
@@ -185,50 +159,59 @@ static void on_up(const struct frame *f, void *arg)
 
 static int handle_hosts(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
-    struct msg_hosts m = {0};
+    struct ddp_err why;
     if (a->relay || !a->relays)
         return err_set(err, "an unexpected 'hosts'");
-    if (msg_hosts_unpack(f, &m, err) < 0)
-        return -1;
-    struct ddp_err why;
-    a->relay = relay_create(a->loop, a->reap, a->node, a->log_level, &m, on_up,
+    a->relay = relay_create(a->loop, a->reap, a->node, a->log_level, f->m, on_up,
                             agent_check, a, &why);
     if (!a->relay)
         agent_cannot(a, UINT32_MAX, EXIT_CANNOT_START, why.text);
-    msg_hosts_finish(&m);
     return 0;
 }
 
 static int (*const handlers[MSG_TYPES])(struct agent *a, const struct frame *f,
                                         struct ddp_err *err) = {
-    [MSG_HOSTS] = handle_hosts,   [MSG_JOB] = handle_job,
-    [MSG_SHARE] = handle_share,   [MSG_INPUT] = handle_input,
-    [MSG_CREDIT] = handle_credit, [MSG_SIGNAL] = handle_signal,
-    [MSG_END] = handle_end,       [MSG_LEAVE] = handle_leave,
-    [MSG_PING] = handle_ping,     [MSG_FENCE] = handle_mpi,
-    [MSG_PEER] = handle_mpi,      [MSG_AGAIN] = handle_again,
+    [MSG_HOSTS] = handle_hosts,
+    [MSG_JOB] = handle_job,
+    [MSG_SHARE] = handle_share,
+    [MSG_INPUT] = handle_input,
+    [MSG_CREDIT] = handle_credit,
+    [MSG_SIGNAL] = handle_signal,
+    [MSG_TERMINATE] = handle_terminate,
+    [MSG_SHUTDOWN] = handle_shutdown,
+    [MSG_PING] = handle_ping,
+    [MSG_FENCE] = handle_mpi,
+    [MSG_PEER] = handle_mpi,
+    [MSG_RESTART] = handle_restart,
 };
 
 void agent_on_frame(struct link *l, const struct frame *f, void *arg)
 {
     struct agent *a = arg;
     struct ddp_err err;
+    union msg_any m;
+    struct frame decoded = *f;
     log_trace("received '%s', %zu bytes", msg_name(f->type), f->size);
     if (f->node != a->node && a->relay)
         relay_down(a->relay, f);
     if (f->node != a->node && f->node != NODE_ALL)
         return;
-    int rc = handlers[f->type] ? handlers[f->type](a, f, &err)
-                               : agent_plugins_message(a, f, &err);
+    int rc = msg_decode(&decoded, &m, &err);
+    if (rc == 0) {
+        rc = handlers[f->type] ? handlers[f->type](a, &decoded, &err)
+                               : agent_plugins_message(a, &decoded, &err);
+        msg_finish(f->type, &m);
+    }
     if (rc < 0)
         agent_orphaned(a, err.text);
 }
 
-void agent_orders_add(struct agent_orders *o, enum msg_type type, struct pack *k)
+void agent_orders_add(struct agent_orders *o, enum msg_type type, const void *m)
 {
+    struct agent_order order = {.type = type};
+    msg_pack(type, m, &order.body);
     o->first = xrealloc(o->first, o->nfirst + 1, sizeof *o->first);
-    o->first[o->nfirst++] = (struct agent_order){type, *k};
-    *k = (struct pack){0};
+    o->first[o->nfirst++] = order;
 }
 
 void agent_orders_finish(struct agent_orders *o)

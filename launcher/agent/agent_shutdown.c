@@ -86,8 +86,7 @@ void agent_drained(struct agent *a)
         return;
     agent_move(a, AGENT_ENDED);
     event_del(a->drain);
-    if (a->up)
-        link_send(a->up, MSG_ENDED, a->node, NULL, 0, NULL, 0);
+    agent_send(a, MSG(terminated));
 }
 
 static void arm_drain(struct agent *a)

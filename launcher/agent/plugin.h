@@ -6,11 +6,13 @@
  *
  *     agent_run()    init        on every node, before anything is known of the job
  *     JOB arrives    prepare     before any rank of this attempt; for the next attempt
- *                                again, when AGAIN arrives
+ *                                again, when RESTART arrives
  *     starting       rank_env, per rank, once or more often; rank_started
  *     running        rank_exited
- *     END arrives    stop; then `busy` delays the end of the node, `spares` saves a
- * process from the signals agent_run()    fini at any time    message, tick
+ *     TERMINATE      stop; then `busy` delays the end of the node, and `spares` saves a
+ *                    process from the signals
+ *     agent_run()    fini
+ *     at any time    message, tick
  *
  * With a lost launcher, `stop` is called, and everything on the node is killed.
  */
@@ -19,8 +21,9 @@
 
 #include "launcher/agent/state.h"
 
-/* A message of the launcher that the plug-in handles: one per type in all plug-ins. -1:
- * it is invalid; the agent then acts as if the launcher were lost. */
+/* A message of the launcher that the plug-in handles: one per type in all plug-ins;
+ * f->m is its struct. -1: it is invalid; the agent then acts as if the launcher were
+ * lost. */
 struct agent_message {
     enum msg_type type;
     int (*handle)(void *state, const struct frame *f, struct ddp_err *err);
@@ -60,8 +63,8 @@ extern const struct agent_plugin *const agent_plugins[];
 
 /* --- for plug-ins ------------------------------------------------------------------- */
 
-/* Send to the launcher; frees `k`. Without a link it is dropped. */
-void agent_send(struct agent *a, enum msg_type type, struct pack *k);
+/* Send MSG(...) (link/message.h) to the launcher. Without a link it is dropped. */
+void agent_send(struct agent *a, enum msg_type type, const void *m);
 /* The job cannot go on, or `rank` (~0: all) cannot be started: exit code and message. */
 void agent_cannot(struct agent *a, uint32_t rank, int code, const char *text);
 /* On a peer, replace the program by that of its own ddprun (agent_setup.own). */

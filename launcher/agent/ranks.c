@@ -63,7 +63,7 @@ static void report_error(struct ranks *r, int rank, int fd)
 {
     char *text = error_file_read(fd);
     if (text)
-        r->events.error(rank, text, r->arg);
+        r->events.send(MSG(error, (uint32_t)rank, text), r->arg);
     free(text);
 }
 
@@ -109,7 +109,7 @@ static void count_taken(struct ranks *r, uint32_t local, size_t n)
             least = r->taken[i];
     }
     if (least != UINT64_MAX && least > r->reported) {
-        r->events.taken((uint32_t)(least - r->reported), r->arg);
+        r->events.send(MSG(credit, (uint32_t)(least - r->reported)), r->arg);
         r->reported = least;
     }
 }
@@ -223,7 +223,7 @@ static void give_up(struct ranks *r, int code, const char *text)
 {
     uint32_t rank = r->share.ranks[r->next].rank;
     r->stopped = true;
-    r->events.cannot(rank, code, text, r->arg);
+    r->events.send(MSG(spawn_failed, rank, (uint32_t)code, msg_text(text)), r->arg);
 }
 
 /* Fail for an MPI program whose ranks would not find each other; start PMIx if needed. */
@@ -411,7 +411,7 @@ static void start_batch(struct ranks *r)
     if (r->next < (int)r->share.nlocal)
         event_add(r->starter, &(struct timeval){0});
     else
-        r->events.spawned(r->arg);
+        r->events.send(MSG(spawned), r->arg);
 }
 
 static void on_start(evutil_socket_t fd, short what, void *arg)
@@ -445,17 +445,17 @@ void ranks_stop_starting(struct ranks *r, bool again)
     stop_mpi_if_done(r);
 }
 
-static void on_mpi_send(enum msg_type type, const struct pack *head, const void *data,
-                        size_t size, void *arg)
+static void on_mpi_send(enum msg_type type, const void *m, void *arg)
 {
     struct ranks *r = arg;
-    r->events.send(type, head, data, size, r->arg);
+    r->events.send(type, m, r->arg);
 }
 
 static void on_mpi_failed(const char *text, void *arg)
 {
     struct ranks *r = arg;
-    r->events.cannot(UINT32_MAX, EXIT_CANNOT_START, text, r->arg);
+    r->events.send(MSG(spawn_failed, UINT32_MAX, EXIT_CANNOT_START, msg_text(text)),
+                   r->arg);
 }
 
 static void open_mpi(struct ranks *r)

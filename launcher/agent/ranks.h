@@ -15,21 +15,12 @@ struct ranks;
 struct ranks_events {
     /* bytes of a rank's stdout (0) or stderr (1); n == 0: end of file */
     void (*out)(int rank, unsigned stream, const void *data, size_t n, void *arg);
-    /* a failed rank's message from its error file; called before `exited` */
-    void (*error)(int rank, const char *text, void *arg);
     void (*exited)(uint32_t local, const struct msg_exit *how, void *arg);
     /* `env` has the variables of contract.c: add others, or replace them */
     void (*env)(uint32_t local, struct strv *env, void *arg);
     void (*started)(uint32_t local, pid_t pid, void *arg);
-    /* every rank that takes input has taken `n` more bytes of it */
-    void (*taken)(uint32_t n, void *arg);
-    void (*spawned)(void *arg); /* all of them run */
-    /* send a frame to the parent: its body is `head` followed by the data */
-    void (*send)(enum msg_type type, const struct pack *head, const void *data,
-                 size_t size, void *arg);
-    /* `rank` (~0: all) cannot be started: exit code and message. No further rank is
-     * started. */
-    void (*cannot)(uint32_t rank, int code, const char *text, void *arg);
+    /* any other message to the launcher; after SPAWN_FAILED no further rank is started */
+    void (*send)(enum msg_type type, const void *m, void *arg);
 };
 
 /* `job` is borrowed, `share` copied. Starting begins in the next loop iteration. */

@@ -85,13 +85,10 @@ static pid_t helper_of(void *arg)
     return r->preload ? preload_importer(r->preload) : 0;
 }
 
-static void on_saved(const struct msg_saved *m, void *arg)
+static void on_saved(const struct msg_savings *m, void *arg)
 {
     struct ranks *r = arg;
-    struct pack k = {0};
-    msg_saved_pack(m, &k);
-    r->events.send(MSG_SAVED, &k, NULL, 0, r->arg);
-    pack_finish(&k);
+    r->events.send(MSG_SAVINGS, m, r->arg);
 }
 
 static void on_ready(int64_t import_ms, void *arg)
@@ -129,7 +126,7 @@ static void on_forked(pid_t pid, void *arg)
         ranks_end_forking(r);
     if (r->report)
         preload_report_all(r->report);
-    r->events.spawned(r->arg);
+    r->events.send(MSG(spawned), r->arg);
 }
 
 static void on_over(const char *why, void *arg)

@@ -30,16 +30,13 @@ struct relay {
     void *arg;
 };
 
-static void report_node(struct relay *r, enum msg_type type, unsigned node,
-                        const char *text)
+static void report(struct relay *r, enum msg_type type, const void *m)
 {
-    struct msg_node m = {.node = node, .text = xstrdup(text)};
     struct pack k = {0};
-    msg_node_pack(&m, &k);
+    msg_pack(type, m, &k);
     struct frame f = {.type = type, .node = r->self, .body = k.p, .size = k.n};
     r->up(&f, r->arg);
     pack_finish(&k);
-    msg_node_finish(&m);
 }
 
 static void on_frame(struct link *l, const struct frame *f, void *arg)
@@ -59,7 +56,7 @@ static void report_early_end(struct relay *r, unsigned node, const char *why)
 {
     char *line = xasprintf("%s: the agent broke off while it was starting: %s",
                            r->hosts.hosts[node].name, why ? why : "it has ended");
-    report_node(r, MSG_UNREACHED, node, line);
+    report(r, MSG(start_failed, node, line));
     free(line);
 }
 
@@ -73,7 +70,7 @@ static void on_closed(struct link *l, const char *why, void *arg)
         if (r->routes[i] != b)
             continue;
         r->routes[i] = NULL;
-        report_node(r, MSG_LOST, i, why ? why : "its agent has ended");
+        report(r, MSG(node_lost, i, msg_text(why ? why : "its agent has ended")));
     }
     DL_DELETE(r->branches, b);
     link_close(l);
@@ -91,17 +88,13 @@ static void on_joined(unsigned node, int fd, const struct link_keys *keys,
     b->node = node;
     b->link = link_create(r->loop, fd, FRAME_UP, keys, &link_events, b);
     DL_APPEND(r->branches, b);
-    if (tree_below(&r->hosts, node, NULL, NULL) > 0) {
-        struct pack k = {0};
-        msg_hosts_pack(&r->hosts, &k);
-        link_send_pack(b->link, MSG_HOSTS, node, &k);
-        pack_finish(&k);
-    }
+    if (tree_below(&r->hosts, node, NULL, NULL) > 0)
+        link_send_msg(b->link, node, MSG_HOSTS, &r->hosts);
 }
 
 static void on_failed(unsigned node, const char *line, void *arg)
 {
-    report_node(arg, MSG_UNREACHED, node, line);
+    report(arg, MSG(start_failed, node, msg_text(line)));
 }
 
 static void on_idle(void *arg)

@@ -70,20 +70,20 @@ static struct fence *fence_find(struct job *j, const struct frame *f,
 /* All nodes have arrived: send the data to each. */
 static void fence_complete(struct job *j, struct fence *at, const struct msg_fence *m)
 {
-    struct pack k = {0};
-    pack_bytes(&k, at->key, at->nkey);
-    pack_u32(&k, (uint32_t)at->status);
-    pack_bytes(&k, at->data.p, at->data.n);
-    if (k.n > FENCE_MAX)
+    struct msg_fence all = *m;
+    size_t size = at->nkey + sizeof at->status + at->data.n;
+    all.status = at->status;
+    all.data = at->data.p;
+    all.ndata = (uint32_t)at->data.n;
+    if (size > FENCE_MAX)
         job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START,
                       xasprintf("the ranks exchange %zu MiB in one fence; the limit is "
                                 "%d MiB",
-                                k.n >> 20, FENCE_MAX >> 20));
+                                size >> 20, FENCE_MAX >> 20));
     else if (m->nnodes == 0)
-        job_send(j, NODE_ALL, MSG_FENCE, &k);
-    for (uint32_t i = 0; i < m->nnodes && k.n <= FENCE_MAX; i++)
-        job_send(j, node_of_place(j, m->nodes[i]), MSG_FENCE, &k);
-    pack_finish(&k);
+        job_send(j, NODE_ALL, MSG_FENCE, &all);
+    for (uint32_t i = 0; i < m->nnodes && size <= FENCE_MAX; i++)
+        job_send(j, node_of_place(j, m->nodes[i]), MSG_FENCE, &all);
     DL_DELETE(j->fences, at);
     fence_free(at);
 }
@@ -91,67 +91,52 @@ static void fence_complete(struct job *j, struct fence *at, const struct msg_fen
 int job_handle_fence(struct job *j, unsigned node, const struct frame *f,
                      struct ddp_err *err)
 {
-    struct msg_fence m = {0};
-    if (msg_fence_unpack(f, &m, err) < 0)
-        return -1;
-    int place = j->nodes[node].place, rc = 0;
-    bool invited = m.nnodes == 0;
-    for (uint32_t i = 0; i < m.nnodes; i++) {
-        invited |= m.nodes[i] == (uint32_t)place;
-        if (!j->plan || m.nodes[i] >= (uint32_t)j->plan->nnodes)
-            rc = err_set(err, "a fence with an unknown node");
+    const struct msg_fence *m = f->m;
+    int place = j->nodes[node].place;
+    bool invited = m->nnodes == 0;
+    for (uint32_t i = 0; i < m->nnodes; i++) {
+        invited |= m->nodes[i] == (uint32_t)place;
+        if (!j->plan || m->nodes[i] >= (uint32_t)j->plan->nnodes)
+            return err_set(err, "a fence with an unknown node");
     }
-    if (rc == 0 && (place < 0 || !invited))
-        rc = err_set(err, "a fence of other nodes");
-    struct fence *at = rc == 0 ? fence_find(j, f, &m) : NULL;
-    if (at && at->arrived[place])
-        rc = err_set(err, "it joined the same fence twice");
-    if (rc == 0) {
-        at->arrived[place] = true;
-        at->status = at->status ? at->status : m.status;
-        pack_bytes(&at->data, m.data, m.ndata);
-        log_trace("fence: %zu bytes so far, waiting for %u nodes", at->data.n,
-                  at->missing - 1);
-        if (--at->missing == 0)
-            fence_complete(j, at, &m);
-    }
-    msg_fence_finish(&m);
-    return rc;
+    if (place < 0 || !invited)
+        return err_set(err, "a fence of other nodes");
+    struct fence *at = fence_find(j, f, m);
+    if (at->arrived[place])
+        return err_set(err, "it joined the same fence twice");
+    at->arrived[place] = true;
+    at->status = at->status ? at->status : m->status;
+    pack_bytes(&at->data, m->data, m->ndata);
+    log_trace("fence: %zu bytes so far, waiting for %u nodes", at->data.n,
+              at->missing - 1);
+    if (--at->missing == 0)
+        fence_complete(j, at, m);
+    return 0;
 }
 
 int job_handle_peer(struct job *j, unsigned node, const struct frame *f,
                     struct ddp_err *err)
 {
-    struct msg_peer m;
-    if (msg_peer_unpack(f, &m, err) < 0)
-        return -1;
-    if (!j->plan || m.node >= (uint32_t)j->plan->nnodes || j->nodes[node].place < 0)
+    struct msg_peer *m = f->m;
+    if (!j->plan || m->node >= (uint32_t)j->plan->nnodes || j->nodes[node].place < 0)
         return err_set(err, "a peer message for an unknown node");
-    unsigned to = node_of_place(j, m.node);
-    struct pack k = {0};
-    m.node = (uint32_t)j->nodes[node].place;
-    msg_peer_pack_head(&m, &k);
-    pack_bytes(&k, m.data, m.ndata);
-    job_send(j, to, MSG_PEER, &k);
-    pack_finish(&k);
+    unsigned to = node_of_place(j, m->node);
+    m->node = (uint32_t)j->nodes[node].place;
+    job_send(j, to, MSG_PEER, m);
     return 0;
 }
 
 int job_handle_abort(struct job *j, unsigned node, const struct frame *f,
                      struct ddp_err *err)
 {
-    struct msg_abort m = {0};
-    if (msg_abort_unpack(f, &m, err) < 0)
-        return -1;
-    if (!job_rank_is_of(j, m.rank, node)) {
-        msg_abort_finish(&m);
+    struct msg_abort *m = f->m;
+    if (!job_rank_is_of(j, m->rank, node))
         return err_set(err, "an abort of another node's rank");
-    }
-    int code = m.code & 0xff;
+    int code = m->code & 0xff;
     job_fail(j, (struct cause){.kind = CAUSE_ABORT,
-                               .rank = (int)m.rank,
+                               .rank = (int)m->rank,
                                .code = code ? code : 1,
-                               .at_ns = m.at_ns - j->nodes[node].ahead_ns,
-                               .text = m.text});
+                               .at_ns = m->at_ns - j->nodes[node].ahead_ns,
+                               .text = msg_take(&m->text)});
     return 0;
 }

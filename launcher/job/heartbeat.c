@@ -17,27 +17,20 @@
 
 void job_ping(struct job *j, unsigned node)
 {
-    struct pack k = {0};
-    pack_u64(&k, (uint64_t)now_ns());
-    pack_u32(&k, (uint32_t)j->opts->node_timeout_ms);
-    job_send(j, node, MSG_PING, &k);
-    pack_finish(&k);
+    job_send(j, node, MSG(ping, now_ns(), (uint32_t)j->opts->node_timeout_ms));
 }
 
 int job_handle_pong(struct job *j, unsigned node, const struct frame *f,
                     struct ddp_err *err)
 {
-    struct unpack u = {.p = f->body, .n = f->size};
-    int64_t sent = (int64_t)unpack_u64(&u), theirs = (int64_t)unpack_u64(&u);
-    if (unpack_end(&u, f->type, err) < 0)
-        return -1;
+    const struct msg_pong *m = f->m;
     struct job_node *n = &j->nodes[node];
-    int64_t rtt = now_ns() - sent;
-    if (rtt < 0 || sent <= 0)
+    int64_t rtt = now_ns() - m->sent_ns;
+    if (rtt < 0 || m->sent_ns <= 0)
         return err_set(err, "a pong without a ping");
     if (n->via != j->local && (n->best_rtt_ns == 0 || rtt < n->best_rtt_ns)) {
         n->best_rtt_ns = rtt;
-        n->ahead_ns = theirs - sent - rtt / 2;
+        n->ahead_ns = m->at_ns - m->sent_ns - rtt / 2;
         log_debug("%s: clock %.3f ms ahead, RTT %.3f ms", n->host->name,
                   (double)n->ahead_ns / 1e6, (double)rtt / 1e6);
     }

@@ -20,11 +20,8 @@ static void on_output_space(void *arg)
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         if (j->nodes[i].uncredited == 0)
             continue;
-        struct pack k = {0};
-        pack_u32(&k, j->nodes[i].uncredited);
+        job_send(j, i, MSG(credit, j->nodes[i].uncredited));
         j->nodes[i].uncredited = 0;
-        job_send(j, i, MSG_CREDIT, &k);
-        pack_finish(&k);
     }
     if (j->state == JOB_FLUSHING)
         job_check(j);
@@ -59,7 +56,7 @@ static void on_input(const void *data, size_t size, void *arg)
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         if (!gets_input(j, i))
             continue;
-        link_send(j->nodes[i].via, MSG_INPUT, i, data, size, NULL, 0);
+        job_send(j, i, MSG(input, data, (uint32_t)size));
         j->nodes[i].input_sent += (uint32_t)size;
     }
     j->input_window -= size;

@@ -101,10 +101,7 @@ static void on_end_signal(int sig, void *arg)
 
 static void on_pass_signal(int sig, void *arg)
 {
-    struct pack k = {0};
-    pack_u32(&k, (uint32_t)sig);
-    job_send(arg, NODE_ALL, MSG_SIGNAL, &k);
-    pack_finish(&k);
+    job_send(arg, NODE_ALL, MSG(signal, (uint32_t)sig));
 }
 
 /* SIGSTOP, as the kernel discards SIGTSTP for orphaned process groups. */

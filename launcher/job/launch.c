@@ -329,12 +329,8 @@ static void on_joined(unsigned node, int fd, const struct link_keys *keys,
     if (!j->here && here[0])
         j->here = xstrdup(here);
     struct link *l = job_add_link(j, fd, keys, node);
-    if (tree_below(&j->hosts, node, NULL, NULL) > 0) {
-        struct pack k = {0};
-        msg_hosts_pack(&j->hosts, &k);
-        link_send_pack(l, MSG_HOSTS, node, &k);
-        pack_finish(&k);
-    }
+    if (tree_below(&j->hosts, node, NULL, NULL) > 0)
+        link_send_msg(l, node, MSG_HOSTS, &j->hosts);
 }
 
 static void on_idle(void *arg)
@@ -417,8 +413,8 @@ void job_node_joined(struct job *j, unsigned node, struct link *l,
 {
     struct job_node *n = &j->nodes[node];
     if (j->state > JOB_GATHERING) { /* too late: the launch has failed */
-        if (!n->via)                /* else it gets the LEAVE to all */
-            link_send(l, MSG_LEAVE, node, (const unsigned char[4]){0}, 4, NULL, 0);
+        if (!n->via)                /* else it gets the SHUTDOWN to all */
+            link_send_msg(l, node, MSG(shutdown, 0));
         return;
     }
     n->via = l;
@@ -464,30 +460,21 @@ void job_prepare(struct job *j)
 
 static void send_assignments(struct job *j)
 {
-    struct pack k = {0};
-    msg_job_pack(&j->job, &k);
-    job_send(j, NODE_ALL, MSG_JOB, &k);
-    pack_finish(&k);
+    job_send(j, NODE_ALL, MSG_JOB, &j->job);
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         struct msg_share share;
         if (j->nodes[i].place < 0)
             continue;
         JOB_HOOKS(j, node_orders, i);
         job_share_of(j, j->nodes[i].place, &share);
-        msg_share_pack(&share, &k);
-        job_send(j, i, MSG_SHARE, &k);
-        pack_finish(&k);
+        job_send(j, i, MSG_SHARE, &share);
         msg_share_finish(&share);
     }
 }
 
 static void send_restart(struct job *j)
 {
-    struct pack k = {0};
-    pack_u32(&k, (uint32_t)j->restart.attempt);
-    pack_u32(&k, j->job.master_port);
-    job_send(j, NODE_ALL, MSG_AGAIN, &k);
-    pack_finish(&k);
+    job_send(j, NODE_ALL, MSG(restart, (uint32_t)j->restart.attempt, j->job.master_port));
     for (size_t i = 0; i < j->alloc->nnodes; i++)
         j->nodes[i].ended = false;
 }

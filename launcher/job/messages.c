@@ -27,27 +27,23 @@ bool job_rank_is_of(const struct job *j, uint32_t rank, unsigned node)
            j->plan->ranks[rank].node == j->nodes[node].place;
 }
 
-static int handle_out(struct job *j, unsigned node, const struct frame *f,
-                      struct ddp_err *err)
+static int handle_output(struct job *j, unsigned node, const struct frame *f,
+                         struct ddp_err *err)
 {
-    struct unpack u = {.p = f->body, .n = f->size};
-    uint32_t rank = unpack_u32(&u);
-    unsigned stream = unpack_u8(&u);
-    if (u.bad || !job_rank_is_of(j, rank, node) || stream > OUT_STDERR)
+    const struct msg_output *m = f->m;
+    enum out_stream stream = (enum out_stream)m->stream;
+    if (!job_rank_is_of(j, m->rank, node))
         return err_set(err, "output of another node's rank");
-    if (u.n == 0) {
-        output_end(j->output, (int)rank, (enum out_stream)stream);
+    if (m->ndata == 0) {
+        output_end(j->output, (int)m->rank, stream);
         return 0;
     }
     struct job_node *n = &j->nodes[node];
-    output_feed(j->output, (int)rank, (enum out_stream)stream, u.p, u.n);
-    n->uncredited += (uint32_t)u.n;
+    output_feed(j->output, (int)m->rank, stream, m->data, m->ndata);
+    n->uncredited += m->ndata;
     if (n->uncredited >= UNCREDITED_MAX && output_room(j->output) > 0) {
-        struct pack k = {0};
-        pack_u32(&k, n->uncredited);
+        job_send(j, node, MSG(credit, n->uncredited));
         n->uncredited = 0;
-        job_send(j, node, MSG_CREDIT, &k);
-        pack_finish(&k);
     }
     return 0;
 }
@@ -55,29 +51,27 @@ static int handle_out(struct job *j, unsigned node, const struct frame *f,
 static int handle_exit(struct job *j, unsigned node, const struct frame *f,
                        struct ddp_err *err)
 {
-    struct msg_exit m;
-    if (msg_exit_unpack(f, &m, err) < 0)
-        return -1;
-    if (!job_rank_is_of(j, m.rank, node) || j->ranks[m.rank].state == RANK_EXITED)
+    const struct msg_exit *m = f->m;
+    if (!job_rank_is_of(j, m->rank, node) || j->ranks[m->rank].state == RANK_EXITED)
         return err_set(err, "the exit of another node's rank, or a second one");
-    struct job_rank *r = &j->ranks[m.rank];
+    struct job_rank *r = &j->ranks[m->rank];
     r->state = RANK_EXITED;
-    r->status = m.status;
-    r->at_ns = m.at_ns - j->nodes[node].ahead_ns;
-    r->stopped = m.told;
-    r->failed = m.status != 0 && !m.told;
+    r->status = m->status;
+    r->at_ns = m->at_ns - j->nodes[node].ahead_ns;
+    r->stopped = m->stopped;
+    r->failed = m->status != 0 && !m->stopped;
     j->running--;
     if (r->at_ns > j->last_exit_ns)
         j->last_exit_ns = r->at_ns;
-    log_debug("rank %u has ended with status 0x%x", m.rank, (unsigned)m.status);
-    JOB_HOOKS(j, rank_exited, m.rank);
+    log_debug("rank %u has ended with status 0x%x", m->rank, (unsigned)m->status);
+    JOB_HOOKS(j, rank_exited, m->rank);
     if (r->failed)
         job_fail(j, (struct cause){.kind = CAUSE_EXIT,
-                                   .rank = (int)m.rank,
-                                   .status = m.status,
-                                   .code = cause_exit_code(m.status),
+                                   .rank = (int)m->rank,
+                                   .status = m->status,
+                                   .code = cause_exit_code(m->status),
                                    .at_ns = r->at_ns,
-                                   .peak_kib = m.peak_kib});
+                                   .peak_kib = m->peak_kib});
     job_check(j);
     return 0;
 }
@@ -85,36 +79,27 @@ static int handle_exit(struct job *j, unsigned node, const struct frame *f,
 static int handle_error(struct job *j, unsigned node, const struct frame *f,
                         struct ddp_err *err)
 {
-    struct unpack u = {.p = f->body, .n = f->size};
-    uint32_t rank = unpack_u32(&u);
-    char *text = unpack_str(&u);
-    if (unpack_end(&u, f->type, err) < 0 || !job_rank_is_of(j, rank, node)) {
-        free(text);
+    struct msg_error *m = f->m;
+    if (!job_rank_is_of(j, m->rank, node))
         return err_set(err, "the exception of another node's rank");
-    }
-    free(j->ranks[rank].error);
-    j->ranks[rank].error = text;
+    free(j->ranks[m->rank].error);
+    j->ranks[m->rank].error = msg_take(&m->text);
     return 0;
 }
 
-static int handle_cannot(struct job *j, unsigned node, const struct frame *f,
-                         struct ddp_err *err)
+static int handle_spawn_failed(struct job *j, unsigned node, const struct frame *f,
+                               struct ddp_err *err)
 {
-    struct msg_cannot m = {0};
-    if (msg_cannot_unpack(f, &m, err) < 0)
-        return -1;
-    job_fail_text(j, CAUSE_CANNOT, (int)m.code, m.text);
+    struct msg_spawn_failed *m = f->m;
+    job_fail_text(j, CAUSE_CANNOT, (int)m->code, msg_take(&m->text));
     return 0;
 }
 
 /* A scheduler has sent the agents a signal to end; ddprun may not get one. */
-static int handle_told(struct job *j, unsigned node, const struct frame *f,
-                       struct ddp_err *err)
+static int handle_interrupted(struct job *j, unsigned node, const struct frame *f,
+                              struct ddp_err *err)
 {
-    struct unpack u = {.p = f->body, .n = f->size};
-    int sig = (int)unpack_u32(&u);
-    if (unpack_end(&u, f->type, err) < 0 || sig < 1 || sig >= NSIG)
-        return err_set(err, "an invalid signal");
+    int sig = (int)((const struct msg_interrupted *)f->m)->number;
     log_info("%s was interrupted (%s)", j->nodes[node].host->name, signal_name(sig));
     char *who =
         j->peers ? xasprintf("ddprun on %s was ", j->nodes[node].host->name) : NULL;
@@ -130,10 +115,7 @@ static int handle_told(struct job *j, unsigned node, const struct frame *f,
 static int handle_credit(struct job *j, unsigned node, const struct frame *f,
                          struct ddp_err *err)
 {
-    struct unpack u = {.p = f->body, .n = f->size};
-    uint32_t n = unpack_u32(&u);
-    if (unpack_end(&u, f->type, err) < 0)
-        return -1;
+    uint32_t n = ((const struct msg_credit *)f->m)->bytes;
     if (n > j->nodes[node].input_sent)
         return err_set(err, "more input credit than it was sent");
     j->nodes[node].input_sent -= n;
@@ -153,8 +135,8 @@ static int handle_spawned(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
-static int handle_ended(struct job *j, unsigned node, const struct frame *f,
-                        struct ddp_err *err)
+static int handle_terminated(struct job *j, unsigned node, const struct frame *f,
+                             struct ddp_err *err)
 {
     struct job_node *n = &j->nodes[node];
     n->ended = true;
@@ -170,94 +152,97 @@ static int handle_ended(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
-static int handle_saved(struct job *j, unsigned node, const struct frame *f,
-                        struct ddp_err *err)
+static int handle_savings(struct job *j, unsigned node, const struct frame *f,
+                          struct ddp_err *err)
 {
-    return msg_saved_unpack(f, &j->nodes[node].saved, err);
+    j->nodes[node].saved = *(const struct msg_savings *)f->m;
+    return 0;
 }
 
 static int handle_log(struct job *j, unsigned node, const struct frame *f,
                       struct ddp_err *err)
 {
-    struct unpack u = {.p = f->body, .n = f->size};
-    unpack_u8(&u);
-    char *line = xstrndup((const char *)u.p, u.n);
-    job_say(j, line);
-    free(line);
+    job_say(j, ((const struct msg_log *)f->m)->line);
     return 0;
 }
 
-static int handle_unreached(struct job *j, unsigned node, const struct frame *f,
-                            struct ddp_err *err)
+static int handle_start_failed(struct job *j, unsigned node, const struct frame *f,
+                               struct ddp_err *err)
 {
-    struct msg_node m = {0};
-    if (msg_node_unpack(f, &m, err) < 0)
-        return -1;
-    if (m.node < j->alloc->nnodes)
-        job_unreached(j, m.node, m.text);
-    msg_node_finish(&m);
+    const struct msg_start_failed *m = f->m;
+    if (m->node < j->alloc->nnodes)
+        job_unreached(j, m->node, m->text);
     return 0;
 }
 
 /* An agent has lost the link to one below it. */
-static int handle_lost(struct job *j, unsigned node, const struct frame *f,
-                       struct ddp_err *err)
+static int handle_node_lost(struct job *j, unsigned node, const struct frame *f,
+                            struct ddp_err *err)
 {
-    struct msg_node m = {0};
-    if (msg_node_unpack(f, &m, err) < 0)
-        return -1;
-    if (m.node < j->alloc->nnodes && j->nodes[m.node].via == j->nodes[node].via) {
-        j->nodes[m.node].via = NULL;
+    const struct msg_node_lost *m = f->m;
+    if (m->node < j->alloc->nnodes && j->nodes[m->node].via == j->nodes[node].via) {
+        j->nodes[m->node].via = NULL;
         if (j->state < JOB_LEAVING)
-            job_node_lost(j, m.node, m.text);
+            job_node_lost(j, m->node, m->text);
         job_check(j);
     }
-    msg_node_finish(&m);
-    return 0;
-}
-
-static int handle_hello(struct job *j, unsigned node, struct link *l,
-                        const struct frame *f)
-{
-    struct ddp_err err;
-    struct msg_hello m = {0};
-    struct job_node *n = &j->nodes[node];
-    if (n->joined || !n->wanted || (n->via && n->via != l))
-        return 0;
-    if (msg_hello_unpack(f, &m, &err) < 0) {
-        n->via = l;
-        job_drop_link(j, l, err.text);
-        return -1;
-    }
-    job_node_joined(j, node, l, &m);
     return 0;
 }
 
 static int (*const handlers[MSG_TYPES])(struct job *j, unsigned node,
                                         const struct frame *f, struct ddp_err *err) = {
-    [MSG_SPAWNED] = handle_spawned,   [MSG_CANNOT] = handle_cannot,
-    [MSG_OUT] = handle_out,           [MSG_CREDIT] = handle_credit,
-    [MSG_EXIT] = handle_exit,         [MSG_ENDED] = handle_ended,
-    [MSG_LOG] = handle_log,           [MSG_UNREACHED] = handle_unreached,
-    [MSG_LOST] = handle_lost,         [MSG_PONG] = job_handle_pong,
-    [MSG_ERROR] = handle_error,       [MSG_TOLD] = handle_told,
-    [MSG_FENCE] = job_handle_fence,   [MSG_PEER] = job_handle_peer,
-    [MSG_ABORT] = job_handle_abort,   [MSG_SAVED] = handle_saved,
+    [MSG_SPAWNED] = handle_spawned,
+    [MSG_SPAWN_FAILED] = handle_spawn_failed,
+    [MSG_OUTPUT] = handle_output,
+    [MSG_CREDIT] = handle_credit,
+    [MSG_EXIT] = handle_exit,
+    [MSG_TERMINATED] = handle_terminated,
+    [MSG_LOG] = handle_log,
+    [MSG_START_FAILED] = handle_start_failed,
+    [MSG_NODE_LOST] = handle_node_lost,
+    [MSG_PONG] = job_handle_pong,
+    [MSG_ERROR] = handle_error,
+    [MSG_INTERRUPTED] = handle_interrupted,
+    [MSG_FENCE] = job_handle_fence,
+    [MSG_PEER] = job_handle_peer,
+    [MSG_ABORT] = job_handle_abort,
+    [MSG_SAVINGS] = handle_savings,
     [MSG_MEMBER] = job_handle_member,
 };
+
+/* The first message of a node: its link becomes the way to the node. */
+static void handle_hello(struct job *j, struct link *l, const struct frame *f)
+{
+    struct ddp_err err;
+    struct msg_hello m;
+    struct job_node *n = &j->nodes[f->node];
+    if (n->joined || !n->wanted || (n->via && n->via != l))
+        return;
+    if (msg_hello_unpack(f, &m, &err) < 0) {
+        n->via = l;
+        job_drop_link(j, l, err.text);
+        return;
+    }
+    job_node_joined(j, f->node, l, &m);
+    msg_hello_finish(&m);
+}
 
 void job_handle_frame(struct job *j, struct link *l, const struct frame *f)
 {
     struct ddp_err err;
+    union msg_any m;
+    struct frame decoded = *f;
     if (f->node < j->alloc->nnodes && f->type == MSG_HELLO) {
-        handle_hello(j, f->node, l, f);
+        handle_hello(j, l, f);
         return;
     }
     int rc = 1;
-    if (f->node < j->alloc->nnodes && j->nodes[f->node].via == l) {
+    if (f->node < j->alloc->nnodes && j->nodes[f->node].via == l &&
+        (rc = msg_decode(&decoded, &m, &err)) == 0) {
         j->nodes[f->node].heard_ms = now_ms();
-        rc = handlers[f->type] ? handlers[f->type](j, f->node, f, &err)
-                               : job_plugins_message(j, f->node, f, &err);
+        rc = handlers[f->type] ? handlers[f->type](j, f->node, &decoded, &err)
+                               : job_plugins_message(j, f->node, &decoded, &err);
+        msg_finish(f->type, &m);
     }
     if (rc < 0)
         job_drop_link(j, l, err.text);

@@ -59,15 +59,13 @@ void job_reset_absent(struct job *j)
 int job_handle_member(struct job *j, unsigned node, const struct frame *f,
                       struct ddp_err *err)
 {
-    struct msg_member m;
-    if (msg_member_unpack(f, &m, err) < 0)
-        return -1;
-    if (!job_rank_is_of(j, m.rank, node))
+    const struct msg_member *m = f->m;
+    if (!job_rank_is_of(j, m->rank, node))
         return err_set(err, "the MPI state of another node's rank");
-    if (m.state == MEMBER_ABSENT)
-        j->absent = 1 + m.rank;
+    if (m->state == MEMBER_ABSENT)
+        j->absent = 1 + m->rank;
     else
-        j->nodes[node].in_mpi = m.state == MEMBER_JOINED ? 1 + m.rank : 0;
+        j->nodes[node].in_mpi = m->state == MEMBER_JOINED ? 1 + m->rank : 0;
     if (j->absent && rank_in_mpi(j) && !evtimer_pending(j->absent_timer, NULL))
         job_arm(j->absent_timer, ABSENT_MS);
     return 0;

@@ -21,19 +21,22 @@ int job_ranks_on(const struct job *j, const struct job_node *n)
     return j->plan && n->place >= 0 ? j->plan->nodes[n->place].nlocal : 0;
 }
 
-void job_send(struct job *j, unsigned node, enum msg_type type, const struct pack *k)
+void job_send(struct job *j, unsigned node, enum msg_type type, const void *m)
 {
     if (node != NODE_ALL) {
         if (job_node_connected(&j->nodes[node]))
-            link_send_pack(j->nodes[node].via, type, node, k);
+            link_send_msg(j->nodes[node].via, node, type, m);
         return;
     }
+    struct pack k = {0};
+    msg_pack(type, m, &k);
     j->send_round++;
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         if (job_node_connected(&j->nodes[i]) &&
             link_first(j->nodes[i].via, j->send_round))
-            link_send_pack(j->nodes[i].via, type, NODE_ALL, k);
+            link_send_pack(j->nodes[i].via, type, NODE_ALL, &k);
     }
+    pack_finish(&k);
 }
 
 /* Does `l` lead to a node that is not lost? */

@@ -36,7 +36,8 @@
 #include "launcher/job/state.h"
 
 /* A message of the agents that the plug-in handles: one per type in all plug-ins. `node`
- * has sent it. -1: it is invalid; the link it came by is then dropped. */
+ * has sent it, f->m is its struct. -1: it is invalid; the link it came by is then
+ * dropped. */
 struct job_message {
     enum msg_type type;
     int (*handle)(void *state, unsigned node, const struct frame *f, struct ddp_err *err);
@@ -89,7 +90,7 @@ struct job_plugin {
     /* Another attempt begins: forget the last one. `prepare` follows. */
     void (*next_attempt)(void *state);
     void (*end)(void *state, int code); /* of ddprun; the loop has stopped */
-    void (*report)(void *state); /* add lines to the summary, with job_say() */
+    void (*report)(void *state);        /* add lines to the summary, with job_say() */
 
     void (*tick)(void *state);          /* every second, from `open` on */
     const struct job_message *messages; /* the last row is zero */
@@ -100,8 +101,9 @@ extern const struct job_plugin *const job_plugins[];
 
 /* --- for plug-ins ------------------------------------------------------------------- */
 
-/* Send to one node, or with NODE_ALL to all connected nodes, once per link. */
-void job_send(struct job *j, unsigned node, enum msg_type type, const struct pack *k);
+/* Send MSG(...) (link/message.h) to one node, or with NODE_ALL to all connected nodes,
+ * once per link. */
+void job_send(struct job *j, unsigned node, enum msg_type type, const void *m);
 bool job_node_connected(const struct job_node *n);
 bool job_rank_is_of(const struct job *j, uint32_t rank, unsigned node);
 

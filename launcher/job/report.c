@@ -330,7 +330,7 @@ static void report_preload(struct job *j)
     double import_s = 0, spared_s = 0, mib = 0;
     int hosts = 0;
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        const struct msg_saved *m = &j->nodes[i].saved;
+        const struct msg_savings *m = &j->nodes[i].saved;
         double s = m->import_ms / 1e3;
         if (m->forks == 0)
             continue;

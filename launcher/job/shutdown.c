@@ -37,13 +37,10 @@ void job_arm(struct event *timer, int64_t ms)
 
 void job_end(struct job *j, int sig, int64_t grace_ms)
 {
-    struct pack k = {0};
-    pack_u32(&k, (uint32_t)sig);
-    pack_u32(&k, (uint32_t)(grace_ms > 0 ? grace_ms : 0));
-    pack_u8(&k, j->restart.pending);
-    pack_u32(&k, j->hurried ? HURRY_MS : 0);
-    job_send(j, NODE_ALL, MSG_END, &k);
-    pack_finish(&k);
+    job_send(j, NODE_ALL,
+             MSG(terminate, .number = (uint32_t)sig,
+                 .grace_ms = (uint32_t)(grace_ms > 0 ? grace_ms : 0),
+                 .again = j->restart.pending, .drain_ms = j->hurried ? HURRY_MS : 0));
     if (j->state < JOB_TERMINATING)
         JOB_HOOKS(j, shutdown);
     j->end_sig = sig;
@@ -120,10 +117,7 @@ static void release_agents(struct job *j)
 {
     job_report_failure(j);
     job_move(j, JOB_LEAVING, "every node has ended its ranks");
-    struct pack k = {0};
-    pack_u32(&k, (uint32_t)exit_code(j));
-    job_send(j, NODE_ALL, MSG_LEAVE, &k);
-    pack_finish(&k);
+    job_send(j, NODE_ALL, MSG(shutdown, (uint32_t)exit_code(j)));
     if (j->starter)
         node_starter_stop(j->starter);
     job_check(j);

@@ -42,7 +42,7 @@ struct job_node {
     bool wanted, tried_from_here, joined, lost, ended;
     uint32_t uncredited; /* bytes of output not yet returned as credit */
     uint32_t input_sent; /* bytes of input it has not consumed */
-    struct msg_saved saved;
+    struct msg_savings saved;
     uint32_t in_mpi;  /* 1 + one of its ranks that is in MPI; 0: none */
     int64_t heard_ms; /* its last frame; monotonic */
     struct silence silence;

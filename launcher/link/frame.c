@@ -17,40 +17,8 @@ static const struct msg_row {
     unsigned ways; /* enum frame_way, or-ed */
     size_t max;    /* bytes of body */
 } rows[MSG_TYPES] = {
-    [MSG_HELLO] = {"hello", FRAME_UP, 64 << 10},
-    [MSG_HOSTS] = {"hosts", FRAME_DOWN, 16 << 20},
-    [MSG_UNREACHED] = {"unreached", FRAME_UP, 4 << 10},
-    [MSG_STORE] = {"store", FRAME_DOWN, 4 << 10},
-    [MSG_READY] = {"ready", FRAME_UP, 4 << 10},
-    [MSG_JOB] = {"job", FRAME_DOWN, 16 << 20},
-    [MSG_SHARE] = {"share", FRAME_DOWN, 1 << 20},
-    [MSG_SPAWNED] = {"spawned", FRAME_UP, 64},
-    [MSG_CANNOT] = {"cannot", FRAME_UP, 8 << 10},
-    [MSG_OUT] = {"out", FRAME_UP, PIECE_MAX + 16},
-    [MSG_INPUT] = {"input", FRAME_DOWN, PIECE_MAX + 16},
-    [MSG_CREDIT] = {"credit", FRAME_UP | FRAME_DOWN, 16},
-    [MSG_EXIT] = {"exit", FRAME_UP, 64},
-    [MSG_SIGNAL] = {"signal", FRAME_DOWN, 16},
-    [MSG_END] = {"end", FRAME_DOWN, 64},
-    [MSG_ENDED] = {"ended", FRAME_UP, 64},
-    [MSG_LEAVE] = {"leave", FRAME_DOWN, 4},
-    [MSG_PING] = {"ping", FRAME_DOWN, 16},
-    [MSG_PONG] = {"pong", FRAME_UP, 32},
-    [MSG_VOUCH] = {"vouch", FRAME_UP | FRAME_DOWN, 128},
-    [MSG_VOUCHED] = {"vouched", FRAME_UP | FRAME_DOWN, 4 << 10},
-    [MSG_LOST] = {"lost", FRAME_UP, 4 << 10},
-    [MSG_LOG] = {"log", FRAME_UP, 4 << 10},
-    [MSG_ERROR] = {"error", FRAME_UP, 4 << 10},
-    [MSG_PROBE] = {"probe", FRAME_DOWN, 16 << 20},
-    [MSG_FOUND] = {"found", FRAME_UP, 16 << 10},
-    [MSG_TOLD] = {"told", FRAME_UP, 16},
-    [MSG_FENCE] = {"fence", FRAME_UP | FRAME_DOWN, FENCE_MAX},
-    [MSG_PEER] = {"peer", FRAME_UP | FRAME_DOWN, FENCE_MAX},
-    [MSG_ABORT] = {"abort", FRAME_UP, 4 << 10},
-    [MSG_SERVE] = {"serve", FRAME_DOWN, 16 << 20},
-    [MSG_MEMBER] = {"member", FRAME_UP | FRAME_DOWN, 16},
-    [MSG_SAVED] = {"saved", FRAME_UP, 64},
-    [MSG_AGAIN] = {"again", FRAME_DOWN, 16},
+#define MESSAGE(TYPE, name, way, max) [MSG_##TYPE] = {#name, way, max},
+#include "launcher/link/messages.def"
 };
 
 const char *msg_name(enum msg_type type)

@@ -7,7 +7,7 @@
  *
  * `node` is the source on the way up, and the destination on the way down (NODE_ALL:
  * all). An inner agent of the tree forwards frames by this number and does not read
- * bodies that are not its own. doc/agent.md describes the bodies.
+ * bodies that are not its own. messages.def has the bodies.
  */
 #ifndef LAUNCHER_LINK_FRAME_H
 #define LAUNCHER_LINK_FRAME_H
@@ -26,41 +26,12 @@ enum { PIECE_MAX = 64 * 1024 };
 /* the most that one fence may collect: 16 KiB from each of 4,096 ranks */
 enum { FENCE_MAX = 64 << 20 };
 
+/* launcher/link/messages.def has what each of them is for and its fields; MSG_TYPE_hello
+ * is the same as MSG_HELLO. */
 enum msg_type {
-    MSG_HELLO = 1, /* up: an agent's version, CPUs, GPUs, addresses */
-    MSG_HOSTS,     /* down: all hosts; start your children in the tree */
-    MSG_UNREACHED, /* up: a host below failed to start */
-    MSG_STORE,     /* down: bind the store's port */
-    MSG_READY,     /* up: the store's address and port */
-    MSG_JOB,       /* down: common to all nodes: program, environment, store */
-    MSG_SHARE,     /* down: this node's ranks; start them */
-    MSG_SPAWNED,   /* up: all ranks run */
-    MSG_CANNOT,    /* up: a rank cannot be started, and why */
-    MSG_OUT,       /* up: output of a rank; empty: EOF */
-    MSG_INPUT,     /* down: input for stdin; empty: EOF */
-    MSG_CREDIT,    /* both: permission to send so many more bytes */
-    MSG_EXIT,      /* up: a rank has ended */
-    MSG_SIGNAL,    /* down: a signal for every rank */
-    MSG_END,       /* down: terminate all ranks */
-    MSG_ENDED,     /* up: no rank runs any more, all output is sent */
-    MSG_LEAVE,     /* down: the agent exits */
-    MSG_PING,      /* down: heartbeat */
-    MSG_PONG,      /* up: its reply, with the node's clock */
-    MSG_VOUCH,     /* both: does this connection belong to your ranks? */
-    MSG_VOUCHED,   /* both: its reply: yes, or no and why */
-    MSG_LOST,      /* up: a node below is lost */
-    MSG_LOG,       /* up: a line of the agent's log */
-    MSG_ERROR,     /* up: the error text of a failed rank; before its EXIT */
-    MSG_PROBE,     /* down: run checks (--preflight) */
-    MSG_FOUND,     /* up: a result; the last one is marked */
-    MSG_TOLD,      /* up: an external signal asks this agent to shut down */
-    MSG_FENCE,     /* both: a node's contribution to a fence; all contributions */
-    MSG_PEER,      /* both: from one node's agent to another's */
-    MSG_ABORT,     /* up: a rank aborts the job, as by MPI_Abort */
-    MSG_SERVE,     /* down, an agent to its PMIx server: the ranks to serve */
-    MSG_MEMBER,    /* both, agent and PMIx server: a rank has joined PMIx, or left it */
-    MSG_SAVED,     /* up: time and memory saved by forking ranks */
-    MSG_AGAIN,     /* down: restart the ranks, after ENDED */
+    MSG_NONE,
+#define MESSAGE(TYPE, name, way, max) MSG_##TYPE, MSG_TYPE_##name = MSG_##TYPE,
+#include "launcher/link/messages.def"
     MSG_TYPES
 };
 
@@ -71,10 +42,11 @@ struct frame {
     unsigned node;
     const uint8_t *body; /* borrowed: valid until the handler returns */
     size_t size;
+    void *m; /* the body decoded, struct msg_NAME of its type: only in handlers */
 };
 
 /* Direction of a frame: most types are valid in one direction only. */
-enum frame_way { FRAME_UP = 1, FRAME_DOWN = 2 };
+enum frame_way { FRAME_UP = 1, FRAME_DOWN = 2, FRAME_BOTH = 3 };
 
 /* Write the header of a frame. */
 void frame_head(uint8_t head[FRAME_HEAD], enum msg_type type, unsigned node, size_t size);

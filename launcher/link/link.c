@@ -11,6 +11,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/sock.h"
+#include "launcher/link/message.h"
 
 #include <errno.h>
 #include <event2/buffer.h>
@@ -226,6 +227,15 @@ void link_send_pack(struct link *l, enum msg_type type, unsigned node,
                     const struct pack *k)
 {
     link_send(l, type, node, k->p, k->n, NULL, 0);
+}
+
+void link_send_msg(struct link *l, unsigned node, enum msg_type type, const void *m)
+{
+    struct pack k = {0};
+    size_t n;
+    const void *rest = msg_pack_head(type, m, &k, &n);
+    link_send(l, type, node, k.p, k.n, rest, n);
+    pack_finish(&k);
 }
 
 size_t link_queued(const struct link *l)

@@ -53,6 +53,9 @@ void link_send(struct link *l, enum msg_type type, unsigned node, const void *he
 void link_send_pack(struct link *l, enum msg_type type, unsigned node,
                     const struct pack *k);
 
+/* `m` is the struct of the type: link_send_msg(l, node, MSG(credit, n)). */
+void link_send_msg(struct link *l, unsigned node, enum msg_type type, const void *m);
+
 size_t link_queued(const struct link *l); /* bytes not yet written */
 
 /* Write the queue, waiting until `deadline_ms` if necessary: before an exit. */

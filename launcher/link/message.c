@@ -1,9 +1,9 @@
 /* launcher/link/message.c - see message.h
  *
- * Pack and unpack of a message are adjacent and list the fields in the same order, which
- * is the format. Those of MPI programs are in message_mpi.c.
+ * Each row of messages.def is a table of fields here: where a field is in the struct, and
+ * its kind, which is how it is written. Every function walks that table.
  */
-#include "launcher/link/message_impl.h"
+#include "launcher/link/message.h"
 
 #include "common/err.h"
 #include "common/mem.h"
@@ -12,248 +12,98 @@
 #include <stdlib.h>
 #include <string.h>
 
-void msg_hello_pack(const struct msg_hello *m, struct pack *k)
-{
-    pack_u32(k, m->protocol);
-    pack_str(k, m->version);
-    pack_str(k, m->hostname);
-    pack_u32(k, m->ncpus);
-    pack_u32(k, m->ngpus);
-    pack_str(k, m->addr);
-    pack_strs(k, m->addrs.v, m->addrs.n);
-}
+/* The text of a program in a frame of 4 KiB. */
+enum { CLIPPED_MAX = 4000 };
 
-int msg_hello_unpack(const struct frame *f, struct msg_hello *m, struct ddp_err *err)
-{
-    struct unpack u = body_of(f);
-    m->protocol = unpack_u32(&u);
-    m->version = unpack_str(&u);
-    if (!u.bad && m->protocol != LINK_PROTOCOL) {
-        err_set(err, "its version %s speaks protocol %u, this one %d",
-                m->version ? m->version : "?", m->protocol, LINK_PROTOCOL);
-        msg_hello_finish(m);
-        return -1;
+enum kind {
+    END_OF_FIELDS,
+    BOOL,
+    U8,
+    U32,
+    PROTOCOL,
+    I32,
+    I64,
+    U64,
+    TEXT,
+    LIST,
+    ADDRESS,
+    BYTES,
+    REST,
+    NUMBERS,
+    RECORDS
+};
+
+/* The fewest bytes that a field takes: a count that needs more than there are is refused
+ * before memory is allocated for it. */
+static const uint8_t least[] = {
+    [BOOL] = 1,  [U8] = 1,   [U32] = 4,     [PROTOCOL] = 4, [I32] = 4,
+    [I64] = 8,   [U64] = 8,  [TEXT] = 4,    [LIST] = 4,     [ADDRESS] = 7,
+    [BYTES] = 4, [REST] = 0, [NUMBERS] = 4, [RECORDS] = 4,
+};
+
+struct field {
+    enum kind kind;
+    size_t at, count_at; /* offsets in the struct */
+    uint32_t min, max;   /* of a number or a count; a text: required, clipped to */
+    size_t size;         /* of an element of RECORDS */
+    const struct field *(*record)(void);
+};
+
+#define MESSAGE(TYPE, name, way, max)              \
+    static const struct field *fields_##name(void) \
+    {                                              \
+        typedef struct msg_##name self;            \
+        static const struct field fields[] = {
+#define RECORD(name)                               \
+    static const struct field *fields_##name(void) \
+    {                                              \
+        typedef struct name self;                  \
+        static const struct field fields[] = {
+#define FIELD(kind, type, name, min, max) \
+    {kind, offsetof(self, name), 0, min, max, 0, NULL},
+#define COUNTED(kind, type, name, count, min, max, record) \
+    {kind, offsetof(self, name), offsetof(self, count), min, max, sizeof(type), record},
+#define END(name)       \
+    {                   \
+        END_OF_FIELDS   \
+    }                   \
+    }                   \
+    ;                   \
+    (void)sizeof(self); \
+    return fields;      \
     }
-    m->hostname = unpack_str(&u);
-    m->ncpus = unpack_u32(&u);
-    m->ngpus = unpack_u32(&u);
-    m->addr = unpack_str(&u);
-    unpack_strs(&u, &m->addrs);
-    u.bad |= !m->version || !m->hostname;
-    UNPACK_END(u, f, m, msg_hello_finish, err);
-}
+#include "launcher/link/messages.def"
 
-void msg_hello_finish(struct msg_hello *m)
+static const struct {
+    const struct field *(*fields)(void);
+    size_t size;
+} rows[MSG_TYPES] = {
+#define MESSAGE(TYPE, name, way, max) \
+    [MSG_##TYPE] = {fields_##name, sizeof(struct msg_##name)},
+#include "launcher/link/messages.def"
+};
+
+static const void *at(const void *m, size_t offset)
 {
-    free(m->version);
-    free(m->hostname);
-    free(m->addr);
-    strv_finish(&m->addrs);
-    *m = (struct msg_hello){0};
+    return (const char *)m + offset;
 }
 
-void msg_store_pack(const struct msg_store *m, struct pack *k)
+static void *into(void *m, size_t offset)
 {
-    pack_str(k, m->addr);
-    pack_str(k, m->interface);
-    pack_u32(k, m->port);
-    pack_u8(k, m->open);
-    pack_u8(k, m->serve);
-    pack_str(k, m->wish);
-    pack_u8(k, m->alone);
+    return (char *)m + offset;
 }
 
-int msg_store_unpack(const struct frame *f, struct msg_store *m, struct ddp_err *err)
+/* The kinds that are a pointer and a number are read through these. */
+static const void *array_of(const struct field *f, const void *m, uint32_t *n)
 {
-    struct unpack u = body_of(f);
-    m->addr = unpack_str(&u);
-    m->interface = unpack_str(&u);
-    m->port = unpack_u32(&u);
-    m->open = unpack_u8(&u) != 0;
-    m->serve = unpack_u8(&u) != 0;
-    m->wish = unpack_str(&u);
-    m->alone = unpack_u8(&u) != 0;
-    UNPACK_END(u, f, m, msg_store_finish, err);
+    *n = *(const uint32_t *)at(m, f->count_at);
+    return *(const void *const *)at(m, f->at);
 }
 
-void msg_store_finish(struct msg_store *m)
-{
-    free(m->addr);
-    free(m->interface);
-    free(m->wish);
-    *m = (struct msg_store){0};
-}
+/* --- addresses: family (4 or 6), port, then 4 or 16 bytes -----------------------------
+ */
 
-void msg_job_pack(const struct msg_job *m, struct pack *k)
-{
-    pack_strs(k, m->argv.v, m->argv.n);
-    pack_strs(k, m->env.v, m->env.n);
-    pack_strs(k, m->user_set.v, m->user_set.n);
-    pack_str(k, m->wdir);
-    pack_str(k, m->id);
-    pack_str(k, m->master_addr);
-    pack_str(k, m->interface);
-    pack_u32(k, m->master_port);
-    pack_u32(k, m->rank0_port);
-    pack_u32(k, m->nranks);
-    pack_u32(k, m->nnodes);
-    pack_u32(k, m->rank_names);
-    pack_u32(k, m->store_mode);
-    pack_u32(k, m->bind_to);
-    pack_u32(k, m->input);
-    pack_u32(k, m->columns);
-    pack_str(k, m->preload);
-    pack_u32(k, m->mpi);
-    pack_strs(k, m->map.v, m->map.n);
-    pack_u32(k, m->max_restarts);
-    pack_u8(k, m->report);
-}
-
-int msg_job_unpack(const struct frame *f, struct msg_job *m, struct ddp_err *err)
-{
-    struct unpack u = body_of(f);
-    unpack_strs(&u, &m->argv);
-    unpack_strs(&u, &m->env);
-    unpack_strs(&u, &m->user_set);
-    m->wdir = unpack_str(&u);
-    m->id = unpack_str(&u);
-    m->master_addr = unpack_str(&u);
-    m->interface = unpack_str(&u);
-    m->master_port = unpack_u32(&u);
-    m->rank0_port = unpack_u32(&u);
-    m->nranks = unpack_u32(&u);
-    m->nnodes = unpack_u32(&u);
-    m->rank_names = unpack_u32(&u);
-    m->store_mode = unpack_u32(&u);
-    m->bind_to = unpack_u32(&u);
-    m->input = unpack_u32(&u);
-    m->columns = unpack_u32(&u);
-    m->preload = unpack_str(&u);
-    m->mpi = unpack_u32(&u);
-    unpack_strs(&u, &m->map);
-    m->max_restarts = unpack_u32(&u);
-    m->report = unpack_u8(&u) != 0;
-    u.bad |= m->argv.n == 0 || !m->wdir || !m->id || !m->master_addr;
-    UNPACK_END(u, f, m, msg_job_finish, err);
-}
-
-void msg_job_finish(struct msg_job *m)
-{
-    strv_finish(&m->argv);
-    strv_finish(&m->env);
-    strv_finish(&m->user_set);
-    strv_finish(&m->map);
-    free(m->wdir);
-    free(m->id);
-    free(m->master_addr);
-    free(m->interface);
-    free(m->preload);
-    *m = (struct msg_job){0};
-}
-
-void msg_share_pack(const struct msg_share *m, struct pack *k)
-{
-    pack_str(k, m->host);
-    pack_u32(k, m->node_rank);
-    pack_u32(k, m->nlocal);
-    for (uint32_t i = 0; i < m->nlocal; i++) {
-        pack_u32(k, m->ranks[i].rank);
-        pack_u32(k, m->ranks[i].cross_rank);
-        pack_u32(k, m->ranks[i].cross_size);
-    }
-}
-
-int msg_share_unpack(const struct frame *f, struct msg_share *m, struct ddp_err *err)
-{
-    struct unpack u = body_of(f);
-    m->host = unpack_str(&u);
-    m->node_rank = unpack_u32(&u);
-    m->nlocal = unpack_u32(&u);
-    u.bad |= !m->host || m->nlocal == 0 || u.n / 12 != m->nlocal || u.n % 12 != 0;
-    if (u.bad)
-        m->nlocal = 0;
-    m->ranks = xcalloc(m->nlocal, sizeof *m->ranks);
-    for (uint32_t i = 0; i < m->nlocal; i++) {
-        m->ranks[i].rank = unpack_u32(&u);
-        m->ranks[i].cross_rank = unpack_u32(&u);
-        m->ranks[i].cross_size = unpack_u32(&u);
-    }
-    UNPACK_END(u, f, m, msg_share_finish, err);
-}
-
-void msg_share_finish(struct msg_share *m)
-{
-    free(m->host);
-    free(m->ranks);
-    *m = (struct msg_share){0};
-}
-
-void msg_exit_pack(const struct msg_exit *m, struct pack *k)
-{
-    pack_u32(k, m->rank);
-    pack_u32(k, (uint32_t)m->status);
-    pack_u64(k, (uint64_t)m->at_ns);
-    pack_u64(k, m->peak_kib);
-    pack_u8(k, m->told);
-}
-
-int msg_exit_unpack(const struct frame *f, struct msg_exit *m, struct ddp_err *err)
-{
-    struct unpack u = body_of(f);
-    m->rank = unpack_u32(&u);
-    m->status = (int32_t)unpack_u32(&u);
-    m->at_ns = (int64_t)unpack_u64(&u);
-    m->peak_kib = unpack_u64(&u);
-    m->told = unpack_u8(&u) != 0;
-    return unpack_end(&u, f->type, err);
-}
-
-void msg_cannot_pack(const struct msg_cannot *m, struct pack *k)
-{
-    pack_u32(k, m->rank);
-    pack_u32(k, m->code);
-    pack_str(k, m->text);
-}
-
-int msg_cannot_unpack(const struct frame *f, struct msg_cannot *m, struct ddp_err *err)
-{
-    struct unpack u = body_of(f);
-    m->rank = unpack_u32(&u);
-    m->code = unpack_u32(&u);
-    m->text = unpack_str(&u);
-    u.bad |= !m->text;
-    UNPACK_END(u, f, m, msg_cannot_finish, err);
-}
-
-void msg_cannot_finish(struct msg_cannot *m)
-{
-    free(m->text);
-    *m = (struct msg_cannot){0};
-}
-
-void msg_node_pack(const struct msg_node *m, struct pack *k)
-{
-    pack_u32(k, m->node);
-    pack_str(k, m->text);
-}
-
-int msg_node_unpack(const struct frame *f, struct msg_node *m, struct ddp_err *err)
-{
-    struct unpack u = body_of(f);
-    m->node = unpack_u32(&u);
-    m->text = unpack_str(&u);
-    u.bad |= !m->text;
-    UNPACK_END(u, f, m, msg_node_finish, err);
-}
-
-void msg_node_finish(struct msg_node *m)
-{
-    free(m->text);
-    *m = (struct msg_node){0};
-}
-
-/* An address: family (4 or 6), port, then 4 or 16 bytes. */
-static void pack_sockaddr(struct pack *k, const struct sockaddr_storage *ss)
+static void pack_address(struct pack *k, const struct sockaddr_storage *ss)
 {
     if (ss->ss_family == AF_INET) {
         const struct sockaddr_in *in = (const void *)ss;
@@ -268,9 +118,8 @@ static void pack_sockaddr(struct pack *k, const struct sockaddr_storage *ss)
     }
 }
 
-static void unpack_sockaddr(struct unpack *u, struct sockaddr_storage *ss)
+static void unpack_address(struct unpack *u, struct sockaddr_storage *ss)
 {
-    *ss = (struct sockaddr_storage){0};
     unsigned family = unpack_u8(u), port = unpack_u16(u);
     const uint8_t *addr = unpack_bytes(u, family == 4 ? 4 : 16);
     u->bad |= family != 4 && family != 6;
@@ -289,187 +138,241 @@ static void unpack_sockaddr(struct unpack *u, struct sockaddr_storage *ss)
     }
 }
 
-void msg_vouch_pack(const struct msg_vouch *m, struct pack *k)
+/* --- pack -----------------------------------------------------------------------------
+ */
+
+static void pack_fields(const struct field *f, const void *m, struct pack *k);
+
+static void pack_array(const struct field *f, const void *m, struct pack *k)
 {
-    pack_u32(k, m->id);
-    pack_sockaddr(k, &m->peer);
-    pack_sockaddr(k, &m->local);
+    uint32_t n;
+    const char *p = array_of(f, m, &n);
+    pack_u32(k, n);
+    if (f->kind == BYTES)
+        pack_bytes(k, p, n);
+    for (uint32_t i = 0; f->kind == NUMBERS && i < n; i++)
+        pack_u32(k, ((const uint32_t *)(const void *)p)[i]);
+    for (uint32_t i = 0; f->kind == RECORDS && i < n; i++)
+        pack_fields(f->record(), p + i * f->size, k);
 }
 
-int msg_vouch_unpack(const struct frame *f, struct msg_vouch *m, struct ddp_err *err)
+static void pack_field(const struct field *f, const void *m, struct pack *k)
 {
-    struct unpack u = body_of(f);
-    m->id = unpack_u32(&u);
-    unpack_sockaddr(&u, &m->peer);
-    unpack_sockaddr(&u, &m->local);
-    return unpack_end(&u, f->type, err);
-}
-
-void msg_vouched_pack(const struct msg_vouched *m, struct pack *k)
-{
-    pack_u32(k, m->id);
-    pack_u8(k, m->yes);
-    pack_str(k, m->why);
-}
-
-int msg_vouched_unpack(const struct frame *f, struct msg_vouched *m, struct ddp_err *err)
-{
-    struct unpack u = body_of(f);
-    m->id = unpack_u32(&u);
-    m->yes = unpack_u8(&u) != 0;
-    m->why = unpack_str(&u);
-    UNPACK_END(u, f, m, msg_vouched_finish, err);
-}
-
-void msg_vouched_finish(struct msg_vouched *m)
-{
-    free(m->why);
-    *m = (struct msg_vouched){0};
-}
-
-void msg_hosts_pack(const struct msg_hosts *m, struct pack *k)
-{
-    pack_u32(k, m->width);
-    pack_u32(k, m->window);
-    pack_u32(k, m->timeout_ms);
-    pack_str(k, m->agent);
-    pack_str(k, m->ssh);
-    pack_u32(k, m->nhosts);
-    for (uint32_t i = 0; i < m->nhosts; i++) {
-        pack_str(k, m->hosts[i].name);
-        pack_str(k, m->hosts[i].user);
-        pack_u32(k, m->hosts[i].port);
-        pack_u8(k, m->hosts[i].started);
+    const void *p = at(m, f->at);
+    const struct strv *list = p;
+    switch (f->kind) {
+    case BOOL:
+        pack_u8(k, *(const bool *)p);
+        break;
+    case U8:
+        pack_u8(k, *(const uint32_t *)p);
+        break;
+    case U32:
+    case PROTOCOL:
+    case I32:
+        pack_u32(k, *(const uint32_t *)p);
+        break;
+    case I64:
+    case U64:
+        pack_u64(k, *(const uint64_t *)p);
+        break;
+    case TEXT:
+        if (f->max > 0)
+            pack_text(k, *(char *const *)p, f->max);
+        else
+            pack_str(k, *(char *const *)p);
+        break;
+    case LIST:
+        pack_strs(k, list->v, list->n);
+        break;
+    case ADDRESS:
+        pack_address(k, p);
+        break;
+    case BYTES:
+    case NUMBERS:
+    case RECORDS:
+        pack_array(f, m, k);
+        break;
+    case REST:
+    case END_OF_FIELDS:
+        break;
     }
 }
 
-int msg_hosts_unpack(const struct frame *f, struct msg_hosts *m, struct ddp_err *err)
+static void pack_fields(const struct field *f, const void *m, struct pack *k)
 {
-    struct unpack u = body_of(f);
-    m->width = unpack_u32(&u);
-    m->window = unpack_u32(&u);
-    m->timeout_ms = unpack_u32(&u);
-    m->agent = unpack_str(&u);
-    m->ssh = unpack_str(&u);
-    uint32_t n = unpack_u32(&u);
-    u.bad |= !m->agent || !m->ssh || m->width == 0 || n > NODES_MAX || n > u.n / 13;
-    if (!u.bad) {
-        m->hosts = xcalloc(n, sizeof *m->hosts);
-        m->nhosts = n;
+    for (; f->kind != END_OF_FIELDS; f++)
+        pack_field(f, m, k);
+}
+
+const void *msg_pack_head(enum msg_type type, const void *m, struct pack *k,
+                          size_t *nrest)
+{
+    uint32_t n = 0;
+    const void *rest = NULL;
+    pack_fields(rows[type].fields(), m, k);
+    for (const struct field *f = rows[type].fields(); f->kind != END_OF_FIELDS; f++) {
+        if (f->kind == REST)
+            rest = array_of(f, m, &n);
     }
-    for (uint32_t i = 0; i < m->nhosts; i++) {
-        m->hosts[i].name = unpack_str(&u);
-        m->hosts[i].user = unpack_str(&u);
-        m->hosts[i].port = unpack_u32(&u);
-        m->hosts[i].started = unpack_u8(&u) != 0;
-        u.bad |= !m->hosts[i].name;
+    *nrest = n;
+    return rest;
+}
+
+void msg_pack(enum msg_type type, const void *m, struct pack *k)
+{
+    size_t n;
+    const void *rest = msg_pack_head(type, m, k, &n);
+    pack_bytes(k, rest, n);
+}
+
+/* --- unpack ---------------------------------------------------------------------------
+ */
+
+static void unpack_fields(const struct field *f, void *m, struct unpack *u);
+
+static size_t least_of(const struct field *f)
+{
+    size_t n = 0;
+    for (; f->kind != END_OF_FIELDS; f++)
+        n += least[f->kind];
+    return n;
+}
+
+static void unpack_array(const struct field *f, void *m, struct unpack *u)
+{
+    uint32_t n = f->kind == REST ? (uint32_t)u->n : unpack_u32(u);
+    size_t each = f->kind == NUMBERS ? 4 : f->kind == RECORDS ? least_of(f->record()) : 1;
+    u->bad |= n < f->min || n > f->max || n > u->n / each;
+    if (u->bad)
+        return;
+    *(uint32_t *)into(m, f->count_at) = n;
+    if (f->kind == BYTES || f->kind == REST) {
+        *(const uint8_t **)into(m, f->at) = unpack_bytes(u, n);
+        return;
     }
-    UNPACK_END(u, f, m, msg_hosts_finish, err);
+    char *array = n > 0 ? xcalloc(n, f->size) : NULL;
+    *(void **)into(m, f->at) = array;
+    for (uint32_t i = 0; f->kind == NUMBERS && i < n; i++)
+        ((uint32_t *)(void *)array)[i] = unpack_u32(u);
+    for (uint32_t i = 0; f->kind == RECORDS && i < n; i++)
+        unpack_fields(f->record(), array + i * f->size, u);
 }
 
-void msg_hosts_finish(struct msg_hosts *m)
+static void unpack_number(const struct field *f, uint32_t v, void *p, struct unpack *u)
 {
-    for (uint32_t i = 0; i < m->nhosts; i++) {
-        free(m->hosts[i].name);
-        free(m->hosts[i].user);
+    u->bad |= v < f->min || v > f->max;
+    if (f->kind == BOOL)
+        *(bool *)p = v != 0;
+    else
+        *(uint32_t *)p = v;
+}
+
+static void unpack_field(const struct field *f, void *m, struct unpack *u)
+{
+    void *p = into(m, f->at);
+    struct strv *list = p;
+    switch (f->kind) {
+    case BOOL:
+    case U8:
+        unpack_number(f, unpack_u8(u), p, u);
+        break;
+    case U32:
+        unpack_number(f, unpack_u32(u), p, u);
+        break;
+    case PROTOCOL:
+    case I32:
+        *(uint32_t *)p = unpack_u32(u);
+        break;
+    case I64:
+    case U64:
+        *(uint64_t *)p = unpack_u64(u);
+        break;
+    case TEXT:
+        *(char **)p = unpack_str(u);
+        u->bad |= f->min > 0 && !*(char **)p;
+        u->bad |= f->max > 0 && *(char **)p && strlen(*(char **)p) > f->max;
+        break;
+    case LIST:
+        unpack_strs(u, list);
+        u->bad |= list->n < f->min;
+        break;
+    case ADDRESS:
+        unpack_address(u, p);
+        break;
+    case BYTES:
+    case REST:
+    case NUMBERS:
+    case RECORDS:
+        unpack_array(f, m, u);
+        break;
+    case END_OF_FIELDS:
+        break;
     }
-    free(m->hosts);
-    free(m->agent);
-    free(m->ssh);
-    *m = (struct msg_hosts){0};
 }
 
-void msg_probe_pack(const struct msg_probe *m, struct pack *k)
+static void unpack_fields(const struct field *f, void *m, struct unpack *u)
 {
-    pack_u32(k, m->phase);
-    pack_strs(k, m->argv.v, m->argv.n);
-    pack_strs(k, m->env.v, m->env.n);
-    pack_str(k, m->wdir);
-    pack_strs(k, m->names.v, m->names.n);
-    pack_str(k, m->interface);
-    pack_u32(k, m->store_port);
-    pack_u32(k, m->master);
-    pack_str(k, m->peer);
-    pack_str(k, m->addr);
-    pack_u32(k, m->port);
+    for (; f->kind != END_OF_FIELDS && !u->bad; f++)
+        unpack_field(f, m, u);
 }
 
-int msg_probe_unpack(const struct frame *f, struct msg_probe *m, struct ddp_err *err)
+/* An agent of another version may send anything after these two fields. */
+static int check_protocol(const struct frame *f, struct ddp_err *err)
 {
-    struct unpack u = body_of(f);
-    m->phase = unpack_u32(&u);
-    unpack_strs(&u, &m->argv);
-    unpack_strs(&u, &m->env);
-    m->wdir = unpack_str(&u);
-    unpack_strs(&u, &m->names);
-    m->interface = unpack_str(&u);
-    m->store_port = unpack_u32(&u);
-    m->master = unpack_u32(&u);
-    m->peer = unpack_str(&u);
-    m->addr = unpack_str(&u);
-    m->port = unpack_u32(&u);
-    u.bad |= !m->wdir || !m->peer != !m->addr || m->port > UINT16_MAX ||
-             m->store_port > UINT16_MAX;
-    UNPACK_END(u, f, m, msg_probe_finish, err);
+    struct unpack u = {.p = f->body, .n = f->size};
+    uint32_t protocol = unpack_u32(&u);
+    char *version = unpack_str(&u);
+    int rc = 0;
+    if (!u.bad && protocol != LINK_PROTOCOL)
+        rc = err_set(err, "its version %s speaks protocol %u, this one %d",
+                     version ? version : "?", protocol, LINK_PROTOCOL);
+    free(version);
+    return rc;
 }
 
-void msg_probe_finish(struct msg_probe *m)
+int msg_unpack(const struct frame *f, void *m, struct ddp_err *err)
 {
-    strv_finish(&m->argv);
-    strv_finish(&m->env);
-    strv_finish(&m->names);
-    free(m->wdir);
-    free(m->interface);
-    free(m->peer);
-    free(m->addr);
-    *m = (struct msg_probe){0};
+    struct unpack u = {.p = f->body, .n = f->size};
+    memset(m, 0, rows[f->type].size);
+    if (f->type == MSG_HELLO && check_protocol(f, err) < 0)
+        return -1;
+    unpack_fields(rows[f->type].fields(), m, &u);
+    if (unpack_end(&u, f->type, err) == 0)
+        return 0;
+    msg_finish(f->type, m);
+    return -1;
 }
 
-void msg_found_pack(const struct msg_found *m, struct pack *k)
+int msg_decode(struct frame *f, union msg_any *m, struct ddp_err *err)
 {
-    pack_u32(k, m->check);
-    pack_u8(k, m->remark);
-    pack_u64(k, (uint64_t)m->number);
-    pack_str(k, m->item);
-    pack_str(k, m->value);
-    pack_str(k, m->key);
-    pack_str(k, m->problem);
+    f->m = m;
+    return msg_unpack(f, m, err);
 }
 
-int msg_found_unpack(const struct frame *f, struct msg_found *m, struct ddp_err *err)
+/* --- finish ---------------------------------------------------------------------------
+ */
+
+static void finish_fields(const struct field *f, void *m)
 {
-    struct unpack u = body_of(f);
-    m->check = unpack_u32(&u);
-    m->remark = unpack_u8(&u) != 0;
-    m->number = (int64_t)unpack_u64(&u);
-    m->item = unpack_str(&u);
-    m->value = unpack_str(&u);
-    m->key = unpack_str(&u);
-    m->problem = unpack_str(&u);
-    UNPACK_END(u, f, m, msg_found_finish, err);
+    for (; f->kind != END_OF_FIELDS; f++) {
+        uint32_t n;
+        if (f->kind == TEXT)
+            free(*(char **)into(m, f->at));
+        else if (f->kind == LIST)
+            strv_finish(into(m, f->at));
+        if (f->kind != NUMBERS && f->kind != RECORDS)
+            continue;
+        array_of(f, m, &n);
+        char *array = *(char **)into(m, f->at);
+        for (uint32_t i = 0; f->kind == RECORDS && array && i < n; i++)
+            finish_fields(f->record(), array + i * f->size);
+        free(array);
+    }
 }
 
-void msg_found_finish(struct msg_found *m)
+void msg_finish(enum msg_type type, void *m)
 {
-    free(m->item);
-    free(m->value);
-    free(m->key);
-    free(m->problem);
-    *m = (struct msg_found){0};
-}
-
-void msg_saved_pack(const struct msg_saved *m, struct pack *k)
-{
-    pack_u32(k, m->import_ms);
-    pack_u32(k, m->forks);
-    pack_u64(k, m->kib);
-}
-
-int msg_saved_unpack(const struct frame *f, struct msg_saved *m, struct ddp_err *err)
-{
-    struct unpack u = body_of(f);
-    m->import_ms = unpack_u32(&u);
-    m->forks = unpack_u32(&u);
-    m->kib = unpack_u64(&u);
-    return unpack_end(&u, f->type, err);
+    finish_fields(rows[type].fields(), m);
+    memset(m, 0, rows[type].size);
 }

@@ -88,7 +88,7 @@ START_TEST(frames_arrive_whole_and_in_order)
     for (int round = 0; round < 40; round++) {
         for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
             memset(body, round, sizes[i]);
-            link_send(down.link, MSG_OUT, 3, "ab", 2, body, sizes[i]);
+            link_send(down.link, MSG_OUTPUT, 3, "ab", 2, body, sizes[i]);
             sent++;
             bytes += 2 + sizes[i];
         }
@@ -100,7 +100,7 @@ START_TEST(frames_arrive_whole_and_in_order)
     ck_assert(link_first(up.link, 1) && !link_first(up.link, 1) &&
               link_first(up.link, 2));
     ck_assert_uint_eq(link_queued(down.link), 0);
-    link_send(up.link, MSG_LEAVE, NODE_ALL, NULL, 0, NULL, 0);
+    link_send(up.link, MSG_SHUTDOWN, NODE_ALL, NULL, 0, NULL, 0);
     run_until(&down.frames, 1);
     free(body);
     close_ends();
@@ -110,7 +110,7 @@ END_TEST
 START_TEST(the_end_is_told_once_and_the_last_word_comes_before_it)
 {
     open_ends(_i);
-    link_send(down.link, MSG_ENDED, 0, NULL, 0, NULL, 0);
+    link_send(down.link, MSG_TERMINATED, 0, NULL, 0, NULL, 0);
     link_close(down.link);
     down.link = NULL;
     run_until(&up.frames, 1);
@@ -156,7 +156,7 @@ START_TEST(a_record_that_was_changed_breaks_the_link)
     struct seal s = {{{2}}, 0};
     unsigned char record[4 + 8 + SEAL_EXTRA] = {0, 0, 0, 8 + SEAL_EXTRA};
     uint8_t head[FRAME_HEAD];
-    frame_head(head, MSG_ENDED, 0, 0);
+    frame_head(head, MSG_TERMINATED, 0, 0);
     seal_close(&s, record, 4, head, 8, record + 4);
     record[_i] ^= 0x10;
     open_ends(true);
@@ -174,7 +174,7 @@ START_TEST(a_record_sent_twice_breaks_the_link)
     struct seal s = {{{2}}, 0};
     unsigned char record[4 + 8 + SEAL_EXTRA] = {0, 0, 0, 8 + SEAL_EXTRA};
     uint8_t head[FRAME_HEAD];
-    frame_head(head, MSG_ENDED, 0, 0);
+    frame_head(head, MSG_TERMINATED, 0, 0);
     seal_close(&s, record, 4, head, 8, record + 4);
     open_ends(true);
     ck_assert_int_eq(write(fds[1], record, sizeof record), (ssize_t)sizeof record);

@@ -50,7 +50,7 @@ static void put_pci(const char *address, const char *vendor, const char *class)
     put(path, class);
 }
 
-static void keep(const struct msg_found *f, void *arg)
+static void keep(const struct msg_finding *f, void *arg)
 {
     char **text = arg, *longer;
     longer = xasprintf("%s%s%s\n", *text, f->problem ? f->remark ? "note " : "bad " : "",

@@ -28,12 +28,12 @@ static uint32_t row(const char *name)
 
 static void put(struct results *b, struct finding f)
 {
-    struct msg_found m = {.check = row(f.check),
-                          .item = xstrdup(f.item),
-                          .value = xstrdup(f.value),
-                          .key = xstrdup(f.key),
-                          .number = f.number,
-                          .problem = xstrdup(f.problem)};
+    struct msg_finding m = {.check = row(f.check),
+                            .item = xstrdup(f.item),
+                            .value = xstrdup(f.value),
+                            .key = xstrdup(f.key),
+                            .number = f.number,
+                            .problem = xstrdup(f.problem)};
     results_add(b, f.node, &m);
 }
 
@@ -178,12 +178,13 @@ START_TEST(the_table_folds)
     char *text = xstrdup("");
     results_judge(b);
     results_table(b, append, &text);
-    ck_assert_str_eq(text, "  check       hosts   found\n"
-                           "! gpus        n1      4 x A100\n"
-                           "              n[2-4]  none\n"
-                           "  names       n[1-4]  1, equal\n"
-                           "! port        n4      see below\n"
-                           "  network     n[1-4]  0.02 to 0.05 ms to connect to the next host\n");
+    ck_assert_str_eq(
+        text, "  check       hosts   found\n"
+              "! gpus        n1      4 x A100\n"
+              "              n[2-4]  none\n"
+              "  names       n[1-4]  1, equal\n"
+              "! port        n4      see below\n"
+              "  network     n[1-4]  0.02 to 0.05 ms to connect to the next host\n");
     free(text);
     results_destroy(b);
 }

@@ -82,22 +82,12 @@ struct mpi_service {
 static void report_abort(struct mpi_service *w, uint32_t rank, int code, int64_t at_ns,
                          const char *text)
 {
-    struct msg_abort m = {
-        .rank = rank, .code = code, .at_ns = at_ns, .text = xstrdup(text)};
-    struct pack k = {0};
-    msg_abort_pack(&m, &k);
-    w->events.send(MSG_ABORT, &k, NULL, 0, w->arg);
-    pack_finish(&k);
-    msg_abort_finish(&m);
+    w->events.send(MSG(abort, rank, code, at_ns, msg_text(text)), w->arg);
 }
 
 static void report_member(struct mpi_service *w, uint32_t local, enum member_state state)
 {
-    struct msg_member m = {w->share->ranks[local].rank, state};
-    struct pack k = {0};
-    msg_member_pack(&m, &k);
-    w->events.send(MSG_MEMBER, &k, NULL, 0, w->arg);
-    pack_finish(&k);
+    w->events.send(MSG(member, w->share->ranks[local].rank, state), w->arg);
 }
 
 static void report_presence(struct mpi_service *w)
@@ -132,28 +122,17 @@ static void on_membership(uint32_t local, bool joined, void *arg)
 
 static const char left_open[] = "exited with status 0 without calling MPI_Finalize";
 
-static int handle_member(struct mpi_service *w, const struct frame *f,
-                         struct ddp_err *err)
+static void handle_member(struct mpi_service *w, const struct msg_member *m)
 {
-    struct msg_member m;
-    if (msg_member_unpack(f, &m, err) < 0)
-        return -1;
     for (uint32_t i = 0; i < w->share->nlocal; i++) {
         struct mpi_rank *r = &w->ranks[i];
-        if (w->share->ranks[i].rank != m.rank)
+        if (w->share->ranks[i].rank != m->rank)
             continue;
-        if (m.state != MEMBER_ASKED)
-            on_membership(i, m.state == MEMBER_JOINED, w);
+        if (m->state != MEMBER_ASKED)
+            on_membership(i, m->state == MEMBER_JOINED, w);
         else if (r->joined && r->exited)
-            report_abort(w, m.rank, 1, r->exited_ns, left_open);
+            report_abort(w, m->rank, 1, r->exited_ns, left_open);
     }
-    return 0;
-}
-
-static void forward_up(struct mpi_service *w, const struct frame *f)
-{
-    const struct pack body = {.n = 0};
-    w->events.send(f->type, &body, f->body, f->size, w->arg);
 }
 
 /* From version 2 on, libpmix's handshake starts with eight bytes of 0xff. */
@@ -185,43 +164,38 @@ static void fail(struct mpi_service *w, const char *text)
     }
 }
 
-static void handle_cannot(struct mpi_service *w, const struct frame *f)
-{
-    struct msg_cannot m = {0};
-    struct ddp_err err;
-    if (msg_cannot_unpack(f, &m, &err) < 0)
-        return;
-    fail(w, m.text);
-    msg_cannot_finish(&m);
-}
-
 static void on_frame(struct link *l, const struct frame *f, void *arg)
 {
     struct mpi_service *w = arg;
-    struct ddp_err err = {""};
+    struct ddp_err err;
+    union msg_any m;
+    if (msg_unpack(f, &m, &err) < 0) {
+        w->events.failed(err.text, w->arg);
+        return;
+    }
     switch ((int)f->type) {
     case MSG_LOG:
-        forward_up(w, f);
+        w->events.send(f->type, &m, w->arg);
         break;
     case MSG_FENCE:
     case MSG_PEER:
     case MSG_ABORT:
         w->wanted = true;
         drop_first(w);
-        forward_up(w, f);
+        w->events.send(f->type, &m, w->arg);
         break;
     case MSG_MEMBER:
         w->wanted = true;
         drop_first(w);
-        if (handle_member(w, f, &err) < 0)
-            w->events.failed(err.text, w->arg);
+        handle_member(w, &m.member);
         break;
-    case MSG_CANNOT:
-        handle_cannot(w, f);
+    case MSG_SPAWN_FAILED:
+        fail(w, m.spawn_failed.text);
         break;
     default:
         log_debug("unexpected frame '%s'", msg_name(f->type));
     }
+    msg_finish(f->type, &m);
 }
 
 /* --- the server --------------------------------------------------------------------- */
@@ -280,11 +254,8 @@ static void send_orders(struct mpi_service *w)
                           .tmpdir = xstrdup(tmpdir_of(w)),
                           .node = w->share->node_rank,
                           .nranks = w->job->nranks};
-    struct pack k = {0};
     strv_push_all(&m.map, w->job->map.v);
-    msg_serve_pack(&m, &k);
-    link_send_pack(w->link, MSG_SERVE, 0, &k);
-    pack_finish(&k);
+    link_send_msg(w->link, 0, MSG_SERVE, &m);
     msg_serve_finish(&m);
 }
 
@@ -408,11 +379,7 @@ void mpi_service_exited(struct mpi_service *w, uint32_t local, const struct msg_
     if (open) {
         report_abort(w, how->rank, 1, how->at_ns, left_open);
     } else if (m->joined && w->link) {
-        struct msg_member asked = {how->rank, MEMBER_ASKED};
-        struct pack k = {0};
-        msg_member_pack(&asked, &k);
-        link_send_pack(w->link, MSG_MEMBER, 0, &k);
-        pack_finish(&k);
+        link_send_msg(w->link, 0, MSG(member, how->rank, MEMBER_ASKED));
     }
 }
 
@@ -443,10 +410,9 @@ unsigned mpi_service_serves(const struct mpi_service *w)
 int mpi_service_on_frame(struct mpi_service *w, const struct frame *f,
                          struct ddp_err *err)
 {
-    struct unpack u = {.p = f->body, .n = f->size};
-    if (f->type == MSG_PEER)
-        unpack_u32(&u);
-    if (unpack_u32(&u) == SERVICE_PMI)
+    uint32_t service = f->type == MSG_PEER ? ((const struct msg_peer *)f->m)->service
+                                           : ((const struct msg_fence *)f->m)->service;
+    if (service == SERVICE_PMI)
         return w->pmi ? pmi_server_on_frame(w->pmi, f, err) : 0;
     if (!w->link)
         mpi_service_expect(w); /* another node asks before a rank here has */
@@ -479,11 +445,10 @@ static void on_pmi_abort(uint32_t rank, int code, const char *text, void *arg)
     report_abort(arg, rank, code, now_ns(), text);
 }
 
-static void on_pmi_send(enum msg_type type, const struct pack *head, const void *data,
-                        size_t size, void *arg)
+static void on_pmi_send(enum msg_type type, const void *m, void *arg)
 {
     struct mpi_service *w = arg;
-    w->events.send(type, head, data, size, w->arg);
+    w->events.send(type, m, w->arg);
 }
 
 struct mpi_service *mpi_service_create(struct loop *loop, struct reap *reap,

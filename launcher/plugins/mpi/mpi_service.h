@@ -17,9 +17,8 @@
 struct mpi_service;
 
 struct mpi_service_events {
-    /* send a frame to the parent: its body is `head` followed by the data */
-    void (*send)(enum msg_type type, const struct pack *head, const void *data,
-                 size_t size, void *arg);
+    /* send a message to the launcher */
+    void (*send)(enum msg_type type, const void *m, void *arg);
     /* MPI cannot be served, and the job must end; `text` is the reason */
     void (*failed)(const char *text, void *arg);
 };

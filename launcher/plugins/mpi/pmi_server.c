@@ -94,11 +94,9 @@ static void barrier_check(struct pmi_server *s)
     }
     uint8_t key[4] = {(uint8_t)(number >> 24), (uint8_t)(number >> 16),
                       (uint8_t)(number >> 8), (uint8_t)number};
-    struct msg_fence m = {.service = SERVICE_PMI, .key = key, .nkey = sizeof key};
-    struct pack k = {0};
-    msg_fence_pack_head(&m, &k);
-    s->events.send(MSG_FENCE, &k, s->unsent.p, s->unsent.n, s->arg);
-    pack_finish(&k);
+    s->events.send(MSG(fence, .service = SERVICE_PMI, .key = key, .nkey = sizeof key,
+                       .data = s->unsent.p, .ndata = (uint32_t)s->unsent.n),
+                   s->arg);
     pack_finish(&s->unsent);
 }
 
@@ -115,12 +113,10 @@ void pmi_barrier_enter(struct pmi_client *c)
 
 int pmi_server_on_frame(struct pmi_server *s, const struct frame *f, struct ddp_err *err)
 {
-    struct msg_fence m = {0};
+    const struct msg_fence *m = f->m;
     if (f->type != MSG_FENCE)
         return err_set(err, "a frame '%s' is not for PMI", msg_name(f->type));
-    if (msg_fence_unpack(f, &m, err) < 0)
-        return -1;
-    struct unpack u = {.p = m.data, .n = m.ndata};
+    struct unpack u = {.p = m->data, .n = m->ndata};
     while (u.n > 0 && !u.bad) {
         char *key = unpack_str(&u), *value = unpack_str(&u);
         if (key && value)
@@ -128,7 +124,6 @@ int pmi_server_on_frame(struct pmi_server *s, const struct frame *f, struct ddp_
         free(key);
         free(value);
     }
-    msg_fence_finish(&m);
     if (u.bad)
         return err_set(err, "truncated PMI data from another node");
     barrier_over(s);

@@ -16,8 +16,7 @@
 struct pmi_server;
 
 struct pmi_events {
-    void (*send)(enum msg_type type, const struct pack *head, const void *data,
-                 size_t size, void *arg);
+    void (*send)(enum msg_type type, const void *m, void *arg);
     /* a rank has entered or left MPI */
     void (*member)(uint32_t local, bool joined, void *arg);
     /* a rank aborts the job: its exit code and a text like "called MPI_Abort ..." */

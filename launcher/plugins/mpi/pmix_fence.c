@@ -66,7 +66,7 @@ static void nodes_of(const struct pmix_server *s, const struct pmix_call *c,
 
 void pmix_fence(struct pmix_server *s, const struct pmix_call *c)
 {
-    struct pack key = {0}, k = {0};
+    struct pack key = {0};
     uint32_t number = count_of(s, c);
     pack_u32(&key, number);
     for (uint32_t i = 0; i < c->nranks; i++)
@@ -78,12 +78,13 @@ void pmix_fence(struct pmix_server *s, const struct pmix_call *c)
     struct msg_fence m = {.service = SERVICE_PMIX,
                           .key = key.p,
                           .nkey = (uint32_t)key.n,
-                          .status = c->status};
+                          .status = c->status,
+                          .data = c->data,
+                          .ndata = (uint32_t)c->size};
     nodes_of(s, c, &m);
-    msg_fence_pack_head(&m, &k);
     log_debug("fence %u of %u ranks brings %zu bytes, status %d", number, c->nranks,
               c->size, c->status);
-    pmix_send(s, MSG_FENCE, &k, c->data, c->size);
+    pmix_send(s, MSG_FENCE, &m);
     msg_fence_finish(&m);
 }
 
@@ -92,13 +93,13 @@ enum { PEER_ASKS, PEER_ANSWERS };
 static void send_peer(struct pmix_server *s, uint32_t node, unsigned what, uint32_t id,
                       uint32_t number, const void *data, size_t size)
 {
-    struct msg_peer m = {.node = node, .service = SERVICE_PMIX};
     struct pack k = {0};
-    msg_peer_pack_head(&m, &k);
     pack_u8(&k, what);
     pack_u32(&k, id);
     pack_u32(&k, number);
-    pmix_send(s, MSG_PEER, &k, data, size);
+    pack_bytes(&k, data, size);
+    pmix_send(s, MSG(peer, node, SERVICE_PMIX, k.p, (uint32_t)k.n));
+    pack_finish(&k);
 }
 
 void pmix_answer_peer(struct pmix_server *s, uint32_t node, uint32_t id, int status,
@@ -132,22 +133,17 @@ static void pending_free(struct pmix_pending *p)
     free(p);
 }
 
-int pmix_on_fence(struct pmix_server *s, const struct frame *f, struct ddp_err *err)
+void pmix_on_fence(struct pmix_server *s, const struct msg_fence *m)
 {
-    struct msg_fence m = {0};
-    if (msg_fence_unpack(f, &m, err) < 0)
-        return -1;
     struct pmix_pending *p, *next;
     DL_FOREACH_SAFE (s->fences, p, next) {
-        if (p->nkey != m.nkey || memcmp(p->key, m.key, m.nkey) != 0)
+        if (p->nkey != m->nkey || memcmp(p->key, m->key, m->nkey) != 0)
             continue;
         DL_DELETE(s->fences, p);
-        give(p, m.status, m.data, m.ndata);
+        give(p, m->status, m->data, m->ndata);
         pending_free(p);
         break;
     }
-    msg_fence_finish(&m);
-    return 0;
 }
 
 static void answer_peer(struct pmix_server *s, uint32_t node, uint32_t id, uint32_t rank)
@@ -169,18 +165,15 @@ static void handle_answer(struct pmix_server *s, uint32_t id, int status,
     pending_free(p);
 }
 
-int pmix_on_peer(struct pmix_server *s, const struct frame *f, struct ddp_err *err)
+int pmix_on_peer(struct pmix_server *s, const struct msg_peer *m, struct ddp_err *err)
 {
-    struct msg_peer m = {0};
-    if (msg_peer_unpack(f, &m, err) < 0)
-        return -1;
-    struct unpack u = {.p = m.data, .n = m.ndata};
+    struct unpack u = {.p = m->data, .n = m->ndata};
     unsigned what = unpack_u8(&u);
     uint32_t id = unpack_u32(&u), number = unpack_u32(&u);
     if (u.bad)
         return err_set(err, "a truncated message from another PMIx server");
     if (what == PEER_ASKS)
-        answer_peer(s, m.node, id, number);
+        answer_peer(s, m->node, id, number);
     else
         handle_answer(s, id, (int)number, &u);
     return 0;

@@ -71,14 +71,13 @@ pmix_status_t pmix_calls_ask(struct pmix_server *s, uint32_t node, uint32_t id,
 /* pmix_fence.c: start an operation; it completes with the frames from other nodes. */
 void pmix_fence(struct pmix_server *s, const struct pmix_call *c);
 void pmix_modex(struct pmix_server *s, const struct pmix_call *c);
-int pmix_on_fence(struct pmix_server *s, const struct frame *f, struct ddp_err *err);
-int pmix_on_peer(struct pmix_server *s, const struct frame *f, struct ddp_err *err);
+void pmix_on_fence(struct pmix_server *s, const struct msg_fence *m);
+int pmix_on_peer(struct pmix_server *s, const struct msg_peer *m, struct ddp_err *err);
 /* Answer the modex request `id` of `node`. */
 void pmix_answer_peer(struct pmix_server *s, uint32_t node, uint32_t id, int status,
                       const void *data, size_t size);
 
-/* pmix_server.c: send a frame to the agent; frees `k`. */
-void pmix_send(struct pmix_server *s, enum msg_type type, struct pack *k,
-               const void *data, size_t size);
+/* pmix_server.c: pmix_send(s, MSG(...)) to the agent */
+void pmix_send(struct pmix_server *s, enum msg_type type, const void *m);
 
 #endif

@@ -31,22 +31,18 @@ struct server {
 static void on_log_line(enum log_level level, const char *line, void *arg)
 {
     struct server *s = arg;
-    struct pack k = {0};
-    pack_u8(&k, (unsigned)level);
-    pack_bytes(&k, line, strlen(line));
-    link_send_pack(s->link, MSG_LOG, 0, &k);
-    pack_finish(&k);
+    link_send_msg(s->link, 0, MSG(log, (uint32_t)level, msg_text(line)));
 }
 
 static int handle(struct server *s, const struct frame *f, struct ddp_err *err)
 {
-    struct msg_serve serve = {0};
+    struct msg_serve *m = f->m;
     if (f->type != MSG_SERVE)
         return s->pmix ? pmix_server_on_frame(s->pmix, f, err)
                        : err_set(err, "unexpected frame '%s'", msg_name(f->type));
-    if (s->pmix || msg_serve_unpack(f, &serve, err) < 0)
-        return -1;
-    s->pmix = pmix_server_create(s->loop, s->link, &serve, err);
+    if (s->pmix || m->node >= m->map.n)
+        return err_set(err, "an unexpected 'serve'");
+    s->pmix = pmix_server_create(s->loop, s->link, m, err);
     return s->pmix ? 0 : -1;
 }
 
@@ -54,13 +50,15 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
 {
     struct server *s = arg;
     struct ddp_err err = {""};
-    if (handle(s, f, &err) == 0)
-        return;
-    struct msg_cannot m = {.rank = UINT32_MAX, .text = err.text};
-    struct pack k = {0};
-    msg_cannot_pack(&m, &k);
-    link_send_pack(s->link, MSG_CANNOT, 0, &k);
-    pack_finish(&k);
+    union msg_any m;
+    struct frame decoded = *f;
+    int rc = msg_decode(&decoded, &m, &err);
+    if (rc == 0) {
+        rc = handle(s, &decoded, &err);
+        msg_finish(f->type, &m);
+    }
+    if (rc < 0)
+        link_send_msg(s->link, 0, MSG(spawn_failed, UINT32_MAX, 0, err.text));
 }
 
 static void on_closed(struct link *l, const char *why, void *arg)

@@ -33,19 +33,14 @@ enum { DEREGISTER_MS = 1000, FLUSH_MS = 1000, LATE_S = 10 };
 
 /* --- requests of libpmix ------------------------------------------------------------ */
 
-void pmix_send(struct pmix_server *s, enum msg_type type, struct pack *k,
-               const void *data, size_t size)
+void pmix_send(struct pmix_server *s, enum msg_type type, const void *m)
 {
-    link_send(s->link, type, s->serve.node, k->p, k->n, data, size);
-    pack_finish(k);
+    link_send_msg(s->link, s->serve.node, type, m);
 }
 
 static void send_member(struct pmix_server *s, uint32_t rank, enum member_state state)
 {
-    struct msg_member m = {rank, state};
-    struct pack k = {0};
-    msg_member_pack(&m, &k);
-    pmix_send(s, MSG_MEMBER, &k, NULL, 0);
+    pmix_send(s, MSG(member, rank, state));
 }
 
 static void send_abort(struct pmix_server *s, const struct pmix_call *c)
@@ -55,9 +50,7 @@ static void send_abort(struct pmix_server *s, const struct pmix_call *c)
     struct msg_abort m = {.rank = c->rank, .code = c->status, .at_ns = now_ns()};
     m.text = xasprintf("called MPI_Abort with code %d%s%s%s", c->status,
                        said ? " and '" : "", said ? c->text : "", said ? "'" : "");
-    struct pack k = {0};
-    msg_abort_pack(&m, &k);
-    pmix_send(s, MSG_ABORT, &k, NULL, 0);
+    pmix_send(s, MSG_ABORT, &m);
     msg_abort_finish(&m);
 }
 
@@ -120,14 +113,14 @@ static void on_check(evutil_socket_t fd, short what, void *arg)
 int pmix_server_on_frame(struct pmix_server *s, const struct frame *f,
                          struct ddp_err *err)
 {
-    struct msg_member m;
     if (f->type == MSG_FENCE)
-        return pmix_on_fence(s, f, err);
-    if (f->type == MSG_PEER)
-        return pmix_on_peer(s, f, err);
-    if (f->type != MSG_MEMBER || msg_member_unpack(f, &m, err) < 0)
+        pmix_on_fence(s, f->m);
+    else if (f->type == MSG_PEER)
+        return pmix_on_peer(s, f->m, err);
+    else if (f->type == MSG_MEMBER)
+        send_member(s, ((const struct msg_member *)f->m)->rank, MEMBER_ASKED);
+    else
         return err_set(err, "a frame '%s' is not for a PMIx server", msg_name(f->type));
-    send_member(s, m.rank, MEMBER_ASKED);
     return 0;
 }
 

@@ -46,7 +46,7 @@ struct check_ctx {
     const struct strv *env; /* the environment of ranks on this node */
     const char *root;       /* prefix of /proc and /sys: "" except in tests */
     uint32_t check;         /* the row that runs */
-    void (*found)(const struct msg_found *f, void *arg);
+    void (*found)(const struct msg_finding *f, void *arg);
     void *arg;
 };
 

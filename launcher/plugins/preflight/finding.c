@@ -7,18 +7,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void submit(const struct check_ctx *ctx, struct msg_found f)
+static void submit(const struct check_ctx *ctx, struct msg_finding f)
 {
     f.check = ctx->check;
     ctx->found(&f, ctx->arg);
-    msg_found_finish(&f);
+    msg_finding_finish(&f);
 }
 
 void found_value(const struct check_ctx *ctx, const char *item, const char *key,
                  const char *value, ...)
 {
     va_list ap;
-    struct msg_found f = {.item = xstrdup(item), .key = xstrdup(key)};
+    struct msg_finding f = {.item = xstrdup(item), .key = xstrdup(key)};
     va_start(ap, value);
     if (vasprintf(&f.value, value, ap) < 0)
         abort();
@@ -28,13 +28,13 @@ void found_value(const struct check_ctx *ctx, const char *item, const char *key,
 
 void found_number(const struct check_ctx *ctx, const char *item, int64_t number)
 {
-    submit(ctx, (struct msg_found){.item = xstrdup(item), .number = number});
+    submit(ctx, (struct msg_finding){.item = xstrdup(item), .number = number});
 }
 
 void found_problem(const struct check_ctx *ctx, const char *problem, ...)
 {
     va_list ap;
-    struct msg_found f = {0};
+    struct msg_finding f = {0};
     va_start(ap, problem);
     if (vasprintf(&f.problem, problem, ap) < 0)
         abort();
@@ -45,7 +45,7 @@ void found_problem(const struct check_ctx *ctx, const char *problem, ...)
 void found_remark(const struct check_ctx *ctx, const char *remark, ...)
 {
     va_list ap;
-    struct msg_found f = {.remark = true};
+    struct msg_finding f = {.remark = true};
     va_start(ap, remark);
     if (vasprintf(&f.problem, remark, ap) < 0)
         abort();

@@ -46,7 +46,7 @@ static void preflight_next(struct preflight *p);
 /* --- findings ----------------------------------------------------------------------- */
 
 static void add(struct preflight *p, unsigned node, enum check_row check,
-                struct msg_found f)
+                struct msg_finding f)
 {
     f.check = check;
     results_add(p->results, node, &f);
@@ -87,32 +87,26 @@ static void set_addr(struct preflight *p, unsigned node, const char *key)
     pn->addr = xstrdup(addr[0] ? addr : link_addr);
 }
 
-static int handle_found(void *state, unsigned node, const struct frame *f,
-                        struct ddp_err *err)
+static int handle_finding(void *state, unsigned node, const struct frame *f,
+                          struct ddp_err *err)
 {
     struct preflight *p = state;
-    struct msg_found m = {0};
-    if (msg_found_unpack(f, &m, err) < 0)
-        return -1;
-    if (m.check == FOUND_END) {
+    struct msg_finding *m = f->m;
+    if (m->check == FINDING_END) {
         if (!p->nodes[node].timed_out)
             p->nodes[node].answered = true;
-        msg_found_finish(&m);
         preflight_next(p);
         return 0;
     }
-    if (m.check >= CHECKS) {
-        msg_found_finish(&m);
+    if (m->check >= CHECKS)
         return err_set(err, "a finding of an unknown check");
-    }
-    if (m.key && m.check == CHECK_NETWORK) {
-        set_addr(p, node, m.key);
-        msg_found_finish(&m);
+    if (m->key && m->check == CHECK_NETWORK) {
+        set_addr(p, node, m->key);
         return 0;
     }
-    if (m.check == CHECK_CLOCK && !m.problem)
-        m.number = clock_offset(&p->job->nodes[node], m.number);
-    results_add(p->results, node, &m);
+    if (m->check == CHECK_CLOCK && !m->problem)
+        m->number = clock_offset(&p->job->nodes[node], m->number);
+    results_add(p->results, node, m);
     return 0;
 }
 
@@ -125,12 +119,9 @@ static bool is_connected(const struct preflight *p, unsigned node)
 
 static void send_probe(struct preflight *p, unsigned node)
 {
-    struct pack k = {0};
     p->nodes[node].probed = true;
     p->nodes[node].answered = false;
-    msg_probe_pack(&p->request, &k);
-    job_send(p->job, node, MSG_PROBE, &k);
-    pack_finish(&k);
+    job_send(p->job, node, MSG_PROBE, &p->request);
 }
 
 static void probe_nodes(struct preflight *p)
@@ -240,9 +231,10 @@ static void on_timeout(evutil_socket_t fd, short what, void *arg)
             continue;
         pn->answered = pn->timed_out = true;
         add(p, i, CHECK_AGENT,
-            (struct msg_found){.problem = xasprintf("has not finished its checks within "
-                                                    "%d s; is it overloaded?",
-                                                    ROUND_MS / 1000)});
+            (struct msg_finding){.problem =
+                                     xasprintf("has not finished its checks within "
+                                               "%d s; is it overloaded?",
+                                               ROUND_MS / 1000)});
     }
     preflight_next(p);
 }
@@ -255,8 +247,8 @@ static void preflight_joined(void *state, unsigned node)
     const struct job_node *n = &p->job->nodes[node];
     if (n->via != p->job->local)
         add(p, node, CHECK_REACHED,
-            (struct msg_found){.number = now_ns() - p->created_ns});
-    struct msg_found f = {.value = xasprintf("version %s", n->hello.version)};
+            (struct msg_finding){.number = now_ns() - p->created_ns});
+    struct msg_finding f = {.value = xasprintf("version %s", n->hello.version)};
     if (strcmp(n->hello.version, DDPRUN_VERSION) != 0)
         f.problem = xasprintf("is of version %s, and ddprun here of %s; install one "
                               "version everywhere",
@@ -271,7 +263,7 @@ static void preflight_lost(void *state, unsigned node, const char *why)
     if (p->job->state != JOB_PREPARING)
         return;
     add(p, node, CHECK_AGENT,
-        (struct msg_found){.problem = xasprintf("is lost: %s", why)});
+        (struct msg_finding){.problem = xasprintf("is lost: %s", why)});
     preflight_next(p);
 }
 
@@ -302,7 +294,7 @@ static void preflight_run(void *state)
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         if (j->nodes[i].trouble)
             add(p, i, CHECK_REACHED,
-                (struct msg_found){
+                (struct msg_finding){
                     .problem = xstrdup(without_name(j->nodes[i].trouble, p->names[i]))});
     }
     fill_request(p);
@@ -346,7 +338,7 @@ static void preflight_fini(void *state)
     free(p);
 }
 
-static const struct job_message messages[] = {{MSG_FOUND, handle_found}, {0}};
+static const struct job_message messages[] = {{MSG_FINDING, handle_finding}, {0}};
 
 const struct job_plugin preflight_job = {
     .name = "preflight",

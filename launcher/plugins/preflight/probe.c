@@ -72,10 +72,10 @@ static void write_begin(int fd, uint32_t number)
     write_record(fd, &number, sizeof number);
 }
 
-static void write_found(const struct msg_found *f, void *arg)
+static void write_found(const struct msg_finding *f, void *arg)
 {
     struct pack k = {0};
-    msg_found_pack(f, &k);
+    msg_finding_pack(f, &k);
     write_record(*(int *)arg, k.p, k.n);
     pack_finish(&k);
 }
@@ -113,18 +113,16 @@ static _Noreturn void run_checks_from(struct probe *p, size_t first, int fd)
         ctx.check = (uint32_t)i;
         checks[i].run(&ctx);
     }
-    write_begin(fd, FOUND_END);
+    write_begin(fd, FINDING_END);
     _exit(0);
 }
 
 /* --- records from the child --------------------------------------------------------- */
 
-static void report(struct probe *p, struct msg_found f)
+static void report(struct probe *p, struct msg_finding f)
 {
-    struct pack k = {0};
-    msg_found_pack(&f, &k);
-    agent_send(p->agent, MSG_FOUND, &k);
-    msg_found_finish(&f);
+    agent_send(p->agent, MSG_FINDING, &f);
+    msg_finding_finish(&f);
 }
 
 static void probe_close_pipe(struct probe *p)
@@ -156,11 +154,11 @@ static void probe_child_done(struct probe *p, char *why)
     kill_group(p->child);
     probe_close_pipe(p);
     if (!complete)
-        report(p, (struct msg_found){.check = (uint32_t)p->current, .problem = why});
+        report(p, (struct msg_finding){.check = (uint32_t)p->current, .problem = why});
     if (!complete && next < CHECKS)
         probe_run_from(p, next);
     else
-        report(p, (struct msg_found){.check = FOUND_END});
+        report(p, (struct msg_finding){.check = FINDING_END});
 }
 
 static void handle_record(struct probe *p, const unsigned char *body, size_t n)
@@ -168,15 +166,14 @@ static void handle_record(struct probe *p, const unsigned char *body, size_t n)
     uint32_t number;
     if (n == sizeof number) {
         memcpy(&number, body, sizeof number);
-        p->complete = number == FOUND_END;
+        p->complete = number == FINDING_END;
         if (!p->complete && number < CHECKS)
             p->current = number;
         event_add(p->timer, &(struct timeval){CHECK_TIMEOUT_S, 0});
         return;
     }
-    struct pack k = {0};
-    pack_bytes(&k, body, n);
-    agent_send(p->agent, MSG_FOUND, &k);
+    if (p->agent->up)
+        link_send(p->agent->up, MSG_FINDING, p->agent->node, body, n, NULL, 0);
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)
@@ -218,9 +215,10 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
 
 static void report_failure(struct probe *p, const char *what)
 {
-    report(p, (struct msg_found){.check = (uint32_t)p->current,
-                                 .problem = xasprintf("%s: %s", what, strerror(errno))});
-    report(p, (struct msg_found){.check = FOUND_END});
+    report(p,
+           (struct msg_finding){.check = (uint32_t)p->current,
+                                .problem = xasprintf("%s: %s", what, strerror(errno))});
+    report(p, (struct msg_finding){.check = FINDING_END});
 }
 
 static void probe_run_from(struct probe *p, size_t first)
@@ -265,15 +263,15 @@ static void probe_listen(struct probe *p)
     int port;
     p->listener = sock_listen(NULL, 0, &port, &err);
     if (p->listener < 0) {
-        report(p,
-               (struct msg_found){.check = CHECK_NETWORK, .problem = xstrdup(err.text)});
+        report(p, (struct msg_finding){.check = CHECK_NETWORK,
+                                       .problem = xstrdup(err.text)});
         return;
     }
     char addr[INET6_ADDRSTRLEN] = "";
     if (p->m.interface)
         sock_interface_addr(p->m.interface, addr, sizeof addr, NULL);
-    report(p, (struct msg_found){.check = CHECK_NETWORK,
-                                 .key = xasprintf("%d %s", port, addr)});
+    report(p, (struct msg_finding){.check = CHECK_NETWORK,
+                                   .key = xasprintf("%d %s", port, addr)});
 }
 
 /* --- hooks -------------------------------------------------------------------------- */
@@ -295,16 +293,13 @@ static void make_env(struct probe *p)
 static int handle_probe(void *state, const struct frame *f, struct ddp_err *err)
 {
     struct probe *p = state;
-    struct msg_probe m = {0};
-    if (msg_probe_unpack(f, &m, err) < 0)
-        return -1;
-    if (p->fd >= 0) { /* the phase before is still running */
-        msg_probe_finish(&m);
+    struct msg_probe *m = f->m;
+    if (p->fd >= 0 || !m->peer != !m->addr) /* the phase before is still running */
         return err_set(err, "an unexpected 'probe'");
-    }
-    agent_use_own(p->agent, &m.argv, &m.env, &m.wdir);
+    agent_use_own(p->agent, &m->argv, &m->env, &m->wdir);
     msg_probe_finish(&p->m);
-    p->m = m;
+    p->m = *m;
+    *m = (struct msg_probe){0};
     if (p->env.n == 0) {
         make_env(p);
         probe_listen(p);

@@ -14,7 +14,7 @@
 
 struct entry {
     unsigned node;
-    struct msg_found f; /* owned */
+    struct msg_finding f; /* owned */
 };
 
 struct results {
@@ -38,19 +38,19 @@ static bool is_fault(const struct entry *e)
 
 /* --- adding ------------------------------------------------------------------------- */
 
-static bool is_number(const struct msg_found *f)
+static bool is_number(const struct msg_finding *f)
 {
     return f->check < CHECKS && checks[f->check].range && !f->problem && !f->key;
 }
 
-void results_add(struct results *b, unsigned node, struct msg_found *f)
+void results_add(struct results *b, unsigned node, struct msg_finding *f)
 {
     if (b->n == b->room) {
         b->room = b->room ? 2 * b->room : 256;
         b->list = xrealloc(b->list, b->room, sizeof *b->list);
     }
     b->list[b->n++] = (struct entry){.node = node, .f = *f};
-    *f = (struct msg_found){0};
+    *f = (struct msg_finding){0};
 }
 
 static void judge_numbers(struct results *b, uint32_t check)
@@ -59,7 +59,7 @@ static void judge_numbers(struct results *b, uint32_t check)
         const struct entry e = b->list[i];
         bool counts = e.f.check == check && is_number(&e.f);
         char *why = counts ? checks[check].fault(e.f.number) : NULL;
-        struct msg_found f = {.check = check, .problem = why};
+        struct msg_finding f = {.check = check, .problem = why};
         if (why)
             results_add(b, e.node, &f);
     }
@@ -134,9 +134,9 @@ static void judge_item(const struct results *b, size_t first, size_t last,
 static char *hosts_with_key(const struct results *b, size_t like)
 {
     struct strv names = {0};
-    const struct msg_found *f = &b->list[like].f;
+    const struct msg_finding *f = &b->list[like].f;
     for (size_t i = 0; i < b->n; i++) {
-        const struct msg_found *g = &b->list[i].f;
+        const struct msg_finding *g = &b->list[i].f;
         if (g->check == f->check && g->key && compare_text(g->item, f->item) == 0 &&
             strcmp(g->key, f->key) == 0)
             strv_push(&names, b->names[b->list[i].node]);
@@ -165,11 +165,11 @@ static void judge_keys(struct results *b, uint32_t check)
         char *hosts = hosts_with_key(b, u->like), more[40] = "";
         if (u->n > NAMED)
             snprintf(more, sizeof more, " and %d more", u->n - NAMED);
-        struct msg_found f = {.check = check,
-                              .remark = checks[check].mismatch_is_remark,
-                              .problem = xasprintf("%s%s, but %s on %s; %s", u->names,
-                                                   more, b->list[u->like].f.value, hosts,
-                                                   checks[check].mismatch)};
+        struct msg_finding f = {.check = check,
+                                .remark = checks[check].mismatch_is_remark,
+                                .problem = xasprintf("%s%s, but %s on %s; %s", u->names,
+                                                     more, b->list[u->like].f.value,
+                                                     hosts, checks[check].mismatch)};
         results_add(b, node, &f);
         free(hosts);
         free(u->names);
@@ -284,7 +284,7 @@ static void rows_of_values(struct rows *rows, const struct results *b, uint32_t 
 {
     bool *done = xcalloc(b->n + 1, sizeof *done), *in = xcalloc(b->nhosts, sizeof *in);
     for (size_t i = 0; i < b->n; i++) {
-        const struct msg_found *f = &b->list[i].f;
+        const struct msg_finding *f = &b->list[i].f;
         if (done[i] || f->check != check || !f->value)
             continue;
         memset(in, 0, b->nhosts * sizeof *in);
@@ -356,10 +356,10 @@ void results_table(const struct results *b, results_line_fn line, void *arg)
 static void print_problem(const struct results *b, size_t first, bool *printed, bool *in,
                           results_line_fn line, void *arg)
 {
-    const struct msg_found *f = &b->list[first].f;
+    const struct msg_finding *f = &b->list[first].f;
     memset(in, 0, b->nhosts * sizeof *in);
     for (size_t k = first; k < b->n; k++) {
-        const struct msg_found *g = &b->list[k].f;
+        const struct msg_finding *g = &b->list[k].f;
         if (g->check == f->check && g->problem && strcmp(g->problem, f->problem) == 0)
             printed[k] = in[b->list[k].node] = true;
     }
@@ -377,7 +377,7 @@ void results_problems(const struct results *b, results_line_fn line, void *arg)
          *in = xcalloc(b->nhosts, sizeof *in);
     for (int remarks = 0; remarks < 2; remarks++) {
         for (size_t i = 0; i < b->n; i++) {
-            const struct msg_found *f = &b->list[i].f;
+            const struct msg_finding *f = &b->list[i].f;
             if (f->problem && !printed[i] && f->remark == remarks)
                 print_problem(b, i, printed, in, line, arg);
         }
@@ -423,7 +423,7 @@ void results_destroy(struct results *b)
     if (!b)
         return;
     for (size_t i = 0; i < b->n; i++)
-        msg_found_finish(&b->list[i].f);
+        msg_finding_finish(&b->list[i].f);
     free(b->list);
     free(b->faults);
     free(b);

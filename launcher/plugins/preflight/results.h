@@ -16,7 +16,7 @@ struct results *results_create(const char *const *names, size_t n);
 void results_destroy(struct results *b);
 
 /* Takes over `*f`. */
-void results_add(struct results *b, unsigned node, struct msg_found *f);
+void results_add(struct results *b, unsigned node, struct msg_finding *f);
 
 /* Compare the hosts and add the problems found. Call once, after the last add. */
 void results_judge(struct results *b);

@@ -17,7 +17,7 @@ struct preload_report {
     int64_t interval_ms;
     struct preload_report_events events;
     void *arg;
-    struct msg_saved saved; /* as last reported */
+    struct msg_savings saved; /* as last reported */
 };
 
 static int read_kib(const char *text, const char *name, long *kib)

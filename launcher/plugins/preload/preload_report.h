@@ -21,7 +21,7 @@ struct preload_report_events {
     /* The pid of the i-th forked rank; 0: it has exited; -1: no such rank. */
     pid_t (*rank)(size_t i, void *arg);
     pid_t (*helper)(void *arg); /* 0: exited */
-    void (*report)(const struct msg_saved *m, void *arg);
+    void (*report)(const struct msg_savings *m, void *arg);
 };
 
 struct preload_report *preload_report_create(struct loop *loop, int64_t import_ms,

@@ -22,9 +22,7 @@ struct store_node {
 
 static void ask_vouch(const struct msg_vouch *v, void *arg)
 {
-    struct pack k = {0};
-    msg_vouch_pack(v, &k);
-    agent_send(arg, MSG_VOUCH, &k);
+    agent_send(arg, MSG_VOUCH, v);
 }
 
 static void serve(struct store_node *s, const struct msg_store *want)
@@ -40,23 +38,17 @@ static void serve(struct store_node *s, const struct msg_store *want)
         agent_cannot(s->agent, UINT32_MAX, EXIT_CANNOT_START, err.text);
         return;
     }
-    struct pack k = {0};
-    pack_str(&k, store_host_addr(s->host));
-    pack_u32(&k, (uint32_t)store_host_port(s->host));
-    pack_u32(&k, (uint32_t)store_host_rank0_port(s->host));
-    agent_send(s->agent, MSG_READY, &k);
+    agent_send(s->agent, MSG(store_ready, msg_text(store_host_addr(s->host)),
+                             (uint32_t)store_host_port(s->host),
+                             (uint32_t)store_host_rank0_port(s->host)));
 }
 
 static int handle_store(void *state, const struct frame *f, struct ddp_err *err)
 {
     struct store_node *s = state;
-    struct msg_store m = {0};
     if (s->host && s->agent->state != AGENT_ENDED)
         return err_set(err, "a second 'store'");
-    if (msg_store_unpack(f, &m, err) < 0)
-        return -1;
-    serve(s, &m);
-    msg_store_finish(&m);
+    serve(s, f->m);
     return 0;
 }
 
@@ -78,30 +70,19 @@ static int store_prepare(void *state, struct msg_job *job, struct ddp_err *err)
 static int handle_vouch(void *state, const struct frame *f, struct ddp_err *err)
 {
     struct store_node *s = state;
-    struct msg_vouch m;
+    const struct msg_vouch *m = f->m;
     struct ddp_err why = {""};
-    if (msg_vouch_unpack(f, &m, err) < 0)
-        return -1;
-    bool yes = admission_check(s->admission, (struct sockaddr *)&m.peer,
-                               (struct sockaddr *)&m.local, &why) == 0;
-    struct msg_vouched answer = {.id = m.id, .yes = yes};
-    answer.why = yes ? NULL : xstrdup(why.text);
-    struct pack k = {0};
-    msg_vouched_pack(&answer, &k);
-    agent_send(s->agent, MSG_VOUCHED, &k);
-    msg_vouched_finish(&answer);
+    bool yes = admission_check(s->admission, (const struct sockaddr *)&m->peer,
+                               (const struct sockaddr *)&m->local, &why) == 0;
+    agent_send(s->agent, MSG(vouched, m->id, yes, yes ? NULL : why.text));
     return 0;
 }
 
 static int handle_vouched(void *state, const struct frame *f, struct ddp_err *err)
 {
     struct store_node *s = state;
-    struct msg_vouched m = {0};
-    if (msg_vouched_unpack(f, &m, err) < 0)
-        return -1;
     if (s->host)
-        store_host_vouched(s->host, &m);
-    msg_vouched_finish(&m);
+        store_host_vouched(s->host, f->m);
     return 0;
 }
 

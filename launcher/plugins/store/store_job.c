@@ -1,7 +1,7 @@
 /* launcher/plugins/store/store_job.c - the job's store, on the launcher's side
  *
  * In each attempt the node of rank 0 is told to bind the store's port (STORE), and no
- * rank is started before it has answered with address and port (READY).
+ * rank is started before it has answered with address and port (STORE_READY).
  *
  * The agent that hosts the store asks whether a connection comes from a rank of the job
  * (VOUCH); the agent of the connecting machine knows (VOUCHED).
@@ -37,8 +37,9 @@ static const char *users_master_addr(const struct job *j)
     return text && *text ? text : NULL;
 }
 
-/* `addr`: the address to use when the user has no wish; NULL: the node chooses. */
-static void pack_wanted(const struct job *j, const char *addr, struct pack *k)
+/* `addr`: the address to use when the user has no wish; NULL: the node chooses. Nothing
+ * in the result is owned by it. */
+static struct msg_store wanted(const struct job *j, const char *addr)
 {
     const struct opts *o = j->opts;
     const char *wish = o->master_addr || o->interface ? NULL : users_master_addr(j);
@@ -46,15 +47,13 @@ static void pack_wanted(const struct job *j, const char *addr, struct pack *k)
         addr = o->master_addr;
     else if (o->interface)
         addr = NULL;
-    struct msg_store m = {.addr = xstrdup(addr),
-                          .interface = xstrdup(o->interface),
-                          .port = (uint32_t)o->store_port,
-                          .open = o->store_open,
-                          .serve = o->store == STORE_LAUNCHER,
-                          .wish = xstrdup(wish),
-                          .alone = j->plan->nnodes == 1};
-    msg_store_pack(&m, k);
-    msg_store_finish(&m);
+    return (struct msg_store){.addr = msg_text(addr),
+                              .interface = msg_text(o->interface),
+                              .port = (uint32_t)o->store_port,
+                              .open = o->store_open,
+                              .serve = o->store == STORE_LAUNCHER,
+                              .wish = msg_text(wish),
+                              .alone = j->plan->nnodes == 1};
 }
 
 static unsigned master_of(const struct job *j)
@@ -72,36 +71,27 @@ static void store_prepare(void *state)
         addr = "127.0.0.1";
     else if (!addr && j->nodes[master].host->local)
         addr = j->here; /* else NULL: the node chooses */
-    struct pack k = {0};
-    pack_wanted(j, addr, &k);
+    struct msg_store m = wanted(j, addr);
     job_hold(j);
-    job_send(j, master, MSG_STORE, &k);
-    pack_finish(&k);
+    job_send(j, master, MSG_STORE, &m);
 }
 
 static void store_local_orders(void *state, struct agent_orders *orders)
 {
-    struct pack k = {0};
-    pack_wanted(((struct store_job *)state)->job, "127.0.0.1", &k);
-    agent_orders_add(orders, MSG_STORE, &k);
+    struct msg_store m = wanted(((struct store_job *)state)->job, "127.0.0.1");
+    agent_orders_add(orders, MSG_STORE, &m);
 }
 
 static int handle_ready(void *state, unsigned node, const struct frame *f,
                         struct ddp_err *err)
 {
     struct job *j = ((struct store_job *)state)->job;
-    struct unpack u = {.p = f->body, .n = f->size};
-    char *addr = unpack_str(&u);
-    uint32_t port = unpack_u32(&u), rank0_port = unpack_u32(&u);
-    if (unpack_end(&u, f->type, err) < 0 || !addr) {
-        free(addr);
-        return -1;
-    }
-    log_info("MASTER_ADDR=%s MASTER_PORT=%u", addr, port);
+    struct msg_store_ready *m = f->m;
+    log_info("MASTER_ADDR=%s MASTER_PORT=%u", m->addr, m->port);
     free(j->job.master_addr);
-    j->job.master_addr = addr;
-    j->job.master_port = port;
-    j->job.rank0_port = rank0_port;
+    j->job.master_addr = msg_take(&m->addr);
+    j->job.master_port = m->port;
+    j->job.rank0_port = m->rank0_port;
     job_release(j);
     return 0;
 }
@@ -116,48 +106,33 @@ static void store_node_joined(void *state, unsigned node)
         address_map_add(&s->addresses, addrs->v[i], node);
 }
 
-static void send_vouched(struct job *j, unsigned node, struct msg_vouched *m)
-{
-    struct pack k = {0};
-    msg_vouched_pack(m, &k);
-    job_send(j, node, MSG_VOUCHED, &k);
-    pack_finish(&k);
-}
-
-/* If several machines have that address (a docker0 on
- * each), all are asked: the id gets ASKED_SEVERAL, and only a yes is passed back. */
+/* If several machines have that address (a docker0 on each), all are asked: the id gets
+ * ASKED_SEVERAL, and only a yes is passed back. */
 static int handle_vouch(void *state, unsigned node, const struct frame *f,
                         struct ddp_err *err)
 {
     struct store_job *s = state;
-    struct msg_vouch m;
-    if (msg_vouch_unpack(f, &m, err) < 0)
-        return -1;
+    struct msg_vouch *m = f->m;
     char addr[INET6_ADDRSTRLEN];
-    sock_addr((struct sockaddr *)&m.peer, addr, sizeof addr);
+    sock_addr((struct sockaddr *)&m->peer, addr, sizeof addr);
     const unsigned *nodes;
     size_t n = address_map_find(&s->addresses, addr, &nodes), asked = 0;
     for (size_t i = 0; i < n; i++)
         asked += nodes[i] != node;
     if (asked == 0) {
-        struct msg_vouched no = {
-            .id = m.id,
-            .why = xasprintf("no process on the job's hosts has the other end at %s; a "
-                             "container needs its host's network (docker run --network "
-                             "host)",
-                             addr)};
-        send_vouched(s->job, node, &no);
-        msg_vouched_finish(&no);
+        char *why = xasprintf("no process on the job's hosts has the other end at %s; a "
+                              "container needs its host's network (docker run --network "
+                              "host)",
+                              addr);
+        job_send(s->job, node, MSG(vouched, .id = m->id, .why = why));
+        free(why);
         return 0;
     }
-    m.id |= asked > 1 ? ASKED_SEVERAL : 0;
-    struct pack k = {0};
-    msg_vouch_pack(&m, &k);
+    m->id |= asked > 1 ? ASKED_SEVERAL : 0;
     for (size_t i = 0; i < n; i++) {
         if (nodes[i] != node)
-            job_send(s->job, nodes[i], MSG_VOUCH, &k);
+            job_send(s->job, nodes[i], MSG_VOUCH, m);
     }
-    pack_finish(&k);
     return 0;
 }
 
@@ -165,14 +140,11 @@ static int handle_vouched(void *state, unsigned node, const struct frame *f,
                           struct ddp_err *err)
 {
     struct job *j = ((struct store_job *)state)->job;
-    struct msg_vouched m = {0};
-    if (msg_vouched_unpack(f, &m, err) < 0)
-        return -1;
-    bool several = m.id & ASKED_SEVERAL;
-    m.id &= ~ASKED_SEVERAL;
-    if (j->plan && (m.yes || !several))
-        send_vouched(j, master_of(j), &m);
-    msg_vouched_finish(&m);
+    struct msg_vouched *m = f->m;
+    bool several = m->id & ASKED_SEVERAL;
+    m->id &= ~ASKED_SEVERAL;
+    if (j->plan && (m->yes || !several))
+        job_send(j, master_of(j), MSG_VOUCHED, m);
     return 0;
 }
 
@@ -204,7 +176,7 @@ static void store_fini(void *state)
 }
 
 static const struct job_message messages[] = {
-    {MSG_READY, handle_ready},
+    {MSG_STORE_READY, handle_ready},
     {MSG_VOUCH, handle_vouch},
     {MSG_VOUCHED, handle_vouched},
     {0},

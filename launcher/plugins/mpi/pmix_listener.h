@@ -7,6 +7,12 @@
  * internet socket is replaced by the agent's, and a connection from outside the job is
  * closed before libpmix, which a silent client can block, sees it.
  *
+ * Starting the server before the ranks would not replace this: libpmix (4.2, 5.0) has no
+ * call that takes a connected socket, asks its host only after it has read from a client,
+ * and reads in a blocking way; its "native" security on TCP believes any uid that a
+ * client states. So only accept() can refuse a stranger before a byte is read. The server
+ * would also have to run for every script, as the MPI that it may use is not known.
+ *
  * A rank may be a script that runs several MPI programs in turn. libpmix identifies a
  * client by its rank only. If a rank's first program disconnects late, libpmix treats
  * that as the rank's exit from a fence of the other ranks' second programs: the fence

@@ -41,7 +41,9 @@ static struct rank_count *counts;        /* owned; never freed */
 
 /* --- identification ----------------------------------------------------------------- */
 
-/* The rank of a process, from PMIX_RANK in its initial environment (contract.c). */
+/* The rank of a process, from PMIX_RANK in its initial environment (contract.c). This
+ * only orders the rank's own programs; admission does not depend on it. The parents
+ * cannot tell: a forked rank's was the preload helper, and a daemon's is the agent. */
 static bool rank_of(pid_t pid, unsigned *rank)
 {
     char path[48];

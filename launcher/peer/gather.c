@@ -9,13 +9,14 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/hostset.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/signame.h"
 #include "common/sock.h"
 #include "launcher/alloc/sched.h"
+#include "launcher/alloc/source.h"
 #include "launcher/job/signals.h"
-#include "launcher/peer/allow_list.h"
 #include "launcher/transport/accept.h"
 #include "launcher/transport/program.h"
 
@@ -35,7 +36,7 @@ struct entry {
     unsigned char bytes[JOIN_SIZE];
     size_t have;
     bool joined;
-    struct join_request request;
+    struct msg_join request;
 };
 
 struct gather {
@@ -58,7 +59,7 @@ static void entry_free(struct entry *e)
         event_free(e->readable);
     if (e->fd >= 0)
         close(e->fd);
-    join_request_finish(&e->request);
+    msg_join_finish(&e->request);
     secret_wipe(&e->keys, sizeof e->keys);
     free(e->here);
     free(e);
@@ -85,17 +86,17 @@ static struct entry *add(struct gather *a, unsigned rank)
 }
 
 /* 1 KiB fits an empty send buffer; a short write means a dead connection. */
-static void send_reply(struct entry *e, const struct join_reply *reply)
+static void send_reply(struct entry *e, const struct msg_joined *reply)
 {
     unsigned char out[JOIN_SIZE];
-    join_reply_seal(reply, &e->keys.out, out);
+    join_message_seal(MSG_JOINED, reply, &e->keys.out, out);
     if (write(e->fd, out, sizeof out) != (ssize_t)sizeof out)
         log_debug("rank %u did not receive its reply", e->rank);
 }
 
 static void send_refusal(struct entry *e, const char *why)
 {
-    struct join_reply no = {.code = EXIT_CANNOT_START, .why = xstrdup(why)};
+    struct msg_joined no = {.code = EXIT_CANNOT_START, .why = xasprintf("%.600s", why)};
     send_reply(e, &no);
     free(no.why);
 }
@@ -116,7 +117,7 @@ static void on_request(struct entry *e)
     struct gather *a = e->gather;
     struct ddp_err err;
     const struct entry *other = find_joined(a, e->rank);
-    if (join_request_open(e->bytes, &e->keys.in, &e->request, &err) < 0) {
+    if (join_message_open(MSG_JOIN, e->bytes, &e->keys.in, &e->request, &err) < 0) {
         log_warn("rejected a peer: %s", err.text);
         drop(a, e);
         return;
@@ -300,6 +301,27 @@ static const struct signals_events signals_events = {on_end_signal, on_other_sig
 
 /* --- gather ------------------------------------------------------------------------- */
 
+/* The hosts that may join when the key is public: those that the outer launcher names, or
+ * those of -H; NULL with `err` when neither does. */
+static struct hostset *allowed_hosts(const struct opts *opts, const struct ambient_job *o,
+                                     struct ddp_err *err)
+{
+    if (o->hosts.n > 0)
+        return hostset_create(&o->hosts);
+    struct alloc a = {0};
+    struct strv names = {0};
+    if (!opts->hosts)
+        err_set(err, "--peer-key none needs -H: only the hosts it names may join");
+    else if (alloc_hosts_arg.read(opts, &a, err) == 0) {
+        for (size_t i = 0; i < a.nnodes; i++)
+            strv_push(&names, a.nodes[i].name);
+    }
+    struct hostset *set = names.n > 0 ? hostset_create(&names) : NULL;
+    strv_finish(&names);
+    alloc_clear(&a);
+    return set;
+}
+
 static int listen_for_peers(struct gather *a, struct peer_key *k, struct ddp_err *err)
 {
     int port = a->opts->master_port ? a->opts->master_port : PEER_PORT;
@@ -308,7 +330,7 @@ static int listen_for_peers(struct gather *a, struct peer_key *k, struct ddp_err
     if (!(a->loop = loop_create(err)) ||
         !(a->signals = signals_create(a->loop, &signals_events, a, err)))
         return -1;
-    if (k->open && !(a->allowed = allow_list_hosts(a->opts, a->job, err)))
+    if (k->open && !(a->allowed = allowed_hosts(a->opts, a->job, err)))
         return -1;
     const struct acceptor_options options = {.expected = (size_t)a->job->size,
                                              .port = port,
@@ -386,8 +408,7 @@ static void hand_over(struct gather *a, struct peers *p)
     p->list = xcalloc(a->n, sizeof *p->list);
     for (size_t i = 0; i < a->n; i++) {
         struct entry *e = a->list[i];
-        struct join_reply yes = {
-            .welcome = true, .node = (uint32_t)i, .nnodes = (uint32_t)a->n};
+        struct msg_joined yes = {.node = (uint32_t)i, .nnodes = (uint32_t)a->n};
         if (e->fd >= 0)
             send_reply(e, &yes);
         add_node(a, e, p);
@@ -419,7 +440,7 @@ static void finish(struct gather *a)
 }
 
 int gather_peers(const struct opts *opts, const struct ambient_job *o, struct peer_key *k,
-                 const struct join_request *own, struct peers *peers, struct ddp_err *err)
+                 const struct msg_join *own, struct peers *peers, struct ddp_err *err)
 {
     struct gather a = {.opts = opts, .job = o};
     int code = 0;

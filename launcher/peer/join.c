@@ -16,7 +16,7 @@
 #include "launcher/agent/ext_signals.h"
 #include "launcher/agent/guard.h"
 #include "launcher/envfwd.h"
-#include "launcher/peer/allow_list.h"
+#include "launcher/peer/gather.h"
 #include "launcher/transport/program.h"
 
 #include <stdio.h>
@@ -140,29 +140,28 @@ static int find_head(struct joiner *m, struct ddp_err *err)
 /* --- joining it --------------------------------------------------------------------- */
 
 /* Send the join request and wait for the reply, which comes when all have joined. */
-static int join(struct joiner *m, const struct join_request *own, int *code,
+static int join(struct joiner *m, const struct msg_join *own, int *code,
                 struct ddp_err *err)
 {
     unsigned char bytes[JOIN_SIZE];
-    struct join_reply reply;
-    join_request_seal(own, &m->keys.out, bytes);
+    struct msg_joined reply;
+    join_message_seal(MSG_JOIN, own, &m->keys.out, bytes);
     int64_t until = m->deadline_ms + REPLY_MS;
     if (sock_write_all(m->fd, bytes, sizeof bytes, until) < 0 ||
         sock_read_all(m->fd, bytes, sizeof bytes, until) < 0)
         return err_errno(err, "lost the connection to the head");
-    if (join_reply_open(bytes, &m->keys.in, &reply, err) < 0)
+    if (join_message_open(MSG_JOINED, bytes, &m->keys.in, &reply, err) < 0)
         return err_prefix(err, "the head");
     m->node = reply.node;
-    if (reply.welcome) {
+    if (!reply.why) {
         log_info("this is node %u of %u; its output appears at the head", reply.node,
                  reply.nnodes);
-        free(reply.why);
         return 0;
     }
     m->refused = true;
     *code = (int)reply.code;
     err_set(err, "%s", reply.why);
-    free(reply.why);
+    msg_joined_finish(&reply);
     return -1;
 }
 
@@ -197,7 +196,7 @@ static int run_agent(int lifeline, void *arg)
 }
 
 int join_run(const struct opts *opts, const struct ambient_job *o,
-             const struct peer_key *k, const struct join_request *own, const char *head,
+             const struct peer_key *k, const struct msg_join *own, const char *head,
              int local_gone_fd)
 {
     struct ddp_err err = {""};

@@ -9,7 +9,7 @@
  * its address, NULL: only the meeting file has it. `local_gone_fd`:
  * local_copies_gone_fd(). */
 int join_run(const struct opts *opts, const struct ambient_job *o,
-             const struct peer_key *k, const struct join_request *own, const char *head,
+             const struct peer_key *k, const struct msg_join *own, const char *head,
              int local_gone_fd);
 
 #endif

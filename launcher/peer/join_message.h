@@ -1,41 +1,21 @@
-/* launcher/peer/join_message.h - join request and reply of a peer and the head
+/* launcher/peer/join_message.h - JOIN of a peer and JOINED of the head
  *
- * One record of a fixed size each way, sealed with the handshake's keys; the link that
- * follows (link/link.h) continues their nonce counters.
- *
- *     peer -> head   request   instances on its machine, host name, slots
- *     head -> peer   reply     its node number, or why the job does not start
+ * The bodies are rows of link/messages.def. Before there is a link they travel in records
+ * of one size, sealed with the handshake's keys, whose nonce counters the link continues.
  */
 #ifndef LAUNCHER_PEER_JOIN_MESSAGE_H
 #define LAUNCHER_PEER_JOIN_MESSAGE_H
 
-#include "launcher/link/link.h"
-
-#include <stdint.h>
+#include "common/secret.h"
+#include "launcher/link/message.h"
 
 enum { JOIN_PLAIN = 1024, JOIN_SIZE = JOIN_PLAIN + SEAL_EXTRA };
 
-struct join_request {
-    uint32_t copies;  /* instances of ddprun on this machine */
-    uint32_t slots;   /* from its scheduler; 0: unknown */
-    char *host;       /* owned: gethostname() */
-    char *slots_from; /* owned, or NULL: the source of `slots`, for messages */
-};
-void join_request_seal(const struct join_request *n, struct seal *s,
+/* `m` is the struct of `type`, MSG_JOIN or MSG_JOINED. */
+void join_message_seal(enum msg_type type, const void *m, struct seal *s,
                        unsigned char out[JOIN_SIZE]);
-int join_request_open(const unsigned char in[JOIN_SIZE], struct seal *s,
-                      struct join_request *n, struct ddp_err *err);
-void join_request_finish(struct join_request *n);
-
-struct join_reply {
-    bool welcome;
-    uint32_t node, nnodes;
-    uint32_t code; /* exit code if not welcome */
-    char *why;     /* owned: the reason if not welcome */
-};
-void join_reply_seal(const struct join_reply *n, struct seal *s,
-                     unsigned char out[JOIN_SIZE]);
-int join_reply_open(const unsigned char in[JOIN_SIZE], struct seal *s,
-                    struct join_reply *n, struct ddp_err *err);
+/* Fills `m`, for msg_finish(); -1: nothing is left allocated. */
+int join_message_open(enum msg_type type, const unsigned char in[JOIN_SIZE],
+                      struct seal *s, void *m, struct ddp_err *err);
 
 #endif

@@ -27,7 +27,7 @@ static int failed(const struct ddp_err *err, int code)
 }
 
 /* This node's slots from its scheduler; each node has its own. */
-static void own_slots(struct join_request *n)
+static void own_slots(struct msg_join *n)
 {
     static const char *const names[] = {"SLURM_GPUS_ON_NODE", "SM_NUM_GPUS"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
@@ -36,17 +36,17 @@ static void own_slots(struct join_request *n)
         if (gpus <= 0)
             continue;
         n->slots = (uint32_t)gpus;
-        n->slots_from = xasprintf("%s=%s", names[i], text);
+        n->slots_from = xasprintf("%s=%.100s", names[i], text);
         return;
     }
 }
 
-static void describe(const struct ambient_job *o, struct join_request *n)
+static void describe(const struct ambient_job *o, struct msg_join *n)
 {
     char name[HOST_NAME_MAX + 1] = "";
     gethostname(name, sizeof name - 1);
-    *n = (struct join_request){.copies = (uint32_t)o->local_size,
-                               .host = xstrdup(name[0] ? name : "localhost")};
+    *n = (struct msg_join){.copies = (uint32_t)o->local_size,
+                           .host = xstrdup(name[0] ? name : "localhost")};
     own_slots(n);
 }
 
@@ -59,7 +59,7 @@ static const char *head_address(const struct opts *opts, const struct ambient_jo
 }
 
 static int lead(struct opts *opts, const struct ambient_job *o,
-                const struct join_request *own, const struct local_copies *copies,
+                const struct msg_join *own, const struct local_copies *copies,
                 struct peers *peers)
 {
     struct ddp_err err = {""};
@@ -105,7 +105,7 @@ static int plan_dry_run(const struct ambient_job *o, struct peers *peers)
         char *name =
             o->hosts.n > (size_t)i ? xstrdup(o->hosts.v[i]) : xasprintf("node%d", i);
         struct alloc_node *node = alloc_add(peers->alloc, name);
-        struct join_request own = {0};
+        struct msg_join own = {0};
         node->local = i == 0;
         own_slots(&own);
         if (nodes == 1)
@@ -122,7 +122,7 @@ int peer_take_part(struct opts *opts, struct ambient_job *o, struct peers *peers
                    struct local_copies **copies, int *code)
 {
     struct ddp_err err = {""};
-    struct join_request own;
+    struct msg_join own;
     int64_t deadline_ms = now_ms() + opts->start_timeout_ms;
     *code = 0;
     if (opts->dry_run)
@@ -146,7 +146,7 @@ int peer_take_part(struct opts *opts, struct ambient_job *o, struct peers *peers
     }
     describe(o, &own);
     *code = lead(opts, o, &own, *copies, peers);
-    join_request_finish(&own);
+    msg_join_finish(&own);
     if (o->rank == 0 && peers->alloc) {
         opts->master_addr = NULL; /* was the head's address, not the store's */
         peers->copies_gone_fd = local_copies_gone_fd(*copies);

@@ -265,30 +265,30 @@ START_TEST(sagemakers_file_comes_before_its_variables)
 }
 END_TEST
 
-START_TEST(notes_arrive_whole_or_not_at_all)
+START_TEST(join_messages_arrive_whole_or_not_at_all)
 {
     struct seal out = {.key = {{7}}}, in = {.key = {{7}}}, other = {.key = {{8}}};
     char host[] = "n1";
-    struct join_request here = {.copies = 4, .slots = 8, .host = host}, got;
-    struct join_reply answer = {.welcome = true, .node = 3, .nnodes = 9}, heard;
+    struct msg_join here = {.copies = 4, .slots = 8, .host = host}, got;
+    struct msg_joined answer = {.node = 3, .nnodes = 9}, heard;
     unsigned char bytes[JOIN_SIZE];
     struct ddp_err err;
-    join_request_seal(&here, &out, bytes);
-    ck_assert_int_eq(join_request_open(bytes, &other, &got, &err), -1);
-    ck_assert_int_eq(join_request_open(bytes, &in, &got, &err), 0);
+    join_message_seal(MSG_JOIN, &here, &out, bytes);
+    ck_assert_int_eq(join_message_open(MSG_JOIN, bytes, &other, &got, &err), -1);
+    ck_assert_int_eq(join_message_open(MSG_JOIN, bytes, &in, &got, &err), 0);
     ck_assert_uint_eq(got.copies, 4);
     ck_assert_str_eq(got.host, "n1");
     ck_assert_ptr_null(got.slots_from);
-    join_request_finish(&got);
-    ck_assert_int_eq(join_request_open(bytes, &in, &got, &err), -1); /* not twice */
+    msg_join_finish(&got);
+    ck_assert_int_eq(join_message_open(MSG_JOIN, bytes, &in, &got, &err), -1); /* not twice */
     in = (struct seal){.key = {{7}}};
     out = in;
-    join_reply_seal(&answer, &out, bytes);
-    ck_assert_int_eq(join_reply_open(bytes, &in, &heard, &err), 0);
+    join_message_seal(MSG_JOINED, &answer, &out, bytes);
+    ck_assert_int_eq(join_message_open(MSG_JOINED, bytes, &in, &heard, &err), 0);
     ck_assert_uint_eq(heard.node, 3);
     here.copies = 0;
-    join_request_seal(&here, &out, bytes);
-    ck_assert_int_eq(join_request_open(bytes, &in, &got, &err), -1);
+    join_message_seal(MSG_JOIN, &here, &out, bytes);
+    ck_assert_int_eq(join_message_open(MSG_JOIN, bytes, &in, &got, &err), -1);
 }
 END_TEST
 
@@ -338,7 +338,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, the_tasks_of_a_real_pbs_are_told_apart, 0,
                         ARRAY_LEN(recorded));
     tcase_add_test(t, sagemakers_file_comes_before_its_variables);
-    tcase_add_test(t, notes_arrive_whole_or_not_at_all);
+    tcase_add_test(t, join_messages_arrive_whole_or_not_at_all);
     tcase_add_loop_test(t, a_proxy_names_its_start, 0, ARRAY_LEN(proxies));
     suite_add_tcase(s, t);
     return s;

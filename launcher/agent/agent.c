@@ -9,6 +9,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/agent/ranks.h"
 #include "launcher/job/peers.h"
 
 #include <limits.h>
@@ -146,6 +147,7 @@ static void agent_destroy(struct agent *a)
     reap_destroy(a->reap);
     loop_destroy(a->loop);
     msg_job_finish(&a->job);
+    msg_share_finish(&a->share);
 }
 
 int agent_run(const struct agent_setup *setup)

@@ -15,9 +15,9 @@
 /* For a job on one machine: the orders are known when the agent is created, so none come
  * over the link. Borrowed. */
 struct agent_orders {
-    struct msg_job *job; /* taken over */
-    struct msg_share *share;
-    struct agent_order { /* messages for plug-ins, which arrive before */
+    struct msg_job *job;     /* taken over */
+    struct msg_share *share; /* taken over */
+    struct agent_order {     /* messages for plug-ins, which arrive before */
         enum msg_type type;
         struct pack body; /* owned */
     } * first;            /* owned */

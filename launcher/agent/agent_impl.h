@@ -21,6 +21,9 @@
 int agent_plugins_init(struct agent *a, struct ddp_err *err);
 void agent_plugins_fini(struct agent *a);
 int agent_plugins_prepare(struct agent *a, struct msg_job *job, struct ddp_err *err);
+int agent_plugins_program(struct agent *a, const char *path, const struct strv *env,
+                          struct ddp_err *err);
+int agent_plugins_rank_fd(struct agent *a, uint32_t local);
 bool agent_plugins_busy(const struct agent *a); /* any of them */
 bool agent_plugins_spares(const struct agent *a, pid_t pid);
 /* 1: no plug-in handles this type; -1: it is invalid */
@@ -32,7 +35,8 @@ void agent_set_timeout(struct agent *a, int64_t ms);
 /* agent_reports.c */
 void agent_hello(struct agent *a, int fd);
 void agent_log(enum log_level level, const char *line, void *arg); /* for log_sink() */
-extern const struct ranks_events agent_ranks_events;
+void agent_out(struct agent *a, int rank, unsigned stream, const void *data, size_t n);
+void agent_exited(struct agent *a, uint32_t local, const struct msg_exit *how);
 
 /* agent_messages.c */
 void agent_on_frame(struct link *l, const struct frame *f,

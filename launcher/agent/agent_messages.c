@@ -10,6 +10,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/agent/ranks.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -53,10 +54,10 @@ static bool prepare(struct agent *a)
     return false;
 }
 
-static void start_ranks(struct agent *a, const struct msg_share *share)
+static void start_ranks(struct agent *a)
 {
     if (prepare(a))
-        a->ranks = ranks_create(a->loop, a->reap, &a->job, share, &agent_ranks_events, a);
+        a->ranks = ranks_create(a);
 }
 
 static int handle_job(struct agent *a, const struct frame *f, struct ddp_err *err)
@@ -73,9 +74,12 @@ static int handle_job(struct agent *a, const struct frame *f, struct ddp_err *er
 
 static int handle_share(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
-    if (!a->job.id || a->ranks)
+    struct msg_share *m = f->m;
+    if (!a->job.id || a->share.nlocal)
         return err_set(err, "an unexpected 'share'");
-    start_ranks(a, f->m);
+    a->share = *m;
+    *m = (struct msg_share){0};
+    start_ranks(a);
     return 0;
 }
 
@@ -145,11 +149,6 @@ static int handle_ping(struct agent *a, const struct frame *f, struct ddp_err *e
     return 0;
 }
 
-static int handle_mpi(struct agent *a, const struct frame *f, struct ddp_err *err)
-{
-    return a->ranks ? ranks_on_frame(a->ranks, f, err) : 0;
-}
-
 static void on_up(const struct frame *f, void *arg)
 {
     struct agent *a = arg;
@@ -171,18 +170,11 @@ static int handle_hosts(struct agent *a, const struct frame *f, struct ddp_err *
 
 static int (*const handlers[MSG_TYPES])(struct agent *a, const struct frame *f,
                                         struct ddp_err *err) = {
-    [MSG_HOSTS] = handle_hosts,
-    [MSG_JOB] = handle_job,
-    [MSG_SHARE] = handle_share,
-    [MSG_INPUT] = handle_input,
-    [MSG_CREDIT] = handle_credit,
-    [MSG_SIGNAL] = handle_signal,
-    [MSG_TERMINATE] = handle_terminate,
-    [MSG_SHUTDOWN] = handle_shutdown,
-    [MSG_PING] = handle_ping,
-    [MSG_FENCE] = handle_mpi,
-    [MSG_PEER] = handle_mpi,
-    [MSG_RESTART] = handle_restart,
+    [MSG_HOSTS] = handle_hosts,         [MSG_JOB] = handle_job,
+    [MSG_SHARE] = handle_share,         [MSG_INPUT] = handle_input,
+    [MSG_CREDIT] = handle_credit,       [MSG_SIGNAL] = handle_signal,
+    [MSG_TERMINATE] = handle_terminate, [MSG_SHUTDOWN] = handle_shutdown,
+    [MSG_PING] = handle_ping,           [MSG_RESTART] = handle_restart,
 };
 
 void agent_on_frame(struct link *l, const struct frame *f, void *arg)
@@ -234,5 +226,7 @@ void agent_execute(struct agent *a, const struct agent_orders *o)
     }
     a->job = *o->job;
     *o->job = (struct msg_job){0};
-    start_ranks(a, o->share);
+    a->share = *o->share;
+    *o->share = (struct msg_share){0};
+    start_ranks(a);
 }

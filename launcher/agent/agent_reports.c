@@ -30,45 +30,19 @@ void agent_hello(struct agent *a, int fd)
     msg_hello_finish(&m);
 }
 
-/* --- events of the ranks ------------------------------------------------------------ */
+/* --- ranks -------------------------------------------------------------------------- */
 
-static void on_out(int rank, unsigned stream, const void *data, size_t n, void *arg)
+void agent_out(struct agent *a, int rank, unsigned stream, const void *data, size_t n)
 {
-    agent_send(arg, MSG(output, (uint32_t)rank, stream, data, (uint32_t)n));
+    agent_send(a, MSG(output, (uint32_t)rank, stream, data, (uint32_t)n));
     if (n == 0)
-        agent_drained(arg);
+        agent_drained(a);
 }
 
-static void on_env(uint32_t local, struct strv *env, void *arg)
+void agent_exited(struct agent *a, uint32_t local, const struct msg_exit *how)
 {
-    struct agent *a = arg;
-    AGENT_HOOKS(a, rank_env, local, env);
-}
-
-static void on_started(uint32_t local, pid_t pid, void *arg)
-{
-    struct agent *a = arg;
-    AGENT_HOOKS(a, rank_started, local, pid);
-}
-
-static void on_exited(uint32_t local, const struct msg_exit *how, void *arg)
-{
-    struct agent *a = arg;
     struct msg_exit m = *how;
     m.stopped = a->state != AGENT_ACTIVE;
     AGENT_HOOKS(a, rank_exited, local, &m);
     agent_send(a, MSG_EXIT, &m);
 }
-
-static void on_send(enum msg_type type, const void *m, void *arg)
-{
-    agent_send(arg, type, m);
-}
-
-const struct ranks_events agent_ranks_events = {
-    .out = on_out,
-    .env = on_env,
-    .started = on_started,
-    .exited = on_exited,
-    .send = on_send,
-};

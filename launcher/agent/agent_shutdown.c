@@ -18,6 +18,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "launcher/agent/kill_tree.h"
+#include "launcher/agent/ranks.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -37,8 +38,8 @@ enum { STRAYS_MS = 10 };
 static enum kill_tree_rule spare_others(pid_t pid, pid_t group, void *arg)
 {
     struct agent *a = arg;
-    if ((a->ranks && ranks_has_server(a->ranks, pid)) || agent_plugins_spares(a, pid))
-        return KILL_TREE_SPARE; /* it cleans up after the ranks, then exits by itself */
+    if (agent_plugins_spares(a, pid))
+        return KILL_TREE_SPARE;
     bool ssh = a->relay && relay_has_ssh(a->relay, pid);
     return ssh || (a->ranks && ranks_helper(a->ranks) == pid) ? KILL_TREE_SPARE
                                                               : KILL_TREE_TAKE;

@@ -53,6 +53,27 @@ int agent_plugins_prepare(struct agent *a, struct msg_job *job, struct ddp_err *
     return 0;
 }
 
+int agent_plugins_program(struct agent *a, const char *path, const struct strv *env,
+                          struct ddp_err *err)
+{
+    for (size_t i = 0; agent_plugins[i]; i++) {
+        const struct agent_plugin *p = agent_plugins[i];
+        if (a->plugins[i] && p->program && p->program(a->plugins[i], path, env, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int agent_plugins_rank_fd(struct agent *a, uint32_t local)
+{
+    int fd = -1;
+    for (size_t i = 0; agent_plugins[i] && fd < 0; i++) {
+        if (a->plugins[i] && agent_plugins[i]->rank_fd)
+            fd = agent_plugins[i]->rank_fd(a->plugins[i], local);
+    }
+    return fd;
+}
+
 bool agent_plugins_busy(const struct agent *a)
 {
     for (size_t i = 0; agent_plugins[i]; i++) {

@@ -7,8 +7,9 @@
  *     agent_run()    init        on every node, before anything is known of the job
  *     JOB arrives    prepare     before any rank of this attempt; for the next attempt
  *                                again, when RESTART arrives
- *     starting       rank_env, per rank, once or more often; rank_started
- *     running        rank_exited
+ *     starting       program; rank_facts and rank_env, per rank, once or more often;
+ *                    rank_fd, rank_started
+ *     running        rank_exited; ranks_over
  *     TERMINATE      stop; then `busy` delays the end of the node, and `spares` saves a
  *                    process from the signals
  *     agent_run()    fini
@@ -20,6 +21,7 @@
 #define LAUNCHER_AGENT_PLUGIN_H
 
 #include "launcher/agent/state.h"
+#include "launcher/contract.h"
 
 /* A message of the launcher that the plug-in handles: one per type in all plug-ins;
  * f->m is its struct. -1: it is invalid; the agent then acts as if the launcher were
@@ -40,10 +42,23 @@ struct agent_plugin {
      * ends with the message. */
     int (*prepare)(void *state, struct msg_job *job, struct ddp_err *err);
 
+    /* The program has been found; `env` is that of all ranks. -1: no rank is started, and
+     * the job ends with the message. Not called for later attempts. */
+    int (*program)(void *state, const char *path, const struct strv *env,
+                   struct ddp_err *err);
+
+    /* Set its fields of what launcher/contract.c makes a rank's variables from; texts
+     * stay valid until the rank has been started. */
+    void (*rank_facts)(void *state, uint32_t local, struct rank_facts *facts);
     /* Add or replace variables of one rank; `env` has those of launcher/contract.c. */
     void (*rank_env)(void *state, uint32_t local, struct strv *env);
+    /* A descriptor that the rank inherits as CHILD_EXTRA_FD, closed by the caller; -1:
+     * none. The first plug-in with one wins. */
+    int (*rank_fd)(void *state, uint32_t local);
     void (*rank_started)(void *state, uint32_t local, pid_t pid);
     void (*rank_exited)(void *state, uint32_t local, const struct msg_exit *how);
+    /* No rank runs, and none will be started in this attempt. May be called again. */
+    void (*ranks_over)(void *state);
 
     /* No further rank is started in this attempt. `again`: another one may follow. May be
      * called more than once. */

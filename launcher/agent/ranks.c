@@ -11,14 +11,13 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/offload.h"
+#include "launcher/agent/agent_impl.h"
 #include "launcher/agent/error_file.h"
 #include "launcher/agent/machine.h"
 #include "launcher/agent/ranks_impl.h"
 #include "launcher/agent/worker_proc.h"
 #include "launcher/contract.h"
 #include "launcher/place/bind.h"
-#include "launcher/plugins/mpi/mpi_kind.h"
-#include "launcher/plugins/mpi/mpi_service.h"
 #include "launcher/plugins/preload/preload_report.h"
 
 #include <errno.h>
@@ -40,7 +39,7 @@ enum { SEARCH_MS = 20000, SEARCH_POLL_MS = 50, SEARCH_WAIT_MS = 20 };
 
 static const char *host_label(const struct ranks *r)
 {
-    return r->job->nnodes > 1 ? r->share.host : NULL;
+    return r->job->nnodes > 1 ? r->share->host : NULL;
 }
 
 /* --- events of a rank's process ----------------------------------------------------- */
@@ -56,32 +55,31 @@ static void on_out(struct worker_proc *w, unsigned stream, const void *data, siz
 {
     struct ranks *r = arg;
     r->credit -= n;
-    r->events.out(worker_rank(w), stream, data, n, r->arg);
+    agent_out(r->agent, worker_rank(w), stream, data, n);
 }
 
 static void report_error(struct ranks *r, int rank, int fd)
 {
     char *text = error_file_read(fd);
     if (text)
-        r->events.send(MSG(error, (uint32_t)rank, text), r->arg);
+        agent_send(r->agent, MSG(error, (uint32_t)rank, text));
     free(text);
 }
 
-/* Stop the MPI services when no rank runs or will be started. */
-static void stop_mpi_if_done(struct ranks *r)
+static void check_over(struct ranks *r)
 {
-    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+    for (uint32_t i = 0; i < r->share->nlocal; i++) {
         if (r->workers[i] ? worker_state(r->workers[i]) != WORKER_EXITED : !r->stopped)
             return;
     }
-    mpi_service_stop(r->mpi);
+    AGENT_HOOKS(r->agent, ranks_over);
 }
 
 static void on_exited(struct worker_proc *w, const struct msg_exit *how, void *arg)
 {
     struct ranks *r = arg;
     uint32_t local = 0;
-    while (local + 1 < r->share.nlocal && r->workers[local] != w)
+    while (local + 1 < r->share->nlocal && r->workers[local] != w)
         local++;
     if (r->error_files[local] >= 0) {
         if (how->status != 0)
@@ -89,9 +87,8 @@ static void on_exited(struct worker_proc *w, const struct msg_exit *how, void *a
         close(r->error_files[local]);
         r->error_files[local] = -1;
     }
-    mpi_service_exited(r->mpi, local, how);
-    r->events.exited(local, how, r->arg);
-    stop_mpi_if_done(r);
+    agent_exited(r->agent, local, how);
+    check_over(r);
 }
 
 bool ranks_takes_input(const struct ranks *r, uint32_t rank)
@@ -104,12 +101,12 @@ static void count_taken(struct ranks *r, uint32_t local, size_t n)
 {
     uint64_t least = UINT64_MAX;
     r->taken[local] += n;
-    for (uint32_t i = 0; i < r->share.nlocal; i++) {
-        if (ranks_takes_input(r, r->share.ranks[i].rank) && r->taken[i] < least)
+    for (uint32_t i = 0; i < r->share->nlocal; i++) {
+        if (ranks_takes_input(r, r->share->ranks[i].rank) && r->taken[i] < least)
             least = r->taken[i];
     }
     if (least != UINT64_MAX && least > r->reported) {
-        r->events.send(MSG(credit, (uint32_t)(least - r->reported)), r->arg);
+        agent_send(r->agent, MSG(credit, (uint32_t)(least - r->reported)));
         r->reported = least;
     }
 }
@@ -117,7 +114,7 @@ static void count_taken(struct ranks *r, uint32_t local, size_t n)
 static void on_taken(struct worker_proc *w, size_t n, void *arg)
 {
     struct ranks *r = arg;
-    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+    for (uint32_t i = 0; i < r->share->nlocal; i++) {
         if (r->workers[i] == w)
             count_taken(r, i, n);
     }
@@ -136,7 +133,7 @@ static void on_env_note(const struct env_note *n, void *arg)
 {
     static const char *const what[] = {"set", "replaced", "kept as it was", "removed"};
     const struct ranks *r = arg;
-    if (n->user && n->origin == ENV_REPLACED && r->share.node_rank == 0)
+    if (n->user && n->origin == ENV_REPLACED && r->share->node_rank == 0)
         log_warn("-x %s=%s is ignored: ddprun sets it for each rank", n->name, n->old);
     else if (n->origin != ENV_SET)
         log_info("environment: %s %s%s%s%s", n->name, what[n->origin],
@@ -147,15 +144,7 @@ static void on_env_note(const struct env_note *n, void *arg)
  * may be right by chance (rank 0). */
 bool ranks_logs_env(const struct ranks *r, uint32_t local)
 {
-    return local + 1 == r->share.nlocal && r->job->attempt == 0;
-}
-
-/* More ranks than CPUs: a rank that waits by spinning would then delay the others. */
-static bool crowded(const struct ranks *r)
-{
-    cpu_set_t own;
-    return sched_getaffinity(0, sizeof own, &own) == 0 &&
-           (uint32_t)CPU_COUNT(&own) < r->share.nlocal;
+    return local + 1 == r->share->nlocal && r->job->attempt == 0;
 }
 
 /* The environment of a rank. With `note`, changes to the user's own variables are logged.
@@ -163,7 +152,7 @@ static bool crowded(const struct ranks *r)
 void ranks_env(struct ranks *r, uint32_t local, bool note, struct strv *env)
 {
     const struct msg_job *job = r->job;
-    const struct share_rank *sr = &r->share.ranks[local];
+    const struct share_rank *sr = &r->share->ranks[local];
     const struct binding *b = &r->bindings[local];
     char error_file[ERROR_FILE_PATH];
     if (r->error_files[local] >= 0) /* of an environment that was not used */
@@ -173,12 +162,12 @@ void ranks_env(struct ranks *r, uint32_t local, bool note, struct strv *env)
         .rank = (int)sr->rank,
         .size = (int)job->nranks,
         .local_rank = (int)local,
-        .local_size = (int)r->share.nlocal,
-        .node_rank = (int)r->share.node_rank,
+        .local_size = (int)r->share->nlocal,
+        .node_rank = (int)r->share->node_rank,
         .nnodes = (int)job->nnodes,
         .cross_rank = (int)sr->cross_rank,
         .cross_size = (int)sr->cross_size,
-        .hostname = r->share.host,
+        .hostname = r->share->host,
         .master_addr = job->master_addr,
         .master_port = (int)job->master_port,
         .rank0_port = (int)job->rank0_port,
@@ -194,10 +183,9 @@ void ranks_env(struct ranks *r, uint32_t local, bool note, struct strv *env)
         .rank_names = job->rank_names,
         .store = (enum store_mode)job->store_mode,
     };
-    mpi_service_facts(r->mpi, &facts);
-    facts.crowded = mpi_service_serves(r->mpi) & MPI_PMIX && crowded(r);
+    AGENT_HOOKS(r->agent, rank_facts, local, &facts);
     contract_apply(&facts, &r->base, &job->user_set, env, note ? on_env_note : NULL, r);
-    r->events.env(local, env, r->arg);
+    AGENT_HOOKS(r->agent, rank_env, local, env);
 }
 
 /* The agent's own variables, overridden by those from the launcher; or only the latter.
@@ -221,30 +209,9 @@ static void make_base(struct ranks *r)
 
 static void give_up(struct ranks *r, int code, const char *text)
 {
-    uint32_t rank = r->share.ranks[r->next].rank;
+    uint32_t rank = r->share->ranks[r->next].rank;
     r->stopped = true;
-    r->events.send(MSG(spawn_failed, rank, (uint32_t)code, msg_text(text)), r->arg);
-}
-
-/* Fail for an MPI program whose ranks would not find each other; start PMIx if needed. */
-static int check_mpi(struct ranks *r)
-{
-    char library[64];
-    struct ddp_err err;
-    if (r->job->mpi == MPI_NONE)
-        return 0;
-    enum mpi_kind kind = mpi_kind_of(r->path, strv_env_get(&r->base, "LD_LIBRARY_PATH"),
-                                     library, sizeof library);
-    if (kind == MPI_UNSEEN)
-        return 0;
-    if (mpi_kind_check(kind, r->job->argv.v[0], library, mpi_service_serves(r->mpi),
-                       r->job->nranks, &err) < 0) {
-        give_up(r, EXIT_CANNOT_START, err.text);
-        return -1;
-    }
-    if (kind == MPI_WANTS_PMIX)
-        mpi_service_expect(r->mpi);
-    return 0;
+    agent_cannot(r->agent, rank, code, text);
 }
 
 /* --- file servers that do not answer ---------------------------------------------- */
@@ -294,7 +261,7 @@ static bool files_answer(struct ranks *r)
         &err,
         "cannot start in directory '%s'%s%s: its file system, or one of PATH, has not "
         "answered for %d s",
-        r->job->wdir, host_label(r) ? " on " : "", host_label(r) ? r->share.host : "",
+        r->job->wdir, host_label(r) ? " on " : "", host_label(r) ? r->share->host : "",
         SEARCH_MS / 1000);
     give_up(r, EXIT_CANNOT_START, err.text);
     return false;
@@ -310,12 +277,14 @@ static int prepare(struct ranks *r)
         give_up(r, code, err.text);
         return -1;
     }
-    if (check_mpi(r) < 0)
+    if (agent_plugins_program(r->agent, r->path, &r->base, &err) < 0) {
+        give_up(r, EXIT_CANNOT_START, err.text);
         return -1;
-    if (bind_node((enum bind_to)r->job->bind_to, (int)r->share.nlocal, r->bindings,
+    }
+    if (bind_node((enum bind_to)r->job->bind_to, (int)r->share->nlocal, r->bindings,
                   &err) < 0) {
         if (host_label(r))
-            err_prefix(&err, "%s", r->share.host);
+            err_prefix(&err, "%s", r->share->host);
         give_up(r, EXIT_CANNOT_START, err.text);
         return -1;
     }
@@ -341,14 +310,14 @@ void ranks_started(struct ranks *r, struct worker_proc *w)
     uint32_t local = (uint32_t)r->next;
     size_t n = evbuffer_get_length(r->early);
     r->workers[local] = w;
-    r->events.started(local, worker_pid(w), r->arg);
-    if (ranks_takes_input(r, r->share.ranks[local].rank)) {
+    AGENT_HOOKS(r->agent, rank_started, local, worker_pid(w));
+    if (ranks_takes_input(r, r->share->ranks[local].rank)) {
         if (n > 0)
             worker_input(w, evbuffer_pullup(r->early, -1), n);
         if (r->early_end)
             worker_input(w, NULL, 0);
     }
-    if (local + 1 == r->share.nlocal)
+    if (local + 1 == r->share->nlocal)
         evbuffer_drain(r->early, n);
 }
 
@@ -365,10 +334,10 @@ static int start_one(struct ranks *r, uint32_t local)
         .env = env.v,
         .cpus = b->cpus,
         .cpus_size = b->cpus_size,
-        .extra = mpi_service_open(r->mpi, local),
+        .extra = agent_plugins_rank_fd(r->agent, local),
         .group = true,
     };
-    int rank = (int)r->share.ranks[local].rank;
+    int rank = (int)r->share->ranks[local].rank;
     struct worker_proc *w =
         worker_create(r->loop, r->reap, rank, &ranks_worker_events, r);
     enum child_step step;
@@ -382,7 +351,8 @@ static int start_one(struct ranks *r, uint32_t local)
         worker_destroy(w);
         give_up(r, code, err.text);
     }
-    mpi_service_started(r->mpi, local);
+    if (spec.extra >= 0)
+        close(spec.extra);
     strv_finish(&env);
     return rc;
 }
@@ -403,15 +373,15 @@ static void start_batch(struct ranks *r)
         return;
     }
     int64_t end_ms = now_ms() + BATCH_MS;
-    for (int i = 0; i < BATCH && r->next < (int)r->share.nlocal && now_ms() < end_ms;
+    for (int i = 0; i < BATCH && r->next < (int)r->share->nlocal && now_ms() < end_ms;
          i++, r->next++) {
         if (start_one(r, (uint32_t)r->next) < 0)
             return;
     }
-    if (r->next < (int)r->share.nlocal)
+    if (r->next < (int)r->share->nlocal)
         event_add(r->starter, &(struct timeval){0});
     else
-        r->events.send(MSG(spawned), r->arg);
+        agent_send(r->agent, MSG(spawned));
 }
 
 static void on_start(evutil_socket_t fd, short what, void *arg)
@@ -426,7 +396,7 @@ static void forget_input(struct ranks *r)
 {
     size_t n = evbuffer_get_length(r->early);
     evbuffer_drain(r->early, n);
-    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+    for (uint32_t i = 0; i < r->share->nlocal; i++) {
         if (!r->workers[i] && n > 0)
             count_taken(r, i, n);
     }
@@ -442,54 +412,23 @@ void ranks_stop_starting(struct ranks *r, bool again)
     if (again && !r->between && r->next > 0)
         forget_input(r);
     r->between |= again;
-    stop_mpi_if_done(r);
-}
-
-static void on_mpi_send(enum msg_type type, const void *m, void *arg)
-{
-    struct ranks *r = arg;
-    r->events.send(type, m, r->arg);
-}
-
-static void on_mpi_failed(const char *text, void *arg)
-{
-    struct ranks *r = arg;
-    r->events.send(MSG(spawn_failed, UINT32_MAX, EXIT_CANNOT_START, msg_text(text)),
-                   r->arg);
-}
-
-static void open_mpi(struct ranks *r)
-{
-    static const struct mpi_service_events events = {on_mpi_send, on_mpi_failed};
-    r->mpi = mpi_service_create(r->loop, r->reap, r->job, &r->share, &events, r);
+    check_over(r);
 }
 
 void ranks_again(struct ranks *r)
 {
-    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+    for (uint32_t i = 0; i < r->share->nlocal; i++) {
         worker_destroy(r->workers[i]);
         r->workers[i] = NULL;
     }
-    mpi_service_destroy(r->mpi);
-    open_mpi(r);
     r->next = 0;
     r->stopped = r->between = false;
     event_active(r->starter, EV_TIMEOUT, 0);
 }
 
-bool ranks_has_server(const struct ranks *r, pid_t pid)
-{
-    return mpi_service_is_server(r->mpi, pid);
-}
-
-int ranks_on_frame(struct ranks *r, const struct frame *f, struct ddp_err *err)
-{
-    return mpi_service_on_frame(r->mpi, f, err);
-}
-
 void ranks_signal(struct ranks *r, int sig)
 {
-    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+    for (uint32_t i = 0; i < r->share->nlocal; i++) {
         if (r->workers[i])
             worker_signal(r->workers[i], sig);
     }
@@ -497,16 +436,16 @@ void ranks_signal(struct ranks *r, int sig)
 
 bool ranks_running(const struct ranks *r)
 {
-    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+    for (uint32_t i = 0; i < r->share->nlocal; i++) {
         if (r->workers[i] && worker_state(r->workers[i]) == WORKER_RUNS)
             return true;
     }
-    return mpi_service_has_server(r->mpi);
+    return false;
 }
 
 bool ranks_has_group(const struct ranks *r, pid_t group)
 {
-    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+    for (uint32_t i = 0; i < r->share->nlocal; i++) {
         if (r->workers[i] && worker_pid(r->workers[i]) == group)
             return true;
     }
@@ -515,7 +454,7 @@ bool ranks_has_group(const struct ranks *r, pid_t group)
 
 bool ranks_drained(const struct ranks *r)
 {
-    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+    for (uint32_t i = 0; i < r->share->nlocal; i++) {
         if (r->workers[i] && !worker_drained(r->workers[i]))
             return false;
     }
@@ -524,7 +463,7 @@ bool ranks_drained(const struct ranks *r)
 
 void ranks_cut(struct ranks *r, bool idle_only)
 {
-    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+    for (uint32_t i = 0; i < r->share->nlocal; i++) {
         if (r->workers[i])
             worker_cut(r->workers[i], idle_only);
     }
@@ -534,7 +473,7 @@ void ranks_credit(struct ranks *r, uint32_t n)
 {
     bool none = r->credit == 0;
     r->credit += n;
-    for (uint32_t i = 0; none && i < r->share.nlocal; i++) {
+    for (uint32_t i = 0; none && i < r->share->nlocal; i++) {
         if (r->workers[i])
             worker_resume(r->workers[i]);
     }
@@ -542,36 +481,31 @@ void ranks_credit(struct ranks *r, uint32_t n)
 
 void ranks_input(struct ranks *r, const void *data, size_t n)
 {
-    if ((r->next < (int)r->share.nlocal || r->between) && n > 0)
+    if ((r->next < (int)r->share->nlocal || r->between) && n > 0)
         evbuffer_add(r->early, data, n);
     r->early_end |= n == 0;
-    for (uint32_t i = 0; i < r->share.nlocal; i++) {
-        if (!r->between && r->workers[i] && ranks_takes_input(r, r->share.ranks[i].rank))
+    for (uint32_t i = 0; i < r->share->nlocal; i++) {
+        if (!r->between && r->workers[i] && ranks_takes_input(r, r->share->ranks[i].rank))
             worker_input(r->workers[i], data, n);
     }
 }
 
-struct ranks *ranks_create(struct loop *loop, struct reap *reap,
-                           const struct msg_job *job, const struct msg_share *share,
-                           const struct ranks_events *events, void *arg)
+struct ranks *ranks_create(struct agent *a)
 {
     struct ranks *r = xcalloc(1, sizeof *r);
-    *r = (struct ranks){.loop = loop,
-                        .reap = reap,
-                        .job = job,
-                        .share = *share,
-                        .events = *events,
-                        .arg = arg,
+    const struct msg_share *share = &a->share;
+    *r = (struct ranks){.agent = a,
+                        .loop = a->loop,
+                        .reap = a->reap,
+                        .job = &a->job,
+                        .share = share,
                         .credit = OUTPUT_CREDIT};
-    r->share.host = xstrdup(share->host);
-    r->share.ranks = xmemdup(share->ranks, share->nlocal * sizeof *share->ranks);
     r->bindings = xcalloc(share->nlocal, sizeof *r->bindings);
     r->workers = xcalloc(share->nlocal, sizeof *r->workers);
     r->taken = xcalloc(share->nlocal, sizeof *r->taken);
     r->error_files = xcalloc(share->nlocal, sizeof *r->error_files);
     memset(r->error_files, 0xff, share->nlocal * sizeof *r->error_files);
-    open_mpi(r);
-    r->starter = evtimer_new(loop_base(loop), on_start, r);
+    r->starter = evtimer_new(loop_base(r->loop), on_start, r);
     r->early = evbuffer_new();
     if (!r->starter || !r->early)
         abort();
@@ -585,14 +519,13 @@ void ranks_destroy(struct ranks *r)
         return;
     ranks_end_forking(r);
     preload_report_destroy(r->report);
-    for (uint32_t i = 0; i < r->share.nlocal; i++) {
+    for (uint32_t i = 0; i < r->share->nlocal; i++) {
         worker_destroy(r->workers[i]);
         if (r->error_files[i] >= 0)
             close(r->error_files[i]);
     }
-    mpi_service_destroy(r->mpi);
     free(r->error_files);
-    binding_finish(r->bindings, (int)r->share.nlocal);
+    binding_finish(r->bindings, (int)r->share->nlocal);
     free(r->bindings);
     free(r->workers);
     free(r->taken);
@@ -602,6 +535,5 @@ void ranks_destroy(struct ranks *r)
     free(r->path);
     free(r->gloo_interface);
     strv_finish(&r->base);
-    msg_share_finish(&r->share);
     free(r);
 }

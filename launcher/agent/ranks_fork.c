@@ -10,8 +10,8 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/agent/agent_impl.h"
 #include "launcher/place/bind.h"
-#include "launcher/plugins/mpi/mpi_service.h"
 #include "launcher/plugins/preload/preload.h"
 #include "launcher/plugins/preload/preload_report.h"
 
@@ -44,8 +44,8 @@ pid_t ranks_helper(const struct ranks *r)
 
 static void start_normally(struct ranks *r, const char *why)
 {
-    bool now = r->next < (int)r->share.nlocal;
-    log_info("%s: %sthe ranks import by themselves, as %s", r->share.host,
+    bool now = r->next < (int)r->share->nlocal;
+    log_info("%s: %sthe ranks import by themselves, as %s", r->share->host,
              now ? "" : "in another attempt ", why);
     ranks_end_forking(r);
     if (now)
@@ -54,7 +54,7 @@ static void start_normally(struct ranks *r, const char *why)
 
 void ranks_fork_next(struct ranks *r)
 {
-    const struct share_rank *sr = &r->share.ranks[r->next];
+    const struct share_rank *sr = &r->share->ranks[r->next];
     struct strv env = {0};
     int theirs[3];
     r->forking = worker_create(r->loop, r->reap, (int)sr->rank, &ranks_worker_events, r);
@@ -63,9 +63,10 @@ void ranks_fork_next(struct ranks *r)
         return;
     }
     ranks_env(r, (uint32_t)r->next, ranks_logs_env(r, (uint32_t)r->next), &env);
-    preload_fork(r->preload, theirs, mpi_service_open(r->mpi, (uint32_t)r->next),
-                 r->bindings[r->next].cpus_text, &env);
-    mpi_service_started(r->mpi, (uint32_t)r->next);
+    int extra = agent_plugins_rank_fd(r->agent, (uint32_t)r->next);
+    preload_fork(r->preload, theirs, extra, r->bindings[r->next].cpus_text, &env);
+    if (extra >= 0)
+        close(extra);
     strv_finish(&env);
     for (size_t i = 0; i < ARRAY_LEN(theirs); i++) {
         if (theirs[i] >= 0)
@@ -76,7 +77,7 @@ void ranks_fork_next(struct ranks *r)
 static pid_t rank_at(size_t i, void *arg)
 {
     const struct ranks *r = arg;
-    return i >= r->share.nlocal ? -1 : r->workers[i] ? worker_pid(r->workers[i]) : 0;
+    return i >= r->share->nlocal ? -1 : r->workers[i] ? worker_pid(r->workers[i]) : 0;
 }
 
 static pid_t helper_of(void *arg)
@@ -88,7 +89,7 @@ static pid_t helper_of(void *arg)
 static void on_saved(const struct msg_savings *m, void *arg)
 {
     struct ranks *r = arg;
-    r->events.send(MSG_SAVINGS, m, r->arg);
+    agent_send(r->agent, MSG_SAVINGS, m);
 }
 
 static void on_ready(int64_t import_ms, void *arg)
@@ -118,7 +119,7 @@ static void on_forked(pid_t pid, void *arg)
     if (r->report)
         preload_report_forked(r->report);
     preload_go(r->preload);
-    if (r->next < (int)r->share.nlocal) {
+    if (r->next < (int)r->share->nlocal) {
         ranks_fork_next(r);
         return;
     }
@@ -126,7 +127,7 @@ static void on_forked(pid_t pid, void *arg)
         ranks_end_forking(r);
     if (r->report)
         preload_report_all(r->report);
-    r->events.send(MSG(spawned), r->arg);
+    agent_send(r->agent, MSG(spawned));
 }
 
 static void on_over(const char *why, void *arg)
@@ -138,7 +139,7 @@ static void on_over(const char *why, void *arg)
  */
 static int same_cpus(const struct ranks *r, struct ddp_err *why)
 {
-    for (uint32_t i = 1; i < r->share.nlocal; i++) {
+    for (uint32_t i = 1; i < r->share->nlocal; i++) {
         if (r->bindings[i].ncpus != r->bindings[0].ncpus)
             return err_set(why, "they do not have the same number of CPUs");
     }
@@ -175,14 +176,14 @@ static void later_env(const struct ranks *r, const struct strv *env, struct strv
 bool ranks_may_fork(const struct ranks *r)
 {
     const char *modules = r->job->preload;
-    return modules && (*modules || (r->share.nlocal > 1 && preload_is_python(r->path)));
+    return modules && (*modules || (r->share->nlocal > 1 && preload_is_python(r->path)));
 }
 
 void ranks_start_forking(struct ranks *r)
 {
     static const struct preload_events events = {on_ready, on_forked, on_over, NULL};
     struct ddp_err why = {""};
-    uint32_t n = r->share.nlocal, nenvs = n;
+    uint32_t n = r->share->nlocal, nenvs = n;
     struct strv *envs = xcalloc(n + 1, sizeof *envs);
     for (uint32_t i = 0; i < n; i++)
         ranks_env(r, i, false, &envs[i]);
@@ -200,7 +201,7 @@ void ranks_start_forking(struct ranks *r)
     else if (same_cpus(r, &why) == 0)
         r->preload = preload_create(r->loop, r->reap, &spec, &events, r, &why);
     if (!r->preload)
-        log_info("%s: the ranks import by themselves, as %s", r->share.host, why.text);
+        log_info("%s: the ranks import by themselves, as %s", r->share->host, why.text);
     for (uint32_t i = 0; i < nenvs; i++)
         strv_finish(&envs[i]);
     free(envs);

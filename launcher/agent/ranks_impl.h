@@ -6,13 +6,12 @@
 #include "launcher/agent/worker_proc.h"
 
 struct ranks {
-    struct loop *loop;         /* borrowed */
-    struct reap *reap;         /* borrowed */
-    const struct msg_job *job; /* borrowed */
-    struct msg_share share;    /* owned */
-    struct ranks_events events;
-    void *arg;
-    struct event *starter;        /* owned: starts the next batch */
+    struct agent *agent;           /* borrowed */
+    struct loop *loop;             /* borrowed */
+    struct reap *reap;             /* borrowed */
+    const struct msg_job *job;     /* borrowed */
+    const struct msg_share *share; /* borrowed */
+    struct event *starter;         /* owned: starts the next batch */
     struct offload *search;       /* owned: program search in a thread; NULL: not begun */
     int64_t search_until_ms;      /* monotonic */
     bool searched;                /* the search has returned */
@@ -29,7 +28,6 @@ struct ranks {
     bool ready;                   /* its imports are done */
     struct worker_proc *forking;  /* owned: the rank being forked */
     struct preload_report *report; /* owned; NULL: no --report */
-    struct mpi_service *mpi;       /* owned */
     struct evbuffer *early;        /* owned: input received before all were started */
     bool early_end;                /* end of input was received */
     bool stopped;

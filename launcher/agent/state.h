@@ -7,13 +7,14 @@
 
 #include "common/loop.h"
 #include "launcher/agent/ext_signals.h"
-#include "launcher/agent/ranks.h"
 #include "launcher/agent/relay.h"
 #include "launcher/link/heartbeat.h"
 #include "launcher/link/link.h"
 #include "launcher/link/message.h"
 #include "launcher/policy/grace.h"
 #include "launcher/transport/reap.h"
+
+struct ranks;
 
 struct agent {
     struct loop *loop; /* owned */
@@ -22,6 +23,7 @@ struct agent {
     unsigned node;
     struct ext_signals *ext_signals; /* owned */
     struct msg_job job;              /* owned */
+    struct msg_share share;          /* owned: this node's part of it */
     struct ranks *ranks;             /* owned; NULL until there is work */
     struct grace *grace;             /* owned */
     struct event *drain;             /* owned: deadline */

@@ -196,8 +196,7 @@ static int job_open(struct job *j, struct ddp_err *err)
     if (!(j->loop = loop_create(err)) || !(j->reap = reap_create(j->loop, err)) ||
         !(j->signals = signals_create(j->loop, &signals_events, j, err)) ||
         !(j->limit = evtimer_new(loop_base(j->loop), on_limit, j)) ||
-        job_open_timers(j, err) < 0 || job_open_absent(j, err) < 0 ||
-        watch_copies(j, err) < 0 ||
+        job_open_timers(j, err) < 0 || watch_copies(j, err) < 0 ||
         !(j->control = control_create(j->loop, j->job.id, err)))
         return -1;
     return job_plugins_open(j, err);
@@ -290,8 +289,8 @@ struct job *job_create(const struct opts *opts, struct alloc *alloc, struct peer
 
 static void free_events(struct job *j)
 {
-    struct event *events[] = {j->timeout,   j->report_timer, j->limit, j->settle,
-                              j->copy_gone, j->absent_timer, j->tick};
+    struct event *events[] = {j->timeout, j->report_timer, j->limit,
+                              j->settle,  j->copy_gone,    j->tick};
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
         if (events[i])
             event_free(events[i]);
@@ -328,7 +327,6 @@ void job_destroy(struct job *j)
     for (int i = 0; j->ranks && i < j->plan->nranks; i++)
         free(j->ranks[i].error);
     free(j->ranks);
-    job_reset_fences(j);
     plan_destroy(j->plan);
     free(j->cause.text);
     free(j);

@@ -2,9 +2,8 @@
  *
  * job.c: states and the event loop; launch.c: from the allocation to running ranks;
  * nodes.c: links to agents; messages.c: handlers of agents' messages; io.c: output and
- * input; heartbeat.c: liveness; fence.c: data exchanged between nodes; mpi_absent.c:
- * ranks that never call MPI_Init; shutdown.c: from the first failure to the exit;
- * report.c: lines for the user.
+ * input; heartbeat.c: liveness; shutdown.c: from the first failure to the exit;
+ * report.c: lines for the user; plugin.c: the hooks of plug-ins.
  *
  * struct job owns all of it. Nodes are numbered as in the allocation, ranks as the
  * program sees them.
@@ -89,21 +88,6 @@ int job_start_heartbeat(struct job *j, struct ddp_err *err);
 void job_ping(struct job *j, unsigned node);
 int job_handle_pong(struct job *j, unsigned node, const struct frame *f,
                     struct ddp_err *err);
-
-/* fence.c: messages between nodes */
-int job_handle_fence(struct job *j, unsigned node, const struct frame *f,
-                     struct ddp_err *err);
-int job_handle_peer(struct job *j, unsigned node, const struct frame *f,
-                    struct ddp_err *err);
-int job_handle_abort(struct job *j, unsigned node, const struct frame *f,
-                     struct ddp_err *err);
-void job_reset_fences(struct job *j);
-
-/* mpi_absent.c */
-int job_open_absent(struct job *j, struct ddp_err *err);
-int job_handle_member(struct job *j, unsigned node, const struct frame *f,
-                      struct ddp_err *err);
-void job_reset_absent(struct job *j);
 
 /* messages.c: a frame from an agent */
 void job_handle_frame(struct job *j, struct link *l, const struct frame *f);

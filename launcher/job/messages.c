@@ -203,11 +203,7 @@ static int (*const handlers[MSG_TYPES])(struct job *j, unsigned node,
     [MSG_PONG] = job_handle_pong,
     [MSG_ERROR] = handle_error,
     [MSG_INTERRUPTED] = handle_interrupted,
-    [MSG_FENCE] = job_handle_fence,
-    [MSG_PEER] = job_handle_peer,
-    [MSG_ABORT] = job_handle_abort,
     [MSG_SAVINGS] = handle_savings,
-    [MSG_MEMBER] = job_handle_member,
 };
 
 /* The first message of a node: its link becomes the way to the node. */

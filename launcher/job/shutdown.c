@@ -156,8 +156,6 @@ static void restart_ranks(struct job *j)
     output_renew(j->output, line);
     free(line);
     free(label);
-    job_reset_fences(j);
-    job_reset_absent(j);
     for (int r = 0; r < j->plan->nranks; r++) {
         free(j->ranks[r].error);
         j->ranks[r] = (struct job_rank){0};

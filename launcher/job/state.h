@@ -43,7 +43,6 @@ struct job_node {
     uint32_t uncredited; /* bytes of output not yet returned as credit */
     uint32_t input_sent; /* bytes of input it has not consumed */
     struct msg_savings saved;
-    uint32_t in_mpi;  /* 1 + one of its ranks that is in MPI; 0: none */
     int64_t heard_ms; /* its last frame; monotonic */
     struct silence silence;
     int64_t ahead_ns;    /* clock offset: its clock minus ours */
@@ -109,10 +108,7 @@ struct job {
     const struct job_plugin *instead; /* runs in place of the ranks; NULL: none */
     unsigned holds; /* in JOB_PREPARING: what has to be ready before ranks are started */
 
-    struct fence *fences;       /* owned: those that nodes wait in (fence.c) */
-    uint32_t absent;            /* 1 + a rank that never called MPI_Init; 0: none */
-    struct event *absent_timer; /* owned (mpi_absent.c) */
-    struct cause cause;         /* the earliest one of this attempt */
+    struct cause cause; /* the earliest one of this attempt */
     struct restart restart;
     int interrupts;         /* signals to end that ddprun has got */
     int64_t interrupted_ms; /* the last of them; monotonic */

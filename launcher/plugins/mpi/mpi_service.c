@@ -25,13 +25,16 @@
 #include "common/refusals.h"
 #include "common/sock.h"
 #include "launcher/admission/admission.h"
-#include "launcher/agent/shm_cleanup.h"
+#include "launcher/agent/plugin.h"
 #include "launcher/link/link.h"
 #include "launcher/plugins/mpi/pmi_server.h"
+#include "launcher/plugins/mpi/shm_cleanup.h"
 #include "launcher/transport/child.h"
+#include "launcher/transport/program.h"
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,12 +57,9 @@ struct mpi_rank {
 };
 
 struct mpi_service {
-    struct loop *loop;             /* borrowed */
-    struct reap *reap;             /* borrowed */
+    struct agent *agent;           /* borrowed */
     const struct msg_job *job;     /* borrowed */
     const struct msg_share *share; /* borrowed */
-    struct mpi_service_events events;
-    void *arg;
     char *program;      /* owned: the PMIx server's; NULL: PMIx is not served */
     char *nspace, *uri; /* owned, likewise */
     int listen_fd;      /* owned: until it is passed to the server; -1: none */
@@ -82,12 +82,12 @@ struct mpi_service {
 static void report_abort(struct mpi_service *w, uint32_t rank, int code, int64_t at_ns,
                          const char *text)
 {
-    w->events.send(MSG(abort, rank, code, at_ns, msg_text(text)), w->arg);
+    agent_send(w->agent, MSG(abort, rank, code, at_ns, msg_text(text)));
 }
 
 static void report_member(struct mpi_service *w, uint32_t local, enum member_state state)
 {
-    w->events.send(MSG(member, w->share->ranks[local].rank, state), w->arg);
+    agent_send(w->agent, MSG(member, w->share->ranks[local].rank, state));
 }
 
 static void report_presence(struct mpi_service *w)
@@ -152,12 +152,17 @@ static void drop_first(struct mpi_service *w)
     w->first = -1;
 }
 
+static void end_job(struct mpi_service *w, const char *text)
+{
+    agent_cannot(w->agent, UINT32_MAX, EXIT_CANNOT_START, text);
+}
+
 static void fail(struct mpi_service *w, const char *text)
 {
     bool missed = w->wanted || speaks_pmix(w->first);
     drop_first(w);
     if (missed) {
-        w->events.failed(text, w->arg);
+        end_job(w, text);
     } else {
         log_warn("%s", text);
         mpi_service_stop(w);
@@ -170,19 +175,19 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
     struct ddp_err err;
     union msg_any m;
     if (msg_unpack(f, &m, &err) < 0) {
-        w->events.failed(err.text, w->arg);
+        end_job(w, err.text);
         return;
     }
     switch ((int)f->type) {
     case MSG_LOG:
-        w->events.send(f->type, &m, w->arg);
+        agent_send(w->agent, f->type, &m);
         break;
     case MSG_FENCE:
     case MSG_PEER:
     case MSG_ABORT:
         w->wanted = true;
         drop_first(w);
-        w->events.send(f->type, &m, w->arg);
+        agent_send(w->agent, f->type, &m);
         break;
     case MSG_MEMBER:
         w->wanted = true;
@@ -284,8 +289,8 @@ static int start_server(struct mpi_service *w, struct ddp_err *err)
     }
     w->served = true;
     log_debug("PMIx server started as process %d", (int)w->server);
-    reap_watch(w->reap, w->server, on_server_exit, w);
-    w->link = link_create(w->loop, pair[0], FRAME_UP, NULL, &link_events, w);
+    reap_watch(w->agent->reap, w->server, on_server_exit, w);
+    w->link = link_create(w->agent->loop, pair[0], FRAME_UP, NULL, &link_events, w);
     send_orders(w);
     close_listener(w);
     return 0;
@@ -388,16 +393,19 @@ int mpi_service_open(struct mpi_service *w, uint32_t local)
     return w->pmi ? pmi_server_open(w->pmi, local) : -1;
 }
 
-void mpi_service_started(struct mpi_service *w, uint32_t local)
+/* More ranks than CPUs: a rank that waits by spinning would then delay the others. */
+static bool crowded(const struct mpi_service *w)
 {
-    if (w->pmi)
-        pmi_server_started(w->pmi, local);
+    cpu_set_t own;
+    return sched_getaffinity(0, sizeof own, &own) == 0 &&
+           (uint32_t)CPU_COUNT(&own) < w->share->nlocal;
 }
 
 void mpi_service_facts(const struct mpi_service *w, struct rank_facts *facts)
 {
     facts->pmix_nspace = w->nspace;
     facts->pmix_uri = w->uri;
+    facts->crowded = w->nspace && crowded(w);
     if (w->pmi)
         facts->pmi_fd = CHILD_EXTRA_FD;
 }
@@ -429,8 +437,8 @@ static int open_listener(struct mpi_service *w, struct ddp_err *err)
     w->listen_fd = sock_listen("127.0.0.1", 0, &port, err);
     if (w->listen_fd < 0)
         return -1;
-    w->accepting =
-        event_new(loop_base(w->loop), w->listen_fd, EV_READ | EV_PERSIST, on_accept, w);
+    w->accepting = event_new(loop_base(w->agent->loop), w->listen_fd,
+                             EV_READ | EV_PERSIST, on_accept, w);
     if (!w->accepting || event_add(w->accepting, NULL) < 0)
         return err_set(err, "cannot watch a socket");
     w->admission = admission_create(getpid());
@@ -447,25 +455,19 @@ static void on_pmi_abort(uint32_t rank, int code, const char *text, void *arg)
 
 static void on_pmi_send(enum msg_type type, const void *m, void *arg)
 {
-    struct mpi_service *w = arg;
-    w->events.send(type, m, w->arg);
+    const struct mpi_service *w = arg;
+    agent_send(w->agent, type, m);
 }
 
-struct mpi_service *mpi_service_create(struct loop *loop, struct reap *reap,
-                                       const struct msg_job *job,
-                                       const struct msg_share *share,
-                                       const struct mpi_service_events *events, void *arg)
+struct mpi_service *mpi_service_create(struct agent *a)
 {
+    const struct msg_job *job = &a->job;
+    const struct msg_share *share = &a->share;
+    struct loop *loop = a->loop;
     struct mpi_service *w = xcalloc(1, sizeof *w);
     struct ddp_err err;
-    *w = (struct mpi_service){.loop = loop,
-                              .reap = reap,
-                              .job = job,
-                              .share = share,
-                              .events = *events,
-                              .arg = arg,
-                              .listen_fd = -1,
-                              .first = -1};
+    *w = (struct mpi_service){
+        .agent = a, .job = job, .share = share, .listen_fd = -1, .first = -1};
     w->ranks = xcalloc(share->nlocal, sizeof *w->ranks);
     w->deadline = evtimer_new(loop_base(loop), on_stop_deadline, w);
     w->absence = evtimer_new(loop_base(loop), on_absence, w);
@@ -495,7 +497,7 @@ void mpi_service_destroy(struct mpi_service *w)
     if (w->link)
         link_close(w->link);
     if (w->server > 0) {
-        reap_forget(w->reap, w->server);
+        reap_forget(w->agent->reap, w->server);
         kill(w->server, SIGKILL);
     }
     if (w->served)

@@ -5,7 +5,7 @@
  * (pmi_server.h), over a descriptor that every rank inherits. A rank that uses neither
  * only gets some environment variables and that descriptor.
  *
- * Owner: the node's ranks; one object per attempt.
+ * Owner: the plug-in (mpi_agent.c); one object per attempt.
  */
 #ifndef LAUNCHER_PLUGINS_MPI_MPI_SERVICE_H
 #define LAUNCHER_PLUGINS_MPI_MPI_SERVICE_H
@@ -14,22 +14,12 @@
 #include "launcher/link/message.h"
 #include "launcher/transport/reap.h"
 
+struct agent;
 struct mpi_service;
 
-struct mpi_service_events {
-    /* send a message to the launcher */
-    void (*send)(enum msg_type type, const void *m, void *arg);
-    /* MPI cannot be served, and the job must end; `text` is the reason */
-    void (*failed)(const char *text, void *arg);
-};
-
-/* `job` and `share` are borrowed. Serves those of `job->mpi` that this build and this
- * machine support. */
-struct mpi_service *mpi_service_create(struct loop *loop, struct reap *reap,
-                                       const struct msg_job *job,
-                                       const struct msg_share *share,
-                                       const struct mpi_service_events *events,
-                                       void *arg);
+/* `a` is borrowed, with its job and share. Serves those of `job.mpi` that this build and
+ * this machine support. */
+struct mpi_service *mpi_service_create(struct agent *a);
 /* Kills the PMIx server if it still runs. */
 void mpi_service_destroy(struct mpi_service *w);
 
@@ -37,10 +27,8 @@ void mpi_service_destroy(struct mpi_service *w);
 void mpi_service_facts(const struct mpi_service *w, struct rank_facts *facts);
 unsigned mpi_service_serves(const struct mpi_service *w); /* enum mpi_serve */
 
-/* The PMI descriptor to be inherited by the rank: borrowed, closed by
- * mpi_service_started(). -1: none. */
+/* The PMI descriptor to be inherited by the rank, which the caller closes. -1: none. */
 int mpi_service_open(struct mpi_service *w, uint32_t local);
-void mpi_service_started(struct mpi_service *w, uint32_t local);
 
 /* Start the PMIx server now: the ranks about to start will connect to it. */
 void mpi_service_expect(struct mpi_service *w);

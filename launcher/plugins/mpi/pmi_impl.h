@@ -21,7 +21,7 @@ struct pmi_wait {
 struct pmi_client {
     struct pmi_server *server; /* borrowed */
     uint32_t rank;
-    int fd, rank_fd;        /* owned: ours and the rank's end; -1: closed */
+    int fd;                 /* owned: our end; -1: closed */
     struct event *readable; /* owned */
     char *buffer;           /* owned: an incomplete request, or NULL */
     size_t fill;

@@ -9,7 +9,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "launcher/agent/shm_cleanup.h"
+#include "launcher/plugins/mpi/shm_cleanup.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -258,20 +258,11 @@ int pmi_server_open(struct pmi_server *s, uint32_t local)
         return -1;
     }
     c->fd = pair[0];
-    c->rank_fd = pair[1];
     c->readable =
         event_new(loop_base(s->loop), c->fd, EV_READ | EV_PERSIST, on_readable, c);
     if (!c->readable || event_add(c->readable, NULL) < 0)
         abort();
-    return c->rank_fd;
-}
-
-void pmi_server_started(struct pmi_server *s, uint32_t local)
-{
-    struct pmi_client *c = &s->clients[local];
-    if (c->rank_fd >= 0)
-        close(c->rank_fd);
-    c->rank_fd = -1;
+    return pair[1];
 }
 
 bool pmi_server_exited(struct pmi_server *s, uint32_t local)
@@ -298,8 +289,8 @@ struct pmi_server *pmi_server_create(struct loop *loop, const struct msg_job *jo
     s->kvsname = xasprintf("ddprun_%.100s_%u", job->id, job->attempt);
     s->clients = xcalloc(share->nlocal, sizeof *s->clients);
     for (uint32_t i = 0; i < share->nlocal; i++)
-        s->clients[i] = (struct pmi_client){
-            .server = s, .rank = share->ranks[i].rank, .fd = -1, .rank_fd = -1};
+        s->clients[i] =
+            (struct pmi_client){.server = s, .rank = share->ranks[i].rank, .fd = -1};
     char *mapping = pmi_mapping(&map);
     if (mapping)
         pmi_keys_put(&s->keys, "PMI_process_mapping", mapping);
@@ -317,7 +308,6 @@ void pmi_server_destroy(struct pmi_server *s)
     for (uint32_t i = 0; i < s->share->nlocal; i++) {
         struct pmi_client *c = &s->clients[i];
         client_close(c);
-        pmi_server_started(s, i);
         free(c->buffer);
         client_forget_waits(c);
         free(c->thread);

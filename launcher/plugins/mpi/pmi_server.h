@@ -29,9 +29,8 @@ struct pmi_server *pmi_server_create(struct loop *loop, const struct msg_job *jo
                                      const struct pmi_events *events, void *arg);
 void pmi_server_destroy(struct pmi_server *s);
 
-/* The rank's end, borrowed until pmi_server_started(); -1: out of descriptors. */
+/* The rank's end, which the caller closes; -1: out of descriptors. */
 int pmi_server_open(struct pmi_server *s, uint32_t local);
-void pmi_server_started(struct pmi_server *s, uint32_t local);
 
 /* The rank has exited. Returns whether it was still in MPI. */
 bool pmi_server_exited(struct pmi_server *s, uint32_t local);

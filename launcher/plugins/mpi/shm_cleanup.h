@@ -1,11 +1,12 @@
-/* launcher/agent/shm_cleanup.h - remove shared memory that killed MPI programs leave
+/* launcher/plugins/mpi/shm_cleanup.h - remove shared memory that killed MPI programs
+ * leave
  *
  * The ranks of a node share segments in /dev/shm, which they remove when they exit
  * normally. Both MPIs derive the names from identifiers that we chose, so the job's
  * segments are known and no others are touched. Call when no rank is left.
  */
-#ifndef LAUNCHER_AGENT_SHM_CLEANUP_H
-#define LAUNCHER_AGENT_SHM_CLEANUP_H
+#ifndef LAUNCHER_PLUGINS_MPI_SHM_CLEANUP_H
+#define LAUNCHER_PLUGINS_MPI_SHM_CLEANUP_H
 
 #include <stdint.h>
 

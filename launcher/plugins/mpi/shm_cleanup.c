@@ -1,6 +1,6 @@
-/* launcher/agent/shm_cleanup.c - see shm_cleanup.h */
+/* launcher/plugins/mpi/shm_cleanup.c - see shm_cleanup.h */
 #define LOG_SUBSYS "mpi"
-#include "launcher/agent/shm_cleanup.h"
+#include "launcher/plugins/mpi/shm_cleanup.h"
 
 #include "common/log.h"
 #include "common/mem.h"

@@ -1,0 +1,116 @@
+/* launcher/plugins/mpi/mpi_agent.c - services for MPI programs, on the nodes' side */
+#include "common/mem.h"
+#include "launcher/agent/plugin.h"
+#include "launcher/plugins/mpi/mpi.h"
+#include "launcher/plugins/mpi/mpi_kind.h"
+#include "launcher/plugins/mpi/mpi_service.h"
+
+#include <stdlib.h>
+
+struct mpi_node {
+    struct agent *agent;         /* borrowed */
+    struct mpi_service *service; /* owned: of this attempt; NULL before the first */
+};
+
+static int mpi_prepare(void *state, struct msg_job *job, struct ddp_err *err)
+{
+    struct mpi_node *s = state;
+    mpi_service_destroy(s->service);
+    s->service = mpi_service_create(s->agent);
+    return 0;
+}
+
+/* Fail for an MPI program whose ranks would not find each other; start PMIx if needed. */
+static int mpi_program(void *state, const char *path, const struct strv *env,
+                       struct ddp_err *err)
+{
+    struct mpi_node *s = state;
+    const struct msg_job *job = &s->agent->job;
+    char library[64];
+    if (job->mpi == MPI_NONE)
+        return 0;
+    enum mpi_kind kind =
+        mpi_kind_of(path, strv_env_get(env, "LD_LIBRARY_PATH"), library, sizeof library);
+    if (kind == MPI_UNSEEN)
+        return 0;
+    if (mpi_kind_check(kind, job->argv.v[0], library, mpi_service_serves(s->service),
+                       job->nranks, err) < 0)
+        return -1;
+    if (kind == MPI_WANTS_PMIX)
+        mpi_service_expect(s->service);
+    return 0;
+}
+
+static void mpi_rank_facts(void *state, uint32_t local, struct rank_facts *facts)
+{
+    mpi_service_facts(((struct mpi_node *)state)->service, facts);
+}
+
+static int mpi_rank_fd(void *state, uint32_t local)
+{
+    return mpi_service_open(((struct mpi_node *)state)->service, local);
+}
+
+static void mpi_rank_exited(void *state, uint32_t local, const struct msg_exit *how)
+{
+    mpi_service_exited(((struct mpi_node *)state)->service, local, how);
+}
+
+static void mpi_ranks_over(void *state)
+{
+    mpi_service_stop(((struct mpi_node *)state)->service);
+}
+
+static bool mpi_busy(const void *state)
+{
+    const struct mpi_node *s = state;
+    return s->service && mpi_service_has_server(s->service);
+}
+
+/* The PMIx server cleans up after the ranks, then exits by itself. */
+static bool mpi_spares(const void *state, pid_t pid)
+{
+    const struct mpi_node *s = state;
+    return s->service && mpi_service_is_server(s->service, pid);
+}
+
+static int handle_frame(void *state, const struct frame *f, struct ddp_err *err)
+{
+    struct mpi_node *s = state;
+    return s->service ? mpi_service_on_frame(s->service, f, err) : 0;
+}
+
+static int mpi_init(struct agent *a, void **state, struct ddp_err *err)
+{
+    struct mpi_node *s = xcalloc(1, sizeof *s);
+    s->agent = a;
+    *state = s;
+    return 0;
+}
+
+static void mpi_fini(void *state)
+{
+    mpi_service_destroy(((struct mpi_node *)state)->service);
+    free(state);
+}
+
+static const struct agent_message messages[] = {
+    {MSG_FENCE, handle_frame},
+    {MSG_PEER, handle_frame},
+    {0},
+};
+
+const struct agent_plugin mpi_agent = {
+    .name = "mpi",
+    .init = mpi_init,
+    .fini = mpi_fini,
+    .prepare = mpi_prepare,
+    .program = mpi_program,
+    .rank_facts = mpi_rank_facts,
+    .rank_fd = mpi_rank_fd,
+    .rank_exited = mpi_rank_exited,
+    .ranks_over = mpi_ranks_over,
+    .busy = mpi_busy,
+    .spares = mpi_spares,
+    .messages = messages,
+};

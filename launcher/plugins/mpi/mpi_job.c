@@ -1,0 +1,265 @@
+/* launcher/plugins/mpi/mpi_job.c - services for MPI programs, on the launcher's side
+ *
+ * MPI programs start by exchanging their addresses. Each agent sends the data of its
+ * ranks (FENCE); when the last participating node has arrived, all of them get the
+ * concatenated data, once per link. The launcher does not parse it. PEER goes from one
+ * node to another. ABORT is a rank's request to end the job.
+ *
+ * MPI_Init waits for all ranks of the job. A rank that exits with status 0 without
+ * calling it is not a failure by itself, but the other ranks would wait forever. mpirun
+ * ends such a job, too. A rank that only queries PMIx counts as in MPI while it is
+ * connected: hence ABSENT_MS before the job is ended.
+ */
+#define LOG_SUBSYS "mpi"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/job/plugin.h"
+#include "launcher/plugins/mpi/mpi.h"
+#include "launcher/transport/program.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+enum { ABSENT_MS = 2000 };
+
+struct fence {
+    uint8_t *key; /* owned: the frame's bytes before the status, which identify it */
+    size_t nkey;
+    int32_t status;
+    struct pack data; /* of the nodes that have arrived */
+    uint32_t missing; /* nodes that have not arrived */
+    bool *arrived;    /* owned, by node rank */
+    struct fence *prev, *next;
+};
+
+struct mpi_job {
+    struct job *job;      /* borrowed */
+    struct fence *fences; /* owned: those that nodes wait in */
+    uint32_t *in_mpi; /* owned, by node: 1 + one of its ranks that is in MPI; 0: none */
+    uint32_t absent;  /* 1 + a rank that never called MPI_Init; 0: none */
+    struct event *absent_timer; /* owned */
+};
+
+/* --- data between nodes ------------------------------------------------------------- */
+
+static unsigned node_of_place(const struct job *j, uint32_t place)
+{
+    return (unsigned)(j->plan->nodes[place].host - j->alloc->nodes);
+}
+
+static void fence_free(struct fence *m)
+{
+    pack_finish(&m->data);
+    free(m->key);
+    free(m->arrived);
+    free(m);
+}
+
+static void drop_fences(struct mpi_job *s)
+{
+    struct fence *m, *next;
+    DL_FOREACH_SAFE (s->fences, m, next) {
+        DL_DELETE(s->fences, m);
+        fence_free(m);
+    }
+}
+
+static struct fence *fence_find(struct mpi_job *s, const struct frame *f,
+                                const struct msg_fence *m)
+{
+    size_t nkey = f->size - m->ndata - sizeof m->status;
+    struct fence *at;
+    DL_FOREACH (s->fences, at) {
+        if (at->nkey == nkey && memcmp(at->key, f->body, nkey) == 0)
+            return at;
+    }
+    at = xcalloc(1, sizeof *at);
+    at->key = xmemdup(f->body, nkey);
+    at->nkey = nkey;
+    at->missing = m->nnodes > 0 ? m->nnodes : (uint32_t)s->job->plan->nnodes;
+    at->arrived = xcalloc((size_t)s->job->plan->nnodes, sizeof *at->arrived);
+    DL_APPEND(s->fences, at);
+    return at;
+}
+
+/* All nodes have arrived: send the data to each. */
+static void fence_complete(struct mpi_job *s, struct fence *at, const struct msg_fence *m)
+{
+    struct job *j = s->job;
+    struct msg_fence all = *m;
+    size_t size = at->nkey + sizeof at->status + at->data.n;
+    all.status = at->status;
+    all.data = at->data.p;
+    all.ndata = (uint32_t)at->data.n;
+    if (size > FENCE_MAX)
+        job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START,
+                      xasprintf("the ranks exchange %zu MiB in one fence; the limit is "
+                                "%d MiB",
+                                size >> 20, FENCE_MAX >> 20));
+    else if (m->nnodes == 0)
+        job_send(j, NODE_ALL, MSG_FENCE, &all);
+    for (uint32_t i = 0; i < m->nnodes && size <= FENCE_MAX; i++)
+        job_send(j, node_of_place(j, m->nodes[i]), MSG_FENCE, &all);
+    DL_DELETE(s->fences, at);
+    fence_free(at);
+}
+
+static int handle_fence(void *state, unsigned node, const struct frame *f,
+                        struct ddp_err *err)
+{
+    struct mpi_job *s = state;
+    struct job *j = s->job;
+    const struct msg_fence *m = f->m;
+    int place = j->nodes[node].place;
+    bool invited = m->nnodes == 0;
+    for (uint32_t i = 0; i < m->nnodes; i++) {
+        invited |= m->nodes[i] == (uint32_t)place;
+        if (!j->plan || m->nodes[i] >= (uint32_t)j->plan->nnodes)
+            return err_set(err, "a fence with an unknown node");
+    }
+    if (place < 0 || !invited)
+        return err_set(err, "a fence of other nodes");
+    struct fence *at = fence_find(s, f, m);
+    if (at->arrived[place])
+        return err_set(err, "it joined the same fence twice");
+    at->arrived[place] = true;
+    at->status = at->status ? at->status : m->status;
+    pack_bytes(&at->data, m->data, m->ndata);
+    log_trace("fence: %zu bytes so far, waiting for %u nodes", at->data.n,
+              at->missing - 1);
+    if (--at->missing == 0)
+        fence_complete(s, at, m);
+    return 0;
+}
+
+static int handle_peer(void *state, unsigned node, const struct frame *f,
+                       struct ddp_err *err)
+{
+    struct job *j = ((struct mpi_job *)state)->job;
+    struct msg_peer *m = f->m;
+    if (!j->plan || m->node >= (uint32_t)j->plan->nnodes || j->nodes[node].place < 0)
+        return err_set(err, "a peer message for an unknown node");
+    unsigned to = node_of_place(j, m->node);
+    m->node = (uint32_t)j->nodes[node].place;
+    job_send(j, to, MSG_PEER, m);
+    return 0;
+}
+
+static int handle_abort(void *state, unsigned node, const struct frame *f,
+                        struct ddp_err *err)
+{
+    struct job *j = ((struct mpi_job *)state)->job;
+    struct msg_abort *m = f->m;
+    if (!job_rank_is_of(j, m->rank, node))
+        return err_set(err, "an abort of another node's rank");
+    int code = m->code & 0xff;
+    job_fail(j, (struct cause){.kind = CAUSE_ABORT,
+                               .rank = (int)m->rank,
+                               .code = code ? code : 1,
+                               .at_ns = m->at_ns - j->nodes[node].ahead_ns,
+                               .text = msg_take(&m->text)});
+    return 0;
+}
+
+/* --- ranks that never enter MPI ----------------------------------------------------- */
+
+/* 1 + a rank that is in MPI; 0: none. */
+static uint32_t rank_in_mpi(const struct mpi_job *s)
+{
+    for (unsigned i = 0; i < s->job->alloc->nnodes; i++) {
+        if (s->in_mpi[i] && job_node_connected(&s->job->nodes[i]))
+            return s->in_mpi[i];
+    }
+    return 0;
+}
+
+static void on_absent(evutil_socket_t fd, short what, void *arg)
+{
+    struct mpi_job *s = arg;
+    struct job *j = s->job;
+    uint32_t waits = s->absent ? rank_in_mpi(s) : 0;
+    if (!waits || j->state != JOB_RUNNING)
+        return;
+    job_fail(j, (struct cause){
+                    .kind = CAUSE_ABORT,
+                    .rank = (int)s->absent - 1,
+                    .code = 1,
+                    .at_ns = j->ranks[s->absent - 1].at_ns,
+                    .text = xasprintf("exited with status 0 without calling MPI_Init, in "
+                                      "which rank %u waits for it",
+                                      waits - 1)});
+}
+
+static int handle_member(void *state, unsigned node, const struct frame *f,
+                         struct ddp_err *err)
+{
+    struct mpi_job *s = state;
+    const struct msg_member *m = f->m;
+    if (!job_rank_is_of(s->job, m->rank, node))
+        return err_set(err, "the MPI state of another node's rank");
+    if (m->state == MEMBER_ABSENT)
+        s->absent = 1 + m->rank;
+    else
+        s->in_mpi[node] = m->state == MEMBER_JOINED ? 1 + m->rank : 0;
+    if (s->absent && rank_in_mpi(s) && !evtimer_pending(s->absent_timer, NULL))
+        job_arm(s->absent_timer, ABSENT_MS);
+    return 0;
+}
+
+/* --- life --------------------------------------------------------------------------- */
+
+static int mpi_init(struct job *j, void **state, struct ddp_err *err)
+{
+    if (j->opts->mpi == MPI_NONE)
+        return 0;
+    struct mpi_job *s = xcalloc(1, sizeof *s);
+    s->job = j;
+    s->in_mpi = xcalloc(j->alloc->nnodes, sizeof *s->in_mpi);
+    *state = s;
+    return 0;
+}
+
+static int mpi_open(void *state, struct ddp_err *err)
+{
+    struct mpi_job *s = state;
+    s->absent_timer = evtimer_new(loop_base(s->job->loop), on_absent, s);
+    return s->absent_timer ? 0 : err_set(err, "cannot make an event");
+}
+
+static void mpi_next_attempt(void *state)
+{
+    struct mpi_job *s = state;
+    drop_fences(s);
+    memset(s->in_mpi, 0, s->job->alloc->nnodes * sizeof *s->in_mpi);
+    s->absent = 0;
+    event_del(s->absent_timer);
+}
+
+static void mpi_fini(void *state)
+{
+    struct mpi_job *s = state;
+    drop_fences(s);
+    if (s->absent_timer)
+        event_free(s->absent_timer);
+    free(s->in_mpi);
+    free(s);
+}
+
+static const struct job_message messages[] = {
+    {MSG_FENCE, handle_fence},
+    {MSG_PEER, handle_peer},
+    {MSG_ABORT, handle_abort},
+    {MSG_MEMBER, handle_member},
+    {0},
+};
+
+const struct job_plugin mpi_job = {
+    .name = "mpi",
+    .init = mpi_init,
+    .open = mpi_open,
+    .fini = mpi_fini,
+    .next_attempt = mpi_next_attempt,
+    .messages = messages,
+};

@@ -24,7 +24,8 @@ ALLOWED = {"modules", "chance"}
 # of the job, not of the rank
 OF_THE_JOB = ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE",
               "DDPRUN_TEST_MARK", "PMIX_NAMESPACE", "PMIX_SERVER_",
-              "JAX_COORDINATOR_ADDRESS", "OMPI_MCA_orte_hnp_uri")
+              "JAX_COORDINATOR_ADDRESS", "OMPI_MCA_orte_hnp_uri",
+              "HOROVOD_GLOO_RENDEZVOUS_PORT")
 
 
 def setUpModule():

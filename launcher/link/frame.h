@@ -26,6 +26,9 @@ enum { PIECE_MAX = 64 * 1024 };
 /* the most that one fence may collect: 16 KiB from each of 4,096 ranks */
 enum { FENCE_MAX = 64 << 20 };
 
+/* connections that one message asks about */
+enum { VOUCH_MAX = 512 };
+
 /* launcher/link/messages.def has what each of them is for and its fields; MSG_TYPE_hello
  * is the same as MSG_HELLO. */
 enum msg_type {

@@ -71,10 +71,17 @@ static int handle_vouch(void *state, const struct frame *f, struct ddp_err *err)
 {
     struct store_node *s = state;
     const struct msg_vouch *m = f->m;
-    struct ddp_err why = {""};
-    bool yes = admission_check(s->admission, (const struct sockaddr *)&m->peer,
-                               (const struct sockaddr *)&m->local, &why) == 0;
-    agent_send(s->agent, MSG(vouched, m->id, yes, yes ? NULL : why.text));
+    struct verdict verdicts[VOUCH_MAX];
+    for (uint32_t i = 0; i < m->n; i++) {
+        const struct question *q = &m->list[i];
+        struct ddp_err why = {""};
+        bool yes = admission_check(s->admission, (const struct sockaddr *)&q->peer,
+                                   (const struct sockaddr *)&q->local, &why) == 0;
+        verdicts[i] = (struct verdict){q->id, yes, yes ? NULL : xstrdup(why.text)};
+    }
+    agent_send(s->agent, MSG(vouched, verdicts, m->n));
+    for (uint32_t i = 0; i < m->n; i++)
+        free(verdicts[i].why);
     return 0;
 }
 

@@ -1,8 +1,8 @@
 /* launcher/plugins/store/store_host.c - see store_host.h
  *
- * Connections whose node has been asked wait in a table for the answer, and are refused
+ * Connections whose node has to be asked wait in a table for the answer, and are refused
  * after ASK_MS. The server's own deadline is longer, so a ticket is never used after it
- * has expired.
+ * has expired. All that arrive in one iteration of the loop are asked about together.
  */
 #define LOG_SUBSYS "store"
 #include "launcher/plugins/store/store_host.h"
@@ -23,14 +23,14 @@
 #include <unistd.h>
 #include <uthash.h>
 
-enum { ASK_MS = 5000, SERVER_ASK_MS = 20000 };
+enum { ASK_MS = 15000, SERVER_ASK_MS = 20000, ID_MASK = 0x7fffffff };
 
 struct query {
     struct store_host *owner; /* borrowed: the owner of its table */
     struct server_ticket *ticket;
     uint32_t id;
-    unsigned scope;         /* of the attempt it was asked in */
-    struct event *deadline; /* owned */
+    unsigned scope; /* of the attempt it was asked in */
+    int64_t deadline_ms;
     UT_hash_handle hh;
 };
 
@@ -47,7 +47,10 @@ struct store_host {
     void *arg;
     struct refusals refusals;
     uint32_t last_id;
-    struct query *queries; /* owned, by id */
+    struct query *queries;  /* owned, by id, the oldest first */
+    struct event *late;     /* owned: at the deadline of the oldest */
+    struct question *fresh; /* owned: room for VOUCH_MAX that are not sent yet; NULL */
+    uint32_t nfresh;
 };
 
 static void query_end(struct query *q, bool yes, const char *why)
@@ -55,21 +58,42 @@ static void query_end(struct query *q, bool yes, const char *why)
     struct store_host *h = q->owner;
     HASH_DEL(h->queries, q);
     server_admit(q->ticket, yes, q->scope, why);
-    event_free(q->deadline);
     free(q);
 }
 
-static void on_ask_deadline(evutil_socket_t fd, short what, void *arg)
+static void watch_deadline(struct store_host *h)
 {
-    query_end(arg, false, "no answer from the node it comes from");
+    if (!h->queries || evtimer_pending(h->late, NULL))
+        return;
+    int64_t ms = h->queries->deadline_ms - now_ms();
+    ms = ms > 0 ? ms : 0;
+    event_add(h->late, &(struct timeval){ms / 1000, ms % 1000 * 1000});
+}
+
+static void on_late(evutil_socket_t fd, short what, void *arg)
+{
+    struct store_host *h = arg;
+    while (h->queries && h->queries->deadline_ms <= now_ms())
+        query_end(h->queries, false, "no answer from the node it comes from");
+    watch_deadline(h);
 }
 
 void store_host_vouched(struct store_host *h, const struct msg_vouched *answer)
 {
-    struct query *q;
-    HASH_FIND(hh, h->queries, &answer->id, sizeof answer->id, q);
-    if (q)
-        query_end(q, answer->yes, answer->why ? answer->why : "not of this job");
+    for (uint32_t i = 0; i < answer->n; i++) {
+        const struct verdict *v = &answer->list[i];
+        struct query *q;
+        HASH_FIND(hh, h->queries, &v->id, sizeof v->id, q);
+        if (q)
+            query_end(q, v->yes, v->why ? v->why : "not of this job");
+    }
+}
+
+static void ask_fresh(void *arg)
+{
+    struct store_host *h = arg;
+    h->ask(&(struct msg_vouch){.list = h->fresh, .n = h->nfresh}, h->arg);
+    h->nfresh = 0;
 }
 
 static void copy_address(struct sockaddr_storage *to, const struct sockaddr *from)
@@ -84,18 +108,25 @@ static void ask_other_nodes(struct store_host *h, struct server_ticket *ticket,
                             const struct sockaddr *peer, const struct sockaddr *local)
 {
     struct query *q = xcalloc(1, sizeof *q);
-    *q = (struct query){
-        .owner = h, .ticket = ticket, .id = ++h->last_id, .scope = h->scope};
-    q->deadline = evtimer_new(loop_base(h->loop), on_ask_deadline, q);
-    if (!q->deadline)
-        abort();
-    struct timeval tv = {ASK_MS / 1000, 0};
-    event_add(q->deadline, &tv);
+    *q = (struct query){.owner = h,
+                        .ticket = ticket,
+                        .id = ++h->last_id & ID_MASK,
+                        .scope = h->scope,
+                        .deadline_ms = now_ms() + ASK_MS};
     HASH_ADD(hh, h->queries, id, sizeof q->id, q);
-    struct msg_vouch v = {.id = q->id};
-    copy_address(&v.peer, peer);
-    copy_address(&v.local, local);
-    h->ask(&v, h->arg);
+    watch_deadline(h);
+    if (!h->fresh)
+        h->fresh = xcalloc(VOUCH_MAX, sizeof *h->fresh);
+    if (h->nfresh == 0)
+        loop_post(h->loop, ask_fresh, h);
+    struct question *ask = &h->fresh[h->nfresh++];
+    ask->id = q->id;
+    copy_address(&ask->peer, peer);
+    copy_address(&ask->local, local);
+    if (h->nfresh == VOUCH_MAX) {
+        loop_unpost(h->loop, h);
+        ask_fresh(h);
+    }
 }
 
 static void on_connection(struct server_ticket *ticket, const struct sockaddr *peer,
@@ -232,6 +263,9 @@ struct store_host *store_host_create(struct loop *loop, const struct msg_store *
                              .wanted_port = (int)want->port,
                              .rank0_fd = -1,
                              .scope = want->open ? 0 : 1};
+    h->late = evtimer_new(loop_base(loop), on_late, h);
+    if (!h->late)
+        abort(); /* as mem.h does when memory is gone */
     if ((h->rank0_fd = sock_reserve(&h->rank0_port, err)) < 0 ||
         choose_addr(h, want, err) < 0 ||
         (want->serve ? serve(h, want, err) : find_port(h, err)) < 0) {
@@ -259,6 +293,9 @@ void store_host_destroy(struct store_host *h)
         return;
     while (h->queries)
         query_end(h->queries, false, "the job has ended");
+    loop_unpost(h->loop, h);
+    event_free(h->late);
+    free(h->fresh);
     server_destroy(h->server);
     if (h->rank0_fd >= 0)
         close(h->rank0_fd);

@@ -3,8 +3,9 @@
  * In each attempt the node of rank 0 is told to bind the store's port (STORE), and no
  * rank is started before it has answered with address and port (STORE_READY).
  *
- * The agent that hosts the store asks whether a connection comes from a rank of the job
- * (VOUCH); the agent of the connecting machine knows (VOUCHED).
+ * The agent that hosts the store asks whether connections come from ranks of the job
+ * (VOUCH); the agents of the connecting machines know (VOUCHED). A message has the
+ * questions, or the answers, of many connections; here they are sorted by node.
  */
 #define LOG_SUBSYS "store"
 #include "common/err.h"
@@ -24,7 +25,7 @@ struct store_job {
     struct address_map addresses; /* owned: of all nodes */
 };
 
-/* A bit in a VOUCH's id: several agents were asked. */
+/* A bit in a question's id: several agents were asked. */
 static const uint32_t ASKED_SEVERAL = 0x80000000u;
 
 /* --- the port ----------------------------------------------------------------------- */
@@ -106,33 +107,77 @@ static void store_node_joined(void *state, unsigned node)
         address_map_add(&s->addresses, addrs->v[i], node);
 }
 
-/* If several machines have that address (a docker0 on each), all are asked: the id gets
+/* A question and one of the nodes that have its address. */
+struct inquiry {
+    unsigned node;
+    const struct question *question; /* borrowed */
+    bool several;
+};
+
+static int by_node(const void *a, const void *b)
+{
+    const struct inquiry *x = a, *y = b;
+    return (x->node > y->node) - (x->node < y->node);
+}
+
+/* Ask each node once for all of its questions. */
+static void ask_nodes(struct job *j, struct inquiry *asked, size_t n)
+{
+    struct question list[VOUCH_MAX];
+    uint32_t k = 0;
+    qsort(asked, n, sizeof *asked, by_node);
+    for (size_t i = 0; i < n; i++) {
+        list[k] = *asked[i].question;
+        list[k++].id |= asked[i].several ? ASKED_SEVERAL : 0;
+        if (i + 1 < n && asked[i + 1].node == asked[i].node && k < VOUCH_MAX)
+            continue;
+        job_send(j, asked[i].node, MSG(vouch, list, k));
+        k = 0;
+    }
+}
+
+static char *unknown_address(const char *addr)
+{
+    return xasprintf("no process on the job's hosts has the other end at %s; a container "
+                     "needs its host's network (docker run --network host)",
+                     addr);
+}
+
+/* If several machines have an address (a docker0 on each), all are asked: the id gets
  * ASKED_SEVERAL, and only a yes is passed back. */
 static int handle_vouch(void *state, unsigned node, const struct frame *f,
                         struct ddp_err *err)
 {
     struct store_job *s = state;
-    struct msg_vouch *m = f->m;
-    char addr[INET6_ADDRSTRLEN];
-    sock_addr((struct sockaddr *)&m->peer, addr, sizeof addr);
-    const unsigned *nodes;
-    size_t n = address_map_find(&s->addresses, addr, &nodes), asked = 0;
-    for (size_t i = 0; i < n; i++)
-        asked += nodes[i] != node;
-    if (asked == 0) {
-        char *why = xasprintf("no process on the job's hosts has the other end at %s; a "
-                              "container needs its host's network (docker run --network "
-                              "host)",
-                              addr);
-        job_send(s->job, node, MSG(vouched, .id = m->id, .why = why));
-        free(why);
-        return 0;
+    const struct msg_vouch *m = f->m;
+    struct verdict no[VOUCH_MAX];
+    struct inquiry *asked = NULL;
+    size_t nasked = 0, room = 0;
+    uint32_t nno = 0;
+    for (uint32_t i = 0; i < m->n; i++) {
+        char addr[INET6_ADDRSTRLEN];
+        const unsigned *nodes;
+        sock_addr((const struct sockaddr *)&m->list[i].peer, addr, sizeof addr);
+        size_t n = address_map_find(&s->addresses, addr, &nodes), first = nasked;
+        if (nasked + n > room) {
+            room = 2 * (nasked + n) + VOUCH_MAX;
+            asked = xrealloc(asked, room, sizeof *asked);
+        }
+        for (size_t k = 0; k < n; k++) {
+            if (nodes[k] != node)
+                asked[nasked++] = (struct inquiry){nodes[k], &m->list[i], false};
+        }
+        for (size_t k = first; k < nasked; k++)
+            asked[k].several = nasked - first > 1;
+        if (nasked == first)
+            no[nno++] = (struct verdict){m->list[i].id, false, unknown_address(addr)};
     }
-    m->id |= asked > 1 ? ASKED_SEVERAL : 0;
-    for (size_t i = 0; i < n; i++) {
-        if (nodes[i] != node)
-            job_send(s->job, nodes[i], MSG_VOUCH, m);
-    }
+    ask_nodes(s->job, asked, nasked);
+    if (nno > 0)
+        job_send(s->job, node, MSG(vouched, no, nno));
+    for (uint32_t i = 0; i < nno; i++)
+        free(no[i].why);
+    free(asked);
     return 0;
 }
 
@@ -140,11 +185,16 @@ static int handle_vouched(void *state, unsigned node, const struct frame *f,
                           struct ddp_err *err)
 {
     struct job *j = ((struct store_job *)state)->job;
-    struct msg_vouched *m = f->m;
-    bool several = m->id & ASKED_SEVERAL;
-    m->id &= ~ASKED_SEVERAL;
-    if (j->plan && (m->yes || !several))
-        job_send(j, master_of(j), MSG_VOUCHED, m);
+    const struct msg_vouched *m = f->m;
+    struct verdict list[VOUCH_MAX];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < m->n; i++) {
+        list[n] = m->list[i];
+        list[n].id &= ~ASKED_SEVERAL;
+        n += m->list[i].yes || !(m->list[i].id & ASKED_SEVERAL);
+    }
+    if (j->plan && n > 0)
+        job_send(j, master_of(j), MSG(vouched, list, n));
     return 0;
 }
 

@@ -35,9 +35,10 @@ struct watch {
 };
 
 struct reap {
-    struct loop *loop;     /* borrowed */
-    bool posted;           /* a pass at the end of this iteration */
-    struct event *sigchld; /* owned */
+    struct loop *loop; /* borrowed */
+    bool posted;       /* a pass at the end of this iteration */
+    struct event *sigchld,
+        *ended;            /* owned: a child without, or with, a pidfd has ended */
     struct watch *watches; /* owned: the table */
     int order;             /* owned: an epoll */
     void (*after)(void *arg);
@@ -109,8 +110,10 @@ static void on_turn_end(void *arg)
 }
 
 /* libevent calls this once per counted signal, and each wait4() checks all children: with
- * hundreds of them that would be the largest cost. */
-static void on_sigchld(evutil_socket_t sig, short what, void *arg)
+ * hundreds of them that would be the largest cost. The pidfds wake the loop as well: a
+ * signal may be handled late, as ThreadSanitizer does, and it is needed for children
+ * without a pidfd only. */
+static void on_child(evutil_socket_t fd, short what, void *arg)
 {
     struct reap *r = arg;
     if (!r->posted)
@@ -149,10 +152,11 @@ struct reap *reap_create(struct loop *loop, struct ddp_err *err)
     struct reap *r = xcalloc(1, sizeof *r);
     r->loop = loop;
     r->order = epoll_create1(EPOLL_CLOEXEC);
-    r->sigchld =
-        event_new(loop_base(loop), SIGCHLD, EV_SIGNAL | EV_PERSIST, on_sigchld, r);
-    if (r->order < 0 || !r->sigchld || event_add(r->sigchld, NULL) < 0) {
-        err_set(err, "cannot listen for SIGCHLD");
+    r->ended = event_new(loop_base(loop), r->order, EV_READ | EV_PERSIST, on_child, r);
+    r->sigchld = event_new(loop_base(loop), SIGCHLD, EV_SIGNAL | EV_PERSIST, on_child, r);
+    if (r->order < 0 || !r->ended || !r->sigchld || event_add(r->ended, NULL) < 0 ||
+        event_add(r->sigchld, NULL) < 0) {
+        err_set(err, "cannot watch child processes");
         reap_destroy(r);
         return NULL;
     }
@@ -172,6 +176,8 @@ void reap_destroy(struct reap *r)
     HASH_ITER (hh, r->watches, w, next) {
         forget(r, w);
     }
+    if (r->ended)
+        event_free(r->ended);
     if (r->order >= 0)
         close(r->order);
     loop_unpost(r->loop, r);

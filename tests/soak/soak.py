@@ -28,7 +28,7 @@ import traceback
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 LAB = os.path.join(ROOT, "tests", "lab", "lab")
-HOSTS = 3       # per lane
+HOSTS = 3       # per lane, each of which has its own lab
 UID = 5001      # alice, the lab's user
 HANG = 120.0    # seconds; no job of the soak takes longer
 GONE = 10.0     # seconds until all processes of a job that has ended are gone
@@ -125,7 +125,7 @@ class Process:
 
 
 class Lab:
-    def __init__(self, build, lanes):
+    def __init__(self, build):
         self.folder = tempfile.mkdtemp(prefix="ddprun-soak-")
         os.chmod(self.folder, 0o755)
         self.state = os.path.join(self.folder, "state")
@@ -135,17 +135,13 @@ class Lab:
         for name in ("launcher/ddprun", "launcher/ddprun-agent", "launcher/ddprun-topo",
                      "tests/soak/soak_rank", "launcher/ssh_config"):
             shutil.copy(os.path.join(build, name), self.bin)
-        self.hosts = lanes * HOSTS
         mounts = [line.split() for line in read("/proc/mounts").decode().splitlines()]
         self.cgroups = next((m[1] for m in mounts if m[2] == "cgroup2"), "/sys/fs/cgroup")
-        self.changes = threading.Lock()
-        self("up", str(self.hosts))
+        self("up", str(HOSTS))
 
     def __call__(self, *args):
-        with self.changes:
-            done = subprocess.run([LAB, *args], env=self.env, stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200,
-                                  check=False)
+        done = subprocess.run([LAB, *args], env=self.env, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"lab {' '.join(args)}: {done.stdout.decode()}")
         return done.stdout.decode()
@@ -266,7 +262,8 @@ class Job:
     def start(self):
         head = self.lane.hosts[0]
         env = {"PATH": "/usr/bin:/bin", "HOME": f"{self.lane.lab.state}/etc/home/alice", "LANG": "C",
-               "USER": "alice", "SOAK": "1", "OMP_NUM_THREADS": "1"}
+               "USER": "alice", "SOAK": "1", "OMP_NUM_THREADS": "1",
+               **{k: v for k, v in os.environ.items() if k.endswith("SAN_OPTIONS")}}
         self.process = subprocess.Popen(
             head.enter(*self.launched.command(self)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, env=env, preexec_fn=head.join)
@@ -372,7 +369,7 @@ def rank_fails(job):
 def rank_killed(job):
     ranks = job.ranks()
     rank = job.pick(ranks)
-    signum = job.r.choice((signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT))
+    signum = job.r.choice((signal.SIGKILL, signal.SIGXCPU, signal.SIGABRT))
     if rank is None or not ranks[rank].kill(signum):
         return None
     return Expect((128 + signum, 0), rf"rank {rank}\b", whole=False)
@@ -478,7 +475,7 @@ def host_dies(job):
     host = job.pick(job.hosts[1:])
     host.fault(job.r.choice(("crash", "kill")))
     job.wait()
-    job.lane.lab("up", str(job.lane.lab.hosts))
+    job.lane.lab("up", str(HOSTS))
     return Expect((0, 125, 137, 255), host.name, whole=False)
 
 
@@ -605,7 +602,7 @@ def check(job, expect):
     lines = job.text().splitlines()
     if job.fault != "strangers":  # a rank that was killed while it joined looks like one
         lines = [x for x in lines if "refused a connection" not in x or "closed already" not in x]
-    headline = next((x for x in lines if not x.startswith("ddprun: warning: ")), "")
+    headline = next((x for x in lines if x.startswith("ddprun: ") and "warning: " not in x), "")
     if code not in expect.codes:
         raise Wrong(f"exit code {code}, not one of {expect.codes}")
     if expect.names and code != 0 and not re.search(expect.names, headline):
@@ -636,10 +633,13 @@ def check_nothing_left(job, files):
 
 
 class Lane(threading.Thread):
-    def __init__(self, lab, index, run):
+    def __init__(self, run):
         super().__init__()
-        self.lab, self.run_, self.folder = lab, run, os.path.join(lab.folder, f"lane{index}")
-        self.hosts = [Host(lab, index * HOSTS + i + 1) for i in range(HOSTS)]
+        self.lab = Lab(run.args.build)
+        self.run_, self.folder = run, self.lab.folder
+        self.hosts = [Host(self.lab, i + 1) for i in range(HOSTS)]
+        if run.args.launcher == "slurm":
+            self.lab("slurm", "up")
         os.makedirs(os.path.join(self.folder, "out"))
         os.chown(os.path.join(self.folder, "out"), UID, UID)
 
@@ -753,17 +753,17 @@ def main():
     if not shutil.which("sshd", path="/usr/sbin:/usr/bin"):
         print("skipped: no sshd; needs package openssh-server")
         sys.exit(77)
-    run, lab = Run(args), Lab(args.build, args.lanes)
+    run, lanes = Run(args), []
     try:
-        if args.launcher == "slurm":
-            lab("slurm", "up")
-        lanes = [Lane(lab, i, run) for i in range(args.lanes)]
+        for _ in range(args.lanes):
+            lanes.append(Lane(run))
         for lane in lanes:
             lane.start()
         for lane in lanes:
             lane.join()
     finally:
-        lab.down()
+        for lane in lanes:
+            lane.lab.down()
     run.report()
     sys.exit(1 if run.wrong else 0)
 

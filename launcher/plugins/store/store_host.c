@@ -23,7 +23,8 @@
 #include <unistd.h>
 #include <uthash.h>
 
-enum { ASK_MS = 15000, SERVER_ASK_MS = 20000, ID_MASK = 0x7fffffff };
+/* a link that is cut for a while delays the answer; a lost node ends the job */
+enum { ASK_MS = 60000, SERVER_ASK_MS = 75000, ID_MASK = 0x7fffffff };
 
 struct query {
     struct store_host *owner; /* borrowed: the owner of its table */

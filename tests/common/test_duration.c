@@ -46,7 +46,7 @@ static const struct {
     {"3 s", -1},
 };
 
-START_TEST(durations_are_read_or_refused)
+START_TEST(durations_are_parsed_or_rejected)
 {
     struct ddp_err err = {""};
     int64_t ms = -1;
@@ -80,7 +80,7 @@ static const struct {
     {"9999999999T", -1},
 };
 
-START_TEST(sizes_are_read_or_refused)
+START_TEST(sizes_are_parsed_or_rejected)
 {
     struct ddp_err err = {""};
     int64_t bytes = -1;
@@ -102,8 +102,8 @@ Suite *suite(void)
 {
     Suite *s = suite_create("duration");
     TCase *t = tcase_create("duration");
-    tcase_add_loop_test(t, durations_are_read_or_refused, 0, ARRAY_LEN(cases));
-    tcase_add_loop_test(t, sizes_are_read_or_refused, 0, ARRAY_LEN(sizes));
+    tcase_add_loop_test(t, durations_are_parsed_or_rejected, 0, ARRAY_LEN(cases));
+    tcase_add_loop_test(t, sizes_are_parsed_or_rejected, 0, ARRAY_LEN(sizes));
     tcase_add_test(t, the_clocks_are_one_and_do_not_go_back);
     suite_add_tcase(s, t);
     return s;

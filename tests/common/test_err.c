@@ -44,7 +44,7 @@ START_TEST(long_texts_are_cut_not_overrun)
 }
 END_TEST
 
-START_TEST(nobody_has_to_listen)
+START_TEST(an_error_may_be_ignored)
 {
     ck_assert_int_eq(err_set(NULL, "x"), -1);
     ck_assert_int_eq(err_errno(NULL, "x"), -1);
@@ -60,7 +60,7 @@ Suite *suite(void)
     tcase_add_test(t, errno_adds_the_reason_and_keeps_errno);
     tcase_add_test(t, prefix_goes_in_front);
     tcase_add_test(t, long_texts_are_cut_not_overrun);
-    tcase_add_test(t, nobody_has_to_listen);
+    tcase_add_test(t, an_error_may_be_ignored);
     suite_add_tcase(s, t);
     return s;
 }

@@ -26,7 +26,7 @@ static const struct {
     {"yes | head -c 50000", false, 20000, NULL, 0}, /* more than is heard at once */
 };
 
-START_TEST(one_that_ends)
+START_TEST(a_helper_that_ends)
 {
     char *said;
     size_t n;
@@ -47,7 +47,7 @@ START_TEST(one_that_ends)
 }
 END_TEST
 
-START_TEST(one_that_says_much_and_reads)
+START_TEST(a_helper_that_writes_much_and_reads)
 {
     char *said;
     size_t n;
@@ -67,7 +67,7 @@ START_TEST(one_that_says_much_and_reads)
 }
 END_TEST
 
-START_TEST(one_that_does_not_answer_is_killed)
+START_TEST(a_helper_that_does_not_answer_is_killed)
 {
     char *said;
     size_t n;
@@ -84,7 +84,7 @@ START_TEST(one_that_does_not_answer_is_killed)
 }
 END_TEST
 
-START_TEST(one_that_is_not_there)
+START_TEST(a_missing_helper)
 {
     char *said;
     size_t n;
@@ -102,10 +102,10 @@ Suite *suite(void)
     Suite *s = suite_create("helper");
     TCase *t = tcase_create("helper");
     tcase_set_timeout(t, 120);
-    tcase_add_loop_test(t, one_that_ends, 0, sizeof ends / sizeof *ends);
-    tcase_add_test(t, one_that_says_much_and_reads);
-    tcase_add_test(t, one_that_does_not_answer_is_killed);
-    tcase_add_test(t, one_that_is_not_there);
+    tcase_add_loop_test(t, a_helper_that_ends, 0, sizeof ends / sizeof *ends);
+    tcase_add_test(t, a_helper_that_writes_much_and_reads);
+    tcase_add_test(t, a_helper_that_does_not_answer_is_killed);
+    tcase_add_test(t, a_missing_helper);
     suite_add_tcase(s, t);
     return s;
 }

@@ -77,7 +77,7 @@ static const struct {
      "'n[1234567890123456789]': column 21: a number of more than 18 digits"},
 };
 
-START_TEST(bad_lists_are_refused_with_their_column)
+START_TEST(bad_lists_are_rejected_with_their_column)
 {
     struct strv names = {0};
     struct ddp_err err = {""};
@@ -113,7 +113,7 @@ static const struct {
     {"10.0.0.1 10.0.0.2", "10.0.0.[1-2]"},
 };
 
-START_TEST(neighbours_are_pressed_together_and_back)
+START_TEST(lists_are_compressed_and_expanded)
 {
     struct strv names = {0}, again = {0};
     struct ddp_err err = {""};
@@ -135,10 +135,9 @@ Suite *suite(void)
     Suite *s = suite_create("hostlist");
     TCase *t = tcase_create("hostlist");
     tcase_add_loop_test(t, lists_expand_as_slurm_does, 0, ARRAY_LEN(good));
-    tcase_add_loop_test(t, bad_lists_are_refused_with_their_column, 0, ARRAY_LEN(bad));
+    tcase_add_loop_test(t, bad_lists_are_rejected_with_their_column, 0, ARRAY_LEN(bad));
     tcase_add_test(t, the_longest_range_is_65536_names);
-    tcase_add_loop_test(t, neighbours_are_pressed_together_and_back, 0,
-                        ARRAY_LEN(pressed));
+    tcase_add_loop_test(t, lists_are_compressed_and_expanded, 0, ARRAY_LEN(pressed));
     suite_add_tcase(s, t);
     return s;
 }

@@ -78,7 +78,7 @@ START_TEST(a_name_is_looked_up)
 }
 END_TEST
 
-START_TEST(who_does_not_answer_is_given_up)
+START_TEST(a_silent_name_server_is_abandoned)
 {
     struct addrinfo *list = NULL;
     pthread_mutex_lock(&dead);
@@ -92,7 +92,7 @@ START_TEST(who_does_not_answer_is_given_up)
 }
 END_TEST
 
-START_TEST(when_it_is_too_late_nobody_is_asked)
+START_TEST(after_the_deadline_no_query_is_sent)
 {
     struct addrinfo *list = NULL;
     for (int i = 0; i < 100; i++)
@@ -110,8 +110,8 @@ Suite *suite(void)
     TCase *t = tcase_create("lookup");
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, a_name_is_looked_up, 0, ARRAY_LEN(names));
-    tcase_add_test(t, who_does_not_answer_is_given_up);
-    tcase_add_test(t, when_it_is_too_late_nobody_is_asked);
+    tcase_add_test(t, a_silent_name_server_is_abandoned);
+    tcase_add_test(t, after_the_deadline_no_query_is_sent);
     suite_add_tcase(s, t);
     return s;
 }

@@ -41,7 +41,7 @@ START_TEST(a_call_works_on_a_copy_and_gives_it_back)
 }
 END_TEST
 
-START_TEST(it_is_not_waited_for_longer_than_asked)
+START_TEST(a_call_has_a_deadline)
 {
     sem_t may;
     sem_init(&may, 0, 0);
@@ -58,7 +58,7 @@ START_TEST(it_is_not_waited_for_longer_than_asked)
 }
 END_TEST
 
-START_TEST(a_call_that_was_given_up_ends_by_itself)
+START_TEST(an_abandoned_call_ends_by_itself)
 {
     static sem_t may;
     static atomic_bool over;
@@ -80,8 +80,8 @@ Suite *suite(void)
     Suite *s = suite_create("aside");
     TCase *t = tcase_create("aside");
     tcase_add_test(t, a_call_works_on_a_copy_and_gives_it_back);
-    tcase_add_test(t, it_is_not_waited_for_longer_than_asked);
-    tcase_add_test(t, a_call_that_was_given_up_ends_by_itself);
+    tcase_add_test(t, a_call_has_a_deadline);
+    tcase_add_test(t, an_abandoned_call_ends_by_itself);
     suite_add_tcase(s, t);
     return s;
 }

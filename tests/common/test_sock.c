@@ -68,7 +68,7 @@ START_TEST(mapped_addresses_read_as_ipv4)
 }
 END_TEST
 
-START_TEST(all_bytes_come_or_it_is_said_why_not)
+START_TEST(all_bytes_arrive_or_an_error)
 {
     char text[8] = "";
     int fds[2];
@@ -87,7 +87,7 @@ START_TEST(all_bytes_come_or_it_is_said_why_not)
 }
 END_TEST
 
-START_TEST(what_nobody_takes_ends_at_the_deadline)
+START_TEST(unread_bytes_end_at_the_deadline)
 {
     static char big[1 << 22];
     int fds[2];
@@ -108,8 +108,8 @@ Suite *suite(void)
     tcase_add_test(t, a_refused_connection_is_retried_until_the_deadline);
     tcase_add_test(t, unknown_names_are_named);
     tcase_add_test(t, mapped_addresses_read_as_ipv4);
-    tcase_add_test(t, all_bytes_come_or_it_is_said_why_not);
-    tcase_add_test(t, what_nobody_takes_ends_at_the_deadline);
+    tcase_add_test(t, all_bytes_arrive_or_an_error);
+    tcase_add_test(t, unread_bytes_end_at_the_deadline);
     suite_add_tcase(s, t);
     return s;
 }

@@ -117,7 +117,7 @@ def nothing_starts(folder):
 
 
 def options_behind_the_program_are_told_of():
-    """The program gets them; who has said in front how many ranks there are means it."""
+    """The program gets them; no warning if the number of ranks was given before it."""
     code, out, err = run("echo", "-np", "2")
     expect("late -np", code == 0 and out == "-np 2\n" and
            re.fullmatch(r"ddprun: warning: '-np' follows the program and was passed to echo.*\n", err), (out, err))
@@ -160,7 +160,7 @@ def dry_run_tells_what_happens(folder):
 
 
 def replaced_values_are_said():
-    """-x of what tells ranks apart is worth a warning, the rest is for --verbose."""
+    """-x of a variable that differs between ranks: a warning; others: --verbose."""
     code, out, err = run("-np", "2", "-x", "RANK=7", "true")
     expect("-x RANK", code == 0 and err.count("\n") == 1 and "-x RANK=7" in err, err)
     env = {"PMIX_RANK": "3"}
@@ -198,7 +198,7 @@ def a_million_lines(folder):
 
 
 def binding():
-    """Ranks run where the plan says, and threads are counted by it."""
+    """Ranks run as planned, with the planned number of threads."""
     mine = os.sched_getaffinity(0)
     script = 'echo "$RANK $OMP_NUM_THREADS $(grep -o "list:.*" /proc/self/status | head -1)"'
     code, out, err = run("-np", "2", "--bind-to", "none", "--tag-output=off", "sh", "-c",
@@ -214,7 +214,7 @@ def binding():
     rank, threads, _, cpus = out.split()
     expect("--bind-to hwthread", threads == "1" and len(cpus_of(cpus)) == 1 and
            cpus_of(cpus) <= mine, out)
-    # who starts us may ignore the end of children, which is not ours to do
+    # the parent may ignore SIGCHLD; ddprun must not inherit that
     done = subprocess.run(["sh", "-c", "trap '' CHLD; exec \"$@\"", "sh", DDPRUN, "-np", "1",
                            "--bind-to", "hwthread", "--dry-run", "true"], timeout=150,
                           capture_output=True, text=True, stdin=subprocess.DEVNULL)
@@ -226,7 +226,7 @@ def binding():
 
 
 def a_topology_without_end(folder):
-    """What is cut is not believed: the CPUs that are missing would be nobody's."""
+    """A truncated topology is rejected: its missing CPUs would belong to no rank."""
     shutil.copy(DDPRUN, folder / "ddprun")
     (folder / "ddprun-topo").write_text("#!/bin/sh\nyes '0 0 0 0' 2>/dev/null | head -c 2000000\n")
     (folder / "ddprun-topo").chmod(0o755)

@@ -1,4 +1,4 @@
-/* tests/launcher/print_front.c - what scripts ask of the front
+/* tests/launcher/print_front.c - prints tables of the launcher for scripts
  *
  *     print_front help | variables | subsystems    the tables, for docs.py
  *     print_front names LIST...        host lists expanded, for scontrol.py

@@ -23,7 +23,7 @@ def ddprun(*args, **env):
 
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-# nothing is active, whoever runs the tests
+# no environment is active, also if the tests run in one
 NO_PYTHON = {"VIRTUAL_ENV": "", "CONDA_PREFIX": "", "CONDA_EXE": "", "MAMBA_EXE": ""}
 
 
@@ -77,7 +77,7 @@ class Scripts(unittest.TestCase):
                 self.assert_lines(self.made("--site", site.name, "--submit", "--dry-run", "--account",
                                             "a", "-N", "4", *ask, "true"), *lines)
 
-    def test_cpus_and_memory_are_asked_for_or_it_is_said_why_not(self):
+    def test_cpus_and_memory_are_requested_or_the_script_says_why_not(self):
         for scheduler, unknown, asked in (
                 ("slurm", "# CPUs are not asked for: each rank gets Slurm's default, usually 1",
                  "#SBATCH --cpus-per-task=6"), ("sge", "# One slot for each rank", "#$ -pe mpi 48"),
@@ -97,7 +97,7 @@ class Scripts(unittest.TestCase):
         self.assertNotIn("not asked for", text)
         self.assertIn("#SBATCH --cpus-per-task=", text)
 
-    def test_a_list_says_what_is_known_and_no_more(self):
+    def test_a_site_list_prints_only_what_is_known(self):
         with tempfile.TemporaryDirectory() as config:
             os.makedirs(f"{config}/ddprun/site")
             with open(f"{config}/ddprun/site/mine.ini", "w", encoding="ascii") as f:
@@ -108,13 +108,13 @@ class Scripts(unittest.TestCase):
             f"mine pbs ; {config}/ddprun/site/mine.ini", "a 3 nodes",
             "b nodes with 1 GPU, 8 cores each", "c nodes with 4 cores each"])
 
-    def test_an_option_behind_the_program_is_told_of(self):
+    def test_an_option_after_the_program_is_reported(self):
         done = ddprun("--script", "slurm", "./train", "--lr", "0.1", "--submit")
         self.assertEqual(done.returncode, 0)
         self.assertIn("./train --lr 0.1 --submit &\n", done.stdout)
         self.assertRegex(done.stderr, r"^ddprun\b.*'--submit' follows the program and was passed to \./train.*\n$")
 
-    def test_capital_n_is_what_the_scheduler_means_by_it(self):
+    def test_capital_n_has_the_schedulers_meaning(self):
         self.assertIn("--nodes=3\n", self.made("-N", "3", "--script", "slurm", "true"))
         done = ddprun("-N", "3", "--nnodes", "2", "--script", "slurm", "true")
         self.assertIn("-N 3 and --nnodes 2 contradict each other", done.stderr)
@@ -148,7 +148,7 @@ class Scripts(unittest.TestCase):
             stderr=subprocess.PIPE, timeout=50, check=False, text=True,
             env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", **env})
 
-    def test_no_rank_starts_in_a_job_that_got_less_than_it_asked_for(self):
+    def test_no_rank_starts_in_a_job_smaller_than_requested(self):
         """Four hosts of four ranks were promised. One host is granted, with 16 slots, as Grid
         Engine does where slots fill hosts up; or four, one of them with fewer GPUs."""
         host = socket.gethostname()
@@ -178,7 +178,7 @@ class Scripts(unittest.TestCase):
                     self.assertFalse(os.path.exists(f"{folder}/started"))
                     shutil.rmtree(f"{folder}/logs")
 
-    def test_who_is_cancelled_before_the_launcher_is_known_passes_it_on(self):
+    def test_a_cancellation_before_the_launch_is_forwarded(self):
         """Between the start in the background and `pid=$!`: bash itself can be made to send
         the signal just there. The log's disk is full."""
         with tempfile.TemporaryDirectory(prefix="ddprun-scripts-") as folder:
@@ -208,7 +208,7 @@ class Scripts(unittest.TestCase):
                 self.assertEqual(os.listdir(f"{folder}/logs"), [f"true-{name}"])
 
     def environment(self, folder, name, hook=None):
-        """A folder with a python, and what makes a shell enter it; `hook` is the program whose
+        """A folder with a python, and files by which a shell activates it; `hook` is the program whose
         output defines the function `name`."""
         os.makedirs(f"{folder}/env/bin")
         os.makedirs(f"{folder}/env/etc/conda/activate.d")
@@ -247,7 +247,7 @@ class Scripts(unittest.TestCase):
                     f"{folder}/{'venv' if inner else 'env'}/bin/python", f"{folder}/env"], done)
                 self.assertEqual(done.returncode, 0, done.stderr)
 
-    def test_python_without_an_environment_is_told_of(self):
+    def test_python_without_an_environment_is_reported(self):
         for words, told in ((["python3", "train.py"], True), (["./train.py"], True),
                             (["--modules", "python/3.11", "python3", "train.py"], False),
                             (["/opt/x/bin/python", "train.py"], False), (["./train"], False)):
@@ -347,7 +347,7 @@ class Scripts(unittest.TestCase):
          "no command 'sbatch' here: submit on a login node, where the scheduler's commands are"),
     ]
 
-    def test_what_is_wrong_is_one_line(self):
+    def test_errors_are_one_line(self):
         for args, expected in self.REFUSED:
             with self.subTest(args=args):
                 done = ddprun(*args, PATH="/nowhere")

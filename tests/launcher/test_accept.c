@@ -1,5 +1,4 @@
-/* The listener that agents call: strangers at it, and no descriptor to take a call with.
- */
+/* The listener for agents: unauthenticated connections, and no free descriptor. */
 #include "tests/support/suite.h"
 
 #include "common/duration.h"
@@ -37,7 +36,7 @@ static int take_all(int *taken, int most)
     return n;
 }
 
-START_TEST(who_calls_waits_for_a_descriptor_and_the_loop_rests)
+START_TEST(without_descriptors_connections_wait_and_the_loop_sleeps)
 {
     enum { LIMIT = 64, TURNS = 3 };
     struct ddp_err err;
@@ -66,7 +65,7 @@ START_TEST(who_calls_waits_for_a_descriptor_and_the_loop_rests)
 
     for (int i = 0; i < n; i++)
         close(taken[i]);
-    for (int i = 0; i < CALLS; i++) { /* and then everybody is heard */
+    for (int i = 0; i < CALLS; i++) { /* then all are accepted */
         size_t have = 0;
         for (int64_t deadline = now_ms() + 50000; have < sizeof offer;) {
             ssize_t got =
@@ -84,7 +83,7 @@ START_TEST(who_calls_waits_for_a_descriptor_and_the_loop_rests)
 }
 END_TEST
 
-/* --- strangers ---------------------------------------------------------------------- */
+/* --- unauthenticated connections ---------------------------------------------------- */
 
 static bool join(unsigned node, int fd, const struct link_keys *keys, const char *here,
                  void *arg)
@@ -156,8 +155,7 @@ static bool closed(int fd)
     return n == 0 || errno != EAGAIN;
 }
 
-/* One byte after the other: each is an answer's right one, and none gives it more time.
- */
+/* One correct byte of an answer at a time does not extend the time limit. */
 START_TEST(a_trickle_does_not_renew_the_deadline)
 {
     struct secret key;
@@ -192,8 +190,8 @@ static void prove(int fd, const struct secret *key, unsigned node)
     event_base_loop(loop_base(loop), EVLOOP_NONBLOCK);
 }
 
-/* Agents that wait already stay, and one that comes gets in. */
-START_TEST(strangers_that_fill_the_table_keep_no_agent_out)
+/* Waiting agents stay, and a new one is accepted. */
+START_TEST(unauthenticated_connections_do_not_exclude_agents)
 {
     enum { AGENTS = 4, STRANGERS = 400 };
     struct secret key;
@@ -223,8 +221,8 @@ Suite *suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_test(t, an_iteration_accepts_a_limited_number);
     tcase_add_test(t, a_trickle_does_not_renew_the_deadline);
-    tcase_add_test(t, strangers_that_fill_the_table_keep_no_agent_out);
-    tcase_add_test(t, who_calls_waits_for_a_descriptor_and_the_loop_rests);
+    tcase_add_test(t, unauthenticated_connections_do_not_exclude_agents);
+    tcase_add_test(t, without_descriptors_connections_wait_and_the_loop_sleeps);
     suite_add_tcase(s, t);
     return s;
 }

@@ -1,4 +1,4 @@
-/* Which start is this: alone, one of several, or one that would become several worlds? */
+/* Detection of the outer launcher: one instance, several, or several separate jobs. */
 #include "tests/support/suite.h"
 
 #include "common/duration.h"
@@ -31,8 +31,7 @@ static const char *get(const char *name)
     return getenv(name);
 }
 
-/* "srun 3/8 local 1/4 id", with the hosts behind it where they are known, and the node.
- */
+/* "srun 3/8 local 1/4 id", then the hosts if known, and the node. */
 static char *describe(const struct ambient_job *o)
 {
     if (!o->by)
@@ -62,11 +61,11 @@ static char *describe(const struct ambient_job *o)
 static const struct {
     const char *env;
     struct opts opts;
-    const char *found; /* NULL: refused, with `what` in the line */
+    const char *found; /* NULL: an error that contains `what` */
     const char *what;
 } cases[] = {
     {"HOME=/", {.node_rank = -1}, "alone", NULL},
-    /* a batch script's shell is no task */
+    /* a batch script's shell is not a task */
     {"SLURM_JOB_ID=7 SLURM_PROCID=0 SLURM_NTASKS=8", {.node_rank = -1}, "alone", NULL},
     {STEP "SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0",
      {.node_rank = -1},
@@ -91,15 +90,12 @@ static const struct {
      {.node_rank = -1},
      NULL,
      "SLURM_PROCID is 9, but SLURM_STEP_NUM_TASKS is only 8"},
-    /* the step of srun's daemons around mpirun's ranks is not asked */
+    /* variables of srun's daemons around mpirun's ranks do not count */
     {OMPI STEP "PMIX_NAMESPACE=99 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1",
      {.node_rank = -1},
      "mpirun (Open MPI) 3/4 local 1/2 'PMIX_NAMESPACE=99 '",
      NULL},
-    {OMPI,
-     {.node_rank = -1},
-     NULL,
-     "no variable identifies their common start"},
+    {OMPI, {.node_rank = -1}, NULL, "no variable identifies their common start"},
     {OMPI "PMIX_NAMESPACE=99",
      {.node_rank = -1, .hosts = "n1"},
      NULL,
@@ -175,7 +171,7 @@ static const struct {
      "the current host 'algo-3' is not in the list"},
 };
 
-START_TEST(starts_are_told_apart)
+START_TEST(starts_have_different_ids)
 {
     struct ambient_job o;
     struct ddp_err err = {""};
@@ -194,16 +190,16 @@ START_TEST(starts_are_told_apart)
 }
 END_TEST
 
-/* What a real PBS gives to the script of a job, and to what pbsdsh starts in it. */
+/* Environments recorded from OpenPBS: of a job script, and of processes by pbsdsh. */
 static const struct {
-    const char *file, *what; /* NULL: it is the only one */
+    const char *file, *what; /* NULL: the only instance */
 } recorded[] = {
     {"job.env", NULL},
     {"pbsdsh.first.env", "PBS_TASKNUM=00000002: this is not the job's first process"},
     {"pbsdsh.second.env", "PBS_TASKNUM=40000001: this is not the job's first process"},
 };
 
-START_TEST(the_tasks_of_a_real_pbs_are_told_apart)
+START_TEST(tasks_of_a_recorded_pbs_job)
 {
     char *path = xasprintf("%s/openpbs-23.06/%s", RECORDED_DIR, recorded[_i].file);
     FILE *f = fopen(path, "r");
@@ -280,7 +276,8 @@ START_TEST(join_messages_arrive_whole_or_not_at_all)
     ck_assert_str_eq(got.host, "n1");
     ck_assert_ptr_null(got.slots_from);
     msg_join_finish(&got);
-    ck_assert_int_eq(join_message_open(MSG_JOIN, bytes, &in, &got, &err), -1); /* not twice */
+    ck_assert_int_eq(join_message_open(MSG_JOIN, bytes, &in, &got, &err),
+                     -1); /* not twice */
     in = (struct seal){.key = {{7}}};
     out = in;
     join_message_seal(MSG_JOINED, &answer, &out, bytes);
@@ -292,9 +289,9 @@ START_TEST(join_messages_arrive_whole_or_not_at_all)
 }
 END_TEST
 
-/* All a proxy says, at once; what we ask stays in the socket. */
+/* All replies of a proxy are sent at once; our requests stay in the socket. */
 static const struct {
-    const char *answers, *name; /* or what is in the line that refuses them */
+    const char *answers, *name; /* or a part of the error */
 } proxies[] = {
     {"cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"
      "cmd=my_kvsname kvsname=kvs_12_0\ncmd=finalize_ack\n",
@@ -334,9 +331,8 @@ Suite *suite(void)
 {
     Suite *s = suite_create("ambient_job");
     TCase *t = tcase_create("ambient_job");
-    tcase_add_loop_test(t, starts_are_told_apart, 0, ARRAY_LEN(cases));
-    tcase_add_loop_test(t, the_tasks_of_a_real_pbs_are_told_apart, 0,
-                        ARRAY_LEN(recorded));
+    tcase_add_loop_test(t, starts_have_different_ids, 0, ARRAY_LEN(cases));
+    tcase_add_loop_test(t, tasks_of_a_recorded_pbs_job, 0, ARRAY_LEN(recorded));
     tcase_add_test(t, sagemakers_file_comes_before_its_variables);
     tcase_add_test(t, join_messages_arrive_whole_or_not_at_all);
     tcase_add_loop_test(t, a_proxy_names_its_start, 0, ARRAY_LEN(proxies));

@@ -59,10 +59,10 @@ static const struct {
     {2, 1, 4, 1, BIND_AUTO, 2, {-1, -1}, "0-3 | 4-7", NULL},
     {2, 1, 4, 1, BIND_AUTO, 1, {-1}, "0-7", NULL},
     {2, 1, 4, 1, BIND_AUTO, 1, {1}, "4-7", NULL},          /* its GPU's */
-    {2, 1, 4, 1, BIND_AUTO, 2, {1, 1}, "4-5 | 6-7", NULL}, /* both there */
+    {2, 1, 4, 1, BIND_AUTO, 2, {1, 1}, "4-5 | 6-7", NULL}, /* both on this NUMA node */
     {2, 1, 4, 1, BIND_AUTO, 4, {1, 0, 1, 0}, "4-5 | 0-1 | 6-7 | 2-3", NULL},
-    {2, 1, 1, 1, BIND_AUTO, 2, {1, 1}, "0 | 1", NULL},      /* no room there: anywhere */
-    {2, 1, 4, 1, BIND_AUTO, 2, {0, -1}, "0-3 | 4-7", NULL}, /* one is not known */
+    {2, 1, 1, 1, BIND_AUTO, 2, {1, 1}, "0 | 1", NULL},      /* too few CPUs there: any */
+    {2, 1, 4, 1, BIND_AUTO, 2, {0, -1}, "0-3 | 4-7", NULL}, /* one is unknown */
     {1, 1, 1, 2, BIND_AUTO, 2, {-1, -1}, "0 | 1", NULL},
     {1,
      1,
@@ -91,7 +91,7 @@ static const struct {
     {2, 2, 2, 1, BIND_NUMA, 1, {3}, "6-7", NULL},
 };
 
-START_TEST(cpus_are_shared_out)
+START_TEST(cpus_are_divided)
 {
     struct topo t = {0};
     struct cpu_share shares[4] = {0};
@@ -114,8 +114,8 @@ START_TEST(cpus_are_shared_out)
 }
 END_TEST
 
-/* What holds for every sharing: somewhere to run, a count that can be kept, and with the
- * exclusive policies no CPU for two ranks. */
+/* Invariants of every division: each rank has a CPU, the counts match, and with exclusive
+ * policies no CPU belongs to two ranks. */
 static void check_shares(enum bind_to policy, const struct topo *t, const int *near,
                          int nlocal, const struct cpu_share *shares)
 {
@@ -144,7 +144,7 @@ static void check_shares(enum bind_to policy, const struct topo *t, const int *n
         ck_assert(policy == BIND_SOCKET || shares[i].numa == near[i]);
 }
 
-START_TEST(every_sharing_is_sound)
+START_TEST(invariants_of_every_division)
 {
     static const int machines[][4] = {{1, 1, 2, 1}, {1, 1, 8, 2}, {2, 1, 8, 2},
                                       {2, 4, 3, 2}, {4, 2, 7, 1}, {1, 4, 16, 1}};
@@ -175,7 +175,7 @@ START_TEST(every_sharing_is_sound)
 }
 END_TEST
 
-START_TEST(only_allowed_cpus_are_given)
+START_TEST(only_allowed_cpus_are_assigned)
 {
     struct topo t = {0};
     struct idset allowed = {0};
@@ -195,7 +195,7 @@ START_TEST(only_allowed_cpus_are_given)
 }
 END_TEST
 
-START_TEST(a_garbled_topology_is_refused)
+START_TEST(a_malformed_topology_is_rejected)
 {
     static const char *const texts[] = {"", "0 0 0\n", "0 0 0 0", "x\n", "-1 0 0 0\n"};
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
@@ -207,7 +207,7 @@ START_TEST(a_garbled_topology_is_refused)
 }
 END_TEST
 
-/* --- /sys and /proc, from a tree of files ------------------------------------------ */
+/* --- /sys and /proc, from a tree of files ------------------------------------------- */
 
 static void put(const char *root, const char *path, const char *text)
 {
@@ -233,7 +233,7 @@ static const struct {
     {" 1, 2", "1 2"},  {"GPU-ab", "GPU-ab"}, {"MIG-x", "MIG-x"},
 };
 
-START_TEST(gpus_are_those_a_program_would_see)
+START_TEST(gpus_as_a_program_sees_them)
 {
     struct strv gpus = {0};
     char *root = temp_dir(), *text = xstrdup("");
@@ -262,7 +262,7 @@ START_TEST(gpus_are_those_a_program_would_see)
 }
 END_TEST
 
-START_TEST(device_files_count_where_the_driver_hides)
+START_TEST(device_files_count_if_the_driver_is_hidden)
 {
     struct strv gpus = {0};
     char *root = temp_dir();
@@ -301,7 +301,7 @@ START_TEST(numa_nodes_and_quota_are_read)
 }
 END_TEST
 
-START_TEST(this_machine_can_be_shared)
+START_TEST(this_machine_can_be_divided)
 {
     struct binding b[3];
     struct ddp_err err = {""};
@@ -327,14 +327,14 @@ Suite *suite(void)
 {
     Suite *s = suite_create("bind");
     TCase *t = tcase_create("bind");
-    tcase_add_loop_test(t, cpus_are_shared_out, 0, ARRAY_LEN(cases));
-    tcase_add_loop_test(t, every_sharing_is_sound, 0, 6);
-    tcase_add_test(t, only_allowed_cpus_are_given);
-    tcase_add_test(t, a_garbled_topology_is_refused);
-    tcase_add_loop_test(t, gpus_are_those_a_program_would_see, 0, ARRAY_LEN(views));
-    tcase_add_test(t, device_files_count_where_the_driver_hides);
+    tcase_add_loop_test(t, cpus_are_divided, 0, ARRAY_LEN(cases));
+    tcase_add_loop_test(t, invariants_of_every_division, 0, 6);
+    tcase_add_test(t, only_allowed_cpus_are_assigned);
+    tcase_add_test(t, a_malformed_topology_is_rejected);
+    tcase_add_loop_test(t, gpus_as_a_program_sees_them, 0, ARRAY_LEN(views));
+    tcase_add_test(t, device_files_count_if_the_driver_is_hidden);
     tcase_add_test(t, numa_nodes_and_quota_are_read);
-    tcase_add_test(t, this_machine_can_be_shared);
+    tcase_add_test(t, this_machine_can_be_divided);
     suite_add_tcase(s, t);
     return s;
 }

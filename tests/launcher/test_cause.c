@@ -15,7 +15,7 @@ static struct cause exit_at(int64_t at_ns, int status)
     return (struct cause){.kind = CAUSE_EXIT, .at_ns = at_ns, .status = status};
 }
 
-START_TEST(the_earlier_one_wins_and_a_signal_at_the_same_moment)
+START_TEST(the_earlier_cause_wins_and_a_signal_on_a_tie)
 {
     struct cause none = {0}, a = exit_at(5, 3 << 8), b = exit_at(6, SIGSEGV),
                  c = exit_at(5, SIGSEGV);
@@ -58,7 +58,7 @@ static const struct {
     {40, 0, 168, "died of signal 40"},
 };
 
-START_TEST(a_death_has_words_and_a_code)
+START_TEST(each_cause_has_a_text_and_a_code)
 {
     struct cause c = {.status = deaths[_i].status, .peak_kib = deaths[_i].peak_kib};
     char *text = cause_of_death(&c);
@@ -80,7 +80,7 @@ static const struct {
     {"xx.x", "ranks 0-1,3"}, {"x.x.x", "ranks 0,2,4"},
 };
 
-START_TEST(ranks_are_named_by_spans)
+START_TEST(ranks_are_listed_as_ranges)
 {
     char *text =
         cause_rank_set((int)strlen(sets[_i].in), in_text, (void *)(uintptr_t)sets[_i].in);
@@ -124,7 +124,7 @@ static const struct {
     {SIGTERM, 0, {SIGKILL, SIGKILL, SIGKILL}},
 };
 
-START_TEST(who_does_not_listen_is_killed_and_killed_again)
+START_TEST(a_signal_without_effect_is_escalated)
 {
     struct ddp_err err;
     struct seen s = {.loop = loop_create(&err), .stop_at = 3};
@@ -138,7 +138,7 @@ START_TEST(who_does_not_listen_is_killed_and_killed_again)
 }
 END_TEST
 
-START_TEST(what_is_not_killed_is_given_up)
+START_TEST(unkillable_processes_are_abandoned)
 {
     struct ddp_err err;
     struct seen s = {.loop = loop_create(&err), .stop_at = 99};
@@ -153,7 +153,7 @@ START_TEST(what_is_not_killed_is_given_up)
 }
 END_TEST
 
-START_TEST(asking_again_never_goes_back)
+START_TEST(escalation_never_goes_back)
 {
     struct ddp_err err;
     struct seen s = {.loop = loop_create(&err), .stop_at = 99};
@@ -177,10 +177,10 @@ END_TEST
 
 static const struct {
     int max, attempt;
-    enum cause_kind kinds[3]; /* what goes wrong, in this order */
-    char follows[4];          /* 'y': and then another attempt is to follow */
+    enum cause_kind kinds[3]; /* the failures, in this order */
+    char follows[4];          /* 'y': another attempt follows */
     const char *label;
-    bool ignores; /* the end of a rank that is told of after all that */
+    bool ignores; /* the exit of a rank that is reported after these */
 } lives[] = {
     {0, 0, {CAUSE_EXIT}, "n", "", false},
     {0, 0, {CAUSE_SIGNAL}, "n", "", false},
@@ -195,7 +195,7 @@ static const struct {
     {2, 0, {CAUSE_EXIT, CAUSE_EXIT, CAUSE_OUTPUT}, "yyn", ", attempt 1 of 3", true},
 };
 
-START_TEST(only_the_end_of_a_rank_is_forgiven)
+START_TEST(only_rank_exits_are_restarted)
 {
     struct restart r = {.max = lives[_i].max, .attempt = lives[_i].attempt};
     for (int i = 0; lives[_i].follows[i]; i++) {
@@ -223,20 +223,19 @@ Suite *suite(void)
 {
     Suite *s = suite_create("cause");
     TCase *t = tcase_create("cause");
-    tcase_add_test(t, the_earlier_one_wins_and_a_signal_at_the_same_moment);
+    tcase_add_test(t, the_earlier_cause_wins_and_a_signal_on_a_tie);
     tcase_add_test(t, a_lost_node_precedes_the_exits_that_it_causes);
-    tcase_add_loop_test(t, a_death_has_words_and_a_code, 0, ARRAY_LEN(deaths));
-    tcase_add_loop_test(t, ranks_are_named_by_spans, 0, ARRAY_LEN(sets));
+    tcase_add_loop_test(t, each_cause_has_a_text_and_a_code, 0, ARRAY_LEN(deaths));
+    tcase_add_loop_test(t, ranks_are_listed_as_ranges, 0, ARRAY_LEN(sets));
     suite_add_tcase(s, t);
     t = tcase_create("grace");
-    tcase_add_loop_test(t, who_does_not_listen_is_killed_and_killed_again, 0,
-                        ARRAY_LEN(steps));
+    tcase_add_loop_test(t, a_signal_without_effect_is_escalated, 0, ARRAY_LEN(steps));
     tcase_set_timeout(t, 30);
-    tcase_add_test(t, what_is_not_killed_is_given_up);
-    tcase_add_test(t, asking_again_never_goes_back);
+    tcase_add_test(t, unkillable_processes_are_abandoned);
+    tcase_add_test(t, escalation_never_goes_back);
     suite_add_tcase(s, t);
     t = tcase_create("restart");
-    tcase_add_loop_test(t, only_the_end_of_a_rank_is_forgiven, 0, ARRAY_LEN(lives));
+    tcase_add_loop_test(t, only_rank_exits_are_restarted, 0, ARRAY_LEN(lives));
     suite_add_tcase(s, t);
     return s;
 }

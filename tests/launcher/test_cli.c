@@ -23,7 +23,7 @@ static int parse(const char *line, struct opts *o, struct ddp_err *err)
     return cli_parse(argc, argv, o, err);
 }
 
-/* Many spellings, one meaning. */
+/* Spellings of the same option. */
 static const struct {
     const char *line;
     int np, per_node;
@@ -55,7 +55,7 @@ static const struct {
     {"--nproc-per-node=auto prog", 0, 0, NULL, NULL, "prog"},
     {"--ntasks-per-node 2 prog", 0, 2, NULL, NULL, "prog"},
     {"-np 2 -- -prog", 2, 0, NULL, NULL, "-prog"},
-    {"-np 2 prog -np 9 -H x", 2, 0, NULL, NULL, "prog"}, /* the program's own */
+    {"-np 2 prog -np 9 -H x", 2, 0, NULL, NULL, "prog"}, /* of the program */
     /* as their own documentation writes them */
     {"--standalone --nnodes=1 --nproc-per-node=4 prog", 0, 4, NULL, NULL, "prog"},
     {"--nnodes=2 --nproc_per_node=8 --max-restarts=3 --rdzv-id=7 --rdzv-backend=c10d "
@@ -77,7 +77,7 @@ static const struct {
     {"-np 2 -- prog : -np 3 x", 2, 0, NULL, NULL, "prog"},
 };
 
-START_TEST(spellings_of_others_are_understood)
+START_TEST(spellings_of_other_launchers)
 {
     struct opts o;
     struct ddp_err err;
@@ -176,7 +176,7 @@ static const struct {
     {"--master-addr fd77::1 prog", "fd77::1", 0},
 };
 
-START_TEST(a_master_may_have_its_port_behind_it)
+START_TEST(a_master_address_may_contain_the_port)
 {
     struct opts o;
     struct ddp_err err;
@@ -188,7 +188,7 @@ START_TEST(a_master_may_have_its_port_behind_it)
 }
 END_TEST
 
-/* What becomes of other launchers' options, and what a batch script hands on of them. */
+/* Options of other launchers, and what a batch script passes on of them. */
 START_TEST(foreign_options_are_translated)
 {
     struct opts o;
@@ -220,7 +220,7 @@ START_TEST(foreign_options_are_translated)
 }
 END_TEST
 
-START_TEST(slips_get_one_line)
+START_TEST(errors_are_one_line)
 {
     struct opts o;
     struct ddp_err err;
@@ -353,9 +353,9 @@ Suite *suite(void)
 {
     Suite *s = suite_create("cli");
     TCase *t = tcase_create("cli");
-    tcase_add_loop_test(t, spellings_of_others_are_understood, 0, ARRAY_LEN(spellings));
-    tcase_add_loop_test(t, a_master_may_have_its_port_behind_it, 0, ARRAY_LEN(masters));
-    tcase_add_loop_test(t, slips_get_one_line, 0, ARRAY_LEN(bad));
+    tcase_add_loop_test(t, spellings_of_other_launchers, 0, ARRAY_LEN(spellings));
+    tcase_add_loop_test(t, a_master_address_may_contain_the_port, 0, ARRAY_LEN(masters));
+    tcase_add_loop_test(t, errors_are_one_line, 0, ARRAY_LEN(bad));
     tcase_add_test(t, foreign_options_are_translated);
     tcase_add_test(t, defaults_are_those_of_the_manual);
     tcase_add_test(t, every_option_fills_its_field);

@@ -113,7 +113,7 @@ static const struct {
     {"MPI_LOCALRANKID", "1"},
 };
 
-/* MPICH 5 gives up where it finds both services and is not told which to take. */
+/* MPICH 5 fails if both services exist and the variable does not select one. */
 static const struct {
     int pmi_fd;
     const char *pmix_nspace, *base, *version;
@@ -125,7 +125,7 @@ static const struct {
     {63, "world", "MPIR_CVAR_PMI_VERSION=x", "x"},
 };
 
-START_TEST(mpich_is_told_which_service_to_take)
+START_TEST(mpich_gets_the_service_to_use)
 {
     struct rank_facts f = facts;
     f.pmi_fd = services[_i].pmi_fd;
@@ -156,7 +156,7 @@ START_TEST(a_rank_finds_what_it_needs)
 }
 END_TEST
 
-/* What is there already, against ours. */
+/* Inherited variables and ours. */
 static const struct {
     const char *base, *user, *name, *value, *note;
 } meetings[] = {
@@ -169,7 +169,7 @@ static const struct {
     {"OMP_NUM_THREADS=3", "OMP_NUM_THREADS", "OMP_NUM_THREADS", "3",
      "OMP_NUM_THREADS kept (user); "},
     {"OMP_NUM_THREADS=12", "", "OMP_NUM_THREADS", "12", ""},
-    /* PBS: the CPUs of all ranks of a node, if they are more than one has */
+    /* PBS: the CPUs of all ranks of a node, if more than one rank's */
     {"PBS_JOBID=1 NCPUS=48 OMP_NUM_THREADS=48", "", "OMP_NUM_THREADS", "12",
      "OMP_NUM_THREADS replaced; "},
     {"PBS_JOBID=1 NCPUS=48 OMP_NUM_THREADS=24", "", "OMP_NUM_THREADS", "24",
@@ -207,7 +207,7 @@ static const struct {
     {"RANKS=3", "", "RANKS", "3", ""},
 };
 
-START_TEST(what_is_there_is_kept_replaced_or_removed)
+START_TEST(inherited_variables_are_kept_replaced_or_removed)
 {
     struct strv env = apply(&facts, meetings[_i].base, meetings[_i].user);
     ck_assert_pstr_eq(strv_env_get(&env, meetings[_i].name), meetings[_i].value);
@@ -248,7 +248,8 @@ START_TEST(options_change_what_is_set)
 }
 END_TEST
 
-/* Names that are not asked for are not set, and an outer launcher's are not left. */
+/* Names that are not requested are not set, and those of an outer launcher are removed.
+ */
 START_TEST(rank_names_narrow_the_set)
 {
     static const char *const first[] = {"OMPI_COMM_WORLD_RANK", "SLURM_PROCID",
@@ -271,7 +272,7 @@ static void on_line(const char *text, void *arg)
     strv_push(arg, text);
 }
 
-/* The table names everything that is ever set. */
+/* The table has all variables that are ever set. */
 START_TEST(the_printed_table_is_complete)
 {
     struct rank_facts f = facts;
@@ -297,7 +298,7 @@ START_TEST(the_printed_table_is_complete)
 }
 END_TEST
 
-/* --- what travels ------------------------------------------------------------------ */
+/* --- forwarding --------------------------------------------------------------------- */
 
 static char *here[] = {(char[]){"PATH=/bin"},
                        (char[]){"HOSTNAME=me"},
@@ -331,14 +332,14 @@ START_TEST(machine_bound_names_stay)
 }
 END_TEST
 
-/* What PBS makes on each node. */
+/* Variables that PBS sets on each node. */
 START_TEST(the_chunk_of_a_pbs_job_stays)
 {
     char *const chunk[] = {(char[]){"PBS_JOBID=7.head"}, (char[]){"NCPUS=8"},
-                                  (char[]){"OMP_NUM_THREADS=8"},
-                                  (char[]){"PBS_NODENUM=0"}, NULL};
+                           (char[]){"OMP_NUM_THREADS=8"}, (char[]){"PBS_NODENUM=0"},
+                           NULL};
     char *const asked[] = {(char[]){"PBS_JOBID=7.head"}, (char[]){"NCPUS=8"},
-                                  (char[]){"OMP_NUM_THREADS=4"}, NULL};
+                           (char[]){"OMP_NUM_THREADS=4"}, NULL};
     struct strv none = {0}, env = {0};
     envfwd_collect(chunk, &none, true, &env, NULL, NULL);
     ck_assert_uint_eq(env.n, 1);
@@ -352,7 +353,7 @@ START_TEST(the_chunk_of_a_pbs_job_stays)
 }
 END_TEST
 
-START_TEST(exported_names_travel_whatever_they_are)
+START_TEST(exported_names_are_always_forwarded)
 {
     struct strv x = {0}, env = {0}, user = {0}, missing = {0};
     strv_push(&x, "TMPDIR");
@@ -381,15 +382,15 @@ Suite *suite(void)
     Suite *s = suite_create("contract");
     TCase *t = tcase_create("contract");
     tcase_add_test(t, a_rank_finds_what_it_needs);
-    tcase_add_loop_test(t, mpich_is_told_which_service_to_take, 0, ARRAY_LEN(services));
-    tcase_add_loop_test(t, what_is_there_is_kept_replaced_or_removed, 0,
+    tcase_add_loop_test(t, mpich_gets_the_service_to_use, 0, ARRAY_LEN(services));
+    tcase_add_loop_test(t, inherited_variables_are_kept_replaced_or_removed, 0,
                         ARRAY_LEN(meetings));
     tcase_add_test(t, options_change_what_is_set);
     tcase_add_test(t, rank_names_narrow_the_set);
     tcase_add_test(t, the_printed_table_is_complete);
     tcase_add_test(t, machine_bound_names_stay);
     tcase_add_test(t, the_chunk_of_a_pbs_job_stays);
-    tcase_add_test(t, exported_names_travel_whatever_they_are);
+    tcase_add_test(t, exported_names_are_always_forwarded);
     suite_add_tcase(s, t);
     return s;
 }

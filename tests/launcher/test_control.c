@@ -1,4 +1,4 @@
-/* The control socket of a job: who finds it, who is answered, who is refused. */
+/* The control socket of a job: finding it, answers and rejections. */
 #include "tests/support/suite.h"
 
 #include "common/duration.h"

@@ -47,7 +47,7 @@ END_TEST
 
 /* A rank that is killed while it writes. Copies, so that a sanitizer sees every step
  * beyond the end. */
-START_TEST(a_file_cut_short_is_no_harm)
+START_TEST(truncated_files)
 {
     for (size_t n = 0; n < strlen(files[_i].json); n++) {
         char *part = malloc(n + 1);
@@ -63,7 +63,7 @@ START_TEST(a_file_cut_short_is_no_harm)
 }
 END_TEST
 
-START_TEST(a_long_message_is_cut_between_characters)
+START_TEST(long_messages_are_cut_between_characters)
 {
     char json[2000] = "{\"message\": \"x", *p = json + strlen(json);
     for (int i = 0; i < 500; i++)
@@ -76,7 +76,7 @@ START_TEST(a_long_message_is_cut_between_characters)
 }
 END_TEST
 
-START_TEST(what_is_written_by_name_is_read)
+START_TEST(the_file_is_written_by_its_path)
 {
     char path[ERROR_FILE_PATH];
     int fd = error_file_open(path);
@@ -93,12 +93,12 @@ START_TEST(what_is_written_by_name_is_read)
         free(text);
     }
     close(fd);
-    ck_assert_int_lt(open(path, O_RDONLY | O_CLOEXEC), 0); /* and nothing is left */
+    ck_assert_int_lt(open(path, O_RDONLY | O_CLOEXEC), 0); /* and no file is left */
 }
 END_TEST
 
-/* The ranks' pipes come first. */
-START_TEST(few_descriptors_are_not_taken)
+/* Descriptors are kept for the ranks' pipes. */
+START_TEST(with_few_descriptors_no_file_is_opened)
 {
     struct rlimit old, few;
     char path[ERROR_FILE_PATH];
@@ -117,10 +117,10 @@ Suite *suite(void)
     Suite *s = suite_create("error_file");
     TCase *tc = tcase_create("error_file");
     tcase_add_loop_test(tc, the_message_is_found, 0, ARRAY_LEN(files));
-    tcase_add_loop_test(tc, a_file_cut_short_is_no_harm, 0, ARRAY_LEN(files));
-    tcase_add_test(tc, a_long_message_is_cut_between_characters);
-    tcase_add_test(tc, what_is_written_by_name_is_read);
-    tcase_add_test(tc, few_descriptors_are_not_taken);
+    tcase_add_loop_test(tc, truncated_files, 0, ARRAY_LEN(files));
+    tcase_add_test(tc, long_messages_are_cut_between_characters);
+    tcase_add_test(tc, the_file_is_written_by_its_path);
+    tcase_add_test(tc, with_few_descriptors_no_file_is_opened);
     suite_add_tcase(s, tc);
     return s;
 }

@@ -35,12 +35,12 @@ static const struct {
      "a frame 'output' of 4294967295 bytes, over its limit of 65552"},
 };
 
-START_TEST(words_of_a_program_fit_into_their_frame)
+START_TEST(texts_of_a_program_are_cut_to_fit_the_frame)
 {
     char text[20001];
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
-    memcpy(text + 3995, "\xe2\x82\xac", 3); /* one character across the end of the room */
+    memcpy(text + 3995, "\xe2\x82\xac", 3); /* one character across the limit */
     struct msg_abort m = {.rank = 1, .code = 3, .text = text}, again = {0};
     struct pack k = {0}, whole = {0};
     uint8_t head[FRAME_HEAD];
@@ -60,7 +60,7 @@ START_TEST(words_of_a_program_fit_into_their_frame)
 }
 END_TEST
 
-START_TEST(a_frame_that_cannot_be_is_refused_by_its_head)
+START_TEST(an_invalid_frame_is_rejected_by_its_header)
 {
     struct ddp_err err;
     struct frame f;
@@ -70,7 +70,7 @@ START_TEST(a_frame_that_cannot_be_is_refused_by_its_head)
 }
 END_TEST
 
-START_TEST(every_beginning_of_a_frame_wants_more)
+START_TEST(every_prefix_of_a_frame_is_incomplete)
 {
     uint8_t buf[FRAME_HEAD + 5 + 3] = {0};
     struct ddp_err err;
@@ -95,10 +95,9 @@ START_TEST(every_type_has_a_name)
 }
 END_TEST
 
-/* --- messages: each packed, unpacked, packed again ------------------------------------
- */
+/* --- messages: each packed, unpacked, packed again ---------------------------------- */
 
-START_TEST(a_message_survives_the_way)
+START_TEST(a_message_round_trips)
 {
     enum msg_type type = (enum msg_type)_i;
     union msg_any m;
@@ -119,8 +118,8 @@ START_TEST(a_message_survives_the_way)
 }
 END_TEST
 
-/* Bytes at the end may be of any number, so that only what precedes them can be cut. */
-START_TEST(a_message_cut_short_or_too_long_is_refused)
+/* A message may end in any number of bytes: only what precedes them can be truncated. */
+START_TEST(a_truncated_or_overlong_message_is_rejected)
 {
     enum msg_type type = (enum msg_type)_i;
     union msg_any m;
@@ -136,7 +135,7 @@ START_TEST(a_message_cut_short_or_too_long_is_refused)
     for (size_t n = 0; n <= k.n; n++) {
         if (n == k.n - 1)
             continue;
-        uint8_t *exact = xmemdup(k.p, n); /* so that a sanitizer sees one byte too far */
+        uint8_t *exact = xmemdup(k.p, n); /* a sanitizer detects a read beyond it */
         struct frame f = {.type = type, .body = exact, .size = n};
         bool accepted = msg_unpack(&f, &m, &err) == 0;
         ck_assert_msg(accepted == (rest && n >= head), "%s: %zu", msg_name(type), n);
@@ -148,7 +147,7 @@ START_TEST(a_message_cut_short_or_too_long_is_refused)
 END_TEST
 
 /* Each of `bad` differs from a valid message in one field. */
-START_TEST(a_value_out_of_bounds_is_refused)
+START_TEST(a_value_out_of_bounds_is_rejected)
 {
     const struct {
         enum msg_type type;
@@ -176,8 +175,8 @@ START_TEST(a_value_out_of_bounds_is_refused)
 }
 END_TEST
 
-/* A count that the frame has no bytes for must not cost memory. */
-START_TEST(a_wild_count_of_records_is_refused)
+/* A count that exceeds the frame must not allocate memory. */
+START_TEST(a_huge_count_of_records_is_rejected)
 {
     union msg_any m;
     struct pack k = {0};
@@ -192,7 +191,7 @@ START_TEST(a_wild_count_of_records_is_refused)
 }
 END_TEST
 
-START_TEST(a_wild_count_costs_nothing)
+START_TEST(a_huge_count_allocates_nothing)
 {
     struct pack k = {0};
     pack_u32(&k, UINT32_MAX);
@@ -206,7 +205,7 @@ START_TEST(a_wild_count_costs_nothing)
 }
 END_TEST
 
-START_TEST(a_text_with_a_nul_inside_is_refused)
+START_TEST(a_text_with_a_nul_is_rejected)
 {
     struct pack k = {0};
     pack_u32(&k, 3);
@@ -218,7 +217,7 @@ START_TEST(a_text_with_a_nul_inside_is_refused)
 }
 END_TEST
 
-START_TEST(an_agent_of_another_protocol_says_so_first)
+START_TEST(an_agent_of_another_protocol_is_detected_first)
 {
     struct pack k = {0};
     struct ddp_err err;
@@ -237,20 +236,20 @@ Suite *suite(void)
 {
     Suite *s = suite_create("frame");
     TCase *t = tcase_create("frames");
-    tcase_add_test(t, words_of_a_program_fit_into_their_frame);
-    tcase_add_loop_test(t, a_frame_that_cannot_be_is_refused_by_its_head, 0,
+    tcase_add_test(t, texts_of_a_program_are_cut_to_fit_the_frame);
+    tcase_add_loop_test(t, an_invalid_frame_is_rejected_by_its_header, 0,
                         ARRAY_LEN(refused));
-    tcase_add_test(t, every_beginning_of_a_frame_wants_more);
+    tcase_add_test(t, every_prefix_of_a_frame_is_incomplete);
     tcase_add_test(t, every_type_has_a_name);
     suite_add_tcase(s, t);
     t = tcase_create("messages");
-    tcase_add_loop_test(t, a_message_survives_the_way, 1, MSG_TYPES);
-    tcase_add_loop_test(t, a_message_cut_short_or_too_long_is_refused, 1, MSG_TYPES);
-    tcase_add_test(t, a_value_out_of_bounds_is_refused);
-    tcase_add_test(t, a_wild_count_of_records_is_refused);
-    tcase_add_test(t, a_wild_count_costs_nothing);
-    tcase_add_test(t, a_text_with_a_nul_inside_is_refused);
-    tcase_add_test(t, an_agent_of_another_protocol_says_so_first);
+    tcase_add_loop_test(t, a_message_round_trips, 1, MSG_TYPES);
+    tcase_add_loop_test(t, a_truncated_or_overlong_message_is_rejected, 1, MSG_TYPES);
+    tcase_add_test(t, a_value_out_of_bounds_is_rejected);
+    tcase_add_test(t, a_huge_count_of_records_is_rejected);
+    tcase_add_test(t, a_huge_count_allocates_nothing);
+    tcase_add_test(t, a_text_with_a_nul_is_rejected);
+    tcase_add_test(t, an_agent_of_another_protocol_is_detected_first);
     suite_add_tcase(s, t);
     return s;
 }

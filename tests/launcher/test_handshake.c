@@ -18,7 +18,7 @@ struct talk {
     unsigned node;
 };
 
-/* Up to the answer. */
+/* The handshake up to the answer. */
 static void begin(struct talk *t, const struct secret *callers_key)
 {
     struct ddp_err err;
@@ -32,7 +32,7 @@ static void begin(struct talk *t, const struct secret *callers_key)
           err);
 }
 
-START_TEST(who_knows_the_key_gets_in_and_both_have_the_same_keys)
+START_TEST(the_right_key_is_accepted_and_both_derive_the_same_keys)
 {
     struct talk t;
     struct ddp_err err;
@@ -47,7 +47,7 @@ START_TEST(who_knows_the_key_gets_in_and_both_have_the_same_keys)
 }
 END_TEST
 
-START_TEST(who_does_not_know_the_key_stays_out)
+START_TEST(a_wrong_key_is_rejected)
 {
     struct talk t;
     struct ddp_err err;
@@ -58,7 +58,7 @@ START_TEST(who_does_not_know_the_key_stays_out)
 }
 END_TEST
 
-START_TEST(the_key_of_one_node_is_of_no_use_to_another)
+START_TEST(a_key_is_valid_for_its_node_only)
 {
     struct talk t;
     struct ddp_err err;
@@ -71,8 +71,8 @@ START_TEST(the_key_of_one_node_is_of_no_use_to_another)
 }
 END_TEST
 
-/* Who knows every key, and has every byte that was sent, has not the keys of the link. */
-START_TEST(the_keys_of_a_link_come_from_what_was_never_sent)
+/* All keys and all bytes sent are not enough to derive the keys of the link. */
+START_TEST(link_keys_are_not_derived_from_sent_bytes)
 {
     struct talk t;
     struct handshake replay;
@@ -90,7 +90,7 @@ START_TEST(the_keys_of_a_link_come_from_what_was_never_sent)
 }
 END_TEST
 
-START_TEST(a_changed_bit_anywhere_in_the_answer_is_seen)
+START_TEST(a_changed_bit_in_the_answer_is_detected)
 {
     struct talk t;
     struct ddp_err err;
@@ -101,7 +101,7 @@ START_TEST(a_changed_bit_anywhere_in_the_answer_is_seen)
 }
 END_TEST
 
-START_TEST(an_answer_to_another_offer_is_of_no_use)
+START_TEST(an_answer_to_another_offer_is_rejected)
 {
     struct talk t;
     struct handshake fresh;
@@ -114,7 +114,7 @@ START_TEST(an_answer_to_another_offer_is_of_no_use)
 }
 END_TEST
 
-START_TEST(a_listener_that_does_not_know_the_key_is_found_out)
+START_TEST(a_listener_without_the_key_is_detected)
 {
     struct talk t;
     struct ddp_err err;
@@ -150,7 +150,7 @@ static struct bootstrap example(void)
     return s;
 }
 
-START_TEST(bootstrap_are_read_as_written_and_not_a_byte_more)
+START_TEST(bootstrap_lines_round_trip_and_no_byte_more_is_read)
 {
     struct bootstrap s = example(), t = {0};
     struct ddp_err err;
@@ -177,7 +177,7 @@ START_TEST(bootstrap_are_read_as_written_and_not_a_byte_more)
 END_TEST
 
 /* One text for many hosts: each finds its node by its name. */
-START_TEST(seats_are_found_by_the_name_of_the_host)
+START_TEST(the_node_is_found_by_the_host_name)
 {
     static const char *const names[] = {"node001", "node002", "node003", "login",
                                         "a.x.org"};
@@ -228,7 +228,7 @@ static const struct {
     {"ddprun-agent 1\nfoo bar\nend\n", "unknown bootstrap line 'foo'"},
 };
 
-START_TEST(other_words_on_stdin_are_refused)
+START_TEST(other_input_on_stdin_is_rejected)
 {
     struct bootstrap s = {0};
     struct ddp_err err;
@@ -238,7 +238,7 @@ START_TEST(other_words_on_stdin_are_refused)
 }
 END_TEST
 
-START_TEST(bootstrap_that_end_early_are_refused)
+START_TEST(truncated_bootstrap_lines_are_rejected)
 {
     struct bootstrap s = {0};
     struct ddp_err err;
@@ -258,21 +258,20 @@ Suite *suite(void)
 {
     Suite *s = suite_create("handshake");
     TCase *t = tcase_create("handshake");
-    tcase_add_test(t, who_knows_the_key_gets_in_and_both_have_the_same_keys);
-    tcase_add_test(t, who_does_not_know_the_key_stays_out);
-    tcase_add_test(t, the_key_of_one_node_is_of_no_use_to_another);
-    tcase_add_test(t, the_keys_of_a_link_come_from_what_was_never_sent);
-    tcase_add_loop_test(t, a_changed_bit_anywhere_in_the_answer_is_seen, 0,
-                        HANDSHAKE_ANSWER);
-    tcase_add_test(t, an_answer_to_another_offer_is_of_no_use);
-    tcase_add_test(t, a_listener_that_does_not_know_the_key_is_found_out);
+    tcase_add_test(t, the_right_key_is_accepted_and_both_derive_the_same_keys);
+    tcase_add_test(t, a_wrong_key_is_rejected);
+    tcase_add_test(t, a_key_is_valid_for_its_node_only);
+    tcase_add_test(t, link_keys_are_not_derived_from_sent_bytes);
+    tcase_add_loop_test(t, a_changed_bit_in_the_answer_is_detected, 0, HANDSHAKE_ANSWER);
+    tcase_add_test(t, an_answer_to_another_offer_is_rejected);
+    tcase_add_test(t, a_listener_without_the_key_is_detected);
     tcase_add_test(t, another_version_is_named);
     suite_add_tcase(s, t);
     t = tcase_create("bootstrap");
-    tcase_add_test(t, bootstrap_are_read_as_written_and_not_a_byte_more);
-    tcase_add_test(t, seats_are_found_by_the_name_of_the_host);
-    tcase_add_loop_test(t, other_words_on_stdin_are_refused, 0, ARRAY_LEN(bad_bootstrap));
-    tcase_add_test(t, bootstrap_that_end_early_are_refused);
+    tcase_add_test(t, bootstrap_lines_round_trip_and_no_byte_more_is_read);
+    tcase_add_test(t, the_node_is_found_by_the_host_name);
+    tcase_add_loop_test(t, other_input_on_stdin_is_rejected, 0, ARRAY_LEN(bad_bootstrap));
+    tcase_add_test(t, truncated_bootstrap_lines_are_rejected);
     suite_add_tcase(s, t);
     return s;
 }

@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The allocation as text: "user@name:port slots/max; ..." with what was not said left
- * out. */
+/* The allocation as text: "user@name:port slots/max; ..." without
+ * what was not given. */
 static char *describe(const struct alloc *a)
 {
     char *text = NULL;
@@ -81,7 +81,7 @@ static const struct {
     {"n1 slots=1000000\n", "n1 1000000"},
 };
 
-START_TEST(what_people_write_is_understood)
+START_TEST(accepted_hostfiles)
 {
     struct ddp_err err = {""};
     struct alloc *a = parse(good[_i].text, strlen(good[_i].text), &err);
@@ -272,7 +272,7 @@ static const struct {
                        "     ^"},
 };
 
-START_TEST(what_is_malformed_is_shown)
+START_TEST(malformed_hostfiles_show_the_place)
 {
     struct ddp_err err = {""};
     struct alloc *a = parse(bad[_i].text, strlen(bad[_i].text), &err);
@@ -281,7 +281,7 @@ START_TEST(what_is_malformed_is_shown)
 }
 END_TEST
 
-START_TEST(a_nul_byte_is_refused)
+START_TEST(a_nul_byte_is_rejected)
 {
     struct ddp_err err = {""};
     static const char text[] = "n1\nn\0002\n";
@@ -305,13 +305,13 @@ START_TEST(a_long_line_is_cut_around_the_caret)
     const char *line = strchr(err.text, '\n') + 1, *caret = strchr(line, '\n') + 1;
     ck_assert_int_eq(strncmp(err.text, "hosts:1:3007: ", 14), 0);
     ck_assert_int_eq(strncmp(line, "  ...", 5), 0);
-    /* the caret stands below the offending byte, and ends the text */
+    /* the caret is below the offending byte, and ends the text */
     ck_assert_uint_eq(strcspn(caret, "^") + 1, strlen(caret));
     ck_assert_int_eq(line[strcspn(caret, "^")], 'x');
 }
 END_TEST
 
-START_TEST(a_million_lines_are_no_matter)
+START_TEST(a_million_lines_are_read)
 {
     enum { N = 1000000 };
     char *text = xcalloc(N, 24), *p = text;
@@ -421,7 +421,7 @@ static const struct {
     {"^n[1-3]", NULL, "no host is left"},
 };
 
-START_TEST(a_list_beside_a_file_picks_from_it)
+START_TEST(a_list_selects_from_the_file)
 {
     struct ddp_err err = {""};
     char *path = write_file("n1 slots=2\nn2 slots=4\nn3\n");
@@ -449,7 +449,7 @@ START_TEST(this_machine_is_recognised)
              own);
     struct alloc *a = read_with(NULL, list, &err);
     ck_assert_msg(a != NULL, "%s", err.text);
-    /* what is this machine is one node; a machine without IPv6 has no ::1 */
+    /* names of this machine are one node; without IPv6 there is no ::1 */
     ck_assert(a->nnodes == 3 || (a->nnodes == 4 && strcmp(a->nodes[1].name, "::1") == 0));
     ck_assert(a->nodes[0].local);
     ck_assert_int_eq(a->nodes[0].slots, a->nnodes == 3 ? 4 : 3);
@@ -459,7 +459,7 @@ START_TEST(this_machine_is_recognised)
 }
 END_TEST
 
-START_TEST(slots_are_settled_by_gpus)
+START_TEST(slots_default_to_gpus)
 {
     struct ddp_err err = {""};
     struct alloc *a = read_with(NULL, "n1,n2,n3:7", &err);
@@ -498,7 +498,7 @@ START_TEST(a_zone_is_the_name_of_an_interface)
 }
 END_TEST
 
-START_TEST(a_caret_behind_many_blanks_is_still_seen)
+START_TEST(a_caret_after_many_blanks_is_shown)
 {
     struct ddp_err err = {""};
     char blanks[300];
@@ -518,17 +518,17 @@ Suite *suite(void)
     Suite *s = suite_create("hostfile");
     TCase *t = tcase_create("hostfile");
     tcase_set_timeout(t, 60);
-    tcase_add_loop_test(t, what_people_write_is_understood, 0, ARRAY_LEN(good));
-    tcase_add_loop_test(t, what_is_malformed_is_shown, 0, ARRAY_LEN(bad));
-    tcase_add_test(t, a_nul_byte_is_refused);
+    tcase_add_loop_test(t, accepted_hostfiles, 0, ARRAY_LEN(good));
+    tcase_add_loop_test(t, malformed_hostfiles_show_the_place, 0, ARRAY_LEN(bad));
+    tcase_add_test(t, a_nul_byte_is_rejected);
     tcase_add_test(t, a_long_line_is_cut_around_the_caret);
-    tcase_add_test(t, a_million_lines_are_no_matter);
+    tcase_add_test(t, a_million_lines_are_read);
     tcase_add_test(t, files_that_cannot_be_read_are_named);
     tcase_add_loop_test(t, hosts_on_the_command_line, 0, ARRAY_LEN(dash_h));
-    tcase_add_loop_test(t, a_list_beside_a_file_picks_from_it, 0, ARRAY_LEN(filters));
+    tcase_add_loop_test(t, a_list_selects_from_the_file, 0, ARRAY_LEN(filters));
     tcase_add_test(t, this_machine_is_recognised);
-    tcase_add_test(t, slots_are_settled_by_gpus);
-    tcase_add_test(t, a_caret_behind_many_blanks_is_still_seen);
+    tcase_add_test(t, slots_default_to_gpus);
+    tcase_add_test(t, a_caret_after_many_blanks_is_shown);
     tcase_add_test(t, a_zone_is_the_name_of_an_interface);
     suite_add_tcase(s, t);
     return s;

@@ -1,5 +1,5 @@
-/* Two links over a socketpair in one loop: what goes in at one end comes out at the
- * other, sealed and bare, in pieces of any size. */
+/* Two links over a socketpair in one loop: frames arrive unchanged, sealed and unsealed,
+ * in pieces of any size. */
 #include "tests/support/suite.h"
 
 #include "common/duration.h"
@@ -16,7 +16,7 @@ struct end {
     struct link *link;
     size_t frames, bytes, rooms;
     uint8_t last; /* byte of the last body */
-    char *closed; /* why; "" for a plain end */
+    char *closed; /* the reason; "": closed normally */
 };
 
 static struct loop *loop;
@@ -68,7 +68,7 @@ static void close_ends(void)
     loop_destroy(loop);
 }
 
-/* Turns of the loop until `*what` has reached `n`. */
+/* Run the loop until `*what` has reached `n`. */
 static void run_until(const size_t *what, size_t n)
 {
     int64_t deadline = now_ms() + 50000;
@@ -107,7 +107,7 @@ START_TEST(frames_arrive_whole_and_in_order)
 }
 END_TEST
 
-START_TEST(the_end_is_told_once_and_the_last_word_comes_before_it)
+START_TEST(the_close_is_reported_once_after_the_last_frame)
 {
     open_ends(_i);
     link_send(down.link, MSG_TERMINATED, 0, NULL, 0, NULL, 0);
@@ -122,7 +122,7 @@ START_TEST(the_end_is_told_once_and_the_last_word_comes_before_it)
 }
 END_TEST
 
-START_TEST(a_link_may_be_sent_to_when_its_peer_has_gone)
+START_TEST(sending_to_a_closed_peer_is_safe)
 {
     open_ends(_i);
     signal(SIGPIPE, SIG_IGN);
@@ -137,7 +137,7 @@ START_TEST(a_link_may_be_sent_to_when_its_peer_has_gone)
 }
 END_TEST
 
-/* Bytes of another hand on the wire, and what is said of them. */
+/* Malformed bytes on the wire, and their errors. */
 static void expect_broken(const void *bytes, size_t n, const char *why)
 {
     ck_assert_int_eq(write(fds[1], bytes, n), (ssize_t)n);
@@ -160,7 +160,7 @@ START_TEST(a_record_that_was_changed_breaks_the_link)
     seal_close(&s, record, 4, head, 8, record + 4);
     record[_i] ^= 0x10;
     open_ends(true);
-    if (_i == 2 || _i == 3) { /* a length that may be would only wait for more */
+    if (_i == 2 || _i == 3) { /* a valid length would wait for more bytes */
         record[1] = _i == 2 ? 2 : 0;
         record[3] = _i == 3 ? SEAL_EXTRA : record[3];
     }
@@ -185,7 +185,7 @@ START_TEST(a_record_sent_twice_breaks_the_link)
 }
 END_TEST
 
-START_TEST(nonsense_on_a_bare_link_breaks_it)
+START_TEST(malformed_bytes_break_an_unsealed_link)
 {
     open_ends(false);
     expect_broken("\0\0\0\0\377\0\0\0", 8, "a frame of unknown type 255");
@@ -198,12 +198,12 @@ Suite *suite(void)
     Suite *s = suite_create("link");
     TCase *t = tcase_create("link");
     tcase_add_loop_test(t, frames_arrive_whole_and_in_order, 0, 2);
-    tcase_add_loop_test(t, the_end_is_told_once_and_the_last_word_comes_before_it, 0, 2);
-    tcase_add_loop_test(t, a_link_may_be_sent_to_when_its_peer_has_gone, 0, 2);
+    tcase_add_loop_test(t, the_close_is_reported_once_after_the_last_frame, 0, 2);
+    tcase_add_loop_test(t, sending_to_a_closed_peer_is_safe, 0, 2);
     tcase_add_loop_test(t, a_record_that_was_changed_breaks_the_link, 0,
                         4 + 8 + SEAL_EXTRA);
     tcase_add_test(t, a_record_sent_twice_breaks_the_link);
-    tcase_add_test(t, nonsense_on_a_bare_link_breaks_it);
+    tcase_add_test(t, malformed_bytes_break_an_unsealed_link);
     suite_add_tcase(s, t);
     return s;
 }

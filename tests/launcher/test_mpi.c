@@ -1,4 +1,4 @@
-/* What MPI programs need: maps, PMI's two dialects, and which MPI a program has. */
+/* Node maps, PMI-1 and PMI-2, and detection of a program's MPI. */
 #include "tests/support/suite.h"
 
 #include "common/elf_file.h"
@@ -17,14 +17,14 @@
 static const struct {
     const char *nodes[4]; /* NULL: no more */
     uint32_t nranks;
-    const char *mapping; /* as PMI tells it */
+    const char *mapping; /* as in PMI_process_mapping */
     const char *error;   /* instead, a part of it */
 } maps[] = {
     {{"0-3 a"}, 4, "(vector,(0,1,4))", NULL},
     {{"0-3 a", "4-7 b"}, 8, "(vector,(0,2,4))", NULL},
     {{"0-2 a", "3-4 b"}, 5, "(vector,(0,1,3),(1,1,2))", NULL},
     {{"0-3 a", "4-7 b", "8-9 c"}, 10, "(vector,(0,2,4),(2,1,2))", NULL},
-    /* dealt out: the pattern once, it repeats itself */
+    /* cyclic: the pattern once, repeated */
     {{"0,2,4 a", "1,3,5 b"}, 6, "(vector,(0,2,1))", NULL},
     {{"0,2,4 a", "1,3 b"}, 5, "(vector,(0,2,1))", NULL},
     {{"0-1,4 a", "2-3 b"}, 5, "(vector,(0,2,2))", NULL},
@@ -57,7 +57,7 @@ START_TEST(ranks_are_mapped_to_nodes)
 }
 END_TEST
 
-START_TEST(a_mapping_too_long_for_pmi_is_left_out)
+START_TEST(a_mapping_too_long_for_pmi_is_omitted)
 {
     enum { N = 4000 };
     struct strv text = {0};
@@ -102,7 +102,7 @@ static const struct {
     {true, "     0", {NULL}},
 };
 
-START_TEST(a_request_is_whole_only_at_its_end)
+START_TEST(a_request_is_complete_only_at_its_end)
 {
     size_t n = strlen(requests[_i].text);
     for (size_t k = 0; k < n; k++) {
@@ -113,7 +113,7 @@ START_TEST(a_request_is_whole_only_at_its_end)
 }
 END_TEST
 
-START_TEST(a_request_is_taken_apart)
+START_TEST(a_request_is_parsed)
 {
     struct pmi_request r;
     char *text = xstrdup(requests[_i].text);
@@ -130,7 +130,7 @@ START_TEST(a_request_is_taken_apart)
 }
 END_TEST
 
-START_TEST(what_cannot_be_a_request_is_refused)
+START_TEST(malformed_requests_are_rejected)
 {
     char *line = xcalloc(PMI_REQUEST_MAX + 2, 1);
     memset(line, 'x', PMI_REQUEST_MAX);
@@ -144,7 +144,7 @@ START_TEST(what_cannot_be_a_request_is_refused)
 }
 END_TEST
 
-START_TEST(more_words_than_are_looked_at)
+START_TEST(more_words_than_are_parsed)
 {
     char text[1000] = "";
     struct pmi_request r;
@@ -159,7 +159,7 @@ END_TEST
 
 /* --- programs ----------------------------------------------------------------------- */
 
-START_TEST(this_program_names_its_libraries)
+START_TEST(libraries_of_this_program)
 {
     struct elf elf;
     ck_assert_int_eq(elf_read("/proc/self/exe", &elf), 0);
@@ -179,9 +179,9 @@ START_TEST(this_program_names_its_libraries)
 }
 END_TEST
 
-/* Every byte of the beginning of a program made wrong, and every length of it: it may be
- * read as something else, but nothing outside of it is. */
-START_TEST(a_broken_program_is_survived)
+/* Each byte of a program's beginning changed, and each length of it: reading stays inside
+ * the file. */
+START_TEST(a_corrupt_program_is_no_crash)
 {
     char *dir = temp_dir(), *path = xasprintf("%s/broken", dir);
     unsigned char head[1024];
@@ -212,7 +212,7 @@ static const struct {
     enum mpi_kind kind;
     unsigned served;
     uint32_t nranks;
-    const char *error; /* a part of it; NULL: may be started */
+    const char *error; /* a part of it; NULL: none */
 } checks[] = {
     {MPI_UNSEEN, MPI_NONE, 4, NULL},
     {MPI_WANTS_PMIX, MPI_AUTO, 4, NULL},
@@ -224,7 +224,7 @@ static const struct {
     {MPI_TOO_OLD, MPI_AUTO, 1, NULL},
 };
 
-START_TEST(who_would_be_alone_is_refused)
+START_TEST(ranks_that_could_not_connect_are_rejected)
 {
     struct ddp_err err;
     int rc = mpi_kind_check(checks[_i].kind, "./p", "libmpi.so", checks[_i].served,
@@ -240,19 +240,20 @@ Suite *suite(void)
     Suite *s = suite_create("mpi");
     TCase *t = tcase_create("maps");
     tcase_add_loop_test(t, ranks_are_mapped_to_nodes, 0, (int)ARRAY_LEN(maps));
-    tcase_add_test(t, a_mapping_too_long_for_pmi_is_left_out);
+    tcase_add_test(t, a_mapping_too_long_for_pmi_is_omitted);
     suite_add_tcase(s, t);
     t = tcase_create("wire");
-    tcase_add_loop_test(t, a_request_is_whole_only_at_its_end, 0,
+    tcase_add_loop_test(t, a_request_is_complete_only_at_its_end, 0,
                         (int)ARRAY_LEN(requests));
-    tcase_add_loop_test(t, a_request_is_taken_apart, 0, (int)ARRAY_LEN(requests));
-    tcase_add_test(t, what_cannot_be_a_request_is_refused);
-    tcase_add_test(t, more_words_than_are_looked_at);
+    tcase_add_loop_test(t, a_request_is_parsed, 0, (int)ARRAY_LEN(requests));
+    tcase_add_test(t, malformed_requests_are_rejected);
+    tcase_add_test(t, more_words_than_are_parsed);
     suite_add_tcase(s, t);
     t = tcase_create("programs");
-    tcase_add_test(t, this_program_names_its_libraries);
-    tcase_add_test(t, a_broken_program_is_survived);
-    tcase_add_loop_test(t, who_would_be_alone_is_refused, 0, (int)ARRAY_LEN(checks));
+    tcase_add_test(t, libraries_of_this_program);
+    tcase_add_test(t, a_corrupt_program_is_no_crash);
+    tcase_add_loop_test(t, ranks_that_could_not_connect_are_rejected, 0,
+                        (int)ARRAY_LEN(checks));
     suite_add_tcase(s, t);
     return s;
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "n1:4 n2:2/8 n3": slots and max_slots; without slots the node was asked and has no
+/* "n1:4 n2:2/8 n3": slots and max_slots; without slots the node reported no
  * GPU. */
 static struct alloc *alloc_of(const char *text)
 {
@@ -60,7 +60,7 @@ static const struct {
     {"a:4 b:4", {.map_by = MAP_PPR, .ppr = 2}, "a: 0 1; b: 2 3", NULL},
     {"a:4 b:4", {.np = 3, .map_by = MAP_PPR, .ppr = 2}, "a: 0 1; b: 2", NULL},
     {"a:4 b:4", {.per_node = 1}, "a: 0; b: 1", NULL},
-    {"a b", {.per_node = 3}, "a: 0 1 2; b: 3 4 5", NULL}, /* nobody said slots */
+    {"a b", {.per_node = 3}, "a: 0 1 2; b: 3 4 5", NULL}, /* no slots given */
     {"a b", {.np = 2}, "a: 0; b: 1", NULL},
     {"a:4 b:4 c:4", {.nnodes = 2}, "a: 0 1 2 3; b: 4 5 6 7", NULL},
     {"a:4 b:4 c:4", {.nnodes = 2, .np = 4}, "a: 0 1; b: 2 3", NULL}, /* evenly */
@@ -103,7 +103,7 @@ static const struct {
     {"a:8 b:8", {.nnodes = 2, .np = 1}, NULL, "1 rank cannot fill --nnodes 2"},
 };
 
-START_TEST(ranks_are_placed_or_refused)
+START_TEST(ranks_are_placed_or_rejected)
 {
     struct ddp_err err = {""};
     struct alloc *a = alloc_of(cases[_i].hosts);
@@ -123,7 +123,7 @@ START_TEST(ranks_are_placed_or_refused)
 END_TEST
 
 /* One local machine without GPU: -np alone decides, and one rank without it. */
-START_TEST(alone_on_this_machine_np_decides)
+START_TEST(without_hosts_np_decides)
 {
     struct ddp_err err = {""};
     static const struct {
@@ -143,7 +143,7 @@ START_TEST(alone_on_this_machine_np_decides)
 }
 END_TEST
 
-/* What holds for every plan, whatever was asked. */
+/* Invariants of every plan. */
 static void check_plan(const struct opts *o, const struct alloc *a, const struct plan *p)
 {
     int seen = 0, cross[64] = {0};
@@ -177,7 +177,7 @@ static void check_plan(const struct opts *o, const struct alloc *a, const struct
         ck_assert_int_eq(p->nranks, o->np);
 }
 
-START_TEST(every_plan_is_sound)
+START_TEST(invariants_of_every_plan)
 {
     static const char *const hosts[] = {
         "a:1",         "a:4",     "a:1 b:1 c:1",    "a:4 b:2 c:7",
@@ -213,9 +213,9 @@ Suite *suite(void)
 {
     Suite *s = suite_create("plan");
     TCase *t = tcase_create("plan");
-    tcase_add_loop_test(t, ranks_are_placed_or_refused, 0, ARRAY_LEN(cases));
-    tcase_add_test(t, alone_on_this_machine_np_decides);
-    tcase_add_loop_test(t, every_plan_is_sound, 0, 7);
+    tcase_add_loop_test(t, ranks_are_placed_or_rejected, 0, ARRAY_LEN(cases));
+    tcase_add_test(t, without_hosts_np_decides);
+    tcase_add_loop_test(t, invariants_of_every_plan, 0, 7);
     suite_add_tcase(s, t);
     return s;
 }

@@ -1,5 +1,4 @@
-/* tests/launcher/test_pmix_sessions.c - programs of ranks that come, go, and wait for
- * each other
+/* tests/launcher/test_pmix_sessions.c - order of the MPI programs of ranks
  *
  * A program is a shell with PMIX_RANK in its environment, its connection half a
  * socketpair.
@@ -22,7 +21,7 @@ struct program {
     int fd;
 };
 
-static int others[FD_SETSIZE]; /* the client's ends, by ours */
+static int others[FD_SETSIZE]; /* the client's end of each connection */
 
 static int connection(void)
 {
@@ -38,7 +37,7 @@ static void hang_up(int fd)
     close(others[fd]);
 }
 
-/* A process that looks as a rank does, and has started another. */
+/* A process with a rank's environment, and its child. */
 static struct program begin(const char *rank)
 {
     int said[2];
@@ -69,7 +68,7 @@ static void end(const struct program *p)
     waitpid(p->pid, NULL, 0);
 }
 
-START_TEST(nobodys_second_comes_in_before_everybodys_first_has_gone)
+START_TEST(a_second_program_waits_for_all_first_ones)
 {
     struct program a = begin("0"), b = begin("1"), c = begin("2");
     int a2 = connection(), b2 = connection(), a3 = connection();
@@ -89,7 +88,7 @@ START_TEST(nobodys_second_comes_in_before_everybodys_first_has_gone)
         ck_assert_uint_eq(of, 1);
     }
     ck_assert(!sessions_late(0, &rank, &of)); /* once for each */
-    /* who waits keeps nobody else waiting */
+    /* a queued client does not delay others */
     ck_assert(sessions_admit(c.fd, c.pid));
     close(b.fd);
     ck_assert(!sessions_admit(b2, b.pid));
@@ -98,7 +97,7 @@ START_TEST(nobodys_second_comes_in_before_everybodys_first_has_gone)
     ck_assert(sessions_ready());
     ck_assert_int_eq(sessions_take(), a2);
     ck_assert_int_eq(sessions_take(), b2);
-    ck_assert_int_eq(sessions_take(), -1); /* the third has both of them before it */
+    ck_assert_int_eq(sessions_take(), -1); /* both others precede the third */
     close(a2);
     ck_assert(!sessions_ready());
     close(b2);
@@ -112,7 +111,7 @@ START_TEST(nobodys_second_comes_in_before_everybodys_first_has_gone)
 }
 END_TEST
 
-START_TEST(what_a_program_has_started_is_no_next_one)
+START_TEST(a_child_of_a_program_is_not_a_next_one)
 {
     struct program a = begin("0"), b = begin("1");
     int child = connection(), b2 = connection();
@@ -122,7 +121,7 @@ START_TEST(what_a_program_has_started_is_no_next_one)
     close(b.fd);
     ck_assert(!sessions_admit(b2, b.pid));
     close(a.fd);
-    ck_assert(!sessions_ready()); /* the first's child is inside */
+    ck_assert(!sessions_ready()); /* the first's child is active */
     close(child);
     ck_assert_int_eq(sessions_take(), b2);
     close(b2);
@@ -131,16 +130,16 @@ START_TEST(what_a_program_has_started_is_no_next_one)
 }
 END_TEST
 
-START_TEST(who_has_left_has_started_a_next_one)
+START_TEST(a_program_after_the_first_has_left_is_a_next_one)
 {
     struct program a = begin("0"), b = begin("1");
     int again = connection(), next = connection();
     ck_assert(sessions_admit(a.fd, a.pid));
     ck_assert(sessions_admit(b.fd, b.pid));
-    ck_assert(sessions_admit(again, a.pid)); /* for itself it would wait for ever */
+    ck_assert(sessions_admit(again, a.pid)); /* its own other connection: no wait */
     hang_up(a.fd);
     hang_up(again);
-    ck_assert(!sessions_admit(next, a.child)); /* libpmix has not hung up yet */
+    ck_assert(!sessions_admit(next, a.child)); /* libpmix has not closed yet */
     close(a.fd);
     close(again);
     close(b.fd);
@@ -150,7 +149,7 @@ START_TEST(who_has_left_has_started_a_next_one)
 }
 END_TEST
 
-START_TEST(who_hangs_up_while_it_waits_has_not_come)
+START_TEST(a_queued_client_that_disconnects_is_not_counted)
 {
     struct program a = begin("0"), b = begin("1");
     int gone = connection(), a2 = connection(), b2 = connection();
@@ -159,17 +158,17 @@ START_TEST(who_hangs_up_while_it_waits_has_not_come)
     close(a.fd);
     ck_assert(!sessions_admit(gone, a.pid));
     hang_up(gone);
-    ck_assert(!sessions_admit(a2, a.pid)); /* it tries again */
+    ck_assert(!sessions_admit(a2, a.pid)); /* it reconnects */
     ck_assert_uint_eq(sessions_queued(), 1);
     close(b.fd);
     ck_assert(sessions_admit(b2, b.pid));
-    ck_assert_int_eq(sessions_take(), a2); /* beside it, as it is no third one */
+    ck_assert_int_eq(sessions_take(), a2); /* with it, as it is not a third program */
     end(&a);
     end(&b);
 }
 END_TEST
 
-START_TEST(a_number_that_another_descriptor_has_got_is_nobody_inside)
+START_TEST(a_reused_descriptor_number_is_not_active)
 {
     struct program a = begin("0"), b = begin("1");
     int b2 = connection(), other = connection();
@@ -190,11 +189,11 @@ Suite *suite(void)
     Suite *s = suite_create("turns");
     TCase *t = tcase_create("turns");
     tcase_set_timeout(t, 60);
-    tcase_add_test(t, nobodys_second_comes_in_before_everybodys_first_has_gone);
-    tcase_add_test(t, what_a_program_has_started_is_no_next_one);
-    tcase_add_test(t, who_has_left_has_started_a_next_one);
-    tcase_add_test(t, who_hangs_up_while_it_waits_has_not_come);
-    tcase_add_test(t, a_number_that_another_descriptor_has_got_is_nobody_inside);
+    tcase_add_test(t, a_second_program_waits_for_all_first_ones);
+    tcase_add_test(t, a_child_of_a_program_is_not_a_next_one);
+    tcase_add_test(t, a_program_after_the_first_has_left_is_a_next_one);
+    tcase_add_test(t, a_queued_client_that_disconnects_is_not_counted);
+    tcase_add_test(t, a_reused_descriptor_number_is_not_active);
     suite_add_tcase(s, t);
     return s;
 }

@@ -1,5 +1,4 @@
-/* --preflight: what a node says of its GPUs, read from a tree of files as the driver and
- * the PCI bus show them */
+/* --preflight: the check of GPUs, on a tree of files as in /proc and /sys */
 #include "common/mem.h"
 #include "launcher/plugins/preflight/check.h"
 #include "tests/support/suite.h"
@@ -106,7 +105,7 @@ END_TEST
 START_TEST(gpus_without_a_driver)
 {
     put_pci("0000:01:00.0", "0x10de\n", "0x030200\n");
-    put_pci("0000:01:00.1", "0x10de\n", "0x040300\n"); /* its sound */
+    put_pci("0000:01:00.1", "0x10de\n", "0x040300\n"); /* its audio device */
     expect(NULL, "none\nbad 1 NVIDIA GPU on its PCI bus, but no driver is loaded; see "
                  "'dmesg | grep -i nvrm' there\n");
 }

@@ -1,4 +1,4 @@
-/* --preflight: what the findings of several hosts mean beside each other */
+/* --preflight: comparison of the findings of several hosts */
 #include "common/err.h"
 #include "common/mem.h"
 #include "launcher/plugins/preflight/results.h"
@@ -58,7 +58,7 @@ static void expect_problems(struct results *b, const char *expected, size_t faul
     results_destroy(b);
 }
 
-START_TEST(the_majority_is_right)
+START_TEST(the_minority_is_reported)
 {
     struct results *b = results_create(names, HOSTS);
     for (unsigned i = 0; i < HOSTS; i++)
@@ -71,7 +71,7 @@ START_TEST(the_majority_is_right)
 }
 END_TEST
 
-START_TEST(of_two_as_many_the_first_host_is_right)
+START_TEST(on_a_tie_the_first_host_counts)
 {
     struct results *b = results_create(names, HOSTS);
     for (unsigned i = 0; i < HOSTS; i++)
@@ -84,7 +84,7 @@ START_TEST(of_two_as_many_the_first_host_is_right)
 }
 END_TEST
 
-START_TEST(of_many_items_three_are_named)
+START_TEST(at_most_three_items_are_named)
 {
     static const char *const items[] = {"la", "lb", "lc", "ld", "le"};
     struct results *b = results_create(names, 2);
@@ -101,7 +101,7 @@ START_TEST(of_many_items_three_are_named)
 }
 END_TEST
 
-START_TEST(a_host_with_a_problem_has_no_vote)
+START_TEST(a_host_with_a_problem_is_not_counted)
 {
     struct results *b = results_create(names, HOSTS);
     put(b, (struct finding){0, "directory", .value = "'/x'", .key = "1"});
@@ -195,10 +195,10 @@ Suite *suite(void)
     Suite *s = suite_create("board");
     TCase *tc = tcase_create("board");
     suite_add_tcase(s, tc);
-    tcase_add_test(tc, the_majority_is_right);
-    tcase_add_test(tc, of_two_as_many_the_first_host_is_right);
-    tcase_add_test(tc, of_many_items_three_are_named);
-    tcase_add_test(tc, a_host_with_a_problem_has_no_vote);
+    tcase_add_test(tc, the_minority_is_reported);
+    tcase_add_test(tc, on_a_tie_the_first_host_counts);
+    tcase_add_test(tc, at_most_three_items_are_named);
+    tcase_add_test(tc, a_host_with_a_problem_is_not_counted);
     tcase_add_test(tc, a_remark_is_no_fault);
     tcase_add_test(tc, hosts_with_one_problem_share_its_line);
     tcase_add_loop_test(tc, numbers_that_are_faults, 0, ARRAY_LEN(odd));

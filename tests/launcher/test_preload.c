@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- which commands are fit --- */
+/* --- accepted commands --- */
 
 static const struct {
     const char *name, *content; /* of the program */
     const char *args;
-    const char *why; /* NULL: it is fit */
+    const char *why; /* NULL: accepted */
 } commands[] = {
     {"python", "\177ELF", "t.py", NULL},
     {"python3", "\177ELF", "-u t.py -E", NULL},
@@ -40,7 +40,7 @@ static const struct {
     {"train", "#!", "", "is not a Python script"},
 };
 
-START_TEST(only_what_is_known_to_be_a_python_is_fit)
+START_TEST(only_known_interpreters_are_accepted)
 {
     char *folder = temp_dir();
     char *path = xasprintf("%s/%s", folder, commands[_i].name);
@@ -63,7 +63,7 @@ START_TEST(only_what_is_known_to_be_a_python_is_fit)
 }
 END_TEST
 
-START_TEST(what_is_not_there_is_not_fit)
+START_TEST(missing_programs_are_not_accepted)
 {
     struct ddp_err why = {""};
     char *argv[] = {(char[]){"python3"}, NULL};
@@ -72,7 +72,7 @@ START_TEST(what_is_not_there_is_not_fit)
 }
 END_TEST
 
-/* --- what ranks have in common --- */
+/* --- variables that ranks have in common --- */
 
 static const struct {
     const char *envs[3]; /* entries separated by blanks */
@@ -93,7 +93,7 @@ static const struct {
      "'CUDA_VISIBLE_DEVICES' is not the same for all ranks"},
 };
 
-START_TEST(ranks_agree_or_not)
+START_TEST(variables_equal_or_different_among_ranks)
 {
     struct strv envs[3] = {{0}}, common = {0};
     for (int i = 0; i < 3; i++) {
@@ -119,7 +119,7 @@ START_TEST(ranks_agree_or_not)
 }
 END_TEST
 
-/* --- what was saved --- */
+/* --- report of shared memory --- */
 
 static const struct {
     const char *text;
@@ -149,10 +149,10 @@ Suite *suite(void)
 {
     Suite *s = suite_create("preload");
     TCase *t = tcase_create("preload");
-    tcase_add_loop_test(t, only_what_is_known_to_be_a_python_is_fit, 0,
-                        ARRAY_LEN(commands));
-    tcase_add_test(t, what_is_not_there_is_not_fit);
-    tcase_add_loop_test(t, ranks_agree_or_not, 0, ARRAY_LEN(worlds));
+    tcase_add_loop_test(t, only_known_interpreters_are_accepted, 0, ARRAY_LEN(commands));
+    tcase_add_test(t, missing_programs_are_not_accepted);
+    tcase_add_loop_test(t, variables_equal_or_different_among_ranks, 0,
+                        ARRAY_LEN(worlds));
     tcase_add_loop_test(t, a_rollup_is_read, 0, ARRAY_LEN(rollups));
     suite_add_tcase(s, t);
     return s;

@@ -1,4 +1,4 @@
-/* Real children: how they are started, what they inherit, and how their end is told. */
+/* Real children: start, inheritance, and report of their exit. */
 #include "tests/support/suite.h"
 
 #include "common/duration.h"
@@ -31,7 +31,7 @@ static struct child_spec shell(char **argv)
                                .session = true};
 }
 
-/* What a script prints, run as a child of ours. */
+/* The output of a script that runs as a child. */
 static char *output_of(const char *script, struct child_spec change)
 {
     struct ddp_err err;
@@ -89,7 +89,7 @@ START_TEST(a_child_leads_a_session_of_its_own)
 }
 END_TEST
 
-START_TEST(a_child_has_every_signal_at_its_default)
+START_TEST(a_child_has_default_signal_actions)
 {
     sigset_t set;
     sigemptyset(&set);
@@ -102,13 +102,13 @@ START_TEST(a_child_has_every_signal_at_its_default)
 }
 END_TEST
 
-START_TEST(a_child_stands_where_it_is_told_to)
+START_TEST(a_child_starts_in_its_directory)
 {
     expect_output("pwd", (struct child_spec){.dir = "/usr"}, "/usr\n");
 }
 END_TEST
 
-START_TEST(a_child_is_bound_as_it_is_told_to)
+START_TEST(a_child_is_bound_to_its_cpus)
 {
     cpu_set_t ours, one;
     ck_assert_int_eq(sched_getaffinity(0, sizeof ours, &ours), 0);
@@ -135,7 +135,7 @@ static const struct {
     {"/bin/sh", "/nonesuch", CHILD_DIR, ENOENT},
 };
 
-START_TEST(what_cannot_be_started_says_why_and_leaves_nobody)
+START_TEST(a_failed_start_gives_the_reason_and_leaves_no_process)
 {
     struct ddp_err err;
     char *argv[] = {(char[]){"x"}, NULL};
@@ -174,7 +174,7 @@ START_TEST(a_child_dies_with_its_parent)
     }
     close(p[1]);
     waitpid(parent, NULL, 0);
-    ck_assert_int_eq(read(p[0], &c, 1), 0); /* or Check's own deadline strikes */
+    ck_assert_int_eq(read(p[0], &c, 1), 0); /* or the test times out */
     close(p[0]);
 }
 END_TEST
@@ -215,7 +215,7 @@ static void on_end(pid_t pid, int status, int64_t at_ns, const struct rusage *us
         loop_stop(e->loop, 0);
 }
 
-START_TEST(every_end_is_told_to_who_watches_it)
+START_TEST(every_exit_reaches_its_watcher)
 {
     struct ddp_err err;
     struct ends e = {.loop = loop_create(&err), .want = 3};
@@ -243,8 +243,8 @@ START_TEST(every_end_is_told_to_who_watches_it)
 }
 END_TEST
 
-/* A shell that starts a stray in a session of its own and ends: the stray is ours. */
-START_TEST(strays_are_found_and_ended)
+/* A shell that starts a process in another session and exits: we are its parent then. */
+START_TEST(stray_processes_are_found_and_killed)
 {
     struct ddp_err err;
     struct loop *loop = loop_create(&err);
@@ -301,7 +301,7 @@ static const struct {
     {"", NULL, 127, "cannot run '': no such file or directory in PATH"},
 };
 
-START_TEST(a_program_is_found_or_the_line_says_why_not)
+START_TEST(a_program_is_found_or_the_error_says_why)
 {
     struct ddp_err err;
     int code = 0;
@@ -339,20 +339,20 @@ Suite *suite(void)
     tcase_add_test(t, a_child_has_three_descriptors_and_no_more);
     tcase_add_test(t, a_child_leads_a_session_of_its_own);
     tcase_add_test(t, a_child_may_lead_a_group_in_our_session);
-    tcase_add_test(t, a_child_has_every_signal_at_its_default);
-    tcase_add_test(t, a_child_stands_where_it_is_told_to);
-    tcase_add_test(t, a_child_is_bound_as_it_is_told_to);
-    tcase_add_loop_test(t, what_cannot_be_started_says_why_and_leaves_nobody, 0,
+    tcase_add_test(t, a_child_has_default_signal_actions);
+    tcase_add_test(t, a_child_starts_in_its_directory);
+    tcase_add_test(t, a_child_is_bound_to_its_cpus);
+    tcase_add_loop_test(t, a_failed_start_gives_the_reason_and_leaves_no_process, 0,
                         ARRAY_LEN(unstarted));
     tcase_add_test(t, a_child_dies_with_its_parent);
     suite_add_tcase(s, t);
     t = tcase_create("reap");
     tcase_set_timeout(t, 60);
-    tcase_add_test(t, every_end_is_told_to_who_watches_it);
-    tcase_add_test(t, strays_are_found_and_ended);
+    tcase_add_test(t, every_exit_reaches_its_watcher);
+    tcase_add_test(t, stray_processes_are_found_and_killed);
     suite_add_tcase(s, t);
     t = tcase_create("program");
-    tcase_add_loop_test(t, a_program_is_found_or_the_line_says_why_not, 0,
+    tcase_add_loop_test(t, a_program_is_found_or_the_error_says_why, 0,
                         ARRAY_LEN(programs));
     suite_add_tcase(s, t);
     return s;

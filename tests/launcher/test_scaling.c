@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- the work of each size ------------------------------------------------------------
- */
+/* --- the work of each size ---------------------------------------------------------- */
 
 static const struct {
     const char *text, *mark; /* --scaling, a word of the program */
@@ -48,7 +47,7 @@ static void check_command(const char *word, enum series series, const char *expe
     free(copy);
 }
 
-START_TEST(one_command_stands_for_both_series)
+START_TEST(one_command_for_both_series)
 {
     struct work w;
     struct ddp_err err = {""};
@@ -86,8 +85,7 @@ START_TEST(sizes_grow)
 }
 END_TEST
 
-/* --- rates ----------------------------------------------------------------------------
- */
+/* --- rates -------------------------------------------------------------------------- */
 
 static const struct {
     const char *line;
@@ -118,8 +116,7 @@ START_TEST(the_last_rate_of_a_line_counts)
 }
 END_TEST
 
-/* --- numbers --------------------------------------------------------------------------
- */
+/* --- numbers ------------------------------------------------------------------------ */
 
 static void add(struct growth *t, enum series series, int ranks, double seconds,
                 double rate)
@@ -142,7 +139,7 @@ START_TEST(numbers_follow_from_rates_or_else_from_times)
 {
     struct growth t = {0};
     add(&t, SERIES_WEAK, 4, 10, 0);
-    add(&t, SERIES_WEAK, 1, 8, 0);    /* in any order */
+    add(&t, SERIES_WEAK, 1, 8, 0);    /* the order does not matter */
     add(&t, SERIES_STRONG, 4, 99, 0); /* replaced below */
     add(&t, SERIES_STRONG, 2, 20, 0);
     add(&t, SERIES_STRONG, 4, 12.5, 0);
@@ -152,7 +149,7 @@ START_TEST(numbers_follow_from_rates_or_else_from_times)
     check_row(&t, 2, 1, 1);
     check_row(&t, 3, 4, 3.2);
     add(&t, SERIES_STRONG, 2, 20, 100);
-    check_row(&t, 1, 4, 3.2); /* one has no rate: times */
+    check_row(&t, 1, 4, 3.2); /* one has no rate: by times */
     add(&t, SERIES_STRONG, 4, 12.5, 190);
     check_row(&t, 1, 4, 3.8);
     growth_finish(&t);
@@ -203,7 +200,7 @@ Suite *suite(void)
 {
     Suite *s = suite_create("scaling");
     TCase *t = tcase_create("scaling");
-    tcase_add_loop_test(t, one_command_stands_for_both_series, 0, ARRAY_LEN(works));
+    tcase_add_loop_test(t, one_command_for_both_series, 0, ARRAY_LEN(works));
     tcase_add_loop_test(t, sizes_grow, 0, ARRAY_LEN(bad_sizes));
     tcase_add_loop_test(t, the_last_rate_of_a_line_counts, 0, ARRAY_LEN(lines));
     tcase_add_test(t, numbers_follow_from_rates_or_else_from_times);

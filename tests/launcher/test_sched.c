@@ -1,10 +1,10 @@
-/* The schedulers' sources, on environments made up here and on recorded ones. */
+/* Allocations of schedulers, from invented and recorded environments. */
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
-#include "launcher/alloc/source.h"
 #include "launcher/alloc/flux.h"
 #include "launcher/alloc/sched.h"
+#include "launcher/alloc/source.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* "node001 4; node002 4", with "(else 2)" behind slots that are for want of GPUs only. */
+/* "node001 4; node002 4", with "(else 2)" after slots that count only without GPUs. */
 static char *describe(const struct alloc *a)
 {
     char *text = NULL;
@@ -65,7 +65,7 @@ static void set_all(const char *env)
 }
 
 static const struct {
-    const char *env, *nodes; /* nodes NULL: refused, with `what` in the line */
+    const char *env, *nodes; /* nodes NULL: an error that contains `what` */
     const char *what;
 } slurm[] = {
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-3]", "n1; n2; n3", NULL},
@@ -94,7 +94,7 @@ static const struct {
      NULL, "counts 3 nodes, but the node list has 2"},
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_TASKS_PER_NODE=2(x2 SLURM_NTASKS=4",
      NULL, "expected the form '4(x2),1'"},
-    /* before 19.05: the devices of this node are all that is said */
+    /* before 19.05: only the devices of this node are given */
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=vm,n2 SLURM_JOB_GPUS=0,1,4 SLURMD_NODENAME=vm",
      "vm 3; n2 3", NULL},
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=vm,n2 CUDA_VISIBLE_DEVICES=0,1 SLURMD_NODENAME=vm",
@@ -157,7 +157,7 @@ static char *with_own_name(const char *text)
     return out;
 }
 
-START_TEST(slurm_jobs_are_read_or_refused)
+START_TEST(slurm_jobs_are_parsed_or_rejected)
 {
     struct opts opts = {0};
     char *env = with_own_name(slurm[_i].env);
@@ -173,7 +173,7 @@ START_TEST(slurm_jobs_are_read_or_refused)
 }
 END_TEST
 
-START_TEST(the_user_settles_what_the_variables_leave_open)
+START_TEST(options_decide_what_variables_do_not)
 {
     struct opts opts = {.alloc = "slurm"};
     set_all("SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n1 SLURMD_NODENAME=n1 PBS_JOBID=2 "
@@ -188,7 +188,7 @@ START_TEST(the_user_settles_what_the_variables_leave_open)
 }
 END_TEST
 
-START_TEST(hosts_are_picked_from_the_allocation)
+START_TEST(hosts_are_selected_from_the_allocation)
 {
     struct opts opts = {.hosts = "n2:1,n1"};
     set_all("SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-3] SLURM_GPUS_ON_NODE=4");
@@ -222,7 +222,7 @@ static const struct {
     {"", NULL, "names no host"},
 };
 
-START_TEST(grid_engine_hostfiles_are_read_or_refused)
+START_TEST(grid_engine_hostfiles_are_parsed_or_rejected)
 {
     struct opts opts = {.alloc = "sge"};
     char *dir = temp_dir(), *path = xasprintf("%s/pe", dir);
@@ -246,14 +246,14 @@ START_TEST(pbs_counts_the_lines_of_a_host)
     set_all("PBS_JOBID=2.server");
     setenv("PBS_NODEFILE", path, 1);
     check(&opts, "pbs", "n1 (else 2); n2 (else 1)");
-    write_file(path, "n1\nn2\n"); /* nobody has said how many ranks a node gets */
+    write_file(path, "n1\nn2\n"); /* without a number of ranks per node */
     check(&opts, "pbs", "n1; n2");
     free(path);
     free(dir);
 }
 END_TEST
 
-START_TEST(lsf_names_hosts_and_numbers_in_turn)
+START_TEST(lsf_lists_hosts_and_counts_alternately)
 {
     struct opts opts = {.alloc = "lsf"};
     clearenv();
@@ -274,7 +274,7 @@ START_TEST(lsf_names_hosts_and_numbers_in_turn)
 }
 END_TEST
 
-START_TEST(gpus_on_the_node_come_before_a_schedulers_slots)
+START_TEST(gpus_of_the_node_precede_slots)
 {
     struct opts opts = {.alloc = "lsf"};
     struct ddp_err err;
@@ -292,7 +292,7 @@ START_TEST(gpus_on_the_node_come_before_a_schedulers_slots)
 }
 END_TEST
 
-START_TEST(abcis_list_of_hosts_and_a_number_that_contradicts_it)
+START_TEST(abci_host_list_and_a_contradicting_count)
 {
     struct opts opts = {.alloc = "sge"};
     char *dir = temp_dir(), *list = xasprintf("%s/list", dir),
@@ -312,8 +312,8 @@ START_TEST(abcis_list_of_hosts_and_a_number_that_contradicts_it)
 }
 END_TEST
 
-/* Variables that have come along: the scheduler starts things on its job's nodes only. */
-START_TEST(a_job_of_other_machines_is_not_ours)
+/* Inherited variables: the scheduler starts processes only on its job's nodes. */
+START_TEST(a_job_without_this_machine_is_rejected)
 {
     struct opts opts = {0};
     set_all("LSB_JOBID=3");
@@ -362,7 +362,7 @@ static const struct {
     {"", NULL, "Flux's list of resources: line 1"},
 };
 
-START_TEST(flux_tells_nodes_and_gpus)
+START_TEST(flux_lists_nodes_and_gpus)
 {
     struct alloc a = {0};
     struct ddp_err err = {""};
@@ -390,8 +390,7 @@ START_TEST(sagemakers_gpus_are_its_slots)
 }
 END_TEST
 
-/* --- recorded environments -----------------------------------------------------------
- */
+/* --- recorded environments ---------------------------------------------------------- */
 
 /* One "NAME=value" a line. */
 static bool load(const char *path)
@@ -425,7 +424,7 @@ static const struct {
      NULL},
     {"exclusive/batch.env", "node001 8; node002 8", NULL},
     {"gpus-total/batch.env", NULL, "7 of them on this one"},
-    /* on the front end nothing is said of GPUs: the nodes are asked */
+    /* on the front end GPUs are unknown: the nodes report them */
     {"interactive/salloc.env", "node001 (else 4); node002 (else 4)", NULL},
     {"hetjob/batch.env", "node001 (else 2); node004 (else 1); node005 (else 1)", NULL},
 };
@@ -462,7 +461,7 @@ START_TEST(a_recorded_pbs_environment)
     check(&opts, "pbs", "node001 (else 2); node002 (else 1)");
     opts.hosts = "node002";
     check(&opts, "pbs", "node002 (else 1)");
-    opts = (struct opts){0}; /* it came along to this machine */
+    opts = (struct opts){0}; /* it was copied to this machine */
     check_refused(&opts, "PBS_JOBID=2.node001, but this machine is not one of the job's");
 }
 END_TEST
@@ -495,18 +494,18 @@ Suite *suite(void)
 {
     Suite *s = suite_create("sched");
     TCase *t = tcase_create("sched");
-    tcase_add_loop_test(t, slurm_jobs_are_read_or_refused, 0, ARRAY_LEN(slurm));
-    tcase_add_test(t, the_user_settles_what_the_variables_leave_open);
-    tcase_add_test(t, hosts_are_picked_from_the_allocation);
-    tcase_add_loop_test(t, grid_engine_hostfiles_are_read_or_refused, 0,
+    tcase_add_loop_test(t, slurm_jobs_are_parsed_or_rejected, 0, ARRAY_LEN(slurm));
+    tcase_add_test(t, options_decide_what_variables_do_not);
+    tcase_add_test(t, hosts_are_selected_from_the_allocation);
+    tcase_add_loop_test(t, grid_engine_hostfiles_are_parsed_or_rejected, 0,
                         ARRAY_LEN(pe_files));
     tcase_add_test(t, a_recorded_pbs_environment);
     tcase_add_test(t, pbs_counts_the_lines_of_a_host);
-    tcase_add_test(t, lsf_names_hosts_and_numbers_in_turn);
-    tcase_add_test(t, gpus_on_the_node_come_before_a_schedulers_slots);
-    tcase_add_test(t, abcis_list_of_hosts_and_a_number_that_contradicts_it);
-    tcase_add_test(t, a_job_of_other_machines_is_not_ours);
-    tcase_add_loop_test(t, flux_tells_nodes_and_gpus, 0, ARRAY_LEN(fluxes));
+    tcase_add_test(t, lsf_lists_hosts_and_counts_alternately);
+    tcase_add_test(t, gpus_of_the_node_precede_slots);
+    tcase_add_test(t, abci_host_list_and_a_contradicting_count);
+    tcase_add_test(t, a_job_without_this_machine_is_rejected);
+    tcase_add_loop_test(t, flux_lists_nodes_and_gpus, 0, ARRAY_LEN(fluxes));
     tcase_add_test(t, sagemakers_gpus_are_its_slots);
     tcase_add_loop_test(t, recorded_slurm_environments, 0, ARRAY_LEN(recorded));
     tcase_add_loop_test(t, recorded_grid_engine_environments, 0, ARRAY_LEN(recorded_sge));

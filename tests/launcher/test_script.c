@@ -1,8 +1,8 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
-#include "launcher/tools/script/embedded.h"
 #include "launcher/cli/walltime.h"
+#include "launcher/tools/script/embedded.h"
 #include "launcher/tools/script/script.h"
 #include "launcher/tools/script/template.h"
 
@@ -38,7 +38,7 @@ static const struct {
     {"{{#none}}\n{{#a}}\nx\n{{/a}}\n{{/none}}\n", "", NULL},
     {"{{! a remark }}\nx\n", "x\n", NULL},
     {"{{> tail}}\n", "tail of A\nend\n", NULL},
-    {"{{tricky}}\n", "{{a}} $x\n", NULL}, /* a value is not looked at again */
+    {"{{tricky}}\n", "{{a}} $x\n", NULL}, /* a value is not expanded again */
     {"a } b { c\n", "a } b { c\n", NULL},
     {"x\n  {{nodse}}\n", NULL, "t:2:3: unknown name 'nodse'"},
     {"{{#none}}\n{{wrong}}\n{{/none}}\n", NULL, "t:2:1: unknown name 'wrong'"},
@@ -71,13 +71,12 @@ START_TEST(templates_are_filled_strictly)
 }
 END_TEST
 
-/* --- times and sizes ------------------------------------------------------------------
- */
+/* --- times and sizes ---------------------------------------------------------------- */
 
 static const struct {
     const char *text;
-    int64_t seconds;                      /* 0: refused */
-    const char *slurm, *sge, *lsf, *said; /* or the complaint, in `slurm` */
+    int64_t seconds;                      /* 0: an error */
+    const char *slurm, *sge, *lsf, *said; /* or the error, in `slurm` */
 } times[] = {
     {"90m", 5400, "01:30:00", "01:30:00", "01:30", "1h30m"},
     {"2h", 7200, "02:00:00", "02:00:00", "02:00", "2h"},
@@ -154,11 +153,10 @@ START_TEST(sizes_have_units)
 }
 END_TEST
 
-/* --- site files ------------------------------------------------------------------------
- */
+/* --- site files --------------------------------------------------------------------- */
 
 static const struct {
-    const char *text, *error; /* behind the file's name; NULL: it is fine */
+    const char *text, *error; /* after the file's name; NULL: none */
 } sites[] = {
     {"[site]\nscheduler = slurm\n", NULL},
     {"; remark\n[site]\r\nscheduler = slurm ; behind\n\n[partition a b]\nnodes=3\ntime : 2d\n",
@@ -186,7 +184,7 @@ static const struct {
     {"[site]\nscheduler = slurm\nscratch = $(rm -rf /)\n",
      ":3:11: scratch: expected a path, perhaps"},
     {"[site]\nscheduler = slurm\nmodules = a ; touch x\n",
-     NULL}, /* "; " begins a remark */
+     NULL}, /* "; " begins a comment */
     {"[site]\nscheduler = slurm\nmodules = a;b\n", ":3:11: modules: expected names"},
     {"[site]\nscheduler = slurm\nexport = A=`x`\n", ":3:10: export: expected NAME=value"},
     {"[site]\nscheduler = slurm\naccount-required = true\n",
@@ -245,8 +243,7 @@ END_TEST
 
 static char program_name[] = "./train", own_name[] = "ddprun";
 
-/* --- what a job may ask for
- * -------------------------------------------------------------- */
+/* --- requests of a job -------------------------------------------------------------- */
 
 static const char small_site[] =
     "[site]\ntitle = T\nscheduler = slurm\naccount-required = yes\n"
@@ -257,11 +254,11 @@ static const char small_site[] =
     "preemptible = yes\n"
     "[partition cpu]\nnodes = 100\ngpus = 0\ncores = 20\ntime = 5d\n";
 
-/* Fields that the options would have: nodes, GPUs, ranks per node, np, hours, CPUs. */
+/* As in the options: nodes, GPUs, ranks per node, np, hours, CPUs. */
 static const struct {
     int nodes, gpus, per_node, np, hours, cpus;
     const char *partition;
-    const char *line; /* of the script, or the complaint */
+    const char *line; /* of the script, or the error */
     bool wrong;
 } asks[] = {
     {0, -1, 0, 0, 1, 0, NULL, "#SBATCH --partition=gpu\n", false},
@@ -347,7 +344,7 @@ END_TEST
 static const struct {
     const char *keys;
     int nodes, gpus;
-    const char *line; /* of the script, or the complaint */
+    const char *line; /* of the script, or the error */
     bool wrong;
 } complexes[] = {
     {"request =\n -pe x {{all_gpus}}\n -l gpu={{gpus}}", 4, 4,
@@ -393,7 +390,7 @@ START_TEST(gpus_are_asked_for_as_their_complex_is_defined)
 }
 END_TEST
 
-START_TEST(every_site_that_comes_along_makes_scripts)
+START_TEST(every_included_site_makes_scripts)
 {
     char *program[] = {program_name, NULL}, *words[] = {own_name, NULL};
     struct script_place place = {.words = words, .file = "job.sh"};
@@ -433,7 +430,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, limits_are_checked_and_the_cure_is_named, 0, ARRAY_LEN(asks));
     tcase_add_loop_test(t, gpus_are_asked_for_as_their_complex_is_defined, 0,
                         ARRAY_LEN(complexes));
-    tcase_add_test(t, every_site_that_comes_along_makes_scripts);
+    tcase_add_test(t, every_included_site_makes_scripts);
     suite_add_tcase(s, t);
     return s;
 }

@@ -49,8 +49,8 @@ static void on_line(const char *text, void *arg)
     fprintf(arg, "%s\n", text);
 }
 
-/* Node 0 has been asked for its CPUs, the others have not. */
-START_TEST(a_dry_run_reads_well)
+/* The CPUs of node 0 are known, those of the others are not. */
+START_TEST(the_output_of_a_dry_run)
 {
     struct ddp_err err = {""};
     struct alloc alloc = {.source = "hostfile"};
@@ -101,7 +101,7 @@ Suite *suite(void)
 {
     Suite *s = suite_create("show");
     TCase *t = tcase_create("show");
-    tcase_add_loop_test(t, a_dry_run_reads_well, 0, ARRAY_LEN(cases));
+    tcase_add_loop_test(t, the_output_of_a_dry_run, 0, ARRAY_LEN(cases));
     suite_add_tcase(s, t);
     return s;
 }

@@ -77,7 +77,7 @@ static const struct {
     {"", -9, "n1: ssh died of SIGKILL", false},
 };
 
-START_TEST(what_ssh_says_becomes_one_line)
+START_TEST(output_of_ssh_becomes_one_line)
 {
     struct diagnosis d;
     int code = said[_i].code;
@@ -133,8 +133,8 @@ static void count(unsigned node, void *arg)
     times[node]++;
 }
 
-/* Every width and size, with every third host started by other means: each of the rest
- * is started exactly once, by one that comes before it, and nobody starts more than k. */
+/* Every width and size, with every third host started by other means: each other host is
+ * started exactly once, by an earlier one, and none starts more than k. */
 START_TEST(every_host_is_started_once)
 {
     struct host hosts[64] = {0};
@@ -161,7 +161,7 @@ Suite *suite(void)
     Suite *s = suite_create("ssh");
     TCase *t = tcase_create("ssh");
     tcase_add_test(t, the_advice_names_user_and_port);
-    tcase_add_loop_test(t, what_ssh_says_becomes_one_line, 0, ARRAY_LEN(said));
+    tcase_add_loop_test(t, output_of_ssh_becomes_one_line, 0, ARRAY_LEN(said));
     tcase_add_loop_test(t, the_command_names_host_user_and_port, 0, ARRAY_LEN(commands));
     suite_add_tcase(s, t);
     t = tcase_create("tree");

@@ -11,8 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* --- which one -----------------------------------------------------------------------
- */
+/* --- selection ---------------------------------------------------------------------- */
 
 static void put_program(const char *dir, const char *name)
 {
@@ -43,7 +42,7 @@ static const struct {
     {BY_SRUN, "slurm", "ls", "srun", "--start srun"},
 };
 
-START_TEST(the_scheduler_is_asked_first)
+START_TEST(the_schedulers_transport_comes_first)
 {
     struct ddp_err err;
     char why[200], *dir = temp_dir(), *path = xstrdup(getenv("PATH"));
@@ -60,7 +59,7 @@ START_TEST(the_scheduler_is_asked_first)
 }
 END_TEST
 
-START_TEST(a_scheduler_starts_on_its_own_hosts_only)
+START_TEST(a_transport_starts_only_on_its_schedulers_hosts)
 {
     struct ddp_err err;
     char why[200];
@@ -71,8 +70,7 @@ START_TEST(a_scheduler_starts_on_its_own_hosts_only)
 }
 END_TEST
 
-/* --- commands ------------------------------------------------------------------------
- */
+/* --- commands ----------------------------------------------------------------------- */
 
 static struct host three[] = {{.name = (char[]){"n1"}, .port = 2222},
                               {.name = (char[]){"n2"}, .user = (char[]){"bob"}},
@@ -137,7 +135,7 @@ static char *joined(const struct strv *words)
     return text;
 }
 
-START_TEST(the_command_of_each)
+START_TEST(the_command_of_each_transport)
 {
     static const unsigned nodes[] = {0, 1, 2};
     struct strv argv = {0};
@@ -150,8 +148,8 @@ START_TEST(the_command_of_each)
 }
 END_TEST
 
-/* Text behind the number is in a list from 23.11 on only. */
-START_TEST(names_that_end_in_letters_are_written_out)
+/* Text after the number is listed only from 23.11 on. */
+START_TEST(names_that_end_in_letters_are_not_compressed)
 {
     struct host ib[] = {{.name = (char[]){"n1-ib"}}, {.name = (char[]){"n2-ib"}}};
     const struct msg_hosts two = {.agent = (char[]){"/agent"}, .nhosts = 2, .hosts = ib};
@@ -167,7 +165,7 @@ START_TEST(names_that_end_in_letters_are_written_out)
 }
 END_TEST
 
-START_TEST(srun_is_given_none_of_its_options_by_accident)
+START_TEST(srun_gets_no_unintended_options)
 {
     static const char *const gone[] = {
         "SLURM_NTASKS",        "SLURM_GPUS_PER_TASK",  "SLURM_CPUS_PER_TASK",
@@ -192,7 +190,7 @@ START_TEST(srun_is_given_none_of_its_options_by_accident)
     clearenv();
     setenv("SLURM_OVERLAP", "1", 1);
     setenv("SLURM_JOB_ID", "1", 1);
-    srun_unset_settings(); /* what was for srun is not for the ranks */
+    srun_unset_settings(); /* settings of srun are not passed to ranks */
     ck_assert_ptr_null(getenv("SLURM_OVERLAP"));
     ck_assert_ptr_nonnull(getenv("SLURM_JOB_ID"));
     strv_finish(&ours);
@@ -200,12 +198,11 @@ START_TEST(srun_is_given_none_of_its_options_by_accident)
 }
 END_TEST
 
-/* --- who is to blame ------------------------------------------------------------------
- */
+/* --- diagnosis ---------------------------------------------------------------------- */
 
 /* Recorded from Slurm 22.05. */
 static const struct {
-    const char *line, *hosts, *text; /* hosts NULL: blames nobody */
+    const char *line, *hosts, *text; /* hosts NULL: no host is named */
     bool sure;
 } lines[] = {
     {"srun: error: node[002-003]: tasks 1-2: Exited with exit code 2", "node[002-003]",
@@ -233,7 +230,7 @@ static const struct {
     {"srun: Job 3 step creation temporarily disabled, retrying", NULL, NULL, false},
 };
 
-START_TEST(what_srun_says_of_a_host)
+START_TEST(messages_of_srun_about_a_host)
 {
     struct blame b = {0};
     bool some = transport_srun.blame(lines[_i].line, "/agent", &b);
@@ -285,7 +282,7 @@ static const struct {
      "n3: cannot call back: no route"},
 };
 
-START_TEST(what_an_early_end_means)
+START_TEST(early_exits_are_diagnosed)
 {
     struct diagnosis d;
     ends[_i].transport->diagnose(&three[2], "/agent", ends[_i].said, ends[_i].status, &d);
@@ -294,10 +291,9 @@ START_TEST(what_an_early_end_means)
 }
 END_TEST
 
-/* --- bootstrap file -----------------------------------------------------------------
- */
+/* --- bootstrap file ----------------------------------------------------------------- */
 
-START_TEST(a_bootstrap_file_is_for_its_user_alone)
+START_TEST(a_bootstrap_file_is_private)
 {
     struct bootstrap s = {.node = 3, .name = xstrdup("n3")}, t = {0};
     struct ddp_err err;
@@ -322,7 +318,7 @@ START_TEST(a_bootstrap_file_is_for_its_user_alone)
     setenv("HOME", "/nonesuch", 1);
     ck_assert_ptr_null(bootstrap_file_write(words, &err));
     free(path);
-    /* without a home: where others find it, wherever they look from */
+    /* without a home: an absolute path */
     unsetenv("HOME");
     ck_assert_int_eq(chdir(home), 0);
     path = bootstrap_file_write(words, &err);
@@ -338,8 +334,8 @@ START_TEST(a_bootstrap_file_is_for_its_user_alone)
 }
 END_TEST
 
-/* --bootstrap names any file; only what bootstrap_file_write() has made is removed. */
-START_TEST(a_file_that_is_none_of_ours_stays)
+/* --bootstrap may name any file; only files of bootstrap_file_write() are removed. */
+START_TEST(another_file_is_not_removed)
 {
     struct bootstrap s = {.node = 3, .name = xstrdup("n3")}, t = {0};
     struct ddp_err err;
@@ -373,15 +369,15 @@ Suite *suite(void)
 {
     Suite *s = suite_create("transport");
     TCase *t = tcase_create("transport");
-    tcase_add_loop_test(t, the_scheduler_is_asked_first, 0, ARRAY_LEN(choices));
-    tcase_add_test(t, a_scheduler_starts_on_its_own_hosts_only);
-    tcase_add_loop_test(t, the_command_of_each, 0, ARRAY_LEN(commands));
-    tcase_add_test(t, names_that_end_in_letters_are_written_out);
-    tcase_add_test(t, srun_is_given_none_of_its_options_by_accident);
-    tcase_add_loop_test(t, what_srun_says_of_a_host, 0, ARRAY_LEN(lines));
-    tcase_add_loop_test(t, what_an_early_end_means, 0, ARRAY_LEN(ends));
-    tcase_add_test(t, a_bootstrap_file_is_for_its_user_alone);
-    tcase_add_test(t, a_file_that_is_none_of_ours_stays);
+    tcase_add_loop_test(t, the_schedulers_transport_comes_first, 0, ARRAY_LEN(choices));
+    tcase_add_test(t, a_transport_starts_only_on_its_schedulers_hosts);
+    tcase_add_loop_test(t, the_command_of_each_transport, 0, ARRAY_LEN(commands));
+    tcase_add_test(t, names_that_end_in_letters_are_not_compressed);
+    tcase_add_test(t, srun_gets_no_unintended_options);
+    tcase_add_loop_test(t, messages_of_srun_about_a_host, 0, ARRAY_LEN(lines));
+    tcase_add_loop_test(t, early_exits_are_diagnosed, 0, ARRAY_LEN(ends));
+    tcase_add_test(t, a_bootstrap_file_is_private);
+    tcase_add_test(t, another_file_is_not_removed);
     suite_add_tcase(s, t);
     return s;
 }

@@ -238,7 +238,7 @@ static const struct {
     {"queue len", queue_len, "hello in order; C .16 \"/q\"; S #2"},
 };
 
-START_TEST(every_call_speaks_the_protocol)
+START_TEST(every_call_follows_the_protocol)
 {
     char *script = xasprintf("%s; C .4 \"/n\" #-7; S #-2; silence", calls[_i].script);
     struct fake *f = fake_start(script);
@@ -265,7 +265,7 @@ static const struct {
     {"C x00cef7853c; S pid .1; close", "does not let this process in"},
 };
 
-START_TEST(what_is_not_a_store_is_refused_in_time)
+START_TEST(a_server_that_is_no_store_is_rejected_in_time)
 {
     struct fake *f = fake_start(no_stores[_i].script);
     ck_assert_ptr_null(ddp_store_connect("127.0.0.1", fake_port(f), 150, &err));
@@ -288,7 +288,7 @@ static const struct {
      "answered a wait wrongly"},
 };
 
-START_TEST(a_broken_connection_says_the_same_ever_after)
+START_TEST(a_broken_connection_repeats_its_error)
 {
     struct fake *f = fake_start(breaks[_i].script);
     struct ddp_store *s = connect_to(f);
@@ -308,7 +308,7 @@ START_TEST(a_broken_connection_says_the_same_ever_after)
 }
 END_TEST
 
-START_TEST(what_the_store_would_not_take_is_refused_here)
+START_TEST(oversized_requests_are_rejected_by_the_client)
 {
     struct fake *f = fake_start("hello in order; C .4 \"/n\" #-7; S #-2; silence");
     struct ddp_store *s = connect_to(f);
@@ -362,12 +362,12 @@ Suite *suite(void)
     Suite *s = suite_create("store client");
     TCase *t = tcase_create("scripts");
     tcase_set_timeout(t, 60);
-    tcase_add_loop_test(t, every_call_speaks_the_protocol, 0, (int)ARRAY_LEN(calls));
-    tcase_add_loop_test(t, what_is_not_a_store_is_refused_in_time, 0,
+    tcase_add_loop_test(t, every_call_follows_the_protocol, 0, (int)ARRAY_LEN(calls));
+    tcase_add_loop_test(t, a_server_that_is_no_store_is_rejected_in_time, 0,
                         (int)ARRAY_LEN(no_stores));
-    tcase_add_loop_test(t, a_broken_connection_says_the_same_ever_after, 0,
+    tcase_add_loop_test(t, a_broken_connection_repeats_its_error, 0,
                         (int)ARRAY_LEN(breaks));
-    tcase_add_test(t, what_the_store_would_not_take_is_refused_here);
+    tcase_add_test(t, oversized_requests_are_rejected_by_the_client);
     tcase_add_loop_test(t, a_useless_environment_is_explained, 0,
                         (int)ARRAY_LEN(environments));
     suite_add_tcase(s, t);

@@ -131,7 +131,7 @@ static void act_fence(struct part *p, struct ddp_store *own)
     }
 }
 
-START_TEST(everybody_leaves_a_fence_with_all_values)
+START_TEST(all_clients_leave_a_fence_with_all_values)
 {
     all_play(act_fence);
 }
@@ -148,7 +148,7 @@ static void act_barrier(struct part *p, struct ddp_store *own)
     free(gate);
 }
 
-START_TEST(nobody_passes_a_barrier_early)
+START_TEST(no_client_passes_a_barrier_early)
 {
     all_play(act_barrier);
 }
@@ -367,7 +367,7 @@ START_TEST(a_list_longer_than_a_request_is_cut)
 }
 END_TEST
 
-START_TEST(a_server_that_dies_or_stops_is_noticed)
+START_TEST(a_dead_or_stopped_server_is_detected)
 {
     struct ddp_err first, later;
     if (server_pid <= 0)
@@ -391,8 +391,8 @@ Suite *suite(void)
     TCase *t = tcase_create("live");
     tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, start_server, stop_server);
-    tcase_add_test(t, everybody_leaves_a_fence_with_all_values);
-    tcase_add_test(t, nobody_passes_a_barrier_early);
+    tcase_add_test(t, all_clients_leave_a_fence_with_all_values);
+    tcase_add_test(t, no_client_passes_a_barrier_early);
     tcase_add_test(t, each_element_of_a_queue_is_popped_once);
     tcase_add_test(t, a_get_waits_until_the_key_is_set);
     tcase_add_test(t, values_of_any_size_come_back);
@@ -400,7 +400,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, after_a_timeout_the_connection_is_in_step, 0,
                         (int)ARRAY_LEN(expiries));
     tcase_add_test(t, a_list_longer_than_a_request_is_cut);
-    tcase_add_loop_test(t, a_server_that_dies_or_stops_is_noticed, 0, 2);
+    tcase_add_loop_test(t, a_dead_or_stopped_server_is_detected, 0, 2);
     suite_add_tcase(all, t);
     return all;
 }

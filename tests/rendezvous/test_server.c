@@ -120,7 +120,7 @@ static bool silent(int fd)
     return recv(fd, &byte, 1, 0) < 0 && errno == EAGAIN;
 }
 
-START_TEST(an_open_server_has_everybody_in_scope_0)
+START_TEST(an_open_server_puts_all_clients_in_scope_0)
 {
     start((struct server_options){0});
     for (int i = 1; i <= 3; i++) {
@@ -138,7 +138,7 @@ START_TEST(an_open_server_has_everybody_in_scope_0)
 }
 END_TEST
 
-START_TEST(whoever_is_asked_is_told_both_ends)
+START_TEST(the_admission_callback_gets_both_addresses)
 {
     start((struct server_options){.ask = on_connection});
     answer_at_once = 1;
@@ -157,7 +157,7 @@ START_TEST(whoever_is_asked_is_told_both_ends)
 }
 END_TEST
 
-START_TEST(what_waits_is_served_once_it_is_admitted)
+START_TEST(pending_requests_are_served_after_admission)
 {
     start((struct server_options){.ask = on_connection});
     int fd = connected();
@@ -186,7 +186,7 @@ START_TEST(each_scope_has_its_own_keys)
 }
 END_TEST
 
-START_TEST(who_is_refused_is_closed_and_named)
+START_TEST(a_rejected_client_is_closed_and_reported)
 {
     start((struct server_options){.ask = on_connection});
     answer_at_once = -1;
@@ -201,7 +201,7 @@ START_TEST(who_is_refused_is_closed_and_named)
 END_TEST
 
 /* The connection that has waited longest for admission is closed; admitted ones stay. */
-START_TEST(the_oldest_stranger_gives_way)
+START_TEST(the_oldest_pending_connection_is_dropped)
 {
     start((struct server_options){.ask = on_connection, .max_connections = 3});
     int fds[4];
@@ -225,7 +225,7 @@ START_TEST(the_oldest_stranger_gives_way)
 END_TEST
 
 /* The ticket stays valid: the answer may come too late. */
-START_TEST(who_gets_no_answer_is_closed_in_time)
+START_TEST(an_unanswered_admission_times_out)
 {
     start((struct server_options){.ask = on_connection, .ask_timeout_ms = 20});
     int fd = connected();
@@ -238,7 +238,7 @@ START_TEST(who_gets_no_answer_is_closed_in_time)
 }
 END_TEST
 
-START_TEST(who_left_while_waiting_is_forgotten)
+START_TEST(a_client_that_leaves_while_pending_is_forgotten)
 {
     start((struct server_options){.ask = on_connection});
     int fd = connected();
@@ -311,7 +311,7 @@ START_TEST(a_busy_port_is_an_error)
 }
 END_TEST
 
-START_TEST(drain_waits_for_those_who_are_there)
+START_TEST(drain_waits_for_connected_clients)
 {
     start((struct server_options){0});
     int fd = connected();
@@ -326,7 +326,7 @@ START_TEST(drain_waits_for_those_who_are_there)
 }
 END_TEST
 
-START_TEST(drain_closes_those_who_stay)
+START_TEST(drain_closes_remaining_clients)
 {
     start((struct server_options){0});
     int fd = connected();
@@ -359,20 +359,20 @@ Suite *suite(void)
     TCase *t = tcase_create("server");
     tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_test(t, an_open_server_has_everybody_in_scope_0);
-    tcase_add_test(t, whoever_is_asked_is_told_both_ends);
-    tcase_add_test(t, what_waits_is_served_once_it_is_admitted);
+    tcase_add_test(t, an_open_server_puts_all_clients_in_scope_0);
+    tcase_add_test(t, the_admission_callback_gets_both_addresses);
+    tcase_add_test(t, pending_requests_are_served_after_admission);
     tcase_add_test(t, each_scope_has_its_own_keys);
-    tcase_add_test(t, who_is_refused_is_closed_and_named);
-    tcase_add_test(t, the_oldest_stranger_gives_way);
-    tcase_add_test(t, who_gets_no_answer_is_closed_in_time);
-    tcase_add_test(t, who_left_while_waiting_is_forgotten);
+    tcase_add_test(t, a_rejected_client_is_closed_and_reported);
+    tcase_add_test(t, the_oldest_pending_connection_is_dropped);
+    tcase_add_test(t, an_unanswered_admission_times_out);
+    tcase_add_test(t, a_client_that_leaves_while_pending_is_forgotten);
     tcase_add_test(t, destroying_the_server_ends_open_tickets);
     tcase_add_test(t, dropping_a_scope_closes_its_waiters_and_forgets_its_keys);
     tcase_add_test(t, a_socket_that_listens_already_is_taken_over);
     tcase_add_test(t, a_busy_port_is_an_error);
-    tcase_add_test(t, drain_waits_for_those_who_are_there);
-    tcase_add_test(t, drain_closes_those_who_stay);
+    tcase_add_test(t, drain_waits_for_connected_clients);
+    tcase_add_test(t, drain_closes_remaining_clients);
     tcase_add_test(t, a_half_closed_client_gets_its_replies);
     suite_add_tcase(all, t);
     return all;

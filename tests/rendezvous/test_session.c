@@ -203,7 +203,7 @@ static const struct {
     {DIALECT_AUTO, "GET / HTTP/1.0\r\n\r\n", 18, &none},
 };
 
-START_TEST(the_first_bytes_tell_the_dialect)
+START_TEST(the_dialect_is_detected_from_the_first_bytes)
 {
     w.host.rule = greetings[_i].rule;
     world_send(&w, 1, greetings[_i].bytes, greetings[_i].n);
@@ -280,7 +280,7 @@ static struct message multi_get(int nkeys)
 }
 
 /* The reply that is kept for many clients is the one of now, whatever was written. */
-START_TEST(equal_requests_get_equal_and_fresh_replies)
+START_TEST(equal_requests_get_equal_current_replies)
 {
     enum { N = 100 };
     static char got[N * 32], first[N * 32];
@@ -305,7 +305,7 @@ START_TEST(equal_requests_get_equal_and_fresh_replies)
 }
 END_TEST
 
-START_TEST(dropping_a_scope_closes_who_waits_in_it)
+START_TEST(dropping_a_scope_closes_its_waiting_clients)
 {
     struct message m = {.size = 0};
     for (int who = 1; who <= 3; who++) {
@@ -379,12 +379,12 @@ Suite *suite(void)
     tcase_add_loop_test(t, every_prefix_of_a_request_wants_more, 0, 19);
     tcase_add_loop_test(t, limits_are_judged_as_announced, 0, (int)ARRAY_LEN(limits));
     tcase_add_test(t, a_whole_request_has_a_limit_too);
-    tcase_add_loop_test(t, the_first_bytes_tell_the_dialect, 0,
+    tcase_add_loop_test(t, the_dialect_is_detected_from_the_first_bytes, 0,
                         (int)ARRAY_LEN(greetings));
     tcase_add_test(t, a_slow_reader_stops_its_own_requests);
     tcase_add_test(t, large_values_are_shared_with_slow_readers);
-    tcase_add_test(t, equal_requests_get_equal_and_fresh_replies);
-    tcase_add_test(t, dropping_a_scope_closes_who_waits_in_it);
+    tcase_add_test(t, equal_requests_get_equal_current_replies);
+    tcase_add_test(t, dropping_a_scope_closes_its_waiting_clients);
     tcase_add_test(t, a_client_that_leaves_no_longer_waits_or_watches);
     tcase_add_loop_test(t, random_bytes_never_crash, 0, 8);
     suite_add_tcase(s, t);

@@ -168,7 +168,7 @@ START_TEST(many_different_lists_are_all_kept)
 END_TEST
 
 /* A push has completed the list and woken one of two; a third comes and need not wait. */
-START_TEST(a_list_that_is_complete_is_joined_by_nobody)
+START_TEST(a_complete_list_gets_no_new_waiters)
 {
     static const char names[] = "a b c d e f g h q";
     for (const char *k = "abcdefgh"; *k; k++)
@@ -265,7 +265,7 @@ START_TEST(whatever_makes_a_key_present_wakes)
 }
 END_TEST
 
-START_TEST(a_compare_set_that_stores_nothing_wakes_nobody)
+START_TEST(a_compare_set_that_stores_nothing_wakes_no_waiter)
 {
     struct view now;
     ck_assert(!waits_for(0, "k"));
@@ -338,7 +338,7 @@ START_TEST(barriers_of_no_size_pass)
 }
 END_TEST
 
-START_TEST(who_left_a_barrier_stays_counted)
+START_TEST(a_client_that_left_a_barrier_stays_counted)
 {
     ck_assert(!arrive(0, 2));
     waiter_cancel(&c[0].waiter);
@@ -440,19 +440,19 @@ Suite *suite(void)
     tcase_add_test(t, a_key_that_goes_again_is_missing_again);
     tcase_add_test(t, equal_lists_are_woken_together_in_order);
     tcase_add_test(t, many_different_lists_are_all_kept);
-    tcase_add_test(t, a_list_that_is_complete_is_joined_by_nobody);
+    tcase_add_test(t, a_complete_list_gets_no_new_waiters);
     tcase_add_test(t, a_cancelled_waiter_is_never_called);
     tcase_add_test(t, a_full_store_takes_no_more_waiters);
     tcase_add_test(t, waiting_leaves_nothing_behind);
     tcase_add_loop_test(t, whatever_makes_a_key_present_wakes, 0,
                         (int)(sizeof ways / sizeof *ways));
-    tcase_add_test(t, a_compare_set_that_stores_nothing_wakes_nobody);
+    tcase_add_test(t, a_compare_set_that_stores_nothing_wakes_no_waiter);
     tcase_add_test(t, each_push_wakes_one_the_longest_waiting);
     tcase_add_test(t, a_queue_that_is_emptied_is_missing_again);
     tcase_add_test(t, a_filled_queue_and_a_missing_key_are_waited_for);
     tcase_add_test(t, a_barrier_opens_when_all_have_come);
     tcase_add_test(t, barriers_of_no_size_pass);
-    tcase_add_test(t, who_left_a_barrier_stays_counted);
+    tcase_add_test(t, a_client_that_left_a_barrier_stays_counted);
     tcase_add_test(t, a_smaller_size_or_a_set_opens_the_barrier_for_all);
     tcase_add_test(t, a_barrier_on_a_word_is_refused);
     tcase_add_test(t, dropping_a_scope_ends_its_waiters);

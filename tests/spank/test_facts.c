@@ -168,7 +168,7 @@ END_TEST
  * ------------------------------------------------------------------------------ */
 
 /* Steps of one job, and jobs that follow each other, run side by side. */
-START_TEST(neighbours_have_other_ports)
+START_TEST(steps_have_different_ports)
 {
     static bool taken[PORT_COUNT];
     for (uint32_t job = 4000000; job < 4000100; job++) {
@@ -201,7 +201,7 @@ Suite *suite(void)
     TCase *t = tcase_create("facts");
     tcase_add_loop_test(t, a_task_is_a_rank, 0, ARRAY_LEN(tasks));
     tcase_add_loop_test(t, the_node_of_rank_0, 0, ARRAY_LEN(masters));
-    tcase_add_test(t, neighbours_have_other_ports);
+    tcase_add_test(t, steps_have_different_ports);
     tcase_add_test(t, a_value_of_an_environment);
     suite_add_tcase(s, t);
     return s;

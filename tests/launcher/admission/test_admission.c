@@ -1,4 +1,4 @@
-/* Real sockets of real processes: a child connects and waits until it is let go. */
+/* Admission of real sockets: a child connects, and waits until the test releases it. */
 #include "tests/support/suite.h"
 
 #include "common/duration.h"
@@ -38,7 +38,8 @@ static union addr address(int family, const char *text)
     return a;
 }
 
-/* A listener on a free port of `text`; `*bound` gets where. -1: no such address here. */
+/* A listener on a free port of `text`; `*bound` gets the address. -1: the machine has
+ * none. */
 static int listen_on(int family, const char *text, union addr *bound)
 {
     *bound = address(family, text);
@@ -78,8 +79,8 @@ static int take(int listener, union addr *peer, union addr *local)
     return fd;
 }
 
-/* A child that connects, `depth` forks below us (its parents are gone by then: orphans go
- * to us, as to the agent). */
+/* A child that connects, `depth` forks below us. Its parents have exited, so it has
+ * become our child, as it would the agent's. */
 static void connect_from_child(int family, const char *text, in_port_t port, int depth)
 {
     pid_t pid = fork();
@@ -110,7 +111,8 @@ static const struct {
     const char *connect_addr;
 } families[] = {
     {AF_INET, "127.0.0.1", AF_INET, "127.0.0.1"},
-    {AF_INET, "127.0.0.1", AF_INET6, "::ffff:127.0.0.1"}, /* PyTorch's way to IPv4 */
+    {AF_INET, "127.0.0.1", AF_INET6,
+     "::ffff:127.0.0.1"}, /* as PyTorch connects to IPv4 */
     {AF_INET6, "::", AF_INET, "127.0.0.1"},
     {AF_INET6, "::", AF_INET6, "::ffff:127.0.0.1"},
     {AF_INET6, "::1", AF_INET6, "::1"},
@@ -127,7 +129,7 @@ static void check_family(int i, int depth)
     take(listener, &peer, &local);
     struct admission *d = admission_create(getpid());
     ck_ok(admission_check(d, &peer.any, &local.any, &err), err);
-    ck_ok(admission_check(d, &peer.any, &local.any, &err), err); /* remembered */
+    ck_ok(admission_check(d, &peer.any, &local.any, &err), err); /* from the cache */
     admission_destroy(d);
 
     struct sock_owner by_netlink, by_tables;
@@ -140,7 +142,7 @@ static void check_family(int i, int depth)
     close(netlink);
 }
 
-START_TEST(a_child_belongs_whatever_its_family)
+START_TEST(a_child_belongs_with_any_address_family)
 {
     check_family(_i, 0);
 }
@@ -152,7 +154,7 @@ START_TEST(an_orphaned_grandchild_belongs)
 }
 END_TEST
 
-START_TEST(a_stranger_of_the_same_user_does_not)
+START_TEST(another_process_of_the_user_does_not_belong)
 {
     union addr at, peer, local;
     int listener = listen_on(AF_INET, "127.0.0.1", &at);
@@ -172,7 +174,7 @@ START_TEST(a_stranger_of_the_same_user_does_not)
 }
 END_TEST
 
-START_TEST(what_is_closed_or_was_never_there_is_refused)
+START_TEST(closed_and_unknown_connections_are_rejected)
 {
     union addr at, peer, local;
     int listener = listen_on(AF_INET, "127.0.0.1", &at);
@@ -219,8 +221,8 @@ START_TEST(a_kernel_without_the_module_is_noticed)
 }
 END_TEST
 
-/* The kernel falls back to the listener of that port: it must not answer for a client. */
-START_TEST(a_listener_is_no_connection)
+/* The kernel returns the listener of that port instead, which is not the client. */
+START_TEST(a_listener_is_not_a_connection)
 {
     union addr at, elsewhere = address(AF_INET, "127.0.0.1");
     int listener = listen_on(AF_INET, "127.0.0.1", &at);
@@ -241,7 +243,7 @@ START_TEST(a_descriptor_passed_on_counts_for_its_holder)
     take(listener, &peer, &local);
     struct admission *d = admission_create(getpid());
     ck_ok(admission_check(d, &peer.any, &local.any, &err), err);
-    int moved = dup(fd); /* what was remembered is stale now */
+    int moved = dup(fd); /* the cache is stale now */
     close(fd);
     ck_ok(admission_check(d, &peer.any, &local.any, &err), err);
     close(moved);
@@ -250,7 +252,7 @@ START_TEST(a_descriptor_passed_on_counts_for_its_holder)
 }
 END_TEST
 
-/* --- processes that have changed what they are ------------------------------------- */
+/* --- processes that have changed user, namespaces or visibility --------------------- */
 
 enum { OTHER_USER = 65534 };
 
@@ -271,13 +273,13 @@ static void leave_namespaces(void)
     if (unshare(flags) < 0)
         _exit(1);
     if (fork() > 0)
-        pause(); /* the first of a pid namespace is the one below */
+        pause(); /* the first process of a pid namespace is its child */
 }
 
 static void change_nothing(void) {}
 
-/* What a process that connects after `change` is answered. It is a child of ours, or a
- * stranger; then a child of ours that has changed as `other` is there, too. */
+/* The result of admission for a process that connects after `change`. It is our child or
+ * an unrelated process; then one of our children has made the change `other`, too. */
 static int answer_to(void (*change)(void), bool ours, void (*other)(void))
 {
     union addr at, peer, local;
@@ -314,7 +316,7 @@ static int answer_to(void (*change)(void), bool ours, void (*other)(void))
     return answer;
 }
 
-START_TEST(descent_decides_whatever_the_user)
+START_TEST(descent_decides_with_another_user)
 {
     if (geteuid() != 0)
         return;
@@ -324,7 +326,7 @@ START_TEST(descent_decides_whatever_the_user)
 }
 END_TEST
 
-START_TEST(descent_decides_whatever_the_namespaces)
+START_TEST(descent_decides_in_other_namespaces)
 {
     if (geteuid() == 0)
         ck_assert_int_eq(answer_to(leave_namespaces, true, change_nothing), 0);
@@ -387,7 +389,7 @@ START_TEST(an_id_that_is_mapped_to_one_of_the_users_belongs)
 }
 END_TEST
 
-START_TEST(one_that_hides_its_descriptors_belongs_if_no_stranger_is_seen)
+START_TEST(hidden_descriptors_belong_without_other_candidates)
 {
     if (geteuid() == 0) {
         be_another_user();
@@ -419,17 +421,18 @@ Suite *suite(void)
     TCase *t = tcase_create("admission");
     tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, setup, NULL);
-    tcase_add_loop_test(t, a_child_belongs_whatever_its_family, 0, ARRAY_LEN(families));
+    tcase_add_loop_test(t, a_child_belongs_with_any_address_family, 0,
+                        ARRAY_LEN(families));
     tcase_add_loop_test(t, an_orphaned_grandchild_belongs, 0, ARRAY_LEN(families));
-    tcase_add_test(t, a_stranger_of_the_same_user_does_not);
-    tcase_add_test(t, what_is_closed_or_was_never_there_is_refused);
+    tcase_add_test(t, another_process_of_the_user_does_not_belong);
+    tcase_add_test(t, closed_and_unknown_connections_are_rejected);
     tcase_add_test(t, a_kernel_without_the_module_is_noticed);
-    tcase_add_test(t, a_listener_is_no_connection);
+    tcase_add_test(t, a_listener_is_not_a_connection);
     tcase_add_test(t, a_descriptor_passed_on_counts_for_its_holder);
-    tcase_add_test(t, descent_decides_whatever_the_user);
-    tcase_add_test(t, descent_decides_whatever_the_namespaces);
+    tcase_add_test(t, descent_decides_with_another_user);
+    tcase_add_test(t, descent_decides_in_other_namespaces);
     tcase_add_test(t, an_id_that_is_mapped_to_one_of_the_users_belongs);
-    tcase_add_test(t, one_that_hides_its_descriptors_belongs_if_no_stranger_is_seen);
+    tcase_add_test(t, hidden_descriptors_belong_without_other_candidates);
     tcase_add_test(t, many_children_one_after_the_other);
     suite_add_tcase(s, t);
     return s;

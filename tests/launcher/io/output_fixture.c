@@ -27,7 +27,7 @@ void output_teardown(void)
     loop_destroy(loop);
 }
 
-/* What has been fed is handed to the writers, and written unless the reader is stuck. */
+/* Pass the output to the writers, and wait until it is written unless `stuck`. */
 void turn(void)
 {
     int64_t end = now_ms() + (stuck ? 1 : 10000);

@@ -1,4 +1,4 @@
-/* Lines, tags, tails and files of their own. */
+/* Lines, tags, tails, and output files of ranks. */
 #include "tests/launcher/io/output_fixture.h"
 
 #include "common/duration.h"
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Both streams to files of their own: out and err in a fresh folder. */
+/* Both streams to separate files, out and err in a new folder. */
 static char *folder;
 
 static void to_files(void)
@@ -90,7 +90,7 @@ START_TEST(lines_have_the_shape_the_options_say)
 }
 END_TEST
 
-START_TEST(a_tag_never_stands_in_mid_line)
+START_TEST(tags_only_at_the_start_of_a_line)
 {
     to_files();
     make(&(struct opts){0}, 2, false);
@@ -154,7 +154,7 @@ START_TEST(all_held_lines_together_have_a_limit)
     turn();
     struct stat st;
     ck_assert_int_eq(fstat(STDOUT_FILENO, &st), 0);
-    ck_assert_int_eq(st.st_size, 4 + 4 * PIECE); /* of rank 2, behind its tag */
+    ck_assert_int_eq(st.st_size, 4 + 4 * PIECE); /* of rank 2, after its tag */
     assert_wrote("err", "");
     free(piece);
 }
@@ -207,7 +207,7 @@ START_TEST(times_are_those_of_the_first_byte)
 }
 END_TEST
 
-START_TEST(ranks_that_are_not_there_are_refused)
+START_TEST(unknown_ranks_are_rejected)
 {
     static const char *const bad[] = {"4", "1-4", "2-1", "x", "", "1,", "-1", "1;2"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -256,7 +256,7 @@ START_TEST(the_tail_of_long_lines_starts_at_a_line)
     char *tail = output_tail(output, 0);
     ck_assert_uint_eq(strlen(tail), 3000);
     free(tail);
-    memset(big, 'y', 10000); /* no line start to be had: the last 4 KiB */
+    memset(big, 'y', 10000); /* no line begins in them: the last 4 KiB */
     feed(0, OUT_STDERR, big);
     tail = output_tail(output, 0);
     ck_assert_uint_eq(strlen(tail), 4096);
@@ -265,7 +265,7 @@ START_TEST(the_tail_of_long_lines_starts_at_a_line)
 }
 END_TEST
 
-/* ---- files of their own ---- */
+/* ---- files of ranks ---- */
 
 static const struct {
     const char *pattern, *out, *err, *gone; /* file names for rank 2 */
@@ -288,7 +288,7 @@ START_TEST(each_rank_has_its_files)
     assert_wrote(patterns[_i].err, "oops\n");
     assert_wrote("out", "[2 node02] half\n");
     char *gone = xasprintf("%s/%s", folder, patterns[_i].gone);
-    ck_assert_int_ne(access(gone, F_OK), 0); /* nothing said, no file */
+    ck_assert_int_ne(access(gone, F_OK), 0); /* no output, no file */
     free(gone);
     free(pattern);
 }
@@ -324,7 +324,7 @@ START_TEST(many_files_are_not_many_descriptors)
 }
 END_TEST
 
-START_TEST(a_file_that_cannot_be_written_is_said_once)
+START_TEST(a_file_error_is_reported_once)
 {
     to_files();
     make(&(struct opts){.output_filename = "/dev/full/x"}, 2, false);
@@ -348,7 +348,7 @@ static const struct {
     {"", "needs the name of a folder"},
 };
 
-START_TEST(a_bad_pattern_is_refused)
+START_TEST(a_bad_pattern_is_rejected)
 {
     ck_assert_ptr_null(
         make(&(struct opts){.output_filename = bad_patterns[_i].pattern}, 2, false));
@@ -362,21 +362,21 @@ Suite *suite(void)
     TCase *t = tcase_create("output");
     tcase_add_checked_fixture(t, output_setup, output_teardown);
     tcase_add_loop_test(t, lines_have_the_shape_the_options_say, 0, ARRAY_LEN(shapes));
-    tcase_add_test(t, a_tag_never_stands_in_mid_line);
+    tcase_add_test(t, tags_only_at_the_start_of_a_line);
     tcase_add_loop_test(t, every_split_gives_the_same_lines, 0, 19);
     tcase_add_test(t, a_long_line_is_held_until_its_end);
     tcase_add_test(t, all_held_lines_together_have_a_limit);
     tcase_add_test(t, without_tags_bytes_pass_at_once);
     tcase_add_test(t, our_own_line_starts_a_line);
     tcase_add_test(t, times_are_those_of_the_first_byte);
-    tcase_add_test(t, ranks_that_are_not_there_are_refused);
+    tcase_add_test(t, unknown_ranks_are_rejected);
     tcase_add_test(t, the_tail_is_the_end_of_stderr);
     tcase_add_test(t, the_tail_of_long_lines_starts_at_a_line);
     tcase_add_loop_test(t, each_rank_has_its_files, 0, ARRAY_LEN(patterns));
     tcase_add_test(t, without_s_both_streams_share_a_file);
     tcase_add_test(t, many_files_are_not_many_descriptors);
-    tcase_add_test(t, a_file_that_cannot_be_written_is_said_once);
-    tcase_add_loop_test(t, a_bad_pattern_is_refused, 0, ARRAY_LEN(bad_patterns));
+    tcase_add_test(t, a_file_error_is_reported_once);
+    tcase_add_loop_test(t, a_bad_pattern_is_rejected, 0, ARRAY_LEN(bad_patterns));
     suite_add_tcase(s, t);
     return s;
 }

@@ -1,4 +1,4 @@
-/* Readers of our output that are slow, and such that leave. */
+/* Slow readers of our output, and readers that close it. */
 #include "tests/launcher/io/output_fixture.h"
 
 #include "common/duration.h"
@@ -41,8 +41,8 @@ static int stdout_for(enum reader kind)
     return stdout_is(fds);
 }
 
-/* A pipe belongs to who made it, and only root can become somebody else here; for
- * everybody else PIPE_OF_ANOTHER is a second round of PIPE. */
+/* A pipe belongs to the user that made it. Only root can change its user here; otherwise
+ * PIPE_OF_ANOTHER is the same as PIPE. */
 static void make_for(enum reader kind)
 {
     bool other = kind == PIPE_OF_ANOTHER && geteuid() == 0;
@@ -51,11 +51,11 @@ static void make_for(enum reader kind)
     make(&(struct opts){0}, 1, false);
     if (other) {
         ck_assert_int_eq(seteuid(0), 0);
-        prctl(PR_SET_DUMPABLE, 1); /* lost on the way; the leak check wants it */
+        prctl(PR_SET_DUMPABLE, 1); /* setuid() has cleared it; the leak check needs it */
     }
 }
 
-START_TEST(a_slow_reader_takes_our_room_and_loses_nothing)
+START_TEST(a_slow_reader_gets_everything)
 {
     int reader = stdout_for((enum reader)_i);
     make_for((enum reader)_i);
@@ -70,7 +70,7 @@ START_TEST(a_slow_reader_takes_our_room_and_loses_nothing)
         turn();
     }
     ck_assert_int_eq(rooms, 0);
-    ck_assert_int_eq(fcntl(1, F_GETFL) & O_NONBLOCK, 0); /* our stdout is as it was */
+    ck_assert_int_eq(fcntl(1, F_GETFL) & O_NONBLOCK, 0); /* our stdout is unchanged */
     while (got < fed) {
         ssize_t n = read(reader, back, sizeof back);
         ck_assert_int_gt(n, 0);
@@ -138,7 +138,7 @@ static void on_lost(enum out_stream stream, bool reader_left, const char *why, v
     ck_assert_ptr_nonnull(strstr(why, "cannot write to stdout: "));
 }
 
-START_TEST(a_reader_that_leaves_is_told_once)
+START_TEST(a_closed_reader_is_reported_once)
 {
     bool reader_left = true;
     int reader = stdout_pipe();
@@ -155,7 +155,7 @@ START_TEST(a_reader_that_leaves_is_told_once)
 }
 END_TEST
 
-START_TEST(a_full_disk_is_told_once)
+START_TEST(a_full_disk_is_reported_once)
 {
     bool reader_left = false;
     int full = open("/dev/full", O_WRONLY);
@@ -191,11 +191,11 @@ Suite *suite(void)
     Suite *s = suite_create("output_readers");
     TCase *t = tcase_create("output_readers");
     tcase_add_checked_fixture(t, output_setup, output_teardown);
-    tcase_add_loop_test(t, a_slow_reader_takes_our_room_and_loses_nothing, 0, READERS);
+    tcase_add_loop_test(t, a_slow_reader_gets_everything, 0, READERS);
     tcase_add_test(t, a_slow_reader_of_a_fifo_gets_everything);
     tcase_add_test(t, flushing_ends_at_its_deadline);
-    tcase_add_test(t, a_reader_that_leaves_is_told_once);
-    tcase_add_test(t, a_full_disk_is_told_once);
+    tcase_add_test(t, a_closed_reader_is_reported_once);
+    tcase_add_test(t, a_full_disk_is_reported_once);
     tcase_add_test(t, both_streams_to_one_pipe_keep_their_order);
     suite_add_tcase(s, t);
     return s;

@@ -1,4 +1,4 @@
-/* What a user at a terminal sees: lines that are not whole yet. */
+/* Incomplete lines on a terminal. */
 #include "tests/launcher/io/output_fixture.h"
 
 #include <poll.h>
@@ -20,7 +20,7 @@ static int on_terminal(void)
     return ours;
 }
 
-/* The terminal hands on what it gets in pieces of its own. */
+/* The terminal passes its input on in pieces of any size. */
 static void assert_shows(int terminal, const char *want)
 {
     turn();
@@ -71,9 +71,9 @@ START_TEST(a_terminal_shows_a_question)
     feed(1, OUT_STDERR, "age? ");
     usleep(120000);
     assert_shows(terminal, "[0] name? \r\n[1] age? ");
-    feed(1, OUT_STDERR, "old\n"); /* goes on where it stopped */
+    feed(1, OUT_STDERR, "old\n"); /* continues its line */
     feed(2, OUT_STDOUT, "hi\n");
-    feed(0, OUT_STDOUT, "thanks\n"); /* was interrupted: a line of its own */
+    feed(0, OUT_STDOUT, "thanks\n"); /* was interrupted: starts a new line */
     assert_shows(terminal, "old\r\n[2] hi\r\n[0] thanks\r\n");
     feed(0, OUT_STDOUT, "more? ");
     usleep(120000);

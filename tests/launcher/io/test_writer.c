@@ -1,4 +1,4 @@
-/* A target that stands still holds up its writer's thread and nothing else. */
+/* A stalled target blocks its writer's thread and nothing else. */
 #include "common/duration.h"
 #include "common/mem.h"
 #include "launcher/io/writer.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-/* What the thread is given; it waits in put() while `stalled`. */
+/* The target of the thread; put() waits while `stalled`. */
 static struct {
     atomic_bool stalled, released, asked;
     atomic_int error; /* that put() returns */
@@ -96,7 +96,7 @@ START_TEST(order_is_kept)
 }
 END_TEST
 
-START_TEST(nobody_waits_for_a_disk_that_stands_still)
+START_TEST(a_stalled_disk_blocks_no_caller)
 {
     disk.stalled = true;
     int64_t began = now_ms();
@@ -124,7 +124,7 @@ END_TEST
 
 /* The owner stops at WRITER_HIGH even if the queue is smaller at the end of the
  * iteration. */
-START_TEST(whoever_saw_it_full_is_told_that_it_drained)
+START_TEST(a_full_queue_reports_when_it_has_drained)
 {
     disk.stalled = true;
     size_t piece = 64 << 10;
@@ -144,7 +144,7 @@ START_TEST(whoever_saw_it_full_is_told_that_it_drained)
 }
 END_TEST
 
-START_TEST(the_end_is_told_when_everything_is_written)
+START_TEST(the_end_is_reported_after_the_last_write)
 {
     disk.stalled = true;
     text("last");
@@ -156,7 +156,7 @@ START_TEST(the_end_is_told_when_everything_is_written)
 }
 END_TEST
 
-START_TEST(an_error_is_told_once)
+START_TEST(an_error_is_reported_once)
 {
     disk.error = EIO;
     text("a");
@@ -168,7 +168,7 @@ START_TEST(an_error_is_told_once)
 }
 END_TEST
 
-START_TEST(one_that_is_stuck_is_left_behind)
+START_TEST(a_stalled_writer_is_abandoned)
 {
     disk.stalled = true;
     text("a");
@@ -202,7 +202,7 @@ static void count_release(void *to)
 
 /* For the thread sanitizer: the thread may free the writer while it is being destroyed.
  */
-START_TEST(one_that_is_just_writing_may_be_destroyed)
+START_TEST(a_writer_may_be_destroyed_while_it_writes)
 {
     enum { ROUNDS = 200 };
     struct ddp_err err;
@@ -229,12 +229,12 @@ Suite *suite(void)
     TCase *t = tcase_create("writer");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, order_is_kept);
-    tcase_add_test(t, nobody_waits_for_a_disk_that_stands_still);
-    tcase_add_test(t, whoever_saw_it_full_is_told_that_it_drained);
-    tcase_add_test(t, the_end_is_told_when_everything_is_written);
-    tcase_add_test(t, an_error_is_told_once);
-    tcase_add_test(t, one_that_is_stuck_is_left_behind);
-    tcase_add_test(t, one_that_is_just_writing_may_be_destroyed);
+    tcase_add_test(t, a_stalled_disk_blocks_no_caller);
+    tcase_add_test(t, a_full_queue_reports_when_it_has_drained);
+    tcase_add_test(t, the_end_is_reported_after_the_last_write);
+    tcase_add_test(t, an_error_is_reported_once);
+    tcase_add_test(t, a_stalled_writer_is_abandoned);
+    tcase_add_test(t, a_writer_may_be_destroyed_while_it_writes);
     suite_add_tcase(s, t);
     return s;
 }

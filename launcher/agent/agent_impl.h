@@ -23,6 +23,7 @@ void agent_plugins_fini(struct agent *a);
 int agent_plugins_prepare(struct agent *a, struct msg_job *job, struct ddp_err *err);
 int agent_plugins_program(struct agent *a, const char *path, const struct strv *env,
                           struct ddp_err *err);
+bool agent_plugins_start(struct agent *a); /* does one of them? */
 int agent_plugins_rank_fd(struct agent *a, uint32_t local);
 bool agent_plugins_busy(const struct agent *a); /* any of them */
 bool agent_plugins_spares(const struct agent *a, pid_t pid);

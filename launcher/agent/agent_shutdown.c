@@ -33,16 +33,16 @@ enum { IDLE_STREAM_MS = 2000 };
  * or two ms, and most jobs have ended by then. */
 enum { STRAYS_MS = 10 };
 
-/* Spare the ssh processes to the agents below, with their children, and the interpreter
- * that ranks are forked from, which serves the next attempt, too. */
+/* Spare the ssh processes to the agents below, and those of plug-ins, with their
+ * children.
+ */
 static enum kill_tree_rule spare_others(pid_t pid, pid_t group, void *arg)
 {
     struct agent *a = arg;
     if (agent_plugins_spares(a, pid))
         return KILL_TREE_SPARE;
     bool ssh = a->relay && relay_has_ssh(a->relay, pid);
-    return ssh || (a->ranks && ranks_helper(a->ranks) == pid) ? KILL_TREE_SPARE
-                                                              : KILL_TREE_TAKE;
+    return ssh ? KILL_TREE_SPARE : KILL_TREE_TAKE;
 }
 
 /* A running rank gets its signals with its whole group. */
@@ -63,8 +63,7 @@ static bool nothing_left(struct agent *a)
         return false;
     if (agent_plugins_busy(a))
         return false;
-    bool others = (a->relay && !relay_is_idle(a->relay)) ||
-                  (a->ranks && ranks_helper(a->ranks) > 0);
+    bool others = (a->relay && !relay_is_idle(a->relay)) || agent_plugins_spares(a, 0);
     return others && kill_tree_signal(0, spare_others, a) == 0;
 }
 

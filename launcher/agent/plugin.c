@@ -64,6 +64,16 @@ int agent_plugins_program(struct agent *a, const char *path, const struct strv *
     return 0;
 }
 
+bool agent_plugins_start(struct agent *a)
+{
+    for (size_t i = 0; agent_plugins[i]; i++) {
+        if (a->plugins[i] && agent_plugins[i]->start &&
+            agent_plugins[i]->start(a->plugins[i]))
+            return true;
+    }
+    return false;
+}
+
 int agent_plugins_rank_fd(struct agent *a, uint32_t local)
 {
     int fd = -1;

@@ -8,7 +8,7 @@
  *     JOB arrives    prepare     before any rank of this attempt; for the next attempt
  *                                again, when RESTART arrives
  *     starting       program; rank_facts and rank_env, per rank, once or more often;
- *                    rank_fd, rank_started
+ *                    rank_fd, start, rank_started
  *     running        rank_exited; ranks_over
  *     TERMINATE      stop; then `busy` delays the end of the node, and `spares` saves a
  *                    process from the signals
@@ -55,6 +55,9 @@ struct agent_plugin {
     /* A descriptor that the rank inherits as CHILD_EXTRA_FD, closed by the caller; -1:
      * none. The first plug-in with one wins. */
     int (*rank_fd)(void *state, uint32_t local);
+    /* The next rank is to be started. True: the plug-in starts it, and all that follow,
+     * in its own time: ranks_next(), ranks_adopt(), ranks_resume() (ranks.h). */
+    bool (*start)(void *state);
     void (*rank_started)(void *state, uint32_t local, pid_t pid);
     void (*rank_exited)(void *state, uint32_t local, const struct msg_exit *how);
     /* No rank runs, and none will be started in this attempt. May be called again. */
@@ -66,7 +69,8 @@ struct agent_plugin {
     /* It has a process that ends by itself, within a time limit of the plug-in: the node
      * is not at its end. The plug-in calls agent_check() when this changes. */
     bool (*busy)(const void *state);
-    /* This process is not to be signalled at the end. */
+    /* This process is not to be signalled at the end, nor waited for. `pid` 0: is there
+     * any such process? */
     bool (*spares)(const void *state, pid_t pid);
 
     void (*tick)(void *state);            /* every second, from `init` on */

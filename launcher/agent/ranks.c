@@ -14,11 +14,8 @@
 #include "launcher/agent/agent_impl.h"
 #include "launcher/agent/error_file.h"
 #include "launcher/agent/machine.h"
-#include "launcher/agent/ranks_impl.h"
-#include "launcher/agent/worker_proc.h"
 #include "launcher/contract.h"
 #include "launcher/place/bind.h"
-#include "launcher/plugins/preload/preload_report.h"
 
 #include <errno.h>
 #include <event2/buffer.h>
@@ -91,7 +88,7 @@ static void on_exited(struct worker_proc *w, const struct msg_exit *how, void *a
     check_over(r);
 }
 
-bool ranks_takes_input(const struct ranks *r, uint32_t rank)
+static bool takes_input(const struct ranks *r, uint32_t rank)
 {
     return r->job->input == INPUT_ALL || (r->job->input == INPUT_RANK0 && rank == 0);
 }
@@ -102,7 +99,7 @@ static void count_taken(struct ranks *r, uint32_t local, size_t n)
     uint64_t least = UINT64_MAX;
     r->taken[local] += n;
     for (uint32_t i = 0; i < r->share->nlocal; i++) {
-        if (ranks_takes_input(r, r->share->ranks[i].rank) && r->taken[i] < least)
+        if (takes_input(r, r->share->ranks[i].rank) && r->taken[i] < least)
             least = r->taken[i];
     }
     if (least != UINT64_MAX && least > r->reported) {
@@ -120,7 +117,7 @@ static void on_taken(struct worker_proc *w, size_t n, void *arg)
     }
 }
 
-const struct worker_events ranks_worker_events = {
+static const struct worker_events worker_events = {
     on_credit,
     on_out,
     on_exited,
@@ -140,16 +137,8 @@ static void on_env_note(const struct env_note *n, void *arg)
                  n->old ? " ('" : "", n->old ? n->old : "", n->old ? "')" : "");
 }
 
-/* Notes for one rank suffice: the last, as for the first an outer launcher's variables
- * may be right by chance (rank 0). */
-bool ranks_logs_env(const struct ranks *r, uint32_t local)
-{
-    return local + 1 == r->share->nlocal && r->job->attempt == 0;
-}
-
-/* The environment of a rank. With `note`, changes to the user's own variables are logged.
- */
-void ranks_env(struct ranks *r, uint32_t local, bool note, struct strv *env)
+/* With `note`, changes to the user's own variables are logged. */
+static void make_env(struct ranks *r, uint32_t local, bool note, struct strv *env)
 {
     const struct msg_job *job = r->job;
     const struct share_rank *sr = &r->share->ranks[local];
@@ -186,6 +175,18 @@ void ranks_env(struct ranks *r, uint32_t local, bool note, struct strv *env)
     AGENT_HOOKS(r->agent, rank_facts, local, &facts);
     contract_apply(&facts, &r->base, &job->user_set, env, note ? on_env_note : NULL, r);
     AGENT_HOOKS(r->agent, rank_env, local, env);
+}
+
+void ranks_env(struct ranks *r, uint32_t local, struct strv *env)
+{
+    make_env(r, local, false, env);
+}
+
+/* Notes for one rank suffice: the last, as for the first an outer launcher's variables
+ * may be right by chance (rank 0). */
+static void make_last_env(struct ranks *r, uint32_t local, struct strv *env)
+{
+    make_env(r, local, local + 1 == r->share->nlocal && r->job->attempt == 0, env);
 }
 
 /* The agent's own variables, overridden by those from the launcher; or only the latter.
@@ -305,13 +306,13 @@ static int prepare(struct ranks *r)
 }
 
 /* The rank runs: pass it the input received so far, which is at most INPUT_CREDIT. */
-void ranks_started(struct ranks *r, struct worker_proc *w)
+static void rank_runs(struct ranks *r, struct worker_proc *w)
 {
     uint32_t local = (uint32_t)r->next;
     size_t n = evbuffer_get_length(r->early);
     r->workers[local] = w;
     AGENT_HOOKS(r->agent, rank_started, local, worker_pid(w));
-    if (ranks_takes_input(r, r->share->ranks[local].rank)) {
+    if (takes_input(r, r->share->ranks[local].rank)) {
         if (n > 0)
             worker_input(w, evbuffer_pullup(r->early, -1), n);
         if (r->early_end)
@@ -326,7 +327,7 @@ void ranks_started(struct ranks *r, struct worker_proc *w)
 static int start_one(struct ranks *r, uint32_t local)
 {
     struct strv env = {0};
-    ranks_env(r, local, ranks_logs_env(r, local), &env);
+    make_last_env(r, local, &env);
     const struct binding *b = &r->bindings[local];
     struct child_spec spec = {
         .path = r->path,
@@ -338,12 +339,11 @@ static int start_one(struct ranks *r, uint32_t local)
         .group = true,
     };
     int rank = (int)r->share->ranks[local].rank;
-    struct worker_proc *w =
-        worker_create(r->loop, r->reap, rank, &ranks_worker_events, r);
+    struct worker_proc *w = worker_create(r->loop, r->reap, rank, &worker_events, r);
     enum child_step step;
-    int rc = worker_start(w, &spec, ranks_takes_input(r, (uint32_t)rank), &step);
+    int rc = worker_start(w, &spec, takes_input(r, (uint32_t)rank), &step);
     if (rc == 0) {
-        ranks_started(r, w);
+        rank_runs(r, w);
     } else {
         struct ddp_err err;
         int code = program_failed(r->job->argv.v[0], r->path, r->job->wdir, host_label(r),
@@ -364,14 +364,9 @@ static void start_batch(struct ranks *r)
     if (!r->path) {
         if (!files_answer(r) || prepare(r) < 0)
             return;
-        if (ranks_may_fork(r))
-            ranks_start_forking(r);
     }
-    if (r->preload) { /* its events fork the other ranks */
-        if (r->ready && !r->forking)
-            ranks_fork_next(r);
+    if (agent_plugins_start(r->agent))
         return;
-    }
     int64_t end_ms = now_ms() + BATCH_MS;
     for (int i = 0; i < BATCH && r->next < (int)r->share->nlocal && now_ms() < end_ms;
          i++, r->next++) {
@@ -387,6 +382,54 @@ static void start_batch(struct ranks *r)
 static void on_start(evutil_socket_t fd, short what, void *arg)
 {
     start_batch(arg);
+}
+
+/* --- started by a plug-in ----------------------------------------------------------- */
+
+int ranks_next(struct ranks *r, struct next_rank *n)
+{
+    uint32_t local = (uint32_t)r->next, rank = r->share->ranks[local].rank;
+    *n = (struct next_rank){.extra = -1};
+    r->opened = worker_create(r->loop, r->reap, (int)rank, &worker_events, r);
+    if (worker_open(r->opened, takes_input(r, rank), n->streams) < 0) {
+        worker_destroy(r->opened);
+        r->opened = NULL;
+        return -1;
+    }
+    make_last_env(r, local, &n->env);
+    n->extra = agent_plugins_rank_fd(r->agent, local);
+    return 0;
+}
+
+void next_rank_finish(struct next_rank *n)
+{
+    for (size_t i = 0; i < ARRAY_LEN(n->streams); i++) {
+        if (n->streams[i] >= 0)
+            close(n->streams[i]);
+    }
+    if (n->extra >= 0)
+        close(n->extra);
+    strv_finish(&n->env);
+}
+
+bool ranks_adopt(struct ranks *r, pid_t pid)
+{
+    worker_adopt(r->opened, pid);
+    rank_runs(r, r->opened);
+    r->opened = NULL;
+    r->next++;
+    bool last = r->next == (int)r->share->nlocal;
+    if (last)
+        agent_send(r->agent, MSG(spawned));
+    return last;
+}
+
+void ranks_resume(struct ranks *r)
+{
+    worker_destroy(r->opened);
+    r->opened = NULL;
+    if (r->next < (int)r->share->nlocal)
+        event_active(r->starter, EV_TIMEOUT, 0);
 }
 
 /* --- interface ---------------------------------------------------------------------- */
@@ -405,10 +448,8 @@ static void forget_input(struct ranks *r)
 void ranks_stop_starting(struct ranks *r, bool again)
 {
     r->stopped = true;
-    if (again)
-        ranks_drop_fork(r);
-    else
-        ranks_end_forking(r);
+    worker_destroy(r->opened);
+    r->opened = NULL;
     if (again && !r->between && r->next > 0)
         forget_input(r);
     r->between |= again;
@@ -485,7 +526,7 @@ void ranks_input(struct ranks *r, const void *data, size_t n)
         evbuffer_add(r->early, data, n);
     r->early_end |= n == 0;
     for (uint32_t i = 0; i < r->share->nlocal; i++) {
-        if (!r->between && r->workers[i] && ranks_takes_input(r, r->share->ranks[i].rank))
+        if (!r->between && r->workers[i] && takes_input(r, r->share->ranks[i].rank))
             worker_input(r->workers[i], data, n);
     }
 }
@@ -517,8 +558,7 @@ void ranks_destroy(struct ranks *r)
 {
     if (!r)
         return;
-    ranks_end_forking(r);
-    preload_report_destroy(r->report);
+    worker_destroy(r->opened);
     for (uint32_t i = 0; i < r->share->nlocal; i++) {
         worker_destroy(r->workers[i]);
         if (r->error_files[i] >= 0)

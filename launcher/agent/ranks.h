@@ -5,25 +5,53 @@
 #ifndef LAUNCHER_AGENT_RANKS_H
 #define LAUNCHER_AGENT_RANKS_H
 
+#include "launcher/agent/worker_proc.h"
 #include "launcher/link/message.h"
 #include "launcher/transport/program.h"
 #include "launcher/transport/reap.h"
 
 struct agent;
-struct ranks;
+struct binding;
+
+/* Plug-ins may read it. */
+struct ranks {
+    struct agent *agent;           /* borrowed */
+    struct loop *loop;             /* borrowed */
+    struct reap *reap;             /* borrowed */
+    const struct msg_job *job;     /* borrowed */
+    const struct msg_share *share; /* borrowed */
+    struct event *starter;         /* owned: starts the next batch */
+    struct offload *search;       /* owned: program search in a thread; NULL: not begun */
+    int64_t search_until_ms;      /* monotonic */
+    bool searched;                /* the search has returned */
+    char *path;                   /* owned: of the program; NULL: not found yet */
+    char *gloo_interface;         /* owned, or NULL */
+    struct strv base;             /* environment without the per-rank variables */
+    struct binding *bindings;     /* owned, by local rank */
+    struct worker_proc **workers; /* owned, by local rank; NULL: not started */
+    int *error_files;             /* owned, by local rank; -1: none */
+    uint64_t *taken;              /* owned, by local rank: bytes of input taken */
+    uint64_t reported;            /* bytes of input reported as taken by all */
+    int next;                     /* local rank to be started next */
+    struct worker_proc *opened;   /* owned: the next rank, by ranks_next(); NULL */
+    struct evbuffer *early;       /* owned: input received before all were started */
+    bool early_end;               /* end of input was received */
+    bool stopped;
+    bool between;    /* between two attempts: input is kept for the next */
+    uint64_t credit; /* bytes of output that may be sent */
+};
 
 /* `a`, with its job and share, is borrowed. Starting begins in the next loop iteration.
  */
 struct ranks *ranks_create(struct agent *a);
 void ranks_destroy(struct ranks *r);
 
-/* With `again`, the interpreter that ranks are forked from is kept for ranks_again(). */
+/* `again`: another attempt may follow: input is kept for it. */
 void ranks_stop_starting(struct ranks *r, bool again);
 
 /* Start another attempt, when all processes of the last one have exited: the caller has
  * updated job->attempt and the store's port. Input is not repeated. */
 void ranks_again(struct ranks *r);
-pid_t ranks_helper(const struct ranks *r); /* that interpreter; 0: none */
 
 void ranks_signal(struct ranks *r, int sig);              /* to all running ranks */
 bool ranks_running(const struct ranks *r);                /* any of them */
@@ -33,5 +61,26 @@ void ranks_cut(struct ranks *r, bool idle_only);          /* as worker_cut() */
 
 void ranks_credit(struct ranks *r, uint32_t n); /* allow n more bytes of output */
 void ranks_input(struct ranks *r, const void *data, size_t n);
+
+/* --- for a plug-in that starts ranks in another way (agent_plugin.start) --------------
+ */
+
+/* The environment of a rank, without a note of what was changed in the user's. */
+void ranks_env(struct ranks *r, uint32_t local, struct strv *env);
+
+/* What the next rank needs; closed and freed by next_rank_finish(). */
+struct next_rank {
+    int streams[3];  /* its descriptors 0, 1, 2; -1: /dev/null */
+    int extra;       /* its CHILD_EXTRA_FD; -1: none */
+    struct strv env; /* owned */
+};
+int ranks_next(struct ranks *r, struct next_rank *n); /* -1: out of descriptors */
+void next_rank_finish(struct next_rank *n);
+
+/* The next rank is process `pid`, a child of ours. Returns whether it was the last one.
+ */
+bool ranks_adopt(struct ranks *r, pid_t pid);
+/* The core has to start the ranks that are left. */
+void ranks_resume(struct ranks *r);
 
 #endif

@@ -152,13 +152,6 @@ static int handle_terminated(struct job *j, unsigned node, const struct frame *f
     return 0;
 }
 
-static int handle_savings(struct job *j, unsigned node, const struct frame *f,
-                          struct ddp_err *err)
-{
-    j->nodes[node].saved = *(const struct msg_savings *)f->m;
-    return 0;
-}
-
 static int handle_log(struct job *j, unsigned node, const struct frame *f,
                       struct ddp_err *err)
 {
@@ -203,7 +196,6 @@ static int (*const handlers[MSG_TYPES])(struct job *j, unsigned node,
     [MSG_PONG] = job_handle_pong,
     [MSG_ERROR] = handle_error,
     [MSG_INTERRUPTED] = handle_interrupted,
-    [MSG_SAVINGS] = handle_savings,
 };
 
 /* The first message of a node: its link becomes the way to the node. */

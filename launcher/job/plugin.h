@@ -90,7 +90,9 @@ struct job_plugin {
     /* Another attempt begins: forget the last one. `prepare` follows. */
     void (*next_attempt)(void *state);
     void (*end)(void *state, int code); /* of ddprun; the loop has stopped */
-    void (*report)(void *state);        /* add lines to the summary, with job_say() */
+    /* For --dry-run, which calls only `init`, `plan` and `fini` beside it: add lines. */
+    void (*dry_run)(void *state, struct strv *lines);
+    void (*report)(void *state); /* add lines to the summary, with job_say() */
 
     void (*tick)(void *state);          /* every second, from `open` on */
     const struct job_message *messages; /* the last row is zero */

@@ -324,33 +324,8 @@ void job_report_failure(struct job *j)
     free(what);
 }
 
-/* What --preload saved, over the hosts that have forked their ranks. */
-static void report_preload(struct job *j)
-{
-    double import_s = 0, spared_s = 0, mib = 0;
-    int hosts = 0;
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        const struct msg_savings *m = &j->nodes[i].saved;
-        double s = m->import_ms / 1e3;
-        if (m->forks == 0)
-            continue;
-        hosts++;
-        import_s = s > import_s ? s : import_s;
-        spared_s += s * (m->forks - 1);
-        mib += (double)m->kib / 1024;
-    }
-    if (hosts == 0)
-        return;
-    char *line = xasprintf("ddprun: imported once%s, in %.1f s: saves %.1f s of other "
-                           "imports and %.0f MiB",
-                           hosts > 1 ? " on each host" : "", import_s, spared_s, mib);
-    job_say(j, line);
-    free(line);
-}
-
 void job_report_summary(struct job *j)
 {
-    report_preload(j);
     JOB_HOOKS(j, report);
     const struct plan *p = j->plan;
     /* the last rank may exit before its start is reported */

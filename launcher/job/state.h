@@ -42,8 +42,7 @@ struct job_node {
     bool wanted, tried_from_here, joined, lost, ended;
     uint32_t uncredited; /* bytes of output not yet returned as credit */
     uint32_t input_sent; /* bytes of input it has not consumed */
-    struct msg_savings saved;
-    int64_t heard_ms; /* its last frame; monotonic */
+    int64_t heard_ms;    /* its last frame; monotonic */
     struct silence silence;
     int64_t ahead_ns;    /* clock offset: its clock minus ours */
     int64_t best_rtt_ns; /* of the ping that gave ahead_ns */

@@ -343,8 +343,8 @@ static void show_commands(const struct show *s, show_fn line, void *arg)
     print_line(line, arg, "  each rank: %s", program);
     if (s->opts->interpreter)
         print_line(line, arg, "  interpreter: %s", s->opts->interpreter);
-    if (s->python)
-        print_line(line, arg, "  Python ranks: %s", s->python);
+    for (char *const *note = s->notes; note && *note; note++)
+        print_line(line, arg, "  %s", *note);
     free(program);
 }
 

@@ -29,7 +29,7 @@ struct show {
     /* The commands to be run, in order: "n1: ssh ... ddprun-agent ..."; NULL-terminated.
      */
     char *const *commands;
-    const char *python; /* how Python ranks are started; NULL: not Python */
+    char *const *notes; /* further lines; ends with NULL, or is NULL */
 };
 
 /* Hosts, ranks, environment and commands: rank 0 in full, of the other ranks the

@@ -4,8 +4,14 @@
 #include "launcher/plugins/mpi/mpi.h"
 #include "launcher/plugins/observe/observe.h"
 #include "launcher/plugins/preflight/preflight.h"
+#include "launcher/plugins/preload/preload_plugin.h"
 #include "launcher/plugins/store/store.h"
 
 const struct job_plugin *const job_plugins[] = {
-    &observe_job, &mpi_job, &preflight_job, &store_job, NULL,
+    &observe_job,   /* --events */
+    &mpi_job,       /* fences; ranks that never call MPI_Init */
+    &preflight_job, /* --preflight */
+    &preload_job,   /* reports of --preload */
+    &store_job,     /* MASTER_ADDR and MASTER_PORT; admission to the store */
+    NULL,
 };

@@ -364,7 +364,7 @@ bool mpi_service_has_server(const struct mpi_service *w)
 
 bool mpi_service_is_server(const struct mpi_service *w, pid_t pid)
 {
-    return w->server > 0 && w->server == pid;
+    return w->server > 0 && (pid == 0 || w->server == pid);
 }
 
 /* --- the ranks ---------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
-/* launcher/cli/dryrun.h - --dry-run: print the plan, start nothing
+/* launcher/job/dryrun.h - --dry-run: print the plan, start nothing
  */
-#ifndef LAUNCHER_CLI_DRYRUN_H
-#define LAUNCHER_CLI_DRYRUN_H
+#ifndef LAUNCHER_JOB_DRYRUN_H
+#define LAUNCHER_JOB_DRYRUN_H
 
 #include "launcher/alloc/alloc.h"
 #include "launcher/opts.h"

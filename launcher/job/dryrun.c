@@ -1,17 +1,14 @@
-/* launcher/cli/dryrun.c - see dryrun.h
+/* launcher/job/dryrun.c - see dryrun.h
  *
  * The plan and the commands come from the functions that a launch uses. GPU counts of
  * other hosts are unknown, as that takes an agent there; the text says what was assumed.
  */
-#include "launcher/cli/dryrun.h"
+#include "launcher/job/dryrun.h"
 
 #include "common/err.h"
 #include "common/mem.h"
 #include "launcher/job/job_impl.h"
 #include "launcher/place/show.h"
-#include "launcher/plugins/preload/preload.h"
-#include "launcher/transport/child.h"
-#include "launcher/transport/program.h"
 #include "launcher/transport/tree.h"
 
 #include <stdio.h>
@@ -159,81 +156,6 @@ static int bind_here(const struct job *j, struct binding *own,
     return 0;
 }
 
-/* --- Python ranks ------------------------------------------------------------------- */
-
-struct asked {
-    struct loop *loop;
-    char *answer; /* owned */
-};
-
-static void on_would(const char *modules, void *arg)
-{
-    struct asked *a = arg;
-    a->answer =
-        xasprintf("forked on each host from one interpreter that has imported %s, "
-                  "as the script does first, if that proves safe",
-                  modules);
-    loop_stop(a->loop, 0);
-}
-
-static void on_over(const char *why, void *arg)
-{
-    struct asked *a = arg;
-    a->answer = xasprintf("each imports by itself, as %s", why);
-    loop_stop(a->loop, 0);
-}
-
-/* Ask the interpreter of this machine, as an agent does; malloc'ed. */
-static char *ask_interpreter(const struct job *j, const char *path)
-{
-    static const struct preload_events events = {.over = on_over, .would = on_would};
-    const struct preload_spec spec = {.path = path,
-                                      .argv = j->job.argv.v,
-                                      .modules = PRELOAD_ASK,
-                                      .envs = &j->job.env,
-                                      .nenvs = 1};
-    struct ddp_err err = {""};
-    struct asked a = {.loop = loop_create(&err)};
-    struct reap *reap = a.loop ? reap_create(a.loop, &err) : NULL;
-    struct preload *p = NULL;
-    if (reap && child_init(&err) == 0 && chdir(j->job.wdir) == 0)
-        p = preload_create(a.loop, reap, &spec, &events, &a, &err);
-    if (p)
-        loop_run(a.loop);
-    else
-        a.answer = xasprintf("each imports by itself, as %s", err.text);
-    preload_destroy(p);
-    reap_destroy(reap);
-    loop_destroy(a.loop);
-    return a.answer;
-}
-
-/* How Python ranks will be started, malloc'ed; NULL if the program is not Python. */
-static char *python_ranks(const struct job *j)
-{
-    struct ddp_err err;
-    const char *modules = j->opts->preload;
-    int code, most = 0;
-    for (int p = 0; p < j->plan->nnodes; p++)
-        most = j->plan->nodes[p].nlocal > most ? j->plan->nodes[p].nlocal : most;
-    char *path = program_find(j->job.argv.v[0], j->job.wdir,
-                              strv_env_get(&j->job.env, "PATH"), NULL, &code, &err);
-    bool python = path && preload_is_python(path);
-    char *text = NULL;
-    if (python && !modules)
-        text = xstrdup("each imports by itself, as --no-preload says");
-    else if (python && most < 2)
-        text = xstrdup("each imports by itself, as no host has two");
-    else if (python && *modules)
-        text = xasprintf("forked on each host from one interpreter that has imported %s, "
-                         "if that proves safe",
-                         modules);
-    else if (python)
-        text = ask_interpreter(j, path);
-    free(path);
-    return text;
-}
-
 static void on_line(const char *text, void *arg)
 {
     puts(text);
@@ -256,12 +178,13 @@ int dryrun(const struct opts *opts, struct alloc *alloc, struct ddp_err *err)
                                          .max_restarts = opts->max_restarts,
                                          .columns = (int)j->job.columns};
         find_commands(j, &commands);
-        char *python = python_ranks(j);
+        struct strv notes = {0};
+        JOB_HOOKS(j, dry_run, &notes);
         const struct show show = {opts,   alloc,       j->plan,          by_place,
                                   &facts, &j->job.env, &j->job.user_set, commands.v,
-                                  python};
+                                  notes.v};
         show_dry_run(&show, on_line, NULL);
-        free(python);
+        strv_finish(&notes);
         if (fflush(stdout) != 0)
             rc = err_errno(err, "cannot write");
     }

@@ -1,0 +1,245 @@
+/* launcher/plugins/preload/preload_agent.c - ranks that are forked from an interpreter
+ *
+ * One at a time: request a rank with its streams and environment (preload.h), receive its
+ * pid, record it, and only then let the rank run, so that an early exit is not missed.
+ * After any failure the core starts the remaining ranks normally.
+ */
+#define LOG_SUBSYS "ranks"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/agent/plugin.h"
+#include "launcher/agent/ranks.h"
+#include "launcher/place/bind.h"
+#include "launcher/plugins/preload/preload.h"
+#include "launcher/plugins/preload/preload_plugin.h"
+#include "launcher/plugins/preload/preload_report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct preload_node {
+    struct agent *agent;           /* borrowed */
+    struct preload *preload;       /* owned: the interpreter; NULL: not used */
+    struct preload_report *report; /* owned; NULL: no --report */
+    bool tried;                    /* whether to use one has been decided */
+    bool ready;                    /* its imports are done */
+    bool forking;                  /* it has been asked for a rank */
+};
+
+static void end_forking(struct preload_node *s)
+{
+    preload_destroy(s->preload);
+    s->preload = NULL;
+    s->forking = false;
+}
+
+static void start_normally(struct preload_node *s, const char *why)
+{
+    struct ranks *r = s->agent->ranks;
+    bool now = r->next < (int)r->share->nlocal;
+    log_info("%s: %sthe ranks import by themselves, as %s", r->share->host,
+             now ? "" : "in another attempt ", why);
+    end_forking(s);
+    ranks_resume(r);
+}
+
+static void fork_next(struct preload_node *s)
+{
+    struct ranks *r = s->agent->ranks;
+    struct next_rank n;
+    if (ranks_next(r, &n) < 0) {
+        start_normally(s, "a pipe cannot be made");
+        return;
+    }
+    s->forking = true;
+    preload_fork(s->preload, n.streams, n.extra, r->bindings[r->next].cpus_text, &n.env);
+    next_rank_finish(&n);
+}
+
+static pid_t rank_at(size_t i, void *arg)
+{
+    const struct ranks *r = ((struct preload_node *)arg)->agent->ranks;
+    return i >= r->share->nlocal ? -1 : r->workers[i] ? worker_pid(r->workers[i]) : 0;
+}
+
+static pid_t helper_of(void *arg)
+{
+    const struct preload_node *s = arg;
+    return s->preload ? preload_importer(s->preload) : 0;
+}
+
+static void on_saved(const struct msg_savings *m, void *arg)
+{
+    const struct preload_node *s = arg;
+    agent_send(s->agent, MSG_SAVINGS, m);
+}
+
+static void on_ready(int64_t import_ms, void *arg)
+{
+    static const struct preload_report_events events = {rank_at, helper_of, on_saved};
+    struct preload_node *s = arg;
+    s->ready = true;
+    if (s->agent->job.report)
+        s->report = preload_report_create(s->agent->loop, import_ms, &events, s);
+    if (!s->agent->ranks->stopped)
+        fork_next(s);
+}
+
+/* Whether the interpreter may be needed for another attempt. */
+static bool may_come_again(const struct preload_node *s)
+{
+    return s->agent->job.attempt < s->agent->job.max_restarts;
+}
+
+static void on_forked(pid_t pid, void *arg)
+{
+    struct preload_node *s = arg;
+    s->forking = false;
+    bool last = ranks_adopt(s->agent->ranks, pid);
+    if (s->report)
+        preload_report_forked(s->report);
+    preload_go(s->preload);
+    if (!last) {
+        fork_next(s);
+        return;
+    }
+    if (!may_come_again(s))
+        end_forking(s);
+    if (s->report)
+        preload_report_all(s->report);
+}
+
+static void on_over(const char *why, void *arg)
+{
+    start_normally(arg, why);
+}
+
+/* Libraries evaluate CPUs and OpenMP places while loading: these must be equal for all.
+ */
+static int same_cpus(const struct ranks *r, struct ddp_err *why)
+{
+    for (uint32_t i = 1; i < r->share->nlocal; i++) {
+        if (r->bindings[i].ncpus != r->bindings[0].ncpus)
+            return err_set(why, "they do not have the same number of CPUs");
+    }
+    for (size_t i = 0; r->bindings[0].cpus && i < r->base.n; i++) {
+        static const char *const places[] = {
+            "OMP_PROC_BIND=", "OMP_PLACES=", "GOMP_CPU_AFFINITY=", "KMP_AFFINITY="};
+        for (size_t k = 0; k < ARRAY_LEN(places); k++) {
+            if (strncmp(r->base.v[i], places[k], strlen(places[k])) == 0)
+                return err_set(why, "they are bound, and so is OpenMP: '%s'",
+                               r->base.v[i]);
+        }
+    }
+    return 0;
+}
+
+/* A rank's environment in another attempt, with "?" for values that change between
+ * attempts. */
+static void later_env(const struct ranks *r, const struct strv *env, struct strv *later)
+{
+    strv_push_all(later, env->v);
+    strv_env_set(later, "TORCHELASTIC_RESTART_COUNT", "?");
+    if (r->job->store_mode == STORE_RANK0)
+        strv_env_set(later, "MASTER_PORT", "?");
+    for (size_t i = 0; i < env->n; i++) {
+        if (strncmp(env->v[i], "PMIX_SERVER_", 12) != 0)
+            continue;
+        char *name = xstrndup(env->v[i], strcspn(env->v[i], "="));
+        strv_env_set(later, name, "?");
+        free(name);
+    }
+}
+
+/* In automatic mode, do not try, or log a reason, where preloading has no benefit. */
+static bool may_fork(const struct ranks *r)
+{
+    const char *modules = r->job->preload;
+    return modules && (*modules || (r->share->nlocal > 1 && preload_is_python(r->path)));
+}
+
+static void start_interpreter(struct preload_node *s)
+{
+    static const struct preload_events events = {on_ready, on_forked, on_over, NULL};
+    struct ranks *r = s->agent->ranks;
+    struct ddp_err why = {""};
+    uint32_t n = r->share->nlocal, nenvs = n;
+    struct strv *envs = xcalloc(n + 1, sizeof *envs);
+    for (uint32_t i = 0; i < n; i++)
+        ranks_env(r, i, &envs[i]);
+    if (may_come_again(s))
+        later_env(r, &envs[0], &envs[nenvs++]);
+    const struct preload_spec spec = {.path = r->path,
+                                      .argv = r->job->argv.v,
+                                      .modules = r->job->preload,
+                                      .envs = envs,
+                                      .nenvs = (int)nenvs,
+                                      .cpus = r->bindings[0].cpus,
+                                      .cpus_size = r->bindings[0].cpus_size};
+    if (n < 2)
+        err_set(&why, "there is only one");
+    else if (same_cpus(r, &why) == 0)
+        s->preload = preload_create(r->loop, r->reap, &spec, &events, s, &why);
+    if (!s->preload)
+        log_info("%s: the ranks import by themselves, as %s", r->share->host, why.text);
+    for (uint32_t i = 0; i < nenvs; i++)
+        strv_finish(&envs[i]);
+    free(envs);
+}
+
+/* --- hooks -------------------------------------------------------------------------- */
+
+static bool preload_start(void *state)
+{
+    struct preload_node *s = state;
+    if (!s->tried && may_fork(s->agent->ranks))
+        start_interpreter(s);
+    s->tried = true;
+    if (s->preload && s->ready && !s->forking)
+        fork_next(s);
+    return s->preload != NULL;
+}
+
+/* The interpreter is kept for another attempt. */
+static void preload_stop(void *state, bool again)
+{
+    struct preload_node *s = state;
+    if (!again)
+        end_forking(s);
+    else if (s->forking)
+        preload_drop(s->preload);
+    s->forking = false;
+}
+
+static bool preload_spares(const void *state, pid_t pid)
+{
+    const struct preload_node *s = state;
+    pid_t helper = s->preload ? preload_pid(s->preload) : 0;
+    return helper > 0 && (pid == 0 || pid == helper);
+}
+
+static int preload_init(struct agent *a, void **state, struct ddp_err *err)
+{
+    struct preload_node *s = xcalloc(1, sizeof *s);
+    s->agent = a;
+    *state = s;
+    return 0;
+}
+
+static void preload_fini(void *state)
+{
+    struct preload_node *s = state;
+    end_forking(s);
+    preload_report_destroy(s->report);
+    free(s);
+}
+
+const struct agent_plugin preload_agent = {
+    .name = "preload",
+    .init = preload_init,
+    .fini = preload_fini,
+    .start = preload_start,
+    .stop = preload_stop,
+    .spares = preload_spares,
+};

@@ -34,6 +34,8 @@ enum mpi_serve { MPI_NONE = 0, MPI_PMIX = 1, MPI_PMI = 2, MPI_AUTO = 3 };
 enum input_to { INPUT_RANK0, INPUT_ALL, INPUT_NONE };
 enum scheduler { SCHED_NONE, SCHED_SLURM, SCHED_SGE, SCHED_PBS, SCHED_LSF };
 
+struct foreign_name; /* cli/foreign.h */
+
 struct opts {
     /* placement */
     int np;               /* -np; 0: all slots */
@@ -111,6 +113,8 @@ struct opts {
     const char *data_sets;   /* another table; NULL: the installed one */
 
     struct strv texts; /* owns strings cut out of argv: the host of "host:port" */
+    struct strv origins; /* options that are not on the command line, and their origin */
+    const struct foreign_name *as; /* --as, or argv[0]; NULL: ddprun */
     struct strv ignored; /* options of other launchers without effect here */
     bool end_marked;     /* "--" in front of the program */
     bool module;       /* -m: the program is a Python module */

@@ -361,3 +361,30 @@ static int read_hostfile(const struct opts *opts, struct alloc *alloc,
 
 const struct alloc_source alloc_hostfile = {"hostfile", detect, read_hostfile, NULL,
                                             NULL};
+
+/* Kubernetes' mpi-operator sets the first two, and names the same file in both. */
+static const char *mpi_hostfile(void)
+{
+    static const char *const names[] = {"OMPI_MCA_orte_default_hostfile",
+                                        "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        const char *path = getenv(names[i]);
+        if (path && *path)
+            return path;
+    }
+    return NULL;
+}
+
+static bool detect_mpi(const struct opts *opts)
+{
+    return mpi_hostfile() != NULL;
+}
+
+static int read_mpi_hostfile(const struct opts *opts, struct alloc *alloc,
+                             struct ddp_err *err)
+{
+    return hostfile_read(mpi_hostfile(), alloc, err);
+}
+
+const struct alloc_source alloc_mpi_hostfile = {"mpi-hostfile", detect_mpi,
+                                                read_mpi_hostfile, NULL, NULL};

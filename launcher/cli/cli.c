@@ -10,6 +10,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/cli/defaults.h"
 #include "launcher/cli/foreign.h"
 #include "launcher/cli/help.h"
 #include "launcher/cli/options.h"
@@ -92,12 +93,17 @@ static void set_defaults(struct opts *opts)
 }
 
 /* --help [TOPIC], --version: 1 when it has been printed, -1 with an error. */
-static int answer(const struct option *o, const char *topic, struct ddp_err *err)
+static int answer(const struct opts *opts, const struct option *o, const char *topic,
+                  struct ddp_err *err)
 {
-    if (spelling_is(o->names, "version", 7))
+    if (!spelling_is(o->names, "version", 7)) {
+        if (help_show(topic, print_line, stdout, err) < 0)
+            return -1;
+    } else if (opts->as) {
+        printf("%s (ddprun " DDPRUN_VERSION ")\n", opts->as->version);
+    } else {
         puts("ddprun " DDPRUN_VERSION);
-    else if (help_show(topic, print_line, stdout, err) < 0)
-        return -1;
+    }
     return fflush(stdout) == 0 ? 1 : err_errno(err, "cannot write");
 }
 
@@ -155,6 +161,7 @@ struct reading {
     char **argv;
     int argc, i; /* i: the current word */
     const char *hosts_option, *script_option;
+    bool defaults;       /* these are not words of the command line */
     struct strv refused; /* messages about other launchers' options */
 };
 
@@ -187,6 +194,8 @@ static int read_option(struct reading *r, const struct option *o, const char *wo
         value = r->argv[++r->i];
     if (take(o, word, value, opts, err) < 0)
         return -1;
+    if (r->defaults) /* the ddprun in a job reads them itself */
+        return 0;
     if (o->where == NOT_IN_SCRIPT)
         r->hosts_option = word;
     if (o->where == SCRIPT_ONLY)
@@ -199,12 +208,34 @@ static int read_option(struct reading *r, const struct option *o, const char *wo
     return 0;
 }
 
+/* Store the option that `word` ("--bind-to=numa", owned here) says. */
+static int read_ours(struct reading *r, char *word, struct opts *opts,
+                     struct ddp_err *err)
+{
+    const char *value;
+    strv_push_nodup(&opts->texts, word);
+    const struct option *o = match(word, &value);
+    if (!o->read)
+        return answer(opts, o, NULL, err);
+    return read_option(r, o, word, value, opts, err);
+}
+
+static void export_foreign(const struct foreign *f, const char *const *values,
+                           struct opts *opts)
+{
+    size_t before = opts->export_env.n;
+    foreign_variables(f, values, &opts->export_env);
+    for (size_t i = before; i < opts->export_env.n; i++) {
+        strv_push(&opts->passed, "-x");
+        strv_push(&opts->passed, opts->export_env.v[i]);
+    }
+}
+
 static int read_foreign(struct reading *r, const struct foreign *f, const char *word,
                         struct opts *opts, struct ddp_err *err)
 {
     const char *values[2] = {strchr(word, '='), NULL};
-    const struct option *o;
-    char *variable;
+    char *ours;
     int n = 0;
     if (f->values > 0 && values[0]) {
         values[0]++;
@@ -218,24 +249,23 @@ static int read_foreign(struct reading *r, const struct foreign *f, const char *
     }
     switch (f->answer) {
     case FOREIGN_OURS:
-        strv_pushf(&opts->texts, "--%s%s%s", f->text, f->values || f->fixed ? "=" : "",
-                   f->values  ? values[0]
-                   : f->fixed ? f->fixed
-                              : "");
-        word = opts->texts.v[opts->texts.n - 1];
-        o = match(word, &values[0]);
-        return read_option(r, o, word, values[0], opts, err);
+        if ((ours = foreign_ours(f, values[0])))
+            return read_ours(r, ours, opts, err);
+        ours =
+            xasprintf("'%s' has nothing like it here, see --help %s", values[0], f->text);
+        foreign_complain(word, ours, &r->refused);
+        free(ours);
+        break;
     case FOREIGN_VARIABLE:
-        variable = foreign_variable(f, values);
-        strv_push(&opts->export_env, variable);
-        strv_push(&opts->passed, "-x");
-        strv_push_nodup(&opts->passed, variable);
+        if ((ours = foreign_mca(f, values)))
+            return read_ours(r, ours, opts, err);
+        export_foreign(f, values, opts);
         break;
     case FOREIGN_IGNORED:
         strv_pushf(&opts->ignored, "%.*s", (int)strcspn(word, "="), word);
         break;
     case FOREIGN_REFUSED:
-        foreign_complain(f, word, &r->refused);
+        foreign_complain(word, f->text, &r->refused);
     }
     return 0;
 }
@@ -252,15 +282,19 @@ static int read_words(struct reading *r, struct opts *opts, struct ddp_err *err)
             r->i++;
             break;
         }
-        const struct option *o = match(word, &value);
-        const struct foreign *f = o ? NULL : foreign_find(word);
+        const struct foreign *f =
+            opts->as ? foreign_find(opts->as->programs, word) : NULL;
+        const struct option *o = f ? NULL : match(word, &value);
+        if (!o && !f && !opts->as)
+            f = foreign_find(FOREIGN_ALL, word);
         if (!o && !f)
-            return spelling_unknown(word, err);
-        if (o && !o->read)
-            return answer(o, value ? value : r->argv[r->i + 1], err);
-        if ((f ? read_foreign(r, f, word, opts, err)
-               : read_option(r, o, word, value, opts, err)) < 0)
-            return -1;
+            return r->refused.n > 0 ? foreign_refuse(&r->refused, err)
+                                    : spelling_unknown(word, err);
+        int rc = f          ? read_foreign(r, f, word, opts, err)
+                 : !o->read ? answer(opts, o, value ? value : r->argv[r->i + 1], err)
+                            : read_option(r, o, word, value, opts, err);
+        if (rc != 0)
+            return rc;
     }
     return r->refused.n > 0 ? foreign_refuse(&r->refused, err) : 0;
 }
@@ -281,16 +315,101 @@ static int check_one_program(const struct opts *opts, struct ddp_err *err)
         word[1]);
 }
 
+/* "name=value" as an option of the command line, malloc'ed; NULL: a flag that is off. */
+static char *setting_word(const struct opts *opts, const char *setting)
+{
+    const char *equals = strchr(setting, '='), *value;
+    char *word = xasprintf("--%s", setting);
+    const struct option *o = match(word, &value);
+    const struct foreign *f =
+        opts->as || !o ? foreign_find(opts->as ? opts->as->programs : FOREIGN_ALL, word)
+                       : NULL;
+    if (!equals || (f ? f->values > 0 : !o || o->arg))
+        return word;
+    if (spelling_is("1 true yes on", equals + 1, strlen(equals + 1)))
+        *strchr(word, '=') = '\0';
+    if (!spelling_is("0 false no off", equals + 1, strlen(equals + 1)))
+        return word;
+    free(word);
+    return NULL;
+}
+
+/* Options from elsewhere (defaults.h). */
+static int take_defaults(const char *origin, const struct strv *words, void *arg,
+                         struct ddp_err *err)
+{
+    struct opts *opts = arg;
+    const struct foreign_name *as = opts->as;
+    struct strv line = {0};
+    opts->as = strcmp(origin, DEFAULTS_PET) == 0     ? foreign_name("torchrun")
+               : as && strcmp(origin, as->name) == 0 ? as
+                                                     : NULL;
+    strv_push(&line, origin);
+    for (size_t i = 0; i < words->n; i++) {
+        char *word =
+            *words->v[0] == '-' ? xstrdup(words->v[i]) : setting_word(opts, words->v[i]);
+        if (word)
+            strv_push_nodup(&line, word);
+    }
+    struct reading r = {.argv = line.v, .argc = (int)line.n, .defaults = true};
+    int rc = read_words(&r, opts, err);
+    if (rc == 0 && r.i < r.argc)
+        rc = err_set(err, "'%.80s' is not an option", line.v[r.i]);
+    if (rc < 0)
+        err_prefix(err, "%s", origin);
+    char *text = shell_join(line.v + 1);
+    strv_pushf(&opts->origins, "%s: %s", origin, text);
+    free(text);
+    for (size_t i = 0; i < line.n; i++) /* the options point into them */
+        strv_push_nodup(&opts->texts, line.v[i]);
+    free(line.v);
+    strv_finish(&r.refused);
+    opts->as = as;
+    return rc;
+}
+
+/* Called as another launcher: by its name, or with --as before everything else. */
+static int read_as(struct reading *r, struct opts *opts, struct ddp_err *err)
+{
+    static const char option[] = "--as=";
+    const char *word = r->argc > 1 ? r->argv[1] : "", *name;
+    opts->as = r->argc > 0 ? foreign_name(r->argv[0]) : NULL;
+    if (strncmp(word, option, strlen(option) - 1) != 0 || (word[4] && word[4] != '='))
+        return 0;
+    r->i = 1;
+    name = word[4] ? word + strlen(option) : next_value(r, word, "a launcher", err);
+    r->argv += r->i;
+    r->argc -= r->i;
+    opts->as = name ? foreign_name(name) : NULL;
+    if (name && !opts->as)
+        err_set(
+            err,
+            "--as is torchrun, mpirun, mpiexec or horovodrun, not '%.80s' (try ddprun "
+            "--help)",
+            name);
+    return opts->as ? 0 : -1;
+}
+
 int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
 {
     struct reading r = {.argv = argv, .argc = argc};
     set_defaults(opts);
-    int rc = read_words(&r, opts, err);
+    int rc = read_as(&r, opts, err);
+    if (rc == 0 && opts->as && opts->as->defaults) {
+        struct strv own = {0};
+        strv_push(&own, opts->as->defaults);
+        rc = take_defaults(opts->as->name, &own, opts, err);
+        strv_finish(&own);
+    }
+    if (rc == 0)
+        rc = defaults_each(take_defaults, opts, err);
+    if (rc == 0)
+        rc = read_words(&r, opts, err);
     strv_finish(&r.refused);
     if (rc != 0)
         return rc;
-    opts->argv = argv + r.i;
-    if (r.i == argc && wants_program(opts))
+    opts->argv = r.argv + r.i;
+    if (r.i == r.argc && wants_program(opts))
         return err_set(err, "no program given (try ddprun --help)");
     if (check_fetch(opts, err) < 0 || check_one_program(opts, err) < 0)
         return -1;
@@ -332,6 +451,7 @@ void opts_finish(struct opts *opts)
     strv_finish(&opts->passed);
     strv_finish(&opts->texts);
     strv_finish(&opts->ignored);
+    strv_finish(&opts->origins);
     strv_finish(&opts->interpreted);
     free(opts->interpreter);
     *opts = (struct opts){0};

@@ -9,85 +9,167 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct foreign table[] = {
-    /* Open MPI's mpirun */
+#define FIXED_HOSTS "use -np: the number of ranks is fixed"
+#define NO_DEBUGGER \
+    "start the debugger as the program: ddprun ... gdb -ex run --args PROGRAM"
+#define LEAVE_IT_OUT "leave it out"
+
+/* mpirun of Open MPI 4.1 and 5.0 */
+static const struct foreign open_mpi[] = {
+    {"c", 1, FOREIGN_OURS, "np", NULL},
     {"mca omca gmca", 2, FOREIGN_VARIABLE, "OMPI_MCA_", NULL},
-    {"pmixmca pmca", 2, FOREIGN_VARIABLE, "PMIX_MCA_", NULL},
+    {"pmixmca pmca gpmixmca", 2, FOREIGN_VARIABLE, "PMIX_MCA_", NULL},
     {"prtemca", 2, FOREIGN_IGNORED, NULL, NULL},
     {"allow-run-as-root noprefix no-oversubscribe nooversubscribe q quiet", 0,
      FOREIGN_IGNORED, NULL, NULL},
-    {"report-bindings display-map display-allocation display-topo", 0, FOREIGN_IGNORED,
+    {"report-bindings display-map display-devel-map display-diffable-map "
+     "display-allocation display-devel-allocation display-topo",
+     0, FOREIGN_IGNORED, NULL, NULL},
+    {"d debug-devel debug-daemons debug-daemons-file leave-session-attached "
+     "show-progress output-proctable use-regexp novm do-not-resolve "
+     "enable-instant-on-support fwd-mpirun-port report-child-jobs-separately "
+     "disable-recovery report-state-on-timeout get-stack-traces",
+     0, FOREIGN_IGNORED, NULL, NULL},
+    {"display personality runtime-options rank-by report-events", 1, FOREIGN_IGNORED,
      NULL, NULL},
-    {"display personality", 1, FOREIGN_IGNORED, NULL, NULL},
+    {"cf cartofile report-pid report-uri max-vm-size", 1, FOREIGN_IGNORED, NULL, NULL},
     {"do-not-launch", 0, FOREIGN_OURS, "dry-run", NULL},
+    {"default-hostfile", 1, FOREIGN_OURS, "hostfile", NULL},
+    {"launch-agent", 1, FOREIGN_OURS, "agent", NULL},
     {"pernode", 0, FOREIGN_OURS, "nproc-per-node", "1"},
     {"bynode", 0, FOREIGN_OURS, "map-by", "node"},
-    {"byslot", 0, FOREIGN_OURS, "map-by", "slot"},
+    {"byslot bycore", 0, FOREIGN_OURS, "map-by", "slot"},
     {"bind-to-core", 0, FOREIGN_OURS, "bind-to", "core"},
     {"bind-to-socket", 0, FOREIGN_OURS, "bind-to", "socket"},
     {"bind-to-none", 0, FOREIGN_OURS, "bind-to", "none"},
+    {"cpus-per-proc cpus-per-rank", 1, FOREIGN_IGNORED, NULL, NULL},
+    {"npersocket ppr", 1, FOREIGN_REFUSED, "use --map-by ppr:N:node", NULL},
     {"prefix", 1, FOREIGN_REFUSED, "--agent names ddprun-agent on the other hosts", NULL},
     {"rankfile rf", 1, FOREIGN_REFUSED,
      "list the hosts in that order, with slots, and use --map-by", NULL},
-    {"app configfile", 1, FOREIGN_REFUSED,
-     "all ranks run one program, which can choose by RANK", NULL},
+    {"app", 1, FOREIGN_REFUSED, "all ranks run one program, which can choose by RANK",
+     NULL},
     {"output", 1, FOREIGN_REFUSED, "use --tag-output or --output-filename", NULL},
-    {"nolocal skip-launch-node", 0, FOREIGN_REFUSED,
+    {"merge-stderr-to-stdout", 0, FOREIGN_REFUSED, "add 2>&1 behind the command", NULL},
+    {"nolocal", 0, FOREIGN_REFUSED,
      "use -H ^HOST, or leave this host out of the hostfile", NULL},
     {"use-hwthread-cpus", 0, FOREIGN_REFUSED, "use --bind-to hwthread", NULL},
     {"cpu-set cpu-list", 1, FOREIGN_REFUSED, "run ddprun under taskset", NULL},
     {"tune am", 1, FOREIGN_REFUSED, "use -x OMPI_MCA_NAME=VALUE", NULL},
-    /* mpiexec of MPICH and Intel MPI */
+    {"path", 1, FOREIGN_REFUSED, "use -x PATH=...", NULL},
+    {"s preload-binary set-cwd-to-session-dir index-argv-by-rank", 0, FOREIGN_REFUSED,
+     "the program must be on every host, as --preflight checks", NULL},
+    {"preload-files", 1, FOREIGN_REFUSED, "copy them to every host", NULL},
+    {"continuous enable-recovery", 0, FOREIGN_REFUSED,
+     "a failed rank ends the job; --max-restarts N starts it again", NULL},
+    {"xml", 0, FOREIGN_REFUSED, LEAVE_IT_OUT, NULL},
+    {"xml-file ompi-server hnp", 1, FOREIGN_REFUSED, LEAVE_IT_OUT, NULL},
+    {"dvm", 0, FOREIGN_REFUSED, LEAVE_IT_OUT, NULL},
+    {"xterm", 1, FOREIGN_REFUSED, "use --output-filename, and tail -f", NULL},
+    {"debug tv", 0, FOREIGN_REFUSED, NO_DEBUGGER, NULL},
+    {"debugger", 1, FOREIGN_REFUSED, NO_DEBUGGER, NULL},
+    {NULL}};
+
+/* mpiexec of MPICH 4, and of Intel MPI where it differs */
+static const struct foreign hydra[] = {
     {"env genv", 2, FOREIGN_VARIABLE, "", NULL},
-    {"envall genvall disable-hostname-propagation print-all-exitcodes", 0,
+    {"envall genvall disable-hostname-propagation print-all-exitcodes print-rank-map "
+     "enable-x disable-x profile pmi-port silent-abort rr",
+     0, FOREIGN_IGNORED, NULL, NULL},
+    {"envlist genvlist rmk topolib demux usize localhost membind tmpdir", 1,
      FOREIGN_IGNORED, NULL, NULL},
-    {"envlist genvlist rmk topolib demux usize", 1, FOREIGN_IGNORED, NULL, NULL},
     {"prepend-rank l", 0, FOREIGN_OURS, "tag-output", "on"},
-    {"perhost", 1, FOREIGN_OURS, "nproc-per-node", NULL},
+    {"perhost grr", 1, FOREIGN_OURS, "nproc-per-node", NULL},
+    {"machine", 1, FOREIGN_OURS, "hostfile", NULL},
     {"bootstrap", 1, FOREIGN_OURS, "start", NULL},
     {"bootstrap-exec launcher-exec", 1, FOREIGN_OURS, "ssh", NULL},
+    {"gpus-per-proc", 1, FOREIGN_OURS, "virtual-local-rank", "1= auto="},
+    {"configfile", 1, FOREIGN_REFUSED,
+     "all ranks run one program, which can choose by RANK", NULL},
     {"envnone genvnone", 0, FOREIGN_REFUSED, "run 'env -i ddprun ...'", NULL},
+    {"envexcl genvexcl", 1, FOREIGN_REFUSED, "run 'env -u NAME ddprun ...'", NULL},
     {"info", 0, FOREIGN_REFUSED, "use --version", NULL},
+    {"skip-launch-node", 0, FOREIGN_REFUSED,
+     "use -H ^HOST, or leave this host out of the hostfile", NULL},
     {"order-nodes", 1, FOREIGN_REFUSED, "list the hosts in that order", NULL},
     {"binding", 1, FOREIGN_REFUSED, "use --bind-to", NULL},
     {"prepend-pattern", 1, FOREIGN_REFUSED, "use --tag-output", NULL},
     {"outfile-pattern errfile-pattern", 1, FOREIGN_REFUSED, "use --output-filename",
      NULL},
+    {"nameserver", 1, FOREIGN_REFUSED, LEAVE_IT_OUT, NULL},
+    {"gdb trace check-mpi", 0, FOREIGN_REFUSED, NO_DEBUGGER, NULL},
     {"disable-auto-cleanup", 0, FOREIGN_REFUSED, "a failed rank always ends the job",
      NULL},
-    /* torchrun */
+    {NULL}};
+
+/* PyTorch 2.15 */
+static const struct foreign torchrun[] = {
     {"standalone", 0, FOREIGN_IGNORED, NULL, NULL},
     {"rdzv-backend rdzv-id rdzv-conf monitor-interval start-method role tee t "
-     "signals-to-handle event-log-handler",
+     "signals-to-handle event-log-handler log-line-prefix-template",
      1, FOREIGN_IGNORED, NULL, NULL},
     {"log-dir", 1, FOREIGN_OURS, "output-filename", NULL},
+    {"shutdown-timeout", 1, FOREIGN_OURS, "grace", NULL},
+    {"numa-binding", 1, FOREIGN_OURS, "bind-to",
+     "node=numa socket=socket exclusive=core core-complex=numa"},
     {"redirects r", 1, FOREIGN_REFUSED, "use --output-filename, and --output-from", NULL},
     {"local-addr", 1, FOREIGN_REFUSED, "use --interface NAME or --master-addr ADDRESS",
      NULL},
     {"local-ranks-filter duplicate-stdout-filters duplicate-stderr-filters", 1,
      FOREIGN_REFUSED, "use --output-from RANKS", NULL},
-    {"numa-binding", 1, FOREIGN_REFUSED, "use --bind-to numa", NULL},
-    {"run-path", 0, FOREIGN_REFUSED, "leave it out", NULL},
+    {"run-path", 0, FOREIGN_REFUSED, LEAVE_IT_OUT, NULL},
     {"logs-specs", 1, FOREIGN_REFUSED, "use --output-filename", NULL},
-    /* horovodrun */
+    {"print-completion", 1, FOREIGN_REFUSED, "ddprun's completion is installed with it",
+     NULL},
+    {NULL}};
+
+/* Horovod 0.28 */
+static const struct foreign horovodrun[] = {
     {"num-proc", 1, FOREIGN_OURS, "np", NULL},
     {"network-interfaces", 1, FOREIGN_OURS, "interface", NULL},
-    {"prefix-output-with-timestamp", 0, FOREIGN_OURS, "timestamp-output", NULL},
+    {"prefix-output-with-timestamp prefix-timestamp", 0, FOREIGN_OURS, "timestamp-output",
+     NULL},
     {"gloo disable-cache tcp", 0, FOREIGN_IGNORED, NULL, NULL},
     {"cycle-time-ms", 1, FOREIGN_VARIABLE, "HOROVOD_CYCLE_TIME", NULL},
     {"cache-capacity", 1, FOREIGN_VARIABLE, "HOROVOD_CACHE_CAPACITY", NULL},
     {"timeline-filename", 1, FOREIGN_VARIABLE, "HOROVOD_TIMELINE", NULL},
-    {"timeline-mark-cycles", 0, FOREIGN_VARIABLE, "HOROVOD_TIMELINE_MARK_CYCLES", NULL},
-    {"autotune", 0, FOREIGN_VARIABLE, "HOROVOD_AUTOTUNE", NULL},
+    {"timeline-mark-cycles", 0, FOREIGN_VARIABLE, "HOROVOD_TIMELINE_MARK_CYCLES", "1"},
+    {"autotune", 0, FOREIGN_VARIABLE, "HOROVOD_AUTOTUNE", "1"},
     {"autotune-log-file", 1, FOREIGN_VARIABLE, "HOROVOD_AUTOTUNE_LOG", NULL},
+    {"autotune-warmup-samples", 1, FOREIGN_VARIABLE, "HOROVOD_AUTOTUNE_WARMUP_SAMPLES",
+     NULL},
+    {"autotune-steps-per-sample", 1, FOREIGN_VARIABLE,
+     "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", NULL},
+    {"autotune-bayes-opt-max-samples", 1, FOREIGN_VARIABLE,
+     "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", NULL},
+    {"autotune-gaussian-process-noise", 1, FOREIGN_VARIABLE,
+     "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", NULL},
     {"hierarchical-allreduce", 0, FOREIGN_VARIABLE, "HOROVOD_HIERARCHICAL_ALLREDUCE",
-     NULL},
+     "1"},
+    {"no-hierarchical-allreduce", 0, FOREIGN_VARIABLE, "HOROVOD_HIERARCHICAL_ALLREDUCE",
+     "0"},
     {"hierarchical-allgather", 0, FOREIGN_VARIABLE, "HOROVOD_HIERARCHICAL_ALLGATHER",
-     NULL},
-    {"no-stall-check", 0, FOREIGN_VARIABLE, "HOROVOD_STALL_CHECK_DISABLE", NULL},
+     "1"},
+    {"no-hierarchical-allgather", 0, FOREIGN_VARIABLE, "HOROVOD_HIERARCHICAL_ALLGATHER",
+     "0"},
+    {"torus-allreduce", 0, FOREIGN_VARIABLE, "HOROVOD_TORUS_ALLREDUCE", "1"},
+    {"no-torus-allreduce", 0, FOREIGN_VARIABLE, "HOROVOD_TORUS_ALLREDUCE", "0"},
+    {"no-stall-check", 0, FOREIGN_VARIABLE, "HOROVOD_STALL_CHECK_DISABLE", "1"},
+    {"stall-check-warning-time-seconds", 1, FOREIGN_VARIABLE,
+     "HOROVOD_STALL_CHECK_TIME_SECONDS", NULL},
+    {"stall-check-shutdown-time-seconds", 1, FOREIGN_VARIABLE,
+     "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", NULL},
     {"num-nccl-streams", 1, FOREIGN_VARIABLE, "HOROVOD_NUM_NCCL_STREAMS", NULL},
+    {"thread-affinity", 1, FOREIGN_VARIABLE, "HOROVOD_THREAD_AFFINITY", NULL},
     {"gloo-timeout-seconds", 1, FOREIGN_VARIABLE, "HOROVOD_GLOO_TIMEOUT_SECONDS", NULL},
-    {"mpi-threads-disable", 0, FOREIGN_VARIABLE, "HOROVOD_MPI_THREADS_DISABLE", NULL},
+    {"mpi-threads-disable", 0, FOREIGN_VARIABLE, "HOROVOD_MPI_THREADS_DISABLE", "1"},
+    {"log-level", 1, FOREIGN_VARIABLE, "HOROVOD_LOG_LEVEL", NULL},
+    {"log-without-timestamp", 0, FOREIGN_VARIABLE, "HOROVOD_LOG_HIDE_TIME", "1"},
+    {"mpi", 0, FOREIGN_VARIABLE, "HOROVOD_CONTROLLER HOROVOD_CPU_OPERATIONS", "mpi"},
+    {"v", 0, FOREIGN_OURS, "version", NULL},
+    {"check-build cb", 0, FOREIGN_REFUSED,
+     "use python -c 'import horovod.torch as h; print(h.gloo_built(), h.mpi_built())'",
+     NULL},
     {"fusion-threshold-mb", 1, FOREIGN_REFUSED, "use -x HOROVOD_FUSION_THRESHOLD=BYTES",
      NULL},
     {"p ssh-port", 1, FOREIGN_REFUSED,
@@ -95,32 +177,120 @@ static const struct foreign table[] = {
     {"i ssh-identity-file", 1, FOREIGN_REFUSED, "use --ssh 'ssh -i FILE'", NULL},
     {"min-np max-np min-num-proc max-num-proc host-discovery-script slots-per-host slots "
      "elastic-timeout reset-limit",
-     1, FOREIGN_REFUSED, "use -np: the number of ranks is fixed", NULL},
-    {"mpi-args binding-args config-file", 1, FOREIGN_REFUSED, "leave it out", NULL},
-    {"jsrun", 0, FOREIGN_REFUSED, "leave it out", NULL},
+     1, FOREIGN_REFUSED, FIXED_HOSTS, NULL},
+    {"blacklist-cooldown-range", 2, FOREIGN_REFUSED, FIXED_HOSTS, NULL},
+    {"mpi-args binding-args config-file", 1, FOREIGN_REFUSED, LEAVE_IT_OUT, NULL},
+    {"jsrun", 0, FOREIGN_REFUSED, LEAVE_IT_OUT, NULL},
+    {NULL}};
+
+static const struct {
+    enum foreign_program program;
+    const struct foreign *rows; /* a NULL name ends them */
+} tables[] = {
+    {OPEN_MPI, open_mpi}, {HYDRA, hydra}, {TORCHRUN, torchrun}, {HOROVODRUN, horovodrun}};
+
+/* accelerate looks for "Open MPI" in the version, DeepSpeed for a program ompi_info. An
+ * mpirun, or mpiexec, may be either. */
+static const struct foreign_name called[] = {
+    {"torchrun", TORCHRUN, "torchrun", "--nproc-per-node=1"},
+    {"mpirun", OPEN_MPI | HYDRA, "mpirun (Open MPI) 4.1.4", NULL},
+    {"mpiexec", OPEN_MPI | HYDRA, "mpiexec (Open MPI) 4.1.4", NULL},
+    {"mpiexec.hydra", HYDRA, "HYDRA build details:", NULL},
+    {"horovodrun", HOROVODRUN, "0.28.1", NULL},
+    {"ompi_info", OPEN_MPI, "Open MPI v4.1.4", "--version"},
 };
 
-const struct foreign *foreign_find(const char *word)
+/* Open MPI's parameters of the launcher itself, which is ddprun now. */
+static const struct {
+    const char *name, *format;
+} parameters[] = {
+    {"plm_rsh_args", "--ssh=ssh %s"},
+    {"plm_rsh_agent", "--ssh=%s"},
+    {"orte_default_hostfile", "--hostfile=%s"},
+    {"orte_launch_agent", "--agent=%s"},
+    {"orte_tag_output", "--tag-output"},
+    {"rmaps_base_oversubscribe", "--oversubscribe"},
+    {"rmaps_base_mapping_policy", "--map-by=%s"},
+    {"hwloc_base_binding_policy", "--bind-to=%s"},
+};
+
+const struct foreign_name *foreign_name(const char *path)
 {
-    const char *name = word + strspn(word, "-");
-    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        if (spelling_is(table[i].names, name, strcspn(name, "=")))
-            return &table[i];
+    const char *slash = strrchr(path, '/');
+    for (size_t i = 0; i < ARRAY_LEN(called); i++) {
+        if (strcmp(slash ? slash + 1 : path, called[i].name) == 0)
+            return &called[i];
     }
     return NULL;
 }
 
-char *foreign_variable(const struct foreign *f, const char *const *values)
+const struct foreign *foreign_find(unsigned programs, const char *word)
 {
-    if (f->values == 2)
-        return xasprintf("%s%s%s%s", f->text, values[0], values[1] ? "=" : "",
-                         values[1] ? values[1] : "");
-    return xasprintf("%s=%s", f->text, f->values == 1 ? values[0] : "1");
+    const char *name = word + strspn(word, "-");
+    for (size_t i = 0; i < ARRAY_LEN(tables); i++) {
+        for (const struct foreign *f = tables[i].rows;
+             (tables[i].program & programs) && f->names; f++) {
+            if (spelling_is(f->names, name, strcspn(name, "=")))
+                return f;
+        }
+    }
+    return NULL;
 }
 
-void foreign_complain(const struct foreign *f, const char *word, struct strv *refused)
+/* The word behind "value=" in "a=1 b=2", malloc'ed; NULL: there is none. */
+static char *mapped(const char *pairs, const char *value)
 {
-    strv_pushf(refused, "'%.*s': %s", (int)strcspn(word, "="), word, f->text);
+    size_t n = strlen(value);
+    for (const char *p = pairs; *p; p += strspn(p, " ")) {
+        size_t len = strcspn(p, " ");
+        if (strncmp(p, value, n) == 0 && p[n] == '=')
+            return xstrndup(p + n + 1, len - n - 1);
+        p += len;
+    }
+    return NULL;
+}
+
+char *foreign_ours(const struct foreign *f, const char *value)
+{
+    bool map = f->values > 0 && f->fixed;
+    char *ours = map             ? mapped(f->fixed, value)
+                 : f->values > 0 ? xstrdup(value)
+                                 : xstrdup(f->fixed ? f->fixed : "");
+    bool takes_it = ours && (*ours || (f->values > 0 && !map));
+    char *word = !ours ? NULL : xasprintf("--%s%s%s", f->text, takes_it ? "=" : "", ours);
+    free(ours);
+    return word;
+}
+
+char *foreign_mca(const struct foreign *f, const char *const *values)
+{
+    for (size_t i = 0; strcmp(f->text, "OMPI_MCA_") == 0 && i < ARRAY_LEN(parameters);
+         i++) {
+        if (strcmp(parameters[i].name, values[0]) == 0 && values[1])
+            return xasprintf(parameters[i].format, values[1]);
+    }
+    return NULL;
+}
+
+void foreign_variables(const struct foreign *f, const char *const *values,
+                       struct strv *variables)
+{
+    if (f->values == 2) {
+        strv_pushf(variables, "%s%s%s%s", f->text, values[0], values[1] ? "=" : "",
+                   values[1] ? values[1] : "");
+        return;
+    }
+    for (const char *p = f->text; *p; p += strspn(p, " ")) {
+        size_t len = strcspn(p, " ");
+        strv_pushf(variables, "%.*s=%s", (int)len, p,
+                   f->values == 1 ? values[0] : f->fixed);
+        p += len;
+    }
+}
+
+void foreign_complain(const char *word, const char *hint, struct strv *refused)
+{
+    strv_pushf(refused, "'%.*s': %s", (int)strcspn(word, "="), word, hint);
 }
 
 int foreign_refuse(const struct strv *refused, struct ddp_err *err)

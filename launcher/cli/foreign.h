@@ -1,8 +1,11 @@
-/* launcher/cli/foreign.h - options of mpirun, mpiexec, torchrun and horovodrun that
- * ddprun has under another name or not at all
+/* launcher/cli/foreign.h - the command lines of mpirun, mpiexec, torchrun and horovodrun
  *
- * Private to launcher/cli/. Each is translated to an option of ddprun or to a variable of
- * the ranks, ignored, or refused with a hint.
+ * Private to launcher/cli/. Each option of theirs that ddprun has under another name, or
+ * with another meaning, is translated to an option of ddprun or to a variable of the
+ * ranks, ignored, or refused with a hint. One table per program, from its manual.
+ *
+ * ddprun takes them beside its own options; called as one of these programs (a link with
+ * its name, or --as), it takes only that program's, and those before its own.
  */
 #ifndef LAUNCHER_CLI_FOREIGN_H
 #define LAUNCHER_CLI_FOREIGN_H
@@ -16,25 +19,49 @@ struct foreign {
     const char *names; /* separated by blanks, no dashes */
     int values;        /* number of its arguments: 0, 1 or 2 */
     enum {
-        FOREIGN_OURS, /* our option `text`, with value `fixed` if it has none itself */
-        FOREIGN_VARIABLE, /* a variable of the ranks, "NAME=VALUE" by foreign_variable()
-                           */
+        FOREIGN_OURS,     /* our option `text`; see `fixed` */
+        FOREIGN_VARIABLE, /* variables of the ranks, by foreign_variables() */
         FOREIGN_IGNORED,  /* no effect */
         FOREIGN_REFUSED,  /* `text` is the hint */
     } answer;
-    const char *text, *fixed;
+    const char *text;
+    const char *fixed; /* the value of our option, or of the variable, where it has no
+                          argument; else "theirs=ours ..." for OURS: all it may be */
 };
 
-/* The row for option `word` ("--rdzv-id=7"), or NULL. */
-const struct foreign *foreign_find(const char *word);
+/* Whose options. */
+enum foreign_program { OPEN_MPI = 1, HYDRA = 2, TORCHRUN = 4, HOROVODRUN = 8 };
+#define FOREIGN_ALL (OPEN_MPI | HYDRA | TORCHRUN | HOROVODRUN)
 
-/* "OMPI_MCA_a=b" of a FOREIGN_VARIABLE with these values; the caller frees. */
-char *foreign_variable(const struct foreign *f, const char *const *values);
+/* A name that ddprun may be called by. */
+struct foreign_name {
+    const char *name;
+    unsigned programs;    /* enum foreign_program, or-ed */
+    const char *version;  /* what --version prints, before that of ddprun */
+    const char *defaults; /* an option of ours that comes first; NULL: none */
+};
+
+/* The name in a path such as argv[0], or NULL. */
+const struct foreign_name *foreign_name(const char *path);
+
+/* The row for option `word` ("--rdzv-id=7") of these programs, or NULL. */
+const struct foreign *foreign_find(unsigned programs, const char *word);
+
+/* "--bind-to=numa", malloc'ed, of a FOREIGN_OURS with this value; NULL: not translatable.
+ */
+char *foreign_ours(const struct foreign *f, const char *value);
+
+/* The same for Open MPI's --mca NAME VALUE; NULL: it is a variable. */
+char *foreign_mca(const struct foreign *f, const char *const *values);
+
+/* Append "OMPI_MCA_a=b" of a FOREIGN_VARIABLE with these values. */
+void foreign_variables(const struct foreign *f, const char *const *values,
+                       struct strv *variables);
+
+/* Append to `refused`: "'--rankfile': list the hosts ...". */
+void foreign_complain(const char *word, const char *hint, struct strv *refused);
 
 /* Sets `err` to one line for all refused options; returns -1. */
 int foreign_refuse(const struct strv *refused, struct ddp_err *err);
-
-/* Append to `refused`: "'--rankfile': list the hosts ...". */
-void foreign_complain(const struct foreign *f, const char *word, struct strv *refused);
 
 #endif

@@ -6,10 +6,14 @@
 #include "common/err.h"
 #include "common/idset.h"
 #include "common/mem.h"
+#include "launcher/cli/spelling.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,13 +40,16 @@ static int read_number(const struct option *o, const char *name, const char *tex
     return 0;
 }
 
-/* torchrun's auto and gpu mean one rank per GPU, which is our default. */
+/* torchrun's auto and gpu mean one rank per GPU, which is our default; cpu one per CPU.
+ */
 static int read_per_node(const struct option *o, const char *name, const char *text,
                          struct opts *opts, struct ddp_err *err)
 {
-    if (strcmp(text, "auto") != 0 && strcmp(text, "gpu") != 0)
+    cpu_set_t own;
+    bool cpus = strcmp(text, "cpu") == 0 && sched_getaffinity(0, sizeof own, &own) == 0;
+    if (!cpus && strcmp(text, "auto") != 0 && strcmp(text, "gpu") != 0)
         return read_number(o, name, text, opts, err);
-    opts->per_node = 0;
+    opts->per_node = cpus ? CPU_COUNT(&own) : 0;
     return 0;
 }
 
@@ -161,14 +168,50 @@ static int read_choice(const struct option *o, const char *name, const char *tex
     return err_set(err, "%s is %s, not '%.80s'", name, all, text);
 }
 
+/* Take what mpirun allows behind a policy, ":PE=4:OVERSUBSCRIBE", into `opts`. CPUs are
+ * bound by --bind-to, and each rank has its share of them. */
+static int read_modifiers(const char *name, const char *text, struct opts *opts,
+                          struct ddp_err *err)
+{
+    static const char none[] = "hwtcpus corecpus inherit noinherit nooversubscribe "
+                               "if-supported overload-allowed no-overload report";
+    for (const char *p = text; *p == ':'; p += strcspn(p, ":")) {
+        char word[32] = "";
+        size_t n = strcspn(++p, ":");
+        for (size_t i = 0; i < n && i < sizeof word - 1; i++)
+            word[i] = (char)tolower((unsigned char)p[i]);
+        if (strcmp(word, "oversubscribe") == 0)
+            opts->oversubscribe = true;
+        else if (strncmp(word, "pe=", 3) == 0 || spelling_is(none, word, n) ||
+                 strspn(word, "0123456789") == n)
+            strv_pushf(&opts->ignored, "%s:%.*s", name, (int)n, p);
+        else
+            return err_set(err, "%s: ':%.*s' is unknown here", name, (int)n, p);
+    }
+    return 0;
+}
+
 static int read_map_by(const struct option *o, const char *name, const char *text,
                        struct opts *opts, struct ddp_err *err)
 {
+    /* on one host they differ in the order of CPUs only, which --bind-to chooses */
+    static const char within[] = "core hwthread socket package numa l1cache l2cache "
+                                 "l3cache board";
+    size_t len = strcspn(text, ":");
+    if (strncmp(text, "ppr:", 4) != 0 && text[len]) {
+        strv_push_nodup(&opts->texts, xstrndup(text, len));
+        if (read_modifiers(name, text + len, opts, err) < 0)
+            return -1;
+        text = opts->texts.v[opts->texts.n - 1];
+    }
+    if (spelling_is(within, text, strlen(text)))
+        text = "block";
     int n, used = 0;
-    if (sscanf(text, "ppr:%7d:node%n", &n, &used) == 1 && used && !text[used] && n > 0) {
+    if (sscanf(text, "ppr:%7d:node%n", &n, &used) == 1 && used && n > 0 &&
+        (!text[used] || text[used] == ':')) {
         opts->map_by = MAP_PPR;
         opts->ppr = n;
-        return 0;
+        return read_modifiers(name, text + used, opts, err);
     }
     if (strncmp(text, "ppr:", 4) == 0)
         return err_set(err, "%s '%.80s': only ppr:N:node is known, N from 1", name, text);
@@ -179,7 +222,12 @@ static int read_bind_to(const struct option *o, const char *name, const char *te
                         struct opts *opts, struct ddp_err *err)
 {
     enum bind_to one_gpu = opts->bind_to & BIND_ONE_GPU;
-    int rc = read_choice(o, name, text, opts, err);
+    size_t len = strcspn(text, ":");
+    strv_push_nodup(&opts->texts, xstrndup(text, len));
+    if (read_modifiers(name, text + len, opts, err) < 0)
+        return -1;
+    text = opts->texts.v[opts->texts.n - 1];
+    int rc = read_choice(o, name, strcmp(text, "package") ? text : "socket", opts, err);
     opts->bind_to |= one_gpu;
     return rc;
 }
@@ -221,6 +269,13 @@ static int read_rank_names(const struct option *o, const char *name, const char 
     }
     opts->rank_names = names;
     return 0;
+}
+
+/* cli.c takes it where it is the first word. */
+static int read_as_late(const struct option *o, const char *name, const char *text,
+                        struct opts *opts, struct ddp_err *err)
+{
+    return err_set(err, "%s must be the first option", name);
 }
 
 static int read_modules(const struct option *o, const char *name, const char *text,
@@ -350,7 +405,7 @@ const struct option options[] = {
      "hosts n1:4,n2:4 or n[01-16]:4; with --hostfile or inside a scheduler's job: use only "
      "these, or leave ^host out",
      NOT_IN_SCRIPT},
-    {"alloc", "hostfile|slurm|sge|pbs|lsf|flux|sagemaker|hosts|local", AT(alloc),
+    {"alloc", "hostfile|slurm|sge|pbs|lsf|flux|sagemaker|hosts|mpi-hostfile|local", AT(alloc),
      read_text, 0, 0, NULL,
      "source of the hosts (hosts: -H); default: the first one that is found",
      NOT_IN_SCRIPT},
@@ -421,6 +476,8 @@ const struct option options[] = {
      "or, with -, to the standard output"},
 
     {.arg = "launch", .doc = "Start, supervise, stop"},
+    {"as", "torchrun|mpirun|mpiexec|horovodrun", 0, read_as_late, 0, 0, NULL,
+     "first of all: what follows is the command line of that program", HERE},
     {"m module", NULL, AT(module), read_flag, 0, 0, NULL,
      "the program is a Python module, as in 'python -m'"},
     {"no-python", NULL, AT(no_python), read_flag, 0, 0, NULL,

@@ -341,6 +341,8 @@ static void show_commands(const struct show *s, show_fn line, void *arg)
         print_line(line, arg, "  %s", *c);
     char *program = shell_join(s->opts->argv);
     print_line(line, arg, "  each rank: %s", program);
+    for (size_t i = 0; i < s->opts->origins.n; i++)
+        print_line(line, arg, "  options from %s", s->opts->origins.v[i]);
     if (s->opts->interpreter)
         print_line(line, arg, "  interpreter: %s", s->opts->interpreter);
     for (char *const *note = s->notes; note && *note; note++)

@@ -1,0 +1,106 @@
+/* launcher/cli/defaults.c - see defaults.h */
+#define LOG_SUBSYS "options"
+#include "launcher/cli/defaults.h"
+
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <ini.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static int on_setting(void *arg, const char *section, const char *name, const char *value)
+{
+    if ((*section && strcmp(section, "ddprun") != 0) || !name || !*name)
+        return 0;
+    strv_pushf(arg, "%s=%s", name, value ? value : "");
+    return 1;
+}
+
+/* A file that others can write could make us run their commands (--ssh). */
+static bool is_safe(const char *path, const struct stat *st)
+{
+    if ((st->st_uid == geteuid() || st->st_uid == 0) && !(st->st_mode & S_IWOTH))
+        return true;
+    log_warn("'%s' is ignored: another user can write it", path);
+    return false;
+}
+
+static int read_file(const char *path, defaults_fn take, void *arg, struct ddp_err *err)
+{
+    struct strv words = {0};
+    struct stat st;
+    if (stat(path, &st) < 0)
+        return errno == ENOENT || errno == ENOTDIR ? 0 : err_errno(err, "'%s'", path);
+    if (!S_ISREG(st.st_mode) || !is_safe(path, &st))
+        return 0;
+    int line = ini_parse(path, on_setting, &words), rc = 0;
+    if (line < 0)
+        rc = err_set(err, "'%s' cannot be read", path);
+    else if (line > 0)
+        rc = err_set(err, "'%s' line %d: not 'option = value'", path, line);
+    else if (words.n > 0)
+        rc = take(path, &words, arg, err);
+    strv_finish(&words);
+    return rc;
+}
+
+static char *user_file(void)
+{
+    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    return config && *config == '/' ? xasprintf("%s/ddprun/config", config)
+           : home && *home          ? xasprintf("%s/.config/ddprun/config", home)
+                                    : NULL;
+}
+
+/* PET_NPROC_PER_NODE=4, as Kubeflow Trainer sets in each pod. Ranks inherit these: below
+ * another launcher they are not for this ddprun. */
+static int read_pet(defaults_fn take, void *arg, struct ddp_err *err)
+{
+    struct strv words = {0};
+    for (char *const *e = environ; !getenv("TORCHELASTIC_RUN_ID") && *e; e++) {
+        const char *equals = strchr(*e, '=');
+        if (strncmp(*e, "PET_", 4) != 0 || !equals || !equals[1])
+            continue;
+        char *word = xstrdup(*e + 4);
+        for (char *p = word; *p != '='; p++)
+            *p = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
+        strv_push_nodup(&words, word);
+    }
+    int rc = words.n > 0 ? take(DEFAULTS_PET, &words, arg, err) : 0;
+    strv_finish(&words);
+    return rc;
+}
+
+static int read_variable(const char *name, defaults_fn take, void *arg,
+                         struct ddp_err *err)
+{
+    struct strv words = {0};
+    const char *text = getenv(name);
+    char *copy = xstrdup(text ? text : ""), *rest;
+    for (char *w = strtok_r(copy, " \t\n", &rest); w; w = strtok_r(NULL, " \t\n", &rest))
+        strv_push(&words, w);
+    int rc = words.n > 0 ? take(name, &words, arg, err) : 0;
+    strv_finish(&words);
+    free(copy);
+    return rc;
+}
+
+int defaults_each(defaults_fn take, void *arg, struct ddp_err *err)
+{
+    char *path = user_file();
+    int rc = path ? read_file(path, take, arg, err) : 0;
+    free(path);
+    if (rc == 0)
+        rc = read_file("ddprun.ini", take, arg, err);
+    if (rc == 0)
+        rc = read_pet(take, arg, err);
+    return rc == 0 ? read_variable("DDPRUN_OPTIONS", take, arg, err) : rc;
+}

@@ -1,0 +1,23 @@
+/* launcher/cli/defaults.h - options that are not on the command line
+ *
+ * Private to launcher/cli/. In order, a later one replaces an earlier one: the file
+ * $XDG_CONFIG_HOME/ddprun/config (~/.config/ddprun/config), the file ddprun.ini in the
+ * working directory, torchrun's PET_* variables, and the variable DDPRUN_OPTIONS.
+ */
+#ifndef LAUNCHER_CLI_DEFAULTS_H
+#define LAUNCHER_CLI_DEFAULTS_H
+
+#include "common/strv.h"
+#include "include/ddprun/err.h"
+
+/* `words` are settings "name=value", or a command line if the first begins with '-'. */
+typedef int (*defaults_fn)(const char *origin, const struct strv *words, void *arg,
+                           struct ddp_err *err);
+
+#define DEFAULTS_PET "PET_*" /* the origin of options that are torchrun's */
+
+/* Call `take` for each origin that has options, until it returns other than 0; returns
+ * that, or -1 if a file cannot be read. */
+int defaults_each(defaults_fn take, void *arg, struct ddp_err *err);
+
+#endif

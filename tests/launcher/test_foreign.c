@@ -1,0 +1,327 @@
+/* ddprun called as another launcher: every option of their manuals, and the command lines
+ * of their documentation. */
+#include "tests/support/suite.h"
+
+#include "common/mem.h"
+#include "launcher/cli/cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Splits at blanks; the words live as long as the test. */
+static int parse(const char *line, struct opts *o, struct ddp_err *err)
+{
+    static char *argv[64];
+    static char copy[512];
+    int argc = 0;
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *w = strtok(copy, " "); w; w = strtok(NULL, " "))
+        argv[argc++] = w;
+    argv[argc] = NULL;
+    *err = (struct ddp_err){""};
+    return cli_parse(argc, argv, o, err);
+}
+
+/* Options as --help of these versions lists them, each with the number of its values. */
+static const struct {
+    const char *program, *options;
+} manuals[] = {
+    {"torchrun", /* PyTorch 2.15 */
+     "--nnodes=1 --nproc-per-node=1 --rdzv-backend=1 --rdzv-endpoint=1 --rdzv-id=1 "
+     "--rdzv-conf=1 --standalone=0 --max-restarts=1 --monitor-interval=1 "
+     "--start-method=1 --event-log-handler=1 --role=1 -m=0 --module=0 --no-python=0 "
+     "--run-path=0 --log-dir=1 -r=1 --redirects=1 -t=1 --tee=1 "
+     "--log-line-prefix-template=1 --local-ranks-filter=1 --duplicate-stdout-filters=1 "
+     "--duplicate-stderr-filters=1 --node-rank=1 --master-addr=1 --master-port=1 "
+     "--local-addr=1 --logs-specs=1 --numa-binding=1 --signals-to-handle=1 "
+     "--shutdown-timeout=1 --virtual-local-rank=0 --print-completion=1"},
+    {"mpirun", /* Open MPI 4.1.4 */
+     "-allow-run-as-root=0 -am=1 --app=1 --bind-to=1 -bind-to-core=0 -bind-to-socket=0 "
+     "-bycore=0 -bynode=0 -byslot=0 -c=1 -np=1 -cf=1 --cartofile=1 -continuous=0 "
+     "-cpu-list=1 -cpu-set=1 -cpus-per-proc=1 -cpus-per-rank=1 -d=0 -debug-devel=0 "
+     "-debug=0 -debug-daemons=0 -debug-daemons-file=0 -debugger=1 -default-hostfile=1 "
+     "-disable-recovery=0 -display-allocation=0 -display-devel-allocation=0 "
+     "-display-devel-map=0 -display-diffable-map=0 -display-map=0 -display-topo=0 "
+     "-do-not-launch=0 -do-not-resolve=0 -dvm=0 -enable-instant-on-support=0 "
+     "-enable-recovery=0 -fwd-mpirun-port=0 -get-stack-traces=0 -gmca=2 -H=1 -host=1 "
+     "-hnp=1 -hostfile=1 -index-argv-by-rank=0 -launch-agent=1 "
+     "-leave-session-attached=0 -machinefile=1 --map-by=1 -max-restarts=1 -max-vm-size=1 "
+     "-mca=2 -merge-stderr-to-stdout=0 -N=1 -n=1 -nolocal=0 -nooversubscribe=0 "
+     "--noprefix=0 -novm=0 -npernode=1 -npersocket=1 -ompi-server=1 -output-filename=1 "
+     "-output-proctable=0 -oversubscribe=0 -path=1 -pernode=0 -personality=1 --ppr=1 "
+     "--prefix=1 --preload-files=1 -q=0 --quiet=0 --rank-by=1 -report-bindings=0 "
+     "-report-child-jobs-separately=0 -report-events=1 -report-pid=1 "
+     "-report-state-on-timeout=0 -report-uri=1 -rf=1 --rankfile=1 -s=0 "
+     "--preload-binary=0 -set-cwd-to-session-dir=0 -show-progress=0 -stdin=1 "
+     "-tag-output=0 -timeout=1 -timestamp-output=0 -tune=1 -tv=0 -use-hwthread-cpus=0 "
+     "-use-regexp=0 -v=0 --verbose=0 -wd=1 -wdir=1 -x=1 -xml=0 -xml-file=1 -xterm=1"},
+    {"mpiexec.hydra", /* MPICH 4.0.2 */
+     "-genv=2 -genvlist=1 -genvnone=0 -genvall=0 -f=1 -hosts=1 -wdir=1 -configfile=1 "
+     "-env=2 -envlist=1 -envnone=0 -envall=0 -n=1 -np=1 -launcher=1 -launcher-exec=1 "
+     "-enable-x=0 -disable-x=0 -rmk=1 -topolib=1 -bind-to=1 -map-by=1 -membind=1 "
+     "-demux=1 -verbose=0 -info=0 -print-all-exitcodes=0 -iface=1 -ppn=1 -profile=0 "
+     "-prepend-rank=0 -prepend-pattern=1 -outfile-pattern=1 -errfile-pattern=1 "
+     "-nameserver=1 -disable-auto-cleanup=0 -disable-hostname-propagation=0 "
+     "-order-nodes=1 -localhost=1 -usize=1 -pmi-port=0 -skip-launch-node=0 "
+     "-gpus-per-proc=1"},
+    {"horovodrun", /* Horovod 0.28.1 */
+     "-np=1 --num-proc=1 -cb=0 --check-build=0 --disable-cache=0 --start-timeout=1 "
+     "--network-interfaces=1 --network-interface=1 --output-filename=1 --verbose=0 "
+     "--config-file=1 -p=1 --ssh-port=1 -i=1 --ssh-identity-file=1 "
+     "--fusion-threshold-mb=1 --cycle-time-ms=1 --cache-capacity=1 "
+     "--hierarchical-allreduce=0 --no-hierarchical-allreduce=0 "
+     "--hierarchical-allgather=0 --no-hierarchical-allgather=0 --torus-allreduce=0 "
+     "--no-torus-allreduce=0 --autotune=0 --autotune-log-file=1 "
+     "--autotune-warmup-samples=1 --autotune-steps-per-sample=1 "
+     "--autotune-bayes-opt-max-samples=1 --autotune-gaussian-process-noise=1 --min-np=1 "
+     "--min-num-proc=1 --max-np=1 --max-num-proc=1 --slots-per-host=1 "
+     "--elastic-timeout=1 --reset-limit=1 --blacklist-cooldown-range=2 "
+     "--timeline-filename=1 --timeline-mark-cycles=0 --no-stall-check=0 "
+     "--stall-check-warning-time-seconds=1 --stall-check-shutdown-time-seconds=1 "
+     "--mpi-threads-disable=0 --mpi-args=1 --tcp=0 --binding-args=1 "
+     "--num-nccl-streams=1 --thread-affinity=1 --gloo-timeout-seconds=1 --log-level=1 "
+     "--log-without-timestamp=0 -prefix-timestamp=0 --prefix-output-with-timestamp=0 "
+     "-H=1 --hosts=1 -hostfile=1 --hostfile=1 --host-discovery-script=1 --gloo=0 --mpi=0 "
+     "--jsrun=0"},
+};
+
+/* Each is either taken with so many values, or its value is found wrong, or it is refused
+ * with a hint: never unknown, and never eats the program. */
+START_TEST(every_option_of_the_manual_is_known)
+{
+    char *options = xstrdup(manuals[_i].options), *save;
+    int known = 0;
+    for (char *w = strtok_r(options, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
+        struct opts o;
+        struct ddp_err err;
+        char line[160], *equals = strchr(w, '=');
+        static const char *const values[] = {"", " 1", " 1 1"};
+        *equals = '\0';
+        snprintf(line, sizeof line, "%s %s%s prog", manuals[_i].program, w,
+                 values[equals[1] - '0']);
+        int rc = parse(line, &o, &err);
+        ck_assert_msg(!strstr(err.text, "unknown option"), "%s: %s", line, err.text);
+        ck_assert_msg(!strstr(err.text, "no program"), "%s: %s", line, err.text);
+        ck_assert_msg(rc < 0 || strcmp(o.argv[0], "prog") == 0, "%s", line);
+        opts_finish(&o);
+        known++;
+    }
+    ck_assert_int_gt(known, 30);
+    free(options);
+}
+END_TEST
+
+/* From the documentation of PyTorch, Open MPI, MPICH, Horovod, accelerate and DeepSpeed.
+ */
+static const struct {
+    const char *line;
+    int np, per_node, nnodes;
+    const char *hosts, *hostfile, *exported, *ignored;
+} examples[] = {
+    {"torchrun train.py", 0, 1, 0, NULL, NULL, "", ""},
+    {"torchrun --standalone --nnodes=1 --nproc-per-node=4 train.py --arg1 x", 0, 4, 1,
+     NULL, NULL, "", "--standalone"},
+    {"torchrun --rdzv-backend=c10d --rdzv-endpoint=localhost:0 --nnodes=1 "
+     "--nproc-per-node=4 train.py",
+     0, 4, 1, NULL, NULL, "", "--rdzv-backend"},
+    {"torchrun --nnodes=2 --nproc-per-node=8 --max-restarts=3 --rdzv-id=77 "
+     "--rdzv-backend=c10d --rdzv-endpoint=node1.example.com:29400 train.py",
+     0, 8, 2, NULL, NULL, "", "--rdzv-id --rdzv-backend"},
+    {"torchrun --nproc_per_node gpu -m pkg.train", 0, 0, 0, NULL, NULL, "", ""},
+    {"mpirun -np 4 -H localhost:4 python train.py", 4, 0, 0, "localhost:4", NULL, "", ""},
+    {"mpirun -np 16 -H server1:4,server2:4,server3:4,server4:4 -bind-to none -map-by slot "
+     "-x NCCL_DEBUG=INFO -x LD_LIBRARY_PATH -x PATH -mca pml ob1 -mca btl ^openib python "
+     "train.py",
+     16, 0, 0, "server1:4,server2:4,server3:4,server4:4", NULL,
+     "NCCL_DEBUG=INFO LD_LIBRARY_PATH PATH OMPI_MCA_pml=ob1 'OMPI_MCA_btl=^openib'", ""},
+    {"mpirun --allow-run-as-root --tag-output -np 4 --map-by ppr:2:node:PE=2 --bind-to "
+     "core:overload-allowed prog",
+     4, 0, 0, NULL, NULL, "",
+     "--allow-run-as-root --map-by:PE=2 --bind-to:overload-allowed"},
+    {"mpirun --hostfile hosts -n 8 --npernode 4 --bind-to socket -x A=b prog", 8, 4, 0,
+     NULL, "hosts", "A=b", ""},
+    {"mpirun -n 8 -hostfile /job/hostfile --mca btl ^openib --mca btl_tcp_if_include eth0 "
+     "-x PYTHONPATH=/a python -u train.py",
+     8, 0, 0, NULL, "/job/hostfile",
+     "'OMPI_MCA_btl=^openib' OMPI_MCA_btl_tcp_if_include=eth0 PYTHONPATH=/a", ""},
+    {"mpirun -f hosts -n 8 -ppn 4 prog", 8, 4, 0, NULL, "hosts", "", ""},
+    {"mpiexec -f machinefile -n 32 -genv OMP_NUM_THREADS 4 -bind-to core ./prog", 32, 0,
+     0, NULL, "machinefile", "OMP_NUM_THREADS=4", ""},
+    {"mpiexec.hydra -hosts a,b -ppn 2 -iface ib0 -l -print-all-exitcodes ./prog", 0, 2, 0,
+     "a,b", NULL, "", "-print-all-exitcodes"},
+    {"horovodrun -np 4 -H localhost:4 python train.py", 4, 0, 0, "localhost:4", NULL, "",
+     ""},
+    {"horovodrun -np 16 -H server1:4,server2:4 --gloo --verbose python train.py", 16, 0,
+     0, "server1:4,server2:4", NULL, "", "--gloo"},
+    {"horovodrun --mpi -np 2 --log-level DEBUG --cycle-time-ms 3.5 python train.py", 2, 0,
+     0, NULL, NULL,
+     "HOROVOD_CONTROLLER=mpi HOROVOD_CPU_OPERATIONS=mpi HOROVOD_LOG_LEVEL=DEBUG "
+     "HOROVOD_CYCLE_TIME=3.5",
+     ""},
+    {"/opt/ddprun/compat/horovodrun -np 2 prog", 2, 0, 0, NULL, NULL, "", ""},
+    {"ddprun --as torchrun --nproc-per-node 2 train.py", 0, 2, 0, NULL, NULL, "", ""},
+    {"ddprun --as=mpirun -np 2 prog", 2, 0, 0, NULL, NULL, "", ""},
+};
+
+START_TEST(command_lines_of_the_documentation_work)
+{
+    struct opts o;
+    struct ddp_err err;
+    ck_ok(parse(examples[_i].line, &o, &err), err);
+    ck_assert_int_eq(o.np, examples[_i].np);
+    ck_assert_int_eq(o.per_node, examples[_i].per_node);
+    ck_assert_int_eq(o.nnodes, examples[_i].nnodes);
+    ck_assert_pstr_eq(o.hosts, examples[_i].hosts);
+    ck_assert_pstr_eq(o.hostfile, examples[_i].hostfile);
+    char *exported = shell_join(o.export_env.v), *ignored = shell_join(o.ignored.v);
+    ck_assert_str_eq(exported ? exported : "", examples[_i].exported);
+    ck_assert_str_eq(ignored ? ignored : "", examples[_i].ignored);
+    free(exported);
+    free(ignored);
+    opts_finish(&o);
+}
+END_TEST
+
+/* Options that mean something else there than here. */
+START_TEST(their_meaning_comes_before_ours)
+{
+    struct opts o;
+    struct ddp_err err;
+    ck_ok(parse("mpirun --mca plm_rsh_args -p2222 --mca orte_default_hostfile f prog", &o,
+                &err),
+          err);
+    ck_assert_str_eq(o.ssh, "ssh -p2222");
+    ck_assert_str_eq(o.hostfile, "f");
+    ck_assert_uint_eq(o.export_env.n, 0);
+    opts_finish(&o);
+    ck_ok(parse("torchrun --numa-binding socket --shutdown-timeout 7 prog", &o, &err),
+          err);
+    ck_assert_int_eq(o.bind_to, BIND_SOCKET);
+    ck_assert_int_eq(o.grace_ms, 7000);
+    opts_finish(&o);
+    ck_ok(
+        parse("mpiexec -gpus-per-proc 1 -map-by socket -bind-to package prog", &o, &err),
+        err);
+    ck_assert_int_eq(o.bind_to, BIND_ONE_GPU | BIND_SOCKET);
+    ck_assert_int_eq(o.map_by, MAP_BLOCK);
+    opts_finish(&o);
+}
+END_TEST
+
+static const struct {
+    const char *line, *error;
+} wrong[] = {
+    {"torchrun --redirects 3 --local-addr a --run-path prog",
+     "unknown here: '--redirects': use --output-filename, and --output-from; "
+     "'--local-addr': use --interface NAME or --master-addr ADDRESS; '--run-path': leave "
+     "it out (try ddprun --help)"},
+    {"torchrun --numa-binding x prog",
+     "unknown here: '--numa-binding': 'x' has nothing like it here, see --help bind-to "
+     "(try ddprun --help)"},
+    {"mpirun --map-by slot:SPAN prog",
+     "--map-by: ':SPAN' is unknown here (try ddprun --help)"},
+    {"mpirun --nosuch prog", "unknown option '--nosuch' (try ddprun --help)"},
+    {"torchrun --mca a b prog", "unknown option '--mca' (try ddprun --help)"},
+    {"ddprun --as srun prog", "--as is torchrun, mpirun, mpiexec or horovodrun, not "
+                              "'srun' (try ddprun --help)"},
+    {"ddprun -np 2 --as mpirun prog",
+     "--as must be the first option (try ddprun --help)"},
+    {"ddprun --as", "--as takes a launcher (try ddprun --help)"},
+};
+
+START_TEST(what_does_not_work_is_refused_at_once)
+{
+    struct opts o;
+    struct ddp_err err;
+    ck_assert_int_eq(parse(wrong[_i].line, &o, &err), -1);
+    ck_assert_str_eq(err.text, wrong[_i].error);
+    opts_finish(&o);
+}
+END_TEST
+
+/* Variables, files and the command line; the later ones win. */
+START_TEST(defaults_come_before_the_command_line)
+{
+    struct opts o;
+    struct ddp_err err;
+    char folder[] = "/tmp/ddprun-defaults-XXXXXX", *old = getcwd(NULL, 0);
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(chdir(folder), 0);
+    ck_assert_int_eq(mkdir("ddprun", 0700), 0);
+    FILE *f = fopen("ddprun/config", "w");
+    fputs("; mine\nnp = 8\ngrace = 9s\noversubscribe = true\nreport = no\n", f);
+    fclose(f);
+    f = fopen("ddprun.ini", "w");
+    fputs("[ddprun]\nnp = 6\nx = A=1\nx = B=2 3\ntag-output = on\n", f);
+    fclose(f);
+    setenv("XDG_CONFIG_HOME", folder, 1);
+    setenv("PET_NPROC_PER_NODE", "3", 1);
+    setenv("PET_RDZV_BACKEND", "c10d", 1);
+    setenv("PET_STANDALONE", "1", 1);
+    setenv("DDPRUN_OPTIONS", "-np 5 --bind-to none", 1);
+    ck_ok(parse("ddprun prog", &o, &err), err);
+    ck_assert_int_eq(o.np, 5);
+    ck_assert_int_eq(o.per_node, 3);
+    ck_assert_int_eq(o.grace_ms, 9000);
+    ck_assert(o.oversubscribe);
+    ck_assert(!o.report);
+    ck_assert_int_eq(o.tag_output, TAG_ON);
+    ck_assert_int_eq(o.bind_to, BIND_NONE);
+    ck_assert_uint_eq(o.passed.n, 0); /* the ddprun in a batch job reads them itself */
+    char *exported = shell_join(o.export_env.v);
+    ck_assert_str_eq(exported, "A=1 'B=2 3'");
+    free(exported);
+    ck_assert_uint_eq(o.origins.n, 4);
+    ck_assert_ptr_nonnull(strstr(o.origins.v[0], "/ddprun/config: --np=8 --grace=9s "
+                                                 "--oversubscribe"));
+    ck_assert_str_eq(o.origins.v[1], "ddprun.ini: --np=6 --x=A=1 '--x=B=2 3' "
+                                     "--tag-output=on");
+    ck_assert_str_eq(o.origins.v[3], "DDPRUN_OPTIONS: -np 5 --bind-to none");
+    opts_finish(&o);
+    ck_ok(parse("ddprun -np 2 prog", &o, &err), err);
+    ck_assert_int_eq(o.np, 2);
+    opts_finish(&o);
+    setenv("TORCHELASTIC_RUN_ID", "outer", 1); /* PET_* are the outer torchrun's */
+    ck_ok(parse("ddprun -np 2 prog", &o, &err), err);
+    ck_assert_int_eq(o.per_node, 0);
+    opts_finish(&o);
+    setenv("DDPRUN_OPTIONS", "-np 5 prog", 1);
+    ck_assert_int_eq(parse("ddprun prog", &o, &err), -1);
+    ck_assert_str_eq(err.text, "DDPRUN_OPTIONS: 'prog' is not an option");
+    opts_finish(&o);
+    setenv("DDPRUN_OPTIONS", "", 1);
+    f = fopen("ddprun.ini", "w");
+    fputs("np = 4\nnosuch = 1\n", f);
+    fclose(f);
+    ck_assert_int_eq(parse("ddprun prog", &o, &err), -1);
+    ck_assert_str_eq(err.text,
+                     "ddprun.ini: unknown option '--nosuch=1' (try ddprun --help)");
+    opts_finish(&o);
+    ck_assert_int_eq(chmod("ddprun.ini", 0666), 0); /* anybody's: not read */
+    ck_ok(parse("ddprun prog", &o, &err), err);
+    ck_assert_int_eq(o.np, 8);
+    opts_finish(&o);
+    ck_assert_int_eq(unlink("ddprun.ini") + unlink("ddprun/config") + rmdir("ddprun"), 0);
+    ck_assert_int_eq(chdir(old) + rmdir(folder), 0);
+    free(old);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("foreign");
+    TCase *t = tcase_create("foreign");
+    tcase_add_loop_test(t, every_option_of_the_manual_is_known, 0,
+                        (int)ARRAY_LEN(manuals));
+    tcase_add_loop_test(t, command_lines_of_the_documentation_work, 0,
+                        (int)ARRAY_LEN(examples));
+    tcase_add_test(t, their_meaning_comes_before_ours);
+    tcase_add_loop_test(t, what_does_not_work_is_refused_at_once, 0,
+                        (int)ARRAY_LEN(wrong));
+    tcase_add_test(t, defaults_come_before_the_command_line);
+    suite_add_tcase(s, t);
+    return s;
+}

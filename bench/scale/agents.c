@@ -10,6 +10,11 @@
  * goes to SCALE_REPORT as JSON, with the frames of each type that it sent (down) and
  * received (up). SCALE_SECONDS is the duration of the quiet phase, SCALE_BYTES what each
  * rank contributes to the second fence.
+ *
+ * With SCALE_NETNS the first node is a real one: its agent, SCALE_AGENT, serves the job's
+ * store. The others are in that network namespace, each with an address of its own, and
+ * SCALE_LOAD plays their ranks, which join the store in the only phase after the launch.
+ * The simulated agents vouch for all of them.
  */
 #include "bench/scale/sample.h"
 
@@ -24,11 +29,15 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* connections under way at once; seconds until a stuck launch is given up */
@@ -40,9 +49,16 @@ enum { SETTLE_MS = 20 };
 /* master's port, of a store that nobody asks */
 enum { STORE_PORT = 29500 };
 
-enum phase { START, LAUNCH, BARRIER, EXCHANGE, QUIET, END, PHASES };
-static const char *const phase_names[PHASES] = {"start",    "launch", "barrier",
-                                                "exchange", "quiet",  "end"};
+enum phase { START, LAUNCH, BARRIER, EXCHANGE, QUIET, JOIN, END, PHASES };
+static const char *const phase_names[PHASES] = {"start", "launch", "barrier", "exchange",
+                                                "quiet", "join",   "end"};
+
+/* of a simulated store, and with a real one */
+static const bool has_phase[2][PHASES] = {{true, true, true, true, true, false, true},
+                                          {[LAUNCH] = true, [JOIN] = true, [END] = true}};
+
+/* 10.99.0.1, of node 0; the others follow */
+#define FIRST_ADDRESS 0x0a630001
 
 struct node {
     struct sim *sim; /* borrowed: the owner */
@@ -74,12 +90,34 @@ struct sim {
     int64_t first_ns;                          /* a node was told to start its ranks */
     int64_t done_ns;                           /* the end of this phase */
     FILE *report;
+    pid_t agent, load;   /* the real agent's guard, or 0; the clients of its store */
+    struct event *ended; /* owned: of `load` */
+    char *master;        /* owned: the store's address */
+    unsigned master_port;
 };
 
 static _Noreturn void give_up(const char *why)
 {
     fprintf(stderr, "agents: %s\n", why);
     exit(1);
+}
+
+static struct in_addr address_of(unsigned node)
+{
+    return (struct in_addr){htonl(FIRST_ADDRESS + node)};
+}
+
+/* The agent is the only child of its guard. */
+static int agent_of(pid_t guard)
+{
+    char path[64];
+    int pid = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)guard, (int)guard);
+    FILE *f = fopen(path, "re");
+    if (!f || fscanf(f, "%d", &pid) != 1)
+        give_up("the real agent is gone");
+    fclose(f);
+    return pid;
 }
 
 /* --- phases ------------------------------------------------------------------------- */
@@ -127,6 +165,31 @@ static void send_exits(struct node *n)
     }
 }
 
+/* The ranks of the simulated nodes, as clients of the real store. */
+static void start_clients(struct sim *s)
+{
+    char from[INET_ADDRSTRLEN];
+    struct in_addr first = address_of(s->nodes[0].number);
+    uint32_t each = s->nodes[0].share.nlocal;
+    struct strv argv = {0};
+    inet_ntop(AF_INET, &first, from, sizeof from);
+    strv_pushf(&argv, "store-load");
+    strv_pushf(&argv, "ddp");
+    strv_push(&argv, s->master);
+    strv_pushf(&argv, "%u", s->master_port);
+    strv_pushf(&argv, "connect");
+    strv_pushf(&argv, "--clients=%u", s->n * each);
+    strv_pushf(&argv, "--each=%u", each);
+    strv_pushf(&argv, "--from=%s", from);
+    strv_pushf(&argv, "--pid=%d", agent_of(s->agent));
+    if ((s->load = fork()) == 0) {
+        freopen(getenv("SCALE_JOINED"), "w", stdout);
+        execv(getenv("SCALE_LOAD"), argv.v);
+        _exit(127);
+    }
+    strv_finish(&argv);
+}
+
 /* The first node serves the store. */
 static void send_ready(struct node *n)
 {
@@ -137,6 +200,8 @@ static void phase_begin(struct sim *s)
 {
     if (s->phase == LAUNCH)
         send_ready(&s->nodes[0]);
+    if (s->phase == JOIN)
+        start_clients(s);
     if (s->phase == QUIET) {
         s->done_ns = now_ns() + s->seconds * INT64_C(1000000000);
         event_add(s->timer, &(struct timeval){s->seconds, 0});
@@ -163,7 +228,9 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
         loop_stop(s->loop, 0);
         return;
     }
-    s->phase++;
+    do
+        s->phase++;
+    while (!has_phase[s->agent > 0][s->phase]);
     phase_begin(s);
 }
 
@@ -185,7 +252,7 @@ static void phase_count(struct sim *s)
 static void send_hello(struct node *n)
 {
     char addr[INET_ADDRSTRLEN];
-    struct in_addr in = {htonl(0x0a000001 + n->number)};
+    struct in_addr in = address_of(n->number);
     inet_ntop(AF_INET, &in, addr, sizeof addr);
     struct msg_hello m = {.protocol = LINK_PROTOCOL,
                           .version = xstrdup("simulated"),
@@ -217,6 +284,32 @@ static void on_share(struct node *n, const struct frame *f)
     phase_count(n->sim);
 }
 
+static void on_job(struct sim *s, const struct frame *f)
+{
+    struct msg_job m;
+    struct ddp_err err;
+    if (s->master)
+        return;
+    if (msg_job_unpack(f, &m, &err) < 0)
+        give_up(err.text);
+    s->master = msg_take(&m.master_addr);
+    s->master_port = m.master_port;
+    msg_job_finish(&m);
+}
+
+static void on_vouch(struct node *n, const struct frame *f)
+{
+    struct msg_vouch m;
+    struct verdict verdicts[VOUCH_MAX];
+    struct ddp_err err;
+    if (msg_vouch_unpack(f, &m, &err) < 0)
+        give_up(err.text);
+    for (uint32_t i = 0; i < m.n; i++)
+        verdicts[i] = (struct verdict){m.list[i].id, true, NULL};
+    node_send(n, MSG(vouched, verdicts, m.n));
+    msg_vouch_finish(&m);
+}
+
 static void on_leave(struct node *n)
 {
     struct sim *s = n->sim;
@@ -236,6 +329,10 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
         phase_end(n->sim); /* the launcher has heard of every node */
     else if (f->type == MSG_SHARE)
         on_share(n, f);
+    else if (f->type == MSG_JOB)
+        on_job(n->sim, f);
+    else if (f->type == MSG_VOUCH)
+        on_vouch(n, f);
     else if (f->type == MSG_PING)
         on_ping(n, f);
     else if (f->type == MSG_FENCE)
@@ -307,6 +404,9 @@ static void node_connect(struct node *n)
     inet_pton(AF_INET, n->sim->host, &to.sin_addr);
     n->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     n->want = HANDSHAKE_OFFER;
+    struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr = address_of(n->number)};
+    if (n->sim->agent && bind(n->fd, (struct sockaddr *)&from, sizeof from) < 0)
+        give_up(strerror(errno));
     if (n->fd < 0 ||
         (connect(n->fd, (struct sockaddr *)&to, sizeof to) < 0 && errno != EINPROGRESS))
         give_up(strerror(errno));
@@ -345,6 +445,8 @@ static void report(const struct sim *s)
             s->first_ns);
     for (int i = 0; i <= PHASES; i++) {
         const struct sample *a = &s->samples[i];
+        if (i && !has_phase[s->agent > 0][i - 1])
+            continue;
         fprintf(f,
                 "%s{\"phase\": \"%s\", \"at_ns\": %" PRId64 ", \"cpu_ns\": %" PRId64
                 ", \"rss_kib\": %ld, \"peak_kib\": %ld, \"fds\": %ld, \"up\": %" PRIu64
@@ -378,6 +480,44 @@ static void more_files(void)
     setrlimit(RLIMIT_NOFILE, &files);
 }
 
+static void on_ended(evutil_socket_t sig, short what, void *arg)
+{
+    struct sim *s = arg;
+    int status;
+    if (waitpid(s->load, &status, WNOHANG) != s->load)
+        return;
+    if (status != 0)
+        give_up("the clients of the store have failed");
+    phase_end(s);
+}
+
+/* Give the first node to a real agent, here; then go where the others are. */
+static void start_agent(struct sim *s, const char *netns)
+{
+    struct bootstrap b = s->boot;
+    int ends[2], ns = open(netns, O_RDONLY | O_CLOEXEC);
+    b.nodes = (struct strv){0};
+    b.node = 0;
+    b.name = strchr(s->boot.nodes.v[0], ' ') + 1;
+    handshake_node_key(&s->boot.key, 0, &b.key);
+    char *text = bootstrap_write(&b);
+    if (ns < 0 || pipe(ends) < 0)
+        give_up(strerror(errno));
+    if ((s->agent = fork()) == 0) {
+        dup2(ends[0], STDIN_FILENO);
+        execl(getenv("SCALE_AGENT"), "ddprun-agent", (char *)NULL);
+        _exit(127);
+    }
+    if (write(ends[1], text, strlen(text)) != (ssize_t)strlen(text) ||
+        setns(ns, CLONE_NEWNET) < 0)
+        give_up(strerror(errno));
+    free(text);
+    close(ns);
+    s->ended = evsignal_new(loop_base(s->loop), SIGCHLD, on_ended, s);
+    event_add(s->ended, NULL);
+    s->phase = LAUNCH;
+}
+
 static void sim_open(struct sim *s)
 {
     struct ddp_err err;
@@ -386,15 +526,20 @@ static void sim_open(struct sim *s)
         give_up("SCALE_REPORT must name a file to write");
     if (bootstrap_read(STDIN_FILENO, now_ms() + 30000, &s->boot, &err) < 0)
         give_up(err.text);
-    /* the last address is the loopback one */
-    if (sscanf(s->boot.calls.v[s->boot.calls.n - 1], "%63s %d", s->host, &s->port) != 2 ||
+    /* the first address is for other hosts, the last one the loopback */
+    const char *netns = getenv("SCALE_NETNS");
+    size_t call = netns ? 0 : s->boot.calls.n - 1;
+    if (sscanf(s->boot.calls.v[call], "%63s %d", s->host, &s->port) != 2 ||
         !(s->loop = loop_create(&err)))
         give_up("no address to call");
-    s->n = (unsigned)s->boot.nodes.n;
+    if (netns)
+        start_agent(s, netns);
+    unsigned real = s->agent > 0;
+    s->n = (unsigned)s->boot.nodes.n - real;
     s->nodes = xcalloc(s->n, sizeof *s->nodes);
     for (unsigned i = 0; i < s->n; i++) {
         s->nodes[i].sim = s;
-        s->nodes[i].number = (unsigned)strtoul(s->boot.nodes.v[i], NULL, 10);
+        s->nodes[i].number = i + real;
         s->nodes[i].fd = -1;
     }
     s->launcher = getppid();
@@ -417,6 +562,9 @@ int main(void)
         msg_share_finish(&s.nodes[i].share);
     free(s.nodes);
     event_free(s.timer);
+    if (s.ended)
+        event_free(s.ended);
+    free(s.master);
     bootstrap_finish(&s.boot);
     loop_destroy(s.loop);
     return code;

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""scale.py [--nodes N ...] [--ranks R] [--seconds S] [--bytes B] [--check]
+"""scale.py [--nodes N ...] [--ranks R] [--seconds S] [--bytes B] [--check | --join ROUNDS]
 
 Runs the real ddprun as in a Slurm job of N nodes, with bench/scale/agents.c as its "srun": one
 process that plays all agents, over real links. Prints what the launcher sent, received and used,
 and beside it what it should have by doc/scale.md, computed from the number of nodes, ranks and
 links alone. --check: exit code 1 if messages or bytes differ, or memory, descriptors exceed it.
+
+--join: instead, all ranks of the simulated nodes join the store of a real agent, and are admitted
+by asking their nodes; beside a bare epoll server in the same network. Root only.
 """
 import argparse
 import json
@@ -29,7 +32,7 @@ BASE_KIB, LINK_KIB, NODE_KIB, RANK_KIB = 6000, 16, 2, 0.25
 BASE_FDS = 32
 
 
-def simulate(nodes, ranks, seconds, nbytes):
+def simulate(nodes, ranks, seconds, nbytes, more=None):
     """The report of one launch, with the times of its start and end."""
     with tempfile.TemporaryDirectory() as place:
         os.symlink(BUILD / "bench/scale/scale-agents", f"{place}/srun")
@@ -37,7 +40,8 @@ def simulate(nodes, ranks, seconds, nbytes):
                "SCALE_REPORT": f"{place}/report", "SCALE_SECONDS": str(seconds),
                "SCALE_BYTES": str(nbytes), "SLURM_JOB_ID": "1",
                "SLURM_JOB_NODELIST": f"n[00001-{nodes:05}]", "SLURM_JOB_NUM_NODES": str(nodes),
-               "SLURM_NTASKS": str(nodes * ranks), "SLURM_TASKS_PER_NODE": f"{ranks}(x{nodes})"}
+               "SLURM_NTASKS": str(nodes * ranks), "SLURM_TASKS_PER_NODE": f"{ranks}(x{nodes})",
+               "SCALE_JOINED": f"{place}/joined"} | (more or {})
         began = time.monotonic_ns()
         ran = subprocess.run([BUILD / "launcher/ddprun", "--start", "srun", "true"], env=env,
                              stdin=subprocess.DEVNULL, timeout=600)
@@ -45,7 +49,9 @@ def simulate(nodes, ranks, seconds, nbytes):
         if ran.returncode != 0:
             sys.exit(f"ddprun has ended with {ran.returncode}")
         report = json.loads(pathlib.Path(f"{place}/report").read_text())
-        return report | {"began": began, "ended": ended}
+        joined = pathlib.Path(f"{place}/joined")
+        return report | {"began": began, "ended": ended,
+                         "joined": json.loads(joined.read_text()) if joined.exists() else None}
 
 
 def paper(nodes, ranks, links, rounds):
@@ -131,6 +137,61 @@ def table(nodes, ranks, seconds, nbytes):
     return t.bad
 
 
+def networks():
+    """A second network namespace, where all of 10.99.0.0/16 is local; the pid that holds it."""
+    holder = subprocess.Popen(["unshare", "-n", "sleep", "1000"])
+    there = ["nsenter", "-t", str(holder.pid), "-n"]
+    while os.readlink(f"/proc/{holder.pid}/ns/net") == os.readlink("/proc/self/ns/net"):
+        time.sleep(0.01)
+    for line in ("ip link set lo up", f"ip link add s0 type veth peer name s1 netns {holder.pid}",
+                 "ip addr add 10.98.0.1/16 dev s0", "ip link set s0 up",
+                 "- ip link set lo up", "- ip addr add 10.98.0.2/16 dev s1", "- ip link set s1 up",
+                 "- ip route add local 10.99.0.0/16 dev lo",
+                 "ip route add 10.99.0.0/16 via 10.98.0.2"):
+        words = line.split()
+        subprocess.run(there + words[1:] if words[0] == "-" else words, check=True)
+    return holder, there
+
+
+def join_bare(there, nodes, ranks):
+    load = BUILD / "bench/store/store-load"
+    with subprocess.Popen([BUILD / "bench/store/store-echo", "10.98.0.1"],
+                          stdout=subprocess.PIPE) as echo:
+        port = echo.stdout.readline().strip()
+        ran = subprocess.run(there + [load, "echo", "10.98.0.1", port, "connect", "--from",
+                                      "10.99.0.2", "--clients", str((nodes - 1) * ranks), "--each",
+                                      str(ranks), "--pid", str(echo.pid)],
+                             stdout=subprocess.PIPE, check=True)
+        echo.kill()
+    return json.loads(ran.stdout)
+
+
+def join(nodes, ranks, rounds):
+    if "SCALE_INSIDE" not in os.environ:
+        os.environ["SCALE_INSIDE"] = "1"
+        os.execvp("unshare", ["unshare", "-n", sys.executable, *sys.argv])
+    holder, there = networks()
+    more = {"SCALE_NETNS": f"/proc/{holder.pid}/ns/net",
+            "SCALE_AGENT": str(BUILD / "launcher/ddprun-agent"),
+            "SCALE_LOAD": str(BUILD / "bench/store/store-load")}
+    clients = (nodes - 1) * ranks
+    print(f"{clients:,} clients of {nodes - 1:,} nodes join, each admitted by its node")
+    for _ in range(rounds):
+        bare = join_bare(there, nodes, ranks)
+        report = simulate(nodes, ranks, 0, 0, more)
+        ours = report["joined"]
+        before, after = [next(phase for phase in report["phases"] if phase["phase"] == name)
+                         for name in ("launch", "join")]
+        asked = sum(after[f"frames_{way}"].get(name, [0])[0]
+                    for way, name in (("up", "vouched"), ("down", "vouch")))
+        print(f"ms until all have joined: {ours['seconds'] * 1e3:.0f}, bare "
+              f"{bare['seconds'] * 1e3:.0f}, ratio {ours['seconds'] / bare['seconds']:.2f};  "
+              f"us of the server's CPU each: {ours['cpu_seconds'] / clients * 1e6:.1f}, bare "
+              f"{bare['cpu_seconds'] / clients * 1e6:.1f};  the launcher's: "
+              f"{(after['cpu_ns'] - before['cpu_ns']) / clients / 1e3:.1f};  {asked:,} messages")
+    holder.kill()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, nargs="+", default=[64, 256, 1000, 10000])
@@ -138,7 +199,11 @@ def main():
     parser.add_argument("--seconds", type=int, default=5)
     parser.add_argument("--bytes", type=int, default=0, help="of each rank in the second fence")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--join", type=int, metavar="ROUNDS")
     opts = parser.parse_args()
+    if opts.join:
+        join(opts.nodes[0], opts.ranks, opts.join)
+        return
     bad = []
     for nodes in opts.nodes:
         bad += [f"{nodes} nodes: {line}"

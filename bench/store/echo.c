@@ -1,5 +1,6 @@
-/* bench/store/echo.c - store-echo: gives back what it gets, with as few calls as possible
+/* bench/store/echo.c - store-echo [ADDRESS]: gives back what it gets
  *
+ * It does so with as few calls as possible.
  * What the kernel alone costs a request: one epoll_wait for many, a recv and a send each.
  * Prints the port it listens on.
  */
@@ -32,11 +33,11 @@ static void echo(int fd)
         close(fd);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     struct ddp_err err;
     struct epoll_event events[256];
-    int port, listener = sock_listen("127.0.0.1", 0, &port, &err);
+    int port, listener = sock_listen(argc > 1 ? argv[1] : "127.0.0.1", 0, &port, &err);
     if (listener < 0) {
         fprintf(stderr, "store-echo: %s\n", err.text);
         return 1;

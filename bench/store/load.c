@@ -2,11 +2,13 @@
  * store
  *
  *     store-load KIND HOST PORT OP [--clients N] [--depth P] [--ops N] [--size B]
- *                [--keys K] [--rounds R] [--pid PID]
+ *                [--keys K] [--rounds R] [--pid PID] [--from ADDRESS] [--each C]
  *
  * KIND is ddp, libuv, redis or echo; OP is get, set, add, waitget, mget, wake, fence or
  * connect. Prints one line of JSON: operations, seconds, the server's CPU time for them
  * (of PID, all threads), and the 50th and 99th percentile of a round in microseconds.
+ * With
+ * --from the clients come from consecutive addresses, C from each.
  */
 #include "bench/store/peers.h"
 
@@ -27,6 +29,7 @@
 struct run {
     struct shape shape;
     const char *host;
+    struct hosts from;
     int port, pid;
     size_t ops, rounds;
     double done; /* operations that were timed */
@@ -73,7 +76,7 @@ static int usage(void)
     fprintf(stderr, "usage: store-load {ddp|libuv|redis|echo} HOST PORT "
                     "{get|set|add|waitget|mget|wake|fence|connect} [--clients N] "
                     "[--depth P] [--ops N] [--size B] [--keys K] [--rounds R] "
-                    "[--pid PID]\n");
+                    "[--pid PID] [--from ADDRESS] [--each C]\n");
     return 2;
 }
 
@@ -177,7 +180,8 @@ static int run(struct run *r)
     bool wakes = strcmp(r->shape.op, "wake") == 0;
     if (connects)
         clock_start(r);
-    peers_open(&p, r->host, r->port, r->shape.kind, wakes ? n + 1 : n, CONNECT_WINDOW);
+    peers_open(&p, r->host, r->port, &r->from, r->shape.kind, wakes ? n + 1 : n,
+               r->from.first ? n : CONNECT_WINDOW);
     if (connects)
         clock_stop(r, (double)n);
     else if (wakes)
@@ -213,9 +217,12 @@ int main(int argc, char **argv)
                                             {"keys", required_argument, NULL, 'k'},
                                             {"rounds", required_argument, NULL, 'r'},
                                             {"pid", required_argument, NULL, 'p'},
+                                            {"each", required_argument, NULL, 'e'},
+                                            {"from", required_argument, NULL, 'f'},
                                             {NULL, 0, NULL, 0}};
     struct run r = {.shape = {.clients = 1, .depth = 1, .size = 64, .keys = 16},
                     .ops = 10000,
+                    .from = {.each = 1},
                     .rounds = 1};
     for (int o; (o = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         size_t n = o == '?' ? 0 : strtoul(optarg, NULL, 10);
@@ -227,9 +234,12 @@ int main(int argc, char **argv)
           : o == 's' ? &r.shape.size
           : o == 'k' ? &r.shape.keys
           : o == 'r' ? &r.rounds
+          : o == 'e' ? &r.from.each
                      : &(size_t){0}) = n;
         if (o == 'p')
             r.pid = (int)n;
+        else if (o == 'f')
+            r.from.first = optarg;
     }
     if (argc - optind != 4 || !kind_of(argv[optind], &r.shape.kind))
         return usage();

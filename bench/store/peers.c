@@ -5,7 +5,9 @@
 #include "common/mem.h"
 #include "common/sock.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,8 +146,26 @@ void peers_run_one(struct peers *p, size_t i, const struct exchange *x)
     p->nsamples = kept;
 }
 
-void peers_open(struct peers *p, const char *host, int port, enum kind kind, size_t n,
-                size_t window)
+/* From the address `ahead` after `first`. */
+static int connect_from(const char *first, size_t ahead, const char *host, int port)
+{
+    struct sockaddr_in from = {.sin_family = AF_INET}, to = from;
+    inet_pton(AF_INET, first, &from.sin_addr);
+    inet_pton(AF_INET, host, &to.sin_addr);
+    from.sin_addr.s_addr = htonl(ntohl(from.sin_addr.s_addr) + (uint32_t)ahead);
+    to.sin_port = htons((uint16_t)port);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &(int){1}, sizeof(int));
+    if (fd < 0 || bind(fd, (struct sockaddr *)&from, sizeof from) < 0 ||
+        connect(fd, (struct sockaddr *)&to, sizeof to) < 0)
+        die(strerror(errno));
+    sock_set_nodelay(fd);
+    sock_set_nonblock(fd, true);
+    return fd;
+}
+
+void peers_open(struct peers *p, const char *host, int port, const struct hosts *from,
+                enum kind kind, size_t n, size_t window)
 {
     struct workload hello = {.nsteps = 1, .ops = 1};
     workload_hello(kind, &hello.steps[0]);
@@ -157,7 +177,9 @@ void peers_open(struct peers *p, const char *host, int port, enum kind kind, siz
     for (size_t i = 0; i < n; i++) {
         struct ddp_err err;
         struct peer *a = &p->all[i];
-        a->fd = sock_connect(host, port, now_ms() + PATIENCE_MS, true, &err);
+        a->fd = from->first
+                    ? connect_from(from->first, i / from->each, host, port)
+                    : sock_connect(host, port, now_ms() + PATIENCE_MS, true, &err);
         if (a->fd < 0)
             die(err.text);
         struct epoll_event ev = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.ptr = a};

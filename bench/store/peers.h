@@ -17,6 +17,13 @@ struct peer {
     int64_t began_ns;
 };
 
+/* Whom the clients pretend to be: client i comes from the i/each-th address after `first`
+ * (this machine must have it). NULL: from wherever the kernel likes. */
+struct hosts {
+    const char *first;
+    size_t each;
+};
+
 struct peers {
     int epoll;
     size_t n, busy;
@@ -28,8 +35,8 @@ struct peers {
 };
 
 /* Connects `n` peers and lets each say hello, `window` at a time. */
-void peers_open(struct peers *p, const char *host, int port, enum kind kind, size_t n,
-                size_t window);
+void peers_open(struct peers *p, const char *host, int port, const struct hosts *from,
+                enum kind kind, size_t n, size_t window);
 void peers_close(struct peers *p);
 
 /* Peer `i` begins a round of `w`. */

@@ -13,7 +13,7 @@ struct ancestry_proc {
     char name[ANCESTRY_NAME];
 };
 
-/* What /proc/PID/stat says; false when the process has ended. */
+/* Read /proc/PID/stat; false when the process has ended. */
 bool ancestry_read(pid_t pid, struct ancestry_proc *p);
 /* The parent of a process, and its program's name (may be NULL), cut by the kernel after
  * 15 bytes; 0 when it has ended. */

@@ -1,4 +1,4 @@
-/* common/elf_file.h - what an ELF file says about itself
+/* common/elf_file.h - read the dynamic section of an ELF file
  *
  * The shared libraries it needs and where they are, like ldd but without running
  * anything. Only files of this machine's word size and byte order.

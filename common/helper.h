@@ -14,7 +14,7 @@ struct helper {
     const char *const *argv; /* [0] is searched in PATH, unless it contains a slash */
     bool reads;              /* `in` is its stdin, else /dev/null */
     int in;                  /* borrowed */
-    bool err_too;            /* its stderr is captured like its stdout, else it is ours */
+    bool err_too;            /* capture its stderr too; else it is inherited */
     int64_t answer_ms;       /* from the start until EOF on its output */
     size_t most;             /* bytes; further output is dropped */
 };

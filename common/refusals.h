@@ -1,7 +1,4 @@
-/* common/refusals.h - rate-limited log line about refused connections
- *
- * A stranger may connect any number of times: the user gets one line a minute.
- */
+/* common/refusals.h - log rejected connections, at most one line a minute */
 #ifndef COMMON_REFUSALS_H
 #define COMMON_REFUSALS_H
 

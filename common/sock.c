@@ -184,7 +184,7 @@ static int listen_named(const char *addr, int port, struct ddp_err *err)
     return fd;
 }
 
-/* Closes `fd` if its port cannot be told. */
+/* Closes `fd` if its port cannot be determined. */
 static int with_port(int fd, int *port, struct ddp_err *err)
 {
     struct sockaddr_storage ss;

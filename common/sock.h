@@ -18,8 +18,9 @@
 int sock_listen(const char *addr, int port, int *bound, struct ddp_err *err);
 
 /* Reserve a free TCP port of this machine for another process: as long as the descriptor
- * is open the kernel gives the port to nobody who asks for any, but a process that sets
- * SO_REUSEADDR, as servers do, can listen on it. Returns the descriptor or -1. */
+ * is open the kernel does not assign the port to sockets that ask for any free one, but a
+ * process that sets SO_REUSEADDR, as servers do, can listen on it. Returns the descriptor
+ * or -1. */
 int sock_reserve(int *port, struct ddp_err *err);
 
 /* Connect to a host, trying each of its addresses, until `deadline_ms` (now_ms() scale).
@@ -46,7 +47,7 @@ int sock_set_nonblock(int fd, bool on);
 void sock_set_nodelay(int fd);
 void sock_set_keepalive(int fd, int idle_s, int interval_s, int count);
 /* Is a segment or a probe of a TCP connection unacknowledged? If not, the peer's kernel
- * is up as far as ours knows, whatever its process does. Always true where there is no
+ * is up as far as ours can tell, whatever its process does. Always true where there is no
  * such kernel (pipes). */
 bool sock_unanswered(int fd);
 

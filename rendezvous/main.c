@@ -206,7 +206,7 @@ static bool is_own_address(const struct sockaddr *addr)
     return is == SOCK_OWN || is == SOCK_LOOPBACK;
 }
 
-/* On this machine the kernel knows whose the other end is; of other machines only their
+/* On this machine the kernel knows the user of the other end; of other machines only the
  * address is known. A client here that has closed its socket already cannot be
  * identified: the kernel reports user 0, or no socket after a reset. */
 static void on_connection(struct server_ticket *ticket, const struct sockaddr *peer,
@@ -263,7 +263,7 @@ static void on_signal(evutil_socket_t signo, short what, void *arg)
     server_drain(p->server, p->grace_ms, on_drained, p);
 }
 
-/* As many descriptors as we may have: each client is one. */
+/* Raise the limit of descriptors: each client needs one. */
 static void raise_descriptor_limit(void)
 {
     struct rlimit limit;
@@ -273,7 +273,7 @@ static void raise_descriptor_limit(void)
     }
 }
 
-/* Written aside and renamed, so that who finds the file finds a port in it. */
+/* Written to a temporary file and renamed, so the file is never incomplete. */
 static int announce(const char *path, int port, struct ddp_err *err)
 {
     if (!path)
@@ -296,7 +296,7 @@ static int announce(const char *path, int port, struct ddp_err *err)
     return rc;
 }
 
-/* What to do about the usual trouble; `error` is errno. */
+/* Advice for common errors; `error` is errno. */
 static void advise_on_port(int error, const struct opts *o, struct ddp_err *err)
 {
     const struct ddp_err was = *err;

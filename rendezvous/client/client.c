@@ -1,8 +1,8 @@
 /* rendezvous/client/client.c - the calls of store.h that never wait for other ranks
  *
  * Each is one request and one reply. SET, APPEND, MULTI_SET and QUEUE_PUSH have no reply
- * in the protocol: they return when the kernel has taken the bytes, and a failure shows
- * at the next call. What waits is in wait.c.
+ * in the protocol: they return when the kernel has taken the bytes; the next call
+ * reports a failure. Calls that wait are in wait.c.
  */
 #include "rendezvous/client/client.h"
 
@@ -18,7 +18,7 @@
 #define FIRST_ROOM         ((size_t)1 << 20)
 #define CHUNK_BYTES        (8u << 20) /* of keys and values in one request, about */
 
-/* A key that nobody can set: those of users begin with "/". */
+/* A key that is never set: those of users begin with "/". */
 static const char no_key[] = "in-order?";
 
 int store_begin(struct ddp_store *s, struct ddp_err *err)
@@ -50,7 +50,7 @@ int store_read_i64(struct ddp_store *s, int64_t *v, struct ddp_err *err)
     return 0;
 }
 
-/* Memory grows with what has come, not with what is announced. */
+/* Memory grows with the bytes that arrived, not with the announced size. */
 int store_read_value(struct ddp_store *s, struct ddp_value *value, struct ddp_err *err)
 {
     unsigned char bytes[8];
@@ -121,9 +121,9 @@ void store_put_keys(struct ddp_store *s, enum wire_op op, const char *const *key
         wire_key(&s->x.out, keys[i]);
 }
 
-/* Says hello as PyTorch's client does, and finds out in the same round trip whether the
- * server answers in order: a WAIT that cannot end, a CHECK that can be answered at once,
- * and the end of the wait (1). In order the 1 comes first, else the CHECK's 0. */
+/* The handshake of PyTorch's client, which also detects whether the server answers in
+ * order: a WAIT that cannot end, a CHECK that can be answered at once, and CANCEL_WAIT.
+ * In order the cancel's 1 comes first, else the CHECK's 0. */
 static int handshake(struct ddp_store *s, struct ddp_err *err)
 {
     struct wire *out = &s->x.out;
@@ -236,7 +236,7 @@ int ddp_store_queue_push(struct ddp_store *s, const char *key, const void *data,
     return tell(s, WIRE_QUEUE_PUSH, key, data, size, err);
 }
 
-/* Whatever is answered by one number; `key` may be NULL. */
+/* A request whose reply is one number; `key` may be NULL. */
 static int ask_number(struct ddp_store *s, enum wire_op op, const char *key,
                       int64_t *answer, struct ddp_err *err)
 {

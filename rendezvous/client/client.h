@@ -8,26 +8,26 @@
 struct ddp_store {
     struct exchange x;
     int64_t timeout_ms; /* of each call */
-    /* The server answers strictly in order, what stands behind a WAIT included, so that a
-     * wait and what follows it can leave together. Ours does. PyTorch's answers later
-     * requests at once and the wait whenever it ends: there they go one by one. */
+    /* The server answers strictly in order, also after a WAIT: so a wait and the request
+     * after it are sent together. Our server does. PyTorch's answers later requests at
+     * once and the wait when it ends: there they are sent one by one. */
     bool in_order;
 };
 
-/* A call begins: its deadline, an empty request. */
+/* Begin a call: set its deadline, and an empty request. */
 int store_begin(struct ddp_store *s, struct ddp_err *err);
-/* Sends the request and waits for its answer to begin. */
+/* Send the request and wait for the first byte of its reply. */
 int store_ask(struct ddp_store *s, struct ddp_err *err);
 int store_read_u8(struct ddp_store *s, unsigned char *v, struct ddp_err *err);
 int store_read_i64(struct ddp_store *s, int64_t *v, struct ddp_err *err);
 int store_read_value(struct ddp_store *s, struct ddp_value *value, struct ddp_err *err);
 
-/* Within what the store takes? Otherwise the error says so. */
+/* Is it within the store's limits? If not, with an error. */
 int store_check_key(const char *key, struct ddp_err *err);
 int store_check_value(const char *key, size_t size, struct ddp_err *err);
 int store_check_keys(const char *const *keys, size_t nkeys, struct ddp_err *err);
 
-/* How many of keys[from .. nkeys) go into one request: bounded in number and in bytes. */
+/* The number of keys[from .. nkeys) that fit into one request, by number and bytes. */
 size_t store_chunk(const char *const *keys, size_t from, size_t nkeys);
 void store_put_keys(struct ddp_store *s, enum wire_op op, const char *const *keys,
                     size_t nkeys);

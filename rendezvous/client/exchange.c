@@ -1,9 +1,8 @@
 /* rendezvous/client/exchange.c - see exchange.h
  *
- * The descriptor is non-blocking: bytes are tried for first where they are likely to be
- * there (the rest of a reply), and waited for first where they cannot be (its beginning),
- * so that a round trip is three system calls: send, poll, recv. Short replies are read
- * through a buffer, a long value goes straight to where it belongs.
+ * The descriptor is non-blocking. The first byte of a reply is polled for, the rest is
+ * read without polling first, so a round trip is three system calls: send, poll, recv.
+ * Short replies are read through a buffer, a long value directly into its place.
  */
 #include "rendezvous/client/exchange.h"
 
@@ -47,7 +46,7 @@ static int break_errno(struct exchange *x, struct ddp_err *err)
     return broken(x, err);
 }
 
-/* 1 when `events` are there, 0 when the deadline has passed, -1 with errno. */
+/* 1: one of `events`; 0: the deadline has passed; -1 with errno. */
 static int wait_for(const struct exchange *x, short events)
 {
     for (;;) {
@@ -73,7 +72,7 @@ int exchange_begin(struct exchange *x, struct ddp_err *err)
 
 int exchange_send(struct exchange *x, struct ddp_err *err)
 {
-    if (x->out.failed) /* nothing was sent: the exchange is as it was */
+    if (x->out.failed) /* nothing was sent: the connection is still usable */
         return err_set(err, "not enough memory for a request to the store");
     for (size_t sent = 0; sent < x->out.n;) {
         ssize_t n = send(x->fd, x->out.data + sent, x->out.n - sent, MSG_NOSIGNAL);
@@ -100,7 +99,7 @@ int exchange_poll(struct exchange *x, struct ddp_err *err)
     return ready < 0 ? break_errno(x, err) : ready;
 }
 
-/* Some bytes into `to`: their number, or -1. */
+/* Read some bytes into `to`; their number, or -1. */
 static ssize_t receive(struct exchange *x, void *to, size_t size, struct ddp_err *err)
 {
     for (;;) {

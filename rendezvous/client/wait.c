@@ -1,13 +1,13 @@
-/* rendezvous/client/wait.c - the calls of store.h that wait for what others do
+/* rendezvous/client/wait.c - the calls of store.h that wait for other clients
  *
- * All stand on wait_then(): a WAIT for some keys and the request that fetches what was
- * waited for. With a server that answers in order both leave in one write and the whole
- * costs one round trip; with another the second follows when the first has ended.
+ * All use wait_then(): a WAIT for some keys, and the request that fetches their values.
+ * With a server that answers in order both are sent in one write, which is one round
+ * trip; else the second is sent when the first has ended.
  *
- * When the time is up CANCEL_WAIT takes the wait back, so that the connection stays in
- * step. Its 1 may be crossed by the wait's own 0: then the call has succeeded after all.
- * Cancelling, reading what is due by then, and finding out who is missing have a short
- * time of their own; a server that does not answer even that is given up.
+ * At the deadline CANCEL_WAIT ends the wait, so the connection remains usable. The wait's
+ * own 0 may arrive before the cancel's 1: then the call has succeeded. Cancelling,
+ * reading the pending replies and determining the missing keys have a short deadline of
+ * their own; if the server misses that too, the connection is broken.
  */
 #include "rendezvous/client/client.h"
 
@@ -27,15 +27,15 @@
 
 enum release {
     RELEASED,
-    RELEASED_LATE, /* while it was being cancelled: the cancel's 1 is still to come */
+    RELEASED_LATE, /* while being cancelled: the cancel's 1 is still pending */
     EXPIRED,       /* cancelled */
 };
 
-/* Keys to wait for, and what then. */
+/* Keys to wait for, and the request after that. */
 struct waiting {
     const char *const *keys;
     size_t nkeys;
-    void (*ask)(struct ddp_store *s, const struct waiting *w); /* NULL: nothing more */
+    void (*ask)(struct ddp_store *s, const struct waiting *w); /* NULL: none */
     int (*take)(struct ddp_store *s, const struct waiting *w, struct ddp_err *err);
     struct ddp_value *values; /* filled by take() */
 };
@@ -55,7 +55,7 @@ static int read_cancelled(struct ddp_store *s, struct ddp_err *err)
     return one == 1 ? 0 : exchange_break(&s->x, err, "answered a cancel wrongly");
 }
 
-/* The end of the wait that has been sent. */
+/* Read the end of the wait. */
 static int await(struct ddp_store *s, enum release *how, struct ddp_err *err)
 {
     unsigned char answer;
@@ -81,9 +81,9 @@ static int await(struct ddp_store *s, enum release *how, struct ddp_err *err)
     return 0;
 }
 
-/* Sends the WAIT, behind whatever has been put already. 1: all keys were there (and the
- * values taken), 0: the time is up, -1: broken. When the time is up take() may have been
- * called all the same, since in order the server answers what stood behind the wait. */
+/* Send the WAIT, after requests already in the buffer. 1: all keys exist (and the values
+ * are taken); 0: the deadline; -1: broken. take() may be called also at the deadline, as
+ * a server that answers in order replies to the requests after the wait. */
 static int wait_then(struct ddp_store *s, const struct waiting *w, struct ddp_err *err)
 {
     enum release how;
@@ -110,7 +110,7 @@ static int wait_then(struct ddp_store *s, const struct waiting *w, struct ddp_er
     return how != EXPIRED;
 }
 
-/* -- what follows a wait -- */
+/* -- after a wait -- */
 
 static void ask_get(struct ddp_store *s, const struct waiting *w)
 {
@@ -147,7 +147,7 @@ static int take_popped(struct ddp_store *s, const struct waiting *w, struct ddp_
     return length > 0 ? store_read_value(s, w->values, err) : 0;
 }
 
-/* -- who is missing -- */
+/* -- missing keys -- */
 
 static const char *span_text(int64_t ms, char text[32])
 {
@@ -253,7 +253,7 @@ static int ranks_expired(struct ddp_store *s, const char *name, const char *cons
 
 /* -- the calls -- */
 
-/* Waits for keys in as many requests as they need; 1, 0, -1 as wait_then(). */
+/* Wait for keys, in several requests if needed; 1, 0, -1 as wait_then(). */
 static int wait_chunks(struct ddp_store *s, const struct waiting *all,
                        struct ddp_err *err)
 {
@@ -285,7 +285,7 @@ int ddp_store_wait(struct ddp_store *s, const char *const *keys, size_t nkeys,
 
 static int get_values(struct ddp_store *s, const struct waiting *w, struct ddp_err *err)
 {
-    for (size_t i = 0; i < w->nkeys; i++) /* so that freeing is right at any point */
+    for (size_t i = 0; i < w->nkeys; i++) /* they can be freed at any time */
         w->values[i] = (struct ddp_value){0};
     int rc = wait_chunks(s, w, err);
     if (rc <= 0)
@@ -322,7 +322,7 @@ int ddp_store_queue_pop(struct ddp_store *s, const char *key, struct ddp_value *
     const int64_t deadline = s->x.deadline;
     *value = (struct ddp_value){0};
     int rc = 1;
-    while (rc > 0 && !value->data) { /* again when another client was quicker */
+    while (rc > 0 && !value->data) { /* again if another client was faster */
         s->x.deadline = deadline;
         if (exchange_begin(&s->x, err) < 0)
             return -1;
@@ -330,7 +330,7 @@ int ddp_store_queue_pop(struct ddp_store *s, const char *key, struct ddp_value *
     }
     if (rc < 0)
         return -1;
-    /* an element that came at the last moment, behind a cancelled wait, is not lost */
+    /* an element that came after a cancelled wait is not lost */
     return value->data ? 0 : keys_expired(s, &key, 1, err);
 }
 
@@ -371,7 +371,7 @@ int ddp_store_fence(struct ddp_store *s, const char *name, int rank, int size,
     return rc > 0 ? 0 : -1;
 }
 
-/* The server's own barrier. On timeout its key holds the number of those who came. */
+/* The server's own barrier. On timeout its key has the number of clients that arrived. */
 static int barrier_there(struct ddp_store *s, const char *key, int64_t size,
                          struct ddp_err *err)
 {
@@ -400,8 +400,8 @@ static int barrier_there(struct ddp_store *s, const char *key, int64_t size,
     return -1;
 }
 
-/* The barrier that PyTorch's PrefixStore makes of other calls, same keys: for servers
- * that may not know the opcode. */
+/* The barrier of PyTorch's PrefixStore, by other calls and with the same keys: for
+ * servers without the opcode. */
 static int barrier_here(struct ddp_store *s, const char *key, int64_t size,
                         struct ddp_err *err)
 {

@@ -1,12 +1,12 @@
 /* rendezvous/client/wire.h - TCPStore requests as bytes
  *
- * A growing buffer that requests are put into, one behind the other, in the layout of
+ * A growing buffer for requests, one after the other, in the format of
  * doc/tcpstore.md (PyTorch >= 2.2: numbers little-endian, a string is its length as u64
  * and its bytes, a list its count as u64 and its strings). No socket, no state of the
- * conversation.
+ * connection.
  *
- * Memory that cannot be had is remembered in `failed`, so that a whole request can be put
- * without asking each time; nothing of it may be sent then.
+ * An allocation failure sets `failed`, so a request is built without a check of each
+ * step; nothing of it may be sent then.
  */
 #ifndef RENDEZVOUS_CLIENT_WIRE_H
 #define RENDEZVOUS_CLIENT_WIRE_H
@@ -38,7 +38,7 @@ enum wire_op {
 
 #define WIRE_MAGIC 0x3C85F7CEu /* what VALIDATE carries */
 
-/* What PyTorch's server takes; one byte or key more and it closes the connection. */
+/* The limits of PyTorch's server; beyond them it closes the connection. */
 #define WIRE_KEY_MAX   8192 /* with the "/" in front */
 #define WIRE_VALUE_MAX 8388608
 #define WIRE_LIST_MAX  131072
@@ -50,7 +50,7 @@ struct wire {
 };
 
 void wire_finish(struct wire *w); /* frees; w is empty afterwards */
-void wire_clear(struct wire *w);  /* keeps the memory, unless it is a lot */
+void wire_clear(struct wire *w);  /* keeps the memory, unless it is large */
 
 void wire_op(struct wire *w, enum wire_op op);
 void wire_u32(struct wire *w, uint32_t v);

@@ -1,7 +1,7 @@
 /* rendezvous/protocol/dialect.h - the numbers and shapes of TCPStore requests
  *
- * PyTorch's store protocol has been renumbered between releases and never says which
- * version is spoken. Requests have the same shape in all of them (doc/tcpstore.md).
+ * PyTorch's store protocol has been renumbered between releases and carries no version
+ * number. Requests have the same shape in all of them (doc/tcpstore.md).
  */
 #ifndef RENDEZVOUS_PROTOCOL_DIALECT_H
 #define RENDEZVOUS_PROTOCOL_DIALECT_H
@@ -36,7 +36,7 @@ enum op {
     OP_NONE, /* no such number */
 };
 
-/* What stands behind the opcode, a letter each: k key, v value, i 64-bit number,
+/* The fields after the opcode, a letter each: k key, v value, i 64-bit number,
  * n 32-bit number, K list of keys, P list of (key, value) pairs. */
 struct op_info {
     const char *name, *shape;
@@ -47,8 +47,8 @@ struct dialect {
     const char *spoken_by;
     const uint8_t *ops; /* enum op by opcode */
     size_t nops;
-    /* Has CANCEL_WAIT: what comes behind a WAIT is held until the wait has ended. Without
-     * it, a client that sends something has given its wait up. */
+    /* Has CANCEL_WAIT: requests after a WAIT are held until the wait has ended. Without
+     * it, a client that sends a request has abandoned its wait. */
     bool cancels;
 };
 extern const struct dialect dialect_d0, dialect_d2, dialect_d3;

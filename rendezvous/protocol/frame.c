@@ -19,7 +19,7 @@ static uint32_t load32(const uint8_t *p)
     return v;
 }
 
-/* One string: walks over it when it is all there. */
+/* Skip one string if all of it has arrived. */
 static enum frame_state walk_string(struct frame *f, const struct frame_limits *limits,
                                     bool is_key, const uint8_t *in, size_t n,
                                     struct ddp_err *err)

@@ -1,9 +1,8 @@
-/* rendezvous/protocol/frame.h - where a request ends, and what is in it
+/* rendezvous/protocol/frame.h - find the end of a request, and its fields
  *
- * There is no length in front of a request: one has to walk through it. A frame remembers
- * how far it has walked, so that a request of a hundred thousand keys that arrives in
- * small pieces is walked through once. Every announced length is judged before its bytes
- * are waited for.
+ * A request has no length in front: it must be parsed to its end. A frame keeps the
+ * position, so a request of a hundred thousand keys that arrives in small pieces is
+ * parsed once. Every announced length is checked before its bytes are awaited.
  */
 #ifndef RENDEZVOUS_PROTOCOL_FRAME_H
 #define RENDEZVOUS_PROTOCOL_FRAME_H
@@ -19,8 +18,8 @@ struct frame_limits {
 };
 
 struct frame {     /* zeroed: at the start of a request */
-    size_t at;     /* bytes walked through */
-    uint64_t left; /* strings to come in the list that `in_list` says we are in */
+    size_t at;     /* bytes parsed */
+    uint64_t left; /* strings left in the list, if `in_list` */
     uint8_t op, element;
     bool in_list;
 };
@@ -29,17 +28,17 @@ struct request { /* borrowed from the bytes it was read from */
     enum op op;
     struct bytes key, value[2];
     int64_t number;
-    struct packed list; /* of pairs for MULTI_SET: key and value in turns */
+    struct packed list; /* of pairs for MULTI_SET: key and value alternate */
 };
 
 enum frame_state { FRAME_BAD = -1, FRAME_MORE, FRAME_WHOLE };
 
-/* `in` is the request from its first byte, `n` of it are there (more than last time, or
- * all of a longer stretch). When whole, f->at is its size. A bad one sets `err`. */
+/* `in` is the request from its first byte, of which `n` bytes have arrived (more than in
+ * the last call). When it is complete f->at is its size. A malformed one sets `err`. */
 enum frame_state frame_walk(struct frame *f, const struct dialect *d,
                             const struct frame_limits *limits, const uint8_t *in,
                             size_t n, struct ddp_err *err);
-/* The parts of a whole request. */
+/* The fields of a complete request. */
 void frame_request(const struct frame *f, const uint8_t *in, struct request *r);
 
 #endif

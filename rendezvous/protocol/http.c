@@ -59,7 +59,7 @@ static long body_size(const char *line, const char *end)
     return -1;
 }
 
-/* "/SCOPE/KEY HTTP/": the key is what lies between the first slash and the blank. */
+/* "/SCOPE/KEY HTTP/": the key is the text between the first slash and the blank. */
 static bool read_path(const char *path, const char *end, struct bytes *key)
 {
     const char *blank = memchr(path, ' ', (size_t)(end - path));

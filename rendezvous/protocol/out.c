@@ -5,9 +5,9 @@
 
 enum {
     FIRST_ROOM = 1024,
-    COPIED = 16 << 10,       /* up to here a value is copied: one piece is one less */
-    FLAT_PLENTY = 256 << 10, /* beyond so many flat bytes every blob is referred to */
-    KEPT_ROOM = 1 << 20,     /* a larger buffer is not kept when it has been sent */
+    COPIED = 16 << 10,       /* up to this size a value is copied, which saves a piece */
+    FLAT_PLENTY = 256 << 10, /* beyond this many flat bytes no value is copied */
+    KEPT_ROOM = 1 << 20,     /* a larger buffer is freed after it was sent */
 };
 
 static int out_grow(struct out *o, size_t n)

@@ -1,8 +1,8 @@
-/* rendezvous/protocol/out.h - bytes on their way to one client
+/* rendezvous/protocol/out.h - output queue of one client
  *
  * Replies are gathered flat; a large value in between is a reference to the store's blob,
- * so that many slow readers of one value cost its bytes once. Memory that is gone is
- * remembered (`broken`) and makes the connection end.
+ * so many slow readers of one value share its bytes. After an allocation failure `broken`
+ * is set, and the connection is closed.
  */
 #ifndef RENDEZVOUS_PROTOCOL_OUT_H
 #define RENDEZVOUS_PROTOCOL_OUT_H
@@ -12,7 +12,7 @@
 #include <sys/uio.h>
 
 struct out_ref {
-    size_t at; /* stands in front of this flat byte */
+    size_t at; /* precedes this flat byte */
     struct blob *blob;
     size_t size;
 };
@@ -26,7 +26,7 @@ struct out {                 /* zeroed is empty */
     bool broken;
 };
 
-/* Still to be sent. */
+/* Bytes still to be sent. */
 static inline size_t out_left(const struct out *o)
 {
     return o->size - o->done + o->ref_bytes;
@@ -36,13 +36,13 @@ void out_u8(struct out *o, uint8_t v);
 void out_u32(struct out *o, uint32_t v);
 void out_u64(struct out *o, uint64_t v);
 void out_bytes(struct out *o, const void *data, size_t n);
-/* A value; and a value behind its length. */
+/* A value; and a value after its length. */
 void out_view(struct out *o, const struct view *v);
 void out_value(struct out *o, const struct view *v);
 /* The bytes of a whole blob. */
 void out_blob(struct out *o, struct blob *b);
 
-/* What is to be sent next, as at most `max` pieces; returns how many. */
+/* The next bytes to send, as at most `max` pieces; returns their number. */
 int out_pieces(const struct out *o, struct iovec *pieces, int max);
 void out_sent(struct out *o, size_t n);
 void out_finish(struct out *o); /* frees; empty afterwards */

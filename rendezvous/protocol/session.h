@@ -2,7 +2,7 @@
  *
  * The owner feeds a session the bytes of its client; the session appends replies to an
  * output. It opens no socket and reads no clock. Requests are answered strictly in order:
- * a WAIT (or BARRIER) that is not complete holds back the requests behind it, so that
+ * a WAIT (or BARRIER) that is not complete holds back the requests after it, so that
  * "wait for these keys, then get them" is one round trip. CANCEL_WAIT is the exception:
  * the session searches the held requests for it. It ends the wait with a 1, which is also
  * its own reply. When a wait completes, the session calls host->news() and its owner
@@ -23,13 +23,14 @@ struct session;
 struct session_host {
     struct frame_limits limits;
     enum dialect_rule rule;
-    size_t output_mark; /* bytes of unsent output at which no further request is begun */
-    uint64_t requests;  /* counted by the sessions */
+    size_t
+        output_mark; /* bytes of unsent output at which no further request is executed */
+    uint64_t requests;           /* counted by the sessions */
     struct reply_cache *replies; /* session.c's; freed by session_host_finish() */
     /* A wait has ended or a watched key has changed: feed `s` again, also without new
      * input. Called from inside session_feed() of any session. */
     void (*news)(struct session *s);
-    /* The output for bytes that no request asked for (changes of watched keys). */
+    /* The output for unsolicited bytes (changes of watched keys). */
     struct out *(*out)(struct session *s);
 };
 
@@ -45,7 +46,7 @@ struct session {
     size_t cancelled;   /* CANCEL_WAITs in them that have taken effect already */
     bool ended, dropped;
     bool http, expired; /* the first request is HTTP; ... a GET, held long enough */
-    bool stalled; /* stopped at the host's output_mark with input left */
+    bool stalled;       /* stopped at the host's output_mark with input left */
 };
 
 void session_init(struct session *s, struct session_host *host, struct space *space);

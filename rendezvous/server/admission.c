@@ -1,7 +1,7 @@
 /* rendezvous/server/admission.c - connections that wait to be admitted
  *
- * Nothing is read from them: what they send stays in the kernel's buffer, whose size is
- * the limit, and is served after admission. All have the same time limit, so the list in
+ * Nothing is read from them: their bytes stay in the kernel's buffer, which limits them,
+ * and are processed after admission. All have the same time limit, so the list in
  * order of arrival is also in order of deadlines and one timer is enough.
  */
 #include "rendezvous/server/server_impl.h"

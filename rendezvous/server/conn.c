@@ -22,7 +22,7 @@ enum {
     SENT_MAX = 4 << 20,    /* bytes per loop iteration */
     HELD_SMALL = 16 << 10, /* leftovers up to this are put before the next recv() */
     HELD_KEPT = 64,        /* an empty buffer up to this size is kept */
-    HOLD_MS = 1000,        /* Horovod looks at the clock between two requests only */
+    HOLD_MS = 1000,        /* Horovod checks its time limit only between two requests */
 };
 
 static void on_event(evutil_socket_t fd, short what, void *arg);

@@ -2,9 +2,8 @@
  *
  * ddpstored runs one, and so does the agent of the job's first node. One listening port
  * serves every TCPStore dialect and Horovod's HTTP (detected from the first bytes,
- * doc/tcpstore.md). Limits
- * are checked before anything is allocated for a request, and a client that cannot be
- * served is closed at once.
+ * doc/tcpstore.md). Limits are checked before anything is allocated for a request, and a
+ * client that cannot be served is closed at once.
  */
 #ifndef RENDEZVOUS_SERVER_SERVER_H
 #define RENDEZVOUS_SERVER_SERVER_H
@@ -43,8 +42,8 @@ struct server_options {
     size_t max_connections; /* 0: limited by descriptors only */
     server_ask_fn ask;      /* NULL: all are admitted, to scope 0 */
     void *ask_arg;
-    int64_t ask_timeout_ms;  /* 0: 10 s */
-    bool local_only;         /* accept only this machine's connections, if the kernel can */
+    int64_t ask_timeout_ms; /* 0: 10 s */
+    bool local_only; /* accept only this machine's connections, if the kernel can */
     /* Both may be NULL. `notice`: a client was closed, in one line: "10.0.0.7:4711:
      * closed: ...". `refused`: a connection was refused; not rate-limited. */
     void (*notice)(const char *line, void *arg);

@@ -1,9 +1,9 @@
 /* rendezvous/store/bytes.h - borrowed bytes, and keys packed in a row
  *
- * Keys and values hold any byte, NUL included. A packed list is what a request that names
- * many keys consists of: for each key a 64-bit little-endian length and then its bytes.
- * Such a list is kept, hashed and compared as one block, which is what makes two thousand
- * clients waiting for the same two thousand keys cheap (waiters.c).
+ * Keys and values hold any byte, NUL included. A packed list is the list of keys
+ * in a request: for each key a 64-bit little-endian length, then its bytes. It is kept,
+ * hashed and compared as one block, so two thousand clients that wait for the same two
+ * thousand keys are cheap (waiters.c).
  */
 #ifndef RENDEZVOUS_STORE_BYTES_H
 #define RENDEZVOUS_STORE_BYTES_H
@@ -22,7 +22,7 @@ struct bytes {
 };
 
 struct packed {
-    const uint8_t *data; /* borrowed; checked by whoever packed it */
+    const uint8_t *data; /* borrowed; well-formed */
     size_t size;         /* of all of it */
     size_t count;        /* of keys */
 };
@@ -32,7 +32,7 @@ static inline bool bytes_equal(struct bytes a, struct bytes b)
     return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
 }
 
-/* The string at `*at` of a checked list; moves `*at` behind it. */
+/* The string at `*at` of a checked list; moves `*at` after it. */
 static inline struct bytes packed_next(const uint8_t **at)
 {
     uint64_t size;
@@ -42,8 +42,8 @@ static inline struct bytes packed_next(const uint8_t **at)
     return b;
 }
 
-/* For people: printable, quoted ends cut at 60 bytes ("..." says so), "\x00" where it is
- * not text. Returns `text`. */
+/* For messages: printable, cut at 60 bytes with "...", "\x00" where it is not text.
+ * Returns `text`. */
 const char *bytes_show(struct bytes b, char *text, size_t size);
 
 #endif

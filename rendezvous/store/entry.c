@@ -1,9 +1,7 @@
-/* rendezvous/store/entry.c - the keys of a space: found, made, removed
+/* rendezvous/store/entry.c - find, create and remove the keys of a space
  *
- * An entry is there as long as its key has a value, a queue, or somebody who waits for or
- * watches it; space_tidy() is the one place that decides. Most entries are a value alone,
- * so the rest hangs off `more`. What is done with them is space.c's, who waits for them
- * waiters.c's; both stand on this.
+ * An entry exists while its key has a value, a queue, a waiter or a watcher; only
+ * space_tidy() removes it. Most entries have a value alone, so the rest is in `more`.
  */
 #include "common/err.h"
 #include "rendezvous/store/space_impl.h"

@@ -1,8 +1,7 @@
 /* rendezvous/store/hash.h - a seeded hash of bytes
  *
- * Sixteen bytes a step: each pair of words is multiplied to 128 bits and folded back to
- * 64. The two words of the seed are random per store, so that nobody who picks keys can
- * aim at one chain.
+ * Sixteen bytes a step: each pair of words is multiplied to 128 bits and folded to 64.
+ * The seed, two words, is random per store, so chosen keys cannot be made to collide.
  */
 #ifndef RENDEZVOUS_STORE_HASH_H
 #define RENDEZVOUS_STORE_HASH_H

@@ -99,7 +99,7 @@ static void kept_finish(struct kept *k)
 }
 
 static void notify_watches(struct entry *e, enum change how, struct bytes old,
-                         struct bytes now)
+                           struct bytes now)
 {
     for (struct watch *w = e->more ? e->more->watches : NULL, *next; w; w = next) {
         next = w->next;
@@ -120,7 +120,7 @@ static void written(struct space *s, struct entry *e, bool was_present, bool had
         return;
     if (e->more->watches)
         notify_watches(e, had_value ? CHANGE_UPDATED : CHANGE_CREATED, old->view.bytes,
-                     entry_view(e).bytes);
+                       entry_view(e).bytes);
     if (!was_present)
         waiters_appeared(e);
     if (barrier_too)
@@ -129,7 +129,7 @@ static void written(struct space *s, struct entry *e, bool was_present, bool had
     space_tidy(s, e);
 }
 
-/* Every way to change a value ends here: `value` replaces it, or goes behind it. */
+/* All changes of a value: `value` replaces it, or is appended. */
 static int space_write(struct space *s, struct bytes key, struct bytes value, bool append,
                        bool barrier_too, struct ddp_err *err)
 {
@@ -204,8 +204,8 @@ void space_each(const struct space *s, void (*each)(struct bytes key, void *arg)
 
 /* -- numbers ------------------------------------------------------------------------ */
 
-/* As std::stoll in PyTorch's server: blanks, a sign, digits; the rest is ignored. Only the
- * first 63 bytes are read. */
+/* As std::stoll in PyTorch's server: blanks, a sign, digits; the rest is ignored. Only
+ * the first 63 bytes are read. */
 static int number_read(const struct space *s, struct bytes key, int64_t *number,
                        struct ddp_err *err)
 {

@@ -16,11 +16,11 @@ struct queue_item {
     struct blob *blob;       /* owned */
 };
 
-/* What few keys have; an entry with nothing in here and no value is removed. */
+/* Fields that few keys have; an entry with none of them and no value is removed. */
 struct entry_more {
     struct queue_item *queue, *queue_tail; /* owned */
     size_t queue_len;
-    struct waitlink *links;     /* wait sets that name this key; theirs */
+    struct waitlink *links;     /* of wait sets that name this key; owned by those */
     struct waiter_list barrier; /* borrowed */
     struct watch *watches;      /* borrowed */
 };
@@ -48,15 +48,15 @@ struct store {
     struct hash_seed seed;
 };
 
-/* What a key, a queued value or a wait set takes of max_bytes besides its own bytes,
- * roughly. */
+/* Roughly what a key, a queued value or a wait set costs of max_bytes besides its bytes.
+ */
 enum { OVERHEAD = 96 };
 
 /* entry.c */
-/* Takes back `less` and spends `more` of the store's bytes, or refuses. */
+/* Release `less` and reserve `more` of the store's bytes; fails at the limit. */
 int space_charge(struct space *s, size_t less, size_t more, struct ddp_err *err);
 struct entry *space_find(const struct space *s, struct bytes key);
-/* Found or made; the second with its `more`. NULL: no memory. */
+/* Find or create; the second also creates `more`. NULL: no memory. */
 struct entry *space_entry(struct space *s, struct bytes key);
 struct entry *space_entry_more(struct space *s, struct bytes key);
 void space_tidy(struct space *s, struct entry *e); /* removes an entry that is empty */
@@ -71,7 +71,7 @@ void space_empty(struct space *s);  /* every key; waiters must have ended */
 void space_finish(struct space *s); /* frees all, the space too */
 
 /* waiters.c */
-/* The key has become present (or was written while it was): links and barrier. */
+/* Call when a key has become present, or was written while present. */
 void waiters_written(struct space *s, struct entry *e);
 void waiters_appeared(struct entry *e);
 void waiters_vanished(struct entry *e);

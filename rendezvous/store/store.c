@@ -1,6 +1,6 @@
 /* rendezvous/store/store.c - see store.h
  *
- * Scopes are few (one per attempt of a job), so they stand in a list.
+ * Scopes are few (one per attempt of a job), so a list has them.
  */
 #include "rendezvous/store/store.h"
 

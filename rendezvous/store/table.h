@@ -1,8 +1,8 @@
 /* rendezvous/store/table.h - the hash table of one space
  *
  * Open addressing over (hash, entry) pairs, linear probing; removing shifts the followers
- * back, so there are no tombstones. Entries are allocated one by one: their addresses
- * stay, which waiters and watchers rely on. The table never shrinks.
+ * back, so there are no tombstones. Entries are allocated one by one, so their
+ * addresses are stable: waiters and watchers have them. The table never shrinks.
  */
 #ifndef RENDEZVOUS_STORE_TABLE_H
 #define RENDEZVOUS_STORE_TABLE_H
@@ -11,9 +11,9 @@
 #include "rendezvous/store/bytes.h"
 #include "rendezvous/store/hash.h"
 
-enum { VALUE_TINY = 40 }; /* up to here a value lives in its entry */
+enum { VALUE_TINY = 40 }; /* up to this size a value is in its entry */
 
-struct entry_more; /* what few entries have: space_impl.h */
+struct entry_more; /* fields that few entries have: space_impl.h */
 
 struct entry {
     uint64_t hash;
@@ -37,9 +37,9 @@ struct table {
 };
 
 struct entry *table_find(const struct table *t, uint64_t hash, struct bytes key);
-/* A new entry without a value for a key that is not there. NULL: no memory. */
+/* Add an entry without a value for a new key. NULL: no memory. */
 struct entry *table_add(struct table *t, uint64_t hash, struct bytes key);
-/* Takes the entry out and frees it; its value and `more` are the caller's. */
+/* Remove and free the entry; the caller has freed its value and `more`. */
 void table_remove(struct table *t, struct entry *e);
 void table_finish(struct table *t); /* frees the slots, not the entries */
 

@@ -1,13 +1,13 @@
 /* rendezvous/store/waiters.c - see waiters.h
  *
- * Waiters with byte-identical lists share one wait set. Each of its keys links to the set,
- * which counts the missing keys: a key that appears costs one decrement per set, not per
- * waiter. 2,000 clients that wait for the same 2,000 keys cost 2,000 decrements in all. A
- * deleted key counts as missing again, so no waiter is released while one of its keys is
- * missing.
+ * Waiters with byte-identical lists share one wait set. Each of its keys links to the
+ * set, which counts the missing keys: a key that appears costs one decrement per set, not
+ * per waiter. 2,000 clients that wait for the same 2,000 keys cost 2,000 decrements in
+ * all. A deleted key counts as missing again, so no waiter is released while one of its
+ * keys is missing.
  *
- * A complete set remains only for a queue: a push wakes one waiter, the others wait for the
- * next push or write.
+ * A complete set remains only for a queue: a push wakes one waiter, the others wait for
+ * the next push or write.
  */
 #include "rendezvous/store/waiters.h"
 
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 
 enum {
-    FEW = 8,         /* so many keys are looked up before anything is shared */
+    FEW = 8,         /* keys to look up before a wait set is used */
     FIRST_SETS = 16, /* chains */
 };
 

@@ -1,9 +1,9 @@
 /* rendezvous/store/waiters.h - clients that wait for keys
  *
  * A waiter names keys. Its `end` is called once: when all keys are present at the same
- * time, or when its space is dropped; never if it is cancelled before. Waiters know neither
- * sockets nor deadlines: the owner embeds a struct waiter and cancels it when its time is
- * over.
+ * time, or when its space is dropped; never if it is cancelled before. Waiters know
+ * neither sockets nor deadlines: the owner embeds a struct waiter and cancels it at its
+ * deadline.
  */
 #ifndef RENDEZVOUS_STORE_WAITERS_H
 #define RENDEZVOUS_STORE_WAITERS_H

@@ -251,25 +251,29 @@ static int proc_path(const struct proc *p, char name[48], const char *what, int 
     return p->dir >= 0 ? p->dir : AT_FDCWD;
 }
 
-/* Read the newest descriptors, as many as have been added since the last look, but at
- * most NEWEST. */
+/* Read the newest descriptors, if their count has changed: as many as have been added,
+ * and not more than NEWEST. Without gaps the last one's number is the count; a rank's
+ * descriptor for PMI (CHILD_EXTRA_FD) makes one gap. */
 static void read_newest(struct admission *a, struct proc *p)
 {
     enum { NEWEST = 2 };
     char name[48];
     struct stat st;
-    uint64_t inode;
     int at = proc_path(p, name, "fd", -1);
     if (fstatat(at, name, &st, 0) < 0 || st.st_size == p->nfds)
         return;
-    int64_t added = st.st_size - p->nfds;
-    int64_t looks = added > 0 && added < NEWEST ? added : NEWEST;
+    int64_t added = st.st_size - p->nfds, seen = 0;
+    int64_t wanted = added > 0 && added < NEWEST ? added : NEWEST;
     p->read = false;
     p->nfds = st.st_size;
-    for (int fd = (int)st.st_size - 1; fd > 2 && fd >= st.st_size - looks; fd--) {
+    for (int fd = (int)st.st_size - 1;
+         fd > 2 && fd >= st.st_size - 1 - NEWEST && seen < wanted; fd--) {
+        uint64_t inode;
+        errno = 0;
         at = proc_path(p, name, "fd", fd);
         if (socket_at(at, name, &inode))
             cache_socket(a, inode, p->pid, fd);
+        seen += errno != ENOENT;
     }
 }
 

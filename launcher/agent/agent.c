@@ -3,14 +3,14 @@
  * Creation and destruction, and detecting the loss of the parent.
  */
 #define LOG_SUBSYS "agent"
-#include "launcher/agent/agent_impl.h"
+#include "launcher/agent/agent.h"
 
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/agent/agent_impl.h"
 #include "launcher/agent/ranks.h"
-#include "launcher/job/peers.h"
 
 #include <limits.h>
 #include <signal.h>

@@ -45,6 +45,11 @@ struct agent_setup {
     int copies_gone_fd; /* only for a peer: as in struct peers; borrowed */
 };
 
+/* When another copy of ddprun on a machine, which waits for the job's exit code, has
+ * exited too early; %s: the host. */
+#define COPY_GONE \
+    "a copy of ddprun on %s, which waited for the end of the job, has ended before it"
+
 /* Run an agent until no process of the job is left. Returns its exit code. */
 int agent_run(const struct agent_setup *setup);
 

@@ -7,28 +7,10 @@
 #define LAUNCHER_AGENT_AGENT_IMPL_H
 
 #include "common/log.h"
-#include "launcher/agent/agent.h"
+#include "launcher/agent/hooks.h"
 #include "launcher/agent/plugin.h"
 
-/* plugin.c: call the hooks of all plug-ins that have a state */
-#define AGENT_HOOKS(a, hook, ...)                                         \
-    do {                                                                  \
-        for (size_t i_ = 0; agent_plugins[i_]; i_++) {                    \
-            if ((a)->plugins[i_] && agent_plugins[i_]->hook)              \
-                agent_plugins[i_]->hook((a)->plugins[i_], ##__VA_ARGS__); \
-        }                                                                 \
-    } while (0)
-int agent_plugins_init(struct agent *a, struct ddp_err *err);
-void agent_plugins_fini(struct agent *a);
-int agent_plugins_prepare(struct agent *a, struct msg_job *job, struct ddp_err *err);
-int agent_plugins_program(struct agent *a, const char *path, const struct strv *env,
-                          struct ddp_err *err);
-bool agent_plugins_start(struct agent *a); /* does one of them? */
-int agent_plugins_rank_fd(struct agent *a, uint32_t local);
-bool agent_plugins_busy(const struct agent *a); /* any of them */
-bool agent_plugins_spares(const struct agent *a, pid_t pid);
-/* 1: no plug-in handles this type; -1: it is invalid */
-int agent_plugins_message(struct agent *a, const struct frame *f, struct ddp_err *err);
+struct agent_orders;
 
 /* agent.c: limit for missing heartbeats of the launcher */
 void agent_set_timeout(struct agent *a, int64_t ms);

@@ -10,6 +10,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/agent/agent.h"
 #include "launcher/agent/ranks.h"
 
 #include <signal.h>

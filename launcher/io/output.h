@@ -2,28 +2,28 @@
  *
  * Input is pieces of any size, output is whole lines, each with the arrival time of its
  * first byte (if asked for) and its tag: "[3] " or, with more than one host,
- * "[3 node02] ". A partial line is held until it is complete or its stream ends (a newline
- * is then added on the terminal, not in per-rank files). While all ranks together hold
- * more than 256 MiB, long ones are printed as they arrive. On a terminal a carriage return
- * ends a piece as well, so that progress bars move, and a partial line is printed after a
- * short time, so that prompts can be read. stdout and stderr are kept apart. With neither
- * tags nor times, bytes pass through unchanged and at once.
+ * "[3 node02] ". A partial line is held until it is complete or its stream ends (a
+ * newline is then added on the terminal, not in per-rank files). While all ranks together
+ * hold more than 256 MiB, long ones are printed as they arrive. On a terminal a carriage
+ * return ends a piece as well, so that progress bars move, and a partial line is printed
+ * after a short time, so that prompts can be read. stdout and stderr are kept apart. With
+ * neither tags nor times, bytes pass through unchanged and at once.
  *
- * Writing never blocks the loop: threads write (writer.h). When our stdout, or a disk with
- * per-rank files, is slow, output_room() goes to zero and the sources must pause (links
- * stop granting credit); nothing is dropped.
+ * Writing never blocks the loop: threads write (writer.h). When our stdout, or a disk
+ * with per-rank files, is slow, output_room() goes to zero and the sources must pause
+ * (links stop granting credit); nothing is dropped.
  */
 #ifndef LAUNCHER_IO_OUTPUT_H
 #define LAUNCHER_IO_OUTPUT_H
 
 #include "common/loop.h"
+#include "launcher/io/stream.h"
 #include "launcher/opts.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
 struct output;
-enum out_stream { OUT_STDOUT, OUT_STDERR };
 
 /* Check --output-from and --output-filename against the number of ranks, before anything
  * is started. 0, or -1 with `err`. */
@@ -56,8 +56,8 @@ void output_renew(struct output *o, const char *mark);
 
 size_t output_room(const struct output *o); /* bytes that may be fed now */
 
-/* Print a line of the launcher (without newline) to our stdout or stderr, at a line start,
- * after everything fed so far. */
+/* Print a line of the launcher (without newline) to our stdout or stderr, at a line
+ * start, after everything fed so far. */
 void output_line(struct output *o, enum out_stream which, const char *line);
 void output_say(struct output *o, const char *line); /* the same to stderr */
 
@@ -66,8 +66,8 @@ void output_typed(struct output *o);
 
 /* Set the callback for a lost stdout or stderr, called once per stream from the loop: its
  * reader has closed (EPIPE, as in `| head -1`) or writing failed (`why`: "cannot write to
- * stdout: No space left on device"). Later output for it is discarded. The process ignores
- * SIGPIPE. */
+ * stdout: No space left on device"). Later output for it is discarded. The process
+ * ignores SIGPIPE. */
 void output_on_lost(struct output *o,
                     void (*lost)(enum out_stream stream, bool reader_left,
                                  const char *why, void *arg),
@@ -83,8 +83,8 @@ bool output_tail_stands(struct output *o, int rank);
 /* End all lines; nothing is fed afterwards. Returns whether everything is written, files
  * included; if not, `on_room` is called when it is. */
 bool output_finish(struct output *o);
-/* Write everything, blocking until `deadline_ms` at most. -1: stdout is closed (EPIPE), or
- * time-out. */
+/* Write everything, blocking until `deadline_ms` at most. -1: stdout is closed (EPIPE),
+ * or time-out. */
 int output_flush(struct output *o, int64_t deadline_ms);
 void output_destroy(struct output *o); /* after output_flush() */
 

@@ -7,8 +7,13 @@
 #ifndef LAUNCHER_IO_RANKFILE_H
 #define LAUNCHER_IO_RANKFILE_H
 
+#include "common/loop.h"
 #include "include/ddprun/err.h"
-#include "launcher/io/output.h"
+#include "launcher/io/stream.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 struct rankfiles;
 

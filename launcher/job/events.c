@@ -3,7 +3,7 @@
 
 #include "common/duration.h"
 #include "common/mem.h"
-#include "launcher/job/job_impl.h"
+#include "launcher/job/state.h"
 
 #include <assert.h>
 #include <stdarg.h>

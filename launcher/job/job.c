@@ -12,7 +12,7 @@
  * need; a signal or --timeout then ends it. `late` is called when the limit has passed.
  */
 #define LOG_SUBSYS "job"
-#include "launcher/job/job_impl.h"
+#include "launcher/job/job.h"
 
 #include "common/duration.h"
 #include "common/err.h"
@@ -22,6 +22,7 @@
 #include "launcher/agent/kill_tree.h"
 #include "launcher/control/control.h"
 #include "launcher/job/events.h"
+#include "launcher/job/job_impl.h"
 #include "launcher/job/signals.h"
 #include "launcher/transport/node_starter.h"
 #include "launcher/transport/program.h"

@@ -3,7 +3,7 @@
  * job.c: states and the event loop; launch.c: from the allocation to running ranks;
  * nodes.c: links to agents; messages.c: handlers of agents' messages; io.c: output and
  * input; heartbeat.c: liveness; shutdown.c: from the first failure to the exit;
- * report.c: lines for the user; plugin.c: the hooks of plug-ins.
+ * report.c: lines for the user.
  *
  * struct job owns all of it. Nodes are numbered as in the allocation, ranks as the
  * program sees them.
@@ -11,26 +11,8 @@
 #ifndef LAUNCHER_JOB_JOB_IMPL_H
 #define LAUNCHER_JOB_JOB_IMPL_H
 
-#include "launcher/job/job.h"
+#include "launcher/job/hooks.h"
 #include "launcher/job/plugin.h"
-
-/* plugin.c: call the hooks of all plug-ins that have a state */
-#define JOB_HOOKS(j, hook, ...)                                         \
-    do {                                                                \
-        for (size_t i_ = 0; job_plugins[i_]; i_++) {                    \
-            if ((j)->plugins[i_] && job_plugins[i_]->hook)              \
-                job_plugins[i_]->hook((j)->plugins[i_], ##__VA_ARGS__); \
-        }                                                               \
-    } while (0)
-int job_plugins_init(struct job *j, struct ddp_err *err);
-int job_plugins_open(struct job *j, struct ddp_err *err);
-void job_plugins_fini(struct job *j);
-int job_plugins_plan(struct job *j, struct ddp_err *err);
-void job_plugins_run(struct job *j);       /* the one that replaces the ranks */
-bool job_plugins_may_leave(struct job *j); /* asks all of them */
-/* 1: no plug-in handles this type; -1: it is invalid */
-int job_plugins_message(struct job *j, unsigned node, const struct frame *f,
-                        struct ddp_err *err);
 
 /* job.c */
 void job_move(struct job *j, enum job_state to, const char *why); /* writes `state` */

@@ -17,6 +17,7 @@
 #include "common/mem.h"
 #include "launcher/agent/agent.h"
 #include "launcher/envfwd.h"
+#include "launcher/job/job.h"
 #include "launcher/link/rankmap.h"
 #include "launcher/place/bind.h"
 #include "launcher/transport/node_starter.h"

@@ -21,10 +21,6 @@ struct peers {
     int copies_gone_fd;
 };
 
-/* Its error message; %s: the host. */
-#define COPY_GONE \
-    "a copy of ddprun on %s, which waited for the end of the job, has ended before it"
-
 void peers_finish(struct peers *p);
 
 #endif

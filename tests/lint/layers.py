@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """layers.py ROOT: who includes whom.
 
-A file may include its own room, what stands in its room's row, and the system's headers.
-Includes are written from the root, so that the arrow is visible in the line."""
+A file may include its own folder, what stands in its folder's row, and the system's
+headers. Includes are written from the root, so that the direction is visible in the line.
+In launcher/ no modules (x.c and x.h) and no folders include each other in a circle."""
+import collections
 import pathlib
 import re
 import sys
@@ -16,17 +18,47 @@ MAY = {
     "rendezvous/server": ["rendezvous/protocol", "rendezvous/store"] + BASE,
     "rendezvous/client": BASE,
     "rendezvous": ["rendezvous/server", "rendezvous/protocol", "rendezvous/store"] + BASE,
-    # values flow to the right: options, allocation, placement, commands, job
-    "launcher/alloc": ["launcher/opts.h"] + BASE,
-    "launcher/place": ["launcher/alloc", "launcher/opts.h", "launcher/contract.h"] + BASE,
-    "launcher/io": ["launcher/opts.h"] + BASE,
-    "launcher/tools/script": ["launcher/cli", "launcher/tools/tool.h", "launcher/opts.h"] + BASE,
-    # a size of a series may be a batch job
-    "launcher/tools/scaling": ["launcher/cli", "launcher/tools/script", "launcher/tools/tool.h", "launcher/opts.h"] + BASE,
+    # the launcher, from below: what knows of nothing else
+    "launcher/opts": BASE,
+    "launcher/contract": ["launcher/envfwd.h", "launcher/opts.h"] + BASE,
+    "launcher/envfwd": BASE,
     "launcher/admission": BASE,
     "launcher/control": BASE,
     "launcher/link": BASE,
-    "launcher": ["launcher", "rendezvous/server", "rendezvous/client"] + BASE,
+    "launcher/policy": BASE,
+    "launcher/io": ["launcher/opts.h"] + BASE,
+    # options, hosts, ranks on hosts, agents on hosts
+    "launcher/cli": ["launcher/opts.h"] + BASE,
+    "launcher/alloc": ["launcher/opts.h"] + BASE,
+    "launcher/place": ["launcher/alloc", "launcher/opts.h", "launcher/contract.h"] + BASE,
+    "launcher/transport": ["launcher/link", "launcher/envfwd.h", "launcher/opts.h"] + BASE,
+    # the core on the nodes' side, and on the launcher's, which forks an agent
+    "launcher/agent": ["launcher/" + name for name in
+                       ("transport", "place", "policy", "link", "contract.h")] + BASE,
+    "launcher/job": ["launcher/" + name for name in
+                     ("agent", "transport", "place", "alloc", "policy", "link", "io", "control",
+                      "envfwd.h", "opts.h")] + BASE,
+    # a plug-in: the cores' public headers, and what stands below; no other plug-in
+    "launcher/plugins/*": ["launcher/" + name for name in
+                           ("job/plugin.h", "job/state.h", "job/events.h",
+                            "agent/plugin.h", "agent/state.h", "agent/ranks.h", "agent/agent.h",
+                            "transport", "place", "admission", "link", "io", "control",
+                            "contract.h", "opts.h")] + ["rendezvous/server"] + BASE,
+    "launcher/plugins": ["launcher/plugins", "launcher/job/plugin.h",
+                         "launcher/agent/plugin.h"] + BASE,
+    # ddprun on every node; ddprun
+    "launcher/peer": ["launcher/" + name for name in
+                      ("job/peers.h", "job/signals.h", "agent", "transport", "alloc", "link",
+                       "envfwd.h", "opts.h")] + BASE,
+    "launcher/main": ["launcher/" + name for name in
+                      ("peer", "job/job.h", "job/dryrun.h", "transport", "alloc", "cli",
+                       "contract.h", "opts.h")] + BASE,
+    # programs of their own; a size of a series may be a batch job
+    "launcher/tools": ["launcher/cli", "launcher/opts.h"] + BASE,
+    "launcher/tools/script": ["launcher/cli", "launcher/tools/tool.h", "launcher/opts.h"] + BASE,
+    "launcher/tools/scaling": ["launcher/cli", "launcher/tools/script", "launcher/tools/tool.h",
+                               "launcher/opts.h"] + BASE,
+    "launcher/tools/fetch": ["launcher/tools/tool.h", "launcher/transport", "launcher/opts.h"] + BASE,
     # inside slurmstepd: the table of the contract, and the reader of Slurm's counts
     "spank": ["launcher/contract.h", "launcher/alloc/sched.h"] + BASE,
     "worker/group": BASE,
@@ -40,27 +72,83 @@ MAY = {
     "worker": ["worker"] + BASE,
 }
 
+NO_CIRCLES = ("launcher",)
+INCLUDE = re.compile(r'#\s*include "([^"]+)"')
+
+
+def row_of(name):
+    """The folder that a file belongs to, and the most specific row for it; or None."""
+    module, folder = str(name.with_suffix("")), str(name.parent)
+    for row in (module, folder, f"{name.parent.parent}/*"):
+        if row in MAY:
+            return folder, MAY[row]
+    while "/" in folder and not folder.startswith("launcher/"):
+        folder = folder.rsplit("/", 1)[0]
+        if folder in MAY:
+            return folder, MAY[folder]
+    return folder, None
+
+
+def allowed(inc, folder, may):
+    if folder.startswith("launcher"):  # there, a folder does not own those below it
+        if inc.rsplit("/", 1)[0] == folder:
+            return True
+    else:
+        may = may + [folder]
+    return any(inc == ok or inc.startswith(ok + "/") for ok in may)
+
+
+def circles(graph):
+    """Every circle that a walk over the sorted graph meets, as text."""
+    done, found = {}, []
+
+    def walk(node, path):
+        done[node] = False
+        for to in sorted(graph[node]):
+            if to not in done:
+                walk(to, path + [to])
+            elif not done[to]:
+                found.append(" -> ".join(path[path.index(to):] + [to]))
+        done[node] = True
+
+    for node in sorted(graph):
+        if node not in done:
+            walk(node, [node])
+    return found
+
+
 root = pathlib.Path(sys.argv[1])
 faults, seen = [], 0
+modules, folders = collections.defaultdict(set), collections.defaultdict(set)
 for top in ("common", "include", "rendezvous", "launcher", "spank", "worker"):
     for path in sorted((root / top).rglob("*")):
         if path.suffix not in (".c", ".h", ".cu"):
             continue
         seen += 1
         name = path.relative_to(root)
-        room = str(name.parent)
-        while room not in MAY and "/" in room:
-            room = room.rsplit("/", 1)[0]
+        folder, may = row_of(name)
+        if may is None:
+            faults.append(f"{name}: {folder} has no row in tests/lint/layers.py")
+            continue
         for number, line in enumerate(path.read_text().splitlines(), 1):
-            found = re.match(r'#\s*include "([^"]+)"', line)
+            found = INCLUDE.match(line)
             if not found:
                 continue
             inc = found.group(1)
             if "/" not in inc:
-                if room != "include":
+                if folder != "include":
                     faults.append(f"{name}:{number}: \"{inc}\" is not written from the root")
-            elif not any(inc == ok or inc.startswith(ok + "/") for ok in [room] + MAY[room]):
-                faults.append(f"{name}:{number}: {room} may not know {inc}")
+                continue
+            if not allowed(inc, folder, may):
+                faults.append(f"{name}:{number}: {folder} may not include {inc}")
+            module, to = str(name.with_suffix("")), inc.rsplit(".", 1)[0]
+            if top in NO_CIRCLES and module != to:
+                modules[module].add(to)
+                # files directly in launcher/ are modules, not a folder
+                here, there = str(name.parent), to.rsplit("/", 1)[0]
+                if here != there and "/" in here and "/" in there:
+                    folders[here].add(there)
+faults += [f"circle of includes: {text}" for text in circles(modules) + circles(folders)]
 if faults:
     print("\n".join(faults))
 if seen < 20:

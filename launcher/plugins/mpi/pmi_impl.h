@@ -6,8 +6,9 @@
 #ifndef LAUNCHER_PLUGINS_MPI_PMI_IMPL_H
 #define LAUNCHER_PLUGINS_MPI_PMI_IMPL_H
 
+#include "common/loop.h"
+#include "launcher/link/message.h"
 #include "launcher/plugins/mpi/pmi_keys.h"
-#include "launcher/plugins/mpi/pmi_server.h"
 #include "launcher/plugins/mpi/pmi_wire.h"
 
 /* PMI-2: a client thread waiting for a node attribute. */
@@ -35,10 +36,10 @@ struct pmi_client {
 };
 
 struct pmi_server {
-    struct loop *loop;             /* borrowed */
-    const struct msg_job *job;     /* borrowed */
-    const struct msg_share *share; /* borrowed */
-    struct pmi_events events;
+    struct loop *loop;               /* borrowed */
+    const struct msg_job *job;       /* borrowed */
+    const struct msg_share *share;   /* borrowed */
+    const struct pmi_events *events; /* borrowed */
     void *arg;
     char *kvsname;              /* owned: name of the key-value space, one per attempt */
     struct pmi_client *clients; /* owned, by local rank */

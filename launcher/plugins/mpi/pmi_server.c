@@ -4,11 +4,12 @@
  * the socket's buffer.
  */
 #define LOG_SUBSYS "pmi"
-#include "launcher/plugins/mpi/pmi_impl.h"
+#include "launcher/plugins/mpi/pmi_server.h"
 
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/plugins/mpi/pmi_impl.h"
 #include "launcher/plugins/mpi/shm_cleanup.h"
 
 #include <errno.h>
@@ -94,9 +95,9 @@ static void barrier_check(struct pmi_server *s)
     }
     uint8_t key[4] = {(uint8_t)(number >> 24), (uint8_t)(number >> 16),
                       (uint8_t)(number >> 8), (uint8_t)number};
-    s->events.send(MSG(fence, .service = SERVICE_PMI, .key = key, .nkey = sizeof key,
-                       .data = s->unsent.p, .ndata = (uint32_t)s->unsent.n),
-                   s->arg);
+    s->events->send(MSG(fence, .service = SERVICE_PMI, .key = key, .nkey = sizeof key,
+                        .data = s->unsent.p, .ndata = (uint32_t)s->unsent.n),
+                    s->arg);
     pack_finish(&s->unsent);
 }
 
@@ -150,7 +151,7 @@ void pmi_join(struct pmi_client *c, bool joined)
     c->joined = joined;
     c->program += joined;
     client_forget_waits(c); /* of this program, or of one that exited without finalize */
-    s->events.member((uint32_t)(c - s->clients), joined, s->arg);
+    s->events->member((uint32_t)(c - s->clients), joined, s->arg);
 }
 
 void pmi_refuse_spawn(struct pmi_client *c)
@@ -167,7 +168,7 @@ void pmi_abort(struct pmi_client *c, int code, const char *text)
     char *line = xasprintf("called MPI_Abort with code %d%s%.200s%s", code,
                            *text ? " and '" : "", text, *text ? "'" : "");
     pmi_join(c, false);
-    s->events.abort(c->rank, code, line, s->arg);
+    s->events->abort(c->rank, code, line, s->arg);
     free(line);
 }
 
@@ -285,7 +286,7 @@ struct pmi_server *pmi_server_create(struct loop *loop, const struct msg_job *jo
     }
     struct pmi_server *s = xcalloc(1, sizeof *s);
     *s = (struct pmi_server){
-        .loop = loop, .job = job, .share = share, .events = *events, .arg = arg};
+        .loop = loop, .job = job, .share = share, .events = events, .arg = arg};
     s->kvsname = xasprintf("ddprun_%.100s_%u", job->id, job->attempt);
     s->clients = xcalloc(share->nlocal, sizeof *s->clients);
     for (uint32_t i = 0; i < share->nlocal; i++)

@@ -6,8 +6,9 @@
 #ifndef LAUNCHER_PLUGINS_MPI_PMIX_IMPL_H
 #define LAUNCHER_PLUGINS_MPI_PMIX_IMPL_H
 
+#include "launcher/link/link.h"
+#include "launcher/link/message.h"
 #include "launcher/link/rankmap.h"
-#include "launcher/plugins/mpi/pmix_server.h"
 
 #include <pmix_server.h>
 #include <pthread.h>

@@ -7,13 +7,14 @@
  * descriptors of later clients.
  */
 #define LOG_SUBSYS "pmix"
-#include "launcher/plugins/mpi/pmix_impl.h"
+#include "launcher/plugins/mpi/pmix_server.h"
 
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/contract.h"
+#include "launcher/plugins/mpi/pmix_impl.h"
 #include "launcher/plugins/mpi/pmix_listener.h"
 #include "launcher/plugins/mpi/pmix_sessions.h"
 #include "launcher/plugins/mpi/pmix_world.h"

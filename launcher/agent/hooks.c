@@ -1,9 +1,8 @@
-/* launcher/agent/plugin.c - see plugin.h */
-#include "launcher/agent/plugin.h"
+/* launcher/agent/hooks.c - see hooks.h */
+#include "launcher/agent/hooks.h"
 
 #include "common/err.h"
 #include "common/mem.h"
-#include "launcher/agent/agent_impl.h"
 
 #include <stdlib.h>
 

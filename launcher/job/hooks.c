@@ -1,9 +1,8 @@
-/* launcher/job/plugin.c - see plugin.h */
-#include "launcher/job/plugin.h"
+/* launcher/job/hooks.c - see hooks.h */
+#include "launcher/job/hooks.h"
 
 #include "common/err.h"
 #include "common/mem.h"
-#include "launcher/job/job_impl.h"
 
 #include <stdlib.h>
 

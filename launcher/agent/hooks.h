@@ -1,0 +1,27 @@
+/* launcher/agent/hooks.h - the core's calls of the hooks of plug-ins (plugin.h) */
+#ifndef LAUNCHER_AGENT_HOOKS_H
+#define LAUNCHER_AGENT_HOOKS_H
+
+#include "launcher/agent/plugin.h"
+
+/* Call the hook of all plug-ins that have it and a state, with these arguments. */
+#define AGENT_HOOKS(a, hook, ...)                                         \
+    do {                                                                  \
+        for (size_t i_ = 0; agent_plugins[i_]; i_++) {                    \
+            if ((a)->plugins[i_] && agent_plugins[i_]->hook)              \
+                agent_plugins[i_]->hook((a)->plugins[i_], ##__VA_ARGS__); \
+        }                                                                 \
+    } while (0)
+int agent_plugins_init(struct agent *a, struct ddp_err *err);
+void agent_plugins_fini(struct agent *a);
+int agent_plugins_prepare(struct agent *a, struct msg_job *job, struct ddp_err *err);
+int agent_plugins_program(struct agent *a, const char *path, const struct strv *env,
+                          struct ddp_err *err);
+bool agent_plugins_start(struct agent *a); /* does one of them? */
+int agent_plugins_rank_fd(struct agent *a, uint32_t local);
+bool agent_plugins_busy(const struct agent *a); /* any of them */
+bool agent_plugins_spares(const struct agent *a, pid_t pid);
+/* 1: no plug-in handles this type; -1: it is invalid */
+int agent_plugins_message(struct agent *a, const struct frame *f, struct ddp_err *err);
+
+#endif

@@ -15,6 +15,7 @@
 #include "launcher/cli/help.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/spelling.h"
+#include "launcher/cli/suggest.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -289,7 +290,7 @@ static int read_words(struct reading *r, struct opts *opts, struct ddp_err *err)
             f = foreign_find(FOREIGN_ALL, word);
         if (!o && !f)
             return r->refused.n > 0 ? foreign_refuse(&r->refused, err)
-                                    : spelling_unknown(word, err);
+                                    : suggest_option(word, err);
         int rc = f          ? read_foreign(r, f, word, opts, err)
                  : !o->read ? answer(opts, o, value ? value : r->argv[r->i + 1], err)
                             : read_option(r, o, word, value, opts, err);

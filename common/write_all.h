@@ -4,7 +4,8 @@
 
 #include <stddef.h>
 
-/* 0, or -1 with errno. Waits as long as the descriptor does. */
+/* 0, or -1 with errno. Waits without a limit, also if the descriptor is non-blocking:
+ * another process may have set O_NONBLOCK. */
 int write_all(int fd, const void *data, size_t size);
 
 #endif

@@ -7,9 +7,9 @@
 #include "launcher/io/sink.h"
 
 #include "common/mem.h"
+#include "common/write_all.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,19 +33,10 @@ struct target {
 static int put(void *to, const char *data, size_t size)
 {
     struct target *t = to;
-    while (size > 0 && !t->lost) {
-        ssize_t n = write(t->fd, data, size);
-        if (n >= 0) {
-            data += n;
-            size -= (size_t)n;
-        } else if (errno == EAGAIN) { /* another process has set O_NONBLOCK */
-            poll(&(struct pollfd){.fd = t->fd, .events = POLLOUT}, 1, -1);
-        } else if (errno != EINTR) {
-            t->lost = true;
-            return errno;
-        }
-    }
-    return 0;
+    if (t->lost || write_all(t->fd, data, size) == 0)
+        return 0;
+    t->lost = true;
+    return errno;
 }
 
 static void on_drained(void *arg)

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/offload.h"
+#include "common/write_all.h"
 #include "launcher/io/writer.h"
 #include "launcher/job/events.h"
 
@@ -17,7 +18,6 @@
 #include <event2/buffer.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,19 +46,10 @@ struct target {
 static int put(void *to, const char *data, size_t size)
 {
     struct target *t = to;
-    while (size > 0 && !t->failed) {
-        ssize_t n = write(t->fd, data, size);
-        if (n >= 0) {
-            data += n;
-            size -= (size_t)n;
-        } else if (errno == EAGAIN) {
-            poll(&(struct pollfd){.fd = t->fd, .events = POLLOUT}, 1, -1);
-        } else if (errno != EINTR) {
-            t->failed = true;
-            return errno;
-        }
-    }
-    return 0;
+    if (t->failed || write_all(t->fd, data, size) == 0)
+        return 0;
+    t->failed = true;
+    return errno;
 }
 
 static void release(void *to)

@@ -353,12 +353,12 @@ enum sock_own sock_own_addr(const char *name, int64_t deadline_ms, char *text,
     enum sock_own found = SOCK_FOREIGN;
     if (lookup(name, NULL, SOCK_STREAM, deadline_ms, &list) != 0)
         return SOCK_UNKNOWN;
-    if (getifaddrs(&all) < 0)
-        all = NULL;
     for (const struct addrinfo *a = list; a && found != SOCK_OWN; a = a->ai_next) {
         char one[INET6_ADDRSTRLEN];
         sock_addr(a->ai_addr, one, sizeof one);
         bool loopback = is_loopback_text(one);
+        if (!loopback && !all && getifaddrs(&all) < 0)
+            all = NULL;
         if (!loopback && !on_an_interface(one, all))
             continue;
         if (!loopback || found == SOCK_FOREIGN)

@@ -93,6 +93,7 @@ struct admission {
     } pauses[PAUSES];
     int ndirs;                   /* open directories of `procs` */
     int netlink;                 /* owned, -1: none */
+    bool asked;                  /* `netlink` is open, or there is none */
     struct proc *procs;          /* owned, by pid */
     struct held_socket *sockets; /* owned, by inode */
 };
@@ -468,6 +469,9 @@ int admission_holder(struct admission *a, const struct sockaddr *from,
                      const struct sockaddr *to, pid_t *holder, struct ddp_err *err)
 {
     struct sock_owner owner;
+    if (!a->asked) /* most jobs never ask: opening costs as much as starting a rank */
+        a->netlink = sockdiag_open();
+    a->asked = true;
     if (sockdiag_find(a->netlink, from, to, &owner, err) < 0)
         return ADMISSION_ELSEWHERE;
     if (owner.inode == 0)
@@ -502,7 +506,7 @@ struct admission *admission_create(pid_t ancestor)
 {
     struct admission *a = xcalloc(1, sizeof *a);
     a->ancestor = ancestor;
-    a->netlink = sockdiag_open();
+    a->netlink = -1;
     return a;
 }
 

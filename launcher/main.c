@@ -127,6 +127,7 @@ static const char *tool_of(const struct opts *o)
 {
     bool script = o->script != SCHED_NONE || o->submit;
     return o->list_sites   ? "ddprun-script"
+           : o->top        ? "ddprun-view"
            : o->scaling    ? "ddprun-scaling"
            : script        ? "ddprun-script"
            : o->fetch_data ? "ddprun-fetch"

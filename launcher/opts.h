@@ -70,6 +70,10 @@ struct opts {
     const char *output_filename; /* directory or pattern of per-rank files; NULL: none */
     const char *output_from;     /* idset of ranks that reach the terminal; NULL: all */
     enum input_to input;
+    const char *ui;      /* --ui: ADDRESS:PORT, "0": a port of loopback; NULL: none */
+    const char *metrics; /* --metrics: ADDRESS:PORT or a file; NULL: none */
+    const char *metric;  /* --metric: a regular expression; NULL: lines with "loss" */
+    bool top;            /* --top: show a running job; the program is its pid or id */
     const char *events; /* --events: a path, "fd:N" or "-"; NULL: none */
 
     /* launch and supervision */

@@ -20,6 +20,7 @@ horovod_packages=("${torch_packages[@]}" libtorch-dev pybind11-dev python3-dev c
     python3-packaging python3-cffi)
 clang_packages=(clang libclang-rt-14-dev)
 shellcheck_packages=(shellcheck)
+chromium_packages=(chromium)
 # what single tests and optional parts use
 other_packages=(g++ groff-base zsh binutils tcsh python3-tqdm)
 

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <regex.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -356,6 +357,27 @@ static int read_events(const struct option *o, const char *name, const char *tex
     return read_text(o, name, text, opts, err);
 }
 
+static int read_ui(const struct option *o, const char *name, const char *text,
+                   struct opts *opts, struct ddp_err *err)
+{
+    opts->ui = strcmp(text, "on") == 0 ? "0" : text; /* "on": without a value */
+    return *opts->ui ? 0 : err_set(err, "%s: an empty ADDRESS", name);
+}
+
+static int read_regex(const struct option *o, const char *name, const char *text,
+                      struct opts *opts, struct ddp_err *err)
+{
+    regex_t compiled;
+    char why[160];
+    int rc = regcomp(&compiled, text, REG_EXTENDED | REG_NOSUB);
+    if (rc != 0) {
+        regerror(rc, &compiled, why, sizeof why);
+        return err_set(err, "%s '%.80s': %s", name, text, why);
+    }
+    regfree(&compiled);
+    return read_text(o, name, text, opts, err);
+}
+
 /* --- the table ---------------------------------------------------------------------- */
 
 static const struct word map_words[] = {{"block", MAP_BLOCK},    {"slot", MAP_BLOCK},
@@ -474,6 +496,18 @@ const struct option options[] = {
     {"events", "FILE|fd:N|-", AT(events), read_events, 0, 0, NULL,
      "append what happens to the job as JSON, an object per line, to this file, descriptor "
      "or, with -, to the standard output"},
+    {"ui", "[=ADDRESS:PORT]", 0, read_ui, 0, 0, NULL,
+     "serve a page that shows the job: hosts, ranks, their output, failures, loss; by default "
+     "for this machine only (127.0.0.1), and always by a secret in its URL"},
+    {"metrics", "ADDRESS:PORT|FILE", AT(metrics), read_text, 0, 0, NULL,
+     "serve metrics for Prometheus at /metrics, or write them to a file every 10 s"},
+    {"metric", "REGEX", AT(metric), read_regex, 0, 0, NULL,
+     "take name=value from lines of output that match, for --ui and --metrics; default: "
+     "lines of rank 0 with 'loss'"},
+    {"top", NULL, AT(top), read_flag, 0, 0, NULL,
+     "show a running job in this terminal, named by the pid of its ddprun or by its id if "
+     "there are several; start nothing",
+     HERE},
 
     {.arg = "launch", .doc = "Start, supervise, stop"},
     {"as", "torchrun|mpirun|mpiexec|horovodrun", 0, read_as_late, 0, 0, NULL,

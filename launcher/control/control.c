@@ -5,10 +5,12 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/sock.h"
 #include "launcher/control/rundir.h"
 
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -242,6 +244,20 @@ void control_reply(struct control *c, uint32_t peer, const json_t *message)
     text[size++] = '\n'; /* in place of the zero */
     control_send(c, peer, text, size);
     free(text);
+}
+
+void control_flush(struct control *c, uint32_t peer, int64_t deadline_ms)
+{
+    struct peer *p = find(c, peer);
+    if (!p)
+        return;
+    struct evbuffer *out = bufferevent_get_output(p->io);
+    int fd = bufferevent_getfd(p->io);
+    bufferevent_disable(p->io, EV_WRITE);
+    evbuffer_unfreeze(out, 1);
+    while (evbuffer_get_length(out) > 0 && sock_await(fd, POLLOUT, deadline_ms) == 0 &&
+           evbuffer_write(out, fd) > 0)
+        ;
 }
 
 size_t control_queued(const struct control *c, uint32_t peer)

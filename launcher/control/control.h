@@ -36,6 +36,8 @@ uint32_t control_attach(struct control *c, int fd);
 void control_reply(struct control *c, uint32_t peer, const json_t *message);
 /* The same for a line that is text already, and for the bytes that it announces. */
 void control_send(struct control *c, uint32_t peer, const void *data, size_t size);
+/* Write what the peer has not read, until `deadline_ms`: when the loop no longer runs. */
+void control_flush(struct control *c, uint32_t peer, int64_t deadline_ms);
 /* Bytes that the peer has not read yet; SIZE_MAX: it is gone. */
 size_t control_queued(const struct control *c, uint32_t peer);
 

@@ -42,6 +42,7 @@ struct stream {
     size_t npartial, room;
     int64_t since_ms; /* when the first byte of `partial` arrived (wall clock) */
     char *tail;       /* owned: ring buffer of TAIL_SIZE bytes, NULL before the first */
+    int64_t fed_ms;   /* when the last bytes were fed; 0: none yet */
     uint64_t nbytes;  /* fed since the start; the ring buffer's end is nbytes % TAIL_SIZE */
     uint64_t shown_at; /* screen.lines when its last line was printed */
 };
@@ -278,6 +279,7 @@ static void keep_tail(struct stream *st, const char *data, size_t size)
     size_t n = size < TAIL_SIZE ? size : TAIL_SIZE;
     data += size - n;
     st->nbytes += size;
+    st->fed_ms = now_ms();
     size_t end = (size_t)(st->nbytes % TAIL_SIZE); /* end in the ring buffer afterwards */
     size_t behind = n < end ? n : end;             /* of the new bytes, before `end` */
     memcpy(st->tail + end - behind, data + n - behind, behind);
@@ -317,6 +319,32 @@ char *output_tail(const struct output *o, int rank)
     const struct rank *r = &o->ranks[rank];
     const struct stream *st = &r->streams[tail_stream(r)];
     return st->nbytes > 0 ? last_lines(st) : xstrdup("");
+}
+
+struct output_seen output_seen(const struct output *o, int rank)
+{
+    const struct stream *out = &o->ranks[rank].streams[OUT_STDOUT],
+                        *err = &o->ranks[rank].streams[OUT_STDERR];
+    return (struct output_seen){out->nbytes + err->nbytes,
+                                out->fed_ms > err->fed_ms ? out->fed_ms : err->fed_ms};
+}
+
+void output_last_line(const struct output *o, int rank, char *line, size_t size)
+{
+    const struct rank *r = &o->ranks[rank];
+    bool to_err = r->streams[OUT_STDERR].fed_ms > r->streams[OUT_STDOUT].fed_ms;
+    const struct stream *st = &r->streams[to_err ? OUT_STDERR : OUT_STDOUT];
+    size_t n = st->nbytes < TAIL_SIZE ? (size_t)st->nbytes : TAIL_SIZE, start, len = 0;
+    size_t end = (size_t)(st->nbytes % TAIL_SIZE) + TAIL_SIZE;
+    while (n > 0 && strchr("\r\n", st->tail[(end - 1) % TAIL_SIZE])) {
+        end--;
+        n--;
+    }
+    for (start = end; n > 0 && !strchr("\r\n", st->tail[(start - 1) % TAIL_SIZE]); n--)
+        start--;
+    for (; start < end && len + 1 < size; start++)
+        line[len++] = st->tail[start % TAIL_SIZE];
+    line[len] = '\0';
 }
 
 bool output_tail_stands(struct output *o, int rank)

@@ -76,6 +76,16 @@ void output_on_lost(struct output *o,
 /* The last lines of a rank's stderr (stdout when that is empty), at most 20 lines or
  * 4 KiB; malloc'ed, "" when there are none. */
 char *output_tail(const struct output *o, int rank);
+/* For who watches: bytes fed in this attempt, and when the last came (now_ms() scale; 0:
+ * none). */
+struct output_seen {
+    uint64_t bytes;
+    int64_t last_ms;
+};
+struct output_seen output_seen(const struct output *o, int rank);
+/* The last line of a rank that is not empty, from the stream that was fed last. */
+void output_last_line(const struct output *o, int rank, char *line, size_t size);
+
 /* Are those lines already printed to our stderr, followed by fewer than 20 lines of other
  * ranks? Then they need not be repeated. */
 bool output_tail_stands(struct output *o, int rank);

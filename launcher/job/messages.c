@@ -40,6 +40,7 @@ static int handle_output(struct job *j, unsigned node, const struct frame *f,
     }
     struct job_node *n = &j->nodes[node];
     output_feed(j->output, (int)m->rank, stream, m->data, m->ndata);
+    JOB_HOOKS(j, output, (int)m->rank, stream, m->data, m->ndata);
     n->uncredited += m->ndata;
     if (n->uncredited >= UNCREDITED_MAX && output_room(j->output) > 0) {
         job_send(j, node, MSG(credit, n->uncredited));

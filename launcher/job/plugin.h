@@ -24,7 +24,7 @@
  *     flushing         report, with --report
  *     the exit         end
  *     job_destroy()    fini
- *     at any time      message, node_lost, tick
+ *     at any time      message, output, node_lost, tick
  *
  * A job on this machine alone takes a short way: its agent has its orders when it is
  * forked, so there is no gathering and no preparing, and node_joined, prepare and
@@ -81,6 +81,9 @@ struct job_plugin {
     void (*local_orders)(void *state, struct agent_orders *orders);
     void (*ranks_started)(void *state);              /* all of them, on every node */
     void (*rank_exited)(void *state, uint32_t rank); /* its fields in j->ranks are set */
+
+    /* Bytes of a rank's stdout (0) or stderr (1) have arrived. */
+    void (*output)(void *state, int rank, unsigned stream, const void *data, size_t size);
 
     /* The ranks are about to be stopped (j->cause is the reason) or have all exited. */
     void (*shutdown)(void *state);

@@ -8,7 +8,7 @@
 #include "launcher/plugins/store/store.h"
 
 const struct job_plugin *const job_plugins[] = {
-    &observe_job,   /* --events */
+    &observe_job,   /* --events, --ui, --metrics, --top */
     &mpi_job,       /* fences; ranks that never call MPI_Init */
     &preflight_job, /* --preflight */
     &preload_job,   /* reports of --preload */

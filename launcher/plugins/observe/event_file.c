@@ -169,6 +169,7 @@ void event_file_close(struct event_file *f)
 {
     if (!f)
         return;
+    events_unsubscribe(f->j, f);
     if (f->writer && !writer_wait(f->writer, now_ms() + CLOSE_MS) && !f->failed)
         fprintf(
             stderr,

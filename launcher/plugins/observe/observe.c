@@ -8,19 +8,28 @@
 #include "common/idset.h"
 #include "common/mem.h"
 #include "common/signame.h"
+#include "launcher/control/control.h"
 #include "launcher/job/events.h"
 #include "launcher/plugins/observe/event_file.h"
+#include "launcher/plugins/observe/status.h"
+#include "launcher/plugins/observe/viewer.h"
 
 #include <pwd.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { WATCH_MS = 5000 }; /* agents measure so long after the last request */
+
 struct observe {
-    struct job *j;           /* borrowed */
-    struct event_file *file; /* owned; NULL: no --events */
-    bool planned;            /* the plan was reported */
-    bool *started;           /* owned: ranks whose start was reported; NULL: none */
+    struct job *j;            /* borrowed */
+    struct event_file *file;  /* owned; NULL: no --events */
+    struct viewer *viewer;    /* owned; NULL: no --ui, no --metrics */
+    struct rank_usage *ranks; /* owned, as j->ranks; NULL: nobody has watched */
+    struct node_usage *nodes; /* owned, as j->nodes */
+    int64_t watched_ms; /* the last request for the status; 0: agents do not measure */
+    bool planned;       /* the plan was reported */
+    bool *started;      /* owned: ranks whose start was reported; NULL: none */
 };
 
 /* --- the job and its plan ----------------------------------------------------------- */
@@ -154,12 +163,90 @@ static void on_next_attempt(void *state)
     o->started = NULL;
 }
 
+/* --- who watches -------------------------------------------------------------------- */
+
+/* From the first request on, until there was none for WATCH_MS. */
+static void watch(struct observe *o)
+{
+    if (o->j->state != JOB_RUNNING)
+        return;
+    if (!o->ranks) {
+        o->ranks = xcalloc((size_t)o->j->plan->nranks, sizeof *o->ranks);
+        o->nodes = xcalloc(o->j->alloc->nnodes, sizeof *o->nodes);
+    }
+    if (o->watched_ms == 0)
+        job_send(o->j, NODE_ALL, MSG(watch, true));
+    o->watched_ms = now_ms();
+}
+
+static void on_tick(void *state)
+{
+    struct observe *o = state;
+    if (o->watched_ms == 0 || now_ms() - o->watched_ms < WATCH_MS)
+        return;
+    o->watched_ms = 0;
+    job_send(o->j, NODE_ALL, MSG(watch, false));
+}
+
+static void take_rank(struct rank_usage *r, const struct rank_use *now, double passed_ms)
+{
+    uint64_t used_ms = now->cpu_ms > r->cpu_ms ? now->cpu_ms - r->cpu_ms : 0;
+    r->cpu = r->state && passed_ms > 0 ? (double)used_ms / passed_ms * 100 : 0;
+    r->state = (char)now->state;
+    r->cpu_ms = now->cpu_ms;
+    r->rss_kib = now->rss_kib;
+}
+
+static int handle_sample(void *state, unsigned node, const struct frame *f,
+                         struct ddp_err *err)
+{
+    struct observe *o = state;
+    struct msg_sample *m = f->m;
+    int place = o->j->nodes[node].place;
+    if (!o->ranks || place < 0)
+        return 0;
+    const struct plan_node *pn = &o->j->plan->nodes[place];
+    struct node_usage *n = &o->nodes[node];
+    double passed_ms = n->at_ns ? (double)(m->at_ns - n->at_ns) / 1e6 : 0;
+    for (uint32_t i = 0; i < m->nranks && i < (uint32_t)pn->nlocal; i++)
+        take_rank(&o->ranks[pn->ranks[i]], &m->ranks[i], passed_ms);
+    free(n->gpus);
+    *n = (struct node_usage){.at_ns = m->at_ns,
+                             .cpu = m->permille / 10.0,
+                             .used_kib = m->used_kib,
+                             .total_kib = m->total_kib,
+                             .ngpus = m->ngpus};
+    n->gpus = xcalloc(m->ngpus + 1, sizeof *n->gpus);
+    for (uint32_t i = 0; i < m->ngpus; i++)
+        n->gpus[i] = (struct gpu_usage){m->gpus[i].percent, m->gpus[i].used_mib,
+                                        m->gpus[i].total_mib};
+    return 0;
+}
+
+static const struct job_message messages[] = {{MSG_SAMPLE, handle_sample}, {0}};
+
+static void on_status(struct control *c, uint32_t peer, const json_t *request, void *arg)
+{
+    struct observe *o = arg;
+    struct evbuffer *text = evbuffer_new();
+    watch(o);
+    status_write(o->j, o->ranks, o->nodes, text);
+    control_send(c, peer, evbuffer_pullup(text, -1), evbuffer_get_length(text));
+    evbuffer_free(text);
+}
+
+static void on_output(void *state, int rank, unsigned stream, const void *data,
+                      size_t size)
+{
+    struct observe *o = state;
+    if (o->viewer)
+        viewer_output(o->viewer, rank, stream, data, size);
+}
+
 /* --- life --------------------------------------------------------------------------- */
 
 static int on_init(struct job *j, void **state, struct ddp_err *err)
 {
-    if (!j->opts->events)
-        return 0;
     struct observe *o = xcalloc(1, sizeof *o);
     o->j = j;
     *state = o;
@@ -169,11 +256,16 @@ static int on_init(struct job *j, void **state, struct ddp_err *err)
 static int on_open(void *state, struct ddp_err *err)
 {
     struct observe *o = state;
-    o->file = event_file_open(o->j, o->j->opts->events, err);
-    if (!o->file)
+    const struct opts *opts = o->j->opts;
+    control_handle(o->j->control, "status", on_status, o);
+    if (opts->events && !(o->file = event_file_open(o->j, opts->events, err)))
         return -1;
-    events_subscribe(o->j, event_file_put, o->file);
-    emit_job(o);
+    if (o->file)
+        events_subscribe(o->j, event_file_put, o->file);
+    if ((opts->ui || opts->metrics) && !(o->viewer = viewer_open(o->j, err)))
+        return -1;
+    if (events_wanted(o->j))
+        emit_job(o);
     emit_plan(o);
     return 0;
 }
@@ -181,6 +273,15 @@ static int on_open(void *state, struct ddp_err *err)
 static double seconds(int64_t from_ns, int64_t to_ns)
 {
     return from_ns > 0 && to_ns > from_ns ? (double)(to_ns - from_ns) / 1e9 : 0;
+}
+
+static void finish_viewer(struct observe *o)
+{
+    struct evbuffer *last = evbuffer_new();
+    status_write(o->j, o->ranks, o->nodes, last);
+    viewer_status(o->viewer, last);
+    evbuffer_free(last);
+    viewer_finish(o->viewer);
 }
 
 static void on_end(void *state, int code)
@@ -193,13 +294,19 @@ static void on_end(void *state, int code)
                seconds(j->created_ns, j->ready_ns), "run_s",
                seconds(j->ready_ns, j->last_exit_ns), "total_s",
                seconds(j->created_ns, now_ns()));
+    if (o->viewer)
+        finish_viewer(o);
 }
 
 static void on_fini(void *state)
 {
     struct observe *o = state;
-    events_unsubscribe(o->j, o->file);
+    viewer_destroy(o->viewer);
     event_file_close(o->file);
+    for (size_t i = 0; o->nodes && i < o->j->alloc->nnodes; i++)
+        free(o->nodes[i].gpus);
+    free(o->nodes);
+    free(o->ranks);
     free(o->started);
     free(o);
 }
@@ -214,6 +321,9 @@ const struct job_plugin observe_job = {
     .prepare = on_prepare,
     .ranks_started = on_ranks_started,
     .rank_exited = on_rank_exited,
+    .output = on_output,
     .next_attempt = on_next_attempt,
     .end = on_end,
+    .tick = on_tick,
+    .messages = messages,
 };

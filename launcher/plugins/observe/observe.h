@@ -1,9 +1,12 @@
-/* launcher/plugins/observe/observe.h - the plug-in for who watches a job: --events */
+/* launcher/plugins/observe/observe.h -  the plug-in for who watches a job: events, page,
+ * metrics, --top */
 #ifndef LAUNCHER_PLUGINS_OBSERVE_OBSERVE_H
 #define LAUNCHER_PLUGINS_OBSERVE_OBSERVE_H
 
+#include "launcher/agent/plugin.h"
 #include "launcher/job/plugin.h"
 
 extern const struct job_plugin observe_job;
+extern const struct agent_plugin observe_agent;
 
 #endif

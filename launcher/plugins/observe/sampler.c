@@ -1,0 +1,150 @@
+/* launcher/plugins/observe/sampler.c - measures a node, once a second while somebody
+ * watches
+ *
+ * GPUs are read in a thread: the numbers of one second are sent with the next sample.
+ */
+#include "common/duration.h"
+#include "common/mem.h"
+#include "common/offload.h"
+#include "launcher/agent/plugin.h"
+#include "launcher/plugins/observe/observe.h"
+#include "launcher/plugins/observe/usage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct gpus {
+    struct usage_gpu gpus[USAGE_GPUS_MAX];
+    size_t n;
+};
+
+struct sampler {
+    struct agent *a;     /* borrowed */
+    struct event *timer; /* owned; NULL: nobody has watched yet */
+    pid_t *pids;         /* owned, by local rank; 0: does not run */
+    size_t npids;
+    struct usage_machine before;
+    struct offload *reading; /* owned: of the GPUs; NULL: none */
+    struct gpus gpus;        /* of the last reading */
+};
+
+/* --- ranks -------------------------------------------------------------------------- */
+
+static void on_rank_started(void *state, uint32_t local, pid_t pid)
+{
+    struct sampler *s = state;
+    if (local >= s->npids) {
+        s->pids = xrealloc(s->pids, local + 1, sizeof *s->pids);
+        memset(s->pids + s->npids, 0, (local + 1 - s->npids) * sizeof *s->pids);
+        s->npids = local + 1;
+    }
+    s->pids[local] = pid;
+}
+
+static void on_rank_exited(void *state, uint32_t local, const struct msg_exit *how)
+{
+    struct sampler *s = state;
+    if (local < s->npids)
+        s->pids[local] = 0;
+}
+
+/* --- samples ------------------------------------------------------------------------ */
+
+static void read_gpus(void *copy)
+{
+    struct gpus *g = copy;
+    g->n = usage_of_gpus(g->gpus);
+}
+
+static void turn_gpus(struct sampler *s)
+{
+    const struct gpus *done = s->reading ? offload_wait(s->reading, 0) : NULL;
+    if (s->reading && !done)
+        return; /* it blocks: no second one */
+    bool none = done && done->n == 0;
+    if (done)
+        s->gpus = *done;
+    offload_end(s->reading);
+    s->reading = NULL;
+    if (!none)
+        s->reading = offload_begin(read_gpus, &s->gpus, sizeof s->gpus, NULL);
+}
+
+static void send_sample(struct sampler *s)
+{
+    struct usage_machine now;
+    struct rank_use *ranks = xcalloc(s->npids + 1, sizeof *ranks);
+    struct gpu_use gpus[USAGE_GPUS_MAX];
+    usage_of_machine(&now);
+    for (size_t i = 0; i < s->npids; i++) {
+        struct usage_proc u = {0};
+        if (s->pids[i])
+            usage_of_tree(s->pids[i], &u);
+        ranks[i] = (struct rank_use){(unsigned char)u.state, u.cpu_ms, u.rss_kib};
+    }
+    for (size_t i = 0; i < s->gpus.n; i++)
+        gpus[i] = (struct gpu_use){s->gpus.gpus[i].percent, s->gpus.gpus[i].used_mib,
+                                   s->gpus.gpus[i].total_mib};
+    uint64_t busy = now.busy - s->before.busy, total = now.total - s->before.total;
+    agent_send(s->a, MSG(sample, .at_ns = now_ns(),
+                         .permille = total ? (uint32_t)(busy * 1000 / total) : 0,
+                         .used_kib = now.used_kib, .total_kib = now.total_kib,
+                         .ngpus = (uint32_t)s->gpus.n, .gpus = gpus,
+                         .nranks = (uint32_t)s->npids, .ranks = ranks));
+    s->before = now;
+    free(ranks);
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct sampler *s = arg;
+    turn_gpus(s);
+    send_sample(s);
+}
+
+static int handle_watch(void *state, const struct frame *f, struct ddp_err *err)
+{
+    struct sampler *s = state;
+    const struct msg_watch *m = f->m;
+    if (!s->timer)
+        s->timer = event_new(loop_base(s->a->loop), -1, EV_PERSIST, on_timer, s);
+    if (!m->on) {
+        event_del(s->timer);
+        return 0;
+    }
+    event_add(s->timer, &(struct timeval){1, 0});
+    turn_gpus(s);
+    send_sample(s);
+    return 0;
+}
+
+/* --- life --------------------------------------------------------------------------- */
+
+static int on_init(struct agent *a, void **state, struct ddp_err *err)
+{
+    struct sampler *s = xcalloc(1, sizeof *s);
+    s->a = a;
+    *state = s;
+    return 0;
+}
+
+static void on_fini(void *state)
+{
+    struct sampler *s = state;
+    if (s->timer)
+        event_free(s->timer);
+    offload_end(s->reading);
+    free(s->pids);
+    free(s);
+}
+
+static const struct agent_message messages[] = {{MSG_WATCH, handle_watch}, {0}};
+
+const struct agent_plugin observe_agent = {
+    .name = "observe",
+    .init = on_init,
+    .fini = on_fini,
+    .rank_started = on_rank_started,
+    .rank_exited = on_rank_exited,
+    .messages = messages,
+};

@@ -1,0 +1,189 @@
+/* launcher/plugins/observe/status.c - see status.h */
+#include "launcher/plugins/observe/status.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+#include "launcher/job/events.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LAST_MAX = 160 }; /* bytes of a rank's last line */
+
+static void put_text(struct evbuffer *out, const char *name, const char *text)
+{
+    json_t *value = event_text(text);
+    char *quoted = json_dumps(value, JSON_ENCODE_ANY);
+    if (name)
+        evbuffer_add_printf(out, ",\"%s\":", name);
+    evbuffer_add_printf(out, "%s", quoted);
+    free(quoted);
+    json_decref(value);
+}
+
+static const char *state_name(const struct job *j)
+{
+    static const char *const names[] = {[JOB_NEW] = "new",
+                                        [JOB_GATHERING] = "starting",
+                                        [JOB_PREPARING] = "starting",
+                                        [JOB_RUNNING] = "running",
+                                        [JOB_TERMINATING] = "stopping",
+                                        [JOB_DRAINING] = "ending",
+                                        [JOB_LEAVING] = "ending",
+                                        [JOB_FLUSHING] = "ending",
+                                        [JOB_DONE] = "ended"};
+    return names[j->state];
+}
+
+/* 'n' not started, 'r' runs (or what the kernel says: R, S, D, T, Z), 'x' exited, 'f'
+ * failed, 'k' stopped by us, 'u' unknown. */
+static char rank_state(const struct job *j, int rank, const struct rank_usage *used)
+{
+    const struct job_rank *r = &j->ranks[rank];
+    if (r->state != RANK_EXITED)
+        return j->state < JOB_RUNNING || j->spawned_ns == 0 ? 'n'
+               : used && used[rank].state                   ? used[rank].state
+                                                            : 'r';
+    return r->end_unknown || r->left_behind ? 'u'
+           : r->failed                      ? 'f'
+           : r->status                      ? 'k'
+                                            : 'x';
+}
+
+static void put_gpus(const struct node_usage *used, struct evbuffer *out)
+{
+    evbuffer_add_printf(out, ",\"gpus\":[");
+    for (size_t i = 0; i < used->ngpus; i++)
+        evbuffer_add_printf(out, "%s[%u,%u,%u]", i ? "," : "", used->gpus[i].percent,
+                            used->gpus[i].used_mib, used->gpus[i].total_mib);
+    evbuffer_add_printf(out, "]");
+}
+
+static void put_hosts(const struct job *j, const struct node_usage *nodes,
+                      struct evbuffer *out)
+{
+    evbuffer_add_printf(out, ",\"hosts\":[");
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        const struct job_node *n = &j->nodes[i];
+        const char *state = n->lost      ? "lost"
+                            : n->trouble ? "failed"
+                            : n->joined  ? "up"
+                                         : "starting";
+        evbuffer_add_printf(out, "%s{\"state\":\"%s\"", i ? "," : "", state);
+        put_text(out, "host", n->host->name);
+        if (nodes && nodes[i].at_ns) {
+            evbuffer_add_printf(out, ",\"cpu\":%.1f,\"mem\":[%llu,%llu]", nodes[i].cpu,
+                                (unsigned long long)nodes[i].used_kib,
+                                (unsigned long long)nodes[i].total_kib);
+            put_gpus(&nodes[i], out);
+        }
+        evbuffer_add_printf(out, "}");
+    }
+    evbuffer_add_printf(out, "]");
+}
+
+/* --- one list per quantity ------------------------------------------------------------
+ */
+
+struct source {
+    const struct job *j;
+    const struct rank_usage *used; /* NULL: not measured */
+    int64_t now_ms;
+};
+
+static void put_host(const struct source *s, int r, struct evbuffer *out)
+{
+    const struct plan *p = s->j->plan;
+    evbuffer_add_printf(out, "%td", p->nodes[p->ranks[r].node].host - s->j->alloc->nodes);
+}
+
+static void put_cpu(const struct source *s, int r, struct evbuffer *out)
+{
+    evbuffer_add_printf(out, "%.0f", s->used[r].cpu);
+}
+
+static void put_cpu_s(const struct source *s, int r, struct evbuffer *out)
+{
+    evbuffer_add_printf(out, "%.3f", (double)s->used[r].cpu_ms / 1e3);
+}
+
+static void put_rss(const struct source *s, int r, struct evbuffer *out)
+{
+    evbuffer_add_printf(out, "%llu", (unsigned long long)s->used[r].rss_kib);
+}
+
+static void put_bytes(const struct source *s, int r, struct evbuffer *out)
+{
+    struct output_seen seen = output_seen(s->j->output, r);
+    evbuffer_add_printf(out, "%llu", (unsigned long long)seen.bytes);
+}
+
+static void put_quiet(const struct source *s, int r, struct evbuffer *out)
+{
+    struct output_seen seen = output_seen(s->j->output, r);
+    evbuffer_add_printf(out, "%.1f",
+                        seen.last_ms ? (double)(s->now_ms - seen.last_ms) / 1e3 : -1);
+}
+
+static void put_last(const struct source *s, int r, struct evbuffer *out)
+{
+    char line[LAST_MAX];
+    output_last_line(s->j->output, r, line, sizeof line);
+    put_text(out, NULL, line);
+}
+
+static const struct {
+    const char *name;
+    bool measured;
+    void (*put)(const struct source *s, int rank, struct evbuffer *out);
+} lists[] = {
+    {"host", false, put_host}, {"cpu", true, put_cpu},    {"cpu_s", true, put_cpu_s},
+    {"rss", true, put_rss},    {"out", false, put_bytes}, {"quiet", false, put_quiet},
+    {"last", false, put_last},
+};
+
+static void put_ranks(const struct source *s, struct evbuffer *out)
+{
+    int n = s->j->plan->nranks;
+    char *states = xcalloc((size_t)n + 1, 1);
+    for (int r = 0; r < n; r++)
+        states[r] = rank_state(s->j, r, s->used);
+    evbuffer_add_printf(out, ",\"states\":\"%s\"", states);
+    free(states);
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+        if (lists[i].measured && !s->used)
+            continue;
+        evbuffer_add_printf(out, ",\"%s\":[", lists[i].name);
+        for (int r = 0; r < n; r++) {
+            if (r > 0)
+                evbuffer_add(out, ",", 1);
+            if (lists[i].measured && s->used[r].cpu_ms == 0 && s->used[r].rss_kib == 0)
+                evbuffer_add(out, "null", 4);
+            else
+                lists[i].put(s, r, out);
+        }
+        evbuffer_add(out, "]", 1);
+    }
+}
+
+void status_write(const struct job *j, const struct rank_usage *ranks,
+                  const struct node_usage *nodes, struct evbuffer *out)
+{
+    struct source s = {.j = j, .used = ranks, .now_ms = now_ms()};
+    char *command = shell_join(j->job.argv.v);
+    evbuffer_add_printf(out,
+                        "{\"is\":\"status\",\"job\":\"%s\",\"pid\":%d,\"state\":\"%s\","
+                        "\"t\":%.3f,\"attempt\":%d,\"attempts\":%d",
+                        j->job.id, (int)getpid(), state_name(j),
+                        (double)(now_ns() - j->created_ns) / 1e9, j->restart.attempt + 1,
+                        j->restart.max + 1);
+    put_text(out, "command", command);
+    put_text(out, "failure", j->cause.kind != CAUSE_NONE ? j->cause.text : NULL);
+    put_hosts(j, nodes, out);
+    if (j->plan && j->output)
+        put_ranks(&s, out);
+    evbuffer_add_printf(out, "}\n");
+    free(command);
+}

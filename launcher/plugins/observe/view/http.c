@@ -1,0 +1,278 @@
+/* launcher/plugins/observe/view/http.c - the page and its data, over HTTP
+ *
+ * Requests to the page's port need the token, in the URL (?t=) or as a bearer: another
+ * user of this machine can connect, but does not know it. The port of --metrics serves
+ * /metrics only, without a token. A request is answered at once from what is known.
+ */
+#include "launcher/plugins/observe/view/view.h"
+
+#include "common/err.h"
+#include "common/installed.h"
+#include "common/mem.h"
+
+#include <event2/keyvalq_struct.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <unistd.h>
+
+/* bytes: of a request's head and body, of one answer with a log; found lines; seconds
+ * that a connection may be idle */
+enum { HEAD_MAX = 16 << 10, BODY_MAX = 256 << 10, TEXT_MAX = 256 << 10, FOUND_MAX = 500 };
+enum { IDLE_S = 60 };
+
+/* No script, style or image but the page's own; nothing is cached. */
+static const char policy[] =
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'";
+
+static void answer(struct evhttp_request *req, const char *type, struct evbuffer *body)
+{
+    struct evkeyvalq *head = evhttp_request_get_output_headers(req);
+    evhttp_add_header(head, "Content-Type", type);
+    evhttp_add_header(head, "Cache-Control", "no-store");
+    evhttp_add_header(head, "Content-Security-Policy", policy);
+    evhttp_add_header(head, "Referrer-Policy", "no-referrer");
+    evhttp_add_header(head, "X-Content-Type-Options", "nosniff");
+    evhttp_send_reply(req, HTTP_OK, "OK", body);
+    evbuffer_free(body);
+}
+
+static long long number(struct evkeyvalq *query, const char *name, long long otherwise)
+{
+    const char *text = evhttp_find_header(query, name);
+    return text ? strtoll(text, NULL, 10) : otherwise;
+}
+
+/* --- pages -------------------------------------------------------------------------- */
+
+static void get_page(struct view *v, struct evhttp_request *req, struct evkeyvalq *query)
+{
+    struct evbuffer *body = evbuffer_new();
+    evbuffer_add_reference(body, v->page, v->npage, NULL, NULL);
+    answer(req, "text/html; charset=utf-8", body);
+}
+
+static void get_status(struct view *v, struct evhttp_request *req,
+                       struct evkeyvalq *query)
+{
+    struct evbuffer *body = evbuffer_new();
+    view_asked(v);
+    if (v->status)
+        evbuffer_add(body, v->status, v->nstatus);
+    else
+        evbuffer_add_printf(body, "null");
+    answer(req, "application/json", body);
+}
+
+/* Those from number `from` on: {"next": 7, "events": [...]}. */
+static void get_events(struct view *v, struct evhttp_request *req,
+                       struct evkeyvalq *query)
+{
+    struct evbuffer *body = evbuffer_new();
+    long long from = number(query, "from", 0) - (long long)v->dropped_events;
+    size_t first = from < 0 ? 0 : (size_t)from;
+    evbuffer_add_printf(body, "{\"next\":%zu,\"events\":[",
+                        v->dropped_events + v->nevents);
+    for (size_t i = first; i < v->nevents; i++)
+        evbuffer_add_printf(body, "%s%s", i > first ? "," : "", v->events[i]);
+    evbuffer_add_printf(body, "]}");
+    answer(req, "application/json", body);
+    view_done(v);
+}
+
+/* The text of a rank's log; the header X-Next has the position behind it. */
+static void get_log(struct view *v, struct evhttp_request *req, struct evkeyvalq *query)
+{
+    int64_t from = number(query, "from", -1);
+    size_t size = 0;
+    const char *text = v->logs ? logs_read(v->logs, (size_t)number(query, "rank", 0),
+                                           &from, TEXT_MAX, &size)
+                               : NULL;
+    struct evbuffer *body = evbuffer_new();
+    char next[32];
+    if (size > 0)
+        evbuffer_add(body, text, size);
+    snprintf(next, sizeof next, "%lld", text ? (long long)from + (long long)size : -1);
+    evhttp_add_header(evhttp_request_get_output_headers(req), "X-Next", next);
+    answer(req, "text/plain; charset=utf-8", body);
+}
+
+static void add_found(size_t rank, const char *line, size_t size, void *arg)
+{
+    evbuffer_add_printf(arg, "%zu\t%.*s\n", rank, (int)(size < 2000 ? size : 2000), line);
+}
+
+/* Lines "rank TAB line". */
+static void get_search(struct view *v, struct evhttp_request *req,
+                       struct evkeyvalq *query)
+{
+    struct evbuffer *body = evbuffer_new();
+    const char *what = evhttp_find_header(query, "q");
+    if (what && *what && v->logs)
+        logs_search(v->logs, what, FOUND_MAX, add_found, body);
+    answer(req, "text/plain; charset=utf-8", body);
+}
+
+/* {"loss": [[t, value], ...], ...}; JSON has no NaN: null. */
+static void get_series(struct view *v, struct evhttp_request *req,
+                       struct evkeyvalq *query)
+{
+    struct evbuffer *body = evbuffer_new();
+    const struct point *p;
+    const char *name;
+    size_t n;
+    evbuffer_add_printf(body, "{");
+    for (size_t i = 0; series_get(v->series, i, &name, &p, &n); i++) {
+        evbuffer_add_printf(body, "%s\"%s\":[", i ? "," : "", name);
+        for (size_t k = 0; k < n; k++) {
+            bool finite = p[k].value - p[k].value == 0;
+            evbuffer_add_printf(body, "%s[%.3f,", k ? "," : "", p[k].t);
+            evbuffer_add_printf(body, finite ? "%.9g]" : "null]", p[k].value);
+        }
+        evbuffer_add_printf(body, "]");
+    }
+    evbuffer_add_printf(body, "}");
+    answer(req, "application/json", body);
+}
+
+static void get_metrics(struct view *v, struct evhttp_request *req,
+                        struct evkeyvalq *query)
+{
+    struct evbuffer *body = evbuffer_new();
+    prometheus_write(v, body);
+    answer(req, "text/plain; version=0.0.4; charset=utf-8", body);
+}
+
+static const struct route {
+    const char *path;
+    bool for_metrics; /* on the port of --metrics, too */
+    void (*get)(struct view *v, struct evhttp_request *req, struct evkeyvalq *query);
+} routes[] = {
+    {"/", false, get_page},
+    {"/api/status", false, get_status},
+    {"/api/events", false, get_events},
+    {"/api/log", false, get_log},
+    {"/api/search", false, get_search},
+    {"/api/series", false, get_series},
+    {"/metrics", true, get_metrics},
+};
+
+/* --- requests ----------------------------------------------------------------------- */
+
+/* In a time that does not depend on where they differ. */
+static bool same_token(const char *token, const char *given)
+{
+    size_t n = strlen(token);
+    unsigned differ = strlen(given) != n;
+    for (size_t i = 0; i < n && !differ; i++)
+        differ |= (unsigned)(token[i] ^ given[i]) << 8;
+    return !differ;
+}
+
+static bool knows_token(const struct view *v, struct evhttp_request *req,
+                        struct evkeyvalq *query)
+{
+    static const char bearer[] = "Bearer ";
+    const char *given = evhttp_find_header(query, "t");
+    const char *head =
+        evhttp_find_header(evhttp_request_get_input_headers(req), "Authorization");
+    if (head && strncmp(head, bearer, sizeof bearer - 1) == 0)
+        given = head + sizeof bearer - 1;
+    return given && same_token(v->token, given);
+}
+
+static const struct route *find_route(const char *path)
+{
+    for (size_t i = 0; path && i < ARRAY_LEN(routes); i++) {
+        if (strcmp(routes[i].path, path) == 0)
+            return &routes[i];
+    }
+    return NULL;
+}
+
+static void handle(struct view *v, struct evhttp_request *req, bool metrics_only)
+{
+    const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(req);
+    const struct route *r = find_route(evhttp_uri_get_path(uri));
+    const char *text = evhttp_uri_get_query(uri);
+    struct evkeyvalq query = {0};
+    TAILQ_INIT(&query);
+    if (text)
+        evhttp_parse_query_str(text, &query);
+    if (!r || (metrics_only && !r->for_metrics))
+        evhttp_send_error(req, HTTP_NOTFOUND, NULL);
+    else if (!metrics_only && !knows_token(v, req, &query))
+        evhttp_send_error(req, 403, "use the URL that ddprun printed");
+    else
+        r->get(v, req, &query);
+    evhttp_clear_headers(&query);
+}
+
+static void on_ui(struct evhttp_request *req, void *arg)
+{
+    handle(arg, req, false);
+}
+
+static void on_metrics(struct evhttp_request *req, void *arg)
+{
+    handle(arg, req, true);
+}
+
+/* --- life --------------------------------------------------------------------------- */
+
+static struct evhttp *listen_on(struct view *v, int fd,
+                                void (*cb)(struct evhttp_request *req, void *arg),
+                                struct ddp_err *err)
+{
+    struct evhttp *http = evhttp_new(v->base);
+    evhttp_set_allowed_methods(http, EVHTTP_REQ_GET | EVHTTP_REQ_POST);
+    evhttp_set_max_headers_size(http, HEAD_MAX);
+    evhttp_set_max_body_size(http, BODY_MAX);
+    evhttp_set_timeout(http, IDLE_S);
+    evhttp_set_gencb(http, cb, v);
+    evutil_make_socket_nonblocking(fd);
+    if (evhttp_accept_socket(http, fd) == 0)
+        return http;
+    err_set(err, "cannot use the listening socket");
+    evhttp_free(http);
+    return NULL;
+}
+
+static int read_page(struct view *v, struct ddp_err *err)
+{
+    char *path = installed_file(INSTALLED_PROGRAM, "page.html", R_OK);
+    FILE *f = path ? fopen(path, "re") : NULL;
+    free(path);
+    if (!f)
+        return err_set(err, "page.html is missing in this installation");
+    struct evbuffer *all = evbuffer_new();
+    while (evbuffer_read(all, fileno(f), 1 << 16) > 0)
+        ;
+    fclose(f);
+    v->npage = evbuffer_get_length(all);
+    v->page = xmemdup(evbuffer_pullup(all, -1), v->npage);
+    evbuffer_free(all);
+    return 0;
+}
+
+int http_open(struct view *v, struct ddp_err *err)
+{
+    bool ui = json_is_true(json_object_get(v->config, "ui"));
+    bool metrics = json_is_true(json_object_get(v->config, "metrics"));
+    if (ui && (read_page(v, err) < 0 || !(v->ui = listen_on(v, VIEW_UI_FD, on_ui, err))))
+        return -1;
+    if (metrics && !(v->metrics = listen_on(v, VIEW_METRICS_FD, on_metrics, err)))
+        return -1;
+    return 0;
+}
+
+void http_close(struct view *v)
+{
+    if (v->ui)
+        evhttp_free(v->ui);
+    if (v->metrics)
+        evhttp_free(v->metrics);
+}

@@ -1,0 +1,190 @@
+/* launcher/plugins/observe/view/prometheus.c - the status as metrics, in Prometheus' text
+ * format
+ *
+ * Names are OpenTelemetry's, in the spelling of its exporter for Prometheus
+ * (process.cpu.time: process_cpu_time_seconds_total), where it has one. doc/watch.md
+ * lists them.
+ */
+#include "launcher/plugins/observe/view/view.h"
+
+#include <math.h>
+#include <string.h>
+
+static void head(struct evbuffer *out, const char *name, const char *type,
+                 const char *help)
+{
+    evbuffer_add_printf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* A label's value: quotes, backslashes and newlines are escaped. */
+static void label(struct evbuffer *out, const char *name, const char *value)
+{
+    evbuffer_add_printf(out, "%s=\"", name);
+    for (const char *p = value; *p; p++) {
+        if (*p == '"' || *p == '\\')
+            evbuffer_add_printf(out, "\\%c", *p);
+        else if (*p == '\n')
+            evbuffer_add_printf(out, "\\n");
+        else
+            evbuffer_add(out, p, 1);
+    }
+    evbuffer_add_printf(out, "\"");
+}
+
+static const char *text(const json_t *o, const char *name)
+{
+    const char *s = json_string_value(json_object_get(o, name));
+    return s ? s : "";
+}
+
+static const char *host_name(const json_t *status, size_t rank)
+{
+    const json_t *of = json_array_get(json_object_get(status, "host"), rank);
+    return text(
+        json_array_get(json_object_get(status, "hosts"), (size_t)json_integer_value(of)),
+        "host");
+}
+
+static void sample(struct evbuffer *out, double value)
+{
+    if (isfinite(value) && value == floor(value) && fabs(value) < 1e15)
+        evbuffer_add_printf(out, "} %.0f\n", value);
+    else
+        evbuffer_add_printf(out, isnan(value) ? "} NaN\n" : "} %.9g\n", value);
+}
+
+/* One line per rank, from a list in the status. */
+static const struct {
+    const char *list, *name, *type, *help;
+    double scale;
+} of_ranks[] = {
+    {"cpu_s", "process_cpu_time_seconds_total", "counter",
+     "CPU time of a rank and its children", 1},
+    {"rss", "process_memory_usage_bytes", "gauge",
+     "Resident memory of a rank and its children", 1024},
+    {"out", "ddprun_output_bytes_total", "counter", "Output of a rank", 1},
+    {"quiet", "ddprun_output_age_seconds", "gauge", "Time since a rank's last output", 1},
+};
+
+static void write_ranks(const json_t *status, struct evbuffer *out)
+{
+    for (size_t m = 0; m < sizeof of_ranks / sizeof *of_ranks; m++) {
+        const json_t *list = json_object_get(status, of_ranks[m].list), *v;
+        size_t r;
+        head(out, of_ranks[m].name, of_ranks[m].type, of_ranks[m].help);
+        json_array_foreach (list, r, v) {
+            if (!json_is_number(v))
+                continue;
+            evbuffer_add_printf(out, "%s{rank=\"%zu\",", of_ranks[m].name, r);
+            label(out, "host", host_name(status, r));
+            sample(out, json_number_value(v) * of_ranks[m].scale);
+        }
+    }
+}
+
+/* The same, from a list of each host. */
+static const struct {
+    const char *list, *name, *help;
+    size_t at;
+    double scale;
+} of_hosts[] =
+    {
+        {"mem", "system_memory_usage_bytes", "Memory in use on a host", 0, 1024},
+        {"mem", "system_memory_limit_bytes", "Memory of a host", 1, 1024},
+},
+  of_gpus[] = {
+      {NULL, "hw_gpu_utilization_ratio", "Utilization of a GPU", 0, 0.01},
+      {NULL, "hw_gpu_memory_usage_bytes", "Memory in use on a GPU", 1, 1 << 20},
+      {NULL, "hw_gpu_memory_limit_bytes", "Memory of a GPU", 2, 1 << 20},
+};
+
+static void write_hosts(const json_t *status, struct evbuffer *out)
+{
+    const json_t *hosts = json_object_get(status, "hosts"), *h, *g;
+    size_t i, gpu;
+    for (size_t m = 0; m < sizeof of_hosts / sizeof *of_hosts; m++) {
+        head(out, of_hosts[m].name, "gauge", of_hosts[m].help);
+        json_array_foreach (hosts, i, h) {
+            const json_t *v =
+                json_array_get(json_object_get(h, of_hosts[m].list), of_hosts[m].at);
+            if (!v)
+                continue;
+            evbuffer_add_printf(out, "%s{", of_hosts[m].name);
+            label(out, "host", text(h, "host"));
+            sample(out, json_number_value(v) * of_hosts[m].scale);
+        }
+    }
+    for (size_t m = 0; m < sizeof of_gpus / sizeof *of_gpus; m++) {
+        head(out, of_gpus[m].name, "gauge", of_gpus[m].help);
+        json_array_foreach (hosts, i, h) {
+            json_array_foreach (json_object_get(h, "gpus"), gpu, g) {
+                evbuffer_add_printf(out, "%s{gpu=\"%zu\",", of_gpus[m].name, gpu);
+                label(out, "host", text(h, "host"));
+                sample(out, json_number_value(json_array_get(g, of_gpus[m].at)) *
+                                of_gpus[m].scale);
+            }
+        }
+    }
+}
+
+/* Letters of the status (status.c) per state; all others run. */
+static const struct {
+    const char *name, *letters;
+} states[] = {{"not_started", "n"}, {"exited", "x"},  {"failed", "f"},
+              {"stopped", "k"},     {"unknown", "u"}, {"running", NULL}};
+
+static size_t count_state(const char *all, const char *letters)
+{
+    size_t n = 0;
+    for (const char *p = all; *p; p++)
+        n += letters ? strchr(letters, *p) != NULL : strchr("nxfku", *p) == NULL;
+    return n;
+}
+
+static void write_job(const json_t *status, struct evbuffer *out)
+{
+    const char *all = text(status, "states");
+    head(out, "ddprun_job_info", "gauge", "The job");
+    evbuffer_add_printf(out, "ddprun_job_info{");
+    label(out, "job", text(status, "job"));
+    evbuffer_add_printf(out, ",");
+    label(out, "command", text(status, "command"));
+    evbuffer_add_printf(out, ",");
+    label(out, "state", text(status, "state"));
+    sample(out, 1);
+    head(out, "process_uptime_seconds", "gauge", "Time since ddprun was started");
+    evbuffer_add_printf(out, "process_uptime_seconds %.3f\n",
+                        json_number_value(json_object_get(status, "t")));
+    head(out, "ddprun_restarts_total", "counter", "Restarts of all ranks");
+    evbuffer_add_printf(out, "ddprun_restarts_total %lld\n",
+                        json_integer_value(json_object_get(status, "attempt")) - 1);
+    head(out, "ddprun_ranks", "gauge", "Ranks by state");
+    for (size_t s = 0; s < sizeof states / sizeof *states; s++)
+        evbuffer_add_printf(out, "ddprun_ranks{state=\"%s\"} %zu\n", states[s].name,
+                            count_state(all, states[s].letters));
+}
+
+static void write_series(const struct view *v, struct evbuffer *out)
+{
+    const struct point *p;
+    const char *name;
+    size_t n;
+    head(out, "ddprun_metric", "gauge", "The last value that the program has printed");
+    for (size_t i = 0; series_get(v->series, i, &name, &p, &n); i++) {
+        evbuffer_add_printf(out, "ddprun_metric{");
+        label(out, "name", name);
+        sample(out, p[n - 1].value);
+    }
+}
+
+void prometheus_write(const struct view *v, struct evbuffer *out)
+{
+    json_t *status = v->status ? json_loadb(v->status, v->nstatus, 0, NULL) : NULL;
+    if (!status)
+        return;
+    write_job(status, out);
+    write_ranks(status, out);
+    write_hosts(status, out);
+    write_series(v, out);
+    json_decref(status);
+}

@@ -1,0 +1,365 @@
+/* launcher/plugins/observe/view/top.c - ddprun --top: the status of a job in a terminal
+ *
+ * Plain ANSI sequences; one screen of at least 80 columns, drawn again each second or
+ * when a key is pressed. Without a terminal one screen is printed, of all ranks.
+ */
+#include "launcher/plugins/observe/view/view.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+#include "launcher/control/client.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+/* ms: for an answer; between two; from the first request to a sample with CPU times */
+enum { ASK_MS = 5000, TURN_MS = 1000, FIRST_MS = 1300 };
+
+struct top {
+    int fd;    /* to the job */
+    bool live; /* on a terminal */
+    int columns, rows;
+    size_t first; /* the first rank shown */
+    enum { BY_RANK, BY_CPU, BY_MEMORY, BY_QUIET, ORDERS } order;
+    bool unfinished_only;
+    struct termios before;
+};
+
+static volatile sig_atomic_t stop;
+
+static void on_stop(int sig)
+{
+    stop = 1;
+}
+
+/* --- one rank ----------------------------------------------------------------------- */
+
+struct row {
+    size_t rank;
+    char state;
+    double cpu, rss, quiet;
+    const char *host, *last;
+};
+
+static double value(const json_t *status, const char *list, size_t i)
+{
+    return json_number_value(json_array_get(json_object_get(status, list), i));
+}
+
+static const char *text(const json_t *o, const char *name)
+{
+    const char *s = json_string_value(json_object_get(o, name));
+    return s ? s : "";
+}
+
+static const char *state_name(char c)
+{
+    static const struct {
+        char c;
+        const char *name;
+    } names[] = {{'n', "not yet"}, {'x', "exited"}, {'f', "FAILED"}, {'k', "stopped"},
+                 {'u', "unknown"}, {'R', "runs"},   {'S', "sleeps"}, {'D', "in I/O"},
+                 {'T', "SIGSTOP"}, {'t', "traced"}, {'Z', "zombie"}, {'r', "runs"}};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (names[i].c == c)
+            return names[i].name;
+    }
+    return "?";
+}
+
+static bool is_finished(char state)
+{
+    return state && strchr("xk", state);
+}
+
+static const json_t *order_key;
+
+static int by_value(const void *a, const void *b)
+{
+    const struct row *x = a, *y = b;
+    double vx = json_number_value(json_array_get(order_key, x->rank));
+    double vy = json_number_value(json_array_get(order_key, y->rank));
+    return vx < vy ? 1 : vx > vy ? -1 : x->rank < y->rank ? -1 : 1;
+}
+
+static struct row *make_rows(const struct top *t, const json_t *status, size_t *nrows)
+{
+    static const char *const lists[] = {
+        [BY_RANK] = NULL, [BY_CPU] = "cpu", [BY_MEMORY] = "rss", [BY_QUIET] = "quiet"};
+    const char *states = text(status, "states");
+    const json_t *hosts = json_object_get(status, "hosts");
+    size_t n = strlen(states), k = 0;
+    struct row *rows = xcalloc(n + 1, sizeof *rows);
+    for (size_t r = 0; r < n; r++) {
+        if (t->unfinished_only && is_finished(states[r]))
+            continue;
+        rows[k++] = (struct row){
+            .rank = r,
+            .state = states[r],
+            .cpu = value(status, "cpu", r),
+            .rss = value(status, "rss", r),
+            .quiet = value(status, "quiet", r),
+            .host = text(json_array_get(hosts, (size_t)value(status, "host", r)), "host"),
+            .last =
+                json_string_value(json_array_get(json_object_get(status, "last"), r))};
+    }
+    order_key = lists[t->order] ? json_object_get(status, lists[t->order]) : NULL;
+    if (order_key)
+        qsort(rows, k, sizeof *rows, by_value);
+    *nrows = k;
+    return rows;
+}
+
+/* --- drawing ------------------------------------------------------------------------ */
+
+/* Columns of UTF-8 text, cut at `room`; bytes that would move the cursor become '?'. */
+static void put_cut(FILE *out, const char *s, int room)
+{
+    for (int used = 0; *s; s++) {
+        bool follows = ((unsigned char)*s & 0xc0) == 0x80;
+        if (!follows && used++ >= room)
+            break;
+        fputc((unsigned char)*s < 32 || *s == 127 ? '?' : *s, out);
+    }
+}
+
+static void end_line(const struct top *t, FILE *out)
+{
+    fputs(t->live ? "\033[K\n" : "\n", out);
+}
+
+static void put_size(char *s, size_t size, double kib)
+{
+    static const char units[] = "KMGTP";
+    size_t u = 0;
+    while (kib >= 1000 && u + 2 < sizeof units) {
+        kib /= 1024;
+        u++;
+    }
+    snprintf(s, size, kib < 10 && u > 0 ? "%.1f%c" : "%.0f%c", kib, units[u]);
+}
+
+static void put_span(char *s, size_t size, double seconds)
+{
+    if (seconds < 0)
+        snprintf(s, size, "-");
+    else if (seconds < 100)
+        snprintf(s, size, "%.0fs", seconds);
+    else if (seconds < 6000)
+        snprintf(s, size, "%.0fm", seconds / 60);
+    else
+        snprintf(s, size, "%.0fh", seconds / 3600);
+}
+
+static void draw_head(const struct top *t, const json_t *status, FILE *out)
+{
+    char line[512], mem[32], total[32], since[16];
+    size_t i, count[128] = {0};
+    const json_t *h;
+    for (const char *p = text(status, "states"); *p; p++)
+        count[*p & 127]++;
+    size_t ended = count['x'] + count['k'], bad = count['f'] + count['u'];
+    put_span(since, sizeof since, json_number_value(json_object_get(status, "t")));
+    snprintf(line, sizeof line, "job %s  %s  %s  attempt %lld of %lld",
+             text(status, "job"), text(status, "state"), since,
+             json_integer_value(json_object_get(status, "attempt")),
+             json_integer_value(json_object_get(status, "attempts")));
+    put_cut(out, line, t->columns);
+    end_line(t, out);
+    put_cut(out, text(status, "command"), t->columns);
+    end_line(t, out);
+    size_t all = strlen(text(status, "states"));
+    snprintf(line, sizeof line, "ranks %zu: %zu run, %zu exited, %zu failed", all,
+             all - ended - bad - count['n'], ended, bad);
+    put_cut(out, line, t->columns);
+    end_line(t, out);
+    json_array_foreach (json_object_get(status, "hosts"), i, h) {
+        if (i >= 4)
+            break;
+        const json_t *m = json_object_get(h, "mem"), *gpus = json_object_get(h, "gpus"),
+                     *g;
+        put_size(mem, sizeof mem, json_number_value(json_array_get(m, 0)));
+        put_size(total, sizeof total, json_number_value(json_array_get(m, 1)));
+        int n = snprintf(line, sizeof line, "%-16.16s %-8s CPU %3.0f %%  memory %s of %s",
+                         text(h, "host"), text(h, "state"),
+                         json_number_value(json_object_get(h, "cpu")), mem, total);
+        size_t k;
+        json_array_foreach (gpus, k, g)
+            n += snprintf(line + n, sizeof line - (size_t)n < 40 ? 0 : 40,
+                          "  GPU%zu %.0f %%", k, json_number_value(json_array_get(g, 0)));
+        put_cut(out, line, t->columns);
+        end_line(t, out);
+    }
+    if (*text(status, "failure")) {
+        put_cut(out, text(status, "failure"), t->columns);
+        end_line(t, out);
+    }
+}
+
+static void draw_row(const struct top *t, const struct row *r, FILE *out)
+{
+    char rss[16], quiet[16];
+    put_size(rss, sizeof rss, r->rss);
+    put_span(quiet, sizeof quiet, r->quiet);
+    bool loud = t->live && strchr("fuTDZ", r->state);
+    fprintf(out, "%s%5zu %-12.12s %-7s %4.0f %6s %5s  %s", loud ? "\033[1;31m" : "",
+            r->rank, r->host, state_name(r->state), r->cpu, rss, quiet,
+            loud ? "\033[0m" : "");
+    put_cut(out, r->last ? r->last : "", t->columns - 47);
+    end_line(t, out);
+}
+
+static void draw(struct top *t, const json_t *status, FILE *out)
+{
+    static const char *const orders[] = {"rank", "CPU", "memory", "silence"};
+    size_t nrows, hosts = json_array_size(json_object_get(status, "hosts"));
+    struct row *rows = make_rows(t, status, &nrows);
+    if (t->live)
+        fputs("\033[H", out);
+    draw_head(t, status, out);
+    fprintf(out, "%s", t->live ? "\033[7m" : "");
+    char head[256];
+    snprintf(head, sizeof head, " RANK %-12s %-7s CPU%%    RSS QUIET  LAST LINE", "HOST",
+             "STATE");
+    fprintf(out, "%-*.*s", t->columns, t->columns, head);
+    fputs(t->live ? "\033[0m" : "", out);
+    end_line(t, out);
+    int used = 4 + (int)(hosts < 4 ? hosts : 4) + (*text(status, "failure") ? 1 : 0);
+    size_t room = !t->live                 ? nrows
+                  : t->rows - used - 1 > 1 ? (size_t)(t->rows - used - 1)
+                                           : 1;
+    if (t->first + room > nrows)
+        t->first = nrows > room ? nrows - room : 0;
+    for (size_t i = t->first; i < nrows && i < t->first + room; i++)
+        draw_row(t, &rows[i], out);
+    if (t->live) {
+        fputs("\033[J", out);
+        snprintf(head, sizeof head,
+                 "q quit  up/down scroll  s sort (by %s)  u unfinished only%s",
+                 orders[t->order], t->unfinished_only ? " (on)" : "");
+        fprintf(out, "\033[%d;1H", t->rows);
+        put_cut(out, head, t->columns);
+        fputs("\033[K", out);
+    }
+    fflush(out);
+    free(rows);
+}
+
+/* --- keys --------------------------------------------------------------------------- */
+
+/* False: quit. */
+static bool handle_keys(struct top *t)
+{
+    char keys[32];
+    ssize_t n = read(STDIN_FILENO, keys, sizeof keys - 1);
+    if (n <= 0)
+        return false;
+    keys[n] = '\0';
+    size_t page = t->rows > 12 ? (size_t)t->rows - 10 : 1;
+    if (strcmp(keys, "q") == 0 || strcmp(keys, "\033") == 0)
+        return false;
+    if (strcmp(keys, "\033[B") == 0 || strcmp(keys, "j") == 0)
+        t->first++;
+    else if (strcmp(keys, "\033[A") == 0 || strcmp(keys, "k") == 0)
+        t->first -= t->first > 0;
+    else if (strcmp(keys, "\033[6~") == 0 || strcmp(keys, " ") == 0)
+        t->first += page;
+    else if (strcmp(keys, "\033[5~") == 0)
+        t->first -= t->first < page ? t->first : page;
+    else if (strcmp(keys, "\033[H") == 0 || strcmp(keys, "g") == 0)
+        t->first = 0;
+    else if (strcmp(keys, "\033[F") == 0 || strcmp(keys, "G") == 0)
+        t->first = SIZE_MAX / 2; /* draw() limits it */
+    else if (strcmp(keys, "s") == 0)
+        t->order = (t->order + 1) % ORDERS;
+    else if (strcmp(keys, "u") == 0)
+        t->unfinished_only = !t->unfinished_only;
+    return true;
+}
+
+static void terminal_on(struct top *t)
+{
+    struct termios raw;
+    tcgetattr(STDIN_FILENO, &t->before);
+    raw = t->before;
+    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    /* the alternate screen, no cursor */
+    fputs("\033[?1049h\033[?25l", stdout);
+    struct sigaction act = {.sa_handler = on_stop};
+    sigaction(SIGINT, &act, NULL);
+    sigaction(SIGTERM, &act, NULL);
+    sigaction(SIGHUP, &act, NULL);
+}
+
+static void terminal_off(const struct top *t)
+{
+    fputs("\033[?25h\033[?1049l", stdout);
+    fflush(stdout);
+    tcsetattr(STDIN_FILENO, TCSANOW, &t->before);
+}
+
+static void measure(struct top *t)
+{
+    struct winsize size;
+    t->columns = 80;
+    t->rows = 24;
+    if (t->live && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+        t->columns = size.ws_col < 50 ? 50 : size.ws_col;
+        t->rows = size.ws_row < 8 ? 8 : size.ws_row;
+    }
+}
+
+/* A line follows the screen: why it is over. */
+static int run(struct top *t, struct ddp_err *err)
+{
+    json_t *request = json_pack("{s:s}", "do", "status"), *status;
+    bool on = true;
+    if (!t->live && (status = control_ask(t->fd, request, now_ms() + ASK_MS, err))) {
+        json_decref(status); /* from now on the agents measure */
+        usleep(FIRST_MS * 1000);
+    }
+    while (on && !stop &&
+           (status = control_ask(t->fd, request, now_ms() + ASK_MS, err))) {
+        int64_t next_ms = now_ms() + TURN_MS;
+        measure(t);
+        draw(t, status, stdout);
+        struct pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN};
+        for (int64_t left; on && t->live && !stop && (left = next_ms - now_ms()) > 0;) {
+            if (poll(&keys, 1, (int)left) > 0) {
+                on = handle_keys(t);
+                draw(t, status, stdout);
+            }
+        }
+        on &= t->live;
+        json_decref(status);
+    }
+    json_decref(request);
+    return on && !stop ? -1 : 0;
+}
+
+int top_run(const char *job)
+{
+    struct ddp_err err = {""};
+    struct top t = {.fd = control_connect(job, &err)};
+    if (t.fd < 0) {
+        fprintf(stderr, "ddprun: %s\n", err.text);
+        return 2;
+    }
+    t.live = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    if (t.live)
+        terminal_on(&t);
+    int rc = run(&t, &err);
+    if (t.live)
+        terminal_off(&t);
+    if (rc < 0)
+        fprintf(t.live ? stdout : stderr, "ddprun: %s\n", err.text);
+    close(t.fd);
+    return rc < 0 && !t.live ? 1 : 0;
+}

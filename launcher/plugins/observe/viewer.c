@@ -1,0 +1,251 @@
+/* launcher/plugins/observe/viewer.c - see viewer.h
+ *
+ * The launcher opens the listening sockets and passes them on: a wrong address is an
+ * error at the start, and the URL is known before the program runs.
+ */
+#define LOG_SUBSYS "job"
+#include "launcher/plugins/observe/viewer.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/installed.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/sock.h"
+#include "launcher/control/control.h"
+#include "launcher/job/events.h"
+#include "launcher/job/plugin.h"
+#include "launcher/transport/child.h"
+
+#include <ctype.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* bytes that it may leave unread before output is dropped; ms it gets at the end */
+enum { UNREAD_MAX = 8 << 20, FINISH_MS = 2000 };
+
+extern char **environ;
+
+struct viewer {
+    struct job *j; /* borrowed */
+    pid_t pid;     /* 0: it has ended */
+    uint32_t peer; /* its connection (control.h) */
+    bool wants_output;
+    int ui_fd, metrics_fd;    /* owned until it is started; -1: none */
+    const char *metrics_file; /* borrowed; NULL: none */
+    char token[40];
+};
+
+/* --- addresses ---------------------------------------------------------------------- */
+
+/* "ADDRESS:PORT", ":PORT", "PORT", "[v6]:PORT" or "ADDRESS". The address goes to `host`,
+ * empty if there is none. False: none of them. */
+static bool split_address(const char *text, char host[256], int *port)
+{
+    const char *colon = strrchr(text, ':'), *digits = colon ? colon + 1 : text;
+    size_t n = colon ? (size_t)(colon - text) : 0;
+    *port = 0;
+    bool number = *digits && digits[strspn(digits, "0123456789")] == '\0';
+    if (number && strlen(digits) <= 5)
+        *port = atoi(digits);
+    else if (!colon || n >= 256)
+        return false;
+    if (n > 1 && text[0] == '[' && text[n - 1] == ']') {
+        text++;
+        n -= 2;
+    }
+    snprintf(host, 256, "%.*s", (int)n, text);
+    return number && *port <= 65535;
+}
+
+static int listen_at(const char *option, const char *text, const char *otherwise,
+                     char host[256], int *port, struct ddp_err *err)
+{
+    if (!split_address(text, host, port))
+        return err_set(err, "%s takes ADDRESS:PORT or PORT, not '%.80s'", option, text);
+    if (!*host && otherwise)
+        snprintf(host, 256, "%s", otherwise);
+    int fd = sock_listen(*host ? host : NULL, *port, port, err);
+    return fd < 0 ? err_prefix(err, "%s", option) : fd;
+}
+
+/* A path has a slash or no colon, an address a port behind its colon. */
+static bool is_address(const char *text)
+{
+    char host[256];
+    int port;
+    return !strchr(text, '/') && split_address(text, host, &port);
+}
+
+static void make_token(char *text, size_t size)
+{
+    uint8_t bytes[16];
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        abort(); /* as without memory */
+    for (size_t i = 0; i < sizeof bytes && 2 * i + 3 <= size; i++)
+        sprintf(text + 2 * i, "%02x", bytes[i]);
+}
+
+/* --- telling the user --------------------------------------------------------------- */
+
+static void say_url(struct viewer *v, const char *host, int port)
+{
+    char own[256] = "localhost";
+    gethostname(own, sizeof own - 1);
+    bool loopback = strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
+    bool any = strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
+    const char *shown = any ? own : host, *brackets = strchr(shown, ':') ? "[]" : "";
+    char *line = xasprintf("ddprun: http://%.1s%s%s:%d/?t=%s", brackets, shown,
+                           *brackets ? brackets + 1 : "", port, v->token);
+    job_say(v->j, line);
+    free(line);
+    if (!loopback)
+        return;
+    const struct passwd *me = getpwuid(geteuid());
+    line = xasprintf("ddprun: from another machine: ssh -N -L %d:%s:%d %s%s%s", port,
+                     host, port, me ? me->pw_name : "", me ? "@" : "", own);
+    job_say(v->j, line);
+    free(line);
+}
+
+/* --- the program -------------------------------------------------------------------- */
+
+static void on_exit_of_it(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
+                          void *arg)
+{
+    struct viewer *v = arg;
+    v->pid = 0;
+    events_unsubscribe(v->j, v);
+    log_warn("the program behind --ui and --metrics has ended; the job goes on");
+}
+
+static void send_event(const char *line, size_t size, void *arg)
+{
+    struct viewer *v = arg;
+    control_send(v->j->control, v->peer, line, size);
+}
+
+static void send_config(struct viewer *v)
+{
+    const struct opts *o = v->j->opts;
+    json_t *config = json_pack(
+        "{s:b, s:b, s:s?, s:s?, s:s, s:I}", "ui", v->ui_fd >= 0, "metrics",
+        v->metrics_fd >= 0, "metrics_file", v->metrics_file, "metric", o->metric, "token",
+        v->token, "ms", (json_int_t)((now_ns() - v->j->created_ns) / 1000000));
+    control_reply(v->j->control, v->peer, config);
+    json_decref(config);
+}
+
+static int spawn(struct viewer *v, struct ddp_err *err)
+{
+    int pair[2];
+    char *path = installed_file(INSTALLED_PROGRAM, "ddprun-view", X_OK);
+    if (!path)
+        return err_set(err, "ddprun-view is missing in this installation");
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
+        free(path);
+        return err_errno(err, "cannot make a socketpair");
+    }
+    char serve[] = "serve", *argv[] = {path, serve, NULL};
+    struct child_spec spec = {.path = path,
+                              .argv = argv,
+                              .env = environ,
+                              .in = pair[1],
+                              .out = v->metrics_fd,
+                              .err = STDERR_FILENO,
+                              .extra = v->ui_fd,
+                              .group = true};
+    enum child_step step;
+    v->pid = child_spawn(&spec, &step);
+    if (v->pid < 0)
+        err_errno(err, "cannot start '%s'", path);
+    close(pair[1]);
+    free(path);
+    v->peer = control_attach(v->j->control, pair[0]);
+    return v->pid < 0 ? -1 : 0;
+}
+
+struct viewer *viewer_open(struct job *j, struct ddp_err *err)
+{
+    const struct opts *o = j->opts;
+    struct viewer *v = xcalloc(1, sizeof *v);
+    char host[256];
+    int port;
+    *v = (struct viewer){.j = j, .ui_fd = -1, .metrics_fd = -1};
+    v->wants_output = o->ui || o->metric;
+    make_token(v->token, sizeof v->token);
+    if (o->metrics && !is_address(o->metrics))
+        v->metrics_file = o->metrics;
+    if ((o->metrics && !v->metrics_file &&
+         (v->metrics_fd = listen_at("--metrics", o->metrics, NULL, host, &port, err)) <
+             0) ||
+        (o->ui &&
+         (v->ui_fd = listen_at("--ui", o->ui, "127.0.0.1", host, &port, err)) < 0) ||
+        spawn(v, err) < 0) {
+        viewer_destroy(v);
+        return NULL;
+    }
+    if (o->ui)
+        say_url(v, host, port);
+    send_config(v);
+    reap_watch(j->reap, v->pid, on_exit_of_it, v);
+    events_subscribe(j, send_event, v);
+    for (int *fd = &v->ui_fd; fd; fd = fd == &v->ui_fd ? &v->metrics_fd : NULL) {
+        if (*fd >= 0)
+            close(*fd);
+        *fd = -1;
+    }
+    return v;
+}
+
+void viewer_output(struct viewer *v, int rank, unsigned stream, const void *data,
+                   size_t size)
+{
+    char head[100];
+    if (!v->wants_output || v->pid == 0 ||
+        control_queued(v->j->control, v->peer) > UNREAD_MAX)
+        return;
+    int n = snprintf(head, sizeof head,
+                     "{\"is\":\"output\",\"rank\":%d,\"stream\":%u,\"size\":%zu}\n", rank,
+                     stream, size);
+    control_send(v->j->control, v->peer, head, (size_t)n);
+    control_send(v->j->control, v->peer, data, size);
+}
+
+void viewer_status(struct viewer *v, struct evbuffer *text)
+{
+    control_send(v->j->control, v->peer, evbuffer_pullup(text, -1),
+                 evbuffer_get_length(text));
+}
+
+void viewer_finish(struct viewer *v)
+{
+    int64_t deadline_ms = now_ms() + FINISH_MS;
+    if (v->pid == 0)
+        return;
+    reap_forget(v->j->reap, v->pid);
+    control_flush(v->j->control, v->peer, deadline_ms);
+    while (waitpid(v->pid, NULL, WNOHANG) == 0) {
+        if (now_ms() > deadline_ms)
+            kill(v->pid, SIGKILL);
+        usleep(2000);
+    }
+    v->pid = 0;
+}
+
+void viewer_destroy(struct viewer *v)
+{
+    if (!v)
+        return;
+    events_unsubscribe(v->j, v);
+    if (v->ui_fd >= 0)
+        close(v->ui_fd);
+    if (v->metrics_fd >= 0)
+        close(v->metrics_fd);
+    free(v);
+}

@@ -1,0 +1,29 @@
+/* launcher/plugins/observe/viewer.h - the program that serves the page and the metrics
+ *
+ * ddprun-view (view/view.h), a child that the launcher feeds over a socketpair: events,
+ * the output of ranks for the page, and the status when it asks (control.h). It is not
+ * waited for: what it does not read in time of the output is dropped, and its end costs
+ * the job nothing.
+ */
+#ifndef LAUNCHER_PLUGINS_OBSERVE_VIEWER_H
+#define LAUNCHER_PLUGINS_OBSERVE_VIEWER_H
+
+#include "launcher/job/state.h"
+
+#include <event2/buffer.h>
+
+struct viewer;
+
+/* --ui, --metrics and --metric of the job's options. Listens, prints where, and starts
+ * the program. NULL with `err`: an address cannot be used. */
+struct viewer *viewer_open(struct job *j, struct ddp_err *err);
+void viewer_output(struct viewer *v, int rank, unsigned stream, const void *data,
+                   size_t size);
+/* An answer to its requests for the status, unasked. */
+void viewer_status(struct viewer *v, struct evbuffer *text);
+/* The loop has stopped: pass the last events on, and let a page that is open show them,
+ * for 2 s at most. */
+void viewer_finish(struct viewer *v);
+void viewer_destroy(struct viewer *v); /* NULL is fine */
+
+#endif

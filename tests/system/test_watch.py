@@ -1,0 +1,228 @@
+"""--ui, --metrics and --top: what they show, who may ask, and that the job does not care."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import time
+import urllib.error
+import urllib.request
+
+import launch
+
+# a training run: SECONDS are long enough for a browser on a busy machine, tests end it
+SCRIPT = """
+i=0
+while [ $i -lt 3000 ]; do
+    i=$((i+1)); echo "step $i/3000 loss 0.$((9000-i)) lr=1e-3"
+    [ $i = 3 ] && echo "careful <b>&amp;" >&2
+    sleep 0.05
+done
+"""
+
+
+def fetch(url, token=None):
+    request = urllib.request.Request(url)
+    if token:
+        request.add_header("Authorization", "Bearer " + token)
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return answer.read().decode()
+
+
+class WatchTest(launch.LaunchTest):
+    def setUp(self):
+        super().setUp()
+        os.environ["XDG_RUNTIME_DIR"] = self.folder.name  # no jobs of others
+
+    def start_ui(self, *args, np=2, script=SCRIPT):
+        job = self.start_sh(np, script, "--ui", *args)
+        self.wait_for(job, "/?t=", "err")
+        url = re.search(r"ddprun: (http://127.0.0.1:\d+/)\?t=([0-9a-f]{32})\n", job.err)
+        self.assertTrue(url, job.err)
+        return job, url.group(1), url.group(2)
+
+    def stop(self, job):
+        job.signal(signal.SIGTERM)
+        job.wait()
+        self.assertEqual(job.rc, 143)
+
+
+class Page(WatchTest):
+    def test_requests_need_the_secret_of_the_url(self):
+        job, url, token = self.start_ui()
+        self.assertRegex(job.err, r"ssh -N -L (\d+):127.0.0.1:\1 ")
+        for path in ("", "api/status", "api/log?rank=0", "metrics", "?t=", "?t=" + "0" * 32):
+            with self.assertRaises(urllib.error.HTTPError) as refused:
+                fetch(url + path)
+            self.assertEqual(refused.exception.code, 403, path)
+        self.assertIn("<title>", fetch(url + "?t=" + token))
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            fetch(url + "nothing", token)
+        self.assertEqual(refused.exception.code, 404)
+        self.stop(job)
+
+    def test_data_of_the_page(self):
+        job, url, token = self.start_ui()
+
+        def ask(path):
+            return json.loads(fetch(url + path, token))
+
+        self.assertTrue(launch.wait_until(lambda: all((ask("api/status") or {}).get("rss", [0]))))
+        status = ask("api/status")
+        self.assertEqual((status["state"], len(status["states"])), ("running", 2))
+        for name in ("host", "cpu", "cpu_s", "rss", "out", "quiet", "last"):
+            self.assertEqual(len(status[name]), 2, name)
+        self.assertGreater(min(status["rss"]), 100)
+        self.assertRegex(status["last"][0], r"^step \d+/3000 loss")
+        events = ask("api/events?from=0")
+        self.assertEqual([e["event"] for e in events["events"]][:2], ["job", "plan"])
+        self.assertEqual(ask(f"api/events?from={events['next']}")["events"], [])
+        self.assertTrue(launch.wait_until(lambda: len(ask("api/series")["loss"]) > 5))
+        series = ask("api/series")
+        self.assertEqual(set(series), {"step", "progress", "loss", "lr"})
+        self.assertEqual([p[1] for p in series["step"]], list(range(1, len(series["step"]) + 1)))
+        self.assertEqual(series["loss"][0][1], 0.8999)
+        log = fetch(url + "api/log?rank=1", token)
+        self.assertTrue(log.startswith("step 1/3000 loss 0.8999 lr=1e-3\nstep 2/3000"))
+        found = fetch(url + "api/search?q=CAREFUL", token)
+        self.assertEqual(sorted(found.splitlines()), ["0\tcareful <b>&amp;", "1\tcareful <b>&amp;"])
+        self.stop(job)
+
+    def test_a_page_that_is_open_sees_the_end(self):
+        job, url, token = self.start_ui(script="sleep 2; [ $RANK = 0 ]")
+        next_event, seen = 0, []
+        while "end" not in seen and job.process.poll() is None:
+            try:
+                fetch(url + "api/status", token)
+                news = json.loads(fetch(f"{url}api/events?from={next_event}", token))
+            except (urllib.error.URLError, ConnectionError):
+                break
+            next_event = news["next"]
+            seen += [e["event"] for e in news["events"]]
+            time.sleep(0.3)
+        self.assertEqual(job.wait(), 1)
+        self.assertEqual(seen[-1], "end")
+
+    def test_the_job_survives_the_program_behind_the_page(self):
+        job, _, _ = self.start_ui(script="while [ ! -e %s ]; do sleep 0.1; done" % self.path("go"))
+        views = launch.wait_until(
+            lambda: [p for p, command in launch.marked(job.mark).items() if "view serve" in command])
+        self.assertEqual(len(views), 1)
+        os.kill(views[0], signal.SIGKILL)
+        self.wait_for(job, "the program behind --ui and --metrics has ended", "err")
+        self.write("go", "")
+        self.assertEqual(job.wait(), 0)
+
+    def test_wrong_addresses_are_one_line(self):
+        for option, why in (("--ui=nowhere", "--ui takes ADDRESS:PORT or PORT, not 'nowhere'"),
+                            ("--ui=127.0.0.1:99999", "--ui takes ADDRESS:PORT or PORT"),
+                            ("--ui=192.0.2.1:1", "--ui: cannot listen"),
+                            ("--metric=(", "--metric '(':")):
+            done = self.run_to_end(option, "true")
+            self.assertIn(done.rc, (2, 125))
+            self.assertIn(why, done.err)
+            self.assertEqual(done.err.count("\n"), 1, done.err)
+
+
+class Metrics(WatchTest):
+    def parse(self, text):
+        """{name: {labels: value}}; fails for what Prometheus would not read."""
+        metrics, types = {}, {}
+        for line in text.splitlines():
+            if line.startswith("# TYPE "):
+                types[line.split()[2]] = line.split()[3]
+            elif not line.startswith("# HELP "):
+                parts = re.fullmatch(
+                    r'([a-z_]+)(\{(?:[a-z]+="(?:[^"\\\n]|\\[\\n"])*",?)*\})? (NaN|[-+.e0-9]+)', line)
+                self.assertTrue(parts, line)
+                self.assertIn(parts.group(1), types)
+                metrics.setdefault(parts.group(1), {})[parts.group(2) or ""] = float(parts.group(3))
+        self.assertTrue({t for t in types.values()} <= {"counter", "gauge"})
+        return metrics
+
+    def test_over_http(self):
+        port = launch.free_port()
+        job = self.start_sh(2, SCRIPT, "--metrics", f"127.0.0.1:{port}", "--metric", "^step")
+        url = f"http://127.0.0.1:{port}/metrics"
+
+        def metrics():
+            try:
+                return self.parse(fetch(url))
+            except (urllib.error.URLError, ConnectionError):
+                return {}
+
+        self.assertTrue(launch.wait_until(lambda: "process_memory_usage_bytes" in metrics() and
+                                          "ddprun_metric" in metrics()))
+        found = metrics()
+        self.assertEqual(found["ddprun_ranks"]['{state="running"}'], 2)
+        self.assertEqual(found["ddprun_restarts_total"], {"": 0})
+        for name in ("process_cpu_time_seconds_total", "ddprun_output_bytes_total"):
+            self.assertEqual(len(found[name]), 2)
+        self.assertEqual(set(found["ddprun_metric"]),
+                         {'{name="%s"}' % n for n in ("step", "progress", "loss", "lr")})
+        with self.assertRaises(urllib.error.HTTPError):
+            fetch(f"http://127.0.0.1:{port}/api/status")
+        self.stop(job)
+
+    def test_in_a_file(self):
+        file = self.path("ddprun.prom")
+        done = self.sh(2, "sleep 1.5", "--metrics", file)
+        self.assert_ended(done, 0)
+        with open(file, encoding="utf-8") as f:
+            self.assertIn("ddprun_job_info", self.parse(f.read()))
+        self.assertEqual([n for n in os.listdir(self.folder.name) if "part" in n], [])
+
+
+class Top(WatchTest):
+    def test_without_a_job(self):
+        done = self.run_to_end("--top")
+        self.assertEqual((done.rc, done.err), (2, "ddprun: no running job of yours on this machine\n"))
+        done = self.run_to_end("--top", "4711")
+        self.assertEqual(done.err, "ddprun: no running job '4711' of yours on this machine\n")
+
+    def test_a_screen_of_80_columns(self):
+        job = self.start_sh(3, SCRIPT)
+        self.wait_for(job, "step 5/")
+        done = self.run_to_end("--top", job.process.pid)
+        self.assert_ended(done, 0)
+        lines = done.out.splitlines()
+        self.assertLessEqual(max(map(len, lines)), 80)
+        self.assertIn("ranks 3: 3 run, 0 exited, 0 failed", lines)
+        ranks = [line for line in lines if re.match(r" +[012] ", line)]
+        self.assertEqual(len(ranks), 3)
+        for line in ranks:
+            self.assertRegex(line, r"^ +\d \S+ +(runs|sleeps) +\d+ +[\d.]+M +\d+s  step \d+/3000")
+        self.stop(job)
+
+    def test_in_a_terminal(self):
+        job = self.start_sh(3, SCRIPT)
+        self.wait_for(job, "step 5/")
+        main, sub = pty.openpty()
+        top = self.start("--top", stdout=sub, stderr=sub,
+                         command=["sh", "-c", f'exec "$0" "$@" <{os.ttyname(sub)}', launch.DDPRUN])
+        os.close(sub)
+        screen = ""
+        deadline = time.monotonic() + launch.DEADLINE
+        pressed = False
+        while top.process.poll() is None and time.monotonic() < deadline:
+            if select.select([main], [], [], 0.1)[0]:
+                try:
+                    screen += os.read(main, 65536).decode(errors="replace")
+                except OSError:
+                    break
+            if "by CPU" in screen:
+                os.write(main, b"q")
+            elif "q quit" in screen and not pressed:
+                pressed = True
+                os.write(main, b"s")
+        self.assertEqual(top.wait(), 0)
+        self.assertTrue(screen.startswith("\033[?1049h"))
+        self.assertIn("\033[?25h\033[?1049l", screen)
+        os.close(main)
+        self.stop(job)
+
+
+if __name__ == "__main__":
+    launch.main()

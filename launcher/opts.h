@@ -125,6 +125,8 @@ struct opts {
     bool no_python;    /* --no-python: run the program without an interpreter */
     char *interpreter; /* owned: the interpreter that was added, and why; NULL: none */
     struct strv interpreted; /* owns argv then */
+    struct strv apps;  /* further programs in argv (apps.h) */
+    const char *app;   /* --app: a file with programs; NULL: none */
     char *const *argv; /* the program and its arguments, NULL-terminated, borrowed */
 };
 

@@ -6,6 +6,7 @@
 #define LOG_SUBSYS "agent"
 #include "launcher/agent/agent_impl.h"
 
+#include "common/apps.h"
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
@@ -39,6 +40,7 @@ void agent_use_own(const struct agent *a, struct strv *argv, struct strv *env,
 static void run_own(const struct agent *a, struct msg_job *job)
 {
     agent_use_own(a, &job->argv, &job->env, &job->wdir);
+    replace(&job->apps, &a->own->apps);
     replace(&job->user_set, &a->own->user_set);
     free(job->preload);
     job->preload = xstrdup(a->own->preload);
@@ -70,7 +72,7 @@ static int handle_job(struct agent *a, const struct frame *f, struct ddp_err *er
     *m = (struct msg_job){0};
     if (a->own)
         run_own(a, &a->job);
-    return 0;
+    return apps_valid(&a->job.apps, a->job.argv.n) ? 0 : err_set(err, "a malformed job");
 }
 
 static int handle_share(struct agent *a, const struct frame *f, struct ddp_err *err)

@@ -272,14 +272,18 @@ static int prepare(struct ranks *r)
 {
     struct ddp_err err;
     int code;
-    r->path = program_find(r->job->argv.v[0], r->job->wdir,
-                           strv_env_get(&r->base, "PATH"), host_label(r), &code, &err);
-    if (!r->path) {
+    for (uint32_t i = 0; i < r->share->nlocal; i++) {
+        struct program *p = programs_of(&r->programs, r->share->ranks[i].rank);
+        if (p->path)
+            continue;
+        p->path = program_find(p->argv.v[0], r->job->wdir, strv_env_get(&r->base, "PATH"),
+                               host_label(r), &code, &err);
+        if (p->path && agent_plugins_program(r->agent, p->path, &r->base, &err) < 0)
+            code = EXIT_CANNOT_START;
+        else if (p->path)
+            continue;
+        r->next = (int)i; /* the rank that the error is about */
         give_up(r, code, err.text);
-        return -1;
-    }
-    if (agent_plugins_program(r->agent, r->path, &r->base, &err) < 0) {
-        give_up(r, EXIT_CANNOT_START, err.text);
         return -1;
     }
     if (bind_node((enum bind_to)r->job->bind_to, (int)r->share->nlocal, r->bindings,
@@ -302,6 +306,7 @@ static int prepare(struct ranks *r)
         give_up(r, EXIT_CANNOT_START, err.text);
         return -1;
     }
+    r->prepared = true;
     return 0;
 }
 
@@ -329,9 +334,10 @@ static int start_one(struct ranks *r, uint32_t local)
     struct strv env = {0};
     make_last_env(r, local, &env);
     const struct binding *b = &r->bindings[local];
+    const struct program *p = programs_of(&r->programs, r->share->ranks[local].rank);
     struct child_spec spec = {
-        .path = r->path,
-        .argv = r->job->argv.v,
+        .path = p->path,
+        .argv = p->argv.v,
         .env = env.v,
         .cpus = b->cpus,
         .cpus_size = b->cpus_size,
@@ -346,7 +352,7 @@ static int start_one(struct ranks *r, uint32_t local)
         rank_runs(r, w);
     } else {
         struct ddp_err err;
-        int code = program_failed(r->job->argv.v[0], r->path, r->job->wdir, host_label(r),
+        int code = program_failed(p->argv.v[0], p->path, r->job->wdir, host_label(r),
                                   step, &err);
         worker_destroy(w);
         give_up(r, code, err.text);
@@ -361,7 +367,7 @@ static void start_batch(struct ranks *r)
 {
     if (r->stopped)
         return;
-    if (!r->path) {
+    if (!r->prepared) {
         if (!files_answer(r) || prepare(r) < 0)
             return;
     }
@@ -541,6 +547,7 @@ struct ranks *ranks_create(struct agent *a)
                         .job = &a->job,
                         .share = share,
                         .credit = OUTPUT_CREDIT};
+    programs_init(&r->programs, &a->job);
     r->bindings = xcalloc(share->nlocal, sizeof *r->bindings);
     r->workers = xcalloc(share->nlocal, sizeof *r->workers);
     r->taken = xcalloc(share->nlocal, sizeof *r->taken);
@@ -572,7 +579,7 @@ void ranks_destroy(struct ranks *r)
     offload_end(r->search);
     event_free(r->starter);
     evbuffer_free(r->early);
-    free(r->path);
+    programs_finish(&r->programs);
     free(r->gloo_interface);
     strv_finish(&r->base);
     free(r);

@@ -5,6 +5,7 @@
 #ifndef LAUNCHER_AGENT_RANKS_H
 #define LAUNCHER_AGENT_RANKS_H
 
+#include "launcher/agent/programs.h"
 #include "launcher/agent/worker_proc.h"
 #include "launcher/link/message.h"
 #include "launcher/transport/program.h"
@@ -24,7 +25,8 @@ struct ranks {
     struct offload *search;       /* owned: program search in a thread; NULL: not begun */
     int64_t search_until_ms;      /* monotonic */
     bool searched;                /* the search has returned */
-    char *path;                   /* owned: of the program; NULL: not found yet */
+    struct programs programs;     /* owned */
+    bool prepared;                /* the programs have been found */
     char *gloo_interface;         /* owned, or NULL */
     struct strv base;             /* environment without the per-rank variables */
     struct binding *bindings;     /* owned, by local rank */

@@ -7,6 +7,7 @@
 #define LOG_SUBSYS "options"
 #include "launcher/cli/cli.h"
 
+#include "common/apps.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -129,6 +130,8 @@ static int check_options(struct opts *opts, const char *hosts_option,
                        "%s and a batch script: the scheduler chooses the hosts; "
                        "leave it out",
                        hosts_option);
+    if ((wants_script(opts) || opts->scaling) && opts->apps.n > 0)
+        return err_set(err, "a batch script, or --scaling, runs one program");
     if (opts->scaling && opts->np)
         return err_set(err, "--scaling sets the number of ranks; leave out -np");
     if (!wants_script(opts) && script_option)
@@ -300,20 +303,119 @@ static int read_words(struct reading *r, struct opts *opts, struct ddp_err *err)
     return r->refused.n > 0 ? foreign_refuse(&r->refused, err) : 0;
 }
 
-/* Reject mpirun's "-np 1 a : -np 3 b". */
-static int check_one_program(const struct opts *opts, struct ddp_err *err)
+/* --- several programs: prog1 : -np 2 prog2 ------------------------------------------ */
+
+/* Does the ':' at `word` begin another program? mpirun's does in any case. */
+static bool begins_program(const struct opts *opts, char *const *word)
+{
+    bool mpi = opts->as && opts->as->programs & (OPEN_MPI | HYDRA);
+    return strcmp(*word, ":") == 0 && word[1] && (mpi || word[1][0] == '-');
+}
+
+/* The options between ':' and the program: -np only. Returns the number of words. */
+static int read_app_options(char *const *words, struct opts *app, struct ddp_err *err)
+{
+    int i = 0;
+    const char *value;
+    for (; words[i] && words[i][0] == '-' && words[i][1]; i++) {
+        const char *word = words[i];
+        const struct option *o = match(strcmp(word, "-c") == 0 ? "-n" : word, &value);
+        if (!o || !spelling_is(o->names, "np", 2))
+            return err_set(
+                err,
+                "'%.80s' behind ':': only -np may differ between programs; other "
+                "options come before the first one",
+                word);
+        if (!value && !(value = words[++i]))
+            return err_set(err, "%s takes %s (try ddprun --help)", word, o->arg);
+        if (take(o, word, value, app, err) < 0)
+            return -1;
+    }
+    return i;
+}
+
+/* Split the words from the first program on. */
+static int read_programs(char *const *words, struct opts *opts, struct ddp_err *err)
+{
+    struct strv argv = {0};
+    struct opts app = {.np = opts->np};
+    int ranks = 0, n;
+    while (*words) {
+        if (app.np == 0) {
+            strv_finish(&argv);
+            return err_set(err,
+                           "'%.80s' is one of several programs: each needs -np N, as in "
+                           "-np 1 a : -np 3 b",
+                           *words);
+        }
+        if (argv.n > 0)
+            apps_add(&opts->apps, (unsigned)ranks, argv.n);
+        size_t first = argv.n;
+        for (; *words && !begins_program(opts, words); words++)
+            strv_push(&argv, *words);
+        ranks += app.np;
+        app.np = 0;
+        n = *words ? read_app_options(words + 1, &app, err) : 0;
+        if (n < 0 || argv.n == first || (*words && !words[n + 1])) {
+            strv_finish(&argv);
+            return n < 0
+                       ? -1
+                       : err_set(err, "no program %s ':'", *words ? "behind" : "before");
+        }
+        words += *words ? n + 1 : 0;
+    }
+    opts->np = ranks;
+    opts->interpreted = argv;
+    opts->argv = argv.v;
+    return 0;
+}
+
+static int find_programs(struct opts *opts, struct ddp_err *err)
 {
     char *const *word = opts->argv;
-    while (*word && !(strcmp(*word, ":") == 0 && word[1] && word[1][0] == '-'))
+    while (*word && !begins_program(opts, word))
         word++;
     if (!*word || opts->end_marked)
         return 0;
-    return err_set(
-        err,
-        "': %s' would start a second program, and all ranks run one: let it "
-        "choose by RANK, as in sh -c '[ $RANK -lt 2 ] && exec a || exec b' ('--' "
-        "before the program gives it the ':')",
-        word[1]);
+    opts->preload = NULL;
+    return read_programs(opts->argv, opts, err);
+}
+
+/* The lines of --app FILE, as words of one command line with ':' in between. */
+static int read_app_file(struct reading *r, struct opts *opts, struct ddp_err *err)
+{
+    struct strv words = {0};
+    char line[4096], *rest;
+    FILE *f = fopen(opts->app, "re");
+    if (!f)
+        return err_errno(err, "--app '%s'", opts->app);
+    strv_push(&words, "--app");
+    while (fgets(line, sizeof line, f)) {
+        char *w = strtok_r(line, " \t\r\n", &rest);
+        if (!w || *w == '#')
+            continue;
+        if (words.n > 1)
+            strv_push(&words, ":");
+        for (; w; w = strtok_r(NULL, " \t\r\n", &rest))
+            strv_push(&words, w);
+    }
+    fclose(f);
+    *r = (struct reading){.argv = words.v, .argc = (int)words.n};
+    for (size_t i = 0; i < words.n; i++) /* they live as long as the options */
+        strv_push_nodup(&opts->texts, words.v[i]);
+    int rc = read_words(r, opts, err);
+    opts->argv = r->argv + r->i;
+    if (rc == 0 && r->i == r->argc)
+        rc = err_set(err, "--app '%s' names no program", opts->app);
+    if (rc == 0)
+        rc = find_programs(opts, err);
+    if (rc == 0 && opts->argv != opts->interpreted.v) { /* only one */
+        strv_push_all(&opts->interpreted, opts->argv);
+        opts->argv = opts->interpreted.v;
+    }
+    free(words.v);
+    strv_finish(&r->refused);
+    return rc < 0 ? err_prefix(err, "--app '%s'", opts->app) : rc;
 }
 
 /* "name=value" as an option of the command line, malloc'ed; NULL: a flag that is off. */
@@ -410,9 +512,16 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
     if (rc != 0)
         return rc;
     opts->argv = r.argv + r.i;
+    if (opts->app) {
+        if (r.i < r.argc)
+            return err_set(err, "--app and '%.80s': the programs are in the file",
+                           *opts->argv);
+        if ((rc = read_app_file(&r, opts, err)) != 0)
+            return rc;
+    }
     if (r.i == r.argc && wants_program(opts))
         return err_set(err, "no program given (try ddprun --help)");
-    if (check_fetch(opts, err) < 0 || check_one_program(opts, err) < 0)
+    if (check_fetch(opts, err) < 0 || (!opts->app && find_programs(opts, err) < 0))
         return -1;
     return check_options(opts, r.hosts_option, r.script_option, err);
 }
@@ -454,6 +563,7 @@ void opts_finish(struct opts *opts)
     strv_finish(&opts->ignored);
     strv_finish(&opts->origins);
     strv_finish(&opts->interpreted);
+    strv_finish(&opts->apps);
     free(opts->interpreter);
     *opts = (struct opts){0};
 }

@@ -1,6 +1,7 @@
 /* launcher/cli/interpreter.c - see interpreter.h */
 #include "launcher/cli/interpreter.h"
 
+#include "common/apps.h"
 #include "common/mem.h"
 
 #include <stdio.h>
@@ -101,6 +102,7 @@ static void choose(struct opts *opts, get_env_fn get_env, const char *name,
 {
     struct strv first = {0};
     char *why = NULL;
+    size_t at = argv->n;
     read_first_line(file, &first);
     if (first.n > 0 && runs(file)) {
         /* run by the kernel; without a slash execvp() would search PATH */
@@ -119,37 +121,57 @@ static void choose(struct opts *opts, get_env_fn get_env, const char *name,
     } else {
         strv_push(argv, "bash");
     }
-    opts->interpreter = xasprintf("%s, from %s", argv->v[0], why ? why : "PATH");
+    free(opts->interpreter);
+    opts->interpreter = xasprintf("%s, from %s", argv->v[at], why ? why : "PATH");
     strv_push(argv, name);
     free(why);
     strv_finish(&first);
 }
 
-void interpreter_choose(struct opts *opts, get_env_fn get_env)
+/* Append the words of one program, behind its interpreter. */
+static void choose_program(struct opts *opts, get_env_fn get_env, char *const *words,
+                           size_t n, struct strv *argv)
 {
-    const char *name = opts->argv[0];
-    struct strv argv = {0};
-    if (!name || opts->no_python)
-        return;
+    const char *name = words[0];
+    size_t before = argv->n;
     if (opts->module) {
         char *why = NULL;
-        strv_push_nodup(&argv, find_python(get_env, &why));
-        opts->interpreter = xasprintf("%s, from %s", argv.v[0], why);
-        strv_push(&argv, "-m");
-        strv_push(&argv, name);
+        strv_push_nodup(argv, find_python(get_env, &why));
+        free(opts->interpreter);
+        opts->interpreter = xasprintf("%s, from %s", argv->v[before], why);
+        strv_push(argv, "-m");
+        strv_push(argv, name);
         free(why);
     } else if (ends_in(name, ".py") || ends_in(name, ".sh") || ends_in(name, ".jl")) {
         struct stat st;
         char *file = *name == '/' || !opts->wdir ? xstrdup(name)
                                                  : xasprintf("%s/%s", opts->wdir, name);
         if (stat(file, &st) == 0 && S_ISREG(st.st_mode))
-            choose(opts, get_env, name, file, &argv);
+            choose(opts, get_env, name, file, argv);
         free(file);
     }
-    if (argv.n == 0)
+    for (size_t i = argv->n > before ? 1 : 0; i < n; i++)
+        strv_push(argv, words[i]);
+}
+
+void interpreter_choose(struct opts *opts, get_env_fn get_env)
+{
+    struct strv argv = {0}, apps = {0};
+    size_t nwords = 0;
+    while (opts->argv[nwords])
+        nwords++;
+    if (nwords == 0 || opts->no_python)
         return;
-    strv_push_all(&argv, opts->argv + 1);
+    for (size_t i = 0; i <= opts->apps.n; i++) {
+        struct app app;
+        apps_get(&opts->apps, i, nwords, &app);
+        if (i > 0)
+            apps_add(&apps, app.first, argv.n);
+        choose_program(opts, get_env, opts->argv + app.word, app.nwords, &argv);
+    }
     strv_finish(&opts->interpreted);
+    strv_finish(&opts->apps);
     opts->interpreted = argv;
+    opts->apps = apps;
     opts->argv = opts->interpreted.v;
 }

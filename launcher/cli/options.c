@@ -427,8 +427,8 @@ const struct option options[] = {
      "hosts n1:4,n2:4 or n[01-16]:4; with --hostfile or inside a scheduler's job: use only "
      "these, or leave ^host out",
      NOT_IN_SCRIPT},
-    {"alloc", "hostfile|slurm|sge|pbs|lsf|flux|sagemaker|hosts|mpi-hostfile|local", AT(alloc),
-     read_text, 0, 0, NULL,
+    {"alloc", "hostfile|slurm|sge|pbs|lsf|flux|sagemaker|hosts|mpi-hostfile|local",
+     AT(alloc), read_text, 0, 0, NULL,
      "source of the hosts (hosts: -H); default: the first one that is found",
      NOT_IN_SCRIPT},
     {"nproc-per-node ppn npernode ntasks-per-node", "N", AT(per_node), read_per_node, 1,
@@ -510,6 +510,8 @@ const struct option options[] = {
      HERE},
 
     {.arg = "launch", .doc = "Start, supervise, stop"},
+    {"app configfile", "FILE", AT(app), read_text, 0, 0, NULL,
+     "several programs, one per line: -np 2 program args...", HERE},
     {"as", "torchrun|mpirun|mpiexec|horovodrun", 0, read_as_late, 0, 0, NULL,
      "first of all: what follows is the command line of that program", HERE},
     {"m module", NULL, AT(module), read_flag, 0, 0, NULL,

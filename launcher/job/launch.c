@@ -97,6 +97,8 @@ int job_describe(struct job *j, struct ddp_err *err)
     if (j->peers && travels) /* each node has an environment of its own */
         keep_user_set(&j->job);
     strv_push_all(&j->job.argv, o->argv);
+    for (size_t i = 0; i < o->apps.n; i++)
+        strv_push(&j->job.apps, o->apps.v[i]);
     /* $PWD, with symbolic links unresolved: other hosts may have only that path */
     j->job.wdir = o->wdir ? realpath(o->wdir, NULL) : get_current_dir_name();
     if (!j->job.wdir && o->wdir)

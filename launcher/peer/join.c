@@ -175,6 +175,8 @@ static int describe(struct joiner *m, struct ddp_err *err)
                    &missing);
     strv_finish(&missing);
     strv_push_all(&m->own.argv, o->argv);
+    for (size_t i = 0; i < o->apps.n; i++)
+        strv_push(&m->own.apps, o->apps.v[i]);
     m->own.preload = xstrdup(o->preload);
     m->own.wdir = o->wdir ? realpath(o->wdir, NULL) : get_current_dir_name();
     if (!m->own.wdir)

@@ -1,6 +1,7 @@
 /* launcher/place/show.c - see show.h */
 #include "launcher/place/show.h"
 
+#include "common/apps.h"
 #include "common/hostlist.h"
 #include "common/idset.h"
 #include "common/mem.h"
@@ -334,20 +335,44 @@ static void show_environment(const struct show *s, show_fn line, void *arg)
 
 /* --- commands ----------------------------------------------------------------------- */
 
+static void show_programs(const struct opts *opts, show_fn line, void *arg)
+{
+    size_t nwords = 0;
+    while (opts->argv[nwords])
+        nwords++;
+    for (size_t i = 0; i <= opts->apps.n; i++) {
+        struct app app, next = {.first = (unsigned)opts->np};
+        struct strv words = {0};
+        apps_get(&opts->apps, i, nwords, &app);
+        if (i < opts->apps.n)
+            apps_get(&opts->apps, i + 1, nwords, &next);
+        for (size_t w = 0; w < app.nwords; w++)
+            strv_push(&words, opts->argv[app.word + w]);
+        char *program = shell_join(words.v);
+        if (opts->apps.n == 0)
+            print_line(line, arg, "  each rank: %s", program);
+        else
+            print_line(line, arg,
+                       next.first - app.first == 1 ? "  rank %u: %.0u%s"
+                                                   : "  ranks %u-%u: %s",
+                       app.first, next.first - 1, program);
+        free(program);
+        strv_finish(&words);
+    }
+}
+
 static void show_commands(const struct show *s, show_fn line, void *arg)
 {
     print_line(line, arg, "commands:");
     for (char *const *c = s->commands; c && *c; c++)
         print_line(line, arg, "  %s", *c);
-    char *program = shell_join(s->opts->argv);
-    print_line(line, arg, "  each rank: %s", program);
+    show_programs(s->opts, line, arg);
     for (size_t i = 0; i < s->opts->origins.n; i++)
         print_line(line, arg, "  options from %s", s->opts->origins.v[i]);
     if (s->opts->interpreter)
         print_line(line, arg, "  interpreter: %s", s->opts->interpreter);
     for (char *const *note = s->notes; note && *note; note++)
         print_line(line, arg, "  %s", *note);
-    free(program);
 }
 
 void show_dry_run(const struct show *s, show_fn line, void *arg)

@@ -213,9 +213,44 @@ START_TEST(foreign_options_are_translated)
     free(passed);
     free(ignored);
     opts_finish(&o);
-    ck_assert_int_eq(parse("-np 2 a : -np 3 b", &o, &err), -1);
-    ck_assert_msg(strstr(err.text, "': -np' would start a second program"), "%s",
-                  err.text);
+}
+END_TEST
+
+/* prog1 : -np 2 prog2 */
+static const struct {
+    const char *line, *argv, *apps, *error;
+    int np;
+} several[] = {
+    {"-np 2 a x : -np 3 b", "a x b", "'2 2'", NULL, 5},
+    {"-np 1 a : -n2 b y : --np=3 c", "a b y c", "'1 1' '3 3'", NULL, 6},
+    {"-np 2 a : b", "a : b", NULL, NULL, 2},
+    {"-np 2 -- a : -np 3 b", "a : -np 3 b", NULL, NULL, 2},
+    {"-np 2 a :", "a :", NULL, NULL, 2},
+    {"a : -np 3 b", NULL, NULL, "'a' is one of several programs: each needs -np N", 0},
+    {"-np 1 a : -np 1", NULL, NULL, "no program behind ':'", 0},
+    {"-np 1 a : -x A=1 b", NULL, NULL, "'-x' behind ':': only -np may differ", 0},
+    {"-np 1 a : -np x b", NULL, NULL, "-np takes a whole number", 0},
+    {"--script slurm -np 1 a : -np 1 b", NULL, NULL, "runs one program", 0},
+    {"--app /nosuch/file", NULL, NULL, "--app '/nosuch/file': No such file", 0},
+    {"--app f a", NULL, NULL, "--app and 'a': the programs are in the file", 0},
+};
+
+START_TEST(several_programs_share_the_ranks)
+{
+    struct opts o;
+    struct ddp_err err;
+    int rc = parse(several[_i].line, &o, &err);
+    ck_assert_msg(rc == (several[_i].error ? -1 : 0), "%s", err.text);
+    if (several[_i].error) {
+        ck_assert_msg(strstr(err.text, several[_i].error) != NULL, "%s", err.text);
+    } else {
+        char *argv = shell_join(o.argv), *apps = shell_join(o.apps.v);
+        ck_assert_str_eq(argv, several[_i].argv);
+        ck_assert_str_eq(apps ? apps : "", several[_i].apps ? several[_i].apps : "");
+        ck_assert_int_eq(o.np, several[_i].np);
+        free(argv);
+        free(apps);
+    }
     opts_finish(&o);
 }
 END_TEST
@@ -346,8 +381,9 @@ START_TEST(help_fits_a_screen_and_has_topics)
     ck_ok(help_show("--nproc_per_node", on_help, &lines, &err), err);
     ck_assert_int_le(lines, 4);
     ck_assert_int_eq(help_show("nosuch", on_help, &lines, &err), -1);
-    ck_assert_str_eq(err.text, "no help about 'nosuch'; topics: placement, environment, "
-                               "output, watch, launch, batch, data, scaling, inspect, all");
+    ck_assert_str_eq(err.text,
+                     "no help about 'nosuch'; topics: placement, environment, "
+                     "output, watch, launch, batch, data, scaling, inspect, all");
 }
 END_TEST
 
@@ -359,6 +395,7 @@ Suite *suite(void)
     tcase_add_loop_test(t, a_master_address_may_contain_the_port, 0, ARRAY_LEN(masters));
     tcase_add_loop_test(t, errors_are_one_line, 0, ARRAY_LEN(bad));
     tcase_add_test(t, foreign_options_are_translated);
+    tcase_add_loop_test(t, several_programs_share_the_ranks, 0, (int)ARRAY_LEN(several));
     tcase_add_test(t, defaults_are_those_of_the_manual);
     tcase_add_test(t, every_option_fills_its_field);
     tcase_add_test(t, the_table_of_variables_needs_no_program);

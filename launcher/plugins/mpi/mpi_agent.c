@@ -33,7 +33,8 @@ static int mpi_program(void *state, const char *path, const struct strv *env,
         mpi_kind_of(path, strv_env_get(env, "LD_LIBRARY_PATH"), library, sizeof library);
     if (kind == MPI_UNSEEN)
         return 0;
-    if (mpi_kind_check(kind, job->argv.v[0], library, mpi_service_serves(s->service),
+    const char *name = job->apps.n > 0 ? path : job->argv.v[0];
+    if (mpi_kind_check(kind, name, library, mpi_service_serves(s->service),
                        job->nranks, err) < 0)
         return -1;
     if (kind == MPI_WANTS_PMIX)

@@ -156,7 +156,9 @@ static void later_env(const struct ranks *r, const struct strv *env, struct strv
 static bool may_fork(const struct ranks *r)
 {
     const char *modules = r->job->preload;
-    return modules && (*modules || (r->share->nlocal > 1 && preload_is_python(r->path)));
+    return modules && r->programs.n == 1 &&
+           (*modules ||
+            (r->share->nlocal > 1 && preload_is_python(r->programs.p[0].path)));
 }
 
 static void start_interpreter(struct preload_node *s)
@@ -170,7 +172,7 @@ static void start_interpreter(struct preload_node *s)
         ranks_env(r, i, &envs[i]);
     if (may_come_again(s))
         later_env(r, &envs[0], &envs[nenvs++]);
-    const struct preload_spec spec = {.path = r->path,
+    const struct preload_spec spec = {.path = r->programs.p[0].path,
                                       .argv = r->job->argv.v,
                                       .modules = r->job->preload,
                                       .envs = envs,

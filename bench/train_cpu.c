@@ -6,7 +6,8 @@
  * that what else runs on the machine costs little: images/s. Random images of 1x28x28, or
  * 3x32x32 for resnet18, as many batches as fit the caches badly enough (16), ten classes,
  * Adadelta for cnn, as PyTorch's own example has it, and SGD with momentum for the
- * others. bench/train_cpu.py runs it beside PyTorch.
+ * others. gpt2 has 64 tokens a sample and AdamW, and prints tokens/s.
+ * bench/train_cpu.py runs it beside PyTorch.
  */
 #include "bench/engines.h"
 #include "common/mem.h"
@@ -19,7 +20,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { BATCHES = 16 };
+enum { BATCHES = 16, TOKENS = 64 };
 
 struct run {
     const struct kernels *k;
@@ -37,13 +38,18 @@ static void make_batches(struct run *r, int n)
     int each = n * (int)pixels;
     float *x = xcalloc((size_t)BATCHES * (size_t)each, sizeof(float));
     uint8_t *labels = xcalloc(BATCHES, (size_t)n);
+    uint32_t *tokens = xcalloc(BATCHES, (size_t)(each + n) * sizeof *tokens);
+    for (int i = 0; i < BATCHES * (each + n); i++)
+        tokens[i] = (uint32_t)(rng_word(3, (uint64_t)i) % outputs);
     for (int i = 0; i < BATCHES * each; i++)
         x[i] = rng_uniform(1, (uint64_t)i);
     for (int i = 0; i < BATCHES * n; i++)
         labels[i] = (uint8_t)(rng_word(2, (uint64_t)i) % 10);
     for (int i = 0; i < BATCHES; i++)
-        r->batches[i] =
-            (struct batch){.x = x + i * each, .labels = labels + i * n, .n = n};
+        r->batches[i] = (struct batch){.x = x + i * each,
+                                       .labels = labels + i * n,
+                                       .tokens = tokens + i * (each + n),
+                                       .n = n};
 }
 
 static void step(struct run *r)
@@ -56,6 +62,9 @@ static void step(struct run *r)
     r->step++;
     if (strcmp(model_type(r->m)->name, "cnn") == 0)
         r->k->adadelta(w, g, r->state[0], r->state[1], (int64_t)n, 1.0f, 0.9f, 1e-6f, 0);
+    else if (model_type(r->m)->task == TASK_TOKENS)
+        r->k->adam(w, g, r->state[0], r->state[1], (int64_t)n, 1e-4f, 0.9f, 0.999f, 1e-8f,
+                   0, 1 - 1e-6f, (int64_t)r->step);
     else
         r->k->sgd(w, g, r->state[0], (int64_t)n, 0.01f, 0.9f, 0);
 }
@@ -77,13 +86,15 @@ int main(int argc, char **argv)
     }
     int n = atoi(argv[2]), seconds = atoi(argv[3]),
         threads = argc > 5 ? atoi(argv[5]) : 1;
+    bool text = strncmp(argv[1], "gpt2", 4) == 0;
     kernels_set_threads(threads);
     r.k = bench_engine(argc > 4 ? argv[4] : NULL, &err);
     if (r.k)
         r.m = model_create(argv[1],
                            strcmp(argv[1], "resnet18") == 0
                                ? (struct io_shape){3, 32, 32, 10}
-                               : (struct io_shape){1, 28, 28, 10},
+                           : text ? (struct io_shape){1, 1, TOKENS, 50257}
+                                  : (struct io_shape){1, 28, 28, 10},
                            n, r.k, &err);
     if (r.m == NULL) {
         fprintf(stderr, "train_cpu: %s\n", err.text);
@@ -99,7 +110,7 @@ int main(int argc, char **argv)
         long images = 0;
         do {
             step(&r);
-            images += n;
+            images += text ? n * TOKENS : n;
             took = clock_ns(threads > 1) - start;
         } while (took < 1000000000);
         printf("%.0f\n", (double)images * 1e9 / (double)took);

@@ -251,8 +251,10 @@ int sock_connect(const char *host, int port, int64_t deadline_ms, bool retry,
     char service[16];
     snprintf(service, sizeof service, "%d", port);
     int rc = lookup(host, service, SOCK_STREAM, deadline_ms, &list);
-    if (rc != 0)
+    if (rc != 0) {
+        errno = ENXIO;
         return err_set(err, "cannot resolve '%s': %s", host, lookup_error(rc));
+    }
     int fd = connect_list(list, deadline_ms);
     for (int64_t pause = 5; fd < 0 && retry; pause = pause * 2 > 250 ? 250 : pause * 2) {
         int64_t left = deadline_ms - now_ms();

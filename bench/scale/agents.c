@@ -1,10 +1,11 @@
 /* bench/scale/agents.c - one process that plays the agents of a whole cluster
  *
  * ddprun starts it as its "srun" (scale.py puts it on PATH under that name), with the
- * bootstrap lines of all nodes on stdin. It opens the link of every node to the launcher
- * and speaks the real protocol over it: handshake, sealed records, all messages that an
- * agent sends whose ranks start, meet in two fences, are quiet for a while and exit.
- * Ranks are numbers here, no processes.
+ * bootstrap lines of all nodes on stdin. It opens the links to the launcher, one per node
+ * at the top of the tree, and speaks the real protocol over them: handshake, sealed
+ * records, all messages that an agent sends whose ranks start, meet in two fences, are
+ * quiet for a while and exit. Links between agents are function calls here, and ranks
+ * numbers.
  *
  * A phase ends when every node is through with it. What the launcher has used by then
  * goes to SCALE_REPORT as JSON, with the frames of each type that it sent (down) and
@@ -68,7 +69,8 @@ struct node {
     struct handshake shake;
     unsigned char bytes[HANDSHAKE_OFFER];
     size_t have, want; /* of `bytes` */
-    struct link *up;   /* owned; NULL: closed */
+    struct link *up;   /* owned; NULL: closed, or not at the top of the tree */
+    struct node *top;  /* borrowed: whose link it uses, itself for a node at the top */
     struct msg_share share;
 };
 
@@ -78,8 +80,10 @@ struct sim {
     char host[64]; /* of the launcher */
     int port;
     pid_t launcher;
-    struct node *nodes; /* owned */
-    unsigned n, connecting, next, done;
+    struct node *nodes; /* owned, by number */
+    unsigned n, done;   /* nodes */
+    unsigned links;     /* nodes at the top of the tree; they are the first */
+    unsigned connecting, next;
     enum phase phase;
     unsigned seconds, nbytes;
     struct event *timer;
@@ -140,7 +144,7 @@ static void node_send(struct node *n, enum msg_type type, const void *m)
     msg_pack(type, m, &k);
     t->frames++;
     t->bytes += k.n;
-    link_send_pack(n->up, type, n->number, &k);
+    link_send_pack(n->top->up, type, n->number, &k);
     pack_finish(&k);
 }
 
@@ -313,18 +317,17 @@ static void on_vouch(struct node *n, const struct frame *f)
 static void on_leave(struct node *n)
 {
     struct sim *s = n->sim;
-    sample_socket(n->fd, &s->closed);
-    link_close(n->up);
-    n->up = NULL;
+    if (n->up) {
+        sample_socket(n->fd, &s->closed);
+        link_close(n->up);
+        n->up = NULL;
+    }
     phase_count(s);
 }
 
-static void on_frame(struct link *l, const struct frame *f, void *arg)
+/* A frame has arrived at its node. */
+static void handle(struct node *n, const struct frame *f)
 {
-    struct node *n = arg;
-    struct traffic *t = &n->sim->down[n->sim->phase][f->type];
-    t->frames++;
-    t->bytes += f->size;
     if (f->type == MSG_STORE)
         phase_end(n->sim); /* the launcher has heard of every node */
     else if (f->type == MSG_SHARE)
@@ -341,6 +344,22 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
         node_send(n, MSG(terminated));
     else if (f->type == MSG_SHUTDOWN)
         on_leave(n);
+}
+
+static void on_frame(struct link *l, const struct frame *f, void *arg)
+{
+    struct node *n = arg;
+    struct sim *s = n->sim;
+    struct traffic *t = &s->down[s->phase][f->type];
+    t->frames++;
+    t->bytes += f->size;
+    unsigned at = f->node - s->nodes[0].number;
+    if (at < s->n)
+        handle(&s->nodes[at], f);
+    for (unsigned i = 0; f->node == NODE_ALL && i < s->n; i++) {
+        if (s->nodes[i].top == n)
+            handle(&s->nodes[i], f);
+    }
 }
 
 static void on_closed(struct link *l, const char *why, void *arg)
@@ -362,7 +381,10 @@ static void node_link(struct node *n)
     event_free(n->ready);
     n->up = link_create(n->sim->loop, n->fd, FRAME_DOWN, &keys, &events, n);
     n->sim->connecting--;
-    send_hello(n);
+    for (unsigned i = 0; i < n->sim->n; i++) {
+        if (n->sim->nodes[i].top == n)
+            send_hello(&n->sim->nodes[i]);
+    }
     connect_more(n->sim);
 }
 
@@ -418,7 +440,7 @@ static void node_connect(struct node *n)
 
 static void connect_more(struct sim *s)
 {
-    for (; s->connecting < WINDOW && s->next < s->n; s->connecting++)
+    for (; s->connecting < WINDOW && s->next < s->links; s->connecting++)
         node_connect(&s->nodes[s->next++]);
 }
 
@@ -441,7 +463,7 @@ static void report_traffic(FILE *f, const char *name, const struct traffic *t)
 static void report(const struct sim *s)
 {
     FILE *f = s->report;
-    fprintf(f, "{\"links\": %u, \"first_ns\": %" PRId64 ", \"phases\": [", s->n,
+    fprintf(f, "{\"links\": %u, \"first_ns\": %" PRId64 ", \"phases\": [", s->links,
             s->first_ns);
     for (int i = 0; i <= PHASES; i++) {
         const struct sample *a = &s->samples[i];
@@ -537,10 +559,14 @@ static void sim_open(struct sim *s)
     unsigned real = s->agent > 0;
     s->n = (unsigned)s->boot.nodes.n - real;
     s->nodes = xcalloc(s->n, sizeof *s->nodes);
+    s->links = s->boot.width && s->boot.width < s->n ? s->boot.width : s->n;
     for (unsigned i = 0; i < s->n; i++) {
-        s->nodes[i].sim = s;
-        s->nodes[i].number = i + real;
-        s->nodes[i].fd = -1;
+        struct node *n = &s->nodes[i];
+        long parent = bootstrap_parent_place(s->boot.width, i);
+        n->sim = s;
+        n->number = i + real;
+        n->top = parent < 0 ? n : s->nodes[parent].top;
+        n->fd = -1;
     }
     s->launcher = getppid();
     s->seconds = number("SCALE_SECONDS", 3);

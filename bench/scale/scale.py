@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scale.py [--nodes N ...] [--ranks R] [--seconds S] [--bytes B] [--check | --join ROUNDS]
+"""scale.py [--nodes N ...] [--ranks R] [--width W] [--seconds S] [--bytes B] [--check | --join ROUNDS]
 
 Runs the real ddprun as in a Slurm job of N nodes, with bench/scale/agents.c as its "srun": one
 process that plays all agents, over real links. Prints what the launcher sent, received and used,
@@ -32,7 +32,7 @@ BASE_KIB, LINK_KIB, NODE_KIB, RANK_KIB = 6000, 16, 2, 0.25
 BASE_FDS = 32
 
 
-def simulate(nodes, ranks, seconds, nbytes, more=None):
+def simulate(nodes, ranks, width, seconds, nbytes, more=None):
     """The report of one launch, with the times of its start and end."""
     with tempfile.TemporaryDirectory() as place:
         os.symlink(BUILD / "bench/scale/scale-agents", f"{place}/srun")
@@ -43,7 +43,8 @@ def simulate(nodes, ranks, seconds, nbytes, more=None):
                "SLURM_NTASKS": str(nodes * ranks), "SLURM_TASKS_PER_NODE": f"{ranks}(x{nodes})",
                "SCALE_JOINED": f"{place}/joined"} | (more or {})
         began = time.monotonic_ns()
-        ran = subprocess.run([BUILD / "launcher/ddprun", "--start", "srun", "true"], env=env,
+        ran = subprocess.run([BUILD / "launcher/ddprun", "--start", "srun", "--tree-width",
+                              str(width), "true"], env=env,
                              stdin=subprocess.DEVNULL, timeout=600)
         ended = time.monotonic_ns()
         if ran.returncode != 0:
@@ -96,8 +97,8 @@ class Table:
             print(f"{what:44} {texts[0]:>16} {texts[1]:>16}")
 
 
-def table(nodes, ranks, seconds, nbytes):
-    report = simulate(nodes, ranks, seconds, nbytes)
+def table(nodes, ranks, width, seconds, nbytes):
+    report = simulate(nodes, ranks, width, seconds, nbytes)
     t, links, phases = Table(), report["links"], report["phases"]
     quiet = next(i for i, phase in enumerate(phases) if phase["phase"] == "quiet")
     rounds = round(phases[quiet]["frames_down"].get("ping", [0])[0] / links)
@@ -178,7 +179,7 @@ def join(nodes, ranks, rounds):
     print(f"{clients:,} clients of {nodes - 1:,} nodes join, each admitted by its node")
     for _ in range(rounds):
         bare = join_bare(there, nodes, ranks)
-        report = simulate(nodes, ranks, 0, 0, more)
+        report = simulate(nodes, ranks, 0, 0, 0, more)
         ours = report["joined"]
         before, after = [next(phase for phase in report["phases"] if phase["phase"] == name)
                          for name in ("launch", "join")]
@@ -196,6 +197,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, nargs="+", default=[64, 256, 1000, 10000])
     parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--width", type=int, default=32, help="of the tree of agents; 0: flat")
     parser.add_argument("--seconds", type=int, default=5)
     parser.add_argument("--bytes", type=int, default=0, help="of each rank in the second fence")
     parser.add_argument("--check", action="store_true")
@@ -207,7 +209,7 @@ def main():
     bad = []
     for nodes in opts.nodes:
         bad += [f"{nodes} nodes: {line}"
-                for line in table(nodes, opts.ranks, opts.seconds, opts.bytes)]
+                for line in table(nodes, opts.ranks, opts.width, opts.seconds, opts.bytes)]
     if opts.check and bad:
         sys.exit("\n".join(["not as on paper:"] + bad))
 

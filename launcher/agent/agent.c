@@ -126,6 +126,8 @@ static int agent_create(struct agent *a, const struct agent_setup *s, struct ddp
     a->up = link_create(a->loop, s->fd, FRAME_DOWN, s->keys, &link_events, a);
     if (s->stdio)
         link_write_to(a->up, STDOUT_FILENO);
+    if (s->listen)
+        agent_listen(a, s->listen, s->key);
     return watch_parent(a, s, err) < 0 ? -1 : watch_local_copies(a, s, err);
 }
 

@@ -32,6 +32,8 @@ struct agent_setup {
     unsigned node;                /* node number of this agent */
     const struct link_keys *keys; /* NULL: an unauthenticated link */
     bool relays;                  /* it may start other agents below it */
+    int listen;                   /* ... or be called by them: the port; 0: no */
+    const struct secret *key;     /* with `listen`: of this node; borrowed */
     int lifelines[2];             /* it stops when either of them closes; -1: none */
     const struct agent_orders *orders; /* NULL: wait for them */
     const char *log_level;             /* NULL: the default */

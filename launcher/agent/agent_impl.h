@@ -24,6 +24,8 @@ void agent_exited(struct agent *a, uint32_t local, const struct msg_exit *how);
 /* agent_messages.c */
 void agent_on_frame(struct link *l, const struct frame *f,
                     void *arg); /* for link_events */
+/* Let agents below connect to this one; without a free port they call the launcher. */
+void agent_listen(struct agent *a, int port, const struct secret *key);
 /* Execute orders that were given at creation. */
 void agent_execute(struct agent *a, const struct agent_orders *o);
 

@@ -159,6 +159,14 @@ static void on_up(const struct frame *f, void *arg)
         link_send(a->up, f->type, f->node, f->body, f->size, NULL, 0);
 }
 
+void agent_listen(struct agent *a, int port, const struct secret *key)
+{
+    struct ddp_err err;
+    a->relay = relay_listen(a->loop, a->node, port, key, on_up, a, &err);
+    if (!a->relay)
+        log_warn("agents below call the launcher: %s", err.text);
+}
+
 static int handle_hosts(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct ddp_err why;

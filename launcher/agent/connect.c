@@ -8,25 +8,28 @@
 #include "launcher/link/handshake.h"
 #include "launcher/transport/transport_proc.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* limit for one address, so that the others are tried, too */
-enum { TRY_MS = 4000 };
+enum { TRY_MS = 4000, PARENT_TRY_MS = 1000 };
 
-static int prove(int in, int out, const struct bootstrap *s, int64_t deadline_ms,
-                 struct link_keys *keys, struct ddp_err *err)
+/* `key`: of the link; NULL: the node's. */
+static int prove(int in, int out, const struct bootstrap *s, const struct secret *of_link,
+                 int64_t deadline_ms, struct link_keys *keys, struct ddp_err *err)
 {
     unsigned char offer[HANDSHAKE_OFFER], answer[HANDSHAKE_ANSWER],
         proof[HANDSHAKE_PROOF];
     struct handshake h;
-    struct secret key = s->key;
+    struct secret key = of_link ? *of_link : s->key;
     int rc = 0;
     if (sock_read_all(in, offer, sizeof offer, deadline_ms) < 0)
         return err_errno(err, "no handshake received");
-    if (s->of_job)
+    if (s->of_job && !of_link)
         handshake_node_key(&s->key, s->node, &key);
     if (handshake_answer(&h, &key, s->node, offer, answer, err) < 0)
         rc = -1;
@@ -52,7 +55,7 @@ static int connect_one(const struct bootstrap *s, const char *addrs, int64_t dea
     int fd = sock_connect(addr, port, until, false, err);
     if (fd < 0)
         return -1;
-    if (prove(fd, fd, s, until, keys, err) < 0) {
+    if (prove(fd, fd, s, NULL, until, keys, err) < 0) {
         close(fd);
         return err_prefix(err, "'%s' port %d", addr, port);
     }
@@ -82,6 +85,41 @@ int connect_launcher(const struct bootstrap *s, const char *from, int64_t deadli
     return fd < 0 ? err_prefix(err, "cannot call back") : fd;
 }
 
+/* Another program may listen on a port: each gets PARENT_TRY_MS. */
+static int try_parent(const struct bootstrap *s, int64_t deadline_ms,
+                      struct link_keys *keys, struct ddp_err *err)
+{
+    const struct bootstrap_parent *p = &s->parent;
+    int fd = -1;
+    for (int i = 0; i < BOOTSTRAP_PORTS && fd < 0 && now_ms() < deadline_ms; i++) {
+        int64_t until = now_ms() + PARENT_TRY_MS;
+        until = until < deadline_ms ? until : deadline_ms;
+        fd = sock_connect(p->name, p->port + i, until, false, err);
+        if (fd < 0 && errno == ENXIO)
+            break; /* no such name: nothing changes that */
+        if (fd >= 0 && prove(fd, fd, s, &p->key, until, keys, err) < 0) {
+            close(fd);
+            fd = -1;
+            errno = EPROTO;
+        }
+    }
+    return fd;
+}
+
+int connect_parent(const struct bootstrap *s, int64_t deadline_ms, struct link_keys *keys,
+                   struct ddp_err *err)
+{
+    int fd = -1;
+    for (int64_t pause = 10; fd<0; pause = pause * 2> 250 ? 250 : pause * 2) {
+        fd = try_parent(s, deadline_ms, keys, err);
+        if (fd < 0 && (errno == ENXIO || now_ms() + pause >= deadline_ms))
+            break;
+        if (fd < 0)
+            nanosleep(&(struct timespec){.tv_nsec = pause * 1000000}, NULL);
+    }
+    return fd;
+}
+
 int connect_by_stdio(const struct bootstrap *s, struct link_keys *keys)
 {
     static const char line[] = TRANSPORT_PROC_LINK;
@@ -91,5 +129,5 @@ int connect_by_stdio(const struct bootstrap *s, struct link_keys *keys)
     sock_set_nonblock(STDOUT_FILENO, true);
     if (sock_write_all(STDOUT_FILENO, line, sizeof line - 1, until) < 0)
         return -1;
-    return prove(STDIN_FILENO, STDOUT_FILENO, s, until, keys, &err);
+    return prove(STDIN_FILENO, STDOUT_FILENO, s, NULL, until, keys, &err);
 }

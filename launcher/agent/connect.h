@@ -15,6 +15,11 @@
 int connect_launcher(const struct bootstrap *s, const char *from, int64_t deadline_ms,
                      struct link_keys *keys, struct ddp_err *err);
 
+/* The node that is this one's parent in the tree of agents (bootstrap.h): it may start
+ * later, so this tries until the deadline. -1: call the launcher instead. */
+int connect_parent(const struct bootstrap *s, int64_t deadline_ms, struct link_keys *keys,
+                   struct ddp_err *err);
+
 /* Fallback: use stdin and stdout, which ssh forwards, as the link. Announces that with
  * TRANSPORT_PROC_LINK and authenticates the same way. 0, or -1: the parent did not
  * accept. */

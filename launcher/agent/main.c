@@ -12,6 +12,7 @@
 #include "launcher/agent/ext_signals.h"
 #include "launcher/agent/guard.h"
 #include "launcher/link/bootstrap.h"
+#include "launcher/link/handshake.h"
 #include "launcher/transport/bootstrap_file.h"
 #include "launcher/transport/child.h"
 #include "launcher/transport/program.h"
@@ -23,7 +24,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BOOTSTRAP_MS = 30000, CONNECT_MS = 20000 };
+enum { BOOTSTRAP_MS = 30000, PARENT_MS = 10000, CONNECT_MS = 20000 };
 
 /* `name`: this host's, NULL until it is known: several agents may share a stderr. */
 static int failed(const char *name, const struct ddp_err *err)
@@ -38,10 +39,20 @@ static int be_agent(int guard, void *arg)
     struct bootstrap *s = arg;
     struct ddp_err err;
     struct link_keys keys;
+    struct secret key = s->key;
+    if (s->of_job)
+        handshake_node_key(&s->key, s->node, &key);
     const char *from = getenv("SLURM_LAUNCH_NODE_IPADDR");
     if (s->nodes.n == 0 || !from)
         from = getenv("SSH_CONNECTION");
-    int fd = connect_launcher(s, from, now_ms() + CONNECT_MS, &keys, &err);
+    int fd = -1;
+    if (s->parent.name) {
+        fd = connect_parent(s, now_ms() + PARENT_MS, &keys, &err);
+        if (fd < 0)
+            log_info("%s: %s; calling the launcher instead", s->parent.name, err.text);
+    }
+    if (fd < 0)
+        fd = connect_launcher(s, from, now_ms() + CONNECT_MS, &keys, &err);
     bool stdio = fd < 0 && !s->detached && connect_by_stdio(s, &keys) == 0;
     if (fd < 0 && !stdio)
         return failed(s->name, &err);
@@ -53,6 +64,8 @@ static int be_agent(int guard, void *arg)
         .node = s->node,
         .keys = &keys,
         .relays = true,
+        .listen = s->listen,
+        .key = &key,
         .lifelines = {s->detached || stdio ? -1 : STDIN_FILENO, guard},
         .log_level = s->log_level};
     return agent_run(&setup);

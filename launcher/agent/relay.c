@@ -4,6 +4,8 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/link/bootstrap.h"
+#include "launcher/transport/accept.h"
 #include "launcher/transport/node_starter.h"
 #include "launcher/transport/tree.h"
 
@@ -21,10 +23,12 @@ struct branch {
 struct relay {
     struct loop *loop; /* borrowed */
     unsigned self;
-    struct msg_hosts hosts;       /* owned */
-    struct node_starter *starter; /* owned */
+    struct msg_hosts hosts;       /* owned; empty if others start the agents below */
+    struct node_starter *starter; /* owned; NULL: the same */
+    struct acceptor *acceptor;    /* owned; NULL: it starts them itself, or all joined */
     struct branch *branches;      /* owned */
     struct branch **routes;       /* owned, by node; NULL: not below us, or not joined */
+    unsigned nodes;               /* size of `routes` */
     void (*up)(const struct frame *f, void *arg);
     void (*idle)(void *arg);
     void *arg;
@@ -43,7 +47,7 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
 {
     struct branch *b = arg;
     struct relay *r = b->relay;
-    if (f->node >= r->hosts.nhosts)
+    if (f->node >= r->nodes)
         return;
     if (f->type == MSG_HELLO && !r->routes[f->node])
         r->routes[f->node] = b;
@@ -64,9 +68,9 @@ static void on_closed(struct link *l, const char *why, void *arg)
 {
     struct branch *b = arg;
     struct relay *r = b->relay;
-    if (r->routes[b->node] != b)
+    if (r->routes[b->node] != b && r->starter)
         report_early_end(r, b->node, why);
-    for (unsigned i = 0; i < r->hosts.nhosts; i++) {
+    for (unsigned i = 0; i < r->nodes; i++) {
         if (r->routes[i] != b)
             continue;
         r->routes[i] = NULL;
@@ -108,10 +112,14 @@ static const struct node_starter_events node_starter_events = {on_joined, on_fai
 
 void relay_down(struct relay *r, const struct frame *f)
 {
-    if (f->type == MSG_JOB) /* sent when all nodes have joined */
-        node_starter_close(r->starter);
+    if (f->type == MSG_JOB) { /* sent when all nodes have joined */
+        if (r->starter)
+            node_starter_close(r->starter);
+        acceptor_destroy(r->acceptor);
+        r->acceptor = NULL;
+    }
     if (f->node != NODE_ALL) {
-        if (f->node < r->hosts.nhosts && r->routes[f->node])
+        if (f->node < r->nodes && r->routes[f->node])
             link_send(r->routes[f->node]->link, f->type, f->node, f->body, f->size, NULL,
                       0);
         return;
@@ -124,26 +132,29 @@ void relay_down(struct relay *r, const struct frame *f)
 
 bool relay_has_ssh(const struct relay *r, pid_t pid)
 {
-    return node_starter_has_process(r->starter, pid);
+    return r->starter && node_starter_has_process(r->starter, pid);
 }
 
 bool relay_is_idle(const struct relay *r)
 {
-    return node_starter_is_idle(r->starter);
+    return !r->starter || node_starter_is_idle(r->starter);
 }
 
 void relay_stop(struct relay *r, bool kill)
 {
-    node_starter_stop(r->starter);
-    if (kill)
+    if (r->starter)
+        node_starter_stop(r->starter);
+    if (r->starter && kill)
         node_starter_kill(r->starter);
+    acceptor_destroy(r->acceptor);
+    r->acceptor = NULL;
     struct branch *b, *next;
     DL_FOREACH_SAFE (r->branches, b, next) {
         DL_DELETE(r->branches, b);
         link_close(b->link);
         free(b);
     }
-    for (unsigned i = 0; i < r->hosts.nhosts; i++)
+    for (unsigned i = 0; i < r->nodes; i++)
         r->routes[i] = NULL;
 }
 
@@ -162,7 +173,8 @@ struct relay *relay_create(struct loop *loop, struct reap *reap, unsigned self,
     *r = (struct relay){
         .loop = loop, .self = self, .hosts = *hosts, .up = up, .idle = idle, .arg = arg};
     *hosts = (struct msg_hosts){0};
-    r->routes = xcalloc(r->hosts.nhosts, sizeof *r->routes);
+    r->nodes = r->hosts.nhosts;
+    r->routes = xcalloc(r->nodes, sizeof *r->routes);
     struct secret key; /* for the agents below only */
     if (secret_make(&key, err) == 0)
         r->starter = node_starter_create(loop, reap, &transport_ssh, &r->hosts, &key,
@@ -177,6 +189,32 @@ struct relay *relay_create(struct loop *loop, struct reap *reap, unsigned self,
     return r;
 }
 
+static bool on_accepted(unsigned node, int fd, const struct link_keys *keys,
+                        const char *here, void *arg)
+{
+    on_joined(node, fd, keys, here, arg);
+    return true;
+}
+
+struct relay *relay_listen(struct loop *loop, unsigned self, int port,
+                           const struct secret *key,
+                           void (*up)(const struct frame *f, void *arg), void *arg,
+                           struct ddp_err *err)
+{
+    struct relay *r = xcalloc(1, sizeof *r);
+    *r = (struct relay){
+        .loop = loop, .self = self, .nodes = NODES_MAX, .up = up, .arg = arg};
+    r->routes = xcalloc(r->nodes, sizeof *r->routes); /* pages of it are used as needed */
+    for (int i = 0; i < BOOTSTRAP_PORTS && !r->acceptor; i++) {
+        const struct acceptor_options where = {.port = port + i};
+        r->acceptor = acceptor_create(loop, key, &where, on_accepted, r, err);
+    }
+    if (r->acceptor)
+        return r;
+    relay_destroy(r);
+    return NULL;
+}
+
 void relay_destroy(struct relay *r)
 {
     if (!r)
@@ -188,6 +226,7 @@ void relay_destroy(struct relay *r)
         free(b);
     }
     node_starter_destroy(r->starter);
+    acceptor_destroy(r->acceptor);
     msg_hosts_finish(&r->hosts);
     free(r->routes);
     free(r);

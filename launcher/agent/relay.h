@@ -1,7 +1,8 @@
 /* launcher/agent/relay.h - an inner node of the agent tree
  *
- * Starts the agents below this one by ssh and forwards frames between them and the
- * parent. Routes are learned: a node is reached by the link on which its HELLO arrived.
+ * Starts the agents below this one by ssh, or lets those connect that a scheduler has
+ * started, and forwards frames between them and the parent. Routes are learned: a node is
+ * reached by the link on which its HELLO arrived.
  */
 #ifndef LAUNCHER_AGENT_RELAY_H
 #define LAUNCHER_AGENT_RELAY_H
@@ -18,6 +19,12 @@ struct relay *relay_create(struct loop *loop, struct reap *reap, unsigned self,
                            const char *log_level, struct msg_hosts *hosts,
                            void (*up)(const struct frame *f, void *arg),
                            void (*idle)(void *arg), void *arg, struct ddp_err *err);
+/* Listen on the first free one of BOOTSTRAP_PORTS (link/bootstrap.h) from `port` on, for
+ * agents that prove their keys, derived from `key`, this node's. */
+struct relay *relay_listen(struct loop *loop, unsigned self, int port,
+                           const struct secret *key,
+                           void (*up)(const struct frame *f, void *arg), void *arg,
+                           struct ddp_err *err);
 void relay_destroy(struct relay *r);
 
 void relay_down(struct relay *r, const struct frame *f);

@@ -363,6 +363,8 @@ int job_gather(struct job *j, struct ddp_err *err)
                                      job_log_level(j->opts), &events, j, err);
     if (!j->starter)
         return -1;
+    if (!j->transport->tree)
+        node_starter_tree(j->starter, (unsigned)j->opts->tree_width);
     unsigned n = tree_below(&j->hosts, TREE_ROOT, start_one, j);
     node_starter_go(j->starter);
     log_debug("starting %u agents from here, by %s", n, j->transport->name);
@@ -428,6 +430,8 @@ void job_node_joined(struct job *j, unsigned node, struct link *l,
     log_debug("%s (%s) has joined: version %s, %u CPUs, %u GPUs, at %s", n->host->name,
               n->hello.hostname, n->hello.version, n->hello.ncpus, n->hello.ngpus,
               n->hello.addr ? n->hello.addr : "this machine");
+    if (j->starter)
+        node_starter_joined(j->starter, node);
     job_ping(j, node);
     JOB_HOOKS(j, node_joined, node);
     gather_check(j);

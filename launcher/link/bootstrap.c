@@ -5,6 +5,7 @@
 #include "common/hostlist.h"
 #include "common/mem.h"
 #include "common/sock.h"
+#include "launcher/link/handshake.h"
 #include "launcher/link/message.h"
 
 #include <errno.h>
@@ -40,7 +41,7 @@ static void write_nodes(FILE *f, const struct strv *nodes)
         for (; i < nodes->n && strtoul(nodes->v[i], NULL, 10) == first + names.n; i++)
             strv_push(&names, node_name(nodes->v[i]));
         char *list = hostlist_compress(names.v, names.n);
-        fprintf(f, "seat %lu %s\n", first, list);
+        fprintf(f, "nodes %lu %s\n", first, list);
         free(list);
         strv_finish(&names);
     }
@@ -54,6 +55,22 @@ bool bootstrap_is_host(const char *name, const char *own)
             (!name[n] || !own[n]));
 }
 
+static unsigned node_number(const char *assignment)
+{
+    return (unsigned)strtoul(assignment, NULL, 10);
+}
+
+static void take_tree(struct bootstrap *s, size_t place)
+{
+    unsigned *nodes = xcalloc(s->nodes.n, sizeof *nodes);
+    for (size_t i = 0; i < s->nodes.n; i++)
+        nodes[i] = node_number(s->nodes.v[i]);
+    long parent = bootstrap_parent_place(s->width, place);
+    bootstrap_set_tree(s, &s->key, s->width, nodes, s->nodes.n, place,
+                       parent < 0 ? NULL : node_name(s->nodes.v[parent]));
+    free(nodes);
+}
+
 bool bootstrap_take_node(struct bootstrap *s, const char *name)
 {
     for (size_t i = 0; i < s->nodes.n; i++) {
@@ -61,10 +78,47 @@ bool bootstrap_take_node(struct bootstrap *s, const char *name)
             continue;
         free(s->name);
         s->name = xstrdup(node_name(s->nodes.v[i]));
-        s->node = (unsigned)strtoul(s->nodes.v[i], NULL, 10);
+        s->node = node_number(s->nodes.v[i]);
+        take_tree(s, i);
         return true;
     }
     return s->nodes.n == 0;
+}
+
+/* --- the tree -------------------------------------------------------------------------
+ */
+
+/* Below the range of ephemeral ports. Nodes of a job have different ones, as several may
+ * be on one machine in tests. */
+static int tree_port(const struct secret *job, unsigned node)
+{
+    struct secret hash;
+    secret_derive(job, "ddprun port", NULL, 0, NULL, 0, &hash);
+    unsigned random = (unsigned)(hash.bytes[0] << 8 | hash.bytes[1]);
+    return (int)(20000 + (random + node) % 3000 * BOOTSTRAP_PORTS);
+}
+
+long bootstrap_parent_place(unsigned width, size_t place)
+{
+    return width == 0 ? -1 : (long)(place / width) - 1;
+}
+
+void bootstrap_set_tree(struct bootstrap *s, const struct secret *job, unsigned width,
+                        const unsigned *nodes, size_t n, size_t place, const char *parent)
+{
+    long at = bootstrap_parent_place(width, place);
+    bool below = width > 0 && n > (place + 1) * width;
+    s->listen = below ? tree_port(job, nodes[place]) : 0;
+    free(s->parent.name);
+    s->parent.name = NULL;
+    if (at < 0)
+        return;
+    struct secret key;
+    handshake_node_key(job, nodes[at], &key);
+    handshake_node_key(&key, nodes[place], &s->parent.key);
+    secret_wipe(&key, sizeof key);
+    s->parent.port = tree_port(job, nodes[at]);
+    s->parent.name = xstrdup(parent);
 }
 
 /* --- text --------------------------------------------------------------------------- */
@@ -88,6 +142,14 @@ char *bootstrap_write(const struct bootstrap *s)
         fprintf(f, "call %s\n", s->calls.v[i]);
     if (s->detached)
         fputs("detached yes\n", f);
+    if (s->nodes.n > 0 && s->width > 0)
+        fprintf(f, "tree %u\n", s->width);
+    if (s->listen)
+        fprintf(f, "listen %d\n", s->listen);
+    if (s->parent.name) {
+        secret_to_hex(&s->parent.key, hex);
+        fprintf(f, "parent %d %s %s\n", s->parent.port, hex, s->parent.name);
+    }
     fputs("end\n", f);
     fclose(f);
     secret_wipe(hex, sizeof hex);
@@ -120,6 +182,21 @@ static int parse_nodes(const char *rest, struct bootstrap *s, struct ddp_err *er
     return rc;
 }
 
+/* "PORT HEX NAME" */
+static int parse_parent(const char *rest, struct bootstrap_parent *p, struct ddp_err *err)
+{
+    char hex[SECRET_SIZE * 2 + 1], name[256];
+    int n = 0;
+    if (sscanf(rest, "%d %64[0-9a-f] %255s%n", &p->port, hex, name, &n) != 3 ||
+        rest[n] != '\0' || p->port < 1 || p->port > UINT16_MAX - BOOTSTRAP_PORTS)
+        return err_set(err, "'%s' is no parent", rest);
+    free(p->name);
+    p->name = xstrdup(name);
+    int rc = secret_from_hex(hex, &p->key, err);
+    secret_wipe(hex, sizeof hex);
+    return rc;
+}
+
 /* Parse one line, split into its keyword and the rest. */
 static int parse_line(struct bootstrap *s, const char *word, const char *rest,
                       bool *has_key, struct ddp_err *err)
@@ -142,10 +219,20 @@ static int parse_line(struct bootstrap *s, const char *word, const char *rest,
     } else if (strcmp(word, "log") == 0) {
         free(s->log_level);
         s->log_level = xstrdup(rest);
-    } else if (strcmp(word, "seat") == 0) {
+    } else if (strcmp(word, "nodes") == 0) {
         return parse_nodes(rest, s, err);
     } else if (strcmp(word, "detached") == 0) {
         s->detached = true;
+    } else if (strcmp(word, "tree") == 0) {
+        if (parse_number(rest, NODES_MAX, &n) < 0)
+            return err_set(err, "'%s' is no width of a tree", rest);
+        s->width = (unsigned)n;
+    } else if (strcmp(word, "listen") == 0) {
+        if (parse_number(rest, UINT16_MAX - BOOTSTRAP_PORTS, &n) < 0)
+            return err_set(err, "'%s' is no port", rest);
+        s->listen = (int)n;
+    } else if (strcmp(word, "parent") == 0) {
+        return parse_parent(rest, &s->parent, err);
     } else if (strcmp(word, "call") == 0) {
         strv_push(&s->calls, rest);
     } else {
@@ -216,6 +303,8 @@ int bootstrap_read(int fd, int64_t deadline_ms, struct bootstrap *s, struct ddp_
 void bootstrap_finish(struct bootstrap *s)
 {
     secret_wipe(&s->key, sizeof s->key);
+    secret_wipe(&s->parent.key, sizeof s->parent.key);
+    free(s->parent.name);
     free(s->name);
     free(s->log_level);
     strv_finish(&s->calls);

@@ -1,19 +1,28 @@
 /* launcher/link/bootstrap.h - the lines that tell an agent its key, node and launcher
  *
  *     ddprun-agent 1            the protocol
- *     key HEX                   the node's key; with seat lines the job's
+ *     key HEX                   the node's key; with nodes lines the job's
  *     node N                    its node number
  *     name NAME                 its name in the allocation
- *     seat N HOSTS              instead of both: these hosts are nodes N, N+1, ...
+ *     nodes N HOSTS             instead of both: these hosts are nodes N, N+1, ...
  *     log LEVELS                optional
  *     call ADDRESS PORT         where to call back; several, in order of preference
- *     detached yes              ignore EOF on stdin
- *     end
+ *     tree WIDTH                with nodes lines: agents connect in a tree of these nodes
+ *     parent PORT HEX NAME      ... and without: the node to connect to first, and the
+ * key listen PORT               ... and that others connect to this one detached yes
+ * ignore EOF on stdin end
  *
  * Given on stdin or in a file, not in arguments or environment, which others could read.
  * After the last line stdin stays open: EOF means that the agent's starter has ended,
  * unless "detached" is set. If one process starts all agents with the same lines, these
  * assign node numbers to hosts, and each agent finds its own by its host name.
+ *
+ * The tree spares the launcher a connection per node. In the row of the nodes, the first
+ * `width` connect to the launcher, and the one at p to the one at p / width - 1. Ports
+ * are derived from the job's key, as nobody could tell a node its parent's in advance:
+ * the parent takes the first free one of BOOTSTRAP_PORTS from there on. The link between
+ * them has a key of its own, derived from that of the parent. A node that does not reach
+ * its parent calls the launcher.
  */
 #ifndef LAUNCHER_LINK_BOOTSTRAP_H
 #define LAUNCHER_LINK_BOOTSTRAP_H
@@ -24,6 +33,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { BOOTSTRAP_PORTS = 4 };
+
 struct bootstrap {
     struct secret key;
     bool of_job; /* `key` is the job's: several nodes get the same lines */
@@ -32,7 +43,22 @@ struct bootstrap {
     struct strv calls;      /* "ADDRESS PORT" */
     struct strv nodes;      /* node assignments: "N NAME" */
     bool detached;
+    unsigned width; /* of the tree; 0: every node calls the launcher */
+    int listen;     /* the first port for nodes below; 0: there are none */
+    struct bootstrap_parent {
+        char *name; /* owned; NULL: the launcher */
+        int port;
+        struct secret key; /* of the link to it */
+    } parent;
 };
+
+/* Set `listen` and `parent` of the node at `place` in the row of `n` nodes, whose numbers
+ * are `nodes`; the parent's name is that of parent_place(). */
+void bootstrap_set_tree(struct bootstrap *s, const struct secret *job, unsigned width,
+                        const unsigned *nodes, size_t n, size_t place,
+                        const char *parent);
+/* Of its parent in the row; -1: the launcher. */
+long bootstrap_parent_place(unsigned width, size_t place);
 
 void bootstrap_add_node(struct bootstrap *s, unsigned node, const char *name);
 /* Do both names mean the same host? One of them may lack the domain. */

@@ -22,7 +22,7 @@ struct ambient_job {
     bool by_hand;
     bool apart; /* no shared home directory and no shared secret */
     /* owned: common to all instances of this start, and different from any other start;
-     * "" under Hydra, where PMI gives it (pmi.h) */
+     * "" under Hydra, where PMI gives it (peer.c) */
     char *id;
     const char *secret; /* borrowed: a secret that only the instances know; NULL: none */
     const char *node;   /* borrowed: the launcher's name of this node, where it can have

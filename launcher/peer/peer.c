@@ -6,11 +6,11 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/pmi_client.h"
 #include "launcher/alloc/sched.h"
 #include "launcher/peer/gather.h"
 #include "launcher/peer/join.h"
 #include "launcher/peer/local_copies.h"
-#include "launcher/peer/pmi.h"
 #include "launcher/transport/program.h"
 
 #include <limits.h>
@@ -118,6 +118,24 @@ static int plan_dry_run(const struct ambient_job *o, struct peers *peers)
     return 1;
 }
 
+/* No variable of Hydra distinguishes one mpiexec from another; but the name of its
+ * key-value space is the same on all hosts of one mpiexec, and no other's. */
+static int ask_hydra(struct ambient_job *o, int64_t deadline_ms, struct ddp_err *err)
+{
+    char name[PMI_CLIENT_LINE], line[PMI_CLIENT_LINE];
+    const char *fd = getenv("PMI_FD");
+    if (!fd)
+        return err_set(err,
+                       "PMI_SIZE is set, but PMI_FD, which leads to mpiexec, is not");
+    if (pmi_client_begin(atoi(fd), name, deadline_ms, err) < 0 ||
+        pmi_client_ask(atoi(fd), "cmd=finalize\n", "finalize_ack", line, deadline_ms,
+                       err) < 0)
+        return -1;
+    free(o->id);
+    o->id = xasprintf("hydra %s", name);
+    return 0;
+}
+
 int peer_take_part(struct opts *opts, struct ambient_job *o, struct peers *peers,
                    struct local_copies **copies, int *code)
 {
@@ -127,7 +145,7 @@ int peer_take_part(struct opts *opts, struct ambient_job *o, struct peers *peers
     *code = 0;
     if (opts->dry_run)
         return plan_dry_run(o, peers);
-    if (!o->id[0] && !(o->id = (free(o->id), pmi_space_name(deadline_ms, &err)))) {
+    if (!o->id[0] && ask_hydra(o, deadline_ms, &err) < 0) {
         *code = failed(&err, EXIT_CANNOT_START);
         return 0;
     }

@@ -72,6 +72,10 @@ struct node_starter {
     struct batch *batches;         /* owned */
     unsigned first;                /* no host before this one is queued */
     unsigned starting;
+    unsigned width;  /* of the tree in which agents connect; 0: all to us */
+    unsigned *row;   /* owned: the nodes of that tree; NULL: they know it */
+    unsigned *place; /* owned: by node, its index in the row */
+    size_t nrow;
     bool stopped;
 };
 
@@ -249,6 +253,16 @@ static void on_ended(int status, void *arg)
 
 /* --- starting ----------------------------------------------------------------------- */
 
+static void set_tree(const struct node_starter *s, struct bootstrap *m)
+{
+    if (!s->row)
+        return;
+    size_t place = s->place[m->node];
+    long parent = bootstrap_parent_place(s->width, place);
+    bootstrap_set_tree(m, &s->key, s->width, s->row, s->nrow, place,
+                       parent < 0 ? NULL : s->hosts->hosts[s->row[parent]].name);
+}
+
 /* The bootstrap lines for the agents of `nodes`; the caller wipes and frees. */
 static char *write_bootstrap(const struct node_starter *s, const unsigned *nodes,
                              size_t n)
@@ -257,15 +271,19 @@ static char *write_bootstrap(const struct node_starter *s, const unsigned *nodes
     m.log_level = s->log_level ? xstrdup(s->log_level) : NULL;
     m.detached = !s->transport->lifeline;
     if (s->transport->at_once) {
+        m.width = s->width;
         for (size_t i = 0; i < n; i++)
             bootstrap_add_node(&m, nodes[i], s->hosts->hosts[nodes[i]].name);
     } else {
         m.node = nodes[0];
         handshake_node_key(&s->key, m.node, &m.key);
         m.name = s->hosts->hosts[nodes[0]].name;
+        set_tree(s, &m);
     }
     char *text = bootstrap_write(&m);
     free(m.log_level);
+    free(m.parent.name);
+    secret_wipe(&m.parent.key, sizeof m.parent.key);
     strv_finish(&m.nodes);
     secret_wipe(&m.key, sizeof m.key);
     return text;
@@ -386,6 +404,29 @@ static bool on_accepted(unsigned node, int fd, const struct link_keys *keys,
     s->events.joined(node, fd, keys, here, s->arg);
     node_starter_go(s);
     return true;
+}
+
+void node_starter_joined(struct node_starter *s, unsigned node)
+{
+    if (s->starts[node].state != START_RUNS)
+        return;
+    s->starts[node].state = START_JOINED;
+    s->starting--;
+    node_starter_go(s);
+}
+
+void node_starter_tree(struct node_starter *s, unsigned width)
+{
+    s->width = width;
+    if (width == 0 || s->transport->at_once)
+        return;
+    s->row = xcalloc(s->hosts->nhosts, sizeof *s->row);
+    s->place = xcalloc(s->hosts->nhosts, sizeof *s->place);
+    for (unsigned i = 0; i < s->hosts->nhosts; i++) {
+        s->place[i] = (unsigned)s->nrow;
+        if (!s->hosts->hosts[i].started)
+            s->row[s->nrow++] = i;
+    }
 }
 
 /* --- control ------------------------------------------------------------------------ */
@@ -522,6 +563,8 @@ void node_starter_destroy(struct node_starter *s)
     strv_finish(&s->env);
     secret_wipe(&s->key, sizeof s->key);
     free(s->path);
+    free(s->row);
+    free(s->place);
     free(s->starts);
     free(s);
 }

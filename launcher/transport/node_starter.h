@@ -36,6 +36,12 @@ struct node_starter *node_starter_create(struct loop *loop, struct reap *reap,
                                          const struct node_starter_events *events,
                                          void *arg, struct ddp_err *err);
 
+/* Let the agents connect in a tree of this width, to each other (link/bootstrap.h); those
+ * at the top of it connect to us. */
+void node_starter_tree(struct node_starter *s, unsigned width);
+/* The agent of `node` has connected to another one. */
+void node_starter_joined(struct node_starter *s, unsigned node);
+
 /* Queue a host; start the queued ones. */
 void node_starter_queue(struct node_starter *s, unsigned node);
 void node_starter_go(struct node_starter *s);

@@ -74,6 +74,20 @@ class Srun(TransportTest):
         self.assertEqual(said.count("on node002\n"), 2, said)
         self.assertEqual(said.count("by ssh\n"), 4, said)
 
+    def test_agents_connect_to_each_other(self):
+        """In a chain, so that two of the three links are between nodes; then one breaks."""
+        said = self.batch(
+            "-p dgx -N3 -n3",
+            "$ddprun --tree-width 1 --log-level debug sh -c 'echo rank $RANK on $(hostname)'; echo code $?\n"
+            "$ddprun --tree-width 1 sh -c '[ $RANK != 1 ] || kill -9 $PPID; sleep 100'; echo code $?")
+        for rank in range(3):
+            self.assertIn(f"rank {rank} on {node(1 + rank)}\n", said)
+        self.assertEqual((said.count(" has connected"), said.count(") has joined")), (1, 3), said)
+        self.assertIn("code 0\n", said)
+        self.assertIn("ddprun: node002 is lost: ", said)
+        self.assertIn("code 125\n", said)
+        self.assert_nobody()
+
     def test_a_step_for_each_component(self):
         said = self.batch(
             "-p dgx -N1 -n2 --gres=gpu:2 : -p compute -N2 -n2",

@@ -79,14 +79,14 @@ class Scripts(unittest.TestCase):
 
     def test_cpus_and_memory_are_requested_or_the_script_says_why_not(self):
         for scheduler, unknown, asked in (
-                ("slurm", "# CPUs are not asked for: each rank gets Slurm's default, usually 1",
+                ("slurm", "# CPUs are not requested: each rank gets Slurm's default, usually 1",
                  "#SBATCH --cpus-per-task=6"), ("sge", "# One slot for each rank", "#$ -pe mpi 48"),
                 ("pbs", "# One CPU for each rank", "#PBS -l select=2:ncpus=24:"),
                 ("lsf", "# One core for each rank", '#BSUB -R "affinity[core(6)]"')):
             ask = ("--script", scheduler, "-N", "2", "--nproc-per-node", "4")
             text = self.made(*ask, "true")
             self.assertIn(unknown, text)
-            self.assertIn("# Memory is not asked for: the ", text)
+            self.assertIn("# Memory is not requested: the ", text)
             text = self.made(*ask, "--cpus-per-task", "6", "true")
             self.assertNotIn(unknown, text)
             self.assertIn(asked, text)
@@ -94,7 +94,7 @@ class Scripts(unittest.TestCase):
         self.assertNotIn("# Memory is not", text)
         self.assertIn("#SBATCH --mem=8192M\n", text)
         text = self.made("--site", "tara", "--script", "slurm", "--account", "a", "true")
-        self.assertNotIn("not asked for", text)
+        self.assertNotIn("not requested", text)
         self.assertIn("#SBATCH --cpus-per-task=", text)
 
     def test_a_site_list_prints_only_what_is_known(self):

@@ -188,7 +188,8 @@ START_TEST(the_node_is_found_by_the_host_name)
     for (size_t i = 0; i < 5; i++)
         bootstrap_add_node(&s, nodes[i], names[i]);
     char *text = bootstrap_write(&s);
-    ck_assert_ptr_nonnull(strstr(text, "\nseat 0 node[001-003]\nseat 5 login,a.x.org\n"));
+    ck_assert_ptr_nonnull(
+        strstr(text, "\nnodes 0 node[001-003]\nnodes 5 login,a.x.org\n"));
     ck_ok(bootstrap_parse(text, &t, &err), err);
     ck_assert(t.detached && t.of_job);
     ck_assert_ptr_null(t.name);
@@ -209,6 +210,56 @@ START_TEST(the_node_is_found_by_the_host_name)
 }
 END_TEST
 
+/* Both ways of the lines, those of one node and those of all, give the same tree: that of
+ * five nodes with a width of two. */
+START_TEST(a_tree_has_one_parent_per_node)
+{
+    static const long parents[] = {-1, -1, 0, 0, 1};
+    static const unsigned numbers[] = {0, 1, 4, 5, 6};
+    struct bootstrap all = {.width = 2}, common = {0};
+    struct ddp_err err;
+    memset(&all.key, 7, sizeof all.key);
+    strv_push(&all.calls, "10.0.0.1 4711");
+    for (size_t i = 0; i < 5; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "n%u", numbers[i]);
+        bootstrap_add_node(&all, numbers[i], name);
+    }
+    char *text = bootstrap_write(&all);
+    ck_ok(bootstrap_parse(text, &common, &err), err);
+    free(text);
+    int listens[7] = {0};
+    for (size_t i = 0; i < 5; i++) {
+        struct bootstrap own = {.node = numbers[i], .calls = all.calls}, read = {0};
+        char name[8], parent[8] = "";
+        long at = bootstrap_parent_place(2, i);
+        snprintf(name, sizeof name, "n%u", numbers[i]);
+        ck_assert_int_eq(at, parents[i]);
+        if (at >= 0)
+            snprintf(parent, sizeof parent, "n%u", numbers[at]);
+        ck_assert(bootstrap_take_node(&common, name));
+        own.name = name;
+        bootstrap_set_tree(&own, &all.key, 2, numbers, 5, i, at < 0 ? NULL : parent);
+        text = bootstrap_write(&own);
+        ck_ok(bootstrap_parse(text, &read, &err), err);
+        free(text);
+        ck_assert_int_eq(read.listen, common.listen);
+        ck_assert_int_eq(read.listen > 0, i < 2);
+        ck_assert_pstr_eq(read.parent.name, at < 0 ? NULL : parent);
+        ck_assert_pstr_eq(common.parent.name, at < 0 ? NULL : parent);
+        if (at >= 0) {
+            ck_assert_int_eq(read.parent.port, listens[at]);
+            ck_assert(secret_equal(&read.parent.key, &common.parent.key));
+        }
+        listens[i] = read.listen;
+        free(own.parent.name);
+        bootstrap_finish(&read);
+    }
+    bootstrap_finish(&common);
+    bootstrap_finish(&all);
+}
+END_TEST
+
 #define KEY "key a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5\n"
 
 static const struct {
@@ -222,9 +273,10 @@ static const struct {
     {"ddprun-agent 1\n" KEY "node 70000\nend\n", "'70000' is not the number of a node"},
     {"ddprun-agent 1\n" KEY "node 1\nname n\nend\n",
      "no key, no name or no address to call"},
-    {"ddprun-agent 1\n" KEY "seat x n\n", "'x n' is no node assignment"},
-    {"ddprun-agent 1\n" KEY "seat 65000 n[1-2000]\n",
+    {"ddprun-agent 1\n" KEY "nodes x n\n", "'x n' is no node assignment"},
+    {"ddprun-agent 1\n" KEY "nodes 65000 n[1-2000]\n",
      "'65000 n[1-2000]' has too many nodes"},
+    {"ddprun-agent 1\n" KEY "parent 70000 ab n1\nend\n", "'70000 ab n1' is no parent"},
     {"ddprun-agent 1\nfoo bar\nend\n", "unknown bootstrap line 'foo'"},
 };
 
@@ -270,6 +322,7 @@ Suite *suite(void)
     t = tcase_create("bootstrap");
     tcase_add_test(t, bootstrap_lines_round_trip_and_no_byte_more_is_read);
     tcase_add_test(t, the_node_is_found_by_the_host_name);
+    tcase_add_test(t, a_tree_has_one_parent_per_node);
     tcase_add_loop_test(t, other_input_on_stdin_is_rejected, 0, ARRAY_LEN(bad_bootstrap));
     tcase_add_test(t, truncated_bootstrap_lines_are_rejected);
     suite_add_tcase(s, t);

@@ -4,6 +4,7 @@ of these say. The real Slurm and the real Grid Engine: tests/lab."""
 
 import glob
 import os
+import re
 import signal
 import unittest
 
@@ -69,6 +70,27 @@ class Lsf(TransportTest):
         lines = sorted(line.split("]")[-1].strip() for line in run.out.splitlines())
         self.assertEqual(lines, ["0 0", "1 0", "2 1"])
         self.assertEqual([line.split()[0] for line in self.started()], ["n1", "n2"])
+
+    def joined(self, hosts):
+        """Who has called the launcher, and who joined the job, with a tree of width 1."""
+        self.env["LSB_MCPU_HOSTS"] = " ".join(f"{host} 2" for host in hosts)
+        run = self.inside("--tree-width", "1", "--log-level", "debug", "sh", "-c", "echo rank $RANK")
+        self.assert_ended(run, 0)
+        for rank in range(2 * len(hosts)):
+            self.assertEqual(run.out.count(f"rank {rank}\n"), 1, run.out)
+        return [re.findall(rf"\b(\S+) {what}", run.err) for what in ("has connected", r"\(\S+\) has joined")]
+
+    def test_agents_connect_in_a_tree(self):
+        """To each other, by the names of the hosts: the launcher gets one connection."""
+        hosts = [f"127.0.0.{n}" for n in range(2, 6)]
+        called, joined = self.joined(hosts)
+        self.assertEqual((called, sorted(joined)), (hosts[:1], hosts))
+
+    def test_an_agent_without_a_parent_calls_the_launcher(self):
+        """The name of the second host means nothing to the third."""
+        hosts = ["127.0.0.2", "nowhere.invalid", "127.0.0.3", "127.0.0.4"]
+        called, joined = self.joined(hosts)
+        self.assertEqual((sorted(called), sorted(joined)), (sorted([hosts[0], hosts[2]]), sorted(hosts)))
 
     def test_what_dry_run_says(self):
         run = self.inside("--dry-run", "true")

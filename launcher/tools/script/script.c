@@ -243,7 +243,7 @@ static int set_request(struct strv *values, const struct request *r, struct strv
     set_unknown(values, r, asks);
     set(values, "account", r->account);
     set(values, "partition", r->partition_name);
-    set(values, "gpus_unasked",
+    set(values, "gpus_unrequested",
         r->gpus > 0 && !mentions(asks, "{{gpus}}") && !(p && p->whole) ? "yes" : "");
     if (r->memory_said && s->scheduler != SCHED_SLURM && !mentions(asks, "{{memory}}"))
         return err_set(err,

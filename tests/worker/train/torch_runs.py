@@ -86,11 +86,12 @@ def load(path):
     return metadata, tensors
 
 
-def save(path, tensors):
+def save(path, tensors, dtype=torch.float32):
     header, data = {}, b""
+    kinds = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
     for name, t in tensors.items():
-        more = t.float().contiguous().numpy().tobytes()
-        header[name] = {"dtype": "F32", "shape": list(t.shape),
+        more = bytes(t.to(dtype).contiguous().view(torch.uint8).flatten().tolist())
+        header[name] = {"dtype": kinds[dtype], "shape": list(t.shape),
                         "data_offsets": [len(data), len(data) + len(more)]}
         data += more
     text = json.dumps(header).encode()
@@ -269,6 +270,39 @@ def gpt2_learns_as_in_pytorch():
     beside("gpt2", runs, theirs, 1e-4)
 
 
+def gpt2_files_are_exchanged():
+    """What Hugging Face's file has beside the weights is not asked for; 16 bits are read."""
+    net = Gpt2(2, 2, 16, 8, 256)
+    common = ("--model", "gpt2:layers=2,heads=2,width=16,context=8,vocab=256", "--data", "text",
+              "--batch-size", 32, "--lr", 1e-3)
+    text = bytes(random.choices(range(256), k=8 * 80 + 1))
+    with open("text", "wb") as f:
+        f.write(text)
+    x = torch.stack([torch.tensor(list(text[8 * i:8 * i + 9])) for i in range(80)])
+
+    def loss(which):
+        return F.cross_entropy(net(which[:, :-1]).flatten(0, 1), which[:, 1:].flatten())
+
+    for dtype in (torch.float16, torch.bfloat16):
+        weights = {k: v.to(dtype) for k, v in net.state_dict().items()}
+        masks = {f"h.{i}.attn.bias": torch.ones(1, 1, 8, 8).tril() for i in range(2)}
+        save("given", {**weights, **masks}, dtype)
+        run_ok(2, *QUIET, *common, "--resume", "given", "--steps", 3, "--log", str(dtype),
+               "--checkpoint", "c")
+        net.load_state_dict(weights)
+        first = loss(x[order(72, 1)[:64]]).item()
+        assert abs(losses(str(dtype))[0] - first) < 1e-5 * first, (losses(str(dtype)), first)
+        metadata, tensors = load("c")
+        back = {k: v for k, v in tensors.items() if not k.startswith("optim.")}
+        assert list(back) == list(net.state_dict()), "the names are in PyTorch's order"
+        net.load_state_dict(back)
+        with torch.no_grad():
+            test = loss(x[72:]).item()
+        with open(str(dtype)) as f:
+            told = [r for r in map(json.loads, f) if r["kind"] == "epoch"][-1]["test_loss"]
+        assert abs(told - test) < 1e-5 * test, (told, test)
+
+
 def logits_of_a_checkpoint_are_pytorchs():
     for name, optimizer, states in (("cnn", "adadelta", ("square_avg", "acc_delta")),
                                     ("mlp", "adam", ("exp_avg", "exp_avg_sq"))):
@@ -301,5 +335,6 @@ def logits_of_a_checkpoint_are_pytorchs():
 
 torch.set_num_threads(1)
 torch.manual_seed(2)
-main([mlp_learns_as_in_pytorch, gpt2_learns_as_in_pytorch, cnn_learns_from_moved_colours_as_in_pytorch,
+main([mlp_learns_as_in_pytorch, gpt2_learns_as_in_pytorch,
+      gpt2_files_are_exchanged, cnn_learns_from_moved_colours_as_in_pytorch,
       resnet18_learns_as_in_pytorch, logits_of_a_checkpoint_are_pytorchs])

@@ -87,6 +87,7 @@ struct opts {
     int64_t node_timeout_ms;  /* silence after which a node is lost; default 60 s */
     int64_t grace_ms;         /* TERM to KILL; default 5 s */
     int max_restarts;         /* restarts of all ranks after a failure; default 0 */
+    int spares;               /* hosts that replace lost ones; default 0 */
     bool dry_run, show_env, verbose, report, preflight;
     const char *log_level;
     /* --preload: modules imported once per node, "torch,numpy"; "": those the script imports

@@ -63,6 +63,23 @@ static void start_ranks(struct agent *a)
         a->ranks = ranks_create(a);
 }
 
+/* A spare takes the place of a lost node. */
+static void take_place(struct agent *a, struct msg_share *share)
+{
+    bool same_size = a->share.nlocal == share->nlocal;
+    if (!same_size) {
+        ranks_destroy(a->ranks);
+        a->ranks = NULL;
+    }
+    msg_finish(MSG_SHARE, (union msg_any *)&a->share);
+    a->share = *share;
+    *share = (struct msg_share){0};
+    if (!same_size)
+        start_ranks(a);
+    else if (prepare(a))
+        ranks_again(a->ranks);
+}
+
 static int handle_job(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     if (a->job.id)
@@ -78,6 +95,10 @@ static int handle_job(struct agent *a, const struct frame *f, struct ddp_err *er
 static int handle_share(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct msg_share *m = f->m;
+    if (a->share.standby && !m->standby && a->state == AGENT_ACTIVE) {
+        take_place(a, m);
+        return 0;
+    }
     if (!a->job.id || a->share.nlocal)
         return err_set(err, "an unexpected 'share'");
     a->share = *m;
@@ -124,13 +145,18 @@ static int handle_terminate(struct agent *a, const struct frame *f, struct ddp_e
 
 static int handle_restart(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
-    const struct msg_restart *m = f->m;
-    if (!a->ranks || a->state != AGENT_ENDED)
+    struct msg_restart *m = f->m;
+    if (!a->job.id || a->state != AGENT_ENDED)
         return err_set(err, "an unexpected 'restart'");
     agent_shutdown_reset(a);
     a->job.attempt = m->attempt;
+    free(a->job.master_addr);
+    a->job.master_addr = msg_take(&m->addr);
     a->job.master_port = m->port;
-    if (prepare(a))
+    a->job.rank0_port = m->rank0_port;
+    if (m->map.n > 0)
+        replace(&a->job.map, &m->map);
+    if (a->ranks && !a->share.standby && prepare(a))
         ranks_again(a->ranks);
     return 0;
 }

@@ -371,7 +371,8 @@ static void start_batch(struct ranks *r)
         if (!files_answer(r) || prepare(r) < 0)
             return;
     }
-    if (agent_plugins_start(r->agent))
+    r->stopped |= r->share->standby;
+    if (agent_plugins_start(r->agent) || r->stopped)
         return;
     int64_t end_ms = now_ms() + BATCH_MS;
     for (int i = 0; i < BATCH && r->next < (int)r->share->nlocal && now_ms() < end_ms;

@@ -532,6 +532,9 @@ const struct option options[] = {
      "time between TERM and KILL when ranks are stopped; default: 5s"},
     {"max-restarts", "N", AT(max_restarts), read_number, 0, RANKS_MAX, NULL,
      "when a rank fails, restart all ranks, up to N times; default: 0"},
+    {"spares", "N", AT(spares), read_number, 0, RANKS_MAX, NULL,
+     "the last N hosts get no rank; each takes the place of a host that is lost, in another "
+     "attempt"},
     {"preload", "MODULES", AT(preload), read_modules, 0, 0, NULL,
      "fork the Python ranks of a host from one interpreter that has imported these, such as "
      "torch,numpy, if that is safe; default: what the script imports first, if torch is "

@@ -390,6 +390,8 @@ void output_renew(struct output *o, const char *mark)
     for (int r = 0; r < o->nranks; r++) {
         o->ranks[r].streams[OUT_STDOUT].nbytes = 0;
         o->ranks[r].streams[OUT_STDERR].nbytes = 0;
+        free(o->ranks[r].tag); /* the rank may have moved */
+        o->ranks[r].tag = NULL;
     }
 }
 

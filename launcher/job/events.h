@@ -27,8 +27,8 @@ void events_finish(struct job *j); /* drop all subscribers */
 bool events_wanted(const struct job *j);
 
 /* event_emit(j, "restart", "{s:i}", "of", 2): the format is json_pack()'s, an object; its
- * arguments are evaluated only if there are subscribers. Text that is not ours goes through
- * event_text(), as json_pack() fails on bytes that are no UTF-8: "{s:o}", "text",
+ * arguments are evaluated only if there are subscribers. Text that is not ours goes
+ * through event_text(), as json_pack() fails on bytes that are no UTF-8: "{s:o}", "text",
  * event_text(line). */
 #define event_emit(j, ...) (events_wanted(j) ? events_put(j, __VA_ARGS__) : (void)0)
 void events_put(struct job *j, const char *name, const char *fmt, ...);

@@ -65,6 +65,14 @@ void job_node_joined(struct job *j, unsigned node, struct link *l,
                      struct msg_hello *hello);
 void job_prepare(struct job *j); /* an attempt, the first one included */
 
+void job_make_map(struct job *j); /* j->job.map from the plan */
+
+/* spares.c */
+bool job_is_spare(const struct job *j, size_t node); /* gets no rank at first */
+bool job_can_replace(struct job *j);       /* are there spares for all lost nodes? */
+void job_replace_lost(struct job *j);      /* between two attempts */
+void job_warn_spares(const struct job *j); /* of those that could not be started */
+
 /* heartbeat.c */
 int job_start_heartbeat(struct job *j, struct ddp_err *err);
 void job_ping(struct job *j, unsigned node);

@@ -116,7 +116,7 @@ int job_describe(struct job *j, struct ddp_err *err)
     j->job.mpi = o->mpi;
     j->job.env_complete = !travels;
     j->job.report = o->report;
-    j->job.max_restarts = (uint32_t)o->max_restarts;
+    j->job.max_restarts = (uint32_t)(o->max_restarts + o->spares);
     return 0;
 }
 
@@ -149,10 +149,15 @@ static int make_plan(struct job *j, struct ddp_err *err)
     j->job.nnodes = (uint32_t)j->plan->nnodes;
     for (int p = 0; p < j->plan->nnodes; p++)
         j->nodes[j->plan->nodes[p].host - j->alloc->nodes].place = p;
+    job_make_map(j);
+    return 0;
+}
+
+void job_make_map(struct job *j)
+{
     for (int p = 0; p < j->plan->nnodes; p++)
         rankmap_push(&j->job.map, j->plan->nodes[p].host->name, j->plan->nodes[p].ranks,
                      j->plan->nodes[p].nlocal);
-    return 0;
 }
 
 int job_plan(struct job *j, struct ddp_err *err)
@@ -166,7 +171,7 @@ int job_plan(struct job *j, struct ddp_err *err)
     if (known && make_plan(j, err) < 0)
         return -1;
     for (size_t i = 0; i < j->alloc->nnodes; i++)
-        j->nodes[i].wanted = !known || j->nodes[i].place >= 0;
+        j->nodes[i].wanted = !known || j->nodes[i].place >= 0 || job_is_spare(j, i);
     return 0;
 }
 
@@ -230,10 +235,11 @@ static bool settled(const struct job *j)
     return true;
 }
 
+/* Of a spare it ends nothing. */
 static const char *first_trouble(const struct job *j)
 {
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (j->nodes[i].trouble)
+        if (j->nodes[i].trouble && !job_is_spare(j, i))
             return j->nodes[i].trouble;
     }
     return NULL;
@@ -447,6 +453,7 @@ static void job_place(struct job *j)
         if (j->nodes[i].joined)
             alloc_resolve(j->alloc, i, (int)j->nodes[i].hello.ngpus);
     }
+    job_warn_spares(j);
     int code = !j->plan && make_plan(j, &err) < 0 ? EXIT_USAGE
                : job_open_streams(j, &err) < 0    ? EXIT_CANNOT_START
                                                   : 0;
@@ -470,10 +477,13 @@ static void send_assignments(struct job *j)
     job_send(j, NODE_ALL, MSG_JOB, &j->job);
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         struct msg_share share;
-        if (j->nodes[i].place < 0)
+        int place = j->nodes[i].place;
+        bool standby = place < 0 && job_is_spare(j, i);
+        if (place < 0 && !standby)
             continue;
         JOB_HOOKS(j, node_orders, i);
-        job_share_of(j, j->nodes[i].place, &share);
+        job_share_of(j, standby ? j->plan->nnodes - 1 : place, &share);
+        share.standby = standby;
         job_send(j, i, MSG_SHARE, &share);
         msg_share_finish(&share);
     }
@@ -481,9 +491,26 @@ static void send_assignments(struct job *j)
 
 static void send_restart(struct job *j)
 {
-    job_send(j, NODE_ALL, MSG(restart, (uint32_t)j->restart.attempt, j->job.master_port));
+    bool moved = false;
     for (size_t i = 0; i < j->alloc->nnodes; i++)
-        j->nodes[i].ended = false;
+        moved |= j->nodes[i].replaces;
+    job_send(j, NODE_ALL,
+             MSG(restart, .attempt = (uint32_t)j->restart.attempt,
+                 .addr = j->job.master_addr, .port = j->job.master_port,
+                 .rank0_port = j->job.rank0_port,
+                 .map = moved ? j->job.map : (struct strv){0}));
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        struct job_node *n = &j->nodes[i];
+        struct msg_share share;
+        n->ended = false;
+        if (!n->replaces)
+            continue;
+        n->replaces = false;
+        JOB_HOOKS(j, node_orders, i);
+        job_share_of(j, n->place, &share);
+        job_send(j, i, MSG_SHARE, &share);
+        msg_share_finish(&share);
+    }
 }
 
 void job_hold(struct job *j)

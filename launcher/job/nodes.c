@@ -2,8 +2,10 @@
  *
  * In a launch tree, a link leads to its agent's node and to all nodes below it.
  */
+#define LOG_SUBSYS "job"
 #include "launcher/job/job_impl.h"
 
+#include "common/duration.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/transport/program.h"
@@ -65,9 +67,20 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
     }
     bool ends_job = j->state < JOB_LEAVING && !(j->instead && j->state == JOB_PREPARING);
     JOB_HOOKS(j, node_lost, node, why);
-    if (ends_job)
-        job_fail_text(j, CAUSE_NODE, EXIT_CANNOT_START,
-                      xasprintf("%s is lost: %s", n->host->name, why));
+    char *text = xasprintf("%s is lost: %s", n->host->name, why);
+    if (ends_job && j->plan && n->place < 0 && job_is_spare(j, node)) {
+        log_warn("the spare node %s", text);
+        free(text);
+    } else if (ends_job) {
+        job_fail(j, (struct cause){.kind = CAUSE_NODE,
+                                   .rank = -1,
+                                   .code = EXIT_CANNOT_START,
+                                   .at_ns = now_ns(),
+                                   .text = text,
+                                   .replaceable = job_can_replace(j)});
+    } else {
+        free(text);
+    }
     if (n->via && !has_live_node(j, n->via))
         job_drop_link(j, n->via, why);
     else

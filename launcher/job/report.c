@@ -175,8 +175,13 @@ static char *what_happened(const struct job *j)
     case CAUSE_SIGNAL:
         return xasprintf("%sinterrupted (%s)%s", c->text ? c->text : "",
                          signal_name(c->status), may_hurry(j) ? HURRY_HINT : "");
+    case CAUSE_NODE: {
+        char *label = restart_label(&j->restart);
+        char *text = xasprintf("%s%s", c->text, label);
+        free(label);
+        return text;
+    }
     case CAUSE_CANNOT:
-    case CAUSE_NODE:
         return xstrdup(c->text);
     case CAUSE_NONE:
     case CAUSE_OUTPUT: /* the reader of stdout closed it: no message */

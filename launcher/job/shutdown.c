@@ -148,6 +148,7 @@ static void restart_ranks(struct job *j)
 {
     forget_cause(j);
     restart_next(&j->restart);
+    job_replace_lost(j);
     char *label = restart_label(&j->restart);
     char *line = xasprintf("ddprun: all ranks are started again%s", label);
     job_say(j, line);

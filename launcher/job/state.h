@@ -40,6 +40,7 @@ struct job_node {
     struct msg_hello hello;        /* its agent's description of the machine */
     char *trouble;                 /* owned: why it does not start, one line; or NULL */
     bool wanted, tried_from_here, joined, lost, ended;
+    bool replaces;       /* a spare that takes a lost node's place in the next attempt */
     uint32_t uncredited; /* bytes of output not yet returned as credit */
     uint32_t input_sent; /* bytes of input it has not consumed */
     int64_t heard_ms;    /* its last frame; monotonic */

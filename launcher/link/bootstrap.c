@@ -173,7 +173,7 @@ static int parse_nodes(const char *rest, struct bootstrap *s, struct ddp_err *er
     if (end == rest || *end != ' ' || first > NODES_MAX)
         return err_set(err, "'%s' is no node assignment", rest);
     int rc = hostlist_expand(end + 1, &names, err);
-    if (rc == 0 && names.n > NODES_MAX - first)
+    if (rc == 0 && (names.n > NODES_MAX - first || s->nodes.n + names.n > NODES_MAX))
         rc = err_set(err, "'%s' has too many nodes", rest);
     s->of_job = true;
     for (size_t i = 0; rc == 0 && i < names.n; i++)

@@ -68,7 +68,12 @@ static int find_caps(struct draft *d, struct ddp_err *err)
                            ? "; -H or --hostfile names others, --node-rank K is for a "
                              "ddprun on each"
                            : "");
-    d->nnodes = o->nnodes ? (size_t)o->nnodes : d->alloc->nnodes;
+    size_t spares = (size_t)o->spares;
+    if (spares > 0 && (size_t)o->nnodes + spares >= d->alloc->nnodes + (o->nnodes > 0))
+        return err_set(err, "--spares %d%s, but the allocation (%s) has %zu host%s",
+                       o->spares, o->nnodes ? " beside --nnodes" : "", d->alloc->source,
+                       d->alloc->nnodes, d->alloc->nnodes == 1 ? "" : "s");
+    d->nnodes = o->nnodes ? (size_t)o->nnodes : d->alloc->nnodes - spares;
     for (size_t i = 0; i < d->nnodes; i++) {
         if (cap_of(d, &d->alloc->nodes[i], &d->caps[i], err) < 0)
             return -1;

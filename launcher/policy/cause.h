@@ -28,6 +28,7 @@ struct cause {
     int64_t at_ns;     /* on the launcher's clock */
     uint64_t peak_kib; /* CAUSE_EXIT: peak memory of the rank */
     char *text;        /* owned, or NULL */
+    bool replaceable;  /* CAUSE_NODE: a spare can take its place */
 };
 
 /* Is `a` earlier than `b`? By `at_ns`: on one node this is the order in which the kernel
@@ -36,7 +37,8 @@ struct cause {
  * seldom the reverse; otherwise `b`, reported first, stays. A signal to ddprun precedes
  * the death of a rank by the same signal at about the same time: a scheduler signals all
  * processes of a job. The loss of a node precedes a rank's exit status at about the same
- * time: it breaks the rank's connections, and its own is noticed no sooner than theirs. */
+ * time: it breaks the rank's connections, and its own is noticed no sooner than theirs.
+ */
 bool cause_before(const struct cause *a, const struct cause *b);
 
 /* The exit code for a rank that ended with `status`: its own, or 128 + signal. */

@@ -5,12 +5,14 @@
 
 static bool may_restart(const struct cause *c)
 {
-    return c->kind == CAUSE_EXIT || c->kind == CAUSE_ABORT;
+    return c->kind == CAUSE_EXIT || c->kind == CAUSE_ABORT ||
+           (c->kind == CAUSE_NODE && c->replaceable);
 }
 
 bool restart_asked(struct restart *r, const struct cause *c)
 {
-    bool left = r->attempt < r->max;
+    r->moving = c->kind == CAUSE_NODE;
+    bool left = r->moving ? c->replaceable : r->attempt - r->moved < r->max;
     r->pending = may_restart(c) && left;
     r->over = !may_restart(c) && left;
     return r->pending;
@@ -18,6 +20,7 @@ bool restart_asked(struct restart *r, const struct cause *c)
 
 bool restart_cancelled(struct restart *r, const struct cause *c)
 {
+    r->moving |= c->kind == CAUSE_NODE;
     if (!r->pending || may_restart(c))
         return false;
     r->pending = false;
@@ -33,11 +36,13 @@ bool restart_ignores(const struct restart *r, const struct cause *c)
 void restart_next(struct restart *r)
 {
     r->attempt++;
+    r->moved += r->moving;
+    r->moving = false;
     r->pending = false;
 }
 
 char *restart_label(const struct restart *r)
 {
-    return r->max > 0 ? xasprintf(", attempt %d of %d", r->attempt + 1, r->max + 1)
-                      : xstrdup("");
+    int all = r->max + r->spares + 1;
+    return all > 1 ? xasprintf(", attempt %d of %d", r->attempt + 1, all) : xstrdup("");
 }

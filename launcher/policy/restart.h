@@ -1,9 +1,10 @@
 /* launcher/policy/restart.h - restart policy (--max-restarts)
  *
- * An attempt is one run of all ranks; --max-restarts N allows N more after the first.
- * Only a failed or aborting rank is followed by a restart. A failure that would recur (a
- * lost node, a program that cannot be started) or a request to end (a signal, --timeout,
- * closed stdout) ends the job, even while ranks are being stopped for a restart.
+ * An attempt is one run of all ranks; --max-restarts N allows N more after failed or
+ * aborting ranks, and each of --spares N one more after a lost node, whose place it
+ * takes. A failure that would recur (a lost node without a spare, a program that cannot
+ * be started) or a request to end (a signal, --timeout, closed stdout) ends the job, even
+ * while ranks are being stopped for a restart.
  */
 #ifndef LAUNCHER_POLICY_RESTART_H
 #define LAUNCHER_POLICY_RESTART_H
@@ -12,7 +13,10 @@
 
 struct restart {
     int max;      /* --max-restarts */
+    int spares;   /* --spares */
+    int moved;    /* attempts that followed a lost node */
     int attempt;  /* from 0: TORCHELASTIC_RESTART_COUNT */
+    bool moving;  /* the pending one does */
     bool pending; /* this attempt is being stopped, another one follows */
     bool over;    /* attempts are left, but the cause allows no restart */
 };

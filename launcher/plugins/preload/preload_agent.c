@@ -198,7 +198,7 @@ static bool preload_start(void *state)
     if (!s->tried && may_fork(s->agent->ranks))
         start_interpreter(s);
     s->tried = true;
-    if (s->preload && s->ready && !s->forking)
+    if (s->preload && s->ready && !s->forking && !s->agent->ranks->stopped)
         fork_next(s);
     return s->preload != NULL;
 }

@@ -1,0 +1,151 @@
+"""--spares: a lost host's ranks are started again on another one."""
+
+import signal
+import time
+import unittest
+
+import hosts
+from hosts import LabTest, main, node
+from launch import wait_until
+from test_hosts import ADD
+
+setUpModule = hosts.set_up
+tearDownModule = hosts.tear_down
+
+# each rank says where it is; those of the first attempt wait to be stopped
+SAY = "echo $RANK $(hostname) $TORCHELASTIC_RESTART_COUNT; "
+WAIT = SAY + "[ $TORCHELASTIC_RESTART_COUNT -gt {} ] || exec sleep 50"
+
+
+class Spares(LabTest):
+    def up(self, launch, *ranks, attempt=0):
+        lines = [f"{rank} {node(host)} {attempt}\n" for rank, host in ranks]
+        if not wait_until(lambda: all(line in launch.out for line in lines)):
+            self.fail(f"not up: {launch.out} {launch.err}")
+
+    def lose(self, number, how="kill"):
+        self.addCleanup(self.heal, number)
+        self.fault(number, how)
+
+    def begin(self, numbers, *options, script=WAIT.format(0), spares=1, **how):
+        return self.start_on(numbers, script, "--spares", spares, "--grace", "1s", *options, slots=2,
+                             **how)
+
+    def heads(self, launch):
+        return [line for line in launch.err.splitlines() if line.startswith("ddprun: ")]
+
+    def test_ranks_keep_their_numbers_on_another_host(self):
+        launch = self.begin((1, 2, 3, 4))
+        self.up(launch, (0, 1), (2, 2), (4, 3), (5, 3))
+        self.lose(2)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.up(launch, (0, 1), (1, 1), (2, 4), (3, 4), (4, 3), (5, 3), attempt=1)
+        lost, takes, again = self.heads(launch)
+        self.assertRegex(lost, "^ddprun: node002 is lost: .*, attempt 1 of 2; ddprun stopped ranks "
+                         "0-1,4-5; no exit status of ranks 2-3")
+        self.assertEqual(takes, "ddprun: node004 takes the place of node002")
+        self.assertEqual(again, "ddprun: all ranks are started again, attempt 2 of 2")
+        self.assertIn("[2 node004] 2 node004 1\n", launch.out)
+
+    def test_the_store_moves_with_rank_0(self):
+        """Its address is that of the new host, and no key of the attempt before is in it."""
+        program = self.write("add.py", ADD)
+        launch = self.begin((2, 3, 4), script=f"/usr/bin/python3 {program}; " + WAIT.format(0))
+        self.up(launch, (0, 2), (1, 2), (2, 3), (3, 3))
+        self.lose(2)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.up(launch, (0, 4), (1, 4), (2, 3), (3, 3), attempt=1)
+        sums = [line.split()[-2:] for line in launch.out.splitlines() if "10.77." in line]
+        for address in ("10.77.0.2", "10.77.0.4"):
+            self.assertEqual(sorted(n for a, n in sums if a == address), ["1", "2", "3", "4"])
+
+    def test_a_silent_host(self):
+        launch = self.begin((1, 2, 3), "--node-timeout", "4s")
+        self.up(launch, (0, 1), (2, 2))
+        self.lose(2, "drop")
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.up(launch, (0, 1), (2, 3), (3, 3), attempt=1)
+        self.assertTrue(wait_until(lambda: not self.on_host(2), 30), self.on_host(2))
+
+    def test_one_after_the_other_until_there_is_none(self):
+        launch = self.begin((1, 2, 3, 4), spares=2, script=WAIT.format(9))
+        self.up(launch, (0, 1), (2, 2))
+        self.lose(2)
+        self.up(launch, (0, 1), (2, 3), attempt=1)
+        self.lose(3)
+        self.up(launch, (0, 1), (2, 4), attempt=2)
+        self.lose(4)
+        launch.wait()
+        self.assert_ended(launch, 125)
+        self.assertRegex(self.heads(launch)[-1], "^ddprun: node004 is lost: .*, attempt 3 of 3")
+
+    def test_two_at_once(self):
+        gone = self.path("gone")
+        launch = self.begin((1, 2, 3, 4, 5), spares=2, script=WAIT.format(0) +
+                            f"; while ! [ -e {gone} ]; do sleep 0.1; done")
+        self.up(launch, (0, 1), (2, 2), (4, 3))
+        self.lose(2)
+        self.lose(3)
+        self.write("gone", "")
+        launch.wait()
+        self.assert_ended(launch, 0)
+        last = max(line.split()[-1] for line in launch.out.splitlines())
+        self.up(launch, (2, 4), (4, 5), attempt=last)
+
+    def test_a_spare_that_does_not_start_ends_nothing(self):
+        self.lose(3, "sshd-stop")
+        launch = self.begin((1, 2, 3), script=SAY, spares=1)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertIn("warning: no spare: node003", launch.err)
+
+    def test_a_spare_that_is_lost_ends_nothing(self):
+        launch = self.begin((1, 2, 3), script=SAY + "while ! [ -e " + self.path("go") + " ]; do "
+                            "sleep 0.1; done")
+        self.up(launch, (0, 1), (2, 2))
+        self.lose(3)
+        self.wait_for(launch, "the spare node node003 is lost", "err")
+        self.write("go", "")
+        launch.wait()
+        self.assert_ended(launch, 0)
+
+    def test_a_failed_rank_is_not_a_lost_host(self):
+        launch = self.begin((1, 2, 3), script=SAY + "exit 3")
+        launch.wait()
+        self.assert_ended(launch, 3)
+        self.assertNotIn("again", launch.err)
+
+    def test_with_restarts_each_has_its_own_count(self):
+        """A failed rank uses up --max-restarts, a lost host a spare."""
+        script = SAY + 'case $TORCHELASTIC_RESTART_COUNT in 0) exec sleep 50 ;; 1) exit 3 ;; esac'
+        launch = self.begin((1, 2, 3), "--max-restarts", 1, script=script)
+        self.up(launch, (0, 1), (2, 2))
+        self.lose(2)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.up(launch, (0, 1), (2, 3), attempt=2)
+
+    def test_too_many(self):
+        for options in (("--spares", 3), ("--spares", 1, "--nnodes", 3)):
+            launch = self.run_to_end("-H", self.hosts(1, 2, 3), *options, "true")
+            self.assert_ended(launch, 2)
+            self.assertRegex(launch.err, r"^ddprun: --spares \d.* 3 hosts\n$")
+
+    def test_an_interrupt_while_ranks_move(self):
+        launch = self.begin((1, 2, 3), script=SAY + "trap '' TERM; while :; do sleep 1; done")
+        self.up(launch, (0, 1), (2, 2))
+        self.lose(2)
+        self.wait_for(launch, "is lost", "err")
+        launch.signal(signal.SIGTERM)
+        launch.wait()
+        self.assertIn(launch.rc, (143, 125))
+        time.sleep(0.1)
+
+
+del LabTest
+
+if __name__ == "__main__":
+    main()

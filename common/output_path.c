@@ -48,7 +48,9 @@ FILE *output_path_open(const char *path, bool append, const char **why)
     FILE *f = now >= 0 && fcntl(fd, F_SETFL, now & ~O_NONBLOCK) == 0
                   ? fdopen(fd, append ? "a" : "w")
                   : NULL;
-    *why = f ? NULL : errno == ENXIO ? "nobody reads from this pipe" : strerror(errno);
+    *why = f                ? NULL
+           : errno == ENXIO ? "no process reads from this pipe"
+                            : strerror(errno);
     if (!f && fd >= 0)
         close(fd);
     return f;

@@ -450,9 +450,10 @@ void contract_print(void (*line)(const char *text, void *arg), void *arg)
         line(text, arg);
         free(text);
     }
-    line("a copy of ddprun, or ddp-train, under another launcher takes its rank from the "
-         "first of:",
-         arg);
+    line(
+        "an instance of ddprun, or ddp-train, under another launcher takes its rank from "
+        "the first of:",
+        arg);
     ambient_launcher_print(line, arg);
     line("not carried to other hosts, unless given with -x:", arg);
     envfwd_print(line, arg);

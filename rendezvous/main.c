@@ -61,7 +61,7 @@ static const struct argp_option options[] = {
      "also admit clients on these hosts, as 'n[01-16],10.0.0.7' (default: only those of "
      "the same user on this machine)",
      1},
-    {"open", OPT_OPEN, NULL, 0, "admit everybody who reaches the port", 1},
+    {"open", OPT_OPEN, NULL, 0, "admit every client that reaches the port", 1},
     {"port", 'p', "PORT", 0, "port (default 29500; 0: any free one)", 1},
     {"port-file", OPT_PORT_FILE, "FILE", 0,
      "write the port there once it is open, instead of printing it", 1},

@@ -197,7 +197,7 @@ extern PUBLIC int slurm_spank_user_init(spank_t sp, int argc, char *argv[])
     char *allow = xstrdup(is_open ? NULL : hosts ? hosts : "localhost");
     if (stored_start(stored_path, port, allow, &err) < 0) {
         store_failed = true;
-        slurm_error("ddprun: no store on port %d: %s; rank 0 is told to make its own, "
+        slurm_error("ddprun: no store on port %d: %s; rank 0 will create one; "
                     "MASTER_PORT chooses another port",
                     port, err.text);
     }

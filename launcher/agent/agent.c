@@ -76,7 +76,7 @@ static int watch_local_copies(struct agent *a, const struct agent_setup *s,
     a->copy_gone =
         event_new(loop_base(a->loop), s->copies_gone_fd, EV_READ, on_copy_gone, a);
     if (!a->copy_gone || event_add(a->copy_gone, NULL) < 0)
-        return err_set(err, "cannot watch the other copies on this node");
+        return err_set(err, "cannot watch the other instances on this node");
     return 0;
 }
 

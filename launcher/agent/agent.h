@@ -48,7 +48,7 @@ struct agent_setup {
 /* When another copy of ddprun on a machine, which waits for the job's exit code, has
  * exited too early; %s: the host. */
 #define COPY_GONE \
-    "a copy of ddprun on %s, which waited for the end of the job, has ended before it"
+    "an instance of ddprun on %s, which waited for the end of the job, ended before it"
 
 /* Run an agent until no process of the job is left. Returns its exit code. */
 int agent_run(const struct agent_setup *setup);

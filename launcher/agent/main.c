@@ -104,7 +104,7 @@ int main(int argc, char **argv)
     if (is_spare(argc, argv))
         return 0;
     if (argc > 1 && !path && strcmp(argv[1], "--once-per-node") != 0) {
-        printf("ddprun-agent %s: started by ddprun on each host, not by hand\n",
+        printf("ddprun-agent %s: started by ddprun on each host, not by users\n",
                DDPRUN_VERSION);
         return strcmp(argv[1], "--version") == 0 ? 0 : 2;
     }

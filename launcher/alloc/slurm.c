@@ -192,7 +192,7 @@ static int read_step(struct alloc *a, struct ddp_err *err)
     if (tasks && strtol(tasks, NULL, 10) > 1)
         return err_set(
             err,
-            "srun has started %s copies of ddprun (SLURM_STEP_NUM_TASKS=%s), each "
+            "srun has started %s instances of ddprun (SLURM_STEP_NUM_TASKS=%s), each "
             "of which would start the whole job; start it once, without srun",
             SANITIZED(tasks), SANITIZED(tasks));
     return add_nodes(v.nodelist, sched_env(v.nodelist), a, err);

@@ -48,7 +48,7 @@ static const struct foreign open_mpi[] = {
     {"rankfile rf", 1, FOREIGN_REFUSED,
      "list the hosts in that order, with slots, and use --map-by", NULL},
     {"output", 1, FOREIGN_REFUSED, "use --tag-output or --output-filename", NULL},
-    {"merge-stderr-to-stdout", 0, FOREIGN_REFUSED, "add 2>&1 behind the command", NULL},
+    {"merge-stderr-to-stdout", 0, FOREIGN_REFUSED, "add 2>&1 after the command", NULL},
     {"nolocal", 0, FOREIGN_REFUSED,
      "use -H ^HOST, or leave this host out of the hostfile", NULL},
     {"use-hwthread-cpus", 0, FOREIGN_REFUSED, "use --bind-to hwthread", NULL},

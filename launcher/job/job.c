@@ -187,7 +187,7 @@ static int watch_copies(struct job *j, struct ddp_err *err)
     j->copy_gone =
         event_new(loop_base(j->loop), j->peers->copies_gone_fd, EV_READ, on_copy_gone, j);
     if (!j->copy_gone || event_add(j->copy_gone, NULL) < 0)
-        return err_set(err, "cannot watch the other copies of ddprun on this node");
+        return err_set(err, "cannot watch the other instances of ddprun on this node");
     return 0;
 }
 

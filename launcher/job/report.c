@@ -197,7 +197,7 @@ static void report_exception(struct job *j)
         j->cause.kind == CAUSE_EXIT ? j->ranks[j->cause.rank].error : NULL;
     if (!error)
         return;
-    char *line = xasprintf("ddprun: rank %d says: %s", j->cause.rank, error);
+    char *line = xasprintf("ddprun: rank %d raised %s", j->cause.rank, error);
     job_say(j, line);
     free(line);
 }

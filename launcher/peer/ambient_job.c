@@ -114,7 +114,7 @@ static int even_local(const char *nodes_var, ambient_launcher_get get,
     if (nodes < 1 || o->size % nodes != 0)
         return err_set(
             err,
-            "%s has started %d copies of ddprun on %d nodes (%s=%d): the number "
+            "%s has started %d instances of ddprun on %d nodes (%s=%d): the number "
             "on this one is unknown; start one per node",
             o->by, o->size, nodes, o->size_var, o->size);
     o->local_size = o->size / nodes;
@@ -183,7 +183,7 @@ static int by_sagemaker(struct ambient_job *o, struct ddp_err *err)
 static int refuse(const struct ambient_job *o, const char *instead, struct ddp_err *err)
 {
     return err_set(err,
-                   "%s has started %d copies of ddprun (%s=%d), and each would run "
+                   "%s has started %d instances of ddprun (%s=%d), and each would run "
                    "as a job of its own: %s; --alloc local if that is meant",
                    o->by, o->size, o->size_var, o->size, instead);
 }
@@ -212,7 +212,7 @@ static int by_starter(const struct ambient_launcher *s, const struct opts *opts,
     if (find_local(s, get, o, err) < 0)
         return -1;
     if (o->local_rank >= o->local_size)
-        return err_set(err, "%s=%d, but %d copies are on this node", s->local_rank,
+        return err_set(err, "%s=%d, but %d instances are on this node", s->local_rank,
                        o->local_rank, o->local_size);
     return 0;
 }
@@ -242,7 +242,7 @@ static int by_pbsdsh(const struct opts *opts, ambient_launcher_get get,
     return err_set(
         err,
         "PBS_TASKNUM=%s: this is not the job's first process; if pbsdsh has "
-        "started several copies of ddprun, each would run as a job of its own: "
+        "started several instances of ddprun, each would run as a job of its own: "
         "start it once, from the job script; --alloc %s if it is the only one",
         task, get("PBS_NODEFILE") ? "pbs" : "local");
 }

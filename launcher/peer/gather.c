@@ -123,13 +123,13 @@ static void on_request(struct entry *e)
         return;
     }
     if (other || a->copies + (int)e->request.copies > a->job->size) {
-        char *why = other
-                        ? xasprintf("%s %u joined twice: from %s and from %s",
-                                    a->job->by_hand ? "--node-rank" : "rank", e->rank,
-                                    other->request.host, e->request.host)
-                        : xasprintf("%s has %u copies of ddprun, more than %s=%d allows",
-                                    e->request.host, e->request.copies, a->job->size_var,
-                                    a->job->size);
+        char *why =
+            other ? xasprintf("%s %u joined twice: from %s and from %s",
+                              a->job->by_hand ? "--node-rank" : "rank", e->rank,
+                              other->request.host, e->request.host)
+                  : xasprintf("%s has %u instances of ddprun, more than %s=%d allows",
+                              e->request.host, e->request.copies, a->job->size_var,
+                              a->job->size);
         log_warn("%s", why);
         send_refusal(e, why);
         free(why);
@@ -266,7 +266,7 @@ static void report_missing(struct gather *a)
     bool single = one_copy_each(a);
     char *who = single ? missing_ranks(a) : joined_hosts(a);
     err_set(&a->why,
-            "only %d of %d copies of ddprun (%s) joined within %.4g s; %s: %s; "
+            "only %d of %d instances of ddprun (%s) joined within %.4g s; %s: %s; "
             "--start-timeout waits longer",
             a->copies, o->size, o->size_var, (double)a->opts->start_timeout_ms / 1e3,
             single ? "missing" : "joined", who);

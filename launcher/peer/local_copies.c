@@ -103,7 +103,7 @@ static void adopt_resources(const struct report *reports, int n)
         join_gpus(gpus, sizeof gpus, reports[i].gpus);
     }
     if (!CPU_EQUAL(&cpus, &had) && sched_setaffinity(0, sizeof cpus, &cpus) == 0)
-        log_info("%d copies have %d CPUs together", n, CPU_COUNT(&cpus));
+        log_info("%d instances have %d CPUs together", n, CPU_COUNT(&cpus));
     if (*gpus)
         setenv("CUDA_VISIBLE_DEVICES", gpus, 1);
 }
@@ -144,7 +144,7 @@ static int missing(const struct local_copies *m, const struct ambient_job *o,
     }
     return err_set(
         err,
-        "%s has started %d copies of ddprun on this node, and %d of them, such "
+        "%s has started %d instances of ddprun on this node, and %d of them, such "
         "as the one with local rank %d, have not reported; "
         "--start-timeout waits longer",
         o->by, m->n, n, i);
@@ -157,7 +157,7 @@ static int watch(struct local_copies *m, struct ddp_err *err)
     bool all = (m->gone_fd = epoll_create1(EPOLL_CLOEXEC)) >= 0;
     for (int i = 1; i < m->n && all; i++)
         all = epoll_ctl(m->gone_fd, EPOLL_CTL_ADD, m->fds[i], &end) == 0;
-    return all ? 0 : err_errno(err, "cannot watch the other copies on this node");
+    return all ? 0 : err_errno(err, "cannot watch the other instances on this node");
 }
 
 int local_copies_gone_fd(const struct local_copies *m)
@@ -179,7 +179,7 @@ struct local_copies *local_copies_lead(const struct ambient_job *o, int64_t dead
     int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), have = 1, rc = 0;
     if (listener < 0 || bind(listener, (struct sockaddr *)&sa, len) < 0 ||
         listen(listener, 512) < 0)
-        rc = err_errno(err, "cannot listen for the other copies on this node");
+        rc = err_errno(err, "cannot listen for the other instances on this node");
     while (rc == 0 && have < m->n) {
         if (sock_await(listener, POLLIN, deadline_ms) < 0) {
             rc = missing(m, o, err);
@@ -191,7 +191,7 @@ struct local_copies *local_copies_lead(const struct ambient_job *o, int64_t dead
         else if (fd >= 0)
             close(fd);
         else if (errno != EINTR && errno != EAGAIN && errno != ECONNABORTED)
-            rc = err_errno(err, "cannot accept the other copies on this node");
+            rc = err_errno(err, "cannot accept the other instances on this node");
     }
     if (listener >= 0)
         close(listener);
@@ -242,7 +242,7 @@ static int connect_leader(const struct ambient_job *o, int64_t deadline_ms,
             close(fd);
         if (now_ms() >= deadline_ms)
             return err_set(err,
-                           "%s has started %d copies of ddprun on this node, and the "
+                           "%s has started %d instances of ddprun on this node, and the "
                            "first of them does not answer",
                            o->by, o->local_size);
         nanosleep(&(struct timespec){.tv_nsec = RETRY_MS * 1000000L}, NULL);
@@ -296,7 +296,7 @@ int local_copies_follow(const struct ambient_job *o, int64_t deadline_ms,
     }
     close(fd);
     if (ours && n != (ssize_t)sizeof code)
-        err_set(err, "the copy of ddprun that leads on this node has been ended");
+        err_set(err, "the leading instance of ddprun on this node was killed");
     return n == (ssize_t)sizeof code ? code : EXIT_CANNOT_START;
 }
 

@@ -94,9 +94,10 @@ static int plan_dry_run(const struct ambient_job *o, struct peers *peers)
     if (o->rank > 0)
         return 0;
     if (nodes == 0) {
-        printf("%s has started %d copies of ddprun, %d of them on this node: the plan is "
-               "made when all have joined\n",
-               o->by, o->size, o->local_size);
+        printf(
+            "%s has started %d instances of ddprun, %d of them on this node: the plan is "
+            "made when all have joined\n",
+            o->by, o->size, o->local_size);
         return 0;
     }
     peers->alloc = xcalloc(1, sizeof *peers->alloc);
@@ -149,7 +150,7 @@ int peer_take_part(struct opts *opts, struct ambient_job *o, struct peers *peers
         *code = failed(&err, EXIT_CANNOT_START);
         return 0;
     }
-    log_info("%s has started %d copies (%s): this is rank %d, %d of %d on this node",
+    log_info("%s has started %d instances (%s): this is rank %d, %d of %d on this node",
              o->by, o->size, o->size_var, o->rank, o->local_rank + 1, o->local_size);
     if (o->local_rank > 0) {
         *code = local_copies_follow(o, deadline_ms, &err);

@@ -101,10 +101,10 @@ static const char *advice(const char *name, const char *path, int why, const cha
         char *here = join(dir, name);
         bool there = stat(here, &st) == 0 && S_ISREG(st.st_mode);
         if (there && is_python_script(name) && access(here, X_OK) < 0)
-            snprintf(text, size, " in PATH; the one in '%s' is meant by 'python3 %s'",
+            snprintf(text, size, " in PATH; to run the one in '%s' write 'python3 %s'",
                      dir, name);
         else if (there)
-            snprintf(text, size, " in PATH; the one in '%s' is meant by './%s'", dir,
+            snprintf(text, size, " in PATH; to run the one in '%s' write './%s'", dir,
                      name);
         else
             snprintf(text, size, " in PATH");

@@ -230,7 +230,7 @@ static bool blame_node(const char *line, struct blame *b)
     if (strncmp(line, words, strlen(words)) != 0)
         return false;
     accuse(b, line + strlen(words), strlen(line + strlen(words)), true);
-    snprintf(b->text, sizeof b->text, "Slurm says that the node has failed");
+    snprintf(b->text, sizeof b->text, "Slurm reports that the node has failed");
     return true;
 }
 

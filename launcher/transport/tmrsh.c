@@ -31,8 +31,8 @@ static void diagnose(const struct host *host, const char *agent, const char *out
 {
     *d = (struct diagnosis){0};
     if (strstr(output, "is not a node in job"))
-        snprintf(d->text, sizeof d->text, "%s: PBS says it is not a node of this job",
-                 host->name);
+        snprintf(d->text, sizeof d->text,
+                 "%s: PBS reports that it is not a node of this job", host->name);
     else if (!output[0] && WIFEXITED(status) && WEXITSTATUS(status) == 125)
         snprintf(d->text, sizeof d->text,
                  "%s: the agent there has failed; see the job's error file", host->name);

@@ -394,7 +394,7 @@ static int barrier_there(struct ddp_store *s, const char *key, int64_t size,
     wire_key(&s->x.out, key);
     if (store_ask(s, err) < 0 || store_read_value(s, &count, err) < 0)
         return -1;
-    err_set(err, "barrier '%.64s' timed out after %s: %.20s of %" PRId64 " have come",
+    err_set(err, "barrier '%.64s' timed out after %s: %.20s of %" PRId64 " have arrived",
             key, span_text(s->timeout_ms, span), (char *)count.data, size);
     free(count.data);
     return -1;
@@ -420,7 +420,7 @@ static int barrier_here(struct ddp_store *s, const char *key, int64_t size,
         if (rc == 0 && (rc = ddp_store_add(s, members, 0, &count, err)) == 0)
             rc = err_set(err,
                          "barrier '%.64s' timed out after %s: %" PRId64 " of %" PRId64
-                         " have come",
+                         " have arrived",
                          key, span_text(s->timeout_ms, span), count, size);
         else if (rc == 1)
             rc = 0;

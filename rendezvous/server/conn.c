@@ -191,7 +191,7 @@ void conn_news(struct server *s)
         if (c->closed)
             continue;
         if (c->backlog && out_left(c->backlog) > OUTPUT_MAX)
-            conn_close(c, "it does not read what it is told");
+            conn_close(c, "it does not read its notifications");
         else
             conn_feed_held(c);
     }

@@ -69,7 +69,7 @@ def raising(ddprun, version, python):
         first = [line for line in done.stderr.splitlines() if line.startswith("ddprun: ")]
         results.append((done.returncode, first[1:2], told(done.stderr)))
     good = results[0] == results[1] and FORKED in done.stderr and results[0][:2] == (
-        1, ["ddprun: rank 1 says: ValueError: boom"])
+        1, ["ddprun: rank 1 raised ValueError: boom"])
     print(f"{'ok' if good else 'FAILED'}: PyTorch {version}, an exception under @record")
     if not good:
         print(*results, done.stderr, sep="\n")

@@ -18,6 +18,6 @@ done = subprocess.run(
      "--no_python", "sh", "-c", SCRIPT],
     stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=jobs.JOB_SECONDS)
 right = "2 alike" in done.stdout and "a world" not in done.stdout and \
-    "ddprun or torchrun has started 2 copies of ddprun (WORLD_SIZE=2)" in done.stderr
+    "ddprun or torchrun has started 2 instances of ddprun (WORLD_SIZE=2)" in done.stderr
 print(f"PyTorch {version}: {'right' if right else done.stdout + done.stderr}")
 sys.exit(0 if right else 1)

@@ -93,7 +93,7 @@ class Srun(Started):
                           "  grep -c -e ^SLURM_PROCID=3$ -e ^DDPRUN_TEST_MARK=$DDPRUN_TEST_MARK$ |\n"
                           "  grep -q 2 && kill -9 ${p#/proc/}\ndone 2>/dev/null\nsleep 60\n", 0o755)
         launch = self.run_as("srun -p dgx -N2 -n4 --ntasks-per-node=2", kill)
-        self.assertIn("ddprun: a copy of ddprun on node002, which waited", launch.err)
+        self.assertIn("ddprun: an instance of ddprun on node002, which waited", launch.err)
         self.assertIn("task 2: Exited with exit code 125", launch.err)
         self.assert_nobody()
 
@@ -107,7 +107,7 @@ class Srun(Started):
         self.write("said", "")
         launch.wait()
         self.assert_ended(launch, 125)
-        self.assertRegex(launch.err, "2 of 3 copies of ddprun .* missing: node002;")
+        self.assertRegex(launch.err, "2 of 3 instances of ddprun .* missing: node002;")
 
     def test_in_an_order_of_the_users(self):
         path = self.write("order", "node002\nnode001\nnode002\n")
@@ -207,7 +207,7 @@ class Mpirun(Started):
     def test_several_worlds_are_refused(self):
         launch = self.run_as(f"{self.ON} -np 2", "-H", "node001,node002", "true")
         self.assertNotEqual(launch.rc, 0)
-        self.assertIn("has started 2 copies of ddprun (OMPI_COMM_WORLD_SIZE=2)", launch.err)
+        self.assertIn("has started 2 instances of ddprun (OMPI_COMM_WORLD_SIZE=2)", launch.err)
 
 
 @unittest.skipUnless(shutil.which("mpiexec.hydra"), "no Hydra; needs package mpich")

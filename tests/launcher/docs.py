@@ -44,7 +44,7 @@ def variables():
         if not line.startswith(" "):
             where = (removed if line.startswith("removed")
                      else stays if line.startswith("not carried")
-                     else starters if line.startswith("a copy of ddprun") else sets)
+                     else starters if line.startswith("an instance of ddprun") else sets)
         elif where is starters:
             starters |= set(re.findall(r"\b[A-Z][A-Z0-9_]+\b", line.split("  ")[-1]))
         else:

@@ -340,7 +340,7 @@ class Scripts(unittest.TestCase):
          "--mem: '64' has no unit; write 64M or 64G"),
         (["--script", "slurm", "--account", "a b", "true"], "--account 'a b': ' ' cannot be in it"),
         (["--script", "sge", "--mem", "64G", "true"],
-         "--mem: how memory is asked for is not known of site sge; leave it out, or write"),
+         "--mem: site sge does not define how to request memory; leave it out, or write"),
         (["--script", "pbs", "--requeue", "true"],
          "a PBS job that is to go on submits its own script: write it to a file first"),
         (["--script", "slurm", "--submit", "true"],

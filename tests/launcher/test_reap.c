@@ -289,14 +289,14 @@ static const struct {
     {"./nix", NULL, 127, "cannot run './nix': no such file or directory"},
     {"nix", "n2", 127, "cannot run 'nix' on n2: no such file or directory in PATH"},
     {"here", NULL, 127,
-     "cannot run 'here': no such file or directory in PATH; the one in '%s' is meant by "
+     "cannot run 'here': no such file or directory in PATH; to run the one in '%s' write "
      "'./here'"},
     {"./plain", NULL, 126, "cannot run './plain': permission denied; try chmod +x"},
     {"./train.py", NULL, 126,
      "cannot run './train.py': permission denied; try 'python3 ./train.py' or chmod +x"},
     {"train.py", NULL, 127,
-     "cannot run 'train.py': no such file or directory in PATH; the one in '%s' is meant "
-     "by 'python3 train.py'"},
+     "cannot run 'train.py': no such file or directory in PATH; to run the one in '%s' "
+     "write 'python3 train.py'"},
     {"./bin", "n2", 126, "cannot run './bin' on n2: it is a directory"},
     {"", NULL, 127, "cannot run '': no such file or directory in PATH"},
 };

@@ -120,7 +120,7 @@ static const struct {
      "n2", NULL},
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n[1-2] "
      "SLURM_STEP_NUM_TASKS=8",
-     NULL, "srun has started 8 copies"},
+     NULL, "srun has started 8 instances"},
     /* salloc's shell on the first node is a step of a special kind */
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_STEP_ID=4294967290 "
      "SLURM_STEP_NODELIST=n1 SLURM_STEP_NUM_TASKS=1",
@@ -418,7 +418,7 @@ static const struct {
     const char *file, *nodes, *what;
 } recorded[] = {
     {"2x4-gpu4/batch.env", "node001 4; node002 4", NULL},
-    {"2x4-gpu4/task.3.env", NULL, "srun has started 8 copies"},
+    {"2x4-gpu4/task.3.env", NULL, "srun has started 8 instances"},
     {"uneven-n7/batch.env", "node001 (else 5); node002 (else 1); node003 (else 1)", NULL},
     {"uneven-n9x4/batch.env", "node001 (else 3); node002 (else 3); node003 (else 3)",
      NULL},

@@ -216,7 +216,7 @@ static const struct {
     {"srun: error: node003: task 2: Killed", "node003",
      "its agent has ended early: 'Killed'", false},
     {"srun: error: Node failure on node002", "node002",
-     "Slurm says that the node has failed", true},
+     "Slurm reports that the node has failed", true},
     {"srun: error: Task launch for StepId=2.0 failed on node node002: Communication "
      "connection failure",
      "node002", "Slurm cannot start a task there: Communication connection failure",
@@ -267,7 +267,7 @@ static const struct {
     {&transport_qrsh, "error: commlib error: got pipe error\n", 1 << 8,
      "n3: error: commlib error: got pipe error"},
     {&transport_tmrsh, "pbs_tmrsh: host \"n3\" is not a node in job <7>\n", 255 << 8,
-     "n3: PBS says it is not a node of this job"},
+     "n3: PBS reports that it is not a node of this job"},
     {&transport_tmrsh, "", 125 << 8,
      "n3: the agent there has failed; see the job's error file"},
     {&transport_tmrsh, "", 254 << 8, /* MOM's, when exec has failed */

@@ -307,7 +307,7 @@ static bool fence_expires(const char *absent)
 static bool barrier_expires(const char *absent)
 {
     return ddp_store_barrier(s, absent, 3, &err) == -1 &&
-           strstr(err.text, "1 of 3 have come");
+           strstr(err.text, "1 of 3 have arrived");
 }
 
 static bool (*const expiries[])(const char *absent) = {

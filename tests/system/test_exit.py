@@ -65,7 +65,7 @@ class Exit(LaunchTest):
         said = r'{"message": {"message": "ValueError: boom\n", "extraInfo": {}}}'
         write = f"""printf '%s' '{said}' > "$TORCHELASTIC_ERROR_FILE"; exit 5"""
         launch = self.first_failure(write, 5)
-        self.assertEqual(launch.err.splitlines()[1], "ddprun: rank 1 says: ValueError: boom")
+        self.assertEqual(launch.err.splitlines()[1], "ddprun: rank 1 raised ValueError: boom")
 
     def test_the_exception_is_passed_on_to_an_agent_above(self):
         said = r'{"message": {"message": "ValueError: boom \"x\"\n", "extraInfo": {}}}'

@@ -58,7 +58,7 @@ class Launchers(unittest.TestCase):
             self.skipTest(f"no {name}; needs package openmpi-bin mpich")
         done = run(name, *LAUNCHERS[name], "sh", "-c", late, "sh", *TRAIN, "--group-timeout", "1s")
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("not all ranks have come in time", done.stdout + done.stderr)
+        self.assertIn("not all ranks have joined in time", done.stdout + done.stderr)
 
     def test_a_full_disk_under_its_help_is_a_failure(self):
         with open("/dev/full", "w", encoding="ascii") as full:

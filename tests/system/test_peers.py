@@ -285,8 +285,8 @@ class Copies(Peers):
         self.assertTrue(wait_until(lambda: launches[0].out.count("up\n") == 3))
         launches[2].signal(signal.SIGKILL)
         self.all_end(launches[:2], 125)
-        self.assertRegex(launches[0].err, "^ddprun: a copy of ddprun on [^ ]+, which waited for "
-                                          "the end of the job, has ended before it")
+        self.assertRegex(launches[0].err, "^ddprun: an instance of ddprun on [^ ]+, which waited for "
+                                          "the end of the job, ended before it")
         self.assertEqual(launches[1].err, "")
         self.assertEqual(who_is_left(self.mark), {})
 
@@ -296,7 +296,7 @@ class Copies(Peers):
         launches[0].signal(signal.SIGKILL)
         launches[1].wait()
         self.assert_ended(launches[1], 125)
-        self.assertIn("the copy of ddprun that leads on this node has been ended",
+        self.assertIn("the leading instance of ddprun on this node was killed",
                       launches[1].err)
 
 

@@ -698,7 +698,7 @@ class Choice(LaunchTest):
                              ((PYTHON, "-I", script), "option '-I'")):
             with self.subTest(command=command):
                 self.assertIn(why, self.told(*command))
-        self.assertIn("--no-preload says", self.told("--no-preload", PYTHON, script))
+        self.assertIn("because of --no-preload", self.told("--no-preload", PYTHON, script))
         self.assertIn("no host has two", self.told(PYTHON, script, options=()))
         self.assertIn("has imported json, if", self.told("--preload", "json", PYTHON, script))
         self.assertEqual(self.told("true"), "")

@@ -236,7 +236,7 @@ static int visit_once(const struct bootstrap *m, const char *addr, int port,
     rc = rc == 0 ? recv_cards(m, fd, cards) : 1;
     if (rc < 0)
         err_set(err,
-                now_ms() >= m->deadline_ms ? "not all ranks have come to tcp://%s in time"
+                now_ms() >= m->deadline_ms ? "not all ranks have joined at tcp://%s in time"
                                            : "rank 0 at tcp://%s has given up",
                 m->place);
     close(fd);

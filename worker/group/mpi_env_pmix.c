@@ -68,7 +68,7 @@ static void leave(void)
 static int failed(pmix_status_t rc, const char *what, struct ddp_err *err)
 {
     return err_set(err, "the launcher's PMIx does not %s: %s", what,
-                   rc == PMIX_ERR_TIMEOUT ? "not all ranks have come in time"
+                   rc == PMIX_ERR_TIMEOUT ? "not all ranks have joined in time"
                                           : pmix.text(rc));
 }
 

@@ -96,7 +96,7 @@ int main(int argc, char **argv)
     struct ddp_err err;
     struct server s = {0};
     if (argc > 1) {
-        printf("ddprun-pmix %s: started by ddprun for MPI programs, not by hand\n",
+        printf("ddprun-pmix %s: started by ddprun for MPI programs, not by users\n",
                DDPRUN_VERSION);
         return strcmp(argv[1], "--version") == 0 ? 0 : 2;
     }

@@ -111,7 +111,7 @@ static char *python_ranks(const struct job *j)
     bool python = path && preload_is_python(path);
     char *text = NULL;
     if (python && !modules)
-        text = xstrdup("each imports by itself, as --no-preload says");
+        text = xstrdup("each imports by itself, because of --no-preload");
     else if (python && most < 2)
         text = xstrdup("each imports by itself, as no host has two");
     else if (python && *modules)

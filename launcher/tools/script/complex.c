@@ -39,7 +39,7 @@ int complex_amount(const struct request *r, const char *asked, int *amount,
             err,
             "%s: gpu-consumable = YES is multiplied by the slots, and %d slots "
             "do not divide %d GPUs; ask for {{all_gpus}} slots in the site "
-            "file's request, or write JOB or HOST if 'qconf -sc' says so",
+            "file's request, or write JOB or HOST as in 'qconf -sc'",
             s->name, slots, (int)all);
     *amount = (int)(all / slots);
     return 0;

@@ -246,10 +246,11 @@ static int set_request(struct strv *values, const struct request *r, struct strv
     set(values, "gpus_unrequested",
         r->gpus > 0 && !mentions(asks, "{{gpus}}") && !(p && p->whole) ? "yes" : "");
     if (r->memory_said && s->scheduler != SCHED_SLURM && !mentions(asks, "{{memory}}"))
-        return err_set(err,
-                       "--mem: how memory is asked for is not known of site %s; leave it "
-                       "out, or write a site file whose request names {{memory}}",
-                       s->name);
+        return err_set(
+            err,
+            "--mem: site %s does not define how to request memory; leave it out, "
+            "or write a site file whose request names {{memory}}",
+            s->name);
     char *request = fill_request(values, r, asks, err);
     char *words = request ? fill_site_text(s, "submit", s->submit, values, err) : NULL;
     if (words) {

@@ -310,7 +310,7 @@ def a_log_that_cannot_be_written_is_told_at_once_and_a_pipe_is_not_awaited():
     for option in ("--log", "--trace", "--plot"):
         (result,) = run(1, "--progress", "none", "--epochs", 1, *(() if option == "--plot" else
                                                                 QUIET[:2]), option, "pipe")
-        one_line([result], 1, "'pipe': nobody reads from this pipe")
+        one_line([result], 1, "'pipe': no process reads from this pipe")
 
 
 def a_model_that_memory_does_not_suffice_for_says_how_much_is_missing():

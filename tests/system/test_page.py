@@ -114,6 +114,10 @@ class Page(test_watch.WatchTest):
         serve("+document.body.dataset.ticks >= 8")
         worst = float(page.run("document.body.dataset.worst"))
         print(f"1,024 ranks: at most {worst} ms of script in a turn")
+        say({"v": 1, "event": "hang", "t": 9, "attempt": 1, "reason": "hang", "kind": "absent",
+             "ranks": [5], "sentences": ["1,023 ranks wait in all_reduce #4; rank 5 is in load()"]})
+        serve("document.querySelector('.cell.late')?.dataset.r === '5'")
+        self.assertIn("rank 5 is in load()", page.run("document.getElementById('waits').innerText"))
         self.shot(page, "1024")
         view.kill()
         view.wait()

@@ -90,6 +90,33 @@ class Page(WatchTest):
         self.assertEqual(sorted(found.splitlines()), ["0\tcareful <b>&amp;", "1\tcareful <b>&amp;"])
         self.stop(job)
 
+    def test_trainer_reports_as_to_kubeflow(self):
+        """As transformers' KubeflowCallback does it, whenever the variables are set."""
+        report = self.write("report.py", """
+import json, os, time, urllib.request
+with open(os.environ["KUBEFLOW_TRAINER_SERVER_TOKEN"]) as f:
+    token = f.read().strip()
+status = {"progressPercentage": 25, "estimatedRemainingSeconds": 90, "metrics": [
+    {"name": "loss", "value": "2.5"}, {"name": "current_step", "value": "50"},
+    {"name": 'a"b', "value": "nan"}, {"name": "total_steps", "value": "200"}]}
+request = urllib.request.Request(
+    os.environ["KUBEFLOW_TRAINER_SERVER_URL"], json.dumps({"trainerStatus": status}).encode(),
+    {"Authorization": "Bearer " + token, "Content-Type": "application/json"}, method="POST")
+print(urllib.request.urlopen(request, timeout=20).status, flush=True)
+time.sleep(60)
+""")
+        job = self.start("-np", 1, "--ui", "--no-preload", "python3", report)
+        self.wait_for(job, "200")
+        url = re.search(r"(http://127.0.0.1:\d+/)\?t=(\w+)", job.err)
+        series = json.loads(fetch(url.group(1) + "api/series", url.group(2)))
+        self.assertEqual({name: points[-1][1] for name, points in series.items()},
+                         {"progress": 0.25, "remaining_s": 90, "loss": 2.5, "step": 50, "a_b": None})
+        tokens = [n for n in os.listdir(self.path("ddprun")) if n.startswith(".token")]
+        self.assertEqual(len(tokens), 1)
+        self.assertEqual(os.stat(self.path("ddprun", tokens[0])).st_mode & 0o777, 0o600)
+        self.stop(job)
+        self.assertEqual(os.listdir(self.path("ddprun")), [])
+
     def test_a_page_that_is_open_sees_the_end(self):
         job, url, token = self.start_ui(script="sleep 2; [ $RANK = 0 ]")
         next_event, seen = 0, []

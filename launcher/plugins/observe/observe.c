@@ -250,7 +250,8 @@ static int on_init(struct job *j, void **state, struct ddp_err *err)
     struct observe *o = xcalloc(1, sizeof *o);
     o->j = j;
     *state = o;
-    return 0;
+    bool viewed = j->opts->ui || j->opts->metrics;
+    return viewed && !(o->viewer = viewer_create(j, err)) ? -1 : 0;
 }
 
 static int on_open(void *state, struct ddp_err *err)
@@ -262,7 +263,7 @@ static int on_open(void *state, struct ddp_err *err)
         return -1;
     if (o->file)
         events_subscribe(o->j, event_file_put, o->file);
-    if ((opts->ui || opts->metrics) && !(o->viewer = viewer_open(o->j, err)))
+    if (o->viewer && viewer_start(o->viewer, err) < 0)
         return -1;
     if (events_wanted(o->j))
         emit_job(o);

@@ -13,12 +13,14 @@
 #include "common/mem.h"
 #include "common/sock.h"
 #include "launcher/control/control.h"
+#include "launcher/control/rundir.h"
 #include "launcher/job/events.h"
 #include "launcher/job/plugin.h"
 #include "launcher/transport/child.h"
 
-#include <ctype.h>
+#include <fcntl.h>
 #include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -39,6 +41,10 @@ struct viewer {
     int ui_fd, metrics_fd;    /* owned until it is started; -1: none */
     const char *metrics_file; /* borrowed; NULL: none */
     char token[40];
+    char *token_file; /* owned: with the token, for Trainer; NULL: none */
+    char host[256];   /* of the page */
+    int port;
+    pid_t creator;
 };
 
 /* --- addresses ---------------------------------------------------------------------- */
@@ -93,8 +99,10 @@ static void make_token(char *text, size_t size)
 
 /* --- telling the user --------------------------------------------------------------- */
 
-static void say_url(struct viewer *v, const char *host, int port)
+static void say_url(struct viewer *v)
 {
+    const char *host = v->host;
+    int port = v->port;
     char own[256] = "localhost";
     gethostname(own, sizeof own - 1);
     bool loopback = strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
@@ -170,13 +178,40 @@ static int spawn(struct viewer *v, struct ddp_err *err)
     return v->pid < 0 ? -1 : 0;
 }
 
-struct viewer *viewer_open(struct job *j, struct ddp_err *err)
+/* Trainer reports to Kubeflow's controller where these variables name one. Its rank 0
+ * finds us on this machine, or by the address that the user has given; elsewhere its
+ * requests fail, which it ignores. */
+static int invite_trainer(struct viewer *v, struct ddp_err *err)
+{
+    static const char url_name[] = "KUBEFLOW_TRAINER_SERVER_URL";
+    if (getenv(url_name))
+        return 0; /* there is such a controller */
+    char *dir = rundir_path(err);
+    if (!dir)
+        return -1;
+    v->token_file = xasprintf("%s/.token-%d", dir, (int)getpid());
+    free(dir);
+    FILE *f = NULL;
+    int fd = open(v->token_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    bool written = fd >= 0 && (f = fdopen(fd, "w")) && fputs(v->token, f) >= 0;
+    if (f && fclose(f) != 0)
+        written = false;
+    if (!written)
+        return err_errno(err, "cannot write '%s'", v->token_file);
+    char *url = xasprintf("http://%s:%d/api/trainer", v->host, v->port);
+    setenv(url_name, url, 1);
+    setenv("KUBEFLOW_TRAINER_SERVER_TOKEN", v->token_file, 1);
+    free(url);
+    return 0;
+}
+
+struct viewer *viewer_create(struct job *j, struct ddp_err *err)
 {
     const struct opts *o = j->opts;
     struct viewer *v = xcalloc(1, sizeof *v);
     char host[256];
     int port;
-    *v = (struct viewer){.j = j, .ui_fd = -1, .metrics_fd = -1};
+    *v = (struct viewer){.j = j, .creator = getpid(), .ui_fd = -1, .metrics_fd = -1};
     v->wants_output = o->ui || o->metric;
     make_token(v->token, sizeof v->token);
     if (o->metrics && !is_address(o->metrics))
@@ -184,23 +219,35 @@ struct viewer *viewer_open(struct job *j, struct ddp_err *err)
     if ((o->metrics && !v->metrics_file &&
          (v->metrics_fd = listen_at("--metrics", o->metrics, NULL, host, &port, err)) <
              0) ||
-        (o->ui &&
-         (v->ui_fd = listen_at("--ui", o->ui, "127.0.0.1", host, &port, err)) < 0) ||
-        spawn(v, err) < 0) {
+        (o->ui && (v->ui_fd = listen_at("--ui", o->ui, "127.0.0.1", v->host, &v->port,
+                                        err)) < 0) ||
+        (o->ui && invite_trainer(v, err) < 0)) {
         viewer_destroy(v);
         return NULL;
     }
-    if (o->ui)
-        say_url(v, host, port);
-    send_config(v);
-    reap_watch(j->reap, v->pid, on_exit_of_it, v);
-    events_subscribe(j, send_event, v);
-    for (int *fd = &v->ui_fd; fd; fd = fd == &v->ui_fd ? &v->metrics_fd : NULL) {
-        if (*fd >= 0)
-            close(*fd);
-        *fd = -1;
-    }
     return v;
+}
+
+static void close_listeners(struct viewer *v)
+{
+    if (v->ui_fd >= 0)
+        close(v->ui_fd);
+    if (v->metrics_fd >= 0)
+        close(v->metrics_fd);
+    v->ui_fd = v->metrics_fd = -1;
+}
+
+int viewer_start(struct viewer *v, struct ddp_err *err)
+{
+    if (spawn(v, err) < 0)
+        return -1;
+    if (v->ui_fd >= 0)
+        say_url(v);
+    send_config(v);
+    close_listeners(v);
+    reap_watch(v->j->reap, v->pid, on_exit_of_it, v);
+    events_subscribe(v->j, send_event, v);
+    return 0;
 }
 
 void viewer_output(struct viewer *v, int rank, unsigned stream, const void *data,
@@ -243,9 +290,9 @@ void viewer_destroy(struct viewer *v)
     if (!v)
         return;
     events_unsubscribe(v->j, v);
-    if (v->ui_fd >= 0)
-        close(v->ui_fd);
-    if (v->metrics_fd >= 0)
-        close(v->metrics_fd);
+    close_listeners(v);
+    if (v->token_file && v->creator == getpid()) /* not in the local agent, our fork */
+        unlink(v->token_file);
+    free(v->token_file);
     free(v);
 }

@@ -14,9 +14,12 @@
 
 struct viewer;
 
-/* --ui, --metrics and --metric of the job's options. Listens, prints where, and starts
- * the program. NULL with `err`: an address cannot be used. */
-struct viewer *viewer_open(struct job *j, struct ddp_err *err);
+/* --ui, --metrics and --metric of the job's options. Listens, and puts into our
+ * environment what makes Hugging Face's Trainer report to the page; before the
+ * environment of the ranks is made. NULL with `err`: an address cannot be used. */
+struct viewer *viewer_create(struct job *j, struct ddp_err *err);
+/* Print the URL and start the program. */
+int viewer_start(struct viewer *v, struct ddp_err *err);
 void viewer_output(struct viewer *v, int rank, unsigned stream, const void *data,
                    size_t size);
 /* An answer to its requests for the status, unasked. */

@@ -146,18 +146,52 @@ static void get_metrics(struct view *v, struct evhttp_request *req,
     answer(req, "text/plain; version=0.0.4; charset=utf-8", body);
 }
 
+/* What Hugging Face's Trainer reports to Kubeflow's controller. */
+static void post_trainer(struct view *v, struct evhttp_request *req,
+                         struct evkeyvalq *query)
+{
+    static const struct {
+        const char *theirs, *ours; /* NULL: not shown */
+    } names[] = {
+        {"current_step", "step"}, {"current_epoch", "epoch"}, {"total_steps", NULL}};
+    struct evbuffer *in = evhttp_request_get_input_buffer(req);
+    json_t *root = json_loadb((const char *)evbuffer_pullup(in, -1),
+                              evbuffer_get_length(in), 0, NULL);
+    const json_t *status = json_object_get(root, "trainerStatus"), *m;
+    const json_t *percent = json_object_get(status, "progressPercentage");
+    const json_t *left = json_object_get(status, "estimatedRemainingSeconds");
+    double t = view_seconds(v);
+    size_t i;
+    json_array_foreach (json_object_get(status, "metrics"), i, m) {
+        const char *name = json_string_value(json_object_get(m, "name"));
+        const char *value = json_string_value(json_object_get(m, "value"));
+        for (size_t k = 0; name && k < ARRAY_LEN(names); k++)
+            name = strcmp(name, names[k].theirs) == 0 ? names[k].ours : name;
+        if (name && value)
+            series_add(v->series, 0, name, t, strtod(value, NULL));
+    }
+    if (percent)
+        series_add(v->series, 0, "progress", t, json_number_value(percent) / 100);
+    if (left)
+        series_add(v->series, 0, "remaining_s", t, json_number_value(left));
+    json_decref(root);
+    answer(req, "application/json", evbuffer_new());
+}
+
 static const struct route {
     const char *path;
+    enum evhttp_cmd_type method;
     bool for_metrics; /* on the port of --metrics, too */
-    void (*get)(struct view *v, struct evhttp_request *req, struct evkeyvalq *query);
+    void (*handle)(struct view *v, struct evhttp_request *req, struct evkeyvalq *query);
 } routes[] = {
-    {"/", false, get_page},
-    {"/api/status", false, get_status},
-    {"/api/events", false, get_events},
-    {"/api/log", false, get_log},
-    {"/api/search", false, get_search},
-    {"/api/series", false, get_series},
-    {"/metrics", true, get_metrics},
+    {"/", EVHTTP_REQ_GET, false, get_page},
+    {"/api/status", EVHTTP_REQ_GET, false, get_status},
+    {"/api/events", EVHTTP_REQ_GET, false, get_events},
+    {"/api/log", EVHTTP_REQ_GET, false, get_log},
+    {"/api/search", EVHTTP_REQ_GET, false, get_search},
+    {"/api/series", EVHTTP_REQ_GET, false, get_series},
+    {"/api/trainer", EVHTTP_REQ_POST, false, post_trainer},
+    {"/metrics", EVHTTP_REQ_GET, true, get_metrics},
 };
 
 /* --- requests ----------------------------------------------------------------------- */
@@ -184,10 +218,10 @@ static bool knows_token(const struct view *v, struct evhttp_request *req,
     return given && same_token(v->token, given);
 }
 
-static const struct route *find_route(const char *path)
+static const struct route *find_route(const char *path, enum evhttp_cmd_type method)
 {
     for (size_t i = 0; path && i < ARRAY_LEN(routes); i++) {
-        if (strcmp(routes[i].path, path) == 0)
+        if (strcmp(routes[i].path, path) == 0 && routes[i].method == method)
             return &routes[i];
     }
     return NULL;
@@ -196,7 +230,8 @@ static const struct route *find_route(const char *path)
 static void handle(struct view *v, struct evhttp_request *req, bool metrics_only)
 {
     const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(req);
-    const struct route *r = find_route(evhttp_uri_get_path(uri));
+    const struct route *r =
+        find_route(evhttp_uri_get_path(uri), evhttp_request_get_command(req));
     const char *text = evhttp_uri_get_query(uri);
     struct evkeyvalq query = {0};
     TAILQ_INIT(&query);
@@ -207,7 +242,7 @@ static void handle(struct view *v, struct evhttp_request *req, bool metrics_only
     else if (!metrics_only && !knows_token(v, req, &query))
         evhttp_send_error(req, 403, "use the URL that ddprun printed");
     else
-        r->get(v, req, &query);
+        r->handle(v, req, &query);
     evhttp_clear_headers(&query);
 }
 

@@ -131,6 +131,7 @@ static const char *tool_of(const struct opts *o)
            : o->scaling    ? "ddprun-scaling"
            : script        ? "ddprun-script"
            : o->fetch_data ? "ddprun-fetch"
+           : o->report_on  ? "ddprun-diagnose"
                            : NULL;
 }
 

@@ -26,6 +26,7 @@ enum tag_output {
     TAG_OFF,
     TAG_ON
 }; /* AUTO: on with more than one rank */
+enum on_hang { ON_HANG_REPORT, ON_HANG_STOP, ON_HANG_RESTART };
 enum store_mode { STORE_LAUNCHER, STORE_RANK0 };
 enum rank_names { NAMES_OMPI = 1, NAMES_SLURM = 2, NAMES_PMI = 4, NAMES_ALL = 7 };
 /* how agents are started on other hosts (spawn/transport.h); DEFAULT: by the allocation */
@@ -74,7 +75,10 @@ struct opts {
     const char *metrics; /* --metrics: ADDRESS:PORT or a file; NULL: none */
     const char *metric;  /* --metric: a regular expression; NULL: lines with "loss" */
     bool top;            /* --top: show a running job; the program is its pid or id */
-    const char *events; /* --events: a path, "fd:N" or "-"; NULL: none */
+    int64_t hang_after_ms; /* --hang-after; 0: off; default 5 min */
+    enum on_hang on_hang;
+    const char *report_on; /* --report-on: pid or id of a running job; NULL: none */
+    const char *events;    /* --events: a path, "fd:N" or "-"; NULL: none */
 
     /* launch and supervision */
     const char *agent;        /* path of ddprun-agent on the nodes; NULL: beside ddprun */

@@ -7,8 +7,9 @@
 #include <signal.h>
 #include <stdlib.h>
 
-static const int ends[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
-static const int warnings[] = {SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU};
+static const int ends[] = {SIGTERM, SIGINT, SIGHUP};
+/* Ctrl-\ reaches a local agent, too: the launcher handles it */
+static const int warnings[] = {SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU};
 
 struct ext_signals {
     void (*on_end)(int sig, void *arg);

@@ -144,7 +144,8 @@ static int check_options(struct opts *opts, const char *hosts_option,
 
 static bool wants_program(const struct opts *opts)
 {
-    return !opts->show_env && !opts->preflight && !opts->top && !opts->list_sites && !opts->fetch_data;
+    return !opts->show_env && !opts->preflight && !opts->top && !opts->list_sites && !opts->fetch_data &&
+           !opts->report_on;
 }
 
 static int check_fetch(const struct opts *opts, struct ddp_err *err)

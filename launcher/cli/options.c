@@ -341,6 +341,15 @@ static int read_master(const struct option *o, const char *name, const char *tex
     return 0;
 }
 
+static int read_hang_after(const struct option *o, const char *name, const char *text,
+                           struct opts *opts, struct ddp_err *err)
+{
+    if (strcmp(text, "off") != 0)
+        return read_span(o, name, text, opts, err);
+    opts->hang_after_ms = 0;
+    return 0;
+}
+
 /* The descriptor is looked at now, before ddprun opens any of its own. */
 static int read_events(const struct option *o, const char *name, const char *text,
                        struct opts *opts, struct ddp_err *err)
@@ -392,6 +401,10 @@ static const struct word bind_words[] = {{"auto", BIND_AUTO},
                                          {0}};
 static const struct word tag_words[] = {
     {"auto", TAG_AUTO}, {"off", TAG_OFF}, {"on", TAG_ON}, {0}};
+static const struct word hang_words[] = {{"report", ON_HANG_REPORT},
+                                         {"stop", ON_HANG_STOP},
+                                         {"restart", ON_HANG_RESTART},
+                                         {0}};
 static const struct word store_words[] = {
     {"launcher", STORE_LAUNCHER}, {"rank0", STORE_RANK0}, {0}};
 static const struct word name_words[] = {{"ompi", NAMES_OMPI}, {"slurm", NAMES_SLURM},
@@ -508,6 +521,16 @@ const struct option options[] = {
      "show a running job in this terminal, named by the pid of its ddprun or by its id if "
      "there are several; start nothing",
      HERE},
+    {"hang-after", "TIME|off", AT(hang_after_ms), read_hang_after, 1000, 0, NULL,
+     "when no rank has entered a collective for so long and some wait in one, report which "
+     "rank is missing and where it is; default: 5m. Ctrl-\\ reports at any time"},
+    {"on-hang", "report|stop|restart", AT(on_hang), read_choice, 0, 0, hang_words,
+     "after that report go on (default), stop the job, or restart it as --max-restarts "
+     "allows"},
+    {"report-on", "JOB", AT(report_on), read_text, 0, 0, NULL,
+     "print what the ranks of a running job of yours do, given by the pid of its ddprun or "
+     "its id",
+     NOT_IN_SCRIPT},
 
     {.arg = "launch", .doc = "Start, supervise, stop"},
     {"app configfile", "FILE", AT(app), read_text, 0, 0, NULL,

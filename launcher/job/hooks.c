@@ -86,6 +86,16 @@ bool job_plugins_may_leave(struct job *j)
     return may;
 }
 
+bool job_plugins_signal(struct job *j, int sig)
+{
+    for (size_t i = 0; job_plugins[i]; i++) {
+        if (j->plugins[i] && job_plugins[i]->signal &&
+            job_plugins[i]->signal(j->plugins[i], sig))
+            return true;
+    }
+    return false;
+}
+
 int job_plugins_message(struct job *j, unsigned node, const struct frame *f,
                         struct ddp_err *err)
 {

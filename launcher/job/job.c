@@ -84,6 +84,8 @@ static void on_end_signal(int sig, void *arg)
 {
     struct job *j = arg;
     int64_t now = now_ms();
+    if (job_plugins_signal(j, sig))
+        return;
     if (sig == SIGTERM && j->interrupts == 1 && now - j->interrupted_ms < SAME_SIGNAL_MS)
         return;
     j->interrupted_ms = now;

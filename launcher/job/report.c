@@ -170,6 +170,8 @@ static char *what_happened(const struct job *j)
         return text;
     }
     case CAUSE_TIME:
+        if (c->text)
+            return xstrdup(c->text);
         return xasprintf("timed out after %.4g s (--timeout)",
                          (double)j->opts->timeout_ms / 1e3);
     case CAUSE_SIGNAL:

@@ -1,6 +1,7 @@
 /* launcher/plugins/agent_plugins.c - the plug-ins on the nodes' side, in the order in
  * which their hooks are called (launcher/agent/plugin.h) */
 #include "launcher/agent/plugin.h"
+#include "launcher/plugins/diagnose/diagnose.h"
 #include "launcher/plugins/mpi/mpi.h"
 #include "launcher/plugins/observe/observe.h"
 #include "launcher/plugins/preflight/preflight.h"
@@ -13,5 +14,6 @@ const struct agent_plugin *const agent_plugins[] = {
     &preflight_agent, /* checks of the node */
     &preload_agent,   /* forks Python ranks */
     &store_agent,     /* hosts the store, vouches for its clients */
+    &diagnose_agent,  /* hang reports */
     NULL,
 };

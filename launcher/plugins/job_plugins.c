@@ -1,6 +1,7 @@
 /* launcher/plugins/job_plugins.c - the plug-ins on the launcher's side, in the order in
  * which their hooks are called (launcher/job/plugin.h) */
 #include "launcher/job/plugin.h"
+#include "launcher/plugins/diagnose/diagnose.h"
 #include "launcher/plugins/mpi/mpi.h"
 #include "launcher/plugins/observe/observe.h"
 #include "launcher/plugins/preflight/preflight.h"
@@ -13,5 +14,6 @@ const struct job_plugin *const job_plugins[] = {
     &preflight_job, /* --preflight */
     &preload_job,   /* reports of --preload */
     &store_job,     /* MASTER_ADDR and MASTER_PORT; admission to the store */
+    &diagnose_job,  /* hang reports */
     NULL,
 };

@@ -14,25 +14,11 @@ import time
 import zlib
 
 HERE = os.path.dirname(__file__)
+RANK = os.path.join(HERE, "rank")
 LOADED = frozenset(sys.modules)  # modules of Python's start-up
 PR_SET_PDEATHSIG, SIGKILL = 1, 9
 REFUSED = 75  # exit status of a child whose imports failed a check
 EXTRA_FD = 63  # the number of PMI_FD in a rank
-
-
-def remove_folder():
-    """Remove this folder from the path, and import the sitecustomize that it hid, if any."""
-    if HERE in sys.path:
-        sys.path.remove(HERE)
-    sys.path_importer_cache.pop(HERE, None)
-    sys.modules.pop("sitecustomize", None)
-    try:
-        __import__("sitecustomize")
-    except ImportError as e:
-        if e.name != "sitecustomize":
-            raise
-        return e  # there is none: to be raised at the end, as Python expects
-    return None
 
 
 def run_file(name, **space):
@@ -41,6 +27,13 @@ def run_file(name, **space):
     with open(path, encoding="utf-8") as f:
         exec(compile(f.read(), path, "exec"), space)
     return space
+
+
+def remove_folders():
+    """Remove our folders from the path, and import the sitecustomize that they hid, if any."""
+    if RANK in sys.path:
+        sys.path.remove(RANK)
+    return in_rank["remove_folder"](HERE)
 
 
 # --- checks: each returns why ranks must not be forked, or None ------------------------
@@ -257,6 +250,7 @@ def set_environment(entries, own):
             os.environ[name] = value
         else:
             os.environ.pop(name, None)
+    in_rank["restore_variable"](RANK)
 
 
 def renew_stdin():
@@ -398,7 +392,7 @@ class Helper:
         self.own = {name: value for name, value in os.environ.items()
                     if known.get(name) != value and name not in ours}
         set_environment(entries, self.own)
-        self.missing = remove_folder()
+        self.missing = remove_folders()
         if modules in ("", "?"):
             scan = run_file("first_steps.py", LOADED=LOADED, folder=script_folder())
             steps, why, folders = scan["first_steps"]()
@@ -540,6 +534,7 @@ class Helper:
                 if why:
                     self.send(f"no {why}")
                 elif self.fork_rank(fds, cpus, entries):
+                    in_rank["set_up"]()
                     return
         except BaseException as e:
             try:
@@ -552,12 +547,13 @@ def begin():
     """Processes started by imports also load this file: only the agent's own child serves."""
     agent = os.getppid()
     if os.environ.get("DDPRUN_PRELOAD") != str(agent):
-        return remove_folder()
+        return remove_folders()
     helper = Helper(agent)
     helper.serve()
     return helper.missing
 
 
+in_rank = run_file("rank/sitecustomize.py", __name__="rank")
 missing = begin()
 if missing is not None:
     raise missing

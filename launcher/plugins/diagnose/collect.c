@@ -1,0 +1,336 @@
+/* launcher/plugins/diagnose/collect.c - see collect.h
+ *
+ * All ranks are asked first and then waited for together, so that one that does not
+ * answer costs its deadline once. A Python rank writes its stacks in a signal handler:
+ * when the signal is neither pending nor blocked any more, the text is complete. A
+ * process is only sent the signal if it catches it, and still has our file open.
+ */
+#include "launcher/plugins/diagnose/collect.h"
+
+#include "common/ancestry.h"
+#include "common/duration.h"
+#include "common/mem.h"
+#include "common/sock.h"
+#include "launcher/plugins/diagnose/native.h"
+#include "launcher/plugins/diagnose/proc.h"
+#include "launcher/plugins/diagnose/stacks.h"
+#include "launcher/plugins/diagnose/trace.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+/* As in preload/rank/sitecustomize.py. */
+enum { STACKS_SIGNAL = 61, STACKS_FD = 62 };
+
+/* ms: for answers of all ranks, the same if a node is so busy that they get no CPU; and
+ * for the debugger's stacks of all other ranks */
+enum { ANSWER_MS = 2000, NATIVE_MS = 8000 };
+enum { TREE_MAX = 64, ANSWER_MAX = 16 << 20, STACKS_MAX = 4 << 20 };
+
+struct subject {
+    struct collect_rank is;
+    json_t *out;  /* borrowed from the result */
+    pid_t target; /* its process that is described */
+    char *stem;   /* owned: of the files of `target`; NULL: it has none */
+    int sock;     /* to its control plane; -1 */
+    char *answer; /* owned */
+    size_t size, room;
+    off_t before; /* size of its file of stacks when asked; -1: not asked */
+    bool stacks_wait;
+};
+
+/* --- which process, which files ----------------------------------------------------- */
+
+/* Of "RANK.PID.stacks" the process nearest to the rank's own; it may be a child, if the
+ * rank is a shell. */
+static void find_target(const char *folder, struct dirent *const *files, int nfiles,
+                        struct subject *s)
+{
+    s->target = s->is.pid;
+    for (int i = 0; i < nfiles; i++) {
+        int rank, pid, end = 0;
+        if (sscanf(files[i]->d_name, "%d.%d.stacks%n", &rank, &pid, &end) != 2 || !end ||
+            rank != s->is.rank || (s->stem && pid > s->target) ||
+            !ancestry_leads(pid, s->is.pid))
+            continue;
+        free(s->stem);
+        s->stem = xasprintf("%s/%d.%d", folder, rank, pid);
+        s->target = pid;
+    }
+    /* a shell that waits for one program */
+    pid_t below[3];
+    while (!s->stem && proc_tree(s->target, below, 3) == 2)
+        s->target = below[1];
+}
+
+static char *stem_read(const struct subject *s, const char *suffix, off_t from,
+                       size_t max)
+{
+    char *path = xasprintf("%s.%s", s->stem, suffix), *text = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    ssize_t n = 0, got = 1;
+    if (fd >= 0)
+        text = xcalloc(1, max + 1);
+    while (text && (size_t)n < max &&
+           (got = pread(fd, text + n, max - (size_t)n, from + n)) > 0)
+        n += got;
+    if (fd >= 0)
+        close(fd);
+    free(path);
+    return text;
+}
+
+/* --- the control plane of PyTorch --------------------------------------------------- */
+
+static void ask_trace(struct subject *s)
+{
+    static const char request[] =
+        "POST /handler/fr_trace_json HTTP/1.1\r\nHost: localhost"
+        "\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    if (!s->stem || snprintf(to.sun_path, sizeof to.sun_path, "%s.sock", s->stem) >=
+                        (int)sizeof to.sun_path)
+        return;
+    s->sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (s->sock >= 0 && (connect(s->sock, (struct sockaddr *)&to, sizeof to) < 0 ||
+                         send(s->sock, request, strlen(request), MSG_NOSIGNAL) !=
+                             (ssize_t)strlen(request))) {
+        close(s->sock);
+        s->sock = -1;
+    }
+}
+
+static void read_trace(struct subject *s)
+{
+    for (;;) {
+        if (s->room - s->size < 1 << 16 && s->room < ANSWER_MAX) {
+            s->room += s->room + (1 << 16);
+            s->answer = xrealloc(s->answer, s->room + 1, 1);
+        }
+        ssize_t n = recv(s->sock, s->answer + s->size, s->room - s->size, 0);
+        if (n < 0)
+            return; /* EAGAIN: later */
+        if (n == 0)
+            break;
+        s->size += (size_t)n;
+    }
+    close(s->sock);
+    s->sock = -1;
+}
+
+static void take_trace(struct subject *s)
+{
+    if (s->sock >= 0) {
+        close(s->sock);
+        s->sock = -1;
+        json_object_set_new(s->out, "no_calls",
+                            json_string("its control plane does not answer"));
+        return;
+    }
+    char *body = NULL;
+    if (s->answer) {
+        s->answer[s->size] = '\0';
+        body = strstr(s->answer, "\r\n\r\n");
+    }
+    if (!body)
+        return;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    char *groups = stem_read(s, "groups", 0, 1 << 20);
+    trace_of_torch(body + 4, groups, now.tv_sec * INT64_C(1000000000) + now.tv_nsec,
+                   s->out);
+    free(groups);
+}
+
+/* --- stacks that Python writes ------------------------------------------------------ */
+
+static bool catches(const struct subject *s)
+{
+    char link[64], path[64], ours[512];
+    snprintf(link, sizeof link, "/proc/%d/fd/%d", (int)s->target, STACKS_FD);
+    snprintf(path, sizeof path, "%d.%d.stacks", s->is.rank, (int)s->target);
+    ssize_t n = readlink(link, ours, sizeof ours - 1);
+    ours[n > 0 ? n : 0] = '\0';
+    const char *name = strrchr(ours, '/');
+    return name && strcmp(name + 1, path) == 0 &&
+           proc_signals(s->target, "SigCgt") >> (STACKS_SIGNAL - 1) & 1;
+}
+
+/* In uninterruptible sleep the main thread takes no signal, but any thread can write
+ * the stacks of all. */
+static pid_t thread_of(pid_t pid, char state)
+{
+    char path[32];
+    pid_t found = pid;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *dir = state == 'D' ? opendir(path) : NULL;
+    for (struct dirent *d; dir && found == pid && (d = readdir(dir));) {
+        pid_t tid = (pid_t)atoi(d->d_name);
+        if (tid > 0 && tid != pid && proc_state(tid) == 'S')
+            found = tid;
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+static void no_stacks(struct subject *s, const char *why)
+{
+    json_object_set_new(s->out, "no_stacks", json_string(why));
+}
+
+static void ask_stacks(struct subject *s)
+{
+    char state = proc_state(s->target);
+    char *path = xasprintf("%s.stacks", s->stem);
+    struct stat st;
+    if (stat(path, &st) == 0 && catches(s)) {
+        s->before = st.st_size;
+        s->stacks_wait = true;
+        syscall(SYS_tgkill, s->target, thread_of(s->target, state), STACKS_SIGNAL);
+    }
+    free(path);
+}
+
+static bool stacks_written(const struct subject *s)
+{
+    uint64_t bit = UINT64_C(1) << (STACKS_SIGNAL - 1);
+    char *path = xasprintf("%s.stacks", s->stem);
+    struct stat st;
+    bool grown = stat(path, &st) == 0 && st.st_size > s->before;
+    free(path);
+    return grown &&
+           !((proc_signals(s->target, "SigPnd") | proc_signals(s->target, "ShdPnd") |
+              proc_signals(s->target, "SigBlk")) &
+             bit);
+}
+
+static void take_stacks(struct subject *s)
+{
+    char *text = stem_read(s, "stacks", s->before, STACKS_MAX);
+    json_t *threads = stacks_of_python(text ? text : "");
+    if (json_array_size(threads) > 0)
+        json_object_set(s->out, "threads", threads);
+    else
+        no_stacks(s, "its interpreter does not answer");
+    json_decref(threads);
+    free(text);
+}
+
+/* --- all ---------------------------------------------------------------------------- */
+
+static void describe_below(struct subject *s)
+{
+    pid_t below[TREE_MAX];
+    size_t n = proc_tree(s->is.pid, below, TREE_MAX);
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) {
+        json_t *process = json_object();
+        if (below[i] != s->target && proc_describe(below[i], process))
+            json_array_append(list, process);
+        json_decref(process);
+    }
+    if (json_array_size(list) > 0)
+        json_object_set(s->out, "below", list);
+    json_decref(list);
+}
+
+static bool waits(const struct subject *subjects, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (subjects[i].sock >= 0 || subjects[i].stacks_wait)
+            return true;
+    }
+    return false;
+}
+
+static void await_answers(struct subject *subjects, size_t n)
+{
+    int64_t until = now_ms() + ANSWER_MS;
+    for (int pause_us = 300; waits(subjects, n) && now_ms() < until;) {
+        usleep((useconds_t)pause_us);
+        pause_us = pause_us < 10000 ? pause_us * 2 : pause_us;
+        for (size_t i = 0; i < n; i++) {
+            struct subject *s = &subjects[i];
+            if (s->sock >= 0)
+                read_trace(s);
+            if (s->stacks_wait)
+                s->stacks_wait = !stacks_written(s);
+        }
+    }
+}
+
+json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
+                bool brief)
+{
+    json_t *out = json_array();
+    struct subject *subjects = xcalloc(n + 1, sizeof *subjects);
+    struct dirent **files = NULL;
+    int nfiles = scandir(folder, &files, NULL, NULL);
+    for (size_t i = 0; i < n; i++) {
+        struct subject *s = &subjects[i];
+        *s = (struct subject){
+            .is = ranks[i], .out = json_object(), .sock = -1, .before = -1};
+        json_array_append_new(out, s->out);
+        json_object_set_new(s->out, "rank", json_integer(s->is.rank));
+        find_target(folder, files, nfiles, s);
+        proc_describe(s->target, s->out);
+        char state = proc_state(s->target);
+        if (state == 'T' || state == 't') {
+            no_stacks(s, "it is stopped");
+            continue;
+        }
+        ask_trace(s);
+        if (!brief && s->stem)
+            ask_stacks(s);
+    }
+    await_answers(subjects, n);
+    int64_t until = now_ms() + NATIVE_MS;
+    for (size_t i = 0; i < n; i++) {
+        struct subject *s = &subjects[i];
+        take_trace(s);
+        if (s->before >= 0)
+            take_stacks(s);
+        else if (!brief && !json_object_get(s->out, "no_stacks"))
+            native_stacks(s->target, until, s->out);
+        if (!brief)
+            describe_below(s);
+        free(s->stem);
+        free(s->answer);
+    }
+    for (int i = 0; i < nfiles; i++)
+        free(files[i]);
+    free(files);
+    free(subjects);
+    return out;
+}
+
+json_t *collect_idle(json_t *ranks)
+{
+    json_int_t idle_ms = -1, waiting = 0, known = 0;
+    const json_t *rank, *call;
+    size_t i, k;
+    json_array_foreach (ranks, i, rank) {
+        bool waits = false;
+        json_array_foreach (json_object_get(rank, "calls"), k, call) {
+            json_int_t ms = json_integer_value(json_object_get(call, "age_ms"));
+            idle_ms = idle_ms < 0 || ms < idle_ms ? ms : idle_ms;
+            waits |= json_is_false(json_object_get(call, "done"));
+        }
+        waiting += waits;
+        known += json_object_get(rank, "groups") != NULL;
+    }
+    json_decref(ranks);
+    return json_pack("{s:I, s:I, s:I}", "idle_ms", idle_ms, "waiting", waiting, "known",
+                     known);
+}

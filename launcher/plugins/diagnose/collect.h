@@ -1,0 +1,30 @@
+/* launcher/plugins/diagnose/collect.h - what the ranks of this node are doing
+ *
+ * Runs in a process of its own, started by the agent: it may wait for processes that do
+ * not answer, until its deadlines.
+ */
+#ifndef LAUNCHER_PLUGINS_DIAGNOSE_COLLECT_H
+#define LAUNCHER_PLUGINS_DIAGNOSE_COLLECT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct collect_rank {
+    int rank;
+    pid_t pid;
+};
+
+/* An array with an object for each of `ranks`: its process (proc.h), its collectives
+ * (trace.h), and unless `brief` its threads (stacks.h) or "no_stacks", why there are
+ * none, and "below", its other processes. `folder`: where the ranks have put their files
+ * (doc/hangs.md). */
+json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
+                bool brief);
+
+/* Of such an array (taken over): {"idle_ms", "waiting", "known"}: how long ago a rank has
+ * last entered a collective, how many ranks are in one, and how many tell it. */
+json_t *collect_idle(json_t *ranks);
+
+#endif

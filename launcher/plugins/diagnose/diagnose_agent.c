@@ -1,0 +1,195 @@
+/* launcher/plugins/diagnose/diagnose_agent.c - hang reports, on the nodes' side
+ *
+ * A folder of mode 0700 is where ranks put what is read for a report. A Python rank finds
+ * our sitecustomize first in its PYTHONPATH; libddpgroup reads DDPRUN_DIAGNOSE.
+ */
+#define LOG_SUBSYS "diagnose"
+#include "launcher/plugins/diagnose/diagnose.h"
+
+#include "common/err.h"
+#include "common/installed.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/control/rundir.h"
+#include "launcher/plugins/diagnose/child.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct diagnose {
+    struct agent *agent; /* borrowed */
+    char *folder;        /* owned; NULL: none could be made */
+    char *python;        /* owned: the folder of sitecustomize.py; NULL: not installed */
+    int *ranks;          /* owned, by local rank: number in the job */
+    pid_t *pids;         /* owned, the same; 0: it does not run */
+    uint32_t nlocal;
+    struct diagnose_child child;
+    uint32_t inquiry; /* number of the one that `child` answers */
+};
+
+/* --- the ranks ---------------------------------------------------------------------- */
+
+static char *python_folder(void)
+{
+    char *file = installed_file(INSTALLED_PROGRAM, "preload/rank/sitecustomize.py", R_OK);
+    if (file && !strchr(file, ':')) {
+        *strrchr(file, '/') = '\0';
+        return file;
+    }
+    free(file);
+    return NULL;
+}
+
+static int diagnose_prepare(void *state, struct msg_job *job, struct ddp_err *err)
+{
+    struct diagnose *d = state;
+    struct ddp_err why;
+    if (d->folder)
+        return 0;
+    char *dir = rundir_path(&why);
+    d->folder = dir ? xasprintf("%s/ranks-XXXXXX", dir) : NULL;
+    if (d->folder && !mkdtemp(d->folder)) {
+        free(d->folder);
+        d->folder = NULL;
+    }
+    if (!d->folder)
+        log_info("hang reports will say little: no folder for them%s%s", dir ? "" : ": ",
+                 dir ? "" : why.text);
+    free(dir);
+    return 0;
+}
+
+/* The rank removes our folder from its PYTHONPATH again; a slash at its end tells an
+ * empty one from none. */
+static void diagnose_rank_env(void *state, uint32_t local, struct strv *env)
+{
+    struct diagnose *d = state;
+    const char *rank = strv_env_get(env, "RANK");
+    const char *path = strv_env_get(env, "PYTHONPATH");
+    if (local >= d->nlocal) {
+        d->ranks = xrealloc(d->ranks, local + 1, sizeof *d->ranks);
+        d->pids = xrealloc(d->pids, local + 1, sizeof *d->pids);
+        while (d->nlocal <= local)
+            d->pids[d->nlocal++] = 0;
+    }
+    d->ranks[local] = rank ? atoi(rank) : -1;
+    if (!d->folder || !rank)
+        return;
+    char *stem = xasprintf("%s/%s", d->folder, rank);
+    strv_env_set(env, "DDPRUN_DIAGNOSE", stem);
+    free(stem);
+    if (!d->python)
+        return;
+    char *longer = xasprintf("%s%s%s", d->python,
+                             !path   ? ""
+                             : *path ? ":"
+                                     : "/",
+                             path ? path : "");
+    strv_env_set(env, "PYTHONPATH", longer);
+    free(longer);
+}
+
+static void diagnose_rank_started(void *state, uint32_t local, pid_t pid)
+{
+    struct diagnose *d = state;
+    d->pids[local] = pid;
+}
+
+static void diagnose_rank_exited(void *state, uint32_t local, const struct msg_exit *how)
+{
+    struct diagnose *d = state;
+    d->pids[local] = 0;
+}
+
+/* --- inquiries ---------------------------------------------------------------------- */
+
+static void send_answer(struct diagnose *d, const uint8_t *data, size_t n)
+{
+    agent_send(d->agent,
+               MSG(answer, .id = d->inquiry, .data = data, .ndata = (uint32_t)n));
+}
+
+static void on_out(const void *data, size_t n, void *arg)
+{
+    send_answer(arg, data, n);
+}
+
+static int handle_inquire(void *state, const struct frame *f, struct ddp_err *err)
+{
+    struct diagnose *d = state;
+    const struct msg_inquire *m = f->m;
+    struct strv args = {0};
+    struct ddp_err why;
+    strv_push(&args, m->brief ? "brief" : "collect");
+    strv_push(&args, d->folder ? d->folder : "/nonexistent");
+    for (uint32_t i = 0; i < d->nlocal; i++) {
+        if (d->pids[i] > 0)
+            strv_pushf(&args, "%d:%d", d->ranks[i], (int)d->pids[i]);
+    }
+    d->inquiry = m->id;
+    if (diagnose_child_start(&d->child, d->agent->loop, &args, -1, &why) < 0) {
+        log_warn("no report of the ranks here: %s", why.text);
+        send_answer(d, NULL, 0);
+    }
+    strv_finish(&args);
+    return 0;
+}
+
+/* --- life --------------------------------------------------------------------------- */
+
+static void remove_folder(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        unlinkat(dirfd(dir), e->d_name, 0);
+    if (dir)
+        closedir(dir);
+    rmdir(folder);
+}
+
+static bool diagnose_spares(const void *state, pid_t pid)
+{
+    const struct diagnose *d = state;
+    return d->child.pid > 0 && (pid == 0 || pid == d->child.pid); /* it ends with us */
+}
+
+static int diagnose_init(struct agent *a, void **state, struct ddp_err *err)
+{
+    struct diagnose *d = xcalloc(1, sizeof *d);
+    *d = (struct diagnose){.agent = a,
+                           .python = python_folder(),
+                           .child = {.reap = a->reap, .fd = -1, .out = on_out, .arg = d}};
+    *state = d;
+    return 0;
+}
+
+static void diagnose_fini(void *state)
+{
+    struct diagnose *d = state;
+    diagnose_child_kill(&d->child);
+    if (d->folder)
+        remove_folder(d->folder);
+    free(d->folder);
+    free(d->python);
+    free(d->ranks);
+    free(d->pids);
+    free(d);
+}
+
+static const struct agent_message messages[] = {{MSG_INQUIRE, handle_inquire}, {0}};
+
+const struct agent_plugin diagnose_agent = {
+    .name = "diagnose",
+    .init = diagnose_init,
+    .fini = diagnose_fini,
+    .prepare = diagnose_prepare,
+    .rank_env = diagnose_rank_env,
+    .rank_started = diagnose_rank_started,
+    .rank_exited = diagnose_rank_exited,
+    .spares = diagnose_spares,
+    .messages = messages,
+};

@@ -1,0 +1,457 @@
+/* launcher/plugins/diagnose/diagnose_job.c - hang reports, on the launcher's side
+ *
+ * An inquiry goes to all agents. A brief one asks only how long ago a rank has last
+ * entered a collective: it is sent at the moment at which --hang-after would have passed
+ * since the last known one, so that a job that goes on is asked once per --hang-after. A
+ * full one ends in a report. The report before the end by --timeout is made of answers
+ * collected shortly before, as the ranks are then about to be stopped.
+ */
+#define LOG_SUBSYS "diagnose"
+#include "launcher/plugins/diagnose/diagnose.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/write_all.h"
+#include "launcher/control/control.h"
+#include "launcher/job/events.h"
+#include "launcher/plugins/diagnose/child.h"
+
+#include <event2/buffer.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* ms: for the nodes' answers; between two brief inquiries at least; how long before the
+ * end by --timeout the ranks are asked. Bytes: of all answers, and of the report's lines.
+ */
+enum { ANSWERS_MS = 12000, BRIEF_MS = 1000, LEAD_MS = 2000, LEAD_PART = 10 };
+enum { ANSWERS_MAX = 256 << 20, LINES_MAX = 4 << 20 };
+
+enum reason { REASON_BRIEF, REASON_ASKED, REASON_HANG, REASON_TIMEOUT };
+static const char *const reasons[] = {"", "report", "hang", "timeout"};
+
+struct diagnose {
+    struct job *j; /* borrowed */
+
+    uint32_t inquiry; /* number of the last one */
+    enum reason reason;
+    struct answer {
+        struct evbuffer *text; /* owned; NULL: not asked */
+        bool complete;
+    } * answers;             /* owned, by node; NULL: no inquiry is running */
+    size_t left;             /* nodes that have not answered */
+    size_t bytes;            /* of all answers */
+    int64_t asked_ms;        /* when */
+    struct event *deadline;  /* owned: of the answers */
+    struct event *check;     /* owned: the next brief inquiry */
+    struct event *last_call; /* owned: shortly before --timeout */
+    bool waits_for_timeout;  /* answers are complete, to be used when it has passed */
+    int64_t reported_ms;     /* when a hang was reported; 0: none in this attempt */
+
+    struct diagnose_child child; /* judges the answers */
+    struct evbuffer *lines;      /* owned: what it has written */
+    struct strv peers;           /* numbers of the control connections that have asked */
+    char *folder;                /* owned: for reports */
+};
+
+static void judge(struct diagnose *d);
+
+/* --- inquiries ---------------------------------------------------------------------- */
+
+static void drop_answers(struct diagnose *d)
+{
+    for (size_t i = 0; d->answers && i < d->j->alloc->nnodes; i++) {
+        if (d->answers[i].text)
+            evbuffer_free(d->answers[i].text);
+    }
+    free(d->answers);
+    d->answers = NULL;
+    d->waits_for_timeout = false;
+    event_del(d->deadline);
+}
+
+static void inquire(struct diagnose *d, enum reason reason)
+{
+    struct job *j = d->j;
+    drop_answers(d);
+    d->answers = xcalloc(j->alloc->nnodes + 1, sizeof *d->answers);
+    d->left = d->bytes = 0;
+    d->reason = reason;
+    d->asked_ms = now_ms();
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (!job_node_connected(&j->nodes[i]) || j->nodes[i].place < 0)
+            continue;
+        d->answers[i].text = evbuffer_new();
+        d->left++;
+    }
+    job_send(j, NODE_ALL,
+             MSG(inquire, .id = ++d->inquiry, .brief = reason == REASON_BRIEF));
+    job_arm(d->deadline, ANSWERS_MS);
+}
+
+static void check_later(struct diagnose *d, int64_t ms)
+{
+    if (d->j->opts->hang_after_ms > 0)
+        job_arm(d->check, ms > BRIEF_MS ? ms : BRIEF_MS);
+}
+
+/* All brief answers are there: {"idle_ms", "waiting", "known"} of each node. */
+static void judge_brief(struct diagnose *d)
+{
+    int64_t idle_ms = INT64_MAX, after_ms = d->j->opts->hang_after_ms;
+    bool waiting = false;
+    for (size_t i = 0; i < d->j->alloc->nnodes; i++) {
+        struct evbuffer *text = d->answers[i].text;
+        size_t n = text ? evbuffer_get_length(text) : 0;
+        json_t *o = n ? json_loadb((char *)evbuffer_pullup(text, -1), n, 0, NULL) : NULL;
+        int64_t idle = json_integer_value(json_object_get(o, "idle_ms"));
+        if (json_integer_value(json_object_get(o, "known")) > 0 && idle >= 0)
+            idle_ms = idle < idle_ms ? idle : idle_ms;
+        waiting |= json_integer_value(json_object_get(o, "waiting")) > 0;
+        json_decref(o);
+    }
+    drop_answers(d);
+    bool same = d->reported_ms && idle_ms >= now_ms() - d->reported_ms;
+    if (idle_ms != INT64_MAX && idle_ms >= after_ms && waiting && !same) {
+        d->reported_ms = now_ms();
+        inquire(d, REASON_HANG);
+    } else {
+        check_later(d, idle_ms < after_ms ? after_ms - idle_ms : after_ms);
+    }
+}
+
+static void answered(struct diagnose *d)
+{
+    event_del(d->deadline);
+    if (d->reason == REASON_BRIEF)
+        judge_brief(d);
+    else if (d->reason == REASON_TIMEOUT)
+        d->waits_for_timeout = true;
+    else
+        judge(d);
+}
+
+static void node_done(struct diagnose *d, unsigned node, bool complete)
+{
+    if (!d->answers || !d->answers[node].text || d->answers[node].complete)
+        return;
+    d->answers[node].complete = complete;
+    if (!complete) { /* lost: its part is as good as none */
+        evbuffer_free(d->answers[node].text);
+        d->answers[node].text = NULL;
+    }
+    if (--d->left == 0)
+        answered(d);
+}
+
+static int handle_answer(void *state, unsigned node, const struct frame *f,
+                         struct ddp_err *err)
+{
+    struct diagnose *d = state;
+    const struct msg_answer *m = f->m;
+    if (m->id != d->inquiry || !d->answers || !d->answers[node].text)
+        return 0; /* too late */
+    if (m->ndata == 0) {
+        node_done(d, node, true);
+    } else if (d->bytes + m->ndata <= ANSWERS_MAX) {
+        d->bytes += m->ndata;
+        evbuffer_add(d->answers[node].text, m->data, m->ndata);
+    }
+    return 0;
+}
+
+static void on_deadline(evutil_socket_t fd, short what, void *arg)
+{
+    answered(arg);
+}
+
+static void on_check(evutil_socket_t fd, short what, void *arg)
+{
+    struct diagnose *d = arg;
+    if (d->j->state == JOB_RUNNING && !d->answers && d->child.pid == 0)
+        inquire(d, REASON_BRIEF);
+    else if (d->j->state == JOB_RUNNING)
+        check_later(d, d->j->opts->hang_after_ms);
+}
+
+static void on_last_call(evutil_socket_t fd, short what, void *arg)
+{
+    struct diagnose *d = arg;
+    if (d->j->state == JOB_RUNNING && (!d->answers || d->reason == REASON_BRIEF))
+        inquire(d, REASON_TIMEOUT);
+}
+
+/* --- the report --------------------------------------------------------------------- */
+
+/* Ranks that no answer describes, and why. */
+static json_t *other_ranks(const struct diagnose *d)
+{
+    const struct job *j = d->j;
+    json_t *list = json_array();
+    for (int r = 0; r < j->plan->nranks; r++) {
+        const struct plan_node *pn = &j->plan->nodes[j->plan->ranks[r].node];
+        const struct job_rank *rank = &j->ranks[r];
+        size_t node = (size_t)(pn->host - j->alloc->nodes);
+        char *gone = NULL;
+        if (rank->state == RANK_EXITED) {
+            struct cause c = {.kind = CAUSE_EXIT, .rank = r, .status = rank->status};
+            gone =
+                rank->status == 0 ? xstrdup("exited with status 0") : cause_of_death(&c);
+        } else if (!d->answers[node].complete) {
+            gone = xstrdup("not answered: nor has the agent of its host");
+        }
+        if (gone)
+            json_array_append_new(
+                list, json_pack("{s:i, s:o, s:o}", "rank", r, "host",
+                                event_text(pn->host->name),
+                                rank->state == RANK_EXITED ? "exited" : "unknown",
+                                event_text(gone)));
+        free(gone);
+    }
+    return list;
+}
+
+/* The answers as a file without a name: a line for the job, two for each node. */
+static int answers_file(const struct diagnose *d)
+{
+    const struct job *j = d->j;
+    int fd = memfd_create("ddprun-report", MFD_CLOEXEC);
+    json_t *head =
+        json_pack("{s:o, s:s, s:i, s:i, s:o}", "job", event_text(j->job.id), "reason",
+                  reasons[d->reason], "attempt", j->restart.attempt + 1, "nranks",
+                  j->plan->nranks, "ranks", other_ranks(d));
+    char *line = json_dumps(head, JSON_COMPACT);
+    json_decref(head);
+    bool good = fd >= 0 && line && write_all(fd, line, strlen(line)) == 0;
+    free(line);
+    for (size_t i = 0; good && i < j->alloc->nnodes; i++) {
+        struct evbuffer *text = d->answers[i].text;
+        if (!d->answers[i].complete)
+            continue;
+        line = xasprintf("\n%s\n", j->alloc->nodes[i].name);
+        size_t n = evbuffer_get_length(text);
+        good = write_all(fd, line, strlen(line)) == 0 &&
+               write_all(fd, evbuffer_pullup(text, -1), n) == 0;
+        free(line);
+    }
+    if (good && lseek(fd, 0, SEEK_SET) == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+static void judge(struct diagnose *d)
+{
+    struct ddp_err err = {"no memory for it"};
+    struct strv args = {0};
+    int fd = answers_file(d);
+    drop_answers(d);
+    evbuffer_drain(d->lines, evbuffer_get_length(d->lines));
+    strv_push(&args, "report");
+    strv_push(&args, d->folder);
+    if (fd < 0 || diagnose_child_start(&d->child, d->j->loop, &args, fd, &err) < 0)
+        log_warn("no report: %s", err.text);
+    if (fd >= 0)
+        close(fd);
+    strv_finish(&args);
+}
+
+/* What --on-hang says; `found` is the verdict. */
+static void act(struct diagnose *d, const json_t *found)
+{
+    struct job *j = d->j;
+    const json_t *first = json_array_get(json_object_get(found, "ranks"), 0);
+    int rank = (int)json_integer_value(first);
+    if (d->reason != REASON_HANG || j->state != JOB_RUNNING)
+        return;
+    if (j->opts->on_hang == ON_HANG_STOP)
+        job_fail_text(j, CAUSE_TIME, 124, xstrdup("stopped: the job hangs (--on-hang)"));
+    else if (j->opts->on_hang == ON_HANG_RESTART && rank < j->plan->nranks)
+        job_fail(j, (struct cause){.kind = CAUSE_ABORT,
+                                   .rank = rank,
+                                   .code = 124,
+                                   .at_ns = now_ns(),
+                                   .text = xstrdup(first ? "is the reason of a hang"
+                                                         : "hangs, as the others")});
+}
+
+static void answer_peers(struct diagnose *d, const json_t *found, const char *text)
+{
+    json_t *reply = json_pack("{s:O, s:o}", "verdict", found, "text", event_text(text));
+    for (size_t i = 0; i < d->peers.n; i++)
+        control_reply(d->j->control, (uint32_t)strtoul(d->peers.v[i], NULL, 10), reply);
+    strv_finish(&d->peers);
+    json_decref(reply);
+}
+
+static void print_lines(struct diagnose *d, char *text)
+{
+    for (char *line = text, *next; line && *line; line = next) {
+        next = strchr(line, '\n');
+        if (next)
+            *next++ = '\0';
+        job_say(d->j, line);
+    }
+}
+
+/* The first line is the verdict as JSON, the others are for the user. */
+static void on_out(const void *data, size_t n, void *arg)
+{
+    struct diagnose *d = arg;
+    if (n > 0) {
+        if (evbuffer_get_length(d->lines) + n < LINES_MAX)
+            evbuffer_add(d->lines, data, n);
+        return;
+    }
+    evbuffer_add(d->lines, "", 1);
+    char *text = (char *)evbuffer_pullup(d->lines, -1), *rest = strchr(text, '\n');
+    json_t *found = rest ? json_loadb(text, (size_t)(rest - text), 0, NULL) : NULL;
+    if (found) {
+        event_emit(d->j, "hang", "{s:s, s:O, s:O, s:O}", "reason", reasons[d->reason],
+                   "kind", json_object_get(found, "kind"), "ranks",
+                   json_object_get(found, "ranks"), "sentences",
+                   json_object_get(found, "sentences"));
+        answer_peers(d, found, rest + 1);
+        print_lines(d, rest + 1);
+        act(d, found);
+        json_decref(found);
+    } else {
+        log_warn("no report: ddprun-diagnose has failed");
+    }
+    if (d->j->state == JOB_RUNNING)
+        check_later(d, d->j->opts->hang_after_ms);
+    job_check(d->j);
+}
+
+/* --- hooks -------------------------------------------------------------------------- */
+
+static bool diagnose_signal(void *state, int sig)
+{
+    struct diagnose *d = state;
+    if (sig != SIGQUIT || d->j->state != JOB_RUNNING)
+        return false;
+    if (!d->answers || d->reason == REASON_BRIEF)
+        inquire(d, REASON_ASKED);
+    return true;
+}
+
+static void on_request(struct control *c, uint32_t peer, const json_t *request, void *arg)
+{
+    struct diagnose *d = arg;
+    if (d->j->state != JOB_RUNNING) {
+        json_t *no = json_pack("{s:s}", "error", "its ranks are not running");
+        control_reply(c, peer, no);
+        json_decref(no);
+        return;
+    }
+    strv_pushf(&d->peers, "%u", peer);
+    diagnose_signal(d, SIGQUIT);
+}
+
+static void diagnose_ranks_started(void *state)
+{
+    struct diagnose *d = state;
+    const struct opts *o = d->j->opts;
+    check_later(d, o->hang_after_ms);
+    int64_t lead_ms = o->timeout_ms / LEAD_PART;
+    lead_ms = lead_ms < LEAD_MS ? lead_ms : LEAD_MS;
+    if (o->timeout_ms > 0 && d->j->restart.attempt == 0)
+        job_arm(d->last_call, o->timeout_ms - lead_ms);
+}
+
+static void diagnose_node_lost(void *state, unsigned node, const char *why)
+{
+    node_done(state, node, false);
+}
+
+static void diagnose_shutdown(void *state)
+{
+    struct diagnose *d = state;
+    event_del(d->check);
+    event_del(d->last_call);
+    bool late = d->answers && d->reason == REASON_TIMEOUT;
+    if (late && d->j->cause.kind == CAUSE_TIME)
+        judge(d);
+    else
+        drop_answers(d);
+}
+
+static bool diagnose_may_leave(void *state)
+{
+    const struct diagnose *d = state;
+    return d->child.fd < 0;
+}
+
+static void diagnose_next_attempt(void *state)
+{
+    ((struct diagnose *)state)->reported_ms = 0;
+}
+
+static int diagnose_init(struct job *j, void **state, struct ddp_err *err)
+{
+    *state = xcalloc(1, sizeof(struct diagnose));
+    ((struct diagnose *)*state)->j = j;
+    return 0;
+}
+
+static int diagnose_open(void *state, struct ddp_err *err)
+{
+    struct diagnose *d = state;
+    struct event_base *base = loop_base(d->j->loop);
+    char *id = xstrdup(d->j->job.id ? d->j->job.id : "");
+    for (char *p = id; (p = strchr(p, '/'));)
+        *p = '_';
+    d->folder = xasprintf("ddprun-report-%s", id);
+    free(id);
+    d->child =
+        (struct diagnose_child){.reap = d->j->reap, .fd = -1, .out = on_out, .arg = d};
+    d->deadline = evtimer_new(base, on_deadline, d);
+    d->check = evtimer_new(base, on_check, d);
+    d->last_call = evtimer_new(base, on_last_call, d);
+    d->lines = evbuffer_new();
+    if (!d->deadline || !d->check || !d->last_call || !d->lines)
+        return err_set(err, "cannot make an event");
+    control_handle(d->j->control, "report", on_request, d);
+    return 0;
+}
+
+static void diagnose_fini(void *state)
+{
+    struct diagnose *d = state;
+    struct event *events[] = {d->deadline, d->check, d->last_call};
+    if (d->deadline) {
+        drop_answers(d);
+        diagnose_child_kill(&d->child);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(events); i++) {
+        if (events[i])
+            event_free(events[i]);
+    }
+    if (d->lines)
+        evbuffer_free(d->lines);
+    strv_finish(&d->peers);
+    free(d->folder);
+    free(d);
+}
+
+static const struct job_message messages[] = {{MSG_ANSWER, handle_answer}, {0}};
+
+const struct job_plugin diagnose_job = {
+    .name = "diagnose",
+    .init = diagnose_init,
+    .open = diagnose_open,
+    .fini = diagnose_fini,
+    .node_lost = diagnose_node_lost,
+    .ranks_started = diagnose_ranks_started,
+    .signal = diagnose_signal,
+    .shutdown = diagnose_shutdown,
+    .may_leave = diagnose_may_leave,
+    .next_attempt = diagnose_next_attempt,
+    .messages = messages,
+};

@@ -1,0 +1,235 @@
+/* launcher/plugins/diagnose/main.c - ddprun-diagnose: collects and judges
+ *
+ * Programs of their own, so that neither the agent nor the launcher waits for processes
+ * that do not answer, or parses large texts in its event loop:
+ *
+ *     ddprun-diagnose collect FOLDER RANK:PID...   what the ranks of this node do
+ *     ddprun-diagnose brief FOLDER RANK:PID...     only since when nothing has happened
+ *     ddprun-diagnose report FOLDER                reads the answers of all nodes
+ *     ddprun-diagnose ... --report-on JOB          asks a running job
+ *
+ * The agent runs the first two, the launcher the third. All write JSON on stdout; after
+ * it, `report` writes the lines for the user.
+ */
+#include "common/mem.h"
+#include "launcher/plugins/diagnose/collect.h"
+#include "launcher/plugins/diagnose/render.h"
+#include "launcher/plugins/diagnose/report_on.h"
+#include "launcher/plugins/diagnose/verdict.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { DEADLINE_S = 20, STACKS_SHOWN = 8, FRAMES_SHOWN = 10, REPORTS_MAX = 10000 };
+
+static int collect_main(const char *folder, char **argv, int n, bool brief)
+{
+    struct collect_rank *ranks = xcalloc((size_t)n + 1, sizeof *ranks);
+    for (int i = 0; i < n; i++) {
+        int pid;
+        if (sscanf(argv[i], "%d:%d", &ranks[i].rank, &pid) != 2)
+            return 2;
+        ranks[i].pid = pid;
+    }
+    json_t *out = collect(folder, ranks, (size_t)n, brief);
+    free(ranks);
+    if (brief)
+        out = collect_idle(out);
+    json_dumpf(out, stdout, JSON_COMPACT);
+    json_decref(out);
+    return fflush(stdout) == 0 ? 0 : 1;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    json_int_t x = json_integer_value(json_object_get(*(json_t *const *)a, "rank"));
+    json_int_t y = json_integer_value(json_object_get(*(json_t *const *)b, "rank"));
+    return (x > y) - (x < y);
+}
+
+static json_t *sorted(const json_t *ranks)
+{
+    size_t n = json_array_size(ranks);
+    json_t **list = xcalloc(n + 1, sizeof *list), *out = json_array();
+    for (size_t i = 0; i < n; i++)
+        list[i] = json_array_get(ranks, i);
+    qsort(list, n, sizeof *list, by_rank);
+    for (size_t i = 0; i < n; i++)
+        json_array_append(out, list[i]);
+    free(list);
+    return out;
+}
+
+/* stdin: a line {"job", "reason", "ranks": [...]}: the ranks that no node describes; then
+ * for each node a line with its host, and a line with its answer. */
+static json_t *read_answers(void)
+{
+    char *line = NULL, host[300] = "";
+    size_t room = 0, number = 0;
+    ssize_t n;
+    json_t *report = NULL;
+    while ((n = getline(&line, &room, stdin)) > 0) {
+        line[n - 1] = line[n - 1] == '\n' ? '\0' : line[n - 1];
+        if (number++ == 0) {
+            report = json_loads(line, 0, NULL);
+        } else if (number % 2 == 0) {
+            snprintf(host, sizeof host, "%s", line);
+        } else {
+            json_t *ranks = json_loads(line, 0, NULL), *rank;
+            size_t i;
+            json_array_foreach (ranks, i, rank) {
+                json_object_set_new(rank, "host", json_string(host));
+                json_array_append(json_object_get(report, "ranks"), rank);
+            }
+            json_decref(ranks);
+        }
+    }
+    free(line);
+    return report;
+}
+
+/* A rank that neither has exited nor is described has not been started yet. */
+static void add_missing(json_t *report)
+{
+    json_t *ranks = json_object_get(report, "ranks"), *rank;
+    json_int_t n = json_integer_value(json_object_get(report, "nranks")), number;
+    bool *known = xcalloc((size_t)n + 1, sizeof *known);
+    size_t i;
+    json_array_foreach (ranks, i, rank) {
+        number = json_integer_value(json_object_get(rank, "rank"));
+        if (number >= 0 && number < n)
+            known[number] = true;
+    }
+    for (number = 0; number < n; number++) {
+        if (!known[number])
+            json_array_append_new(ranks, json_pack("{s:I, s:s}", "rank", number,
+                                                   "unknown", "not been started"));
+    }
+    free(known);
+}
+
+static FILE *open_file(const char *folder, const char *name)
+{
+    char *path = xasprintf("%s/%s", folder, name);
+    FILE *f = fopen(path, "wx");
+    free(path);
+    return f;
+}
+
+static bool is_text(const json_t *o, const char *key, const char *text)
+{
+    const char *value = json_string_value(json_object_get(o, key));
+    return value && strcmp(value, text) == 0;
+}
+
+static void print_sentences(const json_t *found, FILE *f)
+{
+    const char *label = is_text(found, "kind", "none") ? "note" : "hang";
+    const json_t *sentence;
+    size_t i;
+    json_array_foreach (json_object_get(found, "sentences"), i, sentence)
+        fprintf(f, "ddprun: %s: %s\n", label, json_string_value(sentence));
+}
+
+/* "FOLDER", "FOLDER-2", ...: the first that does not exist; made. NULL with errno. */
+static char *make_folder(const char *folder)
+{
+    for (int i = 1; i <= REPORTS_MAX; i++) {
+        char *name = i == 1 ? xstrdup(folder) : xasprintf("%s-%d", folder, i);
+        if (mkdir(name, 0700) == 0)
+            return name;
+        free(name);
+        if (errno != EEXIST)
+            break;
+    }
+    return NULL;
+}
+
+/* 0, or -1 with errno. */
+static int write_report(const char *folder, const json_t *report, const json_t *found,
+                        const json_t *ranks)
+{
+    FILE *text = open_file(folder, "report.txt");
+    FILE *json = open_file(folder, "report.json");
+    int rc = text && json ? 0 : -1;
+    if (rc == 0) {
+        print_sentences(found, text);
+        render_stacks(ranks, SIZE_MAX, 0, text);
+        render_ranks(ranks, text);
+        rc = json_dumpf(report, json, JSON_INDENT(1));
+    }
+    if (text && fclose(text) != 0)
+        rc = -1;
+    if (json && fclose(json) != 0)
+        rc = -1;
+    return rc;
+}
+
+static int report_main(const char *folder)
+{
+    json_t *report = read_answers();
+    if (!report)
+        return 2;
+    add_missing(report);
+    json_t *ranks = sorted(json_object_get(report, "ranks")), *found = verdict(ranks);
+    bool idle = is_text(report, "reason", "timeout") && is_text(found, "kind", "none");
+    json_object_set_new(report, "version", json_integer(1));
+    json_object_set(report, "verdict", found);
+    json_object_set_new(report, "ranks", ranks);
+    json_dumpf(found, stdout, JSON_COMPACT);
+    putchar('\n');
+    if (!idle) { /* otherwise it just took too long */
+        print_sentences(found, stdout);
+        render_stacks(ranks, STACKS_SHOWN, FRAMES_SHOWN, stdout);
+        char *made = make_folder(folder);
+        if (made && write_report(made, report, found, ranks) == 0)
+            printf("ddprun: note: the whole report is in '%s'\n", made);
+        else
+            printf("ddprun: warning: cannot write a report to '%s': %s\n",
+                   made ? made : folder, strerror(errno));
+        free(made);
+    }
+    json_decref(found);
+    json_decref(report);
+    return fflush(stdout) == 0 ? 0 : 1;
+}
+
+/* Executed in place of ddprun, with its arguments. */
+static int report_on_main(char **argv)
+{
+    static const char name[] = "report-on";
+    struct ddp_err err = {"ddprun runs this program"};
+    const char *job = NULL;
+    for (size_t i = 1; argv[i] && !job; i++) {
+        const char *word = argv[i] + strspn(argv[i], "-");
+        if (strncmp(word, name, strlen(name)) == 0)
+            job = word[strlen(name)] == '=' ? word + strlen(name) + 1 : argv[i + 1];
+    }
+    if (job && report_on(job, &err) == 0)
+        return 0;
+    fprintf(stderr, "ddprun: %s\n", err.text);
+    return job ? 1 : 2;
+}
+
+int main(int argc, char **argv)
+{
+    bool part = argc >= 3 && argv[1][0] != '-';
+    if (part) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        alarm(DEADLINE_S); /* the last resort: nobody waits longer for us */
+    }
+    if (argc >= 3 && strcmp(argv[1], "collect") == 0)
+        return collect_main(argv[2], argv + 3, argc - 3, false);
+    if (argc >= 3 && strcmp(argv[1], "brief") == 0)
+        return collect_main(argv[2], argv + 3, argc - 3, true);
+    if (argc == 3 && strcmp(argv[1], "report") == 0)
+        return report_main(argv[2]);
+    return report_on_main(argv);
+}

@@ -1,0 +1,24 @@
+/* launcher/plugins/diagnose/proc.h - what the kernel knows of a process */
+#ifndef LAUNCHER_PLUGINS_DIAGNOSE_PROC_H
+#define LAUNCHER_PLUGINS_DIAGNOSE_PROC_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Sets "pid", "program", "state", "wchan", "cpu_s", "threads" (their number) and
+ * "sockets" in `process`; false: it has ended. */
+bool proc_describe(pid_t pid, json_t *process);
+char proc_state(pid_t pid); /* R, S, D, T, Z, ...; 0: it has ended */
+
+/* A bit mask of signals, such as "SigCgt", in /proc/PID/status of a thread. */
+uint64_t proc_signals(pid_t pid, const char *mask);
+
+/* Processes below `pid`, itself first; at most `max`. Returns how many. */
+size_t proc_tree(pid_t pid, pid_t *pids, size_t max);
+
+/* A whole file, at most `max` bytes, with a NUL; malloc'ed, NULL: it cannot be read. */
+char *proc_read(const char *path, size_t max, size_t *size);
+
+#endif

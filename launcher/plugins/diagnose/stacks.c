@@ -1,0 +1,129 @@
+/* launcher/plugins/diagnose/stacks.c - see stacks.h */
+#include "launcher/plugins/diagnose/stacks.h"
+
+#include "common/mem.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static json_t *add_thread(json_t *threads, const char *name)
+{
+    json_t *frames = json_array();
+    json_array_append_new(threads,
+                          json_pack("{s:s, s:o}", "name", name, "frames", frames));
+    return frames;
+}
+
+/* A text of another process may not be UTF-8, which jansson refuses. */
+static json_t *text_json(const char *text)
+{
+    json_t *s = json_string(text);
+    return s ? s : json_string("?");
+}
+
+static void set_place(json_t *frame, const char *file, long line)
+{
+    json_object_set_new(frame, "file", text_json(file));
+    json_object_set_new(frame, "line", json_integer(line));
+}
+
+static json_t *add_frame(json_t *frames, const char *function)
+{
+    json_t *frame = json_object();
+    json_object_set_new(frame, "function", text_json(function));
+    json_array_append_new(frames, frame);
+    return frame;
+}
+
+/*   File "data.py", line 10 in load */
+static void python_frame(json_t *frames, char *line)
+{
+    char *file = strchr(line, '"'), *end = strstr(line, "\", line ");
+    if (!frames || !file || !end)
+        return;
+    *end = '\0';
+    char *number = end + strlen("\", line "), *in = strstr(number, " in ");
+    json_t *frame = add_frame(frames, in ? in + strlen(" in ") : "?");
+    set_place(frame, file + 1, strtol(number, NULL, 10));
+}
+
+static void reverse(json_t *array)
+{
+    for (size_t i = 0, n = json_array_size(array); i < n; i++) {
+        json_t *last = json_incref(json_array_get(array, n - 1));
+        json_array_remove(array, n - 1);
+        json_array_insert_new(array, i, last);
+    }
+}
+
+json_t *stacks_of_python(const char *text)
+{
+    json_t *threads = json_array(), *frames = NULL;
+    char *copy = xstrdup(text), *rest = copy, *line;
+    while ((line = strsep(&rest, "\n"))) {
+        if (strstr(line, "(most recent call first)")) {
+            char *name = strchr(line, '['), *end = name ? strrchr(name, ']') : NULL;
+            if (end)
+                *end = '\0';
+            frames = add_thread(threads, end ? name + 1 : "");
+        } else if (strncmp(line, "  File ", strlen("  File ")) == 0) {
+            python_frame(frames, line);
+        }
+    }
+    free(copy);
+    reverse(threads);
+    return threads;
+}
+
+/* A frame of eu-stack, "#1  0x00005622 function", its place on a line of its own; of
+ * gdb, "#1  0x00005622 in function (a=1) at file.c:12". */
+static json_t *native_frame(json_t *frames, char *line)
+{
+    char *p = line + strcspn(line, " ");
+    p += strspn(p, " ");
+    if (strncmp(p, "0x", 2) == 0) {
+        p += strcspn(p, " ");
+        p += strspn(p, " ");
+    }
+    if (strncmp(p, "- 1", 3) == 0) /* the address after the call */
+        p += 3 + strspn(p + 3, " ");
+    if (strncmp(p, "in ", 3) == 0)
+        p += 3;
+    char *at = strstr(p, ") at ");
+    p[strcspn(p, " (")] = '\0';
+    json_t *frame = add_frame(frames, *p ? p : "?");
+    char *colon = at ? strrchr(at, ':') : NULL;
+    if (colon) {
+        *colon = '\0';
+        set_place(frame, at + strlen(") at "), strtol(colon + 1, NULL, 10));
+    }
+    return frame;
+}
+
+json_t *stacks_of_native(const char *text)
+{
+    json_t *threads = json_array(), *frames = NULL, *frame = NULL;
+    char *copy = xstrdup(text), *rest = copy, *line;
+    while ((line = strsep(&rest, "\n"))) {
+        char *source = line + strspn(line, " ");
+        if (strncmp(line, "TID ", 4) == 0 || strncmp(line, "Thread ", 7) == 0) {
+            line[strcspn(line, ":")] = '\0';
+            frames = add_thread(threads, line);
+            frame = NULL;
+        } else if (*line == '#') {
+            if (!frames)
+                frames = add_thread(threads, "");
+            frame = native_frame(frames, line);
+        } else if (frame && source > line && !json_object_get(frame, "file")) {
+            char *colon = strchr(source, ':');
+            if (colon && isdigit((unsigned char)colon[1])) {
+                *colon = '\0';
+                set_place(frame, source, strtol(colon + 1, NULL, 10));
+            }
+        }
+    }
+    free(copy);
+    return threads;
+}

@@ -1,0 +1,173 @@
+/* launcher/plugins/diagnose/trace.c - see trace.h
+ *
+ * A recorder has up to 2,000 entries of 400 bytes, of which the last are of interest:
+ * the others are cut out before the text is parsed.
+ */
+#include "launcher/plugins/diagnose/trace.h"
+
+#include "common/mem.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CALLS_MAX = 64 };
+
+static const struct {
+    const char *torch, *name;
+} types[] = {
+    {"Float", "float32"},     {"Double", "float64"}, {"Half", "float16"},
+    {"BFloat16", "bfloat16"}, {"Long", "int64"},     {"Int", "int32"},
+    {"Short", "int16"},       {"Char", "int8"},      {"Byte", "uint8"},
+    {"Bool", "bool"},
+};
+
+static json_t *type_names(const json_t *dtypes)
+{
+    json_t *names = json_array(), *type;
+    size_t i;
+    json_array_foreach (dtypes, i, type) {
+        const char *name = json_string_value(type);
+        for (size_t k = 0; name && k < ARRAY_LEN(types); k++) {
+            if (strcmp(name, types[k].torch) == 0) {
+                name = types[k].name;
+                break;
+            }
+        }
+        json_array_append_new(names, json_string(name ? name : "?"));
+    }
+    return names;
+}
+
+/* "{"a":..,"entries":[{..},{..}],..}": keep the last CALLS_MAX of the entries. The first
+ * key of each is the same, and no string in them has a brace. */
+static char *cut_entries(const char *text)
+{
+    static const char list[] = "\"entries\":[";
+    const char *first = strstr(text, list), *entry, *keep;
+    size_t n = 0, start = 0;
+    if (!first)
+        return xstrdup(text);
+    first += strlen(list);
+    for (entry = first; *entry == '{'; n++) {
+        const char *end = strchr(entry, '}');
+        if (!end)
+            return xstrdup(text);
+        entry = end + (end[1] == ',' ? 2 : 1);
+    }
+    for (keep = first; start + CALLS_MAX < n; start++)
+        keep = strchr(keep, '}') + 2;
+    return xasprintf("%.*s%s", (int)(first - text), text, keep);
+}
+
+/* NAME RANK,RANK: its ranks; none listed: all of the job. */
+static json_t *group_ranks(const char *groups, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *p = groups; p && *p;
+         p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL) {
+        if (strncmp(p, name, n) != 0 || p[n] != ' ')
+            continue;
+        json_t *ranks = json_array();
+        for (p += n + 1; *p >= '0' && *p <= '9'; p += *p == ',') {
+            char *end;
+            json_array_append_new(ranks, json_integer(strtol(p, &end, 10)));
+            p = end;
+        }
+        return ranks;
+    }
+    return json_array();
+}
+
+static json_int_t status_number(const json_t *status, const char *key)
+{
+    const char *text = json_string_value(json_object_get(status, key));
+    long n = text ? strtol(text, NULL, 10) : 0;
+    return n < 0 ? 0 : n;
+}
+
+/* PyTorch updates the status late: a collective that is retired is done, if those before
+ * it are. `calls` is in the order of numbers. */
+static json_int_t last_done(const json_t *calls, const char *group, json_int_t done)
+{
+    const json_t *call;
+    size_t i;
+    json_array_foreach (calls, i, call) {
+        json_int_t number = json_integer_value(json_object_get(call, "number"));
+        if (strcmp(json_string_value(json_object_get(call, "group")), group) == 0 &&
+            number == done + 1 && json_is_true(json_object_get(call, "done")))
+            done = number;
+    }
+    return done;
+}
+
+static json_t *call_of(const json_t *entry, int64_t now_ns, json_int_t done)
+{
+    const char *name = json_string_value(json_object_get(entry, "profiling_name"));
+    const char *colon = name ? strchr(name, ':') : NULL;
+    json_int_t number = json_integer_value(json_object_get(entry, "collective_seq_id"));
+    int64_t made = json_integer_value(json_object_get(entry, "time_created_ns"));
+    bool retired = json_is_true(json_object_get(entry, "retired"));
+    json_t *sizes = json_incref(json_object_get(entry, "input_sizes"));
+    return json_pack("{s:I, s:s, s:o, s:o, s:I, s:b}", "number", number, "op",
+                     colon  ? colon + 1
+                     : name ? name
+                            : "?",
+                     "sizes", sizes ? sizes : json_array(), "types",
+                     type_names(json_object_get(entry, "input_dtypes")), "age_ms",
+                     (json_int_t)((now_ns - made) / 1000000), "done",
+                     retired || number <= done);
+}
+
+/* `process_group` of an entry is [name, description]. The name is the same in all ranks,
+ * the number `pg_id` may not be. */
+static const char *group_id(const json_t *process_group, const char *pg_id)
+{
+    const char *name = json_string_value(json_array_get(process_group, 0));
+    return name ? name : pg_id;
+}
+
+int trace_of_torch(const char *text, const char *groups, int64_t now_ns, json_t *rank)
+{
+    char *cut = cut_entries(text);
+    json_t *trace = json_loads(cut, 0, NULL), *entry, *status;
+    json_t *calls = json_array(), *known = json_array(), *names = json_object();
+    json_t *statuses = json_object_get(trace, "pg_status");
+    const char *id;
+    size_t i;
+    free(cut);
+    json_array_foreach (json_object_get(trace, "entries"), i, entry) {
+        char group[24];
+        snprintf(group, sizeof group, "%lld",
+                 (long long)json_integer_value(json_object_get(entry, "pg_id")));
+        json_t *name = json_object_get(entry, "process_group");
+        json_object_set(names, group, name);
+        if (json_is_true(json_object_get(entry, "is_p2p")))
+            continue;
+        json_int_t done =
+            status_number(json_object_get(statuses, group), "last_completed_collective");
+        json_t *call = call_of(entry, now_ns, done);
+        json_object_set_new(call, "group", json_string(group_id(name, group)));
+        json_array_append_new(calls, call);
+    }
+    json_object_foreach (statuses, id, status) {
+        const json_t *name = json_object_get(names, id);
+        const char *first = group_id(name, id);
+        const char *second = json_string_value(json_array_get(name, 1));
+        json_array_append_new(
+            known,
+            json_pack("{s:s, s:s, s:o, s:I, s:I}", "id", first, "name",
+                      second ? second : "", "ranks", group_ranks(groups, first),
+                      "entered", status_number(status, "last_enqueued_collective"),
+                      "done",
+                      last_done(calls, first,
+                                status_number(status, "last_completed_collective"))));
+    }
+    json_decref(names);
+    json_object_set_new(rank, "groups", known);
+    json_object_set_new(rank, "calls", calls);
+    int rc = json_is_object(statuses) ? 0 : -1;
+    json_decref(trace);
+    return rc;
+}

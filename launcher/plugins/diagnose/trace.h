@@ -1,0 +1,19 @@
+/* launcher/plugins/diagnose/trace.h - what a rank says of its collectives
+ *
+ * "groups" of a rank: [{"id", "name", "ranks": [...], "entered", "done"}]: numbers of the
+ * last collective that it has entered, and that it has finished. "calls": the last
+ * collectives, [{"group", "number", "op", "sizes": [[...]], "types": [...], "age_ms",
+ * "done"}]. "age_ms": since it was entered.
+ */
+#ifndef LAUNCHER_PLUGINS_DIAGNOSE_TRACE_H
+#define LAUNCHER_PLUGINS_DIAGNOSE_TRACE_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+/* From the answer of PyTorch's flight recorder (fr_trace_json) at `now_ns` of its wall
+ * clock, and the lines "NAME RANK,RANK" about its groups (may be NULL). Sets "groups" and
+ * "calls" in `rank`; -1: it is no such answer. */
+int trace_of_torch(const char *text, const char *groups, int64_t now_ns, json_t *rank);
+
+#endif

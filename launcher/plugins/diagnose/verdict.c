@@ -1,0 +1,680 @@
+/* launcher/plugins/diagnose/verdict.c - see verdict.h
+ *
+ * Collectives of a group are numbered. The rank that has entered the fewest of them is
+ * awaited by those that have entered more; that rank may itself wait in another group. A
+ * number for which two ranks have entered different calls is a mismatch. Where nothing
+ * is known of collectives, the stacks tell which ranks are inside of a call.
+ */
+#include "launcher/plugins/diagnose/verdict.h"
+
+#include "common/idset.h"
+#include "common/mem.h"
+#include "common/strv.h"
+#include "launcher/plugins/diagnose/place.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An operation whose sizes are equal on all ranks. */
+static const char *const same_sizes[] = {"all_reduce", "allreduce",      "broadcast",
+                                         "reduce",     "reduce_scatter", "all_gather"};
+enum { PLACES_MAX = 3 }; /* described in a sentence */
+
+struct view {
+    const json_t *is;
+    int rank;
+    const char *host, *state, *gone; /* gone: exited, or its node does not answer */
+    struct place at;
+    bool awaits; /* it is in a call, and others have not entered it */
+    /* in the group that is examined */
+    bool member, known;       /* it is one, its numbers are known */
+    json_int_t entered, done; /* 0 if they are not */
+    const json_t *call;       /* of the number that is compared; NULL: none */
+};
+
+struct job_view {
+    struct view *ranks;
+    size_t n;
+    bool hosts_differ;
+    json_t *sentences, *culprits;
+    const char *kind;
+    struct strv arena; /* owns what marks() has returned */
+};
+
+/* A mark for each rank, none set; valid as long as the view. */
+static bool *marks(struct job_view *j)
+{
+    bool *m = xcalloc(j->n + 1, sizeof *m);
+    strv_push_nodup(&j->arena, (char *)m);
+    return m;
+}
+
+static const char *text_of(const json_t *o, const char *key)
+{
+    return json_string_value(json_object_get(o, key));
+}
+
+static bool stopped(const struct view *v)
+{
+    return v->state && strncmp(v->state, "stopped", strlen("stopped")) == 0;
+}
+
+/* --- sentences ---------------------------------------------------------------------- */
+
+struct text {
+    FILE *f;
+    char *s;
+    size_t n;
+};
+
+static FILE *text_open(struct text *t)
+{
+    *t = (struct text){0};
+    t->f = open_memstream(&t->s, &t->n);
+    if (!t->f)
+        abort();
+    return t->f;
+}
+
+static void say(struct job_view *j, struct text *t, bool first)
+{
+    fclose(t->f);
+    json_t *s = json_string(t->s);
+    if (first)
+        json_array_insert_new(j->sentences, 0, s);
+    else
+        json_array_append_new(j->sentences, s);
+    free(t->s);
+}
+
+static void print_number(json_int_t n, FILE *f)
+{
+    char digits[32];
+    int len = snprintf(digits, sizeof digits, "%lld", (long long)n);
+    for (int i = 0; i < len; i++) {
+        if (i > 0 && (len - i) % 3 == 0)
+            fputc(',', f);
+        fputc(digits[i], f);
+    }
+}
+
+static void print_age(json_int_t ms, FILE *f)
+{
+    if (ms < 60000)
+        fprintf(f, "%lld s", (long long)ms / 1000);
+    else if (ms < 7200000)
+        fprintf(f, "%lld min", (long long)ms / 60000);
+    else
+        fprintf(f, "%lld h", (long long)ms / 3600000);
+}
+
+/* "rank 1 on node2", "ranks 0,2-3": those for which `mark` is set. */
+static void print_ranks(const struct job_view *j, const bool *mark, bool hosts, FILE *f)
+{
+    struct idset set = {0};
+    const char *host = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < j->n; i++) {
+        if (!mark[i])
+            continue;
+        idset_add(&set, j->ranks[i].rank, j->ranks[i].rank);
+        host =
+            n++ == 0 || (host && j->ranks[i].host && strcmp(host, j->ranks[i].host) == 0)
+                ? j->ranks[i].host
+                : NULL;
+    }
+    char *text = idset_text(&set);
+    fprintf(f, "rank%s %s", n == 1 ? "" : "s", text);
+    if (hosts && j->hosts_differ && host)
+        fprintf(f, " on %s", host);
+    free(text);
+    idset_finish(&set);
+}
+
+/* "(1,000 x float32)" */
+static void print_operands(const json_t *call, FILE *f)
+{
+    const json_t *sizes = json_object_get(call, "sizes"), *size, *dim;
+    const char *type =
+        json_string_value(json_array_get(json_object_get(call, "types"), 0));
+    json_int_t total = 0;
+    size_t i, k;
+    if (json_array_size(sizes) == 0)
+        return;
+    json_array_foreach (sizes, i, size) {
+        json_int_t product = 1;
+        json_array_foreach (size, k, dim)
+            product *= json_integer_value(dim);
+        total += product;
+    }
+    fputs(" (", f);
+    print_number(total, f);
+    fprintf(f, " x %s", type ? type : "?");
+    const json_t *root = json_object_get(call, "root");
+    if (root)
+        fprintf(f, ", root %lld", (long long)json_integer_value(root));
+    fputc(')', f);
+}
+
+static void print_group(const json_t *group, FILE *f)
+{
+    const char *id = text_of(group, "id"), *name = text_of(group, "name");
+    if (name && strcmp(name, "default_pg") == 0)
+        fputs("the default group", f);
+    else if (name && *name && strcmp(name, "undefined") != 0)
+        fprintf(f, "group '%s'", name);
+    else
+        fprintf(f, "group %s", id ? id : "?");
+}
+
+/* "in load() at data.py:10 (sleeping)", "stopped (SIGSTOP)", ... */
+static void print_whereabouts(const struct view *v, FILE *f)
+{
+    const char *why = text_of(v->is, "no_stacks");
+    if (v->gone) {
+        fputs(v->gone, f);
+    } else if (stopped(v)) {
+        fprintf(f, "%s by a signal", v->state);
+    } else if (v->at.op) {
+        fprintf(f, "waiting in %s", v->at.op);
+        if (v->at.file) {
+            fputc(' ', f);
+            struct place at = v->at;
+            at.function = "<module>"; /* one name of a function suffices */
+            place_print(&at, f);
+        }
+    } else if (v->at.function) {
+        place_print(&v->at, f);
+        fprintf(f, " (%s)", v->state);
+    } else {
+        fprintf(f, "%s%s%s", v->state ? v->state : "unknown", why ? ", no stack: " : "",
+                why ? why : "");
+    }
+}
+
+static bool alike(const struct view *a, const struct view *b)
+{
+    if (a->gone || b->gone)
+        return a->gone && b->gone && strcmp(a->gone, b->gone) == 0;
+    if (stopped(a) || stopped(b))
+        return stopped(a) && stopped(b);
+    if (a->at.function || b->at.function)
+        return place_equal(&a->at, &b->at);
+    return a->state == b->state ||
+           (a->state && b->state && strcmp(a->state, b->state) == 0);
+}
+
+/* "rank 1 on node2 has not arrived: it is ..."; the marks are removed. */
+static void print_absent(struct job_view *j, bool *mark, const char *verb, FILE *f)
+{
+    size_t places = 0;
+    bool *same = marks(j);
+    for (size_t i = 0; i < j->n; i++) {
+        size_t n = 0;
+        for (size_t k = 0; k < j->n; k++) {
+            same[k] = mark[i] && mark[k] && k >= i && alike(&j->ranks[i], &j->ranks[k]);
+            n += same[k];
+        }
+        if (!mark[i] || (++places > PLACES_MAX))
+            continue;
+        fputs(places > 1 ? "; " : "", f);
+        print_ranks(j, same, true, f);
+        const struct view *v = &j->ranks[i];
+        if (v->gone)
+            fprintf(f, " %s", n == 1 ? "has " : "have ");
+        else
+            fprintf(f, " %s %s: %s ", n == 1 ? "has" : "have", verb,
+                    n == 1 ? "it is" : "they are");
+        print_whereabouts(v, f);
+        for (size_t k = 0; k < j->n; k++)
+            mark[k] = mark[k] && !same[k];
+    }
+    if (places > PLACES_MAX)
+        fprintf(f, "; and %zu other places", places - PLACES_MAX);
+}
+
+static void add_culprits(struct job_view *j, const bool *mark, const char *kind)
+{
+    json_array_clear(j->culprits);
+    for (size_t i = 0; i < j->n; i++) {
+        if (mark[i])
+            json_array_append_new(j->culprits, json_integer(j->ranks[i].rank));
+    }
+    j->kind = kind;
+}
+
+/* --- groups ------------------------------------------------------------------------- */
+
+static const json_t *group_in(const json_t *rank, const char *id)
+{
+    const json_t *group;
+    size_t i;
+    json_array_foreach (json_object_get(rank, "groups"), i, group) {
+        const char *own = text_of(group, "id");
+        if (own && strcmp(own, id) == 0)
+            return group;
+    }
+    return NULL;
+}
+
+static const json_t *call_in(const json_t *rank, const char *id, json_int_t number)
+{
+    const json_t *call;
+    size_t i;
+    json_array_foreach (json_object_get(rank, "calls"), i, call) {
+        const char *group = text_of(call, "group");
+        if (group && strcmp(group, id) == 0 &&
+            json_integer_value(json_object_get(call, "number")) == number)
+            return call;
+    }
+    return NULL;
+}
+
+/* Fill the views' members for this group: its ranks, and what each has entered. */
+static void examine(struct job_view *j, const json_t *group)
+{
+    const json_t *ranks = json_object_get(group, "ranks"), *rank;
+    const char *id = text_of(group, "id"), *name = text_of(group, "name");
+    bool all = json_array_size(ranks) == 0 && name && strcmp(name, "default_pg") == 0;
+    size_t i;
+    for (size_t k = 0; k < j->n; k++) {
+        struct view *v = &j->ranks[k];
+        const json_t *own = group_in(v->is, id);
+        v->member = all || own;
+        json_array_foreach (ranks, i, rank)
+            v->member |= json_integer_value(rank) == v->rank;
+        v->known = own != NULL;
+        v->entered = json_integer_value(json_object_get(own, "entered"));
+        v->done = json_integer_value(json_object_get(own, "done"));
+    }
+}
+
+static bool compares_sizes(const char *op)
+{
+    for (size_t i = 0; op && i < ARRAY_LEN(same_sizes); i++) {
+        if (strcmp(op, same_sizes[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool same(const json_t *a, const json_t *b, const char *key)
+{
+    const json_t *x = json_object_get(a, key), *y = json_object_get(b, key);
+    return x == y || json_equal(x, y);
+}
+
+static bool same_call(const json_t *a, const json_t *b)
+{
+    return same(a, b, "op") && same(a, b, "types") && same(a, b, "root") &&
+           (!compares_sizes(text_of(a, "op")) || same(a, b, "sizes"));
+}
+
+/* "all_reduce (10 x float32) on ranks 0,2 at train.py:9" for each different call. */
+static void print_calls(struct job_view *j, bool current, FILE *f)
+{
+    bool *printed = marks(j), *same = marks(j), first = true;
+    for (size_t i = 0; i < j->n; i++) {
+        const json_t *call = j->ranks[i].call;
+        if (!call || printed[i])
+            continue;
+        for (size_t k = 0; k < j->n; k++) {
+            same[k] = j->ranks[k].call && same_call(call, j->ranks[k].call);
+            printed[k] |= same[k];
+        }
+        const char *op = text_of(call, "op");
+        fprintf(f, "%s%s", first ? "" : ", ", op ? op : "?");
+        print_operands(call, f);
+        fputs(" on ", f);
+        print_ranks(j, same, true, f);
+        if (current && j->ranks[i].at.file) {
+            struct place at = j->ranks[i].at;
+            at.function = "<module>";
+            fputc(' ', f);
+            place_print(&at, f);
+        }
+        first = false;
+    }
+}
+
+/* The ranks whose call is not that of most ranks. */
+static void mark_minority(const struct job_view *j, bool *mark)
+{
+    const struct view *v = j->ranks, *end = v + j->n;
+    const json_t *best = NULL;
+    size_t most = 0;
+    for (v = j->ranks; v < end; v++) {
+        size_t n = 0;
+        for (const struct view *w = j->ranks; v->call && w < end; w++)
+            n += w->call && same_call(v->call, w->call);
+        best = n > most ? v->call : best;
+        most = n > most ? n : most;
+    }
+    for (size_t i = 0; i < j->n; i++)
+        mark[i] = j->ranks[i].call && !same_call(best, j->ranks[i].call);
+}
+
+/* The lowest number for which ranks have entered different calls. */
+static bool find_mismatch(struct job_view *j, const json_t *group)
+{
+    const char *id = text_of(group, "id");
+    json_int_t from = 0, to = 0;
+    for (size_t i = 0; i < j->n; i++) {
+        const struct view *v = &j->ranks[i];
+        from = v->member && v->entered > 0 && (from == 0 || v->done < from) ? v->done + 1
+                                                                            : from;
+        to = v->member && v->entered > to ? v->entered : to;
+    }
+    for (json_int_t number = from > 32 ? from - 32 : 1; number <= to; number++) {
+        const json_t *one = NULL;
+        bool differ = false, current = true;
+        for (struct view *v = j->ranks; v < j->ranks + j->n; v++) {
+            v->call = v->member ? call_in(v->is, id, number) : NULL;
+            one = one ? one : v->call;
+            differ |= v->call && !same_call(one, v->call);
+            current &= !v->call || v->entered == number;
+        }
+        if (!differ)
+            continue;
+        bool *mark = marks(j);
+        struct text t;
+        FILE *f = text_open(&t);
+        fprintf(f, "mismatch: collective #%lld of ", (long long)number);
+        print_group(group, f);
+        fputs(" is ", f);
+        print_calls(j, current, f);
+        say(j, &t, true);
+        mark_minority(j, mark);
+        add_culprits(j, mark, "mismatch");
+        return true;
+    }
+    return false;
+}
+
+/* "3 of 4 ranks have waited 30 s in all_reduce #4 of the default group (...) at ..." */
+static void print_waiting(const struct job_view *j, const json_t *group,
+                          const bool *waits, json_int_t number, FILE *f)
+{
+    size_t members = 0, n = 0, first = j->n;
+    json_int_t age = -1;
+    const json_t *call = NULL;
+    for (size_t i = 0; i < j->n; i++) {
+        members += j->ranks[i].member;
+        if (!waits[i])
+            continue;
+        const json_t *own = call_in(j->ranks[i].is, text_of(group, "id"), number);
+        json_int_t ms = json_integer_value(json_object_get(own, "age_ms"));
+        age = own && (age < 0 || ms < age) ? ms : age;
+        call = call ? call : own;
+        first = first == j->n || (!j->ranks[first].at.file && j->ranks[i].at.file)
+                    ? i
+                    : first;
+        n++;
+    }
+    const char *op = text_of(call, "op");
+    fprintf(f, "%zu of %zu ranks %s waited ", n, members, n == 1 ? "has" : "have");
+    if (age >= 0)
+        print_age(age, f);
+    fprintf(f, "%sin %s #%lld of ", age >= 0 ? " " : "", op ? op : "a collective",
+            (long long)number);
+    print_group(group, f);
+    print_operands(call, f);
+    if (j->ranks[first].at.file) {
+        struct place at = j->ranks[first].at;
+        at.function = "<module>";
+        fputc(' ', f);
+        place_print(&at, f);
+    }
+}
+
+/* The first number that some members have not entered, and others wait in. Ranks of which
+ * nothing is known count as absent. */
+static json_int_t awaited_number(const struct job_view *j)
+{
+    json_int_t entered = INT64_MAX, waiting = INT64_MAX;
+    bool unknown = false;
+    for (const struct view *v = j->ranks; v < j->ranks + j->n; v++) {
+        if (v->member && v->known && v->entered < entered)
+            entered = v->entered;
+        if (v->member && v->known && v->done < v->entered && v->done < waiting)
+            waiting = v->done;
+        unknown |= v->member && !v->known;
+    }
+    return (unknown && waiting < entered ? waiting : entered) + 1;
+}
+
+static void find_absent(struct job_view *j, const json_t *group)
+{
+    json_int_t number = awaited_number(j);
+    size_t nwait = 0, nabsent = 0;
+    bool *waits = marks(j), *absent = marks(j), *mark = marks(j);
+    bool reason = false, exited = true;
+    for (size_t i = 0; i < j->n; i++) {
+        struct view *v = &j->ranks[i];
+        waits[i] = v->member && v->entered >= number && v->done < number;
+        absent[i] = v->member && v->entered < number;
+        nwait += waits[i];
+        nabsent += absent[i];
+        v->awaits |= waits[i];
+        if (absent[i]) {
+            reason |= v->gone || stopped(v) || !v->at.op;
+            exited &= v->gone != NULL;
+        }
+    }
+    if (nwait == 0 || nabsent == 0)
+        return;
+    struct text t;
+    FILE *f = text_open(&t);
+    print_waiting(j, group, waits, number, f);
+    fputs("; ", f);
+    memcpy(mark, absent, j->n);
+    print_absent(j, mark, "not arrived", f);
+    bool first = reason && !j->kind;
+    say(j, &t, first);
+    for (size_t i = 0; i < j->n; i++) /* of the absent ones, those that wait for none */
+        absent[i] = absent[i] && (!reason || j->ranks[i].gone || stopped(&j->ranks[i]) ||
+                                  !j->ranks[i].at.op);
+    if (first)
+        add_culprits(j, absent, exited ? "exited" : "absent");
+}
+
+/* Every member has entered, and it does not end. */
+static void find_complete(struct job_view *j, const json_t *group)
+{
+    json_int_t number = 0;
+    bool *waits = marks(j), *halted = marks(j), any = false;
+    for (size_t i = 0; i < j->n; i++)
+        number = j->ranks[i].member && j->ranks[i].entered > number ? j->ranks[i].entered
+                                                                    : number;
+    size_t n = 0;
+    for (size_t i = 0; i < j->n; i++) {
+        const struct view *v = &j->ranks[i];
+        if (v->member && v->entered != number)
+            return;
+        waits[i] = v->member && v->done < number;
+        halted[i] = v->member && stopped(v);
+        any |= halted[i];
+        n += waits[i];
+    }
+    if (n == 0)
+        return;
+    struct text t;
+    FILE *f = text_open(&t);
+    print_waiting(j, group, waits, number, f);
+    fputs("; all have entered it", f);
+    if (any) {
+        fputs(", and ", f);
+        print_ranks(j, halted, true, f);
+        fputs(" is stopped by a signal", f);
+    }
+    say(j, &t, true);
+    add_culprits(j, halted, any ? "stopped" : "complete");
+}
+
+static void each_group(struct job_view *j,
+                       void (*fn)(struct job_view *j, const json_t *group))
+{
+    json_t *seen = json_object();
+    for (size_t i = 0; i < j->n; i++) {
+        const json_t *group;
+        size_t k;
+        json_array_foreach (json_object_get(j->ranks[i].is, "groups"), k, group) {
+            const char *id = text_of(group, "id");
+            if (!id || json_object_get(seen, id))
+                continue;
+            json_object_set_new(seen, id, json_true());
+            examine(j, group);
+            fn(j, group);
+        }
+    }
+    json_decref(seen);
+}
+
+static void on_mismatch(struct job_view *j, const json_t *group)
+{
+    if (!j->kind)
+        find_mismatch(j, group);
+}
+
+static void on_complete(struct job_view *j, const json_t *group)
+{
+    if (!j->kind)
+        find_complete(j, group);
+}
+
+/* --- by stacks alone ---------------------------------------------------------------- */
+
+static void by_stacks(struct job_view *j)
+{
+    bool *waits = marks(j), *others = marks(j), *same = marks(j), *mark = marks(j);
+    size_t nwait = 0, nothers = 0, first = 0;
+    for (size_t i = 0; i < j->n; i++) {
+        const struct view *v = &j->ranks[i];
+        waits[i] = v->at.op && !stopped(v) && !v->gone;
+        others[i] = !waits[i];
+        first = waits[i] && nwait == 0 ? i : first;
+        nwait += waits[i];
+        nothers += others[i];
+    }
+    if (nwait == 0)
+        return;
+    bool differ = false;
+    for (size_t i = 0; i < j->n; i++) {
+        same[i] = waits[i] && strcmp(j->ranks[i].at.op, j->ranks[first].at.op) == 0;
+        differ |=
+            waits[i] && (!same[i] || !place_equal(&j->ranks[i].at, &j->ranks[first].at));
+    }
+    struct text t;
+    FILE *f = text_open(&t);
+    if (nothers == 0 && differ) {
+        fputs("mismatch? ", f);
+        memcpy(mark, waits, j->n);
+        print_absent(j, mark, "different calls", f);
+        for (size_t i = 0; i < j->n; i++)
+            others[i] = !same[i];
+        add_culprits(j, others, "mismatch");
+    } else {
+        print_ranks(j, waits, false, f);
+        fprintf(f, " %s in ", nwait == 1 ? "waits" : "wait");
+        struct place at = j->ranks[first].at;
+        fprintf(f, "%s", at.op);
+        if (at.file) {
+            at.function = "<module>";
+            fputc(' ', f);
+            place_print(&at, f);
+        }
+        if (nothers > 0)
+            fputs("; ", f);
+        bool exited = true;
+        memcpy(mark, others, j->n);
+        for (size_t i = 0; i < j->n; i++)
+            exited &= !others[i] || j->ranks[i].gone;
+        print_absent(j, mark, "not arrived", f);
+        add_culprits(j, others, nothers == 0 ? "complete" : exited ? "exited" : "absent");
+    }
+    say(j, &t, true);
+}
+
+static void no_wait(struct job_view *j)
+{
+    struct text t;
+    FILE *f = text_open(&t);
+    bool *mark = marks(j), *same = marks(j);
+    memset(mark, true, j->n);
+    fputs("no rank is known to wait for another: ", f);
+    size_t places = 0;
+    for (size_t i = 0; i < j->n && places < PLACES_MAX; i++) {
+        size_t n = 0;
+        for (size_t k = 0; k < j->n; k++) {
+            same[k] = mark[i] && mark[k] && k >= i && alike(&j->ranks[i], &j->ranks[k]);
+            n += same[k];
+        }
+        if (!mark[i])
+            continue;
+        fputs(places++ ? "; " : "", f);
+        print_ranks(j, same, true, f);
+        fprintf(f, " %s ",
+                j->ranks[i].gone ? n == 1 ? "has" : "have"
+                : n == 1         ? "is"
+                                 : "are");
+        print_whereabouts(&j->ranks[i], f);
+        for (size_t k = 0; k < j->n; k++)
+            mark[k] = mark[k] && !same[k];
+    }
+    say(j, &t, true);
+    j->kind = "none";
+}
+
+static void open_views(struct job_view *j, const json_t *ranks)
+{
+    const json_t *rank;
+    size_t i;
+    j->n = json_array_size(ranks);
+    j->ranks = xcalloc(j->n + 1, sizeof *j->ranks);
+    json_array_foreach (ranks, i, rank) {
+        struct view *v = &j->ranks[i];
+        const char *exited = text_of(rank, "exited");
+        *v = (struct view){.is = rank,
+                           .rank = (int)json_integer_value(json_object_get(rank, "rank")),
+                           .host = text_of(rank, "host"),
+                           .state = text_of(rank, "state"),
+                           .gone = exited ? exited : text_of(rank, "unknown"),
+                           .at = place_of(rank)};
+        const char *host = j->ranks[0].host;
+        j->hosts_differ |= host && v->host && strcmp(v->host, host) != 0;
+    }
+}
+
+json_t *verdict(const json_t *ranks)
+{
+    struct job_view j = {.sentences = json_array(), .culprits = json_array()};
+    open_views(&j, ranks);
+    each_group(&j, on_mismatch);
+    if (!j.kind)
+        each_group(&j, find_absent);
+    if (!j.kind && json_array_size(j.sentences) > 0)
+        j.kind = "cycle";
+    if (!j.kind)
+        each_group(&j, on_complete);
+    if (!j.kind)
+        by_stacks(&j);
+    if (!j.kind)
+        no_wait(&j);
+    json_t *v = json_pack("{s:s, s:o, s:o}", "kind", j.kind, "sentences", j.sentences,
+                          "ranks", j.culprits);
+    json_int_t first = json_integer_value(json_array_get(j.culprits, 0));
+    for (size_t i = 0; json_array_size(j.culprits) > 0 && i < j.n; i++) {
+        const struct place *at = &j.ranks[i].at;
+        if (j.ranks[i].rank != first || !at->function || j.ranks[i].gone)
+            continue;
+        json_object_set_new(v, "function", json_string(at->function));
+        if (at->file) {
+            json_object_set_new(v, "file", json_string(at->file));
+            json_object_set_new(v, "line", json_integer(at->line));
+        }
+    }
+    free(j.ranks);
+    strv_finish(&j.arena);
+    return v;
+}

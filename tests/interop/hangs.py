@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""hangs.py DDPRUN [--np N,N] [--rounds N] [--seed N] [--python PYTHON]: does a hang report name the
+right rank, file and line?
+
+A job commits faults (programs/faults.py) in rounds that follow from the seed; in each a report is
+asked for, by SIGQUIT or by --report-on in turn. The faults that end a job are one launch each."""
+import argparse
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+PROGRAM = HERE / "programs/faults.py"
+KINDS = "sleep,loop,gil,stop"
+DEADLINE_S = 60
+
+
+def line_of(what):
+    for number, line in enumerate(PROGRAM.read_text().splitlines(), 1):
+        if line.endswith(f"# line of {what}"):
+            return number
+    raise KeyError(what)
+
+
+def wait_for(condition, what):
+    end = time.monotonic() + DEADLINE_S
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise TimeoutError(what)
+
+
+def wrong(verdict, text, kind, rank, np):
+    """Why the verdict is not right, or None."""
+    waiting = f"at faults.py:{line_of('barrier')}"
+    if verdict["ranks"] != [rank]:
+        return f"ranks {verdict['ranks']}, not [{rank}]"
+    if kind != "stop" and (os.path.basename(verdict.get("file", "")), verdict.get("line")) != (
+            "faults.py", line_of(kind)):
+        return f"at {verdict.get('file')}:{verdict.get('line')}, not line {line_of(kind)}"
+    if kind == "stop" and "stopped" not in text:
+        return "it is not said to be stopped"
+    return None if waiting in text else f"the others are not said to wait {waiting}"
+
+
+def session(args, python, np, seed):
+    """Returns (rounds, list of failures, seconds from the request to the report)."""
+    failures, times = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/out", "w+", encoding="utf-8") as out:
+            job = subprocess.Popen(
+                [args.ddprun, "-np", str(np), "--hang-after", "off", "--timeout", "20m", python,
+                 "-u", str(PROGRAM), folder, str(seed), str(args.rounds), KINDS],
+                cwd=folder, stdout=out, stderr=out)
+            try:
+                rounds(args, job, folder, np, seed, failures, times)
+                if job.wait(DEADLINE_S) != 0:
+                    failures.append(f"the job ended with {job.returncode}")
+            except (TimeoutError, subprocess.TimeoutExpired) as e:
+                failures.append(f"timeout: {e}")
+            finally:
+                job.terminate()
+                job.wait(DEADLINE_S)
+            if failures:
+                out.seek(0)
+                print(out.read()[-6000:])
+    return failures, times
+
+
+def rounds(args, job, folder, np, seed, failures, times):
+    sys.path.insert(0, str(HERE / "programs"))
+    draw = random.Random(seed)
+    for number in range(args.rounds):
+        kind, rank, before, after = (draw.choice(KINDS.split(",")), draw.randrange(np),
+                                     draw.randrange(4), draw.randrange(3))
+        for _ in range(before):
+            draw.randrange(1, 2000), draw.randrange(4)
+        pid = int(wait_for(lambda: pathlib.Path(f"{folder}/at.{number}").exists() and
+                           pathlib.Path(f"{folder}/at.{number}").read_text(), f"round {number}"))
+        time.sleep(args.settle)
+        began = time.monotonic()
+        if number % 2:
+            subprocess.run([args.ddprun, "--report-on", str(job.pid)], check=True, timeout=60,
+                           stdout=subprocess.DEVNULL)
+        else:
+            job.send_signal(signal.SIGQUIT)
+        report = wait_for(lambda: newest(folder, number + 1), f"the report of round {number}")
+        times.append(time.monotonic() - began)
+        verdict = report["verdict"]
+        why = wrong(verdict, " ".join(verdict["sentences"]), kind, rank, np)
+        if why:
+            failures.append(f"np {np}, seed {seed}, round {number}, {kind} of rank {rank}: {why}: "
+                            f"{verdict['sentences']}")
+        pathlib.Path(f"{folder}/go.{number}").touch()
+        if kind == "stop":
+            os.kill(pid, signal.SIGCONT)
+        for _ in range(after):
+            draw.randrange(1, 2000), draw.randrange(4)
+
+
+def newest(folder, count):
+    """The report number `count`, when it is complete."""
+    suffix = "" if count == 1 else f"-{count}"
+    for path in pathlib.Path(folder).glob("ddprun-report-*/report.json"):
+        if re.fullmatch(r"ddprun-report-[0-9a-f]+" + suffix, path.parent.name):
+            try:
+                return json.loads(path.read_text())
+            except ValueError:
+                return None
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("ddprun")
+    parser.add_argument("--np", default="2,4")
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--settle", type=float, default=0.5)
+    parser.add_argument("--python", action="append")
+    args = parser.parse_args()
+    args.ddprun = os.path.abspath(args.ddprun)
+    pythons = args.python or find_pythons()
+    total, failures, times = 0, [], []
+    for python in pythons:
+        for np in map(int, args.np.split(",")):
+            bad, took = session(args, python, np, args.seed)
+            failures += [f"{python}: {line}" for line in bad]
+            total += len(took)
+            times += took
+            print(f"{python}, {np} ranks: {len(took) - len(bad)} of {len(took)} right", flush=True)
+    times.sort()
+    if times:
+        print(f"{total - len(failures)} of {total} reports are right; a report took "
+              f"{times[len(times) // 2]:.2f} s, at most {times[-1]:.2f} s")
+    print("\n".join(failures))
+    sys.exit(1 if failures or not total else 0)
+
+
+def find_pythons():
+    """The newest PyTorch, and the system's."""
+    found = []
+    made = subprocess.run(["sh", str(HERE / "torch-env.sh")], capture_output=True, text=True,
+                          check=False)
+    if made.returncode == 0:
+        found.append(made.stdout.strip())
+    if subprocess.run(["/usr/bin/python3", "-c", "import torch.distributed as d; "
+                       "assert d.is_gloo_available()"], capture_output=True,
+                      check=False).returncode == 0:
+        found.append("/usr/bin/python3")
+    if not found:
+        print("skipped: no PyTorch; needs torch", file=sys.stderr)
+        sys.exit(77)
+    return found
+
+
+if __name__ == "__main__":
+    main()

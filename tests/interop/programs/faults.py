@@ -1,0 +1,79 @@
+"""faults.py FOLDER SEED ROUNDS KINDS: a healthy job in which one rank is late, again and again.
+
+In each round all ranks do some collectives. Before one of them a rank, drawn from SEED, commits a
+fault: it writes FOLDER/at.ROUND and goes on when FOLDER/go.ROUND exists (gil: after a time)."""
+import ctypes
+import os
+import random
+import signal
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+folder, seed, rounds, kinds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4].split(",")
+GIL_S = 3
+
+
+def go(number):
+    return f"{folder}/go.{number}"
+
+
+def fault_sleep(number):
+    path = go(number)
+    while not os.path.exists(path): time.sleep(0.05)  # line of sleep
+
+
+def fault_loop(number):
+    path = go(number)
+    while not os.path.exists(path): pass  # line of loop
+
+
+def fault_gil(number):
+    ctypes.PyDLL(None).sleep(GIL_S)  # line of gil
+
+
+def fault_stop(number):
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def plan(draw, size):
+    """(kind, rank, collectives before the fault, after it)"""
+    return draw.choice(kinds), draw.randrange(size), draw.randrange(4), draw.randrange(3)
+
+
+def collective(draw):
+    x = torch.ones(draw.randrange(1, 2000))
+    kind = draw.randrange(4)
+    if kind == 0:
+        dist.all_reduce(x)
+    elif kind == 1:
+        dist.broadcast(x, 0)
+        dist.barrier()
+    elif kind == 2:
+        dist.all_gather([torch.empty_like(x) for _ in range(dist.get_world_size())], x)
+    else:
+        dist.barrier()
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank, size, draw = dist.get_rank(), dist.get_world_size(), random.Random(seed)
+    for number in range(rounds):
+        kind, culprit, before, after = plan(draw, size)
+        for _ in range(before):
+            collective(draw)
+        if rank == culprit:
+            with open(f"{folder}/at.{number}.tmp", "w", encoding="ascii") as f:
+                f.write(str(os.getpid()))
+            os.rename(f"{folder}/at.{number}.tmp", f"{folder}/at.{number}")
+            globals()["fault_" + kind](number)
+        dist.barrier()  # line of barrier
+        for _ in range(after):
+            collective(draw)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+/* What the ranks of a job answer, and what a hang report says of it. */
+#include "tests/support/suite.h"
+
+#include "launcher/plugins/diagnose/stacks.h"
+#include "launcher/plugins/diagnose/trace.h"
+#include "launcher/plugins/diagnose/verdict.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An answer of PyTorch 2.15, as recorded, in which each "%s" is its last entry. */
+#define ENTRY(number, retired)                                                    \
+    "{\"collective_seq_id\":" number ",\"input_dtypes\":[\"Float\"],"             \
+    "\"input_sizes\":[[1000]],\"is_p2p\":false,\"op_id\":" number ","             \
+    "\"output_dtypes\":[\"Float\"],\"output_sizes\":[[1000]],\"p2p_seq_id\":0,"   \
+    "\"pg_id\":0,\"process_group\":[\"0\",\"default_pg\"],"                       \
+    "\"profiling_name\":\"gloo:all_reduce\",\"record_id\":0,\"retired\":" retired \
+    ",\"state\":\"scheduled\",\"time_created_ns\":1795360796000000000}"
+#define TRACE(entries, entered, completed)                                               \
+    "{\"comm_lib_version\":\"\",\"entries\":[" entries "],\"nccl_comm_state\":{},"       \
+    "\"pg_config\":{\"\":{\"desc\":\"\",\"name\":\"\",\"ranks\":\"[0, 1]\"}},"           \
+    "\"pg_status\":{\"0\":{\"last_completed_collective\":\"" completed "\","             \
+    "\"last_enqueued_collective\":\"" entered "\",\"last_started_collective\":\"-1\"}}," \
+    "\"version\":\"2.10\"}"
+
+static long number(const json_t *o, const char *key)
+{
+    return (long)json_integer_value(json_object_get(o, key));
+}
+
+START_TEST(an_answer_of_torch)
+{
+    json_t *rank = json_object();
+    static const char text[] =
+        TRACE(ENTRY("1", "true") "," ENTRY("2", "false"), "2", "-1");
+    ck_assert_int_eq(trace_of_torch(text, "0 \n", 1795360799500000000, rank), 0);
+    const json_t *group = json_array_get(json_object_get(rank, "groups"), 0);
+    const json_t *calls = json_object_get(rank, "calls");
+    ck_assert_int_eq(number(group, "entered"), 2);
+    ck_assert_int_eq(number(group, "done"), 1); /* it is retired, the status is late */
+    ck_assert_uint_eq(json_array_size(calls), 2);
+    ck_assert_int_eq(number(json_array_get(calls, 1), "age_ms"), 3500);
+    ck_assert(json_is_false(json_object_get(json_array_get(calls, 1), "done")));
+    json_decref(rank);
+}
+END_TEST
+
+START_TEST(only_the_last_of_many_calls_are_kept)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    fputs("{\"entries\":[", f);
+    for (int i = 1; i <= 2000; i++)
+        fprintf(f, "%s{\"collective_seq_id\":%d,\"pg_id\":0,\"retired\":true}",
+                i > 1 ? "," : "", i);
+    fputs("],\"pg_status\":{\"0\":{}}}", f);
+    fclose(f);
+    json_t *rank = json_object();
+    ck_assert_int_eq(trace_of_torch(text, NULL, 0, rank), 0);
+    const json_t *calls = json_object_get(rank, "calls");
+    ck_assert_uint_eq(json_array_size(calls), 64);
+    ck_assert_int_eq(number(json_array_get(calls, 63), "number"), 2000);
+    json_decref(rank);
+    free(text);
+}
+END_TEST
+
+START_TEST(what_is_no_answer)
+{
+    static const char *const bad[] = {"",
+                                      "{",
+                                      "[]",
+                                      "{\"entries\":[{\"",
+                                      "{\"entries\":[{}",
+                                      "{\"entries\":[{},",
+                                      "{\"entries\":7}"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        json_t *rank = json_object();
+        ck_assert_int_eq(trace_of_torch(bad[i], "0 x\n0", 0, rank), -1);
+        json_decref(rank);
+    }
+}
+END_TEST
+
+static const json_t *frame_of(const json_t *threads, size_t thread, size_t frame)
+{
+    return json_array_get(json_object_get(json_array_get(threads, thread), "frames"),
+                          frame);
+}
+
+static void check_frame(const json_t *frame, const char *function, const char *file,
+                        long line)
+{
+    ck_assert_str_eq(json_string_value(json_object_get(frame, "function")), function);
+    ck_assert_str_eq(json_string_value(json_object_get(frame, "file")), file);
+    ck_assert_int_eq(number(frame, "line"), line);
+}
+
+START_TEST(stacks_by_python)
+{
+    json_t *t = stacks_of_python("Thread 0x00007f (most recent call first):\n"
+                                 "  File \"/a b/pool.py\", line 5 in wait\n\n"
+                                 "Current thread 0x1 [main] (most recent call first):\n"
+                                 "  File \"data.py\", line 10 in load\n"
+                                 "  File \"train.py\", line ??? in <module>\n");
+    ck_assert_uint_eq(json_array_size(t), 2);
+    check_frame(frame_of(t, 0, 0), "load", "data.py", 10); /* the main thread is first */
+    check_frame(frame_of(t, 0, 1), "<module>", "train.py", 0);
+    check_frame(frame_of(t, 1, 0), "wait", "/a b/pool.py", 5);
+    json_decref(t);
+}
+END_TEST
+
+START_TEST(stacks_by_debuggers)
+{
+    json_t *t = stacks_of_native("PID 9 - process\nTID 9:\n"
+                                 "#0  0x00007f2a clock_nanosleep@@GLIBC_2.17\n"
+                                 "    ../sysdeps/x.c:48:5\n"
+                                 "#1  0x0000563a - 1 load\n    /home/a/data.c:12:3\n");
+    check_frame(frame_of(t, 0, 1), "load", "/home/a/data.c", 12);
+    json_decref(t);
+    t = stacks_of_native("Thread 1 (process 9):\n"
+                         "#0  0x00007f2a in nanosleep () from /lib/libc.so.6\n"
+                         "#1  0x0000563a in load (n=1) at data.c:12\n");
+    check_frame(frame_of(t, 0, 1), "load", "data.c", 12);
+    json_decref(t);
+}
+END_TEST
+
+/* --- verdicts ----------------------------------------------------------------------- */
+
+#define CALL(n, op, size, done)                                                   \
+    "{\"group\":\"0\",\"number\":" n ",\"op\":\"" op "\",\"sizes\":[[" size "]]," \
+    "\"types\":[\"float32\"],\"age_ms\":30500,\"done\":" done "}"
+#define GROUPS(entered, done)                                                             \
+    "\"groups\":[{\"id\":\"0\",\"name\":\"default_pg\",\"ranks\":[],\"entered\":" entered \
+    ",\"done\":" done "}]"
+#define STACK(frames) "\"threads\":[{\"name\":\"\",\"frames\":[" frames "]}]"
+#define FRAME(function, file, line) \
+    "{\"function\":\"" function "\",\"file\":\"" file "\",\"line\":" line "}"
+#define C10D(op) FRAME(op, "/x/site-packages/torch/distributed/distributed_c10d.py", "9")
+#define RANK(n, host, state, more) \
+    "{\"rank\":" n ",\"host\":\"" host "\",\"state\":\"" state "\"" more "}"
+
+#define WAITS(n, host)                                                                   \
+    RANK(n, host, "sleeping",                                                            \
+         "," GROUPS("4", "3") ",\"calls\":[" CALL(                                       \
+             "4", "all_reduce", "1000",                                                  \
+             "false") "]," STACK(C10D("all_reduce") "," FRAME("<module>", "/x/train.py", \
+                                                              "17")))
+
+static const struct {
+    const char *ranks, *kind, *sentence, *culprits;
+} verdicts[] = {
+    {WAITS("0", "node1") "," RANK(
+         "1", "node2", "sleeping",
+         "," GROUPS("3", "3") "," STACK(FRAME(
+             "load", "/x/data.py", "10"))) "," WAITS("2", "node3") "," WAITS("3",
+                                                                             "node4"),
+     "absent",
+     "3 of 4 ranks have waited 30 s in all_reduce #4 of the default group "
+     "(1,000 x float32) at train.py:17; rank 1 on node2 has not arrived: it is in load() "
+     "at data.py:10 (sleeping)",
+     "[1]"},
+    {WAITS("0", "a") "," WAITS("1",
+                               "a") ",{\"rank\":2,\"host\":\"a\",\"exited\":\"exited "
+                                    "with status 0\"}",
+     "exited",
+     "2 of 3 ranks have waited 30 s in all_reduce #4 of the default group "
+     "(1,000 x float32) at train.py:17; rank 2 has exited with status 0",
+     "[2]"},
+    {WAITS("0", "a") "," RANK("1", "a", "stopped", "," GROUPS("3", "3")), "absent",
+     "1 of 2 ranks has waited 30 s in all_reduce #4 of the default group "
+     "(1,000 x float32) at train.py:17; rank 1 has not arrived: it is stopped by a signal",
+     "[1]"},
+    {WAITS("0", "a") "," WAITS("1", "a") "," RANK(
+         "2", "a", "sleeping",
+         "," GROUPS("4", "3") ",\"calls\":[" CALL(
+             "4", "broadcast", "10",
+             "false") "]," STACK(C10D("broadcast") "," FRAME("<module>", "/x/train.py",
+                                                             "20"))),
+     "mismatch",
+     "mismatch: collective #4 of the default group is all_reduce (1,000 x float32) on "
+     "ranks 0-1 at train.py:17, broadcast (10 x float32) on rank 2 at train.py:20",
+     "[2]"},
+    {WAITS("0", "a") "," WAITS("1", "a"), "complete",
+     "2 of 2 ranks have waited 30 s in all_reduce #4 of the default group "
+     "(1,000 x float32) at train.py:17; all have entered it",
+     "[]"},
+    /* without a flight recorder */
+    {RANK("0", "a", "sleeping",
+          "," STACK(C10D("all_reduce") "," FRAME(
+              "<module>", "train.py", "17"))) "," RANK("1", "a", "running",
+                                                       "," STACK(FRAME("spin", "data.py",
+                                                                       "3"))),
+     "absent",
+     "rank 0 waits in all_reduce at train.py:17; rank 1 has not arrived: it is in spin() at "
+     "data.py:3 (running)",
+     "[1]"},
+    {RANK("0", "a", "running", "," STACK(FRAME("f", "a.py", "3"))) "," RANK(
+         "1", "a", "running", "," STACK(FRAME("f", "a.py", "3"))),
+     "none",
+     "no rank is known to wait for another: ranks 0-1 are in f() at a.py:3 (running)",
+     "[]"},
+};
+
+START_TEST(verdicts_on_jobs)
+{
+    char text[8192];
+    snprintf(text, sizeof text, "[%s]", verdicts[_i].ranks);
+    json_error_t error;
+    json_t *ranks = json_loads(text, 0, &error);
+    ck_assert_msg(ranks != NULL, "%s at %d", error.text, error.position);
+    json_t *v = verdict(ranks);
+    const json_t *first = json_array_get(json_object_get(v, "sentences"), 0);
+    ck_assert_str_eq(json_string_value(first), verdicts[_i].sentence);
+    ck_assert_str_eq(json_string_value(json_object_get(v, "kind")), verdicts[_i].kind);
+    char *culprits = json_dumps(json_object_get(v, "ranks"), JSON_COMPACT);
+    ck_assert_str_eq(culprits, verdicts[_i].culprits);
+    free(culprits);
+    json_decref(v);
+    json_decref(ranks);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("diagnose");
+    TCase *t = tcase_create("all");
+    suite_add_tcase(s, t);
+    tcase_add_test(t, an_answer_of_torch);
+    tcase_add_test(t, only_the_last_of_many_calls_are_kept);
+    tcase_add_test(t, what_is_no_answer);
+    tcase_add_test(t, stacks_by_python);
+    tcase_add_test(t, stacks_by_debuggers);
+    tcase_add_loop_test(t, verdicts_on_jobs, 0,
+                        (int)(sizeof verdicts / sizeof verdicts[0]));
+    return s;
+}

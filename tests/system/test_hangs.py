@@ -1,0 +1,172 @@
+"""Hang reports of Python ranks: the right rank, file and line, whatever it does, and nothing of it
+while nothing hangs. A module at the path of torch's stands in for PyTorch."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import launch
+
+C10D = """\
+import time
+def all_reduce():
+    time.sleep(60)
+"""
+PROGRAM = """\
+import ctypes, os, signal, sys, time
+from torch.distributed import distributed_c10d as dist
+
+def sleep():
+    time.sleep(60)
+
+def loop():
+    while True: pass
+
+def gil():
+    ctypes.PyDLL(None).sleep(60)
+
+def stop():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+def closed():
+    os.closerange(3, 70)
+    with open(os.path.join(os.path.dirname(__file__), "own"), "w") as f:
+        os.dup2(f.fileno(), 62)
+        time.sleep(60)
+
+print("up", flush=True)
+if int(os.environ["RANK"]) == 1:
+    globals()[sys.argv[1]]()
+dist.all_reduce()
+"""
+
+
+def line_of(text):
+    return 1 + [line.strip() for line in PROGRAM.splitlines()].index(text)
+
+
+WAITS = line_of("dist.all_reduce()")
+
+
+class Hangs(launch.LaunchTest):
+    def setUp(self):
+        super().setUp()
+        self.write("torch/__init__.py", "")
+        self.write("torch/distributed/__init__.py", "")
+        self.write("torch/distributed/distributed_c10d.py", C10D)
+        self.program = self.write("train.py", PROGRAM)
+
+    def write(self, name, text):
+        path = pathlib.Path(self.path(name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    def launch(self, *args, np=3, **how):
+        done = self.start("-np", np, *args, cwd=self.folder.name, **how)
+        launch.wait_until(lambda: done.out.count("up") == np)
+        return done
+
+    def hang(self, fault, *args):
+        return self.launch(*args, "--no-preload", sys.executable, "-u", self.program, fault)
+
+    def report(self, job):
+        """Ask for a report; returns what is on stderr, and the JSON."""
+        job.signal(signal.SIGQUIT)
+        launch.wait_until(lambda: "the whole report is in" in job.err or job.process.poll())
+        self.assertIn("the whole report is in", job.err)
+        path, = pathlib.Path(self.folder.name).glob("ddprun-report-*/report.json")
+        return job.err, json.loads(path.read_text())
+
+    def end(self, job):
+        job.signal(signal.SIGTERM)
+        job.wait()
+        self.assert_ended(job, 143)
+
+    def check(self, fault, where):
+        job = self.hang(fault)
+        err, report = self.report(job)
+        self.assertIn(f"ranks 0,2 wait in all_reduce at train.py:{WAITS}; rank 1 has not arrived: "
+                      f"it is {where}", err)
+        self.assertEqual(report["verdict"]["ranks"], [1])
+        self.end(job)
+        return report
+
+    def test_a_rank_that_sleeps(self):
+        report = self.check("sleep", f"in sleep() at train.py:{line_of('time.sleep(60)')} (sleeping)")
+        self.assertEqual([r["rank"] for r in report["ranks"]], [0, 1, 2])
+        frames = report["ranks"][1]["threads"][0]["frames"]
+        self.assertEqual([f["function"] for f in frames], ["sleep", "<module>"])
+
+    def test_a_rank_in_an_endless_loop(self):
+        self.check("loop", f"in loop() at train.py:{line_of('while True: pass')} (running)")
+
+    def test_a_rank_that_holds_the_gil(self):
+        line = line_of("ctypes.PyDLL(None).sleep(60)")
+        self.check("gil", f"in gil() at train.py:{line} (sleeping)")
+
+    def test_a_rank_that_is_stopped(self):
+        self.check("stop", "stopped by a signal")
+
+    def test_descriptors_that_the_program_uses_are_not_written_to(self):
+        job = self.hang("closed")
+        self.report(job)
+        self.assertEqual(pathlib.Path(self.path("own")).read_text(), "")
+        self.end(job)
+
+    def test_a_rank_that_has_exited(self):
+        job = self.launch("--no-preload", "sh", "-c",
+                          'echo up; [ $RANK = 1 ] && exit 0; exec "$@"', "sh", sys.executable, "-u",
+                          self.program, "sleep")
+        launch.wait_until(lambda: job.out.count("up") == 5)
+        err, report = self.report(job)
+        self.assertIn("rank 1 has exited with status 0", err)
+        self.assertEqual(report["verdict"]["kind"], "exited")
+        self.end(job)
+
+    def test_a_request_from_another_process(self):
+        job = self.hang("sleep")
+        done = subprocess.run([launch.DDPRUN, "--report-on", str(job.process.pid)], timeout=50,
+                              capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("ddprun: hang: ranks 0,2 wait in all_reduce", done.stdout)
+        self.end(job)
+        done = subprocess.run([launch.DDPRUN, "--report-on", str(job.process.pid)], timeout=50,
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no running job", done.stderr)
+
+    def test_before_the_end_by_timeout(self):
+        job = self.hang("sleep", "--timeout", "6s")
+        job.wait()
+        self.assert_ended(job, 124)
+        self.assertIn("ddprun: hang: ranks 0,2 wait in all_reduce", job.err)
+        self.assertIn("timed out after 6 s", job.err)
+
+    def test_a_program_sees_nothing_of_it(self):
+        self.write("site/sitecustomize.py", "import sys; sys.mine = 1")
+        text = ("import os, sys, sitecustomize; print(sys.mine, sitecustomize.__file__, "
+                "os.environ.get('PYTHONPATH'), [p for p in sys.path if 'preload' in p])")
+        for path in (self.path("site"), f"/nowhere:{self.path('site')}"):
+            done = self.run_to_end("-np", 2, "--no-preload", sys.executable, "-c", text,
+                                   env={"PYTHONPATH": path})
+            self.assert_ended(done, 0)
+            wanted = f"1 {self.path('site')}/sitecustomize.py {path} []"
+            self.assertEqual({line[4:] for line in done.out.splitlines()}, {wanted})
+            self.assertEqual(done.err, "")
+
+    def test_the_folder_is_closed_to_others_and_removed(self):
+        text = ("import os; d = os.path.dirname(os.environ['DDPRUN_DIAGNOSE']); "
+                "print(oct(os.stat(d).st_mode), sorted(os.listdir(d))[0].split('.')[0], d)")
+        done = self.run_to_end("--no-preload", sys.executable, "-c", text)
+        self.assert_ended(done, 0)
+        mode, rank, folder = done.out.split()
+        self.assertEqual((mode, rank), ("0o40700", "0"))
+        self.assertFalse(os.path.exists(folder))
+
+
+if __name__ == "__main__":
+    launch.main()

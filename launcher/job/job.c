@@ -205,15 +205,6 @@ static int job_open(struct job *j, struct ddp_err *err)
     return job_plugins_open(j, err);
 }
 
-void job_started(struct job *j, const char *why)
-{
-    job_move(j, JOB_RUNNING, why);
-    j->started_ns = now_ns();
-    if (j->opts->timeout_ms > 0 && j->restart.attempt == 0) /* for all attempts */
-        job_arm(j->timeout, j->opts->timeout_ms);
-    job_input_more(j);
-}
-
 static void on_local_exit(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
                           void *arg)
 {

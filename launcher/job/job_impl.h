@@ -1,9 +1,10 @@
 /* launcher/job/job_impl.h - private header of launcher/job/
  *
- * job.c: states and the event loop; launch.c: from the allocation to running ranks;
- * nodes.c: links to agents; messages.c: handlers of agents' messages; io.c: output and
- * input; heartbeat.c: liveness; shutdown.c: from the first failure to the exit;
- * report.c: lines for the user.
+ * In the order of a job's life: job.c, creation, states and the event loop; describe.c,
+ * what is to be run and where; gather.c, agents are started; attempt.c, they get their
+ * orders; shutdown.c, from the first failure or the last exit to the next attempt or the
+ * end; report.c, lines for the user. Beside it: nodes.c, links to agents; messages.c,
+ * handlers of their messages; heartbeat.c, liveness; io.c, output and input.
  *
  * struct job owns all of it. Nodes are numbered as in the allocation, ranks as the
  * program sees them.
@@ -17,7 +18,6 @@
 /* job.c */
 void job_move(struct job *j, enum job_state to, const char *why); /* writes `state` */
 void job_limit(struct job *j); /* restart the time limit of the present state */
-void job_started(struct job *j, const char *why);
 
 /* shutdown.c: time limits of states in ms (0: none), and handlers for when they pass */
 int64_t job_limit_terminating(const struct job *j);
@@ -30,6 +30,8 @@ void job_late_leaving(struct job *j);
 void job_late_flushing(struct job *j);
 
 int job_open_timers(struct job *j, struct ddp_err *err);
+/* Report this attempt's failure, and reset the cause for the next one. */
+void job_forget_cause(struct job *j);
 
 /* nodes.c */
 /* The number of its ranks: plan.nodes[n->place].ranks; 0 without a plan. */
@@ -47,25 +49,31 @@ void job_close_links(struct job *j);
 int job_open_streams(struct job *j, struct ddp_err *err);
 void job_input_more(struct job *j); /* as much as the nodes have consumed */
 
-/* launch.c, in the order of a launch */
+/* describe.c */
 bool job_forks_agent(const struct job *j, size_t node); /* is its agent a fork of ours? */
-bool job_is_local(const struct job *j);
+bool job_is_local(const struct job *j); /* on this machine alone, by the short way */
 int job_choose_transport(struct job *j, struct ddp_err *err);
 int job_describe(struct job *j, struct ddp_err *err);
-int job_plan(struct job *j, struct ddp_err *err); /* if slots are known */
+int job_plan(struct job *j, struct ddp_err *err);      /* if all slots are known */
+int job_make_plan(struct job *j, struct ddp_err *err); /* they are */
+void job_make_map(struct job *j);                      /* j->job.map from the plan */
 void job_share_of(const struct job *j, int place, struct msg_share *share);
 void job_hosts(const struct job *j, struct msg_hosts *hosts);
+
+/* gather.c: start agents, or take those that have connected by themselves */
 int job_gather(struct job *j, struct ddp_err *err);
+int job_take_peers(struct job *j, struct ddp_err *err);
 int64_t job_limit_gathering(const struct job *j);
 void job_late_gathering(struct job *j);
-int job_take_peers(struct job *j, struct ddp_err *err);
 void job_unreached(struct job *j, unsigned node, const char *line);
 void job_start_failed(struct job *j, unsigned node, const char *why); /* before HELLO */
 void job_node_joined(struct job *j, unsigned node, struct link *l,
                      struct msg_hello *hello);
-void job_prepare(struct job *j); /* an attempt, the first one included */
 
-void job_make_map(struct job *j); /* j->job.map from the plan */
+/* attempt.c */
+void job_prepare(struct job *j); /* this attempt: orders follow when nothing holds it */
+void job_started(struct job *j, const char *why); /* every node has its orders */
+void job_next_attempt(struct job *j); /* every node has ended the ranks of this one */
 
 /* spares.c */
 bool job_is_spare(const struct job *j, size_t node); /* gets no rank at first */

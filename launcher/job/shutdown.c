@@ -57,8 +57,7 @@ void job_end(struct job *j, int sig, int64_t grace_ms)
     job_check(j);
 }
 
-/* Report this attempt's failure, and reset the cause for the next one. */
-static void forget_cause(struct job *j)
+void job_forget_cause(struct job *j)
 {
     job_report_failure(j);
     event_del(j->report_timer);
@@ -72,7 +71,7 @@ void job_fail(struct job *j, struct cause c)
     /* the pending restart is cancelled: `c` ends the job */
     bool cancelled = restart_cancelled(&j->restart, &c);
     if (cancelled)
-        forget_cause(j);
+        job_forget_cause(j);
     bool first = cause_before(&c, &j->cause) && !restart_ignores(&j->restart, &c);
     bool hurried = c.kind == CAUSE_SIGNAL || c.kind == CAUSE_TIME;
     j->hurried |= hurried;
@@ -142,40 +141,13 @@ static bool all_left(const struct job *j)
            (j->local_pid == 0 && (!j->starter || node_starter_is_idle(j->starter)));
 }
 
-/* Restart all ranks on the same agents. The store comes first: it gets a new key space,
- * or with --store rank0 a new port (launch.c continues from there). */
-static void restart_ranks(struct job *j)
-{
-    forget_cause(j);
-    restart_next(&j->restart);
-    job_replace_lost(j);
-    char *label = restart_label(&j->restart);
-    char *line = xasprintf("ddprun: all ranks are started again%s", label);
-    job_say(j, line);
-    free(line);
-    line = xasprintf("--- ddprun%s ---\n", label);
-    output_renew(j->output, line);
-    free(line);
-    free(label);
-    for (int r = 0; r < j->plan->nranks; r++) {
-        free(j->ranks[r].error);
-        j->ranks[r] = (struct job_rank){0};
-    }
-    j->running = j->plan->nranks;
-    j->spawned_nodes = 0;
-    j->spawned_ns = j->last_exit_ns = 0;
-    JOB_HOOKS(j, next_attempt);
-    job_move(j, JOB_PREPARING, "next attempt");
-    job_prepare(j);
-}
-
 void job_check(struct job *j)
 {
     bool ending = j->state == JOB_TERMINATING || j->state == JOB_DRAINING;
     if (j->state == JOB_RUNNING && j->running == 0)
         job_end(j, SIGTERM, j->opts->grace_ms);
     else if (ending && all_ended(j) && j->restart.pending)
-        restart_ranks(j);
+        job_next_attempt(j);
     else if (ending && all_ended(j) && job_plugins_may_leave(j))
         release_agents(j);
     else if (j->state == JOB_TERMINATING && j->running == 0)

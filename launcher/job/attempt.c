@@ -1,0 +1,109 @@
+/* launcher/job/attempt.c - one attempt to run all ranks, and the next one
+ *
+ * Plug-ins prepare it (the store gets a port), then every node gets its orders: the job
+ * and its share of the ranks, or, as the agents stay, only that they start them again.
+ */
+#include "launcher/job/job_impl.h"
+
+#include "common/duration.h"
+#include "common/mem.h"
+
+#include <stdlib.h>
+
+static void send_assignments(struct job *j)
+{
+    job_send(j, NODE_ALL, MSG_JOB, &j->job);
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        struct msg_share share;
+        int place = j->nodes[i].place;
+        bool standby = place < 0 && job_is_spare(j, i);
+        if (place < 0 && !standby)
+            continue;
+        JOB_HOOKS(j, node_orders, i);
+        job_share_of(j, standby ? j->plan->nnodes - 1 : place, &share);
+        share.standby = standby;
+        job_send(j, i, MSG_SHARE, &share);
+        msg_share_finish(&share);
+    }
+}
+
+static void send_restart(struct job *j)
+{
+    bool moved = false;
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        moved |= j->nodes[i].replaces;
+    job_send(j, NODE_ALL,
+             MSG(restart, .attempt = (uint32_t)j->restart.attempt,
+                 .addr = j->job.master_addr, .port = j->job.master_port,
+                 .rank0_port = j->job.rank0_port,
+                 .map = moved ? j->job.map : (struct strv){0}));
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        struct job_node *n = &j->nodes[i];
+        struct msg_share share;
+        n->ended = false;
+        if (!n->replaces)
+            continue;
+        n->replaces = false;
+        JOB_HOOKS(j, node_orders, i);
+        job_share_of(j, n->place, &share);
+        job_send(j, i, MSG_SHARE, &share);
+        msg_share_finish(&share);
+    }
+}
+
+void job_started(struct job *j, const char *why)
+{
+    job_move(j, JOB_RUNNING, why);
+    j->started_ns = now_ns();
+    if (j->opts->timeout_ms > 0 && j->restart.attempt == 0) /* for all attempts */
+        job_arm(j->timeout, j->opts->timeout_ms);
+    job_input_more(j);
+}
+
+void job_hold(struct job *j)
+{
+    j->holds++;
+}
+
+void job_release(struct job *j)
+{
+    if (j->state != JOB_PREPARING || --j->holds > 0)
+        return;
+    if (j->restart.attempt > 0)
+        send_restart(j);
+    else
+        send_assignments(j);
+    job_started(j, "every node has its assignment");
+}
+
+void job_prepare(struct job *j)
+{
+    j->holds = 1;
+    JOB_HOOKS(j, prepare);
+    job_release(j);
+}
+
+void job_next_attempt(struct job *j)
+{
+    job_forget_cause(j);
+    restart_next(&j->restart);
+    job_replace_lost(j);
+    char *label = restart_label(&j->restart);
+    char *line = xasprintf("ddprun: all ranks are started again%s", label);
+    job_say(j, line);
+    free(line);
+    line = xasprintf("--- ddprun%s ---\n", label);
+    output_renew(j->output, line);
+    free(line);
+    free(label);
+    for (int r = 0; r < j->plan->nranks; r++) {
+        free(j->ranks[r].error);
+        j->ranks[r] = (struct job_rank){0};
+    }
+    j->running = j->plan->nranks;
+    j->spawned_nodes = 0;
+    j->spawned_ns = j->last_exit_ns = 0;
+    JOB_HOOKS(j, next_attempt);
+    job_move(j, JOB_PREPARING, "next attempt");
+    job_prepare(j);
+}

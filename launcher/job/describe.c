@@ -1,0 +1,213 @@
+/* launcher/job/describe.c - what is to be run, and where: before anything is started
+ *
+ * The job's description, which is the same for all nodes; how agents get to other hosts;
+ * and, if all slots are known, the plan: agents are then started on its nodes only.
+ */
+#define LOG_SUBSYS "start"
+#include "launcher/job/job_impl.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/installed.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/envfwd.h"
+#include "launcher/link/rankmap.h"
+#include "launcher/place/bind.h"
+#include "launcher/transport/package.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* --- how ---------------------------------------------------------------------------- */
+
+int job_choose_transport(struct job *j, struct ddp_err *err)
+{
+    j->transport = transport_choose(j->opts->start, j->alloc->source, j->transport_why,
+                                    sizeof j->transport_why, err);
+    if (j->transport && !j->transport->talks && j->opts->agent &&
+        agent_is_pushed(j->opts->agent))
+        return err_set(
+            err,
+            "--agent push needs ssh, but agents on these hosts are started by %s: "
+            "use --start ssh, or install ddprun there",
+            j->transport->name);
+    return j->transport ? 0 : -1;
+}
+
+/* A job on this machine alone forks its agent, unless --start asks for a transport. */
+bool job_forks_agent(const struct job *j, size_t node)
+{
+    bool alone = j->alloc->nnodes == 1 && j->opts->start == BY_DEFAULT;
+    return j->alloc->nodes[node].local && (alone || !j->transport->at_once);
+}
+
+bool job_is_local(const struct job *j)
+{
+    return j->alloc->nnodes == 1 && job_forks_agent(j, 0) && !j->instead;
+}
+
+static char *agent_path(const struct opts *o)
+{
+    if (o->agent)
+        return xstrdup(o->agent);
+    char *ours = installed_file(INSTALLED_PROGRAM, "ddprun-agent", X_OK),
+         *real = ours ? realpath(ours, NULL) : NULL;
+    free(ours);
+    return real ? real : installed_default(INSTALLED_PROGRAM, "ddprun-agent");
+}
+
+void job_hosts(const struct job *j, struct msg_hosts *hosts)
+{
+    const struct opts *o = j->opts;
+    bool flat = o->tree_width == 0 || !j->transport->tree;
+    *hosts = (struct msg_hosts){.width = flat ? NODES_MAX : (uint32_t)o->tree_width,
+                                .window = (uint32_t)o->ssh_window,
+                                .timeout_ms = (uint32_t)o->start_timeout_ms,
+                                .agent = agent_path(o),
+                                .ssh = xstrdup(o->ssh ? o->ssh : "ssh"),
+                                .nhosts = (uint32_t)j->alloc->nnodes};
+    hosts->hosts = xcalloc(hosts->nhosts, sizeof *hosts->hosts);
+    for (uint32_t i = 0; i < hosts->nhosts; i++) {
+        const struct alloc_node *n = &j->alloc->nodes[i];
+        hosts->hosts[i] =
+            (struct host){.name = xstrdup(n->name),
+                          .user = xstrdup(n->user),
+                          .port = (uint32_t)n->port,
+                          .started = job_forks_agent(j, i) || !j->nodes[i].wanted};
+    }
+}
+
+/* --- what --------------------------------------------------------------------------- */
+
+static char *make_id(void)
+{
+    uint32_t r[2];
+    if (getrandom(r, sizeof r, GRND_NONBLOCK) != (ssize_t)sizeof r)
+        memcpy(r, &(uint64_t){(uint64_t)now_ns() ^ (uint64_t)getpid()}, sizeof r);
+    return xasprintf("%08x%08x", r[0], r[1]);
+}
+
+static void keep_user_set(struct msg_job *job)
+{
+    struct strv env = {0};
+    for (size_t i = 0; i < job->user_set.n; i++) {
+        const char *name = job->user_set.v[i], *value = strv_env_get(&job->env, name);
+        if (value)
+            strv_pushf(&env, "%s=%s", name, value);
+    }
+    strv_finish(&job->env);
+    job->env = env;
+}
+
+int job_describe(struct job *j, struct ddp_err *err)
+{
+    const struct opts *o = j->opts;
+    struct strv missing = {0};
+    bool travels = !job_is_local(j);
+    envfwd_collect(environ, &o->export_env, travels, &j->job.env, &j->job.user_set,
+                   &missing);
+    for (size_t i = 0; i < missing.n; i++)
+        log_warn("-x %s: not set here, so there is nothing to export", missing.v[i]);
+    strv_finish(&missing);
+    if (j->peers && travels) /* each node has an environment of its own */
+        keep_user_set(&j->job);
+    strv_push_all(&j->job.argv, o->argv);
+    for (size_t i = 0; i < o->apps.n; i++)
+        strv_push(&j->job.apps, o->apps.v[i]);
+    /* $PWD, with symbolic links unresolved: other hosts may have only that path */
+    j->job.wdir = o->wdir ? realpath(o->wdir, NULL) : get_current_dir_name();
+    if (!j->job.wdir && o->wdir)
+        j->job.wdir = xstrdup(o->wdir); /* it may exist on the nodes only */
+    if (!j->job.wdir)
+        return err_errno(err, "cannot determine the current directory");
+    j->job.id = make_id();
+    j->job.master_addr = xstrdup("");
+    j->job.interface = xstrdup(o->interface);
+    j->job.preload = xstrdup(o->preload);
+    j->job.rank_names = o->rank_names;
+    j->job.store_mode = o->store;
+    j->job.bind_to = o->bind_to;
+    j->job.input = o->input;
+    j->job.mpi = o->mpi;
+    j->job.env_complete = !travels;
+    j->job.report = o->report;
+    j->job.max_restarts = (uint32_t)(o->max_restarts + o->spares);
+    return 0;
+}
+
+/* --- where -------------------------------------------------------------------------- */
+
+/* Of the host names in tags; 0 on a single host, which has none. */
+static int widest_host(const struct plan *plan)
+{
+    size_t widest = 0;
+    for (int p = 0; p < plan->nnodes && plan->nnodes > 1; p++) {
+        size_t len = strlen(plan->nodes[p].host->name);
+        widest = len > widest ? len : widest;
+    }
+    return (int)widest;
+}
+
+int job_make_plan(struct job *j, struct ddp_err *err)
+{
+    j->plan = job_plugins_plan(j, err) < 0 ? NULL : plan_make(j->opts, j->alloc, err);
+    if (!j->plan || output_check(j->opts, j->plan->nranks, err) < 0 ||
+        output_check_files(j->opts, j->plan->nranks, job_host_of, j, err) < 0) {
+        plan_destroy(j->plan);
+        j->plan = NULL; /* it has no j->ranks */
+        return -1;
+    }
+    j->ranks = xcalloc((size_t)j->plan->nranks, sizeof *j->ranks);
+    j->running = j->plan->nranks;
+    j->job.nranks = (uint32_t)j->plan->nranks;
+    j->job.columns =
+        (uint32_t)output_columns(j->opts, j->plan->nranks, widest_host(j->plan));
+    j->job.nnodes = (uint32_t)j->plan->nnodes;
+    for (int p = 0; p < j->plan->nnodes; p++)
+        j->nodes[j->plan->nodes[p].host - j->alloc->nodes].place = p;
+    job_make_map(j);
+    return 0;
+}
+
+void job_make_map(struct job *j)
+{
+    for (int p = 0; p < j->plan->nnodes; p++)
+        rankmap_push(&j->job.map, j->plan->nodes[p].host->name, j->plan->nodes[p].ranks,
+                     j->plan->nodes[p].nlocal);
+}
+
+int job_plan(struct job *j, struct ddp_err *err)
+{
+    /* not yet with peers: an error could not be sent to them before they connect */
+    bool known = !j->peers || job_is_local(j);
+    if (job_is_local(j))
+        alloc_resolve(j->alloc, 0, topo_gpus());
+    for (size_t i = 0; i < j->alloc->nnodes && !job_is_local(j); i++)
+        known &= j->alloc->nodes[i].slots > 0;
+    if (known && job_make_plan(j, err) < 0)
+        return -1;
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        j->nodes[i].wanted = !known || j->nodes[i].place >= 0 || job_is_spare(j, i);
+    return 0;
+}
+
+void job_share_of(const struct job *j, int place, struct msg_share *share)
+{
+    const struct plan_node *pn = &j->plan->nodes[place];
+    *share = (struct msg_share){.host = xstrdup(pn->host->name),
+                                .node_rank = (uint32_t)place,
+                                .nlocal = (uint32_t)pn->nlocal};
+    share->ranks = xcalloc(share->nlocal, sizeof *share->ranks);
+    for (int i = 0; i < pn->nlocal; i++) {
+        int r = pn->ranks[i];
+        share->ranks[i] =
+            (struct share_rank){.rank = (uint32_t)r,
+                                .cross_rank = (uint32_t)j->plan->ranks[r].cross_rank,
+                                .cross_size = (uint32_t)plan_cross_size(j->plan, r)};
+    }
+}

@@ -1,0 +1,265 @@
+/* launcher/job/gather.c - agents are started, until all have joined or failed
+ *
+ * If slots are still unknown, every agent reports its GPU count, and the plan follows.
+ * Start-up failures are collected for SETTLE_MS and reported together.
+ */
+#define LOG_SUBSYS "start"
+#include "launcher/job/job_impl.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/job/job.h"
+#include "launcher/transport/node_starter.h"
+#include "launcher/transport/program.h"
+#include "launcher/transport/tree.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* from the first failed host to the report: others may still fail */
+enum { SETTLE_MS = 3000 };
+
+/* Has every node joined or failed, or is not wanted? */
+static bool settled(const struct job *j)
+{
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        const struct job_node *n = &j->nodes[i];
+        if (n->wanted && !n->joined && !n->trouble)
+            return false;
+    }
+    return true;
+}
+
+/* Of a spare it ends nothing. */
+static const char *first_trouble(const struct job *j)
+{
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].trouble && !job_is_spare(j, i))
+            return j->nodes[i].trouble;
+    }
+    return NULL;
+}
+
+/* Every agent has joined: the ranks can be placed, if they are not yet. */
+static void job_place(struct job *j)
+{
+    struct ddp_err err;
+    event_del(j->settle);
+    if (j->starter)
+        node_starter_close(j->starter);
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].joined)
+            alloc_resolve(j->alloc, i, (int)j->nodes[i].hello.ngpus);
+    }
+    job_warn_spares(j);
+    int code = !j->plan && job_make_plan(j, &err) < 0 ? EXIT_USAGE
+               : job_open_streams(j, &err) < 0        ? EXIT_CANNOT_START
+                                                      : 0;
+    if (code != 0) {
+        job_fail_text(j, CAUSE_CANNOT, code, xstrdup(err.text));
+        return;
+    }
+    job_move(j, JOB_PREPARING, "every agent has joined");
+    job_prepare(j);
+}
+
+/* Called after each node that joined or failed. */
+static void gather_check(struct job *j)
+{
+    const char *trouble = first_trouble(j);
+    if (j->state != JOB_GATHERING || !settled(j))
+        return;
+    if (j->instead) {
+        job_move(j, JOB_PREPARING, "every agent has joined or failed");
+        job_plugins_run(j);
+    } else if (trouble) {
+        job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START,
+                      xasprintf("cannot start on %s", trouble));
+    } else {
+        job_place(j);
+    }
+}
+
+static void on_settle(evutil_socket_t fd, short what, void *arg)
+{
+    struct job *j = arg;
+    const char *trouble = first_trouble(j);
+    if (j->state == JOB_GATHERING && trouble)
+        job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START,
+                      xasprintf("cannot start on %s", trouble));
+}
+
+static void node_failed(struct job *j, unsigned node, const char *line)
+{
+    struct job_node *n = &j->nodes[node];
+    if (j->state != JOB_GATHERING || n->trouble)
+        return; /* a lost link is reported by job_node_lost() */
+    n->trouble = xstrdup(line);
+    if (!j->instead) /* that plug-in waits for every host */
+        job_arm(j->settle, SETTLE_MS);
+    gather_check(j);
+}
+
+static void on_failed(unsigned node, const char *line, void *arg)
+{
+    node_failed(arg, node, line);
+}
+
+/* An agent could not start one below it. ssh may work from here (keys that exist on the
+ * front end only). */
+void job_unreached(struct job *j, unsigned node, const char *line)
+{
+    struct job_node *n = &j->nodes[node];
+    if (j->state != JOB_GATHERING || n->joined)
+        return;
+    if (n->tried_from_here) {
+        node_failed(j, node, line);
+        return;
+    }
+    log_info("%s; trying from this host", line);
+    n->tried_from_here = true;
+    node_starter_queue(j->starter, node);
+    node_starter_go(j->starter);
+}
+
+void job_start_failed(struct job *j, unsigned node, const char *why)
+{
+    char *line = xasprintf("%s: the agent broke off while it was starting: %s",
+                           j->nodes[node].host->name, why);
+    node_failed(j, node, line);
+    free(line);
+}
+
+void job_node_joined(struct job *j, unsigned node, struct link *l,
+                     struct msg_hello *hello)
+{
+    struct job_node *n = &j->nodes[node];
+    if (j->state > JOB_GATHERING) { /* too late: the launch has failed */
+        if (!n->via)                /* else it gets the SHUTDOWN to all */
+            link_send_msg(l, node, MSG(shutdown, 0));
+        return;
+    }
+    n->via = l;
+    n->joined = true;
+    n->hello = *hello;
+    n->heard_ms = now_ms();
+    *hello = (struct msg_hello){0};
+    log_debug("%s (%s) has joined: version %s, %u CPUs, %u GPUs, at %s", n->host->name,
+              n->hello.hostname, n->hello.version, n->hello.ncpus, n->hello.ngpus,
+              n->hello.addr ? n->hello.addr : "this machine");
+    if (j->starter)
+        node_starter_joined(j->starter, node);
+    job_ping(j, node);
+    JOB_HOOKS(j, node_joined, node);
+    gather_check(j);
+}
+
+int64_t job_limit_gathering(const struct job *j)
+{
+    return j->opts->start_timeout_ms;
+}
+
+void job_late_gathering(struct job *j)
+{
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        struct job_node *n = &j->nodes[i];
+        if (n->wanted && !n->joined && !n->trouble)
+            n->trouble = j->starter
+                             ? node_starter_missing(j->starter, i)
+                             : xasprintf("%s: connected, but did not identify itself",
+                                         n->host->name);
+    }
+    gather_check(j);
+}
+
+/* --- ddprun starts the agents ------------------------------------------------------- */
+
+static void on_joined(unsigned node, int fd, const struct link_keys *keys,
+                      const char *here, void *arg)
+{
+    struct job *j = arg;
+    if (!j->here && here[0])
+        j->here = xstrdup(here);
+    struct link *l = job_add_link(j, fd, keys, node);
+    if (tree_below(&j->hosts, node, NULL, NULL) > 0)
+        link_send_msg(l, node, MSG_HOSTS, &j->hosts);
+}
+
+static void on_idle(void *arg)
+{
+    job_check(arg);
+}
+
+static void start_one(unsigned node, void *arg)
+{
+    struct job *j = arg;
+    j->nodes[node].tried_from_here = true;
+    node_starter_queue(j->starter, node);
+}
+
+int job_gather(struct job *j, struct ddp_err *err)
+{
+    static const struct node_starter_events events = {on_joined, on_failed, on_idle};
+    job_move(j, JOB_GATHERING, "starting agents on other hosts");
+    struct event_base *base = loop_base(j->loop);
+    j->settle = evtimer_new(base, on_settle, j);
+    if (!j->settle)
+        return err_set(err, "cannot make an event");
+    job_hosts(j, &j->hosts);
+    if (secret_make(&j->key, err) < 0)
+        return -1;
+    j->starter = node_starter_create(j->loop, j->reap, j->transport, &j->hosts, &j->key,
+                                     job_log_level(j->opts), &events, j, err);
+    if (!j->starter)
+        return -1;
+    if (!j->transport->tree)
+        node_starter_tree(j->starter, (unsigned)j->opts->tree_width);
+    unsigned n = tree_below(&j->hosts, TREE_ROOT, start_one, j);
+    node_starter_go(j->starter);
+    log_debug("starting %u agents from here, by %s", n, j->transport->name);
+    return 0;
+}
+
+/* --- the nodes have connected by themselves ----------------------------------------- */
+
+/* Our address that most peers have connected to; malloc'ed. */
+static char *common_address(const struct peers *p)
+{
+    const char *best = NULL;
+    size_t most = 0;
+    for (size_t i = 0; i < p->n; i++) {
+        size_t same = 0;
+        for (size_t k = 0; p->list[i].here && k < p->n; k++)
+            same += p->list[k].here && strcmp(p->list[i].here, p->list[k].here) == 0;
+        if (same > most) {
+            most = same;
+            best = p->list[i].here;
+        }
+    }
+    if (best && most + 1 < p->n)
+        log_warn("%zu of %zu peers have connected to %s, the others to another address: "
+                 "choose one network with --interface",
+                 most, p->n - 1, best);
+    return xstrdup(best);
+}
+
+int job_take_peers(struct job *j, struct ddp_err *err)
+{
+    job_move(j, JOB_GATHERING, "all nodes have connected by themselves");
+    struct event_base *base = loop_base(j->loop);
+    j->settle = evtimer_new(base, on_settle, j);
+    if (!j->settle)
+        return err_set(err, "cannot make an event");
+    j->here = common_address(j->peers);
+    for (size_t i = 0; i < j->peers->n; i++) {
+        struct peer *p = &j->peers->list[i];
+        if (p->fd < 0)
+            continue; /* our own */
+        j->nodes[i].via = job_add_link(j, p->fd, &p->keys, (unsigned)i);
+        j->nodes[i].heard_ms = now_ms();
+        p->fd = -1;
+    }
+    return 0;
+}

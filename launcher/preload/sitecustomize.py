@@ -421,7 +421,7 @@ class Helper:
             self.give_up(why)
         self.code = code_descriptors()
         self.freeze()
-        self.send(f"ready {os.getpid()}")
+        self.send("ready")
 
     def freeze(self):
         """Exclude the imported objects from garbage collection: a collection writes to them, so

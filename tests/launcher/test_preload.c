@@ -2,7 +2,6 @@
 
 #include "common/mem.h"
 #include "launcher/plugins/preload/preload.h"
-#include "launcher/plugins/preload/preload_report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,32 +118,6 @@ START_TEST(variables_equal_or_different_among_ranks)
 }
 END_TEST
 
-/* --- report of shared memory --- */
-
-static const struct {
-    const char *text;
-    int rc;
-    long anonymous, fair;
-} rollups[] = {
-    {"55d0-7fff ---p 00000000 00:00 0 [rollup]\nRss:   900 kB\nPss:   500 kB\n"
-     "Pss_Anon:     120 kB\nPss_File: 1 kB\nAnonymous:    400 kB\nAnonHugePages: 7 kB\n",
-     0, 400, 120},
-    {"Rss: 900 kB\nPss: 500 kB\nAnonymous: 400 kB\n", -1, 0, 0},
-    {"", -1, 0, 0},
-};
-
-START_TEST(a_rollup_is_read)
-{
-    long anonymous, fair;
-    ck_assert_int_eq(preload_report_read(rollups[_i].text, &anonymous, &fair),
-                     rollups[_i].rc);
-    if (rollups[_i].rc == 0) {
-        ck_assert_int_eq(anonymous, rollups[_i].anonymous);
-        ck_assert_int_eq(fair, rollups[_i].fair);
-    }
-}
-END_TEST
-
 Suite *suite(void)
 {
     Suite *s = suite_create("preload");
@@ -153,7 +126,6 @@ Suite *suite(void)
     tcase_add_test(t, missing_programs_are_not_accepted);
     tcase_add_loop_test(t, variables_equal_or_different_among_ranks, 0,
                         ARRAY_LEN(worlds));
-    tcase_add_loop_test(t, a_rollup_is_read, 0, ARRAY_LEN(rollups));
     suite_add_tcase(s, t);
     return s;
 }

@@ -195,19 +195,16 @@ class Preload(LaunchTest):
         self.assertIn("'a\\nb\\r\\n'", ours.out)
 
     def test_a_report_says_what_was_saved(self):
-        self.write("large.py", "import time\nx = b'x' * (32 << 20)\ntime.sleep(0.3)\n")
-        # memory is looked at when a second has passed
-        launch = self.run_to_end("-np", 3, "--report", "--preload", "large", PYTHON, "-c",
-                                 "import time; time.sleep(4)",
+        self.write("slow.py", "import time\ntime.sleep(0.3)\n")
+        launch = self.run_to_end("-np", 3, "--report", "--preload", "slow", PYTHON, "-c", "pass",
                                  env={"PYTHONPATH": self.folder.name})
         self.assert_ended(launch, 0)
-        said = re.search(r"^ddprun: imported once, in (\S+) s: saves (\S+) s of other imports and"
-                         r" (\d+) MiB$", launch.err, re.M)
+        said = re.search(r"^ddprun: imported once, in (\S+) s: saves (\S+) s of other imports$",
+                         launch.err, re.M)
         self.assertTrue(said, launch.err)
-        once, seconds, mib = map(float, said.groups())
+        once, seconds = map(float, said.groups())
         self.assertGreaterEqual(once, 0.3)
         self.assertAlmostEqual(seconds, 2 * once, delta=0.3 + once / 10)  # both are rounded
-        self.assertTrue(64 <= mib < 100, launch.err)
 
     # --- doubts: the plain way ---
 

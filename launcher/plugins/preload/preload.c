@@ -33,7 +33,6 @@ enum { IMPORT_S = 300, FORK_S = 30, WRITE_MS = 1000 /* to a memfd */ };
 struct preload {
     struct reap *reap;       /* borrowed */
     pid_t pid;               /* of the helper; 0: exited */
-    pid_t importer;          /* the helper, or its descendant that forks the ranks */
     int wire;                /* owned: socket to the helper */
     int output;              /* owned: its stdout and stderr, expected to stay empty */
     int go;                  /* owned: pipe to the rank that waits; -1: none */
@@ -143,12 +142,11 @@ static void on_packet(evutil_socket_t fd, short what, void *arg)
         p->callbacks.would(text + 6, p->arg);
     } else if (strncmp(text, "left ", 5) == 0) {
         log_info("an import is left to the ranks: %s", text + 5);
-    } else if (strncmp(text, "ready ", 6) == 0 &&
-               ioctl(p->output, FIONREAD, &written) == 0 && written > 0) {
+    } else if (strcmp(text, "ready") == 0 && ioctl(p->output, FIONREAD, &written) == 0 &&
+               written > 0) {
         finish(p, "an import has written something");
-    } else if (strncmp(text, "ready ", 6) == 0) {
+    } else if (strcmp(text, "ready") == 0) {
         int64_t ms = now_ms() - p->began_ms;
-        p->importer = (pid_t)atoi(text + 6);
         log_info("imported in %.1f s: the ranks are forked", (double)ms / 1000);
         event_del(p->events[1]);
         p->callbacks.ready(ms, p->arg);
@@ -217,11 +215,6 @@ void preload_drop(struct preload *p)
 pid_t preload_pid(const struct preload *p)
 {
     return p->pid;
-}
-
-pid_t preload_importer(const struct preload *p)
-{
-    return p->pid ? p->importer : 0;
 }
 
 static int spawn_helper(struct preload *p, const struct preload_spec *spec,

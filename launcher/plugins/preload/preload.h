@@ -63,8 +63,6 @@ void preload_go(struct preload *p); /* let the last forked rank run */
 /* Cancel the last request, which has not been answered yet. */
 void preload_drop(struct preload *p);
 pid_t preload_pid(const struct preload *p); /* of the helper; 0: exited */
-/* The helper, or its descendant, that forks the ranks; 0: exited, or not ready. */
-pid_t preload_importer(const struct preload *p);
 
 /* Whether the file is Python by its name or its first line. Cheap. */
 bool preload_is_python(const char *path);

@@ -13,18 +13,17 @@
 #include "launcher/place/bind.h"
 #include "launcher/plugins/preload/preload.h"
 #include "launcher/plugins/preload/preload_plugin.h"
-#include "launcher/plugins/preload/preload_report.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct preload_node {
-    struct agent *agent;           /* borrowed */
-    struct preload *preload;       /* owned: the interpreter; NULL: not used */
-    struct preload_report *report; /* owned; NULL: no --report */
-    bool tried;                    /* whether to use one has been decided */
-    bool ready;                    /* its imports are done */
-    bool forking;                  /* it has been asked for a rank */
+    struct agent *agent;      /* borrowed */
+    struct preload *preload;  /* owned: the interpreter; NULL: not used */
+    struct msg_savings saved; /* for --report */
+    bool tried;               /* whether to use one has been decided */
+    bool ready;               /* its imports are done */
+    bool forking;             /* it has been asked for a rank */
 };
 
 static void end_forking(struct preload_node *s)
@@ -57,31 +56,11 @@ static void fork_next(struct preload_node *s)
     next_rank_finish(&n);
 }
 
-static pid_t rank_at(size_t i, void *arg)
-{
-    const struct ranks *r = ((struct preload_node *)arg)->agent->ranks;
-    return i >= r->share->nlocal ? -1 : r->workers[i] ? worker_pid(r->workers[i]) : 0;
-}
-
-static pid_t helper_of(void *arg)
-{
-    const struct preload_node *s = arg;
-    return s->preload ? preload_importer(s->preload) : 0;
-}
-
-static void on_saved(const struct msg_savings *m, void *arg)
-{
-    const struct preload_node *s = arg;
-    agent_send(s->agent, MSG_SAVINGS, m);
-}
-
 static void on_ready(int64_t import_ms, void *arg)
 {
-    static const struct preload_report_events events = {rank_at, helper_of, on_saved};
     struct preload_node *s = arg;
     s->ready = true;
-    if (s->agent->job.report)
-        s->report = preload_report_create(s->agent->loop, import_ms, &events, s);
+    s->saved.import_ms = (uint32_t)import_ms;
     if (!s->agent->ranks->stopped)
         fork_next(s);
 }
@@ -97,8 +76,7 @@ static void on_forked(pid_t pid, void *arg)
     struct preload_node *s = arg;
     s->forking = false;
     bool last = ranks_adopt(s->agent->ranks, pid);
-    if (s->report)
-        preload_report_forked(s->report);
+    s->saved.forks++;
     preload_go(s->preload);
     if (!last) {
         fork_next(s);
@@ -106,8 +84,8 @@ static void on_forked(pid_t pid, void *arg)
     }
     if (!may_come_again(s))
         end_forking(s);
-    if (s->report)
-        preload_report_all(s->report);
+    if (s->agent->job.report)
+        agent_send(s->agent, MSG_SAVINGS, &s->saved);
 }
 
 static void on_over(const char *why, void *arg)
@@ -233,7 +211,6 @@ static void preload_fini(void *state)
 {
     struct preload_node *s = state;
     end_forking(s);
-    preload_report_destroy(s->report);
     free(s);
 }
 

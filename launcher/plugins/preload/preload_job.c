@@ -28,7 +28,7 @@ static void preload_report(void *state)
 {
     const struct msg_savings *saved = ((struct preload_job *)state)->saved;
     struct job *j = ((struct preload_job *)state)->job;
-    double import_s = 0, spared_s = 0, mib = 0;
+    double import_s = 0, spared_s = 0;
     int hosts = 0;
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         const struct msg_savings *m = &saved[i];
@@ -38,13 +38,12 @@ static void preload_report(void *state)
         hosts++;
         import_s = s > import_s ? s : import_s;
         spared_s += s * (m->forks - 1);
-        mib += (double)m->kib / 1024;
     }
     if (hosts == 0)
         return;
     char *line = xasprintf("ddprun: imported once%s, in %.1f s: saves %.1f s of other "
-                           "imports and %.0f MiB",
-                           hosts > 1 ? " on each host" : "", import_s, spared_s, mib);
+                           "imports",
+                           hosts > 1 ? " on each host" : "", import_s, spared_s);
     job_say(j, line);
     free(line);
 }

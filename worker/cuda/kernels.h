@@ -229,9 +229,9 @@ struct cuda_update {
 };
 /* States in the order of the optimiser's table; m may be NULL without momentum. */
 void cuda_sgd(const struct cuda_update *u, float *m, float momentum, cudaStream_t stream);
-/* `updates`: of the optimiser, before this one. */
+/* `updates`: of the optimiser, before this one; `shrink`: AdamW's weight decay. */
 void cuda_adam(const struct cuda_update *u, float *m, float *v, float b1, float b2,
-               float eps, const uint64_t *updates, cudaStream_t stream);
+               float eps, float shrink, const uint64_t *updates, cudaStream_t stream);
 void cuda_adadelta(const struct cuda_update *u, float *sq, float *acc, float rho,
                    float eps, cudaStream_t stream);
 

@@ -12,7 +12,7 @@
 
 #define WORKSPACE (32u << 20) /* bytes, one for all: layers run one after another */
 
-enum { MAX_PLANS = 16, MAX_SLOTS = 8 };
+enum { MAX_PLANS = 16 };
 
 struct layer {
     const struct layer_spec *spec;
@@ -46,12 +46,12 @@ struct chosen {
 
 struct layers {
     struct layers_settings settings;
-    enum cuda_type type; /* of activations */
-    bool last;           /* images have their channels last */
-    bool bare;           /* only products are wanted */
-    const struct model_type *model;
-    struct layers *of; /* this is a view of; NULL: of none */
-    int from, to;      /* of nlayers, the whole model's */
+    enum cuda_type type;      /* of activations */
+    bool last;                /* images have their channels last */
+    bool bare;                /* only products are wanted */
+    const struct model *host; /* borrowed: it is compiled there */
+    struct layers *of;        /* this is a view of; NULL: of none */
+    int from, to;             /* of nlayers, the whole model's */
     struct layers_part part;
     cudaStream_t stream;
     cublasLtHandle_t blas;
@@ -63,11 +63,11 @@ struct layers {
     float *weights; /* borrowed */
     char *narrow;   /* the same in `type`; the same block in fp32 */
     float *buffers;
-    float *grads;           /* where those of the batch under way go */
-    void *x, *z, *dw;       /* input; a convolution's product and its gradient; a filter's
-                               gradient in `type` */
-    void *slots[MAX_SLOTS]; /* gradients of activations take turns */
-    float *room;            /* for sums */
+    float *grads;     /* where those of the batch under way go */
+    void *x, *z, *dw; /* input; a convolution's product and its gradient; a filter's
+                         gradient in `type` */
+    void *slots[MODEL_MAX_SLOTS]; /* gradients of activations take turns */
+    float *room;                  /* for sums */
     void *workspace;
     size_t workspace_bytes; /* WORKSPACE, or what some convolution cannot do without */
     struct layers_plan *plans[MAX_PLANS];

@@ -1,9 +1,9 @@
 /* worker/cuda/layers_make.c - see layers.h: shapes, memory, plans; nothing is put on a
  * stream
  *
- * Each layer owns the activation it gives out. Gradients of activations take turns in a
- * few slots, as in worker/nn/model_impl.h: a layer's is taken when the first of those
- * that follow it writes to it, and given back when the layer itself has gone back.
+ * What layers there are, of which shape, which of them add to a gradient, and in which
+ * slot it is: all of that the host's model was compiled to (model_op() in
+ * worker/nn/model.h).
  */
 #include "worker/cuda/layers_impl.h"
 
@@ -88,9 +88,9 @@ struct layers_part layers_part(const struct model *model, int from, int to)
     const struct param *params = model_params(model, &nparams);
     const struct param *buffers = model_buffers(model, &nbuffers);
     for (int i = 0; i < to; i++) {
-        const struct layer_spec *l = &model_type(model)->layers[i];
-        size_t own = l->kind == LAYER_MEAN ? 0 : l->bare ? 1 : 2;
-        size_t kept = l->kind == LAYER_NORM ? 3 : 0;
+        struct model_op op = model_op(model, i);
+        size_t own = (op.weight != NULL) + (op.bias != NULL);
+        size_t kept = op.spec->kind == LAYER_NORM ? 3 : 0;
         if (i == from) {
             part.offset = part.first < nparams ? params[part.first].offset : 0;
             part.buffer_offset = before < nbuffers ? buffers[before].offset : 0;
@@ -105,73 +105,44 @@ struct layers_part layers_part(const struct model *model, int from, int to)
     return part;
 }
 
-static void shape_layer(struct layers *net, int index, const struct param **params)
+static size_t elements(struct map_shape s)
 {
-    struct layer *l = &net->layers[index];
-    const struct layer_spec *spec = l->spec;
-    struct io_shape in = net->settings.io;
-    l->in = index - (spec->from ? spec->from : 1);
-    l->shortcut = spec->shortcut ? index - spec->shortcut : -1;
-    l->slot = -1;
-    if (l->in >= 0) {
-        const struct layer *f = &net->layers[l->in];
-        int shrink = f->spec->pool ? 2 : 1;
-        in = (struct io_shape){.C = f->K, .H = f->OH / shrink, .W = f->OW / shrink};
-    }
-    l->C = in.C;
-    l->H = in.H;
-    l->W = in.W;
-    l->inputs = (size_t)in.C * (size_t)in.H * (size_t)in.W;
-    l->weight = spec->kind == LAYER_MEAN ? NULL : (*params)++;
-    l->bias = spec->kind == LAYER_MEAN || spec->bare ? NULL : (*params)++;
-    l->K = in.C;
-    l->OH = in.H;
-    l->OW = in.W;
-    if (spec->kind == LAYER_CONV) {
-        int stride = spec->stride ? spec->stride : 1;
-        l->K = spec->outputs;
-        l->OH = (in.H + 2 * spec->pad - spec->size) / stride + 1;
-        l->OW = (in.W + 2 * spec->pad - spec->size) / stride + 1;
-    } else if (spec->kind == LAYER_LINEAR) {
-        l->K = spec->outputs ? spec->outputs : net->settings.io.outputs;
-        l->OH = l->OW = 1;
-    } else if (spec->kind == LAYER_MEAN) {
-        l->OH = l->OW = 1;
-    }
-    int shrink = spec->pool ? 2 : 1;
-    l->wide = (size_t)l->K * (size_t)l->OH * (size_t)l->OW;
-    l->outputs = (size_t)l->K * (size_t)(l->OH / shrink) * (size_t)(l->OW / shrink);
+    return (size_t)s.C * (size_t)s.H * (size_t)s.W;
 }
 
-/* Does a layer after i use what layer `of` gave out? Its gradient is then there already,
- * and i adds to it. */
-static bool used_after(const struct layers *net, int i, int of)
+static struct layer shape_layer(const struct model_op *op)
 {
-    for (int k = i + 1; k < net->nlayers; k++) {
-        if (net->layers[k].in == of || net->layers[k].shortcut == of)
-            return true;
-    }
-    return false;
+    return (struct layer){.spec = op->spec,
+                          .weight = op->weight,
+                          .bias = op->bias,
+                          .in = op->in,
+                          .shortcut = op->shortcut,
+                          .C = op->given.C,
+                          .H = op->given.H,
+                          .W = op->given.W,
+                          .K = op->wide.C,
+                          .OH = op->wide.H,
+                          .OW = op->wide.W,
+                          .inputs = elements(op->given),
+                          .outputs = elements(op->map),
+                          .wide = elements(op->wide),
+                          .adds = is_conv(&(struct layer){.spec = op->spec}) && op->adds,
+                          .slot = -1};
 }
 
 static int shape_all(struct layers *net, const struct model *model, struct ddp_err *err)
 {
-    size_t nparams, batch = (size_t)net->settings.max_batch;
-    const struct param *params = model_params(model, &nparams);
-    for (int i = 0; net->model->layers[i].kind != LAYER_END; i++, net->nlayers++) {
-        struct layer *l = &net->layers[i];
-        l->spec = &net->model->layers[i];
-        shape_layer(net, i, &params);
+    size_t batch = (size_t)net->settings.max_batch;
+    for (; net->nlayers < model_layers(model); net->nlayers++) {
+        struct model_op op = model_op(model, net->nlayers);
+        struct layer *l = &net->layers[net->nlayers];
+        *l = shape_layer(&op);
         size_t most = l->inputs > l->wide ? l->inputs : l->wide;
         if (most * batch >= (size_t)1 << 31)
             return err_set(err,
                            "'%s' of %zu samples is too large for the cuda engine: "
                            "try a smaller --batch-size",
                            l->spec->name, batch);
-    }
-    for (int i = 0; i < net->nlayers; i++) {
-        struct layer *l = &net->layers[i];
-        l->adds = is_conv(l) && l->in >= 0 && used_after(net, i, l->in);
     }
     return 0;
 }
@@ -222,44 +193,26 @@ static int choose_order(struct layers *net, struct ddp_err *err)
 
 /* ---- memory ---- */
 
-static int take_slot(bool *taken, size_t *sizes, size_t elements)
-{
-    int slot = 0;
-    while (slot < MAX_SLOTS - 1 && taken[slot])
-        slot++;
-    taken[slot] = true;
-    sizes[slot] = elements > sizes[slot] ? elements : sizes[slot];
-    return slot;
-}
-
 /* Does a layer from `cut` on use what layer `of`, before it, gave out? */
 static bool crosses(const struct layers *net, int of, int cut)
 {
-    return of < cut && cut < net->nlayers && used_after(net, cut - 1, of);
+    return of < cut && cut < net->nlayers && model_used_after(net->host, cut - 1, of);
 }
 
-/* What comes back from the stage behind is there before anything is written here. */
 static int take_slots(struct layers *net, struct device_memory *memory,
                       struct ddp_err *err)
 {
-    bool taken[MAX_SLOTS] = {false};
-    size_t sizes[MAX_SLOTS] = {0};
+    int slots[MODEL_MAX_LAYERS];
+    size_t sizes[MODEL_MAX_SLOTS] = {0};
     size_t each = (size_t)net->settings.max_batch * type_size(net->type);
-    for (int i = 0; i < net->to; i++) {
-        if (i >= net->from && crosses(net, i, net->to))
-            net->layers[i].slot = take_slot(taken, sizes, net->layers[i].outputs);
-    }
-    for (int i = net->to - 1; i >= net->from; i--) {
+    model_slots(net->host, net->from, net->to, slots);
+    for (int i = 0; i < net->nlayers; i++) {
         struct layer *l = &net->layers[i];
-        const int to[] = {i, l->in, l->shortcut};
-        for (size_t j = 0; j < ARRAY_LEN(to); j++) {
-            struct layer *t = to[j] >= 0 ? &net->layers[to[j]] : NULL;
-            if (t && t->slot < 0)
-                t->slot = take_slot(taken, sizes, t->outputs);
-        }
-        taken[l->slot] = false;
+        l->slot = slots[i];
+        if (l->slot >= 0 && l->outputs > sizes[l->slot])
+            sizes[l->slot] = l->outputs;
     }
-    for (int i = 0; i < MAX_SLOTS; i++) {
+    for (int i = 0; i < MODEL_MAX_SLOTS; i++) {
         if (sizes[i] && device_take(memory, "their gradients", sizes[i] * each,
                                     &net->slots[i], err) < 0)
             return -1;
@@ -357,7 +310,7 @@ struct layers *layers_create(struct model *model, struct layers_settings setting
     struct layers *net = xcalloc(1, sizeof *net);
     net->settings = settings;
     net->type = types[settings.precision];
-    net->model = model_type(model);
+    net->host = model;
     net->from = settings.from;
     net->to = settings.to ? settings.to : model_layers(model);
     net->part = layers_part(model, net->from, net->to);
@@ -381,8 +334,6 @@ struct layers *layers_create_view(struct layers *of, struct device_memory *memor
     *net = *of;
     net->of = of;
     net->nplans = 0;
-    for (int i = 0; i < net->nlayers; i++)
-        net->layers[i].slot = -1;
     if (take_activations(net, memory, err) < 0 || take_slots(net, memory, err) < 0) {
         free(net);
         return NULL;

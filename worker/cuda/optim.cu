@@ -99,19 +99,20 @@ struct sgd {
 
 struct adam {
     float log_b1, log_b2; /* 1 - b^t = -expm1(t log b) */
-    float b1, b2, eps;
+    float b1, b2, eps, shrink;
     const uint64_t *updates;
     __device__ void begin(const struct cuda_update &u, float *rates) const
     {
         float t = (float)(*updates + 1);
         rates[0] = u.s->lr / -expm1f(t * log_b1);
         rates[1] = sqrtf(-expm1f(t * log_b2));
+        rates[2] = 1 - u.s->lr * shrink;
     }
     __device__ void step(const float *rates, float g, float *w, float *m, float *v) const
     {
         *m = b1 * *m + (1 - b1) * g;
         *v = b2 * *v + (1 - b2) * g * g;
-        *w -= rates[0] * *m / (sqrtf(*v) / rates[1] + eps);
+        *w = *w * rates[2] - rates[0] * *m / (sqrtf(*v) / rates[1] + eps);
     }
 };
 
@@ -156,7 +157,7 @@ static __device__ inline void update(const struct cuda_update &u, const O &o,
 template <int V, class O>
 static __global__ void optimise(struct cuda_update u, O o, float *first, float *second)
 {
-    __shared__ float rates[2];
+    __shared__ float rates[3];
     if (left_out(u))
         return;
     if (threadIdx.x == 0)
@@ -190,10 +191,10 @@ void cuda_sgd(const struct cuda_update *u, float *m, float momentum, cudaStream_
 }
 
 void cuda_adam(const struct cuda_update *u, float *m, float *v, float b1, float b2,
-               float eps, const uint64_t *updates, cudaStream_t stream)
+               float eps, float shrink, const uint64_t *updates, cudaStream_t stream)
 {
     struct adam o = {
-        (float)log((double)b1), (float)log((double)b2), b1, b2, eps, updates};
+        (float)log((double)b1), (float)log((double)b2), b1, b2, eps, shrink, updates};
     put_optimiser(u, o, m, v, stream);
 }
 

@@ -12,8 +12,7 @@
 
 /* ---- the optimiser ---- */
 
-/* What one of them does to a piece; m and v are its states there. The formulas' constants
- * are those of worker/optim/optim.c. */
+/* What one of them does to a piece; m and v are its states there. */
 static void put_sgd(struct stage *s, const struct cuda_update *u, float *m, float *v)
 {
     cuda_sgd(u, m, s->e->job.optim->settings.momentum, s->main);
@@ -21,19 +20,32 @@ static void put_sgd(struct stage *s, const struct cuda_update *u, float *m, floa
 
 static void put_adam(struct stage *s, const struct cuda_update *u, float *m, float *v)
 {
-    cuda_adam(u, m, v, 0.9f, 0.999f, 1e-8f, s->updates, s->main);
+    const struct optim_type *t = s->e->job.optim->type;
+    cuda_adam(u, m, v, t->b1, t->b2, t->eps, 0, s->updates, s->main);
+}
+
+static void put_adamw(struct stage *s, const struct cuda_update *u, float *m, float *v)
+{
+    const struct optim_type *t = s->e->job.optim->type;
+    struct cuda_update no_penalty = *u;
+    no_penalty.decay = 0;
+    cuda_adam(&no_penalty, m, v, t->b1, t->b2, t->eps, u->decay, s->updates, s->main);
 }
 
 static void put_adadelta(struct stage *s, const struct cuda_update *u, float *sq,
                          float *acc)
 {
-    cuda_adadelta(u, sq, acc, 0.9f, 1e-6f, s->main);
+    const struct optim_type *t = s->e->job.optim->type;
+    cuda_adadelta(u, sq, acc, t->b1, t->eps, s->main);
 }
 
 static const struct {
     const char *name;
     void (*put)(struct stage *s, const struct cuda_update *u, float *m, float *v);
-} optimisers[] = {{"sgd", put_sgd}, {"adam", put_adam}, {"adadelta", put_adadelta}};
+} optimisers[] = {{"sgd", put_sgd},
+                  {"adam", put_adam},
+                  {"adamw", put_adamw},
+                  {"adadelta", put_adadelta}};
 
 static float *state_at(const struct stage *s, int k, size_t at)
 {

@@ -44,6 +44,12 @@ bool model_used_after(const struct model *m, int i, int of)
     return false;
 }
 
+static struct map_shape map_given(const struct model *m, const struct layer *l)
+{
+    return l->in < 0 ? (struct map_shape){m->io.C, m->io.H, m->io.W}
+                     : m->layers[l->in].map;
+}
+
 static int add_layer(struct model *m, int i, struct ddp_err *err)
 {
     static const struct op *const ops[LAYER_KINDS] = {
@@ -57,46 +63,71 @@ static int add_layer(struct model *m, int i, struct ddp_err *err)
     l->op = ops[l->spec->kind];
     l->in = i - (l->spec->from ? l->spec->from : 1);
     l->shortcut = l->spec->shortcut ? i - l->spec->shortcut : -1;
-    l->slot = -1;
-    struct flow in = {{m->io.C, m->io.H, m->io.W}, false};
-    if (l->in >= 0)
-        in = (struct flow){m->layers[l->in].map, m->layers[l->in].image};
     l->adds = l->in >= 0 && model_used_after(m, i, l->in);
-    if (l->op->add(m, i, in, err) < 0)
+    if (l->op->add(m, i, map_given(m, l), err) < 0)
         return -1;
+    if (l->wide.C == 0)
+        l->wide = l->map;
     l->y = scratch(l->floats * (size_t)m->max_batch);
     return 0;
 }
 
 /* ---- gradients of activations ---- */
 
-static int take_slot(bool *taken, size_t *sizes, size_t floats)
+static int take_slot(bool *taken)
 {
     int slot = 0;
     while (slot < MODEL_MAX_SLOTS - 1 && taken[slot])
         slot++;
     taken[slot] = true;
-    sizes[slot] = floats > sizes[slot] ? floats : sizes[slot];
     return slot;
 }
 
-static void assign_slots(struct model *m)
+void model_slots(const struct model *m, int from, int to, int *slots)
 {
     bool taken[MODEL_MAX_SLOTS] = {false};
-    size_t sizes[MODEL_MAX_SLOTS] = {0};
-    for (int i = m->nlayers - 1; i >= 0; i--) {
-        struct layer *l = &m->layers[i];
-        const int to[] = {i, l->in, l->shortcut};
-        for (size_t j = 0; j < ARRAY_LEN(to); j++) {
-            struct layer *t = to[j] >= 0 ? &m->layers[to[j]] : NULL;
-            if (t && t->slot < 0)
-                t->slot = take_slot(taken, sizes, t->floats * (size_t)m->max_batch);
-        }
-        taken[l->slot] = false;
+    for (int i = 0; i < m->nlayers; i++) {
+        bool behind = i >= from && i < to && to < m->nlayers;
+        slots[i] = behind && model_used_after(m, to - 1, i) ? take_slot(taken) : -1;
     }
+    for (int i = to - 1; i >= from; i--) {
+        const int gets[] = {i, m->layers[i].in, m->layers[i].shortcut};
+        for (size_t j = 0; j < ARRAY_LEN(gets); j++)
+            if (gets[j] >= 0 && slots[gets[j]] < 0)
+                slots[gets[j]] = take_slot(taken);
+        taken[slots[i]] = false;
+    }
+}
+
+static void make_slots(struct model *m)
+{
+    size_t sizes[MODEL_MAX_SLOTS] = {0};
+    int *slots = xcalloc((size_t)m->nlayers, sizeof *slots);
+    model_slots(m, 0, m->nlayers, slots);
+    for (int i = 0; i < m->nlayers; i++) {
+        struct layer *l = &m->layers[i];
+        size_t floats = l->floats * (size_t)m->max_batch, *size = &sizes[slots[i]];
+        l->slot = slots[i];
+        *size = floats > *size ? floats : *size;
+    }
+    free(slots);
     for (int i = 0; i < MODEL_MAX_SLOTS; i++)
         if (sizes[i])
             m->slots[i] = scratch(sizes[i]);
+}
+
+struct model_op model_op(const struct model *m, int i)
+{
+    const struct layer *l = &m->layers[i];
+    return (struct model_op){.spec = l->spec,
+                             .weight = l->weight,
+                             .bias = l->bias,
+                             .in = l->in,
+                             .shortcut = l->shortcut,
+                             .given = map_given(m, l),
+                             .wide = l->wide,
+                             .map = l->map,
+                             .adds = l->adds};
 }
 
 /* ---- all of it ---- */
@@ -114,7 +145,7 @@ int model_build(struct model *m, struct ddp_err *err)
     for (; (size_t)m->nlayers < n; m->nlayers++)
         if (add_layer(m, m->nlayers, err) < 0)
             return -1;
-    assign_slots(m);
+    make_slots(m);
     m->own_weights = m->of ? NULL : scratch(m->count);
     m->weights = m->of ? m->of->weights : m->own_weights;
     m->buffer_block = m->of ? m->of->buffer_block : scratch(m->buffer_count);

@@ -205,6 +205,25 @@ void model_pass_back(struct model *m, const struct model_pass *p, int from, int 
  * with its addition counted as two. */
 double model_flop(const struct model *m);
 
+/* What a layer was compiled to, for those who compute it on another device. */
+struct model_op {
+    const struct layer_spec *spec;
+    const struct param *weight, *bias; /* NULL: there is none */
+    int in, shortcut;                  /* layers; -1: the batch, none */
+    struct map_shape given, wide, map; /* x; y before pooling; y */
+    bool adds;                         /* dx is added to what is there */
+};
+struct model_op model_op(const struct model *m, int i);
+/* Does a layer after i use what layer `of` gave out? Its gradient is then there already,
+ * and i adds to it. */
+bool model_used_after(const struct model *m, int i, int of);
+/* Gradients of activations take turns in MODEL_MAX_SLOTS buffers: slots[i] is that of
+ * layer i's y where the layers [from, to) go back. A layer's is taken when the first of
+ * those that follow it writes to it, or from the beginning where those are behind `to`;
+ * it is given back when the layer itself has gone back. -1: there is none. */
+enum { MODEL_MAX_SLOTS = 8 };
+void model_slots(const struct model *m, int from, int to, int *slots);
+
 /* Where the layers are cut in `parts` of about equal work: first[0..parts], from 0 to
  * model_layers(). */
 void model_split(const struct model *m, int parts, int *first);

@@ -1,29 +1,19 @@
 /* worker/nn/model_impl.h - a model as its own files see it
  *
- * Each layer owns the activation it gives out, `y`, for max_batch samples. Gradients of
- * activations take turns in a few buffers of the largest size: a layer's is taken when
- * the first of those that follow it writes to it, and given back when the layer itself
- * has been walked through. Which one it is, is settled when the model is built.
+ * Each layer owns the activation it gives out, `y`, for max_batch samples. Which buffer
+ * its gradient is in is settled when the model is built.
  */
 #ifndef WORKER_NN_MODEL_IMPL_H
 #define WORKER_NN_MODEL_IMPL_H
 
 #include "worker/nn/model.h"
 
-enum { MODEL_MAX_SLOTS = 8 };
-
 struct layer;
-
-/* What a layer is given: shapes on the way through the layers. */
-struct flow {
-    struct map_shape map;
-    bool image; /* in the engine's layout */
-};
 
 /* A kind of layers: what it has, and what it does. */
 struct op {
     bool product; /* its work is multiplications */
-    int (*add)(struct model *m, int i, struct flow in, struct ddp_err *err);
+    int (*add)(struct model *m, int i, struct map_shape in, struct ddp_err *err);
     void (*init)(struct model *m, const struct layer *l, uint64_t key); /* first values */
     void (*forward)(struct model *m, struct layer *l, const struct batch *b, bool learn);
     void (*back)(struct model *m, const struct layer *l, const struct batch *b);
@@ -41,7 +31,7 @@ struct layer {
     const struct param *weight, *bias; /* NULL: there is none */
     float *running;                    /* a norm's, in the buffers */
     int in, shortcut;                  /* layers; -1: the batch, none */
-    struct map_shape map;              /* of y */
+    struct map_shape wide, map;        /* of y before pooling; of y */
     bool image;                        /* y is in the engine's own layout */
     bool adds;                         /* dx is added to what is there */
     double work;                       /* multiplications, per sample */
@@ -90,10 +80,6 @@ static inline float *gradient_of(const struct model *m, int layer)
 {
     return layer < 0 ? NULL : m->slots[m->layers[layer].slot];
 }
-
-/* Does a layer after i use what layer `of` gave out? Its gradient is then there already,
- * and i adds to it. */
-bool model_used_after(const struct model *m, int i, int of);
 
 /* Mean 0, variance 1. */
 float model_normal(uint64_t key, uint64_t i);

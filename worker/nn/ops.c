@@ -39,17 +39,17 @@ static int too_small(const struct model *m, const struct layer *l, struct map_sh
                    m->type->name, m->io.H, m->io.W, l->spec->name, in.H, in.W);
 }
 
-static int add_conv(struct model *m, int i, struct flow in, struct ddp_err *err)
+static int add_conv(struct model *m, int i, struct map_shape in, struct ddp_err *err)
 {
     struct layer *l = &m->layers[i];
     const struct layer_spec *spec = l->spec;
     int least = spec->pool ? spec->size + 1 : spec->size, pad = 2 * spec->pad;
-    if (in.map.H + pad < least || in.map.W + pad < least)
-        return too_small(m, l, in.map, err);
+    if (in.H + pad < least || in.W + pad < least)
+        return too_small(m, l, in, err);
     struct conv_shape s = {.B = m->max_batch,
-                           .C = in.map.C,
-                           .H = in.map.H,
-                           .W = in.map.W,
+                           .C = in.C,
+                           .H = in.H,
+                           .W = in.W,
                            .K = spec->outputs,
                            .R = spec->size,
                            .stride = spec->stride ? spec->stride : 1,
@@ -69,6 +69,7 @@ static int add_conv(struct model *m, int i, struct flow in, struct ddp_err *err)
     l->image = !s.last;
     int OH = (s.H + pad - s.R) / s.stride + 1, OW = (s.W + pad - s.R) / s.stride + 1;
     l->work = (double)OH * OW * s.K * s.C * s.R * s.R;
+    l->wide = (struct map_shape){s.K, OH, OW};
     l->map = (struct map_shape){s.K, spec->pool ? OH / 2 : OH, spec->pool ? OW / 2 : OW};
     return 0;
 }
@@ -102,11 +103,11 @@ const struct op op_conv = {true, add_conv, init_conv, conv, conv_back};
 
 /* ---- linear ---- */
 
-static int add_linear(struct model *m, int i, struct flow in, struct ddp_err *err)
+static int add_linear(struct model *m, int i, struct map_shape in, struct ddp_err *err)
 {
     struct layer *l = &m->layers[i];
     struct linear_shape s = {.B = m->max_batch,
-                             .C = in.map.C * in.map.H * in.map.W,
+                             .C = in.C * in.H * in.W,
                              .K = l->spec->outputs ? l->spec->outputs : m->io.outputs,
                              .relu = l->spec->relu};
     l->weight = model_add_param(m, l->spec->name, "weight", 2, (int[4]){s.K, s.C});
@@ -143,14 +144,14 @@ const struct op op_linear = {true, add_linear, init_uniform, linear, linear_back
 
 /* ---- batch normalisation ---- */
 
-static int add_norm(struct model *m, int i, struct flow in, struct ddp_err *err)
+static int add_norm(struct model *m, int i, struct map_shape in, struct ddp_err *err)
 {
     struct layer *l = &m->layers[i];
     const char *name = l->spec->name;
     struct norm_shape s = {.B = m->max_batch,
-                           .C = in.map.C,
-                           .H = in.map.H,
-                           .W = in.map.W,
+                           .C = in.C,
+                           .H = in.H,
+                           .W = in.W,
                            .relu = l->spec->relu,
                            .eps = 1e-5f,
                            .momentum = 0.1f};
@@ -162,7 +163,7 @@ static int add_norm(struct model *m, int i, struct flow in, struct ddp_err *err)
     l->norm = m->k->norm_plan(s, err);
     if (l->norm == NULL)
         return -1;
-    l->map = in.map;
+    l->map = in;
     l->image = true;
     l->floats = m->k->map_floats(l->map);
     l->work = 4 * (double)s.C * s.H * s.W;
@@ -200,12 +201,12 @@ const struct op op_norm = {false, add_norm, init_norm, norm, norm_back};
 
 /* ---- mean ---- */
 
-static int add_mean(struct model *m, int i, struct flow in, struct ddp_err *err)
+static int add_mean(struct model *m, int i, struct map_shape in, struct ddp_err *err)
 {
     struct layer *l = &m->layers[i];
-    l->map = (struct map_shape){in.map.C, 1, 1};
-    l->floats = (size_t)in.map.C;
-    l->work = (double)in.map.C * in.map.H * in.map.W;
+    l->map = (struct map_shape){in.C, 1, 1};
+    l->floats = (size_t)in.C;
+    l->work = (double)in.C * in.H * in.W;
     return 0;
 }
 

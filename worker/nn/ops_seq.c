@@ -37,7 +37,7 @@ static void init_constant(struct model *m, const struct param *p, float value)
 
 /* ---- tokens and their places to rows ---- */
 
-static int add_embed(struct model *m, int i, struct flow in, struct ddp_err *err)
+static int add_embed(struct model *m, int i, struct map_shape in, struct ddp_err *err)
 {
     struct layer *l = &m->layers[i];
     int C = l->spec->outputs;
@@ -90,13 +90,14 @@ const struct op op_embed = {false, add_embed, init_embed, embed, embed_back};
 
 /* ---- layer norm ---- */
 
-static int add_layer_norm(struct model *m, int i, struct flow in, struct ddp_err *err)
+static int add_layer_norm(struct model *m, int i, struct map_shape in,
+                          struct ddp_err *err)
 {
     struct layer *l = &m->layers[i];
-    l->weight = model_add_param(m, l->spec->name, "weight", 1, (int[4]){in.map.C});
-    l->bias = model_add_param(m, l->spec->name, "bias", 1, (int[4]){in.map.C});
+    l->weight = model_add_param(m, l->spec->name, "weight", 1, (int[4]){in.C});
+    l->bias = model_add_param(m, l->spec->name, "bias", 1, (int[4]){in.C});
     l->kept = scratch(2 * (size_t)m->max_batch * (size_t)m->io.W);
-    give_rows(m, l, in.map.C, 4 * in.map.C);
+    give_rows(m, l, in.C, 4 * in.C);
     return 0;
 }
 
@@ -127,13 +128,13 @@ const struct op op_layer_norm = {false, add_layer_norm, init_layer_norm, layer_n
 
 /* ---- dense: y = x w + bias, w [inputs, outputs], and what a shortcut brings ---- */
 
-static int add_dense(struct model *m, int i, struct flow in, struct ddp_err *err)
+static int add_dense(struct model *m, int i, struct map_shape in, struct ddp_err *err)
 {
     struct layer *l = &m->layers[i];
     int K = l->spec->outputs;
-    l->weight = model_add_param(m, l->spec->name, "weight", 2, (int[4]){in.map.C, K});
+    l->weight = model_add_param(m, l->spec->name, "weight", 2, (int[4]){in.C, K});
     l->bias = model_add_param(m, l->spec->name, "bias", 1, (int[4]){K});
-    give_rows(m, l, K, (double)in.map.C * K);
+    give_rows(m, l, K, (double)in.C * K);
     return 0;
 }
 
@@ -212,9 +213,9 @@ const struct op op_dense = {true, add_dense, init_dense, dense, dense_back};
 
 /* ---- GELU ---- */
 
-static int add_gelu(struct model *m, int i, struct flow in, struct ddp_err *err)
+static int add_gelu(struct model *m, int i, struct map_shape in, struct ddp_err *err)
 {
-    give_rows(m, &m->layers[i], in.map.C, 10 * in.map.C);
+    give_rows(m, &m->layers[i], in.C, 10 * in.C);
     return 0;
 }
 
@@ -238,10 +239,10 @@ static struct attention_shape shape_of(const struct model *m, const struct layer
     return (struct attention_shape){m->io.W, l->spec->size, l->map.C / l->spec->size};
 }
 
-static int add_attention(struct model *m, int i, struct flow in, struct ddp_err *err)
+static int add_attention(struct model *m, int i, struct map_shape in, struct ddp_err *err)
 {
     struct layer *l = &m->layers[i];
-    int C = in.map.C / 3;
+    int C = in.C / 3;
     give_rows(m, l, C, (double)m->io.W * C); /* half of all pairs, twice */
     l->kept = scratch((size_t)m->max_batch * (size_t)m->io.W * (size_t)l->spec->size);
     l->room = scratch(m->k->attention_room(shape_of(m, l)));

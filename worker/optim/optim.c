@@ -21,29 +21,30 @@ static void step_sgd(struct optim *o, size_t at, size_t n, float *w, const float
 static void step_adam(struct optim *o, size_t at, size_t n, float *w, const float *g,
                       float lr)
 {
-    o->kernels->adam(w, g, state(o, 0, at), state(o, 1, at), (int64_t)n, lr, 0.9f, 0.999f,
-                     1e-8f, o->settings.decay, 1, (int64_t)o->steps);
+    o->kernels->adam(w, g, state(o, 0, at), state(o, 1, at), (int64_t)n, lr, o->type->b1,
+                     o->type->b2, o->type->eps, o->settings.decay, 1, (int64_t)o->steps);
 }
 
 static void step_adamw(struct optim *o, size_t at, size_t n, float *w, const float *g,
                        float lr)
 {
-    o->kernels->adam(w, g, state(o, 0, at), state(o, 1, at), (int64_t)n, lr, 0.9f, 0.999f,
-                     1e-8f, 0, 1 - lr * o->settings.decay, (int64_t)o->steps);
+    o->kernels->adam(w, g, state(o, 0, at), state(o, 1, at), (int64_t)n, lr, o->type->b1,
+                     o->type->b2, o->type->eps, 0, 1 - lr * o->settings.decay,
+                     (int64_t)o->steps);
 }
 
 static void step_adadelta(struct optim *o, size_t at, size_t n, float *w, const float *g,
                           float lr)
 {
-    o->kernels->adadelta(w, g, state(o, 0, at), state(o, 1, at), (int64_t)n, lr, 0.9f,
-                         1e-6f, o->settings.decay);
+    o->kernels->adadelta(w, g, state(o, 0, at), state(o, 1, at), (int64_t)n, lr,
+                         o->type->b1, o->type->eps, o->settings.decay);
 }
 
 static const struct optim_type types[] = {
-    {"sgd", {"momentum_buffer"}, 0.01, 0, step_sgd},
-    {"adam", {"exp_avg", "exp_avg_sq"}, 0.001, 0, step_adam},
-    {"adamw", {"exp_avg", "exp_avg_sq"}, 0.001, 0.01, step_adamw},
-    {"adadelta", {"square_avg", "acc_delta"}, 1.0, 0, step_adadelta},
+    {"sgd", {"momentum_buffer"}, 0.01, 0, 0, 0, 0, step_sgd},
+    {"adam", {"exp_avg", "exp_avg_sq"}, 0.001, 0, 0.9f, 0.999f, 1e-8f, step_adam},
+    {"adamw", {"exp_avg", "exp_avg_sq"}, 0.001, 0.01, 0.9f, 0.999f, 1e-8f, step_adamw},
+    {"adadelta", {"square_avg", "acc_delta"}, 1, 0, 0.9f, 0, 1e-6f, step_adadelta},
 };
 
 const struct optim_type *optim_find(const char *name)

@@ -25,6 +25,7 @@ struct optim_type {
     const char *name;
     const char *states[OPTIM_STATES]; /* names; NULL: not used */
     double lr, decay;                 /* when the user gives none */
+    float b1, b2, eps;                /* of the formulas; adadelta: b1 is its rho */
     /* n floats of w and g, whose states begin at `at`. */
     void (*step)(struct optim *o, size_t at, size_t n, float *w, const float *g,
                  float lr);

@@ -43,7 +43,7 @@ def check_trace(path, ranks, steps, *wanted):
 
 def one_rank_learns_the_same():
     few_digits()
-    for model, optimizer in (("cnn", "adadelta"), ("mlp", "adam"), ("cnn", "sgd")):
+    for model, optimizer in (("cnn", "adadelta"), ("mlp", "adam"), ("mlp", "adamw"), ("cnn", "sgd")):
         more = ("--momentum", 0.9, "--weight-decay", 0.001) if optimizer == "sgd" else ()
         both(1, model + optimizer, *FEW, "--model", model, "--optimizer", optimizer,
              "--batch-size", 24, *more, tolerance=2e-4)

@@ -354,7 +354,7 @@ static void optimisers(size_t n, size_t from)
         struct cuda_update u = {w, g, int64_t(n), 0.01f, scale, step, head};
         cuda_sgd(&u, nullptr, 0, stream);
         cuda_sgd(&u, m, 0.9f, stream);
-        cuda_adam(&u, m, v, 0.9f, 0.999f, 1e-8f, updates, stream);
+        cuda_adam(&u, m, v, 0.9f, 0.999f, 1e-8f, 0, updates, stream);
         cuda_adadelta(&u, v, m, 0.9f, 1e-6f, stream);
         cuda_finish(head, own, true, scales, result, updates, stream);
     });

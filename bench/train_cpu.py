@@ -19,7 +19,7 @@ import time
 
 CASES = [(model, batch, precision) for precision in ("fp32", "bf16")
          for model, batch in (("cnn", 64), ("mlp", 64), ("mlp", 256), ("resnet18", 32))]
-CASES.insert(4, ("gpt2", 4, "fp32"))
+CASES += [("gpt2", 4, "fp32"), ("gpt2", 4, "bf16")]
 
 
 def serve(model, batch, precision):

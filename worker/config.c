@@ -453,9 +453,6 @@ static int check_tokens(const struct parse *p)
         return err_set(p->err, "--augment, --normalize and --logits are for images");
     if (c->engine && strcmp(c->engine, "cuda") == 0)
         return err_set(p->err, "--engine cuda: it has no gpt2 yet, cpu has");
-    if (c->precision != PRECISION_FP32)
-        return err_set(p->err, "--precision %s: gpt2 has fp32",
-                       precision_names[c->precision]);
     if (c->stages > 1)
         return err_set(p->err, "--stages: gpt2's first and last layers share weights");
     return 0;

@@ -55,7 +55,8 @@ extern const struct line {
 int dataset_load(const char *name, const struct normalise *normal, uint64_t seed,
                  struct dataset *out, struct ddp_err *err);
 /* TASK_TOKENS, from a file: samples are `context` tokens and the one behind them, of
- * `vocabulary` different ones; the last tenth of them is for tests. A file whose name
+ * `vocabulary` different ones; the last tenth of them, 1000 at most,
+ * is for tests. A file whose name
  * ends in ".bin" holds tokens of 16 bits, as nanoGPT writes them, or begins with llm.c's
  * header, which says whether they have 16 or 32; any other file is text, and a byte a
  * token. */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* llm.c's headers: 256 numbers of 32 bits, of which these two say what follows. */
-enum { HEADER = 1024, MAGIC_16 = 20240520, MAGIC_32 = 20240801 };
+enum { HEADER = 1024, MAGIC_16 = 20240520, MAGIC_32 = 20240801, MOST_TESTS = 1000 };
 
 static int map_file(const char *name, struct map *out, struct ddp_err *err)
 {
@@ -91,6 +91,7 @@ int tokens_load(const char *name, int context, int vocabulary, struct dataset *o
         return -1;
     }
     out->test.n = samples < 10 ? 1 : samples / 10;
+    out->test.n = out->test.n > MOST_TESTS ? MOST_TESTS : out->test.n;
     out->train.n = samples - out->test.n;
     out->train.tokens = at;
     out->test.tokens = at + out->train.n * (size_t)context * bytes;

@@ -178,9 +178,9 @@ struct kernels {
      * `image`, finite? */
     bool (*finite)(const float *v, size_t floats, bool image);
 
-    /* ---- sequences: rows of floats, one a token, in fp32 with every engine. `room` is
-     * of as many floats as the function beside it says, for the threads that there are
-     * ---- */
+    /* ---- sequences: rows of floats, one a token; in fp32 with every engine, but for
+     * gemm, which rounds what it multiplies to the engine's precision. `room` is of as
+     * many floats as the function beside it says, for the threads that there are ---- */
     size_t (*gemm_room)(void);
     void (*gemm)(const struct gemm *g, float *room);
     /* y = w (x - mean) / sqrt(var + 1e-5) + bias, of each of n rows of C; kept[n,2] is

@@ -346,6 +346,7 @@ static void adadelta(float *w, const float *g, float *sq, float *acc, int64_t n,
     }
 }
 
+PRODUCT_FUNCTIONS(simd)
 SEQUENCE_FUNCTIONS(simd)
 
 const struct kernels kernels_plain = {
@@ -380,6 +381,7 @@ const struct kernels kernels_plain = {
     .sum_squares = sum_squares,
     .finite = all_finite,
     .sgd = sgd,
+    PRODUCT_KERNELS(simd),
     SEQUENCE_KERNELS(simd),
     .adam = adam,
     .adadelta = adadelta,

@@ -11,9 +11,14 @@
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b)  JOIN_(a, b)
 
+#define PRODUCT_FUNCTIONS(engine)                                              \
+    size_t JOIN(engine, gemm_room)(void);                                      \
+    void JOIN(engine, gemm)(const struct gemm *g, float *room);                \
+    /* gemm() by the calling thread alone, with a thread's part of its room */ \
+    void JOIN(engine, gemm_alone)(const struct gemm *g, float *room);
+
+/* In fp32 with each precision. */
 #define SEQUENCE_FUNCTIONS(engine)                                                       \
-    size_t JOIN(engine, gemm_room)(void);                                                \
-    void JOIN(engine, gemm)(const struct gemm *g, float *room);                          \
     void JOIN(engine, layer_norm)(int n, int C, const float *x, const float *w,          \
                                   const float *bias, float *y, float *kept);             \
     void JOIN(engine, layer_norm_back)(int n, int C, const float *x, const float *w,     \
@@ -29,12 +34,11 @@
                                       const float *y, const float *lse, const float *dy, \
                                       float *dqkv, float *room);                         \
     void JOIN(engine, token_loss)(int n, int V, float *logits, const uint32_t *labels,   \
-                                  float scale, double *found);                           \
-    /* gemm() by the calling thread alone, with a thread's part of its room */           \
-    void JOIN(engine, gemm_alone)(const struct gemm *g, float *room);
+                                  float scale, double *found);
 
+#define PRODUCT_KERNELS(engine) \
+    .gemm_room = JOIN(engine, gemm_room), .gemm = JOIN(engine, gemm)
 #define SEQUENCE_KERNELS(engine)                                          \
-    .gemm_room = JOIN(engine, gemm_room), .gemm = JOIN(engine, gemm),     \
     .layer_norm = JOIN(engine, layer_norm),                               \
     .layer_norm_back = JOIN(engine, layer_norm_back),                     \
     .column_sums = JOIN(engine, column_sums), .gelu = JOIN(engine, gelu), \

@@ -325,6 +325,7 @@ const struct kernels NAMED(kernels) = {
     .dropout = dropout,
     .softmax_loss = softmax_loss,
     .mse_loss = mse_loss,
+    PRODUCT_KERNELS(TABLE),
     SEQUENCE_KERNELS(ENGINE),
     .add = add,
     .scale = scale,

@@ -154,6 +154,7 @@ void NAMED(norm_back)(struct norm_plan *p, int n, const float *x, const float *w
 void NAMED(mean)(struct map_shape s, int n, const float *x, float *y);
 void NAMED(mean_back)(struct map_shape s, int n, const float *dy, float *dx);
 
+PRODUCT_FUNCTIONS(TABLE)
 SEQUENCE_FUNCTIONS(ENGINE)
 
 struct conv_plan *NAMED(conv_plan)(struct conv_shape s, struct ddp_err *err);

@@ -15,6 +15,8 @@
 
 #include "worker/kernels/vector.h"
 
+#include <string.h>
+
 #if BF16
 
 #ifdef __AVX512BF16__
@@ -140,6 +142,49 @@ ALWAYS vec multiply_add(vec sum, float x, vec w)
 static inline int words_of(int n)
 {
     return (n + PER_WORD - 1) / PER_WORD;
+}
+
+/* `count` columns of some rows, as words; behind an odd last one, zero. */
+ALWAYS void round_rows(int rows, int count, const float *from, size_t ldf, float *to,
+                       size_t ldt)
+{
+#if BF16
+    for (int j = 0; j < rows; j++, from += ldf, to += ldt) {
+        int i = 0;
+        for (; i + BLOCK <= count; i += BLOCK)
+            store_pixel(to + i / 2, load(from + i), load(from + i + VL));
+        for (int k = i; k < round_up(count, 2); k++)
+            ((elem *)to)[k] = k < count ? to_elem(from[k]) : 0;
+    }
+#endif
+}
+
+/* The first BLOCK of `left` columns of some rows, side by side, zeros beyond the last. */
+static inline void copy_panel(const float *from, size_t ld, int rows, int left,
+                              float *panel)
+{
+    size_t width = (size_t)at_most(BLOCK, left);
+    float narrow[PER_WORD * BLOCK] = {0};
+    for (int i = 0; i < rows; i += PER_WORD, from += PER_WORD * ld, panel += BLOCK) {
+        const float *row = from;
+        if (width < BLOCK || i + PER_WORD > rows) {
+            for (int j = 0; j < PER_WORD; j++)
+                if (i + j < rows)
+                    memcpy(narrow + j * BLOCK, from + (size_t)j * ld,
+                           width * sizeof(float));
+                else
+                    memset(narrow + j * BLOCK, 0, BLOCK * sizeof(float));
+            row = narrow;
+        }
+#if BF16
+        const float *next = row == narrow ? narrow + BLOCK : row + ld;
+        store(panel, pair(load(row), load(next)));
+        store(panel + VL, pair(load(row + VL), load(next + VL)));
+#else
+        store(panel, load(row));
+        store(panel + VL, load(row + VL));
+#endif
+    }
 }
 
 #endif

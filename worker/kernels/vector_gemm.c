@@ -6,9 +6,9 @@
  * for TALL rows, which costs a few percent. What a tile is added to is fetched before.
  *
  * Threads share out the panels, so sums do not depend on how many there are. With bf16
- * the numbers stay float32 here.
+ * numbers are rounded, and paired along the sum, as they are copied.
  */
-#include "worker/kernels/vector.h"
+#include "worker/kernels/vector_elem.h"
 
 #include "worker/kernels/pool.h"
 
@@ -19,7 +19,7 @@ enum { DEEP = 384, TALL = 20 * TILE_MAX, PANEL = DEEP * BLOCK };
 /* Of one thread. */
 static size_t own_room(void)
 {
-    return PANEL + (size_t)TALL * DEEP;
+    return 2 * PANEL + (size_t)TALL * DEEP + VL;
 }
 
 size_t NAMED(gemm_room)(void)
@@ -28,44 +28,50 @@ size_t NAMED(gemm_room)(void)
 }
 
 /* Rows [i, i + rows) of a, steps [k, k + deep) of the sum: tile after tile, in each of
- * them what is multiplied with the same row of b side by side. */
+ * them what is multiplied with the same row of b side by side. Where that is how a lies,
+ * a vector is copied, and what it is too long for is written over by the next. */
 static void pack_a(const struct gemm *g, int i, int rows, int k, int deep, float *to)
 {
-    const float *from = g->a + (size_t)k * g->ca;
-    for (int j = 0, T; j < rows; j += T) {
+    float words[DEEP];
+    int count = words_of(deep);
+    for (int j = 0, T; j < rows; j += T, to += T * count) {
         T = next_tile(rows - j, TILE);
-        const float *tile = from + (size_t)(i + j) * g->ra;
-        if (g->ca == 1) {
-            for (int r = 0; r < T; r++)
-                for (int p = 0; p < deep; p++)
-                    to[p * T + r] = tile[(size_t)r * g->ra + (size_t)p];
-        } else {
-            for (int p = 0; p < deep; p++)
-                memcpy(to + p * T, tile + (size_t)p * g->ca, (size_t)T * sizeof(float));
+        const float *tile = g->a + (size_t)(i + j) * g->ra + (size_t)k * g->ca;
+        for (int r = 0; g->ca == 1 && r < T; r++, tile += g->ra) {
+            const float *row = PER_WORD == 1 ? tile : words;
+            round_rows(1, deep, tile, 0, words, 0);
+            for (int p = 0; p < count; p++)
+                to[p * T + r] = row[p];
         }
-        to += T * deep;
+        for (int p = 0; g->ca != 1 && p < count; p++, tile += PER_WORD * g->ca)
+            for (int v = 0; v < T; v += VL) {
+#if BF16
+                bool both = 2 * p + 1 < deep;
+                vec next = both ? load(tile + g->ca + v) : (vec){0};
+                store(to + p * T + v, pair(load(tile + v), next));
+#else
+                store(to + p * T + v, load(tile + v));
+#endif
+            }
     }
 }
 
-/* Columns [j, j + BLOCK) of b, zeros beyond the last. */
-static void pack_b(const struct gemm *g, int j, int k, int deep, float *to)
+/* Columns [j, j + BLOCK) of b, zeros beyond the last. `words` is for one panel more. */
+static void pack_b(const struct gemm *g, int j, int k, int deep, float *to, float *words)
 {
     int width = at_most(BLOCK, g->N - j);
     const float *from = g->b + (size_t)k * g->rb + (size_t)j * g->cb;
-    if (width < BLOCK)
-        memset(to, 0, (size_t)deep * BLOCK * sizeof(float));
-    if (g->cb != 1) {
-        transpose(from, g->cb, width, deep, to, BLOCK);
+    if (g->cb == 1) {
+        copy_panel(from, g->rb, deep, g->N - j, to);
         return;
     }
-    for (int p = 0; p < deep; p++, from += g->rb, to += BLOCK) {
-        if (width == BLOCK) {
-            store(to, load(from));
-            store(to + VL, load(from + VL));
-        } else {
-            memcpy(to, from, (size_t)width * sizeof(float));
-        }
-    }
+    if (width < BLOCK)
+        memset(to, 0, (size_t)deep * BLOCK * sizeof(float));
+    round_rows(width, deep, from, g->cb, words, DEEP);
+    if (PER_WORD == 1)
+        transpose(from, g->cb, width, deep, to, BLOCK);
+    else
+        transpose(words, DEEP, width, words_of(deep), to, BLOCK);
 }
 
 /* c[T][BLOCK] = a b, more by it where there is `start`, which is c, or one row for all of
@@ -80,12 +86,12 @@ ALWAYS void gemm_tile(int T, int deep, const float *a, const float *b, const flo
         __builtin_prefetch(c + (size_t)j * ldc, 1);
         __builtin_prefetch(c + (size_t)j * ldc + VL, 1);
     }
-    for (int p = 0; p < deep; p++, a += T, b += BLOCK) {
+    for (int p = 0; p < words_of(deep); p++, a += T, b += BLOCK) {
         vec lo = load(b), hi = load(b + VL);
         UNROLL for (int j = 0; j < T; j++)
         {
-            sum[j][0] += a[j] * lo;
-            sum[j][1] += a[j] * hi;
+            sum[j][0] = multiply_add(sum[j][0], a[j], lo);
+            sum[j][1] = multiply_add(sum[j][1], a[j], hi);
         }
     }
     UNROLL for (int j = 0; start && j < T; j++)
@@ -111,7 +117,7 @@ static void run_panel(const struct gemm *g, int i, int rows, int j, int deep,
         memcpy(bias, row, (size_t)width * sizeof(float));
         row = bias;
     }
-    for (int r = 0, T; r < rows; r += T, a += T * deep) {
+    for (int r = 0, T; r < rows; r += T, a += T * words_of(deep)) {
         T = next_tile(rows - r, TILE);
         float *c = g->c + (size_t)(i + r) * g->ldc + j;
         if (width == BLOCK) {
@@ -133,14 +139,14 @@ static void run_panel(const struct gemm *g, int i, int rows, int j, int deep,
 /* Columns [from, to), by the calling thread, whose room this is. */
 static void run_columns(const struct gemm *g, int from, int to, float *room)
 {
-    float *a = room + PANEL;
+    float *words = room + PANEL, *a = words + PANEL;
     for (int k = 0; k < g->K; k += DEEP) {
         int deep = at_most(DEEP, g->K - k);
         for (int i = 0; i < g->M; i += TALL) {
             int rows = at_most(TALL, g->M - i);
             pack_a(g, i, rows, k, deep, a);
             for (int j = from; j < to; j += BLOCK) {
-                pack_b(g, j, k, deep, room);
+                pack_b(g, j, k, deep, room, words);
                 run_panel(g, i, rows, j, deep, a, room, g->add || k > 0);
             }
         }

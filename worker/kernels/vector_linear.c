@@ -112,21 +112,6 @@ ALWAYS void forward_tile(int T, int wide, int count, const float *w, size_t ldw,
         store(yt + (j * wide + v) * VL, sum[j][v]);
 }
 
-/* `count` columns of some rows, as words; behind an odd last one, zero. */
-ALWAYS void round_rows(int rows, int count, const float *from, size_t ldf, float *to,
-                       size_t ldt)
-{
-#if BF16
-    for (int j = 0; j < rows; j++, from += ldf, to += ldt) {
-        int i = 0;
-        for (; i + BLOCK <= count; i += BLOCK)
-            store_pixel(to + i / 2, load(from + i), load(from + i + VL));
-        for (int k = i; k < round_up(count, 2); k++)
-            ((elem *)to)[k] = k < count ? to_elem(from[k]) : 0;
-    }
-#endif
-}
-
 /* Some rows of a chunk that begins at column c. */
 ALWAYS void forward_rows(int wide, int from, int to, int c, int count,
                          const struct call *a, const float *xt, float *yt)
@@ -242,34 +227,6 @@ void NAMED(linear)(struct linear_plan *p, int n, const float *x, const float *w,
     }
 }
 
-/* Columns [c, c+BLOCK) of `rows` rows of C floats, side by side, zeros beyond C. */
-static void copy_panel(const float *from, int rows, int C, int c, float *panel)
-{
-    size_t width = (size_t)at_most(BLOCK, C - c), ld = (size_t)C;
-    float narrow[PER_WORD * BLOCK] = {0};
-    from += c;
-    for (int i = 0; i < rows; i += PER_WORD, from += PER_WORD * ld, panel += BLOCK) {
-        const float *row = from;
-        if (width < BLOCK || i + PER_WORD > rows) {
-            for (int j = 0; j < PER_WORD; j++)
-                if (i + j < rows)
-                    memcpy(narrow + j * BLOCK, from + (size_t)j * ld,
-                           width * sizeof(float));
-                else
-                    memset(narrow + j * BLOCK, 0, BLOCK * sizeof(float));
-            row = narrow;
-        }
-#if BF16
-        const float *next = row == narrow ? narrow + BLOCK : row + ld;
-        store(panel, pair(load(row), load(next)));
-        store(panel + VL, pair(load(row + VL), load(next + VL)));
-#else
-        store(panel, load(row));
-        store(panel + VL, load(row + VL));
-#endif
-    }
-}
-
 /* Where the panel of columns [c, c+BLOCK) of x begins among all of them. */
 static size_t panel_at(const struct linear_shape *s, int c)
 {
@@ -347,15 +304,16 @@ static void back_part(int part, int parts, void *arg)
     for (int c = from; c < to; c += BLOCK) {
         const float *next = a->panels && c + BLOCK < to ? a->w + c + BLOCK : NULL;
         if (a->panels) {
-            copy_panel(a->x, a->n, s->C, c, a->panels + panel_at(s, c));
+            copy_panel(a->x + c, (size_t)s->C, a->n, s->C - c,
+                       a->panels + panel_at(s, c));
         } else {
-            copy_panel(a->x, a->n, s->C, c, panel);
+            copy_panel(a->x + c, (size_t)s->C, a->n, s->C - c, panel);
             back_panel(s->K, words_of(a->n), a->gw, (size_t)s->K, panel, a->dw, s->C, c,
                        a->dx ? a->w + c : NULL, s->K);
         }
         if (a->dx == NULL)
             continue;
-        copy_panel(a->w, s->K, s->C, c, panel);
+        copy_panel(a->w + c, (size_t)s->C, s->K, s->C - c, panel);
         back_panel(a->n, words_of(s->K), gtw, (size_t)s->B, panel, a->dx, s->C, c, next,
                    s->K);
     }

@@ -205,6 +205,39 @@ START_TEST(gradients_are_finite_differences)
 }
 END_TEST
 
+/* Rounding to 8 bits of a mantissa moves gradients by a per cent or two. */
+START_TEST(bf16_stays_near)
+{
+    if (_i >= nengines())
+        return;
+    struct ddp_err err;
+    const struct kernels *k[2] = {
+        kernels_get(kernels_names()[_i], &err),
+        kernels_get_at(kernels_names()[_i], PRECISION_BF16, &err)};
+    struct batch b = a_batch(0);
+    struct model *m[2];
+    float loss[2];
+    for (int i = 0; i < 2 && k[1]; i++) {
+        int correct;
+        m[i] = a_model(0, k[i], cases[0].n);
+        loss[i] = model_train_step(m[i], &b, 1, 1, 1, &correct, NULL, NULL);
+    }
+    double far = 0, all = 0;
+    for (size_t i = 0; k[1] && i < model_param_count(m[0]); i++) {
+        double want = (double)model_grads(m[0])[i];
+        all += want * want;
+        far += pow((double)model_grads(m[1])[i] - want, 2);
+    }
+    if (k[1]) {
+        ck_assert_double_eq_tol((double)loss[0], (double)loss[1], 0.02);
+        ck_assert_msg(far > 0 && sqrt(far / all) < 0.03, "%g", sqrt(far / all));
+        model_destroy(m[0]);
+        model_destroy(m[1]);
+    }
+    free((void *)(uintptr_t)b.tokens);
+}
+END_TEST
+
 /* What comes next depends on what was before, and on nothing behind it. */
 START_TEST(next_tokens_are_those_of_the_loss)
 {
@@ -297,6 +330,7 @@ Suite *suite(void)
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, gradients_are_finite_differences, 0,
                         (int)ARRAY_LEN(cases) * 4);
+    tcase_add_loop_test(t, bf16_stays_near, 0, 4);
     tcase_add_test(t, next_tokens_are_those_of_the_loss);
     tcase_add_test(t, a_step_is_the_same_with_any_number_of_threads);
     tcase_add_test(t, what_is_not_a_number_reaches_the_loss);

@@ -36,7 +36,6 @@ static const struct {
     {"--model gpt2 --data t --engine cuda", "--engine cuda: it has no gpt2 yet, cpu has"},
     {"--model gpt2 --data t --stages 2",
      "--stages: gpt2's first and last layers share weights"},
-    {"--model gpt2 --data t --precision bf16", "--precision bf16: gpt2 has fp32"},
     {"--model gpt2 --data t --logits l",
      "--augment, --normalize and --logits are for images"},
     {"--sample 5", "--sample: cnn writes no text, gpt2 does"},

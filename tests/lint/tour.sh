@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# tour.sh ROOT: every path that README.md and doc/*.md name in backticks exists
+# tour.sh ROOT: every path that the READMEs and doc/*.md name in backticks exists
 set -euo pipefail
 cd "$1"
 bad=0 seen=0
-for doc in README.md doc/*.md; do
+for doc in README.md launcher/README.md doc/*.md; do
     while read -r path; do
         seen=$((seen + 1))
         compgen -G "$path" >/dev/null || { echo "$doc names $path, which is not there"; bad=1; }

@@ -26,6 +26,7 @@
 #include "common/sock.h"
 #include "launcher/link/bootstrap.h"
 #include "launcher/link/handshake.h"
+#include "launcher/link/merge.h"
 #include "launcher/link/message.h"
 
 #include <arpa/inet.h>
@@ -68,9 +69,11 @@ struct node {
     struct event *ready; /* owned, until there is a link */
     struct handshake shake;
     unsigned char bytes[HANDSHAKE_OFFER];
-    size_t have, want; /* of `bytes` */
-    struct link *up;   /* owned; NULL: closed, or not at the top of the tree */
-    struct node *top;  /* borrowed: whose link it uses, itself for a node at the top */
+    size_t have, want;   /* of `bytes` */
+    struct link *up;     /* owned; NULL: closed, or not at the top of the tree */
+    struct node *top;    /* borrowed: whose link it uses, itself for a node at the top */
+    struct merge *merge; /* owned; NULL: not at the top, or no nodes below */
+    size_t below;
     struct msg_share share;
 };
 
@@ -136,15 +139,25 @@ static void sample(struct sim *s, struct sample *into)
     }
 }
 
+static void send_up(const struct frame *f, void *arg)
+{
+    struct node *top = arg;
+    struct traffic *t = &top->sim->up[top->sim->phase][f->type];
+    t->frames++;
+    t->bytes += f->size;
+    link_send(top->up, f->type, f->node, f->body, f->size, NULL, 0);
+}
+
 /* node_send(n, MSG(...)) */
 static void node_send(struct node *n, enum msg_type type, const void *m)
 {
-    struct traffic *t = &n->sim->up[n->sim->phase][type];
     struct pack k = {0};
     msg_pack(type, m, &k);
-    t->frames++;
-    t->bytes += k.n;
-    link_send_pack(n->top->up, type, n->number, &k);
+    struct frame f = {.type = type, .node = n->number, .body = k.p, .size = k.n};
+    if (n->top->merge)
+        merge_up(n->top->merge, &f);
+    else
+        send_up(&f, n->top);
     pack_finish(&k);
 }
 
@@ -260,6 +273,7 @@ static void send_hello(struct node *n)
     inet_ntop(AF_INET, &in, addr, sizeof addr);
     struct msg_hello m = {.protocol = LINK_PROTOCOL,
                           .version = xstrdup("simulated"),
+                          .at_ns = now_ns(),
                           .hostname = xasprintf("node%u", n->number),
                           .ncpus = 64,
                           .ngpus = 8,
@@ -275,7 +289,10 @@ static void on_ping(struct node *n, const struct frame *f)
     struct ddp_err err;
     if (msg_ping_unpack(f, &m, &err) < 0)
         give_up(err.text);
-    node_send(n, MSG(pong, m.sent_ns, now_ns()));
+    if (f->node == NODE_ALL)
+        node_send(n, MSG(alive, m.sent_ns));
+    else
+        node_send(n, MSG(pong, m.sent_ns, now_ns()));
 }
 
 static void on_share(struct node *n, const struct frame *f)
@@ -318,6 +335,8 @@ static void on_leave(struct node *n)
 {
     struct sim *s = n->sim;
     if (n->up) {
+        merge_destroy(n->merge);
+        n->merge = NULL;
         sample_socket(n->fd, &s->closed);
         link_close(n->up);
         n->up = NULL;
@@ -566,7 +585,15 @@ static void sim_open(struct sim *s)
         n->sim = s;
         n->number = i + real;
         n->top = parent < 0 ? n : s->nodes[parent].top;
+        n->top->below += n->top != n;
         n->fd = -1;
+    }
+    for (unsigned i = 0; i < s->links; i++) {
+        struct node *n = &s->nodes[i];
+        if (n->below > 0)
+            n->merge = merge_create(s->loop, n->number, send_up, n);
+        if (n->merge)
+            merge_expect(n->merge, 1 + n->below);
     }
     s->launcher = getppid();
     s->seconds = number("SCALE_SECONDS", 3);

@@ -174,7 +174,10 @@ static int handle_ping(struct agent *a, const struct frame *f, struct ddp_err *e
 {
     const struct msg_ping *m = f->m;
     agent_set_timeout(a, m->timeout_ms);
-    agent_send(a, MSG(pong, m->sent_ns, now_ns()));
+    if (f->node == NODE_ALL)
+        agent_send(a, MSG(alive, m->sent_ns));
+    else
+        agent_send(a, MSG(pong, m->sent_ns, now_ns()));
     return 0;
 }
 

@@ -4,11 +4,14 @@
  */
 #include "launcher/agent/agent_impl.h"
 
+#include "common/duration.h"
 #include "launcher/agent/machine.h"
 
 void agent_send(struct agent *a, enum msg_type type, const void *m)
 {
-    if (a->up)
+    if (a->relay && msg_merge(type) != MERGE_PASS)
+        relay_send(a->relay, type, m);
+    else if (a->up)
         link_send_msg(a->up, a->node, type, m);
 }
 
@@ -26,6 +29,7 @@ void agent_hello(struct agent *a, int fd)
 {
     struct msg_hello m;
     machine_describe(fd, &m);
+    m.at_ns = now_ns();
     agent_send(a, MSG_HELLO, &m);
     msg_hello_finish(&m);
 }

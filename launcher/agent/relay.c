@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/link/bootstrap.h"
+#include "launcher/link/merge.h"
 #include "launcher/transport/accept.h"
 #include "launcher/transport/node_starter.h"
 #include "launcher/transport/tree.h"
@@ -29,30 +30,54 @@ struct relay {
     struct branch *branches;      /* owned */
     struct branch **routes;       /* owned, by node; NULL: not below us, or not joined */
     unsigned nodes;               /* size of `routes` */
-    void (*up)(const struct frame *f, void *arg);
+    unsigned below;               /* nodes that are reached */
+    struct merge *merge;          /* owned */
     void (*idle)(void *arg);
     void *arg;
 };
 
-static void report(struct relay *r, enum msg_type type, const void *m)
+void relay_send(struct relay *r, enum msg_type type, const void *m)
 {
     struct pack k = {0};
     msg_pack(type, m, &k);
     struct frame f = {.type = type, .node = r->self, .body = k.p, .size = k.n};
-    r->up(&f, r->arg);
+    merge_up(r->merge, &f);
     pack_finish(&k);
+}
+
+/* Is this node reached over that link? Its HELLO makes it so. */
+static bool is_behind(struct branch *b, const struct frame *f, unsigned node)
+{
+    struct relay *r = b->relay;
+    if (node >= r->nodes)
+        return false;
+    if (f->type == MSG_HELLO && !r->routes[node]) {
+        r->routes[node] = b;
+        merge_expect(r->merge, 1 + ++r->below);
+    }
+    return r->routes[node] == b;
+}
+
+static void on_entry(const struct frame *f, const uint32_t *spans, uint32_t n, void *arg)
+{
+    struct branch *b = arg;
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t node = spans[i] >> 16; node <= (spans[i] & 0xffff); node++) {
+            if (!is_behind(b, f, node))
+                return;
+        }
+    }
+    merge_up_spans(b->relay->merge, f, spans, n);
 }
 
 static void on_frame(struct link *l, const struct frame *f, void *arg)
 {
     struct branch *b = arg;
-    struct relay *r = b->relay;
-    if (f->node >= r->nodes)
-        return;
-    if (f->type == MSG_HELLO && !r->routes[f->node])
-        r->routes[f->node] = b;
-    if (r->routes[f->node] == b)
-        r->up(f, r->arg);
+    struct ddp_err err;
+    if (f->type == MSG_MERGED && merge_entries(f, on_entry, b, &err) < 0)
+        log_warn("from node %u: %s", b->node, err.text);
+    else if (f->type != MSG_MERGED && is_behind(b, f, f->node))
+        merge_up(b->relay->merge, f);
 }
 
 /* The agent was authenticated, but the link closed before its HELLO. */
@@ -60,7 +85,7 @@ static void report_early_end(struct relay *r, unsigned node, const char *why)
 {
     char *line = xasprintf("%s: the agent broke off while it was starting: %s",
                            r->hosts.hosts[node].name, why ? why : "it has ended");
-    report(r, MSG(start_failed, node, line));
+    relay_send(r, MSG(start_failed, node, line));
     free(line);
 }
 
@@ -74,7 +99,8 @@ static void on_closed(struct link *l, const char *why, void *arg)
         if (r->routes[i] != b)
             continue;
         r->routes[i] = NULL;
-        report(r, MSG(node_lost, i, msg_text(why ? why : "its agent has ended")));
+        merge_expect(r->merge, 1 + --r->below);
+        relay_send(r, MSG(node_lost, i, msg_text(why ? why : "its agent has ended")));
     }
     DL_DELETE(r->branches, b);
     link_close(l);
@@ -98,7 +124,7 @@ static void on_joined(unsigned node, int fd, const struct link_keys *keys,
 
 static void on_failed(unsigned node, const char *line, void *arg)
 {
-    report(arg, MSG(start_failed, node, msg_text(line)));
+    relay_send(arg, MSG(start_failed, node, msg_text(line)));
 }
 
 static void on_idle(void *arg)
@@ -171,7 +197,8 @@ struct relay *relay_create(struct loop *loop, struct reap *reap, unsigned self,
 {
     struct relay *r = xcalloc(1, sizeof *r);
     *r = (struct relay){
-        .loop = loop, .self = self, .hosts = *hosts, .up = up, .idle = idle, .arg = arg};
+        .loop = loop, .self = self, .hosts = *hosts, .idle = idle, .arg = arg};
+    r->merge = merge_create(loop, self, up, arg);
     *hosts = (struct msg_hosts){0};
     r->nodes = r->hosts.nhosts;
     r->routes = xcalloc(r->nodes, sizeof *r->routes);
@@ -202,8 +229,8 @@ struct relay *relay_listen(struct loop *loop, unsigned self, int port,
                            struct ddp_err *err)
 {
     struct relay *r = xcalloc(1, sizeof *r);
-    *r = (struct relay){
-        .loop = loop, .self = self, .nodes = NODES_MAX, .up = up, .arg = arg};
+    *r = (struct relay){.loop = loop, .self = self, .nodes = NODES_MAX, .arg = arg};
+    r->merge = merge_create(loop, self, up, arg);
     r->routes = xcalloc(r->nodes, sizeof *r->routes); /* pages of it are used as needed */
     for (int i = 0; i < BOOTSTRAP_PORTS && !r->acceptor; i++) {
         const struct acceptor_options where = {.port = port + i};
@@ -227,6 +254,7 @@ void relay_destroy(struct relay *r)
     }
     node_starter_destroy(r->starter);
     acceptor_destroy(r->acceptor);
+    merge_destroy(r->merge);
     msg_hosts_finish(&r->hosts);
     free(r->routes);
     free(r);

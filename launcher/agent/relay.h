@@ -27,6 +27,8 @@ struct relay *relay_listen(struct loop *loop, unsigned self, int port,
                            struct ddp_err *err);
 void relay_destroy(struct relay *r);
 
+/* relay_send(r, MSG(...)): of this node itself; merged with those from below. */
+void relay_send(struct relay *r, enum msg_type type, const void *m);
 void relay_down(struct relay *r, const struct frame *f);
 
 /* Whether `pid` is one of the ssh processes, which are not part of the job. */

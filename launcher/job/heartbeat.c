@@ -1,9 +1,13 @@
 /* launcher/job/heartbeat.c - node liveness and clock offsets
  *
- * One ping per second to each remote node. A node that is silent for --node-timeout is
- * declared lost (link/heartbeat.h). The pong with the shortest round-trip time (RTT)
- * gives the node's clock offset, by which the exits of ranks on different nodes are
- * ordered.
+ * One ping per second to all nodes. A node that is silent for --node-timeout is declared
+ * lost (link/heartbeat.h).
+ *
+ * The offset of a node's clock, by which the exits of ranks on different nodes are
+ * ordered, is taken from its HELLO first, and then from the reply to a ping with the
+ * shortest round-trip time (RTT). Replies to the pings to all may be merged on their way,
+ * so PROBES nodes a second, in turn, get a ping of their own, too; those without an agent
+ * in between also when they join.
  */
 #define LOG_SUBSYS "heartbeat"
 #include "launcher/job/job_impl.h"
@@ -14,6 +18,8 @@
 #include "common/mem.h"
 
 #include <stdlib.h>
+
+enum { PROBES = 32 };
 
 void job_ping(struct job *j, unsigned node)
 {
@@ -41,6 +47,8 @@ static void on_beat(void *arg)
 {
     struct job *j = arg;
     job_ping(j, NODE_ALL);
+    for (unsigned i = 0; i < PROBES && i < j->alloc->nnodes; i++)
+        job_ping(j, j->next_probe++ % (unsigned)j->alloc->nnodes);
     for (unsigned i = 0; i < j->alloc->nnodes && j->state < JOB_LEAVING; i++) {
         struct job_node *n = &j->nodes[i];
         if (!job_node_connected(n) || n->via == j->local)

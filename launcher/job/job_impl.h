@@ -35,6 +35,8 @@ void job_forget_cause(struct job *j);
 
 /* nodes.c */
 /* The number of its ranks: plan.nodes[n->place].ranks; 0 without a plan. */
+/* Is its agent at the other end of a link of ours? */
+bool job_is_direct(const struct job *j, unsigned node);
 int job_ranks_on(const struct job *j, const struct job_node *n);
 void job_node_lost(struct job *j, unsigned node, const char *why);
 /* Add a link to the agent of `node`. HELLOs tell which nodes are reached over it: `node`,

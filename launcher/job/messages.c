@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/signame.h"
+#include "launcher/link/merge.h"
 #include "launcher/transport/program.h"
 
 #include <signal.h>
@@ -183,6 +184,13 @@ static int handle_node_lost(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
+/* That its node was heard is all. */
+static int handle_alive(struct job *j, unsigned node, const struct frame *f,
+                        struct ddp_err *err)
+{
+    return 0;
+}
+
 static int (*const handlers[MSG_TYPES])(struct job *j, unsigned node,
                                         const struct frame *f, struct ddp_err *err) = {
     [MSG_SPAWNED] = handle_spawned,
@@ -195,46 +203,74 @@ static int (*const handlers[MSG_TYPES])(struct job *j, unsigned node,
     [MSG_START_FAILED] = handle_start_failed,
     [MSG_NODE_LOST] = handle_node_lost,
     [MSG_PONG] = job_handle_pong,
+    [MSG_ALIVE] = handle_alive,
     [MSG_ERROR] = handle_error,
     [MSG_INTERRUPTED] = handle_interrupted,
 };
 
 /* The first message of a node: its link becomes the way to the node. */
-static void handle_hello(struct job *j, struct link *l, const struct frame *f)
+static int handle_hello(struct job *j, struct link *l, const struct frame *f,
+                        struct ddp_err *err)
 {
-    struct ddp_err err;
     struct msg_hello m;
     struct job_node *n = &j->nodes[f->node];
     if (n->joined || !n->wanted || (n->via && n->via != l))
-        return;
-    if (msg_hello_unpack(f, &m, &err) < 0) {
+        return 0;
+    if (msg_hello_unpack(f, &m, err) < 0) {
         n->via = l;
-        job_drop_link(j, l, err.text);
-        return;
+        return -1;
     }
     job_node_joined(j, f->node, l, &m);
     msg_hello_finish(&m);
+    return 0;
+}
+
+/* 0; 1: nobody handles it; -1: it is invalid. */
+static int handle_frame(struct job *j, struct link *l, const struct frame *f,
+                        struct ddp_err *err)
+{
+    union msg_any m;
+    struct frame decoded = *f;
+    if (f->node >= j->alloc->nnodes)
+        return 1;
+    if (f->type == MSG_HELLO)
+        return handle_hello(j, l, f, err);
+    if (j->nodes[f->node].via != l)
+        return 1;
+    if (msg_decode(&decoded, &m, err) < 0)
+        return -1;
+    j->nodes[f->node].heard_ms = now_ms();
+    int rc = handlers[f->type] ? handlers[f->type](j, f->node, &decoded, err)
+                               : job_plugins_message(j, f->node, &decoded, err);
+    msg_finish(f->type, &m);
+    return rc;
+}
+
+/* Frames of several nodes, or one. */
+struct arrival {
+    struct job *j;
+    struct link *l;
+    int rc; /* of the last frame; < 0: it was invalid, and no more are handled */
+    struct ddp_err *err;
+};
+
+static void handle_part(const struct frame *f, void *arg)
+{
+    struct arrival *a = arg;
+    if (a->rc >= 0)
+        a->rc = handle_frame(a->j, a->l, f, a->err);
+    if (a->rc > 0)
+        log_debug("unexpected frame '%s' ignored", msg_name(f->type));
 }
 
 void job_handle_frame(struct job *j, struct link *l, const struct frame *f)
 {
     struct ddp_err err;
-    union msg_any m;
-    struct frame decoded = *f;
-    if (f->node < j->alloc->nnodes && f->type == MSG_HELLO) {
-        handle_hello(j, l, f);
-        return;
-    }
-    int rc = 1;
-    if (f->node < j->alloc->nnodes && j->nodes[f->node].via == l &&
-        (rc = msg_decode(&decoded, &m, &err)) == 0) {
-        j->nodes[f->node].heard_ms = now_ms();
-        rc = handlers[f->type] ? handlers[f->type](j, f->node, &decoded, &err)
-                               : job_plugins_message(j, f->node, &decoded, &err);
-        msg_finish(f->type, &m);
-    }
-    if (rc < 0)
+    struct arrival a = {.j = j, .l = l, .err = &err};
+    if (f->type != MSG_MERGED)
+        handle_part(f, &a);
+    else if (merge_split(f, handle_part, &a, &err) < 0)
+        a.rc = -1;
+    if (a.rc < 0)
         job_drop_link(j, l, err.text);
-    else if (rc > 0)
-        log_debug("unexpected frame '%s' ignored", msg_name(f->type));
 }

@@ -18,6 +18,13 @@ bool job_node_connected(const struct job_node *n)
     return n->via && !n->lost;
 }
 
+bool job_is_direct(const struct job *j, unsigned node)
+{
+    struct job_link *jl;
+    LL_SEARCH_SCALAR(j->links, jl, link, j->nodes[node].via);
+    return jl && jl->node == node;
+}
+
 int job_ranks_on(const struct job *j, const struct job_node *n)
 {
     return j->plan && n->place >= 0 ? j->plan->nodes[n->place].nlocal : 0;

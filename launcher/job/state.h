@@ -102,6 +102,7 @@ struct job {
     char *here;          /* our address that the first of them connected to */
     struct event *settle;
     struct heartbeat *heartbeat; /* NULL: all ranks are on this machine */
+    unsigned next_probe;         /* a ping of its own is for this node (heartbeat.c) */
 
     void **plugins;     /* owned: their states, by row of job_plugins[] (plugin.h) */
     struct event *tick; /* owned; NULL: no plug-in has this hook */

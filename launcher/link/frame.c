@@ -16,14 +16,21 @@ static const struct msg_row {
     const char *name;
     unsigned ways; /* enum frame_way, or-ed */
     size_t max;    /* bytes of body */
+    enum msg_merge merge;
 } rows[MSG_TYPES] = {
-#define MESSAGE(TYPE, name, way, max) [MSG_##TYPE] = {#name, way, max},
+#define MESSAGE(TYPE, name, way, max, merge) \
+    [MSG_##TYPE] = {#name, way, max, MERGE_##merge},
 #include "launcher/link/messages.def"
 };
 
 const char *msg_name(enum msg_type type)
 {
     return (unsigned)type < MSG_TYPES && rows[type].name ? rows[type].name : "?";
+}
+
+enum msg_merge msg_merge(enum msg_type type)
+{
+    return rows[type].merge;
 }
 
 static void put(uint8_t *p, uint64_t v, int bytes)

@@ -33,12 +33,23 @@ enum { VOUCH_MAX = 512 };
  * is the same as MSG_HELLO. */
 enum msg_type {
     MSG_NONE,
-#define MESSAGE(TYPE, name, way, max) MSG_##TYPE, MSG_TYPE_##name = MSG_##TYPE,
+#define MESSAGE(TYPE, name, way, max, merge) MSG_##TYPE, MSG_TYPE_##name = MSG_##TYPE,
 #include "launcher/link/messages.def"
     MSG_TYPES
 };
 
 const char *msg_name(enum msg_type type); /* "hello"; "?" for anything else */
+
+/* What a relay does with frames of a type (messages.def). */
+enum msg_merge {
+    MERGE_PASS,
+    MERGE_AFTER,
+    MERGE_SAME,
+    MERGE_LIST,
+    MERGE_SHORT,
+    MERGE_FENCE
+};
+enum msg_merge msg_merge(enum msg_type type);
 
 struct frame {
     enum msg_type type;

@@ -49,7 +49,7 @@ struct field {
     const struct field *(*record)(void);
 };
 
-#define MESSAGE(TYPE, name, way, max)              \
+#define MESSAGE(TYPE, name, way, max, merge)              \
     static const struct field *fields_##name(void) \
     {                                              \
         typedef struct msg_##name self;            \
@@ -78,7 +78,7 @@ static const struct {
     const struct field *(*fields)(void);
     size_t size;
 } rows[MSG_TYPES] = {
-#define MESSAGE(TYPE, name, way, max) \
+#define MESSAGE(TYPE, name, way, max, merge) \
     [MSG_##TYPE] = {fields_##name, sizeof(struct msg_##name)},
 #include "launcher/link/messages.def"
 };

@@ -31,7 +31,7 @@ enum member_state { MEMBER_JOINED, MEMBER_LEFT, MEMBER_ASKED, MEMBER_ABSENT };
 
 enum { FINDING_END = 0xffff };
 
-#define MESSAGE(TYPE, name, way, max)     struct msg_##name {
+#define MESSAGE(TYPE, name, way, max, merge)     struct msg_##name {
 #define RECORD(name)                      struct name {
 #define FIELD(kind, type, name, min, max) type name;
 #define COUNTED(kind, type, name, count, min, max, record) \
@@ -44,7 +44,7 @@ enum { FINDING_END = 0xffff };
 
 /* Room for any message. */
 union msg_any {
-#define MESSAGE(TYPE, name, way, max) struct msg_##name name;
+#define MESSAGE(TYPE, name, way, max, merge) struct msg_##name name;
 #include "launcher/link/messages.def"
 };
 
@@ -61,7 +61,7 @@ void msg_finish(enum msg_type type, void *m);
  * msg_finish(). What a handler takes out of it, it replaces by NULL. */
 int msg_decode(struct frame *f, union msg_any *m, struct ddp_err *err);
 
-#define MESSAGE(TYPE, name, way, max)                                                  \
+#define MESSAGE(TYPE, name, way, max, merge)                                                  \
     static inline void msg_##name##_pack(const struct msg_##name *m, struct pack *k)   \
     {                                                                                  \
         msg_pack(MSG_##TYPE, m, k);                                                    \

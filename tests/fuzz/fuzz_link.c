@@ -7,6 +7,7 @@
  */
 #include "common/mem.h"
 #include "launcher/link/bootstrap.h"
+#include "launcher/link/merge.h"
 #include "launcher/link/rankmap.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/sample_message.h"
@@ -31,6 +32,12 @@ static void try_map(const struct msg_serve *m)
         fail("a map refused without a word", MSG_SERVE);
 }
 
+static void on_part(const struct frame *f, void *arg)
+{
+    if (f->node >= NODE_ALL || msg_merge(f->type) == MERGE_PASS)
+        fail("merged", f->type);
+}
+
 static void try_body(const struct frame *f)
 {
     union msg_any m;
@@ -48,6 +55,8 @@ static void try_body(const struct frame *f)
         try_map(&m.serve);
     pack_finish(&k);
     msg_finish(f->type, &m);
+    if (f->type == MSG_MERGED && merge_split(f, on_part, NULL, &err) < 0 && !err.text[0])
+        fail("refused without a word", f->type);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -25,7 +25,7 @@ def size(text):
 def rows(text):
     records, number = {}, 0
     text = text.split("#define RECORDS")[1].split("#undef")[0]
-    block = r"(MESSAGE|RECORD)\(([^)]*)\)([^\n]*)\n(.*?)END\((\w+)\)"
+    block = r"(MESSAGE|RECORD)\(((?:[^()]|\([^()]*\))*)\)([^\n]*)\n(.*?)END\((\w+)\)"
     for kind, args, comment, body, name in re.findall(block, text, re.S):
         fields = []
         for what, inner, note in re.findall(r"^ +(\w+)\(([^)]*)\) *(?:/\* (.*?) \*/)?$", body, re.M):
@@ -40,7 +40,7 @@ def rows(text):
             records[name] = ", ".join(fields)
             continue
         number += 1
-        _, _, way, limit = args.split(",", 3)
+        _, _, way, limit, _ = args.split(",", 4)
         way = way.strip().removeprefix("FRAME_").lower()
         purpose = comment.strip(" /*")
         lines = "; ".join(fields)

@@ -40,7 +40,7 @@
         record(&m->name[i]);
 
 #define CLIPPED_MAX 4000
-#define MESSAGE(TYPE, name, way, max)               \
+#define MESSAGE(TYPE, name, way, max, merge)        \
     static void fields_##name(struct msg_##name *m) \
     {
 #define RECORD(name)                          \
@@ -57,9 +57,9 @@ static inline void sample_message(enum msg_type type, union msg_any *m)
 {
     memset(m, 0, sizeof *m);
     switch (type) {
-#define MESSAGE(TYPE, name, way, max) \
-    case MSG_##TYPE:                  \
-        fields_##name(&m->name);      \
+#define MESSAGE(TYPE, name, way, max, merge) \
+    case MSG_##TYPE:                         \
+        fields_##name(&m->name);             \
         break;
 #include "launcher/link/messages.def"
     case MSG_NONE:
@@ -73,7 +73,7 @@ static inline enum frame_way sample_way(enum msg_type type)
 {
     static const enum frame_way ways[] = {
         0,
-#define MESSAGE(TYPE, name, way, max) way,
+#define MESSAGE(TYPE, name, way, max, merge) way,
 #include "launcher/link/messages.def"
     };
     return ways[type];

@@ -9,6 +9,6 @@ echo "building into build/"
 configure build
 engine=
 [ ! -d build/worker/cuda ] || engine=worker/cuda/ddp-engine-cuda.so
-compile build launcher/{ddprun,ddprun-agent,ddprun-topo} worker/ddp-train $engine
+compile build launcher/ddprun{,-agent,-topo,-script,-scaling,-fetch} worker/ddp-train $engine
 echo "build/launcher/ddprun -np 2 build/worker/ddp-train --target-accuracy 97"
 exec build/launcher/ddprun -np 2 build/worker/ddp-train --target-accuracy 97 "$@"

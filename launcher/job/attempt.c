@@ -37,6 +37,7 @@ static void send_restart(struct job *j)
                  .addr = j->job.master_addr, .port = j->job.master_port,
                  .rank0_port = j->job.rank0_port,
                  .map = moved ? j->job.map : (struct strv){0}));
+    j->ended = 0;
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         struct job_node *n = &j->nodes[i];
         struct msg_share share;

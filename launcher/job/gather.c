@@ -22,10 +22,10 @@
 enum { SETTLE_MS = 3000 };
 
 /* Has every node joined or failed, or is not wanted? */
-static bool settled(const struct job *j)
+static bool settled(struct job *j)
 {
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        const struct job_node *n = &j->nodes[i];
+    for (; j->settled < j->alloc->nnodes; j->settled++) {
+        const struct job_node *n = &j->nodes[j->settled];
         if (n->wanted && !n->joined && !n->trouble)
             return false;
     }
@@ -68,9 +68,9 @@ static void job_place(struct job *j)
 /* Called after each node that joined or failed. */
 static void gather_check(struct job *j)
 {
-    const char *trouble = first_trouble(j);
     if (j->state != JOB_GATHERING || !settled(j))
         return;
+    const char *trouble = first_trouble(j);
     if (j->instead) {
         job_move(j, JOB_PREPARING, "every agent has joined or failed");
         job_plugins_run(j);

@@ -122,10 +122,10 @@ static void release_agents(struct job *j)
     job_check(j);
 }
 
-static bool all_ended(const struct job *j)
+static bool all_ended(struct job *j)
 {
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (job_node_connected(&j->nodes[i]) && !j->nodes[i].ended)
+    for (; j->ended < j->alloc->nnodes; j->ended++) {
+        if (job_node_connected(&j->nodes[j->ended]) && !j->nodes[j->ended].ended)
             return false;
     }
     return true;

@@ -84,6 +84,7 @@ struct job {
         struct job_link *next;
     } * links;           /* owned: all of them */
     uint64_t send_round; /* number of the last broadcast: each link gets it once */
+    unsigned settled, ended; /* nodes up to here have joined or failed; have ended */
     struct link *local;  /* borrowed: the link to our own agent; NULL: none */
     pid_t local_pid;     /* 0: none, or reaped */
     struct event *timeout, *report_timer; /* owned */

@@ -4,6 +4,7 @@
 #include "common/log.h"
 #include "launcher/alloc/source.h"
 #include "launcher/cli/cli.h"
+#include "launcher/cli/container.h"
 #include "launcher/cli/interpreter.h"
 #include "launcher/contract.h"
 #include "launcher/job/dryrun.h"
@@ -39,6 +40,12 @@ static void fill_std_fds(void)
 static const char *get_env(const char *name)
 {
     return getenv(name);
+}
+
+/* The environments of this machine are not in the container. */
+static const char *get_no_env(const char *name)
+{
+    return NULL;
 }
 
 static void on_line(const char *text, void *arg)
@@ -112,7 +119,9 @@ static int start(struct opts *opts)
     struct ddp_err err;
     struct ambient_job ambient = {0};
     int code;
-    interpreter_choose(opts, get_env);
+    interpreter_choose(opts, opts->container ? get_no_env : get_env);
+    if (opts->container && container_wrap(opts, &err) < 0)
+        return failed(&err, EXIT_USAGE);
     if (log_setup("ddprun", NULL, job_log_level(opts), &err) < 0 ||
         ambient_job_find(opts, get_env, &ambient, &err) < 0)
         code = failed(&err, EXIT_USAGE);

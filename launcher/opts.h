@@ -29,7 +29,8 @@ enum tag_output {
 enum on_hang { ON_HANG_REPORT, ON_HANG_STOP, ON_HANG_RESTART };
 enum store_mode { STORE_LAUNCHER, STORE_RANK0 };
 enum rank_names { NAMES_OMPI = 1, NAMES_SLURM = 2, NAMES_PMI = 4, NAMES_ALL = 7 };
-/* how agents are started on other hosts (spawn/transport.h); DEFAULT: by the allocation */
+/* how agents are started on other hosts (spawn/transport.h); DEFAULT: by the allocation
+ */
 enum start_by { BY_DEFAULT, BY_SSH, BY_SRUN, BY_QRSH, BY_BLAUNCH, BY_TMRSH };
 enum mpi_serve { MPI_NONE = 0, MPI_PMIX = 1, MPI_PMI = 2, MPI_AUTO = 3 };
 enum input_to { INPUT_RANK0, INPUT_ALL, INPUT_NONE };
@@ -45,8 +46,8 @@ struct opts {
     const char *hostfile; /* NULL: none */
     const char *hosts;    /* -H; NULL: none */
     const char *alloc;    /* --alloc: name of a source; NULL: detect */
-    int node_rank; /* --node-rank: this is node k of --nnodes, ddprun is started on
-                      each; -1: not given */
+    int node_rank;        /* --node-rank: this is node k of --nnodes, ddprun is started on
+                             each; -1: not given */
     bool oversubscribe;
     enum map_by map_by;
     int ppr; /* for MAP_PPR */
@@ -62,8 +63,10 @@ struct opts {
     const char *interface; /* --interface: store, Gloo and NCCL together; NULL: choose */
     const char *master_addr; /* --master-addr; NULL: choose */
     int master_port;         /* --master-port; 0: not given */
-    const char *peer_key;    /* --peer-key: none, a file, or a directory; NULL: ~/.ddprun */
-    const char *wdir;        /* NULL: where ddprun was started */
+    const char *peer_key;  /* --peer-key: none, a file, or a directory; NULL: ~/.ddprun */
+    const char *container; /* --container: an image; NULL: none */
+    const char *container_engine; /* NULL: the first one in PATH */
+    const char *wdir;             /* NULL: where ddprun was started */
 
     /* output and input */
     enum tag_output tag_output;
@@ -94,8 +97,8 @@ struct opts {
     int spares;               /* hosts that replace lost ones; default 0 */
     bool dry_run, show_env, verbose, report, preflight;
     const char *log_level;
-    /* --preload: modules imported once per node, "torch,numpy"; "": those the script imports
-     * first (default); NULL: none */
+    /* --preload: modules imported once per node, "torch,numpy"; "": those the script
+     * imports first (default); NULL: none */
     const char *preload;
 
     /* --script: a batch script instead of a launch */
@@ -121,17 +124,17 @@ struct opts {
     const char *data_mirror; /* URL of a directory of the files; NULL: the table's */
     const char *data_sets;   /* another table; NULL: the installed one */
 
-    struct strv texts; /* owns strings cut out of argv: the host of "host:port" */
+    struct strv texts;   /* owns strings cut out of argv: the host of "host:port" */
     struct strv origins; /* options that are not on the command line, and their origin */
     const struct foreign_name *as; /* --as, or argv[0]; NULL: ddprun */
-    struct strv ignored; /* options of other launchers without effect here */
-    bool end_marked;     /* "--" in front of the program */
-    bool module;       /* -m: the program is a Python module */
+    struct strv ignored;           /* options of other launchers without effect here */
+    bool end_marked;               /* "--" in front of the program */
+    bool module;                   /* -m: the program is a Python module */
     bool no_python;    /* --no-python: run the program without an interpreter */
     char *interpreter; /* owned: the interpreter that was added, and why; NULL: none */
     struct strv interpreted; /* owns argv then */
-    struct strv apps;  /* further programs in argv (apps.h) */
-    const char *app;   /* --app: a file with programs; NULL: none */
+    struct strv apps;        /* further programs in argv (apps.h) */
+    const char *app;         /* --app: a file with programs; NULL: none */
     char *const *argv; /* the program and its arguments, NULL-terminated, borrowed */
 };
 

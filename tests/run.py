@@ -33,7 +33,7 @@ KINDS = {
     "build": ("a build {0}; ./check.sh runs it there", True),
 }
 # suites that name a group of packages in tools/need.sh
-GROUPS = ["ssh", "net", "mpi", "slurm", "sge", "numpy", "torch", "horovod", "clang", "shellcheck", "chromium"]
+GROUPS = ["ssh", "net", "mpi", "slurm", "sge", "numpy", "torch", "horovod", "container", "clang", "shellcheck", "chromium"]
 # what can run side by side: most tests wait more than they compute
 JOBS = 2 * (os.cpu_count() or 1)
 

@@ -18,6 +18,7 @@ torch_packages=(python3-torch python3-numpy python3-venv ca-certificates)
 horovod_packages=("${torch_packages[@]}" libtorch-dev pybind11-dev python3-dev cmake
     python3-setuptools python3-wheel python3-psutil python3-yaml python3-cloudpickle
     python3-packaging python3-cffi)
+container_packages=(podman crun runc busybox-static)
 clang_packages=(clang libclang-rt-14-dev)
 shellcheck_packages=(shellcheck)
 chromium_packages=(chromium)

@@ -129,9 +129,10 @@ static void choose(struct opts *opts, get_env_fn get_env, const char *name,
 }
 
 /* Append the words of one program, behind its interpreter. */
-static void choose_program(struct opts *opts, get_env_fn get_env, char *const *words,
-                           size_t n, struct strv *argv)
+static void choose_program(struct opts *opts, char *const *words, size_t n,
+                           struct strv *argv, void *arg)
 {
+    get_env_fn get_env = *(get_env_fn *)arg;
     const char *name = words[0];
     size_t before = argv->n;
     if (opts->module) {
@@ -154,24 +155,30 @@ static void choose_program(struct opts *opts, get_env_fn get_env, char *const *w
         strv_push(argv, words[i]);
 }
 
-void interpreter_choose(struct opts *opts, get_env_fn get_env)
+void programs_rewrite(struct opts *opts, rewrite_fn rewrite, void *arg)
 {
     struct strv argv = {0}, apps = {0};
     size_t nwords = 0;
     while (opts->argv[nwords])
         nwords++;
-    if (nwords == 0 || opts->no_python)
-        return;
-    for (size_t i = 0; i <= opts->apps.n; i++) {
+    for (size_t i = 0; nwords > 0 && i <= opts->apps.n; i++) {
         struct app app;
         apps_get(&opts->apps, i, nwords, &app);
         if (i > 0)
             apps_add(&apps, app.first, argv.n);
-        choose_program(opts, get_env, opts->argv + app.word, app.nwords, &argv);
+        rewrite(opts, opts->argv + app.word, app.nwords, &argv, arg);
     }
-    strv_finish(&opts->interpreted);
     strv_finish(&opts->apps);
-    opts->interpreted = argv;
     opts->apps = apps;
+    if (nwords == 0)
+        return;
+    strv_finish(&opts->interpreted);
+    opts->interpreted = argv;
     opts->argv = opts->interpreted.v;
+}
+
+void interpreter_choose(struct opts *opts, get_env_fn get_env)
+{
+    if (!opts->no_python)
+        programs_rewrite(opts, choose_program, &get_env);
 }

@@ -17,6 +17,11 @@
  * exists on other hosts only is not changed. `get_env` is getenv, or a test's. */
 void interpreter_choose(struct opts *opts, const char *(*get_env)(const char *name));
 
+/* Replace each program's words (common/apps.h) by those that `rewrite` appends. */
+typedef void (*rewrite_fn)(struct opts *opts, char *const *words, size_t n,
+                           struct strv *argv, void *arg);
+void programs_rewrite(struct opts *opts, rewrite_fn rewrite, void *arg);
+
 #define NOT_IN_PATH SIZE_MAX
 
 /* Which entry of PATH is `prefix`/bin, from 0; NOT_IN_PATH. `path` may be NULL. */

@@ -272,6 +272,34 @@ static int read_rank_names(const struct option *o, const char *name, const char 
     return 0;
 }
 
+/* DeepSpeed's: hosts between '@', each with the GPUs to use, which is not supported. */
+static int read_include(const struct option *o, const char *name, const char *text,
+                        struct opts *opts, struct ddp_err *err)
+{
+    bool exclude = strcmp(o->names, "exclude") == 0;
+    char *copy = xstrdup(text), *list = NULL, *rest;
+    for (char *h = strtok_r(copy, "@", &rest); h; h = strtok_r(NULL, "@", &rest)) {
+        char *more = xasprintf("%s%s%s%s", list ? list : "", list ? "," : "",
+                               exclude ? "^" : "", h);
+        free(list);
+        list = more;
+    }
+    bool gpus = strchr(text, ':') != NULL;
+    free(copy);
+    if (!list || gpus || opts->hosts) {
+        free(list);
+        return gpus          ? err_set(err,
+                                       "%s '%.80s': choose hosts only, and GPUs by "
+                                                "CUDA_VISIBLE_DEVICES and slots",
+                                       name, text)
+               : opts->hosts ? err_set(err, "%s and -H choose the same; use -H", name)
+                             : err_set(err, "%s takes hosts, as in h1@h2", name);
+    }
+    strv_push_nodup(&opts->texts, list);
+    opts->hosts = list;
+    return 0;
+}
+
 /* cli.c takes it where it is the first word. */
 static int read_as_late(const struct option *o, const char *name, const char *text,
                         struct opts *opts, struct ddp_err *err)
@@ -488,6 +516,15 @@ const struct option options[] = {
      NULL, "MASTER_ADDR; default: an address of rank 0's host that all hosts can reach"},
     {"interface network-interface iface", "NAME", AT(interface), read_text, 0, 0, NULL,
      "network interface of the store, Gloo and NCCL"},
+    {"container", "IMAGE", AT(container), read_text, 0, 0, NULL,
+     "start each rank inside this image, with the working directory, /tmp, network, "
+     "/dev/shm and GPUs of the host"},
+    {"container-engine", "NAME", AT(container_engine), read_text, 0, 0, NULL,
+     "apptainer, singularity, podman or enroot; default: the first one in PATH"},
+    {"include", "h1@h2", 0, read_include, 0, 0, NULL,
+     "use only these hosts, as in DeepSpeed; the same as -H h1,h2", NOT_IN_SCRIPT},
+    {"exclude", "h1@h2", 0, read_include, 0, 0, NULL,
+     "leave these hosts out; the same as -H ^h1,^h2", NOT_IN_SCRIPT},
     {"wdir wd chdir", "DIR", AT(wdir), read_text, 0, 0, NULL,
      "working directory of the ranks; default: that of ddprun"},
 

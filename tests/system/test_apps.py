@@ -54,6 +54,35 @@ class Apps(launch.LaunchTest):
         one = self.write("one", "-np 2 echo only\n")
         self.assertEqual(self.lines("--app", one), ["only", "only"])
 
+    def test_a_container_starts_each_program(self):
+        """The engines' command lines; tests/interop/containers.py runs podman."""
+        for engine, words in {
+                "apptainer": "exec apptainer exec $nv --bind \"$PWD\" --pwd \"$PWD\" \"$0\" \"$@\"",
+                "singularity": "exec singularity exec $nv",
+                "podman": "podman run --name $name --interactive --env-host --network host "
+                          "--pid host --ipc host --userns $ns",
+                "enroot": "exec enroot start --rw $e --mount \"$PWD:$PWD\" --mount /tmp:/tmp"}.items():
+            shown = self.run_to_end("--dry-run", "--container", "the image", "--container-engine",
+                                    engine, "-np", 1, "a.py", "x", ":", "-np", 1, "b")
+            self.assert_ended(shown, 0)
+            self.assertIn(words, shown.out)
+            self.assertIn("' 'the image' a.py x\n", shown.out)
+            self.assertIn("' 'the image' b\n", shown.out)
+        wrong = self.run_to_end("--container", "i", "--container-engine", "docker", "true")
+        self.assert_ended(wrong, 2)
+        self.assertIn("apptainer, singularity, podman or enroot, not 'docker'", wrong.err)
+
+    def test_hosts_as_in_deepspeed(self):
+        hosts = self.write("hosts", "n1 slots=2\nn2 slots=2\nn3 slots=2\n")
+        for option, left in ("--include", "n1@n3"), ("--exclude", "n2"):
+            shown = self.run_to_end("--dry-run", "--hostfile", hosts, option, left, "true")
+            self.assert_ended(shown, 0)
+            self.assertIn("ranks: 4 on 2 hosts", shown.out)
+            self.assertNotIn("n2", shown.out)
+        wrong = self.run_to_end("--hostfile", hosts, "--include", "n1:0,2", "true")
+        self.assert_ended(wrong, 2)
+        self.assertIn("choose hosts only", wrong.err)
+
     def test_the_plan_shows_programs_and_origins(self):
         shown = self.run_to_end("--dry-run", "-np", 1, "echo", "a", ":", "-np", 2, "echo", "b",
                                 env={"DDPRUN_OPTIONS": "--bind-to none"})

@@ -1,0 +1,315 @@
+/* Hooks of plug-ins on both sides, with tables of plug-ins of the test's own. */
+#include "tests/support/suite.h"
+
+#include "common/err.h"
+#include "common/loop.h"
+#include "common/mem.h"
+#include "launcher/agent/hooks.h"
+#include "launcher/job/hooks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static char calls[200]; /* "a.tick b.tick " */
+
+static void note(const void *state, const char *what)
+{
+    strcat(strcat(strcat(strcat(calls, state), "."), what), " ");
+}
+
+/* --- the launcher's side ------------------------------------------------------------ */
+
+static bool b_stays, b_refuses;
+
+static int a_init(struct job *j, void **state, struct ddp_err *err)
+{
+    *state = xstrdup("a");
+    return 0;
+}
+
+static int b_init(struct job *j, void **state, struct ddp_err *err)
+{
+    *state = xstrdup("b");
+    return b_refuses ? err_set(err, "not with this option") : 0;
+}
+
+static int no_init(struct job *j, void **state, struct ddp_err *err)
+{
+    return 0; /* no part in this job */
+}
+
+static void on_prepare(void *state)
+{
+    note(state, "prepare");
+}
+
+static void on_exit_of(void *state, uint32_t rank)
+{
+    char what[20];
+    snprintf(what, sizeof what, "exit%u", rank);
+    note(state, what);
+}
+
+static bool on_leave(void *state)
+{
+    note(state, "leave");
+    return strcmp(state, "b") != 0 || !b_stays;
+}
+
+static int on_plan(void *state, struct alloc *alloc, struct ddp_err *err)
+{
+    alloc->nodes[0].slots = 7;
+    return 0;
+}
+
+static int refuse_plan(void *state, struct alloc *alloc, struct ddp_err *err)
+{
+    return alloc->nodes[0].slots == 7 ? err_set(err, "seven is too many") : 0;
+}
+
+static void on_fini(void *state)
+{
+    note(state, "fini");
+    free(state);
+}
+
+static void on_run(void *state)
+{
+    note(state, "run");
+}
+
+static void on_job_tick(void *state)
+{
+    note(state, "tick");
+}
+
+static int take_found(void *state, unsigned node, const struct frame *f,
+                      struct ddp_err *err)
+{
+    note(state, "found");
+    return node == 3 ? 0 : err_set(err, "not of node 3");
+}
+
+static const struct job_message messages[] = {{MSG_FINDING, take_found}, {0}};
+
+static const struct job_plugin none = {.name = "none",
+                                       .init = no_init,
+                                       .prepare = on_prepare,
+                                       .rank_exited = on_exit_of,
+                                       .fini = on_fini};
+static const struct job_plugin a = {.name = "a",
+                                    .init = a_init,
+                                    .prepare = on_prepare,
+                                    .may_leave = on_leave,
+                                    .plan = on_plan,
+                                    .tick = on_job_tick,
+                                    .fini = on_fini};
+static const struct job_plugin b = {.name = "b",
+                                    .init = b_init,
+                                    .prepare = on_prepare,
+                                    .rank_exited = on_exit_of,
+                                    .may_leave = on_leave,
+                                    .plan = refuse_plan,
+                                    .run = on_run,
+                                    .messages = messages,
+                                    .fini = on_fini};
+const struct job_plugin *const job_plugins[] = {&none, &a, &b, NULL};
+
+START_TEST(a_plugin_without_state_takes_no_part)
+{
+    struct job j = {0};
+    struct ddp_err err;
+    ck_ok(job_plugins_init(&j, &err), err);
+    JOB_HOOKS(&j, prepare);
+    JOB_HOOKS(&j, rank_exited, 5);
+    JOB_HOOKS(&j, ranks_started); /* nobody has it */
+    job_plugins_fini(&j);
+    ck_assert_str_eq(calls, "a.prepare b.prepare b.exit5 a.fini b.fini ");
+}
+END_TEST
+
+START_TEST(a_plugin_may_refuse_the_job)
+{
+    struct job j = {0};
+    struct ddp_err err;
+    b_refuses = true;
+    ck_assert_int_eq(job_plugins_init(&j, &err), -1);
+    ck_assert_str_eq(err.text, "not with this option");
+    job_plugins_fini(&j);
+}
+END_TEST
+
+START_TEST(all_are_asked_whether_agents_may_leave)
+{
+    struct job j = {0};
+    struct ddp_err err;
+    ck_ok(job_plugins_init(&j, &err), err);
+    b_stays = true;
+    ck_assert(!job_plugins_may_leave(&j));
+    b_stays = false;
+    ck_assert(job_plugins_may_leave(&j));
+    ck_assert_str_eq(calls, "a.leave b.leave a.leave b.leave ");
+    job_plugins_fini(&j);
+}
+END_TEST
+
+START_TEST(the_first_failure_ends_the_round)
+{
+    struct alloc_node node = {.slots = 1};
+    struct alloc alloc = {.nodes = &node, .nnodes = 1};
+    struct job j = {.alloc = &alloc};
+    struct ddp_err err;
+    ck_ok(job_plugins_init(&j, &err), err);
+    ck_assert_int_eq(job_plugins_plan(&j, &err), -1);
+    ck_assert_str_eq(err.text, "seven is too many");
+    job_plugins_fini(&j);
+}
+END_TEST
+
+START_TEST(a_message_goes_to_the_plugin_that_names_it)
+{
+    struct job j = {0};
+    struct ddp_err err;
+    const struct frame found = {.type = MSG_FINDING}, other = {.type = MSG_SAVINGS};
+    ck_ok(job_plugins_init(&j, &err), err);
+    ck_assert_int_eq(job_plugins_message(&j, 3, &found, &err), 0);
+    ck_assert_int_eq(job_plugins_message(&j, 4, &found, &err), -1);
+    ck_assert_str_eq(err.text, "not of node 3");
+    ck_assert_int_eq(job_plugins_message(&j, 3, &other, &err), 1);
+    ck_assert_str_eq(calls, "b.found b.found ");
+    job_plugins_fini(&j);
+}
+END_TEST
+
+START_TEST(one_plugin_replaces_the_ranks)
+{
+    struct job j = {0};
+    struct ddp_err err;
+    ck_ok(job_plugins_init(&j, &err), err);
+    job_replace_ranks(&j, &b);
+    job_plugins_run(&j);
+    ck_assert_str_eq(calls, "b.run ");
+    job_plugins_fini(&j);
+}
+END_TEST
+
+static void stop(evutil_socket_t fd, short what, void *arg)
+{
+    loop_stop(arg, 0);
+}
+
+START_TEST(a_tick_comes_every_second)
+{
+    struct job j = {0};
+    struct ddp_err err;
+    ck_assert(j.loop = loop_create(&err));
+    ck_ok(job_plugins_init(&j, &err), err);
+    ck_ok(job_plugins_open(&j, &err), err);
+    struct event *end = evtimer_new(loop_base(j.loop), stop, j.loop);
+    event_add(end, &(struct timeval){2, 500000});
+    loop_run(j.loop);
+    ck_assert_str_eq(calls, "a.tick a.tick ");
+    job_plugins_fini(&j);
+    event_free(j.tick);
+    event_free(end);
+    loop_destroy(j.loop);
+}
+END_TEST
+
+/* --- the nodes' side ---------------------------------------------------------------- */
+
+static bool c_busy, c_starts;
+
+static int c_init(struct agent *agent, void **state, struct ddp_err *err)
+{
+    *state = xstrdup("c");
+    return 0;
+}
+
+static int d_init(struct agent *agent, void **state, struct ddp_err *err)
+{
+    *state = xstrdup("d");
+    return 0;
+}
+
+static bool on_busy(const void *state)
+{
+    return c_busy;
+}
+
+static bool on_spares(const void *state, pid_t pid)
+{
+    return pid == 0 || pid == 42;
+}
+
+static bool on_start(void *state)
+{
+    return c_starts;
+}
+
+static int on_fd(void *state, uint32_t local)
+{
+    return local == 0 ? 10 + (*(const char *)state - 'c') : -1;
+}
+
+static int set_port(void *state, struct msg_job *job, struct ddp_err *err)
+{
+    job->master_port = 4711;
+    return 0;
+}
+
+static int no_program(void *state, const char *path, const struct strv *env,
+                      struct ddp_err *err)
+{
+    return strcmp(path, "/bin/false") == 0 ? err_set(err, "of no use") : 0;
+}
+
+static const struct agent_plugin c = {.name = "c",
+                                      .init = c_init,
+                                      .busy = on_busy,
+                                      .start = on_start,
+                                      .spares = on_spares,
+                                      .prepare = set_port,
+                                      .fini = free};
+static const struct agent_plugin d = {
+    .name = "d", .init = d_init, .rank_fd = on_fd, .program = no_program};
+const struct agent_plugin *const agent_plugins[] = {&c, &d, NULL};
+
+START_TEST(an_agent_asks_until_one_says_yes)
+{
+    struct agent agent = {0};
+    struct msg_job job = {0};
+    struct strv env = {0};
+    struct ddp_err err;
+    ck_ok(agent_plugins_init(&agent, &err), err);
+    ck_assert(!agent_plugins_busy(&agent) && !agent_plugins_start(&agent));
+    c_busy = c_starts = true;
+    ck_assert(agent_plugins_busy(&agent) && agent_plugins_start(&agent));
+    ck_assert(agent_plugins_spares(&agent, 0) && agent_plugins_spares(&agent, 42));
+    ck_assert(!agent_plugins_spares(&agent, 43));
+    ck_assert_int_eq(agent_plugins_rank_fd(&agent, 0), 11);
+    ck_assert_int_eq(agent_plugins_rank_fd(&agent, 1), -1);
+    ck_ok(agent_plugins_prepare(&agent, &job, &err), err);
+    ck_assert_int_eq((int)job.master_port, 4711);
+    ck_ok(agent_plugins_program(&agent, "/bin/true", &env, &err), err);
+    ck_assert_int_eq(agent_plugins_program(&agent, "/bin/false", &env, &err), -1);
+    ck_assert_str_eq(err.text, "of no use");
+    agent_plugins_fini(&agent);
+}
+END_TEST
+
+Suite *suite(void)
+{
+    Suite *s = suite_create("hooks");
+    TCase *t = tcase_create("hooks");
+    tcase_add_test(t, a_plugin_without_state_takes_no_part);
+    tcase_add_test(t, a_plugin_may_refuse_the_job);
+    tcase_add_test(t, all_are_asked_whether_agents_may_leave);
+    tcase_add_test(t, the_first_failure_ends_the_round);
+    tcase_add_test(t, a_message_goes_to_the_plugin_that_names_it);
+    tcase_add_test(t, one_plugin_replaces_the_ranks);
+    tcase_add_test(t, a_tick_comes_every_second);
+    tcase_add_test(t, an_agent_asks_until_one_says_yes);
+    suite_add_tcase(s, t);
+    return s;
+}

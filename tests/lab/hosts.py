@@ -36,7 +36,7 @@ class Lab:
         for name in ("DDPRUN", "DDPRUN_AGENT", "DDPRUN_PMIX", "DDP_TRAIN"):
             if os.environ.get(name):
                 shutil.copy(os.environ[name], self.bin)
-        for tool in ("ddprun-script", "ddprun-scaling", "ddprun-fetch"):
+        for tool in ("ddprun-script", "ddprun-scaling", "ddprun-fetch", "ddprun-view"):
             shutil.copy(os.path.join(os.path.dirname(launch.DDPRUN), tool), self.bin)
         shutil.copy(os.path.join(SOURCE, "launcher", "transport", "ssh_config"), self.bin)
         python_half = os.path.join(os.path.dirname(launch.DDPRUN), "preload")

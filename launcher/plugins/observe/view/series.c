@@ -141,13 +141,14 @@ static const char *read_value(const char *p, double *value)
     return end > p && !isalpha((unsigned char)*end) && *end != '_' ? end : NULL;
 }
 
-/* Behind a name: quotes, blanks, and one '=' or ':'. */
+/* Behind a name: quotes, blanks, and one '=' or ':'; a quote in front of the value. */
 static const char *skip_glue(const char *p)
 {
     p += strspn(p, "'\"");
     p += strspn(p, " \t");
     p += *p == '=' || *p == ':';
-    return p + strspn(p, " \t");
+    p += strspn(p, " \t");
+    return p + strspn(p, "'\"");
 }
 
 /* "20/100" behind "step" or "epoch". */

@@ -1,6 +1,6 @@
 /* launcher/plugins/observe/view/series.h - numbers that a program prints, over time
  *
- * A line with "loss 0.25", "'loss': 0.25" or "loss=0.25" adds a point to the series
+ * A line with "loss 0.25", "'loss': '0.25'" or "loss=0.25" adds a point to the series
  * "loss". Two words in front of a number are one name ("test loss 0.3": test_loss), "step
  * 20/100" is progress, too, and "512 images/s" the series "images/s".
  */

@@ -43,6 +43,7 @@ struct opts {
     int np;               /* -np; 0: all slots */
     int per_node;         /* --nproc-per-node, -ppn; 0: slots */
     int nnodes;           /* --nnodes: use the first N; 0: all */
+    int min_nnodes;       /* --nnodes MIN:MAX: go on with that many; 0: none may be missing */
     const char *hostfile; /* NULL: none */
     const char *hosts;    /* -H; NULL: none */
     const char *alloc;    /* --alloc: name of a source; NULL: detect */

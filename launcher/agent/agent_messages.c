@@ -63,10 +63,10 @@ static void start_ranks(struct agent *a)
         a->ranks = ranks_create(a);
 }
 
-/* A spare takes the place of a lost node. */
+/* In an attempt with another plan, or as a spare that takes the place of a lost node. */
 static void take_place(struct agent *a, struct msg_share *share)
 {
-    bool same_size = a->share.nlocal == share->nlocal;
+    bool same_size = a->ranks && a->share.nlocal == share->nlocal;
     if (!same_size) {
         ranks_destroy(a->ranks);
         a->ranks = NULL;
@@ -95,7 +95,8 @@ static int handle_job(struct agent *a, const struct frame *f, struct ddp_err *er
 static int handle_share(struct agent *a, const struct frame *f, struct ddp_err *err)
 {
     struct msg_share *m = f->m;
-    if (a->share.standby && !m->standby && a->state == AGENT_ACTIVE) {
+    if (a->reshared && !m->standby) {
+        a->reshared = false;
         take_place(a, m);
         return 0;
     }
@@ -156,7 +157,10 @@ static int handle_restart(struct agent *a, const struct frame *f, struct ddp_err
     a->job.rank0_port = m->rank0_port;
     if (m->map.n > 0)
         replace(&a->job.map, &m->map);
-    if (a->ranks && !a->share.standby && prepare(a))
+    a->job.nranks = m->nranks;
+    a->job.nnodes = m->nnodes;
+    a->reshared = m->shares || a->share.standby;
+    if (a->ranks && !a->reshared && prepare(a))
         ranks_again(a->ranks);
     return 0;
 }

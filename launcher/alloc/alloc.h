@@ -27,6 +27,7 @@ struct alloc_node {
     int slots;     /* ranks on this node; 0: not given */
     int max_slots; /* limit, also with --oversubscribe; 0: none */
     bool local;    /* this machine */
+    bool gone;     /* gets no rank: it could not be started, or was lost */
     enum slots_by slots_by;
     int slots_else;   /* a scheduler's number, used without GPUs; 0: none */
     char *slots_from; /* owned: source of the number: "hosts:3: slots=4" */

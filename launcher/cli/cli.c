@@ -134,6 +134,14 @@ static int check_options(struct opts *opts, const char *hosts_option,
         return err_set(err, "a batch script, or --scaling, runs one program");
     if (opts->scaling && opts->np)
         return err_set(err, "--scaling sets the number of ranks; leave out -np");
+    if (opts->min_nnodes > 0 && (opts->np || opts->node_rank >= 0 || wants_script(opts)))
+        return err_set(err, "--nnodes MIN:MAX and %s: %s",
+                       opts->np               ? "-np"
+                       : opts->node_rank >= 0 ? "--node-rank"
+                                              : "a batch script",
+                       opts->np ? "the hosts decide how many ranks there are; use "
+                                  "--nproc-per-node"
+                                : "the number of hosts has to be one number");
     if (!wants_script(opts) && script_option)
         return err_set(err,
                        "%s is for a batch script: --script slurm, sge, pbs or lsf, or "
@@ -144,8 +152,8 @@ static int check_options(struct opts *opts, const char *hosts_option,
 
 static bool wants_program(const struct opts *opts)
 {
-    return !opts->show_env && !opts->preflight && !opts->top && !opts->list_sites && !opts->fetch_data &&
-           !opts->report_on;
+    return !opts->show_env && !opts->preflight && !opts->top && !opts->list_sites &&
+           !opts->fetch_data && !opts->report_on;
 }
 
 static int check_fetch(const struct opts *opts, struct ddp_err *err)

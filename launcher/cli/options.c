@@ -54,16 +54,20 @@ static int read_per_node(const struct option *o, const char *name, const char *t
     return 0;
 }
 
-/* torchrun's MIN:MAX (elastic) is not supported. */
+/* N, or torchrun's MIN:MAX. */
 static int read_nnodes(const struct option *o, const char *name, const char *text,
                        struct opts *opts, struct ddp_err *err)
 {
-    if (strchr(text, ':'))
-        return err_set(err,
-                       "%s '%.80s': the hosts of the start stay to the end, so it takes "
-                       "one number",
-                       name, text);
-    return read_number(o, name, text, opts, err);
+    const char *colon = strchr(text, ':');
+    opts->min_nnodes = 0;
+    if (read_number(o, name, colon ? colon + 1 : text, opts, err) < 0)
+        return -1;
+    char *end;
+    long min = colon ? strtol(text, &end, 10) : 0;
+    if (colon && (end != colon || min < 1 || min > opts->nnodes))
+        return err_set(err, "%s takes N, or MIN:MAX hosts, not '%.80s'", name, text);
+    opts->min_nnodes = min < opts->nnodes ? (int)min : 0;
+    return 0;
 }
 
 /* In the schedulers' notation, with days and colons. */
@@ -477,9 +481,10 @@ const struct option options[] = {
      "N ranks on each host; auto, gpu (default): its slots, else its GPUs, else 1", HERE},
     {"N", "N", AT(letter_n), read_number, 1, RANKS_MAX, NULL,
      "N ranks on each host, as in mpirun; with --script: N nodes, as in sbatch", HERE},
-    {"nnodes", "N", AT(nnodes), read_nnodes, 1, RANKS_MAX, NULL,
-     "spread the ranks over the first N hosts; default: all. With --node-rank: the number "
-     "of hosts on which ddprun is started",
+    {"nnodes", "N|MIN:MAX", AT(nnodes), read_nnodes, 1, RANKS_MAX, NULL,
+     "spread the ranks over the first N hosts; default: all. MIN:MAX: go on with fewer, at "
+     "least MIN, when hosts cannot be started or are lost. With --node-rank: the number of "
+     "hosts on which ddprun is started",
      HERE},
     {"node-rank", "K", AT(node_rank), read_number, 0, RANKS_MAX, NULL,
      "this is host K, from 0, of --nnodes hosts on each of which ddprun is started by hand; "

@@ -7,6 +7,7 @@
 
 #include "common/duration.h"
 #include "common/mem.h"
+#include "launcher/transport/program.h"
 
 #include <stdlib.h>
 
@@ -35,8 +36,10 @@ static void send_restart(struct job *j)
     job_send(j, NODE_ALL,
              MSG(restart, .attempt = (uint32_t)j->restart.attempt,
                  .addr = j->job.master_addr, .port = j->job.master_port,
-                 .rank0_port = j->job.rank0_port,
-                 .map = moved ? j->job.map : (struct strv){0}));
+                 .rank0_port = j->job.rank0_port, .nranks = j->job.nranks,
+                 .nnodes = j->job.nnodes, .map = moved ? j->job.map : (struct strv){0},
+                 .shares = j->planned_again));
+    j->planned_again = false;
     j->ended = 0;
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         struct job_node *n = &j->nodes[i];
@@ -88,7 +91,11 @@ void job_next_attempt(struct job *j)
 {
     job_forget_cause(j);
     restart_next(&j->restart);
-    job_replace_lost(j);
+    struct ddp_err err;
+    if (job_replace_lost(j, &err) < 0) {
+        job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START, xstrdup(err.text));
+        return;
+    }
     char *label = restart_label(&j->restart);
     char *line = xasprintf("ddprun: all ranks are started again%s", label);
     job_say(j, line);

@@ -136,7 +136,7 @@ int job_describe(struct job *j, struct ddp_err *err)
     j->job.mpi = o->mpi;
     j->job.env_complete = !travels;
     j->job.report = o->report;
-    j->job.max_restarts = (uint32_t)(o->max_restarts + o->spares);
+    j->job.max_restarts = (uint32_t)(o->max_restarts + job_losses(o));
     return 0;
 }
 
@@ -153,8 +153,20 @@ static int widest_host(const struct plan *plan)
     return (int)widest;
 }
 
+static void forget_plan(struct job *j)
+{
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        j->nodes[i].place = -1;
+    for (int r = 0; j->plan && r < j->plan->nranks; r++)
+        free(j->ranks[r].error);
+    free(j->ranks);
+    j->ranks = NULL;
+    plan_destroy(j->plan);
+}
+
 int job_make_plan(struct job *j, struct ddp_err *err)
 {
+    forget_plan(j);
     j->plan = job_plugins_plan(j, err) < 0 ? NULL : plan_make(j->opts, j->alloc, err);
     if (!j->plan || output_check(j->opts, j->plan->nranks, err) < 0 ||
         output_check_files(j->opts, j->plan->nranks, job_host_of, j, err) < 0) {
@@ -176,6 +188,7 @@ int job_make_plan(struct job *j, struct ddp_err *err)
 
 void job_make_map(struct job *j)
 {
+    strv_finish(&j->job.map);
     for (int p = 0; p < j->plan->nnodes; p++)
         rankmap_push(&j->job.map, j->plan->nodes[p].host->name, j->plan->nodes[p].ranks,
                      j->plan->nodes[p].nlocal);

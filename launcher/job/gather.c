@@ -54,9 +54,11 @@ static void job_place(struct job *j)
             alloc_resolve(j->alloc, i, (int)j->nodes[i].hello.ngpus);
     }
     job_warn_spares(j);
-    int code = !j->plan && job_make_plan(j, &err) < 0 ? EXIT_USAGE
-               : job_open_streams(j, &err) < 0        ? EXIT_CANNOT_START
-                                                      : 0;
+    bool plan = !j->plan || j->planned_again;
+    j->planned_again = false;
+    int code = plan && job_make_plan(j, &err) < 0 ? EXIT_USAGE
+               : job_open_streams(j, &err) < 0    ? EXIT_CANNOT_START
+                                                  : 0;
     if (code != 0) {
         job_fail_text(j, CAUSE_CANNOT, code, xstrdup(err.text));
         return;
@@ -74,7 +76,7 @@ static void gather_check(struct job *j)
     if (j->instead) {
         job_move(j, JOB_PREPARING, "every agent has joined or failed");
         job_plugins_run(j);
-    } else if (trouble) {
+    } else if (trouble && !job_go_without(j)) {
         job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START,
                       xasprintf("cannot start on %s", trouble));
     } else {
@@ -86,7 +88,7 @@ static void on_settle(evutil_socket_t fd, short what, void *arg)
 {
     struct job *j = arg;
     const char *trouble = first_trouble(j);
-    if (j->state == JOB_GATHERING && trouble)
+    if (j->state == JOB_GATHERING && trouble && j->opts->min_nnodes == 0)
         job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START,
                       xasprintf("cannot start on %s", trouble));
 }

@@ -268,7 +268,7 @@ struct job *job_create(const struct opts *opts, struct alloc *alloc, struct peer
     *j = (struct job){
         .opts = opts, .alloc = alloc, .peers = peers, .created_ns = now_ns()};
     j->restart.max = opts->max_restarts;
-    j->restart.spares = opts->spares;
+    j->restart.spares = job_losses(opts);
     j->nodes = xcalloc(alloc->nnodes, sizeof *j->nodes);
     for (size_t i = 0; i < alloc->nnodes; i++) {
         j->nodes[i].host = &alloc->nodes[i];

@@ -78,10 +78,15 @@ void job_started(struct job *j, const char *why); /* every node has its orders *
 void job_next_attempt(struct job *j); /* every node has ended the ranks of this one */
 
 /* spares.c */
+int job_losses(const struct opts *opts);             /* lost nodes that a job survives */
 bool job_is_spare(const struct job *j, size_t node); /* gets no rank at first */
-bool job_can_replace(struct job *j);       /* are there spares for all lost nodes? */
-void job_replace_lost(struct job *j);      /* between two attempts */
+bool job_can_replace(struct job *j); /* all nodes that are lost at present? */
+/* Between two attempts. -1: what is left is not enough after all. */
+int job_replace_lost(struct job *j, struct ddp_err *err);
 void job_warn_spares(const struct job *j); /* of those that could not be started */
+/* --nnodes MIN:MAX, when every node has joined or failed: go on with those that joined,
+ * if they are enough. */
+bool job_go_without(struct job *j);
 
 /* heartbeat.c */
 int job_start_heartbeat(struct job *j, struct ddp_err *err);

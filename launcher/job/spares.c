@@ -1,9 +1,10 @@
-/* launcher/job/spares.c - nodes that replace lost ones (--spares)
+/* launcher/job/spares.c - when nodes are lost: spares, or fewer nodes
  *
  * The last hosts of the allocation get no rank. Their agents are started with the others
  * and hold an interpreter that has done the imports. When a node is lost, a spare takes
  * its place in the plan: the ranks keep their numbers, and the next attempt starts them
- * there.
+ * there. With --nnodes
+ * MIN:MAX and no spare the next attempt has a new plan, of the nodes that are left.
  */
 #define LOG_SUBSYS "job"
 #include "launcher/job/job_impl.h"
@@ -13,6 +14,11 @@
 #include "launcher/link/rankmap.h"
 
 #include <stdlib.h>
+
+int job_losses(const struct opts *opts)
+{
+    return opts->spares + (opts->min_nnodes > 0 ? opts->nnodes - opts->min_nnodes : 0);
+}
 
 bool job_is_spare(const struct job *j, size_t node)
 {
@@ -66,14 +72,58 @@ static bool pair(struct job *j, bool replace)
     return enough;
 }
 
-bool job_can_replace(struct job *j)
+/* Are there enough nodes for an attempt with fewer? */
+static bool can_shrink(const struct job *j)
 {
-    return j->opts->spares > 0 && j->plan && pair(j, false);
+    size_t left = 0;
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        left += j->nodes[i].joined && job_node_connected(&j->nodes[i]);
+    return j->opts->min_nnodes > 0 && left >= (size_t)j->opts->min_nnodes;
 }
 
-void job_replace_lost(struct job *j)
+bool job_can_replace(struct job *j)
 {
-    pair(j, true);
-    strv_finish(&j->job.map);
-    job_make_map(j);
+    return j->plan && ((j->opts->spares > 0 && pair(j, false)) || can_shrink(j));
+}
+
+bool job_go_without(struct job *j)
+{
+    if (!can_shrink(j))
+        return false;
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (!j->nodes[i].trouble)
+            continue;
+        log_warn("going on without %s", j->nodes[i].trouble);
+        j->alloc->nodes[i].gone = true;
+    }
+    j->planned_again = true;
+    return true;
+}
+
+static void say_shrunk(struct job *j, int before)
+{
+    char *line = xasprintf("ddprun: the job goes on with %d of %d hosts, %d ranks",
+                           j->plan->nnodes, before, j->plan->nranks);
+    job_say(j, line);
+    free(line);
+}
+
+int job_replace_lost(struct job *j, struct ddp_err *err)
+{
+    int before = j->plan->nnodes;
+    if (pair(j, false)) {
+        pair(j, true);
+        job_make_map(j);
+        return 0;
+    }
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        j->alloc->nodes[i].gone |=
+            !j->nodes[i].joined || !job_node_connected(&j->nodes[i]);
+    j->planned_again = true;
+    if (job_make_plan(j, err) < 0)
+        return -1;
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        j->nodes[i].replaces = j->nodes[i].place >= 0;
+    say_shrunk(j, before);
+    return 0;
 }

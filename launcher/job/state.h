@@ -40,7 +40,7 @@ struct job_node {
     struct msg_hello hello;        /* its agent's description of the machine */
     char *trouble;                 /* owned: why it does not start, one line; or NULL */
     bool wanted, tried_from_here, joined, lost, ended;
-    bool replaces;       /* a spare that takes a lost node's place in the next attempt */
+    bool replaces;       /* gets another share in the next attempt */
     uint32_t uncredited; /* bytes of output not yet returned as credit */
     uint32_t input_sent; /* bytes of input it has not consumed */
     int64_t heard_ms;    /* its last frame; monotonic */
@@ -108,6 +108,7 @@ struct job {
     void **plugins;     /* owned: their states, by row of job_plugins[] (plugin.h) */
     struct event *tick; /* owned; NULL: no plug-in has this hook */
     const struct job_plugin *instead; /* runs in place of the ranks; NULL: none */
+    bool planned_again; /* for the next attempt: with other numbers of ranks and nodes */
     unsigned holds; /* in JOB_PREPARING: what has to be ready before ranks are started */
 
     struct cause cause; /* the earliest one of this attempt */

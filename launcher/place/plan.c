@@ -15,10 +15,11 @@
 struct draft {
     const struct opts *opts;
     const struct alloc *alloc;
-    size_t nnodes; /* nodes of the allocation that are used */
-    int *caps;     /* owned; most ranks per node */
-    int *counts;   /* owned; ranks per node */
-    long total;    /* sum of caps */
+    const struct alloc_node **use; /* owned: nodes of the allocation that are used */
+    size_t nnodes;
+    int *caps;   /* owned; most ranks per node */
+    int *counts; /* owned; ranks per node */
+    long total;  /* sum of caps */
     int np;
     const char *np_from;
 };
@@ -60,7 +61,14 @@ static int find_caps(struct draft *d, struct ddp_err *err)
     if (o->map_by == MAP_PPR && o->per_node && o->per_node != o->ppr)
         return err_set(err, "--map-by ppr:%d:node and --nproc-per-node %d disagree",
                        o->ppr, o->per_node);
-    if (o->nnodes > 0 && (size_t)o->nnodes > d->alloc->nnodes)
+    size_t there = 0;
+    for (size_t i = 0; i < d->alloc->nnodes; i++)
+        there += !d->alloc->nodes[i].gone;
+    if (o->min_nnodes > 0 && (size_t)o->min_nnodes > there)
+        return err_set(err, "--nnodes %d:%d, but there %s %zu host%s", o->min_nnodes,
+                       o->nnodes, there == 1 ? "is" : "are", there,
+                       there == 1 ? "" : "s");
+    if (o->min_nnodes == 0 && o->nnodes > 0 && (size_t)o->nnodes > d->alloc->nnodes)
         return err_set(err, "--nnodes %d, but the allocation (%s) has %zu host%s%s",
                        o->nnodes, d->alloc->source, d->alloc->nnodes,
                        d->alloc->nnodes == 1 ? "" : "s",
@@ -73,11 +81,15 @@ static int find_caps(struct draft *d, struct ddp_err *err)
         return err_set(err, "--spares %d%s, but the allocation (%s) has %zu host%s",
                        o->spares, o->nnodes ? " beside --nnodes" : "", d->alloc->source,
                        d->alloc->nnodes, d->alloc->nnodes == 1 ? "" : "s");
-    d->nnodes = o->nnodes ? (size_t)o->nnodes : d->alloc->nnodes - spares;
-    for (size_t i = 0; i < d->nnodes; i++) {
-        if (cap_of(d, &d->alloc->nodes[i], &d->caps[i], err) < 0)
+    size_t most = o->nnodes ? (size_t)o->nnodes : d->alloc->nnodes - spares;
+    for (size_t i = 0; i < d->alloc->nnodes && d->nnodes < most; i++) {
+        const struct alloc_node *node = &d->alloc->nodes[i];
+        if (node->gone)
+            continue;
+        if (cap_of(d, node, &d->caps[d->nnodes], err) < 0)
             return -1;
-        d->total += d->caps[i];
+        d->total += d->caps[d->nnodes];
+        d->use[d->nnodes++] = node;
     }
     return 0;
 }
@@ -96,7 +108,7 @@ static int find_np(struct draft *d, struct ddp_err *err)
                      : d->alloc->nodes[0].slots == 0 ? "no -np, no GPU"
                                                      : "the slots of all hosts";
     }
-    if (o->nnodes && d->np < o->nnodes)
+    if (o->nnodes && (size_t)d->np < d->nnodes)
         return err_set(err, "%d %s cannot fill --nnodes %d", d->np, ranks(d->np),
                        o->nnodes);
     if (d->np <= d->total || o->oversubscribe)
@@ -134,7 +146,7 @@ static int place_oversubscribed(struct draft *d, struct ddp_err *err)
     do {
         before = left;
         for (size_t i = 0; i < d->nnodes && left > 0; i++) {
-            int hard = d->alloc->nodes[i].max_slots, more = d->caps[i];
+            int hard = d->use[i]->max_slots, more = d->caps[i];
             if (hard && more > hard - d->counts[i])
                 more = hard - d->counts[i];
             more = more < left ? more : left;
@@ -189,7 +201,7 @@ static struct plan *number_ranks(const struct draft *d)
         if (d->counts[i] == 0)
             continue;
         struct plan_node *n = &p->nodes[p->nnodes++];
-        n->host = &d->alloc->nodes[i];
+        n->host = d->use[i];
         n->nlocal = d->counts[i];
         n->ranks = xcalloc((size_t)n->nlocal, sizeof *n->ranks);
     }
@@ -215,10 +227,12 @@ struct plan *plan_make(const struct opts *opts, const struct alloc *alloc,
 {
     struct draft d = {.opts = opts, .alloc = alloc};
     struct plan *p = NULL;
+    d.use = xcalloc(alloc->nnodes, sizeof *d.use);
     d.caps = xcalloc(alloc->nnodes, sizeof *d.caps);
     d.counts = xcalloc(alloc->nnodes, sizeof *d.counts);
     if (find_caps(&d, err) == 0 && find_np(&d, err) == 0 && find_counts(&d, err) == 0)
         p = number_ranks(&d);
+    free(d.use);
     free(d.caps);
     free(d.counts);
     return p;

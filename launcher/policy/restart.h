@@ -13,7 +13,7 @@
 
 struct restart {
     int max;      /* --max-restarts */
-    int spares;   /* --spares */
+    int spares;   /* lost nodes that the job survives: --spares, --nnodes MIN:MAX */
     int moved;    /* attempts that followed a lost node */
     int attempt;  /* from 0: TORCHELASTIC_RESTART_COUNT */
     bool moving;  /* the pending one does */

@@ -17,7 +17,7 @@ SAY = "echo $RANK $(hostname) $TORCHELASTIC_RESTART_COUNT; "
 WAIT = SAY + "[ $TORCHELASTIC_RESTART_COUNT -gt {} ] || exec sleep 50"
 
 
-class Spares(LabTest):
+class LossTest(LabTest):
     def up(self, launch, *ranks, attempt=0):
         lines = [f"{rank} {node(host)} {attempt}\n" for rank, host in ranks]
         if not wait_until(lambda: all(line in launch.out for line in lines)):
@@ -27,12 +27,14 @@ class Spares(LabTest):
         self.addCleanup(self.heal, number)
         self.fault(number, how)
 
+    def heads(self, launch):
+        return [line for line in launch.err.splitlines() if line.startswith("ddprun: ")]
+
+
+class Spares(LossTest):
     def begin(self, numbers, *options, script=WAIT.format(0), spares=1, **how):
         return self.start_on(numbers, script, "--spares", spares, "--grace", "1s", *options, slots=2,
                              **how)
-
-    def heads(self, launch):
-        return [line for line in launch.err.splitlines() if line.startswith("ddprun: ")]
 
     def test_ranks_keep_their_numbers_on_another_host(self):
         launch = self.begin((1, 2, 3, 4))
@@ -145,7 +147,67 @@ class Spares(LabTest):
         time.sleep(0.1)
 
 
-del LabTest
+class Fewer(LossTest):
+    """--nnodes MIN:MAX: without a spare the job goes on with fewer ranks."""
+
+    def begin(self, numbers, *options, script=WAIT.format(0), nnodes="2:3", **how):
+        return self.start_on(numbers, script, "--nnodes", nnodes, "--grace", "1s", *options, slots=2,
+                             **how)
+
+    SIZES = "echo $RANK $(hostname) $TORCHELASTIC_RESTART_COUNT $WORLD_SIZE $GROUP_WORLD_SIZE; "
+
+    def test_ranks_are_numbered_anew(self):
+        launch = self.begin((1, 2, 3), script=self.SIZES + "[ $WORLD_SIZE = 4 ] || exec sleep 50")
+        self.up(launch, (0, 1), (2, 2), (5, 3), attempt="0 6 3")
+        self.lose(2)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.up(launch, (0, 1), (1, 1), (2, 3), (3, 3), attempt="1 4 2")
+        lost, fewer, again = self.heads(launch)
+        self.assertRegex(lost, "^ddprun: node002 is lost: .*, attempt 1 of 2; ")
+        self.assertEqual(fewer, "ddprun: the job goes on with 2 of 3 hosts, 4 ranks")
+        self.assertEqual(again, "ddprun: all ranks are started again, attempt 2 of 2")
+
+    def test_the_host_of_rank_0(self):
+        launch = self.begin((2, 3, 4), script=self.SIZES + "[ $WORLD_SIZE = 4 ] || exec sleep 50")
+        self.up(launch, (0, 2), (5, 4), attempt="0 6 3")
+        self.lose(2)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.up(launch, (0, 3), (1, 3), (2, 4), (3, 4), attempt="1 4 2")
+
+    def test_not_below_the_least(self):
+        launch = self.begin((1, 2), nnodes="2:3", script=SAY + "exec sleep 50")
+        self.up(launch, (0, 1), (2, 2))
+        self.lose(2)
+        launch.wait()
+        self.assert_ended(launch, 125)
+        self.assertNotIn("again", launch.err)
+
+    def test_hosts_that_do_not_start(self):
+        self.lose(3, "sshd-stop")
+        launch = self.begin((1, 2, 3), script=self.SIZES)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertIn("warning: going on without node003", launch.err)
+        self.up(launch, (0, 1), (3, 2), attempt="0 4 2")
+
+    def test_too_few_start(self):
+        self.lose(2, "sshd-stop")
+        self.lose(3, "sshd-stop")
+        launch = self.begin((1, 2, 3), script=SAY)
+        launch.wait()
+        self.assert_ended(launch, 125)
+        self.assertRegex(self.heads(launch)[0], "^ddprun: cannot start on node00[23]")
+
+    def test_what_it_does_not_go_with(self):
+        for options, said in ((("-np", 4), "--nproc-per-node"), (("--node-rank", 0), "one number")):
+            launch = self.run_to_end("-H", self.hosts(1, 2), "--nnodes", "1:2", *options, "true")
+            self.assert_ended(launch, 2)
+            self.assertIn(said, launch.err)
+
+
+del LabTest, LossTest
 
 if __name__ == "__main__":
     main()

@@ -77,7 +77,8 @@ def session(args, python, np, seed):
 
 
 def rounds(args, job, folder, np, seed, failures, times):
-    sys.path.insert(0, str(HERE / "programs"))
+    os.mkfifo(f"{folder}/fifo")
+    fifo = os.open(f"{folder}/fifo", os.O_RDWR)
     draw = random.Random(seed)
     for number in range(args.rounds):
         kind, rank, before, after = (draw.choice(KINDS.split(",")), draw.randrange(np),
@@ -101,10 +102,13 @@ def rounds(args, job, folder, np, seed, failures, times):
             failures.append(f"np {np}, seed {seed}, round {number}, {kind} of rank {rank}: {why}: "
                             f"{verdict['sentences']}")
         pathlib.Path(f"{folder}/go.{number}").touch()
+        if kind == "gil":
+            os.write(fifo, b"x")
         if kind == "stop":
             os.kill(pid, signal.SIGCONT)
         for _ in range(after):
             draw.randrange(1, 2000), draw.randrange(4)
+    os.close(fifo)
 
 
 def newest(folder, count):

@@ -139,6 +139,23 @@ class Hangs(launch.LaunchTest):
         self.assertEqual(done.returncode, 1)
         self.assertIn("no running job", done.stderr)
 
+    def test_ranks_of_libddpgroup_after_a_time_and_stop(self):
+        job = self.launch("--hang-after", "1s", "--on-hang", "stop", os.environ["HANG_GROUP"])
+        job.wait()
+        self.assert_ended(job, 124)
+        self.assertRegex(job.err, r"ddprun: hang: 2 of 3 ranks have waited 1 s in all_reduce #4 of "
+                         r"the default group \(1,000 x f32\)( at hang_group.c:\d+)?; rank 1 has not "
+                         r"arrived: it is ")
+        self.assertIn("the job hangs", job.err)
+
+    def test_a_restart_after_a_hang(self):
+        job = self.launch("--hang-after", "1s", "--on-hang", "restart", "--max-restarts", "1",
+                          "--timeout", "40s", os.environ["HANG_GROUP"])
+        job.wait()
+        self.assert_ended(job, 124)
+        self.assertEqual(job.err.count("ddprun: hang: 2 of 3 ranks"), 2, job.err)
+        self.assertIn("rank 1 on", job.err)
+
     def test_before_the_end_by_timeout(self):
         job = self.hang("sleep", "--timeout", "6s")
         job.wait()

@@ -13,6 +13,7 @@
 #include "worker/group/backend.h"
 #include "worker/group/failure.h"
 #include "worker/group/failure_watch.h"
+#include "worker/group/hang_info.h"
 #include "worker/group/p2p.h"
 
 #include <poll.h>
@@ -23,6 +24,7 @@
 
 enum {
     LOOK_MS = 100,
+    TELL_MS = 300,   /* a wait that a hang report may be about */
     CAUSE_MS = 600,  /* to find the cause of an error of NCCL or MPI */
     SILENT_MS = 150, /* without progress, before our call is reported to others */
     MIXED_MS = 1,    /* between checks of one transport while sleeping on the other */
@@ -315,6 +317,7 @@ static int list_awaited(const struct ddp_group *g, int *ranks)
 struct patience {
     int64_t timeout_ms, began, looked, moved;
     bool monitored;
+    bool told; /* hang_info_set() was called */
 };
 
 static int expired(struct ddp_group *g, const struct patience *p, struct ddp_err *err)
@@ -519,6 +522,10 @@ static int attend(struct ddp_group *g, struct patience *p, const bool *ended,
         return -1;
     if (!*ended && now - p->looked >= LOOK_MS) {
         p->looked = now;
+        if (!p->told && now - p->began >= TELL_MS) {
+            p->told = true;
+            hang_info_set(g, now - p->began);
+        }
         if (look(g, ended, now - p->moved >= SILENT_MS, err) < 0)
             return -1;
     }
@@ -553,8 +560,8 @@ static void progress_family(struct ddp_group *g)
 }
 
 /* Spin while data move, and for spin_ns more, then sleep between checks. */
-static int wait_until(struct ddp_group *g, const bool *ended, struct patience patience,
-                      struct ddp_err *err)
+static int wait_long(struct ddp_group *g, const bool *ended, struct patience *p,
+                     struct ddp_err *err)
 {
     struct ddp_err unwanted;
     int64_t moved_ns = 0;
@@ -571,20 +578,29 @@ static int wait_until(struct ddp_group *g, const bool *ended, struct patience pa
         progress_family(g);
         int64_t now = now_ns();
         if (moved_ns == 0)
-            patience.began = patience.looked = now / 1000000;
+            p->began = p->looked = now / 1000000;
         if (moved_ns == 0 || moved != moves(g)) {
             moved = moves(g);
             moved_ns = now;
-            patience.moved = now / 1000000;
+            p->moved = now / 1000000;
         }
         bool sleepy = now - moved_ns >= g->spin_ns;
-        if (!sleepy && now / 1000000 - patience.looked < LOOK_MS)
+        if (!sleepy && now / 1000000 - p->looked < LOOK_MS)
             continue;
-        if (attend(g, &patience, ended, err) < 0)
+        if (attend(g, p, ended, err) < 0)
             return -1;
         if (sleepy && !*ended)
             sleep_some(g);
     }
+}
+
+static int wait_until(struct ddp_group *g, const bool *ended, struct patience p,
+                      struct ddp_err *err)
+{
+    int rc = wait_long(g, ended, &p, err);
+    if (p.told)
+        hang_info_clear();
+    return rc;
 }
 
 int group_wait(struct ddp_group *g, const bool *ended, struct ddp_err *err)

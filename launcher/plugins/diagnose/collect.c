@@ -34,7 +34,7 @@ enum { STACKS_SIGNAL = 61, STACKS_FD = 62 };
 
 /* ms: for answers of all ranks, the same if a node is so busy that they get no CPU; and
  * for the debugger's stacks of all other ranks */
-enum { ANSWER_MS = 2000, NATIVE_MS = 8000 };
+enum { FIRST_MS = 500, ANSWER_MS = 2000, NATIVE_MS = 8000 };
 enum { TREE_MAX = 64, ANSWER_MAX = 16 << 20, STACKS_MAX = 4 << 20 };
 
 struct subject {
@@ -51,15 +51,17 @@ struct subject {
 
 /* --- which process, which files ----------------------------------------------------- */
 
-/* Of "RANK.PID.stacks" the process nearest to the rank's own; it may be a child, if the
- * rank is a shell. */
+/* Of files "RANK.PID.stacks" and "RANK.PID.calls" the process nearest to the rank's own;
+ * it may be a child, if the rank is a shell. */
 static void find_target(const char *folder, struct dirent *const *files, int nfiles,
                         struct subject *s)
 {
     s->target = s->is.pid;
     for (int i = 0; i < nfiles; i++) {
         int rank, pid, end = 0;
-        if (sscanf(files[i]->d_name, "%d.%d.stacks%n", &rank, &pid, &end) != 2 || !end ||
+        if (sscanf(files[i]->d_name, "%d.%d.%n", &rank, &pid, &end) != 2 || !end ||
+            (strcmp(files[i]->d_name + end, "stacks") != 0 &&
+             strcmp(files[i]->d_name + end, "calls") != 0) ||
             rank != s->is.rank || (s->stem && pid > s->target) ||
             !ancestry_leads(pid, s->is.pid))
             continue;
@@ -128,6 +130,21 @@ static void read_trace(struct subject *s)
     s->sock = -1;
 }
 
+static int64_t wall_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static void take_library(struct subject *s)
+{
+    char *text = s->stem ? stem_read(s, "calls", 0, 1 << 20) : NULL;
+    if (text)
+        trace_of_library(text, wall_ns(), s->out);
+    free(text);
+}
+
 static void take_trace(struct subject *s)
 {
     if (s->sock >= 0) {
@@ -144,11 +161,8 @@ static void take_trace(struct subject *s)
     }
     if (!body)
         return;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
     char *groups = stem_read(s, "groups", 0, 1 << 20);
-    trace_of_torch(body + 4, groups, now.tv_sec * INT64_C(1000000000) + now.tv_nsec,
-                   s->out);
+    trace_of_torch(body + 4, groups, wall_ns(), s->out);
     free(groups);
 }
 
@@ -254,9 +268,9 @@ static bool waits(const struct subject *subjects, size_t n)
     return false;
 }
 
-static void await_answers(struct subject *subjects, size_t n)
+static void await_answers(struct subject *subjects, size_t n, int64_t ms)
 {
-    int64_t until = now_ms() + ANSWER_MS;
+    int64_t until = now_ms() + ms;
     for (int pause_us = 300; waits(subjects, n) && now_ms() < until;) {
         usleep((useconds_t)pause_us);
         pause_us = pause_us < 10000 ? pause_us * 2 : pause_us;
@@ -291,13 +305,18 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
             continue;
         }
         ask_trace(s);
-        if (!brief && s->stem)
-            ask_stacks(s);
     }
-    await_answers(subjects, n);
+    /* first the collectives: the signal for the stacks may end a sleep */
+    await_answers(subjects, n, brief ? ANSWER_MS : FIRST_MS);
+    for (size_t i = 0; i < n && !brief; i++) {
+        if (subjects[i].stem && !json_object_get(subjects[i].out, "no_stacks"))
+            ask_stacks(&subjects[i]);
+    }
+    await_answers(subjects, n, ANSWER_MS);
     int64_t until = now_ms() + NATIVE_MS;
     for (size_t i = 0; i < n; i++) {
         struct subject *s = &subjects[i];
+        take_library(s);
         take_trace(s);
         if (s->before >= 0)
             take_stacks(s);

@@ -24,7 +24,10 @@ static const char *const torch_paths[] = {
 };
 
 /* Without debug information: prefixes of the names of libraries' functions. */
-static const char *const native_ops[] = {"MPI_", "PMPI_", "ddp_", "ncclAll", "ncclBcast"};
+static const char *const native_ops[] = {
+    "MPI_",       "PMPI_",   "ddp_barrier", "ddp_broadcast", "ddp_reduce",   "ddp_all_",
+    "ddp_gather", "ddp_sca", "ddp_send",    "ddp_recv",      "ddp_wait",     "ddp_group_",
+    "ncclAll",    "ncclBro", "ncclReduce",  "ncclGroupEnd",  "ddp_monitored"};
 static const char *const native_libraries[] = {
     "__",        "_PMI",    "PMI",   "pmix",     "PMIx", "opal_",
     "ompi_",     "MPIR_",   "MPID",  "epoll_",   "poll", "clock_nanosleep",
@@ -59,22 +62,44 @@ static bool is_library(const char *file, const char *function)
            contains(file, library_paths, ARRAY_LEN(library_paths));
 }
 
+static const char *text_of(const json_t *o, const char *key)
+{
+    return json_string_value(json_object_get(o, key));
+}
+
+/* The index of the outermost frame of a call that communicates, in C; -1: none. */
+static long native_call(const json_t *frames)
+{
+    long found = -1;
+    const json_t *frame;
+    size_t i;
+    json_array_foreach (frames, i, frame) {
+        const char *function = text_of(frame, "function"), *file = text_of(frame, "file");
+        bool python = file && strstr(file, ".py");
+        if (function && !python && begins(function, native_ops, ARRAY_LEN(native_ops)))
+            found = (long)i;
+    }
+    return found;
+}
+
 struct place place_of(const json_t *rank)
 {
+    static const char *const gradients[] = {"torch/autograd/"};
     struct place p = {0};
-    const json_t *main = json_array_get(json_object_get(rank, "threads"), 0), *frame;
-    const char *state = json_string_value(json_object_get(rank, "state"));
+    const json_t *frame,
+        *frames = json_object_get(json_array_get(json_object_get(rank, "threads"), 0),
+                                  "frames");
+    const char *state = text_of(rank, "state");
+    bool sleeps = state && strcmp(state, "sleeping") == 0;
+    long first = native_call(frames);
     size_t i;
-    json_array_foreach (json_object_get(main, "frames"), i, frame) {
-        const char *file = json_string_value(json_object_get(frame, "file"));
-        const char *function = json_string_value(json_object_get(frame, "function"));
-        if (!function)
+    json_array_foreach (frames, i, frame) {
+        const char *file = text_of(frame, "file"), *function = text_of(frame, "function");
+        if (!function || (long)i < first)
             continue;
-        bool op = begins(function, native_ops, ARRAY_LEN(native_ops));
-        if (op || contains(file, torch_paths, ARRAY_LEN(torch_paths))) {
+        if ((long)i == first || contains(file, torch_paths, ARRAY_LEN(torch_paths))) {
             p.op = function;
-        } else if (contains(file, (const char *const[]){"torch/autograd/"}, 1) && state &&
-                   strcmp(state, "sleeping") == 0 && !p.op) {
+        } else if (contains(file, gradients, 1) && sleeps && !p.op) {
             p.op = "backward"; /* waits for gradients of others, if anything */
         } else if (!is_library(file, function) && strcmp(function, "?") != 0) {
             p.function = function;

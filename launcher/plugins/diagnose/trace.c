@@ -171,3 +171,18 @@ int trace_of_torch(const char *text, const char *groups, int64_t now_ns, json_t 
     json_decref(trace);
     return rc;
 }
+
+int trace_of_library(const char *text, int64_t now_ns, json_t *rank)
+{
+    json_t *trace = json_loads(text, 0, NULL), *call;
+    json_t *calls = json_object_get(trace, "calls");
+    size_t i;
+    json_array_foreach (calls, i, call) {
+        json_int_t since = json_integer_value(json_object_get(call, "since_ms"));
+        json_object_set_new(call, "age_ms", json_integer(now_ns / 1000000 - since));
+        json_object_del(call, "since_ms");
+    }
+    int rc = json_is_array(calls) ? json_object_update(rank, trace) : -1;
+    json_decref(trace);
+    return rc;
+}

@@ -16,4 +16,8 @@
  * "calls" in `rank`; -1: it is no such answer. */
 int trace_of_torch(const char *text, const char *groups, int64_t now_ns, json_t *rank);
 
+/* The same from the file of libddpgroup (worker/group/hang_info.h); empty while the rank
+ * does not wait. */
+int trace_of_library(const char *text, int64_t now_ns, json_t *rank);
+
 #endif

@@ -1,7 +1,8 @@
 """faults.py FOLDER SEED ROUNDS KINDS: a healthy job in which one rank is late, again and again.
 
 In each round all ranks do some collectives. Before one of them a rank, drawn from SEED, commits a
-fault: it writes FOLDER/at.ROUND and goes on when FOLDER/go.ROUND exists (gil: after a time)."""
+fault: it writes FOLDER/at.ROUND and goes on when FOLDER/go.ROUND exists (gil: when there is a byte
+in FOLDER/fifo)."""
 import ctypes
 import os
 import random
@@ -13,7 +14,6 @@ import torch
 import torch.distributed as dist
 
 folder, seed, rounds, kinds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4].split(",")
-GIL_S = 3
 
 
 def go(number):
@@ -31,7 +31,9 @@ def fault_loop(number):
 
 
 def fault_gil(number):
-    ctypes.PyDLL(None).sleep(GIL_S)  # line of gil
+    fifo = os.open(f"{folder}/fifo", os.O_RDWR)
+    ctypes.PyDLL(None).read(fifo, ctypes.create_string_buffer(1), 1)  # line of gil
+    os.close(fifo)
 
 
 def fault_stop(number):

@@ -111,12 +111,11 @@ def walk(node):
 
 
 def constant(node):
-    return kind_of(node) in ("Constant", "Str", "Num", "NameConstant", "Bytes", "Ellipsis")
+    return kind_of(node) == "Constant"
 
 
 def text_of(node):
-    value = getattr(node, "value", getattr(node, "s", None)) if constant(node) else None
-    return value if isinstance(value, str) else None
+    return node.value if constant(node) and isinstance(node.value, str) else None
 
 
 def below(path, names):
@@ -416,7 +415,7 @@ class Scan:
         for key, arg in args:
             path = m.origin(arg) or ""
             if constant(arg):
-                value = getattr(arg, "value", getattr(arg, "s", None))
+                value = arg.value
             elif path.startswith("builtins.") and hasattr(builtins, path[9:]):
                 value = getattr(builtins, path[9:])
             else:

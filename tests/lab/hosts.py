@@ -37,7 +37,9 @@ class Lab:
             if os.environ.get(name):
                 shutil.copy(os.environ[name], self.bin)
         for tool in ("ddprun-script", "ddprun-scaling", "ddprun-fetch", "ddprun-view"):
-            shutil.copy(os.path.join(os.path.dirname(launch.DDPRUN), tool), self.bin)
+            program = os.path.join(os.path.dirname(launch.DDPRUN), tool)
+            if os.path.exists(program):
+                shutil.copy(program, self.bin)
         shutil.copy(os.path.join(SOURCE, "launcher", "transport", "ssh_config"), self.bin)
         python_half = os.path.join(os.path.dirname(launch.DDPRUN), "preload")
         if os.path.isdir(python_half):

@@ -239,7 +239,7 @@ static int handle_frame(struct job *j, struct link *l, const struct frame *f,
         return 1;
     if (msg_decode(&decoded, &m, err) < 0)
         return -1;
-    j->nodes[f->node].heard_ms = now_ms();
+    j->nodes[f->node].heard_ms = link_heard_ms(l);
     int rc = handlers[f->type] ? handlers[f->type](j, f->node, &decoded, err)
                                : job_plugins_message(j, f->node, &decoded, err);
     msg_finish(f->type, &m);

@@ -30,6 +30,16 @@ int job_ranks_on(const struct job *j, const struct job_node *n)
     return j->plan && n->place >= 0 ? j->plan->nodes[n->place].nlocal : 0;
 }
 
+/* Does `l` lead to a node that is not lost? */
+static bool has_live_node(const struct job *j, const struct link *l)
+{
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        if (j->nodes[i].via == l && !j->nodes[i].lost)
+            return true;
+    }
+    return false;
+}
+
 void job_send(struct job *j, unsigned node, enum msg_type type, const void *m)
 {
     if (node != NODE_ALL) {
@@ -39,23 +49,13 @@ void job_send(struct job *j, unsigned node, enum msg_type type, const void *m)
     }
     struct pack k = {0};
     msg_pack(type, m, &k);
-    j->send_round++;
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (job_node_connected(&j->nodes[i]) &&
-            link_first(j->nodes[i].via, j->send_round))
-            link_send_pack(j->nodes[i].via, type, NODE_ALL, &k);
+    const struct job_link *jl;
+    LL_FOREACH (j->links, jl) {
+        const struct job_node *n = &j->nodes[jl->node];
+        if ((n->via == jl->link && !n->lost) || has_live_node(j, jl->link))
+            link_send_pack(jl->link, type, NODE_ALL, &k);
     }
     pack_finish(&k);
-}
-
-/* Does `l` lead to a node that is not lost? */
-static bool has_live_node(const struct job *j, const struct link *l)
-{
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (j->nodes[i].via == l && !j->nodes[i].lost)
-            return true;
-    }
-    return false;
 }
 
 void job_node_lost(struct job *j, unsigned node, const char *why)

@@ -83,7 +83,6 @@ struct job {
         unsigned node;     /* whose agent is at its other end */
         struct job_link *next;
     } * links;           /* owned: all of them */
-    uint64_t send_round; /* number of the last broadcast: each link gets it once */
     unsigned settled, ended; /* nodes up to here have joined or failed; have ended */
     struct link *local;  /* borrowed: the link to our own agent; NULL: none */
     pid_t local_pid;     /* 0: none, or reaped */

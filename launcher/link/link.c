@@ -37,7 +37,6 @@ struct link {
     struct evbuffer *records;          /* owned: encrypted input, NULL on a plain link */
     bool flush_posted, over_high, closed, freeing;
     int64_t heard_ms;
-    uint64_t round; /* the last argument of link_first() */
 };
 
 static void seal_out(struct link *l)
@@ -251,13 +250,6 @@ void link_flush(struct link *l, int64_t deadline_ms)
         if (link_queued(l) == 0 || left <= 0 || poll(&p, 1, (int)left) == 0)
             return;
     }
-}
-
-bool link_first(struct link *l, uint64_t round)
-{
-    bool first = l->round != round;
-    l->round = round;
-    return first;
 }
 
 int64_t link_heard_ms(const struct link *l)

@@ -61,10 +61,6 @@ size_t link_queued(const struct link *l); /* bytes not yet written */
 /* Write the queue, waiting until `deadline_ms` if necessary: before an exit. */
 void link_flush(struct link *l, int64_t deadline_ms);
 
-/* Is this the first call with `round`, counted by the caller from 1? For loops over all
- * nodes, many of which may be behind one link. */
-bool link_first(struct link *l, uint64_t round);
-
 /* When the last byte was received, in monotonic ms. */
 int64_t link_heard_ms(const struct link *l);
 

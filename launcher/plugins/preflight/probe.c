@@ -16,6 +16,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/sock.h"
+#include "common/write_all.h"
 #include "launcher/plugins/preflight/check.h"
 #include "launcher/plugins/preflight/preflight.h"
 
@@ -58,12 +59,8 @@ static void write_record(int fd, const void *body, size_t n)
     char *record = xcalloc(1, sizeof size + n);
     memcpy(record, &size, sizeof size);
     memcpy(record + sizeof size, body, n);
-    for (size_t at = 0; at < sizeof size + n;) {
-        ssize_t sent = write(fd, record + at, sizeof size + n - at);
-        if (sent < 0 && errno != EINTR)
-            _exit(1); /* the agent is gone */
-        at += sent > 0 ? (size_t)sent : 0;
-    }
+    if (write_all(fd, record, sizeof size + n) < 0)
+        _exit(1); /* the agent is gone */
     free(record);
 }
 

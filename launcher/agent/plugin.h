@@ -48,7 +48,7 @@ struct agent_plugin {
                    struct ddp_err *err);
 
     /* Set its fields of what launcher/contract.c makes a rank's variables from; texts
-     * stay valid until the rank has been started. */
+     * stay valid until it is called for another rank. */
     void (*rank_facts)(void *state, uint32_t local, struct rank_facts *facts);
     /* Add or replace variables of one rank; `env` has those of launcher/contract.c. */
     void (*rank_env)(void *state, uint32_t local, struct strv *env);

@@ -12,7 +12,6 @@
 #include "common/mem.h"
 #include "common/offload.h"
 #include "launcher/agent/agent_impl.h"
-#include "launcher/agent/error_file.h"
 #include "launcher/agent/machine.h"
 #include "launcher/contract.h"
 #include "launcher/place/bind.h"
@@ -55,14 +54,6 @@ static void on_out(struct worker_proc *w, unsigned stream, const void *data, siz
     agent_out(r->agent, worker_rank(w), stream, data, n);
 }
 
-static void report_error(struct ranks *r, int rank, int fd)
-{
-    char *text = error_file_read(fd);
-    if (text)
-        agent_send(r->agent, MSG(error, (uint32_t)rank, text));
-    free(text);
-}
-
 static void check_over(struct ranks *r)
 {
     for (uint32_t i = 0; i < r->share->nlocal; i++) {
@@ -78,12 +69,6 @@ static void on_exited(struct worker_proc *w, const struct msg_exit *how, void *a
     uint32_t local = 0;
     while (local + 1 < r->share->nlocal && r->workers[local] != w)
         local++;
-    if (r->error_files[local] >= 0) {
-        if (how->status != 0)
-            report_error(r, (int)how->rank, r->error_files[local]);
-        close(r->error_files[local]);
-        r->error_files[local] = -1;
-    }
     agent_exited(r->agent, local, how);
     check_over(r);
 }
@@ -143,10 +128,6 @@ static void make_env(struct ranks *r, uint32_t local, bool note, struct strv *en
     const struct msg_job *job = r->job;
     const struct share_rank *sr = &r->share->ranks[local];
     const struct binding *b = &r->bindings[local];
-    char error_file[ERROR_FILE_PATH];
-    if (r->error_files[local] >= 0) /* of an environment that was not used */
-        close(r->error_files[local]);
-    r->error_files[local] = error_file_open(error_file);
     struct rank_facts facts = {
         .rank = (int)sr->rank,
         .size = (int)job->nranks,
@@ -168,7 +149,6 @@ static void make_env(struct ranks *r, uint32_t local, bool note, struct strv *en
         .interface = job->interface,
         .gloo_interface = r->gloo_interface,
         .columns = (int)job->columns,
-        .error_file = r->error_files[local] < 0 ? NULL : error_file,
         .rank_names = job->rank_names,
         .store = (enum store_mode)job->store_mode,
     };
@@ -552,8 +532,6 @@ struct ranks *ranks_create(struct agent *a)
     r->bindings = xcalloc(share->nlocal, sizeof *r->bindings);
     r->workers = xcalloc(share->nlocal, sizeof *r->workers);
     r->taken = xcalloc(share->nlocal, sizeof *r->taken);
-    r->error_files = xcalloc(share->nlocal, sizeof *r->error_files);
-    memset(r->error_files, 0xff, share->nlocal * sizeof *r->error_files);
     r->starter = evtimer_new(loop_base(r->loop), on_start, r);
     r->early = evbuffer_new();
     if (!r->starter || !r->early)
@@ -569,10 +547,7 @@ void ranks_destroy(struct ranks *r)
     worker_destroy(r->opened);
     for (uint32_t i = 0; i < r->share->nlocal; i++) {
         worker_destroy(r->workers[i]);
-        if (r->error_files[i] >= 0)
-            close(r->error_files[i]);
     }
-    free(r->error_files);
     binding_finish(r->bindings, (int)r->share->nlocal);
     free(r->bindings);
     free(r->workers);

@@ -31,7 +31,6 @@ struct ranks {
     struct strv base;             /* environment without the per-rank variables */
     struct binding *bindings;     /* owned, by local rank */
     struct worker_proc **workers; /* owned, by local rank; NULL: not started */
-    int *error_files;             /* owned, by local rank; -1: none */
     uint64_t *taken;              /* owned, by local rank: bytes of input taken */
     uint64_t reported;            /* bytes of input reported as taken by all */
     int next;                     /* local rank to be started next */

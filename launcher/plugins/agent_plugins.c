@@ -2,6 +2,7 @@
  * which their hooks are called (launcher/agent/plugin.h) */
 #include "launcher/agent/plugin.h"
 #include "launcher/plugins/diagnose/diagnose.h"
+#include "launcher/plugins/error_file/error_plugin.h"
 #include "launcher/plugins/mpi/mpi.h"
 #include "launcher/plugins/observe/observe.h"
 #include "launcher/plugins/preflight/preflight.h"
@@ -9,11 +10,12 @@
 #include "launcher/plugins/store/store.h"
 
 const struct agent_plugin *const agent_plugins[] = {
-    &mpi_agent,       /* PMIx and PMI */
-    &observe_agent,   /* measures while somebody watches */
-    &preflight_agent, /* checks of the node */
-    &preload_agent,   /* forks Python ranks */
-    &store_agent,     /* hosts the store, vouches for its clients */
-    &diagnose_agent,  /* hang reports */
+    &error_file_agent, /* TORCHELASTIC_ERROR_FILE */
+    &mpi_agent,        /* PMIx and PMI */
+    &observe_agent,    /* measures while somebody watches */
+    &preflight_agent,  /* checks of the node */
+    &preload_agent,    /* forks Python ranks */
+    &store_agent,      /* hosts the store, vouches for its clients */
+    &diagnose_agent,   /* hang reports */
     NULL,
 };

@@ -3,7 +3,7 @@
  * Aborts when the message is empty, longer than a line of ours, or has a control
  * character.
  */
-#include "launcher/agent/error_file.h"
+#include "launcher/plugins/error_file/error_file.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
-#include "launcher/agent/error_file.h"
+#include "launcher/plugins/error_file/error_file.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

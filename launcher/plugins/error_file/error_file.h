@@ -1,4 +1,5 @@
-/* launcher/agent/error_file.h - a rank's exception, from its TORCHELASTIC_ERROR_FILE
+/* launcher/plugins/error_file/error_file.h - a rank's exception, from its
+ * TORCHELASTIC_ERROR_FILE
  *
  * PyTorch's @record writes a JSON object there when the function it decorates raises:
  *
@@ -8,8 +9,8 @@
  * string.) The file is a memfd of the agent, named /proc/PID/fd/N: it needs no directory,
  * collides with no other file, and leaves nothing behind however the agent ends.
  */
-#ifndef LAUNCHER_AGENT_ERROR_FILE_H
-#define LAUNCHER_AGENT_ERROR_FILE_H
+#ifndef LAUNCHER_PLUGINS_ERROR_FILE_ERROR_FILE_H
+#define LAUNCHER_PLUGINS_ERROR_FILE_ERROR_FILE_H
 
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
-/* launcher/agent/error_file.c - see error_file.h */
-#include "launcher/agent/error_file.h"
+/* launcher/plugins/error_file/error_file.c - see error_file.h */
+#include "launcher/plugins/error_file/error_file.h"
 
 #include "common/mem.h"
 

@@ -1,0 +1,83 @@
+/* launcher/plugins/error_file/error_agent.c - see error_plugin.h */
+#include "common/mem.h"
+#include "launcher/agent/plugin.h"
+#include "launcher/plugins/error_file/error_file.h"
+#include "launcher/plugins/error_file/error_plugin.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct error_node {
+    struct agent *agent;        /* borrowed */
+    uint32_t nranks;            /* of this node */
+    int *files;                 /* owned, by local rank; -1: none */
+    char path[ERROR_FILE_PATH]; /* of the last rank asked for */
+};
+
+static void drop(struct error_node *s, uint32_t local)
+{
+    if (s->files[local] >= 0)
+        close(s->files[local]);
+    s->files[local] = -1;
+}
+
+static void drop_all(struct error_node *s)
+{
+    for (uint32_t i = 0; i < s->nranks; i++)
+        drop(s, i);
+    free(s->files);
+}
+
+static int error_prepare(void *state, struct msg_job *job, struct ddp_err *err)
+{
+    struct error_node *s = state;
+    drop_all(s); /* of the last attempt */
+    s->nranks = s->agent->share.nlocal;
+    s->files = xcalloc(s->nranks, sizeof *s->files);
+    memset(s->files, 0xff, s->nranks * sizeof *s->files);
+    return 0;
+}
+
+static void error_rank_facts(void *state, uint32_t local, struct rank_facts *facts)
+{
+    struct error_node *s = state;
+    drop(s, local); /* of an environment that was not used */
+    s->files[local] = error_file_open(s->path);
+    facts->error_file = s->files[local] < 0 ? NULL : s->path;
+}
+
+static void error_rank_exited(void *state, uint32_t local, const struct msg_exit *how)
+{
+    struct error_node *s = state;
+    char *text = how->status != 0 && s->files[local] >= 0
+                     ? error_file_read(s->files[local])
+                     : NULL;
+    if (text)
+        agent_send(s->agent, MSG(error, how->rank, text));
+    free(text);
+    drop(s, local);
+}
+
+static int error_init(struct agent *a, void **state, struct ddp_err *err)
+{
+    struct error_node *s = xcalloc(1, sizeof *s);
+    s->agent = a;
+    *state = s;
+    return 0;
+}
+
+static void error_fini(void *state)
+{
+    drop_all(state);
+    free(state);
+}
+
+const struct agent_plugin error_file_agent = {
+    .name = "error_file",
+    .init = error_init,
+    .fini = error_fini,
+    .prepare = error_prepare,
+    .rank_facts = error_rank_facts,
+    .rank_exited = error_rank_exited,
+};

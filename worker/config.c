@@ -548,7 +548,8 @@ int config_parse(int argc, char **argv, struct train_config *out, struct ddp_err
     struct parse p = {.c = out, .err = err};
     argp_program_version = "ddp-train " DDP_TRAIN_VERSION;
     argp_err_exit_status = EXIT_USAGE;
-    if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &p) != 0)
-        return -1;
-    return fill_in(&p);
+    if (argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &p) == 0 && fill_in(&p) == 0)
+        return 0;
+    config_finish(out);
+    return -1;
 }

@@ -23,7 +23,6 @@ int main(int argc, char **argv)
     stdout_must_arrive("ddp-train");
     if (config_parse(argc, argv, &config, &err) < 0) {
         complain(&err);
-        config_finish(&config);
         return EXIT_USAGE;
     }
     signals_install();

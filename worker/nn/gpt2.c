@@ -34,10 +34,10 @@ static int read_sizes(const char *text, struct sizes *s, struct ddp_err *err)
         while (i < ARRAY_LEN(rows) &&
                (strlen(rows[i].name) != len || strncmp(rows[i].name, at, len) != 0))
             i++;
+        bool known = i < ARRAY_LEN(rows) && at[len] == '=';
         char *end = NULL;
-        long value = i < ARRAY_LEN(rows) ? strtol(at + len + 1, &end, 10) : 0;
-        if (i == ARRAY_LEN(rows) || (*end && *end != ',') || value < 1 ||
-            value > rows[i].most)
+        long value = known ? strtol(at + len + 1, &end, 10) : 0;
+        if (!known || (*end && *end != ',') || value < 1 || value > rows[i].most)
             return err_set(err,
                            "model gpt2: '%.*s' is not layers, heads, width, context or "
                            "vocab with '=' and a number",

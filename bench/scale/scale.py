@@ -62,7 +62,8 @@ def paper(nodes, ranks, links, rounds):
     than the launcher gets."""
     probes = min(PROBES, nodes)
     return {
-        "start": ({"hello": nodes, "pong": links}, {"ping": links, "store": 1}),
+        "start": ({"hello": nodes, "pong": links}, {"ping": links, "store": 1,
+                                                    "pmi_mapping": links}),
         "launch": ({"store_ready": 1, "spawned": nodes}, {"job": links, "share": nodes}),
         "barrier": ({"fence": nodes}, {"fence": links}),
         "exchange": ({"fence": nodes}, {"fence": links}),

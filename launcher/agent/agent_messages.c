@@ -155,8 +155,6 @@ static int handle_restart(struct agent *a, const struct frame *f, struct ddp_err
     a->job.master_addr = msg_take(&m->addr);
     a->job.master_port = m->port;
     a->job.rank0_port = m->rank0_port;
-    if (m->map.n > 0)
-        replace(&a->job.map, &m->map);
     a->job.nranks = m->nranks;
     a->job.nnodes = m->nnodes;
     a->reshared = m->shares || a->share.standby;

@@ -30,15 +30,11 @@ static void send_assignments(struct job *j)
 
 static void send_restart(struct job *j)
 {
-    bool moved = false;
-    for (size_t i = 0; i < j->alloc->nnodes; i++)
-        moved |= j->nodes[i].replaces;
     job_send(j, NODE_ALL,
              MSG(restart, .attempt = (uint32_t)j->restart.attempt,
                  .addr = j->job.master_addr, .port = j->job.master_port,
                  .rank0_port = j->job.rank0_port, .nranks = j->job.nranks,
-                 .nnodes = j->job.nnodes, .map = moved ? j->job.map : (struct strv){0},
-                 .shares = j->planned_again));
+                 .nnodes = j->job.nnodes, .shares = j->planned_again));
     j->planned_again = false;
     j->ended = 0;
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {

@@ -12,7 +12,6 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/envfwd.h"
-#include "launcher/link/rankmap.h"
 #include "launcher/place/bind.h"
 #include "launcher/transport/package.h"
 
@@ -182,16 +181,7 @@ int job_make_plan(struct job *j, struct ddp_err *err)
     j->job.nnodes = (uint32_t)j->plan->nnodes;
     for (int p = 0; p < j->plan->nnodes; p++)
         j->nodes[j->plan->nodes[p].host - j->alloc->nodes].place = p;
-    job_make_map(j);
     return 0;
-}
-
-void job_make_map(struct job *j)
-{
-    strv_finish(&j->job.map);
-    for (int p = 0; p < j->plan->nnodes; p++)
-        rankmap_push(&j->job.map, j->plan->nodes[p].host->name, j->plan->nodes[p].ranks,
-                     j->plan->nodes[p].nlocal);
 }
 
 int job_plan(struct job *j, struct ddp_err *err)

@@ -58,7 +58,6 @@ int job_choose_transport(struct job *j, struct ddp_err *err);
 int job_describe(struct job *j, struct ddp_err *err);
 int job_plan(struct job *j, struct ddp_err *err);      /* if all slots are known */
 int job_make_plan(struct job *j, struct ddp_err *err); /* they are */
-void job_make_map(struct job *j);                      /* j->job.map from the plan */
 void job_share_of(const struct job *j, int place, struct msg_share *share);
 void job_hosts(const struct job *j, struct msg_hosts *hosts);
 

@@ -11,7 +11,6 @@
 
 #include "common/log.h"
 #include "common/mem.h"
-#include "launcher/link/rankmap.h"
 
 #include <stdlib.h>
 
@@ -113,7 +112,6 @@ int job_replace_lost(struct job *j, struct ddp_err *err)
     int before = j->plan->nnodes;
     if (pair(j, false)) {
         pair(j, true);
-        job_make_map(j);
         return 0;
     }
     for (size_t i = 0; i < j->alloc->nnodes; i++)

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 void rankmap_push(struct strv *map, const char *host, const int *ranks, int n)
 {
@@ -16,6 +17,41 @@ void rankmap_push(struct strv *map, const char *host, const int *ranks, int n)
     strv_pushf(map, "%s %s", text, host);
     free(text);
     idset_finish(&set);
+}
+
+void *rankmap_pack(const struct strv *map, size_t *n, uint32_t *size)
+{
+    size_t all = 0;
+    for (size_t i = 0; i < map->n; i++)
+        all += strlen(map->v[i]) + 1;
+    char *text = xcalloc(all + 1, 1), *end = text;
+    for (size_t i = 0; i < map->n; i++) {
+        end = stpcpy(end, map->v[i]);
+        *end++ = '\n';
+    }
+    uLongf packed = compressBound(all);
+    void *data = xcalloc(packed, 1);
+    if (compress2(data, &packed, (Bytef *)text, all, Z_DEFAULT_COMPRESSION) != Z_OK)
+        abort(); /* out of memory, as in mem.h */
+    free(text);
+    *n = packed;
+    *size = (uint32_t)all;
+    return data;
+}
+
+int rankmap_unpack(const void *data, size_t n, uint32_t size, struct strv *map,
+                   struct ddp_err *err)
+{
+    char *text = xcalloc((size_t)size + 1, 1), *save = NULL;
+    uLongf all = size;
+    int rc = uncompress((Bytef *)text, &all, data, n);
+    if (rc != Z_OK || all != size)
+        err_set(err, "a rank map that is garbled");
+    for (char *line = strtok_r(text, "\n", &save); line && rc == Z_OK;
+         line = strtok_r(NULL, "\n", &save))
+        strv_push(map, line);
+    free(text);
+    return rc == Z_OK && all == size ? 0 : -1;
 }
 
 static int read_node(struct rankmap *m, uint32_t node, const char *text,

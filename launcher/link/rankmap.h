@@ -1,4 +1,4 @@
-/* launcher/link/rankmap.h - parse msg_job's map: the node of each rank
+/* launcher/link/rankmap.h - the map of an MPI job: the node of each rank
  *
  * One text for each node that has ranks, by node rank: "0-3,8 HOST". Ranges, since the
  * ranks of a host are mostly consecutive.
@@ -26,6 +26,12 @@ struct rankmap {
 int rankmap_read(struct rankmap *m, const struct strv *map, uint32_t nranks,
                  struct ddp_err *err);
 void rankmap_finish(struct rankmap *m);
+
+/* The lines as one text, compressed: malloc'ed, *n bytes; `size` is that of the text. And
+ * back. */
+void *rankmap_pack(const struct strv *map, size_t *n, uint32_t *size);
+int rankmap_unpack(const void *data, size_t n, uint32_t size, struct strv *map,
+                   struct ddp_err *err);
 
 /* The text for one node. */
 void rankmap_push(struct strv *map, const char *host, const int *ranks, int n);

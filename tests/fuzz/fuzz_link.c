@@ -53,6 +53,12 @@ static void try_body(const struct frame *f)
         fail("other bytes", f->type);
     if (f->type == MSG_SERVE)
         try_map(&m.serve);
+    struct strv map = {0};
+    if (f->type == MSG_MAP &&
+        rankmap_unpack(m.map.data, m.map.ndata, m.map.size % 100000, &map, &err) < 0 &&
+        !err.text[0])
+        fail("a map refused without a word", MSG_MAP);
+    strv_finish(&map);
     pack_finish(&k);
     msg_finish(f->type, &m);
     if (f->type == MSG_MERGED && merge_split(f, on_part, NULL, &err) < 0 && !err.text[0])

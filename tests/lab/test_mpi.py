@@ -68,6 +68,13 @@ class OpenMpi(MpiHosts):
         self.assert_ended(launched, 0)
         self.assertEqual(launched.out, "all ok on 5 ranks, 2 of them here\n")
 
+    def test_in_a_tree_of_agents(self):
+        """Each host's agent is started by the one before: fences are joined on the way."""
+        where = ["-H", self.hosts(2, 3, 4, slots=2), "--tree-width", 1]
+        launched = self.check(mpi.OPENMPI, where, "all")
+        self.assert_ended(launched, 0)
+        self.assertEqual(launched.out, "all ok on 6 ranks, 2 of them here\n")
+
     def test_addresses_on_demand(self):
         launched = self.check(
             mpi.OPENMPI, self.on_two(2), "all",

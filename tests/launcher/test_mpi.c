@@ -102,6 +102,34 @@ static const struct {
     {true, "     0", {NULL}},
 };
 
+/* Names of a cluster take a fraction of their size; any other bytes are an error. */
+START_TEST(a_map_is_compressed)
+{
+    struct strv map = {0}, again = {0};
+    struct ddp_err err;
+    uint32_t size;
+    size_t n;
+    for (int i = 0; i < 1000; i++)
+        strv_pushf(&map, "%d-%d node%05d", 8 * i, 8 * i + 7, i);
+    uint8_t *data = rankmap_pack(&map, &n, &size);
+    ck_assert_uint_lt(n, size / 2);
+    ck_ok(rankmap_unpack(data, n, size, &again, &err), err);
+    ck_assert_uint_eq(again.n, map.n);
+    ck_assert_str_eq(again.v[999], "7992-7999 node00999");
+    strv_finish(&again);
+    ck_assert_int_eq(rankmap_unpack(data, n, size - 1, &again, &err), -1);
+    strv_finish(&again);
+    ck_assert_int_eq(rankmap_unpack(data, n / 2, size, &again, &err), -1);
+    strv_finish(&again);
+    data[n / 2] ^= 1;
+    ck_assert_int_eq(rankmap_unpack(data, n, size, &again, &err), -1);
+    ck_assert_str_eq(err.text, "a rank map that is garbled");
+    strv_finish(&again);
+    strv_finish(&map);
+    free(data);
+}
+END_TEST
+
 START_TEST(a_request_is_complete_only_at_its_end)
 {
     size_t n = strlen(requests[_i].text);
@@ -241,6 +269,7 @@ Suite *suite(void)
     TCase *t = tcase_create("maps");
     tcase_add_loop_test(t, ranks_are_mapped_to_nodes, 0, (int)ARRAY_LEN(maps));
     tcase_add_test(t, a_mapping_too_long_for_pmi_is_omitted);
+    tcase_add_test(t, a_map_is_compressed);
     suite_add_tcase(s, t);
     t = tcase_create("wire");
     tcase_add_loop_test(t, a_request_is_complete_only_at_its_end, 0,

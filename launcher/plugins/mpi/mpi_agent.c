@@ -1,6 +1,7 @@
 /* launcher/plugins/mpi/mpi_agent.c - services for MPI programs, on the nodes' side */
 #include "common/mem.h"
 #include "launcher/agent/plugin.h"
+#include "launcher/link/rankmap.h"
 #include "launcher/plugins/mpi/mpi.h"
 #include "launcher/plugins/mpi/mpi_kind.h"
 #include "launcher/plugins/mpi/mpi_service.h"
@@ -10,13 +11,31 @@
 struct mpi_node {
     struct agent *agent;         /* borrowed */
     struct mpi_service *service; /* owned: of this attempt; NULL before the first */
+    char *mapping;               /* owned: PMI_process_mapping; NULL: none */
+    struct strv map;             /* of an attempt; empty: none */
+    uint32_t attempt;            /* of the map */
 };
+
+/* With one node the map needs no message. */
+static void map_one_node(struct mpi_node *s, const struct msg_share *share)
+{
+    int *ranks = xcalloc(share->nlocal, sizeof *ranks);
+    for (uint32_t i = 0; i < share->nlocal; i++)
+        ranks[i] = (int)share->ranks[i].rank;
+    rankmap_push(&s->map, share->host, ranks, (int)share->nlocal);
+    free(ranks);
+}
 
 static int mpi_prepare(void *state, struct msg_job *job, struct ddp_err *err)
 {
     struct mpi_node *s = state;
     mpi_service_destroy(s->service);
-    s->service = mpi_service_create(s->agent);
+    if (s->attempt != job->attempt)
+        strv_finish(&s->map); /* nodes may have been replaced */
+    if (job->nnodes == 1 && s->map.n == 0)
+        map_one_node(s, &s->agent->share);
+    s->attempt = job->attempt;
+    s->service = mpi_service_create(s->agent, s->mapping, &s->map);
     return 0;
 }
 
@@ -34,8 +53,8 @@ static int mpi_program(void *state, const char *path, const struct strv *env,
     if (kind == MPI_UNSEEN)
         return 0;
     const char *name = job->apps.n > 0 ? path : job->argv.v[0];
-    if (mpi_kind_check(kind, name, library, mpi_service_serves(s->service),
-                       job->nranks, err) < 0)
+    if (mpi_kind_check(kind, name, library, mpi_service_serves(s->service), job->nranks,
+                       err) < 0)
         return -1;
     if (kind == MPI_WANTS_PMIX)
         mpi_service_expect(s->service);
@@ -81,6 +100,28 @@ static int handle_frame(void *state, const struct frame *f, struct ddp_err *err)
     return s->service ? mpi_service_on_frame(s->service, f, err) : 0;
 }
 
+static int handle_mapping(void *state, const struct frame *f, struct ddp_err *err)
+{
+    struct mpi_node *s = state;
+    struct msg_pmi_mapping *m = f->m;
+    free(s->mapping);
+    s->mapping = msg_take(&m->value);
+    return 0;
+}
+
+static int handle_map(void *state, const struct frame *f, struct ddp_err *err)
+{
+    struct mpi_node *s = state;
+    const struct msg_map *m = f->m;
+    strv_finish(&s->map);
+    s->attempt = m->attempt;
+    if (rankmap_unpack(m->data, m->ndata, m->size, &s->map, err) < 0)
+        return -1;
+    if (s->service)
+        mpi_service_mapped(s->service);
+    return 0;
+}
+
 static int mpi_init(struct agent *a, void **state, struct ddp_err *err)
 {
     struct mpi_node *s = xcalloc(1, sizeof *s);
@@ -91,13 +132,18 @@ static int mpi_init(struct agent *a, void **state, struct ddp_err *err)
 
 static void mpi_fini(void *state)
 {
-    mpi_service_destroy(((struct mpi_node *)state)->service);
-    free(state);
+    struct mpi_node *s = state;
+    mpi_service_destroy(s->service);
+    strv_finish(&s->map);
+    free(s->mapping);
+    free(s);
 }
 
 static const struct agent_message messages[] = {
     {MSG_FENCE, handle_frame},
     {MSG_PEER, handle_frame},
+    {MSG_PMI_MAPPING, handle_mapping},
+    {MSG_MAP, handle_map},
     {0},
 };
 

@@ -14,8 +14,12 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/agent/agent.h"
+#include "launcher/contract.h"
 #include "launcher/job/plugin.h"
+#include "launcher/link/rankmap.h"
 #include "launcher/plugins/mpi/mpi.h"
+#include "launcher/plugins/mpi/pmi_wire.h"
 #include "launcher/transport/program.h"
 
 #include <stdlib.h>
@@ -39,6 +43,7 @@ struct mpi_job {
     struct fence *fences; /* owned: those that nodes wait in */
     uint32_t *in_mpi; /* owned, by node: 1 + one of its ranks that is in MPI; 0: none */
     uint32_t absent;  /* 1 + a rank that never called MPI_Init; 0: none */
+    bool mapped;      /* in this attempt all nodes have got the map */
     struct event *absent_timer; /* owned */
 };
 
@@ -208,6 +213,68 @@ static int handle_member(void *state, unsigned node, const struct frame *f,
     return 0;
 }
 
+/* --- where ranks are ---------------------------------------------------------------- */
+
+/* PMI_process_mapping is short, and every node gets it before its orders. NULL: too long,
+ * or nobody can ask for it. */
+static char *mapping(const struct job *j)
+{
+    struct rankmap map = {.nranks = (uint32_t)j->plan->nranks};
+    if (!(j->job.mpi & MPI_PMI) || !(j->job.rank_names & NAMES_PMI))
+        return NULL;
+    map.node_of = xcalloc(map.nranks, sizeof *map.node_of);
+    for (uint32_t r = 0; r < map.nranks; r++)
+        map.node_of[r] = (uint32_t)j->plan->ranks[r].node;
+    char *text = pmi_mapping(&map);
+    free(map.node_of);
+    return text;
+}
+
+static void mpi_prepare(void *state)
+{
+    struct mpi_job *s = state;
+    char *text = mapping(s->job);
+    if (text)
+        job_send(s->job, NODE_ALL, MSG(pmi_mapping, text));
+    free(text);
+}
+
+static void mpi_local_orders(void *state, struct agent_orders *orders)
+{
+    struct mpi_job *s = state;
+    char *text = mapping(s->job);
+    if (text)
+        agent_orders_add(orders, MSG(pmi_mapping, text));
+    free(text);
+}
+
+/* The first PMIx server that starts needs the names of all nodes. The others will, too:
+ * all get them, and later requests have been answered by that. */
+static int handle_map_request(void *state, unsigned node, const struct frame *f,
+                              struct ddp_err *err)
+{
+    struct mpi_job *s = state;
+    struct job *j = s->job;
+    const struct msg_map_request *m = f->m;
+    if (s->mapped || !j->plan || m->attempt != (uint32_t)j->restart.attempt)
+        return 0;
+    struct strv map = {0};
+    struct msg_map all = {.attempt = m->attempt};
+    size_t n;
+    for (int p = 0; p < j->plan->nnodes; p++) {
+        const struct plan_node *pn = &j->plan->nodes[p];
+        rankmap_push(&map, pn->host->name, pn->ranks, pn->nlocal);
+    }
+    void *data = rankmap_pack(&map, &n, &all.size);
+    all.data = data;
+    all.ndata = (uint32_t)n;
+    job_send(j, NODE_ALL, MSG_MAP, &all);
+    s->mapped = true;
+    free(data);
+    strv_finish(&map);
+    return 0;
+}
+
 /* --- life --------------------------------------------------------------------------- */
 
 static int mpi_init(struct job *j, void **state, struct ddp_err *err)
@@ -232,6 +299,7 @@ static void mpi_next_attempt(void *state)
 {
     struct mpi_job *s = state;
     drop_fences(s);
+    s->mapped = false;
     memset(s->in_mpi, 0, s->job->alloc->nnodes * sizeof *s->in_mpi);
     s->absent = 0;
     event_del(s->absent_timer);
@@ -252,6 +320,7 @@ static const struct job_message messages[] = {
     {MSG_PEER, handle_peer},
     {MSG_ABORT, handle_abort},
     {MSG_MEMBER, handle_member},
+    {MSG_MAP_REQUEST, handle_map_request},
     {0},
 };
 
@@ -260,6 +329,8 @@ const struct job_plugin mpi_job = {
     .init = mpi_init,
     .open = mpi_open,
     .fini = mpi_fini,
+    .prepare = mpi_prepare,
+    .local_orders = mpi_local_orders,
     .next_attempt = mpi_next_attempt,
     .messages = messages,
 };

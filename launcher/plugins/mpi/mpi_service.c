@@ -70,6 +70,8 @@ struct mpi_service {
     struct event *accepting, *deadline, *absence; /* owned */
     pid_t server;                                 /* 0: not started, or exited */
     struct link *link;                            /* owned: to the server */
+    const struct strv *map;                       /* borrowed; empty: not known */
+    bool unmapped;                                /* the server runs, and waits for it */
     bool served;                                  /* the server has been started once */
     bool stopped;
     struct mpi_rank *ranks; /* owned, by local rank */
@@ -259,9 +261,16 @@ static void send_orders(struct mpi_service *w)
                           .tmpdir = xstrdup(tmpdir_of(w)),
                           .node = w->share->node_rank,
                           .nranks = w->job->nranks};
-    strv_push_all(&m.map, w->job->map.v);
+    strv_push_all(&m.map, w->map->v);
     link_send_msg(w->link, 0, MSG_SERVE, &m);
     msg_serve_finish(&m);
+}
+
+void mpi_service_mapped(struct mpi_service *w)
+{
+    if (w->link && w->unmapped)
+        send_orders(w);
+    w->unmapped = false;
 }
 
 static int start_server(struct mpi_service *w, struct ddp_err *err)
@@ -291,7 +300,11 @@ static int start_server(struct mpi_service *w, struct ddp_err *err)
     log_debug("PMIx server started as process %d", (int)w->server);
     reap_watch(w->agent->reap, w->server, on_server_exit, w);
     w->link = link_create(w->agent->loop, pair[0], FRAME_UP, NULL, &link_events, w);
-    send_orders(w);
+    w->unmapped = w->map->n == 0;
+    if (w->unmapped)
+        agent_send(w->agent, MSG(map_request, w->job->attempt));
+    else
+        send_orders(w);
     close_listener(w);
     return 0;
 }
@@ -459,7 +472,8 @@ static void on_pmi_send(enum msg_type type, const void *m, void *arg)
     agent_send(w->agent, type, m);
 }
 
-struct mpi_service *mpi_service_create(struct agent *a)
+struct mpi_service *mpi_service_create(struct agent *a, const char *mapping,
+                                       const struct strv *map)
 {
     const struct msg_job *job = &a->job;
     const struct msg_share *share = &a->share;
@@ -467,7 +481,7 @@ struct mpi_service *mpi_service_create(struct agent *a)
     struct mpi_service *w = xcalloc(1, sizeof *w);
     struct ddp_err err;
     *w = (struct mpi_service){
-        .agent = a, .job = job, .share = share, .listen_fd = -1, .first = -1};
+        .agent = a, .job = job, .share = share, .map = map, .listen_fd = -1, .first = -1};
     w->ranks = xcalloc(share->nlocal, sizeof *w->ranks);
     w->deadline = evtimer_new(loop_base(loop), on_stop_deadline, w);
     w->absence = evtimer_new(loop_base(loop), on_absence, w);
@@ -483,7 +497,7 @@ struct mpi_service *mpi_service_create(struct agent *a)
                                                  on_pmi_abort};
     /* PMI_FD means nothing without PMI_RANK */
     if (job->mpi & MPI_PMI && job->rank_names & NAMES_PMI)
-        w->pmi = pmi_server_create(loop, job, share, &pmi_events, w);
+        w->pmi = pmi_server_create(loop, job, share, mapping, &pmi_events, w);
     return w;
 }
 

@@ -19,7 +19,11 @@ struct mpi_service;
 
 /* `a` is borrowed, with its job and share. Serves those of `job.mpi` that this build and
  * this machine support. */
-struct mpi_service *mpi_service_create(struct agent *a);
+/* `mapping`: PMI_process_mapping, borrowed, may be NULL. `map`: as in msg_serve,
+ * borrowed; empty until mpi_service_mapped(). */
+struct mpi_service *mpi_service_create(struct agent *a, const char *mapping,
+                                       const struct strv *map);
+void mpi_service_mapped(struct mpi_service *w); /* the map has arrived */
 /* Kills the PMIx server if it still runs. */
 void mpi_service_destroy(struct mpi_service *w);
 

@@ -275,15 +275,9 @@ bool pmi_server_exited(struct pmi_server *s, uint32_t local)
 }
 
 struct pmi_server *pmi_server_create(struct loop *loop, const struct msg_job *job,
-                                     const struct msg_share *share,
+                                     const struct msg_share *share, const char *mapping,
                                      const struct pmi_events *events, void *arg)
 {
-    struct rankmap map;
-    struct ddp_err err;
-    if (rankmap_read(&map, &job->map, job->nranks, &err) < 0) {
-        log_error("%s", err.text);
-        return NULL;
-    }
     struct pmi_server *s = xcalloc(1, sizeof *s);
     *s = (struct pmi_server){
         .loop = loop, .job = job, .share = share, .events = events, .arg = arg};
@@ -292,11 +286,8 @@ struct pmi_server *pmi_server_create(struct loop *loop, const struct msg_job *jo
     for (uint32_t i = 0; i < share->nlocal; i++)
         s->clients[i] =
             (struct pmi_client){.server = s, .rank = share->ranks[i].rank, .fd = -1};
-    char *mapping = pmi_mapping(&map);
     if (mapping)
         pmi_keys_put(&s->keys, "PMI_process_mapping", mapping);
-    free(mapping);
-    rankmap_finish(&map);
     return s;
 }
 

@@ -23,9 +23,9 @@ struct pmi_events {
     void (*abort)(uint32_t rank, int code, const char *text, void *arg);
 };
 
-/* `job` and `share` are borrowed. */
+/* `job` and `share` are borrowed; `mapping`: PMI_process_mapping, or NULL. */
 struct pmi_server *pmi_server_create(struct loop *loop, const struct msg_job *job,
-                                     const struct msg_share *share,
+                                     const struct msg_share *share, const char *mapping,
                                      const struct pmi_events *events, void *arg);
 void pmi_server_destroy(struct pmi_server *s);
 

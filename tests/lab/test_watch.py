@@ -34,7 +34,7 @@ class Watch(LabTest):
         def all_measured():
             top = self.run_to_end("--top")
             seen[:] = [line for line in top.out.splitlines() if re.match(r" +\d ", line)]
-            measured = r" +\d node00[123] +(runs|sleeps) +\d+ +[\d.]+M +\d+s  busy"
+            measured = r" +\d node00[123] +(runs|sleeps|in I/O) +\d+ +[\d.]+M +\d+s  busy"
             return len(seen) == 6 and all(re.match(measured, line) for line in seen)
 
         self.assertTrue(wait_until(all_measured), seen)

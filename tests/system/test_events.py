@@ -69,7 +69,7 @@ class Events(launch.LaunchTest):
         self.assertLess(names.index("rank_start"), names.index("rank_exit"))
 
     def test_a_failure_with_its_last_words_and_a_restart(self):
-        script = r"[ $RANK = 1 ] && { printf 'bad \377 byte\n' >&2; exit 3; }; sleep 60"
+        script = r"sleep 0.1; [ $RANK = 1 ] && { printf 'bad \377 byte\n' >&2; exit 3; }; sleep 60"
         events, done = self.events("-np", 2, "--max-restarts", 1, "sh", "-c", script, code=3)
         failed = [e for e in events if e["event"] == "rank_exit" and e["why"] == "failed"]
         self.assertEqual([(e["rank"], e["code"], e["attempt"]) for e in failed],
@@ -81,6 +81,8 @@ class Events(launch.LaunchTest):
         self.assertEqual(failures[0]["last_words"], "bad \ufffd byte\n")
         self.assertEqual([e["attempt"] for e in events if e["event"] == "restart"], [2])
         # every line of ddprun is an event
+        self.assertLess(0, events[-1]["whole_s"])
+        self.assertLess(events[-1]["whole_s"], events[-1]["total_s"])
         texts = [e["text"] for e in events if e["event"] == "message"]
         ours = re.findall(r"^ddprun: (.*)", done.err, flags=re.M)
         self.assertEqual(len(ours), 3)

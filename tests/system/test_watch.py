@@ -169,28 +169,40 @@ class Metrics(WatchTest):
         self.assertTrue({t for t in types.values()} <= {"counter", "gauge"})
         return metrics
 
+    def metrics(self, port):
+        try:
+            return self.parse(fetch(f"http://127.0.0.1:{port}/metrics"))
+        except (urllib.error.URLError, ConnectionError):
+            return {}
+
     def test_over_http(self):
         port = launch.free_port()
         job = self.start_sh(2, SCRIPT, "--metrics", f"127.0.0.1:{port}", "--metric", "^step")
-        url = f"http://127.0.0.1:{port}/metrics"
-
-        def metrics():
-            try:
-                return self.parse(fetch(url))
-            except (urllib.error.URLError, ConnectionError):
-                return {}
-
-        self.assertTrue(launch.wait_until(lambda: "process_memory_usage_bytes" in metrics() and
-                                          "ddprun_metric" in metrics()))
-        found = metrics()
+        self.assertTrue(launch.wait_until(lambda: {"process_memory_usage_bytes", "ddprun_metric"} <= set(self.metrics(port))))
+        found = self.metrics(port)
         self.assertEqual(found["ddprun_ranks"]['{state="running"}'], 2)
         self.assertEqual(found["ddprun_restarts_total"], {"": 0})
+        self.assertLess(0.3, found["ddprun_effective_time_ratio"][""])
         for name in ("process_cpu_time_seconds_total", "ddprun_output_bytes_total"):
             self.assertEqual(len(found[name]), 2)
         self.assertEqual(set(found["ddprun_metric"]),
                          {'{name="%s"}' % n for n in ("step", "progress", "loss", "lr")})
         with self.assertRaises(urllib.error.HTTPError):
             fetch(f"http://127.0.0.1:{port}/api/status")
+        self.stop(job)
+
+    def test_gpus(self):
+        """By NVML, or a stand-in for it."""
+        port = launch.free_port()
+        job = self.start_sh(1, "sleep 60", "--metrics", f"127.0.0.1:{port}", env={
+            "LD_LIBRARY_PATH": os.path.dirname(os.environ["FAKE_NVML"])})
+        self.assertTrue(launch.wait_until(lambda: "hw_gpu_utilization_ratio" in self.metrics(port)))
+        found = self.metrics(port)
+        host = f',host="{os.uname().nodename}"}}'
+        self.assertEqual(found["hw_gpu_utilization_ratio"],
+                         {'{gpu="0"' + host: 0.73, '{gpu="1"' + host: 0})
+        self.assertEqual(set(found["hw_gpu_memory_usage_bytes"].values()), {10 << 30})
+        self.assertEqual(set(found["hw_gpu_memory_limit_bytes"].values()), {80 << 30})
         self.stop(job)
 
     def test_in_a_file(self):
@@ -220,7 +232,7 @@ class Top(WatchTest):
         ranks = [line for line in lines if re.match(r" +[012] ", line)]
         self.assertEqual(len(ranks), 3)
         for line in ranks:
-            self.assertRegex(line, r"^ +\d \S+ +(runs|sleeps) +\d+ +[\d.]+M +\d+s  step \d+/3000")
+            self.assertRegex(line, r"^ +\d \S+ +(runs|sleeps|in I/O) +\d+ +[\d.]+M +\d+s  step \d+/3000")
         self.stop(job)
 
     def test_in_a_terminal(self):
@@ -230,20 +242,19 @@ class Top(WatchTest):
         top = self.start("--top", stdout=sub, stderr=sub,
                          command=["sh", "-c", f'exec "$0" "$@" <{os.ttyname(sub)}', launch.DDPRUN])
         os.close(sub)
-        screen = ""
+        screen, pressed = "", ""
         deadline = time.monotonic() + launch.DEADLINE
-        pressed = False
-        while top.process.poll() is None and time.monotonic() < deadline:
-            if select.select([main], [], [], 0.1)[0]:
-                try:
-                    screen += os.read(main, 65536).decode(errors="replace")
-                except OSError:
-                    break
-            if "by CPU" in screen:
-                os.write(main, b"q")
-            elif "q quit" in screen and not pressed:
-                pressed = True
+        while time.monotonic() < deadline and select.select([main], [], [], launch.DEADLINE)[0]:
+            try:
+                screen += os.read(main, 65536).decode(errors="replace")
+            except OSError:  # it has ended
+                break
+            if "q quit" in screen and not pressed:
                 os.write(main, b"s")
+                pressed = "s"
+            if "by CPU" in screen and pressed == "s":
+                os.write(main, b"q")
+                pressed = "q"
         self.assertEqual(top.wait(), 0)
         self.assertTrue(screen.startswith("\033[?1049h"))
         self.assertIn("\033[?25h\033[?1049l", screen)

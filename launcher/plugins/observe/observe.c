@@ -28,8 +28,10 @@ struct observe {
     struct rank_usage *ranks; /* owned, as j->ranks; NULL: nobody has watched */
     struct node_usage *nodes; /* owned, as j->nodes */
     int64_t watched_ms; /* the last request for the status; 0: agents do not measure */
-    bool planned;       /* the plan was reported */
-    bool *started;      /* owned: ranks whose start was reported; NULL: none */
+    int64_t whole_ns;   /* time in which all ranks ran, until the last failure */
+    int64_t whole_since_ns; /* 0: not all of them run */
+    bool planned;           /* the plan was reported */
+    bool *started;          /* owned: ranks whose start was reported; NULL: none */
 };
 
 /* --- the job and its plan ----------------------------------------------------------- */
@@ -120,6 +122,8 @@ static void on_ranks_started(void *state)
 {
     struct observe *o = state;
     struct job *j = o->j;
+    if (j->state == JOB_RUNNING)
+        o->whole_since_ns = now_ns();
     if (!events_wanted(j))
         return;
     for (int r = 0; r < j->plan->nranks; r++)
@@ -153,6 +157,18 @@ static void on_rank_exited(void *state, uint32_t rank)
                "code", code, "signal", sig, "error", event_text(r->error), "last_words",
                event_text(tail));
     free(tail);
+}
+
+static int64_t whole_ns(const struct observe *o)
+{
+    return o->whole_ns + (o->whole_since_ns ? now_ns() - o->whole_since_ns : 0);
+}
+
+static void on_shutdown(void *state)
+{
+    struct observe *o = state;
+    o->whole_ns = whole_ns(o);
+    o->whole_since_ns = 0;
 }
 
 static void on_next_attempt(void *state)
@@ -230,7 +246,7 @@ static void on_status(struct control *c, uint32_t peer, const json_t *request, v
     struct observe *o = arg;
     struct evbuffer *text = evbuffer_new();
     watch(o);
-    status_write(o->j, o->ranks, o->nodes, text);
+    status_write(o->j, whole_ns(o), o->ranks, o->nodes, text);
     control_send(c, peer, evbuffer_pullup(text, -1), evbuffer_get_length(text));
     evbuffer_free(text);
 }
@@ -279,7 +295,7 @@ static double seconds(int64_t from_ns, int64_t to_ns)
 static void finish_viewer(struct observe *o)
 {
     struct evbuffer *last = evbuffer_new();
-    status_write(o->j, o->ranks, o->nodes, last);
+    status_write(o->j, whole_ns(o), o->ranks, o->nodes, last);
     viewer_status(o->viewer, last);
     evbuffer_free(last);
     viewer_finish(o->viewer);
@@ -289,12 +305,12 @@ static void on_end(void *state, int code)
 {
     struct observe *o = state;
     const struct job *j = o->j;
-    event_emit(o->j, "end", "{s:i, s:i, s:i, s:i, s:f, s:f, s:f}", "code", code, "ranks",
-               j->plan ? j->plan->nranks : 0, "hosts", j->plan ? j->plan->nnodes : 0,
-               "attempts", j->restart.attempt + 1, "start_s",
-               seconds(j->created_ns, j->ready_ns), "run_s",
+    event_emit(o->j, "end", "{s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f}", "code", code,
+               "ranks", j->plan ? j->plan->nranks : 0, "hosts",
+               j->plan ? j->plan->nnodes : 0, "attempts", j->restart.attempt + 1,
+               "start_s", seconds(j->created_ns, j->ready_ns), "run_s",
                seconds(j->ready_ns, j->last_exit_ns), "total_s",
-               seconds(j->created_ns, now_ns()));
+               seconds(j->created_ns, now_ns()), "whole_s", (double)whole_ns(o) / 1e9);
     if (o->viewer)
         finish_viewer(o);
 }
@@ -323,6 +339,7 @@ const struct job_plugin observe_job = {
     .ranks_started = on_ranks_started,
     .rank_exited = on_rank_exited,
     .output = on_output,
+    .shutdown = on_shutdown,
     .next_attempt = on_next_attempt,
     .end = on_end,
     .tick = on_tick,

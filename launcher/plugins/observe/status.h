@@ -30,9 +30,9 @@ struct node_usage {
     size_t ngpus;
 };
 
-/* `ranks` and `nodes` have the job's numbers; NULL: nothing is measured. Ends with a
- * newline. */
-void status_write(const struct job *j, const struct rank_usage *ranks,
+/* `whole_ns`: the time in which all ranks have run. `ranks` and `nodes` have the job's
+ * numbers; NULL: nothing is measured. Ends with a newline. */
+void status_write(const struct job *j, int64_t whole_ns, const struct rank_usage *ranks,
                   const struct node_usage *nodes, struct evbuffer *out);
 
 #endif

@@ -144,6 +144,7 @@ static size_t count_state(const char *all, const char *letters)
 static void write_job(const json_t *status, struct evbuffer *out)
 {
     const char *all = text(status, "states");
+    double t = json_number_value(json_object_get(status, "t"));
     head(out, "ddprun_job_info", "gauge", "The job");
     evbuffer_add_printf(out, "ddprun_job_info{");
     label(out, "job", text(status, "job"));
@@ -153,8 +154,12 @@ static void write_job(const json_t *status, struct evbuffer *out)
     label(out, "state", text(status, "state"));
     sample(out, 1);
     head(out, "process_uptime_seconds", "gauge", "Time since ddprun was started");
-    evbuffer_add_printf(out, "process_uptime_seconds %.3f\n",
-                        json_number_value(json_object_get(status, "t")));
+    evbuffer_add_printf(out, "process_uptime_seconds %.3f\n", t);
+    head(out, "ddprun_effective_time_ratio", "gauge",
+         "Share of the time since the start in which all ranks ran (ETTR)");
+    evbuffer_add_printf(out, "ddprun_effective_time_ratio %.4f\n",
+                        t > 0 ? json_number_value(json_object_get(status, "whole_s")) / t
+                              : 0);
     head(out, "ddprun_restarts_total", "counter", "Restarts of all ranks");
     evbuffer_add_printf(out, "ddprun_restarts_total %lld\n",
                         json_integer_value(json_object_get(status, "attempt")) - 1);

@@ -36,7 +36,8 @@ class Lab:
         for name in ("DDPRUN", "DDPRUN_AGENT", "DDPRUN_PMIX", "DDP_TRAIN"):
             if os.environ.get(name):
                 shutil.copy(os.environ[name], self.bin)
-        for tool in ("ddprun-script", "ddprun-scaling", "ddprun-fetch", "ddprun-view"):
+        for tool in ("ddprun-script", "ddprun-scaling", "ddprun-fetch", "ddprun-view",
+                     "ddprun-diagnose"):
             program = os.path.join(os.path.dirname(launch.DDPRUN), tool)
             if os.path.exists(program):
                 shutil.copy(program, self.bin)

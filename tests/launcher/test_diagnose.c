@@ -151,6 +151,15 @@ END_TEST
              "false") "]," STACK(C10D("all_reduce") "," FRAME("<module>", "/x/train.py", \
                                                               "17")))
 
+/* Two ranks, two groups, in another order. */
+#define PAIR(id, entered)                                                         \
+    "{\"id\":\"" id "\",\"name\":\"" id "\",\"ranks\":[0,1],\"entered\":" entered \
+    ",\"done\":0}"
+#define CROSSED(n, left, right)                                                  \
+    RANK(n, "a", "sleeping",                                                     \
+         ",\"groups\":[" PAIR("left", left) "," PAIR("right", right) "]," STACK( \
+             C10D("all_reduce") "," FRAME("<module>", "/x/train.py", "17")))
+
 static const struct {
     const char *ranks, *kind, *sentence, *culprits;
 } verdicts[] = {
@@ -189,6 +198,8 @@ static const struct {
      "2 of 2 ranks have waited 30 s in all_reduce #4 of the default group "
      "(1,000 x float32) at train.py:17; all have entered it",
      "[]"},
+    {CROSSED("0", "1", "0") "," CROSSED("1", "0", "1"), "cycle",
+     "ranks 0-1 wait for each other, in calls of different groups", "[0,1]"},
     /* without a flight recorder */
     {RANK("0", "a", "sleeping",
           "," STACK(C10D("all_reduce") "," FRAME(

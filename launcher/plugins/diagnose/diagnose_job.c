@@ -203,7 +203,7 @@ static json_t *other_ranks(const struct diagnose *d)
             gone =
                 rank->status == 0 ? xstrdup("exited with status 0") : cause_of_death(&c);
         } else if (!d->answers[node].complete) {
-            gone = xstrdup("not answered: nor has the agent of its host");
+            gone = xstrdup("not answered");
         }
         if (gone)
             json_array_append_new(

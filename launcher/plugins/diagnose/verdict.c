@@ -26,7 +26,7 @@ struct view {
     int rank;
     const char *host, *state, *gone; /* gone: exited, or its node does not answer */
     struct place at;
-    bool awaits; /* it is in a call, and others have not entered it */
+    bool awaits, absent; /* of a group: it waits; others wait for it */
     /* in the group that is examined */
     bool member, known;       /* it is one, its numbers are known */
     json_int_t entered, done; /* 0 if they are not */
@@ -457,6 +457,7 @@ static void find_absent(struct job_view *j, const json_t *group)
         nwait += waits[i];
         nabsent += absent[i];
         v->awaits |= waits[i];
+        v->absent |= absent[i];
         if (absent[i]) {
             reason |= v->gone || stopped(v) || !v->at.op;
             exited &= v->gone != NULL;
@@ -646,6 +647,20 @@ static void open_views(struct job_view *j, const json_t *ranks)
     }
 }
 
+/* Each absent rank waits in another group. */
+static void find_cycle(struct job_view *j)
+{
+    struct text t;
+    bool *mark = marks(j);
+    FILE *f = text_open(&t);
+    for (size_t i = 0; i < j->n; i++)
+        mark[i] = j->ranks[i].awaits && j->ranks[i].absent;
+    print_ranks(j, mark, true, f);
+    fputs(" wait for each other, in calls of different groups", f);
+    say(j, &t, true);
+    add_culprits(j, mark, "cycle");
+}
+
 json_t *verdict(const json_t *ranks)
 {
     struct job_view j = {.sentences = json_array(), .culprits = json_array()};
@@ -654,7 +669,7 @@ json_t *verdict(const json_t *ranks)
     if (!j.kind)
         each_group(&j, find_absent);
     if (!j.kind && json_array_size(j.sentences) > 0)
-        j.kind = "cycle";
+        find_cycle(&j);
     if (!j.kind)
         each_group(&j, on_complete);
     if (!j.kind)

@@ -1,0 +1,73 @@
+"""Hang reports of a job on several hosts. A module at the path of torch's stands in for PyTorch."""
+
+import os
+import signal
+import sys
+
+import hosts
+from hosts import LabTest, main
+from launch import wait_until
+
+setUpModule = hosts.set_up
+tearDownModule = hosts.tear_down
+
+PYTHON = os.path.realpath("/usr/bin/python3" if os.path.exists("/usr/bin/python3")
+                          else sys.executable)
+PROGRAM = """\
+import os, time
+from torch.distributed import distributed_c10d as dist
+
+def load():
+    time.sleep(60)
+
+print("up", flush=True)
+if int(os.environ["RANK"]) == 3:
+    load()
+dist.all_reduce()
+"""
+
+
+class Hangs(LabTest):
+    def begin(self, *numbers, **how):
+        for folder in ("torch", "torch/distributed"):
+            os.mkdir(self.path(folder))
+            self.write(f"{folder}/__init__.py", "")
+        self.write("torch/distributed/distributed_c10d.py",
+                   "import time\ndef all_reduce():\n    time.sleep(60)\n")
+        script = self.write("train.py", PROGRAM)
+        job = self.start("-H", self.hosts(*numbers, slots=2), PYTHON, "-u", script,
+                         cwd=self.folder.name, **how)
+        self.assertTrue(wait_until(lambda: job.out.count("up") == 2 * len(numbers)), job.err)
+        return job
+
+    def report(self, job):
+        job.signal(signal.SIGQUIT)
+        wait_until(lambda: "the whole report is in" in job.err)
+        job.signal(signal.SIGTERM)
+        job.wait()
+        self.assert_ended(job, 143)
+        return job.err
+
+    def test_a_rank_of_another_host(self):
+        err = self.report(self.begin(1, 2, 3))
+        self.assertIn("ddprun: hang: ranks 0-2,4-5 wait in all_reduce at train.py:10; rank 3 on "
+                      "node002 has not arrived: it is in load() at train.py:5 (sleeping)", err)
+
+    def test_a_host_that_does_not_answer(self):
+        job = self.begin(1, 2, 3)
+        agents = [pid for pid, line in self.on_host(2).items() if "ddprun-agent" in line]
+        for pid in agents:
+            os.kill(pid, signal.SIGSTOP)
+        job.signal(signal.SIGQUIT)
+        wait_until(lambda: "the whole report is in" in job.err)
+        for pid in agents:
+            os.kill(pid, signal.SIGCONT)
+        self.assertIn("ddprun: hang: ranks 0-1,4-5 wait in all_reduce at train.py:10; ranks 2-3 on "
+                      "node002 have not answered", job.err)
+        job.signal(signal.SIGTERM)
+        job.wait()
+        self.assert_ended(job, 143)
+
+
+if __name__ == "__main__":
+    main()

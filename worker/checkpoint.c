@@ -350,22 +350,6 @@ int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled,
     return 0;
 }
 
-int checkpoint_save(const char *place, const struct train_state *state,
-                    struct model *model, const struct optim *optim,
-                    const struct dataset *data, int ranks, int batch_size, char **path,
-                    struct ddp_err *err)
-{
-    struct checkpoint_info info = {.state = *state,
-                                   .data = data,
-                                   .ranks = ranks,
-                                   .batch_size = batch_size,
-                                   .shard_bytes = SIZE_MAX};
-    struct checkpoint *c = checkpoint_take(place, &info, model, optim);
-    int rc = checkpoint_write(c, NULL, NULL, path, err);
-    checkpoint_free(c);
-    return rc;
-}
-
 /* ---- loading ---- */
 
 static int get_number(const struct safetensors *f, const char *key, uint64_t *out,

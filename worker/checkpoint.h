@@ -65,13 +65,6 @@ int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled,
                      struct lock *run_lock, char **path, struct ddp_err *err);
 void checkpoint_free(struct checkpoint *c);
 
-/* All of that at once, from one rank. `data`, `ranks` and `batch_size` are told to
- * readers and not needed to go on. */
-int checkpoint_save(const char *place, const struct train_state *state,
-                    struct model *model, const struct optim *optim,
-                    const struct dataset *data, int ranks, int batch_size, char **path,
-                    struct ddp_err *err);
-
 /* Fills the weights, the optimiser and `state`; on failure none of them has changed.
  * `*whole` is false when the file had weights only. */
 int checkpoint_load(const char *place, struct train_state *state, struct model *model,

@@ -43,20 +43,12 @@ static int cpu_probe(struct ddp_err *err)
 
 /* ---- spans of a trace ---- */
 
-static void span_first(const char *layer, char phase, int64_t begin, int64_t end,
-                       void *trace)
-{
-    char what[40];
-    snprintf(what, sizeof what, "%s %s", layer, phase == 'f' ? "forward" : "backward");
-    trace_span(trace, TRACE_COMPUTE, what, 0, begin, end);
-}
-
-struct stage_row { /* argument of the stages' trace callbacks */
+struct stage_row { /* argument of the layers' callback */
     struct trace *trace;
     enum trace_row row;
 };
 
-static void span_stage(const char *layer, char phase, int64_t begin, int64_t end,
+static void span_layer(const char *layer, char phase, int64_t begin, int64_t end,
                        void *arg)
 {
     const struct stage_row *row = arg;
@@ -84,16 +76,15 @@ static void watch(struct engine *e)
     static struct stage_row rows[PIPELINE_STAGES];
     reducer_observe(e->reducer, reducer_direct(e->reducer) ? span_wait : span_bucket,
                     e->job.trace);
-    if (!e->pipeline) {
-        model_observe(e->job.model, span_first, e->job.trace);
-        return;
-    }
     void *args[PIPELINE_STAGES];
     for (int s = 0; s < PIPELINE_STAGES; s++) {
         rows[s] = (struct stage_row){e->job.trace, TRACE_COMPUTE + (enum trace_row)s};
         args[s] = &rows[s];
     }
-    pipeline_observe(e->pipeline, span_stage, args);
+    if (e->pipeline)
+        pipeline_observe(e->pipeline, span_layer, args);
+    else
+        model_observe(e->job.model, span_layer, args[0]);
 }
 
 /* ---- open and close ---- */

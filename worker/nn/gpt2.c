@@ -77,7 +77,6 @@ const struct model_type *gpt2_make(const char *text, struct ddp_err *err)
     layers[n++] = (struct layer_spec){LAYER_LAYER_NORM, xstrdup("ln_f")};
     struct model_type *type = xcalloc(1, sizeof *type);
     *type = (struct model_type){.name = xstrdup(text),
-                                .summary = "GPT-2, a language model",
                                 .task = TASK_TOKENS,
                                 .optimizer = "adamw",
                                 .layers = layers,

@@ -92,7 +92,7 @@ struct layer_spec {
 #define MODEL_MAX_LAYERS 64
 
 struct model_type {
-    const char *name, *summary;
+    const char *name;
     enum task task;
     const char *optimizer;           /* the default */
     const struct layer_spec *layers; /* the last is LAYER_END */

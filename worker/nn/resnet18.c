@@ -36,7 +36,6 @@
 
 const struct model_type model_resnet18 = {
     .name = "resnet18",
-    .summary = "a residual network for 32x32 images, with torchvision's names",
     .task = TASK_CLASSIFY,
     .optimizer = "sgd",
     .layers =

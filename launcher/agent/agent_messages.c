@@ -25,7 +25,7 @@ static void replace(struct strv *v, const struct strv *by)
 }
 
 /* A peer that joined the wrong head must not run that head's program: command,
- * environment, directory and preloaded modules are this host's own. */
+ * environment and directory are this host's own. */
 void agent_use_own(const struct agent *a, struct strv *argv, struct strv *env,
                    char **wdir)
 {
@@ -42,8 +42,6 @@ static void run_own(const struct agent *a, struct msg_job *job)
     agent_use_own(a, &job->argv, &job->env, &job->wdir);
     replace(&job->apps, &a->own->apps);
     replace(&job->user_set, &a->own->user_set);
-    free(job->preload);
-    job->preload = xstrdup(a->own->preload);
     job->env_complete = true;
 }
 

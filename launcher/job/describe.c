@@ -127,14 +127,11 @@ int job_describe(struct job *j, struct ddp_err *err)
     j->job.id = make_id();
     j->job.master_addr = xstrdup("");
     j->job.interface = xstrdup(o->interface);
-    j->job.preload = xstrdup(o->preload);
     j->job.rank_names = o->rank_names;
     j->job.store_mode = o->store;
     j->job.bind_to = o->bind_to;
     j->job.input = o->input;
-    j->job.mpi = o->mpi;
     j->job.env_complete = !travels;
-    j->job.report = o->report;
     j->job.max_restarts = (uint32_t)(o->max_restarts + job_losses(o));
     return 0;
 }

@@ -279,6 +279,7 @@ static int handle_map_request(void *state, unsigned node, const struct frame *f,
 
 static int mpi_init(struct job *j, void **state, struct ddp_err *err)
 {
+    j->job.mpi = j->opts->mpi;
     if (j->opts->mpi == MPI_NONE)
         return 0;
     struct mpi_job *s = xcalloc(1, sizeof *s);

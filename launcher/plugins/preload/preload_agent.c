@@ -170,6 +170,17 @@ static void start_interpreter(struct preload_node *s)
 
 /* --- hooks -------------------------------------------------------------------------- */
 
+/* A peer imports what its own ddprun was told to. */
+static int preload_prepare(void *state, struct msg_job *job, struct ddp_err *err)
+{
+    const struct msg_job *own = ((struct preload_node *)state)->agent->own;
+    if (own) {
+        free(job->preload);
+        job->preload = xstrdup(own->preload);
+    }
+    return 0;
+}
+
 static bool preload_start(void *state)
 {
     struct preload_node *s = state;
@@ -218,6 +229,7 @@ const struct agent_plugin preload_agent = {
     .name = "preload",
     .init = preload_init,
     .fini = preload_fini,
+    .prepare = preload_prepare,
     .start = preload_start,
     .stop = preload_stop,
     .spares = preload_spares,

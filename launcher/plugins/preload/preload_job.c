@@ -137,6 +137,8 @@ static int preload_init(struct job *j, void **state, struct ddp_err *err)
 {
     struct preload_job *s = xcalloc(1, sizeof *s);
     s->job = j;
+    j->job.preload = xstrdup(j->opts->preload);
+    j->job.report = j->opts->report;
     s->saved = xcalloc(j->alloc->nnodes, sizeof *s->saved);
     *state = s;
     return 0;

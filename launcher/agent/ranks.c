@@ -527,7 +527,7 @@ struct ranks *ranks_create(struct agent *a)
                         .reap = a->reap,
                         .job = &a->job,
                         .share = share,
-                        .credit = OUTPUT_CREDIT};
+                        .credit = a->job.credit};
     programs_init(&r->programs, &a->job);
     r->bindings = xcalloc(share->nlocal, sizeof *r->bindings);
     r->workers = xcalloc(share->nlocal, sizeof *r->workers);

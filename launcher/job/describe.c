@@ -176,6 +176,8 @@ int job_make_plan(struct job *j, struct ddp_err *err)
     j->job.columns =
         (uint32_t)output_columns(j->opts, j->plan->nranks, widest_host(j->plan));
     j->job.nnodes = (uint32_t)j->plan->nnodes;
+    if (j->job.credit == 0) /* it stays for all attempts */
+        j->job.credit = output_credit(j->job.nnodes);
     for (int p = 0; p < j->plan->nnodes; p++)
         j->nodes[j->plan->nodes[p].host - j->alloc->nodes].place = p;
     return 0;

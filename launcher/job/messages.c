@@ -19,8 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* bytes of output after which a node gets credit for them */
-enum { UNCREDITED_MAX = OUTPUT_CREDIT / 4 };
+/* the part of a node's credit after which it gets more */
+enum { CREDIT_PART = 4 };
 
 bool job_rank_is_of(const struct job *j, uint32_t rank, unsigned node)
 {
@@ -43,7 +43,7 @@ static int handle_output(struct job *j, unsigned node, const struct frame *f,
     output_feed(j->output, (int)m->rank, stream, m->data, m->ndata);
     JOB_HOOKS(j, output, (int)m->rank, stream, m->data, m->ndata);
     n->uncredited += m->ndata;
-    if (n->uncredited >= UNCREDITED_MAX && output_room(j->output) > 0) {
+    if (n->uncredited >= j->job.credit / CREDIT_PART && output_room(j->output) > 0) {
         job_send(j, node, MSG(credit, n->uncredited));
         n->uncredited = 0;
     }

@@ -49,7 +49,7 @@ struct field {
     const struct field *(*record)(void);
 };
 
-#define MESSAGE(TYPE, name, way, max, merge)              \
+#define MESSAGE(TYPE, name, way, max, merge)       \
     static const struct field *fields_##name(void) \
     {                                              \
         typedef struct msg_##name self;            \
@@ -82,6 +82,13 @@ static const struct {
     [MSG_##TYPE] = {fields_##name, sizeof(struct msg_##name)},
 #include "launcher/link/messages.def"
 };
+
+uint32_t output_credit(uint32_t nnodes)
+{
+    uint32_t share = OUTPUT_CREDIT_JOB / (nnodes ? nnodes : 1);
+    share = share < OUTPUT_CREDIT ? share : OUTPUT_CREDIT;
+    return share > OUTPUT_CREDIT_LEAST ? share : OUTPUT_CREDIT_LEAST;
+}
 
 static const void *at(const void *m, size_t offset)
 {

@@ -17,8 +17,15 @@
 #endif
 enum { LINK_PROTOCOL = LINK_PROTOCOL_IS };
 
-/* Bytes that an agent may send before it gets CREDIT, and the same for input. */
-enum { OUTPUT_CREDIT = 512 << 10, INPUT_CREDIT = 256 << 10 };
+/* Bytes of output that an agent may send before it gets CREDIT, at most and at least, and
+ * of all agents together as long as each has the least; bytes of input. */
+enum {
+    OUTPUT_CREDIT = 512 << 10,
+    OUTPUT_CREDIT_LEAST = 4 << 10,
+    OUTPUT_CREDIT_JOB = 64 << 20,
+    INPUT_CREDIT = 256 << 10
+};
+uint32_t output_credit(uint32_t nnodes); /* for each of so many nodes */
 
 /* The service of a fence or peer message: each has its own numbers and keys. */
 enum msg_service { SERVICE_PMIX, SERVICE_PMI };
@@ -31,9 +38,9 @@ enum member_state { MEMBER_JOINED, MEMBER_LEFT, MEMBER_ASKED, MEMBER_ABSENT };
 
 enum { FINDING_END = 0xffff };
 
-#define MESSAGE(TYPE, name, way, max, merge)     struct msg_##name {
-#define RECORD(name)                      struct name {
-#define FIELD(kind, type, name, min, max) type name;
+#define MESSAGE(TYPE, name, way, max, merge) struct msg_##name {
+#define RECORD(name)                         struct name {
+#define FIELD(kind, type, name, min, max)    type name;
 #define COUNTED(kind, type, name, count, min, max, record) \
     type *name;                                            \
     uint32_t count;
@@ -61,7 +68,7 @@ void msg_finish(enum msg_type type, void *m);
  * msg_finish(). What a handler takes out of it, it replaces by NULL. */
 int msg_decode(struct frame *f, union msg_any *m, struct ddp_err *err);
 
-#define MESSAGE(TYPE, name, way, max, merge)                                                  \
+#define MESSAGE(TYPE, name, way, max, merge)                                           \
     static inline void msg_##name##_pack(const struct msg_##name *m, struct pack *k)   \
     {                                                                                  \
         msg_pack(MSG_##TYPE, m, k);                                                    \

@@ -232,6 +232,18 @@ START_TEST(an_agent_of_another_protocol_is_detected_first)
 }
 END_TEST
 
+/* What the launcher may have to hold does not grow with the nodes. */
+START_TEST(output_credit_is_bounded_over_the_job)
+{
+    ck_assert_uint_eq(output_credit(1), 512 << 10);
+    ck_assert_uint_eq(output_credit(128), 512 << 10);
+    ck_assert_uint_eq(output_credit(1024), 64 << 10);
+    ck_assert_uint_eq(output_credit(65534), 4 << 10);
+    for (uint32_t n = 1; n <= 16384; n++)
+        ck_assert_uint_le((uint64_t)n * output_credit(n), 64 << 20);
+}
+END_TEST
+
 Suite *suite(void)
 {
     Suite *s = suite_create("frame");
@@ -250,6 +262,7 @@ Suite *suite(void)
     tcase_add_test(t, a_huge_count_allocates_nothing);
     tcase_add_test(t, a_text_with_a_nul_is_rejected);
     tcase_add_test(t, an_agent_of_another_protocol_is_detected_first);
+    tcase_add_test(t, output_credit_is_bounded_over_the_job);
     suite_add_tcase(s, t);
     return s;
 }

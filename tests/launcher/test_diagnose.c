@@ -60,8 +60,8 @@ START_TEST(only_the_last_of_many_calls_are_kept)
     json_t *rank = json_object();
     ck_assert_int_eq(trace_of_torch(text, NULL, 0, rank), 0);
     const json_t *calls = json_object_get(rank, "calls");
-    ck_assert_uint_eq(json_array_size(calls), 64);
-    ck_assert_int_eq(number(json_array_get(calls, 63), "number"), 2000);
+    ck_assert_uint_eq(json_array_size(calls), 16);
+    ck_assert_int_eq(number(json_array_get(calls, 15), "number"), 2000);
     json_decref(rank);
     free(text);
 }

@@ -14,15 +14,22 @@
 #include "launcher/plugins/diagnose/child.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+#define FOLDER "ranks-" /* in rundir.h's directory */
+enum { YOUNG_S = 60 };
 
 struct diagnose {
     struct agent *agent; /* borrowed */
     char *folder;        /* owned; NULL: none could be made */
+    int held;            /* owned: the open folder, locked as long as we live; -1 */
     char *python;        /* owned: the folder of sitecustomize.py; NULL: not installed */
     int *ranks;          /* owned, by local rank: number in the job */
     pid_t *pids;         /* owned, the same; 0: it does not run */
@@ -30,8 +37,6 @@ struct diagnose {
     struct diagnose_child child;
     uint32_t inquiry; /* number of the one that `child` answers */
 };
-
-/* --- the ranks ---------------------------------------------------------------------- */
 
 static char *python_folder(void)
 {
@@ -44,6 +49,50 @@ static char *python_folder(void)
     return NULL;
 }
 
+/* --- the folder --------------------------------------------------------------------- */
+
+static void remove_folder(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir && (e = readdir(dir));)
+        unlinkat(dirfd(dir), e->d_name, 0);
+    if (dir)
+        closedir(dir);
+    rmdir(folder);
+}
+
+/* Lock it: the lock ends with this process. -1: another holds it. */
+static int hold_folder(const char *folder)
+{
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* Remove folders of agents that were killed. A new one may not be locked yet. */
+static void remove_old(const char *dir)
+{
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        struct stat st;
+        if (strncmp(e->d_name, FOLDER, strlen(FOLDER)) != 0)
+            continue;
+        char *path = xasprintf("%s/%s", dir, e->d_name);
+        bool old = stat(path, &st) == 0 && time(NULL) - st.st_mtime > YOUNG_S;
+        int fd = old ? hold_folder(path) : -1;
+        if (fd >= 0) {
+            remove_folder(path);
+            close(fd);
+        }
+        free(path);
+    }
+    if (d)
+        closedir(d);
+}
+
 static int diagnose_prepare(void *state, struct msg_job *job, struct ddp_err *err)
 {
     struct diagnose *d = state;
@@ -51,17 +100,23 @@ static int diagnose_prepare(void *state, struct msg_job *job, struct ddp_err *er
     if (d->folder)
         return 0;
     char *dir = rundir_path(&why);
-    d->folder = dir ? xasprintf("%s/ranks-XXXXXX", dir) : NULL;
+    if (dir)
+        remove_old(dir);
+    d->folder = dir ? xasprintf("%s/" FOLDER "XXXXXX", dir) : NULL;
     if (d->folder && !mkdtemp(d->folder)) {
         free(d->folder);
         d->folder = NULL;
     }
+    if (d->folder)
+        d->held = hold_folder(d->folder);
     if (!d->folder)
         log_info("hang reports will say little: no folder for them%s%s", dir ? "" : ": ",
                  dir ? "" : why.text);
     free(dir);
     return 0;
 }
+
+/* --- the ranks ---------------------------------------------------------------------- */
 
 /* The rank removes our folder from its PYTHONPATH again; a slash at its end tells an
  * empty one from none. */
@@ -141,16 +196,6 @@ static int handle_inquire(void *state, const struct frame *f, struct ddp_err *er
 
 /* --- life --------------------------------------------------------------------------- */
 
-static void remove_folder(const char *folder)
-{
-    DIR *dir = opendir(folder);
-    for (struct dirent *e; dir && (e = readdir(dir));)
-        unlinkat(dirfd(dir), e->d_name, 0);
-    if (dir)
-        closedir(dir);
-    rmdir(folder);
-}
-
 static bool diagnose_spares(const void *state, pid_t pid)
 {
     const struct diagnose *d = state;
@@ -173,6 +218,8 @@ static void diagnose_fini(void *state)
     diagnose_child_kill(&d->child);
     if (d->folder)
         remove_folder(d->folder);
+    if (d->held >= 0)
+        close(d->held);
     free(d->folder);
     free(d->python);
     free(d->ranks);

@@ -98,7 +98,7 @@ struct place place_of(const json_t *rank)
         if (!function || (long)i < first)
             continue;
         if ((long)i == first || contains(file, torch_paths, ARRAY_LEN(torch_paths))) {
-            p.op = function;
+            p.op = strncmp(function, "PMPI_", 5) == 0 ? function + 1 : function;
         } else if (contains(file, gradients, 1) && sleeps && !p.op) {
             p.op = "backward"; /* waits for gradients of others, if anything */
         } else if (!is_library(file, function) && strcmp(function, "?") != 0) {

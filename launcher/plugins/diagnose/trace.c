@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CALLS_MAX = 64 };
+enum { CALLS_MAX = 16 };
 
 static const struct {
     const char *torch, *name;

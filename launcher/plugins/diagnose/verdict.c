@@ -20,6 +20,7 @@
 static const char *const same_sizes[] = {"all_reduce", "allreduce",      "broadcast",
                                          "reduce",     "reduce_scatter", "all_gather"};
 enum { PLACES_MAX = 3 }; /* described in a sentence */
+enum { CALLS = 16 };     /* that are compared before the first which is not done */
 
 struct view {
     const json_t *is;
@@ -366,7 +367,7 @@ static bool find_mismatch(struct job_view *j, const json_t *group)
                                                                             : from;
         to = v->member && v->entered > to ? v->entered : to;
     }
-    for (json_int_t number = from > 32 ? from - 32 : 1; number <= to; number++) {
+    for (json_int_t number = from > CALLS ? from - CALLS : 1; number <= to; number++) {
         const json_t *one = NULL;
         bool differ = false, current = true;
         for (struct view *v = j->ranks; v < j->ranks + j->n; v++) {

@@ -10,7 +10,7 @@
  * A phase ends when every node is through with it. What the launcher has used by then
  * goes to SCALE_REPORT as JSON, with the frames of each type that it sent (down) and
  * received (up). SCALE_SECONDS is the duration of the quiet phase, SCALE_BYTES what each
- * rank contributes to the second fence.
+ * rank contributes to the second fence, SCALE_LINE the length of a line that it prints.
  *
  * With SCALE_NETNS the first node is a real one: its agent, SCALE_AGENT, serves the job's
  * store. The others are in that network namespace, each with an address of its own, and
@@ -88,7 +88,8 @@ struct sim {
     unsigned links;     /* nodes at the top of the tree; they are the first */
     unsigned connecting, next;
     enum phase phase;
-    unsigned seconds, nbytes;
+    unsigned seconds, nbytes, nline;
+    uint8_t line[PIECE_MAX];
     struct event *timer;
     struct traffic {
         uint64_t frames, bytes;
@@ -100,7 +101,7 @@ struct sim {
     pid_t agent, load;   /* the real agent's guard, or 0; the clients of its store */
     struct event *ended; /* owned: of `load` */
     char *master;        /* owned: the store's address */
-    unsigned master_port;
+    unsigned master_port, credit; /* of the job */
 };
 
 static _Noreturn void give_up(const char *why)
@@ -171,11 +172,13 @@ static void send_fence(struct node *n, size_t nbytes)
     free(data);
 }
 
-/* What an agent reports of a rank that exits: both streams end, then the status. */
+/* What an agent reports of a rank that prints a line and exits. */
 static void send_exits(struct node *n)
 {
     for (uint32_t i = 0; i < n->share.nlocal; i++) {
         uint32_t rank = n->share.ranks[i].rank;
+        if (n->sim->nline > 0)
+            node_send(n, MSG(output, rank, 0, n->sim->line, n->sim->nline));
         for (unsigned stream = 0; stream < 2; stream++)
             node_send(n, MSG(output, rank, stream));
         node_send(n, MSG(exit, .rank = rank, .at_ns = now_ns(), .peak_kib = 1000));
@@ -315,6 +318,7 @@ static void on_job(struct sim *s, const struct frame *f)
         give_up(err.text);
     s->master = msg_take(&m.master_addr);
     s->master_port = m.master_port;
+    s->credit = m.credit;
     msg_job_finish(&m);
 }
 
@@ -482,8 +486,8 @@ static void report_traffic(FILE *f, const char *name, const struct traffic *t)
 static void report(const struct sim *s)
 {
     FILE *f = s->report;
-    fprintf(f, "{\"links\": %u, \"first_ns\": %" PRId64 ", \"phases\": [", s->links,
-            s->first_ns);
+    fprintf(f, "{\"links\": %u, \"credit\": %u, \"first_ns\": %" PRId64 ", \"phases\": [",
+            s->links, s->credit, s->first_ns);
     for (int i = 0; i <= PHASES; i++) {
         const struct sample *a = &s->samples[i];
         if (i && !has_phase[s->agent > 0][i - 1])
@@ -598,6 +602,11 @@ static void sim_open(struct sim *s)
     s->launcher = getppid();
     s->seconds = number("SCALE_SECONDS", 3);
     s->nbytes = number("SCALE_BYTES", 64);
+    s->nline = number("SCALE_LINE", 0);
+    s->nline = s->nline < sizeof s->line ? s->nline : sizeof s->line;
+    memset(s->line, 'x', s->nline);
+    if (s->nline > 0)
+        s->line[s->nline - 1] = '\n';
     s->timer = evtimer_new(loop_base(s->loop), on_timer, s);
 }
 

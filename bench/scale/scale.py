@@ -27,9 +27,14 @@ HANDSHAKE_UP, HANDSHAKE_DOWN = 74, 40 + 32
 # bodies of fixed size (doc/agent.md)
 BODY = {"ping": 12, "pong": 16, "alive": 8, "spawned": 0, "output": 5, "exit": 25, "terminated": 0,
         "terminate": 13, "shutdown": 4, "input": 0}
+HELLO = 90  # of a simulated node, at most
 # KiB of memory: the program itself, its libraries, a link, a node, a rank
 BASE_KIB, LINK_KIB, NODE_KIB, RANK_KIB = 6000, 16, 2, 0.25
+TAILS_KIB = 64 << 10
+CREDIT_MIB = 80  # 64, and 4 KiB of each node beyond
 BASE_FDS = 32
+# bytes of a line that each rank prints at its end
+LINE = 40
 # nodes that get a ping of their own in each round of heartbeats
 PROBES = 32
 
@@ -43,11 +48,11 @@ def simulate(nodes, ranks, width, seconds, nbytes, more=None):
                "SCALE_BYTES": str(nbytes), "SLURM_JOB_ID": "1",
                "SLURM_JOB_NODELIST": f"n[00001-{nodes:05}]", "SLURM_JOB_NUM_NODES": str(nodes),
                "SLURM_NTASKS": str(nodes * ranks), "SLURM_TASKS_PER_NODE": f"{ranks}(x{nodes})",
-               "SCALE_JOINED": f"{place}/joined"} | (more or {})
+               "SCALE_JOINED": f"{place}/joined", "SCALE_LINE": str(LINE)} | (more or {})
         began = time.monotonic_ns()
         ran = subprocess.run([BUILD / "launcher/ddprun", "--start", "srun", "--tree-width",
                               str(width), "true"], env=env,
-                             stdin=subprocess.DEVNULL, timeout=600)
+                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=600)
         ended = time.monotonic_ns()
         if ran.returncode != 0:
             sys.exit(f"ddprun has ended with {ran.returncode}")
@@ -69,7 +74,7 @@ def paper(nodes, ranks, links, rounds):
         "exchange": ({"fence": nodes}, {"fence": links}),
         "quiet": ({"alive": nodes * rounds, "pong": probes * rounds},
                   {"ping": (links + probes) * rounds}),
-        "end": ({"output": 2 * nodes * ranks, "exit": nodes * ranks, "terminated": nodes},
+        "end": ({"output": 3 * nodes * ranks, "exit": nodes * ranks, "terminated": nodes},
                 {"terminate": links, "shutdown": links}),
     }
 
@@ -82,7 +87,8 @@ def compare(phase, way, expected):
     for name in {"ping", "pong", "alive", "input"} & seen.keys():
         if name == "input" or phase["phase"] != "quiet":
             frames[name] = seen[name]
-    body = {name: size / n for name, (n, size) in phase[f"frames_{way}"].items()} | BODY
+    body = {"hello": HELLO} | {name: size / n for name, (n, size) in
+                               phase[f"frames_{way}"].items()} | BODY
     return seen, frames, sum(n * (FRAME + body.get(name, 0)) for name, n in frames.items())
 
 
@@ -126,6 +132,7 @@ def table(nodes, ranks, width, seconds, nbytes):
             # that have none below them
             alone = max(links - -(-(nodes - links) // links), 0)
             few = links * max(8, 3 * rounds) + size / 2**18 + alone * sum(frames.values()) / nodes
+            few += nodes * ranks if name == "end" else 0  # lines are not merged
             t.row(f"{name}, {way}: messages", sum(seen.values()),
                   few if merges else sum(frames.values()), 1 if merges else None)
             t.row(f"{name}, {way}: bytes", measured, size, 1 + beat / size)
@@ -137,9 +144,11 @@ def table(nodes, ranks, width, seconds, nbytes):
     t.row("one round of heartbeats: ms of CPU",
           (phases[quiet]["cpu_ns"] - phases[quiet - 1]["cpu_ns"]) / 1e6 / max(rounds, 1))
     t.row("whole launch, both ways: MiB", total / 2**20)
-    memory = BASE_KIB + LINK_KIB * links + NODE_KIB * nodes + RANK_KIB * nodes * ranks
+    tail = min(max(TAILS_KIB / (2 * nodes * ranks), 0.5), 4)
+    memory = BASE_KIB + LINK_KIB * links + NODE_KIB * nodes + (RANK_KIB + tail) * nodes * ranks
     t.row("resident at the end: KiB", phases[-1]["rss_kib"], memory, 1)
     t.row("resident, the most: KiB", phases[-1]["peak_kib"])
+    t.row("output that may be on its way: MiB", report["credit"] * nodes / 2**20, CREDIT_MIB, 1)
     t.row("  KiB per node above its start",
           (phases[-1]["rss_kib"] - phases[0]["rss_kib"]) / nodes)
     t.row("descriptors", max(phase["fds"] for phase in phases), BASE_FDS + links, 1)

@@ -6,11 +6,13 @@
  * within lines.
  *
  * A terminal differs in two ways. A carriage return ends a piece too, since progress bars
- * use it: each update is printed under its tag, and the next line erases it. And a partial
- * line that gets no more bytes for PROMPT_MS is printed, since it may be a prompt; the rest
- * follows on the same line, or on a new line if another stream has written since.
+ * use it: each update is printed under its tag, and the next line erases it. And a
+ * partial line that gets no more bytes for PROMPT_MS is printed, since it may be a
+ * prompt; the rest follows on the same line, or on a new line if another stream has
+ * written since.
  *
- * The tail of a stream is a ring buffer of its last TAIL_SIZE bytes, kept with any options.
+ * The tail of a stream is a ring buffer of its last tail_size bytes, kept with any
+ * options.
  */
 #include "launcher/io/output.h"
 
@@ -32,7 +34,10 @@
  * HELD_MAX, one longer than SHOWN_MAX is printed as it arrives, so that streams without
  * newlines do not exhaust the memory. */
 enum { HELD_MAX = 256 << 20, SHOWN_MAX = 64 << 10 };
-enum { TAIL_SIZE = 4096, TAIL_LINES = 20, PROMPT_MS = 100 };
+enum { TAIL_LINES = 20, PROMPT_MS = 100 };
+
+/* bytes of a stream's tail, and of all tails of a large job */
+enum { TAIL_MOST = 4096, TAIL_LEAST = 512, TAILS_MOST = 64 << 20 };
 enum { USUAL_COLUMNS = 80 }; /* of a terminal that reports no width */
 
 #define CLEAR_LINE "\033[K"
@@ -41,9 +46,10 @@ struct stream {
     char *partial; /* owned: the incomplete line */
     size_t npartial, room;
     int64_t since_ms; /* when the first byte of `partial` arrived (wall clock) */
-    char *tail;       /* owned: ring buffer of TAIL_SIZE bytes, NULL before the first */
+    char *tail;       /* owned: ring buffer of tail_size bytes, NULL before the first */
     int64_t fed_ms;   /* when the last bytes were fed; 0: none yet */
-    uint64_t nbytes;  /* fed since the start; the ring buffer's end is nbytes % TAIL_SIZE */
+    uint64_t
+        nbytes; /* fed since the start; the ring buffer's end is nbytes % tail_size */
     uint64_t shown_at; /* screen.lines when its last line was printed */
 };
 
@@ -65,10 +71,11 @@ struct output {
     struct sink *sinks[2];    /* owned; may be the same one */
     struct screen screens[2]; /* one per sink; only the first if the sinks are the same */
     struct event *prompt;     /* owned: prints partial lines; NULL without a terminal */
-    bool raw;                 /* one rank at most, no tags, no times: bytes pass unchanged */
+    bool raw; /* one rank at most, no tags, no times: bytes pass unchanged */
     bool tags, times;
     int nranks;
-    struct rank *ranks;      /* owned */
+    struct rank *ranks; /* owned */
+    size_t tail_size;
     size_t held;             /* bytes of all partial lines */
     struct rankfiles *files; /* owned, or NULL */
     const char *(*host_of)(int rank, void *arg);
@@ -272,34 +279,36 @@ static void show_partials(struct output *o)
 
 /* ---- tails ---- */
 
-static void keep_tail(struct stream *st, const char *data, size_t size)
+static void keep_tail(const struct output *o, struct stream *st, const char *data,
+                      size_t size)
 {
     if (!st->tail)
-        st->tail = xcalloc(1, TAIL_SIZE);
-    size_t n = size < TAIL_SIZE ? size : TAIL_SIZE;
+        st->tail = xcalloc(1, o->tail_size);
+    size_t n = size < o->tail_size ? size : o->tail_size;
     data += size - n;
     st->nbytes += size;
     st->fed_ms = now_ms();
-    size_t end = (size_t)(st->nbytes % TAIL_SIZE); /* end in the ring buffer afterwards */
-    size_t behind = n < end ? n : end;             /* of the new bytes, before `end` */
+    size_t end =
+        (size_t)(st->nbytes % o->tail_size); /* end in the ring buffer afterwards */
+    size_t behind = n < end ? n : end;       /* of the new bytes, before `end` */
     memcpy(st->tail + end - behind, data + n - behind, behind);
-    memcpy(st->tail + TAIL_SIZE - (n - behind), data, n - behind);
+    memcpy(st->tail + o->tail_size - (n - behind), data, n - behind);
 }
 
-static char *last_lines(const struct stream *st)
+static char *last_lines(const struct output *o, const struct stream *st)
 {
-    size_t n = st->nbytes < TAIL_SIZE ? (size_t)st->nbytes : TAIL_SIZE;
-    size_t end = (size_t)(st->nbytes % TAIL_SIZE);
+    size_t n = st->nbytes < o->tail_size ? (size_t)st->nbytes : o->tail_size;
+    size_t end = (size_t)(st->nbytes % o->tail_size);
     char *text = xcalloc(n + 1, 1);
     for (size_t i = 0; i < n; i++)
-        text[i] = st->tail[(end + TAIL_SIZE - n + i) % TAIL_SIZE];
+        text[i] = st->tail[(end + o->tail_size - n + i) % o->tail_size];
     size_t start = n, lines = 0;
     while (start > 0) {
         if (text[start - 1] == '\n' && start < n && ++lines == TAIL_LINES)
             break;
         start--;
     }
-    if (start == 0 && st->nbytes > TAIL_SIZE) { /* the first line is truncated */
+    if (start == 0 && st->nbytes > o->tail_size) { /* the first line is truncated */
         const char *nl = memchr(text, '\n', n);
         if (nl && nl + 1 < text + n)
             start = (size_t)(nl + 1 - text);
@@ -318,7 +327,7 @@ char *output_tail(const struct output *o, int rank)
 {
     const struct rank *r = &o->ranks[rank];
     const struct stream *st = &r->streams[tail_stream(r)];
-    return st->nbytes > 0 ? last_lines(st) : xstrdup("");
+    return st->nbytes > 0 ? last_lines(o, st) : xstrdup("");
 }
 
 struct output_seen output_seen(const struct output *o, int rank)
@@ -334,16 +343,17 @@ void output_last_line(const struct output *o, int rank, char *line, size_t size)
     const struct rank *r = &o->ranks[rank];
     bool to_err = r->streams[OUT_STDERR].fed_ms > r->streams[OUT_STDOUT].fed_ms;
     const struct stream *st = &r->streams[to_err ? OUT_STDERR : OUT_STDOUT];
-    size_t n = st->nbytes < TAIL_SIZE ? (size_t)st->nbytes : TAIL_SIZE, start, len = 0;
-    size_t end = (size_t)(st->nbytes % TAIL_SIZE) + TAIL_SIZE;
-    while (n > 0 && strchr("\r\n", st->tail[(end - 1) % TAIL_SIZE])) {
+    size_t n = st->nbytes < o->tail_size ? (size_t)st->nbytes : o->tail_size, start,
+           len = 0;
+    size_t end = (size_t)(st->nbytes % o->tail_size) + o->tail_size;
+    while (n > 0 && strchr("\r\n", st->tail[(end - 1) % o->tail_size])) {
         end--;
         n--;
     }
-    for (start = end; n > 0 && !strchr("\r\n", st->tail[(start - 1) % TAIL_SIZE]); n--)
+    for (start = end; n > 0 && !strchr("\r\n", st->tail[(start - 1) % o->tail_size]); n--)
         start--;
     for (; start < end && len + 1 < size; start++)
-        line[len++] = st->tail[start % TAIL_SIZE];
+        line[len++] = st->tail[start % o->tail_size];
     line[len] = '\0';
 }
 
@@ -363,7 +373,7 @@ void output_feed(struct output *o, int rank, enum out_stream stream, const void 
     struct rank *r = &o->ranks[rank];
     if (size == 0)
         return;
-    keep_tail(&r->streams[stream], data, size);
+    keep_tail(o, &r->streams[stream], data, size);
     if (o->files)
         rankfiles_write(o->files, rank, stream, data, size);
     if (r->silent)
@@ -594,6 +604,10 @@ struct output *output_create(struct loop *loop, const struct opts *opts, int nra
         return NULL;
     struct output *o = xcalloc(1, sizeof *o);
     o->nranks = nranks;
+    o->tail_size = (size_t)TAILS_MOST / (2 * (size_t)nranks);
+    o->tail_size = o->tail_size > TAIL_MOST    ? TAIL_MOST
+                   : o->tail_size < TAIL_LEAST ? TAIL_LEAST
+                                               : o->tail_size;
     o->ranks = xcalloc((size_t)nranks, sizeof *o->ranks);
     o->host_of = host_of;
     o->on_room = on_room;

@@ -21,11 +21,11 @@ static bool is_meant(const char *name, const char *job)
 }
 
 /* A launcher that was killed leaves its socket: it is removed. */
-static int try_connect(const char *name)
+static int try_connect(const char *path)
 {
     struct sockaddr_un sa;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || rundir_addr(name, &sa, NULL) < 0) {
+    if (fd < 0 || rundir_addr(path, &sa, NULL) < 0) {
         /* reported as no job */
     } else if (connect(fd, (struct sockaddr *)&sa, sizeof sa) == 0) {
         return fd;
@@ -39,17 +39,17 @@ static int try_connect(const char *name)
 
 int control_connect(const char *job, struct ddp_err *err)
 {
-    struct strv names = {0};
-    if (rundir_list(&names, err) < 0)
-        return -1;
+    struct strv sockets = {0};
+    rundir_list(&sockets);
     int fd = -1, found = 0;
     char *list = xstrdup("");
-    for (size_t i = 0; i < names.n; i++) {
-        int one = is_meant(names.v[i], job) ? try_connect(names.v[i]) : -1;
+    for (size_t i = 0; i < sockets.n; i++) {
+        const char *name = strrchr(sockets.v[i], '/') + 1;
+        int one = is_meant(name, job) ? try_connect(sockets.v[i]) : -1;
         if (one < 0)
             continue;
-        char *longer = xasprintf("%s%s%.*s", list, found ? ", " : "",
-                                 (int)strcspn(names.v[i], "-"), names.v[i]);
+        char *longer =
+            xasprintf("%s%s%.*s", list, found ? ", " : "", (int)strcspn(name, "-"), name);
         free(list);
         list = longer;
         if (found++ == 0)
@@ -68,7 +68,7 @@ int control_connect(const char *job, struct ddp_err *err)
         fd = -1;
     }
     free(list);
-    strv_finish(&names);
+    strv_finish(&sockets);
     return fd;
 }
 

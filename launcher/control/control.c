@@ -163,9 +163,12 @@ static void on_timer(evutil_socket_t nothing, short what, void *arg)
 {
     struct control *c = arg;
     struct ddp_err err;
-    char name[64];
-    snprintf(name, sizeof name, "%d-%s", (int)getpid(), c->id);
-    if (rundir_addr(name, &c->sa, &err) < 0) {
+    char *dir = rundir_path(&err);
+    char *path = dir ? xasprintf("%s/%d-%s", dir, (int)getpid(), c->id) : NULL;
+    int rc = path ? rundir_addr(path, &c->sa, &err) : -1;
+    free(path);
+    free(dir);
+    if (rc < 0) {
         log_info("no control socket: %s", err.text);
         return;
     }

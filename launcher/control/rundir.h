@@ -17,10 +17,11 @@
  * user's or open to others. */
 char *rundir_path(struct ddp_err *err);
 
-/* The names of the sockets in it. */
-int rundir_list(struct strv *names, struct ddp_err *err);
+/* The sockets of jobs: their paths. In both places, as the job's environment may have
+ * been another. */
+void rundir_list(struct strv *sockets);
 
-/* The address of socket `name`. Fails if the path is too long. */
-int rundir_addr(const char *name, struct sockaddr_un *sa, struct ddp_err *err);
+/* The address of a socket. Fails if the path is too long. */
+int rundir_addr(const char *path, struct sockaddr_un *sa, struct ddp_err *err);
 
 #endif

@@ -93,7 +93,7 @@ static json_t *ask(int fd, const char *text, struct ddp_err *err)
 static int ask_twice(void)
 {
     struct ddp_err err;
-    int fd = connect_soon("0123", &err);
+    int fd = connect_soon("0123ab", &err);
     json_t *first = ask(fd, "{\"do\": \"double\", \"of\": 4}", &err);
     json_t *second = ask(fd, "{\"do\": \"double\", \"of\": 21}", &err);
     bool right = json_integer_value(json_object_get(first, "is")) == 8 &&
@@ -106,7 +106,7 @@ static int ask_twice(void)
 static int ask_nonsense(void)
 {
     struct ddp_err err;
-    int fd = connect_soon(NULL, &err);
+    int fd = connect_soon("0123abcd", &err);
     json_t *none = ask(fd, "{\"do\": \"dance\"}", &err);
     return !none && strcmp(err.text, "unknown request") == 0 ? 0 : 1;
 }
@@ -115,7 +115,7 @@ static int send_too_much(void)
 {
     struct ddp_err err;
     char byte, *much = xcalloc(1, 1 << 20);
-    int fd = connect_soon(NULL, &err);
+    int fd = connect_soon("0123abcd", &err);
     memset(much, 'x', 1 << 20);
     while (send(fd, much, 1 << 20, 0) > 0)
         ;
@@ -148,8 +148,6 @@ END_TEST
 START_TEST(without_a_job_the_client_says_so)
 {
     struct ddp_err err;
-    ck_assert_int_eq(control_connect(NULL, &err), -1);
-    ck_assert_str_eq(err.text, "no running job of yours on this machine");
     ck_assert_int_eq(control_connect("4711", &err), -1);
     ck_assert_str_eq(err.text, "no running job '4711' of yours on this machine");
 }
@@ -160,10 +158,13 @@ static void leave_socket(const char *name, bool serves)
     struct ddp_err err;
     struct sockaddr_un sa;
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    ck_ok(rundir_addr(name, &sa, &err), err);
+    char *folder = rundir_path(&err), *path = xasprintf("%s/%s", folder, name);
+    ck_ok(rundir_addr(path, &sa, &err), err);
+    free(path);
+    free(folder);
     ck_assert_int_eq(bind(fd, (struct sockaddr *)&sa, sizeof sa), 0);
     if (serves)
-        ck_assert_int_eq(listen(fd, 1), 0);
+        ck_assert_int_eq(listen(fd, 8), 0);
     else
         close(fd);
 }
@@ -171,24 +172,44 @@ static void leave_socket(const char *name, bool serves)
 START_TEST(sockets_of_killed_launchers_are_removed)
 {
     struct ddp_err err;
-    struct strv names = {0};
-    leave_socket("7-aaaa", false);
-    ck_assert_int_eq(control_connect(NULL, &err), -1);
-    ck_ok(rundir_list(&names, &err), err);
-    ck_assert_uint_eq(names.n, 0);
+    leave_socket("99999996-aaaa", false);
+    leave_socket("99999996-rank0", false); /* another's: not looked at */
+    ck_assert_int_eq(control_connect("99999996", &err), -1);
+    char *ours = xasprintf("%s/ddprun/99999996-aaaa", dir);
+    char *other = xasprintf("%s/ddprun/99999996-rank0", dir);
+    ck_assert_int_lt(access(ours, F_OK), 0);
+    ck_assert_int_eq(access(other, F_OK), 0);
+    free(ours);
+    free(other);
 }
 END_TEST
 
 START_TEST(several_jobs_are_listed)
 {
     struct ddp_err err;
-    leave_socket("7-aaaa", true);
-    leave_socket("8-abbb", true);
-    ck_assert_int_eq(control_connect("a", &err), -1);
-    ck_assert(strcmp(err.text, "2 jobs are running: give one of 7, 8") == 0 ||
-              strcmp(err.text, "2 jobs are running: give one of 8, 7") == 0);
-    ck_assert_int_ge(control_connect("8", &err), 0);
-    ck_assert_int_ge(control_connect("aa", &err), 0);
+    leave_socket("99999997-a0a0a0a0a1", true);
+    leave_socket("99999998-a0a0a0a0b2", true);
+    ck_assert_int_eq(control_connect("a0a0a0a0", &err), -1);
+    ck_assert(
+        strcmp(err.text, "2 jobs are running: give one of 99999997, 99999998") == 0 ||
+        strcmp(err.text, "2 jobs are running: give one of 99999998, 99999997") == 0);
+    ck_assert_int_ge(control_connect("99999998", &err), 0);
+    ck_assert_int_ge(control_connect("a0a0a0a0b", &err), 0);
+}
+END_TEST
+
+START_TEST(a_job_without_a_runtime_directory_is_found)
+{
+    struct ddp_err err;
+    char *name = xasprintf("%d-cccc", (int)getpid());
+    unsetenv("XDG_RUNTIME_DIR");
+    leave_socket(name, true);
+    setenv("XDG_RUNTIME_DIR", dir, 1);
+    ck_assert_int_ge(control_connect(strtok(name, "-"), &err), 0);
+    char *path = xasprintf("/tmp/ddprun-%u/%s-cccc", (unsigned)geteuid(), name);
+    ck_assert_int_eq(unlink(path), 0);
+    free(path);
+    free(name);
 }
 END_TEST
 
@@ -218,6 +239,7 @@ Suite *suite(void)
     tcase_add_test(t, without_a_job_the_client_says_so);
     tcase_add_test(t, sockets_of_killed_launchers_are_removed);
     tcase_add_test(t, several_jobs_are_listed);
+    tcase_add_test(t, a_job_without_a_runtime_directory_is_found);
     tcase_add_test(t, a_directory_that_others_can_enter_is_refused);
     return s;
 }

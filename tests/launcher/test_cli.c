@@ -145,9 +145,8 @@ static const struct {
     {"--preload torch;x prog", "--preload takes Python modules such as torch,numpy, not "
                                "'torch;x' (try ddprun --help)"},
     {"--wdir= prog", "--wdir: an empty DIR (try ddprun --help)"},
-    {"--nnodes 1:4 prog",
-     "--nnodes '1:4': the hosts of the start stay to the end, so it takes one number (try "
-     "ddprun --help)"},
+    {"--nnodes 4:1 prog",
+     "--nnodes takes N, or MIN:MAX hosts, not '4:1' (try ddprun --help)"},
     {"-np2 prog", "unknown option '-np2', did you mean --np? (try ddprun --help)"},
     {"--hlep", "unknown option '--hlep', did you mean --help? (try ddprun --help)"},
     {"--rankfile f -p 22 --min-np 2 -np 4 prog",

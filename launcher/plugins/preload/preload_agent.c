@@ -113,18 +113,28 @@ static int same_cpus(const struct ranks *r, struct ddp_err *why)
     return 0;
 }
 
-/* A rank's environment in another attempt, with "?" for values that change between
- * attempts. */
-static void later_env(const struct ranks *r, const struct strv *env, struct strv *later)
+/* A rank's environment in another attempt, where this node may have taken another's
+ * place: with other values for all that may change. */
+static void later_env(struct ranks *r, struct strv *later)
 {
-    strv_push_all(later, env->v);
-    strv_env_set(later, "TORCHELASTIC_RESTART_COUNT", "?");
-    if (r->job->store_mode == STORE_RANK0)
-        strv_env_set(later, "MASTER_PORT", "?");
-    for (size_t i = 0; i < env->n; i++) {
-        if (strncmp(env->v[i], "PMIX_SERVER_", 12) != 0)
+    struct agent *a = r->agent;
+    struct msg_job job = a->job;
+    struct msg_share share = a->share;
+    a->job.attempt++;
+    a->job.master_addr = (char[]){"?"};
+    a->job.master_port++;
+    a->job.rank0_port++;
+    a->job.nranks++;
+    a->job.nnodes++;
+    a->share.node_rank++;
+    a->share.host = (char[]){"?"};
+    ranks_env(r, 0, later);
+    a->job = job;
+    a->share = share;
+    for (size_t i = 0; i < later->n; i++) {
+        if (strncmp(later->v[i], "PMIX_SERVER_", 12) != 0)
             continue;
-        char *name = xstrndup(env->v[i], strcspn(env->v[i], "="));
+        char *name = xstrndup(later->v[i], strcspn(later->v[i], "="));
         strv_env_set(later, name, "?");
         free(name);
     }
@@ -149,7 +159,7 @@ static void start_interpreter(struct preload_node *s)
     for (uint32_t i = 0; i < n; i++)
         ranks_env(r, i, &envs[i]);
     if (may_come_again(s))
-        later_env(r, &envs[0], &envs[nenvs++]);
+        later_env(r, &envs[nenvs++]);
     const struct preload_spec spec = {.path = r->programs.p[0].path,
                                       .argv = r->job->argv.v,
                                       .modules = r->job->preload,

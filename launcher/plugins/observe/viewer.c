@@ -178,14 +178,13 @@ static int spawn(struct viewer *v, struct ddp_err *err)
     return v->pid < 0 ? -1 : 0;
 }
 
-/* Trainer reports to Kubeflow's controller where these variables name one. Its rank 0
- * finds us on this machine, or by the address that the user has given; elsewhere its
- * requests fail, which it ignores. */
+/* Trainer reports to Kubeflow's controller where these variables name one: here, if rank
+ * 0 can reach us and read the file. */
 static int invite_trainer(struct viewer *v, struct ddp_err *err)
 {
     static const char url_name[] = "KUBEFLOW_TRAINER_SERVER_URL";
-    if (getenv(url_name))
-        return 0; /* there is such a controller */
+    if (getenv(url_name) || !v->j->alloc->nodes[0].local)
+        return 0; /* there is such a controller, or rank 0 is elsewhere */
     char *dir = rundir_path(err);
     if (!dir)
         return -1;

@@ -36,7 +36,7 @@ BASE_FDS = 32
 # bytes of a line that each rank prints at its end
 LINE = 40
 # nodes that get a ping of their own in each round of heartbeats
-PROBES = 32
+PROBES = 8
 
 
 def simulate(nodes, ranks, width, seconds, nbytes, more=None):

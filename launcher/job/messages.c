@@ -184,13 +184,6 @@ static int handle_node_lost(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
-/* That its node was heard is all. */
-static int handle_alive(struct job *j, unsigned node, const struct frame *f,
-                        struct ddp_err *err)
-{
-    return 0;
-}
-
 static int (*const handlers[MSG_TYPES])(struct job *j, unsigned node,
                                         const struct frame *f, struct ddp_err *err) = {
     [MSG_SPAWNED] = handle_spawned,
@@ -203,7 +196,6 @@ static int (*const handlers[MSG_TYPES])(struct job *j, unsigned node,
     [MSG_START_FAILED] = handle_start_failed,
     [MSG_NODE_LOST] = handle_node_lost,
     [MSG_PONG] = job_handle_pong,
-    [MSG_ALIVE] = handle_alive,
     [MSG_ERROR] = handle_error,
     [MSG_INTERRUPTED] = handle_interrupted,
 };
@@ -237,9 +229,11 @@ static int handle_frame(struct job *j, struct link *l, const struct frame *f,
         return handle_hello(j, l, f, err);
     if (j->nodes[f->node].via != l)
         return 1;
+    j->nodes[f->node].heard_ms = link_heard_ms(l);
+    if (f->type == MSG_ALIVE) /* that its node was heard is all */
+        return 0;
     if (msg_decode(&decoded, &m, err) < 0)
         return -1;
-    j->nodes[f->node].heard_ms = link_heard_ms(l);
     int rc = handlers[f->type] ? handlers[f->type](j, f->node, &decoded, err)
                                : job_plugins_message(j, f->node, &decoded, err);
     msg_finish(f->type, &m);

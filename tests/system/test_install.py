@@ -43,8 +43,10 @@ class Install(unittest.TestCase):
         return found[0]
 
     def test_programs_and_manuals_are_there(self):
-        for tail in ("bin/ddp-train", "bin/ddpstored", "libexec/ddprun/ddprun-topo"):
+        for tail in ("bin/ddp-train", "bin/ddpstored", "libexec/ddprun/ddprun-topo",
+                     "libexec/ddprun/ddprun-view"):
             self.assertTrue(os.access(self.find(tail), os.X_OK), tail)
+        self.find("libexec/ddprun/page.html")
         for page in ("ddprun.1", "ddp-train.1", "ddpstored.1"):
             with open(self.find("man1/" + page), encoding="ascii") as file:
                 shown = file.read()

@@ -186,13 +186,18 @@ static void draw_head(const struct top *t, const json_t *status, FILE *out)
                      *g;
         put_size(mem, sizeof mem, json_number_value(json_array_get(m, 0)));
         put_size(total, sizeof total, json_number_value(json_array_get(m, 1)));
-        int n = snprintf(line, sizeof line, "%-16.16s %-8s CPU %3.0f %%  memory %s of %s",
-                         text(h, "host"), text(h, "state"),
-                         json_number_value(json_object_get(h, "cpu")), mem, total);
+        int n = snprintf(line, sizeof line, "%-16.16s %-8s", text(h, "host"),
+                         text(h, "state"));
+        if (m)
+            n += snprintf(line + n, sizeof line - (size_t)n,
+                          " CPU %3.0f %%  memory %s of %s",
+                          json_number_value(json_object_get(h, "cpu")), mem, total);
         size_t k;
-        json_array_foreach (gpus, k, g)
-            n += snprintf(line + n, sizeof line - (size_t)n < 40 ? 0 : 40,
-                          "  GPU%zu %.0f %%", k, json_number_value(json_array_get(g, 0)));
+        json_array_foreach (gpus, k, g) {
+            if ((size_t)n + 20 < sizeof line)
+                n += snprintf(line + n, sizeof line - (size_t)n, "  GPU%zu %.0f %%", k,
+                              json_number_value(json_array_get(g, 0)));
+        }
         put_cut(out, line, t->columns);
         end_line(t, out);
     }
@@ -204,12 +209,15 @@ static void draw_head(const struct top *t, const json_t *status, FILE *out)
 
 static void draw_row(const struct top *t, const struct row *r, FILE *out)
 {
-    char rss[16], quiet[16];
-    put_size(rss, sizeof rss, r->rss);
+    char cpu[16] = "-", rss[16] = "-", quiet[16];
+    if (r->rss > 0) { /* measured */
+        snprintf(cpu, sizeof cpu, "%.0f", r->cpu);
+        put_size(rss, sizeof rss, r->rss);
+    }
     put_span(quiet, sizeof quiet, r->quiet);
     bool loud = t->live && strchr("fuTDZ", r->state);
-    fprintf(out, "%s%5zu %-12.12s %-7s %4.0f %6s %5s  %s", loud ? "\033[1;31m" : "",
-            r->rank, r->host, state_name(r->state), r->cpu, rss, quiet,
+    fprintf(out, "%s%5zu %-12.12s %-7s %4s %6s %5s  %s", loud ? "\033[1;31m" : "",
+            r->rank, r->host, state_name(r->state), cpu, rss, quiet,
             loud ? "\033[0m" : "");
     put_cut(out, r->last ? r->last : "", t->columns - 47);
     end_line(t, out);

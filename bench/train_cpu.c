@@ -12,6 +12,7 @@
 #include "bench/engines.h"
 #include "common/mem.h"
 #include "worker/kernels/rng.h"
+#include "worker/kernels/scratch.h"
 #include "worker/nn/model.h"
 
 #include <stdbool.h>
@@ -103,7 +104,7 @@ int main(int argc, char **argv)
     model_init(r.m, 1);
     make_batches(&r, n);
     for (int i = 0; i < 2; i++)
-        r.state[i] = xcalloc(model_param_count(r.m), sizeof(float));
+        r.state[i] = scratch(model_param_count(r.m));
     step(&r);
     for (int s = 0; s < seconds; s++) {
         int64_t start = clock_ns(threads > 1), took;

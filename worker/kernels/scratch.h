@@ -1,5 +1,6 @@
 /* worker/kernels/scratch.h - memory of the engines: zeroed, on cache lines, with a line
- * to spare at the end, so that a loop may load one vector too many. Freed with free(). */
+ * to spare at the end, so that a loop may load one vector too many; large ones in large
+ * pages, where the kernel has them to give. Freed with free(). */
 #ifndef WORKER_KERNELS_SCRATCH_H
 #define WORKER_KERNELS_SCRATCH_H
 
@@ -7,11 +8,17 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static inline float *scratch(size_t floats)
 {
-    size_t bytes = (floats * sizeof(float) + 63) / 64 * 64 + 64;
-    return xaligned(64, bytes);
+    enum { LARGE = 2 << 20 };
+    size_t bytes = floats * sizeof(float) + 64, unit = bytes < 2 * LARGE ? 64 : LARGE;
+    bytes = (bytes + unit - 1) / unit * unit;
+    void *p = aligned_alloc(unit, bytes);
+    if (p && unit == LARGE)
+        madvise(p, bytes, MADV_HUGEPAGE);                 /* before it is touched */
+    return p ? memset(p, 0, bytes) : xaligned(64, bytes); /* which says what is missing */
 }
 
 #endif

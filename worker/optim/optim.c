@@ -2,6 +2,7 @@
 #include "worker/optim/optim.h"
 
 #include "common/mem.h"
+#include "worker/kernels/scratch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,8 +62,7 @@ const struct optim_type *optim_find(const char *name)
  * resumed run would not be the same to the bit. */
 float *optim_block(size_t n)
 {
-    size_t bytes = (n * sizeof(float) + 63) / 64 * 64;
-    return xaligned(64, bytes);
+    return scratch(n);
 }
 
 void optim_init(struct optim *o, const struct optim_type *type,

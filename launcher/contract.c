@@ -96,10 +96,16 @@ TEXT(jax_coordinator, endpoint(f, "", buf))
 TEXT(hnp_uri, endpoint(f, "0.0;tcp://", buf))
 TEXT(jax_device, f->gpu ? "0" : NULL)
 TEXT(ompi_version, "4.1.4")
+TEXT(node_list, f->node_list)
+TEXT(tasks_per_node, f->tasks_per_node)
+TEXT(tf_config, f->tf_config)
 TEXT(gloo, f->store == STORE_LAUNCHER ? "gloo" : NULL)
 TEXT(hvd_addr, f->store == STORE_LAUNCHER ? f->master_addr : NULL)
 TEXT(hvd_port, f->store == STORE_LAUNCHER ? master_port(f, buf) : NULL)
 TEXT(hvd_interface, f->interface ? f->interface : f->nnodes == 1 ? "lo" : f->gloo_interface)
+TEXT(tracker_port, f->tracker_port > 0
+                       ? (snprintf(buf, VALUE_SIZE, "%d", f->tracker_port), buf)
+                       : "(chosen at start)")
 
 static const struct row {
     const char *name;
@@ -200,6 +206,20 @@ static const struct row {
     {"SLURM_NTASKS", size, IDENTITY, NAMES_SLURM, "the same as WORLD_SIZE"},
     {"SLURM_NPROCS", size, IDENTITY, NAMES_SLURM, "the same as WORLD_SIZE"},
     {"SLURM_NNODES", nnodes, IDENTITY, NAMES_SLURM, "number of hosts"},
+    {"SLURM_STEP_NUM_TASKS", size, IDENTITY, NAMES_SLURM,
+     "the same as WORLD_SIZE, for TensorFlow's SlurmClusterResolver"},
+    {"SLURM_STEP_NODELIST", node_list, IDENTITY, NAMES_SLURM,
+     "the hosts, up to 1024, for the same"},
+    {"SLURM_STEP_TASKS_PER_NODE", tasks_per_node, IDENTITY, NAMES_SLURM,
+     "ranks of each of them, for the same"},
+    {"TF_CONFIG", tf_config, IDENTITY, NAMES_TF,
+     "TensorFlow's cluster of workers, one per rank, with a port each"},
+    {"DMLC_TRACKER_URI", master_addr, IDENTITY, NAMES_DMLC,
+     "the same as MASTER_ADDR; XGBoost's tracker is rank 0's to start"},
+    {"DMLC_TRACKER_PORT", tracker_port, IDENTITY, NAMES_DMLC,
+     "a port of rank 0's host, by the name of the job"},
+    {"DMLC_NUM_WORKER", size, IDENTITY, NAMES_DMLC, "the same as WORLD_SIZE"},
+    {"DMLC_TASK_ID", rank, IDENTITY, NAMES_DMLC, "the same as RANK"},
     {"PMI_RANK", rank, IDENTITY, NAMES_PMI, "the same as RANK"},
     {"PMI_SIZE", size, IDENTITY, NAMES_PMI, "the same as WORLD_SIZE"},
     {"MPI_LOCALRANKID", local_rank, IDENTITY, NAMES_PMI, "the same as LOCAL_RANK"},
@@ -419,6 +439,44 @@ bool contract_knows(const char *entry)
     return find_row(entry, strcspn(entry, "=")) != NULL;
 }
 
+/* Who reads a variable: the first row that fits. */
+static const char *reader_of(const char *name)
+{
+    static const struct {
+        const char *pattern, *reader;
+    } readers[] = {
+        {"TORCH*", "PyTorch"},
+        {"GLOO_*", "PyTorch"},
+        {"GROUP_*", "PyTorch"},
+        {"ROLE_*", "PyTorch"},
+        {"MASTER_*", "PyTorch, DeepSpeed, Lightning, accelerate"},
+        {"NCCL_*", "NCCL"},
+        {"CUDA_*", "CUDA"},
+        {"OMP_*", "OpenMP, PyTorch, NumPy"},
+        {"PYTHON*", "Python"},
+        {"DDPRUN_*", "ddp-train"},
+        {"HOROVOD_*", "Horovod"},
+        {"JAX_*", "JAX"},
+        {"PMIX_*", "Open MPI, MPICH"},
+        {"OMPI_VERSION", "JAX"},
+        {"OMPI_MCA_orte_hnp_uri", "JAX"},
+        {"OMPI_MCA_*", "Open MPI"},
+        {"OMPI_COMM_WORLD_*", "JAX, DeepSpeed, scripts for mpirun"},
+        {"SLURM_STEP_*", "TensorFlow"},
+        {"SLURM_*", "scripts for srun"},
+        {"PMI_*", "MPICH, Intel MPI"},
+        {"MPIR_*", "MPICH"},
+        {"MPI_LOCAL*", "Intel MPI, scripts for mpiexec"},
+        {"TF_CONFIG", "TensorFlow"},
+        {"DMLC_*", "XGBoost"},
+        {"*", "PyTorch and most others"},
+    };
+    size_t i = 0;
+    while (!strv_env_match(readers[i].pattern, name, strlen(name)))
+        i++;
+    return readers[i].reader;
+}
+
 void contract_print(void (*line)(const char *text, void *arg), void *arg)
 {
     static const struct {
@@ -429,6 +487,8 @@ void contract_print(void (*line)(const char *text, void *arg), void *arg)
         {NAMES_OMPI, "with --rank-names ompi (default):"},
         {NAMES_SLURM, "with --rank-names slurm (default):"},
         {NAMES_PMI, "with --rank-names pmi (default):"},
+        {NAMES_TF, "with --rank-names tf:"},
+        {NAMES_DMLC, "with --rank-names dmlc:"},
     };
     static const char *const kinds[] = {[IDENTITY] = "",
                                         [DEFAULT] = " [unless set]",
@@ -438,8 +498,8 @@ void contract_print(void (*line)(const char *text, void *arg), void *arg)
         for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
             if (rows[i].names != groups[g].names)
                 continue;
-            char *text = xasprintf("  %-32s %s%s", rows[i].name, rows[i].meaning,
-                                   kinds[rows[i].kind]);
+            char *text = xasprintf("  %-32s %s%s {%s}", rows[i].name, rows[i].meaning,
+                                   kinds[rows[i].kind], reader_of(rows[i].name));
             line(text, arg);
             free(text);
         }

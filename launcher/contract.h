@@ -41,6 +41,10 @@ struct rank_facts {
     int pmi_fd;                 /* the rank's end of PMI-1 and PMI-2; 0: no PMI */
     bool crowded;               /* more ranks on this node than CPUs for them */
     unsigned rank_names;        /* enum rank_names */
+    const char *node_list;      /* hosts of the job, "n1,n2", or NULL */
+    const char *tasks_per_node; /* "4,4", or NULL */
+    const char *tf_config;      /* JSON, or NULL */
+    int tracker_port;           /* DMLC_TRACKER_PORT */
     enum store_mode store;
 };
 

@@ -21,14 +21,17 @@ enum bind_to {
     BIND_HWTHREAD,
     BIND_ONE_GPU = 64 /* or-ed to one of these: --virtual-local-rank */
 };
-enum tag_output {
-    TAG_AUTO,
-    TAG_OFF,
-    TAG_ON
-}; /* AUTO: on with more than one rank */
+enum tag_output { TAG_AUTO, TAG_OFF, TAG_ON }; /* AUTO: on with more than one rank */
 enum on_hang { ON_HANG_REPORT, ON_HANG_STOP, ON_HANG_RESTART };
 enum store_mode { STORE_LAUNCHER, STORE_RANK0 };
-enum rank_names { NAMES_OMPI = 1, NAMES_SLURM = 2, NAMES_PMI = 4, NAMES_ALL = 7 };
+enum rank_names {
+    NAMES_OMPI = 1,
+    NAMES_SLURM = 2,
+    NAMES_PMI = 4,
+    NAMES_ALL = 7, /* the default */
+    NAMES_TF = 8,
+    NAMES_DMLC = 16
+};
 /* how agents are started on other hosts (spawn/transport.h); DEFAULT: by the allocation
  */
 enum start_by { BY_DEFAULT, BY_SSH, BY_SRUN, BY_QRSH, BY_BLAUNCH, BY_TMRSH };
@@ -75,10 +78,10 @@ struct opts {
     const char *output_filename; /* directory or pattern of per-rank files; NULL: none */
     const char *output_from;     /* idset of ranks that reach the terminal; NULL: all */
     enum input_to input;
-    const char *ui;      /* --ui: ADDRESS:PORT, "0": a port of loopback; NULL: none */
-    const char *metrics; /* --metrics: ADDRESS:PORT or a file; NULL: none */
-    const char *metric;  /* --metric: a regular expression; NULL: lines with "loss" */
-    bool top;            /* --top: show a running job; the program is its pid or id */
+    const char *ui;        /* --ui: ADDRESS:PORT, "0": a port of loopback; NULL: none */
+    const char *metrics;   /* --metrics: ADDRESS:PORT or a file; NULL: none */
+    const char *metric;    /* --metric: a regular expression; NULL: lines with "loss" */
+    bool top;              /* --top: show a running job; the program is its pid or id */
     int64_t hang_after_ms; /* --hang-after; 0: off; default 5 min */
     enum on_hang on_hang;
     const char *report_on; /* --report-on: pid or id of a running job; NULL: none */

@@ -9,7 +9,8 @@
 
 static const int ends[] = {SIGTERM, SIGINT, SIGHUP};
 /* Ctrl-\ reaches a local agent, too: the launcher handles it */
-static const int warnings[] = {SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU};
+static const int warnings[] = {SIGQUIT,   SIGUSR1, SIGUSR2, SIGALRM,
+                               SIGVTALRM, SIGPROF, SIGXCPU};
 
 struct ext_signals {
     void (*on_end)(int sig, void *arg);

@@ -122,13 +122,22 @@ static void on_env_note(const struct env_note *n, void *arg)
                  n->old ? " ('" : "", n->old ? n->old : "", n->old ? "')" : "");
 }
 
+static const char tf_format[] = "{\"cluster\": {\"worker\": [%s]}, \"task\": "
+                                "{\"type\": \"worker\", \"index\": %u}}";
+
 /* With `note`, changes to the user's own variables are logged. */
 static void make_env(struct ranks *r, uint32_t local, bool note, struct strv *env)
 {
     const struct msg_job *job = r->job;
     const struct share_rank *sr = &r->share->ranks[local];
     const struct binding *b = &r->bindings[local];
+    char *tf_config =
+        job->tf_workers ? xasprintf(tf_format, job->tf_workers, sr->rank) : NULL;
     struct rank_facts facts = {
+        .node_list = job->node_list,
+        .tasks_per_node = job->tasks_per_node,
+        .tf_config = tf_config,
+        .tracker_port = (int)job->tracker_port,
         .rank = (int)sr->rank,
         .size = (int)job->nranks,
         .local_rank = (int)local,
@@ -154,6 +163,7 @@ static void make_env(struct ranks *r, uint32_t local, bool note, struct strv *en
     };
     AGENT_HOOKS(r->agent, rank_facts, local, &facts);
     contract_apply(&facts, &r->base, &job->user_set, env, note ? on_env_note : NULL, r);
+    free(tf_config);
     AGENT_HOOKS(r->agent, rank_env, local, env);
 }
 

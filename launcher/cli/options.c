@@ -264,8 +264,8 @@ static int read_rank_names(const struct option *o, const char *name, const char 
             w++;
         if (!w->text)
             return err_set(err,
-                           "%s is all, none, or a list of ompi, slurm and pmi, not "
-                           "'%.80s'",
+                           "%s is all, none, or a list of ompi, slurm, pmi, tf and dmlc, "
+                           "not '%.80s'",
                            name, text);
         names |= (unsigned)w->value;
         p += len;
@@ -439,9 +439,9 @@ static const struct word hang_words[] = {{"report", ON_HANG_REPORT},
                                          {0}};
 static const struct word store_words[] = {
     {"launcher", STORE_LAUNCHER}, {"rank0", STORE_RANK0}, {0}};
-static const struct word name_words[] = {{"ompi", NAMES_OMPI}, {"slurm", NAMES_SLURM},
-                                         {"pmi", NAMES_PMI},   {"all", NAMES_ALL},
-                                         {"none", 0},          {0}};
+static const struct word name_words[] = {
+    {"ompi", NAMES_OMPI}, {"slurm", NAMES_SLURM}, {"pmi", NAMES_PMI}, {"tf", NAMES_TF},
+    {"dmlc", NAMES_DMLC}, {"all", NAMES_ALL},     {"none", 0},        {0}};
 static const struct word mpi_words[] = {
     {"auto", MPI_AUTO}, {"pmix", MPI_PMIX}, {"pmi", MPI_PMI}, {"none", MPI_NONE}, {0}};
 static const struct word input_words[] = {{"rank0", INPUT_RANK0},
@@ -506,7 +506,8 @@ const struct option options[] = {
     {"x", "NAME[=VALUE]", 0, read_export, 0, 0, NULL,
      "pass this variable to all ranks; may be repeated"},
     {"rank-names", "LIST", AT(rank_names), read_rank_names, 0, 0, name_words,
-     "set rank and size under the names of ompi, slurm, pmi, too; all (default) or none"},
+     "set rank and size under the names of ompi, slurm, pmi, too; all (default: these "
+     "three) or none; tf: TF_CONFIG of TensorFlow; dmlc: XGBoost's tracker"},
     {"mpi", "[auto|pmix|pmi|none]", AT(mpi), read_choice, 0, 0, mpi_words,
      "offer MPI programs PMIx, PMI, both (auto, the default) or none"},
     {"store", "launcher|rank0", AT(store), read_choice, 0, 0, store_words,

@@ -5,6 +5,7 @@
  */
 #define LOG_SUBSYS "start"
 #include "launcher/job/job_impl.h"
+#include "launcher/job/job_shape.h"
 
 #include "common/duration.h"
 #include "common/err.h"
@@ -176,6 +177,7 @@ int job_make_plan(struct job *j, struct ddp_err *err)
     j->job.columns =
         (uint32_t)output_columns(j->opts, j->plan->nranks, widest_host(j->plan));
     j->job.nnodes = (uint32_t)j->plan->nnodes;
+    job_shape(&j->job, j->plan);
     if (j->job.credit == 0) /* it stays for all attempts */
         j->job.credit = output_credit(j->job.nnodes);
     for (int p = 0; p < j->plan->nnodes; p++)

@@ -2,6 +2,7 @@
 (torch-env.sh). Versions are pinned, so that a new one is our decision."""
 
 import fcntl
+import glob
 import os
 import subprocess
 import sys
@@ -11,16 +12,22 @@ CACHE = os.path.join(
 PIP_SECONDS = 90
 
 
-def installed(name, *requirements, seconds=PIP_SECONDS):
-    """The folder of the environment `name` with these; made if need be. Raises what it fails at."""
+def installed(name, *requirements, seconds=PIP_SECONDS, beside=None):
+    """The folder of the environment `name` with these; made if need be. Raises what it fails at.
+    `beside`: a Python whose packages it has, too."""
     folder = os.path.join(CACHE, name)
     done = os.path.join(folder, "complete")
     os.makedirs(folder, exist_ok=True)
     with open(folder + ".lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(done):
-            subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=60,
+            subprocess.run([beside or sys.executable, "-m", "venv", folder], check=True, timeout=60,
                            stdout=subprocess.DEVNULL)
+            for path in glob.glob(os.path.join(folder, "lib", "python3*", "site-packages")):
+                other = os.path.join(os.path.dirname(os.path.dirname(beside or "")), "lib",
+                                     os.path.basename(os.path.dirname(path)), "site-packages")
+                with open(os.path.join(path, "beside.pth"), "w", encoding="ascii") as f:
+                    f.write(other + "\n" if beside else "")
             subprocess.run(
                 [os.path.join(folder, "bin", "pip"), "install", "--quiet", "--retries", "1",
                  "--disable-pip-version-check", *requirements],

@@ -135,8 +135,8 @@ static const struct {
      "--output-from: '3-1': column 1: 3-1 counts down (try ddprun --help)"},
     {"-x =v prog", "-x takes NAME or NAME=value, not '=v' (try ddprun --help)"},
     {"--rank-names ompi,x prog",
-     "--rank-names is all, none, or a list of ompi, slurm and "
-     "pmi, not 'ompi,x' (try ddprun --help)"},
+     "--rank-names is all, none, or a list of ompi, slurm, pmi, tf and dmlc, not 'ompi,x' "
+     "(try ddprun --help)"},
     {"--tag-output=maybe prog",
      "--tag-output is auto, off or on, not 'maybe' (try ddprun --help)"},
     {"--preload torch,,numpy prog",

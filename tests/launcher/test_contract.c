@@ -24,6 +24,10 @@ static const struct rank_facts facts = {
     .job_id = "job",
     .ncpus = 12,
     .rank_names = NAMES_ALL,
+    .node_list = "n1,n2",
+    .tasks_per_node = "4,4",
+    .tf_config = "{}",
+    .tracker_port = 12345,
 };
 
 static char noted[2000];
@@ -108,6 +112,11 @@ static const struct {
     {"SLURM_NTASKS", "8"},
     {"SLURM_NNODES", "2"},
     {"SLURM_NODEID", "1"},
+    {"SLURM_STEP_NUM_TASKS", "8"},
+    {"SLURM_STEP_NODELIST", "n1,n2"},
+    {"SLURM_STEP_TASKS_PER_NODE", "4,4"},
+    {"TF_CONFIG", NULL}, /* only with --rank-names tf, dmlc */
+    {"DMLC_TRACKER_PORT", NULL},
     {"PMI_RANK", "5"},
     {"PMI_SIZE", "8"},
     {"MPI_LOCALRANKID", "1"},
@@ -187,8 +196,8 @@ static const struct {
     {"PMIX_RANK=0", "", "PMIX_RANK", NULL, "PMIX_RANK removed; "},
     {"PMIX_RANK=0", "PMIX_RANK", "PMIX_RANK", "0", ""},
     {"PMI_FD=5", "", "PMI_FD", NULL, "PMI_FD removed; "},
-    {"SLURM_STEP_NODELIST=n1", "", "SLURM_STEP_NODELIST", NULL,
-     "SLURM_STEP_NODELIST removed; "},
+    {"SLURM_STEP_GPUS=n1", "", "SLURM_STEP_GPUS", NULL,
+     "SLURM_STEP_GPUS removed; "},
     {"SLURM_STEP_ID=0", "", "SLURM_STEP_ID", NULL, "SLURM_STEP_ID removed; "},
     {"SLURM_JOB_ID=7", "", "SLURM_JOB_ID", "7", ""},
     {"OMPI_MCA_ess=pmi", "", "OMPI_MCA_ess", NULL, "OMPI_MCA_ess removed; "},

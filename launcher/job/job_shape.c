@@ -1,0 +1,58 @@
+/* launcher/job/job_shape.c - see job_shape.h */
+#include "launcher/job/job_shape.h"
+
+#include "common/mem.h"
+#include "launcher/opts.h"
+
+#include <stdlib.h>
+
+/* Variables longer than 128 KiB cannot be passed to a program. */
+enum { SHOWN_NODES = 1024, TF_RANKS = 2048 };
+
+/* TensorFlow wants a port of each rank, agreed on by all before any of them listens, and
+ * XGBoost's tracker one that nobody holds: by the job's name, below the kernel's range
+ * for connections. */
+enum { TRACKER_PORTS = 10000, TF_PORTS = 20000, PORTS = 10000 };
+
+static unsigned named_port(const char *id)
+{
+    unsigned hash = 5381;
+    for (; *id; id++)
+        hash = hash * 33 + (unsigned char)*id;
+    return hash % PORTS;
+}
+
+static void append(char **text, char *more)
+{
+    char *old = *text;
+    *text = old ? xasprintf("%s,%s", old, more) : xstrdup(more);
+    free(old);
+    free(more);
+}
+
+static void add_workers(struct msg_job *job, const struct plan *plan)
+{
+    unsigned port = TF_PORTS + named_port(job->id);
+    for (int r = 0; r < plan->nranks; r++) {
+        const struct plan_rank *pr = &plan->ranks[r];
+        const char *host =
+            plan->nnodes == 1 ? "127.0.0.1" : plan->nodes[pr->node].host->name;
+        append(&job->tf_workers,
+               xasprintf("\"%s:%u\"", host, port + (unsigned)pr->local_rank));
+    }
+}
+
+void job_shape(struct msg_job *job, const struct plan *plan)
+{
+    free(job->node_list);
+    free(job->tasks_per_node);
+    free(job->tf_workers);
+    job->node_list = job->tasks_per_node = job->tf_workers = NULL;
+    job->tracker_port = TRACKER_PORTS + named_port(job->id);
+    for (int i = 0; plan->nnodes <= SHOWN_NODES && i < plan->nnodes; i++) {
+        append(&job->node_list, xstrdup(plan->nodes[i].host->name));
+        append(&job->tasks_per_node, xasprintf("%d", plan->nodes[i].nlocal));
+    }
+    if (job->rank_names & NAMES_TF && plan->nranks <= TF_RANKS)
+        add_workers(job, plan);
+}

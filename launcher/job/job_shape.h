@@ -1,0 +1,13 @@
+/* launcher/job/job_shape.h - the nodes and ranks of the whole job, as text for programs
+ */
+#ifndef LAUNCHER_JOB_JOB_SHAPE_H
+#define LAUNCHER_JOB_JOB_SHAPE_H
+
+#include "launcher/link/message.h"
+#include "launcher/place/plan.h"
+
+/* Set node_list, tasks_per_node, tf_workers and tracker_port of `job` by the plan. Those
+ * of a job that is too large for a variable stay NULL. */
+void job_shape(struct msg_job *job, const struct plan *plan);
+
+#endif

@@ -43,10 +43,10 @@ struct foreign_name; /* cli/foreign.h */
 
 struct opts {
     /* placement */
-    int np;               /* -np; 0: all slots */
-    int per_node;         /* --nproc-per-node, -ppn; 0: slots */
-    int nnodes;           /* --nnodes: use the first N; 0: all */
-    int min_nnodes;       /* --nnodes MIN:MAX: go on with that many; 0: none may be missing */
+    int np;         /* -np; 0: all slots */
+    int per_node;   /* --nproc-per-node, -ppn; 0: slots */
+    int nnodes;     /* --nnodes: use the first N; 0: all */
+    int min_nnodes; /* --nnodes MIN:MAX: go on with that many; 0: none may be missing */
     const char *hostfile; /* NULL: none */
     const char *hosts;    /* -H; NULL: none */
     const char *alloc;    /* --alloc: name of a source; NULL: detect */
@@ -98,7 +98,10 @@ struct opts {
     int64_t node_timeout_ms;  /* silence after which a node is lost; default 60 s */
     int64_t grace_ms;         /* TERM to KILL; default 5 s */
     int max_restarts;         /* restarts of all ranks after a failure; default 0 */
-    int spares;               /* hosts that replace lost ones; default 0 */
+    int64_t restart_delay_ms; /* before the next one, doubled if stuck; default 0 */
+    int max_no_progress;      /* attempts without progress that end the job; 0: none */
+    const char *progress_file; /* changes with progress; NULL: none */
+    int spares;                /* hosts that replace lost ones; default 0 */
     bool dry_run, show_env, verbose, report, preflight;
     const char *log_level;
     /* --preload: modules imported once per node, "torch,numpy"; "": those the script

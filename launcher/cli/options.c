@@ -598,6 +598,14 @@ const struct option options[] = {
      "time between TERM and KILL when ranks are stopped; default: 5s"},
     {"max-restarts", "N", AT(max_restarts), read_number, 0, RANKS_MAX, NULL,
      "when a rank fails, restart all ranks, up to N times; default: 0"},
+    {"restart-delay", "TIME", AT(restart_delay_ms), read_span, 1, 0, NULL,
+     "wait so long before ranks are restarted after a failed rank, twice as long after each "
+     "attempt that got no further, up to 16 times; default: 0"},
+    {"max-no-progress", "K", AT(max_no_progress), read_number, 1, RANKS_MAX, NULL,
+     "when K attempts in a row got no further, end the job with exit code 93: do not requeue. "
+     "Progress: a rank prints 'ddprun.checkpoint STEP', or --progress-file changes"},
+    {"progress-file", "FILE", AT(progress_file), read_text, 0, 0, NULL,
+     "a file or directory that changes when the program gets further, as its checkpoint"},
     {"spares", "N", AT(spares), read_number, 0, RANKS_MAX, NULL,
      "the last N hosts get no rank; each takes the place of a host that is lost, in another "
      "attempt"},

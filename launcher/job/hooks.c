@@ -86,6 +86,16 @@ bool job_plugins_may_leave(struct job *j)
     return may;
 }
 
+bool job_plugins_may_restart(struct job *j)
+{
+    bool may = true;
+    for (size_t i = 0; job_plugins[i]; i++) {
+        if (j->plugins[i] && job_plugins[i]->may_restart)
+            may &= job_plugins[i]->may_restart(j->plugins[i]);
+    }
+    return may;
+}
+
 bool job_plugins_signal(struct job *j, int sig)
 {
     for (size_t i = 0; job_plugins[i]; i++) {

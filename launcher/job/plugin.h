@@ -20,7 +20,7 @@
  *     running          node_orders, per node, before it gets its orders;
  *                      ranks_started; rank_exited, per rank
  *     terminating      shutdown, once per attempt
- *     draining         may_leave; next_attempt, if there is one (back to preparing)
+ *     draining         may_leave; or may_restart, then next_attempt (back to preparing)
  *     flushing         report, with --report
  *     the exit         end
  *     job_destroy()    fini
@@ -93,6 +93,9 @@ struct job_plugin {
     /* Every node has ended its ranks. False: the agents have to stay; the plug-in calls
      * job_check() when they may go, within a time limit of its own. */
     bool (*may_leave)(void *state);
+    /* Every node has ended its ranks, and another attempt is due. False: not yet; the
+     * plug-in calls job_check() later, or job_fail() to end the job. */
+    bool (*may_restart)(void *state);
     /* Another attempt begins: forget the last one. `prepare` follows. */
     void (*next_attempt)(void *state);
     void (*end)(void *state, int code); /* of ddprun; the loop has stopped */

@@ -113,9 +113,18 @@ static char *unknown_ends(struct job *j)
     return text;
 }
 
+/* Between two attempts: what became of the ranks was told before. */
+static bool after_all_ranks(const struct job *j)
+{
+    return j->restart.over && j->running == 0 && j->cause.kind != CAUSE_NODE &&
+           j->cause.at_ns > j->last_exit_ns;
+}
+
 /* "; rank 2 failed after it; ddprun stopped ranks 0-1,4" */
 static char *other_ranks(struct job *j)
 {
+    if (after_all_ranks(j))
+        return xstrdup("");
     char *text = j->plan ? unknown_ends(j) : xstrdup("");
     static const struct {
         bool (*in)(int rank, void *arg);
@@ -184,6 +193,7 @@ static char *what_happened(const struct job *j)
         return text;
     }
     case CAUSE_CANNOT:
+    case CAUSE_STUCK:
         return xstrdup(c->text);
     case CAUSE_NONE:
     case CAUSE_OUTPUT: /* the reader of stdout closed it: no message */
@@ -294,9 +304,9 @@ static void report_other_hosts(struct job *j)
 static void emit_failure(struct job *j, const char *what)
 {
     static const char *const kinds[] = {
-        [CAUSE_NONE] = "none",     [CAUSE_EXIT] = "exit",    [CAUSE_ABORT] = "abort",
-        [CAUSE_CANNOT] = "start",  [CAUSE_NODE] = "host",    [CAUSE_TIME] = "timeout",
-        [CAUSE_SIGNAL] = "signal", [CAUSE_OUTPUT] = "output"};
+        [CAUSE_NONE] = "none",     [CAUSE_EXIT] = "exit",     [CAUSE_ABORT] = "abort",
+        [CAUSE_CANNOT] = "start",  [CAUSE_NODE] = "host",     [CAUSE_TIME] = "timeout",
+        [CAUSE_SIGNAL] = "signal", [CAUSE_OUTPUT] = "output", [CAUSE_STUCK] = "stuck"};
     const struct cause *c = &j->cause;
     if (!events_wanted(j))
         return;

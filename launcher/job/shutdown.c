@@ -79,6 +79,8 @@ void job_fail(struct job *j, struct cause c)
         free(j->cause.text);
         j->cause = c;
     } else {
+        if (j->reported && c.kind == CAUSE_NODE) /* another one, between two attempts */
+            log_warn("%s", c.text);
         free(c.text);
     }
     if (j->state < JOB_TERMINATING && !cancelled)
@@ -146,9 +148,11 @@ void job_check(struct job *j)
     bool ending = j->state == JOB_TERMINATING || j->state == JOB_DRAINING;
     if (j->state == JOB_RUNNING && j->running == 0)
         job_end(j, SIGTERM, j->opts->grace_ms);
-    else if (ending && all_ended(j) && j->restart.pending)
-        job_next_attempt(j);
-    else if (ending && all_ended(j) && job_plugins_may_leave(j))
+    else if (ending && j->restart.pending && all_ended(j)) {
+        job_report_failure(j);
+        if (job_plugins_may_restart(j))
+            job_next_attempt(j);
+    } else if (ending && all_ended(j) && job_plugins_may_leave(j))
         release_agents(j);
     else if (j->state == JOB_TERMINATING && j->running == 0)
         job_move(j, JOB_DRAINING, "all ranks have exited");

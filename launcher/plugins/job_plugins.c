@@ -6,6 +6,7 @@
 #include "launcher/plugins/observe/observe.h"
 #include "launcher/plugins/preflight/preflight.h"
 #include "launcher/plugins/preload/preload_plugin.h"
+#include "launcher/plugins/restart/restart.h"
 #include "launcher/plugins/store/store.h"
 
 const struct job_plugin *const job_plugins[] = {
@@ -13,6 +14,7 @@ const struct job_plugin *const job_plugins[] = {
     &mpi_job,       /* fences; ranks that never call MPI_Init */
     &preflight_job, /* --preflight */
     &preload_job,   /* reports of --preload */
+    &restart_job,   /* --restart-delay, --max-no-progress */
     &store_job,     /* MASTER_ADDR and MASTER_PORT; admission to the store */
     &diagnose_job,  /* hang reports */
     NULL,

@@ -205,8 +205,8 @@ int program_failed(const char *name, const char *path, const char *dir, const ch
     on_host(host, on, sizeof on);
     switch (step) {
     case CHILD_EXEC:
-        /* the file was found, so its interpreter is missing */
-        if (why == ENOENT) {
+        /* the file was found: its interpreter is missing, or it has gone since */
+        if (why == ENOENT && (access(path, F_OK) == 0 || errno != ENOENT)) {
             char *wanted = interpreter_of(path, name);
             err_set(err, "cannot run '%s'%s: %s", name, on, wanted);
             free(wanted);

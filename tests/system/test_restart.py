@@ -136,6 +136,86 @@ class Restart(LaunchTest):
         self.assertEqual(launch.wait(), 0, launch.err)
         self.assertIn("second b c\n", launch.out)
 
+    # --- a crash loop ---
+
+    def test_no_progress_ends_the_job_for_good(self):
+        """A rank that gets no further: as often as was said, and with the code of no requeue."""
+        launch = self.sh(2, '[ $RANK = 0 ] && exec sleep 60; exit 3', "--max-restarts", 100,
+                         "--max-no-progress", 3)
+        self.assert_ended(launch, 93)
+        self.assertEqual(launch.err.count(AGAIN), 2)
+        self.assertIn("attempt 3 of 101", ours(launch)[-2])
+        self.assertEqual(ours(launch)[-1], "ddprun: 3 attempts in a row got no further "
+                         "(--max-no-progress): do not requeue the job")
+
+    def test_progress_by_a_line(self):
+        """A higher step than ever before counts; the same one, or half a line, does not."""
+        steps = "5 7 7x 7 9 9"  # of the attempts: from "7x" on two that get no further
+        launch = self.sh(2, f'[ $RANK = 0 ] && exec sleep 60; set -- {steps}; shift ${N}; '
+                         'printf "much\nddprun.checkpoint "; sleep .05; echo $1; '
+                         'echo "at ddprun.checkpoint 99"; exit 3',
+                         "--max-restarts", 100, "--max-no-progress", 2)
+        self.assert_ended(launch, 93)
+        self.assertEqual(launch.err.count(AGAIN), 3)
+
+    def test_progress_by_a_file(self):
+        """Written, replaced, or gone: until nothing changes; what lay there before is no progress."""
+        self.write("state", "old")
+        state = self.path("state")
+        launch = self.sh(1, f'case ${N} in 0) : ;; 1) echo more >>{state} ;; '
+                         f'2) echo new >{state}.1; mv {state}.1 {state} ;; 3) rm {state} ;; esac; exit 3',
+                         "--max-restarts", 100, "--max-no-progress", 2, "--progress-file", state)
+        self.assert_ended(launch, 93)
+        self.assertEqual(launch.err.count(AGAIN), 5)
+
+    def test_the_wait_gets_longer_and_progress_ends_that(self):
+        launch = self.sh(1, f'[ ${N} = 7 ] && echo ddprun.checkpoint 1; [ ${N} -lt 8 ] && exit 3; exit 0',
+                         "--max-restarts", 9, "--restart-delay", "20ms")
+        self.assert_ended(launch, 0)
+        waits = [line.split()[-3] for line in ours(launch) if "(--restart-delay)" in line]
+        self.assertEqual(waits, ["0.02", "0.04", "0.08", "0.16", "0.32", "0.32", "0.32", "0.02"])
+        self.assertGreater(launch.seconds, 1.28)
+
+    def test_the_wait_ends_with_the_job(self):
+        """By a signal and by --timeout, at once; a rank that failed before is not told again."""
+        for options, code, words in (((), 143, "interrupted (SIGTERM)"),
+                                     (("--timeout", "1s"), 124, "timed out after 1 s (--timeout)")):
+            launch = self.start_sh(2, "exit 3", "--max-restarts", 5, "--restart-delay", "1h", *options)
+            self.wait_for(launch, "the next attempt begins in 3600 s", "err")
+            if not options:
+                launch.signal(signal.SIGTERM)
+            self.assertEqual(launch.wait(), code, launch.err)
+            self.assertLess(launch.seconds, 30)
+            self.assertEqual(ours(launch)[-1], "ddprun: " + words)
+            self.assertEqual(launch.err.count("exited with status 3"), 1)
+
+    def test_the_agent_is_killed_during_the_wait(self):
+        launch = self.start_sh(2, "exit 3", "--max-restarts", 5, "--restart-delay", "1h")
+        self.wait_for(launch, "the next attempt begins", "err")
+        for agent in [p for p in marked(self.mark) if parent_of(p) == launch.process.pid]:
+            os.kill(agent, signal.SIGKILL)
+        self.assertEqual(launch.wait(), 125, launch.err)
+        self.assertIn("is lost", ours(launch)[-1])
+
+    def test_options_that_need_another(self):
+        for options, words in ((["--restart-delay", "1s"], "goes with --max-restarts"),
+                               (["--max-no-progress", 3], "goes with --max-restarts"),
+                               (["--max-no-progress", 3, "--max-restarts", 2],
+                                "--max-restarts 2 ends the job before"),
+                               (["--progress-file", "x"], "goes with --max-no-progress")):
+            launch = self.run_to_end(*options, "true")
+            self.assert_ended(launch, 2)
+            self.assertIn(words, launch.err)
+            self.assertEqual(len(launch.err.splitlines()), 1)
+
+    def test_the_next_attempt_cannot_be_started(self):
+        """The program is gone when it is to be started again."""
+        program = self.write("program", "#!/bin/sh\n[ $RANK = 0 ] && rm $0\nexit 3\n")
+        os.chmod(program, 0o755)
+        launch = self.run_to_end("-np", 1, "--max-restarts", 5, program)
+        self.assert_ended(launch, 127)
+        self.assertEqual(launch.err.count(AGAIN), 1)
+
     # --- forked from one interpreter ---
 
     def forked(self, text, *options, np=2, slow=0):

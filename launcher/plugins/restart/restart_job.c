@@ -1,0 +1,245 @@
+/* launcher/plugins/restart/restart_job.c - is there another attempt, and when?
+ *
+ * After a failed rank, once every node has ended its ranks: look whether the attempt got
+ * further (doc/contract.md), end the job if too many in a row did not, else wait, longer
+ * each time. A lost host is not the program's fault: no look, no wait.
+ */
+#include "launcher/plugins/restart/restart.h"
+
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/mem.h"
+#include "common/offload.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* The first attempt waits --restart-delay, later ones up to 2^DOUBLINGS times as long. */
+enum { EXIT_NO_REQUEUE = 93, DOUBLINGS = 4 };
+
+/* ms: for stat() of --progress-file, which a dead server of files may never answer */
+enum { LOOK_MS = 2000, POLL_MS = 10 };
+
+#define REPORTED "ddprun.checkpoint "
+
+/* What changes when a file is written or replaced, or a folder gets another entry. */
+struct look {
+    char path[PATH_MAX];
+    bool there;
+    struct stat st;
+};
+
+struct line {
+    char text[sizeof REPORTED + 24]; /* its beginning */
+    size_t n;
+};
+
+struct decision {
+    struct job *j;       /* borrowed */
+    struct event *timer; /* owned; NULL: not open */
+    enum { RUNS, LOOKS, WAITS, GOES } phase;
+    struct offload *looking; /* owned; in LOOKS */
+    int64_t deadline_ms;     /* of LOOKS */
+    struct look before;      /* --progress-file at the end of the last attempt */
+    struct line *lines;      /* owned: by rank; NULL: no output yet in this attempt */
+    long long step;          /* the highest that a rank has reported */
+    bool further;            /* this attempt has reported it */
+    int stuck;               /* attempts in a row that did not get further */
+};
+
+/* --- progress ----------------------------------------------------------------------- */
+
+static void look_at(void *copy)
+{
+    struct look *l = copy;
+    l->there = stat(l->path, &l->st) == 0;
+}
+
+static bool same(const struct look *a, const struct look *b)
+{
+    return a->there == b->there &&
+           (!a->there || (a->st.st_ino == b->st.st_ino && a->st.st_dev == b->st.st_dev &&
+                          a->st.st_size == b->st.st_size &&
+                          a->st.st_mtim.tv_sec == b->st.st_mtim.tv_sec &&
+                          a->st.st_mtim.tv_nsec == b->st.st_mtim.tv_nsec));
+}
+
+static void take_line(struct decision *d, const char *line)
+{
+    char *end;
+    if (strncmp(line, REPORTED, strlen(REPORTED)) != 0)
+        return;
+    const char *number = line + strlen(REPORTED);
+    long long step = strtoll(number, &end, 10);
+    if (end == number || !strchr(" \r", *end) || step <= d->step)
+        return;
+    d->step = step;
+    d->further = true;
+}
+
+static void on_output(void *state, int rank, unsigned stream, const void *data,
+                      size_t size)
+{
+    struct decision *d = state;
+    if (stream != OUT_STDOUT)
+        return;
+    if (!d->lines)
+        d->lines = xcalloc((size_t)d->j->plan->nranks, sizeof *d->lines);
+    struct line *l = &d->lines[rank];
+    for (const char *p = data, *end = p + size, *nl; p < end; p = nl + 1) {
+        nl = memchr(p, '\n', (size_t)(end - p));
+        size_t n = (size_t)((nl ? nl : end) - p), room = sizeof l->text - 1 - l->n;
+        n = n < room ? n : room;
+        memcpy(l->text + l->n, p, n);
+        l->n += n;
+        if (!nl)
+            return;
+        l->text[l->n] = '\0';
+        l->n = 0;
+        take_line(d, l->text);
+    }
+}
+
+/* --- the decision ------------------------------------------------------------------- */
+
+static void wait_for_next(struct decision *d, int64_t ms)
+{
+    int again = d->stuck > 1 ? d->stuck - 1 : 0;
+    ms <<= again < DOUBLINGS ? again : DOUBLINGS;
+    char *line = xasprintf("ddprun: the next attempt begins in %.4g s (--restart-delay)",
+                           (double)ms / 1e3);
+    job_say(d->j, line);
+    free(line);
+    d->phase = WAITS;
+    job_arm(d->timer, ms);
+}
+
+static void decide(struct decision *d)
+{
+    const struct opts *opts = d->j->opts;
+    d->stuck = d->further ? 0 : d->stuck + 1;
+    d->phase = GOES;
+    if (opts->max_no_progress > 0 && d->stuck >= opts->max_no_progress)
+        job_fail_text(d->j, CAUSE_STUCK, EXIT_NO_REQUEUE,
+                      xasprintf("%d attempt%s in a row got no further "
+                                "(--max-no-progress): do not requeue the job",
+                                d->stuck, d->stuck == 1 ? "" : "s"));
+    else if (opts->restart_delay_ms > 0)
+        wait_for_next(d, opts->restart_delay_ms);
+}
+
+static void begin_look(struct decision *d)
+{
+    d->phase = LOOKS;
+    d->deadline_ms = now_ms() + LOOK_MS;
+    d->looking = offload_begin(look_at, &d->before, sizeof d->before, NULL);
+    job_arm(d->timer, 0);
+}
+
+/* Without an answer nothing has changed. */
+static bool end_look(struct decision *d)
+{
+    const struct look *now = d->looking ? offload_wait(d->looking, 0) : NULL;
+    if (d->looking && !now && now_ms() < d->deadline_ms)
+        return false;
+    if (now && !same(now, &d->before)) {
+        d->before = *now;
+        d->further = true;
+    }
+    offload_end(d->looking);
+    d->looking = NULL;
+    return true;
+}
+
+static void on_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct decision *d = arg;
+    if (!d->j->restart.pending)
+        return; /* the job was ended meanwhile */
+    if (d->phase == WAITS)
+        d->phase = GOES;
+    else if (d->phase == LOOKS && end_look(d))
+        decide(d);
+    else if (d->phase == LOOKS)
+        job_arm(d->timer, POLL_MS);
+    job_check(d->j);
+}
+
+static bool on_may_restart(void *state)
+{
+    struct decision *d = state;
+    if (d->phase == RUNS && d->j->restart.moving)
+        d->phase = GOES;
+    else if (d->phase == RUNS && d->j->opts->progress_file)
+        begin_look(d);
+    else if (d->phase == RUNS)
+        decide(d);
+    return d->phase == GOES && d->j->restart.pending;
+}
+
+static void on_next_attempt(void *state)
+{
+    struct decision *d = state;
+    d->phase = RUNS;
+    d->further = false;
+    free(d->lines); /* there may be another number of ranks */
+    d->lines = NULL;
+}
+
+/* --- life --------------------------------------------------------------------------- */
+
+static int on_init(struct job *j, void **state, struct ddp_err *err)
+{
+    const struct opts *o = j->opts;
+    const char *asked = o->max_no_progress    ? "--max-no-progress"
+                        : o->restart_delay_ms ? "--restart-delay"
+                                              : NULL;
+    if (o->progress_file && !asked)
+        return err_set(err, "--progress-file goes with --max-no-progress");
+    if (asked && !o->max_restarts)
+        return err_set(err, "%s goes with --max-restarts", asked);
+    if (o->max_no_progress > o->max_restarts)
+        return err_set(err, "--max-no-progress %d: --max-restarts %d ends the job before",
+                       o->max_no_progress, o->max_restarts);
+    if (!asked)
+        return 0;
+    struct decision *d = xcalloc(1, sizeof *d);
+    *d = (struct decision){.j = j, .step = -1};
+    *state = d;
+    if (!o->progress_file)
+        return 0;
+    snprintf(d->before.path, sizeof d->before.path, "%s", o->progress_file);
+    look_at(&d->before);
+    return 0;
+}
+
+static int on_open(void *state, struct ddp_err *err)
+{
+    struct decision *d = state;
+    d->timer = evtimer_new(loop_base(d->j->loop), on_timer, d);
+    return d->timer ? 0 : err_set(err, "cannot make an event");
+}
+
+static void on_fini(void *state)
+{
+    struct decision *d = state;
+    if (d->timer)
+        event_free(d->timer);
+    offload_end(d->looking);
+    free(d->lines);
+    free(d);
+}
+
+const struct job_plugin restart_job = {
+    .name = "restart",
+    .init = on_init,
+    .open = on_open,
+    .fini = on_fini,
+    .output = on_output,
+    .may_restart = on_may_restart,
+    .next_attempt = on_next_attempt,
+};

@@ -20,6 +20,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 PROGRAM = HERE / "programs/faults.py"
 KINDS = "sleep,loop,gil,stop"
 DEADLINE_S = 60
+# of programs/mismatch.py: kind of the report, and the ranks that it blames
+FAULTS = {"operation": ("mismatch", [1]), "skip": ("mismatch", [1]), "cycle": ("cycle", [0, 1]),
+          "message": ("absent", [1]), "root": ("absent", [1])}
 
 
 def line_of(what):
@@ -111,6 +114,26 @@ def rounds(args, job, folder, np, seed, failures, times):
     os.close(fifo)
 
 
+def one_launch(args, python, fault):
+    """A fault that ends the job; returns why the report is wrong, or None."""
+    kind, culprits = FAULTS[fault]
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/out", "w+", encoding="utf-8") as out:
+            job = subprocess.run(
+                [args.ddprun, "-np", "3", "--hang-after", "2s", "--on-hang", "stop", "--timeout",
+                 "60s", python, str(HERE / "programs/mismatch.py"), fault],
+                cwd=folder, stdout=out, stderr=out, timeout=120, check=False)
+            out.seek(0)
+            text = out.read()
+        report = newest(folder, 1)
+    if not report:
+        return f"{fault}: no report, exit {job.returncode}: {text[-2000:]}"
+    found = report["verdict"]
+    if (found["kind"], found["ranks"]) != (kind, culprits) or job.returncode != 124:
+        return f"{fault}: {found}, exit {job.returncode}"
+    return None
+
+
 def newest(folder, count):
     """The report number `count`, when it is complete."""
     suffix = "" if count == 1 else f"-{count}"
@@ -142,12 +165,22 @@ def main():
             total += len(took)
             times += took
             print(f"{python}, {np} ranks: {len(took) - len(bad)} of {len(took)} right", flush=True)
+        if has_recorder(python):
+            wrong_faults = [one_launch(args, python, fault) for fault in FAULTS]
+            failures += [f"{python}: {line}" for line in wrong_faults if line]
+            total += len(FAULTS)
     times.sort()
     if times:
         print(f"{total - len(failures)} of {total} reports are right; a report took "
               f"{times[len(times) // 2]:.2f} s, at most {times[-1]:.2f} s")
     print("\n".join(failures))
     sys.exit(1 if failures or not total else 0)
+
+
+def has_recorder(python):
+    """PyTorch 2.15 and later tell what they wait for, so --hang-after works."""
+    return subprocess.run([python, "-c", "import torch._C._distributed_c10d as c; c._WorkerServer"],
+                          capture_output=True, check=False).returncode == 0
 
 
 def find_pythons():

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 
 import hosts
 from hosts import LabTest, main
@@ -20,8 +21,8 @@ from torch.distributed import distributed_c10d as dist
 def load():
     time.sleep(60)
 
-print("up", flush=True)
 if int(os.environ["RANK"]) == 3:
+    print("up", flush=True)
     load()
 dist.all_reduce()
 """
@@ -33,11 +34,12 @@ class Hangs(LabTest):
             os.mkdir(self.path(folder))
             self.write(f"{folder}/__init__.py", "")
         self.write("torch/distributed/distributed_c10d.py",
-                   "import time\ndef all_reduce():\n    time.sleep(60)\n")
+                   "import time\ndef all_reduce():\n    print('up', flush=True)\n    time.sleep(60)\n")
         script = self.write("train.py", PROGRAM)
         job = self.start("-H", self.hosts(*numbers, slots=2), PYTHON, "-u", script,
                          cwd=self.folder.name, **how)
         self.assertTrue(wait_until(lambda: job.out.count("up") == 2 * len(numbers)), job.err)
+        time.sleep(0.3)  # from the line to the call after it
         return job
 
     def report(self, job):

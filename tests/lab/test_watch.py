@@ -20,19 +20,20 @@ class Watch(LabTest):
     def read_events(self):
         tables, common = test_events.schema()
         with open(self.path("events"), encoding="utf-8") as f:
-            events = [json.loads(line) for line in f.read().splitlines()]
+            events = [json.loads(line) for line in f.read().split("\n")[:-1]]
         for e in events:
             self.assertEqual(set(e), {*common, *tables[e["event"]]})
         return events
 
     def test_every_host_is_measured(self):
         job = self.start_on((1, 2, 3), "while :; do echo busy; sleep 0.1; done",
-                            "--metrics", self.path("prom"), slots=2)
+                            "--metrics", self.path("prom"), "--events", self.path("events"),
+                            slots=2)
         self.wait_for(job, "[5 node003] busy")
-        seen = []
+        seen, job_id = [], self.read_events()[0]["job"]
 
         def all_measured():
-            top = self.run_to_end("--top")
+            top = self.run_to_end("--top", job_id)
             seen[:] = [line for line in top.out.splitlines() if re.match(r" +\d ", line)]
             measured = r" +\d node00[123] +(runs|sleeps|in I/O) +\d+ +[\d.]+M +\d+s  busy"
             return len(seen) == 6 and all(re.match(measured, line) for line in seen)

@@ -128,7 +128,7 @@ class Spank(test_sched.JobTest):
             f"port={self.folder.name}/port; {hosts.LAB_HOSTS.bin}/ddpstored --port 23457 >$port & "
             "until [ -s $port ]; do sleep 0.05; done; "
             f"MASTER_PORT=23457 srun --ddp -p dgx -N2 -n2 sh -c '{SHOW}'; kill $!; wait")
-        self.assertRegex(said, "ddprun: no store on port 23457: .*in use.*rank 0 is told to make its own")
+        self.assertRegex(said, "ddprun: no store on port 23457: .*in use.*rank 0 will create one")
         self.assertRegex(said, "0/2 .* store False")
         self.assertRegex(said, "1/2 .* store True")
         self.configure("/nonesuch/ddpstored")

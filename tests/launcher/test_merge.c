@@ -28,8 +28,10 @@ static void on_send(const struct frame *f, void *arg)
         ck_ok(merge_split(f, write_line, NULL, &err), err);
     else
         write_line(f, NULL);
-    if (arg)
+    if (arg) {
+        pack_finish(arg);
         *(struct pack *)arg = (struct pack){xmemdup(f->body, f->size), f->size, f->size};
+    }
 }
 
 static struct loop *loop;
@@ -51,6 +53,7 @@ static void teardown(void)
 {
     merge_destroy(merge);
     loop_destroy(loop);
+    pack_finish(&last);
 }
 
 static void up(unsigned node, enum msg_type type, const void *m)

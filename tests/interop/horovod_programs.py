@@ -42,6 +42,23 @@ class Horovod(launch.LaunchTest):
         self.assert_ended(launched, 134)
         self.assertIn("Wait timeout after 3 seconds", launched.out + launched.err)
 
+    @unittest.skipUnless(os.geteuid() == 0, "the lab makes namespaces; needs root")
+    def test_over_two_hosts(self):
+        lab = os.path.join(HERE, "..", "lab", "lab")
+        env = dict(os.environ, LAB_STATE=os.path.join(self.folder.name, "lab"),
+                   LAB_OWNER=str(os.getpid()))
+        self.addCleanup(subprocess.run, [lab, "down"], env=env, stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL, timeout=60)
+        subprocess.run([lab, "up", "2"], env=env, stdin=subprocess.DEVNULL, check=True,
+                       stdout=subprocess.DEVNULL, timeout=100)
+        done = subprocess.run(
+            [lab, "exec", "-l", "node001", "env", launch.DDPRUN, "-H", "node001:2,node002:2",
+             "--tag-output=off", "--wdir", "/tmp", python, SUM],
+            env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for r in range(4):
+            self.assertIn(f"held 0: rank {r} of 4 ({r % 2} of 2, {r // 2} of 2) sum 10\n", done.stdout)
+
 
 if __name__ == "__main__":
     found = subprocess.run([os.path.join(HERE, "horovod-env.sh")], stdout=subprocess.PIPE,

@@ -541,8 +541,8 @@ const struct option options[] = {
     {"timestamp-output", NULL, AT(timestamp_output), read_flag, 0, 0, NULL,
      "prefix each line with the time it was written"},
     {"output-filename", "PATTERN", AT(output_filename), read_text, 0, 0, NULL,
-     "write each rank's output to files, too: a directory, or a name with %r (rank) and %h "
-     "(host)"},
+     "write each rank's output to files, too: a directory, or a name with %r (rank), %h "
+     "(host), %a (attempt)"},
     {"output-from", "RANKS", AT(output_from), read_ranks, 0, 0, NULL,
      "show only these ranks, such as 0-3,8"},
     {"stdin", "rank0|all|none", AT(input), read_choice, 0, 0, input_words,

@@ -396,7 +396,7 @@ void output_end(struct output *o, int rank, enum out_stream stream)
 void output_renew(struct output *o, const char *mark)
 {
     if (o->files)
-        rankfiles_mark(o->files, mark);
+        rankfiles_next_attempt(o->files, mark);
     for (int r = 0; r < o->nranks; r++) {
         o->ranks[r].streams[OUT_STDOUT].nbytes = 0;
         o->ranks[r].streams[OUT_STDERR].nbytes = 0;
@@ -534,14 +534,21 @@ int output_check(const struct opts *opts, int nranks, struct ddp_err *err)
     return rc;
 }
 
+static struct rankfiles *create_files(const struct opts *o, int nranks,
+                                      const char *(*host_of)(int rank, void *arg),
+                                      void *arg, struct ddp_err *err)
+{
+    bool again = o->max_restarts > 0 || o->spares > 0 || o->min_nnodes > 0;
+    return rankfiles_create(o->output_filename, nranks, again, host_of, arg, err);
+}
+
 int output_check_files(const struct opts *opts, int nranks,
                        const char *(*host_of)(int rank, void *arg), void *arg,
                        struct ddp_err *err)
 {
     if (!opts->output_filename)
         return 0;
-    struct rankfiles *f =
-        rankfiles_create(opts->output_filename, nranks, host_of, arg, err);
+    struct rankfiles *f = create_files(opts, nranks, host_of, arg, err);
     int rc = f ? rankfiles_check_paths(f, err) : -1;
     rankfiles_destroy(f);
     return rc;
@@ -618,7 +625,7 @@ struct output *output_create(struct loop *loop, const struct opts *opts, int nra
     o->times = opts->timestamp_output;
     o->raw = shown < 2 && !o->tags && !o->times;
     if (opts->output_filename)
-        o->files = rankfiles_create(opts->output_filename, nranks, host_of, arg, err);
+        o->files = create_files(opts, nranks, host_of, arg, err);
     if ((opts->output_filename && !o->files) ||
         (o->files && rankfiles_open(o->files, loop, on_drained, o, err) < 0) ||
         open_sinks(o, loop, err) < 0) {

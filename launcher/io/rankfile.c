@@ -24,13 +24,16 @@
 #include <sys/statfs.h>
 #include <time.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #define LOG_SUBSYS "output"
 
 enum { MAX_OPEN = 256 };
 
 struct rankfile {
-    char *path; /* owned; NULL: nothing written to it */
+    char *path; /* owned */
+    int attempt;
+    struct rankfile *next; /* in `all` */
     /* used by the writer's thread only */
     int slot;   /* index into `open`, -1: not open now */
     bool begun; /* created: do not truncate it again */
@@ -45,12 +48,16 @@ struct record {
 
 struct rankfiles {
     char *pattern; /* owned */
+    char *folder;  /* owned: that of attempt-1, attempt-2 and `current`; NULL: none */
     bool split;    /* separate files for stdout and stderr */
+    bool apart;    /* separate files for each attempt */
+    int attempt;   /* from 1 */
     int nranks;
     long start_s;
     const char *(*host_of)(int rank, void *arg);
     void *arg;
-    struct rankfile *files; /* owned: [rank] or [rank * 2 + stream] */
+    struct rankfile **files; /* owned: [rank] or [rank * 2 + stream]; NULL: no byte yet */
+    struct rankfile *all; /* owned: of all attempts, as the writer may still use them */
     void (*drained)(void *);
     void *drained_arg;
     struct writer *writer; /* owned; NULL: not open */
@@ -60,6 +67,7 @@ struct rankfiles {
         struct rankfile *file; /* borrowed from files; NULL: free */
     } open[MAX_OPEN];
     int hand;           /* the slot to reuse next */
+    int linked;         /* the attempt that `current` names */
     const char *failed; /* the first path that could not be written; NULL: none */
 };
 
@@ -100,6 +108,9 @@ static char *path_of(const struct rankfiles *f, int rank, enum out_stream stream
         case 't':
             fprintf(m, "%ld", f->start_s);
             break;
+        case 'a':
+            fprintf(m, "%d", f->attempt);
+            break;
         default:
             fputc(*p, m);
         }
@@ -108,10 +119,10 @@ static char *path_of(const struct rankfiles *f, int rank, enum out_stream stream
     return path;
 }
 
-static bool names_stream(const char *pattern)
+static bool names(const char *pattern, char what)
 {
     for (const char *p = strchr(pattern, '%'); p; p = strchr(p + 2, '%')) {
-        if (p[1] == 's')
+        if (p[1] == what)
             return true;
     }
     return false;
@@ -125,11 +136,13 @@ int rankfiles_check(const char *pattern, int nranks, struct ddp_err *err)
                             "with %%r");
     for (const char *p = strchr(pattern, '%'); p; p = strchr(p + 1, '%')) {
         p++;
-        if (*p == '\0' || !strchr("rhst%", *p))
-            return err_set(err,
-                           "unknown '%%%.1s' in --output-filename '%s': %%r rank, %%h "
-                           "host, %%s out or err, %%t start time and %%%% are known",
-                           p, pattern);
+        if (*p == '\0' || !strchr("rhsta%", *p))
+            return err_set(
+                err,
+                "unknown '%%%.1s' in --output-filename '%s': %%r rank, %%h "
+                "host, %%s out or err, %%t start time, %%a attempt and %%%% are "
+                "known",
+                p, pattern);
         rank |= *p == 'r';
     }
     if (!rank && nranks > 1)
@@ -230,12 +243,28 @@ static void shut(struct rankfiles *f, int slot)
     }
 }
 
+/* Without it nothing is missing, so errors are not reported. */
+static void link_current(struct rankfiles *f, int attempt)
+{
+    char *to = xasprintf("attempt-%d", attempt),
+         *link = xasprintf("%s/current", f->folder);
+    char *made = xasprintf("%s.%d", link, (int)getpid());
+    if (symlink(to, made) == 0 && rename(made, link) < 0)
+        unlink(made);
+    f->linked = attempt;
+    free(made);
+    free(link);
+    free(to);
+}
+
 /* 0, or errno. O_NONBLOCK: opening a FIFO without a reader fails instead of blocking. */
 static int open_file(struct rankfiles *f, struct rankfile *file)
 {
     int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     if (!file->begun) {
         make_folders(file->path);
+        if (f->folder && f->linked != file->attempt)
+            link_current(f, file->attempt);
         flags |= O_TRUNC;
     }
     int slot = f->hand;
@@ -288,9 +317,14 @@ static void release(void *to)
     struct rankfiles *f = to;
     for (int i = 0; i < MAX_OPEN; i++)
         shut(f, i);
-    for (int i = 0; i < f->nranks * 2; i++)
-        free(f->files[i].path);
+    struct rankfile *file, *next;
+    LL_FOREACH_SAFE(f->all, file, next)
+    {
+        free(file->path);
+        free(file);
+    }
     free(f->files);
+    free(f->folder);
     free(f->pattern);
     free(f);
 }
@@ -334,17 +368,24 @@ static void queue(struct rankfiles *f, struct rankfile *file, const void *data,
 void rankfiles_write(struct rankfiles *f, int rank, enum out_stream stream,
                      const void *data, size_t size)
 {
-    struct rankfile *file = &f->files[f->split ? rank * 2 + (int)stream : rank];
-    if (!file->path)
-        file->path = path_of(f, rank, stream);
-    queue(f, file, data, size);
+    struct rankfile **file = &f->files[f->split ? rank * 2 + (int)stream : rank];
+    if (!*file) {
+        *file = xcalloc(1, sizeof **file);
+        **file = (struct rankfile){
+            .path = path_of(f, rank, stream), .attempt = f->attempt, .slot = -1};
+        LL_PREPEND(f->all, *file);
+    }
+    queue(f, *file, data, size);
 }
 
-void rankfiles_mark(struct rankfiles *f, const char *line)
+void rankfiles_next_attempt(struct rankfiles *f, const char *line)
 {
+    f->attempt++;
     for (int i = 0; i < f->nranks * 2; i++) {
-        if (f->files[i].path)
-            queue(f, &f->files[i], line, strlen(line));
+        if (f->apart)
+            f->files[i] = NULL;
+        else if (f->files[i])
+            queue(f, f->files[i], line, strlen(line));
     }
 }
 
@@ -363,24 +404,26 @@ bool rankfiles_flush(struct rankfiles *f, int64_t deadline_ms)
     return writer_wait(f->writer, deadline_ms);
 }
 
-struct rankfiles *rankfiles_create(const char *pattern, int nranks,
+struct rankfiles *rankfiles_create(const char *pattern, int nranks, bool again,
                                    const char *(*host_of)(int rank, void *arg), void *arg,
                                    struct ddp_err *err)
 {
     if (rankfiles_check(pattern, nranks, err) < 0)
         return NULL;
     struct rankfiles *f = xcalloc(1, sizeof *f);
-    f->pattern =
-        strchr(pattern, '%') ? xstrdup(pattern) : xasprintf("%s/rank.%%r.%%s", pattern);
-    f->split = names_stream(f->pattern);
+    bool plain = !strchr(pattern, '%');
+    f->folder = plain && again ? xstrdup(pattern) : NULL;
+    f->pattern = plain
+                     ? xasprintf("%s%s/rank.%%r.%%s", pattern, again ? "/attempt-%a" : "")
+                     : xstrdup(pattern);
+    f->split = names(f->pattern, 's');
+    f->apart = names(f->pattern, 'a');
+    f->attempt = 1;
     f->nranks = nranks;
     f->start_s = (long)time(NULL);
     f->host_of = host_of;
     f->arg = arg;
-    size_t n = (size_t)nranks * 2;
-    f->files = xcalloc(n, sizeof *f->files);
-    for (size_t i = 0; i < n; i++)
-        f->files[i].slot = -1;
+    f->files = xcalloc((size_t)nranks * 2, sizeof(struct rankfile *));
     return f;
 }
 

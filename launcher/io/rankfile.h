@@ -1,7 +1,8 @@
 /* launcher/io/rankfile.h - per-rank output files (--output-filename)
  *
  * Files hold exactly what the rank wrote, without tags and times; only a new attempt of
- * all ranks (--max-restarts) is marked by a line. A file and its parent folders are
+ * all ranks (--max-restarts) is marked by a line, where it has no files of its own. A
+ * file and its parent folders are
  * created at its first byte; files of an earlier launch are overwritten.
  */
 #ifndef LAUNCHER_IO_RANKFILE_H
@@ -17,10 +18,13 @@
 
 struct rankfiles;
 
-/* A `pattern` without '%' is a folder: FOLDER/rank.3.out and FOLDER/rank.3.err. Otherwise
- *   %r the rank   %h its host   %s "out" or "err"   %t the start time in seconds   %% '%'
+/* A `pattern` without '%' is a folder: FOLDER/rank.3.out and FOLDER/rank.3.err, or if
+ * all ranks may be started `again`, FOLDER/attempt-1/rank.3.out and a link
+ * FOLDER/current. Otherwise
+ *   %r the rank   %h its host   %s "out" or "err"   %t the start time in seconds
+ *   %a the attempt, from 1   %% '%'
  * and without %s both streams go to one file, in the order of arrival. */
-struct rankfiles *rankfiles_create(const char *pattern, int nranks,
+struct rankfiles *rankfiles_create(const char *pattern, int nranks, bool again,
                                    const char *(*host_of)(int rank, void *arg), void *arg,
                                    struct ddp_err *err);
 /* Is the pattern valid, and does it give each rank its own file? -1 with `err`. */
@@ -34,8 +38,8 @@ void rankfiles_destroy(struct rankfiles *f);
  * writer.h. -1 with `err`. */
 int rankfiles_open(struct rankfiles *f, struct loop *loop, void (*drained)(void *arg),
                    void *arg, struct ddp_err *err);
-/* Append `line` to each file created so far. */
-void rankfiles_mark(struct rankfiles *f, const char *line);
+/* Go on in the files of the next attempt; if they are the same, after this line. */
+void rankfiles_next_attempt(struct rankfiles *f, const char *line);
 size_t rankfiles_pending(const struct rankfiles *f); /* bytes not written yet */
 bool rankfiles_finish(struct rankfiles *f);          /* as writer_finish() */
 bool rankfiles_flush(struct rankfiles *f, int64_t deadline_ms); /* as writer_wait() */

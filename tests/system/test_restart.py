@@ -49,12 +49,37 @@ class Restart(LaunchTest):
 
     def test_attempts_are_marked_in_files(self):
         launch = self.fails(1, f'echo attempt ${N}', 3, options=[
-            "--max-restarts", 1, "--output-filename", self.path("out")])
+            "--max-restarts", 1, "--output-filename", self.path("out", "rank.%r.%s")])
         self.assert_ended(launch, 0)
         for rank in range(3):
             with open(self.path("out", f"rank.{rank}.out"), encoding="utf-8") as f:
                 self.assertEqual(
                     f.read(), "attempt 0\n--- ddprun, attempt 2 of 2 ---\nattempt 1\n")
+
+    def test_files_of_each_attempt(self):
+        """In folders, and by %a; the link leads to the last attempt, and over an older link."""
+        os.makedirs(self.path("logs"))
+        os.symlink("attempt-7", self.path("logs", "current"))
+        for name, paths in (("logs", "logs/attempt-{}/rank.{}.out"), ("by%a/%r", "by{}/{}")):
+            launch = self.fails(2, f'echo attempt ${N}', 3, options=[
+                "--max-restarts", 5, "--output-filename", self.path(name)])
+            self.assert_ended(launch, 0)
+            for attempt in range(3):
+                for rank in (0, 2):  # rank 1 has errors, too
+                    with open(self.path(paths.format(attempt + 1, rank)), encoding="utf-8") as f:
+                        self.assertEqual(f.read(), f"attempt {attempt}\n")
+            for left in os.scandir(self.path()):
+                if left.name.startswith("up"):
+                    os.remove(left)
+        self.assertEqual(os.readlink(self.path("logs", "current")), "attempt-3")
+        self.assertEqual(sorted(os.listdir(self.path("logs"))),
+                         ["attempt-1", "attempt-2", "attempt-3", "current"])
+
+    def test_a_current_that_is_not_ours_stays(self):
+        os.makedirs(self.path("logs", "current"))
+        launch = self.sh(1, "echo out", "--max-restarts", 1, "--output-filename", self.path("logs"))
+        self.assert_ended(launch, 0)
+        self.assertEqual(sorted(os.listdir(self.path("logs"))), ["attempt-1", "current"])
 
     def test_when_there_are_no_more(self):
         for options in (["--max-restarts", 1], ["--max-restarts=1", "--store", "rank0"]):

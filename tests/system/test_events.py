@@ -80,6 +80,12 @@ class Events(launch.LaunchTest):
         self.assertEqual([e["restart"] for e in failures], [True, False])
         self.assertEqual(failures[0]["last_words"], "bad \ufffd byte\n")
         self.assertEqual([e["attempt"] for e in events if e["event"] == "restart"], [2])
+        found = [e for e in events if e["event"] == "recovered"]
+        self.assertEqual([e["attempt"] for e in found], [2])
+        self.assertLess(0, found[0]["detect_s"])
+        self.assertLess(found[0]["detect_s"], found[0]["recover_s"])
+        self.assertEqual(events[-1]["recoveries"], 1)
+        self.assertAlmostEqual(events[-1]["recover_s"], found[0]["recover_s"], places=6)
         # every line of ddprun is an event
         self.assertLess(0, events[-1]["whole_s"])
         self.assertLess(events[-1]["whole_s"], events[-1]["total_s"])

@@ -44,8 +44,10 @@ class Restart(LaunchTest):
                              rf"\(after \d+\.\d s\), attempt {i + 1} of 3; ddprun stopped ranks 0,2$")
             self.assertEqual(lines[2 * i + 1], f"{AGAIN}{i + 2} of 3")
         self.assertEqual(launch.err.count("oops"), 2)  # each failure's last line once
-        self.assertIn("in 3 attempts, ", lines[4])
-        self.assertEqual(len(lines), 5)
+        self.assertRegex(lines[4], r"^ddprun: all ranks ran again 0\.\d+ s after a failure \(mean of 2; "
+                         r"longest 0\.\d+ s\), and for \d+\.\d % of the time$")
+        self.assertIn("in 3 attempts, ", lines[5])
+        self.assertEqual(len(lines), 6)
 
     def test_attempts_are_marked_in_files(self):
         launch = self.fails(1, f'echo attempt ${N}', 3, options=[

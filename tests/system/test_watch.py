@@ -182,6 +182,7 @@ class Metrics(WatchTest):
         found = self.metrics(port)
         self.assertEqual(found["ddprun_ranks"]['{state="running"}'], 2)
         self.assertEqual(found["ddprun_restarts_total"], {"": 0})
+        self.assertEqual(found["ddprun_recovery_seconds_total"], {"": 0})
         self.assertLess(0.3, found["ddprun_effective_time_ratio"][""])
         for name in ("process_cpu_time_seconds_total", "ddprun_output_bytes_total"):
             self.assertEqual(len(found[name]), 2)

@@ -30,8 +30,13 @@ struct observe {
     int64_t watched_ms; /* the last request for the status; 0: agents do not measure */
     int64_t whole_ns;   /* time in which all ranks ran, until the last failure */
     int64_t whole_since_ns; /* 0: not all of them run */
-    bool planned;           /* the plan was reported */
-    bool *started;          /* owned: ranks whose start was reported; NULL: none */
+    int64_t heard_ns;       /* the last message of the node that was lost last */
+    int64_t failed_ns;      /* the failure from which all ranks have not recovered; 0 */
+    int64_t told_ns;        /* ddprun knew of it */
+    int64_t recover_ns, longest_ns; /* from failures to all ranks: in all, and at most */
+    int recoveries;
+    bool planned;  /* the plan was reported */
+    bool *started; /* owned: ranks whose start was reported; NULL: none */
 };
 
 /* --- the job and its plan ----------------------------------------------------------- */
@@ -90,6 +95,7 @@ static void on_node_joined(void *state, unsigned node)
 static void on_node_lost(void *state, unsigned node, const char *why)
 {
     struct observe *o = state;
+    o->heard_ns = o->j->nodes[node].heard_ms * 1000000;
     event_emit(o->j, "host_lost", "{s:i, s:o, s:o}", "node", (int)node, "host",
                event_text(o->j->nodes[node].host->name), "why", event_text(why));
 }
@@ -118,12 +124,27 @@ static void emit_start(struct observe *o, uint32_t rank)
     o->started[rank] = true;
 }
 
+/* A failure on the way belongs to the same recovery. */
+static void recovered(struct observe *o)
+{
+    int64_t took_ns = now_ns() - o->failed_ns;
+    event_emit(o->j, "recovered", "{s:f, s:f}", "detect_s",
+               (double)(o->told_ns - o->failed_ns) / 1e9, "recover_s",
+               (double)took_ns / 1e9);
+    o->recoveries++;
+    o->recover_ns += took_ns;
+    o->longest_ns = took_ns > o->longest_ns ? took_ns : o->longest_ns;
+    o->failed_ns = 0;
+}
+
 static void on_ranks_started(void *state)
 {
     struct observe *o = state;
     struct job *j = o->j;
     if (j->state == JOB_RUNNING)
         o->whole_since_ns = now_ns();
+    if (j->state == JOB_RUNNING && o->failed_ns > 0)
+        recovered(o);
     if (!events_wanted(j))
         return;
     for (int r = 0; r < j->plan->nranks; r++)
@@ -167,8 +188,28 @@ static int64_t whole_ns(const struct observe *o)
 static void on_shutdown(void *state)
 {
     struct observe *o = state;
+    const struct cause *c = &o->j->cause;
     o->whole_ns = whole_ns(o);
     o->whole_since_ns = 0;
+    if (c->kind == CAUSE_NONE || o->failed_ns > 0)
+        return;
+    o->told_ns = now_ns();
+    o->failed_ns = c->kind == CAUSE_NODE && o->heard_ns > 0 ? o->heard_ns : c->at_ns;
+}
+
+static void on_report(void *state)
+{
+    struct observe *o = state;
+    double total_ns = (double)(now_ns() - o->j->created_ns);
+    if (o->recoveries == 0)
+        return;
+    char *line = xasprintf(
+        "ddprun: all ranks ran again %.3f s after a failure (mean of %d; longest %.3f s), "
+        "and for %.1f %% of the time",
+        (double)o->recover_ns / 1e9 / o->recoveries, o->recoveries,
+        (double)o->longest_ns / 1e9, 100 * (double)whole_ns(o) / total_ns);
+    job_say(o->j, line);
+    free(line);
 }
 
 static void on_next_attempt(void *state)
@@ -246,7 +287,7 @@ static void on_status(struct control *c, uint32_t peer, const json_t *request, v
     struct observe *o = arg;
     struct evbuffer *text = evbuffer_new();
     watch(o);
-    status_write(o->j, whole_ns(o), o->ranks, o->nodes, text);
+    status_write(o->j, whole_ns(o), o->recover_ns, o->ranks, o->nodes, text);
     control_send(c, peer, evbuffer_pullup(text, -1), evbuffer_get_length(text));
     evbuffer_free(text);
 }
@@ -295,7 +336,7 @@ static double seconds(int64_t from_ns, int64_t to_ns)
 static void finish_viewer(struct observe *o)
 {
     struct evbuffer *last = evbuffer_new();
-    status_write(o->j, whole_ns(o), o->ranks, o->nodes, last);
+    status_write(o->j, whole_ns(o), o->recover_ns, o->ranks, o->nodes, last);
     viewer_status(o->viewer, last);
     evbuffer_free(last);
     viewer_finish(o->viewer);
@@ -305,12 +346,13 @@ static void on_end(void *state, int code)
 {
     struct observe *o = state;
     const struct job *j = o->j;
-    event_emit(o->j, "end", "{s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f}", "code", code,
-               "ranks", j->plan ? j->plan->nranks : 0, "hosts",
+    event_emit(o->j, "end", "{s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:i, s:f}", "code",
+               code, "ranks", j->plan ? j->plan->nranks : 0, "hosts",
                j->plan ? j->plan->nnodes : 0, "attempts", j->restart.attempt + 1,
                "start_s", seconds(j->created_ns, j->ready_ns), "run_s",
                seconds(j->ready_ns, j->last_exit_ns), "total_s",
-               seconds(j->created_ns, now_ns()), "whole_s", (double)whole_ns(o) / 1e9);
+               seconds(j->created_ns, now_ns()), "whole_s", (double)whole_ns(o) / 1e9,
+               "recoveries", o->recoveries, "recover_s", (double)o->recover_ns / 1e9);
     if (o->viewer)
         finish_viewer(o);
 }
@@ -342,6 +384,7 @@ const struct job_plugin observe_job = {
     .shutdown = on_shutdown,
     .next_attempt = on_next_attempt,
     .end = on_end,
+    .report = on_report,
     .tick = on_tick,
     .messages = messages,
 };

@@ -168,17 +168,19 @@ static void put_ranks(const struct source *s, struct evbuffer *out)
     }
 }
 
-void status_write(const struct job *j, int64_t whole_ns, const struct rank_usage *ranks,
-                  const struct node_usage *nodes, struct evbuffer *out)
+void status_write(const struct job *j, int64_t whole_ns, int64_t recover_ns,
+                  const struct rank_usage *ranks, const struct node_usage *nodes,
+                  struct evbuffer *out)
 {
     struct source s = {.j = j, .used = ranks, .now_ms = now_ms()};
     char *command = shell_join(j->job.argv.v);
-    evbuffer_add_printf(out,
-                        "{\"is\":\"status\",\"job\":\"%s\",\"pid\":%d,\"state\":\"%s\","
-                        "\"t\":%.3f,\"whole_s\":%.3f,\"attempt\":%d,\"attempts\":%d",
-                        j->job.id, (int)getpid(), state_name(j),
-                        (double)(now_ns() - j->created_ns) / 1e9, (double)whole_ns / 1e9,
-                        j->restart.attempt + 1, j->restart.max + 1);
+    evbuffer_add_printf(
+        out,
+        "{\"is\":\"status\",\"job\":\"%s\",\"pid\":%d,\"state\":\"%s\","
+        "\"t\":%.3f,\"whole_s\":%.3f,\"recover_s\":%.3f,\"attempt\":%d,\"attempts\":%d",
+        j->job.id, (int)getpid(), state_name(j), (double)(now_ns() - j->created_ns) / 1e9,
+        (double)whole_ns / 1e9, (double)recover_ns / 1e9, j->restart.attempt + 1,
+        j->restart.max + 1);
     put_text(out, "command", command);
     put_text(out, "failure", j->cause.kind != CAUSE_NONE ? j->cause.text : NULL);
     put_hosts(j, nodes, out);

@@ -32,7 +32,8 @@ struct node_usage {
 
 /* `whole_ns`: the time in which all ranks have run. `ranks` and `nodes` have the job's
  * numbers; NULL: nothing is measured. Ends with a newline. */
-void status_write(const struct job *j, int64_t whole_ns, const struct rank_usage *ranks,
-                  const struct node_usage *nodes, struct evbuffer *out);
+void status_write(const struct job *j, int64_t whole_ns, int64_t recover_ns,
+                  const struct rank_usage *ranks, const struct node_usage *nodes,
+                  struct evbuffer *out);
 
 #endif

@@ -163,6 +163,10 @@ static void write_job(const json_t *status, struct evbuffer *out)
     head(out, "ddprun_restarts_total", "counter", "Restarts of all ranks");
     evbuffer_add_printf(out, "ddprun_restarts_total %lld\n",
                         json_integer_value(json_object_get(status, "attempt")) - 1);
+    head(out, "ddprun_recovery_seconds_total", "counter",
+         "Time from failures until all ranks ran again");
+    evbuffer_add_printf(out, "ddprun_recovery_seconds_total %.3f\n",
+                        json_number_value(json_object_get(status, "recover_s")));
     head(out, "ddprun_ranks", "gauge", "Ranks by state");
     for (size_t s = 0; s < sizeof states / sizeof *states; s++)
         evbuffer_add_printf(out, "ddprun_ranks{state=\"%s\"} %zu\n", states[s].name,

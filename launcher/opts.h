@@ -32,7 +32,7 @@ enum rank_names {
     NAMES_TF = 8,
     NAMES_DMLC = 16
 };
-/* how agents are started on other hosts (spawn/transport.h); DEFAULT: by the allocation
+/* how agents are started on other hosts (transport/transport.h); DEFAULT: by the allocation
  */
 enum start_by { BY_DEFAULT, BY_SSH, BY_SRUN, BY_QRSH, BY_BLAUNCH, BY_TMRSH };
 enum mpi_serve { MPI_NONE = 0, MPI_PMIX = 1, MPI_PMI = 2, MPI_AUTO = 3 };

@@ -168,7 +168,7 @@ static void tell_learned(struct run *run)
                      r->test_accuracy, n, r->epoch, r->epoch == 1 ? "" : "s");
     else if (run->data.task == TASK_TOKENS)
         progress_say(&run->progress,
-                     "learned     test loss %.4f, %.2f %% of the test tokens foretold",
+                     "learned     test loss %.4f, %.2f %% of the test tokens predicted",
                      r->test_loss, r->test_accuracy);
     else {
         double slope = (double)model_weights(run->model)[0];

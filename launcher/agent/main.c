@@ -71,7 +71,7 @@ static int be_agent(int guard, void *arg)
     return agent_run(&setup);
 }
 
-/* Slurm may start several tasks of the step on a node (spawn/srun.c): task 0 is the
+/* Slurm may start several tasks of the step on a node (transport/srun.c): task 0 is the
  * agent. */
 static bool is_spare(int argc, char **argv)
 {

@@ -26,7 +26,7 @@
 extern char **environ;
 
 /* Limits of one batch: ranks, and ms (a slow file system). Starting a rank blocks the
- * loop (spawn/child.c). */
+ * loop (transport/child.c). */
 enum { BATCH = 64, BATCH_MS = 50 };
 
 /* ms: the limit for finding the program, the interval at which the thread is checked, and

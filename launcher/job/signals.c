@@ -56,7 +56,7 @@ static void on_signal(evutil_socket_t sig, short what, void *arg)
 /* Shells without job control start background processes with INT and QUIT ignored, so
  * that Ctrl-C does not end them; `kill -INT` still should. The kernel queues a blocked
  * signal even while it is ignored, and signalfd reports its sender: SI_KERNEL is the
- * terminal. Signal dispositions are reset in children (spawn/child.c). */
+ * terminal. Signal dispositions are reset in children (transport/child.c). */
 static void on_sent(evutil_socket_t fd, short what, void *arg)
 {
     struct signals *s = arg;

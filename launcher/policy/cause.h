@@ -33,7 +33,7 @@ struct cause {
 };
 
 /* Is `a` earlier than `b`? By `at_ns`: on one node this is the order in which the kernel
- * reports exits (spawn/reap.c), between nodes it depends on the clock offsets. At equal
+ * reports exits (transport/reap.c), between nodes it depends on the clock offsets. At equal
  * times a death by signal precedes an exit status, as a crash makes other ranks fail and
  * seldom the reverse; otherwise `b`, reported first, stays. A signal to ddprun precedes
  * the death of a rank by the same signal at about the same time: a scheduler signals all

@@ -1,5 +1,6 @@
 """--spares: a lost host's ranks are started again on another one."""
 
+import re
 import signal
 import time
 import unittest
@@ -64,13 +65,15 @@ class Spares(LossTest):
             self.assertEqual(sorted(n for a, n in sums if a == address), ["1", "2", "3", "4"])
 
     def test_a_silent_host(self):
-        launch = self.begin((1, 2, 3), "--node-timeout", "4s")
+        launch = self.begin((1, 2, 3), "--node-timeout", "4s", "--report")
         self.up(launch, (0, 1), (2, 2))
         self.lose(2, "drop")
         launch.wait()
         self.assert_ended(launch, 0)
         self.up(launch, (0, 1), (2, 3), (3, 3), attempt=1)
         self.assertTrue(wait_until(lambda: not self.on_host(2), 30), self.on_host(2))
+        took = re.search(r"all ranks ran again (\S+) s after a failure", launch.err)
+        self.assertLess(3.5, float(took[1]), launch.err)  # the silence is part of it
 
     def test_one_after_the_other_until_there_is_none(self):
         launch = self.begin((1, 2, 3, 4), spares=2, script=WAIT.format(9))
@@ -96,6 +99,51 @@ class Spares(LossTest):
         self.assert_ended(launch, 0)
         last = max(line.split()[-1] for line in launch.out.splitlines())
         self.up(launch, (2, 4), (4, 5), attempt=last)
+
+    def test_another_one_while_ranks_are_stopped(self):
+        """Both are told, and replaced at once."""
+        launch = self.begin((1, 2, 3, 4, 5), "--grace", "4s", spares=2, script=SAY +
+                            "[ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0; trap '' TERM; "
+                            "while :; do sleep 1; done")
+        self.up(launch, (0, 1), (2, 2), (4, 3))
+        self.lose(2)
+        self.wait_for(launch, "is lost", "err")
+        self.lose(3)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.up(launch, (0, 1), (2, 4), (4, 5), attempt=1)
+        self.assertIn("warning: node003 is lost", launch.err)
+
+    def test_one_during_the_wait_for_the_next_attempt(self):
+        launch = self.begin((1, 2, 3), "--max-restarts", 1, "--restart-delay", "3s", script=SAY +
+                            "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit 3")
+        self.wait_for(launch, "the next attempt begins", "err")
+        self.lose(2)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.up(launch, (0, 1), (2, 3), attempt=1)
+        self.assertIn("warning: node002 is lost", launch.err)
+        self.assertIn("exited with status 3", launch.err)
+
+    def test_none_is_left_during_that_wait(self):
+        launch = self.begin((1, 2), "--max-restarts", 1, "--restart-delay", "1h", script="exit 3",
+                            spares=0)
+        self.wait_for(launch, "the next attempt begins", "err")
+        self.lose(2)
+        launch.wait()
+        self.assert_ended(launch, 125)
+        self.assertIn("ddprun: node002 is lost", launch.err)
+
+    def test_a_spare_is_lost_as_it_takes_over(self):
+        launch = self.begin((1, 2, 3, 4), spares=2, script=SAY +
+                            "[ $TORCHELASTIC_RESTART_COUNT = 2 ] || exec sleep 50")
+        self.up(launch, (0, 1), (2, 2))
+        self.lose(2)
+        self.wait_for(launch, "node003 takes the place", "err")
+        self.lose(3)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.up(launch, (0, 1), (2, 4), attempt=2)
 
     def test_a_spare_that_does_not_start_ends_nothing(self):
         self.lose(3, "sshd-stop")

@@ -3,7 +3,7 @@
  * Collectives of a group are numbered. The rank that has entered the fewest of them is
  * awaited by those that have entered more; that rank may itself wait in another group. A
  * number for which two ranks have entered different calls is a mismatch. Where nothing
- * is known of collectives, the stacks tell which ranks are inside of a call.
+ * is known of collectives, the stacks show which ranks are inside of a call.
  */
 #include "launcher/plugins/diagnose/verdict.h"
 
@@ -169,6 +169,18 @@ static void print_group(const json_t *group, FILE *f)
         fprintf(f, "group %s", id ? id : "?");
 }
 
+/* " at train.py:17", if that is known; without the function, as an operation was named.
+ */
+static void print_line(const struct place *at, FILE *f)
+{
+    struct place line = *at;
+    line.function = "<module>";
+    if (!line.file)
+        return;
+    fputc(' ', f);
+    place_print(&line, f);
+}
+
 /* "in load() at data.py:10 (sleeping)", "stopped (SIGSTOP)", ... */
 static void print_whereabouts(const struct view *v, FILE *f)
 {
@@ -179,12 +191,7 @@ static void print_whereabouts(const struct view *v, FILE *f)
         fprintf(f, "%s by a signal", v->state);
     } else if (v->at.op) {
         fprintf(f, "waiting in %s", v->at.op);
-        if (v->at.file) {
-            fputc(' ', f);
-            struct place at = v->at;
-            at.function = "<module>"; /* one name of a function suffices */
-            place_print(&at, f);
-        }
+        print_line(&v->at, f);
     } else if (v->at.function) {
         place_print(&v->at, f);
         fprintf(f, " (%s)", v->state);
@@ -206,18 +213,27 @@ static bool alike(const struct view *a, const struct view *b)
            (a->state && b->state && strcmp(a->state, b->state) == 0);
 }
 
+/* Move the marks of the ranks that are where rank `i` is from `mark` to `same`; returns
+ * how many there are. */
+static size_t take_alike(const struct job_view *j, size_t i, bool *mark, bool *same)
+{
+    size_t n = 0;
+    for (size_t k = j->n; k-- > 0;) { /* `i` last: its mark is needed until then */
+        same[k] = mark[i] && mark[k] && k >= i && alike(&j->ranks[i], &j->ranks[k]);
+        n += same[k];
+        mark[k] = mark[k] && !same[k];
+    }
+    return n;
+}
+
 /* "rank 1 on node2 has not arrived: it is ..."; the marks are removed. */
 static void print_absent(struct job_view *j, bool *mark, const char *verb, FILE *f)
 {
     size_t places = 0;
     bool *same = marks(j);
     for (size_t i = 0; i < j->n; i++) {
-        size_t n = 0;
-        for (size_t k = 0; k < j->n; k++) {
-            same[k] = mark[i] && mark[k] && k >= i && alike(&j->ranks[i], &j->ranks[k]);
-            n += same[k];
-        }
-        if (!mark[i] || (++places > PLACES_MAX))
+        size_t n = take_alike(j, i, mark, same);
+        if (n == 0 || ++places > PLACES_MAX)
             continue;
         fputs(places > 1 ? "; " : "", f);
         print_ranks(j, same, true, f);
@@ -228,8 +244,6 @@ static void print_absent(struct job_view *j, bool *mark, const char *verb, FILE 
             fprintf(f, " %s %s: %s ", n == 1 ? "has" : "have", verb,
                     n == 1 ? "it is" : "they are");
         print_whereabouts(v, f);
-        for (size_t k = 0; k < j->n; k++)
-            mark[k] = mark[k] && !same[k];
     }
     if (places > PLACES_MAX)
         fprintf(f, "; and %zu other places", places - PLACES_MAX);
@@ -329,12 +343,8 @@ static void print_calls(struct job_view *j, bool current, FILE *f)
         print_operands(call, f);
         fputs(" on ", f);
         print_ranks(j, same, true, f);
-        if (current && j->ranks[i].at.file) {
-            struct place at = j->ranks[i].at;
-            at.function = "<module>";
-            fputc(' ', f);
-            place_print(&at, f);
-        }
+        if (current)
+            print_line(&j->ranks[i].at, f);
         first = false;
     }
 }
@@ -357,10 +367,12 @@ static void mark_minority(const struct job_view *j, bool *mark)
 }
 
 /* The lowest number for which ranks have entered different calls. */
-static bool find_mismatch(struct job_view *j, const json_t *group)
+static void find_mismatch(struct job_view *j, const json_t *group)
 {
     const char *id = text_of(group, "id");
     json_int_t from = 0, to = 0;
+    if (j->kind)
+        return;
     for (size_t i = 0; i < j->n; i++) {
         const struct view *v = &j->ranks[i];
         from = v->member && v->entered > 0 && (from == 0 || v->done < from) ? v->done + 1
@@ -388,9 +400,8 @@ static bool find_mismatch(struct job_view *j, const json_t *group)
         say(j, &t, true);
         mark_minority(j, mark);
         add_culprits(j, mark, "mismatch");
-        return true;
+        return;
     }
-    return false;
 }
 
 /* "3 of 4 ranks have waited 30 s in all_reduce #4 of the default group (...) at ..." */
@@ -421,12 +432,7 @@ static void print_waiting(const struct job_view *j, const json_t *group,
             (long long)number);
     print_group(group, f);
     print_operands(call, f);
-    if (j->ranks[first].at.file) {
-        struct place at = j->ranks[first].at;
-        at.function = "<module>";
-        fputc(' ', f);
-        place_print(&at, f);
-    }
+    print_line(&j->ranks[first].at, f);
 }
 
 /* The first number that some members have not entered, and others wait in. Ranks of which
@@ -485,18 +491,20 @@ static void find_absent(struct job_view *j, const json_t *group)
 static void find_complete(struct job_view *j, const json_t *group)
 {
     json_int_t number = 0;
-    bool *waits = marks(j), *halted = marks(j), any = false;
+    size_t n = 0, nhalted = 0;
+    if (j->kind)
+        return;
+    bool *waits = marks(j), *halted = marks(j);
     for (size_t i = 0; i < j->n; i++)
         number = j->ranks[i].member && j->ranks[i].entered > number ? j->ranks[i].entered
                                                                     : number;
-    size_t n = 0;
     for (size_t i = 0; i < j->n; i++) {
         const struct view *v = &j->ranks[i];
         if (v->member && v->entered != number)
             return;
         waits[i] = v->member && v->done < number;
         halted[i] = v->member && stopped(v);
-        any |= halted[i];
+        nhalted += halted[i];
         n += waits[i];
     }
     if (n == 0)
@@ -505,13 +513,13 @@ static void find_complete(struct job_view *j, const json_t *group)
     FILE *f = text_open(&t);
     print_waiting(j, group, waits, number, f);
     fputs("; all have entered it", f);
-    if (any) {
+    if (nhalted > 0) {
         fputs(", and ", f);
         print_ranks(j, halted, true, f);
-        fputs(" is stopped by a signal", f);
+        fprintf(f, " %s stopped by a signal", nhalted == 1 ? "is" : "are");
     }
     say(j, &t, true);
-    add_culprits(j, halted, any ? "stopped" : "complete");
+    add_culprits(j, halted, nhalted > 0 ? "stopped" : "complete");
 }
 
 static void each_group(struct job_view *j,
@@ -531,18 +539,6 @@ static void each_group(struct job_view *j,
         }
     }
     json_decref(seen);
-}
-
-static void on_mismatch(struct job_view *j, const json_t *group)
-{
-    if (!j->kind)
-        find_mismatch(j, group);
-}
-
-static void on_complete(struct job_view *j, const json_t *group)
-{
-    if (!j->kind)
-        find_complete(j, group);
 }
 
 /* --- by stacks alone ---------------------------------------------------------------- */
@@ -578,14 +574,8 @@ static void by_stacks(struct job_view *j)
         add_culprits(j, others, "mismatch");
     } else {
         print_ranks(j, waits, false, f);
-        fprintf(f, " %s in ", nwait == 1 ? "waits" : "wait");
-        struct place at = j->ranks[first].at;
-        fprintf(f, "%s", at.op);
-        if (at.file) {
-            at.function = "<module>";
-            fputc(' ', f);
-            place_print(&at, f);
-        }
+        fprintf(f, " %s in %s", nwait == 1 ? "waits" : "wait", j->ranks[first].at.op);
+        print_line(&j->ranks[first].at, f);
         if (nothers > 0)
             fputs("; ", f);
         bool exited = true;
@@ -607,12 +597,8 @@ static void no_wait(struct job_view *j)
     fputs("no rank is known to wait for another: ", f);
     size_t places = 0;
     for (size_t i = 0; i < j->n && places < PLACES_MAX; i++) {
-        size_t n = 0;
-        for (size_t k = 0; k < j->n; k++) {
-            same[k] = mark[i] && mark[k] && k >= i && alike(&j->ranks[i], &j->ranks[k]);
-            n += same[k];
-        }
-        if (!mark[i])
+        size_t n = take_alike(j, i, mark, same);
+        if (n == 0)
             continue;
         fputs(places++ ? "; " : "", f);
         print_ranks(j, same, true, f);
@@ -621,8 +607,6 @@ static void no_wait(struct job_view *j)
                 : n == 1         ? "is"
                                  : "are");
         print_whereabouts(&j->ranks[i], f);
-        for (size_t k = 0; k < j->n; k++)
-            mark[k] = mark[k] && !same[k];
     }
     say(j, &t, true);
     j->kind = "none";
@@ -666,13 +650,12 @@ json_t *verdict(const json_t *ranks)
 {
     struct job_view j = {.sentences = json_array(), .culprits = json_array()};
     open_views(&j, ranks);
-    each_group(&j, on_mismatch);
+    each_group(&j, find_mismatch);
     if (!j.kind)
         each_group(&j, find_absent);
     if (!j.kind && json_array_size(j.sentences) > 0)
         find_cycle(&j);
-    if (!j.kind)
-        each_group(&j, on_complete);
+    each_group(&j, find_complete);
     if (!j.kind)
         by_stacks(&j);
     if (!j.kind)

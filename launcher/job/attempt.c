@@ -90,6 +90,7 @@ void job_next_attempt(struct job *j)
     struct ddp_err err;
     if (job_replace_lost(j, &err) < 0) {
         job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START, xstrdup(err.text));
+        job_check(j); /* every node has ended its ranks: no message will come */
         return;
     }
     char *label = restart_label(&j->restart);

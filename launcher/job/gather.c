@@ -53,7 +53,6 @@ static void job_place(struct job *j)
         if (j->nodes[i].joined)
             alloc_resolve(j->alloc, i, (int)j->nodes[i].hello.ngpus);
     }
-    job_warn_spares(j);
     bool plan = !j->plan || j->planned_again;
     j->planned_again = false;
     int code = plan && job_make_plan(j, &err) < 0 ? EXIT_USAGE
@@ -63,6 +62,7 @@ static void job_place(struct job *j)
         job_fail_text(j, CAUSE_CANNOT, code, xstrdup(err.text));
         return;
     }
+    job_warn_spares(j);
     job_move(j, JOB_PREPARING, "every agent has joined");
     job_prepare(j);
 }

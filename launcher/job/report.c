@@ -102,7 +102,7 @@ static char *unknown_ends(struct job *j)
         return xstrdup("");
     struct strv lost = {0};
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (j->nodes[i].lost)
+        if (j->nodes[i].lost && j->nodes[i].place >= 0) /* in this attempt */
             strv_push(&lost, j->alloc->nodes[i].name);
     }
     char *hosts = hostlist_compress(lost.v, lost.n);

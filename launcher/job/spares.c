@@ -24,19 +24,33 @@ bool job_is_spare(const struct job *j, size_t node)
     return node + (size_t)j->opts->spares >= j->alloc->nnodes;
 }
 
+static bool has_slots(const struct job *j, const struct job_node *n, int place)
+{
+    return j->opts->oversubscribe || n->host->slots >= j->plan->nodes[place].nlocal;
+}
+
 void job_warn_spares(const struct job *j)
 {
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (job_is_spare(j, i) && j->nodes[i].trouble)
-            log_warn("no spare: %s", j->nodes[i].trouble);
+        const struct job_node *n = &j->nodes[i];
+        int place = 0;
+        if (!job_is_spare(j, i))
+            continue;
+        while (place < j->plan->nnodes && has_slots(j, n, place))
+            place++;
+        if (n->trouble)
+            log_warn("no spare: %s", n->trouble);
+        else if (place < j->plan->nnodes)
+            log_warn("the spare node %s cannot replace %s: slots=%d there, but %d ranks",
+                     n->host->name, j->plan->nodes[place].host->name, n->host->slots,
+                     j->plan->nodes[place].nlocal);
     }
 }
 
 /* Can it run the ranks of `place`? */
 static bool fits(const struct job *j, const struct job_node *n, int place)
 {
-    return job_node_connected(n) && n->place < 0 &&
-           (j->opts->oversubscribe || n->host->slots >= j->plan->nodes[place].nlocal);
+    return job_node_connected(n) && n->place < 0 && has_slots(j, n, place);
 }
 
 /* Pair each lost node with a spare; with `replace` also put it in its place. False: there

@@ -1,6 +1,7 @@
 """--spares: a lost host's ranks are started again on another one."""
 
 import re
+import shutil
 import signal
 import time
 import unittest
@@ -85,7 +86,8 @@ class Spares(LossTest):
         self.lose(4)
         launch.wait()
         self.assert_ended(launch, 125)
-        self.assertRegex(self.heads(launch)[-1], "^ddprun: node004 is lost: .*, attempt 3 of 3")
+        self.assertRegex(self.heads(launch)[-1], "^ddprun: node004 is lost: .*, attempt 3 of 3"
+                         r".*no exit status of ranks 2-3 \(node004\)$")
 
     def test_two_at_once(self):
         gone = self.path("gone")
@@ -151,6 +153,13 @@ class Spares(LossTest):
         launch.wait()
         self.assert_ended(launch, 0)
         self.assertIn("warning: no spare: node003", launch.err)
+
+    def test_a_spare_with_too_few_slots(self):
+        hosts = f"{self.hosts(1, slots=2)},{self.hosts(2, slots=1)}"
+        launch = self.run_to_end("-H", hosts, "--spares", 1, "true")
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.err, "ddprun: warning: the spare node node002 cannot replace "
+                         "node001: slots=1 there, but 2 ranks\n")
 
     def test_a_spare_that_is_lost_ends_nothing(self):
         launch = self.begin((1, 2, 3), script=SAY + "while ! [ -e " + self.path("go") + " ]; do "
@@ -223,6 +232,17 @@ class Fewer(LossTest):
         launch.wait()
         self.assert_ended(launch, 0)
         self.up(launch, (0, 3), (1, 3), (2, 4), (3, 4), attempt="1 4 2")
+
+    def test_a_next_attempt_that_cannot_be_planned(self):
+        out = self.path("out")
+        launch = self.begin((1, 2, 3), "--output-filename", out, script=SAY + "exec sleep 50")
+        self.up(launch, (0, 1), (2, 2), (4, 3))
+        shutil.rmtree(out)
+        self.write("out", "")
+        self.lose(2)
+        launch.wait()
+        self.assert_ended(launch, 125)
+        self.assertIn("--output-filename: cannot write", self.heads(launch)[-1])
 
     def test_not_below_the_least(self):
         launch = self.begin((1, 2), nnodes="2:3", script=SAY + "exec sleep 50")

@@ -19,6 +19,7 @@
 #include "launcher/cli/suggest.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -394,12 +395,13 @@ static int find_programs(struct opts *opts, struct ddp_err *err)
 static int read_app_file(struct reading *r, struct opts *opts, struct ddp_err *err)
 {
     struct strv words = {0};
-    char line[4096], *rest;
+    char *line = NULL, *rest;
+    size_t room = 0;
     FILE *f = fopen(opts->app, "re");
     if (!f)
         return err_errno(err, "--app '%s'", opts->app);
     strv_push(&words, "--app");
-    while (fgets(line, sizeof line, f)) {
+    while (getline(&line, &room, f) > 0) {
         char *w = strtok_r(line, " \t\r\n", &rest);
         if (!w || *w == '#')
             continue;
@@ -408,14 +410,16 @@ static int read_app_file(struct reading *r, struct opts *opts, struct ddp_err *e
         for (; w; w = strtok_r(NULL, " \t\r\n", &rest))
             strv_push(&words, w);
     }
+    free(line);
+    int unread = ferror(f) ? errno : 0; /* a directory */
     fclose(f);
     *r = (struct reading){.argv = words.v, .argc = (int)words.n};
     for (size_t i = 0; i < words.n; i++) /* they live as long as the options */
         strv_push_nodup(&opts->texts, words.v[i]);
-    int rc = read_words(r, opts, err);
+    int rc = unread ? err_set(err, "%s", strerror(unread)) : read_words(r, opts, err);
     opts->argv = r->argv + r->i;
     if (rc == 0 && r->i == r->argc)
-        rc = err_set(err, "--app '%s' names no program", opts->app);
+        rc = err_set(err, "it names no program");
     if (rc == 0)
         rc = find_programs(opts, err);
     if (rc == 0 && opts->argv != opts->interpreted.v) { /* only one */

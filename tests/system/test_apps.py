@@ -53,6 +53,8 @@ class Apps(launch.LaunchTest):
         self.assertEqual(self.lines("--app", path), ["1", "b", "b"])
         one = self.write("one", "-np 2 echo only\n")
         self.assertEqual(self.lines("--app", one), ["only", "only"])
+        long = self.write("long", f"-np 1 echo {'a' * 5000} b\n")
+        self.assertEqual(self.lines("--app", long), ["a" * 5000 + " b"])
 
     def test_a_container_starts_each_program(self):
         """The engines' command lines; tests/interop/containers.py runs podman."""

@@ -10,6 +10,7 @@ from launch import LaunchTest, main, marked, parent_of, wait_until
 from test_store import ADD
 
 PYTHON = os.path.realpath(sys.executable)
+TRAINER = os.environ.get("DDP_TRAIN")
 N = "TORCHELASTIC_RESTART_COUNT"
 AGAIN = "ddprun: all ranks are started again, attempt "
 
@@ -194,6 +195,18 @@ class Restart(LaunchTest):
                          "--max-restarts", 100, "--max-no-progress", 2, "--progress-file", state)
         self.assert_ended(launch, 93)
         self.assertEqual(launch.err.count(AGAIN), 5)
+
+    @unittest.skipUnless(TRAINER, "without the trainer")
+    def test_progress_by_checkpoints_of_the_trainer(self):
+        """An epoch more in each of three attempts, and then no more."""
+        file = self.path("checkpoint")
+        launch = self.sh(2, f'N=${N}; [ $N -lt 3 ] || N=2; [ -e {file} ] && R=--resume; {TRAINER} '
+                         '--model linreg --data synthetic --plot none --epochs $((N + 1)) '
+                         f'--checkpoint {file} $R || exit 1; exit 3', "--max-restarts", 50,
+                         "--max-no-progress", 2, "--progress-file", file)
+        self.assert_ended(launch, 93)
+        self.assertEqual(launch.err.count(AGAIN), 4)
+        self.assertNotIn("status 1 ", launch.err)
 
     def test_the_wait_gets_longer_and_progress_ends_that(self):
         launch = self.sh(1, f'[ ${N} = 7 ] && echo ddprun.checkpoint 1; [ ${N} -lt 8 ] && exit 3; exit 0',

@@ -68,6 +68,13 @@ class Events(launch.LaunchTest):
         self.assertEqual((end["code"], end["ranks"], end["attempts"]), (0, 2, 1))
         self.assertLess(names.index("rank_start"), names.index("rank_exit"))
 
+    def test_checkpoints_that_a_rank_reports(self):
+        script = "for n in 1 1 5 3; do echo ddprun.checkpoint $n; done; exit 3"
+        events, _ = self.events("-np", 1, "--max-restarts", 1, "--restart-delay", "1ms", "sh", "-c",
+                                script, code=3)
+        self.assertEqual([(e["rank"], e["step"], e["attempt"]) for e in events
+                          if e["event"] == "checkpoint"], [(0, 1, 1), (0, 5, 1)])
+
     def test_a_failure_with_its_last_words_and_a_restart(self):
         script = r"sleep 0.1; [ $RANK = 1 ] && { printf 'bad \377 byte\n' >&2; exit 3; }; sleep 60"
         events, done = self.events("-np", 2, "--max-restarts", 1, "sh", "-c", script, code=3)

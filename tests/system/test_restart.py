@@ -185,6 +185,7 @@ class Restart(LaunchTest):
                          "--max-restarts", 100, "--max-no-progress", 2)
         self.assert_ended(launch, 93)
         self.assertEqual(launch.err.count(AGAIN), 3)
+        self.assertIn("2 attempts in a row got no further than step 7 (", ours(launch)[-1])
 
     def test_progress_by_a_file(self):
         """Written, replaced, or gone: until nothing changes; what lay there before is no progress."""

@@ -10,8 +10,8 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/offload.h"
+#include "launcher/job/events.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +68,7 @@ static bool same(const struct look *a, const struct look *b)
                           a->st.st_mtim.tv_nsec == b->st.st_mtim.tv_nsec));
 }
 
-static void take_line(struct decision *d, const char *line)
+static void take_line(struct decision *d, int rank, const char *line)
 {
     char *end;
     if (strncmp(line, REPORTED, strlen(REPORTED)) != 0)
@@ -79,6 +79,7 @@ static void take_line(struct decision *d, const char *line)
         return;
     d->step = step;
     d->further = true;
+    event_emit(d->j, "checkpoint", "{s:i, s:I}", "rank", rank, "step", (json_int_t)step);
 }
 
 static void on_output(void *state, int rank, unsigned stream, const void *data,
@@ -100,7 +101,7 @@ static void on_output(void *state, int rank, unsigned stream, const void *data,
             return;
         l->text[l->n] = '\0';
         l->n = 0;
-        take_line(d, l->text);
+        take_line(d, rank, l->text);
     }
 }
 
@@ -123,12 +124,14 @@ static void decide(struct decision *d)
     const struct opts *opts = d->j->opts;
     d->stuck = d->further ? 0 : d->stuck + 1;
     d->phase = GOES;
-    if (opts->max_no_progress > 0 && d->stuck >= opts->max_no_progress)
+    if (opts->max_no_progress > 0 && d->stuck >= opts->max_no_progress) {
+        char *than = d->step < 0 ? xstrdup("") : xasprintf(" than step %lld", d->step);
         job_fail_text(d->j, CAUSE_STUCK, EXIT_NO_REQUEUE,
-                      xasprintf("%d attempt%s in a row got no further "
+                      xasprintf("%d attempt%s in a row got no further%s "
                                 "(--max-no-progress): do not requeue the job",
-                                d->stuck, d->stuck == 1 ? "" : "s"));
-    else if (opts->restart_delay_ms > 0)
+                                d->stuck, d->stuck == 1 ? "" : "s", than));
+        free(than);
+    } else if (opts->restart_delay_ms > 0)
         wait_for_next(d, opts->restart_delay_ms);
 }
 

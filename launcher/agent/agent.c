@@ -141,7 +141,7 @@ static void agent_destroy(struct agent *a)
     ext_signals_destroy(a->ext_signals);
     heartbeat_destroy(a->heartbeat);
     struct event *events[] = {a->drain,        a->strays,    a->lifelines[0],
-                              a->lifelines[1], a->copy_gone, a->tick};
+                              a->lifelines[1], a->copy_gone};
     for (size_t i = 0; i < ARRAY_LEN(events); i++) {
         if (events[i])
             event_free(events[i]);

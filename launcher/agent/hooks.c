@@ -6,16 +6,9 @@
 
 #include <stdlib.h>
 
-static void on_tick(evutil_socket_t fd, short what, void *arg)
-{
-    struct agent *a = arg;
-    AGENT_HOOKS(a, tick);
-}
-
 int agent_plugins_init(struct agent *a, struct ddp_err *err)
 {
     size_t n = 0;
-    bool ticks = false;
     while (agent_plugins[n])
         n++;
     a->plugins = xcalloc(n + 1, sizeof *a->plugins);
@@ -23,13 +16,7 @@ int agent_plugins_init(struct agent *a, struct ddp_err *err)
         const struct agent_plugin *p = agent_plugins[i];
         if (p->init && p->init(a, &a->plugins[i], err) < 0)
             return -1;
-        ticks |= a->plugins[i] && p->tick;
     }
-    if (!ticks)
-        return 0;
-    a->tick = event_new(loop_base(a->loop), -1, EV_PERSIST, on_tick, a);
-    if (!a->tick || event_add(a->tick, &(struct timeval){1, 0}) < 0)
-        return err_set(err, "cannot make an event");
     return 0;
 }
 

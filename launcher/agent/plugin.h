@@ -13,7 +13,7 @@
  *     TERMINATE      stop; then `busy` delays the end of the node, and `spares` saves a
  *                    process from the signals
  *     agent_run()    fini
- *     at any time    message, tick
+ *     at any time    message
  *
  * With a lost launcher, `stop` is called, and everything on the node is killed.
  */
@@ -73,7 +73,6 @@ struct agent_plugin {
      * any such process? */
     bool (*spares)(const void *state, pid_t pid);
 
-    void (*tick)(void *state);            /* every second, from `init` on */
     const struct agent_message *messages; /* the last row is zero */
 };
 

@@ -37,7 +37,6 @@ struct agent {
     struct event *copy_gone;   /* owned; NULL: no other ddprun waits on this machine */
     struct relay *relay;       /* owned; NULL: no agents below */
     void **plugins;            /* owned: their states, by row of agent_plugins[] */
-    struct event *tick;        /* owned; NULL: no plug-in has this hook */
     bool relays;               /* it may start agents below it */
     const char *log_level;     /* borrowed */
     const struct msg_job *own; /* borrowed, as in agent_setup; NULL: not a peer */

@@ -20,7 +20,6 @@ static void send_assignments(struct job *j)
         bool standby = place < 0 && job_is_spare(j, i);
         if (place < 0 && !standby)
             continue;
-        JOB_HOOKS(j, node_orders, i);
         job_share_of(j, standby ? j->plan->nnodes - 1 : place, &share);
         share.standby = standby;
         job_send(j, i, MSG_SHARE, &share);
@@ -44,7 +43,6 @@ static void send_restart(struct job *j)
         if (!n->replaces)
             continue;
         n->replaces = false;
-        JOB_HOOKS(j, node_orders, i);
         job_share_of(j, n->place, &share);
         job_send(j, i, MSG_SHARE, &share);
         msg_share_finish(&share);

@@ -164,7 +164,7 @@ static void forget_plan(struct job *j)
 int job_make_plan(struct job *j, struct ddp_err *err)
 {
     forget_plan(j);
-    j->plan = job_plugins_plan(j, err) < 0 ? NULL : plan_make(j->opts, j->alloc, err);
+    j->plan = plan_make(j->opts, j->alloc, err);
     if (!j->plan || output_check(j->opts, j->plan->nranks, err) < 0 ||
         output_check_files(j->opts, j->plan->nranks, job_host_of, j, err) < 0) {
         plan_destroy(j->plan);

@@ -53,16 +53,6 @@ void job_plugins_fini(struct job *j)
     j->plugins = NULL;
 }
 
-int job_plugins_plan(struct job *j, struct ddp_err *err)
-{
-    for (size_t i = 0; job_plugins[i]; i++) {
-        const struct job_plugin *p = job_plugins[i];
-        if (j->plugins[i] && p->plan && p->plan(j->plugins[i], j->alloc, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
 void job_replace_ranks(struct job *j, const struct job_plugin *p)
 {
     j->instead = p;

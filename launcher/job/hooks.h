@@ -15,7 +15,6 @@
 int job_plugins_init(struct job *j, struct ddp_err *err);
 int job_plugins_open(struct job *j, struct ddp_err *err);
 void job_plugins_fini(struct job *j);
-int job_plugins_plan(struct job *j, struct ddp_err *err);
 void job_plugins_run(struct job *j); /* the one that replaces the ranks */
 bool job_plugins_signal(struct job *j, int sig);
 bool job_plugins_may_leave(struct job *j); /* asks all of them */

@@ -13,12 +13,10 @@
  * called:
  *
  *     job_create()     init     in the process that the local agent is then forked from
- *     the plan         plan     just before it is made
  *     job_run()        open     the event loop exists
  *     gathering        node_joined, per node
  *     preparing        prepare, once per attempt; or run, in place of the ranks
- *     running          node_orders, per node, before it gets its orders;
- *                      ranks_started; rank_exited, per rank
+ *     running          ranks_started; rank_exited, per rank
  *     terminating      shutdown, once per attempt
  *     draining         may_leave; or may_restart, then next_attempt (back to preparing)
  *     flushing         report, with --report
@@ -27,8 +25,8 @@
  *     at any time      message, output, node_lost, tick
  *
  * A job on this machine alone takes a short way: its agent has its orders when it is
- * forked, so there is no gathering and no preparing, and node_joined, prepare and
- * node_orders are not called, but local_orders is, in the agent's process.
+ * forked, so there is no gathering and no preparing, and node_joined and prepare are not
+ * called, but local_orders is, in the agent's process.
  */
 #ifndef LAUNCHER_JOB_PLUGIN_H
 #define LAUNCHER_JOB_PLUGIN_H
@@ -58,10 +56,6 @@ struct job_plugin {
      * job has failed before. */
     void (*fini)(void *state);
 
-    /* The slots of all nodes are known, and the plan is made next: may change `slots` of
-     * the allocation's nodes. -1: the job ends with the message. */
-    int (*plan)(void *state, struct alloc *alloc, struct ddp_err *err);
-
     void (*node_joined)(void *state, unsigned node);
     void (*node_lost)(void *state, unsigned node, const char *why);
 
@@ -75,9 +69,8 @@ struct job_plugin {
      * here, and job_release() no orders are sent. May change j->job, which is sent with
      * them. */
     void (*prepare)(void *state);
-    /* The node gets its orders next: what is sent with job_send() arrives before them. */
-    void (*node_orders)(void *state, unsigned node);
-    /* The same for the agent of a job on this machine alone: agent_orders_add(). */
+    /* In its place for a job on this machine alone: messages for the agent, by
+     * agent_orders_add(). */
     void (*local_orders)(void *state, struct agent_orders *orders);
     void (*ranks_started)(void *state);              /* all of them, on every node */
     void (*rank_exited)(void *state, uint32_t rank); /* its fields in j->ranks are set */
@@ -99,7 +92,7 @@ struct job_plugin {
     /* Another attempt begins: forget the last one. `prepare` follows. */
     void (*next_attempt)(void *state);
     void (*end)(void *state, int code); /* of ddprun; the loop has stopped */
-    /* For --dry-run, which calls only `init`, `plan` and `fini` beside it: add lines. */
+    /* For --dry-run, which calls only `init` and `fini` beside it: add lines. */
     void (*dry_run)(void *state, struct strv *lines);
     void (*report)(void *state); /* add lines to the summary, with job_say() */
 

@@ -56,17 +56,6 @@ static bool on_leave(void *state)
     return strcmp(state, "b") != 0 || !b_stays;
 }
 
-static int on_plan(void *state, struct alloc *alloc, struct ddp_err *err)
-{
-    alloc->nodes[0].slots = 7;
-    return 0;
-}
-
-static int refuse_plan(void *state, struct alloc *alloc, struct ddp_err *err)
-{
-    return alloc->nodes[0].slots == 7 ? err_set(err, "seven is too many") : 0;
-}
-
 static void on_fini(void *state)
 {
     note(state, "fini");
@@ -101,7 +90,6 @@ static const struct job_plugin a = {.name = "a",
                                     .init = a_init,
                                     .prepare = on_prepare,
                                     .may_leave = on_leave,
-                                    .plan = on_plan,
                                     .tick = on_job_tick,
                                     .fini = on_fini};
 static const struct job_plugin b = {.name = "b",
@@ -109,7 +97,6 @@ static const struct job_plugin b = {.name = "b",
                                     .prepare = on_prepare,
                                     .rank_exited = on_exit_of,
                                     .may_leave = on_leave,
-                                    .plan = refuse_plan,
                                     .run = on_run,
                                     .messages = messages,
                                     .fini = on_fini};
@@ -149,19 +136,6 @@ START_TEST(all_are_asked_whether_agents_may_leave)
     b_stays = false;
     ck_assert(job_plugins_may_leave(&j));
     ck_assert_str_eq(calls, "a.leave b.leave a.leave b.leave ");
-    job_plugins_fini(&j);
-}
-END_TEST
-
-START_TEST(the_first_failure_ends_the_round)
-{
-    struct alloc_node node = {.slots = 1};
-    struct alloc alloc = {.nodes = &node, .nnodes = 1};
-    struct job j = {.alloc = &alloc};
-    struct ddp_err err;
-    ck_ok(job_plugins_init(&j, &err), err);
-    ck_assert_int_eq(job_plugins_plan(&j, &err), -1);
-    ck_assert_str_eq(err.text, "seven is too many");
     job_plugins_fini(&j);
 }
 END_TEST
@@ -305,7 +279,6 @@ Suite *suite(void)
     tcase_add_test(t, a_plugin_without_state_takes_no_part);
     tcase_add_test(t, a_plugin_may_refuse_the_job);
     tcase_add_test(t, all_are_asked_whether_agents_may_leave);
-    tcase_add_test(t, the_first_failure_ends_the_round);
     tcase_add_test(t, a_message_goes_to_the_plugin_that_names_it);
     tcase_add_test(t, one_plugin_replaces_the_ranks);
     tcase_add_test(t, a_tick_comes_every_second);

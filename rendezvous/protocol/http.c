@@ -59,16 +59,37 @@ static long body_size(const char *line, const char *end)
     return -1;
 }
 
-/* "/SCOPE/KEY HTTP/": the key is the text between the first slash and the blank. */
-static bool read_path(const char *path, const char *end, struct bytes *key)
+/* "METHOD /SCOPE/KEY HTTP/1.1": the key is the text between the first slash and the
+ * blank. 1: read, 0: more bytes are needed. -1: Horovod sends no such request; like
+ * PyTorch's store, this one then closes the connection without an answer. */
+static int read_line(const char *text, size_t n, struct http_request *r)
 {
-    const char *blank = memchr(path, ' ', (size_t)(end - path));
-    if (!blank || path[0] != '/' || strncmp(blank, " HTTP/1.", 8) != 0)
-        return false;
-    *key = (struct bytes){path + 1, (size_t)(blank - path) - 1};
-    const char *slash = memchr(key->data, '/', key->size);
-    return key->size <= KEY_MAX && slash && slash > path + 1 && slash + 1 < blank &&
-           !memchr(slash + 1, '/', (size_t)(blank - slash) - 1);
+    size_t len = 0;
+    for (r->method = 0; r->method < HTTP_METHODS; r->method++) {
+        len = strlen(methods[r->method]);
+        if (strncmp(text, methods[r->method], n < len ? n : len) == 0)
+            break;
+    }
+    if (r->method == HTTP_METHODS)
+        return -1;
+    const char *path = text + len, *blank = NULL;
+    if (n <= len)
+        return 0;
+    if (path[0] != '/')
+        return -1;
+    for (size_t i = 0; i < n - len && !blank; i++) {
+        if (path[i] == '\r' || path[i] == '\n')
+            return -1;
+        blank = path[i] == ' ' ? path + i : NULL;
+    }
+    if (!blank)
+        return 0;
+    r->key = (struct bytes){path + 1, (size_t)(blank - path) - 1};
+    const char *slash = memchr(r->key.data, '/', r->key.size);
+    return r->key.size <= KEY_MAX && slash && slash > path + 1 && slash + 1 < blank &&
+                   !memchr(slash + 1, '/', (size_t)(blank - slash) - 1)
+               ? 1
+               : -1;
 }
 
 /* 1: a whole request, 0: more bytes are needed, -1: refused. */
@@ -76,17 +97,14 @@ static int read_request(const struct session *s, const uint8_t *in, size_t n,
                         struct http_request *r, struct out *out, struct ddp_err *err)
 {
     const char *text = (const char *)in;
+    int line = read_line(text, n, r);
+    if (line < 0)
+        return err_set(err, "no request of PyTorch or Horovod");
     const char *head = memmem(in, n < HEAD_MAX ? n : HEAD_MAX, "\r\n\r\n", 4);
-    if (!head)
+    if (!head || line == 0)
         return n < HEAD_MAX ? 0 : refuse(out, "431 Request Header Fields Too Large", err);
     const char *end = head + 4; /* at least one line, and each ends in a newline */
-    for (r->method = 0; r->method < HTTP_METHODS; r->method++) {
-        if (strncmp(text, methods[r->method], strlen(methods[r->method])) == 0)
-            break;
-    }
-    if (r->method == HTTP_METHODS)
-        return refuse(out, "501 Not Implemented", err);
-    if (!read_path(text + strlen(methods[r->method]), end, &r->key))
+    if (strncmp((const char *)r->key.data + r->key.size, " HTTP/1.", 8) != 0)
         return refuse(out, "400 Bad Request", err);
     long size = body_size(text, end);
     if (size == -1 && r->method == HTTP_PUT)

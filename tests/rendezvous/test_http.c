@@ -115,17 +115,18 @@ START_TEST(a_dropped_scope_ends_its_waits)
 END_TEST
 
 static const struct {
-    const char *request, *answer;
+    const char *request, *answer; /* NULL: closed without one, as PyTorch's store does */
 } odd[] = {
-    {"GET /global HTTP/1.1\r\n\r\n", "400 Bad Request"},
-    {"GET /a/b/c HTTP/1.1\r\n\r\n", "400 Bad Request"},
-    {"GET //b HTTP/1.1\r\n\r\n", "400 Bad Request"},
-    {"GET /a/ HTTP/1.1\r\n\r\n", "400 Bad Request"},
-    {"GET a/b HTTP/1.1\r\n\r\n", "400 Bad Request"},
-    {"GET http://h/a/b HTTP/1.1\r\n\r\n", "400 Bad Request"},
-    {"GET /a/b\r\n\r\n", "400 Bad Request"},
-    {"GET \r\n\r\n", "400 Bad Request"},
-    {"POST /a/b HTTP/1.1\r\n\r\n", "501 Not Implemented"},
+    {"GET /global HTTP/1.1\r\n\r\n", NULL},
+    {"GET /a/b/c HTTP/1.1\r\n\r\n", NULL},
+    {"GET //b HTTP/1.1\r\n\r\n", NULL},
+    {"GET /a/ HTTP/1.1\r\n\r\n", NULL},
+    {"GET a/b HTTP/1.1\r\n\r\n", NULL},
+    {"GET http://h/a/b HTTP/1.1\r\n\r\n", NULL},
+    {"GET /a/b\r\n\r\n", NULL},
+    {"GET \r\n\r\n", NULL},
+    {"POST /a/b HTTP/1.1\r\n\r\n", NULL},
+    {"GET /a/b HTTP/2.0\r\n\r\n", "400 Bad Request"},
     {"PUT /a/b HTTP/1.1\r\n\r\n", "411 Length Required"},
     {"PUT /a/b HTTP/1.1\r\nContent-Length:\r\n\r\n", "413 Content Too Large"},
     {"PUT /a/b HTTP/1.1\r\nContent-Length: -1\r\n\r\n", "413 Content Too Large"},
@@ -139,8 +140,12 @@ START_TEST(odd_requests_are_refused)
 {
     char first[64];
     say(0, odd[_i].request);
-    snprintf(first, sizeof first, "HTTP/1.1 %s\r\n", odd[_i].answer);
     ck_assert(w.peers[0].closed);
+    if (!odd[_i].answer) {
+        ck_assert_str_eq(told(0), "");
+        return;
+    }
+    snprintf(first, sizeof first, "HTTP/1.1 %s\r\n", odd[_i].answer);
     ck_assert_int_eq(strncmp(told(0), first, strlen(first)), 0);
 }
 END_TEST

@@ -58,6 +58,7 @@ class Install(unittest.TestCase):
 
     def test_pages_name_only_what_is_installed(self):
         """A path in a page lies beside the pages, or under the prefix."""
+        self.maxDiff = None
         docs = os.path.dirname(self.find("doc/ddprun/LICENSE"))
         prefix = os.path.dirname(os.path.dirname(os.path.dirname(docs)))
         pages = [*glob.glob(docs + "/**/*.md", recursive=True), *glob.glob(prefix + "/share/man/*/*")]
@@ -71,7 +72,7 @@ class Install(unittest.TestCase):
                 if not any(os.path.exists(os.path.join(base, named)) for base in
                            (docs, prefix, os.path.dirname(page))):
                     missing.append((os.path.relpath(page, prefix), named))
-        self.assertEqual(missing, [])
+        self.assertEqual(sorted(set(missing)), [])
         self.assertGreater(seen, 20)
 
     def completed(self, command, *words):
@@ -86,7 +87,8 @@ class Install(unittest.TestCase):
         self.assertEqual(self.completed("ddprun", "--bind-to", "h"), ["hwthread"])
         self.assertEqual(self.completed("ddprun", "-np", "2", "--tag-output", "=", "o"), ["off", "on"])
         self.assertEqual(self.completed("ddprun", "--hostf"), ["--hostfile"])
-        self.assertEqual(self.completed("ddprun", "--np", "2", "--oversubscribe", "--rep"), ["--report"])
+        self.assertEqual(self.completed("ddprun", "--np", "2", "--oversubscribe", "--repo"),
+                         ["--report-on", "--report"])
         self.assertEqual(self.completed("ddprun", "-np", "2", "./train", "--rep"), [])
         self.assertEqual(self.completed("ddprun", "--hostfile", "--np"), [])
         self.assertEqual(self.completed("ddp-train", "--epo"), ["--epochs"])

@@ -221,7 +221,7 @@ static void on_connection(struct server_ticket *ticket, const struct sockaddr *p
     } else if (found) {
         yes = owner.uid == geteuid() || owner.uid == 0;
         snprintf(why, sizeof why,
-                 "its user is %u, ddpstored's is %u; --open admits everybody",
+                 "its user is %u, ddpstored's is %u; --open admits every client",
                  (unsigned)owner.uid, (unsigned)geteuid());
     } else {
         yes = hostset_has(p->allow, peer);

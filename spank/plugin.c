@@ -60,7 +60,7 @@ static struct spank_option ddp_option = {
     .arginfo = (char[]){"open"},
     .usage = (char[]){"give each task the environment of a rank of distributed training "
                       "(RANK, WORLD_SIZE, MASTER_ADDR, ...), and run its store; =open: "
-                      "the store admits everybody, not only the step's nodes"},
+                      "the store admits every client, not only the step's nodes"},
     .has_arg = 2,
     .cb = on_option,
 };

@@ -1,11 +1,10 @@
-/* bench/scale/agents.c - one process that plays the agents of a whole cluster
+/* bench/scale/agents.c - one process that simulates the agents of a whole cluster
  *
  * ddprun starts it as its "srun" (scale.py puts it on PATH under that name), with the
  * bootstrap lines of all nodes on stdin. It opens the links to the launcher, one per node
- * at the top of the tree, and speaks the real protocol over them: handshake, sealed
- * records, all messages that an agent sends whose ranks start, meet in two fences, are
- * quiet for a while and exit. Links between agents are function calls here, and ranks
- * numbers.
+ * at the top of the tree, and uses the real protocol over them: handshake, sealed
+ * records, and all messages of an agent whose ranks start, pass two fences, are idle for
+ * a while and exit. Links between agents are function calls here, and ranks are numbers.
  *
  * A phase ends when every node is through with it. What the launcher has used by then
  * goes to SCALE_REPORT as JSON, with the frames of each type that it sent (down) and
@@ -14,8 +13,8 @@
  *
  * With SCALE_NETNS the first node is a real one: its agent, SCALE_AGENT, serves the job's
  * store. The others are in that network namespace, each with an address of its own, and
- * SCALE_LOAD plays their ranks, which join the store in the only phase after the launch.
- * The simulated agents vouch for all of them.
+ * SCALE_LOAD simulates their ranks, which join the store in the only phase after the
+ * launch. The simulated agents vouch for all of them.
  */
 #include "bench/scale/sample.h"
 
@@ -48,7 +47,7 @@ enum { WINDOW = 256, LIMIT_S = 500 };
 /* after the last message of a phase that this process waits for */
 enum { SETTLE_MS = 20 };
 
-/* master's port, of a store that nobody asks */
+/* master's port, of a store without clients */
 enum { STORE_PORT = 29500 };
 
 enum phase { START, LAUNCH, BARRIER, EXCHANGE, QUIET, JOIN, END, PHASES };
@@ -95,7 +94,7 @@ struct sim {
         uint64_t frames, bytes;
     } up[PHASES][MSG_TYPES], down[PHASES][MSG_TYPES];
     struct sample closed, samples[PHASES + 1]; /* the first: before anything */
-    int64_t first_ns;                          /* a node was told to start its ranks */
+    int64_t first_ns;                          /* a node got its ranks */
     int64_t done_ns;                           /* the end of this phase */
     FILE *report;
     pid_t agent, load;   /* the real agent's guard, or 0; the clients of its store */

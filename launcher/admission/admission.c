@@ -32,7 +32,7 @@
  * such a process of the socket's user, and no visible process outside the job holds the
  * socket, that process is taken as the holder, for two kinds of users: our own and root,
  * whose processes can trace us anyway; and ids mapped into a user namespace of our
- * process, which nobody else has.
+ * process, which no other user has.
  */
 #include "launcher/admission/admission.h"
 

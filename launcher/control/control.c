@@ -78,13 +78,6 @@ static void drop(struct peer *p)
     loop_post(p->c->loop, on_drop, p);
 }
 
-static void refuse(struct peer *p, const char *why)
-{
-    json_t *no = json_pack("{s:s}", "error", why);
-    control_reply(p->c, p->number, no);
-    json_decref(no);
-}
-
 static void handle(struct peer *p, const char *line, size_t size)
 {
     json_t *request = json_loadb(line, size, 0, NULL);
@@ -98,7 +91,7 @@ static void handle(struct peer *p, const char *line, size_t size)
     if (h)
         h->fn(p->c, p->number, request, h->arg);
     else
-        refuse(p, "unknown request");
+        control_refuse(p->c, p->number, "unknown request");
     json_decref(request);
 }
 
@@ -247,6 +240,13 @@ void control_reply(struct control *c, uint32_t peer, const json_t *message)
     text[size++] = '\n'; /* in place of the zero */
     control_send(c, peer, text, size);
     free(text);
+}
+
+void control_refuse(struct control *c, uint32_t peer, const char *why)
+{
+    json_t *no = json_pack("{s:s}", "error", why);
+    control_reply(c, peer, no);
+    json_decref(no);
 }
 
 void control_flush(struct control *c, uint32_t peer, int64_t deadline_ms)

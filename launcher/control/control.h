@@ -1,9 +1,9 @@
 /* launcher/control/control.h - requests to a running job, from programs of the same user
  *
- * The launcher listens on a Unix socket in rundir.h's directory; the kernel tells the
- * user of a connecting process (SO_PEERCRED), and only ours and root are admitted. Both
- * ways, a message is a JSON object on a line. A request has the member "do", the name of
- * its handler, which answers now or later, once or often, or not at all.
+ * The launcher listens on a Unix socket in rundir.h's directory; the kernel reports the
+ * user of a connecting process (SO_PEERCRED), and only ours and root are admitted. In
+ * both directions a message is a JSON object on a line. A request has the member "do",
+ * the name of its handler, which answers now or later, once or often, or not at all.
  *
  * Owner: the job. Connections have numbers, so a late answer to one that has closed is
  * simply dropped.
@@ -34,6 +34,7 @@ void control_handle(struct control *c, const char *what, control_fn fn, void *ar
 uint32_t control_attach(struct control *c, int fd);
 
 void control_reply(struct control *c, uint32_t peer, const json_t *message);
+void control_refuse(struct control *c, uint32_t peer, const char *why);
 /* The same for a line that is text already, and for the bytes that it announces. */
 void control_send(struct control *c, uint32_t peer, const void *data, size_t size);
 /* Write what the peer has not read, until `deadline_ms`: when the loop no longer runs. */

@@ -19,7 +19,7 @@ static bool is_ours(const char *path, struct stat *st)
 }
 
 /* Both places; the first may not be there. A job of a scheduler has no XDG_RUNTIME_DIR,
- * somebody who logs in on its node has one. */
+ * a login on its node has one. */
 enum { PLACES = 2 };
 
 static char *place_of(int i)

@@ -1,7 +1,7 @@
 /* launcher/job/events.h - what happens to a job, as a stream of JSON objects
  *
  * One object per event; doc/events.md has the schema. The members that all events have
- * are added here. An event costs nothing while nobody has subscribed. Every line that
+ * are added here. An event costs nothing without a subscriber. Every line that
  * job_say() prints is an event, too.
  */
 #ifndef LAUNCHER_JOB_EVENTS_H

@@ -9,9 +9,9 @@
 /* Variables longer than 128 KiB cannot be passed to a program. */
 enum { SHOWN_NODES = 1024, TF_RANKS = 2048 };
 
-/* TensorFlow wants a port of each rank, agreed on by all before any of them listens, and
- * XGBoost's tracker one that nobody holds: by the job's name, below the kernel's range
- * for connections. */
+/* TensorFlow needs a port of each rank before any of them listens, and XGBoost's tracker
+ * needs one. They are not reserved but computed from the job's id, below the kernel's
+ * range for connections, so that concurrent jobs rarely collide. */
 enum { TRACKER_PORTS = 10000, TF_PORTS = 20000, PORTS = 10000 };
 
 static unsigned named_port(const char *id)

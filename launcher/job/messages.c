@@ -217,7 +217,7 @@ static int handle_hello(struct job *j, struct link *l, const struct frame *f,
     return 0;
 }
 
-/* 0; 1: nobody handles it; -1: it is invalid. */
+/* 0; 1: its type has no handler; -1: it is invalid. */
 static int handle_frame(struct job *j, struct link *l, const struct frame *f,
                         struct ddp_err *err)
 {

@@ -113,7 +113,7 @@ static char *unknown_ends(struct job *j)
     return text;
 }
 
-/* Between two attempts: what became of the ranks was told before. */
+/* Between two attempts: the exits of the ranks have been reported already. */
 static bool after_all_ranks(const struct job *j)
 {
     return j->restart.over && j->running == 0 && j->cause.kind != CAUSE_NODE &&

@@ -19,8 +19,8 @@
  *
  * The tree spares the launcher a connection per node. In the row of the nodes, the first
  * `width` connect to the launcher, and the one at p to the one at p / width - 1. Ports
- * are derived from the job's key, as nobody could tell a node its parent's in advance:
- * the parent takes the first free one of BOOTSTRAP_PORTS from there on. The link between
+ * are derived from the job's key, as the parent's is unknown before it listens: the
+ * parent takes the first free one of BOOTSTRAP_PORTS from there on. The link between
  * them has a key of its own, derived from that of the parent. A node that does not reach
  * its parent calls the launcher.
  */

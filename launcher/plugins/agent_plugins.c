@@ -12,7 +12,7 @@
 const struct agent_plugin *const agent_plugins[] = {
     &error_file_agent, /* TORCHELASTIC_ERROR_FILE */
     &mpi_agent,        /* PMIx and PMI */
-    &observe_agent,    /* measures while somebody watches */
+    &observe_agent,    /* measures for the page, --top and --metrics */
     &preflight_agent,  /* checks of the node */
     &preload_agent,    /* forks Python ranks */
     &store_agent,      /* hosts the store, vouches for its clients */

@@ -729,7 +729,7 @@ class Run:
             print(f"{self.done[name]:7} {name}" + (
                 f" ({self.missed[name]} too late)" if self.missed[name] else ""))
         if self.gone:
-            print(f"after a killed launcher everybody was gone within {max(self.gone) * 1000:.0f} ms")
+            print(f"after a killed launcher all ended within {max(self.gone) * 1000:.0f} ms")
         total = sum(self.done.values())
         print(f"{total} launches in {time.monotonic() - self.began:.0f} s, {self.wrong} wrong "
               f"(seed {self.args.seed})")

@@ -73,7 +73,7 @@ static int hear(struct engine *e, struct ddp_err *err)
     if (rc == 0)
         rc = ddp_broadcast(e->job.group, text, (size_t)bytes, DDP_U8, 0, err);
     if (rc == 0 && e->rank > 0 && !choices_read(&e->tuner->choices, text, header))
-        rc = err_set(err, "rank 0 has told no choice of algorithms");
+        rc = err_set(err, "rank 0 has sent no choice of algorithms");
     free(text);
     return rc;
 }

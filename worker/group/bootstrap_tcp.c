@@ -142,7 +142,7 @@ static int give_all(const struct host *h, struct ddp_err *err)
                               h->m->deadline_ms);
         }
         if (rc < 0)
-            return err_set(err, "rank %d has gone while meeting at tcp://%s", to,
+            return err_set(err, "rank %d ended during the bootstrap at tcp://%s", to,
                            h->m->place);
     }
     return 0;

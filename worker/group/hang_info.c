@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* One wait of a process at a time is told: that which began last. */
+/* Of several waits of a process the file has the one that began last. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int file = -1;
 

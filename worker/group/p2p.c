@@ -139,7 +139,7 @@ static int address(struct ddp_group *g, struct mailbox *b, struct ddp_err *err)
     if (!b->arriving)
         return err_set(err,
                        "no memory for a message of %llu bytes with tag %u from rank %d, "
-                       "which nobody has asked for yet",
+                       "for which no receive is posted",
                        (unsigned long long)l->bytes, l->tag, b->rank);
     return 0;
 }
@@ -315,7 +315,8 @@ static int all_have_left(const struct ddp_group *g, int *culprit, struct ddp_err
         if (!b->left && b->rank != g->layout.rank)
             return 0;
     }
-    return err_set(err, "a message from anybody is awaited, but all others have left");
+    return err_set(err,
+                   "waiting for a message from any rank, but all other ranks have left");
 }
 
 int p2p_progress(struct ddp_group *g, int *culprit, struct ddp_err *err)

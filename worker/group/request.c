@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-enum { ANYBODY = -1 };
+enum { ANY_SOURCE = -1 };
 
 /* ---- messages ---- */
 
@@ -17,15 +17,15 @@ static int check_message(struct ddp_group *g, const void *buf, size_t bytes, int
 {
     if (group_check_failures(g, err) < 0)
         return -1;
-    if (peer != ANYBODY && (peer < 0 || peer >= g->layout.size))
+    if (peer != ANY_SOURCE && (peer < 0 || peer >= g->layout.size))
         return err_set(err, "a message with rank %d in a group of %d", peer,
                        g->layout.size);
     if (tag < 0)
         return err_set(err, "the tag %d is negative", tag);
     if (bytes > 0 && !buf)
         return err_set(err, "the buffer of %zu bytes is NULL", bytes);
-    if (peer == ANYBODY && g->backend->on_device)
-        return err_set(err, "'%s' has no messages from anybody", g->backend->name);
+    if (peer == ANY_SOURCE && g->backend->on_device)
+        return err_set(err, "'%s' cannot receive from any rank", g->backend->name);
     return bytes > 0 ? group_check_memory(g, buf, err) : 0;
 }
 
@@ -38,8 +38,8 @@ static void describe(struct ddp_request *r, enum request_kind kind, struct ddp_g
     r->group = g;
     r->data = (char *)(uintptr_t)buf; /* send buffers are only read */
     r->bytes = bytes;
-    r->any = peer == ANYBODY;
-    r->peer = peer == ANYBODY ? 0 : peer;
+    r->any = peer == ANY_SOURCE;
+    r->peer = peer == ANY_SOURCE ? 0 : peer;
     r->tag = tag;
     r->source = source;
     r->what = 0;
@@ -91,7 +91,7 @@ int ddp_recv(struct ddp_group *g, void *buf, size_t bytes, int source, int tag,
 int ddp_recv_any(struct ddp_group *g, void *buf, size_t bytes, int tag, int *source,
                  struct ddp_err *err)
 {
-    return run(g, REQUEST_RECV, buf, bytes, ANYBODY, tag, source, err);
+    return run(g, REQUEST_RECV, buf, bytes, ANY_SOURCE, tag, source, err);
 }
 
 /* ---- without waiting ---- */
@@ -178,7 +178,7 @@ struct ddp_request *ddp_irecv(struct ddp_group *g, void *buf, size_t bytes, int 
 struct ddp_request *ddp_irecv_any(struct ddp_group *g, void *buf, size_t bytes, int tag,
                                   int *source, struct ddp_err *err)
 {
-    return start(g, REQUEST_RECV, buf, bytes, ANYBODY, tag, source, err);
+    return start(g, REQUEST_RECV, buf, bytes, ANY_SOURCE, tag, source, err);
 }
 
 int ddp_test(struct ddp_request *r, int *done, struct ddp_err *err)

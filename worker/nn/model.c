@@ -244,7 +244,7 @@ double model_flop(const struct model *m)
     double flop = 0;
     for (int i = 0; i < m->nlayers; i++) {
         const struct layer *l = &m->layers[i];
-        if (l->op->product) /* nobody wants the gradient of the data */
+        if (l->op->product) /* the gradient of the data is not needed */
             flop += 2 * l->work * (l->in >= 0 ? 3 : 2);
     }
     if (m->head) /* logits */

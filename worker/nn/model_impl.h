@@ -69,7 +69,7 @@ const struct param *model_add_param(struct model *m, const char *layer, const ch
 void model_add_buffer(struct model *m, const char *layer, const char *what, int ndim,
                       const int dims[4]);
 
-/* A layer's input; the gradient of what a layer gave out, NULL: nobody wants it. */
+/* A layer's input; the gradient of its output, NULL: it is not needed. */
 static inline const float *input_of(const struct model *m, const struct layer *l,
                                     const struct batch *b)
 {

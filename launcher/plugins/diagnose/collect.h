@@ -24,7 +24,8 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
                 bool brief);
 
 /* Of such an array (taken over): {"idle_ms", "waiting", "known"}: how long ago a rank has
- * last entered a collective, how many ranks are in one, and how many tell it. */
+ * last entered a collective, how many ranks wait in one, and of how many this is known.
+ */
 json_t *collect_idle(json_t *ranks);
 
 #endif

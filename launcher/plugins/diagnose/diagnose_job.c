@@ -2,9 +2,9 @@
  *
  * An inquiry goes to all agents. A brief one asks only how long ago a rank has last
  * entered a collective: it is sent at the moment at which --hang-after would have passed
- * since the last known one, so that a job that goes on is asked once per --hang-after. A
- * full one ends in a report. The report before the end by --timeout is made of answers
- * collected shortly before, as the ranks are then about to be stopped.
+ * since the last known one, so there is one per --hang-after while the job makes
+ * progress. A full one ends in a report. The report before the end by --timeout is made
+ * of answers collected shortly before, as the ranks are then about to be stopped.
  */
 #define LOG_SUBSYS "diagnose"
 #include "launcher/plugins/diagnose/diagnose.h"
@@ -141,7 +141,7 @@ static void node_done(struct diagnose *d, unsigned node, bool complete)
     if (!d->answers || !d->answers[node].text || d->answers[node].complete)
         return;
     d->answers[node].complete = complete;
-    if (!complete) { /* lost: its part is as good as none */
+    if (!complete) { /* lost: a part of its answer is not used */
         evbuffer_free(d->answers[node].text);
         d->answers[node].text = NULL;
     }
@@ -262,7 +262,7 @@ static void judge(struct diagnose *d)
     strv_finish(&args);
 }
 
-/* What --on-hang says; `found` is the verdict. */
+/* Apply --on-hang; `found` is the verdict. */
 static void act(struct diagnose *d, const json_t *found)
 {
     struct job *j = d->j;
@@ -345,9 +345,7 @@ static void on_request(struct control *c, uint32_t peer, const json_t *request, 
 {
     struct diagnose *d = arg;
     if (d->j->state != JOB_RUNNING) {
-        json_t *no = json_pack("{s:s}", "error", "its ranks are not running");
-        control_reply(c, peer, no);
-        json_decref(no);
+        control_refuse(c, peer, "its ranks are not running");
         return;
     }
     strv_pushf(&d->peers, "%u", peer);

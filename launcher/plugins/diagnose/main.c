@@ -223,7 +223,7 @@ int main(int argc, char **argv)
     bool part = argc >= 3 && argv[1][0] != '-';
     if (part) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        alarm(DEADLINE_S); /* the last resort: nobody waits longer for us */
+        alarm(DEADLINE_S); /* the last resort: the caller has given up by then */
     }
     if (argc >= 3 && strcmp(argv[1], "collect") == 0)
         return collect_main(argv[2], argv + 3, argc - 3, false);

@@ -1,4 +1,4 @@
-/* launcher/plugins/diagnose/trace.h - what a rank says of its collectives
+/* launcher/plugins/diagnose/trace.h - a rank's record of its collectives
  *
  * "groups" of a rank: [{"id", "name", "ranks": [...], "entered", "done"}]: numbers of the
  * last collective that it has entered, and that it has finished. "calls": the last

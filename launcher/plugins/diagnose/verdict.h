@@ -1,4 +1,4 @@
-/* launcher/plugins/diagnose/verdict.h - who waits for whom, and for what
+/* launcher/plugins/diagnose/verdict.h - which ranks wait for which, and in which call
  *
  * A pure function of what the ranks of all nodes have answered.
  */

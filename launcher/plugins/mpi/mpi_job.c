@@ -216,7 +216,7 @@ static int handle_member(void *state, unsigned node, const struct frame *f,
 /* --- where ranks are ---------------------------------------------------------------- */
 
 /* PMI_process_mapping is short, and every node gets it before its orders. NULL: too long,
- * or nobody can ask for it. */
+ * or no rank uses PMI. */
 static char *mapping(const struct job *j)
 {
     struct rankmap map = {.nranks = (uint32_t)j->plan->nranks};

@@ -25,7 +25,7 @@ struct observe {
     struct job *j;            /* borrowed */
     struct event_file *file;  /* owned; NULL: no --events */
     struct viewer *viewer;    /* owned; NULL: no --ui, no --metrics */
-    struct rank_usage *ranks; /* owned, as j->ranks; NULL: nobody has watched */
+    struct rank_usage *ranks; /* owned, as j->ranks; NULL: no request yet */
     struct node_usage *nodes; /* owned, as j->nodes */
     int64_t watched_ms; /* the last request for the status; 0: agents do not measure */
     int64_t whole_ns;   /* time in which all ranks ran, until the last failure */

@@ -1,4 +1,4 @@
-/* launcher/plugins/observe/observe.h -  the plug-in for who watches a job: events, page,
+/* launcher/plugins/observe/observe.h - the plug-in that shows a job: events, page,
  * metrics, --top */
 #ifndef LAUNCHER_PLUGINS_OBSERVE_OBSERVE_H
 #define LAUNCHER_PLUGINS_OBSERVE_OBSERVE_H

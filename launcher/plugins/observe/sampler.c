@@ -1,5 +1,4 @@
-/* launcher/plugins/observe/sampler.c - measures a node, once a second while somebody
- * watches
+/* launcher/plugins/observe/sampler.c - measures a node once a second, from WATCH on
  *
  * GPUs are read in a thread: the numbers of one second are sent with the next sample.
  */
@@ -20,7 +19,7 @@ struct gpus {
 
 struct sampler {
     struct agent *a;     /* borrowed */
-    struct event *timer; /* owned; NULL: nobody has watched yet */
+    struct event *timer; /* owned; NULL: no WATCH yet */
     pid_t *pids;         /* owned, by local rank; 0: does not run */
     size_t npids;
     struct usage_machine before;

@@ -28,7 +28,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* bytes that it may leave unread before output is dropped; ms it gets at the end */
+/* bytes that it may leave unread before output is dropped; ms that it gets at the end */
 enum { UNREAD_MAX = 8 << 20, FINISH_MS = 2000 };
 
 extern char **environ;

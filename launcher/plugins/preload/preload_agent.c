@@ -180,7 +180,7 @@ static void start_interpreter(struct preload_node *s)
 
 /* --- hooks -------------------------------------------------------------------------- */
 
-/* A peer imports what its own ddprun was told to. */
+/* A peer imports the modules that its own ddprun was given. */
 static int preload_prepare(void *state, struct msg_job *job, struct ddp_err *err)
 {
     const struct msg_job *own = ((struct preload_node *)state)->agent->own;

@@ -1,8 +1,9 @@
-/* launcher/plugins/restart/restart_job.c - is there another attempt, and when?
+/* launcher/plugins/restart/restart_job.c - whether there is another attempt, and when
  *
- * After a failed rank, once every node has ended its ranks: look whether the attempt got
- * further (doc/contract.md), end the job if too many in a row did not, else wait, longer
- * each time. A lost host is not the program's fault: no look, no wait.
+ * After a failed rank, once every node has ended its ranks: check whether the attempt
+ * made progress (doc/contract.md), end the job if too many in a row did not, else wait,
+ * longer each time. After a lost host, which is not the program's fault, there is no
+ * check and no wait.
  */
 #include "launcher/plugins/restart/restart.h"
 
@@ -21,12 +22,13 @@
 /* The first attempt waits --restart-delay, later ones up to 2^DOUBLINGS times as long. */
 enum { EXIT_NO_REQUEUE = 93, DOUBLINGS = 4 };
 
-/* ms: for stat() of --progress-file, which a dead server of files may never answer */
+/* ms: for stat() of --progress-file, which a dead file server may never answer */
 enum { LOOK_MS = 2000, POLL_MS = 10 };
 
 #define REPORTED "ddprun.checkpoint "
 
-/* What changes when a file is written or replaced, or a folder gets another entry. */
+/* State that changes when a file is written or replaced, or a folder gets another entry.
+ */
 struct look {
     char path[PATH_MAX];
     bool there;

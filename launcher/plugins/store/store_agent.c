@@ -52,7 +52,7 @@ static int handle_store(void *state, const struct frame *f, struct ddp_err *err)
     return 0;
 }
 
-/* In a job on this machine alone, nobody but this agent knows the port. */
+/* In a job on this machine alone, only this agent knows the port. */
 static int store_prepare(void *state, struct msg_job *job, struct ddp_err *err)
 {
     const struct store_node *s = state;

@@ -1,7 +1,7 @@
 /* launcher/plugins/store/store_job.c - the job's store, on the launcher's side
  *
- * In each attempt the node of rank 0 is told to bind the store's port (STORE), and no
- * rank is started before it has answered with address and port (STORE_READY).
+ * In each attempt the node of rank 0 binds the store's port (STORE), and no rank is
+ * started before it has answered with address and port (STORE_READY).
  *
  * The agent that hosts the store asks whether connections come from ranks of the job
  * (VOUCH); the agents of the connecting machines know (VOUCHED). A message has the

@@ -53,8 +53,8 @@ void view_asked(struct view *v)
 
 void view_done(struct view *v)
 {
-    if (v->ended && !v->told) {
-        v->told = true;
+    if (v->ended && !v->end_seen) {
+        v->end_seen = true;
         event_add(v->end, &(struct timeval){0, TOLD_MS * 1000});
     }
 }

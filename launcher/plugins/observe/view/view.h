@@ -44,7 +44,7 @@ struct view {
     unsigned output_stream;
     int64_t created_ms, asked_ms; /* the last request of a client */
     struct event *tick, *end;     /* owned */
-    bool ended, told;             /* ... and a client has seen it */
+    bool ended, end_seen;         /* the job has ended; a client has seen that */
 };
 
 /* main.c */
